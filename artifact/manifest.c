@@ -1,0 +1,121 @@
+#include "artifact/manifest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/text.h"
+
+#define FORMAT "mlxcel-bundle"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Writing
+
+static void put_text(mlx_text_t *json, const char *key, const char *value) {
+  mlx_text_printf(json, "  \"%s\": ", key);
+  mlx_text_json_string(json, value, strlen(value));
+  mlx_text_puts(json, ",\n");
+}
+
+static void put_int(mlx_text_t *json, const char *key, int64_t value) {
+  mlx_text_printf(json, "  \"%s\": %lld,\n", key, (long long)value);
+}
+
+mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t *out_length) {
+  mlx_text_t json = {0};
+  mlx_text_puts(&json, "{\n");
+  put_text(&json, "format", FORMAT);
+  put_int(&json, "contract", m->contract);
+  put_text(&json, "architecture", m->architecture);
+  put_text(&json, "source", m->source);
+  put_text(&json, "target", m->target);
+  put_text(&json, "cpu", m->cpu);
+  put_text(&json, "compiler", m->compiler);
+  put_text(&json, "compiler_digest", m->compiler_digest);
+  put_int(&json, "vocab", m->vocab);
+  put_int(&json, "context", m->context);
+  put_int(&json, "rows", m->rows);
+  put_int(&json, "page_size", m->page_size);
+  put_int(&json, "pool_pages", m->pool_pages);
+  mlx_text_puts(&json, "  \"prefill\": [");
+  for (size_t i = 0; i < m->prefill_count; ++i) mlx_text_printf(&json, "%s%lld", i ? ", " : "", (long long)m->prefill[i]);
+  mlx_text_puts(&json, "],\n  \"eos\": [");
+  for (size_t i = 0; i < m->eos_count; ++i) mlx_text_printf(&json, "%s%d", i ? ", " : "", m->eos[i]);
+  mlx_text_puts(&json, "]\n}\n");
+  mlx_status_t status = mlx_text_take(&json, out_json, out_length);
+  mlx_text_clear(&json);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Reading
+
+static mlx_status_t read_text(const mlx_json_t *json, const char *key, char *out, size_t size) {
+  const char *value;
+  MLX_TRY(mlx_json_string(json, json->root, key, &value));
+  if (strlen(value) >= size) return mlx_json_error(json, key, "is too long");
+  snprintf(out, size, "%s", value);
+  return NULL;
+}
+
+static mlx_status_t read_list(const mlx_json_t *json, const char *key, size_t capacity, int64_t min, int64_t max, int64_t *out,
+                              size_t *out_count) {
+  yyjson_val *list, *item;
+  size_t index, count;
+  MLX_TRY(mlx_json_need(json, json->root, key, &list));
+  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > capacity) return mlx_json_error(json, key, "must be a short list");
+  yyjson_arr_foreach(list, index, count, item) {
+    int64_t value = yyjson_is_int(item) ? yyjson_get_sint(item) : -1;
+    if (value < min || value > max) return mlx_json_error(json, key, "holds a number out of range");
+    out[index] = value;
+  }
+  *out_count = yyjson_arr_size(list);
+  return NULL;
+}
+
+static mlx_status_t read_format(const mlx_json_t *json, mlx_manifest_t *m) {
+  char format[32];
+  MLX_TRY(read_text(json, "format", format, sizeof format));
+  if (strcmp(format, FORMAT)) return mlx_json_error(json, "format", "is not '" FORMAT "'");
+  MLX_TRY(mlx_json_int(json, json->root, "contract", 0, 1 << 20, &m->contract));
+  if (m->contract == MLX_CONTRACT_VERSION) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "%s: compiled for contract %lld; this mlxcel runs contract %d", json->name,
+                                   (long long)m->contract, MLX_CONTRACT_VERSION),
+                         "compile the model again with this mlxcel: mlxcel compile MODEL -o OUT");
+}
+
+static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
+  const int64_t most = 1 << 30;
+  MLX_TRY(read_format(json, m));
+  MLX_TRY(read_text(json, "architecture", m->architecture, sizeof m->architecture));
+  MLX_TRY(read_text(json, "source", m->source, sizeof m->source));
+  MLX_TRY(read_text(json, "target", m->target, sizeof m->target));
+  MLX_TRY(read_text(json, "cpu", m->cpu, sizeof m->cpu));
+  MLX_TRY(read_text(json, "compiler", m->compiler, sizeof m->compiler));
+  MLX_TRY(read_text(json, "compiler_digest", m->compiler_digest, sizeof m->compiler_digest));
+  MLX_TRY(mlx_json_int(json, json->root, "vocab", 1, most, &m->vocab));
+  MLX_TRY(mlx_json_int(json, json->root, "context", 1, most, &m->context));
+  MLX_TRY(mlx_json_int(json, json->root, "rows", 1, 4096, &m->rows));
+  MLX_TRY(mlx_json_int(json, json->root, "page_size", 1, 4096, &m->page_size));
+  MLX_TRY(mlx_json_int(json, json->root, "pool_pages", 2, most, &m->pool_pages));
+  if (m->context % m->page_size) return mlx_json_error(json, "context", "must be whole pages");
+  if (m->pool_pages - 1 < m->context / m->page_size) return mlx_json_error(json, "pool_pages", "cannot hold one row");
+  MLX_TRY(read_list(json, "prefill", MLX_MAX_BUCKETS, 1, 1 << 20, m->prefill, &m->prefill_count));
+  if (!m->prefill_count) return mlx_json_error(json, "prefill", "is empty");
+  for (size_t i = 1; i < m->prefill_count; ++i) {
+    if (m->prefill[i] <= m->prefill[i - 1]) return mlx_json_error(json, "prefill", "must ascend");
+  }
+  int64_t eos[MLX_MAX_EOS];
+  MLX_TRY(read_list(json, "eos", MLX_MAX_EOS, 0, most, eos, &m->eos_count));
+  for (size_t i = 0; i < m->eos_count; ++i) m->eos[i] = (int32_t)eos[i];
+  return NULL;
+}
+
+mlx_status_t mlx_manifest_read(const char *name, const char *text, size_t length, mlx_manifest_t *out_manifest) {
+  *out_manifest = (mlx_manifest_t){0};
+  mlx_json_t json;
+  MLX_TRY(mlx_json_parse(name, text, length, &json));
+  mlx_status_t status = read_fields(&json, out_manifest);
+  mlx_json_close(&json);
+  return status;
+}

@@ -1,0 +1,45 @@
+// Manifest: what a compiled model says about itself. Written by the compiler, read by the runtime before anything else.
+#ifndef MLXCEL_ARTIFACT_MANIFEST_H_
+#define MLXCEL_ARTIFACT_MANIFEST_H_
+
+#include <stdint.h>
+
+#include "base/digest.h"
+#include "base/status.h"
+
+// A bundle (.mlxb) is a folder with these files.
+#define MLX_BUNDLE_MANIFEST "manifest.json"
+#define MLX_BUNDLE_VMFB "model.vmfb"
+#define MLX_BUNDLE_WEIGHTS "weights.irpa"
+#define MLX_BUNDLE_TOKENIZER "tokenizer.json"
+
+// The functions a module exports and what they mean. A change that an older runtime would misread gets a new number.
+#define MLX_CONTRACT_VERSION 1
+
+#define MLX_MAX_BUCKETS 8
+#define MLX_MAX_EOS 16
+
+typedef struct mlx_manifest {
+  char architecture[64];
+  char source[256];               // file name of the model it was compiled from
+  char target[64];                // "cpu:host", "cpu:x86-64-v3"
+  char cpu[MLX_DIGEST_HEX];       // for cpu:host, that machine's mlx_cpu_identity; otherwise empty
+  char compiler[128];             // iree-compile's version
+  char compiler_digest[MLX_DIGEST_HEX];
+  int64_t contract;
+  int64_t vocab;
+  int64_t context;                // positions a row can hold
+  int64_t rows;                   // sequences decoded together
+  int64_t page_size, pool_pages;  // the KV pool: its pages, page 0 belonging to nobody
+  int64_t prefill[MLX_MAX_BUCKETS];  // T of each prefill_T, ascending
+  size_t prefill_count;
+  int32_t eos[MLX_MAX_EOS];       // tokens that end a text
+  size_t eos_count;
+} mlx_manifest_t;
+
+// As JSON text; release with mlx_free.
+mlx_status_t mlx_manifest_write(const mlx_manifest_t *manifest, char **out_json, size_t *out_length) MLX_MUST_USE;
+// Reads and checks one; |name| is for errors. A manifest of another contract is refused, naming both.
+mlx_status_t mlx_manifest_read(const char *name, const char *json, size_t length, mlx_manifest_t *out_manifest) MLX_MUST_USE;
+
+#endif  // MLXCEL_ARTIFACT_MANIFEST_H_

@@ -1,0 +1,70 @@
+#include "base/cpu.h"
+
+#include <sched.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+static const char *const levels[] = {"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", NULL};
+
+bool mlx_cpu_has_level(const char *level) {
+  // The builtin wants literals; it also checks that the operating system saves the registers.
+  __builtin_cpu_init();
+  bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("ssse3");
+  bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+            __builtin_cpu_supports("bmi");
+  bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd");
+  const bool has[] = {true, v2, v3, v4};
+  for (size_t i = 0; levels[i]; ++i) {
+    if (!strcmp(levels[i], level)) return has[i];
+  }
+  return false;
+}
+
+static void add_features(mlx_digest_t *digest) {
+  static const unsigned leaves[][2] = {{1, 0}, {7, 0}, {7, 1}, {0x0d, 1}, {0x14, 0}, {0x19, 0}, {0x1e, 0}, {0x80000001u, 0}};
+  for (size_t i = 0; i < sizeof leaves / sizeof *leaves; ++i) {
+    unsigned r[4] = {0, 0, 0, 0};
+    if (!__get_cpuid_count(leaves[i][0], leaves[i][1], &r[0], &r[1], &r[2], &r[3])) continue;
+    // Leaf 1 and the size words of leaf 0xd differ from core to core: only feature bits count.
+    if (leaves[i][0] == 1) r[1] = 0, r[0] &= 0x0fff0ff0u;
+    if (leaves[i][0] == 0x0d) r[1] = 0;
+    mlx_digest_field(digest, "cpuid", r, sizeof r);
+  }
+}
+
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+static const char *const levels[] = {"generic", NULL};
+
+bool mlx_cpu_has_level(const char *level) { return !strcmp(level, "generic"); }
+
+static void add_features(mlx_digest_t *digest) {
+  unsigned long words[2] = {getauxval(AT_HWCAP), getauxval(AT_HWCAP2)};
+  mlx_digest_field(digest, "hwcap", words, sizeof words);
+}
+
+#else
+#error "mlxcel knows x86-64 and aarch64"
+#endif
+
+const char *mlx_cpu_level(size_t index) { return index < sizeof levels / sizeof *levels ? levels[index] : NULL; }
+
+void mlx_cpu_identity(char out_hex[MLX_DIGEST_HEX]) {
+  mlx_digest_t digest;
+  mlx_digest_begin(&digest);
+  add_features(&digest);
+  mlx_digest_end(&digest, out_hex);
+}
+
+int mlx_cpu_count(void) {
+  cpu_set_t set;
+  if (!sched_getaffinity(0, sizeof set, &set)) return CPU_COUNT(&set);
+  long count = sysconf(_SC_NPROCESSORS_ONLN);
+  return count > 0 ? (int)count : 1;
+}

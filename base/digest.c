@@ -1,0 +1,46 @@
+#include "base/digest.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/file.h"
+
+void mlx_digest_begin(mlx_digest_t *digest) { crypto_hash_sha256_init(digest); }
+
+void mlx_digest_add(mlx_digest_t *digest, const void *bytes, size_t length) {
+  crypto_hash_sha256_update(digest, bytes, length);
+}
+
+static void digest_add_sized(mlx_digest_t *digest, const void *bytes, size_t length) {
+  uint8_t size[8];  // little endian, on every machine
+  for (int i = 0; i < 8; ++i) size[i] = (uint8_t)((uint64_t)length >> (8 * i));
+  mlx_digest_add(digest, size, sizeof size);
+  mlx_digest_add(digest, bytes, length);
+}
+
+void mlx_digest_field(mlx_digest_t *digest, const char *label, const void *bytes, size_t length) {
+  digest_add_sized(digest, label, strlen(label));
+  digest_add_sized(digest, bytes, length);
+}
+
+void mlx_digest_end(mlx_digest_t *digest, char out_hex[MLX_DIGEST_HEX]) {
+  static const char digits[] = "0123456789abcdef";
+  uint8_t bytes[crypto_hash_sha256_BYTES];
+  crypto_hash_sha256_final(digest, bytes);
+  for (size_t i = 0; i < sizeof bytes; ++i) {
+    out_hex[2 * i] = digits[bytes[i] >> 4];
+    out_hex[2 * i + 1] = digits[bytes[i] & 15];
+  }
+  out_hex[MLX_DIGEST_HEX - 1] = 0;
+}
+
+mlx_status_t mlx_digest_file(const char *path, char out_hex[MLX_DIGEST_HEX]) {
+  mlx_map_t map;
+  MLX_TRY(mlx_map_file(path, &map));
+  mlx_digest_t digest;
+  mlx_digest_begin(&digest);
+  mlx_digest_add(&digest, map.data, map.size);
+  mlx_digest_end(&digest, out_hex);
+  mlx_unmap(&map);
+  return NULL;
+}

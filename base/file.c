@@ -1,0 +1,289 @@
+#include "base/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+static int system_open(const char *path, int flags, int mode) { return open(path, flags, mode); }
+static int system_make_dir(const char *path, int mode) { return mkdir(path, (mode_t)mode); }
+
+const mlx_file_calls_t mlx_file_system_calls = {
+    .open = system_open,
+    .write = write,
+    .sync = fsync,
+    .close = close,
+    .rename = rename,
+    .make_dir = system_make_dir,
+    .unlink = unlink,
+    .remove_dir = rmdir,
+};
+static const mlx_file_calls_t *calls = &mlx_file_system_calls;
+
+void mlx_file_set_calls(const mlx_file_calls_t *new_calls) { calls = new_calls ? new_calls : &mlx_file_system_calls; }
+
+mlx_status_t mlx_io_error(const char *action, const char *path) {
+  int error = errno;
+  mlx_code_t code = error == ENOENT ? MLX_NOT_FOUND : error == ENOMEM ? MLX_OUT_OF_MEMORY : MLX_IO;
+  mlx_status_t status = mlx_error(code, "cannot %s '%s': %s", action, path, strerror(error));
+  if (error == ENOSPC) return mlx_status_hint(status, "free some space on that disk and run the command again");
+  if (error == EACCES || error == EPERM) return mlx_status_hint(status, "check who owns it and its permissions");
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Reading
+
+mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) {
+  *out_map = (mlx_map_t){0};
+  int fd = calls->open(path, O_RDONLY | O_CLOEXEC, 0);
+  if (fd < 0) return mlx_io_error("open", path);
+  struct stat info;
+  mlx_status_t status = NULL;
+  if (fstat(fd, &info)) {
+    status = mlx_io_error("stat", path);
+  } else if (!S_ISREG(info.st_mode)) {
+    status = mlx_error(MLX_INVALID_INPUT, "'%s' is not a regular file", path);
+  } else if (info.st_size > 0) {
+    void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED) {
+      status = mlx_io_error("map", path);
+    } else {
+      *out_map = (mlx_map_t){.data = data, .size = (size_t)info.st_size};
+    }
+  }
+  calls->close(fd);
+  return status;
+}
+
+void mlx_unmap(mlx_map_t *map) {
+  if (map->data) munmap((void *)(uintptr_t)map->data, map->size);
+  *map = (mlx_map_t){0};
+}
+
+mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes, size_t *out_length) {
+  *out_bytes = NULL;
+  mlx_map_t map;
+  MLX_TRY(mlx_map_file(path, &map));
+  mlx_status_t status =
+      map.size > max_size
+          ? mlx_error(MLX_INVALID_INPUT, "'%s' is %zu bytes long; at most %zu are accepted", path, map.size, max_size)
+          : mlx_copy_text((const char *)map.data, map.size, out_bytes);
+  if (!status && out_length) *out_length = map.size;
+  mlx_unmap(&map);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Writing
+
+mlx_status_t mlx_writer_open(const char *path, mlx_writer_t *out_writer) {
+  *out_writer = (mlx_writer_t){.fd = -1};
+  MLX_TRY(mlx_copy_text(path, strlen(path), &out_writer->path));
+  out_writer->fd = calls->open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (out_writer->fd >= 0) return NULL;
+  mlx_status_t status = mlx_io_error("create", path);
+  mlx_free(out_writer->path);
+  out_writer->path = NULL;
+  return status;
+}
+
+mlx_status_t mlx_writer_write(mlx_writer_t *writer, const void *bytes, size_t length) {
+  const char *cursor = bytes;
+  while (length) {
+    ssize_t written = calls->write(writer->fd, cursor, length);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return mlx_io_error("write", writer->path);
+    cursor += written;
+    length -= (size_t)written;
+    writer->offset += (uint64_t)written;
+  }
+  return NULL;
+}
+
+mlx_status_t mlx_writer_close(mlx_writer_t *writer) {
+  mlx_status_t status = NULL;
+  if (calls->sync(writer->fd)) status = mlx_io_error("sync", writer->path);
+  if (calls->close(writer->fd) && !status) status = mlx_io_error("close", writer->path);
+  writer->fd = -1;
+  if (status) calls->unlink(writer->path);
+  mlx_free(writer->path);
+  writer->path = NULL;
+  return status;
+}
+
+void mlx_writer_abandon(mlx_writer_t *writer) {
+  if (!writer->path) return;
+  calls->close(writer->fd);
+  calls->unlink(writer->path);
+  mlx_free(writer->path);
+  *writer = (mlx_writer_t){.fd = -1};
+}
+
+// Makes a rename in |path|'s folder durable.
+static mlx_status_t sync_folder_of(const char *path) {
+  const char *slash = strrchr(path, '/');
+  char *folder;
+  if (slash) {
+    MLX_TRY(mlx_copy_text(path, slash == path ? 1 : (size_t)(slash - path), &folder));
+  } else {
+    MLX_TRY(mlx_copy_text(".", 1, &folder));
+  }
+  int fd = calls->open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  mlx_status_t status = NULL;
+  // Some file systems refuse to sync a folder (EINVAL); the rename itself is still atomic there.
+  if (fd < 0 || (calls->sync(fd) && errno != EINVAL)) status = mlx_io_error("sync folder", folder);
+  if (fd >= 0) calls->close(fd);
+  mlx_free(folder);
+  return status;
+}
+
+mlx_status_t mlx_rename(const char *from, const char *to) {
+  if (calls->rename(from, to)) return mlx_io_error("rename to", to);
+  return sync_folder_of(to);
+}
+
+mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) {
+  char *temporary;
+  MLX_TRY(mlx_format(&temporary, "%s.tmp.%ld", path, (long)getpid()));
+  mlx_writer_t writer;
+  calls->unlink(temporary);
+  mlx_status_t status = mlx_writer_open(temporary, &writer);
+  if (!status) {
+    status = mlx_writer_write(&writer, bytes, length);
+    if (status) {
+      mlx_writer_abandon(&writer);
+    } else {
+      status = mlx_writer_close(&writer);
+    }
+  }
+  if (!status) {
+    status = mlx_rename(temporary, path);
+    if (status) calls->unlink(temporary);
+  }
+  mlx_free(temporary);
+  return status;
+}
+
+mlx_status_t mlx_copy_file(const char *from, const char *to) {
+  mlx_map_t map;
+  MLX_TRY(mlx_map_file(from, &map));
+  mlx_writer_t writer;
+  mlx_status_t status = mlx_writer_open(to, &writer);
+  if (!status) {
+    status = mlx_writer_write(&writer, map.data, map.size);
+    if (status) {
+      mlx_writer_abandon(&writer);
+    } else {
+      status = mlx_writer_close(&writer);
+    }
+  }
+  mlx_unmap(&map);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Folders and paths
+
+mlx_status_t mlx_make_dirs(const char *path) {
+  char *partial;
+  MLX_TRY(mlx_copy_text(path, strlen(path), &partial));
+  mlx_status_t status = NULL;
+  for (char *cursor = partial + 1; !status; ++cursor) {
+    if (*cursor && *cursor != '/') continue;
+    char saved = *cursor;
+    *cursor = 0;
+    if (calls->make_dir(partial, 0700) && errno != EEXIST) status = mlx_io_error("create folder", partial);
+    *cursor = saved;
+    if (!saved) break;
+  }
+  if (!status && !mlx_is_dir(path)) status = mlx_error(MLX_IO, "'%s' exists and is not a folder", path);
+  mlx_free(partial);
+  return status;
+}
+
+static mlx_status_t remove_child(void *user, const char *name) {
+  char *path;
+  MLX_TRY(mlx_join_path(user, name, &path));
+  mlx_status_t status = mlx_remove_tree(path);
+  mlx_free(path);
+  return status;
+}
+
+mlx_status_t mlx_remove_tree(const char *path) {
+  struct stat info;
+  if (lstat(path, &info)) return errno == ENOENT ? NULL : mlx_io_error("stat", path);
+  if (!S_ISDIR(info.st_mode)) {
+    return calls->unlink(path) && errno != ENOENT ? mlx_io_error("remove", path) : NULL;
+  }
+  MLX_TRY(mlx_list_dir(path, remove_child, (void *)(uintptr_t)path));
+  return calls->remove_dir(path) && errno != ENOENT ? mlx_io_error("remove folder", path) : NULL;
+}
+
+mlx_status_t mlx_join_path(const char *folder, const char *name, char **out_path) {
+  size_t length = strlen(folder);
+  return mlx_format(out_path, "%s%s%s", folder, length && folder[length - 1] == '/' ? "" : "/", name);
+}
+
+mlx_status_t mlx_real_path(const char *path, char **out_path) {
+  *out_path = NULL;
+  char *resolved = realpath(path, NULL);
+  if (!resolved) return mlx_io_error("find", path);
+  mlx_status_t status = mlx_copy_text(resolved, strlen(resolved), out_path);
+  free(resolved);
+  return status;
+}
+
+bool mlx_is_file(const char *path) {
+  struct stat info;
+  return !stat(path, &info) && S_ISREG(info.st_mode);
+}
+
+bool mlx_is_dir(const char *path) {
+  struct stat info;
+  return !stat(path, &info) && S_ISDIR(info.st_mode);
+}
+
+mlx_status_t mlx_file_stamp(const char *path, mlx_file_stamp_t *out_stamp) {
+  struct stat info;
+  if (stat(path, &info)) return mlx_io_error("stat", path);
+  *out_stamp = (mlx_file_stamp_t){
+      .device = (uint64_t)info.st_dev,
+      .inode = (uint64_t)info.st_ino,
+      .size = (uint64_t)info.st_size,
+      .modified_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec,
+      .changed_ns = (int64_t)info.st_ctim.tv_sec * 1000000000 + info.st_ctim.tv_nsec,
+  };
+  return NULL;
+}
+
+static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+mlx_status_t mlx_list_dir(const char *folder, mlx_visit_fn_t visit, void *user) {
+  DIR *dir = opendir(folder);
+  if (!dir) return mlx_io_error("open folder", folder);
+  char **names = NULL;
+  size_t count = 0, capacity = 0;
+  mlx_status_t status = NULL;
+  for (struct dirent *entry; !status && (entry = readdir(dir));) {
+    if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+    status = mlx_reserve(count + 1, sizeof *names, &capacity, &names);
+    if (!status) status = mlx_copy_text(entry->d_name, strlen(entry->d_name), &names[count]);
+    if (!status) ++count;
+  }
+  closedir(dir);
+  if (count) qsort(names, count, sizeof *names, compare_names);
+  for (size_t i = 0; i < count; ++i) {
+    if (!status) status = visit(user, names[i]);
+    mlx_free(names[i]);
+  }
+  mlx_free(names);
+  return status;
+}

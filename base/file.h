@@ -1,0 +1,76 @@
+// Files: reading by mapping, writing so that a reader sees all of a file or nothing, and the few path helpers we need.
+//
+// The calls that change the disk go through one small table, so that a test can make the Nth one fail.
+#ifndef MLXCEL_BASE_FILE_H_
+#define MLXCEL_BASE_FILE_H_
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/status.h"
+
+typedef struct mlx_file_calls {
+  int (*open)(const char *path, int flags, int mode);
+  ssize_t (*write)(int fd, const void *bytes, size_t length);
+  int (*sync)(int fd);
+  int (*close)(int fd);
+  int (*rename)(const char *from, const char *to);
+  int (*make_dir)(const char *path, int mode);
+  int (*unlink)(const char *path);
+  int (*remove_dir)(const char *path);
+} mlx_file_calls_t;
+
+extern const mlx_file_calls_t mlx_file_system_calls;
+// Replaces the table (NULL restores the system's). For tests, before any thread starts.
+void mlx_file_set_calls(const mlx_file_calls_t *calls);
+
+// A whole file, mapped read-only. Release with mlx_unmap.
+typedef struct mlx_map {
+  const uint8_t *data;  // NULL for an empty file
+  size_t size;
+} mlx_map_t;
+mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) MLX_MUST_USE;
+void mlx_unmap(mlx_map_t *map);
+
+// Reads a file of at most |max_size| bytes; the result ends with a NUL not counted in *|out_length|. Release with mlx_free.
+mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes, size_t *out_length) MLX_MUST_USE;
+
+// Writes |path| whole: a temporary file beside it, synced, then renamed over it. On failure nothing is left behind.
+mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
+
+// A new file being written front to back. Open refuses an existing path. Close syncs; abandon removes the file.
+typedef struct mlx_writer {
+  int fd;
+  char *path;  // owned
+  uint64_t offset;
+} mlx_writer_t;
+mlx_status_t mlx_writer_open(const char *path, mlx_writer_t *out_writer) MLX_MUST_USE;
+mlx_status_t mlx_writer_write(mlx_writer_t *writer, const void *bytes, size_t length) MLX_MUST_USE;
+mlx_status_t mlx_writer_close(mlx_writer_t *writer) MLX_MUST_USE;
+void mlx_writer_abandon(mlx_writer_t *writer);  // safe after close
+
+mlx_status_t mlx_copy_file(const char *from, const char *to) MLX_MUST_USE;  // |to| must not exist
+mlx_status_t mlx_rename(const char *from, const char *to) MLX_MUST_USE;     // and syncs the folder of |to|
+mlx_status_t mlx_make_dirs(const char *path) MLX_MUST_USE;                  // like mkdir -p; new folders are private (0700)
+mlx_status_t mlx_remove_tree(const char *path) MLX_MUST_USE;                // like rm -rf; a missing path is fine
+mlx_status_t mlx_join_path(const char *folder, const char *name, char **out_path) MLX_MUST_USE;
+mlx_status_t mlx_real_path(const char *path, char **out_path) MLX_MUST_USE;
+
+bool mlx_is_file(const char *path);
+bool mlx_is_dir(const char *path);
+
+// What tells one state of a file from another without reading it: where it lives, its length and both its times.
+typedef struct mlx_file_stamp {
+  uint64_t device, inode, size;
+  int64_t modified_ns, changed_ns;
+} mlx_file_stamp_t;
+mlx_status_t mlx_file_stamp(const char *path, mlx_file_stamp_t *out_stamp) MLX_MUST_USE;
+
+// Calls |visit| with each name in |folder| except . and .., in byte order. A status from |visit| ends the walk.
+typedef mlx_status_t (*mlx_visit_fn_t)(void *user, const char *name);
+mlx_status_t mlx_list_dir(const char *folder, mlx_visit_fn_t visit, void *user) MLX_MUST_USE;
+
+// An error about |path| from errno, with the code that fits it.
+mlx_status_t mlx_io_error(const char *action, const char *path) MLX_MUST_USE;
+
+#endif  // MLXCEL_BASE_FILE_H_

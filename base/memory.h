@@ -1,0 +1,52 @@
+// Memory: every allocation of ours goes through one small table, so that a test can make the Nth one fail, and through
+// checked arithmetic, so that a count read from a file can never wrap.
+#ifndef MLXCEL_BASE_MEMORY_H_
+#define MLXCEL_BASE_MEMORY_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct mlx_memory_calls {
+  void *(*resize)(void *ptr, size_t size);  // realloc's contract; ptr may be NULL, size is never 0
+  void (*release)(void *ptr);
+} mlx_memory_calls_t;
+
+// Replaces the table (NULL restores the system's). For tests, before any thread starts.
+void mlx_memory_set_calls(const mlx_memory_calls_t *calls);
+
+// Allocates |count| zeroed elements of |size| bytes into *|out_ptr| (a pointer to any object pointer).
+// Release with mlx_free. A count of 0 gives a valid pointer.
+mlx_status_t mlx_alloc(size_t count, size_t size, void *out_ptr) MLX_MUST_USE;
+
+// Resizes *|inout_ptr| to |count| elements; on failure the old block stays as it was. New elements are not zeroed.
+mlx_status_t mlx_resize(size_t count, size_t size, void *inout_ptr) MLX_MUST_USE;
+
+// Makes room for |needed| elements in a growing array (*inout_ptr of *inout_capacity), doubling.
+mlx_status_t mlx_reserve(size_t needed, size_t size, size_t *inout_capacity, void *inout_ptr) MLX_MUST_USE;
+
+// Copies |length| bytes of |text| and ends them with NUL.
+mlx_status_t mlx_copy_text(const char *text, size_t length, char **out_text) MLX_MUST_USE;
+
+// printf into a fresh string.
+mlx_status_t mlx_format(char **out_text, const char *fmt, ...) MLX_PRINTF(2, 3) MLX_MUST_USE;
+
+void mlx_free(void *ptr);
+
+// Checked arithmetic: false on overflow, and *out is then untouched by meaning.
+static inline bool mlx_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
+static inline bool mlx_add(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
+// Rounds up to a multiple of |alignment|, a power of two.
+static inline bool mlx_align_up(size_t value, size_t alignment, size_t *out) {
+  size_t padded;
+  if (!mlx_add(value, alignment - 1, &padded)) return false;
+  *out = padded & ~(alignment - 1);
+  return true;
+}
+// True when [offset, offset + length) lies inside [0, size).
+static inline bool mlx_range_ok(uint64_t offset, uint64_t length, uint64_t size) {
+  return offset <= size && length <= size - offset;
+}
+
+#endif  // MLXCEL_BASE_MEMORY_H_

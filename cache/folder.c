@@ -1,0 +1,140 @@
+// Where the cache is, whether it may be trusted, and the paths inside it.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "cache/inner.h"
+
+static const char *environment(const char *name) {
+  const char *value = getenv(name);
+  return value && *value ? value : NULL;
+}
+
+static mlx_status_t choose_folder(const char *given, char **out_folder) {
+  if (!given || !*given) given = environment("MLXCEL_CACHE");
+  if (given) return mlx_copy_text(given, strlen(given), out_folder);
+  const char *base = environment("XDG_CACHE_HOME");
+  if (base && *base == '/') return mlx_join_path(base, "mlxcel", out_folder);  // its specification ignores relative ones
+  const char *home = environment("HOME");
+  if (home) return mlx_join_path(home, ".cache/mlxcel", out_folder);
+  mlx_status_t status =
+      mlx_error(MLX_NOT_FOUND, "no place for the cache: MLXCEL_CACHE, XDG_CACHE_HOME and HOME are not set");
+  return mlx_status_hint(status, "set MLXCEL_CACHE to a folder of your own");
+}
+
+// What the cache holds is loaded and run, so only its owner (and root, who can do anything anyway) may put things there.
+static mlx_status_t check_private(const char *folder) {
+  struct stat info;
+  if (stat(folder, &info)) return mlx_io_error("stat", folder);
+  if (info.st_uid != geteuid() && info.st_uid != 0) {
+    mlx_status_t status =
+        mlx_error(MLX_IO, "the cache folder '%s' belongs to another user (uid %ld)", folder, (long)info.st_uid);
+    return mlx_status_hint(status, "set MLXCEL_CACHE to a folder of your own");
+  }
+  if (info.st_mode & (S_IWGRP | S_IWOTH)) {
+    mlx_status_t status = mlx_error(MLX_IO, "the cache folder '%s' may be written to by others (mode %03o)", folder,
+                                    (unsigned)info.st_mode & 0777);
+    return mlx_status_hint(status, "run `chmod go-w '%s'` if you trust what is in it, or set MLXCEL_CACHE", folder);
+  }
+  return NULL;
+}
+
+mlx_status_t mlx_cache_open(const char *folder, mlx_cache_t **out_cache) {
+  *out_cache = NULL;
+  char *chosen;
+  MLX_TRY(choose_folder(folder, &chosen));
+  mlx_cache_t *cache = NULL;
+  mlx_status_t status = mlx_is_dir(chosen) ? NULL : mlx_make_dirs(chosen);
+  status = mlx_status_hint(mlx_status_annotate(status, "the cache"), "set MLXCEL_CACHE to a folder you can write to");
+  if (!status) status = mlx_alloc(1, sizeof *cache, &cache);
+  if (!status) status = mlx_real_path(chosen, &cache->folder);
+  if (!status) status = check_private(cache->folder);
+  if (status) {
+    mlx_cache_close(cache);
+  } else {
+    *out_cache = cache;
+  }
+  mlx_free(chosen);
+  return status;
+}
+
+void mlx_cache_close(mlx_cache_t *cache) {
+  if (!cache) return;
+  mlx_free(cache->folder);
+  mlx_free(cache);
+}
+
+const char *mlx_cache_folder(const mlx_cache_t *cache) { return cache->folder; }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Inside
+
+mlx_status_t mlx_cache_path(const mlx_cache_t *cache, const char *part, const char *name, char **out_path) {
+  return mlx_format(out_path, "%s/%s/%s", cache->folder, part, name);
+}
+
+mlx_status_t mlx_cache_fresh_path(const mlx_cache_t *cache, const char *id, char **out_path) {
+  struct timespec now;
+  timespec_get(&now, TIME_UTC);
+  return mlx_format(out_path, "%s/tmp/%s.%ld-%llx-%lx", cache->folder, id, (long)getpid(), (unsigned long long)now.tv_sec,
+                    (unsigned long)now.tv_nsec);
+}
+
+typedef struct tree_sum {
+  const char *folder;
+  uint64_t bytes;
+} tree_sum_t;
+
+static mlx_status_t add_child_bytes(void *user, const char *name) {
+  tree_sum_t *sum = user;
+  char *path;
+  MLX_TRY(mlx_join_path(sum->folder, name, &path));
+  sum->bytes += mlx_cache_tree_bytes(path);
+  mlx_free(path);
+  return NULL;
+}
+
+// For counts that people read: what cannot be looked at counts as nothing.
+uint64_t mlx_cache_tree_bytes(const char *path) {
+  struct stat info;
+  if (lstat(path, &info)) return 0;
+  if (S_ISREG(info.st_mode)) return (uint64_t)info.st_size;
+  if (!S_ISDIR(info.st_mode)) return 0;
+  tree_sum_t sum = {.folder = path};
+  mlx_status_free(mlx_list_dir(path, add_child_bytes, &sum));
+  return sum.bytes;
+}
+
+typedef struct leftovers {
+  const char *folder;
+  const char *id;
+  uint64_t bytes;
+} leftovers_t;
+
+static mlx_status_t remove_leftover(void *user, const char *name) {
+  leftovers_t *leftovers = user;
+  size_t length = strlen(leftovers->id);
+  if (strncmp(name, leftovers->id, length) || name[length] != '.') return NULL;
+  char *path;
+  MLX_TRY(mlx_join_path(leftovers->folder, name, &path));
+  uint64_t bytes = mlx_cache_tree_bytes(path);
+  mlx_status_t status = mlx_remove_tree(path);
+  if (!status) leftovers->bytes += bytes;
+  mlx_status_free(status);
+  mlx_free(path);
+  return NULL;
+}
+
+mlx_status_t mlx_cache_remove_leftovers(const mlx_cache_t *cache, const char *part, const char *id, uint64_t *bytes) {
+  char *folder;
+  MLX_TRY(mlx_join_path(cache->folder, part, &folder));
+  leftovers_t leftovers = {.folder = folder, .id = id};
+  mlx_status_t status = mlx_list_dir(folder, remove_leftover, &leftovers);
+  if (bytes) *bytes += leftovers.bytes;
+  mlx_free(folder);
+  return status;
+}

@@ -1,0 +1,244 @@
+// Listing and clearing. Clear takes each entry's lock without waiting, and gets past its leases or leaves it alone; so
+// it can run at any time beside processes that make and use entries.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "cache/cache.h"
+#include "cache/entry.h"
+#include "cache/inner.h"
+#include "cache/lock.h"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Walking the entries
+
+typedef mlx_status_t (*on_entry_fn_t)(void *user, const char *kind, const char *key);
+
+typedef struct walk {
+  const mlx_cache_t *cache;
+  on_entry_fn_t on_entry;
+  void *user;
+  const char *kind;  // the one being walked
+} walk_t;
+
+static mlx_status_t walk_key(void *user, const char *name) {
+  walk_t *walk = user;
+  return mlx_is_digest(name) ? walk->on_entry(walk->user, walk->kind, name) : NULL;
+}
+
+static mlx_status_t walk_kind(void *user, const char *name) {
+  walk_t *walk = user;
+  if (!mlx_is_entry_kind(name)) return NULL;
+  char *path;
+  MLX_TRY(mlx_join_path(walk->cache->folder, name, &path));
+  walk->kind = name;
+  mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, walk_key, walk) : NULL;
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t walk_entries(const mlx_cache_t *cache, on_entry_fn_t on_entry, void *user) {
+  walk_t walk = {.cache = cache, .on_entry = on_entry, .user = user};
+  return mlx_list_dir(cache->folder, walk_kind, &walk);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Listing
+
+typedef struct listing {
+  const mlx_cache_t *cache;
+  mlx_cache_visit_fn_t visit;
+  void *user;
+} listing_t;
+
+static mlx_status_t read_record(const char *folder, mlx_record_t *out_record) {
+  char *path, *bytes = NULL;
+  size_t length = 0;
+  *out_record = (mlx_record_t){0};
+  MLX_TRY(mlx_join_path(folder, MLX_RECORD_NAME, &path));
+  mlx_status_t status = mlx_read_file(path, MLX_RECORD_MAX, &bytes, &length);
+  if (!status) status = mlx_record_parse(path, bytes, length, out_record);
+  mlx_free(bytes);
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t list_entry(void *user, const char *kind, const char *key) {
+  listing_t *listing = user;
+  char *folder;
+  mlx_record_t record;
+  MLX_TRY(mlx_cache_path(listing->cache, kind, key, &folder));
+  mlx_status_t status = read_record(folder, &record);
+  if (mlx_status_code(status) == MLX_OUT_OF_MEMORY) {
+    mlx_free(folder);
+    return status;
+  }
+  mlx_status_free(status);  // damaged: shown without a title
+  mlx_cache_item_t item = {
+      .kind = kind,
+      .key = key,
+      .title = record.title,
+      .bytes = mlx_cache_tree_bytes(folder),
+      .created = record.created,
+  };
+  status = listing->visit(listing->user, &item);
+  mlx_record_free(&record);
+  mlx_free(folder);
+  return status;
+}
+
+mlx_status_t mlx_cache_list(mlx_cache_t *cache, mlx_cache_visit_fn_t visit, void *user) {
+  listing_t listing = {.cache = cache, .visit = visit, .user = user};
+  return walk_entries(cache, list_entry, &listing);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Clearing
+
+// The ids ("KIND-KEY") that have anything on disk: an entry, a lock, something in tmp/, a log.
+typedef struct id_list {
+  char **ids;
+  size_t count, capacity;
+} id_list_t;
+
+static mlx_status_t add_id(id_list_t *list, const char *id, size_t length) {
+  MLX_TRY(mlx_reserve(list->count + 1, sizeof *list->ids, &list->capacity, &list->ids));
+  MLX_TRY(mlx_copy_text(id, length, &list->ids[list->count]));
+  ++list->count;
+  return NULL;
+}
+
+static mlx_status_t add_entry_id(void *user, const char *kind, const char *key) {
+  char *id;
+  MLX_TRY(mlx_format(&id, "%s-%s", kind, key));
+  mlx_status_t status = add_id(user, id, strlen(id));
+  mlx_free(id);
+  return status;
+}
+
+// Splits "KIND-KEY" at its dash, into |kind| (33 bytes) and the key inside |id|. False when it is no id of ours.
+static bool split_id(const char *id, char *kind, const char **out_key) {
+  const char *dash = strchr(id, '-');
+  if (!dash || dash - id > 32) return false;
+  memcpy(kind, id, (size_t)(dash - id));
+  kind[dash - id] = 0;
+  *out_key = dash + 1;
+  return mlx_is_entry_kind(kind) && mlx_is_digest(*out_key);
+}
+
+// Names in locks/, tmp/ and logs/ are an id, or an id, a dot and more. Anything else is not ours to remove.
+static mlx_status_t add_name_id(void *user, const char *name) {
+  char id[32 + 1 + MLX_DIGEST_HEX], kind[33];
+  const char *key;
+  size_t length = strcspn(name, ".");
+  if (length >= sizeof id) return NULL;
+  memcpy(id, name, length);
+  id[length] = 0;
+  return split_id(id, kind, &key) ? add_id(user, id, length) : NULL;
+}
+
+static int compare_ids(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static mlx_status_t collect_ids(const mlx_cache_t *cache, id_list_t *list) {
+  static const char *const folders[] = {"locks", "tmp", "logs"};
+  MLX_TRY(walk_entries(cache, add_entry_id, list));
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; ++i) {
+    char *path;
+    MLX_TRY(mlx_join_path(cache->folder, folders[i], &path));
+    mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, add_name_id, list) : mlx_make_dirs(path);
+    mlx_free(path);
+    MLX_TRY(status);
+  }
+  if (list->count) qsort(list->ids, list->count, sizeof *list->ids, compare_ids);
+  return NULL;
+}
+
+// Moved away first: the entry is gone in one step, however long the removal takes and whatever interrupts it.
+static mlx_status_t remove_entry(const mlx_cache_t *cache, const char *id, const char *folder,
+                                 mlx_cache_cleared_t *cleared) {
+  if (!mlx_is_dir(folder)) return mlx_remove_tree(folder);
+  char *temporary;
+  MLX_TRY(mlx_cache_fresh_path(cache, id, &temporary));
+  mlx_status_t status = mlx_rename(folder, temporary);
+  if (!status) ++cleared->removed;
+  mlx_free(temporary);
+  return status;
+}
+
+// Everything of one id, whose lock we hold. *out_kept: a lease protects the entry, so only tmp/ was cleaned.
+static mlx_status_t clear_locked(const mlx_cache_t *cache, const char *id, mlx_cache_cleared_t *cleared, bool *out_kept) {
+  char kind[33], *folder = NULL, *record = NULL;
+  const char *key;
+  int lease = -1;
+  if (!split_id(id, kind, &key)) return mlx_error(MLX_INTERNAL, "'%s' is not an entry's id", id);
+  mlx_status_t status = mlx_cache_path(cache, kind, key, &folder);
+  if (!status) status = mlx_join_path(folder, MLX_RECORD_NAME, &record);
+  if (!status) {
+    *out_kept = mlx_lease_reserve(record, &lease) == MLX_LEASE_HELD;
+    if (!*out_kept) status = remove_entry(cache, id, folder, cleared);
+    if (!*out_kept) status = mlx_status_join(status, mlx_cache_remove_leftovers(cache, "logs", id, &cleared->bytes));
+  }
+  status = mlx_status_join(status, mlx_cache_remove_leftovers(cache, "tmp", id, &cleared->bytes));
+  mlx_lease_end(lease);
+  mlx_free(record);
+  mlx_free(folder);
+  return status;
+}
+
+static mlx_status_t clear_id(const mlx_cache_t *cache, const char *id, mlx_cache_cleared_t *cleared) {
+  char *path;
+  mlx_lock_t lock;
+  bool kept = true;
+  MLX_TRY(mlx_cache_path(cache, "locks", id, &path));
+  mlx_status_t status = mlx_lock_try(path, &lock);
+  if (!status && lock.fd >= 0) status = clear_locked(cache, id, cleared, &kept);
+  if (kept && !status) ++cleared->in_use;
+  if (kept || status) {
+    mlx_lock_release(&lock);
+  } else {
+    mlx_lock_release_and_remove(&lock);
+  }
+  mlx_free(path);
+  return status;
+}
+
+typedef struct clearing {
+  const char *folder;
+  mlx_cache_cleared_t *cleared;
+} clearing_t;
+
+// A memo that is just being written may be gone already, or come back: both are fine.
+static mlx_status_t remove_memo(void *user, const char *name) {
+  clearing_t *clearing = user;
+  char *path;
+  MLX_TRY(mlx_join_path(clearing->folder, name, &path));
+  uint64_t bytes = mlx_cache_tree_bytes(path);
+  mlx_status_t status = mlx_remove_tree(path);
+  if (!status) clearing->cleared->bytes += bytes;
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t remove_memos(const mlx_cache_t *cache, mlx_cache_cleared_t *cleared) {
+  char *folder;
+  MLX_TRY(mlx_join_path(cache->folder, "digests", &folder));
+  clearing_t clearing = {.folder = folder, .cleared = cleared};
+  mlx_status_t status = mlx_is_dir(folder) ? mlx_list_dir(folder, remove_memo, &clearing) : NULL;
+  mlx_free(folder);
+  return status;
+}
+
+mlx_status_t mlx_cache_clear(mlx_cache_t *cache, mlx_cache_cleared_t *out_cleared) {
+  *out_cleared = (mlx_cache_cleared_t){0};
+  id_list_t list = {0};
+  mlx_status_t status = collect_ids(cache, &list);
+  for (size_t i = 0; i < list.count; ++i) {
+    bool again = i && !strcmp(list.ids[i], list.ids[i - 1]);
+    if (!again && mlx_status_code(status) != MLX_OUT_OF_MEMORY) {
+      status = mlx_status_join(status, clear_id(cache, list.ids[i], out_cleared));
+    }
+  }
+  for (size_t i = 0; i < list.count; ++i) mlx_free(list.ids[i]);
+  mlx_free(list.ids);
+  return mlx_status_join(status, remove_memos(cache, out_cleared));
+}

@@ -1,0 +1,49 @@
+// What the verbs share: the flag table, the terminal, and how an error is shown.
+#ifndef MLXCEL_CLI_CLI_H_
+#define MLXCEL_CLI_CLI_H_
+
+#include <stdint.h>
+
+#include "base/report.h"
+#include "base/status.h"
+
+// ---- flags: one table serves parsing and --help ----
+
+typedef enum mlx_flag_kind { MLX_FLAG_SWITCH, MLX_FLAG_TEXT, MLX_FLAG_INT } mlx_flag_kind_t;
+
+typedef struct mlx_flag {
+  const char *names;  // "-c, --ctx, --ctx-size"
+  mlx_flag_kind_t kind;
+  const char *value;  // how help calls the value: "N"
+  const char *help;
+  void *target;       // bool *, const char ** or int64_t *
+  int64_t min, max;   // for MLX_FLAG_INT
+} mlx_flag_t;
+
+typedef struct mlx_verb {
+  const char *name;
+  const char *summary;                                   // one line
+  mlx_status_t (*run)(int argc, char **argv);            // arguments after the verb
+} mlx_verb_t;
+
+// Parses |argv| against |flags|, which ends with a row of zeros. Words that are not flags fill |words| (at most |max_words|).
+// --help prints |usage| and the table on stdout and sets *|out_help|.
+mlx_status_t mlx_flags_parse(const char *usage, const mlx_flag_t *flags, int argc, char **argv, const char **words,
+                             size_t max_words, size_t *out_word_count, bool *out_help) MLX_MUST_USE;
+
+// The name among |names| (NULL-terminated) that |word| was probably meant to be, or NULL.
+const char *mlx_nearest_name(const char *word, const char *const *names);
+
+// ---- terminal ----
+
+// Progress and notes on stderr: a line that rewrites itself on a terminal, plain lines elsewhere.
+const mlx_report_t *mlx_terminal_report(void);
+void mlx_terminal_error(const char *where, mlx_status_t status);  // prints, does not free
+
+// ---- the verbs, one file each ----
+
+mlx_status_t mlx_cli_compile(int argc, char **argv);
+mlx_status_t mlx_cli_run(int argc, char **argv);
+mlx_status_t mlx_cli_cache(int argc, char **argv);
+
+#endif  // MLXCEL_CLI_CLI_H_

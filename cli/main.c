@@ -1,0 +1,69 @@
+// mlxcel: picks the verb. Called through a link such as mlxcel-run, the link's name is the verb.
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const mlx_verb_t verbs[] = {
+    {"run", "write what a model says after a prompt", mlx_cli_run},
+    {"compile", "compile a model ahead of time", mlx_cli_compile},
+    {"cache", "list or clear compiled models", mlx_cli_cache},
+};
+#define VERB_COUNT (sizeof verbs / sizeof *verbs)
+
+static void print_help(FILE *out) {
+  fputs("mlxcel: an ahead-of-time compiler and a tiny runtime for language models\n\nusage: mlxcel VERB [options]\n\n", out);
+  for (size_t i = 0; i < VERB_COUNT; ++i) fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].summary);
+  fputs("\n  mlxcel VERB --help     options of a verb\n  mlxcel --version       version\n"
+        "\nexample: mlxcel run -m SmolLM2-135M-Instruct.Q4_1.gguf -p \"The capital of France is\" -n 16\n", out);
+}
+
+static const mlx_verb_t *find_verb(const char *name) {
+  for (size_t i = 0; i < VERB_COUNT; ++i) {
+    if (!strcmp(verbs[i].name, name)) return &verbs[i];
+  }
+  return NULL;
+}
+
+static mlx_status_t unknown_verb(const char *name) {
+  const char *names[VERB_COUNT + 1] = {0};
+  for (size_t i = 0; i < VERB_COUNT; ++i) names[i] = verbs[i].name;
+  const char *nearest = mlx_nearest_name(name, names);
+  mlx_status_t status = mlx_error(MLX_USAGE, "unknown verb '%s'", name);
+  if (nearest) return mlx_status_hint(status, "did you mean '%s'?", nearest);
+  return mlx_status_hint(status, "`mlxcel --help` lists the verbs");
+}
+
+static int run_verb(const mlx_verb_t *verb, int argc, char **argv) {
+  mlx_status_t status = verb->run(argc, argv);
+  int code = (int)mlx_status_code(status);
+  char where[64];
+  snprintf(where, sizeof where, "mlxcel %s", verb->name);
+  if (status) mlx_terminal_error(where, status);
+  mlx_status_free(status);
+  return code;
+}
+
+int main(int argc, char **argv) {
+  signal(SIGPIPE, SIG_IGN);  // a closed stdout ends the writing, not the process in the middle of it
+  const char *name = strrchr(argv[0], '/');
+  name = name ? name + 1 : argv[0];
+  const mlx_verb_t *linked = strncmp(name, "mlxcel-", 7) ? NULL : find_verb(name + 7);
+  const char *word = argc > 1 ? argv[1] : "--help";
+  if (!strcmp(word, "--version")) {
+    puts("mlxcel " MLXCEL_VERSION);
+    return 0;
+  }
+  if (linked) return run_verb(linked, argc - 1, argv + 1);
+  if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) {
+    print_help(argc > 1 ? stdout : stderr);
+    return argc > 1 ? 0 : MLX_USAGE;
+  }
+  const mlx_verb_t *verb = find_verb(word);
+  if (verb) return run_verb(verb, argc - 2, argv + 2);
+  mlx_status_t status = unknown_verb(word);
+  mlx_terminal_error("mlxcel", status);
+  mlx_status_free(status);
+  return MLX_USAGE;
+}

@@ -1,0 +1,42 @@
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+static bool progress_shown;
+
+// On a terminal progress rewrites its line; in a log it is a line every few seconds at most.
+static void say(void *user, mlx_report_kind_t kind, const char *text) {
+  (void)user;
+  static time_t last_line;
+  bool terminal = isatty(STDERR_FILENO);
+  if (terminal && progress_shown) fputs("\r\033[K", stderr);
+  if (kind == MLX_REPORT_NOTE) {
+    fprintf(stderr, "%s\n", text);
+    progress_shown = false;
+  } else if (terminal) {
+    fputs(text, stderr);
+    progress_shown = text[0] != 0;
+  } else if (text[0] && time(NULL) >= last_line + 5) {
+    fprintf(stderr, "%s\n", text);
+    last_line = time(NULL);
+  }
+  fflush(stderr);
+}
+
+const mlx_report_t *mlx_terminal_report(void) {
+  static const mlx_report_t report = {.say = say};
+  return &report;
+}
+
+void mlx_terminal_error(const char *where, mlx_status_t status) {
+  mlx_report_done(mlx_terminal_report());
+  fprintf(stderr, "%s: %s\n", where, mlx_status_message(status));
+  if (mlx_status_hint_text(status)[0]) fprintf(stderr, "hint: %s\n", mlx_status_hint_text(status));
+  if (mlx_status_code(status) == MLX_INTERNAL) {
+    fprintf(stderr, "this is a bug in mlxcel (%s:%d); please report it with the command you ran\n", mlx_status_file(status),
+            mlx_status_line(status));
+  }
+}

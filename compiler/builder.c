@@ -1,0 +1,294 @@
+// The emitter's body: names, types, modules and functions. The ops are in build_ops.c.
+#include "compiler/builder.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "compiler/builder_internal.h"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Types
+
+mlx_type_t mlx_type(mlx_dtype_t dtype, int rank, const int64_t *dims) {
+  mlx_type_t type = {.dtype = dtype, .rank = rank};
+  for (int i = 0; i < rank; ++i) type.dims[i] = dims[i];
+  return type;
+}
+
+mlx_type_t mlx_scalar_type(mlx_dtype_t dtype) { return (mlx_type_t){.dtype = dtype}; }
+
+mlx_type_t mlx_type_of(mlx_value_t value) { return mlx_type(value.dtype, value.rank, value.dims); }
+
+bool mlx_type_equal(mlx_type_t a, mlx_type_t b) {
+  if (a.dtype != b.dtype || a.rank != b.rank) return false;
+  for (int i = 0; i < a.rank; ++i) {
+    if (a.dims[i] != b.dims[i]) return false;
+  }
+  return true;
+}
+
+static void put_type(mlx_text_t *text, mlx_type_t type) {
+  mlx_text_puts(text, "tensor<");
+  for (int i = 0; i < type.rank; ++i) mlx_text_printf(text, "%lldx", (long long)type.dims[i]);
+  mlx_text_printf(text, "%s>", mlx_dtype_info(type.dtype)->mlir);
+}
+
+mlx_type_text_t mlx_type_text(mlx_type_t type) {
+  mlx_type_text_t text;
+  int at = snprintf(text.chars, sizeof text.chars, "tensor<");
+  for (int i = 0; i < type.rank; ++i) {
+    at += snprintf(text.chars + at, sizeof text.chars - (size_t)at, "%lldx", (long long)type.dims[i]);
+  }
+  snprintf(text.chars + at, sizeof text.chars - (size_t)at, "%s>", mlx_dtype_info(type.dtype)->mlir);
+  return text;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Builder
+
+void mlx_builder_fail(mlx_builder_t *b, mlx_status_t status) { b->status = mlx_status_join(b->status, status); }
+
+mlx_form_t mlx_builder_form(const mlx_builder_t *b) { return b->form; }
+
+mlx_status_t mlx_builder_create(mlx_form_t form, const char *module_name, mlx_builder_t **out_builder) {
+  MLX_TRY(mlx_alloc(1, sizeof **out_builder, out_builder));
+  (*out_builder)->form = form;
+  mlx_text_printf(&(*out_builder)->module, "module @%s {\n", module_name);
+  return NULL;
+}
+
+static void clear_function(mlx_builder_t *b) {
+  for (size_t i = 0; i < b->value_count; ++i) mlx_free(b->values[i].name);
+  b->value_count = 0;
+  memset(b->buckets, 0, sizeof b->buckets);
+  mlx_text_clear(&b->arguments);
+  mlx_text_clear(&b->body);
+  b->scope[0] = 0;
+  for (size_t i = 0; i < b->global_count; ++i) b->globals[i].current = (mlx_value_t){0};
+}
+
+void mlx_builder_free(mlx_builder_t *b) {
+  if (!b) return;
+  clear_function(b);
+  mlx_free(b->values);
+  mlx_free(b->globals);
+  mlx_text_clear(&b->module);
+  mlx_status_free(b->status);
+  mlx_free(b);
+}
+
+mlx_status_t mlx_builder_finish(mlx_builder_t *b, char **out_text, size_t *out_length) {
+  mlx_status_t status = b->status;
+  b->status = NULL;
+  *out_text = NULL;
+  if (status) return status;
+  mlx_text_puts(&b->module, "}\n");
+  return mlx_text_take(&b->module, out_text, out_length);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Weights and state
+
+static void add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool is_state) {
+  mlx_status_t status = mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
+  if (status) {
+    mlx_builder_fail(b, status);
+    return;
+  }
+  b->globals[b->global_count++] = (mlx_global_t){.name = name, .type = type, .is_state = is_state};
+  if (b->form == MLX_FORM_PURE) return;
+  mlx_text_printf(&b->module, "  util.global private %s@\"%s\" = ", is_state ? "mutable " : "", name);
+  if (is_state) {
+    // IREE makes globals that start from equal values one buffer, and then updates in place write through all of them: so
+    // each starts from a number of its own. Nothing reads state before it is written.
+    mlx_text_printf(&b->module, "dense<%zu%s>", b->global_count, type.dtype == MLX_I32 ? "" : ".0");
+  } else {
+    mlx_text_printf(&b->module, "#flow.parameter.named<\"model\"::\"%s\">", name);
+  }
+  mlx_text_puts(&b->module, " : ");
+  put_type(&b->module, type);
+  mlx_text_puts(&b->module, "\n");
+}
+
+void mlx_builder_parameter(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, false); }
+void mlx_builder_state(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, true); }
+
+static mlx_global_t *find_global(mlx_builder_t *b, const char *name) {
+  for (size_t i = 0; i < b->global_count; ++i) {
+    if (!strcmp(b->globals[i].name, name)) return &b->globals[i];
+  }
+  mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "the graph uses '%s', which was not declared", name));
+  return NULL;
+}
+
+mlx_value_t mlx_builder_load(mlx_builder_t *b, const char *name) {
+  mlx_global_t *global = find_global(b, name);
+  if (!global) return (mlx_value_t){0};
+  if (!global->current.id) {  // loaded once a function, where it is first used
+    char scope[sizeof b->scope];
+    memcpy(scope, b->scope, sizeof scope);
+    b->scope[0] = 0;  // the name says already whose weight it is
+    global->current = mlx_builder_emit(b, name, global->type, "util.global.load @\"%s\" : %s", name,
+                                       mlx_type_text(global->type).chars);
+    memcpy(b->scope, scope, sizeof scope);
+  }
+  return global->current;
+}
+
+void mlx_builder_store(mlx_builder_t *b, const char *name, mlx_value_t value) {
+  mlx_global_t *global = find_global(b, name);
+  if (!global || b->status) return;
+  if (!mlx_type_equal(global->type, mlx_type_of(value))) {
+    mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "state '%s' is %s, not %s", name, mlx_type_text(global->type).chars,
+                                  mlx_type_text(mlx_type_of(value)).chars));
+    return;
+  }
+  global->current = value;
+  if (b->form == MLX_FORM_IREE) {
+    mlx_text_printf(&b->body, "    util.global.store %%%s, @\"%s\" : %s\n", mlx_builder_name(b, value), name,
+                    mlx_type_text(global->type).chars);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Functions
+
+void mlx_builder_begin(mlx_builder_t *b, const char *name, const char *comment) {
+  clear_function(b);
+  mlx_text_printf(&b->module, "\n  // %s\n  func.func %s@%s(", comment, b->form == MLX_FORM_PURE ? "public " : "", name);
+  if (b->form == MLX_FORM_IREE) return;
+  for (size_t i = 0; i < b->global_count; ++i) {
+    b->globals[i].current = mlx_builder_argument(b, b->globals[i].name, b->globals[i].type);
+  }
+}
+
+mlx_value_t mlx_builder_argument(mlx_builder_t *b, const char *name, mlx_type_t type) {
+  mlx_value_t value = mlx_builder_new_value(b, name, type);
+  if (!value.id) return value;
+  mlx_text_printf(&b->arguments, "%s\n      %%%s: %s", b->arguments.length ? "," : "", mlx_builder_name(b, value),
+                  mlx_type_text(type).chars);
+  return value;
+}
+
+// The values a function returns: its results and, in the pure form, the state after it.
+static bool next_result(const mlx_builder_t *b, const mlx_value_t *results, size_t count, size_t *cursor, mlx_value_t *out) {
+  if (*cursor < count) {
+    *out = results[(*cursor)++];
+    return true;
+  }
+  for (size_t i; b->form == MLX_FORM_PURE && (i = *cursor - count) < b->global_count;) {
+    ++*cursor;
+    if (!b->globals[i].is_state) continue;
+    *out = b->globals[i].current;
+    return true;
+  }
+  return false;
+}
+
+void mlx_builder_end(mlx_builder_t *b, const mlx_value_t *results, size_t count) {
+  if (b->status) return;
+  mlx_text_t types = {0}, names = {0};
+  mlx_value_t value;
+  for (size_t cursor = 0; next_result(b, results, count, &cursor, &value);) {
+    const char *comma = names.length ? ", " : "";
+    mlx_text_printf(&names, "%s%%%s", comma, mlx_builder_name(b, value));
+    mlx_text_printf(&types, "%s%s", comma, mlx_type_text(mlx_type_of(value)).chars);
+  }
+  mlx_builder_fail(b, mlx_text_finish(&types));
+  mlx_builder_fail(b, mlx_text_finish(&names));
+  mlx_builder_fail(b, mlx_text_finish(&b->body));
+  mlx_builder_fail(b, mlx_text_finish(&b->arguments));
+  if (!b->status) {
+    mlx_text_printf(&b->module, "%s) -> (%s) {\n", b->arguments.data, types.data);
+    mlx_text_append(&b->module, b->body.data, b->body.length);
+    mlx_text_printf(&b->module, "    return %s : %s\n  }\n", names.data, types.data);
+  }
+  mlx_text_clear(&types);
+  mlx_text_clear(&names);
+}
+
+void mlx_builder_comment(mlx_builder_t *b, const char *fmt, ...) {
+  char line[256];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(line, sizeof line, fmt, args);
+  va_end(args);
+  mlx_text_printf(&b->body, "\n    // %s\n", line);
+}
+
+void mlx_builder_scope(mlx_builder_t *b, const char *scope) { snprintf(b->scope, sizeof b->scope, "%s", scope); }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Values and their names
+
+const char *mlx_builder_name(const mlx_builder_t *b, mlx_value_t value) {
+  return value.id > 0 && (size_t)value.id <= b->value_count ? b->values[value.id - 1].name : "?";
+}
+
+static uint32_t hash_name(const char *name) {
+  uint32_t hash = 2166136261u;
+  for (; *name; ++name) hash = (hash ^ (uint8_t)*name) * 16777619u;
+  return hash % MLX_BUILDER_BUCKETS;
+}
+
+static int find_name(const mlx_builder_t *b, const char *name) {
+  int id = b->buckets[hash_name(name)];
+  while (id && strcmp(b->values[id - 1].name, name)) id = b->values[id - 1].next;
+  return id;
+}
+
+// "scope.name", made unique by a number.
+static mlx_status_t make_name(mlx_builder_t *b, const char *name, char **out_name) {
+  MLX_TRY(mlx_format(out_name, "%s%s%s", b->scope, b->scope[0] ? "." : "", name));
+  int first = find_name(b, *out_name);
+  while (first && find_name(b, *out_name)) {
+    mlx_free(*out_name);
+    MLX_TRY(mlx_format(out_name, "%s%s%s_%d", b->scope, b->scope[0] ? "." : "", name, ++b->values[first - 1].uses));
+  }
+  return NULL;
+}
+
+// Takes |name|, which is unique.
+static mlx_value_t add_value(mlx_builder_t *b, char *name, mlx_type_t type) {
+  uint32_t bucket = hash_name(name);
+  b->values[b->value_count] = (mlx_named_t){.name = name, .next = b->buckets[bucket], .uses = 1};
+  mlx_value_t value = {.id = (int)++b->value_count, .dtype = type.dtype, .rank = type.rank};
+  memcpy(value.dims, type.dims, sizeof value.dims);
+  b->buckets[bucket] = value.id;
+  return value;
+}
+
+static mlx_value_t new_value(mlx_builder_t *b, const char *name, bool exact, mlx_type_t type) {
+  if (b->status) return (mlx_value_t){0};
+  char *unique = NULL;
+  mlx_status_t status = mlx_reserve(b->value_count + 1, sizeof *b->values, &b->value_capacity, &b->values);
+  if (!status) status = exact ? mlx_copy_text(name, strlen(name), &unique) : make_name(b, name, &unique);
+  if (!status) return add_value(b, unique, type);
+  mlx_builder_fail(b, status);
+  return (mlx_value_t){0};
+}
+
+mlx_value_t mlx_builder_new_value(mlx_builder_t *b, const char *name, mlx_type_t type) {
+  return new_value(b, name, false, type);
+}
+
+mlx_value_t mlx_builder_exact_value(mlx_builder_t *b, const char *name, mlx_type_t type) {
+  return new_value(b, name, true, type);
+}
+
+mlx_value_t mlx_builder_emit(mlx_builder_t *b, const char *name, mlx_type_t type, const char *fmt, ...) {
+  mlx_value_t value = mlx_builder_new_value(b, name, type);
+  if (!value.id) return value;
+  char line[1024];
+  va_list args;
+  va_start(args, fmt);
+  int length = vsnprintf(line, sizeof line, fmt, args);
+  va_end(args);
+  if (length < 0 || (size_t)length >= sizeof line) {
+    mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "an emitted line for '%s' is too long", name));
+    return (mlx_value_t){0};
+  }
+  mlx_text_printf(&b->body, "    %%%s = %s\n", mlx_builder_name(b, value), line);
+  return value;
+}

@@ -1,0 +1,92 @@
+// Builder: a typed emitter of StableHLO text.
+//
+// Every value knows its type, so an op checks its operands and derives its result before a line is written. The text is
+// for people: named values, one op a line, a comment per block. Functions reach weights and state through the builder,
+// because the two forms of a module differ only there:
+//
+//   MLX_FORM_IREE   weights are named parameters, state is mutable globals: what we compile
+//   MLX_FORM_PURE   weights and state are arguments, new state is results: StableHLO that any tool can run
+//
+// Errors stick: after the first one, ops return a value with id 0 and mlx_builder_finish reports it.
+#ifndef MLXCEL_COMPILER_BUILDER_H_
+#define MLXCEL_COMPILER_BUILDER_H_
+
+#include "base/text.h"
+#include "models/ops.h"
+
+typedef enum mlx_form { MLX_FORM_IREE, MLX_FORM_PURE } mlx_form_t;
+
+typedef struct mlx_type {
+  mlx_dtype_t dtype;
+  int rank;
+  int64_t dims[MLX_VALUE_RANK];
+} mlx_type_t;
+
+typedef struct mlx_builder mlx_builder_t;
+
+// Release with mlx_builder_free.
+mlx_status_t mlx_builder_create(mlx_form_t form, const char *module_name, mlx_builder_t **out_builder) MLX_MUST_USE;
+void mlx_builder_free(mlx_builder_t *builder);
+// Ends the module and gives its text to the caller (release with mlx_free), or the first error.
+mlx_status_t mlx_builder_finish(mlx_builder_t *builder, char **out_text, size_t *out_length) MLX_MUST_USE;
+// Records |status| unless an error came before; takes ownership.
+void mlx_builder_fail(mlx_builder_t *builder, mlx_status_t status);
+mlx_form_t mlx_builder_form(const mlx_builder_t *builder);
+
+// Declarations, before the first function. Names stay the caller's until the builder is freed.
+void mlx_builder_parameter(mlx_builder_t *builder, const char *name, mlx_type_t type);
+void mlx_builder_state(mlx_builder_t *builder, const char *name, mlx_type_t type);  // starts as anything finite
+
+// One function at a time. In the pure form, the parameters and the state come before |arguments|, the new state after
+// |results|.
+void mlx_builder_begin(mlx_builder_t *builder, const char *name, const char *comment);
+mlx_value_t mlx_builder_argument(mlx_builder_t *builder, const char *name, mlx_type_t type);
+void mlx_builder_end(mlx_builder_t *builder, const mlx_value_t *results, size_t count);
+mlx_value_t mlx_builder_load(mlx_builder_t *builder, const char *name);  // a parameter or the state's current value
+void mlx_builder_store(mlx_builder_t *builder, const char *name, mlx_value_t value);
+void mlx_builder_comment(mlx_builder_t *builder, const char *fmt, ...) MLX_PRINTF(2, 3);
+void mlx_builder_scope(mlx_builder_t *builder, const char *scope);  // prefix of the names that follow
+
+mlx_type_t mlx_type(mlx_dtype_t dtype, int rank, const int64_t *dims);
+#define MLX_TYPE(dtype, ...) \
+  mlx_type(dtype, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
+mlx_type_t mlx_scalar_type(mlx_dtype_t dtype);
+mlx_type_t mlx_type_of(mlx_value_t value);
+
+// ---- ops: |name| is the value's name; a name met before gets a number ----
+
+mlx_value_t mlx_build_float(mlx_builder_t *b, const char *name, double value, mlx_type_t type);  // splat
+mlx_value_t mlx_build_int(mlx_builder_t *b, const char *name, int64_t value, mlx_type_t type);   // splat
+mlx_value_t mlx_build_floats(mlx_builder_t *b, const char *name, const float *values, int64_t count);
+mlx_value_t mlx_build_unary(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x);
+mlx_value_t mlx_build_binary(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x, mlx_value_t y);
+mlx_value_t mlx_build_compare(mlx_builder_t *b, const char *name, const char *order, mlx_value_t x, mlx_value_t y);
+mlx_value_t mlx_build_select(mlx_builder_t *b, const char *name, mlx_value_t which, mlx_value_t yes, mlx_value_t no);
+mlx_value_t mlx_build_convert(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_dtype_t dtype);
+mlx_value_t mlx_build_iota(mlx_builder_t *b, const char *name, int dim, mlx_type_t type);
+mlx_value_t mlx_build_reshape(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_type_t type);
+// Dimension i of x becomes dimension dims[i] of the result (one entry for each dimension of x).
+mlx_value_t mlx_build_broadcast(mlx_builder_t *b, const char *name, mlx_value_t x, const int64_t *dims, mlx_type_t type);
+mlx_value_t mlx_build_transpose(mlx_builder_t *b, const char *name, mlx_value_t x, const int64_t *permutation);
+// The part [start, limit) of the last dimension.
+mlx_value_t mlx_build_slice_last(mlx_builder_t *b, const char *name, mlx_value_t x, int64_t start, int64_t limit);
+mlx_value_t mlx_build_concat_last(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t y);
+// Reduces the last dimension with "add" or "maximum".
+mlx_value_t mlx_build_reduce_last(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x);
+// Index of the largest element of the last dimension, the lowest such index: i32.
+mlx_value_t mlx_build_argmax_last(mlx_builder_t *b, const char *name, mlx_value_t x);
+
+typedef struct mlx_dot {
+  int batch_count, contract_count;
+  int64_t left_batch[2], right_batch[2], left_contract[1], right_contract[1];
+} mlx_dot_t;
+// Result: batch dimensions, then the free ones of x, then those of y.
+mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t y, mlx_dot_t dot);
+
+// |indices| [..., n] picks along the first n dimensions of |x|; the rest comes whole:
+// [...] + dims of x after the first n. Indices outside are clamped.
+mlx_value_t mlx_build_gather(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices);
+// x with the slices at |indices| [count, n] replaced by |updates| [count, rest of x]. Of two updates to one place either wins.
+mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices, mlx_value_t updates);
+
+#endif  // MLXCEL_COMPILER_BUILDER_H_

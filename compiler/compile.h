@@ -1,0 +1,43 @@
+// Compile: from a model on disk to something the runtime can open. The compiler's public header.
+#ifndef MLXCEL_COMPILER_COMPILE_H_
+#define MLXCEL_COMPILER_COMPILE_H_
+
+#include <stdint.h>
+
+#include "base/report.h"
+#include "base/status.h"
+#include "cache/cache.h"
+
+typedef struct mlx_compile_options {
+  const char *target;         // "cpu", "cpu:x86-64-v3"; NULL: "cpu"
+  int64_t context;            // positions to make room for; 0: as the model allows, up to 2048
+  int64_t rows;               // sequences decoded together; 0: 1
+  const char *iree_compile;   // NULL: found as compiler/driver.h says
+  double time_limit_seconds;  // for iree-compile; 0: the driver's default
+  const mlx_report_t *report; // may be NULL
+  // Called once the model is read and before anything slow: a status from it ends the compilation. May be NULL.
+  mlx_status_t (*accept)(void *user, const char *tokenizer, size_t tokenizer_length, int64_t context);
+  void *user;
+} mlx_compile_options_t;
+
+// A compiled model: two texts and two files in the cache, which stay leased until this is released.
+typedef struct mlx_compiled {
+  char *manifest, *tokenizer;  // owned JSON texts
+  size_t manifest_length, tokenizer_length;
+  char *vmfb_path, *weights_path;  // owned
+  mlx_cache_entry_t vmfb, weights;
+} mlx_compiled_t;
+
+// Compiles |model_path|, or finds what an earlier compile left in |cache|. Release with mlx_compiled_release.
+mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *options, mlx_cache_t *cache,
+                         mlx_compiled_t *out_compiled) MLX_MUST_USE;
+void mlx_compiled_release(mlx_compiled_t *compiled);
+
+// Writes a bundle: a folder |path| with the four files. Replaces a bundle that is there, and nothing else.
+mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_report_t *report) MLX_MUST_USE;
+
+// The model as a pure StableHLO module, weights and state as arguments. Release with mlx_free.
+mlx_status_t mlx_compile_stablehlo(const char *model_path, const mlx_compile_options_t *options, char **out_text,
+                                   size_t *out_length) MLX_MUST_USE;
+
+#endif  // MLXCEL_COMPILER_COMPILE_H_

@@ -1,0 +1,506 @@
+#include "compiler/driver.h"
+
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+#ifndef MLXCEL_IREE_VERSION
+#define MLXCEL_IREE_VERSION "3.13.0"  // the pinned one, whose flags and MLIR spelling we emit
+#endif
+
+#define VERSION_SECONDS 60
+#define VERSION_BYTES 4096
+#define DEFAULT_LIMIT_SECONDS 1800
+#define LINE_BYTES 400            // of the compiler's output, in a message
+#define STATIC_COMPILER_BYTES (8 << 20)
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Finding the executable
+
+static bool is_executable(const char *path) { return mlx_is_file(path) && !access(path, X_OK); }
+
+// Adds a place to the list a "not found" error shows, and takes |candidate| (owned) when it is an executable.
+static bool consider(char *candidate, mlx_text_t *looked, char **out_path) {
+  mlx_text_printf(looked, "%s%s", looked->length ? ", " : "", candidate);
+  if (!is_executable(candidate)) {
+    mlx_free(candidate);
+    return false;
+  }
+  *out_path = candidate;
+  return true;
+}
+
+static mlx_status_t search_path(const char *name, mlx_text_t *looked, char **out_path) {
+  const char *cursor = getenv("PATH");
+  while (cursor && *cursor && !*out_path) {
+    size_t length = strcspn(cursor, ":");
+    char *candidate;
+    // An empty element means the current folder to a shell; we do not run what happens to lie there.
+    if (length) {
+      MLX_TRY(mlx_format(&candidate, "%.*s/%s", (int)length, cursor, name));
+      if (is_executable(candidate)) {
+        *out_path = candidate;
+      } else {
+        mlx_free(candidate);
+      }
+    }
+    cursor += length + (cursor[length] == ':');
+  }
+  if (!*out_path) mlx_text_printf(looked, "%s%s on PATH", looked->length ? ", " : "", name);
+  return NULL;
+}
+
+// A compiler somebody asked for by name: it works, or we say why not; we never go on to another one.
+static mlx_status_t use_named(const char *name, const char *who, char **out_path) {
+  mlx_text_t looked = {0};
+  mlx_status_t status =
+      strchr(name, '/') ? mlx_copy_text(name, strlen(name), out_path) : search_path(name, &looked, out_path);
+  mlx_text_clear(&looked);
+  if (status) return status;
+  const char *problem = !*out_path                  ? "is not on PATH"
+                        : access(*out_path, F_OK)   ? "does not exist"
+                        : !is_executable(*out_path) ? "is not an executable file"
+                                                    : NULL;
+  if (!problem) return NULL;
+  mlx_free(*out_path);
+  *out_path = NULL;
+  status = mlx_error(MLX_NOT_FOUND, "the compiler '%s' (given by %s) %s", name, who, problem);
+  return mlx_status_hint(status, "give the path of an iree-compile %s binary in %s, or leave it out for the default one",
+                         MLXCEL_IREE_VERSION, who);
+}
+
+static mlx_status_t search_beside_us(mlx_text_t *looked, char **out_path) {
+  char *self, *candidate;
+  mlx_status_t status = mlx_real_path("/proc/self/exe", &self);
+  if (status) {  // no such thing on this system: there is nothing beside us then
+    mlx_status_free(status);
+    return NULL;
+  }
+  static const char *const places[] = {"iree-compile", "../libexec/iree/iree-compile"};
+  char *slash = strrchr(self, '/');
+  if (slash) *slash = 0;
+  for (size_t i = 0; i < 2 && !status && !*out_path; ++i) {
+    status = mlx_join_path(self, places[i], &candidate);
+    if (!status) consider(candidate, looked, out_path);
+  }
+  mlx_free(self);
+  return status;
+}
+
+static mlx_status_t find_executable(const char *explicit_path, char **out_path) {
+  *out_path = NULL;
+  if (explicit_path && *explicit_path) return use_named(explicit_path, "the command line", out_path);
+  const char *named = getenv("MLXCEL_IREE_COMPILE");
+  if (named && *named) return use_named(named, "MLXCEL_IREE_COMPILE", out_path);
+  mlx_text_t looked = {0};
+  mlx_status_t status = NULL;
+#ifdef MLXCEL_DEFAULT_IREE_COMPILE
+  char *built_in;
+  status = mlx_copy_text(MLXCEL_DEFAULT_IREE_COMPILE, strlen(MLXCEL_DEFAULT_IREE_COMPILE), &built_in);
+  if (!status) consider(built_in, &looked, out_path);
+#endif
+  if (!status && !*out_path) status = search_beside_us(&looked, out_path);
+  if (!status && !*out_path) status = search_path("iree-compile", &looked, out_path);
+  if (!status && !*out_path) {
+    status = mlx_error(MLX_NOT_FOUND, "iree-compile was not found; looked at: %s", looked.data ? looked.data : "");
+    status = mlx_status_hint(status, "install it (pip install iree-base-compiler==%s) or set MLXCEL_IREE_COMPILE to its path",
+                             MLXCEL_IREE_VERSION);
+  }
+  mlx_text_clear(&looked);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Telling one compiler from another
+
+static mlx_status_t add_file(mlx_cache_t *cache, const char *label, const char *path, mlx_digest_t *digest) {
+  char hex[MLX_DIGEST_HEX];
+  MLX_TRY(mlx_cache_digest_file(cache, path, hex));
+  mlx_digest_field(digest, label, hex, MLX_DIGEST_HEX - 1);
+  return NULL;
+}
+
+// The compiler proper is libIREECompiler.so: beside the executable in the wheel, in ../lib in an install tree, and
+// inside the Python packages for the script that pip puts on PATH.
+static mlx_status_t add_python_libraries(mlx_cache_t *cache, const char *folder, mlx_digest_t *digest, size_t *count) {
+  char *pattern;
+  MLX_TRY(mlx_join_path(folder, "../lib/python3*/site-packages/iree/compiler/_mlir_libs/libIREECompiler.so", &pattern));
+  glob_t found = {0};
+  mlx_status_t status = NULL;
+  if (!glob(pattern, 0, NULL, &found)) {
+    for (size_t i = 0; i < found.gl_pathc && !status; ++i) status = add_file(cache, "library", found.gl_pathv[i], digest);
+    *count += found.gl_pathc;
+  }
+  globfree(&found);
+  mlx_free(pattern);
+  return status;
+}
+
+static mlx_status_t add_libraries(mlx_cache_t *cache, const char *folder, mlx_digest_t *digest, size_t *count) {
+  static const char *const places[] = {"libIREECompiler.so", "../lib/libIREECompiler.so"};
+  for (size_t i = 0; i < sizeof places / sizeof *places; ++i) {
+    char *path;
+    MLX_TRY(mlx_join_path(folder, places[i], &path));
+    bool is_there = mlx_is_file(path);
+    mlx_status_t status = is_there ? add_file(cache, "library", path, digest) : NULL;
+    *count += is_there;
+    mlx_free(path);
+    MLX_TRY(status);
+  }
+  return add_python_libraries(cache, folder, digest, count);
+}
+
+// *|out_whole|: the digest covers the compiler itself, and not just some launcher of it.
+static mlx_status_t digest_compiler(mlx_cache_t *cache, mlx_iree_compiler_t *compiler, bool *out_whole) {
+  mlx_digest_t digest;
+  mlx_file_stamp_t stamp;
+  size_t libraries = 0;
+  char *folder;
+  mlx_digest_begin(&digest);
+  MLX_TRY(mlx_file_stamp(compiler->path, &stamp));
+  MLX_TRY(mlx_copy_text(compiler->path, (size_t)(strrchr(compiler->path, '/') - compiler->path), &folder));
+  mlx_status_t status = add_file(cache, "executable", compiler->path, &digest);
+  if (!status) status = add_libraries(cache, folder, &digest, &libraries);
+  mlx_free(folder);
+  if (status) return status;
+  mlx_digest_end(&digest, compiler->digest);
+  *out_whole = libraries > 0 || stamp.size >= STATIC_COMPILER_BYTES;
+  return NULL;
+}
+
+// The text after "IREE compiler version", which every build of iree-compile prints; "" when it is not there.
+static mlx_status_t pick_version(const char *output, char **out_version) {
+  static const char label[] = "IREE compiler version ";
+  const char *start = strstr(output, label);
+  start = start ? start + strlen(label) : "";
+  return mlx_copy_text(start, strcspn(start, "\r\n"), out_version);
+}
+
+static mlx_status_t ask_version(const char *path, char **out_version) {
+  const char *argv[] = {path, "--version", NULL};
+  mlx_process_options_t options = {.argv = argv, .time_limit_seconds = VERSION_SECONDS};
+  mlx_process_result_t result;
+  char *output, ending[96];
+  *out_version = NULL;
+  MLX_TRY(mlx_process_capture(&options, VERSION_BYTES, &output, &result));
+  mlx_process_describe(&result, ending, sizeof ending);
+  bool failed = result.signal || result.exit_code || result.timed_out;
+  mlx_status_t status = NULL;
+  if (!failed) status = pick_version(output, out_version);
+  mlx_free(output);
+  if (!status && (failed || !**out_version)) {
+    status = mlx_error(MLX_TOOL_FAILED, "'%s --version' %s (%s): is it an iree-compile?", path,
+                       result.timed_out ? "did not end" : failed ? "failed" : "told no IREE version", ending);
+    status = mlx_status_hint(status, "run it by hand, or set MLXCEL_IREE_COMPILE to the path of an iree-compile %s",
+                             MLXCEL_IREE_VERSION);
+    mlx_free(*out_version);
+    *out_version = NULL;
+  }
+  return status;
+}
+
+static mlx_status_t store_version(void *user, const char *folder, const char *log_path) {
+  const mlx_iree_compiler_t *compiler = user;
+  char *version, *path;
+  (void)log_path;
+  MLX_TRY(ask_version(compiler->path, &version));
+  mlx_status_t status = mlx_join_path(folder, "version", &path);
+  if (!status) status = mlx_write_file(path, version, strlen(version));
+  mlx_free(version);
+  mlx_free(path);
+  return status;
+}
+
+// The version belongs to the bytes of the compiler, so an entry of the cache keeps it, with the digest as its key.
+static mlx_status_t recall_version(mlx_cache_t *cache, mlx_iree_compiler_t *compiler, const mlx_report_t *report) {
+  mlx_cache_request_t request = {
+      .kind = "compiler",
+      .key = compiler->digest,
+      .title = "version of iree-compile",
+      .fill = store_version,
+      .user = compiler,
+  };
+  mlx_cache_entry_t entry;
+  char *path;
+  MLX_TRY(mlx_cache_get(cache, &request, report, &entry));
+  mlx_status_t status = mlx_join_path(entry.folder, "version", &path);
+  if (!status) {
+    status = mlx_read_file(path, VERSION_BYTES, &compiler->version, NULL);
+    mlx_free(path);
+  }
+  mlx_cache_release(&entry);
+  return status;
+}
+
+static mlx_status_t identify(mlx_cache_t *cache, const mlx_report_t *report, mlx_iree_compiler_t *compiler) {
+  bool whole;
+  mlx_report_progress(report, "reading %s ...", compiler->path);
+  mlx_status_t status = digest_compiler(cache, compiler, &whole);
+  mlx_report_done(report);
+  if (status) return status;
+  if (whole) {
+    status = recall_version(cache, compiler, report);
+    if (!status || mlx_status_code(status) != MLX_IO) return status;
+    mlx_status_free(status);  // a cache that cannot be written to: ask every time
+  }
+  return ask_version(compiler->path, &compiler->version);
+}
+
+mlx_status_t mlx_iree_compiler_find(mlx_cache_t *cache, const char *explicit_path, const mlx_report_t *report,
+                                    mlx_iree_compiler_t *out_compiler) {
+  *out_compiler = (mlx_iree_compiler_t){0};
+  char *found;
+  MLX_TRY(find_executable(explicit_path, &found));
+  mlx_status_t status = mlx_real_path(found, &out_compiler->path);
+  mlx_free(found);
+  if (!status) status = identify(cache, report, out_compiler);
+  if (status) mlx_iree_compiler_release(out_compiler);
+  return status;
+}
+
+void mlx_iree_compiler_release(mlx_iree_compiler_t *compiler) {
+  mlx_free(compiler->path);
+  mlx_free(compiler->version);
+  *compiler = (mlx_iree_compiler_t){0};
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The command
+
+typedef struct command {
+  char **argv;  // owned, as are its elements; ends with NULL
+  size_t count;
+  char *line;   // owned; as one would type it, with a newline
+} command_t;
+
+static mlx_status_t add_argument(command_t *command, const char *prefix, const char *text) {
+  MLX_TRY(mlx_format(&command->argv[command->count], "%s%s", prefix, text));
+  ++command->count;
+  return NULL;
+}
+
+// Quoted for a shell where it needs to be, so that the first line of a log can be pasted.
+static mlx_status_t write_line(command_t *command) {
+  static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+  mlx_text_t text = {0};
+  for (size_t i = 0; i < command->count; ++i) {
+    const char *cursor = command->argv[i];
+    bool plain = *cursor && !cursor[strspn(cursor, safe)];
+    mlx_text_puts(&text, i ? " " : "");
+    if (!plain) mlx_text_puts(&text, "'");
+    for (; *cursor; ++cursor) {
+      if (*cursor == '\'') {
+        mlx_text_puts(&text, "'\\''");
+      } else {
+        mlx_text_append(&text, cursor, 1);
+      }
+    }
+    if (!plain) mlx_text_puts(&text, "'");
+  }
+  mlx_text_puts(&text, "\n");
+  mlx_status_t status = mlx_text_take(&text, &command->line, NULL);
+  mlx_text_clear(&text);
+  return status;
+}
+
+static mlx_status_t build_command(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job, command_t *command) {
+  MLX_TRY(mlx_alloc(job->flag_count + 6, sizeof *command->argv, &command->argv));
+  MLX_TRY(add_argument(command, "", compiler->path));
+  for (size_t i = 0; i < job->flag_count; ++i) MLX_TRY(add_argument(command, "", job->flags[i]));
+  if (job->object_folder) MLX_TRY(add_argument(command, "--iree-hal-executable-object-search-path=", job->object_folder));
+  MLX_TRY(add_argument(command, "", job->mlir_path));
+  MLX_TRY(add_argument(command, "", "-o"));
+  MLX_TRY(add_argument(command, "", job->out_path));
+  return write_line(command);
+}
+
+static void free_command(command_t *command) {
+  for (size_t i = 0; i < command->count; ++i) mlx_free(command->argv[i]);
+  mlx_free(command->argv);
+  mlx_free(command->line);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What went wrong
+
+typedef struct findings {
+  char line[LINE_BYTES + 4];  // the first error, or the first words; "" when the tool printed nothing
+  bool unknown_option;
+  bool disk_full;
+} findings_t;
+
+static bool contains(const char *bytes, size_t length, const char *part) {
+  return memmem(bytes, length, part, strlen(part)) != NULL;
+}
+
+// Long lines are cut, and control characters (colours, mostly) do not reach the terminal.
+static void keep_line(const char *bytes, size_t length, char out_line[LINE_BYTES + 4]) {
+  size_t kept = length < LINE_BYTES ? length : LINE_BYTES;
+  while (kept < length && kept > 0 && ((unsigned char)bytes[kept] & 0xc0) == 0x80) --kept;  // not within a character
+  for (size_t i = 0; i < kept; ++i) out_line[i] = (unsigned char)bytes[i] < 0x20 || bytes[i] == 0x7f ? ' ' : bytes[i];
+  memcpy(out_line + kept, length > kept ? "..." : "", length > kept ? 4 : 1);
+}
+
+static void look_at_line(const char *bytes, size_t length, bool *had_error, findings_t *findings) {
+  size_t blank = 0;
+  while (blank < length && strchr(" \t\r", bytes[blank]) && bytes[blank]) ++blank;
+  if (blank == length) return;
+  bool is_error = contains(bytes, length, "error:");
+  if (!findings->line[0] || (is_error && !*had_error)) keep_line(bytes + blank, length - blank, findings->line);
+  *had_error |= is_error;
+  findings->unknown_option |= contains(bytes, length, "Unknown command line argument");
+  findings->disk_full |= contains(bytes, length, "No space left on device");
+}
+
+// Reads the log past our own first |skip| bytes. It can be long: it is mapped, and every line is looked at once.
+static mlx_status_t read_findings(const char *log_path, size_t skip, findings_t *out_findings) {
+  *out_findings = (findings_t){0};
+  mlx_map_t map;
+  MLX_TRY(mlx_map_file(log_path, &map));
+  const char *bytes = (const char *)map.data;
+  bool had_error = false;
+  for (size_t at = skip; at < map.size;) {
+    const char *newline = memchr(bytes + at, '\n', map.size - at);
+    size_t length = newline ? (size_t)(newline - (bytes + at)) : map.size - at;
+    look_at_line(bytes + at, length, &had_error, out_findings);
+    at += length + 1;
+  }
+  mlx_unmap(&map);
+  return NULL;
+}
+
+static mlx_status_t add_hint(mlx_status_t status, const mlx_iree_compiler_t *compiler, const findings_t *findings,
+                             const mlx_process_result_t *result, const char *log_path) {
+  if (result->timed_out) {
+    return mlx_status_hint(status, "give it longer: --timeout SECONDS, or MLXCEL_COMPILE_TIMEOUT=SECONDS");
+  }
+  if (result->signal == 9) {
+    return mlx_status_hint(status, "the system may have run out of memory (`dmesg` tells): close other programs, or "
+                           "compile on a larger machine and copy the result");
+  }
+  if (findings->disk_full) return mlx_status_hint(status, "free some space on that disk and run the command again");
+  if (findings->unknown_option || strncmp(compiler->version, MLXCEL_IREE_VERSION, strlen(MLXCEL_IREE_VERSION))) {
+    return mlx_status_hint(status, "this mlxcel is made for iree-compile %s, and %s is %s: set MLXCEL_IREE_COMPILE to the "
+                           "right one", MLXCEL_IREE_VERSION, compiler->path, compiler->version);
+  }
+  return mlx_status_hint(status, "the first line of %s is the command line: run it by hand to see it fail", log_path);
+}
+
+static mlx_status_t explain_failure(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job,
+                                    const command_t *command, const mlx_process_result_t *result) {
+  findings_t findings;
+  char ending[160];
+  size_t line_length = strlen(command->line);
+  MLX_TRY(read_findings(job->log_path, line_length, &findings));
+  mlx_process_describe(result, ending, sizeof ending);
+  if (result->timed_out) {
+    snprintf(ending, sizeof ending, "the time limit: it was ended after %.0f s", result->elapsed_seconds);
+  }
+  mlx_code_t code = result->timed_out ? MLX_TIMEOUT : MLX_TOOL_FAILED;
+  mlx_status_t status;
+  if (findings.line[0]) {
+    status = mlx_error(code, "compiling %s: iree-compile ended with %s: %s (all it printed is in '%s')", job->name,
+                       ending, findings.line, job->log_path);
+  } else {
+    status = mlx_error(code, "compiling %s: iree-compile printed nothing and ended with %s; the command line (also in '%s') "
+                       "was: %.*s", job->name, ending, job->log_path, (int)line_length - 1, command->line);
+  }
+  return add_hint(status, compiler, &findings, result, job->log_path);
+}
+
+static mlx_status_t check_output(const mlx_iree_job_t *job, const command_t *command) {
+  mlx_file_stamp_t stamp = {0};
+  bool is_there = mlx_is_file(job->out_path);
+  if (is_there) MLX_TRY(mlx_file_stamp(job->out_path, &stamp));
+  if (stamp.size > 0) return NULL;
+  mlx_status_t status =
+      mlx_error(MLX_TOOL_FAILED, "compiling %s: iree-compile ended with exit status 0 but %s '%s' (all it printed is in "
+                "'%s')", job->name, is_there ? "left an empty" : "did not write", job->out_path, job->log_path);
+  return mlx_status_hint(status, "run it by hand: %.*s", (int)strlen(command->line) - 1, command->line);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Compiling
+
+typedef struct progress {
+  const mlx_report_t *report;
+  const char *name;
+} progress_t;
+
+static bool tell_progress(void *user, double elapsed_seconds) {
+  const progress_t *progress = user;
+  mlx_report_progress(progress->report, "compiling %s ... %.0f s", progress->name, elapsed_seconds);
+  return true;
+}
+
+static mlx_status_t choose_limit(double given, double *out_seconds) {
+  *out_seconds = given > 0 ? given : DEFAULT_LIMIT_SECONDS;
+  const char *text = getenv("MLXCEL_COMPILE_TIMEOUT");
+  if (given > 0 || !text || !*text) return NULL;
+  char *end;
+  *out_seconds = strtod(text, &end);
+  if (!*end && *out_seconds > 0 && *out_seconds < 1e9) return NULL;
+  return mlx_status_hint(mlx_error(MLX_USAGE, "MLXCEL_COMPILE_TIMEOUT is '%s', not a number of seconds", text),
+                         "for example MLXCEL_COMPILE_TIMEOUT=3600");
+}
+
+static mlx_status_t run_command(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job, const command_t *command,
+                                const mlx_report_t *report, mlx_process_result_t *result) {
+  progress_t progress = {.report = report, .name = job->name};
+  mlx_process_options_t options = {
+      .argv = (const char *const *)command->argv,
+      .log_path = job->log_path,
+      .log_head = command->line,
+      .tick = tell_progress,
+      .user = &progress,
+  };
+  MLX_TRY(choose_limit(job->time_limit_seconds, &options.time_limit_seconds));
+  unlink(job->out_path);  // so that what is there afterwards was written by this run
+  tell_progress(&progress, 0);
+  mlx_status_t status = mlx_process_run(&options, result);
+  mlx_report_done(report);
+  if (status) return status;
+  bool failed = result->signal || result->exit_code || result->timed_out;
+  return failed ? explain_failure(compiler, job, command, result) : check_output(job, command);
+}
+
+mlx_status_t mlx_iree_compile(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job, const mlx_report_t *report,
+                              mlx_process_result_t *out_result) {
+  mlx_process_result_t result = {0};
+  command_t command = {0};
+  mlx_status_t status = build_command(compiler, job, &command);
+  if (!status) status = run_command(compiler, job, &command, report, &result);
+  if (out_result) *out_result = result;
+  free_command(&command);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The key
+
+static void add_text(mlx_digest_t *digest, const char *label, const char *text) {
+  mlx_digest_field(digest, label, text, strlen(text));
+}
+
+void mlx_iree_key(const mlx_iree_compiler_t *compiler, const mlx_iree_input_t *input, char out_hex[MLX_DIGEST_HEX]) {
+  mlx_digest_t digest;
+  mlx_digest_begin(&digest);
+  add_text(&digest, "mlxcel iree key", "1");
+  add_text(&digest, "compiler path", compiler->path);
+  add_text(&digest, "compiler version", compiler->version);
+  add_text(&digest, "compiler digest", compiler->digest);
+  add_text(&digest, "target", input->target);
+  for (size_t i = 0; i < input->flag_count; ++i) add_text(&digest, "flag", input->flags[i]);
+  for (size_t i = 0; i < input->object_count; ++i) {
+    add_text(&digest, "object name", input->objects[i].name);
+    mlx_digest_field(&digest, "object bytes", input->objects[i].bytes, input->objects[i].length);
+  }
+  mlx_digest_field(&digest, "mlir", input->mlir, input->mlir_length);
+  mlx_digest_end(&digest, out_hex);
+}

@@ -1,0 +1,212 @@
+#include "compiler/graph.h"
+
+#include <stdio.h>
+
+#include "base/memory.h"
+#include "compiler/graph_internal.h"
+
+#define STATE_TOKEN "state.token"        // [rows] the token to be read next
+#define STATE_POSITION "state.position"  // [rows] where it goes
+#define STATE_LOGITS "state.logits"      // [rows, vocab] that chose it
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Options
+
+void mlx_graph_options_initialize(const mlx_model_t *model, int64_t context, mlx_graph_options_t *out_options) {
+  const int64_t page = 16, most = 2048;
+  if (context <= 0) context = model->config.context < most ? model->config.context : most;
+  *out_options = (mlx_graph_options_t){.context = (context + page - 1) / page * page, .rows = 1, .page_size = page};
+  const int64_t sizes[] = {16, 128};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+    if (i == 0 || sizes[i] <= out_options->context) out_options->buckets[out_options->bucket_count++] = sizes[i];
+  }
+}
+
+int64_t mlx_graph_pages_per_row(const mlx_graph_options_t *options) { return options->context / options->page_size; }
+
+int64_t mlx_graph_pool_pages(const mlx_graph_options_t *options) {
+  return 1 + options->rows * mlx_graph_pages_per_row(options);  // page 0 belongs to nobody
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Declarations
+
+static mlx_status_t make_kv_names(mlx_graph_t *g) {
+  MLX_TRY(mlx_alloc((size_t)g->model->config.layers * 2, sizeof *g->kv_names, &g->kv_names));
+  for (int64_t i = 0; i < g->model->config.layers * 2; ++i) {
+    MLX_TRY(mlx_format(&g->kv_names[i], "kv.%lld.%c", (long long)(i / 2), i % 2 ? 'v' : 'k'));
+  }
+  return NULL;
+}
+
+static void declare(mlx_graph_t *g) {
+  const mlx_config_t *c = &g->model->config;
+  for (size_t i = 0; i < g->model->weight_count; ++i) {
+    const mlx_weight_t *weight = &g->model->weights[i];
+    mlx_builder_parameter(g->b, weight->name, mlx_type(MLX_F32, weight->tensor.rank, weight->tensor.dims));
+  }
+  for (int64_t i = 0; i < c->layers * 2; ++i) {
+    mlx_builder_state(g->b, g->kv_names[i], MLX_TYPE(MLX_F32, mlx_graph_pool_pages(g->options), g->options->page_size,
+                                                     c->kv_heads, c->head_dim));
+  }
+  mlx_builder_state(g->b, STATE_TOKEN, MLX_TYPE(MLX_I32, g->options->rows));
+  mlx_builder_state(g->b, STATE_POSITION, MLX_TYPE(MLX_I32, g->options->rows));
+  mlx_builder_state(g->b, STATE_LOGITS, MLX_TYPE(MLX_F32, g->options->rows, c->vocab));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What every function starts with: where each token stands, where its KV goes, what it may see
+
+// [rows] of the row's own number, for gathers from a [rows, ...] tensor.
+static mlx_value_t row_numbers(mlx_graph_t *g, mlx_type_t type) { return mlx_build_iota(g->b, "row", 0, type); }
+
+// positions and valid are [rows, T]; a token that is not valid writes to page 0.
+static void place_tokens(mlx_graph_t *g, mlx_value_t positions, mlx_value_t valid) {
+  mlx_builder_t *b = g->b;
+  const int64_t rows = g->options->rows, t = g->tokens, m = rows * t;
+  const mlx_type_t grid = MLX_TYPE(MLX_I32, rows, t), pair = MLX_TYPE(MLX_I32, rows, t, 1), column = MLX_TYPE(MLX_I32, m, 1);
+  mlx_builder_comment(b, "where each token's keys and values go: page and place in it");
+  mlx_value_t size = mlx_build_int(b, "page_size", g->options->page_size, grid);
+  mlx_value_t nth = mlx_build_binary(b, "nth_page", "divide", positions, size);
+  mlx_value_t place = mlx_build_binary(b, "place", "remainder", positions, size);
+  mlx_value_t row = row_numbers(g, grid);
+  mlx_value_t row_part = mlx_build_reshape(b, "row_part", row, pair);
+  mlx_value_t page_part = mlx_build_reshape(b, "page_part", nth, pair);
+  mlx_value_t index = mlx_build_concat_last(b, "row_and_page", row_part, page_part);
+  mlx_value_t page = mlx_build_gather(b, "page", g->pages, index);  // [rows, T]
+  mlx_value_t no_page = mlx_build_int(b, "no_page", 0, grid);
+  page = mlx_build_select(b, "page_or_none", valid, page, no_page);
+  mlx_value_t page_column = mlx_build_reshape(b, "page_column", page, column);
+  mlx_value_t place_column = mlx_build_reshape(b, "place_column", place, column);
+  g->slots = mlx_build_concat_last(b, "slots", page_column, place_column);
+  g->positions = mlx_build_reshape(b, "positions", positions, MLX_TYPE(MLX_I32, m));
+
+  mlx_builder_comment(b, "what each query may not see: every later position");
+  const mlx_type_t mask = MLX_TYPE(MLX_I32, rows, t, g->options->context);
+  mlx_value_t key = mlx_build_iota(b, "key_position", 2, mask);
+  mlx_value_t query = mlx_build_broadcast(b, "query_position", positions, (int64_t[]){0, 1}, mask);
+  g->hidden_from_query = mlx_build_compare(b, "hidden_from_query", "GT", key, query);
+}
+
+static void begin_function(mlx_graph_t *g, const char *name, const char *comment, int64_t tokens) {
+  mlx_builder_begin(g->b, name, comment);
+  g->tokens = tokens;
+  g->rope_count = 0;
+}
+
+static mlx_value_t pages_argument(mlx_graph_t *g) {
+  return mlx_builder_argument(g->b, "pages", MLX_TYPE(MLX_I32, g->options->rows, mlx_graph_pages_per_row(g->options)));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Functions
+
+// The next token of each row, from the logits; rows that took part get new state, the others keep theirs.
+static mlx_value_t choose_token(mlx_graph_t *g, mlx_value_t logits, mlx_value_t took_part, mlx_value_t new_position) {
+  mlx_builder_t *b = g->b;
+  mlx_builder_comment(b, "the next token, and the state of the rows that took part");
+  mlx_value_t next = mlx_build_argmax_last(b, "next", logits);
+  mlx_value_t old_token = mlx_builder_load(b, STATE_TOKEN);
+  mlx_value_t token = mlx_build_select(b, "new_token", took_part, next, old_token);
+  mlx_value_t old_position = mlx_builder_load(b, STATE_POSITION);
+  mlx_value_t position = mlx_build_select(b, "new_position", took_part, new_position, old_position);
+  mlx_value_t old_logits = mlx_builder_load(b, STATE_LOGITS);
+  mlx_value_t took_part_wide = mlx_build_broadcast(b, "took_part_wide", took_part, (int64_t[]){0},
+                                                   mlx_type(MLX_I1, old_logits.rank, old_logits.dims));
+  mlx_value_t kept = mlx_build_select(b, "new_logits", took_part_wide, logits, old_logits);
+  mlx_builder_store(b, STATE_TOKEN, token);
+  mlx_builder_store(b, STATE_POSITION, position);
+  mlx_builder_store(b, STATE_LOGITS, kept);
+  return token;
+}
+
+static void emit_prefill(mlx_graph_t *g, int64_t tokens) {
+  mlx_builder_t *b = g->b;
+  const int64_t rows = g->options->rows;
+  const mlx_type_t per_row = MLX_TYPE(MLX_I32, rows), grid = MLX_TYPE(MLX_I32, rows, tokens);
+  char name[32];
+  snprintf(name, sizeof name, "prefill_%lld", (long long)tokens);
+  begin_function(g, name, "Reads count[row] tokens that stand at start[row]; a row with count 0 is left alone.", tokens);
+  mlx_value_t input = mlx_builder_argument(b, "tokens", grid);
+  mlx_value_t start = mlx_builder_argument(b, "start", per_row);
+  mlx_value_t count = mlx_builder_argument(b, "count", per_row);
+  g->pages = pages_argument(g);
+
+  mlx_value_t nth = mlx_build_iota(b, "nth_token", 1, grid);
+  mlx_value_t starts = mlx_build_broadcast(b, "starts", start, (int64_t[]){0}, grid);
+  mlx_value_t counts = mlx_build_broadcast(b, "counts", count, (int64_t[]){0}, grid);
+  mlx_value_t valid = mlx_build_compare(b, "valid", "LT", nth, counts);
+  mlx_value_t positions = mlx_build_binary(b, "position", "add", starts, nth);
+  place_tokens(g, positions, valid);
+  mlx_value_t flat = mlx_build_reshape(b, "flat_tokens", input, MLX_TYPE(MLX_I32, rows * tokens));
+  mlx_value_t hidden = g->model->arch->forward(g, g->model, flat);  // [M, hidden]
+
+  mlx_builder_comment(b, "logits of each row's last token");
+  mlx_value_t one = mlx_build_int(b, "one", 1, per_row);
+  mlx_value_t last = mlx_build_binary(b, "last", "subtract", count, one);
+  mlx_value_t width = mlx_build_int(b, "tokens_a_row", tokens, per_row);
+  mlx_value_t row = row_numbers(g, per_row);
+  mlx_value_t offset = mlx_build_binary(b, "row_start", "multiply", row, width);
+  mlx_value_t last_row = mlx_build_binary(b, "last_row", "add", offset, last);
+  mlx_value_t index = mlx_build_reshape(b, "last_index", last_row, MLX_TYPE(MLX_I32, rows, 1));
+  mlx_value_t last_hidden = mlx_build_gather(b, "last_hidden", hidden, index);
+  mlx_value_t logits = g->model->arch->head(g, g->model, last_hidden);
+
+  mlx_value_t zero = mlx_build_int(b, "zero", 0, per_row);
+  mlx_value_t took_part = mlx_build_compare(b, "took_part", "GT", count, zero);
+  mlx_value_t end = mlx_build_binary(b, "end", "add", start, count);
+  mlx_value_t token = choose_token(g, logits, took_part, end);
+  mlx_builder_end(b, &token, 1);
+}
+
+static void emit_decode(mlx_graph_t *g) {
+  mlx_builder_t *b = g->b;
+  const int64_t rows = g->options->rows;
+  const mlx_type_t per_row = MLX_TYPE(MLX_I32, rows), column = MLX_TYPE(MLX_I32, rows, 1);
+  begin_function(g, "decode_1", "Reads the token of each active row at its position and chooses the one after it.", 1);
+  mlx_value_t active = mlx_builder_argument(b, "active", per_row);
+  g->pages = pages_argument(g);
+  mlx_value_t token = mlx_builder_load(b, STATE_TOKEN);
+  mlx_value_t position = mlx_builder_load(b, STATE_POSITION);
+  mlx_value_t zero = mlx_build_int(b, "zero", 0, per_row);
+  mlx_value_t took_part = mlx_build_compare(b, "took_part", "NE", active, zero);
+  mlx_value_t valid = mlx_build_reshape(b, "valid", took_part, MLX_TYPE(MLX_I1, rows, 1));
+  mlx_value_t positions = mlx_build_reshape(b, "position", position, column);
+  place_tokens(g, positions, valid);
+  mlx_value_t hidden = g->model->arch->forward(g, g->model, token);
+  mlx_value_t logits = g->model->arch->head(g, g->model, hidden);
+
+  mlx_value_t one = mlx_build_int(b, "one", 1, per_row);
+  mlx_value_t after = mlx_build_binary(b, "after", "add", position, one);
+  mlx_value_t next = choose_token(g, logits, took_part, after);
+  mlx_value_t result = mlx_build_reshape(b, "next_column", next, column);
+  mlx_builder_end(b, &result, 1);
+}
+
+// The pure form has the logits among its results already.
+static void emit_logits(mlx_graph_t *g) {
+  if (mlx_builder_form(g->b) == MLX_FORM_PURE) return;
+  begin_function(g, "logits", "The logits that chose each row's current token.", 0);
+  mlx_value_t logits = mlx_builder_load(g->b, STATE_LOGITS);
+  mlx_builder_end(g->b, &logits, 1);
+}
+
+static mlx_status_t emit_all(mlx_graph_t *g, char **out_text, size_t *out_length) {
+  MLX_TRY(make_kv_names(g));
+  declare(g);
+  for (size_t i = 0; i < g->options->bucket_count; ++i) emit_prefill(g, g->options->buckets[i]);
+  emit_decode(g);
+  emit_logits(g);
+  return mlx_builder_finish(g->b, out_text, out_length);
+}
+
+mlx_status_t mlx_graph_emit(const mlx_model_t *model, const mlx_graph_options_t *options, char **out_text,
+                            size_t *out_length) {
+  mlx_graph_t graph = {.model = model, .options = options};
+  MLX_TRY(mlx_builder_create(options->form, "mlxcel", &graph.b));
+  mlx_status_t status = emit_all(&graph, out_text, out_length);
+  for (int64_t i = 0; graph.kv_names && i < model->config.layers * 2; ++i) mlx_free(graph.kv_names[i]);
+  mlx_free(graph.kv_names);
+  mlx_builder_free(graph.b);
+  return status;
+}

@@ -1,0 +1,37 @@
+// Graph: a model as the functions of the contract between compiler and runtime (docs/architecture.md describes it).
+//
+//   prefill_T(tokens: rows x T, start: rows, count: rows, pages: rows x P) -> next token: rows
+//   decode_1(active: rows, pages: rows x P) -> next token: rows x 1
+//   logits() -> rows x vocab
+//
+// All are i32 tensors but the logits. State on the device: the KV pages of each layer, and each row's token, position
+// and logits. A row is one sequence; pages lists the pool's pages that hold its positions, in order. Page 0 belongs to
+// nobody: positions past |count| and rows that are not active write there, and such rows keep their state.
+#ifndef MLXCEL_COMPILER_GRAPH_H_
+#define MLXCEL_COMPILER_GRAPH_H_
+
+#include "artifact/manifest.h"
+#include "compiler/builder.h"
+
+
+typedef struct mlx_graph_options {
+  mlx_form_t form;
+  int64_t context;    // positions a row can hold; a multiple of page_size
+  int64_t rows;       // sequences decoded together
+  int64_t page_size;  // positions in a page
+  int64_t buckets[MLX_MAX_BUCKETS];  // prefill sizes, ascending
+  size_t bucket_count;
+} mlx_graph_options_t;
+
+// Defaults for |model| and the wanted context (0: as long as the model allows, up to 2048). The context is rounded up to
+// whole pages.
+void mlx_graph_options_initialize(const mlx_model_t *model, int64_t context, mlx_graph_options_t *out_options);
+
+int64_t mlx_graph_pages_per_row(const mlx_graph_options_t *options);
+int64_t mlx_graph_pool_pages(const mlx_graph_options_t *options);
+
+// The whole module as MLIR text. Release with mlx_free.
+mlx_status_t mlx_graph_emit(const mlx_model_t *model, const mlx_graph_options_t *options, char **out_text,
+                            size_t *out_length) MLX_MUST_USE;
+
+#endif  // MLXCEL_COMPILER_GRAPH_H_

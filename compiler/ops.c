@@ -1,0 +1,176 @@
+// The plain StableHLO lowering of every word in models/ops.h: the truth that any kernel is tested against.
+//
+// One call a statement: C leaves the order of arguments open, and the emitted text must not depend on who compiled us.
+#include "models/ops.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "compiler/graph_internal.h"
+
+void mlx_op_scope(mlx_graph_t *g, const char *fmt, ...) {
+  char scope[64];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(scope, sizeof scope, fmt, args);
+  va_end(args);
+  if (scope[0]) mlx_builder_comment(g->b, "---- %s ----", scope);
+  mlx_builder_scope(g->b, scope);
+}
+
+mlx_value_t mlx_op_weight(mlx_graph_t *g, const char *fmt, ...) {
+  char name[256];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(name, sizeof name, fmt, args);
+  va_end(args);
+  return mlx_builder_load(g->b, name);
+}
+
+mlx_value_t mlx_op_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
+  mlx_builder_comment(g->b, "embedding rows of the tokens");
+  mlx_value_t indices = mlx_build_reshape(g->b, "token_index", tokens, MLX_TYPE(MLX_I32, tokens.dims[0], 1));
+  return mlx_build_gather(g->b, "embedded", table, indices);
+}
+
+mlx_value_t mlx_op_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, double eps) {
+  mlx_builder_t *b = g->b;
+  const int64_t m = x.dims[0], width = x.dims[1];
+  const mlx_type_t row = MLX_TYPE(MLX_F32, m), full = MLX_TYPE(MLX_F32, m, width);
+  mlx_value_t square = mlx_build_binary(b, "square", "multiply", x, x);
+  mlx_value_t sum = mlx_build_reduce_last(b, "square_sum", "add", square);
+  mlx_value_t count = mlx_build_float(b, "width", (double)width, row);
+  mlx_value_t mean = mlx_build_binary(b, "square_mean", "divide", sum, count);
+  mlx_value_t small = mlx_build_float(b, "eps", eps, row);
+  mlx_value_t safe = mlx_build_binary(b, "safe_mean", "add", mean, small);
+  mlx_value_t scale = mlx_build_unary(b, "rms_scale", "rsqrt", safe);
+  mlx_value_t scales = mlx_build_broadcast(b, "rms_scales", scale, (int64_t[]){0}, full);
+  mlx_value_t normed = mlx_build_binary(b, "normed", "multiply", x, scales);
+  mlx_value_t gains = mlx_build_broadcast(b, "gains", weight, (int64_t[]){1}, full);
+  return mlx_build_binary(b, name, "multiply", normed, gains);
+}
+
+// The weight stands left: IREE transposes the right operand, and x is the small one. The other way round it would copy every
+// weight transposed when the module is loaded.
+mlx_value_t mlx_op_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
+  const mlx_dot_t over_width = {.contract_count = 1, .left_contract = {1}, .right_contract = {1}};
+  mlx_value_t by_output = mlx_build_dot(g->b, "by_output", weight, x, over_width);  // [out, M]
+  if (x.dims[0] == 1) return mlx_build_reshape(g->b, name, by_output, MLX_TYPE(MLX_F32, 1, weight.dims[0]));
+  return mlx_build_transpose(g->b, name, by_output, (int64_t[]){1, 0});
+}
+
+mlx_value_t mlx_op_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b) {
+  return mlx_build_binary(g->b, name, "add", a, b);
+}
+
+mlx_value_t mlx_op_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, mlx_value_t up) {
+  mlx_value_t sigmoid = mlx_build_unary(g->b, "sigmoid", "logistic", gate);
+  mlx_value_t silu = mlx_build_binary(g->b, "silu", "multiply", gate, sigmoid);
+  return mlx_build_binary(g->b, name, "multiply", silu, up);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Rotary positions
+
+// Emitted where a function first needs it; later layers share it.
+static mlx_rope_table_t make_rope_table(mlx_graph_t *g, int64_t head_dim, double theta) {
+  mlx_builder_t *b = g->b;
+  const int64_t half = head_dim / 2, m = g->positions.dims[0];
+  const mlx_type_t full = MLX_TYPE(MLX_F32, m, half);
+  float inverse[512];  // head_dim is at most 1024
+  for (int64_t i = 0; i < half; ++i) {
+    inverse[i] = 1.0f / (float)pow((double)(float)theta, (double)((float)(2 * i) / (float)head_dim));
+  }
+  mlx_value_t frequency = mlx_build_floats(b, "rope_frequency", inverse, half);
+  mlx_value_t position = mlx_build_convert(b, "position_f32", g->positions, MLX_F32);
+  mlx_value_t positions = mlx_build_broadcast(b, "rope_position", position, (int64_t[]){0}, full);
+  mlx_value_t frequencies = mlx_build_broadcast(b, "rope_frequencies", frequency, (int64_t[]){1}, full);
+  mlx_value_t angle = mlx_build_binary(b, "rope_angle", "multiply", positions, frequencies);
+  mlx_rope_table_t table = {.head_dim = head_dim, .theta = theta};
+  table.cos = mlx_build_unary(b, "rope_cos", "cosine", angle);
+  table.sin = mlx_build_unary(b, "rope_sin", "sine", angle);
+  return table;
+}
+
+static const mlx_rope_table_t *rope_table(mlx_graph_t *g, int64_t head_dim, double theta) {
+  for (size_t i = 0; i < g->rope_count; ++i) {
+    if (g->ropes[i].head_dim == head_dim && g->ropes[i].theta == theta) return &g->ropes[i];
+  }
+  if (g->rope_count == MLX_MAX_ROPES) {
+    mlx_builder_fail(g->b, mlx_error(MLX_INTERNAL, "a model may use %d kinds of rope", MLX_MAX_ROPES));
+    return &g->ropes[0];
+  }
+  g->ropes[g->rope_count] = make_rope_table(g, head_dim, theta);
+  return &g->ropes[g->rope_count++];
+}
+
+mlx_value_t mlx_op_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim, double theta) {
+  mlx_builder_t *b = g->b;
+  const int64_t m = x.dims[0], heads = x.dims[1] / head_dim, half = head_dim / 2;
+  const mlx_type_t part = MLX_TYPE(MLX_F32, m, heads, half);
+  const mlx_rope_table_t *table = rope_table(g, head_dim, theta);
+  mlx_value_t split = mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, m, heads, head_dim));
+  mlx_value_t low = mlx_build_slice_last(b, "low", split, 0, half);
+  mlx_value_t high = mlx_build_slice_last(b, "high", split, half, head_dim);
+  mlx_value_t cos = mlx_build_broadcast(b, "cos", table->cos, (int64_t[]){0, 2}, part);
+  mlx_value_t sin = mlx_build_broadcast(b, "sin", table->sin, (int64_t[]){0, 2}, part);
+  mlx_value_t low_cos = mlx_build_binary(b, "low_cos", "multiply", low, cos);
+  mlx_value_t high_sin = mlx_build_binary(b, "high_sin", "multiply", high, sin);
+  mlx_value_t new_low = mlx_build_binary(b, "new_low", "subtract", low_cos, high_sin);
+  mlx_value_t high_cos = mlx_build_binary(b, "high_cos", "multiply", high, cos);
+  mlx_value_t low_sin = mlx_build_binary(b, "low_sin", "multiply", low, sin);
+  mlx_value_t new_high = mlx_build_binary(b, "new_high", "add", high_cos, low_sin);
+  mlx_value_t turned = mlx_build_concat_last(b, "turned", new_low, new_high);
+  return mlx_build_reshape(b, name, turned, MLX_TYPE(MLX_F32, m, heads * head_dim));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Attention
+
+// Puts |x| [M, kv_heads * head_dim] into this layer's pool and returns each row's positions [rows, context, kv_heads, head_dim].
+static mlx_value_t update_cache(mlx_graph_t *g, const mlx_attention_t *a, const char *cache, const char *name, mlx_value_t x) {
+  mlx_builder_t *b = g->b;
+  const int64_t rows = g->options->rows, pages = mlx_graph_pages_per_row(g->options);
+  mlx_value_t by_head = mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, x.dims[0], a->kv_heads, a->head_dim));
+  mlx_value_t old_pool = mlx_builder_load(b, cache);
+  mlx_value_t pool = mlx_build_scatter(b, "pool", old_pool, g->slots, by_head);
+  mlx_builder_store(b, cache, pool);
+  mlx_value_t index = mlx_build_reshape(b, "page_index", g->pages, MLX_TYPE(MLX_I32, rows, pages, 1));
+  mlx_value_t paged = mlx_build_gather(b, "paged", pool, index);  // [rows, P, page, kv_heads, head_dim]
+  return mlx_build_reshape(b, name, paged, MLX_TYPE(MLX_F32, rows, g->options->context, a->kv_heads, a->head_dim));
+}
+
+// exp(x - max) / sum over the last dimension, of [rows, kv_heads, T, group, context]
+static mlx_value_t softmax(mlx_builder_t *b, mlx_value_t scores) {
+  const int64_t outer[] = {0, 1, 2, 3};
+  mlx_value_t peak = mlx_build_reduce_last(b, "peak", "maximum", scores);
+  mlx_value_t peaks = mlx_build_broadcast(b, "peaks", peak, outer, mlx_type_of(scores));
+  mlx_value_t below_peak = mlx_build_binary(b, "below_peak", "subtract", scores, peaks);
+  mlx_value_t power = mlx_build_unary(b, "power", "exponential", below_peak);
+  mlx_value_t sum = mlx_build_reduce_last(b, "power_sum", "add", power);
+  mlx_value_t sums = mlx_build_broadcast(b, "power_sums", sum, outer, mlx_type_of(scores));
+  return mlx_build_binary(b, "weights", "divide", power, sums);
+}
+
+mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v) {
+  mlx_builder_t *b = g->b;
+  const int64_t rows = g->options->rows, t = g->tokens, context = g->options->context, group = a->heads / a->kv_heads;
+  mlx_value_t keys = update_cache(g, a, g->kv_names[2 * a->layer], "keys", k);
+  mlx_value_t values = update_cache(g, a, g->kv_names[2 * a->layer + 1], "values", v);
+
+  mlx_value_t query = mlx_build_reshape(b, "query", q, MLX_TYPE(MLX_F32, rows, t, a->kv_heads, group, a->head_dim));
+  mlx_value_t scale = mlx_build_float(b, "scale", a->scale, mlx_type_of(query));
+  query = mlx_build_binary(b, "scaled_query", "multiply", query, scale);
+  const mlx_dot_t over_head = {2, 1, {0, 2}, {0, 2}, {4}, {3}};
+  mlx_value_t scores = mlx_build_dot(b, "scores", query, keys, over_head);  // [rows, kv_heads, T, group, context]
+  mlx_value_t hidden = mlx_build_broadcast(b, "hidden", g->hidden_from_query, (int64_t[]){0, 2, 4},
+                                           MLX_TYPE(MLX_I1, rows, a->kv_heads, t, group, context));
+  mlx_value_t nothing = mlx_build_float(b, "nothing", -INFINITY, mlx_type_of(scores));
+  mlx_value_t seen = mlx_build_select(b, "seen", hidden, nothing, scores);
+  mlx_value_t weights = softmax(b, seen);
+
+  const mlx_dot_t over_context = {2, 1, {0, 1}, {0, 2}, {4}, {1}};
+  mlx_value_t mixed = mlx_build_dot(b, "mixed", weights, values, over_context);  // [rows, kv_heads, T, group, head_dim]
+  mixed = mlx_build_transpose(b, "mixed_by_token", mixed, (int64_t[]){0, 2, 1, 3, 4});
+  return mlx_build_reshape(b, "attended", mixed, MLX_TYPE(MLX_F32, rows * t, a->heads * a->head_dim));
+}

@@ -1,0 +1,40 @@
+// Element types: one table from a type to everything the rest of the tree asks about it.
+#ifndef MLXCEL_MODELS_DTYPE_H_
+#define MLXCEL_MODELS_DTYPE_H_
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef enum mlx_dtype {
+  MLX_F32 = 0,
+  MLX_F16,
+  MLX_BF16,
+  MLX_I32,
+  MLX_I1,
+  MLX_Q4_0,
+  MLX_Q4_1,
+  MLX_Q5_0,
+  MLX_Q5_1,
+  MLX_Q8_0,
+  MLX_DTYPE_COUNT,
+} mlx_dtype_t;
+
+typedef struct mlx_dtype_info {
+  const char *name;          // as GGUF and people write it: "F32", "Q4_1"
+  const char *mlir;          // element type in MLIR; NULL for packed types
+  const char *safetensors;   // dtype in a safetensors header; NULL when it has none
+  int gguf_type;             // ggml_type number; -1 when it has none
+  size_t block_elements;     // elements stored together
+  size_t block_bytes;
+  // Widens |blocks| whole blocks to f32, bit for bit as the gguf Python package does. NULL for non-weight types.
+  void (*to_f32)(const uint8_t *source, size_t blocks, float *out);
+} mlx_dtype_info_t;
+
+// Never NULL for a valid enum value.
+const mlx_dtype_info_t *mlx_dtype_info(mlx_dtype_t dtype);
+
+// Bytes of a tensor with these dims; false when it overflows, a dim is negative, or the innermost dim is not whole blocks.
+bool mlx_dtype_tensor_bytes(mlx_dtype_t dtype, int rank, const int64_t *dims, size_t *out_bytes);
+
+#endif  // MLXCEL_MODELS_DTYPE_H_

@@ -1,0 +1,136 @@
+// The table of element types and the plain, exact widening of each to f32.
+//
+// This is the reference: what the gguf Python package computes, bit for bit (NaNs made by arithmetic excepted: IEEE 754
+// leaves their bits to the machine). It is not the fast path; kernels read the packed bytes themselves.
+//
+// Why no step here can be fused or reordered into another result: a scale is an f16 (11 significant bits) and a quant has
+// at most 8, so scale * quant is exact in f32, and scale * quant + minimum rounds once with or without an FMA.
+#include "models/dtype.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+#define QUANT_BLOCK 32  // elements in a block of every packed type here
+
+static uint16_t load_u16(const uint8_t *bytes) { return (uint16_t)(bytes[0] | bytes[1] << 8); }
+
+static float float_of_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// Infinities keep their sign, NaNs their payload (not made quiet, as numpy does), subnormals become normal.
+static float f16_to_f32(uint16_t half) {
+  uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
+  if (magnitude >= 0x7c00) return float_of_bits(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
+  if (magnitude >= 0x0400) return float_of_bits(sign | ((magnitude << 13) + (112u << 23)));  // 112: difference of biases
+  float value = (float)magnitude * 0x1p-24f;
+  return sign ? -value : value;
+}
+
+static void f32_to_f32(const uint8_t *source, size_t blocks, float *out) {
+  if (blocks) memcpy(out, source, blocks * sizeof *out);
+}
+
+static void f16_row_to_f32(const uint8_t *source, size_t blocks, float *out) {
+  for (size_t i = 0; i < blocks; ++i) {
+    float value = f16_to_f32(load_u16(source + 2 * i));
+    memcpy(&out[i], &value, sizeof value);
+  }
+}
+
+static void bf16_to_f32(const uint8_t *source, size_t blocks, float *out) {
+  for (size_t i = 0; i < blocks; ++i) {
+    uint32_t bits = (uint32_t)load_u16(source + 2 * i) << 16;
+    memcpy(&out[i], &bits, sizeof bits);
+  }
+}
+
+// In the four types below byte j of the nibbles holds element j in its low and element j + 16 in its high half.
+
+static void q4_0_to_f32(const uint8_t *source, size_t blocks, float *out) {
+  for (; blocks; --blocks, source += 18, out += QUANT_BLOCK) {
+    float scale = f16_to_f32(load_u16(source));
+    const uint8_t *nibbles = source + 2;
+    for (int j = 0; j < 16; ++j) {
+      out[j] = scale * (float)((nibbles[j] & 15) - 8);
+      out[j + 16] = scale * (float)((nibbles[j] >> 4) - 8);
+    }
+  }
+}
+
+static void q4_1_to_f32(const uint8_t *source, size_t blocks, float *out) {
+  for (; blocks; --blocks, source += 20, out += QUANT_BLOCK) {
+    float scale = f16_to_f32(load_u16(source)), minimum = f16_to_f32(load_u16(source + 2));
+    const uint8_t *nibbles = source + 4;
+    for (int j = 0; j < 16; ++j) {
+      out[j] = scale * (float)(nibbles[j] & 15) + minimum;
+      out[j + 16] = scale * (float)(nibbles[j] >> 4) + minimum;
+    }
+  }
+}
+
+// Bit j of |high| (little-endian) is the fifth bit of element j.
+static int fifth_bit(const uint8_t *high, int j) { return (high[j / 8] >> j % 8 & 1) << 4; }
+
+static void q5_0_to_f32(const uint8_t *source, size_t blocks, float *out) {
+  for (; blocks; --blocks, source += 22, out += QUANT_BLOCK) {
+    float scale = f16_to_f32(load_u16(source));
+    const uint8_t *high = source + 2, *nibbles = source + 6;
+    for (int j = 0; j < 16; ++j) {
+      out[j] = scale * (float)(((nibbles[j] & 15) | fifth_bit(high, j)) - 16);
+      out[j + 16] = scale * (float)((nibbles[j] >> 4 | fifth_bit(high, j + 16)) - 16);
+    }
+  }
+}
+
+static void q5_1_to_f32(const uint8_t *source, size_t blocks, float *out) {
+  for (; blocks; --blocks, source += 24, out += QUANT_BLOCK) {
+    float scale = f16_to_f32(load_u16(source)), minimum = f16_to_f32(load_u16(source + 2));
+    const uint8_t *high = source + 4, *nibbles = source + 8;
+    for (int j = 0; j < 16; ++j) {
+      out[j] = scale * (float)((nibbles[j] & 15) | fifth_bit(high, j)) + minimum;
+      out[j + 16] = scale * (float)(nibbles[j] >> 4 | fifth_bit(high, j + 16)) + minimum;
+    }
+  }
+}
+
+static void q8_0_to_f32(const uint8_t *source, size_t blocks, float *out) {
+  for (; blocks; --blocks, source += 34, out += QUANT_BLOCK) {
+    float scale = f16_to_f32(load_u16(source));
+    for (int j = 0; j < QUANT_BLOCK; ++j) out[j] = (float)(int8_t)source[2 + j] * scale;
+  }
+}
+
+static const mlx_dtype_info_t infos[MLX_DTYPE_COUNT] = {
+    //            name    mlir    safetensors gguf elements bytes
+    [MLX_F32] = {"F32", "f32", "F32", 0, 1, 4, f32_to_f32},
+    [MLX_F16] = {"F16", "f16", "F16", 1, 1, 2, f16_row_to_f32},
+    [MLX_BF16] = {"BF16", "bf16", "BF16", 30, 1, 2, bf16_to_f32},
+    [MLX_I32] = {"I32", "i32", "I32", 26, 1, 4, NULL},
+    [MLX_I1] = {"I1", "i1", NULL, -1, 1, 1, NULL},
+    [MLX_Q4_0] = {"Q4_0", NULL, NULL, 2, QUANT_BLOCK, 18, q4_0_to_f32},
+    [MLX_Q4_1] = {"Q4_1", NULL, NULL, 3, QUANT_BLOCK, 20, q4_1_to_f32},
+    [MLX_Q5_0] = {"Q5_0", NULL, NULL, 6, QUANT_BLOCK, 22, q5_0_to_f32},
+    [MLX_Q5_1] = {"Q5_1", NULL, NULL, 7, QUANT_BLOCK, 24, q5_1_to_f32},
+    [MLX_Q8_0] = {"Q8_0", NULL, NULL, 8, QUANT_BLOCK, 34, q8_0_to_f32},
+};
+
+const mlx_dtype_info_t *mlx_dtype_info(mlx_dtype_t dtype) { return &infos[dtype]; }
+
+bool mlx_dtype_tensor_bytes(mlx_dtype_t dtype, int rank, const int64_t *dims, size_t *out_bytes) {
+  const mlx_dtype_info_t *info = mlx_dtype_info(dtype);
+  size_t elements = 1, bytes;
+  for (int i = 0; i < rank; ++i) {
+    if (dims[i] < 0 || !mlx_mul(elements, (size_t)dims[i], &elements)) return false;
+  }
+  // Callers count elements in int64_t, so that many must fit as well as the bytes.
+  if (elements > INT64_MAX) return false;
+  size_t innermost = rank ? (size_t)dims[rank - 1] : 1;
+  if (innermost % info->block_elements) return false;
+  if (!mlx_mul(elements / info->block_elements, info->block_bytes, &bytes)) return false;
+  *out_bytes = bytes;
+  return true;
+}

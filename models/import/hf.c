@@ -1,0 +1,354 @@
+#include "models/import/hf.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "models/import/name.h"
+
+#define MAX_CONFIG ((size_t)16 << 20)
+#define MAX_INDEX ((size_t)100 << 20)
+#define MAX_TOKENIZER ((size_t)256 << 20)
+#define MAX_SHARDS 4096
+
+#define CONFIG_NAME "config.json"
+#define GENERATION_NAME "generation_config.json"
+#define TOKENIZER_NAME "tokenizer.json"
+#define WEIGHTS_NAME "model.safetensors"
+#define INDEX_NAME "model.safetensors.index.json"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Files of the folder
+
+// Joins folder and |name|, and remembers the path among the files that were read.
+static mlx_status_t add_file(mlx_hf_t *hf, const char *name, const char **out_path) {
+  MLX_TRY(mlx_reserve(hf->file_count + 1, sizeof *hf->files, &hf->file_capacity, &hf->files));
+  MLX_TRY(mlx_join_path(hf->folder, name, &hf->files[hf->file_count]));
+  *out_path = hf->files[hf->file_count++];
+  return NULL;
+}
+
+static bool has_file(const mlx_hf_t *hf, const char *name) {
+  char *path;
+  mlx_status_t status = mlx_join_path(hf->folder, name, &path);
+  bool found = !status && mlx_is_file(path);
+  if (!status) mlx_free(path);
+  mlx_status_free(status);
+  return found;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Configs
+
+static mlx_status_t parse_config(mlx_hf_t *hf, const char *path, const char *bytes, size_t length) {
+  MLX_TRY(mlx_json_parse(path, bytes, length, &hf->config));
+  MLX_TRY(mlx_json_string(&hf->config, hf->config.root, "model_type", &hf->architecture));
+  size_t name_length = strlen(hf->architecture);
+  if (name_length && mlx_name_is_plain(hf->architecture, name_length)) return NULL;
+  return mlx_json_error(&hf->config, "model_type", "must be a name");
+}
+
+static mlx_status_t read_configs(mlx_hf_t *hf) {
+  const char *path;
+  char *bytes;
+  size_t length;
+  if (!has_file(hf, CONFIG_NAME)) {
+    return mlx_error(MLX_NOT_FOUND, "'%s' has no config.json: is it a Hugging Face model directory?", hf->folder);
+  }
+  MLX_TRY(add_file(hf, CONFIG_NAME, &path));
+  MLX_TRY(mlx_read_file(path, MAX_CONFIG, &bytes, &length));
+  mlx_status_t status = parse_config(hf, path, bytes, length);
+  mlx_free(bytes);
+  if (status || !has_file(hf, GENERATION_NAME)) return status;
+  MLX_TRY(add_file(hf, GENERATION_NAME, &path));
+  MLX_TRY(mlx_read_file(path, MAX_CONFIG, &bytes, &length));
+  status = mlx_json_parse(path, bytes, length, &hf->generation);
+  mlx_free(bytes);
+  return status;
+}
+
+static mlx_status_t new_hf(const char *folder, mlx_hf_t **out_hf) {
+  MLX_TRY(mlx_alloc(1, sizeof **out_hf, out_hf));
+  return mlx_copy_text(folder, strlen(folder), &(*out_hf)->folder);
+}
+
+mlx_status_t mlx_hf_parse(const char *folder, const char *config, size_t config_length, const char *generation,
+                          size_t generation_length, mlx_hf_t **out_hf) {
+  *out_hf = NULL;
+  mlx_hf_t *hf = NULL;
+  const char *path;
+  mlx_status_t status = new_hf(folder, &hf);
+  if (!status) status = add_file(hf, CONFIG_NAME, &path);
+  if (!status) status = parse_config(hf, path, config, config_length);
+  if (!status && generation) status = add_file(hf, GENERATION_NAME, &path);
+  if (!status && generation) status = mlx_json_parse(path, generation, generation_length, &hf->generation);
+  if (status) {
+    mlx_hf_close(hf);
+    return status;
+  }
+  *out_hf = hf;
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Weights
+
+static mlx_status_t open_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **out_shard) {
+  const char *path;
+  if (hf->shard_count == MAX_SHARDS) {
+    return mlx_error(MLX_UNSUPPORTED, "'%s' has more than %d weight files", hf->folder, MAX_SHARDS);
+  }
+  MLX_TRY(mlx_reserve(hf->shard_count + 1, sizeof *hf->shards, &hf->shard_capacity, &hf->shards));
+  MLX_TRY(add_file(hf, name, &path));
+  mlx_hf_shard_t *shard = &hf->shards[hf->shard_count++];
+  *shard = (mlx_hf_shard_t){.name = name};
+  MLX_TRY(mlx_map_file(path, &shard->map));
+  *out_shard = shard;
+  return mlx_safetensors_parse(path, shard->map.data, shard->map.size, &shard->file);
+}
+
+// The shard a tensor is said to be in. Tensors come grouped by shard, so the last one asked for is looked at first.
+static mlx_status_t find_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **out_shard) {
+  for (size_t i = hf->shard_count; i-- > 0;) {
+    if (strcmp(hf->shards[i].name, name)) continue;
+    *out_shard = &hf->shards[i];
+    return NULL;
+  }
+  return mlx_status_hint(open_shard(hf, name, out_shard), "the download may be incomplete: " INDEX_NAME " names this file");
+}
+
+static mlx_status_t open_single(mlx_hf_t *hf) {
+  mlx_hf_shard_t *shard;
+  MLX_TRY(open_shard(hf, WEIGHTS_NAME, &shard));
+  MLX_TRY(mlx_alloc(shard->file->tensor_count, sizeof *hf->tensors, &hf->tensors));
+  for (size_t i = 0; i < shard->file->tensor_count; ++i) hf->tensors[i] = &shard->file->tensors[i];
+  hf->tensor_count = shard->file->tensor_count;
+  return NULL;
+}
+
+// A shard is a file beside the index: a name that could lead anywhere else is refused.
+static bool is_file_name(yyjson_val *value) {
+  const char *name = yyjson_get_str(value);
+  if (!name || !name[0] || strlen(name) > 255 || strpbrk(name, "/\\") || strstr(name, "..")) return false;
+  return strcmp(name, ".") && mlx_name_is_plain(name, yyjson_get_len(value));
+}
+
+mlx_status_t mlx_hf_check_index(const mlx_json_t *index) {
+  yyjson_val *map, *key, *value;
+  size_t i, count;
+  MLX_TRY(mlx_json_need(index, index->root, "weight_map", &map));
+  if (!yyjson_is_obj(map) || !yyjson_obj_size(map)) return mlx_json_error(index, "weight_map", "must be an object with tensors");
+  yyjson_obj_foreach(map, i, count, key, value) {
+    if (!mlx_name_is_plain(yyjson_get_str(key), yyjson_get_len(key))) {
+      return mlx_json_error(index, "weight_map", "has a tensor name with control characters");
+    }
+    if (is_file_name(value)) continue;
+    return mlx_error(MLX_INVALID_INPUT, "%s: field 'weight_map': tensor '%s' must name a file in the same folder", index->name,
+                     yyjson_get_str(key));
+  }
+  return NULL;
+}
+
+static int compare_names(const void *a, const void *b) {
+  return strcmp((*(const mlx_tensor_t *const *)a)->name, (*(const mlx_tensor_t *const *)b)->name);
+}
+
+// Every tensor of the map must be in its shard. A tensor the map does not name is ignored, as Hugging Face does.
+static mlx_status_t open_sharded(mlx_hf_t *hf) {
+  yyjson_val *map = mlx_json_find(hf->index.root, "weight_map"), *key, *value;
+  size_t i, count;
+  mlx_hf_shard_t *shard;
+  MLX_TRY(mlx_hf_check_index(&hf->index));
+  MLX_TRY(mlx_alloc(yyjson_obj_size(map), sizeof *hf->tensors, &hf->tensors));
+  yyjson_obj_foreach(map, i, count, key, value) {
+    const char *name = yyjson_get_str(key);
+    MLX_TRY(find_shard(hf, yyjson_get_str(value), &shard));
+    hf->tensors[i] = mlx_safetensors_tensor(shard->file, name);
+    if (!hf->tensors[i]) {
+      return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' should be in '%s', but is not", hf->index.name, name, shard->name);
+    }
+  }
+  hf->tensor_count = count;
+  qsort(hf->tensors, hf->tensor_count, sizeof *hf->tensors, compare_names);
+  return NULL;
+}
+
+static mlx_status_t read_index(mlx_hf_t *hf) {
+  const char *path;
+  char *bytes;
+  size_t length;
+  MLX_TRY(add_file(hf, INDEX_NAME, &path));
+  MLX_TRY(mlx_read_file(path, MAX_INDEX, &bytes, &length));
+  mlx_status_t status = mlx_json_parse(path, bytes, length, &hf->index);
+  mlx_free(bytes);
+  return status;
+}
+
+static mlx_status_t open_weights(mlx_hf_t *hf) {
+  if (has_file(hf, WEIGHTS_NAME)) return open_single(hf);
+  if (has_file(hf, INDEX_NAME)) {
+    MLX_TRY(read_index(hf));
+    return open_sharded(hf);
+  }
+  mlx_status_t status = mlx_error(MLX_NOT_FOUND, "'%s' has neither " WEIGHTS_NAME " nor " INDEX_NAME, hf->folder);
+  if (has_file(hf, "pytorch_model.bin") || has_file(hf, "pytorch_model.bin.index.json")) {
+    return mlx_status_hint(status, "its weights are pickled PyTorch files, which can run code: convert them to safetensors");
+  }
+  return mlx_status_hint(status, "the download may be incomplete: fetch the weights too");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The directory
+
+static mlx_status_t open_into(mlx_hf_t *hf) {
+  const char *path;
+  MLX_TRY(read_configs(hf));
+  if (has_file(hf, TOKENIZER_NAME)) MLX_TRY(add_file(hf, TOKENIZER_NAME, &path));
+  return open_weights(hf);
+}
+
+mlx_status_t mlx_hf_open(const char *folder, mlx_hf_t **out_hf) {
+  *out_hf = NULL;
+  mlx_hf_t *hf = NULL;
+  mlx_status_t status = new_hf(folder, &hf);
+  if (!status) status = open_into(hf);
+  if (status) {
+    mlx_hf_close(hf);
+    return status;
+  }
+  *out_hf = hf;
+  return NULL;
+}
+
+void mlx_hf_close(mlx_hf_t *hf) {
+  if (!hf) return;
+  for (size_t i = 0; i < hf->shard_count; ++i) {
+    mlx_safetensors_close(hf->shards[i].file);
+    mlx_unmap(&hf->shards[i].map);
+  }
+  mlx_json_close(&hf->config);
+  mlx_json_close(&hf->generation);
+  mlx_json_close(&hf->index);
+  for (size_t i = 0; i < hf->file_count; ++i) mlx_free(hf->files[i]);
+  mlx_free(hf->files);
+  mlx_free(hf->shards);
+  mlx_free(hf->tensors);
+  mlx_free(hf->folder);
+  mlx_free(hf);
+}
+
+const mlx_tensor_t *mlx_hf_tensor(const mlx_hf_t *hf, const char *name) {
+  mlx_tensor_t wanted = {.name = name};
+  const mlx_tensor_t *key = &wanted;
+  if (!hf->tensor_count) return NULL;
+  const mlx_tensor_t **found = bsearch(&key, hf->tensors, hf->tensor_count, sizeof *hf->tensors, compare_names);
+  return found ? *found : NULL;
+}
+
+mlx_status_t mlx_hf_tokenizer_json(const mlx_hf_t *hf, char **out_json, size_t *out_length) {
+  char *path;
+  *out_json = NULL;
+  MLX_TRY(mlx_join_path(hf->folder, TOKENIZER_NAME, &path));
+  mlx_status_t status;
+  if (mlx_is_file(path)) {
+    status = mlx_read_file(path, MAX_TOKENIZER, out_json, out_length);
+  } else {
+    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' has no tokenizer.json", hf->folder),
+                             "tokenizer.model or vocab.json alone are not read: fetch or make a tokenizer.json");
+  }
+  mlx_free(path);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Fields
+
+yyjson_val *mlx_hf_find(const mlx_hf_t *hf, const char *key) {
+  yyjson_val *value = hf->config.root;
+  for (;;) {
+    size_t length = strcspn(key, ".");
+    value = yyjson_obj_getn(value, key, length);
+    if (!key[length]) return yyjson_is_null(value) ? NULL : value;
+    key += length + 1;
+  }
+}
+
+static mlx_status_t find_field(const mlx_hf_t *hf, const char *key, yyjson_val **out_value, bool *out_found) {
+  *out_value = mlx_hf_find(hf, key);
+  if (out_found) *out_found = *out_value != NULL;
+  return *out_value || out_found ? NULL : mlx_json_error(&hf->config, key, "is missing");
+}
+
+static mlx_status_t check_int(const mlx_json_t *json, const char *key, yyjson_val *value, int64_t min, int64_t max, int64_t *out) {
+  if (!yyjson_is_int(value)) return mlx_json_error(json, key, "must be an integer");
+  bool too_large = yyjson_is_uint(value) && yyjson_get_uint(value) > INT64_MAX;
+  int64_t number = too_large ? 0 : yyjson_get_sint(value);
+  if (too_large || number < min || number > max) {
+    return mlx_error(MLX_INVALID_INPUT, "%s: field '%s' must be between %lld and %lld", json->name, key, (long long)min, (long long)max);
+  }
+  *out = number;
+  return NULL;
+}
+
+mlx_status_t mlx_hf_int(const mlx_hf_t *hf, const char *key, int64_t min, int64_t max, int64_t *out, bool *out_found) {
+  yyjson_val *value;
+  MLX_TRY(find_field(hf, key, &value, out_found));
+  return value ? check_int(&hf->config, key, value, min, max, out) : NULL;
+}
+
+mlx_status_t mlx_hf_number(const mlx_hf_t *hf, const char *key, double *out, bool *out_found) {
+  yyjson_val *value;
+  MLX_TRY(find_field(hf, key, &value, out_found));
+  if (!value) return NULL;
+  if (!yyjson_is_num(value)) return mlx_json_error(&hf->config, key, "must be a number");
+  double number = yyjson_get_num(value);
+  if (!isfinite(number)) return mlx_json_error(&hf->config, key, "must be finite");
+  *out = number;
+  return NULL;
+}
+
+mlx_status_t mlx_hf_bool(const mlx_hf_t *hf, const char *key, bool *out, bool *out_found) {
+  yyjson_val *value;
+  MLX_TRY(find_field(hf, key, &value, out_found));
+  if (!value) return NULL;
+  if (!yyjson_is_bool(value)) return mlx_json_error(&hf->config, key, "must be true or false");
+  *out = yyjson_get_bool(value);
+  return NULL;
+}
+
+mlx_status_t mlx_hf_string(const mlx_hf_t *hf, const char *key, const char **out, bool *out_found) {
+  yyjson_val *value;
+  MLX_TRY(find_field(hf, key, &value, out_found));
+  if (!value) return NULL;
+  if (!yyjson_is_str(value)) return mlx_json_error(&hf->config, key, "must be a string");
+  if (strlen(yyjson_get_str(value)) != yyjson_get_len(value)) return mlx_json_error(&hf->config, key, "contains a NUL character");
+  *out = yyjson_get_str(value);
+  return NULL;
+}
+
+static mlx_status_t add_eos(const mlx_json_t *json, yyjson_val *value, int32_t *ids, size_t capacity, size_t *inout_count) {
+  int64_t id = 0;
+  MLX_TRY(check_int(json, "eos_token_id", value, 0, INT32_MAX, &id));
+  for (size_t i = 0; i < *inout_count; ++i) {
+    if (ids[i] == id) return NULL;
+  }
+  if (*inout_count == capacity) return mlx_json_error(json, "eos_token_id", "lists more ids than can be handled");
+  ids[(*inout_count)++] = (int32_t)id;
+  return NULL;
+}
+
+mlx_status_t mlx_hf_eos_ids(const mlx_hf_t *hf, int32_t *out_ids, size_t capacity, size_t *out_count) {
+  const mlx_json_t *json = &hf->generation;
+  yyjson_val *ids = mlx_json_find(json->root, "eos_token_id"), *id;
+  size_t index, max;
+  *out_count = 0;
+  if (!ids) {
+    json = &hf->config;
+    ids = mlx_json_find(json->root, "eos_token_id");
+  }
+  if (!ids) return NULL;
+  if (!yyjson_is_arr(ids)) return add_eos(json, ids, out_ids, capacity, out_count);
+  yyjson_arr_foreach(ids, index, max, id) { MLX_TRY(add_eos(json, id, out_ids, capacity, out_count)); }
+  return NULL;
+}

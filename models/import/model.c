@@ -1,0 +1,175 @@
+// Opens a model: finds its architecture and checks every field and shape against it.
+#include "models/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+
+// Written by the build from the files in models/.
+extern const mlx_arch_t *const mlx_arch_table[];  // NULL-terminated
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Architectures
+
+static bool has_name(const char *const *names, const char *name) {
+  for (; *names; ++names) {
+    if (!strcmp(*names, name)) return true;
+  }
+  return false;
+}
+
+static const mlx_arch_t *find_arch(const mlx_source_t *source) {
+  for (const mlx_arch_t *const *arch = mlx_arch_table; *arch; ++arch) {
+    const char *const *names = mlx_source_is_gguf(source) ? (*arch)->gguf_types : (*arch)->hf_types;
+    if (has_name(names, mlx_source_architecture(source))) return *arch;
+  }
+  return NULL;
+}
+
+static mlx_status_t unknown_arch(const mlx_source_t *source) {
+  mlx_text_t known = {0};
+  for (const mlx_arch_t *const *arch = mlx_arch_table; *arch; ++arch) {
+    const char *const *names = mlx_source_is_gguf(source) ? (*arch)->gguf_types : (*arch)->hf_types;
+    for (; *names; ++names) mlx_text_printf(&known, "%s%s", known.length ? ", " : "", *names);
+  }
+  mlx_status_t status = mlx_source_field_error(source, "model_type", "general.architecture", MLX_UNSUPPORTED,
+                                               "is '%s', an architecture mlxcel does not know", mlx_source_architecture(source));
+  status = mlx_status_hint(status, "known architectures: %s", known.data ? known.data : "none");
+  mlx_text_clear(&known);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Tensors
+
+static int64_t rule_extent(const mlx_tensor_rule_t *rule, int dim, const mlx_config_t *config) {
+  int64_t first, second = 1;
+  memcpy(&first, (const char *)config + rule->dims[dim].field, sizeof first);
+  if (rule->dims[dim].times) memcpy(&second, (const char *)config + rule->dims[dim].times, sizeof second);
+  return first * second;  // both were range-checked when the config was read
+}
+
+static mlx_status_t check_shape(const mlx_model_t *model, const mlx_tensor_rule_t *rule, const mlx_tensor_t *tensor) {
+  mlx_text_t want = {0}, have = {0};
+  bool same = tensor->rank == rule->rank;
+  for (int i = 0; i < rule->rank; ++i) {
+    int64_t extent = rule_extent(rule, i, &model->config);
+    same = same && tensor->dims[i] == extent;
+    mlx_text_printf(&want, "%s%lld", i ? ", " : "", (long long)extent);
+  }
+  for (int i = 0; i < tensor->rank; ++i) mlx_text_printf(&have, "%s%lld", i ? ", " : "", (long long)tensor->dims[i]);
+  mlx_status_t status = NULL;
+  if (!same) {
+    status = mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' has shape [%s]; the model's fields say [%s]",
+                       mlx_source_path(model->source), tensor->name, have.data ? have.data : "",
+                       want.data ? want.data : "");
+  } else if (!mlx_dtype_info(tensor->dtype)->to_f32) {
+    status = mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' has type %s, which no weight can have",
+                       mlx_source_path(model->source), tensor->name, mlx_dtype_info(tensor->dtype)->name);
+  }
+  mlx_text_clear(&want);
+  mlx_text_clear(&have);
+  return status;
+}
+
+// Names of the architecture's table are format strings of ours with at most one %d.
+static void expand_name(const char *pattern, int layer, char *out, size_t size) {
+  const char *mark = strstr(pattern, "%d");
+  if (mark) {
+    snprintf(out, size, "%.*s%d%s", (int)(mark - pattern), pattern, layer, mark + 2);
+  } else {
+    snprintf(out, size, "%s", pattern);
+  }
+}
+
+static mlx_status_t add_weight(mlx_model_t *model, const mlx_tensor_rule_t *rule, int layer) {
+  char hf_name[256], gguf_name[256];
+  expand_name(rule->hf_name, layer, hf_name, sizeof hf_name);
+  expand_name(rule->gguf_name, layer, gguf_name, sizeof gguf_name);
+  bool gguf = mlx_source_is_gguf(model->source);
+  const mlx_tensor_t *tensor = mlx_source_tensor(model->source, hf_name, gguf_name);
+  if (!tensor) {
+    return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source),
+                     gguf ? gguf_name : hf_name);
+  }
+  MLX_TRY(check_shape(model, rule, tensor));
+  mlx_weight_t *weight = &model->weights[model->weight_count];
+  MLX_TRY(mlx_copy_text(hf_name, strlen(hf_name), &weight->name));
+  ++model->weight_count;
+  weight->tensor = *tensor;
+  weight->order = gguf ? rule->gguf_order : MLX_ROWS_AS_STORED;
+  weight->order_head_dim = model->config.head_dim;
+  return NULL;
+}
+
+// Tensors before the layers, then layer by layer, then those after: the table's order with its "%d" block repeated.
+static mlx_status_t add_weights(mlx_model_t *model) {
+  const mlx_arch_t *arch = model->arch;
+  MLX_TRY(mlx_alloc(arch->tensor_count * (size_t)model->config.layers, sizeof *model->weights, &model->weights));
+  for (size_t i = 0; i < arch->tensor_count;) {
+    size_t end = i + 1;
+    bool per_layer = strstr(arch->tensors[i].hf_name, "%d") != NULL;
+    while (per_layer && end < arch->tensor_count && strstr(arch->tensors[end].hf_name, "%d")) ++end;
+    for (int layer = 0; layer < (per_layer ? model->config.layers : 1); ++layer) {
+      for (size_t j = i; j < end; ++j) {
+        const mlx_tensor_rule_t *rule = &arch->tensors[j];
+        if (!rule->present || rule->present(&model->config)) MLX_TRY(add_weight(model, rule, layer));
+      }
+    }
+    i = end;
+  }
+  return NULL;
+}
+
+// A tensor the architecture has no use for would change the result if it were a weight we forgot: refuse it by name.
+static mlx_status_t check_nothing_is_left(const mlx_model_t *model) {
+  static const char *const harmless[] = {".rotary_emb.inv_freq", ".rope_freqs.weight"};
+  for (size_t i = 0; i < mlx_source_tensor_count(model->source); ++i) {
+    const mlx_tensor_t *tensor = mlx_source_tensor_at(model->source, i);
+    bool used = false;
+    for (size_t j = 0; j < model->weight_count && !used; ++j) used = model->weights[j].tensor.data == tensor->data;
+    for (size_t j = 0; j < sizeof harmless / sizeof *harmless; ++j) used |= strstr(tensor->name, harmless[j]) != NULL;
+    // A tied head may still be written out; it is the embedding again.
+    if (model->config.tied_head && !strcmp(tensor->name, "lm_head.weight")) used = true;
+    if (!used) {
+      return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' is not part of the %s architecture as mlxcel knows it",
+                       mlx_source_path(model->source), tensor->name, mlx_source_architecture(model->source));
+    }
+  }
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Opening
+
+static mlx_status_t open_into(const char *path, mlx_model_t *model) {
+  MLX_TRY(mlx_source_open(path, &model->source));
+  model->arch = find_arch(model->source);
+  if (!model->arch) return unknown_arch(model->source);
+  MLX_TRY(model->arch->read_config(model->source, &model->config));
+  MLX_TRY(add_weights(model));
+  return check_nothing_is_left(model);
+}
+
+mlx_status_t mlx_model_open(const char *path, mlx_model_t **out_model) {
+  *out_model = NULL;
+  mlx_model_t *model;
+  MLX_TRY(mlx_alloc(1, sizeof *model, &model));
+  mlx_status_t status = open_into(path, model);
+  if (status) {
+    mlx_model_close(model);
+    return status;
+  }
+  *out_model = model;
+  return NULL;
+}
+
+void mlx_model_close(mlx_model_t *model) {
+  if (!model) return;
+  for (size_t i = 0; i < model->weight_count; ++i) mlx_free(model->weights[i].name);
+  mlx_free(model->weights);
+  mlx_source_close(model->source);
+  mlx_free(model);
+}

@@ -1,0 +1,165 @@
+// The one door to a model on disk: each function asks the reader of the format the source is in. No format knowledge here.
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "models/import/gguf.h"
+#include "models/import/hf.h"
+#include "models/model.h"
+
+struct mlx_source {
+  char *path;        // owned
+  mlx_map_t map;     // owned; of the GGUF file
+  mlx_gguf_t *gguf;  // owned; exactly one of these two is there
+  mlx_hf_t *hf;      // owned
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Opening
+
+static mlx_status_t open_file(mlx_source_t *source) {
+  MLX_TRY(mlx_status_hint(mlx_map_file(source->path, &source->map), "give a GGUF file or a Hugging Face model directory"));
+  if (source->map.size >= 4 && !memcmp(source->map.data, "GGUF", 4)) {
+    return mlx_gguf_parse(source->path, source->map.data, source->map.size, &source->gguf);
+  }
+  mlx_status_t status = mlx_error(MLX_INVALID_INPUT, "'%s' is no model: expected a GGUF file or a Hugging Face model directory", source->path);
+  size_t length = strlen(source->path);
+  bool safetensors = length > 12 && !strcmp(source->path + length - 12, ".safetensors");
+  if (safetensors) return mlx_status_hint(status, "give the folder that holds it and its config.json");
+  return mlx_status_hint(status, "a GGUF file starts with the letters GGUF; the download may have failed");
+}
+
+mlx_status_t mlx_source_open(const char *path, mlx_source_t **out_source) {
+  *out_source = NULL;
+  mlx_source_t *source;
+  MLX_TRY(mlx_alloc(1, sizeof *source, &source));
+  mlx_status_t status = mlx_copy_text(path, strlen(path), &source->path);
+  if (!status) status = mlx_is_dir(path) ? mlx_hf_open(path, &source->hf) : open_file(source);
+  if (status) {
+    mlx_source_close(source);
+    return status;
+  }
+  *out_source = source;
+  return NULL;
+}
+
+void mlx_source_close(mlx_source_t *source) {
+  if (!source) return;
+  mlx_gguf_close(source->gguf);
+  mlx_hf_close(source->hf);
+  mlx_unmap(&source->map);
+  mlx_free(source->path);
+  mlx_free(source);
+}
+
+bool mlx_source_is_gguf(const mlx_source_t *source) { return source->gguf != NULL; }
+const char *mlx_source_path(const mlx_source_t *source) { return source->path; }
+const char *mlx_source_architecture(const mlx_source_t *source) {
+  return source->gguf ? source->gguf->architecture : source->hf->architecture;
+}
+
+const char *mlx_source_file(const mlx_source_t *source, size_t index) {
+  if (source->gguf) return index ? NULL : source->path;
+  return index < source->hf->file_count ? source->hf->files[index] : NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Fields
+
+static const char *pick(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
+  return source->gguf ? gguf_key : hf_key;
+}
+
+mlx_status_t mlx_source_field_error(const mlx_source_t *source, const char *hf_key, const char *gguf_key, mlx_code_t code,
+                                    const char *fmt, ...) {
+  char what[512];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(what, sizeof what, fmt, args);
+  va_end(args);
+  const char *key = pick(source, hf_key, gguf_key);
+  if (!key) key = hf_key ? hf_key : gguf_key;  // a name of the other format is better than none
+  if (source->gguf) return mlx_gguf_error(source->gguf, key ? key : "", code, "%s", what);
+  return mlx_error(code, "%s: field '%s' %s", source->hf->config.name, key ? key : "", what);
+}
+
+// A field that the format has no name for: fine when it is optional.
+static mlx_status_t no_such_field(const mlx_source_t *source, const char *hf_key, const char *gguf_key, bool *out_found) {
+  if (!out_found) return mlx_source_field_error(source, hf_key, gguf_key, MLX_INTERNAL, "has no name in this format");
+  *out_found = false;
+  return NULL;
+}
+
+mlx_status_t mlx_source_int(const mlx_source_t *source, const char *hf_key, const char *gguf_key, int64_t min, int64_t max,
+                            int64_t *out, bool *out_found) {
+  const char *key = pick(source, hf_key, gguf_key);
+  if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
+  return source->gguf ? mlx_gguf_int(source->gguf, key, min, max, out, out_found)
+                      : mlx_hf_int(source->hf, key, min, max, out, out_found);
+}
+
+mlx_status_t mlx_source_number(const mlx_source_t *source, const char *hf_key, const char *gguf_key, double *out,
+                               bool *out_found) {
+  const char *key = pick(source, hf_key, gguf_key);
+  if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
+  return source->gguf ? mlx_gguf_number(source->gguf, key, out, out_found) : mlx_hf_number(source->hf, key, out, out_found);
+}
+
+mlx_status_t mlx_source_bool(const mlx_source_t *source, const char *hf_key, const char *gguf_key, bool *out, bool *out_found) {
+  const char *key = pick(source, hf_key, gguf_key);
+  if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
+  return source->gguf ? mlx_gguf_bool(source->gguf, key, out, out_found) : mlx_hf_bool(source->hf, key, out, out_found);
+}
+
+mlx_status_t mlx_source_string(const mlx_source_t *source, const char *hf_key, const char *gguf_key, const char **out,
+                               bool *out_found) {
+  const char *key = pick(source, hf_key, gguf_key);
+  if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
+  return source->gguf ? mlx_gguf_string(source->gguf, key, out, out_found) : mlx_hf_string(source->hf, key, out, out_found);
+}
+
+bool mlx_source_has(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
+  const char *key = pick(source, hf_key, gguf_key);
+  if (!key) return false;
+  return source->gguf ? mlx_gguf_find(source->gguf, key) != NULL : mlx_hf_find(source->hf, key) != NULL;
+}
+
+size_t mlx_source_array_length(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
+  const char *key = pick(source, hf_key, gguf_key);
+  if (!key) return 0;
+  if (!source->gguf) return yyjson_arr_size(mlx_hf_find(source->hf, key));
+  const mlx_gguf_field_t *field = mlx_gguf_find(source->gguf, key);
+  return field && field->is_array ? (size_t)field->count : 0;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Tensors
+
+const mlx_tensor_t *mlx_source_tensor(const mlx_source_t *source, const char *hf_name, const char *gguf_name) {
+  const char *name = pick(source, hf_name, gguf_name);
+  if (!name) return NULL;
+  return source->gguf ? mlx_gguf_tensor(source->gguf, name) : mlx_hf_tensor(source->hf, name);
+}
+
+size_t mlx_source_tensor_count(const mlx_source_t *source) {
+  return source->gguf ? source->gguf->tensor_count : source->hf->tensor_count;
+}
+
+const mlx_tensor_t *mlx_source_tensor_at(const mlx_source_t *source, size_t index) {
+  if (index >= mlx_source_tensor_count(source)) return NULL;
+  return source->gguf ? &source->gguf->tensors[index] : source->hf->tensors[index];
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Tokenizer
+
+mlx_status_t mlx_source_tokenizer_json(const mlx_source_t *source, char **out_json, size_t *out_length) {
+  return source->gguf ? mlx_gguf_tokenizer_json(source->gguf, out_json, out_length)
+                      : mlx_hf_tokenizer_json(source->hf, out_json, out_length);
+}
+
+mlx_status_t mlx_source_eos_ids(const mlx_source_t *source, int32_t *out_ids, size_t capacity, size_t *out_count) {
+  return source->gguf ? mlx_gguf_eos_ids(source->gguf, out_ids, capacity, out_count)
+                      : mlx_hf_eos_ids(source->hf, out_ids, capacity, out_count);
+}

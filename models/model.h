@@ -1,0 +1,148 @@
+// What a model is: the words shared by everything that reads, describes or lowers one.
+//
+//   source  the files as they are on disk (Hugging Face directory or GGUF): fields and tensors under the names of that format
+//   arch    one architecture: which fields and tensors it has, under which names, and how a layer is built
+//   model   a source read through its arch: one config, one list of tensors under Hugging Face's names
+//
+// A model borrows tensor bytes from the mapped files of its source: nothing is widened or copied here.
+#ifndef MLXCEL_MODELS_MODEL_H_
+#define MLXCEL_MODELS_MODEL_H_
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "models/dtype.h"
+
+#define MLX_MAX_RANK 4
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Tensors
+
+typedef struct mlx_tensor {
+  const char *name;            // borrowed from whoever holds the tensor
+  mlx_dtype_t dtype;
+  int rank;
+  int64_t dims[MLX_MAX_RANK];  // outermost first: a matrix is [out, in], as Hugging Face stores it
+  const uint8_t *data;         // borrowed from the mapped file; alignment is whatever the file has
+  size_t size;                 // bytes, already checked to be what dtype and dims say and to lie inside the file
+} mlx_tensor_t;
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Source: an opened model on disk (models/import/)
+
+typedef struct mlx_source mlx_source_t;
+
+// Opens a Hugging Face directory (config.json, model.safetensors or its shards with their index, tokenizer.json,
+// generation_config.json) or a GGUF file. Maps the weights; nothing in them is read. Release with mlx_source_close.
+mlx_status_t mlx_source_open(const char *path, mlx_source_t **out_source) MLX_MUST_USE;
+void mlx_source_close(mlx_source_t *source);
+
+bool mlx_source_is_gguf(const mlx_source_t *source);
+const char *mlx_source_path(const mlx_source_t *source);          // as given to open
+const char *mlx_source_architecture(const mlx_source_t *source);  // model_type or general.architecture
+// Every file that was read, for digests: config, tokenizer and weights. NULL past the last one.
+const char *mlx_source_file(const mlx_source_t *source, size_t index);
+
+// Fields, by the name each format has for one: |hf_key| in config.json, where a dot descends ("rope_parameters.rope_theta"),
+// or |gguf_key| in the GGUF metadata, where a leading dot stands for the architecture (".block_count" is
+// "llama.block_count"). Either may be NULL: the field does not exist in that format. |out_found| may be NULL, which makes
+// the field required; otherwise it says whether the field was there, and *out is untouched when not.
+mlx_status_t mlx_source_int(const mlx_source_t *source, const char *hf_key, const char *gguf_key, int64_t min, int64_t max,
+                            int64_t *out, bool *out_found) MLX_MUST_USE;
+mlx_status_t mlx_source_number(const mlx_source_t *source, const char *hf_key, const char *gguf_key, double *out,
+                               bool *out_found) MLX_MUST_USE;
+mlx_status_t mlx_source_bool(const mlx_source_t *source, const char *hf_key, const char *gguf_key, bool *out,
+                             bool *out_found) MLX_MUST_USE;
+mlx_status_t mlx_source_string(const mlx_source_t *source, const char *hf_key, const char *gguf_key, const char **out,
+                               bool *out_found) MLX_MUST_USE;
+// True when the field is there and not null, whatever its type.
+bool mlx_source_has(const mlx_source_t *source, const char *hf_key, const char *gguf_key);
+// Length of an array field, 0 when it is missing.
+size_t mlx_source_array_length(const mlx_source_t *source, const char *hf_key, const char *gguf_key);
+// An error about one field of this source, naming the file and the key of its format: "FILE: field 'KEY' WHAT".
+mlx_status_t mlx_source_field_error(const mlx_source_t *source, const char *hf_key, const char *gguf_key, mlx_code_t code,
+                                    const char *fmt, ...) MLX_PRINTF(5, 6) MLX_MUST_USE;
+
+// The tensor of that name in this source's format, or NULL.
+const mlx_tensor_t *mlx_source_tensor(const mlx_source_t *source, const char *hf_name, const char *gguf_name);
+size_t mlx_source_tensor_count(const mlx_source_t *source);
+const mlx_tensor_t *mlx_source_tensor_at(const mlx_source_t *source, size_t index);
+
+// The tokenizer as Hugging Face's tokenizer.json: the file's own, or written from GGUF metadata. Release with mlx_free.
+mlx_status_t mlx_source_tokenizer_json(const mlx_source_t *source, char **out_json, size_t *out_length) MLX_MUST_USE;
+// Token ids that end a text: generation_config.json's or config.json's eos_token_id (an int or a list), or GGUF's
+// tokenizer.ggml.eos_token_id (and eot). Writes at most |capacity| ids.
+mlx_status_t mlx_source_eos_ids(const mlx_source_t *source, int32_t *out_ids, size_t capacity, size_t *out_count) MLX_MUST_USE;
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Model: a source seen through its architecture
+
+typedef struct mlx_config {
+  int64_t layers;
+  int64_t hidden;     // width of the residual stream
+  int64_t ffn;        // width inside the MLP
+  int64_t heads;      // query heads
+  int64_t kv_heads;   // key and value heads; divides heads
+  int64_t head_dim;
+  int64_t vocab;
+  int64_t context;    // positions the model was made for
+  double norm_eps;
+  double rope_theta;
+  bool tied_head;     // the LM head is the embedding table
+} mlx_config_t;
+
+// Rows whose order a format changes. GGUF stores q and k of some architectures with each head's two rope halves
+// interleaved; reading undoes it.
+typedef enum mlx_row_order {
+  MLX_ROWS_AS_STORED = 0,
+  MLX_ROWS_INTERLEAVED_HALVES,  // stored row 2i+s of a head is row s*head_dim/2+i
+} mlx_row_order_t;
+
+// One tensor of an architecture under its names in each format. "%d" stands for the layer; a name without it is there once.
+typedef struct mlx_tensor_rule {
+  const char *hf_name;
+  const char *gguf_name;
+  int rank;
+  // Extents in terms of the config, as offsets of its int64_t fields (offsetof), or products of two of them.
+  struct { size_t field, times; } dims[MLX_MAX_RANK];  // times 0: no second factor
+  bool (*present)(const mlx_config_t *config);          // NULL: always
+  mlx_row_order_t gguf_order;                           // how GGUF stores the rows
+} mlx_tensor_rule_t;
+
+typedef struct mlx_weight {
+  char *name;             // owned; Hugging Face's name, also the parameter's name in the compiled module
+  mlx_tensor_t tensor;    // bytes as stored
+  mlx_row_order_t order;
+  int64_t order_head_dim; // rows per head, when order asks for it
+} mlx_weight_t;
+
+typedef struct mlx_graph mlx_graph_t;
+typedef struct mlx_value mlx_value_t;
+typedef struct mlx_model mlx_model_t;
+
+// One architecture: a const of this type named mlx_arch_NAME in models/NAME.c. The build finds the files; there is no list.
+typedef struct mlx_arch {
+  const char *const *hf_types;    // config.json model_type values, NULL-terminated
+  const char *const *gguf_types;  // general.architecture values, NULL-terminated
+  const mlx_tensor_rule_t *tensors;
+  size_t tensor_count;
+  mlx_status_t (*read_config)(const mlx_source_t *source, mlx_config_t *out_config);
+  // The network in the words of models/ops.h: token ids [M] in, hidden states after the last norm [M, hidden] out;
+  // and the LM head: hidden states of the rows' last tokens in, logits [rows, vocab] out.
+  mlx_value_t (*forward)(mlx_graph_t *graph, const mlx_model_t *model, mlx_value_t tokens);
+  mlx_value_t (*head)(mlx_graph_t *graph, const mlx_model_t *model, mlx_value_t hidden);
+} mlx_arch_t;
+
+struct mlx_model {
+  const mlx_arch_t *arch;
+  mlx_config_t config;
+  mlx_source_t *source;   // owned
+  mlx_weight_t *weights;  // owned, in the order of the arch's table, layer by layer
+  size_t weight_count;
+};
+
+// Opens |path| and reads it through its architecture: every field and shape is checked here. Release with mlx_model_close.
+mlx_status_t mlx_model_open(const char *path, mlx_model_t **out_model) MLX_MUST_USE;
+void mlx_model_close(mlx_model_t *model);
+
+#endif  // MLXCEL_MODELS_MODEL_H_

@@ -1,0 +1,51 @@
+// The words a model is written in. An architecture's forward() is a list of these calls and reads like the paper; the
+// compiler lowers each word (compiler/ops.c holds the plain StableHLO lowering, which is the truth).
+//
+// Shapes: M = rows x tokens, flattened. Activations are f32 [M, width].
+// Errors stick to the graph: after the first one every word returns a value without effect, and the compiler reports it.
+#ifndef MLXCEL_MODELS_OPS_H_
+#define MLXCEL_MODELS_OPS_H_
+
+#include "models/model.h"
+
+#define MLX_VALUE_RANK 6
+
+// A typed SSA value; copied freely. Meaningful only inside the graph that made it.
+struct mlx_value {
+  int id;  // 0: no value (after an error)
+  mlx_dtype_t dtype;
+  int rank;
+  int64_t dims[MLX_VALUE_RANK];
+};
+
+// Names that follow begin with this scope ("layer3.q"), and the emitted text gets a comment line. "" ends the scope.
+void mlx_op_scope(mlx_graph_t *graph, const char *fmt, ...) MLX_PRINTF(2, 3);
+
+// A weight by its Hugging Face name.
+mlx_value_t mlx_op_weight(mlx_graph_t *graph, const char *fmt, ...) MLX_PRINTF(2, 3);
+
+// Rows of |table| [vocab, width] for |tokens| [M] -> [M, width]
+mlx_value_t mlx_op_embed(mlx_graph_t *graph, mlx_value_t table, mlx_value_t tokens);
+// x / sqrt(mean(x^2) + eps) * weight, over the last dimension
+mlx_value_t mlx_op_rmsnorm(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight, double eps);
+// x [M, in] times weight [out, in] transposed -> [M, out]
+mlx_value_t mlx_op_linear(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight);
+mlx_value_t mlx_op_add(mlx_graph_t *graph, const char *name, mlx_value_t a, mlx_value_t b);
+// silu(gate) * up
+mlx_value_t mlx_op_swiglu(mlx_graph_t *graph, const char *name, mlx_value_t gate, mlx_value_t up);
+// Rotates each head of x [M, heads * head_dim] by its position: the first half of a head pairs with the second half.
+mlx_value_t mlx_op_rope(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim, double theta);
+
+// Causal attention of one layer. Writes k and v into this layer's place in the paged KV cache, then attends over every
+// position of each row up to the query's own.
+typedef struct mlx_attention {
+  int64_t layer;
+  int64_t heads, kv_heads, head_dim;
+  double scale;  // of the scores, usually 1 / sqrt(head_dim)
+} mlx_attention_t;
+mlx_value_t mlx_op_attention(mlx_graph_t *graph, const mlx_attention_t *params,
+                             mlx_value_t q,   // [M, heads * head_dim]
+                             mlx_value_t k,   // [M, kv_heads * head_dim]
+                             mlx_value_t v);  // [M, kv_heads * head_dim] -> [M, heads * head_dim]
+
+#endif  // MLXCEL_MODELS_OPS_H_

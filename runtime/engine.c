@@ -1,0 +1,212 @@
+// Engine: opens a compiled model on a device.
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/memory.h"
+#include "runtime/engine_internal.h"
+
+#define MAX_JSON (256u << 20)
+
+void mlx_engine_options_initialize(mlx_engine_options_t *out_options) {
+  *out_options = (mlx_engine_options_t){.device = MLX_USE_AUTO};
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Device
+
+static mlx_status_t check_cpu_target(const mlx_engine_t *engine, const char *name) {
+  const char *target = engine->manifest.target, *level = target + 4;
+  if (!strcmp(level, "host")) {
+    char here[MLX_DIGEST_HEX];
+    mlx_cpu_identity(here);
+    if (!strcmp(here, engine->manifest.cpu)) return NULL;
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for another machine's CPU", name),
+                           "compile it here, or for a level that both have: mlxcel compile MODEL --target cpu:x86-64-v3");
+  }
+  if (mlx_cpu_has_level(level)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, which this CPU does not run", name, target),
+                         "compile it here: mlxcel compile MODEL --target cpu");
+}
+
+static mlx_status_t open_cpu(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
+  if (strncmp(engine->manifest.target, "cpu:", 4)) {
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a CPU", name, engine->manifest.target),
+                           "compile it for the CPU: mlxcel compile MODEL --target cpu");
+  }
+  MLX_TRY(check_cpu_target(engine, name));
+  return mlx_device_open(MLX_DEVICE_CPU, options->threads > 0 ? options->threads : mlx_cpu_count(), &engine->device);
+}
+
+// The GPU is asked for first, so that a machine without one says so; then the artifact must be made for one.
+static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {
+  MLX_TRY(mlx_device_open(MLX_DEVICE_CUDA, 0, &engine->device));
+  if (!strncmp(engine->manifest.target, "cuda:", 5)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a GPU", name, engine->manifest.target),
+                         "use --device cpu");
+}
+
+static mlx_status_t open_device(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
+  if (options->device == MLX_USE_CUDA) return open_cuda(engine, name);
+  if (options->device == MLX_USE_CPU) return open_cpu(engine, name, options);
+  snprintf(engine->device_reason, sizeof engine->device_reason, "the model is compiled for %s", engine->manifest.target);
+  return strncmp(engine->manifest.target, "cuda:", 5) ? open_cpu(engine, name, options) : open_cuda(engine, name);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Program
+
+static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *parts) {
+  MLX_TRY(mlx_map_file(parts->vmfb_path, &engine->vmfb));
+  MLX_TRY(mlx_map_file(parts->weights_path, &engine->weights));
+  MLX_TRY(mlx_archive_parse(parts->weights_path, engine->weights.data, engine->weights.size, &engine->archive));
+  mlx_parameter_t *parameters;
+  MLX_TRY(mlx_alloc(engine->archive.count, sizeof *parameters, &parameters));
+  for (size_t i = 0; i < engine->archive.count; ++i) {
+    const mlx_archive_entry_t *entry = &engine->archive.entries[i];
+    parameters[i] = (mlx_parameter_t){.name = entry->name, .data = entry->data, .size = entry->size};
+  }
+  mlx_status_t status = mlx_program_load(engine->device, engine->vmfb.data, engine->vmfb.size, parameters,
+                                         engine->archive.count, &engine->program);
+  mlx_free(parameters);
+  status = mlx_status_annotate(status, "loading %s", parts->vmfb_path);
+  return mlx_status_hint(status, "the module does not fit this mlxcel or these weights: compile the model again");
+}
+
+static mlx_status_t check_functions(const mlx_engine_t *engine, const char *name) {
+  char function[32];
+  for (size_t i = 0; i < engine->manifest.prefill_count; ++i) {
+    snprintf(function, sizeof function, "prefill_%lld", (long long)engine->manifest.prefill[i]);
+    if (!mlx_program_has(engine->program, function)) {
+      return mlx_error(MLX_INVALID_INPUT, "%s: the module has no function '%s', which its manifest promises", name, function);
+    }
+  }
+  return NULL;
+}
+
+static mlx_status_t make_pool(mlx_engine_t *engine) {
+  const mlx_manifest_t *m = &engine->manifest;
+  MLX_TRY(mlx_alloc((size_t)m->rows, sizeof *engine->row_taken, &engine->row_taken));
+  MLX_TRY(mlx_alloc((size_t)m->pool_pages, sizeof *engine->free_pages, &engine->free_pages));
+  for (int64_t page = m->pool_pages - 1; page > 0; --page) engine->free_pages[engine->free_page_count++] = (int32_t)page;
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Opening
+
+static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
+  MLX_TRY(mlx_manifest_read(parts->name, parts->manifest, parts->manifest_length, &engine->manifest));
+  engine->context = options->context ? options->context : engine->manifest.context;
+  if (engine->context < 1 || engine->context > engine->manifest.context) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled for a context of %lld, not %lld", parts->name,
+                                     (long long)engine->manifest.context, (long long)engine->context),
+                           "compile the model again with --ctx %lld", (long long)engine->context);
+  }
+  MLX_TRY(open_device(engine, parts->name, options));
+  MLX_TRY(mlx_tokenizer_create("tokenizer.json", parts->tokenizer, parts->tokenizer_length, &engine->tokenizer));
+  MLX_TRY(load_program(engine, parts));
+  MLX_TRY(check_functions(engine, parts->name));
+  return make_pool(engine);
+}
+
+mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
+  *out_engine = NULL;
+  mlx_engine_t *engine;
+  MLX_TRY(mlx_alloc(1, sizeof *engine, &engine));
+  mlx_status_t status = open_into(engine, parts, options);
+  if (status) {
+    mlx_engine_close(engine);
+    return status;
+  }
+  *out_engine = engine;
+  return NULL;
+}
+
+void mlx_engine_close(mlx_engine_t *engine) {
+  if (!engine) return;
+  mlx_program_free(engine->program);
+  mlx_device_close(engine->device);
+  mlx_tokenizer_free(engine->tokenizer);
+  mlx_archive_clear(&engine->archive);
+  mlx_unmap(&engine->vmfb);
+  mlx_unmap(&engine->weights);
+  mlx_free(engine->row_taken);
+  mlx_free(engine->free_pages);
+  mlx_free(engine);
+}
+
+bool mlx_engine_is_bundle(const char *path) {
+  char *manifest;
+  mlx_status_t status = mlx_join_path(path, MLX_BUNDLE_MANIFEST, &manifest);
+  bool is = !status && mlx_is_file(manifest);
+  mlx_status_free(status);
+  mlx_free(manifest);
+  return is;
+}
+
+mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
+  *out_engine = NULL;
+  static const char *const names[] = {MLX_BUNDLE_MANIFEST, MLX_BUNDLE_TOKENIZER, MLX_BUNDLE_VMFB, MLX_BUNDLE_WEIGHTS};
+  char *paths[4] = {NULL, NULL, NULL, NULL}, *texts[2] = {NULL, NULL};
+  size_t lengths[2] = {0, 0};
+  mlx_status_t status = NULL;
+  for (int i = 0; i < 4 && !status; ++i) status = mlx_join_path(path, names[i], &paths[i]);
+  for (int i = 0; i < 2 && !status; ++i) status = mlx_read_file(paths[i], MAX_JSON, &texts[i], &lengths[i]);
+  if (!status) {
+    const mlx_model_parts_t parts = {.name = path,
+                                     .manifest = texts[0],
+                                     .manifest_length = lengths[0],
+                                     .tokenizer = texts[1],
+                                     .tokenizer_length = lengths[1],
+                                     .vmfb_path = paths[2],
+                                     .weights_path = paths[3]};
+    status = mlx_engine_open(&parts, options, out_engine);
+  }
+  for (int i = 0; i < 2; ++i) mlx_free(texts[i]);
+  for (int i = 0; i < 4; ++i) mlx_free(paths[i]);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Asking
+
+mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
+  const mlx_manifest_t *m = &engine->manifest;
+  return (mlx_engine_info_t){.device = mlx_device_kind(engine->device) == MLX_DEVICE_CPU ? "cpu" : "cuda",
+                             .device_reason = engine->device_reason,
+                             .threads = mlx_device_threads(engine->device),
+                             .architecture = m->architecture,
+                             .source = m->source,
+                             .target = m->target,
+                             .context = engine->context,
+                             .vocab = m->vocab,
+                             .rows = m->rows};
+}
+
+mlx_status_t mlx_engine_probe(mlx_device_choice_t device) {
+  mlx_device_t *opened;
+  MLX_TRY(mlx_device_open(device == MLX_USE_CUDA ? MLX_DEVICE_CUDA : MLX_DEVICE_CPU, 1, &opened));
+  mlx_device_close(opened);
+  return NULL;
+}
+
+mlx_status_t mlx_engine_check_prompt(const char *tokenizer, size_t tokenizer_length, const char *text, size_t length,
+                                     int64_t context) {
+  mlx_tokenizer_t *reader;
+  int32_t *ids = NULL;
+  size_t count;
+  MLX_TRY(mlx_tokenizer_create("tokenizer.json", tokenizer, tokenizer_length, &reader));
+  mlx_status_t status = mlx_tokenizer_encode(reader, text, length, true, &ids, &count);
+  if (!status) status = mlx_check_fits(count, 0, context);
+  mlx_free(ids);
+  mlx_tokenizer_free(reader);
+  return status;
+}
+
+mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, size_t length, int32_t **out_ids,
+                                 size_t *out_count) {
+  return mlx_tokenizer_encode(engine->tokenizer, text, length, true, out_ids, out_count);
+}
+
+void mlx_engine_free_ids(int32_t *ids) { mlx_free(ids); }

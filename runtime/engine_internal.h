@@ -1,0 +1,37 @@
+// Shared by engine.c, session.c and generate.c only.
+#ifndef MLXCEL_RUNTIME_ENGINE_INTERNAL_H_
+#define MLXCEL_RUNTIME_ENGINE_INTERNAL_H_
+
+#include "artifact/archive.h"
+#include "artifact/manifest.h"
+#include "base/file.h"
+#include "runtime/mlxcel.h"
+#include "runtime/tokenizer.h"
+#include "shim/shim.h"
+
+struct mlx_engine {
+  mlx_manifest_t manifest;
+  mlx_tokenizer_t *tokenizer;
+  mlx_map_t vmfb, weights;  // mapped as long as the program lives
+  mlx_archive_t archive;
+  mlx_device_t *device;
+  mlx_program_t *program;
+  char device_reason[256];
+  int64_t context;          // positions a session may use
+  bool *row_taken;          // [rows]
+  int32_t *free_pages;      // [pool_pages] a stack of pages nobody has; page 0 is never in it
+  size_t free_page_count;
+};
+
+struct mlx_session {
+  mlx_engine_t *engine;
+  int64_t row;
+  int64_t length;     // positions written
+  int32_t *pages;     // [context / page_size] of this row; 0 where there is none yet
+  int64_t page_count; // pages held
+};
+
+// NULL when |count| more tokens fit behind |length| in |context|; else the error everybody gives.
+mlx_status_t mlx_check_fits(size_t count, int64_t length, int64_t context) MLX_MUST_USE;
+
+#endif  // MLXCEL_RUNTIME_ENGINE_INTERNAL_H_

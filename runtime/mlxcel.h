@@ -1,0 +1,119 @@
+// mlxcel's runtime, all of it: the one header that cli/ and server/ include.
+//
+//   engine    a compiled model loaded on a device. Many sessions share one.
+//   session   one sequence of tokens and its place in the engine's KV pool.
+//
+// Nothing here compiles: an engine opens what `mlxcel compile` made. Text in and out is UTF-8.
+// Threads: an engine and its sessions belong to one thread at a time.
+#ifndef MLXCEL_RUNTIME_MLXCEL_H_
+#define MLXCEL_RUNTIME_MLXCEL_H_
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct mlx_engine mlx_engine_t;
+typedef struct mlx_session mlx_session_t;
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Engine
+
+// The parts of a compiled model. Everything is borrowed for the call to open only.
+typedef struct mlx_model_parts {
+  const char *name;                                 // for messages
+  const char *manifest, *tokenizer;                 // JSON texts
+  size_t manifest_length, tokenizer_length;
+  const char *vmfb_path, *weights_path;
+} mlx_model_parts_t;
+
+typedef enum mlx_device_choice { MLX_USE_CPU, MLX_USE_CUDA, MLX_USE_AUTO } mlx_device_choice_t;
+
+typedef struct mlx_engine_options {
+  mlx_device_choice_t device;
+  int threads;      // CPU workers; 0: one for each CPU this process may use
+  int64_t context;  // positions a session may use; 0: all that the model was compiled for. More than that is an error
+} mlx_engine_options_t;
+void mlx_engine_options_initialize(mlx_engine_options_t *out_options);  // auto, and zeros
+
+// Succeeds when that device could be opened here; otherwise says why not.
+mlx_status_t mlx_engine_probe(mlx_device_choice_t device) MLX_MUST_USE;
+// Fails as mlx_session_read would when |text| has more tokens than |context|; needs the tokenizer only.
+mlx_status_t mlx_engine_check_prompt(const char *tokenizer, size_t tokenizer_length, const char *text, size_t length,
+                                     int64_t context) MLX_MUST_USE;
+
+// True when |path| is a bundle folder that mlx_engine_open_bundle would try.
+bool mlx_engine_is_bundle(const char *path);
+// Opens a bundle folder (.mlxb), or the parts of one. Release with mlx_engine_close.
+mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t *options, mlx_engine_t **out_engine) MLX_MUST_USE;
+mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_options_t *options,
+                             mlx_engine_t **out_engine) MLX_MUST_USE;
+void mlx_engine_close(mlx_engine_t *engine);  // after all its sessions
+
+typedef struct mlx_engine_info {
+  const char *device;        // "cpu"
+  const char *device_reason; // why that device, when it was chosen by "auto"; else ""
+  int threads;               // CPU workers
+  const char *architecture, *source, *target;  // from the manifest
+  int64_t context, vocab, rows;
+} mlx_engine_info_t;
+// Borrowed from the engine.
+mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine);
+
+// Token ids of |text|, special tokens in it recognised, the model's own beginning added. Release with mlx_engine_free_ids.
+mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, size_t length, int32_t **out_ids,
+                                 size_t *out_count) MLX_MUST_USE;
+void mlx_engine_free_ids(int32_t *ids);
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Session
+
+// Fails when all rows of the engine are taken. Release with mlx_session_free.
+mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_session) MLX_MUST_USE;
+void mlx_session_free(mlx_session_t *session);
+
+int64_t mlx_session_length(const mlx_session_t *session);  // positions in use
+
+// Reads |count| tokens after those already there, in chunks; *|out_next| is the model's choice for the token after them.
+// Fails, before any work, when they do not fit into the context.
+mlx_status_t mlx_session_read(mlx_session_t *session, const int32_t *ids, size_t count, int32_t *out_next) MLX_MUST_USE;
+// Takes the model's last choice into the sequence and chooses the next token.
+mlx_status_t mlx_session_step(mlx_session_t *session, int32_t *out_next) MLX_MUST_USE;
+// The logits behind the last choice: |count| must be the vocabulary's size.
+mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) MLX_MUST_USE;
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Generating text
+
+typedef enum mlx_finish_reason {
+  MLX_FINISH_STOP,     // the model ended its text
+  MLX_FINISH_LENGTH,   // max_tokens
+  MLX_FINISH_CONTEXT,  // the context is full
+  MLX_FINISH_CANCELLED // the callback said so
+} mlx_finish_reason_t;
+const char *mlx_finish_reason_name(mlx_finish_reason_t reason);
+
+typedef struct mlx_generate_options {
+  int64_t max_tokens;  // -1: until the model stops or the context is full
+  bool ignore_eos;
+  // Called with text as it comes: whole UTF-8 characters only, possibly "". False stops. May be NULL.
+  bool (*on_text)(void *user, const char *text, size_t length);
+  void *user;
+} mlx_generate_options_t;
+void mlx_generate_options_initialize(mlx_generate_options_t *out_options);  // no limit, no callback
+
+// Release with mlx_generation_clear.
+typedef struct mlx_generation {
+  int32_t *ids;      // owned
+  size_t count;
+  char *text;        // owned, NUL-terminated
+  size_t text_length;
+  mlx_finish_reason_t finish_reason;
+  double prompt_seconds, decode_seconds;
+} mlx_generation_t;
+
+// Reads |ids| and generates greedily. A token that ends the text is counted in ids but gives no text.
+mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, size_t count,
+                                  const mlx_generate_options_t *options, mlx_generation_t *out_generation) MLX_MUST_USE;
+void mlx_generation_clear(mlx_generation_t *generation);
+
+#endif  // MLXCEL_RUNTIME_MLXCEL_H_

@@ -1,0 +1,164 @@
+// Session: one sequence. Holds its pages of the KV pool and turns reads and steps into calls of the module's functions.
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "runtime/engine_internal.h"
+
+static int64_t pages_per_row(const mlx_manifest_t *m) { return m->context / m->page_size; }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Life
+
+mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_session) {
+  *out_session = NULL;
+  int64_t row = 0;
+  while (row < engine->manifest.rows && engine->row_taken[row]) ++row;
+  if (row == engine->manifest.rows) {
+    return mlx_error(MLX_UNAVAILABLE, "all %lld rows of the engine are taken", (long long)engine->manifest.rows);
+  }
+  mlx_session_t *session;
+  MLX_TRY(mlx_alloc(1, sizeof *session, &session));
+  mlx_status_t status = mlx_alloc((size_t)pages_per_row(&engine->manifest), sizeof *session->pages, &session->pages);
+  if (status) {
+    mlx_free(session);
+    return status;
+  }
+  session->engine = engine;
+  session->row = row;
+  engine->row_taken[row] = true;
+  *out_session = session;
+  return NULL;
+}
+
+void mlx_session_free(mlx_session_t *session) {
+  if (!session) return;
+  mlx_engine_t *engine = session->engine;
+  for (int64_t i = session->page_count; i-- > 0;) engine->free_pages[engine->free_page_count++] = session->pages[i];
+  engine->row_taken[session->row] = false;
+  mlx_free(session->pages);
+  mlx_free(session);
+}
+
+int64_t mlx_session_length(const mlx_session_t *session) { return session->length; }
+
+// Takes pages until the row can hold |length| positions.
+static mlx_status_t take_pages(mlx_session_t *session, int64_t length) {
+  mlx_engine_t *engine = session->engine;
+  while (session->page_count * engine->manifest.page_size < length) {
+    if (!engine->free_page_count) return mlx_error(MLX_UNAVAILABLE, "the engine's KV pool is full");
+    session->pages[session->page_count++] = engine->free_pages[--engine->free_page_count];
+  }
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Calls: this session's row carries values, every other row is idle
+
+// A [rows, width] tensor that is zero but for this row's |values|.
+static mlx_status_t row_tensor(const mlx_session_t *session, int64_t width, const int32_t *values, size_t count, int rank,
+                               mlx_buffer_t **out_buffer) {
+  const int64_t rows = session->engine->manifest.rows;
+  int32_t *grid;
+  MLX_TRY(mlx_alloc((size_t)(rows * width), sizeof *grid, &grid));
+  memcpy(grid + session->row * width, values, count * sizeof *grid);
+  mlx_status_t status = mlx_buffer_from_i32(session->engine->device, rank, (int64_t[]){rows, width}, grid, out_buffer);
+  mlx_free(grid);
+  return status;
+}
+
+// Calls |function| and reads this row's number from its [rows] or [rows, 1] result.
+static mlx_status_t call_for_token(mlx_session_t *session, const char *function, mlx_buffer_t **inputs, size_t input_count,
+                                   int32_t *out_next) {
+  mlx_engine_t *engine = session->engine;
+  mlx_buffer_t *output = NULL;
+  int32_t *tokens = NULL;
+  mlx_status_t status = mlx_program_call(engine->program, function, inputs, input_count, &output, 1);
+  if (!status) status = mlx_alloc((size_t)engine->manifest.rows, sizeof *tokens, &tokens);
+  if (!status) status = mlx_buffer_read(engine->device, output, tokens, (size_t)engine->manifest.rows * sizeof *tokens);
+  if (!status) *out_next = tokens[session->row];
+  mlx_free(tokens);
+  mlx_buffer_free(output);
+  return status;
+}
+
+static mlx_status_t prefill(mlx_session_t *session, int64_t bucket, const int32_t *ids, int32_t count, int32_t *out_next) {
+  const int32_t start = (int32_t)session->length;
+  char function[32];
+  snprintf(function, sizeof function, "prefill_%lld", (long long)bucket);
+  mlx_buffer_t *inputs[4] = {NULL, NULL, NULL, NULL};
+  mlx_status_t status = take_pages(session, session->length + count);
+  if (!status) status = row_tensor(session, bucket, ids, (size_t)count, 2, &inputs[0]);
+  if (!status) status = row_tensor(session, 1, &start, 1, 1, &inputs[1]);
+  if (!status) status = row_tensor(session, 1, &count, 1, 1, &inputs[2]);
+  const int64_t width = pages_per_row(&session->engine->manifest);
+  if (!status) status = row_tensor(session, width, session->pages, (size_t)width, 2, &inputs[3]);
+  if (!status) status = call_for_token(session, function, inputs, 4, out_next);
+  for (int i = 0; i < 4; ++i) mlx_buffer_free(inputs[i]);
+  if (!status) session->length += count;
+  return status;
+}
+
+// The largest bucket that is filled at least half; the smallest one when none is.
+static int64_t choose_bucket(const mlx_manifest_t *m, int64_t remaining) {
+  for (size_t i = m->prefill_count; i-- > 1;) {
+    if (remaining > m->prefill[i] / 2) return m->prefill[i];
+  }
+  return m->prefill[0];
+}
+
+mlx_status_t mlx_check_fits(size_t count, int64_t length, int64_t context) {
+  if (count <= (size_t)(context - length)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_USAGE, "the prompt has %zu tokens; the context holds %lld, of which %lld are in use",
+                                   count, (long long)context, (long long)length),
+                         "shorten the prompt, or ask for a larger context with -c");
+}
+
+mlx_status_t mlx_session_read(mlx_session_t *session, const int32_t *ids, size_t count, int32_t *out_next) {
+  const mlx_manifest_t *m = &session->engine->manifest;
+  if (!count) return mlx_error(MLX_USAGE, "there are no tokens to read");
+  MLX_TRY(mlx_check_fits(count, session->length, session->engine->context));
+  for (size_t i = 0; i < count; ++i) {
+    if (ids[i] < 0 || ids[i] >= m->vocab) {
+      return mlx_error(MLX_INVALID_INPUT, "token %d is outside the model's vocabulary of %lld", ids[i], (long long)m->vocab);
+    }
+  }
+  for (size_t done = 0; done < count;) {
+    int64_t bucket = choose_bucket(m, (int64_t)(count - done));
+    int32_t part = (int32_t)(count - done < (size_t)bucket ? count - done : (size_t)bucket);
+    MLX_TRY(prefill(session, bucket, ids + done, part, out_next));
+    done += (size_t)part;
+  }
+  return NULL;
+}
+
+mlx_status_t mlx_session_step(mlx_session_t *session, int32_t *out_next) {
+  const mlx_manifest_t *m = &session->engine->manifest;
+  if (!session->length) return mlx_error(MLX_USAGE, "a session must read something before it can go on");
+  MLX_TRY(mlx_check_fits(1, session->length, session->engine->context));
+  MLX_TRY(take_pages(session, session->length + 1));
+  const int64_t width = pages_per_row(m);
+  const int32_t active = 1;
+  mlx_buffer_t *inputs[2] = {NULL, NULL};
+  mlx_status_t status = row_tensor(session, 1, &active, 1, 1, &inputs[0]);
+  if (!status) status = row_tensor(session, width, session->pages, (size_t)width, 2, &inputs[1]);
+  if (!status) status = call_for_token(session, "decode_1", inputs, 2, out_next);
+  for (int i = 0; i < 2; ++i) mlx_buffer_free(inputs[i]);
+  if (!status) ++session->length;
+  return status;
+}
+
+mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) {
+  mlx_engine_t *engine = session->engine;
+  const size_t vocab = (size_t)engine->manifest.vocab, total = vocab * (size_t)engine->manifest.rows;
+  if (count != vocab) return mlx_error(MLX_USAGE, "there are %zu logits, not %zu", vocab, count);
+  float *all;
+  mlx_buffer_t *output;
+  MLX_TRY(mlx_program_call(engine->program, "logits", NULL, 0, &output, 1));
+  mlx_status_t status = mlx_alloc(total, sizeof *all, &all);
+  if (!status) status = mlx_buffer_read(engine->device, output, all, total * sizeof *all);
+  if (!status) memcpy(out_logits, all + (size_t)session->row * vocab, vocab * sizeof *all);
+  mlx_free(all);
+  mlx_buffer_free(output);
+  return status;
+}

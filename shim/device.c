@@ -1,0 +1,182 @@
+// Devices: our two drivers, registered with the settings we want, and the status translation.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "iree/async/util/proactor_pool.h"
+#include "iree/hal/drivers/cuda/api.h"
+#include "iree/hal/drivers/local_task/task_driver.h"
+#include "iree/hal/local/loaders/embedded_elf_loader.h"
+#include "iree/task/api.h"
+#include "shim/shim_internal.h"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Statuses
+
+static mlx_code_t code_from_iree(iree_status_code_t code) {
+  switch (code) {
+    case IREE_STATUS_CANCELLED: return MLX_CANCELLED;
+    case IREE_STATUS_INVALID_ARGUMENT: return MLX_INVALID_INPUT;
+    case IREE_STATUS_DATA_LOSS: return MLX_INVALID_INPUT;
+    case IREE_STATUS_INCOMPATIBLE: return MLX_INVALID_INPUT;
+    case IREE_STATUS_DEADLINE_EXCEEDED: return MLX_TIMEOUT;
+    case IREE_STATUS_NOT_FOUND: return MLX_NOT_FOUND;
+    case IREE_STATUS_PERMISSION_DENIED: return MLX_IO;
+    case IREE_STATUS_RESOURCE_EXHAUSTED: return MLX_OUT_OF_MEMORY;
+    case IREE_STATUS_UNIMPLEMENTED: return MLX_UNSUPPORTED;
+    case IREE_STATUS_UNAVAILABLE: return MLX_UNAVAILABLE;
+    default: return MLX_INTERNAL;
+  }
+}
+
+mlx_status_t mlx_status_from_iree(iree_status_t status) {
+  if (iree_status_is_ok(status)) return NULL;
+  mlx_code_t code = code_from_iree(iree_status_code(status));
+  iree_allocator_t allocator = iree_allocator_system();
+  char *text = NULL;
+  iree_host_size_t length = 0;
+  if (!iree_status_to_string(status, &allocator, &text, &length)) text = NULL;
+  mlx_status_t result = mlx_error(code, "IREE: %.*s", text ? (int)length : 10, text ? text : "(no text)");
+  iree_allocator_free(allocator, text);
+  iree_status_free(status);
+  return result;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// local-task
+
+static iree_status_t enumerate_local_task(void *self, iree_host_size_t *out_count, const iree_hal_driver_info_t **out_infos) {
+  (void)self;
+  static const iree_hal_driver_info_t info = {.driver_name = IREE_SVL("local-task"), .full_name = IREE_SVL("CPU threads")};
+  *out_count = 1;
+  *out_infos = &info;
+  return iree_ok_status();
+}
+
+// One executor with as many workers as the device was opened with; code comes as embedded ELF only.
+static iree_status_t create_local_task(void *self, iree_string_view_t name, iree_allocator_t allocator,
+                                       iree_hal_driver_t **out_driver) {
+  if (!iree_string_view_equal(name, IREE_SV("local-task"))) return iree_make_status(IREE_STATUS_UNAVAILABLE);
+  mlx_device_t *device = self;
+  iree_task_topology_t topology;
+  iree_status_t status = iree_ok_status();
+  if (device->threads > 0) {
+    iree_task_topology_initialize_from_group_count((iree_host_size_t)device->threads, &topology);
+  } else {
+    status = iree_task_topology_initialize_from_physical_cores(
+        IREE_TASK_TOPOLOGY_NODE_ID_ANY, IREE_TASK_TOPOLOGY_PERFORMANCE_LEVEL_ANY, IREE_TASK_TOPOLOGY_DISTRIBUTION_COMPACT,
+        IREE_TASK_TOPOLOGY_MAX_GROUP_COUNT, &topology);
+    if (!iree_status_is_ok(status)) return status;
+    device->threads = (int)iree_task_topology_group_count(&topology);
+  }
+  iree_task_executor_options_t options;
+  iree_task_executor_options_initialize(&options);
+  options.worker_local_memory_size = 64 * 1024;
+  iree_task_executor_t *executor = NULL;
+  status = iree_task_executor_create(options, &topology, allocator, &executor);
+  iree_task_topology_deinitialize(&topology);
+
+  iree_hal_executable_loader_t *loader = NULL;
+  if (iree_status_is_ok(status)) status = iree_hal_embedded_elf_loader_create(NULL, allocator, &loader);
+  iree_hal_allocator_t *memory = NULL;
+  if (iree_status_is_ok(status)) status = iree_hal_allocator_create_heap(name, allocator, allocator, &memory);
+  if (iree_status_is_ok(status)) {
+    iree_hal_task_device_params_t params;
+    iree_hal_task_device_params_initialize(&params);
+    status = iree_hal_task_driver_create(name, &params, 1, &executor, 1, &loader, memory, allocator, out_driver);
+  }
+  iree_hal_allocator_release(memory);
+  iree_hal_executable_loader_release(loader);
+  iree_task_executor_release(executor);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// cuda
+
+static iree_status_t enumerate_cuda(void *self, iree_host_size_t *out_count, const iree_hal_driver_info_t **out_infos) {
+  (void)self;
+  static const iree_hal_driver_info_t info = {.driver_name = IREE_SVL("cuda"), .full_name = IREE_SVL("NVIDIA GPU")};
+  *out_count = 1;
+  *out_infos = &info;
+  return iree_ok_status();
+}
+
+static iree_status_t create_cuda(void *self, iree_string_view_t name, iree_allocator_t allocator, iree_hal_driver_t **out_driver) {
+  (void)self;
+  if (!iree_string_view_equal(name, IREE_SV("cuda"))) return iree_make_status(IREE_STATUS_UNAVAILABLE);
+  iree_hal_cuda_driver_options_t options;
+  iree_hal_cuda_driver_options_initialize(&options);
+  iree_hal_cuda_device_params_t params;
+  iree_hal_cuda_device_params_initialize(&params);
+  // IREE's default is graph mode, which re-instantiates a graph on every call; streams were faster when measured.
+  params.command_buffer_mode = IREE_HAL_CUDA_COMMAND_BUFFER_MODE_STREAM;
+  return iree_hal_cuda_driver_create(name, &options, &params, allocator, out_driver);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Devices
+
+static mlx_status_t register_drivers(mlx_device_t *device, iree_hal_driver_factory_t factories[2]) {
+  factories[0] = (iree_hal_driver_factory_t){.self = device, .enumerate = enumerate_local_task, .try_create = create_local_task};
+  factories[1] = (iree_hal_driver_factory_t){.self = device, .enumerate = enumerate_cuda, .try_create = create_cuda};
+  MLX_TRY_IREE(iree_hal_driver_registry_allocate(iree_allocator_system(), &device->registry));
+  MLX_TRY_IREE(iree_hal_driver_registry_register_factory(device->registry, &factories[0]));
+  return mlx_status_from_iree(iree_hal_driver_registry_register_factory(device->registry, &factories[1]));
+}
+
+static iree_status_t create_device(mlx_device_t *device, iree_string_view_t driver_name) {
+  iree_allocator_t allocator = iree_allocator_system();
+  iree_hal_driver_t *driver = NULL;
+  IREE_RETURN_IF_ERROR(iree_hal_driver_registry_try_create(device->registry, driver_name, allocator, &driver));
+  iree_async_proactor_pool_t *pool = NULL;
+  iree_status_t status =
+      iree_async_proactor_pool_create(1, NULL, iree_async_proactor_pool_options_default(), allocator, &pool);
+  if (iree_status_is_ok(status)) {
+    iree_hal_device_create_params_t params = iree_hal_device_create_params_default();
+    params.proactor_pool = pool;
+    status = iree_hal_driver_create_default_device(driver, &params, allocator, &device->hal);
+  }
+  iree_async_proactor_pool_release(pool);
+  iree_hal_driver_release(driver);
+  return status;
+}
+
+static mlx_status_t explain_cuda_failure(mlx_status_t status) {
+  if (!status) return NULL;
+  mlx_status_t reason = mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: %s", mlx_status_message(status));
+  mlx_status_free(status);
+  return mlx_status_hint(reason, "install NVIDIA's driver and check that `nvidia-smi` lists a GPU, or use --device cpu");
+}
+
+mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t **out_device) {
+  *out_device = NULL;
+  mlx_device_t *device;
+  MLX_TRY(mlx_alloc(1, sizeof *device, &device));
+  device->kind = kind;
+  device->threads = kind == MLX_DEVICE_CPU ? threads : 0;
+  iree_hal_driver_factory_t factories[2];  // the registry is done with them when the device stands
+  mlx_status_t status = register_drivers(device, factories);
+  if (!status && kind == MLX_DEVICE_CUDA) {
+    status = explain_cuda_failure(mlx_status_from_iree(create_device(device, IREE_SV("cuda"))));
+  } else if (!status) {
+    status = mlx_status_from_iree(create_device(device, IREE_SV("local-task")));
+  }
+  iree_hal_driver_registry_free(device->registry);
+  device->registry = NULL;
+  if (status) {
+    mlx_device_close(device);
+    return status;
+  }
+  *out_device = device;
+  return NULL;
+}
+
+void mlx_device_close(mlx_device_t *device) {
+  if (!device) return;
+  iree_hal_device_release(device->hal);
+  mlx_free(device);
+}
+
+mlx_device_kind_t mlx_device_kind(const mlx_device_t *device) { return device->kind; }
+int mlx_device_threads(const mlx_device_t *device) { return device->threads; }

@@ -1,0 +1,56 @@
+// Shim: the only room that includes IREE's headers, and everything the rest of the tree may ask of IREE's runtime.
+//
+//   device    one opened device: the CPU (driver local-task) or a GPU (driver cuda; libcuda is opened at run time)
+//   program   a compiled module loaded on a device, its weights bound as parameters
+//   buffer    a tensor in the device's memory
+//
+// Both drivers are registered explicitly; nothing is looked up by static constructors, and no global state is kept.
+// IREE's statuses become ours here and nowhere else.
+// Threads: a device may be shared; a program and its buffers belong to one thread at a time.
+#ifndef MLXCEL_SHIM_SHIM_H_
+#define MLXCEL_SHIM_SHIM_H_
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct mlx_device mlx_device_t;
+typedef struct mlx_program mlx_program_t;
+typedef struct mlx_buffer mlx_buffer_t;
+
+typedef enum mlx_device_kind { MLX_DEVICE_CPU, MLX_DEVICE_CUDA } mlx_device_kind_t;
+
+// Opens a device. |threads|: workers on the CPU, 0 for one per physical core this process may use; ignored for CUDA.
+// A GPU that cannot be used is MLX_UNAVAILABLE with the reason. Release with mlx_device_close.
+mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t **out_device) MLX_MUST_USE;
+void mlx_device_close(mlx_device_t *device);
+mlx_device_kind_t mlx_device_kind(const mlx_device_t *device);
+int mlx_device_threads(const mlx_device_t *device);  // 0 for a GPU
+
+// One weight: bytes that stay mapped as long as the program lives. IREE uses them in place when |data| is aligned to 64.
+typedef struct mlx_parameter {
+  const char *name;
+  const void *data;
+  size_t size;
+} mlx_parameter_t;
+
+// Loads |vmfb| (borrowed until the program is freed, as are the weights). Release with mlx_program_free.
+mlx_status_t mlx_program_load(mlx_device_t *device, const void *vmfb, size_t vmfb_size, const mlx_parameter_t *parameters,
+                              size_t parameter_count, mlx_program_t **out_program) MLX_MUST_USE;
+void mlx_program_free(mlx_program_t *program);
+
+// Calls the exported function of that name and waits for it. Inputs stay the caller's; each output is a fresh buffer to
+// be released with mlx_buffer_free. The number of outputs must be what the function returns.
+mlx_status_t mlx_program_call(mlx_program_t *program, const char *function, mlx_buffer_t *const *inputs, size_t input_count,
+                              mlx_buffer_t **out_outputs, size_t output_count) MLX_MUST_USE;
+bool mlx_program_has(const mlx_program_t *program, const char *function);
+
+// A tensor of i32 on the device, copied from |values| (as many as the product of |dims|).
+mlx_status_t mlx_buffer_from_i32(mlx_device_t *device, int rank, const int64_t *dims, const int32_t *values,
+                                 mlx_buffer_t **out_buffer) MLX_MUST_USE;
+void mlx_buffer_free(mlx_buffer_t *buffer);
+size_t mlx_buffer_size(const mlx_buffer_t *buffer);  // bytes
+// Copies the whole tensor to |out_bytes|; |size| must be its size.
+mlx_status_t mlx_buffer_read(mlx_device_t *device, const mlx_buffer_t *buffer, void *out_bytes, size_t size) MLX_MUST_USE;
+
+#endif  // MLXCEL_SHIM_SHIM_H_

@@ -1,0 +1,252 @@
+// Children: what they print is kept, and none outlives its welcome. The children are small shell scripts.
+#include "base/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "tests/check.h"
+
+static char folder[64];
+static char log_path[80];
+
+static const char *shell(const char *script) {
+  static char text[1024];
+  snprintf(text, sizeof text, "cd %s; %s", folder, script);
+  return text;
+}
+
+#define SHELL(script) ((const char *const[]){"/bin/sh", "-c", shell(script), NULL})
+
+static void check_log(const char *expected) {
+  char *text;
+  CHECK_OK(mlx_read_file(log_path, 1 << 20, &text, NULL));
+  CHECK_TEXT(text, expected);
+  mlx_free(text);
+}
+
+// The process id a script wrote to |name|, waiting for it a little.
+static pid_t read_pid(const char *name) {
+  char path[128], *text;
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  for (int i = 0; i < 500; ++i) {
+    size_t length = 0;
+    mlx_status_t status = mlx_read_file(path, 64, &text, &length);
+    if (!status && length && text[length - 1] == '\n') {
+      pid_t pid = (pid_t)atol(text);
+      mlx_free(text);
+      unlink(path);
+      return pid;
+    }
+    if (!status) mlx_free(text);
+    mlx_status_free(status);
+    usleep(10000);
+  }
+  CHECK_FAIL("nobody wrote %s", path);
+}
+
+// A killed process is gone, or a zombie whose parent has not looked yet.
+static bool is_gone(pid_t pid) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+  for (int i = 0; i < 300; ++i) {
+    if (kill(pid, 0) && errno == ESRCH) return true;
+    FILE *file = fopen(path, "r");
+    char state = 'Z';
+    if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1) state = '?';
+    if (file) fclose(file);
+    if (state == 'Z') return true;
+    usleep(10000);
+  }
+  return false;
+}
+
+TEST(both_streams_and_the_head_are_in_the_log) {
+  mlx_process_options_t options = {.argv = SHELL("echo out; echo err >&2; exit 7"), .log_path = log_path, .log_head = "head\n"};
+  mlx_process_result_t result;
+  CHECK_OK(mlx_process_run(&options, &result));
+  CHECK_INT(result.exit_code, 7);
+  CHECK_INT(result.signal, 0);
+  CHECK(!result.timed_out && !result.cancelled && result.elapsed_seconds >= 0 && result.peak_bytes > 100000);
+  check_log("head\nout\nerr\n");
+  options.argv = SHELL("true");
+  options.log_head = NULL;
+  CHECK_OK(mlx_process_run(&options, &result));
+  CHECK_INT(result.exit_code, 0);
+  check_log("");
+}
+
+TEST(a_signal_is_told_from_an_exit) {
+  mlx_process_options_t options = {.argv = SHELL("kill -SEGV $$"), .log_path = log_path};
+  mlx_process_result_t result;
+  char text[64];
+  CHECK_OK(mlx_process_run(&options, &result));
+  CHECK_INT(result.signal, SIGSEGV);
+  mlx_process_describe(&result, text, sizeof text);
+  CHECK_TEXT(text, "signal 11 (Segmentation fault)");
+  mlx_process_describe(&(mlx_process_result_t){.exit_code = 3}, text, sizeof text);
+  CHECK_TEXT(text, "exit status 3");
+}
+
+TEST(a_missing_tool_is_an_error_with_its_name) {
+  mlx_process_options_t options = {.argv = (const char *const[]){"/no/such/tool", NULL}, .log_path = log_path};
+  mlx_process_result_t result;
+  CHECK_ERROR(mlx_process_run(&options, &result), MLX_NOT_FOUND, "/no/such/tool");
+  options.argv = (const char *const[]){"/dev/null", NULL};
+  CHECK_ERROR(mlx_process_run(&options, &result), MLX_IO, "/dev/null");
+  options.argv = SHELL("true");
+  options.log_path = "/no/such/folder/log";
+  CHECK_ERROR(mlx_process_run(&options, &result), MLX_NOT_FOUND, "/no/such/folder/log");
+}
+
+TEST(input_is_empty_and_our_files_are_not_inherited) {
+  char *text, path[96];
+  mlx_process_result_t result;
+  mlx_writer_t writer;
+  snprintf(path, sizeof path, "%s/marker", folder);
+  CHECK_OK(mlx_writer_open(path, &writer));
+  mlx_process_options_t options = {.argv = SHELL("cat; ls -l /proc/self/fd | grep -c marker")};
+  CHECK_OK(mlx_process_capture(&options, 1000, &text, &result));
+  CHECK_TEXT(text, "0\n");
+  mlx_free(text);
+  mlx_writer_abandon(&writer);
+}
+
+TEST(a_time_limit_ends_the_whole_family) {
+  mlx_process_options_t options = {
+      .argv = SHELL("echo begun; sh -c 'trap \"\" TERM; echo $$ > grandchild; while :; do sleep 1; done' & "
+                    "echo $$ > child; wait; sleep 1000"),
+      .log_path = log_path,
+      .time_limit_seconds = 0.5,
+  };
+  mlx_process_result_t result;
+  CHECK_OK(mlx_process_run(&options, &result));
+  CHECK(result.timed_out);
+  CHECK(result.elapsed_seconds >= 0.5 && result.elapsed_seconds < 10);
+  CHECK(result.signal == SIGTERM || result.signal == SIGKILL);
+  CHECK(is_gone(read_pid("child")));
+  CHECK(is_gone(read_pid("grandchild")));
+  check_log("begun\n");
+}
+
+TEST(a_child_that_ignores_sigterm_is_killed) {
+  mlx_process_options_t options = {
+      .argv = SHELL("trap '' TERM; while :; do sleep 0.1; done"), .log_path = log_path, .time_limit_seconds = 0.2};
+  mlx_process_result_t result;
+  CHECK_OK(mlx_process_run(&options, &result));
+  CHECK(result.timed_out);
+  CHECK_INT(result.signal, SIGKILL);
+}
+
+TEST(what_a_child_leaves_running_ends_with_it) {
+  mlx_process_options_t options = {.argv = SHELL("sh -c 'echo $$ > straggler; exec sleep 1000' & "
+                                                 "while [ ! -s straggler ]; do sleep 0.01; done"),
+                                   .log_path = log_path};
+  mlx_process_result_t result;
+  CHECK_OK(mlx_process_run(&options, &result));
+  CHECK_INT(result.exit_code, 0);
+  CHECK(is_gone(read_pid("straggler")));
+}
+
+TEST(a_child_dies_with_us) {
+  pid_t middle = fork();
+  if (!middle) {
+    mlx_process_options_t options = {.argv = SHELL("echo $$ > orphan; exec sleep 1000"), .log_path = log_path};
+    mlx_process_result_t result;
+    mlx_status_free(mlx_process_run(&options, &result));
+    _exit(0);
+  }
+  pid_t orphan = read_pid("orphan");
+  kill(middle, SIGKILL);
+  waitpid(middle, NULL, 0);
+  CHECK(is_gone(orphan));
+}
+
+static bool stop_at_third(void *user, double elapsed_seconds) {
+  int *ticks = user;
+  return elapsed_seconds > 0 && ++*ticks < 3;
+}
+
+TEST(tick_is_called_and_can_stop_the_child) {
+  int ticks = 0;
+  mlx_process_options_t options = {.argv = SHELL("exec sleep 1000"), .log_path = log_path, .tick = stop_at_third, .user = &ticks};
+  mlx_process_result_t result;
+  CHECK_OK(mlx_process_run(&options, &result));
+  CHECK_INT(ticks, 3);
+  CHECK(result.cancelled && !result.timed_out);
+  CHECK_INT(result.signal, SIGTERM);
+}
+
+TEST(capture_keeps_what_it_may_and_never_blocks_the_child) {
+  char *text;
+  mlx_process_result_t result;
+  mlx_process_options_t options = {.argv = SHELL("echo one; echo two >&2")};
+  CHECK_OK(mlx_process_capture(&options, 100, &text, &result));
+  CHECK_TEXT(text, "one\ntwo\n");
+  mlx_free(text);
+  options.argv = SHELL("head -c 3000000 /dev/zero | tr '\\0' x; exit 4");
+  CHECK_OK(mlx_process_capture(&options, 10, &text, &result));
+  CHECK_TEXT(text, "xxxxxxxxxx");
+  CHECK_INT(result.exit_code, 4);
+  mlx_free(text);
+  options.argv = SHELL("echo waiting; exec sleep 1000");
+  options.time_limit_seconds = 0.2;
+  CHECK_OK(mlx_process_capture(&options, 100, &text, &result));
+  CHECK(result.timed_out);
+  CHECK_TEXT(text, "waiting\n");
+  mlx_free(text);
+}
+
+TEST(an_ignored_sigchld_does_no_harm) {
+  mlx_process_options_t options = {.argv = SHELL("exit 5"), .log_path = log_path};
+  mlx_process_result_t result;
+  signal(SIGCHLD, SIG_IGN);
+  CHECK_OK(mlx_process_run(&options, &result));
+  CHECK_INT(result.exit_code, 5);
+}
+
+TEST(closed_standard_streams_do_no_harm) {
+  pid_t middle = fork();
+  if (!middle) {
+    close(0);
+    close(1);
+    close(2);
+    mlx_process_options_t options = {.argv = SHELL("echo out; echo err >&2"), .log_path = log_path};
+    mlx_process_result_t result;
+    mlx_status_t status = mlx_process_run(&options, &result);
+    _exit(status || result.exit_code);
+  }
+  int ended;
+  waitpid(middle, &ended, 0);
+  CHECK_INT(ended, 0);
+  check_log("out\nerr\n");
+}
+
+int main(int argc, char **argv) {
+  const char *base = getenv("TMPDIR");
+  snprintf(folder, sizeof folder, "%s/mlxcel-process-XXXXXX", base && strlen(base) < 30 ? base : "/tmp");
+  if (!mkdtemp(folder)) return 1;
+  snprintf(log_path, sizeof log_path, "%s/log", folder);
+  static const check_case_t cases[] = {
+      CASE(both_streams_and_the_head_are_in_the_log),
+      CASE(a_signal_is_told_from_an_exit),
+      CASE(a_missing_tool_is_an_error_with_its_name),
+      CASE(input_is_empty_and_our_files_are_not_inherited),
+      CASE(a_time_limit_ends_the_whole_family),
+      CASE(a_child_that_ignores_sigterm_is_killed),
+      CASE(what_a_child_leaves_running_ends_with_it),
+      CASE(a_child_dies_with_us),
+      CASE(tick_is_called_and_can_stop_the_child),
+      CASE(capture_keeps_what_it_may_and_never_blocks_the_child),
+      CASE(an_ignored_sigchld_does_no_harm),
+      CASE(closed_standard_streams_do_no_harm),
+  };
+  int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
+  mlx_status_free(mlx_remove_tree(folder));
+  return failed;
+}

@@ -1,0 +1,516 @@
+// The tokenizer's promises, on a vocabulary small enough to check by hand. The expected ids are also what Python's
+// `tokenizers` 0.23.3 gives for the same JSON; a real vocabulary on 100,000 lines is for tests/parity/tokenizer_lines.py.
+#include <pthread.h>
+#include <time.h>
+
+#include "base/memory.h"
+#include "runtime/tokenizer.h"
+#include "tests/check.h"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// A tokenizer.json with parts to replace
+
+#define VOCAB                                                                                                            \
+  "{\"a\":0,\"b\":1,\"c\":2,\"Ġ\":3,\"ab\":4,\"bc\":5,\"abc\":6,\"Ġa\":7,\"Ã\":8,\"©\":9,\"Ã©\":10,\"â\":11,\"Ĥ\":12,"   \
+  "\"ð\":13,\"Ł\":14,\"ĺ\":15,\"Ģ\":16,\"ÿ\":17,\"í\":18,\"ł\":19,\"1\":20,\"2\":21,\"Ċ\":22,\"aa\":23,\"aaaa\":24,"       \
+  "\"ï\":25,\"¿\":26,\"½\":27,\"<\":28,\">\":29,\"s\":30,\"Ġab\":31}"
+#define MERGES "[\"b c\",\"a b\",\"Ġ a\",\"Ã ©\",\"a a\",\"aa aa\",\"Ġ ab\",\"a bc\"]"
+#define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}"
+#define PLAIN_BYTES "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}"
+#define SEQUENCE(...) "{\"type\":\"Sequence\",\"pretokenizers\":[" __VA_ARGS__ "]}"
+#define SPLIT(kind, pattern, behavior, invert) \
+  "{\"type\":\"Split\",\"pattern\":{\"" kind "\":\"" pattern "\"},\"behavior\":\"" behavior "\",\"invert\":" invert "}"
+#define TEMPLATE(single, tokens) "{\"type\":\"TemplateProcessing\",\"single\":" single ",\"special_tokens\":" tokens "}"
+#define ADDED(id, content, options) "{\"id\":" id ",\"content\":\"" content "\"" options "}"
+#define SPECIALS                                                                                                          \
+  "[" ADDED("32", "<s>", ",\"special\":true,\"normalized\":false") "," ADDED("33", "<l>", ",\"lstrip\":true") ","         \
+  ADDED("34", "<r>", ",\"rstrip\":true") "," ADDED("35", "<w>", ",\"single_word\":true") ","                              \
+  ADDED("36", "<s><s>", ",\"normalized\":false") "]"
+
+typedef struct parts {
+  const char *vocab, *merges, *model, *added, *normalizer, *pre_tokenizer, *decoder, *post_processor;
+} parts_t;  // NULL: the usual
+
+static const char *or(const char *text, const char *fallback) { return text ? text : fallback; }
+
+static char *make_json(parts_t parts) {
+  mlx_text_t text = {0};
+  char *json;
+  mlx_text_puts(&text, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,");
+  mlx_text_printf(&text, "\"added_tokens\":%s,", or(parts.added, "[]"));
+  mlx_text_printf(&text, "\"normalizer\":%s,", or(parts.normalizer, "null"));
+  mlx_text_printf(&text, "\"pre_tokenizer\":%s,", or(parts.pre_tokenizer, BYTE_LEVEL));
+  mlx_text_printf(&text, "\"post_processor\":%s,", or(parts.post_processor, "null"));
+  mlx_text_printf(&text, "\"decoder\":%s,", or(parts.decoder, BYTE_LEVEL));
+  mlx_text_printf(&text, "\"model\":{\"type\":\"BPE\",%s", or(parts.model, ""));
+  mlx_text_printf(&text, "\"vocab\":%s,\"merges\":%s}}", or(parts.vocab, VOCAB), or(parts.merges, MERGES));
+  CHECK_OK(mlx_text_take(&text, &json, NULL));
+  return json;
+}
+
+static mlx_status_t try_create(parts_t parts, mlx_tokenizer_t **out) {
+  char *json = make_json(parts);
+  mlx_status_t status = mlx_tokenizer_create("tokenizer.json", json, strlen(json), out);
+  mlx_free(json);
+  return status;
+}
+
+static mlx_tokenizer_t *create(parts_t parts) {
+  mlx_tokenizer_t *tokenizer = NULL;
+  CHECK_OK(try_create(parts, &tokenizer));
+  return tokenizer;
+}
+
+// The ids of a text as "1 2 3", in a buffer good until the next call.
+static const char *ids_of(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, bool add_special) {
+  static char out[4096];
+  int32_t *ids;
+  size_t count, used = 0;
+  CHECK_OK(mlx_tokenizer_encode(tokenizer, text, length, add_special, &ids, &count));
+  out[0] = 0;
+  for (size_t i = 0; i < count && used + 16 < sizeof out; ++i) {
+    used += (size_t)snprintf(out + used, sizeof out - used, i ? " %d" : "%d", ids[i]);
+  }
+  mlx_free(ids);
+  return out;
+}
+
+#define CHECK_IDS(tokenizer, text, expected) CHECK_TEXT(ids_of(tokenizer, text, strlen(text), false), expected)
+
+#define CHECK_SPLIT(pre_tokenizer_text, text, expected)                            \
+  do {                                                                             \
+    mlx_tokenizer_t *split_ = create((parts_t){.pre_tokenizer = pre_tokenizer_text}); \
+    CHECK_IDS(split_, text, expected);                                             \
+    mlx_tokenizer_free(split_);                                                    \
+  } while (0)
+
+#define CHECK_REFUSED(code, part, ...)                                                 \
+  do {                                                                                 \
+    mlx_tokenizer_t *refused_ = NULL;                                                  \
+    CHECK_ERROR(try_create((parts_t){__VA_ARGS__}, &refused_), code, "tokenizer.json: " part); \
+    CHECK(!refused_);                                                                  \
+  } while (0)
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Encoding
+
+TEST(encode_applies_merges_by_rank) {
+  mlx_tokenizer_t *tokenizer = create((parts_t){0});
+  CHECK_IDS(tokenizer, "abc", "6");       // b c first, then a bc
+  CHECK_IDS(tokenizer, "abab", "4 4");
+  CHECK_IDS(tokenizer, "aaaaa", "24 0");  // the leftmost of equals
+  CHECK_IDS(tokenizer, " ab", "31");      // a b has a lower rank than Ġ a
+  CHECK_IDS(tokenizer, "é", "10");
+  CHECK_IDS(tokenizer, "", "");
+  mlx_tokenizer_free(tokenizer);
+  tokenizer = create((parts_t){.merges = "[[\"b\",\"c\"],[\"a\",\"b\"]]"});
+  CHECK_IDS(tokenizer, "abc", "0 5");
+  mlx_tokenizer_free(tokenizer);
+}
+
+TEST(the_last_of_equal_merges_counts) {
+  mlx_tokenizer_t *tokenizer = create((parts_t){.merges = "[\"b c\",\"a b\",\"b c\"]"});
+  CHECK_IDS(tokenizer, "abc", "4 2");
+  mlx_tokenizer_free(tokenizer);
+}
+
+TEST(the_version_line_of_old_files_is_no_merge) {
+  mlx_tokenizer_t *tokenizer = create((parts_t){.merges = "[\"#version: 0.2\",\"b c\",\"a b\"]"});
+  CHECK_IDS(tokenizer, "abc", "0 5");
+  mlx_tokenizer_free(tokenizer);
+}
+
+TEST(ignore_merges_takes_a_whole_word) {
+  mlx_tokenizer_t *tokenizer = create((parts_t){.merges = "[]", .model = "\"ignore_merges\":true,"});
+  CHECK_IDS(tokenizer, "abc ab", "6 31");
+  CHECK_IDS(tokenizer, "abcb", "0 1 2 1");
+  mlx_tokenizer_free(tokenizer);
+}
+
+TEST(bytes_without_a_token_are_dropped_or_unknown) {
+  mlx_tokenizer_t *tokenizer = create((parts_t){0});
+  CHECK_IDS(tokenizer, "aXYb", "4");  // and a meets b
+  mlx_tokenizer_free(tokenizer);
+  tokenizer = create((parts_t){.model = "\"unk_token\":\"<\","});
+  CHECK_IDS(tokenizer, "aXYb", "0 28 28 1");
+  mlx_tokenizer_free(tokenizer);
+  tokenizer = create((parts_t){.model = "\"unk_token\":\"<\",\"fuse_unk\":true,"});
+  CHECK_IDS(tokenizer, "aXYbX", "0 28 1 28");
+  mlx_tokenizer_free(tokenizer);
+}
+
+TEST(broken_utf8_is_read_as_replacement_characters) {
+  mlx_tokenizer_t *tokenizer = create((parts_t){0});
+  CHECK_TEXT(ids_of(tokenizer, "a\xff", 2, false), "0 25 26 27");
+  CHECK_TEXT(ids_of(tokenizer, "\xe2\x82", 2, false), "25 26 27");             // one for a cut character
+  CHECK_TEXT(ids_of(tokenizer, "\xc3" "a", 2, false), "25 26 27 0");
+  CHECK_TEXT(ids_of(tokenizer, "\xed\xa0", 2, false), "25 26 27 25 26 27");    // a surrogate: one for each byte
+  CHECK_TEXT(ids_of(tokenizer, "a\0b", 3, false), "0 1");                      // NUL is a byte like others
+  mlx_tokenizer_free(tokenizer);
+}
+
+TEST(long_runs_encode_quickly) {
+  mlx_tokenizer_t *tokenizer = create((parts_t){0});
+  size_t length = 1 << 20, count;
+  char *text;
+  int32_t *ids;
+  CHECK_OK(mlx_alloc(length, 1, &text));
+  memset(text, 'a', length);
+  double start = seconds();
+  CHECK_OK(mlx_tokenizer_encode(tokenizer, text, length, false, &ids, &count));
+  CHECK(seconds() - start < 10);  // a quarter of a second; the rest is for sanitizers and busy machines
+  CHECK_INT(count, length / 4);
+  CHECK_INT(ids[count - 1], 24);
+  mlx_free(ids);
+  mlx_free(text);
+  mlx_tokenizer_free(tokenizer);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Added tokens and templates
+
+TEST(added_tokens_are_found_inside_text) {
+  mlx_tokenizer_t *tokenizer = create((parts_t){.added = SPECIALS});
+  CHECK_IDS(tokenizer, "ab<s>c", "4 32 2");
+  CHECK_IDS(tokenizer, "<s", "28 30");
+  CHECK_IDS(tokenizer, "<s><s><s>", "36 32");           // the longest at the leftmost place
+  CHECK_IDS(tokenizer, "a \xc2\xa0<l> b", "0 33 3 1");  // takes the spaces before it, of any kind
+  CHECK_IDS(tokenizer, "a <r> \n b", "0 3 34 1");       // and after it
+  CHECK_IDS(tokenizer, "<w> b<w> <w>", "35 3 1 28 29 3 35");
+  CHECK_INT(mlx_tokenizer_vocab_size(tokenizer), 37);
+  mlx_tokenizer_free(tokenizer);
+}
+
+TEST(the_template_is_added_only_when_asked) {
+  mlx_tokenizer_t *tokenizer = create((parts_t){
+      .added = SPECIALS,
+      .post_processor = "{\"type\":\"Sequence\",\"processors\":[" BYTE_LEVEL ",{\"type\":\"TemplateProcessing\",\"single\":["
+                        "{\"SpecialToken\":{\"id\":\"bos\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],"
+                        "\"pair\":[],\"special_tokens\":{\"bos\":{\"id\":\"bos\",\"ids\":[32],\"tokens\":[\"<s>\"]}}}]}"});
+  CHECK_TEXT(ids_of(tokenizer, "ab", 2, false), "4");
+  CHECK_TEXT(ids_of(tokenizer, "ab", 2, true), "32 4");
+  CHECK_TEXT(ids_of(tokenizer, "", 0, true), "32");
+  mlx_tokenizer_free(tokenizer);
+}
+
+TEST(tokens_are_found_by_name) {
+  mlx_tokenizer_t *tokenizer = create((parts_t){.added = SPECIALS});
+  int32_t id = 7;
+  CHECK(!mlx_tokenizer_find(tokenizer, "<x>", &id));
+  CHECK(mlx_tokenizer_find(tokenizer, "<s>", &id));
+  CHECK_INT(id, 32);
+  CHECK(mlx_tokenizer_find(tokenizer, "abc", &id));
+  CHECK_INT(id, 6);
+  CHECK(mlx_tokenizer_is_special(tokenizer, 32));
+  CHECK(!mlx_tokenizer_is_special(tokenizer, 33));
+  CHECK(!mlx_tokenizer_is_special(tokenizer, -1));
+  CHECK(!mlx_tokenizer_is_special(tokenizer, 37));
+  mlx_tokenizer_free(tokenizer);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Pre-tokenizing
+
+TEST(splits_follow_their_behavior) {
+  CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "b", "Isolated", "false") "," PLAIN_BYTES), "ab abb", "0 1 7 1 1");
+  CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "b", "Removed", "false") "," PLAIN_BYTES), "ab abb", "0 7");
+  CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "b", "MergedWithPrevious", "false") "," PLAIN_BYTES), "ab abbc", "4 31 1 2");
+  CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "b", "MergedWithNext", "false") "," PLAIN_BYTES), "abcbbc", "0 5 1 5");
+  CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "a", "Contiguous", "false") "," PLAIN_BYTES), "aabcaa", "23 5 23");
+  CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "a", "Removed", "true") "," PLAIN_BYTES), "aabcaa", "0 0 0 0");
+  CHECK_SPLIT(SEQUENCE(SPLIT("String", ".", "Isolated", "false") "," PLAIN_BYTES), "ab", "4");  // not any character
+  CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "x|(?=b)", "Isolated", "false") "," PLAIN_BYTES), "abc", "0 5");  // empty matches cut
+}
+
+TEST(byte_level_splits_as_gpt2_did) {
+  CHECK_SPLIT(BYTE_LEVEL, "ab  ab\n", "4 3 31 22");
+  CHECK_SPLIT(PLAIN_BYTES, "ab  ab\n", "4 3 31 22");
+  CHECK_SPLIT("{\"type\":\"ByteLevel\",\"add_prefix_space\":true}", "ab", "31");
+  CHECK_SPLIT("{\"type\":\"ByteLevel\",\"add_prefix_space\":true}", " ab", "31");
+}
+
+TEST(digits_stand_alone) {
+  const char *both = "{\"1\":0,\"2\":1,\"12\":2}", *merge = "[\"1 2\"]";
+  mlx_tokenizer_t *tokenizer = create((parts_t){.vocab = both, .merges = merge});
+  CHECK_IDS(tokenizer, "12", "2");
+  mlx_tokenizer_free(tokenizer);
+  tokenizer = create((parts_t){.vocab = both, .merges = merge,
+                               .pre_tokenizer = SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":true}," BYTE_LEVEL)});
+  CHECK_IDS(tokenizer, "12", "0 1");
+  mlx_tokenizer_free(tokenizer);
+}
+
+TEST(hostile_regex_is_an_error_not_a_hang) {
+  mlx_tokenizer_t *tokenizer = create(
+      (parts_t){.pre_tokenizer = SEQUENCE(SPLIT("Regex", "(?:(a+)+)+$", "Isolated", "false") "," PLAIN_BYTES)});
+  const char *text = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
+  int32_t *ids;
+  size_t count;
+  double start = seconds();
+  CHECK_ERROR(mlx_tokenizer_encode(tokenizer, text, strlen(text), false, &ids, &count), MLX_UNSUPPORTED, "retry-limit");
+  CHECK(seconds() - start < 10);
+  CHECK(!ids && !count);
+  mlx_tokenizer_free(tokenizer);
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'pre_tokenizer.pattern': not a regular expression",
+                .pre_tokenizer = SPLIT("Regex", "(", "Isolated", "false"));
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'pre_tokenizer.pattern': not a regular expression",
+                .pre_tokenizer = SPLIT("Regex", "(?{callout})", "Isolated", "false"));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Decoding
+
+TEST(decode_replaces_broken_bytes_as_python_does) {
+  mlx_tokenizer_t *tokenizer = create((parts_t){.added = SPECIALS});
+  static const struct { int32_t ids[6]; size_t count; bool skip_special; const char *text; } cases[] = {
+      {{6, 31, 10}, 3, false, "abc abé"},
+      {{8, 9}, 2, false, "é"},                                // halves of a character in two tokens
+      {{11, 12, 0}, 3, false, "\xef\xbf\xbd" "a"},              // a good beginning: one
+      {{18, 19, 16}, 3, false, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},  // a surrogate: three
+      {{13, 14, 15}, 3, false, "\xef\xbf\xbd"},                // cut off at the end
+      {{13, 14, 8, 9}, 4, false, "\xef\xbf\xbdé"},
+      {{17, 16}, 2, false, "\xef\xbf\xbd\xef\xbf\xbd"},
+      {{0, 32, 1}, 3, false, "a<s>b"},
+      {{0, 32, 1}, 3, true, "ab"},
+      {{8, 32, 9}, 3, true, "é"},
+      {{0, 33, 1}, 3, true, "a<l>b"},                          // added, but not special
+      {{-1, 0, 37, 2000000000}, 4, false, "a"},                // no tokens, no text
+      {{0}, 0, false, ""},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    char *text;
+    size_t length;
+    CHECK_OK(mlx_tokenizer_decode(tokenizer, cases[i].ids, cases[i].count, cases[i].skip_special, &text, &length));
+    CHECK_TEXT(text, cases[i].text);
+    CHECK_INT(length, strlen(cases[i].text));
+    mlx_free(text);
+  }
+  mlx_tokenizer_free(tokenizer);
+}
+
+TEST(streaming_never_prints_half_a_character) {
+  mlx_tokenizer_t *tokenizer = create((parts_t){.added = SPECIALS});
+  mlx_detokenizer_t detokenizer = {0};
+  mlx_text_t out = {0};
+  mlx_detokenizer_push(tokenizer, &detokenizer, 8, false, &out);
+  CHECK_INT(out.length, 0);
+  mlx_detokenizer_push(tokenizer, &detokenizer, 9, false, &out);
+  CHECK_TEXT(out.data, "é");
+  mlx_detokenizer_push(tokenizer, &detokenizer, 13, false, &out);
+  mlx_detokenizer_push(tokenizer, &detokenizer, 32, true, &out);  // skipped: what waits goes on waiting
+  CHECK_TEXT(out.data, "é");
+  mlx_detokenizer_flush(&detokenizer, &out);
+  CHECK_TEXT(out.data, "é\xef\xbf\xbd");
+  mlx_detokenizer_flush(&detokenizer, &out);  // nothing waits any more
+  CHECK_INT(out.length, 5);
+  mlx_text_clear(&out);
+  mlx_tokenizer_free(tokenizer);
+}
+
+TEST(streaming_and_decode_agree_on_any_ids) {
+  mlx_tokenizer_t *tokenizer = create((parts_t){.added = SPECIALS});
+  uint32_t random = 1;
+  for (int round = 0; round < 2000; ++round) {
+    int32_t ids[24];
+    mlx_detokenizer_t detokenizer = {0};
+    mlx_text_t out = {0};
+    char *text;
+    for (size_t i = 0; i < 24; ++i) {
+      random = random * 1664525u + 1013904223u;
+      ids[i] = (int32_t)(random >> 16) % 38;
+      mlx_detokenizer_push(tokenizer, &detokenizer, ids[i], round & 1, &out);
+      for (size_t at = 0; at < out.length;) {
+        int length = mlx_utf8_length(out.data + at, out.length - at);
+        CHECK(length > 0);
+        at += (size_t)length;
+      }
+    }
+    mlx_detokenizer_flush(&detokenizer, &out);
+    CHECK_OK(mlx_text_finish(&out));
+    CHECK_OK(mlx_tokenizer_decode(tokenizer, ids, 24, round & 1, &text, NULL));
+    CHECK_TEXT(out.data, text);
+    mlx_free(text);
+    mlx_text_clear(&out);
+  }
+  mlx_tokenizer_free(tokenizer);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Refusing
+
+TEST(unsupported_fields_are_refused_by_name) {
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'normalizer.type' is 'NFC'", .normalizer = "{\"type\":\"NFC\"}");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'normalizer.normalizers[0].type' is 'Lowercase'",
+                .normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Lowercase\"}]}");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'pre_tokenizer.type' is 'Metaspace'", .pre_tokenizer = "{\"type\":\"Metaspace\"}");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'pre_tokenizer' has no ByteLevel", .pre_tokenizer = "null");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'pre_tokenizer.pretokenizers[1]' comes after ByteLevel",
+                .pre_tokenizer = SEQUENCE(BYTE_LEVEL "," SPLIT("Regex", "a", "Isolated", "false")));
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'pre_tokenizer.behavior' is 'Odd'",
+                .pre_tokenizer = SPLIT("Regex", "a", "Odd", "false"));
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'decoder.type' is 'WordPiece'", .decoder = "{\"type\":\"WordPiece\"}");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'decoder' is null", .decoder = "null");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'post_processor.type' is 'BertProcessing'",
+                .post_processor = "{\"type\":\"BertProcessing\"}");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'model.dropout' is set", .model = "\"dropout\":0.1,");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'model.byte_fallback' is true", .model = "\"byte_fallback\":true,");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'model.end_of_word_suffix' is set", .model = "\"end_of_word_suffix\":\"</w>\",");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'model.continuing_subword_prefix' is set",
+                .model = "\"continuing_subword_prefix\":\"##\",");
+}
+
+TEST(other_kinds_of_tokenizer_are_refused_by_name) {
+  mlx_tokenizer_t *tokenizer = NULL;
+  const char *unigram = "{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", *padded = "{\"padding\":{},\"model\":{}}";
+  const char *truncated = "{\"truncation\":{\"max_length\":5}}", *list = "[1]", *cut = "{\"model\":";
+  CHECK_ERROR(mlx_tokenizer_create("t.json", unigram, strlen(unigram), &tokenizer), MLX_UNSUPPORTED,
+              "t.json: field 'model.type' is 'Unigram'; only BPE is supported");
+  CHECK_ERROR(mlx_tokenizer_create("t.json", padded, strlen(padded), &tokenizer), MLX_UNSUPPORTED,
+              "field 'padding' is set");
+  CHECK_ERROR(mlx_tokenizer_create("t.json", truncated, strlen(truncated), &tokenizer), MLX_UNSUPPORTED,
+              "field 'truncation' is set");
+  CHECK_ERROR(mlx_tokenizer_create("t.json", list, strlen(list), &tokenizer), MLX_INVALID_INPUT, "must be an object");
+  CHECK_ERROR(mlx_tokenizer_create("t.json", cut, strlen(cut), &tokenizer), MLX_INVALID_INPUT, "not valid JSON");
+  CHECK_ERROR(mlx_tokenizer_create("t.json", "{}", 2, &tokenizer), MLX_INVALID_INPUT, "field 'model' is missing");
+}
+
+TEST(a_merge_of_unknown_parts_is_refused) {
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[1]' needs the token 'z'", .merges = "[\"a b\",\"z b\"]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[1]' needs the token 'z'", .merges = "[\"a b\",[\"b\",\"z\"]]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[0]' needs the token 'cb'", .merges = "[\"c b\"]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[0]' must be", .merges = "[\"a\"]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[0]' must be", .merges = "[\"a b c\"]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[0]' must be", .merges = "[[\"a\",1]]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges' must be an array", .merges = "{}");
+  // An added token is not in the model: nothing may merge into it.
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[0]' needs the token '<s>'", .added = SPECIALS,
+                .merges = "[\"<s> a\"]");
+}
+
+TEST(bad_ids_are_refused) {
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.vocab.b' has id 0, which 'a' has too", .vocab = "{\"a\":0,\"b\":0}");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.vocab.a' must be a token id", .vocab = "{\"a\":-1}");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.vocab.a' must be a token id", .vocab = "{\"a\":0.5}");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'model.vocab.a' is 4294967296", .vocab = "{\"a\":4294967296}");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'a' is given twice", .vocab = "{\"a\":0,\"a\":1}");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[0].id' must be a token id", .added = "[{\"content\":\"<s>\"}]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[0].id' is 40", .added = "[" ADDED("40", "<s>", "") "]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[0].id' is 1", .added = "[" ADDED("1", "a", "") "]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[0].content' must be", .added = "[" ADDED("0", "", "") "]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[0].content' must be",
+                .added = "[{\"id\":0,\"content\":[1,2]}]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[1].content' 'a' is added twice",
+                .added = "[" ADDED("0", "a", "") "," ADDED("0", "a", "") "]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.unk_token' is '<unk>'", .model = "\"unk_token\":\"<unk>\",");
+}
+
+TEST(bad_templates_are_refused) {
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'post_processor.single[0]' is sequence 'B'",
+                .post_processor = TEMPLATE("[{\"Sequence\":{\"id\":\"B\"}}]", "{}"));
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'post_processor.single[0] (special token 'x')' is missing",
+                .post_processor = TEMPLATE("[{\"SpecialToken\":{\"id\":\"x\"}}]", "{}"));
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'post_processor.single[0] (special token 'x')' has id 99",
+                .post_processor = TEMPLATE("[{\"SpecialToken\":{\"id\":\"x\"}}]", "{\"x\":{\"ids\":[99]}}"));
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'post_processor.single' must be an array",
+                .post_processor = TEMPLATE("{}", "{}"));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Memory and threads
+
+static int allocations_left;
+
+static void *failing_resize(void *ptr, size_t size) { return allocations_left-- > 0 ? realloc(ptr, size) : NULL; }
+
+static mlx_status_t do_everything(const char *json) {
+  mlx_tokenizer_t *tokenizer;
+  int32_t *ids = NULL;
+  size_t count;
+  char *text = NULL;
+  const char *input = "abc 12<s>  \xff<w> aaaa";
+  MLX_TRY(mlx_tokenizer_create("tokenizer.json", json, strlen(json), &tokenizer));
+  mlx_status_t status = mlx_tokenizer_encode(tokenizer, input, strlen(input), true, &ids, &count);
+  if (!status) status = mlx_tokenizer_decode(tokenizer, ids, count, false, &text, NULL);
+  mlx_free(text);
+  mlx_free(ids);
+  mlx_tokenizer_free(tokenizer);
+  return status;
+}
+
+TEST(every_failed_allocation_is_an_error) {
+  const mlx_memory_calls_t calls = {.resize = failing_resize, .release = free};
+  char *json = make_json((parts_t){
+      .added = SPECIALS,
+      .model = "\"ignore_merges\":true,",
+      .pre_tokenizer = SEQUENCE(SPLIT("String", "1", "Isolated", "false") ",{\"type\":\"ByteLevel\"}"),
+      .post_processor = TEMPLATE("[{\"Sequence\":{\"id\":\"A\"}}]", "{}")});
+  mlx_code_t code = MLX_OUT_OF_MEMORY;
+  int failures = 0;
+  for (; code == MLX_OUT_OF_MEMORY; ++failures) {
+    allocations_left = failures;
+    mlx_memory_set_calls(&calls);
+    mlx_status_t status = do_everything(json);
+    mlx_memory_set_calls(NULL);
+    code = mlx_status_code(status);
+    mlx_status_free(status);
+  }
+  CHECK_INT(code, MLX_OK);
+  CHECK(failures > 20);
+  mlx_free(json);
+}
+
+typedef struct worker {
+  const mlx_tokenizer_t *tokenizer;
+  const char *json;
+  bool good;
+} worker_t;
+
+static void *work(void *user) {
+  static const int32_t expected[] = {6, 31, 32, 7, 23, 0};
+  worker_t *worker = user;
+  worker->good = true;
+  for (int round = 0; round < 200 && worker->good; ++round) {
+    int32_t *ids;
+    size_t count;
+    mlx_status_t status = mlx_tokenizer_encode(worker->tokenizer, "abc ab<s> aaaa", 14, false, &ids, &count);
+    worker->good = !status && count == 6 && !memcmp(ids, expected, sizeof expected);
+    mlx_free(ids);
+    status = mlx_status_join(status, round % 20 ? NULL : do_everything(worker->json));
+    worker->good &= !status;
+    mlx_status_free(status);
+  }
+  return NULL;
+}
+
+TEST(threads_share_one_tokenizer) {
+  char *json = make_json((parts_t){.added = SPECIALS});
+  mlx_tokenizer_t *tokenizer = create((parts_t){.added = SPECIALS});
+  pthread_t threads[4];
+  worker_t workers[4];
+  for (int i = 0; i < 4; ++i) {
+    workers[i] = (worker_t){.tokenizer = tokenizer, .json = json};
+    CHECK(!pthread_create(&threads[i], NULL, work, &workers[i]));
+  }
+  for (int i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
+  for (int i = 0; i < 4; ++i) CHECK(workers[i].good);
+  mlx_tokenizer_free(tokenizer);
+  mlx_free(json);
+}
+
+TEST_MAIN(CASE(encode_applies_merges_by_rank), CASE(the_last_of_equal_merges_counts),
+          CASE(the_version_line_of_old_files_is_no_merge), CASE(ignore_merges_takes_a_whole_word),
+          CASE(bytes_without_a_token_are_dropped_or_unknown), CASE(broken_utf8_is_read_as_replacement_characters),
+          CASE(long_runs_encode_quickly), CASE(added_tokens_are_found_inside_text), CASE(the_template_is_added_only_when_asked),
+          CASE(tokens_are_found_by_name), CASE(splits_follow_their_behavior), CASE(byte_level_splits_as_gpt2_did),
+          CASE(digits_stand_alone), CASE(hostile_regex_is_an_error_not_a_hang),
+          CASE(decode_replaces_broken_bytes_as_python_does), CASE(streaming_never_prints_half_a_character),
+          CASE(streaming_and_decode_agree_on_any_ids), CASE(unsupported_fields_are_refused_by_name),
+          CASE(other_kinds_of_tokenizer_are_refused_by_name), CASE(a_merge_of_unknown_parts_is_refused),
+          CASE(bad_ids_are_refused), CASE(bad_templates_are_refused), CASE(every_failed_allocation_is_an_error),
+          CASE(threads_share_one_tokenizer))
