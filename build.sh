@@ -169,7 +169,7 @@ compile_tree() {  # FOLDER OPTIONS...
   shift
   "$cmake" -G Ninja -S "$root" -B "$folder" -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Release \
     -DIREERuntime_DIR="$iree_package" -DMLXCEL_CRATES="$deps/crates" -DMLXCEL_IREE_COMPILE="$iree_compile" \
-    -DMLXCEL_MODELS="$build/models" "$@"
+    -DMLXCEL_MODELS="$build/models" -DMLXCEL_TEST_CACHE="$build/test-cache" "$@"
   "$ninja" -C "$folder"
 }
 

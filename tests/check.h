@@ -66,8 +66,9 @@ typedef struct check_case {
 #define CASE(name) {#name, name}
 
 static inline int check_run(const check_case_t *cases, size_t count, int argc, char **argv) {
-  int failed = 0, ran = 0;
-  for (size_t i = 0; i < count; ++i) {
+  static int failed, ran;  // static: longjmp may lose what a register holds
+  static size_t i;
+  for (i = 0; i < count; ++i) {
     if (argc > 1 && strcmp(argv[1], cases[i].name)) continue;
     fprintf(stderr, "%s\n", cases[i].name);
     ++ran;

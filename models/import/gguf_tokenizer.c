@@ -60,21 +60,11 @@ static const pre_t pres[] = {
     {"qwen2", QWEN2, NFC, false, false},
 };
 
-static mlx_status_t find_pre(const mlx_gguf_t *gguf, const pre_t **out_pre) {
-  const char *name = NULL;
+static mlx_status_t unknown_pre(const mlx_gguf_t *gguf, const char *name) {
   mlx_text_t known = {0};
-  bool found;
-  MLX_TRY(mlx_gguf_string(gguf, KEY("pre"), &name, &found));
-  for (size_t i = 0; i < sizeof pres / sizeof *pres; ++i) {
-    if (found && !strcmp(pres[i].name, name)) {
-      *out_pre = &pres[i];
-      mlx_text_clear(&known);
-      return NULL;
-    }
-    mlx_text_printf(&known, "%s%s", i ? ", " : "", pres[i].name);
-  }
+  for (size_t i = 0; i < sizeof pres / sizeof *pres; ++i) mlx_text_printf(&known, "%s%s", i ? ", " : "", pres[i].name);
   mlx_status_t status = mlx_text_finish(&known);
-  if (!status && found) {
+  if (!status && name) {
     status = mlx_gguf_error(gguf, KEY("pre"), MLX_UNSUPPORTED, "names the pre-tokenizer '%s'; known are %s", mlx_name_shown(name), known.data);
     status = mlx_status_hint(status, "use the model's Hugging Face directory, which has its own tokenizer.json");
   } else if (!status) {
@@ -83,6 +73,18 @@ static mlx_status_t find_pre(const mlx_gguf_t *gguf, const pre_t **out_pre) {
   }
   mlx_text_clear(&known);
   return status;
+}
+
+static mlx_status_t find_pre(const mlx_gguf_t *gguf, const pre_t **out_pre) {
+  const char *name = NULL;
+  bool found;
+  MLX_TRY(mlx_gguf_string(gguf, KEY("pre"), &name, &found));
+  for (size_t i = 0; found && i < sizeof pres / sizeof *pres; ++i) {
+    if (strcmp(pres[i].name, name)) continue;
+    *out_pre = &pres[i];
+    return NULL;
+  }
+  return unknown_pre(gguf, name);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,86 @@
+#include "artifact/archive.h"
+
+#include "base/memory.h"
+#include "tests/check.h"
+#include "tests/command.h"
+
+static const mlx_archive_item_t items[] = {{"a", 5}, {"model.layers.0.weight", 64}, {"empty", 0}, {"last", 130}};
+#define ITEM_COUNT 4
+
+// An archive of bytes 1, 2, 3 ... in a temporary file; mapped.
+static mlx_map_t make_archive(void) {
+  char folder[] = "/tmp/mlxcel-archive-XXXXXX", path[64];
+  CHECK(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/x.irpa", folder);
+  mlx_archive_writer_t writer;
+  CHECK_OK(mlx_archive_create(path, items, ITEM_COUNT, &writer));
+  uint8_t bytes[256];
+  for (int i = 0; i < 256; ++i) bytes[i] = (uint8_t)(i + 1);
+  for (int i = 0; i < ITEM_COUNT; ++i) {
+    CHECK_OK(mlx_archive_next(&writer));
+    CHECK_OK(mlx_archive_write(&writer, bytes, items[i].size));
+  }
+  CHECK_OK(mlx_archive_finish(&writer));
+  mlx_map_t map;
+  CHECK_OK(mlx_map_file(path, &map));
+  CHECK_OK(mlx_remove_tree(folder));
+  return map;
+}
+
+TEST(every_tensor_starts_on_a_64_byte_boundary_with_its_bytes) {
+  mlx_map_t map = make_archive();
+  mlx_archive_t archive;
+  CHECK_OK(mlx_archive_parse("x.irpa", map.data, map.size, &archive));
+  CHECK_INT(archive.count, ITEM_COUNT);
+  CHECK_INT(map.size % 4096, 0);
+  for (size_t i = 0; i < archive.count; ++i) {
+    CHECK_TEXT(archive.entries[i].name, items[i].name);
+    CHECK_INT(archive.entries[i].size, items[i].size);
+    CHECK_INT((uintptr_t)archive.entries[i].data % 64, 0);
+    for (size_t j = 0; j < archive.entries[i].size; ++j) CHECK_INT(archive.entries[i].data[j], (uint8_t)(j + 1));
+  }
+  mlx_archive_clear(&archive);
+  mlx_unmap(&map);
+}
+
+TEST(a_truncated_archive_is_an_error_at_every_length) {
+  mlx_map_t map = make_archive();
+  mlx_archive_t archive;
+  for (size_t size = 0; size < map.size; size += size < 600 ? 1 : 97) {
+    CHECK_ERROR(mlx_archive_parse("x.irpa", map.data, size, &archive), MLX_INVALID_INPUT, "x.irpa");
+  }
+  mlx_unmap(&map);
+}
+
+TEST(a_flipped_bit_is_an_error_or_stays_inside_the_file) {
+  mlx_map_t map = make_archive();
+  uint8_t *copy;
+  CHECK_OK(mlx_alloc(map.size, 1, &copy));
+  for (size_t bit = 0; bit < 600 * 8; ++bit) {
+    memcpy(copy, map.data, map.size);
+    copy[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    mlx_archive_t archive;
+    mlx_status_t status = mlx_archive_parse("x.irpa", copy, map.size, &archive);
+    for (size_t i = 0; !status && i < archive.count; ++i) {
+      CHECK(archive.entries[i].data >= copy && archive.entries[i].data + archive.entries[i].size <= copy + map.size);
+    }
+    mlx_archive_clear(&archive);
+    mlx_status_free(status);
+  }
+  mlx_free(copy);
+  mlx_unmap(&map);
+}
+
+TEST(an_archive_with_too_few_bytes_written_is_not_left_behind) {
+  char folder[] = "/tmp/mlxcel-archive-XXXXXX", path[64];
+  CHECK(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/x.irpa", folder);
+  mlx_archive_writer_t writer;
+  CHECK_OK(mlx_archive_create(path, items, ITEM_COUNT, &writer));
+  CHECK_ERROR(mlx_archive_finish(&writer), MLX_INTERNAL, "were written to an archive");
+  CHECK(!mlx_is_file(path));
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST_MAIN(CASE(every_tensor_starts_on_a_64_byte_boundary_with_its_bytes), CASE(a_truncated_archive_is_an_error_at_every_length),
+          CASE(a_flipped_bit_is_an_error_or_stays_inside_the_file), CASE(an_archive_with_too_few_bytes_written_is_not_left_behind))

@@ -1,0 +1,165 @@
+// The promise the project is named for: the same tokens as Hugging Face, through every way a model can come in.
+#include <math.h>
+
+#include "compiler/compile.h"
+#include "runtime/mlxcel.h"
+#include "tests/golden.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define TINY_GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
+#define TINY_GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.json"
+#define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
+#define SMOLLM2_GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/smollm2-135m-instruct.hf-fp32.json"
+
+TEST(tiny_model_from_safetensors_matches_hf_token_for_token) { check_golden_runs(TINY, TINY_GOLDENS, "prompt"); }
+
+TEST(tiny_model_from_gguf_matches_hf_token_for_token) { check_golden_runs(TINY_GGUF, TINY_GOLDENS, "prompt"); }
+
+TEST(a_compiled_tiny_model_runs_in_under_a_second) {
+  command_t run;
+  RUN(&run, "run", "-m", TINY, "-p", "the quick brown", "-n", "48", "--ignore-eos");
+  CHECK_INT(run.exit_code, 0);
+  if (!MLXCEL_SANITIZED) CHECK(run.seconds < 1.0);
+  command_free(&run);
+}
+
+TEST(smollm2_matches_hf_token_for_token_within_its_memory) {
+  long peak_kib = check_golden_runs(SMOLLM2, SMOLLM2_GOLDENS, "rendered");
+  const long weights_kib = 134515008l * 4 / 1024;  // f32, the tied embedding once
+  fprintf(stderr, "  peak memory of run: %ld MiB; f32 weights: %ld MiB\n", peak_kib / 1024, weights_kib / 1024);
+  if (!MLXCEL_SANITIZED) CHECK(peak_kib < weights_kib + 300 * 1024);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The same through the C API
+
+static mlx_engine_t *open_tiny(int64_t rows, int64_t context) {
+  mlx_cache_t *cache;
+  mlx_compiled_t compiled;
+  mlx_engine_t *engine;
+  mlx_engine_options_t options;
+  mlx_engine_options_initialize(&options);
+  const mlx_compile_options_t compile = {.rows = rows, .context = context};
+  CHECK_OK(mlx_cache_open(NULL, &cache));
+  CHECK_OK(mlx_compile(TINY, &compile, cache, &compiled));
+  const mlx_model_parts_t parts = {.name = TINY,
+                                   .manifest = compiled.manifest,
+                                   .manifest_length = compiled.manifest_length,
+                                   .tokenizer = compiled.tokenizer,
+                                   .tokenizer_length = compiled.tokenizer_length,
+                                   .vmfb_path = compiled.vmfb_path,
+                                   .weights_path = compiled.weights_path};
+  CHECK_OK(mlx_engine_open(&parts, &options, &engine));
+  mlx_compiled_release(&compiled);
+  mlx_cache_close(cache);
+  return engine;
+}
+
+static size_t read_ids(yyjson_val *list, int32_t *out, size_t capacity) {
+  size_t index, count;
+  yyjson_val *item;
+  CHECK(yyjson_arr_size(list) <= capacity);
+  yyjson_arr_foreach(list, index, count, item) { out[index] = (int32_t)yyjson_get_sint(item); }
+  return yyjson_arr_size(list);
+}
+
+TEST(logits_match_hf_within_one_in_ten_thousand) {
+  golden_t golden = golden_open(TINY_GOLDENS);
+  mlx_engine_t *engine = open_tiny(0, 0);
+  size_t number, count;
+  yyjson_val *result;
+  yyjson_arr_foreach(golden.results, number, count, result) {
+    int32_t ids[512], next;
+    float logits[320];
+    size_t length = read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 512);
+    mlx_session_t *session;
+    CHECK_OK(mlx_session_create(engine, &session));
+    CHECK_OK(mlx_session_read(session, ids, length, &next));
+    CHECK_OK(mlx_session_logits(session, logits, 320));
+    double worst = 0, largest = 0;
+    for (size_t i = 0; i < 320; ++i) {
+      double expected = yyjson_get_num(yyjson_arr_get(yyjson_obj_get(result, "first_logits"), i));
+      worst = fmax(worst, fabs(logits[i] - expected));
+      largest = fmax(largest, fabs(expected));
+    }
+    if (worst > 1e-4 * largest) CHECK_FAIL("prompt %zu: logits differ by %g of %g", number, worst, largest);
+    mlx_session_free(session);
+  }
+  mlx_engine_close(engine);
+  golden_close(&golden);
+}
+
+// Two sequences in one engine, their steps interleaved and their prompts in different chunks: each as if it were alone.
+TEST(rows_do_not_disturb_each_other) {
+  golden_t golden = golden_open(TINY_GOLDENS);
+  mlx_engine_t *engine = open_tiny(2, 256);
+  mlx_session_t *sessions[2], *third;
+  int32_t next[2], expected[2][48];
+  for (int i = 0; i < 2; ++i) {
+    yyjson_val *result = yyjson_arr_get(golden.results, (size_t)i);
+    int32_t ids[512];
+    size_t length = read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 512);
+    read_ids(yyjson_obj_get(result, "output_ids"), expected[i], 48);
+    CHECK_OK(mlx_session_create(engine, &sessions[i]));
+    CHECK_OK(mlx_session_read(sessions[i], ids, length, &next[i]));
+  }
+  CHECK_ERROR(mlx_session_create(engine, &third), MLX_UNAVAILABLE, "rows of the engine are taken");
+  for (int step = 0; step < 48; ++step) {
+    for (int i = 0; i < 2; ++i) {
+      CHECK_INT(next[i], expected[i][step]);
+      CHECK_OK(mlx_session_step(sessions[i], &next[i]));
+    }
+  }
+  for (int i = 0; i < 2; ++i) mlx_session_free(sessions[i]);
+  mlx_engine_close(engine);
+  golden_close(&golden);
+}
+
+TEST(a_session_goes_on_where_it_stopped) {
+  golden_t golden = golden_open(TINY_GOLDENS);
+  yyjson_val *result = yyjson_arr_get(golden.results, 2);
+  int32_t ids[512], expected[48], next;
+  size_t length = read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 512);
+  read_ids(yyjson_obj_get(result, "output_ids"), expected, 48);
+  mlx_engine_t *engine = open_tiny(0, 0);
+  mlx_session_t *session;
+  for (size_t cut = 1; cut < length; cut += 37) {  // pages and buckets are cut at every kind of place
+    CHECK_OK(mlx_session_create(engine, &session));
+    CHECK_OK(mlx_session_read(session, ids, cut, &next));
+    CHECK_OK(mlx_session_read(session, ids + cut, length - cut, &next));
+    CHECK_INT(mlx_session_length(session), length);
+    for (int step = 0; step < 8; ++step) {
+      CHECK_INT(next, expected[step]);
+      CHECK_OK(mlx_session_step(session, &next));
+    }
+    mlx_session_free(session);
+  }
+  mlx_engine_close(engine);
+  golden_close(&golden);
+}
+
+TEST(a_full_context_ends_the_text_and_is_never_overrun) {
+  mlx_engine_t *engine = open_tiny(0, 0);
+  mlx_session_t *session;
+  mlx_generation_t generation;
+  mlx_generate_options_t options;
+  mlx_generate_options_initialize(&options);
+  options.ignore_eos = true;
+  int32_t ids[513], next;
+  for (int i = 0; i < 513; ++i) ids[i] = 5 + i % 300;
+  CHECK_OK(mlx_session_create(engine, &session));
+  CHECK_ERROR(mlx_session_read(session, ids, 513, &next), MLX_USAGE, "513 tokens; the context holds 512");
+  CHECK_INT(mlx_session_length(session), 0);
+  CHECK_OK(mlx_session_generate(session, ids, 500, &options, &generation));
+  CHECK_INT(generation.finish_reason, MLX_FINISH_CONTEXT);
+  CHECK_INT(generation.count, 13);  // 12 more positions, and the token chosen at the last one
+  CHECK_ERROR(mlx_session_step(session, &next), MLX_USAGE, "context holds 512");
+  mlx_generation_clear(&generation);
+  mlx_session_free(session);
+  mlx_engine_close(engine);
+}
+
+TEST_MAIN(CASE(tiny_model_from_safetensors_matches_hf_token_for_token), CASE(tiny_model_from_gguf_matches_hf_token_for_token),
+          CASE(a_compiled_tiny_model_runs_in_under_a_second), CASE(logits_match_hf_within_one_in_ten_thousand),
+          CASE(rows_do_not_disturb_each_other), CASE(a_session_goes_on_where_it_stopped),
+          CASE(a_full_context_ends_the_text_and_is_never_overrun), CASE(smollm2_matches_hf_token_for_token_within_its_memory))

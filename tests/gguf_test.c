@@ -1,0 +1,456 @@
+// Promises of the GGUF reader and of the tokenizer.json it writes. The files are made in memory; none is committed.
+#include <math.h>
+
+#include "base/json.h"
+#include "models/import/gguf.h"
+#include "tests/check.h"
+#include "tests/import_files.h"
+
+// Parses a copy of |file|, which is consumed, and expects this error.
+#define CHECK_REFUSED(file, code, part)                                                                   \
+  do {                                                                                                    \
+    mlx_gguf_t *gguf_;                                                                                    \
+    uint8_t *copy_ = exact_copy(&(file), (file).length);                                                  \
+    CHECK_ERROR(mlx_gguf_parse("x.gguf", copy_, (file).length, &gguf_), code, part);                      \
+    free(copy_);                                                                                          \
+    mlx_text_clear(&(file));                                                                              \
+  } while (0)
+
+static mlx_gguf_t *parse(const bytes_t *file) {
+  mlx_gguf_t *gguf;
+  CHECK_OK(mlx_gguf_parse("x.gguf", (const uint8_t *)file->data, file->length, &gguf));
+  return gguf;
+}
+
+// Reads everything a caller could: with the sanitizers, this is the check that parsing checked enough.
+static void read_all(const mlx_gguf_t *gguf) {
+  int64_t integer;
+  double number;
+  bool truth, found;
+  const char *string;
+  char *json;
+  size_t length, sum = 0;
+  int32_t ids[4];
+  for (size_t i = 0; i < gguf->field_count; ++i) {
+    const char *key = gguf->fields[i].key;
+    CHECK(mlx_gguf_find(gguf, key) == &gguf->fields[i]);
+    mlx_status_free(mlx_gguf_int(gguf, key, INT64_MIN, INT64_MAX, &integer, &found));
+    mlx_status_free(mlx_gguf_number(gguf, key, &number, &found));
+    mlx_status_free(mlx_gguf_bool(gguf, key, &truth, &found));
+    mlx_status_free(mlx_gguf_string(gguf, key, &string, &found));
+  }
+  for (size_t i = 0; i < gguf->tensor_count; ++i) {
+    CHECK(mlx_gguf_tensor(gguf, gguf->tensors[i].name) == &gguf->tensors[i]);
+    for (size_t j = 0; j < gguf->tensors[i].size; ++j) sum += gguf->tensors[i].data[j];
+  }
+  CHECK(sum < SIZE_MAX);
+  mlx_status_free(mlx_gguf_eos_ids(gguf, ids, 4, &length));
+  mlx_status_t status = mlx_gguf_tokenizer_json(gguf, &json, &length);
+  if (!status) mlx_free(json);
+  mlx_status_free(status);
+}
+
+TEST(fields_and_tensors_are_read) {
+  bytes_t file = {0};
+  size_t start = put_sample_gguf(&file);
+  mlx_gguf_t *gguf = parse(&file);
+  int64_t integer;
+  double number;
+  const char *text;
+  bool truth = true;
+  CHECK_TEXT(gguf->architecture, "llama");
+  CHECK_OK(mlx_gguf_int(gguf, ".block_count", 1, 100, &integer, NULL));
+  CHECK_INT(integer, 30);
+  CHECK_OK(mlx_gguf_int(gguf, "llama.signed", -5, 5, &integer, NULL));
+  CHECK_INT(integer, -2);
+  CHECK_OK(mlx_gguf_number(gguf, ".rope.freq_base", &number, NULL));
+  CHECK(number == 100000.0);
+  CHECK_OK(mlx_gguf_number(gguf, ".double", &number, NULL));
+  CHECK(number == 2.5);
+  CHECK_OK(mlx_gguf_number(gguf, ".block_count", &number, NULL));
+  CHECK(number == 30.0);
+  CHECK_OK(mlx_gguf_bool(gguf, "tokenizer.ggml.add_bos_token", &truth, NULL));
+  CHECK(!truth);
+  CHECK_OK(mlx_gguf_string(gguf, "tokenizer.ggml.pre", &text, NULL));
+  CHECK_TEXT(text, "smollm");
+  const mlx_tensor_t *tensor = mlx_gguf_tensor(gguf, "a.weight");
+  CHECK(tensor && tensor->dtype == MLX_F32 && tensor->rank == 2);
+  CHECK_INT(tensor->dims[0], 2);  // outermost first
+  CHECK_INT(tensor->dims[1], 32);
+  CHECK_INT(tensor->size, 256);
+  CHECK(tensor->data == (const uint8_t *)file.data + start);
+  CHECK(mlx_gguf_tensor(gguf, "b.weight")->dtype == MLX_Q8_0);
+  CHECK(!mlx_gguf_tensor(gguf, "c.weight"));
+  mlx_gguf_close(gguf);
+  mlx_text_clear(&file);
+}
+
+TEST(version_2_is_read) {
+  bytes_t file = {0};
+  put_header(&file, 2, 0, 1);
+  put_field_string(&file, "general.architecture", "llama");
+  mlx_gguf_close(parse(&file));
+  mlx_text_clear(&file);
+}
+
+TEST(truncation_at_every_byte_is_an_error) {
+  bytes_t file = {0};
+  put_sample_gguf(&file);
+  for (size_t size = 0; size < file.length; ++size) {
+    mlx_gguf_t *gguf;
+    uint8_t *copy = exact_copy(&file, size);
+    CHECK_ERROR(mlx_gguf_parse("x.gguf", copy, size, &gguf), MLX_INVALID_INPUT, "x.gguf: ");
+    CHECK(!gguf);
+    free(copy);
+  }
+  mlx_text_clear(&file);
+}
+
+TEST(truncation_has_a_hint) {
+  bytes_t file = {0};
+  mlx_gguf_t *gguf;
+  put_sample_gguf(&file);
+  mlx_status_t status = mlx_gguf_parse("x.gguf", (const uint8_t *)file.data, file.length - 1, &gguf);
+  CHECK_CONTAINS(mlx_status_message(status), "tensor 'b.weight': its data, 34 bytes at");
+  CHECK_CONTAINS(mlx_status_hint_text(status), "fetch it again");
+  mlx_status_free(status);
+  mlx_text_clear(&file);
+}
+
+TEST(every_flipped_bit_is_an_error_or_a_valid_read) {
+  bytes_t file = {0};
+  size_t start = put_sample_gguf(&file);
+  uint8_t *copy = exact_copy(&file, file.length);
+  for (size_t bit = 0; bit < 8 * start; ++bit) {
+    mlx_gguf_t *gguf;
+    copy[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    mlx_status_t status = mlx_gguf_parse("x.gguf", copy, file.length, &gguf);
+    if (status) {
+      CHECK_CONTAINS(mlx_status_message(status), "x.gguf: ");
+      CHECK(mlx_status_code(status) == MLX_INVALID_INPUT || mlx_status_code(status) == MLX_UNSUPPORTED);
+    } else {
+      read_all(gguf);
+    }
+    mlx_status_free(status);
+    mlx_gguf_close(gguf);
+    copy[bit / 8] ^= (uint8_t)(1 << bit % 8);
+  }
+  free(copy);
+  mlx_text_clear(&file);
+}
+
+TEST(oversized_counts_are_refused_before_allocating) {
+  static const uint64_t counts[] = {UINT64_MAX, UINT64_C(1) << 63, UINT64_C(1) << 61, UINT64_C(1) << 32, 1000};
+  mlx_memory_set_calls(&counting_calls);
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; ++i) {
+    bytes_t fields = {0}, tensors = {0}, array = {0}, strings = {0}, text = {0};
+    put_header(&fields, 3, 0, counts[i]);
+    put_header(&tensors, 3, counts[i], 0);
+    put_header(&array, 3, 0, 1);
+    put_field_array(&array, "k", MLX_GGUF_U64, counts[i]);
+    put_header(&strings, 3, 0, 1);
+    put_field_array(&strings, "k", MLX_GGUF_STRING, counts[i]);
+    put_header(&text, 3, 0, 1);
+    put_field(&text, "k", MLX_GGUF_STRING, counts[i], 8);
+    allocated_bytes = 0;
+    CHECK_REFUSED(fields, MLX_INVALID_INPUT, "x.gguf: the header announces");
+    CHECK_REFUSED(tensors, MLX_INVALID_INPUT, "x.gguf: the header announces");
+    CHECK_REFUSED(array, MLX_INVALID_INPUT, "x.gguf: field 'k': the file ends inside it");
+    CHECK_REFUSED(strings, MLX_INVALID_INPUT, "x.gguf: field 'k': the file ends inside it");
+    CHECK_REFUSED(text, MLX_INVALID_INPUT, "x.gguf: field 'k': the file ends inside it");
+    CHECK(allocated_bytes < 16384);
+  }
+  mlx_memory_set_calls(NULL);
+}
+
+TEST(every_allocation_failure_is_reported) {
+  bytes_t file = {0};
+  put_sample_gguf(&file);
+  mlx_status_t status;
+  size_t nth = 0;
+  mlx_memory_set_calls(&counting_calls);
+  do {
+    mlx_gguf_t *gguf;
+    char *json = NULL;
+    size_t length;
+    allocations_left = ++nth;
+    status = mlx_gguf_parse("x.gguf", (const uint8_t *)file.data, file.length, &gguf);
+    if (!status) status = mlx_gguf_tokenizer_json(gguf, &json, &length);
+    bool failed = !allocations_left;
+    CHECK(failed == (mlx_status_code(status) == MLX_OUT_OF_MEMORY));
+    allocations_left = 0;
+    mlx_free(json);
+    mlx_gguf_close(gguf);
+    mlx_status_free(status);
+  } while (status);
+  mlx_memory_set_calls(NULL);
+  CHECK(nth > 30);
+  mlx_text_clear(&file);
+}
+
+TEST(foreign_versions_are_named) {
+  bytes_t one = {0}, four = {0}, big = {0}, other = {0};
+  put_header(&one, 1, 0, 0);
+  CHECK_REFUSED(one, MLX_UNSUPPORTED, "x.gguf: GGUF version 1");
+  put_header(&four, 4, 0, 0);
+  CHECK_REFUSED(four, MLX_UNSUPPORTED, "x.gguf: GGUF version 4");
+  put_header(&big, 0x03000000, 0, 0);
+  CHECK_REFUSED(big, MLX_UNSUPPORTED, "x.gguf: a big-endian GGUF file");
+  mlx_text_puts(&other, "<html>");
+  CHECK_REFUSED(other, MLX_INVALID_INPUT, "x.gguf: not a GGUF file");
+}
+
+TEST(wrong_types_name_the_field) {
+  bytes_t file = {0};
+  put_sample_gguf(&file);
+  mlx_gguf_t *gguf = parse(&file);
+  int64_t integer = 7;
+  double number;
+  bool truth, found;
+  const char *text;
+  CHECK_ERROR(mlx_gguf_int(gguf, ".rope.freq_base", 0, 9, &integer, NULL), MLX_INVALID_INPUT, "x.gguf: field 'llama.rope.freq_base' must be an integer");
+  CHECK_ERROR(mlx_gguf_int(gguf, ".block_count", 0, 9, &integer, NULL), MLX_INVALID_INPUT, "field 'llama.block_count' must be between 0 and 9");
+  CHECK_ERROR(mlx_gguf_int(gguf, ".huge", 0, INT64_MAX, &integer, NULL), MLX_INVALID_INPUT, "field 'llama.huge' must be between");
+  CHECK_ERROR(mlx_gguf_int(gguf, ".list", 0, 9, &integer, NULL), MLX_INVALID_INPUT, "field 'llama.list' must be an integer, but is an array");
+  CHECK_ERROR(mlx_gguf_number(gguf, "tokenizer.ggml.pre", &number, NULL), MLX_INVALID_INPUT, "field 'tokenizer.ggml.pre' must be a number");
+  CHECK_ERROR(mlx_gguf_bool(gguf, ".block_count", &truth, NULL), MLX_INVALID_INPUT, "field 'llama.block_count' must be true or false");
+  CHECK_ERROR(mlx_gguf_string(gguf, ".block_count", &text, NULL), MLX_INVALID_INPUT, "field 'llama.block_count' must be a string");
+  CHECK_ERROR(mlx_gguf_int(gguf, ".nothing", 0, 9, &integer, NULL), MLX_INVALID_INPUT, "x.gguf: field 'llama.nothing' is missing");
+  CHECK_OK(mlx_gguf_int(gguf, ".nothing", 0, 9, &integer, &found));
+  CHECK(!found && integer == 7);
+  mlx_gguf_close(gguf);
+  mlx_text_clear(&file);
+}
+
+TEST(malformed_fields_are_refused) {
+  bytes_t twice = {0}, nested = {0}, unknown = {0}, truth = {0}, control = {0}, missing = {0}, infinite = {0};
+  put_header(&twice, 3, 0, 2);
+  put_field(&twice, "k", MLX_GGUF_U8, 1, 1);
+  put_field(&twice, "k", MLX_GGUF_U8, 1, 1);
+  CHECK_REFUSED(twice, MLX_INVALID_INPUT, "x.gguf: field 'k' is given twice");
+  put_header(&nested, 3, 0, 1);
+  put_field_array(&nested, "k", MLX_GGUF_ARRAY, 1);
+  put_u64(&nested, 0);
+  CHECK_REFUSED(nested, MLX_UNSUPPORTED, "field 'k': an array of arrays");
+  put_header(&unknown, 3, 0, 1);
+  put_field(&unknown, "k", (mlx_gguf_type_t)13, 1, 1);
+  CHECK_REFUSED(unknown, MLX_INVALID_INPUT, "field 'k': unknown value type 13");
+  put_header(&truth, 3, 0, 1);
+  put_field(&truth, "k", MLX_GGUF_BOOL, 2, 1);
+  CHECK_REFUSED(truth, MLX_INVALID_INPUT, "field 'k': a truth value is 2");
+  put_header(&control, 3, 0, 1);
+  put_field(&control, "k\x1b[2J", MLX_GGUF_BOOL, 1, 1);
+  CHECK_REFUSED(control, MLX_INVALID_INPUT, "x.gguf: field 0: its name holds control characters");
+  put_header(&missing, 3, 0, 1);
+  put_field(&missing, "k", MLX_GGUF_BOOL, 1, 1);
+  CHECK_REFUSED(missing, MLX_INVALID_INPUT, "field 'general.architecture' is missing");
+  put_header(&infinite, 3, 0, 2);
+  put_field_string(&infinite, "general.architecture", "llama");
+  put_field(&infinite, "k", MLX_GGUF_F32, 0x7f800000, 4);
+  mlx_gguf_t *gguf = parse(&infinite);
+  double number;
+  CHECK_ERROR(mlx_gguf_number(gguf, "k", &number, NULL), MLX_INVALID_INPUT, "field 'k' must be finite");
+  mlx_gguf_close(gguf);
+  mlx_text_clear(&infinite);
+}
+
+TEST(split_files_and_bad_alignments_are_refused) {
+  bytes_t split = {0};
+  put_header(&split, 3, 0, 2);
+  put_field_string(&split, "general.architecture", "llama");
+  put_field(&split, "split.count", MLX_GGUF_U16, 3, 2);
+  CHECK_REFUSED(split, MLX_UNSUPPORTED, "field 'split.count' is 3");
+  static const uint32_t alignments[] = {1, 4, 24, 33};
+  for (size_t i = 0; i < 4; ++i) {
+    bytes_t file = {0};
+    put_header(&file, 3, 0, 2);
+    put_field_string(&file, "general.architecture", "llama");
+    put_field(&file, "general.alignment", MLX_GGUF_U32, alignments[i], 4);
+    CHECK_REFUSED(file, MLX_INVALID_INPUT, "field 'general.alignment' is");
+  }
+}
+
+// A file with two tensors as given and |data| bytes of data.
+static bytes_t two_tensors(const char *second, uint64_t inner, uint64_t outer, uint32_t type, uint64_t offset, size_t data) {
+  bytes_t file = {0};
+  put_header(&file, 3, 2, 1);
+  put_field_string(&file, "general.architecture", "llama");
+  put_tensor(&file, "first", 32, 0, 0, 0);  // F32 [32]: 128 bytes
+  put_tensor(&file, second, inner, outer, type, offset);
+  put_padding(&file, 32);
+  for (size_t i = 0; i < data; ++i) put_uint(&file, 0, 1);
+  return file;
+}
+
+TEST(overlapping_tensors_are_refused) {
+  bytes_t same = two_tensors("second", 32, 0, 0, 0, 256), partly = two_tensors("second", 32, 0, 0, 96, 256);
+  CHECK_REFUSED(same, MLX_INVALID_INPUT, "overlaps that of");
+  CHECK_REFUSED(partly, MLX_INVALID_INPUT, "tensor 'second': its data overlaps that of 'first'");
+}
+
+TEST(impossible_tensors_are_refused) {
+  uint64_t half = UINT64_C(1) << 62;
+  bytes_t twice = two_tensors("first", 32, 0, 0, 128, 256), outside = two_tensors("second", 33, 0, 0, 128, 256);
+  bytes_t far_away = two_tensors("second", 32, 0, 0, ~UINT64_C(31), 256), crooked = two_tensors("second", 32, 0, 0, 129, 512);
+  bytes_t zero = two_tensors("second", 0, 0, 0, 128, 256), negative = two_tensors("second", UINT64_MAX, 0, 0, 128, 256);
+  bytes_t wraps = two_tensors("second", half, 4, 0, 128, 256), wraps_bytes = two_tensors("second", half, 1, 0, 128, 256);
+  bytes_t blocks = two_tensors("second", 16, 2, 2, 128, 256), nameless = two_tensors("", 32, 0, 0, 128, 256);
+  CHECK_REFUSED(twice, MLX_INVALID_INPUT, "tensor 'first' is given twice");
+  CHECK_REFUSED(outside, MLX_INVALID_INPUT, "tensor 'second': its data, 132 bytes at");
+  CHECK_REFUSED(far_away, MLX_INVALID_INPUT, "tensor 'second': its data, 128 bytes at");
+  CHECK_REFUSED(crooked, MLX_INVALID_INPUT, "tensor 'second': its offset 129 is not a multiple of 32");
+  CHECK_REFUSED(zero, MLX_INVALID_INPUT, "tensor 'second': an extent is 0");
+  CHECK_REFUSED(negative, MLX_INVALID_INPUT, "tensor 'second': an extent is 18446744073709551615");
+  CHECK_REFUSED(wraps, MLX_INVALID_INPUT, "tensor 'second': its rows");
+  CHECK_REFUSED(wraps_bytes, MLX_INVALID_INPUT, "tensor 'second': its rows");
+  CHECK_REFUSED(blocks, MLX_INVALID_INPUT, "tensor 'second': its rows of 16 are not whole blocks of 32 (Q4_0)");
+  CHECK_REFUSED(nameless, MLX_INVALID_INPUT, "tensor 1: its name is 0 bytes long");
+}
+
+TEST(unsupported_tensor_types_are_named) {
+  bytes_t known = two_tensors("second", 256, 0, 12, 128, 512), unknown = two_tensors("second", 32, 0, 99, 128, 256);
+  CHECK_REFUSED(known, MLX_UNSUPPORTED, "x.gguf: tensor 'second': its type Q4_K is not supported");
+  CHECK_REFUSED(unknown, MLX_UNSUPPORTED, "x.gguf: tensor 'second': its type, number 99, is not known");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// tokenizer.json
+
+// A GGUF with the sample tokenizer and this pre-tokenizer and BOS flag (-1: not said).
+static bytes_t tokenizer_file(const char *pre, int add_bos) {
+  bytes_t file = {0};
+  put_header(&file, 3, 0, add_bos < 0 ? 7 : 8);
+  put_field_string(&file, "general.architecture", "llama");
+  put_field(&file, "tokenizer.ggml.bos_token_id", MLX_GGUF_U32, 0, 4);
+  if (add_bos >= 0) put_field(&file, "tokenizer.ggml.add_bos_token", MLX_GGUF_BOOL, (uint64_t)add_bos, 1);
+  put_tokenizer(&file, pre);
+  return file;
+}
+
+static char *write_json(bytes_t *file) {
+  mlx_gguf_t *gguf = parse(file);
+  char *json;
+  size_t length;
+  mlx_json_t parsed;
+  CHECK_OK(mlx_gguf_tokenizer_json(gguf, &json, &length));
+  CHECK_OK(mlx_json_parse("tokenizer.json", json, length, &parsed));
+  mlx_json_close(&parsed);
+  mlx_gguf_close(gguf);
+  mlx_text_clear(file);
+  return json;
+}
+
+TEST(tokenizer_json_is_written_from_metadata) {
+  bytes_t file = tokenizer_file("smollm", 0);
+  char *json = write_json(&file);
+  CHECK_CONTAINS(json, "{\"id\":0,\"content\":\"<|end|>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}");
+  CHECK_CONTAINS(json, "{\"id\":6,\"content\":\"\\\"\\\\\\n\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":false}");
+  CHECK(!strstr(json, "{\"id\":1,"));
+  CHECK_CONTAINS(json, "\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,");
+  CHECK_CONTAINS(json, "\"post_processor\":null");
+  CHECK_CONTAINS(json, "\"ignore_merges\":false");
+  CHECK_CONTAINS(json, "\"\xc4\xa0" "ab\":5");
+  CHECK_CONTAINS(json, "\"merges\":[\n      \"a b\",\n      \"\xc4\xa0 ab\"]");
+  mlx_free(json);
+}
+
+TEST(llama_3_adds_its_bos_unless_told_not_to) {
+  bytes_t said_nothing = tokenizer_file("llama-bpe", -1), said_no = tokenizer_file("llama-bpe", 0);
+  char *json = write_json(&said_nothing);
+  CHECK_CONTAINS(json, "\"single\":[{\"SpecialToken\":{\"id\":\"<|end|>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]");
+  CHECK_CONTAINS(json, "\"special_tokens\":{\"<|end|>\":{\"id\":\"<|end|>\",\"ids\":[0],\"tokens\":[\"<|end|>\"]}}");
+  CHECK_CONTAINS(json, "\"ignore_merges\":true");
+  CHECK_CONTAINS(json, "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| ?[^");
+  mlx_free(json);
+  json = write_json(&said_no);
+  CHECK_CONTAINS(json, "\"post_processor\":null");
+  mlx_free(json);
+}
+
+TEST(qwen_2_is_normalised) {
+  bytes_t file = tokenizer_file("qwen2", -1);
+  char *json = write_json(&file);
+  CHECK_CONTAINS(json, "\"normalizer\":{\"type\":\"NFC\"}");
+  CHECK_CONTAINS(json, "\\\\p{L}+|\\\\p{N}| ?[^");
+  mlx_free(json);
+}
+
+static void check_tokenizer_refused(bytes_t file, mlx_code_t code, const char *part) {
+  mlx_gguf_t *gguf = parse(&file);
+  char *json;
+  size_t length;
+  CHECK_ERROR(mlx_gguf_tokenizer_json(gguf, &json, &length), code, part);
+  CHECK(!json);
+  mlx_gguf_close(gguf);
+  mlx_text_clear(&file);
+}
+
+TEST(unknown_tokenizers_are_refused_by_name) {
+  bytes_t no_pre = {0}, no_model = {0}, other_model = {0};
+  check_tokenizer_refused(tokenizer_file("tekken", 0), MLX_UNSUPPORTED, "names the pre-tokenizer 'tekken'; known are default, gpt-2, ");
+  put_header(&other_model, 3, 0, 2);
+  put_field_string(&other_model, "general.architecture", "llama");
+  put_field_string(&other_model, "tokenizer.ggml.model", "llama");
+  check_tokenizer_refused(other_model, MLX_UNSUPPORTED, "field 'tokenizer.ggml.model' is 'llama'; only 'gpt2'");
+  put_header(&no_model, 3, 0, 1);
+  put_field_string(&no_model, "general.architecture", "llama");
+  check_tokenizer_refused(no_model, MLX_INVALID_INPUT, "field 'tokenizer.ggml.model' is missing");
+  put_header(&no_pre, 3, 0, 2);
+  put_field_string(&no_pre, "general.architecture", "llama");
+  put_field_string(&no_pre, "tokenizer.ggml.model", "gpt2");
+  check_tokenizer_refused(no_pre, MLX_UNSUPPORTED, "field 'tokenizer.ggml.pre' is missing");
+}
+
+// A GGUF whose tokenizer has these tokens and one merge.
+static bytes_t small_tokenizer(const char *const *tokens, uint64_t count, const char *merge, uint64_t types) {
+  bytes_t file = {0};
+  put_header(&file, 3, 0, types ? 6 : 5);
+  put_field_string(&file, "general.architecture", "llama");
+  put_field_string(&file, "tokenizer.ggml.model", "gpt2");
+  put_field_string(&file, "tokenizer.ggml.pre", "gpt-2");
+  put_field_strings(&file, "tokenizer.ggml.tokens", tokens, count);
+  put_field_strings(&file, "tokenizer.ggml.merges", &merge, 1);
+  if (types) put_field_array(&file, "tokenizer.ggml.token_type", MLX_GGUF_U32, types);
+  for (uint64_t i = 0; i < types; ++i) put_u32(&file, 9);
+  return file;
+}
+
+TEST(inconsistent_vocabularies_are_refused) {
+  static const char *const good[] = {"a", "b", "ab"}, *const twice[] = {"a", "b", "a"}, *const broken[] = {"a", "b", "\xff"};
+  check_tokenizer_refused(small_tokenizer(twice, 3, "a b", 0), MLX_INVALID_INPUT, "has the same token at 0 and 2");
+  check_tokenizer_refused(small_tokenizer(broken, 3, "a b", 0), MLX_INVALID_INPUT, "has a token, 2, that is not UTF-8");
+  check_tokenizer_refused(small_tokenizer(good, 3, "ab", 0), MLX_INVALID_INPUT, "has an entry, 0, that is not two tokens");
+  check_tokenizer_refused(small_tokenizer(good, 3, "a b c", 0), MLX_INVALID_INPUT, "has an entry, 0, that is not two tokens");
+  check_tokenizer_refused(small_tokenizer(good, 3, " b", 0), MLX_INVALID_INPUT, "has an entry, 0, that is not two tokens");
+  check_tokenizer_refused(small_tokenizer(good, 3, "b a", 0), MLX_INVALID_INPUT, "with a part that is not a token");
+  check_tokenizer_refused(small_tokenizer(good, 3, "a b", 2), MLX_INVALID_INPUT, "'tokenizer.ggml.token_type' must be an array with one number for each of the 3");
+  check_tokenizer_refused(small_tokenizer(good, 3, "a b", 3), MLX_INVALID_INPUT, "has no valid type for token 0");
+}
+
+TEST(end_tokens_are_eos_eot_and_eom_without_repeats) {
+  bytes_t file = {0};
+  put_header(&file, 3, 0, 5);
+  put_field_string(&file, "general.architecture", "llama");
+  put_field(&file, "tokenizer.ggml.eos_token_id", MLX_GGUF_U32, 2, 4);
+  put_field(&file, "tokenizer.ggml.eot_token_id", MLX_GGUF_U32, 2, 4);
+  put_field(&file, "tokenizer.ggml.eom_token_id", MLX_GGUF_U32, 1, 4);
+  put_field_strings(&file, "tokenizer.ggml.tokens", sample_tokens, 3);
+  mlx_gguf_t *gguf = parse(&file);
+  int32_t ids[2];
+  size_t count;
+  CHECK_OK(mlx_gguf_eos_ids(gguf, ids, 2, &count));
+  CHECK(count == 2 && ids[0] == 2 && ids[1] == 1);
+  CHECK_ERROR(mlx_gguf_eos_ids(gguf, ids, 1, &count), MLX_INVALID_INPUT, "field 'tokenizer.ggml.eom_token_id'");
+  mlx_gguf_close(gguf);
+  mlx_text_clear(&file);
+}
+
+TEST_MAIN(CASE(fields_and_tensors_are_read), CASE(version_2_is_read), CASE(truncation_at_every_byte_is_an_error),
+          CASE(truncation_has_a_hint), CASE(every_flipped_bit_is_an_error_or_a_valid_read),
+          CASE(oversized_counts_are_refused_before_allocating), CASE(every_allocation_failure_is_reported),
+          CASE(foreign_versions_are_named), CASE(wrong_types_name_the_field), CASE(malformed_fields_are_refused),
+          CASE(split_files_and_bad_alignments_are_refused), CASE(overlapping_tensors_are_refused),
+          CASE(impossible_tensors_are_refused), CASE(unsupported_tensor_types_are_named),
+          CASE(tokenizer_json_is_written_from_metadata), CASE(llama_3_adds_its_bos_unless_told_not_to),
+          CASE(qwen_2_is_normalised), CASE(unknown_tokenizers_are_refused_by_name),
+          CASE(inconsistent_vocabularies_are_refused), CASE(end_tokens_are_eos_eot_and_eom_without_repeats))

@@ -1,0 +1,79 @@
+// What the exporter writes: golden text, and text that iree-compile parses.
+#include "compiler/compile.h"
+#include "compiler/graph.h"
+#include "tests/check.h"
+#include "tests/command.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+
+static void check_golden_text(const char *text, size_t length, const char *path) {
+  if (getenv("MLXCEL_UPDATE_GOLDENS")) CHECK_OK(mlx_write_file(path, text, length));
+  char *golden;
+  CHECK_OK(mlx_read_file(path, SIZE_MAX, &golden, NULL));
+  if (strcmp(text, golden)) {
+    size_t at = 0, line = 1;
+    for (; text[at] && text[at] == golden[at]; ++at) line += text[at] == '\n';
+    CHECK_FAIL("the emitted text differs from %s at line %zu; after a look at the difference, MLXCEL_UPDATE_GOLDENS=1 accepts it",
+               path, line);
+  }
+  mlx_free(golden);
+}
+
+TEST(pure_stablehlo_of_the_tiny_model_is_golden_text) {
+  char *text;
+  size_t length;
+  const mlx_compile_options_t options = {.context = 64};
+  CHECK_OK(mlx_compile_stablehlo(TINY, &options, &text, &length));
+  CHECK(!strstr(text, "util.") && !strstr(text, "flow."));
+  check_golden_text(text, length, MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.stablehlo.mlir");
+  mlx_free(text);
+}
+
+static void emit_for_iree(char **out_text, size_t *out_length) {
+  mlx_model_t *model;
+  mlx_graph_options_t options;
+  CHECK_OK(mlx_model_open(TINY, &model));
+  mlx_graph_options_initialize(model, 64, &options);
+  options.form = MLX_FORM_IREE;
+  CHECK_OK(mlx_graph_emit(model, &options, out_text, out_length));
+  mlx_model_close(model);
+}
+
+TEST(what_is_compiled_is_golden_text_and_keeps_weights_outside) {
+  char *text;
+  size_t length;
+  emit_for_iree(&text, &length);
+  CHECK_CONTAINS(text, "#flow.parameter.named<\"model\"::\"model.embed_tokens.weight\">");
+  check_golden_text(text, length, MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.iree.mlir");
+  mlx_free(text);
+}
+
+TEST(both_forms_parse_in_iree_compile) {
+  static const char *const goldens[] = {MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.stablehlo.mlir",
+                                        MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.iree.mlir"};
+  for (int i = 0; i < 2; ++i) {
+    command_t parse;
+    command_start(&parse, (const char *const[]){MLXCEL_TEST_IREE_COMPILE, "--compile-to=input", goldens[i], "-o", "/dev/null", NULL});
+    command_wait(&parse);
+    if (parse.exit_code) CHECK_FAIL("iree-compile refuses %s: %s", goldens[i], parse.err);
+    command_free(&parse);
+  }
+}
+
+TEST(every_state_starts_from_a_value_of_its_own) {  // IREE merges globals that start alike; see compiler/builder.c
+  char *text, seen[64][64];
+  size_t length, count = 0;
+  emit_for_iree(&text, &length);
+  for (const char *at = text; (at = strstr(at, "private mutable ")); ++at) {
+    const char *value = strstr(at, " = dense<");
+    CHECK(value && count < 64);
+    snprintf(seen[count], sizeof seen[count], "%.*s", (int)strcspn(value, ">"), value);
+    for (size_t i = 0; i < count; ++i) CHECK(strcmp(seen[i], seen[count]));
+    ++count;
+  }
+  CHECK_INT(count, 2 * 2 + 3);
+  mlx_free(text);
+}
+
+TEST_MAIN(CASE(pure_stablehlo_of_the_tiny_model_is_golden_text), CASE(what_is_compiled_is_golden_text_and_keeps_weights_outside),
+          CASE(both_forms_parse_in_iree_compile), CASE(every_state_starts_from_a_value_of_its_own))
