@@ -30,7 +30,7 @@ static size_t distance(const char *a, const char *b) {
 
 const char *mlx_nearest_name(const char *word, const char *const *names) {
   const char *best = NULL;
-  size_t best_distance = strlen(word) > 4 ? 3 : 2;  // fewer changes than this
+  size_t best_distance = 3;  // fewer changes than this
   for (; *names; ++names) {
     size_t d = distance(word, *names);
     if (d < best_distance) {

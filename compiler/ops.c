@@ -72,6 +72,22 @@ mlx_value_t mlx_op_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, ml
 // ---------------------------------------------------------------------------------------------------------------------
 // Rotary positions
 
+// The angle less its whole turns. IREE's sine and cosine lose digits with the size of their argument (5e-5 at position
+// 2000), so it is brought near zero first. 2 pi is split into parts of few bits, whose products with the number of turns are
+// exact: the sum of the three is off by 7e-15.
+static mlx_value_t less_whole_turns(mlx_builder_t *b, mlx_value_t angle) {
+  static const double parts[] = {6.28125, 0.0019350051879882812, 3.019916050561733e-07};
+  mlx_value_t per_radian = mlx_build_float(b, "turns_per_radian", 0.15915494309189535, mlx_type_of(angle));
+  mlx_value_t turns = mlx_build_binary(b, "turns", "multiply", angle, per_radian);
+  turns = mlx_build_unary(b, "whole_turns", "round_nearest_even", turns);
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i) {
+    mlx_value_t turn = mlx_build_float(b, "turn_part", parts[i], mlx_type_of(angle));
+    mlx_value_t whole = mlx_build_binary(b, "turned_part", "multiply", turns, turn);
+    angle = mlx_build_binary(b, "angle_left", "subtract", angle, whole);
+  }
+  return angle;
+}
+
 // Emitted where a function first needs it; later layers share it.
 static mlx_rope_table_t make_rope_table(mlx_graph_t *g, int64_t head_dim, double theta) {
   mlx_builder_t *b = g->b;
@@ -86,6 +102,7 @@ static mlx_rope_table_t make_rope_table(mlx_graph_t *g, int64_t head_dim, double
   mlx_value_t positions = mlx_build_broadcast(b, "rope_position", position, (int64_t[]){0}, full);
   mlx_value_t frequencies = mlx_build_broadcast(b, "rope_frequencies", frequency, (int64_t[]){1}, full);
   mlx_value_t angle = mlx_build_binary(b, "rope_angle", "multiply", positions, frequencies);
+  angle = less_whole_turns(b, angle);
   mlx_rope_table_t table = {.head_dim = head_dim, .theta = theta};
   table.cos = mlx_build_unary(b, "rope_cos", "cosine", angle);
   table.sin = mlx_build_unary(b, "rope_sin", "sine", angle);

@@ -69,9 +69,9 @@ TEST(logits_match_hf_within_one_in_ten_thousand) {
   size_t number, count;
   yyjson_val *result;
   yyjson_arr_foreach(golden.results, number, count, result) {
-    int32_t ids[512], next;
+    int32_t ids[2048], next;
     float logits[320];
-    size_t length = read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 512);
+    size_t length = read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 2048);
     mlx_session_t *session;
     CHECK_OK(mlx_session_create(engine, &session));
     CHECK_OK(mlx_session_read(session, ids, length, &next));
@@ -97,8 +97,8 @@ TEST(rows_do_not_disturb_each_other) {
   int32_t next[2], expected[2][48];
   for (int i = 0; i < 2; ++i) {
     yyjson_val *result = yyjson_arr_get(golden.results, (size_t)i);
-    int32_t ids[512];
-    size_t length = read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 512);
+    int32_t ids[2048];
+    size_t length = read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 2048);
     read_ids(yyjson_obj_get(result, "output_ids"), expected[i], 48);
     CHECK_OK(mlx_session_create(engine, &sessions[i]));
     CHECK_OK(mlx_session_read(sessions[i], ids, length, &next[i]));
@@ -118,8 +118,8 @@ TEST(rows_do_not_disturb_each_other) {
 TEST(a_session_goes_on_where_it_stopped) {
   golden_t golden = golden_open(TINY_GOLDENS);
   yyjson_val *result = yyjson_arr_get(golden.results, 2);
-  int32_t ids[512], expected[48], next;
-  size_t length = read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 512);
+  int32_t ids[2048], expected[48], next;
+  size_t length = read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 2048);
   read_ids(yyjson_obj_get(result, "output_ids"), expected, 48);
   mlx_engine_t *engine = open_tiny(0, 0);
   mlx_session_t *session;
@@ -139,21 +139,21 @@ TEST(a_session_goes_on_where_it_stopped) {
 }
 
 TEST(a_full_context_ends_the_text_and_is_never_overrun) {
-  mlx_engine_t *engine = open_tiny(0, 0);
+  mlx_engine_t *engine = open_tiny(2, 256);
   mlx_session_t *session;
   mlx_generation_t generation;
   mlx_generate_options_t options;
   mlx_generate_options_initialize(&options);
   options.ignore_eos = true;
-  int32_t ids[513], next;
-  for (int i = 0; i < 513; ++i) ids[i] = 5 + i % 300;
+  int32_t ids[257], next;
+  for (int i = 0; i < 257; ++i) ids[i] = 5 + i;
   CHECK_OK(mlx_session_create(engine, &session));
-  CHECK_ERROR(mlx_session_read(session, ids, 513, &next), MLX_USAGE, "513 tokens; the context holds 512");
+  CHECK_ERROR(mlx_session_read(session, ids, 257, &next), MLX_USAGE, "257 tokens; the context holds 256");
   CHECK_INT(mlx_session_length(session), 0);
-  CHECK_OK(mlx_session_generate(session, ids, 500, &options, &generation));
+  CHECK_OK(mlx_session_generate(session, ids, 244, &options, &generation));
   CHECK_INT(generation.finish_reason, MLX_FINISH_CONTEXT);
   CHECK_INT(generation.count, 13);  // 12 more positions, and the token chosen at the last one
-  CHECK_ERROR(mlx_session_step(session, &next), MLX_USAGE, "context holds 512");
+  CHECK_ERROR(mlx_session_step(session, &next), MLX_USAGE, "context holds 256");
   mlx_generation_clear(&generation);
   mlx_session_free(session);
   mlx_engine_close(engine);

@@ -223,7 +223,7 @@ TEST(wrong_types_name_the_field) {
 }
 
 TEST(malformed_fields_are_refused) {
-  bytes_t twice = {0}, nested = {0}, unknown = {0}, truth = {0}, control = {0}, missing = {0}, infinite = {0};
+  bytes_t twice = {0}, nested = {0}, unknown = {0}, truth = {0}, control = {0}, missing = {0}, infinite = {0}, dotted = {0};
   put_header(&twice, 3, 0, 2);
   put_field(&twice, "k", MLX_GGUF_U8, 1, 1);
   put_field(&twice, "k", MLX_GGUF_U8, 1, 1);
@@ -241,6 +241,9 @@ TEST(malformed_fields_are_refused) {
   put_header(&control, 3, 0, 1);
   put_field(&control, "k\x1b[2J", MLX_GGUF_BOOL, 1, 1);
   CHECK_REFUSED(control, MLX_INVALID_INPUT, "x.gguf: field 0: its name holds control characters");
+  put_header(&dotted, 3, 0, 1);
+  put_field(&dotted, ".k", MLX_GGUF_BOOL, 1, 1);
+  CHECK_REFUSED(dotted, MLX_INVALID_INPUT, "x.gguf: field '.k': its name starts with a dot");
   put_header(&missing, 3, 0, 1);
   put_field(&missing, "k", MLX_GGUF_BOOL, 1, 1);
   CHECK_REFUSED(missing, MLX_INVALID_INPUT, "field 'general.architecture' is missing");

@@ -64,8 +64,8 @@ static inline void put_padding(bytes_t *to, size_t alignment) {
 }
 
 // A tokenizer of seven tokens: bytes a, b and Ġ, the merges "ab" and "Ġab", a control token and a user-defined one.
-static const char *const sample_tokens[] = {"<|end|>", "a", "b", "\xc4\xa0", "ab", "\xc4\xa0" "ab", "\"\\\n"};
-static const char *const sample_merges[] = {"a b", "\xc4\xa0 ab"};
+static const char *const sample_tokens[] = {"<|end|>", "a", "b", "\304\240", "ab", "\304\240ab", "\"\\\n"};
+static const char *const sample_merges[] = {"a b", "\304\240 ab"};
 static const int sample_types[] = {3, 1, 1, 1, 1, 1, 4};
 
 static inline void put_tokenizer(bytes_t *to, const char *pre) {  // 5 fields

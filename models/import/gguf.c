@@ -160,6 +160,8 @@ static mlx_status_t skip_elements(reader_t *reader, const mlx_gguf_field_t *fiel
 static mlx_status_t read_field(reader_t *reader, mlx_gguf_field_t *field) {
   MLX_TRY(read_name(reader, MAX_KEY, &field->key));
   reader->label = field->key;
+  // A leading dot stands for the architecture in our own lookups, so such a key could never be found.
+  if (field->key[0] == '.') return fail(reader, MLX_INVALID_INPUT, "its name starts with a dot");
   MLX_TRY(read_type(reader, &field->type));
   field->count = 1;
   if (field->type == MLX_GGUF_ARRAY) {

@@ -29,13 +29,12 @@ static mlx_status_t add_file(mlx_hf_t *hf, const char *name, const char **out_pa
   return NULL;
 }
 
-static bool has_file(const mlx_hf_t *hf, const char *name) {
+static mlx_status_t has_file(const mlx_hf_t *hf, const char *name, bool *out_found) {
   char *path;
-  mlx_status_t status = mlx_join_path(hf->folder, name, &path);
-  bool found = !status && mlx_is_file(path);
-  if (!status) mlx_free(path);
-  mlx_status_free(status);
-  return found;
+  MLX_TRY(mlx_join_path(hf->folder, name, &path));
+  *out_found = mlx_is_file(path);
+  mlx_free(path);
+  return NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -53,14 +52,17 @@ static mlx_status_t read_configs(mlx_hf_t *hf) {
   const char *path;
   char *bytes;
   size_t length;
-  if (!has_file(hf, CONFIG_NAME)) {
+  bool found;
+  MLX_TRY(has_file(hf, CONFIG_NAME, &found));
+  if (!found) {
     return mlx_error(MLX_NOT_FOUND, "'%s' has no config.json: is it a Hugging Face model directory?", hf->folder);
   }
   MLX_TRY(add_file(hf, CONFIG_NAME, &path));
   MLX_TRY(mlx_read_file(path, MAX_CONFIG, &bytes, &length));
   mlx_status_t status = parse_config(hf, path, bytes, length);
   mlx_free(bytes);
-  if (status || !has_file(hf, GENERATION_NAME)) return status;
+  if (!status) status = has_file(hf, GENERATION_NAME, &found);
+  if (status || !found) return status;
   MLX_TRY(add_file(hf, GENERATION_NAME, &path));
   MLX_TRY(mlx_read_file(path, MAX_CONFIG, &bytes, &length));
   status = mlx_json_parse(path, bytes, length, &hf->generation);
@@ -185,17 +187,24 @@ static mlx_status_t read_index(mlx_hf_t *hf) {
   return status;
 }
 
-static mlx_status_t open_weights(mlx_hf_t *hf) {
-  if (has_file(hf, WEIGHTS_NAME)) return open_single(hf);
-  if (has_file(hf, INDEX_NAME)) {
-    MLX_TRY(read_index(hf));
-    return open_sharded(hf);
-  }
+static mlx_status_t no_weights(const mlx_hf_t *hf) {
+  bool single, sharded;
+  MLX_TRY(has_file(hf, "pytorch_model.bin", &single));
+  MLX_TRY(has_file(hf, "pytorch_model.bin.index.json", &sharded));
   mlx_status_t status = mlx_error(MLX_NOT_FOUND, "'%s' has neither " WEIGHTS_NAME " nor " INDEX_NAME, hf->folder);
-  if (has_file(hf, "pytorch_model.bin") || has_file(hf, "pytorch_model.bin.index.json")) {
-    return mlx_status_hint(status, "its weights are pickled PyTorch files, which can run code: convert them to safetensors");
-  }
-  return mlx_status_hint(status, "the download may be incomplete: fetch the weights too");
+  return mlx_status_hint(status, single || sharded ? "its weights are pickled PyTorch files, which can run code: convert them to safetensors"
+                                                   : "the download may be incomplete: fetch the weights too");
+}
+
+// Hugging Face's order: the single file wins where both are there.
+static mlx_status_t open_weights(mlx_hf_t *hf) {
+  bool found;
+  MLX_TRY(has_file(hf, WEIGHTS_NAME, &found));
+  if (found) return open_single(hf);
+  MLX_TRY(has_file(hf, INDEX_NAME, &found));
+  if (!found) return no_weights(hf);
+  MLX_TRY(read_index(hf));
+  return open_sharded(hf);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -203,8 +212,10 @@ static mlx_status_t open_weights(mlx_hf_t *hf) {
 
 static mlx_status_t open_into(mlx_hf_t *hf) {
   const char *path;
+  bool found;
   MLX_TRY(read_configs(hf));
-  if (has_file(hf, TOKENIZER_NAME)) MLX_TRY(add_file(hf, TOKENIZER_NAME, &path));
+  MLX_TRY(has_file(hf, TOKENIZER_NAME, &found));
+  if (found) MLX_TRY(add_file(hf, TOKENIZER_NAME, &path));
   return open_weights(hf);
 }
 

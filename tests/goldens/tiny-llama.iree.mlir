@@ -95,8 +95,20 @@ module @mlxcel {
     %layer0.rope_position = stablehlo.broadcast_in_dim %layer0.position_f32, dims = [0] : (tensor<16xf32>) -> tensor<16x4xf32>
     %layer0.rope_frequencies = stablehlo.broadcast_in_dim %layer0.rope_frequency, dims = [1] : (tensor<4xf32>) -> tensor<16x4xf32>
     %layer0.rope_angle = stablehlo.multiply %layer0.rope_position, %layer0.rope_frequencies : tensor<16x4xf32>
-    %layer0.rope_cos = stablehlo.cosine %layer0.rope_angle : tensor<16x4xf32>
-    %layer0.rope_sin = stablehlo.sine %layer0.rope_angle : tensor<16x4xf32>
+    %layer0.turns_per_radian = stablehlo.constant dense<1.591549431e-01> : tensor<16x4xf32>
+    %layer0.turns = stablehlo.multiply %layer0.rope_angle, %layer0.turns_per_radian : tensor<16x4xf32>
+    %layer0.whole_turns = stablehlo.round_nearest_even %layer0.turns : tensor<16x4xf32>
+    %layer0.turn_part = stablehlo.constant dense<6.281250000e+00> : tensor<16x4xf32>
+    %layer0.turned_part = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part : tensor<16x4xf32>
+    %layer0.angle_left = stablehlo.subtract %layer0.rope_angle, %layer0.turned_part : tensor<16x4xf32>
+    %layer0.turn_part_2 = stablehlo.constant dense<1.935005188e-03> : tensor<16x4xf32>
+    %layer0.turned_part_2 = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part_2 : tensor<16x4xf32>
+    %layer0.angle_left_2 = stablehlo.subtract %layer0.angle_left, %layer0.turned_part_2 : tensor<16x4xf32>
+    %layer0.turn_part_3 = stablehlo.constant dense<3.019916051e-07> : tensor<16x4xf32>
+    %layer0.turned_part_3 = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part_3 : tensor<16x4xf32>
+    %layer0.angle_left_3 = stablehlo.subtract %layer0.angle_left_2, %layer0.turned_part_3 : tensor<16x4xf32>
+    %layer0.rope_cos = stablehlo.cosine %layer0.angle_left_3 : tensor<16x4xf32>
+    %layer0.rope_sin = stablehlo.sine %layer0.angle_left_3 : tensor<16x4xf32>
     %layer0.by_head = stablehlo.reshape %layer0.q : (tensor<16x32xf32>) -> tensor<16x4x8xf32>
     %layer0.low = stablehlo.slice %layer0.by_head [0:16, 0:4, 0:4] : (tensor<16x4x8xf32>) -> tensor<16x4x4xf32>
     %layer0.high = stablehlo.slice %layer0.by_head [0:16, 0:4, 4:8] : (tensor<16x4x8xf32>) -> tensor<16x4x4xf32>
@@ -432,8 +444,20 @@ module @mlxcel {
     %layer0.rope_position = stablehlo.broadcast_in_dim %layer0.position_f32, dims = [0] : (tensor<1xf32>) -> tensor<1x4xf32>
     %layer0.rope_frequencies = stablehlo.broadcast_in_dim %layer0.rope_frequency, dims = [1] : (tensor<4xf32>) -> tensor<1x4xf32>
     %layer0.rope_angle = stablehlo.multiply %layer0.rope_position, %layer0.rope_frequencies : tensor<1x4xf32>
-    %layer0.rope_cos = stablehlo.cosine %layer0.rope_angle : tensor<1x4xf32>
-    %layer0.rope_sin = stablehlo.sine %layer0.rope_angle : tensor<1x4xf32>
+    %layer0.turns_per_radian = stablehlo.constant dense<1.591549431e-01> : tensor<1x4xf32>
+    %layer0.turns = stablehlo.multiply %layer0.rope_angle, %layer0.turns_per_radian : tensor<1x4xf32>
+    %layer0.whole_turns = stablehlo.round_nearest_even %layer0.turns : tensor<1x4xf32>
+    %layer0.turn_part = stablehlo.constant dense<6.281250000e+00> : tensor<1x4xf32>
+    %layer0.turned_part = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part : tensor<1x4xf32>
+    %layer0.angle_left = stablehlo.subtract %layer0.rope_angle, %layer0.turned_part : tensor<1x4xf32>
+    %layer0.turn_part_2 = stablehlo.constant dense<1.935005188e-03> : tensor<1x4xf32>
+    %layer0.turned_part_2 = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part_2 : tensor<1x4xf32>
+    %layer0.angle_left_2 = stablehlo.subtract %layer0.angle_left, %layer0.turned_part_2 : tensor<1x4xf32>
+    %layer0.turn_part_3 = stablehlo.constant dense<3.019916051e-07> : tensor<1x4xf32>
+    %layer0.turned_part_3 = stablehlo.multiply %layer0.whole_turns, %layer0.turn_part_3 : tensor<1x4xf32>
+    %layer0.angle_left_3 = stablehlo.subtract %layer0.angle_left_2, %layer0.turned_part_3 : tensor<1x4xf32>
+    %layer0.rope_cos = stablehlo.cosine %layer0.angle_left_3 : tensor<1x4xf32>
+    %layer0.rope_sin = stablehlo.sine %layer0.angle_left_3 : tensor<1x4xf32>
     %layer0.by_head = stablehlo.reshape %layer0.q : (tensor<1x32xf32>) -> tensor<1x4x8xf32>
     %layer0.low = stablehlo.slice %layer0.by_head [0:1, 0:4, 0:4] : (tensor<1x4x8xf32>) -> tensor<1x4x4xf32>
     %layer0.high = stablehlo.slice %layer0.by_head [0:1, 0:4, 4:8] : (tensor<1x4x8xf32>) -> tensor<1x4x4xf32>

@@ -17,13 +17,13 @@ MODEL = TESTS / "fixtures" / "tiny-llama"
 GGUF = TESTS / "fixtures" / "tiny-llama.gguf"
 GOLDENS = TESTS / "goldens" / "tiny-llama.json"
 
-HIDDEN, FFN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, VOCAB, CONTEXT = 32, 64, 2, 4, 2, 8, 320, 512
+HIDDEN, FFN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, VOCAB, CONTEXT = 32, 64, 2, 4, 2, 8, 320, 2048
 EPS, THETA = 1e-5, 10000.0
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TEXT = ["the quick brown fox jumps over the lazy dog", "a small model that says nothing of use", "token for token the same",
         "an ahead of time compiler and a tiny runtime for language models", "in the beginning there was the word"]
 PROMPTS = ["the quick brown", "<|im_start|>user\nWhat is 2 + 2? \u00e9\u4f60\U0001f600<|im_end|>\n<|im_start|>assistant\n",
-           " ".join(TEXT * 2)]
+           " ".join(TEXT * 2), " ".join(TEXT * 20)]
 
 
 def tensors():

@@ -1,0 +1,62 @@
+// libFuzzer target: any bytes as a GGUF file. What parses must be readable to the last byte, and a tokenizer.json that is
+// written must be JSON.
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/json.h"
+#include "base/memory.h"
+#include "models/import/gguf.h"
+
+static void read_field(const mlx_gguf_t *gguf, const mlx_gguf_field_t *field) {
+  int64_t integer;
+  double number;
+  bool truth, found;
+  const char *string;
+  if (mlx_gguf_find(gguf, field->key) != field) abort();
+  mlx_status_free(mlx_gguf_int(gguf, field->key, -100, 100, &integer, &found));
+  mlx_status_free(mlx_gguf_number(gguf, field->key, &number, &found));
+  mlx_status_free(mlx_gguf_bool(gguf, field->key, &truth, &found));
+  mlx_status_free(mlx_gguf_string(gguf, field->key, &string, &found));
+  const uint8_t *cursor = field->data;
+  for (uint64_t i = 0; i < field->count; ++i) {
+    size_t length;
+    mlx_gguf_int_at(field, i, &integer);
+    if (field->type == MLX_GGUF_STRING) mlx_gguf_next_string(&cursor, &length);
+  }
+}
+
+static void read_tensor(const mlx_tensor_t *tensor) {
+  const mlx_dtype_info_t *info = mlx_dtype_info(tensor->dtype);
+  size_t blocks = tensor->size / info->block_bytes;
+  float *wide;
+  mlx_status_t status = mlx_alloc(blocks * info->block_elements, sizeof *wide, &wide);
+  if (!status) info->to_f32(tensor->data, blocks, wide);
+  mlx_free(wide);
+  mlx_status_free(status);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  mlx_gguf_t *gguf;
+  mlx_status_t status = mlx_gguf_parse("fuzz.gguf", data, size, &gguf);
+  if (status) {
+    mlx_status_free(status);
+    return 0;
+  }
+  for (size_t i = 0; i < gguf->field_count; ++i) read_field(gguf, &gguf->fields[i]);
+  for (size_t i = 0; i < gguf->tensor_count; ++i) read_tensor(&gguf->tensors[i]);
+  char *text;
+  size_t length;
+  int32_t ids[2];
+  mlx_status_free(mlx_gguf_eos_ids(gguf, ids, 2, &length));
+  status = mlx_gguf_tokenizer_json(gguf, &text, &length);
+  if (!status) {
+    mlx_json_t json;
+    mlx_status_t parsed = mlx_json_parse("tokenizer.json", text, length, &json);
+    if (parsed) abort();
+    mlx_json_close(&json);
+    mlx_free(text);
+  }
+  mlx_status_free(status);
+  mlx_gguf_close(gguf);
+  return 0;
+}

@@ -1,0 +1,382 @@
+// The command line as a person meets it: what goes to which stream, what errors say, what is left behind.
+#include "tests/golden.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define TINY_GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
+#define TINY_GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.json"
+#define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+static char folder[64];  // a fresh one for each test
+
+static void make_folder(void) {
+  strcpy(folder, "/tmp/mlxcel-cli-XXXXXX");
+  CHECK(mkdtemp(folder));
+}
+
+static void remove_folder(void) { CHECK_OK(mlx_remove_tree(folder)); }
+
+static const char *in_folder(const char *name) {
+  static char paths[4][128];
+  static int next;
+  char *path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+  return path;
+}
+
+// Runs with a cache of its own, so that nothing is there already.
+#define RUN_FRESH(command, ...)                              \
+  do {                                                       \
+    char *saved_ = strdup(getenv("MLXCEL_CACHE"));           \
+    setenv("MLXCEL_CACHE", in_folder("cache"), 1);           \
+    RUN(command, __VA_ARGS__);                               \
+    setenv("MLXCEL_CACHE", saved_, 1);                       \
+    free(saved_);                                            \
+  } while (0)
+
+// Exit status |code|, nothing on stdout, and |part| on stderr.
+static void check_refused(command_t *run, int code, const char *part) {
+  if (run->exit_code != code) CHECK_FAIL("exit status %d, expected %d: %s", run->exit_code, code, run->err);
+  CHECK_TEXT(run->out, "");
+  CHECK_CONTAINS(run->err, part);
+  command_free(run);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// run
+
+TEST(stdout_carries_only_what_the_model_wrote) {
+  command_t plain, json;
+  RUN(&plain, "run", "-m", TINY, "-p", "the quick brown", "-n", "24");
+  RUN(&json, "run", "-m", TINY, "-p", "the quick brown", "-n", "24", "--json");
+  CHECK_INT(plain.exit_code, 0);
+  mlx_json_t parsed;
+  CHECK_OK(mlx_json_parse("stdout", json.out, json.out_length, &parsed));
+  CHECK_TEXT(plain.out, yyjson_get_str(yyjson_obj_get(parsed.root, "text")));
+  CHECK_CONTAINS(plain.err, "device: cpu");
+  CHECK_CONTAINS(plain.err, "(auto: ");
+  mlx_json_close(&parsed);
+  command_free(&plain);
+  command_free(&json);
+}
+
+TEST(json_is_one_object_with_every_documented_field) {
+  command_t run;
+  RUN(&run, "run", "-m", TINY, "-p", "the", "-n", "3", "--json", "-t", "1", "--device", "cpu");
+  CHECK_INT(run.exit_code, 0);
+  mlx_json_t json;
+  CHECK_OK(mlx_json_parse("stdout", run.out, run.out_length, &json));
+  CHECK_INT(yyjson_arr_size(yyjson_obj_get(json.root, "output_ids")), 3);
+  CHECK_INT(yyjson_arr_size(yyjson_obj_get(json.root, "prompt_ids")), 1);
+  CHECK(yyjson_is_str(yyjson_obj_get(json.root, "text")));
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(json.root, "finish_reason")), "length");
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(json.root, "device")), "cpu");
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(json.root, "threads")), 1);
+  yyjson_val *timings = yyjson_obj_get(json.root, "timings");
+  CHECK(yyjson_get_real(yyjson_obj_get(timings, "load_seconds")) > 0);
+  CHECK(yyjson_get_real(yyjson_obj_get(timings, "prompt_seconds")) > 0);
+  CHECK(yyjson_get_real(yyjson_obj_get(timings, "decode_seconds")) > 0);
+  mlx_json_close(&json);
+  command_free(&run);
+}
+
+// Hugging Face's second greedy token for the golden prompt is made the end of text: the model must stop there.
+TEST(an_end_of_text_token_stops_the_text_unless_ignored) {
+  make_folder();
+  command_t run;
+  RUN(&run, "compile", TINY, "-o", in_folder("m.mlxb"));
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  char *manifest;
+  CHECK_OK(mlx_read_file(in_folder("m.mlxb/manifest.json"), 1 << 20, &manifest, NULL));
+  char *eos = strstr(manifest, "\"eos\": [2, 0]");
+  CHECK(eos);
+  memcpy(eos, "\"eos\": [218 ]", 13);
+  CHECK_OK(mlx_write_file(in_folder("m.mlxb/manifest.json"), manifest, strlen(manifest)));
+  mlx_free(manifest);
+  RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", "the quick brown", "-n", "9", "--json");
+  CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218]");
+  CHECK_CONTAINS(run.out, "\"finish_reason\": \"stop\"");
+  command_free(&run);
+  RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", "the quick brown", "-n", "9", "--json", "--ignore-eos");
+  CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218, 177, 4, 129, 92, 159, 114, 218]");
+  command_free(&run);
+  remove_folder();
+}
+
+TEST(a_prompt_file_is_the_same_as_the_flag) {
+  make_folder();
+  command_t flag, file;
+  CHECK_OK(mlx_write_file(in_folder("prompt"), "the quick brown", 15));
+  RUN(&flag, "run", "-m", TINY, "-p", "the quick brown", "-n", "8");
+  RUN(&file, "run", "-m", TINY, "-f", in_folder("prompt"), "-n", "8");
+  CHECK_TEXT(file.out, flag.out);
+  command_free(&flag);
+  command_free(&file);
+  remove_folder();
+}
+
+TEST(a_prompt_longer_than_the_context_is_refused_before_any_work) {
+  make_folder();
+  char prompt[4001];
+  memset(prompt, 'z', 4000);
+  prompt[4000] = 0;
+  command_t run;
+  RUN_FRESH(&run, "run", "-m", TINY, "-p", prompt, "-c", "64");
+  CHECK_CONTAINS(run.err, "hint: ");
+  CHECK(!mlx_is_dir(in_folder("cache/vmfb")));
+  check_refused(&run, MLX_USAGE, "tokens; the context holds 64");
+  remove_folder();
+}
+
+TEST(cuda_without_a_usable_gpu_is_an_error_that_says_why) {
+  command_t run;
+  RUN(&run, "run", "-m", TINY, "-p", "the", "-n", "1", "--device", "cuda");
+  if (!strstr(run.err, "no usable NVIDIA GPU")) {
+    fprintf(stderr, "  SKIPPED: this machine has a GPU\n");
+    CHECK(run.exit_code != 0);  // and no compiled model for one yet: still no silent fallback
+    command_free(&run);
+    return;
+  }
+  CHECK_CONTAINS(run.err, "hint: ");
+  check_refused(&run, MLX_UNAVAILABLE, "no usable NVIDIA GPU: ");
+}
+
+TEST(nothing_links_libcuda) {
+  command_t ldd;
+  command_start(&ldd, (const char *const[]){"/usr/bin/ldd", MLXCEL_BINARY, NULL});
+  command_wait(&ldd);
+  CHECK_INT(ldd.exit_code, 0);
+  CHECK(!strstr(ldd.out, "libcuda"));
+  command_free(&ldd);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// compile
+
+TEST(a_compiled_model_runs_like_its_source) {
+  make_folder();
+  command_t run, again;
+  RUN(&run, "compile", TINY_GGUF, "-o", in_folder("tiny.mlxb/"));
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  check_golden_runs(in_folder("tiny.mlxb"), TINY_GOLDENS, "prompt");
+  RUN(&again, "compile", TINY_GGUF, "-o", in_folder("tiny.mlxb"));  // over an older bundle
+  CHECK_INT(again.exit_code, 0);
+  command_free(&again);
+  RUN(&again, "run", "-m", in_folder("tiny.mlxb"), "-p", "the", "-n", "1", "-c", "4096");
+  check_refused(&again, MLX_USAGE, "compiled for a context of 2048, not 4096");
+  remove_folder();
+}
+
+TEST(a_folder_that_is_no_compiled_model_is_never_overwritten) {
+  make_folder();
+  command_t run;
+  CHECK_OK(mlx_make_dirs(in_folder("precious")));
+  CHECK_OK(mlx_write_file(in_folder("precious/file"), "x", 1));
+  RUN(&run, "compile", TINY, "-o", in_folder("precious"));
+  check_refused(&run, MLX_USAGE, "is a folder, but not a compiled model");
+  CHECK(mlx_is_file(in_folder("precious/file")));
+  remove_folder();
+}
+
+TEST(emit_writes_stablehlo_or_a_bare_vmfb) {
+  make_folder();
+  command_t run;
+  RUN(&run, "compile", TINY, "--emit", "stablehlo", "--ctx", "64", "-o", "-");
+  CHECK_INT(run.exit_code, 0);
+  char *golden;
+  CHECK_OK(mlx_read_file(MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.stablehlo.mlir", SIZE_MAX, &golden, NULL));
+  CHECK_TEXT(run.out, golden);
+  mlx_free(golden);
+  command_free(&run);
+  RUN(&run, "compile", TINY, "--emit", "vmfb", "-o", in_folder("x.vmfb"));
+  CHECK_INT(run.exit_code, 0);
+  CHECK(mlx_is_file(in_folder("x.vmfb")));
+  command_free(&run);
+  RUN(&run, "compile", TINY, "--emit", "elf");
+  check_refused(&run, MLX_USAGE, "--emit wants stablehlo or vmfb, not 'elf'");
+  remove_folder();
+}
+
+TEST(a_level_this_cpu_has_compiles_and_runs) {
+  make_folder();
+  command_t run;
+  RUN(&run, "compile", TINY, "--target", "cpu:x86-64-v2", "--ctx", "64", "-o", in_folder("v2.mlxb"));
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  RUN(&run, "run", "-m", in_folder("v2.mlxb"), "-p", "the quick brown", "-n", "5", "--json");
+  CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218, 177, 4, 129]");
+  command_free(&run);
+  RUN(&run, "compile", TINY, "--target", "cpu:z80");
+  CHECK_CONTAINS(run.err, "cpu:x86-64-v3");
+  check_refused(&run, MLX_USAGE, "unknown target 'cpu:z80'");
+  remove_folder();
+}
+
+TEST(a_compiler_that_says_nothing_is_reported_with_its_command_line) {
+  make_folder();
+  static const char script[] = "#!/bin/sh\n[ \"$1\" = --version ] && echo 'IREE compiler version 3.13.0'\nexit 3\n";
+  CHECK_OK(mlx_write_file(in_folder("silent"), script, strlen(script)));
+  CHECK(!chmod(in_folder("silent"), 0755));
+  setenv("MLXCEL_IREE_COMPILE", in_folder("silent"), 1);
+  command_t run;
+  RUN_FRESH(&run, "run", "-m", TINY, "-p", "the", "-n", "1");
+  unsetenv("MLXCEL_IREE_COMPILE");
+  CHECK(run.exit_code != 0);
+  CHECK_TEXT(run.out, "");
+  command_free(&run);
+  static const char silent_later[] = "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\nexit 3\n";
+  CHECK_OK(mlx_write_file(in_folder("silent"), silent_later, strlen(silent_later)));
+  CHECK(!chmod(in_folder("silent"), 0755));
+  setenv("MLXCEL_IREE_COMPILE", in_folder("silent"), 1);
+  RUN_FRESH(&run, "run", "-m", TINY, "-p", "the", "-n", "1");
+  unsetenv("MLXCEL_IREE_COMPILE");
+  CHECK_CONTAINS(run.err, "nothing");
+  CHECK_CONTAINS(run.err, "exit status 3");
+  CHECK_CONTAINS(run.err, "--iree-llvmcpu-target-cpu=host");
+  check_refused(&run, MLX_TOOL_FAILED, ".log");
+  remove_folder();
+}
+
+TEST(compile_of_smollm2_stays_below_a_gibibyte) {
+  make_folder();
+  command_t run;
+  RUN_FRESH(&run, "compile", SMOLLM2, "--ctx", "256", "--emit", "vmfb", "-o", in_folder("x.vmfb"));
+  if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
+  fprintf(stderr, "  peak memory of compile, iree-compile included: %ld MiB\n", run.peak_kib / 1024);
+  if (!MLXCEL_SANITIZED) CHECK(run.peak_kib < 1024 * 1024);
+  command_free(&run);
+  remove_folder();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Bad input
+
+TEST(bad_words_on_the_command_line_are_answered) {
+  command_t run;
+  RUN(&run, "run", "-m", TINY, "-p", "x", "--ignore-eso");
+  CHECK_CONTAINS(run.err, "did you mean '--ignore-eos'?");
+  check_refused(&run, MLX_USAGE, "unknown option '--ignore-eso'");
+  RUN(&run, "run", "-m", TINY, "-p", "x", "-n", "many");
+  check_refused(&run, MLX_USAGE, "option -n wants a whole number");
+  RUN(&run, "run", "-m", TINY, "-p");
+  check_refused(&run, MLX_USAGE, "option -p wants a value");
+  RUN(&run, "run", "-m", TINY);
+  check_refused(&run, MLX_USAGE, "no prompt was given");
+  RUN(&run, "run", "-p", "x");
+  check_refused(&run, MLX_USAGE, "no model was given");
+  RUN(&run, "run", "-m", "/nowhere/model.gguf", "-p", "x");
+  check_refused(&run, MLX_NOT_FOUND, "/nowhere/model.gguf");
+  RUN(&run, "run", "-m", TINY, "-p", "x", "--device", "tpu");
+  check_refused(&run, MLX_USAGE, "--device wants cpu, cuda or auto");
+  RUN(&run, "compile", TINY, "--ctx", "4096");
+  check_refused(&run, MLX_USAGE, "made for 2048 positions");
+  RUN(&run, "rnu");
+  CHECK_CONTAINS(run.err, "did you mean 'run'?");
+  check_refused(&run, MLX_USAGE, "unknown verb 'rnu'");
+}
+
+TEST(a_damaged_bundle_is_refused_by_name) {
+  make_folder();
+  command_t run;
+  RUN(&run, "compile", TINY, "-o", in_folder("m.mlxb"));
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  CHECK(!truncate(in_folder("m.mlxb/weights.irpa"), 5000));
+  RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", "x", "-n", "1");
+  CHECK_CONTAINS(run.err, "weights.irpa");
+  check_refused(&run, MLX_INVALID_INPUT, "not a usable weights archive");
+  CHECK(!truncate(in_folder("m.mlxb/model.vmfb"), 1000));
+  RUN(&run, "compile", TINY_GGUF, "-o", in_folder("n.mlxb"));
+  command_free(&run);
+  CHECK(!truncate(in_folder("n.mlxb/model.vmfb"), 1000));
+  RUN(&run, "run", "-m", in_folder("n.mlxb"), "-p", "x", "-n", "1");
+  CHECK(run.exit_code > 0);
+  CHECK_CONTAINS(run.err, "model.vmfb");
+  command_free(&run);
+  remove_folder();
+}
+
+TEST(a_bundle_of_another_contract_names_both) {
+  make_folder();
+  command_t run;
+  CHECK_OK(mlx_make_dirs(in_folder("m.mlxb")));
+  static const char manifest[] = "{\"format\": \"mlxcel-bundle\", \"contract\": 7}";
+  CHECK_OK(mlx_write_file(in_folder("m.mlxb/manifest.json"), manifest, strlen(manifest)));
+  CHECK_OK(mlx_write_file(in_folder("m.mlxb/tokenizer.json"), "{}", 2));
+  RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", "x", "-n", "1");
+  check_refused(&run, MLX_UNSUPPORTED, "compiled for contract 7; this mlxcel runs contract 1");
+  remove_folder();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The rest
+
+TEST(links_pick_the_verb) {
+  char link[512];
+  snprintf(link, sizeof link, "%s-run", MLXCEL_BINARY);
+  command_t run;
+  command_start(&run, (const char *const[]){link, "-m", TINY, "-p", "the quick brown", "-n", "2", "--json", NULL});
+  command_wait(&run);
+  CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218]");
+  command_free(&run);
+}
+
+TEST(help_and_version_go_to_stdout) {
+  static const char *const verbs[] = {"run", "compile", "cache"};
+  command_t run;
+  for (int i = 0; i < 3; ++i) {
+    RUN(&run, verbs[i], "--help");
+    CHECK_INT(run.exit_code, 0);
+    CHECK_CONTAINS(run.out, "usage: mlxcel ");
+    CHECK_TEXT(run.err, "");
+    command_free(&run);
+  }
+  RUN(&run, "--help");
+  CHECK_CONTAINS(run.out, "compile a model ahead of time");
+  command_free(&run);
+  RUN(&run, "--version");
+  CHECK_CONTAINS(run.out, "mlxcel 0.");
+  command_free(&run);
+}
+
+TEST(the_cache_can_be_seen_and_cleared) {
+  make_folder();
+  char *fresh = strdup(in_folder("cache"));
+  command_t run;
+  static const char script[] = "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
+                               "while [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo fake > \"$2\"; shift; done\n";
+  CHECK_OK(mlx_write_file(in_folder("fake"), script, strlen(script)));
+  CHECK(!chmod(in_folder("fake"), 0755));
+  RUN_FRESH(&run, "compile", TINY, "--iree-compile", in_folder("fake"), "--emit", "vmfb", "-o", in_folder("x.vmfb"));
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  RUN_FRESH(&run, "cache", "path");
+  CHECK_CONTAINS(run.out, fresh);
+  command_free(&run);
+  RUN_FRESH(&run, "cache", "list");
+  CHECK_CONTAINS(run.out, "tiny-llama for cpu:host, context 2048");
+  CHECK_CONTAINS(run.out, "weights of tiny-llama as f32");
+  command_free(&run);
+  RUN_FRESH(&run, "cache", "clear");
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  RUN_FRESH(&run, "cache", "list");
+  CHECK_TEXT(run.out, "");
+  command_free(&run);
+  RUN_FRESH(&run, "cache", "burn");
+  check_refused(&run, MLX_USAGE, "cache wants one of: list, clear, path");
+  free(fresh);
+  remove_folder();
+}
+
+TEST_MAIN(CASE(stdout_carries_only_what_the_model_wrote), CASE(json_is_one_object_with_every_documented_field),
+          CASE(an_end_of_text_token_stops_the_text_unless_ignored), CASE(a_prompt_file_is_the_same_as_the_flag),
+          CASE(a_prompt_longer_than_the_context_is_refused_before_any_work),
+          CASE(cuda_without_a_usable_gpu_is_an_error_that_says_why), CASE(nothing_links_libcuda),
+          CASE(a_compiled_model_runs_like_its_source), CASE(a_folder_that_is_no_compiled_model_is_never_overwritten),
+          CASE(emit_writes_stablehlo_or_a_bare_vmfb), CASE(a_level_this_cpu_has_compiles_and_runs),
+          CASE(a_compiler_that_says_nothing_is_reported_with_its_command_line),
+          CASE(compile_of_smollm2_stays_below_a_gibibyte), CASE(bad_words_on_the_command_line_are_answered),
+          CASE(a_damaged_bundle_is_refused_by_name), CASE(a_bundle_of_another_contract_names_both), CASE(links_pick_the_verb),
+          CASE(help_and_version_go_to_stdout), CASE(the_cache_can_be_seen_and_cleared))

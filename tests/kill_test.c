@@ -1,0 +1,113 @@
+// Processes that die or crowd: what a killed compile leaves behind, and ten that want the same model at once.
+#include <signal.h>
+
+#include "tests/check.h"
+#include "tests/command.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define EXPECTED "\"output_ids\": [142, 218, 177, 4, 129, 92, 159, 114]"
+
+static char folder[64], path[256];
+
+static const char *in_folder(const char *name) {
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  return path;
+}
+
+static void make_folder(void) {
+  strcpy(folder, "/tmp/mlxcel-kill-XXXXXX");
+  CHECK(mkdtemp(folder));
+}
+
+// A stand-in for iree-compile that hands out a module compiled before, slowly enough to be caught at it, and counts its
+// calls: so that thirty compilations take seconds. Everything else is the real thing.
+static void make_quick_compiler(void) {
+  command_t run;
+  RUN(&run, "compile", TINY, "--ctx", "64", "--emit", "vmfb", "-o", in_folder("real.vmfb"));
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  char script[1024];
+  int length = snprintf(script, sizeof script,
+                        "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
+                        "while [ $# -gt 0 ]; do [ \"$1\" = -o ] && out=$2; shift; done\n"
+                        "echo call >> %s/calls\nhead -c 100000 %s/real.vmfb > \"$out\"\nsleep 0.2\ncat %s/real.vmfb > \"$out\"\n",
+                        folder, folder, folder);
+  CHECK_OK(mlx_write_file(in_folder("quick"), script, (size_t)length));
+  CHECK(!chmod(in_folder("quick"), 0755));
+}
+
+static uint64_t next_random(uint64_t *state) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return *state >> 33;
+}
+
+TEST(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted) {
+  make_folder();
+  make_quick_compiler();
+  char *saved = strdup(getenv("MLXCEL_CACHE"));
+  setenv("MLXCEL_CACHE", in_folder("cache"), 1);
+  setenv("MLXCEL_IREE_COMPILE", in_folder("quick"), 1);
+  uint64_t state = (uint64_t)time(NULL);
+  fprintf(stderr, "  seed %llu\n", (unsigned long long)state);
+  command_t run;
+  RUN(&run, "compile", TINY, "--ctx", "64", "-o", in_folder("out.mlxb"));
+  CHECK_INT(run.exit_code, 0);
+  double whole = run.seconds;
+  command_free(&run);
+  int caught = 0;
+  for (int i = 0; i < 30; ++i) {
+    CHECK_OK(mlx_remove_tree(in_folder("cache")));
+    CHECK_OK(mlx_remove_tree(in_folder("out.mlxb")));
+    char out[96];
+    snprintf(out, sizeof out, "%s/out.mlxb", folder);
+    command_start(&run, (const char *const[]){MLXCEL_BINARY, "compile", TINY, "--ctx", "64", "-o", out, NULL});
+    usleep((useconds_t)(whole * 1e6 * (double)(next_random(&state) % 1000) / 1000));
+    kill(run.pid, SIGKILL);
+    command_wait(&run);
+    caught += run.exit_code == -SIGKILL;
+    bool published = mlx_is_dir(out);
+    command_free(&run);
+    RUN(&run, "run", "-m", published ? out : TINY, "-c", "64", "-p", "the quick brown", "-n", "8", "--ignore-eos", "--json");
+    if (run.exit_code || !strstr(run.out, EXPECTED)) CHECK_FAIL("after kill %d: exit status %d: %s%s", i, run.exit_code, run.err, run.out);
+    command_free(&run);
+  }
+  fprintf(stderr, "  %d of 30 were caught before they ended\n", caught);
+  CHECK(caught >= 15);
+  setenv("MLXCEL_CACHE", saved, 1);
+  unsetenv("MLXCEL_IREE_COMPILE");
+  free(saved);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST(ten_processes_at_once_compile_once) {
+  make_folder();
+  make_quick_compiler();
+  char *saved = strdup(getenv("MLXCEL_CACHE"));
+  setenv("MLXCEL_CACHE", in_folder("cache"), 1);
+  setenv("MLXCEL_IREE_COMPILE", in_folder("quick"), 1);
+  command_t runs[10];
+  int waited = 0;
+  for (int i = 0; i < 10; ++i) {
+    command_start(&runs[i], (const char *const[]){MLXCEL_BINARY, "run", "-m", TINY, "-c", "64", "-p", "the quick brown", "-n", "8",
+                                                  "--ignore-eos", "--json", NULL});
+  }
+  for (int i = 0; i < 10; ++i) {
+    command_wait(&runs[i]);
+    if (runs[i].exit_code || !strstr(runs[i].out, EXPECTED)) CHECK_FAIL("exit status %d: %s%s", runs[i].exit_code, runs[i].err, runs[i].out);
+    waited += strstr(runs[i].err, "waiting for another mlxcel") != NULL;
+    command_free(&runs[i]);
+  }
+  char *calls;
+  size_t length;
+  CHECK_OK(mlx_read_file(in_folder("calls"), 1 << 20, &calls, &length));
+  CHECK_TEXT(calls, "call\n");
+  fprintf(stderr, "  %d of 10 said that they wait\n", waited);
+  CHECK(waited > 0);
+  mlx_free(calls);
+  setenv("MLXCEL_CACHE", saved, 1);
+  unsetenv("MLXCEL_IREE_COMPILE");
+  free(saved);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST_MAIN(CASE(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted), CASE(ten_processes_at_once_compile_once))
