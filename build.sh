@@ -31,7 +31,7 @@ step() {
   trap 'kill $pid 2>/dev/null; exit 130' INT TERM
   while kill -0 $pid 2>/dev/null; do
     [ -t 2 ] && printf '\r%s ... %d s ' "$name" $((SECONDS - start)) >&2
-    sleep 0.2
+    sleep 0.1
   done
   wait $pid || status=$?
   trap - INT TERM
@@ -167,9 +167,19 @@ build_iree() {  # SOURCE CUDA_HEADERS
 compile_tree() {  # FOLDER OPTIONS...
   local folder=$1
   shift
-  "$cmake" -G Ninja -S "$root" -B "$folder" -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Release \
-    -DIREERuntime_DIR="$iree_package" -DMLXCEL_CRATES="$deps/crates" -DMLXCEL_IREE_COMPILE="$iree_compile" \
-    -DMLXCEL_MODELS="$build/models" -DMLXCEL_TEST_CACHE="$build/test-cache" "$@"
+  set -- -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Release -DIREERuntime_DIR="$iree_package" -DMLXCEL_CRATES="$deps/crates" \
+    -DMLXCEL_IREE_COMPILE="$iree_compile" -DMLXCEL_MODELS="$build/models" -DMLXCEL_TEST_CACHE="$build/test-cache" "$@"
+  configure "$folder" "$@"
+}
+
+# Configures when the options changed (ninja itself sees changes of CMakeLists.txt), then builds.
+configure() {  # FOLDER OPTIONS...
+  local folder=$1
+  shift
+  if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/options" 2>/dev/null)" != "$*" ]; then
+    "$cmake" -G Ninja -S "$root" -B "$folder" "$@"
+    printf %s "$*" >"$folder/options"
+  fi
   "$ninja" -C "$folder"
 }
 
@@ -198,7 +208,7 @@ main() {
     demo)
       build_tree
       fetch_model
-      "$build/bin/mlxcel" run -m "$model" -n 64 -p "${1:-$demo_prompt}"
+      "$build/bin/mlxcel" run -m "$model" -c 512 -n 64 -p "${1:-$demo_prompt}"
       ;;
     test) run_test_verb "$@" ;;
     parity)
@@ -219,7 +229,7 @@ main() {
 }
 
 demo_prompt='<|im_start|>user
-Tell me in three sentences why the sky is blue.<|im_end|>
+What is a compiler? Answer in one sentence.<|im_end|>
 <|im_start|>assistant
 '
 
@@ -238,9 +248,8 @@ run_test_verb() {
 }
 
 compile_fuzz() {
-  CC=clang "$cmake" -G Ninja -S "$root" -B "$build/fuzz" -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-    -DMLXCEL_CRATES="$deps/crates" -DMLXCEL_FUZZ=ON
-  "$ninja" -C "$build/fuzz"
+  CC=clang configure "$build/fuzz" -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMLXCEL_CRATES="$deps/crates" \
+    -DMLXCEL_FUZZ=ON
 }
 
 main "$@"

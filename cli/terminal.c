@@ -7,10 +7,22 @@
 
 static bool progress_shown;
 
-// On a terminal progress rewrites its line; in a log it is a line every few seconds at most.
+// In a log, progress is a line every few seconds, and none for what is quickly done.
+static bool log_line_is_due(bool running) {
+  static time_t started, last_line;
+  time_t now = time(NULL);
+  if (!running) {
+    started = 0;
+    return false;
+  }
+  if (!started) started = now;
+  if (now < started + 2 || now < last_line + 5) return false;
+  last_line = now;
+  return true;
+}
+
 static void say(void *user, mlx_report_kind_t kind, const char *text) {
   (void)user;
-  static time_t last_line;
   bool terminal = isatty(STDERR_FILENO);
   if (terminal && progress_shown) fputs("\r\033[K", stderr);
   if (kind == MLX_REPORT_NOTE) {
@@ -19,9 +31,8 @@ static void say(void *user, mlx_report_kind_t kind, const char *text) {
   } else if (terminal) {
     fputs(text, stderr);
     progress_shown = text[0] != 0;
-  } else if (text[0] && time(NULL) >= last_line + 5) {
+  } else if (log_line_is_due(text[0] != 0)) {
     fprintf(stderr, "%s\n", text);
-    last_line = time(NULL);
   }
   fflush(stderr);
 }

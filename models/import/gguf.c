@@ -8,11 +8,11 @@
 #include "base/memory.h"
 #include "models/import/name.h"
 
-#define MAX_KEY 65535         // the format's own limit
-#define MAX_TENSOR_NAME 256   // the format says 64; some writers are built with more
+#define MAX_KEY 65535        // the format's own limit
+#define MAX_TENSOR_NAME 256  // the format says 64; some writers are built with more
 #define MAX_ARCHITECTURE 64
-#define MIN_FIELD_BYTES 14    // a key of one character, a type, a value of one byte
-#define MIN_TENSOR_BYTES 33   // a name of one character, one dimension, type and offset
+#define MIN_FIELD_BYTES 14   // a key of one character, a type, a value of one byte
+#define MIN_TENSOR_BYTES 33  // a name of one character, one dimension, type and offset
 #define DEFAULT_ALIGNMENT 32
 #define TRUNCATED_HINT "the download may be incomplete: fetch it again"
 
@@ -20,12 +20,12 @@
 // Reading bytes
 
 typedef struct reader {
-  const char *name;      // the file
+  const char *name;  // the file
   const uint8_t *bytes;
   size_t size, at;
-  const char *part;      // what is being read, for messages: "header", "field" or "tensor"
-  uint64_t index;        // which one
-  const char *label;     // its name, once that is known
+  const char *part;   // what is being read, for messages: "header", "field" or "tensor"
+  uint64_t index;     // which one
+  const char *label;  // its name, once that is known
 } reader_t;
 
 // "FILE: tensor 'NAME': WHAT", or "FILE: tensor 12: WHAT" while its name is not read yet.
@@ -44,8 +44,8 @@ static mlx_status_t fail(const reader_t *reader, mlx_code_t code, const char *fm
 static size_t left(const reader_t *reader) { return reader->size - reader->at; }
 
 static mlx_status_t ends_early(const reader_t *reader) {
-  mlx_status_t status =
-      fail(reader, MLX_INVALID_INPUT, "the file ends inside it (%zu bytes long, wanted more at %zu)", reader->size, reader->at);
+  mlx_status_t status = fail(reader, MLX_INVALID_INPUT, "the file ends inside it (%zu bytes long, wanted more at %zu)",
+                             reader->size, reader->at);
   return mlx_status_hint(status, TRUNCATED_HINT);
 }
 
@@ -104,19 +104,22 @@ static mlx_status_t read_header(reader_t *reader, uint64_t *out_tensors, uint64_
                            "fetch the little-endian file of this model");
   }
   if (version < 2) {
-    return mlx_status_hint(fail(reader, MLX_UNSUPPORTED, "GGUF version %llu; versions 2 and 3 are read", (unsigned long long)version),
-                           "the file is from before August 2023: fetch a newer one of this model");
+    return mlx_status_hint(
+        fail(reader, MLX_UNSUPPORTED, "GGUF version %llu; versions 2 and 3 are read", (unsigned long long)version),
+        "the file is from before August 2023: fetch a newer one of this model");
   }
   if (version > 3) {
-    return mlx_status_hint(fail(reader, MLX_UNSUPPORTED, "GGUF version %llu; versions 2 and 3 are read", (unsigned long long)version),
-                           "a newer mlxcel may read it");
+    return mlx_status_hint(
+        fail(reader, MLX_UNSUPPORTED, "GGUF version %llu; versions 2 and 3 are read", (unsigned long long)version),
+        "a newer mlxcel may read it");
   }
   MLX_TRY(read_uint(reader, 8, out_tensors));
   MLX_TRY(read_uint(reader, 8, out_fields));
   // Nothing is allocated from these: the arrays grow as entries are read. This only says early and clearly what is wrong.
   if (*out_fields > left(reader) / MIN_FIELD_BYTES || *out_tensors > left(reader) / MIN_TENSOR_BYTES) {
-    mlx_status_t status = fail(reader, MLX_INVALID_INPUT, "the header announces %llu fields and %llu tensors, more than %zu bytes can hold",
-                               (unsigned long long)*out_fields, (unsigned long long)*out_tensors, reader->size);
+    mlx_status_t status =
+        fail(reader, MLX_INVALID_INPUT, "the header announces %llu fields and %llu tensors, more than %zu bytes can hold",
+             (unsigned long long)*out_fields, (unsigned long long)*out_tensors, reader->size);
     return mlx_status_hint(status, TRUNCATED_HINT);
   }
   return NULL;
@@ -126,14 +129,15 @@ static mlx_status_t read_header(reader_t *reader, uint64_t *out_tensors, uint64_
 // Fields
 
 static const uint8_t type_widths[MLX_GGUF_TYPE_COUNT] = {
-    [MLX_GGUF_U8] = 1,  [MLX_GGUF_I8] = 1,  [MLX_GGUF_U16] = 2,  [MLX_GGUF_I16] = 2, [MLX_GGUF_U32] = 4, [MLX_GGUF_I32] = 4,
+    [MLX_GGUF_U8] = 1,  [MLX_GGUF_I8] = 1,   [MLX_GGUF_U16] = 2, [MLX_GGUF_I16] = 2, [MLX_GGUF_U32] = 4, [MLX_GGUF_I32] = 4,
     [MLX_GGUF_F32] = 4, [MLX_GGUF_BOOL] = 1, [MLX_GGUF_U64] = 8, [MLX_GGUF_I64] = 8, [MLX_GGUF_F64] = 8,
 };
 
 static mlx_status_t read_type(reader_t *reader, mlx_gguf_type_t *out_type) {
   uint64_t type;
   MLX_TRY(read_uint(reader, 4, &type));
-  if (type >= MLX_GGUF_TYPE_COUNT) return fail(reader, MLX_INVALID_INPUT, "unknown value type %llu", (unsigned long long)type);
+  if (type >= MLX_GGUF_TYPE_COUNT)
+    return fail(reader, MLX_INVALID_INPUT, "unknown value type %llu", (unsigned long long)type);
   *out_type = (mlx_gguf_type_t)type;
   return NULL;
 }
@@ -207,7 +211,8 @@ static mlx_status_t check_general(mlx_gguf_t *gguf, size_t *out_alignment) {
   bool found;
   MLX_TRY(mlx_gguf_int(gguf, "split.count", 0, 65535, &parts, &found));
   if (parts > 1) {
-    mlx_status_t status = mlx_gguf_error(gguf, "split.count", MLX_UNSUPPORTED, "is %lld: one part of a split model", (long long)parts);
+    mlx_status_t status =
+        mlx_gguf_error(gguf, "split.count", MLX_UNSUPPORTED, "is %lld: one part of a split model", (long long)parts);
     return mlx_status_hint(status, "join the parts first: llama-gguf-split --merge FIRST-PART OUTPUT");
   }
   MLX_TRY(mlx_gguf_int(gguf, "general.alignment", 1, UINT32_MAX, &alignment, &found));
@@ -220,7 +225,8 @@ static mlx_status_t check_general(mlx_gguf_t *gguf, size_t *out_alignment) {
   size_t length = strlen(gguf->architecture);
   if (!length || length > MAX_ARCHITECTURE || !mlx_name_is_plain(gguf->architecture, length)) {
     gguf->architecture = NULL;
-    return mlx_gguf_error(gguf, "general.architecture", MLX_INVALID_INPUT, "must be a name of 1 to %d characters", MAX_ARCHITECTURE);
+    return mlx_gguf_error(gguf, "general.architecture", MLX_INVALID_INPUT, "must be a name of 1 to %d characters",
+                          MAX_ARCHITECTURE);
   }
   return NULL;
 }
@@ -229,11 +235,14 @@ static mlx_status_t check_general(mlx_gguf_t *gguf, size_t *out_alignment) {
 // Tensors
 
 // Types we know of but do not widen, so that the message can say which one it was.
-static const struct { int type; const char *name; } unsupported_types[] = {
-    {9, "Q8_1"},     {10, "Q2_K"},  {11, "Q3_K"},   {12, "Q4_K"},  {13, "Q5_K"},   {14, "Q6_K"},   {15, "Q8_K"},
+static const struct {
+  int type;
+  const char *name;
+} unsupported_types[] = {
+    {9, "Q8_1"},     {10, "Q2_K"},   {11, "Q3_K"},    {12, "Q4_K"},  {13, "Q5_K"},   {14, "Q6_K"},  {15, "Q8_K"},
     {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"},
-    {23, "IQ4_XS"},  {24, "I8"},    {25, "I16"},    {26, "I32"},   {27, "I64"},    {28, "F64"},    {29, "IQ1_M"},
-    {34, "TQ1_0"},   {35, "TQ2_0"}, {39, "MXFP4"},  {40, "NVFP4"}, {41, "Q1_0"},
+    {23, "IQ4_XS"},  {24, "I8"},     {25, "I16"},     {26, "I32"},   {27, "I64"},    {28, "F64"},   {29, "IQ1_M"},
+    {34, "TQ1_0"},   {35, "TQ2_0"},  {39, "MXFP4"},   {40, "NVFP4"}, {41, "Q1_0"},
 };
 
 static mlx_status_t read_dtype(reader_t *reader, mlx_dtype_t *out_dtype) {
@@ -261,7 +270,8 @@ static mlx_status_t read_tensor(reader_t *reader, mlx_tensor_t *tensor, uint64_t
   uint64_t rank, extent;
   MLX_TRY(read_uint(reader, 4, &rank));
   if (rank < 1 || rank > MLX_MAX_RANK) {
-    return fail(reader, MLX_INVALID_INPUT, "it has %llu dimensions; 1 to %d are allowed", (unsigned long long)rank, MLX_MAX_RANK);
+    return fail(reader, MLX_INVALID_INPUT, "it has %llu dimensions; 1 to %d are allowed", (unsigned long long)rank,
+                MLX_MAX_RANK);
   }
   tensor->rank = (int)rank;
   for (int i = tensor->rank - 1; i >= 0; --i) {  // the file has the innermost first
@@ -283,18 +293,21 @@ static mlx_status_t read_tensor(reader_t *reader, mlx_tensor_t *tensor, uint64_t
 static mlx_status_t place_tensor(reader_t *reader, size_t start, size_t alignment, uint64_t offset, mlx_tensor_t *tensor) {
   reader->label = tensor->name;
   if (offset % alignment) {
-    return fail(reader, MLX_INVALID_INPUT, "its offset %llu is not a multiple of %zu", (unsigned long long)offset, alignment);
+    return fail(reader, MLX_INVALID_INPUT, "its offset %llu is not a multiple of %zu", (unsigned long long)offset,
+                alignment);
   }
   if (start > reader->size || !mlx_range_ok(offset, tensor->size, reader->size - start)) {
-    mlx_status_t status = fail(reader, MLX_INVALID_INPUT, "its data, %zu bytes at %zu + %llu, lies outside the file (%zu bytes)", tensor->size,
-                               start, (unsigned long long)offset, reader->size);
+    mlx_status_t status =
+        fail(reader, MLX_INVALID_INPUT, "its data, %zu bytes at %zu + %llu, lies outside the file (%zu bytes)",
+             tensor->size, start, (unsigned long long)offset, reader->size);
     return mlx_status_hint(status, TRUNCATED_HINT);
   }
   tensor->data = reader->bytes + start + (size_t)offset;
   return NULL;
 }
 
-static mlx_status_t read_tensors(reader_t *reader, uint64_t count, size_t alignment, mlx_gguf_t *gguf, uint64_t **inout_offsets) {
+static mlx_status_t read_tensors(reader_t *reader, uint64_t count, size_t alignment, mlx_gguf_t *gguf,
+                                 uint64_t **inout_offsets) {
   size_t capacity = 0, offset_capacity = 0, start;
   reader->part = "tensor";
   for (reader->index = 0; reader->index < count; ++reader->index) {
@@ -422,8 +435,8 @@ mlx_status_t mlx_gguf_error(const mlx_gguf_t *gguf, const char *key, mlx_code_t 
 }
 
 // The scalar |key|, or NULL in *|out_field| when it is missing and may be.
-static mlx_status_t find_scalar(const mlx_gguf_t *gguf, const char *key, const char *wanted, const mlx_gguf_field_t **out_field,
-                                bool *out_found) {
+static mlx_status_t find_scalar(const mlx_gguf_t *gguf, const char *key, const char *wanted,
+                                const mlx_gguf_field_t **out_field, bool *out_found) {
   const mlx_gguf_field_t *field = mlx_gguf_find(gguf, key);
   if (out_found) *out_found = field != NULL;
   *out_field = field;
@@ -436,23 +449,29 @@ bool mlx_gguf_int_at(const mlx_gguf_field_t *field, uint64_t index, int64_t *out
   size_t width = type_widths[field->type];
   uint64_t bits;
   switch (field->type) {
-    case MLX_GGUF_U8: case MLX_GGUF_U16: case MLX_GGUF_U32: case MLX_GGUF_U64:
+    case MLX_GGUF_U8:
+    case MLX_GGUF_U16:
+    case MLX_GGUF_U32:
+    case MLX_GGUF_U64:
       bits = load(field->data + index * width, width);
       if (bits > INT64_MAX) return false;
       *out = (int64_t)bits;
       return true;
-    case MLX_GGUF_I8: case MLX_GGUF_I16: case MLX_GGUF_I32: case MLX_GGUF_I64: {
+    case MLX_GGUF_I8:
+    case MLX_GGUF_I16:
+    case MLX_GGUF_I32:
+    case MLX_GGUF_I64: {
       bits = load(field->data + index * width, width);
       uint64_t sign = UINT64_C(1) << (8 * width - 1);
       *out = (int64_t)((bits ^ sign) - sign);
       return true;
     }
-    default:
-      return false;
+    default: return false;
   }
 }
 
-mlx_status_t mlx_gguf_int(const mlx_gguf_t *gguf, const char *key, int64_t min, int64_t max, int64_t *out, bool *out_found) {
+mlx_status_t mlx_gguf_int(const mlx_gguf_t *gguf, const char *key, int64_t min, int64_t max, int64_t *out,
+                          bool *out_found) {
   const mlx_gguf_field_t *field;
   int64_t value;
   MLX_TRY(find_scalar(gguf, key, "an integer", &field, out_found));

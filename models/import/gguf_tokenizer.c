@@ -17,14 +17,15 @@
 // ---------------------------------------------------------------------------------------------------------------------
 // Pre-tokenizers
 
-#define BYTE_LEVEL(regex) "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":" regex "}"
+#define BYTE_LEVEL(regex) \
+  "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":" regex "}"
 #define SPLIT(regex) "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex "\"},\"behavior\":\"Isolated\",\"invert\":false}"
 #define SEQUENCE(parts) "{\"type\":\"Sequence\",\"pretokenizers\":[" parts "]}"
 #define DIGITS "{\"type\":\"Digits\",\"individual_digits\":true}"
 #define NFC "{\"type\":\"NFC\"}"
 // The words of GPT-4 and its heirs, with |digits| for how many of them make one word. In JSON's and in C's escapes.
-#define MODERN_WORDS(digits)                                                                                            \
-  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|" digits                                         \
+#define MODERN_WORDS(digits)                                                     \
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|" digits \
   "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
 #define GPT2_WORDS "'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| ?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+"
 
@@ -33,9 +34,9 @@
 #define LLAMA3 SEQUENCE(SPLIT(MODERN_WORDS("\\\\p{N}{1,3}")) "," BYTE_LEVEL("false"))
 #define QWEN2 SEQUENCE(SPLIT(MODERN_WORDS("\\\\p{N}")) "," BYTE_LEVEL("false"))
 // What llama.cpp does for this name: punctuation, then GPT-2's words, then digits in threes.
-#define DEFAULT                                                                                                         \
-  SEQUENCE(SPLIT("[\\\\p{P}\\\\$\\\\+<=>\\\\^~\\\\|]+") "," SPLIT(GPT2_WORDS) "," SPLIT("\\\\p{N}+") ","                \
-           SPLIT("[0-9][0-9][0-9]") "," BYTE_LEVEL("false"))
+#define DEFAULT                                                                                                 \
+  SEQUENCE(SPLIT("[\\\\p{P}\\\\$\\\\+<=>\\\\^~\\\\|]+") "," SPLIT(GPT2_WORDS) "," SPLIT("\\\\p{N}+") "," SPLIT( \
+      "[0-9][0-9][0-9]") "," BYTE_LEVEL("false"))
 
 typedef struct pre {
   const char *name;           // tokenizer.ggml.pre
@@ -65,11 +66,14 @@ static mlx_status_t unknown_pre(const mlx_gguf_t *gguf, const char *name) {
   for (size_t i = 0; i < sizeof pres / sizeof *pres; ++i) mlx_text_printf(&known, "%s%s", i ? ", " : "", pres[i].name);
   mlx_status_t status = mlx_text_finish(&known);
   if (!status && name) {
-    status = mlx_gguf_error(gguf, KEY("pre"), MLX_UNSUPPORTED, "names the pre-tokenizer '%s'; known are %s", mlx_name_shown(name), known.data);
+    status = mlx_gguf_error(gguf, KEY("pre"), MLX_UNSUPPORTED, "names the pre-tokenizer '%s'; known are %s",
+                            mlx_name_shown(name), known.data);
     status = mlx_status_hint(status, "use the model's Hugging Face directory, which has its own tokenizer.json");
   } else if (!status) {
-    status = mlx_gguf_error(gguf, KEY("pre"), MLX_UNSUPPORTED, "is missing, so the tokens would be a guess; known are %s", known.data);
-    status = mlx_status_hint(status, "the file is from before April 2024: fetch a newer one, or use the Hugging Face directory");
+    status = mlx_gguf_error(gguf, KEY("pre"), MLX_UNSUPPORTED, "is missing, so the tokens would be a guess; known are %s",
+                            known.data);
+    status =
+        mlx_status_hint(status, "the file is from before April 2024: fetch a newer one, or use the Hugging Face directory");
   }
   mlx_text_clear(&known);
   return status;
@@ -141,9 +145,13 @@ static mlx_status_t fill_vocabulary(const mlx_gguf_t *gguf, const mlx_gguf_field
   for (; vocabulary->count < field->count; ++vocabulary->count) {
     token_t token;
     token.bytes = mlx_gguf_next_string(&cursor, &token.length);
-    if (!is_utf8(token)) return mlx_gguf_error(gguf, KEY("tokens"), MLX_INVALID_INPUT, "has a token, %zu, that is not UTF-8", vocabulary->count);
+    if (!is_utf8(token))
+      return mlx_gguf_error(gguf, KEY("tokens"), MLX_INVALID_INPUT, "has a token, %zu, that is not UTF-8",
+                            vocabulary->count);
     uint32_t *slot = find_slot(vocabulary, token, (token_t){"", 0});
-    if (*slot) return mlx_gguf_error(gguf, KEY("tokens"), MLX_INVALID_INPUT, "has the same token at %u and %zu", *slot - 1, vocabulary->count);
+    if (*slot)
+      return mlx_gguf_error(gguf, KEY("tokens"), MLX_INVALID_INPUT, "has the same token at %u and %zu", *slot - 1,
+                            vocabulary->count);
     *slot = (uint32_t)vocabulary->count + 1;
     vocabulary->tokens[vocabulary->count] = token;
   }
@@ -170,8 +178,8 @@ static mlx_status_t write_added_tokens(const mlx_gguf_t *gguf, const vocabulary_
   const mlx_gguf_field_t *types = mlx_gguf_find(gguf, KEY("token_type"));
   const char *separator = "\n";
   if (types && (!types->is_array || types->count != vocabulary->count)) {
-    return mlx_gguf_error(gguf, KEY("token_type"), MLX_INVALID_INPUT, "must be an array with one number for each of the %zu tokens",
-                          vocabulary->count);
+    return mlx_gguf_error(gguf, KEY("token_type"), MLX_INVALID_INPUT,
+                          "must be an array with one number for each of the %zu tokens", vocabulary->count);
   }
   for (size_t i = 0; types && i < vocabulary->count; ++i) {
     int64_t type;
@@ -190,8 +198,8 @@ static mlx_status_t write_added_tokens(const mlx_gguf_t *gguf, const vocabulary_
 }
 
 // The id of the token that begins or ends every text, or -1 when none does.
-static mlx_status_t read_edge(const mlx_gguf_t *gguf, const vocabulary_t *vocabulary, const char *flag_key, const char *id_key,
-                              bool fallback, int64_t *out_id) {
+static mlx_status_t read_edge(const mlx_gguf_t *gguf, const vocabulary_t *vocabulary, const char *flag_key,
+                              const char *id_key, bool fallback, int64_t *out_id) {
   bool add = fallback, found;
   *out_id = -1;
   MLX_TRY(mlx_gguf_bool(gguf, flag_key, &add, &found));
@@ -206,7 +214,8 @@ static void write_edge(const vocabulary_t *vocabulary, int64_t id, int type_id, 
 }
 
 // BOS, the text, EOS: one element of "single", or one half of "pair".
-static void write_sequence(const vocabulary_t *vocabulary, int64_t bos, int64_t eos, char name, int type_id, mlx_text_t *text) {
+static void write_sequence(const vocabulary_t *vocabulary, int64_t bos, int64_t eos, char name, int type_id,
+                           mlx_text_t *text) {
   write_edge(vocabulary, bos, type_id, text);
   mlx_text_printf(text, "%s{\"Sequence\":{\"id\":\"%c\",\"type_id\":%d}}", bos < 0 ? "" : ",", name, type_id);
   if (eos >= 0) mlx_text_puts(text, ",");
@@ -222,7 +231,8 @@ static void write_special(const vocabulary_t *vocabulary, int64_t id, mlx_text_t
   mlx_text_puts(text, "]}");
 }
 
-static mlx_status_t write_post_processor(const mlx_gguf_t *gguf, const vocabulary_t *vocabulary, const pre_t *pre, mlx_text_t *text) {
+static mlx_status_t write_post_processor(const mlx_gguf_t *gguf, const vocabulary_t *vocabulary, const pre_t *pre,
+                                         mlx_text_t *text) {
   int64_t bos, eos;
   MLX_TRY(read_edge(gguf, vocabulary, KEY("add_bos_token"), KEY("bos_token_id"), pre->add_bos, &bos));
   MLX_TRY(read_edge(gguf, vocabulary, KEY("add_eos_token"), KEY("eos_token_id"), false, &eos));
@@ -253,7 +263,8 @@ static void write_vocabulary(const vocabulary_t *vocabulary, mlx_text_t *text) {
 }
 
 // A merge is "LEFT RIGHT"; both and what they make must be tokens.
-static mlx_status_t write_merges(const mlx_gguf_t *gguf, const mlx_gguf_field_t *merges, const vocabulary_t *vocabulary, mlx_text_t *text) {
+static mlx_status_t write_merges(const mlx_gguf_t *gguf, const mlx_gguf_field_t *merges, const vocabulary_t *vocabulary,
+                                 mlx_text_t *text) {
   const uint8_t *cursor = merges->data;
   token_t none = {"", 0};
   for (uint64_t i = 0; i < merges->count; ++i) {
@@ -262,8 +273,8 @@ static mlx_status_t write_merges(const mlx_gguf_t *gguf, const mlx_gguf_field_t 
     const char *space = length ? memchr(merge, ' ', length) : NULL;
     size_t cut = space ? (size_t)(space - merge) : 0;
     if (!cut || cut + 1 == length || memchr(space + 1, ' ', length - cut - 1)) {
-      return mlx_gguf_error(gguf, KEY("merges"), MLX_INVALID_INPUT, "has an entry, %llu, that is not two tokens with a space between",
-                            (unsigned long long)i);
+      return mlx_gguf_error(gguf, KEY("merges"), MLX_INVALID_INPUT,
+                            "has an entry, %llu, that is not two tokens with a space between", (unsigned long long)i);
     }
     token_t head = {merge, cut}, tail = {space + 1, length - cut - 1};
     if (!*find_slot(vocabulary, head, none) || !*find_slot(vocabulary, tail, none) || !*find_slot(vocabulary, head, tail)) {
@@ -286,12 +297,17 @@ static mlx_status_t write_tokenizer(const mlx_gguf_t *gguf, const pre_t *pre, vo
   MLX_TRY(fill_vocabulary(gguf, tokens, vocabulary));
   mlx_text_puts(text, "{\n  \"version\":\"1.0\",\n  \"truncation\":null,\n  \"padding\":null,\n  \"added_tokens\":[");
   MLX_TRY(write_added_tokens(gguf, vocabulary, text));
-  mlx_text_printf(text, "],\n  \"normalizer\":%s,\n  \"pre_tokenizer\":%s,\n  \"post_processor\":", pre->normalizer, pre->pre_tokenizer);
+  mlx_text_printf(text, "],\n  \"normalizer\":%s,\n  \"pre_tokenizer\":%s,\n  \"post_processor\":", pre->normalizer,
+                  pre->pre_tokenizer);
   MLX_TRY(write_post_processor(gguf, vocabulary, pre, text));
-  mlx_text_puts(text, ",\n  \"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},\n");
-  mlx_text_puts(text, "  \"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,");
-  mlx_text_printf(text, "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":%s,\n    \"vocab\":{",
-                  pre->ignore_merges ? "true" : "false");
+  mlx_text_puts(
+      text,
+      ",\n  \"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},\n");
+  mlx_text_puts(text,
+                "  \"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,");
+  mlx_text_printf(
+      text, "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":%s,\n    \"vocab\":{",
+      pre->ignore_merges ? "true" : "false");
   write_vocabulary(vocabulary, text);
   mlx_text_puts(text, "},\n    \"merges\":[");
   MLX_TRY(write_merges(gguf, merges, vocabulary, text));
@@ -305,8 +321,8 @@ mlx_status_t mlx_gguf_tokenizer_json(const mlx_gguf_t *gguf, char **out_json, si
   const pre_t *pre = NULL;
   MLX_TRY(mlx_gguf_string(gguf, KEY("model"), &model, NULL));
   if (strcmp(model, "gpt2")) {
-    mlx_status_t status = mlx_gguf_error(gguf, KEY("model"), MLX_UNSUPPORTED, "is '%s'; only 'gpt2' (byte-level BPE) is supported",
-                                         mlx_name_shown(model));
+    mlx_status_t status = mlx_gguf_error(gguf, KEY("model"), MLX_UNSUPPORTED,
+                                         "is '%s'; only 'gpt2' (byte-level BPE) is supported", mlx_name_shown(model));
     return mlx_status_hint(status, "use the model's Hugging Face directory, which has its own tokenizer.json");
   }
   MLX_TRY(find_pre(gguf, &pre));
@@ -331,7 +347,8 @@ mlx_status_t mlx_gguf_eos_ids(const mlx_gguf_t *gguf, int32_t *out_ids, size_t c
     MLX_TRY(mlx_gguf_int(gguf, keys[i], 0, last, &id, &found));
     for (size_t j = 0; j < *out_count; ++j) known |= out_ids[j] == id;
     if (!found || known) continue;
-    if (*out_count == capacity) return mlx_gguf_error(gguf, keys[i], MLX_INVALID_INPUT, "is one end-of-text token too many");
+    if (*out_count == capacity)
+      return mlx_gguf_error(gguf, keys[i], MLX_INVALID_INPUT, "is one end-of-text token too many");
     out_ids[(*out_count)++] = (int32_t)id;
   }
   return NULL;

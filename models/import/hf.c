@@ -140,14 +140,15 @@ mlx_status_t mlx_hf_check_index(const mlx_json_t *index) {
   yyjson_val *map, *key, *value;
   size_t i, count;
   MLX_TRY(mlx_json_need(index, index->root, "weight_map", &map));
-  if (!yyjson_is_obj(map) || !yyjson_obj_size(map)) return mlx_json_error(index, "weight_map", "must be an object with tensors");
+  if (!yyjson_is_obj(map) || !yyjson_obj_size(map))
+    return mlx_json_error(index, "weight_map", "must be an object with tensors");
   yyjson_obj_foreach(map, i, count, key, value) {
     if (!mlx_name_is_plain(yyjson_get_str(key), yyjson_get_len(key))) {
       return mlx_json_error(index, "weight_map", "has a tensor name with control characters");
     }
     if (is_file_name(value)) continue;
-    return mlx_error(MLX_INVALID_INPUT, "%s: field 'weight_map': tensor '%s' must name a file in the same folder", index->name,
-                     yyjson_get_str(key));
+    return mlx_error(MLX_INVALID_INPUT, "%s: field 'weight_map': tensor '%s' must name a file in the same folder",
+                     index->name, yyjson_get_str(key));
   }
   return NULL;
 }
@@ -168,7 +169,8 @@ static mlx_status_t open_sharded(mlx_hf_t *hf) {
     MLX_TRY(find_shard(hf, yyjson_get_str(value), &shard));
     hf->tensors[i] = mlx_safetensors_tensor(shard->file, name);
     if (!hf->tensors[i]) {
-      return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' should be in '%s', but is not", hf->index.name, name, shard->name);
+      return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' should be in '%s', but is not", hf->index.name, name,
+                       shard->name);
     }
   }
   hf->tensor_count = count;
@@ -192,8 +194,9 @@ static mlx_status_t no_weights(const mlx_hf_t *hf) {
   MLX_TRY(has_file(hf, "pytorch_model.bin", &single));
   MLX_TRY(has_file(hf, "pytorch_model.bin.index.json", &sharded));
   mlx_status_t status = mlx_error(MLX_NOT_FOUND, "'%s' has neither " WEIGHTS_NAME " nor " INDEX_NAME, hf->folder);
-  return mlx_status_hint(status, single || sharded ? "its weights are pickled PyTorch files, which can run code: convert them to safetensors"
-                                                   : "the download may be incomplete: fetch the weights too");
+  return mlx_status_hint(
+      status, single || sharded ? "its weights are pickled PyTorch files, which can run code: convert them to safetensors"
+                                : "the download may be incomplete: fetch the weights too");
 }
 
 // Hugging Face's order: the single file wins where both are there.
@@ -291,12 +294,14 @@ static mlx_status_t find_field(const mlx_hf_t *hf, const char *key, yyjson_val *
   return *out_value || out_found ? NULL : mlx_json_error(&hf->config, key, "is missing");
 }
 
-static mlx_status_t check_int(const mlx_json_t *json, const char *key, yyjson_val *value, int64_t min, int64_t max, int64_t *out) {
+static mlx_status_t check_int(const mlx_json_t *json, const char *key, yyjson_val *value, int64_t min, int64_t max,
+                              int64_t *out) {
   if (!yyjson_is_int(value)) return mlx_json_error(json, key, "must be an integer");
   bool too_large = yyjson_is_uint(value) && yyjson_get_uint(value) > INT64_MAX;
   int64_t number = too_large ? 0 : yyjson_get_sint(value);
   if (too_large || number < min || number > max) {
-    return mlx_error(MLX_INVALID_INPUT, "%s: field '%s' must be between %lld and %lld", json->name, key, (long long)min, (long long)max);
+    return mlx_error(MLX_INVALID_INPUT, "%s: field '%s' must be between %lld and %lld", json->name, key, (long long)min,
+                     (long long)max);
   }
   *out = number;
   return NULL;
@@ -333,7 +338,8 @@ mlx_status_t mlx_hf_string(const mlx_hf_t *hf, const char *key, const char **out
   MLX_TRY(find_field(hf, key, &value, out_found));
   if (!value) return NULL;
   if (!yyjson_is_str(value)) return mlx_json_error(&hf->config, key, "must be a string");
-  if (strlen(yyjson_get_str(value)) != yyjson_get_len(value)) return mlx_json_error(&hf->config, key, "contains a NUL character");
+  if (strlen(yyjson_get_str(value)) != yyjson_get_len(value))
+    return mlx_json_error(&hf->config, key, "contains a NUL character");
   *out = yyjson_get_str(value);
   return NULL;
 }

@@ -48,7 +48,8 @@ yyjson_val *mlx_hf_find(const mlx_hf_t *hf, const char *key);
 const mlx_tensor_t *mlx_hf_tensor(const mlx_hf_t *hf, const char *name);
 
 // Typed scalars, with the contract of mlx_source_int and its family in models/model.h.
-mlx_status_t mlx_hf_int(const mlx_hf_t *hf, const char *key, int64_t min, int64_t max, int64_t *out, bool *out_found) MLX_MUST_USE;
+mlx_status_t mlx_hf_int(const mlx_hf_t *hf, const char *key, int64_t min, int64_t max, int64_t *out,
+                        bool *out_found) MLX_MUST_USE;
 mlx_status_t mlx_hf_number(const mlx_hf_t *hf, const char *key, double *out, bool *out_found) MLX_MUST_USE;
 mlx_status_t mlx_hf_bool(const mlx_hf_t *hf, const char *key, bool *out, bool *out_found) MLX_MUST_USE;
 mlx_status_t mlx_hf_string(const mlx_hf_t *hf, const char *key, const char **out, bool *out_found) MLX_MUST_USE;

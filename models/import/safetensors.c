@@ -34,7 +34,8 @@ static mlx_status_t read_dtype(const mlx_safetensors_t *file, const char *name, 
     *out_dtype = (mlx_dtype_t)i;
     return NULL;
   }
-  mlx_status_t status = tensor_error(file, name, MLX_UNSUPPORTED, "its type %s is not supported", mlx_name_shown(yyjson_get_str(value)));
+  mlx_status_t status =
+      tensor_error(file, name, MLX_UNSUPPORTED, "its type %s is not supported", mlx_name_shown(yyjson_get_str(value)));
   return mlx_status_hint(status, "fetch this model in F32, F16 or BF16");
 }
 
@@ -42,13 +43,14 @@ static mlx_status_t read_shape(const mlx_safetensors_t *file, yyjson_val *entry,
   yyjson_val *shape = mlx_json_find(entry, "shape"), *extent;
   if (!yyjson_is_arr(shape)) return tensor_error(file, tensor->name, MLX_INVALID_INPUT, "'shape' must be an array");
   if (yyjson_arr_size(shape) > MLX_MAX_RANK) {
-    return tensor_error(file, tensor->name, MLX_UNSUPPORTED, "it has %zu dimensions; at most %d are supported", yyjson_arr_size(shape),
-                        MLX_MAX_RANK);
+    return tensor_error(file, tensor->name, MLX_UNSUPPORTED, "it has %zu dimensions; at most %d are supported",
+                        yyjson_arr_size(shape), MLX_MAX_RANK);
   }
   size_t index, max;
   yyjson_arr_foreach(shape, index, max, extent) {
     if (!yyjson_is_uint(extent) || yyjson_get_uint(extent) > INT64_MAX) {
-      return tensor_error(file, tensor->name, MLX_INVALID_INPUT, "extent %zu of its 'shape' is not a natural number", index);
+      return tensor_error(file, tensor->name, MLX_INVALID_INPUT, "extent %zu of its 'shape' is not a natural number",
+                          index);
     }
     tensor->dims[index] = (int64_t)yyjson_get_uint(extent);
   }
@@ -66,11 +68,13 @@ static mlx_status_t read_offsets(const mlx_safetensors_t *file, yyjson_val *entr
   }
   uint64_t begin = yyjson_get_uint(first), end = yyjson_get_uint(second);
   if (begin > end || end - begin != tensor->size) {
-    return tensor_error(file, tensor->name, MLX_INVALID_INPUT, "'data_offsets' [%llu, %llu] do not hold the %zu bytes of its shape",
-                        (unsigned long long)begin, (unsigned long long)end, tensor->size);
+    return tensor_error(file, tensor->name, MLX_INVALID_INPUT,
+                        "'data_offsets' [%llu, %llu] do not hold the %zu bytes of its shape", (unsigned long long)begin,
+                        (unsigned long long)end, tensor->size);
   }
   if (end > data_size) {
-    mlx_status_t status = tensor_error(file, tensor->name, MLX_INVALID_INPUT, "data range [%llu, %llu] lies outside the file (%zu bytes of data)",
+    mlx_status_t status = tensor_error(file, tensor->name, MLX_INVALID_INPUT,
+                                       "data range [%llu, %llu] lies outside the file (%zu bytes of data)",
                                        (unsigned long long)begin, (unsigned long long)end, data_size);
     return mlx_status_hint(status, TRUNCATED_HINT);
   }
@@ -78,12 +82,13 @@ static mlx_status_t read_offsets(const mlx_safetensors_t *file, yyjson_val *entr
   return NULL;
 }
 
-static mlx_status_t read_tensor(const mlx_safetensors_t *file, yyjson_val *key, yyjson_val *entry, const uint8_t *data, size_t data_size,
-                                mlx_tensor_t *tensor) {
+static mlx_status_t read_tensor(const mlx_safetensors_t *file, yyjson_val *key, yyjson_val *entry, const uint8_t *data,
+                                size_t data_size, mlx_tensor_t *tensor) {
   const char *name = yyjson_get_str(key);
   size_t length = yyjson_get_len(key);
   if (!length || length > MAX_NAME || !mlx_name_is_plain(name, length)) {
-    return mlx_error(MLX_INVALID_INPUT, "%s: a tensor's name is empty, longer than %d bytes or holds control characters", file->name, MAX_NAME);
+    return mlx_error(MLX_INVALID_INPUT, "%s: a tensor's name is empty, longer than %d bytes or holds control characters",
+                     file->name, MAX_NAME);
   }
   tensor->name = name;
   if (!yyjson_is_obj(entry)) return tensor_error(file, name, MLX_INVALID_INPUT, "its entry must be an object");
@@ -113,13 +118,15 @@ static mlx_status_t check_cover(mlx_safetensors_t *file, const uint8_t *data, si
     const mlx_tensor_t *tensor = &file->tensors[i];
     size_t begin = (size_t)(tensor->data - data);
     if (begin != covered) {
-      return tensor_error(file, tensor->name, MLX_INVALID_INPUT, "its data begins at %zu, but the data before it ends at %zu: %s", begin,
-                          covered, begin < covered ? "they overlap" : "there is a hole");
+      return tensor_error(file, tensor->name, MLX_INVALID_INPUT,
+                          "its data begins at %zu, but the data before it ends at %zu: %s", begin, covered,
+                          begin < covered ? "they overlap" : "there is a hole");
     }
     covered += tensor->size;
   }
   if (covered == data_size) return NULL;
-  return mlx_error(MLX_INVALID_INPUT, "%s: its tensors end %zu bytes before the file does", file->name, data_size - covered);
+  return mlx_error(MLX_INVALID_INPUT, "%s: its tensors end %zu bytes before the file does", file->name,
+                   data_size - covered);
 }
 
 static mlx_status_t check_metadata(const mlx_safetensors_t *file, yyjson_val *metadata) {
@@ -157,12 +164,12 @@ static mlx_status_t parse_into(mlx_safetensors_t *file, const uint8_t *bytes, si
   uint64_t length = 0;
   for (int i = 0; i < 8; ++i) length |= (uint64_t)bytes[i] << 8 * i;
   if (length > MAX_HEADER) {
-    return mlx_error(MLX_INVALID_INPUT, "%s: not a safetensors file: a header of %llu bytes, at most %d are allowed", file->name,
-                     (unsigned long long)length, MAX_HEADER);
+    return mlx_error(MLX_INVALID_INPUT, "%s: not a safetensors file: a header of %llu bytes, at most %d are allowed",
+                     file->name, (unsigned long long)length, MAX_HEADER);
   }
   if (length > size - 8) {
-    mlx_status_t status = mlx_error(MLX_INVALID_INPUT, "%s: its header of %llu bytes is longer than the file (%zu bytes)", file->name,
-                                    (unsigned long long)length, size);
+    mlx_status_t status = mlx_error(MLX_INVALID_INPUT, "%s: its header of %llu bytes is longer than the file (%zu bytes)",
+                                    file->name, (unsigned long long)length, size);
     return mlx_status_hint(status, TRUNCATED_HINT);
   }
   if (!length || bytes[8] != '{') {

@@ -23,7 +23,8 @@ static mlx_status_t open_file(mlx_source_t *source) {
   if (source->map.size >= 4 && !memcmp(source->map.data, "GGUF", 4)) {
     return mlx_gguf_parse(source->path, source->map.data, source->map.size, &source->gguf);
   }
-  mlx_status_t status = mlx_error(MLX_INVALID_INPUT, "'%s' is no model: expected a GGUF file or a Hugging Face model directory", source->path);
+  mlx_status_t status = mlx_error(MLX_INVALID_INPUT,
+                                  "'%s' is no model: expected a GGUF file or a Hugging Face model directory", source->path);
   size_t length = strlen(source->path);
   bool safetensors = length > 12 && !strcmp(source->path + length - 12, ".safetensors");
   if (safetensors) return mlx_status_hint(status, "give the folder that holds it and its config.json");
@@ -106,7 +107,8 @@ mlx_status_t mlx_source_number(const mlx_source_t *source, const char *hf_key, c
   return source->gguf ? mlx_gguf_number(source->gguf, key, out, out_found) : mlx_hf_number(source->hf, key, out, out_found);
 }
 
-mlx_status_t mlx_source_bool(const mlx_source_t *source, const char *hf_key, const char *gguf_key, bool *out, bool *out_found) {
+mlx_status_t mlx_source_bool(const mlx_source_t *source, const char *hf_key, const char *gguf_key, bool *out,
+                             bool *out_found) {
   const char *key = pick(source, hf_key, gguf_key);
   if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
   return source->gguf ? mlx_gguf_bool(source->gguf, key, out, out_found) : mlx_hf_bool(source->hf, key, out, out_found);
