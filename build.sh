@@ -159,7 +159,7 @@ build_iree() {  # SOURCE CUDA_HEADERS
     -DIREE_HAL_DRIVER_LOCAL_TASK=ON -DIREE_HAL_DRIVER_CUDA=ON
   "$ninja" -C "$build/iree" iree_hal_drivers_cuda_cuda iree_hal_drivers_local_task_task_driver \
     iree_hal_local_loaders_embedded_elf_loader iree_modules_io_parameters_parameters iree_io_parameter_index_provider \
-    iree_modules_hal_hal iree_vm_bytecode_module iree_task_api iree_async_util_proactor_pool
+    iree_runtime_impl iree_task_api iree_async_util_proactor_pool
 }
 
 # ---- our own tree ------------------------------------------------------------------------------------------------------

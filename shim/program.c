@@ -1,19 +1,18 @@
 // Programs and buffers: a compiled module with its weights, and calls into it.
+#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "iree/async/frontier_tracker.h"
 #include "iree/io/parameter_index.h"
 #include "iree/io/parameter_index_provider.h"
-#include "iree/modules/hal/module.h"
+#include "iree/modules/hal/types.h"
 #include "iree/modules/io/parameters/module.h"
-#include "iree/vm/bytecode/module.h"
+#include "iree/runtime/api.h"
 #include "shim/shim_internal.h"
 
 struct mlx_program {
-  iree_vm_instance_t *instance;
-  iree_vm_context_t *context;
-  iree_vm_module_t *module;  // the model's own; retained by the context
+  iree_runtime_instance_t *instance;
+  iree_runtime_session_t *session;
 };
 
 struct mlx_buffer {
@@ -57,42 +56,24 @@ static iree_status_t create_parameters_module(iree_vm_instance_t *instance, cons
   return status;
 }
 
-static iree_status_t create_hal_module(iree_vm_instance_t *instance, iree_hal_device_t *device, iree_vm_module_t **out_module) {
-  iree_allocator_t allocator = iree_allocator_system();
-  iree_async_frontier_tracker_t *tracker = NULL;
-  IREE_RETURN_IF_ERROR(
-      iree_async_frontier_tracker_create(iree_async_frontier_tracker_options_default(), allocator, &tracker));
-  iree_hal_device_group_t *group = NULL;
-  iree_status_t status = iree_hal_device_group_create_from_device(device, tracker, allocator, &group);
-  iree_async_frontier_tracker_release(tracker);
-  if (iree_status_is_ok(status)) {
-    status = iree_hal_module_create(instance, iree_hal_module_device_policy_default(), group, IREE_HAL_MODULE_FLAG_NONE,
-                                    iree_hal_module_debug_sink_null(), allocator, out_module);
-  }
-  iree_hal_device_group_release(group);
-  return status;
-}
-
-// The context runs the module's initialisers, which bind the weights: so the modules it needs come first.
+// Appending the model runs its initialisers, which bind the weights: so the module that provides them comes first.
 static iree_status_t load_modules(mlx_program_t *program, mlx_device_t *device, iree_const_byte_span_t vmfb,
                                   const mlx_parameter_t *parameters, size_t parameter_count) {
   iree_allocator_t allocator = iree_allocator_system();
-  iree_vm_module_t *modules[3] = {NULL, NULL, NULL};
-  iree_status_t status = create_hal_module(program->instance, device->hal, &modules[0]);
-  if (iree_status_is_ok(status)) {
-    status = create_parameters_module(program->instance, parameters, parameter_count, &modules[1]);
-  }
-  if (iree_status_is_ok(status)) {
-    status = iree_vm_bytecode_module_create(program->instance, IREE_VM_BYTECODE_MODULE_FLAG_NONE, vmfb,
-                                            iree_allocator_null(), allocator, &modules[2]);
-  }
-  if (iree_status_is_ok(status)) {
-    status = iree_vm_context_create_with_modules(program->instance, IREE_VM_CONTEXT_FLAG_NONE, 3, modules, allocator,
-                                                 &program->context);
-  }
-  program->module = modules[2];
-  for (int i = 0; i < 3; ++i) iree_vm_module_release(modules[i]);
-  return status;
+  iree_runtime_instance_options_t instance_options;
+  iree_runtime_instance_options_initialize(&instance_options);
+  IREE_RETURN_IF_ERROR(iree_runtime_instance_create(&instance_options, allocator, &program->instance));
+  iree_runtime_session_options_t session_options;
+  iree_runtime_session_options_initialize(&session_options);
+  IREE_RETURN_IF_ERROR(iree_runtime_session_create_with_device(program->instance, &session_options, device->hal, allocator,
+                                                               &program->session));
+  iree_vm_module_t *provider = NULL;
+  IREE_RETURN_IF_ERROR(create_parameters_module(iree_runtime_instance_vm_instance(program->instance), parameters,
+                                                parameter_count, &provider));
+  iree_status_t status = iree_runtime_session_append_module(program->session, provider);
+  iree_vm_module_release(provider);
+  IREE_RETURN_IF_ERROR(status);
+  return iree_runtime_session_append_bytecode_module_from_memory(program->session, vmfb, iree_allocator_null());
 }
 
 mlx_status_t mlx_program_load(mlx_device_t *device, const void *vmfb, size_t vmfb_size, const mlx_parameter_t *parameters,
@@ -100,24 +81,20 @@ mlx_status_t mlx_program_load(mlx_device_t *device, const void *vmfb, size_t vmf
   *out_program = NULL;
   mlx_program_t *program;
   MLX_TRY(mlx_alloc(1, sizeof *program, &program));
-  iree_status_t status =
-      iree_vm_instance_create(IREE_VM_TYPE_CAPACITY_DEFAULT, iree_allocator_system(), &program->instance);
-  if (iree_status_is_ok(status)) status = iree_hal_module_register_all_types(program->instance);
-  if (iree_status_is_ok(status)) {
-    status = load_modules(program, device, iree_make_const_byte_span(vmfb, vmfb_size), parameters, parameter_count);
+  mlx_status_t status = mlx_status_from_iree(
+      load_modules(program, device, iree_make_const_byte_span(vmfb, vmfb_size), parameters, parameter_count));
+  if (status) {
+    mlx_program_free(program);
+    return status;
   }
-  if (iree_status_is_ok(status)) {
-    *out_program = program;
-    return NULL;
-  }
-  mlx_program_free(program);
-  return mlx_status_from_iree(status);
+  *out_program = program;
+  return NULL;
 }
 
 void mlx_program_free(mlx_program_t *program) {
   if (!program) return;
-  iree_vm_context_release(program->context);
-  iree_vm_instance_release(program->instance);
+  iree_runtime_session_release(program->session);
+  iree_runtime_instance_release(program->instance);
   mlx_free(program);
 }
 
@@ -125,8 +102,9 @@ void mlx_program_free(mlx_program_t *program) {
 // Calling
 
 static iree_status_t find_function(const mlx_program_t *program, const char *name, iree_vm_function_t *out_function) {
-  return iree_vm_module_lookup_function_by_name(program->module, IREE_VM_FUNCTION_LINKAGE_EXPORT,
-                                                iree_make_cstring_view(name), out_function);
+  char full_name[64];
+  snprintf(full_name, sizeof full_name, "mlxcel.%s", name);  // the name of every module we emit
+  return iree_runtime_session_lookup_function(program->session, iree_make_cstring_view(full_name), out_function);
 }
 
 bool mlx_program_has(const mlx_program_t *program, const char *function) {
@@ -170,7 +148,7 @@ static mlx_status_t call_with_lists(mlx_program_t *program, iree_vm_function_t f
   }
   if (iree_status_is_ok(status)) status = push_inputs(in, inputs, input_count);
   if (iree_status_is_ok(status)) {
-    status = iree_vm_invoke(program->context, function, IREE_VM_INVOCATION_FLAG_NONE, NULL, in, out, allocator);
+    status = iree_runtime_session_call(program->session, &function, in, out);
   }
   mlx_status_t result = mlx_status_from_iree(status);
   if (!result) result = take_outputs(out, out_outputs, output_count);
