@@ -5,6 +5,7 @@
 #   ./build.sh demo             and let a real model write something
 #   ./build.sh test [--asan]    and run every test (with AddressSanitizer and UBSan)
 #   ./build.sh parity           check against independent implementations (makes its own Python environment)
+#   ./build.sh measure          print the figures of docs/measurements.md
 #   ./build.sh fuzz SECONDS     run every fuzz target that long (needs clang)
 #   ./build.sh clean            remove build/
 #
@@ -215,6 +216,11 @@ main() {
       build_tree
       fetch_model
       MLXCEL_BUILD=$build MLXCEL_MODEL=$model MLXCEL_IREE_COMPILE=$iree_compile tests/parity/run.sh "$@"
+      ;;
+    measure)
+      build_tree
+      fetch_model
+      python3 tests/parity/measure.py "$build" "$model"
       ;;
     fuzz)
       fetch

@@ -10,9 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-#ifndef MLXCEL_IREE_VERSION
 #define MLXCEL_IREE_VERSION "3.13.0"  // the pinned one, whose flags and MLIR spelling we emit
-#endif
 
 #define VERSION_SECONDS 60
 #define VERSION_BYTES 4096
@@ -22,6 +20,8 @@
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Finding the executable
+
+const char *mlx_iree_built_in = MLXCEL_DEFAULT_IREE_COMPILE;
 
 static bool is_executable(const char *path) { return mlx_is_file(path) && !access(path, X_OK); }
 
@@ -100,11 +100,11 @@ static mlx_status_t find_executable(const char *explicit_path, char **out_path) 
   if (named && *named) return use_named(named, "MLXCEL_IREE_COMPILE", out_path);
   mlx_text_t looked = {0};
   mlx_status_t status = NULL;
-#ifdef MLXCEL_DEFAULT_IREE_COMPILE
-  char *built_in;
-  status = mlx_copy_text(MLXCEL_DEFAULT_IREE_COMPILE, strlen(MLXCEL_DEFAULT_IREE_COMPILE), &built_in);
-  if (!status) consider(built_in, &looked, out_path);
-#endif
+  if (mlx_iree_built_in[0]) {
+    char *built_in;
+    status = mlx_copy_text(mlx_iree_built_in, strlen(mlx_iree_built_in), &built_in);
+    if (!status) consider(built_in, &looked, out_path);
+  }
   if (!status && !*out_path) status = search_beside_us(&looked, out_path);
   if (!status && !*out_path) status = search_path("iree-compile", &looked, out_path);
   if (!status && !*out_path) {

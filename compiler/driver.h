@@ -21,6 +21,9 @@ typedef struct mlx_iree_compiler {
   char digest[MLX_DIGEST_HEX];  // over the executable and the libIREECompiler.so it loads
 } mlx_iree_compiler_t;
 
+// The iree-compile this build was configured with, "" for none. Only tests change it.
+extern const char *mlx_iree_built_in;
+
 // Looks at |explicit_path| (may be NULL), then $MLXCEL_IREE_COMPILE, then the path this build was configured with, then
 // iree-compile beside our own binary and in ../libexec/iree, then on PATH. The first two must work when they are given; a
 // name without a slash is looked up on PATH. |cache| remembers digest and version, so that a warm run starts no process.

@@ -288,7 +288,6 @@ TEST(a_tool_that_is_no_compiler_is_refused) {
   mlx_cache_close(cache);
 }
 
-#ifndef MLXCEL_DEFAULT_IREE_COMPILE
 TEST(path_is_searched_last_and_places_are_listed) {
   mlx_cache_t *cache = fresh_cache();
   mlx_iree_compiler_t compiler;
@@ -298,6 +297,8 @@ TEST(path_is_searched_last_and_places_are_listed) {
   CHECK_OK(mlx_remove_tree(in_root("bin/iree-compile")));
   snprintf(path, sizeof path, "/bin:/usr/bin::%s", in_root("bin"));
   setenv("PATH", path, 1);
+  const char *built_in = mlx_iree_built_in;
+  mlx_iree_built_in = "";
   mlx_status_t status = mlx_iree_compiler_find(cache, NULL, NULL, &compiler);
   CHECK_CONTAINS(mlx_status_message(status), "../libexec/iree/iree-compile");
   CHECK_CONTAINS(mlx_status_hint_text(status), "MLXCEL_IREE_COMPILE");
@@ -307,9 +308,9 @@ TEST(path_is_searched_last_and_places_are_listed) {
   CHECK_TEXT(compiler.path, in_root("bin/iree-compile"));
   mlx_iree_compiler_release(&compiler);
   setenv("PATH", old, 1);
+  mlx_iree_built_in = built_in;
   mlx_cache_close(cache);
 }
-#endif
 
 // ---------------------------------------------------------------------------------------------------------------------
 // The key
@@ -367,9 +368,7 @@ int main(int argc, char **argv) {
       CASE(a_compiler_is_known_by_its_library_too),
       CASE(a_named_compiler_is_used_or_complained_about),
       CASE(a_tool_that_is_no_compiler_is_refused),
-#ifndef MLXCEL_DEFAULT_IREE_COMPILE
       CASE(path_is_searched_last_and_places_are_listed),
-#endif
       CASE(another_compiler_never_meets_anothers_output),
   };
   int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
