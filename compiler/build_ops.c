@@ -40,7 +40,8 @@ static list_text_t list_text(const int64_t *items, int count) {
 mlx_value_t mlx_build_float(mlx_builder_t *b, const char *name, double value, mlx_type_t type) {
   REQUIRE(type.dtype == MLX_F32);
   if (value < -3.0e38) return mlx_builder_emit(b, name, type, "stablehlo.constant dense<0xFF800000> : %s  // -inf", T(type));
-  return mlx_builder_emit(b, name, type, "stablehlo.constant dense<%.9e> : %s", value, T(type));
+  // Rounded first: a value that came as f32 from one file and as decimal from another must give the same text.
+  return mlx_builder_emit(b, name, type, "stablehlo.constant dense<%.9e> : %s", (double)(float)value, T(type));
 }
 
 mlx_value_t mlx_build_int(mlx_builder_t *b, const char *name, int64_t value, mlx_type_t type) {

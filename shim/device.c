@@ -36,7 +36,9 @@ mlx_status_t mlx_status_from_iree(iree_status_t status) {
   char *text = NULL;
   iree_host_size_t length = 0;
   if (!iree_status_to_string(status, &allocator, &text, &length)) text = NULL;
-  mlx_status_t result = mlx_error(code, "IREE: %.*s", text ? (int)length : 10, text ? text : "(no text)");
+  const char *message = text ? text : "(no text)";
+  const char *after_place = strstr(message, "; ");  // "file.c:63: UNAVAILABLE; what happened"
+  mlx_status_t result = mlx_error(code, "IREE: %s", after_place ? after_place + 2 : message);
   iree_allocator_free(allocator, text);
   iree_status_free(status);
   return result;

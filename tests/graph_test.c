@@ -48,6 +48,17 @@ TEST(what_is_compiled_is_golden_text_and_keeps_weights_outside) {
   mlx_free(text);
 }
 
+// One module serves every file of a shape: what is compiled from a GGUF is what is compiled from safetensors.
+TEST(both_formats_of_a_model_give_the_same_module) {
+  char *texts[2];
+  const mlx_compile_options_t options = {.context = 64};
+  CHECK_OK(mlx_compile_stablehlo(TINY, &options, &texts[0], NULL));
+  CHECK_OK(mlx_compile_stablehlo(TINY ".gguf", &options, &texts[1], NULL));
+  CHECK_TEXT(texts[1], texts[0]);
+  mlx_free(texts[0]);
+  mlx_free(texts[1]);
+}
+
 TEST(both_forms_parse_in_iree_compile) {
   static const char *const goldens[] = {MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.stablehlo.mlir",
                                         MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.iree.mlir"};
@@ -76,4 +87,4 @@ TEST(every_state_starts_from_a_value_of_its_own) {  // IREE merges globals that 
 }
 
 TEST_MAIN(CASE(pure_stablehlo_of_the_tiny_model_is_golden_text), CASE(what_is_compiled_is_golden_text_and_keeps_weights_outside),
-          CASE(both_forms_parse_in_iree_compile), CASE(every_state_starts_from_a_value_of_its_own))
+          CASE(both_formats_of_a_model_give_the_same_module), CASE(both_forms_parse_in_iree_compile), CASE(every_state_starts_from_a_value_of_its_own))

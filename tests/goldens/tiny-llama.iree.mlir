@@ -74,7 +74,7 @@ module @mlxcel {
     %layer0.square_sum = stablehlo.reduce(%layer0.square init: %layer0.start) applies stablehlo.add across dimensions = [1] : (tensor<16x32xf32>, tensor<f32>) -> tensor<16xf32>
     %layer0.width = stablehlo.constant dense<3.200000000e+01> : tensor<16xf32>
     %layer0.square_mean = stablehlo.divide %layer0.square_sum, %layer0.width : tensor<16xf32>
-    %layer0.eps = stablehlo.constant dense<1.000000000e-05> : tensor<16xf32>
+    %layer0.eps = stablehlo.constant dense<9.999999747e-06> : tensor<16xf32>
     %layer0.safe_mean = stablehlo.add %layer0.square_mean, %layer0.eps : tensor<16xf32>
     %layer0.rms_scale = stablehlo.rsqrt %layer0.safe_mean : tensor<16xf32>
     %layer0.rms_scales = stablehlo.broadcast_in_dim %layer0.rms_scale, dims = [0] : (tensor<16xf32>) -> tensor<16x32xf32>
@@ -95,7 +95,7 @@ module @mlxcel {
     %layer0.rope_position = stablehlo.broadcast_in_dim %layer0.position_f32, dims = [0] : (tensor<16xf32>) -> tensor<16x4xf32>
     %layer0.rope_frequencies = stablehlo.broadcast_in_dim %layer0.rope_frequency, dims = [1] : (tensor<4xf32>) -> tensor<16x4xf32>
     %layer0.rope_angle = stablehlo.multiply %layer0.rope_position, %layer0.rope_frequencies : tensor<16x4xf32>
-    %layer0.turns_per_radian = stablehlo.constant dense<1.591549431e-01> : tensor<16x4xf32>
+    %layer0.turns_per_radian = stablehlo.constant dense<1.591549367e-01> : tensor<16x4xf32>
     %layer0.turns = stablehlo.multiply %layer0.rope_angle, %layer0.turns_per_radian : tensor<16x4xf32>
     %layer0.whole_turns = stablehlo.round_nearest_even %layer0.turns : tensor<16x4xf32>
     %layer0.turn_part = stablehlo.constant dense<6.281250000e+00> : tensor<16x4xf32>
@@ -156,7 +156,7 @@ module @mlxcel {
     %layer0.paged_2 = "stablehlo.gather"(%layer0.pool_2, %layer0.page_index_2) <{dimension_numbers = #stablehlo.gather<offset_dims = [2, 3, 4], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 16, 2, 8>}> : (tensor<5x16x2x8xf32>, tensor<1x4x1xi32>) -> tensor<1x4x16x2x8xf32>
     %layer0.values = stablehlo.reshape %layer0.paged_2 : (tensor<1x4x16x2x8xf32>) -> tensor<1x64x2x8xf32>
     %layer0.query = stablehlo.reshape %layer0.q_rope : (tensor<16x32xf32>) -> tensor<1x16x2x2x8xf32>
-    %layer0.scale = stablehlo.constant dense<3.535533906e-01> : tensor<1x16x2x2x8xf32>
+    %layer0.scale = stablehlo.constant dense<3.535533845e-01> : tensor<1x16x2x2x8xf32>
     %layer0.scaled_query = stablehlo.multiply %layer0.query, %layer0.scale : tensor<1x16x2x2x8xf32>
     %layer0.scores = stablehlo.dot_general %layer0.scaled_query, %layer0.keys, batching_dims = [0, 2] x [0, 2], contracting_dims = [4] x [3] : (tensor<1x16x2x2x8xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x16x2x64xf32>
     %layer0.hidden = stablehlo.broadcast_in_dim %hidden_from_query, dims = [0, 2, 4] : (tensor<1x16x64xi1>) -> tensor<1x2x16x2x64xi1>
@@ -184,7 +184,7 @@ module @mlxcel {
     %layer0.square_sum_2 = stablehlo.reduce(%layer0.square_2 init: %layer0.start_4) applies stablehlo.add across dimensions = [1] : (tensor<16x32xf32>, tensor<f32>) -> tensor<16xf32>
     %layer0.width_2 = stablehlo.constant dense<3.200000000e+01> : tensor<16xf32>
     %layer0.square_mean_2 = stablehlo.divide %layer0.square_sum_2, %layer0.width_2 : tensor<16xf32>
-    %layer0.eps_2 = stablehlo.constant dense<1.000000000e-05> : tensor<16xf32>
+    %layer0.eps_2 = stablehlo.constant dense<9.999999747e-06> : tensor<16xf32>
     %layer0.safe_mean_2 = stablehlo.add %layer0.square_mean_2, %layer0.eps_2 : tensor<16xf32>
     %layer0.rms_scale_2 = stablehlo.rsqrt %layer0.safe_mean_2 : tensor<16xf32>
     %layer0.rms_scales_2 = stablehlo.broadcast_in_dim %layer0.rms_scale_2, dims = [0] : (tensor<16xf32>) -> tensor<16x32xf32>
@@ -212,7 +212,7 @@ module @mlxcel {
     %layer1.square_sum = stablehlo.reduce(%layer1.square init: %layer1.start) applies stablehlo.add across dimensions = [1] : (tensor<16x32xf32>, tensor<f32>) -> tensor<16xf32>
     %layer1.width = stablehlo.constant dense<3.200000000e+01> : tensor<16xf32>
     %layer1.square_mean = stablehlo.divide %layer1.square_sum, %layer1.width : tensor<16xf32>
-    %layer1.eps = stablehlo.constant dense<1.000000000e-05> : tensor<16xf32>
+    %layer1.eps = stablehlo.constant dense<9.999999747e-06> : tensor<16xf32>
     %layer1.safe_mean = stablehlo.add %layer1.square_mean, %layer1.eps : tensor<16xf32>
     %layer1.rms_scale = stablehlo.rsqrt %layer1.safe_mean : tensor<16xf32>
     %layer1.rms_scales = stablehlo.broadcast_in_dim %layer1.rms_scale, dims = [0] : (tensor<16xf32>) -> tensor<16x32xf32>
@@ -275,7 +275,7 @@ module @mlxcel {
     %layer1.paged_2 = "stablehlo.gather"(%layer1.pool_2, %layer1.page_index_2) <{dimension_numbers = #stablehlo.gather<offset_dims = [2, 3, 4], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 16, 2, 8>}> : (tensor<5x16x2x8xf32>, tensor<1x4x1xi32>) -> tensor<1x4x16x2x8xf32>
     %layer1.values = stablehlo.reshape %layer1.paged_2 : (tensor<1x4x16x2x8xf32>) -> tensor<1x64x2x8xf32>
     %layer1.query = stablehlo.reshape %layer1.q_rope : (tensor<16x32xf32>) -> tensor<1x16x2x2x8xf32>
-    %layer1.scale = stablehlo.constant dense<3.535533906e-01> : tensor<1x16x2x2x8xf32>
+    %layer1.scale = stablehlo.constant dense<3.535533845e-01> : tensor<1x16x2x2x8xf32>
     %layer1.scaled_query = stablehlo.multiply %layer1.query, %layer1.scale : tensor<1x16x2x2x8xf32>
     %layer1.scores = stablehlo.dot_general %layer1.scaled_query, %layer1.keys, batching_dims = [0, 2] x [0, 2], contracting_dims = [4] x [3] : (tensor<1x16x2x2x8xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x16x2x64xf32>
     %layer1.hidden = stablehlo.broadcast_in_dim %hidden_from_query, dims = [0, 2, 4] : (tensor<1x16x64xi1>) -> tensor<1x2x16x2x64xi1>
@@ -303,7 +303,7 @@ module @mlxcel {
     %layer1.square_sum_2 = stablehlo.reduce(%layer1.square_2 init: %layer1.start_4) applies stablehlo.add across dimensions = [1] : (tensor<16x32xf32>, tensor<f32>) -> tensor<16xf32>
     %layer1.width_2 = stablehlo.constant dense<3.200000000e+01> : tensor<16xf32>
     %layer1.square_mean_2 = stablehlo.divide %layer1.square_sum_2, %layer1.width_2 : tensor<16xf32>
-    %layer1.eps_2 = stablehlo.constant dense<1.000000000e-05> : tensor<16xf32>
+    %layer1.eps_2 = stablehlo.constant dense<9.999999747e-06> : tensor<16xf32>
     %layer1.safe_mean_2 = stablehlo.add %layer1.square_mean_2, %layer1.eps_2 : tensor<16xf32>
     %layer1.rms_scale_2 = stablehlo.rsqrt %layer1.safe_mean_2 : tensor<16xf32>
     %layer1.rms_scales_2 = stablehlo.broadcast_in_dim %layer1.rms_scale_2, dims = [0] : (tensor<16xf32>) -> tensor<16x32xf32>
@@ -329,7 +329,7 @@ module @mlxcel {
     %square_sum = stablehlo.reduce(%square init: %start_2) applies stablehlo.add across dimensions = [1] : (tensor<16x32xf32>, tensor<f32>) -> tensor<16xf32>
     %width = stablehlo.constant dense<3.200000000e+01> : tensor<16xf32>
     %square_mean = stablehlo.divide %square_sum, %width : tensor<16xf32>
-    %eps = stablehlo.constant dense<1.000000000e-05> : tensor<16xf32>
+    %eps = stablehlo.constant dense<9.999999747e-06> : tensor<16xf32>
     %safe_mean = stablehlo.add %square_mean, %eps : tensor<16xf32>
     %rms_scale = stablehlo.rsqrt %safe_mean : tensor<16xf32>
     %rms_scales = stablehlo.broadcast_in_dim %rms_scale, dims = [0] : (tensor<16xf32>) -> tensor<16x32xf32>
@@ -423,7 +423,7 @@ module @mlxcel {
     %layer0.square_sum = stablehlo.reduce(%layer0.square init: %layer0.start) applies stablehlo.add across dimensions = [1] : (tensor<1x32xf32>, tensor<f32>) -> tensor<1xf32>
     %layer0.width = stablehlo.constant dense<3.200000000e+01> : tensor<1xf32>
     %layer0.square_mean = stablehlo.divide %layer0.square_sum, %layer0.width : tensor<1xf32>
-    %layer0.eps = stablehlo.constant dense<1.000000000e-05> : tensor<1xf32>
+    %layer0.eps = stablehlo.constant dense<9.999999747e-06> : tensor<1xf32>
     %layer0.safe_mean = stablehlo.add %layer0.square_mean, %layer0.eps : tensor<1xf32>
     %layer0.rms_scale = stablehlo.rsqrt %layer0.safe_mean : tensor<1xf32>
     %layer0.rms_scales = stablehlo.broadcast_in_dim %layer0.rms_scale, dims = [0] : (tensor<1xf32>) -> tensor<1x32xf32>
@@ -444,7 +444,7 @@ module @mlxcel {
     %layer0.rope_position = stablehlo.broadcast_in_dim %layer0.position_f32, dims = [0] : (tensor<1xf32>) -> tensor<1x4xf32>
     %layer0.rope_frequencies = stablehlo.broadcast_in_dim %layer0.rope_frequency, dims = [1] : (tensor<4xf32>) -> tensor<1x4xf32>
     %layer0.rope_angle = stablehlo.multiply %layer0.rope_position, %layer0.rope_frequencies : tensor<1x4xf32>
-    %layer0.turns_per_radian = stablehlo.constant dense<1.591549431e-01> : tensor<1x4xf32>
+    %layer0.turns_per_radian = stablehlo.constant dense<1.591549367e-01> : tensor<1x4xf32>
     %layer0.turns = stablehlo.multiply %layer0.rope_angle, %layer0.turns_per_radian : tensor<1x4xf32>
     %layer0.whole_turns = stablehlo.round_nearest_even %layer0.turns : tensor<1x4xf32>
     %layer0.turn_part = stablehlo.constant dense<6.281250000e+00> : tensor<1x4xf32>
@@ -505,7 +505,7 @@ module @mlxcel {
     %layer0.paged_2 = "stablehlo.gather"(%layer0.pool_2, %layer0.page_index_2) <{dimension_numbers = #stablehlo.gather<offset_dims = [2, 3, 4], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 16, 2, 8>}> : (tensor<5x16x2x8xf32>, tensor<1x4x1xi32>) -> tensor<1x4x16x2x8xf32>
     %layer0.values = stablehlo.reshape %layer0.paged_2 : (tensor<1x4x16x2x8xf32>) -> tensor<1x64x2x8xf32>
     %layer0.query = stablehlo.reshape %layer0.q_rope : (tensor<1x32xf32>) -> tensor<1x1x2x2x8xf32>
-    %layer0.scale = stablehlo.constant dense<3.535533906e-01> : tensor<1x1x2x2x8xf32>
+    %layer0.scale = stablehlo.constant dense<3.535533845e-01> : tensor<1x1x2x2x8xf32>
     %layer0.scaled_query = stablehlo.multiply %layer0.query, %layer0.scale : tensor<1x1x2x2x8xf32>
     %layer0.scores = stablehlo.dot_general %layer0.scaled_query, %layer0.keys, batching_dims = [0, 2] x [0, 2], contracting_dims = [4] x [3] : (tensor<1x1x2x2x8xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x1x2x64xf32>
     %layer0.hidden = stablehlo.broadcast_in_dim %hidden_from_query, dims = [0, 2, 4] : (tensor<1x1x64xi1>) -> tensor<1x2x1x2x64xi1>
@@ -533,7 +533,7 @@ module @mlxcel {
     %layer0.square_sum_2 = stablehlo.reduce(%layer0.square_2 init: %layer0.start_4) applies stablehlo.add across dimensions = [1] : (tensor<1x32xf32>, tensor<f32>) -> tensor<1xf32>
     %layer0.width_2 = stablehlo.constant dense<3.200000000e+01> : tensor<1xf32>
     %layer0.square_mean_2 = stablehlo.divide %layer0.square_sum_2, %layer0.width_2 : tensor<1xf32>
-    %layer0.eps_2 = stablehlo.constant dense<1.000000000e-05> : tensor<1xf32>
+    %layer0.eps_2 = stablehlo.constant dense<9.999999747e-06> : tensor<1xf32>
     %layer0.safe_mean_2 = stablehlo.add %layer0.square_mean_2, %layer0.eps_2 : tensor<1xf32>
     %layer0.rms_scale_2 = stablehlo.rsqrt %layer0.safe_mean_2 : tensor<1xf32>
     %layer0.rms_scales_2 = stablehlo.broadcast_in_dim %layer0.rms_scale_2, dims = [0] : (tensor<1xf32>) -> tensor<1x32xf32>
@@ -561,7 +561,7 @@ module @mlxcel {
     %layer1.square_sum = stablehlo.reduce(%layer1.square init: %layer1.start) applies stablehlo.add across dimensions = [1] : (tensor<1x32xf32>, tensor<f32>) -> tensor<1xf32>
     %layer1.width = stablehlo.constant dense<3.200000000e+01> : tensor<1xf32>
     %layer1.square_mean = stablehlo.divide %layer1.square_sum, %layer1.width : tensor<1xf32>
-    %layer1.eps = stablehlo.constant dense<1.000000000e-05> : tensor<1xf32>
+    %layer1.eps = stablehlo.constant dense<9.999999747e-06> : tensor<1xf32>
     %layer1.safe_mean = stablehlo.add %layer1.square_mean, %layer1.eps : tensor<1xf32>
     %layer1.rms_scale = stablehlo.rsqrt %layer1.safe_mean : tensor<1xf32>
     %layer1.rms_scales = stablehlo.broadcast_in_dim %layer1.rms_scale, dims = [0] : (tensor<1xf32>) -> tensor<1x32xf32>
@@ -624,7 +624,7 @@ module @mlxcel {
     %layer1.paged_2 = "stablehlo.gather"(%layer1.pool_2, %layer1.page_index_2) <{dimension_numbers = #stablehlo.gather<offset_dims = [2, 3, 4], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 16, 2, 8>}> : (tensor<5x16x2x8xf32>, tensor<1x4x1xi32>) -> tensor<1x4x16x2x8xf32>
     %layer1.values = stablehlo.reshape %layer1.paged_2 : (tensor<1x4x16x2x8xf32>) -> tensor<1x64x2x8xf32>
     %layer1.query = stablehlo.reshape %layer1.q_rope : (tensor<1x32xf32>) -> tensor<1x1x2x2x8xf32>
-    %layer1.scale = stablehlo.constant dense<3.535533906e-01> : tensor<1x1x2x2x8xf32>
+    %layer1.scale = stablehlo.constant dense<3.535533845e-01> : tensor<1x1x2x2x8xf32>
     %layer1.scaled_query = stablehlo.multiply %layer1.query, %layer1.scale : tensor<1x1x2x2x8xf32>
     %layer1.scores = stablehlo.dot_general %layer1.scaled_query, %layer1.keys, batching_dims = [0, 2] x [0, 2], contracting_dims = [4] x [3] : (tensor<1x1x2x2x8xf32>, tensor<1x64x2x8xf32>) -> tensor<1x2x1x2x64xf32>
     %layer1.hidden = stablehlo.broadcast_in_dim %hidden_from_query, dims = [0, 2, 4] : (tensor<1x1x64xi1>) -> tensor<1x2x1x2x64xi1>
@@ -652,7 +652,7 @@ module @mlxcel {
     %layer1.square_sum_2 = stablehlo.reduce(%layer1.square_2 init: %layer1.start_4) applies stablehlo.add across dimensions = [1] : (tensor<1x32xf32>, tensor<f32>) -> tensor<1xf32>
     %layer1.width_2 = stablehlo.constant dense<3.200000000e+01> : tensor<1xf32>
     %layer1.square_mean_2 = stablehlo.divide %layer1.square_sum_2, %layer1.width_2 : tensor<1xf32>
-    %layer1.eps_2 = stablehlo.constant dense<1.000000000e-05> : tensor<1xf32>
+    %layer1.eps_2 = stablehlo.constant dense<9.999999747e-06> : tensor<1xf32>
     %layer1.safe_mean_2 = stablehlo.add %layer1.square_mean_2, %layer1.eps_2 : tensor<1xf32>
     %layer1.rms_scale_2 = stablehlo.rsqrt %layer1.safe_mean_2 : tensor<1xf32>
     %layer1.rms_scales_2 = stablehlo.broadcast_in_dim %layer1.rms_scale_2, dims = [0] : (tensor<1xf32>) -> tensor<1x32xf32>
@@ -678,7 +678,7 @@ module @mlxcel {
     %square_sum = stablehlo.reduce(%square init: %start) applies stablehlo.add across dimensions = [1] : (tensor<1x32xf32>, tensor<f32>) -> tensor<1xf32>
     %width = stablehlo.constant dense<3.200000000e+01> : tensor<1xf32>
     %square_mean = stablehlo.divide %square_sum, %width : tensor<1xf32>
-    %eps = stablehlo.constant dense<1.000000000e-05> : tensor<1xf32>
+    %eps = stablehlo.constant dense<9.999999747e-06> : tensor<1xf32>
     %safe_mean = stablehlo.add %square_mean, %eps : tensor<1xf32>
     %rms_scale = stablehlo.rsqrt %safe_mean : tensor<1xf32>
     %rms_scales = stablehlo.broadcast_in_dim %rms_scale, dims = [0] : (tensor<1xf32>) -> tensor<1x32xf32>
