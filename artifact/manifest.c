@@ -3,10 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 
 #define FORMAT "mlxcel-bundle"
+#define MAX_MANIFEST (1u << 20)
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Writing
@@ -36,6 +39,7 @@ mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t
   put_int(&json, "context", m->context);
   put_int(&json, "rows", m->rows);
   put_int(&json, "page_size", m->page_size);
+  put_int(&json, "row_pages", m->row_pages);
   put_int(&json, "pool_pages", m->pool_pages);
   mlx_text_puts(&json, "  \"prefill\": [");
   for (size_t i = 0; i < m->prefill_count; ++i) mlx_text_printf(&json, "%s%lld", i ? ", " : "", (long long)m->prefill[i]);
@@ -95,11 +99,12 @@ static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
   MLX_TRY(read_text(json, "compiler_digest", m->compiler_digest, sizeof m->compiler_digest));
   MLX_TRY(mlx_json_int(json, json->root, "vocab", 1, most, &m->vocab));
   MLX_TRY(mlx_json_int(json, json->root, "context", 1, most, &m->context));
-  MLX_TRY(mlx_json_int(json, json->root, "rows", 1, 4096, &m->rows));
+  MLX_TRY(mlx_json_int(json, json->root, "rows", 1, MLX_MAX_ROWS, &m->rows));
   MLX_TRY(mlx_json_int(json, json->root, "page_size", 1, 4096, &m->page_size));
   MLX_TRY(mlx_json_int(json, json->root, "pool_pages", 2, most, &m->pool_pages));
-  if (m->context % m->page_size) return mlx_json_error(json, "context", "must be whole pages");
-  if (m->pool_pages - 1 < m->context / m->page_size) return mlx_json_error(json, "pool_pages", "cannot hold one row");
+  MLX_TRY(mlx_json_int(json, json->root, "row_pages", 1, most, &m->row_pages));
+  if (m->row_pages * m->page_size < m->context) return mlx_json_error(json, "row_pages", "cannot hold the context");
+  if (m->pool_pages - 1 < m->row_pages) return mlx_json_error(json, "pool_pages", "cannot hold one row");
   MLX_TRY(read_list(json, "prefill", MLX_MAX_BUCKETS, 1, 1 << 20, m->prefill, &m->prefill_count));
   if (!m->prefill_count) return mlx_json_error(json, "prefill", "is empty");
   for (size_t i = 1; i < m->prefill_count; ++i) {
@@ -118,4 +123,22 @@ mlx_status_t mlx_manifest_read(const char *name, const char *text, size_t length
   mlx_status_t status = read_fields(&json, out_manifest);
   mlx_json_close(&json);
   return status;
+}
+
+bool mlx_is_bundle(const char *folder) {
+  char *path = NULL, *text = NULL;
+  size_t length;
+  mlx_json_t json = {0};
+  const char *format = NULL;
+  mlx_status_t status = mlx_join_path(folder, MLX_BUNDLE_MANIFEST, &path);
+  if (!status && !mlx_is_file(path)) status = mlx_error(MLX_NOT_FOUND, "no manifest");
+  if (!status) status = mlx_read_file(path, MAX_MANIFEST, &text, &length);
+  if (!status) status = mlx_json_parse(path, text, length, &json);
+  if (!status) status = mlx_json_string(&json, json.root, "format", &format);
+  bool is = !status && !strcmp(format, FORMAT);
+  mlx_json_close(&json);
+  mlx_free(text);
+  mlx_free(path);
+  mlx_status_free(status);
+  return is;
 }

@@ -16,6 +16,7 @@
 // The functions a module exports and what they mean. A change that an older runtime would misread gets a new number.
 #define MLX_CONTRACT_VERSION 1
 
+#define MLX_MAX_ROWS 4096
 #define MLX_MAX_BUCKETS 8
 #define MLX_MAX_EOS 16
 
@@ -28,9 +29,10 @@ typedef struct mlx_manifest {
   char compiler_digest[MLX_DIGEST_HEX];
   int64_t contract;
   int64_t vocab;
-  int64_t context;                // positions a row can hold
+  int64_t context;                // positions a sequence may use
   int64_t rows;                   // sequences decoded together
-  int64_t page_size, pool_pages;  // the KV pool: its pages, page 0 belonging to nobody
+  int64_t page_size, row_pages;   // positions in a page; pages of a row, enough for the context
+  int64_t pool_pages;             // the KV pool's pages, page 0 belonging to nobody
   int64_t prefill[MLX_MAX_BUCKETS];  // T of each prefill_T, ascending
   size_t prefill_count;
   int32_t eos[MLX_MAX_EOS];       // tokens that end a text
@@ -41,5 +43,8 @@ typedef struct mlx_manifest {
 mlx_status_t mlx_manifest_write(const mlx_manifest_t *manifest, char **out_json, size_t *out_length) MLX_MUST_USE;
 // Reads and checks one; |name| is for errors. A manifest of another contract is refused, naming both.
 mlx_status_t mlx_manifest_read(const char *name, const char *json, size_t length, mlx_manifest_t *out_manifest) MLX_MUST_USE;
+
+// True when |folder| holds a manifest of ours, of whatever contract. Other things are called manifest.json too.
+bool mlx_is_bundle(const char *folder);
 
 #endif  // MLXCEL_ARTIFACT_MANIFEST_H_

@@ -11,11 +11,16 @@
 static const char *const levels[] = {"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", NULL};
 
 bool mlx_cpu_has_level(const char *level) {
-  // The builtin wants literals; it also checks that the operating system saves the registers.
+  // The builtin also checks that the operating system saves the registers; the rest of each level are plain cpuid bits.
   __builtin_cpu_init();
-  bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("ssse3");
+  unsigned a, b, basic = 0, extended = 0, d;
+  __get_cpuid(1, &a, &b, &basic, &d);
+  __get_cpuid(0x80000001u, &a, &b, &extended, &d);
+  const unsigned cx16 = 1u << 13, movbe = 1u << 22, f16c = 1u << 29, lahf = 1u << 0, lzcnt = 1u << 5;
+  bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("ssse3") &&
+            (basic & cx16) && (extended & lahf);
   bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
-            __builtin_cpu_supports("bmi");
+            __builtin_cpu_supports("bmi") && (basic & movbe) && (basic & f16c) && (extended & lzcnt);
   bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd");
   const bool has[] = {true, v2, v3, v4};

@@ -3,14 +3,19 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/text.h"
+
+#define READ_BYTES (1u << 20)
 
 static int system_open(const char *path, int flags, int mode) { return open(path, flags, mode); }
 static int system_make_dir(const char *path, int mode) { return mkdir(path, (mode_t)mode); }
@@ -68,16 +73,36 @@ void mlx_unmap(mlx_map_t *map) {
   *map = (mlx_map_t){0};
 }
 
+// By read, not by mapping: a pipe cannot be mapped, and what was read must not change under the caller.
+static mlx_status_t read_all(int fd, const char *path, size_t max_size, mlx_text_t *text) {
+  char *buffer;
+  MLX_TRY(mlx_alloc(READ_BYTES, 1, &buffer));
+  mlx_status_t status = NULL;
+  for (ssize_t length; !status && (length = read(fd, buffer, READ_BYTES));) {
+    if (length < 0 && errno == EINTR) continue;
+    if (length < 0) {
+      status = mlx_io_error("read", path);
+    } else if ((size_t)length > max_size - text->length) {
+      status = mlx_error(MLX_INVALID_INPUT, "'%s' is longer than the %zu bytes that are accepted", path, max_size);
+    } else {
+      mlx_text_append(text, buffer, (size_t)length);
+      if (text->failed) status = mlx_text_finish(text);
+    }
+  }
+  mlx_free(buffer);
+  return status;
+}
+
 mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes, size_t *out_length) {
   *out_bytes = NULL;
-  mlx_map_t map;
-  MLX_TRY(mlx_map_file(path, &map));
-  mlx_status_t status =
-      map.size > max_size
-          ? mlx_error(MLX_INVALID_INPUT, "'%s' is %zu bytes long; at most %zu are accepted", path, map.size, max_size)
-          : mlx_copy_text((const char *)map.data, map.size, out_bytes);
-  if (!status && out_length) *out_length = map.size;
-  mlx_unmap(&map);
+  if (out_length) *out_length = 0;
+  mlx_text_t text = {0};
+  int fd = calls->open(path, O_RDONLY | O_CLOEXEC, 0);
+  if (fd < 0) return mlx_io_error("open", path);
+  mlx_status_t status = read_all(fd, path, max_size, &text);
+  calls->close(fd);
+  if (!status) status = mlx_text_take(&text, out_bytes, out_length);
+  mlx_text_clear(&text);
   return status;
 }
 
@@ -150,11 +175,27 @@ mlx_status_t mlx_rename(const char *from, const char *to) {
   return sync_folder_of(to);
 }
 
-mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) {
+mlx_status_t mlx_temporary_path(const char *path, char **out_path) {
+  static atomic_uint number;
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);  // two containers may have equal pids and share a folder
+  return mlx_format(out_path, "%s.tmp.%ld.%llx-%x", path, (long)getpid(),
+                    (unsigned long long)now.tv_sec * 1000000000u + (unsigned long long)now.tv_nsec,
+                    atomic_fetch_add(&number, 1));
+}
+
+static mlx_status_t write_through(const char *path, const void *bytes, size_t length) {
+  mlx_writer_t writer = {.fd = calls->open(path, O_WRONLY | O_CLOEXEC, 0), .path = (char *)(uintptr_t)path};
+  if (writer.fd < 0) return mlx_io_error("open", path);
+  mlx_status_t status = mlx_writer_write(&writer, bytes, length);
+  if (calls->close(writer.fd) && !status) status = mlx_io_error("close", path);
+  return status;
+}
+
+static mlx_status_t write_and_rename(const char *path, const void *bytes, size_t length) {
   char *temporary;
-  MLX_TRY(mlx_format(&temporary, "%s.tmp.%ld", path, (long)getpid()));
+  MLX_TRY(mlx_temporary_path(path, &temporary));
   mlx_writer_t writer;
-  calls->unlink(temporary);
   mlx_status_t status = mlx_writer_open(temporary, &writer);
   if (!status) {
     status = mlx_writer_write(&writer, bytes, length);
@@ -172,35 +213,60 @@ mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) 
   return status;
 }
 
+mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) {
+  struct stat info;
+  char *target;
+  if (!strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6)) return write_through(path, bytes, length);
+  if (stat(path, &info)) return write_and_rename(path, bytes, length);
+  if (!S_ISREG(info.st_mode)) return write_through(path, bytes, length);
+  MLX_TRY(mlx_real_path(path, &target));
+  mlx_status_t status = write_and_rename(target, bytes, length);
+  mlx_free(target);
+  return status;
+}
+
+static mlx_status_t copy_bytes(int fd, const char *from, mlx_writer_t *writer) {
+  char *buffer;
+  MLX_TRY(mlx_alloc(READ_BYTES, 1, &buffer));
+  mlx_status_t status = NULL;
+  for (ssize_t length; !status && (length = read(fd, buffer, READ_BYTES));) {
+    if (length < 0 && errno == EINTR) continue;
+    status = length < 0 ? mlx_io_error("read", from) : mlx_writer_write(writer, buffer, (size_t)length);
+  }
+  mlx_free(buffer);
+  return status;
+}
+
 mlx_status_t mlx_copy_file(const char *from, const char *to) {
-  mlx_map_t map;
-  MLX_TRY(mlx_map_file(from, &map));
+  int fd = calls->open(from, O_RDONLY | O_CLOEXEC, 0);
+  if (fd < 0) return mlx_io_error("open", from);
   mlx_writer_t writer;
   mlx_status_t status = mlx_writer_open(to, &writer);
   if (!status) {
-    status = mlx_writer_write(&writer, map.data, map.size);
+    status = copy_bytes(fd, from, &writer);
     if (status) {
       mlx_writer_abandon(&writer);
     } else {
       status = mlx_writer_close(&writer);
     }
   }
-  mlx_unmap(&map);
+  calls->close(fd);
   return status;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Folders and paths
 
-mlx_status_t mlx_make_dirs(const char *path) {
+mlx_status_t mlx_make_dirs(const char *path, int mode) {
   char *partial;
+  if (!path[0]) return mlx_error(MLX_IO, "cannot create a folder without a name");
   MLX_TRY(mlx_copy_text(path, strlen(path), &partial));
   mlx_status_t status = NULL;
   for (char *cursor = partial + 1; !status; ++cursor) {
     if (*cursor && *cursor != '/') continue;
     char saved = *cursor;
     *cursor = 0;
-    if (calls->make_dir(partial, 0700) && errno != EEXIST) status = mlx_io_error("create folder", partial);
+    if (calls->make_dir(partial, mode) && errno != EEXIST) status = mlx_io_error("create folder", partial);
     *cursor = saved;
     if (!saved) break;
   }

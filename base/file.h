@@ -32,10 +32,12 @@ typedef struct mlx_map {
 mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) MLX_MUST_USE;
 void mlx_unmap(mlx_map_t *map);
 
-// Reads a file of at most |max_size| bytes; the result ends with a NUL not counted in *|out_length|. Release with mlx_free.
+// Reads a file or a pipe of at most |max_size| bytes; the result ends with a NUL not counted in *|out_length|. Release with mlx_free.
 mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes, size_t *out_length) MLX_MUST_USE;
 
-// Writes |path| whole: a temporary file beside it, synced, then renamed over it. On failure nothing is left behind.
+// Writes |path| whole: a temporary file beside it, synced, then renamed over it; on failure the old file is still there.
+// A link stays, and what it leads to is written; something that is no regular file (a pipe, anything in /dev or /proc) is
+// written to, never replaced.
 mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
 
 // A new file being written front to back. Open refuses an existing path. Close syncs; abandon removes the file.
@@ -51,8 +53,10 @@ void mlx_writer_abandon(mlx_writer_t *writer);  // safe after close
 
 mlx_status_t mlx_copy_file(const char *from, const char *to) MLX_MUST_USE;  // |to| must not exist
 mlx_status_t mlx_rename(const char *from, const char *to) MLX_MUST_USE;     // and syncs the folder of |to|
-mlx_status_t mlx_make_dirs(const char *path) MLX_MUST_USE;                  // like mkdir -p; new folders are private (0700)
+mlx_status_t mlx_make_dirs(const char *path, int mode) MLX_MUST_USE;        // like mkdir -p; |mode| of new folders, less umask
 mlx_status_t mlx_remove_tree(const char *path) MLX_MUST_USE;                // like rm -rf; a missing path is fine
+// "PATH.tmp.PID.N", of which no other process or thread on this machine makes the same. The pid lets leftovers be told.
+mlx_status_t mlx_temporary_path(const char *path, char **out_path) MLX_MUST_USE;
 mlx_status_t mlx_join_path(const char *folder, const char *name, char **out_path) MLX_MUST_USE;
 mlx_status_t mlx_real_path(const char *path, char **out_path) MLX_MUST_USE;
 

@@ -1,6 +1,5 @@
 #include "base/json.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,12 +85,11 @@ mlx_status_t mlx_json_need(const mlx_json_t *json, yyjson_val *object, const cha
   return *out ? NULL : mlx_json_error(json, key, "is missing");
 }
 
-static mlx_status_t read_int(const mlx_json_t *json, yyjson_val *value, const char *key, int64_t min, int64_t max,
-                             int64_t *out) {
+mlx_status_t mlx_json_check_int(const mlx_json_t *json, yyjson_val *value, const char *key, int64_t min, int64_t max,
+                                int64_t *out) {
   if (!yyjson_is_int(value)) return mlx_json_error(json, key, "must be an integer");
-  // An unsigned value past INT64_MAX turns negative here, and the range check refuses it.
   bool too_large = yyjson_is_uint(value) && yyjson_get_uint(value) > INT64_MAX;
-  int64_t number = yyjson_get_sint(value);
+  int64_t number = too_large ? 0 : yyjson_get_sint(value);
   if (too_large || number < min || number > max) {
     return mlx_error(MLX_INVALID_INPUT, "%s: field '%s' must be between %lld and %lld", json->name, key, (long long)min,
                      (long long)max);
@@ -103,34 +101,9 @@ static mlx_status_t read_int(const mlx_json_t *json, yyjson_val *value, const ch
 mlx_status_t mlx_json_int(const mlx_json_t *json, yyjson_val *object, const char *key, int64_t min, int64_t max,
                           int64_t *out) {
   yyjson_val *value;
+  *out = 0;
   MLX_TRY(mlx_json_need(json, object, key, &value));
-  return read_int(json, value, key, min, max, out);
-}
-
-mlx_status_t mlx_json_int_or(const mlx_json_t *json, yyjson_val *object, const char *key, int64_t min, int64_t max,
-                             int64_t fallback, int64_t *out) {
-  yyjson_val *value = mlx_json_find(object, key);
-  *out = fallback;
-  return value ? read_int(json, value, key, min, max, out) : NULL;
-}
-
-mlx_status_t mlx_json_number_or(const mlx_json_t *json, yyjson_val *object, const char *key, double fallback,
-                                double *out) {
-  yyjson_val *value = mlx_json_find(object, key);
-  *out = fallback;
-  if (!value) return NULL;
-  if (!yyjson_is_num(value)) return mlx_json_error(json, key, "must be a number");
-  *out = yyjson_get_num(value);
-  return isfinite(*out) ? NULL : mlx_json_error(json, key, "must be finite");
-}
-
-mlx_status_t mlx_json_bool_or(const mlx_json_t *json, yyjson_val *object, const char *key, bool fallback, bool *out) {
-  yyjson_val *value = mlx_json_find(object, key);
-  *out = fallback;
-  if (!value) return NULL;
-  if (!yyjson_is_bool(value)) return mlx_json_error(json, key, "must be true or false");
-  *out = yyjson_get_bool(value);
-  return NULL;
+  return mlx_json_check_int(json, value, key, min, max, out);
 }
 
 mlx_status_t mlx_json_string(const mlx_json_t *json, yyjson_val *object, const char *key, const char **out) {

@@ -24,12 +24,9 @@ yyjson_val *mlx_json_find(yyjson_val *object, const char *key);
 mlx_status_t mlx_json_need(const mlx_json_t *json, yyjson_val *object, const char *key, yyjson_val **out) MLX_MUST_USE;
 mlx_status_t mlx_json_int(const mlx_json_t *json, yyjson_val *object, const char *key, int64_t min, int64_t max,
                           int64_t *out) MLX_MUST_USE;
-mlx_status_t mlx_json_int_or(const mlx_json_t *json, yyjson_val *object, const char *key, int64_t min, int64_t max,
-                             int64_t fallback, int64_t *out) MLX_MUST_USE;
-mlx_status_t mlx_json_number_or(const mlx_json_t *json, yyjson_val *object, const char *key, double fallback,
-                                double *out) MLX_MUST_USE;
-mlx_status_t mlx_json_bool_or(const mlx_json_t *json, yyjson_val *object, const char *key, bool fallback,
-                              bool *out) MLX_MUST_USE;
+// The same for a value already found; |key| is for the error.
+mlx_status_t mlx_json_check_int(const mlx_json_t *json, yyjson_val *value, const char *key, int64_t min, int64_t max,
+                                int64_t *out) MLX_MUST_USE;
 // Borrowed from the document. The fallback may be NULL.
 mlx_status_t mlx_json_string(const mlx_json_t *json, yyjson_val *object, const char *key, const char **out) MLX_MUST_USE;
 mlx_status_t mlx_json_string_or(const mlx_json_t *json, yyjson_val *object, const char *key, const char *fallback,

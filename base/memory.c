@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const mlx_memory_calls_t system_calls = {.resize = realloc, .release = free};
 static const mlx_memory_calls_t *memory_calls = &system_calls;
@@ -11,6 +12,11 @@ void mlx_memory_set_calls(const mlx_memory_calls_t *calls) { memory_calls = call
 
 void mlx_free(void *ptr) {
   if (ptr) memory_calls->release(ptr);
+}
+
+uint64_t mlx_physical_memory(void) {
+  long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+  return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : UINT64_MAX;
 }
 
 mlx_status_t mlx_resize(size_t count, size_t size, void *inout_ptr) {

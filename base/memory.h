@@ -1,5 +1,5 @@
-// Memory: every allocation of ours goes through one small table, so that a test can make the Nth one fail, and through
-// checked arithmetic, so that a count read from a file can never wrap.
+// Memory: our allocations go through one small table, so that a test can make the Nth one fail, and through checked
+// arithmetic, so that a count read from a file can never wrap. Statuses alone do not: they must work when memory is out.
 #ifndef MLXCEL_BASE_MEMORY_H_
 #define MLXCEL_BASE_MEMORY_H_
 
@@ -33,6 +33,8 @@ mlx_status_t mlx_copy_text(const char *text, size_t length, char **out_text) MLX
 mlx_status_t mlx_format(char **out_text, const char *fmt, ...) MLX_PRINTF(2, 3) MLX_MUST_USE;
 
 void mlx_free(void *ptr);
+
+uint64_t mlx_physical_memory(void);  // bytes this machine has; UINT64_MAX when it does not say
 
 // Checked arithmetic: false on overflow, and *out is then untouched by meaning.
 static inline bool mlx_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }

@@ -196,7 +196,7 @@ static mlx_status_t publish(making_t *making, int *out_lease) {
 
 static mlx_status_t fill_and_publish(making_t *making, const mlx_report_t *report, int *out_lease) {
   const mlx_cache_request_t *request = making->request;
-  MLX_TRY(mlx_make_dirs(making->temporary));
+  MLX_TRY(mlx_make_dirs(making->temporary, 0700));
   mlx_status_t status = request->fill(request->user, making->temporary, making->log_path);
   if (!status) {
     mlx_report_progress(report, "storing %s ...", request->title);
@@ -238,7 +238,7 @@ static mlx_status_t make_folders(mlx_cache_t *cache, const char *kind) {
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     char *path;
     MLX_TRY(mlx_join_path(cache->folder, names[i], &path));
-    mlx_status_t status = mlx_is_dir(path) ? NULL : mlx_make_dirs(path);
+    mlx_status_t status = mlx_is_dir(path) ? NULL : mlx_make_dirs(path, 0700);
     mlx_free(path);
     if (status) return mlx_status_hint(status, "set MLXCEL_CACHE to a folder you can write to");
   }

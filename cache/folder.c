@@ -48,7 +48,7 @@ mlx_status_t mlx_cache_open(const char *folder, mlx_cache_t **out_cache) {
   char *chosen;
   MLX_TRY(choose_folder(folder, &chosen));
   mlx_cache_t *cache = NULL;
-  mlx_status_t status = mlx_is_dir(chosen) ? NULL : mlx_make_dirs(chosen);
+  mlx_status_t status = mlx_is_dir(chosen) ? NULL : mlx_make_dirs(chosen, 0700);
   status = mlx_status_hint(mlx_status_annotate(status, "the cache"), "set MLXCEL_CACHE to a folder you can write to");
   if (!status) status = mlx_alloc(1, sizeof *cache, &cache);
   if (!status) status = mlx_real_path(chosen, &cache->folder);

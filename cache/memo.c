@@ -57,7 +57,7 @@ void mlx_cache_remember(const mlx_cache_t *cache, const char *real_path, const m
   mlx_status_t status = mlx_text_finish(&text);
   if (!status) status = memo_path(cache, real_path, &path);
   if (!status) status = mlx_join_path(cache->folder, "digests", &folder);
-  if (!status) status = mlx_make_dirs(folder);
+  if (!status) status = mlx_make_dirs(folder, 0700);
   if (!status) status = mlx_write_file(path, text.data, text.length);
   mlx_status_free(status);  // a read-only cache, a full disk: then it is hashed again next time
   mlx_free(folder);

@@ -145,7 +145,7 @@ static mlx_status_t collect_ids(const mlx_cache_t *cache, id_list_t *list) {
   for (size_t i = 0; i < sizeof folders / sizeof *folders; ++i) {
     char *path;
     MLX_TRY(mlx_join_path(cache->folder, folders[i], &path));
-    mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, add_name_id, list) : mlx_make_dirs(path);
+    mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, add_name_id, list) : mlx_make_dirs(path, 0700);
     mlx_free(path);
     MLX_TRY(status);
   }

@@ -26,45 +26,48 @@ static mlx_status_t default_out(const char *model, const char *suffix, char **ou
   return mlx_format(out_path, "%.*s%s", (int)name, start, suffix);
 }
 
+// To a file, or to stdout when it is called "-".
+static mlx_status_t write_out(const char *out, const char *bytes, size_t length) {
+  if (strcmp(out, "-")) return mlx_write_file(out, bytes, length);
+  return fwrite(bytes, 1, length, stdout) == length && !fflush(stdout) ? NULL : mlx_error(MLX_IO, "cannot write to stdout");
+}
+
 static mlx_status_t emit_stablehlo(const char *model, const mlx_compile_options_t *options, const char *out) {
   char *text;
   size_t length;
   MLX_TRY(mlx_compile_stablehlo(model, options, &text, &length));
-  mlx_status_t status = NULL;
-  if (!strcmp(out, "-")) {
-    if (fwrite(text, 1, length, stdout) != length || fflush(stdout)) status = mlx_error(MLX_IO, "cannot write to stdout");
-  } else {
-    status = mlx_write_file(out, text, length);
-  }
+  mlx_status_t status = write_out(out, text, length);
   mlx_free(text);
   return status;
 }
 
-static mlx_status_t compile_and_write(const char *model, const mlx_compile_options_t *options, bool only_vmfb, const char *out) {
+static mlx_status_t write_vmfb(const mlx_compiled_t *compiled, const char *out) {
+  char *bytes;
+  size_t length;
+  MLX_TRY(mlx_read_file(compiled->vmfb_path, SIZE_MAX, &bytes, &length));
+  mlx_status_t status = write_out(out, bytes, length);
+  mlx_free(bytes);
+  return status;
+}
+
+static mlx_status_t compile_and_write(const char *model, const mlx_compile_options_t *options, const char *out) {
   mlx_cache_t *cache;
   mlx_compiled_t compiled;
+  if (!options->module_only) MLX_TRY(mlx_compiled_check_path(out));
   MLX_TRY(mlx_cache_open(NULL, &cache));
   mlx_status_t status = mlx_compile(model, options, cache, &compiled);
-  if (!status && only_vmfb) {
-    char *bytes;
-    size_t length;
-    status = mlx_read_file(compiled.vmfb_path, SIZE_MAX, &bytes, &length);
-    if (!status) status = mlx_write_file(out, bytes, length);
-    mlx_free(bytes);
-  } else if (!status) {
-    status = mlx_compiled_write(&compiled, out, options->report);
-  }
+  if (!status) status = options->module_only ? write_vmfb(&compiled, out) : mlx_compiled_write(&compiled, out, options->report);
   mlx_compiled_release(&compiled);
   mlx_cache_close(cache);
   return status;
 }
 
 mlx_status_t mlx_cli_compile(int argc, char **argv) {
-  flags_t f = {.target = "cpu"};
+  flags_t f = {.target = "cpu", .context = -1};
   const mlx_flag_t table[] = {
       {"-o, --output", MLX_FLAG_TEXT, "OUT", "where to write (default: MODEL's name + .mlxb, .vmfb or .mlir)", &f.out, 0, 0},
       {"--target", MLX_FLAG_TEXT, "TARGET", "cpu (this machine) or cpu:LEVEL, such as cpu:x86-64-v3", &f.target, 0, 0},
-      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context to make room for (default: the model's, up to 2048)", &f.context, 1, 1 << 24},
+      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context to make room for (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
       {"--emit", MLX_FLAG_TEXT, "KIND", "stablehlo: pure StableHLO text; vmfb: IREE's module alone", &f.emit, 0, 0},
       {"--iree-compile", MLX_FLAG_TEXT, "FILE", "the compiler to use (default: $MLXCEL_IREE_COMPILE, else the built-in one)", &f.iree_compile, 0, 0},
       {"--timeout", MLX_FLAG_INT, "SECONDS", "give iree-compile at most this long (default: 1800)", &f.timeout, 1, 1 << 24},
@@ -78,9 +81,11 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   if (help) return NULL;
   if (!words) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel compile MODEL [-o OUT]");
   bool stablehlo = f.emit && !strcmp(f.emit, "stablehlo"), vmfb = f.emit && !strcmp(f.emit, "vmfb");
+  if (!f.emit && f.out && !strcmp(f.out, "-")) return mlx_error(MLX_USAGE, "a compiled model is a folder; it cannot go to stdout");
   if (f.emit && !stablehlo && !vmfb) return mlx_error(MLX_USAGE, "--emit wants stablehlo or vmfb, not '%s'", f.emit);
   const mlx_compile_options_t options = {.target = f.target,
-                                         .context = f.context,
+                                         .context = mlx_context_option(f.context),
+                                         .module_only = vmfb,
                                          .iree_compile = f.iree_compile,
                                          .time_limit_seconds = (double)f.timeout,
                                          .report = mlx_terminal_report()};
@@ -88,7 +93,7 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   mlx_status_t status = f.out ? mlx_copy_text(f.out, strlen(f.out), &out)
                               : default_out(model, stablehlo ? ".mlir" : vmfb ? ".vmfb" : ".mlxb", &out);
   for (size_t n = status ? 0 : strlen(out); n > 1 && out[n - 1] == '/'; --n) out[n - 1] = 0;
-  if (!status) status = stablehlo ? emit_stablehlo(model, &options, out) : compile_and_write(model, &options, vmfb, out);
+  if (!status) status = stablehlo ? emit_stablehlo(model, &options, out) : compile_and_write(model, &options, out);
   if (!status && strcmp(out, "-")) fprintf(stderr, "wrote %s\n", out);
   mlx_free(out);
   return status;

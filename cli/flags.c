@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "compiler/compile.h"
 
 #define MAX_NAMES 64
 
@@ -103,7 +104,7 @@ static void print_flags(const char *usage, const mlx_flag_t *flags) {
     snprintf(left, sizeof left, "%s%s%s", flags->names, flags->value ? " " : "", flags->value ? flags->value : "");
     printf("  %-30s %s\n", left, flags->help);
   }
-  printf("  %-30s %s\n", "-h, --help", "this text");
+  printf("  %-30s %s\n  %-30s %s\n", "-h, --help", "this text", "--version", "the version");
 }
 
 mlx_status_t mlx_flags_parse(const char *usage, const mlx_flag_t *flags, int argc, char **argv, const char **words,
@@ -121,6 +122,11 @@ mlx_status_t mlx_flags_parse(const char *usage, const mlx_flag_t *flags, int arg
     if (!strcmp(word, "--")) {
       only_words = true;
       continue;
+    }
+    if (!strcmp(word, "--version")) {
+      puts("mlxcel " MLXCEL_VERSION);
+      *out_help = true;
+      return NULL;
     }
     if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
       print_flags(usage, flags);
@@ -143,3 +149,5 @@ mlx_status_t mlx_flags_parse(const char *usage, const mlx_flag_t *flags, int arg
   }
   return NULL;
 }
+
+int64_t mlx_context_option(int64_t flag) { return flag < 0 ? 0 : flag == 0 ? MLX_CONTEXT_OF_MODEL : flag; }

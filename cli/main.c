@@ -1,7 +1,9 @@
 // mlxcel: picks the verb. Called through a link such as mlxcel-run, the link's name is the verb.
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -37,6 +39,7 @@ static mlx_status_t unknown_verb(const char *name) {
 
 static int run_verb(const mlx_verb_t *verb, int argc, char **argv) {
   mlx_status_t status = verb->run(argc, argv);
+  if (!status && (fflush(stdout) || ferror(stdout))) status = mlx_error(MLX_IO, "cannot write to stdout");
   int code = (int)mlx_status_code(status);
   char where[64];
   snprintf(where, sizeof where, "mlxcel %s", verb->name);
@@ -47,6 +50,9 @@ static int run_verb(const mlx_verb_t *verb, int argc, char **argv) {
 
 int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);  // a closed stdout ends the writing, not the process in the middle of it
+  int fd;
+  while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO) continue;  // no file of ours may become a stream
+  if (fd >= 0) close(fd);
   const char *name = strrchr(argv[0], '/');
   name = name ? name + 1 : argv[0];
   const mlx_verb_t *linked = strncmp(name, "mlxcel-", 7) ? NULL : find_verb(name + 7);

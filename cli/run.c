@@ -44,7 +44,9 @@ static mlx_status_t read_prompt(const flags_t *f, prompt_t *out) {
     out->length = strlen(f->prompt);
     return NULL;
   }
-  MLX_TRY(mlx_read_file(f->prompt_file, MAX_PROMPT, &out->owned, &out->length));
+  const char *path = strcmp(f->prompt_file, "-") ? f->prompt_file : "/dev/stdin";
+  MLX_TRY(mlx_read_file(path, MAX_PROMPT, &out->owned, &out->length));
+  if (out->length && out->owned[out->length - 1] == '\n') --out->length;  // the one an editor put there, as llama.cpp does
   out->text = out->owned;
   return NULL;
 }
@@ -59,23 +61,34 @@ static mlx_status_t parse_device(const char *text, mlx_device_choice_t *out) {
   return mlx_error(MLX_USAGE, "--device wants cpu, cuda or auto, not '%s'", text);
 }
 
-static mlx_status_t accept_prompt(void *user, const char *tokenizer, size_t tokenizer_length, int64_t context) {
-  const prompt_t *prompt = user;
-  return mlx_engine_check_prompt(tokenizer, tokenizer_length, prompt->text, prompt->length, context);
+typedef struct opening {
+  const flags_t *flags;
+  const prompt_t *prompt;
+} opening_t;
+
+static mlx_status_t accept_prompt(void *user, const char *tokenizer, size_t tokenizer_length, int64_t context, int64_t vocab) {
+  const opening_t *opening = user;
+  return mlx_engine_check_prompt(opening->flags->model, tokenizer, tokenizer_length, opening->prompt->text,
+                                 opening->prompt->length, context, vocab);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Opening
 
-static mlx_status_t compile_and_open(const flags_t *f, const mlx_engine_options_t *options, prompt_t *prompt, mlx_engine_t **out) {
-  const mlx_compile_options_t compile = {
-      .context = f->context, .report = mlx_terminal_report(), .accept = accept_prompt, .user = prompt};
+static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_options_t *options, mlx_engine_t **out) {
+  const flags_t *f = opening->flags;
+  const mlx_compile_options_t compile = {.context = mlx_context_option(f->context),
+                                         .report = mlx_terminal_report(),
+                                         .accept = accept_prompt,
+                                         .user = opening};
   mlx_cache_t *cache;
   mlx_compiled_t compiled;
   MLX_TRY(mlx_cache_open(NULL, &cache));
   mlx_status_t status = mlx_compile(f->model, &compile, cache, &compiled);
   if (!status) {
     const mlx_model_parts_t parts = {.name = f->model,
+                                     .manifest_name = f->model,
+                                     .tokenizer_name = f->model,
                                      .manifest = compiled.manifest,
                                      .manifest_length = compiled.manifest_length,
                                      .tokenizer = compiled.tokenizer,
@@ -89,17 +102,23 @@ static mlx_status_t compile_and_open(const flags_t *f, const mlx_engine_options_
   return status;
 }
 
-static mlx_status_t open_engine(const flags_t *f, prompt_t *prompt, mlx_engine_t **out) {
+static mlx_status_t open_engine(const flags_t *f, const prompt_t *prompt, mlx_engine_t **out) {
   mlx_engine_options_t options;
   mlx_engine_options_initialize(&options);
   MLX_TRY(parse_device(f->device, &options.device));
   options.threads = (int)f->threads;
+  options.prompt = prompt->text;
+  options.prompt_length = prompt->length;
   if (options.device == MLX_USE_CUDA) MLX_TRY(mlx_engine_probe(MLX_USE_CUDA));
   if (mlx_engine_is_bundle(f->model)) {
-    options.context = f->context;
+    if (f->context > 0) options.context = f->context;
     return mlx_engine_open_bundle(f->model, &options, out);
   }
-  return compile_and_open(f, &options, prompt, out);
+  if (options.device == MLX_USE_CUDA) {
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "compiling for a GPU is not part of this version"), "use --device cpu");
+  }
+  opening_t opening = {.flags = f, .prompt = prompt};
+  return compile_and_open(&opening, &options, out);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -178,14 +197,14 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
 }
 
 mlx_status_t mlx_cli_run(int argc, char **argv) {
-  flags_t f = {.device = "auto", .count = -1};
+  flags_t f = {.device = "auto", .count = -1, .context = -1};
   const mlx_flag_t table[] = {
       {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory", &f.model, 0, 0},
       {"-p, --prompt", MLX_FLAG_TEXT, "TEXT", "what the model goes on from; special tokens in it count", &f.prompt, 0, 0},
-      {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the prompt from a file", &f.prompt_file, 0, 0},
+      {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the prompt from a file, or from stdin (-)", &f.prompt_file, 0, 0},
       {"-n, --n-predict", MLX_FLAG_INT, "N", "write at most N tokens (default: -1, until the model stops)", &f.count, -1, 1 << 24},
-      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: the model's, up to 2048)", &f.context, 1, 1 << 24},
-      {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 64},
+      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
+      {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
       {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
       {"--ignore-eos", MLX_FLAG_SWITCH, NULL, "go on after the model ends its text", &f.ignore_eos, 0, 0},
       {"--json", MLX_FLAG_SWITCH, NULL, "print one JSON object: ids, text, finish reason, timings", &f.json, 0, 0},

@@ -42,10 +42,20 @@ const mlx_report_t *mlx_terminal_report(void) {
   return &report;
 }
 
+// Messages quote names from foreign files: nothing of them may steer the terminal.
+static void print_plain(const char *text) {
+  for (; *text; ++text) fputc((unsigned char)*text < 0x20 && *text != '\n' ? '?' : *text == 0x7f ? '?' : *text, stderr);
+  fputc('\n', stderr);
+}
+
 void mlx_terminal_error(const char *where, mlx_status_t status) {
   mlx_report_done(mlx_terminal_report());
-  fprintf(stderr, "%s: %s\n", where, mlx_status_message(status));
-  if (mlx_status_hint_text(status)[0]) fprintf(stderr, "hint: %s\n", mlx_status_hint_text(status));
+  fprintf(stderr, "%s: ", where);
+  print_plain(mlx_status_message(status));
+  if (mlx_status_hint_text(status)[0]) {
+    fputs("hint: ", stderr);
+    print_plain(mlx_status_hint_text(status));
+  }
   if (mlx_status_code(status) == MLX_INTERNAL) {
     fprintf(stderr, "this is a bug in mlxcel (%s:%d); please report it with the command you ran\n", mlx_status_file(status),
             mlx_status_line(status));

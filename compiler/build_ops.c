@@ -115,7 +115,10 @@ mlx_value_t mlx_build_broadcast(mlx_builder_t *b, const char *name, mlx_value_t 
 mlx_value_t mlx_build_transpose(mlx_builder_t *b, const char *name, mlx_value_t x, const int64_t *permutation) {
   REQUIRE(x.id);
   mlx_type_t type = {.dtype = x.dtype, .rank = x.rank};
-  for (int i = 0; i < x.rank; ++i) type.dims[i] = x.dims[permutation[i]];
+  for (int i = 0; i < x.rank; ++i) {
+    REQUIRE(permutation[i] >= 0 && permutation[i] < x.rank);
+    type.dims[i] = x.dims[permutation[i]];
+  }
   return mlx_builder_emit(b, name, type, "stablehlo.transpose %%%s, dims = [%s] : (%s) -> %s", N(x),
                           LIST(permutation, x.rank), TV(x), T(type));
 }
@@ -136,6 +139,7 @@ mlx_value_t mlx_build_slice_last(mlx_builder_t *b, const char *name, mlx_value_t
 
 mlx_value_t mlx_build_concat_last(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t y) {
   REQUIRE(x.rank > 0 && x.rank == y.rank && x.dtype == y.dtype);
+  for (int i = 0; i < x.rank - 1; ++i) REQUIRE(x.dims[i] == y.dims[i]);
   mlx_type_t type = mlx_type_of(x);
   type.dims[x.rank - 1] += y.dims[y.rank - 1];
   return mlx_builder_emit(b, name, type, "stablehlo.concatenate %%%s, %%%s, dim = %d : (%s, %s) -> %s", N(x), N(y),
@@ -182,6 +186,7 @@ mlx_value_t mlx_build_argmax_last(mlx_builder_t *b, const char *name, mlx_value_
 
 mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t y, mlx_dot_t dot) {
   REQUIRE(x.id && y.id && dot.contract_count == 1);
+  REQUIRE(x.rank + y.rank - dot.batch_count - 2 <= MLX_VALUE_RANK);
   REQUIRE(x.dims[dot.left_contract[0]] == y.dims[dot.right_contract[0]]);
   mlx_type_t type = {.dtype = MLX_F32};
   for (int i = 0; i < dot.batch_count; ++i) {

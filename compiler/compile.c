@@ -1,6 +1,9 @@
 #include "compiler/compile.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,6 +15,8 @@
 #include "compiler/target.h"
 #include "compiler/weights.h"
 
+#define DEFAULT_CONTEXT 2048  // where the model allows more: memory for the KV cache is taken whether it is used or not
+
 // One compilation: everything both cache entries and the manifest are made from.
 typedef struct job {
   const mlx_compile_options_t *options;
@@ -22,28 +27,94 @@ typedef struct job {
   mlx_iree_compiler_t compiler;
   char *mlir;
   size_t mlir_length;
+  char source_stamp[MLX_DIGEST_HEX];  // of the source's files when it was opened
   char title[192];
 } job_t;
 
-static const char *file_name(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash && slash[1] ? slash + 1 : path;
+// The last part of a path, whatever slashes it ends with.
+typedef struct file_name {
+  char text[256];
+} file_name_t;
+
+static file_name_t file_name(const char *path) {
+  file_name_t name;
+  size_t length = strlen(path), start;
+  while (length > 1 && path[length - 1] == '/') --length;
+  for (start = length; start > 0 && path[start - 1] != '/'; --start) continue;
+  snprintf(name.text, sizeof name.text, "%.*s", (int)(length - start), path + start);
+  return name;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The source must stay what it is while we work: it is mapped, and its digest is taken by path
+
+static mlx_status_t stamp_source(const mlx_source_t *source, char out_hex[MLX_DIGEST_HEX]) {
+  mlx_digest_t digest;
+  mlx_digest_begin(&digest);
+  const char *path;
+  for (size_t i = 0; (path = mlx_source_file(source, i)); ++i) {
+    mlx_file_stamp_t stamp = {0};
+    MLX_TRY(mlx_file_stamp(path, &stamp));
+    mlx_digest_field(&digest, path, &stamp, sizeof stamp);
+  }
+  mlx_digest_end(&digest, out_hex);
+  return NULL;
+}
+
+// Stamped before it is opened for good, so that a change at any later moment is seen.
+static mlx_status_t open_model(job_t *job, const char *path) {
+  mlx_source_t *first_look;
+  MLX_TRY(mlx_source_open(path, &first_look));
+  mlx_status_t status = stamp_source(first_look, job->source_stamp);
+  mlx_source_close(first_look);
+  return status ? status : mlx_model_open(path, &job->model);
+}
+
+static mlx_status_t check_source_unchanged(const job_t *job) {
+  char now[MLX_DIGEST_HEX];
+  MLX_TRY(stamp_source(job->model->source, now));
+  if (!strcmp(now, job->source_stamp)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_IO, "'%s' changed while it was being compiled", mlx_source_path(job->model->source)),
+                         "run the command again when the file is complete");
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // The graph
 
+static mlx_status_t choose_context(const mlx_config_t *config, int64_t wanted, int64_t *out_context) {
+  *out_context = wanted;
+  if (wanted == 0) *out_context = config->context < DEFAULT_CONTEXT ? config->context : DEFAULT_CONTEXT;
+  if (wanted == MLX_CONTEXT_OF_MODEL) *out_context = config->context;
+  if (*out_context >= 1 && *out_context <= config->context) return NULL;
+  return mlx_status_hint(mlx_error(MLX_USAGE, "a context of %lld was asked for; the model was made for %lld positions",
+                                   (long long)wanted, (long long)config->context),
+                         "use a context of %lld or less (-c, --ctx)", (long long)config->context);
+}
+
+// A context that can never fit is refused here, with the number, and not by an allocation in the middle of a run.
+static mlx_status_t check_kv_fits(const mlx_config_t *config, const mlx_graph_options_t *graph) {
+  const int64_t factors[] = {config->layers, 2, mlx_graph_pool_pages(graph), graph->page_size, config->kv_heads, config->head_dim};
+  size_t bytes = sizeof(float);
+  bool fits = true;
+  for (size_t i = 0; i < sizeof factors / sizeof *factors; ++i) fits = fits && mlx_mul(bytes, (size_t)factors[i], &bytes);
+  if (fits && bytes <= mlx_physical_memory()) return NULL;
+  return mlx_status_hint(mlx_error(MLX_OUT_OF_MEMORY, "the KV cache of a context of %lld needs %.1f GiB; this machine has %.1f GiB",
+                                   (long long)graph->context, fits ? (double)bytes / (1 << 30) : 1e9,
+                                   (double)mlx_physical_memory() / (1 << 30)),
+                         "ask for a smaller context (-c, --ctx)");
+}
+
 static mlx_status_t make_graph(const mlx_model_t *model, const mlx_compile_options_t *options, mlx_form_t form,
                                mlx_graph_options_t *out_graph) {
-  if (options->context < 0 || options->context > model->config.context) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "a context of %lld was asked for; the model was made for %lld positions",
-                                     (long long)options->context, (long long)model->config.context),
-                           "use --ctx %lld or less", (long long)model->config.context);
+  int64_t context;
+  MLX_TRY(choose_context(&model->config, options->context, &context));
+  if (options->rows < 0 || options->rows > MLX_MAX_ROWS) {
+    return mlx_error(MLX_USAGE, "%lld rows were asked for; 1 to %d are possible", (long long)options->rows, MLX_MAX_ROWS);
   }
-  mlx_graph_options_initialize(model, options->context, out_graph);
+  mlx_graph_options_initialize(context, out_graph);
   out_graph->form = form;
   if (options->rows) out_graph->rows = options->rows;
-  return NULL;
+  return check_kv_fits(&model->config, out_graph);
 }
 
 mlx_status_t mlx_compile_stablehlo(const char *model_path, const mlx_compile_options_t *options, char **out_text,
@@ -109,6 +180,7 @@ static mlx_status_t fill_weights(void *user, const char *folder, const char *log
   char *path;
   MLX_TRY(mlx_join_path(folder, MLX_BUNDLE_WEIGHTS, &path));
   mlx_status_t status = mlx_weights_write(job->model, path, job->options->report);
+  if (!status) status = check_source_unchanged(job);
   mlx_free(path);
   return status;
 }
@@ -121,11 +193,11 @@ static mlx_status_t get_weights(job_t *job, mlx_cache_entry_t *out_entry) {
   const char *path;
   for (size_t i = 0; (path = mlx_source_file(job->model->source, i)); ++i) {
     MLX_TRY(mlx_cache_digest_file(job->cache, path, hex));
-    mlx_digest_field(&digest, file_name(path), hex, strlen(hex));
+    mlx_digest_field(&digest, file_name(path).text, hex, strlen(hex));
   }
   mlx_digest_end(&digest, key);
   char title[160];
-  snprintf(title, sizeof title, "weights of %s as f32", file_name(mlx_source_path(job->model->source)));
+  snprintf(title, sizeof title, "weights of %.64s as f32", file_name(mlx_source_path(job->model->source)).text);
   const mlx_cache_request_t request = {.kind = "weights", .key = key, .title = title, .fill = fill_weights, .user = job};
   return mlx_cache_get(job->cache, &request, job->options->report, out_entry);
 }
@@ -139,10 +211,11 @@ static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
                       .context = job->graph.context,
                       .rows = job->graph.rows,
                       .page_size = job->graph.page_size,
+                      .row_pages = mlx_graph_row_pages(&job->graph),
                       .pool_pages = mlx_graph_pool_pages(&job->graph),
                       .prefill_count = job->graph.bucket_count};
   snprintf(m.architecture, sizeof m.architecture, "%s", mlx_source_architecture(job->model->source));
-  snprintf(m.source, sizeof m.source, "%s", file_name(mlx_source_path(job->model->source)));
+  snprintf(m.source, sizeof m.source, "%s", file_name(mlx_source_path(job->model->source)).text);
   snprintf(m.target, sizeof m.target, "%s", job->target.name);
   snprintf(m.cpu, sizeof m.cpu, "%s", job->target.cpu);
   snprintf(m.compiler, sizeof m.compiler, "%s", job->compiler.version);
@@ -157,21 +230,25 @@ static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
 
 static mlx_status_t compile_job(job_t *job, const char *model_path, mlx_compiled_t *out) {
   MLX_TRY(mlx_target_parse(job->options->target ? job->options->target : "cpu", &job->target));
-  MLX_TRY(mlx_model_open(model_path, &job->model));
+  MLX_TRY(open_model(job, model_path));
   MLX_TRY(make_graph(job->model, job->options, MLX_FORM_IREE, &job->graph));
-  snprintf(job->title, sizeof job->title, "%.64s for %s, context %lld", file_name(model_path), job->target.name,
+  snprintf(job->title, sizeof job->title, "%.64s for %s, context %lld", file_name(model_path).text, job->target.name,
            (long long)job->graph.context);
   MLX_TRY(mlx_source_tokenizer_json(job->model->source, &out->tokenizer, &out->tokenizer_length));
   if (job->options->accept) {
-    MLX_TRY(job->options->accept(job->options->user, out->tokenizer, out->tokenizer_length, job->graph.context));
+    MLX_TRY(job->options->accept(job->options->user, out->tokenizer, out->tokenizer_length, job->graph.context,
+                                 job->model->config.vocab));
   }
   MLX_TRY(mlx_graph_emit(job->model, &job->graph, &job->mlir, &job->mlir_length));
   MLX_TRY(mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report, &job->compiler));
   MLX_TRY(get_vmfb(job, &out->vmfb));
-  MLX_TRY(get_weights(job, &out->weights));
   MLX_TRY(mlx_join_path(out->vmfb.folder, MLX_BUNDLE_VMFB, &out->vmfb_path));
-  MLX_TRY(mlx_join_path(out->weights.folder, MLX_BUNDLE_WEIGHTS, &out->weights_path));
-  return write_manifest(job, out);
+  if (!job->options->module_only) {
+    MLX_TRY(get_weights(job, &out->weights));
+    MLX_TRY(mlx_join_path(out->weights.folder, MLX_BUNDLE_WEIGHTS, &out->weights_path));
+  }
+  MLX_TRY(write_manifest(job, out));
+  return check_source_unchanged(job);
 }
 
 mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *options, mlx_cache_t *cache,
@@ -216,39 +293,86 @@ static mlx_status_t put_copy(const char *folder, const char *name, const char *f
 }
 
 static mlx_status_t fill_bundle(const mlx_compiled_t *compiled, const char *folder) {
-  MLX_TRY(mlx_make_dirs(folder));
+  MLX_TRY(mlx_make_dirs(folder, 0777));
   MLX_TRY(put_text(folder, MLX_BUNDLE_MANIFEST, compiled->manifest, compiled->manifest_length));
   MLX_TRY(put_text(folder, MLX_BUNDLE_TOKENIZER, compiled->tokenizer, compiled->tokenizer_length));
   MLX_TRY(put_copy(folder, MLX_BUNDLE_VMFB, compiled->vmfb_path));
   return put_copy(folder, MLX_BUNDLE_WEIGHTS, compiled->weights_path);
 }
 
-// Moves the finished folder into place. A rename cannot replace a folder with files in it, so an old bundle steps aside.
-static mlx_status_t publish(const char *finished, const char *path) {
-  char *manifest, *old;
-  if (!mlx_is_dir(path)) return mlx_rename(finished, path);
-  MLX_TRY(mlx_join_path(path, MLX_BUNDLE_MANIFEST, &manifest));
-  bool is_bundle = mlx_is_file(manifest);
-  mlx_free(manifest);
-  if (!is_bundle) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is a folder, but not a compiled model", path),
-                           "give -o a name that is free");
+static mlx_status_t refuse_foreign_name(void *user, const char *name) {
+  static const char *const ours[] = {MLX_BUNDLE_MANIFEST, MLX_BUNDLE_TOKENIZER, MLX_BUNDLE_VMFB, MLX_BUNDLE_WEIGHTS};
+  for (size_t i = 0; i < sizeof ours / sizeof *ours; ++i) {
+    if (!strcmp(name, ours[i])) return NULL;
   }
-  MLX_TRY(mlx_format(&old, "%s.old", finished));
+  return mlx_error(MLX_USAGE, "'%s' holds '%s', which is not part of a compiled model", (const char *)user, name);
+}
+
+mlx_status_t mlx_compiled_check_path(const char *path) {
+  mlx_status_t status = NULL;
+  if (mlx_is_dir(path)) {
+    status = mlx_is_bundle(path) ? mlx_list_dir(path, refuse_foreign_name, (void *)(uintptr_t)path)
+                                 : mlx_error(MLX_USAGE, "'%s' is a folder, but not a compiled model", path);
+  } else if (!access(path, F_OK)) {
+    status = mlx_error(MLX_USAGE, "'%s' is a file; a compiled model is a folder", path);
+  }
+  return mlx_status_hint(status, "give -o a name that is free");
+}
+
+// Moves the finished folder into place. A rename cannot replace a folder with files in it, so an old bundle steps aside; it
+// comes back when the new one cannot take its place.
+static mlx_status_t publish(const char *finished, const char *path) {
+  char *old;
+  if (!mlx_is_dir(path)) return mlx_rename(finished, path);
+  MLX_TRY(mlx_temporary_path(path, &old));
   mlx_status_t status = mlx_rename(path, old);
-  if (!status) status = mlx_rename(finished, path);
-  if (!status) status = mlx_remove_tree(old);
+  if (!status) {
+    status = mlx_rename(finished, path);
+    mlx_status_free(status ? mlx_rename(old, path) : mlx_remove_tree(old));
+  }
   mlx_free(old);
+  return status;
+}
+
+// Removes "NAME.tmp.PID..." beside the bundle NAME when no process PID is there any more.
+typedef struct sweep {
+  const char *folder, *name;
+} sweep_t;
+
+static mlx_status_t sweep_name(void *user, const char *name) {
+  const sweep_t *sweep = user;
+  size_t length = strlen(sweep->name);
+  char *path, *end;
+  if (strncmp(name, sweep->name, length) || strncmp(name + length, ".tmp.", 5)) return NULL;
+  long pid = strtol(name + length + 5, &end, 10);
+  if (pid <= 0 || *end != '.' || !kill((pid_t)pid, 0) || errno != ESRCH) return NULL;
+  MLX_TRY(mlx_join_path(sweep->folder, name, &path));
+  mlx_status_t status = mlx_remove_tree(path);
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t sweep_leftovers(const char *path) {
+  const char *slash = strrchr(path, '/');
+  char *folder;
+  if (slash) {
+    MLX_TRY(mlx_copy_text(path, slash == path ? 1 : (size_t)(slash - path), &folder));
+  } else {
+    MLX_TRY(mlx_copy_text(".", 1, &folder));
+  }
+  sweep_t sweep = {.folder = folder, .name = slash ? slash + 1 : path};
+  mlx_status_t status = mlx_is_dir(folder) ? mlx_list_dir(folder, sweep_name, &sweep) : NULL;
+  mlx_free(folder);
   return status;
 }
 
 mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_report_t *report) {
   char *temporary;
-  if (mlx_is_file(path)) return mlx_error(MLX_USAGE, "'%s' is a file; a compiled model is a folder", path);
+  MLX_TRY(mlx_compiled_check_path(path));
+  MLX_TRY(sweep_leftovers(path));
   mlx_report_progress(report, "writing %s", path);
-  MLX_TRY(mlx_format(&temporary, "%s.tmp.%ld", path, (long)getpid()));
-  mlx_status_t status = mlx_remove_tree(temporary);
-  if (!status) status = fill_bundle(compiled, temporary);
+  MLX_TRY(mlx_temporary_path(path, &temporary));
+  mlx_status_t status = fill_bundle(compiled, temporary);
   if (!status) status = publish(temporary, path);
   if (status) mlx_status_free(mlx_remove_tree(temporary));
   mlx_report_done(report);

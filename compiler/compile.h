@@ -8,15 +8,18 @@
 #include "base/status.h"
 #include "cache/cache.h"
 
+#define MLX_CONTEXT_OF_MODEL (-1)
+
 typedef struct mlx_compile_options {
   const char *target;         // "cpu", "cpu:x86-64-v3"; NULL: "cpu"
-  int64_t context;            // positions to make room for; 0: as the model allows, up to 2048
+  int64_t context;            // positions to make room for; 0: the model's, up to 2048; MLX_CONTEXT_OF_MODEL: the model's
   int64_t rows;               // sequences decoded together; 0: 1
   const char *iree_compile;   // NULL: found as compiler/driver.h says
   double time_limit_seconds;  // for iree-compile; 0: the driver's default
   const mlx_report_t *report; // may be NULL
+  bool module_only;           // leave the weights alone: only the module is wanted
   // Called once the model is read and before anything slow: a status from it ends the compilation. May be NULL.
-  mlx_status_t (*accept)(void *user, const char *tokenizer, size_t tokenizer_length, int64_t context);
+  mlx_status_t (*accept)(void *user, const char *tokenizer, size_t tokenizer_length, int64_t context, int64_t vocab);
   void *user;
 } mlx_compile_options_t;
 
@@ -24,7 +27,7 @@ typedef struct mlx_compile_options {
 typedef struct mlx_compiled {
   char *manifest, *tokenizer;  // owned JSON texts
   size_t manifest_length, tokenizer_length;
-  char *vmfb_path, *weights_path;  // owned
+  char *vmfb_path, *weights_path;  // owned; no weights when only the module was wanted
   mlx_cache_entry_t vmfb, weights;
 } mlx_compiled_t;
 
@@ -33,7 +36,10 @@ mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *op
                          mlx_compiled_t *out_compiled) MLX_MUST_USE;
 void mlx_compiled_release(mlx_compiled_t *compiled);
 
-// Writes a bundle: a folder |path| with the four files. Replaces a bundle that is there, and nothing else.
+// Fails when mlx_compiled_write would refuse |path|: it is there, and it is not a bundle with nothing else in it.
+mlx_status_t mlx_compiled_check_path(const char *path) MLX_MUST_USE;
+// Writes a bundle: a folder |path| with the four files. Replaces a bundle that is there, and nothing else. What killed
+// writers of the same path left behind is removed.
 mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_report_t *report) MLX_MUST_USE;
 
 // The model as a pure StableHLO module, weights and state as arguments. Release with mlx_free.

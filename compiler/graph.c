@@ -12,20 +12,24 @@
 // ---------------------------------------------------------------------------------------------------------------------
 // Options
 
-void mlx_graph_options_initialize(const mlx_model_t *model, int64_t context, mlx_graph_options_t *out_options) {
-  const int64_t page = 16, most = 2048;
-  if (context <= 0) context = model->config.context < most ? model->config.context : most;
-  *out_options = (mlx_graph_options_t){.context = (context + page - 1) / page * page, .rows = 1, .page_size = page};
+void mlx_graph_options_initialize(int64_t context, mlx_graph_options_t *out_options) {
+  *out_options = (mlx_graph_options_t){.context = context, .rows = 1, .page_size = 16};
   const int64_t sizes[] = {16, 128};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
     if (i == 0 || sizes[i] <= out_options->context) out_options->buckets[out_options->bucket_count++] = sizes[i];
   }
 }
 
-int64_t mlx_graph_pages_per_row(const mlx_graph_options_t *options) { return options->context / options->page_size; }
+int64_t mlx_graph_row_pages(const mlx_graph_options_t *options) {
+  return (options->context + options->page_size - 1) / options->page_size;
+}
+
+int64_t mlx_graph_row_positions(const mlx_graph_options_t *options) {
+  return mlx_graph_row_pages(options) * options->page_size;
+}
 
 int64_t mlx_graph_pool_pages(const mlx_graph_options_t *options) {
-  return 1 + options->rows * mlx_graph_pages_per_row(options);  // page 0 belongs to nobody
+  return 1 + options->rows * mlx_graph_row_pages(options);  // page 0 belongs to nobody
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -82,7 +86,7 @@ static void place_tokens(mlx_graph_t *g, mlx_value_t positions, mlx_value_t vali
   g->positions = mlx_build_reshape(b, "positions", positions, MLX_TYPE(MLX_I32, m));
 
   mlx_builder_comment(b, "what each query may not see: every later position");
-  const mlx_type_t mask = MLX_TYPE(MLX_I32, rows, t, g->options->context);
+  const mlx_type_t mask = MLX_TYPE(MLX_I32, rows, t, mlx_graph_row_positions(g->options));
   mlx_value_t key = mlx_build_iota(b, "key_position", 2, mask);
   mlx_value_t query = mlx_build_broadcast(b, "query_position", positions, (int64_t[]){0, 1}, mask);
   g->hidden_from_query = mlx_build_compare(b, "hidden_from_query", "GT", key, query);
@@ -95,7 +99,7 @@ static void begin_function(mlx_graph_t *g, const char *name, const char *comment
 }
 
 static mlx_value_t pages_argument(mlx_graph_t *g) {
-  return mlx_builder_argument(g->b, "pages", MLX_TYPE(MLX_I32, g->options->rows, mlx_graph_pages_per_row(g->options)));
+  return mlx_builder_argument(g->b, "pages", MLX_TYPE(MLX_I32, g->options->rows, mlx_graph_row_pages(g->options)));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

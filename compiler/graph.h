@@ -16,18 +16,17 @@
 
 typedef struct mlx_graph_options {
   mlx_form_t form;
-  int64_t context;    // positions a row can hold; a multiple of page_size
+  int64_t context;    // positions a row may use; the pages hold it rounded up
   int64_t rows;       // sequences decoded together
   int64_t page_size;  // positions in a page
   int64_t buckets[MLX_MAX_BUCKETS];  // prefill sizes, ascending
   size_t bucket_count;
 } mlx_graph_options_t;
 
-// Defaults for |model| and the wanted context (0: as long as the model allows, up to 2048). The context is rounded up to
-// whole pages.
-void mlx_graph_options_initialize(const mlx_model_t *model, int64_t context, mlx_graph_options_t *out_options);
+void mlx_graph_options_initialize(int64_t context, mlx_graph_options_t *out_options);  // one row, a few buckets
 
-int64_t mlx_graph_pages_per_row(const mlx_graph_options_t *options);
+int64_t mlx_graph_row_pages(const mlx_graph_options_t *options);
+int64_t mlx_graph_row_positions(const mlx_graph_options_t *options);
 int64_t mlx_graph_pool_pages(const mlx_graph_options_t *options);
 
 // The whole module as MLIR text. Release with mlx_free.

@@ -147,14 +147,14 @@ mlx_value_t mlx_op_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t
 // Puts |x| [M, kv_heads * head_dim] into this layer's pool and returns each row's positions [rows, context, kv_heads, head_dim].
 static mlx_value_t update_cache(mlx_graph_t *g, const mlx_attention_t *a, const char *cache, const char *name, mlx_value_t x) {
   mlx_builder_t *b = g->b;
-  const int64_t rows = g->options->rows, pages = mlx_graph_pages_per_row(g->options);
+  const int64_t rows = g->options->rows, pages = mlx_graph_row_pages(g->options);
   mlx_value_t by_head = mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, x.dims[0], a->kv_heads, a->head_dim));
   mlx_value_t old_pool = mlx_builder_load(b, cache);
   mlx_value_t pool = mlx_build_scatter(b, "pool", old_pool, g->slots, by_head);
   mlx_builder_store(b, cache, pool);
   mlx_value_t index = mlx_build_reshape(b, "page_index", g->pages, MLX_TYPE(MLX_I32, rows, pages, 1));
   mlx_value_t paged = mlx_build_gather(b, "paged", pool, index);  // [rows, P, page, kv_heads, head_dim]
-  return mlx_build_reshape(b, name, paged, MLX_TYPE(MLX_F32, rows, g->options->context, a->kv_heads, a->head_dim));
+  return mlx_build_reshape(b, name, paged, MLX_TYPE(MLX_F32, rows, mlx_graph_row_positions(g->options), a->kv_heads, a->head_dim));
 }
 
 // exp(x - max) / sum over the last dimension, of [rows, kv_heads, T, group, context]
@@ -171,7 +171,7 @@ static mlx_value_t softmax(mlx_builder_t *b, mlx_value_t scores) {
 
 mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v) {
   mlx_builder_t *b = g->b;
-  const int64_t rows = g->options->rows, t = g->tokens, context = g->options->context, group = a->heads / a->kv_heads;
+  const int64_t rows = g->options->rows, t = g->tokens, context = mlx_graph_row_positions(g->options), group = a->heads / a->kv_heads;
   mlx_value_t keys = update_cache(g, a, g->kv_names[2 * a->layer], "keys", k);
   mlx_value_t values = update_cache(g, a, g->kv_names[2 * a->layer + 1], "values", v);
 

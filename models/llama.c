@@ -33,6 +33,38 @@ static const mlx_tensor_rule_t llama_tensors[] = {
 // ---------------------------------------------------------------------------------------------------------------------
 // Config
 
+static bool is_plain_rope(const char *type) { return !strcmp(type, "default") || !strcmp(type, "none"); }
+
+static mlx_status_t refuse_scaled_rope(const mlx_source_t *source) {
+  static const char *const types[][2] = {{"rope_scaling.rope_type", ".rope.scaling.type"},
+                                         {"rope_scaling.type", NULL},
+                                         {"rope_parameters.rope_type", NULL}};
+  bool told_plain = false;
+  for (size_t i = 0; i < sizeof types / sizeof *types; ++i) {
+    const char *type = NULL;
+    bool found;
+    MLX_TRY(mlx_source_string(source, types[i][0], types[i][1], &type, &found));
+    if (found && !is_plain_rope(type)) {
+      return mlx_source_field_error(source, types[i][0], types[i][1], MLX_UNSUPPORTED,
+                                    "is '%s'; scaled rotary positions are not supported", type);
+    }
+    told_plain |= found && strncmp(types[i][0], "rope_parameters", 15);
+  }
+  // A factor without a type means linear scaling in some files.
+  static const char *const factors[][2] = {{"rope_scaling", ".rope.scaling.factor"}, {NULL, ".rope.scale_linear"}};
+  for (size_t i = 0; i < sizeof factors / sizeof *factors; ++i) {
+    if (!told_plain && mlx_source_has(source, factors[i][0], factors[i][1])) {
+      return mlx_source_field_error(source, factors[i][0], factors[i][1], MLX_UNSUPPORTED,
+                                    "is given; scaled rotary positions are not supported");
+    }
+  }
+  if (mlx_source_tensor(source, NULL, "rope_freqs.weight")) {
+    return mlx_error(MLX_UNSUPPORTED, "%s: tensor 'rope_freqs.weight' scales rotary positions, which is not supported",
+                     mlx_source_path(source));
+  }
+  return NULL;
+}
+
 // Refuses, by name, every field that would change the maths below.
 static mlx_status_t refuse_what_is_not_here(const mlx_source_t *source) {
   static const char *const biases[] = {"attention_bias", "mlp_bias"};
@@ -47,22 +79,16 @@ static mlx_status_t refuse_what_is_not_here(const mlx_source_t *source) {
   if (found && strcmp(text, "silu")) {
     return mlx_source_field_error(source, "hidden_act", NULL, MLX_UNSUPPORTED, "is '%s'; only silu is supported", text);
   }
-  static const char *const scaling[][2] = {{"rope_scaling.rope_type", NULL},
-                                           {"rope_scaling.type", NULL},
-                                           {"rope_parameters.rope_type", NULL},
-                                           {NULL, ".rope.scaling.type"}};
-  for (size_t i = 0; i < sizeof scaling / sizeof *scaling; ++i) {
-    MLX_TRY(mlx_source_string(source, scaling[i][0], scaling[i][1], &text, &found));
-    if (found && strcmp(text, "default") && strcmp(text, "none")) {
-      return mlx_source_field_error(source, scaling[i][0], scaling[i][1], MLX_UNSUPPORTED,
-                                    "is '%s'; scaled rotary positions are not supported", text);
+  static const char *const partial[] = {"partial_rotary_factor", "rope_parameters.partial_rotary_factor"};
+  for (size_t i = 0; i < sizeof partial / sizeof *partial; ++i) {
+    double factor = 1.0;
+    MLX_TRY(mlx_source_number(source, partial[i], NULL, &factor, &found));
+    if (factor != 1.0) {
+      return mlx_source_field_error(source, partial[i], NULL, MLX_UNSUPPORTED,
+                                    "is %g; rotating part of a head is not supported", factor);
     }
   }
-  if (mlx_source_tensor(source, NULL, "rope_freqs.weight")) {
-    return mlx_error(MLX_UNSUPPORTED, "%s: tensor 'rope_freqs.weight' scales rotary positions, which is not supported",
-                     mlx_source_path(source));
-  }
-  return NULL;
+  return refuse_scaled_rope(source);
 }
 
 static mlx_status_t llama_read_config(const mlx_source_t *source, mlx_config_t *c) {

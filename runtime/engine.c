@@ -22,7 +22,7 @@ static mlx_status_t check_cpu_target(const mlx_engine_t *engine, const char *nam
     mlx_cpu_identity(here);
     if (!strcmp(here, engine->manifest.cpu)) return NULL;
     return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for another machine's CPU", name),
-                           "compile it here, or for a level that both have: mlxcel compile MODEL --target cpu:x86-64-v3");
+                           "compile it here, or for a level that both have: mlxcel compile MODEL --target cpu:LEVEL");
   }
   if (mlx_cpu_has_level(level)) return NULL;
   return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, which this CPU does not run", name, target),
@@ -69,19 +69,27 @@ static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *
   mlx_status_t status = mlx_program_load(engine->device, engine->vmfb.data, engine->vmfb.size, parameters,
                                          engine->archive.count, &engine->program);
   mlx_free(parameters);
+  bool memory = mlx_status_code(status) == MLX_OUT_OF_MEMORY;
   status = mlx_status_annotate(status, "loading %s", parts->vmfb_path);
-  return mlx_status_hint(status, "the module does not fit this mlxcel or these weights: compile the model again");
+  return memory ? mlx_status_hint(status, "weights and KV cache need more memory than there is: use a smaller context (-c)")
+                : mlx_status_hint(status, "the module does not fit this mlxcel or these weights: compile the model again");
+}
+
+static mlx_status_t need_function(const mlx_engine_t *engine, const char *name, const char *function) {
+  if (mlx_program_has(engine->program, function)) return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_INVALID_INPUT, "%s: the module has no function '%s', which its manifest promises", name, function),
+      "compile the model again");
 }
 
 static mlx_status_t check_functions(const mlx_engine_t *engine, const char *name) {
   char function[32];
   for (size_t i = 0; i < engine->manifest.prefill_count; ++i) {
     snprintf(function, sizeof function, "prefill_%lld", (long long)engine->manifest.prefill[i]);
-    if (!mlx_program_has(engine->program, function)) {
-      return mlx_error(MLX_INVALID_INPUT, "%s: the module has no function '%s', which its manifest promises", name, function);
-    }
+    MLX_TRY(need_function(engine, name, function));
   }
-  return NULL;
+  MLX_TRY(need_function(engine, name, "decode_1"));
+  return need_function(engine, name, "logits");
 }
 
 static mlx_status_t make_pool(mlx_engine_t *engine) {
@@ -95,16 +103,31 @@ static mlx_status_t make_pool(mlx_engine_t *engine) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Opening
 
+static mlx_status_t choose_context(mlx_engine_t *engine, const char *name, int64_t wanted) {
+  engine->context = wanted ? wanted : engine->manifest.context;
+  if (engine->context >= 1 && engine->context <= engine->manifest.context) return NULL;
+  return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled for a context of %lld, not %lld", name,
+                                   (long long)engine->manifest.context, (long long)wanted),
+                         "compile the model again with --ctx %lld", (long long)wanted);
+}
+
+static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *prompt, size_t length, int64_t context,
+                                 int64_t vocab) {
+  int32_t *ids = NULL;
+  size_t count;
+  if (!prompt) return NULL;
+  mlx_status_t status = mlx_tokenizer_encode(tokenizer, prompt, length, true, &ids, &count);
+  if (!status) status = mlx_check_prompt(ids, count, 0, context, vocab);
+  mlx_free(ids);
+  return status;
+}
+
 static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
-  MLX_TRY(mlx_manifest_read(parts->name, parts->manifest, parts->manifest_length, &engine->manifest));
-  engine->context = options->context ? options->context : engine->manifest.context;
-  if (engine->context < 1 || engine->context > engine->manifest.context) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled for a context of %lld, not %lld", parts->name,
-                                     (long long)engine->manifest.context, (long long)engine->context),
-                           "compile the model again with --ctx %lld", (long long)engine->context);
-  }
+  MLX_TRY(mlx_manifest_read(parts->manifest_name, parts->manifest, parts->manifest_length, &engine->manifest));
+  MLX_TRY(choose_context(engine, parts->name, options->context));
+  MLX_TRY(mlx_tokenizer_create(parts->tokenizer_name, parts->tokenizer, parts->tokenizer_length, &engine->tokenizer));
+  MLX_TRY(check_prompt(engine->tokenizer, options->prompt, options->prompt_length, engine->context, engine->manifest.vocab));
   MLX_TRY(open_device(engine, parts->name, options));
-  MLX_TRY(mlx_tokenizer_create("tokenizer.json", parts->tokenizer, parts->tokenizer_length, &engine->tokenizer));
   MLX_TRY(load_program(engine, parts));
   MLX_TRY(check_functions(engine, parts->name));
   return make_pool(engine);
@@ -136,14 +159,7 @@ void mlx_engine_close(mlx_engine_t *engine) {
   mlx_free(engine);
 }
 
-bool mlx_engine_is_bundle(const char *path) {
-  char *manifest;
-  mlx_status_t status = mlx_join_path(path, MLX_BUNDLE_MANIFEST, &manifest);
-  bool is = !status && mlx_is_file(manifest);
-  mlx_status_free(status);
-  mlx_free(manifest);
-  return is;
-}
+bool mlx_engine_is_bundle(const char *path) { return mlx_is_bundle(path); }
 
 mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
   *out_engine = NULL;
@@ -155,6 +171,8 @@ mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t
   for (int i = 0; i < 2 && !status; ++i) status = mlx_read_file(paths[i], MAX_JSON, &texts[i], &lengths[i]);
   if (!status) {
     const mlx_model_parts_t parts = {.name = path,
+                                     .manifest_name = paths[0],
+                                     .tokenizer_name = paths[1],
                                      .manifest = texts[0],
                                      .manifest_length = lengths[0],
                                      .tokenizer = texts[1],
@@ -191,15 +209,11 @@ mlx_status_t mlx_engine_probe(mlx_device_choice_t device) {
   return NULL;
 }
 
-mlx_status_t mlx_engine_check_prompt(const char *tokenizer, size_t tokenizer_length, const char *text, size_t length,
-                                     int64_t context) {
+mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tokenizer, size_t tokenizer_length,
+                                     const char *prompt, size_t prompt_length, int64_t context, int64_t vocab) {
   mlx_tokenizer_t *reader;
-  int32_t *ids = NULL;
-  size_t count;
-  MLX_TRY(mlx_tokenizer_create("tokenizer.json", tokenizer, tokenizer_length, &reader));
-  mlx_status_t status = mlx_tokenizer_encode(reader, text, length, true, &ids, &count);
-  if (!status) status = mlx_check_fits(count, 0, context);
-  mlx_free(ids);
+  MLX_TRY(mlx_tokenizer_create(tokenizer_name, tokenizer, tokenizer_length, &reader));
+  mlx_status_t status = check_prompt(reader, prompt, prompt_length, context, vocab);
   mlx_tokenizer_free(reader);
   return status;
 }

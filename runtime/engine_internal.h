@@ -27,11 +27,11 @@ struct mlx_session {
   mlx_engine_t *engine;
   int64_t row;
   int64_t length;     // positions written
-  int32_t *pages;     // [context / page_size] of this row; 0 where there is none yet
+  int32_t *pages;     // [row_pages] of this row; 0 where there is none yet
   int64_t page_count; // pages held
 };
 
-// NULL when |count| more tokens fit behind |length| in |context|; else the error everybody gives.
-mlx_status_t mlx_check_fits(size_t count, int64_t length, int64_t context) MLX_MUST_USE;
+// NULL when a session of |length| positions can read these tokens; else the error everybody gives.
+mlx_status_t mlx_check_prompt(const int32_t *ids, size_t count, int64_t length, int64_t context, int64_t vocab) MLX_MUST_USE;
 
 #endif  // MLXCEL_RUNTIME_ENGINE_INTERNAL_H_

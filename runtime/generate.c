@@ -65,10 +65,10 @@ static mlx_status_t decode_loop(mlx_session_t *session, writer_t *writer, int32_
     out->finish_reason = MLX_FINISH_LENGTH;
     if (options->max_tokens >= 0 && (int64_t)out->count >= options->max_tokens) return NULL;
     MLX_TRY(put_token(session, writer, next, out));
-    out->finish_reason = MLX_FINISH_STOP;
-    if (!options->ignore_eos && ends_text(&session->engine->manifest, next)) return NULL;
     out->finish_reason = MLX_FINISH_CANCELLED;
     if (writer->stopped) return NULL;
+    out->finish_reason = MLX_FINISH_STOP;
+    if (!options->ignore_eos && ends_text(&session->engine->manifest, next)) return NULL;
     out->finish_reason = MLX_FINISH_LENGTH;
     if (options->max_tokens >= 0 && (int64_t)out->count >= options->max_tokens) return NULL;
     out->finish_reason = MLX_FINISH_CONTEXT;
@@ -91,6 +91,7 @@ mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, si
   size_t from = writer.text.length;
   if (!status) mlx_detokenizer_flush(&writer.detokenizer, &writer.text);
   if (!status && writer.text.length > from) status = give_text(&writer, from);
+  if (writer.stopped) out->finish_reason = MLX_FINISH_CANCELLED;
   if (!status) status = mlx_text_take(&writer.text, &out->text, &out->text_length);
   mlx_text_clear(&writer.text);
   if (status) mlx_generation_clear(out);

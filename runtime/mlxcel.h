@@ -20,7 +20,8 @@ typedef struct mlx_session mlx_session_t;
 
 // The parts of a compiled model. Everything is borrowed for the call to open only.
 typedef struct mlx_model_parts {
-  const char *name;                                 // for messages
+  const char *name;                                 // the model's, for messages
+  const char *manifest_name, *tokenizer_name;       // where those texts come from, for messages
   const char *manifest, *tokenizer;                 // JSON texts
   size_t manifest_length, tokenizer_length;
   const char *vmfb_path, *weights_path;
@@ -32,14 +33,17 @@ typedef struct mlx_engine_options {
   mlx_device_choice_t device;
   int threads;      // CPU workers; 0: one for each CPU this process may use
   int64_t context;  // positions a session may use; 0: all that the model was compiled for. More than that is an error
+  // A text that a session must be able to read: opening fails before anything is loaded when it cannot. May be NULL.
+  const char *prompt;
+  size_t prompt_length;
 } mlx_engine_options_t;
 void mlx_engine_options_initialize(mlx_engine_options_t *out_options);  // auto, and zeros
 
 // Succeeds when that device could be opened here; otherwise says why not.
 mlx_status_t mlx_engine_probe(mlx_device_choice_t device) MLX_MUST_USE;
-// Fails as mlx_session_read would when |text| has more tokens than |context|; needs the tokenizer only.
-mlx_status_t mlx_engine_check_prompt(const char *tokenizer, size_t tokenizer_length, const char *text, size_t length,
-                                     int64_t context) MLX_MUST_USE;
+// What opening an engine with a prompt checks, from the tokenizer's text alone: before there is anything to open.
+mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tokenizer, size_t tokenizer_length,
+                                     const char *prompt, size_t prompt_length, int64_t context, int64_t vocab) MLX_MUST_USE;
 
 // True when |path| is a bundle folder that mlx_engine_open_bundle would try.
 bool mlx_engine_is_bundle(const char *path);
@@ -74,7 +78,8 @@ void mlx_session_free(mlx_session_t *session);
 int64_t mlx_session_length(const mlx_session_t *session);  // positions in use
 
 // Reads |count| tokens after those already there, in chunks; *|out_next| is the model's choice for the token after them.
-// Fails, before any work, when they do not fit into the context.
+// Fails, before any work, when they do not fit into the context. After a failure on the way, mlx_session_length tells how many
+// were read.
 mlx_status_t mlx_session_read(mlx_session_t *session, const int32_t *ids, size_t count, int32_t *out_next) MLX_MUST_USE;
 // Takes the model's last choice into the sequence and chooses the next token.
 mlx_status_t mlx_session_step(mlx_session_t *session, int32_t *out_next) MLX_MUST_USE;
@@ -111,7 +116,8 @@ typedef struct mlx_generation {
   double prompt_seconds, decode_seconds;
 } mlx_generation_t;
 
-// Reads |ids| and generates greedily. A token that ends the text is counted in ids but gives no text.
+// Reads |ids| and generates greedily. A token that ends the text is counted in ids but gives no text. The last token is
+// chosen but not yet part of the session: to go on from there, read it first.
 mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, size_t count,
                                   const mlx_generate_options_t *options, mlx_generation_t *out_generation) MLX_MUST_USE;
 void mlx_generation_clear(mlx_generation_t *generation);

@@ -5,8 +5,6 @@
 #include "base/memory.h"
 #include "runtime/engine_internal.h"
 
-static int64_t pages_per_row(const mlx_manifest_t *m) { return m->context / m->page_size; }
-
 // ---------------------------------------------------------------------------------------------------------------------
 // Life
 
@@ -19,7 +17,7 @@ mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_sessio
   }
   mlx_session_t *session;
   MLX_TRY(mlx_alloc(1, sizeof *session, &session));
-  mlx_status_t status = mlx_alloc((size_t)pages_per_row(&engine->manifest), sizeof *session->pages, &session->pages);
+  mlx_status_t status = mlx_alloc((size_t)engine->manifest.row_pages, sizeof *session->pages, &session->pages);
   if (status) {
     mlx_free(session);
     return status;
@@ -91,7 +89,7 @@ static mlx_status_t prefill(mlx_session_t *session, int64_t bucket, const int32_
   if (!status) status = row_tensor(session, bucket, ids, (size_t)count, 2, &inputs[0]);
   if (!status) status = row_tensor(session, 1, &start, 1, 1, &inputs[1]);
   if (!status) status = row_tensor(session, 1, &count, 1, 1, &inputs[2]);
-  const int64_t width = pages_per_row(&session->engine->manifest);
+  const int64_t width = session->engine->manifest.row_pages;
   if (!status) status = row_tensor(session, width, session->pages, (size_t)width, 2, &inputs[3]);
   if (!status) status = call_for_token(session, function, inputs, 4, out_next);
   for (int i = 0; i < 4; ++i) mlx_buffer_free(inputs[i]);
@@ -107,22 +105,29 @@ static int64_t choose_bucket(const mlx_manifest_t *m, int64_t remaining) {
   return m->prefill[0];
 }
 
-mlx_status_t mlx_check_fits(size_t count, int64_t length, int64_t context) {
-  if (count <= (size_t)(context - length)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "the prompt has %zu tokens; the context holds %lld, of which %lld are in use",
-                                   count, (long long)context, (long long)length),
-                         "shorten the prompt, or ask for a larger context with -c");
+static mlx_status_t too_long(size_t count, int64_t length, int64_t context) {
+  mlx_status_t status =
+      length ? mlx_error(MLX_USAGE, "%zu more tokens do not fit: the context holds %lld, of which %lld are in use", count,
+                         (long long)context, (long long)length)
+             : mlx_error(MLX_USAGE, "the prompt has %zu tokens; the context holds %lld", count, (long long)context);
+  return mlx_status_hint(status, "shorten the prompt, or compile the model for a larger context (-c, --ctx)");
+}
+
+mlx_status_t mlx_check_prompt(const int32_t *ids, size_t count, int64_t length, int64_t context, int64_t vocab) {
+  if (!count) return mlx_status_hint(mlx_error(MLX_USAGE, "the prompt is empty"), "a model needs at least one token to go on from");
+  if (count > (size_t)(context - length)) return too_long(count, length, context);
+  for (size_t i = 0; i < count; ++i) {
+    if (ids[i] >= 0 && ids[i] < vocab) continue;
+    return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "the tokenizer gives token %d, but the model knows %lld tokens only",
+                                     ids[i], (long long)vocab),
+                           "tokenizer and weights are not of one model, or the prompt uses a token the model never learnt");
+  }
+  return NULL;
 }
 
 mlx_status_t mlx_session_read(mlx_session_t *session, const int32_t *ids, size_t count, int32_t *out_next) {
   const mlx_manifest_t *m = &session->engine->manifest;
-  if (!count) return mlx_error(MLX_USAGE, "there are no tokens to read");
-  MLX_TRY(mlx_check_fits(count, session->length, session->engine->context));
-  for (size_t i = 0; i < count; ++i) {
-    if (ids[i] < 0 || ids[i] >= m->vocab) {
-      return mlx_error(MLX_INVALID_INPUT, "token %d is outside the model's vocabulary of %lld", ids[i], (long long)m->vocab);
-    }
-  }
+  MLX_TRY(mlx_check_prompt(ids, count, session->length, session->engine->context, m->vocab));
   for (size_t done = 0; done < count;) {
     int64_t bucket = choose_bucket(m, (int64_t)(count - done));
     int32_t part = (int32_t)(count - done < (size_t)bucket ? count - done : (size_t)bucket);
@@ -133,11 +138,10 @@ mlx_status_t mlx_session_read(mlx_session_t *session, const int32_t *ids, size_t
 }
 
 mlx_status_t mlx_session_step(mlx_session_t *session, int32_t *out_next) {
-  const mlx_manifest_t *m = &session->engine->manifest;
   if (!session->length) return mlx_error(MLX_USAGE, "a session must read something before it can go on");
-  MLX_TRY(mlx_check_fits(1, session->length, session->engine->context));
+  if (session->length >= session->engine->context) return too_long(1, session->length, session->engine->context);
   MLX_TRY(take_pages(session, session->length + 1));
-  const int64_t width = pages_per_row(m);
+  const int64_t width = session->engine->manifest.row_pages;
   const int32_t active = 1;
   mlx_buffer_t *inputs[2] = {NULL, NULL};
   mlx_status_t status = row_tensor(session, 1, &active, 1, 1, &inputs[0]);

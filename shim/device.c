@@ -19,6 +19,9 @@ static mlx_code_t code_from_iree(iree_status_code_t code) {
     case IREE_STATUS_INVALID_ARGUMENT: return MLX_INVALID_INPUT;
     case IREE_STATUS_DATA_LOSS: return MLX_INVALID_INPUT;
     case IREE_STATUS_INCOMPATIBLE: return MLX_INVALID_INPUT;
+    case IREE_STATUS_OUT_OF_RANGE: return MLX_INVALID_INPUT;
+    case IREE_STATUS_FAILED_PRECONDITION: return MLX_INVALID_INPUT;
+    case IREE_STATUS_ALREADY_EXISTS: return MLX_INVALID_INPUT;
     case IREE_STATUS_DEADLINE_EXCEEDED: return MLX_TIMEOUT;
     case IREE_STATUS_NOT_FOUND: return MLX_NOT_FOUND;
     case IREE_STATUS_PERMISSION_DENIED: return MLX_IO;
@@ -61,21 +64,11 @@ static iree_status_t create_local_task(void *self, iree_string_view_t name, iree
   if (!iree_string_view_equal(name, IREE_SV("local-task"))) return iree_make_status(IREE_STATUS_UNAVAILABLE);
   mlx_device_t *device = self;
   iree_task_topology_t topology;
-  iree_status_t status = iree_ok_status();
-  if (device->threads > 0) {
-    iree_task_topology_initialize_from_group_count((iree_host_size_t)device->threads, &topology);
-  } else {
-    status = iree_task_topology_initialize_from_physical_cores(
-        IREE_TASK_TOPOLOGY_NODE_ID_ANY, IREE_TASK_TOPOLOGY_PERFORMANCE_LEVEL_ANY, IREE_TASK_TOPOLOGY_DISTRIBUTION_COMPACT,
-        IREE_TASK_TOPOLOGY_MAX_GROUP_COUNT, &topology);
-    if (!iree_status_is_ok(status)) return status;
-    device->threads = (int)iree_task_topology_group_count(&topology);
-  }
+  iree_task_topology_initialize_from_group_count((iree_host_size_t)device->threads, &topology);
   iree_task_executor_options_t options;
   iree_task_executor_options_initialize(&options);
-  options.worker_local_memory_size = 64 * 1024;
   iree_task_executor_t *executor = NULL;
-  status = iree_task_executor_create(options, &topology, allocator, &executor);
+  iree_status_t status = iree_task_executor_create(options, &topology, allocator, &executor);
   iree_task_topology_deinitialize(&topology);
 
   iree_hal_executable_loader_t *loader = NULL;

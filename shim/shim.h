@@ -20,7 +20,7 @@ typedef struct mlx_buffer mlx_buffer_t;
 
 typedef enum mlx_device_kind { MLX_DEVICE_CPU, MLX_DEVICE_CUDA } mlx_device_kind_t;
 
-// Opens a device. |threads|: workers on the CPU, 0 for one per physical core this process may use; ignored for CUDA.
+// Opens a device. |threads|: workers on the CPU, at least 1; ignored for CUDA.
 // A GPU that cannot be used is MLX_UNAVAILABLE with the reason. Release with mlx_device_close.
 mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t **out_device) MLX_MUST_USE;
 void mlx_device_close(mlx_device_t *device);

@@ -579,7 +579,7 @@ static mlx_status_t fill_badly(void *user, const char *folder, const char *log_p
   char *path;
   (void)log_path;
   MLX_TRY(mlx_join_path(folder, user, &path));
-  mlx_status_t status = strcmp(user, "folder") ? mlx_write_file(path, "", 0) : mlx_make_dirs(path);
+  mlx_status_t status = strcmp(user, "folder") ? mlx_write_file(path, "", 0) : mlx_make_dirs(path, 0700);
   mlx_free(path);
   return status;
 }

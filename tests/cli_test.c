@@ -26,11 +26,9 @@ static const char *in_folder(const char *name) {
 // Runs with a cache of its own, so that nothing is there already.
 #define RUN_FRESH(command, ...)                              \
   do {                                                       \
-    char *saved_ = strdup(getenv("MLXCEL_CACHE"));           \
     setenv("MLXCEL_CACHE", in_folder("cache"), 1);           \
     RUN(command, __VA_ARGS__);                               \
-    setenv("MLXCEL_CACHE", saved_, 1);                       \
-    free(saved_);                                            \
+    setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);            \
   } while (0)
 
 // Exit status |code|, nothing on stdout, and |part| on stderr.
@@ -103,15 +101,19 @@ TEST(an_end_of_text_token_stops_the_text_unless_ignored) {
   remove_folder();
 }
 
-TEST(a_prompt_file_is_the_same_as_the_flag) {
+TEST(a_prompt_file_or_pipe_is_the_same_as_the_flag) {
   make_folder();
-  command_t flag, file;
-  CHECK_OK(mlx_write_file(in_folder("prompt"), "the quick brown", 15));
+  command_t flag, file, pipe;
+  CHECK_OK(mlx_write_file(in_folder("prompt"), "the quick brown\n", 16));
   RUN(&flag, "run", "-m", TINY, "-p", "the quick brown", "-n", "8");
   RUN(&file, "run", "-m", TINY, "-f", in_folder("prompt"), "-n", "8");
+  command_start(&pipe, (const char *const[]){"/bin/sh", "-c", "echo the quick brown | " MLXCEL_BINARY " run -m " TINY " -f - -n 8", NULL});
+  command_wait(&pipe);
   CHECK_TEXT(file.out, flag.out);
+  CHECK_TEXT(pipe.out, flag.out);
   command_free(&flag);
   command_free(&file);
+  command_free(&pipe);
   remove_folder();
 }
 
@@ -124,6 +126,14 @@ TEST(a_prompt_longer_than_the_context_is_refused_before_any_work) {
   RUN_FRESH(&run, "run", "-m", TINY, "-p", prompt, "-c", "64");
   CHECK_CONTAINS(run.err, "hint: ");
   CHECK(!mlx_is_dir(in_folder("cache/vmfb")));
+  check_refused(&run, MLX_USAGE, "tokens; the context holds 64");
+  RUN_FRESH(&run, "run", "-m", TINY, "-p", "");
+  CHECK(!mlx_is_dir(in_folder("cache/vmfb")));
+  check_refused(&run, MLX_USAGE, "the prompt is empty");
+  RUN(&run, "compile", TINY, "--ctx", "64", "-o", in_folder("m.mlxb"));
+  command_free(&run);
+  CHECK(!truncate(in_folder("m.mlxb/weights.irpa"), 0));  // would be an error, were it looked at
+  RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", prompt);
   check_refused(&run, MLX_USAGE, "tokens; the context holds 64");
   remove_folder();
 }
@@ -168,15 +178,80 @@ TEST(a_compiled_model_runs_like_its_source) {
   remove_folder();
 }
 
-TEST(a_folder_that_is_no_compiled_model_is_never_overwritten) {
+TEST(what_is_not_a_compiled_model_is_never_overwritten) {
   make_folder();
   command_t run;
-  CHECK_OK(mlx_make_dirs(in_folder("precious")));
-  CHECK_OK(mlx_write_file(in_folder("precious/file"), "x", 1));
-  RUN(&run, "compile", TINY, "-o", in_folder("precious"));
+  CHECK_OK(mlx_make_dirs(in_folder("precious"), 0700));
+  CHECK_OK(mlx_write_file(in_folder("precious/manifest.json"), "{\"name\": \"somebody else's\"}", 26));
+  RUN_FRESH(&run, "compile", TINY, "-o", in_folder("precious"));
+  CHECK(!mlx_is_dir(in_folder("cache")));  // refused before any work
   check_refused(&run, MLX_USAGE, "is a folder, but not a compiled model");
-  CHECK(mlx_is_file(in_folder("precious/file")));
+  CHECK(mlx_is_file(in_folder("precious/manifest.json")));
+  RUN(&run, "compile", TINY, "-o", in_folder("m.mlxb"));
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  CHECK_OK(mlx_write_file(in_folder("m.mlxb/notes.txt"), "x", 1));
+  RUN(&run, "compile", TINY, "-o", in_folder("m.mlxb"));
+  check_refused(&run, MLX_USAGE, "holds 'notes.txt', which is not part of a compiled model");
+  CHECK(!mkfifo(in_folder("pipe"), 0600));
+  RUN(&run, "compile", TINY, "-o", in_folder("pipe"));
+  check_refused(&run, MLX_USAGE, "is a file; a compiled model is a folder");
+  RUN(&run, "compile", TINY, "-o", "-");
+  check_refused(&run, MLX_USAGE, "cannot go to stdout");
   remove_folder();
+}
+
+TEST(a_special_file_is_written_to_and_not_replaced) {
+  command_t run;
+  RUN(&run, "compile", TINY, "--emit", "stablehlo", "--ctx", "64", "-o", "/dev/stdout");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.out, "module @mlxcel {");
+  command_free(&run);
+}
+
+// The file is replaced while the compiler works: the weights of the one must never be stored under the digest of the other.
+TEST(a_model_that_changes_while_it_is_compiled_is_refused) {
+  make_folder();
+  static const char script[] = "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
+                               "sleep 1\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo fake > \"$2\"; shift; done\n";
+  CHECK_OK(mlx_write_file(in_folder("slow"), script, strlen(script)));
+  CHECK(!chmod(in_folder("slow"), 0755));
+  CHECK_OK(mlx_copy_file(TINY_GGUF, in_folder("m.gguf")));
+  CHECK_OK(mlx_copy_file(TINY_GGUF, in_folder("other.gguf")));
+  char model[128], compiler[128];
+  snprintf(model, sizeof model, "%s", in_folder("m.gguf"));
+  snprintf(compiler, sizeof compiler, "%s", in_folder("slow"));
+  setenv("MLXCEL_CACHE", in_folder("cache"), 1);
+  command_t run;
+  command_start(&run, (const char *const[]){MLXCEL_BINARY, "compile", model, "--iree-compile", compiler, "-o", "/nowhere/x.mlxb", NULL});
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  usleep(500000);
+  CHECK(!rename(in_folder("other.gguf"), model));
+  command_wait(&run);
+  CHECK(!mlx_is_dir(in_folder("cache/weights")) || !rmdir(in_folder("cache/weights")));  // none was stored
+  check_refused(&run, MLX_IO, "changed while it was being compiled");
+  remove_folder();
+}
+
+TEST(a_context_is_honoured_to_the_position) {
+  command_t run;
+  RUN(&run, "run", "-m", TINY, "-p", "the", "-c", "3", "--ignore-eos", "--json");
+  CHECK_CONTAINS(run.out, "\"finish_reason\": \"context\"");
+  mlx_json_t json;
+  CHECK_OK(mlx_json_parse("stdout", run.out, run.out_length, &json));
+  CHECK_INT(yyjson_arr_size(yyjson_obj_get(json.root, "output_ids")), 3);  // one position each, and one chosen at the last
+  mlx_json_close(&json);
+  command_free(&run);
+}
+
+TEST(a_full_disk_under_stdout_is_an_error) {
+  command_t run;
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", MLXCEL_BINARY " run -m " TINY " -p b -n 1 > /dev/full", NULL});
+  command_wait(&run);
+  check_refused(&run, MLX_IO, "cannot write to stdout");
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", MLXCEL_BINARY " run --help > /dev/full", NULL});
+  command_wait(&run);
+  check_refused(&run, MLX_IO, "cannot write to stdout");
 }
 
 TEST(emit_writes_stablehlo_or_a_bare_vmfb) {
@@ -241,7 +316,7 @@ TEST(a_compiler_that_says_nothing_is_reported_with_its_command_line) {
 TEST(compile_of_smollm2_stays_below_a_gibibyte) {
   make_folder();
   command_t run;
-  RUN_FRESH(&run, "compile", SMOLLM2, "--ctx", "256", "--emit", "vmfb", "-o", in_folder("x.vmfb"));
+  RUN_FRESH(&run, "compile", SMOLLM2, "--ctx", "256", "-o", in_folder("x.mlxb"));
   if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
   fprintf(stderr, "  peak memory of compile, iree-compile included: %ld MiB\n", run.peak_kib / 1024);
   if (!MLXCEL_SANITIZED) CHECK(run.peak_kib < 1024 * 1024);
@@ -276,6 +351,46 @@ TEST(bad_words_on_the_command_line_are_answered) {
   check_refused(&run, MLX_USAGE, "unknown verb 'rnu'");
 }
 
+// A config field that changes the maths, and one that asks for too much: each refused by its name.
+static void check_config_refused(const char *field, const char *value, int code, const char *part) {
+  make_folder();
+  char *config, changed[2048];
+  CHECK_OK(mlx_make_dirs(in_folder("m"), 0700));
+  static const char *const files[] = {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                                      "model.safetensors.index.json", "tokenizer.json"};
+  for (int i = 0; i < 4; ++i) {
+    char from[256], to[128];
+    snprintf(from, sizeof from, "%s/%s", TINY, files[i]);
+    snprintf(to, sizeof to, "%s/m/%s", folder, files[i]);
+    CHECK_OK(mlx_copy_file(from, to));
+  }
+  CHECK_OK(mlx_read_file(TINY "/config.json", 1 << 20, &config, NULL));
+  char key[64];
+  snprintf(key, sizeof key, " \"%s\":", field);
+  char *old = strstr(config, key);
+  if (old) *strchr(old, '\n') = 0, memmove(old, old + strlen(old) + 1, strlen(old + strlen(old) + 1) + 1);
+  snprintf(changed, sizeof changed, "{ \"%s\": %s,%s", field, value, config + 1);
+  CHECK_OK(mlx_write_file(in_folder("m/config.json"), changed, strlen(changed)));
+  mlx_free(config);
+  command_t run;
+  RUN(&run, "run", "-m", in_folder("m"), "-p", "x", "-n", "1", "-c", "0");
+  check_refused(&run, code, part);
+  remove_folder();
+}
+
+TEST(a_config_that_changes_the_maths_is_refused_by_field) {
+  check_config_refused("model_type", "\"mamba\"", MLX_UNSUPPORTED, "field 'model_type' is 'mamba'");
+  check_config_refused("hidden_act", "\"gelu\"", MLX_UNSUPPORTED, "field 'hidden_act' is 'gelu'");
+  check_config_refused("attention_bias", "true", MLX_UNSUPPORTED, "field 'attention_bias' is true");
+  check_config_refused("partial_rotary_factor", "0.5", MLX_UNSUPPORTED, "field 'partial_rotary_factor' is 0.5");
+  check_config_refused("rope_scaling", "{\"factor\": 8.0}", MLX_UNSUPPORTED, "field 'rope_scaling' is given");
+  check_config_refused("rope_scaling", "{\"rope_type\": \"llama3\"}", MLX_UNSUPPORTED, "is 'llama3'");
+  check_config_refused("num_key_value_heads", "3", MLX_INVALID_INPUT, "field 'num_key_value_heads' is 3");
+  check_config_refused("hidden_size", "\"wide\"", MLX_INVALID_INPUT, "field 'hidden_size' must be an integer");
+  check_config_refused("hidden_size", "64", MLX_INVALID_INPUT, "has shape");
+  check_config_refused("max_position_embeddings", "1073741824", MLX_OUT_OF_MEMORY, "KV cache of a context of 1073741824");
+}
+
 TEST(a_damaged_bundle_is_refused_by_name) {
   make_folder();
   command_t run;
@@ -300,7 +415,7 @@ TEST(a_damaged_bundle_is_refused_by_name) {
 TEST(a_bundle_of_another_contract_names_both) {
   make_folder();
   command_t run;
-  CHECK_OK(mlx_make_dirs(in_folder("m.mlxb")));
+  CHECK_OK(mlx_make_dirs(in_folder("m.mlxb"), 0700));
   static const char manifest[] = "{\"format\": \"mlxcel-bundle\", \"contract\": 7}";
   CHECK_OK(mlx_write_file(in_folder("m.mlxb/manifest.json"), manifest, strlen(manifest)));
   CHECK_OK(mlx_write_file(in_folder("m.mlxb/tokenizer.json"), "{}", 2));
@@ -338,6 +453,9 @@ TEST(help_and_version_go_to_stdout) {
   RUN(&run, "--version");
   CHECK_CONTAINS(run.out, "mlxcel 0.");
   command_free(&run);
+  RUN(&run, "run", "--version");
+  CHECK_CONTAINS(run.out, "mlxcel 0.");
+  command_free(&run);
 }
 
 TEST(the_cache_can_be_seen_and_cleared) {
@@ -348,7 +466,7 @@ TEST(the_cache_can_be_seen_and_cleared) {
                                "while [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo fake > \"$2\"; shift; done\n";
   CHECK_OK(mlx_write_file(in_folder("fake"), script, strlen(script)));
   CHECK(!chmod(in_folder("fake"), 0755));
-  RUN_FRESH(&run, "compile", TINY, "--iree-compile", in_folder("fake"), "--emit", "vmfb", "-o", in_folder("x.vmfb"));
+  RUN_FRESH(&run, "compile", TINY, "--iree-compile", in_folder("fake"), "-o", in_folder("x.mlxb"));
   CHECK_INT(run.exit_code, 0);
   command_free(&run);
   RUN_FRESH(&run, "cache", "path");
@@ -371,10 +489,10 @@ TEST(the_cache_can_be_seen_and_cleared) {
 }
 
 TEST_MAIN(CASE(stdout_carries_only_what_the_model_wrote), CASE(json_is_one_object_with_every_documented_field),
-          CASE(an_end_of_text_token_stops_the_text_unless_ignored), CASE(a_prompt_file_is_the_same_as_the_flag),
+          CASE(an_end_of_text_token_stops_the_text_unless_ignored), CASE(a_prompt_file_or_pipe_is_the_same_as_the_flag),
           CASE(a_prompt_longer_than_the_context_is_refused_before_any_work),
           CASE(cuda_without_a_usable_gpu_is_an_error_that_says_why), CASE(nothing_links_libcuda),
-          CASE(a_compiled_model_runs_like_its_source), CASE(a_folder_that_is_no_compiled_model_is_never_overwritten),
+          CASE(a_compiled_model_runs_like_its_source), CASE(what_is_not_a_compiled_model_is_never_overwritten), CASE(a_special_file_is_written_to_and_not_replaced), CASE(a_model_that_changes_while_it_is_compiled_is_refused), CASE(a_context_is_honoured_to_the_position), CASE(a_full_disk_under_stdout_is_an_error), CASE(a_config_that_changes_the_maths_is_refused_by_field),
           CASE(emit_writes_stablehlo_or_a_bare_vmfb), CASE(a_level_this_cpu_has_compiles_and_runs),
           CASE(a_compiler_that_says_nothing_is_reported_with_its_command_line),
           CASE(compile_of_smollm2_stays_below_a_gibibyte), CASE(bad_words_on_the_command_line_are_answered),

@@ -143,7 +143,7 @@ TEST(a_signal_is_named_and_explained) {
 
 TEST(a_compiler_that_hangs_is_ended_with_its_children) {
   mlx_process_result_t result;
-  mlx_status_t status = compile_with("echo working; (echo marker > grandchild; sleep 1; touch $out.late; sleep 1000) & sleep 1000", 0.4, &result);
+  mlx_status_t status = compile_with("echo working; (echo marker > $out.grandchild; sleep 1; touch $out.late; sleep 1000) & sleep 1000", 0.4, &result);
   CHECK(result.timed_out && result.elapsed_seconds < 10);
   CHECK_CONTAINS(mlx_status_hint_text(status), "MLXCEL_COMPILE_TIMEOUT");
   CHECK_ERROR(status, MLX_TIMEOUT, "time limit");
@@ -233,7 +233,7 @@ static void find(mlx_cache_t *cache, const char *path, mlx_iree_compiler_t *out_
 TEST(a_compiler_is_known_by_its_library_too) {
   mlx_cache_t *cache = fresh_cache();
   mlx_iree_compiler_t compilers[4];
-  CHECK_OK(mlx_make_dirs(in_root("wheel")));
+  CHECK_OK(mlx_make_dirs(in_root("wheel"), 0700));
   const char *path = write_tool("wheel/iree-compile", "exit 0");
   char library[128];
   snprintf(library, sizeof library, "%s", in_root("wheel/libIREECompiler.so"));
@@ -293,7 +293,7 @@ TEST(path_is_searched_last_and_places_are_listed) {
   mlx_iree_compiler_t compiler;
   char old[4096], path[512];
   snprintf(old, sizeof old, "%s", getenv("PATH"));
-  CHECK_OK(mlx_make_dirs(in_root("bin")));
+  CHECK_OK(mlx_make_dirs(in_root("bin"), 0700));
   CHECK_OK(mlx_remove_tree(in_root("bin/iree-compile")));
   snprintf(path, sizeof path, "/bin:/usr/bin::%s", in_root("bin"));
   setenv("PATH", path, 1);

@@ -43,6 +43,8 @@ static mlx_engine_t *open_tiny(int64_t rows, int64_t context) {
   CHECK_OK(mlx_cache_open(NULL, &cache));
   CHECK_OK(mlx_compile(TINY, &compile, cache, &compiled));
   const mlx_model_parts_t parts = {.name = TINY,
+                                   .manifest_name = TINY,
+                                   .tokenizer_name = TINY,
                                    .manifest = compiled.manifest,
                                    .manifest_length = compiled.manifest_length,
                                    .tokenizer = compiled.tokenizer,
@@ -148,12 +150,12 @@ TEST(a_full_context_ends_the_text_and_is_never_overrun) {
   int32_t ids[257], next;
   for (int i = 0; i < 257; ++i) ids[i] = 5 + i;
   CHECK_OK(mlx_session_create(engine, &session));
-  CHECK_ERROR(mlx_session_read(session, ids, 257, &next), MLX_USAGE, "257 tokens; the context holds 256");
+  CHECK_ERROR(mlx_session_read(session, ids, 257, &next), MLX_USAGE, "the prompt has 257 tokens; the context holds 256");
   CHECK_INT(mlx_session_length(session), 0);
   CHECK_OK(mlx_session_generate(session, ids, 244, &options, &generation));
   CHECK_INT(generation.finish_reason, MLX_FINISH_CONTEXT);
   CHECK_INT(generation.count, 13);  // 12 more positions, and the token chosen at the last one
-  CHECK_ERROR(mlx_session_step(session, &next), MLX_USAGE, "context holds 256");
+  CHECK_ERROR(mlx_session_step(session, &next), MLX_USAGE, "1 more tokens do not fit: the context holds 256");
   mlx_generation_clear(&generation);
   mlx_session_free(session);
   mlx_engine_close(engine);

@@ -33,7 +33,7 @@ static void emit_for_iree(char **out_text, size_t *out_length) {
   mlx_model_t *model;
   mlx_graph_options_t options;
   CHECK_OK(mlx_model_open(TINY, &model));
-  mlx_graph_options_initialize(model, 64, &options);
+  mlx_graph_options_initialize(64, &options);
   options.form = MLX_FORM_IREE;
   CHECK_OK(mlx_graph_emit(model, &options, out_text, out_length));
   mlx_model_close(model);

@@ -41,10 +41,20 @@ static uint64_t next_random(uint64_t *state) {
   return *state >> 33;
 }
 
+static mlx_status_t count_leftover(void *user, const char *name) {
+  if (strstr(name, ".tmp.")) ++*(int *)user;
+  return NULL;
+}
+
+static int leftovers(void) {
+  int count = 0;
+  CHECK_OK(mlx_list_dir(folder, count_leftover, &count));
+  return count;
+}
+
 TEST(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted) {
   make_folder();
   make_quick_compiler();
-  char *saved = strdup(getenv("MLXCEL_CACHE"));
   setenv("MLXCEL_CACHE", in_folder("cache"), 1);
   setenv("MLXCEL_IREE_COMPILE", in_folder("quick"), 1);
   uint64_t state = (uint64_t)time(NULL);
@@ -65,24 +75,30 @@ TEST(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted) {
     kill(run.pid, SIGKILL);
     command_wait(&run);
     caught += run.exit_code == -SIGKILL;
-    bool published = mlx_is_dir(out);
     command_free(&run);
-    RUN(&run, "run", "-m", published ? out : TINY, "-c", "64", "-p", "the quick brown", "-n", "8", "--ignore-eos", "--json");
+    if (mlx_is_dir(out)) {  // published before it was killed: then it must be whole
+      RUN(&run, "run", "-m", out, "-p", "the quick brown", "-n", "8", "--ignore-eos", "--json");
+      if (run.exit_code || !strstr(run.out, EXPECTED)) CHECK_FAIL("kill %d left a bad bundle: %s%s", i, run.err, run.out);
+      command_free(&run);
+    }
+    RUN(&run, "compile", TINY, "--ctx", "64", "-o", out);
+    if (run.exit_code) CHECK_FAIL("compile after kill %d: exit status %d: %s", i, run.exit_code, run.err);
+    command_free(&run);
+    CHECK_INT(leftovers(), 0);
+    RUN(&run, "run", "-m", out, "-p", "the quick brown", "-n", "8", "--ignore-eos", "--json");
     if (run.exit_code || !strstr(run.out, EXPECTED)) CHECK_FAIL("after kill %d: exit status %d: %s%s", i, run.exit_code, run.err, run.out);
     command_free(&run);
   }
   fprintf(stderr, "  %d of 30 were caught before they ended\n", caught);
   CHECK(caught >= 15);
-  setenv("MLXCEL_CACHE", saved, 1);
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
   unsetenv("MLXCEL_IREE_COMPILE");
-  free(saved);
   CHECK_OK(mlx_remove_tree(folder));
 }
 
 TEST(ten_processes_at_once_compile_once) {
   make_folder();
   make_quick_compiler();
-  char *saved = strdup(getenv("MLXCEL_CACHE"));
   setenv("MLXCEL_CACHE", in_folder("cache"), 1);
   setenv("MLXCEL_IREE_COMPILE", in_folder("quick"), 1);
   command_t runs[10];
@@ -104,9 +120,8 @@ TEST(ten_processes_at_once_compile_once) {
   fprintf(stderr, "  %d of 10 said that they wait\n", waited);
   CHECK(waited > 0);
   mlx_free(calls);
-  setenv("MLXCEL_CACHE", saved, 1);
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
   unsetenv("MLXCEL_IREE_COMPILE");
-  free(saved);
   CHECK_OK(mlx_remove_tree(folder));
 }
 

@@ -294,23 +294,10 @@ static mlx_status_t find_field(const mlx_hf_t *hf, const char *key, yyjson_val *
   return *out_value || out_found ? NULL : mlx_json_error(&hf->config, key, "is missing");
 }
 
-static mlx_status_t check_int(const mlx_json_t *json, const char *key, yyjson_val *value, int64_t min, int64_t max,
-                              int64_t *out) {
-  if (!yyjson_is_int(value)) return mlx_json_error(json, key, "must be an integer");
-  bool too_large = yyjson_is_uint(value) && yyjson_get_uint(value) > INT64_MAX;
-  int64_t number = too_large ? 0 : yyjson_get_sint(value);
-  if (too_large || number < min || number > max) {
-    return mlx_error(MLX_INVALID_INPUT, "%s: field '%s' must be between %lld and %lld", json->name, key, (long long)min,
-                     (long long)max);
-  }
-  *out = number;
-  return NULL;
-}
-
 mlx_status_t mlx_hf_int(const mlx_hf_t *hf, const char *key, int64_t min, int64_t max, int64_t *out, bool *out_found) {
   yyjson_val *value;
   MLX_TRY(find_field(hf, key, &value, out_found));
-  return value ? check_int(&hf->config, key, value, min, max, out) : NULL;
+  return value ? mlx_json_check_int(&hf->config, value, key, min, max, out) : NULL;
 }
 
 mlx_status_t mlx_hf_number(const mlx_hf_t *hf, const char *key, double *out, bool *out_found) {
@@ -346,7 +333,7 @@ mlx_status_t mlx_hf_string(const mlx_hf_t *hf, const char *key, const char **out
 
 static mlx_status_t add_eos(const mlx_json_t *json, yyjson_val *value, int32_t *ids, size_t capacity, size_t *inout_count) {
   int64_t id = 0;
-  MLX_TRY(check_int(json, "eos_token_id", value, 0, INT32_MAX, &id));
+  MLX_TRY(mlx_json_check_int(json, value, "eos_token_id", 0, INT32_MAX, &id));
   for (size_t i = 0; i < *inout_count; ++i) {
     if (ids[i] == id) return NULL;
   }

@@ -123,22 +123,31 @@ static mlx_status_t add_weights(mlx_model_t *model) {
   return NULL;
 }
 
+static bool ends_with(const char *text, const char *end) {
+  size_t length = strlen(text), end_length = strlen(end);
+  return length >= end_length && !strcmp(text + length - end_length, end);
+}
+
+// Old files store what the architecture computes (the rope's frequencies), and a tied head may still be written out.
+static bool is_left_over(const mlx_model_t *model, const char *name) {
+  return ends_with(name, ".rotary_emb.inv_freq") || (model->config.tied_head && !strcmp(name, "lm_head.weight"));
+}
+
 // A tensor the architecture has no use for would change the result if it were a weight we forgot: refuse it by name.
 static mlx_status_t check_nothing_is_left(const mlx_model_t *model) {
-  static const char *const harmless[] = {".rotary_emb.inv_freq", ".rope_freqs.weight"};
-  for (size_t i = 0; i < mlx_source_tensor_count(model->source); ++i) {
+  size_t left_over = 0, count = mlx_source_tensor_count(model->source);
+  for (size_t i = 0; i < count; ++i) left_over += is_left_over(model, mlx_source_tensor_at(model->source, i)->name);
+  if (count == model->weight_count + left_over) return NULL;
+  for (size_t i = 0; i < count; ++i) {
     const mlx_tensor_t *tensor = mlx_source_tensor_at(model->source, i);
-    bool used = false;
-    for (size_t j = 0; j < model->weight_count && !used; ++j) used = model->weights[j].tensor.data == tensor->data;
-    for (size_t j = 0; j < sizeof harmless / sizeof *harmless; ++j) used |= strstr(tensor->name, harmless[j]) != NULL;
-    // A tied head may still be written out; it is the embedding again.
-    if (model->config.tied_head && !strcmp(tensor->name, "lm_head.weight")) used = true;
+    bool used = is_left_over(model, tensor->name);
+    for (size_t j = 0; j < model->weight_count && !used; ++j) used = !strcmp(model->weights[j].tensor.name, tensor->name);
     if (!used) {
       return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' is not part of the %s architecture as mlxcel knows it",
                        mlx_source_path(model->source), tensor->name, mlx_source_architecture(model->source));
     }
   }
-  return NULL;
+  return mlx_error(MLX_INTERNAL, "%s: a tensor was used twice", mlx_source_path(model->source));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
