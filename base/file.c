@@ -154,13 +154,8 @@ void mlx_writer_abandon(mlx_writer_t *writer) {
 
 // Makes a rename in |path|'s folder durable.
 static mlx_status_t sync_folder_of(const char *path) {
-  const char *slash = strrchr(path, '/');
   char *folder;
-  if (slash) {
-    MLX_TRY(mlx_copy_text(path, slash == path ? 1 : (size_t)(slash - path), &folder));
-  } else {
-    MLX_TRY(mlx_copy_text(".", 1, &folder));
-  }
+  MLX_TRY(mlx_folder_of(path, &folder));
   int fd = calls->open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   mlx_status_t status = NULL;
   // Some file systems refuse to sync a folder (EINVAL); the rename itself is still atomic there.
@@ -291,6 +286,12 @@ mlx_status_t mlx_remove_tree(const char *path) {
   }
   MLX_TRY(mlx_list_dir(path, remove_child, (void *)(uintptr_t)path));
   return calls->remove_dir(path) && errno != ENOENT ? mlx_io_error("remove folder", path) : NULL;
+}
+
+mlx_status_t mlx_folder_of(const char *path, char **out_folder) {
+  const char *slash = strrchr(path, '/');
+  if (!slash) return mlx_copy_text(".", 1, out_folder);
+  return mlx_copy_text(path, slash == path ? 1 : (size_t)(slash - path), out_folder);
 }
 
 mlx_status_t mlx_join_path(const char *folder, const char *name, char **out_path) {

@@ -57,6 +57,7 @@ mlx_status_t mlx_make_dirs(const char *path, int mode) MLX_MUST_USE;        // l
 mlx_status_t mlx_remove_tree(const char *path) MLX_MUST_USE;                // like rm -rf; a missing path is fine
 // "PATH.tmp.PID.N", of which no other process or thread on this machine makes the same. The pid lets leftovers be told.
 mlx_status_t mlx_temporary_path(const char *path, char **out_path) MLX_MUST_USE;
+mlx_status_t mlx_folder_of(const char *path, char **out_folder) MLX_MUST_USE;  // "." for a bare name
 mlx_status_t mlx_join_path(const char *folder, const char *name, char **out_path) MLX_MUST_USE;
 mlx_status_t mlx_real_path(const char *path, char **out_path) MLX_MUST_USE;
 

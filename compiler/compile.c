@@ -355,11 +355,7 @@ static mlx_status_t sweep_name(void *user, const char *name) {
 static mlx_status_t sweep_leftovers(const char *path) {
   const char *slash = strrchr(path, '/');
   char *folder;
-  if (slash) {
-    MLX_TRY(mlx_copy_text(path, slash == path ? 1 : (size_t)(slash - path), &folder));
-  } else {
-    MLX_TRY(mlx_copy_text(".", 1, &folder));
-  }
+  MLX_TRY(mlx_folder_of(path, &folder));
   sweep_t sweep = {.folder = folder, .name = slash ? slash + 1 : path};
   mlx_status_t status = mlx_is_dir(folder) ? mlx_list_dir(folder, sweep_name, &sweep) : NULL;
   mlx_free(folder);

@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "cache/entry.h"
 #include "tests/check.h"
+#include "tests/faults.h"
 
 #define KEY_A "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 #define KEY_B "ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100"
@@ -322,22 +323,6 @@ TEST(every_file_call_may_fail) {
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Memory that runs out
-
-static struct {
-  long count, target, live;
-} memory;
-
-static void *count_resize(void *ptr, size_t size) {
-  if (++memory.count == memory.target) return NULL;
-  void *block = realloc(ptr, size);
-  if (!ptr && block) ++memory.live;
-  return block;
-}
-static void count_release(void *ptr) {
-  --memory.live;
-  free(ptr);
-}
-static const mlx_memory_calls_t counting_memory = {count_resize, count_release};
 
 static mlx_status_t ignore_item(void *user, const mlx_cache_item_t *item) {
   (void)user;

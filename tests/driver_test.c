@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "tests/check.h"
+#include "tests/faults.h"
 
 static char root[64];
 
@@ -172,21 +173,6 @@ TEST(time_limit_comes_from_the_environment) {
   unsetenv("MLXCEL_COMPILE_TIMEOUT");
   CHECK_OK(compile_with("echo x > $out", 0, NULL));
 }
-
-static struct {
-  long count, target, live;
-} memory;
-static void *count_resize(void *ptr, size_t size) {
-  if (++memory.count == memory.target) return NULL;
-  void *block = realloc(ptr, size);
-  if (!ptr && block) ++memory.live;
-  return block;
-}
-static void count_release(void *ptr) {
-  --memory.live;
-  free(ptr);
-}
-static const mlx_memory_calls_t counting_memory = {count_resize, count_release};
 
 TEST(every_allocation_may_fail) {
   mlx_cache_t *cache;

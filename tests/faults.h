@@ -1,0 +1,27 @@
+// Memory that runs out: an allocation table that fails the Nth call and counts what is still held.
+#ifndef MLXCEL_TESTS_FAULTS_H_
+#define MLXCEL_TESTS_FAULTS_H_
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+static struct {
+  long count, target, live;
+} memory;
+
+static inline void *count_resize(void *ptr, size_t size) {
+  if (++memory.count == memory.target) return NULL;
+  void *block = realloc(ptr, size);
+  if (!ptr && block) ++memory.live;
+  return block;
+}
+
+static inline void count_release(void *ptr) {
+  --memory.live;
+  free(ptr);
+}
+
+static const mlx_memory_calls_t counting_memory = {count_resize, count_release};
+
+#endif  // MLXCEL_TESTS_FAULTS_H_
