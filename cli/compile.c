@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "cli/cli.h"
+#include "runtime/mlxcel.h"
 
 typedef struct flags {
   const char *out, *target, *emit, *iree_compile;
@@ -66,7 +67,7 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   flags_t f = {.target = "cpu", .context = -1};
   const mlx_flag_t table[] = {
       {"-o, --output", MLX_FLAG_TEXT, "OUT", "where to write (default: MODEL's name + .mlxb, .vmfb or .mlir)", &f.out, 0, 0},
-      {"--target", MLX_FLAG_TEXT, "TARGET", "cpu (this machine) or cpu:LEVEL, such as cpu:x86-64-v3", &f.target, 0, 0},
+      {"--target", MLX_FLAG_TEXT, "TARGET", "cpu (this machine), cpu:LEVEL, cuda (this GPU, else sm_80) or cuda:sm_XX", &f.target, 0, 0},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context to make room for (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
       {"--emit", MLX_FLAG_TEXT, "KIND", "stablehlo: pure StableHLO text; vmfb: IREE's module alone", &f.emit, 0, 0},
       {"--iree-compile", MLX_FLAG_TEXT, "FILE", "the compiler to use (default: $MLXCEL_IREE_COMPILE, else the built-in one)", &f.iree_compile, 0, 0},
@@ -83,6 +84,11 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   bool stablehlo = f.emit && !strcmp(f.emit, "stablehlo"), vmfb = f.emit && !strcmp(f.emit, "vmfb");
   if (!f.emit && f.out && !strcmp(f.out, "-")) return mlx_error(MLX_USAGE, "a compiled model is a folder; it cannot go to stdout");
   if (f.emit && !stablehlo && !vmfb) return mlx_error(MLX_USAGE, "--emit wants stablehlo or vmfb, not '%s'", f.emit);
+  char gpu[64] = "cuda:sm_80";
+  if (!strcmp(f.target, "cuda")) {
+    mlx_status_free(mlx_engine_gpu_target(gpu, sizeof gpu));  // without one here, the oldest that most people have
+    f.target = gpu;
+  }
   const mlx_compile_options_t options = {.target = f.target,
                                          .context = mlx_context_option(f.context),
                                          .module_only = vmfb,

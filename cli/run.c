@@ -64,6 +64,7 @@ static mlx_status_t parse_device(const char *text, mlx_device_choice_t *out) {
 typedef struct opening {
   const flags_t *flags;
   const prompt_t *prompt;
+  char target[64];  // to compile a source model for
 } opening_t;
 
 static mlx_status_t accept_prompt(void *user, const char *tokenizer, size_t tokenizer_length, int64_t context, int64_t vocab) {
@@ -77,7 +78,8 @@ static mlx_status_t accept_prompt(void *user, const char *tokenizer, size_t toke
 
 static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_options_t *options, mlx_engine_t **out) {
   const flags_t *f = opening->flags;
-  const mlx_compile_options_t compile = {.context = mlx_context_option(f->context),
+  const mlx_compile_options_t compile = {.target = opening->target,
+                                         .context = mlx_context_option(f->context),
                                          .report = mlx_terminal_report(),
                                          .accept = accept_prompt,
                                          .user = opening};
@@ -109,15 +111,14 @@ static mlx_status_t open_engine(const flags_t *f, const prompt_t *prompt, mlx_en
   options.threads = (int)f->threads;
   options.prompt = prompt->text;
   options.prompt_length = prompt->length;
-  if (options.device == MLX_USE_CUDA) MLX_TRY(mlx_engine_probe(MLX_USE_CUDA));
+  opening_t opening = {.flags = f, .prompt = prompt, .target = "cpu"};
+  mlx_status_t no_gpu = options.device == MLX_USE_CPU ? NULL : mlx_engine_gpu_target(opening.target, sizeof opening.target);
+  if (options.device == MLX_USE_CUDA && no_gpu) return no_gpu;
+  mlx_status_free(no_gpu);
   if (mlx_engine_is_bundle(f->model)) {
     if (f->context > 0) options.context = f->context;
     return mlx_engine_open_bundle(f->model, &options, out);
   }
-  if (options.device == MLX_USE_CUDA) {
-    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "compiling for a GPU is not part of this version"), "use --device cpu");
-  }
-  opening_t opening = {.flags = f, .prompt = prompt};
   return compile_and_open(&opening, &options, out);
 }
 
@@ -169,8 +170,10 @@ static void print_summary(const mlx_generation_t *g, size_t prompt_count, double
 
 static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const prompt_t *prompt, double load_seconds) {
   const mlx_engine_info_t info = mlx_engine_info(engine);
-  fprintf(stderr, "device: %s, %d thread%s%s%s%s\n", info.device, info.threads, info.threads == 1 ? "" : "s",
-          info.device_reason[0] ? " (auto: " : "", info.device_reason, info.device_reason[0] ? ")" : "");
+  char what[64];
+  snprintf(what, sizeof what, "%d thread%s", info.threads, info.threads == 1 ? "" : "s");
+  fprintf(stderr, "device: %s, %s%s%s%s\n", info.device, info.gpu[0] ? info.gpu : what, info.device_reason[0] ? " (auto: " : "",
+          info.device_reason, info.device_reason[0] ? ")" : "");
   int32_t *ids = NULL;
   size_t count;
   mlx_session_t *session = NULL;

@@ -11,7 +11,7 @@
 #define MLX_CONTEXT_OF_MODEL (-1)
 
 typedef struct mlx_compile_options {
-  const char *target;         // "cpu", "cpu:x86-64-v3"; NULL: "cpu"
+  const char *target;         // "cpu", "cpu:x86-64-v3", "cuda:sm_90"; NULL: "cpu"
   int64_t context;            // positions to make room for; 0: the model's, up to 2048; MLX_CONTEXT_OF_MODEL: the model's
   int64_t rows;               // sequences decoded together; 0: 1
   const char *iree_compile;   // NULL: found as compiler/driver.h says

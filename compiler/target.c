@@ -4,32 +4,50 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/gpu.h"
 #include "base/text.h"
 
-static mlx_status_t unknown_level(const char *text) {
+static mlx_status_t unknown_target(const char *text) {
   mlx_text_t known = {0};
   for (size_t i = 0; mlx_cpu_level(i); ++i) mlx_text_printf(&known, ", cpu:%s", mlx_cpu_level(i));
+  for (size_t i = 0; mlx_gpu_kind_at(i); ++i) mlx_text_printf(&known, ", cuda:sm_%d", mlx_gpu_kind_at(i)->sm);
   mlx_status_t status = mlx_error(MLX_USAGE, "unknown target '%s'", text);
   status = mlx_status_hint(status, "targets: cpu (this machine)%s", known.data ? known.data : "");
   mlx_text_clear(&known);
   return status;
 }
 
+static void add_flag(mlx_target_t *t, const char *flag) { t->flags[t->flag_count++] = flag; }
+
+static void use_cpu(mlx_target_t *t, const char *level) {
+  snprintf(t->name, sizeof t->name, "cpu:%s", level);
+  snprintf(t->arch_flag, sizeof t->arch_flag, "--iree-llvmcpu-target-cpu=%s", level);
+  add_flag(t, "--iree-hal-target-device=local");
+  add_flag(t, "--iree-hal-local-target-device-backends=llvm-cpu");
+  add_flag(t, t->arch_flag);
+}
+
+static void use_gpu(mlx_target_t *t, const mlx_gpu_kind_t *gpu) {
+  snprintf(t->name, sizeof t->name, "cuda:sm_%d", gpu->sm);
+  snprintf(t->arch_flag, sizeof t->arch_flag, "--iree-cuda-target=%s", gpu->iree_target);
+  add_flag(t, "--iree-hal-target-device=cuda");
+  add_flag(t, t->arch_flag);
+}
+
 mlx_status_t mlx_target_parse(const char *text, mlx_target_t *t) {
   *t = (mlx_target_t){0};
-  const char *level = NULL;
   if (!strcmp(text, "cpu") || !strcmp(text, "cpu:host")) {
-    level = "host";
     mlx_cpu_identity(t->cpu);
+    use_cpu(t, "host");
+    return NULL;
   }
-  for (size_t i = 0; !level && mlx_cpu_level(i); ++i) {
-    if (!strncmp(text, "cpu:", 4) && !strcmp(text + 4, mlx_cpu_level(i))) level = mlx_cpu_level(i);
+  for (size_t i = 0; mlx_cpu_level(i); ++i) {
+    if (strncmp(text, "cpu:", 4) || strcmp(text + 4, mlx_cpu_level(i))) continue;
+    use_cpu(t, mlx_cpu_level(i));
+    return NULL;
   }
-  if (!level) return unknown_level(text);
-  snprintf(t->name, sizeof t->name, "cpu:%s", level);
-  snprintf(t->cpu_flag, sizeof t->cpu_flag, "--iree-llvmcpu-target-cpu=%s", level);
-  t->flags[t->flag_count++] = "--iree-hal-target-device=local";
-  t->flags[t->flag_count++] = "--iree-hal-local-target-device-backends=llvm-cpu";
-  t->flags[t->flag_count++] = t->cpu_flag;
+  const mlx_gpu_kind_t *gpu = strncmp(text, "cuda:", 5) ? NULL : mlx_gpu_kind_parse(text + 5);
+  if (!gpu) return unknown_target(text);
+  use_gpu(t, gpu);
   return NULL;
 }

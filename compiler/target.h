@@ -8,14 +8,14 @@
 #define MLX_TARGET_FLAGS 8
 
 typedef struct mlx_target {
-  char name[64];             // "cpu:host", "cpu:x86-64-v3"
+  char name[64];             // "cpu:host", "cpu:x86-64-v3", "cuda:sm_90"
   char cpu[MLX_DIGEST_HEX];  // for cpu:host, which CPU that is; otherwise empty
   const char *flags[MLX_TARGET_FLAGS];  // for iree-compile, in order; NULL-terminated; point into this struct or to constants
   size_t flag_count;
-  char cpu_flag[96];
+  char arch_flag[96];
 } mlx_target_t;
 
-// Parses "cpu" (this machine), "cpu:host" or "cpu:LEVEL". |out_target| must stay where it is: its flags point into it.
+// Parses "cpu" (this machine), "cpu:host", "cpu:LEVEL" or "cuda:sm_XX". |out_target| must stay where it is: its flags point into it.
 mlx_status_t mlx_target_parse(const char *text, mlx_target_t *out_target) MLX_MUST_USE;
 
 #endif  // MLXCEL_COMPILER_TARGET_H_

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/gpu.h"
 #include "base/memory.h"
 #include "runtime/engine_internal.h"
 
@@ -38,12 +39,29 @@ static mlx_status_t open_cpu(mlx_engine_t *engine, const char *name, const mlx_e
   return mlx_device_open(MLX_DEVICE_CPU, options->threads > 0 ? options->threads : mlx_cpu_count(), &engine->device);
 }
 
-// The GPU is asked for first, so that a machine without one says so; then the artifact must be made for one.
+// Code for one GPU runs on every later one (its PTX is compiled by the driver), and needs a driver that reads it.
+static mlx_status_t check_gpu_target(const char *name, const char *target, const mlx_gpu_info_t *gpu) {
+  const mlx_gpu_kind_t *kind = strncmp(target, "cuda:", 5) ? NULL : mlx_gpu_kind_parse(target + 5);
+  if (!kind) {
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a GPU", name, target),
+                           "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
+  }
+  if (gpu->sm < kind->iree_sm) {
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s; this GPU (%s) is sm_%d", name, target, gpu->name, gpu->sm),
+                           "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
+  }
+  if (gpu->driver >= kind->min_driver) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s needs a driver for CUDA %d.%d; this one is for CUDA %d.%d", name,
+                                   kind->min_driver / 1000, kind->min_driver % 1000 / 10, gpu->driver / 1000, gpu->driver % 1000 / 10),
+                         "update NVIDIA's driver, or use --device cpu");
+}
+
 static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {
-  MLX_TRY(mlx_device_open(MLX_DEVICE_CUDA, 0, &engine->device));
-  if (!strncmp(engine->manifest.target, "cuda:", 5)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a GPU", name, engine->manifest.target),
-                         "use --device cpu");
+  mlx_gpu_info_t gpu;
+  MLX_TRY(mlx_gpu_query(&gpu));
+  MLX_TRY(check_gpu_target(name, engine->manifest.target, &gpu));
+  snprintf(engine->gpu_name, sizeof engine->gpu_name, "%s", gpu.name);
+  return mlx_device_open(MLX_DEVICE_CUDA, 0, &engine->device);
 }
 
 static mlx_status_t open_device(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
@@ -193,6 +211,7 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
   const mlx_manifest_t *m = &engine->manifest;
   return (mlx_engine_info_t){.device = mlx_device_kind(engine->device) == MLX_DEVICE_CPU ? "cpu" : "cuda",
                              .device_reason = engine->device_reason,
+                             .gpu = engine->gpu_name,
                              .threads = mlx_device_threads(engine->device),
                              .architecture = m->architecture,
                              .source = m->source,
@@ -202,10 +221,14 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
                              .rows = m->rows};
 }
 
-mlx_status_t mlx_engine_probe(mlx_device_choice_t device) {
-  mlx_device_t *opened;
-  MLX_TRY(mlx_device_open(device == MLX_USE_CUDA ? MLX_DEVICE_CUDA : MLX_DEVICE_CPU, 1, &opened));
-  mlx_device_close(opened);
+mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size) {
+  mlx_gpu_info_t gpu;
+  MLX_TRY(mlx_gpu_query(&gpu));
+  if (!mlx_gpu_kind_find(gpu.sm)) {
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: mlxcel does not know sm_%d (%s)", gpu.sm, gpu.name),
+                           "use --device cpu");
+  }
+  snprintf(out_target, size, "cuda:sm_%d", gpu.sm);
   return NULL;
 }
 

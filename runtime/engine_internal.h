@@ -16,7 +16,7 @@ struct mlx_engine {
   mlx_archive_t archive;
   mlx_device_t *device;
   mlx_program_t *program;
-  char device_reason[256];
+  char device_reason[256], gpu_name[128];
   int64_t context;          // positions a session may use
   bool *row_taken;          // [rows]
   int32_t *free_pages;      // [pool_pages] a stack of pages nobody has; page 0 is never in it

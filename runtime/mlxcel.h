@@ -39,8 +39,8 @@ typedef struct mlx_engine_options {
 } mlx_engine_options_t;
 void mlx_engine_options_initialize(mlx_engine_options_t *out_options);  // auto, and zeros
 
-// Succeeds when that device could be opened here; otherwise says why not.
-mlx_status_t mlx_engine_probe(mlx_device_choice_t device) MLX_MUST_USE;
+// What to compile for on this machine's GPU ("cuda:sm_90"); MLX_UNAVAILABLE, with the reason, when there is none to use.
+mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size) MLX_MUST_USE;
 // What opening an engine with a prompt checks, from the tokenizer's text alone: before there is anything to open.
 mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tokenizer, size_t tokenizer_length,
                                      const char *prompt, size_t prompt_length, int64_t context, int64_t vocab) MLX_MUST_USE;
@@ -54,7 +54,8 @@ mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_op
 void mlx_engine_close(mlx_engine_t *engine);  // after all its sessions
 
 typedef struct mlx_engine_info {
-  const char *device;        // "cpu"
+  const char *device;        // "cpu" or "cuda"
+  const char *gpu;           // its name; "" on the CPU
   const char *device_reason; // why that device, when it was chosen by "auto"; else ""
   int threads;               // CPU workers
   const char *architecture, *source, *target;  // from the manifest

@@ -137,13 +137,6 @@ static iree_status_t create_device(mlx_device_t *device, iree_string_view_t driv
   return status;
 }
 
-static mlx_status_t explain_cuda_failure(mlx_status_t status) {
-  if (!status) return NULL;
-  mlx_status_t reason = mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: %s", mlx_status_message(status));
-  mlx_status_free(status);
-  return mlx_status_hint(reason, "install NVIDIA's driver and check that `nvidia-smi` lists a GPU, or use --device cpu");
-}
-
 mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t **out_device) {
   *out_device = NULL;
   mlx_device_t *device;
@@ -152,10 +145,8 @@ mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t *
   device->threads = kind == MLX_DEVICE_CPU ? threads : 0;
   iree_hal_driver_factory_t factories[2];  // the registry is done with them when the device stands
   mlx_status_t status = register_drivers(device, factories);
-  if (!status && kind == MLX_DEVICE_CUDA) {
-    status = explain_cuda_failure(mlx_status_from_iree(create_device(device, IREE_SV("cuda"))));
-  } else if (!status) {
-    status = mlx_status_from_iree(create_device(device, IREE_SV("local-task")));
+  if (!status) {
+    status = mlx_status_from_iree(create_device(device, kind == MLX_DEVICE_CUDA ? IREE_SV("cuda") : IREE_SV("local-task")));
   }
   iree_hal_driver_registry_free(device->registry);
   device->registry = NULL;

@@ -21,11 +21,20 @@ typedef struct mlx_buffer mlx_buffer_t;
 typedef enum mlx_device_kind { MLX_DEVICE_CPU, MLX_DEVICE_CUDA } mlx_device_kind_t;
 
 // Opens a device. |threads|: workers on the CPU, at least 1; ignored for CUDA.
-// A GPU that cannot be used is MLX_UNAVAILABLE with the reason. Release with mlx_device_close.
+// Release with mlx_device_close.
 mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t **out_device) MLX_MUST_USE;
 void mlx_device_close(mlx_device_t *device);
 mlx_device_kind_t mlx_device_kind(const mlx_device_t *device);
 int mlx_device_threads(const mlx_device_t *device);  // 0 for a GPU
+
+typedef struct mlx_gpu_info {
+  char name[128];
+  int sm;         // compute capability: 90 is Hopper
+  int driver;     // CUDA version of the driver: 13000 is 13.0
+  size_t memory;  // bytes
+} mlx_gpu_info_t;
+// The first GPU, as the driver describes it. MLX_UNAVAILABLE, with the reason, when there is none to use.
+mlx_status_t mlx_gpu_query(mlx_gpu_info_t *out_info) MLX_MUST_USE;
 
 // One weight: bytes that stay mapped as long as the program lives. IREE uses them in place when |data| is aligned to 64.
 typedef struct mlx_parameter {

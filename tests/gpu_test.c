@@ -1,0 +1,50 @@
+// GPUs: the table, and what can be said about compiling for one without having one.
+#include "base/gpu.h"
+#include "tests/check.h"
+#include "tests/command.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+
+TEST(every_gpu_of_the_table_is_found_by_its_name_and_runs_its_code) {
+  for (size_t i = 0; mlx_gpu_kind_at(i); ++i) {
+    const mlx_gpu_kind_t *kind = mlx_gpu_kind_at(i);
+    char name[16], target[16];
+    snprintf(name, sizeof name, "sm_%d", kind->sm);
+    snprintf(target, sizeof target, "sm_%d", kind->iree_sm);
+    CHECK(mlx_gpu_kind_parse(name) == kind);
+    CHECK_TEXT(kind->iree_target, target);
+    CHECK(kind->iree_sm <= kind->sm);
+    CHECK(kind->min_driver >= 11000);
+  }
+  CHECK(!mlx_gpu_kind_parse("sm_70") && !mlx_gpu_kind_parse("sm_") && !mlx_gpu_kind_parse("sm_90a") && !mlx_gpu_kind_parse("90"));
+}
+
+// IREE refuses sm_90 and takes sm_60 when it is told nothing: what we ask for must be in the PTX.
+TEST(code_is_made_for_the_gpu_that_was_named) {
+  static const char *const targets[][2] = {{"cuda:sm_75", ".target sm_75"}, {"cuda:sm_90", ".target sm_80"}, {"cuda:sm_120", ".target sm_120"}};
+  for (int i = 0; i < 3; ++i) {
+    command_t run;
+    RUN(&run, "compile", TINY, "--ctx", "64", "--target", targets[i][0], "--emit", "vmfb", "-o", "-");
+    if (run.exit_code) CHECK_FAIL("%s: exit status %d: %s", targets[i][0], run.exit_code, run.err);
+    CHECK(memmem(run.out, run.out_length, targets[i][1], strlen(targets[i][1])));
+    command_free(&run);
+  }
+}
+
+TEST(an_artifact_for_a_gpu_does_not_run_on_a_cpu) {
+  char folder[] = "/tmp/mlxcel-gpu-XXXXXX", path[64];
+  CHECK(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/m.mlxb", folder);
+  command_t run;
+  RUN(&run, "compile", TINY, "--ctx", "64", "--target", "cuda:sm_75", "-o", path);
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  RUN(&run, "run", "-m", path, "-p", "the", "-n", "1", "--device", "cpu");
+  CHECK_INT(run.exit_code, MLX_UNAVAILABLE);
+  CHECK_CONTAINS(run.err, "compiled for cuda:sm_75, not for a CPU");
+  command_free(&run);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST_MAIN(CASE(every_gpu_of_the_table_is_found_by_its_name_and_runs_its_code), CASE(code_is_made_for_the_gpu_that_was_named),
+          CASE(an_artifact_for_a_gpu_does_not_run_on_a_cpu))
