@@ -72,6 +72,7 @@ lock_build() {
   exec 9>"$build/.lock"
   flock -n 9 || { echo 'waiting for another ./build.sh in this folder' >&2; flock 9; }
 }
+unlock_build() { exec 9>&-; }  # before anything runs that is not building: it may take long, and call us again
 
 # ---- pinned dependencies ----------------------------------------------------------------------------------------------
 
@@ -232,18 +233,20 @@ main() {
     demo)
       build_tree
       fetch_model
-      exec 9>&-
+      unlock_build
       "$build/bin/mlxcel" run -m "$model" -c 512 -n 64 -p "${1:-$demo_prompt}"
       ;;
     test) run_test_verb "$@" ;;
     parity)
       build_tree
       fetch_model
+      unlock_build
       MLXCEL_BUILD=$build MLXCEL_MODEL=$model MLXCEL_IREE_COMPILE=$iree_compile tests/parity/run.sh "$@"
       ;;
     measure)
       build_tree
       fetch_model
+      unlock_build
       python3 tests/parity/measure.py "$build" "$model"
       ;;
     fuzz)
@@ -252,6 +255,7 @@ main() {
       [ $# -eq 1 ] || die 'how long?' 'for example: ./build.sh fuzz 60'
       need clang 'for example: apt-get install clang'
       step 'building the fuzz targets' compile_fuzz
+      unlock_build
       tests/fuzz/run.sh "$build/fuzz" "$1"
       ;;
     clean) rm -rf "$build" ;;
@@ -273,6 +277,7 @@ run_test_verb() {
     folder=$build/asan
     step 'building with sanitizers' compile_tree "$folder" -DMLXCEL_SANITIZE=ON
   fi
+  unlock_build
   ctest=ctest
   [ "$cmake" = cmake ] || ctest=$(dirname "$cmake")/ctest
   "$ctest" --test-dir "$folder" --output-on-failure "$@"
