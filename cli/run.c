@@ -67,10 +67,10 @@ typedef struct opening {
   char target[64];  // to compile a source model for
 } opening_t;
 
-static mlx_status_t accept_prompt(void *user, const char *tokenizer, size_t tokenizer_length, int64_t context, int64_t vocab) {
+static mlx_status_t accept_prompt(void *user, const mlx_compiled_t *compiled, int64_t context, int64_t vocab) {
   const opening_t *opening = user;
-  return mlx_engine_check_prompt(opening->flags->model, tokenizer, tokenizer_length, opening->prompt->text,
-                                 opening->prompt->length, context, vocab);
+  return mlx_engine_check_prompt(compiled->tokenizer_name, compiled->tokenizer, compiled->tokenizer_length,
+                                 opening->prompt->text, opening->prompt->length, context, vocab);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
   if (!status) {
     const mlx_model_parts_t parts = {.name = f->model,
                                      .manifest_name = f->model,
-                                     .tokenizer_name = f->model,
+                                     .tokenizer_name = compiled.tokenizer_name,
                                      .manifest = compiled.manifest,
                                      .manifest_length = compiled.manifest_length,
                                      .tokenizer = compiled.tokenizer,
@@ -111,15 +111,16 @@ static mlx_status_t open_engine(const flags_t *f, const prompt_t *prompt, mlx_en
   options.threads = (int)f->threads;
   options.prompt = prompt->text;
   options.prompt_length = prompt->length;
+  bool is_bundle = mlx_engine_is_bundle(f->model);
   opening_t opening = {.flags = f, .prompt = prompt, .target = "cpu"};
   mlx_status_t no_gpu = options.device == MLX_USE_CPU ? NULL : mlx_engine_gpu_target(opening.target, sizeof opening.target);
   if (options.device == MLX_USE_CUDA && no_gpu) return no_gpu;
+  if (options.device == MLX_USE_AUTO && !is_bundle) options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";
+  if (is_bundle && f->context > 0) options.context = f->context;
+  mlx_status_t status =
+      is_bundle ? mlx_engine_open_bundle(f->model, &options, out) : compile_and_open(&opening, &options, out);
   mlx_status_free(no_gpu);
-  if (mlx_engine_is_bundle(f->model)) {
-    if (f->context > 0) options.context = f->context;
-    return mlx_engine_open_bundle(f->model, &options, out);
-  }
-  return compile_and_open(&opening, &options, out);
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

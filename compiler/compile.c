@@ -228,16 +228,22 @@ static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
 // ---------------------------------------------------------------------------------------------------------------------
 // All of it
 
+static mlx_status_t read_tokenizer(const mlx_source_t *source, mlx_compiled_t *out) {
+  const char *path = mlx_source_path(source);
+  MLX_TRY(mlx_source_is_gguf(source) ? mlx_copy_text(path, strlen(path), &out->tokenizer_name)
+                                     : mlx_join_path(path, MLX_BUNDLE_TOKENIZER, &out->tokenizer_name));
+  return mlx_source_tokenizer_json(source, &out->tokenizer, &out->tokenizer_length);
+}
+
 static mlx_status_t compile_job(job_t *job, const char *model_path, mlx_compiled_t *out) {
   MLX_TRY(mlx_target_parse(job->options->target ? job->options->target : "cpu", &job->target));
   MLX_TRY(open_model(job, model_path));
   MLX_TRY(make_graph(job->model, job->options, MLX_FORM_IREE, &job->graph));
   snprintf(job->title, sizeof job->title, "%.64s for %s, context %lld", file_name(model_path).text, job->target.name,
            (long long)job->graph.context);
-  MLX_TRY(mlx_source_tokenizer_json(job->model->source, &out->tokenizer, &out->tokenizer_length));
+  MLX_TRY(read_tokenizer(job->model->source, out));
   if (job->options->accept) {
-    MLX_TRY(job->options->accept(job->options->user, out->tokenizer, out->tokenizer_length, job->graph.context,
-                                 job->model->config.vocab));
+    MLX_TRY(job->options->accept(job->options->user, out, job->graph.context, job->model->config.vocab));
   }
   MLX_TRY(mlx_graph_emit(job->model, &job->graph, &job->mlir, &job->mlir_length));
   MLX_TRY(mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report, &job->compiler));
@@ -266,6 +272,7 @@ mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *op
 void mlx_compiled_release(mlx_compiled_t *compiled) {
   mlx_free(compiled->manifest);
   mlx_free(compiled->tokenizer);
+  mlx_free(compiled->tokenizer_name);
   mlx_free(compiled->vmfb_path);
   mlx_free(compiled->weights_path);
   mlx_cache_release(&compiled->vmfb);

@@ -10,6 +10,8 @@
 
 #define MLX_CONTEXT_OF_MODEL (-1)
 
+typedef struct mlx_compiled mlx_compiled_t;
+
 typedef struct mlx_compile_options {
   const char *target;         // "cpu", "cpu:x86-64-v3", "cuda:sm_90"; NULL: "cpu"
   int64_t context;            // positions to make room for; 0: the model's, up to 2048; MLX_CONTEXT_OF_MODEL: the model's
@@ -18,18 +20,20 @@ typedef struct mlx_compile_options {
   double time_limit_seconds;  // for iree-compile; 0: the driver's default
   const mlx_report_t *report; // may be NULL
   bool module_only;           // leave the weights alone: only the module is wanted
-  // Called once the model is read and before anything slow: a status from it ends the compilation. May be NULL.
-  mlx_status_t (*accept)(void *user, const char *tokenizer, size_t tokenizer_length, int64_t context, int64_t vocab);
+  // Called once the model is read and before anything slow, with no more than the tokenizer filled in: a status from it ends
+  // the compilation. May be NULL.
+  mlx_status_t (*accept)(void *user, const mlx_compiled_t *tokenizer, int64_t context, int64_t vocab);
   void *user;
 } mlx_compile_options_t;
 
 // A compiled model: two texts and two files in the cache, which stay leased until this is released.
-typedef struct mlx_compiled {
+struct mlx_compiled {
   char *manifest, *tokenizer;  // owned JSON texts
+  char *tokenizer_name;        // owned: the file the tokenizer comes from, for messages
   size_t manifest_length, tokenizer_length;
   char *vmfb_path, *weights_path;  // owned; no weights when only the module was wanted
   mlx_cache_entry_t vmfb, weights;
-} mlx_compiled_t;
+};
 
 // Compiles |model_path|, or finds what an earlier compile left in |cache|. Release with mlx_compiled_release.
 mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *options, mlx_cache_t *cache,

@@ -67,7 +67,11 @@ static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {
 static mlx_status_t open_device(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
   if (options->device == MLX_USE_CUDA) return open_cuda(engine, name);
   if (options->device == MLX_USE_CPU) return open_cpu(engine, name, options);
-  snprintf(engine->device_reason, sizeof engine->device_reason, "the model is compiled for %s", engine->manifest.target);
+  if (options->reason) {
+    snprintf(engine->device_reason, sizeof engine->device_reason, "%s", options->reason);
+  } else {
+    snprintf(engine->device_reason, sizeof engine->device_reason, "the model is compiled for %s", engine->manifest.target);
+  }
   return strncmp(engine->manifest.target, "cuda:", 5) ? open_cpu(engine, name, options) : open_cuda(engine, name);
 }
 

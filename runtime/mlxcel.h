@@ -31,6 +31,7 @@ typedef enum mlx_device_choice { MLX_USE_CPU, MLX_USE_CUDA, MLX_USE_AUTO } mlx_d
 
 typedef struct mlx_engine_options {
   mlx_device_choice_t device;
+  const char *reason;  // why, for mlx_engine_info, when "auto" was decided by the caller; NULL: the engine says
   int threads;      // CPU workers; 0: one for each CPU this process may use
   int64_t context;  // positions a session may use; 0: all that the model was compiled for. More than that is an error
   // A text that a session must be able to read: opening fails before anything is loaded when it cannot. May be NULL.

@@ -389,6 +389,7 @@ TEST(a_config_that_changes_the_maths_is_refused_by_field) {
   check_config_refused("num_key_value_heads", "3", MLX_INVALID_INPUT, "field 'num_key_value_heads' is 3");
   check_config_refused("hidden_size", "\"wide\"", MLX_INVALID_INPUT, "field 'hidden_size' must be an integer");
   check_config_refused("hidden_size", "64", MLX_INVALID_INPUT, "has shape");
+  check_config_refused("num_hidden_layers", "99999", MLX_INVALID_INPUT, "config.json: field 'num_hidden_layers' must be between 1 and 1024");
   check_config_refused("max_position_embeddings", "1073741824", MLX_OUT_OF_MEMORY, "KV cache of a context of 1073741824");
 }
 

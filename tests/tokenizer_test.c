@@ -443,6 +443,29 @@ static mlx_status_t do_everything(const char *json) {
   return status;
 }
 
+// A whole small file, cut short at every byte and with every bit flipped: read, or refused by the file's name.
+TEST(a_damaged_file_is_refused_by_name_or_read) {
+  static const char file[] =
+      "{\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}],\"pre_tokenizer\":{\"type\":\"ByteLevel\","
+      "\"add_prefix_space\":false,\"use_regex\":true},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\","
+      "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}";
+  const size_t size = sizeof file - 1;
+  char copy[sizeof file];
+  int refused = 0;
+  for (size_t i = 0; i < size * 9; ++i) {
+    memcpy(copy, file, sizeof file);
+    if (i >= size) copy[(i - size) / 8] ^= (char)(1 << (i - size) % 8);
+    mlx_tokenizer_t *tokenizer;
+    mlx_status_t status = mlx_tokenizer_create("dir/tokenizer.json", copy, i < size ? i : size, &tokenizer);
+    CHECK(status || i >= size);  // nothing shorter than the file is one
+    if (status) CHECK_CONTAINS(mlx_status_message(status), "dir/tokenizer.json");
+    refused += status != NULL;
+    mlx_status_free(status);
+    mlx_tokenizer_free(tokenizer);
+  }
+  CHECK(refused > (int)size);
+}
+
 TEST(every_failed_allocation_is_an_error) {
   const mlx_memory_calls_t calls = {.resize = failing_resize, .release = free};
   char *json = make_json((parts_t){
@@ -503,7 +526,7 @@ TEST(threads_share_one_tokenizer) {
   mlx_free(json);
 }
 
-TEST_MAIN(CASE(encode_applies_merges_by_rank), CASE(the_last_of_equal_merges_counts),
+TEST_MAIN(CASE(a_damaged_file_is_refused_by_name_or_read), CASE(encode_applies_merges_by_rank), CASE(the_last_of_equal_merges_counts),
           CASE(the_version_line_of_old_files_is_no_merge), CASE(ignore_merges_takes_a_whole_word),
           CASE(bytes_without_a_token_are_dropped_or_unknown), CASE(broken_utf8_is_read_as_replacement_characters),
           CASE(long_runs_encode_quickly), CASE(added_tokens_are_found_inside_text), CASE(the_template_is_added_only_when_asked),
