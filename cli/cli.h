@@ -48,5 +48,6 @@ void mlx_terminal_error(const char *where, mlx_status_t status);  // prints, doe
 mlx_status_t mlx_cli_compile(int argc, char **argv);
 mlx_status_t mlx_cli_run(int argc, char **argv);
 mlx_status_t mlx_cli_cache(int argc, char **argv);
+mlx_status_t mlx_cli_doctor(int argc, char **argv);
 
 #endif  // MLXCEL_CLI_CLI_H_

@@ -171,6 +171,27 @@ static mlx_status_t get_vmfb(job_t *job, mlx_cache_entry_t *out_entry) {
   return mlx_cache_get(job->cache, &request, job->options->report, out_entry);
 }
 
+static const char smoke_module[] =
+    "module @mlxcel {\n"
+    "  func.func @smoke(%x: tensor<4xi32>) -> tensor<4xi32> {\n"
+    "    %twice = stablehlo.add %x, %x : tensor<4xi32>\n"
+    "    return %twice : tensor<4xi32>\n"
+    "  }\n"
+    "}\n";
+
+mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx_report_t *report,
+                               mlx_cache_entry_t *out_entry, char **out_path) {
+  const mlx_compile_options_t options = {.report = report};
+  job_t job = {.options = &options, .cache = cache, .mlir = (char *)(uintptr_t)smoke_module, .mlir_length = strlen(smoke_module)};
+  *out_path = NULL;
+  snprintf(job.title, sizeof job.title, "a small module for %.40s", target);
+  MLX_TRY(mlx_target_parse(target, &job.target));
+  MLX_TRY(mlx_iree_compiler_find(cache, NULL, report, &job.compiler));
+  mlx_status_t status = get_vmfb(&job, out_entry);
+  mlx_iree_compiler_release(&job.compiler);
+  return status ? status : mlx_join_path(out_entry->folder, MLX_BUNDLE_VMFB, out_path);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // The weights
 

@@ -46,6 +46,11 @@ mlx_status_t mlx_compiled_check_path(const char *path) MLX_MUST_USE;
 // writers of the same path left behind is removed.
 mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_report_t *report) MLX_MUST_USE;
 
+// Compiles a module with one function, smoke(4 x i32) -> 4 x i32, which doubles its argument: enough to see that a target
+// works. Release the entry when the file at *|out_path| (release with mlx_free) is no longer needed.
+mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx_report_t *report,
+                               mlx_cache_entry_t *out_entry, char **out_path) MLX_MUST_USE;
+
 // The model as a pure StableHLO module, weights and state as arguments. Release with mlx_free.
 mlx_status_t mlx_compile_stablehlo(const char *model_path, const mlx_compile_options_t *options, char **out_text,
                                    size_t *out_length) MLX_MUST_USE;

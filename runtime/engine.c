@@ -236,6 +236,44 @@ mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size) {
   return NULL;
 }
 
+mlx_status_t mlx_engine_gpu_text(char *out_text, size_t size) {
+  mlx_gpu_info_t gpu;
+  out_text[0] = 0;
+  MLX_TRY(mlx_gpu_query(&gpu));
+  snprintf(out_text, size, "%s, sm_%d, %.1f GiB, driver for CUDA %d.%d", gpu.name, gpu.sm, (double)gpu.memory / (1 << 30),
+           gpu.driver / 1000, gpu.driver % 1000 / 10);
+  return NULL;
+}
+
+static mlx_status_t run_smoke(mlx_device_t *device, mlx_program_t *program) {
+  const int32_t values[4] = {1, 2, 3, 40};
+  int32_t sums[4] = {0};
+  mlx_buffer_t *input = NULL, *output = NULL;
+  mlx_status_t status = mlx_buffer_from_i32(device, 1, (int64_t[]){4}, values, &input);
+  if (!status) status = mlx_program_call(program, "smoke", &input, 1, &output, 1);
+  if (!status) status = mlx_buffer_read(device, output, sums, sizeof sums);
+  for (int i = 0; i < 4 && !status; ++i) {
+    if (sums[i] != 2 * values[i]) status = mlx_error(MLX_INTERNAL, "the device says that twice %d is %d", values[i], sums[i]);
+  }
+  mlx_buffer_free(input);
+  mlx_buffer_free(output);
+  return status;
+}
+
+mlx_status_t mlx_engine_smoke(mlx_device_choice_t choice, const char *vmfb_path) {
+  mlx_device_t *device = NULL;
+  mlx_program_t *program = NULL;
+  mlx_map_t vmfb;
+  MLX_TRY(mlx_map_file(vmfb_path, &vmfb));
+  mlx_status_t status = mlx_device_open(choice == MLX_USE_CUDA ? MLX_DEVICE_CUDA : MLX_DEVICE_CPU, 1, &device);
+  if (!status) status = mlx_program_load(device, vmfb.data, vmfb.size, NULL, 0, &program);
+  if (!status) status = run_smoke(device, program);
+  mlx_program_free(program);
+  mlx_device_close(device);
+  mlx_unmap(&vmfb);
+  return status;
+}
+
 mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tokenizer, size_t tokenizer_length,
                                      const char *prompt, size_t prompt_length, int64_t context, int64_t vocab) {
   mlx_tokenizer_t *reader;

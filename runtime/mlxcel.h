@@ -42,6 +42,10 @@ void mlx_engine_options_initialize(mlx_engine_options_t *out_options);  // auto,
 
 // What to compile for on this machine's GPU ("cuda:sm_90"); MLX_UNAVAILABLE, with the reason, when there is none to use.
 mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size) MLX_MUST_USE;
+// "NVIDIA H200, sm_90, 139.8 GiB, driver for CUDA 13.0", or MLX_UNAVAILABLE with the reason.
+mlx_status_t mlx_engine_gpu_text(char *out_text, size_t size) MLX_MUST_USE;
+// Runs the module of mlx_compile_smoke on a device and checks what it says.
+mlx_status_t mlx_engine_smoke(mlx_device_choice_t device, const char *vmfb_path) MLX_MUST_USE;
 // What opening an engine with a prompt checks, from the tokenizer's text alone: before there is anything to open.
 mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tokenizer, size_t tokenizer_length,
                                      const char *prompt, size_t prompt_length, int64_t context, int64_t vocab) MLX_MUST_USE;

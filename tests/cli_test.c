@@ -440,9 +440,9 @@ TEST(links_pick_the_verb) {
 }
 
 TEST(help_and_version_go_to_stdout) {
-  static const char *const verbs[] = {"run", "compile", "cache"};
+  static const char *const verbs[] = {"run", "compile", "cache", "doctor"};
   command_t run;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     RUN(&run, verbs[i], "--help");
     CHECK_INT(run.exit_code, 0);
     CHECK_CONTAINS(run.out, "usage: mlxcel ");
@@ -458,6 +458,26 @@ TEST(help_and_version_go_to_stdout) {
   RUN(&run, "run", "--version");
   CHECK_CONTAINS(run.out, "mlxcel 0.");
   command_free(&run);
+}
+
+TEST(the_doctor_finds_a_well_machine_well_and_says_what_is_missing) {
+  make_folder();
+  command_t run;
+  RUN(&run, "doctor");
+  if (run.exit_code) CHECK_FAIL("exit status %d: %s%s", run.exit_code, run.out, run.err);
+  CHECK_CONTAINS(run.out, "OK    cpu runs      a small module compiles, loads and adds");
+  CHECK(strstr(run.out, "OK    gpu ") || strstr(run.out, "WARN  gpu           no usable NVIDIA GPU: "));
+  command_free(&run);
+  setenv("MLXCEL_IREE_COMPILE", in_folder("nothing"), 1);
+  RUN(&run, "doctor", "--json");
+  unsetenv("MLXCEL_IREE_COMPILE");
+  CHECK_INT(run.exit_code, MLX_UNAVAILABLE);
+  yyjson_doc *findings = yyjson_read(run.out, run.out_length, 0);
+  CHECK(findings && yyjson_is_arr(yyjson_doc_get_root(findings)));
+  CHECK_CONTAINS(run.out, "{\"subject\": \"iree-compile\", \"verdict\": \"FAIL\", \"text\": \"");
+  yyjson_doc_free(findings);
+  command_free(&run);
+  remove_folder();
 }
 
 TEST(the_cache_can_be_seen_and_cleared) {
@@ -499,4 +519,4 @@ TEST_MAIN(CASE(stdout_carries_only_what_the_model_wrote), CASE(json_is_one_objec
           CASE(a_compiler_that_says_nothing_is_reported_with_its_command_line),
           CASE(compile_of_smollm2_stays_below_a_gibibyte), CASE(bad_words_on_the_command_line_are_answered),
           CASE(a_damaged_bundle_is_refused_by_name), CASE(a_bundle_of_another_contract_names_both), CASE(links_pick_the_verb),
-          CASE(help_and_version_go_to_stdout), CASE(the_cache_can_be_seen_and_cleared))
+          CASE(help_and_version_go_to_stdout), CASE(the_doctor_finds_a_well_machine_well_and_says_what_is_missing), CASE(the_cache_can_be_seen_and_cleared))

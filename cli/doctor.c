@@ -1,0 +1,123 @@
+// mlxcel doctor: is everything here that mlxcel needs, and why is my GPU not used?
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "compiler/compile.h"
+#include "compiler/driver.h"
+#include "runtime/mlxcel.h"
+
+typedef enum verdict { OK, WARN, FAIL } verdict_t;
+
+typedef struct doctor {
+  bool json;
+  int failed;
+  mlx_text_t lines;  // of the JSON
+} doctor_t;
+
+// One finding. |status| (owned, may be NULL) says what is wrong and how to mend it, else |what| says what is there.
+static void find(doctor_t *doctor, verdict_t verdict, const char *subject, const char *what, mlx_status_t status) {
+  static const char *const names[] = {"OK", "WARN", "FAIL"};
+  const char *text = status ? mlx_status_message(status) : what, *fix = mlx_status_hint_text(status);
+  doctor->failed += verdict == FAIL;
+  if (doctor->json) {
+    mlx_text_printf(&doctor->lines, "%s\n  {\"subject\": \"%s\", \"verdict\": \"%s\", \"text\": ", doctor->lines.length ? "," : "",
+                    subject, names[verdict]);
+    mlx_text_json_string(&doctor->lines, text, strlen(text));
+    mlx_text_puts(&doctor->lines, ", \"fix\": ");
+    mlx_text_json_string(&doctor->lines, fix, strlen(fix));
+    mlx_text_puts(&doctor->lines, "}");
+  } else {
+    printf("%-4s  %-13s %s\n", names[verdict], subject, text);
+    if (fix[0]) printf("      %-13s fix: %s\n", "", fix);
+  }
+  mlx_status_free(status);
+}
+
+static void look_at_cpu(doctor_t *doctor) {
+  char text[128];
+  const char *level = "";
+  for (size_t i = 0; mlx_cpu_level(i); ++i) {
+    if (mlx_cpu_has_level(mlx_cpu_level(i))) level = mlx_cpu_level(i);
+  }
+  snprintf(text, sizeof text, "level %s, %d CPUs, %.1f GiB of memory", level, mlx_cpu_count(),
+           (double)mlx_physical_memory() / (1 << 30));
+  find(doctor, OK, "cpu", text, NULL);
+}
+
+// A machine without a GPU is well, so the driver's absence is a warning.
+static bool look_at_gpu(doctor_t *doctor, char target[64]) {
+  char text[192];
+  mlx_status_t status = mlx_engine_gpu_text(text, sizeof text);
+  if (!status) status = mlx_engine_gpu_target(target, 64);
+  bool usable = !status;
+  find(doctor, usable ? OK : WARN, "gpu", text, status);
+  return usable;
+}
+
+static mlx_cache_t *look_at_cache(doctor_t *doctor) {
+  mlx_cache_t *cache = NULL;
+  mlx_status_t status = mlx_cache_open(NULL, &cache);
+  find(doctor, status ? FAIL : OK, "cache", cache ? mlx_cache_folder(cache) : "", status);
+  return cache;
+}
+
+static bool look_at_compiler(doctor_t *doctor, mlx_cache_t *cache) {
+  mlx_iree_compiler_t compiler = {0};
+  mlx_status_t status = mlx_iree_compiler_find(cache, NULL, mlx_terminal_report(), &compiler);
+  bool found = !status;
+  char *text = NULL;
+  if (found) status = mlx_format(&text, "%s, version %s", compiler.path, compiler.version);
+  find(doctor, status ? FAIL : OK, "iree-compile", text, status);
+  mlx_free(text);
+  mlx_iree_compiler_release(&compiler);
+  return found;
+}
+
+// Compiles four additions for |target| and looks at the sums.
+static void try_device(doctor_t *doctor, mlx_cache_t *cache, const char *subject, mlx_device_choice_t device, const char *target) {
+  mlx_cache_entry_t entry = {0};
+  char *path = NULL;
+  mlx_status_t status = mlx_compile_smoke(cache, target, mlx_terminal_report(), &entry, &path);
+  if (!status) status = mlx_engine_smoke(device, path);
+  find(doctor, status ? FAIL : OK, subject, "a small module compiles, loads and adds", status);
+  mlx_free(path);
+  mlx_cache_release(&entry);
+}
+
+static void examine(doctor_t *doctor) {
+  char gpu_target[64] = "";
+  find(doctor, OK, "mlxcel", MLXCEL_VERSION, NULL);
+  look_at_cpu(doctor);
+  bool gpu = look_at_gpu(doctor, gpu_target);
+  mlx_cache_t *cache = look_at_cache(doctor);
+  if (cache && look_at_compiler(doctor, cache)) {
+    try_device(doctor, cache, "cpu runs", MLX_USE_CPU, "cpu");
+    if (gpu) try_device(doctor, cache, "gpu runs", MLX_USE_CUDA, gpu_target);
+  }
+  mlx_cache_close(cache);
+}
+
+mlx_status_t mlx_cli_doctor(int argc, char **argv) {
+  doctor_t doctor = {0};
+  const mlx_flag_t table[] = {
+      {"--json", MLX_FLAG_SWITCH, NULL, "print a JSON list of findings", &doctor.json, 0, 0},
+      {0}};
+  size_t words;
+  bool help;
+  MLX_TRY(mlx_flags_parse("usage: mlxcel doctor [--json]\n\n"
+                          "Looks at this machine and runs a small module on each device. Exit status 8 when something failed.",
+                          table, argc, argv, NULL, 0, &words, &help));
+  if (help) return NULL;
+  examine(&doctor);
+  mlx_status_t status = mlx_text_finish(&doctor.lines);
+  if (!status && doctor.json) printf("[%s\n]\n", doctor.lines.data);
+  mlx_text_clear(&doctor.lines);
+  if (!status && doctor.failed) {
+    status = mlx_error(MLX_UNAVAILABLE, "%d of the above failed", doctor.failed);
+  }
+  return status;
+}
