@@ -17,6 +17,7 @@
 #include <sys/prctl.h>
 #endif
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -24,12 +25,6 @@
 #define TICK_SECONDS 0.15
 #define GRACE_SECONDS 2.0   // between asking (SIGTERM) and making (SIGKILL) a child end
 #define LONGEST_NAP_MS 20   // how late we may notice that a child has ended
-
-static double now_seconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 // Moves |fd| above the standard three: a caller may have started us with some of those closed, and then dup2 onto
 // itself would leave close-on-exec set.
@@ -145,7 +140,7 @@ static mlx_status_t reap(pid_t pid, double began, mlx_process_result_t *result) 
   do got = wait4(pid, &wait_status, 0, &usage);
   while (got < 0 && errno == EINTR);
   if (got < 0) return mlx_error(MLX_INTERNAL, "lost track of child %ld: %s", (long)pid, strerror(errno));
-  result->elapsed_seconds = now_seconds() - began;
+  result->elapsed_seconds = mlx_seconds() - began;
 #ifdef __APPLE__
   result->peak_bytes = (uint64_t)usage.ru_maxrss;
 #else
@@ -175,10 +170,10 @@ typedef struct intake {
 
 static mlx_status_t watch(const mlx_process_options_t *options, pid_t pid, intake_t *intake,
                           mlx_process_result_t *result) {
-  double began = now_seconds(), next_tick = TICK_SECONDS, asked_at = -1;
+  double began = mlx_seconds(), next_tick = TICK_SECONDS, asked_at = -1;
   int nap_ms = 1;
   while (!has_ended(pid)) {
-    double elapsed = now_seconds() - began;
+    double elapsed = mlx_seconds() - began;
     if (asked_at < 0 && options->time_limit_seconds > 0 && elapsed >= options->time_limit_seconds) {
       result->timed_out = true;
     } else if (asked_at < 0 && options->tick && elapsed >= next_tick) {

@@ -1,8 +1,8 @@
 // mlxcel run: text from a prompt. stdout carries what the model wrote and nothing else.
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -23,12 +23,6 @@ typedef struct prompt {
   size_t length;
   char *owned;
 } prompt_t;
-
-static double seconds_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Input
@@ -223,9 +217,9 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
   prompt_t prompt;
   MLX_TRY(read_prompt(&f, &prompt));
   mlx_engine_t *engine = NULL;
-  double start = seconds_now();
+  double start = mlx_seconds();
   mlx_status_t status = open_engine(&f, &prompt, &engine);
-  if (!status) status = generate(engine, &f, &prompt, seconds_now() - start);
+  if (!status) status = generate(engine, &f, &prompt, mlx_seconds() - start);
   mlx_engine_close(engine);
   mlx_free(prompt.owned);
   return status;

@@ -91,8 +91,12 @@ static mlx_status_t choose_context(const mlx_config_t *config, int64_t wanted, i
                          "use a context of %lld or less (-c, --ctx)", (long long)config->context);
 }
 
-// A context that can never fit is refused here, with the number, and not by an allocation in the middle of a run.
-static mlx_status_t check_kv_fits(const mlx_config_t *config, const mlx_graph_options_t *graph) {
+// A context that can never fit is refused here, with the number, and not by an allocation in the middle of a run. Only what is
+// compiled for this very machine can be held against its memory.
+static mlx_status_t check_kv_fits(const job_t *job) {
+  if (!job->target.cpu[0]) return NULL;
+  const mlx_config_t *config = &job->model->config;
+  const mlx_graph_options_t *graph = &job->graph;
   const int64_t factors[] = {config->layers, 2, mlx_graph_pool_pages(graph), graph->page_size, config->kv_heads, config->head_dim};
   size_t bytes = sizeof(float);
   bool fits = true;
@@ -114,7 +118,7 @@ static mlx_status_t make_graph(const mlx_model_t *model, const mlx_compile_optio
   mlx_graph_options_initialize(context, out_graph);
   out_graph->form = form;
   if (options->rows) out_graph->rows = options->rows;
-  return check_kv_fits(&model->config, out_graph);
+  return NULL;
 }
 
 mlx_status_t mlx_compile_stablehlo(const char *model_path, const mlx_compile_options_t *options, char **out_text,
@@ -260,6 +264,7 @@ static mlx_status_t compile_job(job_t *job, const char *model_path, mlx_compiled
   MLX_TRY(mlx_target_parse(job->options->target ? job->options->target : "cpu", &job->target));
   MLX_TRY(open_model(job, model_path));
   MLX_TRY(make_graph(job->model, job->options, MLX_FORM_IREE, &job->graph));
+  MLX_TRY(check_kv_fits(job));
   snprintf(job->title, sizeof job->title, "%.64s for %s, context %lld", file_name(model_path).text, job->target.name,
            (long long)job->graph.context);
   MLX_TRY(read_tokenizer(job->model->source, out));

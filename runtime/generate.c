@@ -1,6 +1,5 @@
 // The generate loop: tokens in, text out as it comes.
-#include <time.h>
-
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "runtime/engine_internal.h"
@@ -18,12 +17,6 @@ void mlx_generation_clear(mlx_generation_t *generation) {
   mlx_free(generation->ids);
   mlx_free(generation->text);
   *generation = (mlx_generation_t){0};
-}
-
-static double seconds_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 static bool ends_text(const mlx_manifest_t *manifest, int32_t id) {
@@ -82,12 +75,12 @@ mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, si
   *out = (mlx_generation_t){0};
   writer_t writer = {.options = options};
   int32_t next;
-  double start = seconds_now();
+  double start = mlx_seconds();
   MLX_TRY(mlx_session_read(session, ids, count, &next));
-  double read = seconds_now();
+  double read = mlx_seconds();
   mlx_status_t status = decode_loop(session, &writer, next, out);
   out->prompt_seconds = read - start;
-  out->decode_seconds = seconds_now() - read;
+  out->decode_seconds = mlx_seconds() - read;
   size_t from = writer.text.length;
   if (!status) mlx_detokenizer_flush(&writer.detokenizer, &writer.text);
   if (!status && writer.text.length > from) status = give_text(&writer, from);
