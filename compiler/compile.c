@@ -136,10 +136,11 @@ mlx_status_t mlx_compile_stablehlo(const char *model_path, const mlx_compile_opt
 // ---------------------------------------------------------------------------------------------------------------------
 // The vmfb
 
+// The MLIR lies beside the log, so that the command line in the log can be run again after a failure.
 static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_path) {
   job_t *job = user;
   char *mlir_path = NULL, *vmfb_path = NULL;
-  mlx_status_t status = mlx_join_path(folder, "model.mlir", &mlir_path);
+  mlx_status_t status = mlx_format(&mlir_path, "%s.mlir", log_path);
   if (!status) status = mlx_join_path(folder, MLX_BUNDLE_VMFB, &vmfb_path);
   if (!status) status = mlx_write_file(mlir_path, job->mlir, job->mlir_length);
   mlx_process_result_t result;
@@ -154,6 +155,7 @@ static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_pa
     status = mlx_iree_compile(&job->compiler, &compilation, job->options->report, &result);
   }
   if (!status) {
+    mlx_status_free(mlx_remove_tree(mlir_path));
     mlx_report_note(job->options->report, "compiled %s in %.1f s (iree-compile's peak memory: %llu MiB)", job->title,
                     result.elapsed_seconds, (unsigned long long)(result.peak_bytes >> 20));
   }

@@ -12,7 +12,8 @@
 
 #define MLXCEL_IREE_VERSION "3.13.0"  // the pinned one, whose flags and MLIR spelling we emit
 
-#define VERSION_SECONDS 60
+#define VERSION_SECONDS 30
+#define UNKNOWN_VERSION "of unknown version"
 #define VERSION_BYTES 4096
 #define DEFAULT_LIMIT_SECONDS 1800
 #define LINE_BYTES 400            // of the compiler's output, in a message
@@ -195,10 +196,7 @@ static mlx_status_t ask_version(const char *path, char **out_version) {
   if (!failed) status = pick_version(output, out_version);
   mlx_free(output);
   if (!status && (failed || !**out_version)) {
-    status = mlx_error(MLX_TOOL_FAILED, "'%s --version' %s (%s): is it an iree-compile?", path,
-                       result.timed_out ? "did not end" : failed ? "failed" : "told no IREE version", ending);
-    status = mlx_status_hint(status, "run it by hand, or set MLXCEL_IREE_COMPILE to the path of an iree-compile %s",
-                             MLXCEL_IREE_VERSION);
+    status = mlx_error(MLX_TOOL_FAILED, "'%s --version' told no IREE version (%s)", path, ending);
     mlx_free(*out_version);
     *out_version = NULL;
   }
@@ -238,18 +236,26 @@ static mlx_status_t recall_version(mlx_cache_t *cache, mlx_iree_compiler_t *comp
   return status;
 }
 
+static mlx_status_t find_version(mlx_cache_t *cache, const mlx_report_t *report, bool whole, mlx_iree_compiler_t *compiler) {
+  if (whole) {
+    mlx_status_t status = recall_version(cache, compiler, report);
+    if (!status || mlx_status_code(status) != MLX_IO) return status;
+    mlx_status_free(status);  // a cache that cannot be written to: ask every time
+  }
+  return ask_version(compiler->path, &compiler->version);
+}
+
+// A tool that does not tell its version is known by its digest; whether it compiles, the compilation shows, with everything
+// it says kept in a log.
 static mlx_status_t identify(mlx_cache_t *cache, const mlx_report_t *report, mlx_iree_compiler_t *compiler) {
   bool whole;
   mlx_report_progress(report, "reading %s ...", compiler->path);
   mlx_status_t status = digest_compiler(cache, compiler, &whole);
   mlx_report_done(report);
-  if (status) return status;
-  if (whole) {
-    status = recall_version(cache, compiler, report);
-    if (!status || mlx_status_code(status) != MLX_IO) return status;
-    mlx_status_free(status);  // a cache that cannot be written to: ask every time
-  }
-  return ask_version(compiler->path, &compiler->version);
+  if (!status) status = find_version(cache, report, whole, compiler);
+  if (mlx_status_code(status) != MLX_TOOL_FAILED) return status;
+  mlx_status_free(status);
+  return mlx_copy_text(UNKNOWN_VERSION, strlen(UNKNOWN_VERSION), &compiler->version);
 }
 
 mlx_status_t mlx_iree_compiler_find(mlx_cache_t *cache, const char *explicit_path, const mlx_report_t *report,

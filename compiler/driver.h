@@ -17,7 +17,7 @@
 // A compiler binary, by everything that can tell it from another one. Release with mlx_iree_compiler_release.
 typedef struct mlx_iree_compiler {
   char *path;                   // owned; absolute, links resolved
-  char *version;                // owned; "3.13.0rc20261016 @ 89ece87b…"
+  char *version;                // owned; "3.13.0rc20261016 @ 89ece87b…", or "of unknown version"
   char digest[MLX_DIGEST_HEX];  // over the executable and the libIREECompiler.so it loads
 } mlx_iree_compiler_t;
 

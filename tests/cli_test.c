@@ -289,27 +289,27 @@ TEST(a_level_this_cpu_has_compiles_and_runs) {
   remove_folder();
 }
 
-TEST(a_compiler_that_says_nothing_is_reported_with_its_command_line) {
+static void run_with_compiler(command_t *run, const char *script) {
+  CHECK_OK(mlx_write_file(in_folder("tool"), script, strlen(script)));
+  CHECK(!chmod(in_folder("tool"), 0755));
+  setenv("MLXCEL_IREE_COMPILE", in_folder("tool"), 1);
+  RUN_FRESH(run, "run", "-m", TINY, "-p", "the", "-n", "1");
+  unsetenv("MLXCEL_IREE_COMPILE");
+}
+
+TEST(a_compiler_that_fails_is_quoted_and_one_that_says_nothing_is_said_to) {
   make_folder();
-  static const char script[] = "#!/bin/sh\n[ \"$1\" = --version ] && echo 'IREE compiler version 3.13.0'\nexit 3\n";
-  CHECK_OK(mlx_write_file(in_folder("silent"), script, strlen(script)));
-  CHECK(!chmod(in_folder("silent"), 0755));
-  setenv("MLXCEL_IREE_COMPILE", in_folder("silent"), 1);
   command_t run;
-  RUN_FRESH(&run, "run", "-m", TINY, "-p", "the", "-n", "1");
-  unsetenv("MLXCEL_IREE_COMPILE");
-  CHECK(run.exit_code != 0);
-  CHECK_TEXT(run.out, "");
-  command_free(&run);
-  static const char silent_later[] = "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\nexit 3\n";
-  CHECK_OK(mlx_write_file(in_folder("silent"), silent_later, strlen(silent_later)));
-  CHECK(!chmod(in_folder("silent"), 0755));
-  setenv("MLXCEL_IREE_COMPILE", in_folder("silent"), 1);
-  RUN_FRESH(&run, "run", "-m", TINY, "-p", "the", "-n", "1");
-  unsetenv("MLXCEL_IREE_COMPILE");
-  CHECK_CONTAINS(run.err, "nothing");
+  run_with_compiler(&run, "#!/bin/sh\nexit 3\n");
+  CHECK_CONTAINS(run.err, "printed nothing");
   CHECK_CONTAINS(run.err, "exit status 3");
   CHECK_CONTAINS(run.err, "--iree-llvmcpu-target-cpu=host");
+  check_refused(&run, MLX_TOOL_FAILED, ".log");
+  run_with_compiler(&run, "#!/bin/sh\nkill -KILL $$\n");
+  CHECK_CONTAINS(run.err, "printed nothing");
+  check_refused(&run, MLX_TOOL_FAILED, "signal 9 (Killed)");
+  run_with_compiler(&run, "#!/bin/sh\necho working; echo 'x.mlir:3:1: error: no such op' >&2; echo more >&2; exit 1\n");
+  CHECK_CONTAINS(run.err, "x.mlir:3:1: error: no such op");
   check_refused(&run, MLX_TOOL_FAILED, ".log");
   remove_folder();
 }
@@ -516,7 +516,7 @@ TEST_MAIN(CASE(stdout_carries_only_what_the_model_wrote), CASE(json_is_one_objec
           CASE(cuda_without_a_usable_gpu_is_an_error_that_says_why), CASE(nothing_links_libcuda),
           CASE(a_compiled_model_runs_like_its_source), CASE(what_is_not_a_compiled_model_is_never_overwritten), CASE(a_special_file_is_written_to_and_not_replaced), CASE(a_model_that_changes_while_it_is_compiled_is_refused), CASE(a_context_is_honoured_to_the_position), CASE(a_full_disk_under_stdout_is_an_error), CASE(a_config_that_changes_the_maths_is_refused_by_field),
           CASE(emit_writes_stablehlo_or_a_bare_vmfb), CASE(a_level_this_cpu_has_compiles_and_runs),
-          CASE(a_compiler_that_says_nothing_is_reported_with_its_command_line),
+          CASE(a_compiler_that_fails_is_quoted_and_one_that_says_nothing_is_said_to),
           CASE(compile_of_smollm2_stays_below_a_gibibyte), CASE(bad_words_on_the_command_line_are_answered),
           CASE(a_damaged_bundle_is_refused_by_name), CASE(a_bundle_of_another_contract_names_both), CASE(links_pick_the_verb),
           CASE(help_and_version_go_to_stdout), CASE(the_doctor_finds_a_well_machine_well_and_says_what_is_missing), CASE(the_cache_can_be_seen_and_cleared))
