@@ -19,6 +19,8 @@ cd "$(dirname "$0")"
 root=$PWD
 build=$root/build
 deps=$build/deps
+cc=${CC:-cc}
+case ${CI:-} in '' | 0 | false) werror=OFF ;; *) werror=ON ;; esac
 mkdir -p "$deps"
 
 die() { printf 'build.sh: %s\n' "$1" >&2; [ $# -gt 1 ] && printf 'hint: %s\n' "$2" >&2; exit 1; }
@@ -63,6 +65,7 @@ once() {
   local folder=$1 inputs=$2 name=$3
   shift 3
   if [ -f "$folder/.made-from" ] && [ "$(cat "$folder/.made-from")" = "$inputs" ]; then return; fi
+  rm -f "$folder/.made-from"
   step "$name" "$@"
   printf %s "$inputs" >"$folder/.made-from"
 }
@@ -111,7 +114,7 @@ version_at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = 
 need() { command -v "$1" >/dev/null || die "$1 is not installed" "$2"; }
 
 fetch() {
-  need cc 'install a C compiler, for example: apt-get install gcc g++'
+  need "$cc" 'install a C compiler, for example: apt-get install gcc g++'
   need c++ 'IREE needs a C++ compiler to configure, for example: apt-get install g++'
   need python3 'install Python 3.10 or newer with pip'
   need cargo 'install Rust (cargo 1.85 or newer): it fetches C sources that travel as crates'
@@ -158,7 +161,7 @@ iree() {
   if [ -n "${IREE_SOURCE_DIR:-}" ]; then
     step 'building IREE' build_iree "$source" "$headers"  # a tree of the user's own may change at any time
   else
-    once "$build/iree" "$source $(cat third_party/crates.txt) $pins $(cc --version | head -n 1) $(declare -f build_iree)" \
+    once "$build/iree" "$source $(cat third_party/crates.txt) $pins $("$cc" --version | head -n 1) $(declare -f build_iree)" \
       'building IREE' build_iree "$source" "$headers"
   fi
 }
@@ -176,9 +179,11 @@ gather_cuda_headers() {  # FOLDER
 }
 
 build_iree() {  # SOURCE CUDA_HEADERS
-  grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$1" "$build/iree/CMakeCache.txt" || rm -rf "$build/iree"
+  if [ -z "${IREE_SOURCE_DIR:-}" ] || ! grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$1" "$build/iree/CMakeCache.txt"; then
+    rm -rf "$build/iree"
+  fi
   IREE_CUDA_DEPS_DIR=$2 "$cmake" -G Ninja -S "$1" -B "$build/iree" -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Release \
-    -DIREE_CUDA_LIBDEVICE_PATH="$2/nvvm/libdevice/libdevice.10.bc" -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_INSTALL_INCLUDEDIR=include \
+    -DCMAKE_C_COMPILER="$cc" -DIREE_CUDA_LIBDEVICE_PATH="$2/nvvm/libdevice/libdevice.10.bc" -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_INSTALL_INCLUDEDIR=include \
     -DIREE_BUILD_COMPILER=OFF -DIREE_BUILD_TESTS=OFF -DIREE_BUILD_SAMPLES=OFF -DIREE_BUILD_BENCHMARKS=OFF \
     -DIREE_BUILD_PYTHON_BINDINGS=OFF -DIREE_BUILD_BINDINGS_TFLITE=OFF -DIREE_BUILD_BINDINGS_TFLITE_JAVA=OFF \
     -DIREE_ENABLE_LIBBACKTRACE=OFF -DIREE_HAL_DRIVER_DEFAULTS=OFF -DIREE_HAL_DRIVER_LOCAL_SYNC=OFF \
@@ -195,7 +200,7 @@ compile_tree() {  # FOLDER OPTIONS...
   shift
   set -- -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Release -DIREERuntime_DIR="$iree_package" -DMLXCEL_CRATES="$deps/crates" \
     -DMLXCEL_IREE_COMPILE="$iree_compile" -DMLXCEL_MODELS="$build/models" -DMLXCEL_TEST_CACHE="$build/test-cache" \
-    -DMLXCEL_WERROR="${CI:+ON}" "$@"
+    -DCMAKE_C_COMPILER="$cc" -DMLXCEL_WERROR=$werror "$@"
   configure "$folder" "$@"
 }
 
@@ -204,6 +209,7 @@ configure() {  # FOLDER OPTIONS...
   local folder=$1
   shift
   if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/options" 2>/dev/null)" != "$*" ]; then
+    rm -f "$folder/options" "$folder/build.ninja"  # a configure that does not end leaves nothing to be trusted
     "$cmake" --fresh -G Ninja -S "$root" -B "$folder" "$@"
     printf %s "$*" >"$folder/options"
   fi
@@ -234,7 +240,7 @@ main() {
       build_tree
       fetch_model
       unlock_build
-      "$build/bin/mlxcel" run -m "$model" -c 512 -n 64 -p "${1:-$demo_prompt}"
+      "$build/bin/mlxcel" run -m "$model" --device cpu -c 512 -n 64 -p "${1:-$demo_prompt}"
       ;;
     test) run_test_verb "$@" ;;
     parity)
@@ -285,7 +291,7 @@ run_test_verb() {
 }
 
 compile_fuzz() {
-  CC=clang configure "$build/fuzz" -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMLXCEL_CRATES="$deps/crates" \
+  configure "$build/fuzz" -DCMAKE_C_COMPILER=clang -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMLXCEL_CRATES="$deps/crates" \
     -DMLXCEL_FUZZ=ON
 }
 

@@ -93,16 +93,22 @@ static mlx_status_t read_all(int fd, const char *path, size_t max_size, mlx_text
   return status;
 }
 
-mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes, size_t *out_length) {
+mlx_status_t mlx_read_stream(int fd, const char *name, size_t max_size, char **out_bytes, size_t *out_length) {
   *out_bytes = NULL;
   if (out_length) *out_length = 0;
   mlx_text_t text = {0};
-  int fd = calls->open(path, O_RDONLY | O_CLOEXEC, 0);
-  if (fd < 0) return mlx_io_error("open", path);
-  mlx_status_t status = read_all(fd, path, max_size, &text);
-  calls->close(fd);
+  mlx_status_t status = read_all(fd, name, max_size, &text);
   if (!status) status = mlx_text_take(&text, out_bytes, out_length);
   mlx_text_clear(&text);
+  return status;
+}
+
+mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes, size_t *out_length) {
+  *out_bytes = NULL;
+  int fd = calls->open(path, O_RDONLY | O_CLOEXEC, 0);
+  if (fd < 0) return mlx_io_error("open", path);
+  mlx_status_t status = mlx_read_stream(fd, path, max_size, out_bytes, out_length);
+  calls->close(fd);
   return status;
 }
 
@@ -165,6 +171,20 @@ static mlx_status_t sync_folder_of(const char *path) {
   return status;
 }
 
+mlx_status_t mlx_exchange(const char *a, const char *b) {
+  if (!renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE)) return sync_folder_of(b);
+  if (errno != EINVAL && errno != ENOSYS) return mlx_io_error("rename to", b);
+  char *aside;  // a file system without it: the same in three steps
+  MLX_TRY(mlx_temporary_path(b, &aside));
+  mlx_status_t status = mlx_rename(b, aside);
+  if (!status) {
+    status = mlx_rename(a, b);
+    status = mlx_status_join(status, mlx_rename(aside, status ? b : a));
+  }
+  mlx_free(aside);
+  return status;
+}
+
 mlx_status_t mlx_rename(const char *from, const char *to) {
   if (calls->rename(from, to)) return mlx_io_error("rename to", to);
   return sync_folder_of(to);
@@ -179,21 +199,25 @@ mlx_status_t mlx_temporary_path(const char *path, char **out_path) {
                     atomic_fetch_add(&number, 1));
 }
 
-static mlx_status_t write_through(const char *path, const void *bytes, size_t length) {
-  mlx_writer_t writer = {.fd = calls->open(path, O_WRONLY | O_CLOEXEC, 0), .path = (char *)(uintptr_t)path};
+// To something that must not be replaced: opened as it is, or one of our own streams.
+static mlx_status_t write_through(const char *path, int stream, const void *bytes, size_t length) {
+  mlx_writer_t writer = {.fd = stream >= 0 ? dup(stream) : calls->open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644),
+                         .path = (char *)(uintptr_t)path};
   if (writer.fd < 0) return mlx_io_error("open", path);
   mlx_status_t status = mlx_writer_write(&writer, bytes, length);
   if (calls->close(writer.fd) && !status) status = mlx_io_error("close", path);
   return status;
 }
 
-static mlx_status_t write_and_rename(const char *path, const void *bytes, size_t length) {
+// |old| is the file to be replaced, whose permissions the new one gets; NULL when there is none.
+static mlx_status_t write_and_rename(const char *path, const struct stat *old, const void *bytes, size_t length) {
   char *temporary;
   MLX_TRY(mlx_temporary_path(path, &temporary));
   mlx_writer_t writer;
   mlx_status_t status = mlx_writer_open(temporary, &writer);
   if (!status) {
     status = mlx_writer_write(&writer, bytes, length);
+    if (!status && old && fchmod(writer.fd, old->st_mode & 07777)) status = mlx_io_error("set the permissions of", temporary);
     if (status) {
       mlx_writer_abandon(&writer);
     } else {
@@ -209,13 +233,16 @@ static mlx_status_t write_and_rename(const char *path, const void *bytes, size_t
 }
 
 mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) {
-  struct stat info;
+  struct stat info, link;
   char *target;
-  if (!strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6)) return write_through(path, bytes, length);
-  if (stat(path, &info)) return write_and_rename(path, bytes, length);
-  if (!S_ISREG(info.st_mode)) return write_through(path, bytes, length);
+  if (!strcmp(path, "/dev/stdout")) return write_through(path, STDOUT_FILENO, bytes, length);
+  if (!strcmp(path, "/dev/stderr")) return write_through(path, STDERR_FILENO, bytes, length);
+  if (stat(path, &info)) {  // nothing there, or a link that leads nowhere yet
+    return lstat(path, &link) ? write_and_rename(path, NULL, bytes, length) : write_through(path, -1, bytes, length);
+  }
+  if (!S_ISREG(info.st_mode)) return write_through(path, -1, bytes, length);
   MLX_TRY(mlx_real_path(path, &target));
-  mlx_status_t status = write_and_rename(target, bytes, length);
+  mlx_status_t status = write_and_rename(target, &info, bytes, length);
   mlx_free(target);
   return status;
 }

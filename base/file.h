@@ -35,9 +35,11 @@ void mlx_unmap(mlx_map_t *map);
 // Reads a file or a pipe of at most |max_size| bytes; the result ends with a NUL not counted in *|out_length|. Release with mlx_free.
 mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes, size_t *out_length) MLX_MUST_USE;
 
+// The same from an open descriptor, which stays open; |name| is for errors.
+mlx_status_t mlx_read_stream(int fd, const char *name, size_t max_size, char **out_bytes, size_t *out_length) MLX_MUST_USE;
+
 // Writes |path| whole: a temporary file beside it, synced, then renamed over it; on failure the old file is still there.
-// A link stays, and what it leads to is written; something that is no regular file (a pipe, anything in /dev or /proc) is
-// written to, never replaced.
+// A link stays, and what it leads to is written; so is something that is no regular file (a pipe, /dev/stdout).
 mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
 
 // A new file being written front to back. Open refuses an existing path. Close syncs; abandon removes the file.
@@ -53,6 +55,7 @@ void mlx_writer_abandon(mlx_writer_t *writer);  // safe after close
 
 mlx_status_t mlx_copy_file(const char *from, const char *to) MLX_MUST_USE;  // |to| must not exist
 mlx_status_t mlx_rename(const char *from, const char *to) MLX_MUST_USE;     // and syncs the folder of |to|
+mlx_status_t mlx_exchange(const char *a, const char *b) MLX_MUST_USE;       // each takes the other's name, at once where it can
 mlx_status_t mlx_make_dirs(const char *path, int mode) MLX_MUST_USE;        // like mkdir -p; |mode| of new folders, less umask
 mlx_status_t mlx_remove_tree(const char *path) MLX_MUST_USE;                // like rm -rf; a missing path is fine
 // "PATH.tmp.PID.N", of which no other process or thread on this machine makes the same. The pid lets leftovers be told.

@@ -4,13 +4,13 @@
 #include <string.h>
 
 // IREE 3.13 knows sm_75 80 86 87 89 120 121 (and sm_70) and refuses the others. It writes PTX 7.6 up to sm_87, 8.4 for
-// sm_89 and 8.7 for sm_120: the driver must be as new as the CUDA release that brought that version.
+// sm_89, 8.7 for sm_120 and 8.8 for sm_121: the driver must be as new as the CUDA release that brought that version.
 static const mlx_gpu_kind_t kinds[] = {
     {75, "Turing", "sm_75", 75, 11060},      {80, "Ampere", "sm_80", 80, 11060},
     {86, "Ampere", "sm_86", 86, 11060},      {87, "Ampere", "sm_87", 87, 11060},
-    {89, "Ada", "sm_89", 89, 12040},         {90, "Hopper", "sm_80", 80, 11080},
-    {100, "Blackwell", "sm_80", 80, 12080},  {103, "Blackwell", "sm_80", 80, 12090},
-    {110, "Blackwell", "sm_80", 80, 13000},  {120, "Blackwell", "sm_120", 120, 12080},
+    {89, "Ada", "sm_89", 89, 12040},         {90, "Hopper", "sm_80", 80, 11060},
+    {100, "Blackwell", "sm_80", 80, 11060},  {103, "Blackwell", "sm_80", 80, 11060},
+    {110, "Blackwell", "sm_80", 80, 11060},  {120, "Blackwell", "sm_120", 120, 12080},
     {121, "Blackwell", "sm_121", 121, 12090},
 };
 #define KIND_COUNT (sizeof kinds / sizeof *kinds)

@@ -9,7 +9,7 @@ typedef struct mlx_gpu_kind {
   const char *family;
   const char *iree_target;  // what iree-compile knows that its code runs on; PTX runs on later GPUs too
   int iree_sm;              // the same as a number
-  int min_driver;           // CUDA version the driver must have for that PTX: 12040 is 12.4
+  int min_driver;           // CUDA version the driver must have to read that PTX: 12040 is 12.4. The GPU may need a newer one
 } mlx_gpu_kind_t;
 
 const mlx_gpu_kind_t *mlx_gpu_kind_at(size_t index);  // NULL past the last

@@ -86,7 +86,8 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   if (f.emit && !stablehlo && !vmfb) return mlx_error(MLX_USAGE, "--emit wants stablehlo or vmfb, not '%s'", f.emit);
   char gpu[64] = "cuda:sm_80";
   if (!strcmp(f.target, "cuda")) {
-    mlx_status_free(mlx_engine_gpu_target(gpu, sizeof gpu));  // without one here, the oldest that most people have
+    uint64_t memory;
+    mlx_status_free(mlx_engine_gpu_target(gpu, sizeof gpu, &memory));  // without one here, the oldest that most people have
     f.target = gpu;
   }
   const mlx_compile_options_t options = {.target = f.target,

@@ -52,7 +52,8 @@ static void look_at_cpu(doctor_t *doctor) {
 static bool look_at_gpu(doctor_t *doctor, char target[64]) {
   char text[192];
   mlx_status_t status = mlx_engine_gpu_text(text, sizeof text);
-  if (!status) status = mlx_engine_gpu_target(target, 64);
+  uint64_t memory;
+  if (!status) status = mlx_engine_gpu_target(target, 64, &memory);
   bool usable = !status;
   find(doctor, usable ? OK : WARN, "gpu", text, status);
   return usable;

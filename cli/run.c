@@ -1,6 +1,8 @@
 // mlxcel run: text from a prompt. stdout carries what the model wrote and nothing else.
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -38,8 +40,9 @@ static mlx_status_t read_prompt(const flags_t *f, prompt_t *out) {
     out->length = strlen(f->prompt);
     return NULL;
   }
-  const char *path = strcmp(f->prompt_file, "-") ? f->prompt_file : "/dev/stdin";
-  MLX_TRY(mlx_read_file(path, MAX_PROMPT, &out->owned, &out->length));
+  bool from_stdin = !strcmp(f->prompt_file, "-");
+  MLX_TRY(from_stdin ? mlx_read_stream(STDIN_FILENO, "stdin", MAX_PROMPT, &out->owned, &out->length)
+                     : mlx_read_file(f->prompt_file, MAX_PROMPT, &out->owned, &out->length));
   if (out->length && out->owned[out->length - 1] == '\n') --out->length;  // the one an editor put there, as llama.cpp does
   out->text = out->owned;
   return NULL;
@@ -59,6 +62,7 @@ typedef struct opening {
   const flags_t *flags;
   const prompt_t *prompt;
   char target[64];  // to compile a source model for
+  uint64_t memory;  // of the GPU, if that is one
 } opening_t;
 
 static mlx_status_t accept_prompt(void *user, const mlx_compiled_t *compiled, int64_t context, int64_t vocab) {
@@ -74,6 +78,7 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
   const flags_t *f = opening->flags;
   const mlx_compile_options_t compile = {.target = opening->target,
                                          .context = mlx_context_option(f->context),
+                                         .memory = opening->memory,
                                          .report = mlx_terminal_report(),
                                          .accept = accept_prompt,
                                          .user = opening};
@@ -107,7 +112,8 @@ static mlx_status_t open_engine(const flags_t *f, const prompt_t *prompt, mlx_en
   options.prompt_length = prompt->length;
   bool is_bundle = mlx_engine_is_bundle(f->model);
   opening_t opening = {.flags = f, .prompt = prompt, .target = "cpu"};
-  mlx_status_t no_gpu = options.device == MLX_USE_CPU ? NULL : mlx_engine_gpu_target(opening.target, sizeof opening.target);
+  bool ask_for_gpu = options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !is_bundle);
+  mlx_status_t no_gpu = ask_for_gpu ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.memory) : NULL;
   if (options.device == MLX_USE_CUDA && no_gpu) return no_gpu;
   if (options.device == MLX_USE_AUTO && !is_bundle) options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";
   if (is_bundle && f->context > 0) options.context = f->context;
@@ -123,6 +129,11 @@ static mlx_status_t open_engine(const flags_t *f, const prompt_t *prompt, mlx_en
 static bool print_text(void *user, const char *text, size_t length) {
   (void)user;
   return fwrite(text, 1, length, stdout) == length && !fflush(stdout);
+}
+
+// A reader that went away (`| head`) is no failure worth a word; a full disk is.
+static mlx_status_t cannot_print(void) {
+  return errno == EPIPE ? mlx_error(MLX_CANCELLED, "nobody reads stdout") : mlx_error(MLX_IO, "cannot write to stdout");
 }
 
 static void put_ids(mlx_text_t *json, const char *key, const int32_t *ids, size_t count) {
@@ -152,7 +163,7 @@ static mlx_status_t print_json(const mlx_engine_info_t *info, const int32_t *pro
                   mlx_finish_reason_name(g->finish_reason), load_seconds, g->prompt_seconds, g->decode_seconds,
                   rate(prompt_count, g->prompt_seconds), rate(decoded(g), g->decode_seconds), info->device, info->threads);
   mlx_status_t status = mlx_text_finish(&json);
-  if (!status && !print_text(NULL, json.data, json.length)) status = mlx_error(MLX_IO, "cannot write to stdout");
+  if (!status && !print_text(NULL, json.data, json.length)) status = cannot_print();
   mlx_text_clear(&json);
   return status;
 }
@@ -184,7 +195,7 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
   if (!status && f->json) {
     status = print_json(&info, ids, count, &generation, load_seconds);
   } else if (!status && generation.finish_reason == MLX_FINISH_CANCELLED) {
-    status = mlx_error(MLX_IO, "cannot write to stdout");
+    status = cannot_print();
   } else if (!status) {
     print_summary(&generation, count, load_seconds);
   }

@@ -1,10 +1,10 @@
 #include "compiler/compile.h"
 
 #include <errno.h>
-#include <signal.h>
+#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "artifact/manifest.h"
@@ -55,6 +55,7 @@ static mlx_status_t stamp_source(const mlx_source_t *source, char out_hex[MLX_DI
   for (size_t i = 0; (path = mlx_source_file(source, i)); ++i) {
     mlx_file_stamp_t stamp = {0};
     MLX_TRY(mlx_file_stamp(path, &stamp));
+    stamp.changed_ns = 0;  // a new name or new permissions are not a new content
     mlx_digest_field(&digest, path, &stamp, sizeof stamp);
   }
   mlx_digest_end(&digest, out_hex);
@@ -92,19 +93,18 @@ static mlx_status_t choose_context(const mlx_config_t *config, int64_t wanted, i
 }
 
 // A context that can never fit is refused here, with the number, and not by an allocation in the middle of a run. Only what is
-// compiled for this very machine can be held against its memory.
+// compiled for a machine we know can be held against its memory.
 static mlx_status_t check_kv_fits(const job_t *job) {
-  if (!job->target.cpu[0]) return NULL;
+  const uint64_t memory = job->options->memory ? job->options->memory : job->target.cpu[0] ? mlx_physical_memory() : UINT64_MAX;
   const mlx_config_t *config = &job->model->config;
   const mlx_graph_options_t *graph = &job->graph;
   const int64_t factors[] = {config->layers, 2, mlx_graph_pool_pages(graph), graph->page_size, config->kv_heads, config->head_dim};
   size_t bytes = sizeof(float);
   bool fits = true;
   for (size_t i = 0; i < sizeof factors / sizeof *factors; ++i) fits = fits && mlx_mul(bytes, (size_t)factors[i], &bytes);
-  if (fits && bytes <= mlx_physical_memory()) return NULL;
-  return mlx_status_hint(mlx_error(MLX_OUT_OF_MEMORY, "the KV cache of a context of %lld needs %.1f GiB; this machine has %.1f GiB",
-                                   (long long)graph->context, fits ? (double)bytes / (1 << 30) : 1e9,
-                                   (double)mlx_physical_memory() / (1 << 30)),
+  if (fits && bytes <= memory) return NULL;
+  return mlx_status_hint(mlx_error(MLX_OUT_OF_MEMORY, "the KV cache of a context of %lld needs %.1f GiB; there are %.1f GiB",
+                                   (long long)graph->context, fits ? (double)bytes / (1 << 30) : 1e9, (double)memory / (1 << 30)),
                          "ask for a smaller context (-c, --ctx)");
 }
 
@@ -354,59 +354,78 @@ mlx_status_t mlx_compiled_check_path(const char *path) {
   return mlx_status_hint(status, "give -o a name that is free");
 }
 
-// Moves the finished folder into place. A rename cannot replace a folder with files in it, so an old bundle steps aside; it
-// comes back when the new one cannot take its place.
-static mlx_status_t publish(const char *finished, const char *path) {
-  char *old;
-  if (!mlx_is_dir(path)) return mlx_rename(finished, path);
-  MLX_TRY(mlx_temporary_path(path, &old));
-  mlx_status_t status = mlx_rename(path, old);
-  if (!status) {
-    status = mlx_rename(finished, path);
-    mlx_status_free(status ? mlx_rename(old, path) : mlx_remove_tree(old));
+// Only one process at a time writes bundles into a folder: then every temporary bundle in it is a dead process's. Where the
+// file system has no locks, -1.
+static int lock_folder(const char *folder) {
+  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  while (flock(fd, LOCK_EX)) {
+    if (errno == EINTR) continue;
+    close(fd);
+    return -1;
   }
-  mlx_free(old);
-  return status;
+  return fd;
 }
 
-// Removes "NAME.tmp.PID..." beside the bundle NAME when no process PID is there any more.
 typedef struct sweep {
   const char *folder, *name;
 } sweep_t;
 
+// Removes "NAME.tmp.PID.TIME-N" beside the bundle NAME, a name only we make, if nothing but a bundle's files is in it.
 static mlx_status_t sweep_name(void *user, const char *name) {
   const sweep_t *sweep = user;
   size_t length = strlen(sweep->name);
-  char *path, *end;
-  if (strncmp(name, sweep->name, length) || strncmp(name + length, ".tmp.", 5)) return NULL;
-  long pid = strtol(name + length + 5, &end, 10);
-  if (pid <= 0 || *end != '.' || !kill((pid_t)pid, 0) || errno != ESRCH) return NULL;
+  long pid;
+  unsigned long long when;
+  unsigned number;
+  int end = 0;
+  char *path;
+  if (strncmp(name, sweep->name, length)) return NULL;
+  if (sscanf(name + length, ".tmp.%ld.%llx-%x%n", &pid, &when, &number, &end) != 3 || name[length + (size_t)end]) return NULL;
   MLX_TRY(mlx_join_path(sweep->folder, name, &path));
-  mlx_status_t status = mlx_remove_tree(path);
+  mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, refuse_foreign_name, path) : NULL;
+  if (!status) status = mlx_remove_tree(path);
   mlx_free(path);
   return status;
 }
 
-static mlx_status_t sweep_leftovers(const char *path) {
+static void sweep_leftovers(const char *folder, const char *path) {
   const char *slash = strrchr(path, '/');
+  sweep_t sweep = {.folder = folder, .name = slash ? slash + 1 : path};
+  mlx_status_free(mlx_list_dir(folder, sweep_name, &sweep));  // what cannot be removed is no reason to fail
+}
+
+static mlx_status_t fill_and_publish(const mlx_compiled_t *compiled, const char *path) {
+  char *temporary;
+  MLX_TRY(mlx_temporary_path(path, &temporary));
+  mlx_status_t status = fill_bundle(compiled, temporary);
+  if (!status) status = mlx_is_dir(path) ? mlx_exchange(temporary, path) : mlx_rename(temporary, path);
+  mlx_status_free(mlx_remove_tree(temporary));  // what is left of it, or the older bundle
+  mlx_free(temporary);
+  return status;
+}
+
+static mlx_status_t write_bundle(const mlx_compiled_t *compiled, const char *path) {
   char *folder;
   MLX_TRY(mlx_folder_of(path, &folder));
-  sweep_t sweep = {.folder = folder, .name = slash ? slash + 1 : path};
-  mlx_status_t status = mlx_is_dir(folder) ? mlx_list_dir(folder, sweep_name, &sweep) : NULL;
+  mlx_status_t status = mlx_make_dirs(folder, 0777);
+  if (!status) {
+    int lock = lock_folder(folder);
+    if (lock >= 0) sweep_leftovers(folder, path);
+    status = fill_and_publish(compiled, path);
+    if (lock >= 0) close(lock);
+  }
   mlx_free(folder);
   return status;
 }
 
 mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_report_t *report) {
-  char *temporary;
+  char *target;
   MLX_TRY(mlx_compiled_check_path(path));
-  MLX_TRY(sweep_leftovers(path));
+  MLX_TRY(mlx_is_dir(path) ? mlx_real_path(path, &target) : mlx_copy_text(path, strlen(path), &target));  // a link stays
   mlx_report_progress(report, "writing %s", path);
-  MLX_TRY(mlx_temporary_path(path, &temporary));
-  mlx_status_t status = fill_bundle(compiled, temporary);
-  if (!status) status = publish(temporary, path);
-  if (status) mlx_status_free(mlx_remove_tree(temporary));
+  mlx_status_t status = write_bundle(compiled, target);
   mlx_report_done(report);
-  mlx_free(temporary);
+  mlx_free(target);
   return status;
 }

@@ -19,6 +19,7 @@ typedef struct mlx_compile_options {
   const char *iree_compile;   // NULL: found as compiler/driver.h says
   double time_limit_seconds;  // for iree-compile; 0: the driver's default
   const mlx_report_t *report; // may be NULL
+  uint64_t memory;            // bytes the device has, where it is known; 0: this machine's, for what is compiled for its CPU
   bool module_only;           // leave the weights alone: only the module is wanted
   // Called once the model is read and before anything slow, with no more than the tokenizer filled in: a status from it ends
   // the compilation. May be NULL.

@@ -61,7 +61,11 @@ static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {
   MLX_TRY(mlx_gpu_query(&gpu));
   MLX_TRY(check_gpu_target(name, engine->manifest.target, &gpu));
   snprintf(engine->gpu_name, sizeof engine->gpu_name, "%s", gpu.name);
-  return mlx_device_open(MLX_DEVICE_CUDA, 0, &engine->device);
+  mlx_status_t status = mlx_device_open(MLX_DEVICE_CUDA, 0, &engine->device);
+  if (!status) return NULL;
+  mlx_status_t reason = mlx_error(MLX_UNAVAILABLE, "%s cannot be opened: %s", gpu.name, mlx_status_message(status));
+  mlx_status_free(status);
+  return mlx_status_hint(reason, "see with `nvidia-smi` who else uses it, or use --device cpu");
 }
 
 static mlx_status_t open_device(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
@@ -225,14 +229,19 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
                              .rows = m->rows};
 }
 
-mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size) {
+mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) {
   mlx_gpu_info_t gpu;
+  char target[32];
+  *out_memory = 0;
   MLX_TRY(mlx_gpu_query(&gpu));
   if (!mlx_gpu_kind_find(gpu.sm)) {
     return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: mlxcel does not know sm_%d (%s)", gpu.sm, gpu.name),
                            "use --device cpu");
   }
-  snprintf(out_target, size, "cuda:sm_%d", gpu.sm);
+  snprintf(target, sizeof target, "cuda:sm_%d", gpu.sm);
+  MLX_TRY(check_gpu_target("code for this GPU", target, &gpu));
+  snprintf(out_target, size, "%s", target);
+  *out_memory = gpu.memory;
   return NULL;
 }
 

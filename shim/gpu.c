@@ -57,7 +57,11 @@ mlx_status_t mlx_gpu_query(mlx_gpu_info_t *out_info) {
   *out_info = (mlx_gpu_info_t){0};
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) library = dlopen("libcuda.so", RTLD_NOW | RTLD_LOCAL);
-  if (!library) return unavailable("libcuda.so.1 is not installed", "install NVIDIA's driver, or use --device cpu");
+  if (!library) {
+    const char *reason = dlerror();
+    bool missing = !reason || strstr(reason, "No such file");
+    return unavailable(missing ? "libcuda.so.1 is not installed" : reason, "install NVIDIA's driver, or use --device cpu");
+  }
   mlx_status_t status = ask(library, out_info);
   if (status) dlclose(library);  // otherwise it stays: IREE opens it next
   return status;

@@ -50,7 +50,7 @@ TEST(stdout_carries_only_what_the_model_wrote) {
   mlx_json_t parsed;
   CHECK_OK(mlx_json_parse("stdout", json.out, json.out_length, &parsed));
   CHECK_TEXT(plain.out, yyjson_get_str(yyjson_obj_get(parsed.root, "text")));
-  CHECK_CONTAINS(plain.err, "device: cpu");
+  CHECK_CONTAINS(plain.err, "device: c");
   CHECK_CONTAINS(plain.err, "(auto: ");
   mlx_json_close(&parsed);
   command_free(&plain);
@@ -107,7 +107,7 @@ TEST(a_prompt_file_or_pipe_is_the_same_as_the_flag) {
   CHECK_OK(mlx_write_file(in_folder("prompt"), "the quick brown\n", 16));
   RUN(&flag, "run", "-m", TINY, "-p", "the quick brown", "-n", "8");
   RUN(&file, "run", "-m", TINY, "-f", in_folder("prompt"), "-n", "8");
-  command_start(&pipe, (const char *const[]){"/bin/sh", "-c", "echo the quick brown | " MLXCEL_BINARY " run -m " TINY " -f - -n 8", NULL});
+  command_start(&pipe, (const char *const[]){"/bin/sh", "-c", "echo the quick brown | '" MLXCEL_BINARY "' run -m '" TINY "' -f - -n 8", NULL});
   command_wait(&pipe);
   CHECK_TEXT(file.out, flag.out);
   CHECK_TEXT(pipe.out, flag.out);
@@ -204,9 +204,70 @@ TEST(what_is_not_a_compiled_model_is_never_overwritten) {
 
 TEST(a_special_file_is_written_to_and_not_replaced) {
   command_t run;
+  struct stat link;
   RUN(&run, "compile", TINY, "--emit", "stablehlo", "--ctx", "64", "-o", "/dev/stdout");
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.out, "module @mlxcel {");
+  command_free(&run);
+  CHECK(!lstat("/dev/stdout", &link) && S_ISLNK(link.st_mode));
+  make_folder();
+  CHECK(!symlink(in_folder("target.mlir"), in_folder("link.mlir")));
+  for (int i = 0; i < 2; ++i) {  // through a link that leads nowhere, and through one that leads to a file
+    RUN(&run, "compile", TINY, "--emit", "stablehlo", "--ctx", "64", "-o", in_folder("link.mlir"));
+    CHECK_INT(run.exit_code, 0);
+    command_free(&run);
+    CHECK(!lstat(in_folder("link.mlir"), &link) && S_ISLNK(link.st_mode) && mlx_is_file(in_folder("target.mlir")));
+  }
+  remove_folder();
+}
+
+TEST(a_memory_file_system_is_as_good_as_any) {
+  if (!mlx_is_dir("/dev/shm")) {
+    fprintf(stderr, "  SKIPPED: no /dev/shm\n");
+    return;
+  }
+  strcpy(folder, "/dev/shm/mlxcel-cli-XXXXXX");
+  CHECK(mkdtemp(folder));
+  command_t run;
+  RUN(&run, "compile", TINY, "--emit", "stablehlo", "-o", in_folder("long.mlir"));
+  command_free(&run);
+  RUN(&run, "compile", TINY, "--emit", "stablehlo", "--ctx", "64", "-o", in_folder("long.mlir"));
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  char *text, *golden;
+  CHECK_OK(mlx_read_file(in_folder("long.mlir"), SIZE_MAX, &text, NULL));
+  CHECK_OK(mlx_read_file(MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.stablehlo.mlir", SIZE_MAX, &golden, NULL));
+  CHECK_TEXT(text, golden);
+  mlx_free(text);
+  mlx_free(golden);
+  remove_folder();
+}
+
+TEST(many_writers_of_one_bundle_all_succeed) {
+  make_folder();
+  command_t runs[6], run;
+  char out[128];
+  snprintf(out, sizeof out, "%s", in_folder("m.mlxb"));
+  CHECK_OK(mlx_make_dirs(in_folder("m.mlxb.tmp.999999.backup"), 0700));  // somebody's, whatever it looks like
+  for (int i = 0; i < 6; ++i) command_start(&runs[i], (const char *const[]){MLXCEL_BINARY, "compile", TINY, "-o", out, NULL});
+  for (int i = 0; i < 6; ++i) {
+    command_wait(&runs[i]);
+    if (runs[i].exit_code) CHECK_FAIL("writer %d: exit status %d: %s", i, runs[i].exit_code, runs[i].err);
+    command_free(&runs[i]);
+  }
+  RUN(&run, "run", "-m", out, "-p", "the quick brown", "-n", "2", "--json", "--device", "cpu");
+  CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218]");
+  command_free(&run);
+  CHECK(mlx_is_dir(in_folder("m.mlxb.tmp.999999.backup")));
+  remove_folder();
+}
+
+TEST(a_reader_that_goes_away_is_no_error_to_talk_about) {
+  command_t run;
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", "'" MLXCEL_BINARY "' run -m '" TINY "' -p 'the quick brown' --ignore-eos | head -c 3", NULL});
+  command_wait(&run);
+  CHECK_INT(run.exit_code, 0);
+  CHECK(!strstr(run.err, "cannot write"));
   command_free(&run);
 }
 
@@ -247,10 +308,10 @@ TEST(a_context_is_honoured_to_the_position) {
 
 TEST(a_full_disk_under_stdout_is_an_error) {
   command_t run;
-  command_start(&run, (const char *const[]){"/bin/sh", "-c", MLXCEL_BINARY " run -m " TINY " -p b -n 1 > /dev/full", NULL});
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", "'" MLXCEL_BINARY "' run -m '" TINY "' -p b -n 1 > /dev/full", NULL});
   command_wait(&run);
   check_refused(&run, MLX_IO, "cannot write to stdout");
-  command_start(&run, (const char *const[]){"/bin/sh", "-c", MLXCEL_BINARY " run --help > /dev/full", NULL});
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", "'" MLXCEL_BINARY "' run --help > /dev/full", NULL});
   command_wait(&run);
   check_refused(&run, MLX_IO, "cannot write to stdout");
 }
@@ -374,7 +435,7 @@ static void check_config_refused(const char *field, const char *value, int code,
   CHECK_OK(mlx_write_file(in_folder("m/config.json"), changed, strlen(changed)));
   mlx_free(config);
   command_t run;
-  RUN(&run, "run", "-m", in_folder("m"), "-p", "x", "-n", "1", "-c", "0");
+  RUN(&run, "run", "-m", in_folder("m"), "-p", "x", "-n", "1", "-c", "0", "--device", "cpu");
   check_refused(&run, code, part);
   remove_folder();
 }
@@ -514,7 +575,7 @@ TEST_MAIN(CASE(stdout_carries_only_what_the_model_wrote), CASE(json_is_one_objec
           CASE(an_end_of_text_token_stops_the_text_unless_ignored), CASE(a_prompt_file_or_pipe_is_the_same_as_the_flag),
           CASE(a_prompt_longer_than_the_context_is_refused_before_any_work),
           CASE(cuda_without_a_usable_gpu_is_an_error_that_says_why), CASE(nothing_links_libcuda),
-          CASE(a_compiled_model_runs_like_its_source), CASE(what_is_not_a_compiled_model_is_never_overwritten), CASE(a_special_file_is_written_to_and_not_replaced), CASE(a_model_that_changes_while_it_is_compiled_is_refused), CASE(a_context_is_honoured_to_the_position), CASE(a_full_disk_under_stdout_is_an_error), CASE(a_config_that_changes_the_maths_is_refused_by_field),
+          CASE(a_compiled_model_runs_like_its_source), CASE(what_is_not_a_compiled_model_is_never_overwritten), CASE(a_special_file_is_written_to_and_not_replaced), CASE(a_memory_file_system_is_as_good_as_any), CASE(many_writers_of_one_bundle_all_succeed), CASE(a_reader_that_goes_away_is_no_error_to_talk_about), CASE(a_model_that_changes_while_it_is_compiled_is_refused), CASE(a_context_is_honoured_to_the_position), CASE(a_full_disk_under_stdout_is_an_error), CASE(a_config_that_changes_the_maths_is_refused_by_field),
           CASE(emit_writes_stablehlo_or_a_bare_vmfb), CASE(a_level_this_cpu_has_compiles_and_runs),
           CASE(a_compiler_that_fails_is_quoted_and_one_that_says_nothing_is_said_to),
           CASE(compile_of_smollm2_stays_below_a_gibibyte), CASE(bad_words_on_the_command_line_are_answered),
