@@ -219,9 +219,11 @@ static mlx_status_t get_weights(job_t *job, mlx_cache_entry_t *out_entry) {
   mlx_digest_field(&digest, "layout", MLX_WEIGHTS_LAYOUT, strlen(MLX_WEIGHTS_LAYOUT));
   const char *path;
   for (size_t i = 0; (path = mlx_source_file(job->model->source, i)); ++i) {
+    mlx_report_progress(job->options->report, "reading %s", path);
     MLX_TRY(mlx_cache_digest_file(job->cache, path, hex));
     mlx_digest_field(&digest, file_name(path).text, hex, strlen(hex));
   }
+  mlx_report_done(job->options->report);
   mlx_digest_end(&digest, key);
   char title[160];
   snprintf(title, sizeof title, "weights of %.64s as f32", file_name(mlx_source_path(job->model->source)).text);
