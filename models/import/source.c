@@ -25,9 +25,13 @@ static mlx_status_t open_file(mlx_source_t *source) {
   }
   mlx_status_t status = mlx_error(MLX_INVALID_INPUT,
                                   "'%s' is no model: expected a GGUF file or a Hugging Face model directory", source->path);
-  size_t length = strlen(source->path);
-  bool safetensors = length > 12 && !strcmp(source->path + length - 12, ".safetensors");
-  if (safetensors) return mlx_status_hint(status, "give the folder that holds it and its config.json");
+  const char *suffix = strrchr(source->path, '.');
+  if (suffix && !strcmp(suffix, ".safetensors")) {
+    return mlx_status_hint(status, "give the folder that holds it and its config.json");
+  }
+  if (suffix && !strcmp(suffix, ".vmfb")) {
+    return mlx_status_hint(status, "a vmfb alone has no weights and no tokenizer: compile without --emit, and give the .mlxb");
+  }
   return mlx_status_hint(status, "a GGUF file starts with the letters GGUF; the download may have failed");
 }
 
