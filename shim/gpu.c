@@ -55,12 +55,15 @@ static mlx_status_t ask(void *library, mlx_gpu_info_t *out) {
 
 mlx_status_t mlx_gpu_query(mlx_gpu_info_t *out_info) {
   *out_info = (mlx_gpu_info_t){0};
-  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!library) library = dlopen("libcuda.so", RTLD_NOW | RTLD_LOCAL);
+  void *library = dlopen("libcuda.so", RTLD_NOW | RTLD_LOCAL);  // the name that IREE opens, too
   if (!library) {
     const char *reason = dlerror();
-    bool missing = !reason || strstr(reason, "No such file");
-    return unavailable(missing ? "libcuda.so.1 is not installed" : reason, "install NVIDIA's driver, or use --device cpu");
+    if (reason && !strstr(reason, "No such file")) return unavailable(reason, "repair NVIDIA's driver, or use --device cpu");
+    library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library) return unavailable("libcuda.so is not installed", "install NVIDIA's driver, or use --device cpu");
+    dlclose(library);
+    return unavailable("libcuda.so.1 is installed, but not under the name libcuda.so, which IREE opens",
+                       "make a link beside it: ln -s libcuda.so.1 libcuda.so");
   }
   mlx_status_t status = ask(library, out_info);
   if (status) dlclose(library);  // otherwise it stays: IREE opens it next

@@ -46,5 +46,57 @@ TEST(an_artifact_for_a_gpu_does_not_run_on_a_cpu) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
+// What is said about a GPU of this kind with this driver; the answers come from tests/stub_cuda.c.
+static void pretend(const char *sm, const char *driver) {
+  setenv("LD_LIBRARY_PATH", STUB_FOLDER, 1);
+  setenv("STUB_SM", sm, 1);
+  setenv("STUB_DRIVER", driver, 1);
+}
+
+static void check_unusable(const char *model, const char *part) {
+  command_t run;
+  RUN(&run, "run", "-m", model, "-p", "the quick brown", "-n", "2", "--device", "cuda");
+  if (run.exit_code != MLX_UNAVAILABLE) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
+  CHECK_CONTAINS(run.err, part);
+  CHECK_CONTAINS(run.err, "hint: ");
+  command_free(&run);
+}
+
+TEST(a_gpu_that_cannot_be_used_is_said_why_and_auto_takes_the_cpu) {
+  command_t run;
+  pretend("0", "13000");
+  check_unusable(TINY, "the driver does not start (cuInit says 100)");
+  pretend("70", "13000");
+  check_unusable(TINY, "mlxcel does not know sm_70 (Stub)");
+  pretend("89", "12020");
+  check_unusable(TINY, "needs a driver for CUDA 12.4; this one is for CUDA 12.2");
+  RUN(&run, "run", "-m", TINY, "-p", "the quick brown", "-n", "2", "--json");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.err, "device: cpu");
+  CHECK_CONTAINS(run.err, "(auto: code for this GPU needs a driver for CUDA 12.4");
+  CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218]");
+  command_free(&run);
+  RUN(&run, "doctor");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.out, "WARN  gpu           code for this GPU needs a driver for CUDA 12.4");
+  command_free(&run);
+  unsetenv("LD_LIBRARY_PATH");
+}
+
+TEST(an_artifact_for_a_newer_gpu_is_refused_before_it_is_loaded) {
+  char folder[] = "/tmp/mlxcel-gpu-XXXXXX", path[64];
+  CHECK(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/m.mlxb", folder);
+  command_t run;
+  RUN(&run, "compile", TINY, "--ctx", "64", "--target", "cuda:sm_120", "-o", path);
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  pretend("90", "13000");
+  check_unusable(path, "was compiled for cuda:sm_120; this GPU (Stub) is sm_90");
+  unsetenv("LD_LIBRARY_PATH");
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
 TEST_MAIN(CASE(every_gpu_of_the_table_is_found_by_its_name_and_runs_its_code), CASE(code_is_made_for_the_gpu_that_was_named),
-          CASE(an_artifact_for_a_gpu_does_not_run_on_a_cpu))
+          CASE(an_artifact_for_a_gpu_does_not_run_on_a_cpu), CASE(a_gpu_that_cannot_be_used_is_said_why_and_auto_takes_the_cpu),
+          CASE(an_artifact_for_a_newer_gpu_is_refused_before_it_is_loaded))
