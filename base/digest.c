@@ -1,15 +1,11 @@
 #include "base/digest.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/memory.h"
-
-#define READ_BYTES (1u << 20)
 
 void mlx_digest_begin(mlx_digest_t *digest) { crypto_hash_sha256_init(digest); }
 
@@ -40,23 +36,18 @@ void mlx_digest_end(mlx_digest_t *digest, char out_hex[MLX_DIGEST_HEX]) {
   out_hex[MLX_DIGEST_HEX - 1] = 0;
 }
 
-// Reads rather than maps: a mapped file would count as our memory, and compilers are hundreds of megabytes.
+static mlx_status_t digest_piece(void *user, const char *bytes, size_t length) {
+  mlx_digest_add(user, bytes, length);
+  return NULL;
+}
+
 mlx_status_t mlx_digest_file(const char *path, char out_hex[MLX_DIGEST_HEX]) {
-  uint8_t *buffer;
-  MLX_TRY(mlx_alloc(READ_BYTES, 1, &buffer));
   int fd = open(path, O_RDONLY | O_CLOEXEC);
-  mlx_status_t status = fd < 0 ? mlx_io_error("open", path) : NULL;
+  if (fd < 0) return mlx_io_error("open", path);
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
-  while (!status) {
-    ssize_t length = read(fd, buffer, READ_BYTES);
-    if (length < 0 && errno == EINTR) continue;
-    if (length < 0) status = mlx_io_error("read", path);
-    if (length <= 0) break;
-    mlx_digest_add(&digest, buffer, (size_t)length);
-  }
-  if (fd >= 0) close(fd);
+  mlx_status_t status = mlx_read_pieces(fd, path, digest_piece, &digest);
+  close(fd);
   if (!status) mlx_digest_end(&digest, out_hex);
-  mlx_free(buffer);
   return status;
 }

@@ -73,33 +73,42 @@ void mlx_unmap(mlx_map_t *map) {
   *map = (mlx_map_t){0};
 }
 
-// By read, not by mapping: a pipe cannot be mapped, and what was read must not change under the caller.
-static mlx_status_t read_all(int fd, const char *path, size_t max_size, mlx_text_t *text) {
+// By read, not by mapping: a pipe cannot be mapped, a mapped file counts as our memory, and what was read must not change
+// under the caller.
+mlx_status_t mlx_read_pieces(int fd, const char *name, mlx_piece_fn_t piece, void *user) {
   char *buffer;
   MLX_TRY(mlx_alloc(READ_BYTES, 1, &buffer));
   mlx_status_t status = NULL;
   for (ssize_t length; !status && (length = read(fd, buffer, READ_BYTES));) {
     if (length < 0 && errno == EINTR) continue;
-    if (length < 0) {
-      status = mlx_io_error("read", path);
-    } else if ((size_t)length > max_size - text->length) {
-      status = mlx_error(MLX_INVALID_INPUT, "'%s' is longer than the %zu bytes that are accepted", path, max_size);
-    } else {
-      mlx_text_append(text, buffer, (size_t)length);
-      if (text->failed) status = mlx_text_finish(text);
-    }
+    status = length < 0 ? mlx_io_error("read", name) : piece(user, buffer, (size_t)length);
   }
   mlx_free(buffer);
   return status;
 }
 
+typedef struct collect {
+  const char *name;
+  size_t max_size;
+  mlx_text_t text;
+} collect_t;
+
+static mlx_status_t collect_piece(void *user, const char *bytes, size_t length) {
+  collect_t *collect = user;
+  if (length > collect->max_size - collect->text.length) {
+    return mlx_error(MLX_INVALID_INPUT, "'%s' is longer than the %zu bytes that are accepted", collect->name, collect->max_size);
+  }
+  mlx_text_append(&collect->text, bytes, length);
+  return collect->text.failed ? mlx_text_finish(&collect->text) : NULL;
+}
+
 mlx_status_t mlx_read_stream(int fd, const char *name, size_t max_size, char **out_bytes, size_t *out_length) {
   *out_bytes = NULL;
   if (out_length) *out_length = 0;
-  mlx_text_t text = {0};
-  mlx_status_t status = read_all(fd, name, max_size, &text);
-  if (!status) status = mlx_text_take(&text, out_bytes, out_length);
-  mlx_text_clear(&text);
+  collect_t collect = {.name = name, .max_size = max_size};
+  mlx_status_t status = mlx_read_pieces(fd, name, collect_piece, &collect);
+  if (!status) status = mlx_text_take(&collect.text, out_bytes, out_length);
+  mlx_text_clear(&collect.text);
   return status;
 }
 
@@ -156,6 +165,13 @@ void mlx_writer_abandon(mlx_writer_t *writer) {
   calls->unlink(writer->path);
   mlx_free(writer->path);
   *writer = (mlx_writer_t){.fd = -1};
+}
+
+// Closes a writer whose work ended with |status|: a failed one leaves no file.
+static mlx_status_t writer_end(mlx_writer_t *writer, mlx_status_t status) {
+  if (!status) return mlx_writer_close(writer);
+  mlx_writer_abandon(writer);
+  return status;
 }
 
 // Makes a rename in |path|'s folder durable.
@@ -218,11 +234,7 @@ static mlx_status_t write_and_rename(const char *path, const struct stat *old, c
   if (!status) {
     status = mlx_writer_write(&writer, bytes, length);
     if (!status && old && fchmod(writer.fd, old->st_mode & 07777)) status = mlx_io_error("set the permissions of", temporary);
-    if (status) {
-      mlx_writer_abandon(&writer);
-    } else {
-      status = mlx_writer_close(&writer);
-    }
+    status = writer_end(&writer, status);
   }
   if (!status) {
     status = mlx_rename(temporary, path);
@@ -247,17 +259,7 @@ mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) 
   return status;
 }
 
-static mlx_status_t copy_bytes(int fd, const char *from, mlx_writer_t *writer) {
-  char *buffer;
-  MLX_TRY(mlx_alloc(READ_BYTES, 1, &buffer));
-  mlx_status_t status = NULL;
-  for (ssize_t length; !status && (length = read(fd, buffer, READ_BYTES));) {
-    if (length < 0 && errno == EINTR) continue;
-    status = length < 0 ? mlx_io_error("read", from) : mlx_writer_write(writer, buffer, (size_t)length);
-  }
-  mlx_free(buffer);
-  return status;
-}
+static mlx_status_t copy_piece(void *user, const char *bytes, size_t length) { return mlx_writer_write(user, bytes, length); }
 
 mlx_status_t mlx_copy_file(const char *from, const char *to) {
   int fd = calls->open(from, O_RDONLY | O_CLOEXEC, 0);
@@ -265,12 +267,7 @@ mlx_status_t mlx_copy_file(const char *from, const char *to) {
   mlx_writer_t writer;
   mlx_status_t status = mlx_writer_open(to, &writer);
   if (!status) {
-    status = copy_bytes(fd, from, &writer);
-    if (status) {
-      mlx_writer_abandon(&writer);
-    } else {
-      status = mlx_writer_close(&writer);
-    }
+    status = writer_end(&writer, mlx_read_pieces(fd, from, copy_piece, &writer));
   }
   calls->close(fd);
   return status;
@@ -313,6 +310,15 @@ mlx_status_t mlx_remove_tree(const char *path) {
   }
   MLX_TRY(mlx_list_dir(path, remove_child, (void *)(uintptr_t)path));
   return calls->remove_dir(path) && errno != ENOENT ? mlx_io_error("remove folder", path) : NULL;
+}
+
+mlx_file_name_t mlx_file_name(const char *path) {
+  mlx_file_name_t name;
+  size_t length = strlen(path), start;
+  while (length > 1 && path[length - 1] == '/') --length;
+  for (start = length; start > 0 && path[start - 1] != '/'; --start) continue;
+  snprintf(name.text, sizeof name.text, "%.*s", (int)(length - start), path + start);
+  return name;
 }
 
 mlx_status_t mlx_folder_of(const char *path, char **out_folder) {

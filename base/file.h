@@ -32,6 +32,10 @@ typedef struct mlx_map {
 mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) MLX_MUST_USE;
 void mlx_unmap(mlx_map_t *map);
 
+// Reads a descriptor to its end, a piece at a time; |name| is for errors. A status from |piece| ends it.
+typedef mlx_status_t (*mlx_piece_fn_t)(void *user, const char *bytes, size_t length);
+mlx_status_t mlx_read_pieces(int fd, const char *name, mlx_piece_fn_t piece, void *user) MLX_MUST_USE;
+
 // Reads a file or a pipe of at most |max_size| bytes; the result ends with a NUL not counted in *|out_length|. Release with mlx_free.
 mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes, size_t *out_length) MLX_MUST_USE;
 
@@ -60,6 +64,11 @@ mlx_status_t mlx_make_dirs(const char *path, int mode) MLX_MUST_USE;        // l
 mlx_status_t mlx_remove_tree(const char *path) MLX_MUST_USE;                // like rm -rf; a missing path is fine
 // "PATH.tmp.PID.N", of which no other process or thread on this machine makes the same. The pid lets leftovers be told.
 mlx_status_t mlx_temporary_path(const char *path, char **out_path) MLX_MUST_USE;
+// The last part of a path, whatever slashes it ends with, cut at 255 bytes.
+typedef struct mlx_file_name {
+  char text[256];
+} mlx_file_name_t;
+mlx_file_name_t mlx_file_name(const char *path);
 mlx_status_t mlx_folder_of(const char *path, char **out_folder) MLX_MUST_USE;  // "." for a bare name
 mlx_status_t mlx_join_path(const char *folder, const char *name, char **out_path) MLX_MUST_USE;
 mlx_status_t mlx_real_path(const char *path, char **out_path) MLX_MUST_USE;

@@ -41,6 +41,8 @@ int64_t mlx_context_option(int64_t flag);
 
 // Progress and notes on stderr: a line that rewrites itself on a terminal, plain lines elsewhere.
 const mlx_report_t *mlx_terminal_report(void);
+// Why stdout could not be written to, from errno. A reader that went away (`| head`) is MLX_CANCELLED: no failure worth a word.
+mlx_status_t mlx_stdout_error(void) MLX_MUST_USE;
 void mlx_terminal_error(const char *where, mlx_status_t status);  // prints, does not free
 
 // ---- the verbs, one file each ----

@@ -16,21 +16,16 @@ typedef struct flags {
 
 // Model files end in a suffix that says nothing about what was compiled from them.
 static mlx_status_t default_out(const char *model, const char *suffix, char **out_path) {
-  size_t length = strlen(model);
-  while (length > 1 && model[length - 1] == '/') --length;
-  const char *start = model;
-  for (size_t i = 0; i < length; ++i) {
-    if (model[i] == '/') start = model + i + 1;
-  }
-  size_t name = length - (size_t)(start - model);
-  if (name > 5 && !strncmp(start + name - 5, ".gguf", 5)) name -= 5;
-  return mlx_format(out_path, "%.*s%s", (int)name, start, suffix);
+  mlx_file_name_t name = mlx_file_name(model);
+  size_t length = strlen(name.text);
+  if (length > 5 && !strcmp(name.text + length - 5, ".gguf")) length -= 5;
+  return mlx_format(out_path, "%.*s%s", (int)length, name.text, suffix);
 }
 
 // To a file, or to stdout when it is called "-".
 static mlx_status_t write_out(const char *out, const char *bytes, size_t length) {
   if (strcmp(out, "-")) return mlx_write_file(out, bytes, length);
-  return fwrite(bytes, 1, length, stdout) == length && !fflush(stdout) ? NULL : mlx_error(MLX_IO, "cannot write to stdout");
+  return fwrite(bytes, 1, length, stdout) == length && !fflush(stdout) ? NULL : mlx_stdout_error();
 }
 
 static mlx_status_t emit_stablehlo(const char *model, const mlx_compile_options_t *options, const char *out) {

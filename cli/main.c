@@ -1,5 +1,4 @@
 // mlxcel: picks the verb. Called through a link such as mlxcel-run, the link's name is the verb.
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,9 +40,7 @@ static mlx_status_t unknown_verb(const char *name) {
 
 static int run_verb(const mlx_verb_t *verb, int argc, char **argv) {
   mlx_status_t status = verb->run(argc, argv);
-  if (!status && (fflush(stdout) || ferror(stdout))) {
-    status = errno == EPIPE ? mlx_error(MLX_CANCELLED, "nobody reads stdout") : mlx_error(MLX_IO, "cannot write to stdout");
-  }
+  if (!status && (fflush(stdout) || ferror(stdout))) status = mlx_stdout_error();
   int code = (int)mlx_status_code(status);
   char where[64];
   snprintf(where, sizeof where, "mlxcel %s", verb->name);

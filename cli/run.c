@@ -1,5 +1,4 @@
 // mlxcel run: text from a prompt. stdout carries what the model wrote and nothing else.
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -108,9 +107,11 @@ static mlx_status_t open_engine(const flags_t *f, const prompt_t *prompt, mlx_en
   mlx_engine_options_initialize(&options);
   MLX_TRY(parse_device(f->device, &options.device));
   options.threads = (int)f->threads;
-  options.prompt = prompt->text;
-  options.prompt_length = prompt->length;
   bool is_bundle = mlx_engine_is_bundle(f->model);
+  if (is_bundle) {  // a source model's prompt is checked before it is compiled
+    options.prompt = prompt->text;
+    options.prompt_length = prompt->length;
+  }
   opening_t opening = {.flags = f, .prompt = prompt, .target = "cpu"};
   bool ask_for_gpu = options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !is_bundle);
   mlx_status_t no_gpu = ask_for_gpu ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.memory) : NULL;
@@ -129,11 +130,6 @@ static mlx_status_t open_engine(const flags_t *f, const prompt_t *prompt, mlx_en
 static bool print_text(void *user, const char *text, size_t length) {
   (void)user;
   return fwrite(text, 1, length, stdout) == length && !fflush(stdout);
-}
-
-// A reader that went away (`| head`) is no failure worth a word; a full disk is.
-static mlx_status_t cannot_print(void) {
-  return errno == EPIPE ? mlx_error(MLX_CANCELLED, "nobody reads stdout") : mlx_error(MLX_IO, "cannot write to stdout");
 }
 
 static void put_ids(mlx_text_t *json, const char *key, const int32_t *ids, size_t count) {
@@ -163,7 +159,7 @@ static mlx_status_t print_json(const mlx_engine_info_t *info, const int32_t *pro
                   mlx_finish_reason_name(g->finish_reason), load_seconds, g->prompt_seconds, g->decode_seconds,
                   rate(prompt_count, g->prompt_seconds), rate(decoded(g), g->decode_seconds), info->device, info->threads);
   mlx_status_t status = mlx_text_finish(&json);
-  if (!status && !print_text(NULL, json.data, json.length)) status = cannot_print();
+  if (!status && !print_text(NULL, json.data, json.length)) status = mlx_stdout_error();
   mlx_text_clear(&json);
   return status;
 }
@@ -195,7 +191,7 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
   if (!status && f->json) {
     status = print_json(&info, ids, count, &generation, load_seconds);
   } else if (!status && generation.finish_reason == MLX_FINISH_CANCELLED) {
-    status = cannot_print();
+    status = mlx_stdout_error();
   } else if (!status) {
     print_summary(&generation, count, load_seconds);
   }

@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -40,6 +41,10 @@ static void say(void *user, mlx_report_kind_t kind, const char *text) {
 const mlx_report_t *mlx_terminal_report(void) {
   static const mlx_report_t report = {.say = say};
   return &report;
+}
+
+mlx_status_t mlx_stdout_error(void) {
+  return errno == EPIPE ? mlx_error(MLX_CANCELLED, "nobody reads stdout") : mlx_error(MLX_IO, "cannot write to stdout");
 }
 
 // Messages quote names from foreign files: nothing of them may steer the terminal.

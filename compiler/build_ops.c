@@ -185,9 +185,9 @@ mlx_value_t mlx_build_argmax_last(mlx_builder_t *b, const char *name, mlx_value_
 }
 
 mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t y, mlx_dot_t dot) {
-  REQUIRE(x.id && y.id && dot.contract_count == 1);
+  REQUIRE(x.id && y.id);
   REQUIRE(x.rank + y.rank - dot.batch_count - 2 <= MLX_VALUE_RANK);
-  REQUIRE(x.dims[dot.left_contract[0]] == y.dims[dot.right_contract[0]]);
+  REQUIRE(x.dims[dot.left_contract] == y.dims[dot.right_contract]);
   mlx_type_t type = {.dtype = MLX_F32};
   for (int i = 0; i < dot.batch_count; ++i) {
     REQUIRE(x.dims[dot.left_batch[i]] == y.dims[dot.right_batch[i]]);
@@ -197,7 +197,7 @@ mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx
     mlx_value_t operand = side ? y : x;
     const int64_t *batch = side ? dot.right_batch : dot.left_batch;
     for (int d = 0; d < operand.rank; ++d) {
-      bool used = d == (side ? dot.right_contract[0] : dot.left_contract[0]);
+      bool used = d == (side ? dot.right_contract : dot.left_contract);
       for (int i = 0; i < dot.batch_count; ++i) used |= d == batch[i];
       if (!used) type.dims[type.rank++] = operand.dims[d];
     }
@@ -208,7 +208,7 @@ mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx
              LIST(dot.right_batch, dot.batch_count));
   }
   return mlx_builder_emit(b, name, type, "stablehlo.dot_general %%%s, %%%s, %scontracting_dims = [%s] x [%s] : (%s, %s) -> %s",
-                          N(x), N(y), batching, LIST(dot.left_contract, 1), LIST(dot.right_contract, 1), TV(x), TV(y),
+                          N(x), N(y), batching, LIST(&dot.left_contract, 1), LIST(&dot.right_contract, 1), TV(x), TV(y),
                           T(type));
 }
 

@@ -28,12 +28,6 @@ bool mlx_type_equal(mlx_type_t a, mlx_type_t b) {
   return true;
 }
 
-static void put_type(mlx_text_t *text, mlx_type_t type) {
-  mlx_text_puts(text, "tensor<");
-  for (int i = 0; i < type.rank; ++i) mlx_text_printf(text, "%lldx", (long long)type.dims[i]);
-  mlx_text_printf(text, "%s>", mlx_dtype_info(type.dtype)->mlir);
-}
-
 mlx_type_text_t mlx_type_text(mlx_type_t type) {
   mlx_type_text_t text;
   int at = snprintf(text.chars, sizeof text.chars, "tensor<");
@@ -106,9 +100,7 @@ static void add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool
   } else {
     mlx_text_printf(&b->module, "#flow.parameter.named<\"model\"::\"%s\">", name);
   }
-  mlx_text_puts(&b->module, " : ");
-  put_type(&b->module, type);
-  mlx_text_puts(&b->module, "\n");
+  mlx_text_printf(&b->module, " : %s\n", mlx_type_text(type).chars);
 }
 
 void mlx_builder_parameter(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, false); }

@@ -77,8 +77,9 @@ mlx_value_t mlx_build_reduce_last(mlx_builder_t *b, const char *name, const char
 mlx_value_t mlx_build_argmax_last(mlx_builder_t *b, const char *name, mlx_value_t x);
 
 typedef struct mlx_dot {
-  int batch_count, contract_count;
-  int64_t left_batch[2], right_batch[2], left_contract[1], right_contract[1];
+  int batch_count;
+  int64_t left_batch[2], right_batch[2];
+  int64_t left_contract, right_contract;  // the one dimension summed over
 } mlx_dot_t;
 // Result: batch dimensions, then the free ones of x, then those of y.
 mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t y, mlx_dot_t dot);

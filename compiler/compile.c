@@ -31,20 +31,6 @@ typedef struct job {
   char title[192];
 } job_t;
 
-// The last part of a path, whatever slashes it ends with.
-typedef struct file_name {
-  char text[256];
-} file_name_t;
-
-static file_name_t file_name(const char *path) {
-  file_name_t name;
-  size_t length = strlen(path), start;
-  while (length > 1 && path[length - 1] == '/') --length;
-  for (start = length; start > 0 && path[start - 1] != '/'; --start) continue;
-  snprintf(name.text, sizeof name.text, "%.*s", (int)(length - start), path + start);
-  return name;
-}
-
 // ---------------------------------------------------------------------------------------------------------------------
 // The source must stay what it is while we work: it is mapped, and its digest is taken by path
 
@@ -221,12 +207,12 @@ static mlx_status_t get_weights(job_t *job, mlx_cache_entry_t *out_entry) {
   for (size_t i = 0; (path = mlx_source_file(job->model->source, i)); ++i) {
     mlx_report_progress(job->options->report, "reading %s", path);
     MLX_TRY(mlx_cache_digest_file(job->cache, path, hex));
-    mlx_digest_field(&digest, file_name(path).text, hex, strlen(hex));
+    mlx_digest_field(&digest, mlx_file_name(path).text, hex, strlen(hex));
   }
   mlx_report_done(job->options->report);
   mlx_digest_end(&digest, key);
   char title[160];
-  snprintf(title, sizeof title, "weights of %.64s as f32", file_name(mlx_source_path(job->model->source)).text);
+  snprintf(title, sizeof title, "weights of %.64s as f32", mlx_file_name(mlx_source_path(job->model->source)).text);
   const mlx_cache_request_t request = {.kind = "weights", .key = key, .title = title, .fill = fill_weights, .user = job};
   return mlx_cache_get(job->cache, &request, job->options->report, out_entry);
 }
@@ -244,7 +230,7 @@ static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
                       .pool_pages = mlx_graph_pool_pages(&job->graph),
                       .prefill_count = job->graph.bucket_count};
   snprintf(m.architecture, sizeof m.architecture, "%s", mlx_source_architecture(job->model->source));
-  snprintf(m.source, sizeof m.source, "%s", file_name(mlx_source_path(job->model->source)).text);
+  snprintf(m.source, sizeof m.source, "%s", mlx_file_name(mlx_source_path(job->model->source)).text);
   snprintf(m.target, sizeof m.target, "%s", job->target.name);
   snprintf(m.cpu, sizeof m.cpu, "%s", job->target.cpu);
   snprintf(m.compiler, sizeof m.compiler, "%s", job->compiler.version);
@@ -269,7 +255,7 @@ static mlx_status_t compile_job(job_t *job, const char *model_path, mlx_compiled
   MLX_TRY(open_model(job, model_path));
   MLX_TRY(make_graph(job->model, job->options, MLX_FORM_IREE, &job->graph));
   MLX_TRY(check_kv_fits(job));
-  snprintf(job->title, sizeof job->title, "%.64s for %s, context %lld", file_name(model_path).text, job->target.name,
+  snprintf(job->title, sizeof job->title, "%.64s for %s, context %lld", mlx_file_name(model_path).text, job->target.name,
            (long long)job->graph.context);
   MLX_TRY(read_tokenizer(job->model->source, out));
   if (job->options->accept) {
@@ -392,8 +378,8 @@ static mlx_status_t sweep_name(void *user, const char *name) {
 }
 
 static void sweep_leftovers(const char *folder, const char *path) {
-  const char *slash = strrchr(path, '/');
-  sweep_t sweep = {.folder = folder, .name = slash ? slash + 1 : path};
+  mlx_file_name_t name = mlx_file_name(path);
+  sweep_t sweep = {.folder = folder, .name = name.text};
   mlx_status_free(mlx_list_dir(folder, sweep_name, &sweep));  // what cannot be removed is no reason to fail
 }
 

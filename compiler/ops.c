@@ -53,7 +53,7 @@ mlx_value_t mlx_op_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_
 // The weight stands left: IREE transposes the right operand, and x is the small one. The other way round it would copy every
 // weight transposed when the module is loaded.
 mlx_value_t mlx_op_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
-  const mlx_dot_t over_width = {.contract_count = 1, .left_contract = {1}, .right_contract = {1}};
+  const mlx_dot_t over_width = {.left_contract = 1, .right_contract = 1};
   mlx_value_t by_output = mlx_build_dot(g->b, "by_output", weight, x, over_width);  // [out, M]
   if (x.dims[0] == 1) return mlx_build_reshape(g->b, name, by_output, MLX_TYPE(MLX_F32, 1, weight.dims[0]));
   return mlx_build_transpose(g->b, name, by_output, (int64_t[]){1, 0});
@@ -178,7 +178,7 @@ mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value
   mlx_value_t query = mlx_build_reshape(b, "query", q, MLX_TYPE(MLX_F32, rows, t, a->kv_heads, group, a->head_dim));
   mlx_value_t scale = mlx_build_float(b, "scale", a->scale, mlx_type_of(query));
   query = mlx_build_binary(b, "scaled_query", "multiply", query, scale);
-  const mlx_dot_t over_head = {2, 1, {0, 2}, {0, 2}, {4}, {3}};
+  const mlx_dot_t over_head = {2, {0, 2}, {0, 2}, 4, 3};
   mlx_value_t scores = mlx_build_dot(b, "scores", query, keys, over_head);  // [rows, kv_heads, T, group, context]
   mlx_value_t hidden = mlx_build_broadcast(b, "hidden", g->hidden_from_query, (int64_t[]){0, 2, 4},
                                            MLX_TYPE(MLX_I1, rows, a->kv_heads, t, group, context));
@@ -186,7 +186,7 @@ mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value
   mlx_value_t seen = mlx_build_select(b, "seen", hidden, nothing, scores);
   mlx_value_t weights = softmax(b, seen);
 
-  const mlx_dot_t over_context = {2, 1, {0, 1}, {0, 2}, {4}, {1}};
+  const mlx_dot_t over_context = {2, {0, 1}, {0, 2}, 4, 1};
   mlx_value_t mixed = mlx_build_dot(b, "mixed", weights, values, over_context);  // [rows, kv_heads, T, group, head_dim]
   mixed = mlx_build_transpose(b, "mixed_by_token", mixed, (int64_t[]){0, 2, 1, 3, 4});
   return mlx_build_reshape(b, "attended", mixed, MLX_TYPE(MLX_F32, rows * t, a->heads * a->head_dim));

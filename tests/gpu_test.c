@@ -31,15 +31,22 @@ TEST(code_is_made_for_the_gpu_that_was_named) {
   }
 }
 
-TEST(an_artifact_for_a_gpu_does_not_run_on_a_cpu) {
-  char folder[] = "/tmp/mlxcel-gpu-XXXXXX", path[64];
+static char folder[32], bundle[64];  // of the test that runs; it removes the folder
+
+static void compile_for(const char *target) {
+  strcpy(folder, "/tmp/mlxcel-gpu-XXXXXX");
   CHECK(mkdtemp(folder));
-  snprintf(path, sizeof path, "%s/m.mlxb", folder);
+  snprintf(bundle, sizeof bundle, "%s/m.mlxb", folder);
   command_t run;
-  RUN(&run, "compile", TINY, "--ctx", "64", "--target", "cuda:sm_75", "-o", path);
+  RUN(&run, "compile", TINY, "--ctx", "64", "--target", target, "-o", bundle);
   CHECK_INT(run.exit_code, 0);
   command_free(&run);
-  RUN(&run, "run", "-m", path, "-p", "the", "-n", "1", "--device", "cpu");
+}
+
+TEST(an_artifact_for_a_gpu_does_not_run_on_a_cpu) {
+  command_t run;
+  compile_for("cuda:sm_75");
+  RUN(&run, "run", "-m", bundle, "-p", "the", "-n", "1", "--device", "cpu");
   CHECK_INT(run.exit_code, MLX_UNAVAILABLE);
   CHECK_CONTAINS(run.err, "compiled for cuda:sm_75, not for a CPU");
   command_free(&run);
@@ -84,15 +91,9 @@ TEST(a_gpu_that_cannot_be_used_is_said_why_and_auto_takes_the_cpu) {
 }
 
 TEST(an_artifact_for_a_newer_gpu_is_refused_before_it_is_loaded) {
-  char folder[] = "/tmp/mlxcel-gpu-XXXXXX", path[64];
-  CHECK(mkdtemp(folder));
-  snprintf(path, sizeof path, "%s/m.mlxb", folder);
-  command_t run;
-  RUN(&run, "compile", TINY, "--ctx", "64", "--target", "cuda:sm_120", "-o", path);
-  CHECK_INT(run.exit_code, 0);
-  command_free(&run);
+  compile_for("cuda:sm_120");
   pretend("90", "13000");
-  check_unusable(path, "was compiled for cuda:sm_120; this GPU (Stub) is sm_90");
+  check_unusable(bundle, "was compiled for cuda:sm_120; this GPU (Stub) is sm_90");
   unsetenv("LD_LIBRARY_PATH");
   CHECK_OK(mlx_remove_tree(folder));
 }
