@@ -341,6 +341,18 @@ mlx_status_t mlx_real_path(const char *path, char **out_path) {
   return status;
 }
 
+mlx_status_t mlx_own_folder(char **out_folder) {
+  *out_folder = NULL;
+  char *self;
+  mlx_status_t status = mlx_real_path("/proc/self/exe", &self);
+  if (mlx_status_code(status) == MLX_OUT_OF_MEMORY) return status;
+  mlx_status_free(status);
+  if (!self) return NULL;
+  status = mlx_folder_of(self, out_folder);
+  mlx_free(self);
+  return status;
+}
+
 bool mlx_is_file(const char *path) {
   struct stat info;
   return !stat(path, &info) && S_ISREG(info.st_mode);

@@ -77,20 +77,14 @@ static mlx_status_t use_named(const char *name, const char *who, char **out_path
 }
 
 static mlx_status_t search_beside_us(mlx_text_t *looked, char **out_path) {
-  char *self, *candidate;
-  mlx_status_t status = mlx_real_path("/proc/self/exe", &self);
-  if (status) {  // no such thing on this system: there is nothing beside us then
-    mlx_status_free(status);
-    return NULL;
-  }
   static const char *const places[] = {"iree-compile", "../libexec/iree/iree-compile"};
-  char *slash = strrchr(self, '/');
-  if (slash) *slash = 0;
-  for (size_t i = 0; i < 2 && !status && !*out_path; ++i) {
-    status = mlx_join_path(self, places[i], &candidate);
+  char *folder, *candidate;
+  mlx_status_t status = mlx_own_folder(&folder);
+  for (size_t i = 0; folder && i < 2 && !status && !*out_path; ++i) {
+    status = mlx_join_path(folder, places[i], &candidate);
     if (!status) consider(candidate, looked, out_path);
   }
-  mlx_free(self);
+  mlx_free(folder);
   return status;
 }
 
