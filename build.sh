@@ -138,6 +138,19 @@ fetch() {
     pip_fetch iree-base-compiler
     iree_compile=$deps/iree-base-compiler/iree/compiler/_mlir_libs/iree-compile
   fi
+  pip_fetch nvidia-cuda-nvrtc
+  pip_fetch nvidia-nvfatbin
+  once "$deps/nvrtc" "$(python_pin nvidia-cuda-nvrtc) $(python_pin nvidia-nvfatbin)" 'gathering NVRTC' gather_nvrtc "$deps/nvrtc"
+}
+
+# One folder with what compiles our CUDA kernels: mlxcel looks for each library beside the first.
+gather_nvrtc() {  # FOLDER
+  local file lib=nvidia/cu13/lib
+  rm -rf "$1"
+  mkdir -p "$1"
+  for file in "$deps/nvidia-cuda-nvrtc/$lib"/libnvrtc{,-builtins}.so.* "$deps/nvidia-nvfatbin/$lib"/libnvfatbin.so.*; do
+    ln "$file" "$1" 2>/dev/null || cp "$file" "$1"
+  done
 }
 
 # IREE's runtime: an installed one as it is, a source tree built once. Either way CMake finds it as a package.
@@ -199,8 +212,8 @@ compile_tree() {  # FOLDER OPTIONS...
   local folder=$1
   shift
   set -- -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Release -DIREERuntime_DIR="$iree_package" -DMLXCEL_CRATES="$deps/crates" \
-    -DMLXCEL_IREE_COMPILE="$iree_compile" -DMLXCEL_MODELS="$build/models" -DMLXCEL_TEST_CACHE="$build/test-cache" \
-    -DCMAKE_C_COMPILER="$cc" -DMLXCEL_WERROR=$werror "$@"
+    -DMLXCEL_IREE_COMPILE="$iree_compile" -DMLXCEL_NVRTC="$deps/nvrtc" -DMLXCEL_MODELS="$build/models" \
+    -DMLXCEL_TEST_CACHE="$build/test-cache" -DCMAKE_C_COMPILER="$cc" -DMLXCEL_WERROR=$werror "$@"
   configure "$folder" "$@"
 }
 

@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "compiler/compile.h"
 #include "compiler/driver.h"
+#include "compiler/nvrtc.h"
 #include "runtime/mlxcel.h"
 
 typedef enum verdict { OK, WARN, FAIL } verdict_t;
@@ -78,6 +79,20 @@ static bool look_at_compiler(doctor_t *doctor, mlx_cache_t *cache) {
   return found;
 }
 
+// Without it there are no kernels of ours in what is compiled for a GPU; all else works, so its absence is a warning.
+static void look_at_nvrtc(doctor_t *doctor) {
+  mlx_nvrtc_t *nvrtc;
+  char *text = NULL;
+  mlx_status_t status = mlx_nvrtc_open(NULL, &nvrtc);
+  if (!status) {
+    status = mlx_format(&text, "%s, version %s, makes %s", mlx_nvrtc_path(nvrtc), mlx_nvrtc_version(nvrtc),
+                        mlx_nvrtc_makes_ptx(nvrtc) ? "cubin and PTX" : "cubin only (there is no libnvfatbin)");
+  }
+  find(doctor, status ? WARN : OK, "nvrtc", text, status);
+  mlx_free(text);
+  mlx_nvrtc_close(nvrtc);
+}
+
 // Compiles four additions for |target| and looks at the sums.
 static void try_device(doctor_t *doctor, mlx_cache_t *cache, const char *subject, mlx_device_choice_t device, const char *target) {
   mlx_cache_entry_t entry = {0};
@@ -99,6 +114,7 @@ static void examine(doctor_t *doctor) {
     try_device(doctor, cache, "cpu runs", MLX_USE_CPU, "cpu");
     if (gpu) try_device(doctor, cache, "gpu runs", MLX_USE_CUDA, gpu_target);
   }
+  look_at_nvrtc(doctor);
   mlx_cache_close(cache);
 }
 

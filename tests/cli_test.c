@@ -152,12 +152,12 @@ TEST(cuda_without_a_usable_gpu_is_an_error_that_says_why) {
   check_refused(&run, MLX_UNAVAILABLE, "no usable NVIDIA GPU: ");
 }
 
-TEST(nothing_links_libcuda) {
+TEST(nothing_links_nvidias_libraries) {
   command_t ldd;
   command_start(&ldd, (const char *const[]){"/usr/bin/ldd", MLXCEL_BINARY, NULL});
   command_wait(&ldd);
   CHECK_INT(ldd.exit_code, 0);
-  CHECK(!strstr(ldd.out, "libcuda"));
+  CHECK(!strstr(ldd.out, "libcuda") && !strstr(ldd.out, "libnv"));
   command_free(&ldd);
 }
 
@@ -528,14 +528,24 @@ TEST(the_doctor_finds_a_well_machine_well_and_says_what_is_missing) {
   if (run.exit_code) CHECK_FAIL("exit status %d: %s%s", run.exit_code, run.out, run.err);
   CHECK_CONTAINS(run.out, "OK    cpu runs      a small module compiles, loads and adds");
   CHECK(strstr(run.out, "OK    gpu ") || strstr(run.out, "WARN  gpu           no usable NVIDIA GPU: "));
+  CHECK_CONTAINS(run.out, "OK    nvrtc         ");
+  CHECK_CONTAINS(run.out, "libnvrtc.so.13, version 13.0, makes cubin and PTX");
+  command_free(&run);
+  setenv("MLXCEL_NVRTC", in_folder("nothing"), 1);
+  RUN(&run, "doctor");
+  CHECK_INT(run.exit_code, 0);  // what is compiled without our kernels runs
+  CHECK_CONTAINS(run.out, "WARN  nvrtc         NVRTC '");
+  CHECK_CONTAINS(run.out, "fix: give libnvrtc.so.13");
   command_free(&run);
   setenv("MLXCEL_IREE_COMPILE", in_folder("nothing"), 1);
   RUN(&run, "doctor", "--json");
   unsetenv("MLXCEL_IREE_COMPILE");
+  unsetenv("MLXCEL_NVRTC");
   CHECK_INT(run.exit_code, MLX_UNAVAILABLE);
   yyjson_doc *findings = yyjson_read(run.out, run.out_length, 0);
   CHECK(findings && yyjson_is_arr(yyjson_doc_get_root(findings)));
   CHECK_CONTAINS(run.out, "{\"subject\": \"iree-compile\", \"verdict\": \"FAIL\", \"text\": \"");
+  CHECK_CONTAINS(run.out, "{\"subject\": \"nvrtc\", \"verdict\": \"WARN\", \"text\": \"");
   yyjson_doc_free(findings);
   command_free(&run);
   remove_folder();
@@ -574,7 +584,7 @@ TEST(the_cache_can_be_seen_and_cleared) {
 TEST_MAIN(CASE(stdout_carries_only_what_the_model_wrote), CASE(json_is_one_object_with_every_documented_field),
           CASE(an_end_of_text_token_stops_the_text_unless_ignored), CASE(a_prompt_file_or_pipe_is_the_same_as_the_flag),
           CASE(a_prompt_longer_than_the_context_is_refused_before_any_work),
-          CASE(cuda_without_a_usable_gpu_is_an_error_that_says_why), CASE(nothing_links_libcuda),
+          CASE(cuda_without_a_usable_gpu_is_an_error_that_says_why), CASE(nothing_links_nvidias_libraries),
           CASE(a_compiled_model_runs_like_its_source), CASE(what_is_not_a_compiled_model_is_never_overwritten), CASE(a_special_file_is_written_to_and_not_replaced), CASE(a_memory_file_system_is_as_good_as_any), CASE(many_writers_of_one_bundle_all_succeed), CASE(a_reader_that_goes_away_is_no_error_to_talk_about), CASE(a_model_that_changes_while_it_is_compiled_is_refused), CASE(a_context_is_honoured_to_the_position), CASE(a_full_disk_under_stdout_is_an_error), CASE(a_config_that_changes_the_maths_is_refused_by_field),
           CASE(emit_writes_stablehlo_or_a_bare_vmfb), CASE(a_level_this_cpu_has_compiles_and_runs),
           CASE(a_compiler_that_fails_is_quoted_and_one_that_says_nothing_is_said_to),

@@ -1,0 +1,12 @@
+#include "compiler/kernel_source.h"
+
+#include <string.h>
+
+extern const mlx_kernel_source_t mlx_kernel_sources[];  // generated; ends with a row of zeros
+
+const mlx_kernel_source_t *mlx_kernel_source_find(const char *name) {
+  for (const mlx_kernel_source_t *source = mlx_kernel_sources; source->name; ++source) {
+    if (!strcmp(source->name, name)) return source;
+  }
+  return NULL;
+}

@@ -1,0 +1,16 @@
+// Kernel sources: the text of every kernels/cuda/*.cu travels inside the binary, so that `mlxcel compile` needs no files
+// beside it. The build writes the table (kernels/embed.cmake).
+#ifndef MLXCEL_COMPILER_KERNEL_SOURCE_H_
+#define MLXCEL_COMPILER_KERNEL_SOURCE_H_
+
+#include <stddef.h>
+
+typedef struct mlx_kernel_source {
+  const char *name;  // of the file: "smoke.cu"
+  const char *text;  // NUL-terminated
+  size_t length;     // without the NUL
+} mlx_kernel_source_t;
+
+const mlx_kernel_source_t *mlx_kernel_source_find(const char *name);  // NULL for a name that is not in the table
+
+#endif  // MLXCEL_COMPILER_KERNEL_SOURCE_H_

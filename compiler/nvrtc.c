@@ -1,0 +1,486 @@
+#include "compiler/nvrtc.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+#define LINE_BYTES 400  // of NVRTC's log, in a message
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The two libraries, as their headers (nvrtc.h, nvFatbin.h) have them. A result of 0 is success.
+
+typedef struct nvrtc_calls {
+  const char *(*error_string)(int result);
+  int (*version)(int *major, int *minor);
+  int (*arch_count)(int *count);
+  int (*archs)(int *archs);
+  int (*create)(void **program, const char *source, const char *name, int header_count, const char *const *headers,
+                const char *const *header_names);
+  int (*destroy)(void **program);
+  int (*compile)(void *program, int option_count, const char *const *options);
+  int (*cubin_size)(void *program, size_t *size);
+  int (*cubin)(void *program, char *bytes);
+  int (*ptx_size)(void *program, size_t *size);
+  int (*ptx)(void *program, char *text);
+  int (*log_size)(void *program, size_t *size);
+  int (*log)(void *program, char *text);
+} nvrtc_calls_t;
+
+typedef struct fatbin_calls {
+  const char *(*error_string)(int result);
+  int (*version)(unsigned *major, unsigned *minor);
+  int (*create)(void **handle, const char **options, size_t option_count);
+  int (*destroy)(void **handle);
+  int (*add_cubin)(void *handle, const void *code, size_t size, const char *arch, const char *name);
+  int (*add_ptx)(void *handle, const char *code, size_t size, const char *arch, const char *name, const char *options);
+  int (*size)(void *handle, size_t *size);
+  int (*get)(void *handle, void *bytes);
+} fatbin_calls_t;
+
+typedef struct symbol {
+  const char *name;
+  size_t offset;  // of its pointer in the calls
+} symbol_t;
+
+static const symbol_t nvrtc_symbols[] = {
+    {"nvrtcGetErrorString", offsetof(nvrtc_calls_t, error_string)},
+    {"nvrtcVersion", offsetof(nvrtc_calls_t, version)},
+    {"nvrtcGetNumSupportedArchs", offsetof(nvrtc_calls_t, arch_count)},
+    {"nvrtcGetSupportedArchs", offsetof(nvrtc_calls_t, archs)},
+    {"nvrtcCreateProgram", offsetof(nvrtc_calls_t, create)},
+    {"nvrtcDestroyProgram", offsetof(nvrtc_calls_t, destroy)},
+    {"nvrtcCompileProgram", offsetof(nvrtc_calls_t, compile)},
+    {"nvrtcGetCUBINSize", offsetof(nvrtc_calls_t, cubin_size)},
+    {"nvrtcGetCUBIN", offsetof(nvrtc_calls_t, cubin)},
+    {"nvrtcGetPTXSize", offsetof(nvrtc_calls_t, ptx_size)},
+    {"nvrtcGetPTX", offsetof(nvrtc_calls_t, ptx)},
+    {"nvrtcGetProgramLogSize", offsetof(nvrtc_calls_t, log_size)},
+    {"nvrtcGetProgramLog", offsetof(nvrtc_calls_t, log)},
+    {0}};
+
+static const symbol_t fatbin_symbols[] = {
+    {"nvFatbinGetErrorString", offsetof(fatbin_calls_t, error_string)},
+    {"nvFatbinVersion", offsetof(fatbin_calls_t, version)},
+    {"nvFatbinCreate", offsetof(fatbin_calls_t, create)},
+    {"nvFatbinDestroy", offsetof(fatbin_calls_t, destroy)},
+    {"nvFatbinAddCubin", offsetof(fatbin_calls_t, add_cubin)},
+    {"nvFatbinAddPTX", offsetof(fatbin_calls_t, add_ptx)},
+    {"nvFatbinSize", offsetof(fatbin_calls_t, size)},
+    {"nvFatbinGet", offsetof(fatbin_calls_t, get)},
+    {0}};
+
+// The libraries stay open after it is gone: at every unloading they would leak what their globals hold.
+struct mlx_nvrtc {
+  nvrtc_calls_t calls;
+  fatbin_calls_t fatbin;
+  bool has_fatbin;
+  int major, minor;
+  unsigned fatbin_major, fatbin_minor;
+  char version[32];
+  char *path;     // owned
+  uint64_t size;  // of the library's file
+};
+
+// Fills |calls| from |library|. The name of the first symbol that is not there, or NULL.
+static const char *look_up(void *library, const symbol_t *symbols, void *calls) {
+  for (; symbols->name; ++symbols) {
+    void *function = dlsym(library, symbols->name);
+    if (!function) return symbols->name;
+    memcpy((char *)calls + symbols->offset, &function, sizeof function);  // C has no cast to a function pointer
+  }
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Opening
+
+const char *mlx_nvrtc_built_in = MLXCEL_DEFAULT_NVRTC;
+
+// A library that belongs to NVRTC: beside it in a wheel and in a toolkit, else where the loader looks. NULL for none.
+static mlx_status_t open_beside(const char *folder, const char *name, void **out_library) {
+  char *path;
+  MLX_TRY(mlx_join_path(folder, name, &path));
+  *out_library = dlopen(mlx_is_file(path) ? path : name, RTLD_NOW | RTLD_LOCAL);
+  mlx_free(path);
+  return NULL;
+}
+
+// NVRTC asks the loader for its builtins, which finds what is open already, wherever it lies.
+static mlx_status_t open_builtins(mlx_nvrtc_t *nvrtc, const char *folder) {
+  char name[64];
+  void *library;
+  snprintf(name, sizeof name, "libnvrtc-builtins.so.%d.%d", nvrtc->major, nvrtc->minor);
+  MLX_TRY(open_beside(folder, name, &library));
+  return library ? NULL : mlx_error(MLX_UNAVAILABLE, "'%s' needs %s beside it: %s", nvrtc->path, name, dlerror());
+}
+
+// One that is not there, or that we cannot use, only means that there will be no PTX.
+static mlx_status_t open_fatbin(mlx_nvrtc_t *nvrtc, const char *folder) {
+  char name[32];
+  void *library;
+  snprintf(name, sizeof name, "libnvfatbin.so.%d", nvrtc->major);
+  MLX_TRY(open_beside(folder, name, &library));
+  nvrtc->has_fatbin = library && !look_up(library, fatbin_symbols, &nvrtc->fatbin) &&
+                      !nvrtc->fatbin.version(&nvrtc->fatbin_major, &nvrtc->fatbin_minor);
+  return NULL;
+}
+
+// Links stay: the other libraries lie beside the name, not beside what it leads to.
+static mlx_status_t set_path(mlx_nvrtc_t *nvrtc, const char *file, char **out_folder) {
+  char *folder;
+  *out_folder = NULL;
+  MLX_TRY(mlx_folder_of(file, &folder));
+  mlx_status_t status = mlx_real_path(folder, out_folder);
+  mlx_free(folder);
+  if (!status) status = mlx_join_path(*out_folder, mlx_file_name(file).text, &nvrtc->path);
+  return status;
+}
+
+static mlx_status_t open_parts(mlx_nvrtc_t *nvrtc, const char *file) {
+  mlx_file_stamp_t stamp = {0};
+  char *folder;
+  mlx_status_t status = set_path(nvrtc, file, &folder);
+  if (!status) status = mlx_file_stamp(nvrtc->path, &stamp);
+  nvrtc->size = stamp.size;
+  if (!status) status = open_builtins(nvrtc, folder);
+  if (!status) status = open_fatbin(nvrtc, folder);
+  mlx_free(folder);
+  return status;
+}
+
+static mlx_status_t open_file(const char *file, mlx_nvrtc_t *nvrtc) {
+  struct link_map *map;
+  void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (!library) return mlx_error(MLX_UNAVAILABLE, "%s", dlerror());
+  const char *missing = look_up(library, nvrtc_symbols, &nvrtc->calls);
+  if (missing) return mlx_error(MLX_UNAVAILABLE, "'%s' has no %s, so it is no NVRTC that mlxcel can use", file, missing);
+  if (nvrtc->calls.version(&nvrtc->major, &nvrtc->minor)) return mlx_error(MLX_UNAVAILABLE, "'%s' tells no version", file);
+  snprintf(nvrtc->version, sizeof nvrtc->version, "%d.%d", nvrtc->major, nvrtc->minor);
+  bool by_loader = !strchr(file, '/') && !dlinfo(library, RTLD_DI_LINKMAP, &map);
+  return open_parts(nvrtc, by_loader ? map->l_name : file);
+}
+
+static mlx_status_t try_file(const char *file, mlx_nvrtc_t **out_nvrtc) {
+  mlx_nvrtc_t *nvrtc;
+  MLX_TRY(mlx_alloc(1, sizeof *nvrtc, &nvrtc));
+  mlx_status_t status = open_file(file, nvrtc);
+  if (status) {
+    mlx_nvrtc_close(nvrtc);
+  } else {
+    *out_nvrtc = nvrtc;
+  }
+  return status;
+}
+
+// The newest first; both have all that we call.
+static const char *const library_names[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
+#define NAME_COUNT (sizeof library_names / sizeof *library_names)
+
+// |place| is a file or a folder.
+static mlx_status_t try_place(const char *place, mlx_nvrtc_t **out_nvrtc) {
+  if (!mlx_is_dir(place)) return try_file(place, out_nvrtc);
+  for (size_t i = 0; i < NAME_COUNT; ++i) {
+    char *file;
+    MLX_TRY(mlx_join_path(place, library_names[i], &file));
+    bool is_there = mlx_is_file(file);
+    mlx_status_t status = is_there ? try_file(file, out_nvrtc) : NULL;
+    mlx_free(file);
+    if (is_there) return status;
+  }
+  return mlx_error(MLX_UNAVAILABLE, "'%s' holds neither %s nor %s", place, library_names[0], library_names[1]);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Finding
+
+// A library somebody asked for by name: it works, or we say why not; we never go on to another one.
+static mlx_status_t use_named(const char *name, const char *who, mlx_nvrtc_t **out_nvrtc) {
+  mlx_status_t status = try_place(name, out_nvrtc);
+  if (!status || mlx_status_code(status) == MLX_OUT_OF_MEMORY) return status;
+  mlx_status_t named = mlx_error(MLX_NOT_FOUND, "NVRTC '%s' (given by %s) cannot be used: %s", name, who, mlx_status_message(status));
+  mlx_status_free(status);
+  return mlx_status_hint(named, "give libnvrtc.so.13 or its folder in %s, or leave it out for the default one", who);
+}
+
+// Tries |place| unless something was found already. What was wrong with it goes into the list that a "not found" error shows.
+static mlx_status_t consider(const char *place, mlx_text_t *looked, mlx_nvrtc_t **out_nvrtc) {
+  if (*out_nvrtc) return NULL;
+  mlx_status_t status = try_place(place, out_nvrtc);
+  if (!status || mlx_status_code(status) == MLX_OUT_OF_MEMORY) return status;
+  mlx_text_printf(looked, "%s%s", looked->length ? "; " : "", mlx_status_message(status));
+  mlx_status_free(status);
+  return NULL;
+}
+
+static mlx_status_t consider_beside_us(mlx_text_t *looked, mlx_nvrtc_t **out_nvrtc) {
+  static const char *const places[] = {".", "../lib"};
+  char *folder, *place;
+  mlx_status_t status = mlx_own_folder(&folder);
+  for (size_t i = 0; folder && i < 2 && !status; ++i) {
+    status = mlx_join_path(folder, places[i], &place);
+    if (!status) status = consider(place, looked, out_nvrtc);
+    mlx_free(place);
+  }
+  mlx_free(folder);
+  return status;
+}
+
+mlx_status_t mlx_nvrtc_open(const char *explicit_path, mlx_nvrtc_t **out_nvrtc) {
+  *out_nvrtc = NULL;
+  if (explicit_path && *explicit_path) return use_named(explicit_path, "the command line", out_nvrtc);
+  const char *named = getenv("MLXCEL_NVRTC");
+  if (named && *named) return use_named(named, "MLXCEL_NVRTC", out_nvrtc);
+  mlx_text_t looked = {0};
+  mlx_status_t status = NULL;
+  if (mlx_nvrtc_built_in[0]) status = consider(mlx_nvrtc_built_in, &looked, out_nvrtc);
+  if (!status) status = consider_beside_us(&looked, out_nvrtc);
+  for (size_t i = 0; i < NAME_COUNT && !status; ++i) status = consider(library_names[i], &looked, out_nvrtc);
+  if (!status && !*out_nvrtc) {
+    status = mlx_error(MLX_UNAVAILABLE, "NVRTC, which compiles our GPU kernels, was not found: %s", looked.data ? looked.data : "");
+    status = mlx_status_hint(status, "install it (pip install --target DIR nvidia-cuda-nvrtc==13.0.88 nvidia-nvfatbin==13.0.85) and "
+                             "set MLXCEL_NVRTC=DIR/nvidia/cu13/lib, or use --kernels=off");
+  }
+  mlx_text_clear(&looked);
+  return status;
+}
+
+void mlx_nvrtc_close(mlx_nvrtc_t *nvrtc) {
+  if (!nvrtc) return;
+  mlx_free(nvrtc->path);
+  mlx_free(nvrtc);
+}
+
+const char *mlx_nvrtc_path(const mlx_nvrtc_t *nvrtc) { return nvrtc->path; }
+const char *mlx_nvrtc_version(const mlx_nvrtc_t *nvrtc) { return nvrtc->version; }
+int mlx_nvrtc_major(const mlx_nvrtc_t *nvrtc) { return nvrtc->major; }
+int mlx_nvrtc_minor(const mlx_nvrtc_t *nvrtc) { return nvrtc->minor; }
+bool mlx_nvrtc_makes_ptx(const mlx_nvrtc_t *nvrtc) { return nvrtc->has_fatbin; }
+
+// The version is that of CUDA; the size tells its patch releases apart.
+void mlx_nvrtc_identity(const mlx_nvrtc_t *nvrtc, char out_hex[MLX_DIGEST_HEX]) {
+  char text[128];
+  mlx_digest_t digest;
+  int length = snprintf(text, sizeof text, "%s %llu %u.%u", nvrtc->version, (unsigned long long)nvrtc->size, nvrtc->fatbin_major,
+                        nvrtc->fatbin_minor);
+  mlx_digest_begin(&digest);
+  mlx_digest_field(&digest, "mlxcel nvrtc 1", text, (size_t)length);
+  mlx_digest_end(&digest, out_hex);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Compiling
+
+static mlx_status_t check_sm(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job) {
+  int count = 0, *archs;
+  bool known = false;
+  mlx_text_t list = {0};
+  if (nvrtc->calls.arch_count(&count)) count = 0;
+  MLX_TRY(mlx_alloc((size_t)count, sizeof *archs, &archs));
+  if (nvrtc->calls.archs(archs)) count = 0;
+  for (int i = 0; i < count; ++i) {
+    known |= archs[i] == job->sm;
+    mlx_text_printf(&list, "%ssm_%d", i ? ", " : "", archs[i]);
+  }
+  mlx_free(archs);
+  mlx_status_t status = NULL;
+  if (!known) {
+    status = mlx_error(MLX_UNSUPPORTED, "compiling %s: NVRTC %s ('%s') does not compile for sm_%d, only for %s", job->name,
+                       nvrtc->version, nvrtc->path, job->sm, list.data ? list.data : "nothing");
+    status = mlx_status_hint(status, "set MLXCEL_NVRTC to a version that does, or use --kernels=off");
+  }
+  mlx_text_clear(&list);
+  return status;
+}
+
+typedef struct options {
+  char **list;  // owned, as are its elements
+  size_t count;
+} options_t;
+
+static mlx_status_t add_option(options_t *options, const char *prefix, const char *text) {
+  MLX_TRY(mlx_format(&options->list[options->count], "%s%s", prefix, text));
+  ++options->count;
+  return NULL;
+}
+
+static mlx_status_t make_options(const mlx_nvrtc_job_t *job, const char *arch, options_t *options) {
+  MLX_TRY(mlx_alloc(job->definition_count + 3, sizeof *options->list, &options->list));
+  MLX_TRY(add_option(options, "--std=", "c++17"));
+  MLX_TRY(add_option(options, "--gpu-architecture=", arch));
+  for (size_t i = 0; i < job->definition_count; ++i) MLX_TRY(add_option(options, "-D", job->definitions[i]));
+  return add_option(options, "--ptxas-options=", "-v");  // tells registers, shared memory and spills; the last, see run_program
+}
+
+static void free_options(options_t *options) {
+  for (size_t i = 0; i < options->count; ++i) mlx_free(options->list[i]);
+  mlx_free(options->list);
+}
+
+// The first line with an error in it ("smoke.cu(3): error: …", "ptxas error   : …"), or NULL.
+static const char *first_error(const char *said) {
+  static const char word[] = "error";
+  for (const char *found = strstr(said, word); found; found = strstr(found + 1, word)) {
+    const char *after = found + strlen(word);
+    if (after[strspn(after, " ")] != ':') continue;
+    while (found > said && found[-1] != '\n') --found;
+    return found;
+  }
+  return NULL;
+}
+
+static mlx_status_t write_log(const mlx_nvrtc_job_t *job, mlx_text_t *log) {
+  MLX_TRY(mlx_text_finish(log));
+  return mlx_write_file(job->log_path, log->data, log->length);
+}
+
+static mlx_status_t explain_failure(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, int result, const char *said,
+                                    mlx_text_t *log) {
+  const char *error = first_error(said), *line = error ? error : said;
+  size_t length = strcspn(line, "\n");
+  mlx_status_t unwritten = write_log(job, log);
+  mlx_status_t status =
+      mlx_error(MLX_TOOL_FAILED, "compiling %s for sm_%d: NVRTC %s ended with %s%s%.*s (%s '%s')", job->name, job->sm,
+                nvrtc->version, nvrtc->calls.error_string(result), length ? ": " : " and said nothing",
+                (int)(length < LINE_BYTES ? length : LINE_BYTES), line,
+                unwritten ? "its log could not be written to" : "all it said is in", job->log_path);
+  mlx_status_free(unwritten);
+  return mlx_status_hint(status, "report this with the log: it is a bug in mlxcel or in that NVRTC; until then use --kernels=off");
+}
+
+// One of a program's outputs: first its size, then its bytes. A NUL follows them.
+static mlx_status_t take(const mlx_nvrtc_t *nvrtc, void *program, int (*ask_size)(void *, size_t *), int (*get)(void *, char *),
+                         char **out_bytes, size_t *out_length) {
+  int result = ask_size(program, out_length);
+  if (!result) {
+    MLX_TRY(mlx_alloc(*out_length + 1, 1, out_bytes));
+    result = get(program, *out_bytes);
+  }
+  if (!result) return NULL;
+  return mlx_error(MLX_TOOL_FAILED, "NVRTC %s gives no output: %s", nvrtc->version, nvrtc->calls.error_string(result));
+}
+
+typedef struct code {
+  char *cubin, *ptx;  // owned
+  size_t cubin_length, ptx_length;
+} code_t;
+
+static void free_code(code_t *code) {
+  mlx_free(code->cubin);
+  mlx_free(code->ptx);
+}
+
+// Compiles with the first |count| options; what NVRTC was told and what it said goes into the log.
+static mlx_status_t attempt(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, void *program, const options_t *options,
+                            size_t count, mlx_text_t *log, int *out_result, char **out_said) {
+  size_t length;
+  *out_said = NULL;
+  *out_result = nvrtc->calls.compile(program, (int)count, (const char *const *)options->list);
+  MLX_TRY(take(nvrtc, program, nvrtc->calls.log_size, nvrtc->calls.log, out_said, &length));
+  mlx_text_printf(log, "NVRTC %s:", nvrtc->version);
+  for (size_t i = 0; i < count; ++i) mlx_text_printf(log, " %s", options->list[i]);
+  mlx_text_printf(log, " %s\n%s\n", job->name, *out_said);
+  return NULL;
+}
+
+static mlx_status_t run_program(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, void *program, const options_t *options,
+                                mlx_text_t *log, code_t *code) {
+  const nvrtc_calls_t *calls = &nvrtc->calls;
+  char *said;
+  int result;
+  mlx_status_t status = attempt(nvrtc, job, program, options, options->count, log, &result, &said);
+  if (!status && result && !first_error(said)) {  // with -v, NVRTC 13.0 keeps the assembler's errors to itself
+    mlx_free(said);
+    status = attempt(nvrtc, job, program, options, options->count - 1, log, &result, &said);
+  }
+  if (!status && result) status = explain_failure(nvrtc, job, result, said, log);
+  mlx_free(said);
+  if (!status) status = take(nvrtc, program, calls->cubin_size, calls->cubin, &code->cubin, &code->cubin_length);
+  if (!status) status = take(nvrtc, program, calls->ptx_size, calls->ptx, &code->ptx, &code->ptx_length);
+  return status;
+}
+
+// For "sm_XX" a cubin and PTX come out, for "compute_XX" PTX and an empty cubin.
+static mlx_status_t compile_as(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, const char *arch, mlx_text_t *log, code_t *code) {
+  options_t options = {0};
+  void *program = NULL;
+  mlx_status_t status = make_options(job, arch, &options);
+  if (!status) {
+    int result = nvrtc->calls.create(&program, job->source, job->name, 0, NULL, NULL);
+    if (result) {
+      status = mlx_error(MLX_TOOL_FAILED, "compiling %s: NVRTC %s does not take it: %s", job->name, nvrtc->version,
+                         nvrtc->calls.error_string(result));
+    }
+  }
+  if (!status) status = run_program(nvrtc, job, program, &options, log, code);
+  if (program) nvrtc->calls.destroy(&program);
+  free_options(&options);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The image
+
+// |cubin_arch| is "90a" or "90", the PTX is always for the plain one: arch-specific PTX runs on no later GPU.
+static mlx_status_t pack(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, const char *cubin_arch, const code_t *machine,
+                         const code_t *portable, mlx_kernel_image_t *image) {
+  // Packed is the default, with Zstandard, which older drivers cannot read.
+  const char *options[] = {"-compress=false"};
+  const fatbin_calls_t *calls = &nvrtc->fatbin;
+  void *handle = NULL;
+  char ptx_arch[16];
+  snprintf(ptx_arch, sizeof ptx_arch, "%d", job->sm);
+  int result = calls->create(&handle, options, 1);
+  if (!result) result = calls->add_cubin(handle, machine->cubin, machine->cubin_length, cubin_arch, job->name);
+  if (!result) result = calls->add_ptx(handle, portable->ptx, portable->ptx_length, ptx_arch, job->name, "");
+  if (!result) result = calls->size(handle, &image->length);
+  mlx_status_t status = result ? NULL : mlx_alloc(image->length, 1, &image->bytes);
+  if (!result && !status) result = calls->get(handle, image->bytes);
+  if (handle) calls->destroy(&handle);
+  image->has_ptx = true;
+  if (!result) return status;
+  return mlx_error(MLX_TOOL_FAILED, "packing %s for sm_%d: libnvfatbin %u.%u says: %s", job->name, job->sm, nvrtc->fatbin_major,
+                   nvrtc->fatbin_minor, calls->error_string(result));
+}
+
+static mlx_status_t make_image(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, mlx_text_t *log, mlx_kernel_image_t *image) {
+  bool specific = job->arch_specific && job->sm >= 90;  // older GPUs have no such variant
+  char sm[16], compute[24];
+  code_t machine = {0}, plain = {0};
+  snprintf(sm, sizeof sm, "sm_%d%s", job->sm, specific ? "a" : "");
+  snprintf(compute, sizeof compute, "compute_%d", job->sm);
+  mlx_status_t status = compile_as(nvrtc, job, sm, log, &machine);
+  if (!status && !mlx_nvrtc_makes_ptx(nvrtc)) {
+    *image = (mlx_kernel_image_t){.bytes = machine.cubin, .length = machine.cubin_length};
+    machine.cubin = NULL;
+  } else if (!status) {
+    if (specific) status = compile_as(nvrtc, job, compute, log, &plain);
+    if (!status) status = pack(nvrtc, job, sm + strlen("sm_"), &machine, specific ? &plain : &machine, image);
+  }
+  free_code(&machine);
+  free_code(&plain);
+  return status;
+}
+
+mlx_status_t mlx_nvrtc_compile(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, mlx_kernel_image_t *out_image) {
+  mlx_text_t log = {0};
+  *out_image = (mlx_kernel_image_t){0};
+  MLX_TRY(check_sm(nvrtc, job));
+  mlx_status_t status = make_image(nvrtc, job, &log, out_image);
+  if (!status) status = write_log(job, &log);
+  if (!status) status = mlx_text_take(&log, &out_image->log, NULL);
+  mlx_text_clear(&log);
+  if (status) mlx_kernel_image_release(out_image);
+  return status;
+}
+
+void mlx_kernel_image_release(mlx_kernel_image_t *image) {
+  mlx_free(image->bytes);
+  mlx_free(image->log);
+  *image = (mlx_kernel_image_t){0};
+}
