@@ -31,6 +31,7 @@ mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t
   put_int(&json, "contract", m->contract);
   put_text(&json, "architecture", m->architecture);
   put_text(&json, "source", m->source);
+  put_text(&json, "dtype", m->dtype);
   put_text(&json, "target", m->target);
   put_text(&json, "cpu", m->cpu);
   put_text(&json, "compiler", m->compiler);
@@ -59,6 +60,13 @@ static mlx_status_t read_text(const mlx_json_t *json, const char *key, char *out
   MLX_TRY(mlx_json_string(json, json->root, key, &value));
   if (strlen(value) >= size) return mlx_json_error(json, key, "is too long");
   snprintf(out, size, "%s", value);
+  return NULL;
+}
+
+// Models compiled before there was a choice do not say it.
+static mlx_status_t read_dtype(const mlx_json_t *json, mlx_manifest_t *m) {
+  if (mlx_json_find(json->root, "dtype")) return read_text(json, "dtype", m->dtype, sizeof m->dtype);
+  snprintf(m->dtype, sizeof m->dtype, "f32");
   return NULL;
 }
 
@@ -93,6 +101,7 @@ static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
   MLX_TRY(read_format(json, m));
   MLX_TRY(read_text(json, "architecture", m->architecture, sizeof m->architecture));
   MLX_TRY(read_text(json, "source", m->source, sizeof m->source));
+  MLX_TRY(read_dtype(json, m));
   MLX_TRY(read_text(json, "target", m->target, sizeof m->target));
   MLX_TRY(read_text(json, "cpu", m->cpu, sizeof m->cpu));
   MLX_TRY(read_text(json, "compiler", m->compiler, sizeof m->compiler));

@@ -23,6 +23,7 @@
 typedef struct mlx_manifest {
   char architecture[64];
   char source[256];               // file name of the model it was compiled from
+  char dtype[16];                 // of its weights and KV cache: "f32", "bf16", "f16"
   char target[64];                // "cpu:host", "cpu:x86-64-v3", "cuda:sm_90"
   char cpu[MLX_DIGEST_HEX];       // for cpu:host, that machine's mlx_cpu_identity; otherwise empty
   char compiler[128];             // iree-compile's version

@@ -14,7 +14,7 @@
 #define MAX_PROMPT (64u << 20)
 
 typedef struct flags {
-  const char *model, *prompt, *prompt_file, *device;
+  const char *model, *prompt, *prompt_file, *device, *dtype;
   int64_t count, context, threads;
   bool json, ignore_eos;
 } flags_t;
@@ -60,8 +60,9 @@ static mlx_status_t parse_device(const char *text, mlx_device_choice_t *out) {
 typedef struct opening {
   const flags_t *flags;
   const prompt_t *prompt;
-  char target[64];  // to compile a source model for
-  uint64_t memory;  // of the GPU, if that is one
+  char target[64];    // to compile a source model for
+  mlx_dtype_t dtype;  // and what to store it as
+  uint64_t memory;    // of the GPU, if that is one
 } opening_t;
 
 static mlx_status_t accept_prompt(void *user, const mlx_compiled_t *compiled, int64_t context, int64_t vocab) {
@@ -76,6 +77,7 @@ static mlx_status_t accept_prompt(void *user, const mlx_compiled_t *compiled, in
 static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_options_t *options, mlx_engine_t **out) {
   const flags_t *f = opening->flags;
   const mlx_compile_options_t compile = {.target = opening->target,
+                                         .dtype = opening->dtype,
                                          .context = mlx_context_option(f->context),
                                          .memory = opening->memory,
                                          .report = mlx_terminal_report(),
@@ -113,6 +115,8 @@ static mlx_status_t open_engine(const flags_t *f, const prompt_t *prompt, mlx_en
     options.prompt_length = prompt->length;
   }
   opening_t opening = {.flags = f, .prompt = prompt, .target = "cpu"};
+  options.dtype = f->dtype;  // a compiled model has one already
+  if (f->dtype) MLX_TRY(mlx_dtype_parse(f->dtype, &opening.dtype));
   bool ask_for_gpu = options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !is_bundle);
   mlx_status_t no_gpu = ask_for_gpu ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.memory) : NULL;
   if (options.device == MLX_USE_CUDA && no_gpu) return no_gpu;
@@ -155,9 +159,10 @@ static mlx_status_t print_json(const mlx_engine_info_t *info, const int32_t *pro
                   ",\n  \"finish_reason\": \"%s\",\n"
                   "  \"timings\": {\"load_seconds\": %.6f, \"prompt_seconds\": %.6f, \"decode_seconds\": %.6f, "
                   "\"prompt_tokens_per_second\": %.3f, \"decode_tokens_per_second\": %.3f},\n"
-                  "  \"device\": \"%s\",\n  \"threads\": %d\n}\n",
+                  "  \"dtype\": \"%s\",\n  \"device\": \"%s\",\n  \"threads\": %d\n}\n",
                   mlx_finish_reason_name(g->finish_reason), load_seconds, g->prompt_seconds, g->decode_seconds,
-                  rate(prompt_count, g->prompt_seconds), rate(decoded(g), g->decode_seconds), info->device, info->threads);
+                  rate(prompt_count, g->prompt_seconds), rate(decoded(g), g->decode_seconds), info->dtype, info->device,
+                  info->threads);
   mlx_status_t status = mlx_text_finish(&json);
   if (!status && !print_text(NULL, json.data, json.length)) status = mlx_stdout_error();
   mlx_text_clear(&json);
@@ -174,8 +179,8 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
   const mlx_engine_info_t info = mlx_engine_info(engine);
   char what[64];
   snprintf(what, sizeof what, "%d thread%s", info.threads, info.threads == 1 ? "" : "s");
-  fprintf(stderr, "device: %s, %s%s%s%s\n", info.device, info.gpu[0] ? info.gpu : what, info.device_reason[0] ? " (auto: " : "",
-          info.device_reason, info.device_reason[0] ? ")" : "");
+  fprintf(stderr, "device: %s, %s, %s%s%s%s\n", info.device, info.gpu[0] ? info.gpu : what, info.dtype,
+          info.device_reason[0] ? " (auto: " : "", info.device_reason, info.device_reason[0] ? ")" : "");
   int32_t *ids = NULL;
   size_t count;
   mlx_session_t *session = NULL;
@@ -209,6 +214,7 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
       {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the prompt from a file, or from stdin (-)", &f.prompt_file, 0, 0},
       {"-n, --n-predict", MLX_FLAG_INT, "N", "write at most N tokens (default: -1, until the model stops)", &f.count, -1, 1 << 24},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
+      {"--dtype", MLX_FLAG_TEXT, "DTYPE", "store weights and KV cache as f32 (default, exact), bf16 or f16 (half the memory)", &f.dtype, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
       {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
       {"--ignore-eos", MLX_FLAG_SWITCH, NULL, "go on after the model ends its text", &f.ignore_eos, 0, 0},

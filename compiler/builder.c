@@ -84,6 +84,18 @@ mlx_status_t mlx_builder_finish(mlx_builder_t *b, char **out_text, size_t *out_l
 // ---------------------------------------------------------------------------------------------------------------------
 // Weights and state
 
+// What the |nth| state starts from. IREE makes globals that start from equal values one buffer, and then updates in place
+// write through all of them: so each starts from a number of its own. Nothing reads state before it is written. The 16-bit
+// floats have too few digits to count (257 is 256 in bf16) and get the number as their bits, a tiny value.
+static void put_start_value(mlx_builder_t *b, size_t nth, mlx_dtype_t dtype) {
+  if (mlx_dtype_info(dtype)->block_bytes == 2) {
+    if (nth >= 0x7c00) mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "%zu globals are too many", nth));  // no longer finite
+    mlx_text_printf(&b->module, "dense<0x%04zX>", nth);
+  } else {
+    mlx_text_printf(&b->module, "dense<%zu%s>", nth, dtype == MLX_I32 ? "" : ".0");
+  }
+}
+
 static void add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool is_state) {
   mlx_status_t status = mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
   if (status) {
@@ -94,9 +106,7 @@ static void add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool
   if (b->form == MLX_FORM_PURE) return;
   mlx_text_printf(&b->module, "  util.global private %s@\"%s\" = ", is_state ? "mutable " : "", name);
   if (is_state) {
-    // IREE makes globals that start from equal values one buffer, and then updates in place write through all of them: so
-    // each starts from a number of its own. Nothing reads state before it is written.
-    mlx_text_printf(&b->module, "dense<%zu%s>", b->global_count, type.dtype == MLX_I32 ? "" : ".0");
+    put_start_value(b, b->global_count, type.dtype);
   } else {
     mlx_text_printf(&b->module, "#flow.parameter.named<\"model\"::\"%s\">", name);
   }

@@ -85,7 +85,7 @@ static mlx_status_t check_kv_fits(const job_t *job) {
   const mlx_config_t *config = &job->model->config;
   const mlx_graph_options_t *graph = &job->graph;
   const int64_t factors[] = {config->layers, 2, mlx_graph_pool_pages(graph), graph->page_size, config->kv_heads, config->head_dim};
-  size_t bytes = sizeof(float);
+  size_t bytes = mlx_dtype_info(graph->dtype)->block_bytes;
   bool fits = true;
   for (size_t i = 0; i < sizeof factors / sizeof *factors; ++i) fits = fits && mlx_mul(bytes, (size_t)factors[i], &bytes);
   if (fits && bytes <= memory) return NULL;
@@ -101,8 +101,12 @@ static mlx_status_t make_graph(const mlx_model_t *model, const mlx_compile_optio
   if (options->rows < 0 || options->rows > MLX_MAX_ROWS) {
     return mlx_error(MLX_USAGE, "%lld rows were asked for; 1 to %d are possible", (long long)options->rows, MLX_MAX_ROWS);
   }
+  if (!mlx_dtype_info(options->dtype)->from_f32) {
+    return mlx_error(MLX_USAGE, "weights cannot be stored as %s", mlx_dtype_info(options->dtype)->name);
+  }
   mlx_graph_options_initialize(context, out_graph);
   out_graph->form = form;
+  out_graph->dtype = options->dtype;
   if (options->rows) out_graph->rows = options->rows;
   return NULL;
 }
@@ -192,7 +196,7 @@ static mlx_status_t fill_weights(void *user, const char *folder, const char *log
   job_t *job = user;
   char *path;
   MLX_TRY(mlx_join_path(folder, MLX_BUNDLE_WEIGHTS, &path));
-  mlx_status_t status = mlx_weights_write(job->model, path, job->options->report);
+  mlx_status_t status = mlx_weights_write(job->model, job->graph.dtype, path, job->options->report);
   if (!status) status = check_source_unchanged(job);
   mlx_free(path);
   return status;
@@ -203,7 +207,8 @@ static mlx_status_t get_weights(job_t *job, mlx_cache_entry_t *out_entry) {
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
   mlx_digest_field(&digest, "layout", MLX_WEIGHTS_LAYOUT, strlen(MLX_WEIGHTS_LAYOUT));
-  const char *path;
+  const char *path, *dtype = mlx_dtype_info(job->graph.dtype)->mlir;
+  mlx_digest_field(&digest, "dtype", dtype, strlen(dtype));
   for (size_t i = 0; (path = mlx_source_file(job->model->source, i)); ++i) {
     mlx_report_progress(job->options->report, "reading %s", path);
     MLX_TRY(mlx_cache_digest_file(job->cache, path, hex));
@@ -212,7 +217,7 @@ static mlx_status_t get_weights(job_t *job, mlx_cache_entry_t *out_entry) {
   mlx_report_done(job->options->report);
   mlx_digest_end(&digest, key);
   char title[160];
-  snprintf(title, sizeof title, "weights of %.64s as f32", mlx_file_name(mlx_source_path(job->model->source)).text);
+  snprintf(title, sizeof title, "weights of %.64s as %s", mlx_file_name(mlx_source_path(job->model->source)).text, dtype);
   const mlx_cache_request_t request = {.kind = "weights", .key = key, .title = title, .fill = fill_weights, .user = job};
   return mlx_cache_get(job->cache, &request, job->options->report, out_entry);
 }
@@ -231,6 +236,7 @@ static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
                       .prefill_count = job->graph.bucket_count};
   snprintf(m.architecture, sizeof m.architecture, "%s", mlx_source_architecture(job->model->source));
   snprintf(m.source, sizeof m.source, "%s", mlx_file_name(mlx_source_path(job->model->source)).text);
+  snprintf(m.dtype, sizeof m.dtype, "%s", mlx_dtype_info(job->graph.dtype)->mlir);
   snprintf(m.target, sizeof m.target, "%s", job->target.name);
   snprintf(m.cpu, sizeof m.cpu, "%s", job->target.cpu);
   snprintf(m.compiler, sizeof m.compiler, "%s", job->compiler.version);
@@ -255,8 +261,8 @@ static mlx_status_t compile_job(job_t *job, const char *model_path, mlx_compiled
   MLX_TRY(open_model(job, model_path));
   MLX_TRY(make_graph(job->model, job->options, MLX_FORM_IREE, &job->graph));
   MLX_TRY(check_kv_fits(job));
-  snprintf(job->title, sizeof job->title, "%.64s for %s, context %lld", mlx_file_name(model_path).text, job->target.name,
-           (long long)job->graph.context);
+  snprintf(job->title, sizeof job->title, "%.64s as %s for %s, context %lld", mlx_file_name(model_path).text,
+           mlx_dtype_info(job->graph.dtype)->mlir, job->target.name, (long long)job->graph.context);
   MLX_TRY(read_tokenizer(job->model->source, out));
   if (job->options->accept) {
     MLX_TRY(job->options->accept(job->options->user, out, job->graph.context, job->model->config.vocab));

@@ -7,6 +7,7 @@
 #include "base/report.h"
 #include "base/status.h"
 #include "cache/cache.h"
+#include "models/dtype.h"
 
 #define MLX_CONTEXT_OF_MODEL (-1)
 
@@ -14,6 +15,7 @@ typedef struct mlx_compiled mlx_compiled_t;
 
 typedef struct mlx_compile_options {
   const char *target;         // "cpu", "cpu:x86-64-v3", "cuda:sm_90"; NULL: "cpu"
+  mlx_dtype_t dtype;          // of stored weights and of the KV cache, one that mlx_dtype_parse knows; MLX_F32: parity
   int64_t context;            // positions to make room for; 0: the model's, up to 2048; MLX_CONTEXT_OF_MODEL: the model's
   int64_t rows;               // sequences decoded together; 0: 1
   const char *iree_compile;   // NULL: found as compiler/driver.h says

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "compiler/graph_internal.h"
+#include "compiler/weights.h"
 
 #define STATE_TOKEN "state.token"        // [rows] the token to be read next
 #define STATE_POSITION "state.position"  // [rows] where it goes
@@ -47,11 +48,12 @@ static void declare(mlx_graph_t *g) {
   const mlx_config_t *c = &g->model->config;
   for (size_t i = 0; i < g->model->weight_count; ++i) {
     const mlx_weight_t *weight = &g->model->weights[i];
-    mlx_builder_parameter(g->b, weight->name, mlx_type(MLX_F32, weight->tensor.rank, weight->tensor.dims));
+    const mlx_dtype_t dtype = mlx_weight_dtype(weight, g->options->dtype);
+    mlx_builder_parameter(g->b, weight->name, mlx_type(dtype, weight->tensor.rank, weight->tensor.dims));
   }
   for (int64_t i = 0; i < c->layers * 2; ++i) {
-    mlx_builder_state(g->b, g->kv_names[i], MLX_TYPE(MLX_F32, mlx_graph_pool_pages(g->options), g->options->page_size,
-                                                     c->kv_heads, c->head_dim));
+    mlx_builder_state(g->b, g->kv_names[i], MLX_TYPE(g->options->dtype, mlx_graph_pool_pages(g->options),
+                                                     g->options->page_size, c->kv_heads, c->head_dim));
   }
   mlx_builder_state(g->b, STATE_TOKEN, MLX_TYPE(MLX_I32, g->options->rows));
   mlx_builder_state(g->b, STATE_POSITION, MLX_TYPE(MLX_I32, g->options->rows));

@@ -4,18 +4,19 @@
 //   decode_1(active: rows, pages: rows x P) -> next token: rows x 1
 //   logits() -> rows x vocab
 //
-// All are i32 tensors but the logits. State on the device: the KV pages of each layer, and each row's token, position
-// and logits. A row is one sequence; pages lists the pool's pages that hold its positions, in order. Page 0 belongs to
-// nobody: positions past |count| and rows that are not active write there, and such rows keep their state.
+// All are i32 tensors but the logits. Weights and KV pages have the dtype asked for; everything computed is f32. State on the
+// device: the KV pages of each layer, and each row's token, position and logits. A row is one sequence; pages lists the
+// pool's pages that hold its positions, in order. Page 0 belongs to nobody: positions past |count| and rows that are not
+// active write there, and such rows keep their state.
 #ifndef MLXCEL_COMPILER_GRAPH_H_
 #define MLXCEL_COMPILER_GRAPH_H_
 
 #include "artifact/manifest.h"
 #include "compiler/builder.h"
 
-
 typedef struct mlx_graph_options {
   mlx_form_t form;
+  mlx_dtype_t dtype;  // of the KV cache and of the weights, as mlx_weight_dtype says
   int64_t context;    // positions a row may use; the pages hold it rounded up
   int64_t rows;       // sequences decoded together
   int64_t page_size;  // positions in a page

@@ -30,7 +30,8 @@ mlx_value_t mlx_op_weight(mlx_graph_t *g, const char *fmt, ...) {
 mlx_value_t mlx_op_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
   mlx_builder_comment(g->b, "embedding rows of the tokens");
   mlx_value_t indices = mlx_build_reshape(g->b, "token_index", tokens, MLX_TYPE(MLX_I32, tokens.dims[0], 1));
-  return mlx_build_gather(g->b, "embedded", table, indices);
+  mlx_value_t rows = mlx_build_gather(g->b, "embedded", table, indices);
+  return mlx_build_convert(g->b, "embedded_f32", rows, MLX_F32);
 }
 
 mlx_value_t mlx_op_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, double eps) {
@@ -51,10 +52,12 @@ mlx_value_t mlx_op_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_
 }
 
 // The weight stands left: IREE transposes the right operand, and x is the small one. The other way round it would copy every
-// weight transposed when the module is loaded.
+// weight transposed when the module is loaded. A weight that is not f32 is widened inside the product: IREE makes the convert
+// and the dot one dispatch and never a widened copy, which tests/graph_test.c sees to.
 mlx_value_t mlx_op_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   const mlx_dot_t over_width = {.left_contract = 1, .right_contract = 1};
-  mlx_value_t by_output = mlx_build_dot(g->b, "by_output", weight, x, over_width);  // [out, M]
+  mlx_value_t wide = mlx_build_convert(g->b, "weight_f32", weight, MLX_F32);
+  mlx_value_t by_output = mlx_build_dot(g->b, "by_output", wide, x, over_width);  // [out, M]
   if (x.dims[0] == 1) return mlx_build_reshape(g->b, name, by_output, MLX_TYPE(MLX_F32, 1, weight.dims[0]));
   return mlx_build_transpose(g->b, name, by_output, (int64_t[]){1, 0});
 }
@@ -149,11 +152,13 @@ static mlx_value_t update_cache(mlx_graph_t *g, const mlx_attention_t *a, const 
   mlx_builder_t *b = g->b;
   const int64_t rows = g->options->rows, pages = mlx_graph_row_pages(g->options);
   mlx_value_t by_head = mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, x.dims[0], a->kv_heads, a->head_dim));
+  mlx_value_t stored = mlx_build_convert(b, "stored", by_head, g->options->dtype);
   mlx_value_t old_pool = mlx_builder_load(b, cache);
-  mlx_value_t pool = mlx_build_scatter(b, "pool", old_pool, g->slots, by_head);
+  mlx_value_t pool = mlx_build_scatter(b, "pool", old_pool, g->slots, stored);
   mlx_builder_store(b, cache, pool);
   mlx_value_t index = mlx_build_reshape(b, "page_index", g->pages, MLX_TYPE(MLX_I32, rows, pages, 1));
   mlx_value_t paged = mlx_build_gather(b, "paged", pool, index);  // [rows, P, page, kv_heads, head_dim]
+  paged = mlx_build_convert(b, "paged_f32", paged, MLX_F32);
   return mlx_build_reshape(b, name, paged, MLX_TYPE(MLX_F32, rows, mlx_graph_row_positions(g->options), a->kv_heads, a->head_dim));
 }
 

@@ -1,9 +1,15 @@
 #include "compiler/weights.h"
 
+#include <string.h>
+
 #include "artifact/archive.h"
 #include "base/memory.h"
 
-#define CHUNK_BYTES (4u << 20)  // of widened rows held at a time
+#define CHUNK_BYTES (4u << 20)  // of rows held at a time
+
+mlx_dtype_t mlx_weight_dtype(const mlx_weight_t *weight, mlx_dtype_t dtype) {
+  return weight->tensor.rank > 1 ? dtype : MLX_F32;
+}
 
 static int64_t row_count(const mlx_tensor_t *tensor) { return tensor->rank > 1 ? tensor->dims[0] : 1; }
 
@@ -20,55 +26,82 @@ static int64_t stored_row(const mlx_weight_t *weight, int64_t row) {
   return head * weight->order_head_dim + (within % half) * 2 + within / half;
 }
 
-static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight, float *chunk, size_t chunk_rows) {
-  const mlx_tensor_t *tensor = &weight->tensor;
-  const mlx_dtype_info_t *info = mlx_dtype_info(tensor->dtype);
-  const size_t elements = row_elements(tensor), row_bytes = tensor->size / (size_t)row_count(tensor);
-  const int64_t rows = row_count(tensor);
-  MLX_TRY(mlx_archive_next(archive));
+// One weight on its way into the archive.
+typedef struct passage {
+  const mlx_weight_t *weight;
+  mlx_dtype_t dtype;            // to store it as
+  size_t elements;              // of a row
+  size_t from_bytes, to_bytes;  // of a row, in the source and in the archive
+  size_t chunk_rows;
+  uint8_t *chunk;               // rows as stored
+  float *wide;                  // one row
+} passage_t;
+
+static void convert_row(const passage_t *p, int64_t row, uint8_t *out) {
+  const mlx_dtype_info_t *info = mlx_dtype_info(p->weight->tensor.dtype);
+  const uint8_t *from = p->weight->tensor.data + (size_t)stored_row(p->weight, row) * p->from_bytes;
+  if (p->weight->tensor.dtype == p->dtype) {
+    memcpy(out, from, p->to_bytes);
+  } else {
+    info->to_f32(from, p->elements / info->block_elements, p->wide);
+    mlx_dtype_info(p->dtype)->from_f32(p->wide, p->elements, out);
+  }
+}
+
+static mlx_status_t write_rows(mlx_archive_writer_t *archive, const passage_t *p) {
+  const int64_t rows = row_count(&p->weight->tensor);
   for (int64_t row = 0; row < rows;) {
     size_t filled = 0;
-    for (; filled < chunk_rows && row < rows; ++filled, ++row) {
-      info->to_f32(tensor->data + (size_t)stored_row(weight, row) * row_bytes, elements / info->block_elements,
-                   chunk + filled * elements);
-    }
-    MLX_TRY(mlx_archive_write(archive, chunk, filled * elements * sizeof *chunk));
+    for (; filled < p->chunk_rows && row < rows; ++filled, ++row) convert_row(p, row, p->chunk + filled * p->to_bytes);
+    MLX_TRY(mlx_archive_write(archive, p->chunk, filled * p->to_bytes));
   }
   return NULL;
 }
 
-static mlx_status_t write_all(const mlx_model_t *model, mlx_archive_writer_t *archive, const mlx_report_t *report) {
+static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight, mlx_dtype_t dtype) {
+  const mlx_tensor_t *tensor = &weight->tensor;
+  passage_t p = {.weight = weight, .dtype = mlx_weight_dtype(weight, dtype), .elements = row_elements(tensor)};
+  MLX_TRY(mlx_archive_next(archive));
+  if (tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED) {
+    return mlx_archive_write(archive, tensor->data, tensor->size);
+  }
+  p.from_bytes = tensor->size / (size_t)row_count(tensor);
+  p.to_bytes = p.elements * mlx_dtype_info(p.dtype)->block_bytes;
+  p.chunk_rows = p.to_bytes < CHUNK_BYTES ? CHUNK_BYTES / p.to_bytes : 1;
+  mlx_status_t status = mlx_alloc(p.chunk_rows, p.to_bytes, &p.chunk);
+  if (!status) status = mlx_alloc(p.elements, sizeof *p.wide, &p.wide);
+  if (!status) status = write_rows(archive, &p);
+  mlx_free(p.chunk);
+  mlx_free(p.wide);
+  return status;
+}
+
+static mlx_status_t write_all(const mlx_model_t *model, mlx_dtype_t dtype, mlx_archive_writer_t *archive,
+                              const mlx_report_t *report) {
   uint64_t total = 0, done = 0;
   for (size_t i = 0; i < model->weight_count; ++i) total += model->weights[i].tensor.size;
   for (size_t i = 0; i < model->weight_count; ++i) {
-    const mlx_weight_t *weight = &model->weights[i];
-    const size_t elements = row_elements(&weight->tensor);
-    size_t chunk_rows = CHUNK_BYTES / sizeof(float) / elements;
-    if (!chunk_rows) chunk_rows = 1;
-    float *chunk;
-    MLX_TRY(mlx_alloc(chunk_rows * elements, sizeof *chunk, &chunk));
-    mlx_status_t status = write_weight(archive, weight, chunk, chunk_rows);
-    mlx_free(chunk);
-    if (status) return status;
-    done += weight->tensor.size;
+    MLX_TRY(write_weight(archive, &model->weights[i], dtype));
+    done += model->weights[i].tensor.size;
     mlx_report_progress(report, "writing weights: %d%%", (int)(100 * done / total));
   }
   return NULL;
 }
 
-mlx_status_t mlx_weights_write(const mlx_model_t *model, const char *path, const mlx_report_t *report) {
+mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_dtype_t dtype, const char *path, const mlx_report_t *report) {
   mlx_archive_item_t *items;
   MLX_TRY(mlx_alloc(model->weight_count, sizeof *items, &items));
   for (size_t i = 0; i < model->weight_count; ++i) {
-    const mlx_tensor_t *tensor = &model->weights[i].tensor;
-    items[i].name = model->weights[i].name;
-    items[i].size = (uint64_t)row_count(tensor) * row_elements(tensor) * sizeof(float);
+    const mlx_weight_t *weight = &model->weights[i];
+    const size_t element_bytes = mlx_dtype_info(mlx_weight_dtype(weight, dtype))->block_bytes;
+    items[i].name = weight->name;
+    items[i].size = (uint64_t)row_count(&weight->tensor) * row_elements(&weight->tensor) * element_bytes;
   }
   mlx_archive_writer_t archive;
   mlx_status_t status = mlx_archive_create(path, items, model->weight_count, &archive);
   mlx_free(items);
   if (status) return status;
-  status = write_all(model, &archive, report);
+  status = write_all(model, dtype, &archive, report);
   if (status) {
     mlx_archive_abandon(&archive);
   } else {

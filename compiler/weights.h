@@ -6,9 +6,15 @@
 #include "models/model.h"
 
 // Changes whenever the bytes written for the same model change: it is part of the cache key.
-#define MLX_WEIGHTS_LAYOUT "f32 rows as Hugging Face has them, irpa 0"
+#define MLX_WEIGHTS_LAYOUT "rows as Hugging Face has them, vectors f32, irpa 0"
 
-// Writes every weight to |path|, widened to f32 and with its rows in Hugging Face's order, a few rows at a time.
-mlx_status_t mlx_weights_write(const mlx_model_t *model, const char *path, const mlx_report_t *report) MLX_MUST_USE;
+// What |weight| is stored as in a model of |dtype|. Vectors (norms) stay f32: they take no room, and their errors touch
+// every activation.
+mlx_dtype_t mlx_weight_dtype(const mlx_weight_t *weight, mlx_dtype_t dtype);
+
+// Writes every weight to |path| as mlx_weight_dtype says, with its rows in Hugging Face's order, a few rows at a time.
+// A tensor that has the type already keeps its very bits.
+mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_dtype_t dtype, const char *path,
+                               const mlx_report_t *report) MLX_MUST_USE;
 
 #endif  // MLXCEL_COMPILER_WEIGHTS_H_

@@ -137,6 +137,12 @@ static mlx_status_t choose_context(mlx_engine_t *engine, const char *name, int64
                          "compile the model again with --ctx %lld", (long long)wanted);
 }
 
+static mlx_status_t check_dtype(const mlx_engine_t *engine, const char *name, const char *wanted) {
+  if (!wanted || !strcmp(wanted, engine->manifest.dtype)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled as %s, not as %s", name, engine->manifest.dtype, wanted),
+                         "compile the model again with --dtype %s", wanted);
+}
+
 static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *prompt, size_t length, int64_t context,
                                  int64_t vocab) {
   int32_t *ids = NULL;
@@ -150,6 +156,7 @@ static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *p
 
 static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
   MLX_TRY(mlx_manifest_read(parts->manifest_name, parts->manifest, parts->manifest_length, &engine->manifest));
+  MLX_TRY(check_dtype(engine, parts->name, options->dtype));
   MLX_TRY(choose_context(engine, parts->name, options->context));
   MLX_TRY(mlx_tokenizer_create(parts->tokenizer_name, parts->tokenizer, parts->tokenizer_length, &engine->tokenizer));
   MLX_TRY(check_prompt(engine->tokenizer, options->prompt, options->prompt_length, engine->context, engine->manifest.vocab));
@@ -224,6 +231,7 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
                              .architecture = m->architecture,
                              .source = m->source,
                              .target = m->target,
+                             .dtype = m->dtype,
                              .context = engine->context,
                              .vocab = m->vocab,
                              .rows = m->rows};

@@ -34,6 +34,7 @@ typedef struct mlx_engine_options {
   const char *reason;  // why, for mlx_engine_info, when "auto" was decided by the caller; NULL: the engine says
   int threads;      // CPU workers; 0: one for each CPU this process may use
   int64_t context;  // positions a session may use; 0: all that the model was compiled for. More than that is an error
+  const char *dtype;  // what the model must have been compiled to store ("bf16"); NULL: whatever it was
   // A text that a session must be able to read: opening fails before anything is loaded when it cannot. May be NULL.
   const char *prompt;
   size_t prompt_length;
@@ -65,6 +66,7 @@ typedef struct mlx_engine_info {
   const char *device_reason; // why that device, when it was chosen by "auto"; else ""
   int threads;               // CPU workers
   const char *architecture, *source, *target;  // from the manifest
+  const char *dtype;                           // of weights and KV cache, from the manifest: "f32", "bf16", "f16"
   int64_t context, vocab, rows;
 } mlx_engine_info_t;
 // Borrowed from the engine.

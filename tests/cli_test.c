@@ -68,6 +68,7 @@ TEST(json_is_one_object_with_every_documented_field) {
   CHECK(yyjson_is_str(yyjson_obj_get(json.root, "text")));
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(json.root, "finish_reason")), "length");
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(json.root, "device")), "cpu");
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(json.root, "dtype")), "f32");
   CHECK_INT(yyjson_get_int(yyjson_obj_get(json.root, "threads")), 1);
   yyjson_val *timings = yyjson_obj_get(json.root, "timings");
   CHECK(yyjson_get_real(yyjson_obj_get(timings, "load_seconds")) > 0);
@@ -176,6 +177,31 @@ TEST(a_compiled_model_runs_like_its_source) {
   command_free(&again);
   RUN(&again, "run", "-m", in_folder("tiny.mlxb"), "-p", "the", "-n", "1", "-c", "4096");
   check_refused(&again, MLX_USAGE, "compiled for a context of 2048, not 4096");
+  remove_folder();
+}
+
+TEST(a_compiled_model_keeps_its_dtype_and_one_that_names_none_is_f32) {
+  make_folder();
+  command_t run;
+  RUN(&run, "compile", TINY, "--dtype", "bf16", "-o", in_folder("m.mlxb"));
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", "the quick brown", "-n", "2");
+  CHECK_CONTAINS(run.err, ", bf16 (auto: ");
+  command_free(&run);
+  RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", "x", "--dtype", "f32");
+  CHECK_CONTAINS(run.err, "--dtype f32");
+  check_refused(&run, MLX_USAGE, "was compiled as bf16, not as f32");
+  char *manifest;
+  CHECK_OK(mlx_read_file(in_folder("m.mlxb/manifest.json"), 1 << 20, &manifest, NULL));
+  char *field = strstr(manifest, "\"dtype\": \"bf16\"");
+  CHECK(field);
+  memcpy(field, "\"atype\"", 7);  // as before there was a choice: the field is not there
+  CHECK_OK(mlx_write_file(in_folder("m.mlxb/manifest.json"), manifest, strlen(manifest)));
+  mlx_free(manifest);
+  RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", "x", "-n", "1", "--json");
+  CHECK_CONTAINS(run.out, "\"dtype\": \"f32\"");
+  command_free(&run);
   remove_folder();
 }
 
@@ -406,6 +432,12 @@ TEST(bad_words_on_the_command_line_are_answered) {
   check_refused(&run, MLX_NOT_FOUND, "/nowhere/model.gguf");
   RUN(&run, "run", "-m", TINY, "-p", "x", "--device", "tpu");
   check_refused(&run, MLX_USAGE, "--device wants cpu, cuda or auto");
+  RUN(&run, "compile", TINY, "--dtype", "fp16");
+  CHECK_CONTAINS(run.err, "dtypes: f32, f16, bf16");
+  check_refused(&run, MLX_USAGE, "unknown dtype 'fp16'");
+  RUN(&run, "run", "-m", TINY, "-p", "x", "--dtype", "int8");
+  CHECK_CONTAINS(run.err, "dtypes: f32, f16, bf16");
+  check_refused(&run, MLX_USAGE, "unknown dtype 'int8'");
   RUN(&run, "compile", TINY, "--ctx", "4096");
   check_refused(&run, MLX_USAGE, "made for 2048 positions");
   RUN(&run, "rnu");
@@ -566,7 +598,7 @@ TEST(the_cache_can_be_seen_and_cleared) {
   CHECK_CONTAINS(run.out, fresh);
   command_free(&run);
   RUN_FRESH(&run, "cache", "list");
-  CHECK_CONTAINS(run.out, "tiny-llama for cpu:host, context 2048");
+  CHECK_CONTAINS(run.out, "tiny-llama as f32 for cpu:host, context 2048");
   CHECK_CONTAINS(run.out, "weights of tiny-llama as f32");
   command_free(&run);
   RUN_FRESH(&run, "cache", "clear");
@@ -586,6 +618,10 @@ TEST_MAIN(CASE(stdout_carries_only_what_the_model_wrote), CASE(json_is_one_objec
           CASE(a_prompt_longer_than_the_context_is_refused_before_any_work),
           CASE(cuda_without_a_usable_gpu_is_an_error_that_says_why), CASE(nothing_links_nvidias_libraries),
           CASE(a_compiled_model_runs_like_its_source), CASE(what_is_not_a_compiled_model_is_never_overwritten), CASE(a_special_file_is_written_to_and_not_replaced), CASE(a_memory_file_system_is_as_good_as_any), CASE(many_writers_of_one_bundle_all_succeed), CASE(a_reader_that_goes_away_is_no_error_to_talk_about), CASE(a_model_that_changes_while_it_is_compiled_is_refused), CASE(a_context_is_honoured_to_the_position), CASE(a_full_disk_under_stdout_is_an_error), CASE(a_config_that_changes_the_maths_is_refused_by_field),
+          CASE(cuda_without_a_usable_gpu_is_an_error_that_says_why), CASE(nothing_links_libcuda),
+          CASE(a_compiled_model_runs_like_its_source),
+          CASE(a_compiled_model_keeps_its_dtype_and_one_that_names_none_is_f32),
+          CASE(what_is_not_a_compiled_model_is_never_overwritten), CASE(a_special_file_is_written_to_and_not_replaced), CASE(a_memory_file_system_is_as_good_as_any), CASE(many_writers_of_one_bundle_all_succeed), CASE(a_reader_that_goes_away_is_no_error_to_talk_about), CASE(a_model_that_changes_while_it_is_compiled_is_refused), CASE(a_context_is_honoured_to_the_position), CASE(a_full_disk_under_stdout_is_an_error), CASE(a_config_that_changes_the_maths_is_refused_by_field),
           CASE(emit_writes_stablehlo_or_a_bare_vmfb), CASE(a_level_this_cpu_has_compiles_and_runs),
           CASE(a_compiler_that_fails_is_quoted_and_one_that_says_nothing_is_said_to),
           CASE(compile_of_smollm2_stays_below_a_gibibyte), CASE(bad_words_on_the_command_line_are_answered),

@@ -1,5 +1,8 @@
-// Promises of the dtype table: what widening gives, and that sizes never wrap.
+// Promises of the dtype table: what widening and rounding give, and that sizes never wrap.
 #include "models/dtype.h"
+
+#include <float.h>
+#include <math.h>
 
 #include "tests/check.h"
 
@@ -55,6 +58,88 @@ TEST(every_f16_and_bf16_value_is_widened_exactly) {
   CHECK(hash_of_every_value(MLX_BF16) == EVERY_BF16);
 }
 
+static uint16_t rounded(mlx_dtype_t dtype, float value) {
+  uint8_t out[3];  // one byte off, because nobody promises alignment
+  uint16_t bits;
+  mlx_dtype_info(dtype)->from_f32(&value, 1, out + 1);
+  memcpy(&bits, out + 1, sizeof bits);
+  return bits;
+}
+
+static float widened(mlx_dtype_t dtype, uint16_t bits) {
+  float value;
+  mlx_dtype_info(dtype)->to_f32((const uint8_t *)&bits, 1, &value);
+  return value;
+}
+
+static void check_rounds_to(mlx_dtype_t dtype, float value, uint16_t expected) {
+  uint16_t bits = rounded(dtype, value);
+  if (bits != expected) CHECK_FAIL("%a is %04x in %s, expected %04x", (double)value, bits, mlx_dtype_info(dtype)->name, expected);
+}
+
+// Every finite value, and every midpoint between two neighbours with the floats on both sides of it; |infinity| is the bits
+// of the infinite one, which rounding takes for the next power of two, |beyond|.
+static void check_all_rounding(mlx_dtype_t dtype, uint16_t infinity, double beyond) {
+  for (uint16_t bits = 0; bits < infinity; ++bits) {
+    double low = (double)widened(dtype, bits), high = bits + 1 == infinity ? beyond : (double)widened(dtype, (uint16_t)(bits + 1));
+    float middle = (float)((low + high) / 2);
+    uint16_t next = (uint16_t)(bits + 1), even = bits % 2 ? next : bits;
+    for (int sign = 0; sign < 2; ++sign) {
+      uint16_t minus = sign ? 0x8000 : 0;
+      float direction = sign ? -1.0f : 1.0f;
+      check_rounds_to(dtype, direction * (float)low, bits | minus);
+      check_rounds_to(dtype, direction * middle, even | minus);
+      check_rounds_to(dtype, direction * nextafterf(middle, 0.0f), bits | minus);
+      check_rounds_to(dtype, direction * nextafterf(middle, INFINITY), next | minus);
+    }
+  }
+}
+
+TEST(rounding_goes_to_the_nearest_and_from_ties_to_even) {
+  check_all_rounding(MLX_F16, 0x7c00, 0x1p16);
+  check_all_rounding(MLX_BF16, 0x7f80, 0x1p128);
+}
+
+TEST(what_is_too_large_or_too_small_rounds_to_infinity_or_zero) {
+  check_rounds_to(MLX_F16, 65519.996f, 0x7bff);
+  check_rounds_to(MLX_F16, 65520.0f, 0x7c00);
+  check_rounds_to(MLX_F16, -1e30f, 0xfc00);
+  check_rounds_to(MLX_F16, FLT_MAX, 0x7c00);
+  check_rounds_to(MLX_F16, INFINITY, 0x7c00);
+  check_rounds_to(MLX_F16, 0x1p-24f, 0x0001);
+  check_rounds_to(MLX_F16, 0x1p-25f, 0x0000);
+  check_rounds_to(MLX_F16, -0x1p-149f, 0x8000);
+  check_rounds_to(MLX_BF16, -FLT_MAX, 0xff80);
+  check_rounds_to(MLX_BF16, -INFINITY, 0xff80);
+  check_rounds_to(MLX_BF16, -0x1p-149f, 0x8000);
+}
+
+// Also one whose payload is all in the bits that fall away: it must not become an infinity.
+TEST(a_nan_stays_one_and_becomes_quiet) {
+  static const uint32_t nans[] = {0x7f800001, 0xffbfffff, 0x7fc00000, 0x7fffffff, 0xff800001};
+  for (size_t i = 0; i < sizeof nans / sizeof *nans; ++i) {
+    float value;
+    memcpy(&value, &nans[i], sizeof value);
+    uint16_t half = rounded(MLX_F16, value), brain = rounded(MLX_BF16, value);
+    CHECK_INT(half & 0x7e00, 0x7e00);
+    CHECK_INT(brain & 0x7fc0, 0x7fc0);
+    CHECK_INT(half >> 15, nans[i] >> 31);
+    CHECK_INT(brain >> 15, nans[i] >> 31);
+  }
+}
+
+TEST(only_types_that_can_be_stored_have_a_name_to_ask_for) {
+  mlx_dtype_t dtype;
+  CHECK_OK(mlx_dtype_parse("f32", &dtype));
+  CHECK_INT(dtype, MLX_F32);
+  CHECK_OK(mlx_dtype_parse("bf16", &dtype));
+  CHECK_INT(dtype, MLX_BF16);
+  CHECK_OK(mlx_dtype_parse("f16", &dtype));
+  CHECK_INT(dtype, MLX_F16);
+  CHECK_ERROR(mlx_dtype_parse("i32", &dtype), MLX_USAGE, "unknown dtype 'i32'");
+  CHECK_ERROR(mlx_dtype_parse("Q4_0", &dtype), MLX_USAGE, "unknown dtype 'Q4_0'");
+}
+
 TEST(sizes_are_whole_blocks_and_never_wrap) {
   size_t bytes = 0;
   CHECK(mlx_dtype_tensor_bytes(MLX_F32, 2, (int64_t[]){3, 5}, &bytes) && bytes == 60);
@@ -78,4 +163,6 @@ TEST(every_type_has_a_full_row_in_the_table) {
 }
 
 TEST_MAIN(CASE(dequantisation_matches_the_gguf_package), CASE(every_f16_and_bf16_value_is_widened_exactly),
+          CASE(rounding_goes_to_the_nearest_and_from_ties_to_even), CASE(what_is_too_large_or_too_small_rounds_to_infinity_or_zero),
+          CASE(a_nan_stays_one_and_becomes_quiet), CASE(only_types_that_can_be_stored_have_a_name_to_ask_for),
           CASE(sizes_are_whole_blocks_and_never_wrap), CASE(every_type_has_a_full_row_in_the_table))

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "compiler/compile.h"
+#include "compiler/weights.h"
 #include "runtime/mlxcel.h"
 #include "tests/golden.h"
 
@@ -37,15 +38,15 @@ TEST(smollm2_matches_hf_token_for_token_within_its_memory) {
 // ---------------------------------------------------------------------------------------------------------------------
 // The same through the C API
 
-static mlx_engine_t *open_tiny(int64_t rows, int64_t context) {
+// What TINY compiles to with these options, loaded; with the weights of |weights_path| where that is not NULL.
+static mlx_engine_t *open_compiled(const mlx_compile_options_t *compile, const char *weights_path) {
   mlx_cache_t *cache;
   mlx_compiled_t compiled;
   mlx_engine_t *engine;
   mlx_engine_options_t options;
   mlx_engine_options_initialize(&options);
-  const mlx_compile_options_t compile = {.rows = rows, .context = context};
   CHECK_OK(mlx_cache_open(NULL, &cache));
-  CHECK_OK(mlx_compile(TINY, &compile, cache, &compiled));
+  CHECK_OK(mlx_compile(TINY, compile, cache, &compiled));
   const mlx_model_parts_t parts = {.name = TINY,
                                    .manifest_name = TINY,
                                    .tokenizer_name = TINY,
@@ -54,11 +55,15 @@ static mlx_engine_t *open_tiny(int64_t rows, int64_t context) {
                                    .tokenizer = compiled.tokenizer,
                                    .tokenizer_length = compiled.tokenizer_length,
                                    .vmfb_path = compiled.vmfb_path,
-                                   .weights_path = compiled.weights_path};
+                                   .weights_path = weights_path ? weights_path : compiled.weights_path};
   CHECK_OK(mlx_engine_open(&parts, &options, &engine));
   mlx_compiled_release(&compiled);
   mlx_cache_close(cache);
   return engine;
+}
+
+static mlx_engine_t *open_tiny(int64_t rows, int64_t context) {
+  return open_compiled(&(mlx_compile_options_t){.rows = rows, .context = context}, NULL);
 }
 
 static size_t read_ids(yyjson_val *list, int32_t *out, size_t capacity) {
@@ -165,7 +170,124 @@ TEST(a_full_context_ends_the_text_and_is_never_overrun) {
   mlx_engine_close(engine);
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// Other dtypes
+
+#define VOCAB 320
+#define STEPS 24
+
+// What one engine says about the third golden prompt: the logits after it, and the tokens that follow.
+typedef struct answer {
+  float logits[VOCAB];
+  int32_t tokens[STEPS];
+} answer_t;
+
+static void ask(mlx_engine_t *engine, answer_t *out) {
+  golden_t golden = golden_open(TINY_GOLDENS);
+  int32_t ids[2048];
+  size_t length = read_ids(yyjson_obj_get(yyjson_arr_get(golden.results, 2), "prompt_ids"), ids, 2048);
+  mlx_session_t *session;
+  CHECK_OK(mlx_session_create(engine, &session));
+  CHECK_OK(mlx_session_read(session, ids, length, &out->tokens[0]));
+  CHECK_OK(mlx_session_logits(session, out->logits, VOCAB));
+  for (int i = 1; i < STEPS; ++i) CHECK_OK(mlx_session_step(session, &out->tokens[i]));
+  mlx_session_free(session);
+  golden_close(&golden);
+}
+
+static double difference(const answer_t *a, const answer_t *b) {  // of the largest logit
+  double worst = 0, largest = 0;
+  for (int i = 0; i < VOCAB; ++i) {
+    worst = fmax(worst, fabs((double)a->logits[i] - (double)b->logits[i]));
+    largest = fmax(largest, fabs((double)b->logits[i]));
+  }
+  return worst / largest;
+}
+
+// The tiny model in f32, but with matrices that were rounded to |dtype| first.
+static void ask_in_f32_with_rounded_weights(mlx_dtype_t dtype, answer_t *out) {
+  const mlx_dtype_info_t *info = mlx_dtype_info(dtype);
+  char folder[] = "/tmp/mlxcel-rounded-XXXXXX", path[64];
+  mlx_model_t *model;
+  static float values[64][VOCAB * 32];
+  static uint8_t narrow[VOCAB * 32 * 4];
+  CHECK(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/w.irpa", folder);
+  CHECK_OK(mlx_model_open(TINY, &model));
+  CHECK(model->weight_count <= 64);
+  for (size_t i = 0; i < model->weight_count; ++i) {
+    mlx_tensor_t *tensor = &model->weights[i].tensor;
+    CHECK(tensor->dtype == MLX_F32 && tensor->size <= sizeof values[i]);
+    if (tensor->rank < 2) continue;
+    memcpy(values[i], tensor->data, tensor->size);
+    info->from_f32(values[i], tensor->size / 4, narrow);
+    info->to_f32(narrow, tensor->size / 4, values[i]);
+    tensor->data = (const uint8_t *)values[i];
+  }
+  CHECK_OK(mlx_weights_write(model, MLX_F32, path, NULL));
+  mlx_model_close(model);
+  mlx_engine_t *engine = open_compiled(&(mlx_compile_options_t){0}, path);
+  ask(engine, out);
+  mlx_engine_close(engine);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+// Against f32 with the same rounded weights only the KV cache's rounding is left: it must be there, and small.
+static void check_dtype(mlx_dtype_t dtype, double limit) {
+  answer_t exact, same_weights, first, again;
+  mlx_engine_t *engine = open_tiny(0, 0);
+  ask(engine, &exact);
+  mlx_engine_close(engine);
+  ask_in_f32_with_rounded_weights(dtype, &same_weights);
+  for (int opened = 0; opened < 2; ++opened) {
+    engine = open_compiled(&(mlx_compile_options_t){.dtype = dtype}, NULL);
+    CHECK_TEXT(mlx_engine_info(engine).dtype, mlx_dtype_info(dtype)->mlir);
+    ask(engine, opened ? &again : &first);
+    ask(engine, &again);  // in pages that others have used
+    CHECK(!memcmp(&first, &again, sizeof first));
+    mlx_engine_close(engine);
+  }
+  double error = difference(&first, &exact), kv_error = difference(&first, &same_weights);
+  fprintf(stderr, "  %s: %.1e from f32, %.1e from f32 with the same weights\n", mlx_dtype_info(dtype)->mlir, error, kv_error);
+  CHECK(error > 0 && error < limit);
+  CHECK(kv_error > 0 && kv_error < limit);
+}
+
+TEST(bf16_and_f16_are_near_f32_and_the_same_every_time) {
+  check_dtype(MLX_BF16, 2e-2);
+  check_dtype(MLX_F16, 2.5e-3);  // it has three bits more
+}
+
+TEST(two_dtypes_share_nothing_in_the_cache) {
+  mlx_cache_t *cache;
+  mlx_compiled_t f32, f16;
+  CHECK_OK(mlx_cache_open(NULL, &cache));
+  CHECK_OK(mlx_compile(TINY, &(mlx_compile_options_t){0}, cache, &f32));
+  CHECK_OK(mlx_compile(TINY, &(mlx_compile_options_t){.dtype = MLX_F16}, cache, &f16));
+  CHECK(strcmp(f32.vmfb_path, f16.vmfb_path) && strcmp(f32.weights_path, f16.weights_path));
+  mlx_compiled_release(&f32);
+  mlx_compiled_release(&f16);
+  mlx_cache_close(cache);
+}
+
+TEST(a_smaller_dtype_makes_room_for_a_longer_context) {
+  mlx_cache_t *cache;
+  mlx_compiled_t compiled;
+  // 2 layers of keys and values, 129 pages of 16 positions, 2 heads of 8
+  mlx_compile_options_t options = {.memory = 2 * 2 * 129 * 16 * 2 * 8 * 3, .module_only = true};
+  CHECK_OK(mlx_cache_open(NULL, &cache));
+  CHECK_ERROR(mlx_compile(TINY, &options, cache, &compiled), MLX_OUT_OF_MEMORY, "the KV cache of a context of 2048");
+  options.dtype = MLX_BF16;
+  CHECK_OK(mlx_compile(TINY, &options, cache, &compiled));
+  mlx_compiled_release(&compiled);
+  options.dtype = MLX_Q4_0;
+  CHECK_ERROR(mlx_compile(TINY, &options, cache, &compiled), MLX_USAGE, "weights cannot be stored as Q4_0");
+  mlx_cache_close(cache);
+}
+
 TEST_MAIN(CASE(tiny_model_from_safetensors_matches_hf_token_for_token), CASE(tiny_model_from_gguf_matches_hf_token_for_token),
           CASE(a_compiled_tiny_model_runs_in_under_a_second), CASE(logits_match_hf_within_one_in_ten_thousand),
           CASE(rows_do_not_disturb_each_other), CASE(a_session_goes_on_where_it_stopped),
-          CASE(a_full_context_ends_the_text_and_is_never_overrun), CASE(smollm2_matches_hf_token_for_token_within_its_memory))
+          CASE(a_full_context_ends_the_text_and_is_never_overrun),
+          CASE(bf16_and_f16_are_near_f32_and_the_same_every_time), CASE(two_dtypes_share_nothing_in_the_cache),
+          CASE(a_smaller_dtype_makes_room_for_a_longer_context), CASE(smollm2_matches_hf_token_for_token_within_its_memory))

@@ -1,4 +1,4 @@
-// The table of element types and the plain, exact widening of each to f32.
+// The table of element types, the plain, exact widening of each to f32, and the rounding back of those we store.
 //
 // This is the reference: what the gguf Python package computes, bit for bit (NaNs made by arithmetic excepted: IEEE 754
 // leaves their bits to the machine). It is not the fast path; kernels read the packed bytes themselves.
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 
 #define QUANT_BLOCK 32  // elements in a block of every packed type here
 
@@ -19,6 +20,12 @@ static float float_of_bits(uint32_t bits) {
   float value;
   memcpy(&value, &bits, sizeof value);
   return value;
+}
+
+static uint32_t bits_of_float(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
 }
 
 // Infinities keep their sign, NaNs their payload (not made quiet, as numpy does), subnormals become normal.
@@ -104,21 +111,87 @@ static void q8_0_to_f32(const uint8_t *source, size_t blocks, float *out) {
   }
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// Rounding: without branches, so that the loops become vector code
+
+// |bits| less its lowest |drop| bits, to the nearest, ties to even. A carry into the exponent is what it should be.
+static uint32_t drop_bits(uint32_t bits, int drop) {
+  return (bits + (1u << (drop - 1)) - 1 + (bits >> drop & 1)) >> drop;
+}
+
+static uint16_t f32_to_bf16(float value) {
+  uint32_t bits = bits_of_float(value), magnitude = bits & 0x7fffffff;
+  return (uint16_t)(magnitude > 0x7f800000 ? bits >> 16 | 0x40 : drop_bits(bits, 16));
+}
+
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+// The sum of what lies below the least normal f16, 2^-14, and what lies above it, each rounded in its own steps: gcc makes no
+// vectors of a choice between the two.
+static uint16_t f32_to_f16(float value) {
+  const uint32_t least_normal = 0x38800000, infinite = 0x477ff000;  // 65520 and more, halfway to what would follow 65504
+  uint32_t bits = bits_of_float(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  // An f32 of [0.5, 1) counts in steps of 2^-24, as subnormal f16 do: the addition rounds.
+  uint32_t below = bits_of_float(float_of_bits(least(magnitude, least_normal)) + 0.5f) - bits_of_float(0.5f);
+  uint32_t above = drop_bits(least(most(magnitude, least_normal), infinite) - least_normal, 13);
+  uint32_t nan = magnitude > 0x7f800000 ? 0x200 | (magnitude >> 13 & 0x3ff) : 0;  // beside the exponent of an infinity
+  return (uint16_t)(sign | (below + above) | nan);
+}
+
+static void f32_from_f32(const float *source, size_t count, uint8_t *out) {
+  if (count) memcpy(out, source, count * sizeof *source);
+}
+
+static void f16_from_f32(const float *source, size_t count, uint8_t *out) {
+  for (size_t i = 0; i < count; ++i) {
+    uint16_t half = f32_to_f16(source[i]);
+    memcpy(out + 2 * i, &half, sizeof half);
+  }
+}
+
+static void bf16_from_f32(const float *source, size_t count, uint8_t *out) {
+  for (size_t i = 0; i < count; ++i) {
+    uint16_t half = f32_to_bf16(source[i]);
+    memcpy(out + 2 * i, &half, sizeof half);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The table
+
 static const mlx_dtype_info_t infos[MLX_DTYPE_COUNT] = {
     //            name    mlir    safetensors gguf elements bytes
-    [MLX_F32] = {"F32", "f32", "F32", 0, 1, 4, f32_to_f32},
-    [MLX_F16] = {"F16", "f16", "F16", 1, 1, 2, f16_row_to_f32},
-    [MLX_BF16] = {"BF16", "bf16", "BF16", 30, 1, 2, bf16_to_f32},
-    [MLX_I32] = {"I32", "i32", "I32", 26, 1, 4, NULL},
-    [MLX_I1] = {"I1", "i1", NULL, -1, 1, 1, NULL},
-    [MLX_Q4_0] = {"Q4_0", NULL, NULL, 2, QUANT_BLOCK, 18, q4_0_to_f32},
-    [MLX_Q4_1] = {"Q4_1", NULL, NULL, 3, QUANT_BLOCK, 20, q4_1_to_f32},
-    [MLX_Q5_0] = {"Q5_0", NULL, NULL, 6, QUANT_BLOCK, 22, q5_0_to_f32},
-    [MLX_Q5_1] = {"Q5_1", NULL, NULL, 7, QUANT_BLOCK, 24, q5_1_to_f32},
-    [MLX_Q8_0] = {"Q8_0", NULL, NULL, 8, QUANT_BLOCK, 34, q8_0_to_f32},
+    [MLX_F32] = {"F32", "f32", "F32", 0, 1, 4, f32_to_f32, f32_from_f32},
+    [MLX_F16] = {"F16", "f16", "F16", 1, 1, 2, f16_row_to_f32, f16_from_f32},
+    [MLX_BF16] = {"BF16", "bf16", "BF16", 30, 1, 2, bf16_to_f32, bf16_from_f32},
+    [MLX_I32] = {"I32", "i32", "I32", 26, 1, 4, NULL, NULL},
+    [MLX_I1] = {"I1", "i1", NULL, -1, 1, 1, NULL, NULL},
+    [MLX_Q4_0] = {"Q4_0", NULL, NULL, 2, QUANT_BLOCK, 18, q4_0_to_f32, NULL},
+    [MLX_Q4_1] = {"Q4_1", NULL, NULL, 3, QUANT_BLOCK, 20, q4_1_to_f32, NULL},
+    [MLX_Q5_0] = {"Q5_0", NULL, NULL, 6, QUANT_BLOCK, 22, q5_0_to_f32, NULL},
+    [MLX_Q5_1] = {"Q5_1", NULL, NULL, 7, QUANT_BLOCK, 24, q5_1_to_f32, NULL},
+    [MLX_Q8_0] = {"Q8_0", NULL, NULL, 8, QUANT_BLOCK, 34, q8_0_to_f32, NULL},
 };
 
 const mlx_dtype_info_t *mlx_dtype_info(mlx_dtype_t dtype) { return &infos[dtype]; }
+
+mlx_status_t mlx_dtype_parse(const char *name, mlx_dtype_t *out_dtype) {
+  mlx_text_t known = {0};
+  for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
+    if (!infos[i].from_f32) continue;
+    if (!strcmp(name, infos[i].mlir)) {
+      *out_dtype = (mlx_dtype_t)i;
+      mlx_text_clear(&known);
+      return NULL;
+    }
+    mlx_text_printf(&known, "%s%s", known.length ? ", " : "", infos[i].mlir);
+  }
+  mlx_status_t status = mlx_error(MLX_USAGE, "unknown dtype '%s'", name);
+  status = mlx_status_hint(status, "dtypes: %s", known.data ? known.data : "");
+  mlx_text_clear(&known);
+  return status;
+}
 
 bool mlx_dtype_tensor_bytes(mlx_dtype_t dtype, int rank, const int64_t *dims, size_t *out_bytes) {
   const mlx_dtype_info_t *info = mlx_dtype_info(dtype);

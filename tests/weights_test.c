@@ -1,0 +1,81 @@
+// What lies in weights.irpa: every tensor in the type asked for, its rows in Hugging Face's order.
+#include "compiler/weights.h"
+
+#include "artifact/archive.h"
+#include "tests/check.h"
+#include "tests/command.h"
+
+#define COLUMNS 3
+
+// Bits that arithmetic would change are among them: a signalling NaN, a subnormal.
+static const uint16_t bf16_rows[4][COLUMNS] = {{0x3f80, 0x7f81, 0x0001}, {0xff80, 0x8000, 0xbf81}, {0x4049, 0x7f7f, 0}, {1, 2, 3}};
+static const float f32_rows[2][COLUMNS] = {{1.00390625f, 1.01171875f, -70000.0f}, {0x1p-24f, 0x1p-132f, 0.1f}};
+static const float norm[COLUMNS] = {0.1f, 1.00390625f, -3e38f};
+
+static mlx_weight_t weight(const char *name, mlx_dtype_t dtype, int64_t rows, const void *data, mlx_row_order_t order) {
+  mlx_weight_t w = {.name = (char *)(uintptr_t)name, .order = order, .order_head_dim = 4};
+  w.tensor = (mlx_tensor_t){.dtype = dtype, .rank = rows ? 2 : 1, .dims = {rows ? rows : COLUMNS, COLUMNS}, .data = data};
+  CHECK(mlx_dtype_tensor_bytes(dtype, w.tensor.rank, w.tensor.dims, &w.tensor.size));
+  return w;
+}
+
+// Writes four weights as |dtype| and maps what came out.
+static mlx_map_t write_weights(mlx_dtype_t dtype, mlx_archive_t *out_archive) {
+  mlx_weight_t weights[] = {weight("as_stored", MLX_BF16, 4, bf16_rows, MLX_ROWS_AS_STORED),
+                            weight("interleaved", MLX_BF16, 4, bf16_rows, MLX_ROWS_INTERLEAVED_HALVES),
+                            weight("f32", MLX_F32, 2, f32_rows, MLX_ROWS_AS_STORED),
+                            weight("norm", MLX_F32, 0, norm, MLX_ROWS_AS_STORED)};
+  const mlx_model_t model = {.weights = weights, .weight_count = 4};
+  char folder[] = "/tmp/mlxcel-weights-XXXXXX", path[64];
+  CHECK(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/x.irpa", folder);
+  CHECK_OK(mlx_weights_write(&model, dtype, path, NULL));
+  mlx_map_t map;
+  CHECK_OK(mlx_map_file(path, &map));
+  CHECK_OK(mlx_remove_tree(folder));
+  CHECK_OK(mlx_archive_parse("x.irpa", map.data, map.size, out_archive));
+  CHECK_INT(out_archive->count, 4);
+  return map;
+}
+
+static void check_bytes(const mlx_archive_entry_t *entry, const void *expected, size_t size) {
+  if (entry->size != size) CHECK_FAIL("%s has %zu bytes, expected %zu", entry->name, entry->size, size);
+  for (size_t i = 0; i < size; ++i) {
+    uint8_t want = ((const uint8_t *)expected)[i];
+    if (entry->data[i] != want) CHECK_FAIL("%s: byte %zu is %02x, expected %02x", entry->name, i, entry->data[i], want);
+  }
+}
+
+TEST(a_tensor_of_the_type_asked_for_keeps_its_very_bits) {
+  mlx_archive_t archive;
+  mlx_map_t map = write_weights(MLX_BF16, &archive);
+  uint16_t in_order[4][COLUMNS];
+  static const int stored[] = {0, 2, 1, 3};
+  for (int i = 0; i < 4; ++i) memcpy(in_order[i], bf16_rows[stored[i]], sizeof in_order[i]);
+  check_bytes(&archive.entries[0], bf16_rows, sizeof bf16_rows);
+  check_bytes(&archive.entries[1], in_order, sizeof in_order);
+  mlx_archive_clear(&archive);
+  mlx_unmap(&map);
+  map = write_weights(MLX_F32, &archive);
+  check_bytes(&archive.entries[2], f32_rows, sizeof f32_rows);
+  mlx_archive_clear(&archive);
+  mlx_unmap(&map);
+}
+
+TEST(other_tensors_are_rounded_and_vectors_stay_f32) {
+  static const uint16_t as_bf16[] = {0x3f80, 0x3f82, 0xc789, 0x3380, 0x0002, 0x3dcd};
+  static const uint16_t as_f16[] = {0x3c04, 0x3c0c, 0xfc00, 0x0001, 0x0000, 0x2e66};
+  mlx_archive_t archive;
+  mlx_map_t map = write_weights(MLX_BF16, &archive);
+  check_bytes(&archive.entries[2], as_bf16, sizeof as_bf16);
+  check_bytes(&archive.entries[3], norm, sizeof norm);
+  mlx_archive_clear(&archive);
+  mlx_unmap(&map);
+  map = write_weights(MLX_F16, &archive);
+  check_bytes(&archive.entries[2], as_f16, sizeof as_f16);
+  check_bytes(&archive.entries[3], norm, sizeof norm);
+  mlx_archive_clear(&archive);
+  mlx_unmap(&map);
+}
+
+TEST_MAIN(CASE(a_tensor_of_the_type_asked_for_keeps_its_very_bits), CASE(other_tensors_are_rounded_and_vectors_stay_f32))
