@@ -33,6 +33,10 @@ void mlx_archive_abandon(mlx_archive_writer_t *writer);
 
 // ---- reading ----
 
+// The name under which a module may bind all data of an archive as one tensor of bytes: from the first entry's start to the
+// last one's end. No entry has it.
+#define MLX_WHOLE_ARCHIVE "*"
+
 typedef struct mlx_archive_entry {
   char *name;           // owned
   const uint8_t *data;  // borrowed from the bytes parsed

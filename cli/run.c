@@ -74,6 +74,18 @@ static mlx_status_t accept_prompt(void *user, const mlx_compiled_t *compiled, in
 // ---------------------------------------------------------------------------------------------------------------------
 // Opening
 
+#define QUICK_LOAD 0.3  // seconds of loading that nobody needs to hear of
+
+static void show_loading(void *user, uint64_t done, uint64_t total) {
+  double *start = user;
+  if (!done) *start = mlx_seconds();
+  if (done == total) {
+    mlx_report_done(mlx_terminal_report());
+  } else if (mlx_seconds() - *start >= QUICK_LOAD) {
+    mlx_report_progress(mlx_terminal_report(), "loading weights: %.0f%%", 100.0 * (double)done / (double)total);
+  }
+}
+
 static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_options_t *options, mlx_engine_t **out) {
   const flags_t *f = opening->flags;
   const mlx_compile_options_t compile = {.target = opening->target,
@@ -109,6 +121,9 @@ static mlx_status_t open_engine(const flags_t *f, const prompt_t *prompt, mlx_en
   mlx_engine_options_initialize(&options);
   MLX_TRY(parse_device(f->device, &options.device));
   options.threads = (int)f->threads;
+  double load_start = 0;
+  options.on_load = show_loading;
+  options.user = &load_start;
   bool is_bundle = mlx_engine_is_bundle(f->model);
   if (is_bundle) {  // a source model's prompt is checked before it is compiled
     options.prompt = prompt->text;

@@ -82,19 +82,55 @@ static mlx_status_t open_device(mlx_engine_t *engine, const char *name, const ml
 // ---------------------------------------------------------------------------------------------------------------------
 // Program
 
-static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *parts) {
-  MLX_TRY(mlx_map_file(parts->vmfb_path, &engine->vmfb));
-  MLX_TRY(mlx_map_file(parts->weights_path, &engine->weights));
-  MLX_TRY(mlx_archive_parse(parts->weights_path, engine->weights.data, engine->weights.size, &engine->archive));
+typedef struct size_text {
+  char text[32];
+} size_text_t;
+
+static size_text_t size_text(uint64_t bytes) {
+  size_text_t size;
+  const bool large = bytes >= 1u << 30;
+  snprintf(size.text, sizeof size.text, "%.1f %s", (double)bytes / (large ? 1 << 30 : 1 << 20), large ? "GiB" : "MiB");
+  return size;
+}
+
+// Refuses what cannot fit before it is loaded, with the numbers. |state| is what the module will allocate for itself (its KV
+// pool); 0 when that is not known.
+static mlx_status_t check_gpu_memory(const mlx_engine_t *engine, const char *name, uint64_t weights, uint64_t state) {
+  size_t free_bytes, total;
+  if (mlx_device_kind(engine->device) != MLX_DEVICE_CUDA) return NULL;
+  MLX_TRY(mlx_device_memory(engine->device, &free_bytes, &total));
+  if (weights <= free_bytes && state <= free_bytes - weights) return NULL;
+  char cache[64] = "";
+  if (state) snprintf(cache, sizeof cache, " and %s for its KV cache", size_text(state).text);
+  mlx_status_t status = mlx_error(MLX_OUT_OF_MEMORY, "%s needs %s of GPU memory for its weights%s, %s of %s are free", name,
+                                  size_text(weights).text, cache, size_text(free_bytes).text, size_text(total).text);
+  return mlx_status_hint(status, "see with `nvidia-smi` who else uses it; a smaller model%s or --device cpu needs less",
+                         state ? ", a smaller context (-c)" : "");
+}
+
+static mlx_status_t bind_weights(mlx_engine_t *engine, const mlx_engine_options_t *options) {
   mlx_parameter_t *parameters;
   MLX_TRY(mlx_alloc(engine->archive.count, sizeof *parameters, &parameters));
   for (size_t i = 0; i < engine->archive.count; ++i) {
     const mlx_archive_entry_t *entry = &engine->archive.entries[i];
     parameters[i] = (mlx_parameter_t){.name = entry->name, .data = entry->data, .size = entry->size};
   }
-  mlx_status_t status = mlx_program_load(engine->device, engine->vmfb.data, engine->vmfb.size, parameters,
-                                         engine->archive.count, &engine->program);
+  const mlx_weights_t weights = {.parameters = parameters,
+                                 .count = engine->archive.count,
+                                 .whole = MLX_WHOLE_ARCHIVE,
+                                 .on_load = options->on_load,
+                                 .user = options->user};
+  mlx_status_t status = mlx_program_load(engine->device, engine->vmfb.data, engine->vmfb.size, &weights, &engine->program);
   mlx_free(parameters);
+  return status;
+}
+
+static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
+  MLX_TRY(mlx_map_file(parts->vmfb_path, &engine->vmfb));
+  MLX_TRY(mlx_map_file(parts->weights_path, &engine->weights));
+  MLX_TRY(mlx_archive_parse(parts->weights_path, engine->weights.data, engine->weights.size, &engine->archive));
+  MLX_TRY(check_gpu_memory(engine, parts->name, engine->weights.size, 0));
+  mlx_status_t status = bind_weights(engine, options);
   bool memory = mlx_status_code(status) == MLX_OUT_OF_MEMORY;
   status = mlx_status_annotate(status, "loading %s", parts->vmfb_path);
   return memory ? mlx_status_hint(status, "weights and KV cache need more memory than there is: use a smaller context (-c)")
@@ -161,7 +197,7 @@ static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *par
   MLX_TRY(mlx_tokenizer_create(parts->tokenizer_name, parts->tokenizer, parts->tokenizer_length, &engine->tokenizer));
   MLX_TRY(check_prompt(engine->tokenizer, options->prompt, options->prompt_length, engine->context, engine->manifest.vocab));
   MLX_TRY(open_device(engine, parts->name, options));
-  MLX_TRY(load_program(engine, parts));
+  MLX_TRY(load_program(engine, parts, options));
   MLX_TRY(check_functions(engine, parts->name));
   return make_pool(engine);
 }
@@ -283,7 +319,7 @@ mlx_status_t mlx_engine_smoke(mlx_device_choice_t choice, const char *vmfb_path)
   mlx_map_t vmfb;
   MLX_TRY(mlx_map_file(vmfb_path, &vmfb));
   mlx_status_t status = mlx_device_open(choice == MLX_USE_CUDA ? MLX_DEVICE_CUDA : MLX_DEVICE_CPU, 1, &device);
-  if (!status) status = mlx_program_load(device, vmfb.data, vmfb.size, NULL, 0, &program);
+  if (!status) status = mlx_program_load(device, vmfb.data, vmfb.size, NULL, &program);
   if (!status) status = run_smoke(device, program);
   mlx_program_free(program);
   mlx_device_close(device);

@@ -38,6 +38,9 @@ typedef struct mlx_engine_options {
   // A text that a session must be able to read: opening fails before anything is loaded when it cannot. May be NULL.
   const char *prompt;
   size_t prompt_length;
+  // Called while weights go to a GPU: with 0 first, with all of them last, on the thread that opens. May be NULL.
+  void (*on_load)(void *user, uint64_t done_bytes, uint64_t total_bytes);
+  void *user;
 } mlx_engine_options_t;
 void mlx_engine_options_initialize(mlx_engine_options_t *out_options);  // auto, and zeros
 

@@ -106,6 +106,9 @@ static iree_status_t create_cuda(void *self, iree_string_view_t name, iree_alloc
   iree_hal_cuda_device_params_initialize(&params);
   // IREE's default is graph mode, which re-instantiates a graph on every call; streams were faster when measured.
   params.command_buffer_mode = IREE_HAL_CUDA_COMMAND_BUFFER_MODE_STREAM;
+  // And with its default every wait gives a call's temporary memory back to the driver, to be mapped anew for the next call.
+  params.memory_pools.device_local.release_threshold = UINT64_MAX;
+  params.memory_pools.other.release_threshold = UINT64_MAX;
   return iree_hal_cuda_driver_create(name, &options, &params, allocator, out_driver);
 }
 
@@ -143,8 +146,10 @@ mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t *
   MLX_TRY(mlx_alloc(1, sizeof *device, &device));
   device->kind = kind;
   device->threads = kind == MLX_DEVICE_CPU ? threads : 0;
+  pthread_mutex_init(&device->lock, NULL);
   iree_hal_driver_factory_t factories[2];  // the registry is done with them when the device stands
-  mlx_status_t status = register_drivers(device, factories);
+  mlx_status_t status = kind == MLX_DEVICE_CUDA ? mlx_cuda_open(&device->cuda) : NULL;
+  if (!status) status = register_drivers(device, factories);
   if (!status) {
     status = mlx_status_from_iree(create_device(device, kind == MLX_DEVICE_CUDA ? IREE_SV("cuda") : IREE_SV("local-task")));
   }
@@ -160,8 +165,21 @@ mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t *
 
 void mlx_device_close(mlx_device_t *device) {
   if (!device) return;
+  mlx_device_enter(device);
+  for (int i = 0; i < MLX_POOLED_INPUTS; ++i) iree_hal_buffer_release(device->inputs[i]);
   iree_hal_device_release(device->hal);
+  mlx_cuda_close(&device->cuda);
+  pthread_mutex_destroy(&device->lock);
   mlx_free(device);
+}
+
+void mlx_device_enter(const mlx_device_t *device) {
+  if (device->cuda.context) mlx_cuda_enter(&device->cuda);
+}
+
+mlx_status_t mlx_device_memory(mlx_device_t *device, size_t *out_free, size_t *out_total) {
+  mlx_device_enter(device);
+  return mlx_cuda_status(&device->cuda, device->cuda.calls.memory_info(out_free, out_total), "asking for the GPU's free memory");
 }
 
 mlx_device_kind_t mlx_device_kind(const mlx_device_t *device) { return device->kind; }

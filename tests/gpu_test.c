@@ -98,6 +98,24 @@ TEST(an_artifact_for_a_newer_gpu_is_refused_before_it_is_loaded) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
+// The stub opens, and has so little memory free that nothing may be loaded.
+TEST(a_model_that_does_not_fit_is_refused_with_the_numbers) {
+  command_t run;
+  compile_for("cuda:sm_80");
+  pretend("90", "13000");
+  setenv("STUB_FREE", "104858", 1);
+  RUN(&run, "run", "-m", bundle, "-p", "the", "-n", "1", "--device", "cuda");
+  CHECK_INT(run.exit_code, MLX_OUT_OF_MEMORY);
+  CHECK_CONTAINS(run.err, "m.mlxb needs ");
+  CHECK_CONTAINS(run.err, " of GPU memory for its weights, 0.1 MiB of 8.0 GiB are free");
+  CHECK_CONTAINS(run.err, "hint: see with `nvidia-smi` who else uses it");
+  command_free(&run);
+  unsetenv("STUB_FREE");
+  unsetenv("LD_LIBRARY_PATH");
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
 TEST_MAIN(CASE(every_gpu_of_the_table_is_found_by_its_name_and_runs_its_code), CASE(code_is_made_for_the_gpu_that_was_named),
           CASE(an_artifact_for_a_gpu_does_not_run_on_a_cpu), CASE(a_gpu_that_cannot_be_used_is_said_why_and_auto_takes_the_cpu),
-          CASE(an_artifact_for_a_newer_gpu_is_refused_before_it_is_loaded))
+          CASE(an_artifact_for_a_newer_gpu_is_refused_before_it_is_loaded),
+          CASE(a_model_that_does_not_fit_is_refused_with_the_numbers))

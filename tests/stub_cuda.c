@@ -1,23 +1,36 @@
-// A libcuda that only answers questions, for tests of what is said about GPUs: $STUB_SM and $STUB_DRIVER are its answers.
+// A libcuda for machines without a GPU: it answers questions, its memory is the host's, every copy is done when it returns, and
+// no kernel runs. What a test may say, in the environment:
+//   STUB_SM, STUB_DRIVER   the GPU's kind and the driver's version; no STUB_SM: there is no GPU
+//   STUB_FREE              bytes of memory that are free (default: all of its 8 GiB); no allocation may be larger
+//   STUB_BAD_WRITE         copies of this many bytes to the GPU fail
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-int cuInit(unsigned flags);
-int cuDriverGetVersion(int *version);
-int cuDeviceGetCount(int *count);
-int cuDeviceGetName(char *name, int length, int device);
-int cuDeviceGetAttribute(int *value, int attribute, int device);
-int cuDeviceTotalMem_v2(size_t *bytes, int device);
+#define TOTAL ((size_t)8 << 30)
 
-static int answer(const char *name) { return getenv(name) ? atoi(getenv(name)) : 0; }
+enum { OUT_OF_MEMORY = 2, NO_DEVICE = 100, LAUNCH_FAILED = 719, NOT_SUPPORTED = 801 };
+
+typedef unsigned long long device_pointer;
+
+static size_t answer(const char *name, size_t otherwise) {
+  return getenv(name) ? (size_t)strtoull(getenv(name), NULL, 10) : otherwise;
+}
+
+// ---- questions ----
 
 int cuInit(unsigned flags) {
   (void)flags;
-  return answer("STUB_SM") ? 0 : 100;  // CUDA_ERROR_NO_DEVICE
+  return answer("STUB_SM", 0) ? 0 : NO_DEVICE;
 }
 
 int cuDriverGetVersion(int *version) {
-  *version = answer("STUB_DRIVER");
+  *version = (int)answer("STUB_DRIVER", 13000);
+  return 0;
+}
+
+int cuGetErrorName(int code, const char **name) {
+  *name = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : code == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED" : "CUDA_ERROR_UNKNOWN";
   return 0;
 }
 
@@ -34,12 +47,131 @@ int cuDeviceGetName(char *name, int length, int device) {
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   (void)device;
-  *value = attribute == 75 ? answer("STUB_SM") / 10 : answer("STUB_SM") % 10;
+  const int sm = (int)answer("STUB_SM", 0);
+  *value = attribute == 75 ? sm / 10 : attribute == 76 ? sm % 10 : attribute == 115;  // 115: memory pools
   return 0;
 }
 
 int cuDeviceTotalMem_v2(size_t *bytes, int device) {
   (void)device;
-  *bytes = (size_t)8 << 30;
+  *bytes = TOTAL;
+  return 0;
+}
+
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+  *free_bytes = answer("STUB_FREE", TOTAL);
+  *total = TOTAL;
+  return 0;
+}
+
+// ---- memory ----
+
+static int allocate(void **out, size_t size) {
+  if (size > answer("STUB_FREE", TOTAL)) return OUT_OF_MEMORY;
+  *out = malloc(size);
+  return *out ? 0 : OUT_OF_MEMORY;
+}
+
+static void *place(device_pointer pointer) { return (void *)(uintptr_t)pointer; }
+
+int cuMemAlloc_v2(device_pointer *out, size_t size) {
+  void *bytes = NULL;
+  int code = allocate(&bytes, size);
+  *out = (uintptr_t)bytes;
+  return code;
+}
+
+int cuMemAllocFromPoolAsync(device_pointer *out, size_t size, void *pool, void *stream) {
+  (void)pool, (void)stream;
+  return cuMemAlloc_v2(out, size);
+}
+
+int cuMemFree_v2(device_pointer pointer) {
+  free(place(pointer));
+  return 0;
+}
+
+int cuMemFreeAsync(device_pointer pointer, void *stream) {
+  (void)stream;
+  return cuMemFree_v2(pointer);
+}
+
+int cuMemHostAlloc(void **out, size_t size, unsigned flags) {
+  (void)flags;
+  return allocate(out, size);
+}
+
+int cuMemFreeHost(void *bytes) {
+  free(bytes);
+  return 0;
+}
+
+int cuMemcpyHtoDAsync_v2(device_pointer target, const void *source, size_t size, void *stream) {
+  (void)stream;
+  if (size == answer("STUB_BAD_WRITE", 0)) return LAUNCH_FAILED;
+  memcpy(place(target), source, size);
+  return 0;
+}
+
+int cuMemcpyDtoHAsync_v2(void *target, device_pointer source, size_t size, void *stream) {
+  (void)stream;
+  memcpy(target, place(source), size);
+  return 0;
+}
+
+int cuMemcpyAsync(device_pointer target, device_pointer source, size_t size, void *stream) {
+  (void)stream;
+  memcpy(place(target), place(source), size);
+  return 0;
+}
+
+// ---- the rest succeeds and does nothing ----
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+  static char somewhere;
+  (void)device;
+  *context = &somewhere;
+  return 0;
+}
+
+int cuStreamCreate(void **stream, unsigned flags) {
+  (void)flags;
+  return cuDevicePrimaryCtxRetain(stream, 0);
+}
+
+#define NOTHING(name) \
+  int name(void) { return 0; }
+NOTHING(cuDevicePrimaryCtxRelease_v2)
+NOTHING(cuCtxSetCurrent)
+NOTHING(cuStreamSynchronize)
+NOTHING(cuStreamDestroy_v2)
+NOTHING(cuEventCreate)
+NOTHING(cuEventRecord)
+NOTHING(cuEventSynchronize)
+NOTHING(cuEventDestroy_v2)
+
+static int refuse(void) { return NOT_SUPPORTED; }
+
+// IREE asks for each function by its name without a version.
+#define NAMED(name, function) {name, (void (*)(void))function}
+int cuGetProcAddress(const char *name, void (**out)(void), int version, uint64_t flags) {
+  static const struct {
+    const char *name;
+    void (*function)(void);
+  } named[] = {
+      NAMED("cuGetProcAddress", cuGetProcAddress), NAMED("cuGetErrorName", cuGetErrorName),
+      NAMED("cuGetErrorString", cuGetErrorName), NAMED("cuInit", cuInit),
+      NAMED("cuDeviceGetCount", cuDeviceGetCount), NAMED("cuDeviceGetName", cuDeviceGetName),
+      NAMED("cuDeviceGetAttribute", cuDeviceGetAttribute), NAMED("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain),
+      NAMED("cuStreamCreate", cuStreamCreate), NAMED("cuMemAlloc", cuMemAlloc_v2),
+      NAMED("cuMemAllocFromPoolAsync", cuMemAllocFromPoolAsync), NAMED("cuMemFree", cuMemFree_v2),
+      NAMED("cuMemFreeAsync", cuMemFreeAsync), NAMED("cuMemHostAlloc", cuMemHostAlloc),
+      NAMED("cuMemFreeHost", cuMemFreeHost), NAMED("cuMemcpyAsync", cuMemcpyAsync),
+      NAMED("cuMemcpyHtoDAsync", cuMemcpyHtoDAsync_v2), NAMED("cuLaunchKernel", refuse)};
+  (void)version, (void)flags;
+  *out = (void (*)(void))cuCtxSetCurrent;
+  for (size_t i = 0; i < sizeof named / sizeof *named; ++i) {
+    if (!strcmp(named[i].name, name)) *out = named[i].function;
+  }
   return 0;
 }

@@ -1,0 +1,222 @@
+// Parameters: how a program's weights reach the module that names them. On the CPU IREE binds the mapped bytes in place. On a
+// GPU all of them are uploaded into one allocation, and the module gets its pieces of that.
+#include "base/memory.h"
+#include "iree/io/parameter_index.h"
+#include "iree/io/parameter_index_provider.h"
+#include "iree/modules/io/parameters/module.h"
+#include "shim/shim_internal.h"
+
+#define SCOPE IREE_SV("model")
+#define ALIGNMENT 64
+
+// From the first weight's first byte to the last one's end; nothing when there are none.
+static mlx_parameter_t whole_archive(const mlx_weights_t *weights) {
+  mlx_parameter_t whole = {.name = weights->whole};
+  uintptr_t start = UINTPTR_MAX, end = 0;
+  for (size_t i = 0; i < weights->count; ++i) {
+    const uintptr_t data = (uintptr_t)weights->parameters[i].data;
+    if (data < start) start = data;
+    if (data + weights->parameters[i].size > end) end = data + weights->parameters[i].size;
+  }
+  if (start >= end) return whole;
+  whole.data = (const void *)start;
+  whole.size = end - start;
+  return whole;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// CPU
+
+static iree_status_t add_parameter(iree_io_parameter_index_t *index, const mlx_parameter_t *parameter) {
+  iree_io_file_handle_t *handle = NULL;
+  IREE_RETURN_IF_ERROR(iree_io_file_handle_wrap_host_allocation(
+      IREE_IO_FILE_ACCESS_READ, iree_make_byte_span((void *)(uintptr_t)parameter->data, parameter->size),
+      iree_io_file_handle_release_callback_null(), iree_allocator_system(), &handle));
+  iree_io_parameter_index_entry_t entry = {
+      .key = iree_make_cstring_view(parameter->name),
+      .length = parameter->size,
+      .type = IREE_IO_PARAMETER_INDEX_ENTRY_STORAGE_TYPE_FILE,
+      .storage.file = {.handle = handle, .offset = 0},
+  };
+  iree_status_t status = iree_io_parameter_index_add(index, &entry);
+  iree_io_file_handle_release(handle);
+  return status;
+}
+
+static iree_status_t create_cpu_provider(const mlx_weights_t *weights, iree_io_parameter_provider_t **out_provider) {
+  iree_allocator_t allocator = iree_allocator_system();
+  const mlx_parameter_t whole = whole_archive(weights);
+  iree_io_parameter_index_t *index = NULL;
+  IREE_RETURN_IF_ERROR(iree_io_parameter_index_create(allocator, &index));
+  iree_status_t status = whole.name ? add_parameter(index, &whole) : iree_ok_status();
+  for (size_t i = 0; i < weights->count && iree_status_is_ok(status); ++i) status = add_parameter(index, &weights->parameters[i]);
+  if (iree_status_is_ok(status)) {
+    status = iree_io_parameter_index_provider_create(SCOPE, index,
+                                                     IREE_IO_PARAMETER_INDEX_PROVIDER_DEFAULT_MAX_CONCURRENT_OPERATIONS,
+                                                     allocator, out_provider);
+  }
+  iree_io_parameter_index_release(index);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// GPU
+
+typedef struct gpu_weights {
+  iree_io_parameter_provider_t base;  // must come first
+  iree_hal_buffer_t *storage;         // all weights; NULL when there are none
+  mlx_cuda_pointer_t pointer;         // where it lies
+  mlx_parameter_t whole;              // what was uploaded to it
+  mlx_parameter_t *parameters;        // [count] owned, as the names are not; the whole is one of them, if it has a name
+  size_t count;
+} gpu_weights_t;
+
+static void gpu_destroy(iree_io_parameter_provider_t *base) {
+  gpu_weights_t *weights = (gpu_weights_t *)base;
+  iree_hal_buffer_release(weights->storage);
+  mlx_free(weights->parameters);
+  mlx_free(weights);
+}
+
+static iree_status_t gpu_notify(iree_io_parameter_provider_t *base, iree_io_parameter_provider_signal_t signal) {
+  (void)base, (void)signal;  // nothing is cached that could be dropped
+  return iree_ok_status();
+}
+
+static bool gpu_query_support(iree_io_parameter_provider_t *base, iree_string_view_t scope) {
+  (void)base;
+  return iree_string_view_equal(scope, SCOPE);
+}
+
+static iree_status_t find_parameter(const gpu_weights_t *weights, iree_string_view_t key, const mlx_parameter_t **out_parameter) {
+  for (size_t i = 0; i < weights->count; ++i) {
+    *out_parameter = &weights->parameters[i];
+    if (iree_string_view_equal(key, iree_make_cstring_view(weights->parameters[i].name))) return iree_ok_status();
+  }
+  return iree_make_status(IREE_STATUS_NOT_FOUND, "there is no weight '%.*s'", (int)key.size, key.data);
+}
+
+static void release_storage(void *storage, iree_hal_buffer_t *piece) {
+  (void)piece;
+  iree_hal_buffer_release(storage);
+}
+
+// A buffer of its own over a piece of the storage, which lives as long as any of them.
+static iree_status_t import_piece(const gpu_weights_t *weights, iree_hal_device_t *device, iree_hal_buffer_params_t params,
+                                  iree_string_view_t key, iree_io_parameter_span_t span, iree_hal_buffer_t **out_buffer) {
+  const mlx_parameter_t *parameter = NULL;
+  IREE_RETURN_IF_ERROR(find_parameter(weights, key, &parameter));
+  if (!mlx_range_ok(span.parameter_offset, span.length, parameter->size)) {
+    return iree_make_status(IREE_STATUS_OUT_OF_RANGE, "the module wants %llu bytes of weight '%s', which has %zu",
+                            (unsigned long long)span.length, parameter->name, parameter->size);
+  }
+  if (!iree_all_bits_set(params.usage, IREE_HAL_BUFFER_USAGE_SHARING_IMMUTABLE)) {
+    return iree_make_status(IREE_STATUS_UNIMPLEMENTED, "the module changes weight '%s'", parameter->name);
+  }
+  const uint64_t offset = (uintptr_t)parameter->data - (uintptr_t)weights->whole.data + span.parameter_offset;
+  iree_hal_external_buffer_t piece = {.type = IREE_HAL_EXTERNAL_BUFFER_TYPE_DEVICE_ALLOCATION,
+                                      .size = span.length,
+                                      .handle.device_allocation.ptr = weights->pointer + offset};
+  const iree_hal_buffer_release_callback_t release = {.fn = release_storage, .user_data = weights->storage};
+  iree_hal_buffer_retain(weights->storage);
+  iree_status_t status = iree_hal_allocator_import_buffer(iree_hal_device_allocator(device), params, &piece, release, out_buffer);
+  if (!iree_status_is_ok(status)) iree_hal_buffer_release(weights->storage);
+  return status;
+}
+
+// What iree-compile makes of a global that is a parameter: one call for each set of them. The bytes are there already.
+static iree_status_t gpu_load(iree_io_parameter_provider_t *base, iree_hal_device_t *device, iree_hal_queue_affinity_t affinity,
+                              const iree_hal_semaphore_list_t waits, const iree_hal_semaphore_list_t signals,
+                              iree_string_view_t scope, iree_hal_buffer_params_t params, iree_host_size_t count,
+                              iree_io_parameter_enumerator_t enumerator, iree_io_parameter_emitter_t emitter) {
+  (void)affinity, (void)scope;
+  IREE_RETURN_IF_ERROR(iree_hal_semaphore_list_wait(waits, iree_infinite_timeout(), IREE_ASYNC_WAIT_FLAG_NONE));
+  for (iree_host_size_t i = 0; i < count; ++i) {
+    iree_string_view_t key;
+    iree_io_parameter_span_t span;
+    iree_hal_buffer_t *buffer = NULL;
+    IREE_RETURN_IF_ERROR(enumerator.fn(enumerator.user_data, i, &key, &span));
+    IREE_RETURN_IF_ERROR(import_piece((gpu_weights_t *)base, device, params, key, span, &buffer));
+    iree_status_t status = emitter.fn(emitter.user_data, i, buffer);
+    iree_hal_buffer_release(buffer);
+    IREE_RETURN_IF_ERROR(status);
+  }
+  return iree_hal_semaphore_list_signal(signals, NULL);
+}
+
+static iree_status_t gpu_gather(iree_io_parameter_provider_t *base, iree_hal_device_t *device, iree_hal_queue_affinity_t affinity,
+                                const iree_hal_semaphore_list_t waits, const iree_hal_semaphore_list_t signals,
+                                iree_string_view_t scope, iree_hal_buffer_t *target, iree_host_size_t count,
+                                iree_io_parameter_enumerator_t enumerator) {
+  (void)base, (void)device, (void)affinity, (void)waits, (void)signals, (void)scope, (void)target, (void)count, (void)enumerator;
+  return iree_make_status(IREE_STATUS_UNIMPLEMENTED, "the module copies weights");
+}
+
+static iree_status_t gpu_scatter(iree_io_parameter_provider_t *base, iree_hal_device_t *device, iree_hal_queue_affinity_t affinity,
+                                 const iree_hal_semaphore_list_t waits, const iree_hal_semaphore_list_t signals,
+                                 iree_hal_buffer_t *source, iree_string_view_t scope, iree_host_size_t count,
+                                 iree_io_parameter_enumerator_t enumerator) {
+  (void)base, (void)device, (void)affinity, (void)waits, (void)signals, (void)source, (void)scope, (void)count, (void)enumerator;
+  return iree_make_status(IREE_STATUS_UNIMPLEMENTED, "the module writes weights");
+}
+
+static const iree_io_parameter_provider_vtable_t gpu_vtable = {.destroy = gpu_destroy,
+                                                               .notify = gpu_notify,
+                                                               .query_support = gpu_query_support,
+                                                               .load = gpu_load,
+                                                               .gather = gpu_gather,
+                                                               .scatter = gpu_scatter};
+
+static mlx_status_t copy_parameters(gpu_weights_t *out, const mlx_weights_t *weights) {
+  MLX_TRY(mlx_alloc(weights->count + 1, sizeof *out->parameters, &out->parameters));
+  out->whole = whole_archive(weights);
+  if (out->whole.name) out->parameters[out->count++] = out->whole;
+  for (size_t i = 0; i < weights->count; ++i) {
+    const mlx_parameter_t *parameter = &weights->parameters[i];
+    if (((uintptr_t)parameter->data - (uintptr_t)out->whole.data) % ALIGNMENT) {
+      return mlx_error(MLX_INVALID_INPUT, "weight '%s' does not lie on a multiple of %d bytes", parameter->name, ALIGNMENT);
+    }
+    out->parameters[out->count++] = *parameter;
+  }
+  return NULL;
+}
+
+static mlx_status_t upload(mlx_device_t *device, const mlx_weights_t *weights, gpu_weights_t *out) {
+  MLX_TRY(copy_parameters(out, weights));
+  if (!out->whole.size) return NULL;
+  iree_hal_allocator_t *allocator = iree_hal_device_allocator(device->hal);
+  const iree_hal_buffer_params_t params = {.type = IREE_HAL_MEMORY_TYPE_DEVICE_LOCAL, .usage = IREE_HAL_BUFFER_USAGE_DEFAULT};
+  MLX_TRY_IREE(iree_hal_allocator_allocate_buffer(allocator, params, out->whole.size, &out->storage));
+  iree_hal_external_buffer_t external;
+  MLX_TRY_IREE(iree_hal_allocator_export_buffer(allocator, out->storage, IREE_HAL_EXTERNAL_BUFFER_TYPE_DEVICE_ALLOCATION,
+                                                IREE_HAL_EXTERNAL_BUFFER_FLAG_NONE, &external));
+  out->pointer = external.handle.device_allocation.ptr;
+  return mlx_cuda_upload(&device->cuda, out->pointer, out->whole.data, out->whole.size, weights->on_load, weights->user);
+}
+
+static mlx_status_t create_gpu_provider(mlx_device_t *device, const mlx_weights_t *weights,
+                                        iree_io_parameter_provider_t **out_provider) {
+  gpu_weights_t *provider;
+  MLX_TRY(mlx_alloc(1, sizeof *provider, &provider));
+  iree_atomic_ref_count_init(&provider->base.ref_count);
+  provider->base.vtable = &gpu_vtable;
+  mlx_status_t status = upload(device, weights, provider);
+  if (status) {
+    gpu_destroy(&provider->base);
+    return status;
+  }
+  *out_provider = &provider->base;
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+mlx_status_t mlx_parameters_create(mlx_device_t *device, iree_vm_instance_t *instance, const mlx_weights_t *weights,
+                                   iree_vm_module_t **out_module) {
+  iree_io_parameter_provider_t *provider = NULL;
+  MLX_TRY(device->kind == MLX_DEVICE_CPU ? mlx_status_from_iree(create_cpu_provider(weights, &provider))
+                                         : create_gpu_provider(device, weights, &provider));
+  iree_status_t status = iree_io_parameters_module_create(instance, 1, &provider, iree_allocator_system(), out_module);
+  iree_io_parameter_provider_release(provider);
+  return mlx_status_from_iree(status);
+}

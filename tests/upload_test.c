@@ -1,0 +1,234 @@
+// Weights and tensors on their way to a GPU and back, on tests/stub_cuda.c, whose memory is the host's: what is copied where,
+// what is used again, and what is said when something fails.
+#include <dlfcn.h>
+#include <sys/mman.h>
+
+#include "artifact/archive.h"
+#include "shim/shim.h"
+#include "tests/check.h"
+#include "tests/command.h"
+
+#define A_SIZE 100
+#define B_SIZE 9000000  // several pieces of the upload, so that several threads work
+#define B_OFFSET 128
+#define WHOLE_SIZE (B_OFFSET + B_SIZE)
+static const char module_text[] =  // copies only: the stub runs no kernels
+    "module @mlxcel {\n"
+    "  util.global private @a = #flow.parameter.named<\"model\"::\"a\"> : tensor<100xi8>\n"
+    "  util.global private @b = #flow.parameter.named<\"model\"::\"b\"> : tensor<9000000xi8>\n"
+    "  util.global private @all = #flow.parameter.named<\"model\"::\"*\"> : tensor<9000128xi8>\n"
+    "  func.func @get_a() -> tensor<100xi8> {\n"
+    "    %0 = util.global.load @a : tensor<100xi8>\n"
+    "    return %0 : tensor<100xi8>\n"
+    "  }\n"
+    "  func.func @get_b() -> tensor<9000000xi8> {\n"
+    "    %0 = util.global.load @b : tensor<9000000xi8>\n"
+    "    return %0 : tensor<9000000xi8>\n"
+    "  }\n"
+    "  func.func @get_all() -> tensor<9000128xi8> {\n"
+    "    %0 = util.global.load @all : tensor<9000128xi8>\n"
+    "    return %0 : tensor<9000128xi8>\n"
+    "  }\n"
+    "  func.func @join(%x: tensor<4xi32>, %y: tensor<3xi32>) -> (tensor<7xi32>, tensor<3xi32>) {\n"
+    "    %0 = stablehlo.concatenate %x, %y, dim = 0 : (tensor<4xi32>, tensor<3xi32>) -> tensor<7xi32>\n"
+    "    return %0, %y : tensor<7xi32>, tensor<3xi32>\n"
+    "  }\n"
+    "}\n";
+static const char changing_text[] =
+    "module @mlxcel {\n"
+    "  util.global private mutable @a = #flow.parameter.named<\"model\"::\"a\"> : tensor<100xi8>\n"
+    "  func.func @swap(%x: tensor<100xi8>) -> tensor<100xi8> {\n"
+    "    %0 = util.global.load @a : tensor<100xi8>\n"
+    "    util.global.store %x, @a : tensor<100xi8>\n"
+    "    return %0 : tensor<100xi8>\n"
+    "  }\n"
+    "}\n";
+
+static char folder[] = "/tmp/mlxcel-upload-XXXXXX";
+
+// Compiled by the first test that asks.
+static mlx_map_t compile(const char *name, const char *text, const char *const *target) {
+  char in[64], out[64];
+  mlx_map_t vmfb;
+  snprintf(in, sizeof in, "%s/%s.mlir", folder, name);
+  snprintf(out, sizeof out, "%s/%s.vmfb", folder, name);
+  if (!mlx_is_file(out)) {
+    CHECK_OK(mlx_write_file(in, text, strlen(text)));
+    const char *const argv[] = {MLXCEL_TEST_IREE_COMPILE, in, "-o", out, target[0], target[1], NULL};
+    command_t run;
+    command_start(&run, argv);
+    command_wait(&run);
+    if (run.exit_code) CHECK_FAIL("iree-compile: %s", run.err);
+    command_free(&run);
+  }
+  CHECK_OK(mlx_map_file(out, &vmfb));
+  return vmfb;
+}
+
+static const char *const for_cuda[] = {"--iree-hal-target-device=cuda", "--iree-cuda-target=sm_80"};
+static const char *const for_cpu[] = {"--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu"};
+
+static uint8_t *archive;  // WHOLE_SIZE bytes, all different from their neighbours
+
+static mlx_weights_t weights(void) {
+  static mlx_parameter_t parameters[] = {{.name = "b", .size = B_SIZE}, {.name = "a", .size = A_SIZE}};
+  parameters[0].data = archive + B_OFFSET;
+  parameters[1].data = archive;
+  return (mlx_weights_t){.parameters = parameters, .count = 2, .whole = MLX_WHOLE_ARCHIVE};
+}
+
+static void remove_folder(void) { mlx_status_free(mlx_remove_tree(folder)); }
+
+static void set_up(void) {
+  if (archive) return;
+  setenv("STUB_SM", "90", 1);
+  CHECK(dlopen(STUB_FOLDER "/libcuda.so", RTLD_NOW));  // and now it is the libcuda.so that everybody gets
+  CHECK(mkdtemp(folder));
+  atexit(remove_folder);
+  archive = mmap(NULL, WHOLE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(archive != MAP_FAILED);
+  for (size_t i = 0; i < WHOLE_SIZE; ++i) archive[i] = (uint8_t)(i * 7 + (i >> 8) * 13 + (i >> 20));
+}
+
+static void check_result(mlx_device_t *device, mlx_program_t *program, const char *function, const void *expected, size_t size) {
+  mlx_buffer_t *output;
+  uint8_t *bytes;
+  CHECK_OK(mlx_alloc(size, 1, &bytes));
+  CHECK_OK(mlx_program_call(program, function, NULL, 0, &output, 1));
+  CHECK_OK(mlx_buffer_read(device, output, bytes, size));
+  if (memcmp(bytes, expected, size)) CHECK_FAIL("%s gives other bytes", function);
+  mlx_buffer_free(output);
+  mlx_free(bytes);
+}
+
+static void check_weights(mlx_device_kind_t kind, mlx_map_t vmfb, const mlx_weights_t *given) {
+  mlx_device_t *device;
+  mlx_program_t *program;
+  CHECK_OK(mlx_device_open(kind, 1, &device));
+  CHECK_OK(mlx_program_load(device, vmfb.data, vmfb.size, given, &program));
+  check_result(device, program, "get_a", archive, A_SIZE);
+  check_result(device, program, "get_b", archive + B_OFFSET, B_SIZE);
+  check_result(device, program, "get_all", archive, WHOLE_SIZE);
+  mlx_program_free(program);
+  mlx_device_close(device);
+  mlx_unmap(&vmfb);
+}
+
+typedef struct heard {
+  int calls;
+  uint64_t first, last, total;
+} heard_t;
+
+static void hear(void *user, uint64_t done, uint64_t total) {
+  heard_t *heard = user;
+  if (!heard->calls++) heard->first = done;
+  CHECK(done >= heard->last && done <= total);
+  heard->last = done;
+  heard->total = total;
+}
+
+TEST(weights_reach_a_gpu_and_progress_is_told_from_nothing_to_all) {
+  set_up();
+  heard_t heard = {0};
+  mlx_weights_t given = weights();
+  given.on_load = hear;
+  given.user = &heard;
+  check_weights(MLX_DEVICE_CUDA, compile("cuda", module_text, for_cuda), &given);
+  CHECK(heard.calls >= 2);
+  CHECK_INT(heard.first, 0);
+  CHECK_INT(heard.last, WHOLE_SIZE);
+  CHECK_INT(heard.total, WHOLE_SIZE);
+}
+
+TEST(a_cpu_binds_weights_and_the_whole_archive_in_place) {
+  set_up();
+  mlx_weights_t given = weights();
+  given.on_load = hear;  // with NULL: it would fault
+  check_weights(MLX_DEVICE_CPU, compile("cpu", module_text, for_cpu), &given);
+}
+
+static void check_load_fails(mlx_map_t vmfb, const mlx_weights_t *given, mlx_code_t code, const char *part) {
+  mlx_device_t *device;
+  mlx_program_t *program;
+  CHECK_OK(mlx_device_open(MLX_DEVICE_CUDA, 1, &device));
+  CHECK_ERROR(mlx_program_load(device, vmfb.data, vmfb.size, given, &program), code, part);
+  CHECK(!program);
+  mlx_device_close(device);
+}
+
+TEST(weights_that_do_not_fit_the_module_are_named) {
+  set_up();
+  mlx_map_t vmfb = compile("cuda", module_text, for_cuda);
+  mlx_weights_t given = weights();
+  mlx_parameter_t *first = (mlx_parameter_t *)(uintptr_t)given.parameters;
+  first->size = B_SIZE - 1;
+  check_load_fails(vmfb, &given, MLX_INVALID_INPUT, "the module wants 9000000 bytes of weight 'b', which has 8999999");
+  first->name = "c";
+  check_load_fails(vmfb, &given, MLX_NOT_FOUND, "there is no weight 'b'");
+  first->data = archive + B_OFFSET + 4;
+  check_load_fails(vmfb, &given, MLX_INVALID_INPUT, "weight 'c' does not lie on a multiple of 64 bytes");
+  *first = (mlx_parameter_t){.name = "b", .size = B_SIZE};
+  given = weights();
+  given.whole = NULL;
+  check_load_fails(vmfb, &given, MLX_NOT_FOUND, "there is no weight '*'");
+  mlx_unmap(&vmfb);
+  vmfb = compile("changing", changing_text, for_cuda);
+  given = weights();
+  check_load_fails(vmfb, &given, MLX_UNSUPPORTED, "the module changes weight 'a'");
+  mlx_unmap(&vmfb);
+}
+
+TEST(a_gpu_that_fails_in_an_upload_is_quoted) {
+  set_up();
+  mlx_map_t vmfb = compile("cuda", module_text, for_cuda);
+  const mlx_weights_t given = weights();
+  setenv("STUB_FREE", "9000127", 1);
+  check_load_fails(vmfb, &given, MLX_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY");
+  setenv("STUB_FREE", "9000128", 1);
+  setenv("STUB_BAD_WRITE", "611520", 1);  // the last piece
+  check_load_fails(vmfb, &given, MLX_UNAVAILABLE, "uploading the weights: the driver says CUDA_ERROR_LAUNCH_FAILED (719)");
+  setenv("STUB_BAD_WRITE", "2097152", 1);
+  check_load_fails(vmfb, &given, MLX_UNAVAILABLE, "uploading the weights: the driver says CUDA_ERROR_LAUNCH_FAILED (719)");
+  unsetenv("STUB_FREE");
+  unsetenv("STUB_BAD_WRITE");
+  mlx_unmap(&vmfb);
+}
+
+// A result may be an input: as long as somebody holds it, its memory is not used for another input.
+TEST(inputs_are_made_of_memory_that_nobody_uses) {
+  set_up();
+  mlx_map_t vmfb = compile("cuda", module_text, for_cuda);
+  const mlx_weights_t given = weights();
+  mlx_device_t *device;
+  mlx_program_t *program;
+  CHECK_OK(mlx_device_open(MLX_DEVICE_CUDA, 1, &device));
+  CHECK_OK(mlx_program_load(device, vmfb.data, vmfb.size, &given, &program));
+  enum { CALLS = 40 };  // more than are kept
+  mlx_buffer_t *kept[CALLS];
+  for (int32_t i = 0; i < CALLS; ++i) {
+    const int32_t x[4] = {i, 1, 2, 3}, y[3] = {4, 5, 1000 + i}, expected[7] = {i, 1, 2, 3, 4, 5, 1000 + i};
+    int32_t joined[7];
+    mlx_buffer_t *in[2], *out[2];
+    CHECK_OK(mlx_buffer_from_i32(device, 1, (int64_t[]){4}, x, &in[0]));
+    CHECK_OK(mlx_buffer_from_i32(device, 1, (int64_t[]){3}, y, &in[1]));
+    CHECK_OK(mlx_program_call(program, "join", in, 2, out, 2));
+    CHECK_OK(mlx_buffer_read(device, out[0], joined, sizeof joined));
+    CHECK(!memcmp(joined, expected, sizeof joined));
+    for (int k = 0; k < 2; ++k) mlx_buffer_free(in[k]);
+    mlx_buffer_free(out[0]);
+    kept[i] = out[1];
+  }
+  for (int32_t i = 0; i < CALLS; ++i) {
+    int32_t y[3];
+    CHECK_OK(mlx_buffer_read(device, kept[i], y, sizeof y));
+    CHECK_INT(y[2], 1000 + i);
+    mlx_buffer_free(kept[i]);
+  }
+  mlx_program_free(program);
+  mlx_device_close(device);
+  mlx_unmap(&vmfb);
+}
+
+TEST_MAIN(CASE(weights_reach_a_gpu_and_progress_is_told_from_nothing_to_all), CASE(a_cpu_binds_weights_and_the_whole_archive_in_place),
+          CASE(weights_that_do_not_fit_the_module_are_named), CASE(a_gpu_that_fails_in_an_upload_is_quoted),
+          CASE(inputs_are_made_of_memory_that_nobody_uses))
