@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Makes a random Llama of a real model's shape, for measuring where the real weights cannot be had.
+
+  make_shape.py OUT llama-1b|llama-8b|llama-test [--dtype bf16|f16|f32] [--sparse]
+
+Writes a Hugging Face directory: config.json, model.safetensors and the tiny fixture's tokenizer.json, whose 320 tokens are the
+first of the model's. Needs numpy only. Matrices are N(0, 1 / in), norms N(1, 0.05), so that activations keep their size; the seed
+is fixed. The numbers of one block repeat, its length a prime, so that no two rows of a tensor are the same.
+--sparse writes the header and no data (a file with a hole): enough to compile a module from, wrong to run.
+"""
+import argparse
+import json
+import math
+import pathlib
+import shutil
+
+import numpy as np
+
+TOKENIZER = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "tiny-llama" / "tokenizer.json"
+SEED, BLOCK = 20261115, 16777213  # the largest prime below 2^24
+
+# layers, hidden, ffn, heads, KV heads, head's width, vocabulary, tied, positions
+SHAPES = {
+    "llama-1b": (16, 2048, 8192, 32, 8, 64, 128256, True, 131072),    # Llama-3.2-1B, without its rope scaling
+    "llama-8b": (32, 4096, 14336, 32, 8, 128, 128256, False, 131072),  # Llama-3.1-8B, likewise
+    "llama-test": (2, 256, 768, 4, 2, 64, 1000, True, 4096),           # to try the scripts with
+}
+SAFETENSORS = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
+TORCH = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
+
+
+def config_of(shape, dtype):
+    layers, hidden, ffn, heads, kv_heads, width, vocab, tied, positions = SHAPES[shape]
+    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": ffn,
+            "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": width,
+            "vocab_size": vocab, "max_position_embeddings": positions, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+            "rope_scaling": None, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": tied,
+            "bos_token_id": 0, "eos_token_id": 2, "torch_dtype": TORCH[dtype]}
+
+
+def tensors_of(shape):
+    """Name -> dimensions, in the order of the file."""
+    layers, hidden, ffn, heads, kv_heads, width, vocab, tied, _ = SHAPES[shape]
+    tensors = {"model.embed_tokens.weight": (vocab, hidden)}
+    for i in range(layers):
+        p = f"model.layers.{i}."
+        tensors[p + "input_layernorm.weight"] = (hidden,)
+        tensors[p + "self_attn.q_proj.weight"] = (heads * width, hidden)
+        tensors[p + "self_attn.k_proj.weight"] = (kv_heads * width, hidden)
+        tensors[p + "self_attn.v_proj.weight"] = (kv_heads * width, hidden)
+        tensors[p + "self_attn.o_proj.weight"] = (hidden, heads * width)
+        tensors[p + "post_attention_layernorm.weight"] = (hidden,)
+        tensors[p + "mlp.gate_proj.weight"] = (ffn, hidden)
+        tensors[p + "mlp.up_proj.weight"] = (ffn, hidden)
+        tensors[p + "mlp.down_proj.weight"] = (hidden, ffn)
+    tensors["model.norm.weight"] = (hidden,)
+    if not tied:
+        tensors["lm_head.weight"] = (vocab, hidden)
+    return tensors
+
+
+def stored(x, dtype):
+    """float32 numbers as they are stored; bf16 is rounded to nearest, ties to even."""
+    if dtype == "f32":
+        return x.astype("<f4")
+    if dtype == "f16":
+        return x.astype("<f2")
+    bits = x.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
+
+
+class Numbers:
+    """One block of normal numbers, scaled and rounded once for each kind of tensor."""
+
+    def __init__(self, dtype):
+        self.normal = np.random.default_rng(SEED).standard_normal(BLOCK, dtype=np.float32)
+        self.dtype, self.blocks = dtype, {}
+
+    def block(self, dims):
+        mean, scale = (1.0, 0.05) if len(dims) == 1 else (0.0, 1.0 / math.sqrt(dims[1]))
+        if (mean, scale) not in self.blocks:
+            self.blocks[mean, scale] = stored(np.float32(mean) + self.normal * np.float32(scale), self.dtype)
+        return self.blocks[mean, scale]
+
+    def write(self, file, number, dims):
+        block, left = self.block(dims), math.prod(dims)
+        at = (number * 7919 * 1009 + 1) % BLOCK  # each tensor begins somewhere else
+        while left:
+            part = block[at:at + left]
+            file.write(part.data)
+            left, at = left - len(part), 0
+
+
+def header_of(tensors, dtype):
+    at, header, width = 0, {"__metadata__": {"format": "pt"}}, 4 if dtype == "f32" else 2
+    for name, dims in tensors.items():
+        size = math.prod(dims) * width
+        header[name] = {"dtype": SAFETENSORS[dtype], "shape": list(dims), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text, at
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("--dtype", choices=SAFETENSORS, default="bf16")
+    parser.add_argument("--sparse", action="store_true")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "config.json").write_text(json.dumps(config_of(args.shape, args.dtype), indent=1) + "\n")
+    shutil.copyfile(TOKENIZER, args.out / "tokenizer.json")
+    tensors = tensors_of(args.shape)
+    header, size = header_of(tensors, args.dtype)
+    with open(args.out / "model.safetensors", "wb") as file:
+        file.write(header)
+        if args.sparse:
+            file.truncate(len(header) + size)
+        else:
+            numbers = Numbers(args.dtype)
+            for number, dims in enumerate(tensors.values()):
+                numbers.write(file, number, dims)
+    print(f"{args.out}: {args.shape}, {len(tensors)} tensors, {size / 1e9:.4f} GB of {args.dtype}{', sparse' if args.sparse else ''}")
+
+
+if __name__ == "__main__":
+    main()
