@@ -15,7 +15,6 @@
 #define ENTRY_SIZE 76
 #define ENTRY_STRIDE 80
 #define ENTRY_TYPE_DATA 2
-#define DATA_ALIGNMENT 64
 #define FILE_ALIGNMENT 4096
 
 static const uint8_t zeros[FILE_ALIGNMENT];
@@ -39,7 +38,7 @@ static void put_entry(mlx_text_t *text, uint64_t name_offset, const mlx_archive_
   put(text, strlen(item->name), 8);
   put(text, 0, 8);  // no metadata
   put(text, 0, 8);
-  put(text, DATA_ALIGNMENT, 8);
+  put(text, MLX_ARCHIVE_ALIGNMENT, 8);
   put(text, data_offset, 8);
   put(text, item->size, 8);
   put(text, 0, ENTRY_STRIDE - ENTRY_SIZE);
@@ -50,8 +49,8 @@ static mlx_status_t make_front(const mlx_archive_item_t *items, size_t count, ml
   uint64_t names_length = 0, data_length = 0;
   for (size_t i = 0; i < count; ++i) {
     names_length += strlen(items[i].name);
-    if (items[i].size > INT64_MAX - data_length - DATA_ALIGNMENT) return mlx_error(MLX_UNSUPPORTED, "weights too large");
-    data_length = round_up(data_length, DATA_ALIGNMENT) + items[i].size;
+    if (items[i].size > INT64_MAX - data_length - MLX_ARCHIVE_ALIGNMENT) return mlx_error(MLX_UNSUPPORTED, "weights too large");
+    data_length = round_up(data_length, MLX_ARCHIVE_ALIGNMENT) + items[i].size;
   }
   uint64_t table = round_up(HEADER_SIZE, 16), names = table + (uint64_t)count * ENTRY_STRIDE;
   uint64_t data = round_up(names + names_length, FILE_ALIGNMENT);
@@ -71,7 +70,7 @@ static mlx_status_t make_front(const mlx_archive_item_t *items, size_t count, ml
   mlx_text_append(front, (const char *)zeros, table - HEADER_SIZE);
   uint64_t name_offset = 0, data_offset = 0;
   for (size_t i = 0; i < count; ++i) {
-    data_offset = round_up(data_offset, DATA_ALIGNMENT);
+    data_offset = round_up(data_offset, MLX_ARCHIVE_ALIGNMENT);
     put_entry(front, name_offset, &items[i], data_offset);
     name_offset += strlen(items[i].name);
     data_offset += items[i].size;
@@ -98,7 +97,7 @@ static mlx_status_t pad_to(mlx_archive_writer_t *writer, uint64_t alignment) {
   return mlx_writer_write(&writer->file, zeros, (size_t)(round_up(writer->file.offset, alignment) - writer->file.offset));
 }
 
-mlx_status_t mlx_archive_next(mlx_archive_writer_t *writer) { return pad_to(writer, DATA_ALIGNMENT); }
+mlx_status_t mlx_archive_next(mlx_archive_writer_t *writer) { return pad_to(writer, MLX_ARCHIVE_ALIGNMENT); }
 
 mlx_status_t mlx_archive_write(mlx_archive_writer_t *writer, const void *bytes, size_t length) {
   return mlx_writer_write(&writer->file, bytes, length);

@@ -9,6 +9,8 @@
 #include "base/file.h"
 #include "base/status.h"
 
+#define MLX_ARCHIVE_ALIGNMENT 64  // of every entry, from the first one's start
+
 // ---- writing: entries are declared with their sizes, then written in that order ----
 
 typedef struct mlx_archive_item {

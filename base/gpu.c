@@ -6,12 +6,17 @@
 // IREE 3.13 knows sm_75 80 86 87 89 120 121 (and sm_70) and refuses the others. It writes PTX 7.6 up to sm_87, 8.4 for
 // sm_89, 8.7 for sm_120 and 8.8 for sm_121: the driver must be as new as the CUDA release that brought that version.
 static const mlx_gpu_kind_t kinds[] = {
-    {75, "Turing", "sm_75", 75, 11060},      {80, "Ampere", "sm_80", 80, 11060},
-    {86, "Ampere", "sm_86", 86, 11060},      {87, "Ampere", "sm_87", 87, 11060},
-    {89, "Ada", "sm_89", 89, 12040},         {90, "Hopper", "sm_80", 80, 11060},
-    {100, "Blackwell", "sm_80", 80, 11060},  {103, "Blackwell", "sm_80", 80, 11060},
-    {110, "Blackwell", "sm_80", 80, 11060},  {120, "Blackwell", "sm_120", 120, 12080},
-    {121, "Blackwell", "sm_121", 121, 12090},
+    {75, "Turing", "sm_75", 75, 11060, 0, 72, 64 << 10},
+    {80, "Ampere", "sm_80", 80, 11060, 80, 108, 163 << 10},
+    {86, "Ampere", "sm_86", 86, 11060, 86, 84, 99 << 10},
+    {87, "Ampere", "sm_87", 87, 11060, 87, 16, 163 << 10},
+    {89, "Ada", "sm_89", 89, 12040, 89, 142, 99 << 10},
+    {90, "Hopper", "sm_80", 80, 11060, 90, 132, 227 << 10},
+    {100, "Blackwell", "sm_80", 80, 11060, 100, 148, 227 << 10},
+    {103, "Blackwell", "sm_80", 80, 11060, 103, 160, 227 << 10},
+    {110, "Blackwell", "sm_80", 80, 11060, 110, 20, 227 << 10},
+    {120, "Blackwell", "sm_120", 120, 12080, 120, 188, 99 << 10},
+    {121, "Blackwell", "sm_121", 121, 12090, 121, 48, 99 << 10},
 };
 #define KIND_COUNT (sizeof kinds / sizeof *kinds)
 

@@ -10,7 +10,7 @@
 #include "runtime/mlxcel.h"
 
 typedef struct flags {
-  const char *out, *target, *emit, *iree_compile, *dtype;
+  const char *out, *target, *emit, *iree_compile, *dtype, *kernels;
   int64_t context, timeout;
 } flags_t;
 
@@ -59,10 +59,11 @@ static mlx_status_t compile_and_write(const char *model, const mlx_compile_optio
 }
 
 mlx_status_t mlx_cli_compile(int argc, char **argv) {
-  flags_t f = {.target = "cpu", .dtype = "f32", .context = -1};
+  flags_t f = {.target = "cpu", .dtype = "f32", .kernels = "auto", .context = -1};
   const mlx_flag_t table[] = {
       {"-o, --output", MLX_FLAG_TEXT, "OUT", "where to write (default: MODEL's name + .mlxb, .vmfb or .mlir)", &f.out, 0, 0},
       {"--target", MLX_FLAG_TEXT, "TARGET", "cpu (this machine), cpu:LEVEL, cuda (this GPU, else sm_80) or cuda:sm_XX", &f.target, 0, 0},
+      {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own CUDA kernels: auto (default), required, off", &f.kernels, 0, 0},
       {"--dtype", MLX_FLAG_TEXT, "DTYPE", "store weights and KV cache as f32 (default, exact), bf16 or f16 (half the memory)", &f.dtype, 0, 0},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context to make room for (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
       {"--emit", MLX_FLAG_TEXT, "KIND", "stablehlo: pure StableHLO text; vmfb: IREE's module alone", &f.emit, 0, 0},
@@ -81,7 +82,9 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   if (!f.emit && f.out && !strcmp(f.out, "-")) return mlx_error(MLX_USAGE, "a compiled model is a folder; it cannot go to stdout");
   if (f.emit && !stablehlo && !vmfb) return mlx_error(MLX_USAGE, "--emit wants stablehlo or vmfb, not '%s'", f.emit);
   mlx_dtype_t dtype;
+  mlx_kernel_choice_t kernels;
   MLX_TRY(mlx_dtype_parse(f.dtype, &dtype));
+  MLX_TRY(mlx_kernel_choice_parse(f.kernels, &kernels));
   char gpu[64] = "cuda:sm_80";
   if (!strcmp(f.target, "cuda")) {
     uint64_t memory;
@@ -90,6 +93,7 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   }
   const mlx_compile_options_t options = {.target = f.target,
                                          .dtype = dtype,
+                                         .kernels = kernels,
                                          .context = mlx_context_option(f.context),
                                          .module_only = vmfb,
                                          .iree_compile = f.iree_compile,

@@ -146,42 +146,31 @@ mlx_value_t mlx_build_concat_last(mlx_builder_t *b, const char *name, mlx_value_
                           x.rank - 1, TV(x), TV(y), T(type));
 }
 
-mlx_value_t mlx_build_reduce_last(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x) {
-  REQUIRE(x.rank > 0 && x.dtype == MLX_F32);
+static mlx_value_t reduce_last(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x, mlx_value_t start) {
   mlx_type_t type = mlx_type(x.dtype, x.rank - 1, x.dims);
-  mlx_value_t start = mlx_build_float(b, "start", strcmp(op, "maximum") ? 0.0 : -4.0e38, mlx_scalar_type(MLX_F32));
   return mlx_builder_emit(b, name, type,
                           "stablehlo.reduce(%%%s init: %%%s) applies stablehlo.%s across dimensions = [%d] : (%s, %s) -> %s",
                           N(x), N(start), op, x.rank - 1, TV(x), TV(start), T(type));
 }
 
-mlx_value_t mlx_build_argmax_last(mlx_builder_t *b, const char *name, mlx_value_t x) {
+mlx_value_t mlx_build_reduce_last(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x) {
   REQUIRE(x.rank > 0 && x.dtype == MLX_F32);
-  mlx_type_t type = mlx_type(MLX_I32, x.rank - 1, x.dims);
-  mlx_value_t indices = mlx_build_iota(b, "index", x.rank - 1, mlx_type(MLX_I32, x.rank, x.dims));
-  mlx_value_t start = mlx_build_float(b, "start", -4.0e38, mlx_scalar_type(MLX_F32));
-  mlx_value_t zero = mlx_build_int(b, "first", 0, mlx_scalar_type(MLX_I32));
-  mlx_value_t both = mlx_builder_new_value(b, name, type);
-  if (!both.id) return both;
-  mlx_type_t maximum = mlx_type(MLX_F32, x.rank - 1, x.dims);
-  mlx_text_printf(&b->body, "    %%%s:2 = \"stablehlo.reduce\"(%%%s, %%%s, %%%s, %%%s) ({\n", N(both), N(x), N(indices),
-                  N(start), N(zero));
-  // Of equal values the lower index wins, whatever order the reduction takes.
-  mlx_text_puts(&b->body,
-                "    ^bb0(%a: tensor<f32>, %ai: tensor<i32>, %c: tensor<f32>, %ci: tensor<i32>):\n"
-                "      %above = stablehlo.compare GT, %a, %c : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
-                "      %equal = stablehlo.compare EQ, %a, %c : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
-                "      %before = stablehlo.compare LT, %ai, %ci : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
-                "      %tie = stablehlo.and %equal, %before : tensor<i1>\n"
-                "      %keep = stablehlo.or %above, %tie : tensor<i1>\n"
-                "      %m = stablehlo.select %keep, %a, %c : tensor<i1>, tensor<f32>\n"
-                "      %mi = stablehlo.select %keep, %ai, %ci : tensor<i1>, tensor<i32>\n"
-                "      stablehlo.return %m, %mi : tensor<f32>, tensor<i32>\n");
-  mlx_text_printf(&b->body, "    }) {dimensions = array<i64: %d>} : (%s, %s, tensor<f32>, tensor<i32>) -> (%s, %s)\n",
-                  x.rank - 1, TV(x), TV(indices), T(maximum), T(type));
-  char index_name[160];
-  snprintf(index_name, sizeof index_name, "%s#1", N(both));  // how MLIR spells the second result
-  return mlx_builder_exact_value(b, index_name, type);
+  return reduce_last(b, name, op, x, mlx_build_float(b, "start", strcmp(op, "maximum") ? 0.0 : -4.0e38, mlx_scalar_type(MLX_F32)));
+}
+
+// The largest value, then the lowest index that has it: IREE runs a reduction over values and indices together on one thread.
+mlx_value_t mlx_build_argmax_last(mlx_builder_t *b, const char *name, mlx_value_t x) {
+  REQUIRE(x.rank > 0 && x.rank <= 4 && x.dtype == MLX_F32);
+  const int64_t outer[] = {0, 1, 2, 3}, last = x.dims[x.rank - 1] - 1;
+  const mlx_type_t places = mlx_type(MLX_I32, x.rank, x.dims);
+  mlx_value_t peak = mlx_build_reduce_last(b, "largest", "maximum", x);
+  mlx_value_t peaks = mlx_build_broadcast(b, "largest_wide", peak, outer, mlx_type_of(x));
+  mlx_value_t is_peak = mlx_build_compare(b, "is_largest", "EQ", x, peaks);
+  mlx_value_t index = mlx_build_iota(b, "index", x.rank - 1, places);
+  mlx_value_t none = mlx_build_int(b, "no_index", last, places);  // where there are only NaNs
+  mlx_value_t candidates = mlx_build_select(b, "candidates", is_peak, index, none);
+  mlx_value_t start = mlx_build_int(b, "last_index", last, mlx_scalar_type(MLX_I32));
+  return reduce_last(b, name, "minimum", candidates, start);
 }
 
 mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t y, mlx_dot_t dot) {
@@ -256,5 +245,68 @@ mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x,
                   "    }) : (%s, %s, %s) -> %s\n",
                   N(value), N(x), N(indices), N(updates), RANGE(1, rest), RANGE(0, picked), RANGE(0, picked), element,
                   element, element, TV(x), TV(indices), TV(updates), TV(x));
+  return value;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Kernels
+
+static void put_operands(mlx_builder_t *b, const mlx_extern_t *kernel, mlx_text_t *names, mlx_text_t *types, mlx_text_t *results) {
+  for (size_t i = 0; i < kernel->operand_count; ++i) {
+    const char *comma = i ? ", " : "";
+    mlx_text_printf(names, "%s%%%s", comma, N(kernel->operands[i]));
+    mlx_text_printf(types, "%s%s", comma, TV(kernel->operands[i]));
+    if (i >= kernel->updated_from) mlx_text_printf(results, "%s%%%s", i > kernel->updated_from ? ", " : "", N(kernel->operands[i]));
+  }
+  if (kernel->result.rank) mlx_text_printf(results, "%s%s", results->length ? ", " : "", T(kernel->result));
+}
+
+static void put_layout(mlx_text_t *body, const mlx_extern_t *kernel) {
+  const size_t bindings = kernel->operand_count + (kernel->result.rank ? 1 : 0);
+  mlx_text_printf(body, "      layout(#hal.pipeline.layout<%sbindings = [", kernel->has_constant ? "constants = 1, " : "");
+  for (size_t i = 0; i < bindings; ++i) {
+    mlx_text_printf(body, "%s#hal.pipeline.binding<storage_buffer%s>", i ? ", " : "", i < kernel->updated_from ? ", ReadOnly" : "");
+  }
+  mlx_text_puts(body, "]>)\n");
+}
+
+static void put_extern(mlx_builder_t *b, const char *first, const mlx_extern_t *kernel, const mlx_text_t *names, const mlx_text_t *types,
+                       const mlx_text_t *results, size_t result_count) {
+  mlx_text_t *body = &b->body;
+  const char *constant = kernel->has_constant ? "i32, " : "";
+  if (kernel->has_constant) mlx_text_printf(body, "    %%%s_constant = arith.constant %d : i32\n", first, (int)kernel->constant);
+  mlx_text_printf(body, "    %%%s:%zu = hal.dispatch.extern \"%s\"(", first, result_count, kernel->symbol);
+  if (kernel->has_constant) mlx_text_printf(body, "%%%s_constant, ", first);
+  mlx_text_printf(body, "%s) : (%s%s) -> (%s)\n", names->data, constant, types->data, results->data);
+  mlx_text_puts(body, "      count(%device: !hal.device) -> (index, index, index) {\n");
+  for (int i = 0; i < 3; ++i) mlx_text_printf(body, "        %%g%d = arith.constant %lld : index\n", i, (long long)kernel->grid[i]);
+  mlx_text_puts(body, "        hal.return %g0, %g1, %g2 : index, index, index\n      }\n");
+  put_layout(body, kernel);
+  mlx_text_printf(body, "      objects({ #hal.executable.target<\"cuda\", \"cuda-nvptx-fb\"> ordinal(0) = [#hal.executable.object<{path = \"%s\"}>] })\n",
+                  kernel->file);
+  mlx_text_printf(body, "      <workgroup_size = [%lld : index, 1 : index, 1 : index]", (long long)kernel->threads);
+  if (kernel->shared_bytes) mlx_text_printf(body, ", workgroup_local_memory = %lld", (long long)kernel->shared_bytes);
+  mlx_text_puts(body, ">\n");
+}
+
+mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_extern_t *kernel, mlx_value_t *out_updated) {
+  const size_t updated = kernel->operand_count - kernel->updated_from, count = updated + (kernel->result.rank ? 1 : 0);
+  REQUIRE(b->form == MLX_FORM_IREE && count && kernel->operand_count <= MLX_EXTERN_OPERANDS);
+  mlx_text_t names = {0}, types = {0}, results = {0};
+  put_operands(b, kernel, &names, &types, &results);
+  mlx_builder_fail(b, mlx_text_finish(&names));
+  mlx_builder_fail(b, mlx_text_finish(&types));
+  mlx_builder_fail(b, mlx_text_finish(&results));
+  mlx_value_t value = {0}, group = mlx_builder_new_value(b, name, kernel->result);
+  if (group.id) put_extern(b, N(group), kernel, &names, &types, &results, count);
+  for (size_t i = 0; i < count && group.id; ++i) {  // "%name#1"
+    char nth[256];
+    snprintf(nth, sizeof nth, "%s#%zu", N(group), i);
+    value = mlx_builder_exact_value(b, nth, i < updated ? mlx_type_of(kernel->operands[kernel->updated_from + i]) : kernel->result);
+    if (i < updated) out_updated[i] = value;
+  }
+  mlx_text_clear(&names);
+  mlx_text_clear(&types);
+  mlx_text_clear(&results);
   return value;
 }

@@ -1,6 +1,7 @@
 // The emitter's body: names, types, modules and functions. The ops are in build_ops.c.
 #include "compiler/builder.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -87,7 +88,11 @@ mlx_status_t mlx_builder_finish(mlx_builder_t *b, char **out_text, size_t *out_l
 // What the |nth| state starts from. IREE makes globals that start from equal values one buffer, and then updates in place
 // write through all of them: so each starts from a number of its own. Nothing reads state before it is written. The 16-bit
 // floats have too few digits to count (257 is 256 in bf16) and get the number as their bits, a tiny value.
-static void put_start_value(mlx_builder_t *b, size_t nth, mlx_dtype_t dtype) {
+static void put_start_value(mlx_builder_t *b, size_t nth, mlx_dtype_t dtype, bool of_ones) {
+  if (of_ones) {
+    mlx_text_puts(&b->module, "dense<-1>");
+    return;
+  }
   if (mlx_dtype_info(dtype)->block_bytes == 2) {
     if (nth >= 0x7c00) mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "%zu globals are too many", nth));  // no longer finite
     mlx_text_printf(&b->module, "dense<0x%04zX>", nth);
@@ -96,7 +101,7 @@ static void put_start_value(mlx_builder_t *b, size_t nth, mlx_dtype_t dtype) {
   }
 }
 
-static void add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool is_state) {
+static void add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool is_state, bool of_ones) {
   mlx_status_t status = mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
   if (status) {
     mlx_builder_fail(b, status);
@@ -106,15 +111,16 @@ static void add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool
   if (b->form == MLX_FORM_PURE) return;
   mlx_text_printf(&b->module, "  util.global private %s@\"%s\" = ", is_state ? "mutable " : "", name);
   if (is_state) {
-    put_start_value(b, b->global_count, type.dtype);
+    put_start_value(b, b->global_count, type.dtype, of_ones);
   } else {
     mlx_text_printf(&b->module, "#flow.parameter.named<\"model\"::\"%s\">", name);
   }
   mlx_text_printf(&b->module, " : %s\n", mlx_type_text(type).chars);
 }
 
-void mlx_builder_parameter(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, false); }
-void mlx_builder_state(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, true); }
+void mlx_builder_parameter(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, false, false); }
+void mlx_builder_state(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, true, false); }
+void mlx_builder_state_of_ones(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, true, true); }
 
 static mlx_global_t *find_global(mlx_builder_t *b, const char *name) {
   for (size_t i = 0; i < b->global_count; ++i) {
@@ -131,7 +137,8 @@ mlx_value_t mlx_builder_load(mlx_builder_t *b, const char *name) {
     char scope[sizeof b->scope];
     memcpy(scope, b->scope, sizeof scope);
     b->scope[0] = 0;  // the name says already whose weight it is
-    global->current = mlx_builder_emit(b, name, global->type, "util.global.load @\"%s\" : %s", name,
+    const char *value_name = isalpha((unsigned char)name[0]) ? name : "all_weights";  // "*" is no name in MLIR
+    global->current = mlx_builder_emit(b, value_name, global->type, "util.global.load @\"%s\" : %s", name,
                                        mlx_type_text(global->type).chars);
     memcpy(b->scope, scope, sizeof scope);
   }

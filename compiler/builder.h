@@ -36,6 +36,7 @@ mlx_form_t mlx_builder_form(const mlx_builder_t *builder);
 // Declarations, before the first function. Names stay the caller's until the builder is freed.
 void mlx_builder_parameter(mlx_builder_t *builder, const char *name, mlx_type_t type);
 void mlx_builder_state(mlx_builder_t *builder, const char *name, mlx_type_t type);  // starts as anything finite
+void mlx_builder_state_of_ones(mlx_builder_t *builder, const char *name, mlx_type_t type);  // i32; every bit starts as one
 
 // One function at a time. In the pure form, the parameters and the state come before |arguments|, the new state after
 // |results|.
@@ -89,5 +90,21 @@ mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx
 mlx_value_t mlx_build_gather(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices);
 // x with the slices at |indices| [count, n] replaced by |updates| [count, rest of x]. Of two updates to one place either wins.
 mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices, mlx_value_t updates);
+
+// A kernel of ours, linked into the module (IREE form only). Its arguments are the operands, then the result, then the
+// constants.
+#define MLX_EXTERN_OPERANDS 12
+typedef struct mlx_extern {
+  const char *symbol, *file;  // in the image that --iree-hal-executable-object-search-path finds
+  int64_t grid[3], threads, shared_bytes;
+  mlx_value_t operands[MLX_EXTERN_OPERANDS];
+  size_t operand_count;
+  size_t updated_from;        // operands from this one on are changed in place
+  mlx_type_t result;          // rank 0: none
+  int32_t constant;           // the one constant
+  bool has_constant;
+} mlx_extern_t;
+// |out_updated|: the operands changed in place as they are after it. Gives the result, or the last of those.
+mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_extern_t *kernel, mlx_value_t *out_updated);
 
 #endif  // MLXCEL_COMPILER_BUILDER_H_

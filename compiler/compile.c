@@ -25,6 +25,8 @@ typedef struct job {
   mlx_target_t target;
   mlx_graph_options_t graph;
   mlx_iree_compiler_t compiler;
+  mlx_nvrtc_t *nvrtc;      // NULL: no kernels
+  mlx_kernels_t kernels;
   char *mlir;
   size_t mlir_length;
   char source_stamp[MLX_DIGEST_HEX];  // of the source's files when it was opened
@@ -124,15 +126,62 @@ mlx_status_t mlx_compile_stablehlo(const char *model_path, const mlx_compile_opt
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Our own kernels
+
+mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_choice) {
+  static const char *const names[] = {[MLX_KERNELS_AUTO] = "auto", [MLX_KERNELS_REQUIRED] = "required", [MLX_KERNELS_OFF] = "off"};
+  for (int i = 0; i < 3; ++i) {
+    if (strcmp(text, names[i])) continue;
+    *out_choice = (mlx_kernel_choice_t)i;
+    return NULL;
+  }
+  return mlx_error(MLX_USAGE, "--kernels wants auto, required or off, not '%s'", text);
+}
+
+// Why there can be none for this model and target, whatever is installed; NULL when there can.
+static const char *why_no_kernels(const job_t *job) {
+  if (!job->target.gpu) return "the target is a CPU";
+  if (!job->target.gpu->kernel_sm) return "they need a GPU from sm_80 on";
+  if (job->graph.dtype == MLX_F32) return "they compute with 16-bit weights (--dtype bf16 or f16)";
+  return NULL;
+}
+
+static mlx_status_t no_kernels(const job_t *job, const char *why) {
+  if (job->options->kernels != MLX_KERNELS_REQUIRED) {
+    mlx_report_note(job->options->report, "no linked kernels, the plain lowering is used: %s", why);
+    return NULL;
+  }
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no linked kernels for this model: %s", why), "use --kernels=auto");
+}
+
+static mlx_status_t choose_kernels(job_t *job) {
+  const char *why = why_no_kernels(job);
+  if (job->options->kernels == MLX_KERNELS_OFF || (why && job->options->kernels == MLX_KERNELS_AUTO)) return NULL;
+  if (why) return no_kernels(job, why);
+  mlx_status_t status = mlx_nvrtc_open(NULL, &job->nvrtc);
+  if (mlx_status_code(status) == MLX_UNAVAILABLE && job->options->kernels == MLX_KERNELS_AUTO) {
+    mlx_report_note(job->options->report, "no linked kernels, the plain lowering is used: %s", mlx_status_message(status));
+    mlx_status_free(status);
+    return NULL;
+  }
+  if (status) return status;
+  job->kernels = (mlx_kernels_t){.gpu = job->target.gpu, .dtype = job->graph.dtype};
+  MLX_TRY(mlx_graph_use_kernels(job->model, &job->kernels, &job->graph));
+  return job->graph.kernels ? NULL : no_kernels(job, "its heads are not of a size they know");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // The vmfb
 
 // The MLIR lies beside the log, so that the command line in the log can be run again after a failure.
 static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_path) {
   job_t *job = user;
-  char *mlir_path = NULL, *vmfb_path = NULL;
+  char *mlir_path = NULL, *vmfb_path = NULL, *object_folder = NULL;
   mlx_status_t status = mlx_format(&mlir_path, "%s.mlir", log_path);
+  if (!status) status = mlx_format(&object_folder, "%s.kernels", log_path);
   if (!status) status = mlx_join_path(folder, MLX_BUNDLE_VMFB, &vmfb_path);
   if (!status) status = mlx_write_file(mlir_path, job->mlir, job->mlir_length);
+  if (!status && job->kernels.count) status = mlx_kernels_compile(&job->kernels, job->nvrtc, object_folder, job->options->report);
   mlx_process_result_t result;
   if (!status) {
     const mlx_iree_job_t compilation = {.name = job->title,
@@ -140,29 +189,37 @@ static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_pa
                                         .out_path = vmfb_path,
                                         .flags = job->target.flags,
                                         .flag_count = job->target.flag_count,
+                                        .object_folder = job->kernels.count ? object_folder : NULL,
                                         .log_path = log_path,
                                         .time_limit_seconds = job->options->time_limit_seconds};
     status = mlx_iree_compile(&job->compiler, &compilation, job->options->report, &result);
   }
   if (!status) {
     mlx_status_free(mlx_remove_tree(mlir_path));
+    mlx_status_free(mlx_remove_tree(object_folder));
     mlx_report_note(job->options->report, "compiled %s in %.1f s (iree-compile's peak memory: %llu MiB)", job->title,
                     result.elapsed_seconds, (unsigned long long)(result.peak_bytes >> 20));
   }
   mlx_free(mlir_path);
   mlx_free(vmfb_path);
+  mlx_free(object_folder);
   return status;
 }
 
 static mlx_status_t get_vmfb(job_t *job, mlx_cache_entry_t *out_entry) {
   char key[MLX_DIGEST_HEX], target[sizeof job->target.name + MLX_DIGEST_HEX + 1];
   snprintf(target, sizeof target, "%s %s", job->target.name, job->target.cpu);
+  mlx_iree_object_t *objects = NULL;
+  if (job->kernels.count) MLX_TRY(mlx_kernels_objects(&job->kernels, job->nvrtc, &objects));
   const mlx_iree_input_t input = {.mlir = job->mlir,
                                   .mlir_length = job->mlir_length,
                                   .flags = job->target.flags,
                                   .flag_count = job->target.flag_count,
-                                  .target = target};
+                                  .target = target,
+                                  .objects = objects,
+                                  .object_count = job->kernels.count};
   mlx_iree_key(&job->compiler, &input, key);
+  mlx_kernels_free_objects(&job->kernels, objects);
   const mlx_cache_request_t request = {.kind = "vmfb", .key = key, .title = job->title, .fill = fill_vmfb, .user = job};
   return mlx_cache_get(job->cache, &request, job->options->report, out_entry);
 }
@@ -267,6 +324,7 @@ static mlx_status_t compile_job(job_t *job, const char *model_path, mlx_compiled
   if (job->options->accept) {
     MLX_TRY(job->options->accept(job->options->user, out, job->graph.context, job->model->config.vocab));
   }
+  MLX_TRY(choose_kernels(job));
   MLX_TRY(mlx_graph_emit(job->model, &job->graph, &job->mlir, &job->mlir_length));
   MLX_TRY(mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report, &job->compiler));
   MLX_TRY(get_vmfb(job, &out->vmfb));
@@ -284,6 +342,8 @@ mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *op
   *out_compiled = (mlx_compiled_t){0};
   job_t job = {.options = options, .cache = cache};
   mlx_status_t status = compile_job(&job, model_path, out_compiled);
+  mlx_kernels_clear(&job.kernels);
+  mlx_nvrtc_close(job.nvrtc);
   mlx_free(job.mlir);
   mlx_iree_compiler_release(&job.compiler);
   mlx_model_close(job.model);

@@ -13,11 +13,20 @@
 
 typedef struct mlx_compiled mlx_compiled_t;
 
+typedef enum mlx_kernel_choice {
+  MLX_KERNELS_AUTO,      // linked where there are any for the model and the target, and NVRTC to compile them
+  MLX_KERNELS_REQUIRED,  // it is an error when there are none
+  MLX_KERNELS_OFF,
+} mlx_kernel_choice_t;
+// From "auto", "required" or "off".
+mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_choice) MLX_MUST_USE;
+
 typedef struct mlx_compile_options {
   const char *target;         // "cpu", "cpu:x86-64-v3", "cuda:sm_90"; NULL: "cpu"
   mlx_dtype_t dtype;          // of stored weights and of the KV cache, one that mlx_dtype_parse knows; MLX_F32: parity
   int64_t context;            // positions to make room for; 0: the model's, up to 2048; MLX_CONTEXT_OF_MODEL: the model's
   int64_t rows;               // sequences decoded together; 0: 1
+  mlx_kernel_choice_t kernels;
   const char *iree_compile;   // NULL: found as compiler/driver.h says
   double time_limit_seconds;  // for iree-compile; 0: the driver's default
   const mlx_report_t *report; // may be NULL

@@ -2,23 +2,39 @@
 
 #include <stdio.h>
 
+#include "artifact/archive.h"
 #include "base/memory.h"
 #include "compiler/graph_internal.h"
 #include "compiler/weights.h"
 
-#define STATE_TOKEN "state.token"        // [rows] the token to be read next
-#define STATE_POSITION "state.position"  // [rows] where it goes
-#define STATE_LOGITS "state.logits"      // [rows, vocab] that chose it
-
 // ---------------------------------------------------------------------------------------------------------------------
 // Options
 
-void mlx_graph_options_initialize(int64_t context, mlx_graph_options_t *out_options) {
-  *out_options = (mlx_graph_options_t){.context = context, .rows = 1, .page_size = 16};
-  const int64_t sizes[] = {16, 128};
-  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
-    if (i == 0 || sizes[i] <= out_options->context) out_options->buckets[out_options->bucket_count++] = sizes[i];
+static void choose_buckets(const int64_t *sizes, size_t count, mlx_graph_options_t *options) {
+  options->bucket_count = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (i == 0 || sizes[i] <= options->context) options->buckets[options->bucket_count++] = sizes[i];
   }
+}
+
+void mlx_graph_options_initialize(int64_t context, mlx_graph_options_t *out_options) {
+  *out_options = (mlx_graph_options_t){.context = context, .rows = 1, .page_size = 16, .steps = {1}, .step_count = 1};
+  choose_buckets((int64_t[]){16, 128}, 2, out_options);
+}
+
+// The attention kernels share the KV pool with the decode kernel, and nothing else can read it: without them there are none.
+static bool attention_fits(const mlx_config_t *c) { return c->head_dim % 16 == 0 && c->head_dim <= 256; }
+
+mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kernels, mlx_graph_options_t *options) {
+  if (!attention_fits(&model->config)) return NULL;
+  mlx_decode_plan_t plan;
+  bool fits;
+  options->kernels = kernels;
+  choose_buckets((int64_t[]){16, 128, 512}, 3, options);
+  MLX_TRY(mlx_trace_decode_plan(model, options, &plan, &fits));
+  const int64_t steps[] = {1, 8, 32};
+  for (size_t i = 1; fits && i < sizeof steps / sizeof *steps; ++i) options->steps[options->step_count++] = steps[i];
+  return NULL;
 }
 
 int64_t mlx_graph_row_pages(const mlx_graph_options_t *options) {
@@ -36,7 +52,7 @@ int64_t mlx_graph_pool_pages(const mlx_graph_options_t *options) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Declarations
 
-static mlx_status_t make_kv_names(mlx_graph_t *g) {
+mlx_status_t mlx_graph_make_names(mlx_graph_t *g) {
   MLX_TRY(mlx_alloc((size_t)g->model->config.layers * 2, sizeof *g->kv_names, &g->kv_names));
   for (int64_t i = 0; i < g->model->config.layers * 2; ++i) {
     MLX_TRY(mlx_format(&g->kv_names[i], "kv.%lld.%c", (long long)(i / 2), i % 2 ? 'v' : 'k'));
@@ -44,20 +60,49 @@ static mlx_status_t make_kv_names(mlx_graph_t *g) {
   return NULL;
 }
 
-static void declare(mlx_graph_t *g) {
+static int64_t kv_elements(const mlx_config_t *c, const mlx_graph_options_t *options) {
+  return c->layers * 2 * mlx_graph_pool_pages(options) * options->page_size * c->kv_heads * c->head_dim;
+}
+
+uint64_t mlx_graph_state_bytes(const mlx_model_t *model, const mlx_graph_options_t *options) {
+  const uint64_t kv = (uint64_t)kv_elements(&model->config, options) * mlx_dtype_info(options->dtype)->block_bytes;
+  return kv + (uint64_t)(options->rows * (model->config.vocab + 2)) * 4;
+}
+
+static void declare_kv(mlx_graph_t *g) {
+  const mlx_config_t *c = &g->model->config;
+  if (g->options->kernels) {
+    mlx_builder_state(g->b, MLX_STATE_KV, MLX_TYPE(g->options->dtype, kv_elements(c, g->options)));
+    return;
+  }
+  for (int64_t i = 0; i < c->layers * 2; ++i) {
+    mlx_builder_state(g->b, g->kv_names[i], MLX_TYPE(g->options->dtype, mlx_graph_pool_pages(g->options),
+                                                     g->options->page_size, c->kv_heads, c->head_dim));
+  }
+}
+
+void mlx_graph_declare(mlx_graph_t *g) {
   const mlx_config_t *c = &g->model->config;
   for (size_t i = 0; i < g->model->weight_count; ++i) {
     const mlx_weight_t *weight = &g->model->weights[i];
     const mlx_dtype_t dtype = mlx_weight_dtype(weight, g->options->dtype);
     mlx_builder_parameter(g->b, weight->name, mlx_type(dtype, weight->tensor.rank, weight->tensor.dims));
   }
-  for (int64_t i = 0; i < c->layers * 2; ++i) {
-    mlx_builder_state(g->b, g->kv_names[i], MLX_TYPE(g->options->dtype, mlx_graph_pool_pages(g->options),
-                                                     g->options->page_size, c->kv_heads, c->head_dim));
-  }
-  mlx_builder_state(g->b, STATE_TOKEN, MLX_TYPE(MLX_I32, g->options->rows));
-  mlx_builder_state(g->b, STATE_POSITION, MLX_TYPE(MLX_I32, g->options->rows));
-  mlx_builder_state(g->b, STATE_LOGITS, MLX_TYPE(MLX_F32, g->options->rows, c->vocab));
+  declare_kv(g);
+  mlx_builder_state(g->b, MLX_STATE_TOKEN, MLX_TYPE(MLX_I32, g->options->rows));
+  mlx_builder_state(g->b, MLX_STATE_POSITION, MLX_TYPE(MLX_I32, g->options->rows));
+  mlx_builder_state(g->b, MLX_STATE_LOGITS, MLX_TYPE(MLX_F32, g->options->rows, c->vocab));
+}
+
+// What the decode kernel has besides.
+static mlx_status_t declare_for_decode(mlx_graph_t *g, const mlx_decode_plan_t *plan) {
+  uint64_t *offsets;
+  MLX_TRY(mlx_alloc(g->model->weight_count, sizeof *offsets, &offsets));
+  const uint64_t bytes = mlx_weights_layout(g->model, g->options->dtype, offsets);
+  mlx_free(offsets);
+  mlx_builder_parameter(g->b, MLX_WHOLE_ARCHIVE, MLX_TYPE(MLX_I32, (int64_t)(bytes / 4)));
+  mlx_builder_state_of_ones(g->b, MLX_STATE_SCRATCH, MLX_TYPE(MLX_I32, plan->scratch_words));
+  return NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -71,6 +116,8 @@ static void place_tokens(mlx_graph_t *g, mlx_value_t positions, mlx_value_t vali
   mlx_builder_t *b = g->b;
   const int64_t rows = g->options->rows, t = g->tokens, m = rows * t;
   const mlx_type_t grid = MLX_TYPE(MLX_I32, rows, t), pair = MLX_TYPE(MLX_I32, rows, t, 1), column = MLX_TYPE(MLX_I32, m, 1);
+  g->positions = mlx_build_reshape(b, "positions", positions, MLX_TYPE(MLX_I32, m));
+  if (g->options->kernels) return;  // those find their way by start, count and pages
   mlx_builder_comment(b, "where each token's keys and values go: page and place in it");
   mlx_value_t size = mlx_build_int(b, "page_size", g->options->page_size, grid);
   mlx_value_t nth = mlx_build_binary(b, "nth_page", "divide", positions, size);
@@ -85,7 +132,6 @@ static void place_tokens(mlx_graph_t *g, mlx_value_t positions, mlx_value_t vali
   mlx_value_t page_column = mlx_build_reshape(b, "page_column", page, column);
   mlx_value_t place_column = mlx_build_reshape(b, "place_column", place, column);
   g->slots = mlx_build_concat_last(b, "slots", page_column, place_column);
-  g->positions = mlx_build_reshape(b, "positions", positions, MLX_TYPE(MLX_I32, m));
 
   mlx_builder_comment(b, "what each query may not see: every later position");
   const mlx_type_t mask = MLX_TYPE(MLX_I32, rows, t, mlx_graph_row_positions(g->options));
@@ -98,6 +144,7 @@ static void begin_function(mlx_graph_t *g, const char *name, const char *comment
   mlx_builder_begin(g->b, name, comment);
   g->tokens = tokens;
   g->rope_count = 0;
+  g->later_count = 0;
 }
 
 static mlx_value_t pages_argument(mlx_graph_t *g) {
@@ -112,17 +159,17 @@ static mlx_value_t choose_token(mlx_graph_t *g, mlx_value_t logits, mlx_value_t 
   mlx_builder_t *b = g->b;
   mlx_builder_comment(b, "the next token, and the state of the rows that took part");
   mlx_value_t next = mlx_build_argmax_last(b, "next", logits);
-  mlx_value_t old_token = mlx_builder_load(b, STATE_TOKEN);
+  mlx_value_t old_token = mlx_builder_load(b, MLX_STATE_TOKEN);
   mlx_value_t token = mlx_build_select(b, "new_token", took_part, next, old_token);
-  mlx_value_t old_position = mlx_builder_load(b, STATE_POSITION);
+  mlx_value_t old_position = mlx_builder_load(b, MLX_STATE_POSITION);
   mlx_value_t position = mlx_build_select(b, "new_position", took_part, new_position, old_position);
-  mlx_value_t old_logits = mlx_builder_load(b, STATE_LOGITS);
+  mlx_value_t old_logits = mlx_builder_load(b, MLX_STATE_LOGITS);
   mlx_value_t took_part_wide = mlx_build_broadcast(b, "took_part_wide", took_part, (int64_t[]){0},
                                                    mlx_type(MLX_I1, old_logits.rank, old_logits.dims));
   mlx_value_t kept = mlx_build_select(b, "new_logits", took_part_wide, logits, old_logits);
-  mlx_builder_store(b, STATE_TOKEN, token);
-  mlx_builder_store(b, STATE_POSITION, position);
-  mlx_builder_store(b, STATE_LOGITS, kept);
+  mlx_builder_store(b, MLX_STATE_TOKEN, token);
+  mlx_builder_store(b, MLX_STATE_POSITION, position);
+  mlx_builder_store(b, MLX_STATE_LOGITS, kept);
   return token;
 }
 
@@ -134,8 +181,8 @@ static void emit_prefill(mlx_graph_t *g, int64_t tokens) {
   snprintf(name, sizeof name, "prefill_%lld", (long long)tokens);
   begin_function(g, name, "Reads count[row] tokens that stand at start[row]; a row with count 0 is left alone.", tokens);
   mlx_value_t input = mlx_builder_argument(b, "tokens", grid);
-  mlx_value_t start = mlx_builder_argument(b, "start", per_row);
-  mlx_value_t count = mlx_builder_argument(b, "count", per_row);
+  mlx_value_t start = g->start = mlx_builder_argument(b, "start", per_row);
+  mlx_value_t count = g->count = mlx_builder_argument(b, "count", per_row);
   g->pages = pages_argument(g);
 
   mlx_value_t nth = mlx_build_iota(b, "nth_token", 1, grid);
@@ -165,27 +212,35 @@ static void emit_prefill(mlx_graph_t *g, int64_t tokens) {
   mlx_builder_end(b, &token, 1);
 }
 
+void mlx_graph_begin_decode(mlx_graph_t *g) {
+  mlx_builder_t *b = g->b;
+  const int64_t rows = g->options->rows;
+  const mlx_type_t per_row = MLX_TYPE(MLX_I32, rows);
+  begin_function(g, "decode_1", "Reads the token of each active row at its position and chooses the one after it.", 1);
+  g->active = mlx_builder_argument(b, "active", per_row);
+  g->pages = pages_argument(g);
+  mlx_builder_load(b, MLX_STATE_TOKEN);
+  mlx_value_t position = mlx_builder_load(b, MLX_STATE_POSITION);
+  mlx_value_t zero = mlx_build_int(b, "zero", 0, per_row);
+  g->active = mlx_build_compare(b, "took_part", "NE", g->active, zero);
+  g->start = position;
+  if (g->options->kernels) g->count = mlx_build_convert(b, "count", g->active, MLX_I32);
+  mlx_value_t valid = mlx_build_reshape(b, "valid", g->active, MLX_TYPE(MLX_I1, rows, 1));
+  mlx_value_t positions = mlx_build_reshape(b, "position", position, MLX_TYPE(MLX_I32, rows, 1));
+  place_tokens(g, positions, valid);
+}
+
 static void emit_decode(mlx_graph_t *g) {
   mlx_builder_t *b = g->b;
   const int64_t rows = g->options->rows;
-  const mlx_type_t per_row = MLX_TYPE(MLX_I32, rows), column = MLX_TYPE(MLX_I32, rows, 1);
-  begin_function(g, "decode_1", "Reads the token of each active row at its position and chooses the one after it.", 1);
-  mlx_value_t active = mlx_builder_argument(b, "active", per_row);
-  g->pages = pages_argument(g);
-  mlx_value_t token = mlx_builder_load(b, STATE_TOKEN);
-  mlx_value_t position = mlx_builder_load(b, STATE_POSITION);
-  mlx_value_t zero = mlx_build_int(b, "zero", 0, per_row);
-  mlx_value_t took_part = mlx_build_compare(b, "took_part", "NE", active, zero);
-  mlx_value_t valid = mlx_build_reshape(b, "valid", took_part, MLX_TYPE(MLX_I1, rows, 1));
-  mlx_value_t positions = mlx_build_reshape(b, "position", position, column);
-  place_tokens(g, positions, valid);
-  mlx_value_t hidden = g->model->arch->forward(g, g->model, token);
+  mlx_graph_begin_decode(g);
+  mlx_value_t hidden = g->model->arch->forward(g, g->model, mlx_builder_load(b, MLX_STATE_TOKEN));
   mlx_value_t logits = g->model->arch->head(g, g->model, hidden);
 
-  mlx_value_t one = mlx_build_int(b, "one", 1, per_row);
-  mlx_value_t after = mlx_build_binary(b, "after", "add", position, one);
-  mlx_value_t next = choose_token(g, logits, took_part, after);
-  mlx_value_t result = mlx_build_reshape(b, "next_column", next, column);
+  mlx_value_t one = mlx_build_int(b, "one", 1, MLX_TYPE(MLX_I32, rows));
+  mlx_value_t after = mlx_build_binary(b, "after", "add", g->start, one);
+  mlx_value_t next = choose_token(g, logits, g->active, after);
+  mlx_value_t result = mlx_build_reshape(b, "next_column", next, MLX_TYPE(MLX_I32, rows, 1));
   mlx_builder_end(b, &result, 1);
 }
 
@@ -193,17 +248,28 @@ static void emit_decode(mlx_graph_t *g) {
 static void emit_logits(mlx_graph_t *g) {
   if (mlx_builder_form(g->b) == MLX_FORM_PURE) return;
   begin_function(g, "logits", "The logits that chose each row's current token.", 0);
-  mlx_value_t logits = mlx_builder_load(g->b, STATE_LOGITS);
+  mlx_value_t logits = mlx_builder_load(g->b, MLX_STATE_LOGITS);
   mlx_builder_end(g->b, &logits, 1);
 }
 
 static mlx_status_t emit_all(mlx_graph_t *g, char **out_text, size_t *out_length) {
-  MLX_TRY(make_kv_names(g));
-  declare(g);
+  mlx_decode_plan_t plan;
+  bool in_one;
+  MLX_TRY(mlx_trace_decode_plan(g->model, g->options, &plan, &in_one));
+  MLX_TRY(mlx_graph_make_names(g));
+  mlx_graph_declare(g);
+  if (in_one) MLX_TRY(declare_for_decode(g, &plan));
   for (size_t i = 0; i < g->options->bucket_count; ++i) emit_prefill(g, g->options->buckets[i]);
-  emit_decode(g);
+  for (size_t i = 0; in_one && i < g->options->step_count; ++i) mlx_kernel_decode(g, &plan, g->options->steps[i]);
+  if (!in_one) emit_decode(g);
   emit_logits(g);
   return mlx_builder_finish(g->b, out_text, out_length);
+}
+
+void mlx_graph_free(mlx_graph_t *g) {
+  for (int64_t i = 0; g->kv_names && i < g->model->config.layers * 2; ++i) mlx_free(g->kv_names[i]);
+  mlx_free(g->kv_names);
+  mlx_builder_free(g->b);
 }
 
 mlx_status_t mlx_graph_emit(const mlx_model_t *model, const mlx_graph_options_t *options, char **out_text,
@@ -211,8 +277,6 @@ mlx_status_t mlx_graph_emit(const mlx_model_t *model, const mlx_graph_options_t 
   mlx_graph_t graph = {.model = model, .options = options};
   MLX_TRY(mlx_builder_create(options->form, "mlxcel", &graph.b));
   mlx_status_t status = emit_all(&graph, out_text, out_length);
-  for (int64_t i = 0; graph.kv_names && i < model->config.layers * 2; ++i) mlx_free(graph.kv_names[i]);
-  mlx_free(graph.kv_names);
-  mlx_builder_free(graph.b);
+  mlx_graph_free(&graph);
   return status;
 }

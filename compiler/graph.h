@@ -1,7 +1,7 @@
 // Graph: a model as the functions of the contract between compiler and runtime (docs/architecture.md describes it).
 //
 //   prefill_T(tokens: rows x T, start: rows, count: rows, pages: rows x P) -> next token: rows
-//   decode_1(active: rows, pages: rows x P) -> next token: rows x 1
+//   decode_K(active: rows, pages: rows x P) -> the next K tokens: rows x K
 //   logits() -> rows x vocab
 //
 // All are i32 tensors but the logits. Weights and KV pages have the dtype asked for; everything computed is f32. State on the
@@ -13,6 +13,7 @@
 
 #include "artifact/manifest.h"
 #include "compiler/builder.h"
+#include "compiler/kernels.h"
 
 typedef struct mlx_graph_options {
   mlx_form_t form;
@@ -22,9 +23,18 @@ typedef struct mlx_graph_options {
   int64_t page_size;  // positions in a page
   int64_t buckets[MLX_MAX_BUCKETS];  // prefill sizes, ascending
   size_t bucket_count;
+  int64_t steps[MLX_MAX_BUCKETS];    // K of each decode_K, ascending
+  size_t step_count;
+  mlx_kernels_t *kernels;            // collects the linked kernels; NULL: the plain lowering only
 } mlx_graph_options_t;
 
 void mlx_graph_options_initialize(int64_t context, mlx_graph_options_t *out_options);  // one row, a few buckets
+
+// Links kernels where there are ones for the model: chooses prefill sizes and steps for them. |kernels| knows its GPU and dtype.
+mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kernels, mlx_graph_options_t *options) MLX_MUST_USE;
+
+// Bytes of all state on the device.
+uint64_t mlx_graph_state_bytes(const mlx_model_t *model, const mlx_graph_options_t *options);
 
 int64_t mlx_graph_row_pages(const mlx_graph_options_t *options);
 int64_t mlx_graph_row_positions(const mlx_graph_options_t *options);

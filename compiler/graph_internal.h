@@ -1,10 +1,19 @@
-// Shared by graph.c and ops.c only: what the words of models/ops.h need to know about the function being built.
+// Shared by the files that write the graph (graph.c, words.c, ops.c, kernel_ops.c, trace.c): what the words of models/ops.h need to
+// know about the function being built, and their lowerings.
 #ifndef MLXCEL_COMPILER_GRAPH_INTERNAL_H_
 #define MLXCEL_COMPILER_GRAPH_INTERNAL_H_
 
 #include "compiler/graph.h"
+#include "compiler/trace.h"
 
 #define MLX_MAX_ROPES 4
+#define MLX_MAX_LATER 16
+
+#define MLX_STATE_TOKEN "state.token"        // [rows] the token to be read next
+#define MLX_STATE_POSITION "state.position"  // [rows] where it goes
+#define MLX_STATE_LOGITS "state.logits"      // [rows, vocab] that chose it
+#define MLX_STATE_KV "state.kv"              // with kernels: all layers' pages, as kernels/cuda lays them out
+#define MLX_STATE_SCRATCH "state.scratch"    // of the decode kernel
 
 // Cosines and sines of the function's positions, for one kind of rope.
 typedef struct mlx_rope_table {
@@ -12,6 +21,15 @@ typedef struct mlx_rope_table {
   double theta;
   mlx_value_t cos, sin;  // [M, head_dim / 2]
 } mlx_rope_table_t;
+
+// A matrix product or a rotation that is not written yet.
+typedef struct mlx_later {
+  char name[32];
+  mlx_value_t x, weight;  // a product's
+  int64_t head_dim;       // a rotation's; 0: it is a product
+  double theta;
+  mlx_value_t done;       // id 0 until it is written
+} mlx_later_t;
 
 struct mlx_graph {
   mlx_builder_t *b;
@@ -24,8 +42,46 @@ struct mlx_graph {
   mlx_value_t pages;      // [rows, P]
   mlx_value_t slots;      // [M, 2]: page and place in it where each token's keys and values go
   mlx_value_t hidden_from_query;  // [rows, T, context] i1: positions a query may not see
+  mlx_value_t start, count;  // [rows]: where each row's tokens begin and how many there are
+  mlx_value_t active;        // [rows] argument of decode
   mlx_rope_table_t ropes[MLX_MAX_ROPES];
   size_t rope_count;
+  mlx_later_t later[MLX_MAX_LATER];
+  size_t later_count;
+  mlx_trace_t *trace;  // NULL: nobody wants to know
 };
+
+// ---- graph.c ----
+
+mlx_status_t mlx_graph_make_names(mlx_graph_t *g) MLX_MUST_USE;
+void mlx_graph_declare(mlx_graph_t *g);
+void mlx_graph_begin_decode(mlx_graph_t *g);  // decode_1, up to the network
+void mlx_graph_free(mlx_graph_t *g);          // the builder and the names
+
+// ---- ops.c: the plain lowerings ----
+
+void mlx_rope_frequencies(int64_t head_dim, double theta, float *out);  // head_dim / 2 of them, at most 512
+const mlx_rope_table_t *mlx_rope_table(mlx_graph_t *g, int64_t head_dim, double theta);  // of the function's positions
+
+mlx_value_t mlx_plain_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens);
+mlx_value_t mlx_plain_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, double eps);
+mlx_value_t mlx_plain_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight);
+mlx_value_t mlx_plain_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b);
+mlx_value_t mlx_plain_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, mlx_value_t up);
+mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim, double theta);
+mlx_value_t mlx_plain_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v);
+
+// ---- kernel_ops.c: the linked ones, where options->kernels is there ----
+
+typedef enum mlx_linear_end { MLX_LINEAR_PLAIN = 0, MLX_LINEAR_ADD = 1, MLX_LINEAR_SWIGLU = 2 } mlx_linear_end_t;  // EPILOGUE of linear.cu
+bool mlx_kernel_takes_linear(const mlx_graph_t *g, mlx_value_t weight);
+bool mlx_kernel_linear_is_gemv(mlx_value_t x);  // few rows: memory is all there is
+// |other|: what is added (f32), or the second weight. With SWIGLU the result has the weights' dtype.
+mlx_value_t mlx_kernel_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t other, mlx_linear_end_t end);
+// |table|: q and k are still to be turned by it; may be NULL.
+mlx_value_t mlx_kernel_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v,
+                                 const mlx_rope_table_t *table);
+// Emits decode_K for the network |plan| describes.
+void mlx_kernel_decode(mlx_graph_t *g, const mlx_decode_plan_t *plan, int64_t steps);
 
 #endif  // MLXCEL_COMPILER_GRAPH_INTERNAL_H_

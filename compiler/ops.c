@@ -1,40 +1,18 @@
 // The plain StableHLO lowering of every word in models/ops.h: the truth that any kernel is tested against.
 //
 // One call a statement: C leaves the order of arguments open, and the emitted text must not depend on who compiled us.
-#include "models/ops.h"
-
 #include <math.h>
-#include <stdio.h>
 
 #include "compiler/graph_internal.h"
 
-void mlx_op_scope(mlx_graph_t *g, const char *fmt, ...) {
-  char scope[64];
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(scope, sizeof scope, fmt, args);
-  va_end(args);
-  if (scope[0]) mlx_builder_comment(g->b, "---- %s ----", scope);
-  mlx_builder_scope(g->b, scope);
-}
-
-mlx_value_t mlx_op_weight(mlx_graph_t *g, const char *fmt, ...) {
-  char name[256];
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(name, sizeof name, fmt, args);
-  va_end(args);
-  return mlx_builder_load(g->b, name);
-}
-
-mlx_value_t mlx_op_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
+mlx_value_t mlx_plain_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
   mlx_builder_comment(g->b, "embedding rows of the tokens");
   mlx_value_t indices = mlx_build_reshape(g->b, "token_index", tokens, MLX_TYPE(MLX_I32, tokens.dims[0], 1));
   mlx_value_t rows = mlx_build_gather(g->b, "embedded", table, indices);
   return mlx_build_convert(g->b, "embedded_f32", rows, MLX_F32);
 }
 
-mlx_value_t mlx_op_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, double eps) {
+mlx_value_t mlx_plain_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, double eps) {
   mlx_builder_t *b = g->b;
   const int64_t m = x.dims[0], width = x.dims[1];
   const mlx_type_t row = MLX_TYPE(MLX_F32, m), full = MLX_TYPE(MLX_F32, m, width);
@@ -54,7 +32,7 @@ mlx_value_t mlx_op_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_
 // The weight stands left: IREE transposes the right operand, and x is the small one. The other way round it would copy every
 // weight transposed when the module is loaded. A weight that is not f32 is widened inside the product: IREE makes the convert
 // and the dot one dispatch and never a widened copy, which tests/graph_test.c sees to.
-mlx_value_t mlx_op_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
+mlx_value_t mlx_plain_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   const mlx_dot_t over_width = {.left_contract = 1, .right_contract = 1};
   mlx_value_t wide = mlx_build_convert(g->b, "weight_f32", weight, MLX_F32);
   mlx_value_t by_output = mlx_build_dot(g->b, "by_output", wide, x, over_width);  // [out, M]
@@ -62,11 +40,11 @@ mlx_value_t mlx_op_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_v
   return mlx_build_transpose(g->b, name, by_output, (int64_t[]){1, 0});
 }
 
-mlx_value_t mlx_op_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b) {
+mlx_value_t mlx_plain_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b) {
   return mlx_build_binary(g->b, name, "add", a, b);
 }
 
-mlx_value_t mlx_op_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, mlx_value_t up) {
+mlx_value_t mlx_plain_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, mlx_value_t up) {
   mlx_value_t sigmoid = mlx_build_unary(g->b, "sigmoid", "logistic", gate);
   mlx_value_t silu = mlx_build_binary(g->b, "silu", "multiply", gate, sigmoid);
   return mlx_build_binary(g->b, name, "multiply", silu, up);
@@ -91,15 +69,19 @@ static mlx_value_t less_whole_turns(mlx_builder_t *b, mlx_value_t angle) {
   return angle;
 }
 
+void mlx_rope_frequencies(int64_t head_dim, double theta, float *out) {
+  for (int64_t i = 0; i < head_dim / 2; ++i) {
+    out[i] = 1.0f / (float)pow((double)(float)theta, (double)((float)(2 * i) / (float)head_dim));
+  }
+}
+
 // Emitted where a function first needs it; later layers share it.
 static mlx_rope_table_t make_rope_table(mlx_graph_t *g, int64_t head_dim, double theta) {
   mlx_builder_t *b = g->b;
   const int64_t half = head_dim / 2, m = g->positions.dims[0];
   const mlx_type_t full = MLX_TYPE(MLX_F32, m, half);
   float inverse[512];  // head_dim is at most 1024
-  for (int64_t i = 0; i < half; ++i) {
-    inverse[i] = 1.0f / (float)pow((double)(float)theta, (double)((float)(2 * i) / (float)head_dim));
-  }
+  mlx_rope_frequencies(head_dim, theta, inverse);
   mlx_value_t frequency = mlx_build_floats(b, "rope_frequency", inverse, half);
   mlx_value_t position = mlx_build_convert(b, "position_f32", g->positions, MLX_F32);
   mlx_value_t positions = mlx_build_broadcast(b, "rope_position", position, (int64_t[]){0}, full);
@@ -112,7 +94,7 @@ static mlx_rope_table_t make_rope_table(mlx_graph_t *g, int64_t head_dim, double
   return table;
 }
 
-static const mlx_rope_table_t *rope_table(mlx_graph_t *g, int64_t head_dim, double theta) {
+const mlx_rope_table_t *mlx_rope_table(mlx_graph_t *g, int64_t head_dim, double theta) {
   for (size_t i = 0; i < g->rope_count; ++i) {
     if (g->ropes[i].head_dim == head_dim && g->ropes[i].theta == theta) return &g->ropes[i];
   }
@@ -124,11 +106,11 @@ static const mlx_rope_table_t *rope_table(mlx_graph_t *g, int64_t head_dim, doub
   return &g->ropes[g->rope_count++];
 }
 
-mlx_value_t mlx_op_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim, double theta) {
+mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim, double theta) {
   mlx_builder_t *b = g->b;
   const int64_t m = x.dims[0], heads = x.dims[1] / head_dim, half = head_dim / 2;
   const mlx_type_t part = MLX_TYPE(MLX_F32, m, heads, half);
-  const mlx_rope_table_t *table = rope_table(g, head_dim, theta);
+  const mlx_rope_table_t *table = mlx_rope_table(g, head_dim, theta);
   mlx_value_t split = mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, m, heads, head_dim));
   mlx_value_t low = mlx_build_slice_last(b, "low", split, 0, half);
   mlx_value_t high = mlx_build_slice_last(b, "high", split, half, head_dim);
@@ -174,7 +156,7 @@ static mlx_value_t softmax(mlx_builder_t *b, mlx_value_t scores) {
   return mlx_build_binary(b, "weights", "divide", power, sums);
 }
 
-mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v) {
+mlx_value_t mlx_plain_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v) {
   mlx_builder_t *b = g->b;
   const int64_t rows = g->options->rows, t = g->tokens, context = mlx_graph_row_positions(g->options), group = a->heads / a->kv_heads;
   mlx_value_t keys = update_cache(g, a, g->kv_names[2 * a->layer], "keys", k);

@@ -28,6 +28,7 @@ static void use_cpu(mlx_target_t *t, const char *level) {
 }
 
 static void use_gpu(mlx_target_t *t, const mlx_gpu_kind_t *gpu) {
+  t->gpu = gpu;
   snprintf(t->name, sizeof t->name, "cuda:sm_%d", gpu->sm);
   snprintf(t->arch_flag, sizeof t->arch_flag, "--iree-cuda-target=%s", gpu->iree_target);
   add_flag(t, "--iree-hal-target-device=cuda");

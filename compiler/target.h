@@ -3,6 +3,7 @@
 #define MLXCEL_COMPILER_TARGET_H_
 
 #include "base/digest.h"
+#include "base/gpu.h"
 #include "base/status.h"
 
 #define MLX_TARGET_FLAGS 8
@@ -13,6 +14,7 @@ typedef struct mlx_target {
   const char *flags[MLX_TARGET_FLAGS];  // for iree-compile, in order; NULL-terminated; point into this struct or to constants
   size_t flag_count;
   char arch_flag[96];
+  const mlx_gpu_kind_t *gpu;  // NULL for a CPU
 } mlx_target_t;
 
 // Parses "cpu" (this machine), "cpu:host", "cpu:LEVEL" or "cuda:sm_XX". |out_target| must stay where it is: its flags point into it.

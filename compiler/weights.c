@@ -88,14 +88,25 @@ static mlx_status_t write_all(const mlx_model_t *model, mlx_dtype_t dtype, mlx_a
   return NULL;
 }
 
+static uint64_t stored_bytes(const mlx_weight_t *weight, mlx_dtype_t dtype) {
+  return (uint64_t)row_count(&weight->tensor) * row_elements(&weight->tensor) * mlx_dtype_info(mlx_weight_dtype(weight, dtype))->block_bytes;
+}
+
+uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_dtype_t dtype, uint64_t *out_offsets) {
+  uint64_t end = 0;
+  for (size_t i = 0; i < model->weight_count; ++i) {
+    out_offsets[i] = (end + MLX_ARCHIVE_ALIGNMENT - 1) / MLX_ARCHIVE_ALIGNMENT * MLX_ARCHIVE_ALIGNMENT;
+    end = out_offsets[i] + stored_bytes(&model->weights[i], dtype);
+  }
+  return end;
+}
+
 mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_dtype_t dtype, const char *path, const mlx_report_t *report) {
   mlx_archive_item_t *items;
   MLX_TRY(mlx_alloc(model->weight_count, sizeof *items, &items));
   for (size_t i = 0; i < model->weight_count; ++i) {
-    const mlx_weight_t *weight = &model->weights[i];
-    const size_t element_bytes = mlx_dtype_info(mlx_weight_dtype(weight, dtype))->block_bytes;
-    items[i].name = weight->name;
-    items[i].size = (uint64_t)row_count(&weight->tensor) * row_elements(&weight->tensor) * element_bytes;
+    items[i].name = model->weights[i].name;
+    items[i].size = stored_bytes(&model->weights[i], dtype);
   }
   mlx_archive_writer_t archive;
   mlx_status_t status = mlx_archive_create(path, items, model->weight_count, &archive);

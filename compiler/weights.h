@@ -12,6 +12,10 @@
 // every activation.
 mlx_dtype_t mlx_weight_dtype(const mlx_weight_t *weight, mlx_dtype_t dtype);
 
+// Where each weight begins in the archive, in bytes from the first one's start; |out_offsets| has room for all. Gives the bytes
+// from there to the last one's end: what MLX_WHOLE_ARCHIVE stands for.
+uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_dtype_t dtype, uint64_t *out_offsets);
+
 // Writes every weight to |path| as mlx_weight_dtype says, with its rows in Hugging Face's order, a few rows at a time.
 // A tensor that has the type already keeps its very bits.
 mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_dtype_t dtype, const char *path,

@@ -39,6 +39,7 @@ module @mlxcel {
     %counts = stablehlo.broadcast_in_dim %count, dims = [0] : (tensor<1xi32>) -> tensor<1x16xi32>
     %valid = stablehlo.compare LT, %nth_token, %counts : (tensor<1x16xi32>, tensor<1x16xi32>) -> tensor<1x16xi1>
     %position = stablehlo.add %starts, %nth_token : tensor<1x16xi32>
+    %positions = stablehlo.reshape %position : (tensor<1x16xi32>) -> tensor<16xi32>
 
     // where each token's keys and values go: page and place in it
     %page_size = stablehlo.constant dense<16> : tensor<1x16xi32>
@@ -54,7 +55,6 @@ module @mlxcel {
     %page_column = stablehlo.reshape %page_or_none : (tensor<1x16xi32>) -> tensor<16x1xi32>
     %place_column = stablehlo.reshape %place : (tensor<1x16xi32>) -> tensor<16x1xi32>
     %slots = stablehlo.concatenate %page_column, %place_column, dim = 1 : (tensor<16x1xi32>, tensor<16x1xi32>) -> tensor<16x2xi32>
-    %positions = stablehlo.reshape %position : (tensor<1x16xi32>) -> tensor<16xi32>
 
     // what each query may not see: every later position
     %key_position = stablehlo.iota dim = 2 : tensor<1x16x64xi32>
@@ -325,21 +325,16 @@ module @mlxcel {
     %end = stablehlo.add %start, %count : tensor<1xi32>
 
     // the next token, and the state of the rows that took part
-    %index = stablehlo.iota dim = 1 : tensor<1x320xi32>
     %start_3 = stablehlo.constant dense<0xFF800000> : tensor<f32>  // -inf
-    %first = stablehlo.constant dense<0> : tensor<i32>
-    %next:2 = "stablehlo.reduce"(%logits, %index, %start_3, %first) ({
-    ^bb0(%a: tensor<f32>, %ai: tensor<i32>, %c: tensor<f32>, %ci: tensor<i32>):
-      %above = stablehlo.compare GT, %a, %c : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %equal = stablehlo.compare EQ, %a, %c : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %before = stablehlo.compare LT, %ai, %ci : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      %tie = stablehlo.and %equal, %before : tensor<i1>
-      %keep = stablehlo.or %above, %tie : tensor<i1>
-      %m = stablehlo.select %keep, %a, %c : tensor<i1>, tensor<f32>
-      %mi = stablehlo.select %keep, %ai, %ci : tensor<i1>, tensor<i32>
-      stablehlo.return %m, %mi : tensor<f32>, tensor<i32>
-    }) {dimensions = array<i64: 1>} : (tensor<1x320xf32>, tensor<1x320xi32>, tensor<f32>, tensor<i32>) -> (tensor<1xf32>, tensor<1xi32>)
-    %new_token = stablehlo.select %took_part, %next#1, %state.token : tensor<1xi1>, tensor<1xi32>
+    %largest = stablehlo.reduce(%logits init: %start_3) applies stablehlo.maximum across dimensions = [1] : (tensor<1x320xf32>, tensor<f32>) -> tensor<1xf32>
+    %largest_wide = stablehlo.broadcast_in_dim %largest, dims = [0] : (tensor<1xf32>) -> tensor<1x320xf32>
+    %is_largest = stablehlo.compare EQ, %logits, %largest_wide : (tensor<1x320xf32>, tensor<1x320xf32>) -> tensor<1x320xi1>
+    %index = stablehlo.iota dim = 1 : tensor<1x320xi32>
+    %no_index = stablehlo.constant dense<319> : tensor<1x320xi32>
+    %candidates = stablehlo.select %is_largest, %index, %no_index : tensor<1x320xi1>, tensor<1x320xi32>
+    %last_index_2 = stablehlo.constant dense<319> : tensor<i32>
+    %next = stablehlo.reduce(%candidates init: %last_index_2) applies stablehlo.minimum across dimensions = [1] : (tensor<1x320xi32>, tensor<i32>) -> tensor<1xi32>
+    %new_token = stablehlo.select %took_part, %next, %state.token : tensor<1xi1>, tensor<1xi32>
     %new_position = stablehlo.select %took_part, %end, %state.position : tensor<1xi1>, tensor<1xi32>
     %took_part_wide = stablehlo.broadcast_in_dim %took_part, dims = [0] : (tensor<1xi1>) -> tensor<1x320xi1>
     %new_logits = stablehlo.select %took_part_wide, %logits, %state.logits : tensor<1x320xi1>, tensor<1x320xf32>
@@ -382,6 +377,7 @@ module @mlxcel {
     %took_part = stablehlo.compare NE, %active, %zero : (tensor<1xi32>, tensor<1xi32>) -> tensor<1xi1>
     %valid = stablehlo.reshape %took_part : (tensor<1xi1>) -> tensor<1x1xi1>
     %position = stablehlo.reshape %state.position : (tensor<1xi32>) -> tensor<1x1xi32>
+    %positions = stablehlo.reshape %position : (tensor<1x1xi32>) -> tensor<1xi32>
 
     // where each token's keys and values go: page and place in it
     %page_size = stablehlo.constant dense<16> : tensor<1x1xi32>
@@ -395,7 +391,6 @@ module @mlxcel {
     %no_page = stablehlo.constant dense<0> : tensor<1x1xi32>
     %page_or_none = stablehlo.select %valid, %page, %no_page : tensor<1x1xi1>, tensor<1x1xi32>
     %slots = stablehlo.concatenate %page_or_none, %place, dim = 1 : (tensor<1x1xi32>, tensor<1x1xi32>) -> tensor<1x2xi32>
-    %positions = stablehlo.reshape %position : (tensor<1x1xi32>) -> tensor<1xi32>
 
     // what each query may not see: every later position
     %key_position = stablehlo.iota dim = 2 : tensor<1x1x64xi32>
@@ -654,21 +649,16 @@ module @mlxcel {
     %after = stablehlo.add %state.position, %one : tensor<1xi32>
 
     // the next token, and the state of the rows that took part
-    %index = stablehlo.iota dim = 1 : tensor<1x320xi32>
     %start_2 = stablehlo.constant dense<0xFF800000> : tensor<f32>  // -inf
-    %first = stablehlo.constant dense<0> : tensor<i32>
-    %next:2 = "stablehlo.reduce"(%logits, %index, %start_2, %first) ({
-    ^bb0(%a: tensor<f32>, %ai: tensor<i32>, %c: tensor<f32>, %ci: tensor<i32>):
-      %above = stablehlo.compare GT, %a, %c : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %equal = stablehlo.compare EQ, %a, %c : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      %before = stablehlo.compare LT, %ai, %ci : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      %tie = stablehlo.and %equal, %before : tensor<i1>
-      %keep = stablehlo.or %above, %tie : tensor<i1>
-      %m = stablehlo.select %keep, %a, %c : tensor<i1>, tensor<f32>
-      %mi = stablehlo.select %keep, %ai, %ci : tensor<i1>, tensor<i32>
-      stablehlo.return %m, %mi : tensor<f32>, tensor<i32>
-    }) {dimensions = array<i64: 1>} : (tensor<1x320xf32>, tensor<1x320xi32>, tensor<f32>, tensor<i32>) -> (tensor<1xf32>, tensor<1xi32>)
-    %new_token = stablehlo.select %took_part, %next#1, %state.token : tensor<1xi1>, tensor<1xi32>
+    %largest = stablehlo.reduce(%logits init: %start_2) applies stablehlo.maximum across dimensions = [1] : (tensor<1x320xf32>, tensor<f32>) -> tensor<1xf32>
+    %largest_wide = stablehlo.broadcast_in_dim %largest, dims = [0] : (tensor<1xf32>) -> tensor<1x320xf32>
+    %is_largest = stablehlo.compare EQ, %logits, %largest_wide : (tensor<1x320xf32>, tensor<1x320xf32>) -> tensor<1x320xi1>
+    %index = stablehlo.iota dim = 1 : tensor<1x320xi32>
+    %no_index = stablehlo.constant dense<319> : tensor<1x320xi32>
+    %candidates = stablehlo.select %is_largest, %index, %no_index : tensor<1x320xi1>, tensor<1x320xi32>
+    %last_index = stablehlo.constant dense<319> : tensor<i32>
+    %next = stablehlo.reduce(%candidates init: %last_index) applies stablehlo.minimum across dimensions = [1] : (tensor<1x320xi32>, tensor<i32>) -> tensor<1xi32>
+    %new_token = stablehlo.select %took_part, %next, %state.token : tensor<1xi1>, tensor<1xi32>
     %new_position = stablehlo.select %took_part, %after, %state.position : tensor<1xi1>, tensor<1xi32>
     %took_part_wide = stablehlo.broadcast_in_dim %took_part, dims = [0] : (tensor<1xi1>) -> tensor<1x320xi1>
     %new_logits = stablehlo.select %took_part_wide, %logits, %state.logits : tensor<1x320xi1>, tensor<1x320xf32>

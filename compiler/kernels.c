@@ -1,0 +1,142 @@
+#include "compiler/kernels.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "compiler/kernel_source.h"
+
+#define MAX_DEFINITIONS 64
+
+const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind) {
+  static const char *const names[] = {
+      [MLX_KERNEL_DECODE] = "decode", [MLX_KERNEL_LINEAR] = "linear", [MLX_KERNEL_ATTENTION] = "attention"};
+  return names[kind];
+}
+
+void mlx_kernels_clear(mlx_kernels_t *kernels) {
+  for (size_t i = 0; i < kernels->count; ++i) mlx_free(kernels->images[i].definitions);
+  mlx_free(kernels->images);
+  *kernels = (mlx_kernels_t){0};
+}
+
+mlx_status_t mlx_kernels_image(mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *definitions, const char **out_file) {
+  char *text;
+  MLX_TRY(mlx_format(&text, "%sDTYPE_%s=1\n", definitions, mlx_dtype_info(kernels->dtype)->name));
+  for (size_t i = 0; i < kernels->count; ++i) {
+    if (kernels->images[i].kind != kind || strcmp(kernels->images[i].definitions, text)) continue;
+    mlx_free(text);
+    *out_file = kernels->images[i].file;
+    return NULL;
+  }
+  mlx_status_t status = mlx_reserve(kernels->count + 1, sizeof *kernels->images, &kernels->capacity, &kernels->images);
+  if (status) {
+    mlx_free(text);
+    return status;
+  }
+  mlx_kernel_image_request_t *image = &kernels->images[kernels->count++];
+  *image = (mlx_kernel_image_request_t){.kind = kind, .definitions = text};
+  snprintf(image->file, sizeof image->file, "%s%zu.fatbin", mlx_kernel_kind_name(kind), kernels->count);
+  *out_file = image->file;
+  return NULL;
+}
+
+bool mlx_kernels_use(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind) {
+  for (size_t i = 0; i < kernels->count; ++i) {
+    if (kernels->images[i].kind == kind) return true;
+  }
+  return false;
+}
+
+static mlx_status_t source_of(mlx_kernel_kind_t kind, const mlx_kernel_source_t **out_source) {
+  char name[32];
+  snprintf(name, sizeof name, "%s.cu", mlx_kernel_kind_name(kind));
+  *out_source = mlx_kernel_source_find(name);
+  return *out_source ? NULL : mlx_error(MLX_INTERNAL, "this build has no kernel source '%s'", name);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Keys
+
+static mlx_status_t describe(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const mlx_kernel_image_request_t *image, char **out) {
+  char identity[MLX_DIGEST_HEX];
+  const mlx_kernel_source_t *source;
+  MLX_TRY(source_of(image->kind, &source));
+  mlx_nvrtc_identity(nvrtc, identity);
+  return mlx_format(out, "nvrtc %s sm_%d\n%s\n%s", identity, kernels->gpu->kernel_sm, image->definitions, source->text);
+}
+
+void mlx_kernels_free_objects(const mlx_kernels_t *kernels, mlx_iree_object_t *objects) {
+  for (size_t i = 0; objects && i < kernels->count; ++i) mlx_free((void *)(uintptr_t)objects[i].bytes);
+  mlx_free(objects);
+}
+
+mlx_status_t mlx_kernels_objects(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, mlx_iree_object_t **out_objects) {
+  MLX_TRY(mlx_alloc(kernels->count, sizeof **out_objects, out_objects));
+  for (size_t i = 0; i < kernels->count; ++i) {
+    char *text = NULL;
+    mlx_status_t status = describe(kernels, nvrtc, &kernels->images[i], &text);
+    if (status) {
+      mlx_kernels_free_objects(kernels, *out_objects);
+      *out_objects = NULL;
+      return status;
+    }
+    (*out_objects)[i] = (mlx_iree_object_t){.name = kernels->images[i].file, .bytes = text, .length = strlen(text)};
+  }
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Images
+
+// Cuts |text| into its lines, in place.
+static mlx_status_t split_lines(char *text, const char *lines[MAX_DEFINITIONS], size_t *out_count) {
+  *out_count = 0;
+  for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+    if (*out_count == MAX_DEFINITIONS) return mlx_error(MLX_INTERNAL, "a kernel has more than %d definitions", MAX_DEFINITIONS);
+    *end = 0;
+    lines[(*out_count)++] = line;
+  }
+  return NULL;
+}
+
+static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const mlx_kernel_image_request_t *image,
+                                  char *definitions, const char *path, const char *log_path) {
+  const mlx_kernel_source_t *source;
+  const char *lines[MAX_DEFINITIONS];
+  mlx_nvrtc_job_t job = {.sm = kernels->gpu->kernel_sm, .arch_specific = image->kind == MLX_KERNEL_LINEAR && kernels->gpu->kernel_sm == 90, .definitions = lines, .log_path = log_path};
+  MLX_TRY(source_of(image->kind, &source));
+  MLX_TRY(split_lines(definitions, lines, &job.definition_count));
+  job.name = source->name;
+  job.source = source->text;
+  mlx_kernel_image_t made;
+  MLX_TRY(mlx_nvrtc_compile(nvrtc, &job, &made));
+  mlx_status_t status = mlx_write_file(path, made.bytes, made.length);
+  mlx_kernel_image_release(&made);
+  return status;
+}
+
+static mlx_status_t compile_nth(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, size_t nth, const char *folder) {
+  const mlx_kernel_image_request_t *image = &kernels->images[nth];
+  char *path = NULL, *log_path = NULL, *definitions = NULL;
+  mlx_status_t status = mlx_join_path(folder, image->file, &path);
+  if (!status) status = mlx_format(&log_path, "%s.log", path);
+  if (!status) status = mlx_copy_text(image->definitions, strlen(image->definitions), &definitions);
+  if (!status) status = compile_image(kernels, nvrtc, image, definitions, path, log_path);
+  mlx_free(path);
+  mlx_free(log_path);
+  mlx_free(definitions);
+  return status;
+}
+
+mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const char *folder, const mlx_report_t *report) {
+  MLX_TRY(mlx_make_dirs(folder, 0777));
+  mlx_status_t status = NULL;
+  for (size_t i = 0; i < kernels->count && !status; ++i) {
+    mlx_report_progress(report, "compiling kernels: %zu of %zu", i + 1, kernels->count);
+    status = compile_nth(kernels, nvrtc, i, folder);
+  }
+  mlx_report_done(report);
+  return status;
+}

@@ -1,0 +1,46 @@
+// Kernels: the linked CUDA code of one module. While the graph is written, ops ask for images (a source of kernels/cuda with its
+// definitions) and get the name of a file for the MLIR; before iree-compile runs, NVRTC makes those files.
+#ifndef MLXCEL_COMPILER_KERNELS_H_
+#define MLXCEL_COMPILER_KERNELS_H_
+
+#include "base/gpu.h"
+#include "base/report.h"
+#include "base/text.h"
+#include "compiler/driver.h"
+#include "compiler/nvrtc.h"
+#include "models/dtype.h"
+
+typedef enum mlx_kernel_kind { MLX_KERNEL_DECODE, MLX_KERNEL_LINEAR, MLX_KERNEL_ATTENTION, MLX_KERNEL_KINDS } mlx_kernel_kind_t;
+const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind);  // "decode", "linear", "attention"; its source is NAME.cu
+
+typedef struct mlx_kernel_image_request {
+  mlx_kernel_kind_t kind;
+  char file[32];      // what the MLIR calls it
+  char *definitions;  // owned; "NAME=VALUE" lines
+} mlx_kernel_image_request_t;
+
+typedef struct mlx_kernels {
+  const mlx_gpu_kind_t *gpu;  // what they are compiled for
+  mlx_dtype_t dtype;          // of weights and KV pool: f16 or bf16
+  mlx_kernel_image_request_t *images;
+  size_t count, capacity;
+} mlx_kernels_t;
+
+void mlx_kernels_clear(mlx_kernels_t *kernels);
+
+// The file of the image of |kind| with these definitions ("NAME=VALUE" lines, the dtype's is added); the same ones give the same
+// file. Borrowed until cleared.
+mlx_status_t mlx_kernels_image(mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *definitions, const char **out_file) MLX_MUST_USE;
+
+bool mlx_kernels_use(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind);  // whether an image of it was asked for
+
+// What the images depend on, for the module's cache key: each one's source, definitions, GPU and NVRTC. Release the array with
+// mlx_kernels_free_objects.
+mlx_status_t mlx_kernels_objects(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, mlx_iree_object_t **out_objects) MLX_MUST_USE;
+void mlx_kernels_free_objects(const mlx_kernels_t *kernels, mlx_iree_object_t *objects);
+
+// Compiles every image into |folder|, which is made. Logs go there too.
+mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const char *folder,
+                                 const mlx_report_t *report) MLX_MUST_USE;
+
+#endif  // MLXCEL_COMPILER_KERNELS_H_

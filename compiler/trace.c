@@ -1,0 +1,205 @@
+#include "compiler/trace.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "compiler/graph_internal.h"
+#include "compiler/kernels.h"
+#include "compiler/weights.h"
+
+void mlx_trace_add(mlx_graph_t *g, const mlx_note_t *note) {
+  mlx_trace_t *trace = g->trace;
+  if (!trace) return;
+  mlx_status_t status = mlx_reserve(trace->count + 1, sizeof *trace->notes, &trace->capacity, &trace->notes);
+  if (status) {
+    mlx_builder_fail(g->b, status);
+    return;
+  }
+  trace->notes[trace->count++] = *note;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Reading the notes in order
+
+typedef struct reader {
+  const mlx_trace_t *trace;
+  size_t at;
+  const mlx_model_t *model;
+  const mlx_value_t *weights;  // of the function that was written, in the model's order
+  const uint64_t *offsets;
+  mlx_decode_plan_t *plan;
+  bool fits;
+} reader_t;
+
+static const mlx_note_t nothing;  // of no kind that is asked for, with no result
+
+// The next note, if it is of |kind| and its first operands are these; else nothing fits any more.
+static const mlx_note_t *expect(reader_t *r, mlx_note_kind_t kind, int first, int second) {
+  const mlx_note_t *note = r->fits && r->at < r->trace->count ? &r->trace->notes[r->at++] : &nothing;
+  r->fits = r->fits && note != &nothing && note->kind == kind && note->operands[0] == first && note->operands[1] == second;
+  return note;
+}
+
+static const mlx_weight_t *weight_of(const reader_t *r, const mlx_note_t *note, uint64_t *out_offset) {
+  for (size_t i = 0; i < r->model->weight_count; ++i) {
+    if (!note->weight || r->weights[i].id != note->weight) continue;
+    *out_offset = r->offsets[i];
+    return &r->model->weights[i];
+  }
+  return NULL;
+}
+
+// Notes where the weight of |note| lies, in layer |layer|; its shape must be [rows, columns] (columns 0: a vector).
+static void place(reader_t *r, mlx_decode_weight_t which, int64_t layer, const mlx_note_t *note, int64_t rows, int64_t columns) {
+  mlx_decode_place_t *place = &r->plan->places[which];
+  uint64_t at = 0;
+  const mlx_weight_t *weight = r->fits ? weight_of(r, note, &at) : NULL;
+  r->fits = weight && weight->tensor.rank == (columns ? 2 : 1) && weight->tensor.dims[0] == rows &&
+            (!columns || weight->tensor.dims[1] == columns);
+  if (!r->fits) return;
+  if (layer == 0) place->at = at;
+  if (layer == 1) place->step = at - place->at;
+  r->fits = place->at + (uint64_t)layer * place->step == at;
+}
+
+static void same_number(reader_t *r, bool first, double *number, double value) {
+  if (first) *number = value;
+  r->fits = r->fits && *number == value;
+}
+
+static int read_norm(reader_t *r, mlx_decode_weight_t which, int64_t layer, int x) {
+  const mlx_note_t *norm = expect(r, MLX_NOTE_RMSNORM, x, 0);
+  place(r, which, layer, norm, r->plan->hidden, 0);
+  same_number(r, which == MLX_DECODE_ATTN_NORM && layer == 0, &r->plan->norm_eps, norm->number);
+  return norm->result;
+}
+
+static int read_linear(reader_t *r, mlx_decode_weight_t which, int64_t layer, int x, int64_t rows, int64_t columns) {
+  const mlx_note_t *linear = expect(r, MLX_NOTE_LINEAR, x, 0);
+  place(r, which, layer, linear, rows, columns);
+  return linear->result;
+}
+
+static int read_rope(reader_t *r, bool first, int x) {
+  const mlx_note_t *rope = expect(r, MLX_NOTE_ROPE, x, 0);
+  same_number(r, first, &r->plan->theta, rope->number);
+  r->fits = r->fits && rope->head_dim == r->model->config.head_dim;
+  return rope->result;
+}
+
+static int read_attention(reader_t *r, int64_t layer, int x) {
+  const mlx_config_t *c = &r->model->config;
+  const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
+  int h = read_norm(r, MLX_DECODE_ATTN_NORM, layer, x);
+  int q = read_linear(r, MLX_DECODE_Q, layer, h, queries, c->hidden);
+  int k = read_linear(r, MLX_DECODE_K, layer, h, keys, c->hidden);
+  int v = read_linear(r, MLX_DECODE_V, layer, h, keys, c->hidden);
+  q = read_rope(r, layer == 0, q);
+  k = read_rope(r, false, k);
+  const mlx_note_t *attention = expect(r, MLX_NOTE_ATTENTION, q, k);
+  const mlx_attention_t *a = &attention->attention;
+  if (layer == 0) r->plan->attention = *a;
+  r->fits = r->fits && attention->operands[2] == v && a->layer == layer && a->heads == c->heads && a->kv_heads == c->kv_heads &&
+            a->head_dim == c->head_dim && a->scale == r->plan->attention.scale;
+  int o = read_linear(r, MLX_DECODE_O, layer, attention->result, c->hidden, queries);
+  return expect(r, MLX_NOTE_ADD, x, o)->result;
+}
+
+static int read_mlp(reader_t *r, int64_t layer, int x) {
+  const mlx_config_t *c = &r->model->config;
+  int h = read_norm(r, MLX_DECODE_MLP_NORM, layer, x);
+  int gate = read_linear(r, MLX_DECODE_GATE, layer, h, c->ffn, c->hidden);
+  int up = read_linear(r, MLX_DECODE_UP, layer, h, c->ffn, c->hidden);
+  int act = expect(r, MLX_NOTE_SWIGLU, gate, up)->result;
+  int down = read_linear(r, MLX_DECODE_DOWN, layer, act, c->hidden, c->ffn);
+  return expect(r, MLX_NOTE_ADD, x, down)->result;
+}
+
+static void read_network(reader_t *r) {
+  const mlx_config_t *c = &r->model->config;
+  const mlx_note_t *embed = expect(r, MLX_NOTE_EMBED, 0, 0);
+  place(r, MLX_DECODE_EMBED, 0, embed, c->vocab, c->hidden);
+  int x = embed->result;
+  for (int64_t layer = 0; layer < c->layers && r->fits; ++layer) x = read_mlp(r, layer, read_attention(r, layer, x));
+  x = read_norm(r, MLX_DECODE_FINAL_NORM, 0, x);
+  read_linear(r, MLX_DECODE_HEAD, 0, x, c->vocab, c->hidden);
+  r->fits = r->fits && r->at == r->trace->count;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The launch
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// Shared memory for the activations of rows of |width| columns, as decode.cu's Cut has them.
+static int64_t staged_bytes(int64_t width) {
+  const int64_t segments = (width + 1023) / 1024;
+  return 8 * 768 * (segments <= 8 ? least(segments, 2) : segments);
+}
+
+// Every block must have a row of every matrix, and the ring at least four stages.
+static bool plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, mlx_decode_plan_t *plan) {
+  const mlx_config_t *c = &model->config;
+  const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim, group = c->heads / c->kv_heads;
+  plan->blocks = least(least(gpu->blocks, least(c->hidden, c->ffn)), least(c->vocab, queries + 2 * keys));
+  plan->shared_bytes = gpu->shared_bytes;
+  const int64_t splits = most(1, plan->blocks / c->kv_heads);
+  plan->scratch_words = 64 + 8 * plan->blocks + 3 * c->hidden + queries + 2 * keys + queries + 2 * c->ffn + c->heads * splits * (c->head_dim + 2);
+  const int64_t attention = 4 * (9 * group * c->head_dim + 20 * group + c->head_dim) + 256;
+  const int64_t work = most(attention, most(staged_bytes(c->hidden), most(staged_bytes(c->ffn), staged_bytes(queries))));
+  const int64_t stage = 8 * (2 * 1024 + 64) + 16;
+  return c->hidden % 8 == 0 && c->ffn % 8 == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
+         4 * stage + work + (8 << 10) <= plan->shared_bytes;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Taking the notes
+
+// Writes the network once, plainly and for nobody, to have it noted.
+static mlx_status_t take_notes(mlx_graph_t *g, mlx_value_t *weights) {
+  const mlx_model_t *model = g->model;
+  mlx_graph_declare(g);
+  mlx_graph_begin_decode(g);
+  for (size_t i = 0; i < model->weight_count; ++i) weights[i] = mlx_builder_load(g->b, model->weights[i].name);
+  mlx_value_t hidden = model->arch->forward(g, model, mlx_builder_load(g->b, MLX_STATE_TOKEN));
+  model->arch->head(g, model, hidden);
+  char *text;
+  MLX_TRY(mlx_builder_finish(g->b, &text, NULL));
+  mlx_free(text);
+  return NULL;
+}
+
+static mlx_status_t trace_with(mlx_graph_t *g, reader_t *r, uint64_t *offsets, mlx_value_t *weights) {
+  mlx_status_t status = mlx_graph_make_names(g);
+  if (!status) status = take_notes(g, weights);
+  if (status) return status;
+  mlx_weights_layout(g->model, g->options->dtype, offsets);
+  read_network(r);
+  return NULL;
+}
+
+mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_options_t *options, mlx_decode_plan_t *out_plan, bool *out_fits) {
+  *out_plan = (mlx_decode_plan_t){.hidden = model->config.hidden, .ffn = model->config.ffn};
+  *out_fits = false;
+  if (!options->kernels || options->rows != 1 || !plan_launch(model, options->kernels->gpu, out_plan)) return NULL;
+  mlx_graph_options_t plain = *options;
+  plain.kernels = NULL;
+  mlx_trace_t trace = {0};
+  mlx_graph_t graph = {.model = model, .options = &plain, .trace = &trace};
+  uint64_t *offsets = NULL;
+  mlx_value_t *weights = NULL;
+  reader_t reader = {.trace = &trace, .model = model, .plan = out_plan, .fits = true};
+  mlx_status_t status = mlx_builder_create(options->form, "trace", &graph.b);
+  if (!status) status = mlx_alloc(model->weight_count, sizeof *offsets, &offsets);
+  if (!status) status = mlx_alloc(model->weight_count, sizeof *weights, &weights);
+  reader.offsets = offsets;
+  reader.weights = weights;
+  if (!status) status = trace_with(&graph, &reader, offsets, weights);
+  *out_fits = !status && reader.fits;
+  mlx_graph_free(&graph);
+  mlx_free(trace.notes);
+  mlx_free(offsets);
+  mlx_free(weights);
+  return status;
+}

@@ -1,0 +1,49 @@
+// Trace: what a network does, noted word by word while it is written once; and whether that is something the decode kernel can do.
+#ifndef MLXCEL_COMPILER_TRACE_H_
+#define MLXCEL_COMPILER_TRACE_H_
+
+#include "compiler/graph.h"
+
+typedef enum mlx_note_kind {
+  MLX_NOTE_EMBED, MLX_NOTE_RMSNORM, MLX_NOTE_LINEAR, MLX_NOTE_ADD, MLX_NOTE_SWIGLU, MLX_NOTE_ROPE, MLX_NOTE_ATTENTION,
+} mlx_note_kind_t;
+
+// One word: ids of its values, and what it was told.
+typedef struct mlx_note {
+  mlx_note_kind_t kind;
+  int result, operands[3];
+  int weight;       // id of the value that is its weight
+  double number;    // eps, or theta
+  int64_t head_dim;
+  mlx_attention_t attention;
+} mlx_note_t;
+
+typedef struct mlx_trace {
+  mlx_note_t *notes;
+  size_t count, capacity;
+} mlx_trace_t;
+
+void mlx_trace_add(mlx_graph_t *graph, const mlx_note_t *note);  // does nothing where nobody wants to know
+
+// A network of the shape that kernels/cuda/decode.cu computes, and where its weights are in the archive.
+typedef struct mlx_decode_place {
+  uint64_t at, step;  // layer 0's, and from one layer's to the next
+} mlx_decode_place_t;
+typedef enum mlx_decode_weight {
+  MLX_DECODE_EMBED, MLX_DECODE_ATTN_NORM, MLX_DECODE_Q, MLX_DECODE_K, MLX_DECODE_V, MLX_DECODE_O, MLX_DECODE_MLP_NORM,
+  MLX_DECODE_GATE, MLX_DECODE_UP, MLX_DECODE_DOWN, MLX_DECODE_FINAL_NORM, MLX_DECODE_HEAD, MLX_DECODE_WEIGHTS,
+} mlx_decode_weight_t;
+typedef struct mlx_decode_plan {
+  mlx_decode_place_t places[MLX_DECODE_WEIGHTS];
+  int64_t hidden, ffn;
+  mlx_attention_t attention;
+  double norm_eps, theta;
+  int64_t blocks, shared_bytes;  // the launch
+  int64_t scratch_words;
+} mlx_decode_plan_t;
+
+// False when the model is not of that shape, or too odd or too large for the GPU.
+mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_options_t *options, mlx_decode_plan_t *out_plan,
+                                   bool *out_fits) MLX_MUST_USE;
+
+#endif  // MLXCEL_COMPILER_TRACE_H_

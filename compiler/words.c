@@ -1,0 +1,137 @@
+// The words of models/ops.h: each is lowered by one of our kernels where the target has one for it, and plainly (ops.c) elsewhere.
+//
+// What a kernel can do together with what comes next is not written at once: a matrix product may end in an addition or an
+// activation, a rotation may be part of attention. Until then it is a value with a negative id, which only this file sees.
+#include "models/ops.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "compiler/graph_internal.h"
+
+void mlx_op_scope(mlx_graph_t *g, const char *fmt, ...) {
+  char scope[64];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(scope, sizeof scope, fmt, args);
+  va_end(args);
+  if (scope[0]) mlx_builder_comment(g->b, "---- %s ----", scope);
+  mlx_builder_scope(g->b, scope);
+}
+
+mlx_value_t mlx_op_weight(mlx_graph_t *g, const char *fmt, ...) {
+  char name[256];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(name, sizeof name, fmt, args);
+  va_end(args);
+  return mlx_builder_load(g->b, name);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Notes for whoever wants to know what the network is (trace.c)
+
+static mlx_value_t note(mlx_graph_t *g, mlx_value_t result, mlx_note_t what) {
+  what.result = result.id;
+  mlx_trace_add(g, &what);
+  return result;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Values that wait
+
+static mlx_later_t *later(mlx_graph_t *g, mlx_value_t x) { return x.id < 0 ? &g->later[-x.id - 1] : NULL; }
+
+// As f32, written.
+static mlx_value_t settled(mlx_graph_t *g, mlx_value_t x) {
+  mlx_later_t *it = later(g, x);
+  if (it && !it->done.id) {
+    it->done = it->head_dim ? mlx_plain_rope(g, it->name, it->x, it->head_dim, it->theta)
+                            : mlx_kernel_linear(g, it->name, it->x, it->weight, (mlx_value_t){0}, MLX_LINEAR_PLAIN);
+  }
+  if (it) return it->done;
+  return x.dtype == g->options->dtype ? mlx_build_convert(g->b, "wide", x, MLX_F32) : x;
+}
+
+static bool is_product(mlx_graph_t *g, mlx_value_t x) { return x.id < 0 && !later(g, x)->done.id && !later(g, x)->head_dim; }
+static bool is_turn(mlx_graph_t *g, mlx_value_t x) { return x.id < 0 && !later(g, x)->done.id && later(g, x)->head_dim; }
+
+static mlx_value_t wait_with(mlx_graph_t *g, const char *name, mlx_later_t what, int64_t width) {
+  if (g->later_count == MLX_MAX_LATER) g->later_count = 0;  // the oldest are long settled
+  mlx_later_t *it = &g->later[g->later_count++];
+  *it = what;
+  snprintf(it->name, sizeof it->name, "%s", name);
+  return (mlx_value_t){.id = -(int)g->later_count, .dtype = MLX_F32, .rank = 2, .dims = {what.x.dims[0], width}};
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Words
+
+mlx_value_t mlx_op_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
+  return note(g, mlx_plain_embed(g, table, tokens), (mlx_note_t){.kind = MLX_NOTE_EMBED, .weight = table.id});
+}
+
+mlx_value_t mlx_op_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, double eps) {
+  x = settled(g, x);
+  return note(g, mlx_plain_rmsnorm(g, name, x, weight, eps),
+              (mlx_note_t){.kind = MLX_NOTE_RMSNORM, .operands = {x.id}, .weight = weight.id, .number = eps});
+}
+
+mlx_value_t mlx_op_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
+  if (mlx_kernel_takes_linear(g, weight)) {
+    if (later(g, x)) x = settled(g, x);
+    return mlx_kernel_linear_is_gemv(x) ? mlx_kernel_linear(g, name, settled(g, x), weight, (mlx_value_t){0}, MLX_LINEAR_PLAIN)
+                                        : wait_with(g, name, (mlx_later_t){.x = x, .weight = weight}, weight.dims[0]);
+  }
+  x = settled(g, x);
+  return note(g, mlx_plain_linear(g, name, x, weight), (mlx_note_t){.kind = MLX_NOTE_LINEAR, .operands = {x.id}, .weight = weight.id});
+}
+
+mlx_value_t mlx_op_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b) {
+  if (is_product(g, a) && !is_product(g, b)) {  // a sum has no order
+    mlx_value_t other = a;
+    a = b;
+    b = other;
+  }
+  a = settled(g, a);
+  if (is_product(g, b)) {
+    mlx_later_t *product = later(g, b);
+    return product->done = mlx_kernel_linear(g, name, product->x, product->weight, a, MLX_LINEAR_ADD);
+  }
+  b = settled(g, b);
+  return note(g, mlx_plain_add(g, name, a, b), (mlx_note_t){.kind = MLX_NOTE_ADD, .operands = {a.id, b.id}});
+}
+
+mlx_value_t mlx_op_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, mlx_value_t up) {
+  if (is_product(g, gate) && is_product(g, up) && later(g, gate)->x.id == later(g, up)->x.id) {
+    const mlx_later_t *low = later(g, gate), *high = later(g, up);
+    return mlx_kernel_linear(g, name, low->x, low->weight, high->weight, MLX_LINEAR_SWIGLU);
+  }
+  gate = settled(g, gate);
+  up = settled(g, up);
+  return note(g, mlx_plain_swiglu(g, name, gate, up), (mlx_note_t){.kind = MLX_NOTE_SWIGLU, .operands = {gate.id, up.id}});
+}
+
+mlx_value_t mlx_op_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim, double theta) {
+  x = settled(g, x);
+  if (g->options->kernels) return wait_with(g, name, (mlx_later_t){.x = x, .head_dim = head_dim, .theta = theta}, x.dims[1]);
+  return note(g, mlx_plain_rope(g, name, x, head_dim, theta),
+              (mlx_note_t){.kind = MLX_NOTE_ROPE, .operands = {x.id}, .number = theta, .head_dim = head_dim});
+}
+
+static mlx_value_t attend(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v) {
+  const bool turns = is_turn(g, q) && is_turn(g, k) && later(g, q)->theta == later(g, k)->theta &&
+                     later(g, q)->head_dim == a->head_dim && later(g, k)->head_dim == a->head_dim;
+  if (!turns) return mlx_kernel_attention(g, a, settled(g, q), settled(g, k), v, NULL);
+  const mlx_rope_table_t *table = mlx_rope_table(g, a->head_dim, later(g, q)->theta);
+  return mlx_kernel_attention(g, a, later(g, q)->x, later(g, k)->x, v, table);
+}
+
+mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v) {
+  v = settled(g, v);
+  if (g->options->kernels) return attend(g, a, q, k, v);
+  q = settled(g, q);
+  k = settled(g, k);
+  return note(g, mlx_plain_attention(g, a, q, k, v),
+              (mlx_note_t){.kind = MLX_NOTE_ATTENTION, .operands = {q.id, k.id, v.id}, .attention = *a});
+}
