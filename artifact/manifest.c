@@ -24,6 +24,18 @@ static void put_int(mlx_text_t *json, const char *key, int64_t value) {
   mlx_text_printf(json, "  \"%s\": %lld,\n", key, (long long)value);
 }
 
+static void put_numbers(mlx_text_t *json, const char *key, const int64_t *numbers, size_t count) {
+  mlx_text_printf(json, "  \"%s\": [", key);
+  for (size_t i = 0; i < count; ++i) mlx_text_printf(json, "%s%lld", i ? ", " : "", (long long)numbers[i]);
+  mlx_text_puts(json, "],\n");
+}
+
+static void put_kernels(mlx_text_t *json, const mlx_manifest_t *m) {
+  mlx_text_puts(json, "  \"kernels\": [");
+  for (size_t i = 0; i < m->kernel_count; ++i) mlx_text_printf(json, "%s\"%s\"", i ? ", " : "", m->kernels[i]);
+  mlx_text_puts(json, "],\n");
+}
+
 mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t *out_length) {
   mlx_text_t json = {0};
   mlx_text_puts(&json, "{\n");
@@ -42,9 +54,12 @@ mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t
   put_int(&json, "page_size", m->page_size);
   put_int(&json, "row_pages", m->row_pages);
   put_int(&json, "pool_pages", m->pool_pages);
-  mlx_text_puts(&json, "  \"prefill\": [");
-  for (size_t i = 0; i < m->prefill_count; ++i) mlx_text_printf(&json, "%s%lld", i ? ", " : "", (long long)m->prefill[i]);
-  mlx_text_puts(&json, "],\n  \"eos\": [");
+  put_numbers(&json, "prefill", m->prefill, m->prefill_count);
+  put_numbers(&json, "decode", m->decode, m->decode_count);
+  put_kernels(&json, m);
+  put_int(&json, "state_bytes", m->state_bytes);
+  put_int(&json, "kv_bytes", m->kv_bytes);
+  mlx_text_puts(&json, "  \"eos\": [");
   for (size_t i = 0; i < m->eos_count; ++i) mlx_text_printf(&json, "%s%d", i ? ", " : "", m->eos[i]);
   mlx_text_puts(&json, "]\n}\n");
   mlx_status_t status = mlx_text_take(&json, out_json, out_length);
@@ -85,6 +100,48 @@ static mlx_status_t read_list(const mlx_json_t *json, const char *key, size_t ca
   return NULL;
 }
 
+// The sizes of a family of functions: ascending, at least one.
+static mlx_status_t read_sizes(const mlx_json_t *json, const char *key, int64_t max, int64_t *out, size_t *out_count) {
+  MLX_TRY(read_list(json, key, MLX_MAX_BUCKETS, 1, max, out, out_count));
+  if (!*out_count) return mlx_json_error(json, key, "is empty");
+  for (size_t i = 1; i < *out_count; ++i) {
+    if (out[i] <= out[i - 1]) return mlx_json_error(json, key, "must ascend");
+  }
+  return NULL;
+}
+
+// Models compiled before there were longer ones have decode_1 alone and do not say it.
+static mlx_status_t read_decode(const mlx_json_t *json, mlx_manifest_t *m) {
+  m->decode[0] = 1;
+  m->decode_count = 1;
+  if (!mlx_json_find(json->root, "decode")) return NULL;
+  MLX_TRY(read_sizes(json, "decode", MLX_MAX_GROUP, m->decode, &m->decode_count));
+  return m->decode[0] == 1 ? NULL : mlx_json_error(json, "decode", "does not hold 1");
+}
+
+// Names are printed: they must be plain.
+static bool is_kernel_name(const char *name) {
+  size_t length = name ? strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") : 0;
+  return length && !name[length] && length < sizeof ((mlx_manifest_t *)0)->kernels[0];
+}
+
+static mlx_status_t read_kernels(const mlx_json_t *json, mlx_manifest_t *m) {
+  yyjson_val *list = mlx_json_find(json->root, "kernels"), *item;
+  size_t index, count;
+  if (!list) return NULL;
+  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MLX_MAX_KERNELS) return mlx_json_error(json, "kernels", "must be a short list");
+  yyjson_arr_foreach(list, index, count, item) {
+    if (!is_kernel_name(yyjson_get_str(item))) return mlx_json_error(json, "kernels", "holds something that is not a kernel's name");
+    snprintf(m->kernels[index], sizeof m->kernels[index], "%s", yyjson_get_str(item));
+  }
+  m->kernel_count = yyjson_arr_size(list);
+  return NULL;
+}
+
+static mlx_status_t read_bytes(const mlx_json_t *json, const char *key, int64_t *out) {
+  return mlx_json_find(json->root, key) ? mlx_json_int(json, json->root, key, 0, INT64_MAX, out) : NULL;
+}
+
 static mlx_status_t read_format(const mlx_json_t *json, mlx_manifest_t *m) {
   char format[32];
   MLX_TRY(read_text(json, "format", format, sizeof format));
@@ -114,11 +171,11 @@ static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
   MLX_TRY(mlx_json_int(json, json->root, "row_pages", 1, most, &m->row_pages));
   if (m->row_pages * m->page_size < m->context) return mlx_json_error(json, "row_pages", "cannot hold the context");
   if (m->pool_pages - 1 < m->row_pages) return mlx_json_error(json, "pool_pages", "cannot hold one row");
-  MLX_TRY(read_list(json, "prefill", MLX_MAX_BUCKETS, 1, 1 << 20, m->prefill, &m->prefill_count));
-  if (!m->prefill_count) return mlx_json_error(json, "prefill", "is empty");
-  for (size_t i = 1; i < m->prefill_count; ++i) {
-    if (m->prefill[i] <= m->prefill[i - 1]) return mlx_json_error(json, "prefill", "must ascend");
-  }
+  MLX_TRY(read_sizes(json, "prefill", 1 << 20, m->prefill, &m->prefill_count));
+  MLX_TRY(read_decode(json, m));
+  MLX_TRY(read_kernels(json, m));
+  MLX_TRY(read_bytes(json, "state_bytes", &m->state_bytes));
+  MLX_TRY(read_bytes(json, "kv_bytes", &m->kv_bytes));
   int64_t eos[MLX_MAX_EOS];
   MLX_TRY(read_list(json, "eos", MLX_MAX_EOS, 0, most, eos, &m->eos_count));
   for (size_t i = 0; i < m->eos_count; ++i) m->eos[i] = (int32_t)eos[i];
@@ -132,6 +189,14 @@ mlx_status_t mlx_manifest_read(const char *name, const char *text, size_t length
   mlx_status_t status = read_fields(&json, out_manifest);
   mlx_json_close(&json);
   return status;
+}
+
+mlx_kernels_text_t mlx_manifest_kernels_text(const mlx_manifest_t *m) {
+  mlx_kernels_text_t out = {"none (plain lowering)"};
+  for (size_t i = 0, length = 0; i < m->kernel_count; ++i) {
+    length += (size_t)snprintf(out.text + length, sizeof out.text - length, "%s%s", i ? ", " : "", m->kernels[i]);
+  }
+  return out;
 }
 
 bool mlx_is_bundle(const char *folder) {

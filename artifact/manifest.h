@@ -19,6 +19,8 @@
 #define MLX_MAX_ROWS 4096
 #define MLX_MAX_BUCKETS 8
 #define MLX_MAX_EOS 16
+#define MLX_MAX_GROUP 1024  // tokens that one call of decode_K may choose
+#define MLX_MAX_KERNELS 8
 
 typedef struct mlx_manifest {
   char architecture[64];
@@ -36,6 +38,12 @@ typedef struct mlx_manifest {
   int64_t pool_pages;             // the KV pool's pages, page 0 belonging to nobody
   int64_t prefill[MLX_MAX_BUCKETS];  // T of each prefill_T, ascending
   size_t prefill_count;
+  int64_t decode[MLX_MAX_BUCKETS];   // K of each decode_K, ascending; the first is 1
+  size_t decode_count;
+  char kernels[MLX_MAX_KERNELS][16]; // linked kernels: "decode", "linear"; what has none is lowered plainly
+  size_t kernel_count;
+  int64_t state_bytes;               // device memory for the KV pool and scratch; 0: it is not known
+  int64_t kv_bytes;                  // keys and values of one position, all layers; 0: it is not known
   int32_t eos[MLX_MAX_EOS];       // tokens that end a text
   size_t eos_count;
 } mlx_manifest_t;
@@ -44,6 +52,12 @@ typedef struct mlx_manifest {
 mlx_status_t mlx_manifest_write(const mlx_manifest_t *manifest, char **out_json, size_t *out_length) MLX_MUST_USE;
 // Reads and checks one; |name| is for errors. A manifest of another contract is refused, naming both.
 mlx_status_t mlx_manifest_read(const char *name, const char *json, size_t length, mlx_manifest_t *out_manifest) MLX_MUST_USE;
+
+// "decode, linear", or "none (plain lowering)": which linked kernels a module has.
+typedef struct mlx_kernels_text {
+  char text[MLX_MAX_KERNELS * 18];
+} mlx_kernels_text_t;
+mlx_kernels_text_t mlx_manifest_kernels_text(const mlx_manifest_t *manifest);
 
 // True when |folder| holds a manifest of ours, of whatever contract. Other things are called manifest.json too.
 bool mlx_is_bundle(const char *folder);

@@ -80,16 +80,25 @@ static mlx_status_t choose_context(const mlx_config_t *config, int64_t wanted, i
                          "use a context of %lld or less (-c, --ctx)", (long long)config->context);
 }
 
+// Bytes of |positions| positions' keys and values, all layers; false when no size_t holds that.
+static bool kv_bytes(const job_t *job, int64_t positions, size_t *out_bytes) {
+  const mlx_config_t *config = &job->model->config;
+  const int64_t factors[] = {positions, config->layers, 2, config->kv_heads, config->head_dim};
+  bool fits = true;
+  *out_bytes = mlx_dtype_info(job->graph.dtype)->block_bytes;
+  for (size_t i = 0; i < sizeof factors / sizeof *factors; ++i) fits = fits && mlx_mul(*out_bytes, (size_t)factors[i], out_bytes);
+  return fits;
+}
+
+static int64_t pool_positions(const mlx_graph_options_t *graph) { return mlx_graph_pool_pages(graph) * graph->page_size; }
+
 // A context that can never fit is refused here, with the number, and not by an allocation in the middle of a run. Only what is
 // compiled for a machine we know can be held against its memory.
 static mlx_status_t check_kv_fits(const job_t *job) {
   const uint64_t memory = job->options->memory ? job->options->memory : job->target.cpu[0] ? mlx_physical_memory() : UINT64_MAX;
-  const mlx_config_t *config = &job->model->config;
   const mlx_graph_options_t *graph = &job->graph;
-  const int64_t factors[] = {config->layers, 2, mlx_graph_pool_pages(graph), graph->page_size, config->kv_heads, config->head_dim};
-  size_t bytes = mlx_dtype_info(graph->dtype)->block_bytes;
-  bool fits = true;
-  for (size_t i = 0; i < sizeof factors / sizeof *factors; ++i) fits = fits && mlx_mul(bytes, (size_t)factors[i], &bytes);
+  size_t bytes;
+  bool fits = kv_bytes(job, pool_positions(graph), &bytes);
   if (fits && bytes <= memory) return NULL;
   return mlx_status_hint(mlx_error(MLX_OUT_OF_MEMORY, "the KV cache of a context of %lld needs %.1f GiB; there are %.1f GiB",
                                    (long long)graph->context, fits ? (double)bytes / (1 << 30) : 1e9, (double)memory / (1 << 30)),
@@ -283,6 +292,8 @@ static mlx_status_t get_weights(job_t *job, mlx_cache_entry_t *out_entry) {
 // The manifest
 
 static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
+  size_t position = 0, pool = 0;
+  if (!kv_bytes(job, 1, &position) || !kv_bytes(job, pool_positions(&job->graph), &pool)) position = pool = 0;  // not known
   mlx_manifest_t m = {.contract = MLX_CONTRACT_VERSION,
                       .vocab = job->model->config.vocab,
                       .context = job->graph.context,
@@ -290,7 +301,11 @@ static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
                       .page_size = job->graph.page_size,
                       .row_pages = mlx_graph_row_pages(&job->graph),
                       .pool_pages = mlx_graph_pool_pages(&job->graph),
-                      .prefill_count = job->graph.bucket_count};
+                      .prefill_count = job->graph.bucket_count,
+                      .decode = {1},
+                      .decode_count = 1,
+                      .state_bytes = (int64_t)pool,
+                      .kv_bytes = (int64_t)position};
   snprintf(m.architecture, sizeof m.architecture, "%s", mlx_source_architecture(job->model->source));
   snprintf(m.source, sizeof m.source, "%s", mlx_file_name(mlx_source_path(job->model->source)).text);
   snprintf(m.dtype, sizeof m.dtype, "%s", mlx_dtype_info(job->graph.dtype)->mlir);

@@ -94,7 +94,7 @@ static size_text_t size_text(uint64_t bytes) {
 }
 
 // Refuses what cannot fit before it is loaded, with the numbers. |state| is what the module will allocate for itself (its KV
-// pool); 0 when that is not known.
+// pool and scratch); 0 when that is not known.
 static mlx_status_t check_gpu_memory(const mlx_engine_t *engine, const char *name, uint64_t weights, uint64_t state) {
   size_t free_bytes, total;
   if (mlx_device_kind(engine->device) != MLX_DEVICE_CUDA) return NULL;
@@ -129,7 +129,7 @@ static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *
   MLX_TRY(mlx_map_file(parts->vmfb_path, &engine->vmfb));
   MLX_TRY(mlx_map_file(parts->weights_path, &engine->weights));
   MLX_TRY(mlx_archive_parse(parts->weights_path, engine->weights.data, engine->weights.size, &engine->archive));
-  MLX_TRY(check_gpu_memory(engine, parts->name, engine->weights.size, 0));
+  MLX_TRY(check_gpu_memory(engine, parts->name, engine->weights.size, (uint64_t)engine->manifest.state_bytes));
   mlx_status_t status = bind_weights(engine, options);
   bool memory = mlx_status_code(status) == MLX_OUT_OF_MEMORY;
   status = mlx_status_annotate(status, "loading %s", parts->vmfb_path);

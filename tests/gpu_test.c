@@ -107,7 +107,8 @@ TEST(a_model_that_does_not_fit_is_refused_with_the_numbers) {
   RUN(&run, "run", "-m", bundle, "-p", "the", "-n", "1", "--device", "cuda");
   CHECK_INT(run.exit_code, MLX_OUT_OF_MEMORY);
   CHECK_CONTAINS(run.err, "m.mlxb needs ");
-  CHECK_CONTAINS(run.err, " of GPU memory for its weights, 0.1 MiB of 8.0 GiB are free");
+  CHECK_CONTAINS(run.err, " of GPU memory for its weights and ");
+  CHECK_CONTAINS(run.err, " for its KV cache, 0.1 MiB of 8.0 GiB are free");
   CHECK_CONTAINS(run.err, "hint: see with `nvidia-smi` who else uses it");
   command_free(&run);
   unsetenv("STUB_FREE");

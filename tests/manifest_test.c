@@ -1,0 +1,101 @@
+// The manifest: what was written is read, what older compilers wrote still is, and nothing out of bounds gets in.
+#include "artifact/manifest.h"
+
+#include "base/memory.h"
+#include "tests/check.h"
+
+static mlx_manifest_t example(void) {
+  return (mlx_manifest_t){.architecture = "llama",
+                          .source = "tiny",
+                          .dtype = "bf16",
+                          .target = "cuda:sm_90",
+                          .compiler = "3.13",
+                          .contract = MLX_CONTRACT_VERSION,
+                          .vocab = 320,
+                          .context = 64,
+                          .rows = 1,
+                          .page_size = 16,
+                          .row_pages = 4,
+                          .pool_pages = 5,
+                          .prefill = {16, 128},
+                          .prefill_count = 2,
+                          .decode = {1, 8, 32},
+                          .decode_count = 3,
+                          .kernels = {"decode", "linear", "attention"},
+                          .kernel_count = 3,
+                          .state_bytes = 5000000000,
+                          .kv_bytes = 2048,
+                          .eos = {2},
+                          .eos_count = 1};
+}
+
+TEST(what_is_written_is_read) {
+  mlx_manifest_t written = example(), read;
+  char *json;
+  size_t length;
+  CHECK_OK(mlx_manifest_write(&written, &json, &length));
+  CHECK_OK(mlx_manifest_read("m.json", json, length, &read));
+  CHECK(!memcmp(&written, &read, sizeof read));
+  CHECK_TEXT(mlx_manifest_kernels_text(&read).text, "decode, linear, attention");
+  mlx_free(json);
+}
+
+// The example with the line of |key| replaced by |line| ("" leaves it out).
+static void read_with(const char *key, const char *line, mlx_status_t *out_status, mlx_manifest_t *out_manifest) {
+  mlx_manifest_t written = example();
+  char *json, search[32], changed[2048];
+  CHECK_OK(mlx_manifest_write(&written, &json, NULL));
+  snprintf(search, sizeof search, "  \"%s\": ", key);
+  char *start = strstr(json, search), *end = start ? strchr(start, '\n') + 1 : NULL;
+  CHECK(start);
+  snprintf(changed, sizeof changed, "%.*s%s%s", (int)(start - json), json, line, end);
+  mlx_free(json);
+  *out_status = mlx_manifest_read("m.json", changed, strlen(changed), out_manifest);
+}
+
+static void check_refused(const char *key, const char *line, const char *part) {
+  mlx_status_t status;
+  mlx_manifest_t manifest;
+  read_with(key, line, &status, &manifest);
+  CHECK_ERROR(status, MLX_INVALID_INPUT, part);
+}
+
+TEST(what_an_older_compiler_did_not_write_has_a_meaning) {
+  static const char *const keys[] = {"decode", "kernels", "state_bytes", "kv_bytes"};
+  for (int i = 0; i < 4; ++i) {
+    mlx_status_t status;
+    mlx_manifest_t m;
+    read_with(keys[i], "", &status, &m);
+    CHECK_OK(status);
+    CHECK_INT(m.decode_count, i == 0 ? 1 : 3);
+    CHECK_INT(m.decode[0], 1);
+    CHECK_INT(m.kernel_count, i == 1 ? 0 : 3);
+    if (i == 1) CHECK_TEXT(mlx_manifest_kernels_text(&m).text, "none (plain lowering)");
+    CHECK_INT(m.state_bytes, i == 2 ? 0 : 5000000000);
+    CHECK_INT(m.kv_bytes, i == 3 ? 0 : 2048);
+  }
+}
+
+TEST(decode_sizes_out_of_bounds_are_refused) {
+  check_refused("decode", "\"decode\": [],\n", "field 'decode' is empty");
+  check_refused("decode", "\"decode\": [8, 32],\n", "field 'decode' does not hold 1");
+  check_refused("decode", "\"decode\": [1, 8, 8],\n", "field 'decode' must ascend");
+  check_refused("decode", "\"decode\": [8, 1],\n", "field 'decode' must ascend");
+  check_refused("decode", "\"decode\": [0, 1],\n", "field 'decode' holds a number out of range");
+  check_refused("decode", "\"decode\": [1, 1025],\n", "field 'decode' holds a number out of range");
+  check_refused("decode", "\"decode\": [1, 2, 3, 4, 5, 6, 7, 8, 9],\n", "field 'decode' must be a short list");
+  check_refused("decode", "\"decode\": 1,\n", "field 'decode' must be a short list");
+}
+
+TEST(kernel_names_that_could_steer_a_terminal_are_refused) {
+  check_refused("kernels", "\"kernels\": \"decode\",\n", "field 'kernels' must be a short list");
+  check_refused("kernels", "\"kernels\": [\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"],\n", "must be a short list");
+  check_refused("kernels", "\"kernels\": [\"\\u001b[2J\"],\n", "is not a kernel's name");
+  check_refused("kernels", "\"kernels\": [\"\"],\n", "is not a kernel's name");
+  check_refused("kernels", "\"kernels\": [7],\n", "is not a kernel's name");
+  check_refused("kernels", "\"kernels\": [\"abcdefghijklmnop\"],\n", "is not a kernel's name");
+  check_refused("state_bytes", "\"state_bytes\": -1,\n", "field 'state_bytes' must be between 0 and");
+}
+
+TEST_MAIN(CASE(what_is_written_is_read), CASE(what_an_older_compiler_did_not_write_has_a_meaning),
+          CASE(decode_sizes_out_of_bounds_are_refused), CASE(kernel_names_that_could_steer_a_terminal_are_refused))
