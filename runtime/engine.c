@@ -150,7 +150,10 @@ static mlx_status_t check_functions(const mlx_engine_t *engine, const char *name
     snprintf(function, sizeof function, "prefill_%lld", (long long)engine->manifest.prefill[i]);
     MLX_TRY(need_function(engine, name, function));
   }
-  MLX_TRY(need_function(engine, name, "decode_1"));
+  for (size_t i = 0; i < engine->manifest.decode_count; ++i) {
+    snprintf(function, sizeof function, "decode_%lld", (long long)engine->manifest.decode[i]);
+    MLX_TRY(need_function(engine, name, function));
+  }
   return need_function(engine, name, "logits");
 }
 
@@ -192,6 +195,7 @@ static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *p
 
 static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
   MLX_TRY(mlx_manifest_read(parts->manifest_name, parts->manifest, parts->manifest_length, &engine->manifest));
+  engine->kernels = mlx_manifest_kernels_text(&engine->manifest);
   MLX_TRY(check_dtype(engine, parts->name, options->dtype));
   MLX_TRY(choose_context(engine, parts->name, options->context));
   MLX_TRY(mlx_tokenizer_create(parts->tokenizer_name, parts->tokenizer, parts->tokenizer_length, &engine->tokenizer));
@@ -258,8 +262,28 @@ mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t
 // ---------------------------------------------------------------------------------------------------------------------
 // Asking
 
+static const mlx_archive_entry_t *find_weight(const mlx_archive_t *archive, const char *name) {
+  for (size_t i = 0; i < archive->count; ++i) {
+    if (!strcmp(archive->entries[i].name, name)) return &archive->entries[i];
+  }
+  return NULL;
+}
+
+static uint64_t weight_bytes(const mlx_archive_t *archive) {
+  uint64_t total = 0;
+  for (size_t i = 0; i < archive->count; ++i) total += archive->entries[i].size;
+  return total;
+}
+
+// Beside a head of its own, an embedding is a table of which a token reads one row.
+static uint64_t unread_bytes(const mlx_archive_t *archive) {
+  const mlx_archive_entry_t *embedding = find_weight(archive, "model.embed_tokens.weight");
+  return embedding && find_weight(archive, "lm_head.weight") ? embedding->size : 0;
+}
+
 mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
   const mlx_manifest_t *m = &engine->manifest;
+  const uint64_t weights = weight_bytes(&engine->archive);
   return (mlx_engine_info_t){.device = mlx_device_kind(engine->device) == MLX_DEVICE_CPU ? "cpu" : "cuda",
                              .device_reason = engine->device_reason,
                              .gpu = engine->gpu_name,
@@ -268,9 +292,13 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
                              .source = m->source,
                              .target = m->target,
                              .dtype = m->dtype,
+                             .kernels = engine->kernels.text,
                              .context = engine->context,
                              .vocab = m->vocab,
-                             .rows = m->rows};
+                             .rows = m->rows,
+                             .weight_bytes = weights,
+                             .token_weight_bytes = weights - unread_bytes(&engine->archive),
+                             .kv_bytes = (uint64_t)m->kv_bytes};
 }
 
 mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) {

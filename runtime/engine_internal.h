@@ -11,6 +11,7 @@
 
 struct mlx_engine {
   mlx_manifest_t manifest;
+  mlx_kernels_text_t kernels;
   mlx_tokenizer_t *tokenizer;
   mlx_map_t vmfb, weights;  // mapped as long as the program lives
   mlx_archive_t archive;
@@ -27,11 +28,17 @@ struct mlx_session {
   mlx_engine_t *engine;
   int64_t row;
   int64_t length;     // positions written
+  bool has_choice;    // the device's token of this row is the model's choice after them
   int32_t *pages;     // [row_pages] of this row; 0 where there is none yet
   int64_t page_count; // pages held
 };
 
 // NULL when a session of |length| positions can read these tokens; else the error everybody gives.
 mlx_status_t mlx_check_prompt(const int32_t *ids, size_t count, int64_t length, int64_t context, int64_t vocab) MLX_MUST_USE;
+
+// The largest group of tokens, at most |limit| (at least 1), that one call can choose.
+size_t mlx_largest_group(const mlx_manifest_t *manifest, size_t limit);
+// How many tokens the generate loop has chosen next when it has given |written| and may give |left| more (at least 1).
+size_t mlx_next_group(const mlx_manifest_t *manifest, size_t written, size_t left);
 
 #endif  // MLXCEL_RUNTIME_ENGINE_INTERNAL_H_

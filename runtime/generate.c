@@ -26,7 +26,7 @@ static bool ends_text(const mlx_manifest_t *manifest, int32_t id) {
   return false;
 }
 
-// What the loop carries from token to token.
+// What the loop carries from group to group.
 typedef struct writer {
   const mlx_generate_options_t *options;
   mlx_detokenizer_t detokenizer;
@@ -44,29 +44,56 @@ static mlx_status_t give_text(writer_t *writer, size_t from) {
   return NULL;
 }
 
-static mlx_status_t put_token(const mlx_session_t *session, writer_t *writer, int32_t id, mlx_generation_t *out) {
-  MLX_TRY(mlx_reserve(out->count + 1, sizeof *out->ids, &writer->capacity, &out->ids));
-  out->ids[out->count++] = id;
-  size_t from = writer->text.length;
-  mlx_detokenizer_push(session->engine->tokenizer, &writer->detokenizer, id, true, &writer->text);
+// How many of these tokens belong to the text: all, or up to the first that ends it.
+static size_t count_kept(const mlx_session_t *session, const mlx_generate_options_t *options, const int32_t *ids, size_t count,
+                         bool *out_ended) {
+  *out_ended = false;
+  for (size_t i = 0; i < count && !options->ignore_eos; ++i) {
+    if (!ends_text(&session->engine->manifest, ids[i])) continue;
+    *out_ended = true;
+    return i + 1;
+  }
+  return count;
+}
+
+// Takes in what the model chose last. What it chose after the end of its text is dropped, from the session too.
+static mlx_status_t put_group(mlx_session_t *session, writer_t *writer, const int32_t *ids, size_t count, mlx_generation_t *out,
+                              bool *out_ended) {
+  const size_t kept = count_kept(session, writer->options, ids, count, out_ended), from = writer->text.length;
+  MLX_TRY(mlx_reserve(out->count + kept, sizeof *out->ids, &writer->capacity, &out->ids));
+  for (size_t i = 0; i < kept; ++i) {
+    out->ids[out->count++] = ids[i];
+    mlx_detokenizer_push(session->engine->tokenizer, &writer->detokenizer, ids[i], true, &writer->text);
+  }
+  MLX_TRY(mlx_session_rewind(session, session->length - (int64_t)(count - kept)));
   return give_text(writer, from);
 }
 
+// A group is never longer than what was written before it: first words come one by one, and nobody waits for a group longer
+// than they have waited already.
+size_t mlx_next_group(const mlx_manifest_t *manifest, size_t written, size_t left) {
+  return mlx_largest_group(manifest, written < left ? written : left);
+}
+
 static mlx_status_t decode_loop(mlx_session_t *session, writer_t *writer, int32_t next, mlx_generation_t *out) {
-  const mlx_generate_options_t *options = writer->options;
+  const mlx_engine_t *engine = session->engine;
+  const size_t most = writer->options->max_tokens < 0 ? SIZE_MAX : (size_t)writer->options->max_tokens;
+  int32_t group[MLX_MAX_GROUP] = {next};
+  size_t count = 1;
+  bool ended;
+  out->finish_reason = MLX_FINISH_LENGTH;
+  if (!most) return NULL;
   for (;;) {
+    MLX_TRY(put_group(session, writer, group, count, out, &ended));
+    out->finish_reason = writer->stopped ? MLX_FINISH_CANCELLED : MLX_FINISH_STOP;
+    if (writer->stopped || ended) return NULL;
     out->finish_reason = MLX_FINISH_LENGTH;
-    if (options->max_tokens >= 0 && (int64_t)out->count >= options->max_tokens) return NULL;
-    MLX_TRY(put_token(session, writer, next, out));
-    out->finish_reason = MLX_FINISH_CANCELLED;
-    if (writer->stopped) return NULL;
-    out->finish_reason = MLX_FINISH_STOP;
-    if (!options->ignore_eos && ends_text(&session->engine->manifest, next)) return NULL;
-    out->finish_reason = MLX_FINISH_LENGTH;
-    if (options->max_tokens >= 0 && (int64_t)out->count >= options->max_tokens) return NULL;
+    const size_t left = most - out->count, room = (size_t)(engine->context - session->length);
+    if (!left) return NULL;
     out->finish_reason = MLX_FINISH_CONTEXT;
-    if (session->length >= session->engine->context) return NULL;
-    MLX_TRY(mlx_session_step(session, &next));
+    if (!room) return NULL;
+    count = mlx_next_group(&engine->manifest, out->count, left < room ? left : room);
+    MLX_TRY(mlx_session_steps(session, group, count));
   }
 }
 

@@ -70,7 +70,11 @@ typedef struct mlx_engine_info {
   int threads;               // CPU workers
   const char *architecture, *source, *target;  // from the manifest
   const char *dtype;                           // of weights and KV cache, from the manifest: "f32", "bf16", "f16"
+  const char *kernels;                         // "decode, linear", or "none (plain lowering)"
   int64_t context, vocab, rows;
+  uint64_t weight_bytes;        // all of them
+  uint64_t token_weight_bytes;  // those that choosing one token reads: an embedding table that is no head is not among them
+  uint64_t kv_bytes;            // keys and values of one position; 0: it is not known
 } mlx_engine_info_t;
 // Borrowed from the engine.
 mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine);
@@ -95,6 +99,12 @@ int64_t mlx_session_length(const mlx_session_t *session);  // positions in use
 mlx_status_t mlx_session_read(mlx_session_t *session, const int32_t *ids, size_t count, int32_t *out_next) MLX_MUST_USE;
 // Takes the model's last choice into the sequence and chooses the next token.
 mlx_status_t mlx_session_step(mlx_session_t *session, int32_t *out_next) MLX_MUST_USE;
+// The same |count| times in as few calls as the model was compiled for; |out_ids| gets every choice. Fails, before any work,
+// when they do not fit into the context. After a failure on the way, mlx_session_length tells how many were made.
+mlx_status_t mlx_session_steps(mlx_session_t *session, int32_t *out_ids, size_t count) MLX_MUST_USE;
+// Drops every position from |length| on, and with any of them the model's last choice: the session must read something before
+// it goes on, or is asked for logits. Does nothing when there is nothing to drop.
+mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) MLX_MUST_USE;
 // The logits behind the last choice: |count| must be the vocabulary's size.
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) MLX_MUST_USE;
 
@@ -112,7 +122,8 @@ const char *mlx_finish_reason_name(mlx_finish_reason_t reason);
 typedef struct mlx_generate_options {
   int64_t max_tokens;  // -1: until the model stops or the context is full
   bool ignore_eos;
-  // Called with text as it comes: whole UTF-8 characters only, possibly "". False stops. May be NULL.
+  // Called with text as it comes: whole UTF-8 characters only, possibly "". Tokens come one by one at first, later in groups as
+  // large as the model was compiled for. False stops. May be NULL.
   bool (*on_text)(void *user, const char *text, size_t length);
   void *user;
 } mlx_generate_options_t;

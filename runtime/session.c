@@ -6,6 +6,28 @@
 #include "runtime/engine_internal.h"
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Pages
+
+// Takes pages until the row can hold |length| positions.
+static mlx_status_t take_pages(mlx_session_t *session, int64_t length) {
+  mlx_engine_t *engine = session->engine;
+  while (session->page_count * engine->manifest.page_size < length) {
+    if (!engine->free_page_count) return mlx_error(MLX_UNAVAILABLE, "the engine's KV pool is full");
+    session->pages[session->page_count++] = engine->free_pages[--engine->free_page_count];
+  }
+  return NULL;
+}
+
+// Gives back the pages that |length| positions do not need.
+static void give_pages(mlx_session_t *session, int64_t length) {
+  mlx_engine_t *engine = session->engine;
+  while (session->page_count > 0 && (session->page_count - 1) * engine->manifest.page_size >= length) {
+    engine->free_pages[engine->free_page_count++] = session->pages[--session->page_count];
+    session->pages[session->page_count] = 0;
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Life
 
 mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_session) {
@@ -32,23 +54,13 @@ mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_sessio
 void mlx_session_free(mlx_session_t *session) {
   if (!session) return;
   mlx_engine_t *engine = session->engine;
-  for (int64_t i = session->page_count; i-- > 0;) engine->free_pages[engine->free_page_count++] = session->pages[i];
+  give_pages(session, 0);
   engine->row_taken[session->row] = false;
   mlx_free(session->pages);
   mlx_free(session);
 }
 
 int64_t mlx_session_length(const mlx_session_t *session) { return session->length; }
-
-// Takes pages until the row can hold |length| positions.
-static mlx_status_t take_pages(mlx_session_t *session, int64_t length) {
-  mlx_engine_t *engine = session->engine;
-  while (session->page_count * engine->manifest.page_size < length) {
-    if (!engine->free_page_count) return mlx_error(MLX_UNAVAILABLE, "the engine's KV pool is full");
-    session->pages[session->page_count++] = engine->free_pages[--engine->free_page_count];
-  }
-  return NULL;
-}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Calls: this session's row carries values, every other row is idle
@@ -65,16 +77,20 @@ static mlx_status_t row_tensor(const mlx_session_t *session, int64_t width, cons
   return status;
 }
 
-// Calls |function| and reads this row's number from its [rows] or [rows, 1] result.
-static mlx_status_t call_for_token(mlx_session_t *session, const char *function, mlx_buffer_t **inputs, size_t input_count,
-                                   int32_t *out_next) {
+// Calls |function| and reads this row's |width| numbers from its [rows, width] result, or the one from [rows]. Until it has
+// succeeded nobody knows what the device holds as the row's choice.
+static mlx_status_t call_for_tokens(mlx_session_t *session, const char *function, mlx_buffer_t **inputs, size_t input_count,
+                                    size_t width, int32_t *out_ids) {
   mlx_engine_t *engine = session->engine;
+  const size_t total = (size_t)engine->manifest.rows * width;
   mlx_buffer_t *output = NULL;
   int32_t *tokens = NULL;
+  session->has_choice = false;
   mlx_status_t status = mlx_program_call(engine->program, function, inputs, input_count, &output, 1);
-  if (!status) status = mlx_alloc((size_t)engine->manifest.rows, sizeof *tokens, &tokens);
-  if (!status) status = mlx_buffer_read(engine->device, output, tokens, (size_t)engine->manifest.rows * sizeof *tokens);
-  if (!status) *out_next = tokens[session->row];
+  if (!status) status = mlx_alloc(total, sizeof *tokens, &tokens);
+  if (!status) status = mlx_buffer_read(engine->device, output, tokens, total * sizeof *tokens);
+  if (!status) memcpy(out_ids, tokens + (size_t)session->row * width, width * sizeof *tokens);
+  session->has_choice = !status;
   mlx_free(tokens);
   mlx_buffer_free(output);
   return status;
@@ -91,7 +107,7 @@ static mlx_status_t prefill(mlx_session_t *session, int64_t bucket, const int32_
   if (!status) status = row_tensor(session, 1, &count, 1, 1, &inputs[2]);
   const int64_t width = session->engine->manifest.row_pages;
   if (!status) status = row_tensor(session, width, session->pages, (size_t)width, 2, &inputs[3]);
-  if (!status) status = call_for_token(session, function, inputs, 4, out_next);
+  if (!status) status = call_for_tokens(session, function, inputs, 4, 1, out_next);
   for (int i = 0; i < 4; ++i) mlx_buffer_free(inputs[i]);
   if (!status) session->length += count;
   return status;
@@ -137,25 +153,66 @@ mlx_status_t mlx_session_read(mlx_session_t *session, const int32_t *ids, size_t
   return NULL;
 }
 
-mlx_status_t mlx_session_step(mlx_session_t *session, int32_t *out_next) {
-  if (!session->length) return mlx_error(MLX_USAGE, "a session must read something before it can go on");
-  if (session->length >= session->engine->context) return too_long(1, session->length, session->engine->context);
-  MLX_TRY(take_pages(session, session->length + 1));
+// ---------------------------------------------------------------------------------------------------------------------
+// Going on
+
+static mlx_status_t need_choice(const mlx_session_t *session) {
+  if (session->has_choice) return NULL;
+  return mlx_error(MLX_USAGE, "a session must read something before it can go on");
+}
+
+size_t mlx_largest_group(const mlx_manifest_t *m, size_t limit) {
+  size_t i = m->decode_count - 1;
+  while (i > 0 && (size_t)m->decode[i] > limit) --i;
+  return (size_t)m->decode[i];
+}
+
+// One call of decode_|group|, whose pages are taken.
+static mlx_status_t decode(mlx_session_t *session, size_t group, int32_t *out_ids) {
   const int64_t width = session->engine->manifest.row_pages;
   const int32_t active = 1;
+  char function[32];
+  snprintf(function, sizeof function, "decode_%zu", group);
   mlx_buffer_t *inputs[2] = {NULL, NULL};
   mlx_status_t status = row_tensor(session, 1, &active, 1, 1, &inputs[0]);
   if (!status) status = row_tensor(session, width, session->pages, (size_t)width, 2, &inputs[1]);
-  if (!status) status = call_for_token(session, "decode_1", inputs, 2, out_next);
+  if (!status) status = call_for_tokens(session, function, inputs, 2, group, out_ids);
   for (int i = 0; i < 2; ++i) mlx_buffer_free(inputs[i]);
-  if (!status) ++session->length;
+  if (!status) session->length += (int64_t)group;
   return status;
+}
+
+mlx_status_t mlx_session_steps(mlx_session_t *session, int32_t *out_ids, size_t count) {
+  const mlx_engine_t *engine = session->engine;
+  if (count > (size_t)(engine->context - session->length)) return too_long(count, session->length, engine->context);
+  MLX_TRY(need_choice(session));
+  MLX_TRY(take_pages(session, session->length + (int64_t)count));
+  for (size_t done = 0; done < count;) {
+    size_t group = mlx_largest_group(&engine->manifest, count - done);
+    MLX_TRY(decode(session, group, out_ids + done));
+    done += group;
+  }
+  return NULL;
+}
+
+mlx_status_t mlx_session_step(mlx_session_t *session, int32_t *out_next) { return mlx_session_steps(session, out_next, 1); }
+
+mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) {
+  if (length < 0 || length > session->length) {
+    return mlx_error(MLX_USAGE, "a session of %lld positions cannot be cut to %lld", (long long)session->length, (long long)length);
+  }
+  if (length == session->length) return NULL;
+  session->length = length;
+  session->has_choice = false;
+  give_pages(session, length);
+  return NULL;
 }
 
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) {
   mlx_engine_t *engine = session->engine;
   const size_t vocab = (size_t)engine->manifest.vocab, total = vocab * (size_t)engine->manifest.rows;
   if (count != vocab) return mlx_error(MLX_USAGE, "there are %zu logits, not %zu", vocab, count);
+  MLX_TRY(need_choice(session));
   float *all;
   mlx_buffer_t *output;
   MLX_TRY(mlx_program_call(engine->program, "logits", NULL, 0, &output, 1));

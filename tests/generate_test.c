@@ -126,6 +126,31 @@ TEST(rows_do_not_disturb_each_other) {
   golden_close(&golden);
 }
 
+TEST(steps_match_hf_token_for_token) {
+  golden_t golden = golden_open(TINY_GOLDENS);
+  mlx_engine_t *engine = open_tiny(0, 0);
+  size_t number, count;
+  yyjson_val *result;
+  yyjson_arr_foreach(golden.results, number, count, result) {
+    int32_t ids[2048], expected[48], chosen[48];
+    size_t length = read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 2048);
+    read_ids(yyjson_obj_get(result, "output_ids"), expected, 48);
+    mlx_session_t *session;
+    CHECK_OK(mlx_session_create(engine, &session));
+    CHECK_OK(mlx_session_read(session, ids, length, chosen));
+    CHECK_OK(mlx_session_steps(session, chosen + 1, 47));
+    CHECK(!memcmp(chosen, expected, sizeof expected));
+    // Dropped and read again: as if it had never gone further.
+    CHECK_OK(mlx_session_rewind(session, (int64_t)length + 20));
+    CHECK_OK(mlx_session_read(session, expected + 20, 1, &chosen[21]));
+    CHECK_OK(mlx_session_steps(session, chosen + 22, 26));
+    CHECK(!memcmp(chosen, expected, sizeof expected));
+    mlx_session_free(session);
+  }
+  mlx_engine_close(engine);
+  golden_close(&golden);
+}
+
 TEST(a_session_goes_on_where_it_stopped) {
   golden_t golden = golden_open(TINY_GOLDENS);
   yyjson_val *result = yyjson_arr_get(golden.results, 2);
@@ -287,7 +312,7 @@ TEST(a_smaller_dtype_makes_room_for_a_longer_context) {
 
 TEST_MAIN(CASE(tiny_model_from_safetensors_matches_hf_token_for_token), CASE(tiny_model_from_gguf_matches_hf_token_for_token),
           CASE(a_compiled_tiny_model_runs_in_under_a_second), CASE(logits_match_hf_within_one_in_ten_thousand),
-          CASE(rows_do_not_disturb_each_other), CASE(a_session_goes_on_where_it_stopped),
+          CASE(rows_do_not_disturb_each_other), CASE(steps_match_hf_token_for_token), CASE(a_session_goes_on_where_it_stopped),
           CASE(a_full_context_ends_the_text_and_is_never_overrun),
           CASE(bf16_and_f16_are_near_f32_and_the_same_every_time), CASE(two_dtypes_share_nothing_in_the_cache),
           CASE(a_smaller_dtype_makes_room_for_a_longer_context), CASE(smollm2_matches_hf_token_for_token_within_its_memory))
