@@ -6,6 +6,7 @@
 
 #include "base/report.h"
 #include "base/status.h"
+#include "runtime/mlxcel.h"
 
 // ---- flags: one table serves parsing and --help ----
 
@@ -45,10 +46,37 @@ const mlx_report_t *mlx_terminal_report(void);
 mlx_status_t mlx_stdout_error(void) MLX_MUST_USE;
 void mlx_terminal_error(const char *where, mlx_status_t status);  // prints, does not free
 
+// ---- models: what every verb that runs one has flags for ----
+
+typedef struct mlx_open_options {
+  const char *model;            // a compiled model, or one to compile first
+  const char *device, *dtype;   // as given; dtype may be NULL
+  int64_t context;              // -1: not given; 0: the model's own
+  int64_t threads;              // 0: not given
+  const char *prompt;           // must fit, which is checked before anything slow; may be NULL
+  size_t prompt_length;
+} mlx_open_options_t;
+
+typedef struct mlx_open_times {
+  double compile_seconds;  // 0 for a compiled model; a look into the cache for one that was compiled before
+  double load_seconds;
+} mlx_open_times_t;
+
+// Opens a model, compiling it on a miss, with progress on stderr. Release with mlx_engine_close.
+mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_engine, mlx_open_times_t *out_times) MLX_MUST_USE;
+
+// "cpu, 2 threads" or "cuda, NVIDIA H200".
+typedef struct mlx_device_text {
+  char text[160];
+} mlx_device_text_t;
+mlx_device_text_t mlx_cli_device_text(const mlx_engine_info_t *info);
+void mlx_cli_print_device(const mlx_engine_info_t *info, bool with_kernels);  // on stderr
+
 // ---- the verbs, one file each ----
 
 mlx_status_t mlx_cli_compile(int argc, char **argv);
 mlx_status_t mlx_cli_run(int argc, char **argv);
+mlx_status_t mlx_cli_bench(int argc, char **argv);
 mlx_status_t mlx_cli_cache(int argc, char **argv);
 mlx_status_t mlx_cli_doctor(int argc, char **argv);
 

@@ -4,14 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "artifact/manifest.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "cli/cli.h"
-#include "runtime/mlxcel.h"
 
 typedef struct flags {
   const char *out, *target, *emit, *iree_compile, *dtype, *kernels;
   int64_t context, timeout;
+  bool verbose;
 } flags_t;
 
 // Model files end in a suffix that says nothing about what was compiled from them.
@@ -46,13 +47,21 @@ static mlx_status_t write_vmfb(const mlx_compiled_t *compiled, const char *out) 
   return status;
 }
 
-static mlx_status_t compile_and_write(const char *model, const mlx_compile_options_t *options, const char *out) {
+static mlx_status_t print_kernels(const mlx_compiled_t *compiled) {
+  mlx_manifest_t manifest;
+  MLX_TRY(mlx_manifest_read(MLX_BUNDLE_MANIFEST, compiled->manifest, compiled->manifest_length, &manifest));
+  fprintf(stderr, "target: %s\nkernels: %s\n", manifest.target, mlx_manifest_kernels_text(&manifest).text);
+  return NULL;
+}
+
+static mlx_status_t compile_and_write(const char *model, const mlx_compile_options_t *options, const char *out, bool verbose) {
   mlx_cache_t *cache;
   mlx_compiled_t compiled;
   if (!options->module_only) MLX_TRY(mlx_compiled_check_path(out));
   MLX_TRY(mlx_cache_open(NULL, &cache));
   mlx_status_t status = mlx_compile(model, options, cache, &compiled);
   if (!status) status = options->module_only ? write_vmfb(&compiled, out) : mlx_compiled_write(&compiled, out, options->report);
+  if (!status && verbose) status = print_kernels(&compiled);
   mlx_compiled_release(&compiled);
   mlx_cache_close(cache);
   return status;
@@ -69,6 +78,7 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
       {"--emit", MLX_FLAG_TEXT, "KIND", "stablehlo: pure StableHLO text; vmfb: IREE's module alone", &f.emit, 0, 0},
       {"--iree-compile", MLX_FLAG_TEXT, "FILE", "the compiler to use (default: $MLXCEL_IREE_COMPILE, else the built-in one)", &f.iree_compile, 0, 0},
       {"--timeout", MLX_FLAG_INT, "SECONDS", "give iree-compile at most this long (default: 1800)", &f.timeout, 1, 1 << 24},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which kernels were linked", &f.verbose, 0, 0},
       {0}};
   const char *model = NULL;
   size_t words;
@@ -103,7 +113,7 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   mlx_status_t status = f.out ? mlx_copy_text(f.out, strlen(f.out), &out)
                               : default_out(model, stablehlo ? ".mlir" : vmfb ? ".vmfb" : ".mlxb", &out);
   for (size_t n = status ? 0 : strlen(out); n > 1 && out[n - 1] == '/'; --n) out[n - 1] = 0;
-  if (!status) status = stablehlo ? emit_stablehlo(model, &options, out) : compile_and_write(model, &options, out);
+  if (!status) status = stablehlo ? emit_stablehlo(model, &options, out) : compile_and_write(model, &options, out, f.verbose);
   if (!status && strcmp(out, "-")) fprintf(stderr, "wrote %s\n", out);
   mlx_free(out);
   return status;

@@ -3,12 +3,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "compiler/compile.h"
 #include "runtime/mlxcel.h"
 
 #define MAX_PROMPT (64u << 20)
@@ -16,7 +14,7 @@
 typedef struct flags {
   const char *model, *prompt, *prompt_file, *device, *dtype;
   int64_t count, context, threads;
-  bool json, ignore_eos;
+  bool json, ignore_eos, verbose;
 } flags_t;
 
 typedef struct prompt {
@@ -45,102 +43,6 @@ static mlx_status_t read_prompt(const flags_t *f, prompt_t *out) {
   if (out->length && out->owned[out->length - 1] == '\n') --out->length;  // the one an editor put there, as llama.cpp does
   out->text = out->owned;
   return NULL;
-}
-
-static mlx_status_t parse_device(const char *text, mlx_device_choice_t *out) {
-  static const char *const names[] = {[MLX_USE_CPU] = "cpu", [MLX_USE_CUDA] = "cuda", [MLX_USE_AUTO] = "auto"};
-  for (int i = 0; i < 3; ++i) {
-    if (strcmp(text, names[i])) continue;
-    *out = (mlx_device_choice_t)i;
-    return NULL;
-  }
-  return mlx_error(MLX_USAGE, "--device wants cpu, cuda or auto, not '%s'", text);
-}
-
-typedef struct opening {
-  const flags_t *flags;
-  const prompt_t *prompt;
-  char target[64];    // to compile a source model for
-  mlx_dtype_t dtype;  // and what to store it as
-  uint64_t memory;    // of the GPU, if that is one
-} opening_t;
-
-static mlx_status_t accept_prompt(void *user, const mlx_compiled_t *compiled, int64_t context, int64_t vocab) {
-  const opening_t *opening = user;
-  return mlx_engine_check_prompt(compiled->tokenizer_name, compiled->tokenizer, compiled->tokenizer_length,
-                                 opening->prompt->text, opening->prompt->length, context, vocab);
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// Opening
-
-#define QUICK_LOAD 0.3  // seconds of loading that nobody needs to hear of
-
-static void show_loading(void *user, uint64_t done, uint64_t total) {
-  double *start = user;
-  if (!done) *start = mlx_seconds();
-  if (done == total) {
-    mlx_report_done(mlx_terminal_report());
-  } else if (mlx_seconds() - *start >= QUICK_LOAD) {
-    mlx_report_progress(mlx_terminal_report(), "loading weights: %.0f%%", 100.0 * (double)done / (double)total);
-  }
-}
-
-static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_options_t *options, mlx_engine_t **out) {
-  const flags_t *f = opening->flags;
-  const mlx_compile_options_t compile = {.target = opening->target,
-                                         .dtype = opening->dtype,
-                                         .context = mlx_context_option(f->context),
-                                         .memory = opening->memory,
-                                         .report = mlx_terminal_report(),
-                                         .accept = accept_prompt,
-                                         .user = opening};
-  mlx_cache_t *cache;
-  mlx_compiled_t compiled;
-  MLX_TRY(mlx_cache_open(NULL, &cache));
-  mlx_status_t status = mlx_compile(f->model, &compile, cache, &compiled);
-  if (!status) {
-    const mlx_model_parts_t parts = {.name = f->model,
-                                     .manifest_name = f->model,
-                                     .tokenizer_name = compiled.tokenizer_name,
-                                     .manifest = compiled.manifest,
-                                     .manifest_length = compiled.manifest_length,
-                                     .tokenizer = compiled.tokenizer,
-                                     .tokenizer_length = compiled.tokenizer_length,
-                                     .vmfb_path = compiled.vmfb_path,
-                                     .weights_path = compiled.weights_path};
-    status = mlx_engine_open(&parts, options, out);
-  }
-  mlx_compiled_release(&compiled);
-  mlx_cache_close(cache);
-  return status;
-}
-
-static mlx_status_t open_engine(const flags_t *f, const prompt_t *prompt, mlx_engine_t **out) {
-  mlx_engine_options_t options;
-  mlx_engine_options_initialize(&options);
-  MLX_TRY(parse_device(f->device, &options.device));
-  options.threads = (int)f->threads;
-  double load_start = 0;
-  options.on_load = show_loading;
-  options.user = &load_start;
-  bool is_bundle = mlx_engine_is_bundle(f->model);
-  if (is_bundle) {  // a source model's prompt is checked before it is compiled
-    options.prompt = prompt->text;
-    options.prompt_length = prompt->length;
-  }
-  opening_t opening = {.flags = f, .prompt = prompt, .target = "cpu"};
-  options.dtype = f->dtype;  // a compiled model has one already
-  if (f->dtype) MLX_TRY(mlx_dtype_parse(f->dtype, &opening.dtype));
-  bool ask_for_gpu = options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !is_bundle);
-  mlx_status_t no_gpu = ask_for_gpu ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.memory) : NULL;
-  if (options.device == MLX_USE_CUDA && no_gpu) return no_gpu;
-  if (options.device == MLX_USE_AUTO && !is_bundle) options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";
-  if (is_bundle && f->context > 0) options.context = f->context;
-  mlx_status_t status =
-      is_bundle ? mlx_engine_open_bundle(f->model, &options, out) : compile_and_open(&opening, &options, out);
-  mlx_status_free(no_gpu);
-  return status;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -192,10 +94,7 @@ static void print_summary(const mlx_generation_t *g, size_t prompt_count, double
 
 static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const prompt_t *prompt, double load_seconds) {
   const mlx_engine_info_t info = mlx_engine_info(engine);
-  char what[64];
-  snprintf(what, sizeof what, "%d thread%s", info.threads, info.threads == 1 ? "" : "s");
-  fprintf(stderr, "device: %s, %s, %s%s%s%s\n", info.device, info.gpu[0] ? info.gpu : what, info.dtype,
-          info.device_reason[0] ? " (auto: " : "", info.device_reason, info.device_reason[0] ? ")" : "");
+  mlx_cli_print_device(&info, f->verbose);
   int32_t *ids = NULL;
   size_t count;
   mlx_session_t *session = NULL;
@@ -234,6 +133,7 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
       {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
       {"--ignore-eos", MLX_FLAG_SWITCH, NULL, "go on after the model ends its text", &f.ignore_eos, 0, 0},
       {"--json", MLX_FLAG_SWITCH, NULL, "print one JSON object: ids, text, finish reason, timings", &f.json, 0, 0},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which kernels the model carries", &f.verbose, 0, 0},
       {0}};
   size_t words;
   bool help;
@@ -245,9 +145,16 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
   prompt_t prompt;
   MLX_TRY(read_prompt(&f, &prompt));
   mlx_engine_t *engine = NULL;
-  double start = mlx_seconds();
-  mlx_status_t status = open_engine(&f, &prompt, &engine);
-  if (!status) status = generate(engine, &f, &prompt, mlx_seconds() - start);
+  mlx_open_times_t times;
+  const mlx_open_options_t opening = {.model = f.model,
+                                      .device = f.device,
+                                      .dtype = f.dtype,
+                                      .context = f.context,
+                                      .threads = f.threads,
+                                      .prompt = prompt.text,
+                                      .prompt_length = prompt.length};
+  mlx_status_t status = mlx_cli_open(&opening, &engine, &times);
+  if (!status) status = generate(engine, &f, &prompt, times.compile_seconds + times.load_seconds);
   mlx_engine_close(engine);
   mlx_free(prompt.owned);
   return status;
