@@ -4,6 +4,7 @@
 #   ./build.sh                  fetch the pinned dependencies and build build/bin/mlxcel
 #   ./build.sh demo             and let a real model write something
 #   ./build.sh test [--asan]    and run every test (with AddressSanitizer and UBSan)
+#   ./build.sh test-gpu         and run every test that needs an NVIDIA GPU; --prepare: make build/gpu, to carry to one
 #   ./build.sh parity           check against independent implementations (makes its own Python environment)
 #   ./build.sh measure          print the figures of docs/measurements.md
 #   ./build.sh fuzz SECONDS     run every fuzz target that long (needs clang)
@@ -256,6 +257,7 @@ main() {
       "$build/bin/mlxcel" run -m "$model" --device cpu -c 512 -n 64 -p "${1:-$demo_prompt}"
       ;;
     test) run_test_verb "$@" ;;
+    test-gpu) run_gpu_tests "$@" ;;
     parity)
       build_tree
       fetch_model
@@ -299,9 +301,38 @@ run_test_verb() {
   unlock_build
   ctest=ctest
   [ "$cmake" = cmake ] || ctest=$(dirname "$cmake")/ctest
-  "$ctest" --test-dir "$folder" --output-on-failure "$@"
-  printf '%d passed, 0 failed\n' "$("$ctest" --test-dir "$folder" -N "$@" | awk '/^Total Tests:/ {print $3}')"
+  "$ctest" --test-dir "$folder" --output-on-failure --output-junit "$folder/tests.xml" "$@"
+  local total skipped
+  total=$("$ctest" --test-dir "$folder" -N "$@" | awk '/^Total Tests:/ {print $3}')
+  skipped=$(sed -n 's/^.*[[:space:]]skipped="\([0-9]*\)".*$/\1/p' "$folder/tests.xml" | head -n 1)
+  printf '%d passed, 0 failed, %d skipped\n' $((total - skipped)) "$skipped"
 }
+
+# Tests that need a GPU lie in build/gpu with all that they read. Where that folder came from another machine, or nothing can be
+# built, they run as they came.
+run_gpu_tests() {
+  local source programs=() program complete=1 passed=0 failed=0
+  export MLXCEL_CACHE=$build/test-cache
+  for source in tests/*_gpu_test.c; do programs+=("$build/gpu/$(basename "$source" .c)"); done
+  for program in "${programs[@]}"; do [ -x "$program" ] || complete=0; done
+  if [ $complete -eq 0 ] || built_here; then
+    build_tree
+    unlock_build
+    for program in "${programs[@]}"; do step "preparing $(basename "$program")" "$program" --prepare; done
+  fi
+  if [ "${1:-}" = --prepare ]; then
+    echo "made $build/gpu; on a machine with a GPU, beside this build.sh: ./build.sh test-gpu" >&2
+    return
+  fi
+  for program in "${programs[@]}"; do
+    basename "$program" >&2
+    if MLXCEL_NEED_GPU=1 "$program"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  done
+  printf '%d passed, %d failed\n' $passed $failed
+  [ $failed -eq 0 ]
+}
+
+built_here() { command -v "$cc" >/dev/null && grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"; }
 
 compile_fuzz() {
   configure "$build/fuzz" -DCMAKE_C_COMPILER=clang -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMLXCEL_CRATES="$deps/crates" \

@@ -66,14 +66,6 @@ static mlx_engine_t *open_tiny(int64_t rows, int64_t context) {
   return open_compiled(&(mlx_compile_options_t){.rows = rows, .context = context}, NULL);
 }
 
-static size_t read_ids(yyjson_val *list, int32_t *out, size_t capacity) {
-  size_t index, count;
-  yyjson_val *item;
-  CHECK(yyjson_arr_size(list) <= capacity);
-  yyjson_arr_foreach(list, index, count, item) { out[index] = (int32_t)yyjson_get_sint(item); }
-  return yyjson_arr_size(list);
-}
-
 TEST(logits_match_hf_within_one_in_ten_thousand) {
   golden_t golden = golden_open(TINY_GOLDENS);
   mlx_engine_t *engine = open_tiny(0, 0);
@@ -82,7 +74,7 @@ TEST(logits_match_hf_within_one_in_ten_thousand) {
   yyjson_arr_foreach(golden.results, number, count, result) {
     int32_t ids[2048], next;
     float logits[320];
-    size_t length = read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 2048);
+    size_t length = golden_read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 2048);
     mlx_session_t *session;
     CHECK_OK(mlx_session_create(engine, &session));
     CHECK_OK(mlx_session_read(session, ids, length, &next));
@@ -109,8 +101,8 @@ TEST(rows_do_not_disturb_each_other) {
   for (int i = 0; i < 2; ++i) {
     yyjson_val *result = yyjson_arr_get(golden.results, (size_t)i);
     int32_t ids[2048];
-    size_t length = read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 2048);
-    read_ids(yyjson_obj_get(result, "output_ids"), expected[i], 48);
+    size_t length = golden_read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 2048);
+    golden_read_ids(yyjson_obj_get(result, "output_ids"), expected[i], 48);
     CHECK_OK(mlx_session_create(engine, &sessions[i]));
     CHECK_OK(mlx_session_read(sessions[i], ids, length, &next[i]));
   }
@@ -133,8 +125,8 @@ TEST(steps_match_hf_token_for_token) {
   yyjson_val *result;
   yyjson_arr_foreach(golden.results, number, count, result) {
     int32_t ids[2048], expected[48], chosen[48];
-    size_t length = read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 2048);
-    read_ids(yyjson_obj_get(result, "output_ids"), expected, 48);
+    size_t length = golden_read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 2048);
+    golden_read_ids(yyjson_obj_get(result, "output_ids"), expected, 48);
     mlx_session_t *session;
     CHECK_OK(mlx_session_create(engine, &session));
     CHECK_OK(mlx_session_read(session, ids, length, chosen));
@@ -155,8 +147,8 @@ TEST(a_session_goes_on_where_it_stopped) {
   golden_t golden = golden_open(TINY_GOLDENS);
   yyjson_val *result = yyjson_arr_get(golden.results, 2);
   int32_t ids[2048], expected[48], next;
-  size_t length = read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 2048);
-  read_ids(yyjson_obj_get(result, "output_ids"), expected, 48);
+  size_t length = golden_read_ids(yyjson_obj_get(result, "prompt_ids"), ids, 2048);
+  golden_read_ids(yyjson_obj_get(result, "output_ids"), expected, 48);
   mlx_engine_t *engine = open_tiny(0, 0);
   mlx_session_t *session;
   for (size_t cut = 1; cut < length; cut += 37) {  // pages and buckets are cut at every kind of place
@@ -210,7 +202,7 @@ typedef struct answer {
 static void ask(mlx_engine_t *engine, answer_t *out) {
   golden_t golden = golden_open(TINY_GOLDENS);
   int32_t ids[2048];
-  size_t length = read_ids(yyjson_obj_get(yyjson_arr_get(golden.results, 2), "prompt_ids"), ids, 2048);
+  size_t length = golden_read_ids(yyjson_obj_get(yyjson_arr_get(golden.results, 2), "prompt_ids"), ids, 2048);
   mlx_session_t *session;
   CHECK_OK(mlx_session_create(engine, &session));
   CHECK_OK(mlx_session_read(session, ids, length, &out->tokens[0]));

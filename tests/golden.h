@@ -27,6 +27,14 @@ static inline void golden_close(golden_t *golden) {
   mlx_free(golden->text);
 }
 
+static inline size_t golden_read_ids(yyjson_val *list, int32_t *out, size_t capacity) {
+  size_t index, count;
+  yyjson_val *item;
+  CHECK(yyjson_arr_size(list) <= capacity);
+  yyjson_arr_foreach(list, index, count, item) { out[index] = (int32_t)yyjson_get_sint(item); }
+  return yyjson_arr_size(list);
+}
+
 static inline void check_ids(const char *what, size_t number, yyjson_val *actual, yyjson_val *expected) {
   if (yyjson_arr_size(actual) != yyjson_arr_size(expected)) {
     CHECK_FAIL("prompt %zu: %zu %s, expected %zu", number, yyjson_arr_size(actual), what, yyjson_arr_size(expected));
