@@ -57,6 +57,7 @@ mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t
   put_numbers(&json, "prefill", m->prefill, m->prefill_count);
   put_numbers(&json, "decode", m->decode, m->decode_count);
   put_kernels(&json, m);
+  put_int(&json, "driver", m->driver);
   put_int(&json, "state_bytes", m->state_bytes);
   put_int(&json, "kv_bytes", m->kv_bytes);
   mlx_text_puts(&json, "  \"eos\": [");
@@ -174,6 +175,7 @@ static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
   MLX_TRY(read_sizes(json, "prefill", 1 << 20, m->prefill, &m->prefill_count));
   MLX_TRY(read_decode(json, m));
   MLX_TRY(read_kernels(json, m));
+  MLX_TRY(read_bytes(json, "driver", &m->driver));
   MLX_TRY(read_bytes(json, "state_bytes", &m->state_bytes));
   MLX_TRY(read_bytes(json, "kv_bytes", &m->kv_bytes));
   int64_t eos[MLX_MAX_EOS];

@@ -42,6 +42,7 @@ typedef struct mlx_manifest {
   size_t decode_count;
   char kernels[MLX_MAX_KERNELS][16]; // linked kernels: "decode", "linear"; what has none is lowered plainly
   size_t kernel_count;
+  int64_t driver;                    // CUDA version that the linked kernels need of the driver: 13000 is 13.0; 0: no more than the target
   int64_t state_bytes;               // device memory for the KV pool and scratch; 0: it is not known
   int64_t kv_bytes;                  // keys and values of one position, all layers; 0: it is not known
   int32_t eos[MLX_MAX_EOS];       // tokens that end a text

@@ -16,7 +16,7 @@
 #define MAX_DEPTHS 16
 
 typedef struct flags {
-  const char *model, *device, *dtype, *depths, *format, *bandwidth;
+  const char *model, *device, *dtype, *kernels, *depths, *format, *bandwidth;
   int64_t prompt, generated, repetitions, context, threads;
   bool verbose;
 } flags_t;
@@ -387,6 +387,7 @@ static mlx_status_t open_and_run(bench_t *bench, const flags_t *f, const format_
   const mlx_open_options_t opening = {.model = f->model,
                                       .device = f->device,
                                       .dtype = f->dtype,
+                                      .kernels = f->kernels,
                                       .context = f->context < 0 ? bench->context : f->context,
                                       .threads = f->threads};
   if (f->context > 0 && f->context < bench->context) return too_small(bench->context, f->context);
@@ -405,7 +406,7 @@ static mlx_status_t open_and_run(bench_t *bench, const flags_t *f, const format_
 }
 
 mlx_status_t mlx_cli_bench(int argc, char **argv) {
-  flags_t f = {.device = "auto", .depths = "0", .format = "md", .prompt = 512, .generated = 128, .repetitions = 5, .context = -1};
+  flags_t f = {.kernels = "auto", .device = "auto", .depths = "0", .format = "md", .prompt = 512, .generated = 128, .repetitions = 5, .context = -1};
   const mlx_flag_t table[] = {
       {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory", &f.model, 0, 0},
       {"-p, --n-prompt", MLX_FLAG_INT, "N", "read a prompt of N tokens (default: 512; 0: do not)", &f.prompt, 0, MAX_TOKENS},
@@ -413,6 +414,7 @@ mlx_status_t mlx_cli_bench(int argc, char **argv) {
       {"-d, --n-depth", MLX_FLAG_TEXT, "N,...", "do both after N positions, which are not timed (default: 0)", &f.depths, 0, 0},
       {"-r, --repetitions", MLX_FLAG_INT, "N", "timed runs of each test (default: 5)", &f.repetitions, 1, MAX_REPETITIONS},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: what the tests need; 0: the model's)", &f.context, 0, 1 << 30},
+      {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own CUDA kernels when compiling: auto (default), required, off", &f.kernels, 0, 0},
       {"--dtype", MLX_FLAG_TEXT, "DTYPE", "store weights and KV cache as f32 (default, exact), bf16 or f16 (half the memory)", &f.dtype, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
       {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},

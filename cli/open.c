@@ -13,6 +13,7 @@ typedef struct opening {
   char target[64];    // to compile a source model for
   mlx_dtype_t dtype;  // and what to store it as
   uint64_t memory;    // of the GPU, if that is one
+  mlx_kernel_choice_t kernels;
   mlx_open_times_t *times;
 } opening_t;
 
@@ -46,6 +47,7 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
   const char *model = opening->options->model;
   const mlx_compile_options_t compile = {.target = opening->target,
                                          .dtype = opening->dtype,
+                                         .kernels = opening->kernels,
                                          .context = mlx_context_option(opening->options->context),
                                          .memory = opening->memory,
                                          .report = mlx_terminal_report(),
@@ -90,6 +92,7 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   opening_t opening = {.options = o, .target = "cpu", .times = out_times};
   options.dtype = o->dtype;  // a compiled model has one already
   if (o->dtype) MLX_TRY(mlx_dtype_parse(o->dtype, &opening.dtype));
+  MLX_TRY(mlx_kernel_choice_parse(o->kernels, &opening.kernels));
   bool ask_for_gpu = options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !is_bundle);
   mlx_status_t no_gpu = ask_for_gpu ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.memory) : NULL;
   if (options.device == MLX_USE_CUDA && no_gpu) return no_gpu;

@@ -12,7 +12,7 @@
 #define MAX_PROMPT (64u << 20)
 
 typedef struct flags {
-  const char *model, *prompt, *prompt_file, *device, *dtype;
+  const char *model, *prompt, *prompt_file, *device, *dtype, *kernels;
   int64_t count, context, threads;
   bool json, ignore_eos, verbose;
 } flags_t;
@@ -121,13 +121,14 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
 }
 
 mlx_status_t mlx_cli_run(int argc, char **argv) {
-  flags_t f = {.device = "auto", .count = -1, .context = -1};
+  flags_t f = {.kernels = "auto", .device = "auto", .count = -1, .context = -1};
   const mlx_flag_t table[] = {
       {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory", &f.model, 0, 0},
       {"-p, --prompt", MLX_FLAG_TEXT, "TEXT", "what the model goes on from; special tokens in it count", &f.prompt, 0, 0},
       {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the prompt from a file, or from stdin (-)", &f.prompt_file, 0, 0},
       {"-n, --n-predict", MLX_FLAG_INT, "N", "write at most N tokens (default: -1, until the model stops)", &f.count, -1, 1 << 24},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
+      {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own CUDA kernels when compiling: auto (default), required, off", &f.kernels, 0, 0},
       {"--dtype", MLX_FLAG_TEXT, "DTYPE", "store weights and KV cache as f32 (default, exact), bf16 or f16 (half the memory)", &f.dtype, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
       {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
@@ -149,6 +150,7 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
   const mlx_open_options_t opening = {.model = f.model,
                                       .device = f.device,
                                       .dtype = f.dtype,
+                                      .kernels = f.kernels,
                                       .context = f.context,
                                       .threads = f.threads,
                                       .prompt = prompt.text,

@@ -302,8 +302,8 @@ static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
                       .row_pages = mlx_graph_row_pages(&job->graph),
                       .pool_pages = mlx_graph_pool_pages(&job->graph),
                       .prefill_count = job->graph.bucket_count,
-                      .decode = {1},
-                      .decode_count = 1,
+                      .decode_count = job->graph.step_count,
+                      .driver = job->kernels.count ? 1000 * mlx_nvrtc_major(job->nvrtc) + 10 * mlx_nvrtc_minor(job->nvrtc) : 0,
                       .state_bytes = (int64_t)pool,
                       .kv_bytes = (int64_t)position};
   snprintf(m.architecture, sizeof m.architecture, "%s", mlx_source_architecture(job->model->source));
@@ -314,6 +314,11 @@ static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
   snprintf(m.compiler, sizeof m.compiler, "%s", job->compiler.version);
   snprintf(m.compiler_digest, sizeof m.compiler_digest, "%s", job->compiler.digest);
   memcpy(m.prefill, job->graph.buckets, sizeof m.prefill);
+  memcpy(m.decode, job->graph.steps, sizeof m.decode);
+  for (int kind = 0; kind < MLX_KERNEL_KINDS; ++kind) {
+    if (!mlx_kernels_use(&job->kernels, (mlx_kernel_kind_t)kind)) continue;
+    snprintf(m.kernels[m.kernel_count++], sizeof m.kernels[0], "%s", mlx_kernel_kind_name((mlx_kernel_kind_t)kind));
+  }
   MLX_TRY(mlx_source_eos_ids(job->model->source, m.eos, MLX_MAX_EOS, &m.eos_count));
   return mlx_manifest_write(&m, &out->manifest, &out->manifest_length);
 }

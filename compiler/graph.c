@@ -64,11 +64,6 @@ static int64_t kv_elements(const mlx_config_t *c, const mlx_graph_options_t *opt
   return c->layers * 2 * mlx_graph_pool_pages(options) * options->page_size * c->kv_heads * c->head_dim;
 }
 
-uint64_t mlx_graph_state_bytes(const mlx_model_t *model, const mlx_graph_options_t *options) {
-  const uint64_t kv = (uint64_t)kv_elements(&model->config, options) * mlx_dtype_info(options->dtype)->block_bytes;
-  return kv + (uint64_t)(options->rows * (model->config.vocab + 2)) * 4;
-}
-
 static void declare_kv(mlx_graph_t *g) {
   const mlx_config_t *c = &g->model->config;
   if (g->options->kernels) {

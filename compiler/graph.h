@@ -33,9 +33,6 @@ void mlx_graph_options_initialize(int64_t context, mlx_graph_options_t *out_opti
 // Links kernels where there are ones for the model: chooses prefill sizes and steps for them. |kernels| knows its GPU and dtype.
 mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kernels, mlx_graph_options_t *options) MLX_MUST_USE;
 
-// Bytes of all state on the device.
-uint64_t mlx_graph_state_bytes(const mlx_model_t *model, const mlx_graph_options_t *options);
-
 int64_t mlx_graph_row_pages(const mlx_graph_options_t *options);
 int64_t mlx_graph_row_positions(const mlx_graph_options_t *options);
 int64_t mlx_graph_pool_pages(const mlx_graph_options_t *options);

@@ -40,26 +40,30 @@ static mlx_status_t open_cpu(mlx_engine_t *engine, const char *name, const mlx_e
 }
 
 // Code for one GPU runs on every later one (its PTX is compiled by the driver), and needs a driver that reads it.
-static mlx_status_t check_gpu_target(const char *name, const char *target, const mlx_gpu_info_t *gpu) {
+static mlx_status_t check_gpu_target(const char *name, const mlx_manifest_t *manifest, const mlx_gpu_info_t *gpu) {
+  const char *target = manifest->target;
   const mlx_gpu_kind_t *kind = strncmp(target, "cuda:", 5) ? NULL : mlx_gpu_kind_parse(target + 5);
   if (!kind) {
     return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a GPU", name, target),
                            "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
   }
-  if (gpu->sm < kind->iree_sm) {
+  if (gpu->sm < (manifest->kernel_count ? kind->kernel_sm : kind->iree_sm)) {
     return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s; this GPU (%s) is sm_%d", name, target, gpu->name, gpu->sm),
                            "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
   }
-  if (gpu->driver >= kind->min_driver) return NULL;
-  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s needs a driver for CUDA %d.%d; this one is for CUDA %d.%d", name,
-                                   kind->min_driver / 1000, kind->min_driver % 1000 / 10, gpu->driver / 1000, gpu->driver % 1000 / 10),
-                         "update NVIDIA's driver, or use --device cpu");
+  const int needed = manifest->driver > kind->min_driver ? (int)manifest->driver : kind->min_driver;
+  if (gpu->driver >= needed) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s needs a driver for CUDA %d.%d%s; this one is for CUDA %d.%d", name, needed / 1000,
+                                   needed % 1000 / 10, needed == kind->min_driver ? "" : ", because of its linked kernels",
+                                   gpu->driver / 1000, gpu->driver % 1000 / 10),
+                         needed == kind->min_driver ? "update NVIDIA's driver, or use --device cpu"
+                                                    : "update NVIDIA's driver, or compile the model with --kernels=off");
 }
 
 static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {
   mlx_gpu_info_t gpu;
   MLX_TRY(mlx_gpu_query(&gpu));
-  MLX_TRY(check_gpu_target(name, engine->manifest.target, &gpu));
+  MLX_TRY(check_gpu_target(name, &engine->manifest, &gpu));
   snprintf(engine->gpu_name, sizeof engine->gpu_name, "%s", gpu.name);
   mlx_status_t status = mlx_device_open(MLX_DEVICE_CUDA, 0, &engine->device);
   if (!status) return NULL;
@@ -303,16 +307,16 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
 
 mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) {
   mlx_gpu_info_t gpu;
-  char target[32];
+  mlx_manifest_t plain = {0};
   *out_memory = 0;
   MLX_TRY(mlx_gpu_query(&gpu));
   if (!mlx_gpu_kind_find(gpu.sm)) {
     return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: mlxcel does not know sm_%d (%s)", gpu.sm, gpu.name),
                            "use --device cpu");
   }
-  snprintf(target, sizeof target, "cuda:sm_%d", gpu.sm);
-  MLX_TRY(check_gpu_target("code for this GPU", target, &gpu));
-  snprintf(out_target, size, "%s", target);
+  snprintf(plain.target, sizeof plain.target, "cuda:sm_%d", gpu.sm);
+  MLX_TRY(check_gpu_target("code for this GPU", &plain, &gpu));
+  snprintf(out_target, size, "%s", plain.target);
   *out_memory = gpu.memory;
   return NULL;
 }
