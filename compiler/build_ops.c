@@ -146,31 +146,34 @@ mlx_value_t mlx_build_concat_last(mlx_builder_t *b, const char *name, mlx_value_
                           x.rank - 1, TV(x), TV(y), T(type));
 }
 
-static mlx_value_t reduce_last(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x, mlx_value_t start) {
+mlx_value_t mlx_build_reduce_last(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x) {
+  REQUIRE(x.rank > 0 && x.dtype == MLX_F32);
   mlx_type_t type = mlx_type(x.dtype, x.rank - 1, x.dims);
+  mlx_value_t start = mlx_build_float(b, "start", strcmp(op, "maximum") ? 0.0 : -4.0e38, mlx_scalar_type(MLX_F32));
   return mlx_builder_emit(b, name, type,
                           "stablehlo.reduce(%%%s init: %%%s) applies stablehlo.%s across dimensions = [%d] : (%s, %s) -> %s",
                           N(x), N(start), op, x.rank - 1, TV(x), TV(start), T(type));
 }
 
-mlx_value_t mlx_build_reduce_last(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x) {
-  REQUIRE(x.rank > 0 && x.dtype == MLX_F32);
-  return reduce_last(b, name, op, x, mlx_build_float(b, "start", strcmp(op, "maximum") ? 0.0 : -4.0e38, mlx_scalar_type(MLX_F32)));
-}
-
-// The largest value, then the lowest index that has it: IREE runs a reduction over values and indices together on one thread.
+// The largest value, then the lowest index that has it. On a GPU, IREE runs a reduction over values and indices together on one
+// thread, and one over integers gives wrong numbers: so the indices are reduced as f32, counted from the end.
 mlx_value_t mlx_build_argmax_last(mlx_builder_t *b, const char *name, mlx_value_t x) {
-  REQUIRE(x.rank > 0 && x.rank <= 4 && x.dtype == MLX_F32);
-  const int64_t outer[] = {0, 1, 2, 3}, last = x.dims[x.rank - 1] - 1;
-  const mlx_type_t places = mlx_type(MLX_I32, x.rank, x.dims);
+  REQUIRE(x.rank > 0 && x.rank <= 4 && x.dtype == MLX_F32 && x.dims[x.rank - 1] < 1 << 24);
+  const int64_t outer[] = {0, 1, 2, 3};
+  const double last = (double)(x.dims[x.rank - 1] - 1);
+  const mlx_type_t wide = mlx_type_of(x), narrow = mlx_type(MLX_F32, x.rank - 1, x.dims);
   mlx_value_t peak = mlx_build_reduce_last(b, "largest", "maximum", x);
-  mlx_value_t peaks = mlx_build_broadcast(b, "largest_wide", peak, outer, mlx_type_of(x));
+  mlx_value_t peaks = mlx_build_broadcast(b, "largest_wide", peak, outer, wide);
   mlx_value_t is_peak = mlx_build_compare(b, "is_largest", "EQ", x, peaks);
-  mlx_value_t index = mlx_build_iota(b, "index", x.rank - 1, places);
-  mlx_value_t none = mlx_build_int(b, "no_index", last, places);  // where there are only NaNs
-  mlx_value_t candidates = mlx_build_select(b, "candidates", is_peak, index, none);
-  mlx_value_t start = mlx_build_int(b, "last_index", last, mlx_scalar_type(MLX_I32));
-  return reduce_last(b, name, "minimum", candidates, start);
+  mlx_value_t index = mlx_build_iota(b, "index", x.rank - 1, mlx_type(MLX_I32, x.rank, x.dims));
+  index = mlx_build_convert(b, "index_f32", index, MLX_F32);
+  mlx_value_t lasts = mlx_build_float(b, "last_index", last, wide);
+  mlx_value_t from_end = mlx_build_binary(b, "from_end", "subtract", lasts, index);
+  mlx_value_t none = mlx_build_float(b, "no_index", 0.0, wide);  // where there are only NaNs: the last
+  mlx_value_t candidates = mlx_build_select(b, "candidates", is_peak, from_end, none);
+  mlx_value_t furthest = mlx_build_reduce_last(b, "furthest", "maximum", candidates);
+  mlx_value_t first = mlx_build_binary(b, "first_largest", "subtract", mlx_build_float(b, "last_place", last, narrow), furthest);
+  return mlx_build_convert(b, name, first, MLX_I32);
 }
 
 mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t y, mlx_dot_t dot) {

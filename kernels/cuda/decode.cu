@@ -1114,7 +1114,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
     if (blockIdx.x == 0 && (int)threadIdx.x < steps) out_tokens[threadIdx.x] = token[0];
     return;
   }
-  const int first = token[0], start = position[0];
+  const int first = min(max(token[0], 0), VOCAB - 1), start = position[0];
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; ++i) {
       barrier_init(&s->full[i], FULL_ARRIVALS);
