@@ -1,0 +1,399 @@
+// Our linked kernels against the plain lowering of the same model on the same GPU, over shapes that fit no tile.
+#include <math.h>
+
+#include "base/memory.h"
+#include "tests/gpu.h"
+#include "tests/random_llama.h"
+
+#define MAX_VOCAB 1003
+
+// A module with kernels, and the bundle of the plain lowering of the same model, whose weights serve both.
+typedef struct subject {
+  const char *name, *plain;
+  int sm;               // oldest GPU it runs on
+  const char *kernels;  // that must be in it
+  double tolerance;     // of the logits, ||ours - plain|| / ||plain||
+} subject_t;
+
+static const subject_t subjects[] = {
+    {"a-sm_80", "a.mlxb", 80, "decode, linear, attention", 2e-2},
+    {"a-sm_90", "a.mlxb", 90, "decode, linear, attention", 2e-2},
+    {"b-sm_90", "b.mlxb", 90, "decode, linear, attention", 3e-3},
+    {"c-sm_90", "c.mlxb", 90, "decode, linear, attention", 2e-2},
+    {"d-sm_90", "b.mlxb", 90, "linear, attention", 3e-3},
+};
+#define SUBJECTS (sizeof subjects / sizeof *subjects)
+#define TWO_ROWS (&subjects[4])
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Making them
+
+static const random_llama_t model_a = {200, 328, 5, 5, 48, 3, 1003, false, 10000};
+static const random_llama_t model_b = {264, 520, 8, 1, 32, 2, 509, true, 500000};
+static const random_llama_t model_c = {192, 9224, 6, 2, 128, 1, 320, false, 10000};  // so wide that activations wait in shared memory
+
+static void compile_plain(const char *model, mlx_dtype_t dtype, int64_t context, const char *name) {
+  gpu_compile(model, &(mlx_compile_options_t){.target = "cuda:sm_80", .dtype = dtype, .context = context, .kernels = MLX_KERNELS_OFF}, name);
+}
+
+// Only the module and its manifest: the weights are those of the plain bundle.
+static void compile_ours(const char *model, mlx_compile_options_t options, const char *name) {
+  char file[64];
+  mlx_cache_t *cache;
+  mlx_compiled_t compiled;
+  options.kernels = MLX_KERNELS_REQUIRED;
+  options.module_only = true;
+  CHECK_OK(mlx_cache_open(NULL, &cache));
+  CHECK_OK(mlx_compile(model, &options, cache, &compiled));
+  snprintf(file, sizeof file, "%s.vmfb", name);
+  gpu_copy(compiled.vmfb_path, file);
+  snprintf(file, sizeof file, "%s.json", name);
+  CHECK_OK(mlx_write_file(gpu_file(file), compiled.manifest, compiled.manifest_length));
+  mlx_compiled_release(&compiled);
+  mlx_cache_close(cache);
+}
+
+// A context of 1024 has prefill buckets of 16, 128 and 512. sm_80's PTX runs on every later GPU: the portable code is tested there.
+static void prepare(void) {
+  char folder[] = "/tmp/mlxcel-kernels-XXXXXX";
+  CHECK(mkdtemp(folder));
+  const char *model = random_llama_write(&model_a, folder, "a");
+  compile_plain(model, MLX_BF16, 1024, "a.mlxb");
+  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_80", .dtype = MLX_BF16, .context = 1024}, "a-sm_80");
+  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_BF16, .context = 1024}, "a-sm_90");
+  model = random_llama_write(&model_b, folder, "b");
+  compile_plain(model, MLX_F16, 1024, "b.mlxb");
+  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 1024}, "b-sm_90");
+  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 640, .rows = 2}, "d-sm_90");
+  model = random_llama_write(&model_c, folder, "c");
+  compile_plain(model, MLX_BF16, 640, "c.mlxb");
+  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_BF16, .context = 640}, "c-sm_90");
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Opening them
+
+static char *read_text(const char *name, size_t *out_length) {
+  char *text;
+  CHECK_OK(mlx_read_file(gpu_file(name), 1 << 20, &text, out_length));
+  return text;
+}
+
+static mlx_engine_t *open_ours(const subject_t *subject) {
+  char manifest[64], tokenizer[64], vmfb[64], weights[64];
+  snprintf(manifest, sizeof manifest, "%s.json", subject->name);
+  snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer.json", subject->plain);
+  snprintf(vmfb, sizeof vmfb, "%s.vmfb", subject->name);
+  snprintf(weights, sizeof weights, "%s/weights.irpa", subject->plain);
+  mlx_model_parts_t parts = {.name = subject->name, .manifest_name = manifest, .tokenizer_name = tokenizer,
+                             .vmfb_path = gpu_file(vmfb), .weights_path = gpu_file(weights)};
+  char *manifest_text = read_text(manifest, &parts.manifest_length), *tokenizer_text = read_text(tokenizer, &parts.tokenizer_length);
+  parts.manifest = manifest_text;
+  parts.tokenizer = tokenizer_text;
+  mlx_engine_options_t options;
+  mlx_engine_options_initialize(&options);
+  options.device = MLX_USE_CUDA;
+  mlx_engine_t *engine;
+  CHECK_OK(mlx_engine_open(&parts, &options, &engine));
+  mlx_free(manifest_text);
+  mlx_free(tokenizer_text);
+  CHECK_TEXT(mlx_engine_info(engine).kernels, subject->kernels);
+  return engine;
+}
+
+static bool runs_here(const subject_t *subject) {
+  char target[64];
+  uint64_t memory;
+  int sm = 0;
+  CHECK_OK(mlx_engine_gpu_target(target, sizeof target, &memory));
+  CHECK(sscanf(target, "cuda:sm_%d", &sm) == 1);
+  if (sm < subject->sm) fprintf(stderr, "  %s: skipped, it needs a GPU from sm_%d on and this is sm_%d\n", subject->name, subject->sm, sm);
+  return sm >= subject->sm;
+}
+
+// Each subject that this GPU runs, with its engine.
+static void for_each_subject(void (*test)(const subject_t *subject, mlx_engine_t *ours)) {
+  for (size_t i = 0; i < SUBJECTS; ++i) {
+    if (!runs_here(&subjects[i])) continue;
+    mlx_engine_t *ours = open_ours(&subjects[i]);
+    test(&subjects[i], ours);
+    mlx_engine_close(ours);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Numbers
+
+// |count| tokens, the same ones for the same count.
+static const int32_t *prompt(const mlx_engine_t *engine, size_t count) {
+  static int32_t ids[1024];
+  uint64_t state = 7 + count;
+  CHECK(count <= sizeof ids / sizeof *ids);
+  for (size_t i = 0; i < count; ++i) ids[i] = (int32_t)(random_bits(&state) % (uint32_t)mlx_engine_info(engine).vocab);
+  return ids;
+}
+
+static double distance(const float *a, const float *b, size_t count) {
+  double apart = 0, length = 0;
+  for (size_t i = 0; i < count; ++i) {
+    apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    length += (double)b[i] * b[i];
+  }
+  return sqrt(apart / length);
+}
+
+static int32_t first_largest(const float *logits, size_t count) {
+  size_t best = 0;
+  for (size_t i = 1; i < count; ++i) {
+    if (logits[i] > logits[best]) best = i;
+  }
+  return (int32_t)best;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Two sessions over the same tokens
+
+typedef struct pair {
+  const subject_t *subject;
+  mlx_engine_t *plain_engine, *ours_engine;
+  mlx_session_t *plain, *ours;
+  int32_t plain_next, ours_next;
+  int decoded, read;  // how often ours went on by itself, and how often it had to be told the plain one's tokens
+  double worst;
+} pair_t;
+
+static void pair_begin(pair_t *p) {
+  CHECK_OK(mlx_session_create(p->plain_engine, &p->plain));
+  CHECK_OK(mlx_session_create(p->ours_engine, &p->ours));
+}
+
+static void pair_end(pair_t *p) {
+  mlx_session_free(p->plain);
+  mlx_session_free(p->ours);
+}
+
+static void pair_compare(pair_t *p, const char *after) {
+  static float plain[MAX_VOCAB], ours[MAX_VOCAB];
+  const size_t vocab = (size_t)mlx_engine_info(p->ours_engine).vocab;
+  const long long length = mlx_session_length(p->ours);
+  CHECK(vocab <= MAX_VOCAB && length == mlx_session_length(p->plain));
+  CHECK_OK(mlx_session_logits(p->plain, plain, vocab));
+  CHECK_OK(mlx_session_logits(p->ours, ours, vocab));
+  const int32_t largest = first_largest(ours, vocab);
+  if (p->ours_next != largest) {
+    CHECK_FAIL("%s, %lld positions, after %s: token %d was chosen, but %d has the largest logit", p->subject->name, length, after,
+               p->ours_next, largest);
+  }
+  const double error = distance(ours, plain, vocab);
+  if (!(error < p->subject->tolerance)) {  // also when it is no number
+    CHECK_FAIL("%s, %lld positions, after %s: logits differ by %g, allowed are %g", p->subject->name, length, after, error, p->subject->tolerance);
+  }
+  if (error > p->worst) p->worst = error;
+}
+
+static void pair_read(pair_t *p, const int32_t *ids, size_t count) {
+  CHECK_OK(mlx_session_read(p->plain, ids, count, &p->plain_next));
+  CHECK_OK(mlx_session_read(p->ours, ids, count, &p->ours_next));
+  pair_compare(p, "a read");
+}
+
+// Both take |count| tokens more. Decoding goes on from the device's own choice: where two logits nearly tie, ours may choose
+// another token than the plain one, and then reads that one's tokens instead.
+static void pair_go_on(pair_t *p, size_t count) {
+  int32_t fed[32], ours[32], plain[32];
+  const int64_t start = mlx_session_length(p->ours);
+  CHECK_OK(mlx_session_steps(p->plain, plain, count));
+  fed[0] = p->plain_next;
+  memcpy(fed + 1, plain, (count - 1) * sizeof *fed);
+  bool same = p->ours_next == p->plain_next;
+  p->plain_next = plain[count - 1];
+  if (same) {
+    CHECK_OK(mlx_session_steps(p->ours, ours, count));
+    same = !memcmp(ours, plain, (count - 1) * sizeof *ours);
+    p->ours_next = ours[count - 1];
+  }
+  if (!same) {
+    CHECK_OK(mlx_session_rewind(p->ours, start));
+    CHECK_OK(mlx_session_read(p->ours, fed, count, &p->ours_next));
+  }
+  *(same ? &p->decoded : &p->read) += 1;
+  pair_compare(p, !same ? "the plain one's tokens" : count == 1 ? "a step" : count == 8 ? "a group of 8" : "a group of 32");
+}
+
+static void pair_report(const pair_t *p) {
+  fprintf(stderr, "  %s: largest difference %.2g of %.2g; %d of %d decodes compared\n", p->subject->name, p->worst, p->subject->tolerance,
+          p->decoded, p->decoded + p->read);
+  CHECK(p->decoded >= p->read);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The promises
+
+// Lengths around the prefill sizes; 250 and 511 so that steps cross 256 and 512 positions, where decode splits attention anew.
+static void agree(const subject_t *subject, mlx_engine_t *ours) {
+  static const size_t lengths[] = {1, 15, 16, 17, 100, 129, 250, 511, 530, 900};
+  pair_t p = {.subject = subject, .plain_engine = gpu_open(subject->plain), .ours_engine = ours};
+  for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i) {
+    if ((int64_t)lengths[i] + 52 > mlx_engine_info(ours).context) continue;
+    pair_begin(&p);
+    pair_read(&p, prompt(ours, lengths[i]), lengths[i]);
+    for (int step = 0; step < 12; ++step) pair_go_on(&p, 1);
+    pair_go_on(&p, 8);
+    pair_go_on(&p, 32);
+    pair_end(&p);
+  }
+  pair_report(&p);
+  mlx_engine_close(p.plain_engine);
+}
+
+TEST(kernels_agree_with_the_plain_lowering_and_choose_by_their_own_logits) { for_each_subject(agree); }
+
+// What a session says, with its logits at some places.
+typedef struct record {
+  int32_t ids[45];
+  float logits[7][MAX_VOCAB];
+} record_t;
+
+static void keep(mlx_session_t *session, const mlx_engine_t *engine, float *out_logits) {
+  CHECK_OK(mlx_session_logits(session, out_logits, (size_t)mlx_engine_info(engine).vocab));
+}
+
+static record_t *record_run(mlx_engine_t *engine, size_t length) {
+  record_t *r;
+  mlx_session_t *session;
+  CHECK_OK(mlx_alloc(1, sizeof *r, &r));
+  CHECK_OK(mlx_session_create(engine, &session));
+  CHECK_OK(mlx_session_read(session, prompt(engine, length), length, r->ids));
+  keep(session, engine, r->logits[0]);
+  for (int i = 1; i < 5; ++i) {
+    CHECK_OK(mlx_session_step(session, &r->ids[i]));
+    keep(session, engine, r->logits[i]);
+  }
+  CHECK_OK(mlx_session_steps(session, r->ids + 5, 8));
+  keep(session, engine, r->logits[5]);
+  CHECK_OK(mlx_session_steps(session, r->ids + 13, 32));
+  keep(session, engine, r->logits[6]);
+  mlx_session_free(session);
+  return r;
+}
+
+static void check_same(const subject_t *subject, const record_t *expected, record_t *actual) {
+  for (int i = 0; i < 45; ++i) {
+    if (actual->ids[i] != expected->ids[i]) CHECK_FAIL("%s: token %d is %d, expected %d", subject->name, i, actual->ids[i], expected->ids[i]);
+  }
+  for (int i = 0; i < 7; ++i) {
+    if (memcmp(actual->logits[i], expected->logits[i], sizeof actual->logits[i])) CHECK_FAIL("%s: logits %d have other bits", subject->name, i);
+  }
+  mlx_free(actual);
+}
+
+static void repeat(const subject_t *subject, mlx_engine_t *ours) {
+  static const size_t lengths[] = {1, 129, 530};
+  mlx_engine_t *another = open_ours(subject);
+  for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i) {
+    record_t *first = record_run(ours, lengths[i]);
+    for (int run = 0; run < 3; ++run) check_same(subject, first, record_run(ours, lengths[i]));
+    check_same(subject, first, record_run(another, lengths[i]));
+    mlx_free(first);
+  }
+  mlx_engine_close(another);
+}
+
+TEST(every_run_and_every_engine_gives_the_same_bytes) { for_each_subject(repeat); }
+
+// 40 tokens, in the groups given, with the logits after 8 and after 40 of them.
+static void forty(mlx_engine_t *engine, size_t length, bool grouped, int32_t *out_ids, float logits[2][MAX_VOCAB]) {
+  mlx_session_t *session;
+  int32_t next;
+  CHECK_OK(mlx_session_create(engine, &session));
+  CHECK_OK(mlx_session_read(session, prompt(engine, length), length, &next));
+  if (grouped) CHECK_OK(mlx_session_steps(session, out_ids, 8));
+  for (int i = 0; !grouped && i < 8; ++i) CHECK_OK(mlx_session_step(session, &out_ids[i]));
+  keep(session, engine, logits[0]);
+  if (grouped) CHECK_OK(mlx_session_steps(session, out_ids + 8, 32));
+  for (int i = 8; !grouped && i < 40; ++i) CHECK_OK(mlx_session_step(session, &out_ids[i]));
+  keep(session, engine, logits[1]);
+  mlx_session_free(session);
+}
+
+// From 250 the group of 8 crosses position 256, from 485 the group of 32 position 512.
+static void group(const subject_t *subject, mlx_engine_t *ours) {
+  static const size_t lengths[] = {1, 17, 250, 485};
+  static float single_logits[2][MAX_VOCAB], group_logits[2][MAX_VOCAB];
+  int32_t single[40], grouped[40];
+  for (size_t i = 0; i < sizeof lengths / sizeof *lengths; ++i) {
+    forty(ours, lengths[i], false, single, single_logits);
+    forty(ours, lengths[i], true, grouped, group_logits);
+    for (int k = 0; k < 40; ++k) {
+      if (single[k] != grouped[k]) CHECK_FAIL("%s after %zu: token %d is %d in a group, %d alone", subject->name, lengths[i], k, grouped[k], single[k]);
+    }
+    if (memcmp(single_logits, group_logits, sizeof single_logits)) CHECK_FAIL("%s after %zu: logits have other bits in a group", subject->name, lengths[i]);
+  }
+}
+
+TEST(groups_are_the_same_as_single_steps_bit_for_bit) { for_each_subject(group); }
+
+static void cut(const subject_t *subject, mlx_engine_t *ours) {
+  pair_t p = {.subject = subject, .plain_engine = gpu_open(subject->plain), .ours_engine = ours};
+  static const int64_t dropped[] = {1, 7, 31, 32, 90};
+  for (size_t i = 0; i < sizeof dropped / sizeof *dropped; ++i) {
+    pair_begin(&p);
+    pair_read(&p, prompt(ours, 235), 235);
+    pair_go_on(&p, 32);
+    CHECK_OK(mlx_session_rewind(p.plain, 267 - dropped[i]));
+    CHECK_OK(mlx_session_rewind(p.ours, 267 - dropped[i]));
+    pair_read(&p, prompt(ours, 3), 3);
+    for (int step = 0; step < 4; ++step) pair_go_on(&p, 1);
+    pair_go_on(&p, 32);
+    pair_read(&p, prompt(ours, 20), 20);
+    pair_go_on(&p, 8);
+    pair_end(&p);
+  }
+  pair_report(&p);
+  mlx_engine_close(p.plain_engine);
+}
+
+TEST(a_session_that_is_cut_or_reads_on_after_a_group_is_right) { for_each_subject(cut); }
+
+// Their pages lie mixed in one pool.
+TEST(two_sessions_of_one_engine_leave_each_other_alone) {
+  if (!runs_here(TWO_ROWS)) return;
+  static const size_t lengths[] = {100, 37};
+  mlx_engine_t *ours = open_ours(TWO_ROWS);
+  pair_t pairs[2];
+  CHECK_INT(mlx_engine_info(ours).rows, 2);
+  for (int i = 0; i < 2; ++i) {
+    pairs[i] = (pair_t){.subject = TWO_ROWS, .plain_engine = gpu_open(TWO_ROWS->plain), .ours_engine = ours};
+    pair_begin(&pairs[i]);
+    pair_read(&pairs[i], prompt(ours, lengths[i]), lengths[i]);
+  }
+  for (int step = 0; step < 40; ++step) pair_go_on(&pairs[step % 2], 1);
+  pair_read(&pairs[1], prompt(ours, 129), 129);
+  for (int step = 0; step < 40; ++step) pair_go_on(&pairs[step % 2], step % 4 ? 1 : 8);
+  for (int i = 0; i < 2; ++i) {
+    pair_end(&pairs[i]);
+    pair_report(&pairs[i]);
+    mlx_engine_close(pairs[i].plain_engine);
+  }
+  mlx_engine_close(ours);
+}
+
+TEST(a_session_says_the_same_bytes_in_either_row_beside_whatever_other) {
+  if (!runs_here(TWO_ROWS)) return;
+  mlx_engine_t *ours = open_ours(TWO_ROWS);
+  mlx_session_t *other;
+  int32_t next;
+  record_t *alone = record_run(ours, 129);
+  CHECK_OK(mlx_session_create(ours, &other));  // takes row 0, and with it the first pages
+  CHECK_OK(mlx_session_read(other, prompt(ours, 50), 50, &next));
+  check_same(TWO_ROWS, alone, record_run(ours, 129));
+  mlx_session_free(other);
+  mlx_free(alone);
+  mlx_engine_close(ours);
+}
+
+GPU_TEST_MAIN(prepare, CASE(kernels_agree_with_the_plain_lowering_and_choose_by_their_own_logits),
+              CASE(every_run_and_every_engine_gives_the_same_bytes), CASE(groups_are_the_same_as_single_steps_bit_for_bit),
+              CASE(a_session_that_is_cut_or_reads_on_after_a_group_is_right), CASE(two_sessions_of_one_engine_leave_each_other_alone),
+              CASE(a_session_says_the_same_bytes_in_either_row_beside_whatever_other))

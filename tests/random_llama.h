@@ -1,0 +1,133 @@
+// Writes small Llamas with random weights as Hugging Face directories, the same bytes every time: shapes that no fixture has.
+#ifndef MLXCEL_TESTS_RANDOM_LLAMA_H_
+#define MLXCEL_TESTS_RANDOM_LLAMA_H_
+
+#include <stdint.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "tests/check.h"
+
+typedef struct random_llama {
+  int hidden, ffn, heads, kv_heads, head_dim, layers, vocab;
+  bool tied;
+  double theta;
+} random_llama_t;
+
+static inline uint32_t random_bits(uint64_t *state) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(*state >> 33);
+}
+
+// As good as N(0, 1), and the same with every libm: twelve uniform numbers have a variance of 1.
+static inline float random_normal(uint64_t *state) {
+  float sum = -6;
+  for (int i = 0; i < 12; ++i) sum += (float)random_bits(state) * 0x1p-31f;
+  return sum;
+}
+
+// A tensor's f32 values: mean + scale * N.
+typedef struct random_tensor {
+  char name[80];
+  int rows, columns;  // rows 0: a vector
+  float mean, scale;
+} random_tensor_t;
+
+#define RANDOM_LLAMA_TENSORS 64
+
+static inline void random_add(random_tensor_t *tensors, int *count, const char *name, int layer, int rows, int columns) {
+  CHECK(*count < RANDOM_LLAMA_TENSORS);
+  random_tensor_t *t = &tensors[(*count)++];
+  *t = (random_tensor_t){.rows = rows, .columns = columns, .mean = rows ? 0 : 1, .scale = 0.1f};
+  snprintf(t->name, sizeof t->name, layer < 0 ? "%.0s%s.weight" : "model.layers.%s.%s.weight", layer < 0 ? "" : (char[]){(char)('0' + layer), 0}, name);
+  float root = 1;  // by Newton: another libm's square root could round otherwise
+  for (int i = 0; i < 40; ++i) root = (root + (float)columns / root) / 2;
+  if (rows) t->scale = layer < 0 && strstr(name, "embed") ? 0.5f : 1 / root;
+}
+
+static inline int random_llama_tensors(const random_llama_t *m, random_tensor_t *out) {
+  const int queries = m->heads * m->head_dim, keys = m->kv_heads * m->head_dim;
+  int count = 0;
+  random_add(out, &count, "model.embed_tokens", -1, m->vocab, m->hidden);
+  for (int i = 0; i < m->layers; ++i) {
+    random_add(out, &count, "input_layernorm", i, 0, m->hidden);
+    random_add(out, &count, "self_attn.q_proj", i, queries, m->hidden);
+    random_add(out, &count, "self_attn.k_proj", i, keys, m->hidden);
+    random_add(out, &count, "self_attn.v_proj", i, keys, m->hidden);
+    random_add(out, &count, "self_attn.o_proj", i, m->hidden, queries);
+    random_add(out, &count, "post_attention_layernorm", i, 0, m->hidden);
+    random_add(out, &count, "mlp.gate_proj", i, m->ffn, m->hidden);
+    random_add(out, &count, "mlp.up_proj", i, m->ffn, m->hidden);
+    random_add(out, &count, "mlp.down_proj", i, m->hidden, m->ffn);
+  }
+  random_add(out, &count, "model.norm", -1, 0, m->hidden);
+  if (!m->tied) random_add(out, &count, "lm_head", -1, m->vocab, m->hidden);
+  return count;
+}
+
+static inline size_t random_elements(const random_tensor_t *t) { return (size_t)(t->rows ? t->rows : 1) * (size_t)t->columns; }
+
+static inline void random_write_header(mlx_writer_t *writer, const random_tensor_t *tensors, int count) {
+  mlx_text_t text = {0};
+  size_t at = 0;
+  for (int i = 0; i < count; ++i) {
+    const size_t end = at + 4 * random_elements(&tensors[i]);
+    mlx_text_printf(&text, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[", i ? "," : "{", tensors[i].name);
+    if (tensors[i].rows) mlx_text_printf(&text, "%d,", tensors[i].rows);
+    mlx_text_printf(&text, "%d],\"data_offsets\":[%zu,%zu]}", tensors[i].columns, at, end);
+    at = end;
+  }
+  mlx_text_puts(&text, "}");
+  CHECK_OK(mlx_text_finish(&text));
+  const uint64_t length = text.length;  // safetensors is little-endian, as are the machines the tests run on
+  CHECK_OK(mlx_writer_write(writer, &length, sizeof length));
+  CHECK_OK(mlx_writer_write(writer, text.data, text.length));
+  mlx_text_clear(&text);
+}
+
+static inline void random_write_weights(const random_llama_t *model, const char *path) {
+  static random_tensor_t tensors[RANDOM_LLAMA_TENSORS];
+  const int count = random_llama_tensors(model, tensors);
+  uint64_t state = 20240607;
+  mlx_writer_t writer;
+  CHECK_OK(mlx_writer_open(path, &writer));
+  random_write_header(&writer, tensors, count);
+  for (int i = 0; i < count; ++i) {
+    const size_t elements = random_elements(&tensors[i]);
+    float *values;
+    CHECK_OK(mlx_alloc(elements, sizeof *values, &values));
+    for (size_t k = 0; k < elements; ++k) values[k] = tensors[i].mean + tensors[i].scale * random_normal(&state);
+    CHECK_OK(mlx_writer_write(&writer, values, elements * sizeof *values));
+    mlx_free(values);
+  }
+  CHECK_OK(mlx_writer_close(&writer));
+}
+
+static inline void random_write_config(const random_llama_t *m, const char *path) {
+  mlx_text_t text = {0};
+  mlx_text_printf(&text, "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":%d,\"intermediate_size\":%d,", m->hidden, m->ffn);
+  mlx_text_printf(&text, "\"num_attention_heads\":%d,\"num_key_value_heads\":%d,\"head_dim\":%d,", m->heads, m->kv_heads, m->head_dim);
+  mlx_text_printf(&text, "\"num_hidden_layers\":%d,\"vocab_size\":%d,\"tie_word_embeddings\":%s,", m->layers, m->vocab, m->tied ? "true" : "false");
+  mlx_text_printf(&text, "\"rope_theta\":%.1f,\"rms_norm_eps\":1e-05,\"max_position_embeddings\":2048,\"eos_token_id\":2}\n", m->theta);
+  CHECK_OK(mlx_text_finish(&text));
+  CHECK_OK(mlx_write_file(path, text.data, text.length));
+  mlx_text_clear(&text);
+}
+
+// Makes the folder |name| in |parent|; its path stays valid until the next call.
+static inline const char *random_llama_write(const random_llama_t *model, const char *parent, const char *name) {
+  static char folder[256];
+  char path[300];
+  snprintf(folder, sizeof folder, "%s/%s", parent, name);
+  CHECK_OK(mlx_make_dirs(folder, 0700));
+  snprintf(path, sizeof path, "%s/config.json", folder);
+  random_write_config(model, path);
+  snprintf(path, sizeof path, "%s/model.safetensors", folder);
+  random_write_weights(model, path);
+  snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+  if (!mlx_is_file(path)) CHECK_OK(mlx_copy_file(MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/tokenizer.json", path));
+  return folder;
+}
+
+#endif  // MLXCEL_TESTS_RANDOM_LLAMA_H_
