@@ -156,6 +156,8 @@ static bool plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, mlx
 // ---------------------------------------------------------------------------------------------------------------------
 // Taking the notes
 
+#define MOST_BYTES 600000000000u  // a launch may read: an eighth of a second on an H200
+
 // Writes the network once, plainly and for nobody, to have it noted.
 static mlx_status_t take_notes(mlx_graph_t *g, mlx_value_t *weights) {
   const mlx_model_t *model = g->model;
@@ -174,7 +176,8 @@ static mlx_status_t trace_with(mlx_graph_t *g, reader_t *r, uint64_t *offsets, m
   mlx_status_t status = mlx_graph_make_names(g);
   if (!status) status = take_notes(g, weights);
   if (status) return status;
-  mlx_weights_layout(g->model, g->options->dtype, offsets);
+  const uint64_t bytes = mlx_weights_layout(g->model, g->options->dtype, offsets);  // that every step reads
+  r->plan->most_steps = (int64_t)(MOST_BYTES / bytes);
   read_network(r);
   return NULL;
 }

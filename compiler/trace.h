@@ -40,6 +40,7 @@ typedef struct mlx_decode_plan {
   double norm_eps, theta;
   int64_t blocks, shared_bytes;  // the launch
   int64_t scratch_words;
+  int64_t most_steps;            // in one launch: nobody wants to wait longer for the next words
 } mlx_decode_plan_t;
 
 // False when the model is not of that shape, or too odd or too large for the GPU.
