@@ -5,7 +5,7 @@
 // computing, the memory keeps reading. docs/decode-kernel.md says what that buys, and what was tried instead.
 //
 //   producer   one warp: copies rows of weights into the ring
-//   consumers  WARPS warps: multiply them (tensor cores, or plain arithmetic), attend, normalise
+//   consumers  WARPS warps: multiply them (on tensor cores), attend, normalise
 //
 // Activations travel between blocks through global words that carry their own flag: a word is EMPTY (a NaN that no
 // arithmetic makes) until its value is stored, and readers poll the value itself. There is no barrier and no counter, one
@@ -17,8 +17,9 @@
 // others use too busy, and the same input gives the same bits on all of them.
 //
 // Macros, all from compiler/kernel_ops.c: HIDDEN FFN HEADS KV_HEADS HEAD_DIM LAYERS VOCAB PAGE POOL_PAGES NORM_EPS SCALE
-// BLOCKS (the grid) SHARED_BYTES (dynamic shared memory); DTYPE_BF16 or DTYPE_F16 (weights and KV pool); ROPE_FREQUENCIES (HEAD_DIM / 2 numbers);
-// X_AT and X_STEP for each weight X: bytes from the archive's start to layer 0's, and from one layer's to the next one's.
+// BLOCKS (the grid) SHARED_BYTES (dynamic shared memory); DTYPE_BF16 or DTYPE_F16 (weights and KV pool); ROPE_FREQUENCIES
+// (HEAD_DIM / 2 numbers); X_AT and X_STEP for each weight X: bytes from the archive's start to layer 0's, and from one layer's
+// to the next one's.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -122,7 +123,7 @@ static_assert(STAGES > IN_FLIGHT && sizeof(Shared) <= SHARED_BYTES, "the ring is
 
 struct Scratch {
   u32 arrived, left, blocks, epoch;         // of the launch; EMPTY is -1 and counts from there
-  u32 unused[60];
+  u32 padding[60];
   float best[4][BLOCKS][2];                 // a block's largest logit and its token, for four tokens in turn
   float x0[HIDDEN];                         // residual stream into a layer
   float x1[2][HIDDEN];                      // and into its MLP; layers take turns

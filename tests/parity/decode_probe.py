@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Drives kernels/cuda/decode.cu by itself: is it right, how fast is it, and where does the time go?
+
+  decode_probe.py [--shape llama-1b|llama-8b|odd|grouped] [--dtype bf16|f16] [--depths 16,4096] [--without ring,waits,attention]
+                  [--clocks] [--nvrtc LIBRARY]
+
+Needs a GPU, torch and NVRTC. Compares with a float64 forward in torch (tokens, logits; single steps against a group; a grid of a
+third against the whole one, bit for bit), then times groups of 64 tokens. --without takes a part out, to see what it costs
+(results are then wrong and not compared): the weight stream, the waiting for other blocks, attention. --clocks counts the cycles
+of three blocks by phase. docs/decode-kernel.md is written from what this prints.
+"""
+import argparse
+import ctypes
+import glob
+import math
+import pathlib
+import sys
+
+import torch
+
+KERNEL = pathlib.Path(__file__).resolve().parents[2] / "kernels" / "cuda" / "decode.cu"
+PAGE, CONTEXT, SHARED_BYTES, BLOCKS, THREADS = 16, 8192, 232448, 132, 288
+SHAPES = {  # hidden, ffn, heads, KV heads, head_dim, layers, vocabulary, theta, tied
+    "llama-1b": (2048, 8192, 32, 8, 64, 16, 128256, 500000.0, True),
+    "llama-8b": (4096, 14336, 32, 8, 128, 32, 128256, 500000.0, False),
+    "odd": (200, 328, 5, 5, 48, 3, 1003, 10000.0, False),
+    "grouped": (576, 1536, 9, 3, 64, 2, 4999, 10000.0, True),
+}
+PHASES = ["full", "x0", "qkv", "attend", "merge", "attended", "o", "x1", "", "pairs", "hidden", "down", "head", "", "embed"]
+
+
+def replaced(text, *pairs):
+    for old, new in pairs:
+        if old not in text:
+            sys.exit(f"decode.cu has no longer: {old}")
+        text = text.replace(old, new)
+    return text
+
+
+def without(text, part):
+    if part == "ring":
+        return replaced(text, ("    barrier_wait(&s->full[at.stage], at.turn);\n#pragma", "#pragma"),
+                        ("    if (lane == 0) barrier_arrive(&s->room[at.stage]);", ""), ("      produce(m, s, steps);", ""))
+    if part == "waits":
+        return replaced(text, ("  while (is_empty(value));", "  while (0);"), ("for (bool again = true; again;)", "for (bool again = false; again;)"),
+                        ("  return best_of_block(s, best).token;", "  best_of_block(s, best);\n  return 5;"))
+    if part == "attention":
+        return replaced(text, ("  attend(m, s, l, plan, position);\n", ""), ("  merge_heads(m, s, plan.splits);\n", ""),
+                        ("(s, w->attended, attended);", "(s, m.logits, attended);"))
+    sys.exit(f"--without knows ring, waits and attention, not {part}")
+
+
+def with_clocks(text):
+    return replaced(
+        text, ("struct State {\n", "struct State {\n  u64 clocks[20];\n"),
+        ("// |x|: the layer's input", "#define SINCE(i) { long long now = clock64(); if (threadIdx.x == 0) s->clocks[i] += now - since; since = now; }\n// |x|: the layer's input"),
+        ("  c.rows<HIDDEN>(x, s->qkv,", "  long long since = clock64();\n  c.rows<HIDDEN>(x, s->qkv,"),
+        ("  attend(m, s, l, plan, position);", "  SINCE(2) attend(m, s, l, plan, position); SINCE(3)"),
+        ("  merge_heads(m, s, plan.splits);", "  merge_heads(m, s, plan.splits); SINCE(4)"),
+        ("w->attended, attended);", "w->attended, attended); SINCE(5)"),
+        ("  hear_and_normalise(s, w->x1[turn], AT(MLP_NORM, l), x);", "  SINCE(6) hear_and_normalise(s, w->x1[turn], AT(MLP_NORM, l), x); SINCE(7)"),
+        ("    Activations<FFN> hidden;", "    SINCE(9) Activations<FFN> hidden;"), ("w->hidden[turn], hidden);", "w->hidden[turn], hidden); SINCE(10)"),
+        ("  hear_and_normalise(s, w->x0, l", "  SINCE(11) hear_and_normalise(s, w->x0, l"),
+        ("m.weights + FINAL_NORM_AT, x);\n", "m.weights + FINAL_NORM_AT, x); SINCE(1)\n"),
+        ("    barrier_wait(&s->full[at.stage], at.turn);\n#pragma",
+         "    long long asked = clock64(); barrier_wait(&s->full[at.stage], at.turn); if (threadIdx.x == 0) s->clocks[0] += clock64() - asked;\n#pragma"),
+        ("    token = choose(m, c, s->epoch + step, x);",
+         "    long long head = clock64(); token = choose(m, c, s->epoch + step, x); if (threadIdx.x == 0) s->clocks[12] += clock64() - head;"),
+        ("  Consumer c = {s, {0, 0}, 0};\n", "  Consumer c = {s, {0, 0}, 0};\n  long long begin = clock64();\n  if (threadIdx.x == 0) for (int i = 0; i < 20; ++i) s->clocks[i] = 0;\n"),
+        ("  return token;\n}\n\n// ------", """  const int nth = s->block == 0 ? 0 : s->block == s->blocks / 2 ? 1 : s->block == s->blocks - 1 ? 2 : -1;
+  s->clocks[19] = clock64() - begin;
+  if (threadIdx.x == 0 && nth >= 0) for (int i = 0; i < 20; ++i) ((float *)m.scratch->padding)[nth * 20 + i] = (float)s->clocks[i] / steps;
+  return token;\n}\n\n// ------"""))
+
+
+class Layout:
+    """Where the weights are, as weights.irpa has them."""
+    def __init__(self, shape):
+        hidden, ffn, heads, kv_heads, head_dim, layers, vocab, _, tied = shape
+        queries, keys, self.bytes, self.at, self.dims = heads * head_dim, kv_heads * head_dim, 0, {}, {}
+        self.add("EMBED", 0, (vocab, hidden))
+        for layer in range(layers):
+            for name, dims in (("ATTN_NORM", (hidden,)), ("Q", (queries, hidden)), ("K", (keys, hidden)), ("V", (keys, hidden)),
+                               ("O", (hidden, queries)), ("MLP_NORM", (hidden,)), ("GATE", (ffn, hidden)), ("UP", (ffn, hidden)),
+                               ("DOWN", (hidden, ffn))):
+                self.add(name, layer, dims)
+        self.add("FINAL_NORM", 0, (hidden,))
+        if tied:
+            self.at["HEAD", 0], self.dims["HEAD"] = self.at["EMBED", 0], self.dims["EMBED"]
+        else:
+            self.add("HEAD", 0, (vocab, hidden))
+
+    def add(self, name, layer, dims):
+        self.at[name, layer] = self.bytes = (self.bytes + 63) // 64 * 64
+        self.dims[name] = dims
+        self.bytes += math.prod(dims) * (4 if len(dims) == 1 else 2)
+
+    def definitions(self):
+        for name in self.dims:
+            first = self.at[name, 0]
+            yield f"{name}_AT={first}ull"
+            yield f"{name}_STEP={self.at.get((name, 1), first) - first}ull"
+
+
+def frequencies(shape):
+    head_dim, theta = shape[4], shape[7]
+    return [1.0 / theta ** (2 * i / head_dim) for i in range(head_dim // 2)]
+
+
+def blocks_of(shape):
+    return min(BLOCKS, shape[0], shape[1], shape[6])
+
+
+def compile_kernel(text, shape, layout, dtype, library):
+    names = ("HIDDEN", "FFN", "HEADS", "KV_HEADS", "HEAD_DIM", "LAYERS", "VOCAB")
+    options = [f"{name}={value}" for name, value in zip(names, shape)] + list(layout.definitions())
+    options += [f"PAGE={PAGE}", f"POOL_PAGES={1 + CONTEXT // PAGE}", "NORM_EPS=1e-5f", f"SCALE={shape[4] ** -0.5!r}f", f"BLOCKS={blocks_of(shape)}",
+                f"SHARED_BYTES={SHARED_BYTES}", f"DTYPE_{dtype.upper()}=1", "ROPE_FREQUENCIES=" + ",".join(f"{f!r}f" for f in frequencies(shape))]
+    arguments = ["--std=c++17", "--gpu-architecture=sm_%d%d" % torch.cuda.get_device_capability()] + ["-D" + o for o in options]
+    found = [library] if library else glob.glob("/usr/local/cuda*/**/libnvrtc.so.13", recursive=True) + ["libnvrtc.so.13"]
+    nvrtc, program, size = ctypes.CDLL(found[0]), ctypes.c_void_p(), ctypes.c_size_t()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"decode.cu", 0, None, None)
+    failed = nvrtc.nvrtcCompileProgram(program, len(arguments), (ctypes.c_char_p * len(arguments))(*[a.encode() for a in arguments]))
+    nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    nvrtc.nvrtcGetProgramLog(program, log)
+    if failed:
+        sys.exit(log.value.decode())
+    nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
+    image = ctypes.create_string_buffer(size.value)
+    nvrtc.nvrtcGetCUBIN(program, image)
+    return image
+
+
+class Kernel:
+    def __init__(self, image):
+        self.cuda, module, self.function = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+        self.check(self.cuda.cuModuleLoadData(ctypes.byref(module), image))
+        self.check(self.cuda.cuModuleGetFunction(ctypes.byref(self.function), module, b"mlx_decode"))
+        self.check(self.cuda.cuFuncSetAttribute(self.function, 8, SHARED_BYTES))
+
+    def check(self, code):
+        if code:
+            sys.exit(f"the CUDA driver says {code}")
+
+    def launch(self, grid, tensors, steps):
+        values = [ctypes.c_void_p(t.data_ptr()) for t in tensors] + [ctypes.c_int(steps)]
+        arguments = (ctypes.c_void_p * len(values))(*[ctypes.cast(ctypes.pointer(v), ctypes.c_void_p) for v in values])
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        self.check(self.cuda.cuLaunchKernel(self.function, grid, 1, 1, THREADS, 1, 1, SHARED_BYTES, stream, arguments, None))
+
+
+class Model:
+    def __init__(self, shape, layout, dtype):
+        hidden, ffn, heads, kv_heads, head_dim, layers, vocab, _, _ = shape
+        self.shape, self.layout, self.dtype = shape, layout, {"bf16": torch.bfloat16, "f16": torch.float16}[dtype]
+        torch.manual_seed(1)
+        self.weights = torch.empty(layout.bytes, dtype=torch.uint8, device="cuda")
+        for (name, layer), _ in layout.at.items():
+            dims = layout.dims[name]
+            noise = torch.randn(dims, device="cuda")
+            self.weight(name, layer).copy_(1 + 0.1 * noise if len(dims) == 1 else noise * (0.5 if name in ("EMBED", "HEAD") else dims[1] ** -0.5))
+        pages = 1 + CONTEXT // PAGE
+        self.kv_start = torch.randn(layers, pages, kv_heads, 2, PAGE, head_dim, device="cuda").to(self.dtype)
+        self.kv, self.pages = self.kv_start.clone(), (torch.randperm(pages - 1, device="cuda") + 1).int()
+        self.token, self.position, self.active = (torch.ones(1, dtype=torch.int32, device="cuda") for _ in range(3))
+        self.chosen, self.logits = torch.zeros(128, dtype=torch.int32, device="cuda"), torch.zeros(vocab, device="cuda")
+        blocks, queries, keys = blocks_of(shape), heads * head_dim, kv_heads * head_dim
+        words = 64 + 8 * blocks + 3 * hidden + 2 * queries + 2 * keys + 2 * ffn + heads * max(1, blocks // kv_heads) * (head_dim + 2)
+        self.scratch = torch.full((words,), -1, dtype=torch.int32, device="cuda")
+
+    def weight(self, name, layer=0):
+        dims, at = self.layout.dims[name], self.layout.at[name, layer]
+        kind = torch.float32 if len(dims) == 1 else self.dtype
+        return self.weights[at:at + math.prod(dims) * kind.itemsize].view(kind).view(dims)
+
+    def tensors(self):
+        return [self.weights, self.pages, self.active, self.kv, self.scratch, self.token, self.position, self.logits, self.chosen]
+
+    def generate(self, kernel, start, groups, grid):
+        self.kv.copy_(self.kv_start)
+        self.token.fill_(5)
+        self.position.fill_(start)
+        ids = []
+        for steps in groups:
+            kernel.launch(grid, self.tensors(), steps)
+            torch.cuda.synchronize()
+            ids += self.chosen[:steps].tolist()
+        return ids, self.logits.clone()
+
+    def reference(self, kv, token, position):
+        hidden, ffn, heads, kv_heads, head_dim, layers, vocab, theta, tied = self.shape
+        wide = lambda name, layer=0: self.weight(name, layer).double()
+        norm = lambda x, gain: x * torch.rsqrt((x * x).mean() + 1e-5) * gain
+        angle = position * torch.tensor(frequencies(self.shape), device="cuda", dtype=torch.float32).double()
+        def turn(x):
+            low, high = x.view(-1, head_dim).chunk(2, 1)
+            return torch.cat([low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()], 1)
+        x, page = self.weight("EMBED")[token].double(), self.pages[position // PAGE].item()
+        for layer in range(layers):
+            h = norm(x, wide("ATTN_NORM", layer))
+            q, k, v = turn(wide("Q", layer) @ h), turn(wide("K", layer) @ h), (wide("V", layer) @ h).view(-1, head_dim)
+            kv[layer, page, :, 0, position % PAGE], kv[layer, page, :, 1, position % PAGE] = k.float().to(self.dtype), v.float().to(self.dtype)
+            past = kv[layer][self.pages[:position // PAGE + 1].long()].permute(2, 1, 0, 3, 4).reshape(2, kv_heads, -1, head_dim)[:, :, :position + 1].double()
+            p = torch.softmax(q.view(kv_heads, -1, head_dim) @ past[0].transpose(1, 2) * head_dim ** -0.5, -1)
+            x = x + wide("O", layer) @ (p @ past[1]).reshape(-1)
+            h = norm(x, wide("MLP_NORM", layer))
+            x = x + wide("DOWN", layer) @ (torch.nn.functional.silu(wide("GATE", layer) @ h) * (wide("UP", layer) @ h))
+        return self.weight("HEAD").float() @ norm(x, wide("FINAL_NORM")).float()
+
+
+def compare(model, kernel, start):
+    blocks, kv, token, expected = blocks_of(model.shape), model.kv_start.clone(), 5, []
+    ids, logits = model.generate(kernel, start, [1, 1, 1, 5], blocks)
+    for i in range(8):
+        reference = model.reference(kv, token, start + i)
+        token = int(reference.argmax())
+        expected.append(token)
+    group, few = model.generate(kernel, start, [8], blocks), model.generate(kernel, start, [3, 5], max(1, blocks // 3))
+    same = lambda other: other[0] == ids and torch.equal(other[1], logits)
+    print(f"position {start}: tokens {'equal' if ids == expected else 'DIFFER'}, logits off by {float((logits - reference).norm() / reference.norm()):.1e}, "
+          f"in a group {'the same bits' if same(group) else 'DIFFERENT'}, on {max(1, blocks // 3)} blocks {'the same bits' if same(few) else 'DIFFERENT'}")
+
+
+def measure(model, kernel, depth, clocks):
+    times, blocks = [], blocks_of(model.shape)
+    for _ in range(4):
+        model.token.fill_(5)
+        model.position.fill_(depth)
+        begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
+        begin.record()
+        for _ in range(2):
+            kernel.launch(blocks, model.tensors(), 64)
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) / 128 * 1000)
+    us = sorted(times)[1]
+    read = model.layout.bytes - (0 if model.shape[8] else math.prod(model.layout.dims["EMBED"]) * 2)
+    print(f"depth {depth}: {us:.1f} us a token, {1e6 / us:.0f} tok/s, {read / us / 1e6:.2f} TB/s of weights")
+    if clocks:
+        cycles = model.scratch[4:64].view(torch.float32).tolist()
+        for nth, block in enumerate(("first", "middle", "last")):
+            mine = cycles[nth * 20:nth * 20 + 20]
+            print(f"  {block} block, us: " + ", ".join(f"{name} {mine[i] / mine[19] * us:.0f}" for i, name in enumerate(PHASES) if name))
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
+    parser.add_argument("--shape", choices=SHAPES, default="llama-1b")
+    parser.add_argument("--dtype", choices=["bf16", "f16"], default="bf16")
+    parser.add_argument("--depths", default="16,4096")
+    parser.add_argument("--without", default="")
+    parser.add_argument("--clocks", action="store_true")
+    parser.add_argument("--nvrtc")
+    options = parser.parse_args()
+    torch.zeros(1, device="cuda")
+    text = KERNEL.read_text()
+    parts = [part for part in options.without.split(",") if part]
+    if options.clocks:
+        text = with_clocks(text)
+    for part in parts:
+        text = without(text, part)
+    shape = SHAPES[options.shape]
+    layout = Layout(shape)
+    kernel = Kernel(compile_kernel(text, shape, layout, options.dtype, options.nvrtc))
+    model = Model(shape, layout, options.dtype)
+    for start in () if parts else (0, 250, 4000):
+        compare(model, kernel, start)
+    for depth in options.depths.split(","):
+        measure(model, kernel, int(depth), options.clocks)
+
+
+if __name__ == "__main__":
+    main()
