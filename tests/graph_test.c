@@ -3,21 +3,9 @@
 #include "compiler/graph.h"
 #include "tests/check.h"
 #include "tests/command.h"
+#include "tests/golden_text.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
-
-static void check_golden_text(const char *text, size_t length, const char *path) {
-  if (getenv("MLXCEL_UPDATE_GOLDENS")) CHECK_OK(mlx_write_file(path, text, length));
-  char *golden;
-  CHECK_OK(mlx_read_file(path, SIZE_MAX, &golden, NULL));
-  if (strcmp(text, golden)) {
-    size_t at = 0, line = 1;
-    for (; text[at] && text[at] == golden[at]; ++at) line += text[at] == '\n';
-    CHECK_FAIL("the emitted text differs from %s at line %zu; after a look at the difference, MLXCEL_UPDATE_GOLDENS=1 accepts it",
-               path, line);
-  }
-  mlx_free(golden);
-}
 
 TEST(pure_stablehlo_of_the_tiny_model_is_golden_text) {
   char *text;

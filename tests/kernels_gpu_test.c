@@ -5,7 +5,7 @@
 #include "tests/gpu.h"
 #include "tests/random_llama.h"
 
-#define MAX_VOCAB 1003
+#define MAX_VOCAB 16411
 
 // A module with kernels, and the bundle of the plain lowering of the same model, whose weights serve both.
 typedef struct subject {
@@ -17,20 +17,23 @@ typedef struct subject {
 
 static const subject_t subjects[] = {
     {"a-sm_80", "a.mlxb", 80, "decode, linear, attention", 2e-2},
+    {"c-sm_80", "c.mlxb", 80, "decode, linear, attention", 2e-2},
     {"a-sm_90", "a.mlxb", 90, "decode, linear, attention", 2e-2},
     {"b-sm_90", "b.mlxb", 90, "decode, linear, attention", 3e-3},
     {"c-sm_90", "c.mlxb", 90, "decode, linear, attention", 2e-2},
     {"d-sm_90", "b.mlxb", 90, "linear, attention", 3e-3},
 };
 #define SUBJECTS (sizeof subjects / sizeof *subjects)
-#define TWO_ROWS (&subjects[4])
+#define TWO_ROWS (&subjects[SUBJECTS - 1])
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Making them
 
+// Between them they make compiler/kernel_ops.c choose every tile it has. With c, activations are so wide that they wait in shared
+// memory, and a vocabulary so large that a warp takes four of its rows; b has matrices of many rows and few columns.
 static const random_llama_t model_a = {200, 328, 5, 5, 48, 3, 1003, false, 10000};
-static const random_llama_t model_b = {264, 520, 8, 1, 32, 2, 509, true, 500000};
-static const random_llama_t model_c = {192, 9224, 6, 2, 128, 1, 320, false, 10000};  // so wide that activations wait in shared memory
+static const random_llama_t model_b = {1544, 136, 8, 1, 32, 2, 509, true, 500000};
+static const random_llama_t model_c = {136, 9224, 18, 2, 128, 1, 16411, true, 10000};
 
 static void compile_plain(const char *model, mlx_dtype_t dtype, int64_t context, const char *name) {
   gpu_compile(model, &(mlx_compile_options_t){.target = "cuda:sm_80", .dtype = dtype, .context = context, .kernels = MLX_KERNELS_OFF}, name);
@@ -67,6 +70,7 @@ static void prepare(void) {
   compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 640, .rows = 2}, "d-sm_90");
   model = random_llama_write(&model_c, folder, "c");
   compile_plain(model, MLX_BF16, 640, "c.mlxb");
+  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_80", .dtype = MLX_BF16, .context = 640}, "c-sm_80");
   compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_BF16, .context = 640}, "c-sm_90");
   CHECK_OK(mlx_remove_tree(folder));
 }
