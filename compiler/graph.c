@@ -266,6 +266,7 @@ static mlx_status_t emit_all(mlx_graph_t *g, char **out_text, size_t *out_length
 void mlx_graph_free(mlx_graph_t *g) {
   for (int64_t i = 0; g->kv_names && i < g->model->config.layers * 2; ++i) mlx_free(g->kv_names[i]);
   mlx_free(g->kv_names);
+  mlx_free(g->later);
   mlx_builder_free(g->b);
 }
 

@@ -7,7 +7,6 @@
 #include "compiler/trace.h"
 
 #define MLX_MAX_ROPES 4
-#define MLX_MAX_LATER 16
 
 #define MLX_STATE_TOKEN "state.token"        // [rows] the token to be read next
 #define MLX_STATE_POSITION "state.position"  // [rows] where it goes
@@ -46,8 +45,8 @@ struct mlx_graph {
   mlx_value_t active;        // [rows] argument of decode
   mlx_rope_table_t ropes[MLX_MAX_ROPES];
   size_t rope_count;
-  mlx_later_t later[MLX_MAX_LATER];
-  size_t later_count;
+  mlx_later_t *later;  // owned; what waits to be written, id -1 first
+  size_t later_count, later_capacity;
   mlx_trace_t *trace;  // NULL: nobody wants to know
 };
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "compiler/graph_internal.h"
 
 void mlx_op_scope(mlx_graph_t *g, const char *fmt, ...) {
@@ -50,14 +51,18 @@ static mlx_value_t settled(mlx_graph_t *g, mlx_value_t x) {
                             : mlx_kernel_linear(g, it->name, it->x, it->weight, (mlx_value_t){0}, MLX_LINEAR_PLAIN);
   }
   if (it) return it->done;
-  return x.dtype == g->options->dtype ? mlx_build_convert(g->b, "wide", x, MLX_F32) : x;
+  return x.dtype == MLX_F32 ? x : mlx_build_convert(g->b, "wide", x, MLX_F32);
 }
 
 static bool is_product(mlx_graph_t *g, mlx_value_t x) { return x.id < 0 && !later(g, x)->done.id && !later(g, x)->head_dim; }
 static bool is_turn(mlx_graph_t *g, mlx_value_t x) { return x.id < 0 && !later(g, x)->done.id && later(g, x)->head_dim; }
 
 static mlx_value_t wait_with(mlx_graph_t *g, const char *name, mlx_later_t what, int64_t width) {
-  if (g->later_count == MLX_MAX_LATER) g->later_count = 0;  // the oldest are long settled
+  mlx_status_t status = mlx_reserve(g->later_count + 1, sizeof *g->later, &g->later_capacity, &g->later);
+  if (status) {
+    mlx_builder_fail(g->b, status);
+    return (mlx_value_t){0};
+  }
   mlx_later_t *it = &g->later[g->later_count++];
   *it = what;
   snprintf(it->name, sizeof it->name, "%s", name);
@@ -94,10 +99,7 @@ mlx_value_t mlx_op_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_valu
     b = other;
   }
   a = settled(g, a);
-  if (is_product(g, b)) {
-    mlx_later_t *product = later(g, b);
-    return product->done = mlx_kernel_linear(g, name, product->x, product->weight, a, MLX_LINEAR_ADD);
-  }
+  if (is_product(g, b)) return mlx_kernel_linear(g, name, later(g, b)->x, later(g, b)->weight, a, MLX_LINEAR_ADD);
   b = settled(g, b);
   return note(g, mlx_plain_add(g, name, a, b), (mlx_note_t){.kind = MLX_NOTE_ADD, .operands = {a.id, b.id}});
 }

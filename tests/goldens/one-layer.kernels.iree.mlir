@@ -223,10 +223,16 @@ module @mlxcel {
     %largest_wide = stablehlo.broadcast_in_dim %largest, dims = [0] : (tensor<1xf32>) -> tensor<1x320xf32>
     %is_largest = stablehlo.compare EQ, %logits#0, %largest_wide : (tensor<1x320xf32>, tensor<1x320xf32>) -> tensor<1x320xi1>
     %index = stablehlo.iota dim = 1 : tensor<1x320xi32>
-    %no_index = stablehlo.constant dense<319> : tensor<1x320xi32>
-    %candidates = stablehlo.select %is_largest, %index, %no_index : tensor<1x320xi1>, tensor<1x320xi32>
-    %last_index_2 = stablehlo.constant dense<319> : tensor<i32>
-    %next = stablehlo.reduce(%candidates init: %last_index_2) applies stablehlo.minimum across dimensions = [1] : (tensor<1x320xi32>, tensor<i32>) -> tensor<1xi32>
+    %index_f32 = stablehlo.convert %index : (tensor<1x320xi32>) -> tensor<1x320xf32>
+    %last_index_2 = stablehlo.constant dense<3.190000000e+02> : tensor<1x320xf32>
+    %from_end = stablehlo.subtract %last_index_2, %index_f32 : tensor<1x320xf32>
+    %no_index = stablehlo.constant dense<0.000000000e+00> : tensor<1x320xf32>
+    %candidates = stablehlo.select %is_largest, %from_end, %no_index : tensor<1x320xi1>, tensor<1x320xf32>
+    %start_4 = stablehlo.constant dense<0xFF800000> : tensor<f32>  // -inf
+    %furthest = stablehlo.reduce(%candidates init: %start_4) applies stablehlo.maximum across dimensions = [1] : (tensor<1x320xf32>, tensor<f32>) -> tensor<1xf32>
+    %last_place = stablehlo.constant dense<3.190000000e+02> : tensor<1xf32>
+    %first_largest = stablehlo.subtract %last_place, %furthest : tensor<1xf32>
+    %next = stablehlo.convert %first_largest : (tensor<1xf32>) -> tensor<1xi32>
     %state.token = util.global.load @"state.token" : tensor<1xi32>
     %new_token = stablehlo.select %took_part, %next, %state.token : tensor<1xi1>, tensor<1xi32>
     %state.position = util.global.load @"state.position" : tensor<1xi32>
