@@ -29,7 +29,7 @@ typedef struct mlx_kernels {
 void mlx_kernels_clear(mlx_kernels_t *kernels);
 
 // The file of the image of |kind| with these definitions ("NAME=VALUE" lines, the dtype's is added); the same ones give the same
-// file. Borrowed until cleared.
+// file. Borrowed until the next image is asked for.
 mlx_status_t mlx_kernels_image(mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *definitions, const char **out_file) MLX_MUST_USE;
 
 bool mlx_kernels_use(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind);  // whether an image of it was asked for

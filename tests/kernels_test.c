@@ -207,7 +207,8 @@ static void key_of(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, char 
 }
 
 // A module's key when it has one image, of |kind| with |definitions|.
-static void key_with(const mlx_nvrtc_t *nvrtc, int sm, mlx_dtype_t dtype, mlx_kernel_kind_t kind, const char *definitions, char out_hex[MLX_DIGEST_HEX]) {
+static void key_with(const mlx_nvrtc_t *nvrtc, int sm, mlx_dtype_t dtype, mlx_kernel_kind_t kind, const char *definitions,
+                     char out_hex[MLX_DIGEST_HEX]) {
   mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(sm), .dtype = dtype};
   const char *file;
   CHECK_OK(mlx_kernels_image(&kernels, kind, definitions, &file));

@@ -36,14 +36,22 @@ typedef struct random_tensor {
 
 #define RANDOM_LLAMA_TENSORS 64
 
+// The square root by Newton: another libm's could round otherwise.
+static inline float random_root(int number) {
+  float root = (float)number;
+  for (int i = 0; i < 40; ++i) root = (root + (float)number / root) / 2;
+  return root;
+}
+
+// |layer| -1: of none. |rows| 0: a vector.
 static inline void random_add(random_tensor_t *tensors, int *count, const char *name, int layer, int rows, int columns) {
+  char prefix[32] = "";
   CHECK(*count < RANDOM_LLAMA_TENSORS);
   random_tensor_t *t = &tensors[(*count)++];
   *t = (random_tensor_t){.rows = rows, .columns = columns, .mean = rows ? 0 : 1, .scale = 0.1f};
-  snprintf(t->name, sizeof t->name, layer < 0 ? "%.0s%s.weight" : "model.layers.%s.%s.weight", layer < 0 ? "" : (char[]){(char)('0' + layer), 0}, name);
-  float root = 1;  // by Newton: another libm's square root could round otherwise
-  for (int i = 0; i < 40; ++i) root = (root + (float)columns / root) / 2;
-  if (rows) t->scale = layer < 0 && strstr(name, "embed") ? 0.5f : 1 / root;
+  if (layer >= 0) snprintf(prefix, sizeof prefix, "model.layers.%d.", layer);
+  snprintf(t->name, sizeof t->name, "%s%.40s.weight", prefix, name);
+  if (rows) t->scale = strstr(name, "embed") ? 0.5f : 1 / random_root(columns);
 }
 
 static inline int random_llama_tensors(const random_llama_t *m, random_tensor_t *out) {
@@ -106,7 +114,8 @@ static inline void random_write_weights(const random_llama_t *model, const char 
 
 static inline void random_write_config(const random_llama_t *m, const char *path) {
   mlx_text_t text = {0};
-  mlx_text_printf(&text, "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":%d,\"intermediate_size\":%d,", m->hidden, m->ffn);
+  mlx_text_puts(&text, "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",");
+  mlx_text_printf(&text, "\"hidden_size\":%d,\"intermediate_size\":%d,", m->hidden, m->ffn);
   mlx_text_printf(&text, "\"num_attention_heads\":%d,\"num_key_value_heads\":%d,\"head_dim\":%d,", m->heads, m->kv_heads, m->head_dim);
   mlx_text_printf(&text, "\"num_hidden_layers\":%d,\"vocab_size\":%d,\"tie_word_embeddings\":%s,", m->layers, m->vocab, m->tied ? "true" : "false");
   mlx_text_printf(&text, "\"rope_theta\":%.1f,\"rms_norm_eps\":1e-05,\"max_position_embeddings\":2048,\"eos_token_id\":2}\n", m->theta);
