@@ -273,8 +273,8 @@ static void put_layout(mlx_text_t *body, const mlx_extern_t *kernel) {
   mlx_text_puts(body, "]>)\n");
 }
 
-static void put_extern(mlx_builder_t *b, const char *first, const mlx_extern_t *kernel, const mlx_text_t *names, const mlx_text_t *types,
-                       const mlx_text_t *results, size_t result_count) {
+static void put_extern(mlx_builder_t *b, const char *first, const mlx_extern_t *kernel, const mlx_text_t *names,
+                       const mlx_text_t *types, const mlx_text_t *results, size_t result_count) {
   mlx_text_t *body = &b->body;
   const char *constant = kernel->has_constant ? "i32, " : "";
   if (kernel->has_constant) mlx_text_printf(body, "    %%%s_constant = arith.constant %d : i32\n", first, (int)kernel->constant);
@@ -285,8 +285,8 @@ static void put_extern(mlx_builder_t *b, const char *first, const mlx_extern_t *
   for (int i = 0; i < 3; ++i) mlx_text_printf(body, "        %%g%d = arith.constant %lld : index\n", i, (long long)kernel->grid[i]);
   mlx_text_puts(body, "        hal.return %g0, %g1, %g2 : index, index, index\n      }\n");
   put_layout(body, kernel);
-  mlx_text_printf(body, "      objects({ #hal.executable.target<\"cuda\", \"cuda-nvptx-fb\"> ordinal(0) = [#hal.executable.object<{path = \"%s\"}>] })\n",
-                  kernel->file);
+  mlx_text_puts(body, "      objects({ #hal.executable.target<\"cuda\", \"cuda-nvptx-fb\"> ordinal(0) = ");
+  mlx_text_printf(body, "[#hal.executable.object<{path = \"%s\"}>] })\n", kernel->file);
   mlx_text_printf(body, "      <workgroup_size = [%lld : index, 1 : index, 1 : index]", (long long)kernel->threads);
   if (kernel->shared_bytes) mlx_text_printf(body, ", workgroup_local_memory = %lld", (long long)kernel->shared_bytes);
   mlx_text_puts(body, ">\n");

@@ -72,11 +72,13 @@ mlx_value_t mlx_plain_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_va
 
 // ---- kernel_ops.c: the linked ones, where options->kernels is there ----
 
-typedef enum mlx_linear_end { MLX_LINEAR_PLAIN = 0, MLX_LINEAR_ADD = 1, MLX_LINEAR_SWIGLU = 2 } mlx_linear_end_t;  // EPILOGUE of linear.cu
+// EPILOGUE of linear.cu
+typedef enum mlx_linear_end { MLX_LINEAR_PLAIN = 0, MLX_LINEAR_ADD = 1, MLX_LINEAR_SWIGLU = 2 } mlx_linear_end_t;
 bool mlx_kernel_takes_linear(const mlx_graph_t *g, mlx_value_t weight);
 bool mlx_kernel_linear_is_gemv(mlx_value_t x);  // few rows: memory is all there is
 // |other|: what is added (f32), or the second weight. With SWIGLU the result has the weights' dtype.
-mlx_value_t mlx_kernel_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t other, mlx_linear_end_t end);
+mlx_value_t mlx_kernel_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t other,
+                              mlx_linear_end_t end);
 // |table|: q and k are still to be turned by it; may be NULL.
 mlx_value_t mlx_kernel_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v,
                                  const mlx_rope_table_t *table);

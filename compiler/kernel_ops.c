@@ -21,7 +21,17 @@ static const char *image(mlx_graph_t *g, mlx_kernel_kind_t kind, mlx_text_t *def
   return file;
 }
 
-// The kernels read rows 16 bytes at a time.
+typedef struct definition {
+  const char *name;
+  int64_t value;
+} definition_t;
+
+static void define(mlx_text_t *text, const definition_t *definitions, size_t count) {
+  for (size_t i = 0; i < count; ++i) mlx_text_printf(text, "%s=%lld\n", definitions[i].name, (long long)definitions[i].value);
+}
+#define DEFINE(text, ...) \
+  define(text, (const definition_t[]){__VA_ARGS__}, sizeof((const definition_t[]){__VA_ARGS__}) / sizeof(definition_t))
+
 static mlx_value_t as_16_bits(mlx_graph_t *g, mlx_value_t x) {
   return x.dtype == MLX_F32 ? mlx_build_convert(g->b, "narrow", x, g->options->dtype) : x;
 }
@@ -40,8 +50,8 @@ bool mlx_kernel_linear_is_gemv(mlx_value_t x) { return x.dims[0] <= GEMV_ROWS; }
 static mlx_value_t gemv(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   const int64_t n = weight.dims[0], rows = n >= 16384 ? 4 : n >= 8192 ? 2 : 1, warps = 8;
   mlx_text_t definitions = {0};
-  mlx_text_printf(&definitions, "NAME=mlx_gemv\nGEMV=1\nM=%lld\nN=%lld\nK=%lld\nGEMV_ROWS=%lld\nGEMV_WARPS=%lld\n", (long long)x.dims[0],
-                  (long long)n, (long long)weight.dims[1], (long long)rows, (long long)warps);
+  mlx_text_puts(&definitions, "NAME=mlx_gemv\n");
+  DEFINE(&definitions, {"GEMV", 1}, {"M", x.dims[0]}, {"N", n}, {"K", weight.dims[1]}, {"GEMV_ROWS", rows}, {"GEMV_WARPS", warps});
   const mlx_extern_t kernel = {.symbol = "mlx_gemv",
                                .file = image(g, MLX_KERNEL_LINEAR, &definitions),
                                .grid = {ceil_div(n, warps * rows), 1, 1},
@@ -91,15 +101,16 @@ static tile_t hopper_tile(int64_t m, int64_t n, int64_t k, mlx_linear_end_t end,
   return divided_tile(m, n, k, end, processors);
 }
 
-static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t other, mlx_linear_end_t end) {
+static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t other,
+                        mlx_linear_end_t end) {
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1], processors = g->options->kernels->gpu->blocks;
   const int64_t many = processors * 7 / 10;  // so many blocks count as a full GPU
   const tile_t t = is_hopper(g) ? hopper_tile(m, n, k, end, processors, many) : portable_tile(m, n, end, many);
   const int64_t threads = 32 * t.warps + (is_hopper(g) && t.m % 64 == 0 ? 128 : 0);  // with wgmma, four warps only copy
   mlx_text_t definitions = {0};
-  mlx_text_printf(&definitions, "NAME=mlx_linear\nM=%lld\nN=%lld\nK=%lld\nEPILOGUE=%d\n", (long long)m, (long long)n, (long long)k, end);
-  mlx_text_printf(&definitions, "BM=%lld\nBN=%lld\nSPLIT=%lld\nSTAGES=%lld\nWARPS=%lld\nBLOCK=%lld\n", (long long)t.m, (long long)t.n,
-                  (long long)t.split, (long long)t.stages, (long long)t.warps, (long long)threads);
+  mlx_text_puts(&definitions, "NAME=mlx_linear\n");
+  DEFINE(&definitions, {"M", m}, {"N", n}, {"K", k}, {"EPILOGUE", end});
+  DEFINE(&definitions, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split}, {"STAGES", t.stages}, {"WARPS", t.warps}, {"BLOCK", threads});
   const mlx_extern_t kernel = {.symbol = "mlx_linear",
                                .file = image(g, MLX_KERNEL_LINEAR, &definitions),
                                .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
@@ -112,7 +123,8 @@ static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
   return kernel.file ? mlx_build_extern(g->b, name, &kernel, NULL) : (mlx_value_t){0};
 }
 
-mlx_value_t mlx_kernel_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t other, mlx_linear_end_t end) {
+mlx_value_t mlx_kernel_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t other,
+                              mlx_linear_end_t end) {
   return mlx_kernel_linear_is_gemv(x) ? gemv(g, name, x, weight) : gemm(g, name, x, weight, other, end);
 }
 
@@ -139,11 +151,10 @@ static attend_tile_t choose_attend_tile(const mlx_graph_t *g, const mlx_attentio
 static const char *attention_image(mlx_graph_t *g, const mlx_attention_t *a, attend_tile_t t, bool turns) {
   const mlx_graph_options_t *o = g->options;
   mlx_text_t definitions = {0};
-  mlx_text_printf(&definitions, "APPEND_NAME=mlx_append\nATTEND_NAME=mlx_attend\nROWS=%lld\nTOKENS=%lld\nHEADS=%lld\nKV_HEADS=%lld\nHEAD_DIM=%lld\n",
-                  (long long)o->rows, (long long)g->tokens, (long long)a->heads, (long long)a->kv_heads, (long long)a->head_dim);
-  mlx_text_printf(&definitions, "ROW_PAGES=%lld\nPOOL_PAGES=%lld\nSCALE=%.9ef\nTURN=%d\n", (long long)mlx_graph_row_pages(o),
-                  (long long)mlx_graph_pool_pages(o), a->scale, turns);
-  mlx_text_printf(&definitions, "WQ=%lld\nWK=%lld\nKEYS=%lld\nSPLIT=%lld\n", (long long)t.wq, (long long)t.wk, (long long)t.keys, (long long)t.split);
+  mlx_text_printf(&definitions, "APPEND_NAME=mlx_append\nATTEND_NAME=mlx_attend\nSCALE=%.9ef\n", a->scale);
+  DEFINE(&definitions, {"ROWS", o->rows}, {"TOKENS", g->tokens}, {"HEADS", a->heads}, {"KV_HEADS", a->kv_heads}, {"HEAD_DIM", a->head_dim});
+  DEFINE(&definitions, {"ROW_PAGES", mlx_graph_row_pages(o)}, {"POOL_PAGES", mlx_graph_pool_pages(o)}, {"TURN", turns});
+  DEFINE(&definitions, {"WQ", t.wq}, {"WK", t.wk}, {"KEYS", t.keys}, {"SPLIT", t.split});
   return image(g, MLX_KERNEL_ATTENTION, &definitions);
 }
 
@@ -201,7 +212,8 @@ mlx_value_t mlx_kernel_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_v
 #define DECODE_THREADS 288
 
 static void put_weights(mlx_text_t *definitions, const mlx_decode_plan_t *plan) {
-  static const char *const names[] = {"EMBED", "ATTN_NORM", "Q", "K", "V", "O", "MLP_NORM", "GATE", "UP", "DOWN", "FINAL_NORM", "HEAD"};
+  static const char *const names[] = {"EMBED", "ATTN_NORM", "Q",  "K",    "V",          "O",
+                                      "MLP_NORM", "GATE",    "UP", "DOWN", "FINAL_NORM", "HEAD"};
   for (size_t i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
     mlx_text_printf(definitions, "%s_AT=%lluull\n%s_STEP=%lluull\n", names[i], (unsigned long long)plan->places[i].at, names[i],
                     (unsigned long long)plan->places[i].step);
@@ -211,15 +223,15 @@ static void put_weights(mlx_text_t *definitions, const mlx_decode_plan_t *plan) 
 static const char *decode_image(mlx_graph_t *g, const mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &g->model->config;
   mlx_text_t d = {0};
-  mlx_text_printf(&d, "HIDDEN=%lld\nFFN=%lld\nHEADS=%lld\nKV_HEADS=%lld\nHEAD_DIM=%lld\nLAYERS=%lld\nVOCAB=%lld\n", (long long)c->hidden,
-                  (long long)c->ffn, (long long)c->heads, (long long)c->kv_heads, (long long)c->head_dim, (long long)c->layers, (long long)c->vocab);
-  mlx_text_printf(&d, "PAGE=%lld\nPOOL_PAGES=%lld\nNORM_EPS=%.9ef\nSCALE=%.9ef\nBLOCKS=%lld\nSHARED_BYTES=%lld\n", (long long)g->options->page_size,
-                  (long long)mlx_graph_pool_pages(g->options), plan->norm_eps, plan->attention.scale, (long long)plan->blocks,
-                  (long long)plan->shared_bytes);
+  DEFINE(&d, {"HIDDEN", c->hidden}, {"FFN", c->ffn}, {"HEADS", c->heads}, {"KV_HEADS", c->kv_heads}, {"HEAD_DIM", c->head_dim});
+  DEFINE(&d, {"LAYERS", c->layers}, {"VOCAB", c->vocab}, {"PAGE", g->options->page_size}, {"POOL_PAGES", mlx_graph_pool_pages(g->options)});
+  DEFINE(&d, {"BLOCKS", plan->blocks}, {"SHARED_BYTES", plan->shared_bytes});
+  mlx_text_printf(&d, "NORM_EPS=%.9ef\nSCALE=%.9ef\n", plan->norm_eps, plan->attention.scale);
   put_weights(&d, plan);
   float frequencies[512];
   mlx_rope_frequencies(c->head_dim, plan->theta, frequencies);
-  for (int64_t i = 0; i < c->head_dim / 2; ++i) mlx_text_printf(&d, "%s%.9ef", i ? "," : "ROPE_FREQUENCIES=", (double)frequencies[i]);
+  mlx_text_puts(&d, "ROPE_FREQUENCIES=");
+  for (int64_t i = 0; i < c->head_dim / 2; ++i) mlx_text_printf(&d, "%s%.9ef", i ? "," : "", (double)frequencies[i]);
   mlx_text_puts(&d, "\n");
   return image(g, MLX_KERNEL_DECODE, &d);
 }

@@ -59,7 +59,8 @@ static mlx_status_t source_of(mlx_kernel_kind_t kind, const mlx_kernel_source_t 
 // ---------------------------------------------------------------------------------------------------------------------
 // Keys
 
-static mlx_status_t describe(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const mlx_kernel_image_request_t *image, char **out) {
+static mlx_status_t describe(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const mlx_kernel_image_request_t *image,
+                             char **out) {
   char identity[MLX_DIGEST_HEX];
   const mlx_kernel_source_t *source;
   MLX_TRY(source_of(image->kind, &source));
@@ -105,7 +106,8 @@ static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_
                                   char *definitions, const char *path, const char *log_path) {
   const mlx_kernel_source_t *source;
   const char *lines[MAX_DEFINITIONS];
-  mlx_nvrtc_job_t job = {.sm = kernels->gpu->kernel_sm, .arch_specific = image->kind == MLX_KERNEL_LINEAR && kernels->gpu->kernel_sm == 90, .definitions = lines, .log_path = log_path};
+  mlx_nvrtc_job_t job = {.sm = kernels->gpu->kernel_sm, .definitions = lines, .log_path = log_path};
+  job.arch_specific = image->kind == MLX_KERNEL_LINEAR && job.sm == 90;  // for wgmma
   MLX_TRY(source_of(image->kind, &source));
   MLX_TRY(split_lines(definitions, lines, &job.definition_count));
   job.name = source->name;
@@ -130,7 +132,8 @@ static mlx_status_t compile_nth(const mlx_kernels_t *kernels, const mlx_nvrtc_t 
   return status;
 }
 
-mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const char *folder, const mlx_report_t *report) {
+mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const char *folder,
+                                 const mlx_report_t *report) {
   MLX_TRY(mlx_make_dirs(folder, 0777));
   mlx_status_t status = NULL;
   for (size_t i = 0; i < kernels->count && !status; ++i) {

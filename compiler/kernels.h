@@ -30,13 +30,15 @@ void mlx_kernels_clear(mlx_kernels_t *kernels);
 
 // The file of the image of |kind| with these definitions ("NAME=VALUE" lines, the dtype's is added); the same ones give the same
 // file. Borrowed until the next image is asked for.
-mlx_status_t mlx_kernels_image(mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *definitions, const char **out_file) MLX_MUST_USE;
+mlx_status_t mlx_kernels_image(mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *definitions,
+                               const char **out_file) MLX_MUST_USE;
 
 bool mlx_kernels_use(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind);  // whether an image of it was asked for
 
 // What the images depend on, for the module's cache key: each one's source, definitions, GPU and NVRTC. Release the array with
 // mlx_kernels_free_objects.
-mlx_status_t mlx_kernels_objects(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, mlx_iree_object_t **out_objects) MLX_MUST_USE;
+mlx_status_t mlx_kernels_objects(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc,
+                                 mlx_iree_object_t **out_objects) MLX_MUST_USE;
 void mlx_kernels_free_objects(const mlx_kernels_t *kernels, mlx_iree_object_t *objects);
 
 // Compiles every image into |folder|, which is made. Logs go there too.

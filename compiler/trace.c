@@ -145,7 +145,8 @@ static bool plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, mlx
   plan->blocks = least(least(gpu->blocks, least(c->hidden, c->ffn)), least(c->vocab, queries + 2 * keys));
   plan->shared_bytes = gpu->shared_bytes;
   const int64_t splits = most(1, plan->blocks / c->kv_heads);
-  plan->scratch_words = 64 + 8 * plan->blocks + 3 * c->hidden + queries + 2 * keys + queries + 2 * c->ffn + c->heads * splits * (c->head_dim + 2);
+  plan->scratch_words = 64 + 8 * plan->blocks + 3 * c->hidden + 2 * queries + 2 * keys + 2 * c->ffn;  // struct Scratch
+  plan->scratch_words += c->heads * splits * (c->head_dim + 2);
   const int64_t attention = 4 * (9 * group * c->head_dim + 20 * group + c->head_dim) + 256;
   const int64_t work = most(attention, most(staged_bytes(c->hidden), most(staged_bytes(c->ffn), staged_bytes(queries))));
   const int64_t stage = 8 * (2 * 1024 + 64) + 16;
@@ -182,7 +183,8 @@ static mlx_status_t trace_with(mlx_graph_t *g, reader_t *r, uint64_t *offsets, m
   return NULL;
 }
 
-mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_options_t *options, mlx_decode_plan_t *out_plan, bool *out_fits) {
+mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_options_t *options, mlx_decode_plan_t *out_plan,
+                                   bool *out_fits) {
   *out_plan = (mlx_decode_plan_t){.hidden = model->config.hidden, .ffn = model->config.ffn};
   *out_fits = false;
   if (!options->kernels || options->rows != 1 || !plan_launch(model, options->kernels->gpu, out_plan)) return NULL;

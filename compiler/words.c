@@ -89,7 +89,8 @@ mlx_value_t mlx_op_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_v
                                         : wait_with(g, name, (mlx_later_t){.x = x, .weight = weight}, weight.dims[0]);
   }
   x = settled(g, x);
-  return note(g, mlx_plain_linear(g, name, x, weight), (mlx_note_t){.kind = MLX_NOTE_LINEAR, .operands = {x.id}, .weight = weight.id});
+  return note(g, mlx_plain_linear(g, name, x, weight),
+              (mlx_note_t){.kind = MLX_NOTE_LINEAR, .operands = {x.id}, .weight = weight.id});
 }
 
 mlx_value_t mlx_op_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b) {
