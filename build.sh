@@ -110,6 +110,14 @@ vendor_crates() {
   tar xzf "$dir/libsodium-sys-stable/LATEST.tar.gz" -C "$dir"
 }
 
+# What the IREE source needs of us: a driver package without development files brings libcuda.so.1 alone.
+patch_iree() {
+  local file=$deps/crates/eerie-sys/iree/runtime/src/iree/hal/drivers/cuda/cuda_dynamic_symbols.c
+  sed -i 's/^    "libcuda\.so",$/&\n    "libcuda.so.1",/' "$file"
+  grep -q '^    "libcuda\.so\.1",$' "$file" || { echo "$file is not what patch_iree knows"; return 1; }
+}
+vendor_and_patch() { vendor_crates && patch_iree; }
+
 version_at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
 
 need() { command -v "$1" >/dev/null || die "$1 is not installed" "$2"; }
@@ -120,7 +128,7 @@ fetch() {
   need python3 'install Python 3.10 or newer with pip'
   need cargo 'install Rust (cargo 1.85 or newer): it fetches C sources that travel as crates'
   python3 -m pip --version >/dev/null 2>&1 || die 'python3 has no pip' 'for example: apt-get install python3-pip'
-  once "$deps/crates" "$(cat third_party/crates.txt)" 'fetching C sources' vendor_crates
+  once "$deps/crates" "$(cat third_party/crates.txt) $(declare -f patch_iree)" 'fetching C sources' vendor_and_patch
   cmake=cmake
   if ! command -v cmake >/dev/null || ! version_at_least "$(cmake --version | awk 'NR == 1 {print $3}')" 3.26; then
     pip_fetch cmake
@@ -175,7 +183,7 @@ iree() {
   if [ -n "${IREE_SOURCE_DIR:-}" ]; then
     step 'building IREE' build_iree "$source" "$headers"  # a tree of the user's own may change at any time
   else
-    once "$build/iree" "$source $(cat third_party/crates.txt) $pins $("$cc" --version | head -n 1) $(declare -f build_iree)" \
+    once "$build/iree" "$source $(cat third_party/crates.txt) $(declare -f patch_iree) $pins $("$cc" --version | head -n 1) $(declare -f build_iree)" \
       'building IREE' build_iree "$source" "$headers"
   fi
 }

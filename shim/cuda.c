@@ -44,15 +44,14 @@ static mlx_status_t unavailable(const char *why, const char *hint) {
 }
 
 static mlx_status_t open_library(void **out_library) {
-  *out_library = dlopen("libcuda.so", RTLD_NOW | RTLD_LOCAL);  // the name that IREE opens, too
-  if (*out_library) return NULL;
-  const char *reason = dlerror();
-  if (reason && !strstr(reason, "No such file")) return unavailable(reason, "repair NVIDIA's driver, or use --device cpu");
-  void *other = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!other) return unavailable("libcuda.so is not installed", "install NVIDIA's driver, or use --device cpu");
-  dlclose(other);
-  return unavailable("libcuda.so.1 is installed, but not under the name libcuda.so, which IREE opens",
-                     "make a link beside it: ln -s libcuda.so.1 libcuda.so");
+  static const char *const names[] = {"libcuda.so", "libcuda.so.1"};  // as IREE tries them (build.sh sees to the second)
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    *out_library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    if (*out_library) return NULL;
+    const char *reason = dlerror();
+    if (reason && !strstr(reason, "No such file")) return unavailable(reason, "repair NVIDIA's driver, or use --device cpu");
+  }
+  return unavailable("libcuda.so is not installed", "install NVIDIA's driver, or use --device cpu");
 }
 
 static mlx_status_t start(void *library, mlx_cuda_calls_t *out_calls) {

@@ -98,6 +98,16 @@ TEST(an_artifact_for_a_newer_gpu_is_refused_before_it_is_loaded) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
+TEST(a_driver_under_its_versioned_name_alone_is_found) {
+  command_t run;
+  pretend("70", "13000");
+  setenv("LD_LIBRARY_PATH", STUB_FOLDER "/versioned", 1);
+  RUN(&run, "doctor");
+  CHECK_CONTAINS(run.out, "mlxcel does not know sm_70 (Stub)");
+  command_free(&run);
+  unsetenv("LD_LIBRARY_PATH");
+}
+
 // The stub opens, and has so little memory free that nothing may be loaded.
 TEST(a_model_that_does_not_fit_is_refused_with_the_numbers) {
   command_t run;
@@ -118,5 +128,6 @@ TEST(a_model_that_does_not_fit_is_refused_with_the_numbers) {
 
 TEST_MAIN(CASE(every_gpu_of_the_table_is_found_by_its_name_and_runs_its_code), CASE(code_is_made_for_the_gpu_that_was_named),
           CASE(an_artifact_for_a_gpu_does_not_run_on_a_cpu), CASE(a_gpu_that_cannot_be_used_is_said_why_and_auto_takes_the_cpu),
+          CASE(a_driver_under_its_versioned_name_alone_is_found),
           CASE(an_artifact_for_a_newer_gpu_is_refused_before_it_is_loaded),
           CASE(a_model_that_does_not_fit_is_refused_with_the_numbers))
