@@ -225,7 +225,7 @@ static const char *decode_image(mlx_graph_t *g, const mlx_decode_plan_t *plan) {
   mlx_text_t d = {0};
   DEFINE(&d, {"HIDDEN", c->hidden}, {"FFN", c->ffn}, {"HEADS", c->heads}, {"KV_HEADS", c->kv_heads}, {"HEAD_DIM", c->head_dim});
   DEFINE(&d, {"LAYERS", c->layers}, {"VOCAB", c->vocab}, {"PAGE", g->options->page_size}, {"POOL_PAGES", mlx_graph_pool_pages(g->options)});
-  DEFINE(&d, {"BLOCKS", plan->blocks}, {"SHARED_BYTES", plan->shared_bytes});
+  DEFINE(&d, {"BLOCKS", plan->blocks}, {"SHARED_BYTES", plan->shared_bytes}, {"SCRATCH_WORDS", plan->scratch_words});
   mlx_text_printf(&d, "NORM_EPS=%.9ef\nSCALE=%.9ef\n", plan->norm_eps, plan->attention.scale);
   put_weights(&d, plan);
   float frequencies[512];

@@ -135,6 +135,9 @@ static mlx_status_t compile_nth(const mlx_kernels_t *kernels, const mlx_nvrtc_t 
 mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const char *folder,
                                  const mlx_report_t *report) {
   MLX_TRY(mlx_make_dirs(folder, 0777));
+  if (!mlx_nvrtc_makes_ptx(nvrtc)) {
+    mlx_report_note(report, "without libnvfatbin the kernels are for sm_%d alone: later GPUs will not load them", kernels->gpu->kernel_sm);
+  }
   mlx_status_t status = NULL;
   for (size_t i = 0; i < kernels->count && !status; ++i) {
     mlx_report_progress(report, "compiling kernels: %zu of %zu", i + 1, kernels->count);

@@ -17,7 +17,7 @@
 // others use too busy, and the same input gives the same bits on all of them.
 //
 // Macros, all from compiler/kernel_ops.c: HIDDEN FFN HEADS KV_HEADS HEAD_DIM LAYERS VOCAB PAGE POOL_PAGES NORM_EPS SCALE
-// BLOCKS (the grid) SHARED_BYTES (dynamic shared memory); DTYPE_BF16 or DTYPE_F16 (weights and KV pool); ROPE_FREQUENCIES
+// BLOCKS (the grid) SHARED_BYTES (dynamic shared memory) SCRATCH_WORDS; DTYPE_BF16 or DTYPE_F16 (weights and KV pool); ROPE_FREQUENCIES
 // (HEAD_DIM / 2 numbers); X_AT and X_STEP for each weight X: bytes from the archive's start to layer 0's, and from one layer's
 // to the next one's.
 
@@ -132,6 +132,7 @@ struct Scratch {
   float hidden[2][FFN];
   float split[HEADS][MAX_SPLITS][HEAD_DIM + 2];  // attention over a part of the positions: values, peak, sum
 };
+static_assert(sizeof(Scratch) == SCRATCH_WORDS * 4ull, "compiler/trace.c makes room for another scratch");
 
 struct Model {
   const u8 *weights;

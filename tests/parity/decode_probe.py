@@ -111,11 +111,17 @@ def blocks_of(shape):
     return min(BLOCKS, shape[0], shape[1], shape[6])
 
 
+def scratch_words(shape):
+    hidden, ffn, heads, kv_heads, head_dim = shape[:5]
+    blocks, queries, keys = blocks_of(shape), heads * head_dim, kv_heads * head_dim
+    return 64 + 8 * blocks + 3 * hidden + 2 * queries + 2 * keys + 2 * ffn + heads * max(1, blocks // kv_heads) * (head_dim + 2)
+
+
 def compile_kernel(text, shape, layout, dtype, library):
     names = ("HIDDEN", "FFN", "HEADS", "KV_HEADS", "HEAD_DIM", "LAYERS", "VOCAB")
     options = [f"{name}={value}" for name, value in zip(names, shape)] + list(layout.definitions())
     options += [f"PAGE={PAGE}", f"POOL_PAGES={1 + CONTEXT // PAGE}", "NORM_EPS=1e-5f", f"SCALE={shape[4] ** -0.5!r}f", f"BLOCKS={blocks_of(shape)}",
-                f"SHARED_BYTES={SHARED_BYTES}", f"DTYPE_{dtype.upper()}=1", "ROPE_FREQUENCIES=" + ",".join(f"{f!r}f" for f in frequencies(shape))]
+                f"SHARED_BYTES={SHARED_BYTES}", f"SCRATCH_WORDS={scratch_words(shape)}", f"DTYPE_{dtype.upper()}=1", "ROPE_FREQUENCIES=" + ",".join(f"{f!r}f" for f in frequencies(shape))]
     arguments = ["--std=c++17", "--gpu-architecture=sm_%d%d" % torch.cuda.get_device_capability()] + ["-D" + o for o in options]
     found = [library] if library else glob.glob("/usr/local/cuda*/**/libnvrtc.so.13", recursive=True) + ["libnvrtc.so.13"]
     nvrtc, program, size = ctypes.CDLL(found[0]), ctypes.c_void_p(), ctypes.c_size_t()
@@ -165,9 +171,7 @@ class Model:
         self.kv, self.pages = self.kv_start.clone(), (torch.randperm(pages - 1, device="cuda") + 1).int()
         self.token, self.position, self.active = (torch.ones(1, dtype=torch.int32, device="cuda") for _ in range(3))
         self.chosen, self.logits = torch.zeros(128, dtype=torch.int32, device="cuda"), torch.zeros(vocab, device="cuda")
-        blocks, queries, keys = blocks_of(shape), heads * head_dim, kv_heads * head_dim
-        words = 64 + 8 * blocks + 3 * hidden + 2 * queries + 2 * keys + 2 * ffn + heads * max(1, blocks // kv_heads) * (head_dim + 2)
-        self.scratch = torch.full((words,), -1, dtype=torch.int32, device="cuda")
+        self.scratch = torch.full((scratch_words(shape),), -1, dtype=torch.int32, device="cuda")
 
     def weight(self, name, layer=0):
         dims, at = self.layout.dims[name], self.layout.at[name, layer]
