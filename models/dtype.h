@@ -17,6 +17,14 @@ typedef enum mlx_dtype {
   MLX_Q5_0,
   MLX_Q5_1,
   MLX_Q8_0,
+  MLX_Q2_K,
+  MLX_Q3_K,
+  MLX_Q4_K,
+  MLX_Q5_K,
+  MLX_Q6_K,
+  MLX_IQ4_NL,
+  MLX_IQ4_XS,
+  MLX_MXFP4,
   MLX_DTYPE_COUNT,
 } mlx_dtype_t;
 

@@ -14,6 +14,12 @@ typedef struct dequant_golden {
   size_t out_count;
 } dequant_golden_t;
 
+typedef struct random_golden {
+  mlx_dtype_t dtype;
+  int scales[2];  // where in a block its f16 values are; -1: there are no more
+  uint64_t hash;  // of what RANDOM_BLOCKS random blocks are widened to
+} random_golden_t;
+
 #include "tests/goldens/dequant.h"
 
 static bool is_nan(uint32_t bits) { return (bits & 0x7fffffff) > 0x7f800000; }
@@ -40,15 +46,75 @@ TEST(dequantisation_matches_the_gguf_package) {
   }
 }
 
+static uint64_t next_random(uint64_t *state) {  // splitmix64
+  uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+static uint64_t hash_word(uint64_t hash, uint32_t word) {  // FNV-1a
+  for (int i = 0; i < 4; ++i) hash = (hash ^ (uint8_t)(word >> 8 * i)) * UINT64_C(0x100000001b3);
+  return hash;
+}
+
+#define HASH_START UINT64_C(0xcbf29ce484222325)
+
+// As random_hash in tests/parity/dequant_goldens.py: random bytes, the first blocks with every edge or pair of edges as scales.
+static uint8_t *random_blocks(const random_golden_t *golden) {
+  const mlx_dtype_info_t *info = mlx_dtype_info(golden->dtype);
+  const size_t edges = sizeof edge_scales / sizeof *edge_scales;
+  uint8_t *blocks = malloc(RANDOM_BLOCKS * info->block_bytes);
+  uint64_t state = (uint64_t)info->gguf_type;
+  for (size_t i = 0; i < RANDOM_BLOCKS * info->block_bytes; ++i) blocks[i] = (uint8_t)next_random(&state);
+  size_t with_edges = 1;
+  for (int i = 0; i < 2; ++i) with_edges *= golden->scales[i] < 0 ? 1 : edges;
+  for (size_t i = 0; i < with_edges; ++i) {
+    size_t rest = i;
+    for (int j = 0; j < 2 && golden->scales[j] >= 0; ++j, rest /= edges) {
+      uint8_t *scale = blocks + i * info->block_bytes + golden->scales[j];
+      scale[0] = (uint8_t)edge_scales[rest % edges];
+      scale[1] = (uint8_t)(edge_scales[rest % edges] >> 8);
+    }
+  }
+  return blocks;
+}
+
+TEST(random_blocks_of_every_packed_type_are_widened_as_the_gguf_package_does) {
+  for (size_t i = 0; i < sizeof random_goldens / sizeof *random_goldens; ++i) {
+    const mlx_dtype_info_t *info = mlx_dtype_info(random_goldens[i].dtype);
+    const size_t count = RANDOM_BLOCKS * info->block_elements;
+    uint8_t *blocks = random_blocks(&random_goldens[i]);
+    uint32_t *out = malloc(4 * count);
+    uint64_t hash = HASH_START;
+    info->to_f32(blocks, RANDOM_BLOCKS, (float *)out);
+    for (size_t j = 0; j < count; ++j) hash = hash_word(hash, is_nan(out[j]) ? 0x7fc00000 : out[j]);
+    if (hash != random_goldens[i].hash) CHECK_FAIL("random blocks of %s are widened to other values", info->name);
+    free(blocks);
+    free(out);
+  }
+}
+
+TEST(every_type_that_is_widened_has_goldens) {
+  for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
+    const mlx_dtype_info_t *info = mlx_dtype_info((mlx_dtype_t)i);
+    bool full = false, random = false;
+    for (size_t j = 0; j < sizeof dequant_goldens / sizeof *dequant_goldens; ++j) full |= (int)dequant_goldens[j].dtype == i;
+    for (size_t j = 0; j < sizeof random_goldens / sizeof *random_goldens; ++j) random |= (int)random_goldens[j].dtype == i;
+    CHECK(full == (info->to_f32 != NULL));
+    CHECK(random == (info->block_elements > 1));
+  }
+}
+
 static uint64_t hash_of_every_value(mlx_dtype_t dtype) {
-  uint64_t hash = UINT64_C(0xcbf29ce484222325);
+  uint64_t hash = HASH_START;
   for (uint32_t value = 0; value < 65536; ++value) {
     uint8_t in[2] = {(uint8_t)value, (uint8_t)(value >> 8)};
     uint32_t out;
     float wide;
     mlx_dtype_info(dtype)->to_f32(in, 1, &wide);
     memcpy(&out, &wide, sizeof out);
-    for (int i = 0; i < 4; ++i) hash = (hash ^ (uint8_t)(out >> 8 * i)) * UINT64_C(0x100000001b3);
+    hash = hash_word(hash, out);
   }
   return hash;
 }
@@ -162,7 +228,8 @@ TEST(every_type_has_a_full_row_in_the_table) {
   }
 }
 
-TEST_MAIN(CASE(dequantisation_matches_the_gguf_package), CASE(every_f16_and_bf16_value_is_widened_exactly),
+TEST_MAIN(CASE(dequantisation_matches_the_gguf_package), CASE(random_blocks_of_every_packed_type_are_widened_as_the_gguf_package_does),
+          CASE(every_type_that_is_widened_has_goldens), CASE(every_f16_and_bf16_value_is_widened_exactly),
           CASE(rounding_goes_to_the_nearest_and_from_ties_to_even), CASE(what_is_too_large_or_too_small_rounds_to_infinity_or_zero),
           CASE(a_nan_stays_one_and_becomes_quiet), CASE(only_types_that_can_be_stored_have_a_name_to_ask_for),
           CASE(sizes_are_whole_blocks_and_never_wrap), CASE(every_type_has_a_full_row_in_the_table))

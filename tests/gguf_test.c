@@ -310,9 +310,30 @@ TEST(impossible_tensors_are_refused) {
   CHECK_REFUSED(nameless, MLX_INVALID_INPUT, "tensor 1: its name is 0 bytes long");
 }
 
+TEST(every_type_of_the_table_is_read) {
+  for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
+    const mlx_dtype_info_t *info = mlx_dtype_info((mlx_dtype_t)i);
+    if (info->gguf_type < 0 || !info->to_f32) continue;
+    size_t bytes = 512 / info->block_elements * info->block_bytes;
+    bytes_t file = two_tensors("second", 256, 2, (uint32_t)info->gguf_type, 128, 128 + bytes);
+    bytes_t blocks = two_tensors("second", info->block_elements / 2, 2, (uint32_t)info->gguf_type, 128, 4096);
+    mlx_gguf_t *gguf = parse(&file);
+    CHECK_INT(mlx_gguf_tensor(gguf, "second")->dtype, i);
+    CHECK_INT(mlx_gguf_tensor(gguf, "second")->size, bytes);
+    mlx_gguf_close(gguf);
+    mlx_text_clear(&file);
+    if (info->block_elements > 1) CHECK_REFUSED(blocks, MLX_INVALID_INPUT, "are not whole blocks of");
+    mlx_text_clear(&blocks);
+  }
+}
+
 TEST(unsupported_tensor_types_are_named) {
-  bytes_t known = two_tensors("second", 256, 0, 12, 128, 512), unknown = two_tensors("second", 32, 0, 99, 128, 256);
-  CHECK_REFUSED(known, MLX_UNSUPPORTED, "x.gguf: tensor 'second': its type Q4_K is not supported");
+  bytes_t known = two_tensors("second", 256, 0, 16, 128, 512), unknown = two_tensors("second", 32, 0, 99, 128, 256);
+  mlx_gguf_t *gguf;
+  mlx_status_t status = mlx_gguf_parse("x.gguf", (const uint8_t *)known.data, known.length, &gguf);
+  CHECK_CONTAINS(mlx_status_hint_text(status), "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4");
+  mlx_status_free(status);
+  CHECK_REFUSED(known, MLX_UNSUPPORTED, "x.gguf: tensor 'second': its type IQ2_XXS is not supported");
   CHECK_REFUSED(unknown, MLX_UNSUPPORTED, "x.gguf: tensor 'second': its type, number 99, is not known");
 }
 
@@ -453,7 +474,7 @@ TEST_MAIN(CASE(fields_and_tensors_are_read), CASE(version_2_is_read), CASE(trunc
           CASE(oversized_counts_are_refused_before_allocating), CASE(every_allocation_failure_is_reported),
           CASE(foreign_versions_are_named), CASE(wrong_types_name_the_field), CASE(malformed_fields_are_refused),
           CASE(split_files_and_bad_alignments_are_refused), CASE(overlapping_tensors_are_refused),
-          CASE(impossible_tensors_are_refused), CASE(unsupported_tensor_types_are_named),
+          CASE(impossible_tensors_are_refused), CASE(every_type_of_the_table_is_read), CASE(unsupported_tensor_types_are_named),
           CASE(tokenizer_json_is_written_from_metadata), CASE(llama_3_adds_its_bos_unless_told_not_to),
           CASE(qwen_2_is_normalised), CASE(unknown_tokenizers_are_refused_by_name),
           CASE(inconsistent_vocabularies_are_refused), CASE(end_tokens_are_eos_eot_and_eom_without_repeats))

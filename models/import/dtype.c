@@ -1,4 +1,5 @@
-// The table of element types, the plain, exact widening of each to f32, and the rounding back of those we store.
+// The table of element types, the plain, exact widening of each to f32 (kquants.c has those with more than one scale a block),
+// and the rounding back of those we store.
 //
 // This is the reference: what the gguf Python package computes, bit for bit (NaNs made by arithmetic excepted: IEEE 754
 // leaves their bits to the machine). It is not the fast path; kernels read the packed bytes themselves.
@@ -11,30 +12,15 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "models/import/half.h"
+#include "models/import/kquants.h"
 
-#define QUANT_BLOCK 32  // elements in a block of every packed type here
-
-static uint16_t load_u16(const uint8_t *bytes) { return (uint16_t)(bytes[0] | bytes[1] << 8); }
-
-static float float_of_bits(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
+#define QUANT_BLOCK 32  // elements in a block of every packed type that is widened here
 
 static uint32_t bits_of_float(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
   return bits;
-}
-
-// Infinities keep their sign, NaNs their payload (not made quiet, as numpy does), subnormals become normal.
-static float f16_to_f32(uint16_t half) {
-  uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
-  if (magnitude >= 0x7c00) return float_of_bits(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
-  if (magnitude >= 0x0400) return float_of_bits(sign | ((magnitude << 13) + (112u << 23)));  // 112: difference of biases
-  float value = (float)magnitude * 0x1p-24f;
-  return sign ? -value : value;
 }
 
 static void f32_to_f32(const uint8_t *source, size_t blocks, float *out) {
@@ -43,14 +29,14 @@ static void f32_to_f32(const uint8_t *source, size_t blocks, float *out) {
 
 static void f16_row_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (size_t i = 0; i < blocks; ++i) {
-    float value = f16_to_f32(load_u16(source + 2 * i));
+    float value = mlx_load_f16(source + 2 * i);
     memcpy(&out[i], &value, sizeof value);
   }
 }
 
 static void bf16_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (size_t i = 0; i < blocks; ++i) {
-    uint32_t bits = (uint32_t)load_u16(source + 2 * i) << 16;
+    uint32_t bits = (uint32_t)mlx_load_u16(source + 2 * i) << 16;
     memcpy(&out[i], &bits, sizeof bits);
   }
 }
@@ -59,7 +45,7 @@ static void bf16_to_f32(const uint8_t *source, size_t blocks, float *out) {
 
 static void q4_0_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (; blocks; --blocks, source += 18, out += QUANT_BLOCK) {
-    float scale = f16_to_f32(load_u16(source));
+    float scale = mlx_load_f16(source);
     const uint8_t *nibbles = source + 2;
     for (int j = 0; j < 16; ++j) {
       out[j] = scale * (float)((nibbles[j] & 15) - 8);
@@ -70,7 +56,7 @@ static void q4_0_to_f32(const uint8_t *source, size_t blocks, float *out) {
 
 static void q4_1_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (; blocks; --blocks, source += 20, out += QUANT_BLOCK) {
-    float scale = f16_to_f32(load_u16(source)), minimum = f16_to_f32(load_u16(source + 2));
+    float scale = mlx_load_f16(source), minimum = mlx_load_f16(source + 2);
     const uint8_t *nibbles = source + 4;
     for (int j = 0; j < 16; ++j) {
       out[j] = scale * (float)(nibbles[j] & 15) + minimum;
@@ -84,7 +70,7 @@ static int fifth_bit(const uint8_t *high, int j) { return (high[j / 8] >> j % 8 
 
 static void q5_0_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (; blocks; --blocks, source += 22, out += QUANT_BLOCK) {
-    float scale = f16_to_f32(load_u16(source));
+    float scale = mlx_load_f16(source);
     const uint8_t *high = source + 2, *nibbles = source + 6;
     for (int j = 0; j < 16; ++j) {
       out[j] = scale * (float)(((nibbles[j] & 15) | fifth_bit(high, j)) - 16);
@@ -95,7 +81,7 @@ static void q5_0_to_f32(const uint8_t *source, size_t blocks, float *out) {
 
 static void q5_1_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (; blocks; --blocks, source += 24, out += QUANT_BLOCK) {
-    float scale = f16_to_f32(load_u16(source)), minimum = f16_to_f32(load_u16(source + 2));
+    float scale = mlx_load_f16(source), minimum = mlx_load_f16(source + 2);
     const uint8_t *high = source + 4, *nibbles = source + 8;
     for (int j = 0; j < 16; ++j) {
       out[j] = scale * (float)((nibbles[j] & 15) | fifth_bit(high, j)) + minimum;
@@ -106,7 +92,7 @@ static void q5_1_to_f32(const uint8_t *source, size_t blocks, float *out) {
 
 static void q8_0_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (; blocks; --blocks, source += 34, out += QUANT_BLOCK) {
-    float scale = f16_to_f32(load_u16(source));
+    float scale = mlx_load_f16(source);
     for (int j = 0; j < QUANT_BLOCK; ++j) out[j] = (float)(int8_t)source[2 + j] * scale;
   }
 }
@@ -133,7 +119,7 @@ static uint16_t f32_to_f16(float value) {
   const uint32_t least_normal = 0x38800000, infinite = 0x477ff000;  // 65520 and more, halfway to what would follow 65504
   uint32_t bits = bits_of_float(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
   // An f32 of [0.5, 1) counts in steps of 2^-24, as subnormal f16 do: the addition rounds.
-  uint32_t below = bits_of_float(float_of_bits(least(magnitude, least_normal)) + 0.5f) - bits_of_float(0.5f);
+  uint32_t below = bits_of_float(mlx_float_of_bits(least(magnitude, least_normal)) + 0.5f) - bits_of_float(0.5f);
   uint32_t above = drop_bits(least(most(magnitude, least_normal), infinite) - least_normal, 13);
   uint32_t nan = magnitude > 0x7f800000 ? 0x200 | (magnitude >> 13 & 0x3ff) : 0;  // beside the exponent of an infinity
   return (uint16_t)(sign | (below + above) | nan);
@@ -172,6 +158,14 @@ static const mlx_dtype_info_t infos[MLX_DTYPE_COUNT] = {
     [MLX_Q5_0] = {"Q5_0", NULL, NULL, 6, QUANT_BLOCK, 22, q5_0_to_f32, NULL},
     [MLX_Q5_1] = {"Q5_1", NULL, NULL, 7, QUANT_BLOCK, 24, q5_1_to_f32, NULL},
     [MLX_Q8_0] = {"Q8_0", NULL, NULL, 8, QUANT_BLOCK, 34, q8_0_to_f32, NULL},
+    [MLX_Q2_K] = {"Q2_K", NULL, NULL, 10, MLX_SUPER_BLOCK, 84, mlx_q2_k_to_f32, NULL},
+    [MLX_Q3_K] = {"Q3_K", NULL, NULL, 11, MLX_SUPER_BLOCK, 110, mlx_q3_k_to_f32, NULL},
+    [MLX_Q4_K] = {"Q4_K", NULL, NULL, 12, MLX_SUPER_BLOCK, 144, mlx_q4_k_to_f32, NULL},
+    [MLX_Q5_K] = {"Q5_K", NULL, NULL, 13, MLX_SUPER_BLOCK, 176, mlx_q5_k_to_f32, NULL},
+    [MLX_Q6_K] = {"Q6_K", NULL, NULL, 14, MLX_SUPER_BLOCK, 210, mlx_q6_k_to_f32, NULL},
+    [MLX_IQ4_NL] = {"IQ4_NL", NULL, NULL, 20, QUANT_BLOCK, 18, mlx_iq4_nl_to_f32, NULL},
+    [MLX_IQ4_XS] = {"IQ4_XS", NULL, NULL, 23, MLX_SUPER_BLOCK, 136, mlx_iq4_xs_to_f32, NULL},
+    [MLX_MXFP4] = {"MXFP4", NULL, NULL, 39, QUANT_BLOCK, 17, mlx_mxfp4_to_f32, NULL},
 };
 
 const mlx_dtype_info_t *mlx_dtype_info(mlx_dtype_t dtype) { return &infos[dtype]; }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "models/import/name.h"
 
 #define MAX_KEY 65535        // the format's own limit
@@ -239,11 +240,27 @@ static const struct {
   int type;
   const char *name;
 } unsupported_types[] = {
-    {9, "Q8_1"},     {10, "Q2_K"},   {11, "Q3_K"},    {12, "Q4_K"},  {13, "Q5_K"},   {14, "Q6_K"},  {15, "Q8_K"},
-    {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"},
-    {23, "IQ4_XS"},  {24, "I8"},     {25, "I16"},     {26, "I32"},   {27, "I64"},    {28, "F64"},   {29, "IQ1_M"},
-    {34, "TQ1_0"},   {35, "TQ2_0"},  {39, "MXFP4"},   {40, "NVFP4"}, {41, "Q1_0"},
+    {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {21, "IQ3_S"},
+    {22, "IQ2_S"}, {24, "I8"},    {25, "I16"},     {26, "I32"},    {27, "I64"},     {28, "F64"},   {29, "IQ1_M"},
+    {34, "TQ1_0"}, {35, "TQ2_0"}, {40, "NVFP4"},   {41, "Q1_0"},
 };
+
+static mlx_status_t unsupported_type(const reader_t *reader, uint64_t type) {
+  mlx_text_t known = {0};
+  for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
+    const mlx_dtype_info_t *info = mlx_dtype_info((mlx_dtype_t)i);
+    if (info->gguf_type >= 0 && info->to_f32) mlx_text_printf(&known, "%s%s", known.length ? ", " : "", info->name);
+  }
+  mlx_status_t status = NULL;
+  for (size_t i = 0; i < sizeof unsupported_types / sizeof *unsupported_types && !status; ++i) {
+    if ((uint64_t)unsupported_types[i].type != type) continue;
+    status = fail(reader, MLX_UNSUPPORTED, "its type %s is not supported", unsupported_types[i].name);
+  }
+  if (!status) status = fail(reader, MLX_UNSUPPORTED, "its type, number %llu, is not known", (unsigned long long)type);
+  status = mlx_status_hint(status, "fetch this model in types that are read: %s", known.data ? known.data : "");
+  mlx_text_clear(&known);
+  return status;
+}
 
 static mlx_status_t read_dtype(reader_t *reader, mlx_dtype_t *out_dtype) {
   uint64_t type;
@@ -254,13 +271,7 @@ static mlx_status_t read_dtype(reader_t *reader, mlx_dtype_t *out_dtype) {
     *out_dtype = (mlx_dtype_t)i;
     return NULL;
   }
-  mlx_status_t status = NULL;
-  for (size_t i = 0; i < sizeof unsupported_types / sizeof *unsupported_types && !status; ++i) {
-    if ((uint64_t)unsupported_types[i].type != type) continue;
-    status = fail(reader, MLX_UNSUPPORTED, "its type %s is not supported", unsupported_types[i].name);
-  }
-  if (!status) status = fail(reader, MLX_UNSUPPORTED, "its type, number %llu, is not known", (unsigned long long)type);
-  return mlx_status_hint(status, "fetch this model as F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1 or Q4_0");
+  return unsupported_type(reader, type);
 }
 
 static mlx_status_t read_tensor(reader_t *reader, mlx_tensor_t *tensor, uint64_t *out_offset) {

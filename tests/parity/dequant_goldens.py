@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/goldens/dequant.h: random blocks of each packed type and what the gguf package widens them to, bit for bit.
+"""Makes tests/goldens/dequant.h: random blocks of each type and what the gguf package widens them to, bit for bit: a few blocks in
+full, and a hash over RANDOM_BLOCKS more that tests/dtype_test.c makes again.
 
     pip install gguf numpy && python3 tests/parity/dequant_goldens.py
 """
@@ -10,7 +11,12 @@ import numpy as np
 
 # Scales that go wrong first: zeros, subnormals, the largest and smallest normals, infinities, NaNs.
 EDGES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0xFD55]
-HALVES = {"Q4_0": 1, "Q4_1": 2, "Q5_0": 1, "Q5_1": 2, "Q8_0": 1}  # f16 values at the start of a block
+# Where in a block its f16 values are.
+SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
+          "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0],
+          "MXFP4": []}
+RANDOM_BLOCKS = 512
+MASK = 0xFFFFFFFFFFFFFFFF
 
 
 def dequantize(data, name):
@@ -24,28 +30,55 @@ def blocks_of(name, rng):
     elements, width = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
     if elements == 1:
         return rng.integers(0, 256, (1, 16 * width), dtype=np.uint8)
-    blocks = rng.integers(0, 256, (len(EDGES) + 4, width), dtype=np.uint8)
-    for i, edge in enumerate(EDGES):
-        blocks[i, 0:2] = edge & 255, edge >> 8
-        if HALVES[name] == 2:
-            other = EDGES[(i * 7 + 3) % len(EDGES)]
-            blocks[i, 2:4] = other & 255, other >> 8
-    for i in range(len(EDGES), len(blocks)):  # ordinary scales
-        blocks[i, : 2 * HALVES[name]] = rng.normal(0, 0.05, HALVES[name]).astype(np.float16).view(np.uint8)
+    edges = EDGES if elements == 32 else EDGES[3:4]  # blocks of 256 take much room: the hash has the other edges
+    blocks = rng.integers(0, 256, (len(edges) + (4 if elements == 32 else 1), width), dtype=np.uint8)
+    for i in range(len(blocks)):
+        for j, at in enumerate(SCALES[name]):
+            if i < len(edges):
+                put_half(blocks[i], at, EDGES[(i * 7 + 3) % len(EDGES)] if j else edges[i])
+            else:  # an ordinary scale
+                blocks[i, at : at + 2] = rng.normal(0, 0.05, 1).astype(np.float16).view(np.uint8)
     return blocks.reshape(1, -1)
+
+
+def put_half(block, at, bits):
+    block[at : at + 2] = bits & 255, bits >> 8
+
+
+def splitmix64(state):
+    while True:
+        state = (state + 0x9E3779B97F4A7C15) & MASK
+        z = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+        yield z ^ (z >> 31)
+
+
+def random_hash(name):
+    """Blocks of random bytes, the first of them with every edge, or every pair of edges, as their scales."""
+    kind = gguf.GGMLQuantizationType[name]
+    width = gguf.GGML_QUANT_SIZES[kind][1]
+    numbers = splitmix64(int(kind))
+    data = np.array([next(numbers) & 255 for _ in range(RANDOM_BLOCKS * width)], dtype=np.uint8).reshape(RANDOM_BLOCKS, width)
+    for i in range(len(EDGES) ** len(SCALES[name])):
+        for j, at in enumerate(SCALES[name]):
+            put_half(data[i], at, EDGES[i // len(EDGES) ** j % len(EDGES)])
+    with np.errstate(all="ignore"):
+        out = dequantize(data.reshape(1, -1), name)
+    out[(out & 0x7FFFFFFF) > 0x7F800000] = 0x7FC00000  # which NaN an operation makes is the machine's affair
+    return fnv1a(out)
 
 
 def fnv1a(words):
     value = 0xCBF29CE484222325
     for byte in words.astype("<u4").tobytes():
-        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+        value = (value ^ byte) * 0x100000001B3 & MASK
     return value
 
 
 def main():
     rng = np.random.default_rng(20250101)
     lines = ["// Made by tests/parity/dequant_goldens.py with gguf and numpy %s. Do not edit." % np.__version__]
-    names = ["F32", "F16", "BF16", *HALVES]
+    names = ["F32", "F16", "BF16", *SCALES]
     for name in names:
         data = blocks_of(name, rng)
         with np.errstate(all="ignore"):
@@ -60,6 +93,13 @@ def main():
     for name in names:
         low = name.lower()
         lines.append("    {MLX_%s, %s_in, sizeof %s_in, %s_out, sizeof %s_out / 4}," % (name, low, low, low, low))
+    lines.append("};")
+    lines.append("static const uint16_t edge_scales[] = {%s};" % ", ".join("0x%04x" % edge for edge in EDGES))
+    lines.append("#define RANDOM_BLOCKS %d" % RANDOM_BLOCKS)
+    lines.append("static const random_golden_t random_goldens[] = {")
+    for name, scales in SCALES.items():
+        places = ", ".join(map(str, scales + [-1] * (2 - len(scales))))
+        lines.append("    {MLX_%s, {%s}, UINT64_C(0x%016x)}," % (name, places, random_hash(name)))
     lines.append("};")
     every = np.arange(65536, dtype=np.uint16).view(np.uint8).reshape(1, -1)
     for name in ("F16", "BF16"):  # FNV-1a over the f32 bits of all 65536 values
