@@ -33,7 +33,8 @@ typedef struct mlx_tensor {
 typedef struct mlx_source mlx_source_t;
 
 // Opens a Hugging Face directory (config.json, model.safetensors or its shards with their index, tokenizer.json,
-// generation_config.json) or a GGUF file. Maps the weights; nothing in them is read. Release with mlx_source_close.
+// generation_config.json) or a GGUF file, which may be any part of a split model whose other parts lie beside it. Maps the
+// weights; nothing in them is read. Release with mlx_source_close.
 mlx_status_t mlx_source_open(const char *path, mlx_source_t **out_source) MLX_MUST_USE;
 void mlx_source_close(mlx_source_t *source);
 

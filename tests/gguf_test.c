@@ -85,11 +85,21 @@ TEST(fields_and_tensors_are_read) {
   mlx_text_clear(&file);
 }
 
-TEST(version_2_is_read) {
+// The two versions have the same layout.
+TEST(version_2_is_read_as_version_3_is) {
   bytes_t file = {0};
-  put_header(&file, 2, 0, 1);
-  put_field_string(&file, "general.architecture", "llama");
-  mlx_gguf_close(parse(&file));
+  put_sample_gguf(&file);
+  mlx_gguf_t *three = parse(&file);
+  file.data[4] = 2;
+  mlx_gguf_t *two = parse(&file);
+  CHECK_TEXT(two->architecture, "llama");
+  CHECK_INT(two->field_count, three->field_count);
+  CHECK_INT(two->tensor_count, three->tensor_count);
+  for (size_t i = 0; i < two->field_count; ++i) CHECK(two->fields[i].data == three->fields[i].data);
+  for (size_t i = 0; i < two->tensor_count; ++i) CHECK(two->tensors[i].data == three->tensors[i].data);
+  read_all(two);
+  mlx_gguf_close(two);
+  mlx_gguf_close(three);
   mlx_text_clear(&file);
 }
 
@@ -257,12 +267,41 @@ TEST(malformed_fields_are_refused) {
   mlx_text_clear(&infinite);
 }
 
-TEST(split_files_and_bad_alignments_are_refused) {
-  bytes_t split = {0};
-  put_header(&split, 3, 0, 2);
-  put_field_string(&split, "general.architecture", "llama");
-  put_field(&split, "split.count", MLX_GGUF_U16, 3, 2);
-  CHECK_REFUSED(split, MLX_UNSUPPORTED, "field 'split.count' is 3");
+TEST(a_part_of_a_split_model_says_which_it_is) {
+  bytes_t later = {0}, alone = {0}, beyond = {0}, first = {0}, unnumbered = {0}, uncounted = {0}, wide = {0};
+  put_header(&later, 3, 0, 3);
+  put_split(&later, 2, 3, 7);
+  mlx_gguf_t *gguf = parse(&later);
+  CHECK(gguf->part == 2 && gguf->part_count == 3 && gguf->model_tensors == 7 && !gguf->architecture);
+  read_all(gguf);
+  mlx_gguf_close(gguf);
+  mlx_text_clear(&later);
+  put_header(&alone, 3, 0, 4);
+  put_split(&alone, 0, 1, 0);
+  put_field_string(&alone, "general.architecture", "llama");
+  gguf = parse(&alone);
+  CHECK(gguf->part == 0 && gguf->part_count == 1);
+  mlx_gguf_close(gguf);
+  mlx_text_clear(&alone);
+  put_header(&beyond, 3, 0, 3);
+  put_split(&beyond, 3, 3, 7);
+  CHECK_REFUSED(beyond, MLX_INVALID_INPUT, "x.gguf: field 'split.no' must be between 0 and 2");
+  put_header(&first, 3, 0, 3);
+  put_split(&first, 0, 3, 7);
+  CHECK_REFUSED(first, MLX_INVALID_INPUT, "x.gguf: field 'general.architecture' is missing");
+  put_header(&unnumbered, 3, 0, 1);
+  put_field(&unnumbered, "split.count", MLX_GGUF_U16, 3, 2);
+  CHECK_REFUSED(unnumbered, MLX_INVALID_INPUT, "x.gguf: field 'split.no' is missing");
+  put_header(&uncounted, 3, 0, 2);
+  put_field(&uncounted, "split.count", MLX_GGUF_U16, 3, 2);
+  put_field(&uncounted, "split.no", MLX_GGUF_U16, 1, 2);
+  CHECK_REFUSED(uncounted, MLX_INVALID_INPUT, "x.gguf: field 'split.tensors.count' is missing");
+  put_header(&wide, 3, 0, 1);
+  put_field(&wide, "split.count", MLX_GGUF_U64, 65536, 8);
+  CHECK_REFUSED(wide, MLX_INVALID_INPUT, "x.gguf: field 'split.count' must be between 0 and 65535");
+}
+
+TEST(bad_alignments_are_refused) {
   static const uint32_t alignments[] = {1, 4, 24, 33};
   for (size_t i = 0; i < 4; ++i) {
     bytes_t file = {0};
@@ -469,11 +508,11 @@ TEST(end_tokens_are_eos_eot_and_eom_without_repeats) {
   mlx_text_clear(&file);
 }
 
-TEST_MAIN(CASE(fields_and_tensors_are_read), CASE(version_2_is_read), CASE(truncation_at_every_byte_is_an_error),
+TEST_MAIN(CASE(fields_and_tensors_are_read), CASE(version_2_is_read_as_version_3_is), CASE(truncation_at_every_byte_is_an_error),
           CASE(truncation_has_a_hint), CASE(every_flipped_bit_is_an_error_or_a_valid_read),
           CASE(oversized_counts_are_refused_before_allocating), CASE(every_allocation_failure_is_reported),
           CASE(foreign_versions_are_named), CASE(wrong_types_name_the_field), CASE(malformed_fields_are_refused),
-          CASE(split_files_and_bad_alignments_are_refused), CASE(overlapping_tensors_are_refused),
+          CASE(a_part_of_a_split_model_says_which_it_is), CASE(bad_alignments_are_refused), CASE(overlapping_tensors_are_refused),
           CASE(impossible_tensors_are_refused), CASE(every_type_of_the_table_is_read), CASE(unsupported_tensor_types_are_named),
           CASE(tokenizer_json_is_written_from_metadata), CASE(llama_3_adds_its_bos_unless_told_not_to),
           CASE(qwen_2_is_normalised), CASE(unknown_tokenizers_are_refused_by_name),

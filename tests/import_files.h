@@ -50,6 +50,13 @@ static inline void put_field_strings(bytes_t *to, const char *key, const char *c
   for (uint64_t i = 0; i < count; ++i) put_string(to, texts[i]);
 }
 
+// The 3 fields that every part of a split model has.
+static inline void put_split(bytes_t *to, uint64_t part, uint64_t parts, uint64_t tensors) {
+  put_field(to, "split.no", MLX_GGUF_U16, part, 2);
+  put_field(to, "split.count", MLX_GGUF_U16, parts, 2);
+  put_field(to, "split.tensors.count", MLX_GGUF_I32, tensors, 4);
+}
+
 // |inner| and |outer| in the file's order: innermost first. An outer of 0 makes a vector.
 static inline void put_tensor(bytes_t *to, const char *name, uint64_t inner, uint64_t outer, uint32_t type, uint64_t offset) {
   put_string(to, name);

@@ -8,10 +8,12 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "models/import/name.h"
+#include "models/import/tensors.h"
 
 #define MAX_KEY 65535        // the format's own limit
 #define MAX_TENSOR_NAME 256  // the format says 64; some writers are built with more
 #define MAX_ARCHITECTURE 64
+#define MAX_PARTS 65535      // of a split model; its number is 16 bits
 #define MIN_FIELD_BYTES 14   // a key of one character, a type, a value of one byte
 #define MIN_TENSOR_BYTES 33  // a name of one character, one dimension, type and offset
 #define DEFAULT_ALIGNMENT 32
@@ -177,6 +179,7 @@ static mlx_status_t read_field(reader_t *reader, mlx_gguf_field_t *field) {
   }
   field->data = reader->bytes + reader->at;
   MLX_TRY(skip_elements(reader, field));
+  field->size = (size_t)(reader->bytes + reader->at - field->data);
   if (field->is_array || field->type != MLX_GGUF_STRING) return NULL;
   const uint8_t *cursor = field->data;
   size_t length;
@@ -206,30 +209,42 @@ static mlx_status_t read_fields(reader_t *reader, uint64_t count, mlx_gguf_t *gg
   return NULL;
 }
 
+// A part of a split model numbers itself from 0 and says how many parts, and how many tensors in all, there are.
+static mlx_status_t check_split(mlx_gguf_t *gguf) {
+  int64_t part = 0, part_count = 1;
+  bool found;
+  gguf->part_count = 1;
+  MLX_TRY(mlx_gguf_int(gguf, "split.count", 0, MAX_PARTS, &part_count, &found));
+  if (part_count <= 1) return NULL;
+  MLX_TRY(mlx_gguf_int(gguf, "split.no", 0, part_count - 1, &part, NULL));
+  MLX_TRY(mlx_gguf_int(gguf, "split.tensors.count", 0, INT64_MAX, &gguf->model_tensors, NULL));
+  gguf->part = (int)part;
+  gguf->part_count = (int)part_count;
+  return NULL;
+}
+
+static mlx_status_t check_architecture(mlx_gguf_t *gguf) {
+  bool found = true;
+  MLX_TRY(mlx_gguf_string(gguf, "general.architecture", &gguf->architecture, gguf->part ? &found : NULL));
+  if (!found) return NULL;
+  size_t length = strlen(gguf->architecture);
+  if (length && length <= MAX_ARCHITECTURE && mlx_name_is_plain(gguf->architecture, length)) return NULL;
+  gguf->architecture = NULL;
+  return mlx_gguf_error(gguf, "general.architecture", MLX_INVALID_INPUT, "must be a name of 1 to %d characters", MAX_ARCHITECTURE);
+}
+
 // The fields that say how to read the rest.
 static mlx_status_t check_general(mlx_gguf_t *gguf, size_t *out_alignment) {
-  int64_t parts = 0, alignment = DEFAULT_ALIGNMENT;
+  int64_t alignment = DEFAULT_ALIGNMENT;
   bool found;
-  MLX_TRY(mlx_gguf_int(gguf, "split.count", 0, 65535, &parts, &found));
-  if (parts > 1) {
-    mlx_status_t status =
-        mlx_gguf_error(gguf, "split.count", MLX_UNSUPPORTED, "is %lld: one part of a split model", (long long)parts);
-    return mlx_status_hint(status, "join the parts first: llama-gguf-split --merge FIRST-PART OUTPUT");
-  }
+  MLX_TRY(check_split(gguf));
   MLX_TRY(mlx_gguf_int(gguf, "general.alignment", 1, UINT32_MAX, &alignment, &found));
   if (alignment < 8 || alignment & (alignment - 1)) {
     return mlx_gguf_error(gguf, "general.alignment", MLX_INVALID_INPUT, "is %lld; it must be a power of two, at least 8",
                           (long long)alignment);
   }
   *out_alignment = (size_t)alignment;
-  MLX_TRY(mlx_gguf_string(gguf, "general.architecture", &gguf->architecture, NULL));
-  size_t length = strlen(gguf->architecture);
-  if (!length || length > MAX_ARCHITECTURE || !mlx_name_is_plain(gguf->architecture, length)) {
-    gguf->architecture = NULL;
-    return mlx_gguf_error(gguf, "general.architecture", MLX_INVALID_INPUT, "must be a name of 1 to %d characters",
-                          MAX_ARCHITECTURE);
-  }
-  return NULL;
+  return check_architecture(gguf);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -341,10 +356,6 @@ static int compare_places(const void *a, const void *b) {
   return (left_data > right_data) - (left_data < right_data);
 }
 
-static int compare_names(const void *a, const void *b) {
-  return strcmp((*(const mlx_tensor_t *const *)a)->name, (*(const mlx_tensor_t *const *)b)->name);
-}
-
 // Refuses tensors that share bytes or a name, and leaves the index by name behind.
 static mlx_status_t index_tensors(mlx_gguf_t *gguf) {
   size_t count = gguf->tensor_count;
@@ -358,7 +369,7 @@ static mlx_status_t index_tensors(mlx_gguf_t *gguf) {
     return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s': its data overlaps that of '%s'", gguf->name, sorted[i]->name,
                      sorted[i - 1]->name);
   }
-  qsort(sorted, count, sizeof *sorted, compare_names);
+  qsort(sorted, count, sizeof *sorted, mlx_tensor_compare);
   for (size_t i = 1; i < count; ++i) {
     if (strcmp(sorted[i - 1]->name, sorted[i]->name)) continue;
     return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is given twice", gguf->name, sorted[i]->name);
@@ -429,11 +440,7 @@ const mlx_gguf_field_t *mlx_gguf_find(const mlx_gguf_t *gguf, const char *key) {
 }
 
 const mlx_tensor_t *mlx_gguf_tensor(const mlx_gguf_t *gguf, const char *name) {
-  mlx_tensor_t wanted = {.name = name};
-  const mlx_tensor_t *key = &wanted;
-  if (!gguf->tensor_count) return NULL;
-  const mlx_tensor_t **found = bsearch(&key, gguf->by_name, gguf->tensor_count, sizeof *gguf->by_name, compare_names);
-  return found ? *found : NULL;
+  return mlx_tensor_find(gguf->by_name, gguf->tensor_count, name);
 }
 
 mlx_status_t mlx_gguf_error(const mlx_gguf_t *gguf, const char *key, mlx_code_t code, const char *fmt, ...) {

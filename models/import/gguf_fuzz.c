@@ -1,11 +1,13 @@
-// libFuzzer target: any bytes as a GGUF file. What parses must be readable to the last byte, and a tokenizer.json that is
-// written must be JSON.
+// libFuzzer target: any bytes as a GGUF file, or, after "SPLT" and the length of the first, as two parts of a split model. What parses
+// must be readable to the last byte, what is joined must be found again, and a tokenizer.json that is written must be JSON.
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "base/memory.h"
 #include "models/import/gguf.h"
+#include "models/import/tensors.h"
 
 static void read_field(const mlx_gguf_t *gguf, const mlx_gguf_field_t *field) {
   int64_t integer;
@@ -35,20 +37,14 @@ static void read_tensor(const mlx_tensor_t *tensor) {
   mlx_status_free(status);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  mlx_gguf_t *gguf;
-  mlx_status_t status = mlx_gguf_parse("fuzz.gguf", data, size, &gguf);
-  if (status) {
-    mlx_status_free(status);
-    return 0;
-  }
+static void read_file(const mlx_gguf_t *gguf) {
   for (size_t i = 0; i < gguf->field_count; ++i) read_field(gguf, &gguf->fields[i]);
   for (size_t i = 0; i < gguf->tensor_count; ++i) read_tensor(&gguf->tensors[i]);
   char *text;
   size_t length;
   int32_t ids[2];
   mlx_status_free(mlx_gguf_eos_ids(gguf, ids, 2, &length));
-  status = mlx_gguf_tokenizer_json(gguf, &text, &length);
+  mlx_status_t status = mlx_gguf_tokenizer_json(gguf, &text, &length);
   if (!status) {
     mlx_json_t json;
     mlx_status_t parsed = mlx_json_parse("tokenizer.json", text, length, &json);
@@ -56,6 +52,36 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     mlx_json_close(&json);
     mlx_free(text);
   }
+  mlx_status_free(status);
+}
+
+static void read_split(const uint8_t *data, size_t size) {
+  uint32_t first_size;
+  memcpy(&first_size, data, sizeof first_size);
+  if (first_size > size - sizeof first_size) return;
+  data += sizeof first_size;
+  mlx_gguf_part_t parts[2] = {{0}};
+  mlx_gguf_model_t model = {.parts = parts, .part_count = 2};
+  mlx_status_t status = mlx_gguf_parse("1.gguf", data, first_size, &parts[0].file);
+  if (!status) status = mlx_gguf_parse("2.gguf", data + first_size, size - sizeof first_size - first_size, &parts[1].file);
+  if (!status) status = mlx_gguf_model_join(&model);
+  for (size_t i = 0; !status && i < model.tensor_count; ++i) {
+    if (mlx_tensor_find(model.tensors, model.tensor_count, model.tensors[i]->name) != model.tensors[i]) abort();
+    read_tensor(model.tensors[i]);
+  }
+  mlx_status_free(status);
+  for (int i = 0; i < 2; ++i) mlx_gguf_close(parts[i].file);
+  mlx_free(model.tensors);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  if (size >= 8 && !memcmp(data, "SPLT", 4)) {
+    read_split(data + 4, size - 4);
+    return 0;
+  }
+  mlx_gguf_t *gguf;
+  mlx_status_t status = mlx_gguf_parse("fuzz.gguf", data, size, &gguf);
+  if (!status) read_file(gguf);
   mlx_status_free(status);
   mlx_gguf_close(gguf);
   return 0;

@@ -6,26 +6,23 @@
 #include "base/memory.h"
 #include "models/import/gguf.h"
 #include "models/import/hf.h"
+#include "models/import/tensors.h"
 #include "models/model.h"
 
 struct mlx_source {
-  char *path;        // owned
-  mlx_map_t map;     // owned; of the GGUF file
-  mlx_gguf_t *gguf;  // owned; exactly one of these two is there
-  mlx_hf_t *hf;      // owned
+  char *path;                    // owned
+  mlx_gguf_model_t *gguf_model;  // owned; exactly one of these two is there
+  mlx_hf_t *hf;                  // owned
+  const mlx_gguf_t *gguf;        // borrowed from gguf_model: the file with the fields
 };
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Opening
 
-static mlx_status_t open_file(mlx_source_t *source) {
-  MLX_TRY(mlx_status_hint(mlx_map_file(source->path, &source->map), "give a GGUF file or a Hugging Face model directory"));
-  if (source->map.size >= 4 && !memcmp(source->map.data, "GGUF", 4)) {
-    return mlx_gguf_parse(source->path, source->map.data, source->map.size, &source->gguf);
-  }
-  mlx_status_t status = mlx_error(MLX_INVALID_INPUT,
-                                  "'%s' is no model: expected a GGUF file or a Hugging Face model directory", source->path);
-  const char *suffix = strrchr(source->path, '.');
+static mlx_status_t no_model(const char *path) {
+  mlx_status_t status =
+      mlx_error(MLX_INVALID_INPUT, "'%s' is no model: expected a GGUF file or a Hugging Face model directory", path);
+  const char *suffix = strrchr(path, '.');
   if (suffix && !strcmp(suffix, ".safetensors")) {
     return mlx_status_hint(status, "give the folder that holds it and its config.json");
   }
@@ -33,6 +30,16 @@ static mlx_status_t open_file(mlx_source_t *source) {
     return mlx_status_hint(status, "a vmfb alone has no weights and no tokenizer: compile without --emit, and give the .mlxb");
   }
   return mlx_status_hint(status, "a GGUF file starts with the letters GGUF; the download may have failed");
+}
+
+static mlx_status_t open_file(mlx_source_t *source) {
+  mlx_map_t map;
+  MLX_TRY(mlx_status_hint(mlx_map_file(source->path, &map), "give a GGUF file or a Hugging Face model directory"));
+  bool is_gguf = map.size >= 4 && !memcmp(map.data, "GGUF", 4);
+  mlx_status_t status = is_gguf ? mlx_gguf_model_open(source->path, &map, &source->gguf_model) : no_model(source->path);
+  if (!status) source->gguf = source->gguf_model->parts[0].file;
+  mlx_unmap(&map);
+  return status;
 }
 
 mlx_status_t mlx_source_open(const char *path, mlx_source_t **out_source) {
@@ -51,9 +58,8 @@ mlx_status_t mlx_source_open(const char *path, mlx_source_t **out_source) {
 
 void mlx_source_close(mlx_source_t *source) {
   if (!source) return;
-  mlx_gguf_close(source->gguf);
+  mlx_gguf_model_close(source->gguf_model);
   mlx_hf_close(source->hf);
-  mlx_unmap(&source->map);
   mlx_free(source->path);
   mlx_free(source);
 }
@@ -65,7 +71,8 @@ const char *mlx_source_architecture(const mlx_source_t *source) {
 }
 
 const char *mlx_source_file(const mlx_source_t *source, size_t index) {
-  if (source->gguf) return index ? NULL : source->path;
+  const mlx_gguf_model_t *gguf = source->gguf_model;
+  if (gguf) return index < gguf->part_count ? gguf->parts[index].path : NULL;
   return index < source->hf->file_count ? source->hf->files[index] : NULL;
 }
 
@@ -145,16 +152,17 @@ size_t mlx_source_array_length(const mlx_source_t *source, const char *hf_key, c
 const mlx_tensor_t *mlx_source_tensor(const mlx_source_t *source, const char *hf_name, const char *gguf_name) {
   const char *name = pick(source, hf_name, gguf_name);
   if (!name) return NULL;
-  return source->gguf ? mlx_gguf_tensor(source->gguf, name) : mlx_hf_tensor(source->hf, name);
+  const mlx_gguf_model_t *gguf = source->gguf_model;
+  return gguf ? mlx_tensor_find(gguf->tensors, gguf->tensor_count, name) : mlx_hf_tensor(source->hf, name);
 }
 
 size_t mlx_source_tensor_count(const mlx_source_t *source) {
-  return source->gguf ? source->gguf->tensor_count : source->hf->tensor_count;
+  return source->gguf_model ? source->gguf_model->tensor_count : source->hf->tensor_count;
 }
 
 const mlx_tensor_t *mlx_source_tensor_at(const mlx_source_t *source, size_t index) {
   if (index >= mlx_source_tensor_count(source)) return NULL;
-  return source->gguf ? &source->gguf->tensors[index] : source->hf->tensors[index];
+  return source->gguf_model ? source->gguf_model->tensors[index] : source->hf->tensors[index];
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
