@@ -4,6 +4,8 @@
 #include <float.h>
 #include <math.h>
 
+#include "base/file.h"
+#include "base/memory.h"
 #include "tests/check.h"
 
 typedef struct dequant_golden {
@@ -60,13 +62,15 @@ static uint64_t hash_word(uint64_t hash, uint32_t word) {  // FNV-1a
 
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
-// As random_hash in tests/parity/dequant_goldens.py: random bytes, the first blocks with every edge or pair of edges as scales.
+// As random_hash in tests/parity/dequant_goldens.py: random bytes, the first blocks with every edge or pair of edges as scales; or,
+// where the scale is one byte, with every one.
 static uint8_t *random_blocks(const random_golden_t *golden) {
   const mlx_dtype_info_t *info = mlx_dtype_info(golden->dtype);
   const size_t edges = sizeof edge_scales / sizeof *edge_scales;
   uint8_t *blocks = malloc(RANDOM_BLOCKS * info->block_bytes);
   uint64_t state = (uint64_t)info->gguf_type;
   for (size_t i = 0; i < RANDOM_BLOCKS * info->block_bytes; ++i) blocks[i] = (uint8_t)next_random(&state);
+  for (size_t i = 0; golden->scales[0] < 0 && i < 256; ++i) blocks[i * info->block_bytes] = (uint8_t)i;
   size_t with_edges = 1;
   for (int i = 0; i < 2; ++i) with_edges *= golden->scales[i] < 0 ? 1 : edges;
   for (size_t i = 0; i < with_edges; ++i) {
@@ -228,8 +232,21 @@ TEST(every_type_has_a_full_row_in_the_table) {
   }
 }
 
+TEST(the_documentation_has_the_same_table) {
+  char *text, row[100];
+  CHECK_OK(mlx_read_file(MLXCEL_SOURCE_DIR "/docs/formats.md", 1 << 20, &text, &(size_t){0}));
+  for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
+    const mlx_dtype_info_t *info = mlx_dtype_info((mlx_dtype_t)i);
+    if (info->gguf_type < 0 || !info->to_f32) continue;
+    snprintf(row, sizeof row, "\n| %s | %d | %zu | %zu | ", info->name, info->gguf_type, info->block_elements, info->block_bytes);
+    CHECK_CONTAINS(text, row);
+  }
+  mlx_free(text);
+}
+
 TEST_MAIN(CASE(dequantisation_matches_the_gguf_package), CASE(random_blocks_of_every_packed_type_are_widened_as_the_gguf_package_does),
           CASE(every_type_that_is_widened_has_goldens), CASE(every_f16_and_bf16_value_is_widened_exactly),
           CASE(rounding_goes_to_the_nearest_and_from_ties_to_even), CASE(what_is_too_large_or_too_small_rounds_to_infinity_or_zero),
           CASE(a_nan_stays_one_and_becomes_quiet), CASE(only_types_that_can_be_stored_have_a_name_to_ask_for),
-          CASE(sizes_are_whole_blocks_and_never_wrap), CASE(every_type_has_a_full_row_in_the_table))
+          CASE(sizes_are_whole_blocks_and_never_wrap), CASE(every_type_has_a_full_row_in_the_table),
+          CASE(the_documentation_has_the_same_table))

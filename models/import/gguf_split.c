@@ -30,7 +30,7 @@ static mlx_status_t check_name(const char *path, const mlx_gguf_t *file, size_t 
 
 static mlx_status_t missing_part(const char *path, size_t index, size_t count, const char *given) {
   return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is missing: part %zu of %zu of the model", path, index + 1, count),
-                         "fetch it into the folder of '%s', or join the parts: llama-gguf-split --merge", given);
+                         "fetch it into the folder of '%s'", given);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

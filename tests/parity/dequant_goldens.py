@@ -54,11 +54,14 @@ def splitmix64(state):
 
 
 def random_hash(name):
-    """Blocks of random bytes, the first of them with every edge, or every pair of edges, as their scales."""
+    """Blocks of random bytes, the first of them with every edge, or every pair of edges, as their scales; or, where the scale is one
+    byte, with every one."""
     kind = gguf.GGMLQuantizationType[name]
     width = gguf.GGML_QUANT_SIZES[kind][1]
     numbers = splitmix64(int(kind))
     data = np.array([next(numbers) & 255 for _ in range(RANDOM_BLOCKS * width)], dtype=np.uint8).reshape(RANDOM_BLOCKS, width)
+    if not SCALES[name]:
+        data[:256, 0] = np.arange(256)
     for i in range(len(EDGES) ** len(SCALES[name])):
         for j, at in enumerate(SCALES[name]):
             put_half(data[i], at, EDGES[i // len(EDGES) ** j % len(EDGES)])
