@@ -176,7 +176,7 @@ static mlx_status_t choose_kernels(job_t *job) {
   if (status) return status;
   job->kernels = (mlx_kernels_t){.gpu = job->target.gpu, .dtype = job->graph.dtype};
   MLX_TRY(mlx_graph_use_kernels(job->model, &job->kernels, &job->graph));
-  return job->graph.kernels ? NULL : no_kernels(job, "its heads are not of a size they know");
+  return job->graph.kernels ? NULL : no_kernels(job, "its attention is not of a kind they know");
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kern
   if (!attention_fits(&model->config)) return NULL;
   mlx_decode_plan_t plan;
   bool fits;
+  MLX_TRY(mlx_trace_attention_fits(model, options, &fits));
+  if (!fits) return NULL;
   options->kernels = kernels;
   choose_buckets((int64_t[]){16, 128, 512}, 3, options);
   MLX_TRY(mlx_trace_decode_plan(model, options, &plan, &fits));

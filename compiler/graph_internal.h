@@ -16,9 +16,8 @@
 
 // Cosines and sines of the function's positions, for one kind of rope.
 typedef struct mlx_rope_table {
-  int64_t head_dim;
-  double theta;
-  mlx_value_t cos, sin;  // [M, head_dim / 2]
+  const mlx_rope_t *rope;
+  mlx_value_t cos, sin;  // [M, rope->dims / 2]
 } mlx_rope_table_t;
 
 // A matrix product or a rotation that is not written yet.
@@ -26,7 +25,7 @@ typedef struct mlx_later {
   char name[32];
   mlx_value_t x, weight;  // a product's
   int64_t head_dim;       // a rotation's; 0: it is a product
-  double theta;
+  const mlx_rope_t *rope;
   mlx_value_t done;       // id 0 until it is written
 } mlx_later_t;
 
@@ -59,16 +58,23 @@ void mlx_graph_free(mlx_graph_t *g);          // the builder and the names
 
 // ---- ops.c: the plain lowerings ----
 
-void mlx_rope_frequencies(int64_t head_dim, double theta, float *out);  // head_dim / 2 of them, at most 512
-const mlx_rope_table_t *mlx_rope_table(mlx_graph_t *g, int64_t head_dim, double theta);  // of the function's positions
+const mlx_rope_table_t *mlx_rope_table(mlx_graph_t *g, const mlx_rope_t *rope);  // of the function's positions
 
 mlx_value_t mlx_plain_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens);
 mlx_value_t mlx_plain_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, double eps);
 mlx_value_t mlx_plain_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight);
 mlx_value_t mlx_plain_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b);
 mlx_value_t mlx_plain_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, mlx_value_t up);
-mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim, double theta);
+mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim, const mlx_rope_t *rope);
 mlx_value_t mlx_plain_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v);
+
+// ---- ops_more.c: those of the words that only some architectures use ----
+
+mlx_value_t mlx_plain_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t bias, double eps);
+mlx_value_t mlx_plain_bias(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t bias);
+mlx_value_t mlx_plain_scale(mlx_graph_t *g, const char *name, mlx_value_t x, double factor);
+mlx_value_t mlx_plain_softcap(mlx_graph_t *g, const char *name, mlx_value_t x, double cap);
+mlx_value_t mlx_plain_activate(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_value_t x);
 
 // ---- kernel_ops.c: the linked ones, where options->kernels is there ----
 

@@ -228,8 +228,7 @@ static const char *decode_image(mlx_graph_t *g, const mlx_decode_plan_t *plan) {
   DEFINE(&d, {"BLOCKS", plan->blocks}, {"SHARED_BYTES", plan->shared_bytes}, {"SCRATCH_WORDS", plan->scratch_words});
   mlx_text_printf(&d, "NORM_EPS=%.9ef\nSCALE=%.9ef\n", plan->norm_eps, plan->attention.scale);
   put_weights(&d, plan);
-  float frequencies[512];
-  mlx_rope_frequencies(c->head_dim, plan->theta, frequencies);
+  const float *frequencies = plan->rope->frequencies;
   mlx_text_puts(&d, "ROPE_FREQUENCIES=");
   for (int64_t i = 0; i < c->head_dim / 2; ++i) mlx_text_printf(&d, "%s%.9ef", i ? "," : "", (double)frequencies[i]);
   mlx_text_puts(&d, "\n");

@@ -69,51 +69,66 @@ static mlx_value_t less_whole_turns(mlx_builder_t *b, mlx_value_t angle) {
   return angle;
 }
 
-void mlx_rope_frequencies(int64_t head_dim, double theta, float *out) {
-  for (int64_t i = 0; i < head_dim / 2; ++i) {
-    out[i] = 1.0f / (float)pow((double)(float)theta, (double)((float)(2 * i) / (float)head_dim));
-  }
-}
-
 // Emitted where a function first needs it; later layers share it.
-static mlx_rope_table_t make_rope_table(mlx_graph_t *g, int64_t head_dim, double theta) {
+static mlx_rope_table_t make_rope_table(mlx_graph_t *g, const mlx_rope_t *rope) {
   mlx_builder_t *b = g->b;
-  const int64_t half = head_dim / 2, m = g->positions.dims[0];
+  const int64_t half = rope->dims / 2, m = g->positions.dims[0];
   const mlx_type_t full = MLX_TYPE(MLX_F32, m, half);
-  float inverse[512];  // head_dim is at most 1024
-  mlx_rope_frequencies(head_dim, theta, inverse);
-  mlx_value_t frequency = mlx_build_floats(b, "rope_frequency", inverse, half);
+  mlx_value_t frequency = mlx_build_floats(b, "rope_frequency", rope->frequencies, half);
   mlx_value_t position = mlx_build_convert(b, "position_f32", g->positions, MLX_F32);
   mlx_value_t positions = mlx_build_broadcast(b, "rope_position", position, (int64_t[]){0}, full);
   mlx_value_t frequencies = mlx_build_broadcast(b, "rope_frequencies", frequency, (int64_t[]){1}, full);
   mlx_value_t angle = mlx_build_binary(b, "rope_angle", "multiply", positions, frequencies);
   angle = less_whole_turns(b, angle);
-  mlx_rope_table_t table = {.head_dim = head_dim, .theta = theta};
+  mlx_rope_table_t table = {.rope = rope};
   table.cos = mlx_build_unary(b, "rope_cos", "cosine", angle);
   table.sin = mlx_build_unary(b, "rope_sin", "sine", angle);
+  if (rope->scale != 1.0) {
+    table.cos = mlx_plain_scale(g, "rope_cos_scaled", table.cos, rope->scale);
+    table.sin = mlx_plain_scale(g, "rope_sin_scaled", table.sin, rope->scale);
+  }
   return table;
 }
 
-const mlx_rope_table_t *mlx_rope_table(mlx_graph_t *g, int64_t head_dim, double theta) {
+const mlx_rope_table_t *mlx_rope_table(mlx_graph_t *g, const mlx_rope_t *rope) {
   for (size_t i = 0; i < g->rope_count; ++i) {
-    if (g->ropes[i].head_dim == head_dim && g->ropes[i].theta == theta) return &g->ropes[i];
+    if (mlx_rope_equal(g->ropes[i].rope, rope)) return &g->ropes[i];
   }
   if (g->rope_count == MLX_MAX_ROPES) {
     mlx_builder_fail(g->b, mlx_error(MLX_INTERNAL, "a model may use %d kinds of rope", MLX_MAX_ROPES));
     return &g->ropes[0];
   }
-  g->ropes[g->rope_count] = make_rope_table(g, head_dim, theta);
+  g->ropes[g->rope_count] = make_rope_table(g, rope);
   return &g->ropes[g->rope_count++];
 }
 
-mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim, double theta) {
+// The two elements of each pair, as they are stored: |nth| 0 or 1 of x [M, heads, dims] -> [M, heads, dims / 2]
+static mlx_value_t pair_part(mlx_builder_t *b, const char *name, mlx_value_t x, bool adjacent, int64_t nth) {
+  const int64_t half = x.dims[2] / 2;
+  if (!adjacent) return mlx_build_slice_last(b, name, x, nth * half, (nth + 1) * half);
+  mlx_value_t pairs = mlx_build_reshape(b, "pairs", x, MLX_TYPE(MLX_F32, x.dims[0], x.dims[1], half, 2));
+  mlx_value_t part = mlx_build_slice_last(b, "pair_part", pairs, nth, nth + 1);
+  return mlx_build_reshape(b, name, part, MLX_TYPE(MLX_F32, x.dims[0], x.dims[1], half));
+}
+
+static mlx_value_t join_pairs(mlx_builder_t *b, mlx_value_t low, mlx_value_t high, bool adjacent) {
+  if (!adjacent) return mlx_build_concat_last(b, "turned", low, high);
+  const int64_t m = low.dims[0], heads = low.dims[1], half = low.dims[2];
+  low = mlx_build_reshape(b, "low_column", low, MLX_TYPE(MLX_F32, m, heads, half, 1));
+  high = mlx_build_reshape(b, "high_column", high, MLX_TYPE(MLX_F32, m, heads, half, 1));
+  mlx_value_t pairs = mlx_build_concat_last(b, "turned_pairs", low, high);
+  return mlx_build_reshape(b, "turned", pairs, MLX_TYPE(MLX_F32, m, heads, 2 * half));
+}
+
+mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim, const mlx_rope_t *rope) {
   mlx_builder_t *b = g->b;
-  const int64_t m = x.dims[0], heads = x.dims[1] / head_dim, half = head_dim / 2;
-  const mlx_type_t part = MLX_TYPE(MLX_F32, m, heads, half);
-  const mlx_rope_table_t *table = mlx_rope_table(g, head_dim, theta);
-  mlx_value_t split = mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, m, heads, head_dim));
-  mlx_value_t low = mlx_build_slice_last(b, "low", split, 0, half);
-  mlx_value_t high = mlx_build_slice_last(b, "high", split, half, head_dim);
+  const int64_t m = x.dims[0], heads = x.dims[1] / head_dim, dims = rope->dims;
+  const mlx_type_t part = MLX_TYPE(MLX_F32, m, heads, dims / 2);
+  const mlx_rope_table_t *table = mlx_rope_table(g, rope);
+  mlx_value_t whole = mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, m, heads, head_dim));
+  mlx_value_t split = dims < head_dim ? mlx_build_slice_last(b, "to_turn", whole, 0, dims) : whole;
+  mlx_value_t low = pair_part(b, "low", split, rope->adjacent, 0);
+  mlx_value_t high = pair_part(b, "high", split, rope->adjacent, 1);
   mlx_value_t cos = mlx_build_broadcast(b, "cos", table->cos, (int64_t[]){0, 2}, part);
   mlx_value_t sin = mlx_build_broadcast(b, "sin", table->sin, (int64_t[]){0, 2}, part);
   mlx_value_t low_cos = mlx_build_binary(b, "low_cos", "multiply", low, cos);
@@ -122,7 +137,11 @@ mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int6
   mlx_value_t high_cos = mlx_build_binary(b, "high_cos", "multiply", high, cos);
   mlx_value_t low_sin = mlx_build_binary(b, "low_sin", "multiply", low, sin);
   mlx_value_t new_high = mlx_build_binary(b, "new_high", "add", high_cos, low_sin);
-  mlx_value_t turned = mlx_build_concat_last(b, "turned", new_low, new_high);
+  mlx_value_t turned = join_pairs(b, new_low, new_high, rope->adjacent);
+  if (dims < head_dim) {
+    mlx_value_t rest = mlx_build_slice_last(b, "not_turned", whole, dims, head_dim);
+    turned = mlx_build_concat_last(b, "turned_and_rest", turned, rest);
+  }
   return mlx_build_reshape(b, name, turned, MLX_TYPE(MLX_F32, m, heads * head_dim));
 }
 
@@ -144,14 +163,44 @@ static mlx_value_t update_cache(mlx_graph_t *g, const mlx_attention_t *a, const 
   return mlx_build_reshape(b, name, paged, MLX_TYPE(MLX_F32, rows, mlx_graph_row_positions(g->options), a->kv_heads, a->head_dim));
 }
 
-// exp(x - max) / sum over the last dimension, of [rows, kv_heads, T, group, context]
-static mlx_value_t softmax(mlx_builder_t *b, mlx_value_t scores) {
+// What a query may not see: later positions, and where there is a window those that it has left behind.
+static mlx_value_t hidden_positions(mlx_graph_t *g, const mlx_attention_t *a) {
+  mlx_builder_t *b = g->b;
+  if (!a->window || a->window >= g->options->context) return g->hidden_from_query;
+  const mlx_type_t mask = MLX_TYPE(MLX_I32, g->options->rows, g->tokens, mlx_graph_row_positions(g->options));
+  mlx_value_t key = mlx_build_iota(b, "key_position", 2, mask);
+  mlx_value_t position = mlx_build_reshape(b, "position_by_row", g->positions, MLX_TYPE(MLX_I32, g->options->rows, g->tokens));
+  mlx_value_t query = mlx_build_broadcast(b, "query_position", position, (int64_t[]){0, 1}, mask);
+  mlx_value_t width = mlx_build_int(b, "window", a->window, mask);
+  mlx_value_t last_left = mlx_build_binary(b, "last_left_behind", "subtract", query, width);
+  mlx_value_t left = mlx_build_compare(b, "left_behind", "LE", key, last_left);
+  return mlx_build_binary(b, "hidden_or_left", "or", g->hidden_from_query, left);
+}
+
+// Each query's sink as one more score: [rows, kv_heads, T, group]
+static mlx_value_t sink_scores(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t like) {
+  mlx_value_t by_group = mlx_build_reshape(g->b, "sinks_by_group", a->sinks, MLX_TYPE(MLX_F32, a->kv_heads, a->heads / a->kv_heads));
+  return mlx_build_broadcast(g->b, "sink", by_group, (int64_t[]){1, 3}, mlx_type_of(like));
+}
+
+// exp(x - max) / sum over the last dimension, of [rows, kv_heads, T, group, context]. A sink takes part and is left out.
+static mlx_value_t softmax(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t scores) {
+  mlx_builder_t *b = g->b;
   const int64_t outer[] = {0, 1, 2, 3};
-  mlx_value_t peak = mlx_build_reduce_last(b, "peak", "maximum", scores);
+  mlx_value_t peak = mlx_build_reduce_last(b, "peak", "maximum", scores), sink = {0};
+  if (a->sinks.id) {
+    sink = sink_scores(g, a, peak);
+    peak = mlx_build_binary(b, "peak_or_sink", "maximum", peak, sink);
+  }
   mlx_value_t peaks = mlx_build_broadcast(b, "peaks", peak, outer, mlx_type_of(scores));
   mlx_value_t below_peak = mlx_build_binary(b, "below_peak", "subtract", scores, peaks);
   mlx_value_t power = mlx_build_unary(b, "power", "exponential", below_peak);
   mlx_value_t sum = mlx_build_reduce_last(b, "power_sum", "add", power);
+  if (a->sinks.id) {
+    mlx_value_t sink_below = mlx_build_binary(b, "sink_below_peak", "subtract", sink, peak);
+    mlx_value_t sink_power = mlx_build_unary(b, "sink_power", "exponential", sink_below);
+    sum = mlx_build_binary(b, "sum_with_sink", "add", sum, sink_power);
+  }
   mlx_value_t sums = mlx_build_broadcast(b, "power_sums", sum, outer, mlx_type_of(scores));
   return mlx_build_binary(b, "weights", "divide", power, sums);
 }
@@ -167,11 +216,13 @@ mlx_value_t mlx_plain_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_va
   query = mlx_build_binary(b, "scaled_query", "multiply", query, scale);
   const mlx_dot_t over_head = {2, {0, 2}, {0, 2}, 4, 3};
   mlx_value_t scores = mlx_build_dot(b, "scores", query, keys, over_head);  // [rows, kv_heads, T, group, context]
-  mlx_value_t hidden = mlx_build_broadcast(b, "hidden", g->hidden_from_query, (int64_t[]){0, 2, 4},
+  if (a->softcap != 0.0) scores = mlx_plain_softcap(g, "capped_scores", scores, a->softcap);
+  mlx_value_t not_seen = hidden_positions(g, a);
+  mlx_value_t hidden = mlx_build_broadcast(b, "hidden", not_seen, (int64_t[]){0, 2, 4},
                                            MLX_TYPE(MLX_I1, rows, a->kv_heads, t, group, context));
   mlx_value_t nothing = mlx_build_float(b, "nothing", -INFINITY, mlx_type_of(scores));
   mlx_value_t seen = mlx_build_select(b, "seen", hidden, nothing, scores);
-  mlx_value_t weights = softmax(b, seen);
+  mlx_value_t weights = softmax(g, a, seen);
 
   const mlx_dot_t over_context = {2, {0, 1}, {0, 2}, 4, 1};
   mlx_value_t mixed = mlx_build_dot(b, "mixed", weights, values, over_context);  // [rows, kv_heads, T, group, head_dim]

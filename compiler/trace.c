@@ -28,6 +28,7 @@ typedef struct reader {
   const mlx_value_t *weights;  // of the function that was written, in the model's order
   const uint64_t *offsets;
   mlx_decode_plan_t *plan;
+  int64_t context;
   bool fits;
 } reader_t;
 
@@ -82,9 +83,14 @@ static int read_linear(reader_t *r, mlx_decode_weight_t which, int64_t layer, in
 
 static int read_rope(reader_t *r, bool first, int x) {
   const mlx_note_t *rope = expect(r, MLX_NOTE_ROPE, x, 0);
-  same_number(r, first, &r->plan->theta, rope->number);
-  r->fits = r->fits && rope->head_dim == r->model->config.head_dim;
+  if (first) r->plan->rope = rope->rope;
+  r->fits = r->fits && rope->head_dim == r->model->config.head_dim && mlx_rope_equal(rope->rope, r->plan->rope) &&
+            rope->rope->dims == rope->head_dim && !rope->rope->adjacent && rope->rope->scale == 1.0;
   return rope->result;
+}
+
+static bool is_plain(const mlx_attention_t *a, int64_t context) {
+  return (!a->window || a->window >= context) && a->softcap == 0.0 && !a->sinks.id;
 }
 
 static int read_attention(reader_t *r, int64_t layer, int x) {
@@ -100,7 +106,7 @@ static int read_attention(reader_t *r, int64_t layer, int x) {
   const mlx_attention_t *a = &attention->attention;
   if (layer == 0) r->plan->attention = *a;
   r->fits = r->fits && attention->operands[2] == v && a->layer == layer && a->heads == c->heads && a->kv_heads == c->kv_heads &&
-            a->head_dim == c->head_dim && a->scale == r->plan->attention.scale;
+            a->head_dim == c->head_dim && a->scale == r->plan->attention.scale && is_plain(a, r->context);
   int o = read_linear(r, MLX_DECODE_O, layer, attention->result, c->hidden, queries);
   return expect(r, MLX_NOTE_ADD, x, o)->result;
 }
@@ -183,6 +189,36 @@ static mlx_status_t trace_with(mlx_graph_t *g, reader_t *r, uint64_t *offsets, m
   return NULL;
 }
 
+static mlx_status_t note_attention(mlx_graph_t *g, mlx_value_t *weights, bool *out_fits) {
+  const mlx_config_t *c = &g->model->config;
+  mlx_status_t status = mlx_graph_make_names(g);
+  if (!status) status = take_notes(g, weights);
+  *out_fits = !status;
+  for (size_t i = 0; i < g->trace->count; ++i) {
+    const mlx_attention_t *a = &g->trace->notes[i].attention;
+    if (g->trace->notes[i].kind != MLX_NOTE_ATTENTION) continue;
+    *out_fits = *out_fits && is_plain(a, g->options->context) && a->heads == c->heads && a->kv_heads == c->kv_heads &&
+                a->head_dim == c->head_dim;
+  }
+  return status;
+}
+
+mlx_status_t mlx_trace_attention_fits(const mlx_model_t *model, const mlx_graph_options_t *options, bool *out_fits) {
+  mlx_graph_options_t plain = *options;
+  plain.kernels = NULL;
+  mlx_trace_t trace = {0};
+  mlx_graph_t graph = {.model = model, .options = &plain, .trace = &trace};
+  mlx_value_t *weights = NULL;
+  *out_fits = false;
+  mlx_status_t status = mlx_builder_create(options->form, "trace", &graph.b);
+  if (!status) status = mlx_alloc(model->weight_count, sizeof *weights, &weights);
+  if (!status) status = note_attention(&graph, weights, out_fits);
+  mlx_graph_free(&graph);
+  mlx_free(trace.notes);
+  mlx_free(weights);
+  return status;
+}
+
 mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_options_t *options, mlx_decode_plan_t *out_plan,
                                    bool *out_fits) {
   *out_plan = (mlx_decode_plan_t){.hidden = model->config.hidden, .ffn = model->config.ffn};
@@ -194,7 +230,7 @@ mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_opt
   mlx_graph_t graph = {.model = model, .options = &plain, .trace = &trace};
   uint64_t *offsets = NULL;
   mlx_value_t *weights = NULL;
-  reader_t reader = {.trace = &trace, .model = model, .plan = out_plan, .fits = true};
+  reader_t reader = {.trace = &trace, .model = model, .plan = out_plan, .context = options->context, .fits = true};
   mlx_status_t status = mlx_builder_create(options->form, "trace", &graph.b);
   if (!status) status = mlx_alloc(model->weight_count, sizeof *offsets, &offsets);
   if (!status) status = mlx_alloc(model->weight_count, sizeof *weights, &weights);

@@ -6,6 +6,7 @@
 
 typedef enum mlx_note_kind {
   MLX_NOTE_EMBED, MLX_NOTE_RMSNORM, MLX_NOTE_LINEAR, MLX_NOTE_ADD, MLX_NOTE_SWIGLU, MLX_NOTE_ROPE, MLX_NOTE_ATTENTION,
+  MLX_NOTE_OTHER,  // a word that the decode kernel does not know
 } mlx_note_kind_t;
 
 // One word: ids of its values, and what it was told.
@@ -13,8 +14,9 @@ typedef struct mlx_note {
   mlx_note_kind_t kind;
   int result, operands[3];
   int weight;       // id of the value that is its weight
-  double number;    // eps, or theta
+  double number;    // eps
   int64_t head_dim;
+  const mlx_rope_t *rope;
   mlx_attention_t attention;
 } mlx_note_t;
 
@@ -37,11 +39,16 @@ typedef struct mlx_decode_plan {
   mlx_decode_place_t places[MLX_DECODE_WEIGHTS];
   int64_t hidden, ffn;
   mlx_attention_t attention;
-  double norm_eps, theta;
+  double norm_eps;
+  const mlx_rope_t *rope;
   int64_t blocks, shared_bytes;  // the launch
   int64_t scratch_words;
   int64_t most_steps;            // in one launch: nobody wants to wait longer for the next words
 } mlx_decode_plan_t;
+
+// True when every layer's attention is what kernels/cuda/attention.cu computes: no window that the context would outgrow, no cap,
+// no sinks, all heads alike.
+mlx_status_t mlx_trace_attention_fits(const mlx_model_t *model, const mlx_graph_options_t *options, bool *out_fits) MLX_MUST_USE;
 
 // False when the model is not of that shape, or too odd or too large for the GPU.
 mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_options_t *options, mlx_decode_plan_t *out_plan,

@@ -11,19 +11,26 @@ mlx_dtype_t mlx_weight_dtype(const mlx_weight_t *weight, mlx_dtype_t dtype) {
   return weight->tensor.rank > 1 ? dtype : MLX_F32;
 }
 
-static int64_t row_count(const mlx_tensor_t *tensor) { return tensor->rank > 1 ? tensor->dims[0] : 1; }
+// A vector is one row, unless it has an order: then every element is one.
+static bool is_one_row(const mlx_weight_t *weight) { return weight->tensor.rank < 2 && weight->order == MLX_ROWS_AS_STORED; }
 
-static size_t row_elements(const mlx_tensor_t *tensor) {
+static int64_t row_count(const mlx_weight_t *weight) { return is_one_row(weight) ? 1 : weight->tensor.dims[0]; }
+
+static size_t row_elements(const mlx_weight_t *weight) {
   size_t count = 1;
-  for (int i = tensor->rank > 1 ? 1 : 0; i < tensor->rank; ++i) count *= (size_t)tensor->dims[i];
+  for (int i = is_one_row(weight) ? 0 : 1; i < weight->tensor.rank; ++i) count *= (size_t)weight->tensor.dims[i];
   return count;
 }
 
 // Which stored row is row |row| of the tensor.
 static int64_t stored_row(const mlx_weight_t *weight, int64_t row) {
   if (weight->order == MLX_ROWS_AS_STORED) return row;
-  int64_t head = row / weight->order_head_dim, within = row % weight->order_head_dim, half = weight->order_head_dim / 2;
-  return head * weight->order_head_dim + (within % half) * 2 + within / half;
+  const int64_t size = weight->order_head_dim, head = row / size, within = row % size, half = size / 2;
+  if (weight->order == MLX_ROWS_QKV_BY_HEAD) {  // heads of q, then of k, then of v; stored q, k and v of each head together
+    const int64_t heads = weight->tensor.dims[0] / (3 * size);
+    return (head % heads * 3 + head / heads) * size + within;
+  }
+  return head * size + (within % half) * 2 + within / half;
 }
 
 // One weight on its way into the archive.
@@ -37,19 +44,33 @@ typedef struct passage {
   float *wide;                  // one row
 } passage_t;
 
-static void convert_row(const passage_t *p, int64_t row, uint8_t *out) {
+// A row of a matrix that is stored the other way round.
+static void widen_column(const passage_t *p, int64_t column, float *out) {
   const mlx_dtype_info_t *info = mlx_dtype_info(p->weight->tensor.dtype);
-  const uint8_t *from = p->weight->tensor.data + (size_t)stored_row(p->weight, row) * p->from_bytes;
-  if (p->weight->tensor.dtype == p->dtype) {
-    memcpy(out, from, p->to_bytes);
+  const size_t step = (size_t)row_count(p->weight) * info->block_bytes;
+  const uint8_t *from = p->weight->tensor.data + (size_t)column * info->block_bytes;
+  for (size_t i = 0; i < p->elements; ++i) info->to_f32(from + i * step, 1, &out[i]);
+}
+
+static void convert_row(const passage_t *p, int64_t row, uint8_t *out) {
+  const mlx_weight_t *weight = p->weight;
+  const mlx_dtype_info_t *info = mlx_dtype_info(weight->tensor.dtype);
+  if (weight->order == MLX_ROWS_ARE_COLUMNS) {
+    widen_column(p, row, p->wide);
   } else {
+    const uint8_t *from = weight->tensor.data + (size_t)stored_row(weight, row) * p->from_bytes;
+    if (weight->tensor.dtype == p->dtype && weight->plus == 0.0) {
+      memcpy(out, from, p->to_bytes);
+      return;
+    }
     info->to_f32(from, p->elements / info->block_elements, p->wide);
-    mlx_dtype_info(p->dtype)->from_f32(p->wide, p->elements, out);
   }
+  for (size_t i = 0; weight->plus != 0.0 && i < p->elements; ++i) p->wide[i] += (float)weight->plus;
+  mlx_dtype_info(p->dtype)->from_f32(p->wide, p->elements, out);
 }
 
 static mlx_status_t write_rows(mlx_archive_writer_t *archive, const passage_t *p) {
-  const int64_t rows = row_count(&p->weight->tensor);
+  const int64_t rows = row_count(p->weight);
   for (int64_t row = 0; row < rows;) {
     size_t filled = 0;
     for (; filled < p->chunk_rows && row < rows; ++filled, ++row) convert_row(p, row, p->chunk + filled * p->to_bytes);
@@ -60,12 +81,12 @@ static mlx_status_t write_rows(mlx_archive_writer_t *archive, const passage_t *p
 
 static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight, mlx_dtype_t dtype) {
   const mlx_tensor_t *tensor = &weight->tensor;
-  passage_t p = {.weight = weight, .dtype = mlx_weight_dtype(weight, dtype), .elements = row_elements(tensor)};
+  passage_t p = {.weight = weight, .dtype = mlx_weight_dtype(weight, dtype), .elements = row_elements(weight)};
   MLX_TRY(mlx_archive_next(archive));
-  if (tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED) {
+  if (tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && weight->plus == 0.0) {
     return mlx_archive_write(archive, tensor->data, tensor->size);
   }
-  p.from_bytes = tensor->size / (size_t)row_count(tensor);
+  p.from_bytes = tensor->size / (size_t)row_count(weight);
   p.to_bytes = p.elements * mlx_dtype_info(p.dtype)->block_bytes;
   p.chunk_rows = p.to_bytes < CHUNK_BYTES ? CHUNK_BYTES / p.to_bytes : 1;
   mlx_status_t status = mlx_alloc(p.chunk_rows, p.to_bytes, &p.chunk);
@@ -89,7 +110,7 @@ static mlx_status_t write_all(const mlx_model_t *model, mlx_dtype_t dtype, mlx_a
 }
 
 static uint64_t stored_bytes(const mlx_weight_t *weight, mlx_dtype_t dtype) {
-  return (uint64_t)row_count(&weight->tensor) * row_elements(&weight->tensor) * mlx_dtype_info(mlx_weight_dtype(weight, dtype))->block_bytes;
+  return (uint64_t)row_count(weight) * row_elements(weight) * mlx_dtype_info(mlx_weight_dtype(weight, dtype))->block_bytes;
 }
 
 uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_dtype_t dtype, uint64_t *out_offsets) {

@@ -8,6 +8,7 @@
 #ifndef MLXCEL_MODELS_MODEL_H_
 #define MLXCEL_MODELS_MODEL_H_
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -56,6 +57,9 @@ mlx_status_t mlx_source_bool(const mlx_source_t *source, const char *hf_key, con
                              bool *out_found) MLX_MUST_USE;
 mlx_status_t mlx_source_string(const mlx_source_t *source, const char *hf_key, const char *gguf_key, const char **out,
                                bool *out_found) MLX_MUST_USE;
+// Elements of an array field of config.json.
+mlx_status_t mlx_source_number_at(const mlx_source_t *source, const char *hf_key, size_t index, double *out) MLX_MUST_USE;
+mlx_status_t mlx_source_string_at(const mlx_source_t *source, const char *hf_key, size_t index, const char **out) MLX_MUST_USE;
 // True when the field is there and not null, whatever its type.
 bool mlx_source_has(const mlx_source_t *source, const char *hf_key, const char *gguf_key);
 // Length of an array field, 0 when it is missing.
@@ -78,6 +82,22 @@ mlx_status_t mlx_source_eos_ids(const mlx_source_t *source, int32_t *out_ids, si
 // ---------------------------------------------------------------------------------------------------------------------
 // Model: a source seen through its architecture
 
+#define MLX_MAX_LAYERS 1024
+#define MLX_MAX_FREQUENCIES 512  // half of the widest head
+
+// How positions turn a head.
+typedef struct mlx_rope {
+  int64_t dims;   // of each head are turned, from its first on; the rest stays
+  bool adjacent;  // element 2i pairs with 2i + 1; otherwise i with i + dims / 2
+  double scale;   // of cosines and sines
+  float frequencies[MLX_MAX_FREQUENCIES];  // radians a position, of the dims / 2 pairs
+} mlx_rope_t;
+
+bool mlx_rope_equal(const mlx_rope_t *a, const mlx_rope_t *b);
+
+typedef enum mlx_act { MLX_ACT_SILU, MLX_ACT_GELU, MLX_ACT_GELU_TANH, MLX_ACT_RELU, MLX_ACT_RELU2 } mlx_act_t;
+
+// What any architecture may have; one that has no use for a field leaves it 0.
 typedef struct mlx_config {
   int64_t layers;
   int64_t hidden;     // width of the residual stream
@@ -88,8 +108,23 @@ typedef struct mlx_config {
   int64_t vocab;
   int64_t context;    // positions the model was made for
   double norm_eps;
-  double rope_theta;
   bool tied_head;     // the LM head is the embedding table
+
+  int64_t qkv_width;      // heads * head_dim of queries, keys and values together, where they are one tensor
+  int64_t gate_up_width;  // 2 * ffn
+  mlx_act_t act;
+  mlx_rope_t rope;
+  mlx_rope_t local_rope;      // of layers with a window, where they have their own; of short contexts, for longrope
+  int64_t local_context;      // positions up to which a longrope is the short one
+  bool ropeless[MLX_MAX_LAYERS];  // layers that do not turn their heads
+  int64_t window;             // positions a query of a windowed layer sees
+  bool windowed[MLX_MAX_LAYERS];
+  double attention_scale;     // of the scores
+  double attention_softcap, logit_softcap;            // 0: none
+  double embed_scale, residual_scale, logit_scale;    // factors
+  bool q_bias, kv_bias, o_bias, mlp_bias, norm_bias, head_bias;
+  bool qk_norm;               // queries and keys are normalised
+  bool parallel;              // attention and MLP read the same input
 } mlx_config_t;
 
 // Rows whose order a format changes. GGUF stores q and k of some architectures with each head's two rope halves
@@ -97,6 +132,8 @@ typedef struct mlx_config {
 typedef enum mlx_row_order {
   MLX_ROWS_AS_STORED = 0,
   MLX_ROWS_INTERLEAVED_HALVES,  // stored row 2i+s of a head is row s*head_dim/2+i
+  MLX_ROWS_QKV_BY_HEAD,         // fused q, k and v of as many heads: stored head by head, wanted all q, all k, all v
+  MLX_ROWS_ARE_COLUMNS,         // a matrix stored [in, out]
 } mlx_row_order_t;
 
 // One tensor of an architecture under its names in each format. "%d" stands for the layer; a name without it is there once.
@@ -107,14 +144,23 @@ typedef struct mlx_tensor_rule {
   // Extents in terms of the config, as offsets of its int64_t fields (offsetof), or products of two of them.
   struct { size_t field, times; } dims[MLX_MAX_RANK];  // times 0: no second factor
   bool (*present)(const mlx_config_t *config);          // NULL: always
-  mlx_row_order_t gguf_order;                           // how GGUF stores the rows
+  mlx_row_order_t gguf_order, hf_order;                 // how each format stores the rows
+  double hf_less;                                       // Hugging Face stores the values less this (1 + weight of some norms)
 } mlx_tensor_rule_t;
+
+// For the dims of a rule: a field of the config, or so many heads.
+#define MLX_DIM(name) {offsetof(mlx_config_t, name), 0}
+#define MLX_HEADS(name) {offsetof(mlx_config_t, name), offsetof(mlx_config_t, head_dim)}
+// Rules; what comes after the dims are fields by their names.
+#define MLX_VECTOR(hf, gguf, extent, ...) {.hf_name = hf, .gguf_name = gguf, .rank = 1, .dims = {extent}, __VA_ARGS__}
+#define MLX_MATRIX(hf, gguf, rows, columns, ...) {.hf_name = hf, .gguf_name = gguf, .rank = 2, .dims = {rows, columns}, __VA_ARGS__}
 
 typedef struct mlx_weight {
   char *name;             // owned; Hugging Face's name, also the parameter's name in the compiled module
-  mlx_tensor_t tensor;    // bytes as stored
+  mlx_tensor_t tensor;    // bytes as stored; dims as the model wants them
   mlx_row_order_t order;
   int64_t order_head_dim; // rows per head, when order asks for it
+  double plus;            // to be added to every value
 } mlx_weight_t;
 
 typedef struct mlx_graph mlx_graph_t;
@@ -127,6 +173,7 @@ typedef struct mlx_arch {
   const char *const *gguf_types;  // general.architecture values, NULL-terminated
   const mlx_tensor_rule_t *tensors;
   size_t tensor_count;
+  const char *const *ignored;     // ends of names of tensors that hold nothing learned, NULL-terminated; may be NULL
   mlx_status_t (*read_config)(const mlx_source_t *source, mlx_config_t *out_config);
   // The network in the words of models/ops.h: token ids [M] in, hidden states after the last norm [M, hidden] out;
   // and the LM head: hidden states of the rows' last tokens in, logits [rows, vocab] out.

@@ -33,15 +33,42 @@ mlx_value_t mlx_op_linear(mlx_graph_t *graph, const char *name, mlx_value_t x, m
 mlx_value_t mlx_op_add(mlx_graph_t *graph, const char *name, mlx_value_t a, mlx_value_t b);
 // silu(gate) * up
 mlx_value_t mlx_op_swiglu(mlx_graph_t *graph, const char *name, mlx_value_t gate, mlx_value_t up);
-// Rotates each head of x [M, heads * head_dim] by its position: the first half of a head pairs with the second half.
-mlx_value_t mlx_op_rope(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim, double theta);
+// Rotates each head of x [M, heads * head_dim] by its position. |rope| must outlive the graph, as the model's config does.
+mlx_value_t mlx_op_rope(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim, const mlx_rope_t *rope);
+
+// ---- words that only some architectures use; where a weight may be missing, it is MLX_NONE ----
+
+#define MLX_NONE ((mlx_value_t){0})
+
+// (x - mean) / sqrt(variance + eps) * weight + bias, over the last dimension; weight and bias [width] or MLX_NONE
+mlx_value_t mlx_op_layernorm(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t bias, double eps);
+// The norms over each head of x [M, heads * head_dim]; weight [head_dim], or [heads, head_dim] where every head has its own
+mlx_value_t mlx_op_head_rmsnorm(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim, mlx_value_t weight, double eps);
+mlx_value_t mlx_op_head_layernorm(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim, mlx_value_t weight, double eps);
+// linear, and then + bias [out]; MLX_NONE adds nothing
+mlx_value_t mlx_op_linear_bias(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t bias);
+mlx_value_t mlx_op_multiply(mlx_graph_t *graph, const char *name, mlx_value_t a, mlx_value_t b);
+mlx_value_t mlx_op_scale(mlx_graph_t *graph, const char *name, mlx_value_t x, double factor);  // 1.0 writes nothing
+mlx_value_t mlx_op_softcap(mlx_graph_t *graph, const char *name, mlx_value_t x, double cap);   // cap * tanh(x / cap)
+mlx_value_t mlx_op_activate(mlx_graph_t *graph, const char *name, mlx_act_t act, mlx_value_t x);
+// act(gate) * up
+mlx_value_t mlx_op_gated(mlx_graph_t *graph, const char *name, mlx_act_t act, mlx_value_t gate, mlx_value_t up);
+// Columns [start, start + count) of x [M, width]: one part of a fused product
+mlx_value_t mlx_op_columns(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t start, int64_t count);
+// Where each token stands: i32 [M], for mlx_op_embed of a table of positions
+mlx_value_t mlx_op_positions(mlx_graph_t *graph);
+// How many positions a sequence may have in what is being compiled: for ropes that are chosen by it
+int64_t mlx_op_context(const mlx_graph_t *graph);
 
 // Causal attention of one layer. Writes k and v into this layer's place in the paged KV cache, then attends over every
 // position of each row up to the query's own.
 typedef struct mlx_attention {
   int64_t layer;
   int64_t heads, kv_heads, head_dim;
-  double scale;  // of the scores, usually 1 / sqrt(head_dim)
+  double scale;       // of the scores, usually 1 / sqrt(head_dim)
+  int64_t window;     // a query sees so many positions, its own included; 0: all
+  double softcap;     // scores are capped as by mlx_op_softcap; 0: they are not
+  mlx_value_t sinks;  // [heads]: a score that takes weight and gives nothing; MLX_NONE: there is none
 } mlx_attention_t;
 mlx_value_t mlx_op_attention(mlx_graph_t *graph, const mlx_attention_t *params,
                              mlx_value_t q,   // [M, heads * head_dim]

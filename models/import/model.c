@@ -51,11 +51,12 @@ static int64_t rule_extent(const mlx_tensor_rule_t *rule, int dim, const mlx_con
   return first * second;  // both were range-checked when the config was read
 }
 
-static mlx_status_t check_shape(const mlx_model_t *model, const mlx_tensor_rule_t *rule, const mlx_tensor_t *tensor) {
+// A matrix whose rows are columns has the file's shape the other way round.
+static mlx_status_t check_shape(const mlx_model_t *model, const mlx_tensor_rule_t *rule, mlx_row_order_t order, const mlx_tensor_t *tensor) {
   mlx_text_t want = {0}, have = {0};
   bool same = tensor->rank == rule->rank;
   for (int i = 0; i < rule->rank; ++i) {
-    int64_t extent = rule_extent(rule, i, &model->config);
+    int64_t extent = rule_extent(rule, order == MLX_ROWS_ARE_COLUMNS ? 1 - i : i, &model->config);
     same = same && tensor->dims[i] == extent;
     mlx_text_printf(&want, "%s%lld", i ? ", " : "", (long long)extent);
   }
@@ -65,8 +66,9 @@ static mlx_status_t check_shape(const mlx_model_t *model, const mlx_tensor_rule_
     status = mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' has shape [%s]; the model's fields say [%s]",
                        mlx_source_path(model->source), tensor->name, have.data ? have.data : "",
                        want.data ? want.data : "");
-  } else if (!mlx_dtype_info(tensor->dtype)->to_f32) {
-    status = mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' has type %s, which no weight can have",
+  } else if (!mlx_dtype_info(tensor->dtype)->to_f32 ||
+             (order == MLX_ROWS_ARE_COLUMNS && mlx_dtype_info(tensor->dtype)->block_elements > 1)) {
+    status = mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' has type %s, which this weight cannot have",
                        mlx_source_path(model->source), tensor->name, mlx_dtype_info(tensor->dtype)->name);
   }
   mlx_text_clear(&want);
@@ -88,19 +90,24 @@ static mlx_status_t add_weight(mlx_model_t *model, const mlx_tensor_rule_t *rule
   char hf_name[256], gguf_name[256];
   expand_name(rule->hf_name, layer, hf_name, sizeof hf_name);
   expand_name(rule->gguf_name, layer, gguf_name, sizeof gguf_name);
-  bool gguf = mlx_source_is_gguf(model->source);
+  const bool gguf = mlx_source_is_gguf(model->source);
+  const mlx_row_order_t order = gguf ? rule->gguf_order : rule->hf_order;
   const mlx_tensor_t *tensor = mlx_source_tensor(model->source, hf_name, gguf_name);
+  // Files of the model without its head leave out the first part of every name: "h.0.ln_1.weight".
+  if (!tensor && strchr(hf_name, '.')) tensor = mlx_source_tensor(model->source, strchr(hf_name, '.') + 1, NULL);
   if (!tensor) {
     return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source),
                      gguf ? gguf_name : hf_name);
   }
-  MLX_TRY(check_shape(model, rule, tensor));
+  MLX_TRY(check_shape(model, rule, order, tensor));
   mlx_weight_t *weight = &model->weights[model->weight_count];
   MLX_TRY(mlx_copy_text(hf_name, strlen(hf_name), &weight->name));
   ++model->weight_count;
   weight->tensor = *tensor;
-  weight->order = gguf ? rule->gguf_order : MLX_ROWS_AS_STORED;
+  for (int i = 0; i < rule->rank; ++i) weight->tensor.dims[i] = rule_extent(rule, i, &model->config);
+  weight->order = order;
   weight->order_head_dim = model->config.head_dim;
+  weight->plus = gguf ? 0.0 : rule->hf_less;
   return NULL;
 }
 
@@ -128,9 +135,17 @@ static bool ends_with(const char *text, const char *end) {
   return length >= end_length && !strcmp(text + length - end_length, end);
 }
 
-// Old files store what the architecture computes (the rope's frequencies), and a tied head may still be written out.
+// Old files store what the architecture computes (the rope's frequencies, masks), GGUF's factors of the frequencies were read with
+// the config, and a tied head may still be written out.
 static bool is_left_over(const mlx_model_t *model, const char *name) {
-  return ends_with(name, ".rotary_emb.inv_freq") || (model->config.tied_head && !strcmp(name, "lm_head.weight"));
+  static const char *const always[] = {".rotary_emb.inv_freq", "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", NULL};
+  const char *const *ends[] = {always, model->arch->ignored};
+  for (int i = 0; i < 2; ++i) {
+    for (const char *const *end = ends[i]; end && *end; ++end) {
+      if (ends_with(name, *end)) return true;
+    }
+  }
+  return model->config.tied_head && (!strcmp(name, "lm_head.weight") || !strcmp(name, "embed_out.weight"));
 }
 
 // A tensor the architecture has no use for would change the result if it were a weight we forgot: refuse it by name.

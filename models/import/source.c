@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "models/import/gguf.h"
 #include "models/import/hf.h"
+#include "models/import/name.h"
 #include "models/import/tensors.h"
 #include "models/model.h"
 
@@ -144,6 +145,24 @@ size_t mlx_source_array_length(const mlx_source_t *source, const char *hf_key, c
   if (!source->gguf) return yyjson_arr_size(mlx_hf_find(source->hf, key));
   const mlx_gguf_field_t *field = mlx_gguf_find(source->gguf, key);
   return field && field->is_array ? (size_t)field->count : 0;
+}
+
+static yyjson_val *element_at(const mlx_source_t *source, const char *key, size_t index) {
+  return source->hf && key ? yyjson_arr_get(mlx_hf_find(source->hf, key), index) : NULL;
+}
+
+mlx_status_t mlx_source_number_at(const mlx_source_t *source, const char *hf_key, size_t index, double *out) {
+  yyjson_val *value = element_at(source, hf_key, index);
+  if (!yyjson_is_num(value)) return mlx_source_field_error(source, hf_key, NULL, MLX_INVALID_INPUT, "must be a list of numbers");
+  *out = yyjson_get_num(value);
+  return NULL;
+}
+
+mlx_status_t mlx_source_string_at(const mlx_source_t *source, const char *hf_key, size_t index, const char **out) {
+  yyjson_val *value = element_at(source, hf_key, index);
+  if (!yyjson_is_str(value)) return mlx_source_field_error(source, hf_key, NULL, MLX_INVALID_INPUT, "must be a list of strings");
+  *out = mlx_name_shown(yyjson_get_str(value));
+  return NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,119 @@
+// The plain StableHLO lowering of the words that only some architectures use. As in ops.c, one call a statement.
+#include "compiler/graph_internal.h"
+
+mlx_value_t mlx_plain_bias(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t bias) {
+  mlx_value_t wide = mlx_build_broadcast(g->b, "bias", bias, (int64_t[]){1}, mlx_type_of(x));
+  return mlx_build_binary(g->b, name, "add", x, wide);
+}
+
+mlx_value_t mlx_plain_scale(mlx_graph_t *g, const char *name, mlx_value_t x, double factor) {
+  mlx_value_t factors = mlx_build_float(g->b, "factor", factor, mlx_type_of(x));
+  return mlx_build_binary(g->b, name, "multiply", x, factors);
+}
+
+mlx_value_t mlx_plain_softcap(mlx_graph_t *g, const char *name, mlx_value_t x, double cap) {
+  mlx_value_t caps = mlx_build_float(g->b, "cap", cap, mlx_type_of(x));
+  mlx_value_t share = mlx_build_binary(g->b, "of_cap", "divide", x, caps);
+  mlx_value_t bent = mlx_build_unary(g->b, "bent", "tanh", share);
+  return mlx_build_binary(g->b, name, "multiply", bent, caps);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Layer norm
+
+static mlx_value_t mean(mlx_builder_t *b, const char *name, mlx_value_t x) {
+  mlx_value_t sum = mlx_build_reduce_last(b, "sum", "add", x);
+  mlx_value_t count = mlx_build_float(b, "width", (double)x.dims[1], mlx_type_of(sum));
+  return mlx_build_binary(b, name, "divide", sum, count);
+}
+
+mlx_value_t mlx_plain_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t bias, double eps) {
+  mlx_builder_t *b = g->b;
+  const mlx_type_t full = mlx_type_of(x);
+  mlx_value_t middle = mean(b, "mean", x);
+  mlx_value_t middles = mlx_build_broadcast(b, "means", middle, (int64_t[]){0}, full);
+  mlx_value_t centred = mlx_build_binary(b, "centred", "subtract", x, middles);
+  mlx_value_t square = mlx_build_binary(b, "square", "multiply", centred, centred);
+  mlx_value_t variance = mean(b, "variance", square);
+  mlx_value_t small = mlx_build_float(b, "eps", eps, mlx_type_of(variance));
+  mlx_value_t safe = mlx_build_binary(b, "safe_variance", "add", variance, small);
+  mlx_value_t scale = mlx_build_unary(b, "norm_scale", "rsqrt", safe);
+  mlx_value_t scales = mlx_build_broadcast(b, "norm_scales", scale, (int64_t[]){0}, full);
+  mlx_value_t normed = mlx_build_binary(b, weight.id || bias.id ? "normed" : name, "multiply", centred, scales);
+  if (weight.id) {
+    mlx_value_t gains = mlx_build_broadcast(b, "gains", weight, (int64_t[]){1}, full);
+    normed = mlx_build_binary(b, bias.id ? "gained" : name, "multiply", normed, gains);
+  }
+  return bias.id ? mlx_plain_bias(g, name, normed, bias) : normed;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Activations
+
+// c[0] + c[1] y + c[2] y^2 ...
+static mlx_value_t polynomial(mlx_builder_t *b, mlx_value_t y, const double *c, int count) {
+  mlx_value_t sum = mlx_build_float(b, "coefficient", c[count - 1], mlx_type_of(y));
+  for (int i = count - 2; i >= 0; --i) {
+    mlx_value_t times = mlx_build_binary(b, "term", "multiply", sum, y);
+    mlx_value_t next = mlx_build_float(b, "coefficient", c[i], mlx_type_of(y));
+    sum = mlx_build_binary(b, "sum", "add", times, next);
+  }
+  return sum;
+}
+
+// StableHLO has no error function. This is the rational one that XLA and Eigen use for f32: x P(x^2) / Q(x^2) on [-4, 4], off by
+// 3e-7 at most, and flat beyond.
+static mlx_value_t error_function(mlx_builder_t *b, mlx_value_t x) {
+  static const double p[] = {-1.60960333262415e-02, -2.95459980854025e-03, -7.34990630326855e-04, -5.69250639462346e-05,
+                             -2.10102402082508e-06, 2.77068142495902e-08,  -2.72614225801306e-10};
+  static const double q[] = {-1.42647390514189e-02, -7.37332916720468e-03, -1.68282697438203e-03, -2.13374055278905e-04,
+                             -1.45660718464996e-05};
+  const mlx_type_t type = mlx_type_of(x);
+  mlx_value_t four = mlx_build_float(b, "four", 4.0, type);
+  mlx_value_t minus_four = mlx_build_float(b, "minus_four", -4.0, type);
+  x = mlx_build_binary(b, "at_most_four", "minimum", x, four);
+  x = mlx_build_binary(b, "within_four", "maximum", x, minus_four);
+  mlx_value_t square = mlx_build_binary(b, "square", "multiply", x, x);
+  mlx_value_t above = polynomial(b, square, p, 7);
+  mlx_value_t below = polynomial(b, square, q, 5);
+  above = mlx_build_binary(b, "numerator", "multiply", x, above);
+  return mlx_build_binary(b, "erf", "divide", above, below);
+}
+
+// x * (1 + bend) / 2
+static mlx_value_t half_of(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t bend) {
+  mlx_value_t one = mlx_build_float(b, "one", 1.0, mlx_type_of(x));
+  mlx_value_t half = mlx_build_float(b, "half", 0.5, mlx_type_of(x));
+  mlx_value_t share = mlx_build_binary(b, "share", "add", bend, one);
+  mlx_value_t half_x = mlx_build_binary(b, "half_x", "multiply", x, half);
+  return mlx_build_binary(b, name, "multiply", half_x, share);
+}
+
+static mlx_value_t gelu(mlx_graph_t *g, const char *name, mlx_value_t x) {
+  mlx_value_t scaled = mlx_plain_scale(g, "over_root_two", x, 0.70710678118654752);
+  return half_of(g->b, name, x, error_function(g->b, scaled));
+}
+
+// tanh(sqrt(2 / pi) (x + 0.044715 x^3)) in the place of the error function
+static mlx_value_t gelu_tanh(mlx_graph_t *g, const char *name, mlx_value_t x) {
+  mlx_builder_t *b = g->b;
+  mlx_value_t square = mlx_build_binary(b, "square", "multiply", x, x);
+  mlx_value_t cube = mlx_build_binary(b, "cube", "multiply", square, x);
+  cube = mlx_plain_scale(g, "part_of_cube", cube, 0.044715);
+  mlx_value_t inner = mlx_build_binary(b, "inner", "add", x, cube);
+  inner = mlx_plain_scale(g, "inner_scaled", inner, 0.79788456080286536);
+  return half_of(b, name, x, mlx_build_unary(b, "tanh", "tanh", inner));
+}
+
+mlx_value_t mlx_plain_activate(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_value_t x) {
+  mlx_builder_t *b = g->b;
+  if (act == MLX_ACT_GELU) return gelu(g, name, x);
+  if (act == MLX_ACT_GELU_TANH) return gelu_tanh(g, name, x);
+  if (act == MLX_ACT_SILU) {
+    mlx_value_t sigmoid = mlx_build_unary(b, "sigmoid", "logistic", x);
+    return mlx_build_binary(b, name, "multiply", x, sigmoid);
+  }
+  mlx_value_t zero = mlx_build_float(b, "zero", 0.0, mlx_type_of(x));
+  mlx_value_t positive = mlx_build_binary(b, act == MLX_ACT_RELU ? name : "positive", "maximum", x, zero);
+  return act == MLX_ACT_RELU ? positive : mlx_build_binary(b, name, "multiply", positive, positive);
+}
