@@ -91,7 +91,7 @@ TEST(required_kernels_that_cannot_be_are_refused_with_the_reason) {
       {"cpu", MLX_BF16, "the target is a CPU"},
       {"cuda:sm_75", MLX_BF16, "they need a GPU from sm_80 on"},
       {"cuda:sm_80", MLX_F32, "they compute with 16-bit weights (--dtype bf16 or f16)"},
-      {"cuda:sm_90", MLX_F16, "its heads are not of a size they know"},
+      {"cuda:sm_90", MLX_F16, "its attention is not of a kind they know"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_manifest_t manifest;
@@ -102,11 +102,11 @@ TEST(required_kernels_that_cannot_be_are_refused_with_the_reason) {
   }
 }
 
-TEST(auto_says_when_a_models_heads_are_of_no_size_that_kernels_know) {
+TEST(auto_says_when_a_models_attention_is_of_no_kind_that_kernels_know) {
   mlx_manifest_t manifest;
   CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest));
   check_manifest(&manifest, "none (plain lowering)", 1);
-  CHECK_CONTAINS(notes, "no linked kernels, the plain lowering is used: its heads are not of a size they know");
+  CHECK_CONTAINS(notes, "no linked kernels, the plain lowering is used: its attention is not of a kind they know");
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ int main(int argc, char **argv) {
       // First those that miss the library: one that was opened stays, and the loader finds it.
       CASE(without_nvrtc_auto_lowers_plainly_and_says_so_and_required_is_an_error),
       CASE(required_kernels_that_cannot_be_are_refused_with_the_reason),
-      CASE(auto_says_when_a_models_heads_are_of_no_size_that_kernels_know),
+      CASE(auto_says_when_a_models_attention_is_of_no_kind_that_kernels_know),
       CASE(the_manifest_names_the_kernels_and_the_groups_that_were_linked),
       CASE(a_network_too_wide_for_a_gpus_shared_memory_is_decoded_op_by_op),
       CASE(a_module_with_kernels_is_golden_text_that_iree_compile_reads),
