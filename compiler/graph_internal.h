@@ -74,6 +74,8 @@ mlx_value_t mlx_plain_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x,
 mlx_value_t mlx_plain_bias(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t bias);
 mlx_value_t mlx_plain_scale(mlx_graph_t *g, const char *name, mlx_value_t x, double factor);
 mlx_value_t mlx_plain_softcap(mlx_graph_t *g, const char *name, mlx_value_t x, double cap);
+mlx_value_t mlx_plain_clip(mlx_graph_t *g, const char *name, mlx_value_t x, double limit);
+mlx_value_t mlx_plain_grow(mlx_graph_t *g, const char *name, mlx_value_t x, double beta, int64_t period);
 mlx_value_t mlx_plain_activate(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_value_t x);
 
 // ---- kernel_ops.c: the linked ones, where options->kernels is there ----

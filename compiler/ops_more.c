@@ -18,6 +18,26 @@ mlx_value_t mlx_plain_softcap(mlx_graph_t *g, const char *name, mlx_value_t x, d
   return mlx_build_binary(g->b, name, "multiply", bent, caps);
 }
 
+mlx_value_t mlx_plain_clip(mlx_graph_t *g, const char *name, mlx_value_t x, double limit) {
+  mlx_value_t most = mlx_build_float(g->b, "most", limit, mlx_type_of(x));
+  mlx_value_t least = mlx_build_float(g->b, "least", -limit, mlx_type_of(x));
+  x = mlx_build_binary(g->b, "not_above", "minimum", x, most);
+  return mlx_build_binary(g->b, name, "maximum", x, least);
+}
+
+mlx_value_t mlx_plain_grow(mlx_graph_t *g, const char *name, mlx_value_t x, double beta, int64_t period) {
+  mlx_builder_t *b = g->b;
+  mlx_value_t size = mlx_build_int(b, "period", period, mlx_type_of(g->positions));
+  mlx_value_t whole = mlx_build_binary(b, "whole_periods", "divide", g->positions, size);
+  mlx_value_t periods = mlx_build_convert(b, "periods_f32", whole, MLX_F32);
+  mlx_value_t growth = mlx_build_unary(b, "growth", "log_plus_one", periods);
+  growth = mlx_plain_scale(g, "growth_scaled", growth, beta);
+  mlx_value_t one = mlx_build_float(b, "one", 1.0, mlx_type_of(growth));
+  growth = mlx_build_binary(b, "growth_factor", "add", growth, one);
+  mlx_value_t factors = mlx_build_broadcast(b, "growth_factors", growth, (int64_t[]){0}, mlx_type_of(x));
+  return mlx_build_binary(b, name, "multiply", x, factors);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Layer norm
 
@@ -63,16 +83,13 @@ static mlx_value_t polynomial(mlx_builder_t *b, mlx_value_t y, const double *c, 
 
 // StableHLO has no error function. This is the rational one that XLA and Eigen use for f32: x P(x^2) / Q(x^2) on [-4, 4], off by
 // 3e-7 at most, and flat beyond.
-static mlx_value_t error_function(mlx_builder_t *b, mlx_value_t x) {
+static mlx_value_t error_function(mlx_graph_t *g, mlx_value_t x) {
   static const double p[] = {-1.60960333262415e-02, -2.95459980854025e-03, -7.34990630326855e-04, -5.69250639462346e-05,
                              -2.10102402082508e-06, 2.77068142495902e-08,  -2.72614225801306e-10};
   static const double q[] = {-1.42647390514189e-02, -7.37332916720468e-03, -1.68282697438203e-03, -2.13374055278905e-04,
                              -1.45660718464996e-05};
-  const mlx_type_t type = mlx_type_of(x);
-  mlx_value_t four = mlx_build_float(b, "four", 4.0, type);
-  mlx_value_t minus_four = mlx_build_float(b, "minus_four", -4.0, type);
-  x = mlx_build_binary(b, "at_most_four", "minimum", x, four);
-  x = mlx_build_binary(b, "within_four", "maximum", x, minus_four);
+  mlx_builder_t *b = g->b;
+  x = mlx_plain_clip(g, "within_four", x, 4.0);
   mlx_value_t square = mlx_build_binary(b, "square", "multiply", x, x);
   mlx_value_t above = polynomial(b, square, p, 7);
   mlx_value_t below = polynomial(b, square, q, 5);
@@ -91,7 +108,7 @@ static mlx_value_t half_of(mlx_builder_t *b, const char *name, mlx_value_t x, ml
 
 static mlx_value_t gelu(mlx_graph_t *g, const char *name, mlx_value_t x) {
   mlx_value_t scaled = mlx_plain_scale(g, "over_root_two", x, 0.70710678118654752);
-  return half_of(g->b, name, x, error_function(g->b, scaled));
+  return half_of(g->b, name, x, error_function(g, scaled));
 }
 
 // tanh(sqrt(2 / pi) (x + 0.044715 x^3)) in the place of the error function

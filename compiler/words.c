@@ -192,6 +192,14 @@ mlx_value_t mlx_op_softcap(mlx_graph_t *g, const char *name, mlx_value_t x, doub
   return other(g, mlx_plain_softcap(g, name, settled(g, x), cap));
 }
 
+mlx_value_t mlx_op_clip(mlx_graph_t *g, const char *name, mlx_value_t x, double limit) {
+  return other(g, mlx_plain_clip(g, name, settled(g, x), limit));
+}
+
+mlx_value_t mlx_op_grow(mlx_graph_t *g, const char *name, mlx_value_t x, double beta, int64_t period) {
+  return other(g, mlx_plain_grow(g, name, settled(g, x), beta, period));
+}
+
 mlx_value_t mlx_op_activate(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_value_t x) {
   return other(g, mlx_plain_activate(g, name, act, settled(g, x)));
 }

@@ -27,12 +27,17 @@ mlx_status_t mlx_read_number(const mlx_source_t *source, const char *hf_key, con
 // A switch of config.json with a default; in GGUF it is on when |gguf_tensor| (of layer 0, without a %d) is there.
 mlx_status_t mlx_read_switch(const mlx_source_t *source, const char *hf_key, const char *gguf_tensor, bool otherwise,
                              bool *out) MLX_MUST_USE;
+// q_bias, kv_bias and o_bias, which one switch turns on together; in GGUF each is on when its tensor is there.
+mlx_status_t mlx_read_attention_bias(const mlx_source_t *source, const char *hf_key, bool otherwise, mlx_config_t *c) MLX_MUST_USE;
 // Refuses a switch that is not |expected|; one that is not there is as expected.
 mlx_status_t mlx_require_switch(const mlx_source_t *source, const char *hf_key, bool expected) MLX_MUST_USE;
 
 // Which layers have a window, and how wide it is. config.json says it in layer_types; where it does not, and in GGUF, every
 // |every|-th layer has none (1: none has one, 0: all have). Without a width no layer has one.
 mlx_status_t mlx_read_windows(const mlx_source_t *source, int64_t every, mlx_config_t *c) MLX_MUST_USE;
+
+// Qwen's windows: only with use_sliding_window, and where there are no layer_types, from layer max_window_layers on.
+mlx_status_t mlx_read_late_windows(const mlx_source_t *source, mlx_config_t *c) MLX_MUST_USE;
 
 // import/rope.c. What an architecture's ropes have besides the usual fields.
 typedef struct mlx_rope_fields {
@@ -42,6 +47,7 @@ typedef struct mlx_rope_fields {
   double default_theta;    // 0: 10000
   const char *partial;     // name of the share of a head that is turned, outside of rope_parameters; NULL: all is
   double default_partial;  // 0: 1
+  const char *alpha;       // name of a number that makes "dynamic" a fixed stretch of the base; NULL: it has none
   bool adjacent;           // as in mlx_rope_t
   bool unscaled;           // rope_scaling is not for it
 } mlx_rope_fields_t;

@@ -121,6 +121,9 @@ typedef struct mlx_config {
   bool windowed[MLX_MAX_LAYERS];
   double attention_scale;     // of the scores
   double attention_softcap, logit_softcap;            // 0: none
+  double growth;              // of queries with their position, and every how many positions
+  int64_t growth_period;
+  double clip;                // q, k and v are held within [-clip, clip]; 0: they are not
   double embed_scale, residual_scale, logit_scale;    // factors
   bool q_bias, kv_bias, o_bias, mlp_bias, norm_bias, head_bias;
   bool qk_norm;               // queries and keys are normalised
@@ -141,16 +144,16 @@ typedef struct mlx_tensor_rule {
   const char *hf_name;
   const char *gguf_name;
   int rank;
-  // Extents in terms of the config, as offsets of its int64_t fields (offsetof), or products of two of them.
-  struct { size_t field, times; } dims[MLX_MAX_RANK];  // times 0: no second factor
+  uint32_t dims[MLX_MAX_RANK];  // extents in terms of the config: MLX_DIM or MLX_HEADS
   bool (*present)(const mlx_config_t *config);          // NULL: always
   mlx_row_order_t gguf_order, hf_order;                 // how each format stores the rows
   double hf_less;                                       // Hugging Face stores the values less this (1 + weight of some norms)
 } mlx_tensor_rule_t;
 
 // For the dims of a rule: a field of the config, or so many heads.
-#define MLX_DIM(name) {offsetof(mlx_config_t, name), 0}
-#define MLX_HEADS(name) {offsetof(mlx_config_t, name), offsetof(mlx_config_t, head_dim)}
+// As offsets of its int64_t fields: of the extent, and in the upper half of a factor (0: none).
+#define MLX_DIM(name) ((uint32_t)offsetof(mlx_config_t, name))
+#define MLX_HEADS(name) (MLX_DIM(name) | MLX_DIM(head_dim) << 16)
 // Rules; what comes after the dims are fields by their names.
 #define MLX_VECTOR(hf, gguf, extent, ...) {.hf_name = hf, .gguf_name = gguf, .rank = 1, .dims = {extent}, __VA_ARGS__}
 #define MLX_MATRIX(hf, gguf, rows, columns, ...) {.hf_name = hf, .gguf_name = gguf, .rank = 2, .dims = {rows, columns}, __VA_ARGS__}

@@ -50,6 +50,9 @@ mlx_value_t mlx_op_linear_bias(mlx_graph_t *graph, const char *name, mlx_value_t
 mlx_value_t mlx_op_multiply(mlx_graph_t *graph, const char *name, mlx_value_t a, mlx_value_t b);
 mlx_value_t mlx_op_scale(mlx_graph_t *graph, const char *name, mlx_value_t x, double factor);  // 1.0 writes nothing
 mlx_value_t mlx_op_softcap(mlx_graph_t *graph, const char *name, mlx_value_t x, double cap);   // cap * tanh(x / cap)
+mlx_value_t mlx_op_clip(mlx_graph_t *graph, const char *name, mlx_value_t x, double limit);    // into [-limit, limit]
+// x * (1 + beta * log(1 + floor(position / period)))
+mlx_value_t mlx_op_grow(mlx_graph_t *graph, const char *name, mlx_value_t x, double beta, int64_t period);
 mlx_value_t mlx_op_activate(mlx_graph_t *graph, const char *name, mlx_act_t act, mlx_value_t x);
 // act(gate) * up
 mlx_value_t mlx_op_gated(mlx_graph_t *graph, const char *name, mlx_act_t act, mlx_value_t gate, mlx_value_t up);

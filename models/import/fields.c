@@ -110,6 +110,12 @@ mlx_status_t mlx_read_switch(const mlx_source_t *source, const char *hf_key, con
   return NULL;
 }
 
+mlx_status_t mlx_read_attention_bias(const mlx_source_t *source, const char *hf_key, bool otherwise, mlx_config_t *c) {
+  MLX_TRY(mlx_read_switch(source, hf_key, "blk.0.attn_q.bias", otherwise, &c->q_bias));
+  MLX_TRY(mlx_read_switch(source, hf_key, "blk.0.attn_k.bias", otherwise, &c->kv_bias));
+  return mlx_read_switch(source, hf_key, "blk.0.attn_output.bias", otherwise, &c->o_bias);
+}
+
 mlx_status_t mlx_require_switch(const mlx_source_t *source, const char *hf_key, bool expected) {
   bool on = expected, found;
   MLX_TRY(mlx_source_bool(source, hf_key, NULL, &on, &found));
@@ -145,5 +151,17 @@ mlx_status_t mlx_read_windows(const mlx_source_t *source, int64_t every, mlx_con
     for (int64_t i = 0; i < c->layers; ++i) c->windowed[i] = every == 0 || (i + 1) % every != 0;
   }
   for (int64_t i = 0; i < c->layers && !c->window; ++i) c->windowed[i] = false;
+  return NULL;
+}
+
+mlx_status_t mlx_read_late_windows(const mlx_source_t *source, mlx_config_t *c) {
+  bool on, found;
+  int64_t first = c->layers;
+  MLX_TRY(mlx_read_switch(source, "use_sliding_window", NULL, false, &on));
+  if (!on) return NULL;
+  MLX_TRY(mlx_read_windows(source, 0, c));
+  MLX_TRY(mlx_source_int(source, "max_window_layers", NULL, 0, 1 << 20, &first, &found));
+  if (mlx_source_has(source, "layer_types", NULL)) return NULL;
+  for (int64_t i = 0; i < c->layers && i < first; ++i) c->windowed[i] = false;
   return NULL;
 }

@@ -46,8 +46,9 @@ static mlx_status_t unknown_arch(const mlx_source_t *source) {
 
 static int64_t rule_extent(const mlx_tensor_rule_t *rule, int dim, const mlx_config_t *config) {
   int64_t first, second = 1;
-  memcpy(&first, (const char *)config + rule->dims[dim].field, sizeof first);
-  if (rule->dims[dim].times) memcpy(&second, (const char *)config + rule->dims[dim].times, sizeof second);
+  const uint32_t field = rule->dims[dim] & 0xffff, factor = rule->dims[dim] >> 16;
+  memcpy(&first, (const char *)config + field, sizeof first);
+  if (factor) memcpy(&second, (const char *)config + factor, sizeof second);
   return first * second;  // both were range-checked when the config was read
 }
 

@@ -251,6 +251,16 @@ static mlx_status_t scale_rope(const mlx_source_t *source, const mlx_rope_fields
                                 "is '%s', a scaling of positions mlxcel does not know", type);
 }
 
+// The base, stretched by alpha where the type is "dynamic".
+static mlx_status_t stretch_theta(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *type, int64_t dims, double *theta) {
+  double alpha = 0;
+  bool found;
+  if (!f->alpha || strcmp(type, "dynamic")) return NULL;
+  MLX_TRY(rope_number(source, f, f->alpha, NULL, &alpha, &found));
+  if (alpha > 0.0 && dims > 2) *theta *= pow(alpha, (double)dims / (double)(dims - 2));
+  return NULL;
+}
+
 mlx_status_t mlx_read_rope(const mlx_source_t *source, const mlx_rope_fields_t *fields, mlx_config_t *c, mlx_rope_t *out) {
   const char *type;
   double theta;
@@ -258,6 +268,7 @@ mlx_status_t mlx_read_rope(const mlx_source_t *source, const mlx_rope_fields_t *
   MLX_TRY(read_type(source, fields, &type));
   MLX_TRY(read_theta(source, fields, &theta));
   MLX_TRY(read_dims(source, fields, c, &out->dims));
+  MLX_TRY(stretch_theta(source, fields, type, out->dims, &theta));
   for (int64_t i = 0; i < out->dims / 2; ++i) out->frequencies[i] = 1.0f / power(theta, i, out->dims);
   return scale_rope(source, fields, type, theta, c, out);
 }
