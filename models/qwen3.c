@@ -1,0 +1,34 @@
+// Qwen3: Llama with the heads of q and k normalised; the later layers may have a window.
+#include "models/blocks.h"
+
+static const mlx_tensor_rule_t qwen3_tensors[] = {
+    MLX_RULE_EMBED,
+    MLX_LAYER_NORM("input_layernorm", "attn_norm"),
+    MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
+    MLX_RULES_QK_NORM(),
+    MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
+    MLX_RULES_GATED_MLP,
+    MLX_RULE_FINAL_NORM(),
+    MLX_RULE_HEAD,
+};
+
+static mlx_status_t qwen3_read_config(const mlx_source_t *source, mlx_config_t *c) {
+  MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
+  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  c->qk_norm = true;
+  MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
+  MLX_TRY(mlx_read_late_windows(source, c));
+  return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
+}
+
+static const char *const qwen3_types[] = {"qwen3", NULL};
+
+const mlx_arch_t mlx_arch_qwen3 = {
+    .hf_types = qwen3_types,
+    .gguf_types = qwen3_types,
+    MLX_TENSORS(qwen3_tensors),
+    .read_config = qwen3_read_config,
+    .forward = mlx_llama_forward,
+    .head = mlx_block_head,
+};
