@@ -1,0 +1,39 @@
+// Granite: Llama with factors for the embedding, the scores, what each half of a layer adds, and the logits.
+#include "models/blocks.h"
+
+static const mlx_tensor_rule_t granite_tensors[] = {
+    MLX_RULE_EMBED,
+    MLX_LAYER_NORM("input_layernorm", "attn_norm"),
+    MLX_RULES_ATTENTION(MLX_ROWS_INTERLEAVED_HALVES),
+    MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
+    MLX_RULES_GATED_MLP,
+    MLX_RULE_FINAL_NORM(),
+    MLX_RULE_HEAD,
+};
+
+static mlx_status_t granite_read_config(const mlx_source_t *source, mlx_config_t *c) {
+  MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
+  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
+  MLX_TRY(mlx_read_switch(source, "mlp_bias", "blk.0.ffn_up.bias", false, &c->mlp_bias));
+  double divisor;
+  MLX_TRY(mlx_read_number(source, "embedding_multiplier", ".embedding_scale", 1.0, &c->embed_scale));
+  MLX_TRY(mlx_read_number(source, "attention_multiplier", ".attention.scale", 1.0, &c->attention_scale));
+  MLX_TRY(mlx_read_number(source, "residual_multiplier", ".residual_scale", 1.0, &c->residual_scale));
+  MLX_TRY(mlx_read_number(source, "logits_scaling", ".logit_scale", 1.0, &divisor));
+  if (divisor == 0.0) return mlx_source_field_error(source, "logits_scaling", ".logit_scale", MLX_INVALID_INPUT, "must not be 0");
+  c->logit_scale = 1.0 / divisor;
+  return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
+}
+
+static const char *const granite_types[] = {"granite", NULL};
+
+const mlx_arch_t mlx_arch_granite = {
+    .hf_types = granite_types,
+    .gguf_types = granite_types,
+    MLX_TENSORS(granite_tensors),
+    .read_config = granite_read_config,
+    .forward = mlx_llama_forward,
+    .head = mlx_block_head,
+};
