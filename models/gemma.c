@@ -1,0 +1,43 @@
+// Gemma: Llama with a GELU gate and an embedding scaled by the root of its width. Gains are stored less one.
+#include "models/blocks.h"
+
+#include <math.h>
+
+static const mlx_tensor_rule_t gemma_tensors[] = {
+    MLX_RULE_EMBED,
+    MLX_LAYER_NORM("input_layernorm", "attn_norm", .hf_less = 1.0),
+    MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
+    MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm", .hf_less = 1.0),
+    MLX_RULES_GATED_MLP,
+    MLX_RULE_FINAL_NORM(.hf_less = 1.0),
+    MLX_RULE_HEAD,
+};
+
+// "gelu" has always meant the tanh form here.
+static mlx_status_t read_gemma_act(const mlx_source_t *source, mlx_config_t *c) {
+  const bool newer = mlx_source_has(source, "hidden_activation", NULL);
+  MLX_TRY(mlx_read_act(source, newer ? "hidden_activation" : "hidden_act", MLX_ACT_GELU_TANH, &c->act));
+  if (c->act == MLX_ACT_GELU) c->act = MLX_ACT_GELU_TANH;
+  return NULL;
+}
+
+static mlx_status_t gemma_read_config(const mlx_source_t *source, mlx_config_t *c) {
+  MLX_TRY(mlx_require_switch(source, "use_bidirectional_attention", false));
+  MLX_TRY(read_gemma_act(source, c));
+  MLX_TRY(mlx_read_sizes(source, NULL, true, c));
+  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
+  c->embed_scale = sqrt((double)c->hidden);
+  return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
+}
+
+static const char *const gemma_types[] = {"gemma", NULL};
+
+const mlx_arch_t mlx_arch_gemma = {
+    .hf_types = gemma_types,
+    .gguf_types = gemma_types,
+    MLX_TENSORS(gemma_tensors),
+    .read_config = gemma_read_config,
+    .forward = mlx_llama_forward,
+    .head = mlx_block_head,
+};
