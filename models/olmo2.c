@@ -1,0 +1,68 @@
+// OLMo 2: Llama with its norms after each half of a layer, and all of q and all of k normalised.
+#include "models/blocks.h"
+
+static const mlx_tensor_rule_t olmo2_tensors[] = {
+    MLX_RULE_EMBED,
+    MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
+    MLX_LAYER_VECTOR("self_attn.q_norm.weight", "attn_q_norm.weight", MLX_HEADS(heads)),
+    MLX_LAYER_VECTOR("self_attn.k_norm.weight", "attn_k_norm.weight", MLX_HEADS(kv_heads)),
+    MLX_LAYER_NORM("post_attention_layernorm", "post_attention_norm"),
+    MLX_RULES_GATED_MLP,
+    MLX_LAYER_NORM("post_feedforward_layernorm", "post_ffw_norm"),
+    MLX_RULE_FINAL_NORM(),
+    MLX_RULE_HEAD,
+};
+
+static mlx_status_t olmo2_read_config(const mlx_source_t *source, mlx_config_t *c) {
+  if (mlx_source_has(source, NULL, ".attention.sliding_window")) {  // OLMo 3 in GGUF
+    return mlx_source_field_error(source, NULL, ".attention.sliding_window", MLX_UNSUPPORTED, "is given, which is not supported here");
+  }
+  MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
+  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
+  return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
+}
+
+static mlx_value_t olmo2_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
+  const mlx_rope_t *rope = mlx_rope_of(g, c, layer);
+  const mlx_attention_t attention = mlx_attention_of(c, layer);
+  mlx_value_t q = mlx_op_linear_bias(g, "q", x, MLX_W("self_attn.q_proj"), MLX_B("self_attn.q_proj", c->q_bias));   // [M, heads * head_dim]
+  mlx_value_t k = mlx_op_linear_bias(g, "k", x, MLX_W("self_attn.k_proj"), MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
+  mlx_value_t v = mlx_op_linear_bias(g, "v", x, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
+  q = mlx_op_rmsnorm(g, "q_normed", q, MLX_W("self_attn.q_norm"), c->norm_eps);
+  k = mlx_op_rmsnorm(g, "k_normed", k, MLX_W("self_attn.k_norm"), c->norm_eps);
+  q = mlx_op_rope(g, "q_rope", q, c->head_dim, rope);
+  k = mlx_op_rope(g, "k_rope", k, c->head_dim, rope);
+  mlx_value_t h = mlx_op_attention(g, &attention, q, k, v);
+  return mlx_op_linear_bias(g, "o", h, MLX_W("self_attn.o_proj"), MLX_B("self_attn.o_proj", c->o_bias));
+}
+
+static mlx_value_t olmo2_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
+  mlx_op_scope(g, "layer%d", layer);
+  mlx_value_t h = olmo2_attention(g, c, layer, x);
+  h = mlx_op_rmsnorm(g, "attn_out", h, MLX_W("post_attention_layernorm"), c->norm_eps);
+  x = mlx_op_add(g, "after_attn", x, h);
+  h = mlx_block_gated_mlp(g, c, layer, x);
+  h = mlx_op_rmsnorm(g, "mlp_out", h, MLX_W("post_feedforward_layernorm"), c->norm_eps);
+  return mlx_op_add(g, "out", x, h);
+}
+
+mlx_value_t mlx_olmo2_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
+  const mlx_config_t *c = &model->config;
+  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
+  for (int layer = 0; layer < c->layers; ++layer) x = olmo2_layer(g, c, layer, x);
+  mlx_op_scope(g, "%s", "");
+  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
+}
+
+static const char *const olmo2_types[] = {"olmo2", NULL};
+
+const mlx_arch_t mlx_arch_olmo2 = {
+    .hf_types = olmo2_types,
+    .gguf_types = olmo2_types,
+    MLX_TENSORS(olmo2_tensors),
+    .read_config = olmo2_read_config,
+    .forward = mlx_olmo2_forward,
+    .head = mlx_block_head,
+};
