@@ -6,6 +6,7 @@
 #include "base/memory.h"
 
 #define CHUNK_BYTES (4u << 20)  // of rows held at a time
+#define WIDE_ROWS 32            // widened at a time: a packing that stores columns reads them for all of these at once
 
 mlx_dtype_t mlx_weight_dtype(const mlx_weight_t *weight, mlx_dtype_t dtype) {
   return weight->tensor.rank > 1 ? dtype : MLX_F32;
@@ -39,9 +40,9 @@ typedef struct passage {
   mlx_dtype_t dtype;            // to store it as
   size_t elements;              // of a row
   size_t from_bytes, to_bytes;  // of a row, in the source and in the archive
-  size_t chunk_rows;
+  int64_t chunk_rows;
   uint8_t *chunk;               // rows as stored
-  float *wide;                  // one row
+  float *wide;                  // one row, or WIDE_ROWS of a packed matrix
 } passage_t;
 
 // A row of a matrix that is stored the other way round.
@@ -69,12 +70,24 @@ static void convert_row(const passage_t *p, int64_t row, uint8_t *out) {
   mlx_dtype_info(p->dtype)->from_f32(p->wide, p->elements, out);
 }
 
+static void convert_packed(const passage_t *p, int64_t first, int64_t count, uint8_t *out) {
+  for (int64_t done = 0; done < count; done += WIDE_ROWS) {
+    const int64_t rows = count - done < WIDE_ROWS ? count - done : WIDE_ROWS;
+    mlx_packing_widen(&p->weight->packing, first + done, rows, p->wide);
+    mlx_dtype_info(p->dtype)->from_f32(p->wide, (size_t)rows * p->elements, out + (size_t)done * p->to_bytes);
+  }
+}
+
 static mlx_status_t write_rows(mlx_archive_writer_t *archive, const passage_t *p) {
   const int64_t rows = row_count(p->weight);
-  for (int64_t row = 0; row < rows;) {
-    size_t filled = 0;
-    for (; filled < p->chunk_rows && row < rows; ++filled, ++row) convert_row(p, row, p->chunk + filled * p->to_bytes);
-    MLX_TRY(mlx_archive_write(archive, p->chunk, filled * p->to_bytes));
+  for (int64_t row = 0, count; row < rows; row += count) {
+    count = rows - row < p->chunk_rows ? rows - row : p->chunk_rows;
+    if (p->weight->packing.kind) {
+      convert_packed(p, row, count, p->chunk);
+    } else {
+      for (int64_t i = 0; i < count; ++i) convert_row(p, row + i, p->chunk + (size_t)i * p->to_bytes);
+    }
+    MLX_TRY(mlx_archive_write(archive, p->chunk, (size_t)count * p->to_bytes));
   }
   return NULL;
 }
@@ -88,9 +101,9 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   }
   p.from_bytes = tensor->size / (size_t)row_count(weight);
   p.to_bytes = p.elements * mlx_dtype_info(p.dtype)->block_bytes;
-  p.chunk_rows = p.to_bytes < CHUNK_BYTES ? CHUNK_BYTES / p.to_bytes : 1;
-  mlx_status_t status = mlx_alloc(p.chunk_rows, p.to_bytes, &p.chunk);
-  if (!status) status = mlx_alloc(p.elements, sizeof *p.wide, &p.wide);
+  p.chunk_rows = p.to_bytes < CHUNK_BYTES ? (int64_t)(CHUNK_BYTES / p.to_bytes) : 1;
+  mlx_status_t status = mlx_alloc((size_t)p.chunk_rows, p.to_bytes, &p.chunk);
+  if (!status) status = mlx_alloc(p.elements, (weight->packing.kind ? WIDE_ROWS : 1) * sizeof *p.wide, &p.wide);
   if (!status) status = write_rows(archive, &p);
   mlx_free(p.chunk);
   mlx_free(p.wide);

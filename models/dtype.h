@@ -11,6 +11,7 @@ typedef enum mlx_dtype {
   MLX_F16,
   MLX_BF16,
   MLX_I32,
+  MLX_U32,
   MLX_I1,
   MLX_Q4_0,
   MLX_Q4_1,

@@ -13,20 +13,21 @@
 
 #include "base/status.h"
 #include "models/dtype.h"
+#include "models/packing.h"
 
 #define MLX_MAX_RANK 4
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Tensors
 
-typedef struct mlx_tensor {
+struct mlx_tensor {
   const char *name;            // borrowed from whoever holds the tensor
   mlx_dtype_t dtype;
   int rank;
   int64_t dims[MLX_MAX_RANK];  // outermost first: a matrix is [out, in], as Hugging Face stores it
   const uint8_t *data;         // borrowed from the mapped file; alignment is whatever the file has
   size_t size;                 // bytes, already checked to be what dtype and dims say and to lie inside the file
-} mlx_tensor_t;
+};
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Source: an opened model on disk (models/import/)
@@ -72,6 +73,10 @@ mlx_status_t mlx_source_field_error(const mlx_source_t *source, const char *hf_k
 const mlx_tensor_t *mlx_source_tensor(const mlx_source_t *source, const char *hf_name, const char *gguf_name);
 size_t mlx_source_tensor_count(const mlx_source_t *source);
 const mlx_tensor_t *mlx_source_tensor_at(const mlx_source_t *source, size_t index);
+// How the matrix |hf_name| of this shape is packed; the kind is MLX_NOT_PACKED when it is one plain tensor, as always in GGUF.
+// A config value that is not handled, and parts that are missing, misshapen or point outside one another, are errors.
+mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name, int64_t rows, int64_t columns,
+                                mlx_packing_t *out_packing) MLX_MUST_USE;
 
 // The tokenizer as Hugging Face's tokenizer.json: the file's own, or written from GGUF metadata. Release with mlx_free.
 mlx_status_t mlx_source_tokenizer_json(const mlx_source_t *source, char **out_json, size_t *out_length) MLX_MUST_USE;
@@ -160,7 +165,8 @@ typedef struct mlx_tensor_rule {
 
 typedef struct mlx_weight {
   char *name;             // owned; Hugging Face's name, also the parameter's name in the compiled module
-  mlx_tensor_t tensor;    // bytes as stored; dims as the model wants them
+  mlx_tensor_t tensor;    // bytes as stored; of a packed matrix its codes, under the dims of the matrix itself
+  mlx_packing_t packing;  // what else it is stored as; its kind is MLX_NOT_PACKED for most
   mlx_row_order_t order;
   int64_t order_head_dim; // rows per head, when order asks for it
   double plus;            // to be added to every value

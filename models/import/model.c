@@ -87,25 +87,47 @@ static void expand_name(const char *pattern, int layer, char *out, size_t size) 
   }
 }
 
+// Its dims are the matrix's, so that whoever asks for a weight's shape need not know how it is stored.
+static mlx_tensor_t packed_tensor(const mlx_packing_t *packing) {
+  mlx_tensor_t tensor = *packing->parts[MLX_PART_CODES];
+  tensor.dims[0] = packing->rows;
+  tensor.dims[1] = packing->columns;
+  return tensor;
+}
+
+static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_t *rule, mlx_row_order_t order, const char *hf_name,
+                                const char *gguf_name, mlx_weight_t *weight) {
+  const mlx_config_t *config = &model->config;
+  if (rule->rank == 2 && order == MLX_ROWS_AS_STORED) {
+    MLX_TRY(mlx_source_packing(model->source, hf_name, rule_extent(rule, 0, config), rule_extent(rule, 1, config),
+                               &weight->packing));
+  }
+  if (weight->packing.kind) {
+    weight->tensor = packed_tensor(&weight->packing);
+    return NULL;
+  }
+  const mlx_tensor_t *tensor = mlx_source_tensor(model->source, hf_name, gguf_name);
+  // Files of the model without its head leave out the first part of every name: "h.0.ln_1.weight".
+  if (!tensor && strchr(hf_name, '.')) tensor = mlx_source_tensor(model->source, strchr(hf_name, '.') + 1, NULL);
+  if (!tensor) {
+    return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source),
+                     mlx_source_is_gguf(model->source) ? gguf_name : hf_name);
+  }
+  weight->tensor = *tensor;
+  for (int i = 0; i < rule->rank; ++i) weight->tensor.dims[i] = rule_extent(rule, i, config);
+  return check_shape(model, rule, order, tensor);
+}
+
 static mlx_status_t add_weight(mlx_model_t *model, const mlx_tensor_rule_t *rule, int layer) {
   char hf_name[256], gguf_name[256];
   expand_name(rule->hf_name, layer, hf_name, sizeof hf_name);
   expand_name(rule->gguf_name, layer, gguf_name, sizeof gguf_name);
   const bool gguf = mlx_source_is_gguf(model->source);
   const mlx_row_order_t order = gguf ? rule->gguf_order : rule->hf_order;
-  const mlx_tensor_t *tensor = mlx_source_tensor(model->source, hf_name, gguf_name);
-  // Files of the model without its head leave out the first part of every name: "h.0.ln_1.weight".
-  if (!tensor && strchr(hf_name, '.')) tensor = mlx_source_tensor(model->source, strchr(hf_name, '.') + 1, NULL);
-  if (!tensor) {
-    return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source),
-                     gguf ? gguf_name : hf_name);
-  }
-  MLX_TRY(check_shape(model, rule, order, tensor));
   mlx_weight_t *weight = &model->weights[model->weight_count];
+  MLX_TRY(find_weight(model, rule, order, hf_name, gguf_name, weight));
   MLX_TRY(mlx_copy_text(hf_name, strlen(hf_name), &weight->name));
   ++model->weight_count;
-  weight->tensor = *tensor;
-  for (int i = 0; i < rule->rank; ++i) weight->tensor.dims[i] = rule_extent(rule, i, &model->config);
   weight->order = order;
   weight->order_head_dim = model->config.head_dim;
   weight->plus = gguf ? 0.0 : rule->hf_less;
@@ -149,15 +171,29 @@ static bool is_left_over(const mlx_model_t *model, const char *name) {
   return model->config.tied_head && (!strcmp(name, "lm_head.weight") || !strcmp(name, "embed_out.weight"));
 }
 
+static size_t tensors_of(const mlx_weight_t *weight) {
+  size_t count = 0;
+  for (int i = 0; i < MLX_PART_COUNT; ++i) count += weight->packing.parts[i] != NULL;
+  return count ? count : 1;
+}
+
+static bool is_tensor_of(const mlx_weight_t *weight, const char *name) {
+  for (int i = 0; i < MLX_PART_COUNT; ++i) {
+    if (weight->packing.parts[i] && !strcmp(weight->packing.parts[i]->name, name)) return true;
+  }
+  return !strcmp(weight->tensor.name, name);
+}
+
 // A tensor the architecture has no use for would change the result if it were a weight we forgot: refuse it by name.
 static mlx_status_t check_nothing_is_left(const mlx_model_t *model) {
-  size_t left_over = 0, count = mlx_source_tensor_count(model->source);
+  size_t left_over = 0, used_up = 0, count = mlx_source_tensor_count(model->source);
+  for (size_t i = 0; i < model->weight_count; ++i) used_up += tensors_of(&model->weights[i]);
   for (size_t i = 0; i < count; ++i) left_over += is_left_over(model, mlx_source_tensor_at(model->source, i)->name);
-  if (count == model->weight_count + left_over) return NULL;
+  if (count == used_up + left_over) return NULL;
   for (size_t i = 0; i < count; ++i) {
     const mlx_tensor_t *tensor = mlx_source_tensor_at(model->source, i);
     bool used = is_left_over(model, tensor->name);
-    for (size_t j = 0; j < model->weight_count && !used; ++j) used = !strcmp(model->weights[j].tensor.name, tensor->name);
+    for (size_t j = 0; j < model->weight_count && !used; ++j) used = is_tensor_of(&model->weights[j], tensor->name);
     if (!used) {
       return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' is not part of the %s architecture as mlxcel knows it",
                        mlx_source_path(model->source), tensor->name, mlx_source_architecture(model->source));

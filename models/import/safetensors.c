@@ -30,7 +30,7 @@ static mlx_status_t read_dtype(const mlx_safetensors_t *file, const char *name, 
   if (!yyjson_is_str(value)) return tensor_error(file, name, MLX_INVALID_INPUT, "'dtype' must be a string");
   for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
     const mlx_dtype_info_t *info = mlx_dtype_info((mlx_dtype_t)i);
-    if (!info->safetensors || !info->to_f32 || !yyjson_equals_str(value, info->safetensors)) continue;
+    if (!info->safetensors || !yyjson_equals_str(value, info->safetensors)) continue;
     *out_dtype = (mlx_dtype_t)i;
     return NULL;
   }

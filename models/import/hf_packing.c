@@ -1,0 +1,296 @@
+// Which tensors of a Hugging Face directory are one packed matrix, and how: `quantization` (MLX) or `quantization_config`
+// (GPTQ, AWQ) of config.json says it, the tensors must agree, and what is not handled is refused by field and value.
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "models/import/hf.h"
+#include "models/import/name.h"
+
+// What the config says about one module.
+typedef struct scheme {
+  mlx_packing_kind_t kind;  // MLX_NOT_PACKED: nothing is packed
+  int64_t bits, group;      // group -1: all columns are one
+  bool zeros_less_one;
+  bool sure;                // the module itself is named as packed; otherwise its tensors tell
+  const char *group_key;    // the field that group is from, for errors
+} scheme_t;
+
+static mlx_status_t refuse(const mlx_hf_t *hf, const char *key, const char *fmt, ...) MLX_PRINTF(3, 4) MLX_MUST_USE;
+static mlx_status_t refuse(const mlx_hf_t *hf, const char *key, const char *fmt, ...) {
+  char what[512];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(what, sizeof what, fmt, args);
+  va_end(args);
+  return mlx_error(MLX_UNSUPPORTED, "%s: field '%s' %s", hf->config.name, mlx_name_shown(key), what);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// MLX: {"group_size": 64, "bits": 4, "mode": "affine", "model.layers.0.mlp.down_proj": {…} or true or false}
+
+// |place|: the object's own name, for errors.
+static mlx_status_t read_mlx_fields(const mlx_hf_t *hf, yyjson_val *object, const char *place, scheme_t *out) {
+  char bits_key[400], group_key[400], mode_key[400];
+  snprintf(bits_key, sizeof bits_key, "%s.bits", place);
+  snprintf(group_key, sizeof group_key, "%s.group_size", place);
+  snprintf(mode_key, sizeof mode_key, "%s.mode", place);
+  yyjson_val *bits = mlx_json_find(object, "bits"), *group = mlx_json_find(object, "group_size");
+  yyjson_val *mode = mlx_json_find(object, "mode");
+  if (!bits) return mlx_json_error(&hf->config, bits_key, "is missing");
+  if (!group) return mlx_json_error(&hf->config, group_key, "is missing");
+  MLX_TRY(mlx_json_check_int(&hf->config, bits, bits_key, 1, 32, &out->bits));
+  MLX_TRY(mlx_json_check_int(&hf->config, group, group_key, 1, INT32_MAX, &out->group));
+  if (!(out->bits <= 8 && (1 << out->bits & (1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 8)))) {
+    return refuse(hf, bits_key, "is %d; 2, 3, 4, 6 and 8 are supported", (int)out->bits);
+  }
+  if (out->group != 32 && out->group != 64 && out->group != 128) {
+    return refuse(hf, group_key, "is %d; 32, 64 and 128 are supported", (int)out->group);
+  }
+  if (!mode || yyjson_equals_str(mode, "affine")) return NULL;
+  if (!yyjson_is_str(mode)) return mlx_json_error(&hf->config, mode_key, "must be a string");
+  return refuse(hf, mode_key, "is '%s'; only affine is supported", mlx_name_shown(yyjson_get_str(mode)));
+}
+
+// A key that is neither ours nor a module's could change the maths.
+static mlx_status_t check_mlx_keys(const mlx_hf_t *hf, yyjson_val *object) {
+  size_t index, max;
+  yyjson_val *key, *value;
+  yyjson_obj_foreach(object, index, max, key, value) {
+    const char *name = yyjson_get_str(key);
+    if (yyjson_is_obj(value) || yyjson_is_bool(value) || !strcmp(name, "bits") || !strcmp(name, "group_size") ||
+        !strcmp(name, "mode")) {
+      continue;
+    }
+    char place[400];
+    snprintf(place, sizeof place, "quantization.%s", mlx_name_shown(name));
+    return refuse(hf, place, "is not known");
+  }
+  return NULL;
+}
+
+static mlx_status_t read_mlx(const mlx_hf_t *hf, yyjson_val *object, const char *module, scheme_t *out) {
+  if (!yyjson_is_obj(object)) return mlx_json_error(&hf->config, "quantization", "must be an object");
+  MLX_TRY(check_mlx_keys(hf, object));
+  yyjson_val *own = mlx_json_find(object, module);
+  out->group_key = "quantization.group_size";
+  if (own && yyjson_is_bool(own) && !yyjson_get_bool(own)) return NULL;
+  out->kind = MLX_PACKED_MLX;
+  out->sure = own != NULL;
+  if (!yyjson_is_obj(own)) return read_mlx_fields(hf, object, "quantization", out);
+  char place[320];
+  snprintf(place, sizeof place, "quantization.%s", module);
+  return read_mlx_fields(hf, own, place, out);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// GPTQ and AWQ: {"quant_method": "gptq", "bits": 4, "group_size": 128, …}
+
+#define FIELD(name) "quantization_config." name
+
+static mlx_status_t read_common(const mlx_hf_t *hf, scheme_t *out) {
+  MLX_TRY(mlx_hf_int(hf, FIELD("bits"), 1, 32, &out->bits, NULL));
+  if (out->bits != 4) return refuse(hf, FIELD("bits"), "is %d; only 4 is supported", (int)out->bits);
+  out->group_key = FIELD("group_size");
+  MLX_TRY(mlx_hf_int(hf, FIELD("group_size"), -1, INT32_MAX, &out->group, NULL));
+  if (out->group == -1 || (out->group > 0 && out->group % 8 == 0)) return NULL;
+  return refuse(hf, FIELD("group_size"), "is %d; -1 and multiples of 8 are supported", (int)out->group);
+}
+
+// |key| must be one of the two, in any case, or not be there, which means the first. |second| may be NULL.
+static mlx_status_t read_choice(const mlx_hf_t *hf, const char *key, const char *first, const char *second, bool *out_second) {
+  const char *value = first;
+  bool found;
+  MLX_TRY(mlx_hf_string(hf, key, &value, &found));
+  *out_second = second && !strcasecmp(value, second);
+  if (*out_second || !strcasecmp(value, first)) return NULL;
+  return refuse(hf, key, "is '%s'; only %s%s%s is supported", mlx_name_shown(value), first, second ? " or " : "",
+                second ? second : "");
+}
+
+static mlx_status_t read_gptq(const mlx_hf_t *hf, scheme_t *out) {
+  bool second, newer, marlin = false, found;
+  out->kind = MLX_PACKED_GPTQ;
+  MLX_TRY(read_choice(hf, FIELD("pack_dtype"), "int32", NULL, &second));
+  MLX_TRY(read_choice(hf, FIELD("checkpoint_format"), "gptq", "gptq_v2", &second));
+  MLX_TRY(read_choice(hf, FIELD("format"), "gptq", "gptq_v2", &newer));
+  out->zeros_less_one = !second && !newer;
+  MLX_TRY(mlx_hf_bool(hf, FIELD("is_marlin_format"), &marlin, &found));
+  if (marlin) return refuse(hf, FIELD("is_marlin_format"), "is true; weights repacked for one kernel are not supported");
+  // Modules with bits or groups of their own, by regular expression.
+  yyjson_val *dynamic = mlx_hf_find(hf, FIELD("dynamic"));
+  if (dynamic && !(yyjson_is_obj(dynamic) && !yyjson_obj_size(dynamic))) {
+    return refuse(hf, FIELD("dynamic"), "is given; modules that differ are not supported");
+  }
+  return read_common(hf, out);
+}
+
+static mlx_status_t read_awq(const mlx_hf_t *hf, scheme_t *out) {
+  bool second, zeros = true, found;
+  out->kind = MLX_PACKED_AWQ;
+  MLX_TRY(read_choice(hf, FIELD("version"), "gemm", NULL, &second));
+  MLX_TRY(mlx_hf_bool(hf, FIELD("zero_point"), &zeros, &found));
+  if (!zeros) return refuse(hf, FIELD("zero_point"), "is false; only files with zero points are supported");
+  return read_common(hf, out);
+}
+
+static mlx_status_t read_scheme(const mlx_hf_t *hf, const char *module, scheme_t *out) {
+  // MLX writes both, the second for Hugging Face's sake and without a method.
+  yyjson_val *mlx = mlx_hf_find(hf, "quantization");
+  if (mlx) return read_mlx(hf, mlx, module, out);
+  if (!mlx_hf_find(hf, "quantization_config")) return NULL;
+  const char *method;
+  MLX_TRY(mlx_hf_string(hf, FIELD("quant_method"), &method, NULL));
+  if (!strcmp(method, "gptq")) return read_gptq(hf, out);
+  if (!strcmp(method, "awq")) return read_awq(hf, out);
+  return refuse(hf, FIELD("quant_method"), "is '%s'; gptq and awq are supported", mlx_name_shown(method));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Tensors
+
+typedef enum extent { NONE = 0, ROWS, ROW_WORDS, COLUMNS, COLUMN_WORDS, CODE_WORDS, GROUPS, EXTENT_COUNT } extent_t;
+
+// How each kind stores a matrix.
+static const struct {
+  const char *suffix;  // NULL: there is no such part
+  enum { WORDS_U32, WORDS_I32, FLOATS } type;
+  extent_t dims[2];
+} layouts[MLX_PACKING_COUNT][MLX_PART_COUNT] = {
+    [MLX_PACKED_MLX] = {{"weight", WORDS_U32, {ROWS, CODE_WORDS}},
+                        {"scales", FLOATS, {ROWS, GROUPS}},
+                        {"biases", FLOATS, {ROWS, GROUPS}}},
+    [MLX_PACKED_GPTQ] = {{"qweight", WORDS_I32, {COLUMN_WORDS, ROWS}},
+                         {"scales", FLOATS, {GROUPS, ROWS}},
+                         {"qzeros", WORDS_I32, {GROUPS, ROW_WORDS}},
+                         {"g_idx", WORDS_I32, {COLUMNS, NONE}}},
+    [MLX_PACKED_AWQ] = {{"qweight", WORDS_I32, {COLUMNS, ROW_WORDS}},
+                        {"scales", FLOATS, {GROUPS, ROWS}},
+                        {"qzeros", WORDS_I32, {GROUPS, ROW_WORDS}}},
+};
+
+static const char *file_of(const mlx_hf_t *hf, const mlx_tensor_t *tensor) {
+  for (size_t i = 0; i < hf->shard_count; ++i) {
+    const mlx_safetensors_t *file = hf->shards[i].file;
+    if (tensor >= file->tensors && tensor < file->tensors + file->tensor_count) return file->name;
+  }
+  return hf->folder;
+}
+
+static mlx_status_t check_type(const mlx_hf_t *hf, const mlx_packing_t *p, int part) {
+  const mlx_tensor_t *tensor = p->parts[part];
+  const mlx_dtype_info_t *info = mlx_dtype_info(tensor->dtype);
+  bool right = info->to_f32 != NULL;
+  const char *wanted = "F32, F16 or BF16";
+  if (layouts[p->kind][part].type != FLOATS) {
+    mlx_dtype_t words = layouts[p->kind][part].type == WORDS_U32 ? MLX_U32 : MLX_I32;
+    right = tensor->dtype == words;
+    wanted = mlx_dtype_info(words)->name;
+  }
+  if (right) return NULL;
+  return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' has type %s; this packing has %s there", file_of(hf, tensor),
+                   tensor->name, info->name, wanted);
+}
+
+static mlx_status_t check_shape(const mlx_hf_t *hf, const mlx_packing_t *p, int part) {
+  const int64_t extents[EXTENT_COUNT] = {[ROWS] = p->rows,
+                                         [ROW_WORDS] = p->rows / 8,
+                                         [COLUMNS] = p->columns,
+                                         [COLUMN_WORDS] = p->columns / 8,
+                                         [CODE_WORDS] = p->columns / 32 * p->bits,
+                                         [GROUPS] = p->columns / p->group};
+  const mlx_tensor_t *tensor = p->parts[part];
+  const extent_t *dims = layouts[p->kind][part].dims;
+  const int rank = dims[1] ? 2 : 1;
+  bool same = tensor->rank == rank;
+  mlx_text_t want = {0}, have = {0};
+  for (int i = 0; i < rank; ++i) {
+    same = same && tensor->dims[i] == extents[dims[i]];
+    mlx_text_printf(&want, "%s%lld", i ? ", " : "", (long long)extents[dims[i]]);
+  }
+  for (int i = 0; i < tensor->rank; ++i) mlx_text_printf(&have, "%s%lld", i ? ", " : "", (long long)tensor->dims[i]);
+  mlx_status_t status = NULL;
+  if (!same) {
+    status = mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' has shape [%s]; the model's fields say [%s]", file_of(hf, tensor),
+                       tensor->name, have.data ? have.data : "", want.data ? want.data : "");
+  }
+  mlx_text_clear(&want);
+  mlx_text_clear(&have);
+  return status;
+}
+
+// The groups are indices into the scales: the only bytes here that could lead outside.
+static mlx_status_t check_groups(const mlx_hf_t *hf, const mlx_packing_t *p) {
+  const mlx_tensor_t *tensor = p->parts[MLX_PART_GROUPS];
+  const int64_t groups = p->columns / p->group;
+  for (int64_t i = 0; tensor && i < p->columns; ++i) {
+    const uint8_t *b = tensor->data + 4 * i;
+    const uint32_t group = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+    if (group < groups) continue;
+    return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s': element %lld is %ld; there are %lld groups", file_of(hf, tensor),
+                     tensor->name, (long long)i, (long)(int32_t)group, (long long)groups);
+  }
+  return NULL;
+}
+
+static mlx_status_t check_parts(const mlx_hf_t *hf, const char *module, const mlx_packing_t *p) {
+  for (int i = 0; i < MLX_PART_COUNT; ++i) {
+    const char *suffix = layouts[p->kind][i].suffix;
+    if (!suffix) continue;
+    if (!p->parts[i] && i != MLX_PART_GROUPS) {
+      return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s.%s' is missing", hf->folder, module, suffix);
+    }
+    if (!p->parts[i]) continue;
+    MLX_TRY(check_type(hf, p, i));
+    MLX_TRY(check_shape(hf, p, i));
+  }
+  return check_groups(hf, p);
+}
+
+static mlx_status_t check_extents(const mlx_hf_t *hf, const char *module, const scheme_t *scheme, const mlx_packing_t *p) {
+  if (p->columns % p->group || p->columns % 8) {
+    return mlx_error(MLX_INVALID_INPUT, "%s: field '%s' is %lld, which does not divide the %lld columns of '%s'",
+                     hf->config.name, scheme->group_key, (long long)scheme->group, (long long)p->columns, module);
+  }
+  if (p->kind == MLX_PACKED_MLX || p->rows % 8 == 0) return NULL;
+  return mlx_error(MLX_INVALID_INPUT, "%s: '%s' has %lld rows; this packing stores them in eights", hf->config.name, module,
+                   (long long)p->rows);
+}
+
+static void find_parts(const mlx_hf_t *hf, const char *module, mlx_packing_t *p) {
+  for (int i = 0; i < MLX_PART_COUNT; ++i) {
+    char name[320];
+    if (!layouts[p->kind][i].suffix) continue;
+    snprintf(name, sizeof name, "%s.%s", module, layouts[p->kind][i].suffix);
+    p->parts[i] = mlx_hf_tensor(hf, name);
+  }
+}
+
+// MLX keeps the plain name for the codes: scales beside them, or their type, tell. The others have a name of their own.
+static bool is_packed(const scheme_t *scheme, const mlx_packing_t *p) {
+  const mlx_tensor_t *codes = p->parts[MLX_PART_CODES];
+  if (p->kind != MLX_PACKED_MLX) return codes != NULL;
+  return scheme->sure || p->parts[MLX_PART_SCALES] || (codes && codes->dtype == MLX_U32);
+}
+
+mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t rows, int64_t columns, mlx_packing_t *out) {
+  static const char suffix[] = ".weight";
+  char module[256];
+  size_t length = strlen(name);
+  *out = (mlx_packing_t){0};
+  if (length < sizeof suffix || length >= sizeof module || strcmp(name + length - (sizeof suffix - 1), suffix)) return NULL;
+  snprintf(module, sizeof module, "%.*s", (int)(length - (sizeof suffix - 1)), name);
+  scheme_t scheme = {0};
+  MLX_TRY(read_scheme(hf, module, &scheme));
+  if (!scheme.kind) return NULL;
+  mlx_packing_t p = {.kind = scheme.kind, .bits = (int)scheme.bits, .rows = rows, .columns = columns,
+                     .group = scheme.group < 0 ? columns : scheme.group, .zeros_less_one = scheme.zeros_less_one};
+  find_parts(hf, module, &p);
+  if (!is_packed(&scheme, &p)) return NULL;
+  MLX_TRY(check_extents(hf, module, &scheme, &p));
+  MLX_TRY(check_parts(hf, module, &p));
+  *out = p;
+  return NULL;
+}

@@ -1,0 +1,105 @@
+// The plain, exact widening of packed matrices to f32: the reference. Codes are unsigned and little-endian.
+#include "models/packing.h"
+
+#include <string.h>
+
+#include "models/model.h"
+
+#define WORD_CODES 8  // of 4 bits, in a word of GPTQ and AWQ
+
+static uint32_t load_u32(const uint8_t *bytes, int64_t index) {
+  bytes += 4 * (size_t)index;
+  return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}
+
+static float load_float(const mlx_tensor_t *tensor, int64_t index) {
+  const mlx_dtype_info_t *info = mlx_dtype_info(tensor->dtype);
+  float value;
+  info->to_f32(tensor->data + (size_t)index * info->block_bytes, 1, &value);
+  return value;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// MLX
+
+// A row is one stream of bits: where 32 is no multiple of |bits|, codes straddle words.
+static void widen_mlx_row(const mlx_packing_t *p, int64_t row, float *out) {
+  const int64_t groups = p->columns / p->group;
+  int64_t word = row * (p->columns * p->bits / 32);
+  uint64_t held = 0;
+  int held_bits = 0;
+  for (int64_t g = 0; g < groups; ++g) {
+    const float scale = load_float(p->parts[MLX_PART_SCALES], row * groups + g);
+    const float bias = load_float(p->parts[MLX_PART_OFFSETS], row * groups + g);
+    for (int64_t i = 0; i < p->group; ++i) {
+      if (held_bits < p->bits) {
+        held |= (uint64_t)load_u32(p->parts[MLX_PART_CODES]->data, word++) << held_bits;
+        held_bits += 32;
+      }
+      // Two statements: within one a compiler may fuse the two into one rounding, which f32 scales would show.
+      const float product = scale * (float)(held & ((1u << p->bits) - 1));
+      *out++ = product + bias;
+      held >>= p->bits;
+      held_bits -= p->bits;
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// GPTQ and AWQ
+
+// Where the code of the eight rows (or columns) of a word lies in it.
+static const uint8_t in_order[WORD_CODES] = {0, 1, 2, 3, 4, 5, 6, 7}, interleaved[WORD_CODES] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+// The code of |row| in line |line| of a tensor whose words hold eight rows each.
+static int code_along_rows(const mlx_packing_t *p, mlx_packed_part_t part, int64_t line, int64_t row) {
+  const uint8_t *places = p->kind == MLX_PACKED_AWQ ? interleaved : in_order;
+  const uint32_t word = load_u32(p->parts[part]->data, line * (p->rows / WORD_CODES) + row / WORD_CODES);
+  return (int)(word >> 4 * places[row % WORD_CODES] & 15);
+}
+
+// The codes of eight columns from |column| on, a multiple of eight.
+static void load_codes(const mlx_packing_t *p, int64_t row, int64_t column, int *out) {
+  if (p->kind == MLX_PACKED_AWQ) {
+    for (int i = 0; i < WORD_CODES; ++i) out[i] = code_along_rows(p, MLX_PART_CODES, column + i, row);
+  } else {
+    const uint32_t word = load_u32(p->parts[MLX_PART_CODES]->data, column / WORD_CODES * p->rows + row);
+    for (int i = 0; i < WORD_CODES; ++i) out[i] = (int)(word >> 4 * i & 15);
+  }
+}
+
+// auto-gptq masks after adding, so that a stored 15 is a zero point of 0.
+static int zero_of(const mlx_packing_t *p, int64_t group, int64_t row) {
+  return (code_along_rows(p, MLX_PART_OFFSETS, group, row) + p->zeros_less_one) & 15;
+}
+
+static int64_t group_of(const mlx_packing_t *p, int64_t column) {
+  const mlx_tensor_t *groups = p->parts[MLX_PART_GROUPS];
+  return groups ? (int64_t)load_u32(groups->data, column) : column / p->group;
+}
+
+// Eight columns of every row before the next eight: what is read for one row is still near for the next.
+static void widen_columns(const mlx_packing_t *p, int64_t first, int64_t count, int64_t column, float *out) {
+  int64_t groups[WORD_CODES];
+  for (int i = 0; i < WORD_CODES; ++i) groups[i] = group_of(p, column + i);
+  for (int64_t row = first; row < first + count; ++row, out += p->columns) {
+    float scale = 0;
+    int zero = 0, codes[WORD_CODES];
+    load_codes(p, row, column, codes);
+    for (int i = 0; i < WORD_CODES; ++i) {
+      if (!i || groups[i] != groups[i - 1]) {
+        scale = load_float(p->parts[MLX_PART_SCALES], groups[i] * p->rows + row);
+        zero = zero_of(p, groups[i], row);
+      }
+      out[i] = scale * (float)(codes[i] - zero);
+    }
+  }
+}
+
+void mlx_packing_widen(const mlx_packing_t *p, int64_t first, int64_t count, float *out) {
+  if (p->kind == MLX_PACKED_MLX) {
+    for (int64_t i = 0; i < count; ++i) widen_mlx_row(p, first + i, out + i * p->columns);
+  } else {
+    for (int64_t column = 0; column < p->columns; column += WORD_CODES) widen_columns(p, first, count, column, out + column);
+  }
+}
