@@ -1,0 +1,507 @@
+// Packed Hugging Face directories: what opens, what is refused and by which name, and that a packed model says what the same
+// model says with its weights written out.
+#include <math.h>
+
+#include "compiler/weights.h"
+#include "models/model.h"
+#include "tests/golden.h"
+#include "tests/import_files.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.json"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Writing directories
+
+typedef struct folder {
+  char path[64];
+  bytes_t header, data;  // of model.safetensors
+} folder_t;
+
+static void begin(folder_t *f) {
+  *f = (folder_t){.path = "/tmp/mlxcel-packing-XXXXXX"};
+  CHECK(mkdtemp(f->path));
+}
+
+static const char *path_in(const folder_t *f, const char *name) {
+  static char path[128];
+  snprintf(path, sizeof path, "%s/%s", f->path, name);
+  return path;
+}
+
+static void write_text(const folder_t *f, const char *name, const char *text) {
+  CHECK_OK(mlx_write_file(path_in(f, name), text, strlen(text)));
+}
+
+// |data| NULL: zeros. |columns| 0: a vector.
+static void put(folder_t *f, const char *name, mlx_dtype_t dtype, int64_t rows, int64_t columns, const void *data) {
+  const mlx_dtype_info_t *info = mlx_dtype_info(dtype);
+  const size_t start = f->data.length, size = (size_t)(rows * (columns ? columns : 1)) * info->block_bytes;
+  mlx_text_printf(&f->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld", start ? "," : "{", name, info->safetensors, (long long)rows);
+  if (columns) mlx_text_printf(&f->header, ",%lld", (long long)columns);
+  mlx_text_printf(&f->header, "],\"data_offsets\":[%zu,%zu]}", start, start + size);
+  for (size_t i = 0; i < size; ++i) put_uint(&f->data, data ? ((const uint8_t *)data)[i] : 0, 1);
+}
+
+static void write_tensors(folder_t *f) {
+  bytes_t file = {0};
+  mlx_text_puts(&f->header, "}");
+  put_u64(&file, f->header.length);
+  mlx_text_append(&file, f->header.data, f->header.length);
+  mlx_text_append(&file, f->data.data, f->data.length);
+  CHECK_OK(mlx_write_file(path_in(f, "model.safetensors"), file.data, file.length));
+  mlx_text_clear(&file);
+  mlx_text_clear(&f->header);
+  mlx_text_clear(&f->data);
+}
+
+static void end(folder_t *f) { CHECK_OK(mlx_remove_tree(f->path)); }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// One matrix "m.weight" of 8 rows and 64 columns
+
+#define ROWS 8
+#define COLUMNS 64
+
+static mlx_status_t read_packing(folder_t *f, const char *quantization, mlx_packing_t *out) {
+  char config[600];
+  mlx_source_t *source;
+  snprintf(config, sizeof config, "{\"model_type\":\"llama\",%s}", quantization);
+  write_text(f, "config.json", config);
+  write_tensors(f);
+  MLX_TRY(mlx_source_open(f->path, &source));
+  mlx_status_t status = mlx_source_packing(source, "m.weight", ROWS, COLUMNS, out);
+  mlx_source_close(source);
+  return status;
+}
+
+typedef void (*put_parts_t)(folder_t *f);
+
+static void check_refused(put_parts_t put_parts, const char *quantization, mlx_code_t code, const char *part) {
+  folder_t f;
+  mlx_packing_t packing;
+  begin(&f);
+  put_parts(&f);
+  CHECK_ERROR(read_packing(&f, quantization, &packing), code, part);
+  end(&f);
+}
+
+static void check_kind(put_parts_t put_parts, const char *quantization, mlx_packing_kind_t kind, int bits, int64_t group, bool less_one) {
+  folder_t f;
+  mlx_packing_t packing;
+  begin(&f);
+  put_parts(&f);
+  CHECK_OK(read_packing(&f, quantization, &packing));
+  CHECK_INT(packing.kind, kind);
+  CHECK_INT(packing.bits, bits);
+  CHECK_INT(packing.group, group);
+  CHECK(packing.zeros_less_one == less_one);
+  end(&f);
+}
+
+static void plain(folder_t *f) { put(f, "m.weight", MLX_F16, ROWS, COLUMNS, NULL); }
+
+static void mlx_of(folder_t *f, int bits, int group) {
+  put(f, "m.weight", MLX_U32, ROWS, COLUMNS * bits / 32, NULL);
+  put(f, "m.scales", MLX_BF16, ROWS, COLUMNS / group, NULL);
+  put(f, "m.biases", MLX_BF16, ROWS, COLUMNS / group, NULL);
+}
+static void mlx_4_64(folder_t *f) { mlx_of(f, 4, 64); }
+static void mlx_6_32(folder_t *f) { mlx_of(f, 6, 32); }
+
+#define MLX(rest) "\"quantization\":{" rest "}"
+#define MLX_4_64 "\"group_size\":64,\"bits\":4"
+
+TEST(mlx_fields_and_overrides_are_read) {
+  check_kind(mlx_4_64, MLX(MLX_4_64), MLX_PACKED_MLX, 4, 64, false);
+  check_kind(mlx_4_64, MLX(MLX_4_64 ",\"mode\":\"affine\",\"other\":false") ",\"quantization_config\":{\"bits\":4}", MLX_PACKED_MLX, 4, 64, false);
+  check_kind(mlx_6_32, MLX(MLX_4_64 ",\"m\":{\"group_size\":32,\"bits\":6}"), MLX_PACKED_MLX, 6, 32, false);
+  check_kind(mlx_4_64, MLX(MLX_4_64 ",\"m\":true"), MLX_PACKED_MLX, 4, 64, false);
+  check_kind(plain, MLX(MLX_4_64), MLX_NOT_PACKED, 0, 0, false);
+  check_kind(plain, MLX(MLX_4_64 ",\"m\":false"), MLX_NOT_PACKED, 0, 0, false);
+  check_kind(plain, "\"quantization\":null,\"quantization_config\":null", MLX_NOT_PACKED, 0, 0, false);
+}
+
+TEST(mlx_values_that_are_not_handled_are_named) {
+  check_refused(mlx_4_64, MLX("\"group_size\":64,\"bits\":5"), MLX_UNSUPPORTED, "config.json: field 'quantization.bits' is 5; 2, 3, 4, 6 and 8 are supported");
+  check_refused(mlx_4_64, MLX("\"group_size\":64,\"bits\":32"), MLX_UNSUPPORTED, "field 'quantization.bits' is 32");
+  check_refused(mlx_4_64, MLX("\"group_size\":16,\"bits\":4"), MLX_UNSUPPORTED, "field 'quantization.group_size' is 16; 32, 64 and 128 are supported");
+  check_refused(mlx_4_64, MLX("\"group_size\":128,\"bits\":4"), MLX_INVALID_INPUT, "is 128, which does not divide the 64 columns of 'm'");
+  check_refused(mlx_4_64, MLX("\"bits\":4"), MLX_INVALID_INPUT, "field 'quantization.group_size' is missing");
+  check_refused(mlx_4_64, MLX("\"group_size\":64,\"bits\":\"4\""), MLX_INVALID_INPUT, "field 'quantization.bits' must be an integer");
+  check_refused(mlx_4_64, MLX(MLX_4_64 ",\"mode\":\"mxfp4\""), MLX_UNSUPPORTED, "field 'quantization.mode' is 'mxfp4'; only affine is supported");
+  check_refused(mlx_4_64, MLX(MLX_4_64 ",\"m\":{\"bits\":7,\"group_size\":64}"), MLX_UNSUPPORTED, "field 'quantization.m.bits' is 7");
+  check_refused(mlx_4_64, MLX(MLX_4_64 ",\"m\":{\"bits\":4}"), MLX_INVALID_INPUT, "field 'quantization.m.group_size' is missing");
+  check_refused(mlx_4_64, MLX(MLX_4_64 ",\"rotate\":3"), MLX_UNSUPPORTED, "field 'quantization.rotate' is not known");
+  check_refused(mlx_4_64, "\"quantization\":4", MLX_INVALID_INPUT, "field 'quantization' must be an object");
+}
+
+static void mlx_without_scales(folder_t *f) { put(f, "m.weight", MLX_U32, ROWS, COLUMNS / 8, NULL); }
+static void mlx_without_biases(folder_t *f) {
+  mlx_without_scales(f);
+  put(f, "m.scales", MLX_F16, ROWS, 1, NULL);
+}
+static void mlx_with_long_biases(folder_t *f) {
+  mlx_without_biases(f);
+  put(f, "m.biases", MLX_F16, ROWS, 2, NULL);
+}
+static void mlx_with_flat_scales(folder_t *f) {
+  mlx_without_scales(f);
+  put(f, "m.scales", MLX_F16, ROWS, 0, NULL);
+  put(f, "m.biases", MLX_F16, ROWS, 1, NULL);
+}
+static void mlx_with_integer_scales(folder_t *f) {
+  mlx_without_scales(f);
+  put(f, "m.scales", MLX_I32, ROWS, 1, NULL);
+  put(f, "m.biases", MLX_F16, ROWS, 1, NULL);
+}
+
+TEST(mlx_parts_that_do_not_fit_are_named_with_their_file) {
+  check_refused(mlx_without_scales, MLX(MLX_4_64), MLX_INVALID_INPUT, ": tensor 'm.scales' is missing");
+  check_refused(mlx_without_biases, MLX(MLX_4_64), MLX_INVALID_INPUT, ": tensor 'm.biases' is missing");
+  check_refused(mlx_with_long_biases, MLX(MLX_4_64), MLX_INVALID_INPUT, "model.safetensors: tensor 'm.biases' has shape [8, 2]; the model's fields say [8, 1]");
+  check_refused(mlx_with_flat_scales, MLX(MLX_4_64), MLX_INVALID_INPUT, "model.safetensors: tensor 'm.scales' has shape [8]; the model's fields say [8, 1]");
+  check_refused(mlx_with_integer_scales, MLX(MLX_4_64), MLX_UNSUPPORTED, "model.safetensors: tensor 'm.scales' has type I32; this packing has F32, F16 or BF16 there");
+  check_refused(mlx_6_32, MLX(MLX_4_64), MLX_INVALID_INPUT, "tensor 'm.weight' has shape [8, 12]; the model's fields say [8, 8]");
+  check_refused(plain, MLX(MLX_4_64 ",\"m\":true"), MLX_UNSUPPORTED, "tensor 'm.weight' has type F16; this packing has U32 there");
+}
+
+static void gptq_of(folder_t *f, int64_t group, const int32_t *groups) {
+  put(f, "m.qweight", MLX_I32, COLUMNS / 8, ROWS, NULL);
+  put(f, "m.scales", MLX_F16, COLUMNS / group, ROWS, NULL);
+  put(f, "m.qzeros", MLX_I32, COLUMNS / group, ROWS / 8, NULL);
+  if (groups) put(f, "m.g_idx", MLX_I32, COLUMNS, 0, groups);
+}
+static void gptq(folder_t *f) { gptq_of(f, 32, NULL); }
+static void gptq_whole(folder_t *f) { gptq_of(f, COLUMNS, (int32_t[COLUMNS]){0}); }
+static void gptq_index_outside(folder_t *f) { gptq_of(f, 32, (int32_t[COLUMNS]){[0] = 1, [9] = 2}); }
+static void gptq_index_negative(folder_t *f) { gptq_of(f, 32, (int32_t[COLUMNS]){[63] = -1}); }
+static void gptq_without_zeros(folder_t *f) {
+  put(f, "m.qweight", MLX_I32, COLUMNS / 8, ROWS, NULL);
+  put(f, "m.scales", MLX_F16, 2, ROWS, NULL);
+}
+static void gptq_with_short_index(folder_t *f) {
+  gptq(f);
+  put(f, "m.g_idx", MLX_I32, COLUMNS - 1, 0, NULL);
+}
+static void awq(folder_t *f) {
+  put(f, "m.qweight", MLX_I32, COLUMNS, ROWS / 8, NULL);
+  put(f, "m.scales", MLX_F16, 2, ROWS, NULL);
+  put(f, "m.qzeros", MLX_I32, 2, ROWS / 8, NULL);
+}
+
+#define HF(method, rest) "\"quantization_config\":{\"quant_method\":\"" method "\"" rest "}"
+#define HF_4_32 ",\"bits\":4,\"group_size\":32"
+
+TEST(gptq_and_awq_fields_are_read) {
+  check_kind(gptq, HF("gptq", HF_4_32), MLX_PACKED_GPTQ, 4, 32, true);
+  check_kind(gptq, HF("gptq", HF_4_32 ",\"checkpoint_format\":\"gptq\",\"sym\":true,\"desc_act\":false,\"dynamic\":{}"), MLX_PACKED_GPTQ, 4, 32, true);
+  check_kind(gptq, HF("gptq", HF_4_32 ",\"checkpoint_format\":\"gptq_v2\",\"pack_dtype\":\"int32\""), MLX_PACKED_GPTQ, 4, 32, false);
+  check_kind(gptq, HF("gptq", HF_4_32 ",\"format\":\"gptq_v2\""), MLX_PACKED_GPTQ, 4, 32, false);
+  check_kind(gptq_whole, HF("gptq", ",\"bits\":4,\"group_size\":-1"), MLX_PACKED_GPTQ, 4, COLUMNS, true);
+  check_kind(plain, HF("gptq", HF_4_32), MLX_NOT_PACKED, 0, 0, false);
+  check_kind(awq, HF("awq", HF_4_32 ",\"version\":\"GEMM\",\"zero_point\":true"), MLX_PACKED_AWQ, 4, 32, false);
+}
+
+TEST(gptq_and_awq_values_that_are_not_handled_are_named) {
+  check_refused(gptq, HF("gptq", ",\"bits\":3,\"group_size\":32"), MLX_UNSUPPORTED, "field 'quantization_config.bits' is 3; only 4 is supported");
+  check_refused(gptq, HF("gptq", ",\"bits\":4,\"group_size\":0"), MLX_UNSUPPORTED, "field 'quantization_config.group_size' is 0; -1 and multiples of 8");
+  check_refused(gptq, HF("gptq", ",\"bits\":4,\"group_size\":48"), MLX_INVALID_INPUT, "is 48, which does not divide the 64 columns of 'm'");
+  check_refused(gptq, HF("gptq", HF_4_32 ",\"checkpoint_format\":\"marlin\""), MLX_UNSUPPORTED, "field 'quantization_config.checkpoint_format' is 'marlin'; only gptq or gptq_v2");
+  check_refused(gptq, HF("gptq", HF_4_32 ",\"is_marlin_format\":true"), MLX_UNSUPPORTED, "field 'quantization_config.is_marlin_format' is true");
+  check_refused(gptq, HF("gptq", HF_4_32 ",\"pack_dtype\":\"int64\""), MLX_UNSUPPORTED, "field 'quantization_config.pack_dtype' is 'int64'");
+  check_refused(gptq, HF("gptq", HF_4_32 ",\"dynamic\":{\"-:m\":{}}"), MLX_UNSUPPORTED, "field 'quantization_config.dynamic' is given");
+  check_refused(awq, HF("awq", HF_4_32 ",\"version\":\"gemv\""), MLX_UNSUPPORTED, "field 'quantization_config.version' is 'gemv'; only gemm is supported");
+  check_refused(awq, HF("awq", HF_4_32 ",\"zero_point\":false"), MLX_UNSUPPORTED, "field 'quantization_config.zero_point' is false");
+  check_refused(plain, HF("fp8", ""), MLX_UNSUPPORTED, "field 'quantization_config.quant_method' is 'fp8'; gptq and awq are supported");
+  check_refused(plain, "\"quantization_config\":{}", MLX_INVALID_INPUT, "field 'quantization_config.quant_method' is missing");
+}
+
+TEST(gptq_and_awq_parts_that_do_not_fit_are_named_with_their_file) {
+  check_refused(gptq_without_zeros, HF("gptq", HF_4_32), MLX_INVALID_INPUT, ": tensor 'm.qzeros' is missing");
+  check_refused(gptq_with_short_index, HF("gptq", HF_4_32), MLX_INVALID_INPUT, "model.safetensors: tensor 'm.g_idx' has shape [63]; the model's fields say [64]");
+  check_refused(gptq_index_outside, HF("gptq", HF_4_32), MLX_INVALID_INPUT, "model.safetensors: tensor 'm.g_idx': element 9 is 2; there are 2 groups");
+  check_refused(gptq_index_negative, HF("gptq", HF_4_32), MLX_INVALID_INPUT, "tensor 'm.g_idx': element 63 is -1; there are 2 groups");
+  check_refused(awq, HF("gptq", HF_4_32), MLX_INVALID_INPUT, "tensor 'm.qweight' has shape [64, 1]; the model's fields say [8, 8]");
+  check_refused(gptq, HF("awq", HF_4_32), MLX_INVALID_INPUT, "tensor 'm.qweight' has shape [8, 8]; the model's fields say [64, 1]");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The tiny model, packed here, beside the same model with the widened weights as f32
+
+#define MOST (320 * 64)
+
+static int codes[MOST], group_of[MOST];
+static float scales[MOST], offsets[MOST], wide[MOST];  // scales and offsets: [rows, groups]
+static uint32_t words[MOST];
+static uint16_t halves[MOST];
+
+typedef struct matrix {
+  const char *module;
+  const float *values;
+  int rows, columns, bits, group;
+} matrix_t;
+
+static float to_half(float value) {
+  uint8_t half[2];
+  mlx_dtype_info(MLX_F16)->from_f32(&value, 1, half);
+  mlx_dtype_info(MLX_F16)->to_f32(half, 1, &value);
+  return value;
+}
+
+static int clamp(float value, int least, int most) {
+  const int nearest = (int)lrintf(value);
+  return nearest < least ? least : nearest > most ? most : nearest;
+}
+
+// MLX keeps the least value of a group, the others the code that stands for 0.
+static void quantise_group(const matrix_t *m, bool affine, int row, int g) {
+  const float *values = m->values + row * m->columns;
+  const int at = row * (m->columns / m->group) + g, most = (1 << m->bits) - 1;
+  float low = affine ? INFINITY : 0, high = affine ? -INFINITY : 0;
+  for (int i = 0; i < m->columns; ++i) {
+    if (group_of[i] != g) continue;
+    low = fminf(low, values[i]);
+    high = fmaxf(high, values[i]);
+  }
+  scales[at] = to_half((high - low) / (float)most);
+  offsets[at] = affine ? to_half(low) : (float)clamp(-low / scales[at], 1, most);
+  for (int i = 0; i < m->columns; ++i) {
+    const int k = row * m->columns + i;
+    if (group_of[i] != g) continue;
+    codes[k] = clamp(affine ? (values[i] - offsets[at]) / scales[at] : values[i] / scales[at] + offsets[at], 0, most);
+    wide[k] = affine ? scales[at] * (float)codes[k] + offsets[at] : scales[at] * ((float)codes[k] - offsets[at]);
+  }
+}
+
+static void quantise(const matrix_t *m, mlx_packing_kind_t kind) {
+  CHECK(m->rows * m->columns <= MOST);
+  // Act order: columns of a group lie apart. 5 has no common factor with their number.
+  for (int i = 0; i < m->columns; ++i) group_of[i] = (kind == MLX_PACKED_GPTQ ? i * 5 % m->columns : i) / m->group;
+  for (int row = 0; row < m->rows; ++row) {
+    for (int g = 0; g < m->columns / m->group; ++g) quantise_group(m, kind == MLX_PACKED_MLX, row, g);
+  }
+}
+
+static void put_part(folder_t *f, const matrix_t *m, const char *suffix, mlx_dtype_t dtype, int rows, int columns, const void *data) {
+  char name[128];
+  snprintf(name, sizeof name, "%s.%s", m->module, suffix);
+  put(f, name, dtype, rows, columns, data);
+}
+
+// |by_group|: [groups, rows] instead of [rows, groups].
+static void put_halves(folder_t *f, const matrix_t *m, const char *suffix, const float *values, bool by_group) {
+  const int groups = m->columns / m->group;
+  for (int i = 0; i < m->rows * groups; ++i) {
+    const float *value = &values[by_group ? i % m->rows * groups + i / m->rows : i];
+    mlx_dtype_info(MLX_F16)->from_f32(value, 1, (uint8_t *)&halves[i]);
+  }
+  put_part(f, m, suffix, MLX_F16, by_group ? groups : m->rows, by_group ? m->rows : groups, halves);
+}
+
+static void put_mlx(folder_t *f, const matrix_t *m) {
+  memset(words, 0, sizeof words);
+  for (int k = 0; k < m->rows * m->columns; ++k) {
+    for (int bit = 0; bit < m->bits; ++bit) {
+      const int at = k * m->bits + bit;
+      words[at / 32] |= (uint32_t)(codes[k] >> bit & 1) << at % 32;
+    }
+  }
+  put_part(f, m, "weight", MLX_U32, m->rows, m->columns * m->bits / 32, words);
+  put_halves(f, m, "scales", scales, false);
+  put_halves(f, m, "biases", offsets, false);
+}
+
+// Code |i| of every word is that of row |order|[i].
+static void put_zeros(folder_t *f, const matrix_t *m, const int *order, int less) {
+  const int groups = m->columns / m->group;
+  memset(words, 0, sizeof words);
+  for (int k = 0; k < groups * m->rows; ++k) {
+    const int g = k / m->rows, row = k % m->rows / 8 * 8 + order[k % 8];
+    words[k / 8] |= (uint32_t)((int)offsets[row * groups + g] - less) << k % 8 * 4;
+  }
+  put_part(f, m, "qzeros", MLX_I32, groups, m->rows / 8, words);
+}
+
+static void put_gptq(folder_t *f, const matrix_t *m) {
+  memset(words, 0, sizeof words);
+  for (int k = 0; k < m->rows * m->columns; ++k) {
+    const int row = k / m->columns, column = k % m->columns;
+    words[column / 8 * m->rows + row] |= (uint32_t)codes[k] << column % 8 * 4;
+  }
+  put_part(f, m, "qweight", MLX_I32, m->columns / 8, m->rows, words);
+  put_halves(f, m, "scales", scales, true);
+  put_zeros(f, m, (const int[]){0, 1, 2, 3, 4, 5, 6, 7}, 1);
+  put_part(f, m, "g_idx", MLX_I32, m->columns, 0, group_of);
+}
+
+static void put_awq(folder_t *f, const matrix_t *m) {
+  static const int order[] = {0, 2, 4, 6, 1, 3, 5, 7};
+  memset(words, 0, sizeof words);
+  for (int k = 0; k < m->rows * m->columns; ++k) {
+    const int column = k / m->rows, row = k % m->rows / 8 * 8 + order[k % 8];
+    words[k / 8] |= (uint32_t)codes[row * m->columns + column] << k % 8 * 4;
+  }
+  put_part(f, m, "qweight", MLX_I32, m->columns, m->rows / 8, words);
+  put_halves(f, m, "scales", scales, true);
+  put_zeros(f, m, order, 0);
+}
+
+#define LEFT_PLAIN "model.layers.0.self_attn.o_proj"
+#define WITH_8_BITS "model.layers.1.mlp.down_proj"
+
+// What config.json says of each kind, and the matrices that say otherwise.
+static const struct {
+  const char *config;
+  int group;
+  void (*put)(folder_t *f, const matrix_t *m);
+} kinds[] = {
+    [MLX_PACKED_MLX] = {"{\"quantization\":{\"group_size\":32,\"bits\":4,\"" LEFT_PLAIN "\":false,\"" WITH_8_BITS "\":{\"group_size\":64,\"bits\":8}},", 32, put_mlx},
+    [MLX_PACKED_GPTQ] = {"{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":16,\"desc_act\":true},", 16, put_gptq},
+    [MLX_PACKED_AWQ] = {"{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":16,\"version\":\"gemm\",\"zero_point\":true},", 16, put_awq},
+};
+
+// Of GPTQ and AWQ files the embedding and the head are plain.
+static bool stays_plain(mlx_packing_kind_t kind, const mlx_weight_t *weight) {
+  if (weight->tensor.rank < 2) return true;
+  if (kind == MLX_PACKED_MLX) return !strcmp(weight->name, LEFT_PLAIN ".weight");
+  return strstr(weight->name, "embed") || strstr(weight->name, "lm_head");
+}
+
+static void put_both(mlx_packing_kind_t kind, const mlx_weight_t *weight, folder_t *packed, folder_t *widened) {
+  const mlx_tensor_t *t = &weight->tensor;
+  const int64_t columns = t->rank > 1 ? t->dims[1] : 0;
+  char module[128];
+  CHECK(t->dtype == MLX_F32);
+  if (stays_plain(kind, weight)) {
+    put(packed, weight->name, MLX_F32, t->dims[0], columns, t->data);
+    put(widened, weight->name, MLX_F32, t->dims[0], columns, t->data);
+    return;
+  }
+  snprintf(module, sizeof module, "%.*s", (int)(strlen(weight->name) - strlen(".weight")), weight->name);
+  matrix_t m = {.module = module, .values = (const float *)(const void *)t->data, .rows = (int)t->dims[0], .columns = (int)columns, .bits = 4, .group = kinds[kind].group};
+  if (kind == MLX_PACKED_MLX && !strcmp(module, WITH_8_BITS)) m.bits = 8, m.group = 64;
+  quantise(&m, kind);
+  kinds[kind].put(packed, &m);
+  put(widened, weight->name, MLX_F32, m.rows, m.columns, wide);
+}
+
+static void copy_rest(const folder_t *f, const char *config_start) {
+  char *text;
+  size_t length;
+  bytes_t config = {0};
+  CHECK_OK(mlx_read_file(TINY "/tokenizer.json", 1 << 20, &text, &length));
+  CHECK_OK(mlx_write_file(path_in(f, "tokenizer.json"), text, length));
+  mlx_free(text);
+  CHECK_OK(mlx_read_file(TINY "/config.json", 1 << 20, &text, &length));
+  mlx_text_printf(&config, "%s%s", config_start, text + 1);
+  CHECK_OK(mlx_write_file(path_in(f, "config.json"), config.data, config.length));
+  mlx_text_clear(&config);
+  mlx_free(text);
+}
+
+static void write_pair(mlx_packing_kind_t kind, const char *surplus, folder_t *packed, folder_t *widened) {
+  mlx_model_t *model;
+  begin(packed);
+  begin(widened);
+  CHECK_OK(mlx_model_open(TINY, &model));
+  for (size_t i = 0; i < model->weight_count; ++i) put_both(kind, &model->weights[i], packed, widened);
+  mlx_model_close(model);
+  if (surplus) put(packed, surplus, MLX_F16, 32, 1, NULL);
+  write_tensors(packed);
+  write_tensors(widened);
+  copy_rest(packed, kinds[kind].config);
+  copy_rest(widened, "{");
+}
+
+// What the model answers to one of the golden prompts, as JSON.
+static void run_model(const folder_t *f, const char *prompt, command_t *run, mlx_json_t *out_json) {
+  RUN(run, "run", "-m", f->path, "-p", prompt, "--json", "--ignore-eos", "-n", "48");
+  if (run->exit_code) CHECK_FAIL("exit status %d: %s", run->exit_code, run->err);
+  CHECK_OK(mlx_json_parse("stdout", run->out, run->out_length, out_json));
+}
+
+static void check_same_answers(const folder_t *packed, const folder_t *widened) {
+  golden_t golden = golden_open(GOLDENS);
+  size_t number, count;
+  yyjson_val *result;
+  yyjson_arr_foreach(golden.results, number, count, result) {
+    const char *prompt = yyjson_get_str(yyjson_obj_get(result, "prompt"));
+    command_t runs[2];
+    mlx_json_t json[2];
+    run_model(packed, prompt, &runs[0], &json[0]);
+    run_model(widened, prompt, &runs[1], &json[1]);
+    yyjson_val *ids[2] = {yyjson_obj_get(json[0].root, "output_ids"), yyjson_obj_get(json[1].root, "output_ids")};
+    CHECK_INT(yyjson_arr_size(ids[1]), 48);
+    check_ids("output_ids", number, ids[0], ids[1]);
+    for (int i = 0; i < 2; ++i) {
+      mlx_json_close(&json[i]);
+      command_free(&runs[i]);
+    }
+  }
+  golden_close(&golden);
+}
+
+// Bit for bit, through the door that the compiler uses.
+static void check_same_weights(const folder_t *packed, const folder_t *widened) {
+  const folder_t *folders[] = {packed, widened};
+  char *bytes[2];
+  size_t lengths[2];
+  for (int i = 0; i < 2; ++i) {
+    mlx_model_t *model;
+    CHECK_OK(mlx_model_open(folders[i]->path, &model));
+    CHECK_OK(mlx_weights_write(model, MLX_F32, path_in(folders[i], "w.irpa"), NULL));
+    CHECK_OK(mlx_read_file(path_in(folders[i], "w.irpa"), 1 << 24, &bytes[i], &lengths[i]));
+    mlx_model_close(model);
+  }
+  CHECK_INT(lengths[0], lengths[1]);
+  CHECK(!memcmp(bytes[0], bytes[1], lengths[0]));
+  for (int i = 0; i < 2; ++i) mlx_free(bytes[i]);
+}
+
+TEST(a_packed_model_says_what_its_widened_weights_say) {
+  for (int kind = MLX_PACKED_MLX; kind <= MLX_PACKED_AWQ; ++kind) {
+    folder_t packed, widened;
+    write_pair((mlx_packing_kind_t)kind, NULL, &packed, &widened);
+    check_same_weights(&packed, &widened);
+    check_same_answers(&packed, &widened);
+    end(&packed);
+    end(&widened);
+  }
+}
+
+TEST(surplus_parts_are_refused_by_name) {
+  static const struct { mlx_packing_kind_t kind; const char *surplus; } cases[] = {
+      {MLX_PACKED_MLX, "model.norm.scales"},
+      {MLX_PACKED_MLX, LEFT_PLAIN ".scales"},
+      {MLX_PACKED_MLX, "model.layers.0.mlp.up_proj.g_idx"},
+      {MLX_PACKED_GPTQ, "model.layers.0.mlp.up_proj.weight"},
+      {MLX_PACKED_AWQ, "model.layers.1.mlp.gate_proj.g_idx"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    folder_t packed, widened;
+    char expected[160];
+    mlx_model_t *model;
+    write_pair(cases[i].kind, cases[i].surplus, &packed, &widened);
+    snprintf(expected, sizeof expected, "%s: tensor '%s' is not part of the llama architecture", packed.path, cases[i].surplus);
+    CHECK_ERROR(mlx_model_open(packed.path, &model), MLX_UNSUPPORTED, expected);
+    end(&packed);
+    end(&widened);
+  }
+}
+
+TEST(integers_that_no_config_explains_are_refused) {
+  folder_t packed, widened;
+  mlx_model_t *model;
+  write_pair(MLX_PACKED_MLX, NULL, &packed, &widened);
+  copy_rest(&packed, "{");
+  CHECK_ERROR(mlx_model_open(packed.path, &model), MLX_INVALID_INPUT, "tensor 'model.embed_tokens.weight' has shape [320, 4]");
+  end(&packed);
+  end(&widened);
+}
+
+TEST_MAIN(CASE(mlx_fields_and_overrides_are_read), CASE(mlx_values_that_are_not_handled_are_named),
+          CASE(mlx_parts_that_do_not_fit_are_named_with_their_file), CASE(gptq_and_awq_fields_are_read),
+          CASE(gptq_and_awq_values_that_are_not_handled_are_named), CASE(gptq_and_awq_parts_that_do_not_fit_are_named_with_their_file),
+          CASE(a_packed_model_says_what_its_widened_weights_say), CASE(surplus_parts_are_refused_by_name),
+          CASE(integers_that_no_config_explains_are_refused))

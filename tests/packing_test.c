@@ -1,0 +1,200 @@
+// Packed matrices widen bit for bit: by hand for each kind and width, and against goldens that numpy made (tests/parity).
+#include "models/packing.h"
+
+#include "base/memory.h"
+#include "models/model.h"
+#include "tests/check.h"
+
+typedef struct packing_golden {
+  mlx_packing_kind_t kind;
+  int bits, group, rows, columns;
+  mlx_dtype_t dtype;
+  int zeros_less_one, act_order;
+  uint64_t digest;   // FNV-1a over the f32 bits
+  uint32_t last[3];  // the last words of them
+} packing_golden_t;
+
+#include "tests/goldens/packing.h"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// By hand
+
+#define ONE_AND_A_HALF 0x3e00  // f16
+#define MINUS_TWO 0xc000
+
+static mlx_tensor_t tensor(mlx_dtype_t dtype, const void *data) { return (mlx_tensor_t){.dtype = dtype, .data = data}; }
+
+// One row of |bits| whose first codes are |codes|, made of the bytes |pack| over and over.
+static void check_mlx(int bits, int group, const uint8_t *pack, size_t pack_size, const int *codes, size_t code_count) {
+  uint8_t words[256];
+  const uint16_t scales[2] = {ONE_AND_A_HALF, ONE_AND_A_HALF}, biases[2] = {MINUS_TWO, 0};
+  float out[256];
+  for (size_t i = 0; i < sizeof words; ++i) words[i] = pack[i % pack_size];
+  const mlx_tensor_t parts[] = {tensor(MLX_U32, words), tensor(MLX_F16, scales), tensor(MLX_F16, biases)};
+  const mlx_packing_t packing = {.kind = MLX_PACKED_MLX, .bits = bits, .rows = 1, .columns = 2 * group, .group = group,
+                                 .parts = {&parts[0], &parts[1], &parts[2]}};
+  mlx_packing_widen(&packing, 0, 1, out);
+  for (int i = 0; i < 2 * group; ++i) {
+    const float expected = 1.5f * (float)codes[(size_t)i % code_count] + (i < group ? -2.0f : 0.0f);
+    if (out[i] != expected) CHECK_FAIL("%d bits, groups of %d: element %d is %g, expected %g", bits, group, i, (double)out[i], (double)expected);
+  }
+}
+
+TEST(mlx_codes_of_every_width_are_read_by_hand) {
+  for (int group = 32; group <= 128; group *= 2) {
+    check_mlx(2, group, (const uint8_t[]){0xe4}, 1, (const int[]){0, 1, 2, 3}, 4);
+    check_mlx(3, group, (const uint8_t[]){0x88, 0xc6, 0xfa}, 3, (const int[]){0, 1, 2, 3, 4, 5, 6, 7}, 8);
+    check_mlx(4, group, (const uint8_t[]){0x10, 0xf7}, 2, (const int[]){0, 1, 7, 15}, 4);
+    check_mlx(6, group, (const uint8_t[]){0x81, 0x30, 0xfc}, 3, (const int[]){1, 2, 3, 63}, 4);
+    check_mlx(8, group, (const uint8_t[]){0, 1, 128, 255}, 4, (const int[]){0, 1, 128, 255}, 4);
+  }
+}
+
+// Eight rows, eight columns, one group: code [row][column] is the column (GPTQ) or the row (AWQ).
+TEST(gptq_codes_and_zero_points_are_read_by_hand) {
+  uint32_t codes[8];
+  for (int i = 0; i < 8; ++i) codes[i] = 0x76543210;
+  const uint32_t zeros[1] = {0xf0123456};
+  static const int stored[8] = {6, 5, 4, 3, 2, 1, 0, 15};
+  uint16_t scales[8];
+  for (int i = 0; i < 8; ++i) scales[i] = i % 2 ? MINUS_TWO : ONE_AND_A_HALF;
+  const mlx_tensor_t parts[] = {tensor(MLX_I32, codes), tensor(MLX_F16, scales), tensor(MLX_I32, zeros)};
+  mlx_packing_t packing = {.kind = MLX_PACKED_GPTQ, .bits = 4, .rows = 8, .columns = 8, .group = 8,
+                           .parts = {&parts[0], &parts[1], &parts[2]}};
+  for (int less_one = 0; less_one < 2; ++less_one) {
+    float out[8][8];
+    packing.zeros_less_one = less_one;
+    mlx_packing_widen(&packing, 0, 8, out[0]);
+    for (int row = 0; row < 8; ++row) {
+      int zero = less_one ? (stored[row] == 15 ? 0 : stored[row] + 1) : stored[row];
+      for (int i = 0; i < 8; ++i) CHECK(out[row][i] == (row % 2 ? -2.0f : 1.5f) * (float)(i - zero));
+    }
+  }
+}
+
+TEST(awq_codes_are_put_back_in_order_by_hand) {
+  uint32_t codes[8];
+  for (int i = 0; i < 8; ++i) codes[i] = 0x75316420;  // rows 0 2 4 6 1 3 5 7, from the lowest bits on
+  const uint32_t zeros[1] = {0xfdb9eca8};             // the row + 8
+  uint16_t scales[8];
+  for (int i = 0; i < 8; ++i) scales[i] = i == 3 ? MINUS_TWO : ONE_AND_A_HALF;
+  const mlx_tensor_t parts[] = {tensor(MLX_I32, codes), tensor(MLX_F16, scales), tensor(MLX_I32, zeros)};
+  const mlx_packing_t packing = {.kind = MLX_PACKED_AWQ, .bits = 4, .rows = 8, .columns = 8, .group = 8,
+                                 .parts = {&parts[0], &parts[1], &parts[2]}};
+  float out[8][8];
+  codes[5] ^= 0x00100000;  // row 3 of column 5 is 2: the sixth code of the word
+  mlx_packing_widen(&packing, 0, 8, out[0]);
+  for (int row = 0; row < 8; ++row) {
+    for (int i = 0; i < 8; ++i) CHECK(out[row][i] == (row == 3 ? (i == 5 ? 18.0f : 16.0f) : -12.0f));
+  }
+}
+
+TEST(gptq_columns_follow_their_group_index) {
+  const uint32_t codes[16] = {0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111,
+                              0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111};
+  const uint32_t zeros[2] = {0, 0x33333333}, groups[16] = {1, 0, 0, 1, 1, 1, 0, 1, 0, 0, 0, 0, 1, 0, 1, 0};
+  uint16_t scales[2][8];
+  for (int i = 0; i < 8; ++i) scales[0][i] = ONE_AND_A_HALF, scales[1][i] = MINUS_TWO;
+  const mlx_tensor_t parts[] = {tensor(MLX_I32, codes), tensor(MLX_F16, scales), tensor(MLX_I32, zeros), tensor(MLX_I32, groups)};
+  const mlx_packing_t packing = {.kind = MLX_PACKED_GPTQ, .bits = 4, .rows = 8, .columns = 16, .group = 8,
+                                 .parts = {&parts[0], &parts[1], &parts[2], &parts[3]}};
+  float out[16];
+  mlx_packing_widen(&packing, 6, 1, out);
+  for (int i = 0; i < 16; ++i) CHECK(out[i] == (groups[i] ? 4.0f : 1.5f));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Goldens: the generator of tests/parity/packing_goldens.py, call for call
+
+static uint64_t state;
+
+static uint32_t draw(void) {
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(state >> 33);
+}
+
+static uint32_t draw_word(void) {
+  const uint32_t high = draw() << 1;
+  return high ^ draw();
+}
+
+// Blocks of exactly the size that is read, and not aligned, so that the sanitizer sees every step outside.
+static mlx_tensor_t exact_tensor(mlx_dtype_t dtype, size_t count, const uint32_t *values) {
+  const size_t width = mlx_dtype_info(dtype)->block_bytes;
+  uint8_t *data = malloc(count * width + 1);
+  for (size_t i = 0; i < count; ++i) memcpy(data + 1 + i * width, &values[i], width);
+  return (mlx_tensor_t){.dtype = dtype, .data = data + 1};
+}
+
+#define MOST 8192  // words of a part
+
+static mlx_tensor_t draw_words(mlx_dtype_t dtype, size_t count) {
+  static uint32_t words[MOST];
+  CHECK(count <= MOST);
+  for (size_t i = 0; i < count; ++i) words[i] = draw_word();
+  return exact_tensor(dtype, count, words);
+}
+
+static mlx_tensor_t draw_floats(mlx_dtype_t dtype, size_t count) {
+  static uint32_t bits[MOST];
+  CHECK(count <= MOST);
+  for (size_t i = 0; i < count; ++i) bits[i] = draw_word();
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t exponent = draw() % 21;
+    const uint32_t wide = (bits[i] & 0x807fffff) | (exponent + 110) << 23;
+    bits[i] = dtype == MLX_F16 ? (bits[i] & 0x83ff) | exponent << 10 : dtype == MLX_BF16 ? wide >> 16 : wide;
+  }
+  return exact_tensor(dtype, count, bits);
+}
+
+static mlx_tensor_t draw_groups(size_t count, uint32_t groups) {
+  static uint32_t words[MOST];
+  for (size_t i = 0; i < count; ++i) words[i] = draw() % groups;
+  return exact_tensor(MLX_I32, count, words);
+}
+
+static void check_words(const packing_golden_t *g, size_t number, const float *out) {
+  const size_t count = (size_t)(g->rows * g->columns);
+  uint64_t digest = 0xcbf29ce484222325;
+  const uint8_t *bytes = (const uint8_t *)out;
+  for (size_t i = 0; i < 4 * count; ++i) digest = (digest ^ bytes[i]) * 0x100000001b3;
+  for (size_t i = 0; i < 3; ++i) {
+    uint32_t word;
+    memcpy(&word, &out[count - 3 + i], sizeof word);
+    if (word != g->last[i]) CHECK_FAIL("golden %zu: word %zu from the end is %08x, expected %08x", number, 2 - i, word, g->last[i]);
+  }
+  if (digest != g->digest) CHECK_FAIL("golden %zu: the last words are right, but not all", number);
+}
+
+static void check_golden(const packing_golden_t *g, size_t number) {
+  const size_t rows = (size_t)g->rows, columns = (size_t)g->columns, groups = columns / (size_t)g->group;
+  const bool mlx = g->kind == MLX_PACKED_MLX;
+  static float out[40 * 256];
+  CHECK(rows * columns <= sizeof out / sizeof *out);
+  state = number;
+  mlx_tensor_t parts[MLX_PART_COUNT] = {0};
+  parts[0] = draw_words(mlx ? MLX_U32 : MLX_I32, rows * columns * (size_t)g->bits / 32);
+  parts[1] = draw_floats(g->dtype, rows * groups);
+  parts[2] = mlx ? draw_floats(g->dtype, rows * groups) : draw_words(MLX_I32, rows / 8 * groups);
+  if (g->act_order) parts[3] = draw_groups(columns, (uint32_t)groups);
+  mlx_packing_t packing = {.kind = g->kind, .bits = g->bits, .rows = g->rows, .columns = g->columns, .group = g->group,
+                           .zeros_less_one = g->zeros_less_one};
+  for (int i = 0; i < MLX_PART_COUNT; ++i) packing.parts[i] = parts[i].data ? &parts[i] : NULL;
+  for (int64_t row = 0; row < g->rows;) {  // in unequal steps: where a row is cut off must not matter
+    const int64_t step = row + 3 < g->rows ? 3 : g->rows - row;
+    mlx_packing_widen(&packing, row, step, out + row * g->columns);
+    row += step;
+  }
+  check_words(g, number, out);
+  for (int i = 0; i < MLX_PART_COUNT; ++i) {
+    if (parts[i].data) free((uint8_t *)(uintptr_t)parts[i].data - 1);
+  }
+}
+
+TEST(random_matrices_widen_to_what_numpy_says) {
+  for (size_t i = 0; i < sizeof packing_goldens / sizeof *packing_goldens; ++i) check_golden(&packing_goldens[i], i);
+}
+
+TEST_MAIN(CASE(mlx_codes_of_every_width_are_read_by_hand), CASE(gptq_codes_and_zero_points_are_read_by_hand),
+          CASE(awq_codes_are_put_back_in_order_by_hand), CASE(gptq_columns_follow_their_group_index),
+          CASE(random_matrices_widen_to_what_numpy_says))
