@@ -109,7 +109,7 @@ mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, si
   out->prompt_seconds = read - start;
   out->decode_seconds = mlx_seconds() - read;
   size_t from = writer.text.length;
-  if (!status) mlx_detokenizer_flush(&writer.detokenizer, &writer.text);
+  if (!status) mlx_detokenizer_flush(session->engine->tokenizer, &writer.detokenizer, &writer.text);
   if (!status && writer.text.length > from) status = give_text(&writer, from);
   if (writer.stopped) out->finish_reason = MLX_FINISH_CANCELLED;
   if (!status) status = mlx_text_take(&writer.text, &out->text, &out->text_length);

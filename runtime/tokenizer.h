@@ -1,9 +1,10 @@
 // Tokenizer: text to token ids and back, exactly as Hugging Face's `tokenizers` package does it for the same
 // tokenizer.json.
 //
-// It is a byte-level BPE tokenizer and nothing else: what GPT-2, Llama 3, Qwen, SmolLM and their kin use. A file that asks
-// for anything it does not do (another model type, normalizer, decoder ...) is refused by the name of the field, never
-// approximated. It reads only tokenizer.json; whoever has a GGUF file makes that text from its metadata.
+// It knows byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM), SentencePiece's BPE with byte fallback (Llama 2, Mistral, Gemma),
+// Unigram (T5, XLM-R) and WordPiece (BERT). A file that asks for anything it does not do (another model type, normalizer,
+// decoder ...) is refused by the name of the field, never approximated. It reads only tokenizer.json; whoever has a GGUF
+// file makes that text from its metadata. docs/tokenizers.md lists it all.
 //
 // Ownership: the tokenizer belongs to whoever created it and keeps nothing of the JSON text. Results are the caller's, to
 // be released with mlx_free.
@@ -25,7 +26,8 @@ void mlx_tokenizer_free(mlx_tokenizer_t *tokenizer);  // NULL is fine
 
 // Turns |length| bytes of |text| into ids. Bytes that are not UTF-8 are read as U+FFFD. Added tokens such as <|im_start|>
 // are recognised wherever they stand in the text; |add_special| also adds what the post-processor adds (bos, eos).
-// Fails with MLX_TIMEOUT or MLX_UNSUPPORTED when the file's regular expression explodes on this text.
+// Fails with MLX_TIMEOUT or MLX_UNSUPPORTED when the file's regular expression explodes on this text, or when the text has
+// a character that the vocabulary lacks and the file says nothing about such.
 mlx_status_t mlx_tokenizer_encode(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, bool add_special,
                                   int32_t **out_ids, size_t *out_count) MLX_MUST_USE;
 
@@ -40,15 +42,18 @@ bool mlx_tokenizer_find(const mlx_tokenizer_t *tokenizer, const char *token, int
 bool mlx_tokenizer_is_special(const mlx_tokenizer_t *tokenizer, int32_t id);
 
 // Decodes a stream of ids as they come. Only whole characters are given out; the bytes of an unfinished one wait here.
-// All pushes and the flush together give exactly what mlx_tokenizer_decode gives for the same ids.
+// All pushes and the flush together give exactly what mlx_tokenizer_decode gives for the same ids. One exception: where
+// byte tokens (<0xE4>) do not make UTF-8, decode replaces their whole run, a stream only what it has not given out yet.
 typedef struct mlx_detokenizer {
-  char tail[4];          // a good beginning of a UTF-8 character
-  uint8_t tail_length;   // 0 to 3
-} mlx_detokenizer_t;     // zero-initialise to start; one per stream
+  char tail[4];         // a good beginning of a UTF-8 character
+  uint8_t tail_length;  // 0 to 3
+  bool started;         // a token was there
+  size_t stripped;      // characters the decoder took from the beginning so far
+} mlx_detokenizer_t;    // zero-initialise to start; one per stream
 
 void mlx_detokenizer_push(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *detokenizer, int32_t id,
                           bool skip_special, mlx_text_t *out);
 // Ends the stream: an unfinished character becomes U+FFFD. The detokenizer is then ready for another stream.
-void mlx_detokenizer_flush(mlx_detokenizer_t *detokenizer, mlx_text_t *out);
+void mlx_detokenizer_flush(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *detokenizer, mlx_text_t *out);
 
 #endif  // MLXCEL_RUNTIME_TOKENIZER_H_

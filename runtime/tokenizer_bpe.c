@@ -1,4 +1,4 @@
-// Byte-pair encoding of one piece, and the hash tables it lives on.
+// Byte-pair encoding of one piece, over its bytes or over its characters, and the hash tables it lives on.
 //
 // Merging follows Hugging Face to the letter: the pair of lowest rank first, the leftmost of equals. A heap of candidates
 // over a linked list of symbols keeps it near-linear, so that a megabyte of one letter is no denial of service. There is
@@ -107,6 +107,57 @@ void mlx_names_add(mlx_tokenizer_t *tokenizer, int32_t id) {
   tokenizer->names[name_slot(tokenizer, token->text, token->text_length)] = id;
 }
 
+int32_t mlx_model_find(const mlx_tokenizer_t *tokenizer, const char *text, size_t length) {
+  if (length > tokenizer->longest_text) return -1;
+  int32_t id = mlx_names_find(tokenizer, text, length);
+  return id >= 0 && tokenizer->tokens[id].in_model ? id : -1;
+}
+
+mlx_status_t mlx_trie_create(size_t bytes, uint64_t seed, mlx_trie_t *out_trie) {
+  MLX_TRY(mlx_pair_map_create(bytes, seed, &out_trie->edges));
+  MLX_TRY(mlx_alloc(bytes + 1, sizeof *out_trie->ends, &out_trie->ends));
+  out_trie->ends[0] = -1;
+  out_trie->nodes = 1;
+  return NULL;
+}
+
+void mlx_trie_add(mlx_trie_t *trie, const char *text, size_t length, int32_t end) {
+  uint64_t node = 0;
+  for (size_t i = 0; i < length; ++i) {
+    uint64_t key = mlx_pair((uint32_t)node, (uint8_t)text[i]);
+    if (mlx_pair_map_get(&trie->edges, key, &node)) continue;
+    node = trie->nodes++;
+    trie->ends[node] = -1;
+    mlx_pair_map_put(&trie->edges, key, node);
+  }
+  trie->ends[node] = end;
+}
+
+mlx_status_t mlx_trie_shrink(mlx_trie_t *trie) {
+  mlx_pair_map_t small;
+  MLX_TRY(mlx_pair_map_create(trie->nodes, trie->edges.seed, &small));
+  for (size_t i = 0; i <= trie->edges.mask; ++i) {
+    const struct mlx_pair_slot *slot = &trie->edges.slots[i];
+    if (slot->key != NO_KEY) mlx_pair_map_put(&small, slot->key, slot->value);
+  }
+  mlx_pair_map_free(&trie->edges);
+  trie->edges = small;
+  return mlx_resize(trie->nodes, sizeof *trie->ends, &trie->ends);
+}
+
+bool mlx_trie_step(const mlx_trie_t *trie, uint32_t *inout_node, char byte) {
+  uint64_t node;
+  if (!mlx_pair_map_get(&trie->edges, mlx_pair(*inout_node, (uint8_t)byte), &node)) return false;
+  *inout_node = (uint32_t)node;
+  return true;
+}
+
+void mlx_trie_free(mlx_trie_t *trie) {
+  mlx_pair_map_free(&trie->edges);
+  mlx_free(trie->ends);
+  *trie = (mlx_trie_t){0};
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Spelling bytes as characters
 
@@ -176,6 +227,17 @@ mlx_status_t mlx_ids_append(mlx_ids_t *ids, int32_t id) {
   return NULL;
 }
 
+mlx_status_t mlx_append_bytes(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, mlx_ids_t *ids,
+                              bool *out_done) {
+  *out_done = false;
+  for (size_t i = 0; i < length; ++i) {
+    if (tokenizer->byte_ids[(uint8_t)text[i]] < 0) return NULL;
+  }
+  for (size_t i = 0; i < length; ++i) MLX_TRY(mlx_ids_append(ids, tokenizer->byte_ids[(uint8_t)text[i]]));
+  *out_done = true;
+  return NULL;
+}
+
 static bool comes_before(const struct mlx_candidate *a, const struct mlx_candidate *b) {
   return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
 }
@@ -223,23 +285,72 @@ static mlx_status_t push_merge(const mlx_tokenizer_t *tokenizer, mlx_merger_t *m
   return NULL;
 }
 
-// One symbol per byte. A byte without a token of its own is the unk_token or, without one, nothing.
+// Laying out the symbols of a piece. An unknown one waits for the next that is known, because runs of them may be one.
+typedef struct layout {
+  const mlx_tokenizer_t *tokenizer;
+  struct mlx_symbol *symbols;  // has room for one per byte
+  size_t count;
+  bool unk_waits;
+} layout_t;
+
+static void add_symbol(layout_t *layout, int32_t id) {
+  int32_t at = (int32_t)layout->count++;
+  layout->symbols[at] = (struct mlx_symbol){.id = id, .prev = at - 1, .next = at + 1};
+}
+
+static void end_unk(layout_t *layout) {
+  if (layout->unk_waits) add_symbol(layout, layout->tokenizer->unk_id);
+  layout->unk_waits = false;
+}
+
+// Without an unk_token, what is unknown is dropped.
+static void add_unk(layout_t *layout) {
+  if (layout->tokenizer->unk_id < 0) return;
+  if (!layout->tokenizer->fuse_unk) end_unk(layout);
+  layout->unk_waits = true;
+}
+
+static void lay_out_byte(layout_t *layout, char byte) {
+  int32_t id = layout->tokenizer->byte_ids[(uint8_t)byte];
+  if (id < 0) {
+    add_unk(layout);
+    return;
+  }
+  end_unk(layout);
+  add_symbol(layout, id);
+}
+
+static void lay_out_character(layout_t *layout, const char *text, size_t length) {
+  const mlx_tokenizer_t *tokenizer = layout->tokenizer;
+  int32_t id = mlx_model_find(tokenizer, text, length);
+  bool all = tokenizer->byte_fallback;
+  for (size_t i = 0; i < length && id < 0; ++i) all &= tokenizer->byte_ids[(uint8_t)text[i]] >= 0;
+  if (id >= 0) {
+    end_unk(layout);
+    add_symbol(layout, id);
+  } else if (all) {
+    // An unknown symbol that waits goes on waiting and lands after these bytes: so it does with Hugging Face.
+    for (size_t i = 0; i < length; ++i) add_symbol(layout, tokenizer->byte_ids[(uint8_t)text[i]]);
+  } else {
+    add_unk(layout);
+  }
+}
+
 static mlx_status_t lay_out_symbols(const mlx_tokenizer_t *tokenizer, mlx_merger_t *merger, const char *bytes,
                                     size_t length, size_t *out_count) {
-  size_t count = 0;
-  bool after_unk = false;
   MLX_TRY(mlx_reserve(length, sizeof *merger->symbols, &merger->symbol_capacity, &merger->symbols));
-  for (size_t i = 0; i < length; ++i) {
-    int32_t id = tokenizer->byte_ids[(uint8_t)bytes[i]];
-    bool fused = id < 0 && after_unk && tokenizer->fuse_unk;
-    after_unk = id < 0;
-    if (id < 0) id = tokenizer->unk_id;
-    if (id < 0 || fused) continue;
-    merger->symbols[count] = (struct mlx_symbol){.id = id, .prev = (int32_t)count - 1, .next = (int32_t)count + 1};
-    ++count;
+  layout_t layout = {.tokenizer = tokenizer, .symbols = merger->symbols};
+  for (size_t i = 0, step = 1; i < length; i += step) {
+    if (tokenizer->byte_level) {
+      lay_out_byte(&layout, bytes[i]);
+    } else {
+      mlx_character_at(bytes + i, &step);
+      lay_out_character(&layout, bytes + i, step);
+    }
   }
-  if (count) merger->symbols[count - 1].next = -1;
-  *out_count = count;
+  end_unk(&layout);
+  if (layout.count) merger->symbols[layout.count - 1].next = -1;
+  *out_count = layout.count;
   return NULL;
 }
 
@@ -272,11 +383,14 @@ static mlx_status_t find_whole(const mlx_tokenizer_t *tokenizer, mlx_merger_t *m
                                int32_t *out_id) {
   *out_id = -1;
   if (length > tokenizer->longest_text) return NULL;
+  if (!tokenizer->byte_level) {
+    *out_id = mlx_model_find(tokenizer, bytes, length);
+    return NULL;
+  }
   size_t count = 0;
   MLX_TRY(mlx_reserve(2 * length, 1, &merger->spelled_capacity, &merger->spelled));
   for (size_t i = 0; i < length; ++i) count += mlx_spell_byte((uint8_t)bytes[i], merger->spelled + count);
-  int32_t id = mlx_names_find(tokenizer, merger->spelled, count);
-  if (id >= 0 && tokenizer->tokens[id].in_model) *out_id = id;
+  *out_id = mlx_model_find(tokenizer, merger->spelled, count);
   return NULL;
 }
 

@@ -56,7 +56,7 @@ static void check_decoding(const mlx_tokenizer_t *tokenizer, const int32_t *ids,
   char *text;
   size_t length;
   for (size_t i = 0; i < count; ++i) mlx_detokenizer_push(tokenizer, &detokenizer, ids[i], skip_special, &streamed);
-  mlx_detokenizer_flush(&detokenizer, &streamed);
+  mlx_detokenizer_flush(tokenizer, &detokenizer, &streamed);
   if (mlx_text_finish(&streamed)) __builtin_trap();
   if (mlx_tokenizer_decode(tokenizer, ids, count, skip_special, &text, &length)) __builtin_trap();
   if (length != streamed.length || memcmp(text, streamed.data, length)) __builtin_trap();

@@ -1,5 +1,7 @@
 // Pre-tokenizing: cutting a stretch of text into the pieces that BPE works on, one step of the file after the other.
 //
+// A step may also change the text: ByteLevel's space before it, Metaspace's character for spaces.
+//
 // The regular expressions run on Oniguruma because the Python package runs them on it: the same engine, syntax and Unicode
 // tables give the same cuts. Where the package uses Rust's own tables instead (Digits, single_word), the pattern in
 // tokenizer_read.c makes up for the difference.
@@ -72,19 +74,19 @@ static mlx_status_t search_error(int code) {
   OnigUChar reason[ONIG_MAX_ERROR_MESSAGE_LEN];
   onig_error_code_to_str(reason, code);
   return mlx_status_hint(
-      mlx_error(MLX_UNSUPPORTED, "the tokenizer's pre_tokenizer pattern failed on this text: %s", (const char *)reason),
+      mlx_error(MLX_UNSUPPORTED, "a pattern of the tokenizer failed on this text: %s", (const char *)reason),
       "the pattern backtracks too much; a shorter text may pass");
 }
 
-// Searches |piece| from |from|. *out_found is false when there is no further match.
-static mlx_status_t search(mlx_splitter_t *splitter, OnigRegex regex, const mlx_piece_t *piece, size_t from,
+// Searches |text| from |from|. *out_found is false when there is no further match.
+static mlx_status_t search(mlx_splitter_t *splitter, OnigRegex regex, const char *text, size_t length, size_t from,
                            bool *out_found, size_t *out_start, size_t *out_end) {
-  const OnigUChar *text = (const OnigUChar *)piece->text, *end = text + piece->length;
+  const OnigUChar *start = (const OnigUChar *)text, *end = start + length;
   *out_found = false;
   if (now_ns() > splitter->deadline_ns) {
-    return mlx_error(MLX_TIMEOUT, "the tokenizer's pre_tokenizer pattern takes too long on this text");
+    return mlx_error(MLX_TIMEOUT, "a pattern of the tokenizer takes too long on this text");
   }
-  int result = onig_search_with_param(regex, text, end, text + from, end, splitter->region, ONIG_OPTION_NONE,
+  int result = onig_search_with_param(regex, start, end, start + from, end, splitter->region, ONIG_OPTION_NONE,
                                       splitter->limits);
   if (result == ONIG_MISMATCH) return NULL;
   if (result < 0) return search_error(result);
@@ -92,6 +94,28 @@ static mlx_status_t search(mlx_splitter_t *splitter, OnigRegex regex, const mlx_
   *out_start = (size_t)splitter->region->beg[0];
   *out_end = (size_t)splitter->region->end[0];
   return NULL;
+}
+
+// As Rust's onig::find_iter finds them: an empty match is taken unless it touches the end of the match before, in which
+// case the search goes on one character later.
+mlx_status_t mlx_splitter_matches(mlx_splitter_t *splitter, OnigRegex regex, const char *text, size_t length,
+                                  mlx_match_fn_t fn, void *user) {
+  size_t done = 0, from = 0, last_end = SIZE_MAX, start, end;
+  while (from <= length) {
+    bool found;
+    MLX_TRY(search(splitter, regex, text, length, from, &found, &start, &end));
+    if (!found) break;
+    if (end < start || start < done) return mlx_error(MLX_UNSUPPORTED, "a pattern of the tokenizer matches backwards");
+    if (start == end && end == last_end) {
+      int step_length = from < length ? mlx_utf8_length(text + from, length - from) : 1;
+      from += step_length > 0 ? (size_t)step_length : 1;
+      continue;
+    }
+    if (start > done) MLX_TRY(fn(user, text + done, start - done, false));
+    MLX_TRY(fn(user, text + start, end - start, true));
+    done = from = last_end = end;
+  }
+  return done < length ? fn(user, text + done, length - done, false) : NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -107,11 +131,14 @@ static mlx_status_t add_piece(mlx_pieces_t *pieces, const char *text, size_t len
 typedef struct cutter {
   mlx_pieces_t *out;
   mlx_split_behavior_t behavior;
+  bool invert;
   size_t base;         // where this piece's own results begin in |out|
   bool after_match;    // the last one told was a delimiter
 } cutter_t;
 
-static mlx_status_t cut(cutter_t *cutter, const char *text, size_t length, bool is_match) {
+static mlx_status_t cut(void *user, const char *text, size_t length, bool is_match) {
+  cutter_t *cutter = user;
+  is_match ^= cutter->invert;
   bool join = false, has_last = cutter->out->count > cutter->base, after_match = cutter->after_match;
   cutter->after_match = is_match;
   switch (cutter->behavior) {
@@ -137,27 +164,17 @@ static void drop_empty(mlx_pieces_t *pieces, size_t base) {
   pieces->count = kept;
 }
 
-// Tells |cutter| every match, as Rust's onig::find_iter finds them: an empty match is taken unless it touches the end of
-// the match before, in which case the search goes on one character later.
-static mlx_status_t cut_at_matches(mlx_splitter_t *splitter, const mlx_split_step_t *step, const mlx_piece_t *piece,
-                                   cutter_t *cutter) {
-  const char *text = piece->text;
-  size_t done = 0, from = 0, last_end = SIZE_MAX, start, end;
-  while (from <= piece->length) {
-    bool found;
-    MLX_TRY(search(splitter, step->regex, piece, from, &found, &start, &end));
-    if (!found) break;
-    if (end < start || start < done) return mlx_error(MLX_UNSUPPORTED, "a pre_tokenizer pattern matches backwards");
-    if (start == end && end == last_end) {
-      int step_length = from < piece->length ? mlx_utf8_length(text + from, piece->length - from) : 1;
-      from += step_length > 0 ? (size_t)step_length : 1;
-      continue;
-    }
-    if (start > done) MLX_TRY(cut(cutter, text + done, start - done, step->invert));
-    MLX_TRY(cut(cutter, text + start, end - start, !step->invert));
-    done = from = last_end = end;
+// Every character that belongs is a match of its own.
+static mlx_status_t cut_at_characters(const mlx_split_step_t *step, const mlx_piece_t *piece, cutter_t *cutter) {
+  size_t done = 0;
+  for (size_t i = 0, length; i < piece->length; i += length) {
+    uint32_t character = mlx_character_at(piece->text + i, &length);
+    if (step->kind == MLX_SPLIT_CHARACTER ? character != step->character : !step->belongs(character)) continue;
+    if (done < i) MLX_TRY(cut(cutter, piece->text + done, i - done, false));
+    MLX_TRY(cut(cutter, piece->text + i, length, true));
+    done = i + length;
   }
-  return done < piece->length ? cut(cutter, text + done, piece->length - done, step->invert) : NULL;
+  return done < piece->length ? cut(cutter, piece->text + done, piece->length - done, false) : NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -165,29 +182,56 @@ static mlx_status_t cut_at_matches(mlx_splitter_t *splitter, const mlx_split_ste
 
 static mlx_status_t run_split(mlx_splitter_t *splitter, const mlx_split_step_t *step) {
   for (size_t i = 0; i < splitter->pieces.count; ++i) {
-    cutter_t cutter = {.out = &splitter->next, .behavior = step->behavior, .base = splitter->next.count};
-    MLX_TRY(cut_at_matches(splitter, step, &splitter->pieces.items[i], &cutter));
+    const mlx_piece_t *piece = &splitter->pieces.items[i];
+    cutter_t cutter = {.out = &splitter->next, .behavior = step->behavior, .invert = step->invert,
+                       .base = splitter->next.count};
+    MLX_TRY(step->kind == MLX_SPLIT_REGEX
+                ? mlx_splitter_matches(splitter, step->regex, piece->text, piece->length, cut, &cutter)
+                : cut_at_characters(step, piece, &cutter));
     drop_empty(&splitter->next, cutter.base);
   }
+  const mlx_pieces_t *before = &splitter->pieces, *after = &splitter->next;
+  if (!before->count || !after->count || before->items[0].text != after->items[0].text) splitter->at_start = false;
   return NULL;
 }
 
-// ByteLevel's add_prefix_space: every piece begins with a space.
-static mlx_status_t run_prefix(mlx_splitter_t *splitter) {
-  size_t needed = 0, used = 0;
-  for (size_t i = 0; i < splitter->pieces.count; ++i) needed += splitter->pieces.items[i].length + 1;
-  MLX_TRY(mlx_reserve(needed, 1, &splitter->prefixed_capacity, &splitter->prefixed));
-  for (size_t i = 0; i < splitter->pieces.count; ++i) {
-    mlx_piece_t piece = splitter->pieces.items[i];
-    if (piece.text[0] != ' ') {
-      char *copy = splitter->prefixed + used;
-      copy[0] = ' ';
-      memcpy(copy + 1, piece.text, piece.length);
-      used += ++piece.length;
-      piece.text = copy;
-    }
-    MLX_TRY(add_piece(&splitter->next, piece.text, piece.length));
+// Appends a copy of |piece| with its spaces replaced by |character| and one before it where the scheme says so.
+static void write_metaspace(mlx_text_t *out, const mlx_piece_t *piece, uint32_t character, bool prepend) {
+  char bytes[4];
+  size_t length = mlx_character_write(character, bytes), done = 0;
+  bool there = piece->text[0] == ' ' || (piece->length >= length && !memcmp(piece->text, bytes, length));
+  if (prepend && !there) mlx_text_append(out, bytes, length);
+  for (const char *space; (space = memchr(piece->text + done, ' ', piece->length - done));) {
+    size_t at = (size_t)(space - piece->text);
+    mlx_text_append(out, piece->text + done, at - done);
+    mlx_text_append(out, bytes, length);
+    done = at + 1;
   }
+  mlx_text_append(out, piece->text + done, piece->length - done);
+}
+
+// Steps that change the text write every piece anew, one after the other.
+static mlx_status_t run_writing(mlx_splitter_t *splitter, const mlx_split_step_t *step) {
+  mlx_text_t swap = splitter->written[1], *out = &splitter->written[0];
+  splitter->written[1] = splitter->written[0];
+  splitter->written[0] = swap;
+  out->length = 0;
+  for (size_t i = 0; i < splitter->pieces.count; ++i) {
+    const mlx_piece_t *piece = &splitter->pieces.items[i];
+    size_t before = out->length;
+    if (step->kind == MLX_SPLIT_PREFIX) {
+      if (piece->text[0] != ' ') mlx_text_append(out, " ", 1);
+      mlx_text_append(out, piece->text, piece->length);
+    } else {
+      bool first = i == 0 && splitter->at_start;
+      write_metaspace(out, piece, step->character,
+                      step->prepend == MLX_PREPEND_ALWAYS || (first && step->prepend == MLX_PREPEND_FIRST));
+    }
+    MLX_TRY(add_piece(&splitter->next, NULL, out->length - before));
+  }
+  MLX_TRY(mlx_text_finish(out));
+  const char *at = out->data;
+  for (size_t i = 0; i < splitter->next.count; at += splitter->next.items[i++].length) splitter->next.items[i].text = at;
   return NULL;
 }
 
@@ -209,14 +253,16 @@ mlx_status_t mlx_splitter_begin(size_t text_length, mlx_splitter_t *out_splitter
 }
 
 mlx_status_t mlx_splitter_run(const mlx_tokenizer_t *tokenizer, mlx_splitter_t *splitter, const char *text,
-                              size_t length) {
+                              size_t length, bool at_start) {
   splitter->pieces.count = 0;
+  splitter->at_start = at_start;
   if (!length) return NULL;
   MLX_TRY(add_piece(&splitter->pieces, text, length));
   for (size_t i = 0; i < tokenizer->step_count; ++i) {
     const mlx_split_step_t *step = &tokenizer->steps[i];
     splitter->next.count = 0;
-    MLX_TRY(step->regex ? run_split(splitter, step) : run_prefix(splitter));
+    bool writes = step->kind == MLX_SPLIT_PREFIX || step->kind == MLX_SPLIT_METASPACE;
+    MLX_TRY(writes ? run_writing(splitter, step) : run_split(splitter, step));
     mlx_pieces_t swap = splitter->pieces;
     splitter->pieces = splitter->next;
     splitter->next = swap;
@@ -227,7 +273,7 @@ mlx_status_t mlx_splitter_run(const mlx_tokenizer_t *tokenizer, mlx_splitter_t *
 void mlx_splitter_end(mlx_splitter_t *splitter) {
   mlx_free(splitter->pieces.items);
   mlx_free(splitter->next.items);
-  mlx_free(splitter->prefixed);
+  for (size_t i = 0; i < 2; ++i) mlx_text_clear(&splitter->written[i]);
   if (splitter->region) onig_region_free(splitter->region, 1);
   if (splitter->limits) onig_free_match_param(splitter->limits);
   *splitter = (mlx_splitter_t){0};

@@ -48,7 +48,7 @@ static void print_streamed(const mlx_tokenizer_t *tokenizer, const int32_t *ids,
   mlx_text_t text = {0};
   mlx_detokenizer_t detokenizer = {0};
   for (size_t i = 0; i < count; ++i) mlx_detokenizer_push(tokenizer, &detokenizer, ids[i], false, &text);
-  mlx_detokenizer_flush(&detokenizer, &text);
+  mlx_detokenizer_flush(tokenizer, &detokenizer, &text);
   need(mlx_text_finish(&text));
   print_text(text.data, text.length);
   mlx_text_clear(&text);

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Compares our tokenizer with Hugging Face's `tokenizers` for every kind of model, id for id and text for text.
+
+  tokenizer_kinds.py DRIVER [--lines N] [--seed N] [--only NAME] [--keep FOLDER]
+
+Trains a small tokenizer of each kind (byte-level BPE, SentencePiece's BPE with byte fallback, Unigram, WordPiece) on this tree
+and on mixed lines, writes it as the models people use write theirs, and compares it on N lines as tokenizer_lines.py does. Then
+the same vocabularies under other options, on a fifth of the lines. The hub is not needed. Needs: pip install tokenizers
+"""
+import argparse
+import base64
+import copy
+import json
+import pathlib
+import random
+import struct
+import sys
+import tempfile
+
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+import tokenizer_lines
+from tokenizer_lines import LLAMA3, QWEN2, byte_level, regex, sequence
+
+TREE = pathlib.Path(__file__).resolve().parents[2]
+BYTES = [f"<0x{b:02X}>" for b in range(256)]
+SPACE = "▁"
+
+
+def corpus(seed):
+    lines = [line.decode("utf-8", "replace") for line in tokenizer_lines.make_lines(12_000, seed + 1) if len(line) < 2000]
+    for path in sorted(TREE.rglob("*")):
+        if path.suffix in (".md", ".c", ".h", ".py") and "build" not in path.relative_to(TREE).parts:
+            lines += path.read_text(errors="replace").splitlines()
+    return lines
+
+
+def trained(model, trainer, pre_tokenizer, lines, normalizer=None):
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizer
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    tokenizer.train_from_iterator(lines, trainer)
+    return json.loads(tokenizer.to_str())
+
+
+def with_parts(base, **parts):
+    new = copy.deepcopy(base)
+    model = parts.pop("model", {})
+    new.update(parts)
+    new["model"].update(model)
+    return new
+
+
+def replace(pattern, content, kind="String"):
+    return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
+
+
+def metaspace(scheme="always", split=True):
+    return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": split}
+
+
+def normal(*steps):
+    return {"type": "Sequence", "normalizers": list(steps)}
+
+
+def plain(*names):
+    return normal(*({"type": name} for name in names))
+
+
+def decoders(*steps):
+    return {"type": "Sequence", "decoders": list(steps)}
+
+
+def strip(count=1):
+    return {"type": "Strip", "content": " ", "start": count, "stop": 0}
+
+
+def template(base, bos, eos=None):
+    ids = {t["content"]: t["id"] for t in base["added_tokens"]}
+    around = [t for t in (bos, eos) if t]
+    single = [{"Sequence": {"id": "A", "type_id": 0}}]
+    if bos:
+        single.insert(0, {"SpecialToken": {"id": bos, "type_id": 0}})
+    if eos:
+        single.append({"SpecialToken": {"id": eos, "type_id": 0}})
+    return {"type": "TemplateProcessing", "single": single, "pair": single + [{"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {t: {"id": t, "ids": [ids[t]], "tokens": [t]} for t in around}}
+
+
+FALLBACK = [replace(SPACE, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
+
+
+def byte_bpe(lines):
+    trainer = trainers.BpeTrainer(vocab_size=8000, special_tokens=["<|im_start|>", "<|im_end|>"], show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    base = trained(models.BPE(), trainer, pre_tokenizers.ByteLevel(add_prefix_space=False), lines)
+    base = with_parts(base, decoder=byte_level(), pre_tokenizer=sequence(regex(QWEN2), byte_level()), normalizer={"type": "NFC"})
+    yield "byte-bpe", base
+    for form in ("NFD", "NFKC", "NFKD"):
+        yield f"byte-bpe-{form.lower()}", with_parts(base, normalizer={"type": form})
+    yield "byte-bpe-lower", with_parts(base, normalizer=plain("NFD", "Lowercase", "StripAccents", "NFC"))
+    yield "byte-bpe-strip", with_parts(base, normalizer=normal({"type": "Strip", "strip_left": True, "strip_right": False},
+                                                               {"type": "Nmt"}, replace(r"[0-9]+|e", "N", "Regex")))
+    tokens = with_parts(base, pre_tokenizer=sequence(regex(LLAMA3), byte_level()), model={"ignore_merges": True})
+    for content, options in (("é", {}), ("e\u0301e\u0301", {"lstrip": True}), ("ﬁ", {}), ("naïve", {"special": True}), ("\u1e9b\u0323", {})):
+        tokenizer_lines.added(tokens, content, normalized=True, **options)
+    yield "byte-bpe-added", with_parts(tokens, normalizer={"type": "NFKD"})
+
+
+def sentencepiece_bpe(lines):
+    trainer = trainers.BpeTrainer(vocab_size=9000, special_tokens=["<unk>", "<s>", "</s>"] + BYTES, show_progress=False, limit_alphabet=900)
+    base = trained(models.BPE(unk_token="<unk>"), trainer, pre_tokenizers.Metaspace(), lines)
+    base["added_tokens"] = [dict(t, normalized=False) for t in base["added_tokens"] if not t["content"].startswith("<0x")]
+    base["model"].update(unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    llama = with_parts(base, normalizer=normal({"type": "Prepend", "prepend": SPACE}, replace(" ", SPACE)), pre_tokenizer=None,
+                       decoder=decoders(*FALLBACK, strip()), post_processor=template(base, "<s>"))
+    yield "sentencepiece-bpe", llama
+    for scheme in ("always", "first", "never"):
+        for split in (True, False):
+            yield f"sentencepiece-{scheme}-{'split' if split else 'whole'}", with_parts(
+                base, normalizer=None, pre_tokenizer=metaspace(scheme, split), decoder=decoders(*FALLBACK, strip()),
+                post_processor=template(base, "<s>", "</s>"))
+    gemma = with_parts(base, normalizer=replace(" ", SPACE), decoder=decoders(*FALLBACK), pre_tokenizer={
+        "type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}, model={"ignore_merges": True})
+    for content in ("\n\n", SPACE * 3, "<mask>", "<|im_start|>"):
+        tokenizer_lines.added(gemma, content)
+    yield "sentencepiece-gemma", gemma
+    for fuse in (True, False):
+        yield f"sentencepiece-unk-{fuse}", with_parts(llama, model={"byte_fallback": False, "fuse_unk": fuse})
+        half = with_parts(llama, model={"fuse_unk": fuse}, added_tokens=[], post_processor=None)
+        half["model"]["vocab"] = {(t if not (t in BYTES and int(t[1:5], 16) % 5 == 0) else "gone" + t): i for t, i in half["model"]["vocab"].items()}
+        yield f"sentencepiece-half-bytes-{fuse}", half
+    yield "sentencepiece-dropped", with_parts(llama, model={"byte_fallback": False, "unk_token": None})
+    yield "sentencepiece-normalized", with_parts(
+        llama, added_tokens=[dict(t, normalized=True) for t in base["added_tokens"]], decoder=decoders(replace("e", "é"), *FALLBACK, strip(3)))
+    yield "sentencepiece-first-stripped", with_parts(
+        llama, normalizer=normal({"type": "Strip", "strip_left": True, "strip_right": True}, replace(" {2,}", " ", "Regex")),
+        pre_tokenizer=metaspace("first"))
+
+
+def unigram(lines):
+    trainer = trainers.UnigramTrainer(vocab_size=8000, special_tokens=["<unk>", "<s>", "</s>"] + BYTES, unk_token="<unk>", show_progress=False)
+    base = trained(models.Unigram(), trainer, pre_tokenizers.Metaspace(), lines[::3], normalizers.NFKC())
+    base["added_tokens"] = [dict(t, normalized=False) for t in base["added_tokens"] if not t["content"].startswith("<0x")]
+    t5 = with_parts(base, normalizer=plain("Nmt", "NFKC"), pre_tokenizer=metaspace(), decoder=metaspace(), post_processor=template(base, None, "</s>"))
+    yield "unigram", t5
+    yield "unigram-whole", with_parts(t5, pre_tokenizer=metaspace("first", False), decoder=metaspace("never"), normalizer=None)
+    yield "unigram-bytes", with_parts(t5, model={"byte_fallback": True}, decoder=decoders(*FALLBACK, strip()))
+    yield "unigram-xlmr", with_parts(t5, pre_tokenizer=sequence({"type": "WhitespaceSplit"}, metaspace("first")),
+                                     normalizer=normal({"type": "NFKC"}, {"type": "Strip", "strip_left": False, "strip_right": True},
+                                                       replace(" {2,}", SPACE, "Regex")))
+
+
+def wordpiece(lines):
+    trainer = trainers.WordPieceTrainer(vocab_size=8000, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], show_progress=False)
+    base = trained(models.WordPiece(unk_token="[UNK]"), trainer, pre_tokenizers.BertPreTokenizer(), lines, normalizers.BertNormalizer())
+    ids = base["model"]["vocab"]
+    bert = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+    decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
+    uncased = with_parts(base, decoder=decoder, normalizer=bert, post_processor={
+        "type": "BertProcessing", "sep": ["[SEP]", ids["[SEP]"]], "cls": ["[CLS]", ids["[CLS]"]]})
+    yield "wordpiece", uncased
+    yield "wordpiece-cased", with_parts(uncased, normalizer=dict(bert, lowercase=False), decoder=dict(decoder, cleanup=False), post_processor=dict(
+        uncased["post_processor"], type="RobertaProcessing", trim_offsets=True, add_prefix_space=False), model={"max_input_chars_per_word": 8})
+    yield "wordpiece-accents", with_parts(uncased, normalizer=dict(bert, lowercase=False, strip_accents=True, handle_chinese_chars=False))
+    yield "wordpiece-unclean", with_parts(uncased, normalizer=dict(bert, clean_text=False, strip_accents=False), pre_tokenizer=sequence(
+        {"type": "WhitespaceSplit"}, {"type": "Punctuation", "behavior": "Contiguous"}, {"type": "Digits", "individual_digits": True}))
+    yield "wordpiece-no-prefix", with_parts(uncased, decoder=dict(decoder, prefix="e"), model={"continuing_subword_prefix": ""})
+
+
+KINDS = {"byte-bpe": byte_bpe, "sentencepiece": sentencepiece_bpe, "unigram": unigram, "wordpiece": wordpiece}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("driver")
+    parser.add_argument("--lines", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="compare only those whose name has this in it")
+    parser.add_argument("--keep", help="leave the tokenizers in this folder")
+    args = parser.parse_args()
+    lines, training = tokenizer_lines.make_lines(args.lines, args.seed), corpus(args.seed)
+    wrong = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(args.keep or temporary)
+        folder.mkdir(exist_ok=True)
+        for kind, make in KINDS.items():
+            for number, (name, content) in enumerate(make(training) if args.only.startswith(kind) or kind.startswith(args.only) else ()):
+                if args.only not in name:
+                    continue
+                path = folder / f"{name}.json"
+                path.write_text(json.dumps(content, ensure_ascii=False))
+                wrong += tokenizer_lines.compare(args.driver, name, path, lines if not number else lines[:15] + lines[15::5], args.seed)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

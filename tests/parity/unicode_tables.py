@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Writes runtime/tokenizer_unicode_tables.h: what the `tokenizers` package does to single characters.
+
+  unicode_tables.py > runtime/tokenizer_unicode_tables.h
+
+The package mixes tables of several Unicode versions (normalization 9.0, categories 8.0, lower case of its Rust compiler), so they
+are read off the package itself, character by character. Python's unicodedata adds what cannot be seen from outside: which pair a
+character is made of and the number of a combining class. Both never change once a character is assigned, and every result is
+checked against the package. Needs: pip install tokenizers
+"""
+import sys
+import unicodedata
+
+import tokenizers
+from tokenizers import normalizers, pre_tokenizers
+
+CODES = [c for c in range(0x110000) if not 0xd800 <= c < 0xe000]
+nfd, nfc, nfkd = normalizers.NFD().normalize_str, normalizers.NFC().normalize_str, normalizers.NFKD().normalize_str
+lower = normalizers.Lowercase().normalize_str
+strip_marks = normalizers.StripAccents().normalize_str
+clean = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False).normalize_str
+strip_accents = normalizers.BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False).normalize_str
+bert_pieces = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+
+
+def is_hangul(code):
+    return 0xac00 <= code < 0xac00 + 11172
+
+
+def combining_class(code):
+    """The class the package orders by: unicodedata's, or 0 where the package's Unicode does not know the character yet."""
+    value = unicodedata.combining(chr(code))
+    if not value or nfd(chr(code)) != chr(code):
+        return 0
+    low, high = "\u0334", "\u0345"  # classes 1 and 240: below and above all others
+    moves = nfd(chr(code) + low) != chr(code) + low if value > 1 else nfd(high + chr(code)) != high + chr(code)
+    return value if moves else 0
+
+
+def canonical_entries():
+    """(kind, character, what it decomposes to in one step): '+' can be composed again, '-' can not."""
+    for code in CODES:
+        text = chr(code)
+        if nfd(text) == text or is_hangul(code):
+            continue
+        parts = [chr(int(p, 16)) for p in unicodedata.decomposition(text).split()]
+        assert parts and nfd("".join(parts)) == nfd(text), hex(code)
+        yield "+" if len(parts) == 2 and nfc("".join(parts)) == text else "-", text, "".join(parts)
+
+
+def compatible_entries():
+    """(character, the whole of what NFKD makes of it) where that is not what NFD makes of it."""
+    for code in CODES:
+        if nfkd(chr(code)) != nfd(chr(code)):
+            yield "\t", chr(code), nfkd(chr(code))
+
+
+def literal(text):
+    out = ""
+    for c in text:
+        if c == "\t":
+            out += "\\t"
+        elif c in "\"\\?":
+            out += "\\" + c
+        elif ord(c) < 0x20 or 0x7f <= ord(c) < 0xa0 or unicodedata.category(c) in ("Zs", "Zl", "Zp", "Cf", "Co", "Cs") and c != " ":
+            out += "".join(f"\\{b:03o}" for b in c.encode())
+        else:
+            out += c
+    return out
+
+
+def write_text(name, comment, entries):
+    print(f"\n// {comment}\nstatic const char {name}[] =")
+    line = ""
+    for kind, character, parts in entries:
+        line += literal(kind + character + parts)
+        if len(line) > 100:
+            print(f'    "{line}"')
+            line = ""
+    print(f'    "{line}";')
+
+
+def ranges_of(values):
+    """(first, last, value) of every run of neighbours with the same value that is not None."""
+    runs = []
+    for code, value in values:
+        if value is None:
+            continue
+        if runs and runs[-1][1] == code - 1 and runs[-1][2] == value:
+            runs[-1][1] = code
+        else:
+            runs.append([code, code, value])
+    return runs
+
+
+def write_rows(name, comment, type_name, rows):
+    print(f"\n// {comment}\nstatic const {type_name} {name}[] = {{")
+    line = "   "
+    for row in rows:
+        item = " {" + ", ".join(f"{v:#x}" if i < 2 else str(v) for i, v in enumerate(row)) + "},"
+        if len(line) + len(item) > 120:
+            print(line)
+            line = "   "
+        line += item
+    print(line + "\n};")
+
+
+def lower_rows():
+    """(first, last, step, what to add); U+0130 alone becomes two characters and is left to the code."""
+    assert lower("\u0130") == "i\u0307"
+    rows = []
+    for code in CODES:
+        if lower(chr(code)) == chr(code) or code == 0x130:
+            continue
+        delta = ord(lower(chr(code))) - code
+        if rows and rows[-1][3] == delta and rows[-1][2] in (0, code - rows[-1][1]) and code - rows[-1][1] <= 2:
+            rows[-1][2] = code - rows[-1][1]
+            rows[-1][1] = code
+        else:
+            rows.append([code, code, 0, delta])
+    return [(a, b, step or 1, delta) for a, b, step, delta in rows]
+
+
+def write_set(name, comment, belongs):
+    write_rows(name, comment, "range_t", [r[:2] for r in ranges_of((c, True if belongs(chr(c)) else None) for c in CODES)])
+
+
+def main():
+    print(f"// Written by tests/parity/unicode_tables.py from tokenizers {tokenizers.__version__} and the unicodedata of Unicode\n"
+          f"// {unicodedata.unidata_version}; nobody edits this. The package normalizes by Unicode 9.0, has the categories of 8.0 and the lower\n"
+          "// case of its Rust compiler.")
+    canonical, compatible = list(canonical_entries()), list(compatible_entries())
+    print(f"\nenum {{ CANONICAL_COUNT = {len(canonical)}, COMPOSITION_COUNT = {sum(kind == '+' for kind, _, _ in canonical)}, "
+          f"COMPATIBLE_COUNT = {len(compatible)} }};")
+    write_text("canonical_text", "'+' or '-', a character, what it decomposes to in one step; '+' may be composed again.",
+               canonical)
+    write_text("compatible_text", "A tab, a character, the whole of its compatibility decomposition.", compatible)
+    write_rows("combining_classes", "Canonical combining classes that are not 0.", "class_range_t",
+               ranges_of((c, combining_class(c) or None) for c in CODES))
+    write_rows("lower_ranges", "Lower case: first, last, step, what to add.", "lower_range_t", lower_rows())
+    write_set("mark_ranges", "Marks, as StripAccents drops them.", lambda c: strip_marks(c) == "")
+    write_set("nonspacing_ranges", "Nonspacing marks, as BertNormalizer drops them.",
+              lambda c: nfd(c) == c and strip_accents(c) == "")
+    write_set("control_ranges", "What BertNormalizer's clean_text drops.", lambda c: clean(c) == "")
+    write_set("punctuation_ranges", "Punctuation of BertPreTokenizer and Punctuation.",
+              lambda c: [p for p, _ in bert_pieces(f"a{c}a")] == ["a", c, "a"])
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+    main()
