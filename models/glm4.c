@@ -1,0 +1,65 @@
+// GLM-4: Llama with norms before and after each half of a layer, gate and up in one tensor, and half of each head turned, neighbour by
+// neighbour.
+#include "models/blocks.h"
+
+static const mlx_tensor_rule_t glm4_tensors[] = {
+    MLX_RULE_EMBED,
+    MLX_LAYER_NORM("input_layernorm", "attn_norm"),
+    MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
+    MLX_LAYER_NORM("post_self_attn_layernorm", "post_attention_norm"),
+    MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
+    MLX_LAYER_MATRIX("mlp.gate_up_proj.weight", "ffn_up.weight", MLX_DIM(gate_up_width), MLX_DIM(hidden)),
+    MLX_LAYER_MATRIX("mlp.down_proj.weight", "ffn_down.weight", MLX_DIM(hidden), MLX_DIM(ffn)),
+    MLX_LAYER_NORM("post_mlp_layernorm", "post_ffw_norm"),
+    MLX_RULE_FINAL_NORM(),
+    MLX_RULE_HEAD,
+};
+
+static const mlx_rope_fields_t glm4_rope = {.partial = "partial_rotary_factor", .default_partial = 0.5, .adjacent = true};
+
+static mlx_status_t glm4_read_config(const mlx_source_t *source, mlx_config_t *c) {
+  MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
+  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_switch(source, "attention_bias", "blk.0.attn_q.bias", true, &c->q_bias));
+  MLX_TRY(mlx_read_switch(source, "attention_bias", "blk.0.attn_k.bias", true, &c->kv_bias));
+  return mlx_read_rope(source, &glm4_rope, c, &c->rope);
+}
+
+static mlx_value_t glm4_mlp(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
+  mlx_value_t gate_up = mlx_op_linear(g, "gate_up", h, MLX_W("mlp.gate_up_proj"));  // [M, 2 * ffn]
+  mlx_value_t gate = mlx_op_columns(g, "gate", gate_up, 0, c->ffn);
+  mlx_value_t up = mlx_op_columns(g, "up", gate_up, c->ffn, c->ffn);
+  return mlx_op_linear(g, "down", mlx_op_gated(g, "act", c->act, gate, up), MLX_W("mlp.down_proj"));
+}
+
+static mlx_value_t glm4_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
+  mlx_op_scope(g, "layer%d", layer);
+  mlx_value_t h = mlx_op_rmsnorm(g, "attn_in", x, MLX_W("input_layernorm"), c->norm_eps);
+  h = mlx_block_attention(g, c, layer, h);
+  h = mlx_op_rmsnorm(g, "attn_out", h, MLX_W("post_self_attn_layernorm"), c->norm_eps);
+  x = mlx_op_add(g, "after_attn", x, h);
+  h = mlx_op_rmsnorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"), c->norm_eps);
+  h = glm4_mlp(g, c, layer, h);
+  h = mlx_op_rmsnorm(g, "mlp_out", h, MLX_W("post_mlp_layernorm"), c->norm_eps);
+  return mlx_op_add(g, "out", x, h);
+}
+
+static mlx_value_t glm4_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
+  const mlx_config_t *c = &model->config;
+  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
+  for (int layer = 0; layer < c->layers; ++layer) x = glm4_layer(g, c, layer, x);
+  mlx_op_scope(g, "%s", "");
+  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
+}
+
+static const char *const glm4_types[] = {"glm4", NULL};
+
+const mlx_arch_t mlx_arch_glm4 = {
+    .hf_types = glm4_types,
+    .gguf_types = glm4_types,
+    MLX_TENSORS(glm4_tensors),
+    .read_config = glm4_read_config,
+    .forward = glm4_forward,
+    .head = mlx_block_head,
+};
