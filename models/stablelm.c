@@ -1,0 +1,58 @@
+// StableLM: layer norms, part of each head turned, a gated MLP, which may stand beside the attention instead of after it.
+#include "models/blocks.h"
+
+static bool has_second_norm(const mlx_config_t *c) { return !c->parallel; }
+
+static const mlx_tensor_rule_t stablelm_tensors[] = {
+    MLX_RULE_EMBED,
+    MLX_LAYER_VECTOR("input_layernorm.weight", "attn_norm.weight", MLX_DIM(hidden)),
+    MLX_LAYER_VECTOR("input_layernorm.bias", "attn_norm.bias", MLX_DIM(hidden)),
+    MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
+    MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm", .present = has_second_norm),
+    MLX_LAYER_VECTOR("post_attention_layernorm.bias", "ffn_norm.bias", MLX_DIM(hidden), .present = has_second_norm),
+    MLX_RULES_GATED_MLP,
+    MLX_VECTOR("model.norm.weight", "output_norm.weight", MLX_DIM(hidden)),
+    MLX_VECTOR("model.norm.bias", "output_norm.bias", MLX_DIM(hidden)),
+    MLX_RULE_HEAD,
+};
+
+static mlx_status_t stablelm_read_config(const mlx_source_t *source, mlx_config_t *c) {
+  MLX_TRY(mlx_require_switch(source, "qk_layernorm", false));
+  MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
+  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_eps(source, "layer_norm_eps", ".attention.layer_norm_epsilon", c));
+  MLX_TRY(mlx_read_switch(source, "use_qkv_bias", "blk.0.attn_q.bias", false, &c->q_bias));
+  c->kv_bias = c->q_bias;
+  MLX_TRY(mlx_read_switch(source, "use_parallel_residual", NULL, false, &c->parallel));
+  if (mlx_source_is_gguf(source)) c->parallel = !mlx_source_tensor(source, NULL, "blk.0.ffn_norm.weight");
+  return mlx_read_rope(source, &(mlx_rope_fields_t){.partial = "partial_rotary_factor", .default_partial = 0.25}, c, &c->rope);
+}
+
+static mlx_value_t stablelm_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
+  mlx_op_scope(g, "layer%d", layer);
+  mlx_value_t in = mlx_op_layernorm(g, "attn_in", x, MLX_W("input_layernorm"), MLX_B("input_layernorm", true), c->norm_eps);
+  x = mlx_op_add(g, "after_attn", x, mlx_block_attention(g, c, layer, in));
+  if (!c->parallel) {
+    in = mlx_op_layernorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"), MLX_B("post_attention_layernorm", true), c->norm_eps);
+  }
+  return mlx_op_add(g, "out", x, mlx_block_gated_mlp(g, c, layer, in));
+}
+
+static mlx_value_t stablelm_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
+  const mlx_config_t *c = &model->config;
+  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
+  for (int layer = 0; layer < c->layers; ++layer) x = stablelm_layer(g, c, layer, x);
+  mlx_op_scope(g, "%s", "");
+  return mlx_op_layernorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), mlx_op_weight(g, "model.norm.bias"), c->norm_eps);
+}
+
+static const char *const stablelm_types[] = {"stablelm", NULL};
+
+const mlx_arch_t mlx_arch_stablelm = {
+    .hf_types = stablelm_types,
+    .gguf_types = stablelm_types,
+    MLX_TENSORS(stablelm_tensors),
+    .read_config = stablelm_read_config,
+    .forward = stablelm_forward,
+    .head = mlx_block_head,
+};
