@@ -1,0 +1,56 @@
+// EXAONE 4: Llama with its norms after each half of a layer and the heads of q and k normalised. Where some layers have a window, only
+// those turn their heads.
+#include "models/blocks.h"
+
+static const mlx_tensor_rule_t exaone4_tensors[] = {
+    MLX_RULE_EMBED,
+    MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
+    MLX_RULES_QK_NORM(),
+    MLX_LAYER_NORM("post_attention_layernorm", "post_attention_norm"),
+    MLX_RULES_GATED_MLP,
+    MLX_LAYER_NORM("post_feedforward_layernorm", "post_ffw_norm"),
+    MLX_RULE_FINAL_NORM(),
+    MLX_RULE_HEAD,
+};
+
+static mlx_status_t exaone4_read_config(const mlx_source_t *source, mlx_config_t *c) {
+  int64_t every = 4;
+  bool found;
+  MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
+  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_source_int(source, "sliding_window_pattern", NULL, 0, 1 << 20, &every, &found));
+  MLX_TRY(mlx_read_windows(source, every, c));
+  for (int64_t i = 0; i < c->layers; ++i) c->ropeless[i] = c->window && !c->windowed[i];
+  c->qk_norm = true;
+  return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
+}
+
+static mlx_value_t exaone4_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
+  mlx_op_scope(g, "layer%d", layer);
+  mlx_value_t h = mlx_block_attention(g, c, layer, x);
+  h = mlx_op_rmsnorm(g, "attn_out", h, MLX_W("post_attention_layernorm"), c->norm_eps);
+  x = mlx_op_add(g, "after_attn", x, h);
+  h = mlx_block_gated_mlp(g, c, layer, x);
+  h = mlx_op_rmsnorm(g, "mlp_out", h, MLX_W("post_feedforward_layernorm"), c->norm_eps);
+  return mlx_op_add(g, "out", x, h);
+}
+
+static mlx_value_t exaone4_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
+  const mlx_config_t *c = &model->config;
+  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
+  for (int layer = 0; layer < c->layers; ++layer) x = exaone4_layer(g, c, layer, x);
+  mlx_op_scope(g, "%s", "");
+  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
+}
+
+static const char *const exaone4_types[] = {"exaone4", NULL};
+
+const mlx_arch_t mlx_arch_exaone4 = {
+    .hf_types = exaone4_types,
+    .gguf_types = exaone4_types,
+    MLX_TENSORS(exaone4_tensors),
+    .read_config = exaone4_read_config,
+    .forward = exaone4_forward,
+    .head = mlx_block_head,
+};
