@@ -1,0 +1,63 @@
+// Ministral 3: Mistral with a yarn rope, and queries that grow with the position: by 1 + beta log(1 + floor(position / original context)).
+#include "models/blocks.h"
+
+static const mlx_tensor_rule_t ministral3_tensors[] = {
+    MLX_RULE_EMBED,
+    MLX_LAYER_NORM("input_layernorm", "attn_norm"),
+    MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
+    MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
+    MLX_RULES_GATED_MLP,
+    MLX_RULE_FINAL_NORM(),
+    MLX_RULE_HEAD,
+};
+
+static mlx_status_t ministral3_read_config(const mlx_source_t *source, mlx_config_t *c) {
+  const char *original = "rope_parameters.original_max_position_embeddings";
+  MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
+  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_windows(source, 0, c));
+  MLX_TRY(mlx_source_number(source, "rope_parameters.llama_4_scaling_beta", NULL, &c->growth, NULL));
+  MLX_TRY(mlx_source_int(source, original, NULL, 1, 1 << 30, &c->growth_period, NULL));
+  return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
+}
+
+static mlx_value_t ministral3_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
+  const mlx_attention_t attention = mlx_attention_of(c, layer);
+  mlx_value_t q = mlx_op_linear(g, "q", h, MLX_W("self_attn.q_proj"));  // [M, heads * head_dim]
+  mlx_value_t k = mlx_op_linear(g, "k", h, MLX_W("self_attn.k_proj"));  // [M, kv_heads * head_dim]
+  mlx_value_t v = mlx_op_linear(g, "v", h, MLX_W("self_attn.v_proj"));
+  q = mlx_op_rope(g, "q_rope", q, c->head_dim, &c->rope);
+  k = mlx_op_rope(g, "k_rope", k, c->head_dim, &c->rope);
+  q = mlx_op_grow(g, "q_grown", q, c->growth, c->growth_period);
+  h = mlx_op_attention(g, &attention, q, k, v);
+  return mlx_op_linear(g, "o", h, MLX_W("self_attn.o_proj"));
+}
+
+static mlx_value_t ministral3_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
+  mlx_op_scope(g, "layer%d", layer);
+  mlx_value_t h = mlx_op_rmsnorm(g, "attn_in", x, MLX_W("input_layernorm"), c->norm_eps);
+  x = mlx_op_add(g, "after_attn", x, ministral3_attention(g, c, layer, h));
+  h = mlx_op_rmsnorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"), c->norm_eps);
+  return mlx_op_add(g, "out", x, mlx_block_gated_mlp(g, c, layer, h));
+}
+
+static mlx_value_t ministral3_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
+  const mlx_config_t *c = &model->config;
+  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
+  for (int layer = 0; layer < c->layers; ++layer) x = ministral3_layer(g, c, layer, x);
+  mlx_op_scope(g, "%s", "");
+  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
+}
+
+static const char *const ministral3_types[] = {"ministral3", NULL};
+static const char *const ministral3_gguf_types[] = {NULL};
+
+const mlx_arch_t mlx_arch_ministral3 = {
+    .hf_types = ministral3_types,
+    .gguf_types = ministral3_gguf_types,
+    MLX_TENSORS(ministral3_tensors),
+    .read_config = ministral3_read_config,
+    .forward = ministral3_forward,
+    .head = mlx_block_head,
+};
