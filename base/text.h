@@ -29,4 +29,7 @@ void mlx_text_clear(mlx_text_t *text);
 // good beginning cut off by |length|.
 int mlx_utf8_length(const char *bytes, size_t length);
 
+// The name among |names| (NULL-terminated) that |word| was probably meant to be, or NULL.
+const char *mlx_nearest_name(const char *word, const char *const *names);
+
 #endif  // MLXCEL_BASE_TEXT_H_

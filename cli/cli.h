@@ -32,9 +32,6 @@ typedef struct mlx_verb {
 mlx_status_t mlx_flags_parse(const char *usage, const mlx_flag_t *flags, int argc, char **argv, const char **words,
                              size_t max_words, size_t *out_word_count, bool *out_help) MLX_MUST_USE;
 
-// The name among |names| (NULL-terminated) that |word| was probably meant to be, or NULL.
-const char *mlx_nearest_name(const char *word, const char *const *names);
-
 // What -c means to the compiler: not given (-1), 0 for the model's own, or a number.
 int64_t mlx_context_option(int64_t flag);
 

@@ -3,44 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/cli.h"
 #include "compiler/compile.h"
 
 #define MAX_NAMES 64
-
-// ---------------------------------------------------------------------------------------------------------------------
-// Nearest name
-
-// Edit distance, for words up to 31 letters; longer ones are never near.
-static size_t distance(const char *a, const char *b) {
-  size_t row[32], a_length = strlen(a), b_length = strlen(b);
-  if (a_length > 31 || b_length > 31) return 99;
-  for (size_t j = 0; j <= b_length; ++j) row[j] = j;
-  for (size_t i = 1; i <= a_length; ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b_length; ++j) {
-      size_t substitute = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      size_t shorter = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-      row[j] = substitute < shorter ? substitute : shorter;
-    }
-  }
-  return row[b_length];
-}
-
-const char *mlx_nearest_name(const char *word, const char *const *names) {
-  const char *best = NULL;
-  size_t best_distance = 3;  // fewer changes than this
-  for (; *names; ++names) {
-    size_t d = distance(word, *names);
-    if (d < best_distance) {
-      best = *names;
-      best_distance = d;
-    }
-  }
-  return best;
-}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Parsing
