@@ -78,6 +78,11 @@ mlx_value_t mlx_plain_clip(mlx_graph_t *g, const char *name, mlx_value_t x, doub
 mlx_value_t mlx_plain_grow(mlx_graph_t *g, const char *name, mlx_value_t x, double beta, int64_t period);
 mlx_value_t mlx_plain_activate(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_value_t x);
 
+// ---- experts.c ----
+
+mlx_value_t mlx_plain_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x, mlx_value_t scores, mlx_value_t gate,
+                              mlx_value_t up, mlx_value_t down);
+
 // ---- kernel_ops.c: the linked ones, where options->kernels is there ----
 
 // EPILOGUE of linear.cu

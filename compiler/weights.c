@@ -59,7 +59,7 @@ static void convert_row(const passage_t *p, int64_t row, uint8_t *out) {
   if (weight->order == MLX_ROWS_ARE_COLUMNS) {
     widen_column(p, row, p->wide);
   } else {
-    const uint8_t *from = weight->tensor.data + (size_t)stored_row(weight, row) * p->from_bytes;
+    const uint8_t *from = weight->parts ? weight->parts[row]->data : weight->tensor.data + (size_t)stored_row(weight, row) * p->from_bytes;
     if (weight->tensor.dtype == p->dtype && weight->plus == 0.0) {
       memcpy(out, from, p->to_bytes);
       return;
@@ -96,7 +96,7 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   const mlx_tensor_t *tensor = &weight->tensor;
   passage_t p = {.weight = weight, .dtype = mlx_weight_dtype(weight, dtype), .elements = row_elements(weight)};
   MLX_TRY(mlx_archive_next(archive));
-  if (tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && weight->plus == 0.0) {
+  if (tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && weight->plus == 0.0 && !weight->parts) {
     return mlx_archive_write(archive, tensor->data, tensor->size);
   }
   p.from_bytes = tensor->size / (size_t)row_count(weight);

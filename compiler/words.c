@@ -209,6 +209,23 @@ mlx_value_t mlx_op_gated(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_va
   return mlx_op_multiply(g, name, mlx_op_activate(g, "activated", act, gate), up);
 }
 
+mlx_value_t mlx_op_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x, mlx_value_t scores, mlx_value_t gate,
+                           mlx_value_t up, mlx_value_t down) {
+  x = settled(g, x);
+  scores = settled(g, scores);
+  return other(g, mlx_plain_experts(g, name, e, x, scores, gate, up, down));
+}
+
+mlx_value_t mlx_op_sigmoid(mlx_graph_t *g, const char *name, mlx_value_t x) {
+  return other(g, mlx_build_unary(g->b, name, "logistic", settled(g, x)));
+}
+
+mlx_value_t mlx_op_scale_rows(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t factor) {
+  x = settled(g, x);
+  mlx_value_t factors = mlx_build_broadcast(g->b, "factors", settled(g, factor), (int64_t[]){0, 1}, mlx_type_of(x));
+  return other(g, mlx_build_binary(g->b, name, "multiply", x, factors));
+}
+
 mlx_value_t mlx_op_columns(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t start, int64_t count) {
   return other(g, mlx_build_slice_last(g->b, name, settled(g, x), start, start + count));
 }

@@ -117,6 +117,10 @@ typedef struct mlx_config {
 
   int64_t qkv_width;      // heads * head_dim of queries, keys and values together, where they are one tensor
   int64_t gate_up_width;  // 2 * ffn
+  int64_t experts, experts_used;   // of a layer, and by a token
+  int64_t expert_ffn, shared_ffn;  // width inside one, and inside the one that all tokens use
+  int64_t one;                     // 1: the extent of a matrix with one row
+  bool experts_sum_to_one;         // the weights of the used ones do
   mlx_act_t act;
   mlx_rope_t rope;
   mlx_rope_t local_rope;      // of layers with a window, where they have their own; of short contexts, for longrope
@@ -152,6 +156,7 @@ typedef struct mlx_tensor_rule {
   uint32_t dims[MLX_MAX_RANK];  // extents in terms of the config: MLX_DIM or MLX_HEADS
   bool (*present)(const mlx_config_t *config);          // NULL: always
   mlx_row_order_t gguf_order, hf_order;                 // how each format stores the rows
+  bool hf_stacked;                                      // Hugging Face has a tensor for each index of the first dimension: "%e"
   double hf_less;                                       // Hugging Face stores the values less this (1 + weight of some norms)
 } mlx_tensor_rule_t;
 
@@ -161,6 +166,8 @@ typedef struct mlx_tensor_rule {
 #define MLX_HEADS(name) (MLX_DIM(name) | MLX_DIM(head_dim) << 16)
 // Rules; what comes after the dims are fields by their names.
 #define MLX_VECTOR(hf, gguf, extent, ...) {.hf_name = hf, .gguf_name = gguf, .rank = 1, .dims = {extent}, __VA_ARGS__}
+#define MLX_EXPERTS(hf, gguf, rows, columns, ...) \
+  {.hf_name = hf, .gguf_name = gguf, .rank = 3, .dims = {MLX_DIM(experts), rows, columns}, __VA_ARGS__}
 #define MLX_MATRIX(hf, gguf, rows, columns, ...) {.hf_name = hf, .gguf_name = gguf, .rank = 2, .dims = {rows, columns}, __VA_ARGS__}
 
 typedef struct mlx_weight {
@@ -170,6 +177,7 @@ typedef struct mlx_weight {
   mlx_row_order_t order;
   int64_t order_head_dim; // rows per head, when order asks for it
   double plus;            // to be added to every value
+  const mlx_tensor_t **parts;  // owned: the tensors it is stacked from, dims[0] of them; NULL: it is one
 } mlx_weight_t;
 
 typedef struct mlx_graph mlx_graph_t;

@@ -56,6 +56,22 @@ mlx_value_t mlx_op_grow(mlx_graph_t *graph, const char *name, mlx_value_t x, dou
 mlx_value_t mlx_op_activate(mlx_graph_t *graph, const char *name, mlx_act_t act, mlx_value_t x);
 // act(gate) * up
 mlx_value_t mlx_op_gated(mlx_graph_t *graph, const char *name, mlx_act_t act, mlx_value_t gate, mlx_value_t up);
+// A mixture of experts: each token goes through the |used| experts with the largest scores, and what they give is added up by the
+// softmax of the scores, over all experts or over those used. In decode only the weights of those are read.
+typedef struct mlx_experts {
+  int64_t used;
+  bool sum_to_one;  // the softmax is over those used
+  mlx_act_t act;
+} mlx_experts_t;
+mlx_value_t mlx_op_experts(mlx_graph_t *graph, const char *name, const mlx_experts_t *params,
+                           mlx_value_t x,       // [M, hidden]
+                           mlx_value_t scores,  // [M, experts]
+                           mlx_value_t gate,    // [experts, ffn, hidden]
+                           mlx_value_t up,      // [experts, ffn, hidden]
+                           mlx_value_t down);   // [experts, hidden, ffn] -> [M, hidden]
+mlx_value_t mlx_op_sigmoid(mlx_graph_t *graph, const char *name, mlx_value_t x);
+// x [M, width] times a number for each token: factor [M, 1]
+mlx_value_t mlx_op_scale_rows(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t factor);
 // Columns [start, start + count) of x [M, width]: one part of a fused product
 mlx_value_t mlx_op_columns(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t start, int64_t count);
 // Where each token stands: i32 [M], for mlx_op_embed of a table of positions

@@ -123,6 +123,11 @@ mlx_status_t mlx_require_switch(const mlx_source_t *source, const char *hf_key, 
   return mlx_source_field_error(source, hf_key, NULL, MLX_UNSUPPORTED, "is %s, which is not supported", on ? "true" : "false");
 }
 
+mlx_status_t mlx_read_expert_count(const mlx_source_t *source, mlx_config_t *c) {
+  const char *name = mlx_source_has(source, "num_local_experts", NULL) ? "num_local_experts" : "num_experts";
+  return mlx_source_int(source, name, ".expert_count", 1, 4096, &c->experts, NULL);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Windows
 

@@ -28,12 +28,19 @@ static const mlx_arch_t *find_arch(const mlx_source_t *source) {
   return NULL;
 }
 
+#define MAX_ARCHS 255
+
 static mlx_status_t unknown_arch(const mlx_source_t *source) {
   mlx_text_t known = {0};
+  const char *all[MAX_ARCHS + 1] = {0};
+  size_t count = 0;
   for (const mlx_arch_t *const *arch = mlx_arch_table; *arch; ++arch) {
     const char *const *names = mlx_source_is_gguf(source) ? (*arch)->gguf_types : (*arch)->hf_types;
-    for (; *names; ++names) mlx_text_printf(&known, "%s%s", known.length ? ", " : "", *names);
+    for (; *names && count < MAX_ARCHS; ++names) all[count++] = *names;
   }
+  const char *nearest = mlx_nearest_name(mlx_source_architecture(source), all);
+  if (nearest) mlx_text_printf(&known, "'%s' is the nearest of ", nearest);
+  for (size_t i = 0; i < count; ++i) mlx_text_printf(&known, "%s%s", i ? ", " : "", all[i]);
   mlx_status_t status = mlx_source_field_error(source, "model_type", "general.architecture", MLX_UNSUPPORTED,
                                                "is '%s', an architecture mlxcel does not know", mlx_source_architecture(source));
   status = mlx_status_hint(status, "known architectures: %s", known.data ? known.data : "none");
@@ -118,15 +125,49 @@ static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_
   return check_shape(model, rule, order, tensor);
 }
 
+// "%e" of a name that stands for many: the number of one, or "all".
+static void expand_part(const char *name, const char *part, char *out, size_t size) {
+  const char *mark = strstr(name, "%e");
+  snprintf(out, size, "%.*s%s%s", (int)(mark - name), name, part, mark + 2);
+}
+
+// A weight that is stacked from tensors of its own rule less the first dimension.
+static mlx_status_t add_stacked(mlx_model_t *model, const mlx_tensor_rule_t *rule, const char *pattern) {
+  char name[256], number[24];
+  mlx_tensor_rule_t part_rule = {.rank = rule->rank - 1};
+  memcpy(part_rule.dims, rule->dims + 1, (size_t)part_rule.rank * sizeof *rule->dims);
+  mlx_weight_t *weight = &model->weights[model->weight_count++];
+  const int64_t count = rule_extent(rule, 0, &model->config);
+  expand_part(pattern, "all", name, sizeof name);
+  MLX_TRY(mlx_copy_text(name, strlen(name), &weight->name));
+  MLX_TRY(mlx_alloc((size_t)count, sizeof *weight->parts, &weight->parts));
+  for (int64_t i = 0; i < count; ++i) {
+    snprintf(number, sizeof number, "%lld", (long long)i);
+    expand_part(pattern, number, name, sizeof name);
+    const mlx_tensor_t *part = weight->parts[i] = mlx_source_tensor(model->source, name, NULL);
+    if (!part) return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source), name);
+    MLX_TRY(check_shape(model, &part_rule, MLX_ROWS_AS_STORED, part));
+    if (part->dtype != weight->parts[0]->dtype) {
+      return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' has another type than the first of its kind", mlx_source_path(model->source), name);
+    }
+  }
+  weight->tensor = (mlx_tensor_t){.name = weight->name, .dtype = weight->parts[0]->dtype, .rank = rule->rank, .size = (size_t)count * weight->parts[0]->size};
+  for (int i = 0; i < rule->rank; ++i) weight->tensor.dims[i] = rule_extent(rule, i, &model->config);
+  return NULL;
+}
+
 static mlx_status_t add_weight(mlx_model_t *model, const mlx_tensor_rule_t *rule, int layer) {
   char hf_name[256], gguf_name[256];
   expand_name(rule->hf_name, layer, hf_name, sizeof hf_name);
   expand_name(rule->gguf_name, layer, gguf_name, sizeof gguf_name);
   const bool gguf = mlx_source_is_gguf(model->source);
+  if (rule->hf_stacked && !gguf) return add_stacked(model, rule, hf_name);
   const mlx_row_order_t order = gguf ? rule->gguf_order : rule->hf_order;
   mlx_weight_t *weight = &model->weights[model->weight_count];
   MLX_TRY(find_weight(model, rule, order, hf_name, gguf_name, weight));
-  MLX_TRY(mlx_copy_text(hf_name, strlen(hf_name), &weight->name));
+  char name[256];
+  if (rule->hf_stacked) expand_part(hf_name, "all", name, sizeof name);
+  MLX_TRY(mlx_copy_text(rule->hf_stacked ? name : hf_name, strlen(rule->hf_stacked ? name : hf_name), &weight->name));
   ++model->weight_count;
   weight->order = order;
   weight->order_head_dim = model->config.head_dim;
@@ -172,6 +213,7 @@ static bool is_left_over(const mlx_model_t *model, const char *name) {
 }
 
 static size_t tensors_of(const mlx_weight_t *weight) {
+  if (weight->parts) return (size_t)weight->tensor.dims[0];
   size_t count = 0;
   for (int i = 0; i < MLX_PART_COUNT; ++i) count += weight->packing.parts[i] != NULL;
   return count ? count : 1;
@@ -180,6 +222,9 @@ static size_t tensors_of(const mlx_weight_t *weight) {
 static bool is_tensor_of(const mlx_weight_t *weight, const char *name) {
   for (int i = 0; i < MLX_PART_COUNT; ++i) {
     if (weight->packing.parts[i] && !strcmp(weight->packing.parts[i]->name, name)) return true;
+  }
+  for (int64_t i = 0; weight->parts && i < weight->tensor.dims[0]; ++i) {
+    if (!strcmp(weight->parts[i]->name, name)) return true;
   }
   return !strcmp(weight->tensor.name, name);
 }
@@ -229,7 +274,10 @@ mlx_status_t mlx_model_open(const char *path, mlx_model_t **out_model) {
 
 void mlx_model_close(mlx_model_t *model) {
   if (!model) return;
-  for (size_t i = 0; i < model->weight_count; ++i) mlx_free(model->weights[i].name);
+  for (size_t i = 0; i < model->weight_count; ++i) {
+    mlx_free(model->weights[i].name);
+    mlx_free(model->weights[i].parts);
+  }
   mlx_free(model->weights);
   mlx_source_close(model->source);
   mlx_free(model);

@@ -1,0 +1,61 @@
+// Mixtral: Mistral with a mixture of experts for its MLP. Its GGUF files say that they are Llama, and are not read.
+#include "models/blocks.h"
+
+static const mlx_tensor_rule_t mixtral_tensors[] = {
+    MLX_RULE_EMBED,
+    MLX_LAYER_NORM("input_layernorm", "attn_norm"),
+    MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
+    MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
+    MLX_LAYER_MATRIX("block_sparse_moe.gate.weight", "ffn_gate_inp.weight", MLX_DIM(experts), MLX_DIM(hidden)),
+    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w1.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden), .hf_stacked = true),
+    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w3.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden), .hf_stacked = true),
+    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w2.weight", "blk.%d.ffn_down_exps.weight", MLX_DIM(hidden), MLX_DIM(ffn), .hf_stacked = true),
+    MLX_RULE_FINAL_NORM(),
+    MLX_RULE_HEAD,
+};
+
+static mlx_status_t mixtral_read_config(const mlx_source_t *source, mlx_config_t *c) {
+  MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
+  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_expert_count(source, c));
+  MLX_TRY(mlx_source_int(source, "num_experts_per_tok", ".expert_used_count", 1, 64, &c->experts_used, NULL));
+  c->experts_sum_to_one = true;
+  MLX_TRY(mlx_read_windows(source, 0, c));
+  return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
+}
+
+static mlx_value_t mixtral_experts(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
+  const mlx_experts_t experts = {.used = c->experts_used, .sum_to_one = c->experts_sum_to_one, .act = c->act};
+  mlx_value_t scores = mlx_op_linear(g, "router", h, MLX_W("block_sparse_moe.gate"));  // [M, experts]
+  return mlx_op_experts(g, "experts", &experts, h, scores, MLX_W("block_sparse_moe.experts.all.w1"), MLX_W("block_sparse_moe.experts.all.w3"),
+                        MLX_W("block_sparse_moe.experts.all.w2"));
+}
+
+static mlx_value_t mixtral_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
+  mlx_op_scope(g, "layer%d", layer);
+  mlx_value_t h = mlx_op_rmsnorm(g, "attn_in", x, MLX_W("input_layernorm"), c->norm_eps);
+  x = mlx_op_add(g, "after_attn", x, mlx_block_attention(g, c, layer, h));
+  h = mlx_op_rmsnorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"), c->norm_eps);
+  return mlx_op_add(g, "out", x, mixtral_experts(g, c, layer, h));
+}
+
+static mlx_value_t mixtral_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
+  const mlx_config_t *c = &model->config;
+  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
+  for (int layer = 0; layer < c->layers; ++layer) x = mixtral_layer(g, c, layer, x);
+  mlx_op_scope(g, "%s", "");
+  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
+}
+
+static const char *const mixtral_types[] = {"mixtral", NULL};
+static const char *const mixtral_gguf_types[] = {NULL};
+
+const mlx_arch_t mlx_arch_mixtral = {
+    .hf_types = mixtral_types,
+    .gguf_types = mixtral_gguf_types,
+    MLX_TENSORS(mixtral_tensors),
+    .read_config = mixtral_read_config,
+    .forward = mixtral_forward,
+    .head = mlx_block_head,
+};
