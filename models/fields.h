@@ -65,7 +65,6 @@ bool mlx_has_q_bias(const mlx_config_t *c);
 bool mlx_has_kv_bias(const mlx_config_t *c);
 bool mlx_has_o_bias(const mlx_config_t *c);
 bool mlx_has_mlp_bias(const mlx_config_t *c);
-bool mlx_has_norm_bias(const mlx_config_t *c);
 bool mlx_has_qk_norm(const mlx_config_t *c);
 
 #endif  // MLXCEL_MODELS_FIELDS_H_

@@ -134,7 +134,7 @@ typedef struct mlx_config {
   int64_t growth_period;
   double clip;                // q, k and v are held within [-clip, clip]; 0: they are not
   double embed_scale, residual_scale, logit_scale;    // factors
-  bool q_bias, kv_bias, o_bias, mlp_bias, norm_bias, head_bias;
+  bool q_bias, kv_bias, o_bias, mlp_bias;
   bool qk_norm;               // queries and keys are normalised
   bool parallel;              // attention and MLP read the same input
 } mlx_config_t;

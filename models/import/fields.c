@@ -10,7 +10,6 @@ bool mlx_has_q_bias(const mlx_config_t *c) { return c->q_bias; }
 bool mlx_has_kv_bias(const mlx_config_t *c) { return c->kv_bias; }
 bool mlx_has_o_bias(const mlx_config_t *c) { return c->o_bias; }
 bool mlx_has_mlp_bias(const mlx_config_t *c) { return c->mlp_bias; }
-bool mlx_has_norm_bias(const mlx_config_t *c) { return c->norm_bias; }
 bool mlx_has_qk_norm(const mlx_config_t *c) { return c->qk_norm; }
 
 // ---------------------------------------------------------------------------------------------------------------------

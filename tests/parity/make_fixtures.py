@@ -66,7 +66,8 @@ FIXTURES = {
                                 logit_scale=0.25)),
     "glm4": ("glm4", dict(head_dim=16, attention_bias=True)),
     "stablelm": ("stablelm", dict(use_qkv_bias=True, rope_parameters=rope("default", partial_rotary_factor=0.5))),
-    "stablelm-parallel": ("stablelm", dict(use_parallel_residual=True, rope_parameters=rope("default", partial_rotary_factor=0.25))),
+    "stablelm-parallel": ("stablelm", dict(use_parallel_residual=True, qk_layernorm=True,
+                                            rope_parameters=rope("default", partial_rotary_factor=0.25))),
     "phi": ("phi", dict(rope_parameters=rope("default", partial_rotary_factor=0.5))),
     "gpt_neox": ("gpt_neox", dict(rope_parameters=rope("default", partial_rotary_factor=0.25))),
     "gpt_neox-serial": ("gpt_neox", dict(use_parallel_residual=False, rope_parameters=rope("default", partial_rotary_factor=1.0))),
@@ -82,6 +83,12 @@ FIXTURES = {
                                                  sliding_attention=rope("default")))),
     "ministral3": ("ministral3", dict(head_dim=16, sliding_window=12, rope_parameters=rope(
         "yarn", factor=4.0, original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3))),
+    "mixtral": ("mixtral", dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=24, sliding_window=12)),
+    "qwen3_moe": ("qwen3_moe", dict(head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=True,
+                                    attention_bias=True)),
+    "qwen2_moe": ("qwen2_moe", dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=16,
+                                    shared_expert_intermediate_size=24, norm_topk_prob=False)),
+    "olmoe": ("olmoe", dict(num_experts=6, num_experts_per_tok=2, intermediate_size=16, clip_qkv=1.5, attention_bias=True)),
     "olmo": ("olmo", dict(attention_bias=True, clip_qkv=1.5)),
 }
 
