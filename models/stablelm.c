@@ -8,6 +8,10 @@ static const mlx_tensor_rule_t stablelm_tensors[] = {
     MLX_LAYER_VECTOR("input_layernorm.weight", "attn_norm.weight", MLX_DIM(hidden)),
     MLX_LAYER_VECTOR("input_layernorm.bias", "attn_norm.bias", MLX_DIM(hidden)),
     MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
+    MLX_LAYER_MATRIX("self_attn.q_layernorm.norms.%e.weight", "attn_q_norm.weight", MLX_DIM(heads), MLX_DIM(head_dim),
+                     .present = mlx_has_qk_norm, .hf_stacked = true),
+    MLX_LAYER_MATRIX("self_attn.k_layernorm.norms.%e.weight", "attn_k_norm.weight", MLX_DIM(kv_heads), MLX_DIM(head_dim),
+                     .present = mlx_has_qk_norm, .hf_stacked = true),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm", .present = has_second_norm),
     MLX_LAYER_VECTOR("post_attention_layernorm.bias", "ffn_norm.bias", MLX_DIM(hidden), .present = has_second_norm),
     MLX_RULES_GATED_MLP,
@@ -17,7 +21,7 @@ static const mlx_tensor_rule_t stablelm_tensors[] = {
 };
 
 static mlx_status_t stablelm_read_config(const mlx_source_t *source, mlx_config_t *c) {
-  MLX_TRY(mlx_require_switch(source, "qk_layernorm", false));
+  MLX_TRY(mlx_read_switch(source, "qk_layernorm", "blk.0.attn_q_norm.weight", false, &c->qk_norm));
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, false, c));
   MLX_TRY(mlx_read_eps(source, "layer_norm_eps", ".attention.layer_norm_epsilon", c));
@@ -28,10 +32,25 @@ static mlx_status_t stablelm_read_config(const mlx_source_t *source, mlx_config_
   return mlx_read_rope(source, &(mlx_rope_fields_t){.partial = "partial_rotary_factor", .default_partial = 0.25}, c, &c->rope);
 }
 
+static mlx_value_t stablelm_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
+  const mlx_attention_t attention = mlx_attention_of(c, layer);
+  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"), MLX_B("self_attn.q_proj", c->q_bias));   // [M, heads * head_dim]
+  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"), MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
+  mlx_value_t v = mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
+  if (c->qk_norm) {  // every head has a norm of its own: [heads, head_dim]
+    q = mlx_op_head_layernorm(g, "q_normed", q, c->head_dim, MLX_W("self_attn.q_layernorm.norms.all"), c->norm_eps);
+    k = mlx_op_head_layernorm(g, "k_normed", k, c->head_dim, MLX_W("self_attn.k_layernorm.norms.all"), c->norm_eps);
+  }
+  q = mlx_op_rope(g, "q_rope", q, c->head_dim, &c->rope);
+  k = mlx_op_rope(g, "k_rope", k, c->head_dim, &c->rope);
+  h = mlx_op_attention(g, &attention, q, k, v);
+  return mlx_op_linear(g, "o", h, MLX_W("self_attn.o_proj"));
+}
+
 static mlx_value_t stablelm_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
   mlx_op_scope(g, "layer%d", layer);
   mlx_value_t in = mlx_op_layernorm(g, "attn_in", x, MLX_W("input_layernorm"), MLX_B("input_layernorm", true), c->norm_eps);
-  x = mlx_op_add(g, "after_attn", x, mlx_block_attention(g, c, layer, in));
+  x = mlx_op_add(g, "after_attn", x, stablelm_attention(g, c, layer, in));
   if (!c->parallel) {
     in = mlx_op_layernorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"), MLX_B("post_attention_layernorm", true), c->norm_eps);
   }
