@@ -450,11 +450,11 @@ static void check_tokenizer_refused(bytes_t file, mlx_code_t code, const char *p
 
 TEST(unknown_tokenizers_are_refused_by_name) {
   bytes_t no_pre = {0}, no_model = {0}, other_model = {0};
-  check_tokenizer_refused(tokenizer_file("tekken", 0), MLX_UNSUPPORTED, "names the pre-tokenizer 'tekken'; known are default, gpt-2, ");
+  check_tokenizer_refused(tokenizer_file("odd", 0), MLX_UNSUPPORTED, "names the pre-tokenizer 'odd'; known are default, gpt-2, ");
   put_header(&other_model, 3, 0, 2);
   put_field_string(&other_model, "general.architecture", "llama");
-  put_field_string(&other_model, "tokenizer.ggml.model", "llama");
-  check_tokenizer_refused(other_model, MLX_UNSUPPORTED, "field 'tokenizer.ggml.model' is 'llama'; only 'gpt2'");
+  put_field_string(&other_model, "tokenizer.ggml.model", "t5");
+  check_tokenizer_refused(other_model, MLX_UNSUPPORTED, "field 'tokenizer.ggml.model' is 't5'; only 'gpt2'");
   put_header(&no_model, 3, 0, 1);
   put_field_string(&no_model, "general.architecture", "llama");
   check_tokenizer_refused(no_model, MLX_INVALID_INPUT, "field 'tokenizer.ggml.model' is missing");
@@ -490,6 +490,62 @@ TEST(inconsistent_vocabularies_are_refused) {
   check_tokenizer_refused(small_tokenizer(good, 3, "a b", 3), MLX_INVALID_INPUT, "has no valid type for token 0");
 }
 
+// A GGUF of this kind whose tokens have these types and, unless NULL, scores.
+static bytes_t wordlike_tokenizer(const char *model, const char *const *tokens, const uint32_t *types, const float *scores,
+                                  uint64_t count) {
+  bytes_t file = {0};
+  put_header(&file, 3, 0, scores ? 8 : 7);
+  put_field_string(&file, "general.architecture", "llama");
+  put_field_string(&file, "tokenizer.ggml.model", model);
+  put_field(&file, "tokenizer.ggml.bos_token_id", MLX_GGUF_U32, 1, 4);
+  put_field(&file, "tokenizer.ggml.seperator_token_id", MLX_GGUF_U32, 2, 4);
+  put_field(&file, "tokenizer.ggml.unknown_token_id", MLX_GGUF_U32, 0, 4);
+  put_field_strings(&file, "tokenizer.ggml.tokens", tokens, count);
+  put_field_array(&file, "tokenizer.ggml.token_type", MLX_GGUF_U32, count);
+  for (uint64_t i = 0; i < count; ++i) put_u32(&file, types[i]);
+  if (scores) put_field_array(&file, "tokenizer.ggml.scores", MLX_GGUF_F32, count);
+  for (uint64_t i = 0; scores && i < count; ++i) {
+    uint32_t bits;
+    memcpy(&bits, &scores[i], sizeof bits);
+    put_u32(&file, bits);
+  }
+  return file;
+}
+
+// Highest score first; of the ways to make one token the one of the lower ids.
+TEST(sentencepiece_scores_become_merges) {
+  static const char *const tokens[] = {"<unk>", "<s>", "</s>", "<0x41>", "a", "b", "c", "ab", "bc", "abc", "  "};
+  static const uint32_t types[] = {2, 3, 3, 6, 1, 1, 1, 1, 1, 1, 4};
+  static const float scores[] = {0, 0, 0, 0, -10, -11, -12, -3, -2, -4, -20};
+  bytes_t file = wordlike_tokenizer("llama", tokens, types, scores, 11);
+  char *json = write_json(&file);
+  CHECK_CONTAINS(json, "\"merges\":[\n      [\"b\",\"c\"],\n      [\"a\",\"b\"],\n      [\"a\",\"bc\"],\n      [\"ab\",\"c\"]]");
+  CHECK_CONTAINS(json, "\"unk_token\":\"<unk>\"");
+  CHECK_CONTAINS(json, "\"byte_fallback\":true");
+  CHECK_CONTAINS(json, "{\"type\":\"Prepend\",\"prepend\":\"\xe2\x96\x81\"}");
+  CHECK_CONTAINS(json, "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}");
+  CHECK_CONTAINS(json, "{\"id\":10,\"content\":\"\xe2\x96\x81\xe2\x96\x81\",");  // as tokenizer.json spells spaces
+  CHECK_CONTAINS(json, "\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":");
+  mlx_free(json);
+  check_tokenizer_refused(wordlike_tokenizer("llama", tokens, types, NULL, 11), MLX_INVALID_INPUT,
+                          "field 'tokenizer.ggml.scores' must be an array with one f32 for each of the 11 tokens");
+}
+
+TEST(wordpiece_marks_the_inside_of_words) {
+  static const char *const tokens[] = {"[UNK]", "[CLS]", "[SEP]", "\xe2\x96\x81" "ab", "c", "\xe2\x96\x81" "C"};
+  static const uint32_t types[] = {3, 3, 3, 1, 1, 1};
+  bytes_t cased = wordlike_tokenizer("bert", tokens, types, NULL, 6), uncased = wordlike_tokenizer("bert", tokens, types, NULL, 5);
+  char *json = write_json(&cased);
+  CHECK_CONTAINS(json, "\"ab\":3,\n      \"##c\":4,\n      \"C\":5}");
+  CHECK_CONTAINS(json, "\"unk_token\":\"[UNK]\"");
+  CHECK_CONTAINS(json, "\"lowercase\":false");
+  CHECK_CONTAINS(json, "\"single\":[{\"SpecialToken\":{\"id\":\"[CLS]\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"SpecialToken\":{\"id\":\"[SEP]\"");
+  mlx_free(json);
+  json = write_json(&uncased);
+  CHECK_CONTAINS(json, "\"lowercase\":true");
+  mlx_free(json);
+}
+
 TEST(end_tokens_are_eos_eot_and_eom_without_repeats) {
   bytes_t file = {0};
   put_header(&file, 3, 0, 5);
@@ -516,4 +572,5 @@ TEST_MAIN(CASE(fields_and_tensors_are_read), CASE(version_2_is_read_as_version_3
           CASE(impossible_tensors_are_refused), CASE(every_type_of_the_table_is_read), CASE(unsupported_tensor_types_are_named),
           CASE(tokenizer_json_is_written_from_metadata), CASE(llama_3_adds_its_bos_unless_told_not_to),
           CASE(qwen_2_is_normalised), CASE(unknown_tokenizers_are_refused_by_name),
-          CASE(inconsistent_vocabularies_are_refused), CASE(end_tokens_are_eos_eot_and_eom_without_repeats))
+          CASE(inconsistent_vocabularies_are_refused), CASE(sentencepiece_scores_become_merges),
+          CASE(wordpiece_marks_the_inside_of_words), CASE(end_tokens_are_eos_eot_and_eom_without_repeats))

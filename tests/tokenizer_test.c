@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "runtime/tokenizer.h"
 #include "tests/check.h"
+#include "tests/goldens/tokenizer_kinds.h"
 
 // ---------------------------------------------------------------------------------------------------------------------
 // A tokenizer.json with parts to replace
@@ -342,6 +343,88 @@ TEST(streaming_and_decode_agree_on_any_ids) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Every kind
+
+static void check_decoded(const mlx_tokenizer_t *tokenizer, const char *ids_text, bool skip_special, const char *expected) {
+  int32_t ids[256];
+  size_t count = 0;
+  mlx_detokenizer_t detokenizer = {0};
+  mlx_text_t streamed = {0};
+  char *text, *end;
+  for (const char *at = ids_text; *at; at = end) ids[count++] = (int32_t)strtol(at, &end, 10);
+  CHECK_OK(mlx_tokenizer_decode(tokenizer, ids, count, skip_special, &text, NULL));
+  CHECK_TEXT(text, expected);
+  for (size_t i = 0; i < count; ++i) mlx_detokenizer_push(tokenizer, &detokenizer, ids[i], skip_special, &streamed);
+  mlx_detokenizer_flush(tokenizer, &detokenizer, &streamed);
+  CHECK_OK(mlx_text_finish(&streamed));
+  if (!strstr(text, "\xef\xbf\xbd")) CHECK_TEXT(streamed.data, text);
+  mlx_text_clear(&streamed);
+  mlx_free(text);
+}
+
+TEST(every_kind_matches_hugging_face_on_small_vocabularies) {
+  for (size_t i = 0, made = SIZE_MAX; i < sizeof golden_texts / sizeof *golden_texts; ++i) {
+    static mlx_tokenizer_t *tokenizer;
+    const tokenizer_golden_t *golden = &golden_texts[i];
+    if (golden->tokenizer != made) {
+      const char *json = golden_tokenizers[made = golden->tokenizer].json;
+      mlx_tokenizer_free(tokenizer);
+      CHECK_OK(mlx_tokenizer_create(golden_tokenizers[made].name, json, strlen(json), &tokenizer));
+    }
+    if (golden->text) CHECK_TEXT(ids_of(tokenizer, golden->text, golden->length, true), golden->ids);
+    check_decoded(tokenizer, golden->ids, false, golden->decoded);
+    check_decoded(tokenizer, golden->ids, true, golden->decoded_bare);
+    if (i + 1 < sizeof golden_texts / sizeof *golden_texts) continue;
+    mlx_tokenizer_free(tokenizer);
+    tokenizer = NULL;
+  }
+}
+
+// A stream gives out the characters of byte tokens one by one; only what is no character is replaced.
+TEST(byte_tokens_stream_as_whole_characters) {
+  mlx_tokenizer_t *tokenizer;
+  mlx_detokenizer_t detokenizer = {0};
+  mlx_text_t out = {0};
+  char *text;
+  static const int32_t ids[] = {3 + 0xe4, 3 + 0xbd, 3 + 0xa0, 3 + 0xe5, 259};  // a whole character, half a one, "a"
+  CHECK_OK(mlx_tokenizer_create("t.json", golden_tokenizers[0].json, strlen(golden_tokenizers[0].json), &tokenizer));
+  for (size_t i = 0; i < 5; ++i) {
+    mlx_detokenizer_push(tokenizer, &detokenizer, ids[i], false, &out);
+    CHECK_INT(out.length, i < 2 ? 0 : i < 4 ? 3 : 7);
+  }
+  CHECK_TEXT(out.data, "\xe4\xbd\xa0\xef\xbf\xbd" "a");
+  CHECK_OK(mlx_tokenizer_decode(tokenizer, ids, 5, false, &text, NULL));
+  CHECK_TEXT(text, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" "a");  // Hugging Face replaces the whole run
+  mlx_free(text);
+  mlx_text_clear(&out);
+  mlx_tokenizer_free(tokenizer);
+}
+
+// No kind may take time out of proportion, whatever the one character is.
+TEST(a_megabyte_of_one_character_is_quick_for_every_kind) {
+  static const char *const characters[] = {"a", " ", "\xcc\x80", "\xe4\xb8\xad", "\xf0\x9f\x98\x80"};
+  size_t size = 1 << 20, count;
+  mlx_tokenizer_t *tokenizer;
+  char *text;
+  int32_t *ids;
+  CHECK_OK(mlx_alloc(size, 1, &text));
+  for (size_t i = 0; i < sizeof golden_tokenizers / sizeof *golden_tokenizers; ++i) {
+    const char *json = golden_tokenizers[i].json;
+    CHECK_OK(mlx_tokenizer_create(golden_tokenizers[i].name, json, strlen(json), &tokenizer));
+    for (size_t j = 0; j < sizeof characters / sizeof *characters; ++j) {
+      size_t length = strlen(characters[j]), used = 0;
+      for (; used + length <= size; used += length) memcpy(text + used, characters[j], length);
+      double start = seconds();
+      CHECK_OK(mlx_tokenizer_encode(tokenizer, text, used, false, &ids, &count));
+      CHECK(seconds() - start < 20);  // half a second; the rest is for sanitizers and busy machines
+      mlx_free(ids);
+    }
+    mlx_tokenizer_free(tokenizer);
+  }
+  mlx_free(text);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Refusing
 
 TEST(unsupported_fields_are_refused_by_name) {
@@ -381,6 +464,46 @@ TEST(other_kinds_of_tokenizer_are_refused_by_name) {
   CHECK_ERROR(mlx_tokenizer_create("t.json", list, strlen(list), &tokenizer), MLX_INVALID_INPUT, "must be an object");
   CHECK_ERROR(mlx_tokenizer_create("t.json", cut, strlen(cut), &tokenizer), MLX_INVALID_INPUT, "not valid JSON");
   CHECK_ERROR(mlx_tokenizer_create("t.json", "{}", 2, &tokenizer), MLX_INVALID_INPUT, "field 'model' is missing");
+}
+
+#define KIND_REFUSED(code, json, part)                                                              \
+  do {                                                                                              \
+    mlx_tokenizer_t *kind_ = NULL;                                                                  \
+    CHECK_ERROR(mlx_tokenizer_create("t.json", json, strlen(json), &kind_), code, "t.json: " part); \
+    CHECK(!kind_);                                                                                  \
+  } while (0)
+#define FUSE "{\"decoder\":{\"type\":\"Fuse\"},"
+
+TEST(bad_models_of_other_kinds_are_refused) {
+  KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"Unigram\",\"vocab\":{}}}", "field 'model.vocab' must be an array");
+  KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}", "field 'model.vocab[0]' must be");
+  KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"Unigram\",\"unk_id\":1,\"vocab\":[[\"a\",0]]}}",
+               "field 'model.unk_id' is 1, but model.vocab has 1 tokens");
+  KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "field 'model.unk_token' must be a string");
+  KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"u\",\"vocab\":{}}}",
+               "field 'model.unk_token' is 'u', which is not in model.vocab");
+  KIND_REFUSED(MLX_UNSUPPORTED, "{\"decoder\":{\"type\":\"ByteLevel\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":"
+               "{\"type\":\"Unigram\",\"vocab\":[]}}", "field 'pre_tokenizer' has ByteLevel, which is supported for BPE only");
+  KIND_REFUSED(MLX_UNSUPPORTED, "{\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":1},\"model\":{}}",
+               "field 'decoder.stop' must be 0");
+  KIND_REFUSED(MLX_INVALID_INPUT, "{\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"ab\"},\"model\":{}}",
+               "field 'decoder.replacement' must be one character");
+  KIND_REFUSED(MLX_INVALID_INPUT, "{\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"a\",\"add_prefix_space\":false},\"model\":{}}",
+               "field 'decoder.prepend_scheme' is 'always', but add_prefix_space is false");
+  KIND_REFUSED(MLX_INVALID_INPUT, "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"},\"model\":{}}",
+               "field 'normalizer.pattern': not a regular expression");
+}
+
+// Without an unk_id Unigram has nothing for a character it lacks: Hugging Face too makes that an error of the text.
+TEST(unigram_without_unk_id_fails_on_unknown_characters) {
+  const char *json = FUSE "\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",-1]]}}";
+  mlx_tokenizer_t *tokenizer;
+  int32_t *ids;
+  size_t count;
+  CHECK_OK(mlx_tokenizer_create("t.json", json, strlen(json), &tokenizer));
+  CHECK_IDS(tokenizer, "aa", "0 0");
+  CHECK_ERROR(mlx_tokenizer_encode(tokenizer, "ab", 2, false, &ids, &count), MLX_UNSUPPORTED, "has the character 'b'");
+  mlx_tokenizer_free(tokenizer);
 }
 
 TEST(a_merge_of_unknown_parts_is_refused) {
@@ -491,6 +614,22 @@ TEST(every_failed_allocation_is_an_error) {
   mlx_free(json);
 }
 
+TEST(every_failed_allocation_is_an_error_for_every_kind) {
+  const mlx_memory_calls_t calls = {.resize = failing_resize, .release = free};
+  for (size_t i = 0; i < sizeof golden_tokenizers / sizeof *golden_tokenizers; ++i) {
+    mlx_code_t code = MLX_OUT_OF_MEMORY;
+    for (int failures = 0; code == MLX_OUT_OF_MEMORY; ++failures) {
+      allocations_left = failures;
+      mlx_memory_set_calls(&calls);
+      mlx_status_t status = do_everything(golden_tokenizers[i].json);
+      mlx_memory_set_calls(NULL);
+      code = mlx_status_code(status);
+      mlx_status_free(status);
+    }
+    CHECK_INT(code, MLX_OK);
+  }
+}
+
 typedef struct worker {
   const mlx_tokenizer_t *tokenizer;
   const char *json;
@@ -538,5 +677,8 @@ TEST_MAIN(CASE(a_damaged_file_is_refused_by_name_or_read), CASE(encode_applies_m
           CASE(decode_replaces_broken_bytes_as_python_does), CASE(streaming_never_prints_half_a_character),
           CASE(streaming_and_decode_agree_on_any_ids), CASE(unsupported_fields_are_refused_by_name),
           CASE(other_kinds_of_tokenizer_are_refused_by_name), CASE(a_merge_of_unknown_parts_is_refused),
-          CASE(bad_ids_are_refused), CASE(bad_templates_are_refused), CASE(every_failed_allocation_is_an_error),
+          CASE(bad_models_of_other_kinds_are_refused),
+          CASE(unigram_without_unk_id_fails_on_unknown_characters), CASE(every_kind_matches_hugging_face_on_small_vocabularies),
+          CASE(byte_tokens_stream_as_whole_characters), CASE(a_megabyte_of_one_character_is_quick_for_every_kind),
+          CASE(bad_ids_are_refused), CASE(bad_templates_are_refused), CASE(every_failed_allocation_is_an_error), CASE(every_failed_allocation_is_an_error_for_every_kind),
           CASE(threads_share_one_tokenizer))

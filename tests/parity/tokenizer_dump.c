@@ -1,16 +1,19 @@
 // The C side of tokenizer_lines.py: encodes and decodes what it is sent and prints what came out.
 //
 //   tokenizer_dump TOKENIZER.json < requests > answers
+//   tokenizer_dump MODEL.gguf > TOKENIZER.json        what we make of its metadata
 //
 // A request is a line "LENGTH FLAGS\n" and LENGTH bytes: a text to encode (FLAGS 0, or 1 to add special tokens) or a list
 // of ids to decode (FLAGS 2). An answer is four lines: the ids, then the text they decode to with special tokens, without
 // them, and by streaming, each as a JSON string. Times go to stderr. A tool for tests, so it may print and exit.
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "models/import/gguf.h"
 #include "runtime/tokenizer.h"
 
 #define MAX_FILE ((size_t)1 << 30)
@@ -81,6 +84,20 @@ static void answer(const mlx_tokenizer_t *tokenizer, char *text, size_t length, 
   mlx_free(ids);
 }
 
+static int convert(const char *path) {
+  char *bytes, *json;
+  size_t size, length;
+  mlx_gguf_t *gguf;
+  need(mlx_read_file(path, MAX_FILE, &bytes, &size));
+  need(mlx_gguf_parse(path, (const uint8_t *)bytes, size, &gguf));
+  need(mlx_gguf_tokenizer_json(gguf, &json, &length));
+  fwrite(json, 1, length, stdout);
+  mlx_free(json);
+  mlx_gguf_close(gguf);
+  mlx_free(bytes);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   char *json, *text = NULL;
   size_t json_length, length, capacity = 0, bytes = 0;
@@ -88,9 +105,10 @@ int main(int argc, char **argv) {
   int flags;
   double seconds = 0;
   if (argc != 2) {
-    fprintf(stderr, "usage: tokenizer_dump TOKENIZER.json < requests\n");
+    fprintf(stderr, "usage: tokenizer_dump TOKENIZER.json < requests, or tokenizer_dump MODEL.gguf\n");
     return 2;
   }
+  if (strlen(argv[1]) > 5 && !strcmp(argv[1] + strlen(argv[1]) - 5, ".gguf")) return convert(argv[1]);
   need(mlx_read_file(argv[1], MAX_FILE, &json, &json_length));
   double start = now();
   need(mlx_tokenizer_create(argv[1], json, json_length, &tokenizer));

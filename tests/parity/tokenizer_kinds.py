@@ -5,17 +5,18 @@
 
 Trains a small tokenizer of each kind (byte-level BPE, SentencePiece's BPE with byte fallback, Unigram, WordPiece) on this tree
 and on mixed lines, writes it as the models people use write theirs, and compares it on N lines as tokenizer_lines.py does. Then
-the same vocabularies under other options, on a fifth of the lines. The hub is not needed. Needs: pip install tokenizers
+the same vocabularies under other options and out of GGUF files, on a fifth of the lines. The hub is not needed.
+Needs: pip install tokenizers gguf numpy
 """
 import argparse
-import base64
 import copy
 import json
 import pathlib
-import random
-import struct
+import subprocess
 import sys
 import tempfile
+
+import gguf
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -169,6 +170,63 @@ def wordpiece(lines):
     yield "wordpiece-no-prefix", with_parts(uncased, decoder=dict(decoder, prefix="e"), model={"continuing_subword_prefix": ""})
 
 
+def written_merges(vocab, scores):
+    """How Hugging Face's converter turns SentencePiece's scores into merges."""
+    merges = []
+    for token, score in scores.items():
+        cuts = [(token[:i], token[i:]) for i in range(1, len(token)) if token[:i] in vocab and token[i:] in vocab]
+        merges += [(score, left, right) for left, right in sorted(cuts, key=lambda cut: (vocab[cut[0]], vocab[cut[1]]))]
+    return [[left, right] for _, left, right in sorted(merges, key=lambda merge: merge[0], reverse=True)]
+
+
+def convert_gguf(driver, folder, name, tokenizer, tokens, types, scores, **fields):
+    """Writes a GGUF with this vocabulary and gives the tokenizer.json that DRIVER makes of it."""
+    path = folder / f"{name}.gguf"
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_tokenizer_model(tokenizer)
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    if scores:
+        writer.add_token_scores(scores)
+    for key, value in fields.items():
+        getattr(writer, f"add_{key}")(value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return json.loads(subprocess.run([driver, str(path)], check=True, stdout=subprocess.PIPE).stdout)
+
+
+def gguf_kinds(driver, folder, made):
+    llama = made["sentencepiece-bpe"]
+    vocab = llama["model"]["vocab"]
+    tokens = sorted(vocab, key=vocab.get)
+    types = [2 if t == "<unk>" else 3 if t in ("<s>", "</s>") else 6 if t in BYTES else 1 for t in tokens]
+    tokens += [SPACE * 9, "<tool>"]
+    types += [4, 4]
+    scores = [0.0 if t != 1 else float(-i) for i, t in enumerate(types)]
+    written = [t.replace(SPACE, " ") if kind == 4 else t for t, kind in zip(tokens, types)]
+    for prefix in (True, False):
+        name = f"gguf-llama-{'prefixed' if prefix else 'bare'}"
+        content = convert_gguf(driver, folder, name, "llama", written, types, scores, bos_token_id=1, eos_token_id=2, unk_token_id=0,
+                               add_space_prefix=prefix)
+        ids = {t: i for i, t in enumerate(tokens)}
+        assert content["model"]["vocab"] == ids
+        assert content["model"]["merges"] == written_merges(ids, {t: s for t, s, kind in zip(tokens, scores, types) if kind not in (2, 3, 6)})
+        if prefix:
+            assert all(content[part] == llama[part] for part in ("normalizer", "pre_tokenizer", "decoder"))
+        yield name, content
+    bert = made["wordpiece"]
+    vocab = bert["model"]["vocab"]
+    tokens = sorted(vocab, key=vocab.get)
+    types = [3 if t[0] == "[" and t[-1] == "]" and len(t) > 2 else 1 for t in tokens]
+    written = [t if kind == 3 else t[2:] if t.startswith("##") else SPACE + t for t, kind in zip(tokens, types)]
+    content = convert_gguf(driver, folder, "gguf-bert", "bert", written, types, None, unk_token_id=vocab["[UNK]"], sep_token_id=vocab["[SEP]"],
+                           bos_token_id=vocab["[CLS]"])
+    assert content["model"] == bert["model"]
+    assert all(content[part] == bert[part] for part in ("normalizer", "pre_tokenizer", "decoder"))
+    yield "gguf-bert", content
+
+
 KINDS = {"byte-bpe": byte_bpe, "sentencepiece": sentencepiece_bpe, "unigram": unigram, "wordpiece": wordpiece}
 
 
@@ -185,13 +243,17 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(args.keep or temporary)
         folder.mkdir(exist_ok=True)
-        for kind, make in KINDS.items():
-            for number, (name, content) in enumerate(make(training) if args.only.startswith(kind) or kind.startswith(args.only) else ()):
-                if args.only not in name:
-                    continue
-                path = folder / f"{name}.json"
-                path.write_text(json.dumps(content, ensure_ascii=False))
-                wrong += tokenizer_lines.compare(args.driver, name, path, lines if not number else lines[:15] + lines[15::5], args.seed)
+        made = {name: content for kind, make in KINDS.items() if not args.only or kind in args.only or "gguf" in args.only
+                for name, content in make(training)}
+        if not args.only or "gguf" in args.only:
+            made.update(gguf_kinds(args.driver, folder, made))
+        for name, content in made.items():
+            if args.only not in name:
+                continue
+            path = folder / f"{name}.json"
+            path.write_text(json.dumps(content, ensure_ascii=False))
+            whole = name in ("byte-bpe", "sentencepiece-bpe", "unigram", "wordpiece")
+            wrong += tokenizer_lines.compare(args.driver, name, path, lines if whole else lines[:15] + lines[15::5], args.seed)
     sys.exit(1 if wrong else 0)
 
 

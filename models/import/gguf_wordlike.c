@@ -1,0 +1,210 @@
+// tokenizer.json from the two kinds of GGUF vocabulary that are spelled in characters: SentencePiece's BPE ("llama": Llama 2,
+// Mistral, Gemma, Phi-3) and WordPiece ("bert").
+//
+// SentencePiece has a score for every token and no merges: of two neighbours that are a token together those of the highest
+// score are joined first. Hugging Face writes that as a list of merges, every way to cut a token into two others, by the
+// scores of what they make; so do we, in its order. llama.cpp takes the leftmost of equal scores instead, which is the same
+// for every vocabulary SentencePiece trained, because it gives no score twice.
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/import/gguf_tokenizer.h"
+
+#define KEY MLX_TOKENIZER_KEY
+#define MAX_MERGED 512  // bytes of a token with merges; the longest in use are about 100. Bounds the time to cut it
+#define SPACE "\xe2\x96\x81"  // U+2581, what SentencePiece writes for a space
+
+static bool begins_with(mlx_gguf_token_t token, const char *prefix) {
+  return token.length >= strlen(prefix) && !memcmp(token.bytes, prefix, strlen(prefix));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// SentencePiece's BPE
+
+typedef struct merge {
+  float score;
+  uint32_t id, left, right;
+} merge_t;
+
+typedef struct merges {
+  merge_t *items;
+  size_t count, capacity;
+} merges_t;
+
+// GGUF writes spaces in user-defined tokens as such; tokenizer.json does not.
+static void spell_piece(mlx_gguf_token_t token, uint8_t type, mlx_text_t *out) {
+  for (size_t i = 0; i < token.length; ++i) {
+    bool space = type == MLX_TOKEN_USER_DEFINED && token.bytes[i] == ' ';
+    mlx_text_append(out, space ? SPACE : token.bytes + i, space ? 3 : 1);
+  }
+}
+
+static int compare_merges(const void *a, const void *b) {
+  const merge_t *left = a, *right = b;
+  if (left->score != right->score) return left->score > right->score ? -1 : 1;
+  if (left->id != right->id) return left->id < right->id ? -1 : 1;
+  if (left->left != right->left) return left->left < right->left ? -1 : 1;
+  return left->right < right->right ? -1 : left->right > right->right;
+}
+
+static float score_at(const mlx_gguf_field_t *scores, size_t id) {
+  const uint8_t *at = scores->data + id * 4;
+  uint32_t bits = at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+  float score;
+  memcpy(&score, &bits, sizeof score);
+  return score == score ? score : 0;  // a NaN would have no place in the order
+}
+
+// Every way to cut the token |id| into two others.
+static mlx_status_t cut_token(const mlx_gguf_vocabulary_t *vocabulary, uint32_t id, float score, merges_t *merges) {
+  mlx_gguf_token_t token = vocabulary->tokens[id], none = {"", 0};
+  for (size_t cut = 1; cut < token.length; ++cut) {
+    if (((unsigned char)token.bytes[cut] & 0xc0) == 0x80) continue;  // inside a character
+    int64_t left = mlx_gguf_vocabulary_find(vocabulary, (mlx_gguf_token_t){token.bytes, cut}, none), right = -1;
+    if (left >= 0) {
+      right = mlx_gguf_vocabulary_find(vocabulary, (mlx_gguf_token_t){token.bytes + cut, token.length - cut}, none);
+    }
+    if (right < 0) continue;
+    MLX_TRY(mlx_reserve(merges->count + 1, sizeof *merges->items, &merges->capacity, &merges->items));
+    merges->items[merges->count++] = (merge_t){score, id, (uint32_t)left, (uint32_t)right};
+  }
+  return NULL;
+}
+
+static mlx_status_t find_merges(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary, merges_t *merges) {
+  const mlx_gguf_field_t *scores = mlx_gguf_find(gguf, KEY("scores"));
+  if (!scores || !scores->is_array || scores->type != MLX_GGUF_F32 || scores->count != vocabulary->count) {
+    return mlx_gguf_error(gguf, KEY("scores"), MLX_INVALID_INPUT,
+                          "must be an array with one f32 for each of the %zu tokens", vocabulary->count);
+  }
+  for (size_t i = 0; i < vocabulary->count; ++i) {
+    uint8_t type = vocabulary->types[i];
+    if (type == MLX_TOKEN_CONTROL || type == MLX_TOKEN_UNKNOWN || type == MLX_TOKEN_BYTE) continue;
+    if (vocabulary->tokens[i].length > MAX_MERGED) {
+      return mlx_gguf_error(gguf, KEY("tokens"), MLX_UNSUPPORTED, "has a token, %zu, of %zu bytes; %d are supported", i,
+                            vocabulary->tokens[i].length, MAX_MERGED);
+    }
+    MLX_TRY(cut_token(vocabulary, (uint32_t)i, score_at(scores, i), merges));
+  }
+  if (merges->count) qsort(merges->items, merges->count, sizeof *merges->items, compare_merges);
+  return NULL;
+}
+
+// The token for what is not known: the file's field, or the token of that type; -1 for none.
+static mlx_status_t find_unknown(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary, int64_t *out_id) {
+  bool found;
+  *out_id = -1;
+  MLX_TRY(mlx_gguf_int(gguf, KEY("unknown_token_id"), 0, (int64_t)vocabulary->count - 1, out_id, &found));
+  for (size_t i = 0; !found && i < vocabulary->count; ++i) {
+    if (vocabulary->types[i] != MLX_TOKEN_UNKNOWN) continue;
+    *out_id = (int64_t)i;
+    break;
+  }
+  return NULL;
+}
+
+static mlx_status_t write_model(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary, const merges_t *merges,
+                                mlx_text_t *text) {
+  int64_t unknown;
+  bool has_bytes = false;
+  MLX_TRY(find_unknown(gguf, vocabulary, &unknown));
+  for (size_t i = 0; i < vocabulary->count; ++i) has_bytes |= vocabulary->types[i] == MLX_TOKEN_BYTE;
+  mlx_text_puts(text, "  \"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":");
+  if (unknown >= 0) {
+    mlx_gguf_write_token(vocabulary, (size_t)unknown, text);
+  } else {
+    mlx_text_puts(text, "null");
+  }
+  mlx_text_puts(text, ",\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":true,");
+  mlx_text_printf(text, "\"byte_fallback\":%s,\"ignore_merges\":false,\n    \"vocab\":", has_bytes ? "true" : "false");
+  mlx_gguf_write_vocabulary(vocabulary, text);
+  mlx_text_puts(text, ",\n    \"merges\":[");
+  for (size_t i = 0; i < merges->count; ++i) {
+    mlx_text_puts(text, i ? ",\n      [" : "\n      [");
+    mlx_gguf_write_token(vocabulary, merges->items[i].left, text);
+    mlx_text_puts(text, ",");
+    mlx_gguf_write_token(vocabulary, merges->items[i].right, text);
+    mlx_text_puts(text, "]");
+  }
+  mlx_text_puts(text, "]}\n}\n");
+  return NULL;
+}
+
+mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text) {
+  static const char spaces[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" SPACE "\"}";
+  static const char prefixed[] =
+      "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"" SPACE
+      "\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" SPACE "\"}]}";
+  bool add_prefix = true, found;
+  merges_t merges = {0};
+  MLX_TRY(mlx_gguf_bool(gguf, KEY("add_space_prefix"), &add_prefix, &found));
+  MLX_TRY(mlx_gguf_vocabulary_read(gguf, spell_piece, vocabulary));
+  mlx_gguf_frame_t frame = {.normalizer = add_prefix ? prefixed : spaces, .pre_tokenizer = "null", .add_bos = true,
+                            .bos_key = KEY("bos_token_id"), .eos_key = KEY("eos_token_id")};
+  MLX_TRY(mlx_gguf_write_frame(gguf, vocabulary, &frame, text));
+  mlx_text_puts(text, ",\n  \"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
+                      "{\"String\":\"" SPACE "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}");
+  mlx_text_puts(text, add_prefix ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},\n" : "]},\n");
+  mlx_status_t status = find_merges(gguf, vocabulary, &merges);
+  if (!status) status = write_model(gguf, vocabulary, &merges, text);
+  mlx_free(merges.items);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// WordPiece
+
+// GGUF marks the beginning of a word instead of its inside: U+2581 before it instead of "##" before the rest.
+static void spell_word(mlx_gguf_token_t token, uint8_t type, mlx_text_t *out) {
+  bool plain = type == MLX_TOKEN_CONTROL || type == MLX_TOKEN_UNKNOWN || type == MLX_TOKEN_USER_DEFINED;
+  if (!plain && begins_with(token, SPACE)) {
+    token.bytes += 3;
+    token.length -= 3;
+  } else if (!plain) {
+    mlx_text_puts(out, "##");
+  }
+  mlx_text_append(out, token.bytes, token.length);
+}
+
+// A vocabulary without any capital letter is one of a model that reads small letters only. GGUF does not say.
+static bool is_lowercase(const mlx_gguf_vocabulary_t *vocabulary) {
+  for (size_t i = 0; i < vocabulary->count; ++i) {
+    for (size_t j = 0; vocabulary->types[i] == MLX_TOKEN_NORMAL && j < vocabulary->tokens[i].length; ++j) {
+      char c = vocabulary->tokens[i].bytes[j];
+      // [unused1] and its like are capitals of nothing.
+      if (c >= 'A' && c <= 'Z' && vocabulary->tokens[i].bytes[0] != '[') return false;
+    }
+  }
+  return true;
+}
+
+mlx_status_t mlx_gguf_write_wordpiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text) {
+  mlx_text_t normalizer = {0};
+  int64_t unknown;
+  bool found = false;
+  MLX_TRY(mlx_gguf_vocabulary_read(gguf, spell_word, vocabulary));
+  MLX_TRY(find_unknown(gguf, vocabulary, &unknown));
+  if (unknown < 0) return mlx_gguf_error(gguf, KEY("unknown_token_id"), MLX_INVALID_INPUT, "is missing");
+  mlx_text_printf(&normalizer,
+                  "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":null,"
+                  "\"lowercase\":%s}",
+                  is_lowercase(vocabulary) ? "true" : "false");
+  // What begins a text is called cls in older files, what ends it seperator in all of them.
+  int64_t ignored;
+  mlx_status_t status = mlx_text_finish(&normalizer);
+  if (!status) status = mlx_gguf_int(gguf, KEY("bos_token_id"), 0, INT32_MAX, &ignored, &found);
+  mlx_gguf_frame_t frame = {.normalizer = normalizer.data, .pre_tokenizer = "{\"type\":\"BertPreTokenizer\"}",
+                            .add_bos = true, .add_eos = true,
+                            .bos_key = found ? KEY("bos_token_id") : KEY("cls_token_id"),
+                            .eos_key = KEY("seperator_token_id")};
+  if (!status) status = mlx_gguf_write_frame(gguf, vocabulary, &frame, text);
+  mlx_text_clear(&normalizer);
+  MLX_TRY(status);
+  mlx_text_puts(text, ",\n  \"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},\n"
+                      "  \"model\":{\"type\":\"WordPiece\",\"unk_token\":");
+  mlx_gguf_write_token(vocabulary, (size_t)unknown, text);
+  mlx_text_puts(text, ",\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":100,\n    \"vocab\":");
+  mlx_gguf_write_vocabulary(vocabulary, text);
+  mlx_text_puts(text, "}\n}\n");
+  return NULL;
+}
