@@ -3,7 +3,8 @@
 //   tokenizer.c              the public functions: added tokens, post-processing
 //   tokenizer_read.c         tokenizer.json -> struct mlx_tokenizer, with tokenizer_read_model.c (model, added_tokens) and
 //                            tokenizer_read_steps.c (normalizer, pre_tokenizer, decoder)
-//   tokenizer_normalize.c    text -> text, by the steps of the file; tokenizer_unicode.c has the characters
+//   tokenizer_normalize.c    text -> text, by the steps of the file; tokenizer_unicode.c has the characters,
+//                            tokenizer_charsmap.c SentencePiece's own map of them
 //   tokenizer_pretokenize.c  text -> pieces, by regular expressions and classes of characters
 //   tokenizer_bpe.c          pieces -> ids, and the hash tables that need; tokenizer_unigram.c, tokenizer_wordpiece.c: the
 //                            two other models
@@ -196,7 +197,8 @@ void mlx_normal_step_free(mlx_normal_step_t *step);
 
 // SentencePiece's compiled map of characters (tokenizer_charsmap.c), from its base64 text.
 mlx_status_t mlx_charsmap_create(const char *base64, size_t length, struct mlx_charsmap **out_charsmap) MLX_MUST_USE;
-void mlx_charsmap_run(const struct mlx_charsmap *charsmap, const char *text, size_t length, mlx_text_t *out);
+// Stops once more than |max| bytes came out.
+void mlx_charsmap_run(const struct mlx_charsmap *charsmap, const char *text, size_t length, size_t max, mlx_text_t *out);
 void mlx_charsmap_free(struct mlx_charsmap *charsmap);
 
 // ---------------------------------------------------------------------------------------------------------------------

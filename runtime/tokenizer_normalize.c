@@ -124,7 +124,9 @@ static mlx_status_t run_step(running_t *running, mlx_normalizer_t *normalizer, m
     case MLX_NORMAL_FORM: return mlx_normal_form(step->form, text, length, &normalizer->marks, running->out);
     case MLX_NORMAL_STRIP: run_strip(running, text, length); return NULL;
     case MLX_NORMAL_REPLACE: return run_replace(running, splitter, text, length);
-    case MLX_NORMAL_PRECOMPILED: mlx_charsmap_run(step->charsmap, text, length, running->out); return NULL;
+    case MLX_NORMAL_PRECOMPILED:
+      mlx_charsmap_run(step->charsmap, text, length, MAX_NORMALIZED, running->out);
+      return check_size(running->out);
     case MLX_NORMAL_PREPEND:
       if (length) mlx_text_append(running->out, step->content, step->content_length);
       mlx_text_append(running->out, text, length);

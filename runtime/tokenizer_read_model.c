@@ -448,6 +448,15 @@ static void decode_normal_form(mlx_tokenizer_t *tokenizer, const mlx_added_token
   token->byte_length = (uint32_t)(spelled ? length : added->normal_length);
 }
 
+// Unigram's list may have a token twice, and Hugging Face asks for the text: both are special or none is.
+static void skip_repeats(mlx_tokenizer_t *tokenizer) {
+  for (size_t id = 0; id < tokenizer->vocab_size && tokenizer->kind == MLX_MODEL_UNIGRAM; ++id) {
+    mlx_token_t *token = &tokenizer->tokens[id];
+    int32_t last = token->text ? mlx_names_find(tokenizer, token->text, token->text_length) : (int32_t)id;
+    if (last != (int32_t)id) token->skipped = tokenizer->tokens[last].special;
+  }
+}
+
 static mlx_status_t fill_set(const model_reader_t *reader, bool normalized, mlx_added_set_t *set) {
   const mlx_tokenizer_t *tokenizer = reader->tokenizer;
   char path[MLX_PATH_SIZE];
@@ -490,6 +499,7 @@ static mlx_status_t read_added_tokens(model_reader_t *reader) {
     any_single_word |= added->single_word;
   }
   for (size_t i = 0; i < tokenizer->added_count; ++i) decode_normal_form(tokenizer, &tokenizer->added[i]);
+  skip_repeats(tokenizer);
   MLX_TRY(fill_set(reader, false, &tokenizer->raw_added));
   MLX_TRY(fill_set(reader, true, &tokenizer->normalized_added));
   return any_single_word ? mlx_regex_create(word_pattern, sizeof word_pattern - 1, &tokenizer->word_regex) : NULL;

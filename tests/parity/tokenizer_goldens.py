@@ -3,15 +3,19 @@
 
   tokenizer_goldens.py > tests/goldens/tokenizer_kinds.h
 
-The vocabularies are made by hand, so that a difference can be followed with a pencil. Needs: pip install tokenizers
+The vocabularies are made by hand, so that a difference can be followed with a pencil. Needs: pip install tokenizers gguf numpy
 """
+import base64
 import itertools
 import json
 import random
+import struct
 import sys
 
 import tokenizers
 from tokenizers import Tokenizer
+
+from tokenizer_kinds import double_array
 
 SPACE = "▁"
 BYTES = [f"<0x{b:02X}>" for b in range(256)]
@@ -53,6 +57,11 @@ def unigram():
             "pre_tokenizer": metaspace, "decoder": metaspace, "post_processor": None,
             "model": {"type": "Unigram", "unk_id": 0, "vocab": [list(pair) for pair in zip(tokens, scores)]}}
     yield "unigram", base
+    texts = {"": 0, " ": 1, "fi": 3, "é": 6, "Å": 9, "1⁄2": 12}  # where each begins in the text below
+    keys = {"\x07": "", "\t": " ", "\n": " ", "ﬁ": "fi", "e\u0301": "é", "Å": "Å", "½": "1⁄2"}
+    units = double_array({key.encode(): texts[text] for key, text in keys.items()})
+    compiled = struct.pack(f"<I{len(units)}I", 4 * len(units), *units) + "\0 \0fi\0é\0Å\0001⁄2\0".encode()
+    yield "unigram compiled map", dict(base, normalizer={"type": "Precompiled", "precompiled_charsmap": base64.b64encode(compiled).decode()})
     yield "unigram bytes", dict(base, normalizer={"type": "Lowercase"}, model=dict(base["model"], byte_fallback=True))
 
 

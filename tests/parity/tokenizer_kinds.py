@@ -9,12 +9,16 @@ the same vocabularies under other options and out of GGUF files, on a fifth of t
 Needs: pip install tokenizers gguf numpy
 """
 import argparse
+import base64
 import copy
 import json
 import pathlib
+import random
+import struct
 import subprocess
 import sys
 import tempfile
+import unicodedata
 
 import gguf
 
@@ -92,6 +96,15 @@ def template(base, bos, eos=None):
 FALLBACK = [replace(SPACE, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
 
 
+def grapheme_lines(count, seed):
+    """What Unicode's rules for graphemes are about: marks, joiners, flags, jamo, Indic conjuncts, prepended signs, controls."""
+    rng = random.Random(seed)
+    characters = ["a", "é", "ﬁ", "©", "®", "\u00ad", "\r", "\n", "\t", "\u0300", "\u0301", "\u0338", "\u0903", "\u093e", "\u200c", "\u200d", "\ufe0f", "\u0600", "\u06dd",
+                  "\u0d4e", "\u1100", "\u1161", "\u11a8", "가", "각", "\ua960", "\u0915", "\u0958", "\u094d", "\u093c", "\u09cd", "\u0995", "\u1039", "❤", "👩", "😀", "🏽", "🇩",
+                  "🇪", "\u0e33", "\u0eb3", "\U00011133", "\u2028", "\u0958\u0300", "½"]
+    return ["".join(rng.choice(characters) for _ in range(rng.randint(1, 12))).encode() for _ in range(count)]
+
+
 def byte_bpe(lines):
     trainer = trainers.BpeTrainer(vocab_size=8000, special_tokens=["<|im_start|>", "<|im_end|>"], show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
@@ -106,6 +119,7 @@ def byte_bpe(lines):
     tokens = with_parts(base, pre_tokenizer=sequence(regex(LLAMA3), byte_level()), model={"ignore_merges": True})
     for content, options in (("é", {}), ("e\u0301e\u0301", {"lstrip": True}), ("ﬁ", {}), ("naïve", {"special": True}), ("\u1e9b\u0323", {})):
         tokenizer_lines.added(tokens, content, normalized=True, **options)
+    yield "byte-bpe-precompiled", with_parts(base, normalizer={"type": "Precompiled", "precompiled_charsmap": charsmap()})
     yield "byte-bpe-added", with_parts(tokens, normalizer={"type": "NFKD"})
 
 
@@ -140,6 +154,51 @@ def sentencepiece_bpe(lines):
         pre_tokenizer=metaspace("first"))
 
 
+def double_array(keys):
+    """The units of a darts-clone double array over |keys|: bytes -> value."""
+    units, used, first_free = {0: 0}, {0}, 1
+    work = [(0, sorted(keys.items()), 0)]  # place of the node, its keys, how many bytes of them lead to it
+    while work:
+        place, items, depth = work.pop()
+        leaf = [value for key, value in items if len(key) == depth]
+        groups = {}
+        for key, value in items:
+            if len(key) > depth:
+                groups.setdefault(key[depth], []).append((key, value))
+        labels = ([0] if leaf else []) + sorted(groups)
+        while first_free in used:
+            first_free += 1
+        base = first_free ^ labels[0]
+        while any(base ^ label in used for label in labels):
+            base += 1
+        assert base ^ place < 1 << 21
+        units[place] |= (base ^ place) << 10 | (1 << 8 if leaf else 0)
+        for label in labels:
+            used.add(base ^ label)
+            units[base ^ label] = label if label else leaf[0] | 1 << 31
+        work += [(base ^ label, groups[label], depth + 1) for label in groups]
+    return [units.get(i, 0) for i in range(max(units) + 256)]
+
+
+def charsmap():
+    """A map as SentencePiece compiles one for nmt_nfkc, with what it does to marks and controls."""
+    changes = {}
+    for code in [*range(1, 0xd800), *range(0xe000, 0x10000), *range(0x1d400, 0x1d800), *range(0x1f100, 0x1f200)]:
+        text = chr(code)
+        if unicodedata.normalize("NFKC", text) != text:
+            changes[text] = unicodedata.normalize("NFKC", text)
+        if len(unicodedata.normalize("NFD", text)) > 1 and not 0xac00 <= code < 0xd7a4:
+            changes[unicodedata.normalize("NFD", text)] = unicodedata.normalize("NFC", text)
+        if unicodedata.category(text) in ("Cc", "Cf"):
+            changes[text] = " " if text in "\t\n\r" else ""
+    texts, places = bytearray(), {}
+    for text in sorted(set(changes.values())):
+        places[text] = len(texts)
+        texts += text.encode() + b"\0"
+    units = double_array({key.encode(): places[text] for key, text in changes.items()})
+    return base64.b64encode(struct.pack(f"<I{len(units)}I", 4 * len(units), *units) + bytes(texts)).decode()
+
+
 def unigram(lines):
     trainer = trainers.UnigramTrainer(vocab_size=8000, special_tokens=["<unk>", "<s>", "</s>"] + BYTES, unk_token="<unk>", show_progress=False)
     base = trained(models.Unigram(), trainer, pre_tokenizers.Metaspace(), lines[::3], normalizers.NFKC())
@@ -151,6 +210,8 @@ def unigram(lines):
     yield "unigram-xlmr", with_parts(t5, pre_tokenizer=sequence({"type": "WhitespaceSplit"}, metaspace("first")),
                                      normalizer=normal({"type": "NFKC"}, {"type": "Strip", "strip_left": False, "strip_right": True},
                                                        replace(" {2,}", SPACE, "Regex")))
+    yield "unigram-precompiled", with_parts(t5, normalizer=normal({"type": "Precompiled", "precompiled_charsmap": charsmap()},
+                                                                  replace(" {2,}", " ", "Regex")))
 
 
 def wordpiece(lines):
@@ -253,7 +314,10 @@ def main():
             path = folder / f"{name}.json"
             path.write_text(json.dumps(content, ensure_ascii=False))
             whole = name in ("byte-bpe", "sentencepiece-bpe", "unigram", "wordpiece")
-            wrong += tokenizer_lines.compare(args.driver, name, path, lines if whole else lines[:15] + lines[15::5], args.seed)
+            some = lines if whole else lines[:15] + lines[15::5]
+            if "precompiled" in name:
+                some = some + grapheme_lines(len(some), args.seed)
+            wrong += tokenizer_lines.compare(args.driver, name, path, some, args.seed)
     sys.exit(1 if wrong else 0)
 
 

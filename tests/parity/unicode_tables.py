@@ -2,12 +2,17 @@
 """Writes runtime/tokenizer_unicode_tables.h: what the `tokenizers` package does to single characters.
 
   unicode_tables.py > runtime/tokenizer_unicode_tables.h
+  unicode_tables.py GRAPHEMES > runtime/tokenizer_grapheme_table.h
 
 The package mixes tables of several Unicode versions (normalization 9.0, categories 8.0, lower case of its Rust compiler), so they
 are read off the package itself, character by character. Python's unicodedata adds what cannot be seen from outside: which pair a
 character is made of and the number of a combining class. Both never change once a character is assigned, and every result is
 checked against the package. Needs: pip install tokenizers
+GRAPHEMES is src/tables.rs of the crate unicode-segmentation 1.13.3, by which the package finds what belongs together: the properties
+Grapheme_Cluster_Break and Indic_Conjunct_Break of Unicode 17.
 """
+import pathlib
+import re
 import sys
 import unicodedata
 
@@ -121,11 +126,37 @@ def lower_rows():
     return [(a, b, step or 1, delta) for a, b, step, delta in rows]
 
 
+def grapheme_rows(path):
+    """(first, last, class) for all that is not Any; whole Hangul syllables are left to the code."""
+    text = pathlib.Path(path).read_text()
+    table = text[text.index("grapheme_cat_table: &[(char, char, GraphemeCat)]"):]
+    rows = re.findall(r"\('\\u\{([0-9a-f]+)\}',\s*'\\u\{([0-9a-f]+)\}',\s*GC_(\w+)\)", table)
+    linkers = {int(c, 16) for c in re.findall(r"'\\u\{(\w+)\}'", text[text.index("fn is_incb_linker"):text.index("pub mod grapheme")])}
+    extend = re.findall(r"\('\\u\{(\w+)\}',\s*'\\u\{(\w+)\}'\)", text[text.index("InCB_Extend_table"):text.index("pub fn InCB_Extend")])
+    found = {}
+    for first, last, name in rows:
+        if name not in ("LV", "LVT"):
+            found.update((c, name) for c in range(int(first, 16), int(last, 16) + 1))
+    assert len(rows) > 1500 and len(linkers) >= 20 and all(found[c] == "Extend" for c in linkers)
+    extends = {c for first, last in extend for c in range(int(first, 16), int(last, 16) + 1)}
+    assert extends == {c for c, name in found.items() if name in ("Extend", "ZWJ") and c != 0x200c} - linkers  # so the code has it
+    found.update((c, "Linker") for c in linkers)
+    return [(a, b, "GRAPHEME_" + name.replace("InCB_", "").upper()) for a, b, name in ranges_of(sorted(found.items()))]
+
+
 def write_set(name, comment, belongs):
     write_rows(name, comment, "range_t", [r[:2] for r in ranges_of((c, True if belongs(chr(c)) else None) for c in CODES)])
 
 
+def write_graphemes(path):
+    print("// Written by tests/parity/unicode_tables.py from unicode-segmentation 1.13.3, Unicode 17; nobody edits this.")
+    write_rows("grapheme_ranges", "What a character does in a grapheme; whole Hangul syllables are left to the code.", "grapheme_range_t",
+               grapheme_rows(path))
+
+
 def main():
+    if len(sys.argv) > 1:
+        return write_graphemes(sys.argv[1])
     print(f"// Written by tests/parity/unicode_tables.py from tokenizers {tokenizers.__version__} and the unicodedata of Unicode\n"
           f"// {unicodedata.unidata_version}; nobody edits this. The package normalizes by Unicode 9.0, has the categories of 8.0 and the lower\n"
           "// case of its Rust compiler.")
