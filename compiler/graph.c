@@ -34,7 +34,7 @@ mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kern
   options->kernels = kernels;
   choose_buckets((int64_t[]){16, 128, 512}, 3, options);
   MLX_TRY(mlx_trace_decode_plan(model, options, &plan, &fits));
-  const int64_t steps[] = {1, 8, 32};
+  const int64_t steps[] = {1, 8, 32, 128};
   for (size_t i = 1; fits && i < sizeof steps / sizeof *steps && steps[i] <= plan.most_steps; ++i) {
     options->steps[options->step_count++] = steps[i];
   }

@@ -153,7 +153,8 @@ static bool plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, mlx
   const int64_t splits = most(1, plan->blocks / c->kv_heads);
   plan->scratch_words = 64 + 8 * plan->blocks + 3 * c->hidden + 2 * queries + 2 * keys + 2 * c->ffn;  // struct Scratch
   plan->scratch_words += c->heads * splits * (c->head_dim + 2);
-  const int64_t attention = 4 * (9 * group * c->head_dim + 20 * group + c->head_dim) + 256;
+  const int64_t questions = (group + 3) / 4 * ((c->head_dim + 31) / 32) * 1024;  // struct Attention
+  const int64_t attention = questions + 4 * (8 * group * c->head_dim + 16 * group + c->head_dim) + 256;
   const int64_t work = most(attention, most(staged_bytes(c->hidden), most(staged_bytes(c->ffn), staged_bytes(queries))));
   const int64_t stage = 8 * (2 * 1024 + 64) + 16;
   return c->hidden % 8 == 0 && c->ffn % 8 == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&

@@ -16,6 +16,9 @@
 // moment do not take part, and how many do changes who computes a sum but never how. So no GPU is too small, none that
 // others use too busy, and the same input gives the same bits on all of them.
 //
+// Loops are unrolled where registers must be, and nowhere else: a layer's code runs once a layer, and what does not fit into the
+// instruction caches is fetched again each time.
+//
 // Macros, all from compiler/kernel_ops.c: HIDDEN FFN HEADS KV_HEADS HEAD_DIM LAYERS VOCAB PAGE POOL_PAGES NORM_EPS SCALE
 // BLOCKS (the grid) SHARED_BYTES (dynamic shared memory) SCRATCH_WORDS; DTYPE_BF16 or DTYPE_F16 (weights and KV pool); ROPE_FREQUENCIES
 // (HEAD_DIM / 2 numbers); X_AT and X_STEP for each weight X: bytes from the archive's start to layer 0's, and from one layer's
@@ -77,11 +80,15 @@ struct Cut {
 #define PIECE_BYTES (PARTS * 64)
 #define RUN_BYTES (4 * PIECE_BYTES)
 
+#define ASKED 4  // queries that are answered together
+#define KEY_BLOCKS ceil_div(HEAD_DIM, 32)
+#define SIDES (HEAD_DIM <= 64 ? 1 : HEAD_DIM <= 128 ? 2 : 4)  // warps that mix the same positions' values, 64 columns each
+
 struct Attention {  // lives where the activations are when there are none
   __align__(16) u16 k[HEAD_DIM], v[HEAD_DIM];  // of the newest position
-  __align__(16) float q[GROUP * HEAD_DIM];
-  float mixed[WARPS][GROUP][HEAD_DIM];
-  float peak[WARPS][GROUP], sum[WARPS][GROUP];
+  __align__(16) u16 question[ceil_div(GROUP, ASKED)][2 * KEY_BLOCKS][32][8];
+  float mixed[WARPS / SIDES][GROUP][HEAD_DIM];
+  float peak[WARPS / SIDES][GROUP], sum[WARPS / SIDES][GROUP];
 };
 
 struct Merge {  // partial results of one head
@@ -265,6 +272,7 @@ static __device__ __forceinline__ void copy_row(u8 *to, const u8 *from, int byte
                : "memory");
 #else
   (void)full;
+#pragma unroll 1
   for (int i = 0; i < bytes; i += 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to + i)), "l"(from + i) : "memory");
   }
@@ -333,9 +341,11 @@ static __device__ __forceinline__ const u8 *qkv_row(const Model &m, int layer, i
 template <int K, typename Row>
 static __device__ __forceinline__ void stream_rows(Producer &p, Rows rows, Row row) {
   const int lane = threadIdx.x & 31;
+#pragma unroll 1
   for (int r = rows.begin; r < rows.end; r += TILE) {
     const int count = min(TILE, rows.end - r);
     const u8 *from = lane < count ? row(r + lane) : nullptr;
+#pragma unroll 1
     for (int segment = 0; segment < Cut<K>::segments; ++segment) p.put<K>(segment, count, from);
   }
 }
@@ -343,17 +353,21 @@ static __device__ __forceinline__ void stream_rows(Producer &p, Rows rows, Row r
 // Rows of the gate and the same rows of the matrix beside it: their sums meet in one thread.
 static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, const u8 *gate, const u8 *up) {
   const int lane = threadIdx.x & 31, half = TILE / 2;
+#pragma unroll 1
   for (int r = rows.begin; r < rows.end; r += half) {
     const int count = min(half, rows.end - r);
     const u8 *matrix = lane < half ? gate : up;
     const u8 *from = lane < TILE && lane % half < count ? matrix + (u64)(r + lane % half) * HIDDEN * 2 : nullptr;
+#pragma unroll 1
     for (int segment = 0; segment < Cut<HIDDEN>::segments; ++segment) p.put<HIDDEN>(segment, 2 * count, from);
   }
 }
 
 static __device__ void produce(const Model &m, Shared *s, int steps) {
   Producer p = {s, {0, 0}, {0, 0}, 0};
+#pragma unroll 1
   for (int step = 0; step < steps; ++step) {
+#pragma unroll 1
     for (int l = 0; l < LAYERS; ++l) {
       stream_rows<HIDDEN>(p, s->qkv, [&](int row) { return qkv_row(m, l, row); });
       stream_rows<Q_WIDTH>(p, s->width, [&](int row) { return AT(O, l) + (u64)row * Q_WIDTH * 2; });
@@ -527,8 +541,7 @@ struct Consumer {
       const uint2 b = C::kept ? x.word[C::kept ? run : 0][i % 4] : staged_words(s, run, i % 4);
       multiply(sum[i & 3], a[i], b);
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&s->room[at.stage]);
+    barrier_arrive(&s->room[at.stage]);
     at.next();
   }
 
@@ -557,9 +570,11 @@ struct Consumer {
   // done(row, sum, before(row)) for each row, by one thread each; before() is called long before the sum is there.
   template <int K, typename Before, typename Done>
   __device__ __forceinline__ void rows(const Activations<K> &x, Rows rows, Before before, Done done) {
+#pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH * TILE) {
       const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
       const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
+#pragma unroll 1
       for (int i = 0; i * TILE < count; ++i) take_tile<K>(x, i);
       consumers_meet();
       if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
@@ -571,8 +586,10 @@ struct Consumer {
   template <typename First, typename Done>
   __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, First first, Done done) {
     const int half = TILE / 2, t = threadIdx.x, low = t / half * TILE + t % half;
+#pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH * half) {
       const int count = min(BATCH * half, rows.end - begin);
+#pragma unroll 1
       for (int i = 0; i * half < count; ++i) take_tile<HIDDEN>(x, i);
       consumers_meet();
       if (begin == rows.begin) {
@@ -618,27 +635,41 @@ static __device__ __forceinline__ Plan plan_of(int position) {
   return {splits, splits == 1 ? position + 1 : (position / splits / PAGE + 1) * PAGE, HEADS * splits <= BLOCKS ? 1 : GROUP};
 }
 
-// COUNT queries, turned; and if |newest|, the key and value of their head, which the head's first task puts into the cache.
-template <int COUNT>
-static __device__ __forceinline__ void hear_qkv(const Model &m, Shared *s, int layer, int query, int position, bool newest) {
+// Puts a number of a query where mix_pass wants it: columns 2i and 2i + 1 of one operand are the first two parts of query i, column
+// 2i of the other is its third part.
+static __device__ __forceinline__ void ask(Attention *a, int query, int d, float value) {
+  u16(*to)[8] = &a->question[query / ASKED][d / 32 * 2 + d / 4 % 2][query % ASKED * 8 + d / 8 % 4];
+#pragma unroll
+  for (int part = 0; part < 3; ++part) {
+    const u16 rounded = to16(value);
+    to[part % 2 * 4][part / 2 * 4 + d % 4] = rounded;
+    value -= from16(rounded);
+  }
+}
+
+// |count| queries, turned; and if |newest|, the key and value of their head, which the head's first task puts into the cache.
+static __device__ __forceinline__ void hear_qkv(const Model &m, Shared *s, int layer, int query, int count, int position, bool newest) {
   Attention *a = &s->work.attention;
   const float *words = m.scratch->qkv;
-  const int half = HEAD_DIM / 2, query_pairs = COUNT * half, head = query / GROUP;
+  const int half = HEAD_DIM / 2, query_pairs = count * half, head = query / GROUP;
+#pragma unroll 1
   for (int i = threadIdx.x; i < query_pairs + (newest ? 2 * half : 0); i += THREADS) {
     const bool asks = i < query_pairs, value = i >= query_pairs + half;
     const int pair = i % half, nth = i / half;
     const int first = (asks ? (query + nth) * HEAD_DIM : Q_WIDTH + (value ? KV_WIDTH : 0) + head * HEAD_DIM) + pair;
-    float low = look(words + first), high = look(words + first + half);
-    if (is_empty(low)) low = hear(words + first);
-    if (is_empty(high)) high = hear(words + first + half);
+    float low, high;
+    do {
+      low = look(words + first);
+      high = look(words + first + half);
+    } while (is_empty(low) || is_empty(high));
     if (!value) {
       const float c = s->cosine[pair], n = s->sine[pair], turned = low * c - high * n;
       high = high * c + low * n;
       low = turned;
     }
     if (asks) {
-      a->q[nth * HEAD_DIM + pair] = low * (float)SCALE;
-      a->q[nth * HEAD_DIM + pair + half] = high * (float)SCALE;
+      ask(a, nth, pair, low * (float)SCALE);
+      ask(a, nth, pair + half, high * (float)SCALE);
       continue;
     }
     u16 *row = value ? a->v : a->k, l = to16(low), h = to16(high);
@@ -651,15 +682,18 @@ static __device__ __forceinline__ void hear_qkv(const Model &m, Shared *s, int l
   }
 }
 
-// A row of K or V lies in ROW_LANES lanes, eight numbers each; a warp has WARP_ROWS such rows at a time, AHEAD of them loaded
-// before the first is used.
-#define PIECES (HEAD_DIM / 8)
-#define ROW_LANES (PIECES <= 4 ? 4 : PIECES <= 8 ? 8 : PIECES <= 16 ? 16 : 32)
-#define WARP_ROWS (32 / ROW_LANES)
-#define AHEAD 4
+// A pass of a warp is 16 positions for four queries, on tensor cores. Lane 4 * row + quad has of the keys of |row| and |row| + 8 the
+// eight numbers from 8 * quad on, of every 32; and of the values of |quad| and 4, 8, 12 further on the eight numbers from 8 * row
+// on. Those are 64 columns: where values have more, as many warps take the same positions. Which numbers of a row an instruction
+// takes together is free, as long as both operands agree.
+#define PASS 16
+#define ROUND (WARPS / SIDES * PASS)
+#define BUFFERS (HEAD_DIM <= 64 ? 2 : 1)  // passes that are loaded before the first is used
+static_assert(PAGE % PASS == 0, "a pass lies in one page");
 
-struct Keys {
-  uint4 k[AHEAD], v[AHEAD];
+struct Pass {
+  int first;
+  uint4 k[2][KEY_BLOCKS], v[4];
 };
 
 static __device__ __forceinline__ uint4 load16(const u16 *from) {
@@ -668,23 +702,43 @@ static __device__ __forceinline__ uint4 load16(const u16 *from) {
   return v;
 }
 
-// Positions |first|, and every WARPS * WARP_ROWS further on, below |end|; the newest one is not there yet.
-static __device__ __forceinline__ void load_keys(const Model &m, Keys &keys, int layer, int head, int first, int end) {
-  const int piece = threadIdx.x % ROW_LANES;
-  int page[AHEAD];
+static __device__ __forceinline__ int lane_row() { return (threadIdx.x & 31) >> 2; }
+static __device__ __forceinline__ int lane_quad() { return threadIdx.x & 3; }
+static __device__ __forceinline__ constexpr int value_row(int i) { return (i & 1) * 8 + (i & 2) * 2; }  // from the quad's on
+
+static __device__ __forceinline__ int value_column() { return (int)(threadIdx.x >> 5) % SIDES * 64 + lane_row() * 8; }
+
+// Positions from |first| on that are below |end|; the newest one is not there yet.
+static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first, int end) {
+  const int row = lane_row(), quad = lane_quad();
+  const u16 *from = kv_place(m, layer, head, first < end ? __ldg(m.pages + first / PAGE) : 0, first);
+  const u16 *k = from + row * HEAD_DIM + quad * 8, *v = from + (PAGE + quad) * HEAD_DIM + value_column();
+  pass.first = first;
 #pragma unroll
-  for (int i = 0; i < AHEAD; ++i) {
-    const int position = first + i * WARPS * WARP_ROWS;
-    page[i] = position < end ? __ldg(m.pages + position / PAGE) : 0;
+  for (int i = 0; i < 2 * KEY_BLOCKS; ++i) {
+    const int further = i % 2 * 8, column = i / 2 * 32;
+    const bool there = first + row + further < end && column + quad * 8 < HEAD_DIM;
+    pass.k[i % 2][i / 2] = there ? load16(k + further * HEAD_DIM + column) : uint4{0, 0, 0, 0};
   }
 #pragma unroll
-  for (int i = 0; i < AHEAD; ++i) {
-    const int position = first + i * WARPS * WARP_ROWS;
-    keys.k[i] = keys.v[i] = {0, 0, 0, 0};
-    if (position >= end || piece >= PIECES) continue;
-    const u16 *from = kv_place(m, layer, head, page[i], position) + piece * 8;
-    keys.k[i] = load16(from);
-    keys.v[i] = load16(from + PAGE * HEAD_DIM);
+  for (int i = 0; i < 4; ++i) {
+    const bool there = first + quad + value_row(i) < end && value_column() < HEAD_DIM;
+    pass.v[i] = there ? load16(v + value_row(i) * HEAD_DIM) : uint4{0, 0, 0, 0};
+  }
+}
+
+// Lanes whose position is the newest take it from shared memory.
+static __device__ __forceinline__ void put_newest(const Attention *a, Pass &pass, int position) {
+  const int nth = position - pass.first;
+  if (nth >= PASS) return;
+#pragma unroll
+  for (int i = 0; i < 2 * KEY_BLOCKS; ++i) {
+    const int column = i / 2 * 32 + lane_quad() * 8;
+    if (lane_row() + i % 2 * 8 == nth && column < HEAD_DIM) pass.k[i % 2][i / 2] = *(const uint4 *)(a->k + column);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (lane_quad() + value_row(i) == nth && value_column() < HEAD_DIM) pass.v[i] = *(const uint4 *)(a->v + value_column());
   }
 }
 
@@ -692,103 +746,99 @@ static __device__ __forceinline__ void load_keys(const Model &m, Keys &keys, int
 static __device__ __forceinline__ void expect_keys(const Model &m, const Shared *s, int layer, Plan plan, int position) {
   if (s->block >= plan.tasks()) return;
   const int head = plan.query(s->block) / GROUP, begin = plan.split(s->block) * plan.positions, end = min(begin + plan.positions, position);
+#pragma unroll 1
   for (int i = threadIdx.x; i < 2 * (end - begin); i += THREADS) {
     const int at = begin + i / 2;
     const u16 *row = kv_place(m, layer, head, __ldg(m.pages + at / PAGE), at) + i % 2 * PAGE * HEAD_DIM;
+#pragma unroll 1
     for (int d = 0; d < HEAD_DIM; d += 64) asm volatile("prefetch.global.L2 [%0];" ::"l"(row + d));
   }
 }
 
-struct Mix {  // of one query: a row's lanes hold eight of its numbers each
-  float peak, sum, mixed[8];
+// Of query |quad|, at positions |row| and |row| + 8.
+static __device__ __forceinline__ float2 scores_of(const Pass &pass, const u16 (&question)[2 * KEY_BLOCKS][32][8], int end) {
+  const int row = lane_row();
+  float upper[4] = {}, lower[4] = {};
+#pragma unroll
+  for (int i = 0; i < 2 * KEY_BLOCKS; ++i) {
+    const uint4 low = pass.k[0][i / 2], high = pass.k[1][i / 2], q = *(const uint4 *)question[i][threadIdx.x & 31];
+    const uint4 keys = i % 2 ? uint4{low.z, high.z, low.w, high.w} : uint4{low.x, high.x, low.y, high.y};
+    multiply(upper, keys, {q.x, q.y});
+    multiply(lower, keys, row % 2 ? uint2{0, 0} : uint2{q.z, q.w});
+  }
+  return {pass.first + row < end ? upper[0] + upper[1] + lower[0] : NOTHING,
+          pass.first + row + 8 < end ? upper[2] + upper[3] + lower[2] : NOTHING};
+}
+
+struct Mix {
+  float peak, sum;                    // of query |quad|; the sum of this lane's positions
+  float mixed[8][4];                  // rows of the sums: one of a query's first two parts, and its third
 };
 
-static __device__ __forceinline__ void unpack(uint4 w, float (&x)[8]) {
-  x[0] = low16(w.x), x[1] = high16(w.x), x[2] = low16(w.y), x[3] = high16(w.y);
-  x[4] = low16(w.z), x[5] = high16(w.z), x[6] = low16(w.w), x[7] = high16(w.w);
+// The scores as factors of the values: an operand whose rows are the first parts of the queries, the second, the third.
+static __device__ __forceinline__ uint4 weigh(Mix &mix, float2 score) {
+  const int row = lane_row(), from = lane_quad() * 4 + (row & 3);
+  float peak = fmaxf(mix.peak, fmaxf(score.x, score.y));
+#pragma unroll
+  for (int lanes = 4; lanes < 32; lanes <<= 1) peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, lanes));
+  const float keep = __expf(mix.peak - peak);
+  float2 p = {__expf(score.x - peak), __expf(score.y - peak)};
+  mix.peak = peak;
+  mix.sum = mix.sum * keep + p.x + p.y;
+  const float ours = __shfl_sync(~0u, keep, row & 3);
+  if (__any_sync(~0u, ours != 1.0f)) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) mix.mixed[i / 4][i % 4] *= ours;
+  }
+  u32 word[2][3];
+#pragma unroll
+  for (int part = 0; part < 3; ++part) {
+    const u32 pair = to16x2(p.x, p.y);
+    word[0][part] = __shfl_sync(~0u, pair, from);
+    word[1][part] = __shfl_sync(~0u, pair, from + 16);
+    p = {p.x - low16(pair), p.y - high16(pair)};
+  }
+  const bool second = row & 4;
+  return {second ? word[0][1] : word[0][0], second ? 0 : word[0][2], second ? word[1][1] : word[1][0], second ? 0 : word[1][2]};
 }
 
-static __device__ __forceinline__ void mix_in(Mix &a, float peak, float sum, const float (&mixed)[8]) {
-  const float top = fmaxf(a.peak, peak);
-  if (top == NOTHING) return;
-  const float mine = __expf(a.peak - top), its = __expf(peak - top);
-  a.peak = top;
-  a.sum = a.sum * mine + sum * its;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) a.mixed[i] = a.mixed[i] * mine + mixed[i] * its;
-}
+static __device__ __forceinline__ u32 word_of(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-// AHEAD positions of this lane's row for COUNT queries.
-template <int COUNT>
-static __device__ __forceinline__ void mix_keys(Mix (&mix)[COUNT], const Keys &keys, const float (&q)[COUNT][8], int first, int end) {
-  float score[COUNT][AHEAD];
+static __device__ __forceinline__ void mix_in(Mix &mix, const Pass &pass, uint4 weights) {
 #pragma unroll
-  for (int i = 0; i < AHEAD; ++i) {
-    float k[8];
-    unpack(keys.k[i], k);
+  for (int i = 0; i < 4; ++i) {
+    u32 v[4];
 #pragma unroll
-    for (int n = 0; n < COUNT; ++n) {
-      float sum = 0;
-#pragma unroll
-      for (int d = 0; d < 8; ++d) sum += k[d] * q[n][d];
-#pragma unroll
-      for (int lanes = ROW_LANES / 2; lanes; lanes >>= 1) sum += __shfl_xor_sync(~0u, sum, lanes);
-      score[n][i] = first + i * WARPS * WARP_ROWS < end ? sum : NOTHING;
-    }
-  }
-#pragma unroll
-  for (int n = 0; n < COUNT; ++n) {
-    float top = mix[n].peak;
-#pragma unroll
-    for (int i = 0; i < AHEAD; ++i) top = fmaxf(top, score[n][i]);
-    const float safe = top == NOTHING ? 0.0f : top, mine = __expf(mix[n].peak - safe);
-    mix[n].peak = top;
-    mix[n].sum *= mine;
-#pragma unroll
-    for (int d = 0; d < 8; ++d) mix[n].mixed[d] *= mine;
-#pragma unroll
-    for (int i = 0; i < AHEAD; ++i) mix[n].sum += score[n][i] = __expf(score[n][i] - safe);
-  }
-#pragma unroll
-  for (int i = 0; i < AHEAD; ++i) {
-    float v[8];
-    unpack(keys.v[i], v);
-#pragma unroll
-    for (int n = 0; n < COUNT; ++n) {
-#pragma unroll
-      for (int d = 0; d < 8; ++d) mix[n].mixed[d] += score[n][i] * v[d];
-    }
+    for (int n = 0; n < 4; ++n) v[n] = word_of(pass.v[n], i);
+    multiply(mix.mixed[2 * i], weights, {__byte_perm(v[0], v[1], 0x5410), __byte_perm(v[2], v[3], 0x5410)});
+    multiply(mix.mixed[2 * i + 1], weights, {__byte_perm(v[0], v[1], 0x7632), __byte_perm(v[2], v[3], 0x7632)});
   }
 }
 
-// The rows of a warp into one, for the block.
-static __device__ __forceinline__ void tell_block(Attention *a, Mix &mix, int query) {
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+// What this warp found, for the block.
+static __device__ __forceinline__ void tell_block(Attention *a, Mix &mix, int query, int count) {
+  const int warp = threadIdx.x >> 5, quad = lane_quad(), row = lane_row(), column = warp % SIDES * 64 + quad * 16;
 #pragma unroll
-  for (int lanes = ROW_LANES; lanes < 32; lanes <<= 1) {
-    float mixed[8];
+  for (int lanes = 4; lanes < 32; lanes <<= 1) mix.sum += __shfl_xor_sync(~0u, mix.sum, lanes);
+  if (row == 0 && quad < count) a->peak[warp / SIDES][query + quad] = mix.peak, a->sum[warp / SIDES][query + quad] = mix.sum;
 #pragma unroll
-    for (int d = 0; d < 8; ++d) mixed[d] = __shfl_xor_sync(~0u, mix.mixed[d], lanes);
-    const float peak = __shfl_xor_sync(~0u, mix.peak, lanes), sum = __shfl_xor_sync(~0u, mix.sum, lanes);
-    mix_in(mix, peak, sum, mixed);
+  for (int i = 0; i < 16; ++i) {
+    float value = mix.mixed[i % 8][i / 8] + mix.mixed[i % 8][i / 8 + 2];
+    value += __shfl_xor_sync(~0u, value, 16);
+    if (row < count && column < HEAD_DIM) a->mixed[warp / SIDES][query + row][column + i] = value;
   }
-  if (lane < PIECES) {
-#pragma unroll
-    for (int d = 0; d < 8; ++d) a->mixed[warp][query][lane * 8 + d] = mix.mixed[d];
-  }
-  if (lane == 0) a->peak[warp][query] = mix.peak, a->sum[warp][query] = mix.sum;
 }
 
 // What the warps found, as one split of the head, or as the head's result where it has only one.
-template <int COUNT>
-static __device__ __forceinline__ void tell_split(const Model &m, const Attention *a, int query, int split, int splits) {
-  for (int i = threadIdx.x; i < COUNT * HEAD_DIM; i += THREADS) {
+static __device__ __forceinline__ void tell_split(const Model &m, const Attention *a, int query, int count, int split, int splits) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < count * HEAD_DIM; i += THREADS) {
     const int nth = i / HEAD_DIM, d = i % HEAD_DIM;
     float top = NOTHING, sum = 0, value = 0;
 #pragma unroll
-    for (int w = 0; w < WARPS; ++w) top = fmaxf(top, a->peak[w][nth]);
+    for (int w = 0; w < WARPS / SIDES; ++w) top = fmaxf(top, a->peak[w][nth]);
 #pragma unroll
-    for (int w = 0; w < WARPS; ++w) {
+    for (int w = 0; w < WARPS / SIDES; ++w) {
       const float factor = __expf(a->peak[w][nth] - top);
       sum += a->sum[w][nth] * factor;
       value += a->mixed[w][nth][d] * factor;
@@ -803,63 +853,43 @@ static __device__ __forceinline__ void tell_split(const Model &m, const Attentio
   }
 }
 
-static __device__ __forceinline__ void load_query(const Attention *a, int query, float (&q)[8]) {
-  const int piece = threadIdx.x % ROW_LANES;
-#pragma unroll
-  for (int d = 0; d < 8; ++d) q[d] = piece < PIECES ? a->q[query * HEAD_DIM + piece * 8 + d] : 0.0f;
-}
-
-// Lanes whose position is the newest take it from shared memory.
-static __device__ __forceinline__ void put_newest(const Attention *a, Keys &keys, int first, int position) {
-  const int piece = threadIdx.x % ROW_LANES;
-  if (piece >= PIECES) return;
-#pragma unroll
-  for (int i = 0; i < AHEAD; ++i) {
-    if (first + i * WARPS * WARP_ROWS != position) continue;
-    keys.k[i] = *(const uint4 *)(a->k + piece * 8);
-    keys.v[i] = *(const uint4 *)(a->v + piece * 8);
-  }
-}
-
-template <int COUNT>
-static __device__ __forceinline__ void attend_task(const Model &m, Shared *s, int layer, int query, int split, Plan plan, int position) {
+static __device__ __forceinline__ void attend_task(const Model &m, Shared *s, int layer, int task, Plan plan, int position) {
   Attention *a = &s->work.attention;
-  const int begin = split * plan.positions, end = min(begin + plan.positions, position + 1), cached = min(end, position);
-  const int head = query / GROUP, row = (int)threadIdx.x % 32 / ROW_LANES, mine = begin + (int)threadIdx.x / ROW_LANES;
-  Keys keys;
-  load_keys(m, keys, layer, head, mine, cached);
-  hear_qkv<COUNT>(m, s, layer, query, position, end == position + 1);
+  const int query = plan.query(task), split = plan.split(task), begin = split * plan.positions;
+  const int end = min(begin + plan.positions, position + 1), cached = min(end, position);
+  const int head = query / GROUP, mine = begin + (int)threadIdx.x / 32 / SIDES * PASS;
+  Pass pass[BUFFERS];
+#pragma unroll
+  for (int i = 0; i < BUFFERS; ++i) load_pass(m, pass[i], layer, head, mine + i * ROUND, cached);
+  hear_qkv(m, s, layer, query, plan.queries, position, end == position + 1);
   consumers_meet();
-  constexpr int together = COUNT % 4 == 0 ? 4 : COUNT % 3 == 0 ? 3 : COUNT % 2 == 0 ? 2 : 1;  // queries: they fill the registers
-  for (int first_query = 0; first_query < COUNT; first_query += together) {
-    Mix mix[together];
-    float q[together][8];
+#pragma unroll 1
+  for (int asked = 0; asked < plan.queries; asked += ASKED) {
+    Mix mix = {NOTHING, 0, {}};
+#pragma unroll 1
+    for (int first = mine; first < end; first += BUFFERS * ROUND) {
 #pragma unroll
-    for (int i = 0; i < together; ++i) {
-      mix[i] = {NOTHING, 0, {0, 0, 0, 0, 0, 0, 0, 0}};
-      load_query(a, first_query + i, q[i]);
+      for (int i = 0; i < BUFFERS; ++i) {
+        if (pass[i].first >= end) break;
+        put_newest(a, pass[i], position);
+        mix_in(mix, pass[i], weigh(mix, scores_of(pass[i], a->question[asked / ASKED], end)));
+        load_pass(m, pass[i], layer, head, first + (i + BUFFERS) * ROUND, cached);
+      }
     }
-    for (int first = mine; first - row < end; first += AHEAD * WARPS * WARP_ROWS) {
-      if (first_query || first != mine) load_keys(m, keys, layer, head, first, cached);
-      put_newest(a, keys, first, position);
-      mix_keys<together>(mix, keys, q, first, end);
-    }
+    if (asked + ASKED < plan.queries) {
 #pragma unroll
-    for (int i = 0; i < together; ++i) tell_block(a, mix[i], first_query + i);
+      for (int i = 0; i < BUFFERS; ++i) load_pass(m, pass[i], layer, head, mine + i * ROUND, cached);
+    }
+    tell_block(a, mix, asked, min(ASKED, plan.queries - asked));
   }
   consumers_meet();
-  tell_split<COUNT>(m, a, query, split, plan.splits);
+  tell_split(m, a, query, plan.queries, split, plan.splits);
   consumers_meet();
 }
 
 static __device__ __forceinline__ void attend(const Model &m, Shared *s, int layer, Plan plan, int position) {
-  for (int task = s->block; task < plan.tasks(); task += s->blocks) {
-    if (plan.queries == 1) {
-      attend_task<1>(m, s, layer, plan.query(task), plan.split(task), plan, position);
-    } else {
-      attend_task<GROUP>(m, s, layer, plan.query(task), plan.split(task), plan, position);
-    }
-  }
+#pragma unroll 1
+  for (int task = s->block; task < plan.tasks(); task += s->blocks) attend_task(m, s, layer, task, plan, position);
 }
 
 // The head's splits: each warp merges every WARPS-th, in order, then all warps' results meet.
@@ -919,6 +949,7 @@ static __device__ __forceinline__ void merge_head(const Model &m, Shared *s, int
 // Heads belong to the last blocks: with few positions those have no tasks.
 static __device__ __forceinline__ void merge_heads(const Model &m, Shared *s, int splits) {
   if (splits == 1) return;
+#pragma unroll 1
   for (int head = s->blocks - 1 - s->block; head < HEADS; head += s->blocks) merge_head(m, s, head, splits);
 }
 
@@ -926,6 +957,7 @@ static __device__ __forceinline__ void merge_heads(const Model &m, Shared *s, in
 // Emptying words
 
 static __device__ __forceinline__ void empty_rows(float *words, Rows rows) {
+#pragma unroll 1
   for (int r = rows.begin + (int)threadIdx.x; r < rows.end; r += THREADS) empty(words + r);
 }
 
@@ -937,15 +969,18 @@ static __device__ __forceinline__ void empty_what_all_have_read(const Model &m, 
   empty_rows(w->x0, s->width);
   empty_rows(w->x1[turn ^ 1], s->width);
   empty_rows(w->hidden[turn ^ 1], s->ffn);
+#pragma unroll 1
   for (int task = s->block; task < plan.tasks(); task += s->blocks) {
     const int query = plan.query(task), words = HEAD_DIM + 2;
     if (plan.splits == 1) {
       empty_rows(w->attended, {query * HEAD_DIM, (query + plan.queries) * HEAD_DIM});
       continue;
     }
+#pragma unroll 1
     for (int i = threadIdx.x; i < plan.queries * words; i += THREADS) empty(&w->split[query + i / words][plan.split(task)][i % words]);
   }
   if (plan.splits == 1) return;
+#pragma unroll 1
   for (int head = s->blocks - 1 - s->block; head < HEADS; head += s->blocks) {
     empty_rows(w->attended, {head * HEAD_DIM, (head + 1) * HEAD_DIM});
   }
@@ -953,6 +988,7 @@ static __device__ __forceinline__ void empty_what_all_have_read(const Model &m, 
 
 static __device__ __forceinline__ void empty_best(const Model &m, const Shared *s, int epoch) {
   if (threadIdx.x >= 2) return;
+#pragma unroll 1
   for (int i = s->block; i < BLOCKS; i += s->blocks) empty(&m.scratch->best[epoch & 3][i][threadIdx.x]);
 }
 
@@ -1033,6 +1069,7 @@ static __device__ __forceinline__ int choose(const Model &m, Consumer &c, int ep
     tell(&words[s->block][1], __int_as_float(best.token));
   }
   best = none;
+#pragma unroll 1
   for (int i = threadIdx.x; i < s->blocks; i += THREADS) best.better(hear(&words[i][0]), __float_as_int(hear(&words[i][1])));
   return best_of_block(s, best).token;
 }
@@ -1040,11 +1077,13 @@ static __device__ __forceinline__ int choose(const Model &m, Consumer &c, int ep
 static __device__ __forceinline__ int consume(const Model &m, Shared *s, int steps, int token, int position, int *out_tokens) {
   Consumer c = {s, {0, 0}, 0};
   int turn = 0;
+#pragma unroll 1
   for (int step = 0; step < steps; ++step, ++position) {
     turn_table(s, position);
     const Plan plan = plan_of(position);
     Activations<HIDDEN> x;
     embed(m, s, token, x);
+#pragma unroll 1
     for (int l = 0; l < LAYERS; ++l, turn ^= 1) layer(m, c, l, turn, plan, token, position, s->epoch + step, x);
     token = choose(m, c, s->epoch + step, x);
     if (s->block == 0 && threadIdx.x == 0) out_tokens[step] = token;
@@ -1113,14 +1152,16 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
   Shared *s = (Shared *)memory;
   const Model m = {weights, kv, scratch, logits, pages};
   if (!active[0]) {
-    if (blockIdx.x == 0 && (int)threadIdx.x < steps) out_tokens[threadIdx.x] = token[0];
+#pragma unroll 1
+    for (int i = threadIdx.x; blockIdx.x == 0 && i < steps; i += blockDim.x) out_tokens[i] = token[0];
     return;
   }
   const int first = min(max(token[0], 0), VOCAB - 1), start = position[0];
   if (threadIdx.x == 0) {
+#pragma unroll 1
     for (int i = 0; i < STAGES; ++i) {
       barrier_init(&s->full[i], FULL_ARRIVALS);
-      barrier_init(&s->room[i], WARPS);
+      barrier_init(&s->room[i], THREADS);
     }
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
