@@ -22,7 +22,7 @@ static mlx_status_t olmoe_read_config(const mlx_source_t *source, mlx_config_t *
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_expert_count(source, c));
   MLX_TRY(mlx_source_int(source, "num_experts_per_tok", ".expert_used_count", 1, 64, &c->experts_used, NULL));
-  MLX_TRY(mlx_read_switch(source, "norm_topk_prob", NULL, false, &c->experts_sum_to_one));
+  MLX_TRY(mlx_read_expert_weights(source, false, c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(mlx_read_number(source, "clip_qkv", ".attention.clamp_kqv", 0.0, &c->clip));
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);

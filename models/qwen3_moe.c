@@ -28,12 +28,12 @@ static mlx_status_t refuse_dense_layers(const mlx_source_t *source) {
 static mlx_status_t qwen3_moe_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(refuse_dense_layers(source));
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 4}, false, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_expert_count(source, c));
   MLX_TRY(mlx_source_int(source, "num_experts_per_tok", ".expert_used_count", 1, 64, &c->experts_used, NULL));
   MLX_TRY(mlx_source_int(source, "moe_intermediate_size", ".expert_feed_forward_length", 1, 1 << 20, &c->expert_ffn, NULL));
-  MLX_TRY(mlx_read_switch(source, "norm_topk_prob", NULL, mlx_source_is_gguf(source), &c->experts_sum_to_one));
+  MLX_TRY(mlx_read_expert_weights(source, mlx_source_is_gguf(source), c));
   c->qk_norm = true;
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(mlx_read_late_windows(source, c));

@@ -23,7 +23,8 @@ static bool has_name(const char *const *names, const char *name) {
 static const mlx_arch_t *find_arch(const mlx_source_t *source) {
   for (const mlx_arch_t *const *arch = mlx_arch_table; *arch; ++arch) {
     const char *const *names = mlx_source_is_gguf(source) ? (*arch)->gguf_types : (*arch)->hf_types;
-    if (has_name(names, mlx_source_architecture(source))) return *arch;
+    if (!has_name(names, mlx_source_architecture(source))) continue;
+    if (!mlx_source_is_gguf(source) || !(*arch)->takes || (*arch)->takes(source)) return *arch;
   }
   return NULL;
 }
@@ -36,7 +37,9 @@ static mlx_status_t unknown_arch(const mlx_source_t *source) {
   size_t count = 0;
   for (const mlx_arch_t *const *arch = mlx_arch_table; *arch; ++arch) {
     const char *const *names = mlx_source_is_gguf(source) ? (*arch)->gguf_types : (*arch)->hf_types;
-    for (; *names && count < MAX_ARCHS; ++names) all[count++] = *names;
+    for (; *names && count < MAX_ARCHS; ++names) {
+      if (!has_name(all, *names)) all[count++] = *names;  // GGUF has one name for several
+    }
   }
   const char *nearest = mlx_nearest_name(mlx_source_architecture(source), all);
   if (nearest) mlx_text_printf(&known, "'%s' is the nearest of ", nearest);
@@ -62,10 +65,12 @@ static int64_t rule_extent(const mlx_tensor_rule_t *rule, int dim, const mlx_con
 // A matrix whose rows are columns has the file's shape the other way round.
 static mlx_status_t check_shape(const mlx_model_t *model, const mlx_tensor_rule_t *rule, mlx_row_order_t order, const mlx_tensor_t *tensor) {
   mlx_text_t want = {0}, have = {0};
-  bool same = tensor->rank == rule->rank;
+  // GGUF files may leave out leading dimensions of 1.
+  const int less = mlx_source_is_gguf(model->source) && tensor->rank < rule->rank ? rule->rank - tensor->rank : 0;
+  bool same = tensor->rank + less == rule->rank;
   for (int i = 0; i < rule->rank; ++i) {
     int64_t extent = rule_extent(rule, order == MLX_ROWS_ARE_COLUMNS ? 1 - i : i, &model->config);
-    same = same && tensor->dims[i] == extent;
+    same = same && (i < less ? 1 : tensor->dims[i - less]) == extent;
     mlx_text_printf(&want, "%s%lld", i ? ", " : "", (long long)extent);
   }
   for (int i = 0; i < tensor->rank; ++i) mlx_text_printf(&have, "%s%lld", i ? ", " : "", (long long)tensor->dims[i]);
@@ -121,6 +126,7 @@ static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_
                      mlx_source_is_gguf(model->source) ? gguf_name : hf_name);
   }
   weight->tensor = *tensor;
+  weight->tensor.rank = rule->rank;
   for (int i = 0; i < rule->rank; ++i) weight->tensor.dims[i] = rule_extent(rule, i, config);
   return check_shape(model, rule, order, tensor);
 }
@@ -255,6 +261,7 @@ static mlx_status_t open_into(const char *path, mlx_model_t *model) {
   model->arch = find_arch(model->source);
   if (!model->arch) return unknown_arch(model->source);
   MLX_TRY(model->arch->read_config(model->source, &model->config));
+  MLX_TRY(mlx_source_check_asked(model->source));
   MLX_TRY(add_weights(model));
   return check_nothing_is_left(model);
 }
