@@ -12,6 +12,7 @@
 #include "compiler/weights.h"
 #include "models/model.h"
 #include "tests/check.h"
+#include "tests/import_files.h"
 
 #define PAIRS MLXCEL_SOURCE_DIR "/tests/fixtures/gguf/"
 
@@ -103,4 +104,91 @@ TEST(every_architecture_is_the_same_out_of_gguf) {
   CHECK(checked > 0);
 }
 
-TEST_MAIN(CASE(every_architecture_is_the_same_out_of_gguf))
+// ---------------------------------------------------------------------------------------------------------------------
+// Fields
+
+// Opens the GGUF file of pair |name| with one field more, and another that keeps the tensors where they must be.
+static mlx_status_t open_with(const char *name, const char *key, mlx_gguf_type_t type, uint64_t bits, int width) {
+  char path[512], folder[] = "/tmp/mlxcel-gguf-arch-XXXXXX", *bytes;
+  size_t length;
+  bytes_t more = {0}, file = {0};
+  mlx_model_t *model;
+  snprintf(path, sizeof path, PAIRS "%s.gguf", name);
+  CHECK_OK(mlx_read_file(path, 1 << 20, &bytes, &length));
+  put_field(&more, key, type, bits, width);
+  char filler[64] = {0};
+  memset(filler, 'x', 32 - (more.length + 8 + 1 + 4 + 8) % 32);
+  put_field_string(&more, "x", filler);
+  CHECK_INT(more.length % 32, 0);
+  mlx_text_append(&file, bytes, 16);
+  put_u64(&file, (uint64_t)(uint8_t)bytes[16] + 2);
+  mlx_text_append(&file, more.data, more.length);
+  mlx_text_append(&file, bytes + 24, length - 24);
+  CHECK(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/model.gguf", folder);
+  CHECK_OK(mlx_write_file(path, file.data, file.length));
+  mlx_status_t status = mlx_model_open(path, &model);
+  if (!status) mlx_model_close(model);
+  CHECK_OK(mlx_remove_tree(folder));
+  mlx_text_clear(&more);
+  mlx_text_clear(&file);
+  mlx_free(bytes);
+  return status;
+}
+
+#define U32 MLX_GGUF_U32
+#define F32 MLX_GGUF_F32
+#define HALF 0x3f000000  // 0.5f
+
+TEST(a_field_that_could_change_the_maths_is_refused_by_name) {
+  CHECK_ERROR(open_with("qwen2", "qwen2.attention.scale", F32, HALF, 4), MLX_UNSUPPORTED, "field 'qwen2.attention.scale' is not known");
+  CHECK_ERROR(open_with("qwen2", "qwen2.attention.sliding_window", U32, 12, 4), MLX_UNSUPPORTED, "'qwen2.attention.sliding_window'");
+  CHECK_ERROR(open_with("llama", "llama.logit_scale", F32, HALF, 4), MLX_UNSUPPORTED, "'llama.logit_scale'");
+  CHECK_ERROR(open_with("gemma", "gemma.final_logit_softcapping", F32, HALF, 4), MLX_UNSUPPORTED, "'gemma.final_logit_softcapping'");
+  CHECK_ERROR(open_with("olmo2", "olmo2.attention.sliding_window_pattern", U32, 4, 4), MLX_UNSUPPORTED, "'olmo2.attention.sliding_window_pattern'");
+  CHECK_ERROR(open_with("glm4", "glm4.nextn_predict_layers", U32, 1, 4), MLX_UNSUPPORTED, "'glm4.nextn_predict_layers'");
+}
+
+TEST(a_field_with_a_value_that_is_not_handled_is_refused_by_name) {
+  CHECK_ERROR(open_with("qwen2", "qwen2.attention.causal", MLX_GGUF_BOOL, 0, 1), MLX_UNSUPPORTED, "'qwen2.attention.causal' is false");
+  CHECK_ERROR(open_with("qwen2", "qwen2.attention.value_length", U32, 8, 4), MLX_UNSUPPORTED, "'qwen2.attention.value_length' is 8");
+  CHECK_ERROR(open_with("llama-yarn", "llama.rope.scaling.yarn_ext_factor", F32, HALF, 4), MLX_UNSUPPORTED, "yarn_ext_factor' is 0.5");
+  CHECK_ERROR(open_with("qwen3_moe", "qwen3moe.expert_gating_func", U32, 2, 4), MLX_UNSUPPORTED, "'qwen3moe.expert_gating_func' is 2");
+  CHECK_ERROR(open_with("olmoe", "olmoe.expert_weights_scale", F32, HALF, 4), MLX_UNSUPPORTED, "'olmoe.expert_weights_scale' is 0.5");
+  CHECK_ERROR(open_with("llama", "llama.rope.scaling.type", U32, 1, 4), MLX_INVALID_INPUT, "'llama.rope.scaling.type'");
+  CHECK_ERROR(open_with("llama", "llama.expert_count", U32, 4, 4), MLX_INVALID_INPUT, "'llama.expert_used_count' is missing");
+}
+
+TEST(a_field_that_says_nothing_is_let_in) {
+  CHECK_OK(open_with("qwen2", "qwen2.expert_count", U32, 0, 4));
+  CHECK_OK(open_with("llama", "llama.attention.sliding_window", U32, 0, 4));
+  CHECK_OK(open_with("gemma", "gemma.use_parallel_residual", MLX_GGUF_BOOL, 1, 1));
+  CHECK_OK(open_with("qwen2", "qwen2.attention.causal", MLX_GGUF_BOOL, 1, 1));
+  CHECK_OK(open_with("qwen2", "mistral.attention.scale", F32, HALF, 4));  // nobody's
+}
+
+TEST(an_unknown_architecture_is_refused_with_the_nearest_name_and_all_others) {
+  char folder[] = "/tmp/mlxcel-gguf-arch-XXXXXX", path[64], *bytes;
+  size_t length;
+  mlx_model_t *model;
+  CHECK_OK(mlx_read_file(PAIRS "mixtral.gguf", 1 << 20, &bytes, &length));
+  CHECK(!memcmp(bytes + 24 + 8, "general.architecture", 20) && !memcmp(bytes + 24 + 8 + 20 + 4 + 8, "llama", 5));
+  bytes[24 + 8 + 20 + 4 + 8 + 4] = 'o';
+  CHECK(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/model.gguf", folder);
+  CHECK_OK(mlx_write_file(path, bytes, length));
+  mlx_status_t status = mlx_model_open(path, &model);
+  CHECK(status && mlx_status_code(status) == MLX_UNSUPPORTED);
+  CHECK_CONTAINS(mlx_status_message(status), "'llamo'");
+  CHECK_CONTAINS(mlx_status_hint_text(status), "'llama' is the nearest of ");
+  const char *once = strstr(mlx_status_hint_text(status), ", llama,");
+  CHECK(once && !strstr(once + 1, ", llama,"));
+  CHECK_CONTAINS(mlx_status_hint_text(status), "mistral3");
+  mlx_status_free(status);
+  mlx_free(bytes);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST_MAIN(CASE(every_architecture_is_the_same_out_of_gguf), CASE(a_field_that_could_change_the_maths_is_refused_by_name),
+          CASE(a_field_with_a_value_that_is_not_handled_is_refused_by_name), CASE(a_field_that_says_nothing_is_let_in),
+          CASE(an_unknown_architecture_is_refused_with_the_nearest_name_and_all_others))
