@@ -79,9 +79,10 @@ mlx_status_t mlx_source_field_error(const mlx_source_t *source, const char *hf_k
 const mlx_tensor_t *mlx_source_tensor(const mlx_source_t *source, const char *hf_name, const char *gguf_name);
 size_t mlx_source_tensor_count(const mlx_source_t *source);
 const mlx_tensor_t *mlx_source_tensor_at(const mlx_source_t *source, size_t index);
-// How the matrix |hf_name| of this shape is packed; the kind is MLX_NOT_PACKED when it is one plain tensor, as always in GGUF.
-// A config value that is not handled, and parts that are missing, misshapen or point outside one another, are errors.
-mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name, int64_t rows, int64_t columns,
+// How the matrix |hf_name| of this shape is packed, or |stack| of them under one name (0: it is one); the kind is MLX_NOT_PACKED when it
+// is one plain tensor, as always in GGUF. A config value that is not handled, and parts that are missing, misshapen or point outside one
+// another, are errors.
+mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name, int64_t stack, int64_t rows, int64_t columns,
                                 mlx_packing_t *out_packing) MLX_MUST_USE;
 
 // The tokenizer as Hugging Face's tokenizer.json: the file's own, or written from GGUF metadata. Release with mlx_free.
@@ -163,6 +164,7 @@ typedef struct mlx_tensor_rule {
   bool (*present)(const mlx_config_t *config);          // NULL: always
   mlx_row_order_t gguf_order, hf_order;                 // how each format stores the rows
   bool hf_stacked;                                      // Hugging Face has a tensor for each index of the first dimension: "%e"
+  const char *mlx_name;                                 // where MLX's directories have all of those in one
   double hf_less;                                       // Hugging Face stores the values less this (1 + weight of some norms)
 } mlx_tensor_rule_t;
 

@@ -99,23 +99,25 @@ static void expand_name(const char *pattern, int layer, char *out, size_t size) 
   }
 }
 
-// Its dims are the matrix's, so that whoever asks for a weight's shape need not know how it is stored.
-static mlx_tensor_t packed_tensor(const mlx_packing_t *packing) {
-  mlx_tensor_t tensor = *packing->parts[MLX_PART_CODES];
-  tensor.dims[0] = packing->rows;
-  tensor.dims[1] = packing->columns;
-  return tensor;
+// |tensor| as a weight: its dims are the rule's, so that whoever asks for a weight's shape need not know how it is stored.
+static mlx_tensor_t as_ruled(const mlx_tensor_rule_t *rule, const mlx_config_t *config, const mlx_tensor_t *tensor) {
+  mlx_tensor_t out = *tensor;
+  out.rank = rule->rank;
+  for (int i = 0; i < rule->rank; ++i) out.dims[i] = rule_extent(rule, i, config);
+  return out;
+}
+
+static mlx_status_t find_packing(const mlx_model_t *model, const mlx_tensor_rule_t *rule, const char *hf_name, mlx_packing_t *out) {
+  int64_t extents[3] = {0};  // of the stack, rows and columns
+  for (int i = 0; i < rule->rank; ++i) extents[i + 3 - rule->rank] = rule_extent(rule, i, &model->config);
+  return mlx_source_packing(model->source, hf_name, extents[0], extents[1], extents[2], out);
 }
 
 static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_t *rule, mlx_row_order_t order, const char *hf_name,
                                 const char *gguf_name, mlx_weight_t *weight) {
-  const mlx_config_t *config = &model->config;
-  if (rule->rank == 2 && order == MLX_ROWS_AS_STORED) {
-    MLX_TRY(mlx_source_packing(model->source, hf_name, rule_extent(rule, 0, config), rule_extent(rule, 1, config),
-                               &weight->packing));
-  }
+  if ((rule->rank == 2 || rule->rank == 3) && order == MLX_ROWS_AS_STORED) MLX_TRY(find_packing(model, rule, hf_name, &weight->packing));
   if (weight->packing.kind) {
-    weight->tensor = packed_tensor(&weight->packing);
+    weight->tensor = as_ruled(rule, &model->config, weight->packing.parts[MLX_PART_CODES]);
     return NULL;
   }
   const mlx_tensor_t *tensor = mlx_source_tensor(model->source, hf_name, gguf_name);
@@ -125,9 +127,7 @@ static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_
     return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source),
                      mlx_source_is_gguf(model->source) ? gguf_name : hf_name);
   }
-  weight->tensor = *tensor;
-  weight->tensor.rank = rule->rank;
-  for (int i = 0; i < rule->rank; ++i) weight->tensor.dims[i] = rule_extent(rule, i, config);
+  weight->tensor = as_ruled(rule, &model->config, tensor);
   return check_shape(model, rule, order, tensor);
 }
 
@@ -150,6 +150,12 @@ static mlx_status_t add_stacked(mlx_model_t *model, const mlx_tensor_rule_t *rul
   for (int64_t i = 0; i < count; ++i) {
     snprintf(number, sizeof number, "%lld", (long long)i);
     expand_part(pattern, number, name, sizeof name);
+    mlx_packing_t packing = {0};
+    if (part_rule.rank == 2) MLX_TRY(find_packing(model, &part_rule, name, &packing));
+    if (packing.kind) {
+      return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' is packed, and one of many that are stacked; only MLX's '%s' is supported",
+                       mlx_source_path(model->source), name, rule->mlx_name ? rule->mlx_name : "switch_mlp");
+    }
     const mlx_tensor_t *part = weight->parts[i] = mlx_source_tensor(model->source, name, NULL);
     if (!part) return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source), name);
     MLX_TRY(check_shape(model, &part_rule, MLX_ROWS_AS_STORED, part));
@@ -163,14 +169,16 @@ static mlx_status_t add_stacked(mlx_model_t *model, const mlx_tensor_rule_t *rul
 }
 
 static mlx_status_t add_weight(mlx_model_t *model, const mlx_tensor_rule_t *rule, int layer) {
-  char hf_name[256], gguf_name[256];
+  char hf_name[256], gguf_name[256], mlx_name[256] = "";
   expand_name(rule->hf_name, layer, hf_name, sizeof hf_name);
   expand_name(rule->gguf_name, layer, gguf_name, sizeof gguf_name);
   const bool gguf = mlx_source_is_gguf(model->source);
-  if (rule->hf_stacked && !gguf) return add_stacked(model, rule, hf_name);
+  if (rule->mlx_name) expand_name(rule->mlx_name, layer, mlx_name, sizeof mlx_name);
+  const bool in_one = gguf || mlx_source_tensor(model->source, mlx_name, NULL);
+  if (rule->hf_stacked && !in_one) return add_stacked(model, rule, hf_name);
   const mlx_row_order_t order = gguf ? rule->gguf_order : rule->hf_order;
   mlx_weight_t *weight = &model->weights[model->weight_count];
-  MLX_TRY(find_weight(model, rule, order, hf_name, gguf_name, weight));
+  MLX_TRY(find_weight(model, rule, order, rule->hf_stacked ? mlx_name : hf_name, gguf_name, weight));
   char name[256];
   if (rule->hf_stacked) expand_part(hf_name, "all", name, sizeof name);
   MLX_TRY(mlx_copy_text(rule->hf_stacked ? name : hf_name, strlen(rule->hf_stacked ? name : hf_name), &weight->name));

@@ -238,10 +238,10 @@ const mlx_tensor_t *mlx_source_tensor_at(const mlx_source_t *source, size_t inde
   return source->gguf_model ? source->gguf_model->tensors[index] : source->hf->tensors[index];
 }
 
-mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name, int64_t rows, int64_t columns,
+mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name, int64_t stack, int64_t rows, int64_t columns,
                                 mlx_packing_t *out_packing) {
   *out_packing = (mlx_packing_t){0};
-  return source->gguf ? NULL : mlx_hf_packing(source->hf, hf_name, rows, columns, out_packing);
+  return source->gguf ? NULL : mlx_hf_packing(source->hf, hf_name, stack, rows, columns, out_packing);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
