@@ -61,7 +61,7 @@ MODELS = {
     "qwen2_moe": ("qwen2_moe", dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, shared_expert_intermediate_size=12)),
     "qwen3": ("qwen3", dict(head_dim=8, attention_bias=True)),
     "qwen3_moe": ("qwen3_moe", dict(head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, norm_topk_prob=True)),
-    "seed_oss": ("seed_oss", dict(head_dim=8, attention_bias=True, attention_out_bias=True)),
+    "seed_oss": ("seed_oss", dict(head_dim=8, attention_bias=True, attention_out_bias=True, mlp_bias=True)),
     "ernie4_5": ("ernie4_5", dict(head_dim=8, use_bias=True)),
     "exaone4": ("exaone4", dict(head_dim=8, sliding_window=12, layer_types=["full_attention", "sliding_attention"])),
     "exaone4-llama3": ("exaone4", dict(head_dim=8, sliding_window=None, layer_types=["full_attention"] * 2, rope_parameters=LLAMA3)),
