@@ -70,8 +70,8 @@ static mlx_status_t check_source_unchanged(const job_t *job) {
 // ---------------------------------------------------------------------------------------------------------------------
 // The graph
 
-// A longrope has one set of frequencies for texts up to a length and another for longer ones. A compiled model has one of them, so what
-// nobody asked to be longer is short: exact for every text that fits.
+// A longrope has one set of frequencies for texts up to a length and another for longer ones. A compiled model has one of them, so
+// what nobody asked to be longer is short: exact for every text that fits.
 static mlx_status_t choose_context(const mlx_config_t *config, int64_t wanted, int64_t *out_context) {
   const int64_t most = config->local_context && config->local_context < config->context ? config->local_context : config->context;
   *out_context = wanted;
@@ -113,7 +113,9 @@ static mlx_status_t make_graph(const mlx_model_t *model, const mlx_compile_optio
   int64_t context;
   MLX_TRY(choose_context(&model->config, options->context, &context));
   if (model->config.local_context && context > model->config.local_context) {
-    mlx_report_note(options->report, "a context of more than %lld: positions turn as for long texts from the first on; a text that ends sooner may differ from Hugging Face's",
+    mlx_report_note(options->report,
+                    "a context of more than %lld: positions turn as for long texts from the first on; a text that ends sooner may "
+                    "differ from Hugging Face's",
                     (long long)model->config.local_context);
   }
   if (options->rows < 0 || options->rows > MLX_MAX_ROWS) {

@@ -20,7 +20,7 @@
 
 // |order|: how GGUF stores the rows of q and k, and of their biases
 #define MLX_RULES_ATTENTION(order) MLX_RULES_ATTENTION_OF(order, order)
-#define MLX_RULES_ATTENTION_OF(order, bias_order)                                                                                                   \
+#define MLX_RULES_ATTENTION_OF(order, bias_order)                                                                                    \
   MLX_LAYER_MATRIX("self_attn.q_proj.weight", "attn_q.weight", MLX_HEADS(heads), MLX_DIM(hidden), .gguf_order = order),              \
       MLX_LAYER_MATRIX("self_attn.k_proj.weight", "attn_k.weight", MLX_HEADS(kv_heads), MLX_DIM(hidden), .gguf_order = order),       \
       MLX_LAYER_MATRIX("self_attn.v_proj.weight", "attn_v.weight", MLX_HEADS(kv_heads), MLX_DIM(hidden)),                            \

@@ -12,7 +12,9 @@ static const mlx_tensor_rule_t llama_tensors[] = {
 };
 
 // GGUF files of Mistral and Mixtral have this name too.
-static bool llama_takes(const mlx_source_t *source) { return !mlx_gguf_says(source, ".attention.sliding_window") && !mlx_gguf_says(source, ".expert_count"); }
+static bool llama_takes(const mlx_source_t *source) {
+  return !mlx_gguf_says(source, ".attention.sliding_window") && !mlx_gguf_says(source, ".expert_count");
+}
 
 static mlx_status_t llama_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));

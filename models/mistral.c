@@ -12,7 +12,9 @@ static const mlx_tensor_rule_t mistral_tensors[] = {
     MLX_RULE_HEAD,
 };
 
-static bool mistral_takes(const mlx_source_t *source) { return mlx_gguf_says(source, ".attention.sliding_window") && !mlx_gguf_says(source, ".expert_count"); }
+static bool mistral_takes(const mlx_source_t *source) {
+  return mlx_gguf_says(source, ".attention.sliding_window") && !mlx_gguf_says(source, ".expert_count");
+}
 
 static mlx_status_t mistral_read_config(const mlx_source_t *source, mlx_config_t *c) {
   if (mlx_source_has(source, "layer_types", NULL)) {

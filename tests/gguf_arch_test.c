@@ -163,6 +163,7 @@ TEST(a_field_that_says_nothing_is_let_in) {
   CHECK_OK(open_with("qwen2", "qwen2.expert_count", U32, 0, 4));
   CHECK_OK(open_with("llama", "llama.attention.sliding_window", U32, 0, 4));
   CHECK_OK(open_with("gemma", "gemma.use_parallel_residual", MLX_GGUF_BOOL, 1, 1));
+  CHECK_OK(open_with("gemma3", "gemma3.mm.tokens_per_image", U32, 256, 4));
   CHECK_OK(open_with("qwen2", "qwen2.attention.causal", MLX_GGUF_BOOL, 1, 1));
   CHECK_OK(open_with("qwen2", "mistral.attention.scale", F32, HALF, 4));  // nobody's
 }

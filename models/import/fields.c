@@ -27,17 +27,19 @@ static mlx_status_t read_heads(const mlx_source_t *source, const mlx_size_names_
                                   "is %lld, which does not divide the %lld query heads", (long long)c->kv_heads,
                                   (long long)c->heads);
   }
-  c->head_dim = by_class && names->default_head_dim && !mlx_source_mentions(source, "head_dim") ? names->default_head_dim : c->hidden / c->heads;
+  const bool fixed = by_class && names->default_head_dim && !mlx_source_mentions(source, "head_dim");
+  c->head_dim = fixed ? names->default_head_dim : c->hidden / c->heads;
   MLX_TRY(mlx_source_int(source, "head_dim", ".attention.key_length", 2, 2 * MLX_MAX_FREQUENCIES, &c->head_dim, &found));
-  if (c->head_dim < 2 || c->head_dim > 2 * MLX_MAX_FREQUENCIES || c->head_dim % 2 || (!found && c->head_dim * c->heads != c->hidden && !(by_class && names->default_head_dim))) {
+  const bool uneven = !found && !fixed && c->hidden % c->heads;
+  if (c->head_dim < 2 || c->head_dim > 2 * MLX_MAX_FREQUENCIES || c->head_dim % 2 || uneven) {
     return mlx_source_field_error(source, "head_dim", ".attention.key_length", MLX_INVALID_INPUT,
                                   "must be even (hidden size %lld, %lld heads)", (long long)c->hidden, (long long)c->heads);
   }
   int64_t value_dim = c->head_dim;
   MLX_TRY(mlx_source_int(source, NULL, ".attention.value_length", 1, 1 << 20, &value_dim, &found));
   if (value_dim == c->head_dim) return NULL;
-  return mlx_source_field_error(source, NULL, ".attention.value_length", MLX_UNSUPPORTED, "is %lld; only the width of the keys, %lld, is supported",
-                                (long long)value_dim, (long long)c->head_dim);
+  return mlx_source_field_error(source, NULL, ".attention.value_length", MLX_UNSUPPORTED,
+                                "is %lld; only the width of the keys, %lld, is supported", (long long)value_dim, (long long)c->head_dim);
 }
 
 // GGUF files of encoders say that their attention looks both ways.
@@ -157,7 +159,10 @@ mlx_status_t mlx_read_expert_weights(const mlx_source_t *source, bool otherwise,
   c->experts_sum_to_one = otherwise;
   MLX_TRY(mlx_source_bool(source, "norm_topk_prob", ".expert_weights_norm", &c->experts_sum_to_one, &found));
   MLX_TRY(mlx_source_int(source, NULL, ".expert_gating_func", 0, 1 << 20, &by, &found));
-  if (by > 1) return mlx_source_field_error(source, NULL, ".expert_gating_func", MLX_UNSUPPORTED, "is %lld; only 1, softmax, is supported", (long long)by);
+  if (by > 1) {
+    return mlx_source_field_error(source, NULL, ".expert_gating_func", MLX_UNSUPPORTED, "is %lld; only 1, softmax, is supported",
+                                  (long long)by);
+  }
   MLX_TRY(mlx_source_number(source, NULL, ".expert_weights_scale", &scale, &found));
   if (scale == 1.0 || scale == 0.0) return NULL;  // 0: none
   return mlx_source_field_error(source, NULL, ".expert_weights_scale", MLX_UNSUPPORTED, "is %g; only 1 is supported", scale);
@@ -189,7 +194,8 @@ static mlx_status_t read_pattern(const mlx_source_t *source, int64_t *every, mlx
   bool found;
   if (!listed) return mlx_source_int(source, NULL, key, 0, 1 << 20, every, &found);
   if (listed != (size_t)c->layers) {
-    return mlx_source_field_error(source, NULL, key, MLX_INVALID_INPUT, "must have one entry for each of the %lld layers", (long long)c->layers);
+    return mlx_source_field_error(source, NULL, key, MLX_INVALID_INPUT, "must have one entry for each of the %lld layers",
+                                  (long long)c->layers);
   }
   for (int64_t i = 0; i < c->layers; ++i) {
     int64_t windowed;

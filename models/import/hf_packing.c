@@ -292,7 +292,8 @@ mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t stack,
   find_parts(hf, module, &p);
   if (!is_packed(&scheme, &p)) return NULL;
   if (stack && p.kind != MLX_PACKED_MLX) {
-    return mlx_error(MLX_UNSUPPORTED, "%s: '%s' is many packed matrices under one name, which is supported for MLX's packing alone", hf->folder, module);
+    return mlx_error(MLX_UNSUPPORTED, "%s: '%s' is many packed matrices under one name, which is supported for MLX's packing alone",
+                     hf->folder, module);
   }
   MLX_TRY(check_extents(hf, module, &scheme, &p));
   MLX_TRY(check_parts(hf, module, &p));

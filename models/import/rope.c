@@ -150,7 +150,9 @@ static mlx_status_t yarn_scale(const mlx_source_t *source, const mlx_rope_fields
   if (mscale != 0.0 && all_dim != 0.0) *out = (0.1 * mscale * stretch + 1.0) / (0.1 * all_dim * stretch + 1.0);
   MLX_TRY(rope_number(source, f, "attention_factor", ".rope.scaling.yarn_attn_factor", out, &found));
   MLX_TRY(mlx_source_number(source, NULL, ".rope.scaling.yarn_ext_factor", &mix, &found));
-  if (mix != 1.0) return mlx_source_field_error(source, NULL, ".rope.scaling.yarn_ext_factor", MLX_UNSUPPORTED, "is %g; only 1 is supported", mix);
+  if (mix != 1.0) {
+    return mlx_source_field_error(source, NULL, ".rope.scaling.yarn_ext_factor", MLX_UNSUPPORTED, "is %g; only 1 is supported", mix);
+  }
   MLX_TRY(mlx_source_number(source, NULL, ".rope.scaling.attn_factor", &more, &found));
   *out *= more;
   return NULL;

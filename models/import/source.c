@@ -190,14 +190,15 @@ bool mlx_source_mentions(const mlx_source_t *source, const char *hf_key) {
 }
 
 // Fields that say nothing about the maths, or nothing that the tensors do not say. Norms have an epsilon of their kind, and one of
-// another kind is nobody's; the first converters wrote use_parallel_residual, true, for every architecture.
+// another kind is nobody's; the first converters wrote use_parallel_residual, true, for every architecture; and a file that also knows
+// how images go in is read for its text.
 static bool is_harmless(const char *name) {
   static const char *const names[] = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "rope.scaling.original_context_length",
                                       "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "use_parallel_residual", NULL};
   for (const char *const *known = names; *known; ++known) {
     if (!strcmp(name, *known)) return true;
   }
-  return false;
+  return !strncmp(name, "vision.", 7) || !strncmp(name, "mm.", 3);
 }
 
 // 0 and false mean that the model has no such thing.
@@ -213,7 +214,8 @@ mlx_status_t mlx_source_check_asked(const mlx_source_t *source) {
     const mlx_gguf_field_t *field = &source->gguf->fields[i];
     if (source->asked[i] || strncmp(field->key, source->gguf->architecture, length) || field->key[length] != '.') continue;
     if (is_harmless(field->key + length + 1) || is_nothing(field)) continue;
-    return mlx_status_hint(mlx_gguf_error(source->gguf, field->key, MLX_UNSUPPORTED, "is not known for this architecture; it may change what the model computes"),
+    return mlx_status_hint(mlx_gguf_error(source->gguf, field->key, MLX_UNSUPPORTED,
+                                          "is not known for this architecture; it may change what the model computes"),
                            "give the model's Hugging Face directory, if mlxcel knows its model_type");
   }
   return NULL;
