@@ -70,9 +70,12 @@ static mlx_status_t check_source_unchanged(const job_t *job) {
 // ---------------------------------------------------------------------------------------------------------------------
 // The graph
 
+// A longrope has one set of frequencies for texts up to a length and another for longer ones. A compiled model has one of them, so
+// what nobody asked to be longer is short: exact for every text that fits.
 static mlx_status_t choose_context(const mlx_config_t *config, int64_t wanted, int64_t *out_context) {
+  const int64_t most = config->local_context && config->local_context < config->context ? config->local_context : config->context;
   *out_context = wanted;
-  if (wanted == 0) *out_context = config->context < DEFAULT_CONTEXT ? config->context : DEFAULT_CONTEXT;
+  if (wanted == 0) *out_context = most < DEFAULT_CONTEXT ? most : DEFAULT_CONTEXT;
   if (wanted == MLX_CONTEXT_OF_MODEL) *out_context = config->context;
   if (*out_context >= 1 && *out_context <= config->context) return NULL;
   return mlx_status_hint(mlx_error(MLX_USAGE, "a context of %lld was asked for; the model was made for %lld positions",
@@ -109,6 +112,12 @@ static mlx_status_t make_graph(const mlx_model_t *model, const mlx_compile_optio
                                mlx_graph_options_t *out_graph) {
   int64_t context;
   MLX_TRY(choose_context(&model->config, options->context, &context));
+  if (model->config.local_context && context > model->config.local_context) {
+    mlx_report_note(options->report,
+                    "a context of more than %lld: positions turn as for long texts from the first on; a text that ends sooner may "
+                    "differ from Hugging Face's",
+                    (long long)model->config.local_context);
+  }
   if (options->rows < 0 || options->rows > MLX_MAX_ROWS) {
     return mlx_error(MLX_USAGE, "%lld rows were asked for; 1 to %d are possible", (long long)options->rows, MLX_MAX_ROWS);
   }

@@ -71,10 +71,14 @@ static void convert_row(const passage_t *p, int64_t row, uint8_t *out) {
 }
 
 static void convert_packed(const passage_t *p, int64_t first, int64_t count, uint8_t *out) {
-  for (int64_t done = 0; done < count; done += WIDE_ROWS) {
-    const int64_t rows = count - done < WIDE_ROWS ? count - done : WIDE_ROWS;
-    mlx_packing_widen(&p->weight->packing, first + done, rows, p->wide);
-    mlx_dtype_info(p->dtype)->from_f32(p->wide, (size_t)rows * p->elements, out + (size_t)done * p->to_bytes);
+  const mlx_packing_t *packing = &p->weight->packing;
+  const int64_t each = (int64_t)p->elements / packing->columns;  // packed rows in one: many, where they are stacked
+  const int64_t all = count * each;
+  const size_t to_bytes = p->to_bytes / (size_t)each;
+  for (int64_t done = 0; done < all; done += WIDE_ROWS) {
+    const int64_t rows = all - done < WIDE_ROWS ? all - done : WIDE_ROWS;
+    mlx_packing_widen(packing, first * each + done, rows, p->wide);
+    mlx_dtype_info(p->dtype)->from_f32(p->wide, (size_t)(rows * packing->columns), out + (size_t)done * to_bytes);
   }
 }
 
@@ -103,7 +107,8 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   p.to_bytes = p.elements * mlx_dtype_info(p.dtype)->block_bytes;
   p.chunk_rows = p.to_bytes < CHUNK_BYTES ? (int64_t)(CHUNK_BYTES / p.to_bytes) : 1;
   mlx_status_t status = mlx_alloc((size_t)p.chunk_rows, p.to_bytes, &p.chunk);
-  if (!status) status = mlx_alloc(p.elements, (weight->packing.kind ? WIDE_ROWS : 1) * sizeof *p.wide, &p.wide);
+  const size_t wide = weight->packing.kind ? (size_t)weight->packing.columns * WIDE_ROWS : p.elements;
+  if (!status) status = mlx_alloc(wide, sizeof *p.wide, &p.wide);
   if (!status) status = write_rows(archive, &p);
   mlx_free(p.chunk);
   mlx_free(p.wide);

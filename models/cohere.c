@@ -19,7 +19,7 @@ static mlx_status_t cohere_read_config(const mlx_source_t *source, mlx_config_t 
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(mlx_read_switch(source, "use_qk_norm", "blk.0.attn_q_norm.weight", false, &c->qk_norm));
   MLX_TRY(mlx_source_number(source, "logit_scale", ".logit_scale", &c->logit_scale, NULL));
-  return mlx_read_rope(source, &(mlx_rope_fields_t){.adjacent = true}, c, &c->rope);
+  return mlx_read_rope(source, &(mlx_rope_fields_t){.default_theta = 500000.0, .adjacent = true}, c, &c->rope);
 }
 
 static mlx_value_t cohere_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {

@@ -19,7 +19,7 @@ static mlx_status_t cohere2_read_config(const mlx_source_t *source, mlx_config_t
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(mlx_source_number(source, "logit_scale", ".logit_scale", &c->logit_scale, NULL));
   MLX_TRY(mlx_source_int(source, "sliding_window_pattern", NULL, 1, 1 << 20, &every, &found));
-  MLX_TRY(mlx_read_windows(source, every, c));
+  MLX_TRY(mlx_read_windows(source, every, 4096, c));
   for (int64_t i = 0; i < c->layers; ++i) c->ropeless[i] = !c->windowed[i];
   return mlx_read_rope(source, &(mlx_rope_fields_t){.adjacent = true}, c, &c->rope);
 }

@@ -17,10 +17,10 @@ static mlx_status_t exaone4_read_config(const mlx_source_t *source, mlx_config_t
   int64_t every = 4;
   bool found;
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 32}, false, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_source_int(source, "sliding_window_pattern", NULL, 0, 1 << 20, &every, &found));
-  MLX_TRY(mlx_read_windows(source, every, c));
+  MLX_TRY(mlx_read_windows(source, every, 4096, c));
   for (int64_t i = 0; i < c->layers; ++i) c->ropeless[i] = c->window && !c->windowed[i];
   c->qk_norm = true;
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);

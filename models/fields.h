@@ -4,9 +4,12 @@
 
 #include "models/model.h"
 
-// Names of the sizes in config.json, where they are not the usual ones. NULL: the usual one.
+// Names of the sizes in config.json, where they are not the usual ones. NULL: the usual one. And what Hugging Face's class takes them
+// for when config.json does not have them, where that is a number of its own.
 typedef struct mlx_size_names {
   const char *layers, *hidden, *ffn, *heads, *kv_heads, *context;
+  int64_t default_head_dim;  // 0: hidden / heads
+  int64_t default_kv_heads;  // 0: as many as heads
 } mlx_size_names_t;
 
 // layers, hidden, ffn, heads, kv_heads, head_dim, context, vocab, tied_head, and the widths that follow from them. |names| may be
@@ -20,6 +23,9 @@ mlx_status_t mlx_read_eps(const mlx_source_t *source, const char *hf_key, const 
 // The activation that field |hf_key| names. Where it is not there, and in GGUF, which has no field for it: |otherwise|.
 mlx_status_t mlx_read_act(const mlx_source_t *source, const char *hf_key, mlx_act_t otherwise, mlx_act_t *out) MLX_MUST_USE;
 
+// True when GGUF metadata has the whole number |gguf_key|, and it is not 0. For mlx_arch_t's takes.
+bool mlx_gguf_says(const mlx_source_t *source, const char *gguf_key);
+
 // A number with a default. The GGUF key may be NULL.
 mlx_status_t mlx_read_number(const mlx_source_t *source, const char *hf_key, const char *gguf_key, double otherwise,
                              double *out) MLX_MUST_USE;
@@ -32,15 +38,19 @@ mlx_status_t mlx_read_attention_bias(const mlx_source_t *source, const char *hf_
 // Refuses a switch that is not |expected|; one that is not there is as expected.
 mlx_status_t mlx_require_switch(const mlx_source_t *source, const char *hf_key, bool expected) MLX_MUST_USE;
 
-// Which layers have a window, and how wide it is. config.json says it in layer_types; where it does not, and in GGUF, every
-// |every|-th layer has none (1: none has one, 0: all have). Without a width no layer has one.
-mlx_status_t mlx_read_windows(const mlx_source_t *source, int64_t every, mlx_config_t *c) MLX_MUST_USE;
+// Which layers have a window, and how wide it is. config.json says it in layer_types, GGUF in attention.sliding_window_pattern; where
+// they do not, every |every|-th layer has none (1: none has one, 0: all have). A config.json that does not mention the width means
+// |otherwise|; without a width no layer has one.
+mlx_status_t mlx_read_windows(const mlx_source_t *source, int64_t every, int64_t otherwise, mlx_config_t *c) MLX_MUST_USE;
 
 // Qwen's windows: only with use_sliding_window, and where there are no layer_types, from layer max_window_layers on.
 mlx_status_t mlx_read_late_windows(const mlx_source_t *source, mlx_config_t *c) MLX_MUST_USE;
 
 // experts, which transformers 5 calls num_local_experts where files had num_experts before
 mlx_status_t mlx_read_expert_count(const mlx_source_t *source, mlx_config_t *c) MLX_MUST_USE;
+
+// experts_sum_to_one. |otherwise| is what a file means that does not say it.
+mlx_status_t mlx_read_expert_weights(const mlx_source_t *source, bool otherwise, mlx_config_t *c) MLX_MUST_USE;
 
 // import/rope.c. What an architecture's ropes have besides the usual fields.
 typedef struct mlx_rope_fields {

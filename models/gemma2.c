@@ -27,13 +27,13 @@ static mlx_status_t read_scale(const mlx_source_t *source, mlx_config_t *c) {
 static mlx_status_t gemma2_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_require_switch(source, "use_bidirectional_attention", false));
   MLX_TRY(mlx_read_act(source, "hidden_activation", MLX_ACT_GELU_TANH, &c->act));
-  MLX_TRY(mlx_read_sizes(source, NULL, true, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 256, .default_kv_heads = 4}, true, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(read_scale(source, c));
   MLX_TRY(mlx_source_number(source, "attn_logit_softcapping", ".attn_logit_softcapping", &c->attention_softcap, NULL));
   MLX_TRY(mlx_source_number(source, "final_logit_softcapping", ".final_logit_softcapping", &c->logit_softcap, NULL));
-  MLX_TRY(mlx_read_windows(source, 2, c));
+  MLX_TRY(mlx_read_windows(source, 2, 4096, c));
   c->embed_scale = sqrt((double)c->hidden);
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }

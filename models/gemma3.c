@@ -35,14 +35,14 @@ static mlx_status_t gemma3_read_config(const mlx_source_t *source, mlx_config_t 
   bool found;
   MLX_TRY(mlx_require_switch(source, "use_bidirectional_attention", false));
   MLX_TRY(mlx_read_act(source, "hidden_activation", MLX_ACT_GELU_TANH, &c->act));
-  MLX_TRY(mlx_read_sizes(source, NULL, true, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 256, .default_kv_heads = 4}, true, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(read_scale(source, c));
   MLX_TRY(mlx_read_number(source, "attn_logit_softcapping", ".attn_logit_softcapping", 0.0, &c->attention_softcap));
   MLX_TRY(mlx_read_number(source, "final_logit_softcapping", ".final_logit_softcapping", 0.0, &c->logit_softcap));
   MLX_TRY(mlx_source_int(source, "sliding_window_pattern", NULL, 1, 1 << 20, &every, &found));
-  MLX_TRY(mlx_read_windows(source, every, c));
+  MLX_TRY(mlx_read_windows(source, every, 4096, c));
   c->qk_norm = true;
   c->embed_scale = sqrt((double)c->hidden);
   MLX_TRY(mlx_read_rope(source, &global_rope, c, &c->rope));

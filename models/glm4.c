@@ -19,7 +19,7 @@ static const mlx_rope_fields_t glm4_rope = {.partial = "partial_rotary_factor", 
 
 static mlx_status_t glm4_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 128, .default_kv_heads = 2}, false, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_switch(source, "attention_bias", "blk.0.attn_q.bias", true, &c->q_bias));
   MLX_TRY(mlx_read_switch(source, "attention_bias", "blk.0.attn_k.bias", true, &c->kv_bias));

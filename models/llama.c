@@ -11,6 +11,11 @@ static const mlx_tensor_rule_t llama_tensors[] = {
     MLX_RULE_HEAD,
 };
 
+// GGUF files of Mistral and Mixtral have this name too.
+static bool llama_takes(const mlx_source_t *source) {
+  return !mlx_gguf_says(source, ".attention.sliding_window") && !mlx_gguf_says(source, ".expert_count");
+}
+
 static mlx_status_t llama_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, false, c));
@@ -43,6 +48,7 @@ static const char *const llama_types[] = {"llama", NULL};
 const mlx_arch_t mlx_arch_llama = {
     .hf_types = llama_types,
     .gguf_types = llama_types,
+    .takes = llama_takes,
     MLX_TENSORS(llama_tensors),
     .read_config = llama_read_config,
     .forward = mlx_llama_forward,

@@ -1,28 +1,34 @@
-// Mixtral: Mistral with a mixture of experts for its MLP. Its GGUF files say that they are Llama, and are not read.
+// Mixtral: Mistral with a mixture of experts for its MLP. Its GGUF files say that they are Llama.
 #include "models/blocks.h"
 
 static const mlx_tensor_rule_t mixtral_tensors[] = {
     MLX_RULE_EMBED,
     MLX_LAYER_NORM("input_layernorm", "attn_norm"),
-    MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
+    MLX_RULES_ATTENTION(MLX_ROWS_INTERLEAVED_HALVES),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
     MLX_LAYER_MATRIX("block_sparse_moe.gate.weight", "ffn_gate_inp.weight", MLX_DIM(experts), MLX_DIM(hidden)),
-    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w1.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden), .hf_stacked = true),
-    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w3.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden), .hf_stacked = true),
-    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w2.weight", "blk.%d.ffn_down_exps.weight", MLX_DIM(hidden), MLX_DIM(ffn), .hf_stacked = true),
+    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w1.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden),
+                .hf_stacked = true, .mlx_name = "model.layers.%d.block_sparse_moe.switch_mlp.gate_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w3.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden),
+                .hf_stacked = true, .mlx_name = "model.layers.%d.block_sparse_moe.switch_mlp.up_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w2.weight", "blk.%d.ffn_down_exps.weight", MLX_DIM(hidden), MLX_DIM(ffn),
+                .hf_stacked = true, .mlx_name = "model.layers.%d.block_sparse_moe.switch_mlp.down_proj.weight"),
     MLX_RULE_FINAL_NORM(),
     MLX_RULE_HEAD,
 };
 
+static bool mixtral_takes(const mlx_source_t *source) { return mlx_gguf_says(source, ".expert_count"); }
+
 static mlx_status_t mixtral_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 8}, false, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_expert_count(source, c));
   MLX_TRY(mlx_source_int(source, "num_experts_per_tok", ".expert_used_count", 1, 64, &c->experts_used, NULL));
-  c->experts_sum_to_one = true;
-  MLX_TRY(mlx_read_windows(source, 0, c));
-  return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
+  MLX_TRY(mlx_read_expert_weights(source, true, c));
+  c->experts_sum_to_one = true;  // always here, whatever a field of that name says
+  MLX_TRY(mlx_read_windows(source, 0, 0, c));
+  return mlx_read_rope(source, &(mlx_rope_fields_t){.default_theta = 1000000.0}, c, &c->rope);
 }
 
 static mlx_value_t mixtral_experts(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
@@ -49,11 +55,12 @@ static mlx_value_t mixtral_forward(mlx_graph_t *g, const mlx_model_t *model, mlx
 }
 
 static const char *const mixtral_types[] = {"mixtral", NULL};
-static const char *const mixtral_gguf_types[] = {NULL};
+static const char *const mixtral_gguf_types[] = {"llama", NULL};
 
 const mlx_arch_t mlx_arch_mixtral = {
     .hf_types = mixtral_types,
     .gguf_types = mixtral_gguf_types,
+    .takes = mixtral_takes,
     MLX_TENSORS(mixtral_tensors),
     .read_config = mixtral_read_config,
     .forward = mixtral_forward,

@@ -58,11 +58,17 @@ mlx_status_t mlx_source_bool(const mlx_source_t *source, const char *hf_key, con
                              bool *out_found) MLX_MUST_USE;
 mlx_status_t mlx_source_string(const mlx_source_t *source, const char *hf_key, const char *gguf_key, const char **out,
                                bool *out_found) MLX_MUST_USE;
-// Elements of an array field of config.json.
+// Elements of an array field: of config.json, and numbers or bools of GGUF metadata.
 mlx_status_t mlx_source_number_at(const mlx_source_t *source, const char *hf_key, size_t index, double *out) MLX_MUST_USE;
+mlx_status_t mlx_source_int_at(const mlx_source_t *source, const char *gguf_key, size_t index, int64_t *out) MLX_MUST_USE;
 mlx_status_t mlx_source_string_at(const mlx_source_t *source, const char *hf_key, size_t index, const char **out) MLX_MUST_USE;
 // True when the field is there and not null, whatever its type.
 bool mlx_source_has(const mlx_source_t *source, const char *hf_key, const char *gguf_key);
+// True when config.json has the field, be it null: where Hugging Face's class means something by a field that is not there at all.
+bool mlx_source_mentions(const mlx_source_t *source, const char *hf_key);
+// Refuses a field of the architecture in GGUF metadata that nothing has asked for and that could change the maths: a call of any
+// function above asks for its field. For whoever opens a model, after its config was read and before any other thread has the source.
+mlx_status_t mlx_source_check_asked(const mlx_source_t *source) MLX_MUST_USE;
 // Length of an array field, 0 when it is missing.
 size_t mlx_source_array_length(const mlx_source_t *source, const char *hf_key, const char *gguf_key);
 // An error about one field of this source, naming the file and the key of its format: "FILE: field 'KEY' WHAT".
@@ -73,9 +79,10 @@ mlx_status_t mlx_source_field_error(const mlx_source_t *source, const char *hf_k
 const mlx_tensor_t *mlx_source_tensor(const mlx_source_t *source, const char *hf_name, const char *gguf_name);
 size_t mlx_source_tensor_count(const mlx_source_t *source);
 const mlx_tensor_t *mlx_source_tensor_at(const mlx_source_t *source, size_t index);
-// How the matrix |hf_name| of this shape is packed; the kind is MLX_NOT_PACKED when it is one plain tensor, as always in GGUF.
-// A config value that is not handled, and parts that are missing, misshapen or point outside one another, are errors.
-mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name, int64_t rows, int64_t columns,
+// How the matrix |hf_name| of this shape is packed, or |stack| of them under one name (0: it is one); the kind is MLX_NOT_PACKED when it
+// is one plain tensor, as always in GGUF. A config value that is not handled, and parts that are missing, misshapen or point outside one
+// another, are errors.
+mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name, int64_t stack, int64_t rows, int64_t columns,
                                 mlx_packing_t *out_packing) MLX_MUST_USE;
 
 // The tokenizer as Hugging Face's tokenizer.json: the file's own, or written from GGUF metadata. Release with mlx_free.
@@ -157,6 +164,7 @@ typedef struct mlx_tensor_rule {
   bool (*present)(const mlx_config_t *config);          // NULL: always
   mlx_row_order_t gguf_order, hf_order;                 // how each format stores the rows
   bool hf_stacked;                                      // Hugging Face has a tensor for each index of the first dimension: "%e"
+  const char *mlx_name;                                 // where MLX's directories have all of those in one
   double hf_less;                                       // Hugging Face stores the values less this (1 + weight of some norms)
 } mlx_tensor_rule_t;
 
@@ -188,6 +196,7 @@ typedef struct mlx_model mlx_model_t;
 typedef struct mlx_arch {
   const char *const *hf_types;    // config.json model_type values, NULL-terminated
   const char *const *gguf_types;  // general.architecture values, NULL-terminated
+  bool (*takes)(const mlx_source_t *source);  // GGUF files that share a name: true for one architecture only; NULL: all of them
   const mlx_tensor_rule_t *tensors;
   size_t tensor_count;
   const char *const *ignored;     // ends of names of tensors that hold nothing learned, NULL-terminated; may be NULL

@@ -3,7 +3,7 @@
 
 static const mlx_tensor_rule_t olmo_tensors[] = {
     MLX_RULE_EMBED,
-    MLX_RULES_ATTENTION(MLX_ROWS_INTERLEAVED_HALVES),
+    MLX_RULES_ATTENTION_OF(MLX_ROWS_INTERLEAVED_HALVES, MLX_ROWS_AS_STORED),  // the converter leaves biases alone here
     MLX_RULES_GATED_MLP,
     MLX_RULE_HEAD,
 };
@@ -13,7 +13,7 @@ static mlx_status_t olmo_read_config(const mlx_source_t *source, mlx_config_t *c
   MLX_TRY(mlx_read_sizes(source, NULL, false, c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(mlx_read_number(source, "clip_qkv", ".attention.clamp_kqv", 0.0, &c->clip));
-  c->norm_eps = 1e-5;
+  MLX_TRY(mlx_read_number(source, NULL, ".attention.layer_norm_epsilon", 1e-5, &c->norm_eps));
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }
 

@@ -13,10 +13,10 @@ static const mlx_tensor_rule_t olmo2_tensors[] = {
     MLX_RULE_HEAD,
 };
 
+// GGUF files of OLMo 3 have this name too.
+static bool olmo2_takes(const mlx_source_t *source) { return !mlx_gguf_says(source, ".attention.sliding_window"); }
+
 static mlx_status_t olmo2_read_config(const mlx_source_t *source, mlx_config_t *c) {
-  if (mlx_source_has(source, NULL, ".attention.sliding_window")) {  // OLMo 3 in GGUF
-    return mlx_source_field_error(source, NULL, ".attention.sliding_window", MLX_UNSUPPORTED, "is given, which is not supported here");
-  }
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, false, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
@@ -61,6 +61,7 @@ static const char *const olmo2_types[] = {"olmo2", NULL};
 const mlx_arch_t mlx_arch_olmo2 = {
     .hf_types = olmo2_types,
     .gguf_types = olmo2_types,
+    .takes = olmo2_takes,
     MLX_TENSORS(olmo2_tensors),
     .read_config = olmo2_read_config,
     .forward = mlx_olmo2_forward,

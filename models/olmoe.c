@@ -9,9 +9,12 @@ static const mlx_tensor_rule_t olmoe_tensors[] = {
     MLX_LAYER_VECTOR("self_attn.k_norm.weight", "attn_k_norm.weight", MLX_HEADS(kv_heads)),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
     MLX_LAYER_MATRIX("mlp.gate.weight", "ffn_gate_inp.weight", MLX_DIM(experts), MLX_DIM(hidden)),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.gate_proj.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden), .hf_stacked = true),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.up_proj.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden), .hf_stacked = true),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.down_proj.weight", "blk.%d.ffn_down_exps.weight", MLX_DIM(hidden), MLX_DIM(ffn), .hf_stacked = true),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.gate_proj.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden),
+                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.gate_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.up_proj.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden),
+                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.up_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.down_proj.weight", "blk.%d.ffn_down_exps.weight", MLX_DIM(hidden), MLX_DIM(ffn),
+                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.down_proj.weight"),
     MLX_RULE_FINAL_NORM(),
     MLX_RULE_HEAD,
 };
@@ -22,7 +25,7 @@ static mlx_status_t olmoe_read_config(const mlx_source_t *source, mlx_config_t *
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_expert_count(source, c));
   MLX_TRY(mlx_source_int(source, "num_experts_per_tok", ".expert_used_count", 1, 64, &c->experts_used, NULL));
-  MLX_TRY(mlx_read_switch(source, "norm_topk_prob", NULL, false, &c->experts_sum_to_one));
+  MLX_TRY(mlx_read_expert_weights(source, false, c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(mlx_read_number(source, "clip_qkv", ".attention.clamp_kqv", 0.0, &c->clip));
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);

@@ -33,6 +33,7 @@ typedef enum mlx_packed_part {
 typedef struct mlx_packing {
   mlx_packing_kind_t kind;
   int bits;               // of a code; 4 for GPTQ and AWQ
+  int64_t stack;          // matrices under one name, MLX's alone: every part has that many, and rows counts those of all; 0: it is one
   int64_t rows, columns;
   int64_t group;          // columns that share a scale; divides columns
   bool zeros_less_one;    // GPTQ's first format stores its zero points less one

@@ -29,7 +29,7 @@ static mlx_status_t phi3_read_config(const mlx_source_t *source, mlx_config_t *c
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, false, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
-  MLX_TRY(mlx_read_windows(source, 0, c));
+  MLX_TRY(mlx_read_windows(source, 0, 0, c));
   return mlx_read_rope(source, &(mlx_rope_fields_t){.partial = "partial_rotary_factor"}, c, &c->rope);
 }
 

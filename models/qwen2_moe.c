@@ -7,9 +7,12 @@ static const mlx_tensor_rule_t qwen2_moe_tensors[] = {
     MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
     MLX_LAYER_MATRIX("mlp.gate.weight", "ffn_gate_inp.weight", MLX_DIM(experts), MLX_DIM(hidden)),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.gate_proj.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(expert_ffn), MLX_DIM(hidden), .hf_stacked = true),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.up_proj.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(expert_ffn), MLX_DIM(hidden), .hf_stacked = true),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.down_proj.weight", "blk.%d.ffn_down_exps.weight", MLX_DIM(hidden), MLX_DIM(expert_ffn), .hf_stacked = true),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.gate_proj.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(expert_ffn), MLX_DIM(hidden),
+                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.gate_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.up_proj.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(expert_ffn), MLX_DIM(hidden),
+                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.up_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.down_proj.weight", "blk.%d.ffn_down_exps.weight", MLX_DIM(hidden), MLX_DIM(expert_ffn),
+                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.down_proj.weight"),
     MLX_LAYER_MATRIX("mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", MLX_DIM(shared_ffn), MLX_DIM(hidden)),
     MLX_LAYER_MATRIX("mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", MLX_DIM(shared_ffn), MLX_DIM(hidden)),
     MLX_LAYER_MATRIX("mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", MLX_DIM(hidden), MLX_DIM(shared_ffn)),
@@ -31,13 +34,13 @@ static mlx_status_t refuse_dense_layers(const mlx_source_t *source) {
 static mlx_status_t qwen2_moe_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(refuse_dense_layers(source));
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 16}, false, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_expert_count(source, c));
   MLX_TRY(mlx_source_int(source, "num_experts_per_tok", ".expert_used_count", 1, 64, &c->experts_used, NULL));
   MLX_TRY(mlx_source_int(source, "moe_intermediate_size", ".expert_feed_forward_length", 1, 1 << 20, &c->expert_ffn, NULL));
   MLX_TRY(mlx_source_int(source, "shared_expert_intermediate_size", ".expert_shared_feed_forward_length", 1, 1 << 20, &c->shared_ffn, NULL));
-  MLX_TRY(mlx_read_switch(source, "norm_topk_prob", NULL, false, &c->experts_sum_to_one));
+  MLX_TRY(mlx_read_expert_weights(source, false, c));
   c->one = 1;
   MLX_TRY(mlx_read_switch(source, "qkv_bias", "blk.0.attn_q.bias", true, &c->q_bias));
   c->kv_bias = c->q_bias;

@@ -8,9 +8,12 @@ static const mlx_tensor_rule_t qwen3_moe_tensors[] = {
     MLX_RULES_QK_NORM(),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
     MLX_LAYER_MATRIX("mlp.gate.weight", "ffn_gate_inp.weight", MLX_DIM(experts), MLX_DIM(hidden)),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.gate_proj.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(expert_ffn), MLX_DIM(hidden), .hf_stacked = true),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.up_proj.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(expert_ffn), MLX_DIM(hidden), .hf_stacked = true),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.down_proj.weight", "blk.%d.ffn_down_exps.weight", MLX_DIM(hidden), MLX_DIM(expert_ffn), .hf_stacked = true),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.gate_proj.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(expert_ffn), MLX_DIM(hidden),
+                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.gate_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.up_proj.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(expert_ffn), MLX_DIM(hidden),
+                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.up_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.down_proj.weight", "blk.%d.ffn_down_exps.weight", MLX_DIM(hidden), MLX_DIM(expert_ffn),
+                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.down_proj.weight"),
     MLX_RULE_FINAL_NORM(),
     MLX_RULE_HEAD,
 };
@@ -28,12 +31,12 @@ static mlx_status_t refuse_dense_layers(const mlx_source_t *source) {
 static mlx_status_t qwen3_moe_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(refuse_dense_layers(source));
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 4}, false, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_expert_count(source, c));
   MLX_TRY(mlx_source_int(source, "num_experts_per_tok", ".expert_used_count", 1, 64, &c->experts_used, NULL));
   MLX_TRY(mlx_source_int(source, "moe_intermediate_size", ".expert_feed_forward_length", 1, 1 << 20, &c->expert_ffn, NULL));
-  MLX_TRY(mlx_read_switch(source, "norm_topk_prob", NULL, mlx_source_is_gguf(source), &c->experts_sum_to_one));
+  MLX_TRY(mlx_read_expert_weights(source, mlx_source_is_gguf(source), c));
   c->qk_norm = true;
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(mlx_read_late_windows(source, c));

@@ -34,14 +34,14 @@ static mlx_status_t read_smollm3_windows(const mlx_source_t *source, mlx_config_
   bool on;
   MLX_TRY(mlx_read_switch(source, "use_sliding_window", NULL, false, &on));
   if (!on) return NULL;
-  MLX_TRY(mlx_read_windows(source, 0, c));
+  MLX_TRY(mlx_read_windows(source, 0, 0, c));
   for (int64_t i = 0; i < c->layers && !mlx_source_has(source, "layer_types", NULL); ++i) c->windowed[i] = c->window && c->ropeless[i];
   return NULL;
 }
 
 static mlx_status_t smollm3_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, NULL, true, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 4}, true, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(mlx_read_switch(source, "mlp_bias", "blk.0.ffn_up.bias", false, &c->mlp_bias));

@@ -23,7 +23,7 @@ static const mlx_tensor_rule_t stablelm_tensors[] = {
 static mlx_status_t stablelm_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_switch(source, "qk_layernorm", "blk.0.attn_q_norm.weight", false, &c->qk_norm));
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, NULL, false, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 32}, false, c));
   MLX_TRY(mlx_read_eps(source, "layer_norm_eps", ".attention.layer_norm_epsilon", c));
   MLX_TRY(mlx_read_switch(source, "use_qkv_bias", "blk.0.attn_q.bias", false, &c->q_bias));
   c->kv_bias = c->q_bias;

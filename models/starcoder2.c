@@ -19,11 +19,11 @@ static const mlx_tensor_rule_t starcoder2_tensors[] = {
 
 static mlx_status_t starcoder2_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_GELU_TANH, &c->act));
-  MLX_TRY(mlx_read_sizes(source, NULL, true, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 2}, true, c));
   MLX_TRY(mlx_read_eps(source, "norm_epsilon", ".attention.layer_norm_epsilon", c));
   MLX_TRY(mlx_read_attention_bias(source, "use_bias", true, c));
   MLX_TRY(mlx_read_switch(source, "use_bias", "blk.0.ffn_up.bias", true, &c->mlp_bias));
-  MLX_TRY(mlx_read_windows(source, 0, c));
+  MLX_TRY(mlx_read_windows(source, 0, 0, c));
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }
 

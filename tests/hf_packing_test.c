@@ -5,57 +5,10 @@
 #include "compiler/weights.h"
 #include "models/model.h"
 #include "tests/golden.h"
-#include "tests/import_files.h"
+#include "tests/packed_files.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.json"
-
-// ---------------------------------------------------------------------------------------------------------------------
-// Writing directories
-
-typedef struct folder {
-  char path[64];
-  bytes_t header, data;  // of model.safetensors
-} folder_t;
-
-static void begin(folder_t *f) {
-  *f = (folder_t){.path = "/tmp/mlxcel-packing-XXXXXX"};
-  CHECK(mkdtemp(f->path));
-}
-
-static const char *path_in(const folder_t *f, const char *name) {
-  static char path[128];
-  snprintf(path, sizeof path, "%s/%s", f->path, name);
-  return path;
-}
-
-static void write_text(const folder_t *f, const char *name, const char *text) {
-  CHECK_OK(mlx_write_file(path_in(f, name), text, strlen(text)));
-}
-
-// |data| NULL: zeros. |columns| 0: a vector.
-static void put(folder_t *f, const char *name, mlx_dtype_t dtype, int64_t rows, int64_t columns, const void *data) {
-  const mlx_dtype_info_t *info = mlx_dtype_info(dtype);
-  const size_t start = f->data.length, size = (size_t)(rows * (columns ? columns : 1)) * info->block_bytes;
-  mlx_text_printf(&f->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld", start ? "," : "{", name, info->safetensors, (long long)rows);
-  if (columns) mlx_text_printf(&f->header, ",%lld", (long long)columns);
-  mlx_text_printf(&f->header, "],\"data_offsets\":[%zu,%zu]}", start, start + size);
-  for (size_t i = 0; i < size; ++i) put_uint(&f->data, data ? ((const uint8_t *)data)[i] : 0, 1);
-}
-
-static void write_tensors(folder_t *f) {
-  bytes_t file = {0};
-  mlx_text_puts(&f->header, "}");
-  put_u64(&file, f->header.length);
-  mlx_text_append(&file, f->header.data, f->header.length);
-  mlx_text_append(&file, f->data.data, f->data.length);
-  CHECK_OK(mlx_write_file(path_in(f, "model.safetensors"), file.data, file.length));
-  mlx_text_clear(&file);
-  mlx_text_clear(&f->header);
-  mlx_text_clear(&f->data);
-}
-
-static void end(folder_t *f) { CHECK_OK(mlx_remove_tree(f->path)); }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // One matrix "m.weight" of 8 rows and 64 columns
@@ -70,7 +23,7 @@ static mlx_status_t read_packing(folder_t *f, const char *quantization, mlx_pack
   write_text(f, "config.json", config);
   write_tensors(f);
   MLX_TRY(mlx_source_open(f->path, &source));
-  mlx_status_t status = mlx_source_packing(source, "m.weight", ROWS, COLUMNS, out);
+  mlx_status_t status = mlx_source_packing(source, "m.weight", 0, ROWS, COLUMNS, out);
   mlx_source_close(source);
   return status;
 }
@@ -228,124 +181,6 @@ TEST(gptq_and_awq_parts_that_do_not_fit_are_named_with_their_file) {
 
 // ---------------------------------------------------------------------------------------------------------------------
 // The tiny model, packed here, beside the same model with the widened weights as f32
-
-#define MOST (320 * 64)
-
-static int codes[MOST], group_of[MOST];
-static float scales[MOST], offsets[MOST], wide[MOST];  // scales and offsets: [rows, groups]
-static uint32_t words[MOST];
-static uint16_t halves[MOST];
-
-typedef struct matrix {
-  const char *module;
-  const float *values;
-  int rows, columns, bits, group;
-} matrix_t;
-
-static float to_half(float value) {
-  uint8_t half[2];
-  mlx_dtype_info(MLX_F16)->from_f32(&value, 1, half);
-  mlx_dtype_info(MLX_F16)->to_f32(half, 1, &value);
-  return value;
-}
-
-static int clamp(float value, int least, int most) {
-  const int nearest = (int)lrintf(value);
-  return nearest < least ? least : nearest > most ? most : nearest;
-}
-
-// MLX keeps the least value of a group, the others the code that stands for 0.
-static void quantise_group(const matrix_t *m, bool affine, int row, int g) {
-  const float *values = m->values + row * m->columns;
-  const int at = row * (m->columns / m->group) + g, most = (1 << m->bits) - 1;
-  float low = affine ? INFINITY : 0, high = affine ? -INFINITY : 0;
-  for (int i = 0; i < m->columns; ++i) {
-    if (group_of[i] != g) continue;
-    low = fminf(low, values[i]);
-    high = fmaxf(high, values[i]);
-  }
-  scales[at] = to_half((high - low) / (float)most);
-  offsets[at] = affine ? to_half(low) : (float)clamp(-low / scales[at], 1, most);
-  for (int i = 0; i < m->columns; ++i) {
-    const int k = row * m->columns + i;
-    if (group_of[i] != g) continue;
-    codes[k] = clamp(affine ? (values[i] - offsets[at]) / scales[at] : values[i] / scales[at] + offsets[at], 0, most);
-    wide[k] = affine ? scales[at] * (float)codes[k] + offsets[at] : scales[at] * ((float)codes[k] - offsets[at]);
-  }
-}
-
-static void quantise(const matrix_t *m, mlx_packing_kind_t kind) {
-  CHECK(m->rows * m->columns <= MOST);
-  // Act order: columns of a group lie apart. 5 has no common factor with their number.
-  for (int i = 0; i < m->columns; ++i) group_of[i] = (kind == MLX_PACKED_GPTQ ? i * 5 % m->columns : i) / m->group;
-  for (int row = 0; row < m->rows; ++row) {
-    for (int g = 0; g < m->columns / m->group; ++g) quantise_group(m, kind == MLX_PACKED_MLX, row, g);
-  }
-}
-
-static void put_part(folder_t *f, const matrix_t *m, const char *suffix, mlx_dtype_t dtype, int rows, int columns, const void *data) {
-  char name[128];
-  snprintf(name, sizeof name, "%s.%s", m->module, suffix);
-  put(f, name, dtype, rows, columns, data);
-}
-
-// |by_group|: [groups, rows] instead of [rows, groups].
-static void put_halves(folder_t *f, const matrix_t *m, const char *suffix, const float *values, bool by_group) {
-  const int groups = m->columns / m->group;
-  for (int i = 0; i < m->rows * groups; ++i) {
-    const float *value = &values[by_group ? i % m->rows * groups + i / m->rows : i];
-    mlx_dtype_info(MLX_F16)->from_f32(value, 1, (uint8_t *)&halves[i]);
-  }
-  put_part(f, m, suffix, MLX_F16, by_group ? groups : m->rows, by_group ? m->rows : groups, halves);
-}
-
-static void put_mlx(folder_t *f, const matrix_t *m) {
-  memset(words, 0, sizeof words);
-  for (int k = 0; k < m->rows * m->columns; ++k) {
-    for (int bit = 0; bit < m->bits; ++bit) {
-      const int at = k * m->bits + bit;
-      words[at / 32] |= (uint32_t)(codes[k] >> bit & 1) << at % 32;
-    }
-  }
-  put_part(f, m, "weight", MLX_U32, m->rows, m->columns * m->bits / 32, words);
-  put_halves(f, m, "scales", scales, false);
-  put_halves(f, m, "biases", offsets, false);
-}
-
-// Code |i| of every word is that of row |order|[i].
-static void put_zeros(folder_t *f, const matrix_t *m, const int *order, int less) {
-  const int groups = m->columns / m->group;
-  memset(words, 0, sizeof words);
-  for (int k = 0; k < groups * m->rows; ++k) {
-    const int g = k / m->rows, row = k % m->rows / 8 * 8 + order[k % 8];
-    words[k / 8] |= (uint32_t)((int)offsets[row * groups + g] - less) << k % 8 * 4;
-  }
-  put_part(f, m, "qzeros", MLX_I32, groups, m->rows / 8, words);
-}
-
-static void put_gptq(folder_t *f, const matrix_t *m) {
-  memset(words, 0, sizeof words);
-  for (int k = 0; k < m->rows * m->columns; ++k) {
-    const int row = k / m->columns, column = k % m->columns;
-    words[column / 8 * m->rows + row] |= (uint32_t)codes[k] << column % 8 * 4;
-  }
-  put_part(f, m, "qweight", MLX_I32, m->columns / 8, m->rows, words);
-  put_halves(f, m, "scales", scales, true);
-  put_zeros(f, m, (const int[]){0, 1, 2, 3, 4, 5, 6, 7}, 1);
-  put_part(f, m, "g_idx", MLX_I32, m->columns, 0, group_of);
-}
-
-static void put_awq(folder_t *f, const matrix_t *m) {
-  static const int order[] = {0, 2, 4, 6, 1, 3, 5, 7};
-  memset(words, 0, sizeof words);
-  for (int k = 0; k < m->rows * m->columns; ++k) {
-    const int column = k / m->rows, row = k % m->rows / 8 * 8 + order[k % 8];
-    words[k / 8] |= (uint32_t)codes[row * m->columns + column] << k % 8 * 4;
-  }
-  put_part(f, m, "qweight", MLX_I32, m->columns, m->rows / 8, words);
-  put_halves(f, m, "scales", scales, true);
-  put_zeros(f, m, order, 0);
-}
 
 #define LEFT_PLAIN "model.layers.0.self_attn.o_proj"
 #define WITH_8_BITS "model.layers.1.mlp.down_proj"

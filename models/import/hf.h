@@ -47,7 +47,7 @@ mlx_status_t mlx_hf_check_index(const mlx_json_t *index) MLX_MUST_USE;
 yyjson_val *mlx_hf_find(const mlx_hf_t *hf, const char *key);
 const mlx_tensor_t *mlx_hf_tensor(const mlx_hf_t *hf, const char *name);
 // hf_packing.c: with the contract of mlx_source_packing in models/model.h.
-mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t rows, int64_t columns,
+mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t stack, int64_t rows, int64_t columns,
                             mlx_packing_t *out_packing) MLX_MUST_USE;
 
 // Typed scalars, with the contract of mlx_source_int and its family in models/model.h.

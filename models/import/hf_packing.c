@@ -203,12 +203,14 @@ static mlx_status_t check_shape(const mlx_hf_t *hf, const mlx_packing_t *p, int 
                                          [GROUPS] = p->columns / p->group};
   const mlx_tensor_t *tensor = p->parts[part];
   const extent_t *dims = layouts[p->kind][part].dims;
-  const int rank = dims[1] ? 2 : 1;
-  bool same = tensor->rank == rank;
+  const int rank = dims[1] ? 2 : 1, more = p->stack ? 1 : 0;
+  bool same = tensor->rank == rank + more;
   mlx_text_t want = {0}, have = {0};
-  for (int i = 0; i < rank; ++i) {
-    same = same && tensor->dims[i] == extents[dims[i]];
-    mlx_text_printf(&want, "%s%lld", i ? ", " : "", (long long)extents[dims[i]]);
+  for (int i = 0; i < rank + more; ++i) {
+    int64_t extent = i < more ? p->stack : extents[dims[i - more]];
+    if (more && i && dims[i - more] == ROWS) extent /= p->stack;
+    same = same && tensor->dims[i] == extent;
+    mlx_text_printf(&want, "%s%lld", i ? ", " : "", (long long)extent);
   }
   for (int i = 0; i < tensor->rank; ++i) mlx_text_printf(&have, "%s%lld", i ? ", " : "", (long long)tensor->dims[i]);
   mlx_status_t status = NULL;
@@ -275,7 +277,7 @@ static bool is_packed(const scheme_t *scheme, const mlx_packing_t *p) {
   return scheme->sure || p->parts[MLX_PART_SCALES] || (codes && codes->dtype == MLX_U32);
 }
 
-mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t rows, int64_t columns, mlx_packing_t *out) {
+mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t stack, int64_t rows, int64_t columns, mlx_packing_t *out) {
   static const char suffix[] = ".weight";
   char module[256];
   size_t length = strlen(name);
@@ -285,10 +287,14 @@ mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t rows, 
   scheme_t scheme = {0};
   MLX_TRY(read_scheme(hf, module, &scheme));
   if (!scheme.kind) return NULL;
-  mlx_packing_t p = {.kind = scheme.kind, .bits = (int)scheme.bits, .rows = rows, .columns = columns,
+  mlx_packing_t p = {.kind = scheme.kind, .bits = (int)scheme.bits, .stack = stack, .rows = stack ? stack * rows : rows, .columns = columns,
                      .group = scheme.group < 0 ? columns : scheme.group, .zeros_less_one = scheme.zeros_less_one};
   find_parts(hf, module, &p);
   if (!is_packed(&scheme, &p)) return NULL;
+  if (stack && p.kind != MLX_PACKED_MLX) {
+    return mlx_error(MLX_UNSUPPORTED, "%s: '%s' is many packed matrices under one name, which is supported for MLX's packing alone",
+                     hf->folder, module);
+  }
   MLX_TRY(check_extents(hf, module, &scheme, &p));
   MLX_TRY(check_parts(hf, module, &p));
   *out = p;

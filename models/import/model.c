@@ -23,7 +23,8 @@ static bool has_name(const char *const *names, const char *name) {
 static const mlx_arch_t *find_arch(const mlx_source_t *source) {
   for (const mlx_arch_t *const *arch = mlx_arch_table; *arch; ++arch) {
     const char *const *names = mlx_source_is_gguf(source) ? (*arch)->gguf_types : (*arch)->hf_types;
-    if (has_name(names, mlx_source_architecture(source))) return *arch;
+    if (!has_name(names, mlx_source_architecture(source))) continue;
+    if (!mlx_source_is_gguf(source) || !(*arch)->takes || (*arch)->takes(source)) return *arch;
   }
   return NULL;
 }
@@ -36,7 +37,9 @@ static mlx_status_t unknown_arch(const mlx_source_t *source) {
   size_t count = 0;
   for (const mlx_arch_t *const *arch = mlx_arch_table; *arch; ++arch) {
     const char *const *names = mlx_source_is_gguf(source) ? (*arch)->gguf_types : (*arch)->hf_types;
-    for (; *names && count < MAX_ARCHS; ++names) all[count++] = *names;
+    for (; *names && count < MAX_ARCHS; ++names) {
+      if (!has_name(all, *names)) all[count++] = *names;  // GGUF has one name for several
+    }
   }
   const char *nearest = mlx_nearest_name(mlx_source_architecture(source), all);
   if (nearest) mlx_text_printf(&known, "'%s' is the nearest of ", nearest);
@@ -62,10 +65,12 @@ static int64_t rule_extent(const mlx_tensor_rule_t *rule, int dim, const mlx_con
 // A matrix whose rows are columns has the file's shape the other way round.
 static mlx_status_t check_shape(const mlx_model_t *model, const mlx_tensor_rule_t *rule, mlx_row_order_t order, const mlx_tensor_t *tensor) {
   mlx_text_t want = {0}, have = {0};
-  bool same = tensor->rank == rule->rank;
+  // GGUF files may leave out leading dimensions of 1.
+  const int less = mlx_source_is_gguf(model->source) && tensor->rank < rule->rank ? rule->rank - tensor->rank : 0;
+  bool same = tensor->rank + less == rule->rank;
   for (int i = 0; i < rule->rank; ++i) {
     int64_t extent = rule_extent(rule, order == MLX_ROWS_ARE_COLUMNS ? 1 - i : i, &model->config);
-    same = same && tensor->dims[i] == extent;
+    same = same && (i < less ? 1 : tensor->dims[i - less]) == extent;
     mlx_text_printf(&want, "%s%lld", i ? ", " : "", (long long)extent);
   }
   for (int i = 0; i < tensor->rank; ++i) mlx_text_printf(&have, "%s%lld", i ? ", " : "", (long long)tensor->dims[i]);
@@ -94,23 +99,25 @@ static void expand_name(const char *pattern, int layer, char *out, size_t size) 
   }
 }
 
-// Its dims are the matrix's, so that whoever asks for a weight's shape need not know how it is stored.
-static mlx_tensor_t packed_tensor(const mlx_packing_t *packing) {
-  mlx_tensor_t tensor = *packing->parts[MLX_PART_CODES];
-  tensor.dims[0] = packing->rows;
-  tensor.dims[1] = packing->columns;
-  return tensor;
+// |tensor| as a weight: its dims are the rule's, so that whoever asks for a weight's shape need not know how it is stored.
+static mlx_tensor_t as_ruled(const mlx_tensor_rule_t *rule, const mlx_config_t *config, const mlx_tensor_t *tensor) {
+  mlx_tensor_t out = *tensor;
+  out.rank = rule->rank;
+  for (int i = 0; i < rule->rank; ++i) out.dims[i] = rule_extent(rule, i, config);
+  return out;
+}
+
+static mlx_status_t find_packing(const mlx_model_t *model, const mlx_tensor_rule_t *rule, const char *hf_name, mlx_packing_t *out) {
+  int64_t extents[3] = {0};  // of the stack, rows and columns
+  for (int i = 0; i < rule->rank; ++i) extents[i + 3 - rule->rank] = rule_extent(rule, i, &model->config);
+  return mlx_source_packing(model->source, hf_name, extents[0], extents[1], extents[2], out);
 }
 
 static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_t *rule, mlx_row_order_t order, const char *hf_name,
                                 const char *gguf_name, mlx_weight_t *weight) {
-  const mlx_config_t *config = &model->config;
-  if (rule->rank == 2 && order == MLX_ROWS_AS_STORED) {
-    MLX_TRY(mlx_source_packing(model->source, hf_name, rule_extent(rule, 0, config), rule_extent(rule, 1, config),
-                               &weight->packing));
-  }
+  if ((rule->rank == 2 || rule->rank == 3) && order == MLX_ROWS_AS_STORED) MLX_TRY(find_packing(model, rule, hf_name, &weight->packing));
   if (weight->packing.kind) {
-    weight->tensor = packed_tensor(&weight->packing);
+    weight->tensor = as_ruled(rule, &model->config, weight->packing.parts[MLX_PART_CODES]);
     return NULL;
   }
   const mlx_tensor_t *tensor = mlx_source_tensor(model->source, hf_name, gguf_name);
@@ -120,8 +127,7 @@ static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_
     return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source),
                      mlx_source_is_gguf(model->source) ? gguf_name : hf_name);
   }
-  weight->tensor = *tensor;
-  for (int i = 0; i < rule->rank; ++i) weight->tensor.dims[i] = rule_extent(rule, i, config);
+  weight->tensor = as_ruled(rule, &model->config, tensor);
   return check_shape(model, rule, order, tensor);
 }
 
@@ -144,6 +150,12 @@ static mlx_status_t add_stacked(mlx_model_t *model, const mlx_tensor_rule_t *rul
   for (int64_t i = 0; i < count; ++i) {
     snprintf(number, sizeof number, "%lld", (long long)i);
     expand_part(pattern, number, name, sizeof name);
+    mlx_packing_t packing = {0};
+    if (part_rule.rank == 2) MLX_TRY(find_packing(model, &part_rule, name, &packing));
+    if (packing.kind) {
+      return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' is packed, and one of many that are stacked; only MLX's '%s' is supported",
+                       mlx_source_path(model->source), name, rule->mlx_name ? rule->mlx_name : "switch_mlp");
+    }
     const mlx_tensor_t *part = weight->parts[i] = mlx_source_tensor(model->source, name, NULL);
     if (!part) return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source), name);
     MLX_TRY(check_shape(model, &part_rule, MLX_ROWS_AS_STORED, part));
@@ -157,14 +169,16 @@ static mlx_status_t add_stacked(mlx_model_t *model, const mlx_tensor_rule_t *rul
 }
 
 static mlx_status_t add_weight(mlx_model_t *model, const mlx_tensor_rule_t *rule, int layer) {
-  char hf_name[256], gguf_name[256];
+  char hf_name[256], gguf_name[256], mlx_name[256] = "";
   expand_name(rule->hf_name, layer, hf_name, sizeof hf_name);
   expand_name(rule->gguf_name, layer, gguf_name, sizeof gguf_name);
   const bool gguf = mlx_source_is_gguf(model->source);
-  if (rule->hf_stacked && !gguf) return add_stacked(model, rule, hf_name);
+  if (rule->mlx_name) expand_name(rule->mlx_name, layer, mlx_name, sizeof mlx_name);
+  const bool in_one = gguf || mlx_source_tensor(model->source, mlx_name, NULL);
+  if (rule->hf_stacked && !in_one) return add_stacked(model, rule, hf_name);
   const mlx_row_order_t order = gguf ? rule->gguf_order : rule->hf_order;
   mlx_weight_t *weight = &model->weights[model->weight_count];
-  MLX_TRY(find_weight(model, rule, order, hf_name, gguf_name, weight));
+  MLX_TRY(find_weight(model, rule, order, rule->hf_stacked ? mlx_name : hf_name, gguf_name, weight));
   char name[256];
   if (rule->hf_stacked) expand_part(hf_name, "all", name, sizeof name);
   MLX_TRY(mlx_copy_text(rule->hf_stacked ? name : hf_name, strlen(rule->hf_stacked ? name : hf_name), &weight->name));
@@ -255,6 +269,7 @@ static mlx_status_t open_into(const char *path, mlx_model_t *model) {
   model->arch = find_arch(model->source);
   if (!model->arch) return unknown_arch(model->source);
   MLX_TRY(model->arch->read_config(model->source, &model->config));
+  MLX_TRY(mlx_source_check_asked(model->source));
   MLX_TRY(add_weights(model));
   return check_nothing_is_left(model);
 }

@@ -49,7 +49,10 @@ static mlx_status_t read_type(const mlx_source_t *source, const mlx_rope_fields_
     if (!mlx_source_has(source, factors[i][0], factors[i][1])) continue;
     return mlx_source_field_error(source, factors[i][0], factors[i][1], MLX_UNSUPPORTED, "is given, but no type of scaling");
   }
-  if (!strcmp(*out_type, "none")) *out_type = "default";
+  if (!strcmp(*out_type, "none")) {
+    (void)mlx_source_has(source, NULL, ".rope.scaling.factor");  // is for nothing then
+    *out_type = "default";
+  }
   if (!strcmp(*out_type, "su")) *out_type = "longrope";  // its name in the first Phi-3 files
   return NULL;
 }
@@ -57,7 +60,7 @@ static mlx_status_t read_type(const mlx_source_t *source, const mlx_rope_fields_
 static mlx_status_t read_theta(const mlx_source_t *source, const mlx_rope_fields_t *f, double *out) {
   const char *name = f->theta ? f->theta : "rope_theta", *gguf_name = f->gguf_theta ? f->gguf_theta : ".rope.freq_base";
   bool found;
-  *out = f->default_theta > 0.0 ? f->default_theta : 10000.0;
+  *out = f->default_theta > 0.0 && !mlx_source_is_gguf(source) ? f->default_theta : 10000.0;  // GGUF has one default for all
   MLX_TRY(mlx_source_number(source, name, gguf_name, out, &found));
   if (!found) MLX_TRY(rope_number(source, f, "rope_theta", NULL, out, &found));
   if (*out > 1.0) return NULL;
@@ -137,16 +140,18 @@ typedef struct yarn {
 
 // yarn's attention factor, from what the file says of it.
 static mlx_status_t yarn_scale(const mlx_source_t *source, const mlx_rope_fields_t *f, double factor, double *out) {
-  double mscale = 0, all_dim = 0, more = 1;
+  double mscale = 0, all_dim = 0, more = 1, mix = 1;
   bool found;
   const double stretch = factor > 1.0 ? log(factor) : 0.0;
+  if (mlx_source_has(source, NULL, ".rope.scaling.yarn_log_multiplier")) mscale = 1;  // GGUF has no field for it
   MLX_TRY(rope_number(source, f, "mscale", NULL, &mscale, &found));
-  MLX_TRY(rope_number(source, f, "mscale_all_dim", NULL, &all_dim, &found));
+  MLX_TRY(rope_number(source, f, "mscale_all_dim", ".rope.scaling.yarn_log_multiplier", &all_dim, &found));
   *out = 0.1 * stretch + 1.0;
   if (mscale != 0.0 && all_dim != 0.0) *out = (0.1 * mscale * stretch + 1.0) / (0.1 * all_dim * stretch + 1.0);
-  MLX_TRY(rope_number(source, f, "attention_factor", NULL, out, &found));
-  if (mlx_source_has(source, NULL, ".rope.scaling.yarn_log_multiplier")) {
-    return mlx_source_field_error(source, NULL, ".rope.scaling.yarn_log_multiplier", MLX_UNSUPPORTED, "is given, which is not supported");
+  MLX_TRY(rope_number(source, f, "attention_factor", ".rope.scaling.yarn_attn_factor", out, &found));
+  MLX_TRY(mlx_source_number(source, NULL, ".rope.scaling.yarn_ext_factor", &mix, &found));
+  if (mix != 1.0) {
+    return mlx_source_field_error(source, NULL, ".rope.scaling.yarn_ext_factor", MLX_UNSUPPORTED, "is %g; only 1 is supported", mix);
   }
   MLX_TRY(mlx_source_number(source, NULL, ".rope.scaling.attn_factor", &more, &found));
   *out *= more;

@@ -15,6 +15,7 @@ struct mlx_source {
   mlx_gguf_model_t *gguf_model;  // owned; exactly one of these two is there
   mlx_hf_t *hf;                  // owned
   const mlx_gguf_t *gguf;        // borrowed from gguf_model: the file with the fields
+  bool *asked;                   // owned: which fields of gguf somebody has asked for
 };
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -40,6 +41,7 @@ static mlx_status_t open_file(mlx_source_t *source) {
   mlx_status_t status = is_gguf ? mlx_gguf_model_open(source->path, &map, &source->gguf_model) : no_model(source->path);
   if (!status) source->gguf = source->gguf_model->parts[0].file;
   mlx_unmap(&map);
+  if (!status && source->gguf->field_count) status = mlx_alloc(source->gguf->field_count, sizeof *source->asked, &source->asked);
   return status;
 }
 
@@ -61,6 +63,7 @@ void mlx_source_close(mlx_source_t *source) {
   if (!source) return;
   mlx_gguf_model_close(source->gguf_model);
   mlx_hf_close(source->hf);
+  mlx_free(source->asked);
   mlx_free(source->path);
   mlx_free(source);
 }
@@ -82,6 +85,13 @@ const char *mlx_source_file(const mlx_source_t *source, size_t index) {
 
 static const char *pick(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
   return source->gguf ? gguf_key : hf_key;
+}
+
+// The same, for one who means to read it.
+static const char *ask(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
+  const mlx_gguf_field_t *field = source->gguf && gguf_key ? mlx_gguf_find(source->gguf, gguf_key) : NULL;
+  if (field) source->asked[field - source->gguf->fields] = true;
+  return pick(source, hf_key, gguf_key);
 }
 
 mlx_status_t mlx_source_field_error(const mlx_source_t *source, const char *hf_key, const char *gguf_key, mlx_code_t code,
@@ -106,7 +116,7 @@ static mlx_status_t no_such_field(const mlx_source_t *source, const char *hf_key
 
 mlx_status_t mlx_source_int(const mlx_source_t *source, const char *hf_key, const char *gguf_key, int64_t min, int64_t max,
                             int64_t *out, bool *out_found) {
-  const char *key = pick(source, hf_key, gguf_key);
+  const char *key = ask(source, hf_key, gguf_key);
   if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
   return source->gguf ? mlx_gguf_int(source->gguf, key, min, max, out, out_found)
                       : mlx_hf_int(source->hf, key, min, max, out, out_found);
@@ -114,33 +124,33 @@ mlx_status_t mlx_source_int(const mlx_source_t *source, const char *hf_key, cons
 
 mlx_status_t mlx_source_number(const mlx_source_t *source, const char *hf_key, const char *gguf_key, double *out,
                                bool *out_found) {
-  const char *key = pick(source, hf_key, gguf_key);
+  const char *key = ask(source, hf_key, gguf_key);
   if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
   return source->gguf ? mlx_gguf_number(source->gguf, key, out, out_found) : mlx_hf_number(source->hf, key, out, out_found);
 }
 
 mlx_status_t mlx_source_bool(const mlx_source_t *source, const char *hf_key, const char *gguf_key, bool *out,
                              bool *out_found) {
-  const char *key = pick(source, hf_key, gguf_key);
+  const char *key = ask(source, hf_key, gguf_key);
   if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
   return source->gguf ? mlx_gguf_bool(source->gguf, key, out, out_found) : mlx_hf_bool(source->hf, key, out, out_found);
 }
 
 mlx_status_t mlx_source_string(const mlx_source_t *source, const char *hf_key, const char *gguf_key, const char **out,
                                bool *out_found) {
-  const char *key = pick(source, hf_key, gguf_key);
+  const char *key = ask(source, hf_key, gguf_key);
   if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
   return source->gguf ? mlx_gguf_string(source->gguf, key, out, out_found) : mlx_hf_string(source->hf, key, out, out_found);
 }
 
 bool mlx_source_has(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
-  const char *key = pick(source, hf_key, gguf_key);
+  const char *key = ask(source, hf_key, gguf_key);
   if (!key) return false;
   return source->gguf ? mlx_gguf_find(source->gguf, key) != NULL : mlx_hf_find(source->hf, key) != NULL;
 }
 
 size_t mlx_source_array_length(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
-  const char *key = pick(source, hf_key, gguf_key);
+  const char *key = ask(source, hf_key, gguf_key);
   if (!key) return 0;
   if (!source->gguf) return yyjson_arr_size(mlx_hf_find(source->hf, key));
   const mlx_gguf_field_t *field = mlx_gguf_find(source->gguf, key);
@@ -165,6 +175,52 @@ mlx_status_t mlx_source_string_at(const mlx_source_t *source, const char *hf_key
   return NULL;
 }
 
+mlx_status_t mlx_source_int_at(const mlx_source_t *source, const char *gguf_key, size_t index, int64_t *out) {
+  const mlx_gguf_field_t *field = source->gguf ? mlx_gguf_find(source->gguf, ask(source, NULL, gguf_key)) : NULL;
+  if (field && field->is_array && index < field->count && field->type == MLX_GGUF_BOOL) {
+    *out = field->data[index] != 0;
+    return NULL;
+  }
+  if (field && field->is_array && index < field->count && mlx_gguf_int_at(field, index, out)) return NULL;
+  return mlx_source_field_error(source, NULL, gguf_key, MLX_INVALID_INPUT, "must be a list of whole numbers or bools");
+}
+
+bool mlx_source_mentions(const mlx_source_t *source, const char *hf_key) {
+  return source->hf && yyjson_obj_get(source->hf->config.root, hf_key) != NULL;
+}
+
+// Fields that say nothing about the maths, or nothing that the tensors do not say. Norms have an epsilon of their kind, and one of
+// another kind is nobody's; the first converters wrote use_parallel_residual, true, for every architecture; and a file that also knows
+// how images go in is read for its text.
+static bool is_harmless(const char *name) {
+  static const char *const names[] = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "rope.scaling.original_context_length",
+                                      "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "use_parallel_residual", NULL};
+  for (const char *const *known = names; *known; ++known) {
+    if (!strcmp(name, *known)) return true;
+  }
+  return !strncmp(name, "vision.", 7) || !strncmp(name, "mm.", 3);
+}
+
+// 0 and false mean that the model has no such thing.
+static bool is_nothing(const mlx_gguf_field_t *field) {
+  bool nothing = !field->is_array && field->type != MLX_GGUF_STRING;
+  for (size_t i = 0; nothing && i < field->size; ++i) nothing = !field->data[i];
+  return nothing;
+}
+
+mlx_status_t mlx_source_check_asked(const mlx_source_t *source) {
+  const size_t length = source->gguf ? strlen(source->gguf->architecture) : 0;
+  for (size_t i = 0; source->gguf && i < source->gguf->field_count; ++i) {
+    const mlx_gguf_field_t *field = &source->gguf->fields[i];
+    if (source->asked[i] || strncmp(field->key, source->gguf->architecture, length) || field->key[length] != '.') continue;
+    if (is_harmless(field->key + length + 1) || is_nothing(field)) continue;
+    return mlx_status_hint(mlx_gguf_error(source->gguf, field->key, MLX_UNSUPPORTED,
+                                          "is not known for this architecture; it may change what the model computes"),
+                           "give the model's Hugging Face directory, if mlxcel knows its model_type");
+  }
+  return NULL;
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Tensors
 
@@ -184,10 +240,10 @@ const mlx_tensor_t *mlx_source_tensor_at(const mlx_source_t *source, size_t inde
   return source->gguf_model ? source->gguf_model->tensors[index] : source->hf->tensors[index];
 }
 
-mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name, int64_t rows, int64_t columns,
+mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name, int64_t stack, int64_t rows, int64_t columns,
                                 mlx_packing_t *out_packing) {
   *out_packing = (mlx_packing_t){0};
-  return source->gguf ? NULL : mlx_hf_packing(source->hf, hf_name, rows, columns, out_packing);
+  return source->gguf ? NULL : mlx_hf_packing(source->hf, hf_name, stack, rows, columns, out_packing);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -1,46 +1,91 @@
 #!/usr/bin/env python3
-"""Writes models/README.md: which architectures there are, and for which of them tests/arch_test.c holds us to Hugging Face.
+"""Writes models/README.md: which architectures there are, and in which formats a test holds us to them.
 
-  models_table.py     needs nothing; run it after make_fixtures.py
+  models_table.py     needs nothing; run it after make_fixtures.py and gguf_fixtures.py
 
-A model_type counts as proven when there is a fixture of it with goldens: the test runs every one that is there.
+Nothing is claimed here. A format counts as proven when the files that its test reads are there: that test runs all it finds.
 """
 import json
 import pathlib
 import re
+import struct
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+FIXTURES = ROOT / "tests" / "fixtures"
+HEAD = """# Architectures
+
+Written by tests/parity/models_table.py from the files that the tests read.
+
+| column | proven by | what holds |
+| --- | --- | --- |
+| Hugging Face | tests/arch_test.c | a tiny model with every feature switched on gives the same 48 tokens as Hugging Face in fp32, and logits within one in ten thousand, for prompts shorter and longer than a window and a prefill |
+| GGUF | tests/gguf_arch_test.c | a file made with the gguf package gives the same module and the same weights, to the bit, as the Hugging Face directory it was made from |
+| packed | tests/arch_packing_test.c | the fixtures' matrices packed as MLX, GPTQ and AWQ do widen to the same bits as when written out |
+| defaults | tests/config_defaults_test.c | a field that config.json lacks is what Hugging Face's class takes it for, or is asked for by name |
+
+`docs/formats.md` says what GGUF files do not store.
+
+| model_type | file | Hugging Face: fixtures | GGUF name: fixtures | packed: MLX, GPTQ, AWQ | defaults | transformers |
+| --- | --- | --- | --- | --- | --- | --- |"""
 
 
-def names(text, list_name):
-    found = re.search(r"char \*const " + list_name + r"\[\] = \{(.*?)\}", text)
-    return re.findall(r'"(.*?)"', found.group(1)) if found else []
+def type_of(folder):
+    return json.loads((folder / "config.json").read_text())["model_type"]
 
 
-def proven():
-    by_type = {}
+def hugging_face():
+    """Fixtures with goldens, by model_type: (name, transformers)."""
+    found = {}
     for path in sorted((ROOT / "tests" / "goldens").glob("*.json")):
-        config = ROOT / "tests" / "fixtures" / path.stem / "config.json"
         golden = json.loads(path.read_text())
-        if config.exists() and "last_logits" in golden["results"][0]:
-            by_type.setdefault(json.loads(config.read_text())["model_type"], []).append((path.stem, golden["transformers"]))
-    return by_type
+        folder = FIXTURES / path.stem
+        if (folder / "config.json").exists() and "last_logits" in golden["results"][0]:
+            found.setdefault(type_of(folder), []).append((path.stem, golden["transformers"]))
+    return found
+
+
+def architecture(path):
+    """general.architecture, which the gguf package writes first."""
+    data = path.read_bytes()
+    length, = struct.unpack_from("<Q", data, 24)
+    assert data[32:32 + length] == b"general.architecture", path
+    size, = struct.unpack_from("<Q", data, 36 + length)
+    return data[44 + length:44 + length + size].decode()
+
+
+def gguf():
+    """Pairs by model_type: (GGUF's name of the architecture, name)."""
+    found = {}
+    for path in sorted((FIXTURES / "gguf").glob("*.gguf")):
+        found.setdefault(type_of(path.with_suffix("")), []).append((architecture(path), path.stem))
+    return found
+
+
+def packed(text, fixtures):
+    """What of the fixtures tests/arch_packing_test.c packs: the matrices whose rows are stored in their order, and MLX's stacks."""
+    if not any((FIXTURES / name / "model.safetensors").exists() for name, _ in fixtures):
+        return "nothing yet"
+    if "MLX_ROWS_ARE_COLUMNS" in text:
+        return "embeddings alone"
+    if ".hf_order" in text:
+        return "all but q, k and v"
+    return "all; experts: MLX alone" if ".mlx_name" in text else "experts: none" if "MLX_EXPERTS" in text else "all"
 
 
 def main():
-    fixtures = proven()
-    lines = ["# Architectures", "", "Written by tests/parity/models_table.py. Proven: tiny models with every feature switched on give the same 48 tokens as",
-             "Hugging Face in fp32, and logits within one in ten thousand, for prompts shorter and longer than a window and a prefill. GGUF files",
-             "are read under the name given; of those only llama has a test of its own.", "",
-             "| model_type | file | GGUF | proven by the fixtures | transformers |", "| --- | --- | --- | --- | --- |"]
+    tokens, files = hugging_face(), gguf()
+    defaults = json.loads((ROOT / "tests" / "goldens" / "config_defaults.json").read_text())["fixtures"]
+    lines = [HEAD]
     for path in sorted((ROOT / "models").glob("*.c")):
         text = path.read_text()
-        stem = path.stem
-        gguf = names(text, stem + "_gguf_types") if "_gguf_types[]" in text else names(text, stem + "_types")
-        for kind in names(text, stem + "_types"):
-            tests = fixtures.get(kind, [])
-            lines.append(f"| {kind} | {path.name} | {', '.join(gguf) or '-'} | {', '.join(t for t, _ in tests) or 'nothing yet'} | "
-                         f"{', '.join(sorted({v for _, v in tests})) or '-'} |")
+        types = re.search(r"char \*const " + path.stem + r"_types\[\] = \{(.*?)\}", text).group(1)
+        for kind in re.findall(r'"(.*?)"', types):
+            tests, pairs = tokens.get(kind, []), files.get(kind, [])
+            archs = ", ".join(sorted({arch for arch, _ in pairs}))
+            lines.append(" | ".join([f"| {kind}", path.name, ", ".join(t for t, _ in tests) or "nothing yet",
+                                     f"{archs}: {', '.join(n for _, n in pairs)}" if pairs else "nothing yet", packed(text, tests),
+                                     "yes" if any(t in defaults for t, _ in tests) else "nothing yet",
+                                     (", ".join(sorted({v for _, v in tests})) or "-") + " |"]))
     (ROOT / "models" / "README.md").write_text("\n".join(lines) + "\n")
 
 

@@ -1,0 +1,186 @@
+// Every architecture, packed: a directory as MLX, GPTQ or AWQ would have written it holds the same weights, to the bit, as one with the
+// widened matrices written out. MLX's has the experts of a layer under one name, as mlx-lm writes them.
+//
+// What is packed are the matrices of the fixtures of tests/arch_test.c. MLXCEL_ARCH=NAME runs one.
+#include "compiler/weights.h"
+#include "tests/packed_files.h"
+
+#define FIXTURES MLXCEL_SOURCE_DIR "/tests/fixtures/"
+
+static const struct {
+  const char *name, *config;
+  int group;
+  void (*put)(folder_t *f, const matrix_t *m);
+} kinds[] = {
+    [MLX_PACKED_MLX] = {"MLX", "{\"quantization\":{\"group_size\":32,\"bits\":4},", 32, put_mlx},
+    [MLX_PACKED_GPTQ] = {"GPTQ", "{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":16,\"desc_act\":true},", 16, put_gptq},
+    [MLX_PACKED_AWQ] = {"AWQ", "{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":16},", 16, put_awq},
+};
+
+static void put_plain(folder_t *f, const mlx_tensor_t *t) {
+  put(f, t->name, t->dtype, t->dims[0], t->rank > 1 ? t->dims[1] : 0, t->data);
+}
+
+static void split_name(const char *name, char *module, size_t size) {
+  snprintf(module, size, "%.*s", (int)(strlen(name) - strlen(".weight")), name);
+}
+
+// mlx-lm's name for all experts: "…mlp.experts.all.up_proj" is "…mlp.switch_mlp.up_proj", and Mixtral's w1, w2, w3 have names there.
+static void mlx_module(const char *name, char *module, size_t size) {
+  static const char *const names[][2] = {{"w1.weight", "gate_proj"}, {"w2.weight", "down_proj"}, {"w3.weight", "up_proj"}};
+  const char *mark = strstr(name, "experts.all."), *last = mark + strlen("experts.all.");
+  char part[32];
+  split_name(last, part, sizeof part);
+  for (int i = 0; i < 3; ++i) {
+    if (!strcmp(last, names[i][0])) snprintf(part, sizeof part, "%s", names[i][1]);
+  }
+  snprintf(module, size, "%.*sswitch_mlp.%s", (int)(mark - name), name, part);
+}
+
+// |rows| x |columns| of |module| into |packed| by its kind; the widened values lie in |wide|.
+static void pack(mlx_packing_kind_t kind, const char *module, const float *values, int64_t rows, int64_t columns, folder_t *packed) {
+  const matrix_t m = {.module = module, .values = values, .rows = (int)rows, .columns = (int)columns, .bits = 4, .group = kinds[kind].group};
+  quantise(&m, kind);
+  kinds[kind].put(packed, &m);
+}
+
+// The experts of a layer: one tensor each in |widened|, all under one name in |packed|; packed where MLX can, plain where it cannot.
+static bool put_experts(const mlx_weight_t *weight, folder_t *packed, folder_t *widened) {
+  static float values[MOST];
+  char module[160], name[200];
+  const int64_t count = weight->tensor.dims[0], rows = weight->tensor.dims[1], columns = weight->tensor.dims[2], each = rows * columns;
+  const bool can = columns % 32 == 0;
+  CHECK(count * each <= MOST);
+  for (int64_t i = 0; i < count; ++i) {
+    mlx_dtype_info(weight->tensor.dtype)->to_f32(weight->parts[i]->data, (size_t)each, values + i * each);
+  }
+  mlx_module(weight->name, module, sizeof module);
+  snprintf(name, sizeof name, "%s.weight", module);
+  packed->stack = (int)count;
+  if (can) {
+    pack(MLX_PACKED_MLX, module, values, count * rows, columns, packed);
+  } else {
+    put(packed, name, MLX_F32, count * rows, columns, values);
+  }
+  packed->stack = 0;
+  for (int64_t i = 0; i < count; ++i) put(widened, weight->parts[i]->name, MLX_F32, rows, columns, (can ? wide : values) + i * each);
+  return can;
+}
+
+// Gives whether it was packed.
+static bool put_weight(mlx_packing_kind_t kind, const mlx_model_t *model, const mlx_weight_t *weight, folder_t *packed, folder_t *widened) {
+  static float values[MOST];
+  char module[160];
+  if (weight->parts && weight->tensor.rank == 3 && kind == MLX_PACKED_MLX) return put_experts(weight, packed, widened);
+  for (int64_t i = 0; weight->parts && i < weight->tensor.dims[0]; ++i) {
+    put_plain(packed, weight->parts[i]);
+    put_plain(widened, weight->parts[i]);
+  }
+  if (weight->parts) return false;
+  const mlx_tensor_t *t = mlx_source_tensor(model->source, weight->tensor.name, NULL);
+  const int64_t rows = t->dims[0], columns = t->rank == 2 ? t->dims[1] : 0;
+  if (!columns || weight->order != MLX_ROWS_AS_STORED || columns % kinds[kind].group || rows % 8 || rows * columns > MOST) {
+    put_plain(packed, t);
+    put_plain(widened, t);
+    return false;
+  }
+  mlx_dtype_info(t->dtype)->to_f32(t->data, (size_t)(rows * columns), values);
+  split_name(t->name, module, sizeof module);
+  pack(kind, module, values, rows, columns, packed);
+  put(widened, t->name, MLX_F32, rows, columns, wide);
+  return true;
+}
+
+static void write_config(const folder_t *f, const char *name, const char *start) {
+  char path[256], *text;
+  size_t length;
+  bytes_t config = {0};
+  snprintf(path, sizeof path, FIXTURES "%s/config.json", name);
+  CHECK_OK(mlx_read_file(path, 1 << 20, &text, &length));
+  mlx_text_printf(&config, "%s%s", start, text + 1);
+  CHECK_OK(mlx_write_file(path_in(f, "config.json"), config.data, config.length));
+  mlx_text_clear(&config);
+  mlx_free(text);
+}
+
+static void check_same_weights(const folder_t *packed, const folder_t *widened) {
+  const folder_t *folders[] = {packed, widened};
+  char *bytes[2];
+  size_t lengths[2];
+  for (int i = 0; i < 2; ++i) {
+    mlx_model_t *model;
+    CHECK_OK(mlx_model_open(folders[i]->path, &model));
+    CHECK_OK(mlx_weights_write(model, MLX_F32, path_in(folders[i], "w.irpa"), NULL));
+    CHECK_OK(mlx_read_file(path_in(folders[i], "w.irpa"), 1 << 24, &bytes[i], &lengths[i]));
+    mlx_model_close(model);
+  }
+  CHECK_INT(lengths[0], lengths[1]);
+  CHECK(!memcmp(bytes[0], bytes[1], lengths[0]));
+  for (int i = 0; i < 2; ++i) mlx_free(bytes[i]);
+}
+
+static size_t check_kind(mlx_packing_kind_t kind, const char *name, const mlx_model_t *model) {
+  folder_t packed, widened;
+  size_t count = 0;
+  begin(&packed);
+  begin(&widened);
+  for (size_t i = 0; i < model->weight_count; ++i) count += put_weight(kind, model, &model->weights[i], &packed, &widened);
+  write_tensors(&packed);
+  write_tensors(&widened);
+  write_config(&packed, name, kinds[kind].config);
+  write_config(&widened, name, "{");
+  check_same_weights(&packed, &widened);
+  end(&packed);
+  end(&widened);
+  return count;
+}
+
+static mlx_status_t check_fixture(void *user, const char *name) {
+  size_t *checked = user, counts[MLX_PACKING_COUNT];
+  char path[256];
+  const char *only = getenv("MLXCEL_ARCH");
+  mlx_model_t *model;
+  snprintf(path, sizeof path, FIXTURES "%s/model.safetensors", name);
+  if (!mlx_is_file(path) || (only && strcmp(only, name))) return NULL;
+  snprintf(path, sizeof path, FIXTURES "%s", name);
+  CHECK_OK(mlx_model_open(path, &model));
+  for (int kind = MLX_PACKED_MLX; kind <= MLX_PACKED_AWQ; ++kind) counts[kind] = check_kind((mlx_packing_kind_t)kind, name, model);
+  fprintf(stderr, "  %-18s matrices packed: MLX %zu, GPTQ %zu, AWQ %zu of %zu weights, all the same bits\n", name, counts[MLX_PACKED_MLX],
+          counts[MLX_PACKED_GPTQ], counts[MLX_PACKED_AWQ], model->weight_count);
+  mlx_model_close(model);
+  ++*checked;
+  return NULL;
+}
+
+TEST(every_architecture_is_the_same_packed) {
+  size_t checked = 0;
+  CHECK_OK(mlx_list_dir(FIXTURES, check_fixture, &checked));
+  CHECK(checked > 0);
+}
+
+// Experts that GPTQ or AWQ packed one by one are told apart from files that lack them.
+TEST(experts_packed_one_by_one_are_refused_by_name) {
+  folder_t packed;
+  mlx_model_t *model;
+  CHECK_OK(mlx_model_open(FIXTURES "qwen3_moe", &model));
+  begin(&packed);
+  static float values[MOST];
+  for (size_t i = 0; i < model->weight_count; ++i) {
+    const mlx_weight_t *weight = &model->weights[i];
+    if (!weight->parts) put_plain(&packed, mlx_source_tensor(model->source, weight->tensor.name, NULL));
+    for (int64_t e = 0; weight->parts && e < weight->tensor.dims[0]; ++e) {
+      char module[160];
+      const mlx_tensor_t *t = weight->parts[e];
+      mlx_dtype_info(t->dtype)->to_f32(t->data, (size_t)(t->dims[0] * t->dims[1]), values);
+      split_name(t->name, module, sizeof module);
+      pack(MLX_PACKED_GPTQ, module, values, t->dims[0], t->dims[1], &packed);
+    }
+  }
+  mlx_model_close(model);
+  write_tensors(&packed);
+  write_config(&packed, "qwen3_moe", kinds[MLX_PACKED_GPTQ].config);
+  CHECK_ERROR(mlx_model_open(packed.path, &model), MLX_UNSUPPORTED, "tensor 'model.layers.0.mlp.experts.0.gate_proj.weight' is packed");
+  end(&packed);
+}
+
+TEST_MAIN(CASE(every_architecture_is_the_same_packed), CASE(experts_packed_one_by_one_are_refused_by_name))

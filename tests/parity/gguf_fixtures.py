@@ -1,0 +1,410 @@
+#!/usr/bin/env python3
+"""Makes the pairs of tests/gguf_arch_test.c: one tiny model of each architecture as a Hugging Face directory and as a GGUF file.
+
+  gguf_fixtures.py [NAME...]   writes tests/fixtures/gguf/NAME/ and NAME.gguf; all of them without a NAME.
+                               Needs torch, transformers and gguf.
+
+The directory is written by Hugging Face's own class. The file has the names that the gguf package maps Hugging Face's to, is written by
+that package, and has the fields, the row orders and the stacks that llama.cpp's convert_hf_to_gguf.py gives each architecture (read in
+its sources of 2026; what is here is our own). Nothing of models/*.c is used. What that converter does not store a pair cannot have:
+Mistral's and StarCoder2's windows, Gemma 2's query_pre_attn_scalar, GPT-2's n_inner and so on keep the values that are meant without it.
+"""
+import json
+import math
+import pathlib
+import re
+import shutil
+import sys
+
+import gguf
+import numpy as np
+import torch
+import transformers
+
+PAIRS = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "gguf"
+A = gguf.MODEL_ARCH
+USUAL = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=24,
+             max_position_embeddings=512, bos_token_id=0, eos_token_id=2, pad_token_id=None)
+
+
+def rope(kind, **more):
+    return dict(rope_type=kind, rope_theta=20000.0, **more)
+
+
+LLAMA3 = rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=128)
+LONGROPE = dict(short_factor=[1.0, 1.25], long_factor=[1.5, 8.0])
+TEN_THOUSAND = dict(rope_type="default", rope_theta=10000.0)  # where the converter does not store the base
+
+# name: (model_type, what differs from USUAL)
+MODELS = {
+    "llama": ("llama", dict(head_dim=8, attention_bias=True, mlp_bias=True, rope_parameters=rope("default"))),
+    "llama-tied": ("llama", dict(tie_word_embeddings=True, rope_parameters=rope("linear", factor=3.0))),
+    "llama-llama3": ("llama", dict(head_dim=8, rope_parameters=LLAMA3)),
+    "llama-yarn": ("llama", dict(head_dim=8, rope_parameters=rope("yarn", factor=4.0, original_max_position_embeddings=128, beta_fast=16.0,
+                                                                  beta_slow=2.0, attention_factor=1.25))),
+    "mistral": ("mistral", dict(head_dim=8, sliding_window=None)),
+    "mistral-window": ("mistral", dict(head_dim=8, sliding_window=12)),
+    "mixtral": ("mixtral", dict(num_local_experts=4, num_experts_per_tok=2, rope_parameters=rope("default"))),
+    "ministral3": ("ministral3", dict(head_dim=8, rope_parameters=rope("yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=32.0,
+                                                                       beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.25))),
+    "arcee": ("arcee", dict(attention_bias=True, mlp_bias=True)),
+    "granite": ("granite", dict(embedding_multiplier=6.0, attention_multiplier=0.25, residual_multiplier=0.4, logits_scaling=3.0,
+                                attention_bias=True, mlp_bias=True)),
+    "smollm3": ("smollm3", dict(num_hidden_layers=4, attention_bias=True, mlp_bias=True)),
+    "olmo": ("olmo", dict(clip_qkv=1.5, attention_bias=True)),
+    "olmo2": ("olmo2", dict(attention_bias=True, rope_parameters=rope("default"))),
+    "olmo3": ("olmo3", dict(sliding_window=12, layer_types=["full_attention", "sliding_attention"],
+                            rope_parameters=dict(full_attention=rope("yarn", factor=4.0, original_max_position_embeddings=128),
+                                                 sliding_attention=rope("default")))),
+    "olmoe": ("olmoe", dict(num_experts=4, num_experts_per_tok=2)),
+    "qwen2": ("qwen2", dict(rope_parameters=rope("default"))),
+    "qwen2_moe": ("qwen2_moe", dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, shared_expert_intermediate_size=12)),
+    "qwen3": ("qwen3", dict(head_dim=8, attention_bias=True)),
+    "qwen3_moe": ("qwen3_moe", dict(head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, norm_topk_prob=True)),
+    "seed_oss": ("seed_oss", dict(head_dim=8, attention_bias=True, attention_out_bias=True, mlp_bias=True)),
+    "ernie4_5": ("ernie4_5", dict(head_dim=8, use_bias=True)),
+    "exaone4": ("exaone4", dict(head_dim=8, sliding_window=12, layer_types=["full_attention", "sliding_attention"])),
+    "exaone4-llama3": ("exaone4", dict(head_dim=8, sliding_window=None, layer_types=["full_attention"] * 2, rope_parameters=LLAMA3)),
+    "glm4": ("glm4", dict(head_dim=8, attention_bias=True)),
+    "hunyuan_v1_dense": ("hunyuan_v1_dense", dict(head_dim=8, max_position_embeddings=32768, rope_parameters=dict(
+        rope_type="dynamic", rope_theta=10000.0, alpha=50.0, factor=1.0))),
+    "cohere": ("cohere", dict(use_qk_norm=True, logit_scale=0.25)),
+    "cohere2": ("cohere2", dict(num_hidden_layers=4, sliding_window=12, logit_scale=0.25, rotary_pct=1.0)),
+    "gemma": ("gemma", dict(head_dim=8, rope_parameters=TEN_THOUSAND)),
+    "gemma2": ("gemma2", dict(head_dim=8, query_pre_attn_scalar=8, sliding_window=12, attn_logit_softcapping=3.0, final_logit_softcapping=9.0,
+                              rope_parameters=TEN_THOUSAND)),
+    "gemma3": ("gemma3_text", dict(head_dim=8, num_hidden_layers=6, query_pre_attn_scalar=8, sliding_window=12, final_logit_softcapping=9.0,
+                                   rope_parameters=dict(full_attention=rope("linear", factor=8.0), sliding_attention=TEN_THOUSAND))),
+    "phi": ("phi", dict(num_key_value_heads=4, intermediate_size=64, rope_parameters=dict(TEN_THOUSAND, partial_rotary_factor=0.5))),
+    "phi3": ("phi3", dict(sliding_window=12, original_max_position_embeddings=128, rope_parameters=rope(
+        "longrope", partial_rotary_factor=1.0, original_max_position_embeddings=128, **LONGROPE))),
+    "phi3-partial": ("phi3", dict(hidden_size=32, original_max_position_embeddings=128, tie_word_embeddings=True, rope_parameters=rope(
+        "longrope", partial_rotary_factor=0.5, original_max_position_embeddings=128, **LONGROPE))),
+    "starcoder2": ("starcoder2", dict(use_bias=True, sliding_window=None, rope_parameters=rope("default"))),
+    "stablelm": ("stablelm", dict(use_qkv_bias=True, rope_parameters=dict(TEN_THOUSAND, partial_rotary_factor=0.5))),
+    "stablelm-parallel": ("stablelm", dict(use_parallel_residual=True, qk_layernorm=True,
+                                            rope_parameters=dict(TEN_THOUSAND, partial_rotary_factor=0.5))),
+    "gpt_neox": ("gpt_neox", dict(rope_parameters=dict(TEN_THOUSAND, partial_rotary_factor=0.5))),
+    "gpt_neox-serial": ("gpt_neox", dict(use_parallel_residual=False, rope_parameters=dict(TEN_THOUSAND, partial_rotary_factor=1.0))),
+    "gpt2": ("gpt2", dict(n_embd=16, n_layer=2, n_head=4, n_positions=32, max_position_embeddings=32)),
+}
+
+ARCHS = {"llama": A.LLAMA, "mistral": A.LLAMA, "mixtral": A.LLAMA, "ministral3": A.MISTRAL3, "arcee": A.ARCEE, "granite": A.GRANITE,
+         "smollm3": A.SMOLLM3, "olmo": A.OLMO, "olmo2": A.OLMO2, "olmo3": A.OLMO2, "olmoe": A.OLMOE, "qwen2": A.QWEN2,
+         "qwen2_moe": A.QWEN2MOE, "qwen3": A.QWEN3, "qwen3_moe": A.QWEN3MOE, "seed_oss": A.SEED_OSS, "ernie4_5": A.ERNIE4_5,
+         "exaone4": A.EXAONE4, "glm4": A.GLM4, "hunyuan_v1_dense": A.HUNYUAN_DENSE, "cohere": A.COMMAND_R, "cohere2": A.COHERE2,
+         "gemma": A.GEMMA, "gemma2": A.GEMMA2, "gemma3_text": A.GEMMA3, "phi": A.PHI2, "phi3": A.PHI3, "starcoder2": A.STARCODER2,
+         "stablelm": A.STABLELM, "gpt_neox": A.GPTNEOX, "gpt2": A.GPT2}
+LIKE_LLAMA = {"llama", "mistral", "mixtral", "ministral3", "arcee", "granite", "smollm3"}  # the converter's class and those derived from it
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fields
+
+def sizes(w, h):
+    w.add_block_count(h.get("num_hidden_layers", h.get("n_layer")))
+    w.add_context_length(h.get("max_position_embeddings", h.get("n_positions")))
+    w.add_embedding_length(h.get("hidden_size", h.get("n_embd")))
+    w.add_head_count(h.get("num_attention_heads", h.get("n_head")))
+
+
+def usual(w, h):
+    """What every architecture gets that has no list of its own."""
+    sizes(w, h)
+    w.add_feed_forward_length(h["intermediate_size"])
+    w.add_head_count_kv(h["num_key_value_heads"])
+    ropes = h.get("rope_parameters") or {}
+    r = ropes.get("full_attention", ropes)
+    if r.get("rope_type") == "linear":
+        w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        w.add_rope_scaling_factor(r["factor"])
+    elif r.get("rope_type") == "yarn":
+        w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        w.add_rope_scaling_factor(r["factor"])
+        w.add_rope_scaling_orig_ctx_len(r["original_max_position_embeddings"])
+        for key, add in (("attention_factor", w.add_rope_scaling_yarn_attn_factor), ("beta_fast", w.add_rope_scaling_yarn_beta_fast),
+                         ("beta_slow", w.add_rope_scaling_yarn_beta_slow)):
+            if r.get(key) is not None:
+                add(r[key])
+    if r.get("rope_theta") is not None:
+        w.add_rope_freq_base(r["rope_theta"])
+    if "sliding_attention" in ropes:
+        w.add_rope_freq_base_swa(ropes["sliding_attention"]["rope_theta"])
+    for keys, add in ((("rms_norm_eps",), w.add_layer_norm_rms_eps), (("layer_norm_eps", "norm_epsilon"), w.add_layer_norm_eps),
+                      (("num_local_experts", "num_experts"), w.add_expert_count), (("num_experts_per_tok",), w.add_expert_used_count)):
+        for key in keys:
+            if h.get(key) is not None:
+                add(h[key])
+                break
+    if h.get("head_dim") is not None:
+        w.add_key_length(h["head_dim"])
+        w.add_value_length(h["head_dim"])
+
+
+def head_dim(h):
+    return h.get("head_dim") or h["hidden_size"] // h["num_attention_heads"]
+
+
+def like_llama(w, h):
+    usual(w, h)
+    w.add_vocab_size(h["vocab_size"])
+    w.add_rope_dimension_count(head_dim(h))
+
+
+def mistral(w, h):
+    like_llama(w, h)
+    if h.get("sliding_window"):  # the converter does not write it; others do
+        w.add_sliding_window(h["sliding_window"])
+
+
+def ministral3(w, h):
+    like_llama(w, h)
+    w.add_rope_scaling_yarn_log_mul(h["rope_parameters"]["mscale_all_dim"])
+    w.add_attn_temperature_scale(h["rope_parameters"]["llama_4_scaling_beta"])
+
+
+def granite(w, h):
+    h.pop("head_dim", None)
+    like_llama(w, h)
+    w.add_attention_scale(h["attention_multiplier"])
+    w.add_embedding_scale(h["embedding_multiplier"])
+    w.add_residual_scale(h["residual_multiplier"])
+    w.add_logit_scale(h["logits_scaling"])
+
+
+def olmo(w, h):
+    usual(w, h)
+    w.add_layer_norm_eps(1e-5)
+    w.add_clamp_kqv(h["clip_qkv"])
+
+
+def windows(w, h):
+    usual(w, h)
+    if h.get("sliding_window") is not None:
+        w.add_sliding_window(h["sliding_window"])
+        w.add_sliding_window_pattern([t == "sliding_attention" for t in h["layer_types"]])
+
+
+def experts(w, h):
+    usual(w, h)
+    w.add_expert_feed_forward_length(h["moe_intermediate_size"])
+    if h.get("shared_expert_intermediate_size") is not None:
+        w.add_expert_shared_feed_forward_length(h["shared_expert_intermediate_size"])
+
+
+def glm4(w, h):
+    usual(w, h)
+    w.add_rope_dimension_count(int(head_dim(h) * h["rope_parameters"].get("partial_rotary_factor", 0.5)))
+
+
+def hunyuan(w, h):
+    usual(w, h)
+    r = h["rope_parameters"]
+    w.add_rope_freq_base(r["rope_theta"] * r["alpha"] ** (h["head_dim"] / (h["head_dim"] - 2)))
+    w.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+    w.add_rope_scaling_factor(1)
+    w.add_rope_scaling_orig_ctx_len(256 * 1024)
+    w.add_context_length(256 * 1024)
+
+
+def cohere(w, h):
+    usual(w, h)
+    w.add_logit_scale(h["logit_scale"])
+    w.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+
+
+def cohere2(w, h):
+    cohere(w, h)
+    w.add_sliding_window(h["sliding_window"])
+    w.add_vocab_size(h["vocab_size"])
+    w.add_rope_dimension_count(int(h["rotary_pct"] * (h["hidden_size"] // h["num_attention_heads"])))
+
+
+def gemma(w, h):
+    sizes(w, h)
+    w.add_feed_forward_length(h["intermediate_size"])
+    w.add_head_count_kv(h["num_key_value_heads"])
+    w.add_layer_norm_rms_eps(h["rms_norm_eps"])
+    w.add_key_length(h["head_dim"])
+    w.add_value_length(h["head_dim"])
+
+
+def gemma2(w, h):
+    gemma(w, h)
+    w.add_attn_logit_softcapping(h["attn_logit_softcapping"])
+    w.add_final_logit_softcapping(h["final_logit_softcapping"])
+    w.add_sliding_window(h["sliding_window"])
+
+
+def gemma3(w, h):
+    usual(w, h)
+    w.add_final_logit_softcapping(h["final_logit_softcapping"])
+    w.add_sliding_window(h["sliding_window"])
+
+
+def phi(w, h):
+    sizes(w, h)
+    w.add_feed_forward_length(4 * h["hidden_size"])
+    w.add_head_count_kv(h["num_attention_heads"])
+    w.add_layer_norm_eps(h["layer_norm_eps"])
+    w.add_rope_dimension_count(int(h["rope_parameters"]["partial_rotary_factor"] * h["hidden_size"]) // h["num_attention_heads"])
+
+
+def phi3(w, h):
+    sizes(w, h)
+    r = h["rope_parameters"]
+    original = r["original_max_position_embeddings"]
+    w.add_rope_scaling_orig_ctx_len(original)
+    w.add_feed_forward_length(h["intermediate_size"])
+    w.add_head_count_kv(h["num_key_value_heads"])
+    w.add_layer_norm_rms_eps(h["rms_norm_eps"])
+    w.add_rope_dimension_count(int(r["partial_rotary_factor"] * h["hidden_size"]) // h["num_attention_heads"])
+    w.add_rope_freq_base(r["rope_theta"])
+    w.add_sliding_window(h.get("sliding_window") or 0)
+    w.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(h["max_position_embeddings"] / original) / math.log(original)))
+
+
+def stablelm(w, h):
+    sizes(w, h)
+    w.add_feed_forward_length(h["intermediate_size"])
+    w.add_rope_dimension_count(int(h["rope_parameters"]["partial_rotary_factor"] * (h["hidden_size"] // h["num_attention_heads"])))
+    w.add_head_count_kv(h["num_key_value_heads"])
+    w.add_parallel_residual(h["use_parallel_residual"])
+    w.add_layer_norm_eps(h["layer_norm_eps"])
+
+
+def gpt_neox(w, h):
+    sizes(w, h)
+    w.add_feed_forward_length(h["intermediate_size"])
+    w.add_rope_dimension_count(int(h["rope_parameters"]["partial_rotary_factor"] * (h["hidden_size"] // h["num_attention_heads"])))
+    w.add_parallel_residual(h["use_parallel_residual"])
+    w.add_layer_norm_eps(h["layer_norm_eps"])
+
+
+def gpt2(w, h):
+    sizes(w, h)
+    w.add_feed_forward_length(4 * h["n_embd"])
+    w.add_layer_norm_eps(h["layer_norm_epsilon"])
+
+
+FIELDS = {"mistral": mistral, "ministral3": ministral3, "granite": granite, "olmo": olmo, "olmo3": windows, "exaone4": windows,
+          "qwen2_moe": experts, "qwen3_moe": experts, "glm4": glm4, "hunyuan_v1_dense": hunyuan, "cohere": cohere, "cohere2": cohere2,
+          "gemma": gemma, "gemma2": gemma2, "gemma3_text": gemma3, "phi": phi, "phi3": phi3, "stablelm": stablelm, "gpt_neox": gpt_neox,
+          "gpt2": gpt2}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tensors: name and f32 array in, name and array out
+
+def interleave(x, heads):
+    return x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+
+
+def converted(kind, h, name, x):
+    if kind in LIKE_LLAMA or (kind == "olmo" and name.endswith(".weight")):
+        if ".q_proj." in name:
+            x = interleave(x, h["num_attention_heads"])
+        if ".k_proj." in name:
+            x = interleave(x, h["num_key_value_heads"])
+    if kind.startswith("gemma") and name.endswith("norm.weight"):
+        x = x + np.float32(1)
+    if kind == "gpt2" and re.search(r"\.(c_attn|c_proj|c_fc)\.weight$", name):
+        x = x.T
+    if kind == "gpt_neox" and ".query_key_value." in name:  # head by head: q, k, v
+        x = x.reshape(h["num_attention_heads"], 3, -1, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
+    if name.endswith("shared_expert_gate.weight"):
+        x = x.squeeze()  # as the converter did until 2024
+    return x
+
+
+STACKS = (r"(.*\.block_sparse_moe\.experts)\.(\d+)\.(w[123]\.weight)$", r"(.*\.mlp\.experts)\.(\d+)\.(\w+_proj\.weight)$",
+          r"(.*\.[qk]_layernorm)\.norms\.(\d+)\.(weight)$")
+
+
+def stacked(tensors):
+    """One tensor an expert, or a head, becomes one tensor of all, in their order."""
+    out, stacks = {}, {}
+    for name, x in tensors.items():
+        found = next((m for m in (re.match(s, name) for s in STACKS) if m), None)
+        if found:
+            merged = f"{found[1]}.{found[3]}".replace("block_sparse_moe.experts.w", "feed_forward.experts.w")
+            stacks.setdefault(merged.replace("model.layers", "layers") if "feed_forward" in merged else merged, {})[int(found[2])] = x
+        else:
+            out[name] = x
+    out.update({name: np.stack([parts[i] for i in range(len(parts))]) for name, parts in stacks.items()})
+    return out
+
+
+def rope_freqs(h):
+    r, dim = h["rope_parameters"], head_dim(h)
+    low, high, original = r["low_freq_factor"], r["high_freq_factor"], r["original_max_position_embeddings"]
+    factors = []
+    for freq in 1.0 / (r["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)):
+        wave = 2 * math.pi / freq
+        smooth = (original / wave - low) / (high - low)
+        factors.append(1.0 if wave < original / high else r["factor"] if wave > original / low else 1 / ((1 - smooth) / r["factor"] + smooth))
+    return np.array(factors, np.float32)
+
+
+def extra(kind, h):
+    r = h.get("rope_parameters") or {}
+    if r.get("rope_type") == "llama3":
+        yield "rope_freqs.weight", rope_freqs(h)
+    if kind == "phi3":
+        yield "rope_factors_long.weight", np.array(r["long_factor"], np.float32)
+        yield "rope_factors_short.weight", np.array(r["short_factor"], np.float32)
+
+
+def add(w, name, x):
+    x = np.ascontiguousarray(x, np.float32)
+    if x.ndim <= 1 or name.endswith("_norm.weight") or "ffn_gate_inp" in name or name == "position_embd.weight":
+        w.add_tensor(name, x)
+    else:
+        kind = gguf.GGMLQuantizationType.BF16
+        w.add_tensor(name, gguf.quants.quantize(x, kind), raw_dtype=kind)
+
+
+def write_gguf(name, kind, tensors):
+    h = transformers.AutoConfig.from_pretrained(PAIRS / name).to_dict()
+    arch = ARCHS[kind]
+    w = gguf.GGUFWriter(PAIRS / f"{name}.gguf", gguf.MODEL_ARCH_NAMES[arch])
+    FIELDS.get(kind, like_llama if kind in LIKE_LLAMA else usual)(w, h)
+    names = gguf.get_tensor_name_map(arch, h.get("num_hidden_layers", h.get("n_layer")))
+    for hf_name, x in stacked({n: converted(kind, h, n, x) for n, x in tensors.items()}).items():
+        gguf_name = names.get_name(hf_name, try_suffixes=(".weight", ".bias"))
+        if gguf_name is None:
+            sys.exit(f"{name}: the gguf package has no name for {hf_name}")
+        add(w, gguf_name, x)
+    for gguf_name, x in extra(kind, h):
+        w.add_tensor(gguf_name, x)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+def write_hf(name, kind, differences):
+    config = transformers.AutoConfig.for_model(kind, **{**USUAL, **differences})
+    model = transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
+    rng = np.random.default_rng(sum(name.encode()))
+    with torch.no_grad():
+        for _, p in sorted(model.named_parameters()):
+            p.copy_(torch.from_numpy(rng.standard_normal(p.shape)))
+    shutil.rmtree(PAIRS / name, ignore_errors=True)
+    model.save_pretrained(PAIRS / name)
+    (PAIRS / name / "generation_config.json").unlink(missing_ok=True)
+    from safetensors.torch import load_file
+    return {n: x.to(torch.float32).numpy() for n, x in load_file(PAIRS / name / "model.safetensors").items()}
+
+
+def main():
+    for name in sys.argv[1:] or MODELS:
+        kind, differences = MODELS[name]
+        write_gguf(name, kind, write_hf(name, kind, differences))
+        print(name, sum(f.stat().st_size for f in [PAIRS / f"{name}.gguf", *(PAIRS / name).iterdir()]))
+
+
+if __name__ == "__main__":
+    main()
