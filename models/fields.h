@@ -39,6 +39,9 @@ mlx_status_t mlx_read_windows(const mlx_source_t *source, int64_t every, mlx_con
 // Qwen's windows: only with use_sliding_window, and where there are no layer_types, from layer max_window_layers on.
 mlx_status_t mlx_read_late_windows(const mlx_source_t *source, mlx_config_t *c) MLX_MUST_USE;
 
+// Granite's factors: embed_scale, attention_scale, residual_scale and logit_scale. After mlx_read_sizes.
+mlx_status_t mlx_read_multipliers(const mlx_source_t *source, mlx_config_t *c) MLX_MUST_USE;
+
 // experts, which transformers 5 calls num_local_experts where files had num_experts before
 mlx_status_t mlx_read_expert_count(const mlx_source_t *source, mlx_config_t *c) MLX_MUST_USE;
 

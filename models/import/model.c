@@ -59,12 +59,18 @@ static int64_t rule_extent(const mlx_tensor_rule_t *rule, int dim, const mlx_con
   return first * second;  // both were range-checked when the config was read
 }
 
-// A matrix whose rows are columns has the file's shape the other way round.
-static mlx_status_t check_shape(const mlx_model_t *model, const mlx_tensor_rule_t *rule, mlx_row_order_t order, const mlx_tensor_t *tensor) {
+// Of the tensor in the file: a matrix whose rows are columns has the other way round, one that is two weights twice the rows.
+static int64_t stored_extent(const mlx_tensor_rule_t *rule, mlx_row_order_t order, mlx_half_t half, int dim, const mlx_config_t *config) {
+  const int last = rule->rank - 1, from = order == MLX_ROWS_ARE_COLUMNS && dim >= last - 1 ? 2 * last - 1 - dim : dim;
+  return rule_extent(rule, from, config) * (half && from == 1 ? 2 : 1);
+}
+
+static mlx_status_t check_shape(const mlx_model_t *model, const mlx_tensor_rule_t *rule, mlx_row_order_t order, mlx_half_t half,
+                                const mlx_tensor_t *tensor) {
   mlx_text_t want = {0}, have = {0};
   bool same = tensor->rank == rule->rank;
   for (int i = 0; i < rule->rank; ++i) {
-    int64_t extent = rule_extent(rule, order == MLX_ROWS_ARE_COLUMNS ? 1 - i : i, &model->config);
+    int64_t extent = stored_extent(rule, order, half, i, &model->config);
     same = same && tensor->dims[i] == extent;
     mlx_text_printf(&want, "%s%lld", i ? ", " : "", (long long)extent);
   }
@@ -102,10 +108,10 @@ static mlx_tensor_t packed_tensor(const mlx_packing_t *packing) {
   return tensor;
 }
 
-static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_t *rule, mlx_row_order_t order, const char *hf_name,
-                                const char *gguf_name, mlx_weight_t *weight) {
+static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_t *rule, const char *hf_name, const char *gguf_name,
+                                mlx_weight_t *weight) {
   const mlx_config_t *config = &model->config;
-  if (rule->rank == 2 && order == MLX_ROWS_AS_STORED) {
+  if (rule->rank == 2 && weight->order == MLX_ROWS_AS_STORED) {
     MLX_TRY(mlx_source_packing(model->source, hf_name, rule_extent(rule, 0, config), rule_extent(rule, 1, config),
                                &weight->packing));
   }
@@ -122,7 +128,8 @@ static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_
   }
   weight->tensor = *tensor;
   for (int i = 0; i < rule->rank; ++i) weight->tensor.dims[i] = rule_extent(rule, i, config);
-  return check_shape(model, rule, order, tensor);
+  if (weight->half) weight->tensor.size /= 2;
+  return check_shape(model, rule, weight->order, weight->half, tensor);
 }
 
 // "%e" of a name that stands for many: the number of one, or "all".
@@ -146,7 +153,7 @@ static mlx_status_t add_stacked(mlx_model_t *model, const mlx_tensor_rule_t *rul
     expand_part(pattern, number, name, sizeof name);
     const mlx_tensor_t *part = weight->parts[i] = mlx_source_tensor(model->source, name, NULL);
     if (!part) return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source), name);
-    MLX_TRY(check_shape(model, &part_rule, MLX_ROWS_AS_STORED, part));
+    MLX_TRY(check_shape(model, &part_rule, MLX_ROWS_AS_STORED, MLX_WHOLE, part));
     if (part->dtype != weight->parts[0]->dtype) {
       return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' has another type than the first of its kind", mlx_source_path(model->source), name);
     }
@@ -162,14 +169,15 @@ static mlx_status_t add_weight(mlx_model_t *model, const mlx_tensor_rule_t *rule
   expand_name(rule->gguf_name, layer, gguf_name, sizeof gguf_name);
   const bool gguf = mlx_source_is_gguf(model->source);
   if (rule->hf_stacked && !gguf) return add_stacked(model, rule, hf_name);
-  const mlx_row_order_t order = gguf ? rule->gguf_order : rule->hf_order;
   mlx_weight_t *weight = &model->weights[model->weight_count];
-  MLX_TRY(find_weight(model, rule, order, hf_name, gguf_name, weight));
+  weight->order = gguf ? rule->gguf_order : rule->hf_order;
+  weight->half = gguf ? MLX_WHOLE : rule->hf_half;
   char name[256];
+  expand_name(rule->hf_stored ? rule->hf_stored : rule->hf_name, layer, name, sizeof name);
+  MLX_TRY(find_weight(model, rule, name, gguf_name, weight));
   if (rule->hf_stacked) expand_part(hf_name, "all", name, sizeof name);
   MLX_TRY(mlx_copy_text(rule->hf_stacked ? name : hf_name, strlen(rule->hf_stacked ? name : hf_name), &weight->name));
   ++model->weight_count;
-  weight->order = order;
   weight->order_head_dim = model->config.head_dim;
   weight->plus = gguf ? 0.0 : rule->hf_less;
   return NULL;
@@ -213,6 +221,7 @@ static bool is_left_over(const mlx_model_t *model, const char *name) {
 }
 
 static size_t tensors_of(const mlx_weight_t *weight) {
+  if (weight->half == MLX_SECOND_HALF || weight->half == MLX_ODD_HALF) return 0;  // its other half has counted it
   if (weight->parts) return (size_t)weight->tensor.dims[0];
   size_t count = 0;
   for (int i = 0; i < MLX_PART_COUNT; ++i) count += weight->packing.parts[i] != NULL;

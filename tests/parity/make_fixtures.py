@@ -89,6 +89,9 @@ FIXTURES = {
     "qwen2_moe": ("qwen2_moe", dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=16,
                                     shared_expert_intermediate_size=24, norm_topk_prob=False)),
     "olmoe": ("olmoe", dict(num_experts=6, num_experts_per_tok=2, intermediate_size=16, clip_qkv=1.5, attention_bias=True)),
+    "granitemoe": ("granitemoe", dict(num_local_experts=6, num_experts_per_tok=2, intermediate_size=24, attention_bias=True,
+                                      embedding_multiplier=6.0, attention_multiplier=0.25, residual_multiplier=0.4,
+                                      logits_scaling=3.0)),
     "olmo": ("olmo", dict(attention_bias=True, clip_qkv=1.5)),
 }
 
