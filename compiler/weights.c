@@ -93,9 +93,10 @@ static void convert_row(const passage_t *p, int64_t row, uint8_t *out) {
 }
 
 static void convert_packed(const passage_t *p, int64_t first, int64_t count, uint8_t *out) {
-  for (int64_t done = 0; done < count; done += WIDE_ROWS) {
-    const int64_t rows = count - done < WIDE_ROWS ? count - done : WIDE_ROWS;
-    mlx_packing_widen(&p->weight->packing, first + done, rows, p->wide);
+  const int64_t most = p->weight->half ? 1 : WIDE_ROWS;  // rows that lie together
+  for (int64_t done = 0; done < count; done += most) {
+    const int64_t rows = count - done < most ? count - done : most;
+    mlx_packing_widen(&p->weight->packing, stored_row(p->weight, first + done), rows, p->wide);
     mlx_dtype_info(p->dtype)->from_f32(p->wide, (size_t)rows * p->elements, out + (size_t)done * p->to_bytes);
   }
 }

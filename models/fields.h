@@ -56,6 +56,7 @@ typedef struct mlx_rope_fields {
   const char *alpha;       // name of a number that makes "dynamic" a fixed stretch of the base; NULL: it has none
   bool adjacent;           // as in mlx_rope_t
   bool unscaled;           // rope_scaling is not for it
+  bool gguf_untruncated;   // yarn's range is not rounded to whole pairs; GGUF has no field for it
 } mlx_rope_fields_t;
 
 // Reads one rope of scaling type default, linear, dynamic, yarn, llama3 or longrope. After mlx_read_sizes. A longrope also fills

@@ -78,6 +78,10 @@ const mlx_tensor_t *mlx_source_tensor_at(const mlx_source_t *source, size_t inde
 mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name, int64_t rows, int64_t columns,
                                 mlx_packing_t *out_packing) MLX_MUST_USE;
 
+// The same of a tensor of matrices, one an expert: [experts, rows, columns].
+mlx_status_t mlx_source_expert_packing(const mlx_source_t *source, const char *hf_name, int64_t experts, int64_t rows, int64_t columns,
+                                       mlx_packing_t *out_packing) MLX_MUST_USE;
+
 // The tokenizer as Hugging Face's tokenizer.json: the file's own, or written from GGUF metadata. Release with mlx_free.
 mlx_status_t mlx_source_tokenizer_json(const mlx_source_t *source, char **out_json, size_t *out_length) MLX_MUST_USE;
 // Token ids that end a text: generation_config.json's or config.json's eos_token_id (an int or a list), or GGUF's
@@ -121,6 +125,7 @@ typedef struct mlx_config {
   int64_t expert_ffn, shared_ffn;  // width inside one, and inside the one that all tokens use
   int64_t one;                     // 1: the extent of a matrix with one row
   bool experts_sum_to_one;         // the weights of the used ones do
+  double gate_limit, gate_slope;   // of experts, as in mlx_experts_t
   mlx_act_t act;
   mlx_rope_t rope;
   mlx_rope_t local_rope;      // of layers with a window, where they have their own; of short contexts, for longrope
@@ -135,6 +140,7 @@ typedef struct mlx_config {
   double clip;                // q, k and v are held within [-clip, clip]; 0: they are not
   double embed_scale, residual_scale, logit_scale;    // factors
   bool q_bias, kv_bias, o_bias, mlp_bias;
+  bool sinks;                 // every head has a score that takes weight and gives nothing
   bool qk_norm;               // queries and keys are normalised
   bool parallel;              // attention and MLP read the same input
 } mlx_config_t;

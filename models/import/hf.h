@@ -46,9 +46,12 @@ mlx_status_t mlx_hf_check_index(const mlx_json_t *index) MLX_MUST_USE;
 // |key| in config.json, where a dot descends; NULL when it is missing or null.
 yyjson_val *mlx_hf_find(const mlx_hf_t *hf, const char *key);
 const mlx_tensor_t *mlx_hf_tensor(const mlx_hf_t *hf, const char *name);
-// hf_packing.c: with the contract of mlx_source_packing in models/model.h.
+// hf_packing.c: with the contract of mlx_source_packing and mlx_source_expert_packing in models/model.h.
 mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t rows, int64_t columns,
                             mlx_packing_t *out_packing) MLX_MUST_USE;
+
+mlx_status_t mlx_hf_expert_packing(const mlx_hf_t *hf, const char *name, int64_t experts, int64_t rows, int64_t columns,
+                                   mlx_packing_t *out_packing) MLX_MUST_USE;
 
 // Typed scalars, with the contract of mlx_source_int and its family in models/model.h.
 mlx_status_t mlx_hf_int(const mlx_hf_t *hf, const char *key, int64_t min, int64_t max, int64_t *out,

@@ -145,30 +145,36 @@ static mlx_status_t read_scheme(const mlx_hf_t *hf, const char *module, scheme_t
   MLX_TRY(mlx_hf_string(hf, FIELD("quant_method"), &method, NULL));
   if (!strcmp(method, "gptq")) return read_gptq(hf, out);
   if (!strcmp(method, "awq")) return read_awq(hf, out);
-  return refuse(hf, FIELD("quant_method"), "is '%s'; gptq and awq are supported", mlx_name_shown(method));
+  if (!strcmp(method, "mxfp4")) {  // it has no fields that change anything
+    *out = (scheme_t){.kind = MLX_PACKED_MXFP4, .bits = 4, .group = 32};
+    return NULL;
+  }
+  return refuse(hf, FIELD("quant_method"), "is '%s'; gptq, awq and mxfp4 are supported", mlx_name_shown(method));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Tensors
 
-typedef enum extent { NONE = 0, ROWS, ROW_WORDS, COLUMNS, COLUMN_WORDS, CODE_WORDS, GROUPS, EXTENT_COUNT } extent_t;
+typedef enum extent { NONE = 0, ROWS, ROW_WORDS, COLUMNS, COLUMN_WORDS, CODE_WORDS, GROUPS, EXPERTS, EXPERT_ROWS, GROUP_BYTES, EXTENT_COUNT } extent_t;
 
 // How each kind stores a matrix.
 static const struct {
-  const char *suffix;  // NULL: there is no such part
-  enum { WORDS_U32, WORDS_I32, FLOATS } type;
-  extent_t dims[2];
+  const char *suffix;  // of the module's name; NULL: there is no such part
+  enum { WORDS_U32, WORDS_I32, BYTES, FLOATS } type;
+  extent_t dims[4];
 } layouts[MLX_PACKING_COUNT][MLX_PART_COUNT] = {
-    [MLX_PACKED_MLX] = {{"weight", WORDS_U32, {ROWS, CODE_WORDS}},
-                        {"scales", FLOATS, {ROWS, GROUPS}},
-                        {"biases", FLOATS, {ROWS, GROUPS}}},
-    [MLX_PACKED_GPTQ] = {{"qweight", WORDS_I32, {COLUMN_WORDS, ROWS}},
-                         {"scales", FLOATS, {GROUPS, ROWS}},
-                         {"qzeros", WORDS_I32, {GROUPS, ROW_WORDS}},
-                         {"g_idx", WORDS_I32, {COLUMNS, NONE}}},
-    [MLX_PACKED_AWQ] = {{"qweight", WORDS_I32, {COLUMNS, ROW_WORDS}},
-                        {"scales", FLOATS, {GROUPS, ROWS}},
-                        {"qzeros", WORDS_I32, {GROUPS, ROW_WORDS}}},
+    [MLX_PACKED_MLX] = {{".weight", WORDS_U32, {ROWS, CODE_WORDS}},
+                        {".scales", FLOATS, {ROWS, GROUPS}},
+                        {".biases", FLOATS, {ROWS, GROUPS}}},
+    [MLX_PACKED_GPTQ] = {{".qweight", WORDS_I32, {COLUMN_WORDS, ROWS}},
+                         {".scales", FLOATS, {GROUPS, ROWS}},
+                         {".qzeros", WORDS_I32, {GROUPS, ROW_WORDS}},
+                         {".g_idx", WORDS_I32, {COLUMNS, NONE}}},
+    [MLX_PACKED_AWQ] = {{".qweight", WORDS_I32, {COLUMNS, ROW_WORDS}},
+                        {".scales", FLOATS, {GROUPS, ROWS}},
+                        {".qzeros", WORDS_I32, {GROUPS, ROW_WORDS}}},
+    [MLX_PACKED_MXFP4] = {{"_blocks", BYTES, {EXPERTS, EXPERT_ROWS, GROUPS, GROUP_BYTES}},
+                          {"_scales", BYTES, {EXPERTS, EXPERT_ROWS, GROUPS}}},
 };
 
 static const char *file_of(const mlx_hf_t *hf, const mlx_tensor_t *tensor) {
@@ -185,7 +191,8 @@ static mlx_status_t check_type(const mlx_hf_t *hf, const mlx_packing_t *p, int p
   bool right = info->to_f32 != NULL;
   const char *wanted = "F32, F16 or BF16";
   if (layouts[p->kind][part].type != FLOATS) {
-    mlx_dtype_t words = layouts[p->kind][part].type == WORDS_U32 ? MLX_U32 : MLX_I32;
+    static const mlx_dtype_t types[] = {[WORDS_U32] = MLX_U32, [WORDS_I32] = MLX_I32, [BYTES] = MLX_U8};
+    const mlx_dtype_t words = types[layouts[p->kind][part].type];
     right = tensor->dtype == words;
     wanted = mlx_dtype_info(words)->name;
   }
@@ -200,10 +207,14 @@ static mlx_status_t check_shape(const mlx_hf_t *hf, const mlx_packing_t *p, int 
                                          [COLUMNS] = p->columns,
                                          [COLUMN_WORDS] = p->columns / 8,
                                          [CODE_WORDS] = p->columns / 32 * p->bits,
-                                         [GROUPS] = p->columns / p->group};
+                                         [GROUPS] = p->columns / p->group,
+                                         [EXPERTS] = p->experts,
+                                         [EXPERT_ROWS] = p->experts ? p->rows / p->experts : 0,
+                                         [GROUP_BYTES] = p->group * p->bits / 8};
   const mlx_tensor_t *tensor = p->parts[part];
   const extent_t *dims = layouts[p->kind][part].dims;
-  const int rank = dims[1] ? 2 : 1;
+  int rank = 0;
+  while (rank < 4 && dims[rank]) ++rank;
   bool same = tensor->rank == rank;
   mlx_text_t want = {0}, have = {0};
   for (int i = 0; i < rank; ++i) {
@@ -240,7 +251,7 @@ static mlx_status_t check_parts(const mlx_hf_t *hf, const char *module, const ml
     const char *suffix = layouts[p->kind][i].suffix;
     if (!suffix) continue;
     if (!p->parts[i] && i != MLX_PART_GROUPS) {
-      return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s.%s' is missing", hf->folder, module, suffix);
+      return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s%s' is missing", hf->folder, module, suffix);
     }
     if (!p->parts[i]) continue;
     MLX_TRY(check_type(hf, p, i));
@@ -263,7 +274,7 @@ static void find_parts(const mlx_hf_t *hf, const char *module, mlx_packing_t *p)
   for (int i = 0; i < MLX_PART_COUNT; ++i) {
     char name[320];
     if (!layouts[p->kind][i].suffix) continue;
-    snprintf(name, sizeof name, "%s.%s", module, layouts[p->kind][i].suffix);
+    snprintf(name, sizeof name, "%s%s", module, layouts[p->kind][i].suffix);
     p->parts[i] = mlx_hf_tensor(hf, name);
   }
 }
@@ -284,13 +295,30 @@ mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t rows, 
   snprintf(module, sizeof module, "%.*s", (int)(length - (sizeof suffix - 1)), name);
   scheme_t scheme = {0};
   MLX_TRY(read_scheme(hf, module, &scheme));
-  if (!scheme.kind) return NULL;
+  if (!scheme.kind || scheme.kind == MLX_PACKED_MXFP4) return NULL;  // only experts have that one
   mlx_packing_t p = {.kind = scheme.kind, .bits = (int)scheme.bits, .rows = rows, .columns = columns,
                      .group = scheme.group < 0 ? columns : scheme.group, .zeros_less_one = scheme.zeros_less_one};
   find_parts(hf, module, &p);
   if (!is_packed(&scheme, &p)) return NULL;
   MLX_TRY(check_extents(hf, module, &scheme, &p));
   MLX_TRY(check_parts(hf, module, &p));
+  *out = p;
+  return NULL;
+}
+
+mlx_status_t mlx_hf_expert_packing(const mlx_hf_t *hf, const char *name, int64_t experts, int64_t rows, int64_t columns, mlx_packing_t *out) {
+  scheme_t scheme = {0};
+  *out = (mlx_packing_t){0};
+  MLX_TRY(read_scheme(hf, name, &scheme));
+  if (scheme.kind != MLX_PACKED_MXFP4) return NULL;
+  mlx_packing_t p = {.kind = scheme.kind, .bits = (int)scheme.bits, .rows = experts * rows, .columns = columns, .experts = experts, .group = scheme.group};
+  find_parts(hf, name, &p);
+  if (!p.parts[MLX_PART_CODES]) return NULL;
+  if (columns % p.group) {
+    return mlx_error(MLX_INVALID_INPUT, "%s: '%s' has %lld columns; MXFP4 stores them in groups of %lld", hf->config.name, name,
+                     (long long)columns, (long long)p.group);
+  }
+  MLX_TRY(check_parts(hf, name, &p));
   *out = p;
   return NULL;
 }

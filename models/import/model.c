@@ -101,22 +101,29 @@ static void expand_name(const char *pattern, int layer, char *out, size_t size) 
 }
 
 // Its dims are the matrix's, so that whoever asks for a weight's shape need not know how it is stored.
-static mlx_tensor_t packed_tensor(const mlx_packing_t *packing) {
-  mlx_tensor_t tensor = *packing->parts[MLX_PART_CODES];
-  tensor.dims[0] = packing->rows;
-  tensor.dims[1] = packing->columns;
+static mlx_tensor_t tensor_as(const mlx_tensor_rule_t *rule, const mlx_config_t *config, mlx_half_t half, const mlx_tensor_t *stored) {
+  mlx_tensor_t tensor = *stored;
+  tensor.rank = rule->rank;
+  if (half) tensor.size /= 2;
+  for (int i = 0; i < rule->rank; ++i) tensor.dims[i] = rule_extent(rule, i, config);
   return tensor;
+}
+
+static mlx_status_t find_packing(const mlx_model_t *model, const mlx_tensor_rule_t *rule, const char *hf_name, mlx_weight_t *weight) {
+  const mlx_config_t *config = &model->config;
+  const int64_t rows = rule->rank > 1 ? rule_extent(rule, rule->rank - 2, config) : 0, columns = rule_extent(rule, rule->rank - 1, config);
+  if (rule->rank == 2 && weight->order == MLX_ROWS_AS_STORED) return mlx_source_packing(model->source, hf_name, rows, columns, &weight->packing);
+  if (rule->rank != 3) return NULL;
+  MLX_TRY(mlx_source_expert_packing(model->source, hf_name, rule_extent(rule, 0, config), rows * (weight->half ? 2 : 1), columns, &weight->packing));
+  if (weight->packing.kind) weight->order = MLX_ROWS_AS_STORED;  // packed matrices are [out, in] always
+  return NULL;
 }
 
 static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_t *rule, const char *hf_name, const char *gguf_name,
                                 mlx_weight_t *weight) {
-  const mlx_config_t *config = &model->config;
-  if (rule->rank == 2 && weight->order == MLX_ROWS_AS_STORED) {
-    MLX_TRY(mlx_source_packing(model->source, hf_name, rule_extent(rule, 0, config), rule_extent(rule, 1, config),
-                               &weight->packing));
-  }
+  MLX_TRY(find_packing(model, rule, hf_name, weight));
   if (weight->packing.kind) {
-    weight->tensor = packed_tensor(&weight->packing);
+    weight->tensor = tensor_as(rule, &model->config, weight->half, weight->packing.parts[MLX_PART_CODES]);
     return NULL;
   }
   const mlx_tensor_t *tensor = mlx_source_tensor(model->source, hf_name, gguf_name);
@@ -126,9 +133,7 @@ static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_
     return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source),
                      mlx_source_is_gguf(model->source) ? gguf_name : hf_name);
   }
-  weight->tensor = *tensor;
-  for (int i = 0; i < rule->rank; ++i) weight->tensor.dims[i] = rule_extent(rule, i, config);
-  if (weight->half) weight->tensor.size /= 2;
+  weight->tensor = tensor_as(rule, &model->config, weight->half, tensor);
   return check_shape(model, rule, weight->order, weight->half, tensor);
 }
 

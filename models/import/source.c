@@ -190,6 +190,12 @@ mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name,
   return source->gguf ? NULL : mlx_hf_packing(source->hf, hf_name, rows, columns, out_packing);
 }
 
+mlx_status_t mlx_source_expert_packing(const mlx_source_t *source, const char *hf_name, int64_t experts, int64_t rows, int64_t columns,
+                                       mlx_packing_t *out_packing) {
+  *out_packing = (mlx_packing_t){0};
+  return source->gguf ? NULL : mlx_hf_expert_packing(source->hf, hf_name, experts, rows, columns, out_packing);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Tokenizer
 
