@@ -209,6 +209,7 @@ typedef struct mlx_arch {
   const mlx_tensor_rule_t *tensors;
   size_t tensor_count;
   const char *const *ignored;     // ends of names of tensors that hold nothing learned, NULL-terminated; may be NULL
+  const char *const *unused;      // starts of names of tensors that decoding one token after the other has no use for; likewise
   mlx_status_t (*read_config)(const mlx_source_t *source, mlx_config_t *out_config);
   // The network in the words of models/ops.h: token ids [M] in, hidden states after the last norm [M, hidden] out;
   // and the LM head: hidden states of the rows' last tokens in, logits [rows, vocab] out.

@@ -222,6 +222,9 @@ static bool is_left_over(const mlx_model_t *model, const char *name) {
       if (ends_with(name, *end)) return true;
     }
   }
+  for (const char *const *start = model->arch->unused; start && *start; ++start) {
+    if (!strncmp(name, *start, strlen(*start))) return true;
+  }
   return model->config.tied_head && (!strcmp(name, "lm_head.weight") || !strcmp(name, "embed_out.weight"));
 }
 
