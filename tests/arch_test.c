@@ -1,12 +1,15 @@
 // Every architecture, on the CPU in f32, against Hugging Face: the same tokens, and the logits within one in ten thousand.
 //
-// A fixture is a folder in tests/fixtures with goldens of the same name that tests/parity/make_fixtures.py made: what is found
-// there is run. MLXCEL_ARCH=NAME runs one. The fixtures have no tokenizer: the tests feed ids, and lend them another model's.
+// A fixture is a folder in tests/fixtures with goldens of the same name that tests/parity/make_fixtures.py made, or numpy_models.py for
+// those that Hugging Face has no class of: what is found there is run. MLXCEL_ARCH=NAME runs one. The fixtures have no tokenizer: the tests feed ids, and lend them another model's.
 #include <math.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "compiler/compile.h"
+#include "models/model.h"
 #include "runtime/mlxcel.h"
 #include "tests/golden.h"
 
@@ -39,15 +42,18 @@ static mlx_engine_t *open_compiled(const char *model) {
   return engine;
 }
 
+static void link_file(const char *name, const char *folder, const char *file) {
+  char from[512], to[512];
+  snprintf(from, sizeof from, FIXTURES "%s/%s", name, file);
+  snprintf(to, sizeof to, "%s/%s", folder, file);
+  CHECK(!symlink(from, to));
+}
+
 // The fixture beside a tokenizer, as links in a folder of their own.
 static void link_model(const char *name, const char *folder) {
   static const char *const files[] = {"config.json", "generation_config.json", "model.safetensors"};
-  char from[512], to[512];
-  for (int i = 0; i < 3; ++i) {
-    snprintf(from, sizeof from, FIXTURES "%s/%s", name, files[i]);
-    snprintf(to, sizeof to, "%s/%s", folder, files[i]);
-    CHECK(!symlink(from, to));
-  }
+  char to[512];
+  for (int i = 0; i < 3; ++i) link_file(name, folder, files[i]);
   snprintf(to, sizeof to, "%s/tokenizer.json", folder);
   CHECK(!symlink(TOKENIZER, to));
 }
@@ -111,4 +117,52 @@ TEST(every_architecture_matches_hf_token_for_token) {
   CHECK(checked > 0);
 }
 
-TEST_MAIN(CASE(every_architecture_matches_hf_token_for_token))
+// |field| takes the place of that of the fixture's config.
+static void check_refused(const char *name, const char *field, mlx_code_t code, const char *message) {
+  char folder[] = "/tmp/mlxcel-arch-XXXXXX", path[512], key[64], *config, *old;
+  size_t length;
+  mlx_text_t text = {0};
+  mlx_model_t *model;
+  snprintf(path, sizeof path, FIXTURES "%s/config.json", name);
+  CHECK_OK(mlx_read_file(path, 1 << 20, &config, &length));
+  snprintf(key, sizeof key, "%.*s", (int)strcspn(field, ":"), field);
+  if ((old = strstr(config, key))) old[1] = '-';  // a name that nothing asks for
+  mlx_text_printf(&text, "{%s,%.*s", field, (int)length - 1, config + 1);
+  CHECK(mkdtemp(folder));
+  link_file(name, folder, "model.safetensors");
+  snprintf(path, sizeof path, "%s/config.json", folder);
+  CHECK_OK(mlx_write_file(path, text.data, text.length));
+  CHECK_ERROR(mlx_model_open(folder, &model), code, message);
+  mlx_text_clear(&text);
+  mlx_free(config);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST(what_would_change_the_maths_is_refused_by_its_name) {
+  check_refused("granitemoe", "\"logits_scaling\":0", MLX_INVALID_INPUT, "field 'logits_scaling' must not be 0");
+  check_refused("granitemoe", "\"num_local_experts\":5", MLX_INVALID_INPUT, "has shape [6, 32]; the model's fields say [5, 32]");
+  check_refused("granitemoe", "\"intermediate_size\":48", MLX_INVALID_INPUT,
+                "tensor 'model.layers.0.block_sparse_moe.input_linear.weight' has shape [6, 48, 32]; the model's fields say [6, 96, 32]");
+  check_refused("gpt_oss", "\"rope_parameters\":null", MLX_UNSUPPORTED, "field 'rope_parameters' is missing");
+  check_refused("gpt_oss", "\"swiglu_limit\":0", MLX_INVALID_INPUT, "field 'swiglu_limit' must be greater than 0");
+  check_refused("gpt_oss", "\"layer_types\":[\"chunked_attention\",\"full_attention\"]", MLX_UNSUPPORTED, "field 'layer_types' has 'chunked_attention'");
+  check_refused("gpt_oss", "\"intermediate_size\":12", MLX_INVALID_INPUT,
+                "tensor 'model.layers.0.mlp.experts.gate_up_proj' has shape [6, 32, 48]; the model's fields say [6, 32, 24]");
+  check_refused("gpt_oss-mxfp4", "\"quantization_config\":null", MLX_INVALID_INPUT, "tensor 'model.layers.0.mlp.experts.gate_up_proj' is missing");
+  check_refused("gpt_oss-mxfp4", "\"num_local_experts\":3", MLX_INVALID_INPUT, "tensor 'model.layers.0.mlp.router.weight' has shape [6, 32]");
+  check_refused("gpt_oss-mxfp4", "\"intermediate_size\":64", MLX_INVALID_INPUT,
+                "tensor 'model.layers.0.mlp.experts.gate_up_proj_blocks' has shape [6, 64, 1, 16]; the model's fields say [6, 128, 1, 16]");
+  check_refused("internlm3", "\"rope_scaling\":{\"rope_type\":\"magic\"}", MLX_UNSUPPORTED, "field 'rope_scaling.rope_type' is 'magic'");
+  check_refused("internlm3", "\"qkv_bias\":false", MLX_UNSUPPORTED, "_proj.bias' is not part of the internlm3 architecture");
+  check_refused("minicpm", "\"sparse_config\":{\"topk\":64}", MLX_UNSUPPORTED, "field 'sparse_config' is given; sparse attention is not supported");
+  check_refused("minicpm", "\"num_experts\":8", MLX_UNSUPPORTED, "field 'num_experts' is 8; experts are not supported");
+  check_refused("minicpm", "\"pretraining_tp\":2", MLX_UNSUPPORTED, "field 'pretraining_tp' is 2; only 1 is supported");
+  check_refused("minicpm", "\"hidden_act\":\"fatrelu\"", MLX_UNSUPPORTED, "field 'hidden_act' is 'fatrelu'");
+  check_refused("minicpm", "\"dim_model_base\":0", MLX_INVALID_INPUT, "field 'dim_model_base' must be greater than 0");
+  check_refused("minicpm-long", "\"rope_scaling\":{\"rope_type\":\"longrope\",\"factor\":2.0,\"original_max_position_embeddings\":128,"
+                "\"short_factor\":[1,1,1,1],\"long_factor\":[1,1,1,1]}", MLX_UNSUPPORTED, "field 'rope_scaling.factor' is given");
+  check_refused("minicpm-long", "\"max_position_embeddings\":64", MLX_UNSUPPORTED, "field 'rope_scaling.original_max_position_embeddings' means");
+  check_refused("mimo", "\"attention_bias\":false", MLX_UNSUPPORTED, "field 'attention_bias' is false, which is not supported");
+}
+
+TEST_MAIN(CASE(what_would_change_the_maths_is_refused_by_its_name), CASE(every_architecture_matches_hf_token_for_token))
