@@ -81,7 +81,8 @@ static mlx_value_t own_of(mlx_builder_t *b, mlx_value_t all, mlx_value_t index) 
 }
 
 // The weights of one expert a token, [M, rows, columns], times x [M, columns], and its bias -> [M, rows]
-static mlx_value_t through_one(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t weights, mlx_value_t bias, mlx_value_t index) {
+static mlx_value_t through_one(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t weights, mlx_value_t bias,
+                               mlx_value_t index) {
   const mlx_dot_t over_columns = {1, {0}, {0}, 2, 1};
   mlx_value_t product = mlx_build_dot(b, bias.id ? "unbiased" : name, own_of(b, weights, index), x, over_columns);
   return bias.id ? mlx_build_binary(b, name, "add", product, own_of(b, bias, index)) : product;

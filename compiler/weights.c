@@ -31,9 +31,9 @@ static size_t row_elements(const mlx_weight_t *weight) { return (size_t)product(
 
 static int64_t stored_half_row(const mlx_weight_t *weight, int64_t row) {
   const int64_t rows = weight->tensor.dims[1], expert = row / rows, within = row % rows;
-  const bool together = weight->half == MLX_FIRST_HALF || weight->half == MLX_SECOND_HALF;
-  const int64_t place = together ? within + (weight->half == MLX_SECOND_HALF ? rows : 0) : 2 * within + (weight->half == MLX_ODD_HALF);
-  return expert * 2 * rows + place;
+  const bool in_turn = weight->half == MLX_EVEN_HALF || weight->half == MLX_ODD_HALF;
+  const bool second = weight->half == MLX_SECOND_HALF || weight->half == MLX_ODD_HALF;
+  return 2 * rows * expert + (in_turn ? 2 * within + second : within + rows * second);
 }
 
 // Which stored row is row |row| of the tensor.
@@ -63,7 +63,8 @@ typedef struct passage {
 static void widen_column(const passage_t *p, int64_t row, float *out) {
   const mlx_weight_t *weight = p->weight;
   const mlx_dtype_info_t *info = mlx_dtype_info(weight->tensor.dtype);
-  const size_t at = (size_t)stored_row(weight, row), columns = (size_t)weight->tensor.dims[weight->tensor.rank - 2] * (weight->half ? 2 : 1);
+  const size_t columns = (size_t)weight->tensor.dims[weight->tensor.rank - 2] * (weight->half ? 2 : 1);
+  const size_t at = (size_t)stored_row(weight, row);
   const uint8_t *from = weight->tensor.data + (at / columns * p->elements * columns + at % columns) * info->block_bytes;
   for (size_t i = 0; i < p->elements; ++i) info->to_f32(from + i * columns * info->block_bytes, 1, &out[i]);
 }

@@ -1,5 +1,5 @@
-// gpt-oss: a mixture of experts with biases and a clamped gate, layers with and without a window in turn, and a sink in every head's
-// attention. Hugging Face has gate and up of all experts in one tensor, row by row in turn: [in, out], or packed as MXFP4.
+// gpt-oss: a mixture of experts with biases and a clamped gate, layers with and without a window in turn, and a sink in every
+// head's attention. Hugging Face has gate and up of all experts in one tensor, row by row in turn: [in, out], or packed as MXFP4.
 #include "models/blocks.h"
 
 #define EXPERTS "model.layers.%d.mlp.experts."
@@ -30,7 +30,8 @@ static const mlx_tensor_rule_t gpt_oss_tensors[] = {
 
 static mlx_status_t gpt_oss_read_config(const mlx_source_t *source, mlx_config_t *c) {
   // The class's own yarn, where neither is there, is that of the published models, whose files have it.
-  if (!mlx_source_is_gguf(source) && !mlx_source_has(source, "rope_parameters", NULL) && !mlx_source_has(source, "rope_scaling", NULL)) {
+  const bool has_rope = mlx_source_has(source, "rope_parameters", NULL) || mlx_source_has(source, "rope_scaling", NULL);
+  if (!has_rope && !mlx_source_is_gguf(source)) {
     return mlx_source_field_error(source, "rope_parameters", NULL, MLX_UNSUPPORTED, "is missing");
   }
   MLX_TRY(mlx_read_sizes(source, NULL, false, c));
@@ -39,7 +40,9 @@ static mlx_status_t gpt_oss_read_config(const mlx_source_t *source, mlx_config_t
   MLX_TRY(mlx_read_expert_count(source, c));
   MLX_TRY(mlx_source_int(source, "num_experts_per_tok", ".expert_used_count", 1, 64, &c->experts_used, NULL));
   MLX_TRY(mlx_read_number(source, "swiglu_limit", NULL, 7.0, &c->gate_limit));
-  if (!(c->gate_limit > 0.0)) return mlx_source_field_error(source, "swiglu_limit", NULL, MLX_INVALID_INPUT, "must be greater than 0");
+  if (!(c->gate_limit > 0.0)) {
+    return mlx_source_field_error(source, "swiglu_limit", NULL, MLX_INVALID_INPUT, "must be greater than 0");
+  }
   MLX_TRY(mlx_read_number(source, "swiglu_alpha", NULL, 1.702, &c->gate_slope));
   c->window = 128;
   MLX_TRY(mlx_read_windows(source, 2, c));
@@ -56,7 +59,8 @@ static mlx_value_t gpt_oss_experts(mlx_graph_t *g, const mlx_config_t *c, int la
                                  .up_bias = MLX_B("mlp.experts.up", true),
                                  .down_bias = MLX_B("mlp.experts.down", true)};
   mlx_value_t scores = mlx_op_linear_bias(g, "router", h, MLX_W("mlp.router"), MLX_B("mlp.router", true));  // [M, experts]
-  return mlx_op_experts(g, "experts", &experts, h, scores, MLX_W("mlp.experts.gate"), MLX_W("mlp.experts.up"), MLX_W("mlp.experts.down"));
+  return mlx_op_experts(g, "experts", &experts, h, scores, MLX_W("mlp.experts.gate"), MLX_W("mlp.experts.up"),
+                        MLX_W("mlp.experts.down"));
 }
 
 static mlx_value_t gpt_oss_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {

@@ -1,5 +1,5 @@
-// MiniCPM, up to 2 and of MiniCPM4 those without sparse attention: Llama with factors for the embedding, what each half of a layer adds,
-// and the logits.
+// MiniCPM, up to 2 and of MiniCPM4 those without sparse attention: Llama with factors for the embedding, what each half of a layer
+// adds, and the logits.
 #include <math.h>
 
 #include "models/blocks.h"
@@ -54,16 +54,24 @@ static mlx_status_t settle_longrope(const mlx_source_t *source, mlx_config_t *c)
   return NULL;
 }
 
-static mlx_status_t minicpm_read_config(const mlx_source_t *source, mlx_config_t *c) {
-  int64_t none = 0, one = 1;
+static mlx_status_t refuse_others(const mlx_source_t *source) {
+  int64_t experts = 0, slices = 1;
   bool found;
   if (mlx_source_has(source, "sparse_config", NULL)) {
     return mlx_source_field_error(source, "sparse_config", NULL, MLX_UNSUPPORTED, "is given; sparse attention is not supported");
   }
-  MLX_TRY(mlx_source_int(source, "num_experts", ".expert_count", 0, 1 << 20, &none, &found));
-  if (none) return mlx_source_field_error(source, "num_experts", ".expert_count", MLX_UNSUPPORTED, "is %lld; experts are not supported", (long long)none);
-  MLX_TRY(mlx_source_int(source, "pretraining_tp", NULL, 0, 1 << 20, &one, &found));
-  if (one > 1) return mlx_source_field_error(source, "pretraining_tp", NULL, MLX_UNSUPPORTED, "is %lld; only 1 is supported", (long long)one);
+  MLX_TRY(mlx_source_int(source, "num_experts", ".expert_count", 0, 1 << 20, &experts, &found));
+  if (experts) {
+    return mlx_source_field_error(source, "num_experts", ".expert_count", MLX_UNSUPPORTED, "is %lld; experts are not supported",
+                                  (long long)experts);
+  }
+  MLX_TRY(mlx_source_int(source, "pretraining_tp", NULL, 0, 1 << 20, &slices, &found));
+  if (slices <= 1) return NULL;
+  return mlx_source_field_error(source, "pretraining_tp", NULL, MLX_UNSUPPORTED, "is %lld; only 1 is supported", (long long)slices);
+}
+
+static mlx_status_t minicpm_read_config(const mlx_source_t *source, mlx_config_t *c) {
+  MLX_TRY(refuse_others(source));
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, true, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));

@@ -1,7 +1,8 @@
 // Every architecture, on the CPU in f32, against Hugging Face: the same tokens, and the logits within one in ten thousand.
 //
 // A fixture is a folder in tests/fixtures with goldens of the same name that tests/parity/make_fixtures.py made, or numpy_models.py for
-// those that Hugging Face has no class of: what is found there is run. MLXCEL_ARCH=NAME runs one. The fixtures have no tokenizer: the tests feed ids, and lend them another model's.
+// those that Hugging Face has no class of: what is found there is run. MLXCEL_ARCH=NAME runs one. The fixtures have no
+// tokenizer: the tests feed ids, and lend them another model's.
 #include <math.h>
 #include <unistd.h>
 

@@ -565,5 +565,6 @@ TEST(integers_that_no_config_explains_are_refused) {
 TEST_MAIN(CASE(mlx_fields_and_overrides_are_read), CASE(mlx_values_that_are_not_handled_are_named),
           CASE(mlx_parts_that_do_not_fit_are_named_with_their_file), CASE(gptq_and_awq_fields_are_read),
           CASE(gptq_and_awq_values_that_are_not_handled_are_named), CASE(gptq_and_awq_parts_that_do_not_fit_are_named_with_their_file),
-          CASE(mxfp4_experts_are_found_and_what_does_not_fit_is_named), CASE(a_packed_model_says_what_its_widened_weights_say), CASE(surplus_parts_are_refused_by_name),
+          CASE(mxfp4_experts_are_found_and_what_does_not_fit_is_named), CASE(a_packed_model_says_what_its_widened_weights_say),
+          CASE(surplus_parts_are_refused_by_name),
           CASE(integers_that_no_config_explains_are_refused))

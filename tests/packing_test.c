@@ -226,6 +226,7 @@ TEST(mxfp4_codes_under_every_scale_are_read_by_hand) {
   }
 }
 
-TEST_MAIN(CASE(mxfp4_codes_under_every_scale_are_read_by_hand), CASE(mlx_codes_of_every_width_are_read_by_hand), CASE(gptq_codes_and_zero_points_are_read_by_hand),
+TEST_MAIN(CASE(mxfp4_codes_under_every_scale_are_read_by_hand), CASE(mlx_codes_of_every_width_are_read_by_hand),
+          CASE(gptq_codes_and_zero_points_are_read_by_hand),
           CASE(awq_codes_are_put_back_in_order_by_hand), CASE(gptq_columns_follow_their_group_index),
           CASE(random_matrices_widen_to_what_numpy_and_transformers_say))

@@ -101,7 +101,8 @@ static void check_half(mlx_half_t half, mlx_row_order_t order, int columns) {
   }
   const size_t size = (size_t)(EXPERTS * ROWS * columns) * sizeof(float);
   mlx_weight_t w = {.name = (char *)(uintptr_t)"half", .order = order, .half = half};
-  w.tensor = (mlx_tensor_t){.dtype = MLX_F32, .rank = columns == 1 ? 2 : 3, .dims = {EXPERTS, ROWS, columns}, .data = (uint8_t *)stored, .size = size};
+  w.tensor = (mlx_tensor_t){.dtype = MLX_F32, .rank = columns == 1 ? 2 : 3, .dims = {EXPERTS, ROWS, columns}, .size = size};
+  w.tensor.data = (const uint8_t *)stored;
   mlx_archive_t archive;
   mlx_map_t map = write_list(&w, 1, MLX_F32, &archive);
   check_bytes(&archive.entries[0], expected, size);
@@ -117,4 +118,5 @@ TEST(a_weight_may_be_a_half_of_each_experts_rows) {
   }
 }
 
-TEST_MAIN(CASE(a_weight_may_be_a_half_of_each_experts_rows), CASE(a_tensor_of_the_type_asked_for_keeps_its_very_bits), CASE(other_tensors_are_rounded_and_vectors_stay_f32))
+TEST_MAIN(CASE(a_weight_may_be_a_half_of_each_experts_rows), CASE(a_tensor_of_the_type_asked_for_keeps_its_very_bits),
+          CASE(other_tensors_are_rounded_and_vectors_stay_f32))

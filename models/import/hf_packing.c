@@ -155,7 +155,9 @@ static mlx_status_t read_scheme(const mlx_hf_t *hf, const char *module, scheme_t
 // ---------------------------------------------------------------------------------------------------------------------
 // Tensors
 
-typedef enum extent { NONE = 0, ROWS, ROW_WORDS, COLUMNS, COLUMN_WORDS, CODE_WORDS, GROUPS, EXPERTS, EXPERT_ROWS, GROUP_BYTES, EXTENT_COUNT } extent_t;
+typedef enum extent {
+  NONE = 0, ROWS, ROW_WORDS, COLUMNS, COLUMN_WORDS, CODE_WORDS, GROUPS, EXPERTS, EXPERT_ROWS, GROUP_BYTES, EXTENT_COUNT,
+} extent_t;
 
 // How each kind stores a matrix.
 static const struct {
@@ -306,12 +308,14 @@ mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t rows, 
   return NULL;
 }
 
-mlx_status_t mlx_hf_expert_packing(const mlx_hf_t *hf, const char *name, int64_t experts, int64_t rows, int64_t columns, mlx_packing_t *out) {
+mlx_status_t mlx_hf_expert_packing(const mlx_hf_t *hf, const char *name, int64_t experts, int64_t rows, int64_t columns,
+                                   mlx_packing_t *out) {
   scheme_t scheme = {0};
   *out = (mlx_packing_t){0};
   MLX_TRY(read_scheme(hf, name, &scheme));
   if (scheme.kind != MLX_PACKED_MXFP4) return NULL;
-  mlx_packing_t p = {.kind = scheme.kind, .bits = (int)scheme.bits, .rows = experts * rows, .columns = columns, .experts = experts, .group = scheme.group};
+  mlx_packing_t p = {.kind = scheme.kind, .bits = (int)scheme.bits, .rows = experts * rows, .columns = columns, .experts = experts,
+                     .group = scheme.group};
   find_parts(hf, name, &p);
   if (!p.parts[MLX_PART_CODES]) return NULL;
   if (columns % p.group) {

@@ -60,7 +60,8 @@ static int64_t rule_extent(const mlx_tensor_rule_t *rule, int dim, const mlx_con
 }
 
 // Of the tensor in the file: a matrix whose rows are columns has the other way round, one that is two weights twice the rows.
-static int64_t stored_extent(const mlx_tensor_rule_t *rule, mlx_row_order_t order, mlx_half_t half, int dim, const mlx_config_t *config) {
+static int64_t stored_extent(const mlx_tensor_rule_t *rule, mlx_row_order_t order, mlx_half_t half, int dim,
+                             const mlx_config_t *config) {
   const int last = rule->rank - 1, from = order == MLX_ROWS_ARE_COLUMNS && dim >= last - 1 ? 2 * last - 1 - dim : dim;
   return rule_extent(rule, from, config) * (half && from == 1 ? 2 : 1);
 }
@@ -101,7 +102,8 @@ static void expand_name(const char *pattern, int layer, char *out, size_t size) 
 }
 
 // Its dims are the matrix's, so that whoever asks for a weight's shape need not know how it is stored.
-static mlx_tensor_t tensor_as(const mlx_tensor_rule_t *rule, const mlx_config_t *config, mlx_half_t half, const mlx_tensor_t *stored) {
+static mlx_tensor_t tensor_as(const mlx_tensor_rule_t *rule, const mlx_config_t *config, mlx_half_t half,
+                              const mlx_tensor_t *stored) {
   mlx_tensor_t tensor = *stored;
   tensor.rank = rule->rank;
   if (half) tensor.size /= 2;
@@ -109,12 +111,16 @@ static mlx_tensor_t tensor_as(const mlx_tensor_rule_t *rule, const mlx_config_t 
   return tensor;
 }
 
-static mlx_status_t find_packing(const mlx_model_t *model, const mlx_tensor_rule_t *rule, const char *hf_name, mlx_weight_t *weight) {
-  const mlx_config_t *config = &model->config;
-  const int64_t rows = rule->rank > 1 ? rule_extent(rule, rule->rank - 2, config) : 0, columns = rule_extent(rule, rule->rank - 1, config);
-  if (rule->rank == 2 && weight->order == MLX_ROWS_AS_STORED) return mlx_source_packing(model->source, hf_name, rows, columns, &weight->packing);
+static mlx_status_t find_packing(const mlx_model_t *model, const mlx_tensor_rule_t *rule, const char *hf_name,
+                                 mlx_weight_t *weight) {
+  int64_t extents[MLX_MAX_RANK];
+  for (int i = 0; i < rule->rank; ++i) extents[i] = rule_extent(rule, i, &model->config);
+  if (rule->rank == 2 && weight->order == MLX_ROWS_AS_STORED) {
+    return mlx_source_packing(model->source, hf_name, extents[0], extents[1], &weight->packing);
+  }
   if (rule->rank != 3) return NULL;
-  MLX_TRY(mlx_source_expert_packing(model->source, hf_name, rule_extent(rule, 0, config), rows * (weight->half ? 2 : 1), columns, &weight->packing));
+  const int64_t rows = extents[1] * (weight->half ? 2 : 1);
+  MLX_TRY(mlx_source_expert_packing(model->source, hf_name, extents[0], rows, extents[2], &weight->packing));
   if (weight->packing.kind) weight->order = MLX_ROWS_AS_STORED;  // packed matrices are [out, in] always
   return NULL;
 }

@@ -103,9 +103,11 @@ static void widen_columns(const mlx_packing_t *p, int64_t first, int64_t count, 
 #define BLOCK 32  // elements that share a scale, two to a byte, the first in its lower half
 
 static void widen_mxfp4_row(const mlx_packing_t *p, int64_t row, float *out) {
-  static const float values[16] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+  static const float values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                   -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
   const int64_t blocks = p->columns / BLOCK;
-  const uint8_t *codes = p->parts[MLX_PART_CODES]->data + row * blocks * (BLOCK / 2), *scales = p->parts[MLX_PART_SCALES]->data + row * blocks;
+  const uint8_t *scales = p->parts[MLX_PART_SCALES]->data + row * blocks;
+  const uint8_t *codes = p->parts[MLX_PART_CODES]->data + row * blocks * (BLOCK / 2);
   for (int64_t i = 0; i < blocks; ++i, codes += BLOCK / 2) {
     float scaled[16];  // not times a power of two: 0.5 times 2^128 is finite
     for (int k = 0; k < 16; ++k) scaled[k] = ldexpf(values[k], scales[i] - 127);
@@ -118,5 +120,8 @@ void mlx_packing_widen(const mlx_packing_t *p, int64_t first, int64_t count, flo
     for (int64_t column = 0; column < p->columns; column += WORD_CODES) widen_columns(p, first, count, column, out + column);
     return;
   }
-  for (int64_t i = 0; i < count; ++i) (p->kind == MLX_PACKED_MLX ? widen_mlx_row : widen_mxfp4_row)(p, first + i, out + i * p->columns);
+  for (int64_t i = 0; i < count; ++i, out += p->columns) {
+    if (p->kind == MLX_PACKED_MLX) widen_mlx_row(p, first + i, out);
+    else widen_mxfp4_row(p, first + i, out);
+  }
 }
