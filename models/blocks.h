@@ -18,16 +18,17 @@
 #define MLX_LAYER_MATRIX(hf, gguf, rows, columns, ...) MLX_MATRIX("model.layers.%d." hf, "blk.%d." gguf, rows, columns, __VA_ARGS__)
 #define MLX_LAYER_NORM(hf, gguf, ...) MLX_LAYER_VECTOR(hf ".weight", gguf ".weight", MLX_DIM(hidden), __VA_ARGS__)
 
-// |order|: how GGUF stores the rows of q and k
-#define MLX_RULES_ATTENTION(order)                                                                                                   \
+// |order|: how GGUF stores the rows of q and k, |bias_order| those of their biases
+#define MLX_RULES_ATTENTION_ORDERS(order, bias_order)                                                                               \
   MLX_LAYER_MATRIX("self_attn.q_proj.weight", "attn_q.weight", MLX_HEADS(heads), MLX_DIM(hidden), .gguf_order = order),              \
       MLX_LAYER_MATRIX("self_attn.k_proj.weight", "attn_k.weight", MLX_HEADS(kv_heads), MLX_DIM(hidden), .gguf_order = order),       \
       MLX_LAYER_MATRIX("self_attn.v_proj.weight", "attn_v.weight", MLX_HEADS(kv_heads), MLX_DIM(hidden)),                            \
       MLX_LAYER_MATRIX("self_attn.o_proj.weight", "attn_output.weight", MLX_DIM(hidden), MLX_HEADS(heads)),                          \
-      MLX_LAYER_VECTOR("self_attn.q_proj.bias", "attn_q.bias", MLX_HEADS(heads), .present = mlx_has_q_bias, .gguf_order = order),    \
-      MLX_LAYER_VECTOR("self_attn.k_proj.bias", "attn_k.bias", MLX_HEADS(kv_heads), .present = mlx_has_kv_bias, .gguf_order = order), \
+      MLX_LAYER_VECTOR("self_attn.q_proj.bias", "attn_q.bias", MLX_HEADS(heads), .present = mlx_has_q_bias, .gguf_order = bias_order),    \
+      MLX_LAYER_VECTOR("self_attn.k_proj.bias", "attn_k.bias", MLX_HEADS(kv_heads), .present = mlx_has_kv_bias, .gguf_order = bias_order), \
       MLX_LAYER_VECTOR("self_attn.v_proj.bias", "attn_v.bias", MLX_HEADS(kv_heads), .present = mlx_has_kv_bias),                     \
       MLX_LAYER_VECTOR("self_attn.o_proj.bias", "attn_output.bias", MLX_DIM(hidden), .present = mlx_has_o_bias)
+#define MLX_RULES_ATTENTION(order) MLX_RULES_ATTENTION_ORDERS(order, order)
 
 // One norm for all heads of q, one for those of k
 #define MLX_RULES_QK_NORM(...)                                                                                                \

@@ -7,7 +7,7 @@
 static const mlx_tensor_rule_t minicpm_tensors[] = {
     MLX_RULE_EMBED,
     MLX_LAYER_NORM("input_layernorm", "attn_norm"),
-    MLX_RULES_ATTENTION(MLX_ROWS_INTERLEAVED_HALVES),
+    MLX_RULES_ATTENTION_ORDERS(MLX_ROWS_INTERLEAVED_HALVES, MLX_ROWS_AS_STORED),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
     MLX_RULES_GATED_MLP,
     MLX_RULE_FINAL_NORM(),
@@ -75,8 +75,7 @@ static mlx_status_t minicpm_read_config(const mlx_source_t *source, mlx_config_t
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, true, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
-  MLX_TRY(mlx_read_switch(source, "attention_bias", NULL, false, &c->q_bias));  // GGUF's converter leaves their rows as they were
-  c->kv_bias = c->o_bias = c->q_bias;
+  MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(read_factors(source, c));
   MLX_TRY(mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope));
   return settle_longrope(source, c);

@@ -10,6 +10,8 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "compiler/compile.h"
+#include "compiler/graph.h"
+#include "compiler/weights.h"
 #include "models/model.h"
 #include "runtime/mlxcel.h"
 #include "tests/golden.h"
@@ -166,4 +168,58 @@ TEST(what_would_change_the_maths_is_refused_by_its_name) {
   check_refused("mimo", "\"attention_bias\":false", MLX_UNSUPPORTED, "field 'attention_bias' is false, which is not supported");
 }
 
-TEST_MAIN(CASE(what_would_change_the_maths_is_refused_by_its_name), CASE(every_architecture_matches_hf_token_for_token))
+// What a model is read as: the network, as text that has every number the config decides, and the weights.
+typedef struct reading {
+  char *network, *weights;
+  size_t network_length, weights_length;
+} reading_t;
+
+static reading_t read_model(const char *path) {
+  char folder[] = "/tmp/mlxcel-arch-XXXXXX", archive[64];
+  reading_t r;
+  mlx_model_t *model;
+  mlx_graph_options_t options;
+  CHECK_OK(mlx_model_open(path, &model));
+  mlx_graph_options_initialize(256, &options);
+  CHECK_OK(mlx_graph_emit(model, &options, &r.network, &r.network_length));
+  CHECK(mkdtemp(folder));
+  snprintf(archive, sizeof archive, "%s/w.irpa", folder);
+  CHECK_OK(mlx_weights_write(model, MLX_F32, archive, NULL));
+  CHECK_OK(mlx_read_file(archive, 1 << 24, &r.weights, &r.weights_length));
+  CHECK_OK(mlx_remove_tree(folder));
+  mlx_model_close(model);
+  return r;
+}
+
+static void check_same_weights(const char *name, const reading_t *hf, const reading_t *gguf) {
+  CHECK_INT(hf->weights_length, gguf->weights_length);
+  for (size_t at = 0; at < hf->weights_length; at += 4) {
+    uint32_t a, b;
+    memcpy(&a, hf->weights + at, 4);
+    memcpy(&b, gguf->weights + at, 4);
+    if (a == 0x80000000 && !b) continue;  // ggml's MXFP4 has one zero
+    if (a != b) CHECK_FAIL("%s: the weights differ at byte %zu", name, at);
+  }
+}
+
+// tests/parity/make_gguf.py wrote the files as llama.cpp's converter does.
+TEST(a_gguf_file_is_read_as_the_directory_it_was_made_from) {
+  static const char *const names[] = {"granitemoe", "gpt_oss-mxfp4", "minicpm"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    reading_t readings[2];
+    for (int k = 0; k < 2; ++k) {
+      char path[512];
+      snprintf(path, sizeof path, FIXTURES "%s%s", names[i], k ? ".gguf" : "");
+      readings[k] = read_model(path);
+    }
+    CHECK_INT(readings[0].network_length, readings[1].network_length);
+    if (strcmp(readings[0].network, readings[1].network)) CHECK_FAIL("%s: the network differs", names[i]);
+    check_same_weights(names[i], &readings[0], &readings[1]);
+    for (int k = 0; k < 2; ++k) {
+      mlx_free(readings[k].network);
+      mlx_free(readings[k].weights);
+    }
+  }
+}
+
+TEST_MAIN(CASE(a_gguf_file_is_read_as_the_directory_it_was_made_from), CASE(what_would_change_the_maths_is_refused_by_its_name), CASE(every_architecture_matches_hf_token_for_token))

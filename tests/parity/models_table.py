@@ -36,7 +36,8 @@ def main():
     lines = ["# Architectures", "", "Written by tests/parity/models_table.py. Proven: tiny models with every feature switched on give the same 48 tokens as",
              "Hugging Face in fp32, and logits within one in ten thousand, for prompts shorter and longer than a window and a prefill. Where",
              "transformers has no class of a model, the reference is a numpy forward of our own, tests/parity/numpy_models.py, written from the",
-             "modeling file the model publishes. GGUF files are read under the name given; of those only llama has a test of its own.", "",
+             "modeling file the model publishes. GGUF files are read under the name given; of those a test runs llama, and holds granitemoe,",
+             "gpt-oss and minicpm, written as llama.cpp's converter does (tests/parity/make_gguf.py), to the same network and weights.", "",
              "| model_type | file | GGUF | proven by the fixtures | reference |", "| --- | --- | --- | --- | --- |"]
     for path in sorted((ROOT / "models").glob("*.c")):
         text = path.read_text()
