@@ -52,16 +52,40 @@ static void choose(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t scores, c
   }
 }
 
+// The gate opens what is let through it: act(gate) * up, or gpt-oss's way where there is a limit. Both of one shape.
+static mlx_value_t gated(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t gate, mlx_value_t up) {
+  mlx_builder_t *b = g->b;
+  if (e->limit == 0.0) {
+    gate = mlx_plain_activate(g, "act", e->act, gate);
+    return mlx_build_binary(b, "inner", "multiply", gate, up);
+  }
+  mlx_value_t limit = mlx_build_float(b, "limit", e->limit, mlx_type_of(gate));
+  mlx_value_t one = mlx_build_float(b, "one", 1.0, mlx_type_of(up));
+  gate = mlx_build_binary(b, "gate_within", "minimum", gate, limit);
+  up = mlx_plain_clip(g, "up_within", up, e->limit);
+  mlx_value_t share = mlx_plain_scale(g, "steeper", gate, e->slope);
+  share = mlx_build_unary(b, "open_share", "logistic", share);
+  gate = mlx_build_binary(b, "opened", "multiply", gate, share);
+  up = mlx_build_binary(b, "up_and_one", "add", up, one);
+  return mlx_build_binary(b, "inner", "multiply", up, gate);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Few tokens
 
-// The weights of one expert a token, [M, rows, columns], times x [M, columns] -> [M, rows]
-static mlx_value_t through_one(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t weights, mlx_value_t index) {
-  const mlx_dot_t over_columns = {1, {0}, {0}, 2, 1};
+// What each token's own expert has in |all| [experts, ...], as f32 [M, ...]
+static mlx_value_t own_of(mlx_builder_t *b, mlx_value_t all, mlx_value_t index) {
   mlx_value_t which = mlx_build_reshape(b, "which", index, MLX_TYPE(MLX_I32, index.dims[0], 1));
-  mlx_value_t own = mlx_build_gather(b, "own_weights", weights, which);
-  own = mlx_build_convert(b, "own_f32", own, MLX_F32);
-  return mlx_build_dot(b, name, own, x, over_columns);
+  mlx_value_t own = mlx_build_gather(b, "own_weights", all, which);
+  return mlx_build_convert(b, "own_f32", own, MLX_F32);
+}
+
+// The weights of one expert a token, [M, rows, columns], times x [M, columns], and its bias -> [M, rows]
+static mlx_value_t through_one(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t weights, mlx_value_t bias,
+                               mlx_value_t index) {
+  const mlx_dot_t over_columns = {1, {0}, {0}, 2, 1};
+  mlx_value_t product = mlx_build_dot(b, bias.id ? "unbiased" : name, own_of(b, weights, index), x, over_columns);
+  return bias.id ? mlx_build_binary(b, name, "add", product, own_of(b, bias, index)) : product;
 }
 
 static mlx_value_t use_chosen(mlx_graph_t *g, const char *name, const mlx_experts_t *e, const chosen_t *chosen, mlx_value_t x, mlx_value_t gate,
@@ -69,11 +93,10 @@ static mlx_value_t use_chosen(mlx_graph_t *g, const char *name, const mlx_expert
   mlx_builder_t *b = g->b;
   mlx_value_t sum = {0};
   for (int64_t i = 0; i < chosen->count; ++i) {
-    mlx_value_t opened = through_one(b, "gate", x, gate, chosen->index[i]);  // [M, ffn]
-    opened = mlx_plain_activate(g, "act", e->act, opened);
-    mlx_value_t inner = through_one(b, "up", x, up, chosen->index[i]);
-    inner = mlx_build_binary(b, "inner", "multiply", opened, inner);
-    mlx_value_t given = through_one(b, "down", inner, down, chosen->index[i]);  // [M, hidden]
+    mlx_value_t low = through_one(b, "gate", x, gate, e->gate_bias, chosen->index[i]);  // [M, ffn]
+    mlx_value_t high = through_one(b, "up", x, up, e->up_bias, chosen->index[i]);
+    mlx_value_t inner = gated(g, e, low, high);
+    mlx_value_t given = through_one(b, "down", inner, down, e->down_bias, chosen->index[i]);  // [M, hidden]
     mlx_value_t weights = mlx_build_broadcast(b, "weights", chosen->weight[i], (int64_t[]){0}, mlx_type_of(given));
     given = mlx_build_binary(b, "weighted", "multiply", given, weights);
     sum = sum.id ? mlx_build_binary(b, i + 1 == chosen->count ? name : "sum", "add", sum, given) : given;
@@ -95,23 +118,35 @@ static mlx_value_t all_weights(mlx_builder_t *b, const chosen_t *chosen, mlx_typ
   return all;
 }
 
+// Of all experts: weights [experts, rows, columns] times x [M, columns], and their bias [experts, rows] -> [experts, rows, M]
+static mlx_value_t through_all(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t weights, mlx_value_t bias) {
+  const mlx_dot_t over_columns = {.left_contract = 2, .right_contract = 1};
+  weights = mlx_build_convert(b, "all_f32", weights, MLX_F32);
+  mlx_value_t product = mlx_build_dot(b, bias.id ? "unbiased" : name, weights, x, over_columns);
+  if (!bias.id) return product;
+  bias = mlx_build_convert(b, "bias_f32", bias, MLX_F32);
+  mlx_value_t wide = mlx_build_broadcast(b, "bias", bias, (int64_t[]){0, 1}, mlx_type_of(product));
+  return mlx_build_binary(b, name, "add", product, wide);
+}
+
 static mlx_value_t use_all(mlx_graph_t *g, const char *name, const mlx_experts_t *e, const chosen_t *chosen, mlx_value_t x, mlx_type_t scores,
                            mlx_value_t gate, mlx_value_t up, mlx_value_t down) {
   mlx_builder_t *b = g->b;
-  const mlx_dot_t over_hidden = {.left_contract = 2, .right_contract = 1}, over_ffn = {1, {0}, {0}, 2, 1};
-  gate = mlx_build_convert(b, "gate_f32", gate, MLX_F32);
-  up = mlx_build_convert(b, "up_f32", up, MLX_F32);
-  down = mlx_build_convert(b, "down_f32", down, MLX_F32);
-  mlx_value_t opened = mlx_build_dot(b, "gate", gate, x, over_hidden);  // [experts, ffn, M]
-  opened = mlx_plain_activate(g, "act", e->act, opened);
-  mlx_value_t inner = mlx_build_dot(b, "up", up, x, over_hidden);
-  inner = mlx_build_binary(b, "inner", "multiply", opened, inner);
+  const mlx_dot_t over_ffn = {1, {0}, {0}, 2, 1}, over_experts = {.left_contract = 1, .right_contract = 0};
+  mlx_value_t low = through_all(b, "gate", x, gate, e->gate_bias);  // [experts, ffn, M]
+  mlx_value_t high = through_all(b, "up", x, up, e->up_bias);
+  mlx_value_t inner = gated(g, e, low, high);
   mlx_value_t weights = all_weights(b, chosen, scores);                            // [M, experts]
-  weights = mlx_build_broadcast(b, "weights_wide", weights, (int64_t[]){2, 0}, mlx_type_of(inner));
-  inner = mlx_build_binary(b, "weighted", "multiply", inner, weights);
+  mlx_value_t wide = mlx_build_broadcast(b, "weights_wide", weights, (int64_t[]){2, 0}, mlx_type_of(inner));
+  inner = mlx_build_binary(b, "weighted", "multiply", inner, wide);
+  down = mlx_build_convert(b, "down_f32", down, MLX_F32);
   mlx_value_t given = mlx_build_dot(b, "down", down, inner, over_ffn);             // [experts, hidden, M]
   given = mlx_build_transpose(b, "given_by_token", given, (int64_t[]){2, 1, 0});   // [M, hidden, experts]
-  return mlx_build_reduce_last(b, name, "add", given);
+  mlx_value_t sum = mlx_build_reduce_last(b, e->down_bias.id ? "unbiased_sum" : name, "add", given);
+  if (!e->down_bias.id) return sum;
+  mlx_value_t bias = mlx_build_convert(b, "down_bias", e->down_bias, MLX_F32);     // [experts, hidden]
+  bias = mlx_build_dot(b, "bias_by_token", weights, bias, over_experts);           // [M, hidden]
+  return mlx_build_binary(b, name, "add", sum, bias);
 }
 
 mlx_value_t mlx_plain_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x, mlx_value_t scores, mlx_value_t gate,

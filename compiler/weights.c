@@ -12,20 +12,34 @@ mlx_dtype_t mlx_weight_dtype(const mlx_weight_t *weight, mlx_dtype_t dtype) {
   return weight->tensor.rank > 1 ? dtype : MLX_F32;
 }
 
-// A vector is one row, unless it has an order: then every element is one.
-static bool is_one_row(const mlx_weight_t *weight) { return weight->tensor.rank < 2 && weight->order == MLX_ROWS_AS_STORED; }
+// A row is the last dimension. A vector is one row, unless it has an order: then every element is one, as in a matrix that is the
+// half of each row of another.
+static int rows_dims(const mlx_weight_t *weight) {
+  const int rank = weight->tensor.rank;
+  if (rank < 2) return weight->order == MLX_ROWS_AS_STORED ? 0 : rank;
+  return weight->half && rank == 2 ? 2 : rank - 1;
+}
 
-static int64_t row_count(const mlx_weight_t *weight) { return is_one_row(weight) ? 1 : weight->tensor.dims[0]; }
-
-static size_t row_elements(const mlx_weight_t *weight) {
-  size_t count = 1;
-  for (int i = is_one_row(weight) ? 0 : 1; i < weight->tensor.rank; ++i) count *= (size_t)weight->tensor.dims[i];
+static int64_t product(const mlx_weight_t *weight, int first, int end) {
+  int64_t count = 1;
+  for (int i = first; i < end; ++i) count *= weight->tensor.dims[i];
   return count;
+}
+
+static int64_t row_count(const mlx_weight_t *weight) { return product(weight, 0, rows_dims(weight)); }
+static size_t row_elements(const mlx_weight_t *weight) { return (size_t)product(weight, rows_dims(weight), weight->tensor.rank); }
+
+static int64_t stored_half_row(const mlx_weight_t *weight, int64_t row) {
+  const int64_t rows = weight->tensor.dims[1], expert = row / rows, within = row % rows;
+  const bool in_turn = weight->half == MLX_EVEN_HALF || weight->half == MLX_ODD_HALF;
+  const bool second = weight->half == MLX_SECOND_HALF || weight->half == MLX_ODD_HALF;
+  return 2 * rows * expert + (in_turn ? 2 * within + second : within + rows * second);
 }
 
 // Which stored row is row |row| of the tensor.
 static int64_t stored_row(const mlx_weight_t *weight, int64_t row) {
-  if (weight->order == MLX_ROWS_AS_STORED) return row;
+  if (weight->half) return stored_half_row(weight, row);
+  if (weight->order == MLX_ROWS_AS_STORED || weight->order == MLX_ROWS_ARE_COLUMNS) return row;
   const int64_t size = weight->order_head_dim, head = row / size, within = row % size, half = size / 2;
   if (weight->order == MLX_ROWS_QKV_BY_HEAD) {  // heads of q, then of k, then of v; stored q, k and v of each head together
     const int64_t heads = weight->tensor.dims[0] / (3 * size);
@@ -45,12 +59,21 @@ typedef struct passage {
   float *wide;                  // one row, or WIDE_ROWS of a packed matrix
 } passage_t;
 
-// A row of a matrix that is stored the other way round.
-static void widen_column(const passage_t *p, int64_t column, float *out) {
-  const mlx_dtype_info_t *info = mlx_dtype_info(p->weight->tensor.dtype);
-  const size_t step = (size_t)row_count(p->weight) * info->block_bytes;
-  const uint8_t *from = p->weight->tensor.data + (size_t)column * info->block_bytes;
-  for (size_t i = 0; i < p->elements; ++i) info->to_f32(from + i * step, 1, &out[i]);
+// A row of a matrix that is stored the other way round, as all those of a tensor of experts are.
+static void widen_column(const passage_t *p, int64_t row, float *out) {
+  const mlx_weight_t *weight = p->weight;
+  const mlx_dtype_info_t *info = mlx_dtype_info(weight->tensor.dtype);
+  const size_t columns = (size_t)weight->tensor.dims[weight->tensor.rank - 2] * (weight->half ? 2 : 1);
+  const size_t at = (size_t)stored_row(weight, row);
+  const uint8_t *from = weight->tensor.data + (at / columns * p->elements * columns + at % columns) * info->block_bytes;
+  for (size_t i = 0; i < p->elements; ++i) info->to_f32(from + i * columns * info->block_bytes, 1, &out[i]);
+}
+
+static const uint8_t *row_data(const passage_t *p, int64_t row) {
+  const mlx_weight_t *weight = p->weight;
+  if (!weight->parts) return weight->tensor.data + (size_t)stored_row(weight, row) * p->from_bytes;
+  const int64_t rows = row_count(weight) / weight->tensor.dims[0];  // of a part
+  return weight->parts[row / rows]->data + (size_t)(row % rows) * p->from_bytes;
 }
 
 static void convert_row(const passage_t *p, int64_t row, uint8_t *out) {
@@ -59,7 +82,7 @@ static void convert_row(const passage_t *p, int64_t row, uint8_t *out) {
   if (weight->order == MLX_ROWS_ARE_COLUMNS) {
     widen_column(p, row, p->wide);
   } else {
-    const uint8_t *from = weight->parts ? weight->parts[row]->data : weight->tensor.data + (size_t)stored_row(weight, row) * p->from_bytes;
+    const uint8_t *from = row_data(p, row);
     if (weight->tensor.dtype == p->dtype && weight->plus == 0.0) {
       memcpy(out, from, p->to_bytes);
       return;
@@ -71,14 +94,11 @@ static void convert_row(const passage_t *p, int64_t row, uint8_t *out) {
 }
 
 static void convert_packed(const passage_t *p, int64_t first, int64_t count, uint8_t *out) {
-  const mlx_packing_t *packing = &p->weight->packing;
-  const int64_t each = (int64_t)p->elements / packing->columns;  // packed rows in one: many, where they are stacked
-  const int64_t all = count * each;
-  const size_t to_bytes = p->to_bytes / (size_t)each;
-  for (int64_t done = 0; done < all; done += WIDE_ROWS) {
-    const int64_t rows = all - done < WIDE_ROWS ? all - done : WIDE_ROWS;
-    mlx_packing_widen(packing, first * each + done, rows, p->wide);
-    mlx_dtype_info(p->dtype)->from_f32(p->wide, (size_t)(rows * packing->columns), out + (size_t)done * to_bytes);
+  const int64_t most = p->weight->half ? 1 : WIDE_ROWS;  // rows that lie together
+  for (int64_t done = 0; done < count; done += most) {
+    const int64_t rows = count - done < most ? count - done : most;
+    mlx_packing_widen(&p->weight->packing, stored_row(p->weight, first + done), rows, p->wide);
+    mlx_dtype_info(p->dtype)->from_f32(p->wide, (size_t)rows * p->elements, out + (size_t)done * p->to_bytes);
   }
 }
 
@@ -100,7 +120,7 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   const mlx_tensor_t *tensor = &weight->tensor;
   passage_t p = {.weight = weight, .dtype = mlx_weight_dtype(weight, dtype), .elements = row_elements(weight)};
   MLX_TRY(mlx_archive_next(archive));
-  if (tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && weight->plus == 0.0 && !weight->parts) {
+  if (tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && !weight->half && weight->plus == 0.0 && !weight->parts) {
     return mlx_archive_write(archive, tensor->data, tensor->size);
   }
   p.from_bytes = tensor->size / (size_t)row_count(weight);

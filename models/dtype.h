@@ -12,6 +12,7 @@ typedef enum mlx_dtype {
   MLX_BF16,
   MLX_I32,
   MLX_U32,
+  MLX_U8,
   MLX_I1,
   MLX_Q4_0,
   MLX_Q4_1,

@@ -46,6 +46,9 @@ mlx_status_t mlx_read_windows(const mlx_source_t *source, int64_t every, int64_t
 // Qwen's windows: only with use_sliding_window, and where there are no layer_types, from layer max_window_layers on.
 mlx_status_t mlx_read_late_windows(const mlx_source_t *source, mlx_config_t *c) MLX_MUST_USE;
 
+// Granite's factors: embed_scale, attention_scale, residual_scale and logit_scale. After mlx_read_sizes.
+mlx_status_t mlx_read_multipliers(const mlx_source_t *source, mlx_config_t *c) MLX_MUST_USE;
+
 // experts, which transformers 5 calls num_local_experts where files had num_experts before
 mlx_status_t mlx_read_expert_count(const mlx_source_t *source, mlx_config_t *c) MLX_MUST_USE;
 
@@ -63,6 +66,7 @@ typedef struct mlx_rope_fields {
   const char *alpha;       // name of a number that makes "dynamic" a fixed stretch of the base; NULL: it has none
   bool adjacent;           // as in mlx_rope_t
   bool unscaled;           // rope_scaling is not for it
+  bool gguf_untruncated;   // yarn's range is not rounded to whole pairs; GGUF has no field for it
 } mlx_rope_fields_t;
 
 // Reads one rope of scaling type default, linear, dynamic, yarn, llama3 or longrope. After mlx_read_sizes. A longrope also fills

@@ -17,13 +17,7 @@ static mlx_status_t granite_read_config(const mlx_source_t *source, mlx_config_t
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(mlx_read_switch(source, "mlp_bias", "blk.0.ffn_up.bias", false, &c->mlp_bias));
-  double divisor;
-  MLX_TRY(mlx_read_number(source, "embedding_multiplier", ".embedding_scale", 1.0, &c->embed_scale));
-  MLX_TRY(mlx_read_number(source, "attention_multiplier", ".attention.scale", 1.0, &c->attention_scale));
-  MLX_TRY(mlx_read_number(source, "residual_multiplier", ".residual_scale", 1.0, &c->residual_scale));
-  MLX_TRY(mlx_read_number(source, "logits_scaling", ".logit_scale", 1.0, &divisor));
-  if (divisor == 0.0) return mlx_source_field_error(source, "logits_scaling", ".logit_scale", MLX_INVALID_INPUT, "must not be 0");
-  c->logit_scale = 1.0 / divisor;
+  MLX_TRY(mlx_read_multipliers(source, c));
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }
 

@@ -128,6 +128,7 @@ typedef struct mlx_config {
   int64_t expert_ffn, shared_ffn;  // width inside one, and inside the one that all tokens use
   int64_t one;                     // 1: the extent of a matrix with one row
   bool experts_sum_to_one;         // the weights of the used ones do
+  double gate_limit, gate_slope;   // of experts, as in mlx_experts_t
   mlx_act_t act;
   mlx_rope_t rope;
   mlx_rope_t local_rope;      // of layers with a window, where they have their own; of short contexts, for longrope
@@ -142,6 +143,7 @@ typedef struct mlx_config {
   double clip;                // q, k and v are held within [-clip, clip]; 0: they are not
   double embed_scale, residual_scale, logit_scale;    // factors
   bool q_bias, kv_bias, o_bias, mlp_bias;
+  bool sinks;                 // every head has a score that takes weight and gives nothing
   bool qk_norm;               // queries and keys are normalised
   bool parallel;              // attention and MLP read the same input
 } mlx_config_t;
@@ -152,8 +154,17 @@ typedef enum mlx_row_order {
   MLX_ROWS_AS_STORED = 0,
   MLX_ROWS_INTERLEAVED_HALVES,  // stored row 2i+s of a head is row s*head_dim/2+i
   MLX_ROWS_QKV_BY_HEAD,         // fused q, k and v of as many heads: stored head by head, wanted all q, all k, all v
-  MLX_ROWS_ARE_COLUMNS,         // a matrix stored [in, out]
+  MLX_ROWS_ARE_COLUMNS,         // a matrix stored [in, out], or one of each expert
 } mlx_row_order_t;
+
+// Which rows of a tensor a weight is, where the tensor is two weights: a half of those of each expert.
+typedef enum mlx_half {
+  MLX_WHOLE = 0,
+  MLX_FIRST_HALF,
+  MLX_SECOND_HALF,
+  MLX_EVEN_HALF,
+  MLX_ODD_HALF,
+} mlx_half_t;
 
 // One tensor of an architecture under its names in each format. "%d" stands for the layer; a name without it is there once.
 typedef struct mlx_tensor_rule {
@@ -163,6 +174,8 @@ typedef struct mlx_tensor_rule {
   uint32_t dims[MLX_MAX_RANK];  // extents in terms of the config: MLX_DIM or MLX_HEADS
   bool (*present)(const mlx_config_t *config);          // NULL: always
   mlx_row_order_t gguf_order, hf_order;                 // how each format stores the rows
+  const char *hf_stored;                                // where Hugging Face has the weight in a tensor of another name than ours
+  mlx_half_t hf_half;                                   // and which part of it: of the second dimension
   bool hf_stacked;                                      // Hugging Face has a tensor for each index of the first dimension: "%e"
   const char *mlx_name;                                 // where MLX's directories have all of those in one
   double hf_less;                                       // Hugging Face stores the values less this (1 + weight of some norms)
@@ -184,6 +197,7 @@ typedef struct mlx_weight {
   mlx_packing_t packing;  // what else it is stored as; its kind is MLX_NOT_PACKED for most
   mlx_row_order_t order;
   int64_t order_head_dim; // rows per head, when order asks for it
+  mlx_half_t half;        // of the tensor, whose size is then that of the half
   double plus;            // to be added to every value
   const mlx_tensor_t **parts;  // owned: the tensors it is stacked from, dims[0] of them; NULL: it is one
 } mlx_weight_t;
@@ -200,6 +214,7 @@ typedef struct mlx_arch {
   const mlx_tensor_rule_t *tensors;
   size_t tensor_count;
   const char *const *ignored;     // ends of names of tensors that hold nothing learned, NULL-terminated; may be NULL
+  const char *const *unused;      // starts of names of tensors that decoding one token after the other has no use for; likewise
   mlx_status_t (*read_config)(const mlx_source_t *source, mlx_config_t *out_config);
   // The network in the words of models/ops.h: token ids [M] in, hidden states after the last norm [M, hidden] out;
   // and the LM head: hidden states of the rows' last tokens in, logits [rows, vocab] out.

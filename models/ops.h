@@ -61,7 +61,10 @@ mlx_value_t mlx_op_gated(mlx_graph_t *graph, const char *name, mlx_act_t act, ml
 typedef struct mlx_experts {
   int64_t used;
   bool sum_to_one;  // the softmax is over those used
-  mlx_act_t act;
+  mlx_act_t act;    // an expert is down(act(gate(x)) * up(x)); with a limit, which takes its place,
+  double limit;     //   down(g * sigmoid(slope * g) * (u + 1)) of a gate g up to the limit and a u within it; 0: none
+  double slope;
+  mlx_value_t gate_bias, up_bias, down_bias;  // [experts, ffn], [experts, ffn], [experts, hidden]; MLX_NONE: there are none
 } mlx_experts_t;
 mlx_value_t mlx_op_experts(mlx_graph_t *graph, const char *name, const mlx_experts_t *params,
                            mlx_value_t x,       // [M, hidden]

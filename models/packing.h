@@ -4,6 +4,7 @@
 //   GPTQ  NAME.qweight i32 [columns / 8, rows]           NAME.scales [groups, rows]  NAME.qzeros i32 [groups, rows / 8]
 //         NAME.g_idx   i32 [columns], the group of each column; where it is not there, column / group
 //   AWQ   NAME.qweight i32 [columns, rows / 8]           NAME.scales and NAME.qzeros as GPTQ, codes of eight rows interleaved
+//   MXFP4 NAME_blocks  u8 [experts, rows, columns / 32, 16]  NAME_scales u8 [experts, rows, columns / 32], matrices of experts
 //
 // A row is an output and a column an input, as in the matrix that Hugging Face would have stored plainly.
 #ifndef MLXCEL_MODELS_PACKING_H_
@@ -19,6 +20,7 @@ typedef enum mlx_packing_kind {
   MLX_PACKED_MLX,
   MLX_PACKED_GPTQ,
   MLX_PACKED_AWQ,
+  MLX_PACKED_MXFP4,
   MLX_PACKING_COUNT,
 } mlx_packing_kind_t;
 
@@ -32,8 +34,8 @@ typedef enum mlx_packed_part {
 
 typedef struct mlx_packing {
   mlx_packing_kind_t kind;
-  int bits;               // of a code; 4 for GPTQ and AWQ
-  int64_t stack;          // matrices under one name, MLX's alone: every part has that many, and rows counts those of all; 0: it is one
+  int bits;               // of a code; 4 for all but MLX
+  int64_t stack;          // matrices under one name: every part has that many, and rows counts those of all; 0: it is one
   int64_t rows, columns;
   int64_t group;          // columns that share a scale; divides columns
   bool zeros_less_one;    // GPTQ's first format stores its zero points less one
@@ -43,6 +45,7 @@ typedef struct mlx_packing {
 // Widens |count| rows from |first| on into |out| [count, columns], in f32 arithmetic on the stored scales:
 //   MLX         scale * code + bias, the product rounded before the sum
 //   GPTQ, AWQ   scale * (code - zero), which is exact for scales of 16 bits
+//   MXFP4       2^(scale - 127) * e2m1, which is exact, or infinite where it is too large
 // A few dozen rows at a time are best: GPTQ and AWQ store columns, so neighbouring rows share what is read.
 void mlx_packing_widen(const mlx_packing_t *packing, int64_t first, int64_t count, float *out);
 

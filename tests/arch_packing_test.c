@@ -18,7 +18,10 @@ static const struct {
 };
 
 static void put_plain(folder_t *f, const mlx_tensor_t *t) {
-  put(f, t->name, t->dtype, t->dims[0], t->rank > 1 ? t->dims[1] : 0, t->data);
+  const bool stacked = t->rank == 3;
+  f->stack = stacked ? (int)t->dims[0] : 0;
+  put(f, t->name, t->dtype, stacked ? t->dims[0] * t->dims[1] : t->dims[0], t->rank > 1 ? t->dims[t->rank - 1] : 0, t->data);
+  f->stack = 0;
 }
 
 static void split_name(const char *name, char *module, size_t size) {
@@ -71,6 +74,7 @@ static bool put_experts(const mlx_weight_t *weight, folder_t *packed, folder_t *
 static bool put_weight(mlx_packing_kind_t kind, const mlx_model_t *model, const mlx_weight_t *weight, folder_t *packed, folder_t *widened) {
   static float values[MOST];
   char module[160];
+  if (weight->half == MLX_SECOND_HALF || weight->half == MLX_ODD_HALF) return false;  // its other half has put the tensor
   if (weight->parts && weight->tensor.rank == 3 && kind == MLX_PACKED_MLX) return put_experts(weight, packed, widened);
   for (int64_t i = 0; weight->parts && i < weight->tensor.dims[0]; ++i) {
     put_plain(packed, weight->parts[i]);
@@ -144,6 +148,11 @@ static mlx_status_t check_fixture(void *user, const char *name) {
   if (!mlx_is_file(path) || (only && strcmp(only, name))) return NULL;
   snprintf(path, sizeof path, FIXTURES "%s", name);
   CHECK_OK(mlx_model_open(path, &model));
+  for (size_t i = 0; i < model->weight_count; ++i) {
+    if (!model->weights[i].packing.kind) continue;
+    mlx_model_close(model);  // it is packed already
+    return NULL;
+  }
   for (int kind = MLX_PACKED_MLX; kind <= MLX_PACKED_AWQ; ++kind) counts[kind] = check_kind((mlx_packing_kind_t)kind, name, model);
   fprintf(stderr, "  %-18s matrices packed: MLX %zu, GPTQ %zu, AWQ %zu of %zu weights, all the same bits\n", name, counts[MLX_PACKED_MLX],
           counts[MLX_PACKED_GPTQ], counts[MLX_PACKED_AWQ], model->weight_count);

@@ -1,12 +1,18 @@
 // Every architecture, on the CPU in f32, against Hugging Face: the same tokens, and the logits within one in ten thousand.
 //
-// A fixture is a folder in tests/fixtures with goldens of the same name that tests/parity/make_fixtures.py made: what is found
-// there is run. MLXCEL_ARCH=NAME runs one. The fixtures have no tokenizer: the tests feed ids, and lend them another model's.
+// A fixture is a folder in tests/fixtures with goldens of the same name that tests/parity/make_fixtures.py made, or numpy_models.py for
+// those that Hugging Face has no class of: what is found there is run. MLXCEL_ARCH=NAME runs one. The fixtures have no
+// tokenizer: the tests feed ids, and lend them another model's.
 #include <math.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
 #include "compiler/compile.h"
+#include "compiler/graph.h"
+#include "compiler/weights.h"
+#include "models/model.h"
 #include "runtime/mlxcel.h"
 #include "tests/golden.h"
 
@@ -39,15 +45,18 @@ static mlx_engine_t *open_compiled(const char *model) {
   return engine;
 }
 
+static void link_file(const char *name, const char *folder, const char *file) {
+  char from[512], to[512];
+  snprintf(from, sizeof from, FIXTURES "%s/%s", name, file);
+  snprintf(to, sizeof to, "%s/%s", folder, file);
+  CHECK(!symlink(from, to));
+}
+
 // The fixture beside a tokenizer, as links in a folder of their own.
 static void link_model(const char *name, const char *folder) {
   static const char *const files[] = {"config.json", "generation_config.json", "model.safetensors"};
-  char from[512], to[512];
-  for (int i = 0; i < 3; ++i) {
-    snprintf(from, sizeof from, FIXTURES "%s/%s", name, files[i]);
-    snprintf(to, sizeof to, "%s/%s", folder, files[i]);
-    CHECK(!symlink(from, to));
-  }
+  char to[512];
+  for (int i = 0; i < 3; ++i) link_file(name, folder, files[i]);
   snprintf(to, sizeof to, "%s/tokenizer.json", folder);
   CHECK(!symlink(TOKENIZER, to));
 }
@@ -111,4 +120,106 @@ TEST(every_architecture_matches_hf_token_for_token) {
   CHECK(checked > 0);
 }
 
-TEST_MAIN(CASE(every_architecture_matches_hf_token_for_token))
+// |field| takes the place of that of the fixture's config.
+static void check_refused(const char *name, const char *field, mlx_code_t code, const char *message) {
+  char folder[] = "/tmp/mlxcel-arch-XXXXXX", path[512], key[64], *config, *old;
+  size_t length;
+  mlx_text_t text = {0};
+  mlx_model_t *model;
+  snprintf(path, sizeof path, FIXTURES "%s/config.json", name);
+  CHECK_OK(mlx_read_file(path, 1 << 20, &config, &length));
+  snprintf(key, sizeof key, "%.*s", (int)strcspn(field, ":"), field);
+  if ((old = strstr(config, key))) old[1] = '-';  // a name that nothing asks for
+  mlx_text_printf(&text, "{%s,%.*s", field, (int)length - 1, config + 1);
+  CHECK(mkdtemp(folder));
+  link_file(name, folder, "model.safetensors");
+  snprintf(path, sizeof path, "%s/config.json", folder);
+  CHECK_OK(mlx_write_file(path, text.data, text.length));
+  CHECK_ERROR(mlx_model_open(folder, &model), code, message);
+  mlx_text_clear(&text);
+  mlx_free(config);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST(what_would_change_the_maths_is_refused_by_its_name) {
+  check_refused("granitemoe", "\"logits_scaling\":0", MLX_INVALID_INPUT, "field 'logits_scaling' must not be 0");
+  check_refused("granitemoe", "\"num_local_experts\":5", MLX_INVALID_INPUT, "has shape [6, 32]; the model's fields say [5, 32]");
+  check_refused("granitemoe", "\"intermediate_size\":48", MLX_INVALID_INPUT,
+                "tensor 'model.layers.0.block_sparse_moe.input_linear.weight' has shape [6, 48, 32]; the model's fields say [6, 96, 32]");
+  check_refused("gpt_oss", "\"rope_parameters\":null", MLX_UNSUPPORTED, "field 'rope_parameters' is missing");
+  check_refused("gpt_oss", "\"swiglu_limit\":0", MLX_INVALID_INPUT, "field 'swiglu_limit' must be greater than 0");
+  check_refused("gpt_oss", "\"layer_types\":[\"chunked_attention\",\"full_attention\"]", MLX_UNSUPPORTED, "field 'layer_types' has 'chunked_attention'");
+  check_refused("gpt_oss", "\"intermediate_size\":12", MLX_INVALID_INPUT,
+                "tensor 'model.layers.0.mlp.experts.gate_up_proj' has shape [6, 32, 48]; the model's fields say [6, 32, 24]");
+  check_refused("gpt_oss-mxfp4", "\"quantization_config\":null", MLX_INVALID_INPUT, "tensor 'model.layers.0.mlp.experts.gate_up_proj' is missing");
+  check_refused("gpt_oss-mxfp4", "\"num_local_experts\":3", MLX_INVALID_INPUT, "tensor 'model.layers.0.mlp.router.weight' has shape [6, 32]");
+  check_refused("gpt_oss-mxfp4", "\"intermediate_size\":64", MLX_INVALID_INPUT,
+                "tensor 'model.layers.0.mlp.experts.gate_up_proj_blocks' has shape [6, 64, 1, 16]; the model's fields say [6, 128, 1, 16]");
+  check_refused("internlm3", "\"rope_scaling\":{\"rope_type\":\"magic\"}", MLX_UNSUPPORTED, "field 'rope_scaling.rope_type' is 'magic'");
+  check_refused("internlm3", "\"qkv_bias\":false", MLX_UNSUPPORTED, "_proj.bias' is not part of the internlm3 architecture");
+  check_refused("minicpm", "\"sparse_config\":{\"topk\":64}", MLX_UNSUPPORTED, "field 'sparse_config' is given; sparse attention is not supported");
+  check_refused("minicpm", "\"num_experts\":8", MLX_UNSUPPORTED, "field 'num_experts' is 8; experts are not supported");
+  check_refused("minicpm", "\"pretraining_tp\":2", MLX_UNSUPPORTED, "field 'pretraining_tp' is 2; only 1 is supported");
+  check_refused("minicpm", "\"hidden_act\":\"fatrelu\"", MLX_UNSUPPORTED, "field 'hidden_act' is 'fatrelu'");
+  check_refused("minicpm", "\"dim_model_base\":0", MLX_INVALID_INPUT, "field 'dim_model_base' must be greater than 0");
+  check_refused("minicpm-long", "\"rope_scaling\":{\"rope_type\":\"longrope\",\"factor\":2.0,\"original_max_position_embeddings\":128,"
+                "\"short_factor\":[1,1,1,1],\"long_factor\":[1,1,1,1]}", MLX_UNSUPPORTED, "field 'rope_scaling.factor' is given");
+  check_refused("minicpm-long", "\"max_position_embeddings\":64", MLX_UNSUPPORTED, "field 'rope_scaling.original_max_position_embeddings' means");
+  check_refused("mimo", "\"attention_bias\":false", MLX_UNSUPPORTED, "field 'attention_bias' is false, which is not supported");
+}
+
+// What a model is read as: the network, as text that has every number the config decides, and the weights.
+typedef struct reading {
+  char *network, *weights;
+  size_t network_length, weights_length;
+} reading_t;
+
+static reading_t read_model(const char *path) {
+  char folder[] = "/tmp/mlxcel-arch-XXXXXX", archive[64];
+  reading_t r;
+  mlx_model_t *model;
+  mlx_graph_options_t options;
+  CHECK_OK(mlx_model_open(path, &model));
+  mlx_graph_options_initialize(256, &options);
+  CHECK_OK(mlx_graph_emit(model, &options, &r.network, &r.network_length));
+  CHECK(mkdtemp(folder));
+  snprintf(archive, sizeof archive, "%s/w.irpa", folder);
+  CHECK_OK(mlx_weights_write(model, MLX_F32, archive, NULL));
+  CHECK_OK(mlx_read_file(archive, 1 << 24, &r.weights, &r.weights_length));
+  CHECK_OK(mlx_remove_tree(folder));
+  mlx_model_close(model);
+  return r;
+}
+
+static void check_same_weights(const char *name, const reading_t *hf, const reading_t *gguf) {
+  CHECK_INT(hf->weights_length, gguf->weights_length);
+  for (size_t at = 0; at < hf->weights_length; at += 4) {
+    uint32_t a, b;
+    memcpy(&a, hf->weights + at, 4);
+    memcpy(&b, gguf->weights + at, 4);
+    if (a == 0x80000000 && !b) continue;  // ggml's MXFP4 has one zero
+    if (a != b) CHECK_FAIL("%s: the weights differ at byte %zu", name, at);
+  }
+}
+
+// tests/parity/make_gguf.py wrote the files as llama.cpp's converter does.
+TEST(a_gguf_file_is_read_as_the_directory_it_was_made_from) {
+  static const char *const names[] = {"granitemoe", "gpt_oss-mxfp4", "minicpm"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    reading_t readings[2];
+    for (int k = 0; k < 2; ++k) {
+      char path[512];
+      snprintf(path, sizeof path, FIXTURES "%s%s", names[i], k ? ".gguf" : "");
+      readings[k] = read_model(path);
+    }
+    CHECK_INT(readings[0].network_length, readings[1].network_length);
+    if (strcmp(readings[0].network, readings[1].network)) CHECK_FAIL("%s: the network differs", names[i]);
+    check_same_weights(names[i], &readings[0], &readings[1]);
+    for (int k = 0; k < 2; ++k) {
+      mlx_free(readings[k].network);
+      mlx_free(readings[k].weights);
+    }
+  }
+}
+
+TEST_MAIN(CASE(a_gguf_file_is_read_as_the_directory_it_was_made_from), CASE(what_would_change_the_maths_is_refused_by_its_name), CASE(every_architecture_matches_hf_token_for_token))

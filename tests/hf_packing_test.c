@@ -166,7 +166,7 @@ TEST(gptq_and_awq_values_that_are_not_handled_are_named) {
   check_refused(gptq, HF("gptq", HF_4_32 ",\"dynamic\":{\"-:m\":{}}"), MLX_UNSUPPORTED, "field 'quantization_config.dynamic' is given");
   check_refused(awq, HF("awq", HF_4_32 ",\"version\":\"gemv\""), MLX_UNSUPPORTED, "field 'quantization_config.version' is 'gemv'; only gemm is supported");
   check_refused(awq, HF("awq", HF_4_32 ",\"zero_point\":false"), MLX_UNSUPPORTED, "field 'quantization_config.zero_point' is false");
-  check_refused(plain, HF("fp8", ""), MLX_UNSUPPORTED, "field 'quantization_config.quant_method' is 'fp8'; gptq and awq are supported");
+  check_refused(plain, HF("fp8", ""), MLX_UNSUPPORTED, "field 'quantization_config.quant_method' is 'fp8'; gptq, awq and mxfp4 are supported");
   check_refused(plain, "\"quantization_config\":{}", MLX_INVALID_INPUT, "field 'quantization_config.quant_method' is missing");
 }
 
@@ -177,6 +177,68 @@ TEST(gptq_and_awq_parts_that_do_not_fit_are_named_with_their_file) {
   check_refused(gptq_index_negative, HF("gptq", HF_4_32), MLX_INVALID_INPUT, "tensor 'm.g_idx': element 63 is -1; there are 2 groups");
   check_refused(awq, HF("gptq", HF_4_32), MLX_INVALID_INPUT, "tensor 'm.qweight' has shape [64, 1]; the model's fields say [8, 8]");
   check_refused(gptq, HF("awq", HF_4_32), MLX_INVALID_INPUT, "tensor 'm.qweight' has shape [8, 8]; the model's fields say [64, 1]");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Experts "m" as MXFP4: 2 of 8 rows and 64 columns
+
+static void put_zeros_of(folder_t *f, const char *name, mlx_dtype_t dtype, const char *shape, size_t elements) {
+  const size_t start = f->data.length, size = elements * mlx_dtype_info(dtype)->block_bytes;
+  mlx_text_printf(&f->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", start ? "," : "{", name,
+                  mlx_dtype_info(dtype)->safetensors, shape, start, start + size);
+  for (size_t i = 0; i < size; ++i) put_uint(&f->data, 0, 1);
+}
+
+static void mxfp4_blocks(folder_t *f) { put_zeros_of(f, "m_blocks", MLX_U8, "2,8,2,16", 512); }
+static void mxfp4(folder_t *f) {
+  mxfp4_blocks(f);
+  put_zeros_of(f, "m_scales", MLX_U8, "2,8,2", 32);
+}
+static void mxfp4_with_short_scales(folder_t *f) {
+  mxfp4_blocks(f);
+  put_zeros_of(f, "m_scales", MLX_U8, "2,8,1", 16);
+}
+static void mxfp4_with_flat_blocks(folder_t *f) {
+  put_zeros_of(f, "m_blocks", MLX_U8, "2,8,32", 512);
+  put_zeros_of(f, "m_scales", MLX_U8, "2,8,2", 32);
+}
+static void mxfp4_with_float_scales(folder_t *f) {
+  mxfp4_blocks(f);
+  put_zeros_of(f, "m_scales", MLX_F32, "2,8,2", 32);
+}
+
+static mlx_status_t read_experts(put_parts_t put_parts, const char *quantization, int64_t columns, mlx_packing_t *out) {
+  folder_t f;
+  char config[200];
+  mlx_source_t *source;
+  begin(&f);
+  put_parts(&f);
+  snprintf(config, sizeof config, "{\"model_type\":\"gpt_oss\",%s}", quantization);
+  write_text(&f, "config.json", config);
+  write_tensors(&f);
+  CHECK_OK(mlx_source_open(f.path, &source));
+  mlx_status_t status = mlx_source_packing(source, "m", 2, 8, columns, out);
+  mlx_source_close(source);
+  end(&f);
+  return status;
+}
+
+TEST(mxfp4_experts_are_found_and_what_does_not_fit_is_named) {
+  mlx_packing_t p;
+  CHECK_OK(read_experts(mxfp4, HF("mxfp4", ""), COLUMNS, &p));
+  CHECK(p.kind == MLX_PACKED_MXFP4 && p.stack == 2 && p.rows == 16 && p.columns == COLUMNS && p.group == 32);
+  CHECK_OK(read_experts(plain, HF("mxfp4", ""), COLUMNS, &p));
+  CHECK_INT(p.kind, MLX_NOT_PACKED);
+  check_kind(mxfp4, HF("mxfp4", ""), MLX_NOT_PACKED, 0, 0, false);  // only experts are
+  CHECK_ERROR(read_experts(mxfp4_blocks, HF("mxfp4", ""), COLUMNS, &p), MLX_INVALID_INPUT, ": tensor 'm_scales' is missing");
+  CHECK_ERROR(read_experts(mxfp4_with_short_scales, HF("mxfp4", ""), COLUMNS, &p), MLX_INVALID_INPUT,
+              "model.safetensors: tensor 'm_scales' has shape [2, 8, 1]; the model's fields say [2, 8, 2]");
+  CHECK_ERROR(read_experts(mxfp4_with_flat_blocks, HF("mxfp4", ""), COLUMNS, &p), MLX_INVALID_INPUT,
+              "tensor 'm_blocks' has shape [2, 8, 32]; the model's fields say [2, 8, 2, 16]");
+  CHECK_ERROR(read_experts(mxfp4_with_float_scales, HF("mxfp4", ""), COLUMNS, &p), MLX_UNSUPPORTED,
+              "tensor 'm_scales' has type F32; this packing has U8 there");
+  CHECK_ERROR(read_experts(mxfp4, HF("mxfp4", ""), 48, &p), MLX_INVALID_INPUT, "config.json: 'm' has 48 columns; MXFP4 stores them in groups of 32");
+  CHECK_ERROR(read_experts(mxfp4, HF("fp8", ""), COLUMNS, &p), MLX_UNSUPPORTED, "field 'quantization_config.quant_method' is 'fp8'");
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -338,5 +400,6 @@ TEST(integers_that_no_config_explains_are_refused) {
 TEST_MAIN(CASE(mlx_fields_and_overrides_are_read), CASE(mlx_values_that_are_not_handled_are_named),
           CASE(mlx_parts_that_do_not_fit_are_named_with_their_file), CASE(gptq_and_awq_fields_are_read),
           CASE(gptq_and_awq_values_that_are_not_handled_are_named), CASE(gptq_and_awq_parts_that_do_not_fit_are_named_with_their_file),
-          CASE(a_packed_model_says_what_its_widened_weights_say), CASE(surplus_parts_are_refused_by_name),
+          CASE(mxfp4_experts_are_found_and_what_does_not_fit_is_named), CASE(a_packed_model_says_what_its_widened_weights_say),
+          CASE(surplus_parts_are_refused_by_name),
           CASE(integers_that_no_config_explains_are_refused))

@@ -1,6 +1,9 @@
 // Packed matrices widen bit for bit: by hand for each kind and width, and against goldens that numpy made (tests/parity).
 #include "models/packing.h"
 
+#include <float.h>
+#include <math.h>
+
 #include "base/memory.h"
 #include "models/model.h"
 #include "tests/check.h"
@@ -147,6 +150,13 @@ static mlx_tensor_t draw_floats(mlx_dtype_t dtype, size_t count) {
   return exact_tensor(dtype, count, bits);
 }
 
+static mlx_tensor_t draw_bytes(size_t count) {
+  static uint32_t words[MOST];
+  CHECK(count <= MOST);
+  for (size_t i = 0; i < count; ++i) words[i] = draw() & 255;
+  return exact_tensor(MLX_U8, count, words);
+}
+
 static mlx_tensor_t draw_groups(size_t count, uint32_t groups) {
   static uint32_t words[MOST];
   for (size_t i = 0; i < count; ++i) words[i] = draw() % groups;
@@ -168,14 +178,14 @@ static void check_words(const packing_golden_t *g, size_t number, const float *o
 
 static void check_golden(const packing_golden_t *g, size_t number) {
   const size_t rows = (size_t)g->rows, columns = (size_t)g->columns, groups = columns / (size_t)g->group;
-  const bool mlx = g->kind == MLX_PACKED_MLX;
+  const bool mlx = g->kind == MLX_PACKED_MLX, mxfp4 = g->kind == MLX_PACKED_MXFP4;
   static float out[40 * 256];
   CHECK(rows * columns <= sizeof out / sizeof *out);
   state = number;
   mlx_tensor_t parts[MLX_PART_COUNT] = {0};
-  parts[0] = draw_words(mlx ? MLX_U32 : MLX_I32, rows * columns * (size_t)g->bits / 32);
-  parts[1] = draw_floats(g->dtype, rows * groups);
-  parts[2] = mlx ? draw_floats(g->dtype, rows * groups) : draw_words(MLX_I32, rows / 8 * groups);
+  parts[0] = mxfp4 ? draw_bytes(rows * columns / 2) : draw_words(mlx ? MLX_U32 : MLX_I32, rows * columns * (size_t)g->bits / 32);
+  parts[1] = mxfp4 ? draw_bytes(rows * groups) : draw_floats(g->dtype, rows * groups);
+  if (!mxfp4) parts[2] = mlx ? draw_floats(g->dtype, rows * groups) : draw_words(MLX_I32, rows / 8 * groups);
   if (g->act_order) parts[3] = draw_groups(columns, (uint32_t)groups);
   mlx_packing_t packing = {.kind = g->kind, .bits = g->bits, .rows = g->rows, .columns = g->columns, .group = g->group,
                            .zeros_less_one = g->zeros_less_one};
@@ -191,10 +201,32 @@ static void check_golden(const packing_golden_t *g, size_t number) {
   }
 }
 
-TEST(random_matrices_widen_to_what_numpy_says) {
+TEST(random_matrices_widen_to_what_numpy_and_transformers_say) {
   for (size_t i = 0; i < sizeof packing_goldens / sizeof *packing_goldens; ++i) check_golden(&packing_goldens[i], i);
 }
 
-TEST_MAIN(CASE(mlx_codes_of_every_width_are_read_by_hand), CASE(gptq_codes_and_zero_points_are_read_by_hand),
+// Every code under every scale, as transformers' convert_moe_packed_tensors has them at the ends: subnormal numbers, and infinity.
+TEST(mxfp4_codes_under_every_scale_are_read_by_hand) {
+  static const double values[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  uint8_t codes[16];
+  for (int i = 0; i < 16; ++i) codes[i] = (uint8_t)(i | (15 - i) << 4);
+  for (int s = 0; s < 256; ++s) {
+    const uint8_t scale = (uint8_t)s;
+    const mlx_tensor_t parts[] = {tensor(MLX_U8, codes), tensor(MLX_U8, &scale)};
+    const mlx_packing_t packing = {.kind = MLX_PACKED_MXFP4, .bits = 4, .rows = 1, .columns = 32, .group = 32, .stack = 1,
+                                   .parts = {&parts[0], &parts[1]}};
+    float out[32];
+    mlx_packing_widen(&packing, 0, 1, out);
+    for (int i = 0; i < 32; ++i) {
+      const int code = i % 2 ? 15 - i / 2 : i / 2;
+      const double exact = ldexp(values[code & 7], s - 127);
+      const float expected = exact > FLT_MAX ? INFINITY : (float)exact;
+      CHECK(fabsf(out[i]) == expected && !signbit(out[i]) == (code < 8));
+    }
+  }
+}
+
+TEST_MAIN(CASE(mxfp4_codes_under_every_scale_are_read_by_hand), CASE(mlx_codes_of_every_width_are_read_by_hand),
+          CASE(gptq_codes_and_zero_points_are_read_by_hand),
           CASE(awq_codes_are_put_back_in_order_by_hand), CASE(gptq_columns_follow_their_group_index),
-          CASE(random_matrices_widen_to_what_numpy_says))
+          CASE(random_matrices_widen_to_what_numpy_and_transformers_say))

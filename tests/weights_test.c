@@ -19,13 +19,9 @@ static mlx_weight_t weight(const char *name, mlx_dtype_t dtype, int64_t rows, co
   return w;
 }
 
-// Writes four weights as |dtype| and maps what came out.
-static mlx_map_t write_weights(mlx_dtype_t dtype, mlx_archive_t *out_archive) {
-  mlx_weight_t weights[] = {weight("as_stored", MLX_BF16, 4, bf16_rows, MLX_ROWS_AS_STORED),
-                            weight("interleaved", MLX_BF16, 4, bf16_rows, MLX_ROWS_INTERLEAVED_HALVES),
-                            weight("f32", MLX_F32, 2, f32_rows, MLX_ROWS_AS_STORED),
-                            weight("norm", MLX_F32, 0, norm, MLX_ROWS_AS_STORED)};
-  const mlx_model_t model = {.weights = weights, .weight_count = 4};
+// Writes weights as |dtype| and maps what came out.
+static mlx_map_t write_list(mlx_weight_t *weights, size_t count, mlx_dtype_t dtype, mlx_archive_t *out_archive) {
+  const mlx_model_t model = {.weights = weights, .weight_count = count};
   char folder[] = "/tmp/mlxcel-weights-XXXXXX", path[64];
   CHECK(mkdtemp(folder));
   snprintf(path, sizeof path, "%s/x.irpa", folder);
@@ -34,8 +30,16 @@ static mlx_map_t write_weights(mlx_dtype_t dtype, mlx_archive_t *out_archive) {
   CHECK_OK(mlx_map_file(path, &map));
   CHECK_OK(mlx_remove_tree(folder));
   CHECK_OK(mlx_archive_parse("x.irpa", map.data, map.size, out_archive));
-  CHECK_INT(out_archive->count, 4);
+  CHECK_INT(out_archive->count, count);
   return map;
+}
+
+static mlx_map_t write_weights(mlx_dtype_t dtype, mlx_archive_t *out_archive) {
+  mlx_weight_t weights[] = {weight("as_stored", MLX_BF16, 4, bf16_rows, MLX_ROWS_AS_STORED),
+                            weight("interleaved", MLX_BF16, 4, bf16_rows, MLX_ROWS_INTERLEAVED_HALVES),
+                            weight("f32", MLX_F32, 2, f32_rows, MLX_ROWS_AS_STORED),
+                            weight("norm", MLX_F32, 0, norm, MLX_ROWS_AS_STORED)};
+  return write_list(weights, 4, dtype, out_archive);
 }
 
 static void check_bytes(const mlx_archive_entry_t *entry, const void *expected, size_t size) {
@@ -78,4 +82,41 @@ TEST(other_tensors_are_rounded_and_vectors_stay_f32) {
   mlx_unmap(&map);
 }
 
-TEST_MAIN(CASE(a_tensor_of_the_type_asked_for_keeps_its_very_bits), CASE(other_tensors_are_rounded_and_vectors_stay_f32))
+// Two experts of two rows; what is stored has the rows of gate and up one after the other or in turn, as rows or as columns.
+#define EXPERTS 2
+#define ROWS 2
+
+static float value_of(int expert, int half, int row, int column) { return (float)(1000 * expert + 100 * half + 10 * row + column); }
+
+static void check_half(mlx_half_t half, mlx_row_order_t order, int columns) {
+  float stored[EXPERTS * 2 * ROWS * COLUMNS], expected[EXPERTS * ROWS * COLUMNS];
+  const bool in_turn = half == MLX_EVEN_HALF || half == MLX_ODD_HALF, second = half == MLX_SECOND_HALF || half == MLX_ODD_HALF;
+  for (int i = 0; i < EXPERTS * 2 * ROWS * columns; ++i) {
+    const int expert = i / (2 * ROWS * columns), rest = i % (2 * ROWS * columns), across = order == MLX_ROWS_ARE_COLUMNS;
+    const int line = across ? rest % (2 * ROWS) : rest / columns, column = across ? rest / (2 * ROWS) : rest % columns;
+    stored[i] = value_of(expert, in_turn ? line % 2 : line / ROWS, in_turn ? line / 2 : line % ROWS, column);
+  }
+  for (int i = 0; i < EXPERTS * ROWS * columns; ++i) {
+    expected[i] = value_of(i / (ROWS * columns), second, i / columns % ROWS, i % columns);
+  }
+  const size_t size = (size_t)(EXPERTS * ROWS * columns) * sizeof(float);
+  mlx_weight_t w = {.name = (char *)(uintptr_t)"half", .order = order, .half = half};
+  w.tensor = (mlx_tensor_t){.dtype = MLX_F32, .rank = columns == 1 ? 2 : 3, .dims = {EXPERTS, ROWS, columns}, .size = size};
+  w.tensor.data = (const uint8_t *)stored;
+  mlx_archive_t archive;
+  mlx_map_t map = write_list(&w, 1, MLX_F32, &archive);
+  check_bytes(&archive.entries[0], expected, size);
+  mlx_archive_clear(&archive);
+  mlx_unmap(&map);
+}
+
+TEST(a_weight_may_be_a_half_of_each_experts_rows) {
+  for (int half = MLX_FIRST_HALF; half <= MLX_ODD_HALF; ++half) {
+    check_half((mlx_half_t)half, MLX_ROWS_AS_STORED, COLUMNS);
+    check_half((mlx_half_t)half, MLX_ROWS_ARE_COLUMNS, COLUMNS);
+    check_half((mlx_half_t)half, MLX_ROWS_AS_STORED, 1);  // biases
+  }
+}
+
+TEST_MAIN(CASE(a_weight_may_be_a_half_of_each_experts_rows), CASE(a_tensor_of_the_type_asked_for_keeps_its_very_bits),
+          CASE(other_tensors_are_rounded_and_vectors_stay_f32))

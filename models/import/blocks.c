@@ -22,7 +22,8 @@ mlx_value_t mlx_block_embed(mlx_graph_t *g, const mlx_config_t *c, mlx_value_t t
 
 mlx_value_t mlx_block_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_rope_t *rope = mlx_rope_of(g, c, layer);
-  const mlx_attention_t attention = mlx_attention_of(c, layer);
+  mlx_attention_t attention = mlx_attention_of(c, layer);
+  if (c->sinks) attention.sinks = mlx_op_weight(g, "model.layers.%d.self_attn.sinks", layer);  // [heads]
   mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"), MLX_B("self_attn.q_proj", c->q_bias));   // [M, heads * head_dim]
   mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"), MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
   mlx_value_t v = mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));

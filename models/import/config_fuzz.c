@@ -24,6 +24,8 @@ static void read_fields(const mlx_hf_t *hf) {
   mlx_packing_t packing;
   mlx_status_free(mlx_hf_packing(hf, "a.b.weight", 0, 8, 64, &packing));
   if (packing.kind) abort();  // there are no tensors
+  mlx_status_free(mlx_hf_packing(hf, "a.b", 2, 8, 64, &packing));
+  if (packing.kind) abort();
   mlx_status_t status = mlx_hf_eos_ids(hf, ids, 2, &count);
   if (!status && count > 2) abort();
   mlx_status_free(status);

@@ -153,6 +153,7 @@ static const mlx_dtype_info_t infos[MLX_DTYPE_COUNT] = {
     [MLX_BF16] = {"BF16", "bf16", "BF16", 30, 1, 2, bf16_to_f32, bf16_from_f32},
     [MLX_I32] = {"I32", "i32", "I32", 26, 1, 4, NULL, NULL},
     [MLX_U32] = {"U32", "ui32", "U32", -1, 1, 4, NULL, NULL},
+    [MLX_U8] = {"U8", "ui8", "U8", -1, 1, 1, NULL, NULL},
     [MLX_I1] = {"I1", "i1", NULL, -1, 1, 1, NULL, NULL},
     [MLX_Q4_0] = {"Q4_0", NULL, NULL, 2, QUANT_BLOCK, 18, q4_0_to_f32, NULL},
     [MLX_Q4_1] = {"Q4_1", NULL, NULL, 3, QUANT_BLOCK, 20, q4_1_to_f32, NULL},

@@ -147,6 +147,17 @@ mlx_status_t mlx_require_switch(const mlx_source_t *source, const char *hf_key, 
   return mlx_source_field_error(source, hf_key, NULL, MLX_UNSUPPORTED, "is %s, which is not supported", on ? "true" : "false");
 }
 
+mlx_status_t mlx_read_multipliers(const mlx_source_t *source, mlx_config_t *c) {
+  double divisor;
+  MLX_TRY(mlx_read_number(source, "embedding_multiplier", ".embedding_scale", 1.0, &c->embed_scale));
+  MLX_TRY(mlx_read_number(source, "attention_multiplier", ".attention.scale", 1.0, &c->attention_scale));
+  MLX_TRY(mlx_read_number(source, "residual_multiplier", ".residual_scale", 1.0, &c->residual_scale));
+  MLX_TRY(mlx_read_number(source, "logits_scaling", ".logit_scale", 1.0, &divisor));
+  if (divisor == 0.0) return mlx_source_field_error(source, "logits_scaling", ".logit_scale", MLX_INVALID_INPUT, "must not be 0");
+  c->logit_scale = 1.0 / divisor;
+  return NULL;
+}
+
 mlx_status_t mlx_read_expert_count(const mlx_source_t *source, mlx_config_t *c) {
   const char *name = mlx_source_has(source, "num_local_experts", NULL) ? "num_local_experts" : "num_experts";
   return mlx_source_int(source, name, ".expert_count", 1, 4096, &c->experts, NULL);

@@ -145,30 +145,37 @@ static mlx_status_t read_scheme(const mlx_hf_t *hf, const char *module, scheme_t
   MLX_TRY(mlx_hf_string(hf, FIELD("quant_method"), &method, NULL));
   if (!strcmp(method, "gptq")) return read_gptq(hf, out);
   if (!strcmp(method, "awq")) return read_awq(hf, out);
-  return refuse(hf, FIELD("quant_method"), "is '%s'; gptq and awq are supported", mlx_name_shown(method));
+  if (!strcmp(method, "mxfp4")) {  // it has no fields that change anything
+    *out = (scheme_t){.kind = MLX_PACKED_MXFP4, .bits = 4, .group = 32};
+    return NULL;
+  }
+  return refuse(hf, FIELD("quant_method"), "is '%s'; gptq, awq and mxfp4 are supported", mlx_name_shown(method));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Tensors
 
-typedef enum extent { NONE = 0, ROWS, ROW_WORDS, COLUMNS, COLUMN_WORDS, CODE_WORDS, GROUPS, EXTENT_COUNT } extent_t;
+typedef enum extent {
+  NONE = 0, ROWS, ROW_WORDS, COLUMNS, COLUMN_WORDS, CODE_WORDS, GROUPS, GROUP_BYTES, EXTENT_COUNT,
+} extent_t;
 
 // How each kind stores a matrix.
 static const struct {
-  const char *suffix;  // NULL: there is no such part
-  enum { WORDS_U32, WORDS_I32, FLOATS } type;
-  extent_t dims[2];
+  const char *suffix;  // of the module's name; NULL: there is no such part
+  enum { WORDS_U32, WORDS_I32, BYTES, FLOATS } type;
+  extent_t dims[3];
 } layouts[MLX_PACKING_COUNT][MLX_PART_COUNT] = {
-    [MLX_PACKED_MLX] = {{"weight", WORDS_U32, {ROWS, CODE_WORDS}},
-                        {"scales", FLOATS, {ROWS, GROUPS}},
-                        {"biases", FLOATS, {ROWS, GROUPS}}},
-    [MLX_PACKED_GPTQ] = {{"qweight", WORDS_I32, {COLUMN_WORDS, ROWS}},
-                         {"scales", FLOATS, {GROUPS, ROWS}},
-                         {"qzeros", WORDS_I32, {GROUPS, ROW_WORDS}},
-                         {"g_idx", WORDS_I32, {COLUMNS, NONE}}},
-    [MLX_PACKED_AWQ] = {{"qweight", WORDS_I32, {COLUMNS, ROW_WORDS}},
-                        {"scales", FLOATS, {GROUPS, ROWS}},
-                        {"qzeros", WORDS_I32, {GROUPS, ROW_WORDS}}},
+    [MLX_PACKED_MLX] = {{".weight", WORDS_U32, {ROWS, CODE_WORDS}},
+                        {".scales", FLOATS, {ROWS, GROUPS}},
+                        {".biases", FLOATS, {ROWS, GROUPS}}},
+    [MLX_PACKED_GPTQ] = {{".qweight", WORDS_I32, {COLUMN_WORDS, ROWS}},
+                         {".scales", FLOATS, {GROUPS, ROWS}},
+                         {".qzeros", WORDS_I32, {GROUPS, ROW_WORDS}},
+                         {".g_idx", WORDS_I32, {COLUMNS, NONE}}},
+    [MLX_PACKED_AWQ] = {{".qweight", WORDS_I32, {COLUMNS, ROW_WORDS}},
+                        {".scales", FLOATS, {GROUPS, ROWS}},
+                        {".qzeros", WORDS_I32, {GROUPS, ROW_WORDS}}},
+    [MLX_PACKED_MXFP4] = {{"_blocks", BYTES, {ROWS, GROUPS, GROUP_BYTES}}, {"_scales", BYTES, {ROWS, GROUPS}}},
 };
 
 static const char *file_of(const mlx_hf_t *hf, const mlx_tensor_t *tensor) {
@@ -185,7 +192,8 @@ static mlx_status_t check_type(const mlx_hf_t *hf, const mlx_packing_t *p, int p
   bool right = info->to_f32 != NULL;
   const char *wanted = "F32, F16 or BF16";
   if (layouts[p->kind][part].type != FLOATS) {
-    mlx_dtype_t words = layouts[p->kind][part].type == WORDS_U32 ? MLX_U32 : MLX_I32;
+    static const mlx_dtype_t types[] = {[WORDS_U32] = MLX_U32, [WORDS_I32] = MLX_I32, [BYTES] = MLX_U8};
+    const mlx_dtype_t words = types[layouts[p->kind][part].type];
     right = tensor->dtype == words;
     wanted = mlx_dtype_info(words)->name;
   }
@@ -200,10 +208,13 @@ static mlx_status_t check_shape(const mlx_hf_t *hf, const mlx_packing_t *p, int 
                                          [COLUMNS] = p->columns,
                                          [COLUMN_WORDS] = p->columns / 8,
                                          [CODE_WORDS] = p->columns / 32 * p->bits,
-                                         [GROUPS] = p->columns / p->group};
+                                         [GROUPS] = p->columns / p->group,
+                                         [GROUP_BYTES] = p->group * p->bits / 8};
   const mlx_tensor_t *tensor = p->parts[part];
   const extent_t *dims = layouts[p->kind][part].dims;
-  const int rank = dims[1] ? 2 : 1, more = p->stack ? 1 : 0;
+  int rank = 0;
+  while (rank < 3 && dims[rank]) ++rank;
+  const int more = p->stack ? 1 : 0;
   bool same = tensor->rank == rank + more;
   mlx_text_t want = {0}, have = {0};
   for (int i = 0; i < rank + more; ++i) {
@@ -242,7 +253,7 @@ static mlx_status_t check_parts(const mlx_hf_t *hf, const char *module, const ml
     const char *suffix = layouts[p->kind][i].suffix;
     if (!suffix) continue;
     if (!p->parts[i] && i != MLX_PART_GROUPS) {
-      return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s.%s' is missing", hf->folder, module, suffix);
+      return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s%s' is missing", hf->folder, module, suffix);
     }
     if (!p->parts[i]) continue;
     MLX_TRY(check_type(hf, p, i));
@@ -252,6 +263,11 @@ static mlx_status_t check_parts(const mlx_hf_t *hf, const char *module, const ml
 }
 
 static mlx_status_t check_extents(const mlx_hf_t *hf, const char *module, const scheme_t *scheme, const mlx_packing_t *p) {
+  if (p->kind == MLX_PACKED_MXFP4) {
+    if (p->columns % p->group == 0) return NULL;
+    return mlx_error(MLX_INVALID_INPUT, "%s: '%s' has %lld columns; MXFP4 stores them in groups of %lld", hf->config.name, module,
+                     (long long)p->columns, (long long)p->group);
+  }
   if (p->columns % p->group || p->columns % 8) {
     return mlx_error(MLX_INVALID_INPUT, "%s: field '%s' is %lld, which does not divide the %lld columns of '%s'",
                      hf->config.name, scheme->group_key, (long long)scheme->group, (long long)p->columns, module);
@@ -265,7 +281,7 @@ static void find_parts(const mlx_hf_t *hf, const char *module, mlx_packing_t *p)
   for (int i = 0; i < MLX_PART_COUNT; ++i) {
     char name[320];
     if (!layouts[p->kind][i].suffix) continue;
-    snprintf(name, sizeof name, "%s.%s", module, layouts[p->kind][i].suffix);
+    snprintf(name, sizeof name, "%s%s", module, layouts[p->kind][i].suffix);
     p->parts[i] = mlx_hf_tensor(hf, name);
   }
 }
@@ -282,17 +298,20 @@ mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t stack,
   char module[256];
   size_t length = strlen(name);
   *out = (mlx_packing_t){0};
-  if (length < sizeof suffix || length >= sizeof module || strcmp(name + length - (sizeof suffix - 1), suffix)) return NULL;
-  snprintf(module, sizeof module, "%.*s", (int)(length - (sizeof suffix - 1)), name);
+  if (length >= sizeof module) return NULL;
+  // MXFP4 is of experts alone, whose tensors have no such ending; everything else has it.
+  const bool named = length >= sizeof suffix && !strcmp(name + length - (sizeof suffix - 1), suffix);
+  snprintf(module, sizeof module, "%.*s", (int)(length - (named ? sizeof suffix - 1 : 0)), name);
   scheme_t scheme = {0};
   MLX_TRY(read_scheme(hf, module, &scheme));
-  if (!scheme.kind) return NULL;
+  const bool mxfp4 = scheme.kind == MLX_PACKED_MXFP4;
+  if (!scheme.kind || mxfp4 == named || (mxfp4 && !stack)) return NULL;
   mlx_packing_t p = {.kind = scheme.kind, .bits = (int)scheme.bits, .stack = stack, .rows = stack ? stack * rows : rows, .columns = columns,
                      .group = scheme.group < 0 ? columns : scheme.group, .zeros_less_one = scheme.zeros_less_one};
   find_parts(hf, module, &p);
   if (!is_packed(&scheme, &p)) return NULL;
-  if (stack && p.kind != MLX_PACKED_MLX) {
-    return mlx_error(MLX_UNSUPPORTED, "%s: '%s' is many packed matrices under one name, which is supported for MLX's packing alone",
+  if (stack && p.kind != MLX_PACKED_MLX && p.kind != MLX_PACKED_MXFP4) {
+    return mlx_error(MLX_UNSUPPORTED, "%s: '%s' is many packed matrices under one name, which is supported for MLX's packing and MXFP4 alone",
                      hf->folder, module);
   }
   MLX_TRY(check_extents(hf, module, &scheme, &p));

@@ -62,14 +62,21 @@ static int64_t rule_extent(const mlx_tensor_rule_t *rule, int dim, const mlx_con
   return first * second;  // both were range-checked when the config was read
 }
 
-// A matrix whose rows are columns has the file's shape the other way round.
-static mlx_status_t check_shape(const mlx_model_t *model, const mlx_tensor_rule_t *rule, mlx_row_order_t order, const mlx_tensor_t *tensor) {
+// Of the tensor in the file: a matrix whose rows are columns has the other way round, one that is two weights twice the rows.
+static int64_t stored_extent(const mlx_tensor_rule_t *rule, mlx_row_order_t order, mlx_half_t half, int dim,
+                             const mlx_config_t *config) {
+  const int last = rule->rank - 1, from = order == MLX_ROWS_ARE_COLUMNS && dim >= last - 1 ? 2 * last - 1 - dim : dim;
+  return rule_extent(rule, from, config) * (half && from == 1 ? 2 : 1);
+}
+
+static mlx_status_t check_shape(const mlx_model_t *model, const mlx_tensor_rule_t *rule, mlx_row_order_t order, mlx_half_t half,
+                                const mlx_tensor_t *tensor) {
   mlx_text_t want = {0}, have = {0};
   // GGUF files may leave out leading dimensions of 1.
   const int less = mlx_source_is_gguf(model->source) && tensor->rank < rule->rank ? rule->rank - tensor->rank : 0;
   bool same = tensor->rank + less == rule->rank;
   for (int i = 0; i < rule->rank; ++i) {
-    int64_t extent = rule_extent(rule, order == MLX_ROWS_ARE_COLUMNS ? 1 - i : i, &model->config);
+    int64_t extent = stored_extent(rule, order, half, i, &model->config);
     same = same && (i < less ? 1 : tensor->dims[i - less]) == extent;
     mlx_text_printf(&want, "%s%lld", i ? ", " : "", (long long)extent);
   }
@@ -100,24 +107,29 @@ static void expand_name(const char *pattern, int layer, char *out, size_t size) 
 }
 
 // |tensor| as a weight: its dims are the rule's, so that whoever asks for a weight's shape need not know how it is stored.
-static mlx_tensor_t as_ruled(const mlx_tensor_rule_t *rule, const mlx_config_t *config, const mlx_tensor_t *tensor) {
+static mlx_tensor_t as_ruled(const mlx_tensor_rule_t *rule, const mlx_config_t *config, mlx_half_t half, const mlx_tensor_t *tensor) {
   mlx_tensor_t out = *tensor;
   out.rank = rule->rank;
+  if (half) out.size /= 2;
   for (int i = 0; i < rule->rank; ++i) out.dims[i] = rule_extent(rule, i, config);
   return out;
 }
 
-static mlx_status_t find_packing(const mlx_model_t *model, const mlx_tensor_rule_t *rule, const char *hf_name, mlx_packing_t *out) {
+static mlx_status_t find_packing(const mlx_model_t *model, const mlx_tensor_rule_t *rule, mlx_half_t half, const char *hf_name,
+                                 mlx_packing_t *out) {
   int64_t extents[3] = {0};  // of the stack, rows and columns
   for (int i = 0; i < rule->rank; ++i) extents[i + 3 - rule->rank] = rule_extent(rule, i, &model->config);
-  return mlx_source_packing(model->source, hf_name, extents[0], extents[1], extents[2], out);
+  return mlx_source_packing(model->source, hf_name, extents[0], extents[1] * (half ? 2 : 1), extents[2], out);
 }
 
-static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_t *rule, mlx_row_order_t order, const char *hf_name,
-                                const char *gguf_name, mlx_weight_t *weight) {
-  if ((rule->rank == 2 || rule->rank == 3) && order == MLX_ROWS_AS_STORED) MLX_TRY(find_packing(model, rule, hf_name, &weight->packing));
+static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_t *rule, const char *hf_name, const char *gguf_name,
+                                mlx_weight_t *weight) {
+  if (rule->rank == 3 || (rule->rank == 2 && weight->order == MLX_ROWS_AS_STORED)) {
+    MLX_TRY(find_packing(model, rule, weight->half, hf_name, &weight->packing));
+  }
   if (weight->packing.kind) {
-    weight->tensor = as_ruled(rule, &model->config, weight->packing.parts[MLX_PART_CODES]);
+    weight->order = MLX_ROWS_AS_STORED;  // packed matrices are [out, in] always
+    weight->tensor = as_ruled(rule, &model->config, weight->half, weight->packing.parts[MLX_PART_CODES]);
     return NULL;
   }
   const mlx_tensor_t *tensor = mlx_source_tensor(model->source, hf_name, gguf_name);
@@ -127,8 +139,8 @@ static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_
     return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source),
                      mlx_source_is_gguf(model->source) ? gguf_name : hf_name);
   }
-  weight->tensor = as_ruled(rule, &model->config, tensor);
-  return check_shape(model, rule, order, tensor);
+  weight->tensor = as_ruled(rule, &model->config, weight->half, tensor);
+  return check_shape(model, rule, weight->order, weight->half, tensor);
 }
 
 // "%e" of a name that stands for many: the number of one, or "all".
@@ -151,14 +163,14 @@ static mlx_status_t add_stacked(mlx_model_t *model, const mlx_tensor_rule_t *rul
     snprintf(number, sizeof number, "%lld", (long long)i);
     expand_part(pattern, number, name, sizeof name);
     mlx_packing_t packing = {0};
-    if (part_rule.rank == 2) MLX_TRY(find_packing(model, &part_rule, name, &packing));
+    if (part_rule.rank == 2) MLX_TRY(find_packing(model, &part_rule, MLX_WHOLE, name, &packing));
     if (packing.kind) {
       return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' is packed, and one of many that are stacked; only MLX's '%s' is supported",
                        mlx_source_path(model->source), name, rule->mlx_name ? rule->mlx_name : "switch_mlp");
     }
     const mlx_tensor_t *part = weight->parts[i] = mlx_source_tensor(model->source, name, NULL);
     if (!part) return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source), name);
-    MLX_TRY(check_shape(model, &part_rule, MLX_ROWS_AS_STORED, part));
+    MLX_TRY(check_shape(model, &part_rule, MLX_ROWS_AS_STORED, MLX_WHOLE, part));
     if (part->dtype != weight->parts[0]->dtype) {
       return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' has another type than the first of its kind", mlx_source_path(model->source), name);
     }
@@ -176,14 +188,15 @@ static mlx_status_t add_weight(mlx_model_t *model, const mlx_tensor_rule_t *rule
   if (rule->mlx_name) expand_name(rule->mlx_name, layer, mlx_name, sizeof mlx_name);
   const bool in_one = gguf || mlx_source_tensor(model->source, mlx_name, NULL);
   if (rule->hf_stacked && !in_one) return add_stacked(model, rule, hf_name);
-  const mlx_row_order_t order = gguf ? rule->gguf_order : rule->hf_order;
   mlx_weight_t *weight = &model->weights[model->weight_count];
-  MLX_TRY(find_weight(model, rule, order, rule->hf_stacked ? mlx_name : hf_name, gguf_name, weight));
+  weight->order = gguf ? rule->gguf_order : rule->hf_order;
+  weight->half = gguf ? MLX_WHOLE : rule->hf_half;
   char name[256];
+  expand_name(rule->hf_stored ? rule->hf_stored : rule->hf_name, layer, name, sizeof name);
+  MLX_TRY(find_weight(model, rule, rule->hf_stacked ? mlx_name : name, gguf_name, weight));
   if (rule->hf_stacked) expand_part(hf_name, "all", name, sizeof name);
   MLX_TRY(mlx_copy_text(rule->hf_stacked ? name : hf_name, strlen(rule->hf_stacked ? name : hf_name), &weight->name));
   ++model->weight_count;
-  weight->order = order;
   weight->order_head_dim = model->config.head_dim;
   weight->plus = gguf ? 0.0 : rule->hf_less;
   return NULL;
@@ -223,10 +236,14 @@ static bool is_left_over(const mlx_model_t *model, const char *name) {
       if (ends_with(name, *end)) return true;
     }
   }
+  for (const char *const *start = model->arch->unused; start && *start; ++start) {
+    if (!strncmp(name, *start, strlen(*start))) return true;
+  }
   return model->config.tied_head && (!strcmp(name, "lm_head.weight") || !strcmp(name, "embed_out.weight"));
 }
 
 static size_t tensors_of(const mlx_weight_t *weight) {
+  if (weight->half == MLX_SECOND_HALF || weight->half == MLX_ODD_HALF) return 0;  // its other half has counted it
   if (weight->parts) return (size_t)weight->tensor.dims[0];
   size_t count = 0;
   for (int i = 0; i < MLX_PART_COUNT; ++i) count += weight->packing.parts[i] != NULL;

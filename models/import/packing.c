@@ -1,6 +1,7 @@
 // The plain, exact widening of packed matrices to f32: the reference. Codes are unsigned and little-endian.
 #include "models/packing.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "models/model.h"
@@ -96,10 +97,31 @@ static void widen_columns(const mlx_packing_t *p, int64_t first, int64_t count, 
   }
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// MXFP4
+
+#define BLOCK 32  // elements that share a scale, two to a byte, the first in its lower half
+
+static void widen_mxfp4_row(const mlx_packing_t *p, int64_t row, float *out) {
+  static const float values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                                   -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+  const int64_t blocks = p->columns / BLOCK;
+  const uint8_t *scales = p->parts[MLX_PART_SCALES]->data + row * blocks;
+  const uint8_t *codes = p->parts[MLX_PART_CODES]->data + row * blocks * (BLOCK / 2);
+  for (int64_t i = 0; i < blocks; ++i, codes += BLOCK / 2) {
+    float scaled[16];  // not times a power of two: 0.5 times 2^128 is finite
+    for (int k = 0; k < 16; ++k) scaled[k] = ldexpf(values[k], scales[i] - 127);
+    for (int k = 0; k < BLOCK; ++k) *out++ = scaled[codes[k / 2] >> k % 2 * 4 & 15];
+  }
+}
+
 void mlx_packing_widen(const mlx_packing_t *p, int64_t first, int64_t count, float *out) {
-  if (p->kind == MLX_PACKED_MLX) {
-    for (int64_t i = 0; i < count; ++i) widen_mlx_row(p, first + i, out + i * p->columns);
-  } else {
+  if (p->kind == MLX_PACKED_GPTQ || p->kind == MLX_PACKED_AWQ) {
     for (int64_t column = 0; column < p->columns; column += WORD_CODES) widen_columns(p, first, count, column, out + column);
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i, out += p->columns) {
+    if (p->kind == MLX_PACKED_MLX) widen_mlx_row(p, first + i, out);
+    else widen_mxfp4_row(p, first + i, out);
   }
 }

@@ -180,7 +180,7 @@ static void stretch_yarn(const yarn_t *y, double theta, mlx_rope_t *rope) {
 }
 
 static mlx_status_t scale_yarn(const mlx_source_t *source, const mlx_rope_fields_t *f, const mlx_config_t *c, double theta, mlx_rope_t *rope) {
-  yarn_t y = {.fast = 32, .slow = 1, .truncate = true};
+  yarn_t y = {.fast = 32, .slow = 1, .truncate = !(f->gguf_untruncated && mlx_source_is_gguf(source))};
   bool found;
   MLX_TRY(read_original(source, f, c, &y.original));
   y.factor = (double)c->context / y.original;

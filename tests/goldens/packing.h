@@ -1,4 +1,4 @@
-// Made by tests/parity/packing_goldens.py with numpy 2.4.6. Do not edit.
+// Made by tests/parity/packing_goldens.py with numpy 2.4.6, MXFP4 with transformers 5.22.2. Do not edit.
 static const packing_golden_t packing_goldens[] = {
     // kind, bits, group, rows, columns, scales' type, zeros less one, group indices, digest, last words
     {MLX_PACKED_MLX, 2, 32, 5, 256, MLX_F32, 0, 0, UINT64_C(0xb3f72d3ca8eb66e8), {0x3918895e, 0x3918895e, 0x38b430d6}},
@@ -106,4 +106,7 @@ static const packing_golden_t packing_goldens[] = {
     {MLX_PACKED_GPTQ, 4, 256, 40, 256, MLX_BF16, 1, 0, UINT64_C(0x420a9257b3f9eee0), {0xbb030000, 0x3b030000, 0xbc936000}},
     {MLX_PACKED_GPTQ, 4, 256, 40, 256, MLX_BF16, 1, 1, UINT64_C(0x72892b97f05c904c), {0x391e0000, 0xb99e0000, 0x3a1e0000}},
     {MLX_PACKED_AWQ, 4, 256, 40, 256, MLX_BF16, 0, 0, UINT64_C(0x83dd482645045b73), {0x412d0000, 0x00000000, 0x4201c000}},
+    {MLX_PACKED_MXFP4, 4, 32, 1, 256, MLX_F32, 0, 0, UINT64_C(0x41493d921ba46c83), {0xf0400000, 0xf0c00000, 0xef800000}},
+    {MLX_PACKED_MXFP4, 4, 32, 5, 256, MLX_F32, 0, 0, UINT64_C(0xde8fff8f0abca380), {0x69400000, 0xe9800000, 0x6a400000}},
+    {MLX_PACKED_MXFP4, 4, 32, 40, 256, MLX_F32, 0, 0, UINT64_C(0xa988f37c76a1180e), {0xf3800000, 0xf4400000, 0xf4c00000}},
 };

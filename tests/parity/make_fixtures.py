@@ -6,7 +6,7 @@
 
 A fixture is a random model of Hugging Face's own class with every feature of its architecture that the config can switch on.
 Weights come from numpy's generator with a fixed seed and are stored as bf16; everything is computed in f32. A seed is taken only
-if no choice of a token is near a tie, so that rounding cannot change one.
+if no choice of a token is near a tie, so that rounding cannot change one. numpy_models.py makes those that transformers has no class of.
 """
 import json
 import pathlib
@@ -17,12 +17,8 @@ import numpy as np
 import torch
 import transformers
 
-TESTS = pathlib.Path(__file__).resolve().parent.parent
-VOCAB, STEPS = 320, 48
-PROMPT_LENGTHS = (5, 40, 170)  # longer than every window below, and longer than every prefill bucket
-
-USUAL = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-             max_position_embeddings=512)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from numpy_models import STEPS, TESTS, USUAL, VOCAB, is_good, make_prompts  # noqa: E402
 
 
 def rope(kind, **more):
@@ -89,6 +85,16 @@ FIXTURES = {
     "qwen2_moe": ("qwen2_moe", dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=16,
                                     shared_expert_intermediate_size=24, norm_topk_prob=False)),
     "olmoe": ("olmoe", dict(num_experts=6, num_experts_per_tok=2, intermediate_size=16, clip_qkv=1.5, attention_bias=True)),
+    "granitemoe": ("granitemoe", dict(num_local_experts=6, num_experts_per_tok=2, intermediate_size=24, attention_bias=True,
+                                      embedding_multiplier=6.0, attention_multiplier=0.25, residual_multiplier=0.4,
+                                      logits_scaling=3.0)),
+    "gpt_oss": ("gpt_oss", dict(head_dim=16, num_local_experts=6, num_experts_per_tok=2, intermediate_size=24, sliding_window=12,
+                                swiglu_limit=1.5, swiglu_alpha=1.3, rope_parameters=rope(
+                                    "yarn", factor=8.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                                    original_max_position_embeddings=64))),
+    "gpt_oss-mxfp4": ("gpt_oss", dict(num_local_experts=6, num_experts_per_tok=3, intermediate_size=32, sliding_window=12,
+                                      tie_word_embeddings=True, rope_parameters=rope(
+                                          "yarn", factor=4.0, truncate=False, original_max_position_embeddings=128))),
     "olmo": ("olmo", dict(attention_bias=True, clip_qkv=1.5)),
 }
 
@@ -108,13 +114,42 @@ def fill(model, seed):
             p.copy_(torch.from_numpy(x).to(torch.bfloat16).to(torch.float32))
 
 
-def make_model(kind, differences, seed):
+def pack_experts(model, seed):
+    """Experts as the published gpt-oss has them: random codes and scales, widened by transformers' own function. The tensors to store."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+    rng, stored = np.random.default_rng(seed), {}
+    for name, p in sorted(model.named_parameters()):
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            continue
+        experts, columns, rows = p.shape
+        blocks = torch.from_numpy(rng.integers(0, 256, (experts, rows, columns // 32, 16), np.uint8))
+        scales = torch.from_numpy(rng.integers(122, 126, (experts, rows, columns // 32), np.uint8))
+        with torch.no_grad():
+            p.copy_(convert_moe_packed_tensors(blocks, scales).to(torch.float32))
+        stored[name] = {name + "_blocks": blocks, name + "_scales": scales}
+    return stored
+
+
+def store_packed(folder, packed):
+    import safetensors.torch
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    for name, parts in packed.items():
+        del tensors[name]
+        tensors.update(parts)
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def make_model(kind, differences, seed, packed=False):
     config = transformers.AutoConfig.for_model(kind, **{**USUAL, "vocab_size": VOCAB, "bos_token_id": 0, "eos_token_id": 2,
                                                         "pad_token_id": None, **differences})
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(torch.float32).eval()
     fill(model, seed)
+    model.packed_experts = pack_experts(model, seed) if packed else {}
     return model
 
 
@@ -131,13 +166,13 @@ def run(model, ids):
     return out, logits, margin
 
 
-def find_seed(kind, differences, prompts):
+def find_seed(kind, differences, prompts, packed):
     for seed in range(1, 200):
-        model = make_model(kind, differences, seed)
+        model = make_model(kind, differences, seed, packed)
         results = []
         for ids in prompts:
             results.append(run(model, ids))
-            if results[-1][2] < 5e-4 or len(set(results[-1][0])) < 6:
+            if not is_good(results[-1][0], results[-1][2]):
                 break
         else:
             return seed, model, results
@@ -148,6 +183,8 @@ def write(name, kind, model, seed, prompts, results):
     folder = TESTS / "fixtures" / name
     shutil.rmtree(folder, ignore_errors=True)
     model.to(torch.bfloat16).save_pretrained(folder)
+    if model.packed_experts:
+        store_packed(folder, model.packed_experts)
     config = json.loads((folder / "config.json").read_text())
     assert config["model_type"] == kind, config["model_type"]
     size = sum(f.stat().st_size for f in folder.iterdir())
@@ -162,11 +199,10 @@ def write(name, kind, model, seed, prompts, results):
 
 
 def main():
-    rng = np.random.default_rng(20261115)
-    prompts = [rng.integers(3, VOCAB, n).tolist() for n in PROMPT_LENGTHS]
+    prompts = make_prompts()
     for name in sys.argv[1:] or FIXTURES:
         kind, differences = FIXTURES[name]
-        seed, model, results = find_seed(kind, differences, prompts)
+        seed, model, results = find_seed(kind, differences, prompts, name.endswith("-mxfp4"))
         write(name, kind, model, seed, prompts, results)
 
 

@@ -23,7 +23,8 @@ Written by tests/parity/models_table.py from the files that the tests read.
 | packed | tests/arch_packing_test.c | the fixtures' matrices packed as MLX, GPTQ and AWQ do widen to the same bits as when written out |
 | defaults | tests/config_defaults_test.c | a field that config.json lacks is what Hugging Face's class takes it for, or is asked for by name |
 
-`docs/formats.md` says what GGUF files do not store.
+`docs/formats.md` says what GGUF files do not store. Where transformers has no class of a model, the reference is a numpy forward of our own,
+tests/parity/numpy_models.py, written from the modeling file that the model publishes.
 
 | model_type | file | Hugging Face: fixtures | GGUF name: fixtures | packed: MLX, GPTQ, AWQ | defaults | transformers |
 | --- | --- | --- | --- | --- | --- | --- |"""
@@ -33,14 +34,18 @@ def type_of(folder):
     return json.loads((folder / "config.json").read_text())["model_type"]
 
 
+def reference_of(golden):
+    return golden["transformers"] if "transformers" in golden else f"none: numpy {golden['numpy']}"
+
+
 def hugging_face():
-    """Fixtures with goldens, by model_type: (name, transformers)."""
+    """Fixtures with goldens, by model_type: (name, reference)."""
     found = {}
     for path in sorted((ROOT / "tests" / "goldens").glob("*.json")):
         golden = json.loads(path.read_text())
         folder = FIXTURES / path.stem
         if (folder / "config.json").exists() and "last_logits" in golden["results"][0]:
-            found.setdefault(type_of(folder), []).append((path.stem, golden["transformers"]))
+            found.setdefault(type_of(folder), []).append((path.stem, reference_of(golden)))
     return found
 
 
@@ -56,8 +61,9 @@ def architecture(path):
 def gguf():
     """Pairs by model_type: (GGUF's name of the architecture, name)."""
     found = {}
-    for path in sorted((FIXTURES / "gguf").glob("*.gguf")):
-        found.setdefault(type_of(path.with_suffix("")), []).append((architecture(path), path.stem))
+    for path in sorted([*(FIXTURES / "gguf").glob("*.gguf"), *FIXTURES.glob("*.gguf")]):
+        if path.with_suffix("").is_dir():
+            found.setdefault(type_of(path.with_suffix("")), []).append((architecture(path), path.stem))
     return found
 
 
@@ -65,11 +71,13 @@ def packed(text, fixtures):
     """What of the fixtures tests/arch_packing_test.c packs: the matrices whose rows are stored in their order, and MLX's stacks."""
     if not any((FIXTURES / name / "model.safetensors").exists() for name, _ in fixtures):
         return "nothing yet"
+    if "MXFP4" in text:
+        return "all; experts: MXFP4 alone"
     if "MLX_ROWS_ARE_COLUMNS" in text:
         return "embeddings alone"
     if ".hf_order" in text:
         return "all but q, k and v"
-    return "all; experts: MLX alone" if ".mlx_name" in text else "experts: none" if "MLX_EXPERTS" in text else "all"
+    return "all; experts: MLX alone" if ".mlx_name" in text else "all; experts: none" if "MLX_EXPERTS" in text else "all"
 
 
 def main():

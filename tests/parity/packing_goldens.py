@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Makes tests/goldens/packing.h: random packed matrices of each kind and what they widen to, bit for bit.
 
-    pip install numpy && python3 tests/parity/packing_goldens.py
+    pip install numpy torch transformers && python3 tests/parity/packing_goldens.py
 
 The matrices come from a generator that tests/packing_test.c has too, so only a digest and the last words of each are kept.
 Codes are unpacked in the way of the project that owns the format: packs of bytes (mlx), shifted words (auto-gptq), shifted words and a
 reversed order (AutoAWQ). The arithmetic is f32 on the stored scales: mlx.dequantize and the two others round its result to the scales'
-type.
+type. MXFP4 is widened by transformers' own convert_moe_packed_tensors.
 """
+import importlib.metadata
 import pathlib
 
 import numpy as np
@@ -80,6 +81,15 @@ def awq(rng, rows, columns, group, dtype):
     return (scales * (codes - zeros).astype(np.float32)).T
 
 
+def mxfp4(rng, rows, columns):
+    import torch
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+    blocks = np.array([rng.next() & 255 for _ in range(rows * columns // 2)], np.uint8).reshape(1, rows, columns // 32, 16)
+    scales = np.array([rng.next() & 255 for _ in range(rows * columns // 32)], np.uint8).reshape(1, rows, columns // 32)
+    wide = convert_moe_packed_tensors(torch.from_numpy(blocks), torch.from_numpy(scales)).to(torch.float32)
+    return wide[0].T.numpy()  # it gives [in, out]
+
+
 def fnv1a(data):
     value = 0xCBF29CE484222325
     for byte in data:
@@ -99,7 +109,9 @@ def main():
                 cases.append(("GPTQ", 4, group, 40, 256, dtype, less_one, 0))
                 cases.append(("GPTQ", 4, group, 40, 256, dtype, less_one, 1))
             cases.append(("AWQ", 4, group, 40, 256, dtype, 0, 0))
-    lines = ["// Made by tests/parity/packing_goldens.py with numpy %s. Do not edit." % np.__version__,
+    cases += [("MXFP4", 4, 32, rows, 256, "F32", 0, 0) for rows in (1, 5, 40)]
+    lines = ["// Made by tests/parity/packing_goldens.py with numpy %s, MXFP4 with transformers %s. Do not edit." % (
+        np.__version__, importlib.metadata.version("transformers")),
              "static const packing_golden_t packing_goldens[] = {",
              "    // kind, bits, group, rows, columns, scales' type, zeros less one, group indices, digest, last words"]
     for seed, (kind, bits, group, rows, columns, dtype, less_one, act_order) in enumerate(cases):
@@ -108,9 +120,12 @@ def main():
             out = mlx(rng, rows, columns, bits, group, dtype)
         elif kind == "GPTQ":
             out = gptq(rng, rows, columns, group, dtype, less_one, act_order)
-        else:
+        elif kind == "AWQ":
             out = awq(rng, rows, columns, group, dtype)
-        assert out.dtype == np.float32 and out.shape == (rows, columns) and np.isfinite(out).all()
+        else:
+            out = mxfp4(rng, rows, columns)
+        assert out.dtype == np.float32 and out.shape == (rows, columns)
+        assert np.isfinite(out).all() or (kind == "MXFP4" and not np.isnan(out).any())  # random scales go up to 2^128
         words = np.ascontiguousarray(out).view(np.uint32).ravel()
         last = ", ".join("0x%08x" % word for word in words[-3:])
         lines.append("    {MLX_PACKED_%s, %d, %d, %d, %d, MLX_%s, %d, %d, UINT64_C(0x%016x), {%s}}," % (

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Writes fixtures as llama.cpp's converter writes such a model, for tests/arch_test.c to hold against the directories.
+
+  make_gguf.py [NAME...]    writes tests/fixtures/NAME.gguf from tests/fixtures/NAME; needs numpy and gguf
+
+The names come from the gguf package. What the converter does to rows and fields is written here after its classes GraniteMoeModel,
+GptOssModel and MiniCPMModel. There is no tokenizer in the files: they are read, not run.
+"""
+import json
+import pathlib
+import struct
+import sys
+
+import gguf
+import numpy as np
+
+FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures"
+NAMES = ("granitemoe", "gpt_oss-mxfp4", "minicpm")
+ARCHS = {"granitemoe": gguf.MODEL_ARCH.GRANITE_MOE, "gpt_oss": gguf.MODEL_ARCH.GPT_OSS, "minicpm": gguf.MODEL_ARCH.MINICPM}
+
+
+def read_safetensors(path):
+    """BF16 as f32, U8 as it is."""
+    data = path.read_bytes()
+    size, = struct.unpack("<Q", data[:8])
+    tensors = {}
+    for name, t in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            start, end = (8 + size + offset for offset in t["data_offsets"])
+            kind = {"BF16": "<u2", "U8": "u1"}[t["dtype"]]
+            x = np.frombuffer(data[start:end], kind).reshape(t["shape"])
+            tensors[name] = x if kind == "u1" else (x.astype(np.uint32) << 16).view(np.float32)
+    return tensors
+
+
+def permute(x, heads):
+    """The halves of each head in turn."""
+    return x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+
+
+def mxfp4_blocks(blocks, scales):
+    """A scale and 16 bytes, of which byte i has the elements i and i + 16: [experts, rows, bytes]"""
+    codes = np.stack([blocks & 15, blocks >> 4], -1).reshape(*blocks.shape[:-1], 32)
+    packed = codes[..., :16] | codes[..., 16:] << 4
+    return np.concatenate([scales[..., None], packed], -1).reshape(*blocks.shape[:2], -1)
+
+
+def granitemoe(c, tensors):
+    for name, x in tensors.items():
+        for part, heads in (("q_proj", c["num_attention_heads"]), ("k_proj", c["num_key_value_heads"])):
+            if part in name:
+                x = permute(x, heads)
+        if name.endswith("input_linear.weight"):
+            layer = name.split(".")[2]
+            gate, up = np.split(x, 2, -2)
+            yield f"blk.{layer}.ffn_gate_exps.weight", gate
+            yield f"blk.{layer}.ffn_up_exps.weight", up
+        else:
+            yield name, x
+
+
+def gpt_oss(c, tensors):
+    for name, x in tensors.items():
+        if name.endswith("_scales"):
+            continue
+        if name.endswith("sinks"):
+            yield name + ".weight", x
+        elif "experts." not in name:
+            yield name, x
+        else:
+            if name.endswith("_blocks"):
+                x = mxfp4_blocks(x, tensors[name.replace("_blocks", "_scales")])
+            name = name.replace("_bias", ".bias").replace("_blocks", ".weight")
+            if "gate_up" in name:
+                yield name.replace("gate_up", "gate"), x[:, ::2]
+                yield name.replace("gate_up", "up"), x[:, 1::2]
+            else:
+                yield name, x
+
+
+def minicpm(c, tensors):
+    for name, x in tensors.items():
+        for part, heads in (("q_proj.weight", c["num_attention_heads"]), ("k_proj.weight", c["num_key_value_heads"])):
+            if part in name:  # and not their biases
+                x = permute(x, heads)
+        yield name, x
+
+
+def write_fields(w, c):
+    rope = c.get("rope_parameters") or {}
+    w.add_context_length(c["max_position_embeddings"])
+    w.add_embedding_length(c["hidden_size"])
+    w.add_block_count(c["num_hidden_layers"])
+    w.add_feed_forward_length(c["intermediate_size"])
+    w.add_head_count(c["num_attention_heads"])
+    w.add_head_count_kv(c["num_key_value_heads"])
+    w.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    w.add_rope_freq_base(rope.get("rope_theta", c.get("rope_theta")))
+    if "head_dim" in c:
+        w.add_key_length(c["head_dim"])
+        w.add_value_length(c["head_dim"])
+    if "num_local_experts" in c:
+        w.add_expert_count(c["num_local_experts"])
+        w.add_expert_used_count(c["num_experts_per_tok"])
+    if c["model_type"] == "granitemoe":
+        w.add_attention_scale(c["attention_multiplier"])
+        w.add_embedding_scale(c["embedding_multiplier"])
+        w.add_residual_scale(c["residual_multiplier"])
+        w.add_logit_scale(c["logits_scaling"])
+    elif c["model_type"] == "minicpm":
+        w.add_embedding_scale(float(c["scale_emb"]))
+        w.add_residual_scale(c["scale_depth"] / c["num_hidden_layers"] ** 0.5)
+        w.add_logit_scale(c["hidden_size"] / c["dim_model_base"])
+    else:
+        w.add_sliding_window(c["sliding_window"])
+        w.add_expert_feed_forward_length(c["intermediate_size"])
+        w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        w.add_rope_scaling_factor(rope["factor"])
+        w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+
+
+def write(name):
+    c = json.loads((FIXTURES / name / "config.json").read_text())
+    kind, arch = c["model_type"], ARCHS[c["model_type"]]
+    names = gguf.get_tensor_name_map(arch, c["num_hidden_layers"])
+    path = FIXTURES / f"{name}.gguf"
+    w = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
+    write_fields(w, c)
+    for hf_name, x in globals()[kind](c, read_safetensors(FIXTURES / name / "model.safetensors")):
+        gguf_name = hf_name if hf_name.startswith("blk.") else names.get_name(hf_name, try_suffixes=(".weight", ".bias"))
+        if x.dtype == np.uint8:
+            w.add_tensor(gguf_name, np.ascontiguousarray(x), raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+        elif x.ndim == 1:
+            w.add_tensor(gguf_name, x)
+        else:
+            w.add_tensor(gguf_name, gguf.quants.quantize(np.ascontiguousarray(x), gguf.GGMLQuantizationType.BF16),
+                         raw_dtype=gguf.GGMLQuantizationType.BF16)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    assert path.stat().st_size < 300_000
+    print(path, path.stat().st_size)
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:] or NAMES:
+        write(argument)
