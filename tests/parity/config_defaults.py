@@ -34,7 +34,7 @@ def main():
         config = json.loads(path.read_text())
         found = {k: default_of(config, k) for k in config if k not in LEFT_OUT and "drop" not in k}
         goldens[path.parent.name] = {k: v for k, v in found.items() if v is not UNKNOWN}
-    lines = [f' "{name}": {json.dumps(fields)}' for name, fields in goldens.items()]
+    lines = [f' "{name}": {json.dumps(fields)}' for name, fields in goldens.items() if fields]
     text = '{"transformers": "%s", "fixtures": {\n%s\n}}\n' % (transformers.__version__, ",\n".join(lines))
     (TESTS / "goldens" / "config_defaults.json").write_text(text)
 
