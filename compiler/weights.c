@@ -93,11 +93,20 @@ static void convert_row(const passage_t *p, int64_t row, uint8_t *out) {
   mlx_dtype_info(p->dtype)->from_f32(p->wide, p->elements, out);
 }
 
+static const mlx_packing_t *first_packing(const mlx_weight_t *weight) {
+  return weight->part_packings ? weight->part_packings : &weight->packing;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
 static void convert_packed(const passage_t *p, int64_t first, int64_t count, uint8_t *out) {
-  const int64_t most = p->weight->half ? 1 : WIDE_ROWS;  // rows that lie together
-  for (int64_t done = 0; done < count; done += most) {
-    const int64_t rows = count - done < most ? count - done : most;
-    mlx_packing_widen(&p->weight->packing, stored_row(p->weight, first + done), rows, p->wide);
+  const int64_t together = p->weight->half ? 1 : WIDE_ROWS;  // rows that lie so
+  const int64_t each = row_count(p->weight) / (p->weight->part_packings ? p->weight->tensor.dims[0] : 1);  // rows of a packing
+  for (int64_t done = 0, rows; done < count; done += rows) {
+    const int64_t row = stored_row(p->weight, first + done), nth = p->weight->part_packings ? row / each : 0;
+    rows = least(together, count - done);
+    if (p->weight->part_packings) rows = least(rows, each - row % each);
+    mlx_packing_widen(first_packing(p->weight) + nth, row - nth * each, rows, p->wide);
     mlx_dtype_info(p->dtype)->from_f32(p->wide, (size_t)rows * p->elements, out + (size_t)done * p->to_bytes);
   }
 }
@@ -106,7 +115,7 @@ static mlx_status_t write_rows(mlx_archive_writer_t *archive, const passage_t *p
   const int64_t rows = row_count(p->weight);
   for (int64_t row = 0, count; row < rows; row += count) {
     count = rows - row < p->chunk_rows ? rows - row : p->chunk_rows;
-    if (p->weight->packing.kind) {
+    if (first_packing(p->weight)->kind) {
       convert_packed(p, row, count, p->chunk);
     } else {
       for (int64_t i = 0; i < count; ++i) convert_row(p, row + i, p->chunk + (size_t)i * p->to_bytes);
@@ -127,7 +136,7 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   p.to_bytes = p.elements * mlx_dtype_info(p.dtype)->block_bytes;
   p.chunk_rows = p.to_bytes < CHUNK_BYTES ? (int64_t)(CHUNK_BYTES / p.to_bytes) : 1;
   mlx_status_t status = mlx_alloc((size_t)p.chunk_rows, p.to_bytes, &p.chunk);
-  const size_t wide = weight->packing.kind ? (size_t)weight->packing.columns * WIDE_ROWS : p.elements;
+  const size_t wide = p.elements * (first_packing(weight)->kind ? WIDE_ROWS : 1);
   if (!status) status = mlx_alloc(wide, sizeof *p.wide, &p.wide);
   if (!status) status = write_rows(archive, &p);
   mlx_free(p.chunk);

@@ -199,7 +199,8 @@ typedef struct mlx_weight {
   int64_t order_head_dim; // rows per head, when order asks for it
   mlx_half_t half;        // of the tensor, whose size is then that of the half
   double plus;            // to be added to every value
-  const mlx_tensor_t **parts;  // owned: the tensors it is stacked from, dims[0] of them; NULL: it is one
+  const mlx_tensor_t **parts;    // owned: the tensors it is stacked from, dims[0] of them; NULL: it is one
+  mlx_packing_t *part_packings;  // owned: how each of them is packed; NULL: they are not
 } mlx_weight_t;
 
 typedef struct mlx_graph mlx_graph_t;

@@ -70,20 +70,12 @@ static bool put_experts(const mlx_weight_t *weight, folder_t *packed, folder_t *
   return can;
 }
 
-// Gives whether it was packed.
-static bool put_weight(mlx_packing_kind_t kind, const mlx_model_t *model, const mlx_weight_t *weight, folder_t *packed, folder_t *widened) {
+// A matrix that GPTQ or AWQ, and MLX unless it stacks, pack by itself. Gives whether it was packed.
+static bool put_matrix(mlx_packing_kind_t kind, const mlx_tensor_t *t, folder_t *packed, folder_t *widened) {
   static float values[MOST];
   char module[160];
-  if (weight->half == MLX_SECOND_HALF || weight->half == MLX_ODD_HALF) return false;  // its other half has put the tensor
-  if (weight->parts && weight->tensor.rank == 3 && kind == MLX_PACKED_MLX) return put_experts(weight, packed, widened);
-  for (int64_t i = 0; weight->parts && i < weight->tensor.dims[0]; ++i) {
-    put_plain(packed, weight->parts[i]);
-    put_plain(widened, weight->parts[i]);
-  }
-  if (weight->parts) return false;
-  const mlx_tensor_t *t = mlx_source_tensor(model->source, weight->tensor.name, NULL);
   const int64_t rows = t->dims[0], columns = t->rank == 2 ? t->dims[1] : 0;
-  if (!columns || weight->order != MLX_ROWS_AS_STORED || columns % kinds[kind].group || rows % 8 || rows * columns > MOST) {
+  if (!columns || columns % kinds[kind].group || rows % 8 || rows * columns > MOST) {
     put_plain(packed, t);
     put_plain(widened, t);
     return false;
@@ -93,6 +85,20 @@ static bool put_weight(mlx_packing_kind_t kind, const mlx_model_t *model, const 
   pack(kind, module, values, rows, columns, packed);
   put(widened, t->name, MLX_F32, rows, columns, wide);
   return true;
+}
+
+// Gives whether it was packed.
+static bool put_weight(mlx_packing_kind_t kind, const mlx_model_t *model, const mlx_weight_t *weight, folder_t *packed, folder_t *widened) {
+  bool any = false;
+  if (weight->half == MLX_SECOND_HALF || weight->half == MLX_ODD_HALF) return false;  // its other half has put the tensor
+  if (weight->parts && weight->tensor.rank == 3 && kind == MLX_PACKED_MLX) return put_experts(weight, packed, widened);
+  for (int64_t i = 0; weight->parts && i < weight->tensor.dims[0]; ++i) any |= put_matrix(kind, weight->parts[i], packed, widened);
+  if (weight->parts) return any;
+  const mlx_tensor_t *t = mlx_source_tensor(model->source, weight->tensor.name, NULL);
+  if (weight->order == MLX_ROWS_AS_STORED) return put_matrix(kind, t, packed, widened);
+  put_plain(packed, t);
+  put_plain(widened, t);
+  return false;
 }
 
 static void write_config(const folder_t *f, const char *name, const char *start) {
@@ -167,29 +173,31 @@ TEST(every_architecture_is_the_same_packed) {
   CHECK(checked > 0);
 }
 
-// Experts that GPTQ or AWQ packed one by one are told apart from files that lack them.
-TEST(experts_packed_one_by_one_are_refused_by_name) {
-  folder_t packed;
+// One expert left plain among packed ones is refused, not read as codes.
+TEST(experts_of_two_kinds_are_refused_by_name) {
+  folder_t packed, unused;
   mlx_model_t *model;
   CHECK_OK(mlx_model_open(FIXTURES "qwen3_moe", &model));
   begin(&packed);
-  static float values[MOST];
+  begin(&unused);
   for (size_t i = 0; i < model->weight_count; ++i) {
     const mlx_weight_t *weight = &model->weights[i];
     if (!weight->parts) put_plain(&packed, mlx_source_tensor(model->source, weight->tensor.name, NULL));
     for (int64_t e = 0; weight->parts && e < weight->tensor.dims[0]; ++e) {
-      char module[160];
-      const mlx_tensor_t *t = weight->parts[e];
-      mlx_dtype_info(t->dtype)->to_f32(t->data, (size_t)(t->dims[0] * t->dims[1]), values);
-      split_name(t->name, module, sizeof module);
-      pack(MLX_PACKED_GPTQ, module, values, t->dims[0], t->dims[1], &packed);
+      if (e == 1) {
+        put_plain(&packed, weight->parts[e]);
+      } else {
+        put_matrix(MLX_PACKED_GPTQ, weight->parts[e], &packed, &unused);
+      }
     }
   }
   mlx_model_close(model);
   write_tensors(&packed);
   write_config(&packed, "qwen3_moe", kinds[MLX_PACKED_GPTQ].config);
-  CHECK_ERROR(mlx_model_open(packed.path, &model), MLX_UNSUPPORTED, "tensor 'model.layers.0.mlp.experts.0.gate_proj.weight' is packed");
+  CHECK_ERROR(mlx_model_open(packed.path, &model), MLX_UNSUPPORTED,
+              "tensor 'model.layers.0.mlp.experts.1.gate_proj.weight' has another type than the first of its kind");
   end(&packed);
+  end(&unused);
 }
 
-TEST_MAIN(CASE(every_architecture_is_the_same_packed), CASE(experts_packed_one_by_one_are_refused_by_name))
+TEST_MAIN(CASE(every_architecture_is_the_same_packed), CASE(experts_of_two_kinds_are_refused_by_name))

@@ -453,8 +453,8 @@ TEST(unknown_tokenizers_are_refused_by_name) {
   check_tokenizer_refused(tokenizer_file("odd", 0), MLX_UNSUPPORTED, "names the pre-tokenizer 'odd'; known are default, gpt-2, ");
   put_header(&other_model, 3, 0, 2);
   put_field_string(&other_model, "general.architecture", "llama");
-  put_field_string(&other_model, "tokenizer.ggml.model", "t5");
-  check_tokenizer_refused(other_model, MLX_UNSUPPORTED, "field 'tokenizer.ggml.model' is 't5'; only 'gpt2'");
+  put_field_string(&other_model, "tokenizer.ggml.model", "rwkv");
+  check_tokenizer_refused(other_model, MLX_UNSUPPORTED, "field 'tokenizer.ggml.model' is 'rwkv'; only 'gpt2'");
   put_header(&no_model, 3, 0, 1);
   put_field_string(&no_model, "general.architecture", "llama");
   check_tokenizer_refused(no_model, MLX_INVALID_INPUT, "field 'tokenizer.ggml.model' is missing");
@@ -494,10 +494,11 @@ TEST(inconsistent_vocabularies_are_refused) {
 static bytes_t wordlike_tokenizer(const char *model, const char *const *tokens, const uint32_t *types, const float *scores,
                                   uint64_t count) {
   bytes_t file = {0};
-  put_header(&file, 3, 0, scores ? 8 : 7);
+  put_header(&file, 3, 0, scores ? 9 : 8);
   put_field_string(&file, "general.architecture", "llama");
   put_field_string(&file, "tokenizer.ggml.model", model);
   put_field(&file, "tokenizer.ggml.bos_token_id", MLX_GGUF_U32, 1, 4);
+  put_field(&file, "tokenizer.ggml.eos_token_id", MLX_GGUF_U32, 2, 4);
   put_field(&file, "tokenizer.ggml.seperator_token_id", MLX_GGUF_U32, 2, 4);
   put_field(&file, "tokenizer.ggml.unknown_token_id", MLX_GGUF_U32, 0, 4);
   put_field_strings(&file, "tokenizer.ggml.tokens", tokens, count);
@@ -529,6 +530,28 @@ TEST(sentencepiece_scores_become_merges) {
   mlx_free(json);
   check_tokenizer_refused(wordlike_tokenizer("llama", tokens, types, NULL, 11), MLX_INVALID_INPUT,
                           "field 'tokenizer.ggml.scores' must be an array with one f32 for each of the 11 tokens");
+}
+
+TEST(unigram_keeps_scores_and_the_map_of_characters) {
+  static const char *const tokens[] = {"<unk>", "<s>", "</s>", "\xe2\x96\x81", "a", "<0x41>"};
+  static const uint32_t types[] = {2, 3, 3, 1, 1, 6};
+  static const float scores[] = {0, 0, 0, -2.0122929f, -0.5f, 0};
+  bytes_t file = wordlike_tokenizer("t5", tokens, types, scores, 5);
+  char *json = write_json(&file);
+  CHECK_CONTAINS(json, "\"vocab\":[\n      [\"<unk>\",0],\n      [\"<s>\",0],\n      [\"</s>\",0],\n      [\"\xe2\x96\x81\",-2.0122928619384766],\n      [\"a\",-0.5]]");
+  CHECK_CONTAINS(json, "\"unk_id\":0,\"byte_fallback\":false");
+  CHECK_CONTAINS(json, "\"normalizer\":null");
+  CHECK_CONTAINS(json, "\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Metaspace\"");
+  CHECK_CONTAINS(json, "\"decoder\":{\"type\":\"Metaspace\"");
+  mlx_free(json);
+  file = wordlike_tokenizer("t5", tokens, types, scores, 6);
+  json = write_json(&file);
+  CHECK_CONTAINS(json, "\"byte_fallback\":true");
+  CHECK_CONTAINS(json, "\"decoder\":{\"type\":\"Sequence\"");
+  mlx_free(json);
+  static const float endless[] = {0, 0, 0, -INFINITY, 0};
+  check_tokenizer_refused(wordlike_tokenizer("t5", tokens, types, endless, 5), MLX_INVALID_INPUT,
+                          "field 'tokenizer.ggml.scores' has an infinity, at 3");
 }
 
 TEST(wordpiece_marks_the_inside_of_words) {
@@ -573,4 +596,5 @@ TEST_MAIN(CASE(fields_and_tensors_are_read), CASE(version_2_is_read_as_version_3
           CASE(tokenizer_json_is_written_from_metadata), CASE(llama_3_adds_its_bos_unless_told_not_to),
           CASE(qwen_2_is_normalised), CASE(unknown_tokenizers_are_refused_by_name),
           CASE(inconsistent_vocabularies_are_refused), CASE(sentencepiece_scores_become_merges),
+          CASE(unigram_keeps_scores_and_the_map_of_characters),
           CASE(wordpiece_marks_the_inside_of_words), CASE(end_tokens_are_eos_eot_and_eom_without_repeats))

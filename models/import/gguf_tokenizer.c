@@ -384,7 +384,8 @@ static mlx_status_t write_byte_level(const mlx_gguf_t *gguf, mlx_gguf_vocabulary
 typedef mlx_status_t (*write_fn_t)(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text);
 
 static const struct { const char *name; write_fn_t write; } kinds[] = {
-    {"gpt2", write_byte_level}, {"llama", mlx_gguf_write_sentencepiece}, {"bert", mlx_gguf_write_wordpiece}};
+    {"gpt2", write_byte_level}, {"llama", mlx_gguf_write_sentencepiece}, {"t5", mlx_gguf_write_unigram},
+    {"bert", mlx_gguf_write_wordpiece}};
 
 mlx_status_t mlx_gguf_tokenizer_json(const mlx_gguf_t *gguf, char **out_json, size_t *out_length) {
   *out_json = NULL;
@@ -396,8 +397,8 @@ mlx_status_t mlx_gguf_tokenizer_json(const mlx_gguf_t *gguf, char **out_json, si
   }
   if (!write) {
     mlx_status_t status = mlx_gguf_error(gguf, KEY("model"), MLX_UNSUPPORTED,
-                                         "is '%s'; only 'gpt2' (byte-level BPE), 'llama' (SentencePiece's BPE) and 'bert' "
-                                         "(WordPiece) are supported",
+                                         "is '%s'; only 'gpt2' (byte-level BPE), 'llama' (SentencePiece's BPE), 't5' (its "
+                                         "Unigram) and 'bert' (WordPiece) are supported",
                                          mlx_name_shown(model));
     return mlx_status_hint(status, "use the model's Hugging Face directory, which has its own tokenizer.json");
   }

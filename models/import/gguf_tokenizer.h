@@ -1,5 +1,5 @@
 // What the writers of tokenizer.json share: gguf_tokenizer.c (byte-level BPE and all that is common) and gguf_wordlike.c
-// (SentencePiece's BPE and WordPiece). Nobody else includes this.
+// (SentencePiece's two and WordPiece). Nobody else includes this.
 #ifndef MLXCEL_MODELS_IMPORT_GGUF_TOKENIZER_H_
 #define MLXCEL_MODELS_IMPORT_GGUF_TOKENIZER_H_
 
@@ -56,9 +56,10 @@ mlx_status_t mlx_gguf_write_frame(const mlx_gguf_t *gguf, const mlx_gguf_vocabul
 void mlx_gguf_write_token(const mlx_gguf_vocabulary_t *vocabulary, size_t id, mlx_text_t *text);
 void mlx_gguf_write_vocabulary(const mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text);  // {"token": id, ...}
 
-// gguf_wordlike.c: the whole file for tokenizer.ggml.model "llama" and "bert".
+// gguf_wordlike.c: the whole file for tokenizer.ggml.model "llama", "t5" and "bert".
 mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
                                           mlx_text_t *text) MLX_MUST_USE;
+mlx_status_t mlx_gguf_write_unigram(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text) MLX_MUST_USE;
 mlx_status_t mlx_gguf_write_wordpiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
                                       mlx_text_t *text) MLX_MUST_USE;
 

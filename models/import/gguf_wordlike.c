@@ -1,10 +1,11 @@
-// tokenizer.json from the two kinds of GGUF vocabulary that are spelled in characters: SentencePiece's BPE ("llama": Llama 2,
-// Mistral, Gemma, Phi-3) and WordPiece ("bert").
+// tokenizer.json from the kinds of GGUF vocabulary that are spelled in characters: SentencePiece's BPE ("llama": Llama 2,
+// Mistral, Gemma, Phi-3), its Unigram ("t5") and WordPiece ("bert").
 //
 // SentencePiece has a score for every token and no merges: of two neighbours that are a token together those of the highest
 // score are joined first. Hugging Face writes that as a list of merges, every way to cut a token into two others, by the
 // scores of what they make; so do we, in its order. llama.cpp takes the leftmost of equal scores instead, which is the same
 // for every vocabulary SentencePiece trained, because it gives no score twice.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,12 +72,16 @@ static mlx_status_t cut_token(const mlx_gguf_vocabulary_t *vocabulary, uint32_t 
   return NULL;
 }
 
+static mlx_status_t find_scores(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary, const mlx_gguf_field_t **out_scores) {
+  const mlx_gguf_field_t *scores = *out_scores = mlx_gguf_find(gguf, KEY("scores"));
+  if (scores && scores->is_array && scores->type == MLX_GGUF_F32 && scores->count == vocabulary->count) return NULL;
+  return mlx_gguf_error(gguf, KEY("scores"), MLX_INVALID_INPUT, "must be an array with one f32 for each of the %zu tokens",
+                        vocabulary->count);
+}
+
 static mlx_status_t find_merges(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary, merges_t *merges) {
-  const mlx_gguf_field_t *scores = mlx_gguf_find(gguf, KEY("scores"));
-  if (!scores || !scores->is_array || scores->type != MLX_GGUF_F32 || scores->count != vocabulary->count) {
-    return mlx_gguf_error(gguf, KEY("scores"), MLX_INVALID_INPUT,
-                          "must be an array with one f32 for each of the %zu tokens", vocabulary->count);
-  }
+  const mlx_gguf_field_t *scores;
+  MLX_TRY(find_scores(gguf, vocabulary, &scores));
   for (size_t i = 0; i < vocabulary->count; ++i) {
     uint8_t type = vocabulary->types[i];
     if (type == MLX_TOKEN_CONTROL || type == MLX_TOKEN_UNKNOWN || type == MLX_TOKEN_BYTE) continue;
@@ -103,12 +108,24 @@ static mlx_status_t find_unknown(const mlx_gguf_t *gguf, const mlx_gguf_vocabula
   return NULL;
 }
 
+static bool has_bytes(const mlx_gguf_vocabulary_t *vocabulary) {
+  for (size_t i = 0; i < vocabulary->count; ++i) {
+    if (vocabulary->types[i] == MLX_TOKEN_BYTE) return true;
+  }
+  return false;
+}
+
+// Pieces to text, byte by byte; |stripped|: without the space that was put before the first.
+static void write_piece_decoder(bool stripped, mlx_text_t *text) {
+  mlx_text_puts(text, ",\n  \"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
+                      "{\"String\":\"" SPACE "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}");
+  mlx_text_puts(text, stripped ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},\n" : "]},\n");
+}
+
 static mlx_status_t write_model(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary, const merges_t *merges,
                                 mlx_text_t *text) {
   int64_t unknown;
-  bool has_bytes = false;
   MLX_TRY(find_unknown(gguf, vocabulary, &unknown));
-  for (size_t i = 0; i < vocabulary->count; ++i) has_bytes |= vocabulary->types[i] == MLX_TOKEN_BYTE;
   mlx_text_puts(text, "  \"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":");
   if (unknown >= 0) {
     mlx_gguf_write_token(vocabulary, (size_t)unknown, text);
@@ -116,7 +133,7 @@ static mlx_status_t write_model(const mlx_gguf_t *gguf, const mlx_gguf_vocabular
     mlx_text_puts(text, "null");
   }
   mlx_text_puts(text, ",\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":true,");
-  mlx_text_printf(text, "\"byte_fallback\":%s,\"ignore_merges\":false,\n    \"vocab\":", has_bytes ? "true" : "false");
+  mlx_text_printf(text, "\"byte_fallback\":%s,\"ignore_merges\":false,\n    \"vocab\":", has_bytes(vocabulary) ? "true" : "false");
   mlx_gguf_write_vocabulary(vocabulary, text);
   mlx_text_puts(text, ",\n    \"merges\":[");
   for (size_t i = 0; i < merges->count; ++i) {
@@ -142,13 +159,99 @@ mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocab
   mlx_gguf_frame_t frame = {.normalizer = add_prefix ? prefixed : spaces, .pre_tokenizer = "null", .add_bos = true,
                             .bos_key = KEY("bos_token_id"), .eos_key = KEY("eos_token_id")};
   MLX_TRY(mlx_gguf_write_frame(gguf, vocabulary, &frame, text));
-  mlx_text_puts(text, ",\n  \"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
-                      "{\"String\":\"" SPACE "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}");
-  mlx_text_puts(text, add_prefix ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},\n" : "]},\n");
+  write_piece_decoder(add_prefix, text);
   mlx_status_t status = find_merges(gguf, vocabulary, &merges);
   if (!status) status = write_model(gguf, vocabulary, &merges, text);
   mlx_free(merges.items);
   return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// SentencePiece's Unigram, as T5's tokenizer has it
+
+static void write_base64(const uint8_t *bytes, size_t count, mlx_text_t *text) {
+  static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (size_t i = 0; i < count; i += 3) {
+    const size_t left = count - i;
+    const uint32_t group = (uint32_t)bytes[i] << 16 | (left > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) | (left > 2 ? bytes[i + 2] : 0);
+    const char quad[4] = {digits[group >> 18], digits[group >> 12 & 63], left > 1 ? digits[group >> 6 & 63] : '=',
+                          left > 2 ? digits[group & 63] : '='};
+    mlx_text_append(text, quad, sizeof quad);
+  }
+}
+
+// The shortest decimal that reads as the same double, as Hugging Face writes it.
+static void write_score(double score, mlx_text_t *text) {
+  char number[40];
+  for (int digits = 15; digits <= 17; ++digits) {
+    snprintf(number, sizeof number, "%.*g", digits, score);
+    if (strtod(number, NULL) == score) break;
+  }
+  mlx_text_puts(text, number);
+}
+
+static mlx_status_t write_charsmap(const mlx_gguf_t *gguf, mlx_text_t *text) {
+  const mlx_gguf_field_t *map = mlx_gguf_find(gguf, KEY("precompiled_charsmap"));
+  if (map && (!map->is_array || (map->type != MLX_GGUF_U8 && map->type != MLX_GGUF_I8))) {
+    return mlx_gguf_error(gguf, KEY("precompiled_charsmap"), MLX_INVALID_INPUT, "must be an array of bytes");
+  }
+  if (!map || !map->count) {
+    mlx_text_puts(text, "null");
+  } else {
+    mlx_text_puts(text, "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"");
+    write_base64(map->data, map->size, text);
+    mlx_text_puts(text, "\"}");
+  }
+  return mlx_text_finish(text);
+}
+
+static mlx_status_t write_pieces(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text) {
+  const mlx_gguf_field_t *scores;
+  int64_t unknown;
+  MLX_TRY(find_scores(gguf, vocabulary, &scores));
+  MLX_TRY(find_unknown(gguf, vocabulary, &unknown));
+  if (unknown < 0) return mlx_gguf_error(gguf, KEY("unknown_token_id"), MLX_INVALID_INPUT, "is missing");
+  mlx_text_printf(text, "  \"model\":{\"type\":\"Unigram\",\"unk_id\":%lld,\"byte_fallback\":%s,\n    \"vocab\":[", (long long)unknown,
+                  has_bytes(vocabulary) ? "true" : "false");
+  for (size_t i = 0; i < vocabulary->count; ++i) {
+    const float score = score_at(scores, i);
+    if (score - score != 0) return mlx_gguf_error(gguf, KEY("scores"), MLX_INVALID_INPUT, "has an infinity, at %zu", i);
+    mlx_text_puts(text, i ? ",\n      [" : "\n      [");
+    mlx_gguf_write_token(vocabulary, i, text);
+    mlx_text_puts(text, ",");
+    write_score(score, text);
+    mlx_text_puts(text, "]");
+  }
+  mlx_text_puts(text, "]}\n}\n");
+  return NULL;
+}
+
+mlx_status_t mlx_gguf_write_unigram(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text) {
+  bool add_prefix = true, squeeze = true, suffix = false, found;
+  mlx_text_t charsmap = {0}, metaspace = {0}, pre_tokenizer = {0};
+  MLX_TRY(mlx_gguf_bool(gguf, KEY("add_space_prefix"), &add_prefix, &found));
+  MLX_TRY(mlx_gguf_bool(gguf, KEY("remove_extra_whitespaces"), &squeeze, &found));
+  MLX_TRY(mlx_gguf_bool(gguf, KEY("treat_whitespace_as_suffix"), &suffix, &found));
+  if (suffix) return mlx_gguf_error(gguf, KEY("treat_whitespace_as_suffix"), MLX_UNSUPPORTED, "is true, which is not supported");
+  MLX_TRY(mlx_gguf_vocabulary_read(gguf, spell_piece, vocabulary));
+  mlx_text_printf(&metaspace, "{\"type\":\"Metaspace\",\"replacement\":\"" SPACE "\",\"prepend_scheme\":\"%s\",\"split\":true}",
+                  add_prefix ? "always" : "never");
+  mlx_status_t status = mlx_text_finish(&metaspace);
+  if (!status) {
+    mlx_text_printf(&pre_tokenizer, squeeze ? "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},%s]}" : "%s",
+                    metaspace.data);
+    status = mlx_text_finish(&pre_tokenizer);
+  }
+  if (!status) status = write_charsmap(gguf, &charsmap);
+  const mlx_gguf_frame_t frame = {.normalizer = charsmap.data, .pre_tokenizer = pre_tokenizer.data, .add_eos = true,
+                                  .bos_key = KEY("bos_token_id"), .eos_key = KEY("eos_token_id")};
+  if (!status) status = mlx_gguf_write_frame(gguf, vocabulary, &frame, text);
+  if (!status && has_bytes(vocabulary)) write_piece_decoder(add_prefix, text);
+  if (!status && !has_bytes(vocabulary)) mlx_text_printf(text, ",\n  \"decoder\":%s,\n", metaspace.data);
+  mlx_text_clear(&charsmap);
+  mlx_text_clear(&metaspace);
+  mlx_text_clear(&pre_tokenizer);
+  return status ? status : write_pieces(gguf, vocabulary, text);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -149,6 +149,16 @@ static void expand_part(const char *name, const char *part, char *out, size_t si
   snprintf(out, size, "%.*s%s%s", (int)(mark - name), name, part, mark + 2);
 }
 
+// One of those that a weight is stacked from; of a packed one its codes.
+static mlx_status_t find_part(const mlx_model_t *model, const mlx_tensor_rule_t *rule, const char *name, const mlx_tensor_t **out_part,
+                              mlx_packing_t *out_packing) {
+  if (rule->rank == 2) MLX_TRY(find_packing(model, rule, MLX_WHOLE, name, out_packing));
+  *out_part = out_packing->kind ? out_packing->parts[MLX_PART_CODES] : mlx_source_tensor(model->source, name, NULL);
+  if (out_packing->kind) return NULL;
+  if (!*out_part) return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source), name);
+  return check_shape(model, rule, MLX_ROWS_AS_STORED, MLX_WHOLE, *out_part);
+}
+
 // A weight that is stacked from tensors of its own rule less the first dimension.
 static mlx_status_t add_stacked(mlx_model_t *model, const mlx_tensor_rule_t *rule, const char *pattern) {
   char name[256], number[24];
@@ -159,21 +169,18 @@ static mlx_status_t add_stacked(mlx_model_t *model, const mlx_tensor_rule_t *rul
   expand_part(pattern, "all", name, sizeof name);
   MLX_TRY(mlx_copy_text(name, strlen(name), &weight->name));
   MLX_TRY(mlx_alloc((size_t)count, sizeof *weight->parts, &weight->parts));
+  MLX_TRY(mlx_alloc((size_t)count, sizeof *weight->part_packings, &weight->part_packings));
   for (int64_t i = 0; i < count; ++i) {
     snprintf(number, sizeof number, "%lld", (long long)i);
     expand_part(pattern, number, name, sizeof name);
-    mlx_packing_t packing = {0};
-    if (part_rule.rank == 2) MLX_TRY(find_packing(model, &part_rule, MLX_WHOLE, name, &packing));
-    if (packing.kind) {
-      return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' is packed, and one of many that are stacked; only MLX's '%s' is supported",
-                       mlx_source_path(model->source), name, rule->mlx_name ? rule->mlx_name : "switch_mlp");
-    }
-    const mlx_tensor_t *part = weight->parts[i] = mlx_source_tensor(model->source, name, NULL);
-    if (!part) return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source), name);
-    MLX_TRY(check_shape(model, &part_rule, MLX_ROWS_AS_STORED, MLX_WHOLE, part));
-    if (part->dtype != weight->parts[0]->dtype) {
+    MLX_TRY(find_part(model, &part_rule, name, &weight->parts[i], &weight->part_packings[i]));
+    if (weight->parts[i]->dtype != weight->parts[0]->dtype || weight->part_packings[i].kind != weight->part_packings[0].kind) {
       return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' has another type than the first of its kind", mlx_source_path(model->source), name);
     }
+  }
+  if (!weight->part_packings[0].kind) {
+    mlx_free(weight->part_packings);
+    weight->part_packings = NULL;
   }
   weight->tensor = (mlx_tensor_t){.name = weight->name, .dtype = weight->parts[0]->dtype, .rank = rule->rank, .size = (size_t)count * weight->parts[0]->size};
   for (int i = 0; i < rule->rank; ++i) weight->tensor.dims[i] = rule_extent(rule, i, &model->config);
@@ -242,20 +249,32 @@ static bool is_left_over(const mlx_model_t *model, const char *name) {
   return model->config.tied_head && (!strcmp(name, "lm_head.weight") || !strcmp(name, "embed_out.weight"));
 }
 
+static size_t packed_tensors(const mlx_packing_t *packing) {
+  size_t count = 0;
+  for (int i = 0; i < MLX_PART_COUNT; ++i) count += packing->parts[i] != NULL;
+  return count;
+}
+
+static bool is_packed_in(const mlx_packing_t *packing, const char *name) {
+  for (int i = 0; i < MLX_PART_COUNT; ++i) {
+    if (packing->parts[i] && !strcmp(packing->parts[i]->name, name)) return true;
+  }
+  return false;
+}
+
 static size_t tensors_of(const mlx_weight_t *weight) {
   if (weight->half == MLX_SECOND_HALF || weight->half == MLX_ODD_HALF) return 0;  // its other half has counted it
-  if (weight->parts) return (size_t)weight->tensor.dims[0];
-  size_t count = 0;
-  for (int i = 0; i < MLX_PART_COUNT; ++i) count += weight->packing.parts[i] != NULL;
+  size_t count = packed_tensors(&weight->packing);
+  for (int64_t i = 0; weight->parts && i < weight->tensor.dims[0]; ++i) {
+    count += weight->part_packings ? packed_tensors(&weight->part_packings[i]) : 1;
+  }
   return count ? count : 1;
 }
 
 static bool is_tensor_of(const mlx_weight_t *weight, const char *name) {
-  for (int i = 0; i < MLX_PART_COUNT; ++i) {
-    if (weight->packing.parts[i] && !strcmp(weight->packing.parts[i]->name, name)) return true;
-  }
+  if (is_packed_in(&weight->packing, name)) return true;
   for (int64_t i = 0; weight->parts && i < weight->tensor.dims[0]; ++i) {
-    if (!strcmp(weight->parts[i]->name, name)) return true;
+    if (!strcmp(weight->parts[i]->name, name) || (weight->part_packings && is_packed_in(&weight->part_packings[i], name))) return true;
   }
   return !strcmp(weight->tensor.name, name);
 }
@@ -309,6 +328,7 @@ void mlx_model_close(mlx_model_t *model) {
   for (size_t i = 0; i < model->weight_count; ++i) {
     mlx_free(model->weights[i].name);
     mlx_free(model->weights[i].parts);
+    mlx_free(model->weights[i].part_packings);
   }
   mlx_free(model->weights);
   mlx_source_close(model->source);

@@ -77,7 +77,7 @@ def packed(text, fixtures):
         return "embeddings alone"
     if ".hf_order" in text:
         return "all but q, k and v"
-    return "all; experts: MLX alone" if ".mlx_name" in text else "all; experts: none" if "MLX_EXPERTS" in text else "all"
+    return "all; experts: none" if "MLX_EXPERTS" in text and ".hf_stacked" not in text else "all"
 
 
 def main():

@@ -276,6 +276,19 @@ def gguf_kinds(driver, folder, made):
         if prefix:
             assert all(content[part] == llama[part] for part in ("normalizer", "pre_tokenizer", "decoder"))
         yield name, content
+    made_unigram = made["unigram"]
+    pieces = made_unigram["model"]["vocab"]
+    tokens = [piece for piece, _ in pieces]
+    types = [2 if t == "<unk>" else 3 if t in ("<s>", "</s>") else 6 if t in BYTES else 1 for t in tokens]
+    for name, kept, prefix, squeezed, mapped in (("bytes", 7, True, True, True), ("plain", 6, False, False, False)):
+        which = [i for i, kind in enumerate(types) if kind < kept]
+        scores = [struct.unpack("f", struct.pack("f", pieces[i][1]))[0] for i in which]
+        content = convert_gguf(driver, folder, f"gguf-t5-{name}", "t5", [tokens[i] for i in which], [types[i] for i in which], scores,
+                               bos_token_id=1, eos_token_id=2, unk_token_id=0, add_space_prefix=prefix, remove_extra_whitespaces=squeezed,
+                               precompiled_charsmap=base64.b64decode(charsmap()) if mapped else b"")
+        assert content["model"]["vocab"] == [[tokens[i], score] for i, score in zip(which, scores)]
+        assert content["normalizer"] == ({"type": "Precompiled", "precompiled_charsmap": charsmap()} if mapped else None)
+        yield f"gguf-t5-{name}", content
     bert = made["wordpiece"]
     vocab = bert["model"]["vocab"]
     tokens = sorted(vocab, key=vocab.get)
