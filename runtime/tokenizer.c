@@ -136,13 +136,13 @@ static size_t skip_spaces(const char *text, size_t length, size_t at) {
   return at;
 }
 
-// |at_start|: the stretch begins where the whole text does.
-typedef mlx_status_t (*text_fn_t)(encoder_t *encoder, const char *text, size_t length, bool at_start);
+// |start_bytes|: bytes at the beginning of the stretch that stand for the whole text's first character.
+typedef mlx_status_t (*text_fn_t)(encoder_t *encoder, const char *text, size_t length, size_t start_bytes);
 
 // Cuts the tokens of |set| out of |text| and gives the stretches between them to |rest|. A token that takes the spaces
 // after it (rstrip) does not hide tokens in those spaces: they come too, as with Hugging Face.
 static mlx_status_t cut_added(encoder_t *encoder, const mlx_added_set_t *set, const char *text, size_t length,
-                              bool at_start, text_fn_t rest) {
+                              size_t start_bytes, text_fn_t rest) {
   size_t done = 0, spaces_start = 0, spaces_stop = 0;
   for (size_t i = 0, matched; i < length; i += matched) {
     int32_t index = -1;
@@ -161,11 +161,11 @@ static mlx_status_t cut_added(encoder_t *encoder, const mlx_added_set_t *set, co
       if (stop < spaces_start || stop > spaces_stop) spaces_stop = skip_spaces(text, length, spaces_start = stop);
       stop = spaces_stop;
     }
-    if (done < start) MLX_TRY(rest(encoder, text + done, start - done, at_start && !done));
+    if (done < start) MLX_TRY(rest(encoder, text + done, start - done, done < start_bytes ? start_bytes - done : 0));
     MLX_TRY(mlx_ids_append(&encoder->ids, added->id));
     done = stop;
   }
-  return done < length ? rest(encoder, text + done, length - done, at_start && !done) : NULL;
+  return done < length ? rest(encoder, text + done, length - done, done < start_bytes ? start_bytes - done : 0) : NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -180,8 +180,8 @@ static mlx_status_t encode_piece(encoder_t *encoder, const char *text, size_t le
   return mlx_error(MLX_INTERNAL, "no such kind of tokenizer");
 }
 
-static mlx_status_t encode_plain(encoder_t *encoder, const char *text, size_t length, bool at_start) {
-  MLX_TRY(mlx_splitter_run(encoder->tokenizer, &encoder->splitter, text, length, at_start));
+static mlx_status_t encode_plain(encoder_t *encoder, const char *text, size_t length, size_t start_bytes) {
+  MLX_TRY(mlx_splitter_run(encoder->tokenizer, &encoder->splitter, text, length, start_bytes));
   const mlx_pieces_t *pieces = &encoder->splitter.pieces;
   for (size_t i = 0; i < pieces->count; ++i) {
     MLX_TRY(encode_piece(encoder, pieces->items[i].text, pieces->items[i].length));
@@ -189,10 +189,10 @@ static mlx_status_t encode_plain(encoder_t *encoder, const char *text, size_t le
   return NULL;
 }
 
-static mlx_status_t encode_normalized(encoder_t *encoder, const char *text, size_t length, bool at_start) {
+static mlx_status_t encode_normalized(encoder_t *encoder, const char *text, size_t length, size_t start_bytes) {
   MLX_TRY(mlx_normalizer_run(encoder->tokenizer, &encoder->normalizer, &encoder->splitter, text, length, &text, &length,
-                             &at_start));
-  return cut_added(encoder, &encoder->tokenizer->normalized_added, text, length, at_start, encode_plain);
+                             &start_bytes));
+  return cut_added(encoder, &encoder->tokenizer->normalized_added, text, length, start_bytes, encode_plain);
 }
 
 // Puts the template around the ids: |ids| becomes what the post-processor makes of it.
@@ -219,7 +219,9 @@ static mlx_status_t encode_valid(const mlx_tokenizer_t *tokenizer, const char *t
                                  mlx_ids_t *out_ids) {
   encoder_t encoder = {.tokenizer = tokenizer};
   MLX_TRY(mlx_splitter_begin(length, &encoder.splitter));
-  mlx_status_t status = cut_added(&encoder, &tokenizer->raw_added, text, length, true, encode_normalized);
+  size_t first = 0;
+  if (length) mlx_character_at(text, &first);
+  mlx_status_t status = cut_added(&encoder, &tokenizer->raw_added, text, length, first, encode_normalized);
   if (!status && add_special && tokenizer->template_ids) status = apply_template(tokenizer, &encoder.ids);
   mlx_merger_end(&encoder.merger);
   mlx_lattice_end(&encoder.lattice);

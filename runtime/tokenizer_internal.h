@@ -131,7 +131,8 @@ typedef struct mlx_splitter {
   mlx_pieces_t pieces;  // the result; points into the text given or into one of |written|
   mlx_pieces_t next;
   mlx_text_t written[2];  // what steps that change the text wrote: the last and the one before
-  bool at_start;          // the first piece begins where the whole text does
+  const char *origin;     // where the stretch of text begins now
+  size_t start;           // bytes from there on that stand for the whole text's first character
   OnigRegion *region;
   OnigMatchParam *limits;
   int64_t deadline_ns;
@@ -149,7 +150,7 @@ mlx_status_t mlx_splitter_matches(mlx_splitter_t *splitter, OnigRegex regex, con
 mlx_status_t mlx_splitter_begin(size_t text_length, mlx_splitter_t *out_splitter) MLX_MUST_USE;
 // Cuts |text| (valid UTF-8) into splitter->pieces. |at_start|: it is the beginning of the whole text.
 mlx_status_t mlx_splitter_run(const mlx_tokenizer_t *tokenizer, mlx_splitter_t *splitter, const char *text,
-                              size_t length, bool at_start) MLX_MUST_USE;
+                              size_t length, size_t start) MLX_MUST_USE;
 void mlx_splitter_end(mlx_splitter_t *splitter);
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -187,11 +188,11 @@ typedef struct mlx_normalizer {
   mlx_marks_t marks;
 } mlx_normalizer_t;  // zero-initialise to start
 
-// *out_text is |text| itself or lies in |normalizer| until the next run. *inout_at_start becomes false when the text's
-// beginning is lost.
+// *out_text is |text| itself or lies in |normalizer| until the next run. *inout_start: bytes at its beginning that stand for the
+// whole text's first character.
 mlx_status_t mlx_normalizer_run(const mlx_tokenizer_t *tokenizer, mlx_normalizer_t *normalizer,
                                 mlx_splitter_t *splitter, const char *text, size_t length, const char **out_text,
-                                size_t *out_length, bool *inout_at_start) MLX_MUST_USE;
+                                size_t *out_length, size_t *inout_start) MLX_MUST_USE;
 void mlx_normalizer_end(mlx_normalizer_t *normalizer);
 void mlx_normal_step_free(mlx_normal_step_t *step);
 

@@ -1,7 +1,7 @@
 // Normalizing: the text a file's normalizer makes of a text, one step after the other.
 //
-// Hugging Face keeps a map from every new character to the old ones; all that can be seen of it in ids is whether the first
-// character still is the text's first (Metaspace's "first" asks), so that is all we keep.
+// Hugging Face keeps a map from every new character to the old ones; all that can be seen of it in ids is which of the new ones
+// stand for the text's first (Metaspace's "first" asks), so that is all we keep.
 #include <string.h>
 
 #include "runtime/tokenizer_internal.h"
@@ -13,7 +13,8 @@ typedef struct running {
   const mlx_normal_step_t *step;
   mlx_text_t *out;
   const char *text;  // its input
-  bool lost_start;
+  size_t start;      // bytes of the input that stand for the text's first character
+  size_t new_start;  // of the output
 } running_t;
 
 static mlx_status_t check_size(const mlx_text_t *out) {
@@ -54,8 +55,10 @@ static void run_characters(running_t *running, const char *text, size_t length) 
   mlx_normal_kind_t kind = running->step->kind;
   for (size_t i = 0, size; i < length; i += size) {
     uint32_t character = mlx_character_at(text + i, &size);
+    if (i < running->start) running->new_start = SIZE_MAX;  // until the next one that does not
+    if (i >= running->start && running->new_start == SIZE_MAX) running->new_start = running->out->length;
     if (is_dropped(kind, character)) {
-      running->lost_start |= i == 0;
+      continue;
     } else if (kind == MLX_NORMAL_LOWERCASE) {
       mlx_append_lower(running->out, character);
     } else if (kind == MLX_NORMAL_BERT_CHINESE && is_chinese(character)) {
@@ -85,21 +88,22 @@ static void run_strip(running_t *running, const char *text, size_t length) {
     if (!mlx_is_space(mlx_character_at(text + before, &size))) break;
     end = before;
   }
-  running->lost_start |= start > 0;
+  running->new_start = running->start > start ? running->start - start : 0;
   mlx_text_append(running->out, text + start, end - start);
 }
 
 static mlx_status_t replace(void *user, const char *text, size_t length, bool is_match) {
   running_t *running = user;
   const mlx_normal_step_t *step = running->step;
+  const size_t at = (size_t)(text - running->text);
   if (!is_match) {
+    if (at < running->start) running->new_start = running->out->length + (length < running->start - at ? length : running->start - at);
     mlx_text_append(running->out, text, length);
     return NULL;
   }
-  // What replaces several characters counts as the last of them.
-  size_t first = 0;
-  if (text == running->text && length) mlx_character_at(text, &first);
-  running->lost_start |= first && (first < length || !step->content_length);
+  size_t last = length;  // what replaces several characters counts as the last of them
+  while (last && ((uint8_t)text[--last] & 0xc0) == 0x80) continue;
+  if (length && at + last < running->start) running->new_start = running->out->length + step->content_length;
   mlx_text_append(running->out, step->content, step->content_length);
   return check_size(running->out);
 }
@@ -129,6 +133,7 @@ static mlx_status_t run_step(running_t *running, mlx_normalizer_t *normalizer, m
       return check_size(running->out);
     case MLX_NORMAL_PREPEND:
       if (length) mlx_text_append(running->out, step->content, step->content_length);
+      running->new_start = running->start ? running->out->length + running->start : 0;
       mlx_text_append(running->out, text, length);
       return NULL;
     default: run_characters(running, text, length); return NULL;
@@ -136,6 +141,27 @@ static mlx_status_t run_step(running_t *running, mlx_normalizer_t *normalizer, m
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
+
+// What the step makes of the text's first character alone; where that is not how the whole begins, because it went together with
+// what follows, the first character of the whole.
+static mlx_status_t find_start(running_t *running, mlx_normalizer_t *normalizer) {
+  const mlx_text_t *whole = running->out;
+  mlx_text_t alone = {0};
+  if (!running->start || !whole->length) return NULL;
+  mlx_status_t status = NULL;
+  if (running->step->kind == MLX_NORMAL_FORM) {
+    status = mlx_normal_form(running->step->form, running->text, running->start, &normalizer->marks, &alone);
+  } else {
+    mlx_charsmap_run(running->step->charsmap, running->text, running->start, MAX_NORMALIZED, &alone);
+  }
+  if (!status) status = mlx_text_finish(&alone);
+  running->new_start = alone.length;
+  if (!status && (alone.length > whole->length || memcmp(alone.data, whole->data, alone.length))) {
+    mlx_character_at(whole->data, &running->new_start);
+  }
+  mlx_text_clear(&alone);
+  return status;
+}
 
 // True when a step leaves every ASCII text as it is.
 static bool keeps_ascii(const mlx_normal_step_t *step) {
@@ -151,15 +177,16 @@ static bool is_ascii(const char *text, size_t length) {
 
 mlx_status_t mlx_normalizer_run(const mlx_tokenizer_t *tokenizer, mlx_normalizer_t *normalizer,
                                 mlx_splitter_t *splitter, const char *text, size_t length, const char **out_text,
-                                size_t *out_length, bool *inout_at_start) {
+                                size_t *out_length, size_t *inout_start) {
   for (size_t i = 0; i < tokenizer->normal_count; ++i) {
-    running_t running = {.step = &tokenizer->normal_steps[i], .out = &normalizer->next, .text = text};
+    running_t running = {.step = &tokenizer->normal_steps[i], .out = &normalizer->next, .text = text, .start = *inout_start};
     if (keeps_ascii(running.step) && is_ascii(text, length)) continue;
     normalizer->next.length = 0;
     MLX_TRY(run_step(&running, normalizer, splitter, text, length));
     MLX_TRY(mlx_text_finish(&normalizer->next));
     MLX_TRY(check_size(&normalizer->next));
-    if (running.lost_start) *inout_at_start = false;
+    if (running.step->kind == MLX_NORMAL_FORM || running.step->kind == MLX_NORMAL_PRECOMPILED) MLX_TRY(find_start(&running, normalizer));
+    *inout_start = running.new_start < normalizer->next.length ? running.new_start : normalizer->next.length;
     mlx_text_t swap = normalizer->now;
     normalizer->now = normalizer->next;
     normalizer->next = swap;

@@ -190,8 +190,6 @@ static mlx_status_t run_split(mlx_splitter_t *splitter, const mlx_split_step_t *
                 : cut_at_characters(step, piece, &cutter));
     drop_empty(&splitter->next, cutter.base);
   }
-  const mlx_pieces_t *before = &splitter->pieces, *after = &splitter->next;
-  if (!before->count || !after->count || before->items[0].text != after->items[0].text) splitter->at_start = false;
   return NULL;
 }
 
@@ -215,21 +213,25 @@ static mlx_status_t run_writing(mlx_splitter_t *splitter, const mlx_split_step_t
   mlx_text_t swap = splitter->written[1], *out = &splitter->written[0];
   splitter->written[1] = splitter->written[0];
   splitter->written[0] = swap;
+  size_t start = 0;
   out->length = 0;
   for (size_t i = 0; i < splitter->pieces.count; ++i) {
     const mlx_piece_t *piece = &splitter->pieces.items[i];
+    const bool first = (size_t)(piece->text - splitter->origin) < splitter->start;
     size_t before = out->length;
     if (step->kind == MLX_SPLIT_PREFIX) {
       if (piece->text[0] != ' ') mlx_text_append(out, " ", 1);
       mlx_text_append(out, piece->text, piece->length);
     } else {
-      bool first = i == 0 && splitter->at_start;
       write_metaspace(out, piece, step->character,
                       step->prepend == MLX_PREPEND_ALWAYS || (first && step->prepend == MLX_PREPEND_FIRST));
     }
     MLX_TRY(add_piece(&splitter->next, NULL, out->length - before));
+    if (first) start = out->length;
   }
   MLX_TRY(mlx_text_finish(out));
+  splitter->origin = out->data;
+  splitter->start = start;
   const char *at = out->data;
   for (size_t i = 0; i < splitter->next.count; at += splitter->next.items[i++].length) splitter->next.items[i].text = at;
   return NULL;
@@ -253,9 +255,10 @@ mlx_status_t mlx_splitter_begin(size_t text_length, mlx_splitter_t *out_splitter
 }
 
 mlx_status_t mlx_splitter_run(const mlx_tokenizer_t *tokenizer, mlx_splitter_t *splitter, const char *text,
-                              size_t length, bool at_start) {
+                              size_t length, size_t start) {
   splitter->pieces.count = 0;
-  splitter->at_start = at_start;
+  splitter->origin = text;
+  splitter->start = start;
   if (!length) return NULL;
   MLX_TRY(add_piece(&splitter->pieces, text, length));
   for (size_t i = 0; i < tokenizer->step_count; ++i) {

@@ -387,10 +387,10 @@ static mlx_status_t normalize_added(model_reader_t *reader, const char *path, co
   mlx_splitter_t splitter;
   const char *normal;
   size_t normal_length;
-  bool at_start = true;
+  size_t start = 0;
   MLX_TRY(mlx_splitter_begin(length, &splitter));
   mlx_status_t status = mlx_normalizer_run(reader->tokenizer, &normalizer, &splitter, text, length, &normal,
-                                           &normal_length, &at_start);
+                                           &normal_length, &start);
   if (!status && (!normal_length || normal_length > MAX_ADDED_LENGTH)) {
     status = mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "normalizes to nothing or to more than %d bytes",
                              MAX_ADDED_LENGTH);

@@ -281,7 +281,8 @@ def gguf_kinds(driver, folder, made):
     tokens = [piece for piece, _ in pieces]
     types = [2 if t == "<unk>" else 3 if t in ("<s>", "</s>") else 6 if t in BYTES else 1 for t in tokens]
     for name, kept, prefix, squeezed, mapped in (("bytes", 7, True, True, True), ("plain", 6, False, False, False)):
-        which = [i for i, kind in enumerate(types) if kind < kept]
+        first = {t: i for i, t in reversed(list(enumerate(tokens)))}  # the trainer may make a piece of what is special
+        which = [i for i, kind in enumerate(types) if kind < kept and first[tokens[i]] == i]
         scores = [struct.unpack("f", struct.pack("f", pieces[i][1]))[0] for i in which]
         content = convert_gguf(driver, folder, f"gguf-t5-{name}", "t5", [tokens[i] for i in which], [types[i] for i in which], scores,
                                bos_token_id=1, eos_token_id=2, unk_token_id=0, add_space_prefix=prefix, remove_extra_whitespaces=squeezed,

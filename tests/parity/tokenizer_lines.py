@@ -123,6 +123,7 @@ def make_lines(count, seed):
     real = real_text(rng)
     lines = [b"", b" ", b"\n", b"\0", b"\xff", b"<|im_start|>", b"a" * 100_000, b" " * 50_000, b"\n" * 20_000, b"=-" * 20_000,
              "é".encode() * 30_000, "中文".encode() * 10_000, b" a" * 20_000, b"1" * 20_000, b"\xf0\x9f\x98" * 50]
+    lines += [line.encode() for line in ("\u02d8 \x1c\x0b", "\ufdfa", "\ufdfa x", " \ufdfa", "\u00a8", "\u00a8a", "e\u0301 a", "\u1fed\u0301 b")]
     while len(lines) < count:
         kind = rng.randrange(10)
         text = ""
