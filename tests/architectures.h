@@ -1,0 +1,87 @@
+// What arch_test.c and arch_gpu_test.c share: the fixtures of tests/fixtures that have goldens with logits, as make_fixtures.py and
+// numpy_models.py of tests/parity made them. They have no tokenizer: the tests feed ids, and lend them another model's.
+#ifndef MLXCEL_TESTS_ARCHITECTURES_H_
+#define MLXCEL_TESTS_ARCHITECTURES_H_
+
+#include <math.h>
+#include <unistd.h>
+
+#include "runtime/mlxcel.h"
+#include "tests/golden.h"
+
+#define FIXTURES MLXCEL_SOURCE_DIR "/tests/fixtures/"
+#define GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/"
+#define TOKENIZER FIXTURES "tiny-llama/tokenizer.json"
+#define CONTEXT 256
+#define VOCAB 320
+#define STEPS 48
+
+static inline void link_file(const char *name, const char *folder, const char *file) {
+  char from[512], to[512];
+  snprintf(from, sizeof from, FIXTURES "%s/%s", name, file);
+  snprintf(to, sizeof to, "%s/%s", folder, file);
+  CHECK(!symlink(from, to));
+}
+
+// The fixture beside a tokenizer, as links in a folder of their own.
+static inline void link_model(const char *name, const char *folder) {
+  static const char *const files[] = {"config.json", "generation_config.json", "model.safetensors"};
+  char to[512];
+  for (int i = 0; i < 3; ++i) link_file(name, folder, files[i]);
+  snprintf(to, sizeof to, "%s/tokenizer.json", folder);
+  CHECK(!symlink(TOKENIZER, to));
+}
+
+// How far the logits are from the golden ones, as a share of the largest.
+static inline double logits_error(mlx_session_t *session, yyjson_val *expected) {
+  float logits[VOCAB];
+  double worst = 0, largest = 0;
+  CHECK_OK(mlx_session_logits(session, logits, VOCAB));
+  for (size_t i = 0; i < VOCAB; ++i) {
+    const double want = yyjson_get_num(yyjson_arr_get(expected, i));
+    worst = fmax(worst, fabs(logits[i] - want));
+    largest = fmax(largest, fabs(want));
+  }
+  return worst / largest;
+}
+
+static inline double check_prompt(mlx_engine_t *engine, const char *name, size_t number, yyjson_val *result) {
+  int32_t ids[CONTEXT], expected[STEPS], chosen[STEPS];
+  const size_t length = golden_read_ids(yyjson_obj_get(result, "prompt_ids"), ids, CONTEXT);
+  CHECK_INT(golden_read_ids(yyjson_obj_get(result, "output_ids"), expected, STEPS), STEPS);
+  mlx_session_t *session;
+  CHECK_OK(mlx_session_create(engine, &session));
+  CHECK_OK(mlx_session_read(session, ids, length, chosen));
+  CHECK_OK(mlx_session_steps(session, chosen + 1, STEPS - 1));
+  for (int i = 0; i < STEPS; ++i) {
+    if (chosen[i] != expected[i]) CHECK_FAIL("%s: prompt %zu: token %d is %d, expected %d", name, number, i, chosen[i], expected[i]);
+  }
+  const double error = logits_error(session, yyjson_obj_get(result, "last_logits"));
+  if (!(error <= 1e-4)) CHECK_FAIL("%s: prompt %zu: logits differ by %g of the largest", name, number, error);
+  mlx_session_free(session);
+  return error;
+}
+
+// Whether |name| is one of them, and MLXCEL_ARCH names no other.
+static inline bool is_architecture(const char *name) {
+  const char *only = getenv("MLXCEL_ARCH");
+  char path[512];
+  snprintf(path, sizeof path, GOLDENS "%s.json", name);
+  if (!mlx_is_file(path) || (only && strcmp(only, name))) return false;
+  golden_t golden = golden_open(path);
+  const bool with_logits = yyjson_obj_get(yyjson_arr_get(golden.results, 0), "last_logits");
+  golden_close(&golden);
+  return with_logits;
+}
+
+static inline void check_goldens(mlx_engine_t *engine, const char *name, const char *path) {
+  golden_t golden = golden_open(path);
+  size_t number, count;
+  yyjson_val *result;
+  double worst = 0;
+  yyjson_arr_foreach(golden.results, number, count, result) { worst = fmax(worst, check_prompt(engine, name, number, result)); }
+  fprintf(stderr, "  %-16s %zu x %d tokens equal, logits within %.1e\n", name, yyjson_arr_size(golden.results), STEPS, worst);
+  golden_close(&golden);
+}
+
+#endif  // MLXCEL_TESTS_ARCHITECTURES_H_
