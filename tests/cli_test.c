@@ -730,6 +730,28 @@ TEST(the_doctor_finds_a_well_machine_well_and_says_what_is_missing) {
   remove_folder();
 }
 
+TEST(show_says_what_a_model_is_without_compiling_it) {
+  command_t c;
+  RUN(&c, "show", MLXCEL_SOURCE_DIR "/tests/fixtures/gpt_oss-mxfp4", "-c", "100");
+  CHECK_INT(c.exit_code, 0);
+  CHECK_CONTAINS(c.out, "architecture  gpt_oss, from a Hugging Face directory\n");
+  CHECK_CONTAINS(c.out, "6 a layer, 3 used by a token");
+  CHECK_CONTAINS(c.out, "MXFP4 4-bit, BF16\n");
+  CHECK_CONTAINS(c.out, "memory with a context of 100: ");
+  command_free(&c);
+  RUN(&c, "show", "--json", MLXCEL_SOURCE_DIR "/tests/fixtures/gguf/llama-tied.gguf");
+  yyjson_doc *doc = yyjson_read(c.out, strlen(c.out), 0);
+  CHECK(doc);
+  yyjson_val *root = yyjson_doc_get_root(doc);
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(root, "format")), "gguf");
+  CHECK(yyjson_get_bool(yyjson_obj_get(root, "tied_head")));
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(yyjson_obj_get(root, "kv_bytes"), "f32")), 2 * yyjson_get_int(yyjson_obj_get(yyjson_obj_get(root, "kv_bytes"), "bf16")));
+  yyjson_doc_free(doc);
+  command_free(&c);
+  RUN(&c, "show", "/nowhere");
+  check_refused(&c, MLX_NOT_FOUND, "cannot open '/nowhere'");
+}
+
 TEST(the_cache_can_be_seen_and_cleared) {
   make_folder();
   char *fresh = strdup(in_folder("cache"));
@@ -773,4 +795,4 @@ TEST_MAIN(CASE(stdout_carries_only_what_the_model_wrote), CASE(json_is_one_objec
           CASE(a_compiler_that_fails_is_quoted_and_one_that_says_nothing_is_said_to),
           CASE(compile_of_smollm2_stays_below_a_gibibyte), CASE(bad_words_on_the_command_line_are_answered),
           CASE(a_damaged_bundle_is_refused_by_name), CASE(a_bundle_of_another_contract_names_both), CASE(links_pick_the_verb),
-          CASE(help_and_version_go_to_stdout), CASE(the_doctor_finds_a_well_machine_well_and_says_what_is_missing), CASE(the_cache_can_be_seen_and_cleared))
+          CASE(help_and_version_go_to_stdout), CASE(the_doctor_finds_a_well_machine_well_and_says_what_is_missing), CASE(show_says_what_a_model_is_without_compiling_it), CASE(the_cache_can_be_seen_and_cleared))

@@ -1,0 +1,188 @@
+// mlxcel show: what a model is, how its weights are stored, and what memory it takes.
+#include <stdio.h>
+#include <string.h>
+
+#include "artifact/manifest.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "models/model.h"
+
+#define MIB (1024.0 * 1024.0)
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Weights by what they are for
+
+typedef struct group {
+  const char *title;
+  const char *parts[6];  // of a weight's name; the first group that has one takes it
+  uint64_t elements, bytes;
+  char types[96];        // "Q4_1, F32"
+} group_t;
+
+static void note_type(group_t *group, const char *type) {
+  const size_t length = strlen(group->types);
+  for (const char *found = group->types; (found = strstr(found, type)); found += strlen(type)) {
+    const char after = found[strlen(type)];
+    if ((found == group->types || found[-1] == ' ') && (!after || after == ',')) return;
+  }
+  snprintf(group->types + length, sizeof group->types - length, "%s%s", length ? ", " : "", type);
+}
+
+static uint64_t packed_bytes(const mlx_packing_t *packing) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < MLX_PART_COUNT; ++i) bytes += packing->parts[i] ? packing->parts[i]->size : 0;
+  return bytes;
+}
+
+static void add_weight(group_t *group, const mlx_weight_t *weight) {
+  static const char *const packed[] = {[MLX_PACKED_MLX] = "MLX", [MLX_PACKED_GPTQ] = "GPTQ", [MLX_PACKED_AWQ] = "AWQ", [MLX_PACKED_MXFP4] = "MXFP4"};
+  const mlx_packing_t *packing = weight->part_packings ? weight->part_packings : &weight->packing;
+  uint64_t elements = 1;
+  for (int i = 0; i < weight->tensor.rank; ++i) elements *= (uint64_t)weight->tensor.dims[i];
+  group->elements += elements;
+  if (!packing->kind) {
+    group->bytes += weight->tensor.size;
+    note_type(group, mlx_dtype_info(weight->tensor.dtype)->name);
+    return;
+  }
+  const int64_t count = weight->part_packings ? weight->tensor.dims[0] : 1;
+  char type[32];
+  snprintf(type, sizeof type, "%s %d-bit", packed[packing->kind], packing->bits);
+  note_type(group, type);
+  for (int64_t i = 0; i < count; ++i) group->bytes += packed_bytes(&packing[i]) / (weight->half ? 2 : 1);
+}
+
+static group_t *group_of(group_t *groups, size_t count, const char *name) {
+  for (size_t i = 0; i + 1 < count; ++i) {
+    for (const char *const *part = groups[i].parts; *part; ++part) {
+      if (strstr(name, *part)) return &groups[i];
+    }
+  }
+  return &groups[count - 1];
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Saying it
+
+static uint64_t kv_bytes(const mlx_config_t *c, uint64_t positions, uint64_t bytes) {
+  return (uint64_t)(c->layers * 2 * c->kv_heads * c->head_dim) * positions * bytes;
+}
+
+static void print_config(const mlx_model_t *model, const char *kind) {
+  const mlx_config_t *c = &model->config;
+  printf("architecture  %s, from %s\n", kind, mlx_source_is_gguf(model->source) ? "GGUF" : "a Hugging Face directory");
+  printf("shape         %lld layers, hidden %lld, MLP %lld, %lld heads of %lld", (long long)c->layers, (long long)c->hidden,
+         (long long)(c->expert_ffn ? c->expert_ffn : c->ffn), (long long)c->heads, (long long)c->head_dim);
+  printf(c->kv_heads == c->heads ? "\n" : " (%lld for keys and values)\n", (long long)c->kv_heads);
+  if (c->experts) printf("experts       %lld a layer, %lld used by a token\n", (long long)c->experts, (long long)c->experts_used);
+  printf("vocabulary    %lld tokens, %s LM head\n", (long long)c->vocab, c->tied_head ? "the embedding is the" : "with an own");
+  printf("context       %lld positions", (long long)c->context);
+  printf(c->window ? ", windows of %lld\n" : "\n", (long long)c->window);
+}
+
+static void print_groups(const group_t *groups, size_t count, const mlx_config_t *c, int64_t context) {
+  uint64_t elements = 0, bytes = 0;
+  for (size_t i = 0; i < count; ++i) elements += groups[i].elements, bytes += groups[i].bytes;
+  printf("\n%-12s %12s %12s  %s\n", "weights", "parameters", "MiB", "stored as");
+  for (size_t i = 0; i < count; ++i) {
+    if (!groups[i].elements) continue;
+    printf("%-12s %12llu %12.1f  %s\n", groups[i].title, (unsigned long long)groups[i].elements, (double)groups[i].bytes / MIB, groups[i].types);
+  }
+  printf("%-12s %12llu %12.1f\n", "all", (unsigned long long)elements, (double)bytes / MIB);
+  printf("\nmemory with a context of %lld: %.1f MiB in f32, of it %.1f for keys and values; %.1f MiB in bf16 or f16, of it %.1f\n",
+         (long long)context, (double)(elements * 4 + kv_bytes(c, (uint64_t)context, 4)) / MIB, (double)kv_bytes(c, (uint64_t)context, 4) / MIB,
+         (double)(elements * 2 + kv_bytes(c, (uint64_t)context, 2)) / MIB, (double)kv_bytes(c, (uint64_t)context, 2) / MIB);
+}
+
+static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_model_t *model, const char *kind, int64_t context) {
+  const mlx_config_t *c = &model->config;
+  const struct { const char *name; int64_t value; } numbers[] = {
+      {"layers", c->layers}, {"hidden", c->hidden}, {"ffn", c->ffn}, {"heads", c->heads}, {"kv_heads", c->kv_heads}, {"head_dim", c->head_dim},
+      {"vocab", c->vocab}, {"context", c->context}, {"window", c->window}, {"experts", c->experts}, {"experts_used", c->experts_used}};
+  mlx_text_t text = {0};
+  mlx_text_printf(&text, "{\n  \"architecture\": \"%s\",\n  \"format\": \"%s\",\n", kind, mlx_source_is_gguf(model->source) ? "gguf" : "huggingface");
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) mlx_text_printf(&text, "  \"%s\": %lld,\n", numbers[i].name, (long long)numbers[i].value);
+  mlx_text_printf(&text, "  \"tied_head\": %s,\n  \"weights\": [", c->tied_head ? "true" : "false");
+  const char *comma = "";
+  for (size_t i = 0; i < count; ++i) {
+    if (!groups[i].elements) continue;
+    mlx_text_printf(&text, "%s\n    {\"group\": \"%s\", \"parameters\": %llu, \"bytes\": %llu, \"stored_as\": \"%s\"}", comma, groups[i].title,
+                    (unsigned long long)groups[i].elements, (unsigned long long)groups[i].bytes, groups[i].types);
+    comma = ",";
+  }
+  mlx_text_printf(&text, "\n  ],\n  \"kv_bytes\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu}\n}\n", (long long)context,
+                  (unsigned long long)kv_bytes(c, (uint64_t)context, 4), (unsigned long long)kv_bytes(c, (uint64_t)context, 2));
+  mlx_status_t status = mlx_text_finish(&text);
+  if (!status) fputs(text.data, stdout);
+  mlx_text_clear(&text);
+  return status;
+}
+
+static mlx_status_t show_model(const char *path, int64_t context, bool json) {
+  group_t groups[] = {{.title = "embedding", .parts = {"embed_tokens", "wte", "wpe", "embed_in"}},
+                      {.title = "LM head", .parts = {"lm_head", "embed_out"}},
+                      {.title = "norms", .parts = {"norm", "ln_"}},
+                      {.title = "attention", .parts = {"attn", "attention"}},
+                      {.title = "experts", .parts = {"experts", "block_sparse_moe"}},
+                      {.title = "MLP", .parts = {"mlp", "feed_forward"}},
+                      {.title = "others"}};
+  const size_t count = sizeof groups / sizeof *groups;
+  mlx_model_t *model;
+  MLX_TRY(mlx_model_open(path, &model));
+  const char *kind = model->arch->hf_types[0];
+  for (size_t i = 0; i < model->weight_count; ++i) add_weight(group_of(groups, count, model->weights[i].name), &model->weights[i]);
+  if (context <= 0 || context > model->config.context) context = model->config.context;
+  mlx_status_t status = NULL;
+  if (json) {
+    status = print_json(groups, count, model, kind, context);
+  } else {
+    print_config(model, kind);
+    print_groups(groups, count, &model->config, context);
+  }
+  mlx_model_close(model);
+  return status;
+}
+
+static mlx_status_t show_bundle(const char *path, bool json) {
+  char *file, *text;
+  size_t length;
+  mlx_manifest_t m;
+  MLX_TRY(mlx_format(&file, "%s/manifest.json", path));
+  mlx_status_t status = mlx_read_file(file, 1 << 20, &text, &length);
+  if (!status) {
+    status = mlx_manifest_read(file, text, length, &m);
+    if (!status && json) fwrite(text, 1, length, stdout);
+    if (!status && !json) {
+      printf("compiled from %s, %s, as %s for %s\n", m.source, m.architecture, m.dtype, m.target);
+      printf("kernels       %s\n", mlx_manifest_kernels_text(&m).text);
+      printf("context       %lld positions, vocabulary of %lld\n", (long long)m.context, (long long)m.vocab);
+      printf("memory        %.1f MiB beside the weights\n", (double)m.state_bytes / MIB);
+      printf("compiler      %s\n", m.compiler);
+    }
+    mlx_free(text);
+  }
+  mlx_free(file);
+  return status;
+}
+
+mlx_status_t mlx_cli_show(int argc, char **argv) {
+  const char *model = NULL, *word = NULL;
+  int64_t context = -1;
+  bool json = false, help;
+  size_t words;
+  const mlx_flag_t table[] = {
+      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "the same as the word", &model, 0, 0},
+      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "memory for N positions (default: the model's own)", &context, 0, INT32_MAX},
+      {"--json", MLX_FLAG_SWITCH, NULL, "one JSON object", &json, 0, 0},
+      {0},
+  };
+  MLX_TRY(mlx_flags_parse("usage: mlxcel show MODEL [options]\n\nWhat a model is: its shape, how its weights are stored, the memory it takes.\n"
+                          "MODEL is a GGUF file, a Hugging Face directory or a compiled model.",
+                          table, argc, argv, &word, 1, &words, &help));
+  if (help) return NULL;
+  if (!model) model = word;
+  if (!model) return mlx_status_hint(mlx_error(MLX_USAGE, "show wants a model"), "mlxcel show MODEL");
+  return mlx_is_bundle(model) ? show_bundle(model, json) : show_model(model, context, json);
+}
