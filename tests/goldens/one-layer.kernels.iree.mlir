@@ -333,6 +333,35 @@ module @mlxcel {
     return %chosen#5 : tensor<1x32xi32>
   }
 
+  // Reads the token of the row, if it is active, and goes on from there, one token after the other.
+  func.func @decode_128(
+      %active: tensor<1xi32>,
+      %pages: tensor<1x1xi32>) -> (tensor<1x128xi32>) {
+    %all_weights = util.global.load @"*" : tensor<36032xi32>
+    %state.kv = util.global.load @"state.kv" : tensor<2048xbf16>
+    %state.scratch = util.global.load @"state.scratch" : tensor<3456xi32>
+    %state.token = util.global.load @"state.token" : tensor<1xi32>
+    %state.position = util.global.load @"state.position" : tensor<1xi32>
+    %state.logits = util.global.load @"state.logits" : tensor<1x320xf32>
+    %chosen_constant = arith.constant 128 : i32
+    %chosen:6 = hal.dispatch.extern "mlx_decode"(%chosen_constant, %all_weights, %pages, %active, %state.kv, %state.scratch, %state.token, %state.position, %state.logits) : (i32, tensor<36032xi32>, tensor<1x1xi32>, tensor<1xi32>, tensor<2048xbf16>, tensor<3456xi32>, tensor<1xi32>, tensor<1xi32>, tensor<1x320xf32>) -> (%state.kv, %state.scratch, %state.token, %state.position, %state.logits, tensor<1x128xi32>)
+      count(%device: !hal.device) -> (index, index, index) {
+        %g0 = arith.constant 64 : index
+        %g1 = arith.constant 1 : index
+        %g2 = arith.constant 1 : index
+        hal.return %g0, %g1, %g2 : index, index, index
+      }
+      layout(#hal.pipeline.layout<constants = 1, bindings = [#hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>]>)
+      objects({ #hal.executable.target<"cuda", "cuda-nvptx-fb"> ordinal(0) = [#hal.executable.object<{path = "decode8.fatbin"}>] })
+      <workgroup_size = [288 : index, 1 : index, 1 : index], workgroup_local_memory = 232448>
+    util.global.store %chosen#0, @"state.kv" : tensor<2048xbf16>
+    util.global.store %chosen#1, @"state.scratch" : tensor<3456xi32>
+    util.global.store %chosen#2, @"state.token" : tensor<1xi32>
+    util.global.store %chosen#3, @"state.position" : tensor<1xi32>
+    util.global.store %chosen#4, @"state.logits" : tensor<1x320xf32>
+    return %chosen#5 : tensor<1x128xi32>
+  }
+
   // The logits that chose each row's current token.
   func.func @logits() -> (tensor<1x320xf32>) {
     %state.logits = util.global.load @"state.logits" : tensor<1x320xf32>
