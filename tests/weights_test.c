@@ -29,7 +29,7 @@ static mlx_map_t write_weights(mlx_dtype_t dtype, mlx_archive_t *out_archive) {
   char folder[] = "/tmp/mlxcel-weights-XXXXXX", path[64];
   CHECK(mkdtemp(folder));
   snprintf(path, sizeof path, "%s/x.irpa", folder);
-  CHECK_OK(mlx_weights_write(&model, dtype, path, NULL));
+  CHECK_OK(mlx_weights_write(&model, (mlx_storage_t){.dtype = dtype}, path, NULL));
   mlx_map_t map;
   CHECK_OK(mlx_map_file(path, &map));
   CHECK_OK(mlx_remove_tree(folder));
