@@ -7,6 +7,9 @@
 // thread alone can do everything, and one that comes late helps from where the others are. Items are the same whoever does
 // them, and no sum is divided between two: the same bits for any number of threads.
 //
+// Where others use the machine, a thread may lose its core with items in hand, and all wait. Decoding, whose phases are short, goes on
+// without it: who waited says so, and who finds that said when it comes back leaves, until the next call.
+//
 // Freestanding C: no libc, no globals. network.h has the layouts.
 #include "network.h"
 
@@ -17,7 +20,7 @@
 #include "vector.h"
 
 #define IDLE UINT64_MAX          // in the ticket: no call is running; the scratch starts so
-#define SPINS 20000              // that a workgroup waits for others' items before it leaves
+#define PATIENCE 10000           // turns of waiting, half a millisecond or so, before somebody is late
 #define BLOCK_TOKENS 96          // of a product's item, where there are many
 #define WIDE_COLUMNS 128         // widened at a time: with four panels, what the first cache holds
 #define SEPARATE _Alignas(64)    // on a cache line of its own
@@ -28,6 +31,8 @@ typedef struct control {
   SEPARATE uint32_t present;     // workgroups here, less one
   uint32_t gone;                 // workgroups that have been here, less one
   uint32_t tokens, rows;         // of this step: real tokens, and rows that have any
+  SEPARATE uint32_t late;        // 1: somebody waits for the phase's last items
+  uint32_t closed;               // 1: nobody joins this call any more
 } control_t;
 _Static_assert(sizeof(control_t) <= 4 * MLX_CPU_CONTROL_WORDS, "the scratch begins with it");
 
@@ -409,6 +414,17 @@ static bool take(const call_t *c, uint64_t ticket, uint32_t *from, uint32_t *to)
   return __atomic_compare_exchange_n(&c->control->ticket, &ticket, ticket + (*to - next), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
+// Finished items of phase |number|. Who finishes the last opens the next phase; true when that one was waited for too long.
+static bool finish_items(const call_t *c, mind_t *mind, uint64_t number, uint32_t items) {
+  control_t *control = c->control;
+  if (__atomic_sub_fetch(&control->left_to_do, items, __ATOMIC_ACQ_REL) != 0) return false;
+  const bool late = !c->width && __atomic_load_n(&control->late, __ATOMIC_RELAXED) == 1;
+  if (late) __atomic_store_n(&control->closed, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&control->late, 0, __ATOMIC_RELAXED);
+  open_phase(c, mind, number + 1);
+  return late;
+}
+
 static void take_part(const call_t *c) {
   control_t *control = c->control;
   const uint64_t end = phases_of_step(c) * c->steps;
@@ -416,28 +432,32 @@ static void take_part(const call_t *c) {
   mind.sums_of = IDLE;
   uint64_t idle = IDLE;
   if (__atomic_compare_exchange_n(&control->ticket, &idle, UINT32_MAX, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) open_phase(c, &mind, 0);
-  for (int spins = 0; spins < SPINS; ++spins) {
+  for (int waited = 0;;) {
     const uint64_t ticket = __atomic_load_n(&control->ticket, __ATOMIC_ACQUIRE);
     uint32_t from, to;
     if (ticket >> 32 >= end) return;
-    if (!take(c, ticket, &from, &to)) {
+    if (take(c, ticket, &from, &to)) {
+      do_items(c, &mind, ticket >> 32, (int)from, (int)to);
+      if (finish_items(c, &mind, ticket >> 32, to - from)) return;
+      waited = 0;
+    } else {
       _mm_pause();
-      continue;
+      if (++waited == PATIENCE) __atomic_store_n(&control->late, 1, __ATOMIC_RELAXED);
     }
-    do_items(c, &mind, ticket >> 32, (int)from, (int)to);
-    if (__atomic_sub_fetch(&control->left_to_do, to - from, __ATOMIC_ACQ_REL) == 0) open_phase(c, &mind, (ticket >> 32) + 1);
-    spins = 0;
   }
 }
 
 // The last one out puts everything back for the next call.
 static void come_and_go(const call_t *c) {
   control_t *control = c->control;
-  __atomic_add_fetch(&control->present, 1, __ATOMIC_RELAXED);
-  take_part(c);
-  __atomic_sub_fetch(&control->present, 1, __ATOMIC_RELAXED);
+  if (__atomic_load_n(&control->closed, __ATOMIC_RELAXED) != 1) {
+    __atomic_add_fetch(&control->present, 1, __ATOMIC_RELAXED);
+    take_part(c);
+    __atomic_sub_fetch(&control->present, 1, __ATOMIC_RELAXED);
+  }
   if (__atomic_add_fetch(&control->gone, 1, __ATOMIC_ACQ_REL) != c->workgroups - 1) return;
   __atomic_store_n(&control->gone, UINT32_MAX, __ATOMIC_RELAXED);
+  __atomic_store_n(&control->closed, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&control->ticket, IDLE, __ATOMIC_RELEASE);
 }
 

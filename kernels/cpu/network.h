@@ -19,7 +19,7 @@
 #define MLX_CPU_PAGE 16            // positions in a page: the kernel's vectors are as wide
 #define MLX_CPU_WORKGROUPS 64      // threads that one call can use
 #define MLX_CPU_MOST_COLUMNS 65536
-#define MLX_CPU_CONTROL_WORDS 64   // of the scratch, before everything else
+#define MLX_CPU_CONTROL_WORDS 128  // of the scratch, before everything else
 
 typedef enum mlx_panel_format {
   MLX_PANEL_F32, MLX_PANEL_F16, MLX_PANEL_BF16, MLX_PANEL_Q4_0, MLX_PANEL_Q4_1, MLX_PANEL_Q8_0, MLX_PANEL_FORMATS
