@@ -68,12 +68,12 @@ static mlx_status_t compile_and_write(const char *model, const mlx_compile_optio
 }
 
 mlx_status_t mlx_cli_compile(int argc, char **argv) {
-  flags_t f = {.target = "cpu", .dtype = "f32", .kernels = "auto", .context = -1};
+  flags_t f = {.target = "cpu", .dtype = "auto", .kernels = "auto", .context = -1};
   const mlx_flag_t table[] = {
       {"-o, --output", MLX_FLAG_TEXT, "OUT", "where to write (default: MODEL's name + .mlxb, .vmfb or .mlir)", &f.out, 0, 0},
       {"--target", MLX_FLAG_TEXT, "TARGET", "cpu (this machine), cpu:LEVEL, cuda (this GPU, else sm_80) or cuda:sm_XX", &f.target, 0, 0},
-      {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own CUDA kernels: auto (default), required, off", &f.kernels, 0, 0},
-      {"--dtype", MLX_FLAG_TEXT, "DTYPE", "store weights and KV cache as f32 (default, exact), bf16 or f16 (half the memory)", &f.dtype, 0, 0},
+      {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own kernels: auto (default), required, off", &f.kernels, 0, 0},
+      {"--dtype", MLX_FLAG_TEXT, "DTYPE", "weights: packed (as a GGUF has them, exact), f32 (exact), bf16, f16; auto (default): packed where there are kernels, else f32", &f.dtype, 0, 0},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context to make room for (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
       {"--emit", MLX_FLAG_TEXT, "KIND", "stablehlo: pure StableHLO text; vmfb: IREE's module alone", &f.emit, 0, 0},
       {"--iree-compile", MLX_FLAG_TEXT, "FILE", "the compiler to use (default: $MLXCEL_IREE_COMPILE, else the built-in one)", &f.iree_compile, 0, 0},
@@ -92,8 +92,9 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   if (!f.emit && f.out && !strcmp(f.out, "-")) return mlx_error(MLX_USAGE, "a compiled model is a folder; it cannot go to stdout");
   if (f.emit && !stablehlo && !vmfb) return mlx_error(MLX_USAGE, "--emit wants stablehlo or vmfb, not '%s'", f.emit);
   mlx_dtype_t dtype;
+  mlx_weights_choice_t weights;
   mlx_kernel_choice_t kernels;
-  MLX_TRY(mlx_dtype_parse(f.dtype, &dtype));
+  MLX_TRY(mlx_weights_choice_parse(f.dtype, &weights, &dtype));
   MLX_TRY(mlx_kernel_choice_parse(f.kernels, &kernels));
   char gpu[64] = "cuda:sm_80";
   if (!strcmp(f.target, "cuda")) {
@@ -103,6 +104,7 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   }
   const mlx_compile_options_t options = {.target = f.target,
                                          .dtype = dtype,
+                                         .weights = weights,
                                          .kernels = kernels,
                                          .context = mlx_context_option(f.context),
                                          .module_only = vmfb,

@@ -68,6 +68,7 @@ void mlx_builder_free(mlx_builder_t *b) {
   clear_function(b);
   mlx_free(b->values);
   mlx_free(b->globals);
+  mlx_text_clear(&b->prelude);
   mlx_text_clear(&b->module);
   mlx_status_free(b->status);
   mlx_free(b);
@@ -79,7 +80,10 @@ mlx_status_t mlx_builder_finish(mlx_builder_t *b, char **out_text, size_t *out_l
   *out_text = NULL;
   if (status) return status;
   mlx_text_puts(&b->module, "}\n");
-  return mlx_text_take(&b->module, out_text, out_length);
+  if (!b->prelude.length) return mlx_text_take(&b->module, out_text, out_length);
+  if (b->module.failed) return mlx_text_finish(&b->module);
+  mlx_text_append(&b->prelude, b->module.data, b->module.length);
+  return mlx_text_take(&b->prelude, out_text, out_length);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -121,6 +125,18 @@ static void add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool
 void mlx_builder_parameter(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, false, false); }
 void mlx_builder_state(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, true, false); }
 void mlx_builder_state_of_ones(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, true, true); }
+
+void mlx_builder_constant(mlx_builder_t *b, const char *name, const int32_t *words, int64_t count) {
+  mlx_status_t status = mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
+  if (status) {
+    mlx_builder_fail(b, status);
+    return;
+  }
+  b->globals[b->global_count++] = (mlx_global_t){.name = name, .type = MLX_TYPE(MLX_I32, count)};
+  mlx_text_printf(&b->module, "  util.global private @\"%s\" = dense<[", name);
+  for (int64_t i = 0; i < count; ++i) mlx_text_printf(&b->module, "%s%d", i == 0 ? "" : i % 16 ? ", " : ",\n      ", (int)words[i]);
+  mlx_text_printf(&b->module, "]> : %s\n", mlx_type_text(MLX_TYPE(MLX_I32, count)).chars);
+}
 
 static mlx_global_t *find_global(mlx_builder_t *b, const char *name) {
   for (size_t i = 0; i < b->global_count; ++i) {

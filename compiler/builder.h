@@ -37,6 +37,7 @@ mlx_form_t mlx_builder_form(const mlx_builder_t *builder);
 void mlx_builder_parameter(mlx_builder_t *builder, const char *name, mlx_type_t type);
 void mlx_builder_state(mlx_builder_t *builder, const char *name, mlx_type_t type);  // starts as anything finite
 void mlx_builder_state_of_ones(mlx_builder_t *builder, const char *name, mlx_type_t type);  // i32; every bit starts as one
+void mlx_builder_constant(mlx_builder_t *builder, const char *name, const int32_t *words, int64_t count);  // i32 [count]
 
 // One function at a time. In the pure form, the parameters and the state come before |arguments|, the new state after
 // |results|.
@@ -106,5 +107,24 @@ typedef struct mlx_extern {
 } mlx_extern_t;
 // |out_updated|: the operands changed in place as they are after it. Gives the result, or the last of those.
 mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_extern_t *kernel, mlx_value_t *out_updated);
+
+// A function of ours in an object file, linked into a module for the CPU (IREE form only). Its arguments are pointers to the operands and
+// to the result, then the constants as i64.
+#define MLX_CPU_ELF "embedded-elf-x86_64"
+typedef struct mlx_linked {
+  const char *symbol, *file;  // in the object that --iree-hal-executable-object-search-path finds
+  const char *target;         // what kind of object that is
+  int64_t workgroups;
+  mlx_value_t operands[MLX_EXTERN_OPERANDS];
+  size_t operand_count;
+  size_t updated_from;        // operands from this one on are changed in place
+  mlx_type_t result;
+  int32_t constants[2];
+  size_t constant_count;
+} mlx_linked_t;
+// Declares it, once, before the functions that call it: of operands and result only the dtypes matter, of constants the count.
+void mlx_builder_link(mlx_builder_t *b, const mlx_linked_t *kernel);
+// |out_updated|: the operands changed in place as they are after it. Gives the result.
+mlx_value_t mlx_build_linked(mlx_builder_t *b, const char *name, const mlx_linked_t *kernel, mlx_value_t *out_updated);
 
 #endif  // MLXCEL_COMPILER_BUILDER_H_

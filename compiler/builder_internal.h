@@ -22,6 +22,7 @@ typedef struct mlx_named {
 struct mlx_builder {
   mlx_form_t form;
   mlx_status_t status;   // the first error
+  mlx_text_t prelude;    // what comes before the module
   mlx_text_t module;
   mlx_global_t *globals;
   size_t global_count, global_capacity;

@@ -156,9 +156,18 @@ mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_
   return mlx_error(MLX_USAGE, "--kernels wants auto, required or off, not '%s'", text);
 }
 
+mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *out_choice, mlx_dtype_t *out_dtype) {
+  const bool automatic = !strcmp(text, "auto"), packed = !strcmp(text, "packed");
+  *out_choice = automatic ? MLX_WEIGHTS_AUTO : packed ? MLX_WEIGHTS_PACKED : MLX_WEIGHTS_WIDE;
+  *out_dtype = MLX_F32;
+  if (automatic || packed) return NULL;
+  mlx_status_t status = mlx_dtype_parse(text, out_dtype);
+  return mlx_status_hint(status, "dtypes: auto, packed, f32, f16, bf16");
+}
+
 // Why there can be none for this model and target, whatever is installed; NULL when there can.
 static const char *why_no_kernels(const job_t *job) {
-  if (!job->target.gpu) return "the target is a CPU";
+  if (!job->target.gpu) return mlx_kernels_cpu_level(job->target.cpu_level) ? NULL : "they need a CPU from x86-64-v3 on";
   if (!job->target.gpu->kernel_sm) return "they need a GPU from sm_80 on";
   if (job->graph.dtype == MLX_F32) return "they compute with 16-bit weights (--dtype bf16 or f16)";
   return NULL;
@@ -172,10 +181,58 @@ static mlx_status_t no_kernels(const job_t *job, const char *why) {
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no linked kernels for this model: %s", why), "use --kernels=auto");
 }
 
+// Matrices of the model that stay as they are in its file; |out_first_other| names the first that does not, "" for none.
+static size_t count_packed(const job_t *job, mlx_dtype_t *out_first_other) {
+  const mlx_storage_t storage = {.dtype = MLX_F32, .layout = MLX_LAYOUT_PACKED};
+  size_t packed = 0;
+  *out_first_other = MLX_F32;
+  for (size_t i = 0; i < job->model->weight_count; ++i) {
+    const mlx_weight_t *weight = &job->model->weights[i];
+    const mlx_dtype_t has = weight->tensor.dtype;
+    const bool was_packed = mlx_dtype_info(has)->block_elements > 1, stays = was_packed && mlx_weight_dtype(weight, storage) == has;
+    packed += stays;
+    if (was_packed && !stays && *out_first_other == MLX_F32) *out_first_other = has;
+  }
+  return packed;
+}
+
+static mlx_status_t use_cpu_kernels(job_t *job) {
+  const mlx_weights_choice_t choice = job->options->weights;
+  mlx_dtype_t widened;
+  const size_t packed = count_packed(job, &widened);
+  if (choice != MLX_WEIGHTS_WIDE && packed) job->graph.layout = MLX_LAYOUT_PACKED;
+  job->kernels = (mlx_kernels_t){.cpu_level = mlx_kernels_cpu_level(job->target.cpu_level), .dtype = job->graph.dtype};
+  MLX_TRY(mlx_graph_use_kernels(job->model, &job->kernels, &job->graph));
+  if (!job->graph.kernels) {
+    job->graph.layout = MLX_LAYOUT_ROWS;
+    return no_kernels(job, "its network is not of a kind they know");
+  }
+  if (job->graph.layout == MLX_LAYOUT_PACKED && widened != MLX_F32) {
+    mlx_report_note(job->options->report, "weights in %s are widened to %s: no kernel computes with them", mlx_dtype_info(widened)->name,
+                    mlx_dtype_info(job->graph.dtype)->mlir);
+  }
+  return NULL;
+}
+
+// Without a kernel there are no packed weights: the plain lowering computes with plain numbers.
+static mlx_status_t check_packed(const job_t *job) {
+  if (job->options->weights != MLX_WEIGHTS_PACKED || job->graph.layout == MLX_LAYOUT_PACKED) return NULL;
+  const char *why = job->target.gpu       ? "the kernels for GPUs compute with 16-bit weights"
+                    : job->graph.kernels  ? "its file has none that they know (Q4_0, Q4_1, Q8_0)"
+                                          : "they need our kernels, which are not linked here";
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no packed weights for this model: %s", why), "use --dtype auto, f32 or bf16");
+}
+
+static const char *storage_name(const job_t *job) {
+  return job->graph.layout == MLX_LAYOUT_PACKED ? "packed" : mlx_dtype_info(job->graph.dtype)->mlir;
+}
+
 static mlx_status_t choose_kernels(job_t *job) {
   const char *why = why_no_kernels(job);
-  if (job->options->kernels == MLX_KERNELS_OFF || (why && job->options->kernels == MLX_KERNELS_AUTO)) return NULL;
+  if (job->options->kernels == MLX_KERNELS_OFF) return NULL;
+  if (why && job->options->kernels == MLX_KERNELS_AUTO && job->target.gpu) return NULL;
   if (why) return no_kernels(job, why);
+  if (!job->target.gpu) return use_cpu_kernels(job);
   mlx_status_t status = mlx_nvrtc_open(NULL, &job->nvrtc);
   if (mlx_status_code(status) == MLX_UNAVAILABLE && job->options->kernels == MLX_KERNELS_AUTO) {
     mlx_report_note(job->options->report, "no linked kernels, the plain lowering is used: %s", mlx_status_message(status));
@@ -271,7 +328,7 @@ static mlx_status_t fill_weights(void *user, const char *folder, const char *log
   job_t *job = user;
   char *path;
   MLX_TRY(mlx_join_path(folder, MLX_BUNDLE_WEIGHTS, &path));
-  mlx_status_t status = mlx_weights_write(job->model, job->graph.dtype, path, job->options->report);
+  mlx_status_t status = mlx_weights_write(job->model, mlx_graph_storage(&job->graph), path, job->options->report);
   if (!status) status = check_source_unchanged(job);
   mlx_free(path);
   return status;
@@ -281,8 +338,9 @@ static mlx_status_t get_weights(job_t *job, mlx_cache_entry_t *out_entry) {
   char key[MLX_DIGEST_HEX], hex[MLX_DIGEST_HEX];
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
-  mlx_digest_field(&digest, "layout", MLX_WEIGHTS_LAYOUT, strlen(MLX_WEIGHTS_LAYOUT));
-  const char *path, *dtype = mlx_dtype_info(job->graph.dtype)->mlir;
+  const char *path, *dtype = storage_name(job);
+  const char *layout = job->graph.layout == MLX_LAYOUT_ROWS ? MLX_WEIGHTS_LAYOUT : MLX_PANELS_LAYOUT;
+  mlx_digest_field(&digest, "layout", layout, strlen(layout));
   mlx_digest_field(&digest, "dtype", dtype, strlen(dtype));
   for (size_t i = 0; (path = mlx_source_file(job->model->source, i)); ++i) {
     mlx_report_progress(job->options->report, "reading %s", path);
@@ -312,12 +370,12 @@ static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
                       .pool_pages = mlx_graph_pool_pages(&job->graph),
                       .prefill_count = job->graph.bucket_count,
                       .decode_count = job->graph.step_count,
-                      .driver = job->kernels.count ? 1000 * mlx_nvrtc_major(job->nvrtc) + 10 * mlx_nvrtc_minor(job->nvrtc) : 0,
+                      .driver = job->nvrtc && job->kernels.count ? 1000 * mlx_nvrtc_major(job->nvrtc) + 10 * mlx_nvrtc_minor(job->nvrtc) : 0,
                       .state_bytes = (int64_t)pool,
                       .kv_bytes = (int64_t)position};
   snprintf(m.architecture, sizeof m.architecture, "%s", mlx_source_architecture(job->model->source));
   snprintf(m.source, sizeof m.source, "%s", mlx_file_name(mlx_source_path(job->model->source)).text);
-  snprintf(m.dtype, sizeof m.dtype, "%s", mlx_dtype_info(job->graph.dtype)->mlir);
+  snprintf(m.dtype, sizeof m.dtype, "%s", storage_name(job));
   snprintf(m.target, sizeof m.target, "%s", job->target.name);
   snprintf(m.cpu, sizeof m.cpu, "%s", job->target.cpu);
   snprintf(m.compiler, sizeof m.compiler, "%s", job->compiler.version);
@@ -347,13 +405,14 @@ static mlx_status_t compile_job(job_t *job, const char *model_path, mlx_compiled
   MLX_TRY(open_model(job, model_path));
   MLX_TRY(make_graph(job->model, job->options, MLX_FORM_IREE, &job->graph));
   MLX_TRY(check_kv_fits(job));
-  snprintf(job->title, sizeof job->title, "%.64s as %s for %s, context %lld", mlx_file_name(model_path).text,
-           mlx_dtype_info(job->graph.dtype)->mlir, job->target.name, (long long)job->graph.context);
   MLX_TRY(read_tokenizer(job->model->source, out));
   if (job->options->accept) {
     MLX_TRY(job->options->accept(job->options->user, out, job->graph.context, job->model->config.vocab));
   }
   MLX_TRY(choose_kernels(job));
+  MLX_TRY(check_packed(job));
+  snprintf(job->title, sizeof job->title, "%.64s as %s for %s, context %lld", mlx_file_name(model_path).text, storage_name(job),
+           job->target.name, (long long)job->graph.context);
   MLX_TRY(mlx_graph_emit(job->model, &job->graph, &job->mlir, &job->mlir_length));
   MLX_TRY(mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report, &job->compiler));
   MLX_TRY(get_vmfb(job, &out->vmfb));

@@ -14,16 +14,25 @@
 typedef struct mlx_compiled mlx_compiled_t;
 
 typedef enum mlx_kernel_choice {
-  MLX_KERNELS_AUTO,      // linked where there are any for the model and the target, and NVRTC to compile them
+  MLX_KERNELS_AUTO,      // linked where there are any for the model and the target, and for a GPU NVRTC to compile them
   MLX_KERNELS_REQUIRED,  // it is an error when there are none
   MLX_KERNELS_OFF,
 } mlx_kernel_choice_t;
 // From "auto", "required" or "off".
 mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_choice) MLX_MUST_USE;
 
+typedef enum mlx_weights_choice {
+  MLX_WEIGHTS_WIDE,    // every matrix in the dtype asked for
+  MLX_WEIGHTS_PACKED,  // as the file has them, where a kernel computes with that: an error when none does
+  MLX_WEIGHTS_AUTO,    // packed where that is possible
+} mlx_weights_choice_t;
+// From what --dtype may be: "auto", "packed" (both with f32 for the rest) or a dtype.
+mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *out_choice, mlx_dtype_t *out_dtype) MLX_MUST_USE;
+
 typedef struct mlx_compile_options {
   const char *target;         // "cpu", "cpu:x86-64-v3", "cuda:sm_90"; NULL: "cpu"
   mlx_dtype_t dtype;          // of stored weights and of the KV cache, one that mlx_dtype_parse knows; MLX_F32: parity
+  mlx_weights_choice_t weights;
   int64_t context;            // positions to make room for; 0: the model's, up to 2048; MLX_CONTEXT_OF_MODEL: the model's
   int64_t rows;               // sequences decoded together; 0: 1
   mlx_kernel_choice_t kernels;

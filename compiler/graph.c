@@ -25,7 +25,22 @@ void mlx_graph_options_initialize(int64_t context, mlx_graph_options_t *out_opti
 // The attention kernels share the KV pool with the decode kernel, and nothing else can read it: without them there are none.
 static bool attention_fits(const mlx_config_t *c) { return c->head_dim % 16 == 0 && c->head_dim <= 256; }
 
+// Prefill and decode are one kernel there, so any number of steps costs as little to compile; few enough that words come steadily.
+static mlx_status_t use_cpu_kernel(const mlx_model_t *model, mlx_kernels_t *kernels, mlx_graph_options_t *options) {
+  mlx_network_plan_t plan;
+  MLX_TRY(mlx_trace_network(model, options, &plan));
+  const bool fits = plan.fits;
+  mlx_network_plan_clear(&plan);
+  if (!fits) return NULL;
+  options->kernels = kernels;
+  if (options->layout == MLX_LAYOUT_ROWS) options->layout = MLX_LAYOUT_PANELS;
+  choose_buckets((int64_t[]){16, 128, 512}, 3, options);
+  for (int64_t steps = 4; steps <= 16; steps *= 4) options->steps[options->step_count++] = steps;
+  return NULL;
+}
+
 mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kernels, mlx_graph_options_t *options) {
+  if (!kernels->gpu) return use_cpu_kernel(model, kernels, options);
   if (!attention_fits(&model->config)) return NULL;
   mlx_decode_plan_t plan;
   bool fits;
@@ -39,6 +54,10 @@ mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kern
     options->steps[options->step_count++] = steps[i];
   }
   return NULL;
+}
+
+mlx_storage_t mlx_graph_storage(const mlx_graph_options_t *options) {
+  return (mlx_storage_t){.dtype = options->dtype, .layout = options->layout};
 }
 
 int64_t mlx_graph_row_pages(const mlx_graph_options_t *options) {
@@ -84,7 +103,7 @@ void mlx_graph_declare(mlx_graph_t *g) {
   const mlx_config_t *c = &g->model->config;
   for (size_t i = 0; i < g->model->weight_count; ++i) {
     const mlx_weight_t *weight = &g->model->weights[i];
-    const mlx_dtype_t dtype = mlx_weight_dtype(weight, g->options->dtype);
+    const mlx_dtype_t dtype = mlx_weight_dtype(weight, mlx_graph_storage(g->options));
     mlx_builder_parameter(g->b, weight->name, mlx_type(dtype, weight->tensor.rank, weight->tensor.dims));
   }
   declare_kv(g);
@@ -97,7 +116,7 @@ void mlx_graph_declare(mlx_graph_t *g) {
 static mlx_status_t declare_for_decode(mlx_graph_t *g, const mlx_decode_plan_t *plan) {
   uint64_t *offsets;
   MLX_TRY(mlx_alloc(g->model->weight_count, sizeof *offsets, &offsets));
-  const uint64_t bytes = mlx_weights_layout(g->model, g->options->dtype, offsets);
+  const uint64_t bytes = mlx_weights_layout(g->model, mlx_graph_storage(g->options), offsets);
   mlx_free(offsets);
   mlx_builder_parameter(g->b, MLX_WHOLE_ARCHIVE, MLX_TYPE(MLX_I32, (int64_t)(bytes / 4)));
   mlx_builder_state_of_ones(g->b, MLX_STATE_SCRATCH, MLX_TYPE(MLX_I32, plan->scratch_words));
@@ -251,7 +270,14 @@ static void emit_logits(mlx_graph_t *g) {
   mlx_builder_end(g->b, &logits, 1);
 }
 
+static mlx_status_t emit_for_cpu(mlx_graph_t *g, char **out_text, size_t *out_length) {
+  MLX_TRY(mlx_cpu_network_emit(g));
+  emit_logits(g);
+  return mlx_builder_finish(g->b, out_text, out_length);
+}
+
 static mlx_status_t emit_all(mlx_graph_t *g, char **out_text, size_t *out_length) {
+  if (g->options->kernels && !g->options->kernels->gpu) return emit_for_cpu(g, out_text, out_length);
   mlx_decode_plan_t plan;
   bool in_one;
   MLX_TRY(mlx_trace_decode_plan(g->model, g->options, &plan, &in_one));

@@ -14,10 +14,12 @@
 #include "artifact/manifest.h"
 #include "compiler/builder.h"
 #include "compiler/kernels.h"
+#include "compiler/weights.h"
 
 typedef struct mlx_graph_options {
   mlx_form_t form;
-  mlx_dtype_t dtype;  // of the KV cache and of the weights, as mlx_weight_dtype says
+  mlx_dtype_t dtype;    // of the KV cache and of the weights, as mlx_weight_dtype says
+  mlx_layout_t layout;  // of the weights; but rows for the CPU's kernel only
   int64_t context;    // positions a row may use; the pages hold it rounded up
   int64_t rows;       // sequences decoded together
   int64_t page_size;  // positions in a page
@@ -30,8 +32,11 @@ typedef struct mlx_graph_options {
 
 void mlx_graph_options_initialize(int64_t context, mlx_graph_options_t *out_options);  // one row, a few buckets
 
-// Links kernels where there are ones for the model: chooses prefill sizes and steps for them. |kernels| knows its GPU and dtype.
+// Links kernels where there are ones for the model: chooses prefill sizes, steps and layout for them. |kernels| knows its GPU and dtype,
+// or its CPU.
 mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kernels, mlx_graph_options_t *options) MLX_MUST_USE;
+
+mlx_storage_t mlx_graph_storage(const mlx_graph_options_t *options);
 
 int64_t mlx_graph_row_pages(const mlx_graph_options_t *options);
 int64_t mlx_graph_row_positions(const mlx_graph_options_t *options);

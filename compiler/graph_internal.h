@@ -98,4 +98,9 @@ mlx_value_t mlx_kernel_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_v
 // Emits decode_K for the network |plan| describes.
 void mlx_kernel_decode(mlx_graph_t *g, const mlx_decode_plan_t *plan, int64_t steps);
 
+// ---- cpu_network.c ----
+
+// Emits everything but logits(): state, every prefill_T and decode_K, each one call of the CPU's kernel.
+mlx_status_t mlx_cpu_network_emit(mlx_graph_t *g) MLX_MUST_USE;
+
 #endif  // MLXCEL_COMPILER_GRAPH_INTERNAL_H_

@@ -1,13 +1,13 @@
-// Kernel sources: the text of every kernels/cuda/*.cu travels inside the binary, so that `mlxcel compile` needs no files
-// beside it. The build writes the table (kernels/embed.cmake).
+// Kernel sources: the text of every kernels/cuda/*.cu and the objects made of kernels/cpu travel inside the binary, so that
+// `mlxcel compile` needs no files beside it. The build writes the table (kernels/embed.cmake).
 #ifndef MLXCEL_COMPILER_KERNEL_SOURCE_H_
 #define MLXCEL_COMPILER_KERNEL_SOURCE_H_
 
 #include <stddef.h>
 
 typedef struct mlx_kernel_source {
-  const char *name;  // of the file: "smoke.cu"
-  const char *text;  // NUL-terminated
+  const char *name;  // of the file: "smoke.cu", "network.x86-64-v3.o"
+  const char *text;  // NUL-terminated; or an object's bytes
   size_t length;     // without the NUL
 } mlx_kernel_source_t;
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "compiler/kernel_source.h"
@@ -11,7 +12,8 @@
 
 const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind) {
   static const char *const names[] = {
-      [MLX_KERNEL_DECODE] = "decode", [MLX_KERNEL_LINEAR] = "linear", [MLX_KERNEL_ATTENTION] = "attention"};
+      [MLX_KERNEL_DECODE] = "decode", [MLX_KERNEL_LINEAR] = "linear", [MLX_KERNEL_ATTENTION] = "attention",
+      [MLX_KERNEL_NETWORK] = "network"};
   return names[kind];
 }
 
@@ -37,7 +39,7 @@ mlx_status_t mlx_kernels_image(mlx_kernels_t *kernels, mlx_kernel_kind_t kind, c
   }
   mlx_kernel_image_request_t *image = &kernels->images[kernels->count++];
   *image = (mlx_kernel_image_request_t){.kind = kind, .definitions = text};
-  snprintf(image->file, sizeof image->file, "%s%zu.fatbin", mlx_kernel_kind_name(kind), kernels->count);
+  snprintf(image->file, sizeof image->file, "%s%zu.%s", mlx_kernel_kind_name(kind), kernels->count, kernels->gpu ? "fatbin" : "o");
   *out_file = image->file;
   return NULL;
 }
@@ -48,6 +50,32 @@ bool mlx_kernels_use(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind) {
   }
   return false;
 }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Objects for CPUs
+
+static const mlx_kernel_source_t *find_object(mlx_kernel_kind_t kind, const char *level) {
+  char name[64];
+  snprintf(name, sizeof name, "%s.%s.o", mlx_kernel_kind_name(kind), level);
+  return mlx_kernel_source_find(name);
+}
+
+static mlx_status_t object_of(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const mlx_kernel_source_t **out_object) {
+  *out_object = find_object(kind, kernels->cpu_level);
+  return *out_object ? NULL : mlx_error(MLX_INTERNAL, "this build has no kernel '%s' for %s", mlx_kernel_kind_name(kind), kernels->cpu_level);
+}
+
+const char *mlx_kernels_cpu_level(const char *level) {
+  const char *best = NULL, *known;
+  for (size_t i = 0; (known = mlx_cpu_level(i)); ++i) {  // ascending
+    const bool runs = !strcmp(level, "host") ? mlx_cpu_has_level(known) : !strcmp(level, known);
+    if (runs && find_object(MLX_KERNEL_NETWORK, known)) best = known;
+  }
+  return best;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Sources for GPUs
 
 static mlx_status_t source_of(mlx_kernel_kind_t kind, const mlx_kernel_source_t **out_source) {
   char name[32];
@@ -69,21 +97,36 @@ static mlx_status_t describe(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nv
 }
 
 void mlx_kernels_free_objects(const mlx_kernels_t *kernels, mlx_iree_object_t *objects) {
-  for (size_t i = 0; objects && i < kernels->count; ++i) mlx_free((void *)(uintptr_t)objects[i].bytes);
+  for (size_t i = 0; objects && kernels->gpu && i < kernels->count; ++i) mlx_free((void *)(uintptr_t)objects[i].bytes);
   mlx_free(objects);
+}
+
+static mlx_status_t make_object(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const mlx_kernel_image_request_t *image,
+                                mlx_iree_object_t *out) {
+  out->name = image->file;
+  if (kernels->gpu) {
+    char *text = NULL;
+    MLX_TRY(describe(kernels, nvrtc, image, &text));
+    out->bytes = text;
+    out->length = strlen(text);
+    return NULL;
+  }
+  const mlx_kernel_source_t *object;
+  MLX_TRY(object_of(kernels, image->kind, &object));
+  out->bytes = object->text;
+  out->length = object->length;
+  return NULL;
 }
 
 mlx_status_t mlx_kernels_objects(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, mlx_iree_object_t **out_objects) {
   MLX_TRY(mlx_alloc(kernels->count, sizeof **out_objects, out_objects));
   for (size_t i = 0; i < kernels->count; ++i) {
-    char *text = NULL;
-    mlx_status_t status = describe(kernels, nvrtc, &kernels->images[i], &text);
+    mlx_status_t status = make_object(kernels, nvrtc, &kernels->images[i], &(*out_objects)[i]);
     if (status) {
       mlx_kernels_free_objects(kernels, *out_objects);
       *out_objects = NULL;
       return status;
     }
-    (*out_objects)[i] = (mlx_iree_object_t){.name = kernels->images[i].file, .bytes = text, .length = strlen(text)};
   }
   return NULL;
 }
@@ -119,6 +162,16 @@ static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_
   return status;
 }
 
+static mlx_status_t copy_object(const mlx_kernels_t *kernels, const mlx_kernel_image_request_t *image, const char *folder) {
+  const mlx_kernel_source_t *object;
+  char *path;
+  MLX_TRY(object_of(kernels, image->kind, &object));
+  MLX_TRY(mlx_join_path(folder, image->file, &path));
+  mlx_status_t status = mlx_write_file(path, object->text, object->length);
+  mlx_free(path);
+  return status;
+}
+
 static mlx_status_t compile_nth(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, size_t nth, const char *folder) {
   const mlx_kernel_image_request_t *image = &kernels->images[nth];
   char *path = NULL, *log_path = NULL, *definitions = NULL;
@@ -135,6 +188,8 @@ static mlx_status_t compile_nth(const mlx_kernels_t *kernels, const mlx_nvrtc_t 
 mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const char *folder,
                                  const mlx_report_t *report) {
   MLX_TRY(mlx_make_dirs(folder, 0777));
+  for (size_t i = 0; !kernels->gpu && i < kernels->count; ++i) MLX_TRY(copy_object(kernels, &kernels->images[i], folder));
+  if (!kernels->gpu) return NULL;
   if (!mlx_nvrtc_makes_ptx(nvrtc)) {
     mlx_report_note(report, "without libnvfatbin the kernels are for sm_%d alone: later GPUs will not load them", kernels->gpu->kernel_sm);
   }

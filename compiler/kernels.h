@@ -1,5 +1,6 @@
-// Kernels: the linked CUDA code of one module. While the graph is written, ops ask for images (a source of kernels/cuda with its
-// definitions) and get the name of a file for the MLIR; before iree-compile runs, NVRTC makes those files.
+// Kernels: our own code that is linked into one module. While the graph is written, ops ask for images and get the name of a file for
+// the MLIR; before iree-compile runs, those files are made. For a GPU NVRTC compiles a source of kernels/cuda with its definitions;
+// for a CPU the object is in this binary already (kernels/cpu, compiled when mlxcel was built).
 #ifndef MLXCEL_COMPILER_KERNELS_H_
 #define MLXCEL_COMPILER_KERNELS_H_
 
@@ -10,8 +11,8 @@
 #include "compiler/nvrtc.h"
 #include "models/dtype.h"
 
-typedef enum mlx_kernel_kind { MLX_KERNEL_DECODE, MLX_KERNEL_LINEAR, MLX_KERNEL_ATTENTION, MLX_KERNEL_KINDS } mlx_kernel_kind_t;
-const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind);  // "decode", "linear", "attention"; its source is NAME.cu
+typedef enum mlx_kernel_kind { MLX_KERNEL_DECODE, MLX_KERNEL_LINEAR, MLX_KERNEL_ATTENTION, MLX_KERNEL_NETWORK, MLX_KERNEL_KINDS } mlx_kernel_kind_t;
+const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind);  // "decode", "linear", "attention": sources NAME.cu; "network": object NAME.LEVEL.o
 
 typedef struct mlx_kernel_image_request {
   mlx_kernel_kind_t kind;
@@ -20,11 +21,15 @@ typedef struct mlx_kernel_image_request {
 } mlx_kernel_image_request_t;
 
 typedef struct mlx_kernels {
-  const mlx_gpu_kind_t *gpu;  // what they are compiled for
-  mlx_dtype_t dtype;          // of weights and KV pool: f16 or bf16
+  const mlx_gpu_kind_t *gpu;  // what they are compiled for; NULL: for a CPU
+  const char *cpu_level;      // then of this level
+  mlx_dtype_t dtype;          // of weights and KV pool; f16 or bf16 for a GPU
   mlx_kernel_image_request_t *images;
   size_t count, capacity;
 } mlx_kernels_t;
+
+// The level whose object a CPU of |level| runs ("host": this machine); NULL when there is none.
+const char *mlx_kernels_cpu_level(const char *level);
 
 void mlx_kernels_clear(mlx_kernels_t *kernels);
 
@@ -35,8 +40,8 @@ mlx_status_t mlx_kernels_image(mlx_kernels_t *kernels, mlx_kernel_kind_t kind, c
 
 bool mlx_kernels_use(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind);  // whether an image of it was asked for
 
-// What the images depend on, for the module's cache key: each one's source, definitions, GPU and NVRTC. Release the array with
-// mlx_kernels_free_objects.
+// What the images depend on, for the module's cache key: each one's source, definitions, GPU and NVRTC, or the object itself. Release
+// the array with mlx_kernels_free_objects. |nvrtc| is NULL for a CPU, here and below.
 mlx_status_t mlx_kernels_objects(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc,
                                  mlx_iree_object_t **out_objects) MLX_MUST_USE;
 void mlx_kernels_free_objects(const mlx_kernels_t *kernels, mlx_iree_object_t *objects);

@@ -20,6 +20,7 @@ static mlx_status_t unknown_target(const char *text) {
 static void add_flag(mlx_target_t *t, const char *flag) { t->flags[t->flag_count++] = flag; }
 
 static void use_cpu(mlx_target_t *t, const char *level) {
+  t->cpu_level = level;
   snprintf(t->name, sizeof t->name, "cpu:%s", level);
   snprintf(t->arch_flag, sizeof t->arch_flag, "--iree-llvmcpu-target-cpu=%s", level);
   add_flag(t, "--iree-hal-target-device=local");

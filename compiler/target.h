@@ -14,6 +14,7 @@ typedef struct mlx_target {
   const char *flags[MLX_TARGET_FLAGS];  // for iree-compile, in order; NULL-terminated; point into this struct or to constants
   size_t flag_count;
   char arch_flag[96];
+  const char *cpu_level;      // of a CPU: "host" or a level; NULL for a GPU
   const mlx_gpu_kind_t *gpu;  // NULL for a CPU
 } mlx_target_t;
 

@@ -6,6 +6,7 @@
 #include "compiler/graph_internal.h"
 #include "compiler/kernels.h"
 #include "compiler/weights.h"
+#include "kernels/cpu/network.h"
 
 void mlx_trace_add(mlx_graph_t *g, const mlx_note_t *note) {
   mlx_trace_t *trace = g->trace;
@@ -26,7 +27,8 @@ typedef struct reader {
   size_t at;
   const mlx_model_t *model;
   const mlx_value_t *weights;  // of the function that was written, in the model's order
-  const uint64_t *offsets;
+  const uint64_t *offsets;     // NULL: nobody asks for regular places
+  size_t *indices;             // [layers][MLX_DECODE_WEIGHTS] of the model's weights; or NULL
   mlx_decode_plan_t *plan;
   int64_t context;
   bool fits;
@@ -41,10 +43,10 @@ static const mlx_note_t *expect(reader_t *r, mlx_note_kind_t kind, int first, in
   return note;
 }
 
-static const mlx_weight_t *weight_of(const reader_t *r, const mlx_note_t *note, uint64_t *out_offset) {
+static const mlx_weight_t *weight_of(const reader_t *r, const mlx_note_t *note, size_t *out_index) {
   for (size_t i = 0; i < r->model->weight_count; ++i) {
     if (!note->weight || r->weights[i].id != note->weight) continue;
-    *out_offset = r->offsets[i];
+    *out_index = i;
     return &r->model->weights[i];
   }
   return NULL;
@@ -53,11 +55,14 @@ static const mlx_weight_t *weight_of(const reader_t *r, const mlx_note_t *note, 
 // Notes where the weight of |note| lies, in layer |layer|; its shape must be [rows, columns] (columns 0: a vector).
 static void place(reader_t *r, mlx_decode_weight_t which, int64_t layer, const mlx_note_t *note, int64_t rows, int64_t columns) {
   mlx_decode_place_t *place = &r->plan->places[which];
-  uint64_t at = 0;
-  const mlx_weight_t *weight = r->fits ? weight_of(r, note, &at) : NULL;
+  size_t index = 0;
+  const mlx_weight_t *weight = r->fits ? weight_of(r, note, &index) : NULL;
   r->fits = weight && weight->tensor.rank == (columns ? 2 : 1) && weight->tensor.dims[0] == rows &&
             (!columns || weight->tensor.dims[1] == columns);
   if (!r->fits) return;
+  if (r->indices) r->indices[layer * MLX_DECODE_WEIGHTS + which] = index;
+  if (!r->offsets) return;
+  const uint64_t at = r->offsets[index];
   if (layer == 0) place->at = at;
   if (layer == 1) place->step = at - place->at;
   r->fits = place->at + (uint64_t)layer * place->step == at;
@@ -184,7 +189,7 @@ static mlx_status_t trace_with(mlx_graph_t *g, reader_t *r, uint64_t *offsets, m
   mlx_status_t status = mlx_graph_make_names(g);
   if (!status) status = take_notes(g, weights);
   if (status) return status;
-  const uint64_t bytes = mlx_weights_layout(g->model, g->options->dtype, offsets);  // that every step reads
+  const uint64_t bytes = mlx_weights_layout(g->model, mlx_graph_storage(g->options), offsets);  // that every step reads
   r->plan->most_steps = (int64_t)(MOST_BYTES / bytes);
   read_network(r);
   return NULL;
@@ -244,4 +249,52 @@ mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_opt
   mlx_free(offsets);
   mlx_free(weights);
   return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// For the CPU
+
+static bool cpu_shape_fits(const mlx_config_t *c) {
+  const int64_t most = MLX_CPU_MOST_COLUMNS;
+  return c->head_dim % 16 == 0 && c->head_dim <= 256 && c->hidden <= most && c->ffn <= most && c->heads * c->head_dim <= most;
+}
+
+static mlx_status_t trace_network(mlx_graph_t *g, reader_t *r, mlx_value_t *weights) {
+  MLX_TRY(mlx_graph_make_names(g));
+  MLX_TRY(take_notes(g, weights));
+  read_network(r);
+  return NULL;
+}
+
+mlx_status_t mlx_trace_network(const mlx_model_t *model, const mlx_graph_options_t *options, mlx_network_plan_t *out_plan) {
+  *out_plan = (mlx_network_plan_t){0};
+  if (!cpu_shape_fits(&model->config)) return NULL;
+  mlx_graph_options_t plain = *options;
+  plain.kernels = NULL;
+  plain.layout = MLX_LAYOUT_ROWS;
+  mlx_decode_plan_t plan = {.hidden = model->config.hidden, .ffn = model->config.ffn};
+  mlx_trace_t trace = {0};
+  mlx_graph_t graph = {.model = model, .options = &plain, .trace = &trace};
+  mlx_value_t *weights = NULL;
+  reader_t reader = {.trace = &trace, .model = model, .plan = &plan, .context = options->context, .fits = true};
+  mlx_status_t status = mlx_builder_create(options->form, "trace", &graph.b);
+  if (!status) status = mlx_alloc(model->weight_count, sizeof *weights, &weights);
+  if (!status) status = mlx_alloc((size_t)model->config.layers * MLX_DECODE_WEIGHTS, sizeof *out_plan->weights, &out_plan->weights);
+  reader.weights = weights;
+  reader.indices = out_plan->weights;
+  if (!status) status = trace_network(&graph, &reader, weights);
+  out_plan->fits = !status && reader.fits;
+  out_plan->norm_eps = plan.norm_eps;
+  out_plan->scale = plan.attention.scale;
+  out_plan->rope = plan.rope;
+  mlx_graph_free(&graph);
+  mlx_free(trace.notes);
+  mlx_free(weights);
+  if (status) mlx_network_plan_clear(out_plan);
+  return status;
+}
+
+void mlx_network_plan_clear(mlx_network_plan_t *plan) {
+  mlx_free(plan->weights);
+  *plan = (mlx_network_plan_t){0};
 }

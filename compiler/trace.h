@@ -46,6 +46,18 @@ typedef struct mlx_decode_plan {
   int64_t most_steps;            // in one launch: nobody wants to wait longer for the next words
 } mlx_decode_plan_t;
 
+// The same network for kernels/cpu/network.c, which wants no regular places.
+typedef struct mlx_network_plan {
+  bool fits;        // else nothing below means anything
+  double norm_eps, scale;
+  const mlx_rope_t *rope;
+  size_t *weights;  // owned [layers][MLX_DECODE_WEIGHTS]: which of the model's weights; those of no layer are in the first
+} mlx_network_plan_t;
+
+// Not fitting: the model is not of that shape, or odd. Release with mlx_network_plan_clear.
+mlx_status_t mlx_trace_network(const mlx_model_t *model, const mlx_graph_options_t *options, mlx_network_plan_t *out_plan) MLX_MUST_USE;
+void mlx_network_plan_clear(mlx_network_plan_t *plan);
+
 // True when every layer's attention is what kernels/cuda/attention.cu computes: no window that the context would outgrow, no cap,
 // no sinks, all heads alike.
 mlx_status_t mlx_trace_attention_fits(const mlx_model_t *model, const mlx_graph_options_t *options, bool *out_fits) MLX_MUST_USE;

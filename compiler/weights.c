@@ -4,12 +4,21 @@
 
 #include "artifact/archive.h"
 #include "base/memory.h"
+#include "compiler/panels.h"
 
 #define CHUNK_BYTES (4u << 20)  // of rows held at a time
 #define WIDE_ROWS 32            // widened at a time: a packing that stores columns reads them for all of these at once
 
-mlx_dtype_t mlx_weight_dtype(const mlx_weight_t *weight, mlx_dtype_t dtype) {
-  return weight->tensor.rank > 1 ? dtype : MLX_F32;
+// Whether the bytes of its rows can be kept, and there are panels of them.
+static bool stays_packed(const mlx_weight_t *weight) {
+  mlx_panel_format_t format;
+  return weight->tensor.rank == 2 && !weight->packing.kind && !weight->parts && !weight->half && weight->plus == 0.0 &&
+         weight->order != MLX_ROWS_ARE_COLUMNS && mlx_panel_format(weight->tensor.dtype, &format);
+}
+
+mlx_dtype_t mlx_weight_dtype(const mlx_weight_t *weight, mlx_storage_t storage) {
+  if (weight->tensor.rank < 2) return MLX_F32;
+  return storage.layout == MLX_LAYOUT_PACKED && stays_packed(weight) ? weight->tensor.dtype : storage.dtype;
 }
 
 // A row is the last dimension. A vector is one row, unless it has an order: then every element is one, as in a matrix that is the
@@ -56,6 +65,7 @@ typedef struct passage {
   size_t from_bytes, to_bytes;  // of a row, in the source and in the archive
   int64_t chunk_rows;
   uint8_t *chunk;               // rows as stored
+  uint8_t *panel;               // of those rows; NULL: they stay rows
   float *wide;                  // one row, or WIDE_ROWS of a packed matrix
 } passage_t;
 
@@ -111,6 +121,19 @@ static void convert_packed(const passage_t *p, int64_t first, int64_t count, uin
   }
 }
 
+// |count| rows of the chunk: all panels but the matrix's last are whole.
+static mlx_status_t write_panels(mlx_archive_writer_t *archive, const passage_t *p, int64_t count) {
+  mlx_panel_format_t format;
+  if (!mlx_panel_format(p->dtype, &format)) return mlx_error(MLX_INTERNAL, "there are no panels of %s", mlx_dtype_info(p->dtype)->name);
+  const size_t bytes = (size_t)mlx_panels_bytes(format, MLX_PANEL_ROWS, (int64_t)p->elements);
+  for (int64_t row = 0; row < count; row += MLX_PANEL_ROWS) {
+    const int64_t rows = count - row < MLX_PANEL_ROWS ? count - row : MLX_PANEL_ROWS;
+    mlx_panel_pack(format, p->chunk + (size_t)row * p->to_bytes, p->to_bytes, rows, (int64_t)p->elements, p->panel);
+    MLX_TRY(mlx_archive_write(archive, p->panel, bytes));
+  }
+  return NULL;
+}
+
 static mlx_status_t write_rows(mlx_archive_writer_t *archive, const passage_t *p) {
   const int64_t rows = row_count(p->weight);
   for (int64_t row = 0, count; row < rows; row += count) {
@@ -120,67 +143,81 @@ static mlx_status_t write_rows(mlx_archive_writer_t *archive, const passage_t *p
     } else {
       for (int64_t i = 0; i < count; ++i) convert_row(p, row + i, p->chunk + (size_t)i * p->to_bytes);
     }
-    MLX_TRY(mlx_archive_write(archive, p->chunk, (size_t)count * p->to_bytes));
+    MLX_TRY(p->panel ? write_panels(archive, p, count) : mlx_archive_write(archive, p->chunk, (size_t)count * p->to_bytes));
   }
   return NULL;
 }
 
-static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight, mlx_dtype_t dtype) {
+static bool in_panels(const mlx_weight_t *weight, mlx_storage_t storage) {
+  return weight->tensor.rank == 2 && storage.layout != MLX_LAYOUT_ROWS;
+}
+
+static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight, mlx_storage_t storage) {
   const mlx_tensor_t *tensor = &weight->tensor;
-  passage_t p = {.weight = weight, .dtype = mlx_weight_dtype(weight, dtype), .elements = row_elements(weight)};
+  passage_t p = {.weight = weight, .dtype = mlx_weight_dtype(weight, storage), .elements = row_elements(weight)};
+  const mlx_dtype_info_t *info = mlx_dtype_info(p.dtype);
+  const bool panels = in_panels(weight, storage);
   MLX_TRY(mlx_archive_next(archive));
-  if (tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && !weight->half && weight->plus == 0.0 && !weight->parts) {
+  if (!panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && !weight->half && weight->plus == 0.0 && !weight->parts) {
     return mlx_archive_write(archive, tensor->data, tensor->size);
   }
   p.from_bytes = tensor->size / (size_t)row_count(weight);
-  p.to_bytes = p.elements * mlx_dtype_info(p.dtype)->block_bytes;
+  p.to_bytes = p.elements / info->block_elements * info->block_bytes;
   p.chunk_rows = p.to_bytes < CHUNK_BYTES ? (int64_t)(CHUNK_BYTES / p.to_bytes) : 1;
+  if (panels) p.chunk_rows = (p.chunk_rows + MLX_PANEL_ROWS - 1) / MLX_PANEL_ROWS * MLX_PANEL_ROWS;
   mlx_status_t status = mlx_alloc((size_t)p.chunk_rows, p.to_bytes, &p.chunk);
+  if (!status && panels) status = mlx_alloc(MLX_PANEL_ROWS, p.to_bytes, &p.panel);
   const size_t wide = p.elements * (first_packing(weight)->kind ? WIDE_ROWS : 1);
   if (!status) status = mlx_alloc(wide, sizeof *p.wide, &p.wide);
   if (!status) status = write_rows(archive, &p);
   mlx_free(p.chunk);
+  mlx_free(p.panel);
   mlx_free(p.wide);
   return status;
 }
 
-static mlx_status_t write_all(const mlx_model_t *model, mlx_dtype_t dtype, mlx_archive_writer_t *archive,
+static mlx_status_t write_all(const mlx_model_t *model, mlx_storage_t storage, mlx_archive_writer_t *archive,
                               const mlx_report_t *report) {
   uint64_t total = 0, done = 0;
   for (size_t i = 0; i < model->weight_count; ++i) total += model->weights[i].tensor.size;
   for (size_t i = 0; i < model->weight_count; ++i) {
-    MLX_TRY(write_weight(archive, &model->weights[i], dtype));
+    MLX_TRY(write_weight(archive, &model->weights[i], storage));
     done += model->weights[i].tensor.size;
     mlx_report_progress(report, "writing weights: %d%%", (int)(100 * done / total));
   }
   return NULL;
 }
 
-static uint64_t stored_bytes(const mlx_weight_t *weight, mlx_dtype_t dtype) {
-  return (uint64_t)row_count(weight) * row_elements(weight) * mlx_dtype_info(mlx_weight_dtype(weight, dtype))->block_bytes;
+static uint64_t stored_bytes(const mlx_weight_t *weight, mlx_storage_t storage) {
+  const mlx_dtype_t dtype = mlx_weight_dtype(weight, storage);
+  mlx_panel_format_t format;
+  if (in_panels(weight, storage) && mlx_panel_format(dtype, &format)) {
+    return mlx_panels_bytes(format, weight->tensor.dims[0], weight->tensor.dims[1]);
+  }
+  return (uint64_t)row_count(weight) * row_elements(weight) * mlx_dtype_info(dtype)->block_bytes;
 }
 
-uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_dtype_t dtype, uint64_t *out_offsets) {
+uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_storage_t storage, uint64_t *out_offsets) {
   uint64_t end = 0;
   for (size_t i = 0; i < model->weight_count; ++i) {
     out_offsets[i] = (end + MLX_ARCHIVE_ALIGNMENT - 1) / MLX_ARCHIVE_ALIGNMENT * MLX_ARCHIVE_ALIGNMENT;
-    end = out_offsets[i] + stored_bytes(&model->weights[i], dtype);
+    end = out_offsets[i] + stored_bytes(&model->weights[i], storage);
   }
   return end;
 }
 
-mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_dtype_t dtype, const char *path, const mlx_report_t *report) {
+mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_storage_t storage, const char *path, const mlx_report_t *report) {
   mlx_archive_item_t *items;
   MLX_TRY(mlx_alloc(model->weight_count, sizeof *items, &items));
   for (size_t i = 0; i < model->weight_count; ++i) {
     items[i].name = model->weights[i].name;
-    items[i].size = stored_bytes(&model->weights[i], dtype);
+    items[i].size = stored_bytes(&model->weights[i], storage);
   }
   mlx_archive_writer_t archive;
   mlx_status_t status = mlx_archive_create(path, items, model->weight_count, &archive);
   mlx_free(items);
   if (status) return status;
-  status = write_all(model, dtype, &archive, report);
+  status = write_all(model, storage, &archive, report);
   if (status) {
     mlx_archive_abandon(&archive);
   } else {

@@ -58,6 +58,8 @@ static iree_status_t enumerate_local_task(void *self, iree_host_size_t *out_coun
   return iree_ok_status();
 }
 
+#define WORKER_STACK (512 << 10)  // bytes: kernels/cpu keeps its tiles there, 70 KB of them
+
 // One executor with as many workers as the device was opened with; code comes as embedded ELF only.
 static iree_status_t create_local_task(void *self, iree_string_view_t name, iree_allocator_t allocator,
                                        iree_hal_driver_t **out_driver) {
@@ -67,6 +69,7 @@ static iree_status_t create_local_task(void *self, iree_string_view_t name, iree
   iree_task_topology_initialize_from_group_count((iree_host_size_t)device->threads, &topology);
   iree_task_executor_options_t options;
   iree_task_executor_options_initialize(&options);
+  options.worker_stack_size = WORKER_STACK;
   iree_task_executor_t *executor = NULL;
   iree_status_t status = iree_task_executor_create(options, &topology, allocator, &executor);
   iree_task_topology_deinitialize(&topology);

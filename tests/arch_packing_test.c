@@ -120,7 +120,7 @@ static void check_same_weights(const folder_t *packed, const folder_t *widened) 
   for (int i = 0; i < 2; ++i) {
     mlx_model_t *model;
     CHECK_OK(mlx_model_open(folders[i]->path, &model));
-    CHECK_OK(mlx_weights_write(model, MLX_F32, path_in(folders[i], "w.irpa"), NULL));
+    CHECK_OK(mlx_weights_write(model, (mlx_storage_t){.dtype = MLX_F32}, path_in(folders[i], "w.irpa"), NULL));
     CHECK_OK(mlx_read_file(path_in(folders[i], "w.irpa"), 1 << 24, &bytes[i], &lengths[i]));
     mlx_model_close(model);
   }

@@ -118,7 +118,7 @@ static reading_t read_model(const char *path) {
   CHECK_OK(mlx_graph_emit(model, &options, &r.network, &r.network_length));
   CHECK(mkdtemp(folder));
   snprintf(archive, sizeof archive, "%s/w.irpa", folder);
-  CHECK_OK(mlx_weights_write(model, MLX_F32, archive, NULL));
+  CHECK_OK(mlx_weights_write(model, (mlx_storage_t){.dtype = MLX_F32}, archive, NULL));
   CHECK_OK(mlx_read_file(archive, 1 << 24, &r.weights, &r.weights_length));
   CHECK_OK(mlx_remove_tree(folder));
   mlx_model_close(model);

@@ -241,7 +241,7 @@ static void ask_in_f32_with_rounded_weights(mlx_dtype_t dtype, answer_t *out) {
     info->to_f32(narrow, tensor->size / 4, values[i]);
     tensor->data = (const uint8_t *)values[i];
   }
-  CHECK_OK(mlx_weights_write(model, MLX_F32, path, NULL));
+  CHECK_OK(mlx_weights_write(model, (mlx_storage_t){.dtype = MLX_F32}, path, NULL));
   mlx_model_close(model);
   mlx_engine_t *engine = open_compiled(&(mlx_compile_options_t){0}, path);
   ask(engine, out);

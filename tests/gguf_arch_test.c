@@ -34,7 +34,7 @@ static lowered_t lower(const char *path, int64_t context) {
   CHECK_OK(mlx_graph_emit(model, &options, &out.text, &out.text_length));
   CHECK(mkdtemp(folder));
   snprintf(archive, sizeof archive, "%s/weights.irpa", folder);
-  CHECK_OK(mlx_weights_write(model, MLX_F32, archive, NULL));
+  CHECK_OK(mlx_weights_write(model, (mlx_storage_t){.dtype = MLX_F32}, archive, NULL));
   CHECK_OK(mlx_map_file(archive, &out.weights));
   CHECK_OK(mlx_remove_tree(folder));
   mlx_model_close(model);

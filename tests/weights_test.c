@@ -25,7 +25,7 @@ static mlx_map_t write_list(mlx_weight_t *weights, size_t count, mlx_dtype_t dty
   char folder[] = "/tmp/mlxcel-weights-XXXXXX", path[64];
   CHECK(mkdtemp(folder));
   snprintf(path, sizeof path, "%s/x.irpa", folder);
-  CHECK_OK(mlx_weights_write(&model, dtype, path, NULL));
+  CHECK_OK(mlx_weights_write(&model, (mlx_storage_t){.dtype = dtype}, path, NULL));
   mlx_map_t map;
   CHECK_OK(mlx_map_file(path, &map));
   CHECK_OK(mlx_remove_tree(folder));

@@ -1,0 +1,92 @@
+// What the compiler tells the CPU's kernel (network.c), and where both find things: shared by them, so it is plain C.
+//
+// Matrices lie in panels of 16 rows: what the 16 rows have of one column, or of one block of 32 columns, is together, so that a
+// vector register holds one column of 16 rows. Rows past the last one are zero. In a block of a packed format:
+//
+//   F32, F16, BF16  a column: 16 numbers
+//   Q4_0            16 scales (f16), then four times 16 words, each with the codes of 8 columns of one row, the first column lowest
+//   Q4_1            16 scales, 16 offsets (f16), then as Q4_0
+//   Q8_0            16 scales (f16), then for each column 16 codes of a byte
+//
+// KV pool: [layers][pool pages][KV heads] of a key page [head_dim][16 positions] and a value page [16 positions][head_dim].
+#ifndef MLXCEL_KERNELS_CPU_NETWORK_H_
+#define MLXCEL_KERNELS_CPU_NETWORK_H_
+
+#include <stdint.h>
+
+#define MLX_PANEL_ROWS 16
+#define MLX_PANEL_BLOCK 32         // columns of a packed block
+#define MLX_CPU_PAGE 16            // positions in a page: the kernel's vectors are as wide
+#define MLX_CPU_WORKGROUPS 64      // threads that one call can use
+#define MLX_CPU_MOST_COLUMNS 65536
+#define MLX_CPU_CONTROL_WORDS 128  // of the scratch, before everything else
+
+typedef enum mlx_panel_format {
+  MLX_PANEL_F32, MLX_PANEL_F16, MLX_PANEL_BF16, MLX_PANEL_Q4_0, MLX_PANEL_Q4_1, MLX_PANEL_Q8_0, MLX_PANEL_FORMATS
+} mlx_panel_format_t;
+
+// Bytes that a panel has for each 32 columns; of the formats without blocks also a multiple of what one column takes.
+static inline int64_t mlx_panel_block_bytes(int32_t format) {
+  switch (format) {
+    case MLX_PANEL_F32: return 2048;
+    case MLX_PANEL_Q4_0: return 288;
+    case MLX_PANEL_Q4_1: return 320;
+    case MLX_PANEL_Q8_0: return 544;
+    default: return 1024;
+  }
+}
+
+static inline int64_t mlx_panel_bytes(int32_t format, int64_t columns) { return mlx_panel_block_bytes(format) * columns / MLX_PANEL_BLOCK; }
+
+// A weight: bytes from the archive's start, and for a matrix its format. Norms are plain f32.
+typedef struct mlx_network_weight {
+  uint64_t at;
+  int32_t format, padding;
+} mlx_network_weight_t;
+
+typedef struct mlx_network_layer {
+  mlx_network_weight_t attn_norm, q, k, v, o, mlp_norm, gate, up, down;
+} mlx_network_layer_t;
+
+typedef struct mlx_network {
+  int32_t hidden, ffn, heads, kv_heads, head_dim, layers, vocab;
+  int32_t rows, row_pages, pool_pages;
+  int32_t most_tokens;   // of all rows together, in one call
+  int32_t kv_format;     // F32, F16 or BF16
+  float norm_eps, scale;
+  mlx_network_weight_t embed, final_norm, head;
+  // then float frequencies[head_dim / 2 rounded up to even], then mlx_network_layer_t [layers]
+} mlx_network_t;
+
+// Where the scratch, an i32 tensor, has what: in words.
+typedef struct mlx_network_scratch {
+  int64_t slots;    // [5][most_tokens] of each token its row, position and id; of each row that takes part its last token and itself
+  int64_t turns;    // [most_tokens][head_dim] cosines, then sines
+  int64_t x, h;     // [most_tokens][hidden] the residual stream; what a norm made of it
+  int64_t qkv;      // [most_tokens][(heads + 2 kv_heads) * head_dim]
+  int64_t attended; // [most_tokens][heads * head_dim]
+  int64_t act;      // [most_tokens][ffn]
+  int64_t best;     // [rows][panels of the head][2] largest logit, and its token
+  int64_t words;    // of all
+} mlx_network_scratch_t;
+
+static inline int64_t mlx_round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+static inline mlx_network_scratch_t mlx_network_scratch(const mlx_network_t *n) {
+  const int64_t tokens = n->most_tokens, hd = n->head_dim;
+  mlx_network_scratch_t s;
+  s.slots = MLX_CPU_CONTROL_WORDS;
+  s.turns = mlx_round_up(s.slots + 5 * tokens, 16);
+  s.x = mlx_round_up(s.turns + tokens * hd, 16);
+  s.h = mlx_round_up(s.x + tokens * n->hidden, 16);
+  s.qkv = mlx_round_up(s.h + tokens * n->hidden, 16);
+  s.attended = mlx_round_up(s.qkv + tokens * (n->heads + 2 * n->kv_heads) * hd, 16);
+  s.act = mlx_round_up(s.attended + tokens * n->heads * hd, 16);
+  s.best = mlx_round_up(s.act + tokens * n->ffn, 16);
+  s.words = mlx_round_up(s.best + 2 * n->rows * mlx_round_up(n->vocab, MLX_PANEL_ROWS) / MLX_PANEL_ROWS, 16);
+  return s;
+}
+
+static inline int64_t mlx_network_frequency_words(const mlx_network_t *n) { return mlx_round_up(n->head_dim / 2, 2); }
+
+#endif  // MLXCEL_KERNELS_CPU_NETWORK_H_
