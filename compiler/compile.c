@@ -218,7 +218,7 @@ static mlx_status_t use_cpu_kernels(job_t *job) {
 static mlx_status_t check_packed(const job_t *job) {
   if (job->options->weights != MLX_WEIGHTS_PACKED || job->graph.layout == MLX_LAYOUT_PACKED) return NULL;
   const char *why = job->target.gpu       ? "the kernels for GPUs compute with 16-bit weights"
-                    : job->graph.kernels  ? "its file has none that they know (Q4_0, Q4_1, Q8_0)"
+                    : job->graph.kernels  ? "its file has none that they know (Q4_0 to Q8_0, Q3_K to Q6_K)"
                                           : "they need our kernels, which are not linked here";
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no packed weights for this model: %s", why), "use --dtype auto, f32 or bf16");
 }

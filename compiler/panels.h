@@ -14,8 +14,8 @@ bool mlx_panel_format(mlx_dtype_t dtype, mlx_panel_format_t *out_format);
 // Bytes of a matrix; |columns| are whole blocks of the format's dtype.
 uint64_t mlx_panels_bytes(mlx_panel_format_t format, int64_t rows, int64_t columns);
 
-// Packs 16 rows of |columns| elements, as the format's dtype stores them, |row_bytes| apart, into one panel at |out|. Of the rows only
-// |count| are there, the others are zero.
-void mlx_panel_pack(mlx_panel_format_t format, const uint8_t *rows, size_t row_bytes, int64_t count, int64_t columns, uint8_t *out);
+// Packs 16 rows of |columns| elements, as |dtype| stores them, |row_bytes| apart, into one panel of its format at |out|. Of the rows
+// only |count| are there, the others are zero. Nothing is rounded.
+void mlx_panel_pack(mlx_dtype_t dtype, const uint8_t *rows, size_t row_bytes, int64_t count, int64_t columns, uint8_t *out);
 
 #endif  // MLXCEL_COMPILER_PANELS_H_

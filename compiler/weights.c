@@ -121,14 +121,18 @@ static void convert_packed(const passage_t *p, int64_t first, int64_t count, uin
   }
 }
 
+static mlx_panel_format_t panel_format(mlx_dtype_t dtype) {
+  mlx_panel_format_t format = MLX_PANEL_F32;
+  mlx_panel_format(dtype, &format);  // there is one for every dtype that mlx_weight_dtype gives
+  return format;
+}
+
 // |count| rows of the chunk: all panels but the matrix's last are whole.
 static mlx_status_t write_panels(mlx_archive_writer_t *archive, const passage_t *p, int64_t count) {
-  mlx_panel_format_t format;
-  if (!mlx_panel_format(p->dtype, &format)) return mlx_error(MLX_INTERNAL, "there are no panels of %s", mlx_dtype_info(p->dtype)->name);
-  const size_t bytes = (size_t)mlx_panels_bytes(format, MLX_PANEL_ROWS, (int64_t)p->elements);
+  const size_t bytes = (size_t)mlx_panels_bytes(panel_format(p->dtype), MLX_PANEL_ROWS, (int64_t)p->elements);
   for (int64_t row = 0; row < count; row += MLX_PANEL_ROWS) {
     const int64_t rows = count - row < MLX_PANEL_ROWS ? count - row : MLX_PANEL_ROWS;
-    mlx_panel_pack(format, p->chunk + (size_t)row * p->to_bytes, p->to_bytes, rows, (int64_t)p->elements, p->panel);
+    mlx_panel_pack(p->dtype, p->chunk + (size_t)row * p->to_bytes, p->to_bytes, rows, (int64_t)p->elements, p->panel);
     MLX_TRY(mlx_archive_write(archive, p->panel, bytes));
   }
   return NULL;
@@ -166,7 +170,7 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   p.chunk_rows = p.to_bytes < CHUNK_BYTES ? (int64_t)(CHUNK_BYTES / p.to_bytes) : 1;
   if (panels) p.chunk_rows = (p.chunk_rows + MLX_PANEL_ROWS - 1) / MLX_PANEL_ROWS * MLX_PANEL_ROWS;
   mlx_status_t status = mlx_alloc((size_t)p.chunk_rows, p.to_bytes, &p.chunk);
-  if (!status && panels) status = mlx_alloc(MLX_PANEL_ROWS, p.to_bytes, &p.panel);
+  if (!status && panels) status = mlx_alloc((size_t)mlx_panels_bytes(panel_format(p.dtype), 1, (int64_t)p.elements), 1, &p.panel);
   const size_t wide = p.elements * (first_packing(weight)->kind ? WIDE_ROWS : 1);
   if (!status) status = mlx_alloc(wide, sizeof *p.wide, &p.wide);
   if (!status) status = write_rows(archive, &p);
@@ -190,10 +194,7 @@ static mlx_status_t write_all(const mlx_model_t *model, mlx_storage_t storage, m
 
 static uint64_t stored_bytes(const mlx_weight_t *weight, mlx_storage_t storage) {
   const mlx_dtype_t dtype = mlx_weight_dtype(weight, storage);
-  mlx_panel_format_t format;
-  if (in_panels(weight, storage) && mlx_panel_format(dtype, &format)) {
-    return mlx_panels_bytes(format, weight->tensor.dims[0], weight->tensor.dims[1]);
-  }
+  if (in_panels(weight, storage)) return mlx_panels_bytes(panel_format(dtype), weight->tensor.dims[0], weight->tensor.dims[1]);
   return (uint64_t)row_count(weight) * row_elements(weight) * mlx_dtype_info(dtype)->block_bytes;
 }
 

@@ -88,7 +88,8 @@ TEST(without_nvrtc_auto_lowers_plainly_and_says_so_and_required_is_an_error) {
 
 TEST(required_kernels_that_cannot_be_are_refused_with_the_reason) {
   static const struct { const char *target; mlx_dtype_t dtype; const char *reason; } cases[] = {
-      {"cpu", MLX_BF16, "the target is a CPU"},
+      {"cpu:x86-64-v2", MLX_F32, "they need a CPU from x86-64-v3 on"},
+      {"cpu:x86-64-v3", MLX_BF16, "its network is not of a kind they know"},
       {"cuda:sm_75", MLX_BF16, "they need a GPU from sm_80 on"},
       {"cuda:sm_80", MLX_F32, "they compute with 16-bit weights (--dtype bf16 or f16)"},
       {"cuda:sm_90", MLX_F16, "its attention is not of a kind they know"},
@@ -244,9 +245,9 @@ TEST(a_modules_key_is_made_from_the_source_and_the_nvrtc_of_each_image) {
   mlx_iree_object_t *objects;
   CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
   mlx_nvrtc_identity(nvrtc, identity);
-  for (int kind = 0; kind < MLX_KERNEL_KINDS; ++kind) CHECK_OK(mlx_kernels_image(&kernels, (mlx_kernel_kind_t)kind, "A=1\n", &file));
+  for (int kind = 0; kind < MLX_KERNEL_NETWORK; ++kind) CHECK_OK(mlx_kernels_image(&kernels, (mlx_kernel_kind_t)kind, "A=1\n", &file));
   CHECK_OK(mlx_kernels_objects(&kernels, nvrtc, &objects));
-  for (int kind = 0; kind < MLX_KERNEL_KINDS; ++kind) {
+  for (int kind = 0; kind < MLX_KERNEL_NETWORK; ++kind) {  // that one is for CPUs
     char name[32];
     snprintf(name, sizeof name, "%s.cu", mlx_kernel_kind_name((mlx_kernel_kind_t)kind));
     CHECK_TEXT(objects[kind].name, kernels.images[kind].file);

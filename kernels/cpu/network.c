@@ -161,7 +161,7 @@ static void sum_blocks(const float *x, int columns, float *sums) {
 
 static void multiply_one(const call_t *c, const product_t *p, mind_t *mind, uint64_t phase, int from, int to) {
   const int64_t bytes = mlx_panel_bytes(p->weight->format, p->columns), up_bytes = p->up ? mlx_panel_bytes(p->up->format, p->columns) : 0;
-  if (mind->sums_of != phase && (wants_sums(p->weight->format) || (p->up && wants_sums(p->up->format)))) {
+  if (mind->sums_of != phase && (has_offsets(p->weight->format) || (p->up && has_offsets(p->up->format)))) {
     sum_blocks(p->x, p->columns, mind->sums);
     mind->sums_of = phase;
   }

@@ -7,6 +7,9 @@
 //   Q4_0            16 scales (f16), then four times 16 words, each with the codes of 8 columns of one row, the first column lowest
 //   Q4_1            16 scales, 16 offsets (f16), then as Q4_0
 //   Q8_0            16 scales (f16), then for each column 16 codes of a byte
+//   Q4_WIDE         as Q4_1, scales and offsets in f32
+//   Q8_WIDE         16 scales, 16 offsets (f32), then as Q8_0
+//   Q8_HALVES       16 scales (f32) of the first 16 columns, 16 of the others, then as Q8_0
 //
 // KV pool: [layers][pool pages][KV heads] of a key page [head_dim][16 positions] and a value page [16 positions][head_dim].
 #ifndef MLXCEL_KERNELS_CPU_NETWORK_H_
@@ -22,7 +25,8 @@
 #define MLX_CPU_CONTROL_WORDS 128  // of the scratch, before everything else
 
 typedef enum mlx_panel_format {
-  MLX_PANEL_F32, MLX_PANEL_F16, MLX_PANEL_BF16, MLX_PANEL_Q4_0, MLX_PANEL_Q4_1, MLX_PANEL_Q8_0, MLX_PANEL_FORMATS
+  MLX_PANEL_F32, MLX_PANEL_F16, MLX_PANEL_BF16, MLX_PANEL_Q4_0, MLX_PANEL_Q4_1, MLX_PANEL_Q8_0,
+  MLX_PANEL_Q4_WIDE, MLX_PANEL_Q8_WIDE, MLX_PANEL_Q8_HALVES, MLX_PANEL_FORMATS
 } mlx_panel_format_t;
 
 // Bytes that a panel has for each 32 columns; of the formats without blocks also a multiple of what one column takes.
@@ -32,6 +36,9 @@ static inline int64_t mlx_panel_block_bytes(int32_t format) {
     case MLX_PANEL_Q4_0: return 288;
     case MLX_PANEL_Q4_1: return 320;
     case MLX_PANEL_Q8_0: return 544;
+    case MLX_PANEL_Q4_WIDE: return 384;
+    case MLX_PANEL_Q8_WIDE:
+    case MLX_PANEL_Q8_HALVES: return 640;
     default: return 1024;
   }
 }

@@ -34,10 +34,25 @@ INLINE v16 multiply_plain(int32_t format, const uint8_t *panel, const float *x, 
   return v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3]));
 }
 
+// A block's scales, and its offsets where it has any.
+INLINE bool has_offsets(int32_t format) { return format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE; }
+INLINE bool is_wide(int32_t format) { return format >= MLX_PANEL_Q4_WIDE; }
+INLINE int scale_bytes(int32_t format) { return is_wide(format) ? 128 : format == MLX_PANEL_Q4_1 ? 64 : 32; }
+INLINE v16 load_scale(int32_t format, const uint8_t *block) {
+  return is_wide(format) ? v_load((const float *)(const void *)block) : v_load_f16(block);
+}
+INLINE v16 load_second(int32_t format, const uint8_t *block) {  // offsets, or the scales of the second half
+  return is_wide(format) ? v_load((const float *)(const void *)(block + 64)) : v_load_f16(block + 32);
+}
+INLINE bool is_q4(int32_t format) { return format == MLX_PANEL_Q4_0 || format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE; }
+INLINE table_t codes_table(int32_t format) { return table_from(format == MLX_PANEL_Q4_0 ? -8 : 0); }
+
+INLINE v16 sum_of_four(const v16 sum[4]) { return v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])); }
+
 // A block's codes are multiplied as they are, and scaled together: d * sum(q x) + m * sum(x).
 INLINE v16 multiply_q4(int32_t format, const uint8_t *panel, const float *x, const float *sums, int columns) {
-  const int scales = format == MLX_PANEL_Q4_1 ? 64 : 32;
-  const table_t table = table_from(format == MLX_PANEL_Q4_1 ? 0 : -8);
+  const int scales = scale_bytes(format);
+  const table_t table = codes_table(format);
   v16 total = v_zero(), offset = v_zero();
   for (int k = 0; k < columns; k += MLX_PANEL_BLOCK, x += MLX_PANEL_BLOCK, panel += scales + 256) {
     v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
@@ -53,32 +68,41 @@ INLINE v16 multiply_q4(int32_t format, const uint8_t *panel, const float *x, con
       sum[2] = v_fma(CODES_COLUMN(table, codes, 6), v_all(x[8 * i + 6]), sum[2]);
       sum[3] = v_fma(CODES_COLUMN(table, codes, 7), v_all(x[8 * i + 7]), sum[3]);
     }
-    total = v_fma(v_load_f16(panel), v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])), total);
-    if (format == MLX_PANEL_Q4_1) offset = v_fma(v_load_f16(panel + 32), v_all(sums[k / MLX_PANEL_BLOCK]), offset);
+    total = v_fma(load_scale(format, panel), sum_of_four(sum), total);
+    if (has_offsets(format)) offset = v_fma(load_second(format, panel), v_all(sums[k / MLX_PANEL_BLOCK]), offset);
   }
   return v_add(total, offset);
 }
 
-INLINE v16 multiply_q8(const uint8_t *panel, const float *x, int columns) {
-  v16 total = v_zero();
-  for (int k = 0; k < columns; k += MLX_PANEL_BLOCK, x += MLX_PANEL_BLOCK, panel += 544) {
-    v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
-    ask_ahead(panel, 544);
-    for (int i = 0; i < MLX_PANEL_BLOCK; i += 4) {
-      const uint8_t *codes = panel + 32 + 16 * i;
-      sum[0] = v_fma(v_load_i8(codes), v_all(x[i]), sum[0]);
-      sum[1] = v_fma(v_load_i8(codes + 16), v_all(x[i + 1]), sum[1]);
-      sum[2] = v_fma(v_load_i8(codes + 32), v_all(x[i + 2]), sum[2]);
-      sum[3] = v_fma(v_load_i8(codes + 48), v_all(x[i + 3]), sum[3]);
-    }
-    total = v_fma(v_load_f16(panel), v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])), total);
+// The sum of |count| columns of bytes, times x.
+INLINE v16 multiply_bytes(const uint8_t *codes, const float *x, int count) {
+  v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
+  for (int i = 0; i < count; i += 4, codes += 64) {
+    sum[0] = v_fma(v_load_i8(codes), v_all(x[i]), sum[0]);
+    sum[1] = v_fma(v_load_i8(codes + 16), v_all(x[i + 1]), sum[1]);
+    sum[2] = v_fma(v_load_i8(codes + 32), v_all(x[i + 2]), sum[2]);
+    sum[3] = v_fma(v_load_i8(codes + 48), v_all(x[i + 3]), sum[3]);
   }
-  return total;
+  return sum_of_four(sum);
 }
 
-// |sums|: of each block of 32 of x. Only for the formats that want_sums.
-INLINE bool wants_sums(int32_t format) { return format == MLX_PANEL_Q4_1; }
+INLINE v16 multiply_q8(int32_t format, const uint8_t *panel, const float *x, const float *sums, int columns) {
+  const int scales = scale_bytes(format), bytes = scales + 512;
+  v16 total = v_zero(), second = v_zero();
+  for (int k = 0; k < columns; k += MLX_PANEL_BLOCK, x += MLX_PANEL_BLOCK, panel += bytes) {
+    ask_ahead(panel, bytes);
+    if (format == MLX_PANEL_Q8_HALVES) {
+      total = v_fma(load_scale(format, panel), multiply_bytes(panel + scales, x, 16), total);
+      second = v_fma(load_second(format, panel), multiply_bytes(panel + scales + 256, x + 16, 16), second);
+    } else {
+      total = v_fma(load_scale(format, panel), multiply_bytes(panel + scales, x, MLX_PANEL_BLOCK), total);
+    }
+    if (has_offsets(format)) second = v_fma(load_second(format, panel), v_all(sums[k / MLX_PANEL_BLOCK]), second);
+  }
+  return v_add(total, second);
+}
 
+// |sums|: of each block of 32 of x; only for formats that have offsets.
 static v16 multiply_panel(int32_t format, const uint8_t *panel, const float *x, const float *sums, int columns) {
   switch (format) {
     case MLX_PANEL_F32: return multiply_plain(MLX_PANEL_F32, panel, x, columns);
@@ -86,7 +110,10 @@ static v16 multiply_panel(int32_t format, const uint8_t *panel, const float *x, 
     case MLX_PANEL_BF16: return multiply_plain(MLX_PANEL_BF16, panel, x, columns);
     case MLX_PANEL_Q4_0: return multiply_q4(MLX_PANEL_Q4_0, panel, x, sums, columns);
     case MLX_PANEL_Q4_1: return multiply_q4(MLX_PANEL_Q4_1, panel, x, sums, columns);
-    default: return multiply_q8(panel, x, columns);
+    case MLX_PANEL_Q4_WIDE: return multiply_q4(MLX_PANEL_Q4_WIDE, panel, x, sums, columns);
+    case MLX_PANEL_Q8_0: return multiply_q8(MLX_PANEL_Q8_0, panel, x, sums, columns);
+    case MLX_PANEL_Q8_WIDE: return multiply_q8(MLX_PANEL_Q8_WIDE, panel, x, sums, columns);
+    default: return multiply_q8(MLX_PANEL_Q8_HALVES, panel, x, sums, columns);
   }
 }
 
@@ -94,11 +121,10 @@ static v16 multiply_panel(int32_t format, const uint8_t *panel, const float *x, 
 // A panel as f32: columns [from, from + count) to out[column * step][16]; |from| is a multiple of the block
 
 INLINE void widen_q4(int32_t format, const uint8_t *block, float *out, int64_t step) {
-  const int scales = format == MLX_PANEL_Q4_1 ? 64 : 32;
-  const table_t table = table_from(format == MLX_PANEL_Q4_1 ? 0 : -8);
-  const v16 scale = v_load_f16(block), offset = format == MLX_PANEL_Q4_1 ? v_load_f16(block + 32) : v_zero();
+  const table_t table = codes_table(format);
+  const v16 scale = load_scale(format, block), offset = has_offsets(format) ? load_second(format, block) : v_zero();
   for (int i = 0; i < 4; ++i, out += 8 * step) {
-    const codes_t codes = codes_load(block + scales + 64 * i);
+    const codes_t codes = codes_load(block + scale_bytes(format) + 64 * i);
     v_store(out, v_fma(CODES_COLUMN(table, codes, 0), scale, offset));
     v_store(out + step, v_fma(CODES_COLUMN(table, codes, 1), scale, offset));
     v_store(out + 2 * step, v_fma(CODES_COLUMN(table, codes, 2), scale, offset));
@@ -110,6 +136,13 @@ INLINE void widen_q4(int32_t format, const uint8_t *block, float *out, int64_t s
   }
 }
 
+INLINE void widen_q8(int32_t format, const uint8_t *block, float *out, int64_t step) {
+  const uint8_t *codes = block + scale_bytes(format);
+  const v16 first = load_scale(format, block), second = format == MLX_PANEL_Q8_HALVES ? load_second(format, block) : first;
+  const v16 offset = has_offsets(format) ? load_second(format, block) : v_zero();
+  for (int i = 0; i < MLX_PANEL_BLOCK; ++i) v_store(out + i * step, v_fma(v_load_i8(codes + 16 * i), i < 16 ? first : second, offset));
+}
+
 static void widen_panel(int32_t format, const uint8_t *panel, int from, int count, float *out, int64_t step) {
   if (format <= MLX_PANEL_BF16) {
     for (int k = 0; k < count; ++k) v_store(out + k * step, load_column(format, panel, from + k));
@@ -118,10 +151,13 @@ static void widen_panel(int32_t format, const uint8_t *panel, int from, int coun
   const int64_t bytes = mlx_panel_block_bytes(format);
   const uint8_t *block = panel + from / MLX_PANEL_BLOCK * bytes;
   for (int k = 0; k < count; k += MLX_PANEL_BLOCK, block += bytes, out += MLX_PANEL_BLOCK * step) {
-    if (format == MLX_PANEL_Q4_0) widen_q4(MLX_PANEL_Q4_0, block, out, step);
-    if (format == MLX_PANEL_Q4_1) widen_q4(MLX_PANEL_Q4_1, block, out, step);
-    for (int i = 0; format == MLX_PANEL_Q8_0 && i < MLX_PANEL_BLOCK; ++i) {
-      v_store(out + i * step, v_mul(v_load_i8(block + 32 + 16 * i), v_load_f16(block)));
+    switch (format) {
+      case MLX_PANEL_Q4_0: widen_q4(MLX_PANEL_Q4_0, block, out, step); break;
+      case MLX_PANEL_Q4_1: widen_q4(MLX_PANEL_Q4_1, block, out, step); break;
+      case MLX_PANEL_Q4_WIDE: widen_q4(MLX_PANEL_Q4_WIDE, block, out, step); break;
+      case MLX_PANEL_Q8_0: widen_q8(MLX_PANEL_Q8_0, block, out, step); break;
+      case MLX_PANEL_Q8_WIDE: widen_q8(MLX_PANEL_Q8_WIDE, block, out, step); break;
+      default: widen_q8(MLX_PANEL_Q8_HALVES, block, out, step); break;
     }
   }
 }

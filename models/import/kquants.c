@@ -9,27 +9,17 @@
 
 #include "models/import/half.h"
 
-// Byte j of 32 holds elements j, j + 32, j + 64 and j + 96 in two bits each, the lowest first: Q2_K, the low bits of Q3_K and
-// the high bits of Q6_K. So the bits of the 16 elements of |group| are those at pair_shift in 16 bytes from pair_bytes.
-static const uint8_t *pair_bytes(const uint8_t *bytes, int group) { return bytes + group / 8 * 32 + group % 2 * 16; }
-static int pair_shift(int group) { return group % 8 / 2 * 2; }
-
 void mlx_q2_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (; blocks; --blocks, source += 84, out += MLX_SUPER_BLOCK) {
     const uint8_t *scales = source, *quants = source + 16;  // [16], [64]
     const float block_scale = mlx_load_f16(source + 80), block_minimum = mlx_load_f16(source + 82);
     for (int group = 0; group < 16; ++group) {
       const float scale = block_scale * (float)(scales[group] & 15), minimum = block_minimum * (float)(scales[group] >> 4);
-      const uint8_t *from = pair_bytes(quants, group);
-      const int shift = pair_shift(group);
+      const uint8_t *from = mlx_pair_bytes(quants, group);
+      const int shift = mlx_pair_shift(group);
       for (int j = 0; j < 16; ++j) out[16 * group + j] = scale * (float)(from[j] >> shift & 3) - minimum;
     }
   }
-}
-
-// Six bits of each of 16 groups: the low four in bytes 0 to 7 (groups 8 and on in the high halves), the others in bytes 8 to 11.
-static int q3_k_scale(const uint8_t *scales, int group) {
-  return ((scales[group % 8] >> group / 8 * 4 & 15) | (scales[8 + group % 4] >> group / 4 * 2 & 3) << 4) - 32;
 }
 
 void mlx_q3_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
@@ -37,29 +27,14 @@ void mlx_q3_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
     const uint8_t *high = source, *quants = source + 32, *scales = source + 96;  // [32], [64], [12]
     const float block_scale = mlx_load_f16(source + 108);
     for (int group = 0; group < 16; ++group) {
-      const float scale = block_scale * (float)q3_k_scale(scales, group);
-      const uint8_t *from = pair_bytes(quants, group), *third_bits = high + group % 2 * 16;
-      const int shift = pair_shift(group), bit = group / 2;
+      const float scale = block_scale * (float)mlx_q3_k_scale(scales, group);
+      const uint8_t *from = mlx_pair_bytes(quants, group), *third_bits = high + group % 2 * 16;
+      const int shift = mlx_pair_shift(group), bit = group / 2;
       for (int j = 0; j < 16; ++j) {  // a third bit that is not set takes 4 away
         out[16 * group + j] = scale * (float)((from[j] >> shift & 3) + (third_bits[j] >> bit & 1) * 4 - 4);
       }
     }
   }
-}
-
-// Q4_K and Q5_K: six bits of scale and of minimum for each of 8 groups in 12 bytes. Groups 0 to 3 lie in the low bits of bytes 0 to
-// 3 and 4 to 7, whose top bits are those of groups 4 to 7; the low four of these are the halves of bytes 8 to 11.
-static void group_scale(const uint8_t *packed, int group, const float block[2], float *out_scale, float *out_minimum) {
-  int scale, minimum;
-  if (group < 4) {
-    scale = packed[group] & 63;
-    minimum = packed[group + 4] & 63;
-  } else {
-    scale = (packed[group + 4] & 15) | packed[group - 4] >> 6 << 4;
-    minimum = packed[group + 4] >> 4 | packed[group] >> 6 << 4;
-  }
-  *out_scale = block[0] * (float)scale;
-  *out_minimum = block[1] * (float)minimum;
 }
 
 void mlx_q4_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
@@ -68,7 +43,7 @@ void mlx_q4_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
     const float block[2] = {mlx_load_f16(source), mlx_load_f16(source + 2)};
     for (int group = 0; group < 8; ++group) {
       float scale, minimum;
-      group_scale(packed, group, block, &scale, &minimum);
+      mlx_group_scale(packed, group, block, &scale, &minimum);
       const uint8_t *from = nibbles + group / 2 * 32;
       const int shift = group % 2 * 4;
       for (int j = 0; j < 32; ++j) out[32 * group + j] = scale * (float)(from[j] >> shift & 15) - minimum;
@@ -82,7 +57,7 @@ void mlx_q5_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
     const float block[2] = {mlx_load_f16(source), mlx_load_f16(source + 2)};
     for (int group = 0; group < 8; ++group) {
       float scale, minimum;
-      group_scale(packed, group, block, &scale, &minimum);
+      mlx_group_scale(packed, group, block, &scale, &minimum);
       const uint8_t *from = nibbles + group / 2 * 32;
       const int shift = group % 2 * 4;
       for (int j = 0; j < 32; ++j) {
@@ -99,8 +74,8 @@ void mlx_q6_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
     for (int group = 0; group < 16; ++group) {
       const float scale = block_scale * (float)(int8_t)scales[group];
       // Byte j of 64 holds elements j and j + 64.
-      const uint8_t *low_bits = nibbles + group / 8 * 64 + group % 4 * 16, *high_bits = pair_bytes(high, group);
-      const int low_shift = group % 8 / 4 * 4, high_shift = pair_shift(group);
+      const uint8_t *low_bits = nibbles + group / 8 * 64 + group % 4 * 16, *high_bits = mlx_pair_bytes(high, group);
+      const int low_shift = group % 8 / 4 * 4, high_shift = mlx_pair_shift(group);
       for (int j = 0; j < 16; ++j) {
         const int quant = (low_bits[j] >> low_shift & 15) | (high_bits[j] >> high_shift & 3) << 4;
         out[16 * group + j] = scale * (float)(quant - 32);

@@ -17,4 +17,31 @@ void mlx_iq4_nl_to_f32(const uint8_t *source, size_t blocks, float *out);
 void mlx_iq4_xs_to_f32(const uint8_t *source, size_t blocks, float *out);
 void mlx_mxfp4_to_f32(const uint8_t *source, size_t blocks, float *out);
 
+// ---- where their integers are ----
+
+// Byte j of 32 holds elements j, j + 32, j + 64 and j + 96 in two bits each, the lowest first: Q2_K, the low bits of Q3_K and
+// the high bits of Q6_K. So the bits of the 16 elements of |group| are those at mlx_pair_shift in 16 bytes from mlx_pair_bytes.
+static inline const uint8_t *mlx_pair_bytes(const uint8_t *bytes, int group) { return bytes + group / 8 * 32 + group % 2 * 16; }
+static inline int mlx_pair_shift(int group) { return group % 8 / 2 * 2; }
+
+// Six bits of each of 16 groups: the low four in bytes 0 to 7 (groups 8 and on in the high halves), the others in bytes 8 to 11.
+static inline int mlx_q3_k_scale(const uint8_t *scales, int group) {
+  return ((scales[group % 8] >> group / 8 * 4 & 15) | (scales[8 + group % 4] >> group / 4 * 2 & 3) << 4) - 32;
+}
+
+// Q4_K and Q5_K: six bits of scale and of minimum for each of 8 groups in 12 bytes. Groups 0 to 3 lie in the low bits of bytes 0 to
+// 3 and 4 to 7, whose top bits are those of groups 4 to 7; the low four of these are the halves of bytes 8 to 11.
+static inline void mlx_group_scale(const uint8_t *packed, int group, const float block[2], float *out_scale, float *out_minimum) {
+  int scale, minimum;
+  if (group < 4) {
+    scale = packed[group] & 63;
+    minimum = packed[group + 4] & 63;
+  } else {
+    scale = (packed[group + 4] & 15) | packed[group - 4] >> 6 << 4;
+    minimum = packed[group + 4] >> 4 | packed[group] >> 6 << 4;
+  }
+  *out_scale = block[0] * (float)scale;
+  *out_minimum = block[1] * (float)minimum;
+}
+
 #endif  // MLXCEL_MODELS_IMPORT_KQUANTS_H_

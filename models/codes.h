@@ -1,0 +1,18 @@
+// The integers inside the packed types, for whoever computes with them instead of widening.
+#ifndef MLXCEL_MODELS_CODES_H_
+#define MLXCEL_MODELS_CODES_H_
+
+#include "models/dtype.h"
+
+#define MLX_CODES 32
+
+// 32 neighbouring elements: element i is scale[i / 16] * code[i] + offset, bit for bit what to_f32 gives but for the sign of zeros.
+typedef struct mlx_codes {
+  float scale[2], offset;
+  int8_t code[MLX_CODES];
+} mlx_codes_t;
+
+// Elements 32 |nth| and on of a |row|. False for a type that is not so: those without integers, Q2_K, and those whose codes are indices.
+bool mlx_codes_read(mlx_dtype_t dtype, const uint8_t *row, size_t nth, mlx_codes_t *out);
+
+#endif  // MLXCEL_MODELS_CODES_H_

@@ -1,0 +1,73 @@
+#include "models/codes.h"
+
+#include "models/import/half.h"
+#include "models/import/kquants.h"
+
+#define GROUPS (MLX_SUPER_BLOCK / MLX_CODES)
+
+static void set_scale(mlx_codes_t *out, float scale, float offset) {
+  out->scale[0] = out->scale[1] = scale;
+  out->offset = offset;
+}
+
+// Types of 32 elements: byte j of the nibbles holds element j in its low and element j + 16 in its high half; |high| are fifth bits or NULL.
+static void read_nibbles(const uint8_t *nibbles, const uint8_t *high, int less, int8_t code[MLX_CODES]) {
+  for (int j = 0; j < MLX_CODES; ++j) {
+    const int low = nibbles[j % 16] >> j / 16 * 4 & 15, fifth = high ? (high[j / 8] >> j % 8 & 1) << 4 : 0;
+    code[j] = (int8_t)((low | fifth) - less);
+  }
+}
+
+static void read_q4_k(const uint8_t *block, int group, const uint8_t *nibbles, const uint8_t *high, mlx_codes_t *out) {
+  const float both[2] = {mlx_load_f16(block), mlx_load_f16(block + 2)};
+  float scale, minimum;
+  mlx_group_scale(block + 4, group, both, &scale, &minimum);
+  set_scale(out, scale, -minimum);
+  for (int j = 0; j < MLX_CODES; ++j) {
+    out->code[j] = (int8_t)((nibbles[group / 2 * 32 + j] >> group % 2 * 4 & 15) | (high ? (high[j] >> group & 1) << 4 : 0));
+  }
+}
+
+// Groups of 16: two of them.
+static void read_q3_k(const uint8_t *block, int pair, mlx_codes_t *out) {
+  out->offset = 0;
+  for (int half = 0; half < 2; ++half) {
+    const int group = 2 * pair + half;
+    const uint8_t *from = mlx_pair_bytes(block + 32, group), *third = block + half * 16;
+    out->scale[half] = mlx_load_f16(block + 108) * (float)mlx_q3_k_scale(block + 96, group);
+    for (int j = 0; j < 16; ++j) out->code[16 * half + j] = (int8_t)((from[j] >> mlx_pair_shift(group) & 3) + (third[j] >> pair & 1) * 4 - 4);
+  }
+}
+
+static void read_q6_k(const uint8_t *block, int pair, mlx_codes_t *out) {
+  out->offset = 0;
+  for (int half = 0; half < 2; ++half) {
+    const int group = 2 * pair + half;
+    const uint8_t *low = block + group / 8 * 64 + group % 4 * 16, *high = mlx_pair_bytes(block + 128, group);
+    out->scale[half] = mlx_load_f16(block + 208) * (float)(int8_t)block[192 + group];
+    for (int j = 0; j < 16; ++j) {
+      out->code[16 * half + j] = (int8_t)(((low[j] >> group % 8 / 4 * 4 & 15) | (high[j] >> mlx_pair_shift(group) & 3) << 4) - 32);
+    }
+  }
+}
+
+bool mlx_codes_read(mlx_dtype_t dtype, const uint8_t *row, size_t nth, mlx_codes_t *out) {
+  const mlx_dtype_info_t *info = mlx_dtype_info(dtype);
+  const uint8_t *block = row + nth * MLX_CODES / info->block_elements * info->block_bytes;
+  const int group = (int)(nth % GROUPS);
+  switch (dtype) {
+    case MLX_Q4_0: set_scale(out, mlx_load_f16(block), 0); read_nibbles(block + 2, NULL, 8, out->code); return true;
+    case MLX_Q4_1: set_scale(out, mlx_load_f16(block), mlx_load_f16(block + 2)); read_nibbles(block + 4, NULL, 0, out->code); return true;
+    case MLX_Q5_0: set_scale(out, mlx_load_f16(block), 0); read_nibbles(block + 6, block + 2, 16, out->code); return true;
+    case MLX_Q5_1: set_scale(out, mlx_load_f16(block), mlx_load_f16(block + 2)); read_nibbles(block + 8, block + 4, 0, out->code); return true;
+    case MLX_Q8_0:
+      set_scale(out, mlx_load_f16(block), 0);
+      memcpy(out->code, block + 2, MLX_CODES);
+      return true;
+    case MLX_Q3_K: read_q3_k(block, group, out); return true;
+    case MLX_Q4_K: read_q4_k(block, group, block + 16, NULL, out); return true;
+    case MLX_Q5_K: read_q4_k(block, group, block + 48, block + 16, out); return true;
+    case MLX_Q6_K: read_q6_k(block, group, out); return true;
+    default: return false;
+  }
+}

@@ -1,0 +1,244 @@
+// The CPU's linked kernel against the plain lowering of the same model, over shapes that fill no panel and no tile, for every way
+// that weights are stored; and the same bits whatever the number of threads.
+#include <math.h>
+
+#include "base/cpu.h"
+#include "compiler/compile.h"
+#include "compiler/kernels.h"
+#include "compiler/panels.h"
+#include "models/codes.h"
+#include "runtime/mlxcel.h"
+#include "tests/golden.h"
+#include "tests/random_gguf.h"
+
+#define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
+#define SMOLLM2_GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/smollm2-135m-instruct.hf-fp32.json"
+#define MAX_VOCAB 1024
+#define STEPS 21  // groups of 16 and 4, and one
+
+static char root[] = "/tmp/mlxcel-cpu-kernels-XXXXXX";
+
+// What |model| compiles to, opened with so many threads.
+static mlx_engine_t *open_model(const char *model, mlx_compile_options_t compile, int threads) {
+  mlx_cache_t *cache;
+  mlx_compiled_t compiled;
+  mlx_engine_t *engine;
+  mlx_engine_options_t options;
+  CHECK_OK(mlx_cache_open(NULL, &cache));
+  CHECK_OK(mlx_compile(model, &compile, cache, &compiled));
+  const mlx_model_parts_t parts = {.name = model, .manifest_name = model, .tokenizer_name = model,
+                                   .manifest = compiled.manifest, .manifest_length = compiled.manifest_length,
+                                   .tokenizer = compiled.tokenizer, .tokenizer_length = compiled.tokenizer_length,
+                                   .vmfb_path = compiled.vmfb_path, .weights_path = compiled.weights_path};
+  mlx_engine_options_initialize(&options);
+  options.device = MLX_USE_CPU;
+  options.threads = threads;
+  CHECK_OK(mlx_engine_open(&parts, &options, &engine));
+  mlx_compiled_release(&compiled);
+  mlx_cache_close(cache);
+  CHECK_TEXT(mlx_engine_info(engine).kernels, compile.kernels == MLX_KERNELS_OFF ? "none (plain lowering)" : "network");
+  return engine;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What a model says
+
+typedef struct record {
+  float logits[2][MAX_VOCAB];  // after the prompt, and after STEPS more
+  int32_t ids[STEPS + 1];
+  size_t vocab;
+} record_t;
+
+static void read_prompt(mlx_session_t *session, size_t length, size_t vocab, int32_t *out_next) {
+  int32_t ids[700];
+  uint64_t state = 7 + length;
+  for (size_t i = 0; i < length; ++i) ids[i] = (int32_t)(random_bits(&state) % (uint32_t)vocab);
+  CHECK_OK(mlx_session_read(session, ids, length, out_next));
+}
+
+static void say(mlx_engine_t *engine, size_t length, const int32_t *told, record_t *out) {
+  mlx_session_t *session;
+  *out = (record_t){.vocab = (size_t)mlx_engine_info(engine).vocab};
+  CHECK(out->vocab <= MAX_VOCAB);
+  CHECK_OK(mlx_session_create(engine, &session));
+  read_prompt(session, length, out->vocab, &out->ids[0]);
+  CHECK_OK(mlx_session_logits(session, out->logits[0], out->vocab));
+  if (told) {  // where two logits nearly tie, each may choose its own: the second one is told what the first one chose
+    CHECK_OK(mlx_session_read(session, told, STEPS, &out->ids[STEPS]));
+  } else {
+    CHECK_OK(mlx_session_steps(session, out->ids + 1, STEPS));
+  }
+  CHECK_OK(mlx_session_logits(session, out->logits[1], out->vocab));
+  mlx_session_free(session);
+}
+
+static double distance(const float *a, const float *b, size_t count) {
+  double apart = 0, length = 0;
+  for (size_t i = 0; i < count; ++i) {
+    apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    length += (double)b[i] * b[i];
+  }
+  return sqrt(apart / length);
+}
+
+static int32_t first_largest(const float *logits, size_t count) {
+  size_t best = 0;
+  for (size_t i = 1; i < count; ++i) best = logits[i] > logits[best] ? i : best;
+  return (int32_t)best;
+}
+
+// |ours| with 1, 2 and 3 threads gives the same bits; and near enough what |plain| gives for the same tokens.
+static void check_model(const char *name, const char *model, mlx_compile_options_t ours, mlx_compile_options_t plain, double tolerance) {
+  static const size_t lengths[] = {1, 5, 17, 100, 530};
+  static record_t first[5], again, expected;
+  double worst = 0;
+  ours.kernels = MLX_KERNELS_REQUIRED;
+  plain.kernels = MLX_KERNELS_OFF;
+  ours.context = plain.context = 640;
+  for (int threads = 1; threads <= 3; ++threads) {
+    mlx_engine_t *engine = open_model(model, ours, threads);
+    for (int i = 0; i < 5; ++i) {
+      record_t *record = threads == 1 ? &first[i] : &again;
+      say(engine, lengths[i], NULL, record);
+      if (memcmp(record, &first[i], sizeof *record)) CHECK_FAIL("%s, %zu tokens: %d threads do not give the bits of one", name, lengths[i], threads);
+      CHECK_INT(record->ids[0], first_largest(record->logits[0], record->vocab));
+      CHECK_INT(record->ids[STEPS], first_largest(record->logits[1], record->vocab));
+    }
+    mlx_engine_close(engine);
+  }
+  mlx_engine_t *engine = open_model(model, plain, 2);
+  for (int i = 0; i < 5; ++i) {
+    say(engine, lengths[i], first[i].ids, &expected);
+    for (int k = 0; k < 2; ++k) {
+      const double error = distance(first[i].logits[k], expected.logits[k], expected.vocab);
+      if (!(error < tolerance)) CHECK_FAIL("%s, %zu tokens, %s: logits differ by %g, allowed are %g", name, lengths[i], k ? "decoded" : "read", error, tolerance);
+      worst = error > worst ? error : worst;
+    }
+  }
+  mlx_engine_close(engine);
+  fprintf(stderr, "  %s: largest difference %.2g of %.2g\n", name, worst, tolerance);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The promises
+
+// Widths that are no multiple of 16, heads of 48, a vocabulary that ends within a panel; one head for all; heads of 128, wide.
+static const random_llama_t odd = {200, 328, 5, 5, 48, 2, 1003, false, 10000};
+static const random_llama_t one_kv_head = {264, 136, 6, 1, 32, 2, 509, true, 500000};
+static const random_llama_t wide = {136, 1224, 6, 2, 128, 1, 411, true, 10000};
+
+TEST(plain_numbers_agree_with_the_plain_lowering_for_any_threads) {
+  static const struct { const char *name; const random_llama_t *shape; mlx_dtype_t dtype; double tolerance; } cases[] = {
+      {"odd", &odd, MLX_F32, 1e-5}, {"odd", &odd, MLX_BF16, 3e-3}, {"one-kv-head", &one_kv_head, MLX_F32, 1e-5},
+      {"one-kv-head", &one_kv_head, MLX_F16, 1e-3}, {"wide", &wide, MLX_F32, 1e-5}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    const char *model = random_llama_write(cases[i].shape, root, cases[i].name);
+    const mlx_compile_options_t options = {.target = "cpu", .dtype = cases[i].dtype};
+    check_model(cases[i].name, model, options, options, cases[i].tolerance);
+  }
+}
+
+TEST(the_object_for_every_level_of_this_machine_agrees) {
+  const char *model = random_llama_write(&odd, root, "odd"), *level;
+  for (size_t i = 0; (level = mlx_cpu_level(i)); ++i) {
+    char target[64];
+    snprintf(target, sizeof target, "cpu:%s", level);
+    if (!mlx_cpu_has_level(level) || strcmp(level, "x86-64-v3") < 0) continue;
+    const mlx_compile_options_t options = {.target = target};
+    check_model(target, model, options, options, 1e-5);
+  }
+}
+
+static const random_llama_t packed_shape = {256, 512, 4, 2, 64, 2, 7, true, 10000};
+
+// Each type alone, then all of them in one file.
+TEST(packed_weights_compute_what_widened_ones_do) {
+  char path[128];
+  for (size_t i = 0; i <= RANDOM_PACKED_TYPES; ++i) {
+    const bool all = i == RANDOM_PACKED_TYPES;
+    const char *name = all ? "all" : mlx_dtype_info(random_packed_types[i].dtype)->name;
+    snprintf(path, sizeof path, "%s/%s.gguf", root, name);
+    random_gguf_write(&packed_shape, all ? random_packed_types : &random_packed_types[i], all ? RANDOM_PACKED_TYPES : 1, path);
+    check_model(name, path, (mlx_compile_options_t){.target = "cpu", .weights = MLX_WEIGHTS_PACKED}, (mlx_compile_options_t){.target = "cpu"}, 2e-5);
+  }
+}
+
+TEST(codes_are_what_the_types_widen_to) {
+  uint64_t state = 3;
+  for (size_t i = 0; i < RANDOM_PACKED_TYPES; ++i) {
+    const mlx_dtype_info_t *info = mlx_dtype_info(random_packed_types[i].dtype);
+    for (int turn = 0; turn < 100; ++turn) {
+      uint8_t block[256];
+      float wide_values[256];
+      mlx_codes_t codes;
+      random_block(&random_packed_types[i], &state, block);
+      info->to_f32(block, 1, wide_values);
+      for (size_t k = 0; k < info->block_elements; ++k) {
+        CHECK(mlx_codes_read(random_packed_types[i].dtype, block, k / MLX_CODES, &codes));
+        const float value = codes.scale[k % MLX_CODES / 16] * (float)codes.code[k % MLX_CODES] + codes.offset;
+        if (value != wide_values[k]) CHECK_FAIL("%s: element %zu is %g, expected %g", info->name, k, (double)value, (double)wide_values[k]);
+      }
+    }
+  }
+}
+
+// Two rows whose steps are interleaved say what each says alone.
+TEST(rows_share_a_call_and_do_not_disturb_each_other) {
+  const char *model = random_llama_write(&odd, root, "odd");
+  mlx_engine_t *alone = open_model(model, (mlx_compile_options_t){.target = "cpu", .context = 128}, 2);
+  mlx_engine_t *both = open_model(model, (mlx_compile_options_t){.target = "cpu", .context = 128, .rows = 2}, 2);
+  mlx_session_t *sessions[2], *single;
+  int32_t expected[2][10], ids[2][10];
+  for (int i = 0; i < 2; ++i) {
+    CHECK_OK(mlx_session_create(alone, &single));
+    read_prompt(single, 20 + 17 * (size_t)i, 1003, expected[i]);
+    CHECK_OK(mlx_session_steps(single, expected[i] + 1, 9));
+    mlx_session_free(single);
+    CHECK_OK(mlx_session_create(both, &sessions[i]));
+    read_prompt(sessions[i], 20 + 17 * (size_t)i, 1003, ids[i]);
+  }
+  for (int step = 1; step < 10; ++step) {
+    for (int i = 0; i < 2; ++i) CHECK_OK(mlx_session_step(sessions[i], &ids[i][step]));
+  }
+  CHECK(!memcmp(ids, expected, sizeof ids));
+  for (int i = 0; i < 2; ++i) mlx_session_free(sessions[i]);
+  mlx_engine_close(alone);
+  mlx_engine_close(both);
+}
+
+TEST(a_packed_gguf_stays_packed_by_default_and_matches_hf_token_for_token) {
+  command_t run;
+  RUN(&run, "run", "-m", SMOLLM2, "-p", "Hello", "-n", "1", "-v", "--device", "cpu");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.err, ", packed\nkernels: network\n");
+  command_free(&run);
+  const long peak_kib = check_golden_runs(SMOLLM2, SMOLLM2_GOLDENS, "rendered");
+  const long packed_kib = 94310, kv_kib = 2064l * 30 * 2 * 192 * 4 / 1024;  // the archive, and the KV pool of a context of 2048
+  fprintf(stderr, "  peak memory of run: %ld MiB; packed weights and KV cache: %ld MiB\n", peak_kib / 1024, (packed_kib + kv_kib) / 1024);
+  if (!MLXCEL_SANITIZED) CHECK(peak_kib < packed_kib + kv_kib + 200 * 1024);
+}
+
+TEST(what_cannot_be_packed_is_refused_with_the_reason) {
+  const char *model = random_llama_write(&odd, root, "odd");
+  command_t run;
+  RUN(&run, "compile", model, "--dtype", "packed", "-o", "/tmp/mlxcel-never.mlxb");
+  CHECK(run.exit_code);
+  CHECK_CONTAINS(run.err, "no packed weights for this model: its file has none that they know");
+  command_free(&run);
+  RUN(&run, "compile", SMOLLM2, "--dtype", "packed", "--kernels", "off", "-o", "/tmp/mlxcel-never.mlxb");
+  CHECK(run.exit_code);
+  CHECK_CONTAINS(run.err, "they need our kernels, which are not linked here");
+  command_free(&run);
+}
+
+int main(int argc, char **argv) {
+  static const check_case_t cases[] = {
+      CASE(codes_are_what_the_types_widen_to), CASE(plain_numbers_agree_with_the_plain_lowering_for_any_threads),
+      CASE(the_object_for_every_level_of_this_machine_agrees), CASE(packed_weights_compute_what_widened_ones_do),
+      CASE(rows_share_a_call_and_do_not_disturb_each_other), CASE(a_packed_gguf_stays_packed_by_default_and_matches_hf_token_for_token),
+      CASE(what_cannot_be_packed_is_refused_with_the_reason)};
+  if (!mkdtemp(root)) return 1;
+  const int failed = mlx_kernels_cpu_level("host") ? check_run(cases, sizeof cases / sizeof *cases, argc, argv) : 0;
+  mlx_status_free(mlx_remove_tree(root));
+  return failed;
+}
