@@ -75,6 +75,7 @@ void mlx_cli_print_device(const mlx_engine_info_t *info, bool with_kernels);  //
 mlx_status_t mlx_cli_compile(int argc, char **argv);
 mlx_status_t mlx_cli_run(int argc, char **argv);
 mlx_status_t mlx_cli_bench(int argc, char **argv);
+mlx_status_t mlx_cli_eval(int argc, char **argv);
 mlx_status_t mlx_cli_show(int argc, char **argv);
 mlx_status_t mlx_cli_cache(int argc, char **argv);
 mlx_status_t mlx_cli_doctor(int argc, char **argv);

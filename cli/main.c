@@ -12,6 +12,7 @@ static const mlx_verb_t verbs[] = {
     {"run", "write what a model says after a prompt", mlx_cli_run},
     {"compile", "compile a model ahead of time", mlx_cli_compile},
     {"bench", "measure how fast a model reads and writes", mlx_cli_bench},
+    {"eval", "measure how well a model foretells a text", mlx_cli_eval},
     {"show", "say what a model is and what memory it takes", mlx_cli_show},
     {"cache", "list or clear compiled models", mlx_cli_cache},
     {"doctor", "check this machine: CPU, GPU, compiler, cache", mlx_cli_doctor},

@@ -1,4 +1,5 @@
 // The command line as a person meets it: what goes to which stream, what errors say, what is left behind.
+#include "base/text.h"
 #include "tests/golden.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
@@ -730,6 +731,44 @@ TEST(the_doctor_finds_a_well_machine_well_and_says_what_is_missing) {
   remove_folder();
 }
 
+// What a model says is no way from what it said, and a text that it cannot foretell costs what chance does.
+TEST(eval_measures_a_text_and_the_way_to_a_reference) {
+  make_folder();
+  command_t run;
+  mlx_text_t text = {0};
+  for (int i = 0; i < 400; ++i) mlx_text_printf(&text, "%c%d ", 'a' + i * 7 % 26, i * i % 97);
+  CHECK_OK(mlx_write_file(in_folder("text"), text.data, text.length));
+  mlx_text_clear(&text);
+  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "64", "--chunks", "2", "--device", "cpu", "--save-logprobs", in_folder("ref"));
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.out, " over 62 tokens, the second halves of 2 chunks of 64\n");
+  command_free(&run);
+  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "64", "--chunks", "2", "--device", "cpu", "--kl", in_folder("ref"), "--json");
+  CHECK_INT(run.exit_code, 0);
+  yyjson_doc *doc = yyjson_read(run.out, run.out_length, 0);
+  CHECK(doc);
+  yyjson_val *root = yyjson_doc_get_root(doc);
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(root, "tokens")), 62);
+  CHECK(yyjson_get_num(yyjson_obj_get(root, "perplexity")) > 1.0);
+  CHECK(yyjson_get_num(yyjson_obj_get(yyjson_obj_get(root, "kl"), "max")) < 1e-6);
+  CHECK(yyjson_get_num(yyjson_obj_get(root, "same_best")) == 1.0);
+  yyjson_doc_free(doc);
+  command_free(&run);
+  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "32", "--chunks", "2", "--device", "cpu", "--kl", in_folder("ref"));
+  check_refused(&run, MLX_INVALID_INPUT, "was made with another vocabulary or other chunks");
+  CHECK(!truncate(in_folder("ref"), 5000));
+  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "64", "--chunks", "2", "--device", "cpu", "--kl", in_folder("ref"));
+  check_refused(&run, MLX_INVALID_INPUT, "is damaged");
+  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "64", "--chunks", "2", "--device", "cpu", "--kl", in_folder("text"));
+  check_refused(&run, MLX_INVALID_INPUT, "is no file of log-probabilities");
+  CHECK_OK(mlx_write_file(in_folder("short"), "a", 1));
+  RUN(&run, "eval", "-m", TINY, "-f", in_folder("short"), "-c", "64", "--device", "cpu");
+  check_refused(&run, MLX_USAGE, "less than one chunk of 64");
+  RUN(&run, "eval", "-m", TINY);
+  check_refused(&run, MLX_USAGE, "eval wants a text: -f FILE");
+  remove_folder();
+}
+
 TEST(show_says_what_a_model_is_without_compiling_it) {
   command_t c;
   RUN(&c, "show", MLXCEL_SOURCE_DIR "/tests/fixtures/gpt_oss-mxfp4", "-c", "100");
@@ -795,4 +834,4 @@ TEST_MAIN(CASE(stdout_carries_only_what_the_model_wrote), CASE(json_is_one_objec
           CASE(a_compiler_that_fails_is_quoted_and_one_that_says_nothing_is_said_to),
           CASE(compile_of_smollm2_stays_below_a_gibibyte), CASE(bad_words_on_the_command_line_are_answered),
           CASE(a_damaged_bundle_is_refused_by_name), CASE(a_bundle_of_another_contract_names_both), CASE(links_pick_the_verb),
-          CASE(help_and_version_go_to_stdout), CASE(the_doctor_finds_a_well_machine_well_and_says_what_is_missing), CASE(show_says_what_a_model_is_without_compiling_it), CASE(the_cache_can_be_seen_and_cleared))
+          CASE(help_and_version_go_to_stdout), CASE(the_doctor_finds_a_well_machine_well_and_says_what_is_missing), CASE(eval_measures_a_text_and_the_way_to_a_reference), CASE(show_says_what_a_model_is_without_compiling_it), CASE(the_cache_can_be_seen_and_cleared))
