@@ -2,6 +2,7 @@
 //
 //   engine    a compiled model loaded on a device. Many sessions share one.
 //   session   one sequence of tokens and its place in the engine's KV pool.
+//   chat      the model's own chat template: turns a conversation into the text that the model reads.
 //
 // Nothing here compiles: an engine opens what `mlxcel compile` made. Text in and out is UTF-8.
 // Threads: an engine and its sessions belong to one thread at a time.
@@ -14,6 +15,7 @@
 
 typedef struct mlx_engine mlx_engine_t;
 typedef struct mlx_session mlx_session_t;
+typedef struct mlx_chat mlx_chat_t;
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Engine
@@ -83,6 +85,27 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine);
 mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, size_t length, int32_t **out_ids,
                                  size_t *out_count) MLX_MUST_USE;
 void mlx_engine_free_ids(int32_t *ids);
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Chat
+
+typedef struct mlx_chat_options {
+  const char *template_name;  // NULL: "tool_use" where there are tools and a template of that name, else "default"
+  const char *tools;          // a JSON list of tools; NULL: none
+  size_t tools_length;
+  const char *variables;      // a JSON object of what else the template is to know ("enable_thinking"); NULL: nothing
+  bool add_generation_prompt; // end with the beginning of the model's turn
+  int64_t now;                // the time that a template is told, in seconds since 1970; 0: the clock's
+} mlx_chat_options_t;
+void mlx_chat_options_initialize(mlx_chat_options_t *out_options);  // with a generation prompt, and zeros
+
+// Renders a JSON list of messages ({"role": ..., "content": ...}) as transformers' apply_chat_template does. Release the text with
+// mlx_chat_free_text; it is complete, so tokens for it come from mlx_engine_tokenize_chat.
+mlx_status_t mlx_chat_render(const mlx_chat_t *chat, const char *messages, size_t length, const mlx_chat_options_t *options,
+                             char **out_text, size_t *out_length) MLX_MUST_USE;
+void mlx_chat_free_text(char *text);
+// The template's source, or NULL when there is none of that name (NULL: the one that would be chosen). Borrowed from the chat.
+const char *mlx_chat_source(const mlx_chat_t *chat, const char *template_name, bool has_tools);
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Session
