@@ -12,6 +12,7 @@ static const mlx_verb_t verbs[] = {
     {"run", "write what a model says after a prompt", mlx_cli_run},
     {"compile", "compile a model ahead of time", mlx_cli_compile},
     {"bench", "measure how fast a model reads and writes", mlx_cli_bench},
+    {"template", "show what a model's chat template makes of a conversation", mlx_cli_template},
     {"cache", "list or clear compiled models", mlx_cli_cache},
     {"doctor", "check this machine: CPU, GPU, compiler, cache", mlx_cli_doctor},
 };

@@ -1,19 +1,26 @@
-#include "runtime/chat.h"
-
+// Chat: a conversation as the text that a model was trained to read. What transformers' apply_chat_template does around jinja2: it
+// picks the template, gives it messages, tools and the model's special tokens as variables, and renders.
+//
+// A compiled model carries chat.json for this (mlx_source_chat_json makes it):
+//   {"templates": {"default": "...", "tool_use": "..."}, "tokens": {"bos_token": "<s>", "eos_token": "</s>"}}
 #include <stdio.h>
 #include <string.h>
 
+#include "artifact/manifest.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "runtime/mlxcel.h"
 #include "runtime/template.h"
 
 #define MAX_VARIABLES 64
 
 struct mlx_chat {
   mlx_json_t json;
-  char *name;  // owned
+  char *name;  // owned: what errors call it
 };
+
+#define MAX_CHAT ((size_t)32 << 20)
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Opening
@@ -21,7 +28,7 @@ struct mlx_chat {
 static mlx_status_t read_chat(mlx_chat_t *chat, const char *name, const char *json, size_t length) {
   yyjson_val *templates, *key, *value;
   size_t index, count;
-  MLX_TRY(mlx_copy_text(name, strlen(name), &chat->name));
+  MLX_TRY(mlx_format(&chat->name, "%s: chat template", name));
   MLX_TRY(mlx_json_parse(chat->name, json, length, &chat->json));
   MLX_TRY(mlx_json_need(&chat->json, chat->json.root, "templates", &templates));
   if (!yyjson_is_obj(templates) || !yyjson_obj_size(templates)) return mlx_json_error(&chat->json, "templates", "must be an object with a template");
@@ -46,6 +53,23 @@ mlx_status_t mlx_chat_create(const char *name, const char *json, size_t length, 
   return NULL;
 }
 
+mlx_status_t mlx_chat_missing(const char *name) {
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "%s has no chat template", name),
+                         "a model that was not made for chat has none; one compiled by an older mlxcel lost it: compile it again");
+}
+
+mlx_status_t mlx_chat_open_bundle(const char *path, mlx_chat_t **out_chat) {
+  char *file, *text = NULL;
+  size_t length;
+  *out_chat = NULL;
+  MLX_TRY(mlx_join_path(path, MLX_BUNDLE_CHAT, &file));
+  mlx_status_t status = mlx_is_file(file) ? mlx_read_file(file, MAX_CHAT, &text, &length) : mlx_chat_missing(path);
+  if (!status) status = mlx_chat_create(path, text, length, out_chat);
+  mlx_free(text);
+  mlx_free(file);
+  return status;
+}
+
 void mlx_chat_free(mlx_chat_t *chat) {
   if (!chat) return;
   mlx_json_close(&chat->json);
@@ -66,7 +90,7 @@ static mlx_status_t no_template(const mlx_chat_t *chat, const char *wanted) {
     size_t length = strlen(names);
     snprintf(names + length, sizeof names - length, "%s%s", index ? ", " : "", yyjson_get_str(key));
   }
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "%s has no chat template named '%s'", chat->name, wanted), "it has: %s", names);
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "%s '%s' is not there", chat->name, wanted), "it has: %s", names);
 }
 
 const char *mlx_chat_source(const mlx_chat_t *chat, const char *template_name, bool has_tools) {

@@ -197,7 +197,7 @@ static mlx_status_t field_value(mlx_render_t *r, mlx_span_t path, const mlx_args
 }
 
 static field_t read_field(mlx_span_t text) {
-  field_t field = {.name = text};
+  field_t field = {.name = text, .spec = {"", 0}};
   size_t at = 0;
   for (bool in_brackets = false; at < text.length && (in_brackets || (text.bytes[at] != '!' && text.bytes[at] != ':')); ++at) {
     in_brackets = in_brackets ? text.bytes[at] != ']' : text.bytes[at] == '[';
@@ -227,7 +227,7 @@ static mlx_status_t put_field(mlx_render_t *r, mlx_sink_t *sink, mlx_span_t text
   } else if (field.conversion) {
     MLX_FAIL(r, "Unknown conversion specifier %c", field.conversion);
   }
-  if (memchr(field.spec.bytes ? field.spec.bytes : "", '{', field.spec.length)) {
+  if (memchr(field.spec.bytes, '{', field.spec.length)) {
     return mlx_render_error(r, MLX_UNSUPPORTED, "fields inside of a format's field are not supported");
   }
   MLX_TRY(read_spec(r, field.spec, &spec));

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "runtime/chat.h"
+#include "runtime/mlxcel.h"
 #include "runtime/template.h"
 #include "tests/check.h"
 #include "tests/faults.h"
@@ -259,7 +259,7 @@ TEST(chat_picks_the_template_and_gives_it_the_special_tokens) {
   CHECK_TEXT(out, "T5True");
   mlx_chat_free_text(out);
   options.template_name = "rag";
-  CHECK_ERROR(mlx_chat_render(chat, messages, strlen(messages), &options, &out, &length), MLX_NOT_FOUND, "no chat template named 'rag'");
+  CHECK_ERROR(mlx_chat_render(chat, messages, strlen(messages), &options, &out, &length), MLX_NOT_FOUND, "chat.json: chat template 'rag' is not there");
   options.template_name = NULL;
   CHECK_ERROR(mlx_chat_render(chat, "[1]", 3, &options, &out, &length), MLX_INVALID_INPUT, "message 1 is not an object");
   CHECK_ERROR(mlx_chat_render(chat, "[", 1, &options, &out, &length), MLX_INVALID_INPUT, "messages: not JSON at byte 1");
