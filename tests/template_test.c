@@ -266,7 +266,28 @@ TEST(chat_picks_the_template_and_gives_it_the_special_tokens) {
   mlx_chat_free(chat);
 }
 
+TEST(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing) {
+  static const char source[] = "{% macro m(a) %}{{ a | tojson(indent=2) }}{% endmacro %}{% for i in range(2000) %}{{ m([i, 'x' * 40]) }}{% endfor %}";
+  mlx_memory_set_calls(&counting_memory);
+  long failures = 0;
+  for (memory.target = 1;; ++memory.target) {
+    char *out;
+    memory.count = 0;
+    mlx_status_t status = render_plain(source, &out);
+    const bool done = !status;
+    if (status) CHECK_INT(mlx_status_code(status) == MLX_OUT_OF_MEMORY || mlx_status_code(status) == MLX_UNSUPPORTED, true);
+    mlx_status_free(status);
+    mlx_free(out);
+    CHECK_INT(memory.live, 0);
+    if (done) break;
+    ++failures;
+  }
+  mlx_memory_set_calls(NULL);
+  CHECK(failures > 5);
+}
+
 TEST_MAIN(CASE(small_templates_render_as_jinja2_renders_them),
           CASE(real_templates_render_conversations_byte_for_byte_as_transformers_does), CASE(errors_name_the_line_and_the_construct),
           CASE(a_template_that_would_never_end_is_stopped), CASE(nesting_has_a_limit_and_no_crash),
+          CASE(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing),
           CASE(chat_picks_the_template_and_gives_it_the_special_tokens))
