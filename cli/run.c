@@ -12,9 +12,9 @@
 #define MAX_PROMPT (64u << 20)
 
 typedef struct flags {
-  const char *model, *prompt, *prompt_file, *device, *dtype, *kernels;
+  const char *model, *prompt, *prompt_file, *system, *device, *dtype, *kernels;
   int64_t count, context, threads;
-  bool json, ignore_eos, verbose;
+  bool chat, json, ignore_eos, verbose;
 } flags_t;
 
 typedef struct prompt {
@@ -43,6 +43,34 @@ static mlx_status_t read_prompt(const flags_t *f, prompt_t *out) {
   if (out->length && out->owned[out->length - 1] == '\n') --out->length;  // the one an editor put there, as llama.cpp does
   out->text = out->owned;
   return NULL;
+}
+
+static void put_message(mlx_text_t *json, const char *role, const char *text, size_t length) {
+  mlx_text_printf(json, "%s{\"role\": \"%s\", \"content\": ", json->length > 1 ? ", " : "", role);
+  mlx_text_json_string(json, text, length);
+  mlx_text_puts(json, "}");
+}
+
+// Makes the prompt a turn of a conversation, in the words of the model's chat template.
+static mlx_status_t template_prompt(const flags_t *f, prompt_t *inout) {
+  mlx_chat_t *chat;
+  mlx_chat_options_t options;
+  mlx_text_t messages = {0};
+  char *text = NULL;
+  size_t length = 0;
+  MLX_TRY(mlx_cli_open_chat(f->model, &chat));
+  mlx_chat_options_initialize(&options);
+  mlx_text_puts(&messages, "[");
+  if (f->system) put_message(&messages, "system", f->system, strlen(f->system));
+  put_message(&messages, "user", inout->text, inout->length);
+  mlx_text_puts(&messages, "]");
+  mlx_status_t status = mlx_text_finish(&messages);
+  if (!status) status = mlx_chat_render(chat, messages.data, messages.length, &options, &text, &length);
+  mlx_text_clear(&messages);
+  mlx_chat_free(chat);
+  mlx_free(inout->owned);
+  *inout = (prompt_t){.text = text, .length = length, .owned = text};
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -104,7 +132,8 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
   options.max_tokens = f->count;
   options.ignore_eos = f->ignore_eos;
   if (!f->json) options.on_text = print_text;
-  mlx_status_t status = mlx_engine_tokenize(engine, prompt->text, prompt->length, &ids, &count);
+  mlx_status_t status = f->chat ? mlx_engine_tokenize_chat(engine, prompt->text, prompt->length, &ids, &count)
+                                : mlx_engine_tokenize(engine, prompt->text, prompt->length, &ids, &count);
   if (!status) status = mlx_session_create(engine, &session);
   if (!status) status = mlx_session_generate(session, ids, count, &options, &generation);
   if (!status && f->json) {
@@ -126,6 +155,8 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
       {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory", &f.model, 0, 0},
       {"-p, --prompt", MLX_FLAG_TEXT, "TEXT", "what the model goes on from; special tokens in it count", &f.prompt, 0, 0},
       {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the prompt from a file, or from stdin (-)", &f.prompt_file, 0, 0},
+      {"--chat", MLX_FLAG_SWITCH, NULL, "make the prompt a turn of a chat, by the model's own template", &f.chat, 0, 0},
+      {"-sys, --system-prompt", MLX_FLAG_TEXT, "TEXT", "with --chat: what the system says before it", &f.system, 0, 0},
       {"-n, --n-predict", MLX_FLAG_INT, "N", "write at most N tokens (default: -1, until the model stops)", &f.count, -1, 1 << 24},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
       {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own kernels when compiling: auto (default), required, off", &f.kernels, 0, 0},
@@ -143,9 +174,11 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
                           table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
   if (!f.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel run -m MODEL -p TEXT");
+  if (f.system && !f.chat) return mlx_status_hint(mlx_error(MLX_USAGE, "-sys belongs to a chat"), "add --chat");
   prompt_t prompt;
   MLX_TRY(read_prompt(&f, &prompt));
   mlx_engine_t *engine = NULL;
+  mlx_status_t status = f.chat ? template_prompt(&f, &prompt) : NULL;
   mlx_open_times_t times;
   const mlx_open_options_t opening = {.model = f.model,
                                       .device = f.device,
@@ -154,8 +187,9 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
                                       .context = f.context,
                                       .threads = f.threads,
                                       .prompt = prompt.text,
-                                      .prompt_length = prompt.length};
-  mlx_status_t status = mlx_cli_open(&opening, &engine, &times);
+                                      .prompt_length = prompt.length,
+                                      .prompt_is_chat = f.chat};
+  if (!status) status = mlx_cli_open(&opening, &engine, &times);
   if (!status) status = generate(engine, &f, &prompt, times.compile_seconds + times.load_seconds);
   mlx_engine_close(engine);
   mlx_free(prompt.owned);

@@ -143,6 +143,15 @@ mlx_status_t mlx_compile_stablehlo(const char *model_path, const mlx_compile_opt
   return status;
 }
 
+mlx_status_t mlx_compile_chat(const char *model_path, char **out_json, size_t *out_length) {
+  mlx_source_t *source;
+  *out_json = NULL;
+  MLX_TRY(mlx_source_open(model_path, &source));
+  mlx_status_t status = mlx_source_chat_json(source, out_json, out_length);
+  mlx_source_close(source);
+  return status;
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Our own kernels
 
@@ -397,6 +406,7 @@ static mlx_status_t read_tokenizer(const mlx_source_t *source, mlx_compiled_t *o
   const char *path = mlx_source_path(source);
   MLX_TRY(mlx_source_is_gguf(source) ? mlx_copy_text(path, strlen(path), &out->tokenizer_name)
                                      : mlx_join_path(path, MLX_BUNDLE_TOKENIZER, &out->tokenizer_name));
+  MLX_TRY(mlx_source_chat_json(source, &out->chat, &out->chat_length));
   return mlx_source_tokenizer_json(source, &out->tokenizer, &out->tokenizer_length);
 }
 
@@ -443,6 +453,7 @@ void mlx_compiled_release(mlx_compiled_t *compiled) {
   mlx_free(compiled->manifest);
   mlx_free(compiled->tokenizer);
   mlx_free(compiled->tokenizer_name);
+  mlx_free(compiled->chat);
   mlx_free(compiled->vmfb_path);
   mlx_free(compiled->weights_path);
   mlx_cache_release(&compiled->vmfb);
@@ -473,12 +484,13 @@ static mlx_status_t fill_bundle(const mlx_compiled_t *compiled, const char *fold
   MLX_TRY(mlx_make_dirs(folder, 0777));
   MLX_TRY(put_text(folder, MLX_BUNDLE_MANIFEST, compiled->manifest, compiled->manifest_length));
   MLX_TRY(put_text(folder, MLX_BUNDLE_TOKENIZER, compiled->tokenizer, compiled->tokenizer_length));
+  if (compiled->chat) MLX_TRY(put_text(folder, MLX_BUNDLE_CHAT, compiled->chat, compiled->chat_length));
   MLX_TRY(put_copy(folder, MLX_BUNDLE_VMFB, compiled->vmfb_path));
   return put_copy(folder, MLX_BUNDLE_WEIGHTS, compiled->weights_path);
 }
 
 static mlx_status_t refuse_foreign_name(void *user, const char *name) {
-  static const char *const ours[] = {MLX_BUNDLE_MANIFEST, MLX_BUNDLE_TOKENIZER, MLX_BUNDLE_VMFB, MLX_BUNDLE_WEIGHTS};
+  static const char *const ours[] = {MLX_BUNDLE_MANIFEST, MLX_BUNDLE_TOKENIZER, MLX_BUNDLE_CHAT, MLX_BUNDLE_VMFB, MLX_BUNDLE_WEIGHTS};
   for (size_t i = 0; i < sizeof ours / sizeof *ours; ++i) {
     if (!strcmp(name, ours[i])) return NULL;
   }

@@ -186,12 +186,12 @@ static mlx_status_t check_dtype(const mlx_engine_t *engine, const char *name, co
                          "compile the model again with --dtype %s", wanted);
 }
 
-static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *prompt, size_t length, int64_t context,
+static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *prompt, size_t length, bool is_chat, int64_t context,
                                  int64_t vocab) {
   int32_t *ids = NULL;
   size_t count;
   if (!prompt) return NULL;
-  mlx_status_t status = mlx_tokenizer_encode(tokenizer, prompt, length, true, &ids, &count);
+  mlx_status_t status = mlx_tokenizer_encode(tokenizer, prompt, length, !is_chat, &ids, &count);
   if (!status) status = mlx_check_prompt(ids, count, 0, context, vocab);
   mlx_free(ids);
   return status;
@@ -203,7 +203,9 @@ static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *par
   MLX_TRY(check_dtype(engine, parts->name, options->dtype));
   MLX_TRY(choose_context(engine, parts->name, options->context));
   MLX_TRY(mlx_tokenizer_create(parts->tokenizer_name, parts->tokenizer, parts->tokenizer_length, &engine->tokenizer));
-  MLX_TRY(check_prompt(engine->tokenizer, options->prompt, options->prompt_length, engine->context, engine->manifest.vocab));
+  MLX_TRY(check_prompt(engine->tokenizer, options->prompt, options->prompt_length, options->prompt_is_chat, engine->context,
+                       engine->manifest.vocab));
+  if (parts->chat) MLX_TRY(mlx_chat_create(parts->name, parts->chat, parts->chat_length, &engine->chat));
   MLX_TRY(open_device(engine, parts->name, options));
   MLX_TRY(load_program(engine, parts, options));
   MLX_TRY(check_functions(engine, parts->name));
@@ -228,6 +230,7 @@ void mlx_engine_close(mlx_engine_t *engine) {
   mlx_program_free(engine->program);
   mlx_device_close(engine->device);
   mlx_tokenizer_free(engine->tokenizer);
+  mlx_chat_free(engine->chat);
   mlx_archive_clear(&engine->archive);
   mlx_unmap(&engine->vmfb);
   mlx_unmap(&engine->weights);
@@ -240,12 +243,14 @@ bool mlx_engine_is_bundle(const char *path) { return mlx_is_bundle(path); }
 
 mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
   *out_engine = NULL;
-  static const char *const names[] = {MLX_BUNDLE_MANIFEST, MLX_BUNDLE_TOKENIZER, MLX_BUNDLE_VMFB, MLX_BUNDLE_WEIGHTS};
-  char *paths[4] = {NULL, NULL, NULL, NULL}, *texts[2] = {NULL, NULL};
-  size_t lengths[2] = {0, 0};
+  static const char *const names[] = {MLX_BUNDLE_MANIFEST, MLX_BUNDLE_TOKENIZER, MLX_BUNDLE_CHAT, MLX_BUNDLE_VMFB, MLX_BUNDLE_WEIGHTS};
+  char *paths[5] = {NULL, NULL, NULL, NULL, NULL}, *texts[3] = {NULL, NULL, NULL};
+  size_t lengths[3] = {0, 0, 0};
   mlx_status_t status = NULL;
-  for (int i = 0; i < 4 && !status; ++i) status = mlx_join_path(path, names[i], &paths[i]);
-  for (int i = 0; i < 2 && !status; ++i) status = mlx_read_file(paths[i], MAX_JSON, &texts[i], &lengths[i]);
+  for (int i = 0; i < 5 && !status; ++i) status = mlx_join_path(path, names[i], &paths[i]);
+  for (int i = 0; i < 3 && !status; ++i) {
+    if (i < 2 || mlx_is_file(paths[i])) status = mlx_read_file(paths[i], MAX_JSON, &texts[i], &lengths[i]);
+  }
   if (!status) {
     const mlx_model_parts_t parts = {.name = path,
                                      .manifest_name = paths[0],
@@ -254,12 +259,14 @@ mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t
                                      .manifest_length = lengths[0],
                                      .tokenizer = texts[1],
                                      .tokenizer_length = lengths[1],
-                                     .vmfb_path = paths[2],
-                                     .weights_path = paths[3]};
+                                     .chat = texts[2],
+                                     .chat_length = lengths[2],
+                                     .vmfb_path = paths[3],
+                                     .weights_path = paths[4]};
     status = mlx_engine_open(&parts, options, out_engine);
   }
-  for (int i = 0; i < 2; ++i) mlx_free(texts[i]);
-  for (int i = 0; i < 4; ++i) mlx_free(paths[i]);
+  for (int i = 0; i < 3; ++i) mlx_free(texts[i]);
+  for (int i = 0; i < 5; ++i) mlx_free(paths[i]);
   return status;
 }
 
@@ -360,10 +367,11 @@ mlx_status_t mlx_engine_smoke(mlx_device_choice_t choice, const char *vmfb_path)
 }
 
 mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tokenizer, size_t tokenizer_length,
-                                     const char *prompt, size_t prompt_length, int64_t context, int64_t vocab) {
+                                     const char *prompt, size_t prompt_length, bool prompt_is_chat, int64_t context,
+                                     int64_t vocab) {
   mlx_tokenizer_t *reader;
   MLX_TRY(mlx_tokenizer_create(tokenizer_name, tokenizer, tokenizer_length, &reader));
-  mlx_status_t status = check_prompt(reader, prompt, prompt_length, context, vocab);
+  mlx_status_t status = check_prompt(reader, prompt, prompt_length, prompt_is_chat, context, vocab);
   mlx_tokenizer_free(reader);
   return status;
 }
@@ -373,4 +381,11 @@ mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, s
   return mlx_tokenizer_encode(engine->tokenizer, text, length, true, out_ids, out_count);
 }
 
+mlx_status_t mlx_engine_tokenize_chat(const mlx_engine_t *engine, const char *text, size_t length, int32_t **out_ids,
+                                      size_t *out_count) {
+  return mlx_tokenizer_encode(engine->tokenizer, text, length, false, out_ids, out_count);
+}
+
 void mlx_engine_free_ids(int32_t *ids) { mlx_free(ids); }
+
+const mlx_chat_t *mlx_engine_chat(const mlx_engine_t *engine) { return engine->chat; }

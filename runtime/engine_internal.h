@@ -13,6 +13,7 @@ struct mlx_engine {
   mlx_manifest_t manifest;
   mlx_kernels_text_t kernels;
   mlx_tokenizer_t *tokenizer;
+  mlx_chat_t *chat;         // NULL: the model has no chat template
   mlx_map_t vmfb, weights;  // mapped as long as the program lives
   mlx_archive_t archive;
   mlx_device_t *device;

@@ -2,6 +2,7 @@
 //
 //   engine    a compiled model loaded on a device. Many sessions share one.
 //   session   one sequence of tokens and its place in the engine's KV pool.
+//   chat      the model's own chat template: turns a conversation into the text that the model reads.
 //
 // Nothing here compiles: an engine opens what `mlxcel compile` made. Text in and out is UTF-8.
 // Threads: an engine and its sessions belong to one thread at a time.
@@ -14,6 +15,7 @@
 
 typedef struct mlx_engine mlx_engine_t;
 typedef struct mlx_session mlx_session_t;
+typedef struct mlx_chat mlx_chat_t;
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Engine
@@ -24,6 +26,8 @@ typedef struct mlx_model_parts {
   const char *manifest_name, *tokenizer_name;       // where those texts come from, for messages
   const char *manifest, *tokenizer;                 // JSON texts
   size_t manifest_length, tokenizer_length;
+  const char *chat;                                 // chat.json; NULL: the model has no chat template
+  size_t chat_length;
   const char *vmfb_path, *weights_path;
 } mlx_model_parts_t;
 
@@ -38,6 +42,7 @@ typedef struct mlx_engine_options {
   // A text that a session must be able to read: opening fails before anything is loaded when it cannot. May be NULL.
   const char *prompt;
   size_t prompt_length;
+  bool prompt_is_chat;  // it was rendered by a chat template: nothing is added to it
   // Called while weights go to a GPU: with 0 first, with all of them last, on the thread that opens. May be NULL.
   void (*on_load)(void *user, uint64_t done_bytes, uint64_t total_bytes);
   void *user;
@@ -53,7 +58,8 @@ mlx_status_t mlx_engine_gpu_text(char *out_text, size_t size) MLX_MUST_USE;
 mlx_status_t mlx_engine_smoke(mlx_device_choice_t device, const char *vmfb_path) MLX_MUST_USE;
 // What opening an engine with a prompt checks, from the tokenizer's text alone: before there is anything to open.
 mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tokenizer, size_t tokenizer_length,
-                                     const char *prompt, size_t prompt_length, int64_t context, int64_t vocab) MLX_MUST_USE;
+                                     const char *prompt, size_t prompt_length, bool prompt_is_chat, int64_t context,
+                                     int64_t vocab) MLX_MUST_USE;
 
 // True when |path| is a bundle folder that mlx_engine_open_bundle would try.
 bool mlx_engine_is_bundle(const char *path);
@@ -82,7 +88,41 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine);
 // Token ids of |text|, special tokens in it recognised, the model's own beginning added. Release with mlx_engine_free_ids.
 mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, size_t length, int32_t **out_ids,
                                  size_t *out_count) MLX_MUST_USE;
+// The same for a text that a chat template rendered: it has its own beginning, so nothing is added.
+mlx_status_t mlx_engine_tokenize_chat(const mlx_engine_t *engine, const char *text, size_t length, int32_t **out_ids,
+                                      size_t *out_count) MLX_MUST_USE;
 void mlx_engine_free_ids(int32_t *ids);
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Chat
+
+// The model's chat template, borrowed from the engine; NULL when it has none.
+const mlx_chat_t *mlx_engine_chat(const mlx_engine_t *engine);
+// The same without an engine, from a bundle folder or from the text of a chat.json; |name| is what errors call it. MLX_NOT_FOUND when
+// the bundle has no chat template. Release with mlx_chat_free.
+mlx_status_t mlx_chat_open_bundle(const char *path, mlx_chat_t **out_chat) MLX_MUST_USE;
+mlx_status_t mlx_chat_create(const char *name, const char *json, size_t length, mlx_chat_t **out_chat) MLX_MUST_USE;
+void mlx_chat_free(mlx_chat_t *chat);  // NULL is fine
+// The error that everybody gives about a model without a chat template.
+mlx_status_t mlx_chat_missing(const char *name) MLX_MUST_USE;
+
+typedef struct mlx_chat_options {
+  const char *template_name;  // NULL: "tool_use" where there are tools and a template of that name, else "default"
+  const char *tools;          // a JSON list of tools; NULL: none
+  size_t tools_length;
+  const char *variables;      // a JSON object of what else the template is to know ("enable_thinking"); NULL: nothing
+  bool add_generation_prompt; // end with the beginning of the model's turn
+  int64_t now;                // the time that a template is told, in seconds since 1970; 0: the clock's
+} mlx_chat_options_t;
+void mlx_chat_options_initialize(mlx_chat_options_t *out_options);  // with a generation prompt, and zeros
+
+// Renders a JSON list of messages ({"role": ..., "content": ...}) as transformers' apply_chat_template does. Release the text with
+// mlx_chat_free_text; it is complete, so tokens for it come from mlx_engine_tokenize_chat.
+mlx_status_t mlx_chat_render(const mlx_chat_t *chat, const char *messages, size_t length, const mlx_chat_options_t *options,
+                             char **out_text, size_t *out_length) MLX_MUST_USE;
+void mlx_chat_free_text(char *text);
+// The template's source, or NULL when there is none of that name (NULL: the one that would be chosen). Borrowed from the chat.
+const char *mlx_chat_source(const mlx_chat_t *chat, const char *template_name, bool has_tools);
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Session

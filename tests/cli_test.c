@@ -681,9 +681,9 @@ TEST(links_pick_the_verb) {
 }
 
 TEST(help_and_version_go_to_stdout) {
-  static const char *const verbs[] = {"run", "compile", "bench", "cache", "doctor"};
+  static const char *const verbs[] = {"run", "compile", "bench", "template", "cache", "doctor"};
   command_t run;
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < 6; ++i) {
     RUN(&run, verbs[i], "--help");
     CHECK_INT(run.exit_code, 0);
     CHECK_CONTAINS(run.out, "usage: mlxcel ");

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "models/import/chat.h"
 #include "models/import/gguf.h"
 #include "models/import/hf.h"
 #include "models/import/name.h"
@@ -252,6 +253,10 @@ mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name,
 mlx_status_t mlx_source_tokenizer_json(const mlx_source_t *source, char **out_json, size_t *out_length) {
   return source->gguf ? mlx_gguf_tokenizer_json(source->gguf, out_json, out_length)
                       : mlx_hf_tokenizer_json(source->hf, out_json, out_length);
+}
+
+mlx_status_t mlx_source_chat_json(const mlx_source_t *source, char **out_json, size_t *out_length) {
+  return source->gguf ? mlx_gguf_chat_json(source->gguf, out_json, out_length) : mlx_hf_chat_json(source->hf, out_json, out_length);
 }
 
 mlx_status_t mlx_source_eos_ids(const mlx_source_t *source, int32_t *out_ids, size_t capacity, size_t *out_count) {

@@ -1,0 +1,230 @@
+#include "models/import/chat.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+#define MAX_CONFIG ((size_t)64 << 20)
+#define MAX_TEMPLATE ((size_t)4 << 20)
+#define MAX_TEMPLATES 32
+
+static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+#define TOKEN_NAMES (sizeof token_names / sizeof *token_names)
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Writing: a set of names and texts, of which the first of a name stays
+
+typedef struct chat_template {
+  char *name, *text;  // owned
+  size_t length;
+} chat_template_t;
+
+typedef struct chat {
+  chat_template_t templates[MAX_TEMPLATES];
+  size_t count;
+  mlx_text_t tokens;  // JSON members
+} chat_t;
+
+static mlx_status_t add_template(chat_t *chat, const char *name, size_t name_length, const char *text, size_t length) {
+  for (size_t i = 0; i < chat->count; ++i) {
+    if (strlen(chat->templates[i].name) == name_length && !memcmp(chat->templates[i].name, name, name_length)) return NULL;
+  }
+  if (chat->count == MAX_TEMPLATES) return mlx_error(MLX_UNSUPPORTED, "the model has more than %d chat templates", MAX_TEMPLATES);
+  chat_template_t *added = &chat->templates[chat->count++];
+  added->length = length;
+  MLX_TRY(mlx_copy_text(name, name_length, &added->name));
+  return mlx_copy_text(text, length, &added->text);
+}
+
+static void add_token(chat_t *chat, const char *name, const char *text, size_t length) {
+  mlx_text_printf(&chat->tokens, "%s\"%s\": ", chat->tokens.length ? ", " : "", name);
+  mlx_text_json_string(&chat->tokens, text, length);
+}
+
+static mlx_status_t write_chat(chat_t *chat, char **out_json, size_t *out_length) {
+  mlx_text_t json = {0};
+  *out_json = NULL;
+  *out_length = 0;
+  if (!chat->count) return NULL;
+  mlx_text_puts(&json, "{\n\"templates\": {");
+  for (size_t i = 0; i < chat->count; ++i) {
+    mlx_text_puts(&json, i ? ",\n  " : "\n  ");
+    mlx_text_json_string(&json, chat->templates[i].name, strlen(chat->templates[i].name));
+    mlx_text_puts(&json, ": ");
+    mlx_text_json_string(&json, chat->templates[i].text, chat->templates[i].length);
+  }
+  mlx_status_t status = mlx_text_finish(&chat->tokens);
+  mlx_text_printf(&json, "},\n\"tokens\": {%s}\n}\n", chat->tokens.data ? chat->tokens.data : "");
+  status = mlx_status_join(status, mlx_text_take(&json, out_json, out_length));
+  mlx_text_clear(&json);
+  return status;
+}
+
+static void clear_chat(chat_t *chat) {
+  for (size_t i = 0; i < chat->count; ++i) {
+    mlx_free(chat->templates[i].name);
+    mlx_free(chat->templates[i].text);
+  }
+  mlx_text_clear(&chat->tokens);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Hugging Face
+
+typedef struct folder {
+  const char *path;
+  chat_t *chat;
+} folder_t;
+
+static mlx_status_t add_file(chat_t *chat, const char *folder, const char *file, const char *name, size_t name_length) {
+  char *path, *text = NULL;
+  size_t length;
+  MLX_TRY(mlx_join_path(folder, file, &path));
+  mlx_status_t status = NULL;
+  if (mlx_is_file(path)) {
+    status = mlx_read_file(path, MAX_TEMPLATE, &text, &length);
+    if (!status) status = add_template(chat, name, name_length, text, length);
+  }
+  mlx_free(text);
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t add_named_file(void *user, const char *file) {
+  const folder_t *folder = user;
+  const char *dot = strrchr(file, '.');
+  if (!dot || dot == file || strcmp(dot, ".jinja")) return NULL;
+  return add_file(folder->chat, folder->path, file, file, (size_t)(dot - file));
+}
+
+static mlx_status_t add_named_files(chat_t *chat, const char *model) {
+  char *path;
+  MLX_TRY(mlx_join_path(model, "additional_chat_templates", &path));
+  folder_t folder = {path, chat};
+  mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, add_named_file, &folder) : NULL;
+  mlx_free(path);
+  return status;
+}
+
+// One template, or a list of {"name": ..., "template": ...}.
+static mlx_status_t add_config_templates(chat_t *chat, const mlx_json_t *json) {
+  yyjson_val *value = mlx_json_find(json->root, "chat_template"), *item;
+  size_t index, count;
+  if (!value) return NULL;
+  if (yyjson_is_str(value)) return add_template(chat, "default", 7, yyjson_get_str(value), yyjson_get_len(value));
+  if (!yyjson_is_arr(value)) return mlx_json_error(json, "chat_template", "must be a string or a list");
+  yyjson_arr_foreach(value, index, count, item) {
+    yyjson_val *name = yyjson_obj_get(item, "name"), *text = yyjson_obj_get(item, "template");
+    if (!yyjson_is_str(name) || !yyjson_is_str(text)) return mlx_json_error(json, "chat_template", "must hold names and templates");
+    MLX_TRY(add_template(chat, yyjson_get_str(name), yyjson_get_len(name), yyjson_get_str(text), yyjson_get_len(text)));
+  }
+  return NULL;
+}
+
+// A token is a string or an object that has it as its content.
+static bool add_config_token(chat_t *chat, const mlx_json_t *json, const char *name) {
+  yyjson_val *value = json->root ? mlx_json_find(json->root, name) : NULL;
+  if (yyjson_is_obj(value)) value = yyjson_obj_get(value, "content");
+  if (!yyjson_is_str(value)) return false;
+  add_token(chat, name, yyjson_get_str(value), yyjson_get_len(value));
+  return true;
+}
+
+// Leaves |out_json| empty when there is no such file.
+static mlx_status_t open_json(const char *folder, const char *name, char **out_path, mlx_json_t *out_json) {
+  char *text = NULL;
+  size_t length;
+  MLX_TRY(mlx_join_path(folder, name, out_path));
+  if (!mlx_is_file(*out_path)) return NULL;
+  mlx_status_t status = mlx_read_file(*out_path, MAX_CONFIG, &text, &length);
+  if (!status) status = mlx_json_parse(*out_path, text, length, out_json);
+  mlx_free(text);
+  return status;
+}
+
+static mlx_status_t read_folder(chat_t *chat, const char *folder, const mlx_json_t *config, const mlx_json_t *map) {
+  MLX_TRY(add_file(chat, folder, "chat_template.jinja", "default", 7));
+  MLX_TRY(add_named_files(chat, folder));
+  if (!chat->count && config->root) MLX_TRY(add_config_templates(chat, config));
+  for (size_t i = 0; i < TOKEN_NAMES; ++i) {
+    if (!add_config_token(chat, config, token_names[i])) add_config_token(chat, map, token_names[i]);
+  }
+  return NULL;
+}
+
+mlx_status_t mlx_hf_chat_json(const mlx_hf_t *hf, char **out_json, size_t *out_length) {
+  chat_t chat = {0};
+  mlx_json_t config = {0}, map = {0};
+  char *config_path = NULL, *map_path = NULL;
+  *out_json = NULL;
+  mlx_status_t status = open_json(hf->folder, "tokenizer_config.json", &config_path, &config);
+  if (!status) status = open_json(hf->folder, "special_tokens_map.json", &map_path, &map);
+  if (!status) status = read_folder(&chat, hf->folder, &config, &map);
+  if (!status) status = write_chat(&chat, out_json, out_length);
+  mlx_json_close(&config);
+  mlx_json_close(&map);
+  mlx_free(config_path);
+  mlx_free(map_path);
+  clear_chat(&chat);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// GGUF
+
+static mlx_status_t add_gguf_template(chat_t *chat, const mlx_gguf_t *gguf, const char *key, const char *name, size_t name_length) {
+  const char *text;
+  bool found;
+  MLX_TRY(mlx_gguf_string(gguf, key, &text, &found));
+  return found ? add_template(chat, name, name_length, text, strlen(text)) : NULL;
+}
+
+static mlx_status_t add_gguf_templates(chat_t *chat, const mlx_gguf_t *gguf) {
+  const mlx_gguf_field_t *names = mlx_gguf_find(gguf, "tokenizer.chat_templates");
+  MLX_TRY(add_gguf_template(chat, gguf, "tokenizer.chat_template", "default", 7));
+  if (!names || !names->is_array || names->type != MLX_GGUF_STRING) return NULL;
+  const uint8_t *cursor = names->data;
+  for (uint64_t i = 0; i < names->count; ++i) {
+    size_t length;
+    char key[256];
+    const char *name = mlx_gguf_next_string(&cursor, &length);
+    if (length > 128) return mlx_gguf_error(gguf, "tokenizer.chat_templates", MLX_INVALID_INPUT, "holds a name that is too long");
+    snprintf(key, sizeof key, "tokenizer.chat_template.%.*s", (int)length, name);
+    MLX_TRY(add_gguf_template(chat, gguf, key, name, length));
+  }
+  return NULL;
+}
+
+static mlx_status_t add_gguf_tokens(chat_t *chat, const mlx_gguf_t *gguf) {
+  static const char *const keys[TOKEN_NAMES] = {"bos", "eos", "unknown", "seperator", "padding", "cls", "mask"};
+  const mlx_gguf_field_t *tokens = mlx_gguf_find(gguf, "tokenizer.ggml.tokens");
+  if (!tokens || !tokens->is_array || tokens->type != MLX_GGUF_STRING) return NULL;
+  for (size_t i = 0; i < TOKEN_NAMES; ++i) {
+    char key[64];
+    int64_t id;
+    bool found;
+    snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", keys[i]);
+    MLX_TRY(mlx_gguf_int(gguf, key, 0, UINT32_MAX, &id, &found));
+    if (!found || (uint64_t)id >= tokens->count) continue;
+    const uint8_t *cursor = tokens->data;
+    const char *token = NULL;
+    size_t length = 0;
+    for (int64_t n = 0; n <= id; ++n) token = mlx_gguf_next_string(&cursor, &length);
+    add_token(chat, token_names[i], token, length);
+  }
+  return NULL;
+}
+
+mlx_status_t mlx_gguf_chat_json(const mlx_gguf_t *gguf, char **out_json, size_t *out_length) {
+  chat_t chat = {0};
+  *out_json = NULL;
+  mlx_status_t status = add_gguf_templates(&chat, gguf);
+  if (!status) status = add_gguf_tokens(&chat, gguf);
+  if (!status) status = write_chat(&chat, out_json, out_length);
+  clear_chat(&chat);
+  return status;
+}

@@ -1,0 +1,238 @@
+// Chat: a conversation as the text that a model was trained to read. What transformers' apply_chat_template does around jinja2: it
+// picks the template, gives it messages, tools and the model's special tokens as variables, and renders.
+//
+// A compiled model carries chat.json for this (mlx_source_chat_json makes it):
+//   {"templates": {"default": "...", "tool_use": "..."}, "tokens": {"bos_token": "<s>", "eos_token": "</s>"}}
+#include <stdio.h>
+#include <string.h>
+
+#include "artifact/manifest.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "runtime/mlxcel.h"
+#include "runtime/template.h"
+
+#define MAX_VARIABLES 64
+
+struct mlx_chat {
+  mlx_json_t json;
+  char *name;  // owned: what errors call it
+};
+
+#define MAX_CHAT ((size_t)32 << 20)
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Opening
+
+static mlx_status_t read_chat(mlx_chat_t *chat, const char *name, const char *json, size_t length) {
+  yyjson_val *templates, *key, *value;
+  size_t index, count;
+  MLX_TRY(mlx_format(&chat->name, "%s: chat template", name));
+  MLX_TRY(mlx_json_parse(chat->name, json, length, &chat->json));
+  MLX_TRY(mlx_json_need(&chat->json, chat->json.root, "templates", &templates));
+  if (!yyjson_is_obj(templates) || !yyjson_obj_size(templates)) return mlx_json_error(&chat->json, "templates", "must be an object with a template");
+  yyjson_obj_foreach(templates, index, count, key, value) {
+    if (!yyjson_is_str(value)) return mlx_json_error(&chat->json, "templates", "must hold strings");
+  }
+  yyjson_val *tokens = mlx_json_find(chat->json.root, "tokens");
+  if (tokens && !yyjson_is_obj(tokens)) return mlx_json_error(&chat->json, "tokens", "must be an object");
+  return NULL;
+}
+
+mlx_status_t mlx_chat_create(const char *name, const char *json, size_t length, mlx_chat_t **out_chat) {
+  mlx_chat_t *chat;
+  *out_chat = NULL;
+  MLX_TRY(mlx_alloc(1, sizeof *chat, &chat));
+  mlx_status_t status = read_chat(chat, name, json, length);
+  if (status) {
+    mlx_chat_free(chat);
+    return status;
+  }
+  *out_chat = chat;
+  return NULL;
+}
+
+mlx_status_t mlx_chat_missing(const char *name) {
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "%s has no chat template", name),
+                         "a model that was not made for chat has none; one compiled by an older mlxcel lost it: compile it again");
+}
+
+mlx_status_t mlx_chat_open_bundle(const char *path, mlx_chat_t **out_chat) {
+  char *file, *text = NULL;
+  size_t length;
+  *out_chat = NULL;
+  MLX_TRY(mlx_join_path(path, MLX_BUNDLE_CHAT, &file));
+  mlx_status_t status = mlx_is_file(file) ? mlx_read_file(file, MAX_CHAT, &text, &length) : mlx_chat_missing(path);
+  if (!status) status = mlx_chat_create(path, text, length, out_chat);
+  mlx_free(text);
+  mlx_free(file);
+  return status;
+}
+
+void mlx_chat_free(mlx_chat_t *chat) {
+  if (!chat) return;
+  mlx_json_close(&chat->json);
+  mlx_free(chat->name);
+  mlx_free(chat);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Choosing a template
+
+static yyjson_val *templates_of(const mlx_chat_t *chat) { return yyjson_obj_get(chat->json.root, "templates"); }
+
+static mlx_status_t no_template(const mlx_chat_t *chat, const char *wanted) {
+  char names[512] = "";
+  size_t index, count;
+  yyjson_val *key, *value;
+  yyjson_obj_foreach(templates_of(chat), index, count, key, value) {
+    size_t length = strlen(names);
+    snprintf(names + length, sizeof names - length, "%s%s", index ? ", " : "", yyjson_get_str(key));
+  }
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "%s '%s' is not there", chat->name, wanted), "it has: %s", names);
+}
+
+const char *mlx_chat_source(const mlx_chat_t *chat, const char *template_name, bool has_tools) {
+  yyjson_val *templates = templates_of(chat), *found = NULL;
+  if (template_name) return yyjson_get_str(yyjson_obj_get(templates, template_name));
+  if (has_tools) found = yyjson_obj_get(templates, "tool_use");
+  if (!found) found = yyjson_obj_get(templates, "default");
+  return yyjson_get_str(found);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Variables
+
+// A document that the caller wrote, read whole; |what| is for errors.
+static mlx_status_t read_json(const char *what, const char *text, size_t length, yyjson_doc **out) {
+  yyjson_read_err error;
+  char *copy;
+  MLX_TRY(mlx_copy_text(text, length, &copy));
+  *out = yyjson_read_opts(copy, length, 0, NULL, &error);
+  mlx_free(copy);
+  if (*out) return NULL;
+  return mlx_error(MLX_INVALID_INPUT, "%s: not JSON at byte %zu: %s", what, error.pos, error.msg);
+}
+
+// Reasoning has had several names: a message that has it under one gets it under the two that templates read.
+static mlx_status_t alias_reasoning(yyjson_mut_doc *doc, yyjson_val *message, yyjson_mut_val **out) {
+  static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+  yyjson_val *reasoning = NULL, *key, *value;
+  size_t index, count;
+  for (size_t i = 0; i < 3 && !reasoning; ++i) reasoning = mlx_json_find(message, names[i]);
+  if (!reasoning) {
+    *out = yyjson_val_mut_copy(doc, message);
+    return *out ? NULL : mlx_error(MLX_OUT_OF_MEMORY, "out of memory: a message");
+  }
+  yyjson_mut_val *copy = yyjson_mut_obj(doc);
+  bool ok = copy != NULL;
+  if (ok && !yyjson_obj_get(message, "thinking")) ok = yyjson_mut_obj_add_val(doc, copy, "thinking", yyjson_val_mut_copy(doc, reasoning));
+  yyjson_obj_foreach(message, index, count, key, value) {
+    yyjson_val *given = yyjson_equals_str(key, "reasoning_content") ? reasoning : value;
+    ok = ok && yyjson_mut_obj_add(copy, yyjson_val_mut_copy(doc, key), yyjson_val_mut_copy(doc, given));
+    // Python's {"thinking": reasoning, **message}: the first place, the later value.
+    if (ok && yyjson_equals_str(key, "thinking")) {
+      yyjson_mut_val *moved = yyjson_mut_obj_remove_key(copy, "thinking");
+      ok = moved && yyjson_mut_obj_insert(copy, yyjson_mut_str(doc, "thinking"), moved, 0);
+    }
+  }
+  if (ok && !yyjson_obj_get(message, "reasoning_content")) {
+    ok = yyjson_mut_obj_add_val(doc, copy, "reasoning_content", yyjson_val_mut_copy(doc, reasoning));
+  }
+  *out = copy;
+  return ok ? NULL : mlx_error(MLX_OUT_OF_MEMORY, "out of memory: a message");
+}
+
+static mlx_status_t alias_messages(yyjson_val *messages, yyjson_mut_doc *doc) {
+  yyjson_mut_val *list = yyjson_mut_arr(doc), *copy;
+  yyjson_val *message;
+  size_t index, count;
+  if (!yyjson_is_arr(messages)) return mlx_error(MLX_INVALID_INPUT, "messages: a list of objects is wanted");
+  yyjson_arr_foreach(messages, index, count, message) {
+    if (!yyjson_is_obj(message)) return mlx_error(MLX_INVALID_INPUT, "messages: message %zu is not an object", index + 1);
+    MLX_TRY(alias_reasoning(doc, message, &copy));
+    if (!yyjson_mut_arr_append(list, copy)) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: messages");
+  }
+  yyjson_mut_doc_set_root(doc, list);
+  return NULL;
+}
+
+typedef struct inputs {
+  yyjson_doc *given, *messages, *tools, *more;  // owned
+  yyjson_mut_doc *aliased;                      // owned
+  mlx_template_variable_t variables[MAX_VARIABLES];
+  size_t count;
+} inputs_t;
+
+static mlx_status_t add_variable(inputs_t *in, const char *name, yyjson_val *value) {
+  if (in->count == MAX_VARIABLES) return mlx_error(MLX_INVALID_INPUT, "more than %d variables for a template", MAX_VARIABLES);
+  in->variables[in->count++] = (mlx_template_variable_t){name, value};
+  return NULL;
+}
+
+static mlx_status_t add_object(inputs_t *in, yyjson_val *object) {
+  yyjson_val *key, *value;
+  size_t index, count;
+  yyjson_obj_foreach(object, index, count, key, value) MLX_TRY(add_variable(in, yyjson_get_str(key), value));
+  return NULL;
+}
+
+static mlx_status_t read_inputs(const mlx_chat_t *chat, const char *messages, size_t length, const mlx_chat_options_t *options, inputs_t *in) {
+  MLX_TRY(read_json("messages", messages, length, &in->given));
+  in->aliased = yyjson_mut_doc_new(NULL);
+  if (!in->aliased) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: messages");
+  MLX_TRY(alias_messages(yyjson_doc_get_root(in->given), in->aliased));
+  in->messages = yyjson_mut_doc_imut_copy(in->aliased, NULL);
+  if (!in->messages) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: messages");
+  if (options->tools) {
+    MLX_TRY(read_json("tools", options->tools, options->tools_length, &in->tools));
+    if (!yyjson_is_arr(yyjson_doc_get_root(in->tools))) return mlx_error(MLX_INVALID_INPUT, "tools: a list of objects is wanted");
+  }
+  const char *more = options->variables ? options->variables : "{}";
+  MLX_TRY(read_json("variables", more, strlen(more), &in->more));
+  if (!yyjson_is_obj(yyjson_doc_get_root(in->more))) return mlx_error(MLX_INVALID_INPUT, "variables: an object is wanted");
+  MLX_TRY(add_variable(in, "messages", yyjson_doc_get_root(in->messages)));
+  MLX_TRY(add_variable(in, "tools", yyjson_doc_get_root(in->tools)));
+  MLX_TRY(add_variable(in, "documents", NULL));
+  MLX_TRY(add_object(in, yyjson_obj_get(chat->json.root, "tokens")));
+  return add_object(in, yyjson_doc_get_root(in->more));
+}
+
+static void clear_inputs(inputs_t *in) {
+  yyjson_doc_free(in->given);
+  yyjson_doc_free(in->messages);
+  yyjson_doc_free(in->tools);
+  yyjson_doc_free(in->more);
+  yyjson_mut_doc_free(in->aliased);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Rendering
+
+void mlx_chat_options_initialize(mlx_chat_options_t *out_options) { *out_options = (mlx_chat_options_t){.add_generation_prompt = true}; }
+
+mlx_status_t mlx_chat_render(const mlx_chat_t *chat, const char *messages, size_t length, const mlx_chat_options_t *options,
+                             char **out_text, size_t *out_length) {
+  *out_text = NULL;
+  *out_length = 0;
+  const char *source = mlx_chat_source(chat, options->template_name, options->tools != NULL);
+  if (!source) return no_template(chat, options->template_name ? options->template_name : "default");
+  inputs_t in = {0};
+  mlx_template_t *template = NULL;
+  yyjson_doc *flags = yyjson_read("[false, true]", 13, 0);
+  mlx_status_t status = flags ? NULL : mlx_error(MLX_OUT_OF_MEMORY, "out of memory: a template's variables");
+  if (!status) status = add_variable(&in, "add_generation_prompt", yyjson_arr_get(yyjson_doc_get_root(flags), options->add_generation_prompt));
+  if (!status) status = read_inputs(chat, messages, length, options, &in);
+  if (!status) status = mlx_template_create(chat->name, source, strlen(source), &template);
+  if (!status) {
+    const mlx_template_input_t input = {.variables = in.variables, .variable_count = in.count, .now = options->now};
+    status = mlx_template_render(template, &input, out_text, out_length);
+  }
+  mlx_template_free(template);
+  clear_inputs(&in);
+  yyjson_doc_free(flags);
+  return status;
+}
+
+void mlx_chat_free_text(char *text) { mlx_free(text); }

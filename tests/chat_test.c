@@ -1,0 +1,239 @@
+// A model's chat template on its way: out of the files, into the bundle, to the command line and the prompt.
+#include "base/json.h"
+#include "models/import/chat.h"
+#include "runtime/mlxcel.h"
+#include "runtime/tokenizer.h"
+#include "tests/check.h"
+#include "tests/command.h"
+#include "tests/import_files.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define TEMPLATE "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}\\n{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+
+static char folder[64];  // a fresh one for each test
+
+static const char *in_folder(const char *name) {
+  static char paths[8][160];
+  static int next;
+  char *path = paths[next++ % 8];
+  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+  return path;
+}
+
+static void put_file(const char *name, const char *text) { CHECK_OK(mlx_write_file(in_folder(name), text, strlen(text))); }
+
+static mlx_status_t link_name(void *user, const char *name) {
+  (void)user;
+  char from[256], to[160];
+  snprintf(from, sizeof from, "%s/%s", TINY, name);
+  snprintf(to, sizeof to, "%s/m/%s", folder, name);
+  CHECK(!symlink(from, to));
+  return NULL;
+}
+
+// A copy of the tiny model, to which files can be added.
+static void make_model(void) {
+  strcpy(folder, "/tmp/mlxcel-chat-XXXXXX");
+  CHECK(mkdtemp(folder));
+  CHECK_OK(mlx_make_dirs(in_folder("m"), 0700));
+  CHECK_OK(mlx_list_dir(TINY, link_name, NULL));
+}
+
+static void remove_model(void) { CHECK_OK(mlx_remove_tree(folder)); }
+
+// The member of chat.json that |key| names in |group|, made from the model in the folder.
+static void check_chat_json(const char *group, const char *key, const char *expected) {
+  mlx_hf_t *hf;
+  char *text;
+  size_t length;
+  mlx_json_t json;
+  CHECK_OK(mlx_hf_open(in_folder("m"), &hf));
+  CHECK_OK(mlx_hf_chat_json(hf, &text, &length));
+  CHECK(text);
+  CHECK_OK(mlx_json_parse("chat.json", text, length, &json));
+  const char *have = yyjson_get_str(yyjson_obj_get(yyjson_obj_get(json.root, group), key));
+  if (expected) {
+    CHECK_TEXT(have, expected);
+  } else {
+    CHECK(!have);
+  }
+  mlx_json_close(&json);
+  mlx_free(text);
+  mlx_hf_close(hf);
+}
+
+TEST(a_hugging_face_directory_gives_its_templates_and_tokens) {
+  make_model();
+  mlx_hf_t *hf;
+  char *text;
+  size_t length;
+  CHECK_OK(mlx_hf_open(in_folder("m"), &hf));
+  CHECK_OK(mlx_hf_chat_json(hf, &text, &length));
+  CHECK(!text);  // it has none
+  mlx_hf_close(hf);
+  put_file("m/tokenizer_config.json", "{\"chat_template\": \"A\", \"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}, \"pad_token\": null}");
+  check_chat_json("templates", "default", "A");
+  check_chat_json("tokens", "bos_token", "<s>");
+  check_chat_json("tokens", "eos_token", "</s>");
+  check_chat_json("tokens", "pad_token", NULL);
+  put_file("m/special_tokens_map.json", "{\"pad_token\": \"<pad>\", \"bos_token\": \"other\"}");
+  check_chat_json("tokens", "pad_token", "<pad>");
+  check_chat_json("tokens", "bos_token", "<s>");
+  put_file("m/tokenizer_config.json", "{\"chat_template\": [{\"name\": \"default\", \"template\": \"B\"}, {\"name\": \"tool_use\", \"template\": \"C\"}]}");
+  check_chat_json("templates", "default", "B");
+  check_chat_json("templates", "tool_use", "C");
+  put_file("m/chat_template.jinja", "D\n");
+  check_chat_json("templates", "default", "D\n");
+  check_chat_json("templates", "tool_use", NULL);  // as transformers: the files take the place of the list
+  CHECK_OK(mlx_make_dirs(in_folder("m/additional_chat_templates"), 0700));
+  put_file("m/additional_chat_templates/rag.jinja", "E");
+  check_chat_json("templates", "rag", "E");
+  put_file("m/tokenizer_config.json", "{\"chat_template\": 5}");
+  CHECK_OK(mlx_remove_tree(in_folder("m/chat_template.jinja")));
+  CHECK_OK(mlx_remove_tree(in_folder("m/additional_chat_templates")));
+  CHECK_OK(mlx_hf_open(in_folder("m"), &hf));
+  CHECK_ERROR(mlx_hf_chat_json(hf, &text, &length), MLX_INVALID_INPUT, "tokenizer_config.json: field 'chat_template' must be a string or a list");
+  mlx_hf_close(hf);
+  remove_model();
+}
+
+TEST(gguf_metadata_gives_its_templates_and_tokens) {
+  bytes_t file = {0};
+  static const char *const names[] = {"tool_use"};
+  put_header(&file, 3, 0, 11);
+  put_field_string(&file, "general.architecture", "llama");
+  put_tokenizer(&file, "smollm");
+  put_field(&file, "tokenizer.ggml.bos_token_id", MLX_GGUF_U32, 1, 4);
+  put_field(&file, "tokenizer.ggml.eos_token_id", MLX_GGUF_U32, 9999, 4);  // no such token: it is left out
+  put_field_string(&file, "tokenizer.chat_template", "A");
+  put_field_strings(&file, "tokenizer.chat_templates", names, 1);
+  put_field_string(&file, "tokenizer.chat_template.tool_use", "B \"x\"");
+  put_padding(&file, 32);
+  mlx_gguf_t *gguf;
+  char *text, wanted[256];
+  size_t length;
+  CHECK_OK(mlx_gguf_parse("x.gguf", (const uint8_t *)file.data, file.length, &gguf));
+  CHECK_OK(mlx_gguf_chat_json(gguf, &text, &length));
+  snprintf(wanted, sizeof wanted, "{\n\"templates\": {\n  \"default\": \"A\",\n  \"tool_use\": \"B \\\"x\\\"\"},\n\"tokens\": {\"bos_token\": \"%s\"}\n}\n",
+           sample_tokens[1]);
+  CHECK_TEXT(text, wanted);
+  mlx_free(text);
+  mlx_gguf_close(gguf);
+  mlx_text_clear(&file);
+}
+
+static void put_tiny_template(void) { put_file("m/tokenizer_config.json", "{\"chat_template\": \"" TEMPLATE "\", \"bos_token\": \"<B>\"}"); }
+
+TEST(the_template_verb_prints_what_the_model_reads) {
+  command_t run;
+  make_model();
+  put_tiny_template();
+  put_file("messages.json", "[{\"role\": \"system\", \"content\": \"Be <kind>.\"}, {\"role\": \"user\", \"content\": \" Hi é \"}]");
+  RUN(&run, "template", "-m", in_folder("m"), "--messages", in_folder("messages.json"));
+  CHECK_INT(run.exit_code, 0);
+  CHECK_TEXT(run.err, "");
+  CHECK_TEXT(run.out, "<B>[system] Be <kind>.\n[user] Hi é\n");
+  command_free(&run);
+  RUN(&run, "template", "-m", in_folder("m"), "--messages", in_folder("messages.json"), "--add-generation-prompt", "--variables", "{\"bos_token\": \"\"}");
+  CHECK_TEXT(run.out, "[system] Be <kind>.\n[user] Hi é\n[assistant]");
+  command_free(&run);
+  RUN(&run, "template", "-m", in_folder("m"), "--show");
+  CHECK_CONTAINS(run.out, "{% for m in messages %}[{{ m.role }}]");
+  command_free(&run);
+  remove_model();
+}
+
+static void check_refused(command_t *run, int code, const char *part) {
+  if (run->exit_code != code) CHECK_FAIL("exit status %d, expected %d: %s", run->exit_code, code, run->err);
+  CHECK_TEXT(run->out, "");
+  CHECK_CONTAINS(run->err, part);
+  command_free(run);
+}
+
+TEST(what_cannot_be_rendered_is_answered) {
+  command_t run;
+  RUN(&run, "template", "-m", TINY, "--show");
+  check_refused(&run, MLX_NOT_FOUND, "tiny-llama has no chat template");
+  RUN(&run, "template", "-m", TINY);
+  check_refused(&run, MLX_USAGE, "no conversation was given");
+  RUN(&run, "template", "--show");
+  check_refused(&run, MLX_USAGE, "no model was given");
+  RUN(&run, "run", "-m", TINY, "--chat", "-p", "x");
+  check_refused(&run, MLX_NOT_FOUND, "tiny-llama has no chat template");
+  RUN(&run, "run", "-m", TINY, "-sys", "x", "-p", "x");
+  check_refused(&run, MLX_USAGE, "-sys belongs to a chat");
+  make_model();
+  put_file("m/tokenizer_config.json", "{\"chat_template\": \"a\\n{{ raise_exception('no ' ~ messages[0].role) }}\"}");
+  put_file("messages.json", "[{\"role\": \"user\"}]");
+  RUN(&run, "template", "-m", in_folder("m"), "--messages", in_folder("messages.json"));
+  check_refused(&run, MLX_INVALID_INPUT, "/m: chat template, line 2: the template refuses the conversation: no user");
+  RUN(&run, "run", "-m", in_folder("m"), "--chat", "-p", "x");
+  check_refused(&run, MLX_INVALID_INPUT, "the template refuses the conversation: no user");
+  put_file("messages.json", "{}");
+  RUN(&run, "template", "-m", in_folder("m"), "--messages", in_folder("messages.json"));
+  check_refused(&run, MLX_INVALID_INPUT, "messages: a list of objects is wanted");
+  RUN(&run, "template", "-m", in_folder("m"), "--show", "--name", "rag");
+  check_refused(&run, MLX_NOT_FOUND, "has no chat template named 'rag'");
+  remove_model();
+}
+
+// prompt_ids of a run with --json.
+static yyjson_val *prompt_ids(const command_t *run, mlx_json_t *out_json) {
+  if (run->exit_code) CHECK_FAIL("exit status %d: %s", run->exit_code, run->err);
+  CHECK_OK(mlx_json_parse("stdout", run->out, run->out_length, out_json));
+  return yyjson_obj_get(out_json->root, "prompt_ids");
+}
+
+// The text is complete: not even a beginning-of-text token is added to it.
+static void check_chat_prompt(const char *model) {
+  command_t run;
+  mlx_json_t json;
+  mlx_tokenizer_t *tokenizer;
+  static const char text[] = "<B>[system] the\n[user] quick\n[assistant]";
+  char *file;
+  int32_t *ids;
+  size_t length, count;
+  CHECK_OK(mlx_read_file(TINY "/tokenizer.json", SIZE_MAX, &file, &length));
+  CHECK_OK(mlx_tokenizer_create("tiny", file, length, &tokenizer));
+  CHECK_OK(mlx_tokenizer_encode(tokenizer, text, strlen(text), false, &ids, &count));
+  RUN(&run, "run", "-m", model, "--chat", "-sys", "the", "-p", "quick", "-n", "2", "--json", "--device", "cpu");
+  yyjson_val *list = prompt_ids(&run, &json);
+  CHECK_INT(yyjson_arr_size(list), count);
+  for (size_t i = 0; i < count; ++i) CHECK_INT(yyjson_get_sint(yyjson_arr_get(list, i)), ids[i]);
+  mlx_json_close(&json);
+  command_free(&run);
+  mlx_free(ids);
+  mlx_free(file);
+  mlx_tokenizer_free(tokenizer);
+}
+
+TEST(a_chat_runs_from_source_and_from_a_bundle_which_carries_the_template) {
+  command_t run;
+  mlx_chat_t *chat;
+  mlx_engine_t *engine;
+  mlx_engine_options_t options;
+  make_model();
+  put_tiny_template();
+  check_chat_prompt(in_folder("m"));
+  RUN(&run, "compile", in_folder("m"), "-o", in_folder("c.mlxb"));
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  check_chat_prompt(in_folder("c.mlxb"));
+  CHECK_OK(mlx_chat_open_bundle(in_folder("c.mlxb"), &chat));
+  CHECK_CONTAINS(mlx_chat_source(chat, NULL, false), "{{ bos_token }}");
+  mlx_chat_free(chat);
+  mlx_engine_options_initialize(&options);
+  options.device = MLX_USE_CPU;
+  CHECK_OK(mlx_engine_open_bundle(in_folder("c.mlxb"), &options, &engine));
+  CHECK_CONTAINS(mlx_chat_source(mlx_engine_chat(engine), NULL, false), "{{ bos_token }}");
+  mlx_engine_close(engine);
+  RUN(&run, "compile", TINY, "-o", in_folder("c.mlxb"));  // over it, without one
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  CHECK_ERROR(mlx_chat_open_bundle(in_folder("c.mlxb"), &chat), MLX_NOT_FOUND, "has no chat template");
+  remove_model();
+}
+
+TEST_MAIN(CASE(a_hugging_face_directory_gives_its_templates_and_tokens), CASE(gguf_metadata_gives_its_templates_and_tokens),
+          CASE(the_template_verb_prints_what_the_model_reads), CASE(what_cannot_be_rendered_is_answered),
+          CASE(a_chat_runs_from_source_and_from_a_bundle_which_carries_the_template))
