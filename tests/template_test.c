@@ -163,7 +163,7 @@ TEST(real_templates_render_conversations_byte_for_byte_as_transformers_does) {
   yyjson_val *root = yyjson_doc_get_root(doc), *key, *golden;
   size_t index, count;
   tally_t tally = {0};
-  const char *folder = getenv("MLXCEL_TEMPLATES") ? getenv("MLXCEL_TEMPLATES") : MLXCEL_MODELS "/templates";
+  const char *folder = getenv("MLXCEL_TEMPLATES") ? getenv("MLXCEL_TEMPLATES") : MLXCEL_MODELS "/../deps/llama.cpp/models/templates";
   setenv("TZ", "UTC", 1);
   tzset();
   if (!mlx_is_dir(folder)) CHECK_FAIL("%s is missing: ./build.sh test fetches it", folder);

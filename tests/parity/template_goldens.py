@@ -4,7 +4,7 @@
   template_goldens.py TEMPLATES_FOLDER > tests/goldens/templates.json
   template_goldens.py TEMPLATES_FOLDER --show NAME CONVERSATION      print one render
 
-TEMPLATES_FOLDER holds the real chat templates that ./build.sh fetches (build/models/templates). They belong to their models' makers, so the
+TEMPLATES_FOLDER holds the real chat templates that ./build.sh fetches (build/deps/llama.cpp/models/templates). They belong to their models' makers, so the
 golden file has digests of them and of what they render, and only the conversations and the small templates are written out.
 Needs: pip install transformers==5.22.2 jinja2==3.1.6
 """
