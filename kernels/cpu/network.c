@@ -66,12 +66,16 @@ INLINE int qkv_width(const mlx_network_t *n) { return q_width(n) + 2 * kv_width(
 INLINE bool is_tiled(const call_t *c, int columns) {
   return HAS_TILES && c->n->tiles && c->control->tokens >= LEAST_TILED && columns % MLX_PANEL_BLOCK == 0;
 }
-INLINE int64_t parts_of_tokens(int columns) { return (int64_t)columns / MLX_PANEL_BLOCK * PARTS * TILE; }  // 16 of them
+INLINE int64_t parts_of_tokens(int columns) { return (int64_t)columns / MLX_PANEL_BLOCK * A_BLOCK; }  // 16 of them
 
 // Columns [from, to) of a token, multiples of 16.
 static void leave_parts(uint16_t *parts, const float *values, int token, int columns, int from, int to) {
-  uint16_t *at = parts + token / 16 * parts_of_tokens(columns) + token % 16 * MLX_PANEL_BLOCK;
-  for (int k = from; k < to; k += 16) split_columns(v_load(values + k), at + k / MLX_PANEL_BLOCK * PARTS * TILE + k % MLX_PANEL_BLOCK);
+  uint16_t *tiles = parts + token / 16 * parts_of_tokens(columns);
+  for (int k = from; k < to; k += 16) {
+    uint16_t *block = tiles + (int64_t)(k / MLX_PANEL_BLOCK) * A_BLOCK;
+    float *sums = (float *)(void *)(block + PARTS * TILE);
+    split_columns(v_load(values + k), block + token % 16 * MLX_PANEL_BLOCK + k % MLX_PANEL_BLOCK, sums + k % MLX_PANEL_BLOCK + token % 16);
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -229,21 +233,38 @@ static void multiply_many(const call_t *c, const product_t *p, int item) {
 #if HAS_TILES
 // The same in tiles: two panels, of SWIGLU one of each matrix.
 static void multiply_tiled(const call_t *c, const product_t *p, int item) {
-  _Alignas(64) uint16_t b[TILED_BLOCKS * 2 * PARTS * TILE];
+  _Alignas(64) uint16_t b[TILED_BLOCKS * B_BLOCK];
   _Alignas(64) float sums[TILED_TOKENS * 32];
   const int token_blocks = divide_up(p->tokens, TILED_TOKENS), step = p->up ? 1 : 2, panels = panel_count(p), blocks = p->columns / MLX_PANEL_BLOCK;
   const int first = item / token_blocks * step, token = item % token_blocks * TILED_TOKENS, tokens = least(TILED_TOKENS, p->tokens - token);
+  coded_t both;
+  for (int i = 0; i < 2; ++i) {
+    const mlx_network_weight_t *weight = i < step ? p->weight : p->up;
+    both.format[i] = weight->format;
+    both.panel[i] = c->weights + weight->at + least(first + i % step, panels - 1) * mlx_panel_bytes(weight->format, p->columns);
+  }
+  const bool coded = is_coded(both.format[0]) && is_coded(both.format[1]);
+  const int parts = parts_of(both.format[0]) > parts_of(both.format[1]) ? parts_of(both.format[0]) : parts_of(both.format[1]);
+  for (int i = 0; coded && i < TILED_TOKENS * 32; i += 16) v_store(sums + i, v_zero());
   configure_tiles();
   for (int k = 0; k < blocks; k += TILED_BLOCKS) {
     const int count = least(TILED_BLOCKS, blocks - k);
+    coded_t here = both;
     for (int i = 0; i < 2; ++i) {
-      const mlx_network_weight_t *weight = i < step ? p->weight : p->up;
-      const int panel = least(first + i % step, panels - 1);
-      split_panel(weight->format, c->weights + weight->at + panel * mlx_panel_bytes(weight->format, p->columns), k, count, i, b);
+      here.panel[i] += k * mlx_panel_block_bytes(both.format[i]);
+      if (coded) {
+        take_panel_codes(both.format[i], both.panel[i], k, count, i, b);
+      } else {
+        split_panel(both.format[i], both.panel[i], parts, k, count, i, b);
+      }
     }
     for (int t = 0; t < tokens; t += 32) {
-      const uint16_t *a = p->parts + (token + t) / 16 * parts_of_tokens(p->columns) + (int64_t)k * PARTS * TILE;
-      multiply_tiles(a, parts_of_tokens(p->columns), b, count, k == 0, sums + t * 32);
+      const uint16_t *a = p->parts + (token + t) / 16 * parts_of_tokens(p->columns) + (int64_t)k * A_BLOCK;
+      if (coded) {
+        multiply_coded(a, parts_of_tokens(p->columns), b, &here, count, sums + t * 32);
+      } else {
+        multiply_tiles(a, parts_of_tokens(p->columns), b, parts, count, k == 0, sums + t * 32);
+      }
     }
   }
   release_tiles();
