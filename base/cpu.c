@@ -7,8 +7,18 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
 
-static const char *const levels[] = {"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", NULL};
+static const char *const levels[] = {"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "sapphirerapids", NULL};
+
+// The tiles' registers are large, and Linux gives them only to who asks.
+bool mlx_cpu_enable_tiles(void) {
+  enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+  unsigned a, b, c, d;
+  const unsigned tiles = 1u << 22 | 1u << 24, fp16 = 1u << 23;  // AMX-BF16 and AMX-TILE; who has them has AVX512-FP16
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (tiles | fp16)) != (tiles | fp16)) return false;
+  return !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);
+}
 
 bool mlx_cpu_has_level(const char *level) {
   // The builtin also checks that the operating system saves the registers; the rest of each level are plain cpuid bits.
@@ -23,7 +33,12 @@ bool mlx_cpu_has_level(const char *level) {
             __builtin_cpu_supports("bmi") && (basic & movbe) && (basic & f16c) && (extended & lzcnt);
   bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd");
-  const bool has[] = {true, v2, v3, v4};
+  unsigned one = 0;
+  if (v4) __get_cpuid_count(7, 1, &one, &b, &a, &d);
+  const unsigned avx_vnni = 1u << 4, avx512_bf16 = 1u << 5;
+  bool sapphire = v4 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi2") &&
+                  (one & (avx_vnni | avx512_bf16)) == (avx_vnni | avx512_bf16) && mlx_cpu_enable_tiles();
+  const bool has[] = {true, v2, v3, v4, sapphire};
   for (size_t i = 0; levels[i]; ++i) {
     if (!strcmp(levels[i], level)) return has[i];
   }
@@ -46,6 +61,8 @@ static void add_features(mlx_digest_t *digest) {
 #include <sys/auxv.h>
 
 static const char *const levels[] = {"generic", NULL};
+
+bool mlx_cpu_enable_tiles(void) { return false; }
 
 bool mlx_cpu_has_level(const char *level) { return !strcmp(level, "generic"); }
 

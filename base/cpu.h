@@ -12,6 +12,9 @@ const char *mlx_cpu_level(size_t index);
 // True when this machine runs code of that level.
 bool mlx_cpu_has_level(const char *level);
 
+// Lets this process use AMX tiles, on threads started from now on too; false when the machine has none or gives none.
+bool mlx_cpu_enable_tiles(void);
+
 // Logical CPUs this process may use.
 int mlx_cpu_count(void);
 

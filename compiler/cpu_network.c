@@ -58,6 +58,7 @@ static void describe(emission_t *e) {
                                .pool_pages = (int32_t)mlx_graph_pool_pages(o),
                                .most_tokens = (int32_t)(o->rows * o->buckets[o->bucket_count - 1]),
                                .kv_format = (int32_t)kv,
+                               .tiles = !strcmp(o->kernels->cpu_level, "sapphirerapids"),
                                .norm_eps = (float)e->plan->norm_eps,
                                .scale = (float)e->plan->scale,
                                .embed = weight_at(e, 0, MLX_DECODE_EMBED),

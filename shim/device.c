@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/memory.h"
 #include "iree/async/util/proactor_pool.h"
 #include "iree/hal/drivers/cuda/api.h"
@@ -148,6 +149,7 @@ mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t *
   mlx_device_t *device;
   MLX_TRY(mlx_alloc(1, sizeof *device, &device));
   device->kind = kind;
+  if (kind == MLX_DEVICE_CPU) mlx_cpu_enable_tiles();  // for modules that want them; a module for a CPU without is none of these
   device->threads = kind == MLX_DEVICE_CPU ? threads : 0;
   pthread_mutex_init(&device->lock, NULL);
   iree_hal_driver_factory_t factories[2];  // the registry is done with them when the device stands

@@ -17,11 +17,14 @@
 
 #include "attention.h"
 #include "panels.h"
+#include "tiles.h"
 #include "vector.h"
 
 #define IDLE UINT64_MAX          // in the ticket: no call is running; the scratch starts so
 #define PATIENCE 10000           // turns of waiting, half a millisecond or so, before somebody is late
 #define BLOCK_TOKENS 96          // of a product's item, where there are many
+#define TILED_TOKENS 256         // of one that is computed in tiles, and
+#define TILED_BLOCKS 8           // blocks of columns that are split into parts at a time
 #define WIDE_COLUMNS 128         // widened at a time: with four panels, what the first cache holds
 #define SEPARATE _Alignas(64)    // on a cache line of its own
 
@@ -48,6 +51,7 @@ typedef struct call {
   control_t *control;
   int32_t *row_of, *position_of, *id_of, *last_of, *taking_part;  // slots, as network.h has them
   float *turns, *x, *h, *qkv, *attended, *act, *best;
+  uint16_t *h_parts, *act_parts;
   int width;                     // T of prefill_T; 0: this is decode
   uint32_t steps, workgroups;
 } call_t;
@@ -57,6 +61,22 @@ INLINE int divide_up(int a, int b) { return (a + b - 1) / b; }
 INLINE int q_width(const mlx_network_t *n) { return n->heads * n->head_dim; }
 INLINE int kv_width(const mlx_network_t *n) { return n->kv_heads * n->head_dim; }
 INLINE int qkv_width(const mlx_network_t *n) { return q_width(n) + 2 * kv_width(n); }
+
+// Whether what has |columns| columns is multiplied in tiles: then whoever makes it leaves its parts too.
+INLINE bool is_tiled(const call_t *c, int columns) {
+  return HAS_TILES && c->n->tiles && c->control->tokens >= LEAST_TILED && columns % MLX_PANEL_BLOCK == 0;
+}
+INLINE int64_t parts_of_tokens(int columns) { return (int64_t)columns / MLX_PANEL_BLOCK * A_BLOCK; }  // 16 of them
+
+// Columns [from, to) of a token, multiples of 16.
+static void leave_parts(uint16_t *parts, const float *values, int token, int columns, int from, int to) {
+  uint16_t *tiles = parts + token / 16 * parts_of_tokens(columns);
+  for (int k = from; k < to; k += 16) {
+    uint16_t *block = tiles + (int64_t)(k / MLX_PANEL_BLOCK) * A_BLOCK;
+    float *sums = (float *)(void *)(block + PARTS * TILE);
+    split_columns(v_load(values + k), block + token % 16 * MLX_PANEL_BLOCK + k % MLX_PANEL_BLOCK, sums + k % MLX_PANEL_BLOCK + token % 16);
+  }
+}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // The start of a step: which tokens there are
@@ -94,7 +114,8 @@ static void embed(const call_t *c, int slot) {
   for (int i = 0; i < half; ++i) sine_and_cosine((float)c->position_of[slot] * c->frequencies[i], &sine[i], &cosine[i]);
 }
 
-static void normalise(const call_t *c, const float *x, const mlx_network_weight_t *weight, float *out) {
+static void normalise(const call_t *c, const float *x, const mlx_network_weight_t *weight, int token) {
+  float *out = c->h + (int64_t)token * c->n->hidden;
   const int width = c->n->hidden, whole = width / 16 * 16;
   const float *gain = (const float *)(const void *)(c->weights + weight->at);
   v16 squares = v_zero();
@@ -104,6 +125,7 @@ static void normalise(const call_t *c, const float *x, const mlx_network_weight_
   const float scale = 1 / square_root(sum / (float)width + c->n->norm_eps);
   for (int i = 0; i < whole; i += 16) v_store(out + i, v_mul(v_mul(v_load(x + i), v_all(scale)), v_load(gain + i)));
   for (int i = whole; i < width; ++i) out[i] = x[i] * scale * gain[i];
+  if (is_tiled(c, width)) leave_parts(c->h_parts, out, token, width, 0, width);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -115,6 +137,7 @@ typedef struct product {
   const mlx_network_weight_t *weight, *up;  // up: for SWIGLU
   int rows, columns, tokens;
   const float *x;                           // [tokens][columns]
+  const uint16_t *parts;                    // of x
   float *y;
   int64_t y_step;                           // from a token's results to the next one's
   end_t end;
@@ -123,9 +146,12 @@ typedef struct product {
 INLINE int panel_count(const product_t *p) { return divide_up(p->rows, MLX_PANEL_ROWS); }
 INLINE int group_panels(const product_t *p) { return p->end == END_SWIGLU ? TILE_PANELS / 2 : TILE_PANELS; }
 INLINE int block_count(const product_t *p) { return divide_up(p->tokens, BLOCK_TOKENS); }
+INLINE bool in_tiles(const call_t *c, const product_t *p) { return p->end != END_LOGITS && is_tiled(c, p->columns); }
 
-static int product_items(const product_t *p) {
-  return p->tokens <= 1 ? p->tokens * panel_count(p) : divide_up(panel_count(p), group_panels(p)) * block_count(p);
+static int product_items(const call_t *c, const product_t *p) {
+  if (p->tokens <= 1) return p->tokens * panel_count(p);
+  if (in_tiles(c, p)) return divide_up(panel_count(p), p->up ? 1 : 2) * divide_up(p->tokens, TILED_TOKENS);
+  return divide_up(panel_count(p), group_panels(p)) * block_count(p);
 }
 
 // What becomes of 16 rows' sums of a token.
@@ -134,6 +160,10 @@ static void finish(const call_t *c, const product_t *p, int token, int panel, v1
   const int count = least(16, p->rows - 16 * panel);
   float *y = p->y + row * p->y_step + 16 * panel, some[16];
   if (p->end == END_SWIGLU) value = v_mul(v_silu(value), up);
+  if (p->end == END_SWIGLU && is_tiled(c, p->rows)) {
+    v_store(some, value);
+    leave_parts(c->act_parts, some - 16 * panel, token, p->rows, 16 * panel, 16 * panel + 16);
+  }
   if (p->end == END_LOGITS) {
     const v16 real = v_first(value, count);
     const float largest = v_largest(real);
@@ -200,12 +230,59 @@ static void multiply_many(const call_t *c, const product_t *p, int item) {
   }
 }
 
+#if HAS_TILES
+// The same in tiles: two panels, of SWIGLU one of each matrix.
+static void multiply_tiled(const call_t *c, const product_t *p, int item) {
+  _Alignas(64) uint16_t b[TILED_BLOCKS * B_BLOCK];
+  _Alignas(64) float sums[TILED_TOKENS * 32];
+  const int token_blocks = divide_up(p->tokens, TILED_TOKENS), step = p->up ? 1 : 2, panels = panel_count(p), blocks = p->columns / MLX_PANEL_BLOCK;
+  const int first = item / token_blocks * step, token = item % token_blocks * TILED_TOKENS, tokens = least(TILED_TOKENS, p->tokens - token);
+  coded_t both;
+  for (int i = 0; i < 2; ++i) {
+    const mlx_network_weight_t *weight = i < step ? p->weight : p->up;
+    both.format[i] = weight->format;
+    both.panel[i] = c->weights + weight->at + least(first + i % step, panels - 1) * mlx_panel_bytes(weight->format, p->columns);
+  }
+  const bool coded = is_coded(both.format[0]) && is_coded(both.format[1]);
+  const int parts = parts_of(both.format[0]) > parts_of(both.format[1]) ? parts_of(both.format[0]) : parts_of(both.format[1]);
+  for (int i = 0; coded && i < TILED_TOKENS * 32; i += 16) v_store(sums + i, v_zero());
+  configure_tiles();
+  for (int k = 0; k < blocks; k += TILED_BLOCKS) {
+    const int count = least(TILED_BLOCKS, blocks - k);
+    coded_t here = both;
+    for (int i = 0; i < 2; ++i) {
+      here.panel[i] += k * mlx_panel_block_bytes(both.format[i]);
+      if (coded) {
+        take_panel_codes(both.format[i], both.panel[i], k, count, i, b);
+      } else {
+        split_panel(both.format[i], both.panel[i], parts, k, count, i, b);
+      }
+    }
+    for (int t = 0; t < tokens; t += 32) {
+      const uint16_t *a = p->parts + (token + t) / 16 * parts_of_tokens(p->columns) + (int64_t)k * A_BLOCK;
+      if (coded) {
+        multiply_coded(a, parts_of_tokens(p->columns), b, &here, count, sums + t * 32);
+      } else {
+        multiply_tiles(a, parts_of_tokens(p->columns), b, parts, count, k == 0, sums + t * 32);
+      }
+    }
+  }
+  release_tiles();
+  for (int t = 0; t < tokens; ++t) {
+    for (int i = 0; i < step && first + i < panels; ++i) finish(c, p, token + t, first + i, v_load(sums + 32 * t + 16 * i), v_load(sums + 32 * t + 16));
+  }
+}
+#endif
+
 static void multiply(const call_t *c, const product_t *p, mind_t *mind, uint64_t phase, int from, int to) {
   if (p->tokens == 1) {
     multiply_one(c, p, mind, phase, from, to);
     return;
   }
-  for (int item = from; item < to; ++item) multiply_many(c, p, item);
+#if HAS_TILES
+  for (int item = from; in_tiles(c, p) && item < to; ++item) multiply_tiled(c, p, item);
+#endif
+  for (int item = from; !in_tiles(c, p) && item < to; ++item) multiply_many(c, p, item);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -274,6 +351,9 @@ static void attend(const call_t *c, int layer, int item) {
       a.out[i] = c->attended + nth * q_width(n) + head * hd;
     }
     attend_some(&a, n->kv_format, count);
+    for (int i = 0; i < count && is_tiled(c, q_width(n)); ++i) {
+      leave_parts(c->h_parts, c->attended + (int64_t)(slot + i) * q_width(n), slot + i, q_width(n), head * hd, head * hd + hd);
+    }
   }
 }
 
@@ -318,13 +398,13 @@ static product_t product_of(const call_t *c, phase_t phase, int nth) {
   const mlx_network_t *n = c->n;
   const mlx_network_layer_t *l = &c->layers[phase.in_layer ? phase.layer : 0];
   const int tokens = (int)c->control->tokens, q = q_width(n), kv = kv_width(n), hidden = n->hidden, ffn = n->ffn;
-  if (!phase.in_layer) return (product_t){&n->head, 0, n->vocab, hidden, (int)c->control->rows, c->h, c->logits, n->vocab, END_LOGITS};
-  if (phase.kind == O) return (product_t){&l->o, 0, hidden, q, tokens, c->attended, c->x, hidden, END_ADD};
-  if (phase.kind == GATE_UP) return (product_t){&l->gate, &l->up, ffn, hidden, tokens, c->h, c->act, ffn, END_SWIGLU};
-  if (phase.kind == DOWN) return (product_t){&l->down, 0, hidden, ffn, tokens, c->act, c->x, hidden, END_ADD};
-  if (nth == 0) return (product_t){&l->q, 0, q, hidden, tokens, c->h, c->qkv, qkv_width(n), END_STORE};
+  if (!phase.in_layer) return (product_t){&n->head, 0, n->vocab, hidden, (int)c->control->rows, c->h, 0, c->logits, n->vocab, END_LOGITS};
+  if (phase.kind == O) return (product_t){&l->o, 0, hidden, q, tokens, c->attended, c->h_parts, c->x, hidden, END_ADD};
+  if (phase.kind == GATE_UP) return (product_t){&l->gate, &l->up, ffn, hidden, tokens, c->h, c->h_parts, c->act, ffn, END_SWIGLU};
+  if (phase.kind == DOWN) return (product_t){&l->down, 0, hidden, ffn, tokens, c->act, c->act_parts, c->x, hidden, END_ADD};
+  if (nth == 0) return (product_t){&l->q, 0, q, hidden, tokens, c->h, c->h_parts, c->qkv, qkv_width(n), END_STORE};
   const mlx_network_weight_t *weight = nth == 1 ? &l->k : &l->v;
-  return (product_t){weight, 0, kv, hidden, tokens, c->h, c->qkv + q + (nth - 1) * kv, qkv_width(n), END_STORE};
+  return (product_t){weight, 0, kv, hidden, tokens, c->h, c->h_parts, c->qkv + q + (nth - 1) * kv, qkv_width(n), END_STORE};
 }
 
 INLINE int products_of(phase_t phase) { return phase.in_layer && phase.kind == QKV ? 3 : 1; }
@@ -341,7 +421,7 @@ static uint32_t items_of(const call_t *c, uint64_t number) {
     uint32_t items = 0;
     for (int i = 0; i < products_of(phase); ++i) {
       const product_t p = product_of(c, phase, i);
-      items += (uint32_t)product_items(&p);
+      items += (uint32_t)product_items(c, &p);
     }
     return items;
   }
@@ -354,7 +434,7 @@ static uint32_t items_of(const call_t *c, uint64_t number) {
 static void do_products(const call_t *c, phase_t phase, mind_t *mind, uint64_t number, int from, int to) {
   for (int i = 0, base = 0, items; i < products_of(phase); ++i, base += items) {
     const product_t p = product_of(c, phase, i);
-    items = product_items(&p);
+    items = product_items(c, &p);
     const int first = from > base ? from - base : 0, end = least(to - base, items);
     if (first < end) multiply(c, &p, mind, number, first, end);
   }
@@ -366,15 +446,15 @@ static void do_item(const call_t *c, phase_t phase, uint32_t step, int item) {
   if (phase.in_layer) {
     const mlx_network_layer_t *l = &c->layers[phase.layer];
     switch (phase.kind) {
-      case ATTN_NORM: normalise(c, c->x + at, &l->attn_norm, c->h + at); break;
+      case ATTN_NORM: normalise(c, c->x + at, &l->attn_norm, item); break;
       case APPEND: append(c, phase.layer, item); break;
       case ATTEND: attend(c, phase.layer, item); break;
-      default: normalise(c, c->x + at, &l->mlp_norm, c->h + at); break;
+      default: normalise(c, c->x + at, &l->mlp_norm, item); break;
     }
   } else if (phase.layer < 0) {
     phase.kind == LIST ? list_tokens(c) : embed(c, item);
   } else if (phase.kind == FINAL_NORM) {
-    normalise(c, c->x + (int64_t)c->last_of[item] * n->hidden, &n->final_norm, c->h + at);
+    normalise(c, c->x + (int64_t)c->last_of[item] * n->hidden, &n->final_norm, item);
   } else {
     choose(c, step);
   }
@@ -500,6 +580,8 @@ void mlx_network_run(const uint8_t *weights, const int32_t *plan, const int32_t 
                        .attended = floats + s.attended,
                        .act = floats + s.act,
                        .best = floats + s.best,
+                       .h_parts = (uint16_t *)(void *)(floats + s.h_parts),
+                       .act_parts = (uint16_t *)(void *)(floats + s.act_parts),
                        .width = (int)width,
                        .steps = (uint32_t)steps,
                        .workgroups = MLX_CPU_WORKGROUPS};

@@ -60,6 +60,8 @@ typedef struct mlx_network {
   int32_t rows, row_pages, pool_pages;
   int32_t most_tokens;   // of all rows together, in one call
   int32_t kv_format;     // F32, F16 or BF16
+  int32_t tiles;         // 1: the kernel multiplies tiles of parts, for which the scratch has room
+  int32_t padding;
   float norm_eps, scale;
   mlx_network_weight_t embed, final_norm, head;
   // then float frequencies[head_dim / 2 rounded up to even], then mlx_network_layer_t [layers]
@@ -73,11 +75,18 @@ typedef struct mlx_network_scratch {
   int64_t qkv;      // [most_tokens][(heads + 2 kv_heads) * head_dim]
   int64_t attended; // [most_tokens][heads * head_dim]
   int64_t act;      // [most_tokens][ffn]
+  int64_t h_parts;  // [most_tokens rounded up to 32] of what h or attended has, cut into parts (tiles.h)
+  int64_t act_parts;// and of act
   int64_t best;     // [rows][panels of the head][2] largest logit, and its token
   int64_t words;    // of all
 } mlx_network_scratch_t;
 
 static inline int64_t mlx_round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+// Words of activations cut into three parts of 16 bits, and their sums: of 16 tokens, 800 for each block.
+static inline int64_t mlx_parts_words(int64_t tokens, int64_t columns) {
+  return mlx_round_up(tokens, 32) / 16 * (mlx_round_up(columns, MLX_PANEL_BLOCK) / MLX_PANEL_BLOCK) * 800;
+}
 
 static inline mlx_network_scratch_t mlx_network_scratch(const mlx_network_t *n) {
   const int64_t tokens = n->most_tokens, hd = n->head_dim;
@@ -89,7 +98,10 @@ static inline mlx_network_scratch_t mlx_network_scratch(const mlx_network_t *n) 
   s.qkv = mlx_round_up(s.h + tokens * n->hidden, 16);
   s.attended = mlx_round_up(s.qkv + tokens * (n->heads + 2 * n->kv_heads) * hd, 16);
   s.act = mlx_round_up(s.attended + tokens * n->heads * hd, 16);
-  s.best = mlx_round_up(s.act + tokens * n->ffn, 16);
+  const int64_t attended = (int64_t)n->heads * hd, widest = n->hidden > attended ? n->hidden : attended;
+  s.h_parts = mlx_round_up(s.act + tokens * n->ffn, 16);
+  s.act_parts = s.h_parts + (n->tiles ? mlx_parts_words(tokens, widest) : 0);
+  s.best = s.act_parts + (n->tiles ? mlx_parts_words(tokens, n->ffn) : 0);
   s.words = mlx_round_up(s.best + 2 * n->rows * mlx_round_up(n->vocab, MLX_PANEL_ROWS) / MLX_PANEL_ROWS, 16);
   return s;
 }
