@@ -109,6 +109,47 @@ mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) MLX_MUST
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) MLX_MUST_USE;
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Sampling: how a token is chosen (docs/sampling.md)
+
+typedef struct mlx_logit_bias {
+  int32_t id;
+  double bias;  // added to the token's logit; -INFINITY: never
+} mlx_logit_bias_t;
+
+// In the order they are applied. With mirostat only biases, temperature and mirostat itself are.
+typedef struct mlx_sampling {
+  const mlx_logit_bias_t *biases;  // borrowed
+  size_t bias_count;
+  int64_t repeat_last_n;           // tokens that the penalties look back on; 0: none, -1: the context
+  double repeat_penalty;           // 1: off
+  double frequency_penalty, presence_penalty;          // 0: off
+  double dry_multiplier;                               // 0: off
+  double dry_base;
+  int64_t dry_allowed_length, dry_last_n;              // last_n as above
+  const char *const *dry_breakers;                     // borrowed
+  size_t dry_breaker_count;
+  double top_n_sigma;      // 0 or less: off
+  int64_t top_k;           // 0 or less: off
+  double typical_p, top_p; // 1: off
+  double min_p;            // 0: off
+  double xtc_probability;  // 0: off
+  double xtc_threshold;    // more than 0.5: off
+  double temperature;      // 0: the likeliest of what is left
+  int64_t mirostat;        // 0: off, 1, 2
+  double mirostat_tau, mirostat_eta;
+  uint64_t seed;
+} mlx_sampling_t;
+void mlx_sampling_initialize(mlx_sampling_t *out_options);         // llama.cpp's defaults: temperature 0.8, top 40, ...
+void mlx_sampling_initialize_greedy(mlx_sampling_t *out_options);  // the likeliest token, and nothing else
+// Fails by the name of the option that makes no sense.
+mlx_status_t mlx_sampling_check(const mlx_sampling_t *options) MLX_MUST_USE;
+
+typedef struct mlx_logprob {
+  int32_t id;
+  double logprob;  // natural logarithm, from the model's own logits before anything is done to them
+} mlx_logprob_t;
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Generating text
 
 typedef enum mlx_finish_reason {
