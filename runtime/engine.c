@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "base/gpu.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "runtime/engine_internal.h"
 
 #define MAX_JSON (256u << 20)
@@ -371,6 +372,14 @@ mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tok
 mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, size_t length, int32_t **out_ids,
                                  size_t *out_count) {
   return mlx_tokenizer_encode(engine->tokenizer, text, length, true, out_ids, out_count);
+}
+
+mlx_status_t mlx_engine_token_bytes(const mlx_engine_t *engine, int32_t id, char **out_bytes, size_t *out_length) {
+  mlx_text_t text = {0};
+  mlx_tokenizer_piece(engine->tokenizer, id, false, false, &text);
+  mlx_status_t status = mlx_text_take(&text, out_bytes, out_length);
+  mlx_text_clear(&text);
+  return status;
 }
 
 void mlx_engine_free_ids(int32_t *ids) { mlx_free(ids); }

@@ -83,6 +83,8 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine);
 mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, size_t length, int32_t **out_ids,
                                  size_t *out_count) MLX_MUST_USE;
 void mlx_engine_free_ids(int32_t *ids);
+// The bytes of one token, a special one's too; they need not be whole characters. Release with mlx_free.
+mlx_status_t mlx_engine_token_bytes(const mlx_engine_t *engine, int32_t id, char **out_bytes, size_t *out_length) MLX_MUST_USE;
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Session
@@ -163,8 +165,10 @@ const char *mlx_finish_reason_name(mlx_finish_reason_t reason);
 typedef struct mlx_generate_options {
   int64_t max_tokens;  // -1: until the model stops or the context is full
   bool ignore_eos;
-  // Called with text as it comes: whole UTF-8 characters only, possibly "". Tokens come one by one at first, later in groups as
-  // large as the model was compiled for. False stops. May be NULL.
+  const mlx_sampling_t *sampling;  // NULL: the likeliest token. Borrowed, as all of this
+  int64_t logprobs;                // -1: none; N: those of every token and of the N best in its place
+  // Called with text as it comes: whole UTF-8 characters only, possibly "". Tokens come one by one at first, later, where nothing
+  // but the likeliest is wanted, in groups as large as the model was compiled for. False stops. May be NULL.
   bool (*on_text)(void *user, const char *text, size_t length);
   void *user;
 } mlx_generate_options_t;
@@ -174,13 +178,14 @@ void mlx_generate_options_initialize(mlx_generate_options_t *out_options);  // n
 typedef struct mlx_generation {
   int32_t *ids;      // owned
   size_t count;
+  mlx_logprob_t *logprobs;  // owned; [count][options.logprobs + 1]: the best ones, then the token's own. NULL: not asked for
   char *text;        // owned, NUL-terminated
   size_t text_length;
   mlx_finish_reason_t finish_reason;
   double prompt_seconds, decode_seconds;
 } mlx_generation_t;
 
-// Reads |ids| and generates greedily. A token that ends the text is counted in ids but gives no text. The last token is
+// Reads |ids| and generates. Penalties look back on |ids| too. A token that ends the text is counted in ids but gives no text. The last token is
 // chosen but not yet part of the session: to go on from there, read it first.
 mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, size_t count,
                                   const mlx_generate_options_t *options, mlx_generation_t *out_generation) MLX_MUST_USE;
