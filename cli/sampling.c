@@ -7,7 +7,10 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/file.h"
 #include "base/memory.h"
+
+#define MAX_GRAMMAR (16u << 20)
 
 void mlx_sampling_flags_initialize(mlx_sampling_flags_t *out) {
   *out = (mlx_sampling_flags_t){.seed = -1, .logprobs = -1};
@@ -42,6 +45,26 @@ static mlx_status_t random_seed(uint64_t *out) {
   return NULL;
 }
 
+static mlx_status_t read_grammar_file(const char *path, bool is_schema, mlx_grammar_t **out) {
+  char *text;
+  size_t length;
+  MLX_TRY(mlx_read_file(path, MAX_GRAMMAR, &text, &length));
+  mlx_status_t status = is_schema ? mlx_grammar_create_from_schema(path, text, length, out) : mlx_grammar_create(path, text, length, out);
+  mlx_free(text);
+  return status;
+}
+
+static mlx_status_t read_grammar(mlx_sampling_flags_t *f) {
+  if (!!f->grammar_text + !!f->grammar_file + !!f->json_schema > 1) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "more than one of --grammar, --grammar-file and --json-schema was given"), "give one of them");
+  }
+  if (f->grammar_text) return mlx_grammar_create("--grammar", f->grammar_text, strlen(f->grammar_text), &f->grammar);
+  if (f->grammar_file) return read_grammar_file(f->grammar_file, false, &f->grammar);
+  if (!f->json_schema) return NULL;
+  if (f->json_schema[0] == '@') return read_grammar_file(f->json_schema + 1, true, &f->grammar);
+  return mlx_grammar_create_from_schema("--json-schema", f->json_schema, strlen(f->json_schema), &f->grammar);
+}
+
 mlx_status_t mlx_sampling_flags_read(mlx_sampling_flags_t *f) {
   for (size_t i = 0; i < f->bias_texts.count; ++i) MLX_TRY(read_bias(f->bias_texts.items[i], &f->biases[i]));
   f->options.biases = f->biases;
@@ -56,14 +79,19 @@ mlx_status_t mlx_sampling_flags_read(mlx_sampling_flags_t *f) {
   } else {
     MLX_TRY(random_seed(&f->options.seed));
   }
-  return mlx_sampling_check(&f->options);
+  MLX_TRY(mlx_sampling_check(&f->options));
+  return read_grammar(f);
 }
 
-void mlx_sampling_flags_clear(mlx_sampling_flags_t *f) { (void)f; }
+void mlx_sampling_flags_clear(mlx_sampling_flags_t *f) {
+  mlx_grammar_free(f->grammar);
+  f->grammar = NULL;
+}
 
 void mlx_sampling_flags_apply(const mlx_sampling_flags_t *f, bool say_seed, mlx_generate_options_t *options) {
   options->sampling = &f->options;
   options->logprobs = f->logprobs;
+  options->grammar = f->grammar;
   if (say_seed) fprintf(stderr, "seed: %llu\n", (unsigned long long)f->options.seed);
 }
 

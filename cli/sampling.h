@@ -11,6 +11,8 @@ typedef struct mlx_sampling_flags {
   int64_t logprobs;  // -1: none
   mlx_flag_list_t bias_texts, breakers;
   mlx_logit_bias_t biases[MLX_MAX_LIST];
+  const char *grammar_text, *grammar_file, *json_schema;
+  mlx_grammar_t *grammar;  // owned
 } mlx_sampling_flags_t;
 
 void mlx_sampling_flags_initialize(mlx_sampling_flags_t *out_flags);
@@ -46,6 +48,9 @@ mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generati
   {"--mirostat-ent", MLX_FLAG_NUMBER, "X", "its target in bits (default: 5)", &(f).options.mirostat_tau, 0, 1000000},                 \
   {"--mirostat-lr", MLX_FLAG_NUMBER, "X", "its learning rate (default: 0.1)", &(f).options.mirostat_eta, 0, 1000000},                 \
   {"-l, --logit-bias", MLX_FLAG_LIST, "ID+X", "add X to the logit of token ID; ID-inf: never choose it", &(f).bias_texts, 0, 0},      \
+  {"-j, --json-schema", MLX_FLAG_TEXT, "JSON", "write only JSON that this schema describes; @FILE reads it from a file", &(f).json_schema, 0, 0}, \
+  {"--grammar", MLX_FLAG_TEXT, "GBNF", "write only texts of this grammar", &(f).grammar_text, 0, 0},                                  \
+  {"--grammar-file", MLX_FLAG_TEXT, "FILE", "the same from a file", &(f).grammar_file, 0, 0},                                         \
   {"--logprobs", MLX_FLAG_INT, "N", "with --json: each token's log-probability and the N best", &(f).logprobs, 0, 1 << 24}
 
 #endif  // MLXCEL_CLI_SAMPLING_H_

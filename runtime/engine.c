@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "runtime/engine_internal.h"
+#include "runtime/vocabulary.h"
 
 #define MAX_JSON (256u << 20)
 
@@ -372,6 +373,15 @@ mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tok
 mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, size_t length, int32_t **out_ids,
                                  size_t *out_count) {
   return mlx_tokenizer_encode(engine->tokenizer, text, length, true, out_ids, out_count);
+}
+
+mlx_status_t mlx_engine_vocabulary(mlx_engine_t *engine, bool first, const mlx_vocabulary_t **out_vocabulary) {
+  const int which = first && mlx_tokenizer_first_differs(engine->tokenizer);
+  if (!engine->vocabularies[which]) {
+    MLX_TRY(mlx_vocabulary_create(engine->tokenizer, (size_t)engine->manifest.vocab, which, &engine->vocabularies[which]));
+  }
+  *out_vocabulary = engine->vocabularies[which];
+  return NULL;
 }
 
 mlx_status_t mlx_engine_token_bytes(const mlx_engine_t *engine, int32_t id, char **out_bytes, size_t *out_length) {

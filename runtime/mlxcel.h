@@ -151,6 +151,13 @@ typedef struct mlx_logprob {
   double logprob;  // natural logarithm, from the model's own logits before anything is done to them
 } mlx_logprob_t;
 
+// What a text must look like. |name| is what errors call it. Release with mlx_grammar_free.
+typedef struct mlx_grammar mlx_grammar_t;
+mlx_status_t mlx_grammar_create(const char *name, const char *gbnf, size_t length, mlx_grammar_t **out_grammar) MLX_MUST_USE;
+mlx_status_t mlx_grammar_create_from_schema(const char *name, const char *json_schema, size_t length,
+                                            mlx_grammar_t **out_grammar) MLX_MUST_USE;
+void mlx_grammar_free(mlx_grammar_t *grammar);
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Generating text
 
@@ -166,6 +173,7 @@ typedef struct mlx_generate_options {
   int64_t max_tokens;  // -1: until the model stops or the context is full
   bool ignore_eos;
   const mlx_sampling_t *sampling;  // NULL: the likeliest token. Borrowed, as all of this
+  const mlx_grammar_t *grammar;    // what the text must be a text of; it ends only where it may. NULL: any
   int64_t logprobs;                // -1: none; N: those of every token and of the N best in its place
   // Called with text as it comes: whole UTF-8 characters only, possibly "". Tokens come one by one at first, later, where nothing
   // but the likeliest is wanted, in groups as large as the model was compiled for. False stops. May be NULL.
