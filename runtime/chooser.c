@@ -80,9 +80,11 @@ static mlx_status_t mask(mlx_chooser_t *chooser, bool *out_complete) {
   MLX_TRY(mlx_engine_vocabulary(chooser->engine, !chooser->started, &vocabulary));
   MLX_TRY(mlx_matcher_mask(chooser->matcher, vocabulary, chooser->allowed));
   const bool complete = mlx_matcher_is_complete(chooser->matcher);
-  for (size_t i = 0; i < manifest->eos_count; ++i) {
+  for (size_t i = 0; i < manifest->eos_count && !chooser->ignore_eos; ++i) {
     const int32_t eos = manifest->eos[i];
-    if (complete && !chooser->ignore_eos) chooser->allowed[eos / 64] |= (uint64_t)1 << eos % 64;
+    const uint64_t bit = (uint64_t)1 << eos % 64;
+    if ((size_t)eos >= chooser->vocab) continue;
+    chooser->allowed[eos / 64] = complete ? chooser->allowed[eos / 64] | bit : chooser->allowed[eos / 64] & ~bit;
   }
   bool any = false;
   for (size_t i = 0; i < (chooser->vocab + 63) / 64; ++i) any |= chooser->allowed[i] != 0;
@@ -98,7 +100,9 @@ static mlx_status_t follow(mlx_chooser_t *chooser, int32_t id) {
   mlx_tokenizer_piece(chooser->engine->tokenizer, id, !chooser->started, true, &chooser->piece);
   MLX_TRY(mlx_text_finish(&chooser->piece));
   chooser->started = true;
-  if (!chooser->piece.length) return NULL;  // the end of the text
+  for (size_t i = 0; i < chooser->engine->manifest.eos_count && !chooser->ignore_eos; ++i) {
+    if (chooser->engine->manifest.eos[i] == id) return NULL;
+  }
   MLX_TRY(mlx_matcher_accept(chooser->matcher, chooser->piece.data, chooser->piece.length, &accepted));
   return accepted ? NULL : mlx_error(MLX_INTERNAL, "token %d was allowed and is not", id);
 }

@@ -229,6 +229,7 @@ void mlx_engine_close(mlx_engine_t *engine) {
   if (!engine) return;
   mlx_program_free(engine->program);
   mlx_device_close(engine->device);
+  for (int i = 0; i < 2; ++i) mlx_vocabulary_free(engine->vocabularies[i]);
   mlx_tokenizer_free(engine->tokenizer);
   mlx_archive_clear(&engine->archive);
   mlx_unmap(&engine->vmfb);
