@@ -297,7 +297,7 @@ main() {
       build_tree
       fetch_model
       unlock_build
-      "$build/bin/mlxcel" run -m "$model" --device cpu -c 512 -n 64 -p "${1:-$demo_prompt}"
+      "$build/bin/mlxcel" run --temp 0 -m "$model" --device cpu -c 512 -n 64 -p "${1:-$demo_prompt}"
       ;;
     test) run_test_verb "$@" ;;
     test-gpu) run_gpu_tests "$@" ;;

@@ -10,15 +10,21 @@
 
 // ---- flags: one table serves parsing and --help ----
 
-typedef enum mlx_flag_kind { MLX_FLAG_SWITCH, MLX_FLAG_TEXT, MLX_FLAG_INT } mlx_flag_kind_t;
+typedef enum mlx_flag_kind { MLX_FLAG_SWITCH, MLX_FLAG_TEXT, MLX_FLAG_INT, MLX_FLAG_NUMBER, MLX_FLAG_LIST } mlx_flag_kind_t;
+
+#define MLX_MAX_LIST 64
+typedef struct mlx_flag_list {  // a flag that may be given again and again
+  const char *items[MLX_MAX_LIST];
+  size_t count;
+} mlx_flag_list_t;
 
 typedef struct mlx_flag {
   const char *names;  // "-c, --ctx, --ctx-size"
   mlx_flag_kind_t kind;
   const char *value;  // how help calls the value: "N"
   const char *help;
-  void *target;       // bool *, const char ** or int64_t *
-  int64_t min, max;   // for MLX_FLAG_INT
+  void *target;       // bool *, const char **, int64_t *, double * or mlx_flag_list_t *
+  int64_t min, max;   // for MLX_FLAG_INT and MLX_FLAG_NUMBER
 } mlx_flag_t;
 
 typedef struct mlx_verb {

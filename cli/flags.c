@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "compiler/compile.h"
 
-#define MAX_NAMES 64
+#define MAX_NAMES 128
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Parsing
@@ -48,11 +48,30 @@ static mlx_status_t unknown_flag(const mlx_flag_t *flags, const char *word) {
   return mlx_status_hint(status, "--help lists the options");
 }
 
+static mlx_status_t add_to_list(mlx_flag_list_t *list, const char *word, const char *value) {
+  if (list->count == MLX_MAX_LIST) return mlx_error(MLX_USAGE, "option %s was given more than %d times", word, MLX_MAX_LIST);
+  list->items[list->count++] = value;
+  return NULL;
+}
+
+static mlx_status_t set_number(const mlx_flag_t *flag, const char *word, const char *value) {
+  char *end;
+  const double number = strtod(value, &end);
+  if (end == value || *end || !(number >= (double)flag->min && number <= (double)flag->max)) {
+    return mlx_error(MLX_USAGE, "option %s wants a number from %lld to %lld, not '%s'", word, (long long)flag->min,
+                     (long long)flag->max, value);
+  }
+  *(double *)flag->target = number;
+  return NULL;
+}
+
 static mlx_status_t set_flag(const mlx_flag_t *flag, const char *word, const char *value) {
   if (flag->kind == MLX_FLAG_TEXT) {
     *(const char **)flag->target = value;
     return NULL;
   }
+  if (flag->kind == MLX_FLAG_LIST) return add_to_list(flag->target, word, value);
+  if (flag->kind == MLX_FLAG_NUMBER) return set_number(flag, word, value);
   char *end;
   errno = 0;
   long long number = strtoll(value, &end, 10);

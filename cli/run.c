@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/sampling.h"
 #include "runtime/mlxcel.h"
 
 #define MAX_PROMPT (64u << 20)
@@ -15,6 +16,7 @@ typedef struct flags {
   const char *model, *prompt, *prompt_file, *system, *device, *dtype, *kernels;
   int64_t count, context, threads;
   bool chat, json, ignore_eos, verbose;
+  mlx_sampling_flags_t sampling;
 } flags_t;
 
 typedef struct prompt {
@@ -92,14 +94,17 @@ static double rate(size_t count, double seconds) { return seconds > 0 ? (double)
 // The first token comes with the prompt, so that decoding made one less than there are.
 static size_t decoded(const mlx_generation_t *g) { return g->count ? g->count - 1 : 0; }
 
-static mlx_status_t print_json(const mlx_engine_info_t *info, const int32_t *prompt, size_t prompt_count,
+static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, const mlx_engine_info_t *info, const int32_t *prompt, size_t prompt_count,
                                const mlx_generation_t *g, double load_seconds) {
   mlx_text_t json = {0};
+  mlx_status_t status = NULL;
   mlx_text_puts(&json, "{\n");
   put_ids(&json, "prompt_ids", prompt, prompt_count);
   put_ids(&json, "output_ids", g->ids, g->count);
   mlx_text_puts(&json, "  \"text\": ");
   mlx_text_json_string(&json, g->text, g->text_length);
+  mlx_text_printf(&json, ",\n  \"seed\": %llu", (unsigned long long)f->sampling.options.seed);
+  if (g->logprobs) status = mlx_cli_put_logprobs(engine, g, (size_t)f->sampling.logprobs, &json);
   mlx_text_printf(&json,
                   ",\n  \"finish_reason\": \"%s\",\n"
                   "  \"timings\": {\"load_seconds\": %.6f, \"prompt_seconds\": %.6f, \"decode_seconds\": %.6f, "
@@ -108,7 +113,7 @@ static mlx_status_t print_json(const mlx_engine_info_t *info, const int32_t *pro
                   mlx_finish_reason_name(g->finish_reason), load_seconds, g->prompt_seconds, g->decode_seconds,
                   rate(prompt_count, g->prompt_seconds), rate(decoded(g), g->decode_seconds), info->dtype, info->device,
                   info->threads);
-  mlx_status_t status = mlx_text_finish(&json);
+  status = mlx_status_join(status, mlx_text_finish(&json));
   if (!status && !print_text(NULL, json.data, json.length)) status = mlx_stdout_error();
   mlx_text_clear(&json);
   return status;
@@ -131,13 +136,14 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
   mlx_generate_options_initialize(&options);
   options.max_tokens = f->count;
   options.ignore_eos = f->ignore_eos;
+  mlx_sampling_flags_apply(&f->sampling, f->verbose, &options);
   if (!f->json) options.on_text = print_text;
   mlx_status_t status = f->chat ? mlx_engine_tokenize_chat(engine, prompt->text, prompt->length, &ids, &count)
                                 : mlx_engine_tokenize(engine, prompt->text, prompt->length, &ids, &count);
   if (!status) status = mlx_session_create(engine, &session);
   if (!status) status = mlx_session_generate(session, ids, count, &options, &generation);
   if (!status && f->json) {
-    status = print_json(&info, ids, count, &generation, load_seconds);
+    status = print_json(engine, f, &info, ids, count, &generation, load_seconds);
   } else if (!status && generation.finish_reason == MLX_FINISH_CANCELLED) {
     status = mlx_stdout_error();
   } else if (!status) {
@@ -151,6 +157,7 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
 
 mlx_status_t mlx_cli_run(int argc, char **argv) {
   flags_t f = {.kernels = "auto", .device = "auto", .count = -1, .context = -1};
+  mlx_sampling_flags_initialize(&f.sampling);
   const mlx_flag_t table[] = {
       {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory", &f.model, 0, 0},
       {"-p, --prompt", MLX_FLAG_TEXT, "TEXT", "what the model goes on from; special tokens in it count", &f.prompt, 0, 0},
@@ -164,8 +171,9 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
       {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
       {"--ignore-eos", MLX_FLAG_SWITCH, NULL, "go on after the model ends its text", &f.ignore_eos, 0, 0},
+      MLX_SAMPLING_FLAGS(f.sampling),
       {"--json", MLX_FLAG_SWITCH, NULL, "print one JSON object: ids, text, finish reason, timings", &f.json, 0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which kernels the model carries", &f.verbose, 0, 0},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which kernels the model carries, and the seed", &f.verbose, 0, 0},
       {0}};
   size_t words;
   bool help;
@@ -175,10 +183,14 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
   if (help) return NULL;
   if (!f.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel run -m MODEL -p TEXT");
   if (f.system && !f.chat) return mlx_status_hint(mlx_error(MLX_USAGE, "-sys belongs to a chat"), "add --chat");
-  prompt_t prompt;
-  MLX_TRY(read_prompt(&f, &prompt));
+  prompt_t prompt = {0};
+  if (f.sampling.logprobs >= 0 && !f.json) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--logprobs is part of what --json prints"), "add --json");
+  }
+  MLX_TRY(mlx_sampling_flags_read(&f.sampling));
+  mlx_status_t status = read_prompt(&f, &prompt);
   mlx_engine_t *engine = NULL;
-  mlx_status_t status = f.chat ? template_prompt(&f, &prompt) : NULL;
+  if (!status && f.chat) status = template_prompt(&f, &prompt);
   mlx_open_times_t times;
   const mlx_open_options_t opening = {.model = f.model,
                                       .device = f.device,
@@ -193,5 +205,6 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
   if (!status) status = generate(engine, &f, &prompt, times.compile_seconds + times.load_seconds);
   mlx_engine_close(engine);
   mlx_free(prompt.owned);
+  mlx_sampling_flags_clear(&f.sampling);
   return status;
 }

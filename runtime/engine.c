@@ -5,7 +5,9 @@
 #include "base/cpu.h"
 #include "base/gpu.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "runtime/engine_internal.h"
+#include "runtime/vocabulary.h"
 
 #define MAX_JSON (256u << 20)
 
@@ -229,6 +231,7 @@ void mlx_engine_close(mlx_engine_t *engine) {
   if (!engine) return;
   mlx_program_free(engine->program);
   mlx_device_close(engine->device);
+  for (int i = 0; i < 2; ++i) mlx_vocabulary_free(engine->vocabularies[i]);
   mlx_tokenizer_free(engine->tokenizer);
   mlx_chat_free(engine->chat);
   mlx_archive_clear(&engine->archive);
@@ -384,6 +387,23 @@ mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, s
 mlx_status_t mlx_engine_tokenize_chat(const mlx_engine_t *engine, const char *text, size_t length, int32_t **out_ids,
                                       size_t *out_count) {
   return mlx_tokenizer_encode(engine->tokenizer, text, length, false, out_ids, out_count);
+}
+
+mlx_status_t mlx_engine_vocabulary(mlx_engine_t *engine, bool first, const mlx_vocabulary_t **out_vocabulary) {
+  const int which = first && mlx_tokenizer_first_differs(engine->tokenizer);
+  if (!engine->vocabularies[which]) {
+    MLX_TRY(mlx_vocabulary_create(engine->tokenizer, (size_t)engine->manifest.vocab, which, &engine->vocabularies[which]));
+  }
+  *out_vocabulary = engine->vocabularies[which];
+  return NULL;
+}
+
+mlx_status_t mlx_engine_token_bytes(const mlx_engine_t *engine, int32_t id, char **out_bytes, size_t *out_length) {
+  mlx_text_t text = {0};
+  mlx_tokenizer_piece(engine->tokenizer, id, false, false, &text);
+  mlx_status_t status = mlx_text_take(&text, out_bytes, out_length);
+  mlx_text_clear(&text);
+  return status;
 }
 
 void mlx_engine_free_ids(int32_t *ids) { mlx_free(ids); }

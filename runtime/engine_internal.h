@@ -23,7 +23,11 @@ struct mlx_engine {
   bool *row_taken;          // [rows]
   int32_t *free_pages;      // [pool_pages] a stack of pages nobody has; page 0 is never in it
   size_t free_page_count;
+  struct mlx_vocabulary *vocabularies[2];  // of the first token and of later ones, once a grammar asked for them
 };
+
+// The vocabulary for a text's first token, or for later ones. Borrowed from the engine.
+mlx_status_t mlx_engine_vocabulary(mlx_engine_t *engine, bool first, const struct mlx_vocabulary **out_vocabulary) MLX_MUST_USE;
 
 struct mlx_session {
   mlx_engine_t *engine;

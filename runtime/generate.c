@@ -2,10 +2,11 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "runtime/chooser.h"
 #include "runtime/engine_internal.h"
 
 void mlx_generate_options_initialize(mlx_generate_options_t *out_options) {
-  *out_options = (mlx_generate_options_t){.max_tokens = -1};
+  *out_options = (mlx_generate_options_t){.max_tokens = -1, .logprobs = -1};
 }
 
 const char *mlx_finish_reason_name(mlx_finish_reason_t reason) {
@@ -15,6 +16,7 @@ const char *mlx_finish_reason_name(mlx_finish_reason_t reason) {
 
 void mlx_generation_clear(mlx_generation_t *generation) {
   mlx_free(generation->ids);
+  mlx_free(generation->logprobs);
   mlx_free(generation->text);
   *generation = (mlx_generation_t){0};
 }
@@ -29,6 +31,8 @@ static bool ends_text(const mlx_manifest_t *manifest, int32_t id) {
 // What the loop carries from group to group.
 typedef struct writer {
   const mlx_generate_options_t *options;
+  mlx_chooser_t *chooser;  // NULL: the device's choice is what is wanted
+  size_t logprob_capacity;
   mlx_detokenizer_t detokenizer;
   mlx_text_t text;
   size_t capacity;
@@ -75,15 +79,34 @@ size_t mlx_next_group(const mlx_manifest_t *manifest, size_t written, size_t lef
   return mlx_largest_group(manifest, written < left ? written : left);
 }
 
+// Replaces the model's own choice by the chooser's. *out_ended: there is none, the text is complete.
+static mlx_status_t choose(mlx_session_t *session, writer_t *writer, mlx_generation_t *out, int32_t *inout_id, bool *out_ended) {
+  const int64_t best = writer->options->logprobs;
+  const size_t width = best < 0 ? 0 : (size_t)best + 1;
+  if (best >= 0) MLX_TRY(mlx_reserve((out->count + 1) * width, sizeof *out->logprobs, &writer->logprob_capacity, &out->logprobs));
+  return mlx_chooser_next(writer->chooser, session, inout_id, out_ended, out->logprobs ? out->logprobs + out->count * width : NULL);
+}
+
+// Takes the last token into the session and lets the model choose the next ones.
+static mlx_status_t go_on(mlx_session_t *session, const writer_t *writer, int32_t own_choice, int32_t *inout_ids, size_t count) {
+  if (!writer->chooser || *inout_ids == own_choice) return mlx_session_steps(session, inout_ids, count);
+  const int32_t chosen = *inout_ids;
+  return mlx_session_read(session, &chosen, 1, inout_ids);
+}
+
 static mlx_status_t decode_loop(mlx_session_t *session, writer_t *writer, int32_t next, mlx_generation_t *out) {
   const mlx_engine_t *engine = session->engine;
   const size_t most = writer->options->max_tokens < 0 ? SIZE_MAX : (size_t)writer->options->max_tokens;
-  int32_t group[MLX_MAX_GROUP] = {next};
+  int32_t group[MLX_MAX_GROUP] = {next}, own_choice;
   size_t count = 1;
-  bool ended;
+  bool ended = false;
   out->finish_reason = MLX_FINISH_LENGTH;
   if (!most) return NULL;
   for (;;) {
+    own_choice = group[0];
+    if (writer->chooser) MLX_TRY(choose(session, writer, out, group, &ended));
+    out->finish_reason = MLX_FINISH_STOP;
+    if (ended) return NULL;
     MLX_TRY(put_group(session, writer, group, count, out, &ended));
     out->finish_reason = writer->stopped ? MLX_FINISH_CANCELLED : MLX_FINISH_STOP;
     if (writer->stopped || ended) return NULL;
@@ -92,8 +115,8 @@ static mlx_status_t decode_loop(mlx_session_t *session, writer_t *writer, int32_
     if (!left) return NULL;
     out->finish_reason = MLX_FINISH_CONTEXT;
     if (!room) return NULL;
-    count = mlx_next_group(&engine->manifest, out->count, left < room ? left : room);
-    MLX_TRY(mlx_session_steps(session, group, count));
+    count = writer->chooser ? 1 : mlx_next_group(&engine->manifest, out->count, left < room ? left : room);
+    MLX_TRY(go_on(session, writer, own_choice, group, count));
   }
 }
 
@@ -103,9 +126,11 @@ mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, si
   writer_t writer = {.options = options};
   int32_t next;
   double start = mlx_seconds();
-  MLX_TRY(mlx_session_read(session, ids, count, &next));
+  if (mlx_chooser_is_needed(options)) MLX_TRY(mlx_chooser_create(session->engine, options, ids, count, &writer.chooser));
+  mlx_status_t status = mlx_session_read(session, ids, count, &next);
   double read = mlx_seconds();
-  mlx_status_t status = decode_loop(session, &writer, next, out);
+  if (!status) status = decode_loop(session, &writer, next, out);
+  mlx_chooser_free(writer.chooser);
   out->prompt_seconds = read - start;
   out->decode_seconds = mlx_seconds() - read;
   size_t from = writer.text.length;

@@ -92,6 +92,8 @@ mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, s
 mlx_status_t mlx_engine_tokenize_chat(const mlx_engine_t *engine, const char *text, size_t length, int32_t **out_ids,
                                       size_t *out_count) MLX_MUST_USE;
 void mlx_engine_free_ids(int32_t *ids);
+// The bytes of one token, a special one's too; they need not be whole characters. Release with mlx_free.
+mlx_status_t mlx_engine_token_bytes(const mlx_engine_t *engine, int32_t id, char **out_bytes, size_t *out_length) MLX_MUST_USE;
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Chat
@@ -149,6 +151,54 @@ mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) MLX_MUST
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) MLX_MUST_USE;
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Sampling: how a token is chosen (docs/sampling.md)
+
+typedef struct mlx_logit_bias {
+  int32_t id;
+  double bias;  // added to the token's logit; -INFINITY: never
+} mlx_logit_bias_t;
+
+// In the order they are applied. With mirostat only biases, temperature and mirostat itself are.
+typedef struct mlx_sampling {
+  const mlx_logit_bias_t *biases;  // borrowed
+  size_t bias_count;
+  int64_t repeat_last_n;           // tokens that the penalties look back on; 0: none, -1: the context
+  double repeat_penalty;           // 1: off
+  double frequency_penalty, presence_penalty;          // 0: off
+  double dry_multiplier;                               // 0: off
+  double dry_base;
+  int64_t dry_allowed_length, dry_last_n;              // last_n as above
+  const char *const *dry_breakers;                     // borrowed
+  size_t dry_breaker_count;
+  double top_n_sigma;      // 0 or less: off
+  int64_t top_k;           // 0 or less: off
+  double typical_p, top_p; // 1: off
+  double min_p;            // 0: off
+  double xtc_probability;  // 0: off
+  double xtc_threshold;    // more than 0.5: off
+  double temperature;      // 0: the likeliest of what is left
+  int64_t mirostat;        // 0: off, 1, 2
+  double mirostat_tau, mirostat_eta;
+  uint64_t seed;
+} mlx_sampling_t;
+void mlx_sampling_initialize(mlx_sampling_t *out_options);         // llama.cpp's defaults: temperature 0.8, top 40, ...
+void mlx_sampling_initialize_greedy(mlx_sampling_t *out_options);  // the likeliest token, and nothing else
+// Fails by the name of the option that makes no sense.
+mlx_status_t mlx_sampling_check(const mlx_sampling_t *options) MLX_MUST_USE;
+
+typedef struct mlx_logprob {
+  int32_t id;
+  double logprob;  // natural logarithm, from the model's own logits before anything is done to them
+} mlx_logprob_t;
+
+// What a text must look like. |name| is what errors call it. Release with mlx_grammar_free.
+typedef struct mlx_grammar mlx_grammar_t;
+mlx_status_t mlx_grammar_create(const char *name, const char *gbnf, size_t length, mlx_grammar_t **out_grammar) MLX_MUST_USE;
+mlx_status_t mlx_grammar_create_from_schema(const char *name, const char *json_schema, size_t length,
+                                            mlx_grammar_t **out_grammar) MLX_MUST_USE;
+void mlx_grammar_free(mlx_grammar_t *grammar);
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Generating text
 
 typedef enum mlx_finish_reason {
@@ -162,8 +212,11 @@ const char *mlx_finish_reason_name(mlx_finish_reason_t reason);
 typedef struct mlx_generate_options {
   int64_t max_tokens;  // -1: until the model stops or the context is full
   bool ignore_eos;
-  // Called with text as it comes: whole UTF-8 characters only, possibly "". Tokens come one by one at first, later in groups as
-  // large as the model was compiled for. False stops. May be NULL.
+  const mlx_sampling_t *sampling;  // NULL: the likeliest token. Borrowed, as all of this
+  const mlx_grammar_t *grammar;    // what the text must be a text of; it ends only where it may. NULL: any
+  int64_t logprobs;                // -1: none; N: those of every token and of the N best in its place
+  // Called with text as it comes: whole UTF-8 characters only, possibly "". Tokens come one by one at first, later, where nothing
+  // but the likeliest is wanted, in groups as large as the model was compiled for. False stops. May be NULL.
   bool (*on_text)(void *user, const char *text, size_t length);
   void *user;
 } mlx_generate_options_t;
@@ -173,13 +226,14 @@ void mlx_generate_options_initialize(mlx_generate_options_t *out_options);  // n
 typedef struct mlx_generation {
   int32_t *ids;      // owned
   size_t count;
+  mlx_logprob_t *logprobs;  // owned; [count][options.logprobs + 1]: the best ones, then the token's own. NULL: not asked for
   char *text;        // owned, NUL-terminated
   size_t text_length;
   mlx_finish_reason_t finish_reason;
   double prompt_seconds, decode_seconds;
 } mlx_generation_t;
 
-// Reads |ids| and generates greedily. A token that ends the text is counted in ids but gives no text. The last token is
+// Reads |ids| and generates. Penalties look back on |ids| too. A token that ends the text is counted in ids but gives no text. The last token is
 // chosen but not yet part of the session: to go on from there, read it first.
 mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, size_t count,
                                   const mlx_generate_options_t *options, mlx_generation_t *out_generation) MLX_MUST_USE;

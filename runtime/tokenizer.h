@@ -41,6 +41,12 @@ size_t mlx_tokenizer_vocab_size(const mlx_tokenizer_t *tokenizer);  // the large
 bool mlx_tokenizer_find(const mlx_tokenizer_t *tokenizer, const char *token, int32_t *out_id);
 bool mlx_tokenizer_is_special(const mlx_tokenizer_t *tokenizer, int32_t id);
 
+// Appends the bytes that the token |id| adds to a text, which need not be whole characters; nothing for a special one with
+// |skip_special|. |first|: it begins the text, where some decoders drop a space.
+void mlx_tokenizer_piece(const mlx_tokenizer_t *tokenizer, int32_t id, bool first, bool skip_special, mlx_text_t *out);
+// Whether |first| makes any difference.
+bool mlx_tokenizer_first_differs(const mlx_tokenizer_t *tokenizer);
+
 // Decodes a stream of ids as they come. Only whole characters are given out; the bytes of an unfinished one wait here.
 // All pushes and the flush together give exactly what mlx_tokenizer_decode gives for the same ids. One exception: where
 // byte tokens (<0xE4>) do not make UTF-8, decode replaces their whole run, a stream only what it has not given out yet.

@@ -191,6 +191,32 @@ void mlx_detokenizer_flush(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *
   *detokenizer = (mlx_detokenizer_t){0};
 }
 
+void mlx_tokenizer_piece(const mlx_tokenizer_t *tokenizer, int32_t id, bool first, bool skip_special, mlx_text_t *out) {
+  const mlx_token_t *token = token_of(tokenizer, id, skip_special);
+  const mlx_decoder_t *decoder = &tokenizer->decoder;
+  if (!token) return;
+  if (decoder->byte_level) {
+    mlx_text_append(out, token->bytes, token->byte_length);
+    return;
+  }
+  mlx_text_t spelled = {0};
+  mlx_detokenizer_t place = {.stripped = first ? 0 : decoder->strip_count};
+  spell_token(decoder, token, first, &spelled);
+  const int byte = decoder->byte_fallback && spelled.data ? byte_of(spelled.data, spelled.length) : -1;
+  if (byte >= 0) {
+    mlx_text_append(out, &(const char){(char)byte}, 1);
+  } else if (spelled.data) {
+    give(decoder, &place, spelled.data, spelled.length, out);
+  }
+  out->failed |= spelled.failed;
+  mlx_text_clear(&spelled);
+}
+
+bool mlx_tokenizer_first_differs(const mlx_tokenizer_t *tokenizer) {
+  const mlx_decoder_t *decoder = &tokenizer->decoder;
+  return !decoder->byte_level && (decoder->strip_count || decoder->drops_first_space || decoder->wordpiece);
+}
+
 // The byte of the byte token |id|, -1 when it is none, -2 when it gives no text at all.
 static int fallback_byte(const mlx_tokenizer_t *tokenizer, int32_t id, bool skip_special) {
   const mlx_token_t *token = token_of(tokenizer, id, skip_special);

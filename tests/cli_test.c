@@ -45,8 +45,8 @@ static void check_refused(command_t *run, int code, const char *part) {
 
 TEST(stdout_carries_only_what_the_model_wrote) {
   command_t plain, json;
-  RUN(&plain, "run", "-m", TINY, "-p", "the quick brown", "-n", "24");
-  RUN(&json, "run", "-m", TINY, "-p", "the quick brown", "-n", "24", "--json");
+  RUN(&plain, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "24");
+  RUN(&json, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "24", "--json");
   CHECK_INT(plain.exit_code, 0);
   mlx_json_t parsed;
   CHECK_OK(mlx_json_parse("stdout", json.out, json.out_length, &parsed));
@@ -60,7 +60,7 @@ TEST(stdout_carries_only_what_the_model_wrote) {
 
 TEST(json_is_one_object_with_every_documented_field) {
   command_t run;
-  RUN(&run, "run", "-m", TINY, "-p", "the", "-n", "3", "--json", "-t", "1", "--device", "cpu");
+  RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the", "-n", "3", "--json", "-t", "1", "--device", "cpu");
   CHECK_INT(run.exit_code, 0);
   mlx_json_t json;
   CHECK_OK(mlx_json_parse("stdout", run.out, run.out_length, &json));
@@ -93,11 +93,11 @@ TEST(an_end_of_text_token_stops_the_text_unless_ignored) {
   memcpy(eos, "\"eos\": [218 ]", 13);
   CHECK_OK(mlx_write_file(in_folder("m.mlxb/manifest.json"), manifest, strlen(manifest)));
   mlx_free(manifest);
-  RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", "the quick brown", "-n", "9", "--json");
+  RUN(&run, "run", "--temp", "0", "-m", in_folder("m.mlxb"), "-p", "the quick brown", "-n", "9", "--json");
   CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218]");
   CHECK_CONTAINS(run.out, "\"finish_reason\": \"stop\"");
   command_free(&run);
-  RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", "the quick brown", "-n", "9", "--json", "--ignore-eos");
+  RUN(&run, "run", "--temp", "0", "-m", in_folder("m.mlxb"), "-p", "the quick brown", "-n", "9", "--json", "--ignore-eos");
   CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218, 177, 4, 129, 92, 159, 114, 218]");
   command_free(&run);
   remove_folder();
@@ -107,9 +107,9 @@ TEST(a_prompt_file_or_pipe_is_the_same_as_the_flag) {
   make_folder();
   command_t flag, file, pipe;
   CHECK_OK(mlx_write_file(in_folder("prompt"), "the quick brown\n", 16));
-  RUN(&flag, "run", "-m", TINY, "-p", "the quick brown", "-n", "8");
-  RUN(&file, "run", "-m", TINY, "-f", in_folder("prompt"), "-n", "8");
-  command_start(&pipe, (const char *const[]){"/bin/sh", "-c", "echo the quick brown | '" MLXCEL_BINARY "' run -m '" TINY "' -f - -n 8", NULL});
+  RUN(&flag, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "8");
+  RUN(&file, "run", "--temp", "0", "-m", TINY, "-f", in_folder("prompt"), "-n", "8");
+  command_start(&pipe, (const char *const[]){"/bin/sh", "-c", "echo the quick brown | '" MLXCEL_BINARY "' run --temp 0 -m '" TINY "' -f - -n 8", NULL});
   command_wait(&pipe);
   CHECK_TEXT(file.out, flag.out);
   CHECK_TEXT(pipe.out, flag.out);
@@ -125,24 +125,24 @@ TEST(a_prompt_longer_than_the_context_is_refused_before_any_work) {
   memset(prompt, 'z', 4000);
   prompt[4000] = 0;
   command_t run;
-  RUN_FRESH(&run, "run", "-m", TINY, "-p", prompt, "-c", "64");
+  RUN_FRESH(&run, "run", "--temp", "0", "-m", TINY, "-p", prompt, "-c", "64");
   CHECK_CONTAINS(run.err, "hint: ");
   CHECK(!mlx_is_dir(in_folder("cache/vmfb")));
   check_refused(&run, MLX_USAGE, "tokens; the context holds 64");
-  RUN_FRESH(&run, "run", "-m", TINY, "-p", "");
+  RUN_FRESH(&run, "run", "--temp", "0", "-m", TINY, "-p", "");
   CHECK(!mlx_is_dir(in_folder("cache/vmfb")));
   check_refused(&run, MLX_USAGE, "the prompt is empty");
   RUN(&run, "compile", TINY, "--ctx", "64", "-o", in_folder("m.mlxb"));
   command_free(&run);
   CHECK(!truncate(in_folder("m.mlxb/weights.irpa"), 0));  // would be an error, were it looked at
-  RUN(&run, "run", "-m", in_folder("m.mlxb"), "-p", prompt);
+  RUN(&run, "run", "--temp", "0", "-m", in_folder("m.mlxb"), "-p", prompt);
   check_refused(&run, MLX_USAGE, "tokens; the context holds 64");
   remove_folder();
 }
 
 TEST(cuda_without_a_usable_gpu_is_an_error_that_says_why) {
   command_t run;
-  RUN(&run, "run", "-m", TINY, "-p", "the quick brown", "-n", "4", "--device", "cuda", "--json");
+  RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "4", "--device", "cuda", "--json");
   if (!run.exit_code) {
     fprintf(stderr, "  this machine has a GPU: held against Hugging Face's tokens instead\n");
     CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218, 177, 4]");
@@ -166,7 +166,7 @@ TEST(nothing_links_nvidias_libraries) {
 TEST(verbose_names_the_kernels_on_stderr) {
   make_folder();
   command_t run;
-  RUN(&run, "run", "-m", TINY, "-p", "the quick brown", "-n", "2", "-v", "--device", "cpu", "--json");
+  RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "2", "-v", "--device", "cpu", "--json");
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218]");
   CHECK_CONTAINS(run.err, "kernels: none (plain lowering)\n");
@@ -423,7 +423,7 @@ TEST(many_writers_of_one_bundle_all_succeed) {
     if (runs[i].exit_code) CHECK_FAIL("writer %d: exit status %d: %s", i, runs[i].exit_code, runs[i].err);
     command_free(&runs[i]);
   }
-  RUN(&run, "run", "-m", out, "-p", "the quick brown", "-n", "2", "--json", "--device", "cpu");
+  RUN(&run, "run", "--temp", "0", "-m", out, "-p", "the quick brown", "-n", "2", "--json", "--device", "cpu");
   CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218]");
   command_free(&run);
   CHECK(mlx_is_dir(in_folder("m.mlxb.tmp.999999.backup")));
@@ -509,7 +509,7 @@ TEST(a_level_this_cpu_has_compiles_and_runs) {
   RUN(&run, "compile", TINY, "--target", "cpu:x86-64-v2", "--ctx", "64", "-o", in_folder("v2.mlxb"));
   CHECK_INT(run.exit_code, 0);
   command_free(&run);
-  RUN(&run, "run", "-m", in_folder("v2.mlxb"), "-p", "the quick brown", "-n", "5", "--json");
+  RUN(&run, "run", "--temp", "0", "-m", in_folder("v2.mlxb"), "-p", "the quick brown", "-n", "5", "--json");
   CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218, 177, 4, 129]");
   command_free(&run);
   RUN(&run, "compile", TINY, "--target", "cpu:z80");
@@ -669,7 +669,7 @@ TEST(links_pick_the_verb) {
   char link[512];
   snprintf(link, sizeof link, "%s-run", MLXCEL_BINARY);
   command_t run;
-  command_start(&run, (const char *const[]){link, "-m", TINY, "-p", "the quick brown", "-n", "2", "--json", NULL});
+  command_start(&run, (const char *const[]){link, "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "2", "--json", NULL});
   command_wait(&run);
   CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218]");
   command_free(&run);

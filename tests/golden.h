@@ -54,7 +54,7 @@ static inline long check_golden_runs(const char *model, const char *golden_path,
   yyjson_val *result;
   yyjson_arr_foreach(golden.results, number, count, result) {
     command_t run;
-    RUN(&run, "run", "-m", model, "-p", yyjson_get_str(yyjson_obj_get(result, prompt_key)), "--json", "--ignore-eos", "-n", "48");
+    RUN(&run, "run", "--temp", "0", "-m", model, "-p", yyjson_get_str(yyjson_obj_get(result, prompt_key)), "--json", "--ignore-eos", "-n", "48");
     if (run.exit_code) CHECK_FAIL("prompt %zu: exit status %d: %s", number, run.exit_code, run.err);
     mlx_json_t json;
     CHECK_OK(mlx_json_parse("stdout", run.out, run.out_length, &json));

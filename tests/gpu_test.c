@@ -46,7 +46,7 @@ static void compile_for(const char *target) {
 TEST(an_artifact_for_a_gpu_does_not_run_on_a_cpu) {
   command_t run;
   compile_for("cuda:sm_75");
-  RUN(&run, "run", "-m", bundle, "-p", "the", "-n", "1", "--device", "cpu");
+  RUN(&run, "run", "--temp", "0", "-m", bundle, "-p", "the", "-n", "1", "--device", "cpu");
   CHECK_INT(run.exit_code, MLX_UNAVAILABLE);
   CHECK_CONTAINS(run.err, "compiled for cuda:sm_75, not for a CPU");
   command_free(&run);
@@ -62,7 +62,7 @@ static void pretend(const char *sm, const char *driver) {
 
 static void check_unusable(const char *model, const char *part) {
   command_t run;
-  RUN(&run, "run", "-m", model, "-p", "the quick brown", "-n", "2", "--device", "cuda");
+  RUN(&run, "run", "--temp", "0", "-m", model, "-p", "the quick brown", "-n", "2", "--device", "cuda");
   if (run.exit_code != MLX_UNAVAILABLE) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
   CHECK_CONTAINS(run.err, part);
   CHECK_CONTAINS(run.err, "hint: ");
@@ -77,7 +77,7 @@ TEST(a_gpu_that_cannot_be_used_is_said_why_and_auto_takes_the_cpu) {
   check_unusable(TINY, "mlxcel does not know sm_70 (Stub)");
   pretend("89", "12020");
   check_unusable(TINY, "needs a driver for CUDA 12.4; this one is for CUDA 12.2");
-  RUN(&run, "run", "-m", TINY, "-p", "the quick brown", "-n", "2", "--json");
+  RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "2", "--json");
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.err, "device: cpu");
   CHECK_CONTAINS(run.err, "(auto: code for this GPU needs a driver for CUDA 12.4");
@@ -114,7 +114,7 @@ TEST(a_model_that_does_not_fit_is_refused_with_the_numbers) {
   compile_for("cuda:sm_80");
   pretend("90", "13000");
   setenv("STUB_FREE", "104858", 1);
-  RUN(&run, "run", "-m", bundle, "-p", "the", "-n", "1", "--device", "cuda");
+  RUN(&run, "run", "--temp", "0", "-m", bundle, "-p", "the", "-n", "1", "--device", "cuda");
   CHECK_INT(run.exit_code, MLX_OUT_OF_MEMORY);
   CHECK_CONTAINS(run.err, "m.mlxb needs ");
   CHECK_CONTAINS(run.err, " of GPU memory for its weights and ");

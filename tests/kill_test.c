@@ -77,7 +77,7 @@ TEST(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted) {
     caught += run.exit_code == -SIGKILL;
     command_free(&run);
     if (mlx_is_dir(out)) {  // published before it was killed: then it must be whole
-      RUN(&run, "run", "-m", out, "-p", "the quick brown", "-n", "8", "--ignore-eos", "--json");
+      RUN(&run, "run", "--temp", "0", "-m", out, "-p", "the quick brown", "-n", "8", "--ignore-eos", "--json");
       if (run.exit_code || !strstr(run.out, EXPECTED)) CHECK_FAIL("kill %d left a bad bundle: %s%s", i, run.err, run.out);
       command_free(&run);
     }
@@ -85,7 +85,7 @@ TEST(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted) {
     if (run.exit_code) CHECK_FAIL("compile after kill %d: exit status %d: %s", i, run.exit_code, run.err);
     command_free(&run);
     CHECK_INT(leftovers(), 0);
-    RUN(&run, "run", "-m", out, "-p", "the quick brown", "-n", "8", "--ignore-eos", "--json");
+    RUN(&run, "run", "--temp", "0", "-m", out, "-p", "the quick brown", "-n", "8", "--ignore-eos", "--json");
     if (run.exit_code || !strstr(run.out, EXPECTED)) CHECK_FAIL("after kill %d: exit status %d: %s%s", i, run.exit_code, run.err, run.out);
     command_free(&run);
   }
@@ -104,7 +104,7 @@ TEST(ten_processes_at_once_compile_once) {
   command_t runs[10];
   int waited = 0;
   for (int i = 0; i < 10; ++i) {
-    command_start(&runs[i], (const char *const[]){MLXCEL_BINARY, "run", "-m", TINY, "-c", "64", "-p", "the quick brown", "-n", "8",
+    command_start(&runs[i], (const char *const[]){MLXCEL_BINARY, "run", "--temp", "0", "-m", TINY, "-c", "64", "-p", "the quick brown", "-n", "8",
                                                   "--ignore-eos", "--json", NULL});
   }
   for (int i = 0; i < 10; ++i) {

@@ -1,0 +1,137 @@
+#include "cli/sampling.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+
+#define MAX_GRAMMAR (16u << 20)
+
+void mlx_sampling_flags_initialize(mlx_sampling_flags_t *out) {
+  *out = (mlx_sampling_flags_t){.seed = -1, .logprobs = -1};
+  mlx_sampling_initialize(&out->options);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Reading
+
+// "15043+1.5", "15043-1" or "15043-inf".
+static mlx_status_t read_bias(const char *text, mlx_logit_bias_t *out) {
+  char *sign, *end;
+  errno = 0;
+  const long id = strtol(text, &sign, 10);
+  const bool has_id = !errno && sign != text && *text >= '0' && *text <= '9' && id <= INT32_MAX;
+  const bool has_sign = has_id && (*sign == '+' || *sign == '-') && ((sign[1] >= '0' && sign[1] <= '9') || sign[1] == '.' || sign[1] == 'i');
+  const double bias = has_sign ? strtod(sign, &end) : NAN;
+  if (!has_sign || *end || !(bias < INFINITY)) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "option --logit-bias wants TOKEN+BIAS or TOKEN-BIAS, not '%s'", text),
+                           "for example --logit-bias 15043+1, or 15043-inf to forbid token 15043");
+  }
+  *out = (mlx_logit_bias_t){(int32_t)id, bias};
+  return NULL;
+}
+
+static mlx_status_t random_seed(uint64_t *out) {
+  uint32_t seed;
+  if (getrandom(&seed, sizeof seed, 0) != sizeof seed) {
+    return mlx_status_hint(mlx_error(MLX_IO, "the system gives no random numbers: %s", strerror(errno)), "give a --seed");
+  }
+  *out = seed;
+  return NULL;
+}
+
+static mlx_status_t read_grammar_file(const char *path, bool is_schema, mlx_grammar_t **out) {
+  char *text;
+  size_t length;
+  MLX_TRY(mlx_read_file(path, MAX_GRAMMAR, &text, &length));
+  mlx_status_t status = is_schema ? mlx_grammar_create_from_schema(path, text, length, out) : mlx_grammar_create(path, text, length, out);
+  mlx_free(text);
+  return status;
+}
+
+static mlx_status_t read_grammar(mlx_sampling_flags_t *f) {
+  if (!!f->grammar_text + !!f->grammar_file + !!f->json_schema > 1) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "more than one of --grammar, --grammar-file and --json-schema was given"), "give one of them");
+  }
+  if (f->grammar_text) return mlx_grammar_create("--grammar", f->grammar_text, strlen(f->grammar_text), &f->grammar);
+  if (f->grammar_file) return read_grammar_file(f->grammar_file, false, &f->grammar);
+  if (!f->json_schema) return NULL;
+  if (f->json_schema[0] == '@') return read_grammar_file(f->json_schema + 1, true, &f->grammar);
+  return mlx_grammar_create_from_schema("--json-schema", f->json_schema, strlen(f->json_schema), &f->grammar);
+}
+
+mlx_status_t mlx_sampling_flags_read(mlx_sampling_flags_t *f) {
+  for (size_t i = 0; i < f->bias_texts.count; ++i) MLX_TRY(read_bias(f->bias_texts.items[i], &f->biases[i]));
+  f->options.biases = f->biases;
+  f->options.bias_count = f->bias_texts.count;
+  if (f->breakers.count) {  // the first one given replaces the default ones
+    const bool none = f->breakers.count == 1 && !strcmp(f->breakers.items[0], "none");
+    f->options.dry_breakers = f->breakers.items;
+    f->options.dry_breaker_count = none ? 0 : f->breakers.count;
+  }
+  if (f->seed >= 0) {
+    f->options.seed = (uint64_t)f->seed;
+  } else {
+    MLX_TRY(random_seed(&f->options.seed));
+  }
+  MLX_TRY(mlx_sampling_check(&f->options));
+  return read_grammar(f);
+}
+
+void mlx_sampling_flags_clear(mlx_sampling_flags_t *f) {
+  mlx_grammar_free(f->grammar);
+  f->grammar = NULL;
+}
+
+void mlx_sampling_flags_apply(const mlx_sampling_flags_t *f, bool say_seed, mlx_generate_options_t *options) {
+  options->sampling = &f->options;
+  options->logprobs = f->logprobs;
+  options->grammar = f->grammar;
+  if (say_seed) fprintf(stderr, "seed: %llu\n", (unsigned long long)f->options.seed);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Log-probabilities
+
+// "token": "...", "logprob": -0.5, "bytes": [...], without braces.
+static mlx_status_t put_logprob(const mlx_engine_t *engine, const mlx_logprob_t *logprob, mlx_text_t *json) {
+  char *bytes;
+  size_t length;
+  MLX_TRY(mlx_engine_token_bytes(engine, logprob->id, &bytes, &length));
+  mlx_text_puts(json, "\"token\": ");
+  mlx_text_json_string(json, bytes ? bytes : "", length);
+  mlx_text_printf(json, ", \"id\": %d, \"logprob\": ", logprob->id);
+  if (isfinite(logprob->logprob)) {
+    mlx_text_printf(json, "%.17g", logprob->logprob);
+  } else {
+    mlx_text_puts(json, "null");
+  }
+  mlx_text_puts(json, ", \"bytes\": [");
+  for (size_t i = 0; i < length; ++i) mlx_text_printf(json, "%s%d", i ? ", " : "", (unsigned char)bytes[i]);
+  mlx_text_puts(json, "]");
+  mlx_free(bytes);
+  return NULL;
+}
+
+mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generation_t *g, size_t best, mlx_text_t *json) {
+  mlx_text_puts(json, ",\n  \"logprobs\": {\"content\": [");
+  for (size_t i = 0; i < g->count; ++i) {
+    const mlx_logprob_t *row = g->logprobs + i * (best + 1);
+    mlx_text_puts(json, i ? ",\n    {" : "\n    {");
+    MLX_TRY(put_logprob(engine, &row[best], json));
+    mlx_text_puts(json, ", \"top_logprobs\": [");
+    for (size_t j = 0; j < best; ++j) {
+      mlx_text_puts(json, j ? ", {" : "{");
+      MLX_TRY(put_logprob(engine, &row[j], json));
+      mlx_text_puts(json, "}");
+    }
+    mlx_text_puts(json, "]}");
+  }
+  mlx_text_puts(json, "]}");
+  return NULL;
+}

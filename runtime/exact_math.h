@@ -1,0 +1,68 @@
+// exp and log whose bits are the same on every machine: libm's differ from one C library to the next, and a sampler that
+// rounds another way may choose another token. Within two units in the last place of the true value; only +, -, *, / and
+// bits, in a fixed order.
+#ifndef MLXCEL_RUNTIME_EXACT_MATH_H_
+#define MLXCEL_RUNTIME_EXACT_MATH_H_
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF  // gcc contracts nothing under -std=c11
+#endif
+
+#define MLX_LN2_HIGH 6.93147180369123816490e-01  // its last 32 bits are zero, so that k times it is exact
+#define MLX_LN2_LOW 1.90821492927058770002e-10
+
+static inline double mlx_power_of_two(int64_t k) {  // -1022 to 1023
+  uint64_t bits = (uint64_t)(k + 1023) << 52;
+  double out;
+  memcpy(&out, &bits, sizeof out);
+  return out;
+}
+
+static inline double mlx_exp(double x) {
+  if (x != x) return x;
+  if (x > 709.782712893384) return INFINITY;
+  if (x < -745.2) return 0;
+  const double scaled = x * 1.44269504088896338700;
+  const int64_t k = (int64_t)(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
+  const double r = (x - (double)k * MLX_LN2_HIGH) - (double)k * MLX_LN2_LOW;  // within half of ln 2
+  double sum = 0;
+  for (int n = 14; n > 0; --n) sum = (sum + 1) * r / n;
+  sum += 1;
+  const int64_t half = k / 2;  // two steps, because 2^k alone may not be a normal number
+  return sum * mlx_power_of_two(half) * mlx_power_of_two(k - half);
+}
+
+static inline double mlx_log(double x) {
+  if (x != x || x < 0) return NAN;
+  if (x == 0) return -INFINITY;
+  if (x > DBL_MAX) return x;
+  int64_t k = 0;
+  if (x < DBL_MIN) {
+    x *= mlx_power_of_two(54);
+    k = -54;
+  }
+  uint64_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  k += (int64_t)(bits >> 52) - 1023;
+  bits = (bits & 0xfffffffffffffu) | (uint64_t)1023 << 52;
+  double m;
+  memcpy(&m, &bits, sizeof m);
+  if (m > 1.41421356237309504880) {
+    m /= 2;
+    ++k;
+  }
+  const double s = (m - 1) / (m + 1), square = s * s;
+  double sum = 0;
+  for (int n = 23; n > 1; n -= 2) sum = (sum + 1.0 / n) * square;
+  return (double)k * MLX_LN2_HIGH + (2 * s + (2 * s * sum + (double)k * MLX_LN2_LOW));
+}
+
+// |base| > 0
+static inline double mlx_pow(double base, double exponent) { return mlx_exp(exponent * mlx_log(base)); }
+
+#endif  // MLXCEL_RUNTIME_EXACT_MATH_H_

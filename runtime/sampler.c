@@ -1,0 +1,494 @@
+// Every step of llama.cpp's chain, in its order: biases and penalties change scores of the whole vocabulary, then a sorted list of
+// candidates gets shorter and shorter, then one is drawn.
+#include "runtime/sampler.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "runtime/exact_math.h"
+
+#define MIROSTAT_M 100  // candidates that Mirostat 1 estimates from
+
+struct mlx_sampler {
+  mlx_sampling_t options;
+  mlx_logit_bias_t *biases;  // owned
+  char **breakers;           // owned
+  size_t vocab, penalty_window, dry_window;
+  double *scores;                   // [vocab]
+  mlx_sampler_token_t *candidates;  // [vocab]
+  size_t count;                     // of them left
+  int32_t *seen;                    // [vocab] how often a token is in the window, or how far it repeats; 0 between uses
+  int32_t *history;                 // every accepted token that a window may reach
+  size_t history_count, history_capacity;
+  size_t since_breaker;             // tokens after the last one in which a breaker ended
+  mlx_text_t tail;                  // the text before the next token, as far as a breaker may begin in it
+  size_t longest_breaker;
+  uint32_t *repeats;                // scratch of DRY
+  size_t repeats_capacity;
+  double mu;                        // Mirostat's
+  mlx_random_t random;
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Random numbers
+
+void mlx_random_seed(mlx_random_t *random, uint64_t seed) {
+  for (int i = 0; i < 4; ++i) {
+    uint64_t z = (seed += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    random->state[i] = z ^ (z >> 31);
+  }
+}
+
+static uint64_t rotate(uint64_t x, int k) { return x << k | x >> (64 - k); }
+
+uint64_t mlx_random_next(mlx_random_t *random) {
+  uint64_t *s = random->state;
+  const uint64_t result = rotate(s[1] * 5, 7) * 9, t = s[1] << 17;
+  s[2] ^= s[0];
+  s[3] ^= s[1];
+  s[1] ^= s[2];
+  s[0] ^= s[3];
+  s[2] ^= t;
+  s[3] = rotate(s[3], 45);
+  return result;
+}
+
+double mlx_random_unit(mlx_random_t *random) { return (double)(mlx_random_next(random) >> 11) * 0x1p-53; }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Options
+
+void mlx_sampling_initialize(mlx_sampling_t *out) {
+  static const char *const breakers[] = {"\n", ":", "\"", "*"};
+  *out = (mlx_sampling_t){.repeat_last_n = 64, .repeat_penalty = 1, .dry_base = 1.75, .dry_allowed_length = 2, .dry_last_n = -1,
+                          .dry_breakers = breakers, .dry_breaker_count = 4, .top_n_sigma = -1, .top_k = 40, .typical_p = 1,
+                          .top_p = 0.95, .min_p = 0.05, .xtc_threshold = 0.1, .temperature = 0.8, .mirostat_tau = 5,
+                          .mirostat_eta = 0.1};
+}
+
+void mlx_sampling_initialize_greedy(mlx_sampling_t *out) {
+  mlx_sampling_initialize(out);
+  out->temperature = 0;
+}
+
+static bool has_penalties(const mlx_sampling_t *o) {
+  return o->repeat_last_n && (o->repeat_penalty != 1 || o->frequency_penalty != 0 || o->presence_penalty != 0);
+}
+static bool has_dry(const mlx_sampling_t *o) { return o->dry_last_n && o->dry_multiplier > 0; }
+static bool has_xtc(const mlx_sampling_t *o) { return o->xtc_probability > 0 && o->xtc_threshold <= 0.5; }
+
+// Every filter but XTC keeps the likeliest token; typical may not, but temperature 0 then takes the likeliest of the rest.
+bool mlx_sampling_is_argmax(const mlx_sampling_t *o) {
+  if (o->temperature > 0 || o->bias_count) return false;
+  return o->mirostat || (!has_penalties(o) && !has_dry(o) && !has_xtc(o) && o->typical_p >= 1);
+}
+
+static mlx_status_t wrong(const char *flag, const char *wanted, double value) {
+  return mlx_status_hint(mlx_error(MLX_USAGE, "%s wants %s, not %g", flag, wanted, value), "docs/sampling.md says what it does");
+}
+
+mlx_status_t mlx_sampling_check(const mlx_sampling_t *o) {
+  const struct { const char *flag; double value, min, max; const char *wanted; } rows[] = {
+      {"--temp", o->temperature, 0, 1e6, "a number from 0 on"},
+      {"--top-p", o->top_p, 0, 1, "a number from 0 to 1"},
+      {"--min-p", o->min_p, 0, 1, "a number from 0 to 1"},
+      {"--typical", o->typical_p, 0, 1, "a number from 0 to 1"},
+      {"--repeat-penalty", o->repeat_penalty, 1e-6, 1e6, "a number over 0"},
+      {"--frequency-penalty", o->frequency_penalty, -1e6, 1e6, "a number"},
+      {"--presence-penalty", o->presence_penalty, -1e6, 1e6, "a number"},
+      {"--repeat-last-n", (double)o->repeat_last_n, -1, 1e9, "-1, 0 or a number of tokens"},
+      {"--dry-multiplier", o->dry_multiplier, 0, 1e6, "a number from 0 on"},
+      {"--dry-base", o->dry_base, 1, 1e6, "a number from 1 on"},
+      {"--dry-allowed-length", (double)o->dry_allowed_length, 1, 1e9, "a number from 1 on"},
+      {"--dry-penalty-last-n", (double)o->dry_last_n, -1, 1e9, "-1, 0 or a number of tokens"},
+      {"--top-nsigma", o->top_n_sigma, -1e6, 1e6, "a number"},
+      {"--xtc-probability", o->xtc_probability, 0, 1, "a number from 0 to 1"},
+      {"--xtc-threshold", o->xtc_threshold, 0, 1, "a number from 0 to 1"},
+      {"--mirostat", (double)o->mirostat, 0, 2, "0, 1 or 2"},
+      {"--mirostat-ent", o->mirostat_tau, 0, 1e6, "a number from 0 on"},
+      {"--mirostat-lr", o->mirostat_eta, 0, 1e6, "a number from 0 on"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    if (!(rows[i].value >= rows[i].min && rows[i].value <= rows[i].max)) return wrong(rows[i].flag, rows[i].wanted, rows[i].value);
+  }
+  for (size_t i = 0; i < o->bias_count; ++i) {
+    if (isnan(o->biases[i].bias) || o->biases[i].bias == INFINITY) return wrong("--logit-bias", "a finite bias, or -inf", o->biases[i].bias);
+  }
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Life
+
+static size_t window_of(int64_t last_n, int64_t context) { return (size_t)(last_n < 0 ? context : last_n); }
+
+static mlx_status_t copy_options(mlx_sampler_t *s) {
+  mlx_sampling_t *o = &s->options;
+  MLX_TRY(mlx_alloc(o->bias_count, sizeof *s->biases, &s->biases));
+  if (o->bias_count) memcpy(s->biases, o->biases, o->bias_count * sizeof *s->biases);
+  o->biases = s->biases;
+  MLX_TRY(mlx_alloc(o->dry_breaker_count, sizeof *s->breakers, &s->breakers));
+  for (size_t i = 0; i < o->dry_breaker_count; ++i) {
+    const size_t length = strlen(o->dry_breakers[i]);
+    MLX_TRY(mlx_copy_text(o->dry_breakers[i], length, &s->breakers[i]));
+    if (length > s->longest_breaker) s->longest_breaker = length;
+  }
+  o->dry_breakers = (const char *const *)s->breakers;
+  return NULL;
+}
+
+mlx_status_t mlx_sampler_create(const mlx_sampling_t *options, size_t vocab, int64_t context, mlx_sampler_t **out) {
+  *out = NULL;
+  MLX_TRY(mlx_sampling_check(options));
+  for (size_t i = 0; i < options->bias_count; ++i) {
+    if (options->biases[i].id >= 0 && (size_t)options->biases[i].id < vocab) continue;
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--logit-bias names token %d; the model has tokens 0 to %zu", options->biases[i].id, vocab - 1),
+                           "the prompt_ids and output_ids of --json show token numbers");
+  }
+  mlx_sampler_t *s;
+  MLX_TRY(mlx_alloc(1, sizeof *s, &s));
+  s->options = *options;
+  s->vocab = vocab;
+  s->penalty_window = has_penalties(options) ? window_of(options->repeat_last_n, context) : 0;
+  s->dry_window = has_dry(options) ? window_of(options->dry_last_n, context) : 0;
+  s->mu = 2 * options->mirostat_tau;
+  mlx_random_seed(&s->random, options->seed);
+  mlx_status_t status = copy_options(s);
+  if (!status) status = mlx_alloc(vocab, sizeof *s->scores, &s->scores);
+  if (!status) status = mlx_alloc(vocab, sizeof *s->candidates, &s->candidates);
+  if (!status) status = mlx_alloc(vocab, sizeof *s->seen, &s->seen);
+  if (status) {
+    mlx_sampler_free(s);
+    return status;
+  }
+  *out = s;
+  return NULL;
+}
+
+void mlx_sampler_free(mlx_sampler_t *s) {
+  if (!s) return;
+  for (size_t i = 0; s->breakers && i < s->options.dry_breaker_count; ++i) mlx_free(s->breakers[i]);
+  mlx_free(s->breakers);
+  mlx_free(s->biases);
+  mlx_free(s->scores);
+  mlx_free(s->candidates);
+  mlx_free(s->seen);
+  mlx_free(s->history);
+  mlx_free(s->repeats);
+  mlx_text_clear(&s->tail);
+  mlx_free(s);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What was said so far
+
+// Whether a breaker ends inside |piece|, whatever tokens it is spelled over.
+static mlx_status_t meets_breaker(mlx_sampler_t *s, const char *piece, size_t length, bool *out) {
+  *out = false;
+  const size_t before = s->tail.length;
+  mlx_text_append(&s->tail, piece, length);
+  MLX_TRY(mlx_text_finish(&s->tail));
+  for (size_t i = 0; i < s->options.dry_breaker_count && !*out; ++i) {
+    const size_t size = strlen(s->breakers[i]), from = before + 1 > size ? before + 1 - size : 0;
+    *out = size && length && memmem(s->tail.data + from, s->tail.length - from, s->breakers[i], size);
+  }
+  const size_t keep = s->longest_breaker ? s->longest_breaker - 1 : 0;
+  if (s->tail.length > keep) {
+    memmove(s->tail.data, s->tail.data + s->tail.length - keep, keep);
+    s->tail.length = keep;
+  }
+  return NULL;
+}
+
+mlx_status_t mlx_sampler_accept(mlx_sampler_t *s, int32_t id, const char *piece, size_t length) {
+  if (id < 0 || (size_t)id >= s->vocab) return mlx_error(MLX_INTERNAL, "the sampler was given token %d of %zu", id, s->vocab);
+  if (s->dry_window) {
+    bool breaks;
+    MLX_TRY(meets_breaker(s, piece, length, &breaks));
+    s->since_breaker = breaks ? 0 : s->since_breaker + 1;
+  }
+  const size_t window = s->penalty_window > s->dry_window ? s->penalty_window : s->dry_window;
+  if (!window) return NULL;
+  if (s->history_count >= 2 * window) {  // only the last |window| count
+    memmove(s->history, s->history + s->history_count - window, window * sizeof *s->history);
+    s->history_count = window;
+  }
+  MLX_TRY(mlx_reserve(s->history_count + 1, sizeof *s->history, &s->history_capacity, &s->history));
+  s->history[s->history_count++] = id;
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Steps on the scores of the whole vocabulary
+
+static void penalise(mlx_sampler_t *s) {
+  const mlx_sampling_t *o = &s->options;
+  const size_t count = s->history_count < s->penalty_window ? s->history_count : s->penalty_window;
+  const int32_t *window = s->history + s->history_count - count;
+  for (size_t i = 0; i < count; ++i) ++s->seen[window[i]];
+  for (size_t i = 0; i < count; ++i) {
+    const int32_t times = s->seen[window[i]];
+    if (!times) continue;  // done where it stood first
+    double *score = &s->scores[window[i]];
+    *score = *score <= 0 ? *score * o->repeat_penalty : *score / o->repeat_penalty;
+    *score -= times * o->frequency_penalty + o->presence_penalty;
+    s->seen[window[i]] = 0;
+  }
+}
+
+// repeats[i]: how many tokens before the i-th from the end equal those at the very end (Gusfield's Z, read backwards).
+static void measure_repeats(const int32_t *end, size_t count, uint32_t *repeats) {
+  size_t left = 0, right = 0;
+  repeats[0] = 0;
+  for (size_t i = 1; i < count; ++i) {
+    size_t length = i < right ? repeats[i - left] : 0;
+    if (i + length > right) length = right > i ? right - i : 0;
+    while (i + length < count && end[-1 - (ptrdiff_t)length] == end[-1 - (ptrdiff_t)(i + length)]) ++length;
+    repeats[i] = (uint32_t)length;
+    if (i + length > right) {
+      left = i;
+      right = i + length;
+    }
+  }
+}
+
+// A token that would go on with a repetition of n tokens, the longest of its kind, loses multiplier * base^(n - allowed).
+static mlx_status_t penalise_repetition(mlx_sampler_t *s) {
+  const mlx_sampling_t *o = &s->options;
+  const size_t count = s->history_count < s->dry_window ? s->history_count : s->dry_window;
+  const size_t allowed = (size_t)o->dry_allowed_length, limit = s->since_breaker < count ? s->since_breaker : count;
+  if (count <= allowed || limit < allowed) return NULL;
+  MLX_TRY(mlx_reserve(count, sizeof *s->repeats, &s->repeats_capacity, &s->repeats));
+  const int32_t *end = s->history + s->history_count;
+  measure_repeats(end, count, s->repeats);
+  for (size_t i = 1; i < count; ++i) {
+    const size_t length = s->repeats[i] < limit ? s->repeats[i] : limit;
+    int32_t *longest = &s->seen[end[-(ptrdiff_t)i]];
+    if (length >= allowed && (int32_t)length > *longest) *longest = (int32_t)length;
+  }
+  for (size_t i = 1; i < count; ++i) {
+    const int32_t id = end[-(ptrdiff_t)i];
+    if (!s->seen[id]) continue;
+    double penalty = o->dry_multiplier;
+    for (size_t n = allowed; n < (size_t)s->seen[id] && penalty < FLT_MAX; ++n) penalty *= o->dry_base;
+    s->scores[id] -= penalty < FLT_MAX ? penalty : FLT_MAX;
+    s->seen[id] = 0;
+  }
+  return NULL;
+}
+
+// Scores under the largest less n standard deviations go.
+static void cut_by_sigma(mlx_sampler_t *s) {
+  double sum = 0, squares = 0, largest = -INFINITY;
+  size_t count = 0;
+  for (size_t i = 0; i < s->vocab; ++i) {
+    if (s->scores[i] == -INFINITY) continue;
+    sum += s->scores[i];
+    if (s->scores[i] > largest) largest = s->scores[i];
+    ++count;
+  }
+  const double mean = count ? sum / (double)count : 0;
+  for (size_t i = 0; i < s->vocab; ++i) {
+    if (s->scores[i] != -INFINITY) squares += (s->scores[i] - mean) * (s->scores[i] - mean);
+  }
+  const double least = largest - s->options.top_n_sigma * sqrt(count ? squares / (double)count : 0);
+  for (size_t i = 0; i < s->vocab; ++i) {
+    if (s->scores[i] < least) s->scores[i] = -INFINITY;
+  }
+}
+
+static mlx_status_t score_all(mlx_sampler_t *s, const float *logits, const uint64_t *allowed) {
+  const mlx_sampling_t *o = &s->options;
+  for (size_t i = 0; i < s->vocab; ++i) {
+    const bool may = !allowed || (allowed[i / 64] >> i % 64 & 1);
+    s->scores[i] = may && isfinite(logits[i]) ? (double)logits[i] : -INFINITY;
+  }
+  for (size_t i = 0; i < o->bias_count; ++i) s->scores[o->biases[i].id] += o->biases[i].bias;
+  if (o->mirostat) return NULL;
+  if (s->penalty_window) penalise(s);
+  if (s->dry_window) MLX_TRY(penalise_repetition(s));
+  if (o->top_n_sigma > 0) cut_by_sigma(s);
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Steps on the candidates
+
+static bool is_better(const mlx_sampler_token_t *a, const mlx_sampler_token_t *b) {
+  return a->score > b->score || (a->score == b->score && a->id < b->id);
+}
+
+static int compare_tokens(const void *a, const void *b) { return is_better(a, b) ? -1 : is_better(b, a); }
+
+// |heap| has its worst token on top; the one at |at| may be better than those below it.
+static void sink(mlx_sampler_token_t *heap, size_t count, size_t at) {
+  for (size_t child; (child = 2 * at + 1) < count; at = child) {
+    if (child + 1 < count && is_better(&heap[child], &heap[child + 1])) ++child;
+    if (!is_better(&heap[at], &heap[child])) return;
+    const mlx_sampler_token_t moved = heap[at];
+    heap[at] = heap[child];
+    heap[child] = moved;
+  }
+}
+
+// The |most| best tokens (0: all), best first.
+static void list_candidates(mlx_sampler_t *s, size_t most) {
+  mlx_sampler_token_t *list = s->candidates;
+  s->count = 0;
+  for (size_t i = 0; i < s->vocab; ++i) {
+    const mlx_sampler_token_t token = {.id = (int32_t)i, .score = s->scores[i]};
+    if (token.score == -INFINITY) continue;
+    if (!most || s->count < most) {
+      list[s->count++] = token;
+      if (s->count == most) for (size_t at = most / 2 + 1; at-- > 0;) sink(list, most, at);
+    } else if (is_better(&token, &list[0])) {
+      list[0] = token;
+      sink(list, most, 0);
+    }
+  }
+  qsort(list, s->count, sizeof *list, compare_tokens);
+}
+
+static void normalise(mlx_sampler_t *s) {
+  double sum = 0;
+  for (size_t i = 0; i < s->count; ++i) sum += s->candidates[i].probability = mlx_exp(s->candidates[i].score - s->candidates[0].score);
+  for (size_t i = 0; i < s->count; ++i) s->candidates[i].probability /= sum;
+}
+
+// Keeps what is nearest to the surprise that was to be expected, until that adds up to p.
+static void keep_typical(mlx_sampler_t *s, double p) {
+  normalise(s);
+  mlx_sampler_token_t *list = s->candidates;
+  double entropy = 0, sum = 0;
+  for (size_t i = 0; i < s->count; ++i) {
+    if (list[i].probability > 0) entropy -= list[i].probability * mlx_log(list[i].probability);
+  }
+  for (size_t i = 0; i < s->count; ++i) {  // the score becomes how near it is; the scratch keeps what it was
+    s->scores[list[i].id] = list[i].score;
+    list[i].score = -fabs(-mlx_log(list[i].probability) - entropy);
+  }
+  qsort(list, s->count, sizeof *list, compare_tokens);
+  size_t kept = 0;
+  while (kept < s->count && sum <= p) sum += list[kept++].probability;
+  s->count = kept;
+  for (size_t i = 0; i < s->count; ++i) list[i].score = s->scores[list[i].id];
+  qsort(list, s->count, sizeof *list, compare_tokens);
+}
+
+static void keep_top_p(mlx_sampler_t *s, double p) {
+  normalise(s);
+  double sum = 0;
+  size_t kept = 0;
+  do sum += s->candidates[kept++].probability; while (kept < s->count && sum < p);
+  s->count = kept;
+}
+
+static void keep_min_p(mlx_sampler_t *s, double p) {
+  const double least = s->candidates[0].score + mlx_log(p);
+  while (s->count > 1 && s->candidates[s->count - 1].score < least) --s->count;
+}
+
+// With some chance all tokens over the threshold go, but the least likely of them.
+static void exclude_top(mlx_sampler_t *s) {
+  if (s->count < 2 || mlx_random_unit(&s->random) > s->options.xtc_probability) return;
+  normalise(s);
+  size_t over = 0;
+  while (over < s->count && s->candidates[over].probability >= s->options.xtc_threshold) ++over;
+  if (over < 2) return;
+  s->count -= over - 1;
+  memmove(s->candidates, s->candidates + over - 1, s->count * sizeof *s->candidates);
+}
+
+static void apply_temperature(mlx_sampler_t *s) {
+  if (s->options.temperature <= 0) s->count = 1;
+  for (size_t i = 0; i < s->count && s->options.temperature > 0; ++i) s->candidates[i].score /= s->options.temperature;
+}
+
+// How many candidates make the surprise that mu asks for, if the distribution follows Zipf's law with the exponent it seems to have.
+static size_t mirostat_count(const mlx_sampler_t *s) {
+  double products = 0, squares = 0;
+  for (size_t i = 0; i + 1 < s->count && i + 1 < MIROSTAT_M; ++i) {
+    const double t = mlx_log((double)(i + 2) / (double)(i + 1));
+    products += t * (s->candidates[i].score - s->candidates[i + 1].score);
+    squares += t * t;
+  }
+  const double exponent = products / squares, epsilon = exponent - 1;
+  const double k = mlx_pow(epsilon * mlx_pow(2, s->mu) / (1 - mlx_pow((double)s->vocab, -epsilon)), 1 / exponent);
+  return !(k < (double)s->count) ? s->count : k < 1 ? 1 : (size_t)k;
+}
+
+static void keep_mirostat(mlx_sampler_t *s) {
+  if (s->options.mirostat == 1) {
+    if (s->count > 1) s->count = mirostat_count(s);
+    return;
+  }
+  normalise(s);
+  const double least = mlx_pow(2, -s->mu);
+  while (s->count > 1 && s->candidates[s->count - 1].probability < least) --s->count;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The chain
+
+mlx_status_t mlx_sampler_filter(mlx_sampler_t *s, const float *logits, const uint64_t *allowed, const mlx_sampler_token_t **out_tokens,
+                                size_t *out_count) {
+  const mlx_sampling_t *o = &s->options;
+  MLX_TRY(score_all(s, logits, allowed));
+  list_candidates(s, o->mirostat || o->top_k <= 0 ? 0 : (size_t)o->top_k);
+  if (!s->count) {
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no token is left to choose from"),
+                           "every token is excluded by --logit-bias or the grammar, or the model's logits are not numbers");
+  }
+  if (o->mirostat) {
+    apply_temperature(s);
+    keep_mirostat(s);
+  } else {
+    if (o->typical_p < 1) keep_typical(s, o->typical_p);
+    if (o->top_p < 1) keep_top_p(s, o->top_p);
+    if (o->min_p > 0) keep_min_p(s, o->min_p);
+    if (has_xtc(o)) exclude_top(s);
+    apply_temperature(s);
+  }
+  normalise(s);
+  *out_tokens = s->candidates;
+  *out_count = s->count;
+  return NULL;
+}
+
+mlx_status_t mlx_sampler_choose(mlx_sampler_t *s, const float *logits, const uint64_t *allowed, int32_t *out_id) {
+  const mlx_sampler_token_t *tokens;
+  size_t count, i = 0;
+  MLX_TRY(mlx_sampler_filter(s, logits, allowed, &tokens, &count));
+  if (count > 1 || s->options.temperature > 0) {
+    const double drawn = mlx_random_unit(&s->random);
+    for (double sum = tokens[0].probability; sum <= drawn && i + 1 < count; sum += tokens[i].probability) ++i;
+  }
+  if (s->options.mirostat) s->mu -= s->options.mirostat_eta * (-mlx_log(tokens[i].probability) / mlx_log(2) - s->options.mirostat_tau);
+  *out_id = tokens[i].id;
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Log-probabilities
+
+mlx_status_t mlx_logprobs(const float *logits, size_t vocab, int32_t chosen, size_t count, mlx_logprob_t *out) {
+  if (count > vocab) return mlx_error(MLX_USAGE, "--logprobs %zu: the model has %zu tokens only", count, vocab);
+  if (chosen < 0 || (size_t)chosen >= vocab) return mlx_error(MLX_INTERNAL, "token %d is none of %zu", chosen, vocab);
+  double largest = -INFINITY, sum = 0;
+  for (size_t i = 0; i < vocab; ++i) largest = (double)logits[i] > largest ? (double)logits[i] : largest;
+  for (size_t i = 0; i < vocab; ++i) sum += mlx_exp((double)logits[i] - largest);
+  const double log_sum = mlx_log(sum);
+  size_t filled = 0;
+  for (size_t i = 0; i < vocab && count; ++i) {  // sorted by insertion: N is small
+    const double logprob = (double)logits[i] - largest - log_sum;
+    if (filled == count && !(logprob > out[count - 1].logprob)) continue;
+    size_t at = filled < count ? filled++ : count - 1;
+    for (; at > 0 && out[at - 1].logprob < logprob; --at) out[at] = out[at - 1];
+    out[at] = (mlx_logprob_t){(int32_t)i, logprob};
+  }
+  out[count] = (mlx_logprob_t){chosen, (double)logits[chosen] - largest - log_sum};
+  return NULL;
+}
