@@ -17,6 +17,8 @@
 
 struct mlx_chat {
   mlx_json_t json;
+  mlx_template_t **parsed;  // owned: by the index of "templates"; NULL where one does not parse, which is an error once it is wanted
+  size_t count;
   char *name;  // owned: what errors call it
 };
 
@@ -37,6 +39,10 @@ static mlx_status_t read_chat(mlx_chat_t *chat, const char *name, const char *js
   }
   yyjson_val *tokens = mlx_json_find(chat->json.root, "tokens");
   if (tokens && !yyjson_is_obj(tokens)) return mlx_json_error(&chat->json, "tokens", "must be an object");
+  MLX_TRY(mlx_alloc(yyjson_obj_size(templates), sizeof *chat->parsed, &chat->parsed));
+  yyjson_obj_foreach(templates, index, count, key, value) {
+    mlx_status_free(mlx_template_create(chat->name, yyjson_get_str(value), yyjson_get_len(value), &chat->parsed[chat->count++]));
+  }
   return NULL;
 }
 
@@ -72,6 +78,8 @@ mlx_status_t mlx_chat_open_bundle(const char *path, mlx_chat_t **out_chat) {
 
 void mlx_chat_free(mlx_chat_t *chat) {
   if (!chat) return;
+  for (size_t i = 0; i < chat->count; ++i) mlx_template_free(chat->parsed[i]);
+  mlx_free(chat->parsed);
   mlx_json_close(&chat->json);
   mlx_free(chat->name);
   mlx_free(chat);
@@ -93,12 +101,30 @@ static mlx_status_t no_template(const mlx_chat_t *chat, const char *wanted) {
   return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "%s '%s' is not there", chat->name, wanted), "it has: %s", names);
 }
 
-const char *mlx_chat_source(const mlx_chat_t *chat, const char *template_name, bool has_tools) {
+static yyjson_val *choose(const mlx_chat_t *chat, const char *template_name, bool has_tools) {
   yyjson_val *templates = templates_of(chat), *found = NULL;
-  if (template_name) return yyjson_get_str(yyjson_obj_get(templates, template_name));
+  if (template_name) return yyjson_obj_get(templates, template_name);
   if (has_tools) found = yyjson_obj_get(templates, "tool_use");
-  if (!found) found = yyjson_obj_get(templates, "default");
-  return yyjson_get_str(found);
+  return found ? found : yyjson_obj_get(templates, "default");
+}
+
+const char *mlx_chat_source(const mlx_chat_t *chat, const char *template_name, bool has_tools) {
+  return yyjson_get_str(choose(chat, template_name, has_tools));
+}
+
+// The template that was parsed from |source|, or the error about it.
+static mlx_status_t find_parsed(const mlx_chat_t *chat, yyjson_val *source, const mlx_template_t **out) {
+  yyjson_val *key, *value;
+  size_t index, count;
+  mlx_template_t *again;
+  *out = NULL;
+  yyjson_obj_foreach(templates_of(chat), index, count, key, value) {
+    if (value == source) *out = chat->parsed[index];
+  }
+  if (*out) return NULL;
+  MLX_TRY(mlx_template_create(chat->name, yyjson_get_str(source), yyjson_get_len(source), &again));
+  mlx_template_free(again);
+  return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: %s", chat->name);  // it was when the chat was opened
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -216,20 +242,19 @@ mlx_status_t mlx_chat_render(const mlx_chat_t *chat, const char *messages, size_
                              char **out_text, size_t *out_length) {
   *out_text = NULL;
   *out_length = 0;
-  const char *source = mlx_chat_source(chat, options->template_name, options->tools != NULL);
+  yyjson_val *source = choose(chat, options->template_name, options->tools != NULL);
   if (!source) return no_template(chat, options->template_name ? options->template_name : "default");
   inputs_t in = {0};
-  mlx_template_t *template = NULL;
+  const mlx_template_t *template;
   yyjson_doc *flags = yyjson_read("[false, true]", 13, 0);
   mlx_status_t status = flags ? NULL : mlx_error(MLX_OUT_OF_MEMORY, "out of memory: a template's variables");
   if (!status) status = add_variable(&in, "add_generation_prompt", yyjson_arr_get(yyjson_doc_get_root(flags), options->add_generation_prompt));
   if (!status) status = read_inputs(chat, messages, length, options, &in);
-  if (!status) status = mlx_template_create(chat->name, source, strlen(source), &template);
+  if (!status) status = find_parsed(chat, source, &template);
   if (!status) {
     const mlx_template_input_t input = {.variables = in.variables, .variable_count = in.count, .now = options->now};
     status = mlx_template_render(template, &input, out_text, out_length);
   }
-  mlx_template_free(template);
   clear_inputs(&in);
   yyjson_doc_free(flags);
   return status;

@@ -195,17 +195,17 @@ static mlx_status_t filter_truncate(mlx_render_t *r, const mlx_call_t *call, mlx
   const mlx_var_t none = mlx_none();
   int64_t length, leeway, count;
   mlx_var_t self, stop, cut;
-  mlx_span_t text, end = {"...", 3};
-  MLX_TRY(self_text(r, call, &text));
+  mlx_span_t end = {"...", 3};
   MLX_TRY(whole(r, call, 0, 255, &length));
   MLX_TRY(whole(r, call, 3, 5, &leeway));
   if (call->given[2]) MLX_TRY(mlx_var_text(r, &call->parameters[2], &end));
-  self = mlx_string(text.bytes, text.length);
+  self = call->self;
   MLX_TRY(mlx_var_length(r, &self, &count));
   const int64_t keep = length - (int64_t)mlx_span_characters(end);
   if (keep < 0 || leeway < 0) MLX_FAIL(r, "truncate: expected a length of at least %zu", mlx_span_characters(end));
   *out = self;
   if (count <= length + leeway) return NULL;
+  if (self.kind != MLX_VAR_STRING) MLX_FAIL(r, "truncate wants a string, not '%s'", mlx_var_type(&self));
   stop = mlx_int(keep);
   MLX_TRY(mlx_var_slice(r, &self, &none, &stop, &none, &cut));
   if (!flag(call, 1)) {

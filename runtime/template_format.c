@@ -360,6 +360,9 @@ mlx_status_t mlx_format_percent(mlx_render_t *r, mlx_span_t format, const mlx_va
       mlx_sink_append(&sink, &c, 1);
     }
   }
-  if (p.next < p.count && !p.by_name && values->kind != MLX_VAR_DICT) MLX_FAIL(r, "not all arguments converted during string formatting");
+  // Python lets whatever has items be left over, but for tuples and strings.
+  const bool has_items = values->kind == MLX_VAR_DICT || values->kind == MLX_VAR_UNDEFINED ||
+                         (values->kind == MLX_VAR_LIST && !is_tuple && values->list->shape <= MLX_SHAPE_RANGE);
+  if (p.next < p.count && !p.by_name && !has_items) MLX_FAIL(r, "not all arguments converted during string formatting");
   return mlx_sink_take(r, &sink, out);
 }

@@ -95,12 +95,15 @@ static mlx_status_t loop_changed(mlx_render_t *r, const mlx_call_t *call, mlx_va
 const mlx_builtin_t *mlx_method_find(const mlx_var_t *object, mlx_span_t name) {
   static const mlx_builtin_t of_dict[] = {{"items", dict_items, ""}, {"keys", dict_keys, ""}, {"values", dict_values, ""},
                                           {"get", dict_get, "key |default"}, {"copy", dict_copy, ""}, {0}};
-  static const mlx_builtin_t of_list[] = {{"count", list_count, "value"}, {"index", list_index, "value"}, {"copy", list_copy, ""}, {0}};
+  static const mlx_builtin_t of_list[] = {{"count", list_count, "value"}, {"index", list_index, "value"}, {0}};
+  static const mlx_builtin_t copy = {"copy", list_copy, ""};
   static const mlx_builtin_t of_loop[] = {{"cycle", loop_cycle, "*"}, {"changed", loop_changed, "*"}, {0}};
   switch (object->kind) {
     case MLX_VAR_STRING: return mlx_string_method_find(name);
     case MLX_VAR_DICT: return mlx_builtin_find(of_dict, name);
-    case MLX_VAR_LIST: return object->list->shape <= MLX_SHAPE_TUPLE ? mlx_builtin_find(of_list, name) : NULL;
+    case MLX_VAR_LIST:
+      if (object->list->shape == MLX_SHAPE_LIST && mlx_span_is(name, "copy")) return &copy;
+      return object->list->shape <= MLX_SHAPE_TUPLE ? mlx_builtin_find(of_list, name) : NULL;
     case MLX_VAR_LOOP: return mlx_builtin_find(of_loop, name);
     default: return NULL;
   }
@@ -269,7 +272,7 @@ mlx_status_t mlx_var_slice(mlx_render_t *r, const mlx_var_t *object, const mlx_v
   MLX_TRY(mlx_need_defined(r, object));
   const bool is_text = object->kind == MLX_VAR_STRING;
   if (!is_text && (object->kind != MLX_VAR_LIST || object->list->shape > MLX_SHAPE_RANGE)) {
-    return mlx_undefined(r, out, "'%s object' cannot be sliced", mlx_var_type(object));
+    MLX_FAIL(r, "'%s' object cannot be sliced", mlx_var_type(object));
   }
   MLX_TRY(mlx_var_items(r, object, &items, &item_count));
   const int64_t count = (int64_t)item_count;

@@ -89,6 +89,7 @@ static mlx_status_t float_binary(const mlx_render_t *r, mlx_op_t op, double a, d
   if (!a && b < 0) MLX_FAIL(r, "0.0 cannot be raised to a negative power");
   if (a < 0 && floor(b) != b) return mlx_render_error(r, MLX_UNSUPPORTED, "complex numbers are not supported");
   *out = mlx_float(pow(a, b));
+  if (isinf(out->number) && isfinite(a) && isfinite(b)) MLX_FAIL(r, "the power is too large for a float");
   return NULL;
 }
 

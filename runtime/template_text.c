@@ -261,6 +261,12 @@ static mlx_status_t text_upper(mlx_render_t *r, const mlx_call_t *call, mlx_var_
 static mlx_status_t text_title(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return change_case(r, call, MLX_TITLE, out); }
 static mlx_status_t text_capitalize(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return change_case(r, call, MLX_CAPITALIZE, out); }
 
+// The parts of Markup are Markup.
+static mlx_status_t mark_parts(mlx_render_t *r, const mlx_call_t *call, const mlx_var_t *list) {
+  for (size_t i = 0; call->self.markup && i < list->list->count; ++i) list->list->items[i].markup = true;
+  return mlx_render_charge(r, list->list->count);
+}
+
 typedef struct splitting {
   mlx_span_t text, separator;
   bool by_space;
@@ -298,7 +304,10 @@ static mlx_status_t text_split(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   MLX_TRY(read_splitting(r, call, &s));
   MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, 0, &list));
   *out = list;
-  if (s.by_space) return split_spaces(r, &s, list.list);
+  if (s.by_space) {
+    MLX_TRY(split_spaces(r, &s, list.list));
+    return mark_parts(r, call, out);
+  }
   mlx_span_t rest = s.text;
   for (int64_t cuts = 0; s.most < 0 || cuts < s.most; ++cuts) {
     const char *found = memmem(rest.bytes, rest.length, s.separator.bytes, s.separator.length);
@@ -307,7 +316,8 @@ static mlx_status_t text_split(mlx_render_t *r, const mlx_call_t *call, mlx_var_
     rest.length -= (size_t)(found - rest.bytes) + s.separator.length;
     rest.bytes = found + s.separator.length;
   }
-  return mlx_list_push(r, list.list, mlx_string(rest.bytes, rest.length));
+  MLX_TRY(mlx_list_push(r, list.list, mlx_string(rest.bytes, rest.length)));
+  return mark_parts(r, call, out);
 }
 
 // Where the last |part| begins; -1: nowhere.
@@ -351,11 +361,12 @@ static mlx_status_t text_rsplit(mlx_render_t *r, const mlx_call_t *call, mlx_var
     list.list->items[j] = swapped;
   }
   *out = list;
-  return NULL;
+  return mark_parts(r, call, out);
 }
 
 static mlx_status_t text_splitlines(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
-  return mlx_split_lines(r, call->self.text, call->given[0] && mlx_var_truth(&call->parameters[0]), out);
+  MLX_TRY(mlx_split_lines(r, call->self.text, call->given[0] && mlx_var_truth(&call->parameters[0]), out));
+  return mark_parts(r, call, out);
 }
 
 static mlx_status_t text_replace(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
@@ -538,29 +549,34 @@ static mlx_status_t partition(mlx_render_t *r, const mlx_call_t *call, bool last
   MLX_TRY(mlx_list_push(r, out->list, place >= 0 ? mlx_string(text.bytes, at) : last ? empty : whole));
   MLX_TRY(mlx_list_push(r, out->list, place >= 0 ? call->parameters[0] : empty));
   const size_t after = at + part.length;
-  return mlx_list_push(r, out->list, place >= 0 ? mlx_string(text.bytes + after, text.length - after) : last ? whole : empty);
+  MLX_TRY(mlx_list_push(r, out->list, place >= 0 ? mlx_string(text.bytes + after, text.length - after) : last ? whole : empty));
+  return mark_parts(r, call, out);
 }
 
 static mlx_status_t text_partition(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return partition(r, call, false, out); }
 static mlx_status_t text_rpartition(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return partition(r, call, true, out); }
 
-// The questions whose answer needs no table beyond those here; isalpha and its kin are left to ASCII strings.
-static mlx_status_t all_are(mlx_render_t *r, const mlx_call_t *call, const char *kind, mlx_var_t *out) {
+typedef bool (*character_test_t)(uint32_t character);
+
+static bool is_alpha(uint32_t c) { return IN_TABLE(alphas, c); }
+static bool is_decimal(uint32_t c) { return IN_TABLE(decimals, c); }
+static bool is_digit(uint32_t c) { return IN_TABLE(digits, c); }
+static bool is_numeric(uint32_t c) { return IN_TABLE(numerics, c); }
+static bool is_alnum(uint32_t c) { return is_alpha(c) || is_numeric(c) || is_digit(c) || is_decimal(c); }
+
+static mlx_status_t all_are(mlx_render_t *r, const mlx_call_t *call, character_test_t test, mlx_var_t *out) {
   const mlx_span_t text = call->self.text;
   bool all = text.length > 0;
-  for (size_t i = 0; i < text.length && all; ++i) {
-    const unsigned char c = (unsigned char)text.bytes[i];
-    if (c >= 0x80) return mlx_render_error(r, MLX_UNSUPPORTED, "questions about the kind of characters are answered for ASCII only");
-    const bool letter = (c | 32) >= 'a' && (c | 32) <= 'z', digit = c >= '0' && c <= '9';
-    all = (letter && kind[0]) || (digit && kind[1]);
-  }
+  for (size_t at = 0, length; at < text.length && all; at += length) all = test(mlx_template_character(text.bytes + at, &length));
   *out = mlx_bool(all);
-  return NULL;
+  return mlx_render_charge(r, text.length);
 }
 
-static mlx_status_t text_isalpha(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return all_are(r, call, "a", out); }
-static mlx_status_t text_isdigit(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return all_are(r, call, (const char[]){0, '0'}, out); }
-static mlx_status_t text_isalnum(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return all_are(r, call, "a0", out); }
+static mlx_status_t text_isalpha(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return all_are(r, call, is_alpha, out); }
+static mlx_status_t text_isdecimal(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return all_are(r, call, is_decimal, out); }
+static mlx_status_t text_isdigit(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return all_are(r, call, is_digit, out); }
+static mlx_status_t text_isnumeric(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return all_are(r, call, is_numeric, out); }
+static mlx_status_t text_isalnum(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return all_are(r, call, is_alnum, out); }
 
 static mlx_status_t text_isspace(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   MLX_TRY(mlx_render_charge(r, call->self.text.length));
@@ -598,6 +614,6 @@ const mlx_builtin_t *mlx_string_method_find(mlx_span_t name) {
       {"ljust", text_ljust, "width |fillchar"}, {"rjust", text_rjust, "width |fillchar"}, {"zfill", text_zfill, "width"},
       {"partition", text_partition, "sep"}, {"rpartition", text_rpartition, "sep"}, {"isspace", text_isspace, ""},
       {"islower", text_islower, ""}, {"isupper", text_isupper, ""}, {"isalpha", text_isalpha, ""}, {"isdigit", text_isdigit, ""},
-      {"isnumeric", text_isdigit, ""}, {"isdecimal", text_isdigit, ""}, {"isalnum", text_isalnum, ""}, {0}};
+      {"isnumeric", text_isnumeric, ""}, {"isdecimal", text_isdecimal, ""}, {"isalnum", text_isalnum, ""}, {0}};
   return mlx_builtin_find(methods, name);
 }

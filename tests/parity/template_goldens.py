@@ -661,6 +661,20 @@ f ** 2
 4 ** 0.5
 n // f
 n % f
+n[:1]
+d[1:]
+n | truncate(4)
+l | truncate(4)
+(html | safe).split('b')
+(html | safe).partition('b')
+'x' % l
+'x' % (1,)
+10 ** 1e20
+(1, 2).copy()
+l.copy()
+u.isalpha()
+'Ünï²½'.isalnum()
+'²'.isdigit() ~ '²'.isdecimal() ~ '½'.isnumeric()
 """.strip("\n").split("\n")
 
 STATEMENTS = [

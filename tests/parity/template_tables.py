@@ -67,3 +67,5 @@ print_ranges("case_ignorable", "What does not end a word for the sake of a final
              lambda c: ("A" + c + "Σ").lower().endswith("ς") and not (c + "Σ").lower().endswith("ς"))
 print_ranges("unprintable", "What repr() escapes.", lambda c: not c.isprintable())
 print_ranges("spaces", "str.isspace().", str.isspace)
+for name in ("alpha", "decimal", "digit", "numeric"):
+    print_ranges(name + "s", f"str.is{name}().", getattr(str, "is" + name))
