@@ -24,11 +24,14 @@ typedef struct reader {
   const char *at, *end;
   const char *problem;
   int nesting;
+  bool negated;  // inside [^ ]
 } reader_t;
 
 static const range_t digits[] = {{'0', '9'}};
 static const range_t words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-static const range_t spaces[] = {{9, 13}, {32, 32}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f},
+// What every engine takes for a space comes first. \s is those only, and \S what no engine takes for one.
+#define SURE_SPACES 2
+static const range_t spaces[] = {{9, 13}, {32, 32}, {0x1c, 0x1f}, {0x85, 0x85}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x180e, 0x180e}, {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f},
                                  {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -69,8 +72,10 @@ static bool add_named(reader_t *r, set_t *set, char name) {
     default: return false;
   }
   range_t copy[16];
+  const bool is_capital = !(name & 32);
+  if (from == spaces && is_capital == r->negated) count = SURE_SPACES;
   memcpy(copy, from, count * sizeof *copy);
-  if (name & 32) {
+  if (!is_capital) {
     for (size_t i = 0; i < count; ++i) add(r, set, copy[i].first, copy[i].last);
   } else {
     add_others(r, set, copy, count);
@@ -195,6 +200,7 @@ static void read_class(reader_t *r) {
   set_t set = {.count = 0}, others = {.count = 0};
   const bool negated = r->at < r->end && *r->at == '^';
   if (negated) ++r->at;
+  r->negated = negated;
   while (!r->problem && r->at < r->end && *r->at != ']') {
     uint32_t first, last;
     const bool is_escape = *r->at == '\\';
@@ -210,6 +216,7 @@ static void read_class(reader_t *r) {
     }
     if (!r->problem) add(r, &set, first, last);
   }
+  r->negated = false;
   if (r->at == r->end && !r->problem) r->problem = "has a [ without its ]";
   if (r->problem) return;
   ++r->at;
