@@ -126,6 +126,20 @@ void mlx_builder_parameter(mlx_builder_t *b, const char *name, mlx_type_t type) 
 void mlx_builder_state(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, true, false); }
 void mlx_builder_state_of_ones(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, true, true); }
 
+void mlx_builder_state_empty(mlx_builder_t *b, const char *name, mlx_type_t type) {
+  mlx_status_t status = mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
+  if (status) {
+    mlx_builder_fail(b, status);
+    return;
+  }
+  const mlx_type_text_t text = mlx_type_text(type);
+  b->globals[b->global_count++] = (mlx_global_t){.name = name, .type = type, .is_state = true};
+  if (b->form == MLX_FORM_PURE) return;
+  mlx_text_printf(&b->module, "  util.global private mutable @\"%s\" : %s\n", name, text.chars);
+  mlx_text_printf(&b->module, "  util.initializer {\n    %%empty = flow.tensor.empty : %s\n", text.chars);
+  mlx_text_printf(&b->module, "    util.global.store %%empty, @\"%s\" : %s\n    util.return\n  }\n", name, text.chars);
+}
+
 void mlx_builder_constant(mlx_builder_t *b, const char *name, const int32_t *words, int64_t count) {
   mlx_status_t status = mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
   if (status) {

@@ -94,7 +94,7 @@ static mlx_status_t declare(const emission_t *e) {
   mlx_free(words);
   mlx_builder_parameter(b, MLX_WHOLE_ARCHIVE, MLX_TYPE(MLX_I32, (int64_t)(e->archive_bytes / 4)));
   const int64_t kv = (int64_t)n->layers * n->pool_pages * n->kv_heads * 2 * MLX_CPU_PAGE * n->head_dim;
-  mlx_builder_state(b, MLX_STATE_KV, MLX_TYPE(o->dtype, kv));
+  mlx_builder_state_empty(b, MLX_STATE_KV, MLX_TYPE(o->dtype, kv));  // what no token has been written to is not read
   mlx_builder_state_of_ones(b, MLX_STATE_SCRATCH, MLX_TYPE(MLX_I32, mlx_network_scratch(n).words));
   mlx_builder_state(b, MLX_STATE_TOKEN, MLX_TYPE(MLX_I32, o->rows));
   mlx_builder_state(b, MLX_STATE_POSITION, MLX_TYPE(MLX_I32, o->rows));

@@ -45,15 +45,20 @@ INLINE void score(const attend_t *a, int32_t format, int TOKENS, int PAGES, int 
   for (int i = 0; i < TOKENS * PAGES; ++i) out[i % TOKENS * ATTEND_PAGES + i / TOKENS] = v_mul(sum[i], v_all(a->scale));
 }
 
-// mixed[t] += power[t] times the values of one page
-INLINE void mix(const attend_t *a, int32_t format, int TOKENS, const uint8_t *values, const float *power, int64_t power_step, float *mixed) {
+// mixed[t] += power[t] times the first |count| values of one page; the others may be anything, also no numbers
+INLINE void mix(const attend_t *a, int32_t format, int TOKENS, const uint8_t *values, int count, const float *power, int64_t power_step,
+                float *mixed) {
   for (int j = 0; j < a->head_dim; j += 16) {
     v16 even[ATTEND_TOKENS], odd[ATTEND_TOKENS];
     for (int t = 0; t < TOKENS; ++t) {
       even[t] = v_load(mixed + t * ATTEND_MOST_HEAD + j);
       odd[t] = v_zero();
     }
-    for (int i = 0; i < MLX_CPU_PAGE; i += 2) {
+    if (count % 2) {
+      const v16 last = load_kv(format, values, (count - 1) * a->head_dim + j);
+      for (int t = 0; t < TOKENS; ++t) odd[t] = v_mul(last, v_all(power[t * power_step + count - 1]));
+    }
+    for (int i = 0; i + 1 < count; i += 2) {
       const v16 first = load_kv(format, values, i * a->head_dim + j), second = load_kv(format, values, (i + 1) * a->head_dim + j);
       for (int t = 0; t < TOKENS; ++t) {
         even[t] = v_fma(first, v_all(power[t * power_step + i]), even[t]);
@@ -107,7 +112,8 @@ INLINE void attend_tokens(const attend_t *a, int32_t format, int TOKENS, int cou
       soften(pages, a->head_dim, scores[t], &peak[t], &sum[t], mixed[t]);
     }
     for (p = 0; p < pages; ++p) {
-      mix(a, format, TOKENS, keys_of(a, nth + p) + a->head_bytes, (const float *)&scores[0][p], ATTEND_PAGES * 16, mixed[0]);
+      const int there = a->position + count - (nth + p) * MLX_CPU_PAGE;
+      mix(a, format, TOKENS, keys_of(a, nth + p) + a->head_bytes, there < MLX_CPU_PAGE ? there : MLX_CPU_PAGE, (const float *)&scores[0][p], ATTEND_PAGES * 16, mixed[0]);
     }
   }
   for (int t = 0; t < count; ++t) {
