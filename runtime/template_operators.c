@@ -3,7 +3,9 @@
 
 #include "runtime/template_internal.h"
 
-static mlx_status_t too_large(const mlx_render_t *r) { return mlx_render_error(r, MLX_UNSUPPORTED, "an integer does not fit 64 bits"); }
+static mlx_status_t too_large(const mlx_render_t *r) {
+  return mlx_render_error(r, MLX_UNSUPPORTED, "an integer does not fit 64 bits");
+}
 
 static const char *op_text(mlx_op_t op) {
   static const char *const texts[] = {"", "+", "-", "*", "/", "//", "%", "**"};
