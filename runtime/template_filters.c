@@ -38,7 +38,9 @@ static mlx_status_t filter_case(mlx_render_t *r, const mlx_call_t *call, mlx_let
   mlx_sink_t sink = {.arena = &r->arena};
   MLX_TRY(mlx_call_text(r, call, &text));
   mlx_sink_case(&sink, text, letter_case);
-  return mlx_sink_take(r, &sink, out);
+  MLX_TRY(mlx_sink_take(r, &sink, out));
+  out->markup = call->self.kind == MLX_VAR_STRING && call->self.markup;
+  return NULL;
 }
 
 static mlx_status_t filter_upper(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {

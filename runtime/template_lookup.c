@@ -246,6 +246,7 @@ static mlx_status_t get_item(mlx_render_t *r, const mlx_var_t *object, const mlx
     MLX_TRY(mlx_render_charge(r, object->text.length));
     *out_found = character_at(object->text, mlx_whole(key), &character);
     if (*out_found) *out = mlx_string(character.bytes, character.length);
+    if (*out_found) out->markup = object->markup;
   }
   return NULL;
 }

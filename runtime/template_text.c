@@ -535,6 +535,7 @@ static mlx_status_t text_join(mlx_render_t *r, const mlx_call_t *call, mlx_var_t
 }
 
 static mlx_status_t text_format(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  if (call->self.markup) return mlx_render_error(r, MLX_UNSUPPORTED, "format() of text marked safe is not supported");
   return mlx_format_braces(r, call->self.text, call->args, out);
 }
 

@@ -154,6 +154,19 @@ TEST(the_template_verb_prints_what_the_model_reads) {
   remove_model();
 }
 
+TEST(a_real_gguf_file_renders_by_its_own_template) {
+  static const char model[] = MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf";
+  command_t run;
+  strcpy(folder, "/tmp/mlxcel-chat-XXXXXX");
+  CHECK(mkdtemp(folder));
+  put_file("messages.json", "[{\"role\": \"user\", \"content\": \"Hi\"}]");
+  RUN(&run, "template", "-m", model, "--messages", in_folder("messages.json"), "--add-generation-prompt");
+  CHECK_TEXT(run.out, "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+                      "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  command_free(&run);
+  remove_model();
+}
+
 static void check_refused(command_t *run, int code, const char *part) {
   if (run->exit_code != code) CHECK_FAIL("exit status %d, expected %d: %s", run->exit_code, code, run->err);
   CHECK_TEXT(run->out, "");
@@ -246,5 +259,6 @@ TEST(a_chat_runs_from_source_and_from_a_bundle_which_carries_the_template) {
 }
 
 TEST_MAIN(CASE(a_hugging_face_directory_gives_its_templates_and_tokens), CASE(gguf_metadata_gives_its_templates_and_tokens),
-          CASE(the_template_verb_prints_what_the_model_reads), CASE(what_cannot_be_rendered_is_answered),
+          CASE(the_template_verb_prints_what_the_model_reads), CASE(a_real_gguf_file_renders_by_its_own_template),
+          CASE(what_cannot_be_rendered_is_answered),
           CASE(a_chat_runs_from_source_and_from_a_bundle_which_carries_the_template))
