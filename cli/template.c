@@ -53,18 +53,22 @@ mlx_status_t mlx_cli_template(int argc, char **argv) {
   flags_t f = {0};
   const mlx_flag_t table[] = {
       {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory", &f.model, 0, 0},
-      {"--messages", MLX_FLAG_TEXT, "FILE", "a JSON list of {\"role\", \"content\"}, from a file or from stdin (-)", &f.messages, 0, 0},
+      {"--messages", MLX_FLAG_TEXT, "FILE", "a JSON list of {\"role\", \"content\"}, from a file or from stdin (-)", &f.messages,
+       0, 0},
       {"--tools", MLX_FLAG_TEXT, "FILE", "a JSON list of tools the model may call", &f.tools, 0, 0},
       {"--variables", MLX_FLAG_TEXT, "JSON", "more for the template to know: {\"enable_thinking\": false}", &f.variables, 0, 0},
-      {"--name", MLX_FLAG_TEXT, "NAME", "which template, of a model with several (default: tool_use with tools, else default)", &f.name, 0, 0},
-      {"--add-generation-prompt", MLX_FLAG_SWITCH, NULL, "end with the beginning of the model's turn", &f.add_generation_prompt, 0, 0},
+      {"--name", MLX_FLAG_TEXT, "NAME", "which template, of a model with several (default: tool_use with tools, else default)",
+       &f.name, 0, 0},
+      {"--add-generation-prompt", MLX_FLAG_SWITCH, NULL, "end with the beginning of the model's turn", &f.add_generation_prompt,
+       0, 0},
       {"--show", MLX_FLAG_SWITCH, NULL, "print the template itself", &f.show, 0, 0},
       {0}};
   size_t words;
   bool help;
-  MLX_TRY(mlx_flags_parse("usage: mlxcel template -m MODEL --messages FILE [options]\n\n"
-                          "Prints the text that a model reads for a conversation, made by the model's own chat template.",
-                          table, argc, argv, NULL, 0, &words, &help));
+  MLX_TRY(
+      mlx_flags_parse("usage: mlxcel template -m MODEL --messages FILE [options]\n\n"
+                      "Prints the text that a model reads for a conversation, made by the model's own chat template.",
+                      table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
   if (!f.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel template -m MODEL --messages FILE");
   if (!f.show == !f.messages) {

@@ -1,5 +1,5 @@
-// Chat: a conversation as the text that a model was trained to read. What transformers' apply_chat_template does around jinja2: it
-// picks the template, gives it messages, tools and the model's special tokens as variables, and renders.
+// Chat: a conversation as the text that a model was trained to read. What transformers' apply_chat_template does around jinja2:
+// it picks the template, gives it messages, tools and the model's special tokens as variables, and renders.
 //
 // A compiled model carries chat.json for this (mlx_source_chat_json makes it):
 //   {"templates": {"default": "...", "tool_use": "..."}, "tokens": {"bos_token": "<s>", "eos_token": "</s>"}}
@@ -17,7 +17,8 @@
 
 struct mlx_chat {
   mlx_json_t json;
-  mlx_template_t **parsed;  // owned: by the index of "templates"; NULL where one does not parse, which is an error once it is wanted
+  mlx_template_t *
+      *parsed;  // owned: by the index of "templates"; NULL where one does not parse, which is an error once it is wanted
   size_t count;
   char *name;  // owned: what errors call it
 };
@@ -33,7 +34,8 @@ static mlx_status_t read_chat(mlx_chat_t *chat, const char *name, const char *js
   MLX_TRY(mlx_format(&chat->name, "%s: chat template", name));
   MLX_TRY(mlx_json_parse(chat->name, json, length, &chat->json));
   MLX_TRY(mlx_json_need(&chat->json, chat->json.root, "templates", &templates));
-  if (!yyjson_is_obj(templates) || !yyjson_obj_size(templates)) return mlx_json_error(&chat->json, "templates", "must be an object with a template");
+  if (!yyjson_is_obj(templates) || !yyjson_obj_size(templates))
+    return mlx_json_error(&chat->json, "templates", "must be an object with a template");
   yyjson_obj_foreach(templates, index, count, key, value) {
     if (!yyjson_is_str(value)) return mlx_json_error(&chat->json, "templates", "must hold strings");
   }
@@ -60,8 +62,9 @@ mlx_status_t mlx_chat_create(const char *name, const char *json, size_t length, 
 }
 
 mlx_status_t mlx_chat_missing(const char *name) {
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "%s has no chat template", name),
-                         "a model that was not made for chat has none; one compiled by an older mlxcel lost it: compile it again");
+  return mlx_status_hint(
+      mlx_error(MLX_NOT_FOUND, "%s has no chat template", name),
+      "a model that was not made for chat has none; one compiled by an older mlxcel lost it: compile it again");
 }
 
 mlx_status_t mlx_chat_open_bundle(const char *path, mlx_chat_t **out_chat) {
@@ -153,7 +156,8 @@ static mlx_status_t alias_reasoning(yyjson_mut_doc *doc, yyjson_val *message, yy
   }
   yyjson_mut_val *copy = yyjson_mut_obj(doc);
   bool ok = copy != NULL;
-  if (ok && !yyjson_obj_get(message, "thinking")) ok = yyjson_mut_obj_add_val(doc, copy, "thinking", yyjson_val_mut_copy(doc, reasoning));
+  if (ok && !yyjson_obj_get(message, "thinking"))
+    ok = yyjson_mut_obj_add_val(doc, copy, "thinking", yyjson_val_mut_copy(doc, reasoning));
   yyjson_obj_foreach(message, index, count, key, value) {
     yyjson_val *given = yyjson_equals_str(key, "reasoning_content") ? reasoning : value;
     ok = ok && yyjson_mut_obj_add(copy, yyjson_val_mut_copy(doc, key), yyjson_val_mut_copy(doc, given));
@@ -204,7 +208,8 @@ static mlx_status_t add_object(inputs_t *in, yyjson_val *object) {
   return NULL;
 }
 
-static mlx_status_t read_inputs(const mlx_chat_t *chat, const char *messages, size_t length, const mlx_chat_options_t *options, inputs_t *in) {
+static mlx_status_t read_inputs(const mlx_chat_t *chat, const char *messages, size_t length, const mlx_chat_options_t *options,
+                                inputs_t *in) {
   MLX_TRY(read_json("messages", messages, length, &in->given));
   in->aliased = yyjson_mut_doc_new(NULL);
   if (!in->aliased) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: messages");
@@ -236,7 +241,9 @@ static void clear_inputs(inputs_t *in) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Rendering
 
-void mlx_chat_options_initialize(mlx_chat_options_t *out_options) { *out_options = (mlx_chat_options_t){.add_generation_prompt = true}; }
+void mlx_chat_options_initialize(mlx_chat_options_t *out_options) {
+  *out_options = (mlx_chat_options_t){.add_generation_prompt = true};
+}
 
 mlx_status_t mlx_chat_render(const mlx_chat_t *chat, const char *messages, size_t length, const mlx_chat_options_t *options,
                              char **out_text, size_t *out_length) {
@@ -248,7 +255,9 @@ mlx_status_t mlx_chat_render(const mlx_chat_t *chat, const char *messages, size_
   const mlx_template_t *template;
   yyjson_doc *flags = yyjson_read("[false, true]", 13, 0);
   mlx_status_t status = flags ? NULL : mlx_error(MLX_OUT_OF_MEMORY, "out of memory: a template's variables");
-  if (!status) status = add_variable(&in, "add_generation_prompt", yyjson_arr_get(yyjson_doc_get_root(flags), options->add_generation_prompt));
+  if (!status)
+    status =
+        add_variable(&in, "add_generation_prompt", yyjson_arr_get(yyjson_doc_get_root(flags), options->add_generation_prompt));
   if (!status) status = read_inputs(chat, messages, length, options, &in);
   if (!status) status = find_parsed(chat, source, &template);
   if (!status) {

@@ -110,7 +110,8 @@ static mlx_status_t number_from_json(const mlx_render_t *r, yyjson_val *json, ml
   if (yyjson_is_real(json)) {
     *out = mlx_float(yyjson_get_real(json));
   } else if (yyjson_is_uint(json) && yyjson_get_uint(json) > INT64_MAX) {
-    return mlx_render_error(r, MLX_UNSUPPORTED, "the number %llu in the input does not fit 64 bits", (unsigned long long)yyjson_get_uint(json));
+    return mlx_render_error(r, MLX_UNSUPPORTED, "the number %llu in the input does not fit 64 bits",
+                            (unsigned long long)yyjson_get_uint(json));
   } else {
     *out = mlx_int(yyjson_get_sint(json));
   }
@@ -175,7 +176,8 @@ static mlx_status_t add_variables(mlx_render_t *r, const mlx_template_input_t *i
 // ---------------------------------------------------------------------------------------------------------------------
 // Render
 
-mlx_status_t mlx_template_render(const mlx_template_t *template, const mlx_template_input_t *input, char **out_text, size_t *out_length) {
+mlx_status_t mlx_template_render(const mlx_template_t *template, const mlx_template_input_t *input, char **out_text,
+                                 size_t *out_length) {
   const mlx_template_limits_t *limits = &input->limits;
   mlx_render_t r = {.template = template,
                     .arena = {.limit = limits->memory ? limits->memory : DEFAULT_MEMORY},

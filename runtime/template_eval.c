@@ -1,5 +1,5 @@
-// Runs the nodes of a template: statements write text, expressions make values. Scopes are jinja2's: a loop's body, a macro, a call
-// block and {% with %} have their own, an if has not; a macro sees the scope it was made in as it is when the macro is called.
+// Runs the nodes of a template: statements write text, expressions make values. Scopes are jinja2's: a loop's body, a macro, a
+// call block and {% with %} have their own, an if has not; a macro sees the scope it was made in as it is when it is called.
 #include "runtime/template_internal.h"
 
 static mlx_status_t eval(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) MLX_MUST_USE;
@@ -55,7 +55,8 @@ static mlx_status_t set_literal(mlx_render_t *r, mlx_scope_t *scope, const char 
 static mlx_status_t set_attribute(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *target, mlx_var_t value) {
   mlx_var_t object;
   MLX_TRY(eval(r, scope, target->a, &object));
-  if (object.kind != MLX_VAR_NAMESPACE) MLX_FAIL(r, "attributes can be set on a namespace only, not on '%s'", mlx_var_type(&object));
+  if (object.kind != MLX_VAR_NAMESPACE)
+    MLX_FAIL(r, "attributes can be set on a namespace only, not on '%s'", mlx_var_type(&object));
   if (target->text.bytes[0] == '_') MLX_FAIL(r, "a namespace does not take names that begin with an underscore");
   return mlx_dict_put(r, object.dict, mlx_string(target->text.bytes, target->text.length), value);
 }
@@ -77,7 +78,8 @@ static mlx_status_t assign(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t
 // ---------------------------------------------------------------------------------------------------------------------
 // Calls
 
-static mlx_status_t add_argument(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_list_t *positional, mlx_dict_t *named) {
+static mlx_status_t add_argument(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_list_t *positional,
+                                 mlx_dict_t *named) {
   mlx_var_t value;
   MLX_TRY(eval(r, scope, node->kind == MLX_NODE_KEYWORD || node->kind == MLX_NODE_SPREAD ? node->a : node, &value));
   if (node->kind == MLX_NODE_KEYWORD) return mlx_dict_put(r, named, mlx_string(node->text.bytes, node->text.length), value);
@@ -103,7 +105,8 @@ static mlx_status_t eval_arguments(mlx_render_t *r, mlx_scope_t *scope, const ml
   if (!first) return NULL;
   MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, 4, &positional));
   MLX_TRY(mlx_new_dict(r, MLX_VAR_DICT, &named));
-  for (const mlx_node_t *node = first; node; node = node->next) MLX_TRY(add_argument(r, scope, node, positional.list, named.dict));
+  for (const mlx_node_t *node = first; node; node = node->next)
+    MLX_TRY(add_argument(r, scope, node, positional.list, named.dict));
   *out = (mlx_args_t){positional.list->items, positional.list->count, named.dict->count ? named.dict : NULL};
   return NULL;
 }
@@ -134,11 +137,13 @@ static mlx_status_t bind(mlx_render_t *r, const mlx_builtin_t *builtin, const ml
     }
   }
   if (args->count > index) MLX_FAIL(r, "%s() takes at most %zu arguments, %zu were given", builtin->name, index, args->count);
-  if (args->named && named_used < args->named->count) MLX_FAIL(r, "%s() got an argument with a name it does not know", builtin->name);
+  if (args->named && named_used < args->named->count)
+    MLX_FAIL(r, "%s() got an argument with a name it does not know", builtin->name);
   return NULL;
 }
 
-mlx_status_t mlx_builtin_call(mlx_render_t *r, const mlx_builtin_t *builtin, const mlx_var_t *self, const mlx_args_t *args, mlx_var_t *out) {
+mlx_status_t mlx_builtin_call(mlx_render_t *r, const mlx_builtin_t *builtin, const mlx_var_t *self, const mlx_args_t *args,
+                              mlx_var_t *out) {
   mlx_call_t call = {.self = self ? *self : mlx_none(), .args = args};
   MLX_TRY(mlx_render_charge(r, 1));
   if (strcmp(builtin->parameters, "*")) MLX_TRY(bind(r, builtin, args, &call));
@@ -154,13 +159,15 @@ static mlx_status_t capture(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_
   return status ? status : mlx_sink_take(r, &sink, out);
 }
 
-static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_node_t *macro, const mlx_args_t *args, size_t parameters, mlx_scope_t *scope) {
+static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_node_t *macro, const mlx_args_t *args, size_t parameters,
+                                    mlx_scope_t *scope) {
   const bool explicit_caller = find_here(scope, (mlx_span_t){"caller", 6}) != NULL;
   mlx_var_t varargs, kwargs;
   MLX_TRY(mlx_new_list(r, MLX_SHAPE_TUPLE, 0, &varargs));
   MLX_TRY(mlx_new_dict(r, MLX_VAR_DICT, &kwargs));
   if (args->count > parameters && !macro->uses_varargs) {
-    MLX_FAIL(r, "macro '%.*s' takes at most %zu arguments, %zu were given", (int)macro->text.length, macro->text.bytes, parameters, args->count);
+    MLX_FAIL(r, "macro '%.*s' takes at most %zu arguments, %zu were given", (int)macro->text.length, macro->text.bytes,
+             parameters, args->count);
   }
   for (size_t i = parameters; i < args->count; ++i) MLX_TRY(mlx_list_push(r, varargs.list, args->positional[i]));
   for (size_t i = 0; args->named && i < args->named->count; ++i) {
@@ -196,7 +203,8 @@ static mlx_status_t call_macro(mlx_render_t *r, const mlx_function_t *function, 
     const mlx_var_t *named = mlx_dict_named(args->named, p->text);
     mlx_var_t value;
     if (named && index < args->count) {
-      MLX_FAIL(r, "macro '%.*s' got two values for '%.*s'", (int)macro->text.length, macro->text.bytes, (int)p->text.length, p->text.bytes);
+      MLX_FAIL(r, "macro '%.*s' got two values for '%.*s'", (int)macro->text.length, macro->text.bytes, (int)p->text.length,
+               p->text.bytes);
     }
     if (named || index < args->count) {
       value = named ? *named : args->positional[index];
@@ -211,7 +219,8 @@ static mlx_status_t call_macro(mlx_render_t *r, const mlx_function_t *function, 
   return capture(r, scope, macro->body, out);
 }
 
-static mlx_status_t run_loop(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer, const mlx_var_t *over, int64_t depth) MLX_MUST_USE;
+static mlx_status_t run_loop(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer, const mlx_var_t *over,
+                             int64_t depth) MLX_MUST_USE;
 
 // loop(children) in a recursive loop: the same loop over other things, as text.
 static mlx_status_t call_loop(mlx_render_t *r, const mlx_loop_t *loop, const mlx_args_t *args, mlx_var_t *out) {
@@ -293,7 +302,8 @@ static mlx_status_t eval_item(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
   return mlx_var_item(r, &object, &key, out);
 }
 
-static mlx_status_t eval_call(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, const mlx_var_t *caller, mlx_var_t *out) {
+static mlx_status_t eval_call(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, const mlx_var_t *caller,
+                              mlx_var_t *out) {
   mlx_var_t function;
   mlx_args_t args;
   MLX_TRY(eval(r, scope, node->a, &function));
@@ -362,7 +372,8 @@ static mlx_status_t eval_condition(mlx_render_t *r, mlx_scope_t *scope, const ml
   MLX_TRY(eval(r, scope, node->a, &condition));
   if (mlx_var_truth(&condition)) return eval(r, scope, node->b, out);
   if (node->c) return eval(r, scope, node->c, out);
-  return mlx_undefined(r, out, "the inline if-expression on line %d evaluated to false and no else section was defined.", node->line);
+  return mlx_undefined(r, out, "the inline if-expression on line %d evaluated to false and no else section was defined.",
+                       node->line);
 }
 
 static mlx_status_t eval_kind(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
@@ -385,9 +396,7 @@ static mlx_status_t eval_kind(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
       MLX_TRY(eval(r, scope, node->a, &operand));
       *out = mlx_bool(!mlx_var_truth(&operand));
       return NULL;
-    case MLX_NODE_SIGN:
-      MLX_TRY(eval(r, scope, node->a, &operand));
-      return mlx_var_sign(r, node->op == MLX_OP_SUB, &operand, out);
+    case MLX_NODE_SIGN: MLX_TRY(eval(r, scope, node->a, &operand)); return mlx_var_sign(r, node->op == MLX_OP_SUB, &operand, out);
     case MLX_NODE_BINARY: return eval_binary(r, scope, node, out);
     case MLX_NODE_AND:
     case MLX_NODE_OR: return eval_both(r, scope, node, out);
@@ -400,7 +409,8 @@ static mlx_status_t eval_kind(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
 
 static mlx_status_t enter(mlx_render_t *r, const mlx_node_t *node) {
   r->line = node->line;
-  if (++r->depth > MLX_TEMPLATE_DEPTH) return mlx_render_error(r, MLX_UNSUPPORTED, "the template goes deeper than %d levels", MLX_TEMPLATE_DEPTH);
+  if (++r->depth > MLX_TEMPLATE_DEPTH)
+    return mlx_render_error(r, MLX_UNSUPPORTED, "the template goes deeper than %d levels", MLX_TEMPLATE_DEPTH);
   return mlx_render_charge(r, 1);
 }
 
@@ -415,7 +425,8 @@ static mlx_status_t eval(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *
 // Statements
 
 // The items for which the loop's own `if` holds.
-static mlx_status_t filter_items(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer, const mlx_var_t **inout_items, size_t *inout_count) {
+static mlx_status_t filter_items(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer, const mlx_var_t **inout_items,
+                                 size_t *inout_count) {
   mlx_var_t kept, holds;
   mlx_scope_t *scope;
   MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, 0, &kept));
@@ -481,7 +492,8 @@ static mlx_status_t run_set(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_
 }
 
 // What a body in a scope of its own writes, through filters (or NULL).
-static mlx_status_t capture_filtered(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *body, const mlx_node_t *filters, mlx_var_t *out) {
+static mlx_status_t capture_filtered(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *body, const mlx_node_t *filters,
+                                     mlx_var_t *out) {
   mlx_scope_t *inner;
   MLX_TRY(new_scope(r, scope, &inner));
   MLX_TRY(capture(r, inner, body, out));
@@ -574,7 +586,8 @@ static mlx_status_t run_chain(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
     MLX_TRY(run(r, scope, node));
     --r->depth;
     if (r->out->failed) {
-      return mlx_render_error(r, MLX_UNSUPPORTED, "the template writes more than %zu bytes", r->out->limit ? r->out->limit : r->arena.limit);
+      return mlx_render_error(r, MLX_UNSUPPORTED, "the template writes more than %zu bytes",
+                              r->out->limit ? r->out->limit : r->arena.limit);
     }
   }
   return NULL;

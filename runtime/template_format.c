@@ -89,14 +89,20 @@ static size_t group(const char *digits, char *out) {
   return count;
 }
 
-static mlx_status_t digits_of(mlx_render_t *r, const mlx_var_t *v, const spec_t *spec, char *out, size_t size, bool *out_negative) {
+static mlx_status_t digits_of(mlx_render_t *r, const mlx_var_t *v, const spec_t *spec, char *out, size_t size,
+                              bool *out_negative) {
   const char type = spec->type;
   if (mlx_is_whole(v) && (!type || strchr("dixXo", type))) {
     const int64_t value = mlx_whole(v);
     const uint64_t magnitude = value < 0 ? -(uint64_t)value : (uint64_t)value;
     *out_negative = value < 0;
     const char *prefix = !spec->alternate ? "" : type == 'x' ? "0x" : type == 'X' ? "0X" : type == 'o' ? "0o" : "";
-    snprintf(out, size, type == 'x' ? "%s%" PRIx64 : type == 'X' ? "%s%" PRIX64 : type == 'o' ? "%s%" PRIo64 : "%s%" PRIu64, prefix, magnitude);
+    snprintf(out, size,
+             type == 'x'   ? "%s%" PRIx64
+             : type == 'X' ? "%s%" PRIX64
+             : type == 'o' ? "%s%" PRIo64
+                           : "%s%" PRIu64,
+             prefix, magnitude);
     return NULL;
   }
   if (!strchr("feEFgG%", type) || !type) return bad_format(r, type ? type : ' ', v);
@@ -141,7 +147,8 @@ static mlx_status_t put_number(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_
 static mlx_status_t put_value(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v, spec_t *spec) {
   mlx_span_t text;
   if (mlx_is_number(v) && spec->type != 's') return put_number(r, sink, v, spec);
-  if (spec->type && spec->type != 's') MLX_FAIL(r, "Unknown format code '%c' for object of type '%s'", spec->type, mlx_var_type(v));
+  if (spec->type && spec->type != 's')
+    MLX_FAIL(r, "Unknown format code '%c' for object of type '%s'", spec->type, mlx_var_type(v));
   MLX_TRY(mlx_var_text(r, v, &text));
   put_text(sink, text, spec);
   return NULL;
@@ -161,10 +168,12 @@ static mlx_status_t first_value(mlx_render_t *r, mlx_span_t name, const mlx_args
   if (!name.length) {
     index = (int64_t)(*inout_next)++;
   } else if (name.bytes[0] >= '0' && name.bytes[0] <= '9') {
-    if (read_digits(name.bytes, name.bytes + name.length, &index) != name.bytes + name.length) MLX_FAIL(r, "a format's field is malformed");
+    if (read_digits(name.bytes, name.bytes + name.length, &index) != name.bytes + name.length)
+      MLX_FAIL(r, "a format's field is malformed");
   }
   if (index >= 0) {
-    if ((size_t)index >= args->count) MLX_FAIL(r, "Replacement index %lld out of range for positional args tuple", (long long)index);
+    if ((size_t)index >= args->count)
+      MLX_FAIL(r, "Replacement index %lld out of range for positional args tuple", (long long)index);
     *out = args->positional[index];
     return NULL;
   }
@@ -187,7 +196,8 @@ static mlx_status_t field_value(mlx_render_t *r, mlx_span_t path, const mlx_args
     if (is_item) {
       if (at++ == path.length) MLX_FAIL(r, "expected ']' in a format's field");
       int64_t index;
-      if (name.length && read_digits(name.bytes, name.bytes + name.length, &index) == name.bytes + name.length) key = mlx_int(index);
+      if (name.length && read_digits(name.bytes, name.bytes + name.length, &index) == name.bytes + name.length)
+        key = mlx_int(index);
       MLX_TRY(mlx_var_item(r, &object, &key, out));
     } else {
       MLX_TRY(mlx_var_attribute(r, &object, name, out));
@@ -232,7 +242,8 @@ static mlx_status_t put_field(mlx_render_t *r, mlx_sink_t *sink, mlx_span_t text
   }
   MLX_TRY(read_spec(r, field.spec, &spec));
   if (!field.spec.length) return mlx_var_write(r, sink, &value);
-  if (value.kind != MLX_VAR_STRING && !mlx_is_number(&value)) MLX_FAIL(r, "unsupported format string passed to %s.__format__", mlx_var_type(&value));
+  if (value.kind != MLX_VAR_STRING && !mlx_is_number(&value))
+    MLX_FAIL(r, "unsupported format string passed to %s.__format__", mlx_var_type(&value));
   if (value.kind == MLX_VAR_BOOL && !spec.type) return bad_format(r, ' ', &value);
   return put_value(r, sink, &value, &spec);
 }
@@ -350,7 +361,10 @@ static mlx_status_t put_percent(mlx_render_t *r, percent_t *p, mlx_sink_t *sink)
 
 mlx_status_t mlx_format_percent(mlx_render_t *r, mlx_span_t format, const mlx_var_t *values, mlx_var_t *out) {
   const bool is_tuple = mlx_is_list(values, MLX_SHAPE_TUPLE);
-  percent_t p = {.format = format, .values = values, .items = is_tuple ? values->list->items : values, .count = is_tuple ? values->list->count : 1};
+  percent_t p = {.format = format,
+                 .values = values,
+                 .items = is_tuple ? values->list->items : values,
+                 .count = is_tuple ? values->list->count : 1};
   mlx_sink_t sink = {.arena = &r->arena};
   while (p.at < format.length) {
     const char c = format.bytes[p.at++];

@@ -14,9 +14,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char conversation[] =
-    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Hi é\"},{\"role\":\"assistant\",\"content\":null,"
-    "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":[1,2.5,true,null]}}}]}],\"tools\":[{\"type\":\"function\",\"function\":"
-    "{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}],\"add_generation_prompt\":true,\"bos_token\":\"<s>\",\"n\":7,\"f\":-0.5,\"s\":\"a b\"}";
+    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Hi "
+    "é\"},{\"role\":\"assistant\",\"content\":null,"
+    "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":[1,2.5,true,null]}}}]}],\"tools\":[{\"type\":"
+    "\"function\",\"function\":"
+    "{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}],\"add_generation_prompt\":true,\"bos_token\":\"<s>\",\"n\":7,\"f\":-"
+    "0.5,\"s\":\"a b\"}";
 
 static void check_utf8(const char *text, size_t length) {
   for (size_t i = 0; i < length;) {
@@ -28,14 +31,16 @@ static void check_utf8(const char *text, size_t length) {
 
 static void render(const mlx_template_t *template, yyjson_val *variables) {
   mlx_template_variable_t list[MAX_VARIABLES];
-  mlx_template_input_t input = {.variables = list, .now = 1767323045, .limits = {.steps = 20000, .memory = 8 << 20, .output = 1 << 16}};
+  mlx_template_input_t input = {
+      .variables = list, .now = 1767323045, .limits = {.steps = 20000, .memory = 8 << 20, .output = 1 << 16}};
   yyjson_val *key, *value;
   size_t index, count;
   char *texts[2];
   size_t lengths[2];
   mlx_status_t statuses[2];
   yyjson_obj_foreach(variables, index, count, key, value) {
-    if (input.variable_count < MAX_VARIABLES) list[input.variable_count++] = (mlx_template_variable_t){yyjson_get_str(key), value};
+    if (input.variable_count < MAX_VARIABLES)
+      list[input.variable_count++] = (mlx_template_variable_t){yyjson_get_str(key), value};
   }
   for (int i = 0; i < 2; ++i) statuses[i] = mlx_template_render(template, &input, &texts[i], &lengths[i]);
   if (!statuses[0] != !statuses[1] || lengths[0] != lengths[1]) __builtin_trap();

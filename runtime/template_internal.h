@@ -2,12 +2,12 @@
 //
 //   template.c          the public functions: create, render, JSON to values
 //   template_lex.c      source -> tokens, with Jinja's rules about whitespace around tags
-//   template_parse.c    tokens -> nodes, by recursive descent in jinja2's order of precedence
+//   template_parse.c    tokens -> nodes, by recursive descent in jinja2's order of precedence; template_statements.c: the tags
 //   template_eval.c     nodes -> text: statements, scopes, macros, loops; template_operators.c: what + - in < do
 //   template_value.c    values as Python sees them: str, repr, equality, order, JSON
 //   template_lookup.c   attributes, items, slices, and the methods of str, list and dict
 //   template_text.c     strings: case, strip, split, replace; template_format.c: str.format and %
-//   template_filters.c  filters, tests and globals
+//   template_filters.c  filters of text and numbers; template_sequences.c: of sequences; template_tests.c: tests and globals
 //
 // Everything a render makes lives in its arena and dies with it; nodes live in the template's.
 #ifndef MLXCEL_RUNTIME_TEMPLATE_INTERNAL_H_
@@ -99,7 +99,7 @@ typedef enum mlx_list_shape {  // all of them are one array; they differ in what
   MLX_SHAPE_LIST,
   MLX_SHAPE_TUPLE,
   MLX_SHAPE_RANGE,
-  MLX_SHAPE_KEYS,       // the views of a dict
+  MLX_SHAPE_KEYS,  // the views of a dict
   MLX_SHAPE_VALUES,
   MLX_SHAPE_ITEMS,
   MLX_SHAPE_GENERATOR,  // has no length and is empty once it was read
@@ -157,8 +157,8 @@ struct mlx_loop {
   mlx_scope_t *scope;      // outside of it
   const mlx_var_t *items;
   size_t count, index;
-  int64_t depth;           // of a recursive one; 0 at first
-  mlx_var_t changed;       // the last arguments of loop.changed, a tuple; NONE before
+  int64_t depth;      // of a recursive one; 0 at first
+  mlx_var_t changed;  // the last arguments of loop.changed, a tuple; NONE before
 };
 
 static inline mlx_var_t mlx_none(void) { return (mlx_var_t){.kind = MLX_VAR_NONE}; }
@@ -212,39 +212,52 @@ typedef enum mlx_node_kind {
   MLX_NODE_CONCAT,     // first
   MLX_NODE_CONDITION,  // b if a else c; c may be NULL
   // statements                    body, otherwise: chains of statements
-  MLX_NODE_TEXT,       // text
-  MLX_NODE_OUTPUT,     // a
-  MLX_NODE_IF,         // a, body, otherwise: one IF for an elif
-  MLX_NODE_FOR,        // for a in b if c, body, otherwise; op 'r' when recursive
-  MLX_NODE_SET,        // a = b
-  MLX_NODE_SET_BLOCK,  // a = body through the filters b (or NULL)
-  MLX_NODE_MACRO,      // text(first: PARAMETER) body
-  MLX_NODE_PARAMETER,  // text, a: its default or NULL
-  MLX_NODE_CALL_BLOCK, // a: the call, first: PARAMETER, body
+  MLX_NODE_TEXT,          // text
+  MLX_NODE_OUTPUT,        // a
+  MLX_NODE_IF,            // a, body, otherwise: one IF for an elif
+  MLX_NODE_FOR,           // for a in b if c, body, otherwise; op 'r' when recursive
+  MLX_NODE_SET,           // a = b
+  MLX_NODE_SET_BLOCK,     // a = body through the filters b (or NULL)
+  MLX_NODE_MACRO,         // text(first: PARAMETER) body
+  MLX_NODE_PARAMETER,     // text, a: its default or NULL
+  MLX_NODE_CALL_BLOCK,    // a: the call, first: PARAMETER, body
   MLX_NODE_FILTER_BLOCK,  // a: filters, body
-  MLX_NODE_WITH,       // first: PAIR (target, value), body
-  MLX_NODE_SCOPE,      // body: {% generation %}
+  MLX_NODE_WITH,          // first: PAIR (target, value), body
+  MLX_NODE_SCOPE,         // body: {% generation %}
   MLX_NODE_BREAK,
   MLX_NODE_CONTINUE,
 } mlx_node_kind_t;
 
 typedef enum mlx_op {
   MLX_OP_NONE,
-  MLX_OP_ADD, MLX_OP_SUB, MLX_OP_MUL, MLX_OP_DIV, MLX_OP_FLOORDIV, MLX_OP_MOD, MLX_OP_POW,
-  MLX_OP_EQ, MLX_OP_NE, MLX_OP_LT, MLX_OP_LE, MLX_OP_GT, MLX_OP_GE, MLX_OP_IN, MLX_OP_NOT_IN,
+  MLX_OP_ADD,
+  MLX_OP_SUB,
+  MLX_OP_MUL,
+  MLX_OP_DIV,
+  MLX_OP_FLOORDIV,
+  MLX_OP_MOD,
+  MLX_OP_POW,
+  MLX_OP_EQ,
+  MLX_OP_NE,
+  MLX_OP_LT,
+  MLX_OP_LE,
+  MLX_OP_GT,
+  MLX_OP_GE,
+  MLX_OP_IN,
+  MLX_OP_NOT_IN,
 } mlx_op_t;
 
 struct mlx_node {
   mlx_node_kind_t kind;
   mlx_op_t op;
   int line;
-  bool named;             // of SPREAD: **; of FOR: recursive
+  bool named;                                   // of SPREAD: **; of FOR: recursive
   bool uses_caller, uses_varargs, uses_kwargs;  // of MACRO and CALL_BLOCK: the body asks for them
   mlx_span_t text;
   mlx_var_t value;
   const mlx_builtin_t *builtin;  // of FILTER and TEST; NULL where there is none of that name
   mlx_node_t *a, *b, *c, *first, *body, *otherwise;
-  mlx_node_t *next;       // in a chain
+  mlx_node_t *next;  // in a chain
 };
 
 struct mlx_template {
@@ -266,10 +279,10 @@ typedef enum mlx_token_kind {
   MLX_TOKEN_TAG,        // {%
   MLX_TOKEN_TAG_END,    // %}
   MLX_TOKEN_NAME,
-  MLX_TOKEN_STRING,     // text: with its quotes and escapes
+  MLX_TOKEN_STRING,  // text: with its quotes and escapes
   MLX_TOKEN_INT,
   MLX_TOKEN_FLOAT,
-  MLX_TOKEN_OPERATOR,   // text
+  MLX_TOKEN_OPERATOR,  // text
 } mlx_token_kind_t;
 
 typedef struct mlx_token_of_template {
@@ -302,14 +315,15 @@ struct mlx_render {
   const mlx_template_t *template;
   mlx_arena_t arena;
   uint64_t steps_left;
-  int depth, line;      // line: of the node at work, for errors
+  int depth, line;  // line: of the node at work, for errors
   mlx_flow_t flow;
   mlx_sink_t *out;
-  mlx_var_t captured;   // what a filter block filters
+  mlx_var_t captured;  // what a filter block filters
   int64_t now;
 };
 
-mlx_status_t mlx_render_error(const mlx_render_t *r, mlx_code_t code, const char *fmt, ...) MLX_PRINTF(3, 4) MLX_MUST_USE MLX_NEVER_NULL;
+mlx_status_t mlx_render_error(const mlx_render_t *r, mlx_code_t code, const char *fmt, ...)
+    MLX_PRINTF(3, 4) MLX_MUST_USE MLX_NEVER_NULL;
 #define MLX_FAIL(r, ...) return mlx_render_error(r, MLX_INVALID_INPUT, __VA_ARGS__)
 // Takes |work| (bytes or items gone over) off the budget.
 mlx_status_t mlx_render_charge(mlx_render_t *r, size_t work) MLX_MUST_USE;
@@ -336,8 +350,8 @@ mlx_status_t mlx_var_order(mlx_render_t *r, const mlx_var_t *a, const mlx_var_t 
 mlx_status_t mlx_var_contains(mlx_render_t *r, const mlx_var_t *haystack, const mlx_var_t *needle, bool *out) MLX_MUST_USE;
 mlx_status_t mlx_var_write(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v) MLX_MUST_USE;  // str()
 mlx_status_t mlx_var_repr(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v) MLX_MUST_USE;
-mlx_status_t mlx_var_text(mlx_render_t *r, const mlx_var_t *v, mlx_span_t *out) MLX_MUST_USE;    // str(), in the arena
-void mlx_float_write(mlx_sink_t *sink, double number);  // repr()
+mlx_status_t mlx_var_text(mlx_render_t *r, const mlx_var_t *v, mlx_span_t *out) MLX_MUST_USE;  // str(), in the arena
+void mlx_float_write(mlx_sink_t *sink, double number);                                         // repr()
 mlx_status_t mlx_need_defined(const mlx_render_t *r, const mlx_var_t *v) MLX_MUST_USE;
 mlx_status_t mlx_undefined(mlx_render_t *r, mlx_var_t *out, const char *fmt, ...) MLX_PRINTF(3, 4) MLX_MUST_USE;
 mlx_status_t mlx_new_list(mlx_render_t *r, mlx_list_shape_t shape, size_t capacity, mlx_var_t *out) MLX_MUST_USE;
@@ -345,7 +359,8 @@ mlx_status_t mlx_list_push(mlx_render_t *r, mlx_list_t *list, mlx_var_t item) ML
 mlx_status_t mlx_new_tuple(mlx_render_t *r, mlx_var_t first, mlx_var_t second, mlx_var_t *out) MLX_MUST_USE;
 mlx_status_t mlx_new_dict(mlx_render_t *r, mlx_var_kind_t kind, mlx_var_t *out) MLX_MUST_USE;
 mlx_status_t mlx_dict_put(mlx_render_t *r, mlx_dict_t *dict, mlx_var_t key, mlx_var_t value) MLX_MUST_USE;
-mlx_status_t mlx_dict_find(mlx_render_t *r, const mlx_dict_t *dict, const mlx_var_t *key, mlx_var_t **out) MLX_MUST_USE;  // NULL: none
+mlx_status_t mlx_dict_find(mlx_render_t *r, const mlx_dict_t *dict, const mlx_var_t *key,
+                           mlx_var_t **out) MLX_MUST_USE;            // NULL: none
 mlx_var_t *mlx_dict_named(const mlx_dict_t *dict, mlx_span_t name);  // NULL: none; |dict| may be NULL
 // The items of anything that Python iterates over; borrowed where it can. A generator is empty afterwards.
 mlx_status_t mlx_var_items(mlx_render_t *r, const mlx_var_t *v, const mlx_var_t **out_items, size_t *out_count) MLX_MUST_USE;
@@ -357,7 +372,8 @@ typedef struct mlx_json_style {
   bool ascii, sorted, pretty;
   mlx_span_t indent, item_separator, key_separator;
 } mlx_json_style_t;
-mlx_status_t mlx_var_json(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v, const mlx_json_style_t *style, int level) MLX_MUST_USE;
+mlx_status_t mlx_var_json(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v, const mlx_json_style_t *style,
+                          int level) MLX_MUST_USE;
 
 // ---- lookup ----
 
@@ -375,15 +391,16 @@ mlx_status_t mlx_var_sign(mlx_render_t *r, bool minus, const mlx_var_t *a, mlx_v
 // ---- strings ----
 
 size_t mlx_span_characters(mlx_span_t span);
-uint32_t mlx_template_character(const char *bytes, size_t *out_length);  // of valid UTF-8
-bool mlx_template_space(uint32_t character);  // Python's str.isspace
-bool mlx_printable(uint32_t character);       // Python's str.isprintable
+uint32_t mlx_template_character(const char *bytes, size_t *out_length);                           // of valid UTF-8
+bool mlx_template_space(uint32_t character);                                                      // Python's str.isspace
+bool mlx_printable(uint32_t character);                                                           // Python's str.isprintable
 mlx_span_t mlx_span_strip(mlx_span_t text, const mlx_span_t *characters, bool left, bool right);  // NULL: whitespace
 typedef enum mlx_letter_case { MLX_LOWER, MLX_UPPER, MLX_CAPITALIZE, MLX_TITLE } mlx_letter_case_t;
 void mlx_sink_case(mlx_sink_t *sink, mlx_span_t text, mlx_letter_case_t letter_case);
 mlx_status_t mlx_span_escape(mlx_render_t *r, mlx_span_t text, mlx_var_t *out) MLX_MUST_USE;  // for HTML; gives Markup
 mlx_status_t mlx_split_lines(mlx_render_t *r, mlx_span_t text, bool keep_ends, mlx_var_t *out) MLX_MUST_USE;
-mlx_status_t mlx_replace(mlx_render_t *r, mlx_span_t text, mlx_span_t old, mlx_span_t new, int64_t count, mlx_var_t *out) MLX_MUST_USE;
+mlx_status_t mlx_replace(mlx_render_t *r, mlx_span_t text, mlx_span_t old, mlx_span_t new, int64_t count,
+                         mlx_var_t *out) MLX_MUST_USE;
 // str.format and the % operator.
 mlx_status_t mlx_format_braces(mlx_render_t *r, mlx_span_t format, const mlx_args_t *args, mlx_var_t *out) MLX_MUST_USE;
 mlx_status_t mlx_format_percent(mlx_render_t *r, mlx_span_t format, const mlx_var_t *values, mlx_var_t *out) MLX_MUST_USE;

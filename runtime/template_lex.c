@@ -125,7 +125,9 @@ static mlx_status_t skip_comment(lexer_t *l, size_t start) {
 // Inside tags
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-static bool is_name(char c) { return is_digit(c) || c == '_' || ((c | 32) >= 'a' && (c | 32) <= 'z') || (unsigned char)c >= 0x80; }
+static bool is_name(char c) {
+  return is_digit(c) || c == '_' || ((c | 32) >= 'a' && (c | 32) <= 'z') || (unsigned char)c >= 0x80;
+}
 
 static bool is_digit_of(char c, int base) {
   if (base == 16) return is_digit(c) || ((c | 32) >= 'a' && (c | 32) <= 'f');
@@ -246,7 +248,8 @@ static mlx_status_t lex_tag(lexer_t *l, bool is_print) {
 // Text up to the next tag, and that tag.
 static mlx_status_t lex_next(lexer_t *l) {
   size_t start = l->at, at = start;
-  while (at < l->length && !(l->source[at] == '{' && at + 1 < l->length && strchr("{%#", l->source[at + 1]) && l->source[at + 1])) ++at;
+  while (at < l->length && !(l->source[at] == '{' && at + 1 < l->length && strchr("{%#", l->source[at + 1]) && l->source[at + 1]))
+    ++at;
   if (at >= l->length) {
     MLX_TRY(put(l, MLX_TOKEN_TEXT, start, l->length));
     advance(l, l->length);

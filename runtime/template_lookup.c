@@ -1,6 +1,6 @@
-// Attributes, items and slices, and the methods of lists and dicts. As jinja2 has it: a.b is an attribute or else an item, a['b'] an item
-// or else an attribute, and neither is undefined, which is an error only once it is used. What the sandbox keeps back (underscored
-// names, methods that change a list or dict) is undefined too.
+// Attributes, items and slices, and the methods of lists and dicts. As jinja2 has it: a.b is an attribute or else an item,
+// a['b'] an item or else an attribute, and neither is undefined, which is an error only once it is used. What the sandbox keeps
+// back (underscored names, methods that change a list or dict) is undefined too.
 #include "runtime/template_internal.h"
 
 const mlx_builtin_t *mlx_builtin_find(const mlx_builtin_t *table, mlx_span_t name) {
@@ -26,9 +26,15 @@ static mlx_status_t dict_view(mlx_render_t *r, const mlx_call_t *call, mlx_list_
   return NULL;
 }
 
-static mlx_status_t dict_keys(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return dict_view(r, call, MLX_SHAPE_KEYS, out); }
-static mlx_status_t dict_values(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return dict_view(r, call, MLX_SHAPE_VALUES, out); }
-static mlx_status_t dict_items(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return dict_view(r, call, MLX_SHAPE_ITEMS, out); }
+static mlx_status_t dict_keys(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return dict_view(r, call, MLX_SHAPE_KEYS, out);
+}
+static mlx_status_t dict_values(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return dict_view(r, call, MLX_SHAPE_VALUES, out);
+}
+static mlx_status_t dict_items(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return dict_view(r, call, MLX_SHAPE_ITEMS, out);
+}
 
 static mlx_status_t dict_get(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   mlx_var_t *found;
@@ -93,7 +99,7 @@ static mlx_status_t loop_changed(mlx_render_t *r, const mlx_call_t *call, mlx_va
 }
 
 const mlx_builtin_t *mlx_method_find(const mlx_var_t *object, mlx_span_t name) {
-  static const mlx_builtin_t of_dict[] = {{"items", dict_items, ""}, {"keys", dict_keys, ""}, {"values", dict_values, ""},
+  static const mlx_builtin_t of_dict[] = {{"items", dict_items, ""},         {"keys", dict_keys, ""}, {"values", dict_values, ""},
                                           {"get", dict_get, "key |default"}, {"copy", dict_copy, ""}, {0}};
   static const mlx_builtin_t of_list[] = {{"count", list_count, "value"}, {"index", list_index, "value"}, {0}};
   static const mlx_builtin_t copy = {"copy", list_copy, ""};
@@ -127,9 +133,11 @@ static mlx_status_t loop_attribute(mlx_render_t *r, const mlx_loop_t *loop, mlx_
   const struct {
     const char *name;
     mlx_var_t value;
-  } values[] = {{"index", mlx_int(index + 1)}, {"index0", mlx_int(index)}, {"revindex", mlx_int(count - index)},
-                {"revindex0", mlx_int(count - index - 1)}, {"first", mlx_bool(index == 0)}, {"last", mlx_bool(index + 1 == count)},
-                {"length", mlx_int(count)}, {"depth", mlx_int(loop->depth + 1)}, {"depth0", mlx_int(loop->depth)}};
+  } values[] = {{"index", mlx_int(index + 1)},        {"index0", mlx_int(index)},
+                {"revindex", mlx_int(count - index)}, {"revindex0", mlx_int(count - index - 1)},
+                {"first", mlx_bool(index == 0)},      {"last", mlx_bool(index + 1 == count)},
+                {"length", mlx_int(count)},           {"depth", mlx_int(loop->depth + 1)},
+                {"depth0", mlx_int(loop->depth)}};
   *out_found = true;
   for (size_t i = 0; i < sizeof values / sizeof *values; ++i) {
     if (!mlx_span_is(name, values[i].name)) continue;
@@ -160,7 +168,8 @@ static mlx_status_t macro_attribute(mlx_render_t *r, const mlx_node_t *macro, ml
     *out = mlx_bool(macro->uses_varargs);
   } else if (mlx_span_is(name, "arguments")) {
     MLX_TRY(mlx_new_list(r, MLX_SHAPE_TUPLE, 0, out));
-    for (const mlx_node_t *p = macro->first; p; p = p->next) MLX_TRY(mlx_list_push(r, out->list, mlx_string(p->text.bytes, p->text.length)));
+    for (const mlx_node_t *p = macro->first; p; p = p->next)
+      MLX_TRY(mlx_list_push(r, out->list, mlx_string(p->text.bytes, p->text.length)));
   } else {
     *out_found = false;
   }
@@ -179,10 +188,12 @@ static mlx_status_t get_attribute(mlx_render_t *r, const mlx_var_t *object, mlx_
     return NULL;
   }
   if (is_kept_back(object, name)) {
-    return mlx_undefined(r, out, "access to attribute '%.*s' of '%s' object is unsafe.", (int)name.length, name.bytes, mlx_var_type(object));
+    return mlx_undefined(r, out, "access to attribute '%.*s' of '%s' object is unsafe.", (int)name.length, name.bytes,
+                         mlx_var_type(object));
   }
   if (object->kind == MLX_VAR_LOOP) return loop_attribute(r, object->loop, name, out, out_found);
-  if (object->kind == MLX_VAR_FUNCTION && object->function->macro) return macro_attribute(r, object->function->macro, name, out, out_found);
+  if (object->kind == MLX_VAR_FUNCTION && object->function->macro)
+    return macro_attribute(r, object->function->macro, name, out, out_found);
   const mlx_var_t *named = object->kind == MLX_VAR_NAMESPACE ? mlx_dict_named(object->dict, name) : NULL;
   *out_found = named != NULL;
   if (named) *out = *named;
@@ -235,6 +246,7 @@ static mlx_status_t get_item(mlx_render_t *r, const mlx_var_t *object, const mlx
     MLX_TRY(mlx_render_charge(r, object->text.length));
     *out_found = character_at(object->text, mlx_whole(key), &character);
     if (*out_found) *out = mlx_string(character.bytes, character.length);
+    if (*out_found) out->markup = object->markup;
   }
   return NULL;
 }
@@ -253,8 +265,8 @@ mlx_status_t mlx_var_item(mlx_render_t *r, const mlx_var_t *object, const mlx_va
 // ---------------------------------------------------------------------------------------------------------------------
 // Slices
 
-static mlx_status_t read_bound(mlx_render_t *r, const mlx_var_t *bound, int64_t count, int64_t lowest, int64_t highest, int64_t fallback,
-                               int64_t *out) {
+static mlx_status_t read_bound(mlx_render_t *r, const mlx_var_t *bound, int64_t count, int64_t lowest, int64_t highest,
+                               int64_t fallback, int64_t *out) {
   *out = fallback;
   if (bound->kind == MLX_VAR_NONE) return NULL;
   MLX_TRY(mlx_need_defined(r, bound));
@@ -265,8 +277,8 @@ static mlx_status_t read_bound(mlx_render_t *r, const mlx_var_t *bound, int64_t 
   return NULL;
 }
 
-mlx_status_t mlx_var_slice(mlx_render_t *r, const mlx_var_t *object, const mlx_var_t *start, const mlx_var_t *stop, const mlx_var_t *step,
-                           mlx_var_t *out) {
+mlx_status_t mlx_var_slice(mlx_render_t *r, const mlx_var_t *object, const mlx_var_t *start, const mlx_var_t *stop,
+                           const mlx_var_t *step, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t item_count;
   MLX_TRY(mlx_need_defined(r, object));

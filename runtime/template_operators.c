@@ -3,7 +3,9 @@
 
 #include "runtime/template_internal.h"
 
-static mlx_status_t too_large(const mlx_render_t *r) { return mlx_render_error(r, MLX_UNSUPPORTED, "an integer does not fit 64 bits"); }
+static mlx_status_t too_large(const mlx_render_t *r) {
+  return mlx_render_error(r, MLX_UNSUPPORTED, "an integer does not fit 64 bits");
+}
 
 static const char *op_text(mlx_op_t op) {
   static const char *const texts[] = {"", "+", "-", "*", "/", "//", "%", "**"};
@@ -145,6 +147,9 @@ mlx_status_t mlx_var_binary(mlx_render_t *r, mlx_op_t op, const mlx_var_t *a, co
   }
   if (op == MLX_OP_MUL && is_sequence(a) && mlx_is_whole(b)) return repeat(r, a, mlx_whole(b), out);
   if (op == MLX_OP_MUL && is_sequence(b) && mlx_is_whole(a)) return repeat(r, b, mlx_whole(a), out);
+  if (op == MLX_OP_MOD && a->kind == MLX_VAR_STRING && a->markup) {
+    return mlx_render_error(r, MLX_UNSUPPORTED, "%% of text marked safe is not supported");
+  }
   if (op == MLX_OP_MOD && a->kind == MLX_VAR_STRING) return mlx_format_percent(r, a->text, b, out);
   return no_operator(r, op, a, b);
 }

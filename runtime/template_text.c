@@ -84,7 +84,8 @@ static void put_case(mlx_sink_t *sink, uint32_t character, const case_range_t *r
 static bool cased_before(mlx_span_t text, size_t at) {
   while (at > 0) {
     size_t length;
-    do --at; while (at && ((unsigned char)text.bytes[at] & 0xc0) == 0x80);
+    do --at;
+    while (at && ((unsigned char)text.bytes[at] & 0xc0) == 0x80);
     const uint32_t c = mlx_template_character(text.bytes + at, &length);
     if (IN_TABLE(cased, c)) return true;
     if (!IN_TABLE(case_ignorable, c)) return false;
@@ -244,9 +245,15 @@ static mlx_status_t strip_sides(mlx_render_t *r, const mlx_call_t *call, bool le
   return give(call, mlx_span_strip(call->self.text, by_space ? NULL : &call->parameters[0].text, left, right), out);
 }
 
-static mlx_status_t text_strip(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return strip_sides(r, call, true, true, out); }
-static mlx_status_t text_lstrip(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return strip_sides(r, call, true, false, out); }
-static mlx_status_t text_rstrip(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return strip_sides(r, call, false, true, out); }
+static mlx_status_t text_strip(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return strip_sides(r, call, true, true, out);
+}
+static mlx_status_t text_lstrip(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return strip_sides(r, call, true, false, out);
+}
+static mlx_status_t text_rstrip(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return strip_sides(r, call, false, true, out);
+}
 
 static mlx_status_t change_case(mlx_render_t *r, const mlx_call_t *call, mlx_letter_case_t letter_case, mlx_var_t *out) {
   mlx_sink_t sink = {.arena = &r->arena};
@@ -256,10 +263,18 @@ static mlx_status_t change_case(mlx_render_t *r, const mlx_call_t *call, mlx_let
   return NULL;
 }
 
-static mlx_status_t text_lower(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return change_case(r, call, MLX_LOWER, out); }
-static mlx_status_t text_upper(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return change_case(r, call, MLX_UPPER, out); }
-static mlx_status_t text_title(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return change_case(r, call, MLX_TITLE, out); }
-static mlx_status_t text_capitalize(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return change_case(r, call, MLX_CAPITALIZE, out); }
+static mlx_status_t text_lower(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return change_case(r, call, MLX_LOWER, out);
+}
+static mlx_status_t text_upper(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return change_case(r, call, MLX_UPPER, out);
+}
+static mlx_status_t text_title(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return change_case(r, call, MLX_TITLE, out);
+}
+static mlx_status_t text_capitalize(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return change_case(r, call, MLX_CAPITALIZE, out);
+}
 
 // The parts of Markup are Markup.
 static mlx_status_t mark_parts(mlx_render_t *r, const mlx_call_t *call, const mlx_var_t *list) {
@@ -274,7 +289,8 @@ typedef struct splitting {
 } splitting_t;
 
 static mlx_status_t read_splitting(mlx_render_t *r, const mlx_call_t *call, splitting_t *out) {
-  *out = (splitting_t){.text = call->self.text, .by_space = !call->given[0] || call->parameters[0].kind == MLX_VAR_NONE, .most = -1};
+  *out =
+      (splitting_t){.text = call->self.text, .by_space = !call->given[0] || call->parameters[0].kind == MLX_VAR_NONE, .most = -1};
   if (!out->by_space) {
     MLX_TRY(need_text(r, &call->parameters[0], "split()"));
     out->separator = call->parameters[0].text;
@@ -390,12 +406,15 @@ static size_t byte_place(mlx_span_t text, int64_t index) {
   return at;
 }
 
-// The stretch of the string that start and end, from parameter |first| on, leave. False: it is empty because it starts past its end.
-static mlx_status_t read_stretch(mlx_render_t *r, const mlx_call_t *call, size_t first, mlx_span_t *out, size_t *out_start, bool *out_valid) {
+// The stretch of the string that start and end, from parameter |first| on, leave. Not valid: it starts past its end.
+static mlx_status_t read_stretch(mlx_render_t *r, const mlx_call_t *call, size_t first, mlx_span_t *out, size_t *out_start,
+                                 bool *out_valid) {
   int64_t start = 0, end = INT64_MAX;
   MLX_TRY(mlx_render_charge(r, call->self.text.length));
-  if (call->given[first] && call->parameters[first].kind != MLX_VAR_NONE) MLX_TRY(need_whole(r, &call->parameters[first], &start));
-  if (call->given[first + 1] && call->parameters[first + 1].kind != MLX_VAR_NONE) MLX_TRY(need_whole(r, &call->parameters[first + 1], &end));
+  if (call->given[first] && call->parameters[first].kind != MLX_VAR_NONE)
+    MLX_TRY(need_whole(r, &call->parameters[first], &start));
+  if (call->given[first + 1] && call->parameters[first + 1].kind != MLX_VAR_NONE)
+    MLX_TRY(need_whole(r, &call->parameters[first + 1], &end));
   const size_t from = byte_place(call->self.text, start), to = byte_place(call->self.text, end);
   *out_valid = from <= to && start <= (int64_t)mlx_span_characters(call->self.text);
   *out_start = from;
@@ -423,8 +442,12 @@ static mlx_status_t has_affix(mlx_render_t *r, const mlx_call_t *call, bool at_e
   return NULL;
 }
 
-static mlx_status_t text_startswith(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return has_affix(r, call, false, out); }
-static mlx_status_t text_endswith(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return has_affix(r, call, true, out); }
+static mlx_status_t text_startswith(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return has_affix(r, call, false, out);
+}
+static mlx_status_t text_endswith(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return has_affix(r, call, true, out);
+}
 
 static mlx_status_t remove_affix(mlx_render_t *r, const mlx_call_t *call, bool at_end, mlx_var_t *out) {
   mlx_span_t text = call->self.text;
@@ -438,8 +461,12 @@ static mlx_status_t remove_affix(mlx_render_t *r, const mlx_call_t *call, bool a
   return give(call, text, out);
 }
 
-static mlx_status_t text_removeprefix(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return remove_affix(r, call, false, out); }
-static mlx_status_t text_removesuffix(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return remove_affix(r, call, true, out); }
+static mlx_status_t text_removeprefix(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return remove_affix(r, call, false, out);
+}
+static mlx_status_t text_removesuffix(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return remove_affix(r, call, true, out);
+}
 
 static mlx_status_t find_place(mlx_render_t *r, const mlx_call_t *call, bool last, bool must, mlx_var_t *out) {
   mlx_span_t text;
@@ -460,10 +487,18 @@ static mlx_status_t find_place(mlx_render_t *r, const mlx_call_t *call, bool las
   return NULL;
 }
 
-static mlx_status_t text_find(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return find_place(r, call, false, false, out); }
-static mlx_status_t text_rfind(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return find_place(r, call, true, false, out); }
-static mlx_status_t text_index(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return find_place(r, call, false, true, out); }
-static mlx_status_t text_rindex(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return find_place(r, call, true, true, out); }
+static mlx_status_t text_find(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return find_place(r, call, false, false, out);
+}
+static mlx_status_t text_rfind(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return find_place(r, call, true, false, out);
+}
+static mlx_status_t text_index(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return find_place(r, call, false, true, out);
+}
+static mlx_status_t text_rindex(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return find_place(r, call, true, true, out);
+}
 
 static mlx_status_t text_count(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   mlx_span_t text;
@@ -491,7 +526,8 @@ static mlx_status_t text_join(mlx_render_t *r, const mlx_call_t *call, mlx_var_t
   mlx_sink_t sink = {.arena = &r->arena};
   MLX_TRY(mlx_var_items(r, &call->parameters[0], &items, &count));
   for (size_t i = 0; i < count; ++i) {
-    if (items[i].kind != MLX_VAR_STRING) MLX_FAIL(r, "sequence item %zu: expected str instance, %s found", i, mlx_var_type(&items[i]));
+    if (items[i].kind != MLX_VAR_STRING)
+      MLX_FAIL(r, "sequence item %zu: expected str instance, %s found", i, mlx_var_type(&items[i]));
     if (i) mlx_sink_append(&sink, call->self.text.bytes, call->self.text.length);
     mlx_sink_append(&sink, items[i].text.bytes, items[i].text.length);
   }
@@ -499,6 +535,7 @@ static mlx_status_t text_join(mlx_render_t *r, const mlx_call_t *call, mlx_var_t
 }
 
 static mlx_status_t text_format(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  if (call->self.markup) return mlx_render_error(r, MLX_UNSUPPORTED, "format() of text marked safe is not supported");
   return mlx_format_braces(r, call->self.text, call->args, out);
 }
 
@@ -553,8 +590,12 @@ static mlx_status_t partition(mlx_render_t *r, const mlx_call_t *call, bool last
   return mark_parts(r, call, out);
 }
 
-static mlx_status_t text_partition(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return partition(r, call, false, out); }
-static mlx_status_t text_rpartition(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return partition(r, call, true, out); }
+static mlx_status_t text_partition(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return partition(r, call, false, out);
+}
+static mlx_status_t text_rpartition(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return partition(r, call, true, out);
+}
 
 typedef bool (*character_test_t)(uint32_t character);
 
@@ -572,11 +613,21 @@ static mlx_status_t all_are(mlx_render_t *r, const mlx_call_t *call, character_t
   return mlx_render_charge(r, text.length);
 }
 
-static mlx_status_t text_isalpha(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return all_are(r, call, is_alpha, out); }
-static mlx_status_t text_isdecimal(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return all_are(r, call, is_decimal, out); }
-static mlx_status_t text_isdigit(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return all_are(r, call, is_digit, out); }
-static mlx_status_t text_isnumeric(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return all_are(r, call, is_numeric, out); }
-static mlx_status_t text_isalnum(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return all_are(r, call, is_alnum, out); }
+static mlx_status_t text_isalpha(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return all_are(r, call, is_alpha, out);
+}
+static mlx_status_t text_isdecimal(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return all_are(r, call, is_decimal, out);
+}
+static mlx_status_t text_isdigit(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return all_are(r, call, is_digit, out);
+}
+static mlx_status_t text_isnumeric(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return all_are(r, call, is_numeric, out);
+}
+static mlx_status_t text_isalnum(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return all_are(r, call, is_alnum, out);
+}
 
 static mlx_status_t text_isspace(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   MLX_TRY(mlx_render_charge(r, call->self.text.length));
@@ -598,22 +649,50 @@ static mlx_status_t same_case(mlx_render_t *r, const mlx_call_t *call, mlx_lette
   return NULL;
 }
 
-static mlx_status_t text_islower(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return same_case(r, call, MLX_LOWER, out); }
-static mlx_status_t text_isupper(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return same_case(r, call, MLX_UPPER, out); }
+static mlx_status_t text_islower(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return same_case(r, call, MLX_LOWER, out);
+}
+static mlx_status_t text_isupper(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return same_case(r, call, MLX_UPPER, out);
+}
 
 const mlx_builtin_t *mlx_string_method_find(mlx_span_t name) {
-  static const mlx_builtin_t methods[] = {
-      {"strip", text_strip, "|chars"}, {"lstrip", text_lstrip, "|chars"}, {"rstrip", text_rstrip, "|chars"},
-      {"lower", text_lower, ""}, {"upper", text_upper, ""}, {"title", text_title, ""}, {"capitalize", text_capitalize, ""},
-      {"split", text_split, "|sep maxsplit"}, {"rsplit", text_rsplit, "|sep maxsplit"}, {"splitlines", text_splitlines, "|keepends"},
-      {"replace", text_replace, "old new |count"}, {"startswith", text_startswith, "prefix |start end"},
-      {"endswith", text_endswith, "suffix |start end"}, {"removeprefix", text_removeprefix, "prefix"},
-      {"removesuffix", text_removesuffix, "suffix"}, {"find", text_find, "sub |start end"}, {"rfind", text_rfind, "sub |start end"},
-      {"index", text_index, "sub |start end"}, {"rindex", text_rindex, "sub |start end"}, {"count", text_count, "sub |start end"},
-      {"join", text_join, "iterable"}, {"format", text_format, "*"}, {"center", text_center, "width |fillchar"},
-      {"ljust", text_ljust, "width |fillchar"}, {"rjust", text_rjust, "width |fillchar"}, {"zfill", text_zfill, "width"},
-      {"partition", text_partition, "sep"}, {"rpartition", text_rpartition, "sep"}, {"isspace", text_isspace, ""},
-      {"islower", text_islower, ""}, {"isupper", text_isupper, ""}, {"isalpha", text_isalpha, ""}, {"isdigit", text_isdigit, ""},
-      {"isnumeric", text_isnumeric, ""}, {"isdecimal", text_isdecimal, ""}, {"isalnum", text_isalnum, ""}, {0}};
+  static const mlx_builtin_t methods[] = {{"strip", text_strip, "|chars"},
+                                          {"lstrip", text_lstrip, "|chars"},
+                                          {"rstrip", text_rstrip, "|chars"},
+                                          {"lower", text_lower, ""},
+                                          {"upper", text_upper, ""},
+                                          {"title", text_title, ""},
+                                          {"capitalize", text_capitalize, ""},
+                                          {"split", text_split, "|sep maxsplit"},
+                                          {"rsplit", text_rsplit, "|sep maxsplit"},
+                                          {"splitlines", text_splitlines, "|keepends"},
+                                          {"replace", text_replace, "old new |count"},
+                                          {"startswith", text_startswith, "prefix |start end"},
+                                          {"endswith", text_endswith, "suffix |start end"},
+                                          {"removeprefix", text_removeprefix, "prefix"},
+                                          {"removesuffix", text_removesuffix, "suffix"},
+                                          {"find", text_find, "sub |start end"},
+                                          {"rfind", text_rfind, "sub |start end"},
+                                          {"index", text_index, "sub |start end"},
+                                          {"rindex", text_rindex, "sub |start end"},
+                                          {"count", text_count, "sub |start end"},
+                                          {"join", text_join, "iterable"},
+                                          {"format", text_format, "*"},
+                                          {"center", text_center, "width |fillchar"},
+                                          {"ljust", text_ljust, "width |fillchar"},
+                                          {"rjust", text_rjust, "width |fillchar"},
+                                          {"zfill", text_zfill, "width"},
+                                          {"partition", text_partition, "sep"},
+                                          {"rpartition", text_rpartition, "sep"},
+                                          {"isspace", text_isspace, ""},
+                                          {"islower", text_islower, ""},
+                                          {"isupper", text_isupper, ""},
+                                          {"isalpha", text_isalpha, ""},
+                                          {"isdigit", text_isdigit, ""},
+                                          {"isnumeric", text_isnumeric, ""},
+                                          {"isdecimal", text_isdecimal, ""},
+                                          {"isalnum", text_isalnum, ""},
+                                          {0}};
   return mlx_builtin_find(methods, name);
 }

@@ -58,7 +58,8 @@ void mlx_sink_append(mlx_sink_t *sink, const char *bytes, size_t length) {
   if (needed > sink->capacity) {
     size_t capacity = needed < 32 ? 64 : needed * 2;
     char *larger = NULL;
-    mlx_status_t status = needed > SIZE_MAX / 4 ? mlx_error(MLX_OUT_OF_MEMORY, "too long") : mlx_arena_take(sink->arena, capacity, 1, &larger);
+    mlx_status_t status =
+        needed > SIZE_MAX / 4 ? mlx_error(MLX_OUT_OF_MEMORY, "too long") : mlx_arena_take(sink->arena, capacity, 1, &larger);
     if (status) {
       mlx_status_free(status);
       sink->failed = true;
@@ -88,7 +89,8 @@ void mlx_sink_fill(mlx_sink_t *sink, const char *bytes, size_t length, int64_t t
 }
 
 mlx_status_t mlx_sink_take(mlx_render_t *r, mlx_sink_t *sink, mlx_var_t *out) {
-  if (sink->failed) return mlx_render_error(r, MLX_UNSUPPORTED, "the template needs more than %zu bytes of memory", r->arena.limit);
+  if (sink->failed)
+    return mlx_render_error(r, MLX_UNSUPPORTED, "the template needs more than %zu bytes of memory", r->arena.limit);
   *out = mlx_string(sink->data ? sink->data : "", sink->length);
   return mlx_render_charge(r, sink->length);
 }
@@ -205,7 +207,8 @@ mlx_status_t mlx_dict_put(mlx_render_t *r, mlx_dict_t *dict, mlx_var_t key, mlx_
 // Asking
 
 const char *mlx_var_type(const mlx_var_t *v) {
-  static const char *const kinds[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "dict", "function", "Namespace", "LoopContext"};
+  static const char *const kinds[] = {"Undefined", "NoneType", "bool",     "int",       "float",      "str",
+                                      "list",      "dict",     "function", "Namespace", "LoopContext"};
   static const char *const shapes[] = {"list", "tuple", "range", "dict_keys", "dict_values", "dict_items", "generator"};
   return v->kind == MLX_VAR_LIST ? shapes[v->list->shape] : kinds[v->kind];
 }
@@ -279,7 +282,8 @@ static mlx_status_t enter(mlx_render_t *r) {
 
 static mlx_status_t lists_equal(mlx_render_t *r, const mlx_list_t *a, const mlx_list_t *b, bool *out) {
   *out = a == b;
-  if (*out || a->shape != b->shape || a->count != b->count || a->shape == MLX_SHAPE_GENERATOR || a->shape == MLX_SHAPE_VALUES) return NULL;
+  if (*out || a->shape != b->shape || a->count != b->count || a->shape == MLX_SHAPE_GENERATOR || a->shape == MLX_SHAPE_VALUES)
+    return NULL;
   *out = true;
   MLX_TRY(enter(r));
   MLX_TRY(mlx_render_charge(r, a->count));
@@ -353,7 +357,8 @@ mlx_status_t mlx_var_order(mlx_render_t *r, const mlx_var_t *a, const mlx_var_t 
     *out = order ? (order > 0) - (order < 0) : (a->text.length > b->text.length) - (a->text.length < b->text.length);
     return NULL;
   }
-  if (a->kind == MLX_VAR_LIST && b->kind == MLX_VAR_LIST && a->list->shape == b->list->shape && a->list->shape <= MLX_SHAPE_TUPLE) {
+  if (a->kind == MLX_VAR_LIST && b->kind == MLX_VAR_LIST && a->list->shape == b->list->shape &&
+      a->list->shape <= MLX_SHAPE_TUPLE) {
     return list_order(r, a->list, b->list, out);
   }
   MLX_FAIL(r, "'%s' and '%s' cannot be ordered", mlx_var_type(a), mlx_var_type(b));
@@ -466,7 +471,8 @@ static mlx_status_t repr_range(mlx_sink_t *sink, const mlx_list_t *list) {
   char text[96];
   const int64_t first = list->count ? list->items[0].integer : 0, step = list->count > 1 ? list->items[1].integer - first : 1;
   const int64_t stop = list->count ? list->items[list->count - 1].integer + step : 0;
-  snprintf(text, sizeof text, step == 1 ? "range(%" PRId64 ", %" PRId64 ")" : "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")", first, stop, step);
+  snprintf(text, sizeof text, step == 1 ? "range(%" PRId64 ", %" PRId64 ")" : "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")",
+           first, stop, step);
   mlx_sink_puts(sink, text);
   return NULL;
 }
@@ -564,7 +570,8 @@ static void json_text(mlx_sink_t *sink, mlx_span_t text, bool ascii) {
       snprintf(code, sizeof code, "\\u%04" PRIx32, c);
       mlx_sink_puts(sink, code);
     } else if (ascii && c >= 0x10000) {
-      snprintf(code, sizeof code, "\\u%04" PRIx32 "\\u%04" PRIx32, 0xd800 + ((c - 0x10000) >> 10), 0xdc00 + ((c - 0x10000) & 0x3ff));
+      snprintf(code, sizeof code, "\\u%04" PRIx32 "\\u%04" PRIx32, 0xd800 + ((c - 0x10000) >> 10),
+               0xdc00 + ((c - 0x10000) & 0x3ff));
       mlx_sink_puts(sink, code);
     } else {
       mlx_sink_append(sink, text.bytes + at, length);
@@ -609,7 +616,8 @@ static mlx_status_t sorted_entries(mlx_render_t *r, const mlx_dict_t *dict, mlx_
   return NULL;
 }
 
-static mlx_status_t json_dict(mlx_render_t *r, mlx_sink_t *sink, const mlx_dict_t *dict, const mlx_json_style_t *style, int level) {
+static mlx_status_t json_dict(mlx_render_t *r, mlx_sink_t *sink, const mlx_dict_t *dict, const mlx_json_style_t *style,
+                              int level) {
   mlx_entry_t *entries = dict->entries;
   if (style->sorted) MLX_TRY(sorted_entries(r, dict, &entries));
   mlx_sink_puts(sink, "{");
@@ -625,7 +633,8 @@ static mlx_status_t json_dict(mlx_render_t *r, mlx_sink_t *sink, const mlx_dict_
   return NULL;
 }
 
-static mlx_status_t json_list(mlx_render_t *r, mlx_sink_t *sink, const mlx_list_t *list, const mlx_json_style_t *style, int level) {
+static mlx_status_t json_list(mlx_render_t *r, mlx_sink_t *sink, const mlx_list_t *list, const mlx_json_style_t *style,
+                              int level) {
   mlx_sink_puts(sink, "[");
   for (size_t i = 0; i < list->count; ++i) {
     if (i) mlx_sink_append(sink, style->item_separator.bytes, style->item_separator.length);

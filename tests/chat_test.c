@@ -8,7 +8,9 @@
 #include "tests/import_files.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
-#define TEMPLATE "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}\\n{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+#define TEMPLATE                                                                                                           \
+  "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}\\n{% endfor %}{% if add_generation_prompt " \
+  "%}[assistant]{% endif %}"
 
 static char folder[64];  // a fresh one for each test
 
@@ -71,7 +73,8 @@ TEST(a_hugging_face_directory_gives_its_templates_and_tokens) {
   CHECK_OK(mlx_hf_chat_json(hf, &text, &length));
   CHECK(!text);  // it has none
   mlx_hf_close(hf);
-  put_file("m/tokenizer_config.json", "{\"chat_template\": \"A\", \"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}, \"pad_token\": null}");
+  put_file("m/tokenizer_config.json",
+           "{\"chat_template\": \"A\", \"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}, \"pad_token\": null}");
   check_chat_json("templates", "default", "A");
   check_chat_json("tokens", "bos_token", "<s>");
   check_chat_json("tokens", "eos_token", "</s>");
@@ -79,7 +82,8 @@ TEST(a_hugging_face_directory_gives_its_templates_and_tokens) {
   put_file("m/special_tokens_map.json", "{\"pad_token\": \"<pad>\", \"bos_token\": \"other\"}");
   check_chat_json("tokens", "pad_token", "<pad>");
   check_chat_json("tokens", "bos_token", "<s>");
-  put_file("m/tokenizer_config.json", "{\"chat_template\": [{\"name\": \"default\", \"template\": \"B\"}, {\"name\": \"tool_use\", \"template\": \"C\"}]}");
+  put_file("m/tokenizer_config.json",
+           "{\"chat_template\": [{\"name\": \"default\", \"template\": \"B\"}, {\"name\": \"tool_use\", \"template\": \"C\"}]}");
   check_chat_json("templates", "default", "B");
   check_chat_json("templates", "tool_use", "C");
   put_file("m/chat_template.jinja", "D\n");
@@ -92,7 +96,8 @@ TEST(a_hugging_face_directory_gives_its_templates_and_tokens) {
   CHECK_OK(mlx_remove_tree(in_folder("m/chat_template.jinja")));
   CHECK_OK(mlx_remove_tree(in_folder("m/additional_chat_templates")));
   CHECK_OK(mlx_hf_open(in_folder("m"), &hf));
-  CHECK_ERROR(mlx_hf_chat_json(hf, &text, &length), MLX_INVALID_INPUT, "tokenizer_config.json: field 'chat_template' must be a string or a list");
+  CHECK_ERROR(mlx_hf_chat_json(hf, &text, &length), MLX_INVALID_INPUT,
+              "tokenizer_config.json: field 'chat_template' must be a string or a list");
   mlx_hf_close(hf);
   remove_model();
 }
@@ -114,31 +119,50 @@ TEST(gguf_metadata_gives_its_templates_and_tokens) {
   size_t length;
   CHECK_OK(mlx_gguf_parse("x.gguf", (const uint8_t *)file.data, file.length, &gguf));
   CHECK_OK(mlx_gguf_chat_json(gguf, &text, &length));
-  snprintf(wanted, sizeof wanted, "{\n\"templates\": {\n  \"default\": \"A\",\n  \"tool_use\": \"B \\\"x\\\"\"},\n\"tokens\": {\"bos_token\": \"%s\"}\n}\n",
-           sample_tokens[1]);
+  snprintf(
+      wanted, sizeof wanted,
+      "{\n\"templates\": {\n  \"default\": \"A\",\n  \"tool_use\": \"B \\\"x\\\"\"},\n\"tokens\": {\"bos_token\": \"%s\"}\n}\n",
+      sample_tokens[1]);
   CHECK_TEXT(text, wanted);
   mlx_free(text);
   mlx_gguf_close(gguf);
   mlx_text_clear(&file);
 }
 
-static void put_tiny_template(void) { put_file("m/tokenizer_config.json", "{\"chat_template\": \"" TEMPLATE "\", \"bos_token\": \"<B>\"}"); }
+static void put_tiny_template(void) {
+  put_file("m/tokenizer_config.json", "{\"chat_template\": \"" TEMPLATE "\", \"bos_token\": \"<B>\"}");
+}
 
 TEST(the_template_verb_prints_what_the_model_reads) {
   command_t run;
   make_model();
   put_tiny_template();
-  put_file("messages.json", "[{\"role\": \"system\", \"content\": \"Be <kind>.\"}, {\"role\": \"user\", \"content\": \" Hi é \"}]");
+  put_file("messages.json",
+           "[{\"role\": \"system\", \"content\": \"Be <kind>.\"}, {\"role\": \"user\", \"content\": \" Hi é \"}]");
   RUN(&run, "template", "-m", in_folder("m"), "--messages", in_folder("messages.json"));
   CHECK_INT(run.exit_code, 0);
   CHECK_TEXT(run.err, "");
   CHECK_TEXT(run.out, "<B>[system] Be <kind>.\n[user] Hi é\n");
   command_free(&run);
-  RUN(&run, "template", "-m", in_folder("m"), "--messages", in_folder("messages.json"), "--add-generation-prompt", "--variables", "{\"bos_token\": \"\"}");
+  RUN(&run, "template", "-m", in_folder("m"), "--messages", in_folder("messages.json"), "--add-generation-prompt", "--variables",
+      "{\"bos_token\": \"\"}");
   CHECK_TEXT(run.out, "[system] Be <kind>.\n[user] Hi é\n[assistant]");
   command_free(&run);
   RUN(&run, "template", "-m", in_folder("m"), "--show");
   CHECK_CONTAINS(run.out, "{% for m in messages %}[{{ m.role }}]");
+  command_free(&run);
+  remove_model();
+}
+
+TEST(a_real_gguf_file_renders_by_its_own_template) {
+  static const char model[] = MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf";
+  command_t run;
+  strcpy(folder, "/tmp/mlxcel-chat-XXXXXX");
+  CHECK(mkdtemp(folder));
+  put_file("messages.json", "[{\"role\": \"user\", \"content\": \"Hi\"}]");
+  RUN(&run, "template", "-m", model, "--messages", in_folder("messages.json"), "--add-generation-prompt");
+  CHECK_TEXT(run.out, "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+                      "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
   command_free(&run);
   remove_model();
 }
@@ -235,5 +259,6 @@ TEST(a_chat_runs_from_source_and_from_a_bundle_which_carries_the_template) {
 }
 
 TEST_MAIN(CASE(a_hugging_face_directory_gives_its_templates_and_tokens), CASE(gguf_metadata_gives_its_templates_and_tokens),
-          CASE(the_template_verb_prints_what_the_model_reads), CASE(what_cannot_be_rendered_is_answered),
+          CASE(the_template_verb_prints_what_the_model_reads), CASE(a_real_gguf_file_renders_by_its_own_template),
+          CASE(what_cannot_be_rendered_is_answered),
           CASE(a_chat_runs_from_source_and_from_a_bundle_which_carries_the_template))

@@ -17,21 +17,24 @@
 static yyjson_doc *read_goldens(void) {
   char *text;
   size_t length;
-  CHECK_OK(mlx_read_file(GOLDENS, SIZE_MAX, &text, &length));
+  const char *other = getenv("MLXCEL_TEMPLATE_GOLDENS");  // what tests/parity/template_random.py wrote
+  CHECK_OK(mlx_read_file(other ? other : GOLDENS, SIZE_MAX, &text, &length));
   yyjson_doc *doc = yyjson_read(text, length, 0);
   CHECK(doc);
   mlx_free(text);
   return doc;
 }
 
-static mlx_status_t render(const char *source, size_t length, yyjson_val *variables, int64_t now, char **out, size_t *out_length) {
+static mlx_status_t render(const char *source, size_t length, yyjson_val *variables, int64_t now, char **out,
+                           size_t *out_length) {
   mlx_template_variable_t list[64];
   mlx_template_input_t input = {.variables = list, .now = now};
   mlx_template_t *template;
   yyjson_val *key, *value;
   size_t index, count;
   *out = NULL;
-  yyjson_obj_foreach(variables, index, count, key, value) list[input.variable_count++] = (mlx_template_variable_t){yyjson_get_str(key), value};
+  yyjson_obj_foreach(variables, index, count, key, value) list[input.variable_count++] =
+      (mlx_template_variable_t){yyjson_get_str(key), value};
   MLX_TRY(mlx_template_create("test", source, length, &template));
   mlx_status_t status = mlx_template_render(template, &input, out, out_length);
   mlx_template_free(template);
@@ -54,12 +57,14 @@ TEST(small_templates_render_as_jinja2_renders_them) {
     yyjson_val *source = yyjson_arr_get(pair, 0), *wanted = yyjson_arr_get(pair, 1);
     char *out;
     size_t length = 0;
-    mlx_status_t status = render(yyjson_get_str(source), yyjson_get_len(source), variables, yyjson_get_sint(yyjson_obj_get(root, "now")), &out, &length);
-    bool right = yyjson_is_null(wanted) ? status != NULL
-                                        : !status && length == yyjson_get_len(wanted) && !memcmp(out, yyjson_get_str(wanted), length);
+    mlx_status_t status = render(yyjson_get_str(source), yyjson_get_len(source), variables,
+                                 yyjson_get_sint(yyjson_obj_get(root, "now")), &out, &length);
+    bool right = yyjson_is_null(wanted)
+                     ? status != NULL
+                     : !status && length == yyjson_get_len(wanted) && !memcmp(out, yyjson_get_str(wanted), length);
     if (!right) {
-      fprintf(stderr, "  %s\n    gives    %s\n    expected %s\n", yyjson_get_str(source), status ? mlx_status_message(status) : out,
-              yyjson_is_null(wanted) ? "an error" : yyjson_get_str(wanted));
+      fprintf(stderr, "  %s\n    gives    %s\n    expected %s\n", yyjson_get_str(source),
+              status ? mlx_status_message(status) : out, yyjson_is_null(wanted) ? "an error" : yyjson_get_str(wanted));
     }
     wrong += !right;
     mlx_status_free(status);
@@ -84,7 +89,8 @@ static char *chat_json(const char *source, size_t length, yyjson_val *tokens, si
   return out;
 }
 
-static mlx_status_t render_conversation(const mlx_chat_t *chat, yyjson_val *conversation, int64_t now, char **out, size_t *out_length) {
+static mlx_status_t render_conversation(const mlx_chat_t *chat, yyjson_val *conversation, int64_t now, char **out,
+                                        size_t *out_length) {
   mlx_chat_options_t options;
   mlx_chat_options_initialize(&options);
   char *messages = yyjson_val_write(yyjson_obj_get(conversation, "messages"), 0, NULL);
@@ -133,11 +139,15 @@ static void check_template(yyjson_val *root, const char *folder, const char *nam
     yyjson_val *conversation = yyjson_obj_get(yyjson_obj_get(root, "conversations"), yyjson_get_str(key));
     char *out = NULL;
     size_t out_length = 0;
-    mlx_status_t status = render_conversation(chat, conversation, yyjson_get_sint(yyjson_obj_get(root, "now")), &out, &out_length);
+    mlx_status_t status =
+        render_conversation(chat, conversation, yyjson_get_sint(yyjson_obj_get(root, "now")), &out, &out_length);
     if (!status) digest_bytes(out, out_length, digest);
     const bool right = yyjson_is_null(wanted) ? status != NULL : !status && !strncmp(digest, yyjson_get_str(wanted), 32);
     if (!right) {
-      fprintf(stderr, "  %s on '%s': %s\n", name, yyjson_get_str(key), status ? mlx_status_message(status) : yyjson_is_null(wanted) ? "no error" : "other text");
+      fprintf(stderr, "  %s on '%s': %s\n", name, yyjson_get_str(key),
+              status                   ? mlx_status_message(status)
+              : yyjson_is_null(wanted) ? "no error"
+                                       : "other text");
     }
     const char *dump = getenv("MLXCEL_DUMP_RENDERS");
     if (dump && !right && out) {
@@ -167,7 +177,8 @@ TEST(real_templates_render_conversations_byte_for_byte_as_transformers_does) {
   setenv("TZ", "UTC", 1);
   tzset();
   if (!mlx_is_dir(folder)) CHECK_FAIL("%s is missing: ./build.sh test fetches it", folder);
-  yyjson_obj_foreach(yyjson_obj_get(root, "real"), index, count, key, golden) check_template(root, folder, yyjson_get_str(key), golden, &tally);
+  yyjson_obj_foreach(yyjson_obj_get(root, "real"), index, count, key, golden)
+      check_template(root, folder, yyjson_get_str(key), golden, &tally);
   fprintf(stderr, "  %zu templates, %zu renders equal, %zu conversations refused as transformers refuses them\n", tally.templates,
           tally.renders, tally.refusals);
   yyjson_doc_free(doc);
@@ -182,10 +193,12 @@ TEST(errors_name_the_line_and_the_construct) {
   CHECK_ERROR(render_plain("{% for x in [] %}", &out), MLX_INVALID_INPUT, "{% endfor %} is missing");
   CHECK_ERROR(render_plain("{% extends 'x' %}", &out), MLX_UNSUPPORTED, "{% extends %} is not supported");
   CHECK_ERROR(render_plain("\n{{ 1 | urlize }}", &out), MLX_UNSUPPORTED, "line 2: there is no filter named 'urlize'");
-  CHECK_ERROR(render_plain("{{ raise_exception('only users') }}", &out), MLX_INVALID_INPUT, "refuses the conversation: only users");
+  CHECK_ERROR(render_plain("{{ raise_exception('only users') }}", &out), MLX_INVALID_INPUT,
+              "refuses the conversation: only users");
   CHECK_ERROR(render_plain("{{ 9223372036854775807 + 1 }}", &out), MLX_UNSUPPORTED, "does not fit 64 bits");
   CHECK_ERROR(render_plain("\xff", &out), MLX_INVALID_INPUT, "not UTF-8 at byte 0");
-  CHECK_ERROR(render_plain("{{ [].append(1) }}", &out), MLX_INVALID_INPUT, "access to attribute 'append' of 'list' object is unsafe");
+  CHECK_ERROR(render_plain("{{ [].append(1) }}", &out), MLX_INVALID_INPUT,
+              "access to attribute 'append' of 'list' object is unsafe");
 }
 
 TEST(a_template_that_would_never_end_is_stopped) {
@@ -194,9 +207,15 @@ TEST(a_template_that_would_never_end_is_stopped) {
       "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
       "{% set ns = namespace(s='ab') %}{% for i in range(99) %}{% set ns.s = ns.s * 2 %}{% endfor %}",
       "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
-      "{{ 'a' * 9999999999 }}", "{{ [1] * 9999999999 }}", "{{ 'a'.ljust(9999999999) }}", "{{ 'a' | center(9999999999) }}",
-      "{{ 'a' | indent(9999999999, true) }}", "{{ [] | tojson(indent=9999999999) }}{{ '%99999999d' % 1 }}", "{{ 2 ** 99999999999 }}",
-      "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}", "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}"};
+      "{{ 'a' * 9999999999 }}",
+      "{{ [1] * 9999999999 }}",
+      "{{ 'a'.ljust(9999999999) }}",
+      "{{ 'a' | center(9999999999) }}",
+      "{{ 'a' | indent(9999999999, true) }}",
+      "{{ [] | tojson(indent=9999999999) }}{{ '%99999999d' % 1 }}",
+      "{{ 2 ** 99999999999 }}",
+      "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}",
+      "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}"};
   for (size_t i = 0; i < sizeof sources / sizeof *sources; ++i) {
     char *out;
     const clock_t start = clock();
@@ -206,8 +225,10 @@ TEST(a_template_that_would_never_end_is_stopped) {
 }
 
 TEST(nesting_has_a_limit_and_no_crash) {
-  static const struct { const char *open, *close; } nests[] = {{"(", ")"}, {"[", "]"}, {"-", ""}, {"not ", ""}, {"1+", ""}, {"1 if 1 else ", ""}, {"x.", ""},
-                                                               {"f(", ")"}, {"1|abs and ", ""}, {"{1:", "}"}};
+  static const struct {
+    const char *open, *close;
+  } nests[] = {{"(", ")"},           {"[", "]"}, {"-", ""},   {"not ", ""},       {"1+", ""},
+               {"1 if 1 else ", ""}, {"x.", ""}, {"f(", ")"}, {"1|abs and ", ""}, {"{1:", "}"}};
   for (size_t i = 0; i < sizeof nests / sizeof *nests; ++i) {
     mlx_text_t source = {0};
     char *out;
@@ -237,8 +258,9 @@ TEST(nesting_has_a_limit_and_no_crash) {
 }
 
 TEST(chat_picks_the_template_and_gives_it_the_special_tokens) {
-  static const char json[] = "{\"templates\": {\"default\": \"{{ bos_token }}{{ messages[0].content }}{{ tools is none }}{{ x }}\", \"tool_use\": "
-                             "\"T{{ tools[0].n }}{{ add_generation_prompt }}\"}, \"tokens\": {\"bos_token\": \"<s>\"}}";
+  static const char json[] =
+      "{\"templates\": {\"default\": \"{{ bos_token }}{{ messages[0].content }}{{ tools is none }}{{ x }}\", \"tool_use\": "
+      "\"T{{ tools[0].n }}{{ add_generation_prompt }}\"}, \"tokens\": {\"bos_token\": \"<s>\"}}";
   static const char messages[] = "[{\"role\": \"user\", \"content\": \"hi\"}]";
   mlx_chat_t *chat;
   mlx_chat_options_t options;
@@ -259,7 +281,8 @@ TEST(chat_picks_the_template_and_gives_it_the_special_tokens) {
   CHECK_TEXT(out, "T5True");
   mlx_chat_free_text(out);
   options.template_name = "rag";
-  CHECK_ERROR(mlx_chat_render(chat, messages, strlen(messages), &options, &out, &length), MLX_NOT_FOUND, "chat.json: chat template 'rag' is not there");
+  CHECK_ERROR(mlx_chat_render(chat, messages, strlen(messages), &options, &out, &length), MLX_NOT_FOUND,
+              "chat.json: chat template 'rag' is not there");
   options.template_name = NULL;
   CHECK_ERROR(mlx_chat_render(chat, "[1]", 3, &options, &out, &length), MLX_INVALID_INPUT, "message 1 is not an object");
   CHECK_ERROR(mlx_chat_render(chat, "[", 1, &options, &out, &length), MLX_INVALID_INPUT, "messages: not JSON at byte 1");
@@ -267,7 +290,8 @@ TEST(chat_picks_the_template_and_gives_it_the_special_tokens) {
 }
 
 TEST(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing) {
-  static const char source[] = "{% macro m(a) %}{{ a | tojson(indent=2) }}{% endmacro %}{% for i in range(2000) %}{{ m([i, 'x' * 40]) }}{% endfor %}";
+  static const char source[] =
+      "{% macro m(a) %}{{ a | tojson(indent=2) }}{% endmacro %}{% for i in range(2000) %}{{ m([i, 'x' * 40]) }}{% endfor %}";
   mlx_memory_set_calls(&counting_memory);
   long failures = 0;
   for (memory.target = 1;; ++memory.target) {
@@ -287,7 +311,7 @@ TEST(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing) {
 }
 
 TEST_MAIN(CASE(small_templates_render_as_jinja2_renders_them),
-          CASE(real_templates_render_conversations_byte_for_byte_as_transformers_does), CASE(errors_name_the_line_and_the_construct),
-          CASE(a_template_that_would_never_end_is_stopped), CASE(nesting_has_a_limit_and_no_crash),
-          CASE(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing),
+          CASE(real_templates_render_conversations_byte_for_byte_as_transformers_does),
+          CASE(errors_name_the_line_and_the_construct), CASE(a_template_that_would_never_end_is_stopped),
+          CASE(nesting_has_a_limit_and_no_crash), CASE(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing),
           CASE(chat_picks_the_template_and_gives_it_the_special_tokens))

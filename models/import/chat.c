@@ -12,7 +12,8 @@
 #define MAX_TEMPLATE ((size_t)4 << 20)
 #define MAX_TEMPLATES 32
 
-static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                          "pad_token", "cls_token", "mask_token"};
 #define TOKEN_NAMES (sizeof token_names / sizeof *token_names)
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -119,7 +120,8 @@ static mlx_status_t add_config_templates(chat_t *chat, const mlx_json_t *json) {
   if (!yyjson_is_arr(value)) return mlx_json_error(json, "chat_template", "must be a string or a list");
   yyjson_arr_foreach(value, index, count, item) {
     yyjson_val *name = yyjson_obj_get(item, "name"), *text = yyjson_obj_get(item, "template");
-    if (!yyjson_is_str(name) || !yyjson_is_str(text)) return mlx_json_error(json, "chat_template", "must hold names and templates");
+    if (!yyjson_is_str(name) || !yyjson_is_str(text))
+      return mlx_json_error(json, "chat_template", "must hold names and templates");
     MLX_TRY(add_template(chat, yyjson_get_str(name), yyjson_get_len(name), yyjson_get_str(text), yyjson_get_len(text)));
   }
   return NULL;
@@ -176,7 +178,8 @@ mlx_status_t mlx_hf_chat_json(const mlx_hf_t *hf, char **out_json, size_t *out_l
 // ---------------------------------------------------------------------------------------------------------------------
 // GGUF
 
-static mlx_status_t add_gguf_template(chat_t *chat, const mlx_gguf_t *gguf, const char *key, const char *name, size_t name_length) {
+static mlx_status_t add_gguf_template(chat_t *chat, const mlx_gguf_t *gguf, const char *key, const char *name,
+                                      size_t name_length) {
   const char *text;
   bool found;
   MLX_TRY(mlx_gguf_string(gguf, key, &text, &found));

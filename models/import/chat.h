@@ -1,12 +1,12 @@
-// chat.json from a model's files: its chat templates and the special tokens that they may name (runtime/chat.h has the format). *|out_json| is
-// NULL when the model has no chat template. Release with mlx_free.
+// chat.json from a model's files: its chat templates and the special tokens that they may name (runtime/chat.c has the format).
+// *|out_json| is NULL when the model has no chat template. Release with mlx_free.
 #ifndef MLXCEL_MODELS_IMPORT_CHAT_H_
 #define MLXCEL_MODELS_IMPORT_CHAT_H_
 
 #include "models/import/gguf.h"
 #include "models/import/hf.h"
 
-// From chat_template.jinja, additional_chat_templates/NAME.jinja and tokenizer_config.json, in the order in which transformers prefers them.
+// From chat_template.jinja and additional_chat_templates/NAME.jinja, else from tokenizer_config.json, as transformers has it.
 mlx_status_t mlx_hf_chat_json(const mlx_hf_t *hf, char **out_json, size_t *out_length) MLX_MUST_USE;
 // From tokenizer.chat_template, tokenizer.chat_template.NAME and the ids of special tokens.
 mlx_status_t mlx_gguf_chat_json(const mlx_gguf_t *gguf, char **out_json, size_t *out_length) MLX_MUST_USE;

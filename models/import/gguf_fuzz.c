@@ -1,11 +1,12 @@
 // libFuzzer target: any bytes as a GGUF file, or, after "SPLT" and the length of the first, as two parts of a split model. What parses
-// must be readable to the last byte, what is joined must be found again, and a tokenizer.json that is written must be JSON.
+// must be readable to the last byte, what is joined must be found again, and a tokenizer.json or chat.json that is written must be JSON.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "models/import/chat.h"
 #include "models/import/gguf.h"
 #include "models/import/tensors.h"
 
@@ -37,6 +38,17 @@ static void read_tensor(const mlx_tensor_t *tensor) {
   mlx_status_free(status);
 }
 
+// What was written, if anything was, must be JSON.
+static void check_json(mlx_status_t status, char *text, size_t length) {
+  mlx_json_t json;
+  if (!status && text) {
+    if (mlx_json_parse("written.json", text, length, &json)) abort();
+    mlx_json_close(&json);
+  }
+  mlx_free(text);
+  mlx_status_free(status);
+}
+
 static void read_file(const mlx_gguf_t *gguf) {
   for (size_t i = 0; i < gguf->field_count; ++i) read_field(gguf, &gguf->fields[i]);
   for (size_t i = 0; i < gguf->tensor_count; ++i) read_tensor(&gguf->tensors[i]);
@@ -45,14 +57,9 @@ static void read_file(const mlx_gguf_t *gguf) {
   int32_t ids[2];
   mlx_status_free(mlx_gguf_eos_ids(gguf, ids, 2, &length));
   mlx_status_t status = mlx_gguf_tokenizer_json(gguf, &text, &length);
-  if (!status) {
-    mlx_json_t json;
-    mlx_status_t parsed = mlx_json_parse("tokenizer.json", text, length, &json);
-    if (parsed) abort();
-    mlx_json_close(&json);
-    mlx_free(text);
-  }
-  mlx_status_free(status);
+  check_json(status, text, length);
+  status = mlx_gguf_chat_json(gguf, &text, &length);
+  check_json(status, text, length);
 }
 
 static void read_split(const uint8_t *data, size_t size) {
