@@ -214,7 +214,8 @@ static void multiply_many(const call_t *c, const product_t *p, int item) {
     for (int i = 0; i < TILE_PANELS; ++i) {
       const mlx_network_weight_t *weight = i < step ? p->weight : p->up;
       const int panel = least(first + i % step, panels - 1);  // of those past the last nobody wants the sums
-      widen_panel(weight->format, c->weights + weight->at + panel * mlx_panel_bytes(weight->format, p->columns), k, count, wide + 16 * i, TILE_ROWS);
+      const uint8_t *from = c->weights + weight->at + panel * mlx_panel_bytes(weight->format, p->columns);
+      widen_panel(weight->format, from, k, count, wide + 16 * i, TILE_ROWS);
     }
     for (int t = 0; t < tokens; t += TILE_TOKENS) {
       const float *x[TILE_TOKENS];
@@ -235,8 +236,9 @@ static void multiply_many(const call_t *c, const product_t *p, int item) {
 static void multiply_tiled(const call_t *c, const product_t *p, int item) {
   _Alignas(64) uint16_t b[TILED_BLOCKS * B_BLOCK];
   _Alignas(64) float sums[TILED_TOKENS * 32];
-  const int token_blocks = divide_up(p->tokens, TILED_TOKENS), step = p->up ? 1 : 2, panels = panel_count(p), blocks = p->columns / MLX_PANEL_BLOCK;
-  const int first = item / token_blocks * step, token = item % token_blocks * TILED_TOKENS, tokens = least(TILED_TOKENS, p->tokens - token);
+  const int token_blocks = divide_up(p->tokens, TILED_TOKENS), token = item % token_blocks * TILED_TOKENS;
+  const int tokens = least(TILED_TOKENS, p->tokens - token), blocks = p->columns / MLX_PANEL_BLOCK;
+  const int step = p->up ? 1 : 2, first = item / token_blocks * step, panels = panel_count(p);
   coded_t both;
   for (int i = 0; i < 2; ++i) {
     const mlx_network_weight_t *weight = i < step ? p->weight : p->up;
@@ -269,7 +271,8 @@ static void multiply_tiled(const call_t *c, const product_t *p, int item) {
   }
   release_tiles();
   for (int t = 0; t < tokens; ++t) {
-    for (int i = 0; i < step && first + i < panels; ++i) finish(c, p, token + t, first + i, v_load(sums + 32 * t + 16 * i), v_load(sums + 32 * t + 16));
+    const float *sum = sums + 32 * t;
+    for (int i = 0; i < step && first + i < panels; ++i) finish(c, p, token + t, first + i, v_load(sum + 16 * i), v_load(sum + 16));
   }
 }
 #endif
@@ -288,7 +291,9 @@ static void multiply(const call_t *c, const product_t *p, mind_t *mind, uint64_t
 // ---------------------------------------------------------------------------------------------------------------------
 // Keys, values and attention
 
-INLINE int64_t kv_head_bytes(const mlx_network_t *n) { return (int64_t)MLX_CPU_PAGE * n->head_dim * (n->kv_format == MLX_PANEL_F32 ? 4 : 2); }
+INLINE int64_t kv_head_bytes(const mlx_network_t *n) {
+  return (int64_t)MLX_CPU_PAGE * n->head_dim * (n->kv_format == MLX_PANEL_F32 ? 4 : 2);
+}
 INLINE int64_t kv_page_bytes(const mlx_network_t *n) { return 2 * n->kv_heads * kv_head_bytes(n); }
 
 static void put_number(int32_t format, uint8_t *at, int64_t index, float value) {
