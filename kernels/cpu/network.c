@@ -7,8 +7,8 @@
 // thread alone can do everything, and one that comes late helps from where the others are. Items are the same whoever does
 // them, and no sum is divided between two: the same bits for any number of threads.
 //
-// Where others use the machine, a thread may lose its core with items in hand, and all wait. Decoding, whose phases are short, goes on
-// without it: who waited says so, and who finds that said when it comes back leaves, until the next call.
+// Where others use the machine, a thread may lose its core with items in hand, and all wait. The call goes on without it: who waited says
+// so, and who finds that said when it comes back leaves, until the next call.
 //
 // Freestanding C: no libc, no globals. network.h has the layouts.
 #include "network.h"
@@ -21,7 +21,8 @@
 #include "vector.h"
 
 #define IDLE UINT64_MAX          // in the ticket: no call is running; the scratch starts so
-#define PATIENCE 10000           // turns of waiting, half a millisecond or so, before somebody is late
+#define PATIENCE 10000           // turns of waiting, half a millisecond or so, before somebody is late; in prefill, whose items are
+#define LONG_PATIENCE 100000     // longer and whose calls take longer to come round again, this many
 #define BLOCK_TOKENS 96          // of a product's item, where there are many
 #define TILED_TOKENS 256         // of one that is computed in tiles, and
 #define TILED_BLOCKS 8           // blocks of columns that are split into parts at a time
@@ -503,7 +504,7 @@ static bool take(const call_t *c, uint64_t ticket, uint32_t *from, uint32_t *to)
 static bool finish_items(const call_t *c, mind_t *mind, uint64_t number, uint32_t items) {
   control_t *control = c->control;
   if (__atomic_sub_fetch(&control->left_to_do, items, __ATOMIC_ACQ_REL) != 0) return false;
-  const bool late = !c->width && __atomic_load_n(&control->late, __ATOMIC_RELAXED) == 1;
+  const bool late = __atomic_load_n(&control->late, __ATOMIC_RELAXED) == 1;
   if (late) __atomic_store_n(&control->closed, 1, __ATOMIC_RELAXED);
   __atomic_store_n(&control->late, 0, __ATOMIC_RELAXED);
   open_phase(c, mind, number + 1);
@@ -513,6 +514,7 @@ static bool finish_items(const call_t *c, mind_t *mind, uint64_t number, uint32_
 static void take_part(const call_t *c) {
   control_t *control = c->control;
   const uint64_t end = phases_of_step(c) * c->steps;
+  const int patience = c->width ? LONG_PATIENCE : PATIENCE;
   mind_t mind;
   mind.sums_of = IDLE;
   uint64_t idle = IDLE;
@@ -527,7 +529,7 @@ static void take_part(const call_t *c) {
       waited = 0;
     } else {
       _mm_pause();
-      if (++waited == PATIENCE) __atomic_store_n(&control->late, 1, __ATOMIC_RELAXED);
+      if (++waited == patience) __atomic_store_n(&control->late, 1, __ATOMIC_RELAXED);
     }
   }
 }
