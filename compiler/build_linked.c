@@ -38,8 +38,8 @@ static void put_caller(mlx_text_t *out, const mlx_linked_t *kernel) {
   mlx_text_printf(out, " attributes {hal.import.static, llvm.bareptr = true}\n      func.func @call_%s() {\n", symbol);
   mlx_text_puts(out, "        %start = arith.constant 0 : index\n");
   for (size_t i = 0; i < binding_count(kernel); ++i) {
-    mlx_text_printf(out, "        %%b%zu = hal.interface.binding.subspan layout(#%s_layout) binding(%zu) alignment(64) offset(%%start) : memref<%s>\n",
-                    i, symbol, i, element(kernel, i));
+    mlx_text_printf(out, "        %%b%zu = hal.interface.binding.subspan layout(#%s_layout) binding(%zu) alignment(64) ", i, symbol, i);
+    mlx_text_printf(out, "offset(%%start) : memref<%s>\n", element(kernel, i));
   }
   for (size_t i = 0; i < kernel->constant_count; ++i) {
     mlx_text_printf(out, "        %%n%zu = hal.interface.constant.load layout(#%s_layout) ordinal(%zu) : i32\n", i, symbol, i);
@@ -56,12 +56,14 @@ static void put_caller(mlx_text_t *out, const mlx_linked_t *kernel) {
 void mlx_builder_link(mlx_builder_t *b, const mlx_linked_t *kernel) {
   put_layout(&b->prelude, kernel);
   mlx_text_t *out = &b->module;
-  mlx_text_printf(out, "\n  // The kernel %s, and how many workgroups a call of it has.\n  hal.executable.source private @%s_code <objects = ", kernel->symbol, kernel->symbol);
-  mlx_text_printf(out, "#hal.executable.objects<{#hal.executable.target<\"llvm-cpu\", \"%s\"> = [#hal.executable.object<{path = \"%s\"}>]}>> {\n",
-                  kernel->target, kernel->file);
+  mlx_text_printf(out, "\n  // The kernel %s, and how many workgroups a call of it has.\n", kernel->symbol);
+  mlx_text_printf(out, "  hal.executable.source private @%s_code <objects = #hal.executable.objects<{", kernel->symbol);
+  mlx_text_printf(out, "#hal.executable.target<\"llvm-cpu\", \"%s\"> = [#hal.executable.object<{path = \"%s\"}>]", kernel->target, kernel->file);
+  mlx_text_puts(out, "}>> {\n");
   mlx_text_printf(out, "    hal.executable.export public @call_%s ordinal(0) layout(#%s_layout) ", kernel->symbol, kernel->symbol);
   mlx_text_puts(out, "count(%device: !hal.device) -> (index, index, index) {\n");
-  mlx_text_printf(out, "      %%groups = arith.constant %lld : index\n      %%one = arith.constant 1 : index\n", (long long)kernel->workgroups);
+  mlx_text_printf(out, "      %%groups = arith.constant %lld : index\n", (long long)kernel->workgroups);
+  mlx_text_puts(out, "      %one = arith.constant 1 : index\n");
   mlx_text_puts(out, "      hal.return %groups, %one, %one : index, index, index\n    }\n    builtin.module {\n");
   put_caller(out, kernel);
   mlx_text_puts(out, "    }\n  }\n");

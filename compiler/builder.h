@@ -37,7 +37,8 @@ mlx_form_t mlx_builder_form(const mlx_builder_t *builder);
 void mlx_builder_parameter(mlx_builder_t *builder, const char *name, mlx_type_t type);
 void mlx_builder_state(mlx_builder_t *builder, const char *name, mlx_type_t type);  // starts as anything finite
 void mlx_builder_state_of_ones(mlx_builder_t *builder, const char *name, mlx_type_t type);  // i32; every bit starts as one
-void mlx_builder_state_empty(mlx_builder_t *builder, const char *name, mlx_type_t type);  // starts as anything at all; takes no memory before it is used
+// Starts as anything at all, and takes no memory before it is used.
+void mlx_builder_state_empty(mlx_builder_t *builder, const char *name, mlx_type_t type);
 void mlx_builder_constant(mlx_builder_t *builder, const char *name, const int32_t *words, int64_t count);  // i32 [count]
 
 // One function at a time. In the pure form, the parameters and the state come before |arguments|, the new state after

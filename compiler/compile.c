@@ -171,7 +171,9 @@ mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *ou
   *out_dtype = MLX_F32;
   if (automatic || packed) return NULL;
   mlx_status_t status = mlx_dtype_parse(text, out_dtype);
-  return mlx_status_hint(status, "dtypes: auto, packed, f32, f16, bf16");
+  if (!status) return NULL;
+  mlx_status_free(status);
+  return mlx_status_hint(mlx_error(MLX_USAGE, "unknown dtype '%s'", text), "dtypes: auto, packed, f32, f16, bf16");
 }
 
 // Why there can be none for this model and target, whatever is installed; NULL when there can.

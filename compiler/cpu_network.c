@@ -25,7 +25,9 @@ static mlx_network_weight_t weight_at(const emission_t *e, int64_t layer, mlx_de
   const size_t index = e->plan->weights[layer * MLX_DECODE_WEIGHTS + which];
   const mlx_dtype_t dtype = mlx_weight_dtype(&e->g->model->weights[index], mlx_graph_storage(e->g->options));
   mlx_panel_format_t format = MLX_PANEL_F32;
-  if (!mlx_panel_format(dtype, &format)) mlx_builder_fail(e->g->b, mlx_error(MLX_INTERNAL, "there are no panels of %s", mlx_dtype_info(dtype)->name));
+  if (!mlx_panel_format(dtype, &format)) {
+    mlx_builder_fail(e->g->b, mlx_error(MLX_INTERNAL, "there are no panels of %s", mlx_dtype_info(dtype)->name));
+  }
   return (mlx_network_weight_t){.at = e->offsets[index], .format = (int32_t)format};
 }
 

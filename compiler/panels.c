@@ -29,7 +29,8 @@ uint64_t mlx_panels_bytes(mlx_panel_format_t format, int64_t rows, int64_t colum
 
 static void pack_plain(size_t element, const uint8_t *rows, size_t row_bytes, int64_t count, int64_t columns, uint8_t *out) {
   for (int64_t r = 0; r < count; ++r) {
-    for (int64_t k = 0; k < columns; ++k) memcpy(out + (size_t)(k * ROWS + r) * element, rows + (size_t)r * row_bytes + (size_t)k * element, element);
+    const uint8_t *row = rows + (size_t)r * row_bytes;
+    for (int64_t k = 0; k < columns; ++k) memcpy(out + (size_t)(k * ROWS + r) * element, row + (size_t)k * element, element);
   }
 }
 

@@ -575,10 +575,10 @@ TEST(bad_words_on_the_command_line_are_answered) {
   RUN(&run, "run", "-m", TINY, "-p", "x", "--device", "tpu");
   check_refused(&run, MLX_USAGE, "--device wants cpu, cuda or auto");
   RUN(&run, "compile", TINY, "--dtype", "fp16");
-  CHECK_CONTAINS(run.err, "dtypes: f32, f16, bf16");
+  CHECK_CONTAINS(run.err, "dtypes: auto, packed, f32, f16, bf16");
   check_refused(&run, MLX_USAGE, "unknown dtype 'fp16'");
   RUN(&run, "run", "-m", TINY, "-p", "x", "--dtype", "int8");
-  CHECK_CONTAINS(run.err, "dtypes: f32, f16, bf16");
+  CHECK_CONTAINS(run.err, "dtypes: auto, packed, f32, f16, bf16");
   check_refused(&run, MLX_USAGE, "unknown dtype 'int8'");
   RUN(&run, "compile", TINY, "--ctx", "4096");
   check_refused(&run, MLX_USAGE, "made for 2048 positions");

@@ -260,6 +260,22 @@ TEST(a_modules_key_is_made_from_the_source_and_the_nvrtc_of_each_image) {
   mlx_nvrtc_close(nvrtc);
 }
 
+TEST(a_modules_key_for_a_cpu_is_made_from_the_object_itself) {
+  mlx_kernels_t kernels = {.cpu_level = "x86-64-v3"};
+  const char *file;
+  mlx_iree_object_t *objects;
+  if (!mlx_kernels_cpu_level("x86-64-v3")) return;  // a build for another architecture
+  CHECK_OK(mlx_kernels_image(&kernels, MLX_KERNEL_NETWORK, "", &file));
+  CHECK_OK(mlx_kernels_objects(&kernels, NULL, &objects));
+  CHECK_TEXT(objects[0].name, file);
+  CHECK(objects[0].length > 1000 && !memcmp(objects[0].bytes, "\177ELF", 4));
+  CHECK(objects[0].bytes == mlx_kernel_source_find("network.x86-64-v3.o")->text);
+  CHECK(objects[0].bytes != mlx_kernel_source_find("network.x86-64-v4.o")->text);
+  mlx_kernels_free_objects(&kernels, objects);
+  mlx_kernels_clear(&kernels);
+  CHECK(!mlx_kernels_cpu_level("x86-64-v2"));
+}
+
 TEST(the_same_definitions_share_an_image) {
   mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(90), .dtype = MLX_BF16};
   const char *file;
@@ -323,7 +339,7 @@ int main(int argc, char **argv) {
       CASE(with_kernels_too_every_state_starts_from_a_value_of_its_own),
       CASE(whatever_changes_a_kernel_changes_the_modules_key),
       CASE(a_modules_key_is_made_from_the_source_and_the_nvrtc_of_each_image),
-      CASE(the_same_definitions_share_an_image),
+      CASE(a_modules_key_for_a_cpu_is_made_from_the_object_itself), CASE(the_same_definitions_share_an_image),
       CASE(every_kernel_compiles_for_every_gpu_of_the_table),
   };
   int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);

@@ -61,7 +61,9 @@ static inline void random_gguf_write(const random_llama_t *m, const random_packe
   const struct { const char *key; int value; } numbers[] = {{"llama.block_count", m->layers}, {"llama.embedding_length", m->hidden},
       {"llama.feed_forward_length", m->ffn}, {"llama.attention.head_count", m->heads}, {"llama.attention.head_count_kv", m->kv_heads},
       {"llama.attention.key_length", m->head_dim}, {"llama.context_length", 2048}, {"tokenizer.ggml.eos_token_id", 0}};
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) put_field(&head, numbers[i].key, MLX_GGUF_U32, (uint64_t)numbers[i].value, 4);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
+    put_field(&head, numbers[i].key, MLX_GGUF_U32, (uint64_t)numbers[i].value, 4);
+  }
   put_field(&head, "llama.attention.layer_norm_rms_epsilon", MLX_GGUF_F32, 0x3727c5ac, 4);  // 1e-5
   put_field(&head, "llama.rope.freq_base", MLX_GGUF_F32, 0x461c4000, 4);                    // 10000
   put_tokenizer(&head, "smollm");

@@ -113,7 +113,8 @@ INLINE void attend_tokens(const attend_t *a, int32_t format, int TOKENS, int cou
     }
     for (p = 0; p < pages; ++p) {
       const int there = a->position + count - (nth + p) * MLX_CPU_PAGE;
-      mix(a, format, TOKENS, keys_of(a, nth + p) + a->head_bytes, there < MLX_CPU_PAGE ? there : MLX_CPU_PAGE, (const float *)&scores[0][p], ATTEND_PAGES * 16, mixed[0]);
+      const uint8_t *values = keys_of(a, nth + p) + a->head_bytes;
+      mix(a, format, TOKENS, values, there < MLX_CPU_PAGE ? there : MLX_CPU_PAGE, (const float *)&scores[0][p], ATTEND_PAGES * 16, mixed[0]);
     }
   }
   for (int t = 0; t < count; ++t) {

@@ -7,8 +7,8 @@
 // thread alone can do everything, and one that comes late helps from where the others are. Items are the same whoever does
 // them, and no sum is divided between two: the same bits for any number of threads.
 //
-// Where others use the machine, a thread may lose its core with items in hand, and all wait. Decoding, whose phases are short, goes on
-// without it: who waited says so, and who finds that said when it comes back leaves, until the next call.
+// Where others use the machine, a thread may lose its core with items in hand, and all wait. The call goes on without it: who waited says
+// so, and who finds that said when it comes back leaves, until the next call.
 //
 // Freestanding C: no libc, no globals. network.h has the layouts.
 #include "network.h"
@@ -21,7 +21,8 @@
 #include "vector.h"
 
 #define IDLE UINT64_MAX          // in the ticket: no call is running; the scratch starts so
-#define PATIENCE 10000           // turns of waiting, half a millisecond or so, before somebody is late
+#define PATIENCE 10000           // turns of waiting, half a millisecond or so, before somebody is late; in prefill, whose items are
+#define LONG_PATIENCE 100000     // longer and whose calls take longer to come round again, this many
 #define BLOCK_TOKENS 96          // of a product's item, where there are many
 #define TILED_TOKENS 256         // of one that is computed in tiles, and
 #define TILED_BLOCKS 8           // blocks of columns that are split into parts at a time
@@ -214,7 +215,8 @@ static void multiply_many(const call_t *c, const product_t *p, int item) {
     for (int i = 0; i < TILE_PANELS; ++i) {
       const mlx_network_weight_t *weight = i < step ? p->weight : p->up;
       const int panel = least(first + i % step, panels - 1);  // of those past the last nobody wants the sums
-      widen_panel(weight->format, c->weights + weight->at + panel * mlx_panel_bytes(weight->format, p->columns), k, count, wide + 16 * i, TILE_ROWS);
+      const uint8_t *from = c->weights + weight->at + panel * mlx_panel_bytes(weight->format, p->columns);
+      widen_panel(weight->format, from, k, count, wide + 16 * i, TILE_ROWS);
     }
     for (int t = 0; t < tokens; t += TILE_TOKENS) {
       const float *x[TILE_TOKENS];
@@ -235,8 +237,9 @@ static void multiply_many(const call_t *c, const product_t *p, int item) {
 static void multiply_tiled(const call_t *c, const product_t *p, int item) {
   _Alignas(64) uint16_t b[TILED_BLOCKS * B_BLOCK];
   _Alignas(64) float sums[TILED_TOKENS * 32];
-  const int token_blocks = divide_up(p->tokens, TILED_TOKENS), step = p->up ? 1 : 2, panels = panel_count(p), blocks = p->columns / MLX_PANEL_BLOCK;
-  const int first = item / token_blocks * step, token = item % token_blocks * TILED_TOKENS, tokens = least(TILED_TOKENS, p->tokens - token);
+  const int token_blocks = divide_up(p->tokens, TILED_TOKENS), token = item % token_blocks * TILED_TOKENS;
+  const int tokens = least(TILED_TOKENS, p->tokens - token), blocks = p->columns / MLX_PANEL_BLOCK;
+  const int step = p->up ? 1 : 2, first = item / token_blocks * step, panels = panel_count(p);
   coded_t both;
   for (int i = 0; i < 2; ++i) {
     const mlx_network_weight_t *weight = i < step ? p->weight : p->up;
@@ -269,7 +272,8 @@ static void multiply_tiled(const call_t *c, const product_t *p, int item) {
   }
   release_tiles();
   for (int t = 0; t < tokens; ++t) {
-    for (int i = 0; i < step && first + i < panels; ++i) finish(c, p, token + t, first + i, v_load(sums + 32 * t + 16 * i), v_load(sums + 32 * t + 16));
+    const float *sum = sums + 32 * t;
+    for (int i = 0; i < step && first + i < panels; ++i) finish(c, p, token + t, first + i, v_load(sum + 16 * i), v_load(sum + 16));
   }
 }
 #endif
@@ -288,7 +292,9 @@ static void multiply(const call_t *c, const product_t *p, mind_t *mind, uint64_t
 // ---------------------------------------------------------------------------------------------------------------------
 // Keys, values and attention
 
-INLINE int64_t kv_head_bytes(const mlx_network_t *n) { return (int64_t)MLX_CPU_PAGE * n->head_dim * (n->kv_format == MLX_PANEL_F32 ? 4 : 2); }
+INLINE int64_t kv_head_bytes(const mlx_network_t *n) {
+  return (int64_t)MLX_CPU_PAGE * n->head_dim * (n->kv_format == MLX_PANEL_F32 ? 4 : 2);
+}
 INLINE int64_t kv_page_bytes(const mlx_network_t *n) { return 2 * n->kv_heads * kv_head_bytes(n); }
 
 static void put_number(int32_t format, uint8_t *at, int64_t index, float value) {
@@ -498,7 +504,7 @@ static bool take(const call_t *c, uint64_t ticket, uint32_t *from, uint32_t *to)
 static bool finish_items(const call_t *c, mind_t *mind, uint64_t number, uint32_t items) {
   control_t *control = c->control;
   if (__atomic_sub_fetch(&control->left_to_do, items, __ATOMIC_ACQ_REL) != 0) return false;
-  const bool late = !c->width && __atomic_load_n(&control->late, __ATOMIC_RELAXED) == 1;
+  const bool late = __atomic_load_n(&control->late, __ATOMIC_RELAXED) == 1;
   if (late) __atomic_store_n(&control->closed, 1, __ATOMIC_RELAXED);
   __atomic_store_n(&control->late, 0, __ATOMIC_RELAXED);
   open_phase(c, mind, number + 1);
@@ -508,6 +514,7 @@ static bool finish_items(const call_t *c, mind_t *mind, uint64_t number, uint32_
 static void take_part(const call_t *c) {
   control_t *control = c->control;
   const uint64_t end = phases_of_step(c) * c->steps;
+  const int patience = c->width ? LONG_PATIENCE : PATIENCE;
   mind_t mind;
   mind.sums_of = IDLE;
   uint64_t idle = IDLE;
@@ -522,7 +529,7 @@ static void take_part(const call_t *c) {
       waited = 0;
     } else {
       _mm_pause();
-      if (++waited == PATIENCE) __atomic_store_n(&control->late, 1, __ATOMIC_RELAXED);
+      if (++waited == patience) __atomic_store_n(&control->late, 1, __ATOMIC_RELAXED);
     }
   }
 }

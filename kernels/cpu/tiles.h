@@ -135,7 +135,8 @@ INLINE void take_codes(int32_t format, const uint8_t *at, uint16_t *to) {
 
 static void take_panel_codes(int32_t format, const uint8_t *panel, int block, int blocks, int nth, uint16_t *b) {
   const int64_t bytes = mlx_panel_block_bytes(format);
-  for (int k = 0; k < blocks; ++k) take_codes(format, panel + (block + k) * bytes + scale_bytes(format), b + k * B_BLOCK + nth * PARTS * TILE);
+  const uint8_t *codes = panel + block * bytes + scale_bytes(format);
+  for (int k = 0; k < blocks; ++k, codes += bytes) take_codes(format, codes, b + k * B_BLOCK + nth * PARTS * TILE);
 }
 
 // sums [32 tokens][rows of panel |nth|] += scale * made + offset * the tokens' sums; |made| is as sums.

@@ -10,7 +10,8 @@ static void set_scale(mlx_codes_t *out, float scale, float offset) {
   out->offset = offset;
 }
 
-// Types of 32 elements: byte j of the nibbles holds element j in its low and element j + 16 in its high half; |high| are fifth bits or NULL.
+// Types of 32 elements: byte j of the nibbles holds element j in its low and element j + 16 in its high half; |high| are fifth bits
+// or NULL.
 static void read_nibbles(const uint8_t *nibbles, const uint8_t *high, int less, int8_t code[MLX_CODES]) {
   for (int j = 0; j < MLX_CODES; ++j) {
     const int low = nibbles[j % 16] >> j / 16 * 4 & 15, fifth = high ? (high[j / 8] >> j % 8 & 1) << 4 : 0;
@@ -35,7 +36,9 @@ static void read_q3_k(const uint8_t *block, int pair, mlx_codes_t *out) {
     const int group = 2 * pair + half;
     const uint8_t *from = mlx_pair_bytes(block + 32, group), *third = block + half * 16;
     out->scale[half] = mlx_load_f16(block + 108) * (float)mlx_q3_k_scale(block + 96, group);
-    for (int j = 0; j < 16; ++j) out->code[16 * half + j] = (int8_t)((from[j] >> mlx_pair_shift(group) & 3) + (third[j] >> pair & 1) * 4 - 4);
+    for (int j = 0; j < 16; ++j) {
+      out->code[16 * half + j] = (int8_t)((from[j] >> mlx_pair_shift(group) & 3) + (third[j] >> pair & 1) * 4 - 4);
+    }
   }
 }
 
@@ -56,10 +59,22 @@ bool mlx_codes_read(mlx_dtype_t dtype, const uint8_t *row, size_t nth, mlx_codes
   const uint8_t *block = row + nth * MLX_CODES / info->block_elements * info->block_bytes;
   const int group = (int)(nth % GROUPS);
   switch (dtype) {
-    case MLX_Q4_0: set_scale(out, mlx_load_f16(block), 0); read_nibbles(block + 2, NULL, 8, out->code); return true;
-    case MLX_Q4_1: set_scale(out, mlx_load_f16(block), mlx_load_f16(block + 2)); read_nibbles(block + 4, NULL, 0, out->code); return true;
-    case MLX_Q5_0: set_scale(out, mlx_load_f16(block), 0); read_nibbles(block + 6, block + 2, 16, out->code); return true;
-    case MLX_Q5_1: set_scale(out, mlx_load_f16(block), mlx_load_f16(block + 2)); read_nibbles(block + 8, block + 4, 0, out->code); return true;
+    case MLX_Q4_0:
+      set_scale(out, mlx_load_f16(block), 0);
+      read_nibbles(block + 2, NULL, 8, out->code);
+      return true;
+    case MLX_Q4_1:
+      set_scale(out, mlx_load_f16(block), mlx_load_f16(block + 2));
+      read_nibbles(block + 4, NULL, 0, out->code);
+      return true;
+    case MLX_Q5_0:
+      set_scale(out, mlx_load_f16(block), 0);
+      read_nibbles(block + 6, block + 2, 16, out->code);
+      return true;
+    case MLX_Q5_1:
+      set_scale(out, mlx_load_f16(block), mlx_load_f16(block + 2));
+      read_nibbles(block + 8, block + 4, 0, out->code);
+      return true;
     case MLX_Q8_0:
       set_scale(out, mlx_load_f16(block), 0);
       memcpy(out->code, block + 2, MLX_CODES);
