@@ -134,7 +134,7 @@ static int compare_numbers(const void *a, const void *b) {
 // The state of what was found.
 static mlx_status_t find_state(mlx_matcher_t *m, int32_t *out) {
   MLX_TRY(make_room(m, &m->state_table));
-  qsort(m->found, m->found_count, sizeof *m->found, compare_numbers);
+  if (m->found_count) qsort(m->found, m->found_count, sizeof *m->found, compare_numbers);
   const uint64_t hash = hash_members(m->found, m->found_count);
   for (size_t slot = hash & m->state_table.mask; m->state_table.slots[slot]; slot = (slot + 1) & m->state_table.mask) {
     const uint32_t number = m->state_table.slots[slot] - 1;

@@ -260,12 +260,13 @@ static mlx_status_t add_optionals(parser_t *p, mlx_symbol_t item, uint32_t count
 
 // What was pushed since |start|, as one symbol.
 static mlx_status_t take_item(parser_t *p, sequence_t *sequence, size_t start, mlx_symbol_t *out) {
-  if (sequence->count - start == 1) {
+  const size_t count = sequence->count - start;
+  if (count == 1) {
     *out = sequence->symbols[start];
   } else {
     uint32_t rule;
     MLX_TRY(mlx_grammar_add_rule(p->grammar, p->name, line_of(p), &rule));
-    MLX_TRY(mlx_grammar_add_alternate(p->grammar, rule, sequence->symbols + start, sequence->count - start));
+    MLX_TRY(mlx_grammar_add_alternate(p->grammar, rule, count ? sequence->symbols + start : NULL, count));
     *out = rule_symbol(rule);
   }
   sequence->count = start;

@@ -62,6 +62,7 @@ static mlx_status_t check_words(const builder_t *b, yyjson_val *schema, const ch
   yyjson_obj_iter iter = yyjson_obj_iter_with(schema);
   for (yyjson_val *key; (key = yyjson_obj_iter_next(&iter));) {
     const char *word = yyjson_get_str(key);
+    if (strlen(word) != yyjson_get_len(key)) return refuse(b, word, "has a NUL in its name, which is not supported");
     if (is_one_of(silent, word) || is_one_of(words, word)) continue;
     const bool known = is_one_of(object_words, word) || is_one_of(array_words, word) || is_one_of(string_words, word) ||
                        is_one_of(number_words, word) || is_one_of(enum_words, word) || !strcmp(word, "anyOf") || !strcmp(word, "oneOf") ||

@@ -7,6 +7,7 @@
 #include "runtime/json_schema_internal.h"
 
 #define MAX_NESTING 50
+#define MAX_REPEAT 10000
 #define MAX_RANGES 512
 #define LAST_CHARACTER 0x10ffffu
 
@@ -290,26 +291,43 @@ static void read_atom(reader_t *r) {
   }
 }
 
-static void read_quantifier(reader_t *r) {
-  if (r->at == r->end || !strchr("*+?{", *r->at)) return;
-  if (*r->at != '{') {
-    mlx_text_append(r->out, r->at++, 1);
-  } else {
-    const char *close = memchr(r->at, '}', (size_t)(r->end - r->at));
-    const size_t length = close ? (size_t)(close - r->at) + 1 : 0;
-    size_t i = 1, commas = 0;
-    for (; close && i + 1 < length; ++i) {
-      commas += r->at[i] == ',';
-      if ((r->at[i] < '0' || r->at[i] > '9') && r->at[i] != ',') break;
-    }
-    if (!close || length < 3 || i + 1 < length || commas > 1 || r->at[1] == ',') {
-      r->problem = "has a { that is no repetition";
-      return;
-    }
-    mlx_text_append(r->out, r->at, length);
-    r->at += length;
+// *out: SIZE_MAX when there are no digits.
+static void read_count(reader_t *r, size_t *out) {
+  *out = SIZE_MAX;
+  for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; ++r->at) {
+    *out = (*out == SIZE_MAX ? 0 : *out * 10) + (size_t)(*r->at - '0');
+    if (*out > MAX_REPEAT) r->problem = "repeats something more than 10000 times";
+    if (r->problem) return;
   }
-  if (r->at < r->end && *r->at == '?') ++r->at;  // lazy: the same texts
+}
+
+// {m}, {m,} or {m,n}
+static void read_counts(reader_t *r) {
+  size_t min, max;
+  ++r->at;
+  read_count(r, &min);
+  const bool has_comma = r->at < r->end && *r->at == ',';
+  if (has_comma) ++r->at;
+  if (!r->problem) read_count(r, &max);
+  if (r->problem) return;
+  if (min == SIZE_MAX || r->at == r->end || *r->at != '}' || max < min) {
+    r->problem = "has a { that is no repetition";
+    return;
+  }
+  ++r->at;
+  mlx_text_printf(r->out, has_comma ? "{%zu," : "{%zu", min);
+  if (max != SIZE_MAX) mlx_text_printf(r->out, "%zu", max);
+  mlx_text_puts(r->out, "}");
+}
+
+static void read_quantifier(reader_t *r) {
+  if (r->at == r->end || !memchr("*+?{", *r->at, 4)) return;
+  if (*r->at == '{') {
+    read_counts(r);
+  } else {
+    mlx_text_append(r->out, r->at++, 1);
+  }
+  if (!r->problem && r->at < r->end && *r->at == '?') ++r->at;  // lazy: the same texts
 }
 
 static void read_alternates(reader_t *r) {
