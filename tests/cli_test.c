@@ -108,7 +108,7 @@ TEST(a_prompt_file_or_pipe_is_the_same_as_the_flag) {
   CHECK_OK(mlx_write_file(in_folder("prompt"), "the quick brown\n", 16));
   RUN(&flag, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "8");
   RUN(&file, "run", "--temp", "0", "-m", TINY, "-f", in_folder("prompt"), "-n", "8");
-  command_start(&pipe, (const char *const[]){"/bin/sh", "-c", "echo the quick brown | '" MLXCEL_BINARY "' run -m '" TINY "' -f - -n 8", NULL});
+  command_start(&pipe, (const char *const[]){"/bin/sh", "-c", "echo the quick brown | '" MLXCEL_BINARY "' run --temp 0 -m '" TINY "' -f - -n 8", NULL});
   command_wait(&pipe);
   CHECK_TEXT(file.out, flag.out);
   CHECK_TEXT(pipe.out, flag.out);
@@ -668,7 +668,7 @@ TEST(links_pick_the_verb) {
   char link[512];
   snprintf(link, sizeof link, "%s-run", MLXCEL_BINARY);
   command_t run;
-  command_start(&run, (const char *const[]){link, "-m", TINY, "-p", "the quick brown", "-n", "2", "--json", NULL});
+  command_start(&run, (const char *const[]){link, "-m", TINY, "-p", "the quick brown", "-n", "2", "--temp", "0", "--json", NULL});
   command_wait(&run);
   CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218]");
   command_free(&run);
