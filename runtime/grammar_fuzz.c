@@ -13,7 +13,9 @@ static void follow(const mlx_grammar_t *grammar, const char *text, size_t length
   mlx_status_t status = mlx_matcher_create(grammar, &whole), second = mlx_matcher_create(grammar, &bytes);
   bool accepted = true, byte_accepted = true;
   if (!status && !second) status = mlx_matcher_accept(whole, text, length, &accepted);
-  for (size_t i = 0; !status && !second && i < length && byte_accepted; ++i) second = mlx_matcher_accept(bytes, text + i, 1, &byte_accepted);
+  for (size_t i = 0; !status && !second && i < length && byte_accepted; ++i) {
+    second = mlx_matcher_accept(bytes, text + i, 1, &byte_accepted);
+  }
   if (!status && !second && accepted != byte_accepted) __builtin_trap();
   if (!status && !second && accepted && mlx_matcher_is_complete(whole) != mlx_matcher_is_complete(bytes)) __builtin_trap();
   mlx_status_free(status);

@@ -1,5 +1,5 @@
-// Regular expressions as GBNF, for what stands inside a JSON string: a quote or a backslash that the expression matches is written
-// with its backslash. Only the regular part of ECMA-262: no assertions inside, no back references.
+// Regular expressions as GBNF, for what stands inside a JSON string: a quote or a backslash that the expression matches is
+// written with its backslash. Only the regular part of ECMA-262: no assertions inside, no back references.
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +32,8 @@ static const range_t digits[] = {{'0', '9'}};
 static const range_t words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 // What every engine takes for a space comes first. \s is those only, and \S what no engine takes for one.
 #define SURE_SPACES 2
-static const range_t spaces[] = {{9, 13}, {32, 32}, {0x1c, 0x1f}, {0x85, 0x85}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x180e, 0x180e}, {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f},
+static const range_t spaces[] = {{9, 13}, {32, 32}, {0x1c, 0x1f}, {0x85, 0x85}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x180e, 0x180e},
+                                 {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f},
                                  {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -159,7 +160,8 @@ static uint32_t read_hex(reader_t *r, int count) {
   uint32_t out = 0;
   for (int i = 0; i < count; ++i, ++r->at) {
     const char c = r->at < r->end ? *r->at : 0;
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    const char lower = (char)(c | 32);
+    const int digit = c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
     if (digit < 0) {
       r->problem = "has \\x or \\u without its digits";
       return 0;
@@ -374,7 +376,9 @@ void mlx_gbnf_pattern(mlx_text_t *out, const char *pattern, size_t length, const
   const bool to_end = length > (size_t)from_start && pattern[length - 1] == '$' && backslashes % 2 == 0;
   r.at += from_start;
   r.end -= to_end;
-  if ((from_start || to_end) && has_outer_bar(r.at, r.end)) r.problem = "has ^ or $ beside a |: put the alternatives in parentheses";
+  if ((from_start || to_end) && has_outer_bar(r.at, r.end)) {
+    r.problem = "has ^ or $ beside a |: put the alternatives in parentheses";
+  }
   if (!from_start) mlx_text_puts(out, "char* ");
   mlx_text_puts(out, "(");
   read_alternates(&r);

@@ -44,7 +44,8 @@ static void generate(mlx_engine_t *engine, const mlx_generate_options_t *options
 // Through the command line
 
 static yyjson_doc *run_json(const char *const *extra) {
-  const char *argv[32] = {MLXCEL_BINARY, "run", "-m", TINY, "-p", "the quick brown", "-n", "24", "--ignore-eos", "--device", "cpu", "--json"};
+  const char *argv[32] = {MLXCEL_BINARY, "run", "-m", TINY, "-p", "the quick brown", "-n", "24", "--ignore-eos", "--device",
+                          "cpu", "--json"};
   size_t count = 12;
   for (; *extra; ++extra) argv[count++] = *extra;
   command_t run;
@@ -61,7 +62,8 @@ static yyjson_doc *run_json(const char *const *extra) {
 static yyjson_val *field(yyjson_doc *doc, const char *key) { return yyjson_obj_get(yyjson_doc_get_root(doc), key); }
 
 TEST(the_same_seed_writes_the_same_text) {
-  yyjson_doc *first = RUN_JSON("--seed", "11"), *again = RUN_JSON("-s", "11"), *other = RUN_JSON("--seed", "12"), *any = RUN_JSON("--temp", "1");
+  yyjson_doc *first = RUN_JSON("--seed", "11"), *again = RUN_JSON("-s", "11"), *other = RUN_JSON("--seed",
+      "12"), *any = RUN_JSON("--temp", "1");
   CHECK(yyjson_equals(field(first, "output_ids"), field(again, "output_ids")));
   CHECK(!yyjson_equals(field(first, "output_ids"), field(other, "output_ids")));
   CHECK_INT(yyjson_get_sint(field(first, "seed")), 11);
@@ -74,7 +76,8 @@ TEST(the_same_seed_writes_the_same_text) {
 }
 
 TEST(flags_change_what_they_say) {
-  yyjson_doc *greedy = RUN_JSON("--temp", "0"), *top_1 = RUN_JSON("--temp", "2", "--top-k", "1"), *penalised = RUN_JSON("--temp", "0", "--presence-penalty", "100");
+  yyjson_doc *greedy = RUN_JSON("--temp", "0"), *top_1 = RUN_JSON("--temp", "2", "--top-k", "1"), *penalised = RUN_JSON("--temp",
+      "0", "--presence-penalty", "100");
   CHECK(yyjson_equals(field(greedy, "output_ids"), field(top_1, "output_ids")));
   bool seen[320] = {false};
   for (size_t i = 0; i < 24; ++i) {  // whatever was there is not said again
@@ -102,7 +105,9 @@ TEST(logprobs_have_the_documented_shape) {
     CHECK(yyjson_get_num(yyjson_obj_get(entry, "logprob")) < 0);
     yyjson_val *best = yyjson_obj_get(entry, "top_logprobs");
     CHECK_INT(yyjson_arr_size(best), 3);
-    const double first = yyjson_get_num(yyjson_obj_get(yyjson_arr_get(best, 0), "logprob")), last = yyjson_get_num(yyjson_obj_get(yyjson_arr_get(best, 2), "logprob"));
+    const double first = yyjson_get_num(yyjson_obj_get(yyjson_arr_get(best, 0),
+                                                       "logprob")), last = yyjson_get_num(yyjson_obj_get(yyjson_arr_get(best, 2),
+                                                                                                         "logprob"));
     CHECK(first >= last && first >= yyjson_get_num(yyjson_obj_get(entry, "logprob")));
   }
   yyjson_doc_free(doc);
@@ -130,7 +135,9 @@ TEST(wrong_flags_say_what_is_wrong_before_anything_is_loaded) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
     command_t run;
     RUN(&run, "run", "-m", "/nowhere/model.gguf", "-p", "x", rows[i].flag, rows[i].value);
-    if (run.exit_code != rows[i].code) CHECK_FAIL("%s %s: exit status %d: %s", rows[i].flag, rows[i].value, run.exit_code, run.err);
+    if (run.exit_code != rows[i].code) {
+      CHECK_FAIL("%s %s: exit status %d: %s", rows[i].flag, rows[i].value, run.exit_code, run.err);
+    }
     CHECK_CONTAINS(run.err, rows[i].part);
     CHECK_TEXT(run.out, "");
     command_free(&run);
@@ -244,10 +251,12 @@ TEST(hundreds_of_texts_of_a_random_model_fit_their_schema) {
     generate(engine, &options, &g);
     if (g.finish_reason != MLX_FINISH_STOP) CHECK_FAIL("seed %llu: %s", (unsigned long long)seed, g.text);
     yyjson_doc *doc = yyjson_read(g.text, g.text_length, 0);
-    yyjson_val *root = yyjson_doc_get_root(doc), *name = yyjson_obj_get(root, "name"), *age = yyjson_obj_get(root, "age"), *tags = yyjson_obj_get(root, "tags"), *tag;
+    yyjson_val *root = yyjson_doc_get_root(doc), *name = yyjson_obj_get(root, "name"), *age = yyjson_obj_get(root,
+        "age"), *tags = yyjson_obj_get(root, "tags"), *tag;
     size_t characters = 0, index, count;
     for (size_t i = 0; i < yyjson_get_len(name); ++i) characters += (yyjson_get_str(name)[i] & 0xc0) != 0x80;
-    bool good = characters >= 1 && characters <= 12 && yyjson_is_int(age) && yyjson_get_sint(age) >= 0 && yyjson_get_sint(age) <= 120;
+    bool good = characters >= 1 && characters <= 12 && yyjson_is_int(age) && yyjson_get_sint(age) >= 0 &&
+        yyjson_get_sint(age) <= 120;
     good = good && (!tags || (yyjson_is_arr(tags) && yyjson_arr_size(tags) <= 3)) && yyjson_obj_size(root) == 2u + !!tags;
     yyjson_arr_foreach(tags, index, count, tag) {
       good = good && (yyjson_equals_str(tag, "red") || yyjson_equals_str(tag, "green") || yyjson_equals_str(tag, "blue"));
