@@ -94,7 +94,8 @@ static double rate(size_t count, double seconds) { return seconds > 0 ? (double)
 // The first token comes with the prompt, so that decoding made one less than there are.
 static size_t decoded(const mlx_generation_t *g) { return g->count ? g->count - 1 : 0; }
 
-static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, const mlx_engine_info_t *info, const int32_t *prompt, size_t prompt_count,
+static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, const mlx_engine_info_t *info,
+                               const int32_t *prompt, size_t prompt_count,
                                const mlx_generation_t *g, double load_seconds) {
   mlx_text_t json = {0};
   mlx_status_t status = NULL;

@@ -26,7 +26,8 @@ static mlx_status_t read_bias(const char *text, mlx_logit_bias_t *out) {
   errno = 0;
   const long id = strtol(text, &sign, 10);
   const bool has_id = !errno && sign != text && *text >= '0' && *text <= '9' && id <= INT32_MAX;
-  const bool has_sign = has_id && (*sign == '+' || *sign == '-') && ((sign[1] >= '0' && sign[1] <= '9') || sign[1] == '.' || sign[1] == 'i');
+  const bool has_sign = has_id && (*sign == '+' || *sign == '-') &&
+      ((sign[1] >= '0' && sign[1] <= '9') || sign[1] == '.' || sign[1] == 'i');
   const double bias = has_sign ? strtod(sign, &end) : NAN;
   if (!has_sign || *end || !(bias < INFINITY)) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "option --logit-bias wants TOKEN+BIAS or TOKEN-BIAS, not '%s'", text),
@@ -49,14 +50,16 @@ static mlx_status_t read_grammar_file(const char *path, bool is_schema, mlx_gram
   char *text;
   size_t length;
   MLX_TRY(mlx_read_file(path, MAX_GRAMMAR, &text, &length));
-  mlx_status_t status = is_schema ? mlx_grammar_create_from_schema(path, text, length, out) : mlx_grammar_create(path, text, length, out);
+  mlx_status_t status =
+      is_schema ? mlx_grammar_create_from_schema(path, text, length, out) : mlx_grammar_create(path, text, length, out);
   mlx_free(text);
   return status;
 }
 
 static mlx_status_t read_grammar(mlx_sampling_flags_t *f) {
   if (!!f->grammar_text + !!f->grammar_file + !!f->json_schema > 1) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "more than one of --grammar, --grammar-file and --json-schema was given"), "give one of them");
+    return mlx_status_hint(mlx_error(MLX_USAGE, "more than one of --grammar, --grammar-file and --json-schema was given"),
+                           "give one of them");
   }
   if (f->grammar_text) return mlx_grammar_create("--grammar", f->grammar_text, strlen(f->grammar_text), &f->grammar);
   if (f->grammar_file) return read_grammar_file(f->grammar_file, false, &f->grammar);

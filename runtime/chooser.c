@@ -30,7 +30,8 @@ static mlx_status_t accept(mlx_chooser_t *chooser, int32_t id) {
 static mlx_status_t fill(mlx_chooser_t *chooser, const mlx_generate_options_t *options, const int32_t *ids, size_t count) {
   mlx_sampling_t greedy;
   mlx_sampling_initialize_greedy(&greedy);
-  MLX_TRY(mlx_sampler_create(options->sampling ? options->sampling : &greedy, chooser->vocab, chooser->engine->context, &chooser->sampler));
+  MLX_TRY(mlx_sampler_create(options->sampling ? options->sampling : &greedy, chooser->vocab, chooser->engine->context,
+                             &chooser->sampler));
   MLX_TRY(mlx_alloc(chooser->vocab, sizeof *chooser->logits, &chooser->logits));
   if (options->logprobs > (int64_t)chooser->vocab) {
     return mlx_error(MLX_USAGE, "--logprobs %lld: the model has %zu tokens only", (long long)options->logprobs, chooser->vocab);

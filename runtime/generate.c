@@ -84,7 +84,8 @@ static mlx_status_t choose(mlx_session_t *session, writer_t *writer, mlx_generat
   const int64_t best = writer->options->logprobs;
   const size_t width = best < 0 ? 0 : (size_t)best + 1;
   if (best >= 0) MLX_TRY(mlx_reserve((out->count + 1) * width, sizeof *out->logprobs, &writer->logprob_capacity, &out->logprobs));
-  return mlx_chooser_next(writer->chooser, session, inout_id, out_ended, out->logprobs ? out->logprobs + out->count * width : NULL);
+  return mlx_chooser_next(writer->chooser, session, inout_id, out_ended,
+                          out->logprobs ? out->logprobs + out->count * width : NULL);
 }
 
 // Takes the last token into the session and lets the model choose the next ones.

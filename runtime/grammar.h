@@ -1,8 +1,9 @@
 // Grammar: which texts may be written, and at every place which tokens lead to one of them.
 //
-// A grammar is GBNF, llama.cpp's notation (docs/sampling.md), or made from a JSON schema (json_schema.h). It is compiled to rules over
-// bytes, so that a token may end inside a character. A matcher follows a text: all ways through the rules at once, as a set of
-// stacks; sets that were met before are numbered states with known transitions, so that most of a text costs a table lookup a byte.
+// A grammar is GBNF, llama.cpp's notation (docs/sampling.md), or made from a JSON schema (json_schema.h). It is compiled to
+// rules over bytes, so that a token may end inside a character. A matcher follows a text: all ways through the rules at once,
+// as a set of stacks; sets that were met before are numbered states with known transitions, so that most of a text costs a
+// table lookup a byte.
 //
 // Grammars are foreign input: rules without an end, left recursion and anything beyond the limits below are refused by name.
 //

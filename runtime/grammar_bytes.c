@@ -101,10 +101,11 @@ static mlx_status_t add_characters(class_builder_t *b, uint32_t first, uint32_t 
   return last > 0xdfff ? add_range(b, first > 0xdfff ? first : 0xe000, last) : NULL;
 }
 
-mlx_status_t mlx_grammar_add_class(mlx_grammar_t *g, mlx_char_range_t *ranges, size_t count, bool negated, uint32_t name, uint32_t line,
+mlx_status_t mlx_grammar_add_class(mlx_grammar_t *g, mlx_char_range_t *ranges, size_t count, bool negated, uint32_t name,
+                                   uint32_t line,
                                    mlx_symbol_t *out) {
   class_builder_t b = {.grammar = g, .name = name, .line = line};
-  qsort(ranges, count, sizeof *ranges, compare_ranges);
+  if (count) qsort(ranges, count, sizeof *ranges, compare_ranges);
   uint32_t from = 0;  // everything before it is done
   for (size_t i = 0; i < count; ++i) {
     if (ranges[i].last < from) continue;

@@ -40,7 +40,8 @@ static mlx_status_t allocate(check_t *c) {
 }
 
 static void release(check_t *c) {
-  void *const arrays[] = {c->rule_of, c->uses, c->first_use, c->missing, c->queue, c->nullable, c->ends, c->order, c->low, c->component,
+  void *const arrays[] = {c->rule_of, c->uses, c->first_use, c->missing, c->queue, c->nullable, c->ends, c->order, c->low,
+                          c->component,
                           c->stack, c->path, c->place, c->at_alternate};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) mlx_free(arrays[i]);
 }
@@ -136,7 +137,8 @@ static void find_components(check_t *c, uint32_t start, uint32_t *inout_number) 
 }
 
 static mlx_status_t refuse(const mlx_grammar_t *g, size_t rule, const char *what, const char *hint) {
-  mlx_status_t status = mlx_error(MLX_UNSUPPORTED, "%s: line %u: rule '%s' %s", g->source, g->rules[rule].line, g->names + g->rules[rule].name, what);
+  mlx_status_t status = mlx_error(MLX_UNSUPPORTED, "%s: line %u: rule '%s' %s", g->source, g->rules[rule].line,
+                                  g->names + g->rules[rule].name, what);
   return mlx_status_hint(status, "%s", hint);
 }
 
@@ -161,7 +163,9 @@ static mlx_status_t run(check_t *c) {
   list_uses(c);
   spread(c, true, c->ends);
   for (size_t r = 0; r < g->rule_count; ++r) {
-    if (!c->ends[r]) return refuse(g, r, "has no end: every text of it would go on for ever", "give it an alternative without itself");
+    if (!c->ends[r]) {
+      return refuse(g, r, "has no end: every text of it would go on for ever", "give it an alternative without itself");
+    }
   }
   spread(c, false, c->nullable);
   uint32_t number = 0;

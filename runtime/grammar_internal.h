@@ -52,14 +52,16 @@ struct mlx_grammar {
 
 mlx_status_t mlx_grammar_add_rule(mlx_grammar_t *grammar, uint32_t name, uint32_t line, uint32_t *out_rule) MLX_MUST_USE;
 // The symbols are copied, and ended.
-mlx_status_t mlx_grammar_add_alternate(mlx_grammar_t *grammar, uint32_t rule, const mlx_symbol_t *symbols, size_t count) MLX_MUST_USE;
+mlx_status_t mlx_grammar_add_alternate(mlx_grammar_t *grammar, uint32_t rule, const mlx_symbol_t *symbols,
+                                       size_t count) MLX_MUST_USE;
 
 typedef struct mlx_char_range {
   uint32_t first, last;
 } mlx_char_range_t;
 
 // A symbol that stands for one character of |ranges| (or none of them), spelled in UTF-8 (grammar_bytes.c). Sorts |ranges|.
-mlx_status_t mlx_grammar_add_class(mlx_grammar_t *grammar, mlx_char_range_t *ranges, size_t count, bool negated, uint32_t name, uint32_t line,
+mlx_status_t mlx_grammar_add_class(mlx_grammar_t *grammar, mlx_char_range_t *ranges, size_t count, bool negated, uint32_t name,
+                                   uint32_t line,
                                    mlx_symbol_t *out_symbol) MLX_MUST_USE;
 void mlx_grammar_find_classes(mlx_grammar_t *grammar);  // fills in |classes|
 

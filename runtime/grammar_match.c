@@ -71,7 +71,9 @@ static uint64_t mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-static uint64_t hash_node(uint32_t symbol, uint32_t parent) { return mix(((uint64_t)symbol << 32 | parent) + 0x9e3779b97f4a7c15u); }
+static uint64_t hash_node(uint32_t symbol, uint32_t parent) {
+  return mix(((uint64_t)symbol << 32 | parent) + 0x9e3779b97f4a7c15u);
+}
 
 static uint64_t hash_members(const uint32_t *members, size_t count) {
   uint64_t hash = count;
@@ -134,12 +136,14 @@ static int compare_numbers(const void *a, const void *b) {
 // The state of what was found.
 static mlx_status_t find_state(mlx_matcher_t *m, int32_t *out) {
   MLX_TRY(make_room(m, &m->state_table));
-  qsort(m->found, m->found_count, sizeof *m->found, compare_numbers);
+  if (m->found_count) qsort(m->found, m->found_count, sizeof *m->found, compare_numbers);
   const uint64_t hash = hash_members(m->found, m->found_count);
   for (size_t slot = hash & m->state_table.mask; m->state_table.slots[slot]; slot = (slot + 1) & m->state_table.mask) {
     const uint32_t number = m->state_table.slots[slot] - 1;
     const state_t *s = &m->states[number];
-    if (s->count != m->found_count || (s->count && memcmp(m->members + s->first, m->found, s->count * sizeof *m->found))) continue;
+    if (s->count != m->found_count || (s->count && memcmp(m->members + s->first, m->found, s->count * sizeof *m->found))) {
+      continue;
+    }
     *out = (int32_t)number;
     return NULL;
   }
@@ -262,7 +266,8 @@ mlx_status_t mlx_matcher_create(const mlx_grammar_t *grammar, mlx_matcher_t **ou
 }
 
 static void release_tables(mlx_matcher_t *m) {
-  void *const arrays[] = {m->nodes, m->node_table.slots, m->states, m->state_table.slots, m->next, m->members, m->work, m->found, m->path};
+  void *const arrays[] = {m->nodes, m->node_table.slots, m->states, m->state_table.slots, m->next, m->members, m->work, m->found,
+                          m->path};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) mlx_free(arrays[i]);
   for (size_t i = 0; i < MASKS; ++i) mlx_free(m->masks[i].bits);
 }

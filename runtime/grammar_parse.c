@@ -31,7 +31,8 @@ typedef struct sequence {
 // Building
 
 static mlx_status_t too_large(const mlx_grammar_t *g) {
-  return mlx_error(MLX_UNSUPPORTED, "%s: the grammar is too large: it may have %u symbols with its repetitions written out", g->source,
+  return mlx_error(MLX_UNSUPPORTED, "%s: the grammar is too large: it may have %u symbols with its repetitions written out",
+                   g->source,
                    MLX_GRAMMAR_MAX_SYMBOLS);
 }
 
@@ -85,7 +86,8 @@ static uint32_t line_of(parser_t *p) {
 static mlx_status_t wrong(parser_t *p, const char *what) {
   const char *line = p->at;
   while (line > p->text && line[-1] != '\n') --line;
-  return mlx_error(MLX_INVALID_INPUT, "%s: line %u, column %zu: %s", p->grammar->source, line_of(p), (size_t)(p->at - line) + 1, what);
+  return mlx_error(MLX_INVALID_INPUT, "%s: line %u, column %zu: %s", p->grammar->source, line_of(p), (size_t)(p->at - line) + 1,
+                   what);
 }
 
 static bool is_at(const parser_t *p, char c) { return p->at < p->end && *p->at == c; }
@@ -108,7 +110,8 @@ static mlx_status_t read_hex(parser_t *p, int digits, uint32_t *out) {
   *out = 0;
   for (int i = 0; i < digits; ++i, ++p->at) {
     const char c = p->at < p->end ? *p->at : 0;
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    const char lower = (char)(c | 32);
+    const int digit = c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
     if (digit < 0) return wrong(p, "\\x wants 2 hexadecimal digits, \\u wants 4, \\U wants 8");
     *out = *out << 4 | (uint32_t)digit;
   }
@@ -207,7 +210,9 @@ static mlx_status_t read_class(parser_t *p, sequence_t *sequence) {
   const bool any = *p->at++ == '.', negated = !any && is_at(p, '^');
   if (negated) ++p->at;
   mlx_status_t status = any ? NULL : read_ranges(p, &ranges);
-  if (!status) status = mlx_grammar_add_class(p->grammar, ranges.items, ranges.count, any || negated, p->name, line_of(p), &symbol);
+  if (!status) {
+    status = mlx_grammar_add_class(p->grammar, ranges.items, ranges.count, any || negated, p->name, line_of(p), &symbol);
+  }
   if (!status) status = push(sequence, symbol);
   mlx_free(ranges.items);
   return status;
@@ -260,12 +265,13 @@ static mlx_status_t add_optionals(parser_t *p, mlx_symbol_t item, uint32_t count
 
 // What was pushed since |start|, as one symbol.
 static mlx_status_t take_item(parser_t *p, sequence_t *sequence, size_t start, mlx_symbol_t *out) {
-  if (sequence->count - start == 1) {
+  const size_t count = sequence->count - start;
+  if (count == 1) {
     *out = sequence->symbols[start];
   } else {
     uint32_t rule;
     MLX_TRY(mlx_grammar_add_rule(p->grammar, p->name, line_of(p), &rule));
-    MLX_TRY(mlx_grammar_add_alternate(p->grammar, rule, sequence->symbols + start, sequence->count - start));
+    MLX_TRY(mlx_grammar_add_alternate(p->grammar, rule, count ? sequence->symbols + start : NULL, count));
     *out = rule_symbol(rule);
   }
   sequence->count = start;
@@ -355,7 +361,9 @@ static mlx_status_t read_item(parser_t *p, sequence_t *sequence, bool *out_found
   if (is_at(p, '"')) return read_literal(p, sequence);
   if (is_at(p, '[') || is_at(p, '.')) return read_class(p, sequence);
   if (is_at(p, '(')) return read_group(p, sequence);
-  if (is_at(p, '<') || is_at(p, '!')) return wrong(p, "tokens (<think>, <[1000]>, !<...>) are not supported; write their text as a literal");
+  if (is_at(p, '<') || is_at(p, '!')) {
+    return wrong(p, "tokens (<think>, <[1000]>, !<...>) are not supported; write their text as a literal");
+  }
   *out_found = p->at < p->end && is_word(*p->at);
   if (!*out_found) return NULL;
   uint32_t rule;
@@ -428,7 +436,10 @@ static mlx_status_t check_names(const mlx_grammar_t *g) {
     const char *name = g->names + g->rules[i].name;
     uint32_t owner;
     memcpy(&owner, name + strlen(name) + 1, sizeof owner);
-    if (owner != i) return mlx_error(MLX_INVALID_INPUT, "%s: line %u: an empty [] in rule '%s' matches nothing", g->source, g->rules[i].line, name);
+    if (owner != i) {
+      return mlx_error(MLX_INVALID_INPUT, "%s: line %u: an empty [] in rule '%s' matches nothing", g->source, g->rules[i].line,
+                       name);
+    }
     return mlx_error(MLX_INVALID_INPUT, "%s: line %u: rule '%s' is used but not there", g->source, g->rules[i].line, name);
   }
   return NULL;

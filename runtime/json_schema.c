@@ -31,12 +31,14 @@ typedef struct builder {
 // Words and errors
 
 // What only describes, or is looked up by others.
-static const char *const silent[] = {"$schema", "$id", "$comment", "$anchor", "$defs", "definitions", "title", "description", "default",
+static const char *const silent[] = {"$schema", "$id", "$comment", "$anchor", "$defs", "definitions", "title", "description",
+                                     "default",
                                      "examples", "example", "deprecated", "readOnly", "writeOnly", NULL};
 static const char *const object_words[] = {"type", "properties", "required", "additionalProperties", "allOf", NULL};
 static const char *const array_words[] = {"type", "items", "prefixItems", "minItems", "maxItems", NULL};
 static const char *const string_words[] = {"type", "minLength", "maxLength", "pattern", "format", NULL};
-static const char *const number_words[] = {"type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", NULL};
+static const char *const number_words[] = {"type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+                                           NULL};
 static const char *const enum_words[] = {"type", "enum", "const", NULL};
 
 static bool is_one_of(const char *const *words, const char *word) {
@@ -62,9 +64,11 @@ static mlx_status_t check_words(const builder_t *b, yyjson_val *schema, const ch
   yyjson_obj_iter iter = yyjson_obj_iter_with(schema);
   for (yyjson_val *key; (key = yyjson_obj_iter_next(&iter));) {
     const char *word = yyjson_get_str(key);
+    if (strlen(word) != yyjson_get_len(key)) return refuse(b, word, "has a NUL in its name, which is not supported");
     if (is_one_of(silent, word) || is_one_of(words, word)) continue;
     const bool known = is_one_of(object_words, word) || is_one_of(array_words, word) || is_one_of(string_words, word) ||
-                       is_one_of(number_words, word) || is_one_of(enum_words, word) || !strcmp(word, "anyOf") || !strcmp(word, "oneOf") ||
+                       is_one_of(number_words, word) || is_one_of(enum_words, word) || !strcmp(word, "anyOf") ||
+                           !strcmp(word, "oneOf") ||
                        !strcmp(word, "$ref");
     if (!known || !beside) return refuse(b, word, "is not supported");
     char what[64];
@@ -111,7 +115,8 @@ static mlx_status_t rule_of(builder_t *b, yyjson_val *schema, const char *step, 
   if (b->count == MAX_SCHEMAS) return mlx_error(MLX_UNSUPPORTED, "%s: the schema has more than %d parts", b->name, MAX_SCHEMAS);
   char *path;
   const char *parent = b->at < b->count ? b->entries[b->at].path : "";
-  MLX_TRY(*step == '#' ? mlx_format(&path, "%s", step) : mlx_format(&path, "%.200s/%s%s%.60s", parent, step, *key ? "/" : "", key));
+  MLX_TRY(*step == '#' ? mlx_format(&path, "%s", step)
+                       : mlx_format(&path, "%.200s/%s%s%.60s", parent, step, *key ? "/" : "", key));
   mlx_status_t status = mlx_reserve(b->count + 1, sizeof *b->entries, &b->capacity, &b->entries);
   if (status) {
     mlx_free(path);
@@ -152,14 +157,18 @@ static yyjson_val *follow_step(yyjson_val *value, const char *step, size_t lengt
     name[count++] = escaped ? "~/"[step[++i] - '0'] : step[i];
   }
   name[count] = 0;
-  if (yyjson_is_arr(value)) return count && strspn(name, "0123456789") == count ? yyjson_arr_get(value, strtoul(name, NULL, 10)) : NULL;
+  if (yyjson_is_arr(value)) {
+    return count && strspn(name, "0123456789") == count ? yyjson_arr_get(value, strtoul(name, NULL, 10)) : NULL;
+  }
   return yyjson_obj_getn(value, name, count);
 }
 
 static mlx_status_t resolve(const builder_t *b, yyjson_val *ref, yyjson_val **out) {
   const char *text = yyjson_get_str(ref);
   if (!text) return malformed(b, "$ref", "is no text");
-  if (text[0] != '#' || (text[1] && text[1] != '/')) return refuse(b, text, "lies outside of the schema, which $ref does not support");
+  if (text[0] != '#' || (text[1] && text[1] != '/')) {
+    return refuse(b, text, "lies outside of the schema, which $ref does not support");
+  }
   if (strchr(text, '%')) return refuse(b, text, "has a %, which $ref does not support");
   yyjson_val *value = b->root;
   for (const char *step = text + 1; value && *step == '/';) {
@@ -168,7 +177,9 @@ static mlx_status_t resolve(const builder_t *b, yyjson_val *ref, yyjson_val **ou
     step += length;
   }
   *out = value;
-  if (!value || !(yyjson_is_obj(value) || yyjson_is_bool(value))) return malformed(b, text, "is what a $ref leads to, and there is no schema there");
+  if (!value || !(yyjson_is_obj(value) || yyjson_is_bool(value))) {
+    return malformed(b, text, "is what a $ref leads to, and there is no schema there");
+  }
   return NULL;
 }
 
@@ -237,7 +248,9 @@ static mlx_status_t collect(builder_t *b, yyjson_val *schema, object_t *o, bool 
     yyjson_val *properties = yyjson_obj_get(schema, "properties"), *additional = yyjson_obj_get(schema, "additionalProperties");
     if (properties && !yyjson_is_obj(properties)) return malformed(b, "properties", "is no object");
     if (additional && (o->additional || depth)) return refuse(b, "additionalProperties", "is not supported in an allOf");
-    if (additional && !yyjson_is_bool(additional) && !yyjson_is_obj(additional)) return malformed(b, "additionalProperties", "is no schema");
+    if (additional && !yyjson_is_bool(additional) && !yyjson_is_obj(additional)) {
+      return malformed(b, "additionalProperties", "is no schema");
+    }
     o->additional = additional ? additional : o->additional;
     yyjson_obj_iter iter = yyjson_obj_iter_with(properties);
     while ((key = yyjson_obj_iter_next(&iter))) {
@@ -274,7 +287,8 @@ static void put_class_character(mlx_text_t *out, const char *bytes, int length) 
 }
 
 // What may follow the first |depth| bytes that names [first, last) share. Writes the rule, and those it uses before it.
-static mlx_status_t put_other_names(builder_t *b, const property_t *names, size_t first, size_t last, size_t depth, size_t *out_rule) {
+static mlx_status_t put_other_names(builder_t *b, const property_t *names, size_t first, size_t last, size_t depth,
+                                    size_t *out_rule) {
   mlx_text_t body = {0};
   bool is_name = false;
   if (depth > MAX_NAME) return refuse(b, "properties", "has a name too long to allow others beside it");
@@ -339,7 +353,9 @@ static mlx_status_t put_property(builder_t *b, const property_t *p, const object
   MLX_TRY(status);
   mlx_text_puts(&b->out, " ws ");
   yyjson_val *schema = p->schema ? p->schema : o->additional;
-  if (schema && (p->schema || yyjson_is_obj(schema))) return put_rule(b, &b->out, schema, p->schema ? "properties" : "additionalProperties", p->schema ? p->name : "");
+  if (schema && (p->schema || yyjson_is_obj(schema))) {
+    return put_rule(b, &b->out, schema, p->schema ? "properties" : "additionalProperties", p->schema ? p->name : "");
+  }
   if (schema && yyjson_is_false(schema)) return refuse(b, p->name, "is required, but additionalProperties forbids it");
   mlx_text_puts(&b->out, "value");
   return NULL;
@@ -465,7 +481,9 @@ static mlx_status_t put_string(builder_t *b, yyjson_val *schema, mlx_text_t *out
   MLX_TRY(read_count(b, schema, "maxLength", UINT64_MAX, &max));
   if (min > max) return malformed(b, "minLength", "is more than 'maxLength'");
   const bool has_length = min || max != UINT64_MAX;
-  if (!!pattern + !!format + has_length > 1) return refuse(b, pattern ? "pattern" : "format", "beside another limit of the same text is not supported");
+  if (!!pattern + !!format + has_length > 1) {
+    return refuse(b, pattern ? "pattern" : "format", "beside another limit of the same text is not supported");
+  }
   if (format) return put_format(b, format, out);
   if (!pattern) {
     mlx_text_puts(out, "\"\\\"\" char");
@@ -504,14 +522,17 @@ static mlx_status_t put_number(builder_t *b, yyjson_val *schema, bool whole, mlx
   const bool any = mlx_gbnf_number(out, &bounds, whole);
   mlx_text_puts(out, ")");
   if (any) return NULL;
-  return refuse(b, yyjson_obj_get(schema, "maximum") ? "maximum" : yyjson_obj_get(schema, "exclusiveMaximum") ? "exclusiveMaximum" : "minimum",
-                "leaves no number of at most 15 digits");
+  const char *word = "minimum";
+  if (yyjson_obj_get(schema, "exclusiveMaximum")) word = "exclusiveMaximum";
+  if (yyjson_obj_get(schema, "maximum")) word = "maximum";
+  return refuse(b, word, "leaves no number of at most 15 digits");
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Types
 
-typedef enum kind { NULL_KIND = 1, BOOLEAN = 2, INTEGER = 4, FRACTION = 8, STRING = 16, ARRAY = 32, OBJECT = 64, ALL = 127 } kind_t;
+typedef enum kind { NULL_KIND = 1, BOOLEAN = 2, INTEGER = 4, FRACTION = 8, STRING = 16, ARRAY = 32, OBJECT = 64,
+                   ALL = 127 } kind_t;
 
 static const struct { const char *name; unsigned kinds; } types[] = {
     {"null", NULL_KIND}, {"boolean", BOOLEAN}, {"integer", INTEGER}, {"number", INTEGER | FRACTION},
@@ -661,20 +682,24 @@ static unsigned kinds_of(yyjson_val *schema) {
   return kinds;
 }
 
-// True when no value can be right for both: by type, by listed values, or by a property that both require and that tells them apart.
+// True when no value can be right for both: by type, by listed values, or by a property that both require and that tells them
+// apart.
 static bool are_disjoint(const builder_t *b, yyjson_val *x, yyjson_val *y, int depth) {
   x = without_refs(b, x);
   y = without_refs(b, y);
   if (depth > 8 || !yyjson_is_obj(x) || !yyjson_is_obj(y)) return false;
   if (!(kinds_of(x) & kinds_of(y))) return true;
-  const bool listed_x = yyjson_obj_get(x, "const") || yyjson_obj_get(x, "enum"), listed_y = yyjson_obj_get(y, "const") || yyjson_obj_get(y, "enum");
+  const bool listed_x = yyjson_obj_get(x, "const") || yyjson_obj_get(x, "enum");
+  const bool listed_y = yyjson_obj_get(y, "const") || yyjson_obj_get(y, "enum");
   if (listed_x && listed_y) return share_no_value(x, y);
   if ((kinds_of(x) & kinds_of(y)) != OBJECT) return false;
   yyjson_val *of_x = yyjson_obj_get(x, "properties"), *of_y = yyjson_obj_get(y, "properties"), *key;
   yyjson_obj_iter iter = yyjson_obj_iter_with(of_x);
   while ((key = yyjson_obj_iter_next(&iter))) {
     yyjson_val *other = yyjson_obj_getn(of_y, yyjson_get_str(key), yyjson_get_len(key));
-    if (other && requires(x, key) && requires(y, key) && are_disjoint(b, yyjson_obj_iter_get_val(key), other, depth + 1)) return true;
+    if (other && requires(x, key) && requires(y, key) && are_disjoint(b, yyjson_obj_iter_get_val(key), other, depth + 1)) {
+      return true;
+    }
   }
   return false;
 }
@@ -692,7 +717,8 @@ static mlx_status_t put_alternatives(builder_t *b, yyjson_val *schema, const cha
     MLX_TRY(put_rule(b, out, item, word, index));
     for (size_t j = 0; j < i && *word == 'o'; ++j) {
       if (are_disjoint(b, yyjson_arr_get(list, j), item, 0)) continue;
-      return mlx_status_hint(refuse(b, word, "has alternatives of which two may hold at once"), "if that is meant to be fine, write anyOf");
+      return mlx_status_hint(refuse(b, word, "has alternatives of which two may hold at once"),
+                             "if that is meant to be fine, write anyOf");
     }
   }
   return NULL;
@@ -719,7 +745,9 @@ static mlx_status_t put_body(builder_t *b, yyjson_val *schema, mlx_text_t *out) 
   if (yyjson_obj_get(schema, "oneOf")) return put_alternatives(b, schema, "oneOf", out);
   yyjson_val *type = yyjson_obj_get(schema, "type");
   const unsigned kinds = type ? kinds_of_type(type) : kinds_of_words(schema);
-  if (type && !kinds) return malformed(b, "type", "is no type: null, boolean, integer, number, string, array, object or a list of them");
+  if (type && !kinds) {
+    return malformed(b, "type", "is no type: null, boolean, integer, number, string, array, object or a list of them");
+  }
   if (kinds) return put_kinds(b, schema, kinds, out);
   MLX_TRY(check_words(b, schema, (const char *const[]){NULL}, NULL));
   mlx_text_puts(out, "value");
@@ -767,7 +795,8 @@ mlx_status_t mlx_json_schema_to_gbnf(const char *name, const char *text, size_t 
   return status;
 }
 
-mlx_status_t mlx_grammar_create_from_schema(const char *name, const char *json_schema, size_t length, mlx_grammar_t **out_grammar) {
+mlx_status_t mlx_grammar_create_from_schema(const char *name, const char *json_schema, size_t length,
+                                            mlx_grammar_t **out_grammar) {
   char *gbnf;
   size_t gbnf_length;
   *out_grammar = NULL;

@@ -90,7 +90,9 @@ static bool put_magnitudes(mlx_text_t *out, const char *separator, const char *s
 static bool put_bounded(mlx_text_t *out, int64_t low, int64_t high, bool low_open, bool high_open) {
   const int64_t least = high < 0 ? -high + high_open : high == 0 && high_open;  // of the magnitudes below 0
   bool any = low < 0 && put_magnitudes(out, "", "\"-\" ", least, -low, low_open);
-  if (high >= 0) any |= put_magnitudes(out, any ? " | " : "", "", low > 0 ? low + low_open : low == 0 && low_open ? 1 : 0, high, high_open);
+  if (high >= 0) {
+    any |= put_magnitudes(out, any ? " | " : "", "", low > 0 ? low + low_open : low == 0 && low_open ? 1 : 0, high, high_open);
+  }
   return any;
 }
 

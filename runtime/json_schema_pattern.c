@@ -1,5 +1,5 @@
-// Regular expressions as GBNF, for what stands inside a JSON string: a quote or a backslash that the expression matches is written
-// with its backslash. Only the regular part of ECMA-262: no assertions inside, no back references.
+// Regular expressions as GBNF, for what stands inside a JSON string: a quote or a backslash that the expression matches is
+// written with its backslash. Only the regular part of ECMA-262: no assertions inside, no back references.
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +7,7 @@
 #include "runtime/json_schema_internal.h"
 
 #define MAX_NESTING 50
+#define MAX_REPEAT 10000
 #define MAX_RANGES 512
 #define LAST_CHARACTER 0x10ffffu
 
@@ -31,7 +32,8 @@ static const range_t digits[] = {{'0', '9'}};
 static const range_t words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 // What every engine takes for a space comes first. \s is those only, and \S what no engine takes for one.
 #define SURE_SPACES 2
-static const range_t spaces[] = {{9, 13}, {32, 32}, {0x1c, 0x1f}, {0x85, 0x85}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x180e, 0x180e}, {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f},
+static const range_t spaces[] = {{9, 13}, {32, 32}, {0x1c, 0x1f}, {0x85, 0x85}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x180e, 0x180e},
+                                 {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f},
                                  {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -158,7 +160,8 @@ static uint32_t read_hex(reader_t *r, int count) {
   uint32_t out = 0;
   for (int i = 0; i < count; ++i, ++r->at) {
     const char c = r->at < r->end ? *r->at : 0;
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    const char lower = (char)(c | 32);
+    const int digit = c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
     if (digit < 0) {
       r->problem = "has \\x or \\u without its digits";
       return 0;
@@ -290,26 +293,43 @@ static void read_atom(reader_t *r) {
   }
 }
 
-static void read_quantifier(reader_t *r) {
-  if (r->at == r->end || !strchr("*+?{", *r->at)) return;
-  if (*r->at != '{') {
-    mlx_text_append(r->out, r->at++, 1);
-  } else {
-    const char *close = memchr(r->at, '}', (size_t)(r->end - r->at));
-    const size_t length = close ? (size_t)(close - r->at) + 1 : 0;
-    size_t i = 1, commas = 0;
-    for (; close && i + 1 < length; ++i) {
-      commas += r->at[i] == ',';
-      if ((r->at[i] < '0' || r->at[i] > '9') && r->at[i] != ',') break;
-    }
-    if (!close || length < 3 || i + 1 < length || commas > 1 || r->at[1] == ',') {
-      r->problem = "has a { that is no repetition";
-      return;
-    }
-    mlx_text_append(r->out, r->at, length);
-    r->at += length;
+// *out: SIZE_MAX when there are no digits.
+static void read_count(reader_t *r, size_t *out) {
+  *out = SIZE_MAX;
+  for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; ++r->at) {
+    *out = (*out == SIZE_MAX ? 0 : *out * 10) + (size_t)(*r->at - '0');
+    if (*out > MAX_REPEAT) r->problem = "repeats something more than 10000 times";
+    if (r->problem) return;
   }
-  if (r->at < r->end && *r->at == '?') ++r->at;  // lazy: the same texts
+}
+
+// {m}, {m,} or {m,n}
+static void read_counts(reader_t *r) {
+  size_t min, max;
+  ++r->at;
+  read_count(r, &min);
+  const bool has_comma = r->at < r->end && *r->at == ',';
+  if (has_comma) ++r->at;
+  if (!r->problem) read_count(r, &max);
+  if (r->problem) return;
+  if (min == SIZE_MAX || r->at == r->end || *r->at != '}' || max < min) {
+    r->problem = "has a { that is no repetition";
+    return;
+  }
+  ++r->at;
+  mlx_text_printf(r->out, has_comma ? "{%zu," : "{%zu", min);
+  if (max != SIZE_MAX) mlx_text_printf(r->out, "%zu", max);
+  mlx_text_puts(r->out, "}");
+}
+
+static void read_quantifier(reader_t *r) {
+  if (r->at == r->end || !memchr("*+?{", *r->at, 4)) return;
+  if (*r->at == '{') {
+    read_counts(r);
+  } else {
+    mlx_text_append(r->out, r->at++, 1);
+  }
+  if (!r->problem && r->at < r->end && *r->at == '?') ++r->at;  // lazy: the same texts
 }
 
 static void read_alternates(reader_t *r) {
@@ -356,7 +376,9 @@ void mlx_gbnf_pattern(mlx_text_t *out, const char *pattern, size_t length, const
   const bool to_end = length > (size_t)from_start && pattern[length - 1] == '$' && backslashes % 2 == 0;
   r.at += from_start;
   r.end -= to_end;
-  if ((from_start || to_end) && has_outer_bar(r.at, r.end)) r.problem = "has ^ or $ beside a |: put the alternatives in parentheses";
+  if ((from_start || to_end) && has_outer_bar(r.at, r.end)) {
+    r.problem = "has ^ or $ beside a |: put the alternatives in parentheses";
+  }
   if (!from_start) mlx_text_puts(out, "char* ");
   mlx_text_puts(out, "(");
   read_alternates(&r);

@@ -233,8 +233,8 @@ typedef struct mlx_generation {
   double prompt_seconds, decode_seconds;
 } mlx_generation_t;
 
-// Reads |ids| and generates. Penalties look back on |ids| too. A token that ends the text is counted in ids but gives no text. The last token is
-// chosen but not yet part of the session: to go on from there, read it first.
+// Reads |ids| and generates. Penalties look back on |ids| too. A token that ends the text is counted in ids but gives no text.
+// The last token is chosen but not yet part of the session: to go on from there, read it first.
 mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, size_t count,
                                   const mlx_generate_options_t *options, mlx_generation_t *out_generation) MLX_MUST_USE;
 void mlx_generation_clear(mlx_generation_t *generation);

@@ -1,5 +1,5 @@
-// Every step of llama.cpp's chain, in its order: biases and penalties change scores of the whole vocabulary, then a sorted list of
-// candidates gets shorter and shorter, then one is drawn.
+// Every step of llama.cpp's chain, in its order: biases and penalties change scores of the whole vocabulary, then a sorted list
+// of candidates gets shorter and shorter, then one is drawn.
 #include "runtime/sampler.h"
 
 #include <stdlib.h>
@@ -112,10 +112,14 @@ mlx_status_t mlx_sampling_check(const mlx_sampling_t *o) {
       {"--mirostat-lr", o->mirostat_eta, 0, 1e6, "a number from 0 on"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
-    if (!(rows[i].value >= rows[i].min && rows[i].value <= rows[i].max)) return wrong(rows[i].flag, rows[i].wanted, rows[i].value);
+    if (!(rows[i].value >= rows[i].min && rows[i].value <= rows[i].max)) {
+      return wrong(rows[i].flag, rows[i].wanted, rows[i].value);
+    }
   }
   for (size_t i = 0; i < o->bias_count; ++i) {
-    if (isnan(o->biases[i].bias) || o->biases[i].bias == INFINITY) return wrong("--logit-bias", "a finite bias, or -inf", o->biases[i].bias);
+    if (isnan(o->biases[i].bias) || o->biases[i].bias == INFINITY) {
+      return wrong("--logit-bias", "a finite bias, or -inf", o->biases[i].bias);
+    }
   }
   return NULL;
 }
@@ -145,7 +149,8 @@ mlx_status_t mlx_sampler_create(const mlx_sampling_t *options, size_t vocab, int
   MLX_TRY(mlx_sampling_check(options));
   for (size_t i = 0; i < options->bias_count; ++i) {
     if (options->biases[i].id >= 0 && (size_t)options->biases[i].id < vocab) continue;
-    return mlx_status_hint(mlx_error(MLX_USAGE, "--logit-bias names token %d; the model has tokens 0 to %zu", options->biases[i].id, vocab - 1),
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--logit-bias names token %d; the model has tokens 0 to %zu",
+                                     options->biases[i].id, vocab - 1),
                            "the prompt_ids and output_ids of --json show token numbers");
   }
   mlx_sampler_t *s;
@@ -354,7 +359,9 @@ static void list_candidates(mlx_sampler_t *s, size_t most) {
 
 static void normalise(mlx_sampler_t *s) {
   double sum = 0;
-  for (size_t i = 0; i < s->count; ++i) sum += s->candidates[i].probability = mlx_exp(s->candidates[i].score - s->candidates[0].score);
+  for (size_t i = 0; i < s->count; ++i) {
+    sum += s->candidates[i].probability = mlx_exp(s->candidates[i].score - s->candidates[0].score);
+  }
   for (size_t i = 0; i < s->count; ++i) s->candidates[i].probability /= sum;
 }
 
@@ -407,7 +414,8 @@ static void apply_temperature(mlx_sampler_t *s) {
   for (size_t i = 0; i < s->count && s->options.temperature > 0; ++i) s->candidates[i].score /= s->options.temperature;
 }
 
-// How many candidates make the surprise that mu asks for, if the distribution follows Zipf's law with the exponent it seems to have.
+// How many candidates make the surprise that mu asks for, if the distribution follows Zipf's law with the exponent it seems to
+// have.
 static size_t mirostat_count(const mlx_sampler_t *s) {
   double products = 0, squares = 0;
   for (size_t i = 0; i + 1 < s->count && i + 1 < MIROSTAT_M; ++i) {
@@ -433,7 +441,8 @@ static void keep_mirostat(mlx_sampler_t *s) {
 // ---------------------------------------------------------------------------------------------------------------------
 // The chain
 
-mlx_status_t mlx_sampler_filter(mlx_sampler_t *s, const float *logits, const uint64_t *allowed, const mlx_sampler_token_t **out_tokens,
+mlx_status_t mlx_sampler_filter(mlx_sampler_t *s, const float *logits, const uint64_t *allowed,
+                                const mlx_sampler_token_t **out_tokens,
                                 size_t *out_count) {
   const mlx_sampling_t *o = &s->options;
   MLX_TRY(score_all(s, logits, allowed));
@@ -466,7 +475,9 @@ mlx_status_t mlx_sampler_choose(mlx_sampler_t *s, const float *logits, const uin
     const double drawn = mlx_random_unit(&s->random);
     for (double sum = tokens[0].probability; sum <= drawn && i + 1 < count; sum += tokens[i].probability) ++i;
   }
-  if (s->options.mirostat) s->mu -= s->options.mirostat_eta * (-mlx_log(tokens[i].probability) / mlx_log(2) - s->options.mirostat_tau);
+  if (s->options.mirostat) {
+    s->mu -= s->options.mirostat_eta * (-mlx_log(tokens[i].probability) / mlx_log(2) - s->options.mirostat_tau);
+  }
   *out_id = tokens[i].id;
   return NULL;
 }

@@ -24,10 +24,12 @@ double mlx_random_unit(mlx_random_t *random);  // the upper 53 bits: at least 0,
 bool mlx_sampling_is_argmax(const mlx_sampling_t *options);
 
 // |vocab| logits come with each choice. |context| is what a window of -1 stands for. Release with mlx_sampler_free.
-mlx_status_t mlx_sampler_create(const mlx_sampling_t *options, size_t vocab, int64_t context, mlx_sampler_t **out_sampler) MLX_MUST_USE;
+mlx_status_t mlx_sampler_create(const mlx_sampling_t *options, size_t vocab, int64_t context,
+                                mlx_sampler_t **out_sampler) MLX_MUST_USE;
 void mlx_sampler_free(mlx_sampler_t *sampler);
 
-// Tells the sampler of a token in the sequence: the prompt's, and every one that was chosen. |piece| is its text, for DRY's breakers.
+// Tells the sampler of a token in the sequence: the prompt's, and every one that was chosen. |piece| is its text, for DRY's
+// breakers.
 mlx_status_t mlx_sampler_accept(mlx_sampler_t *sampler, int32_t id, const char *piece, size_t length) MLX_MUST_USE;
 
 typedef struct mlx_sampler_token {
@@ -41,7 +43,8 @@ typedef struct mlx_sampler_token {
 mlx_status_t mlx_sampler_filter(mlx_sampler_t *sampler, const float *logits, const uint64_t *allowed,
                                 const mlx_sampler_token_t **out_tokens, size_t *out_count) MLX_MUST_USE;
 // Filters and draws. It does not accept what it drew.
-mlx_status_t mlx_sampler_choose(mlx_sampler_t *sampler, const float *logits, const uint64_t *allowed, int32_t *out_id) MLX_MUST_USE;
+mlx_status_t mlx_sampler_choose(mlx_sampler_t *sampler, const float *logits, const uint64_t *allowed,
+                                int32_t *out_id) MLX_MUST_USE;
 
 // The |count| best tokens by |logits| alone, and |chosen|: exact log-softmax, added up in double. |out| has room for count + 1
 // and ends with the chosen one.

@@ -36,7 +36,9 @@ static mlx_status_t gather(const mlx_tokenizer_t *tokenizer, size_t size, bool f
   MLX_TRY(mlx_text_finish(&p->bytes));
   for (size_t i = 0; i < size; ++i) {
     const size_t length = p->starts[i + 1] - p->starts[i];
-    if (length && length <= MLX_LONGEST_PIECE) p->sorted[p->count++] = (piece_t){p->bytes.data + p->starts[i], (uint32_t)length, (int32_t)i};
+    if (length && length <= MLX_LONGEST_PIECE) {
+      p->sorted[p->count++] = (piece_t){p->bytes.data + p->starts[i], (uint32_t)length, (int32_t)i};
+    }
   }
   qsort(p->sorted, p->count, sizeof *p->sorted, compare_pieces);
   return NULL;

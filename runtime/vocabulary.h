@@ -29,7 +29,8 @@ typedef struct mlx_vocabulary {
 
 // The tokens below |size| that give text; special ones do not. |first|: as they are at the beginning of a text.
 // Release with mlx_vocabulary_free.
-mlx_status_t mlx_vocabulary_create(const mlx_tokenizer_t *tokenizer, size_t size, bool first, mlx_vocabulary_t **out_vocabulary) MLX_MUST_USE;
+mlx_status_t mlx_vocabulary_create(const mlx_tokenizer_t *tokenizer, size_t size, bool first,
+                                   mlx_vocabulary_t **out_vocabulary) MLX_MUST_USE;
 void mlx_vocabulary_free(mlx_vocabulary_t *vocabulary);
 
 #endif  // MLXCEL_RUNTIME_VOCABULARY_H_

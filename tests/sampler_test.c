@@ -132,7 +132,9 @@ TEST(exp_and_log_are_right_to_the_last_places) {
   for (int i = 0; i < 200000; ++i) {
     const double x = (mlx_random_unit(&numbers) - 0.5) * 1400, y = mlx_exp((mlx_random_unit(&numbers) - 0.5) * 1400);
     if (fabs(mlx_exp(x) / exp(x) - 1) > 5e-16) CHECK_FAIL("exp(%.17g) is %.17g, libm says %.17g", x, mlx_exp(x), exp(x));
-    if (fabs(mlx_log(y) - log(y)) > 5e-16 * fmax(1, fabs(log(y)))) CHECK_FAIL("log(%.17g) is %.17g, libm says %.17g", y, mlx_log(y), log(y));
+    if (fabs(mlx_log(y) - log(y)) > 5e-16 * fmax(1, fabs(log(y)))) {
+      CHECK_FAIL("log(%.17g) is %.17g, libm says %.17g", y, mlx_log(y), log(y));
+    }
   }
   CHECK(mlx_exp(0) == 1 && mlx_log(1) == 0 && mlx_exp(-1000) == 0 && isinf(mlx_exp(1000)) && mlx_log(0) == -INFINITY);
   CHECK(mlx_exp(-INFINITY) == 0 && isnan(mlx_exp(NAN)) && fabs(mlx_log(5e-324) - log(5e-324)) < 1e-12);
@@ -363,7 +365,8 @@ TEST(a_bias_moves_a_token_and_minus_infinity_forbids_it) {
   options.biases = (const mlx_logit_bias_t[]){{VOCAB, 1}};
   options.bias_count = 1;
   mlx_sampler_t *sampler;
-  CHECK_ERROR(mlx_sampler_create(&options, VOCAB, 1, &sampler), MLX_USAGE, "--logit-bias names token 500; the model has tokens 0 to 499");
+  CHECK_ERROR(mlx_sampler_create(&options, VOCAB, 1, &sampler), MLX_USAGE,
+              "--logit-bias names token 500; the model has tokens 0 to 499");
 }
 
 TEST(a_mask_is_obeyed_and_an_empty_one_is_an_error) {

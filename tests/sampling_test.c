@@ -1,0 +1,279 @@
+// Sampling, log-probabilities and grammars as a person meets them: through `mlxcel run`, and through the C API on a random model.
+#include <math.h>
+
+#include "compiler/compile.h"
+#include "runtime/chooser.h"
+#include "tests/golden.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define TINY_GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.json"
+
+static mlx_engine_t *open_tiny(void) {
+  mlx_cache_t *cache;
+  mlx_compiled_t compiled;
+  mlx_engine_t *engine;
+  mlx_engine_options_t options;
+  mlx_engine_options_initialize(&options);
+  CHECK_OK(mlx_cache_open(NULL, &cache));
+  CHECK_OK(mlx_compile(TINY, &(mlx_compile_options_t){.context = 256}, cache, &compiled));
+  const mlx_model_parts_t parts = {.name = TINY,
+                                   .manifest_name = TINY,
+                                   .tokenizer_name = TINY,
+                                   .manifest = compiled.manifest,
+                                   .manifest_length = compiled.manifest_length,
+                                   .tokenizer = compiled.tokenizer,
+                                   .tokenizer_length = compiled.tokenizer_length,
+                                   .vmfb_path = compiled.vmfb_path,
+                                   .weights_path = compiled.weights_path};
+  CHECK_OK(mlx_engine_open(&parts, &options, &engine));
+  mlx_compiled_release(&compiled);
+  mlx_cache_close(cache);
+  return engine;
+}
+
+// What one call to generate gives in a fresh session.
+static void generate(mlx_engine_t *engine, const mlx_generate_options_t *options, mlx_generation_t *out) {
+  static const int32_t prompt[] = {315, 223, 310, 302, 278, 313, 80};  // "the quick brown"
+  mlx_session_t *session;
+  CHECK_OK(mlx_session_create(engine, &session));
+  CHECK_OK(mlx_session_generate(session, prompt, 7, options, out));
+  mlx_session_free(session);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Through the command line
+
+static yyjson_doc *run_json(const char *const *extra) {
+  const char *argv[32] = {MLXCEL_BINARY, "run", "-m", TINY, "-p", "the quick brown", "-n", "24", "--ignore-eos", "--device",
+                          "cpu", "--json"};
+  size_t count = 12;
+  for (; *extra; ++extra) argv[count++] = *extra;
+  command_t run;
+  command_start(&run, argv);
+  command_wait(&run);
+  if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
+  yyjson_doc *doc = yyjson_read(run.out, run.out_length, 0);
+  CHECK(doc);
+  command_free(&run);
+  return doc;
+}
+#define RUN_JSON(...) run_json((const char *const[]){__VA_ARGS__, NULL})
+
+static yyjson_val *field(yyjson_doc *doc, const char *key) { return yyjson_obj_get(yyjson_doc_get_root(doc), key); }
+
+TEST(the_same_seed_writes_the_same_text) {
+  yyjson_doc *first = RUN_JSON("--seed", "11"), *again = RUN_JSON("-s", "11"), *other = RUN_JSON("--seed",
+      "12"), *any = RUN_JSON("--temp", "1");
+  CHECK(yyjson_equals(field(first, "output_ids"), field(again, "output_ids")));
+  CHECK(!yyjson_equals(field(first, "output_ids"), field(other, "output_ids")));
+  CHECK_INT(yyjson_get_sint(field(first, "seed")), 11);
+  char seed[24];
+  snprintf(seed, sizeof seed, "%llu", (unsigned long long)yyjson_get_uint(field(any, "seed")));
+  yyjson_doc *repeated = RUN_JSON("--temp", "1", "--seed", seed);
+  CHECK(yyjson_equals(field(any, "output_ids"), field(repeated, "output_ids")));
+  yyjson_doc *const docs[] = {first, again, other, any, repeated};
+  for (int i = 0; i < 5; ++i) yyjson_doc_free(docs[i]);
+}
+
+TEST(flags_change_what_they_say) {
+  yyjson_doc *greedy = RUN_JSON("--temp", "0"), *top_1 = RUN_JSON("--temp", "2", "--top-k", "1"), *penalised = RUN_JSON("--temp",
+      "0", "--presence-penalty", "100");
+  CHECK(yyjson_equals(field(greedy, "output_ids"), field(top_1, "output_ids")));
+  bool seen[320] = {false};
+  for (size_t i = 0; i < 24; ++i) {  // whatever was there is not said again
+    const int64_t id = yyjson_get_sint(yyjson_arr_get(field(penalised, "output_ids"), i));
+    CHECK(!seen[id]);
+    seen[id] = true;
+  }
+  char forbidden[32];
+  const int64_t first = yyjson_get_sint(yyjson_arr_get_first(field(greedy, "output_ids")));
+  snprintf(forbidden, sizeof forbidden, "%lld-inf", (long long)first);
+  yyjson_doc *biased = RUN_JSON("--temp", "0", "-l", forbidden, "--logit-bias", "7+1.5");
+  for (size_t i = 0; i < 24; ++i) CHECK(yyjson_get_sint(yyjson_arr_get(field(biased, "output_ids"), i)) != first);
+  yyjson_doc *const docs[] = {greedy, top_1, penalised, biased};
+  for (int i = 0; i < 4; ++i) yyjson_doc_free(docs[i]);
+}
+
+TEST(logprobs_have_the_documented_shape) {
+  yyjson_doc *doc = RUN_JSON("--seed", "1", "--logprobs", "3");
+  yyjson_val *content = yyjson_obj_get(field(doc, "logprobs"), "content"), *entry;
+  CHECK_INT(yyjson_arr_size(content), 24);
+  for (size_t i = 0; i < 24; ++i) {
+    entry = yyjson_arr_get(content, i);
+    CHECK(yyjson_get_sint(yyjson_obj_get(entry, "id")) == yyjson_get_sint(yyjson_arr_get(field(doc, "output_ids"), i)));
+    CHECK(yyjson_is_str(yyjson_obj_get(entry, "token")) && yyjson_is_arr(yyjson_obj_get(entry, "bytes")));
+    CHECK(yyjson_get_num(yyjson_obj_get(entry, "logprob")) < 0);
+    yyjson_val *best = yyjson_obj_get(entry, "top_logprobs");
+    CHECK_INT(yyjson_arr_size(best), 3);
+    const double first = yyjson_get_num(yyjson_obj_get(yyjson_arr_get(best, 0),
+                                                       "logprob")), last = yyjson_get_num(yyjson_obj_get(yyjson_arr_get(best, 2),
+                                                                                                         "logprob"));
+    CHECK(first >= last && first >= yyjson_get_num(yyjson_obj_get(entry, "logprob")));
+  }
+  yyjson_doc_free(doc);
+}
+
+TEST(wrong_flags_say_what_is_wrong_before_anything_is_loaded) {
+  static const struct { const char *flag, *value; int code; const char *part; } rows[] = {
+      {"--temp", "-1", 2, "option --temp wants a number from 0 to 1000000, not '-1'"},
+      {"--temp", "warm", 2, "option --temp wants a number"},
+      {"--temp", "nan", 2, "option --temp wants a number"},
+      {"--top-p", "1.5", 2, "option --top-p wants a number from 0 to 1, not '1.5'"},
+      {"--repeat-penalty", "0", 2, "--repeat-penalty wants a number over 0, not 0"},
+      {"--mirostat", "3", 2, "option --mirostat wants a whole number from 0 to 2"},
+      {"--logit-bias", "7", 2, "option --logit-bias wants TOKEN+BIAS or TOKEN-BIAS, not '7'"},
+      {"--logit-bias", "7+inf", 2, "option --logit-bias wants"},
+      {"--logit-bias", "+1", 2, "option --logit-bias wants"},
+      {"--logprobs", "3", 2, "--logprobs is part of what --json prints"},
+      {"--grammar", "root ::= a", 3, "--grammar: line 1: rule 'a' is used but not there"},
+      {"--grammar", "root ::= root \"a\" | \"b\"", 4, "begins with itself (left recursion)"},
+      {"--grammar-file", "/nowhere.gbnf", 5, "/nowhere.gbnf"},
+      {"--json-schema", "{\"not\":{}}", 4, "--json-schema: #: 'not' is not supported"},
+      {"--json-schema", "@/nowhere.json", 5, "/nowhere.json"},
+      {"--json-schema", "{", 3, "--json-schema"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    command_t run;
+    RUN(&run, "run", "-m", "/nowhere/model.gguf", "-p", "x", rows[i].flag, rows[i].value);
+    if (run.exit_code != rows[i].code) {
+      CHECK_FAIL("%s %s: exit status %d: %s", rows[i].flag, rows[i].value, run.exit_code, run.err);
+    }
+    CHECK_CONTAINS(run.err, rows[i].part);
+    CHECK_TEXT(run.out, "");
+    command_free(&run);
+  }
+  command_t run;
+  RUN(&run, "run", "-m", TINY, "-p", "x", "--grammar", "root ::= \"a\"", "--json-schema", "{}");
+  CHECK_CONTAINS(run.err, "more than one of --grammar, --grammar-file and --json-schema was given");
+  command_free(&run);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Through the C API
+
+TEST(temperature_0_stays_on_the_device_unless_something_needs_logits) {
+  mlx_generate_options_t options;
+  mlx_sampling_t sampling;
+  mlx_generate_options_initialize(&options);
+  CHECK(!mlx_chooser_is_needed(&options));
+  mlx_sampling_initialize_greedy(&sampling);
+  options.sampling = &sampling;
+  CHECK(!mlx_chooser_is_needed(&options));
+  sampling.dry_multiplier = 0.8;
+  CHECK(mlx_chooser_is_needed(&options));
+  mlx_sampling_initialize(&sampling);
+  CHECK(mlx_chooser_is_needed(&options));
+  mlx_sampling_initialize_greedy(&sampling);
+  options.logprobs = 0;
+  CHECK(mlx_chooser_is_needed(&options));
+}
+
+TEST(the_host_chooses_what_the_device_chooses_at_temperature_0) {
+  mlx_engine_t *engine = open_tiny();
+  mlx_generate_options_t options;
+  mlx_generation_t device, host;
+  mlx_generate_options_initialize(&options);
+  options.max_tokens = 200;
+  options.ignore_eos = true;
+  generate(engine, &options, &device);
+  options.logprobs = 5;
+  generate(engine, &options, &host);
+  CHECK_INT(host.count, 200);
+  CHECK(!memcmp(host.ids, device.ids, 200 * sizeof *host.ids));
+  CHECK_TEXT(host.text, device.text);
+  for (size_t i = 0; i < host.count; ++i) {  // the best of five is the one that was chosen
+    CHECK_INT(host.logprobs[i * 6].id, host.ids[i]);
+    CHECK_INT(host.logprobs[i * 6 + 5].id, host.ids[i]);
+  }
+  CHECK(!device.logprobs);
+  mlx_generation_clear(&device);
+  mlx_generation_clear(&host);
+  mlx_engine_close(engine);
+}
+
+TEST(logprobs_are_of_the_models_own_logits) {
+  mlx_engine_t *engine = open_tiny();
+  mlx_session_t *session;
+  mlx_sampling_t sampling;
+  mlx_generate_options_t options;
+  mlx_generation_t g;
+  mlx_sampling_initialize(&sampling);
+  sampling.seed = 4;
+  sampling.repeat_penalty = 1.5;
+  mlx_generate_options_initialize(&options);
+  options.max_tokens = 30;
+  options.ignore_eos = true;
+  options.sampling = &sampling;
+  options.logprobs = 2;
+  generate(engine, &options, &g);
+  int32_t ids[64] = {315, 223, 310, 302, 278, 313, 80}, next;
+  float logits[320];
+  for (size_t i = 0; i < g.count; ++i) {  // the same tokens read as a prompt
+    CHECK_OK(mlx_session_create(engine, &session));
+    CHECK_OK(mlx_session_read(session, ids, 7 + i, &next));
+    CHECK_OK(mlx_session_logits(session, logits, 320));
+    double sum = 0;
+    for (int j = 0; j < 320; ++j) sum += exp((double)logits[j]);
+    for (int j = 0; j < 3; ++j) {
+      const mlx_logprob_t *logprob = &g.logprobs[i * 3 + (size_t)j];
+      CHECK(fabs(logprob->logprob - ((double)logits[logprob->id] - log(sum))) < 1e-4);
+    }
+    CHECK_INT(g.logprobs[i * 3].id, next);
+    CHECK_INT(g.logprobs[i * 3 + 2].id, g.ids[i]);
+    ids[7 + i] = g.ids[i];
+    mlx_session_free(session);
+  }
+  mlx_generation_clear(&g);
+  mlx_engine_close(engine);
+}
+
+// A model of random weights writes; every text ends by itself and is what the schema says.
+TEST(hundreds_of_texts_of_a_random_model_fit_their_schema) {
+  static const char schema[] =
+      "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":12},\"age\":{\"type\":\"integer\",\"minimum\":0,"
+      "\"maximum\":120},\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[\"red\",\"green\",\"blue\"]},\"maxItems\":3}},\"required\":[\"name\",\"age\"]}";
+  mlx_engine_t *engine = open_tiny();
+  mlx_grammar_t *grammar;
+  mlx_sampling_t sampling;
+  mlx_generate_options_t options;
+  CHECK_OK(mlx_grammar_create_from_schema("schema", schema, sizeof schema - 1, &grammar));
+  mlx_sampling_initialize(&sampling);
+  mlx_generate_options_initialize(&options);
+  options.sampling = &sampling;
+  options.grammar = grammar;
+  size_t tokens = 0, with_tags = 0;
+  for (uint64_t seed = 0; seed < (MLXCEL_SANITIZED ? 30 : 500); ++seed) {
+    mlx_generation_t g;
+    sampling.seed = seed;
+    sampling.temperature = seed % 4 ? 1.2 : 0;
+    if (seed % 4 == 0) sampling.presence_penalty = (double)seed / 500;
+    options.ignore_eos = seed % 3 == 0;
+    generate(engine, &options, &g);
+    if (g.finish_reason != MLX_FINISH_STOP) CHECK_FAIL("seed %llu: %s", (unsigned long long)seed, g.text);
+    yyjson_doc *doc = yyjson_read(g.text, g.text_length, 0);
+    yyjson_val *root = yyjson_doc_get_root(doc), *name = yyjson_obj_get(root, "name"), *age = yyjson_obj_get(root,
+        "age"), *tags = yyjson_obj_get(root, "tags"), *tag;
+    size_t characters = 0, index, count;
+    for (size_t i = 0; i < yyjson_get_len(name); ++i) characters += (yyjson_get_str(name)[i] & 0xc0) != 0x80;
+    bool good = characters >= 1 && characters <= 12 && yyjson_is_int(age) && yyjson_get_sint(age) >= 0 &&
+        yyjson_get_sint(age) <= 120;
+    good = good && (!tags || (yyjson_is_arr(tags) && yyjson_arr_size(tags) <= 3)) && yyjson_obj_size(root) == 2u + !!tags;
+    yyjson_arr_foreach(tags, index, count, tag) {
+      good = good && (yyjson_equals_str(tag, "red") || yyjson_equals_str(tag, "green") || yyjson_equals_str(tag, "blue"));
+    }
+    if (!good) CHECK_FAIL("seed %llu: %s", (unsigned long long)seed, g.text);
+    tokens += g.count;
+    with_tags += tags != NULL;
+    yyjson_doc_free(doc);
+    mlx_generation_clear(&g);
+  }
+  fprintf(stderr, "  %zu tokens; %zu texts with tags\n", tokens, with_tags);
+  CHECK(with_tags > 10);
+  mlx_grammar_free(grammar);
+  mlx_engine_close(engine);
+}
+
+TEST_MAIN(CASE(the_same_seed_writes_the_same_text), CASE(flags_change_what_they_say), CASE(logprobs_have_the_documented_shape),
+          CASE(wrong_flags_say_what_is_wrong_before_anything_is_loaded), CASE(temperature_0_stays_on_the_device_unless_something_needs_logits),
+          CASE(the_host_chooses_what_the_device_chooses_at_temperature_0), CASE(logprobs_are_of_the_models_own_logits),
+          CASE(hundreds_of_texts_of_a_random_model_fit_their_schema))
