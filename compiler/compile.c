@@ -192,7 +192,7 @@ static mlx_status_t no_kernels(const job_t *job, const char *why) {
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no linked kernels for this model: %s", why), "use --kernels=auto");
 }
 
-// Matrices of the model that stay as they are in its file; |out_first_other| names the first that does not, "" for none.
+// Matrices of the model that stay as they are packed in its file; |out_first_other| is the type of the first that does not, f32 for none.
 static size_t count_packed(const job_t *job, mlx_dtype_t *out_first_other) {
   const mlx_storage_t storage = {.dtype = MLX_F32, .layout = MLX_LAYOUT_PACKED};
   size_t packed = 0;
