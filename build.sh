@@ -280,10 +280,16 @@ EOS
 
 need_llama_cpp() { once "$deps/llama.cpp" "$(python_pin llama-cpp-python)" 'fetching llama.cpp' fetch_llama_cpp "$deps/llama.cpp"; }
 
-# llama.cpp for this CPU, to compare with. With clang: the AMX code needs more of gcc 12's intrinsics than they promise.
+# llama.cpp for this CPU, to compare with, as fast as it can be. With clang: the AMX code needs more of gcc 12's intrinsics than they
+# promise; and it asks for AMX by gcc's names, which older clangs do not define.
 build_peer() {
   command -v clang >/dev/null || die 'the peer is built with clang, which is not here'
+  local names='' name
+  for name in TILE INT8 BF16; do
+    if clang -march=native -dM -E - </dev/null | grep -q "__AMX${name}__"; then names+=" -D__AMX_${name}__=1"; fi
+  done
   "$cmake" -S "$deps/llama.cpp" -B "$build/peer" -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DGGML_NATIVE=ON \
+    -DCMAKE_C_FLAGS="$names" -DCMAKE_CXX_FLAGS="$names" \
     -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF -DBUILD_SHARED_LIBS=OFF
   "$cmake" --build "$build/peer" --target llama-bench llama-quantize -j "$(nproc)"
 }
