@@ -284,9 +284,10 @@ need_llama_cpp() { once "$deps/llama.cpp" "$(python_pin llama-cpp-python)" 'fetc
 # promise; and it asks for AMX by gcc's names, which older clangs do not define.
 build_peer() {
   command -v clang >/dev/null || die 'the peer is built with clang, which is not here'
-  local names='' name
+  local defined names='' name
+  defined=$(clang -march=native -dM -E - </dev/null)
   for name in TILE INT8 BF16; do
-    if clang -march=native -dM -E - </dev/null | grep -q "__AMX${name}__"; then names+=" -D__AMX_${name}__=1"; fi
+    case $defined in *"__AMX${name}__"*) names+=" -D__AMX_${name}__=1" ;; esac
   done
   "$cmake" -S "$deps/llama.cpp" -B "$build/peer" -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DGGML_NATIVE=ON \
     -DCMAKE_C_FLAGS="$names" -DCMAKE_CXX_FLAGS="$names" \
