@@ -4,34 +4,11 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "compiler/compile.h"
 #include "compiler/graph.h"
 #include "compiler/weights.h"
 #include "models/model.h"
 #include "tests/architectures.h"
-
-static mlx_engine_t *open_compiled(const char *model) {
-  mlx_cache_t *cache;
-  mlx_compiled_t compiled;
-  mlx_engine_t *engine;
-  mlx_engine_options_t options;
-  mlx_engine_options_initialize(&options);
-  CHECK_OK(mlx_cache_open(NULL, &cache));
-  CHECK_OK(mlx_compile(model, &(mlx_compile_options_t){.context = CONTEXT}, cache, &compiled));
-  const mlx_model_parts_t parts = {.name = model,
-                                   .manifest_name = model,
-                                   .tokenizer_name = TOKENIZER,
-                                   .manifest = compiled.manifest,
-                                   .manifest_length = compiled.manifest_length,
-                                   .tokenizer = compiled.tokenizer,
-                                   .tokenizer_length = compiled.tokenizer_length,
-                                   .vmfb_path = compiled.vmfb_path,
-                                   .weights_path = compiled.weights_path};
-  CHECK_OK(mlx_engine_open(&parts, &options, &engine));
-  mlx_compiled_release(&compiled);
-  mlx_cache_close(cache);
-  return engine;
-}
+#include "tests/compiled.h"
 
 static mlx_status_t check_fixture(void *user, const char *name) {
   size_t *checked = user;
@@ -39,7 +16,7 @@ static mlx_status_t check_fixture(void *user, const char *name) {
   if (!is_architecture(name)) return NULL;
   CHECK(mkdtemp(folder));
   link_model(name, folder);
-  mlx_engine_t *engine = open_compiled(folder);
+  mlx_engine_t *engine = open_compiled(folder, &(mlx_compile_options_t){.context = CONTEXT}, NULL, 0);
   snprintf(path, sizeof path, GOLDENS "%s.json", name);
   check_goldens(engine, name, path);
   mlx_engine_close(engine);

@@ -3,11 +3,10 @@
 #include <math.h>
 
 #include "base/cpu.h"
-#include "compiler/compile.h"
 #include "compiler/kernels.h"
 #include "compiler/panels.h"
 #include "models/codes.h"
-#include "runtime/mlxcel.h"
+#include "tests/compiled.h"
 #include "tests/golden.h"
 #include "tests/random_gguf.h"
 
@@ -20,22 +19,7 @@ static char root[] = "/tmp/mlxcel-cpu-kernels-XXXXXX";
 
 // What |model| compiles to, opened with so many threads.
 static mlx_engine_t *open_model(const char *model, mlx_compile_options_t compile, int threads) {
-  mlx_cache_t *cache;
-  mlx_compiled_t compiled;
-  mlx_engine_t *engine;
-  mlx_engine_options_t options;
-  CHECK_OK(mlx_cache_open(NULL, &cache));
-  CHECK_OK(mlx_compile(model, &compile, cache, &compiled));
-  const mlx_model_parts_t parts = {.name = model, .manifest_name = model, .tokenizer_name = model,
-                                   .manifest = compiled.manifest, .manifest_length = compiled.manifest_length,
-                                   .tokenizer = compiled.tokenizer, .tokenizer_length = compiled.tokenizer_length,
-                                   .vmfb_path = compiled.vmfb_path, .weights_path = compiled.weights_path};
-  mlx_engine_options_initialize(&options);
-  options.device = MLX_USE_CPU;
-  options.threads = threads;
-  CHECK_OK(mlx_engine_open(&parts, &options, &engine));
-  mlx_compiled_release(&compiled);
-  mlx_cache_close(cache);
+  mlx_engine_t *engine = open_compiled(model, &compile, NULL, threads);
   CHECK_TEXT(mlx_engine_info(engine).kernels, compile.kernels == MLX_KERNELS_OFF ? "none (plain lowering)" : "network");
   return engine;
 }

@@ -1,9 +1,8 @@
 // The promise the project is named for: the same tokens as Hugging Face, through every way a model can come in.
 #include <math.h>
 
-#include "compiler/compile.h"
 #include "compiler/weights.h"
-#include "runtime/mlxcel.h"
+#include "tests/compiled.h"
 #include "tests/golden.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
@@ -38,32 +37,8 @@ TEST(smollm2_matches_hf_token_for_token_within_its_memory) {
 // ---------------------------------------------------------------------------------------------------------------------
 // The same through the C API
 
-// What TINY compiles to with these options, loaded; with the weights of |weights_path| where that is not NULL.
-static mlx_engine_t *open_compiled(const mlx_compile_options_t *compile, const char *weights_path) {
-  mlx_cache_t *cache;
-  mlx_compiled_t compiled;
-  mlx_engine_t *engine;
-  mlx_engine_options_t options;
-  mlx_engine_options_initialize(&options);
-  CHECK_OK(mlx_cache_open(NULL, &cache));
-  CHECK_OK(mlx_compile(TINY, compile, cache, &compiled));
-  const mlx_model_parts_t parts = {.name = TINY,
-                                   .manifest_name = TINY,
-                                   .tokenizer_name = TINY,
-                                   .manifest = compiled.manifest,
-                                   .manifest_length = compiled.manifest_length,
-                                   .tokenizer = compiled.tokenizer,
-                                   .tokenizer_length = compiled.tokenizer_length,
-                                   .vmfb_path = compiled.vmfb_path,
-                                   .weights_path = weights_path ? weights_path : compiled.weights_path};
-  CHECK_OK(mlx_engine_open(&parts, &options, &engine));
-  mlx_compiled_release(&compiled);
-  mlx_cache_close(cache);
-  return engine;
-}
-
 static mlx_engine_t *open_tiny(int64_t rows, int64_t context) {
-  return open_compiled(&(mlx_compile_options_t){.rows = rows, .context = context}, NULL);
+  return open_compiled(TINY, &(mlx_compile_options_t){.rows = rows, .context = context}, NULL, 0);
 }
 
 TEST(logits_match_hf_within_one_in_ten_thousand) {
@@ -243,7 +218,7 @@ static void ask_in_f32_with_rounded_weights(mlx_dtype_t dtype, answer_t *out) {
   }
   CHECK_OK(mlx_weights_write(model, (mlx_storage_t){.dtype = MLX_F32}, path, NULL));
   mlx_model_close(model);
-  mlx_engine_t *engine = open_compiled(&(mlx_compile_options_t){0}, path);
+  mlx_engine_t *engine = open_compiled(TINY, &(mlx_compile_options_t){0}, path, 0);
   ask(engine, out);
   mlx_engine_close(engine);
   CHECK_OK(mlx_remove_tree(folder));
@@ -257,7 +232,7 @@ static void check_dtype(mlx_dtype_t dtype, double limit) {
   mlx_engine_close(engine);
   ask_in_f32_with_rounded_weights(dtype, &same_weights);
   for (int opened = 0; opened < 2; ++opened) {
-    engine = open_compiled(&(mlx_compile_options_t){.dtype = dtype}, NULL);
+    engine = open_compiled(TINY, &(mlx_compile_options_t){.dtype = dtype}, NULL, 0);
     CHECK_TEXT(mlx_engine_info(engine).dtype, mlx_dtype_info(dtype)->mlir);
     ask(engine, opened ? &again : &first);
     ask(engine, &again);  // in pages that others have used

@@ -1,35 +1,14 @@
 // Sampling, log-probabilities and grammars as a person meets them: through `mlxcel run`, and through the C API on a random model.
 #include <math.h>
 
-#include "compiler/compile.h"
 #include "runtime/chooser.h"
+#include "tests/compiled.h"
 #include "tests/golden.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define TINY_GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.json"
 
-static mlx_engine_t *open_tiny(void) {
-  mlx_cache_t *cache;
-  mlx_compiled_t compiled;
-  mlx_engine_t *engine;
-  mlx_engine_options_t options;
-  mlx_engine_options_initialize(&options);
-  CHECK_OK(mlx_cache_open(NULL, &cache));
-  CHECK_OK(mlx_compile(TINY, &(mlx_compile_options_t){.context = 256}, cache, &compiled));
-  const mlx_model_parts_t parts = {.name = TINY,
-                                   .manifest_name = TINY,
-                                   .tokenizer_name = TINY,
-                                   .manifest = compiled.manifest,
-                                   .manifest_length = compiled.manifest_length,
-                                   .tokenizer = compiled.tokenizer,
-                                   .tokenizer_length = compiled.tokenizer_length,
-                                   .vmfb_path = compiled.vmfb_path,
-                                   .weights_path = compiled.weights_path};
-  CHECK_OK(mlx_engine_open(&parts, &options, &engine));
-  mlx_compiled_release(&compiled);
-  mlx_cache_close(cache);
-  return engine;
-}
+static mlx_engine_t *open_tiny(void) { return open_compiled(TINY, &(mlx_compile_options_t){.context = 256}, NULL, 0); }
 
 // What one call to generate gives in a fresh session.
 static void generate(mlx_engine_t *engine, const mlx_generate_options_t *options, mlx_generation_t *out) {

@@ -1,0 +1,35 @@
+// A model compiled and loaded in one go, for tests that run one through the C API.
+#ifndef MLXCEL_TESTS_COMPILED_H_
+#define MLXCEL_TESTS_COMPILED_H_
+
+#include "compiler/compile.h"
+#include "runtime/mlxcel.h"
+#include "tests/check.h"
+
+// What |model| compiles to, on the CPU; with the weights of |weights_path| where that is not NULL. |threads|: 0 for the default.
+static inline mlx_engine_t *open_compiled(const char *model, const mlx_compile_options_t *compile, const char *weights_path, int threads) {
+  mlx_cache_t *cache;
+  mlx_compiled_t compiled;
+  mlx_engine_t *engine;
+  mlx_engine_options_t options;
+  mlx_engine_options_initialize(&options);
+  options.device = MLX_USE_CPU;
+  options.threads = threads;
+  CHECK_OK(mlx_cache_open(NULL, &cache));
+  CHECK_OK(mlx_compile(model, compile, cache, &compiled));
+  const mlx_model_parts_t parts = {.name = model,
+                                   .manifest_name = model,
+                                   .tokenizer_name = compiled.tokenizer_name,
+                                   .manifest = compiled.manifest,
+                                   .manifest_length = compiled.manifest_length,
+                                   .tokenizer = compiled.tokenizer,
+                                   .tokenizer_length = compiled.tokenizer_length,
+                                   .vmfb_path = compiled.vmfb_path,
+                                   .weights_path = weights_path ? weights_path : compiled.weights_path};
+  CHECK_OK(mlx_engine_open(&parts, &options, &engine));
+  mlx_compiled_release(&compiled);
+  mlx_cache_close(cache);
+  return engine;
+}
+
+#endif  // MLXCEL_TESTS_COMPILED_H_
