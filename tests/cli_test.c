@@ -313,7 +313,7 @@ TEST(a_compiled_model_runs_like_its_source) {
   RUN(&run, "compile", TINY_GGUF, "-o", in_folder("tiny.mlxb/"));
   CHECK_INT(run.exit_code, 0);
   command_free(&run);
-  check_golden_runs(in_folder("tiny.mlxb"), TINY_GOLDENS, "prompt");
+  check_golden_runs(in_folder("tiny.mlxb"), "f32", TINY_GOLDENS, "prompt");
   RUN(&again, "compile", TINY_GGUF, "-o", in_folder("tiny.mlxb"));  // over an older bundle
   CHECK_INT(again.exit_code, 0);
   command_free(&again);

@@ -11,9 +11,9 @@
 #define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define SMOLLM2_GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/smollm2-135m-instruct.hf-fp32.json"
 
-TEST(tiny_model_from_safetensors_matches_hf_token_for_token) { check_golden_runs(TINY, TINY_GOLDENS, "prompt"); }
+TEST(tiny_model_from_safetensors_matches_hf_token_for_token) { check_golden_runs(TINY, "auto", TINY_GOLDENS, "prompt"); }
 
-TEST(tiny_model_from_gguf_matches_hf_token_for_token) { check_golden_runs(TINY_GGUF, TINY_GOLDENS, "prompt"); }
+TEST(tiny_model_from_gguf_matches_hf_token_for_token) { check_golden_runs(TINY_GGUF, "auto", TINY_GOLDENS, "prompt"); }
 
 TEST(a_compiled_tiny_model_runs_in_under_a_second) {
   static const char *const models[] = {TINY, TINY_GGUF};
@@ -27,8 +27,8 @@ TEST(a_compiled_tiny_model_runs_in_under_a_second) {
   }
 }
 
-TEST(smollm2_matches_hf_token_for_token_within_its_memory) {
-  long peak_kib = check_golden_runs(SMOLLM2, SMOLLM2_GOLDENS, "rendered");
+TEST(smollm2_in_f32_matches_hf_token_for_token_within_its_memory) {
+  long peak_kib = check_golden_runs(SMOLLM2, "f32", SMOLLM2_GOLDENS, "rendered");
   const long weights_kib = 134515008l * 4 / 1024;  // f32, the tied embedding once
   fprintf(stderr, "  peak memory of run: %ld MiB; f32 weights: %ld MiB\n", peak_kib / 1024, weights_kib / 1024);
   if (!MLXCEL_SANITIZED) CHECK(peak_kib < weights_kib + 300 * 1024);
@@ -282,4 +282,4 @@ TEST_MAIN(CASE(tiny_model_from_safetensors_matches_hf_token_for_token), CASE(tin
           CASE(rows_do_not_disturb_each_other), CASE(steps_match_hf_token_for_token), CASE(a_session_goes_on_where_it_stopped),
           CASE(a_full_context_ends_the_text_and_is_never_overrun),
           CASE(bf16_and_f16_are_near_f32_and_the_same_every_time), CASE(two_dtypes_share_nothing_in_the_cache),
-          CASE(a_smaller_dtype_makes_room_for_a_longer_context), CASE(smollm2_matches_hf_token_for_token_within_its_memory))
+          CASE(a_smaller_dtype_makes_room_for_a_longer_context), CASE(smollm2_in_f32_matches_hf_token_for_token_within_its_memory))

@@ -47,14 +47,14 @@ static inline void check_ids(const char *what, size_t number, yyjson_val *actual
 
 // Every prompt of the golden file through `mlxcel run --json --ignore-eos -n 48`: the same ids in and out.
 // |prompt_key| is the field with the text. Returns the largest peak memory of a run, in KiB.
-static inline long check_golden_runs(const char *model, const char *golden_path, const char *prompt_key) {
+static inline long check_golden_runs(const char *model, const char *dtype, const char *golden_path, const char *prompt_key) {
   golden_t golden = golden_open(golden_path);
   long peak = 0;
   size_t number, count;
   yyjson_val *result;
   yyjson_arr_foreach(golden.results, number, count, result) {
     command_t run;
-    RUN(&run, "run", "--temp", "0", "-m", model, "-p", yyjson_get_str(yyjson_obj_get(result, prompt_key)), "--json", "--ignore-eos", "-n", "48");
+    RUN(&run, "run", "--temp", "0", "-m", model, "--dtype", dtype, "-p", yyjson_get_str(yyjson_obj_get(result, prompt_key)), "--json", "--ignore-eos", "-n", "48");
     if (run.exit_code) CHECK_FAIL("prompt %zu: exit status %d: %s", number, run.exit_code, run.err);
     mlx_json_t json;
     CHECK_OK(mlx_json_parse("stdout", run.out, run.out_length, &json));
