@@ -9,6 +9,7 @@
 #include "compiler/kernel_source.h"
 
 #define MAX_DEFINITIONS 64
+#define MAX_HEADERS 16
 
 const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind) {
   static const char *const names[] = {
@@ -93,7 +94,14 @@ static mlx_status_t describe(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nv
   const mlx_kernel_source_t *source;
   MLX_TRY(source_of(image->kind, &source));
   mlx_nvrtc_identity(nvrtc, identity);
-  return mlx_format(out, "nvrtc %s sm_%d\n%s\n%s", identity, kernels->gpu->kernel_sm, image->definitions, source->text);
+  mlx_text_t text = {0};
+  mlx_text_printf(&text, "nvrtc %s sm_%d\n%s\n%s", identity, kernels->gpu->kernel_sm, image->definitions, source->text);
+  const mlx_kernel_source_t *header;
+  for (size_t i = 0; (header = mlx_kernel_source_header(i)); ++i) mlx_text_printf(&text, "%s\n%s", header->name, header->text);
+  mlx_status_t status = mlx_text_finish(&text);
+  *out = text.data;
+  if (status) mlx_text_clear(&text);
+  return status;
 }
 
 void mlx_kernels_free_objects(const mlx_kernels_t *kernels, mlx_iree_object_t *objects) {
@@ -148,11 +156,16 @@ static mlx_status_t split_lines(char *text, const char *lines[MAX_DEFINITIONS], 
 static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const mlx_kernel_image_request_t *image,
                                   char *definitions, const char *path, const char *log_path) {
   const mlx_kernel_source_t *source;
-  const char *lines[MAX_DEFINITIONS];
-  mlx_nvrtc_job_t job = {.sm = kernels->gpu->kernel_sm, .definitions = lines, .log_path = log_path};
+  const char *lines[MAX_DEFINITIONS], *headers[MAX_HEADERS], *header_names[MAX_HEADERS];
+  mlx_nvrtc_job_t job = {.sm = kernels->gpu->kernel_sm, .definitions = lines, .headers = headers, .header_names = header_names, .log_path = log_path};
   job.arch_specific = image->kind == MLX_KERNEL_LINEAR && job.sm == 90;  // for wgmma
   MLX_TRY(source_of(image->kind, &source));
   MLX_TRY(split_lines(definitions, lines, &job.definition_count));
+  for (const mlx_kernel_source_t *header; (header = mlx_kernel_source_header(job.header_count)); ++job.header_count) {
+    if (job.header_count == MAX_HEADERS) return mlx_error(MLX_INTERNAL, "there are more than %d headers of kernels", MAX_HEADERS);
+    headers[job.header_count] = header->text;
+    header_names[job.header_count] = header->name;
+  }
   job.name = source->name;
   job.source = source->text;
   mlx_kernel_image_t made;

@@ -411,7 +411,7 @@ static mlx_status_t compile_as(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *
   void *program = NULL;
   mlx_status_t status = make_options(job, arch, &options);
   if (!status) {
-    int result = nvrtc->calls.create(&program, job->source, job->name, 0, NULL, NULL);
+    int result = nvrtc->calls.create(&program, job->source, job->name, (int)job->header_count, job->headers, job->header_names);
     if (result) {
       status = mlx_error(MLX_TOOL_FAILED, "compiling %s: NVRTC %s does not take it: %s", job->name, nvrtc->version,
                          nvrtc->calls.error_string(result));

@@ -37,7 +37,10 @@ void mlx_nvrtc_identity(const mlx_nvrtc_t *nvrtc, char out_hex[MLX_DIGEST_HEX]);
 
 typedef struct mlx_nvrtc_job {
   const char *name;                // of the source, as errors name it: "smoke.cu"
-  const char *source;              // CUDA C++ text; no headers are there to be included
+  const char *source;              // CUDA C++ text
+  const char *const *header_names; // what it may include, and the texts; nothing else is there
+  const char *const *headers;
+  size_t header_count;
   int sm;                          // 90
   bool arch_specific;              // the cubin for sm_90a, which knows more and runs on nothing else; from sm_90 on
   const char *const *definitions;  // "NAME=VALUE" each; may be NULL when definition_count is 0

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Drives kernels/cuda/decode.cu by itself: is it right, how fast is it, and where does the time go?
 
-  decode_probe.py [--shape llama-1b|llama-8b|odd|grouped] [--dtype bf16|f16] [--depths 16,4096] [--without ring,waits,attention]
-                  [--clocks] [--nvrtc LIBRARY]
+  decode_probe.py [--shape llama-1b|llama-8b|odd|grouped] [--dtype bf16|f16|FORMATS] [--depths 16,4096]
+                  [--without ring,waits,attention] [--clocks] [--nvrtc LIBRARY]
+
+FORMATS are packed weights: q4_0, q4_1, q8_0, q4_k, q5_k, q6_k, mixed; or two of them, "q4_0,q8_0": the second is the head's.
 
 Needs a GPU, torch and NVRTC. Compares with a float64 forward in torch (tokens, logits; single steps against a group; a grid of a
 third against the whole one, bit for bit), then times groups of 64 tokens. --without takes a part out, to see what it costs
@@ -14,6 +16,7 @@ import ctypes
 import glob
 import math
 import pathlib
+import re
 import sys
 
 import torch
@@ -26,7 +29,53 @@ SHAPES = {  # hidden, ffn, heads, KV heads, head_dim, layers, vocabulary, theta,
     "odd": (200, 328, 5, 5, 48, 3, 1003, 10000.0, False),
     "grouped": (576, 1536, 9, 3, 64, 2, 4999, 10000.0, True),
 }
+TILES = {  # bits, f32 numbers, offsets, scales of half a block, what is taken from a code
+    "q4_0": (4, 0, 0, 0, 8), "q4_1": (4, 0, 1, 0, 0), "q8_0": (8, 0, 0, 0, 0), "q4_k": (4, 1, 1, 0, 0), "q5_k": (8, 1, 1, 0, 0),
+    "q6_k": (8, 1, 0, 1, 0), "mixed": (8, 1, 1, 1, 0)}
 PHASES = ["full", "x0", "qkv", "attend", "merge", "attended", "o", "x1", "", "pairs", "hidden", "down", "head", "", "embed"]
+
+
+def source(path):
+    """Of a kernel, with what it includes."""
+    return re.sub(r'^#include "(.+)"\n', lambda m: source(path.parent / m.group(1)), path.read_text(), flags=re.M)
+
+
+class Tiles:
+    """Matrices as kernels/cuda/decode_tiles.cuh has them."""
+    def __init__(self, name):
+        self.bits, self.wide, self.offset, self.halves, self.center = self.arguments = TILES[name]
+        self.number = 4 if self.wide else 2
+        self.tile_bytes = 128 * self.bits + 32 * self.number * (1 + self.halves + self.offset)
+
+    def size(self, dims):
+        return -(-dims[0] // 8) * -(-dims[1] // 128) * self.tile_bytes
+
+    def make(self, dims, scale):
+        """A random matrix: its bytes and its numbers."""
+        rows, runs = -(-dims[0] // 8) * 8, -(-dims[1] // 128)
+        low, high = (-self.center, 16 - self.center) if self.bits == 4 else (-128, 128)
+        inside = torch.zeros(rows, runs * 4, device="cuda")
+        inside[:dims[0], :dims[1] // 32] = 1
+        kind = torch.float32 if self.wide else torch.float16
+        codes = torch.randint(low, high, (rows, runs * 128), device="cuda") * inside.repeat_interleave(32, 1).long()
+        spread = scale / ((high - low) / 12 ** 0.5)
+        scales = ((torch.rand(rows, runs * 4 * (1 + self.halves), device="cuda") + 0.5) * spread * inside.repeat_interleave(1 + self.halves, 1)).to(kind)
+        offsets = (torch.randn(rows, runs * 4, device="cuda") * scale * inside).to(kind)
+        numbers = scales.double().repeat_interleave(16 if self.halves else 32, 1) * codes
+        if self.offset:
+            numbers += offsets.double().repeat_interleave(32, 1)
+        # codes: [tile row, row, run, piece, half, pair of the half, quad, odd] of a column 2 * quad + 8 * pair + odd
+        c = (codes + self.center).view(rows // 8, 8, runs, 4, 2, 2, 4, 2)
+        if self.bits == 4:  # a word is nibbles half + 2 * pair, odd ones four later
+            c = c.permute(0, 2, 1, 6, 3, 7, 5, 4).reshape(rows // 8, runs, 8, 4, 4, 8)
+            words = (c << (torch.arange(8, device="cuda") * 4)).sum(-1)
+            packed = words.to(torch.int64).view(torch.uint8).view(rows // 8, runs, 128, 8)[..., :4].reshape(rows // 8, runs, 512)
+        else:  # two pieces a half; words by pair, bytes half and odd
+            c = c.view(rows // 8, 8, runs, 2, 2, 2, 2, 4, 2).permute(0, 2, 3, 1, 7, 4, 6, 8, 5)
+            packed = c.reshape(rows // 8, runs, 1024).to(torch.int8).view(torch.uint8)
+        by_tile = lambda x: x.view(rows // 8, 8, runs, -1).permute(0, 2, 1, 3).contiguous().view(torch.uint8).view(rows // 8, runs, -1)
+        parts = [packed, by_tile(scales)] + ([by_tile(offsets)] if self.offset else [])
+        return torch.cat(parts, 2).reshape(-1), numbers[:dims[0], :dims[1]]
 
 
 def replaced(text, *pairs):
@@ -39,8 +88,8 @@ def replaced(text, *pairs):
 
 def without(text, part):
     if part == "ring":
-        return replaced(text, ("    barrier_wait(&s->full[at.stage], at.turn);\n#pragma", "#pragma"),
-                        ("    if (lane == 0) barrier_arrive(&s->room[at.stage]);", ""), ("      produce(m, s, steps);", ""))
+        return replaced(text, ("      barrier_wait(&s->full[at.stage], at.turn);\n", ""),
+                        ("      barrier_arrive(&s->room[at.stage]);\n", ""), ("      produce(m, s, steps);", ""))
     if part == "waits":
         return replaced(text, ("  while (is_empty(value));", "  while (0);"), ("for (bool again = true; again;)", "for (bool again = false; again;)"),
                         ("  return best_of_block(s, best).token;", "  best_of_block(s, best);\n  return 5;"))
@@ -54,7 +103,7 @@ def with_clocks(text):
     return replaced(
         text, ("struct State {\n", "struct State {\n  u64 clocks[20];\n"),
         ("// |x|: the layer's input", "#define SINCE(i) { long long now = clock64(); if (threadIdx.x == 0) s->clocks[i] += now - since; since = now; }\n// |x|: the layer's input"),
-        ("  c.rows<HIDDEN>(x, s->qkv,", "  long long since = clock64();\n  c.rows<HIDDEN>(x, s->qkv,"),
+        ("  c.rows<QkvFormat>(x, s->qkv,", "  long long since = clock64();\n  c.rows<QkvFormat>(x, s->qkv,"),
         ("  attend(m, s, l, plan, position);", "  SINCE(2) attend(m, s, l, plan, position); SINCE(3)"),
         ("  merge_heads(m, s, plan.splits);", "  merge_heads(m, s, plan.splits); SINCE(4)"),
         ("w->attended, attended);", "w->attended, attended); SINCE(5)"),
@@ -62,8 +111,8 @@ def with_clocks(text):
         ("    Activations<FFN> hidden;", "    SINCE(9) Activations<FFN> hidden;"), ("w->hidden[turn], hidden);", "w->hidden[turn], hidden); SINCE(10)"),
         ("  hear_and_normalise(s, w->x0, l", "  SINCE(11) hear_and_normalise(s, w->x0, l"),
         ("m.weights + FINAL_NORM_AT, x);\n", "m.weights + FINAL_NORM_AT, x); SINCE(1)\n"),
-        ("    barrier_wait(&s->full[at.stage], at.turn);\n#pragma",
-         "    long long asked = clock64(); barrier_wait(&s->full[at.stage], at.turn); if (threadIdx.x == 0) s->clocks[0] += clock64() - asked;\n#pragma"),
+        ("      barrier_wait(&s->full[at.stage], at.turn);\n",
+         "      long long asked = clock64(); barrier_wait(&s->full[at.stage], at.turn); if (threadIdx.x == 0) s->clocks[0] += clock64() - asked;\n"),
         ("    token = choose(m, c, s->epoch + step, x);",
          "    long long head = clock64(); token = choose(m, c, s->epoch + step, x); if (threadIdx.x == 0) s->clocks[12] += clock64() - head;"),
         ("  Consumer c = {s, {0, 0}, 0};\n", "  Consumer c = {s, {0, 0}, 0};\n  long long begin = clock64();\n  if (threadIdx.x == 0) for (int i = 0; i < 20; ++i) s->clocks[i] = 0;\n"),
@@ -75,8 +124,9 @@ def with_clocks(text):
 
 class Layout:
     """Where the weights are, as weights.irpa has them."""
-    def __init__(self, shape):
+    def __init__(self, shape, formats=()):
         hidden, ffn, heads, kv_heads, head_dim, layers, vocab, _, tied = shape
+        self.tiles = [Tiles(name) for name in formats]
         queries, keys, self.bytes, self.at, self.dims = heads * head_dim, kv_heads * head_dim, 0, {}, {}
         self.add("EMBED", 0, (vocab, hidden))
         for layer in range(layers):
@@ -93,9 +143,19 @@ class Layout:
     def add(self, name, layer, dims):
         self.at[name, layer] = self.bytes = (self.bytes + 63) // 64 * 64
         self.dims[name] = dims
-        self.bytes += math.prod(dims) * (4 if len(dims) == 1 else 2)
+        tiles = self.tiles_of(name)
+        self.bytes += 4 * dims[0] if len(dims) == 1 else tiles.size(dims) if tiles else 2 * math.prod(dims)
+
+    def tiles_of(self, name):
+        return self.tiles and self.tiles[-1 if name in ("EMBED", "HEAD") else 0]
 
     def definitions(self):
+        for name in ("QKV", "O", "GATE", "DOWN", "HEAD", "EMBED") if self.tiles else ():
+            yield f"{name}_TILES=" + ",".join(map(str, self.tiles_of(name).arguments))
+        if self.tiles:
+            yield "PACKED=1"
+            yield "KV_F32=1"
+            yield f"OFFSETS={max(tiles.offset for tiles in self.tiles)}"
         for name in self.dims:
             first = self.at[name, 0]
             yield f"{name}_AT={first}ull"
@@ -107,21 +167,23 @@ def frequencies(shape):
     return [1.0 / theta ** (2 * i / head_dim) for i in range(head_dim // 2)]
 
 
-def blocks_of(shape):
-    return min(BLOCKS, shape[0], shape[1], shape[6])
+def blocks_of(shape, unit=1):
+    return min(BLOCKS, *(-(-rows // unit) for rows in (shape[0], shape[1], shape[6], (shape[2] + 2 * shape[3]) * shape[4])))
 
 
-def scratch_words(shape):
+def scratch_words(shape, unit=1):
     hidden, ffn, heads, kv_heads, head_dim = shape[:5]
-    blocks, queries, keys = blocks_of(shape), heads * head_dim, kv_heads * head_dim
+    blocks, queries, keys = blocks_of(shape, unit), heads * head_dim, kv_heads * head_dim
     return 64 + 8 * blocks + 3 * hidden + 2 * queries + 2 * keys + 2 * ffn + heads * max(1, blocks // kv_heads) * (head_dim + 2)
 
 
 def compile_kernel(text, shape, layout, dtype, library):
     names = ("HIDDEN", "FFN", "HEADS", "KV_HEADS", "HEAD_DIM", "LAYERS", "VOCAB")
     options = [f"{name}={value}" for name, value in zip(names, shape)] + list(layout.definitions())
-    options += [f"PAGE={PAGE}", f"POOL_PAGES={1 + CONTEXT // PAGE}", "NORM_EPS=1e-5f", f"SCALE={shape[4] ** -0.5!r}f", f"BLOCKS={blocks_of(shape)}",
-                f"SHARED_BYTES={SHARED_BYTES}", f"SCRATCH_WORDS={scratch_words(shape)}", f"DTYPE_{dtype.upper()}=1", "ROPE_FREQUENCIES=" + ",".join(f"{f!r}f" for f in frequencies(shape))]
+    options += [f"PAGE={PAGE}", f"POOL_PAGES={1 + CONTEXT // PAGE}", "NORM_EPS=1e-5f", f"SCALE={shape[4] ** -0.5!r}f", f"BLOCKS={blocks_of(shape, 8 if layout.tiles else 1)}",
+                f"SHARED_BYTES={SHARED_BYTES}", f"SCRATCH_WORDS={scratch_words(shape, 8 if layout.tiles else 1)}", "ROPE_FREQUENCIES=" + ",".join(f"{f!r}f" for f in frequencies(shape))]
+    if not layout.tiles:
+        options.append(f"DTYPE_{dtype.upper()}=1")
     arguments = ["--std=c++17", "--gpu-architecture=sm_%d%d" % torch.cuda.get_device_capability()] + ["-D" + o for o in options]
     found = [library] if library else glob.glob("/usr/local/cuda*/**/libnvrtc.so.13", recursive=True) + ["libnvrtc.so.13"]
     nvrtc, program, size = ctypes.CDLL(found[0]), ctypes.c_void_p(), ctypes.c_size_t()
@@ -159,21 +221,36 @@ class Kernel:
 class Model:
     def __init__(self, shape, layout, dtype):
         hidden, ffn, heads, kv_heads, head_dim, layers, vocab, _, _ = shape
-        self.shape, self.layout, self.dtype = shape, layout, {"bf16": torch.bfloat16, "f16": torch.float16}[dtype]
+        self.shape, self.layout, self.dtype = shape, layout, {"bf16": torch.bfloat16, "f16": torch.float16}.get(dtype, torch.float32)
+        self.unit, self.numbers = 8 if layout.tiles else 1, {}
         torch.manual_seed(1)
         self.weights = torch.empty(layout.bytes, dtype=torch.uint8, device="cuda")
         for (name, layer), _ in layout.at.items():
             dims = layout.dims[name]
+            spread = 0.5 if name in ("EMBED", "HEAD") else dims[-1] ** -0.5
+            if len(dims) == 2 and layout.tiles:
+                self.pack(name, layer, spread)
+                continue
             noise = torch.randn(dims, device="cuda")
-            self.weight(name, layer).copy_(1 + 0.1 * noise if len(dims) == 1 else noise * (0.5 if name in ("EMBED", "HEAD") else dims[1] ** -0.5))
+            self.weight(name, layer).copy_(1 + 0.1 * noise if len(dims) == 1 else noise * spread)
         pages = 1 + CONTEXT // PAGE
         self.kv_start = torch.randn(layers, pages, kv_heads, 2, PAGE, head_dim, device="cuda").to(self.dtype)
         self.kv, self.pages = self.kv_start.clone(), (torch.randperm(pages - 1, device="cuda") + 1).int()
         self.token, self.position, self.active = (torch.ones(1, dtype=torch.int32, device="cuda") for _ in range(3))
         self.chosen, self.logits = torch.zeros(128, dtype=torch.int32, device="cuda"), torch.zeros(vocab, device="cuda")
-        self.scratch = torch.full((scratch_words(shape),), -1, dtype=torch.int32, device="cuda")
+        self.scratch = torch.full((scratch_words(shape, self.unit),), -1, dtype=torch.int32, device="cuda")
+
+    def pack(self, name, layer, spread):
+        at = self.layout.at[name, layer]
+        if (at, layer) in self.numbers:
+            return
+        packed, numbers = self.layout.tiles_of(name).make(self.layout.dims[name], spread)
+        self.weights[at:at + len(packed)] = packed
+        self.numbers[at, layer] = numbers.float()
 
     def weight(self, name, layer=0):
+        if len(self.layout.dims[name]) == 2 and self.layout.tiles:
+            return self.numbers[self.layout.at[name, layer], layer]
         dims, at = self.layout.dims[name], self.layout.at[name, layer]
         kind = torch.float32 if len(dims) == 1 else self.dtype
         return self.weights[at:at + math.prod(dims) * kind.itemsize].view(kind).view(dims)
@@ -214,7 +291,7 @@ class Model:
 
 
 def compare(model, kernel, start):
-    blocks, kv, token, expected = blocks_of(model.shape), model.kv_start.clone(), 5, []
+    blocks, kv, token, expected = blocks_of(model.shape, model.unit), model.kv_start.clone(), 5, []
     ids, logits = model.generate(kernel, start, [1, 1, 1, 5], blocks)
     for i in range(8):
         reference = model.reference(kv, token, start + i)
@@ -227,7 +304,7 @@ def compare(model, kernel, start):
 
 
 def measure(model, kernel, depth, clocks):
-    times, blocks = [], blocks_of(model.shape)
+    times, blocks = [], blocks_of(model.shape, model.unit)
     for _ in range(4):
         model.token.fill_(5)
         model.position.fill_(depth)
@@ -239,7 +316,7 @@ def measure(model, kernel, depth, clocks):
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end) / 128 * 1000)
     us = sorted(times)[1]
-    read = model.layout.bytes - (0 if model.shape[8] else math.prod(model.layout.dims["EMBED"]) * 2)
+    read = model.layout.bytes - (0 if model.shape[8] else model.layout.at["ATTN_NORM", 0])  # the embedding is the first
     print(f"depth {depth}: {us:.1f} us a token, {1e6 / us:.0f} tok/s, {read / us / 1e6:.2f} TB/s of weights")
     if clocks:
         cycles = model.scratch[4:64].view(torch.float32).tolist()
@@ -251,21 +328,21 @@ def measure(model, kernel, depth, clocks):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
     parser.add_argument("--shape", choices=SHAPES, default="llama-1b")
-    parser.add_argument("--dtype", choices=["bf16", "f16"], default="bf16")
+    parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--depths", default="16,4096")
     parser.add_argument("--without", default="")
     parser.add_argument("--clocks", action="store_true")
     parser.add_argument("--nvrtc")
     options = parser.parse_args()
     torch.zeros(1, device="cuda")
-    text = KERNEL.read_text()
+    text = source(KERNEL)
     parts = [part for part in options.without.split(",") if part]
     if options.clocks:
         text = with_clocks(text)
     for part in parts:
         text = without(text, part)
     shape = SHAPES[options.shape]
-    layout = Layout(shape)
+    layout = Layout(shape, () if options.dtype in ("bf16", "f16") else options.dtype.split(","))
     kernel = Kernel(compile_kernel(text, shape, layout, options.dtype, options.nvrtc))
     model = Model(shape, layout, options.dtype)
     for start in () if parts else (0, 250, 4000):

@@ -1,0 +1,96 @@
+// Decode: the ring of shared-memory stages, and the producer's way through it.
+
+struct Place {  // in the ring: the producer has one, every consumer warp has one
+  u32 stage, turn;
+  __device__ __forceinline__ void next() {
+    if (++stage == STAGES) stage = 0, turn ^= 1;
+  }
+};
+
+struct Producer {
+  Shared *s;
+  Place at, landed;  // landed: IN_FLIGHT stages behind
+  int started;
+
+  // Waits for room, and for the oldest of what was asked for; then |bytes| are expected in the next stage.
+  __device__ __forceinline__ u8 *begin(int bytes) {
+    barrier_wait(&s->room[at.stage], at.turn ^ 1);
+    if (started >= IN_FLIGHT) {
+      barrier_wait(&s->full[landed.stage], landed.turn);
+      landed.next();
+    } else {
+      ++started;
+    }
+#if __CUDA_ARCH__ >= 900
+    if ((threadIdx.x & 31) == 0) {
+      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(full())), "r"(bytes) : "memory");
+    }
+    __syncwarp();
+#else
+    (void)bytes;
+#endif
+    return s->ring + at.stage * STAGE_BYTES;
+  }
+
+  __device__ __forceinline__ u64 *full() const { return &s->full[at.stage]; }
+
+  __device__ __forceinline__ void end() {
+#if __CUDA_ARCH__ < 900
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(full())) : "memory");
+#endif
+    at.next();
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Who computes which rows
+
+static __device__ Rows share(int rows, int block, int blocks) {
+  const u32 units = ceil_div(rows, SHARE_UNIT);
+  return {(int)((u64)units * (u32)block / (u32)blocks) * SHARE_UNIT, min(rows, (int)((u64)units * ((u32)block + 1) / (u32)blocks) * SHARE_UNIT)};
+}
+
+#define AT(weight, layer) (m.weights + weight##_AT + (u64)(layer) * weight##_STEP)
+
+static __device__ __forceinline__ const u8 *qkv_row(const Model &m, int layer, int row) {
+  if (row < Q_WIDTH) return AT(Q, layer) + QkvFormat::row_offset<HIDDEN>(row);
+  row -= Q_WIDTH;
+  if (row < KV_WIDTH) return AT(K, layer) + QkvFormat::row_offset<HIDDEN>(row);
+  return AT(V, layer) + QkvFormat::row_offset<HIDDEN>(row - KV_WIDTH);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The producer's day
+
+template <typename F, int K, typename At>
+static __device__ __forceinline__ void stream_rows(Producer &p, Rows rows, At at) {
+#pragma unroll 1
+  for (int r = rows.begin; r < rows.end; r += TILE) F::template put_tile<K>(p, r, min(TILE, rows.end - r), at);
+}
+
+// Rows of the gate and the same rows of the matrix beside it in turn: their sums meet in one thread.
+static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, const u8 *gate, const u8 *up) {
+#pragma unroll 1
+  for (int r = rows.begin; r < rows.end; r += TILE) {
+#pragma unroll 1
+    for (int i = 0; i < 2; ++i) {
+      const u8 *matrix = i ? up : gate;
+      GateFormat::put_tile<HIDDEN>(p, r, min(TILE, rows.end - r), [&](int row) { return matrix + GateFormat::row_offset<HIDDEN>(row); });
+    }
+  }
+}
+
+static __device__ void produce(const Model &m, Shared *s, int steps) {
+  Producer p = {s, {0, 0}, {0, 0}, 0};
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+#pragma unroll 1
+    for (int l = 0; l < LAYERS; ++l) {
+      stream_rows<QkvFormat, HIDDEN>(p, s->qkv, [&](int row) { return qkv_row(m, l, row); });
+      stream_rows<OFormat, Q_WIDTH>(p, s->width, [&](int row) { return AT(O, l) + OFormat::row_offset<Q_WIDTH>(row); });
+      stream_pairs(p, s->ffn, AT(GATE, l), AT(UP, l));
+      stream_rows<DownFormat, FFN>(p, s->width, [&](int row) { return AT(DOWN, l) + DownFormat::row_offset<FFN>(row); });
+    }
+    stream_rows<HeadFormat, HIDDEN>(p, s->vocab, [&](int row) { return m.weights + HEAD_AT + HeadFormat::row_offset<HIDDEN>(row); });
+  }
+}

@@ -1,0 +1,88 @@
+// Decode: numbers, and words that carry their own flag.
+
+#ifdef DTYPE_F16
+static __device__ __forceinline__ u16 to16(float x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
+static __device__ __forceinline__ float from16(u16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
+#define TO_PAIR "cvt.rn.f16x2.f32"
+#define MMA "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+#else
+static __device__ __forceinline__ u16 to16(float x) { u16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
+static __device__ __forceinline__ float from16(u16 x) { return __uint_as_float((u32)x << 16); }
+#define TO_PAIR "cvt.rn.bf16x2.f32"
+#define MMA "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+#endif
+
+static __device__ __forceinline__ u32 to16x2(float low, float high) {
+  u32 pair;
+  asm(TO_PAIR " %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+static __device__ __forceinline__ float low16(u32 pair) { return from16((u16)pair); }
+#ifdef DTYPE_F16
+static __device__ __forceinline__ float high16(u32 pair) { return from16((u16)(pair >> 16)); }
+#else
+static __device__ __forceinline__ float high16(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+#endif
+
+static __device__ __forceinline__ void multiply(float (&sum)[4], uint4 a, uint2 b) {
+  asm volatile(MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+               : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+}
+
+static __device__ __forceinline__ void multiply_once(float (&product)[4], uint4 a, uint2 b) {
+  asm volatile(MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+               : "=f"(product[0]), "=f"(product[1]), "=f"(product[2]), "=f"(product[3])
+               : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y), "f"(0.0f));
+}
+
+static __device__ __forceinline__ u32 word_of(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+
+// What is computed with f32 keys and values is to be right in f32: there the quick exponential is not good enough.
+#ifdef KV_F32
+static __device__ __forceinline__ float exp_of(float x) { return expf(x); }
+#else
+static __device__ __forceinline__ float exp_of(float x) { return __expf(x); }
+#endif
+
+static __device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+  for (int i = 16; i; i >>= 1) x += __shfl_xor_sync(~0u, x, i);
+  return x;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Words that carry their own flag
+
+static __device__ __forceinline__ void tell(float *word, float value) {
+  asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(word), "f"(value) : "memory");
+}
+
+static __device__ __forceinline__ void empty(float *word) { tell(word, __uint_as_float(EMPTY)); }
+
+static __device__ __forceinline__ bool is_empty(float value) { return __float_as_uint(value) == EMPTY; }
+
+static __device__ __forceinline__ float look(const float *word) {
+  float value;
+  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(word));
+  return value;
+}
+
+static __device__ __forceinline__ float hear(const float *word) {
+  float value;
+  do value = look(word);
+  while (is_empty(value));
+  return value;
+}
+
+static __device__ __forceinline__ float4 look4(const float *words) {
+  float4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(words));
+  return v;
+}
+
+static __device__ __forceinline__ bool any_empty(float4 v) { return is_empty(v.x) || is_empty(v.y) || is_empty(v.z) || is_empty(v.w); }
+
