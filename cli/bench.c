@@ -16,7 +16,7 @@
 #define MAX_DEPTHS 16
 
 typedef struct flags {
-  const char *model, *device, *dtype, *kernels, *depths, *format, *bandwidth;
+  const char *model, *device, *dtype, *kernels, *quantize, *depths, *format, *bandwidth;
   int64_t prompt, generated, repetitions, context, threads;
   bool verbose;
 } flags_t;
@@ -388,6 +388,8 @@ static mlx_status_t open_and_run(bench_t *bench, const flags_t *f, const format_
                                       .device = f->device,
                                       .dtype = f->dtype,
                                       .kernels = f->kernels,
+                                      .quantize = f->quantize,
+                                      .verbose = f->verbose,
                                       .context = f->context < 0 ? bench->context : f->context,
                                       .threads = f->threads};
   if (f->context > 0 && f->context < bench->context) return too_small(bench->context, f->context);
@@ -416,11 +418,12 @@ mlx_status_t mlx_cli_bench(int argc, char **argv) {
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: what the tests need; 0: the model's)", &f.context, 0, 1 << 30},
       {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own kernels when compiling: auto (default), required, off", &f.kernels, 0, 0},
       {"--dtype", MLX_FLAG_TEXT, "DTYPE", "weights: packed (as a GGUF has them, exact), f32 (exact), bf16, f16; auto (default): packed where there are kernels, else f32", &f.dtype, 0, 0},
+      {"--quantize", MLX_FLAG_TEXT, "TYPE", "make packed weights of wider ones: q4 or q8 (CPU)", &f.quantize, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
       {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
       {"--bandwidth", MLX_FLAG_TEXT, "GB/s", "the memory's read bandwidth: show which share of it generating reaches", &f.bandwidth, 0, 0},
       {"-o, --output", MLX_FLAG_TEXT, "FORMAT", "md (default), csv, json or jsonl", &f.format, 0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which device is used and which kernels the model carries", &f.verbose, 0, 0},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which device is used, which kernels the model carries and what became of its weights", &f.verbose, 0, 0},
       {0}};
   size_t words;
   bool help;

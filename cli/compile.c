@@ -10,7 +10,7 @@
 #include "cli/cli.h"
 
 typedef struct flags {
-  const char *out, *target, *emit, *iree_compile, *dtype, *kernels;
+  const char *out, *target, *emit, *iree_compile, *dtype, *kernels, *quantize;
   int64_t context, timeout;
   bool verbose;
 } flags_t;
@@ -74,11 +74,12 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
       {"--target", MLX_FLAG_TEXT, "TARGET", "cpu (this machine), cpu:LEVEL, cuda (this GPU, else sm_80) or cuda:sm_XX", &f.target, 0, 0},
       {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own kernels: auto (default), required, off", &f.kernels, 0, 0},
       {"--dtype", MLX_FLAG_TEXT, "DTYPE", "weights: packed (as a GGUF has them, exact), f32 (exact), bf16, f16; auto (default): packed where there are kernels, else f32", &f.dtype, 0, 0},
+      {"--quantize", MLX_FLAG_TEXT, "TYPE", "make packed weights of wider ones: q4 or q8 (CPU)", &f.quantize, 0, 0},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context to make room for (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
       {"--emit", MLX_FLAG_TEXT, "KIND", "stablehlo: pure StableHLO text; vmfb: IREE's module alone", &f.emit, 0, 0},
       {"--iree-compile", MLX_FLAG_TEXT, "FILE", "the compiler to use (default: $MLXCEL_IREE_COMPILE, else the built-in one)", &f.iree_compile, 0, 0},
       {"--timeout", MLX_FLAG_INT, "SECONDS", "give iree-compile at most this long (default: 1800)", &f.timeout, 1, 1 << 24},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which kernels were linked", &f.verbose, 0, 0},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which kernels were linked, and what became of the weights", &f.verbose, 0, 0},
       {0}};
   const char *model = NULL;
   size_t words;
@@ -90,10 +91,13 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   if (!words) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel compile MODEL [-o OUT]");
   bool stablehlo = f.emit && !strcmp(f.emit, "stablehlo"), vmfb = f.emit && !strcmp(f.emit, "vmfb");
   if (!f.emit && f.out && !strcmp(f.out, "-")) return mlx_error(MLX_USAGE, "a compiled model is a folder; it cannot go to stdout");
+  if (stablehlo && f.quantize) return mlx_error(MLX_USAGE, "pure StableHLO has plain weights: --quantize and --emit stablehlo do not go together");
   if (f.emit && !stablehlo && !vmfb) return mlx_error(MLX_USAGE, "--emit wants stablehlo or vmfb, not '%s'", f.emit);
   mlx_dtype_t dtype;
   mlx_weights_choice_t weights;
   mlx_kernel_choice_t kernels;
+  mlx_quantize_t quantize;
+  MLX_TRY(mlx_quantize_parse(f.quantize, &quantize));
   MLX_TRY(mlx_weights_choice_parse(f.dtype, &weights, &dtype));
   MLX_TRY(mlx_kernel_choice_parse(f.kernels, &kernels));
   char gpu[64] = "cuda:sm_80";
@@ -105,6 +109,8 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   const mlx_compile_options_t options = {.target = f.target,
                                          .dtype = dtype,
                                          .weights = weights,
+                                         .quantize = quantize,
+                                         .verbose = f.verbose,
                                          .kernels = kernels,
                                          .context = mlx_context_option(f.context),
                                          .module_only = vmfb,

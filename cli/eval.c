@@ -17,7 +17,7 @@
 #define MAX_TEXT_BYTES (256u << 20)
 
 typedef struct flags {
-  const char *model, *device, *dtype, *kernels, *file, *save, *against;
+  const char *model, *device, *dtype, *kernels, *quantize, *file, *save, *against;
   int64_t context, chunks, threads;
   bool json, verbose;
 } flags_t;
@@ -220,7 +220,7 @@ static void print(eval_t *e, const flags_t *f) {
 }
 
 static mlx_status_t evaluate(eval_t *e, const flags_t *f) {
-  const mlx_open_options_t opening = {.model = f->model, .device = f->device, .dtype = f->dtype, .kernels = f->kernels, .context = f->context,
+  const mlx_open_options_t opening = {.model = f->model, .device = f->device, .dtype = f->dtype, .kernels = f->kernels, .quantize = f->quantize, .verbose = f->verbose, .context = f->context,
                                       .threads = f->threads};
   mlx_open_times_t times;
   MLX_TRY(mlx_cli_open(&opening, &e->engine, &times));
@@ -247,11 +247,12 @@ mlx_status_t mlx_cli_eval(int argc, char **argv) {
       {"--save-logprobs", MLX_FLAG_TEXT, "FILE", "write what the model says, to compare others with", &f.save, 0, 0},
       {"--kl", MLX_FLAG_TEXT, "FILE", "divergence from what --save-logprobs wrote", &f.against, 0, 0},
       {"--dtype", MLX_FLAG_TEXT, "TYPE", "as mlxcel run", &f.dtype, 0, 0},
+      {"--quantize", MLX_FLAG_TEXT, "TYPE", "as mlxcel run", &f.quantize, 0, 0},
       {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
       {"--kernels", MLX_FLAG_TEXT, "CHOICE", "as mlxcel compile", &f.kernels, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads", &f.threads, 1, 1024},
       {"--json", MLX_FLAG_SWITCH, NULL, "one JSON object", &f.json, 0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say which device and kernels are used", &f.verbose, 0, 0},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say which device and kernels are used, and what became of the weights", &f.verbose, 0, 0},
       {0},
   };
   size_t words;

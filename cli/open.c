@@ -14,6 +14,7 @@ typedef struct opening {
   char target[64];    // to compile a source model for
   mlx_dtype_t dtype;  // and what to store it as
   mlx_weights_choice_t weights;
+  mlx_quantize_t quantize;
   uint64_t memory;    // of the GPU, if that is one
   mlx_kernel_choice_t kernels;
   mlx_open_times_t *times;
@@ -51,6 +52,8 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
   const mlx_compile_options_t compile = {.target = opening->target,
                                          .dtype = opening->dtype,
                                          .weights = opening->weights,
+                                         .quantize = opening->quantize,
+                                         .verbose = opening->options->verbose,
                                          .kernels = opening->kernels,
                                          .context = mlx_context_option(opening->options->context),
                                          .memory = opening->memory,
@@ -100,6 +103,11 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   const bool any = !o->dtype || !strcmp(o->dtype, "auto");
   MLX_TRY(mlx_weights_choice_parse(any ? "auto" : o->dtype, &opening.weights, &opening.dtype));
   if (is_bundle && !any) options.dtype = o->dtype;  // a compiled model has one already
+  MLX_TRY(mlx_quantize_parse(o->quantize, &opening.quantize));
+  if (is_bundle && o->quantize) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is compiled already: --quantize is for the model it was made from", o->model),
+                           "mlxcel compile MODEL --quantize %s", o->quantize);
+  }
   MLX_TRY(mlx_kernel_choice_parse(o->kernels, &opening.kernels));
   bool ask_for_gpu = options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !is_bundle);
   mlx_status_t no_gpu = ask_for_gpu ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.memory) : NULL;

@@ -13,7 +13,7 @@
 #define MAX_PROMPT (64u << 20)
 
 typedef struct flags {
-  const char *model, *prompt, *prompt_file, *system, *device, *dtype, *kernels;
+  const char *model, *prompt, *prompt_file, *system, *device, *dtype, *kernels, *quantize;
   int64_t count, context, threads;
   bool chat, json, ignore_eos, verbose;
   mlx_sampling_flags_t sampling;
@@ -169,12 +169,13 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
       {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own kernels when compiling: auto (default), required, off", &f.kernels, 0, 0},
       {"--dtype", MLX_FLAG_TEXT, "DTYPE", "weights: packed (as a GGUF has them, exact), f32 (exact), bf16, f16; auto (default): packed where there are kernels, else f32", &f.dtype, 0, 0},
+      {"--quantize", MLX_FLAG_TEXT, "TYPE", "make packed weights of wider ones: q4 or q8 (CPU)", &f.quantize, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
       {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
       {"--ignore-eos", MLX_FLAG_SWITCH, NULL, "go on after the model ends its text", &f.ignore_eos, 0, 0},
       MLX_SAMPLING_FLAGS(f.sampling),
       {"--json", MLX_FLAG_SWITCH, NULL, "print one JSON object: ids, text, finish reason, timings", &f.json, 0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which kernels the model carries, and the seed", &f.verbose, 0, 0},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which kernels the model carries, what became of its weights, and the seed", &f.verbose, 0, 0},
       {0}};
   size_t words;
   bool help;
@@ -197,6 +198,8 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
                                       .device = f.device,
                                       .dtype = f.dtype,
                                       .kernels = f.kernels,
+                                      .quantize = f.quantize,
+                                      .verbose = f.verbose,
                                       .context = f.context,
                                       .threads = f.threads,
                                       .prompt = prompt.text,

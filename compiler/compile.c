@@ -192,50 +192,63 @@ static mlx_status_t no_kernels(const job_t *job, const char *why) {
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no linked kernels for this model: %s", why), "use --kernels=auto");
 }
 
-// Matrices of the model that stay as they are packed in its file; |out_first_other| is the type of the first that does not, f32 for none.
-static size_t count_packed(const job_t *job, mlx_dtype_t *out_first_other) {
-  const mlx_storage_t storage = {.dtype = MLX_F32, .layout = MLX_LAYOUT_PACKED};
-  size_t packed = 0;
-  *out_first_other = MLX_F32;
+// The first matrix that is packed in its file and stored as numbers; NULL when there is none.
+static const mlx_weight_t *first_widened(const job_t *job) {
   for (size_t i = 0; i < job->model->weight_count; ++i) {
     const mlx_weight_t *weight = &job->model->weights[i];
-    const mlx_dtype_t has = weight->tensor.dtype;
-    const bool was_packed = mlx_dtype_info(has)->block_elements > 1, stays = was_packed && mlx_weight_dtype(weight, storage) == has;
-    packed += stays;
-    if (was_packed && !stays && *out_first_other == MLX_F32) *out_first_other = has;
+    const bool packed = weight->packing.kind || mlx_dtype_info(weight->tensor.dtype)->block_elements > 1;
+    if (packed && weight->tensor.rank == 2 && mlx_weight_stored(weight, mlx_graph_storage(&job->graph)).kind == MLX_STORED_NUMBERS) return weight;
   }
-  return packed;
+  return NULL;
 }
 
 static mlx_status_t use_cpu_kernels(job_t *job) {
-  const mlx_weights_choice_t choice = job->options->weights;
-  mlx_dtype_t widened;
-  const size_t packed = count_packed(job, &widened);
-  if (choice != MLX_WEIGHTS_WIDE && packed) job->graph.layout = MLX_LAYOUT_PACKED;
+  const mlx_storage_t packed = {.dtype = MLX_F32, .layout = MLX_LAYOUT_PACKED, .quantize = job->options->quantize};
+  const bool any = mlx_weights_count(job->model, packed, MLX_STORED_CODES) || mlx_weights_count(job->model, packed, MLX_STORED_QUANTISED);
+  if (job->options->weights != MLX_WEIGHTS_WIDE && any) job->graph.layout = MLX_LAYOUT_PACKED;
+  job->graph.quantize = job->options->quantize;
   job->kernels = (mlx_kernels_t){.cpu_level = mlx_kernels_cpu_level(job->target.cpu_level), .dtype = job->graph.dtype};
   MLX_TRY(mlx_graph_use_kernels(job->model, &job->kernels, &job->graph));
   if (!job->graph.kernels) {
     job->graph.layout = MLX_LAYOUT_ROWS;
     return no_kernels(job, "its network is not of a kind they know");
   }
-  if (job->graph.layout == MLX_LAYOUT_PACKED && widened != MLX_F32) {
-    mlx_report_note(job->options->report, "weights in %s are widened to %s: no kernel computes with them", mlx_dtype_info(widened)->name,
-                    mlx_dtype_info(job->graph.dtype)->mlir);
+  const mlx_weight_t *widened = job->graph.layout == MLX_LAYOUT_PACKED ? first_widened(job) : NULL;
+  if (widened) {
+    mlx_report_note(job->options->report, "some packed weights, of which '%s' is the first, are widened to %s: no packed layout has their groups",
+                    widened->name, mlx_dtype_info(job->graph.dtype)->mlir);
   }
   return NULL;
 }
 
 // Without a kernel there are no packed weights: the plain lowering computes with plain numbers.
 static mlx_status_t check_packed(const job_t *job) {
-  if (job->options->weights != MLX_WEIGHTS_PACKED || job->graph.layout == MLX_LAYOUT_PACKED) return NULL;
+  if (job->graph.layout == MLX_LAYOUT_PACKED) return NULL;
+  if (job->options->weights != MLX_WEIGHTS_PACKED && job->options->quantize == MLX_QUANTIZE_NONE) return NULL;
   const char *why = job->target.gpu       ? "the kernels for GPUs compute with 16-bit weights"
-                    : job->graph.kernels  ? "its file has none that they know (Q4_0 to Q8_0, Q3_K to Q6_K)"
+                    : job->graph.kernels  ? "its file has none that they know"
                                           : "they need our kernels, which are not linked here";
-  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no packed weights for this model: %s", why), "use --dtype auto, f32 or bf16");
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no packed weights for this model: %s", why), "use --dtype auto, f32 or bf16%s",
+                         job->options->quantize ? ", without --quantize" : "");
+}
+
+// A model that is as narrow already is refused: who asks for it twice expects something that does not happen.
+static mlx_status_t check_quantize(const job_t *job) {
+  const mlx_quantize_t kind = job->options->quantize;
+  if (kind == MLX_QUANTIZE_NONE) return NULL;
+  if (job->options->weights == MLX_WEIGHTS_WIDE) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--quantize makes packed weights; --dtype asks for others"), "give one of the two");
+  }
+  const mlx_storage_t storage = {.dtype = MLX_F32, .layout = MLX_LAYOUT_PACKED, .quantize = kind};
+  if (mlx_weights_count(job->model, storage, MLX_STORED_QUANTISED)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s' has no matrix to be quantised to %s: none is wider, with columns a multiple of 32",
+                                   mlx_source_path(job->model->source), mlx_quantize_name(kind)),
+                         "leave --quantize out: packed weights are used as they are");
 }
 
 static const char *storage_name(const job_t *job) {
-  return job->graph.layout == MLX_LAYOUT_PACKED ? "packed" : mlx_dtype_info(job->graph.dtype)->mlir;
+  if (job->graph.layout != MLX_LAYOUT_PACKED) return mlx_dtype_info(job->graph.dtype)->mlir;
+  return job->graph.quantize ? mlx_quantize_name(job->graph.quantize) : "packed";
 }
 
 static mlx_status_t choose_kernels(job_t *job) {
@@ -421,8 +434,10 @@ static mlx_status_t compile_job(job_t *job, const char *model_path, mlx_compiled
   if (job->options->accept) {
     MLX_TRY(job->options->accept(job->options->user, out, job->graph.context, job->model->config.vocab));
   }
+  MLX_TRY(check_quantize(job));
   MLX_TRY(choose_kernels(job));
   MLX_TRY(check_packed(job));
+  if (job->options->verbose) mlx_weights_explain(job->model, mlx_graph_storage(&job->graph), job->options->report);
   snprintf(job->title, sizeof job->title, "%.64s as %s for %s, context %lld", mlx_file_name(model_path).text, storage_name(job),
            job->target.name, (long long)job->graph.context);
   MLX_TRY(mlx_graph_emit(job->model, &job->graph, &job->mlir, &job->mlir_length));

@@ -7,6 +7,7 @@
 #include "base/report.h"
 #include "base/status.h"
 #include "cache/cache.h"
+#include "compiler/quantize.h"
 #include "models/dtype.h"
 
 #define MLX_CONTEXT_OF_MODEL (-1)
@@ -33,12 +34,14 @@ typedef struct mlx_compile_options {
   const char *target;         // "cpu", "cpu:x86-64-v3", "cuda:sm_90"; NULL: "cpu"
   mlx_dtype_t dtype;          // of stored weights and of the KV cache, one that mlx_dtype_parse knows; MLX_F32: parity
   mlx_weights_choice_t weights;
+  mlx_quantize_t quantize;    // makes packed weights of wider ones: not with MLX_WEIGHTS_WIDE, and an error where nothing can be packed
   int64_t context;            // positions to make room for; 0: the model's, up to 2048; MLX_CONTEXT_OF_MODEL: the model's
   int64_t rows;               // sequences decoded together; 0: 1
   mlx_kernel_choice_t kernels;
   const char *iree_compile;   // NULL: found as compiler/driver.h says
   double time_limit_seconds;  // for iree-compile; 0: the driver's default
   const mlx_report_t *report; // may be NULL
+  bool verbose;               // say what becomes of each kind of weight
   uint64_t memory;            // bytes the device has, where it is known; 0: this machine's, for what is compiled for its CPU
   bool module_only;           // leave the weights alone: only the module is wanted
   // Called once the model is read and before anything slow, with no more than the tokenizer filled in: a status from it ends

@@ -23,12 +23,8 @@ typedef struct emission {
 
 static mlx_network_weight_t weight_at(const emission_t *e, int64_t layer, mlx_decode_weight_t which) {
   const size_t index = e->plan->weights[layer * MLX_DECODE_WEIGHTS + which];
-  const mlx_dtype_t dtype = mlx_weight_dtype(&e->g->model->weights[index], mlx_graph_storage(e->g->options));
-  mlx_panel_format_t format = MLX_PANEL_F32;
-  if (!mlx_panel_format(dtype, &format)) {
-    mlx_builder_fail(e->g->b, mlx_error(MLX_INTERNAL, "there are no panels of %s", mlx_dtype_info(dtype)->name));
-  }
-  return (mlx_network_weight_t){.at = e->offsets[index], .format = (int32_t)format};
+  const mlx_stored_t stored = mlx_weight_stored(&e->g->model->weights[index], mlx_graph_storage(e->g->options));
+  return (mlx_network_weight_t){.at = e->offsets[index], .format = (int32_t)stored.format};
 }
 
 static mlx_network_layer_t layer_at(const emission_t *e, int64_t layer) {

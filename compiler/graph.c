@@ -57,7 +57,7 @@ mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kern
 }
 
 mlx_storage_t mlx_graph_storage(const mlx_graph_options_t *options) {
-  return (mlx_storage_t){.dtype = options->dtype, .layout = options->layout};
+  return (mlx_storage_t){.dtype = options->dtype, .layout = options->layout, .quantize = options->quantize};
 }
 
 int64_t mlx_graph_row_pages(const mlx_graph_options_t *options) {
@@ -103,7 +103,7 @@ void mlx_graph_declare(mlx_graph_t *g) {
   const mlx_config_t *c = &g->model->config;
   for (size_t i = 0; i < g->model->weight_count; ++i) {
     const mlx_weight_t *weight = &g->model->weights[i];
-    const mlx_dtype_t dtype = mlx_weight_dtype(weight, mlx_graph_storage(g->options));
+    const mlx_dtype_t dtype = mlx_weight_stored(weight, mlx_graph_storage(g->options)).dtype;
     mlx_builder_parameter(g->b, weight->name, mlx_type(dtype, weight->tensor.rank, weight->tensor.dims));
   }
   declare_kv(g);

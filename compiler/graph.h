@@ -18,8 +18,9 @@
 
 typedef struct mlx_graph_options {
   mlx_form_t form;
-  mlx_dtype_t dtype;    // of the KV cache and of the weights, as mlx_weight_dtype says
+  mlx_dtype_t dtype;    // of the KV cache and of the weights, as mlx_weight_stored says
   mlx_layout_t layout;  // of the weights; but rows for the CPU's kernel only
+  mlx_quantize_t quantize;
   int64_t context;    // positions a row may use; the pages hold it rounded up
   int64_t rows;       // sequences decoded together
   int64_t page_size;  // positions in a page

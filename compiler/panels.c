@@ -2,19 +2,45 @@
 
 #include <string.h>
 
-#include "models/codes.h"
+#include "models/model.h"
 
 #define ROWS MLX_PANEL_ROWS
 #define BLOCK MLX_PANEL_BLOCK
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The table
+
+static const mlx_panel_info_t infos[MLX_PANEL_FORMATS] = {
+    //                       name                                            number  scales offsets bits least
+    [MLX_PANEL_F32] = {"f32", MLX_F32, 0, 0, 0, 0},
+    [MLX_PANEL_F16] = {"f16", MLX_F16, 0, 0, 0, 0},
+    [MLX_PANEL_BF16] = {"bf16", MLX_BF16, 0, 0, 0, 0},
+    [MLX_PANEL_Q4_0] = {"4-bit codes, a scale in f16", MLX_F16, 1, 0, 4, -8},
+    [MLX_PANEL_Q4_1] = {"4-bit codes, scale and offset in f16", MLX_F16, 1, 1, 4, 0},
+    [MLX_PANEL_Q8_0] = {"8-bit codes, a scale in f16", MLX_F16, 1, 0, 8, -128},
+    [MLX_PANEL_Q4_WIDE] = {"4-bit codes, scale and offset in f32", MLX_F32, 1, 1, 4, 0},
+    [MLX_PANEL_Q8_WIDE] = {"8-bit codes, scale and offset in f32", MLX_F32, 1, 1, 8, 0},
+    [MLX_PANEL_Q8_HALVES] = {"8-bit codes, two scales in f32", MLX_F32, 2, 0, 8, -128},
+    [MLX_PANEL_Q8_1] = {"8-bit codes, scale and offset in f16", MLX_F16, 1, 1, 8, 0},
+    [MLX_PANEL_Q4_BF16] = {"4-bit codes, scale and offset in bf16", MLX_BF16, 1, 1, 4, 0},
+    [MLX_PANEL_Q8_BF16] = {"8-bit codes, scale and offset in bf16", MLX_BF16, 1, 1, 8, 0},
+    [MLX_PANEL_Q4_HALVES] = {"4-bit codes, two scales and offsets in f32", MLX_F32, 2, 2, 4, 0},
+};
+
+const mlx_panel_info_t *mlx_panel_info(mlx_panel_format_t format) { return &infos[format]; }
+
+double mlx_panel_bits(mlx_panel_format_t format) { return (double)mlx_panel_block_bytes((int32_t)format) * 8 / (ROWS * BLOCK); }
 
 bool mlx_panel_format(mlx_dtype_t dtype, mlx_panel_format_t *out_format) {
   static const struct {
     mlx_dtype_t dtype;
     mlx_panel_format_t format;
-  } pairs[] = {{MLX_F32, MLX_PANEL_F32},       {MLX_F16, MLX_PANEL_F16},       {MLX_BF16, MLX_PANEL_BF16},
-               {MLX_Q4_0, MLX_PANEL_Q4_0},     {MLX_Q4_1, MLX_PANEL_Q4_1},     {MLX_Q5_0, MLX_PANEL_Q8_HALVES},
-               {MLX_Q5_1, MLX_PANEL_Q8_WIDE},  {MLX_Q8_0, MLX_PANEL_Q8_0},     {MLX_Q3_K, MLX_PANEL_Q8_HALVES},
-               {MLX_Q4_K, MLX_PANEL_Q4_WIDE},  {MLX_Q5_K, MLX_PANEL_Q8_WIDE},  {MLX_Q6_K, MLX_PANEL_Q8_HALVES}};
+  } pairs[] = {{MLX_F32, MLX_PANEL_F32},          {MLX_F16, MLX_PANEL_F16},          {MLX_BF16, MLX_PANEL_BF16},
+               {MLX_Q4_0, MLX_PANEL_Q4_0},        {MLX_Q4_1, MLX_PANEL_Q4_1},        {MLX_Q5_0, MLX_PANEL_Q8_0},
+               {MLX_Q5_1, MLX_PANEL_Q8_1},        {MLX_Q8_0, MLX_PANEL_Q8_0},        {MLX_Q2_K, MLX_PANEL_Q4_HALVES},
+               {MLX_Q3_K, MLX_PANEL_Q8_0},        {MLX_Q4_K, MLX_PANEL_Q4_WIDE},     {MLX_Q5_K, MLX_PANEL_Q8_WIDE},
+               {MLX_Q6_K, MLX_PANEL_Q8_HALVES},   {MLX_IQ4_NL, MLX_PANEL_Q8_0},      {MLX_IQ4_XS, MLX_PANEL_Q8_HALVES},
+               {MLX_MXFP4, MLX_PANEL_Q8_HALVES}};
   for (size_t i = 0; i < sizeof pairs / sizeof *pairs; ++i) {
     if (pairs[i].dtype != dtype) continue;
     *out_format = pairs[i].format;
@@ -23,75 +49,67 @@ bool mlx_panel_format(mlx_dtype_t dtype, mlx_panel_format_t *out_format) {
   return false;
 }
 
+bool mlx_panel_format_of_packing(const mlx_packing_t *packing, mlx_panel_format_t *out_format) {
+  if (!mlx_packing_has_codes(packing)) return false;
+  const mlx_dtype_t scale = packing->parts[MLX_PART_SCALES]->dtype;
+  if (packing->kind != MLX_PACKED_MLX) {  // as mlx_packing_codes has them
+    *out_format = scale == MLX_F32 ? MLX_PANEL_Q8_HALVES : MLX_PANEL_Q4_WIDE;
+    return true;
+  }
+  const bool alike = packing->parts[MLX_PART_OFFSETS]->dtype == scale, nibbles = packing->bits <= 4;
+  if (alike && scale == MLX_F16) {
+    *out_format = nibbles ? MLX_PANEL_Q4_1 : MLX_PANEL_Q8_1;
+  } else if (alike && scale == MLX_BF16) {
+    *out_format = nibbles ? MLX_PANEL_Q4_BF16 : MLX_PANEL_Q8_BF16;
+  } else {
+    *out_format = nibbles ? MLX_PANEL_Q4_WIDE : MLX_PANEL_Q8_WIDE;
+  }
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Writing
+
 uint64_t mlx_panels_bytes(mlx_panel_format_t format, int64_t rows, int64_t columns) {
   return (uint64_t)((rows + ROWS - 1) / ROWS) * (uint64_t)mlx_panel_bytes((int32_t)format, columns);
 }
 
-static void pack_plain(size_t element, const uint8_t *rows, size_t row_bytes, int64_t count, int64_t columns, uint8_t *out) {
+void mlx_panel_pack(mlx_panel_format_t format, const uint8_t *rows, size_t row_bytes, int64_t count, int64_t columns, uint8_t *out) {
+  const size_t element = mlx_dtype_info(infos[format].number)->block_bytes;
+  memset(out, 0, (size_t)mlx_panel_bytes((int32_t)format, columns));
   for (int64_t r = 0; r < count; ++r) {
     const uint8_t *row = rows + (size_t)r * row_bytes;
     for (int64_t k = 0; k < columns; ++k) memcpy(out + (size_t)(k * ROWS + r) * element, row + (size_t)k * element, element);
   }
 }
 
-static void put_half(uint8_t *out, int64_t row, float value) { mlx_dtype_info(MLX_F16)->from_f32(&value, 1, out + 2 * row); }
-static void put_float(uint8_t *out, int64_t row, float value) { memcpy(out + 4 * row, &value, sizeof value); }
+// |count| numbers of each of 16 rows; gives where the next ones begin.
+static uint8_t *put_numbers(const mlx_dtype_info_t *type, const float *values, int count, int64_t row, uint8_t *out) {
+  for (int i = 0; i < count; ++i, out += type->block_bytes * ROWS) type->from_f32(&values[i], 1, out + (size_t)row * type->block_bytes);
+  return out;
+}
 
-// Of Q4_0 the codes are stored as they are in the file, 8 more than they mean.
-static void put_nibbles(const int8_t *codes, int more, int64_t row, uint8_t *out) {
+static void put_nibbles(const int16_t *codes, int less, int64_t row, uint8_t *out) {
   for (int i = 0; i < BLOCK / 8; ++i) {
     uint32_t word = 0;
-    for (int k = 0; k < 8; ++k) word |= (uint32_t)(codes[8 * i + k] + more) << 4 * k;
+    for (int k = 0; k < 8; ++k) word |= (uint32_t)(codes[8 * i + k] - less) << 4 * k;
     for (int byte = 0; byte < 4; ++byte) out[(i * ROWS + row) * 4 + byte] = (uint8_t)(word >> 8 * byte);
   }
 }
 
-static void put_bytes(const int8_t *codes, int64_t row, uint8_t *out) {
+static void put_bytes(const int16_t *codes, int64_t row, uint8_t *out) {
   for (int k = 0; k < BLOCK; ++k) out[k * ROWS + row] = (uint8_t)codes[k];
 }
 
-static void put_block(mlx_panel_format_t format, const mlx_codes_t *c, int64_t row, uint8_t *out) {
-  switch (format) {
-    case MLX_PANEL_Q4_0:
-      put_half(out, row, c->scale[0]);
-      put_nibbles(c->code, 8, row, out + 2 * ROWS);
-      break;
-    case MLX_PANEL_Q4_1:
-      put_half(out, row, c->scale[0]);
-      put_half(out + 2 * ROWS, row, c->offset);
-      put_nibbles(c->code, 0, row, out + 4 * ROWS);
-      break;
-    case MLX_PANEL_Q8_0:
-      put_half(out, row, c->scale[0]);
-      put_bytes(c->code, row, out + 2 * ROWS);
-      break;
-    case MLX_PANEL_Q4_WIDE:
-      put_float(out, row, c->scale[0]);
-      put_float(out + 4 * ROWS, row, c->offset);
-      put_nibbles(c->code, 0, row, out + 8 * ROWS);
-      break;
-    default:
-      put_float(out, row, c->scale[0]);
-      put_float(out + 4 * ROWS, row, format == MLX_PANEL_Q8_HALVES ? c->scale[1] : c->offset);
-      put_bytes(c->code, row, out + 8 * ROWS);
-      break;
-  }
-}
-
-void mlx_panel_pack(mlx_dtype_t dtype, const uint8_t *rows, size_t row_bytes, int64_t count, int64_t columns, uint8_t *out) {
-  mlx_panel_format_t format = MLX_PANEL_F32;
-  mlx_panel_format(dtype, &format);
-  memset(out, 0, (size_t)mlx_panel_bytes((int32_t)format, columns));
-  const size_t block = (size_t)mlx_panel_block_bytes((int32_t)format);
-  mlx_codes_t codes;
-  if (!mlx_codes_read(dtype, rows, 0, &codes)) {
-    pack_plain(mlx_dtype_info(dtype)->block_bytes, rows, row_bytes, count, columns, out);
-    return;
-  }
-  for (int64_t r = 0; r < count; ++r) {
-    for (int64_t b = 0; b < columns / BLOCK; ++b) {
-      mlx_codes_read(dtype, rows + (size_t)r * row_bytes, (size_t)b, &codes);
-      put_block(format, &codes, r, out + (size_t)b * block);
-    }
+void mlx_panel_put(mlx_panel_format_t format, const mlx_codes_t *c, int64_t row, int64_t nth, uint8_t *panel) {
+  const mlx_panel_info_t *info = &infos[format];
+  const mlx_dtype_info_t *number = mlx_dtype_info(info->number);
+  uint8_t *at = panel + nth * mlx_panel_block_bytes((int32_t)format);
+  at = put_numbers(number, c->scale, info->scales, row, at);
+  at = put_numbers(number, c->offset, info->offsets, row, at);
+  if (info->code_bits == 4) {
+    put_nibbles(c->code, info->least_code, row, at);
+  } else {
+    put_bytes(c->code, row, at);
   }
 }

@@ -4,22 +4,9 @@
 
 #include "artifact/archive.h"
 #include "base/memory.h"
-#include "compiler/panels.h"
 
 #define CHUNK_BYTES (4u << 20)  // of rows held at a time
 #define WIDE_ROWS 32            // widened at a time: a packing that stores columns reads them for all of these at once
-
-// Whether the bytes of its rows can be kept, and there are panels of them.
-static bool stays_packed(const mlx_weight_t *weight) {
-  mlx_panel_format_t format;
-  return weight->tensor.rank == 2 && !weight->packing.kind && !weight->parts && !weight->half && weight->plus == 0.0 &&
-         weight->order != MLX_ROWS_ARE_COLUMNS && mlx_panel_format(weight->tensor.dtype, &format);
-}
-
-mlx_dtype_t mlx_weight_dtype(const mlx_weight_t *weight, mlx_storage_t storage) {
-  if (weight->tensor.rank < 2) return MLX_F32;
-  return storage.layout == MLX_LAYOUT_PACKED && stays_packed(weight) ? weight->tensor.dtype : storage.dtype;
-}
 
 // A row is the last dimension. A vector is one row, unless it has an order: then every element is one, as in a matrix that is the
 // half of each row of another.
@@ -60,7 +47,8 @@ static int64_t stored_row(const mlx_weight_t *weight, int64_t row) {
 // One weight on its way into the archive.
 typedef struct passage {
   const mlx_weight_t *weight;
-  mlx_dtype_t dtype;            // to store it as
+  mlx_stored_t stored;          // what it becomes
+  mlx_dtype_t dtype;            // of the numbers that are stored, or quantised
   size_t elements;              // of a row
   size_t from_bytes, to_bytes;  // of a row, in the source and in the archive
   int64_t chunk_rows;
@@ -121,18 +109,57 @@ static void convert_packed(const passage_t *p, int64_t first, int64_t count, uin
   }
 }
 
-static mlx_panel_format_t panel_format(mlx_dtype_t dtype) {
-  mlx_panel_format_t format = MLX_PANEL_F32;
-  mlx_panel_format(dtype, &format);  // there is one for every dtype that mlx_weight_dtype gives
-  return format;
+// Rows [first, first + count) as numbers, into the chunk.
+static void convert_rows(const passage_t *p, int64_t first, int64_t count) {
+  if (first_packing(p->weight)->kind) {
+    convert_packed(p, first, count, p->chunk);
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) convert_row(p, first + i, p->chunk + (size_t)i * p->to_bytes);
+}
+
+// The codes of block |nth| of row |row|, which is the chunk's |in_chunk|th where rows are quantised.
+static mlx_status_t read_codes(const passage_t *p, int64_t row, int64_t in_chunk, int64_t nth, mlx_codes_t *out) {
+  if (p->stored.kind == MLX_STORED_QUANTISED) {
+    const float *numbers = (const float *)(const void *)(p->chunk + (size_t)in_chunk * p->to_bytes) + nth * MLX_CODES;
+    if (mlx_quantize_block(p->stored.quantize, numbers, out)) return NULL;
+    return mlx_error(MLX_INVALID_INPUT, "tensor '%s' has a number that is not finite in row %lld: it cannot be quantised", p->weight->name,
+                     (long long)row);
+  }
+  if (p->weight->packing.kind) {
+    mlx_packing_codes(&p->weight->packing, stored_row(p->weight, row), nth, out);
+  } else {
+    mlx_codes_read(p->weight->tensor.dtype, row_data(p, row), (size_t)nth, out);
+  }
+  return NULL;
+}
+
+// One panel after the other. Within one, block by block: a packing that stores columns has what the 16 rows need of one together.
+static mlx_status_t write_codes(mlx_archive_writer_t *archive, const passage_t *p) {
+  const int64_t rows = row_count(p->weight), blocks = (int64_t)p->elements / MLX_CODES;
+  const size_t bytes = (size_t)mlx_panels_bytes(p->stored.format, MLX_PANEL_ROWS, (int64_t)p->elements);
+  mlx_codes_t codes;
+  for (int64_t first = 0; first < rows; first += MLX_PANEL_ROWS) {
+    const int64_t count = least(MLX_PANEL_ROWS, rows - first);
+    if (p->stored.kind == MLX_STORED_QUANTISED) convert_rows(p, first, count);
+    memset(p->panel, 0, bytes);
+    for (int64_t nth = 0; nth < blocks; ++nth) {
+      for (int64_t i = 0; i < count; ++i) {
+        MLX_TRY(read_codes(p, first + i, i, nth, &codes));
+        mlx_panel_put(p->stored.format, &codes, i, nth, p->panel);
+      }
+    }
+    MLX_TRY(mlx_archive_write(archive, p->panel, bytes));
+  }
+  return NULL;
 }
 
 // |count| rows of the chunk: all panels but the matrix's last are whole.
 static mlx_status_t write_panels(mlx_archive_writer_t *archive, const passage_t *p, int64_t count) {
-  const size_t bytes = (size_t)mlx_panels_bytes(panel_format(p->dtype), MLX_PANEL_ROWS, (int64_t)p->elements);
+  const size_t bytes = (size_t)mlx_panels_bytes(p->stored.format, MLX_PANEL_ROWS, (int64_t)p->elements);
   for (int64_t row = 0; row < count; row += MLX_PANEL_ROWS) {
-    const int64_t rows = count - row < MLX_PANEL_ROWS ? count - row : MLX_PANEL_ROWS;
-    mlx_panel_pack(p->dtype, p->chunk + (size_t)row * p->to_bytes, p->to_bytes, rows, (int64_t)p->elements, p->panel);
+    const uint8_t *rows = p->chunk + (size_t)row * p->to_bytes;
+    mlx_panel_pack(p->stored.format, rows, p->to_bytes, least(MLX_PANEL_ROWS, count - row), (int64_t)p->elements, p->panel);
     MLX_TRY(mlx_archive_write(archive, p->panel, bytes));
   }
   return NULL;
@@ -142,11 +169,7 @@ static mlx_status_t write_rows(mlx_archive_writer_t *archive, const passage_t *p
   const int64_t rows = row_count(p->weight);
   for (int64_t row = 0, count; row < rows; row += count) {
     count = rows - row < p->chunk_rows ? rows - row : p->chunk_rows;
-    if (first_packing(p->weight)->kind) {
-      convert_packed(p, row, count, p->chunk);
-    } else {
-      for (int64_t i = 0; i < count; ++i) convert_row(p, row + i, p->chunk + (size_t)i * p->to_bytes);
-    }
+    convert_rows(p, row, count);
     MLX_TRY(p->panel ? write_panels(archive, p, count) : mlx_archive_write(archive, p->chunk, (size_t)count * p->to_bytes));
   }
   return NULL;
@@ -158,7 +181,8 @@ static bool in_panels(const mlx_weight_t *weight, mlx_storage_t storage) {
 
 static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight, mlx_storage_t storage) {
   const mlx_tensor_t *tensor = &weight->tensor;
-  passage_t p = {.weight = weight, .dtype = mlx_weight_dtype(weight, storage), .elements = row_elements(weight)};
+  passage_t p = {.weight = weight, .stored = mlx_weight_stored(weight, storage), .elements = row_elements(weight)};
+  p.dtype = p.stored.kind == MLX_STORED_NUMBERS ? p.stored.dtype : MLX_F32;
   const mlx_dtype_info_t *info = mlx_dtype_info(p.dtype);
   const bool panels = in_panels(weight, storage);
   MLX_TRY(mlx_archive_next(archive));
@@ -170,10 +194,10 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   p.chunk_rows = p.to_bytes < CHUNK_BYTES ? (int64_t)(CHUNK_BYTES / p.to_bytes) : 1;
   if (panels) p.chunk_rows = (p.chunk_rows + MLX_PANEL_ROWS - 1) / MLX_PANEL_ROWS * MLX_PANEL_ROWS;
   mlx_status_t status = mlx_alloc((size_t)p.chunk_rows, p.to_bytes, &p.chunk);
-  if (!status && panels) status = mlx_alloc((size_t)mlx_panels_bytes(panel_format(p.dtype), 1, (int64_t)p.elements), 1, &p.panel);
+  if (!status && panels) status = mlx_alloc((size_t)mlx_panels_bytes(p.stored.format, 1, (int64_t)p.elements), 1, &p.panel);
   const size_t wide = p.elements * (first_packing(weight)->kind ? WIDE_ROWS : 1);
   if (!status) status = mlx_alloc(wide, sizeof *p.wide, &p.wide);
-  if (!status) status = write_rows(archive, &p);
+  if (!status) status = p.stored.kind == MLX_STORED_NUMBERS ? write_rows(archive, &p) : write_codes(archive, &p);
   mlx_free(p.chunk);
   mlx_free(p.panel);
   mlx_free(p.wide);
@@ -193,9 +217,9 @@ static mlx_status_t write_all(const mlx_model_t *model, mlx_storage_t storage, m
 }
 
 static uint64_t stored_bytes(const mlx_weight_t *weight, mlx_storage_t storage) {
-  const mlx_dtype_t dtype = mlx_weight_dtype(weight, storage);
-  if (in_panels(weight, storage)) return mlx_panels_bytes(panel_format(dtype), weight->tensor.dims[0], weight->tensor.dims[1]);
-  return (uint64_t)row_count(weight) * row_elements(weight) * mlx_dtype_info(dtype)->block_bytes;
+  const mlx_stored_t stored = mlx_weight_stored(weight, storage);
+  if (in_panels(weight, storage)) return mlx_panels_bytes(stored.format, weight->tensor.dims[0], weight->tensor.dims[1]);
+  return (uint64_t)row_count(weight) * row_elements(weight) * mlx_dtype_info(stored.dtype)->block_bytes;
 }
 
 uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_storage_t storage, uint64_t *out_offsets) {

@@ -6,13 +6,14 @@
 
 #define MLX_CODES 32
 
-// 32 neighbouring elements: element i is scale[i / 16] * code[i] + offset, bit for bit what to_f32 gives but for the sign of zeros.
+// 32 neighbouring elements: element i is scale[i / 16] * code[i] + offset[i / 16], the product rounded before the sum, bit for bit what
+// widening gives but for the sign of zeros.
 typedef struct mlx_codes {
-  float scale[2], offset;
-  int8_t code[MLX_CODES];
+  float scale[2], offset[2];
+  int16_t code[MLX_CODES];  // -128 to 255
 } mlx_codes_t;
 
-// Elements 32 |nth| and on of a |row|. False for a type that is not so: those without integers, Q2_K, and those whose codes are indices.
+// Elements 32 |nth| and on of a |row|. False for a type without integers.
 bool mlx_codes_read(mlx_dtype_t dtype, const uint8_t *row, size_t nth, mlx_codes_t *out);
 
 #endif  // MLXCEL_MODELS_CODES_H_

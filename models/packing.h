@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "models/codes.h"
+
 typedef struct mlx_tensor mlx_tensor_t;
 
 typedef enum mlx_packing_kind {
@@ -48,5 +50,12 @@ typedef struct mlx_packing {
 //   MXFP4       2^(scale - 127) * e2m1, which is exact, or infinite where it is too large
 // A few dozen rows at a time are best: GPTQ and AWQ store columns, so neighbouring rows share what is read.
 void mlx_packing_widen(const mlx_packing_t *packing, int64_t first, int64_t count, float *out);
+
+// Whether 32 neighbouring columns share a scale everywhere, so that the matrix has codes: not where groups are shorter or columns lie
+// in groups out of order (GPTQ's act order), and not for MXFP4, which is of experts. Reads the groups of GPTQ.
+bool mlx_packing_has_codes(const mlx_packing_t *packing);
+// Columns 32 |nth| and on of |row| of such a matrix. MLX: the codes as stored. GPTQ and AWQ: as stored with -zero * scale for an offset
+// where that is exact, which it is for scales of 16 bits; otherwise less their zero point, without offset.
+void mlx_packing_codes(const mlx_packing_t *packing, int64_t row, int64_t nth, mlx_codes_t *out);
 
 #endif  // MLXCEL_MODELS_PACKING_H_

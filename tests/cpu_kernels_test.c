@@ -165,7 +165,8 @@ TEST(codes_are_what_the_types_widen_to) {
       info->to_f32(block, 1, wide_values);
       for (size_t k = 0; k < info->block_elements; ++k) {
         CHECK(mlx_codes_read(random_packed_types[i].dtype, block, k / MLX_CODES, &codes));
-        const float value = codes.scale[k % MLX_CODES / 16] * (float)codes.code[k % MLX_CODES] + codes.offset;
+        const float product = codes.scale[k % MLX_CODES / 16] * (float)codes.code[k % MLX_CODES];
+        const float value = product + codes.offset[k % MLX_CODES / 16];
         if (value != wide_values[k]) CHECK_FAIL("%s: element %zu is %g, expected %g", info->name, k, (double)value, (double)wide_values[k]);
       }
     }

@@ -7,7 +7,7 @@
 #include "tests/import_files.h"
 #include "tests/random_llama.h"
 
-// Of each type: where a block has its f16 numbers (-1: no second one), and a scale that makes values of ordinary size.
+// Of each type: where a block has its f16 numbers (-1: no such one), and a scale that makes values of ordinary size.
 typedef struct random_packed {
   mlx_dtype_t dtype;
   int scale_at, second_at;
@@ -16,7 +16,8 @@ typedef struct random_packed {
 static const random_packed_t random_packed_types[] = {
     {MLX_Q4_0, 0, -1, 0.02f, 0},  {MLX_Q4_1, 0, 2, 0.02f, -0.15f},   {MLX_Q5_0, 0, -1, 0.01f, 0},      {MLX_Q5_1, 0, 2, 0.01f, -0.15f},
     {MLX_Q8_0, 0, -1, 0.001f, 0}, {MLX_Q3_K, 108, -1, 0.001f, 0},    {MLX_Q4_K, 0, 2, 0.0002f, 0.002f}, {MLX_Q5_K, 0, 2, 0.0001f, 0.002f},
-    {MLX_Q6_K, 208, -1, 5e-5f, 0},
+    {MLX_Q6_K, 208, -1, 5e-5f, 0}, {MLX_Q2_K, 80, 82, 0.003f, 0.003f}, {MLX_IQ4_NL, 0, -1, 0.001f, 0}, {MLX_IQ4_XS, 0, -1, 5e-5f, 0},
+    {MLX_MXFP4, -1, -1, 0, 0},
 };
 #define RANDOM_PACKED_TYPES (sizeof random_packed_types / sizeof *random_packed_types)
 
@@ -26,7 +27,8 @@ static inline void random_block(const random_packed_t *type, uint64_t *state, ui
   const float jitter = 0.75f + (float)(random_bits(state) % 1024) / 2048;
   const float scale = type->scale * jitter, second = type->second * jitter;
   for (size_t i = 0; i < mlx_dtype_info(type->dtype)->block_bytes; ++i) out[i] = (uint8_t)(random_bits(state) >> 8);
-  half->from_f32(&scale, 1, out + type->scale_at);
+  if (type->dtype == MLX_MXFP4) out[0] = (uint8_t)(118 + random_bits(state) % 4);  // a power of two
+  if (type->scale_at >= 0) half->from_f32(&scale, 1, out + type->scale_at);
   if (type->second_at >= 0) half->from_f32(&second, 1, out + type->second_at);
 }
 

@@ -8,8 +8,14 @@
 //   Q4_1            16 scales, 16 offsets (f16), then as Q4_0
 //   Q8_0            16 scales (f16), then for each column 16 codes of a byte
 //   Q4_WIDE         as Q4_1, scales and offsets in f32
-//   Q8_WIDE         16 scales, 16 offsets (f32), then as Q8_0
+//   Q8_WIDE         16 scales, 16 offsets (f32), then for each column 16 codes of a byte without sign
 //   Q8_HALVES       16 scales (f32) of the first 16 columns, 16 of the others, then as Q8_0
+//   Q8_1            as Q8_WIDE, scales and offsets in f16
+//   Q4_BF16         as Q4_1, scales and offsets in bf16
+//   Q8_BF16         as Q8_WIDE, scales and offsets in bf16
+//   Q4_HALVES       16 scales (f32) of the first 16 columns, 16 of the others, 16 offsets (f32) of the first, 16 of the others, then as Q4_1
+//
+// compiler/panels.c has the same as a table, and what becomes of each type of a file.
 //
 // KV pool: [layers][pool pages][KV heads] of a key page [head_dim][16 positions] and a value page [16 positions][head_dim].
 #ifndef MLXCEL_KERNELS_CPU_NETWORK_H_
@@ -26,7 +32,8 @@
 
 typedef enum mlx_panel_format {
   MLX_PANEL_F32, MLX_PANEL_F16, MLX_PANEL_BF16, MLX_PANEL_Q4_0, MLX_PANEL_Q4_1, MLX_PANEL_Q8_0,
-  MLX_PANEL_Q4_WIDE, MLX_PANEL_Q8_WIDE, MLX_PANEL_Q8_HALVES, MLX_PANEL_FORMATS
+  MLX_PANEL_Q4_WIDE, MLX_PANEL_Q8_WIDE, MLX_PANEL_Q8_HALVES, MLX_PANEL_Q8_1, MLX_PANEL_Q4_BF16, MLX_PANEL_Q8_BF16, MLX_PANEL_Q4_HALVES,
+  MLX_PANEL_FORMATS
 } mlx_panel_format_t;
 
 // Bytes that a panel has for each 32 columns; of the formats without blocks also a multiple of what one column takes.
@@ -34,11 +41,15 @@ static inline int64_t mlx_panel_block_bytes(int32_t format) {
   switch (format) {
     case MLX_PANEL_F32: return 2048;
     case MLX_PANEL_Q4_0: return 288;
-    case MLX_PANEL_Q4_1: return 320;
+    case MLX_PANEL_Q4_1:
+    case MLX_PANEL_Q4_BF16: return 320;
     case MLX_PANEL_Q8_0: return 544;
     case MLX_PANEL_Q4_WIDE: return 384;
     case MLX_PANEL_Q8_WIDE:
     case MLX_PANEL_Q8_HALVES: return 640;
+    case MLX_PANEL_Q8_1:
+    case MLX_PANEL_Q8_BF16: return 576;
+    case MLX_PANEL_Q4_HALVES: return 512;
     default: return 1024;
   }
 }

@@ -34,17 +34,28 @@ INLINE v16 multiply_plain(int32_t format, const uint8_t *panel, const float *x, 
   return v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3]));
 }
 
-// A block's scales, and its offsets where it has any.
-INLINE bool has_offsets(int32_t format) { return format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE; }
-INLINE bool is_wide(int32_t format) { return format >= MLX_PANEL_Q4_WIDE; }
-INLINE int scale_bytes(int32_t format) { return is_wide(format) ? 128 : format == MLX_PANEL_Q4_1 ? 64 : 32; }
-INLINE v16 load_scale(int32_t format, const uint8_t *block) {
-  return is_wide(format) ? v_load((const float *)(const void *)block) : v_load_f16(block);
+// A block's scales, and its offsets where it has any. |format| is a constant wherever these are asked, and so are their answers.
+INLINE bool is_halves(int32_t format) { return format == MLX_PANEL_Q8_HALVES || format == MLX_PANEL_Q4_HALVES; }
+INLINE bool has_offsets(int32_t format) {  // one for the block
+  return format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE || format == MLX_PANEL_Q8_1 ||
+         format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q8_BF16;
 }
-INLINE v16 load_second(int32_t format, const uint8_t *block) {  // offsets, or the scales of the second half
-  return is_wide(format) ? v_load((const float *)(const void *)(block + 64)) : v_load_f16(block + 32);
+INLINE bool is_wide(int32_t format) { return format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE || is_halves(format); }
+INLINE bool is_bf16(int32_t format) { return format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q8_BF16; }
+INLINE int scale_bytes(int32_t format) {
+  return format == MLX_PANEL_Q4_HALVES ? 256 : is_wide(format) ? 128 : has_offsets(format) ? 64 : 32;
 }
-INLINE bool is_q4(int32_t format) { return format == MLX_PANEL_Q4_0 || format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE; }
+INLINE v16 load_nth(int32_t format, const uint8_t *block, int nth) {
+  if (is_wide(format)) return v_load((const float *)(const void *)(block + 64 * nth));
+  return is_bf16(format) ? v_load_bf16(block + 32 * nth) : v_load_f16(block + 32 * nth);
+}
+INLINE v16 load_scale(int32_t format, const uint8_t *block) { return load_nth(format, block, 0); }
+INLINE v16 load_second(int32_t format, const uint8_t *block) { return load_nth(format, block, 1); }  // offsets, or the scales of the second half
+INLINE bool is_q4(int32_t format) {
+  return format == MLX_PANEL_Q4_0 || format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q4_BF16 ||
+         format == MLX_PANEL_Q4_HALVES;
+}
+INLINE v16 load_bytes(int32_t format, const uint8_t *codes) { return has_offsets(format) ? v_load_u8(codes) : v_load_i8(codes); }
 INLINE table_t codes_table(int32_t format) { return table_from(format == MLX_PANEL_Q4_0 ? -8 : 0); }
 
 INLINE v16 sum_of_four(const v16 sum[4]) { return v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])); }
@@ -74,14 +85,42 @@ INLINE v16 multiply_q4(int32_t format, const uint8_t *panel, const float *x, con
   return v_add(total, offset);
 }
 
+// Its halves have scales and offsets of their own.
+static v16 multiply_q4_halves(const uint8_t *panel, const float *x, int columns) {
+  const int32_t format = MLX_PANEL_Q4_HALVES;
+  const int scales = scale_bytes(format);
+  const table_t table = codes_table(format);
+  v16 total = v_zero(), offset = v_zero();
+  for (int k = 0; k < columns; k += MLX_PANEL_BLOCK, panel += scales + 256) {
+    ask_ahead(panel, scales + 256);
+    for (int half = 0; half < 2; ++half, x += 16) {
+      v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
+      for (int i = 0; i < 2; ++i) {
+        const codes_t codes = codes_load(panel + scales + 128 * half + 64 * i);
+        sum[0] = v_fma(CODES_COLUMN(table, codes, 0), v_all(x[8 * i]), sum[0]);
+        sum[1] = v_fma(CODES_COLUMN(table, codes, 1), v_all(x[8 * i + 1]), sum[1]);
+        sum[2] = v_fma(CODES_COLUMN(table, codes, 2), v_all(x[8 * i + 2]), sum[2]);
+        sum[3] = v_fma(CODES_COLUMN(table, codes, 3), v_all(x[8 * i + 3]), sum[3]);
+        sum[0] = v_fma(CODES_COLUMN(table, codes, 4), v_all(x[8 * i + 4]), sum[0]);
+        sum[1] = v_fma(CODES_COLUMN(table, codes, 5), v_all(x[8 * i + 5]), sum[1]);
+        sum[2] = v_fma(CODES_COLUMN(table, codes, 6), v_all(x[8 * i + 6]), sum[2]);
+        sum[3] = v_fma(CODES_COLUMN(table, codes, 7), v_all(x[8 * i + 7]), sum[3]);
+      }
+      total = v_fma(load_nth(format, panel, half), sum_of_four(sum), total);
+      offset = v_fma(load_nth(format, panel, 2 + half), v_all(v_sum(v_load(x))), offset);
+    }
+  }
+  return v_add(total, offset);
+}
+
 // The sum of |count| columns of bytes, times x.
-INLINE v16 multiply_bytes(const uint8_t *codes, const float *x, int count) {
+INLINE v16 multiply_bytes(int32_t format, const uint8_t *codes, const float *x, int count) {
   v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
   for (int i = 0; i < count; i += 4, codes += 64) {
-    sum[0] = v_fma(v_load_i8(codes), v_all(x[i]), sum[0]);
-    sum[1] = v_fma(v_load_i8(codes + 16), v_all(x[i + 1]), sum[1]);
-    sum[2] = v_fma(v_load_i8(codes + 32), v_all(x[i + 2]), sum[2]);
-    sum[3] = v_fma(v_load_i8(codes + 48), v_all(x[i + 3]), sum[3]);
+    sum[0] = v_fma(load_bytes(format, codes), v_all(x[i]), sum[0]);
+    sum[1] = v_fma(load_bytes(format, codes + 16), v_all(x[i + 1]), sum[1]);
+    sum[2] = v_fma(load_bytes(format, codes + 32), v_all(x[i + 2]), sum[2]);
+    sum[3] = v_fma(load_bytes(format, codes + 48), v_all(x[i + 3]), sum[3]);
   }
   return sum_of_four(sum);
 }
@@ -91,11 +130,11 @@ INLINE v16 multiply_q8(int32_t format, const uint8_t *panel, const float *x, con
   v16 total = v_zero(), second = v_zero();
   for (int k = 0; k < columns; k += MLX_PANEL_BLOCK, x += MLX_PANEL_BLOCK, panel += bytes) {
     ask_ahead(panel, bytes);
-    if (format == MLX_PANEL_Q8_HALVES) {
-      total = v_fma(load_scale(format, panel), multiply_bytes(panel + scales, x, 16), total);
-      second = v_fma(load_second(format, panel), multiply_bytes(panel + scales + 256, x + 16, 16), second);
+    if (is_halves(format)) {
+      total = v_fma(load_scale(format, panel), multiply_bytes(format, panel + scales, x, 16), total);
+      second = v_fma(load_second(format, panel), multiply_bytes(format, panel + scales + 256, x + 16, 16), second);
     } else {
-      total = v_fma(load_scale(format, panel), multiply_bytes(panel + scales, x, MLX_PANEL_BLOCK), total);
+      total = v_fma(load_scale(format, panel), multiply_bytes(format, panel + scales, x, MLX_PANEL_BLOCK), total);
     }
     if (has_offsets(format)) second = v_fma(load_second(format, panel), v_all(sums[k / MLX_PANEL_BLOCK]), second);
   }
@@ -111,7 +150,11 @@ static v16 multiply_panel(int32_t format, const uint8_t *panel, const float *x, 
     case MLX_PANEL_Q4_0: return multiply_q4(MLX_PANEL_Q4_0, panel, x, sums, columns);
     case MLX_PANEL_Q4_1: return multiply_q4(MLX_PANEL_Q4_1, panel, x, sums, columns);
     case MLX_PANEL_Q4_WIDE: return multiply_q4(MLX_PANEL_Q4_WIDE, panel, x, sums, columns);
+    case MLX_PANEL_Q4_BF16: return multiply_q4(MLX_PANEL_Q4_BF16, panel, x, sums, columns);
+    case MLX_PANEL_Q4_HALVES: return multiply_q4_halves(panel, x, columns);
     case MLX_PANEL_Q8_0: return multiply_q8(MLX_PANEL_Q8_0, panel, x, sums, columns);
+    case MLX_PANEL_Q8_1: return multiply_q8(MLX_PANEL_Q8_1, panel, x, sums, columns);
+    case MLX_PANEL_Q8_BF16: return multiply_q8(MLX_PANEL_Q8_BF16, panel, x, sums, columns);
     case MLX_PANEL_Q8_WIDE: return multiply_q8(MLX_PANEL_Q8_WIDE, panel, x, sums, columns);
     default: return multiply_q8(MLX_PANEL_Q8_HALVES, panel, x, sums, columns);
   }
@@ -120,27 +163,37 @@ static v16 multiply_panel(int32_t format, const uint8_t *panel, const float *x, 
 // ---------------------------------------------------------------------------------------------------------------------
 // A panel as f32: columns [from, from + count) to out[column * step][16]; |from| is a multiple of the block
 
+// The product is rounded before the sum, as whoever packed the numbers means it: with scales in f32 one rounding would be another number.
+INLINE v16 widen_codes(v16 codes, v16 scale, v16 offset) { return v_add(v_mul(codes, scale), offset); }
+
 INLINE void widen_q4(int32_t format, const uint8_t *block, float *out, int64_t step) {
   const table_t table = codes_table(format);
-  const v16 scale = load_scale(format, block), offset = has_offsets(format) ? load_second(format, block) : v_zero();
+  v16 scale = load_scale(format, block), offset = has_offsets(format) ? load_second(format, block) : v_zero();
+  if (is_halves(format)) offset = load_nth(format, block, 2);
   for (int i = 0; i < 4; ++i, out += 8 * step) {
     const codes_t codes = codes_load(block + scale_bytes(format) + 64 * i);
-    v_store(out, v_fma(CODES_COLUMN(table, codes, 0), scale, offset));
-    v_store(out + step, v_fma(CODES_COLUMN(table, codes, 1), scale, offset));
-    v_store(out + 2 * step, v_fma(CODES_COLUMN(table, codes, 2), scale, offset));
-    v_store(out + 3 * step, v_fma(CODES_COLUMN(table, codes, 3), scale, offset));
-    v_store(out + 4 * step, v_fma(CODES_COLUMN(table, codes, 4), scale, offset));
-    v_store(out + 5 * step, v_fma(CODES_COLUMN(table, codes, 5), scale, offset));
-    v_store(out + 6 * step, v_fma(CODES_COLUMN(table, codes, 6), scale, offset));
-    v_store(out + 7 * step, v_fma(CODES_COLUMN(table, codes, 7), scale, offset));
+    if (is_halves(format) && i == 2) {
+      scale = load_nth(format, block, 1);
+      offset = load_nth(format, block, 3);
+    }
+    v_store(out, widen_codes(CODES_COLUMN(table, codes, 0), scale, offset));
+    v_store(out + step, widen_codes(CODES_COLUMN(table, codes, 1), scale, offset));
+    v_store(out + 2 * step, widen_codes(CODES_COLUMN(table, codes, 2), scale, offset));
+    v_store(out + 3 * step, widen_codes(CODES_COLUMN(table, codes, 3), scale, offset));
+    v_store(out + 4 * step, widen_codes(CODES_COLUMN(table, codes, 4), scale, offset));
+    v_store(out + 5 * step, widen_codes(CODES_COLUMN(table, codes, 5), scale, offset));
+    v_store(out + 6 * step, widen_codes(CODES_COLUMN(table, codes, 6), scale, offset));
+    v_store(out + 7 * step, widen_codes(CODES_COLUMN(table, codes, 7), scale, offset));
   }
 }
 
 INLINE void widen_q8(int32_t format, const uint8_t *block, float *out, int64_t step) {
   const uint8_t *codes = block + scale_bytes(format);
-  const v16 first = load_scale(format, block), second = format == MLX_PANEL_Q8_HALVES ? load_second(format, block) : first;
+  const v16 first = load_scale(format, block), second = is_halves(format) ? load_second(format, block) : first;
   const v16 offset = has_offsets(format) ? load_second(format, block) : v_zero();
-  for (int i = 0; i < MLX_PANEL_BLOCK; ++i) v_store(out + i * step, v_fma(v_load_i8(codes + 16 * i), i < 16 ? first : second, offset));
+  for (int i = 0; i < MLX_PANEL_BLOCK; ++i) {
+    v_store(out + i * step, widen_codes(load_bytes(format, codes + 16 * i), i < 16 ? first : second, offset));
+  }
 }
 
 static void widen_panel(int32_t format, const uint8_t *panel, int from, int count, float *out, int64_t step) {
@@ -155,7 +208,11 @@ static void widen_panel(int32_t format, const uint8_t *panel, int from, int coun
       case MLX_PANEL_Q4_0: widen_q4(MLX_PANEL_Q4_0, block, out, step); break;
       case MLX_PANEL_Q4_1: widen_q4(MLX_PANEL_Q4_1, block, out, step); break;
       case MLX_PANEL_Q4_WIDE: widen_q4(MLX_PANEL_Q4_WIDE, block, out, step); break;
+      case MLX_PANEL_Q4_BF16: widen_q4(MLX_PANEL_Q4_BF16, block, out, step); break;
+      case MLX_PANEL_Q4_HALVES: widen_q4(MLX_PANEL_Q4_HALVES, block, out, step); break;
       case MLX_PANEL_Q8_0: widen_q8(MLX_PANEL_Q8_0, block, out, step); break;
+      case MLX_PANEL_Q8_1: widen_q8(MLX_PANEL_Q8_1, block, out, step); break;
+      case MLX_PANEL_Q8_BF16: widen_q8(MLX_PANEL_Q8_BF16, block, out, step); break;
       case MLX_PANEL_Q8_WIDE: widen_q8(MLX_PANEL_Q8_WIDE, block, out, step); break;
       default: widen_q8(MLX_PANEL_Q8_HALVES, block, out, step); break;
     }

@@ -104,7 +104,7 @@ INLINE void multiply_tiles(const uint16_t *a, int64_t second, const uint16_t *b,
 }
 
 // Formats whose codes are multiplied as they are; of the others, how many parts a number has.
-INLINE bool is_coded(int32_t format) { return format >= MLX_PANEL_Q4_0 && format != MLX_PANEL_Q8_HALVES; }
+INLINE bool is_coded(int32_t format) { return format >= MLX_PANEL_Q4_0 && !is_halves(format); }
 INLINE int parts_of(int32_t format) { return format == MLX_PANEL_BF16 ? 1 : format == MLX_PANEL_F16 ? 2 : PARTS; }
 
 // |blocks| blocks of a panel from |block| on, to b's places for panel |nth|.
@@ -120,7 +120,7 @@ static void split_panel(int32_t format, const uint8_t *panel, int parts, int blo
 // The same of codes, not scaled; they have one part.
 INLINE void take_codes(int32_t format, const uint8_t *at, uint16_t *to) {
   if (!is_q4(format)) {
-    for (int i = 0; i < 16; ++i) split_pair(v_load_i8(at + 32 * i), v_load_i8(at + 32 * i + 16), 1, to + 32 * i);
+    for (int i = 0; i < 16; ++i) split_pair(load_bytes(format, at + 32 * i), load_bytes(format, at + 32 * i + 16), 1, to + 32 * i);
     return;
   }
   const table_t table = codes_table(format);
@@ -160,7 +160,10 @@ static void add_block(int32_t format, const uint8_t *block, const uint16_t *a, i
     case MLX_PANEL_Q4_0: add_scaled(MLX_PANEL_Q4_0, block, a, second, made, sums); break;
     case MLX_PANEL_Q4_1: add_scaled(MLX_PANEL_Q4_1, block, a, second, made, sums); break;
     case MLX_PANEL_Q4_WIDE: add_scaled(MLX_PANEL_Q4_WIDE, block, a, second, made, sums); break;
+    case MLX_PANEL_Q4_BF16: add_scaled(MLX_PANEL_Q4_BF16, block, a, second, made, sums); break;
     case MLX_PANEL_Q8_0: add_scaled(MLX_PANEL_Q8_0, block, a, second, made, sums); break;
+    case MLX_PANEL_Q8_1: add_scaled(MLX_PANEL_Q8_1, block, a, second, made, sums); break;
+    case MLX_PANEL_Q8_BF16: add_scaled(MLX_PANEL_Q8_BF16, block, a, second, made, sums); break;
     default: add_scaled(MLX_PANEL_Q8_WIDE, block, a, second, made, sums); break;
   }
 }

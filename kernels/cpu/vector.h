@@ -29,6 +29,7 @@ INLINE v16 v_load_bf16(const void *p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
 }
 INLINE v16 v_load_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
+INLINE v16 v_load_u8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p))); }
 INLINE void v_split(v16 x, __m256 *low, __m256 *high) {
   *low = _mm512_castps512_ps256(x);
   *high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x), 1));
@@ -95,6 +96,10 @@ INLINE v16 v_load_bf16(const void *p) { return BOTH(bf16_8(p), bf16_8((const __m
 INLINE v16 v_load_i8(const void *p) {
   const __m128i bytes = _mm_loadu_si128(p);
   return BOTH(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))));
+}
+INLINE v16 v_load_u8(const void *p) {
+  const __m128i bytes = _mm_loadu_si128(p);
+  return BOTH(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))));
 }
 INLINE void v_split(v16 x, __m256 *low, __m256 *high) {
   *low = x.low;

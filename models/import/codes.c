@@ -7,15 +7,15 @@
 
 static void set_scale(mlx_codes_t *out, float scale, float offset) {
   out->scale[0] = out->scale[1] = scale;
-  out->offset = offset;
+  out->offset[0] = out->offset[1] = offset;
 }
 
 // Types of 32 elements: byte j of the nibbles holds element j in its low and element j + 16 in its high half; |high| are fifth bits
 // or NULL.
-static void read_nibbles(const uint8_t *nibbles, const uint8_t *high, int less, int8_t code[MLX_CODES]) {
+static void read_nibbles(const uint8_t *nibbles, const uint8_t *high, int less, int16_t code[MLX_CODES]) {
   for (int j = 0; j < MLX_CODES; ++j) {
     const int low = nibbles[j % 16] >> j / 16 * 4 & 15, fifth = high ? (high[j / 8] >> j % 8 & 1) << 4 : 0;
-    code[j] = (int8_t)((low | fifth) - less);
+    code[j] = (int16_t)((low | fifth) - less);
   }
 }
 
@@ -25,33 +25,50 @@ static void read_q4_k(const uint8_t *block, int group, const uint8_t *nibbles, c
   mlx_group_scale(block + 4, group, both, &scale, &minimum);
   set_scale(out, scale, -minimum);
   for (int j = 0; j < MLX_CODES; ++j) {
-    out->code[j] = (int8_t)((nibbles[group / 2 * 32 + j] >> group % 2 * 4 & 15) | (high ? (high[j] >> group & 1) << 4 : 0));
+    out->code[j] = (int16_t)((nibbles[group / 2 * 32 + j] >> group % 2 * 4 & 15) | (high ? (high[j] >> group & 1) << 4 : 0));
   }
 }
 
 // Groups of 16: two of them.
-static void read_q3_k(const uint8_t *block, int pair, mlx_codes_t *out) {
-  out->offset = 0;
+static void read_q2_k(const uint8_t *block, int pair, mlx_codes_t *out) {
   for (int half = 0; half < 2; ++half) {
     const int group = 2 * pair + half;
+    const uint8_t *from = mlx_pair_bytes(block + 16, group);
+    out->scale[half] = mlx_load_f16(block + 80) * (float)(block[group] & 15);
+    out->offset[half] = -(mlx_load_f16(block + 82) * (float)(block[group] >> 4));
+    for (int j = 0; j < 16; ++j) out->code[16 * half + j] = (int16_t)(from[j] >> mlx_pair_shift(group) & 3);
+  }
+}
+
+// A group's integer is -32 to 31 and a quant -4 to 3: their product, negated, is a code of 8 bits under the block's scale, negated.
+static void read_q3_k(const uint8_t *block, int pair, mlx_codes_t *out) {
+  set_scale(out, -mlx_load_f16(block + 108), 0);
+  for (int half = 0; half < 2; ++half) {
+    const int group = 2 * pair + half, scale = mlx_q3_k_scale(block + 96, group);
     const uint8_t *from = mlx_pair_bytes(block + 32, group), *third = block + half * 16;
-    out->scale[half] = mlx_load_f16(block + 108) * (float)mlx_q3_k_scale(block + 96, group);
     for (int j = 0; j < 16; ++j) {
-      out->code[16 * half + j] = (int8_t)((from[j] >> mlx_pair_shift(group) & 3) + (third[j] >> pair & 1) * 4 - 4);
+      out->code[16 * half + j] = (int16_t)(-scale * ((from[j] >> mlx_pair_shift(group) & 3) + (third[j] >> pair & 1) * 4 - 4));
     }
   }
 }
 
 static void read_q6_k(const uint8_t *block, int pair, mlx_codes_t *out) {
-  out->offset = 0;
+  out->offset[0] = out->offset[1] = 0;
   for (int half = 0; half < 2; ++half) {
     const int group = 2 * pair + half;
     const uint8_t *low = block + group / 8 * 64 + group % 4 * 16, *high = mlx_pair_bytes(block + 128, group);
     out->scale[half] = mlx_load_f16(block + 208) * (float)(int8_t)block[192 + group];
     for (int j = 0; j < 16; ++j) {
-      out->code[16 * half + j] = (int8_t)(((low[j] >> group % 8 / 4 * 4 & 15) | (high[j] >> mlx_pair_shift(group) & 3) << 4) - 32);
+      out->code[16 * half + j] = (int16_t)(((low[j] >> group % 8 / 4 * 4 & 15) | (high[j] >> mlx_pair_shift(group) & 3) << 4) - 32);
     }
   }
+}
+
+// The codes are what the indices stand for.
+static void read_table(const int8_t table[16], float scale, const uint8_t *nibbles, mlx_codes_t *out) {
+  set_scale(out, scale, 0);
+  read_nibbles(nibbles, NULL, 0, out->code);
+  for (int j = 0; j < MLX_CODES; ++j) out->code[j] = table[out->code[j]];
 }
 
 bool mlx_codes_read(mlx_dtype_t dtype, const uint8_t *row, size_t nth, mlx_codes_t *out) {
@@ -77,12 +94,16 @@ bool mlx_codes_read(mlx_dtype_t dtype, const uint8_t *row, size_t nth, mlx_codes
       return true;
     case MLX_Q8_0:
       set_scale(out, mlx_load_f16(block), 0);
-      memcpy(out->code, block + 2, MLX_CODES);
+      for (int j = 0; j < MLX_CODES; ++j) out->code[j] = (int8_t)block[2 + j];
       return true;
+    case MLX_Q2_K: read_q2_k(block, group, out); return true;
     case MLX_Q3_K: read_q3_k(block, group, out); return true;
     case MLX_Q4_K: read_q4_k(block, group, block + 16, NULL, out); return true;
     case MLX_Q5_K: read_q4_k(block, group, block + 48, block + 16, out); return true;
     case MLX_Q6_K: read_q6_k(block, group, out); return true;
+    case MLX_IQ4_NL: read_table(mlx_iq4_values, mlx_load_f16(block), block + 2, out); return true;
+    case MLX_IQ4_XS: read_table(mlx_iq4_values, mlx_load_f16(block) * (float)mlx_iq4_xs_scale(block, group), block + 8 + 16 * group, out); return true;
+    case MLX_MXFP4: read_table(mlx_mxfp4_doubled, mlx_mxfp4_half_scale(block[0]), block + 1, out); return true;
     default: return false;
   }
 }

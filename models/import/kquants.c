@@ -94,31 +94,27 @@ static void look_up(const int8_t table[16], float scale, const uint8_t nibbles[1
   }
 }
 
-static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+const int8_t mlx_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 void mlx_iq4_nl_to_f32(const uint8_t *source, size_t blocks, float *out) {
-  for (; blocks; --blocks, source += 18, out += 32) look_up(iq4_values, mlx_load_f16(source), source + 2, out);
+  for (; blocks; --blocks, source += 18, out += 32) look_up(mlx_iq4_values, mlx_load_f16(source), source + 2, out);
 }
 
 void mlx_iq4_xs_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (; blocks; --blocks, source += 136, out += MLX_SUPER_BLOCK) {
-    const uint8_t *low = source + 4, *nibbles = source + 8;  // [4], [128]
     const float block_scale = mlx_load_f16(source);
-    const int high = mlx_load_u16(source + 2);
     for (int group = 0; group < 8; ++group) {
-      const int scale = ((low[group / 2] >> group % 2 * 4 & 15) | (high >> 2 * group & 3) << 4) - 32;
-      look_up(iq4_values, block_scale * (float)scale, nibbles + 16 * group, out + 32 * group);
+      look_up(mlx_iq4_values, block_scale * (float)mlx_iq4_xs_scale(source, group), source + 8 + 16 * group, out + 32 * group);
     }
   }
 }
 
-// Half of 2^(exponent - 127), because the table below has the values doubled. The two smallest are subnormal. 255, which is a NaN
-// in the OCP's paper, is 2^127 here as in the gguf package.
-static float half_power(uint8_t exponent) {
+const int8_t mlx_mxfp4_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // 8 is no -0
+
+float mlx_mxfp4_half_scale(uint8_t exponent) {
   return mlx_float_of_bits(exponent < 2 ? UINT32_C(0x00200000) << exponent : (uint32_t)(exponent - 1) << 23);
 }
 
 void mlx_mxfp4_to_f32(const uint8_t *source, size_t blocks, float *out) {
-  static const int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // 8 is no -0
-  for (; blocks; --blocks, source += 17, out += 32) look_up(doubled, half_power(source[0]), source + 1, out);
+  for (; blocks; --blocks, source += 17, out += 32) look_up(mlx_mxfp4_doubled, mlx_mxfp4_half_scale(source[0]), source + 1, out);
 }

@@ -44,4 +44,17 @@ static inline void mlx_group_scale(const uint8_t *packed, int group, const float
   *out_minimum = block[1] * (float)minimum;
 }
 
+// IQ4_XS: six bits for each of 8 groups of 32, the low four in bytes 4 to 7, the others in the 16 bits of bytes 2 and 3.
+static inline int mlx_iq4_xs_scale(const uint8_t *block, int group) {
+  const int high = block[2] | block[3] << 8;
+  return ((block[4 + group / 2] >> group % 2 * 4 & 15) | (high >> 2 * group & 3) << 4) - 32;
+}
+
+// What four bits stand for: IQ4_NL and IQ4_XS; MXFP4, doubled, so that they are whole.
+extern const int8_t mlx_iq4_values[16], mlx_mxfp4_doubled[16];
+
+// Half of 2^(exponent - 127), because the values are doubled. The two smallest are subnormal. 255, which is a NaN in the OCP's paper, is
+// 2^127 here as in the gguf package.
+float mlx_mxfp4_half_scale(uint8_t exponent);
+
 #endif  // MLXCEL_MODELS_IMPORT_KQUANTS_H_

@@ -115,6 +115,57 @@ static void widen_mxfp4_row(const mlx_packing_t *p, int64_t row, float *out) {
   }
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// Codes
+
+bool mlx_packing_has_codes(const mlx_packing_t *p) {
+  const mlx_tensor_t *groups = p->parts[MLX_PART_GROUPS];
+  if (p->kind == MLX_PACKED_MXFP4 || p->group % MLX_CODES) return false;
+  for (int64_t i = 0; groups && i < p->columns; ++i) {
+    if (group_of(p, i) != i / p->group) return false;
+  }
+  return true;
+}
+
+static void set_scale(mlx_codes_t *out, float scale, float offset) {
+  out->scale[0] = out->scale[1] = scale;
+  out->offset[0] = out->offset[1] = offset;
+}
+
+static void read_mlx_codes(const mlx_packing_t *p, int64_t row, int64_t nth, mlx_codes_t *out) {
+  const int64_t at = row * (p->columns / p->group) + nth * MLX_CODES / p->group;
+  set_scale(out, load_float(p->parts[MLX_PART_SCALES], at), load_float(p->parts[MLX_PART_OFFSETS], at));
+  int64_t word = row * (p->columns * p->bits / 32) + nth * p->bits;  // 32 codes are whole words
+  uint64_t held = 0;
+  int held_bits = 0;
+  for (int i = 0; i < MLX_CODES; ++i) {
+    if (held_bits < p->bits) {
+      held |= (uint64_t)load_u32(p->parts[MLX_PART_CODES]->data, word++) << held_bits;
+      held_bits += 32;
+    }
+    out->code[i] = (int16_t)(held & ((1u << p->bits) - 1));
+    held >>= p->bits;
+    held_bits -= p->bits;
+  }
+}
+
+void mlx_packing_codes(const mlx_packing_t *p, int64_t row, int64_t nth, mlx_codes_t *out) {
+  if (p->kind == MLX_PACKED_MLX) {
+    read_mlx_codes(p, row, nth, out);
+    return;
+  }
+  const int64_t group = nth * MLX_CODES / p->group;
+  const float scale = load_float(p->parts[MLX_PART_SCALES], group * p->rows + row);
+  const int zero = zero_of(p, group, row);
+  const bool exact = p->parts[MLX_PART_SCALES]->dtype != MLX_F32;
+  set_scale(out, scale, exact ? scale * (float)-zero : 0);
+  for (int i = 0; i < MLX_CODES; i += WORD_CODES) {
+    int codes[WORD_CODES];
+    load_codes(p, row, nth * MLX_CODES + i, codes);
+    for (int k = 0; k < WORD_CODES; ++k) out->code[i + k] = (int16_t)(codes[k] - (exact ? 0 : zero));
+  }
+}
+
 void mlx_packing_widen(const mlx_packing_t *p, int64_t first, int64_t count, float *out) {
   if (p->kind == MLX_PACKED_GPTQ || p->kind == MLX_PACKED_AWQ) {
     for (int64_t column = 0; column < p->columns; column += WORD_CODES) widen_columns(p, first, count, column, out + column);
