@@ -1,0 +1,24 @@
+// How products with packed weights are cut between blocks: the tile macros of kernels/cuda/packed.cu.
+#ifndef MLXCEL_COMPILER_PACKED_OPS_H_
+#define MLXCEL_COMPILER_PACKED_OPS_H_
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct mlx_packed_tile {
+  int64_t m, n, split, stages, warps;  // BM, BN, SPLIT, STAGES and WARPS
+} mlx_packed_tile_t;
+
+// For y[m, n] over k columns; |pair| with EPILOGUE 2, |hopper| where there are wgmma, clusters and 227 KB of shared memory,
+// |processors| how many multiprocessors the GPU has.
+mlx_packed_tile_t mlx_packed_tile(int64_t m, int64_t n, int64_t k, bool pair, bool hopper, int64_t processors);
+
+// Dynamic shared memory of a block, and bytes of what the CUT kernel writes.
+int64_t mlx_packed_shared_bytes(mlx_packed_tile_t tile, bool offset);
+int64_t mlx_packed_parts_bytes(int64_t m, int64_t k);
+
+// GEMV_GROUPS: groups of 16 rows a block of the streaming kernel takes; and its dynamic shared memory.
+int64_t mlx_packed_gemv_groups(int64_t n, int64_t processors);
+int64_t mlx_packed_gemv_shared_bytes(int64_t m, int64_t k, int64_t groups);
+
+#endif  // MLXCEL_COMPILER_PACKED_OPS_H_

@@ -1,0 +1,798 @@
+// Linear layers over packed weights: y[M,N] = x[M,K] . w[N,K]^T where w is codes of 4 or 8 bits with a scale, and perhaps an
+// offset, for every 32 columns (docs/packed-weights.md has the layout). The results are those of widening w to f32 and multiplying
+// in f32, to rounding: x is cut into three bf16 parts whose sum has all its bits, codes are exact in bf16, tensor cores sum the
+// products of a block of columns in f32, and only that sum meets the block's scale.
+//
+// Four kernels, one per compilation (NVRTC, no headers, everything a macro):
+//   with -DCUT the one that cuts x into parts, once for all matrices it meets,
+//   without the tensor-core kernel, for the many rows of a prefill,
+//   with -DGEMV the streaming kernel, for 1 to 8 rows, and
+//   with -DEMBED the one that widens rows of a table.
+// All sums run in a fixed order, nothing is atomic: the same input gives the same bits on every run. A row's bits depend on the
+// other rows only through SPLIT, the number of parts that K is summed in.
+//
+// Always:    NAME (symbol), M, K (numbers; K % 32 == 0).
+// Weights:   N, BITS (4, 8), SCALE_F32, OFFSET, HALVES (0, 1), CENTER (0, 8).
+//
+// Cut        (x[M,K] f32, parts)
+//   parts, MLX bytes = ceil(K/128) * 2 * MP * 392 with MP = M rounded up to 8:
+//     bf16 [K in chunks of 64][3: high, middle, low][MP][64], the 16-byte pieces of a row permuted by its number's last three bits
+//     f32  [K in blocks of 32][MP], the sums of the blocks; rows and columns past the end are zero
+//   Launch:    grid (ceil(MP * ceil(K/128) * 16 / 256), 1, 1), block (256, 1, 1), no dynamic shared memory
+//
+// Tensor-core kernel
+//   EPILOGUE 0  (parts, w, y[M,N] f32)                     y = x.w^T
+//   EPILOGUE 1  (parts, w, residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the residual itself: each element is
+//                                                          read and written by one thread
+//   EPILOGUE 2  (parts, w, w2, y[M,N] f32)                 y = silu(x.w^T) * (x.w2^T)
+//   Tile macros: BM x BN (a block's part of y; BM 16, 32, 64, 128), SPLIT, STAGES, WARPS; compiler/packed_ops.c chooses them.
+//   Launch:    grid  (ceil(M/BM), ceil(N/BN), SPLIT), block (32*WARPS, 1, 1)
+//              dynamic shared memory  STAGES * (BM * (384 + 8 * OFFSET) + 16) bytes
+//   SPLIT > 1 (sm_90 and later, not sm_12x) cuts K between the SPLIT blocks of a cluster, which add their sums in order through
+//   each other's shared memory. The cluster size is part of the kernel: the launch stays a plain one.
+//   Compiled for sm_90a with WARPS a multiple of 4 it multiplies with wgmma, elsewhere with mma.sync.
+//
+// GEMV
+//   (x[M,K] f32, w, y[M,N] f32)   y = x.w^T, M <= 8; GEMV_GROUPS groups of 16 rows a block
+//   Launch:    grid (ceil(N / (16*GEMV_GROUPS)), 1, 1), block (256, 1, 1)
+//              dynamic shared memory  max(min(ceil(K/128), 65536 / (784*M) / 8 * 8) * 784*M, 4096*GEMV_GROUPS) bytes
+//
+// Embed
+//   (tokens[M] i32, table[N,K], y[M,K] f32)   y = rows of the table, bit for bit what the CPU's reader gives
+//   Launch:    grid (ceil(M * ceil(K/128) * 16 / 256), 1, 1), block (256, 1, 1), no dynamic shared memory
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+constexpr int RUNS = (K + 127) / 128;                            // tiles along K
+constexpr int CHUNKS = RUNS * 2;                                 // chunks of 64 columns, 128 bytes of bf16
+constexpr int MP = (M + 7) / 8 * 8;
+#define SUMS_AT ((u64)CHUNKS * 3 * MP * 128)                     // of the parts
+static_assert(K % 32 == 0, "blocks of 32 columns");
+
+__device__ __forceinline__ u32 narrow(float low, float high) {   // two floats to a pair of bf16, to nearest even
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// A pair of floats as three pairs of bf16: what is left after each rounding is exact, and after the third nothing is left.
+__device__ __forceinline__ void cut(u32 (&part)[3], float low, float high) {
+#pragma unroll
+  for (int i = 0; i < 3; i++) {
+    part[i] = narrow(low, high);
+    low -= __uint_as_float(part[i] << 16);
+    high -= __uint_as_float(part[i] & 0xffff0000u);
+  }
+}
+
+#if defined(CUT)
+
+// A thread has 8 neighbouring columns of a row, 16 bytes of each part.
+extern "C" __global__ void __launch_bounds__(256) NAME(const float* __restrict__ x, u8* __restrict__ parts) {
+  const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
+  const int row = index / (CHUNKS * 8), nth = index % (CHUNKS * 8), chunk = nth / 8;
+  if (row >= MP) return;                                         // whole quarters of a warp: the four of a block stay together
+  float v[8] = {};
+  if (row < M && nth * 8 < K) {
+    const float4 a = *(const float4*)(x + (u64)row * K + nth * 8), b = *(const float4*)(x + (u64)row * K + nth * 8 + 4);
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+  }
+  u32 part[4][3];
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    cut(part[i], v[i * 2], v[i * 2 + 1]);
+    sum += v[i * 2] + v[i * 2 + 1];
+  }
+  const u32 four = 0xfu << (threadIdx.x % 32 / 4 * 4);
+  sum += __shfl_xor_sync(four, sum, 1);
+  sum += __shfl_xor_sync(four, sum, 2);
+#pragma unroll
+  for (int i = 0; i < 3; i++)
+    *(uint4*)(parts + (((u64)chunk * 3 + i) * MP + row) * 128 + (nth % 8 ^ row % 8) * 16) =
+        make_uint4(part[0][i], part[1][i], part[2][i], part[3][i]);
+  if (nth % 4 == 0) ((float*)(parts + SUMS_AT))[(u64)(nth / 4) * MP + row] = sum;
+}
+
+#else
+
+// ---- a tile of weights: 8 rows x 128 columns ----
+// Lane 4*row + quad owns 16 bytes of codes that fit tensor-core fragments, and the scale (with HALVES two, with OFFSET the offset)
+// of piece `quad` of its row: what a lane needs of another piece it asks of a neighbour.
+
+constexpr int SCALE_BYTES = SCALE_F32 ? 4 : 2;
+constexpr int SCALES_AT = 128 * BITS, OFFSETS_AT = SCALES_AT + 32 * (1 + HALVES) * SCALE_BYTES;
+constexpr int TILE_BYTES = OFFSETS_AT + OFFSET * 32 * SCALE_BYTES;
+#define TILES ((N + 7) / 8)
+constexpr int PIECES = BITS == 4 ? 4 : 2;                        // pieces of 32 columns in a lane's 16 bytes
+
+__device__ __forceinline__ void load_codes(u32 (&v)[4], const u8* tile, int nth) {  // the nth 16 bytes; read once: not for L1
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "l"(tile + nth * 512 + threadIdx.x % 32 * 16));
+}
+
+__device__ __forceinline__ u32 load_number(const u8* from, int nth) {  // a scale or an offset, not yet widened
+#if SCALE_F32
+  u32 v;
+  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(from + nth * 4));
+#else
+  u16 v;
+  asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(v) : "l"(from + nth * 2));
+#endif
+  return v;
+}
+
+__device__ __forceinline__ float widen(u32 number) {
+#if SCALE_F32
+  return __uint_as_float(number);
+#else
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((u16)number));
+  return f;
+#endif
+}
+
+// The lane's numbers of one tile.
+struct Numbers {
+  u32 scale[1 + HALVES], offset;
+};
+
+__device__ __forceinline__ void load_numbers(Numbers& v, const u8* tile) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int h = 0; h <= HALVES; h++) v.scale[h] = load_number(tile + SCALES_AT, lane * (1 + HALVES) + h);
+  v.offset = OFFSET ? load_number(tile + OFFSETS_AT, lane) : 0;
+}
+
+// From the lane of the same row that has this piece's.
+__device__ __forceinline__ float spread(u32 number, int piece) {
+  return widen(__shfl_sync(~0u, number, threadIdx.x % 32 / 4 * 4 + piece));
+}
+
+__device__ __forceinline__ u32 fma_pair(u32 a, u32 b, u32 c) {   // a * b + c
+  u32 d;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+
+// Two neighbouring codes as bf16: pair j of 0..3 is columns 2*quad + {0, 1} + {0, 16, 8, 24}[j] of a piece. 0x4300 is 128: its last
+// bits are worth 1, so a small integer put there is added to it, and taking the 128 away again is exact.
+__device__ __forceinline__ u32 pair_of(const u32 (&words)[4], int piece, int j) {
+#if BITS == 4
+  return fma_pair(words[piece % 4] >> j * 4 & 0x000f000fu | 0x43004300u, 0x3f803f80u, 0xc300c300u | CENTER * 0x10001u);
+#else
+  const u32 t = words[piece % 2 * 2 + j / 2] >> j % 2 * 8;       // 7 bits up, the sign's 128 down
+  return fma_pair(t & 0x00800080u | 0x43004300u, 0xbf80bf80u, t & 0x007f007fu | 0x43004300u);
+#endif
+}
+
+// The left side of an m16k16 product: rows g and g + 8 (tiles 0 and 1), columns 16*half and on of a piece.
+__device__ __forceinline__ void unpack(u32 (&a)[4], const u32 (&words)[2][4], int piece, int half) {
+  a[0] = pair_of(words[0], piece, half);
+  a[1] = pair_of(words[1], piece, half);
+  a[2] = pair_of(words[0], piece, half + 2);
+  a[3] = pair_of(words[1], piece, half + 2);
+}
+
+__device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+#if defined(EMBED)
+
+// A thread has a quad's 8 columns of a piece.
+extern "C" __global__ void __launch_bounds__(256)
+NAME(const int* __restrict__ tokens, const u8* __restrict__ table, float* __restrict__ y) {
+  const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
+  const int m = index / (RUNS * 16), run = index / 16 % RUNS, piece = index / 4 % 4, quad = index % 4;
+  if (m >= M || run * 128 + piece * 32 >= K) return;
+  const int token = tokens[m] < 0 ? 0 : tokens[m] < N ? tokens[m] : N - 1;
+  const u8* tile = table + ((u64)(token / 8) * RUNS + run) * TILE_BYTES;
+  const int number = token % 8 * 4 + piece;
+  u32 words[4];
+  const uint4 v = *(const uint4*)(tile + piece / PIECES * 512 + (token % 8 * 4 + quad) * 16);
+  words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+  if (BITS == 4) words[0] = words[piece];
+  else if (piece % 2) words[0] = words[2], words[1] = words[3];
+  const float offset = OFFSET ? widen(load_number(tile + OFFSETS_AT, number)) : 0;
+  float* to = y + (u64)m * K + run * 128 + piece * 32 + quad * 2;
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    const float scale = widen(load_number(tile + SCALES_AT, number * (1 + HALVES) + (HALVES ? j % 2 : 0)));
+    const u32 pair = pair_of(words, 0, j);
+    float low = __fmul_rn(scale, __uint_as_float(pair << 16)), high = __fmul_rn(scale, __uint_as_float(pair & 0xffff0000u));
+    if (OFFSET) low = __fadd_rn(low, offset), high = __fadd_rn(high, offset);
+    *(float2*)(to + j % 2 * 16 + j / 2 * 8) = make_float2(low, high);
+  }
+}
+
+#elif defined(GEMV)
+
+// A block has GEMV_GROUPS groups of 16 rows, and its 8 warps take the tiles along K by turns: many loads are then under way
+// however few the rows are. x lies cut in shared memory, a panel of K at a time, as tensor cores want it.
+constexpr int FIT = 65536 / (M * 784) / 8 * 8;                   // runs, a multiple of 8: a warp's runs are the same for any M
+constexpr int PANEL = RUNS < FIT ? RUNS : FIT;
+static_assert(M <= 8, "one fragment of columns");
+
+struct Panel {
+  uint2 part[PANEL][8][3][M][4];                                 // of 16 columns: {2*quad, +1}, {2*quad + 8, +1}
+  float sum[PANEL][4][M];                                        // of a piece
+};
+union Memory {
+  Panel panel;
+  float4 sums[8][GEMV_GROUPS][32];
+};
+
+__device__ __forceinline__ void stage(Panel& panel, const float* __restrict__ x, int base, int here) {
+  for (int i = threadIdx.x; i < here * 32 * M; i += 256) {
+    const int quad = i % 4, m = i / 4 % M, step = i / 4 / M, k = base * 128 + step * 16 + quad * 2;
+    const bool inside = k < K;                                   // K is a multiple of 16: so is what follows
+    const float2 a = inside ? *(const float2*)(x + (u64)m * K + k) : make_float2(0, 0);
+    const float2 b = inside ? *(const float2*)(x + (u64)m * K + k + 8) : make_float2(0, 0);
+    u32 low[3], high[3];
+    cut(low, a.x, a.y);
+    cut(high, b.x, b.y);
+#pragma unroll
+    for (int p = 0; p < 3; p++) panel.part[step / 8][step % 8][p][m][quad] = make_uint2(low[p], high[p]);
+  }
+  if (OFFSET)
+    for (int i = threadIdx.x; i < here * 4 * M; i += 256) {
+      const int m = i % M, piece = i / M, k = base * 128 + piece * 32;
+      float sum = 0;
+      for (int j = 0; k < K && j < 32; j += 4) {
+        const float4 v = *(const float4*)(x + (u64)m * K + k + j);
+        sum += (v.x + v.y) + (v.z + v.w);
+      }
+      panel.sum[piece / 4][piece % 4][m] = sum;
+    }
+}
+
+// What a lane has of one run: two tiles of each group.
+struct Run {
+  u32 words[GEMV_GROUPS][2][4 / PIECES][4];
+  Numbers numbers[GEMV_GROUPS][2];
+};
+
+__device__ __forceinline__ void fold(float (&acc)[GEMV_GROUPS][4], const Run& run, const Panel& panel, int nth) {
+  const int lane = threadIdx.x % 32, column = lane / 4, quad = lane % 4;
+#pragma unroll
+  for (int piece = 0; piece < 4; piece++) {
+    uint2 b[2][3];
+#pragma unroll
+    for (int i = 0; i < 6; i++)
+      b[i / 3][i % 3] = column < M ? panel.part[nth][piece * 2 + i / 3][i % 3][column < M ? column : 0][quad] : make_uint2(0, 0);
+    float2 sum = make_float2(0, 0);
+    if (OFFSET && quad * 2 < M) sum = make_float2(panel.sum[nth][piece][quad * 2], quad * 2 + 1 < M ? panel.sum[nth][piece][quad * 2 + 1] : 0);
+#pragma unroll
+    for (int g = 0; g < GEMV_GROUPS; g++) {
+      float d[2][4] = {};
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const u32 words[2][4] = {{run.words[g][0][piece / PIECES][0], run.words[g][0][piece / PIECES][1], run.words[g][0][piece / PIECES][2], run.words[g][0][piece / PIECES][3]},
+                                 {run.words[g][1][piece / PIECES][0], run.words[g][1][piece / PIECES][1], run.words[g][1][piece / PIECES][2], run.words[g][1][piece / PIECES][3]}};
+        u32 a[4];
+        unpack(a, words, piece, half);
+#pragma unroll
+        for (int p = 2; p >= 0; p--) mma(d[HALVES ? half : 0], a, b[half][p].x, b[half][p].y);
+      }
+#pragma unroll
+      for (int t = 0; t < 2; t++) {
+        const Numbers& numbers = run.numbers[g][t];
+#pragma unroll
+        for (int h = 0; h <= HALVES; h++) {
+          const float scale = spread(numbers.scale[h], piece);
+          acc[g][t * 2] = fmaf(scale, d[h][t * 2], acc[g][t * 2]);
+          acc[g][t * 2 + 1] = fmaf(scale, d[h][t * 2 + 1], acc[g][t * 2 + 1]);
+        }
+        if (OFFSET) {
+          const float offset = spread(numbers.offset, piece);
+          acc[g][t * 2] = fmaf(offset, sum.x, acc[g][t * 2]);
+          acc[g][t * 2 + 1] = fmaf(offset, sum.y, acc[g][t * 2 + 1]);
+        }
+      }
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ y) {
+  extern __shared__ __align__(16) unsigned char bytes[];
+  Memory& memory = *(Memory*)bytes;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * GEMV_GROUPS * 2;
+
+  auto load = [&](Run& run, int nth) {
+#pragma unroll
+    for (int i = 0; i < GEMV_GROUPS * 2; i++) {                  // past the end: the last tile again, never stored
+      const u8* tile = w + ((u64)(first + i < TILES ? first + i : TILES - 1) * RUNS + nth) * TILE_BYTES;
+#pragma unroll
+      for (int h = 0; h < 4 / PIECES; h++) load_codes(run.words[i / 2][i % 2][h], tile, h);
+      load_numbers(run.numbers[i / 2][i % 2], tile);
+    }
+  };
+
+  float acc[GEMV_GROUPS][4] = {};
+  Run next;
+  for (int base = 0; base < RUNS; base += PANEL) {
+    const int here = RUNS - base < PANEL ? RUNS - base : PANEL;
+    if (warp < here) load(next, base + warp);                    // on the way while x is staged
+    if (base) __syncthreads();
+    stage(memory.panel, x, base, here);
+    __syncthreads();
+    for (int nth = warp; nth < here; nth += 8) {
+      const Run now = next;
+      if (nth + 8 < here) load(next, base + nth + 8);
+      fold(acc, now, memory.panel, nth);
+    }
+  }
+
+  __syncthreads();
+#pragma unroll
+  for (int g = 0; g < GEMV_GROUPS; g++) memory.sums[warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
+  __syncthreads();
+  if (threadIdx.x >= GEMV_GROUPS * 32) return;
+  float4 total = make_float4(0, 0, 0, 0);
+  for (int i = 0; i < 8; i++) {
+    const float4 s = memory.sums[i][warp][lane];
+    total = make_float4(total.x + s.x, total.y + s.y, total.z + s.z, total.w + s.w);
+  }
+  auto store = [&](int m, int row, float v) { if (m < M && row < N) y[(u64)m * N + row] = v; };
+  const int row = (first + warp * 2) * 8 + lane / 4, m = lane % 4 * 2;
+  store(m, row, total.x);
+  store(m + 1, row, total.y);
+  store(m, row + 8, total.z);
+  store(m + 1, row + 8, total.w);
+}
+
+#else  // the tensor-core kernel
+
+#ifndef EPILOGUE
+#define EPILOGUE 0
+#endif
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) && WARPS % 4 == 0
+#define WGMMA 1
+#else
+#define WGMMA 0
+#endif
+
+constexpr int WEIGHTS = EPILOGUE == 2 ? 2 : 1;
+constexpr int THREADS = 32 * WARPS;
+constexpr int PLANE = BM * 128, STAGE_BYTES = 3 * PLANE, STAGE_SUMS = OFFSET * BM * 8;
+
+// The weights' rows are the rows of the products, the tokens their columns. A warp has FR groups of 16 rows, those of the DOWN warps
+// above each other in turn, and WT tokens; of each group, with EPILOGUE 2, of both matrices. A group's sums are FT fragments of 16 x 8,
+// in which a lane holds {row lane/4, row lane/4 + 8} x {token 2*(lane%4), the next}.
+constexpr int ACROSS = WGMMA || WARPS < 4 || BM < 32 ? 1 : 2;
+constexpr int DOWN = WARPS / ACROSS;
+constexpr int FR = BN / (16 * DOWN);
+constexpr int GROUPS = FR * WEIGHTS;
+constexpr int WT = BM / ACROSS, FT = WT / 8;
+static_assert(FR * 16 * DOWN == BN && WT % 16 == 0 && STAGES >= 3, "tile");
+
+constexpr int RUNS_EACH = (RUNS + SPLIT - 1) / SPLIT;            // of one block of a cluster
+constexpr int FRAGMENTS = FR * FT;
+constexpr int MINE = (FRAGMENTS + SPLIT - 1) / SPLIT;            // fragments a thread finishes
+static_assert(SPLIT == 1 || BM * BN * WEIGHTS * 4 <= STAGES * STAGE_BYTES, "the sums pass through the stages' memory");
+
+// ---- a lane's share of the weights ----
+
+struct Weights {
+  const u8* tile[GROUPS];                                        // of rows 0..7 of each group, of the run that is loaded next
+  u32 below[GROUPS];                                             // bytes to the tile of rows 8..15
+  u32 words[GROUPS][2][4];
+  Numbers numbers[GROUPS][2];
+};
+
+__device__ __forceinline__ void begin_weights(Weights& v, int group, const u8* w, int row, int run) {
+  const int at = row / 8 < TILES ? row / 8 : TILES - 1;          // past the end: the last tile again, never stored
+  v.tile[group] = w + ((u64)at * RUNS + run) * TILE_BYTES;
+  v.below[group] = at + 1 < TILES ? RUNS * TILE_BYTES : 0;
+}
+
+__device__ __forceinline__ void load_group(Weights& v, int group, int nth) {  // the nth 16 bytes of the codes
+  load_codes(v.words[group][0], v.tile[group], nth);
+  load_codes(v.words[group][1], v.tile[group] + v.below[group], nth);
+}
+
+__device__ __forceinline__ void load_numbers(Weights& v, int group) {
+  load_numbers(v.numbers[group][0], v.tile[group]);
+  load_numbers(v.numbers[group][1], v.tile[group] + v.below[group]);
+}
+
+// After a piece's codes are unpacked: asks for what follows once they were the last of their load. The next is used a few hundred
+// cycles later at the earliest; the run after it is called into L2, and then that is enough.
+__device__ __forceinline__ void advance(Weights& v, int group, int piece, int left) {
+  if (piece % PIECES != PIECES - 1) return;
+  if (piece < 3) { load_group(v, group, 1); return; }
+  v.tile[group] += TILE_BYTES;
+  if (left <= 0) return;
+  load_group(v, group, 0);
+  load_numbers(v, group);
+  if (left > 1 && threadIdx.x % 32 < (TILE_BYTES + 127) / 128) {
+    const u8* ahead = v.tile[group] + TILE_BYTES + threadIdx.x % 32 * 128;
+    asm volatile("prefetch.global.L2 [%0];" :: "l"(ahead));
+    asm volatile("prefetch.global.L2 [%0];" :: "l"(ahead + v.below[group]));
+  }
+}
+
+// acc += scale * d for one fragment, rows 0..7 and 8..15.
+__device__ __forceinline__ void scale_into(float (&acc)[4], const float (&d)[4], float upper, float lower) {
+  acc[0] = fmaf(upper, d[0], acc[0]);
+  acc[1] = fmaf(upper, d[1], acc[1]);
+  acc[2] = fmaf(lower, d[2], acc[2]);
+  acc[3] = fmaf(lower, d[3], acc[3]);
+}
+
+__device__ __forceinline__ float2 read_sums(u32 from) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
+  return v;
+}
+
+#if WGMMA
+
+// ---- with wgmma: d[64 rows, BM tokens] (+)= a[64, 16] . b[BM, 16]^T, b in shared memory ----
+
+// What wgmma is told about a tile: where, 1024 bytes from 8 rows to the next 8, 128-byte swizzle.
+__device__ __forceinline__ u64 describe(u32 tile) {
+  return (u64)(tile >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+}
+
+#define D8(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3]), \
+              "+f"(d[i + 1][0]), "+f"(d[i + 1][1]), "+f"(d[i + 1][2]), "+f"(d[i + 1][3])
+#define L8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define L16 L8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define L32 L16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define L64 L32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
+                ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define MULTIPLY(shape, list, a0, a1, a2, a3, b, more, ...) \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, " more ", 0; wgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" list "}, " \
+               "{" a0 "," a1 "," a2 "," a3 "}, " b ", p, 1, 1, 0; }" \
+               : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tile), "r"((int)add))
+
+__device__ __forceinline__ void multiply(float (&d)[FT][4], const u32 (&a)[4], u64 tile, bool add) {
+#if BM == 16
+  MULTIPLY("m64n16k16", L8, "%8", "%9", "%10", "%11", "%12", "%13", D8(0));
+#elif BM == 32
+  MULTIPLY("m64n32k16", L16, "%16", "%17", "%18", "%19", "%20", "%21", D8(0), D8(2));
+#elif BM == 64
+  MULTIPLY("m64n64k16", L32, "%32", "%33", "%34", "%35", "%36", "%37", D8(0), D8(2), D8(4), D8(6));
+#elif BM == 128
+  MULTIPLY("m64n128k16", L64, "%64", "%65", "%66", "%67", "%68", "%69",
+           D8(0), D8(2), D8(4), D8(6), D8(8), D8(10), D8(12), D8(14));
+#else
+#error "BM is 16, 32, 64 or 128"
+#endif
+}
+
+__device__ __forceinline__ void wait_barrier(u32 barrier, u32 parity) {
+  u32 done;
+  do {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  } while (!done);
+}
+
+__device__ __forceinline__ void copy_bulk(u32 to, const u8* from, u32 bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               :: "r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
+
+// A unit of work is one group's product with one block of columns, 32 or with HALVES 16. While a warpgroup scales one and unpacks the
+// next, the other warpgroups' products run.
+constexpr int UNITS = 1 + HALVES;                                // of a piece
+
+struct Unit {
+  float d[FT][4];
+  u32 a[2][4];
+  float scale[2], offset[2];
+  u32 sums;                                                      // where the block's sums are
+};
+
+__device__ __forceinline__ void start_unit(Unit& u, const Weights& v, int group, int piece, int half, u32 stage) {
+  const u64 tile = describe(stage) + piece % 2 * 4;              // 32 columns further: 4 chunks of 16 bytes
+#pragma unroll
+  for (int k = 0; k < 2; k++)
+    if (!HALVES || k == half) unpack(u.a[k], v.words[group], piece, k);
+#pragma unroll
+  for (int t = 0; t < 2; t++) {
+    u.scale[t] = spread(v.numbers[group][t].scale[half], piece);
+    if (OFFSET && half == UNITS - 1) u.offset[t] = spread(v.numbers[group][t].offset, piece);
+  }
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  bool add = false;
+#pragma unroll
+  for (int p = 2; p >= 0; p--)                                   // the small parts first
+#pragma unroll
+    for (int k = 0; k < 2; k++)
+      if (!HALVES || k == half) {
+        multiply(u.d, u.a[k], tile + p * (PLANE / 16) + k * 2, add);
+        add = true;
+      }
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void finish_unit(float (&acc)[FT][4], Unit& u, bool offset) {
+#pragma unroll
+  for (int j = 0; j < FT; j++) {
+    scale_into(acc[j], u.d[j], u.scale[0], u.scale[1]);
+    if (OFFSET && offset) {
+      const float2 sum = read_sums(u.sums + j * 32);
+      const float both[4] = {sum.x, sum.y, sum.x, sum.y};
+      scale_into(acc[j], both, u.offset[0], u.offset[1]);
+    }
+  }
+}
+
+// Multiplies `runs` runs from `first` on. One thread copies, as far ahead as a stage less than there are: the stage it refills was left
+// a chunk ago, so that it hardly ever waits. Barrier `full` turns when a stage's bytes are there, `empty` when every warp is done.
+__device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights& v, const u8* parts, u32 stages, int top, int first,
+                                             int runs) {
+  const u32 sums = stages + STAGES * STAGE_BYTES, full = sums + STAGES * STAGE_SUMS, empty = full + STAGES * 8;
+  const int chunks = runs * 2, lane = threadIdx.x % 32;
+  const u32 rows = MP - top < BM ? MP - top : BM;
+  auto fill = [&](int chunk) {
+    const int stage = chunk % STAGES;
+    if (chunk >= STAGES) wait_barrier(empty + stage * 8, chunk / STAGES % 2 ^ 1);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                 :: "r"(full + stage * 8), "r"(rows * (384 + OFFSET * 8)) : "memory");
+    for (int p = 0; p < 3; p++)
+      copy_bulk(stages + stage * STAGE_BYTES + p * PLANE, parts + (((u64)(first * 2 + chunk) * 3 + p) * MP + top) * 128, rows * 128,
+                full + stage * 8);
+    if (OFFSET)
+      for (int p = 0; p < 2; p++)
+        copy_bulk(sums + stage * STAGE_SUMS + p * BM * 4, parts + SUMS_AT + ((u64)((first * 2 + chunk) * 2 + p) * MP + top) * 4, rows * 4,
+                  full + stage * 8);
+  };
+
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < STAGES; i++) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(full + i * 8) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(empty + i * 8), "r"(WARPS) : "memory");
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    for (int chunk = 0; chunk < STAGES - 1 && chunk < chunks; chunk++) fill(chunk);
+  }
+  __syncthreads();
+
+  Unit unit;
+  unit.scale[0] = unit.scale[1] = 0;                             // before the first comes one that adds nothing
+#pragma unroll
+  for (int i = 0; i < FT * 4; i++) unit.d[i / 4][i % 4] = 0;
+  for (int run = 0; run < runs; run++)
+#pragma unroll
+    for (int nth = 0; nth < 4 * GROUPS * UNITS; nth++) {
+      const int piece = nth / (GROUPS * UNITS), group = nth / UNITS % GROUPS, half = nth % UNITS;
+      const int chunk = run * 2 + piece / 2, stage = chunk % STAGES;
+      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+      if (!OFFSET || nth > 0 || run > 0) finish_unit(acc[(nth / UNITS + GROUPS - (half == 0)) % GROUPS], unit, half == 0);
+      if (nth % (2 * GROUPS * UNITS) == 0) {                     // the first of a chunk
+        if (chunk > 0) {
+          if (lane == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(empty + (chunk - 1) % STAGES * 8) : "memory");
+          if (threadIdx.x == 0 && chunk + STAGES - 2 < chunks) fill(chunk + STAGES - 2);
+          __syncwarp();
+        }
+        wait_barrier(full + stage * 8, chunk / STAGES % 2);
+      }
+      start_unit(unit, v, group, piece, half, stages + stage * STAGE_BYTES);
+      unit.sums = sums + stage * STAGE_SUMS + piece % 2 * BM * 4 + lane % 4 * 8;
+      if (half == UNITS - 1) advance(v, group, piece, runs - 1 - run);
+    }
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  if (runs > 0) finish_unit(acc[GROUPS - 1], unit, true);
+}
+
+#else
+
+// ---- with mma.sync ----
+
+__device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(from) : "memory");
+}
+
+// Chunk `piece / 2` of a run, all groups.
+__device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weights& v, u32 stage, u32 sums, int column, int piece, int left) {
+  const int lane = threadIdx.x % 32;
+  u32 a[GROUPS][2][4];
+  float scale[GROUPS][2][1 + HALVES], offset[GROUPS][2];
+#pragma unroll
+  for (int g = 0; g < GROUPS; g++) {
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      unpack(a[g][k], v.words[g], piece, k);
+#pragma unroll
+      for (int h = 0; h <= HALVES; h++) scale[g][k][h] = spread(v.numbers[g][k].scale[h], piece);
+      offset[g][k] = OFFSET ? spread(v.numbers[g][k].offset, piece) : 0;
+    }
+    advance(v, g, piece, left);
+  }
+#pragma unroll
+  for (int j = 0; j < FT; j += 2) {                              // two fragments of 8 tokens at a time
+    const int row = column + j * 8 + lane % 8 + lane / 16 * 8;
+    u32 b[2][3][4];
+#pragma unroll
+    for (int i = 0; i < 6; i++)
+      load_matrices(b[i / 3][i % 3], stage + i % 3 * PLANE + row * 128 + ((piece % 2 * 4 + i / 3 * 2 + lane / 8 % 2) ^ row % 8) * 16);
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++)
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        float d[2][4] = {};
+#pragma unroll
+        for (int p = 2; p >= 0; p--)                             // the small parts first
+#pragma unroll
+          for (int k = 0; k < 2; k++) mma(d[HALVES ? k : 0], a[g][k], b[k][p][n * 2], b[k][p][n * 2 + 1]);
+#pragma unroll
+        for (int h = 0; h <= HALVES; h++) scale_into(acc[g][j + n], d[h], scale[g][0][h], scale[g][1][h]);
+        if (OFFSET) {
+          const float2 sum = read_sums(sums + (piece % 2 * BM + column + (j + n) * 8 + lane % 4 * 2) * 4);
+          const float both[4] = {sum.x, sum.y, sum.x, sum.y};
+          scale_into(acc[g][j + n], both, offset[g][0], offset[g][1]);
+        }
+      }
+  }
+}
+
+__device__ __forceinline__ void copy_chunk(u32 to, const u8* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights& v, const u8* parts, u32 stages, int top, int first,
+                                             int runs) {
+  const u32 sums = stages + STAGES * STAGE_BYTES;
+  const int chunks = runs * 2, column = threadIdx.x / 32 / DOWN * WT;
+  const int rows = MP - top < BM ? MP - top : BM;                // rows past the end stay as they are: nobody reads their columns
+  auto fill = [&](int chunk) {
+    const u32 stage = stages + chunk % STAGES * STAGE_BYTES;
+    const u8* from = parts + ((u64)(first * 2 + chunk) * 3 * MP + top) * 128;
+    for (int i = threadIdx.x; i < rows * 8; i += THREADS)
+#pragma unroll
+      for (int p = 0; p < 3; p++) copy_chunk(stage + p * PLANE + i * 16, from + ((u64)p * MP * 8 + i) * 16);
+    if (OFFSET)
+      for (int i = threadIdx.x; i < rows / 2; i += THREADS) {    // 16 bytes are the sums of 4 rows, of two blocks
+        const int block = i % 2, at = i / 2 * 4;
+        copy_chunk(sums + chunk % STAGES * STAGE_SUMS + (block * BM + at) * 4,
+                   parts + SUMS_AT + ((u64)((first * 2 + chunk) * 2 + block) * MP + top + at) * 4);
+      }
+  };
+  for (int chunk = 0; chunk < STAGES - 1; chunk++) {             // one group of copies a chunk, empty past the end
+    if (chunk < chunks) fill(chunk);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  for (int run = 0; run < runs; run++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int chunk = run * 2 + half;
+      asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
+      __syncthreads();                                           // this stage is there, the one refilled next is read
+      if (chunk + STAGES - 1 < chunks) fill(chunk + STAGES - 1);
+      asm volatile("cp.async.commit_group;" ::: "memory");
+#pragma unroll
+      for (int piece = half * 2; piece < half * 2 + 2; piece++)
+        multiply_piece(acc, v, stages + chunk % STAGES * STAGE_BYTES, sums + chunk % STAGES * STAGE_SUMS, column, piece, runs - 1 - run);
+    }
+}
+
+#endif
+
+// ---- the end: the cluster's sums, residual, activation, store ----
+
+#if SPLIT > 1
+__device__ __forceinline__ float4 read_cluster(u32 address, u32 rank) {  // from the shared memory of block `rank`
+  float4 v;
+  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %4, %5;"
+               " ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [there]; }"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address), "r"(rank) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void wait_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+#define CLUSTER __cluster_dims__(1, 1, SPLIT)
+#else
+#define CLUSTER
+#endif
+
+__device__ __forceinline__ float swiglu(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
+
+extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
+NAME(const u8* __restrict__ parts, const u8* __restrict__ w,
+#if EPILOGUE == 2
+     const u8* __restrict__ w2,
+#elif EPILOGUE == 1
+     const float* residual,                                      // no __restrict__: it may be y
+#endif
+     float* y) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const u32 stages = (u32)__cvta_generic_to_shared(memory);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int top = blockIdx.x * BM, left = blockIdx.y * BN;       // neighbouring blocks share w: it comes from HBM once
+  const int begin = blockIdx.z * RUNS_EACH;
+  const int runs = RUNS - begin < RUNS_EACH ? RUNS - begin : RUNS_EACH;  // none or fewer for the last of a cluster
+
+  float acc[GROUPS][FT][4] = {};
+  Weights weights;
+#pragma unroll
+  for (int g = 0; g < GROUPS; g++) {
+    const int row = left + (g / WEIGHTS * DOWN + warp % DOWN) * 16;
+#if EPILOGUE == 2
+    begin_weights(weights, g, g % 2 ? w2 : w, row, begin < RUNS ? begin : 0);
+#else
+    begin_weights(weights, g, w, row, begin < RUNS ? begin : 0);
+#endif
+    load_group(weights, g, 0);
+    load_numbers(weights, g);
+  }
+  multiply_all(acc, weights, parts, stages, top, begin, runs > 0 ? runs : 0);
+
+  // Of a cluster's blocks each finishes a run of the fragments, MINE from this one on.
+  const int from = SPLIT == 1 ? 0 : blockIdx.z * MINE;
+#if SPLIT > 1
+  __syncthreads();                                               // all products are done: the stages' memory is free
+  float4* shared = (float4*)memory;
+#pragma unroll
+  for (int i = 0; i < GROUPS * FT; i++) {
+    const float (&s)[4] = acc[i / FT][i % FT];
+    shared[i * THREADS + threadIdx.x] = make_float4(s[0], s[1], s[2], s[3]);
+  }
+#endif
+  auto place = [&](int f, int e) {                               // of element e of fragment f in y; past its end if it has none
+    const int token = top + warp / DOWN * WT + f % FT * 8 + lane % 4 * 2 + e % 2;
+    const int row = left + (f / FT * DOWN + warp % DOWN) * 16 + lane / 4 + e / 2 * 8;
+    return token < M && row < N && f < FRAGMENTS ? (u64)token * N + row : (u64)M * N;
+  };
+#if EPILOGUE == 1
+  float add[MINE][4];                                            // all reads before the first write: they overlap
+#pragma unroll
+  for (int i = 0; i < MINE * 4; i++) {
+    const u64 at = place(from + i / 4, i % 4);
+    add[i / 4][i % 4] = at < (u64)M * N ? residual[at] : 0;
+  }
+#endif
+#if SPLIT > 1
+  wait_cluster();
+#endif
+#pragma unroll
+  for (int i = 0; i < MINE; i++) {
+    const int f = from + i, group = f / FT * WEIGHTS, j = f % FT;
+    if (f >= FRAGMENTS) break;
+    float v[WEIGHTS][4] = {};
+#pragma unroll
+    for (int n = 0; n < WEIGHTS; n++) {
+#if SPLIT > 1
+#pragma unroll
+      for (int rank = 0; rank < SPLIT; rank++) {                 // in this order, always
+        const float4 p = read_cluster(stages + (((group + n) * FT + j) * THREADS + threadIdx.x) * 16, rank);
+        v[n][0] += p.x, v[n][1] += p.y, v[n][2] += p.z, v[n][3] += p.w;
+      }
+#else
+#pragma unroll
+      for (int e = 0; e < 4; e++) v[n][e] = acc[group + n][j][e];
+#endif
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      const u64 at = place(f, e);
+      if (at == (u64)M * N) continue;
+#if EPILOGUE == 1
+      y[at] = add[i][e] + v[0][e];
+#elif EPILOGUE == 2
+      y[at] = swiglu(v[0][e], v[1][e]);
+#else
+      y[at] = v[0][e];
+#endif
+    }
+  }
+#if SPLIT > 1
+  wait_cluster();                                                // nobody leaves while its memory is being read
+#endif
+}
+
+#endif
+#endif

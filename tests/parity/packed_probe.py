@@ -1,0 +1,482 @@
+#!/usr/bin/env python3
+"""Drives kernels/cuda/packed.cu and attention_f32.cu by themselves: are they right to f32's rounding, and how fast?
+
+  packed_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only linear,portable,gemv,embed,cut,attention,speed] [--small]
+                  [--formats Q4_0,...] [--tile BM,BN,SPLIT,STAGES,WARPS]...
+
+Compiling needs NVRTC and gcc alone (--compile does nothing else); running needs a GPU and torch. Every
+kernel is compared with float64 over the widened weights, beside torch's f32 product of the same (TF32 off): "off" is the norm of the
+difference over the norm of the result. --small leaves out the large shapes, for compute-sanitizer. --tile times the 1B shape's products
+with that tile instead of the one compiler/packed_ops.c chooses. docs/measurements.md has what this printed.
+"""
+import argparse
+import ctypes
+import glob
+import hashlib
+import math
+import multiprocessing
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CUDA = ROOT / "kernels" / "cuda"
+FORMATS = {  # BITS, SCALE_F32, OFFSET, HALVES, CENTER
+    "Q4_0": (4, 0, 0, 0, 8), "Q4_1": (4, 0, 1, 0, 0), "Q8_0": (8, 0, 0, 0, 0), "Q4_K": (4, 1, 1, 0, 0), "Q5_K": (8, 1, 1, 0, 0),
+    "Q6_K": (8, 1, 0, 1, 0), "mixed": (8, 1, 1, 1, 0),
+}
+PROCESSORS = 132
+LAYERS = 16
+LINEARS = {"qkv": (3072, 2048, 0), "o": (2048, 2048, 1), "gate/up": (8192, 2048, 2), "down": (2048, 8192, 1)}  # of the 1B shape: N, K, EPILOGUE
+
+
+class Tile(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("m", "n", "split", "stages", "warps")]
+
+    def __str__(self):
+        return f"{self.m}x{self.n} split {self.split} stages {self.stages} warps {self.warps}"
+
+
+def load_ops():
+    """compiler/packed_ops.c itself: the tiles are chosen in one place."""
+    folder = tempfile.mkdtemp()
+    subprocess.run(["gcc", "-std=c11", "-O1", "-fPIC", "-shared", f"-I{ROOT}", str(ROOT / "compiler" / "packed_ops.c"), "-o", f"{folder}/ops.so"], check=True)
+    ops = ctypes.CDLL(f"{folder}/ops.so")
+    ops.mlx_packed_tile.restype, ops.mlx_packed_tile.argtypes = Tile, [ctypes.c_int64] * 3 + [ctypes.c_bool] * 2 + [ctypes.c_int64]
+    ops.mlx_packed_shared_bytes.restype, ops.mlx_packed_shared_bytes.argtypes = ctypes.c_int64, [Tile, ctypes.c_bool]
+    ops.mlx_packed_parts_bytes.restype, ops.mlx_packed_parts_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2
+    ops.mlx_packed_gemv_shared_bytes.restype, ops.mlx_packed_gemv_shared_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 3
+    ops.mlx_packed_gemv_groups.restype, ops.mlx_packed_gemv_groups.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2
+    return ops
+
+
+OPS = load_ops()
+
+
+# ---- compiling ----
+
+class Builder:
+    """Compiles jobs (file, definitions, architecture) in parallel and keeps the cubins in a folder."""
+    def __init__(self, cache, library):
+        self.cache = pathlib.Path(cache)
+        self.cache.mkdir(parents=True, exist_ok=True)
+        here = ROOT / "build" / "deps" / "nvrtc"
+        found = [str(here / "libnvrtc.so.13")] if here.exists() else glob.glob("/usr/local/cuda*/**/libnvrtc.so.13", recursive=True) + ["libnvrtc.so.13"]
+        self.library = library or found[0]
+
+    def path(self, job):
+        text = repr(job) + (CUDA / job[0]).read_text()
+        return self.cache / (hashlib.sha256(text.encode()).hexdigest()[:24] + ".cubin")
+
+    def build(self, jobs):
+        missing = sorted({job for job in jobs if not self.path(job).exists()})
+        if missing:
+            with multiprocessing.Pool() as pool:
+                for job, log in zip(missing, pool.imap(self.one, missing)):
+                    worrying = [line for line in log.splitlines() if re.search(r"error|warning|C75", line)]
+                    if worrying:
+                        print(job, *worrying, sep="\n  ", flush=True)
+        bad = [job for job in missing if not self.path(job).exists()]
+        if bad:
+            sys.exit(f"{len(bad)} of {len(missing)} compilations failed")
+
+    def one(self, job):
+        file, definitions, arch = job
+        folder = pathlib.Path(self.library).parent
+        for builtins in folder.glob("libnvrtc-builtins.so.1*"):
+            ctypes.CDLL(str(builtins), ctypes.RTLD_GLOBAL)
+        nvrtc, program, size = ctypes.CDLL(self.library), ctypes.c_void_p(), ctypes.c_size_t()
+        arguments = ["--std=c++17", f"--gpu-architecture={arch}"] + ["-D" + d for d in definitions] + ["--ptxas-options=-v"]
+        nvrtc.nvrtcCreateProgram(ctypes.byref(program), (CUDA / file).read_bytes(), file.encode(), 0, None, None)
+        failed = nvrtc.nvrtcCompileProgram(program, len(arguments), (ctypes.c_char_p * len(arguments))(*[a.encode() for a in arguments]))
+        nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value)
+        nvrtc.nvrtcGetProgramLog(program, log)
+        if failed:
+            return log.value.decode() + " error"
+        nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
+        image = ctypes.create_string_buffer(size.value)
+        nvrtc.nvrtcGetCUBIN(program, image)
+        self.path(job).write_bytes(image.raw)
+        return log.value.decode()
+
+
+def weight_definitions(form, m, n, k):
+    bits, wide, offset, halves, center = FORMATS[form]
+    return (f"NAME=probe", f"M={m}", f"N={n}", f"K={k}", f"BITS={bits}", f"SCALE_F32={wide}", f"OFFSET={offset}", f"HALVES={halves}", f"CENTER={center}")
+
+
+def linear_job(form, m, n, k, end, tile, arch):
+    return ("packed.cu", weight_definitions(form, m, n, k) + (f"EPILOGUE={end}", f"BM={tile.m}", f"BN={tile.n}", f"SPLIT={tile.split}",
+            f"STAGES={tile.stages}", f"WARPS={tile.warps}"), arch)
+
+
+def cut_job(m, k, arch):
+    return ("packed.cu", ("NAME=probe", f"M={m}", f"K={k}", "CUT"), arch)
+
+
+def gemv_job(form, m, n, k, arch):
+    return ("packed.cu", weight_definitions(form, m, n, k) + ("GEMV", f"GEMV_GROUPS={OPS.mlx_packed_gemv_groups(n, PROCESSORS)}"), arch)
+
+
+def embed_job(form, m, n, k, arch):
+    return ("packed.cu", weight_definitions(form, m, n, k) + ("EMBED",), arch)
+
+
+def tile_for(m, n, k, end, arch):
+    return OPS.mlx_packed_tile(m, n, k, end == 2, arch == "sm_90a", PROCESSORS)
+
+
+# ---- weights ----
+
+class Matrix:
+    """Random packed weights: codes, scales and offsets, packed as the layout says, and widened."""
+    def __init__(self, form, n, k, seed=0):
+        import torch
+        self.form, self.n, self.k = form, n, k
+        bits, wide, self.offset, halves, center = FORMATS[form]
+        rng = np.random.default_rng(seed + n * 7 + k)
+        low, high = (-128, 128) if bits == 8 else (-center, 16 - center)
+        codes = rng.integers(low, high, (n, k), dtype=np.int16)
+        kind = np.float32 if wide else np.float16
+        scale = (rng.uniform(0.5, 1.5, (n, k // (16 if halves else 32))) * k ** -0.5 / (high - low)).astype(kind)
+        scale *= rng.choice([-1, 1], scale.shape).astype(kind)
+        offset = (rng.normal(size=(n, k // 32)) * k ** -0.5).astype(kind) if self.offset else None
+        wide_scale = scale.astype(np.float32).repeat(16 if halves else 32, 1)
+        self.values = wide_scale * codes.astype(np.float32)          # f32, rounded twice as the readers do
+        if self.offset:
+            self.values = self.values + offset.astype(np.float32).repeat(32, 1)
+        exact = wide_scale.astype(np.float64) * codes + (offset.astype(np.float64).repeat(32, 1) if self.offset else 0)
+        self.exact, self.f32 = torch.from_numpy(exact).cuda(), torch.from_numpy(self.values).cuda()
+        self.bytes = torch.from_numpy(pack(codes, scale, offset, bits, halves, center)).cuda()
+
+
+def pack(codes, scale, offset, bits, halves, center):
+    n, k = codes.shape
+    tiles, runs = (n + 7) // 8, (k + 127) // 128
+    def padded(a, each):                                             # [tile, run, row, what a row has of a run]
+        full = np.zeros((tiles * 8, runs * each), a.dtype)
+        full[:n, :a.shape[1]] = a
+        return full.reshape(tiles, 8, runs, each).transpose(0, 2, 1, 3)
+    whole = np.zeros((tiles * 8, runs * 128), np.int16) + 0
+    whole[:n, :k] = codes
+    u = (whole + center).astype(np.int64) & (15 if bits == 4 else 255)
+    u = u.reshape(tiles, 8, runs, 4, 32).transpose(0, 2, 1, 3, 4).astype(np.uint32)  # tile, run, row, piece, column
+    even = 2 * np.arange(4)[:, None] + np.array([0, 16, 8, 24])       # [quad, pair]
+    pairs = np.stack([u[..., even], u[..., even + 1]], -1)           # tile, run, row, piece, quad, pair, 2
+    if bits == 4:
+        word = sum(pairs[..., j, 0] << (4 * j) | pairs[..., j, 1] << (4 * j + 16) for j in range(4))
+        packed = word.transpose(0, 1, 2, 4, 3)                       # tile, run, row, quad, piece
+    else:
+        words = np.stack([pairs[..., 2 * i, 0] | pairs[..., 2 * i, 1] << 16 | pairs[..., 2 * i + 1, 0] << 8 | pairs[..., 2 * i + 1, 1] << 24
+                          for i in range(2)], -1)                    # tile, run, row, piece, quad, word
+        packed = words.reshape(tiles, runs, 8, 2, 2, 4, 2).transpose(0, 1, 3, 2, 5, 4, 6)  # tile, run, half, row, quad, piece, word
+    fields = [np.ascontiguousarray(packed.astype("<u4")).view(np.uint8).reshape(tiles, runs, -1)]
+    for a, each in ((scale, 4 * (1 + halves)), (offset, 4)):
+        if a is not None:
+            fields.append(np.ascontiguousarray(padded(a, each)).view(np.uint8).reshape(tiles, runs, -1))
+    return np.concatenate(fields, -1).reshape(-1)
+
+
+# ---- running ----
+
+class Driver:
+    def __init__(self, builder):
+        import torch
+        self.torch, self.builder, self.cuda, self.loaded = torch, builder, ctypes.CDLL("libcuda.so.1"), {}
+        torch.zeros(1, device="cuda")
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.manual_seed(1)
+        self.arch = "sm_90a" if torch.cuda.get_device_capability() == (9, 0) else "sm_%d%d" % torch.cuda.get_device_capability()
+
+    def check(self, code, what):
+        if code:
+            sys.exit(f"the CUDA driver says {code} to {what}")
+
+    def function(self, job, symbol=b"probe"):
+        if (job, symbol) not in self.loaded:
+            self.builder.build([job])
+            module, function = ctypes.c_void_p(), ctypes.c_void_p()
+            self.check(self.cuda.cuModuleLoadData(ctypes.byref(module), self.builder.path(job).read_bytes()), job)
+            self.check(self.cuda.cuModuleGetFunction(ctypes.byref(function), module, symbol), symbol)
+            self.loaded[job, symbol] = function
+        return self.loaded[job, symbol]
+
+    def launch(self, job, grid, threads, tensors, shared=0, constants=(), symbol=b"probe"):
+        function = self.function(job, symbol)
+        if shared > 48 * 1024:
+            self.check(self.cuda.cuFuncSetAttribute(function, 8, shared), (job, shared))
+        values = [ctypes.c_void_p(t.data_ptr()) for t in tensors] + [ctypes.c_int(c) for c in constants]
+        arguments = (ctypes.c_void_p * len(values))(*[ctypes.cast(ctypes.pointer(v), ctypes.c_void_p) for v in values])
+        stream = ctypes.c_void_p(self.torch.cuda.current_stream().cuda_stream)
+        self.check(self.cuda.cuLaunchKernel(function, *grid, threads, 1, 1, shared, stream, arguments, None), job)
+
+    def parts(self, m, k):
+        return self.torch.full((OPS.mlx_packed_parts_bytes(m, k),), 0xff, dtype=self.torch.uint8, device="cuda")
+
+    def poisoned(self, *dims):
+        return self.torch.full(dims, math.nan, device="cuda")
+
+    def cut(self, x, parts):
+        m, k = x.shape
+        self.launch(cut_job(m, k, self.arch), (math.ceil((m + 7) // 8 * 8 * math.ceil(k / 128) * 16 / 256), 1, 1), 256, [x, parts])
+
+    def linear(self, form, m, n, k, end, tensors, tile=None, arch=None):
+        arch = arch or self.arch
+        tile = tile or tile_for(m, n, k, end, arch)
+        shared = OPS.mlx_packed_shared_bytes(tile, bool(FORMATS[form][2]))
+        self.launch(linear_job(form, m, n, k, end, tile, arch), (math.ceil(m / tile.m), math.ceil(n / tile.n), tile.split), 32 * tile.warps, tensors, shared)
+
+    def gemv(self, form, x, w, y):
+        (m, k), n = x.shape, y.shape[1]
+        groups = OPS.mlx_packed_gemv_groups(n, PROCESSORS)
+        self.launch(gemv_job(form, m, n, k, self.arch), (math.ceil(n / (16 * groups)), 1, 1), 256, [x, w, y], OPS.mlx_packed_gemv_shared_bytes(m, k, groups))
+
+    def embed(self, form, tokens, table, n, y):
+        m, k = y.shape
+        self.launch(embed_job(form, m, n, k, self.arch), (math.ceil(m * math.ceil(k / 128) * 16 / 256), 1, 1), 256, [tokens, table, y])
+
+    def time(self, work, repeats=20):
+        """Median of replays of a graph of `work`, in us."""
+        torch = self.torch
+        work()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            work()
+        times = []
+        for _ in range(repeats + 3):
+            begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
+            begin.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end) * 1000)
+        return sorted(times[3:])[repeats // 2]
+
+
+FAILED = []
+
+
+def report(name, y, exact, f32):
+    off = float((y.double() - exact).norm() / exact.norm())
+    peer = float((f32.double() - exact).norm() / exact.norm())
+    worst = float((y.double() - exact).abs().max() / exact.abs().max())
+    good = off == off and off <= 2 * peer + 2e-7
+    if not good:
+        FAILED.append(name)
+    print(f"{'ok  ' if good else 'BAD '} {name}: off by {off:.1e}, worst element {worst:.1e} of the largest; torch's f32 {peer:.1e}", flush=True)
+
+
+def silu(x):
+    return x / (1 + (-x).exp())
+
+
+def check_linear(d, form, m, n, k, end, tile=None, arch=None):
+    torch = d.torch
+    x, w = torch.randn(m, k, device="cuda") * 2, Matrix(form, n, k)
+    parts, y = d.parts(m, k), d.poisoned(m, n)
+    d.cut(x, parts)
+    exact, f32, tensors = x.double() @ w.exact.T, x @ w.f32.T, [parts, w.bytes, y]
+    if end == 1:
+        y = torch.randn(m, n, device="cuda")
+        exact, f32, tensors = exact + y.double(), f32 + y, [parts, w.bytes, y, y]
+    if end == 2:
+        up = Matrix(form, n, k, 1)
+        exact, f32, tensors = silu(exact) * (x.double() @ up.exact.T), silu(f32) * (x @ up.f32.T), [parts, w.bytes, up.bytes, y]
+    d.linear(form, m, n, k, end, tensors, tile, arch)
+    torch.cuda.synchronize()
+    first = y.clone()
+    if end != 1:
+        d.linear(form, m, n, k, end, tensors, tile, arch)
+        torch.cuda.synchronize()
+        if not torch.equal(first, y):
+            FAILED.append("repeat")
+            print("BAD  not the same bits twice")
+    report(f"linear {form} {m}x{n}x{k} end {end} {arch or ''} {tile or tile_for(m, n, k, end, arch or d.arch)}", first, exact, f32)
+
+
+def check_cut(d, m, k):
+    torch = d.torch
+    x, parts = torch.randn(m, k, device="cuda") * torch.exp2(torch.randint(-20, 20, (m, k), device="cuda").float()), d.parts(m, k)
+    d.cut(x, parts)
+    mp, chunks = (m + 7) // 8 * 8, (k + 127) // 128 * 2
+    planes = parts[:chunks * 3 * mp * 128].view(torch.bfloat16).view(chunks, 3, mp, 8, 8)
+    rows, place = torch.arange(mp, device="cuda"), torch.arange(8, device="cuda")
+    straight = planes[:, :, rows[:, None], place[None, :] ^ rows[:, None] % 8]
+    total = straight.double().sum(1).permute(1, 0, 2, 3).reshape(mp, chunks * 64)
+    sums = parts[chunks * 3 * mp * 128:].view(torch.float32).view(chunks * 2, mp)
+    wide = torch.zeros(mp, chunks * 64, device="cuda", dtype=torch.float64)
+    wide[:m, :k] = x.double()
+    blocks = wide.view(mp, chunks * 2, 32)
+    good = bool(((total - wide).abs() <= wide.abs() * 2.0 ** -24).all()) and bool(((sums.T.double() - blocks.sum(2)).abs() <= blocks.abs().sum(2) * 1e-6).all())
+    exact = float((total != wide).double().mean())
+    if not good:
+        FAILED.append("cut")
+    print(f"{'ok  ' if good else 'BAD '} cut {m}x{k}: {exact:.1e} of the elements not exact", flush=True)
+
+
+def check_gemv(d, form, m, n, k):
+    torch = d.torch
+    x, w, y = torch.randn(m, k, device="cuda"), Matrix(form, n, k), d.poisoned(m, n)
+    d.gemv(form, x, w.bytes, y)
+    torch.cuda.synchronize()
+    report(f"gemv {form} {m}x{n}x{k}", y, x.double() @ w.exact.T, x @ w.f32.T)
+    one = d.poisoned(1, n)
+    d.gemv(form, x[m - 1:].contiguous(), w.bytes, one)
+    torch.cuda.synchronize()
+    if not torch.equal(one[0], y[m - 1]):
+        FAILED.append("gemv bits")
+        print("BAD  a row's bits depend on the others")
+
+
+def check_embed(d, form, m, n, k):
+    torch = d.torch
+    tokens, w, y = torch.randint(0, n, (m,), device="cuda", dtype=torch.int32), Matrix(form, n, k), d.poisoned(m, k)
+    d.embed(form, tokens, w.bytes, n, y)
+    torch.cuda.synchronize()
+    same = torch.equal(y, w.f32[tokens.long()])
+    if not same:
+        FAILED.append("embed")
+    print(f"{'ok  ' if same else 'BAD '} embed {form} {m} of {n}x{k}: {'the same bits' if same else 'DIFFERENT'}", flush=True)
+
+
+LINEAR_CASES = [("Q4_0", 512, 3072, 2048, 0), ("Q4_1", 512, 3072, 2048, 0), ("Q4_0", 128, 576, 576, 1), ("Q4_1", 17, 49, 96, 0), ("Q8_0", 16, 576, 1536, 2),
+                ("Q4_K", 3, 8, 576, 0), ("Q5_K", 128, 576, 1536, 1), ("Q6_K", 17, 576, 576, 2), ("Q6_K", 512, 576, 1536, 0), ("mixed", 128, 49, 96, 2),
+                ("mixed", 512, 3072, 2048, 2), ("Q4_0", 1, 49, 96, 0), ("Q8_0", 512, 3072, 2048, 1), ("Q4_0", 33, 2048, 2048, 1), ("Q4_0", 512, 2048, 8192, 1),
+                ("Q4_1", 64, 1536, 576, 2), ("Q4_0", 512, 8192, 2048, 2)]
+SMALL_CASES = [("Q4_0", 17, 49, 96, 0), ("Q4_1", 130, 136, 576, 2), ("mixed", 40, 72, 576, 1), ("Q8_0", 16, 200, 2048, 0)]
+GEMV_CASES = [("Q4_0", 1, 3072, 2048), ("Q4_1", 3, 49, 96), ("Q8_0", 8, 576, 1536), ("Q4_K", 1, 576, 576), ("Q6_K", 5, 2048, 8192), ("mixed", 2, 1003, 1536),
+              ("Q4_1", 8, 128256, 2048)]
+EMBED_CASES = [("Q4_0", 17, 4999, 576), ("Q4_1", 512, 1003, 2048), ("Q8_0", 3, 49, 96), ("Q4_K", 7, 1003, 576), ("Q6_K", 128, 1003, 1536), ("mixed", 16, 1003, 96)]
+
+
+def portable_tiles(m, n, k, end):
+    return OPS.mlx_packed_tile(m, n, k, end == 2, False, PROCESSORS)
+
+
+def check_all(d, wanted, small, formats):
+    linears = SMALL_CASES if small else LINEAR_CASES
+    linears = [c for c in linears if not formats or c[0] in formats]
+    if "cut" in wanted:
+        for m, k in ((17, 96),) if small else ((1, 96), (17, 576), (512, 2048)):
+            check_cut(d, m, k)
+    if "linear" in wanted:
+        for case in linears:
+            check_linear(d, *case)
+    if "portable" in wanted:                                         # mma.sync, by the code for an older GPU's PTX and for this one's
+        for case in linears:
+            check_linear(d, *case, tile=portable_tiles(*case[1:]), arch="sm_90")
+        for case in linears[:6]:                                     # and what a later GPU makes of the launch that Hopper gets
+            check_linear(d, *case, tile=tile_for(*case[1:], "sm_90a"), arch="sm_90")
+    if "gemv" in wanted:
+        for case in GEMV_CASES[1:4] if small else GEMV_CASES:
+            check_gemv(d, *case)
+    if "embed" in wanted:
+        for case in EMBED_CASES[2:4] if small else EMBED_CASES:
+            check_embed(d, *case)
+
+
+# ---- speed ----
+
+def fits(tile, end):
+    sums = tile.m * tile.n * (2 if end == 2 else 1)
+    return sums <= 128 * 32 * tile.warps and (tile.split == 1 or sums * 4 <= tile.stages * tile.m * 384)
+
+
+def measure(d, form, tiles, m=512):
+    torch, total = d.torch, 0.0
+    one = {name: (Matrix(form, n, k), end) for name, (n, k, end) in LINEARS.items()}
+    layers = {name: [w.bytes.clone() for _ in range(LAYERS * (2 if end == 2 else 1))] for name, (w, end) in one.items()}
+    x = {k: torch.randn(m, k, device="cuda") for k in (2048, 8192)}
+    parts = {k: d.parts(m, k) for k in x}
+    works = {}
+    for k in x:
+        d.cut(x[k], parts[k])
+        us = d.time(lambda: [d.cut(x[k], parts[k]) for _ in range(LAYERS)]) / LAYERS
+        total += us * (3 if k == 2048 else 1)
+        print(f"cut {m}x{k}: {us:.1f} us", flush=True)
+    for name, (n, k, end) in LINEARS.items():
+        y = torch.zeros(m, n, device="cuda")
+        best = math.inf
+        for tile in [tile_for(m, n, k, end, d.arch)] + tiles:
+            if not fits(tile, end):
+                continue
+            def work():
+                for layer in range(LAYERS):
+                    w = layers[name]
+                    tensors = [parts[k], w[layer * 2], w[layer * 2 + 1], y] if end == 2 else [parts[k], w[layer]] + ([y, y] if end == 1 else [y])
+                    d.linear(form, m, n, k, end, tensors, tile)
+            us = d.time(work) / LAYERS
+            if best == math.inf:
+                total += us
+                works[name] = work
+            best = min(best, us)
+            flops = 2 * m * n * k * (2 if end == 2 else 1)
+            print(f"{form} {name} {m}x{n}x{k}, {tile}: {us:.1f} us, {flops / us / 1e6:.0f} TFLOP/s, {3 * flops / us / 1e6:.0f} with the parts", flush=True)
+    print(f"{form}: cuts and products of {LAYERS} layers, tiles as chosen: {total * LAYERS / 1000:.2f} ms", flush=True)
+
+
+GEMV_SHAPES = ((128256, 2048), (2048, 2048), (8192, 2048), (2048, 8192))
+
+
+def measure_gemv(d, form, m):
+    torch = d.torch
+    for n, k in GEMV_SHAPES:
+        w, x, y = Matrix(form, n, k), torch.randn(m, k, device="cuda"), torch.zeros(m, n, device="cuda")
+        copies = [w.bytes.clone() for _ in range(max(2, int(3e8 / w.bytes.numel())))]
+        us = d.time(lambda: [d.gemv(form, x, c, y) for c in copies]) / len(copies)
+        print(f"gemv {form} {m}x{n}x{k}: {us:.1f} us, {w.bytes.numel() / us / 1e6:.2f} TB/s", flush=True)
+
+
+def compile_jobs(wanted, tiles, formats, small):
+    jobs = []
+    for form, m, n, k, end in SMALL_CASES + ([] if small else LINEAR_CASES):
+        jobs += [cut_job(m, k, "sm_90a"), linear_job(form, m, n, k, end, tile_for(m, n, k, end, "sm_90a"), "sm_90a")]
+        if "portable" in wanted:
+            jobs += [linear_job(form, m, n, k, end, portable_tiles(m, n, k, end), arch) for arch in ("sm_80", "sm_89", "sm_90")]
+            jobs.append(linear_job(form, m, n, k, end, tile_for(m, n, k, end, "sm_90a"), "sm_90"))
+    if "gemv" in wanted:
+        jobs += [gemv_job(*case[:1], m, *case[2:], arch) for case in GEMV_CASES for m in (1, case[1]) for arch in ("sm_80", "sm_90a")]
+    if "embed" in wanted:
+        jobs += [embed_job(*case, arch) for case in EMBED_CASES for arch in ("sm_80", "sm_90a")]
+    if "speed" in wanted:
+        for form in formats or ["Q4_0"]:
+            jobs += [gemv_job(form, 1, n, k, "sm_90a") for n, k in GEMV_SHAPES]
+            for n, k, end in LINEARS.values():
+                jobs += [linear_job(form, 512, n, k, end, t, "sm_90a") for t in [tile_for(512, n, k, end, "sm_90a")] + tiles if fits(t, end)]
+    return jobs
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
+    parser.add_argument("--compile", nargs="?", const="sm_80,sm_89,sm_90,sm_90a")
+    parser.add_argument("--cache", default=str(pathlib.Path(tempfile.gettempdir()) / "packed-probe"))
+    parser.add_argument("--nvrtc")
+    parser.add_argument("--only", default="cut,linear,portable,gemv,embed,speed")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--formats", default="")
+    parser.add_argument("--tile", action="append", default=[])
+    a = parser.parse_args()
+    wanted, formats = a.only.split(","), [f for f in a.formats.split(",") if f]
+    tiles = [Tile(*map(int, t.split(","))) for t in a.tile]
+    builder = Builder(a.cache, a.nvrtc)
+    if a.compile:
+        builder.build([j for j in compile_jobs(wanted, tiles, formats, a.small) if j[2] in a.compile.split(",")])
+        return
+    d = Driver(builder)
+    check_all(d, wanted, a.small, formats)
+    if "speed" in wanted:
+        for form in formats or ["Q4_0"]:
+            measure(d, form, tiles)
+            measure_gemv(d, form, 1)
+    print(f"{len(FAILED)} failed: {FAILED}" if FAILED else "all good")
+    sys.exit(bool(FAILED))
+
+
+if __name__ == "__main__":
+    main()
