@@ -176,11 +176,20 @@ mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *ou
   return mlx_status_hint(mlx_error(MLX_USAGE, "unknown dtype '%s'", text), "dtypes: auto, packed, f32, f16, bf16");
 }
 
+// Whether there are weights to be kept packed in |layout|, and they may be.
+static bool has_packed(const job_t *job, mlx_layout_t layout) {
+  const mlx_storage_t storage = {.dtype = MLX_F32, .layout = layout, .quantize = job->options->quantize};
+  return job->options->weights != MLX_WEIGHTS_WIDE &&
+         (mlx_weights_count(job->model, storage, MLX_STORED_CODES) || mlx_weights_count(job->model, storage, MLX_STORED_QUANTISED));
+}
+
+static bool stays_packed(const job_t *job) { return job->graph.layout == MLX_LAYOUT_PACKED || job->graph.layout == MLX_LAYOUT_TILES; }
+
 // Why there can be none for this model and target, whatever is installed; NULL when there can.
 static const char *why_no_kernels(const job_t *job) {
   if (!job->target.gpu) return mlx_kernels_cpu_level(job->target.cpu_level) ? NULL : "they need a CPU from x86-64-v3 on";
   if (!job->target.gpu->kernel_sm) return "they need a GPU from sm_80 on";
-  if (job->graph.dtype == MLX_F32) return "they compute with 16-bit weights (--dtype bf16 or f16)";
+  if (job->graph.dtype == MLX_F32 && !has_packed(job, MLX_LAYOUT_TILES)) return "they compute with packed or 16-bit weights (--dtype bf16 or f16)";
   return NULL;
 }
 
@@ -202,10 +211,15 @@ static const mlx_weight_t *first_widened(const job_t *job) {
   return NULL;
 }
 
+static void note_widened(const job_t *job) {
+  const mlx_weight_t *widened = stays_packed(job) ? first_widened(job) : NULL;
+  if (!widened) return;
+  mlx_report_note(job->options->report, "some packed weights, of which '%s' is the first, are widened to %s: no packed layout has their groups",
+                  widened->name, mlx_dtype_info(job->graph.dtype)->mlir);
+}
+
 static mlx_status_t use_cpu_kernels(job_t *job) {
-  const mlx_storage_t packed = {.dtype = MLX_F32, .layout = MLX_LAYOUT_PACKED, .quantize = job->options->quantize};
-  const bool any = mlx_weights_count(job->model, packed, MLX_STORED_CODES) || mlx_weights_count(job->model, packed, MLX_STORED_QUANTISED);
-  if (job->options->weights != MLX_WEIGHTS_WIDE && any) job->graph.layout = MLX_LAYOUT_PACKED;
+  if (has_packed(job, MLX_LAYOUT_PACKED)) job->graph.layout = MLX_LAYOUT_PACKED;
   job->graph.quantize = job->options->quantize;
   job->kernels = (mlx_kernels_t){.cpu_level = mlx_kernels_cpu_level(job->target.cpu_level), .dtype = job->graph.dtype};
   MLX_TRY(mlx_graph_use_kernels(job->model, &job->kernels, &job->graph));
@@ -213,20 +227,15 @@ static mlx_status_t use_cpu_kernels(job_t *job) {
     job->graph.layout = MLX_LAYOUT_ROWS;
     return no_kernels(job, "its network is not of a kind they know");
   }
-  const mlx_weight_t *widened = job->graph.layout == MLX_LAYOUT_PACKED ? first_widened(job) : NULL;
-  if (widened) {
-    mlx_report_note(job->options->report, "some packed weights, of which '%s' is the first, are widened to %s: no packed layout has their groups",
-                    widened->name, mlx_dtype_info(job->graph.dtype)->mlir);
-  }
+  note_widened(job);
   return NULL;
 }
 
 // Without a kernel there are no packed weights: the plain lowering computes with plain numbers.
 static mlx_status_t check_packed(const job_t *job) {
-  if (job->graph.layout == MLX_LAYOUT_PACKED) return NULL;
+  if (stays_packed(job)) return NULL;
   if (job->options->weights != MLX_WEIGHTS_PACKED && job->options->quantize == MLX_QUANTIZE_NONE) return NULL;
-  const char *why = job->target.gpu       ? "the kernels for GPUs compute with 16-bit weights"
-                    : job->graph.kernels  ? "its file has none that they know"
+  const char *why = job->graph.kernels  ? "its file has none that they know"
                                           : "they need our kernels, which are not linked here";
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no packed weights for this model: %s", why), "use --dtype auto, f32 or bf16%s",
                          job->options->quantize ? ", without --quantize" : "");
@@ -247,7 +256,7 @@ static mlx_status_t check_quantize(const job_t *job) {
 }
 
 static const char *storage_name(const job_t *job) {
-  if (job->graph.layout != MLX_LAYOUT_PACKED) return mlx_dtype_info(job->graph.dtype)->mlir;
+  if (!stays_packed(job)) return mlx_dtype_info(job->graph.dtype)->mlir;
   return job->graph.quantize ? mlx_quantize_name(job->graph.quantize) : "packed";
 }
 
@@ -264,9 +273,14 @@ static mlx_status_t choose_kernels(job_t *job) {
     return NULL;
   }
   if (status) return status;
+  if (has_packed(job, MLX_LAYOUT_TILES)) job->graph.layout = MLX_LAYOUT_TILES;
+  job->graph.quantize = job->options->quantize;
   job->kernels = (mlx_kernels_t){.gpu = job->target.gpu, .dtype = job->graph.dtype};
   MLX_TRY(mlx_graph_use_kernels(job->model, &job->kernels, &job->graph));
-  return job->graph.kernels ? NULL : no_kernels(job, "its attention is not of a kind they know");
+  note_widened(job);
+  if (job->graph.kernels) return NULL;
+  job->graph.layout = MLX_LAYOUT_ROWS;
+  return no_kernels(job, "its attention is not of a kind they know");
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -363,9 +377,15 @@ static mlx_status_t get_weights(job_t *job, mlx_cache_entry_t *out_entry) {
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
   const char *path, *dtype = storage_name(job);
-  const char *layout = job->graph.layout == MLX_LAYOUT_ROWS ? MLX_WEIGHTS_LAYOUT : MLX_PANELS_LAYOUT;
-  mlx_digest_field(&digest, "layout", layout, strlen(layout));
+  static const char *const layouts[] = {[MLX_LAYOUT_ROWS] = MLX_WEIGHTS_LAYOUT, [MLX_LAYOUT_PANELS] = MLX_PANELS_LAYOUT,
+                                        [MLX_LAYOUT_PACKED] = MLX_PANELS_LAYOUT, [MLX_LAYOUT_TILES] = MLX_TILES_LAYOUT};
+  mlx_digest_field(&digest, "layout", layouts[job->graph.layout], strlen(layouts[job->graph.layout]));
   mlx_digest_field(&digest, "dtype", dtype, strlen(dtype));
+  for (size_t i = 0; job->kernels.tiles && i < job->model->weight_count; ++i) {  // which may follow from more than the files
+    char tiles[64];
+    snprintf(tiles, sizeof tiles, MLX_TILES_FORMAT, MLX_TILES_ARGUMENTS(job->kernels.tiles[i]));
+    mlx_digest_field(&digest, "tiles", tiles, strlen(tiles));
+  }
   for (size_t i = 0; (path = mlx_source_file(job->model->source, i)); ++i) {
     mlx_report_progress(job->options->report, "reading %s", path);
     MLX_TRY(mlx_cache_digest_file(job->cache, path, hex));

@@ -39,6 +39,43 @@ static mlx_status_t use_cpu_kernel(const mlx_model_t *model, mlx_kernels_t *kern
   return NULL;
 }
 
+// Tiles of each weight: what holds its integers; where the decode kernel takes all layers' matrices of a role together, what holds all of
+// them.
+static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_graph_options_t *options, mlx_tiles_t *tiles) {
+  static const int groups[][4] = {{MLX_DECODE_Q, MLX_DECODE_K, MLX_DECODE_V, -1}, {MLX_DECODE_O, -1}, {MLX_DECODE_GATE, MLX_DECODE_UP, -1}, {MLX_DECODE_DOWN, -1}};
+  for (size_t i = 0; i < model->weight_count; ++i) tiles[i] = mlx_weight_stored(&model->weights[i], mlx_graph_storage(options)).tiles;
+  mlx_network_plan_t plan;
+  MLX_TRY(mlx_trace_network(model, options, &plan));
+  for (size_t g = 0; plan.fits && g < sizeof groups / sizeof *groups; ++g) {
+    mlx_tiles_t all = tiles[plan.weights[groups[g][0]]];
+    for (int pass = 0; pass < 2; ++pass) {  // first what holds all, then that for all
+      for (int64_t layer = 0; layer < model->config.layers; ++layer) {
+        for (const int *role = groups[g]; *role >= 0; ++role) {
+          mlx_tiles_t *its = &tiles[plan.weights[layer * MLX_DECODE_WEIGHTS + *role]];
+          if (!its->bits || !all.bits) all = (mlx_tiles_t){0};
+          else if (pass) *its = all;
+          else all = mlx_tiles_for_both(all, *its);
+        }
+      }
+    }
+  }
+  mlx_network_plan_clear(&plan);
+  return NULL;
+}
+
+static mlx_status_t use_tiles(const mlx_model_t *model, mlx_kernels_t *kernels, const mlx_graph_options_t *options) {
+  mlx_tiles_t *tiles;
+  MLX_TRY(mlx_alloc(model->weight_count, sizeof *tiles, &tiles));
+  mlx_status_t status = plan_tiles(model, options, tiles);
+  if (status) {
+    mlx_free(tiles);
+    return status;
+  }
+  kernels->weights = model->weights;
+  kernels->tiles = tiles;
+  return NULL;
+}
+
 mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kernels, mlx_graph_options_t *options) {
   if (!kernels->gpu) return use_cpu_kernel(model, kernels, options);
   if (!attention_fits(&model->config)) return NULL;
@@ -46,6 +83,7 @@ mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kern
   bool fits;
   MLX_TRY(mlx_trace_attention_fits(model, options, &fits));
   if (!fits) return NULL;
+  if (options->layout == MLX_LAYOUT_TILES) MLX_TRY(use_tiles(model, kernels, options));
   options->kernels = kernels;
   choose_buckets((int64_t[]){16, 128, 512}, 3, options);
   MLX_TRY(mlx_trace_decode_plan(model, options, &plan, &fits));
@@ -57,7 +95,11 @@ mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kern
 }
 
 mlx_storage_t mlx_graph_storage(const mlx_graph_options_t *options) {
-  return (mlx_storage_t){.dtype = options->dtype, .layout = options->layout, .quantize = options->quantize};
+  return (mlx_storage_t){.dtype = options->dtype,
+                         .layout = options->layout,
+                         .quantize = options->quantize,
+                         .weights = options->kernels ? options->kernels->weights : NULL,
+                         .tiles = options->kernels ? options->kernels->tiles : NULL};
 }
 
 int64_t mlx_graph_row_pages(const mlx_graph_options_t *options) {
@@ -103,8 +145,11 @@ void mlx_graph_declare(mlx_graph_t *g) {
   const mlx_config_t *c = &g->model->config;
   for (size_t i = 0; i < g->model->weight_count; ++i) {
     const mlx_weight_t *weight = &g->model->weights[i];
-    const mlx_dtype_t dtype = mlx_weight_stored(weight, mlx_graph_storage(g->options)).dtype;
-    mlx_builder_parameter(g->b, weight->name, mlx_type(dtype, weight->tensor.rank, weight->tensor.dims));
+    const mlx_stored_t stored = mlx_weight_stored(weight, mlx_graph_storage(g->options));
+    const int64_t *dims = weight->tensor.dims;
+    const mlx_type_t type = stored.tiles.bits ? MLX_TYPE(MLX_I32, (int64_t)(mlx_tiles_bytes(stored.tiles, dims[0], dims[1]) / 4))
+                                              : mlx_type(stored.dtype, weight->tensor.rank, dims);
+    mlx_builder_parameter(g->b, weight->name, type);
   }
   declare_kv(g);
   mlx_builder_state(g->b, MLX_STATE_TOKEN, MLX_TYPE(MLX_I32, g->options->rows));
@@ -163,6 +208,7 @@ static void begin_function(mlx_graph_t *g, const char *name, const char *comment
   g->tokens = tokens;
   g->rope_count = 0;
   g->later_count = 0;
+  g->cut = (mlx_value_t){0};
 }
 
 static mlx_value_t pages_argument(mlx_graph_t *g) {

@@ -46,6 +46,7 @@ struct mlx_graph {
   size_t rope_count;
   mlx_later_t *later;  // owned; what waits to be written, id -1 first
   size_t later_count, later_capacity;
+  mlx_value_t cut, parts;  // what was cut last for packed products, and what became of it
   mlx_trace_t *trace;  // NULL: nobody wants to know
 };
 
@@ -85,9 +86,21 @@ mlx_value_t mlx_plain_experts(mlx_graph_t *g, const char *name, const mlx_expert
 
 // ---- kernel_ops.c: the linked ones, where options->kernels is there ----
 
+// Asks for the image of |definitions|, which it clears; NULL after an error, which sticks to the graph.
+const char *mlx_kernel_image(mlx_graph_t *g, mlx_kernel_kind_t kind, mlx_text_t *definitions);
+typedef struct mlx_definition {
+  const char *name;
+  int64_t value;
+} mlx_definition_t;
+void mlx_define(mlx_text_t *text, const mlx_definition_t *definitions, size_t count);
+#define MLX_DEFINE(text, ...) \
+  mlx_define(text, (const mlx_definition_t[]){__VA_ARGS__}, sizeof((const mlx_definition_t[]){__VA_ARGS__}) / sizeof(mlx_definition_t))
+bool mlx_kernel_is_hopper(const mlx_graph_t *g);
+
 // EPILOGUE of linear.cu
 typedef enum mlx_linear_end { MLX_LINEAR_PLAIN = 0, MLX_LINEAR_ADD = 1, MLX_LINEAR_SWIGLU = 2 } mlx_linear_end_t;
 bool mlx_kernel_takes_linear(const mlx_graph_t *g, mlx_value_t weight);
+bool mlx_kernel_takes_pair(const mlx_graph_t *g, mlx_value_t gate, mlx_value_t up);  // with SWIGLU
 bool mlx_kernel_linear_is_gemv(mlx_value_t x);  // few rows: memory is all there is
 // |other|: what is added (f32), or the second weight. With SWIGLU the result has the weights' dtype.
 mlx_value_t mlx_kernel_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t other,
@@ -97,6 +110,14 @@ mlx_value_t mlx_kernel_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_v
                                  const mlx_rope_table_t *table);
 // Emits decode_K for the network |plan| describes.
 void mlx_kernel_decode(mlx_graph_t *g, const mlx_decode_plan_t *plan, int64_t steps);
+
+// ---- packed_words.c: those over packed weights ----
+
+mlx_value_t mlx_kernel_packed_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t other,
+                                     mlx_linear_end_t end);
+// A loaded weight as the words know it: with its own type, and which one it is where it stays packed.
+mlx_value_t mlx_kernel_weight(mlx_graph_t *g, const char *name, mlx_value_t loaded);
+mlx_value_t mlx_kernel_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens);  // of a packed table
 
 // ---- cpu_network.c ----
 

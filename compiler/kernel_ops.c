@@ -7,12 +7,12 @@
 #include "base/memory.h"
 #include "compiler/graph_internal.h"
 #include "compiler/kernels.h"
+#include "compiler/packed_ops.h"
 #include "compiler/weights.h"
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Asks for the image of |definitions|, which it clears; NULL after an error, which sticks to the graph.
-static const char *image(mlx_graph_t *g, mlx_kernel_kind_t kind, mlx_text_t *definitions) {
+const char *mlx_kernel_image(mlx_graph_t *g, mlx_kernel_kind_t kind, mlx_text_t *definitions) {
   const char *file = NULL;
   mlx_status_t status = mlx_text_finish(definitions);
   if (!status) status = mlx_kernels_image(g->options->kernels, kind, definitions->data, &file);
@@ -21,16 +21,9 @@ static const char *image(mlx_graph_t *g, mlx_kernel_kind_t kind, mlx_text_t *def
   return file;
 }
 
-typedef struct definition {
-  const char *name;
-  int64_t value;
-} definition_t;
-
-static void define(mlx_text_t *text, const definition_t *definitions, size_t count) {
+void mlx_define(mlx_text_t *text, const mlx_definition_t *definitions, size_t count) {
   for (size_t i = 0; i < count; ++i) mlx_text_printf(text, "%s=%lld\n", definitions[i].name, (long long)definitions[i].value);
 }
-#define DEFINE(text, ...) \
-  define(text, (const definition_t[]){__VA_ARGS__}, sizeof((const definition_t[]){__VA_ARGS__}) / sizeof(definition_t))
 
 static mlx_value_t as_16_bits(mlx_graph_t *g, mlx_value_t x) {
   return x.dtype == MLX_F32 ? mlx_build_convert(g->b, "narrow", x, g->options->dtype) : x;
@@ -42,7 +35,12 @@ static mlx_value_t as_16_bits(mlx_graph_t *g, mlx_value_t x) {
 #define GEMV_ROWS 8
 
 bool mlx_kernel_takes_linear(const mlx_graph_t *g, mlx_value_t weight) {
-  return g->options->kernels && weight.rank == 2 && weight.dtype == g->options->dtype && weight.dims[1] % 8 == 0;
+  return weight.packed || (g->options->kernels && weight.rank == 2 && weight.dtype == g->options->dtype && weight.dims[1] % 8 == 0);
+}
+
+bool mlx_kernel_takes_pair(const mlx_graph_t *g, mlx_value_t gate, mlx_value_t up) {
+  if (!gate.packed || !up.packed) return !gate.packed && !up.packed;
+  return mlx_tiles_equal(g->options->kernels->tiles[gate.packed - 1], g->options->kernels->tiles[up.packed - 1]);
 }
 
 bool mlx_kernel_linear_is_gemv(mlx_value_t x) { return x.dims[0] <= GEMV_ROWS; }
@@ -51,9 +49,9 @@ static mlx_value_t gemv(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
   const int64_t n = weight.dims[0], rows = n >= 16384 ? 4 : n >= 8192 ? 2 : 1, warps = 8;
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_gemv\n");
-  DEFINE(&definitions, {"GEMV", 1}, {"M", x.dims[0]}, {"N", n}, {"K", weight.dims[1]}, {"GEMV_ROWS", rows}, {"GEMV_WARPS", warps});
+  MLX_DEFINE(&definitions, {"GEMV", 1}, {"M", x.dims[0]}, {"N", n}, {"K", weight.dims[1]}, {"GEMV_ROWS", rows}, {"GEMV_WARPS", warps});
   const mlx_extern_t kernel = {.symbol = "mlx_gemv",
-                               .file = image(g, MLX_KERNEL_LINEAR, &definitions),
+                               .file = mlx_kernel_image(g, MLX_KERNEL_LINEAR, &definitions),
                                .grid = {ceil_div(n, warps * rows), 1, 1},
                                .threads = 32 * warps,
                                .operands = {x, weight},
@@ -69,7 +67,7 @@ typedef struct tile {
   int64_t m, n, split, stages, warps;  // BM, BN, SPLIT, STAGES and WARPS of linear.cu
 } tile_t;
 
-static bool is_hopper(const mlx_graph_t *g) { return g->options->kernels->gpu->kernel_sm == 90; }
+bool mlx_kernel_is_hopper(const mlx_graph_t *g) { return g->options->kernels->gpu->kernel_sm == 90; }
 
 static int64_t tile_count(int64_t m, int64_t n, int64_t bm, int64_t bn) { return ceil_div(m, bm) * ceil_div(n, bn); }
 
@@ -105,14 +103,14 @@ static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
                         mlx_linear_end_t end) {
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1], processors = g->options->kernels->gpu->blocks;
   const int64_t many = processors * 7 / 10;  // so many blocks count as a full GPU
-  const tile_t t = is_hopper(g) ? hopper_tile(m, n, k, end, processors, many) : portable_tile(m, n, end, many);
-  const int64_t threads = 32 * t.warps + (is_hopper(g) && t.m % 64 == 0 ? 128 : 0);  // with wgmma, four warps only copy
+  const tile_t t = mlx_kernel_is_hopper(g) ? hopper_tile(m, n, k, end, processors, many) : portable_tile(m, n, end, many);
+  const int64_t threads = 32 * t.warps + (mlx_kernel_is_hopper(g) && t.m % 64 == 0 ? 128 : 0);  // with wgmma, four warps only copy
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_linear\n");
-  DEFINE(&definitions, {"M", m}, {"N", n}, {"K", k}, {"EPILOGUE", end});
-  DEFINE(&definitions, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split}, {"STAGES", t.stages}, {"WARPS", t.warps}, {"BLOCK", threads});
+  MLX_DEFINE(&definitions, {"M", m}, {"N", n}, {"K", k}, {"EPILOGUE", end});
+  MLX_DEFINE(&definitions, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split}, {"STAGES", t.stages}, {"WARPS", t.warps}, {"BLOCK", threads});
   const mlx_extern_t kernel = {.symbol = "mlx_linear",
-                               .file = image(g, MLX_KERNEL_LINEAR, &definitions),
+                               .file = mlx_kernel_image(g, MLX_KERNEL_LINEAR, &definitions),
                                .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
                                .threads = threads,
                                .shared_bytes = t.stages * ((t.m + t.n * (end == MLX_LINEAR_SWIGLU ? 2 : 1)) * 128 + 16),
@@ -125,6 +123,7 @@ static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
 
 mlx_value_t mlx_kernel_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t other,
                               mlx_linear_end_t end) {
+  if (weight.packed) return mlx_kernel_packed_linear(g, name, x, weight, other, end);
   return mlx_kernel_linear_is_gemv(x) ? gemv(g, name, x, weight) : gemm(g, name, x, weight, other, end);
 }
 
@@ -144,18 +143,18 @@ static attend_tile_t choose_attend_tile(const mlx_graph_t *g, const mlx_attentio
   if (t.wq == 4) t.wk = a->head_dim <= 80 ? 2 : 1;
   t.keys = step / t.wk < 32 ? step / t.wk : 32;
   const int64_t blocks = a->heads * ceil_div(tokens, 16 * t.wq) * g->options->rows;
-  while (is_hopper(g) && t.split < 8 && blocks * t.split * 2 <= processors) t.split *= 2;
+  while (mlx_kernel_is_hopper(g) && t.split < 8 && blocks * t.split * 2 <= processors) t.split *= 2;
   return t;
 }
 
-static const char *attention_image(mlx_graph_t *g, const mlx_attention_t *a, attend_tile_t t, bool turns) {
+// What attention.cu and attention_f32.cu are told both.
+static mlx_text_t define_attention(const mlx_graph_t *g, const mlx_attention_t *a, bool turns) {
   const mlx_graph_options_t *o = g->options;
   mlx_text_t definitions = {0};
   mlx_text_printf(&definitions, "APPEND_NAME=mlx_append\nATTEND_NAME=mlx_attend\nSCALE=%.9ef\n", a->scale);
-  DEFINE(&definitions, {"ROWS", o->rows}, {"TOKENS", g->tokens}, {"HEADS", a->heads}, {"KV_HEADS", a->kv_heads}, {"HEAD_DIM", a->head_dim});
-  DEFINE(&definitions, {"ROW_PAGES", mlx_graph_row_pages(o)}, {"POOL_PAGES", mlx_graph_pool_pages(o)}, {"TURN", turns});
-  DEFINE(&definitions, {"WQ", t.wq}, {"WK", t.wk}, {"KEYS", t.keys}, {"SPLIT", t.split});
-  return image(g, MLX_KERNEL_ATTENTION, &definitions);
+  MLX_DEFINE(&definitions, {"ROWS", o->rows}, {"TOKENS", g->tokens}, {"HEADS", a->heads}, {"KV_HEADS", a->kv_heads}, {"HEAD_DIM", a->head_dim});
+  MLX_DEFINE(&definitions, {"ROW_PAGES", mlx_graph_row_pages(o)}, {"POOL_PAGES", mlx_graph_pool_pages(o)}, {"TURN", turns});
+  return definitions;
 }
 
 // Puts k and v into the pool, turned by |table| if there is one; gives q, turned likewise.
@@ -184,25 +183,41 @@ static mlx_value_t append(mlx_graph_t *g, const mlx_attention_t *a, const char *
   return turned;
 }
 
-mlx_value_t mlx_kernel_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v,
-                                 const mlx_rope_table_t *table) {
-  const int64_t rows = g->options->rows, hd = a->head_dim;
+// A launch of attend: with 16-bit keys and values, or with f32 ones.
+static mlx_extern_t attend_16(mlx_graph_t *g, const mlx_attention_t *a, bool turns) {
   const attend_tile_t t = choose_attend_tile(g, a);
   const int64_t keys = t.wk * t.keys, merging = t.wq * t.wk * 8;
-  const char *file = attention_image(g, a, t, table != NULL);
-  if (!file) return (mlx_value_t){0};
-  mlx_value_t turned = append(g, a, file, q, k, v, table);
-  const mlx_extern_t attend = {.symbol = "mlx_attend",
-                               .file = file,
-                               .grid = {a->heads, ceil_div(g->tokens, 16 * t.wq), rows * t.split},
-                               .threads = 32 * t.wq * t.wk,
-                               .shared_bytes = (keys > merging ? keys : merging) * (hd + 8) * 8 + t.wq * (t.wk + 1) * 128,
-                               .operands = {turned, mlx_builder_load(g->b, MLX_STATE_KV), g->start, g->count, g->pages},
-                               .operand_count = 5,
-                               .updated_from = 5,
-                               .result = MLX_TYPE(g->options->dtype, rows * g->tokens, a->heads * hd),
-                               .constant = (int32_t)a->layer,
-                               .has_constant = true};
+  mlx_text_t definitions = define_attention(g, a, turns);
+  MLX_DEFINE(&definitions, {"WQ", t.wq}, {"WK", t.wk}, {"KEYS", t.keys}, {"SPLIT", t.split});
+  return (mlx_extern_t){.file = mlx_kernel_image(g, MLX_KERNEL_ATTENTION, &definitions),
+                        .grid = {a->heads, ceil_div(g->tokens, 16 * t.wq), g->options->rows * t.split},
+                        .threads = 32 * t.wq * t.wk,
+                        .shared_bytes = (keys > merging ? keys : merging) * (a->head_dim + 8) * 8 + t.wq * (t.wk + 1) * 128};
+}
+
+static mlx_extern_t attend_32(mlx_graph_t *g, const mlx_attention_t *a, bool turns) {
+  const int64_t rows = g->options->rows, processors = g->options->kernels->gpu->blocks;
+  const mlx_attend_f32_tile_t t = mlx_attend_f32_tile(rows, g->tokens, a->heads, a->head_dim, mlx_kernel_is_hopper(g), processors);
+  mlx_text_t definitions = define_attention(g, a, turns);
+  MLX_DEFINE(&definitions, {"QUERIES", t.queries}, {"STEP", t.step}, {"SPLIT", t.split});
+  return (mlx_extern_t){.file = mlx_kernel_image(g, MLX_KERNEL_ATTENTION_F32, &definitions),
+                        .grid = {a->heads, ceil_div(g->tokens, t.queries), rows * t.split},
+                        .threads = 128,
+                        .shared_bytes = t.shared_bytes};
+}
+
+mlx_value_t mlx_kernel_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v,
+                                 const mlx_rope_table_t *table) {
+  mlx_extern_t attend = g->options->dtype == MLX_F32 ? attend_32(g, a, table != NULL) : attend_16(g, a, table != NULL);
+  if (!attend.file) return (mlx_value_t){0};
+  mlx_value_t turned = append(g, a, attend.file, q, k, v, table);
+  const mlx_value_t operands[] = {turned, mlx_builder_load(g->b, MLX_STATE_KV), g->start, g->count, g->pages};
+  memcpy(attend.operands, operands, sizeof operands);
+  attend.symbol = "mlx_attend";
+  attend.operand_count = attend.updated_from = 5;
+  attend.result = MLX_TYPE(g->options->dtype, g->options->rows * g->tokens, a->heads * a->head_dim);
+  attend.constant = (int32_t)a->layer;
+  attend.has_constant = true;
   return mlx_build_extern(g->b, "attended", &attend, NULL);
 }
 
@@ -220,19 +235,36 @@ static void put_weights(mlx_text_t *definitions, const mlx_decode_plan_t *plan) 
   }
 }
 
+// What decode_tiles.cuh is told. All matrices of a role have the same tiles, and q, k and v have, and gate and up.
+static void put_tiles(mlx_text_t *definitions, const mlx_decode_plan_t *plan) {
+  static const struct {
+    const char *name;
+    mlx_decode_weight_t weight;
+  } roles[] = {{"QKV", MLX_DECODE_Q}, {"O", MLX_DECODE_O}, {"GATE", MLX_DECODE_GATE}, {"DOWN", MLX_DECODE_DOWN}, {"HEAD", MLX_DECODE_HEAD}, {"EMBED", MLX_DECODE_EMBED}};
+  bool offsets = false;
+  if (!plan->tiles[MLX_DECODE_Q].bits) return;
+  for (size_t i = 0; i < sizeof roles / sizeof *roles; ++i) {
+    const mlx_tiles_t tiles = plan->tiles[roles[i].weight];
+    mlx_text_printf(definitions, "%s_TILES=" MLX_TILES_FORMAT "\n", roles[i].name, MLX_TILES_ARGUMENTS(tiles));
+    offsets |= tiles.offset;
+  }
+  MLX_DEFINE(definitions, {"PACKED", 1}, {"KV_F32", 1}, {"OFFSETS", offsets});
+}
+
 static const char *decode_image(mlx_graph_t *g, const mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &g->model->config;
   mlx_text_t d = {0};
-  DEFINE(&d, {"HIDDEN", c->hidden}, {"FFN", c->ffn}, {"HEADS", c->heads}, {"KV_HEADS", c->kv_heads}, {"HEAD_DIM", c->head_dim});
-  DEFINE(&d, {"LAYERS", c->layers}, {"VOCAB", c->vocab}, {"PAGE", g->options->page_size}, {"POOL_PAGES", mlx_graph_pool_pages(g->options)});
-  DEFINE(&d, {"BLOCKS", plan->blocks}, {"SHARED_BYTES", plan->shared_bytes}, {"SCRATCH_WORDS", plan->scratch_words});
+  MLX_DEFINE(&d, {"HIDDEN", c->hidden}, {"FFN", c->ffn}, {"HEADS", c->heads}, {"KV_HEADS", c->kv_heads}, {"HEAD_DIM", c->head_dim});
+  MLX_DEFINE(&d, {"LAYERS", c->layers}, {"VOCAB", c->vocab}, {"PAGE", g->options->page_size}, {"POOL_PAGES", mlx_graph_pool_pages(g->options)});
+  MLX_DEFINE(&d, {"BLOCKS", plan->blocks}, {"SHARED_BYTES", plan->shared_bytes}, {"SCRATCH_WORDS", plan->scratch_words}, {"SEGMENT", plan->segment});
   mlx_text_printf(&d, "NORM_EPS=%.9ef\nSCALE=%.9ef\n", plan->norm_eps, plan->attention.scale);
   put_weights(&d, plan);
+  put_tiles(&d, plan);
   const float *frequencies = plan->rope->frequencies;
   mlx_text_puts(&d, "ROPE_FREQUENCIES=");
   for (int64_t i = 0; i < c->head_dim / 2; ++i) mlx_text_printf(&d, "%s%.9ef", i ? "," : "", (double)frequencies[i]);
   mlx_text_puts(&d, "\n");
-  return image(g, MLX_KERNEL_DECODE, &d);
+  return mlx_kernel_image(g, MLX_KERNEL_DECODE, &d);
 }
 
 void mlx_kernel_decode(mlx_graph_t *g, const mlx_decode_plan_t *plan, int64_t steps) {

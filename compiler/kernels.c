@@ -13,7 +13,7 @@
 
 const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind) {
   static const char *const names[] = {
-      [MLX_KERNEL_DECODE] = "decode", [MLX_KERNEL_LINEAR] = "linear", [MLX_KERNEL_ATTENTION] = "attention",
+      [MLX_KERNEL_DECODE] = "decode", [MLX_KERNEL_LINEAR] = "linear", [MLX_KERNEL_ATTENTION] = "attention", [MLX_KERNEL_PACKED] = "packed", [MLX_KERNEL_ATTENTION_F32] = "attention_f32",
       [MLX_KERNEL_NETWORK] = "network"};
   return names[kind];
 }
@@ -21,6 +21,7 @@ const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind) {
 void mlx_kernels_clear(mlx_kernels_t *kernels) {
   for (size_t i = 0; i < kernels->count; ++i) mlx_free(kernels->images[i].definitions);
   mlx_free(kernels->images);
+  mlx_free(kernels->tiles);
   *kernels = (mlx_kernels_t){0};
 }
 
@@ -158,7 +159,7 @@ static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_
   const mlx_kernel_source_t *source;
   const char *lines[MAX_DEFINITIONS], *headers[MAX_HEADERS], *header_names[MAX_HEADERS];
   mlx_nvrtc_job_t job = {.sm = kernels->gpu->kernel_sm, .definitions = lines, .headers = headers, .header_names = header_names, .log_path = log_path};
-  job.arch_specific = image->kind == MLX_KERNEL_LINEAR && job.sm == 90;  // for wgmma
+  job.arch_specific = (image->kind == MLX_KERNEL_LINEAR || image->kind == MLX_KERNEL_PACKED) && job.sm == 90;  // for wgmma
   MLX_TRY(source_of(image->kind, &source));
   MLX_TRY(split_lines(definitions, lines, &job.definition_count));
   for (const mlx_kernel_source_t *header; (header = mlx_kernel_source_header(job.header_count)); ++job.header_count) {

@@ -9,10 +9,11 @@
 #include "base/text.h"
 #include "compiler/driver.h"
 #include "compiler/nvrtc.h"
-#include "models/dtype.h"
+#include "compiler/tiles.h"
+#include "models/model.h"
 
-typedef enum mlx_kernel_kind { MLX_KERNEL_DECODE, MLX_KERNEL_LINEAR, MLX_KERNEL_ATTENTION, MLX_KERNEL_NETWORK, MLX_KERNEL_KINDS } mlx_kernel_kind_t;
-const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind);  // "decode", "linear", "attention": sources NAME.cu; "network": object NAME.LEVEL.o
+typedef enum mlx_kernel_kind { MLX_KERNEL_DECODE, MLX_KERNEL_LINEAR, MLX_KERNEL_ATTENTION, MLX_KERNEL_PACKED, MLX_KERNEL_ATTENTION_F32, MLX_KERNEL_NETWORK, MLX_KERNEL_KINDS } mlx_kernel_kind_t;
+const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind);  // "decode", "linear", "attention" ...: sources NAME.cu; "network": object NAME.LEVEL.o
 
 typedef struct mlx_kernel_image_request {
   mlx_kernel_kind_t kind;
@@ -23,7 +24,9 @@ typedef struct mlx_kernel_image_request {
 typedef struct mlx_kernels {
   const mlx_gpu_kind_t *gpu;  // what they are compiled for; NULL: for a CPU
   const char *cpu_level;      // then of this level
-  mlx_dtype_t dtype;          // of weights and KV pool; f16 or bf16 for a GPU
+  mlx_dtype_t dtype;          // of weights and KV pool; f16 or bf16 for a GPU, or f32 where it computes with tiles
+  const mlx_weight_t *weights;  // of the model, and the tiles of each (owned); NULL: there are none
+  mlx_tiles_t *tiles;
   mlx_kernel_image_request_t *images;
   size_t count, capacity;
 } mlx_kernels_t;

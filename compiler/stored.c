@@ -38,12 +38,27 @@ static mlx_quantize_t quantize_to(const mlx_weight_t *weight, mlx_storage_t stor
   return bits_in_file(weight) > mlx_panel_bits(*out_format) ? kind : MLX_QUANTIZE_NONE;
 }
 
+// Integers in tiles, quantised to |format| or as the file has them; without bits where there are none.
+static void choose_tiles(const mlx_weight_t *weight, mlx_storage_t storage, mlx_panel_format_t format, mlx_stored_t *out) {
+  out->kind = out->quantize ? MLX_STORED_QUANTISED : MLX_STORED_CODES;
+  out->format = format;
+  if (out->quantize || exact_format(weight, &out->format)) out->tiles = mlx_tiles_of(out->format);
+  if (out->tiles.bits && storage.tiles) out->tiles = storage.tiles[weight - storage.weights];
+}
+
 mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage) {
   mlx_stored_t out = {.kind = MLX_STORED_NUMBERS, .dtype = weight->tensor.rank < 2 ? MLX_F32 : storage.dtype};
   mlx_panel_format(out.dtype, &out.format);
-  if (storage.layout != MLX_LAYOUT_PACKED || weight->tensor.rank != 2) return out;
+  const bool tiles = storage.layout == MLX_LAYOUT_TILES;
+  if ((storage.layout != MLX_LAYOUT_PACKED && !tiles) || weight->tensor.rank != 2) return out;
   mlx_panel_format_t format;
   out.quantize = quantize_to(weight, storage, &format);
+  if (tiles) {
+    mlx_stored_t packed = out;
+    choose_tiles(weight, storage, format, &packed);
+    out.quantize = MLX_QUANTIZE_NONE;
+    return packed.tiles.bits ? packed : out;
+  }
   if (out.quantize != MLX_QUANTIZE_NONE) {
     out.kind = MLX_STORED_QUANTISED;
     out.format = format;
@@ -89,14 +104,14 @@ static bool is_packed(const mlx_weight_t *weight) { return weight->packing.kind 
 static void say_stored(const mlx_weight_t *weight, mlx_storage_t storage, char *out, size_t size) {
   const mlx_stored_t stored = mlx_weight_stored(weight, storage);
   const mlx_panel_info_t *info = mlx_panel_info(stored.format);
-  const double bits = mlx_panel_bits(stored.format);
+  const double bits = stored.tiles.bits ? mlx_tiles_bits(stored.tiles) : mlx_panel_bits(stored.format);
   const bool as_it_is = !weight->packing.kind && (weight->tensor.dtype == MLX_Q4_0 || weight->tensor.dtype == MLX_Q4_1 || weight->tensor.dtype == MLX_Q8_0);
   if (stored.kind == MLX_STORED_QUANTISED) {
     snprintf(out, size, "quantised to %s (%s; %g bits a weight)", mlx_quantize_name(stored.quantize), info->name, bits);
   } else if (stored.kind == MLX_STORED_CODES) {
     snprintf(out, size, "%s (%s; %g bits a weight)", as_it_is ? "stays packed" : "repacked without loss", info->name, bits);
   } else if (is_packed(weight)) {
-    snprintf(out, size, "widened to %s%s", info->name, storage.layout == MLX_LAYOUT_PACKED ? ": no packed layout has its groups" : "");
+    snprintf(out, size, "widened to %s%s", info->name, storage.layout == MLX_LAYOUT_PACKED || storage.layout == MLX_LAYOUT_TILES ? ": no packed layout has its groups" : "");
   } else {
     snprintf(out, size, "stored as %s%s", info->name, storage.quantize && columns_of(weight) % MLX_CODES ? ": its columns are no multiple of 32" : "");
   }

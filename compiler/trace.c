@@ -28,6 +28,7 @@ typedef struct reader {
   const mlx_model_t *model;
   const mlx_value_t *weights;  // of the function that was written, in the model's order
   const uint64_t *offsets;     // NULL: nobody asks for regular places
+  mlx_storage_t storage;       // of what has those places
   size_t *indices;             // [layers][MLX_DECODE_WEIGHTS] of the model's weights; or NULL
   mlx_decode_plan_t *plan;
   int64_t context;
@@ -63,9 +64,11 @@ static void place(reader_t *r, mlx_decode_weight_t which, int64_t layer, const m
   if (r->indices) r->indices[layer * MLX_DECODE_WEIGHTS + which] = index;
   if (!r->offsets) return;
   const uint64_t at = r->offsets[index];
-  if (layer == 0) place->at = at;
+  const mlx_tiles_t tiles = mlx_weight_stored(weight, r->storage).tiles;
+  if (layer == 0) place->at = at, r->plan->tiles[which] = tiles;
   if (layer == 1) place->step = at - place->at;
-  r->fits = place->at + (uint64_t)layer * place->step == at;
+  r->fits = place->at + (uint64_t)layer * place->step == at && mlx_tiles_equal(tiles, r->plan->tiles[which]) &&
+            (tiles.bits || !columns || r->storage.layout != MLX_LAYOUT_TILES);
 }
 
 static void same_number(reader_t *r, bool first, double *number, double value) {
@@ -143,27 +146,51 @@ static void read_network(reader_t *r) {
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 // Shared memory for the activations of rows of |width| columns, as decode.cu's Cut has them.
 static int64_t staged_bytes(int64_t width) {
-  const int64_t segments = (width + 1023) / 1024;
+  const int64_t segments = ceil_div(width, 1024);
   return 8 * 768 * (segments <= 8 ? least(segments, 2) : segments);
 }
 
-// Every block must have a row of every matrix, and the ring at least four stages.
-static bool plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, mlx_decode_plan_t *plan) {
+// And for attention: struct Attention.
+static int64_t attention_bytes(const mlx_config_t *c, bool packed) {
+  const int64_t group = c->heads / c->kv_heads, mixed = 4 * (8 * group * c->head_dim + 16 * group);
+  if (packed) return mixed + 4 * (2 + group) * c->head_dim + 2048 + 256;
+  return mixed + (group + 3) / 4 * ((c->head_dim + 31) / 32) * 1024 + 4 * c->head_dim + 256;
+}
+
+// Of a stage of the ring, with its barriers.
+static int64_t stage_bytes(const mlx_decode_plan_t *plan, bool packed) {
+  if (!packed) return 8 * (2 * 1024 + 64) + 16;
+  int64_t largest = 0;
+  for (int i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
+    if (plan->tiles[i].bits) largest = most(largest, (int64_t)mlx_tiles_bytes(plan->tiles[i], 1, plan->segment));
+  }
+  return largest + 16;
+}
+
+// Every block must have a row of every matrix, or eight of tiles.
+static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, bool packed, mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &model->config;
-  const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim, group = c->heads / c->kv_heads;
-  plan->blocks = least(least(gpu->blocks, least(c->hidden, c->ffn)), least(c->vocab, queries + 2 * keys));
+  const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim, together = packed ? MLX_TILE_ROWS : 1;
+  const int64_t rows = least(least(c->hidden, c->ffn), least(c->vocab, queries + 2 * keys));
+  plan->blocks = least(gpu->blocks, ceil_div(rows, together));
   plan->shared_bytes = gpu->shared_bytes;
+  plan->segment = !packed || gpu->shared_bytes < 160 << 10 ? 1024 : 2048;
   const int64_t splits = most(1, plan->blocks / c->kv_heads);
   plan->scratch_words = 64 + 8 * plan->blocks + 3 * c->hidden + 2 * queries + 2 * keys + 2 * c->ffn;  // struct Scratch
   plan->scratch_words += c->heads * splits * (c->head_dim + 2);
-  const int64_t questions = (group + 3) / 4 * ((c->head_dim + 31) / 32) * 1024;  // struct Attention
-  const int64_t attention = questions + 4 * (8 * group * c->head_dim + 16 * group + c->head_dim) + 256;
-  const int64_t work = most(attention, most(staged_bytes(c->hidden), most(staged_bytes(c->ffn), staged_bytes(queries))));
-  const int64_t stage = 8 * (2 * 1024 + 64) + 16;
-  return c->hidden % 8 == 0 && c->ffn % 8 == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
-         4 * stage + work + (8 << 10) <= plan->shared_bytes;
+}
+
+// The ring needs a stage more than are asked for at a time.
+static bool launch_fits(const mlx_model_t *model, bool packed, const mlx_decode_plan_t *plan) {
+  const mlx_config_t *c = &model->config;
+  const int64_t staged = most(staged_bytes(c->hidden), most(staged_bytes(c->ffn), staged_bytes(c->heads * c->head_dim)));
+  const int64_t work = most(attention_bytes(c, packed), staged), unit = packed ? MLX_CODES : 8;
+  return c->hidden % unit == 0 && c->ffn % unit == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
+         (packed ? 6 : 4) * stage_bytes(plan, packed) + work + (8 << 10) <= plan->shared_bytes;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -189,7 +216,7 @@ static mlx_status_t trace_with(mlx_graph_t *g, reader_t *r, uint64_t *offsets, m
   mlx_status_t status = mlx_graph_make_names(g);
   if (!status) status = take_notes(g, weights);
   if (status) return status;
-  const uint64_t bytes = mlx_weights_layout(g->model, mlx_graph_storage(g->options), offsets);  // that every step reads
+  const uint64_t bytes = mlx_weights_layout(g->model, r->storage, offsets);  // that every step reads
   r->plan->most_steps = (int64_t)(MOST_BYTES / bytes);
   read_network(r);
   return NULL;
@@ -212,6 +239,7 @@ static mlx_status_t note_attention(mlx_graph_t *g, mlx_value_t *weights, bool *o
 mlx_status_t mlx_trace_attention_fits(const mlx_model_t *model, const mlx_graph_options_t *options, bool *out_fits) {
   mlx_graph_options_t plain = *options;
   plain.kernels = NULL;
+  plain.layout = MLX_LAYOUT_ROWS;
   mlx_trace_t trace = {0};
   mlx_graph_t graph = {.model = model, .options = &plain, .trace = &trace};
   mlx_value_t *weights = NULL;
@@ -229,21 +257,25 @@ mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_opt
                                    bool *out_fits) {
   *out_plan = (mlx_decode_plan_t){.hidden = model->config.hidden, .ffn = model->config.ffn};
   *out_fits = false;
-  if (!options->kernels || options->rows != 1 || !plan_launch(model, options->kernels->gpu, out_plan)) return NULL;
+  if (!options->kernels || options->rows != 1) return NULL;
+  const bool packed = options->layout == MLX_LAYOUT_TILES;
+  plan_launch(model, options->kernels->gpu, packed, out_plan);
   mlx_graph_options_t plain = *options;
   plain.kernels = NULL;
+  plain.layout = MLX_LAYOUT_ROWS;
   mlx_trace_t trace = {0};
   mlx_graph_t graph = {.model = model, .options = &plain, .trace = &trace};
   uint64_t *offsets = NULL;
   mlx_value_t *weights = NULL;
   reader_t reader = {.trace = &trace, .model = model, .plan = out_plan, .context = options->context, .fits = true};
+  reader.storage = mlx_graph_storage(options);
   mlx_status_t status = mlx_builder_create(options->form, "trace", &graph.b);
   if (!status) status = mlx_alloc(model->weight_count, sizeof *offsets, &offsets);
   if (!status) status = mlx_alloc(model->weight_count, sizeof *weights, &weights);
   reader.offsets = offsets;
   reader.weights = weights;
   if (!status) status = trace_with(&graph, &reader, offsets, weights);
-  *out_fits = !status && reader.fits;
+  *out_fits = !status && reader.fits && launch_fits(model, packed, out_plan);
   mlx_graph_free(&graph);
   mlx_free(trace.notes);
   mlx_free(offsets);

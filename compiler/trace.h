@@ -37,11 +37,13 @@ typedef enum mlx_decode_weight {
 } mlx_decode_weight_t;
 typedef struct mlx_decode_plan {
   mlx_decode_place_t places[MLX_DECODE_WEIGHTS];
+  mlx_tiles_t tiles[MLX_DECODE_WEIGHTS];  // of matrices that are packed
   int64_t hidden, ffn;
   mlx_attention_t attention;
   double norm_eps;
   const mlx_rope_t *rope;
   int64_t blocks, shared_bytes;  // the launch
+  int64_t segment;               // columns of a stage, at most
   int64_t scratch_words;
   int64_t most_steps;            // in one launch: nobody wants to wait longer for the next words
 } mlx_decode_plan_t;

@@ -53,7 +53,7 @@ typedef struct passage {
   size_t from_bytes, to_bytes;  // of a row, in the source and in the archive
   int64_t chunk_rows;
   uint8_t *chunk;               // rows as stored
-  uint8_t *panel;               // of those rows; NULL: they stay rows
+  uint8_t *panel;               // of those rows, or eight rows of tiles; NULL: they stay rows
   float *wide;                  // one row, or WIDE_ROWS of a packed matrix
 } passage_t;
 
@@ -134,19 +134,31 @@ static mlx_status_t read_codes(const passage_t *p, int64_t row, int64_t in_chunk
   return NULL;
 }
 
-// One panel after the other. Within one, block by block: a packing that stores columns has what the 16 rows need of one together.
+// Bytes of the rows that lie together in the archive, and how many those are.
+static uint64_t together_bytes(const passage_t *p, int64_t *out_rows) {
+  *out_rows = p->stored.tiles.bits ? MLX_TILE_ROWS : MLX_PANEL_ROWS;
+  return p->stored.tiles.bits ? mlx_tiles_bytes(p->stored.tiles, 1, (int64_t)p->elements) : mlx_panels_bytes(p->stored.format, 1, (int64_t)p->elements);
+}
+
+// One panel or row of tiles after the other. Within one, block by block: a packing that stores columns has what the rows need of one
+// together.
 static mlx_status_t write_codes(mlx_archive_writer_t *archive, const passage_t *p) {
   const int64_t rows = row_count(p->weight), blocks = (int64_t)p->elements / MLX_CODES;
-  const size_t bytes = (size_t)mlx_panels_bytes(p->stored.format, MLX_PANEL_ROWS, (int64_t)p->elements);
+  int64_t together;
+  const size_t bytes = (size_t)together_bytes(p, &together);
   mlx_codes_t codes;
-  for (int64_t first = 0; first < rows; first += MLX_PANEL_ROWS) {
-    const int64_t count = least(MLX_PANEL_ROWS, rows - first);
+  for (int64_t first = 0; first < rows; first += together) {
+    const int64_t count = least(together, rows - first);
     if (p->stored.kind == MLX_STORED_QUANTISED) convert_rows(p, first, count);
     memset(p->panel, 0, bytes);
     for (int64_t nth = 0; nth < blocks; ++nth) {
       for (int64_t i = 0; i < count; ++i) {
         MLX_TRY(read_codes(p, first + i, i, nth, &codes));
-        mlx_panel_put(p->stored.format, &codes, i, nth, p->panel);
+        if (p->stored.tiles.bits) {
+          mlx_tiles_put(p->stored.tiles, &codes, i, nth, p->panel);
+        } else {
+          mlx_panel_put(p->stored.format, &codes, i, nth, p->panel);
+        }
       }
     }
     MLX_TRY(mlx_archive_write(archive, p->panel, bytes));
@@ -175,8 +187,8 @@ static mlx_status_t write_rows(mlx_archive_writer_t *archive, const passage_t *p
   return NULL;
 }
 
-static bool in_panels(const mlx_weight_t *weight, mlx_storage_t storage) {
-  return weight->tensor.rank == 2 && storage.layout != MLX_LAYOUT_ROWS;
+static bool in_panels(const mlx_weight_t *weight, mlx_storage_t storage, mlx_stored_t stored) {
+  return weight->tensor.rank == 2 && (storage.layout == MLX_LAYOUT_TILES ? stored.tiles.bits != 0 : storage.layout != MLX_LAYOUT_ROWS);
 }
 
 static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight, mlx_storage_t storage) {
@@ -184,7 +196,7 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   passage_t p = {.weight = weight, .stored = mlx_weight_stored(weight, storage), .elements = row_elements(weight)};
   p.dtype = p.stored.kind == MLX_STORED_NUMBERS ? p.stored.dtype : MLX_F32;
   const mlx_dtype_info_t *info = mlx_dtype_info(p.dtype);
-  const bool panels = in_panels(weight, storage);
+  const bool panels = in_panels(weight, storage, p.stored);
   MLX_TRY(mlx_archive_next(archive));
   if (!panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && !weight->half && weight->plus == 0.0 && !weight->parts) {
     return mlx_archive_write(archive, tensor->data, tensor->size);
@@ -194,7 +206,8 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   p.chunk_rows = p.to_bytes < CHUNK_BYTES ? (int64_t)(CHUNK_BYTES / p.to_bytes) : 1;
   if (panels) p.chunk_rows = (p.chunk_rows + MLX_PANEL_ROWS - 1) / MLX_PANEL_ROWS * MLX_PANEL_ROWS;
   mlx_status_t status = mlx_alloc((size_t)p.chunk_rows, p.to_bytes, &p.chunk);
-  if (!status && panels) status = mlx_alloc((size_t)mlx_panels_bytes(p.stored.format, 1, (int64_t)p.elements), 1, &p.panel);
+  int64_t together;
+  if (!status && panels) status = mlx_alloc((size_t)together_bytes(&p, &together), 1, &p.panel);
   const size_t wide = p.elements * (first_packing(weight)->kind ? WIDE_ROWS : 1);
   if (!status) status = mlx_alloc(wide, sizeof *p.wide, &p.wide);
   if (!status) status = p.stored.kind == MLX_STORED_NUMBERS ? write_rows(archive, &p) : write_codes(archive, &p);
@@ -218,7 +231,8 @@ static mlx_status_t write_all(const mlx_model_t *model, mlx_storage_t storage, m
 
 static uint64_t stored_bytes(const mlx_weight_t *weight, mlx_storage_t storage) {
   const mlx_stored_t stored = mlx_weight_stored(weight, storage);
-  if (in_panels(weight, storage)) return mlx_panels_bytes(stored.format, weight->tensor.dims[0], weight->tensor.dims[1]);
+  if (stored.tiles.bits) return mlx_tiles_bytes(stored.tiles, weight->tensor.dims[0], weight->tensor.dims[1]);
+  if (in_panels(weight, storage, stored)) return mlx_panels_bytes(stored.format, weight->tensor.dims[0], weight->tensor.dims[1]);
   return (uint64_t)row_count(weight) * row_elements(weight) * mlx_dtype_info(stored.dtype)->block_bytes;
 }
 

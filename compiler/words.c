@@ -26,7 +26,8 @@ mlx_value_t mlx_op_weight(mlx_graph_t *g, const char *fmt, ...) {
   va_start(args, fmt);
   vsnprintf(name, sizeof name, fmt, args);
   va_end(args);
-  return mlx_builder_load(g->b, name);
+  mlx_value_t value = mlx_builder_load(g->b, name);
+  return value.id ? mlx_kernel_weight(g, name, value) : value;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -73,6 +74,7 @@ static mlx_value_t wait_with(mlx_graph_t *g, const char *name, mlx_later_t what,
 // Words
 
 mlx_value_t mlx_op_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
+  if (table.packed) return mlx_kernel_embed(g, table, tokens);
   return note(g, mlx_plain_embed(g, table, tokens), (mlx_note_t){.kind = MLX_NOTE_EMBED, .weight = table.id});
 }
 
@@ -106,7 +108,8 @@ mlx_value_t mlx_op_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_valu
 }
 
 mlx_value_t mlx_op_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, mlx_value_t up) {
-  if (is_product(g, gate) && is_product(g, up) && later(g, gate)->x.id == later(g, up)->x.id) {
+  if (is_product(g, gate) && is_product(g, up) && later(g, gate)->x.id == later(g, up)->x.id &&
+      mlx_kernel_takes_pair(g, later(g, gate)->weight, later(g, up)->weight)) {
     const mlx_later_t *low = later(g, gate), *high = later(g, up);
     return mlx_kernel_linear(g, name, low->x, low->weight, high->weight, MLX_LINEAR_SWIGLU);
   }

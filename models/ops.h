@@ -16,6 +16,7 @@ struct mlx_value {
   mlx_dtype_t dtype;
   int rank;
   int64_t dims[MLX_VALUE_RANK];
+  int packed;  // 1 + which of the model's weights it is, where the compiler keeps that one packed; 0: a tensor as the type says
 };
 
 // Names that follow begin with this scope ("layer3.q"), and the emitted text gets a comment line. "" ends the scope.

@@ -20,7 +20,7 @@
 // instruction caches is fetched again each time.
 //
 // Macros, all from compiler/kernel_ops.c: HIDDEN FFN HEADS KV_HEADS HEAD_DIM LAYERS VOCAB PAGE POOL_PAGES NORM_EPS SCALE
-// BLOCKS (the grid) SHARED_BYTES (dynamic shared memory) SCRATCH_WORDS; ROPE_FREQUENCIES (HEAD_DIM / 2 numbers); X_AT and X_STEP for each
+// BLOCKS (the grid) SHARED_BYTES (dynamic shared memory) SCRATCH_WORDS SEGMENT (columns of a stage, at most); ROPE_FREQUENCIES (HEAD_DIM / 2 numbers); X_AT and X_STEP for each
 // weight X: bytes from the archive's start to layer 0's, and from one layer's to the next one's. Weights and KV pool are DTYPE_BF16 or
 // DTYPE_F16; or the weights are PACKED (decode_tiles.cuh), with X_TILES for each role X, and the pool is KV_F32.
 
@@ -44,11 +44,8 @@ typedef unsigned long long u64;
 #define BATCH 8               // tiles whose sums are finished together
 #define PARTS 3               // 16-bit numbers that add up to an activation: with three, all 24 bits of it are there
 #ifdef PACKED
-#define SEGMENT 2048          // columns of a stage, at most
 #define IN_FLIGHT 5           // stages asked for and not yet there
-#define DTYPE_BF16            // of the parts
 #else
-#define SEGMENT 1024
 #define IN_FLIGHT 3           // more only lengthens the queue that others wait in
 #endif
 

@@ -180,7 +180,7 @@ def scratch_words(shape, unit=1):
 def compile_kernel(text, shape, layout, dtype, library):
     names = ("HIDDEN", "FFN", "HEADS", "KV_HEADS", "HEAD_DIM", "LAYERS", "VOCAB")
     options = [f"{name}={value}" for name, value in zip(names, shape)] + list(layout.definitions())
-    options += [f"PAGE={PAGE}", f"POOL_PAGES={1 + CONTEXT // PAGE}", "NORM_EPS=1e-5f", f"SCALE={shape[4] ** -0.5!r}f", f"BLOCKS={blocks_of(shape, 8 if layout.tiles else 1)}",
+    options += [f"SEGMENT={2048 if layout.tiles else 1024}", f"PAGE={PAGE}", f"POOL_PAGES={1 + CONTEXT // PAGE}", "NORM_EPS=1e-5f", f"SCALE={shape[4] ** -0.5!r}f", f"BLOCKS={blocks_of(shape, 8 if layout.tiles else 1)}",
                 f"SHARED_BYTES={SHARED_BYTES}", f"SCRATCH_WORDS={scratch_words(shape, 8 if layout.tiles else 1)}", "ROPE_FREQUENCIES=" + ",".join(f"{f!r}f" for f in frequencies(shape))]
     if not layout.tiles:
         options.append(f"DTYPE_{dtype.upper()}=1")
