@@ -37,12 +37,26 @@ int64_t mlx_packed_shared_bytes(mlx_packed_tile_t tile, bool offset) { return ti
 
 int64_t mlx_packed_parts_bytes(int64_t m, int64_t k) { return ceil_div(k, 128) * 2 * ceil_div(m, 8) * 8 * 392; }
 
-int64_t mlx_packed_gemv_groups(int64_t n, int64_t processors) {
-  const int64_t groups = ceil_div(n, 16);
-  return groups >= processors * 16 ? 4 : groups >= processors * 4 ? 2 : 1;
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Two blocks a multiprocessor; two groups at a time where that still leaves every block some.
+mlx_packed_stream_t mlx_packed_stream(int64_t m, int64_t n, int64_t k, int64_t processors) {
+  const int64_t groups = ceil_div(n, 16) >= processors * 4 ? 2 : 1, run = 784 * m;
+  return (mlx_packed_stream_t){.groups = groups,
+                               .blocks = smaller(ceil_div(n, 16 * groups), processors * 2),
+                               .shared_bytes = smaller(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
 }
 
-int64_t mlx_packed_gemv_shared_bytes(int64_t m, int64_t k, int64_t groups) {
-  const int64_t run = 784 * m, fit = 65536 / run / 8 * 8, runs = ceil_div(k, 128), panel = (runs < fit ? runs : fit) * run;
-  return panel > 4096 * groups ? panel : 4096 * groups;
+static int64_t attend_bytes(int64_t queries, int64_t step, int64_t head_dim) {
+  return ((queries + 2 * step) * (head_dim + 4) + queries * (step + 4)) * 4;
+}
+
+mlx_attend_f32_tile_t mlx_attend_f32_tile(int64_t rows, int64_t tokens, int64_t heads, int64_t head_dim, bool hopper, int64_t processors) {
+  const int64_t room = hopper ? 113 * 1024 : 99 * 1024;  // two blocks a multiprocessor, or what the smallest have
+  mlx_attend_f32_tile_t t = {.queries = tokens <= 8 ? 8 : tokens <= 16 ? 16 : tokens <= 32 ? 32 : 64, .step = head_dim <= 128 ? 64 : 32, .split = 1};
+  while (t.queries > 8 && attend_bytes(t.queries, t.step, head_dim) > room) t.queries /= 2;
+  const int64_t blocks = heads * ceil_div(tokens, t.queries) * rows;
+  while (hopper && t.split < 8 && blocks * t.split * 2 <= processors * 2) t.split *= 2;
+  t.shared_bytes = attend_bytes(t.queries, t.step, head_dim);
+  return t;
 }

@@ -33,9 +33,9 @@
 //   Compiled for sm_90a with WARPS a multiple of 4 it multiplies with wgmma, elsewhere with mma.sync.
 //
 // GEMV
-//   (x[M,K] f32, w, y[M,N] f32)   y = x.w^T, M <= 8; GEMV_GROUPS groups of 16 rows a block
-//   Launch:    grid (ceil(N / (16*GEMV_GROUPS)), 1, 1), block (256, 1, 1)
-//              dynamic shared memory  max(min(ceil(K/128), 65536 / (784*M) / 8 * 8) * 784*M, 4096*GEMV_GROUPS) bytes
+//   (x[M,K] f32, w, y[M,N] f32)   y = x.w^T, M <= 8; GEMV_GROUPS groups of 16 rows at a time
+//   Launch:    grid (any number up to ceil(N / (16*GEMV_GROUPS)), 1, 1), block (256, 1, 1)
+//              dynamic shared memory  min(ceil(K/128), 65536 / (784*M) / 8 * 8) * 784*M + 8192*GEMV_GROUPS bytes
 //
 // Embed
 //   (tokens[M] i32, table[N,K], y[M,K] f32)   y = rows of the table, bit for bit what the CPU's reader gives
@@ -47,8 +47,8 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 constexpr int RUNS = (K + 127) / 128;                            // tiles along K
-constexpr int CHUNKS = RUNS * 2;                                 // chunks of 64 columns, 128 bytes of bf16
-constexpr int MP = (M + 7) / 8 * 8;
+#define CHUNKS (RUNS * 2)                                        // chunks of 64 columns, 128 bytes of bf16
+#define MP ((M + 7) / 8 * 8)
 #define SUMS_AT ((u64)CHUNKS * 3 * MP * 128)                     // of the parts
 static_assert(K % 32 == 0, "blocks of 32 columns");
 
@@ -169,12 +169,12 @@ __device__ __forceinline__ u32 pair_of(const u32 (&words)[4], int piece, int j) 
 #endif
 }
 
-// The left side of an m16k16 product: rows g and g + 8 (tiles 0 and 1), columns 16*half and on of a piece.
-__device__ __forceinline__ void unpack(u32 (&a)[4], const u32 (&words)[2][4], int piece, int half) {
-  a[0] = pair_of(words[0], piece, half);
-  a[1] = pair_of(words[1], piece, half);
-  a[2] = pair_of(words[0], piece, half + 2);
-  a[3] = pair_of(words[1], piece, half + 2);
+// The left side of an m16k16 product: rows g and g + 8 (of the upper and the lower tile), columns 16*half and on of a piece.
+__device__ __forceinline__ void unpack(u32 (&a)[4], const u32 (&upper)[4], const u32 (&lower)[4], int piece, int half) {
+  a[0] = pair_of(upper, piece, half);
+  a[1] = pair_of(lower, piece, half);
+  a[2] = pair_of(upper, piece, half + 2);
+  a[3] = pair_of(lower, piece, half + 2);
 }
 
 __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
@@ -213,8 +213,10 @@ NAME(const int* __restrict__ tokens, const u8* __restrict__ table, float* __rest
 
 #elif defined(GEMV)
 
-// A block has GEMV_GROUPS groups of 16 rows, and its 8 warps take the tiles along K by turns: many loads are then under way
-// however few the rows are. x lies cut in shared memory, a panel of K at a time, as tensor cores want it.
+// A block takes GEMV_GROUPS groups of 16 rows, then those gridDim.x further, and its 8 warps take the tiles along K by turns: many
+// loads are then under way however few the rows are. x lies cut in shared memory, a panel of K at a time, as tensor cores want it.
+constexpr int STEPS = (N + 16 * GEMV_GROUPS - 1) / (16 * GEMV_GROUPS);
+constexpr int AHEAD = 4;                                         // a warp's runs on their way to L2, beside the one to registers
 constexpr int FIT = 65536 / (M * 784) / 8 * 8;                   // runs, a multiple of 8: a warp's runs are the same for any M
 constexpr int PANEL = RUNS < FIT ? RUNS : FIT;
 static_assert(M <= 8, "one fragment of columns");
@@ -223,9 +225,9 @@ struct Panel {
   uint2 part[PANEL][8][3][M][4];                                 // of 16 columns: {2*quad, +1}, {2*quad + 8, +1}
   float sum[PANEL][4][M];                                        // of a piece
 };
-union Memory {
+struct Memory {
+  float4 sums[2][8][GEMV_GROUPS][32];
   Panel panel;
-  float4 sums[8][GEMV_GROUPS][32];
 };
 
 __device__ __forceinline__ void stage(Panel& panel, const float* __restrict__ x, int base, int here) {
@@ -273,10 +275,8 @@ __device__ __forceinline__ void fold(float (&acc)[GEMV_GROUPS][4], const Run& ru
       float d[2][4] = {};
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        const u32 words[2][4] = {{run.words[g][0][piece / PIECES][0], run.words[g][0][piece / PIECES][1], run.words[g][0][piece / PIECES][2], run.words[g][0][piece / PIECES][3]},
-                                 {run.words[g][1][piece / PIECES][0], run.words[g][1][piece / PIECES][1], run.words[g][1][piece / PIECES][2], run.words[g][1][piece / PIECES][3]}};
         u32 a[4];
-        unpack(a, words, piece, half);
+        unpack(a, run.words[g][0][piece / PIECES], run.words[g][1][piece / PIECES], piece, half);
 #pragma unroll
         for (int p = 2; p >= 0; p--) mma(d[HALVES ? half : 0], a, b[half][p].x, b[half][p].y);
       }
@@ -299,53 +299,84 @@ __device__ __forceinline__ void fold(float (&acc)[GEMV_GROUPS][4], const Run& ru
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+// The warp's way through its runs: those of one step, then those of the next.
+struct Cursor {
+  int step, run;
+
+  __device__ __forceinline__ void advance() {
+    run += 8;
+    if (run < RUNS) return;
+    run = threadIdx.x / 32;
+    step += gridDim.x;
+  }
+
+  __device__ __forceinline__ const u8* tile(const u8* w, int nth) const {  // past the end: the last tile again, never stored
+    const int at = step * GEMV_GROUPS * 2 + nth;
+    return w + ((u64)(at < TILES ? at : TILES - 1) * RUNS + run) * TILE_BYTES;
+  }
+
+  __device__ __forceinline__ void load(Run& to, const u8* w) const {
+    if (step >= STEPS) return;
+#pragma unroll
+    for (int i = 0; i < GEMV_GROUPS * 2; i++) {
+#pragma unroll
+      for (int h = 0; h < 4 / PIECES; h++) load_codes(to.words[i / 2][i % 2][h], tile(w, i), h);
+      load_numbers(to.numbers[i / 2][i % 2], tile(w, i));
+    }
+  }
+
+  __device__ __forceinline__ void prefetch(const u8* w) const {
+    const int line = threadIdx.x % 32;
+    if (step < STEPS && line < (TILE_BYTES + 127) / 128)
+#pragma unroll
+      for (int i = 0; i < GEMV_GROUPS * 2; i++) asm volatile("prefetch.global.L2 [%0];" :: "l"(tile(w, i) + line * 128));
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(256, 2)
 NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ y) {
   extern __shared__ __align__(16) unsigned char bytes[];
   Memory& memory = *(Memory*)bytes;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * GEMV_GROUPS * 2;
-
-  auto load = [&](Run& run, int nth) {
-#pragma unroll
-    for (int i = 0; i < GEMV_GROUPS * 2; i++) {                  // past the end: the last tile again, never stored
-      const u8* tile = w + ((u64)(first + i < TILES ? first + i : TILES - 1) * RUNS + nth) * TILE_BYTES;
-#pragma unroll
-      for (int h = 0; h < 4 / PIECES; h++) load_codes(run.words[i / 2][i % 2][h], tile, h);
-      load_numbers(run.numbers[i / 2][i % 2], tile);
-    }
-  };
-
-  float acc[GEMV_GROUPS][4] = {};
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  Cursor near = {warp < RUNS ? (int)blockIdx.x : STEPS, warp}, far = near;
+  for (int i = 0; i < AHEAD; i++) far.prefetch(w), far.advance();
   Run next;
-  for (int base = 0; base < RUNS; base += PANEL) {
-    const int here = RUNS - base < PANEL ? RUNS - base : PANEL;
-    if (warp < here) load(next, base + warp);                    // on the way while x is staged
-    if (base) __syncthreads();
-    stage(memory.panel, x, base, here);
-    __syncthreads();
-    for (int nth = warp; nth < here; nth += 8) {
-      const Run now = next;
-      if (nth + 8 < here) load(next, base + nth + 8);
-      fold(acc, now, memory.panel, nth);
-    }
-  }
+  near.load(next, w);                                            // on the way while x is staged
 
-  __syncthreads();
+  for (int step = blockIdx.x, turn = 0; step < STEPS; step += gridDim.x, turn ^= 1) {
+    float acc[GEMV_GROUPS][4] = {};
+    for (int base = 0; base < RUNS; base += PANEL) {
+      const int here = RUNS - base < PANEL ? RUNS - base : PANEL;
+      if (PANEL < RUNS || step == blockIdx.x) {
+        __syncthreads();
+        stage(memory.panel, x, base, here);
+        __syncthreads();
+      }
+      for (int nth = warp; nth < here; nth += 8) {
+        const Run now = next;
+        near.advance();
+        near.load(next, w);
+        far.prefetch(w);
+        far.advance();
+        fold(acc, now, memory.panel, nth);
+      }
+    }
 #pragma unroll
-  for (int g = 0; g < GEMV_GROUPS; g++) memory.sums[warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
-  __syncthreads();
-  if (threadIdx.x >= GEMV_GROUPS * 32) return;
-  float4 total = make_float4(0, 0, 0, 0);
-  for (int i = 0; i < 8; i++) {
-    const float4 s = memory.sums[i][warp][lane];
-    total = make_float4(total.x + s.x, total.y + s.y, total.z + s.z, total.w + s.w);
+    for (int g = 0; g < GEMV_GROUPS; g++) memory.sums[turn][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
+    __syncthreads();                                             // the sums of the turn before are read by now
+    if (warp >= GEMV_GROUPS) continue;
+    float4 total = make_float4(0, 0, 0, 0);
+    for (int i = 0; i < 8; i++) {
+      const float4 s = memory.sums[turn][i][warp][lane];
+      total = make_float4(total.x + s.x, total.y + s.y, total.z + s.z, total.w + s.w);
+    }
+    auto store = [&](int m, int row, float v) { if (m < M && row < N) y[(u64)m * N + row] = v; };
+    const int row = (step * GEMV_GROUPS + warp) * 16 + lane / 4, m = lane % 4 * 2;
+    store(m, row, total.x);
+    store(m + 1, row, total.y);
+    store(m, row + 8, total.z);
+    store(m + 1, row + 8, total.w);
   }
-  auto store = [&](int m, int row, float v) { if (m < M && row < N) y[(u64)m * N + row] = v; };
-  const int row = (first + warp * 2) * 8 + lane / 4, m = lane % 4 * 2;
-  store(m, row, total.x);
-  store(m + 1, row, total.y);
-  store(m, row + 8, total.z);
-  store(m + 1, row + 8, total.w);
 }
 
 #else  // the tensor-core kernel
@@ -497,7 +528,7 @@ __device__ __forceinline__ void start_unit(Unit& u, const Weights& v, int group,
   const u64 tile = describe(stage) + piece % 2 * 4;              // 32 columns further: 4 chunks of 16 bytes
 #pragma unroll
   for (int k = 0; k < 2; k++)
-    if (!HALVES || k == half) unpack(u.a[k], v.words[group], piece, k);
+    if (!HALVES || k == half) unpack(u.a[k], v.words[group][0], v.words[group][1], piece, k);
 #pragma unroll
   for (int t = 0; t < 2; t++) {
     u.scale[t] = spread(v.numbers[group][t].scale[half], piece);
@@ -604,7 +635,7 @@ __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weig
   for (int g = 0; g < GROUPS; g++) {
 #pragma unroll
     for (int k = 0; k < 2; k++) {
-      unpack(a[g][k], v.words[g], piece, k);
+      unpack(a[g][k], v.words[g][0], v.words[g][1], piece, k);
 #pragma unroll
       for (int h = 0; h <= HALVES; h++) scale[g][k][h] = spread(v.numbers[g][k].scale[h], piece);
       offset[g][k] = OFFSET ? spread(v.numbers[g][k].offset, piece) : 0;

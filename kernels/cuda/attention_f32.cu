@@ -1,0 +1,329 @@
+// Attention over a paged KV pool of f32, computed in f32: what attention.cu does where nothing may be rounded to 16 bits.
+//
+// One compilation (NVRTC, no headers) gives both kernels, for one shape. A batch is ROWS sequences of TOKENS new tokens
+// each, of which the first count[row] are real; token t of a row is at position start[row] + t, and position p lies
+// in page pages[row][p / PAGE] at place p % PAGE. Both kernels are deterministic: one thread writes each element, sums
+// run in a fixed order, which for a query depends on SPLIT alone.
+//
+// Macros:  ROWS, TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, to 256), ROW_PAGES (pages of a row's table),
+//          POOL_PAGES (pages of a layer), SCALE (of the scores, positive), TURN; APPEND_NAME, ATTEND_NAME (symbols; append and
+//          attend unless given).
+// Pool:    f32 [layers][POOL_PAGES][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
+//
+// append   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM], k and v f32 [ROWS*TOKENS, KV_HEADS*HEAD_DIM], with TURN cosine and sine f32
+//           [ROWS*TOKENS, HEAD_DIM/2], start i32[ROWS], count i32[ROWS], pages i32[ROWS, ROW_PAGES], pool in/out, turned q f32;
+//           int layer)
+//          puts k and v into the pool; with TURN it rotates q and k by their positions first, else q is only copied
+//          grid (ceil(ROWS*TOKENS*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1), no dynamic shared memory
+// attend   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM] rotated, pool, start, count, pages as above,
+//           out f32 [ROWS*TOKENS, HEADS*HEAD_DIM], zero for tokens that are not real; int layer)
+//          grid (HEADS, ceil(TOKENS / QUERIES), ROWS*SPLIT), block (128, 1, 1)
+//          dynamic shared memory  ((QUERIES + 2*STEP) * (HEAD_DIM+4) + QUERIES * (STEP+4)) * 4 bytes
+//          QUERIES (8, 16, 32, 64) queries and STEP (64; 32 for heads over 128) keys at a time are a block's work.
+//          SPLIT > 1 (sm_90 and later, not sm_12x) gives a head's steps to the blocks of a cluster, for few queries
+//          with a long history; the cluster size is part of the kernel, the launch a plain one.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#ifndef APPEND_NAME
+#define APPEND_NAME append
+#endif
+#ifndef ATTEND_NAME
+#define ATTEND_NAME attend
+#endif
+
+constexpr int PAGE = 16;
+constexpr float SCALE2 = SCALE * 1.4426950408889634f;            // scores as powers of two
+
+__device__ __forceinline__ float power2(float x) {               // what underflows is zero
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Where a position's key lies in the pool, or false; its value is PAGE * HEAD_DIM further. A wrong page table may give
+// wrong numbers, but never an access outside the pool.
+__device__ __forceinline__ bool find(u64& offset, const int* pages, int row, int position, int layer, int head) {
+  if ((u32)position >= (u32)ROW_PAGES * PAGE) return false;
+  const int page = pages[row * ROW_PAGES + position / PAGE];
+  offset = ((((u64)layer * POOL_PAGES + page) * KV_HEADS + head) * 2 * PAGE + position % PAGE) * HEAD_DIM;
+  return (u32)page < POOL_PAGES;
+}
+
+__device__ __forceinline__ float4 turn(float4 a, float4 c, float4 b, float4 s) {  // a*c + b*s, rounded as separate products
+  return make_float4(__fadd_rn(__fmul_rn(a.x, c.x), __fmul_rn(b.x, s.x)), __fadd_rn(__fmul_rn(a.y, c.y), __fmul_rn(b.y, s.y)),
+                     __fadd_rn(__fmul_rn(a.z, c.z), __fmul_rn(b.z, s.z)), __fadd_rn(__fmul_rn(a.w, c.w), __fmul_rn(b.w, s.w)));
+}
+
+// A thread has four numbers of a head's lower half and the four of its upper half that turn with them.
+extern "C" __global__ void __launch_bounds__(256)
+APPEND_NAME(const float* __restrict__ q, const float* __restrict__ k, const float* __restrict__ v,
+#if TURN
+            const float* __restrict__ cosine, const float* __restrict__ sine,
+#endif
+            const int* __restrict__ start, const int* __restrict__ count, const int* __restrict__ pages, float* __restrict__ pool,
+            float* __restrict__ turned, int layer) {
+  constexpr int HALF = HEAD_DIM / 2, QUADS = HALF / 4;           // of one head
+  constexpr int EACH = HEADS + 2 * KV_HEADS;                     // heads of a token: of q, k and v
+  const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
+  const int token = index / (EACH * QUADS), head = index / QUADS % EACH, at = index % QUADS * 4;
+  const int row = token / TOKENS, t = token % TOKENS;
+  if (row >= ROWS) return;
+  const bool asks = head < HEADS, value = head >= HEADS + KV_HEADS;
+  const int nth = asks ? head : value ? head - HEADS - KV_HEADS : head - HEADS;
+  const u64 from = ((u64)token * (asks ? HEADS : KV_HEADS) + nth) * HEAD_DIM + at;
+  const float* source = (asks ? q : value ? v : k) + from;
+  float4 low = *(const float4*)source, high = *(const float4*)(source + HALF);
+#if TURN
+  if (!value) {
+    const float4 c = *(const float4*)(cosine + (u64)token * HALF + at), s = *(const float4*)(sine + (u64)token * HALF + at);
+    const float4 l = low;
+    low = turn(low, c, make_float4(-high.x, -high.y, -high.z, -high.w), s);
+    high = turn(high, c, l, s);
+  }
+#endif
+  if (asks) {
+    *(float4*)(turned + from) = low;
+    *(float4*)(turned + from + HALF) = high;
+    return;
+  }
+  u64 to;
+  if (t >= count[row] || !find(to, pages, row, start[row] + t, layer, nth)) return;
+  to += (value ? PAGE * HEAD_DIM : 0) + at;
+  *(float4*)(pool + to) = low;
+  *(float4*)(pool + to + HALF) = high;
+}
+
+// ---- attend ----
+
+// A thread, `down` of 8 and `across` of 16, has the queries down, down + 8, ... In the products with keys it has of a step the keys
+// across, across + 16, ..., in those with values of the head the groups of 4 columns across, across + 16, ... The 16 threads of
+// a query are half a warp: what they tell each other goes by shuffles, and the weights through shared memory without a barrier.
+constexpr int THREADS = 128;
+constexpr int RQ = QUERIES / 8, RK = STEP / 16;
+constexpr int PITCH = HEAD_DIM + 4, WEIGHT_PITCH = STEP + 4;     // floats; 8 rows at one column are in different banks
+constexpr int GROUPS = HEAD_DIM / 4, RC = (GROUPS + 15) / 16;    // groups of 4 columns, and how many a thread has
+static_assert(HEAD_DIM % 16 == 0 && QUERIES % 8 == 0 && STEP % 16 == 0 && HEADS % KV_HEADS == 0, "shape");
+
+__device__ __forceinline__ void copy_chunk(float* to, const float* from, bool valid) {  // 16 bytes, or zeros
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :: "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(valid ? 16 : 0) : "memory");
+}
+
+// What a thread knows of its queries.
+struct Softmax {
+  float4 sum[RQ][RC];                                            // of weight * value, this thread's columns
+  float peak[RQ];                                                // largest score so far
+  float weight[RQ];                                              // sum of weights, this thread's keys only
+};
+
+__device__ __forceinline__ float dot4(float4 a, float4 b, float sum) {
+  return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
+}
+
+__device__ __forceinline__ void score_keys(float (&score)[RQ][RK], const float* queries, const float* keys, int down, int across) {
+#pragma unroll
+  for (int i = 0; i < RQ * RK; i++) score[i / RK][i % RK] = 0;
+#pragma unroll 4
+  for (int c = 0; c < HEAD_DIM; c += 4) {
+    float4 b[RK];
+#pragma unroll
+    for (int j = 0; j < RK; j++) b[j] = *(const float4*)(keys + (across + j * 16) * PITCH + c);
+#pragma unroll
+    for (int i = 0; i < RQ; i++) {
+      const float4 a = *(const float4*)(queries + (down + i * 8) * PITCH + c);
+#pragma unroll
+      for (int j = 0; j < RK; j++) score[i][j] = dot4(a, b[j], score[i][j]);
+    }
+  }
+}
+
+// Turns scores into weights, which go to shared memory. `ahead` is how far the thread's first key lies behind its first query's
+// position: keys behind a query's own position weigh nothing.
+__device__ __forceinline__ void weigh(Softmax& soft, float (&score)[RQ][RK], float* weights, int down, int across, int ahead) {
+#pragma unroll
+  for (int i = 0; i < RQ; i++) {
+    float peak = soft.peak[i];
+#pragma unroll
+    for (int j = 0; j < RK; j++) {
+      if (ahead + j * 16 > i * 8) score[i][j] = -__int_as_float(0x7f800000);
+      peak = fmaxf(peak, score[i][j]);
+    }
+#pragma unroll
+    for (int step = 8; step; step /= 2) peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, step));
+    const float now = __fmul_rn(peak, SCALE2);                   // rounded alike each time: peak as before, shrink 1
+    const float shrink = power2(__fmul_rn(soft.peak[i], SCALE2) - now);
+    soft.peak[i] = peak;
+    soft.weight[i] *= shrink;
+#pragma unroll
+    for (int j = 0; j < RK; j++) {
+      const float weight = power2(fmaf(score[i][j], SCALE2, -now));
+      soft.weight[i] += weight;
+      weights[(down + i * 8) * WEIGHT_PITCH + across + j * 16] = weight;
+    }
+#pragma unroll
+    for (int c = 0; c < RC; c++) {
+      float4& s = soft.sum[i][c];
+      s = make_float4(s.x * shrink, s.y * shrink, s.z * shrink, s.w * shrink);
+    }
+  }
+}
+
+__device__ __forceinline__ void add_scaled(float4& sum, float weight, float4 v) {
+  sum.x = fmaf(weight, v.x, sum.x);
+  sum.y = fmaf(weight, v.y, sum.y);
+  sum.z = fmaf(weight, v.z, sum.z);
+  sum.w = fmaf(weight, v.w, sum.w);
+}
+
+__device__ __forceinline__ void add_values(Softmax& soft, const float* weights, const float* values, int down, int across) {
+#pragma unroll 2
+  for (int key = 0; key < STEP; key += 4) {
+    float4 w[RQ];
+#pragma unroll
+    for (int i = 0; i < RQ; i++) w[i] = *(const float4*)(weights + (down + i * 8) * WEIGHT_PITCH + key);
+#pragma unroll
+    for (int c = 0; c < RC; c++) {
+      if (GROUPS % 16 && across + c * 16 >= GROUPS) break;
+      const float* from = values + key * PITCH + (across + c * 16) * 4;
+#pragma unroll
+      for (int n = 0; n < 4; n++) {
+        const float4 v = *(const float4*)(from + n * PITCH);
+#pragma unroll
+        for (int i = 0; i < RQ; i++) add_scaled(soft.sum[i][c], n == 0 ? w[i].x : n == 1 ? w[i].y : n == 2 ? w[i].z : w[i].w, v);
+      }
+    }
+  }
+}
+
+#if SPLIT > 1
+__device__ __forceinline__ u32 there(const void* mine, u32 rank) {  // the same place in the cluster's block `rank`
+  u32 address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"((u32)__cvta_generic_to_shared(mine)), "r"(rank));
+  return address;
+}
+
+__device__ __forceinline__ float read_cluster(const float* mine, u32 rank) {
+  float v;
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(there(mine, rank)) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ void wait_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+#define CLUSTER __cluster_dims__(1, 1, SPLIT)
+#else
+#define CLUSTER
+#endif
+
+extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
+ATTEND_NAME(const float* __restrict__ q, const float* __restrict__ pool, const int* __restrict__ start,
+            const int* __restrict__ count, const int* __restrict__ pages, float* __restrict__ out, int layer) {
+  extern __shared__ __align__(16) float memory[];
+  float* queries = memory;                                       // [QUERIES][PITCH]
+  float* keys = queries + QUERIES * PITCH;                       // [STEP][PITCH]
+  float* values = keys + STEP * PITCH;                           // [STEP][PITCH]
+  float* weights = values + STEP * PITCH;                        // [QUERIES][WEIGHT_PITCH]
+  const int down = threadIdx.x / 16, across = threadIdx.x % 16;
+  // The last queries see most. They go first; the others come in the opposite order, so that a multiprocessor that
+  // holds two blocks holds a long and a short one.
+  const int tiles = gridDim.y, order = blockIdx.y, tile = order < tiles / 2 ? tiles - 1 - order : order - tiles / 2;
+  const int head = blockIdx.x, row = blockIdx.z / SPLIT, rank = blockIdx.z % SPLIT, first_query = tile * QUERIES;
+  const int base = start[row], real = count[row] < TOKENS ? count[row] : TOKENS;
+  const int last = first_query + QUERIES < real ? first_query + QUERIES : real;
+  const int seen = last > first_query ? base + last : 0;         // keys the tile sees; none if it has no real query
+  const int share = (seen + STEP * SPLIT - 1) / (STEP * SPLIT) * STEP;  // keys of one block of the cluster
+  const int begin = rank * share, end = begin + share < seen ? begin + share : seen;
+
+  auto fill = [&](float* to, int first, int what) {              // keys (0) or values (1) from `first` on, zeros past the end
+#pragma unroll 4
+    for (int i = threadIdx.x; i < STEP * GROUPS; i += THREADS) {
+      const int key = i / GROUPS, group = i % GROUPS;
+      u64 from = 0;
+      const bool valid = first + key < seen && find(from, pages, row, first + key, layer, head / (HEADS / KV_HEADS));
+      copy_chunk(to + key * PITCH + group * 4, valid ? pool + from + what * PAGE * HEAD_DIM + group * 4 : pool, valid);
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  };
+  for (int i = threadIdx.x; i < QUERIES * GROUPS; i += THREADS) {
+    const int t = first_query + i / GROUPS, group = i % GROUPS;
+    const float* from = q + ((u64)(row * TOKENS + t) * HEADS + head) * HEAD_DIM + group * 4;
+    copy_chunk(queries + i / GROUPS * PITCH + group * 4, t < real ? from : q, t < real);
+  }
+  if (begin < end) fill(keys, begin, 0);                         // with the queries
+  if (begin < end) fill(values, begin, 1);
+
+  Softmax soft;
+#pragma unroll
+  for (int i = 0; i < RQ; i++) {                                 // a finite peak to start from: who sees no key weighs nothing
+    soft.peak[i] = -1e30f, soft.weight[i] = 0;
+#pragma unroll
+    for (int c = 0; c < RC; c++) soft.sum[i][c] = make_float4(0, 0, 0, 0);
+  }
+  for (int first = begin; first < end; first += STEP) {          // keys arrive while values are added, values while keys are scored
+    float score[RQ][RK];
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    __syncthreads();
+    score_keys(score, queries, keys, down, across);
+    __syncthreads();
+    if (first + STEP < end) fill(keys, first + STEP, 0);
+    else asm volatile("cp.async.commit_group;" ::: "memory");
+    weigh(soft, score, weights, down, across, first + across - (base + first_query + down));
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    __syncthreads();
+    add_values(soft, weights, values, down, across);
+    __syncthreads();
+    if (first + STEP < end) fill(values, first + STEP, 1);
+    else asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < RQ; i++)
+#pragma unroll
+    for (int step = 8; step; step /= 2) soft.weight[i] += __shfl_xor_sync(~0u, soft.weight[i], step);
+
+  auto place = [&](int t) { return out + ((u64)(row * TOKENS + t) * HEADS + head) * HEAD_DIM; };
+#if SPLIT == 1
+#pragma unroll
+  for (int i = 0; i < RQ; i++) {
+    const int t = first_query + down + i * 8;
+    const float scale = t < real ? 1 / soft.weight[i] : 0;
+#pragma unroll
+    for (int c = 0; c < RC; c++) {
+      const float4 s = soft.sum[i][c];
+      if (t < TOKENS && across + c * 16 < GROUPS)
+        *(float4*)(place(t) + (across + c * 16) * 4) = make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale);
+    }
+  }
+#else
+  // The blocks leave what they have; it is put together in their order.
+  float* sums = queries;                                         // [QUERIES][PITCH]
+  float* peak_here = weights;                                    // [QUERIES]
+  float* weight_here = weights + QUERIES;                        // [QUERIES]
+  __syncthreads();                                               // the last queries and weights are read
+#pragma unroll
+  for (int i = 0; i < RQ; i++) {
+#pragma unroll
+    for (int c = 0; c < RC; c++)
+      if (across + c * 16 < GROUPS) *(float4*)(sums + (down + i * 8) * PITCH + (across + c * 16) * 4) = soft.sum[i][c];
+    if (across == 0) peak_here[down + i * 8] = soft.peak[i], weight_here[down + i * 8] = soft.weight[i];
+  }
+  wait_cluster();
+  for (int i = rank * THREADS + threadIdx.x; i < QUERIES * HEAD_DIM; i += THREADS * SPLIT) {
+    const int line = i / HEAD_DIM, column = i % HEAD_DIM, t = first_query + line;
+    float peak = -1e30f, sum = 0, weight = 0, other[SPLIT];
+#pragma unroll
+    for (int n = 0; n < SPLIT; n++) peak = fmaxf(peak, other[n] = read_cluster(peak_here + line, n));
+#pragma unroll
+    for (int n = 0; n < SPLIT; n++) {
+      const float factor = power2(__fmul_rn(other[n], SCALE2) - __fmul_rn(peak, SCALE2));
+      sum += factor * read_cluster(sums + line * PITCH + column, n);
+      weight += factor * read_cluster(weight_here + line, n);
+    }
+    if (t < TOKENS) place(t)[column] = t < real ? sum / weight : 0;
+  }
+  wait_cluster();                                                // nobody leaves while its memory is being read
+#endif
+}
