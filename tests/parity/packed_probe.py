@@ -41,6 +41,17 @@ class Tile(ctypes.Structure):
         return f"{self.m}x{self.n} split {self.split} stages {self.stages} warps {self.warps}"
 
 
+class Stream(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("groups", "blocks", "shared")]
+
+
+class AttendTile(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("queries", "step", "split", "shared")]
+
+    def __str__(self):
+        return f"{self.queries} queries, {self.step} keys, split {self.split}"
+
+
 def load_ops():
     """compiler/packed_ops.c itself: the tiles are chosen in one place."""
     folder = tempfile.mkdtemp()
@@ -49,8 +60,8 @@ def load_ops():
     ops.mlx_packed_tile.restype, ops.mlx_packed_tile.argtypes = Tile, [ctypes.c_int64] * 3 + [ctypes.c_bool] * 2 + [ctypes.c_int64]
     ops.mlx_packed_shared_bytes.restype, ops.mlx_packed_shared_bytes.argtypes = ctypes.c_int64, [Tile, ctypes.c_bool]
     ops.mlx_packed_parts_bytes.restype, ops.mlx_packed_parts_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2
-    ops.mlx_packed_gemv_shared_bytes.restype, ops.mlx_packed_gemv_shared_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 3
-    ops.mlx_packed_gemv_groups.restype, ops.mlx_packed_gemv_groups.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2
+    ops.mlx_packed_stream.restype, ops.mlx_packed_stream.argtypes = Stream, [ctypes.c_int64] * 4
+    ops.mlx_attend_f32_tile.restype, ops.mlx_attend_f32_tile.argtypes = AttendTile, [ctypes.c_int64] * 4 + [ctypes.c_bool, ctypes.c_int64]
     return ops
 
 
@@ -120,7 +131,7 @@ def cut_job(m, k, arch):
 
 
 def gemv_job(form, m, n, k, arch):
-    return ("packed.cu", weight_definitions(form, m, n, k) + ("GEMV", f"GEMV_GROUPS={OPS.mlx_packed_gemv_groups(n, PROCESSORS)}"), arch)
+    return ("packed.cu", weight_definitions(form, m, n, k) + ("GEMV", f"GEMV_GROUPS={OPS.mlx_packed_stream(m, n, k, PROCESSORS).groups}"), arch)
 
 
 def embed_job(form, m, n, k, arch):
@@ -129,6 +140,29 @@ def embed_job(form, m, n, k, arch):
 
 def tile_for(m, n, k, end, arch):
     return OPS.mlx_packed_tile(m, n, k, end == 2, arch == "sm_90a", PROCESSORS)
+
+
+PAGE = 16
+ATTENTION_CASES = [  # rows, tokens, heads, KV heads, head_dim, positions before the first new token
+    (1, 512, 32, 8, 64, 0), (1, 512, 32, 8, 64, 3584), (1, 1, 32, 8, 64, 4095), (2, 17, 9, 3, 48, 70), (1, 70, 4, 4, 128, 3), (1, 33, 2, 1, 256, 100),
+    (3, 5, 4, 2, 80, 0)]
+SMALL_ATTENTION = [(2, 17, 9, 3, 48, 70), (1, 3, 2, 1, 16, 200)]
+
+
+def attention_tile(case):
+    rows, tokens, heads, _, head_dim, _ = case
+    return OPS.mlx_attend_f32_tile(rows, tokens, heads, head_dim, True, PROCESSORS)
+
+
+def attention_pages(case):
+    return math.ceil((case[1] + case[5]) / PAGE) + 1
+
+
+def attention_job(case, tile, arch):
+    rows, tokens, heads, kv_heads, head_dim, _ = case
+    pages = attention_pages(case)
+    return ("attention_f32.cu", (f"ROWS={rows}", f"TOKENS={tokens}", f"HEADS={heads}", f"KV_HEADS={kv_heads}", f"HEAD_DIM={head_dim}", f"ROW_PAGES={pages}",
+            f"POOL_PAGES={rows * pages + 1}", f"SCALE={head_dim ** -0.5!r}f", "TURN=1", f"QUERIES={tile.queries}", f"STEP={tile.step}", f"SPLIT={tile.split}"), arch)
 
 
 # ---- weights ----
@@ -233,8 +267,8 @@ class Driver:
 
     def gemv(self, form, x, w, y):
         (m, k), n = x.shape, y.shape[1]
-        groups = OPS.mlx_packed_gemv_groups(n, PROCESSORS)
-        self.launch(gemv_job(form, m, n, k, self.arch), (math.ceil(n / (16 * groups)), 1, 1), 256, [x, w, y], OPS.mlx_packed_gemv_shared_bytes(m, k, groups))
+        stream = OPS.mlx_packed_stream(m, n, k, PROCESSORS)
+        self.launch(gemv_job(form, m, n, k, self.arch), (stream.blocks, 1, 1), 256, [x, w, y], stream.shared)
 
     def embed(self, form, tokens, table, n, y):
         m, k = y.shape
@@ -345,6 +379,70 @@ def check_embed(d, form, m, n, k):
     print(f"{'ok  ' if same else 'BAD '} embed {form} {m} of {n}x{k}: {'the same bits' if same else 'DIFFERENT'}", flush=True)
 
 
+class Attention:
+    """Two layers' pool, of which the second is used; a row's last tokens are not real."""
+    def __init__(self, d, case, tile=None):
+        self.d, self.case, self.tile, torch = d, case, tile or attention_tile(case), d.torch
+        rows, tokens, heads, kv_heads, hd, before = case
+        m, pages = rows * tokens, attention_pages(case)
+        normal = lambda *dims: torch.randn(*dims, device="cuda")
+        self.q, self.k, self.v = normal(m, heads * hd), normal(m, kv_heads * hd), normal(m, kv_heads * hd)
+        angle = normal(m, hd // 2) * 3
+        self.cos, self.sin = angle.cos(), angle.sin()
+        self.start = torch.full((rows,), before, dtype=torch.int32, device="cuda")
+        self.count = torch.tensor([max(1, tokens - 2 * r) for r in range(rows)], dtype=torch.int32, device="cuda")
+        self.pages = (torch.randperm(rows * pages, device="cuda") + 1).int().view(rows, pages).contiguous()
+        self.pool = normal(2, rows * pages + 1, kv_heads, 2, PAGE, hd)
+        self.turned, self.out = d.poisoned(m, heads * hd), d.poisoned(m, heads * hd)
+        self.job = attention_job(case, self.tile, "sm_90")
+
+    def append(self):
+        rows, tokens, heads, kv_heads, hd, _ = self.case
+        self.d.launch(self.job, (math.ceil(rows * tokens * (heads + 2 * kv_heads) * hd / 2048), 1, 1), 256,
+                      [self.q, self.k, self.v, self.cos, self.sin, self.start, self.count, self.pages, self.pool, self.turned], 0, [1], b"append")
+
+    def attend(self):
+        rows, tokens, heads = self.case[:3]
+        self.d.launch(self.job, (heads, math.ceil(tokens / self.tile.queries), rows * self.tile.split), 128,
+                      [self.turned, self.pool, self.start, self.count, self.pages, self.out], self.tile.shared, [1], b"attend")
+
+    def reference(self, kind, pool):
+        torch, (rows, tokens, heads, kv_heads, hd, before) = self.d.torch, self.case
+        def turned(x):
+            x, c, s = x.view(rows, tokens, -1, hd).to(kind), self.cos.to(kind).view(rows, tokens, 1, -1), self.sin.to(kind).view(rows, tokens, 1, -1)
+            low, high = x.chunk(2, -1)
+            return torch.cat([low * c - high * s, high * c + low * s], -1)
+        q, k, v = turned(self.q), turned(self.k), self.v.view(rows, tokens, kv_heads, hd).to(kind)
+        out = torch.zeros(rows, tokens, heads, hd, device="cuda", dtype=kind)
+        for r in range(rows):
+            real = int(self.count[r])
+            past = pool[1][self.pages[r].long()].to(kind).permute(2, 1, 0, 3, 4).reshape(2, kv_heads, -1, hd)[:, :, :before]
+            keys, values = (torch.cat([past[i], n[r, :real].transpose(0, 1)], 1).repeat_interleave(heads // kv_heads, 0) for i, n in ((0, k), (1, v)))
+            scores = q[r, :real].transpose(0, 1) @ keys.transpose(1, 2) * hd ** -0.5
+            hidden = torch.arange(before + real, device="cuda")[None, :] > before + torch.arange(real, device="cuda")[:, None]
+            out[r, :real] = (torch.softmax(scores.masked_fill(hidden, -math.inf), -1) @ values).transpose(0, 1)
+        return out.view(rows * tokens, -1)
+
+
+def check_attention(d, case):
+    a = Attention(d, case)
+    before = a.pool.clone()
+    a.append()
+    a.attend()
+    d.torch.cuda.synchronize()
+    report(f"attention {case}, {a.tile}", a.out, a.reference(d.torch.float64, before), a.reference(d.torch.float32, before))
+
+
+def measure_attention(d):
+    for case in ATTENTION_CASES[:3]:
+        for tile in [None] + [AttendTile(q, 64, 1, ((q + 128) * 68 + q * 68) * 4) for q in (32, 64) if case[1] > 1]:
+            a = Attention(d, case, tile)
+            a.append()
+            append, attend = d.time(lambda: [a.append() for _ in range(LAYERS)]) / LAYERS, d.time(lambda: [a.attend() for _ in range(LAYERS)]) / LAYERS
+            flops = sum(4 * case[2] * case[4] * (case[5] + t + 1) for t in range(case[1]))
+            print(f"attention {case}, {a.tile}: append {append:.1f} us, attend {attend:.1f} us, {flops / attend / 1e6:.1f} TFLOP/s", flush=True)
+
+
 LINEAR_CASES = [("Q4_0", 512, 3072, 2048, 0), ("Q4_1", 512, 3072, 2048, 0), ("Q4_0", 128, 576, 576, 1), ("Q4_1", 17, 49, 96, 0), ("Q8_0", 16, 576, 1536, 2),
                 ("Q4_K", 3, 8, 576, 0), ("Q5_K", 128, 576, 1536, 1), ("Q6_K", 17, 576, 576, 2), ("Q6_K", 512, 576, 1536, 0), ("mixed", 128, 49, 96, 2),
                 ("mixed", 512, 3072, 2048, 2), ("Q4_0", 1, 49, 96, 0), ("Q8_0", 512, 3072, 2048, 1), ("Q4_0", 33, 2048, 2048, 1), ("Q4_0", 512, 2048, 8192, 1),
@@ -376,6 +474,9 @@ def check_all(d, wanted, small, formats):
     if "gemv" in wanted:
         for case in GEMV_CASES[1:4] if small else GEMV_CASES:
             check_gemv(d, *case)
+    if "attention" in wanted:
+        for case in SMALL_ATTENTION if small else ATTENTION_CASES:
+            check_attention(d, case)
     if "embed" in wanted:
         for case in EMBED_CASES[2:4] if small else EMBED_CASES:
             check_embed(d, *case)
@@ -444,6 +545,9 @@ def compile_jobs(wanted, tiles, formats, small):
         jobs += [gemv_job(*case[:1], m, *case[2:], arch) for case in GEMV_CASES for m in (1, case[1]) for arch in ("sm_80", "sm_90a")]
     if "embed" in wanted:
         jobs += [embed_job(*case, arch) for case in EMBED_CASES for arch in ("sm_80", "sm_90a")]
+    if "attention" in wanted:
+        jobs += [attention_job(case, attention_tile(case), arch) for case in ATTENTION_CASES + SMALL_ATTENTION for arch in ("sm_80", "sm_90")
+                 if arch == "sm_90" or attention_tile(case).split == 1]
     if "speed" in wanted:
         for form in formats or ["Q4_0"]:
             jobs += [gemv_job(form, 1, n, k, "sm_90a") for n, k in GEMV_SHAPES]
@@ -457,7 +561,7 @@ def main():
     parser.add_argument("--compile", nargs="?", const="sm_80,sm_89,sm_90,sm_90a")
     parser.add_argument("--cache", default=str(pathlib.Path(tempfile.gettempdir()) / "packed-probe"))
     parser.add_argument("--nvrtc")
-    parser.add_argument("--only", default="cut,linear,portable,gemv,embed,speed")
+    parser.add_argument("--only", default="cut,linear,portable,gemv,embed,attention,speed")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--formats", default="")
     parser.add_argument("--tile", action="append", default=[])
@@ -474,6 +578,7 @@ def main():
         for form in formats or ["Q4_0"]:
             measure(d, form, tiles)
             measure_gemv(d, form, 1)
+        measure_attention(d)
     print(f"{len(FAILED)} failed: {FAILED}" if FAILED else "all good")
     sys.exit(bool(FAILED))
 
