@@ -20,10 +20,11 @@ static int64_t fill_of(int64_t blocks, int64_t processors) { return 100 * blocks
 static mlx_packed_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pair, int64_t processors) {
   mlx_packed_tile_t t = {.m = tokens_of(m), .n = 128, .split = 1, .stages = 4, .warps = 8};
   if (!pair && t.m == 128 && tile_count(m, n, 128, 256) >= processors) t.n = 256;
-  if (!pair && t.m == 128 && fill_of(tile_count(m, n, 128, 192) * 2, processors) > fill_of(tile_count(m, n, 128, 128), processors) + 5)
-    return (mlx_packed_tile_t){128, 192, 2, 4, 12};
   if (tile_count(m, n, t.m, t.n) * 2 <= processors && t.m < 128) t.n = 64, t.warps = 4;
   t.split = split_of(tile_count(m, n, t.m, t.n), k, processors);
+  const mlx_packed_tile_t three = {.m = 128, .n = 192, .split = 2, .stages = 4, .warps = 12};  // three warpgroups
+  const int64_t busy = fill_of(tile_count(m, n, t.m, t.n) * t.split, processors);
+  if (!pair && t.m == 128 && k >= 512 && fill_of(tile_count(m, n, three.m, three.n) * three.split, processors) > busy + 10) return three;
   return t;
 }
 
@@ -49,9 +50,10 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Two blocks a multiprocessor; two groups at a time where that still leaves every block some.
 mlx_packed_stream_t mlx_packed_stream(int64_t m, int64_t n, int64_t k, int64_t processors) {
-  const int64_t groups = ceil_div(n, 16) >= processors * 4 ? 2 : 1, run = 784 * m;
+  const int64_t groups = ceil_div(n, 16) >= processors * 4 ? 2 : 1, warps = 8, run = 784 * m;
   return (mlx_packed_stream_t){.groups = groups,
-                               .blocks = smaller(ceil_div(n, 16 * groups), processors * 2),
+                               .warps = warps,
+                               .blocks = smaller(ceil_div(n, 16 * groups * 8 / warps), processors * 2),
                                .shared_bytes = smaller(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
 }
 
