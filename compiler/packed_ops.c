@@ -14,11 +14,17 @@ static int64_t split_of(int64_t tiles, int64_t k, int64_t processors) {
   return split;
 }
 
+// How much of the GPU is busy on average, in percent, if every block takes a multiprocessor.
+static int64_t fill_of(int64_t blocks, int64_t processors) { return 100 * blocks / (ceil_div(blocks, processors) * processors); }
+
 static mlx_packed_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pair, int64_t processors) {
   mlx_packed_tile_t t = {.m = tokens_of(m), .n = 128, .split = 1, .stages = 4, .warps = 8};
   if (!pair && t.m == 128 && tile_count(m, n, 128, 256) >= processors) t.n = 256;
   if (tile_count(m, n, t.m, t.n) * 2 <= processors && t.m < 128) t.n = 64, t.warps = 4;
   t.split = split_of(tile_count(m, n, t.m, t.n), k, processors);
+  const mlx_packed_tile_t three = {.m = 128, .n = 192, .split = 2, .stages = 4, .warps = 12};  // three warpgroups
+  const int64_t busy = fill_of(tile_count(m, n, t.m, t.n) * t.split, processors);
+  if (!pair && t.m == 128 && k >= 512 && fill_of(tile_count(m, n, three.m, three.n) * three.split, processors) > busy + 10) return three;
   return t;
 }
 
@@ -33,30 +39,47 @@ mlx_packed_tile_t mlx_packed_tile(int64_t m, int64_t n, int64_t k, bool pair, bo
   return hopper ? hopper_tile(m, n, k, pair, processors) : portable_tile(m, n, pair, processors);
 }
 
-int64_t mlx_packed_shared_bytes(mlx_packed_tile_t tile, bool offset) { return tile.stages * (tile.m * (offset ? 392 : 384) + 16); }
+int64_t mlx_packed_shared_bytes(mlx_packed_tile_t tile) { return tile.stages * (tile.m * 384 + 16); }
 
-int64_t mlx_packed_parts_bytes(int64_t m, int64_t k) { return ceil_div(k, 128) * 2 * ceil_div(m, 8) * 8 * 392; }
+int64_t mlx_packed_parts_bytes(int64_t m, int64_t k) {
+  const int64_t runs = ceil_div(k, 128);
+  return (runs * 2 + ceil_div(runs, 16)) * ceil_div(m, 8) * 8 * 384;
+}
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Two blocks a multiprocessor; two groups at a time where that still leaves every block some.
 mlx_packed_stream_t mlx_packed_stream(int64_t m, int64_t n, int64_t k, int64_t processors) {
-  const int64_t groups = ceil_div(n, 16) >= processors * 4 ? 2 : 1, run = 784 * m;
+  const int64_t groups = ceil_div(n, 16) >= processors * 4 ? 2 : 1, warps = 8, run = 784 * m;
   return (mlx_packed_stream_t){.groups = groups,
-                               .blocks = smaller(ceil_div(n, 16 * groups), processors * 2),
+                               .warps = warps,
+                               .blocks = smaller(ceil_div(n, 16 * groups * 8 / warps), processors * 2),
                                .shared_bytes = smaller(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
 }
 
-static int64_t attend_bytes(int64_t queries, int64_t step, int64_t head_dim) {
-  return ((queries + 2 * step) * (head_dim + 4) + queries * (step + 4)) * 4;
+static int64_t attend_bytes(mlx_attend_f32_tile_t t, int64_t head_dim) {
+  return ((t.queries + 2 * t.stages * t.step) * (head_dim + 4) + t.queries * (t.step + 4)) * 4;
 }
 
-mlx_attend_f32_tile_t mlx_attend_f32_tile(int64_t rows, int64_t tokens, int64_t heads, int64_t head_dim, bool hopper, int64_t processors) {
+// Few queries wait for memory and want it asked for early; many have company on their multiprocessor.
+mlx_attend_f32_tile_t mlx_attend_f32_tile(int64_t rows, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t head_dim, bool hopper,
+                                          int64_t processors) {
   const int64_t room = hopper ? 113 * 1024 : 99 * 1024;  // two blocks a multiprocessor, or what the smallest have
-  mlx_attend_f32_tile_t t = {.queries = tokens <= 8 ? 8 : tokens <= 16 ? 16 : tokens <= 32 ? 32 : 64, .step = head_dim <= 128 ? 64 : 32, .split = 1};
-  while (t.queries > 8 && attend_bytes(t.queries, t.step, head_dim) > room) t.queries /= 2;
-  const int64_t blocks = heads * ceil_div(tokens, t.queries) * rows;
+  const int64_t queries = tokens * (heads / kv_heads);
+  mlx_attend_f32_tile_t t = {.queries = queries <= 8 ? 8 : queries <= 16 ? 16 : queries <= 32 ? 32 : 64,
+                             .step = head_dim <= 128 ? 64 : 32,
+                             .split = 1,
+                             .stages = 1};
+  while (t.queries > 8 && attend_bytes(t, head_dim) > room) t.queries /= 2;
+  const int64_t blocks = kv_heads * ceil_div(queries, t.queries) * rows;
   while (hopper && t.split < 8 && blocks * t.split * 2 <= processors * 2) t.split *= 2;
-  t.shared_bytes = attend_bytes(t.queries, t.step, head_dim);
+  t.threads = t.queries == 64 ? 256 : 128;
+  while (t.queries <= 16 && t.stages < 3) {
+    mlx_attend_f32_tile_t more = t;
+    ++more.stages;
+    if (attend_bytes(more, head_dim) > room) break;
+    t = more;
+  }
+  t.shared_bytes = attend_bytes(t, head_dim);
   return t;
 }

@@ -14,21 +14,22 @@ typedef struct mlx_packed_tile {
 mlx_packed_tile_t mlx_packed_tile(int64_t m, int64_t n, int64_t k, bool pair, bool hopper, int64_t processors);
 
 // Dynamic shared memory of a block, and bytes of what the CUT kernel writes.
-int64_t mlx_packed_shared_bytes(mlx_packed_tile_t tile, bool offset);
+int64_t mlx_packed_shared_bytes(mlx_packed_tile_t tile);
 int64_t mlx_packed_parts_bytes(int64_t m, int64_t k);
 
 // How the streaming kernel is launched for y[m, n] over k columns.
 typedef struct mlx_packed_stream {
-  int64_t groups, blocks, shared_bytes;  // GEMV_GROUPS, the grid, dynamic shared memory
+  int64_t groups, warps, blocks, shared_bytes;  // GEMV_GROUPS, GEMV_WARPS, the grid, dynamic shared memory
 } mlx_packed_stream_t;
 
 mlx_packed_stream_t mlx_packed_stream(int64_t m, int64_t n, int64_t k, int64_t processors);
 
 // How attention_f32.cu is cut and launched.
 typedef struct mlx_attend_f32_tile {
-  int64_t queries, step, split, shared_bytes;  // QUERIES, STEP, SPLIT, dynamic shared memory
+  int64_t queries, step, split, stages, threads, shared_bytes;  // QUERIES, STEP, SPLIT, STAGES, THREADS, dynamic shared memory
 } mlx_attend_f32_tile_t;
 
-mlx_attend_f32_tile_t mlx_attend_f32_tile(int64_t rows, int64_t tokens, int64_t heads, int64_t head_dim, bool hopper, int64_t processors);
+mlx_attend_f32_tile_t mlx_attend_f32_tile(int64_t rows, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t head_dim, bool hopper,
+                                          int64_t processors);
 
 #endif  // MLXCEL_COMPILER_PACKED_OPS_H_

@@ -17,9 +17,10 @@
 //          grid (ceil(ROWS*TOKENS*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1), no dynamic shared memory
 // attend   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM] rotated, pool, start, count, pages as above,
 //           out f32 [ROWS*TOKENS, HEADS*HEAD_DIM], zero for tokens that are not real; int layer)
-//          grid (HEADS, ceil(TOKENS / QUERIES), ROWS*SPLIT), block (128, 1, 1)
-//          dynamic shared memory  ((QUERIES + 2*STEP) * (HEAD_DIM+4) + QUERIES * (STEP+4)) * 4 bytes
-//          QUERIES (8, 16, 32, 64) queries and STEP (64; 32 for heads over 128) keys at a time are a block's work.
+//          grid (KV_HEADS, ceil(TOKENS * HEADS/KV_HEADS / QUERIES), ROWS*SPLIT), block (THREADS, 1, 1)
+//          dynamic shared memory  ((QUERIES + 2*STAGES*STEP) * (HEAD_DIM+4) + QUERIES * (STEP+4)) * 4 bytes
+//          A block has QUERIES queries, those of the heads that share keys counted singly, and takes STEP keys at a time;
+//          STAGES steps are in shared memory. compiler/packed_ops.c chooses these and THREADS.
 //          SPLIT > 1 (sm_90 and later, not sm_12x) gives a head's steps to the blocks of a cluster, for few queries
 //          with a long history; the cluster size is part of the kernel, the launch a plain one.
 
@@ -97,14 +98,14 @@ APPEND_NAME(const float* __restrict__ q, const float* __restrict__ k, const floa
 
 // ---- attend ----
 
-// A thread, `down` of 8 and `across` of 16, has the queries down, down + 8, ... In the products with keys it has of a step the keys
+// A thread, `down` of DOWN and `across` of 16, has the queries down, down + DOWN, ... In the products with keys it has of a step the keys
 // across, across + 16, ..., in those with values of the head the groups of 4 columns across, across + 16, ... The 16 threads of
 // a query are half a warp: what they tell each other goes by shuffles, and the weights through shared memory without a barrier.
-constexpr int THREADS = 128;
-constexpr int RQ = QUERIES / 8, RK = STEP / 16;
+constexpr int SHARE = HEADS / KV_HEADS;                          // heads with the same keys; query n is of token n / SHARE
+constexpr int DOWN = THREADS / 16, RQ = QUERIES / DOWN, RK = STEP / 16;
 constexpr int PITCH = HEAD_DIM + 4, WEIGHT_PITCH = STEP + 4;     // floats; 8 rows at one column are in different banks
 constexpr int GROUPS = HEAD_DIM / 4, RC = (GROUPS + 15) / 16;    // groups of 4 columns, and how many a thread has
-static_assert(HEAD_DIM % 16 == 0 && QUERIES % 8 == 0 && STEP % 16 == 0 && HEADS % KV_HEADS == 0, "shape");
+static_assert(HEAD_DIM % 16 == 0 && QUERIES % DOWN == 0 && STEP % 16 == 0 && HEADS % KV_HEADS == 0, "shape");
 
 __device__ __forceinline__ void copy_chunk(float* to, const float* from, bool valid) {  // 16 bytes, or zeros
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -132,22 +133,23 @@ __device__ __forceinline__ void score_keys(float (&score)[RQ][RK], const float* 
     for (int j = 0; j < RK; j++) b[j] = *(const float4*)(keys + (across + j * 16) * PITCH + c);
 #pragma unroll
     for (int i = 0; i < RQ; i++) {
-      const float4 a = *(const float4*)(queries + (down + i * 8) * PITCH + c);
+      const float4 a = *(const float4*)(queries + (down + i * DOWN) * PITCH + c);
 #pragma unroll
       for (int j = 0; j < RK; j++) score[i][j] = dot4(a, b[j], score[i][j]);
     }
   }
 }
 
-// Turns scores into weights, which go to shared memory. `ahead` is how far the thread's first key lies behind its first query's
-// position: keys behind a query's own position weigh nothing.
-__device__ __forceinline__ void weigh(Softmax& soft, float (&score)[RQ][RK], float* weights, int down, int across, int ahead) {
+// Turns scores into weights, which go to shared memory. Keys behind a query's own position weigh nothing: `first` is the query the
+// block begins with, `ahead` how far the thread's first key lies behind the position of token 0.
+__device__ __forceinline__ void weigh(Softmax& soft, float (&score)[RQ][RK], float* weights, int down, int across, int first, int ahead) {
 #pragma unroll
   for (int i = 0; i < RQ; i++) {
     float peak = soft.peak[i];
+    const int token = (first + down + i * DOWN) / SHARE;
 #pragma unroll
     for (int j = 0; j < RK; j++) {
-      if (ahead + j * 16 > i * 8) score[i][j] = -__int_as_float(0x7f800000);
+      if (ahead + j * 16 > token) score[i][j] = -__int_as_float(0x7f800000);
       peak = fmaxf(peak, score[i][j]);
     }
 #pragma unroll
@@ -160,7 +162,7 @@ __device__ __forceinline__ void weigh(Softmax& soft, float (&score)[RQ][RK], flo
     for (int j = 0; j < RK; j++) {
       const float weight = power2(fmaf(score[i][j], SCALE2, -now));
       soft.weight[i] += weight;
-      weights[(down + i * 8) * WEIGHT_PITCH + across + j * 16] = weight;
+      weights[(down + i * DOWN) * WEIGHT_PITCH + across + j * 16] = weight;
     }
 #pragma unroll
     for (int c = 0; c < RC; c++) {
@@ -182,7 +184,7 @@ __device__ __forceinline__ void add_values(Softmax& soft, const float* weights, 
   for (int key = 0; key < STEP; key += 4) {
     float4 w[RQ];
 #pragma unroll
-    for (int i = 0; i < RQ; i++) w[i] = *(const float4*)(weights + (down + i * 8) * WEIGHT_PITCH + key);
+    for (int i = 0; i < RQ; i++) w[i] = *(const float4*)(weights + (down + i * DOWN) * WEIGHT_PITCH + key);
 #pragma unroll
     for (int c = 0; c < RC; c++) {
       if (GROUPS % 16 && across + c * 16 >= GROUPS) break;
@@ -218,42 +220,47 @@ __device__ __forceinline__ void wait_cluster() {
 #define CLUSTER
 #endif
 
-extern "C" __global__ void CLUSTER __launch_bounds__(THREADS)
+extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
 ATTEND_NAME(const float* __restrict__ q, const float* __restrict__ pool, const int* __restrict__ start,
             const int* __restrict__ count, const int* __restrict__ pages, float* __restrict__ out, int layer) {
   extern __shared__ __align__(16) float memory[];
   float* queries = memory;                                       // [QUERIES][PITCH]
-  float* keys = queries + QUERIES * PITCH;                       // [STEP][PITCH]
-  float* values = keys + STEP * PITCH;                           // [STEP][PITCH]
-  float* weights = values + STEP * PITCH;                        // [QUERIES][WEIGHT_PITCH]
+  float* keys = queries + QUERIES * PITCH;                       // [STAGES][STEP][PITCH]
+  float* values = keys + STAGES * STEP * PITCH;                  // [STAGES][STEP][PITCH]
+  float* weights = values + STAGES * STEP * PITCH;               // [QUERIES][WEIGHT_PITCH]
   const int down = threadIdx.x / 16, across = threadIdx.x % 16;
   // The last queries see most. They go first; the others come in the opposite order, so that a multiprocessor that
   // holds two blocks holds a long and a short one.
   const int tiles = gridDim.y, order = blockIdx.y, tile = order < tiles / 2 ? tiles - 1 - order : order - tiles / 2;
   const int head = blockIdx.x, row = blockIdx.z / SPLIT, rank = blockIdx.z % SPLIT, first_query = tile * QUERIES;
   const int base = start[row], real = count[row] < TOKENS ? count[row] : TOKENS;
-  const int last = first_query + QUERIES < real ? first_query + QUERIES : real;
-  const int seen = last > first_query ? base + last : 0;         // keys the tile sees; none if it has no real query
+  const int last = (first_query + QUERIES - 1) / SHARE + 1 < real ? (first_query + QUERIES - 1) / SHARE + 1 : real;
+  const int seen = last > first_query / SHARE ? base + last : 0; // keys the tile sees; none if it has no real query
   const int share = (seen + STEP * SPLIT - 1) / (STEP * SPLIT) * STEP;  // keys of one block of the cluster
   const int begin = rank * share, end = begin + share < seen ? begin + share : seen;
 
   auto fill = [&](float* to, int first, int what) {              // keys (0) or values (1) from `first` on, zeros past the end
 #pragma unroll 4
-    for (int i = threadIdx.x; i < STEP * GROUPS; i += THREADS) {
+    for (int i = threadIdx.x; first < end && i < STEP * GROUPS; i += THREADS) {
       const int key = i / GROUPS, group = i % GROUPS;
       u64 from = 0;
-      const bool valid = first + key < seen && find(from, pages, row, first + key, layer, head / (HEADS / KV_HEADS));
-      copy_chunk(to + key * PITCH + group * 4, valid ? pool + from + what * PAGE * HEAD_DIM + group * 4 : pool, valid);
+      const bool valid = first + key < seen && find(from, pages, row, first + key, layer, head);
+      copy_chunk(to + (first / STEP % STAGES * STEP + key) * PITCH + group * 4,
+                 valid ? pool + from + what * PAGE * HEAD_DIM + group * 4 : pool, valid);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    asm volatile("cp.async.commit_group;" ::: "memory");         // one group of copies each, empty past the end
   };
+  auto place = [&](int query) { return ((u64)(row * TOKENS + query / SHARE) * HEADS + head * SHARE + query % SHARE) * HEAD_DIM; };
   for (int i = threadIdx.x; i < QUERIES * GROUPS; i += THREADS) {
-    const int t = first_query + i / GROUPS, group = i % GROUPS;
-    const float* from = q + ((u64)(row * TOKENS + t) * HEADS + head) * HEAD_DIM + group * 4;
-    copy_chunk(queries + i / GROUPS * PITCH + group * 4, t < real ? from : q, t < real);
+    const int query = first_query + i / GROUPS, group = i % GROUPS;
+    const bool valid = query < real * SHARE;
+    copy_chunk(queries + i / GROUPS * PITCH + group * 4, valid ? q + place(query) + group * 4 : q, valid);
   }
-  if (begin < end) fill(keys, begin, 0);                         // with the queries
-  if (begin < end) fill(values, begin, 1);
+#pragma unroll
+  for (int i = 0; i < STAGES; i++) {
+    fill(keys, begin + i * STEP, 0);                             // the first with the queries
+    fill(values, begin + i * STEP, 1);
+  }
 
   Softmax soft;
 #pragma unroll
@@ -264,19 +271,18 @@ ATTEND_NAME(const float* __restrict__ q, const float* __restrict__ pool, const i
   }
   for (int first = begin; first < end; first += STEP) {          // keys arrive while values are added, values while keys are scored
     float score[RQ][RK];
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    const int stage = first / STEP % STAGES * STEP * PITCH;
+    asm volatile("cp.async.wait_group %0;" :: "n"(2 * STAGES - 1) : "memory");
     __syncthreads();
-    score_keys(score, queries, keys, down, across);
+    score_keys(score, queries, keys + stage, down, across);
     __syncthreads();
-    if (first + STEP < end) fill(keys, first + STEP, 0);
-    else asm volatile("cp.async.commit_group;" ::: "memory");
-    weigh(soft, score, weights, down, across, first + across - (base + first_query + down));
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    fill(keys, first + STAGES * STEP, 0);
+    weigh(soft, score, weights, down, across, first_query, first + across - base);
+    asm volatile("cp.async.wait_group %0;" :: "n"(2 * STAGES - 1) : "memory");
     __syncthreads();
-    add_values(soft, weights, values, down, across);
+    add_values(soft, weights, values + stage, down, across);
     __syncthreads();
-    if (first + STEP < end) fill(values, first + STEP, 1);
-    else asm volatile("cp.async.commit_group;" ::: "memory");
+    fill(values, first + STAGES * STEP, 1);
   }
   asm volatile("cp.async.wait_all;" ::: "memory");
 #pragma unroll
@@ -284,17 +290,16 @@ ATTEND_NAME(const float* __restrict__ q, const float* __restrict__ pool, const i
 #pragma unroll
     for (int step = 8; step; step /= 2) soft.weight[i] += __shfl_xor_sync(~0u, soft.weight[i], step);
 
-  auto place = [&](int t) { return out + ((u64)(row * TOKENS + t) * HEADS + head) * HEAD_DIM; };
 #if SPLIT == 1
 #pragma unroll
   for (int i = 0; i < RQ; i++) {
-    const int t = first_query + down + i * 8;
-    const float scale = t < real ? 1 / soft.weight[i] : 0;
+    const int query = first_query + down + i * DOWN;
+    const float scale = query < real * SHARE ? 1 / soft.weight[i] : 0;
 #pragma unroll
     for (int c = 0; c < RC; c++) {
       const float4 s = soft.sum[i][c];
-      if (t < TOKENS && across + c * 16 < GROUPS)
-        *(float4*)(place(t) + (across + c * 16) * 4) = make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale);
+      if (query < TOKENS * SHARE && across + c * 16 < GROUPS)
+        *(float4*)(out + place(query) + (across + c * 16) * 4) = make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale);
     }
   }
 #else
@@ -307,12 +312,12 @@ ATTEND_NAME(const float* __restrict__ q, const float* __restrict__ pool, const i
   for (int i = 0; i < RQ; i++) {
 #pragma unroll
     for (int c = 0; c < RC; c++)
-      if (across + c * 16 < GROUPS) *(float4*)(sums + (down + i * 8) * PITCH + (across + c * 16) * 4) = soft.sum[i][c];
-    if (across == 0) peak_here[down + i * 8] = soft.peak[i], weight_here[down + i * 8] = soft.weight[i];
+      if (across + c * 16 < GROUPS) *(float4*)(sums + (down + i * DOWN) * PITCH + (across + c * 16) * 4) = soft.sum[i][c];
+    if (across == 0) peak_here[down + i * DOWN] = soft.peak[i], weight_here[down + i * DOWN] = soft.weight[i];
   }
   wait_cluster();
   for (int i = rank * THREADS + threadIdx.x; i < QUERIES * HEAD_DIM; i += THREADS * SPLIT) {
-    const int line = i / HEAD_DIM, column = i % HEAD_DIM, t = first_query + line;
+    const int line = i / HEAD_DIM, column = i % HEAD_DIM, query = first_query + line;
     float peak = -1e30f, sum = 0, weight = 0, other[SPLIT];
 #pragma unroll
     for (int n = 0; n < SPLIT; n++) peak = fmaxf(peak, other[n] = read_cluster(peak_here + line, n));
@@ -322,7 +327,7 @@ ATTEND_NAME(const float* __restrict__ q, const float* __restrict__ pool, const i
       sum += factor * read_cluster(sums + line * PITCH + column, n);
       weight += factor * read_cluster(weight_here + line, n);
     }
-    if (t < TOKENS) place(t)[column] = t < real ? sum / weight : 0;
+    if (query < TOKENS * SHARE) out[place(query) + column] = query < real * SHARE ? sum / weight : 0;
   }
   wait_cluster();                                                // nobody leaves while its memory is being read
 #endif

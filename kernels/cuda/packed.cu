@@ -15,10 +15,11 @@
 // Weights:   N, BITS (4, 8), SCALE_F32, OFFSET, HALVES (0, 1), CENTER (0, 8).
 //
 // Cut        (x[M,K] f32, parts)
-//   parts, MLX bytes = ceil(K/128) * 2 * MP * 392 with MP = M rounded up to 8:
-//     bf16 [K in chunks of 64][3: high, middle, low][MP][64], the 16-byte pieces of a row permuted by its number's last three bits
-//     f32  [K in blocks of 32][MP], the sums of the blocks; rows and columns past the end are zero
-//   Launch:    grid (ceil(MP * ceil(K/128) * 16 / 256), 1, 1), block (256, 1, 1), no dynamic shared memory
+//   parts, (2 * RUNS + ceil(RUNS/16)) * MP * 384 bytes with RUNS = ceil(K/128) and MP = M rounded up to 8:
+//     bf16 [chunks of 64 columns][3: high, middle, low][MP][64], the 16-byte pieces of a row permuted by its number's last three bits
+//     first the chunks of x, columns past the end zero; then the sums of its blocks of 32 columns, cut likewise: a chunk has those of 16
+//     runs of 4 blocks, and of four runs' 16 sums block b of run r is column r/2*8 + b*2 + r%2
+//   Launch:    grid (ceil(MP * ceil(RUNS/4) * 64 / 256), 1, 1), block (256, 1, 1), no dynamic shared memory
 //
 // Tensor-core kernel
 //   EPILOGUE 0  (parts, w, y[M,N] f32)                     y = x.w^T
@@ -27,14 +28,14 @@
 //   EPILOGUE 2  (parts, w, w2, y[M,N] f32)                 y = silu(x.w^T) * (x.w2^T)
 //   Tile macros: BM x BN (a block's part of y; BM 16, 32, 64, 128), SPLIT, STAGES, WARPS; compiler/packed_ops.c chooses them.
 //   Launch:    grid  (ceil(M/BM), ceil(N/BN), SPLIT), block (32*WARPS, 1, 1)
-//              dynamic shared memory  STAGES * (BM * (384 + 8 * OFFSET) + 16) bytes
+//              dynamic shared memory  STAGES * (BM * 384 + 16) bytes
 //   SPLIT > 1 (sm_90 and later, not sm_12x) cuts K between the SPLIT blocks of a cluster, which add their sums in order through
 //   each other's shared memory. The cluster size is part of the kernel: the launch stays a plain one.
 //   Compiled for sm_90a with WARPS a multiple of 4 it multiplies with wgmma, elsewhere with mma.sync.
 //
 // GEMV
-//   (x[M,K] f32, w, y[M,N] f32)   y = x.w^T, M <= 8; GEMV_GROUPS groups of 16 rows at a time
-//   Launch:    grid (any number up to ceil(N / (16*GEMV_GROUPS)), 1, 1), block (256, 1, 1)
+//   (x[M,K] f32, w, y[M,N] f32)   y = x.w^T, M <= 8; GEMV_WARPS (1, 2, 4, 8) of a block's 8 warps share GEMV_GROUPS groups of 16 rows
+//   Launch:    grid (any number up to ceil(N / (16*GEMV_GROUPS*8/GEMV_WARPS)), 1, 1), block (256, 1, 1)
 //              dynamic shared memory  min(ceil(K/128), 65536 / (784*M) / 8 * 8) * 784*M + 8192*GEMV_GROUPS bytes
 //
 // Embed
@@ -49,7 +50,6 @@ typedef unsigned long long u64;
 constexpr int RUNS = (K + 127) / 128;                            // tiles along K
 #define CHUNKS (RUNS * 2)                                        // chunks of 64 columns, 128 bytes of bf16
 #define MP ((M + 7) / 8 * 8)
-#define SUMS_AT ((u64)CHUNKS * 3 * MP * 128)                     // of the parts
 static_assert(K % 32 == 0, "blocks of 32 columns");
 
 __device__ __forceinline__ u32 narrow(float low, float high) {   // two floats to a pair of bf16, to nearest even
@@ -70,31 +70,35 @@ __device__ __forceinline__ void cut(u32 (&part)[3], float low, float high) {
 
 #if defined(CUT)
 
-// A thread has 8 neighbouring columns of a row, 16 bytes of each part.
+// A thread has 8 neighbouring columns of a row, 16 bytes of each part; the first of the four of a block has its sum.
 extern "C" __global__ void __launch_bounds__(256) NAME(const float* __restrict__ x, u8* __restrict__ parts) {
+  constexpr int EACH = (RUNS + 3) / 4 * 64;                      // threads of a row
   const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
-  const int row = index / (CHUNKS * 8), nth = index % (CHUNKS * 8), chunk = nth / 8;
-  if (row >= MP) return;                                         // whole quarters of a warp: the four of a block stay together
+  const int row = index / EACH, nth = index % EACH, run = nth / 16;
+  if (row >= MP) return;                                         // all 64 of four runs, or none
   float v[8] = {};
   if (row < M && nth * 8 < K) {
     const float4 a = *(const float4*)(x + (u64)row * K + nth * 8), b = *(const float4*)(x + (u64)row * K + nth * 8 + 4);
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
   }
-  u32 part[4][3];
+  u32 part[4][3], total[3];
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     cut(part[i], v[i * 2], v[i * 2 + 1]);
     sum += v[i * 2] + v[i * 2 + 1];
   }
-  const u32 four = 0xfu << (threadIdx.x % 32 / 4 * 4);
-  sum += __shfl_xor_sync(four, sum, 1);
-  sum += __shfl_xor_sync(four, sum, 2);
+  sum += __shfl_xor_sync(~0u, sum, 1);
+  sum += __shfl_xor_sync(~0u, sum, 2);
+  cut(total, sum, 0);
+  auto place = [&](int chunk, int i, int piece) { return parts + (((u64)chunk * 3 + i) * MP + row) * 128 + (piece ^ row % 8) * 16; };
+  if (run < RUNS)
+#pragma unroll
+    for (int i = 0; i < 3; i++) *(uint4*)place(nth / 8, i, nth % 8) = make_uint4(part[0][i], part[1][i], part[2][i], part[3][i]);
+  if (nth % 4) return;
 #pragma unroll
   for (int i = 0; i < 3; i++)
-    *(uint4*)(parts + (((u64)chunk * 3 + i) * MP + row) * 128 + (nth % 8 ^ row % 8) * 16) =
-        make_uint4(part[0][i], part[1][i], part[2][i], part[3][i]);
-  if (nth % 4 == 0) ((float*)(parts + SUMS_AT))[(u64)(nth / 4) * MP + row] = sum;
+    ((u16*)place(CHUNKS + run / 16, i, run % 16 / 2))[nth / 4 % 4 * 2 + run % 2] = total[i];
 }
 
 #else
@@ -135,16 +139,9 @@ __device__ __forceinline__ float widen(u32 number) {
 #endif
 }
 
-// The lane's numbers of one tile.
-struct Numbers {
-  u32 scale[1 + HALVES], offset;
-};
-
-__device__ __forceinline__ void load_numbers(Numbers& v, const u8* tile) {
-  const int lane = threadIdx.x % 32;
+__device__ __forceinline__ void load_scales(u32 (&scale)[1 + HALVES], const u8* tile) {  // the lane's of one tile
 #pragma unroll
-  for (int h = 0; h <= HALVES; h++) v.scale[h] = load_number(tile + SCALES_AT, lane * (1 + HALVES) + h);
-  v.offset = OFFSET ? load_number(tile + OFFSETS_AT, lane) : 0;
+  for (int h = 0; h <= HALVES; h++) scale[h] = load_number(tile + SCALES_AT, threadIdx.x % 32 * (1 + HALVES) + h);
 }
 
 // From the lane of the same row that has this piece's.
@@ -178,9 +175,9 @@ __device__ __forceinline__ void unpack(u32 (&a)[4], const u32 (&upper)[4], const
 }
 
 __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 #if defined(EMBED)
@@ -213,16 +210,20 @@ NAME(const int* __restrict__ tokens, const u8* __restrict__ table, float* __rest
 
 #elif defined(GEMV)
 
-// A block takes GEMV_GROUPS groups of 16 rows, then those gridDim.x further, and its 8 warps take the tiles along K by turns: many
+// GEMV_WARPS warps take GEMV_GROUPS groups of 16 rows, then those a whole grid further, and of these the tiles along K by turns: many
 // loads are then under way however few the rows are. x lies cut in shared memory, a panel of K at a time, as tensor cores want it.
-constexpr int STEPS = (N + 16 * GEMV_GROUPS - 1) / (16 * GEMV_GROUPS);
+constexpr int TEAMS = 8 / GEMV_WARPS;
+constexpr int STEPS = (N + 16 * GEMV_GROUPS * TEAMS - 1) / (16 * GEMV_GROUPS * TEAMS);
 constexpr int AHEAD = 4;                                         // a warp's runs on their way to L2, beside the one to registers
 constexpr int FIT = 65536 / (M * 784) / 8 * 8;                   // runs, a multiple of 8: a warp's runs are the same for any M
 constexpr int PANEL = RUNS < FIT ? RUNS : FIT;
-static_assert(M <= 8, "one fragment of columns");
+static_assert(M <= 8 && GEMV_GROUPS <= GEMV_WARPS, "one fragment of columns, a warp for each group at the end");
+
+// Where three parts of x fit into a fragment's 8 columns, they are multiplied at once: column n is row n % M of part n / M.
+constexpr int PASSES = 3 * M <= 8 ? 1 : 3, COLUMNS = 3 * M / PASSES;
 
 struct Panel {
-  uint2 part[PANEL][8][3][M][4];                                 // of 16 columns: {2*quad, +1}, {2*quad + 8, +1}
+  uint2 part[PANEL][8][PASSES][COLUMNS][4];                      // of 16 columns of x: {2*quad, +1}, {2*quad + 8, +1}
   float sum[PANEL][4][M];                                        // of a piece
 };
 struct Memory {
@@ -240,7 +241,8 @@ __device__ __forceinline__ void stage(Panel& panel, const float* __restrict__ x,
     cut(low, a.x, a.y);
     cut(high, b.x, b.y);
 #pragma unroll
-    for (int p = 0; p < 3; p++) panel.part[step / 8][step % 8][p][m][quad] = make_uint2(low[p], high[p]);
+    for (int p = 0; p < 3; p++)
+      panel.part[step / 8][step % 8][PASSES == 1 ? 0 : p][PASSES == 1 ? p * M + m : m][quad] = make_uint2(low[p], high[p]);
   }
   if (OFFSET)
     for (int i = threadIdx.x; i < here * 4 * M; i += 256) {
@@ -257,17 +259,17 @@ __device__ __forceinline__ void stage(Panel& panel, const float* __restrict__ x,
 // What a lane has of one run: two tiles of each group.
 struct Run {
   u32 words[GEMV_GROUPS][2][4 / PIECES][4];
-  Numbers numbers[GEMV_GROUPS][2];
+  u32 scale[GEMV_GROUPS][2][1 + HALVES], offset[GEMV_GROUPS][2];
 };
 
 __device__ __forceinline__ void fold(float (&acc)[GEMV_GROUPS][4], const Run& run, const Panel& panel, int nth) {
   const int lane = threadIdx.x % 32, column = lane / 4, quad = lane % 4;
 #pragma unroll
   for (int piece = 0; piece < 4; piece++) {
-    uint2 b[2][3];
+    uint2 b[2][PASSES];
 #pragma unroll
-    for (int i = 0; i < 6; i++)
-      b[i / 3][i % 3] = column < M ? panel.part[nth][piece * 2 + i / 3][i % 3][column < M ? column : 0][quad] : make_uint2(0, 0);
+    for (int i = 0; i < 2 * PASSES; i++)
+      b[i / PASSES][i % PASSES] = column < COLUMNS ? panel.part[nth][piece * 2 + i / PASSES][i % PASSES][column < COLUMNS ? column : 0][quad] : make_uint2(0, 0);
     float2 sum = make_float2(0, 0);
     if (OFFSET && quad * 2 < M) sum = make_float2(panel.sum[nth][piece][quad * 2], quad * 2 + 1 < M ? panel.sum[nth][piece][quad * 2 + 1] : 0);
 #pragma unroll
@@ -278,19 +280,18 @@ __device__ __forceinline__ void fold(float (&acc)[GEMV_GROUPS][4], const Run& ru
         u32 a[4];
         unpack(a, run.words[g][0][piece / PIECES], run.words[g][1][piece / PIECES], piece, half);
 #pragma unroll
-        for (int p = 2; p >= 0; p--) mma(d[HALVES ? half : 0], a, b[half][p].x, b[half][p].y);
+        for (int p = PASSES - 1; p >= 0; p--) mma(d[HALVES ? half : 0], a, b[half][p].x, b[half][p].y);
       }
 #pragma unroll
       for (int t = 0; t < 2; t++) {
-        const Numbers& numbers = run.numbers[g][t];
 #pragma unroll
         for (int h = 0; h <= HALVES; h++) {
-          const float scale = spread(numbers.scale[h], piece);
+          const float scale = spread(run.scale[g][t][h], piece);
           acc[g][t * 2] = fmaf(scale, d[h][t * 2], acc[g][t * 2]);
           acc[g][t * 2 + 1] = fmaf(scale, d[h][t * 2 + 1], acc[g][t * 2 + 1]);
         }
         if (OFFSET) {
-          const float offset = spread(numbers.offset, piece);
+          const float offset = spread(run.offset[g][t], piece);
           acc[g][t * 2] = fmaf(offset, sum.x, acc[g][t * 2]);
           acc[g][t * 2 + 1] = fmaf(offset, sum.y, acc[g][t * 2 + 1]);
         }
@@ -304,15 +305,15 @@ struct Cursor {
   int step, run;
 
   __device__ __forceinline__ void advance() {
-    run += 8;
+    run += GEMV_WARPS;
     if (run < RUNS) return;
-    run = threadIdx.x / 32;
+    run = threadIdx.x / 32 % GEMV_WARPS;
     step += gridDim.x;
   }
 
   __device__ __forceinline__ const u8* tile(const u8* w, int nth) const {  // past the end: the last tile again, never stored
-    const int at = step * GEMV_GROUPS * 2 + nth;
-    return w + ((u64)(at < TILES ? at : TILES - 1) * RUNS + run) * TILE_BYTES;
+    const int at = (step * TEAMS + threadIdx.x / 32 / GEMV_WARPS) * GEMV_GROUPS * 2 + nth;
+    return w + ((u64)(TILES % (GEMV_GROUPS * TEAMS * 2) == 0 || at < TILES ? at : TILES - 1) * RUNS + run) * TILE_BYTES;
   }
 
   __device__ __forceinline__ void load(Run& to, const u8* w) const {
@@ -321,24 +322,24 @@ struct Cursor {
     for (int i = 0; i < GEMV_GROUPS * 2; i++) {
 #pragma unroll
       for (int h = 0; h < 4 / PIECES; h++) load_codes(to.words[i / 2][i % 2][h], tile(w, i), h);
-      load_numbers(to.numbers[i / 2][i % 2], tile(w, i));
+      load_scales(to.scale[i / 2][i % 2], tile(w, i));
+      to.offset[i / 2][i % 2] = OFFSET ? load_number(tile(w, i) + OFFSETS_AT, threadIdx.x % 32) : 0;
     }
   }
 
   __device__ __forceinline__ void prefetch(const u8* w) const {
-    const int line = threadIdx.x % 32;
-    if (step < STEPS && line < (TILE_BYTES + 127) / 128)
-#pragma unroll
-      for (int i = 0; i < GEMV_GROUPS * 2; i++) asm volatile("prefetch.global.L2 [%0];" :: "l"(tile(w, i) + line * 128));
+    constexpr int LINES = (TILE_BYTES + 127) / 128;
+    for (int i = threadIdx.x % 32; step < STEPS && i < GEMV_GROUPS * 2 * LINES; i += 32)
+      asm volatile("prefetch.global.L2 [%0];" :: "l"(tile(w, i / LINES) + i % LINES * 128));
   }
 };
 
-extern "C" __global__ void __launch_bounds__(256, 2)
+extern "C" __global__ void __launch_bounds__(256, GEMV_GROUPS == 1 && BITS == 4 ? 3 : 2)
 NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ y) {
   extern __shared__ __align__(16) unsigned char bytes[];
   Memory& memory = *(Memory*)bytes;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  Cursor near = {warp < RUNS ? (int)blockIdx.x : STEPS, warp}, far = near;
+  Cursor near = {warp % GEMV_WARPS < RUNS ? (int)blockIdx.x : STEPS, warp % GEMV_WARPS}, far = near;
   for (int i = 0; i < AHEAD; i++) far.prefetch(w), far.advance();
   Run next;
   near.load(next, w);                                            // on the way while x is staged
@@ -352,7 +353,7 @@ NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ 
         stage(memory.panel, x, base, here);
         __syncthreads();
       }
-      for (int nth = warp; nth < here; nth += 8) {
+      for (int nth = warp % GEMV_WARPS; nth < here; nth += GEMV_WARPS) {
         const Run now = next;
         near.advance();
         near.load(next, w);
@@ -364,18 +365,28 @@ NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ 
 #pragma unroll
     for (int g = 0; g < GEMV_GROUPS; g++) memory.sums[turn][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
     __syncthreads();                                             // the sums of the turn before are read by now
-    if (warp >= GEMV_GROUPS) continue;
+    if (warp >= GEMV_GROUPS * TEAMS) continue;                   // the others finish a group of 16 rows each
     float4 total = make_float4(0, 0, 0, 0);
-    for (int i = 0; i < 8; i++) {
-      const float4 s = memory.sums[turn][i][warp][lane];
+    for (int i = 0; i < GEMV_WARPS; i++) {
+      const float4 s = memory.sums[turn][warp / GEMV_GROUPS * GEMV_WARPS + i][warp % GEMV_GROUPS][lane];
       total = make_float4(total.x + s.x, total.y + s.y, total.z + s.z, total.w + s.w);
     }
     auto store = [&](int m, int row, float v) { if (m < M && row < N) y[(u64)m * N + row] = v; };
-    const int row = (step * GEMV_GROUPS + warp) * 16 + lane / 4, m = lane % 4 * 2;
-    store(m, row, total.x);
-    store(m + 1, row, total.y);
-    store(m, row + 8, total.z);
-    store(m + 1, row + 8, total.w);
+    const int row = (step * GEMV_GROUPS * TEAMS + warp) * 16 + lane / 4, quad = lane % 4;
+    if (PASSES == 1) {
+      auto column = [&](int n, float even, float odd) { return __shfl_sync(~0u, n % 2 ? odd : even, lane - quad + n / 2); };
+#pragma unroll
+      for (int m = 0; m < M; m++) {                              // the small parts first
+        const float upper = (column(2 * M + m, total.x, total.y) + column(M + m, total.x, total.y)) + column(m, total.x, total.y);
+        const float lower = (column(2 * M + m, total.z, total.w) + column(M + m, total.z, total.w)) + column(m, total.z, total.w);
+        if (quad == 0) store(m, row, upper), store(m, row + 8, lower);
+      }
+    } else {
+      store(quad * 2, row, total.x);
+      store(quad * 2 + 1, row, total.y);
+      store(quad * 2, row + 8, total.z);
+      store(quad * 2 + 1, row + 8, total.w);
+    }
   }
 }
 
@@ -392,7 +403,7 @@ NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ 
 
 constexpr int WEIGHTS = EPILOGUE == 2 ? 2 : 1;
 constexpr int THREADS = 32 * WARPS;
-constexpr int PLANE = BM * 128, STAGE_BYTES = 3 * PLANE, STAGE_SUMS = OFFSET * BM * 8;
+constexpr int PLANE = BM * 128, STAGE_BYTES = 3 * PLANE;
 
 // The weights' rows are the rows of the products, the tokens their columns. A warp has FR groups of 16 rows, those of the DOWN warps
 // above each other in turn, and WT tokens; of each group, with EPILOGUE 2, of both matrices. A group's sums are FT fragments of 16 x 8,
@@ -415,7 +426,7 @@ struct Weights {
   const u8* tile[GROUPS];                                        // of rows 0..7 of each group, of the run that is loaded next
   u32 below[GROUPS];                                             // bytes to the tile of rows 8..15
   u32 words[GROUPS][2][4];
-  Numbers numbers[GROUPS][2];
+  u32 scale[GROUPS][2][1 + HALVES];
 };
 
 __device__ __forceinline__ void begin_weights(Weights& v, int group, const u8* w, int row, int run) {
@@ -429,9 +440,9 @@ __device__ __forceinline__ void load_group(Weights& v, int group, int nth) {  //
   load_codes(v.words[group][1], v.tile[group] + v.below[group], nth);
 }
 
-__device__ __forceinline__ void load_numbers(Weights& v, int group) {
-  load_numbers(v.numbers[group][0], v.tile[group]);
-  load_numbers(v.numbers[group][1], v.tile[group] + v.below[group]);
+__device__ __forceinline__ void load_scales(Weights& v, int group) {
+  load_scales(v.scale[group][0], v.tile[group]);
+  load_scales(v.scale[group][1], v.tile[group] + v.below[group]);
 }
 
 // After a piece's codes are unpacked: asks for what follows once they were the last of their load. The next is used a few hundred
@@ -442,7 +453,7 @@ __device__ __forceinline__ void advance(Weights& v, int group, int piece, int le
   v.tile[group] += TILE_BYTES;
   if (left <= 0) return;
   load_group(v, group, 0);
-  load_numbers(v, group);
+  load_scales(v, group);
   if (left > 1 && threadIdx.x % 32 < (TILE_BYTES + 127) / 128) {
     const u8* ahead = v.tile[group] + TILE_BYTES + threadIdx.x % 32 * 128;
     asm volatile("prefetch.global.L2 [%0];" :: "l"(ahead));
@@ -458,11 +469,38 @@ __device__ __forceinline__ void scale_into(float (&acc)[4], const float (&d)[4],
   acc[3] = fmaf(lower, d[3], acc[3]);
 }
 
-__device__ __forceinline__ float2 read_sums(u32 from) {
-  float2 v;
-  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
-  return v;
+// ---- offsets ----
+// What they add is a product of its own, of all offsets of a row with the sums of x's blocks: 16 columns are the 4 blocks of 4 runs, so
+// ordered that a lane has what it loads. Both sides are cut into three parts, of whose products those under 2^-24 are left out.
+
+constexpr int OFFSET_PARTS = SCALE_F32 ? 3 : 2;                  // a f16 has no third one
+
+// The left side for the four runs from `run` on, of which those outside [from, to) count as zero. v.tile is at run `from`.
+__device__ __forceinline__ void cut_offsets(u32 (&a)[3][4], const Weights& v, int group, int run, int from, int to) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {                                  // as in unpack: rows 0..7 and 8..15, then 8 columns further
+    float pair[2];
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      const int r = run + i / 2 * 2 + e;
+      const u8* tile = v.tile[group] + (i % 2 ? v.below[group] : 0) + (long long)(r - from) * TILE_BYTES;
+      pair[e] = r >= from && r < to ? widen(load_number(tile + OFFSETS_AT, threadIdx.x % 32)) : 0;
+    }
+    u32 part[3];
+    cut(part, pair[0], pair[1]);
+#pragma unroll
+    for (int p = 0; p < 3; p++) a[p][i] = part[p];
+  }
 }
+
+// Which chunks a block of `runs` runs from `first` on reads: with OFFSET first those of the sums, then its own.
+struct Chunks {
+  int first, runs;
+
+  __device__ __forceinline__ int lead() const { return OFFSET && runs > 0 ? (first + runs - 1) / 16 - first / 16 + 1 : 0; }
+  __device__ __forceinline__ int count() const { return lead() + runs * 2; }
+  __device__ __forceinline__ int at(int nth) const { return nth < lead() ? CHUNKS + first / 16 + nth : first * 2 + nth - lead(); }
+};
 
 #if WGMMA
 
@@ -520,8 +558,7 @@ constexpr int UNITS = 1 + HALVES;                                // of a piece
 struct Unit {
   float d[FT][4];
   u32 a[2][4];
-  float scale[2], offset[2];
-  u32 sums;                                                      // where the block's sums are
+  float scale[2];
 };
 
 __device__ __forceinline__ void start_unit(Unit& u, const Weights& v, int group, int piece, int half, u32 stage) {
@@ -530,10 +567,7 @@ __device__ __forceinline__ void start_unit(Unit& u, const Weights& v, int group,
   for (int k = 0; k < 2; k++)
     if (!HALVES || k == half) unpack(u.a[k], v.words[group][0], v.words[group][1], piece, k);
 #pragma unroll
-  for (int t = 0; t < 2; t++) {
-    u.scale[t] = spread(v.numbers[group][t].scale[half], piece);
-    if (OFFSET && half == UNITS - 1) u.offset[t] = spread(v.numbers[group][t].offset, piece);
-  }
+  for (int t = 0; t < 2; t++) u.scale[t] = spread(v.scale[group][t][half], piece);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   bool add = false;
 #pragma unroll
@@ -547,37 +581,52 @@ __device__ __forceinline__ void start_unit(Unit& u, const Weights& v, int group,
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-__device__ __forceinline__ void finish_unit(float (&acc)[FT][4], Unit& u, bool offset) {
+__device__ __forceinline__ void finish_unit(float (&acc)[FT][4], const Unit& u) {
 #pragma unroll
-  for (int j = 0; j < FT; j++) {
-    scale_into(acc[j], u.d[j], u.scale[0], u.scale[1]);
-    if (OFFSET && offset) {
-      const float2 sum = read_sums(u.sums + j * 32);
-      const float both[4] = {sum.x, sum.y, sum.x, sum.y};
-      scale_into(acc[j], both, u.offset[0], u.offset[1]);
+  for (int j = 0; j < FT; j++) scale_into(acc[j], u.d[j], u.scale[0], u.scale[1]);
+}
+
+__device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const Weights& v, u32 stage, int run, int from, int to) {
+#pragma unroll
+  for (int g = 0; g < GROUPS; g++) {
+    u32 a[4][3][4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) cut_offsets(a[k], v, g, run + k * 4, from, to);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      if (run + k * 4 >= to) break;                              // what lies further was never written
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+      for (int order = 2; order >= 0; order--)
+#pragma unroll
+        for (int p = 0; p <= order; p++)
+          if (p < OFFSET_PARTS) multiply(acc[g], a[k][p], describe(stage + (order - p) * PLANE) + k * 2, true);
+      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     }
   }
 }
 
-// Multiplies `runs` runs from `first` on. One thread copies, as far ahead as a stage less than there are: the stage it refills was left
-// a chunk ago, so that it hardly ever waits. Barrier `full` turns when a stage's bytes are there, `empty` when every warp is done.
-__device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights& v, const u8* parts, u32 stages, int top, int first,
-                                             int runs) {
-  const u32 sums = stages + STAGES * STAGE_BYTES, full = sums + STAGES * STAGE_SUMS, empty = full + STAGES * 8;
-  const int chunks = runs * 2, lane = threadIdx.x % 32;
+// Multiplies a block's chunks. One thread copies, as far ahead as a stage less than there are: the stage it refills was left a chunk
+// ago, so that it hardly ever waits. Barrier `full` turns when a stage's bytes are there, `empty` when every warp is done.
+__device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights& v, const u8* parts, u32 stages, int top, Chunks chunks) {
+  const u32 full = stages + STAGES * STAGE_BYTES, empty = full + STAGES * 8;
   const u32 rows = MP - top < BM ? MP - top : BM;
   auto fill = [&](int chunk) {
     const int stage = chunk % STAGES;
     if (chunk >= STAGES) wait_barrier(empty + stage * 8, chunk / STAGES % 2 ^ 1);
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                 :: "r"(full + stage * 8), "r"(rows * (384 + OFFSET * 8)) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(full + stage * 8), "r"(rows * 384) : "memory");
     for (int p = 0; p < 3; p++)
-      copy_bulk(stages + stage * STAGE_BYTES + p * PLANE, parts + (((u64)(first * 2 + chunk) * 3 + p) * MP + top) * 128, rows * 128,
-                full + stage * 8);
-    if (OFFSET)
-      for (int p = 0; p < 2; p++)
-        copy_bulk(sums + stage * STAGE_SUMS + p * BM * 4, parts + SUMS_AT + ((u64)((first * 2 + chunk) * 2 + p) * MP + top) * 4, rows * 4,
-                  full + stage * 8);
+      copy_bulk(stages + stage * STAGE_BYTES + p * PLANE, parts + (((u64)chunks.at(chunk) * 3 + p) * MP + top) * 128, rows * 128, full + stage * 8);
+  };
+  auto enter = [&](int chunk) {                                  // leaves the chunk before, and waits for this one
+    if (chunk > 0) {
+      if (threadIdx.x % 32 == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(empty + (chunk - 1) % STAGES * 8) : "memory");
+      if (threadIdx.x == 0 && chunk + STAGES - 2 < chunks.count()) fill(chunk + STAGES - 2);
+      __syncwarp();
+    }
+    wait_barrier(full + chunk % STAGES * 8, chunk / STAGES % 2);
+    return stages + chunk % STAGES * STAGE_BYTES;
   };
 
   if (threadIdx.x == 0) {
@@ -586,35 +635,30 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
       asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(empty + i * 8), "r"(WARPS) : "memory");
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    for (int chunk = 0; chunk < STAGES - 1 && chunk < chunks; chunk++) fill(chunk);
+    for (int chunk = 0; chunk < STAGES - 1 && chunk < chunks.count(); chunk++) fill(chunk);
   }
   __syncthreads();
 
+  if (OFFSET)
+    for (int chunk = 0; chunk < chunks.lead(); chunk++)
+      add_offsets(acc, v, enter(chunk), (chunks.first / 16 + chunk) * 16, chunks.first, chunks.first + chunks.runs);
   Unit unit;
   unit.scale[0] = unit.scale[1] = 0;                             // before the first comes one that adds nothing
 #pragma unroll
   for (int i = 0; i < FT * 4; i++) unit.d[i / 4][i % 4] = 0;
-  for (int run = 0; run < runs; run++)
+  u32 stage = 0;
+  for (int run = 0; run < chunks.runs; run++)
 #pragma unroll
     for (int nth = 0; nth < 4 * GROUPS * UNITS; nth++) {
       const int piece = nth / (GROUPS * UNITS), group = nth / UNITS % GROUPS, half = nth % UNITS;
-      const int chunk = run * 2 + piece / 2, stage = chunk % STAGES;
       asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-      if (!OFFSET || nth > 0 || run > 0) finish_unit(acc[(nth / UNITS + GROUPS - (half == 0)) % GROUPS], unit, half == 0);
-      if (nth % (2 * GROUPS * UNITS) == 0) {                     // the first of a chunk
-        if (chunk > 0) {
-          if (lane == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(empty + (chunk - 1) % STAGES * 8) : "memory");
-          if (threadIdx.x == 0 && chunk + STAGES - 2 < chunks) fill(chunk + STAGES - 2);
-          __syncwarp();
-        }
-        wait_barrier(full + stage * 8, chunk / STAGES % 2);
-      }
-      start_unit(unit, v, group, piece, half, stages + stage * STAGE_BYTES);
-      unit.sums = sums + stage * STAGE_SUMS + piece % 2 * BM * 4 + lane % 4 * 8;
-      if (half == UNITS - 1) advance(v, group, piece, runs - 1 - run);
+      finish_unit(acc[(nth / UNITS + GROUPS - (half == 0)) % GROUPS], unit);
+      if (nth % (2 * GROUPS * UNITS) == 0) stage = enter(chunks.lead() + run * 2 + piece / 2);
+      start_unit(unit, v, group, piece, half, stage);
+      if (half == UNITS - 1) advance(v, group, piece, chunks.runs - 1 - run);
     }
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-  if (runs > 0) finish_unit(acc[GROUPS - 1], unit, true);
+  finish_unit(acc[GROUPS - 1], unit);
 }
 
 #else
@@ -626,29 +670,31 @@ __device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 from) {
                : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(from) : "memory");
 }
 
-// Chunk `piece / 2` of a run, all groups.
-__device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weights& v, u32 stage, u32 sums, int column, int piece, int left) {
-  const int lane = threadIdx.x % 32;
+// The right side of two fragments of 8 tokens: 16 columns from `at` (in 16-byte pieces) on.
+__device__ __forceinline__ void load_tokens(u32 (&b)[4], u32 plane, int token, int at) {
+  const int lane = threadIdx.x % 32, row = token + lane % 8 + lane / 16 * 8;
+  load_matrices(b, plane + row * 128 + ((at + lane / 8 % 2) ^ row % 8) * 16);
+}
+
+// A piece of a run, all groups.
+__device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weights& v, u32 stage, int column, int piece, int left) {
   u32 a[GROUPS][2][4];
-  float scale[GROUPS][2][1 + HALVES], offset[GROUPS][2];
+  float scale[GROUPS][2][1 + HALVES];
 #pragma unroll
   for (int g = 0; g < GROUPS; g++) {
 #pragma unroll
     for (int k = 0; k < 2; k++) {
       unpack(a[g][k], v.words[g][0], v.words[g][1], piece, k);
 #pragma unroll
-      for (int h = 0; h <= HALVES; h++) scale[g][k][h] = spread(v.numbers[g][k].scale[h], piece);
-      offset[g][k] = OFFSET ? spread(v.numbers[g][k].offset, piece) : 0;
+      for (int h = 0; h <= HALVES; h++) scale[g][k][h] = spread(v.scale[g][k][h], piece);
     }
     advance(v, g, piece, left);
   }
 #pragma unroll
   for (int j = 0; j < FT; j += 2) {                              // two fragments of 8 tokens at a time
-    const int row = column + j * 8 + lane % 8 + lane / 16 * 8;
     u32 b[2][3][4];
 #pragma unroll
-    for (int i = 0; i < 6; i++)
-      load_matrices(b[i / 3][i % 3], stage + i % 3 * PLANE + row * 128 + ((piece % 2 * 4 + i / 3 * 2 + lane / 8 % 2) ^ row % 8) * 16);
+    for (int i = 0; i < 6; i++) load_tokens(b[i / 3][i % 3], stage + i % 3 * PLANE, column + j * 8, piece % 2 * 4 + i / 3 * 2);
 #pragma unroll
     for (int g = 0; g < GROUPS; g++)
 #pragma unroll
@@ -660,52 +706,61 @@ __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weig
           for (int k = 0; k < 2; k++) mma(d[HALVES ? k : 0], a[g][k], b[k][p][n * 2], b[k][p][n * 2 + 1]);
 #pragma unroll
         for (int h = 0; h <= HALVES; h++) scale_into(acc[g][j + n], d[h], scale[g][0][h], scale[g][1][h]);
-        if (OFFSET) {
-          const float2 sum = read_sums(sums + (piece % 2 * BM + column + (j + n) * 8 + lane % 4 * 2) * 4);
-          const float both[4] = {sum.x, sum.y, sum.x, sum.y};
-          scale_into(acc[g][j + n], both, offset[g][0], offset[g][1]);
-        }
       }
   }
 }
 
-__device__ __forceinline__ void copy_chunk(u32 to, const u8* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");
+__device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const Weights& v, u32 stage, int column, int run, int from, int to) {
+  for (int k = 0; k < 4 && run + k * 4 < to; k++)                // what lies further was never written
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+      u32 a[3][4];
+      cut_offsets(a, v, g, run + k * 4, from, to);
+#pragma unroll
+      for (int j = 0; j < FT; j += 2) {
+        u32 b[3][4];
+#pragma unroll
+        for (int p = 0; p < 3; p++) load_tokens(b[p], stage + p * PLANE, column + j * 8, k * 2);
+#pragma unroll
+        for (int order = 2; order >= 0; order--)
+#pragma unroll
+          for (int p = 0; p <= order; p++)
+            if (p < OFFSET_PARTS) {
+              mma(acc[g][j], a[p], b[order - p][0], b[order - p][1]);
+              mma(acc[g][j + 1], a[p], b[order - p][2], b[order - p][3]);
+            }
+      }
+    }
 }
 
-__device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights& v, const u8* parts, u32 stages, int top, int first,
-                                             int runs) {
-  const u32 sums = stages + STAGES * STAGE_BYTES;
-  const int chunks = runs * 2, column = threadIdx.x / 32 / DOWN * WT;
+__device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights& v, const u8* parts, u32 stages, int top, Chunks chunks) {
+  const int column = threadIdx.x / 32 / DOWN * WT;
   const int rows = MP - top < BM ? MP - top : BM;                // rows past the end stay as they are: nobody reads their columns
-  auto fill = [&](int chunk) {
+  auto fill = [&](int chunk) {                                   // one group of copies a chunk, empty past the end
     const u32 stage = stages + chunk % STAGES * STAGE_BYTES;
-    const u8* from = parts + ((u64)(first * 2 + chunk) * 3 * MP + top) * 128;
-    for (int i = threadIdx.x; i < rows * 8; i += THREADS)
+    const u8* from = parts + ((u64)chunks.at(chunk) * 3 * MP + top) * 128;
+    for (int i = threadIdx.x; chunk < chunks.count() && i < rows * 8; i += THREADS)
 #pragma unroll
-      for (int p = 0; p < 3; p++) copy_chunk(stage + p * PLANE + i * 16, from + ((u64)p * MP * 8 + i) * 16);
-    if (OFFSET)
-      for (int i = threadIdx.x; i < rows / 2; i += THREADS) {    // 16 bytes are the sums of 4 rows, of two blocks
-        const int block = i % 2, at = i / 2 * 4;
-        copy_chunk(sums + chunk % STAGES * STAGE_SUMS + (block * BM + at) * 4,
-                   parts + SUMS_AT + ((u64)((first * 2 + chunk) * 2 + block) * MP + top + at) * 4);
-      }
-  };
-  for (int chunk = 0; chunk < STAGES - 1; chunk++) {             // one group of copies a chunk, empty past the end
-    if (chunk < chunks) fill(chunk);
+      for (int p = 0; p < 3; p++)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(stage + p * PLANE + i * 16), "l"(from + ((u64)p * MP * 8 + i) * 16) : "memory");
     asm volatile("cp.async.commit_group;" ::: "memory");
-  }
-  for (int run = 0; run < runs; run++)
+  };
+  auto enter = [&](int chunk) {
+    asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
+    __syncthreads();                                             // this stage is there, the one refilled next is read
+    fill(chunk + STAGES - 1);
+    return stages + chunk % STAGES * STAGE_BYTES;
+  };
+  for (int chunk = 0; chunk < STAGES - 1; chunk++) fill(chunk);
+  if (OFFSET)
+    for (int chunk = 0; chunk < chunks.lead(); chunk++)
+      add_offsets(acc, v, enter(chunk), column, (chunks.first / 16 + chunk) * 16, chunks.first, chunks.first + chunks.runs);
+  u32 stage = 0;
+  for (int run = 0; run < chunks.runs; run++)
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const int chunk = run * 2 + half;
-      asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
-      __syncthreads();                                           // this stage is there, the one refilled next is read
-      if (chunk + STAGES - 1 < chunks) fill(chunk + STAGES - 1);
-      asm volatile("cp.async.commit_group;" ::: "memory");
-#pragma unroll
-      for (int piece = half * 2; piece < half * 2 + 2; piece++)
-        multiply_piece(acc, v, stages + chunk % STAGES * STAGE_BYTES, sums + chunk % STAGES * STAGE_SUMS, column, piece, runs - 1 - run);
+    for (int piece = 0; piece < 4; piece++) {
+      if (piece % 2 == 0) stage = enter(chunks.lead() + run * 2 + piece / 2);
+      multiply_piece(acc, v, stage, column, piece, chunks.runs - 1 - run);
     }
 }
 
@@ -758,9 +813,9 @@ NAME(const u8* __restrict__ parts, const u8* __restrict__ w,
     begin_weights(weights, g, w, row, begin < RUNS ? begin : 0);
 #endif
     load_group(weights, g, 0);
-    load_numbers(weights, g);
+    load_scales(weights, g);
   }
-  multiply_all(acc, weights, parts, stages, top, begin, runs > 0 ? runs : 0);
+  multiply_all(acc, weights, parts, stages, top, Chunks{begin, runs > 0 ? runs : 0});
 
   // Of a cluster's blocks each finishes a run of the fragments, MINE from this one on.
   const int from = SPLIT == 1 ? 0 : blockIdx.z * MINE;
