@@ -197,12 +197,12 @@ static mlx_extern_t attend_16(mlx_graph_t *g, const mlx_attention_t *a, bool tur
 
 static mlx_extern_t attend_32(mlx_graph_t *g, const mlx_attention_t *a, bool turns) {
   const int64_t rows = g->options->rows, processors = g->options->kernels->gpu->blocks;
-  const mlx_attend_f32_tile_t t = mlx_attend_f32_tile(rows, g->tokens, a->heads, a->head_dim, mlx_kernel_is_hopper(g), processors);
+  const mlx_attend_f32_tile_t t = mlx_attend_f32_tile(rows, g->tokens, a->heads, a->kv_heads, a->head_dim, mlx_kernel_is_hopper(g), processors);
   mlx_text_t definitions = define_attention(g, a, turns);
-  MLX_DEFINE(&definitions, {"QUERIES", t.queries}, {"STEP", t.step}, {"SPLIT", t.split});
+  MLX_DEFINE(&definitions, {"QUERIES", t.queries}, {"STEP", t.step}, {"SPLIT", t.split}, {"STAGES", t.stages}, {"THREADS", t.threads});
   return (mlx_extern_t){.file = mlx_kernel_image(g, MLX_KERNEL_ATTENTION_F32, &definitions),
-                        .grid = {a->heads, ceil_div(g->tokens, t.queries), rows * t.split},
-                        .threads = 128,
+                        .grid = {a->kv_heads, ceil_div(g->tokens * (a->heads / a->kv_heads), t.queries), rows * t.split},
+                        .threads = t.threads,
                         .shared_bytes = t.shared_bytes};
 }
 

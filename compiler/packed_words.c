@@ -40,7 +40,7 @@ static mlx_value_t gemv(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_gemv\n");
   define_weight(g, &definitions, weight);
-  MLX_DEFINE(&definitions, {"GEMV", 1}, {"M", m}, {"GEMV_GROUPS", s.groups});
+  MLX_DEFINE(&definitions, {"GEMV", 1}, {"M", m}, {"GEMV_GROUPS", s.groups}, {"GEMV_WARPS", s.warps});
   return call(g, name, &(mlx_extern_t){.symbol = "mlx_packed_gemv",
                                        .file = mlx_kernel_image(g, MLX_KERNEL_PACKED, &definitions),
                                        .grid = {s.blocks, 1, 1},
@@ -62,7 +62,7 @@ static mlx_value_t cut(mlx_graph_t *g, mlx_value_t x) {
   g->cut = x;
   g->parts = call(g, "parts", &(mlx_extern_t){.symbol = "mlx_cut",
                                               .file = mlx_kernel_image(g, MLX_KERNEL_PACKED, &definitions),
-                                              .grid = {ceil_div(ceil_div(m, 8) * 8 * ceil_div(k, 128) * 16, 256), 1, 1},
+                                              .grid = {ceil_div(ceil_div(m, 8) * 8 * ceil_div(ceil_div(k, 128), 4) * 64, 256), 1, 1},
                                               .threads = 256,
                                               .operands = {x},
                                               .operand_count = 1,
@@ -82,7 +82,7 @@ static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
                                        .file = mlx_kernel_image(g, MLX_KERNEL_PACKED, &definitions),
                                        .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
                                        .threads = 32 * t.warps,
-                                       .shared_bytes = mlx_packed_shared_bytes(t, tiles_of(g, weight).offset),
+                                       .shared_bytes = mlx_packed_shared_bytes(t),
                                        .operands = {cut(g, x), words_of(g, weight), other.packed ? words_of(g, other) : other},
                                        .operand_count = end == MLX_LINEAR_PLAIN ? 2 : 3,
                                        .updated_from = end == MLX_LINEAR_PLAIN ? 2 : 3,
