@@ -9,7 +9,7 @@
 #include "tests/random_gguf.h"
 
 #define ROWS 40  // two panels and a half
-#define COLUMNS 256
+#define COLUMNS 512
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Reading panels by the table alone
@@ -30,8 +30,20 @@ static int code_at(const mlx_panel_info_t *info, const uint8_t *codes, int colum
   return info->least_code < 0 ? (int8_t)byte : byte;
 }
 
+// Of a block's own, and of the numbers before 8 blocks.
 static size_t scale_bytes(const mlx_panel_info_t *info) {
-  return (size_t)(info->scales + info->offsets) * MLX_PANEL_ROWS * mlx_dtype_info(info->number)->block_bytes;
+  return (size_t)(info->scales + info->offsets) * MLX_PANEL_ROWS * (info->grouped ? 1 : mlx_dtype_info(info->number)->block_bytes);
+}
+static size_t group_bytes(const mlx_panel_info_t *info) {
+  return info->grouped ? (info->offsets ? 2u : 1u) * MLX_PANEL_ROWS * mlx_dtype_info(info->number)->block_bytes : 0;
+}
+
+// The |nth| of a block's scales and offsets.
+static float factor_at(const mlx_panel_info_t *info, const uint8_t *group, const uint8_t *block, int nth, int row) {
+  if (!info->grouped) return number_at(info, block, nth, row);
+  const uint8_t byte = block[nth * MLX_PANEL_ROWS + row];
+  const int factor = info->code_bits == 8 && info->least_code < 0 ? (int8_t)byte : byte;
+  return number_at(info, group, nth >= info->scales, row) * (float)factor;
 }
 
 static float element_at(mlx_panel_format_t format, const uint8_t *matrix, int row, int column) {
@@ -39,10 +51,12 @@ static float element_at(mlx_panel_format_t format, const uint8_t *matrix, int ro
   const uint8_t *panel = matrix + row / MLX_PANEL_ROWS * mlx_panel_bytes((int32_t)format, COLUMNS);
   row %= MLX_PANEL_ROWS;
   if (!info->code_bits) return number_at(info, panel, column, row);
-  const uint8_t *block = panel + column / MLX_PANEL_BLOCK * mlx_panel_block_bytes((int32_t)format);
-  const int half = column % MLX_PANEL_BLOCK / 16, code = code_at(info, block + scale_bytes(info), column % MLX_PANEL_BLOCK, row);
-  const float product = number_at(info, block, info->scales == 2 ? half : 0, row) * (float)code;
-  return info->offsets ? product + number_at(info, block, info->scales + (info->offsets == 2 ? half : 0), row) : product;
+  const int nth = column / MLX_PANEL_BLOCK, half = column % MLX_PANEL_BLOCK / 16;
+  const size_t own = scale_bytes(info) + (size_t)(MLX_PANEL_BLOCK * MLX_PANEL_ROWS * info->code_bits) / 8;
+  const uint8_t *group = panel + (size_t)(nth / 8) * (group_bytes(info) + 8 * own), *block = group + group_bytes(info) + (size_t)(nth % 8) * own;
+  const int code = code_at(info, block + scale_bytes(info), column % MLX_PANEL_BLOCK, row);
+  const float product = factor_at(info, group, block, info->scales == 2 ? half : 0, row) * (float)code;
+  return info->offsets ? product + factor_at(info, group, block, info->scales + (info->offsets == 2 ? half : 0), row) : product;
 }
 
 TEST(the_table_says_how_long_a_block_is) {
@@ -50,7 +64,7 @@ TEST(the_table_says_how_long_a_block_is) {
     const mlx_panel_info_t *info = mlx_panel_info((mlx_panel_format_t)i);
     const size_t plain = MLX_PANEL_BLOCK * MLX_PANEL_ROWS * mlx_dtype_info(info->number)->block_bytes;
     const size_t coded = scale_bytes(info) + (size_t)(MLX_PANEL_BLOCK * MLX_PANEL_ROWS * info->code_bits) / 8;
-    CHECK_INT(mlx_panel_block_bytes(i), info->code_bits ? coded : plain);
+    CHECK_INT(8 * mlx_panel_block_bytes(i), info->code_bits ? 8 * coded + group_bytes(info) : 8 * plain);
   }
 }
 
