@@ -18,6 +18,8 @@ typedef struct mlx_panel_info {
   int scales, offsets;    // for the 32: 0, 1, or 2 for 16 each
   int code_bits;          // 4 or 8; 0: plain numbers
   int least_code;         // 4 bits are stored so much higher, from 0 on; 8 bits are signed when this is less than 0
+  bool grouped;           // scales and offsets are integers of 8 bits, signed where codes are, that multiply one number for 256 columns:
+                          // a scale and, where there are offsets, an offset, before the 8 blocks
 } mlx_panel_info_t;
 const mlx_panel_info_t *mlx_panel_info(mlx_panel_format_t format);
 

@@ -98,19 +98,25 @@ static void fit(const float x[MLX_CODES], range_t range, const float code[MLX_CO
   *offset = (squares_numbers - codes_products) / determinant;
 }
 
-// From a first guess: its codes, then what fits those best, and the codes of that.
+#define TURNS 4
+
+// From a first guess: its codes, then what fits those best, then the codes of that, as long as it helps.
 static void try_from(const float x[MLX_CODES], range_t range, double scale, double offset, attempt_t *best) {
   attempt_t attempt;
+  float before = INFINITY;
   choose_codes(x, range, scale, offset, &attempt);
-  if (attempt.error < best->error) *best = attempt;
-  fit(x, range, attempt.code, &scale, &offset);
-  choose_codes(x, range, scale, offset, &attempt);
+  for (int turn = 0; turn < TURNS && attempt.error < before; ++turn) {
+    if (attempt.error < best->error) *best = attempt;
+    before = attempt.error;
+    fit(x, range, attempt.code, &scale, &offset);
+    choose_codes(x, range, scale, offset, &attempt);
+  }
   if (attempt.error < best->error) *best = attempt;
 }
 
 // Scales that reach from one end of the numbers to the other, and shorter ones, which cut the ends off and say the rest finer.
 static void search(const float x[MLX_CODES], range_t range, double low, double high, attempt_t *best) {
-  static const double stretches[] = {1, 0.96, 0.92, 0.88, 0.84, 0.8, 0.75, 0.7, 0.65, 0.6};
+  static const double stretches[] = {1, 0.9, 0.8, 0.7};
   const double width = range.most - range.least, whole = (high - low) / width, middle = (high + low) / 2;
   const double furthest = -low > high ? low : high;  // without offset the least code, which has no opposite, stands for this one
   for (size_t i = 0; i < sizeof stretches / sizeof *stretches; ++i) {

@@ -11,6 +11,10 @@
 typedef struct mlx_codes {
   float scale[2], offset[2];
   int16_t code[MLX_CODES];  // -128 to 255
+  // Of the K types and IQ4_XS, whose 256 neighbours share a scale and an offset: those, and by what integers of 8 bits they are multiplied
+  // to be the ones above.
+  float block_scale, block_offset;
+  int16_t scale_factor[2], offset_factor[2];
 } mlx_codes_t;
 
 // Elements 32 |nth| and on of a |row|. False for a type without integers.

@@ -94,7 +94,10 @@ static inline void random_write_header(mlx_writer_t *writer, const random_tensor
   mlx_text_clear(&text);
 }
 
-static inline void random_write_weights(const random_llama_t *model, const char *path) {
+// What is done to a tensor's values before they are written; NULL: nothing.
+typedef void (*random_alter_t)(const random_tensor_t *tensor, float *values);
+
+static inline void random_write_weights(const random_llama_t *model, random_alter_t alter, const char *path) {
   static random_tensor_t tensors[RANDOM_LLAMA_TENSORS];
   const int count = random_llama_tensors(model, tensors);
   uint64_t state = 20240607;
@@ -106,6 +109,7 @@ static inline void random_write_weights(const random_llama_t *model, const char 
     float *values;
     CHECK_OK(mlx_alloc(elements, sizeof *values, &values));
     for (size_t k = 0; k < elements; ++k) values[k] = tensors[i].mean + tensors[i].scale * random_normal(&state);
+    if (alter) alter(&tensors[i], values);
     CHECK_OK(mlx_writer_write(&writer, values, elements * sizeof *values));
     mlx_free(values);
   }
@@ -125,7 +129,7 @@ static inline void random_write_config(const random_llama_t *m, const char *path
 }
 
 // The folder |name| in |parent|, which is made unless it is there; its path stays valid until the next call.
-static inline const char *random_llama_write(const random_llama_t *model, const char *parent, const char *name) {
+static inline const char *random_llama_write_altered(const random_llama_t *model, random_alter_t alter, const char *parent, const char *name) {
   static char folder[256];
   char path[300];
   snprintf(folder, sizeof folder, "%s/%s", parent, name);
@@ -134,10 +138,14 @@ static inline const char *random_llama_write(const random_llama_t *model, const 
   snprintf(path, sizeof path, "%s/config.json", folder);
   random_write_config(model, path);
   snprintf(path, sizeof path, "%s/model.safetensors", folder);
-  random_write_weights(model, path);
+  random_write_weights(model, alter, path);
   snprintf(path, sizeof path, "%s/tokenizer.json", folder);
   CHECK_OK(mlx_copy_file(MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/tokenizer.json", path));
   return folder;
+}
+
+static inline const char *random_llama_write(const random_llama_t *model, const char *parent, const char *name) {
+  return random_llama_write_altered(model, NULL, parent, name);
 }
 
 #endif  // MLXCEL_TESTS_RANDOM_LLAMA_H_

@@ -25,9 +25,10 @@
 #define LONG_PATIENCE 100000     // longer and whose calls take longer to come round again, this many
 #define BLOCK_TOKENS 96          // of a product's item, where there are many
 #define TILED_TOKENS 256         // of one that is computed in tiles, and
-#define TILED_BLOCKS 8           // blocks of columns that are split into parts at a time
+#define TILED_BLOCKS 8           // blocks of columns that are split into parts at a time: whole groups
 #define WIDE_COLUMNS 128         // widened at a time: with four panels, what the first cache holds
 #define SEPARATE _Alignas(64)    // on a cache line of its own
+_Static_assert(TILED_BLOCKS % MLX_PANEL_GROUP == 0, "tiles begin where a group of blocks does");
 
 typedef struct control {
   SEPARATE uint64_t ticket;      // phase << 32 | its next item

@@ -13,7 +13,12 @@
 //   Q8_1            as Q8_WIDE, scales and offsets in f16
 //   Q4_BF16         as Q4_1, scales and offsets in bf16
 //   Q8_BF16         as Q8_WIDE, scales and offsets in bf16
-//   Q4_HALVES       16 scales (f32) of the first 16 columns, 16 of the others, 16 offsets (f32) of the first, 16 of the others, then as Q4_1
+//   Q4_K            of each 256 columns 16 scales, 16 offsets (f16), which the integers of their 8 blocks multiply: each has 16 integers of
+//                   a byte for the scale, 16 for the offset, then as Q4_1
+//   Q5_K            the same, then as Q8_WIDE
+//   Q6_K            of each 256 columns 16 scales (f16); a block has 16 signed bytes for the scale of its first 16 columns, 16 for the others',
+//                   then as Q8_0
+//   Q2_K            as Q4_K with twice the integers: scales of the first 16 columns and of the others, offsets likewise
 //
 // compiler/panels.c has the same as a table, and what becomes of each type of a file.
 //
@@ -32,8 +37,8 @@
 
 typedef enum mlx_panel_format {
   MLX_PANEL_F32, MLX_PANEL_F16, MLX_PANEL_BF16, MLX_PANEL_Q4_0, MLX_PANEL_Q4_1, MLX_PANEL_Q8_0,
-  MLX_PANEL_Q4_WIDE, MLX_PANEL_Q8_WIDE, MLX_PANEL_Q8_HALVES, MLX_PANEL_Q8_1, MLX_PANEL_Q4_BF16, MLX_PANEL_Q8_BF16, MLX_PANEL_Q4_HALVES,
-  MLX_PANEL_FORMATS
+  MLX_PANEL_Q4_WIDE, MLX_PANEL_Q8_WIDE, MLX_PANEL_Q8_HALVES, MLX_PANEL_Q8_1, MLX_PANEL_Q4_BF16, MLX_PANEL_Q8_BF16,
+  MLX_PANEL_Q4_K, MLX_PANEL_Q5_K, MLX_PANEL_Q6_K, MLX_PANEL_Q2_K, MLX_PANEL_FORMATS
 } mlx_panel_format_t;
 
 // Bytes that a panel has for each 32 columns; of the formats without blocks also a multiple of what one column takes.
@@ -49,9 +54,24 @@ static inline int64_t mlx_panel_block_bytes(int32_t format) {
     case MLX_PANEL_Q8_HALVES: return 640;
     case MLX_PANEL_Q8_1:
     case MLX_PANEL_Q8_BF16: return 576;
-    case MLX_PANEL_Q4_HALVES: return 512;
+    case MLX_PANEL_Q4_K: return 296;
+    case MLX_PANEL_Q5_K: return 552;
+    case MLX_PANEL_Q6_K: return 548;
+    case MLX_PANEL_Q2_K: return 328;
     default: return 1024;
   }
+}
+
+// Bytes that come before the 8 blocks of 256 columns; those of a block are the above less its share of them.
+#define MLX_PANEL_GROUP 8
+static inline int64_t mlx_panel_group_bytes(int32_t format) {
+  return format == MLX_PANEL_Q6_K ? 32 : format >= MLX_PANEL_Q4_K ? 64 : 0;
+}
+static inline int64_t mlx_panel_own_bytes(int32_t format) { return mlx_panel_block_bytes(format) - mlx_panel_group_bytes(format) / MLX_PANEL_GROUP; }
+
+// Where block |nth| of a panel begins.
+static inline int64_t mlx_panel_block_at(int32_t format, int64_t nth) {
+  return nth * mlx_panel_own_bytes(format) + (nth / MLX_PANEL_GROUP + 1) * mlx_panel_group_bytes(format);
 }
 
 static inline int64_t mlx_panel_bytes(int32_t format, int64_t columns) { return mlx_panel_block_bytes(format) * columns / MLX_PANEL_BLOCK; }

@@ -35,27 +35,35 @@ INLINE v16 multiply_plain(int32_t format, const uint8_t *panel, const float *x, 
 }
 
 // A block's scales, and its offsets where it has any. |format| is a constant wherever these are asked, and so are their answers.
-INLINE bool is_halves(int32_t format) { return format == MLX_PANEL_Q8_HALVES || format == MLX_PANEL_Q4_HALVES; }
+INLINE bool is_grouped(int32_t format) { return format >= MLX_PANEL_Q4_K; }
+INLINE bool is_halves(int32_t format) { return format == MLX_PANEL_Q8_HALVES || format == MLX_PANEL_Q6_K || format == MLX_PANEL_Q2_K; }
 INLINE bool has_offsets(int32_t format) {  // one for the block
   return format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE || format == MLX_PANEL_Q8_1 ||
-         format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q8_BF16;
+         format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q8_BF16 || format == MLX_PANEL_Q4_K || format == MLX_PANEL_Q5_K;
 }
-INLINE bool is_wide(int32_t format) { return format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE || is_halves(format); }
+INLINE bool is_wide(int32_t format) { return format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE || format == MLX_PANEL_Q8_HALVES; }
 INLINE bool is_bf16(int32_t format) { return format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q8_BF16; }
-INLINE int scale_bytes(int32_t format) {
-  return format == MLX_PANEL_Q4_HALVES ? 256 : is_wide(format) ? 128 : has_offsets(format) ? 64 : 32;
-}
-INLINE v16 load_nth(int32_t format, const uint8_t *block, int nth) {
-  if (is_wide(format)) return v_load((const float *)(const void *)(block + 64 * nth));
-  return is_bf16(format) ? v_load_bf16(block + 32 * nth) : v_load_f16(block + 32 * nth);
-}
-INLINE v16 load_scale(int32_t format, const uint8_t *block) { return load_nth(format, block, 0); }
-INLINE v16 load_second(int32_t format, const uint8_t *block) { return load_nth(format, block, 1); }  // offsets, or the scales of the second half
 INLINE bool is_q4(int32_t format) {
   return format == MLX_PANEL_Q4_0 || format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q4_BF16 ||
-         format == MLX_PANEL_Q4_HALVES;
+         format == MLX_PANEL_Q4_K || format == MLX_PANEL_Q2_K;
 }
-INLINE v16 load_bytes(int32_t format, const uint8_t *codes) { return has_offsets(format) ? v_load_u8(codes) : v_load_i8(codes); }
+INLINE int scale_bytes(int32_t format) { return (int)mlx_panel_own_bytes(format) - (is_q4(format) ? 256 : 512); }
+// Scales and offsets in their order in block |nth|, which is at |block|: with one of each, offsets are the second; of halves, the scales of
+// both, then the offsets. Those of a group are multiplied by the block's integers.
+INLINE v16 load_nth(int32_t format, const uint8_t *block, int nth, int which) {
+  if (is_grouped(format)) {
+    const uint8_t *group = block - nth % MLX_PANEL_GROUP * mlx_panel_own_bytes(format) - mlx_panel_group_bytes(format);
+    const bool offset = which >= (is_halves(format) ? 2 : 1);
+    const v16 factors = format == MLX_PANEL_Q6_K ? v_load_i8(block + 16 * which) : v_load_u8(block + 16 * which);
+    return v_mul(v_load_f16(group + (offset ? 32 : 0)), factors);
+  }
+  if (is_wide(format)) return v_load((const float *)(const void *)(block + 64 * which));
+  return is_bf16(format) ? v_load_bf16(block + 32 * which) : v_load_f16(block + 32 * which);
+}
+INLINE v16 load_scale(int32_t format, const uint8_t *block, int nth) { return load_nth(format, block, nth, 0); }
+INLINE v16 load_second(int32_t format, const uint8_t *block, int nth) { return load_nth(format, block, nth, 1); }
+INLINE bool is_unsigned(int32_t format) { return has_offsets(format); }
+INLINE v16 load_bytes(int32_t format, const uint8_t *codes) { return is_unsigned(format) ? v_load_u8(codes) : v_load_i8(codes); }
 INLINE table_t codes_table(int32_t format) { return table_from(format == MLX_PANEL_Q4_0 ? -8 : 0); }
 
 INLINE v16 sum_of_four(const v16 sum[4]) { return v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])); }
@@ -65,8 +73,9 @@ INLINE v16 multiply_q4(int32_t format, const uint8_t *panel, const float *x, con
   const int scales = scale_bytes(format);
   const table_t table = codes_table(format);
   v16 total = v_zero(), offset = v_zero();
-  for (int k = 0; k < columns; k += MLX_PANEL_BLOCK, x += MLX_PANEL_BLOCK, panel += scales + 256) {
+  for (int k = 0, nth = 0; k < columns; k += MLX_PANEL_BLOCK, x += MLX_PANEL_BLOCK, panel += scales + 256, ++nth) {
     v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
+    if (nth % MLX_PANEL_GROUP == 0) panel += mlx_panel_group_bytes(format);
     ask_ahead(panel, scales + 256);
     for (int i = 0; i < 4; ++i) {
       const codes_t codes = codes_load(panel + scales + 64 * i);
@@ -79,19 +88,20 @@ INLINE v16 multiply_q4(int32_t format, const uint8_t *panel, const float *x, con
       sum[2] = v_fma(CODES_COLUMN(table, codes, 6), v_all(x[8 * i + 6]), sum[2]);
       sum[3] = v_fma(CODES_COLUMN(table, codes, 7), v_all(x[8 * i + 7]), sum[3]);
     }
-    total = v_fma(load_scale(format, panel), sum_of_four(sum), total);
-    if (has_offsets(format)) offset = v_fma(load_second(format, panel), v_all(sums[k / MLX_PANEL_BLOCK]), offset);
+    total = v_fma(load_scale(format, panel, nth), sum_of_four(sum), total);
+    if (has_offsets(format)) offset = v_fma(load_second(format, panel, nth), v_all(sums[nth]), offset);
   }
   return v_add(total, offset);
 }
 
 // Its halves have scales and offsets of their own.
-static v16 multiply_q4_halves(const uint8_t *panel, const float *x, int columns) {
-  const int32_t format = MLX_PANEL_Q4_HALVES;
+static v16 multiply_q2_k(const uint8_t *panel, const float *x, int columns) {
+  const int32_t format = MLX_PANEL_Q2_K;
   const int scales = scale_bytes(format);
   const table_t table = codes_table(format);
   v16 total = v_zero(), offset = v_zero();
-  for (int k = 0; k < columns; k += MLX_PANEL_BLOCK, panel += scales + 256) {
+  for (int k = 0, nth = 0; k < columns; k += MLX_PANEL_BLOCK, panel += scales + 256, ++nth) {
+    if (nth % MLX_PANEL_GROUP == 0) panel += mlx_panel_group_bytes(format);
     ask_ahead(panel, scales + 256);
     for (int half = 0; half < 2; ++half, x += 16) {
       v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
@@ -106,8 +116,8 @@ static v16 multiply_q4_halves(const uint8_t *panel, const float *x, int columns)
         sum[2] = v_fma(CODES_COLUMN(table, codes, 6), v_all(x[8 * i + 6]), sum[2]);
         sum[3] = v_fma(CODES_COLUMN(table, codes, 7), v_all(x[8 * i + 7]), sum[3]);
       }
-      total = v_fma(load_nth(format, panel, half), sum_of_four(sum), total);
-      offset = v_fma(load_nth(format, panel, 2 + half), v_all(v_sum(v_load(x))), offset);
+      total = v_fma(load_nth(format, panel, nth, half), sum_of_four(sum), total);
+      offset = v_fma(load_nth(format, panel, nth, 2 + half), v_all(v_sum(v_load(x))), offset);
     }
   }
   return v_add(total, offset);
@@ -128,15 +138,16 @@ INLINE v16 multiply_bytes(int32_t format, const uint8_t *codes, const float *x, 
 INLINE v16 multiply_q8(int32_t format, const uint8_t *panel, const float *x, const float *sums, int columns) {
   const int scales = scale_bytes(format), bytes = scales + 512;
   v16 total = v_zero(), second = v_zero();
-  for (int k = 0; k < columns; k += MLX_PANEL_BLOCK, x += MLX_PANEL_BLOCK, panel += bytes) {
+  for (int k = 0, nth = 0; k < columns; k += MLX_PANEL_BLOCK, x += MLX_PANEL_BLOCK, panel += bytes, ++nth) {
+    if (nth % MLX_PANEL_GROUP == 0) panel += mlx_panel_group_bytes(format);
     ask_ahead(panel, bytes);
     if (is_halves(format)) {
-      total = v_fma(load_scale(format, panel), multiply_bytes(format, panel + scales, x, 16), total);
-      second = v_fma(load_second(format, panel), multiply_bytes(format, panel + scales + 256, x + 16, 16), second);
+      total = v_fma(load_scale(format, panel, nth), multiply_bytes(format, panel + scales, x, 16), total);
+      second = v_fma(load_second(format, panel, nth), multiply_bytes(format, panel + scales + 256, x + 16, 16), second);
     } else {
-      total = v_fma(load_scale(format, panel), multiply_bytes(format, panel + scales, x, MLX_PANEL_BLOCK), total);
+      total = v_fma(load_scale(format, panel, nth), multiply_bytes(format, panel + scales, x, MLX_PANEL_BLOCK), total);
     }
-    if (has_offsets(format)) second = v_fma(load_second(format, panel), v_all(sums[k / MLX_PANEL_BLOCK]), second);
+    if (has_offsets(format)) second = v_fma(load_second(format, panel, nth), v_all(sums[nth]), second);
   }
   return v_add(total, second);
 }
@@ -151,7 +162,10 @@ static v16 multiply_panel(int32_t format, const uint8_t *panel, const float *x, 
     case MLX_PANEL_Q4_1: return multiply_q4(MLX_PANEL_Q4_1, panel, x, sums, columns);
     case MLX_PANEL_Q4_WIDE: return multiply_q4(MLX_PANEL_Q4_WIDE, panel, x, sums, columns);
     case MLX_PANEL_Q4_BF16: return multiply_q4(MLX_PANEL_Q4_BF16, panel, x, sums, columns);
-    case MLX_PANEL_Q4_HALVES: return multiply_q4_halves(panel, x, columns);
+    case MLX_PANEL_Q4_K: return multiply_q4(MLX_PANEL_Q4_K, panel, x, sums, columns);
+    case MLX_PANEL_Q2_K: return multiply_q2_k(panel, x, columns);
+    case MLX_PANEL_Q5_K: return multiply_q8(MLX_PANEL_Q5_K, panel, x, sums, columns);
+    case MLX_PANEL_Q6_K: return multiply_q8(MLX_PANEL_Q6_K, panel, x, sums, columns);
     case MLX_PANEL_Q8_0: return multiply_q8(MLX_PANEL_Q8_0, panel, x, sums, columns);
     case MLX_PANEL_Q8_1: return multiply_q8(MLX_PANEL_Q8_1, panel, x, sums, columns);
     case MLX_PANEL_Q8_BF16: return multiply_q8(MLX_PANEL_Q8_BF16, panel, x, sums, columns);
@@ -166,15 +180,15 @@ static v16 multiply_panel(int32_t format, const uint8_t *panel, const float *x, 
 // The product is rounded before the sum, as whoever packed the numbers means it: with scales in f32 one rounding would be another number.
 INLINE v16 widen_codes(v16 codes, v16 scale, v16 offset) { return v_add(v_mul(codes, scale), offset); }
 
-INLINE void widen_q4(int32_t format, const uint8_t *block, float *out, int64_t step) {
+INLINE void widen_q4(int32_t format, const uint8_t *block, int nth, float *out, int64_t step) {
   const table_t table = codes_table(format);
-  v16 scale = load_scale(format, block), offset = has_offsets(format) ? load_second(format, block) : v_zero();
-  if (is_halves(format)) offset = load_nth(format, block, 2);
+  v16 scale = load_scale(format, block, nth), offset = has_offsets(format) ? load_second(format, block, nth) : v_zero();
+  if (is_halves(format)) offset = load_nth(format, block, nth, 2);
   for (int i = 0; i < 4; ++i, out += 8 * step) {
     const codes_t codes = codes_load(block + scale_bytes(format) + 64 * i);
     if (is_halves(format) && i == 2) {
-      scale = load_nth(format, block, 1);
-      offset = load_nth(format, block, 3);
+      scale = load_nth(format, block, nth, 1);
+      offset = load_nth(format, block, nth, 3);
     }
     v_store(out, widen_codes(CODES_COLUMN(table, codes, 0), scale, offset));
     v_store(out + step, widen_codes(CODES_COLUMN(table, codes, 1), scale, offset));
@@ -187,10 +201,10 @@ INLINE void widen_q4(int32_t format, const uint8_t *block, float *out, int64_t s
   }
 }
 
-INLINE void widen_q8(int32_t format, const uint8_t *block, float *out, int64_t step) {
+INLINE void widen_q8(int32_t format, const uint8_t *block, int nth, float *out, int64_t step) {
   const uint8_t *codes = block + scale_bytes(format);
-  const v16 first = load_scale(format, block), second = is_halves(format) ? load_second(format, block) : first;
-  const v16 offset = has_offsets(format) ? load_second(format, block) : v_zero();
+  const v16 first = load_scale(format, block, nth), second = is_halves(format) ? load_second(format, block, nth) : first;
+  const v16 offset = has_offsets(format) ? load_second(format, block, nth) : v_zero();
   for (int i = 0; i < MLX_PANEL_BLOCK; ++i) {
     v_store(out + i * step, widen_codes(load_bytes(format, codes + 16 * i), i < 16 ? first : second, offset));
   }
@@ -201,20 +215,23 @@ static void widen_panel(int32_t format, const uint8_t *panel, int from, int coun
     for (int k = 0; k < count; ++k) v_store(out + k * step, load_column(format, panel, from + k));
     return;
   }
-  const int64_t bytes = mlx_panel_block_bytes(format);
-  const uint8_t *block = panel + from / MLX_PANEL_BLOCK * bytes;
-  for (int k = 0; k < count; k += MLX_PANEL_BLOCK, block += bytes, out += MLX_PANEL_BLOCK * step) {
+  for (int k = 0; k < count; k += MLX_PANEL_BLOCK, out += MLX_PANEL_BLOCK * step) {
+    const int nth = (from + k) / MLX_PANEL_BLOCK;
+    const uint8_t *block = panel + mlx_panel_block_at(format, nth);
     switch (format) {
-      case MLX_PANEL_Q4_0: widen_q4(MLX_PANEL_Q4_0, block, out, step); break;
-      case MLX_PANEL_Q4_1: widen_q4(MLX_PANEL_Q4_1, block, out, step); break;
-      case MLX_PANEL_Q4_WIDE: widen_q4(MLX_PANEL_Q4_WIDE, block, out, step); break;
-      case MLX_PANEL_Q4_BF16: widen_q4(MLX_PANEL_Q4_BF16, block, out, step); break;
-      case MLX_PANEL_Q4_HALVES: widen_q4(MLX_PANEL_Q4_HALVES, block, out, step); break;
-      case MLX_PANEL_Q8_0: widen_q8(MLX_PANEL_Q8_0, block, out, step); break;
-      case MLX_PANEL_Q8_1: widen_q8(MLX_PANEL_Q8_1, block, out, step); break;
-      case MLX_PANEL_Q8_BF16: widen_q8(MLX_PANEL_Q8_BF16, block, out, step); break;
-      case MLX_PANEL_Q8_WIDE: widen_q8(MLX_PANEL_Q8_WIDE, block, out, step); break;
-      default: widen_q8(MLX_PANEL_Q8_HALVES, block, out, step); break;
+      case MLX_PANEL_Q4_0: widen_q4(MLX_PANEL_Q4_0, block, nth, out, step); break;
+      case MLX_PANEL_Q4_1: widen_q4(MLX_PANEL_Q4_1, block, nth, out, step); break;
+      case MLX_PANEL_Q4_WIDE: widen_q4(MLX_PANEL_Q4_WIDE, block, nth, out, step); break;
+      case MLX_PANEL_Q4_BF16: widen_q4(MLX_PANEL_Q4_BF16, block, nth, out, step); break;
+      case MLX_PANEL_Q4_K: widen_q4(MLX_PANEL_Q4_K, block, nth, out, step); break;
+      case MLX_PANEL_Q2_K: widen_q4(MLX_PANEL_Q2_K, block, nth, out, step); break;
+      case MLX_PANEL_Q5_K: widen_q8(MLX_PANEL_Q5_K, block, nth, out, step); break;
+      case MLX_PANEL_Q6_K: widen_q8(MLX_PANEL_Q6_K, block, nth, out, step); break;
+      case MLX_PANEL_Q8_0: widen_q8(MLX_PANEL_Q8_0, block, nth, out, step); break;
+      case MLX_PANEL_Q8_1: widen_q8(MLX_PANEL_Q8_1, block, nth, out, step); break;
+      case MLX_PANEL_Q8_BF16: widen_q8(MLX_PANEL_Q8_BF16, block, nth, out, step); break;
+      case MLX_PANEL_Q8_WIDE: widen_q8(MLX_PANEL_Q8_WIDE, block, nth, out, step); break;
+      default: widen_q8(MLX_PANEL_Q8_HALVES, block, nth, out, step); break;
     }
   }
 }

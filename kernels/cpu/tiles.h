@@ -134,14 +134,13 @@ INLINE void take_codes(int32_t format, const uint8_t *at, uint16_t *to) {
 }
 
 static void take_panel_codes(int32_t format, const uint8_t *panel, int block, int blocks, int nth, uint16_t *b) {
-  const int64_t bytes = mlx_panel_block_bytes(format);
-  const uint8_t *codes = panel + block * bytes + scale_bytes(format);
-  for (int k = 0; k < blocks; ++k, codes += bytes) take_codes(format, codes, b + k * B_BLOCK + nth * PARTS * TILE);
+  const uint8_t *codes = panel + scale_bytes(format);
+  for (int k = 0; k < blocks; ++k) take_codes(format, codes + mlx_panel_block_at(format, block + k), b + k * B_BLOCK + nth * PARTS * TILE);
 }
 
 // sums [32 tokens][rows of panel |nth|] += scale * made + offset * the tokens' sums; |made| is as sums.
-INLINE void add_scaled(int32_t format, const uint8_t *block, const uint16_t *a, int64_t second, const float *made, float *sums) {
-  const v16 scale = load_scale(format, block), offset = has_offsets(format) ? load_second(format, block) : v_zero();
+INLINE void add_scaled(int32_t format, const uint8_t *block, int nth, const uint16_t *a, int64_t second, const float *made, float *sums) {
+  const v16 scale = load_scale(format, block, nth), offset = has_offsets(format) ? load_second(format, block, nth) : v_zero();
   for (int half = 0; half < 2; ++half) {
     const float *halves = (const float *)(const void *)(a + half * second + PARTS * TILE);
     float whole[16];
@@ -155,20 +154,22 @@ INLINE void add_scaled(int32_t format, const uint8_t *block, const uint16_t *a, 
   }
 }
 
-static void add_block(int32_t format, const uint8_t *block, const uint16_t *a, int64_t second, const float *made, float *sums) {
+static void add_block(int32_t format, const uint8_t *block, int nth, const uint16_t *a, int64_t second, const float *made, float *sums) {
   switch (format) {
-    case MLX_PANEL_Q4_0: add_scaled(MLX_PANEL_Q4_0, block, a, second, made, sums); break;
-    case MLX_PANEL_Q4_1: add_scaled(MLX_PANEL_Q4_1, block, a, second, made, sums); break;
-    case MLX_PANEL_Q4_WIDE: add_scaled(MLX_PANEL_Q4_WIDE, block, a, second, made, sums); break;
-    case MLX_PANEL_Q4_BF16: add_scaled(MLX_PANEL_Q4_BF16, block, a, second, made, sums); break;
-    case MLX_PANEL_Q8_0: add_scaled(MLX_PANEL_Q8_0, block, a, second, made, sums); break;
-    case MLX_PANEL_Q8_1: add_scaled(MLX_PANEL_Q8_1, block, a, second, made, sums); break;
-    case MLX_PANEL_Q8_BF16: add_scaled(MLX_PANEL_Q8_BF16, block, a, second, made, sums); break;
-    default: add_scaled(MLX_PANEL_Q8_WIDE, block, a, second, made, sums); break;
+    case MLX_PANEL_Q4_0: add_scaled(MLX_PANEL_Q4_0, block, nth, a, second, made, sums); break;
+    case MLX_PANEL_Q4_1: add_scaled(MLX_PANEL_Q4_1, block, nth, a, second, made, sums); break;
+    case MLX_PANEL_Q4_WIDE: add_scaled(MLX_PANEL_Q4_WIDE, block, nth, a, second, made, sums); break;
+    case MLX_PANEL_Q4_BF16: add_scaled(MLX_PANEL_Q4_BF16, block, nth, a, second, made, sums); break;
+    case MLX_PANEL_Q4_K: add_scaled(MLX_PANEL_Q4_K, block, nth, a, second, made, sums); break;
+    case MLX_PANEL_Q5_K: add_scaled(MLX_PANEL_Q5_K, block, nth, a, second, made, sums); break;
+    case MLX_PANEL_Q8_0: add_scaled(MLX_PANEL_Q8_0, block, nth, a, second, made, sums); break;
+    case MLX_PANEL_Q8_1: add_scaled(MLX_PANEL_Q8_1, block, nth, a, second, made, sums); break;
+    case MLX_PANEL_Q8_BF16: add_scaled(MLX_PANEL_Q8_BF16, block, nth, a, second, made, sums); break;
+    default: add_scaled(MLX_PANEL_Q8_WIDE, block, nth, a, second, made, sums); break;
   }
 }
 
-// sums [32 tokens][32 rows] += a with codes b, scaled; |panels|: where each of the two has this block and its format.
+// sums [32 tokens][32 rows] += a with codes b, scaled; |panels|: where each of the two has its blocks, from the start of a group on, and its format.
 typedef struct coded {
   const uint8_t *panel[2];
   int32_t format[2];
@@ -179,8 +180,8 @@ static void multiply_coded(const uint16_t *a, int64_t second, const uint16_t *b,
   for (int k = 0; k <= blocks; ++k) {
     if (k < blocks) multiply_tiles(a + (int64_t)k * A_BLOCK, second, b + k * B_BLOCK, 1, 1, true, made[k % 2]);
     for (int i = 0; k && i < 2; ++i) {
-      const uint8_t *block = coded->panel[i] + (k - 1) * mlx_panel_block_bytes(coded->format[i]);
-      add_block(coded->format[i], block, a + (int64_t)(k - 1) * A_BLOCK, second, made[(k - 1) % 2] + 16 * i, sums + 16 * i);
+      const uint8_t *block = coded->panel[i] + mlx_panel_block_at(coded->format[i], k - 1);
+      add_block(coded->format[i], block, k - 1, a + (int64_t)(k - 1) * A_BLOCK, second, made[(k - 1) % 2] + 16 * i, sums + 16 * i);
     }
   }
 }

@@ -31,15 +31,19 @@ static inline int mlx_q3_k_scale(const uint8_t *scales, int group) {
 
 // Q4_K and Q5_K: six bits of scale and of minimum for each of 8 groups in 12 bytes. Groups 0 to 3 lie in the low bits of bytes 0 to
 // 3 and 4 to 7, whose top bits are those of groups 4 to 7; the low four of these are the halves of bytes 8 to 11.
+static inline void mlx_group_factors(const uint8_t *packed, int group, int *out_scale, int *out_minimum) {
+  if (group < 4) {
+    *out_scale = packed[group] & 63;
+    *out_minimum = packed[group + 4] & 63;
+  } else {
+    *out_scale = (packed[group + 4] & 15) | packed[group - 4] >> 6 << 4;
+    *out_minimum = packed[group + 4] >> 4 | packed[group] >> 6 << 4;
+  }
+}
+
 static inline void mlx_group_scale(const uint8_t *packed, int group, const float block[2], float *out_scale, float *out_minimum) {
   int scale, minimum;
-  if (group < 4) {
-    scale = packed[group] & 63;
-    minimum = packed[group + 4] & 63;
-  } else {
-    scale = (packed[group + 4] & 15) | packed[group - 4] >> 6 << 4;
-    minimum = packed[group + 4] >> 4 | packed[group] >> 6 << 4;
-  }
+  mlx_group_factors(packed, group, &scale, &minimum);
   *out_scale = block[0] * (float)scale;
   *out_minimum = block[1] * (float)minimum;
 }

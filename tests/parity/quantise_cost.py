@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""What --quantize costs: perplexity over a text, and the divergence from the same weights in float32.
+
+  quantise_cost.py BUILD MODEL.gguf [--text FILE] [--chunks 16] [--types q8_0,q4_1,q4_0]
+
+BUILD has bin/mlxcel. MODEL is a Llama's GGUF file. What can be fetched here is packed already, and quantising a number twice the same way
+costs nothing: so its weights are first moved off the file's grid by a change that leaves the network what it was. Gains of norms go into
+the matrices behind them, and neighbouring pairs of the residual stream are turned by random angles (fixed seed), in every matrix that
+reads or writes it. The first two rows of the table show that it is the same network. Needs numpy.
+"""
+import argparse
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import tempfile
+
+import numpy as np
+
+import gguf_llama
+
+
+def arguments():
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("model", type=pathlib.Path)
+    parser.add_argument("--text", type=pathlib.Path, help="default: the pages of docs/")
+    parser.add_argument("--chunks", type=int, default=16)
+    parser.add_argument("--types", default="q8_0,q4_1,q4_0")
+    return parser.parse_args()
+
+
+def turn(weights, angles):
+    """Columns 2i and 2i + 1 by angles[i]."""
+    even, odd, c, s = weights[..., 0::2], weights[..., 1::2], np.cos(angles), np.sin(angles)
+    out = np.empty_like(weights)
+    out[..., 0::2], out[..., 1::2] = even * c - odd * s, even * s + odd * c
+    return out
+
+
+def turned(weights):
+    """The same network with every matrix changed."""
+    w = {name: value.astype(np.float64) for name, value in weights.items()}
+    angles = np.random.default_rng(6).uniform(0, 2 * np.pi, w["model.norm.weight"].size // 2)
+    head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
+    out = {"model.embed_tokens.weight": turn(w["model.embed_tokens.weight"], angles),
+           "lm_head.weight": turn(head * w["model.norm.weight"], angles), "model.norm.weight": np.ones_like(w["model.norm.weight"])}
+    for name, value in w.items():
+        if not name.startswith("model.layers."):
+            continue
+        layer, part = name[:name.index(".", 13)], name.split(".")[-2]
+        if part in ("q_proj", "k_proj", "v_proj"):
+            out[name] = turn(value * w[f"{layer}.input_layernorm.weight"], angles)
+        elif part in ("gate_proj", "up_proj"):
+            out[name] = turn(value * w[f"{layer}.post_attention_layernorm.weight"], angles)
+        elif part in ("o_proj", "down_proj"):
+            out[name] = turn(value.T, angles).T
+        else:
+            out[name] = np.ones_like(value)
+    return {name: np.ascontiguousarray(value, np.float32) for name, value in out.items()}
+
+
+def write_folder(folder, weights, config, tokenizer):
+    header, at = {}, 0
+    for name, value in weights.items():
+        header[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": [at, at + value.nbytes]}
+        at += value.nbytes
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for value in weights.values():
+            file.write(value.tobytes())
+    (folder / "config.json").write_text(json.dumps(dict(config, model_type="llama", eos_token_id=2, tie_word_embeddings=False)))
+    (folder / "tokenizer.json").write_bytes(tokenizer)
+
+
+def evaluate(mlxcel, *options):
+    done = subprocess.run([mlxcel, "eval", "--device", "cpu", "--json", *map(str, options)], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def print_row(name, size, result):
+    kl = result.get("kl")
+    columns = [name, f"{size / 1e6:.0f} MB", f"{result['perplexity']:.4f}"]
+    columns += [f"{kl['mean']:.5f}", f"{kl['p99']:.4f}", f"{100 * result['same_best']:.2f}%"] if kl else ["", "", ""]
+    print("| " + " | ".join(columns) + " |", flush=True)
+
+
+def weights_size(mlxcel, folder, options, out):
+    subprocess.run([mlxcel, "compile", folder, "-c", "512", "-o", out, *options], check=True, capture_output=True)
+    return (out / "weights.irpa").stat().st_size
+
+
+def main():
+    a = arguments()
+    mlxcel = a.build / "bin" / "mlxcel"
+    docs = pathlib.Path(__file__).resolve().parents[2] / "docs"
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        os.environ["MLXCEL_CACHE"] = str(folder / "cache")
+        text = a.text or folder / "text.txt"
+        if not a.text:
+            text.write_text("\n".join(page.read_text() for page in sorted(docs.glob("*.md")) if page.name != "quantisation.md"))
+        bundle = folder / "as-it-is.mlxb"
+        size = weights_size(mlxcel, a.model, [], bundle)
+        config, weights = gguf_llama.load(a.model)
+        model = folder / "turned"
+        model.mkdir()
+        write_folder(model, turned(weights), config, (bundle / "tokenizer.json").read_bytes())
+        common = ["-f", text, "--chunks", a.chunks, "-c", 512]
+        print("| weights | size | perplexity | mean KL | 99% below | same best token |\n| --- | --- | --- | --- | --- | --- |")
+        print_row("as the file has them", size, evaluate(mlxcel, "-m", a.model, *common))
+        reference = evaluate(mlxcel, "-m", model, *common, "--save-logprobs", folder / "reference")
+        print_row("turned, f32", weights_size(mlxcel, model, ["--dtype", "f32"], folder / "f32.mlxb"), reference)
+        for kind in a.types.split(","):
+            size = weights_size(mlxcel, model, ["--quantize", kind], folder / f"{kind}.mlxb")
+            print_row(f"turned, --quantize {kind}", size, evaluate(mlxcel, "-m", model, *common, "--quantize", kind, "--kl", folder / "reference"))
+
+
+if __name__ == "__main__":
+    main()

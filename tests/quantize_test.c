@@ -1,0 +1,252 @@
+// --quantize: the codes are good and always the same, a quantised model computes what the numbers its codes stand for compute, and what
+// cannot be quantised is said.
+#include "compiler/quantize.h"
+
+#include <math.h>
+
+#include "artifact/manifest.h"
+#include "base/digest.h"
+#include "compiler/kernels.h"
+#include "compiler/weights.h"
+#include "tests/command.h"
+#include "tests/compiled.h"
+#include "tests/random_llama.h"
+
+#define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+static char root[] = "/tmp/mlxcel-quantize-XXXXXX";
+
+// ---------------------------------------------------------------------------------------------------------------------
+// A block
+
+static const mlx_quantize_t kinds[] = {MLX_QUANTIZE_Q4_0, MLX_QUANTIZE_Q4_1, MLX_QUANTIZE_Q8_0};
+
+static float widened(const mlx_codes_t *codes, int i) {
+  const float product = codes->scale[i / 16] * (float)codes->code[i];
+  return product + codes->offset[i / 16];
+}
+
+static double error_of(const float x[MLX_CODES], const mlx_codes_t *codes) {
+  double sum = 0;
+  for (int i = 0; i < MLX_CODES; ++i) sum += ((double)x[i] - widened(codes, i)) * ((double)x[i] - widened(codes, i));
+  return sum;
+}
+
+// As llama.cpp's plain conversion has it: from end to end, nothing searched; and with scales that need not be an f16.
+static double plain_error(mlx_quantize_t kind, const float x[MLX_CODES]) {
+  double low = x[0], high = x[0], sum = 0;
+  for (int i = 0; i < MLX_CODES; ++i) {
+    low = fmin(low, x[i]);
+    high = fmax(high, x[i]);
+  }
+  const double furthest = -low > high ? low : high;
+  const double scale = kind == MLX_QUANTIZE_Q4_1 ? (high - low) / 15 : kind == MLX_QUANTIZE_Q4_0 ? furthest / -8 : fabs(furthest) / 127;
+  const double least = kind == MLX_QUANTIZE_Q4_1 ? 0 : kind == MLX_QUANTIZE_Q4_0 ? -8 : -127, most = kind == MLX_QUANTIZE_Q4_1 ? 15 : kind == MLX_QUANTIZE_Q4_0 ? 7 : 127;
+  const double offset = kind == MLX_QUANTIZE_Q4_1 ? low : 0;
+  for (int i = 0; i < MLX_CODES; ++i) {
+    const double code = fmax(least, fmin(most, floor((x[i] - offset) / scale + 0.5))), wrong = x[i] - (code * scale + offset);
+    sum += wrong * wrong;
+  }
+  return sum;
+}
+
+TEST(the_search_errs_less_than_the_plain_conversion) {
+  uint64_t state = 41;
+  double ours[3] = {0}, plain[3] = {0};
+  for (int turn = 0; turn < 2000; ++turn) {
+    float x[MLX_CODES];
+    for (int i = 0; i < MLX_CODES; ++i) x[i] = 0.02f * random_normal(&state);
+    for (int k = 0; k < 3; ++k) {
+      mlx_codes_t codes;
+      CHECK(mlx_quantize_block(kinds[k], x, &codes));
+      ours[k] += error_of(x, &codes);
+      plain[k] += plain_error(kinds[k], x);
+    }
+  }
+  for (int k = 0; k < 3; ++k) fprintf(stderr, "  %s: %.3f of the plain conversion's squared error\n", mlx_quantize_name(kinds[k]), ours[k] / plain[k]);
+  CHECK(ours[0] < 0.92 * plain[0]);
+  CHECK(ours[1] < 0.85 * plain[1]);
+  CHECK(ours[2] < 1.01 * plain[2]);  // its scale is an f16
+}
+
+static void check_within(mlx_quantize_t kind, const float x[MLX_CODES], float tolerance) {
+  mlx_codes_t codes;
+  const int least = kind == MLX_QUANTIZE_Q4_0 ? -8 : kind == MLX_QUANTIZE_Q4_1 ? 0 : -127, most = kind == MLX_QUANTIZE_Q4_0 ? 7 : kind == MLX_QUANTIZE_Q4_1 ? 15 : 127;
+  CHECK(mlx_quantize_block(kind, x, &codes));
+  for (int i = 0; i < MLX_CODES; ++i) {
+    CHECK(codes.code[i] >= least && codes.code[i] <= most);
+    if (!(fabsf(widened(&codes, i) - x[i]) <= tolerance)) CHECK_FAIL("%s: %g became %g", mlx_quantize_name(kind), (double)x[i], (double)widened(&codes, i));
+  }
+}
+
+TEST(blocks_that_are_all_alike_empty_or_out_of_range_are_quantised) {
+  float x[MLX_CODES] = {0};
+  for (int k = 0; k < 3; ++k) check_within(kinds[k], x, 0);
+  for (int i = 0; i < MLX_CODES; ++i) x[i] = 0.5f;
+  for (int k = 0; k < 3; ++k) check_within(kinds[k], x, 0.001f);
+  for (int i = 0; i < MLX_CODES; ++i) x[i] = i % 2 ? 1e-30f : -1e-30f;  // too small for an f16
+  for (int k = 0; k < 3; ++k) check_within(kinds[k], x, 1e-30f);
+  for (int i = 0; i < MLX_CODES; ++i) x[i] = i % 2 ? 3e38f : -3e38f;  // and too large
+  for (int k = 0; k < 3; ++k) check_within(kinds[k], x, 3e38f);
+  mlx_codes_t codes;
+  x[7] = NAN;
+  for (int k = 0; k < 3; ++k) CHECK(!mlx_quantize_block(kinds[k], x, &codes));
+  x[7] = INFINITY;
+  for (int k = 0; k < 3; ++k) CHECK(!mlx_quantize_block(kinds[k], x, &codes));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// A model
+
+static const random_llama_t shape = {96, 160, 3, 1, 32, 2, 300, false, 10000};
+static const random_llama_t uneven = {96, 200, 3, 1, 32, 1, 300, true, 10000};  // 200 columns of down_proj are no blocks
+
+static void digest_of(const char *model_path, mlx_quantize_t kind, char out_hex[MLX_DIGEST_HEX]) {
+  const mlx_storage_t storage = {.dtype = MLX_F32, .layout = MLX_LAYOUT_PACKED, .quantize = kind};
+  char path[128];
+  mlx_model_t *model;
+  snprintf(path, sizeof path, "%s/x.irpa", root);
+  CHECK_OK(mlx_model_open(model_path, &model));
+  CHECK_OK(mlx_weights_write(model, storage, path, NULL));
+  CHECK_OK(mlx_digest_file(path, out_hex));
+  CHECK_OK(mlx_remove_tree(path));
+  mlx_model_close(model);
+}
+
+// The digests are what every compiler and machine must come to: another one means that a quantised model is another model there.
+TEST(the_same_model_gives_the_same_bytes_everywhere) {
+  static const struct { mlx_quantize_t kind; const char *digest; } golden[] = {
+      {MLX_QUANTIZE_Q4_0, "0f9ec0249e63bcab7540c933405add082ad1380e09fb8dc1e11b4123f24cb9fa"},
+      {MLX_QUANTIZE_Q4_1, "79c291d794068cd0e3e184969370dbf364ef2b15d4b4bf16a27a37b4d133358f"},
+      {MLX_QUANTIZE_Q8_0, "5af9a2a879eb2ab992d158d7ac65c097ad78ab8ddc33d375f653f07954158254"}};
+  const char *model = random_llama_write(&shape, root, "shape");
+  for (size_t i = 0; i < sizeof golden / sizeof *golden; ++i) {
+    char hex[2][MLX_DIGEST_HEX];
+    for (int turn = 0; turn < 2; ++turn) digest_of(model, golden[i].kind, hex[turn]);
+    CHECK_TEXT(hex[0], hex[1]);
+    CHECK_TEXT(hex[0], golden[i].digest);
+  }
+}
+
+static mlx_quantize_t altering;
+
+// A tensor's values as they are after --quantize.
+static void alter(const random_tensor_t *tensor, float *values) {
+  const bool vocabulary = strstr(tensor->name, "embed") || strstr(tensor->name, "lm_head");
+  if (!tensor->rows) return;
+  for (size_t i = 0; i < random_elements(tensor); i += MLX_CODES) {
+    mlx_codes_t codes;
+    CHECK(mlx_quantize_block(vocabulary ? mlx_quantize_of_vocabulary(altering) : altering, values + i, &codes));
+    for (int k = 0; k < MLX_CODES; ++k) values[i + (size_t)k] = widened(&codes, k);
+  }
+}
+
+#define PROMPT 37
+#define STEPS 24
+
+typedef struct answer {
+  int32_t ids[STEPS + 1];
+  float logits[2][300];
+} answer_t;
+
+static void ask(const char *model, mlx_compile_options_t options, int threads, answer_t *out) {
+  int32_t prompt[PROMPT];
+  mlx_session_t *session;
+  memset(out, 0, sizeof *out);
+  options.target = "cpu";
+  options.context = 128;
+  mlx_engine_t *engine = open_compiled(model, &options, NULL, threads);
+  for (int i = 0; i < PROMPT; ++i) prompt[i] = i * 7 % 300;
+  CHECK_OK(mlx_session_create(engine, &session));
+  CHECK_OK(mlx_session_read(session, prompt, PROMPT, &out->ids[0]));
+  CHECK_OK(mlx_session_logits(session, out->logits[0], 300));
+  CHECK_OK(mlx_session_steps(session, out->ids + 1, STEPS));
+  CHECK_OK(mlx_session_logits(session, out->logits[1], 300));
+  mlx_session_free(session);
+  mlx_engine_close(engine);
+}
+
+// The oracle is the plain lowering, in f32, of a directory with the widened values.
+TEST(a_quantised_model_computes_what_its_widened_codes_compute) {
+  for (int k = 0; k < 3; ++k) {
+    static answer_t ours, same, oracle;
+    char name[32], plain[256];
+    altering = kinds[k];
+    snprintf(name, sizeof name, "widened-%s", mlx_quantize_name(kinds[k]));
+    snprintf(plain, sizeof plain, "%s", random_llama_write_altered(&shape, alter, root, name));
+    const char *model = random_llama_write(&shape, root, "shape");
+    const mlx_compile_options_t quantised = {.weights = MLX_WEIGHTS_AUTO, .quantize = kinds[k], .kernels = MLX_KERNELS_REQUIRED};
+    ask(model, quantised, 1, &ours);
+    ask(model, quantised, 3, &same);
+    ask(plain, (mlx_compile_options_t){.kernels = MLX_KERNELS_OFF}, 2, &oracle);
+    CHECK(!memcmp(&ours, &same, sizeof ours));
+    CHECK(!memcmp(ours.ids, oracle.ids, sizeof ours.ids));
+    double worst = 0;
+    for (int i = 0; i < 300; ++i) {
+      for (int when = 0; when < 2; ++when) worst = fmax(worst, fabs((double)ours.logits[when][i] - oracle.logits[when][i]));
+    }
+    fprintf(stderr, "  %s: %d tokens alike, logits within %.2g\n", name, STEPS + 1, worst);
+    CHECK(worst < 5e-5);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The command line
+
+static void check_says(const char *const *argv, bool fails, const char *part) {
+  command_t run;
+  command_start(&run, argv);
+  command_wait(&run);
+  if (fails != (run.exit_code != 0)) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
+  CHECK_CONTAINS(run.err, part);
+  command_free(&run);
+}
+#define SAYS(fails, part, ...) check_says((const char *const[]){MLXCEL_BINARY, __VA_ARGS__, NULL}, fails, part)
+
+TEST(what_becomes_of_the_weights_is_said) {
+  const char *model = random_llama_write(&uneven, root, "uneven");
+  char bundle[64], path[96], *text;
+  size_t length;
+  mlx_manifest_t manifest;
+  snprintf(bundle, sizeof bundle, "%s/uneven.mlxb", root);
+  SAYS(false, "weights: 6 matrices of F32: quantised to q4_1 (4-bit codes, scale and offset in f16; 5 bits a weight)", "compile", model, "--quantize", "q4", "-v", "-o", bundle);
+  SAYS(false, "weights: 1 matrix of F32: quantised to q8_0 (8-bit codes, a scale in f16; 8.5 bits a weight)", "compile", model, "--quantize", "q4", "-v", "-o", bundle);
+  SAYS(false, "weights: 1 matrix of F32: stored as f32: its columns are no multiple of 32", "compile", model, "--quantize", "q4", "-v", "-o", bundle);
+  snprintf(path, sizeof path, "%s/manifest.json", bundle);
+  CHECK_OK(mlx_read_file(path, 1 << 20, &text, &length));
+  CHECK_OK(mlx_manifest_read(path, text, length, &manifest));
+  CHECK_TEXT(manifest.dtype, "q4_1");
+  mlx_free(text);
+  SAYS(true, "is compiled already: --quantize is for the model it was made from", "run", "-m", bundle, "-p", "x", "--quantize", "q4");
+  SAYS(false, ", q8_0", "run", "-m", model, "-p", "x", "-n", "1", "--device", "cpu", "--quantize", "q8");
+}
+
+TEST(what_cannot_be_quantised_is_refused_with_the_reason) {
+  const char *model = random_llama_write(&uneven, root, "uneven");
+  SAYS(true, "--quantize wants q4 or q8, not 'q3'", "run", "-m", model, "-p", "x", "--quantize", "q3");
+  SAYS(true, "--quantize makes packed weights; --dtype asks for others", "run", "-m", model, "-p", "x", "--device", "cpu", "--quantize", "q4", "--dtype", "f32");
+  SAYS(true, "no packed weights for this model: they need our kernels", "run", "-m", model, "-p", "x", "--device", "cpu", "--quantize", "q4", "--kernels", "off");
+  SAYS(true, "has no matrix to be quantised to q4_1: none is wider", "run", "-m", SMOLLM2, "-p", "x", "--device", "cpu", "--quantize", "q4");
+  SAYS(true, "--quantize and --emit stablehlo do not go together", "compile", model, "--emit", "stablehlo", "--quantize", "q4", "-o", "-");
+}
+
+static void put_nan(const random_tensor_t *tensor, float *values) {
+  if (strstr(tensor->name, "up_proj")) values[5 * tensor->columns + 40] = NAN;
+}
+
+TEST(a_number_that_is_not_finite_is_an_error_and_names_its_tensor) {
+  const char *model = random_llama_write_altered(&shape, put_nan, root, "nan");
+  SAYS(true, "tensor 'model.layers.0.mlp.up_proj.weight' has a number that is not finite in row 5", "run", "-m", model, "-p", "x", "--device", "cpu", "--quantize", "q4");
+}
+
+int main(int argc, char **argv) {
+  static const check_case_t cases[] = {
+      CASE(the_search_errs_less_than_the_plain_conversion), CASE(blocks_that_are_all_alike_empty_or_out_of_range_are_quantised),
+      CASE(the_same_model_gives_the_same_bytes_everywhere), CASE(a_quantised_model_computes_what_its_widened_codes_compute),
+      CASE(what_becomes_of_the_weights_is_said), CASE(what_cannot_be_quantised_is_refused_with_the_reason),
+      CASE(a_number_that_is_not_finite_is_an_error_and_names_its_tensor)};
+  if (!mkdtemp(root)) return 1;
+  const int failed = mlx_kernels_cpu_level("host") ? check_run(cases, sizeof cases / sizeof *cases, argc, argv) : 0;
+  mlx_status_free(mlx_remove_tree(root));
+  return failed;
+}
