@@ -259,8 +259,9 @@ configure() {  # FOLDER OPTIONS...
     "$cmake" --fresh -G Ninja -S "$root" -B "$folder" "$@"
     printf %s "$*" >"$folder/options"
   fi
-  "$ninja" -C "$folder"
+  "$ninja" -C "$folder" "${targets[@]}"
 }
+targets=()  # all
 
 build_tree() {
   lock_build
@@ -279,6 +280,7 @@ build_for() {  # ARCH
   fetch
   iree
   iree_for "$1" "${options[@]}"
+  local targets=(mlxcel cpu_kernels_test)
   step "building mlxcel for $1" compile_tree "$build/$1" "${options[@]}"
 }
 
