@@ -442,7 +442,12 @@ static mlx_status_t compile_levels(job_t *job, const char *model_path, mlx_compi
   const mlx_cpu_level_t *level;
   char target[32];
   for (size_t i = 0; (level = mlx_cpu_level(i)) && out->module_count < MLX_MAX_LEVELS; ++i) {
-    if (!mlx_kernels_have_level(level->name)) continue;
+    if (!mlx_kernels_have_level(level->name)) {
+      if (!mlx_kernels_cpu_level(level->name)) {  // and none below it
+        mlx_report_note(job->options->report, "no code for %s: this mlxcel was built without a kernel for it", level->name);
+      }
+      continue;
+    }
     snprintf(target, sizeof target, "cpu:%s", level->name);
     mlx_kernels_clear(&job->kernels);
     mlx_free(job->mlir);
