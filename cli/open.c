@@ -31,11 +31,16 @@ static mlx_status_t parse_device(const char *text, mlx_device_choice_t *out) {
   return mlx_error(MLX_USAGE, "--device wants cpu, cuda or auto, not '%s'", text);
 }
 
-static mlx_status_t check_level(const char *level, mlx_device_choice_t device) {
+// A compiled model says itself what it has.
+static mlx_status_t check_level(const char *level, mlx_device_choice_t device, bool is_bundle) {
   mlx_text_t known = {0};
   if (!level) return NULL;
   if (device == MLX_USE_CUDA) return mlx_error(MLX_USAGE, "--cpu-level is for the CPU, and --device says cuda");
-  if (mlx_cpu_level_find(level)) return NULL;
+  if (mlx_cpu_level_find(level)) {
+    if (is_bundle || mlx_cpu_has_level(level)) return NULL;
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "this CPU (%s) does not run code for %s", mlx_cpu_level_here()->name, level),
+                           "to compile for another machine: mlxcel compile MODEL --target cpu:%s", level);
+  }
   for (size_t i = 0; mlx_cpu_level(i); ++i) mlx_text_printf(&known, "%s%s", i ? ", " : "", mlx_cpu_level(i)->name);
   mlx_status_t status = mlx_status_hint(mlx_error(MLX_USAGE, "unknown CPU level '%s'", level), "levels: %s", known.data ? known.data : "");
   mlx_text_clear(&known);
@@ -100,7 +105,7 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   mlx_engine_options_t options;
   mlx_engine_options_initialize(&options);
   MLX_TRY(parse_device(o->device, &options.device));
-  MLX_TRY(check_level(o->cpu_level, options.device));
+  MLX_TRY(check_level(o->cpu_level, options.device, is_bundle));
   options.threads = (int)o->threads;
   options.cpu_level = is_bundle ? o->cpu_level : NULL;
   double load_start = 0;
