@@ -4,6 +4,8 @@
 #   ./build.sh                  fetch the pinned dependencies and build build/bin/mlxcel
 #   ./build.sh demo             and let a real model write something
 #   ./build.sh test [--asan]    and run every test (with AddressSanitizer and UBSan)
+#   ./build.sh --target aarch64 fetch and build build/aarch64/bin/mlxcel, for another machine
+#   ./build.sh test-aarch64     and run what CPU kernels promise under qemu
 #   ./build.sh test-gpu         and run every test that needs an NVIDIA GPU; --prepare: make build/gpu, to carry to one
 #   ./build.sh parity           check against independent implementations (makes its own Python environment)
 #   ./build.sh peer             and build llama.cpp, which bench/compare compares with
@@ -184,8 +186,23 @@ iree() {
   if [ -n "${IREE_SOURCE_DIR:-}" ]; then
     step 'building IREE' build_iree "$source" "$headers"  # a tree of the user's own may change at any time
   else
-    once "$build/iree" "$source $(cat third_party/crates.txt) $(declare -f patch_iree) $pins $("$cc" --version | head -n 1) $(declare -f build_iree)" \
+    once "$build/iree" "$source $(cat third_party/crates.txt) $(declare -f patch_iree) $pins $("$cc" --version | head -n 1) $(declare -f build_iree configure_iree)" \
       'building IREE' build_iree "$source" "$headers"
+  fi
+}
+
+# The same for another machine, with the tools of the one for this machine.
+iree_for() {  # ARCH OPTIONS...
+  local arch=$1 source headers=$deps/cuda-headers
+  shift
+  [ -z "${IREE_DIST:-}" ] || die 'IREE_DIST is for this machine' "unset it: IREE for $arch is built from source"
+  source=$(realpath "${IREE_SOURCE_DIR:-$deps/crates/eerie-sys/iree}")
+  iree_package=$build/$arch/iree/lib/cmake/IREE
+  set -- "$build/$arch/iree" "$source" "$headers" -DIREE_HOST_BIN_DIR="$build/iree/tools" "$@"
+  if [ -n "${IREE_SOURCE_DIR:-}" ]; then
+    step "building IREE for $arch" configure_iree "$@"
+  else
+    once "$build/$arch/iree" "$(cat "$build/iree/.made-from") $*" "building IREE for $arch" configure_iree "$@"
   fi
 }
 
@@ -205,13 +222,19 @@ build_iree() {  # SOURCE CUDA_HEADERS
   if [ -z "${IREE_SOURCE_DIR:-}" ] || ! grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$1" "$build/iree/CMakeCache.txt"; then
     rm -rf "$build/iree"
   fi
-  IREE_CUDA_DEPS_DIR=$2 "$cmake" -G Ninja -S "$1" -B "$build/iree" -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Release \
-    -DCMAKE_C_COMPILER="$cc" -DIREE_CUDA_LIBDEVICE_PATH="$2/nvvm/libdevice/libdevice.10.bc" -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_INSTALL_INCLUDEDIR=include \
+  configure_iree "$build/iree" "$1" "$2" -DCMAKE_C_COMPILER="$cc"
+}
+
+configure_iree() {  # FOLDER SOURCE CUDA_HEADERS OPTIONS...
+  local folder=$1 source=$2 headers=$3
+  shift 3
+  IREE_CUDA_DEPS_DIR=$headers "$cmake" -G Ninja -S "$source" -B "$folder" -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Release "$@" \
+    -DIREE_CUDA_LIBDEVICE_PATH="$headers/nvvm/libdevice/libdevice.10.bc" -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_INSTALL_INCLUDEDIR=include \
     -DIREE_BUILD_COMPILER=OFF -DIREE_BUILD_TESTS=OFF -DIREE_BUILD_SAMPLES=OFF -DIREE_BUILD_BENCHMARKS=OFF \
     -DIREE_BUILD_PYTHON_BINDINGS=OFF -DIREE_BUILD_BINDINGS_TFLITE=OFF -DIREE_BUILD_BINDINGS_TFLITE_JAVA=OFF \
     -DIREE_ENABLE_LIBBACKTRACE=OFF -DIREE_HAL_DRIVER_DEFAULTS=OFF -DIREE_HAL_DRIVER_LOCAL_SYNC=OFF \
     -DIREE_HAL_DRIVER_LOCAL_TASK=ON -DIREE_HAL_DRIVER_CUDA=ON
-  "$ninja" -C "$build/iree" iree_hal_drivers_cuda_cuda iree_hal_drivers_local_task_task_driver \
+  "$ninja" -C "$folder" iree_hal_drivers_cuda_cuda iree_hal_drivers_local_task_task_driver \
     iree_hal_local_loaders_embedded_elf_loader iree_modules_io_parameters_parameters iree_io_parameter_index_provider \
     iree_runtime_impl iree_task_api iree_async_util_proactor_pool
 }
@@ -236,14 +259,39 @@ configure() {  # FOLDER OPTIONS...
     "$cmake" --fresh -G Ninja -S "$root" -B "$folder" "$@"
     printf %s "$*" >"$folder/options"
   fi
-  "$ninja" -C "$folder"
+  "$ninja" -C "$folder" "${targets[@]}"
 }
+targets=()  # all
 
 build_tree() {
   lock_build
   fetch
   iree
   step 'building mlxcel' compile_tree "$build" "$@"
+}
+
+# mlxcel for another machine, in a folder of its own. What compiles models for it there is not built: iree-compile is of this machine.
+build_for() {  # ARCH
+  [ "${1:-}" = aarch64 ] || die "--target wants aarch64, not '${1:-}'" 'for this machine: ./build.sh'
+  local options=(-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$1" -DCMAKE_C_COMPILER="$1-linux-gnu-gcc" -DCMAKE_CXX_COMPILER="$1-linux-gnu-g++")
+  need "$1-linux-gnu-gcc" "for example: apt-get install gcc-$1-linux-gnu"
+  need "$1-linux-gnu-g++" "for example: apt-get install g++-$1-linux-gnu"
+  lock_build
+  fetch
+  iree
+  iree_for "$1" "${options[@]}"
+  local targets=(mlxcel cpu_kernels_test)
+  step "building mlxcel for $1" compile_tree "$build/$1" "${options[@]}"
+}
+
+# Under an emulator: every promise of the CPU kernels, and SmolLM2's goldens from a model that was compiled here.
+test_aarch64() {
+  need qemu-aarch64 'for example: apt-get install qemu-user'
+  build_tree
+  build_for aarch64
+  fetch_model
+  unlock_build
+  MLXCEL_CACHE=$build/test-cache python3 tests/aarch64.py "$build" "$build/models" --all
 }
 
 fetch_model() {
@@ -306,7 +354,9 @@ main() {
       unlock_build
       "$build/bin/mlxcel" run --temp 0 -m "$model" --device cpu -c 512 -n 64 -p "${1:-$demo_prompt}"
       ;;
+    --target) build_for "$@" ;;
     test) run_test_verb "$@" ;;
+    test-aarch64) test_aarch64 ;;
     test-gpu) run_gpu_tests "$@" ;;
     parity)
       build_tree

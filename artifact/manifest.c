@@ -30,9 +30,9 @@ static void put_numbers(mlx_text_t *json, const char *key, const int64_t *number
   mlx_text_puts(json, "],\n");
 }
 
-static void put_kernels(mlx_text_t *json, const mlx_manifest_t *m) {
-  mlx_text_puts(json, "  \"kernels\": [");
-  for (size_t i = 0; i < m->kernel_count; ++i) mlx_text_printf(json, "%s\"%s\"", i ? ", " : "", m->kernels[i]);
+static void put_names(mlx_text_t *json, const char *key, const char names[][16], size_t count) {
+  mlx_text_printf(json, "  \"%s\": [", key);
+  for (size_t i = 0; i < count; ++i) mlx_text_printf(json, "%s\"%s\"", i ? ", " : "", names[i]);
   mlx_text_puts(json, "],\n");
 }
 
@@ -56,7 +56,8 @@ mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t
   put_int(&json, "pool_pages", m->pool_pages);
   put_numbers(&json, "prefill", m->prefill, m->prefill_count);
   put_numbers(&json, "decode", m->decode, m->decode_count);
-  put_kernels(&json, m);
+  put_names(&json, "kernels", (const char(*)[16])m->kernels, m->kernel_count);
+  if (m->level_count) put_names(&json, "levels", (const char(*)[16])m->levels, m->level_count);
   put_int(&json, "driver", m->driver);
   put_int(&json, "state_bytes", m->state_bytes);
   put_int(&json, "kv_bytes", m->kv_bytes);
@@ -120,23 +121,30 @@ static mlx_status_t read_decode(const mlx_json_t *json, mlx_manifest_t *m) {
   return m->decode[0] == 1 ? NULL : mlx_json_error(json, "decode", "does not hold 1");
 }
 
-// Names are printed: they must be plain.
-static bool is_kernel_name(const char *name) {
+// Names are printed, and a level's is part of a file's: they must be plain.
+static bool is_plain_name(const char *name) {
   size_t length = name ? strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") : 0;
-  return length && !name[length] && length < sizeof ((mlx_manifest_t *)0)->kernels[0];
+  return length && !name[length] && length < 16;
 }
 
-static mlx_status_t read_kernels(const mlx_json_t *json, mlx_manifest_t *m) {
-  yyjson_val *list = mlx_json_find(json->root, "kernels"), *item;
+static mlx_status_t read_names(const mlx_json_t *json, const char *key, size_t capacity, char out[][16], size_t *out_count) {
+  yyjson_val *list = mlx_json_find(json->root, key), *item;
   size_t index, count;
   if (!list) return NULL;
-  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MLX_MAX_KERNELS) return mlx_json_error(json, "kernels", "must be a short list");
+  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > capacity) return mlx_json_error(json, key, "must be a short list");
   yyjson_arr_foreach(list, index, count, item) {
-    if (!is_kernel_name(yyjson_get_str(item))) return mlx_json_error(json, "kernels", "holds something that is not a kernel's name");
-    snprintf(m->kernels[index], sizeof m->kernels[index], "%s", yyjson_get_str(item));
+    if (!is_plain_name(yyjson_get_str(item))) return mlx_json_error(json, key, "holds something that is not a plain name");
+    snprintf(out[index], 16, "%s", yyjson_get_str(item));
   }
-  m->kernel_count = yyjson_arr_size(list);
+  *out_count = yyjson_arr_size(list);
   return NULL;
+}
+
+static mlx_status_t read_levels(const mlx_json_t *json, mlx_manifest_t *m) {
+  MLX_TRY(read_names(json, "levels", MLX_MAX_LEVELS, m->levels, &m->level_count));
+  const bool portable = !strcmp(m->target, MLX_TARGET_PORTABLE);
+  if (portable && !m->level_count) return mlx_json_error(json, "levels", "is empty, and the target is " MLX_TARGET_PORTABLE);
+  return portable || !m->level_count ? NULL : mlx_json_error(json, "levels", "is for a target of " MLX_TARGET_PORTABLE);
 }
 
 static mlx_status_t read_bytes(const mlx_json_t *json, const char *key, int64_t *out) {
@@ -174,7 +182,8 @@ static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
   if (m->pool_pages - 1 < m->row_pages) return mlx_json_error(json, "pool_pages", "cannot hold one row");
   MLX_TRY(read_sizes(json, "prefill", 1 << 20, m->prefill, &m->prefill_count));
   MLX_TRY(read_decode(json, m));
-  MLX_TRY(read_kernels(json, m));
+  MLX_TRY(read_names(json, "kernels", MLX_MAX_KERNELS, m->kernels, &m->kernel_count));
+  MLX_TRY(read_levels(json, m));
   MLX_TRY(read_bytes(json, "driver", &m->driver));
   MLX_TRY(read_bytes(json, "state_bytes", &m->state_bytes));
   MLX_TRY(read_bytes(json, "kv_bytes", &m->kv_bytes));
@@ -193,12 +202,46 @@ mlx_status_t mlx_manifest_read(const char *name, const char *text, size_t length
   return status;
 }
 
+static void join_names(const char names[][16], size_t count, char *out, size_t size) {
+  for (size_t i = 0, length = 0; i < count; ++i) {
+    length += (size_t)snprintf(out + length, size - length, "%s%s", i ? ", " : "", names[i]);
+  }
+}
+
 mlx_kernels_text_t mlx_manifest_kernels_text(const mlx_manifest_t *m) {
   mlx_kernels_text_t out = {"none (plain lowering)"};
-  for (size_t i = 0, length = 0; i < m->kernel_count; ++i) {
-    length += (size_t)snprintf(out.text + length, sizeof out.text - length, "%s%s", i ? ", " : "", m->kernels[i]);
-  }
+  join_names((const char(*)[16])m->kernels, m->kernel_count, out.text, sizeof out.text);
   return out;
+}
+
+mlx_levels_text_t mlx_manifest_levels_text(const mlx_manifest_t *m) {
+  mlx_levels_text_t out = {""};
+  join_names((const char(*)[16])m->levels, m->level_count, out.text, sizeof out.text);
+  return out;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Files
+
+mlx_module_name_t mlx_bundle_module(const char *level) {
+  mlx_module_name_t name = {MLX_BUNDLE_VMFB};
+  if (level) snprintf(name.text, sizeof name.text, "model.%.16s.vmfb", level);
+  return name;
+}
+
+static bool is_module_of_a_level(const char *name) {
+  char level[16];
+  int end = 0;
+  if (sscanf(name, "model.%15[a-z0-9_-].vmfb%n", level, &end) != 1 || !end || name[end]) return false;
+  return is_plain_name(level);
+}
+
+bool mlx_is_bundle_file(const char *name) {
+  static const char *const names[] = {MLX_BUNDLE_MANIFEST, MLX_BUNDLE_TOKENIZER, MLX_BUNDLE_CHAT, MLX_BUNDLE_VMFB, MLX_BUNDLE_WEIGHTS};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    if (!strcmp(name, names[i])) return true;
+  }
+  return is_module_of_a_level(name);
 }
 
 bool mlx_is_bundle(const char *folder) {

@@ -9,7 +9,7 @@
 
 // A bundle (.mlxb) is a folder with these files.
 #define MLX_BUNDLE_MANIFEST "manifest.json"
-#define MLX_BUNDLE_VMFB "model.vmfb"
+#define MLX_BUNDLE_VMFB "model.vmfb"  // a portable one has a module for each level instead: model.LEVEL.vmfb
 #define MLX_BUNDLE_WEIGHTS "weights.irpa"
 #define MLX_BUNDLE_TOKENIZER "tokenizer.json"
 #define MLX_BUNDLE_CHAT "chat.json"  // only where the model has a chat template
@@ -22,12 +22,14 @@
 #define MLX_MAX_EOS 16
 #define MLX_MAX_GROUP 1024  // tokens that one call of decode_K may choose
 #define MLX_MAX_KERNELS 8
+#define MLX_MAX_LEVELS 8
+#define MLX_TARGET_PORTABLE "cpu:portable"
 
 typedef struct mlx_manifest {
   char architecture[64];
   char source[256];               // file name of the model it was compiled from
   char dtype[16];                 // of its weights and KV cache: "f32", "bf16", "f16"
-  char target[64];                // "cpu:host", "cpu:x86-64-v3", "cuda:sm_90"
+  char target[64];                // "cpu:host", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90"
   char cpu[MLX_DIGEST_HEX];       // for cpu:host, that machine's mlx_cpu_identity; otherwise empty
   char compiler[128];             // iree-compile's version
   char compiler_digest[MLX_DIGEST_HEX];
@@ -43,6 +45,8 @@ typedef struct mlx_manifest {
   size_t decode_count;
   char kernels[MLX_MAX_KERNELS][16]; // linked kernels: "decode", "linear"; what has none is lowered plainly
   size_t kernel_count;
+  char levels[MLX_MAX_LEVELS][16];   // of cpu:portable, and only of that: those that it has modules for; of one architecture they ascend
+  size_t level_count;
   int64_t driver;                    // CUDA version that the linked kernels need of the driver: 13000 is 13.0; 0: no more than the target
   int64_t state_bytes;               // device memory for the KV pool and scratch; 0: it is not known
   int64_t kv_bytes;                  // keys and values of one position, all layers; 0: it is not known
@@ -54,6 +58,20 @@ typedef struct mlx_manifest {
 mlx_status_t mlx_manifest_write(const mlx_manifest_t *manifest, char **out_json, size_t *out_length) MLX_MUST_USE;
 // Reads and checks one; |name| is for errors. A manifest of another contract is refused, naming both.
 mlx_status_t mlx_manifest_read(const char *name, const char *json, size_t length, mlx_manifest_t *out_manifest) MLX_MUST_USE;
+
+// The file of a level's module: "model.x86-64-v3.vmfb"; of NULL "model.vmfb".
+typedef struct mlx_module_name {
+  char text[32];
+} mlx_module_name_t;
+mlx_module_name_t mlx_bundle_module(const char *level);
+// True for the names of files that a bundle may hold.
+bool mlx_is_bundle_file(const char *name);
+
+// "x86-64, x86-64-v3, aarch64": the levels of a portable model.
+typedef struct mlx_levels_text {
+  char text[MLX_MAX_LEVELS * 18];
+} mlx_levels_text_t;
+mlx_levels_text_t mlx_manifest_levels_text(const mlx_manifest_t *manifest);
 
 // "decode, linear", or "none (plain lowering)": which linked kernels a module has.
 typedef struct mlx_kernels_text {

@@ -5,11 +5,16 @@
 #include <string.h>
 #include <unistd.h>
 
+// Of each architecture ascending: who runs one runs those before it.
+static const mlx_cpu_level_t levels[] = {{"x86-64", MLX_X86_64},          {"x86-64-v2", MLX_X86_64}, {"x86-64-v3", MLX_X86_64},
+                                         {"x86-64-v4", MLX_X86_64},       {"sapphirerapids", MLX_X86_64},
+                                         {"aarch64", MLX_AARCH64},        {NULL, MLX_X86_64}};
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 
-static const char *const levels[] = {"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "sapphirerapids", NULL};
+#define HERE MLX_X86_64
 
 // The tiles' registers are large, and Linux gives them only to who asks.
 bool mlx_cpu_enable_tiles(void) {
@@ -39,8 +44,8 @@ bool mlx_cpu_has_level(const char *level) {
   bool sapphire = v4 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi2") &&
                   (one & (avx_vnni | avx512_bf16)) == (avx_vnni | avx512_bf16) && mlx_cpu_enable_tiles();
   const bool has[] = {true, v2, v3, v4, sapphire};
-  for (size_t i = 0; levels[i]; ++i) {
-    if (!strcmp(levels[i], level)) return has[i];
+  for (size_t i = 0; i < sizeof has; ++i) {
+    if (!strcmp(levels[i].name, level)) return has[i];
   }
   return false;
 }
@@ -60,11 +65,11 @@ static void add_features(mlx_digest_t *digest) {
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 
-static const char *const levels[] = {"generic", NULL};
+#define HERE MLX_AARCH64
 
 bool mlx_cpu_enable_tiles(void) { return false; }
 
-bool mlx_cpu_has_level(const char *level) { return !strcmp(level, "generic"); }
+bool mlx_cpu_has_level(const char *level) { return !strcmp(level, "aarch64"); }
 
 static void add_features(mlx_digest_t *digest) {
   unsigned long words[2] = {getauxval(AT_HWCAP), getauxval(AT_HWCAP2)};
@@ -75,7 +80,24 @@ static void add_features(mlx_digest_t *digest) {
 #error "mlxcel knows x86-64 and aarch64"
 #endif
 
-const char *mlx_cpu_level(size_t index) { return index < sizeof levels / sizeof *levels ? levels[index] : NULL; }
+const mlx_cpu_level_t *mlx_cpu_level(size_t index) {
+  return index < sizeof levels / sizeof *levels && levels[index].name ? &levels[index] : NULL;
+}
+
+const mlx_cpu_level_t *mlx_cpu_level_find(const char *name) {
+  for (const mlx_cpu_level_t *level = levels; level->name; ++level) {
+    if (!strcmp(level->name, name)) return level;
+  }
+  return NULL;
+}
+
+const mlx_cpu_level_t *mlx_cpu_level_here(void) {
+  const mlx_cpu_level_t *best = NULL;
+  for (const mlx_cpu_level_t *level = levels; level->name; ++level) {
+    if (level->arch == HERE && mlx_cpu_has_level(level->name)) best = level;
+  }
+  return best;
+}
 
 void mlx_cpu_identity(char out_hex[MLX_DIGEST_HEX]) {
   mlx_digest_t digest;

@@ -7,8 +7,15 @@
 // A name for exactly this CPU's features: code compiled for one runs on every machine that has the same.
 void mlx_cpu_identity(char out_hex[MLX_DIGEST_HEX]);
 
-// Levels a portable artifact can be compiled for ("x86-64-v3"), by the names LLVM has for them; NULL past the last.
-const char *mlx_cpu_level(size_t index);
+// Levels a model can be compiled for, of all architectures that mlxcel runs on; those of one architecture ascend.
+typedef enum mlx_cpu_arch { MLX_X86_64, MLX_AARCH64 } mlx_cpu_arch_t;
+typedef struct mlx_cpu_level {
+  const char *name;  // "x86-64-v3", "aarch64"
+  mlx_cpu_arch_t arch;
+} mlx_cpu_level_t;
+const mlx_cpu_level_t *mlx_cpu_level(size_t index);            // NULL past the last
+const mlx_cpu_level_t *mlx_cpu_level_find(const char *name);   // NULL for what is none
+const mlx_cpu_level_t *mlx_cpu_level_here(void);               // the highest that this machine runs
 // True when this machine runs code of that level.
 bool mlx_cpu_has_level(const char *level);
 

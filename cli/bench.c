@@ -16,7 +16,7 @@
 #define MAX_DEPTHS 16
 
 typedef struct flags {
-  const char *model, *device, *dtype, *kernels, *quantize, *depths, *format, *bandwidth;
+  const char *model, *device, *dtype, *kernels, *quantize, *cpu_level, *depths, *format, *bandwidth;
   int64_t prompt, generated, repetitions, context, threads;
   bool verbose;
 } flags_t;
@@ -204,6 +204,7 @@ static size_t list_fields(const bench_t *bench, const result_t *r, field_t *out)
   out[n++] = text_field("gpu_info", info->gpu);
   out[n++] = text_field("target", info->target);
   out[n++] = text_field("kernels", info->kernels);
+  out[n++] = text_field("cpu_level", info->cpu_level);
   out[n++] = whole_field("n_threads", info->threads);
   out[n++] = whole_field("n_ctx", (double)info->context);
   out[n++] = text_field("test", r->test.name);
@@ -391,6 +392,7 @@ static mlx_status_t open_and_run(bench_t *bench, const flags_t *f, const format_
                                       .quantize = f->quantize,
                                       .verbose = f->verbose,
                                       .context = f->context < 0 ? bench->context : f->context,
+                                      .cpu_level = f->cpu_level,
                                       .threads = f->threads};
   if (f->context > 0 && f->context < bench->context) return too_small(bench->context, f->context);
   MLX_TRY(mlx_cli_open(&opening, &bench->engine, &bench->times));
@@ -421,6 +423,7 @@ mlx_status_t mlx_cli_bench(int argc, char **argv) {
       {"--quantize", MLX_FLAG_TEXT, "TYPE", "make packed weights of wider ones: q4 or q8 (CPU)", &f.quantize, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
       {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
+      {"--cpu-level", MLX_FLAG_TEXT, "LEVEL", "whose code to run of a portable model, or to compile for (default: the best for this CPU)", &f.cpu_level, 0, 0},
       {"--bandwidth", MLX_FLAG_TEXT, "GB/s", "the memory's read bandwidth: show which share of it generating reaches", &f.bandwidth, 0, 0},
       {"-o, --output", MLX_FLAG_TEXT, "FORMAT", "md (default), csv, json or jsonl", &f.format, 0, 0},
       {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which device is used, which kernels the model carries and what became of its weights", &f.verbose, 0, 0},

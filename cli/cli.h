@@ -57,6 +57,7 @@ typedef struct mlx_open_options {
   const char *kernels;          // as given
   const char *quantize;         // as given; NULL: not at all
   bool verbose;                 // say what becomes of the weights
+  const char *cpu_level;        // as given; may be NULL
   int64_t context;              // -1: not given; 0: the model's own
   int64_t threads;              // 0: not given
   const char *prompt;           // must fit, which is checked before anything slow; may be NULL

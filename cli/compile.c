@@ -51,6 +51,7 @@ static mlx_status_t print_kernels(const mlx_compiled_t *compiled) {
   mlx_manifest_t manifest;
   MLX_TRY(mlx_manifest_read(MLX_BUNDLE_MANIFEST, compiled->manifest, compiled->manifest_length, &manifest));
   fprintf(stderr, "target: %s\nkernels: %s\n", manifest.target, mlx_manifest_kernels_text(&manifest).text);
+  if (manifest.level_count) fprintf(stderr, "levels: %s\n", mlx_manifest_levels_text(&manifest).text);
   return NULL;
 }
 
@@ -71,7 +72,7 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   flags_t f = {.target = "cpu", .dtype = "auto", .kernels = "auto", .context = -1};
   const mlx_flag_t table[] = {
       {"-o, --output", MLX_FLAG_TEXT, "OUT", "where to write (default: MODEL's name + .mlxb, .vmfb or .mlir)", &f.out, 0, 0},
-      {"--target", MLX_FLAG_TEXT, "TARGET", "cpu (this machine), cpu:LEVEL, cuda (this GPU, else sm_80) or cuda:sm_XX", &f.target, 0, 0},
+      {"--target", MLX_FLAG_TEXT, "TARGET", "cpu (this machine), cpu:LEVEL, cpu:portable (any), cuda (this GPU, else sm_80) or cuda:sm_XX", &f.target, 0, 0},
       {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own kernels: auto (default), required, off", &f.kernels, 0, 0},
       {"--dtype", MLX_FLAG_TEXT, "DTYPE", "weights: packed (as a GGUF has them, exact), f32 (exact), bf16, f16; auto (default): packed where there are kernels, else f32", &f.dtype, 0, 0},
       {"--quantize", MLX_FLAG_TEXT, "TYPE", "make packed weights of wider ones: q4 or q8 (CPU)", &f.quantize, 0, 0},
@@ -93,6 +94,9 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   if (!f.emit && f.out && !strcmp(f.out, "-")) return mlx_error(MLX_USAGE, "a compiled model is a folder; it cannot go to stdout");
   if (stablehlo && f.quantize) return mlx_error(MLX_USAGE, "pure StableHLO has plain weights: --quantize and --emit stablehlo do not go together");
   if (f.emit && !stablehlo && !vmfb) return mlx_error(MLX_USAGE, "--emit wants stablehlo or vmfb, not '%s'", f.emit);
+  if (vmfb && !strcmp(f.target, MLX_TARGET_PORTABLE)) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "a portable model has several modules; --emit vmfb writes one"), "use --target cpu:LEVEL");
+  }
   mlx_dtype_t dtype;
   mlx_weights_choice_t weights;
   mlx_kernel_choice_t kernels;

@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "compiler/compile.h"
 #include "compiler/driver.h"
+#include "compiler/kernels.h"
 #include "compiler/nvrtc.h"
 #include "runtime/mlxcel.h"
 
@@ -40,12 +41,9 @@ static void find(doctor_t *doctor, verdict_t verdict, const char *subject, const
 
 static void look_at_cpu(doctor_t *doctor) {
   char text[128];
-  const char *level = "";
-  for (size_t i = 0; mlx_cpu_level(i); ++i) {
-    if (mlx_cpu_has_level(mlx_cpu_level(i))) level = mlx_cpu_level(i);
-  }
-  snprintf(text, sizeof text, "level %s, %d CPUs, %.1f GiB of memory", level, mlx_cpu_count(),
-           (double)mlx_physical_memory() / (1 << 30));
+  const char *kernels = mlx_kernels_cpu_level("host");
+  snprintf(text, sizeof text, "level %s, %d CPUs, %.1f GiB of memory, kernels for %s", mlx_cpu_level_here()->name, mlx_cpu_count(),
+           (double)mlx_physical_memory() / (1 << 30), kernels ? kernels : "no CPU of this kind");
   find(doctor, OK, "cpu", text, NULL);
 }
 

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "compiler/compile.h"
 
@@ -28,6 +30,22 @@ static mlx_status_t parse_device(const char *text, mlx_device_choice_t *out) {
     return NULL;
   }
   return mlx_error(MLX_USAGE, "--device wants cpu, cuda or auto, not '%s'", text);
+}
+
+// A compiled model says itself what it has.
+static mlx_status_t check_level(const char *level, mlx_device_choice_t device, bool is_bundle) {
+  mlx_text_t known = {0};
+  if (!level) return NULL;
+  if (device == MLX_USE_CUDA) return mlx_error(MLX_USAGE, "--cpu-level is for the CPU, and --device says cuda");
+  if (mlx_cpu_level_find(level)) {
+    if (is_bundle || mlx_cpu_has_level(level)) return NULL;
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "this CPU (%s) does not run code for %s", mlx_cpu_level_here()->name, level),
+                           "to compile for another machine: mlxcel compile MODEL --target cpu:%s", level);
+  }
+  for (size_t i = 0; mlx_cpu_level(i); ++i) mlx_text_printf(&known, "%s%s", i ? ", " : "", mlx_cpu_level(i)->name);
+  mlx_status_t status = mlx_status_hint(mlx_error(MLX_USAGE, "unknown CPU level '%s'", level), "levels: %s", known.data ? known.data : "");
+  mlx_text_clear(&known);
+  return status;
 }
 
 static mlx_status_t accept_prompt(void *user, const mlx_compiled_t *compiled, int64_t context, int64_t vocab) {
@@ -86,14 +104,16 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
 }
 
 static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, mlx_open_times_t *out_times) {
+  const bool is_bundle = mlx_engine_is_bundle(o->model);
   mlx_engine_options_t options;
   mlx_engine_options_initialize(&options);
   MLX_TRY(parse_device(o->device, &options.device));
+  MLX_TRY(check_level(o->cpu_level, options.device, is_bundle));
   options.threads = (int)o->threads;
+  options.cpu_level = is_bundle ? o->cpu_level : NULL;
   double load_start = 0;
   options.on_load = show_loading;
   options.user = &load_start;
-  bool is_bundle = mlx_engine_is_bundle(o->model);
   if (is_bundle) {  // a source model's prompt is checked before it is compiled
     options.prompt = o->prompt;
     options.prompt_length = o->prompt_length;
@@ -109,10 +129,11 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
                            "mlxcel compile MODEL --quantize %s", o->quantize);
   }
   MLX_TRY(mlx_kernel_choice_parse(o->kernels, &opening.kernels));
-  bool ask_for_gpu = options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !is_bundle);
+  if (o->cpu_level && !is_bundle) snprintf(opening.target, sizeof opening.target, "cpu:%s", o->cpu_level);
+  bool ask_for_gpu = options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !is_bundle && !o->cpu_level);
   mlx_status_t no_gpu = ask_for_gpu ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.memory) : NULL;
   if (options.device == MLX_USE_CUDA && no_gpu) return no_gpu;
-  if (options.device == MLX_USE_AUTO && !is_bundle) options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";
+  if (options.device == MLX_USE_AUTO && !is_bundle && !o->cpu_level) options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";
   if (is_bundle && o->context > 0) options.context = o->context;
   mlx_status_t status =
       is_bundle ? mlx_engine_open_bundle(o->model, &options, out) : compile_and_open(&opening, &options, out);
@@ -157,4 +178,5 @@ void mlx_cli_print_device(const mlx_engine_info_t *info, bool with_kernels) {
   fprintf(stderr, "device: %s, %s%s%s%s\n", mlx_cli_device_text(info).text, info->dtype, info->device_reason[0] ? " (auto: " : "",
           info->device_reason, info->device_reason[0] ? ")" : "");
   if (with_kernels) fprintf(stderr, "kernels: %s\n", info->kernels);
+  if (with_kernels && info->cpu_level[0]) fprintf(stderr, "cpu level: %s (of %s)\n", info->cpu_level, info->levels);
 }

@@ -13,7 +13,7 @@
 #define MAX_PROMPT (64u << 20)
 
 typedef struct flags {
-  const char *model, *prompt, *prompt_file, *system, *device, *dtype, *kernels, *quantize;
+  const char *model, *prompt, *prompt_file, *system, *device, *dtype, *kernels, *quantize, *cpu_level;
   int64_t count, context, threads;
   bool chat, json, ignore_eos, verbose;
   mlx_sampling_flags_t sampling;
@@ -172,6 +172,7 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
       {"--quantize", MLX_FLAG_TEXT, "TYPE", "make packed weights of wider ones: q4 or q8 (CPU)", &f.quantize, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
       {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
+      {"--cpu-level", MLX_FLAG_TEXT, "LEVEL", "whose code to run of a portable model, or to compile for (default: the best for this CPU)", &f.cpu_level, 0, 0},
       {"--ignore-eos", MLX_FLAG_SWITCH, NULL, "go on after the model ends its text", &f.ignore_eos, 0, 0},
       MLX_SAMPLING_FLAGS(f.sampling),
       {"--json", MLX_FLAG_SWITCH, NULL, "print one JSON object: ids, text, finish reason, timings", &f.json, 0, 0},
@@ -201,6 +202,7 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
                                       .quantize = f.quantize,
                                       .verbose = f.verbose,
                                       .context = f.context,
+                                      .cpu_level = f.cpu_level,
                                       .threads = f.threads,
                                       .prompt = prompt.text,
                                       .prompt_length = prompt.length,

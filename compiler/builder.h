@@ -112,7 +112,6 @@ mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_exter
 
 // A function of ours in an object file, linked into a module for the CPU (IREE form only). Its arguments are pointers to the operands and
 // to the result, then the constants as i64.
-#define MLX_CPU_ELF "embedded-elf-x86_64"
 typedef struct mlx_linked {
   const char *symbol, *file;  // in the object that --iree-hal-executable-object-search-path finds
   const char *target;         // what kind of object that is

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "artifact/manifest.h"
+#include "base/cpu.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "compiler/driver.h"
@@ -29,6 +30,7 @@ typedef struct job {
   mlx_kernels_t kernels;
   char *mlir;
   size_t mlir_length;
+  size_t modules;          // made before this one, for other levels
   char source_stamp[MLX_DIGEST_HEX];  // of the source's files when it was opened
   char title[192];
 } job_t;
@@ -187,15 +189,18 @@ static bool stays_packed(const job_t *job) { return job->graph.layout == MLX_LAY
 
 // Why there can be none for this model and target, whatever is installed; NULL when there can.
 static const char *why_no_kernels(const job_t *job) {
-  if (!job->target.gpu) return mlx_kernels_cpu_level(job->target.cpu_level) ? NULL : "they need a CPU from x86-64-v3 on";
+  if (!job->target.gpu) return mlx_kernels_cpu_level(job->target.cpu_level) ? NULL : "this mlxcel was built without any for that CPU";
   if (!job->target.gpu->kernel_sm) return "they need a GPU from sm_80 on";
   if (job->graph.dtype == MLX_F32 && !has_packed(job, MLX_LAYOUT_TILES)) return "they compute with packed or 16-bit weights (--dtype bf16 or f16)";
   return NULL;
 }
 
+// What is so for every level is said for the first.
+static const mlx_report_t *notes_of(const job_t *job) { return job->modules ? NULL : job->options->report; }
+
 static mlx_status_t no_kernels(const job_t *job, const char *why) {
   if (job->options->kernels != MLX_KERNELS_REQUIRED) {
-    mlx_report_note(job->options->report, "no linked kernels, the plain lowering is used: %s", why);
+    mlx_report_note(notes_of(job), "no linked kernels, the plain lowering is used: %s", why);
     return NULL;
   }
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no linked kernels for this model: %s", why), "use --kernels=auto");
@@ -214,7 +219,7 @@ static const mlx_weight_t *first_widened(const job_t *job) {
 static void note_widened(const job_t *job) {
   const mlx_weight_t *widened = stays_packed(job) ? first_widened(job) : NULL;
   if (!widened) return;
-  mlx_report_note(job->options->report, "some packed weights, of which '%s' is the first, are widened to %s: no packed layout has their groups",
+  mlx_report_note(notes_of(job), "some packed weights, of which '%s' is the first, are widened to %s: no packed layout has their groups",
                   widened->name, mlx_dtype_info(job->graph.dtype)->mlir);
 }
 
@@ -430,6 +435,9 @@ static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
     if (!mlx_kernels_use(&job->kernels, (mlx_kernel_kind_t)kind)) continue;
     snprintf(m.kernels[m.kernel_count++], sizeof m.kernels[0], "%s", mlx_kernel_kind_name((mlx_kernel_kind_t)kind));
   }
+  for (size_t i = 0; job->target.portable && i < out->module_count; ++i) {
+    snprintf(m.levels[m.level_count++], sizeof m.levels[0], "%s", out->modules[i].level);
+  }
   MLX_TRY(mlx_source_eos_ids(job->model->source, m.eos, MLX_MAX_EOS, &m.eos_count));
   return mlx_manifest_write(&m, &out->manifest, &out->manifest_length);
 }
@@ -445,6 +453,49 @@ static mlx_status_t read_tokenizer(const mlx_source_t *source, mlx_compiled_t *o
   return mlx_source_tokenizer_json(source, &out->tokenizer, &out->tokenizer_length);
 }
 
+static mlx_status_t compile_module(job_t *job, const char *model_path, mlx_compiled_t *out) {
+  mlx_compiled_module_t *module = &out->modules[out->module_count];
+  MLX_TRY(choose_kernels(job));
+  MLX_TRY(check_packed(job));
+  if (job->options->verbose) mlx_weights_explain(job->model, mlx_graph_storage(&job->graph), notes_of(job));
+  snprintf(job->title, sizeof job->title, "%.64s as %s for %s, context %lld", mlx_file_name(model_path).text, storage_name(job),
+           job->target.name, (long long)job->graph.context);
+  MLX_TRY(mlx_graph_emit(job->model, &job->graph, &job->mlir, &job->mlir_length));
+  if (!job->modules) MLX_TRY(mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report, &job->compiler));
+  MLX_TRY(get_vmfb(job, &module->entry));
+  out->module_count++;
+  MLX_TRY(mlx_join_path(module->entry.folder, MLX_BUNDLE_VMFB, &module->path));
+  out->vmfb_path = out->modules[0].path;
+  return NULL;
+}
+
+// A module for each level that this mlxcel has a kernel for. Panels lie the same way for all: they share the weights.
+static mlx_status_t compile_levels(job_t *job, const char *model_path, mlx_compiled_t *out) {
+  const mlx_graph_options_t graph = job->graph;
+  const mlx_target_t portable = job->target;
+  const mlx_cpu_level_t *level;
+  char target[32];
+  for (size_t i = 0; (level = mlx_cpu_level(i)) && out->module_count < MLX_MAX_LEVELS; ++i) {
+    if (!mlx_kernels_have_level(level->name)) {
+      if (!mlx_kernels_cpu_level(level->name)) {  // and none below it
+        mlx_report_note(job->options->report, "no code for %s: this mlxcel was built without a kernel for it", level->name);
+      }
+      continue;
+    }
+    snprintf(target, sizeof target, "cpu:%s", level->name);
+    mlx_kernels_clear(&job->kernels);
+    mlx_free(job->mlir);
+    job->mlir = NULL;
+    job->graph = graph;
+    job->modules = out->module_count;
+    MLX_TRY(mlx_target_parse(target, &job->target));
+    out->modules[out->module_count].level = level->name;
+    MLX_TRY(compile_module(job, model_path, out));
+  }
+  job->target = portable;
+  return out->module_count ? NULL : mlx_error(MLX_UNSUPPORTED, "this mlxcel was built without CPU kernels, of which a portable model is made");
+}
+
 static mlx_status_t compile_job(job_t *job, const char *model_path, mlx_compiled_t *out) {
   MLX_TRY(mlx_target_parse(job->options->target ? job->options->target : "cpu", &job->target));
   MLX_TRY(open_model(job, model_path));
@@ -455,15 +506,7 @@ static mlx_status_t compile_job(job_t *job, const char *model_path, mlx_compiled
     MLX_TRY(job->options->accept(job->options->user, out, job->graph.context, job->model->config.vocab));
   }
   MLX_TRY(check_quantize(job));
-  MLX_TRY(choose_kernels(job));
-  MLX_TRY(check_packed(job));
-  if (job->options->verbose) mlx_weights_explain(job->model, mlx_graph_storage(&job->graph), job->options->report);
-  snprintf(job->title, sizeof job->title, "%.64s as %s for %s, context %lld", mlx_file_name(model_path).text, storage_name(job),
-           job->target.name, (long long)job->graph.context);
-  MLX_TRY(mlx_graph_emit(job->model, &job->graph, &job->mlir, &job->mlir_length));
-  MLX_TRY(mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report, &job->compiler));
-  MLX_TRY(get_vmfb(job, &out->vmfb));
-  MLX_TRY(mlx_join_path(out->vmfb.folder, MLX_BUNDLE_VMFB, &out->vmfb_path));
+  MLX_TRY(job->target.portable ? compile_levels(job, model_path, out) : compile_module(job, model_path, out));
   if (!job->options->module_only) {
     MLX_TRY(get_weights(job, &out->weights));
     MLX_TRY(mlx_join_path(out->weights.folder, MLX_BUNDLE_WEIGHTS, &out->weights_path));
@@ -491,9 +534,11 @@ void mlx_compiled_release(mlx_compiled_t *compiled) {
   mlx_free(compiled->tokenizer);
   mlx_free(compiled->tokenizer_name);
   mlx_free(compiled->chat);
-  mlx_free(compiled->vmfb_path);
+  for (size_t i = 0; i < compiled->module_count; ++i) {
+    mlx_free(compiled->modules[i].path);
+    mlx_cache_release(&compiled->modules[i].entry);
+  }
   mlx_free(compiled->weights_path);
-  mlx_cache_release(&compiled->vmfb);
   mlx_cache_release(&compiled->weights);
   *compiled = (mlx_compiled_t){0};
 }
@@ -522,15 +567,14 @@ static mlx_status_t fill_bundle(const mlx_compiled_t *compiled, const char *fold
   MLX_TRY(put_text(folder, MLX_BUNDLE_MANIFEST, compiled->manifest, compiled->manifest_length));
   MLX_TRY(put_text(folder, MLX_BUNDLE_TOKENIZER, compiled->tokenizer, compiled->tokenizer_length));
   if (compiled->chat) MLX_TRY(put_text(folder, MLX_BUNDLE_CHAT, compiled->chat, compiled->chat_length));
-  MLX_TRY(put_copy(folder, MLX_BUNDLE_VMFB, compiled->vmfb_path));
+  for (size_t i = 0; i < compiled->module_count; ++i) {
+    MLX_TRY(put_copy(folder, mlx_bundle_module(compiled->modules[i].level).text, compiled->modules[i].path));
+  }
   return put_copy(folder, MLX_BUNDLE_WEIGHTS, compiled->weights_path);
 }
 
 static mlx_status_t refuse_foreign_name(void *user, const char *name) {
-  static const char *const ours[] = {MLX_BUNDLE_MANIFEST, MLX_BUNDLE_TOKENIZER, MLX_BUNDLE_CHAT, MLX_BUNDLE_VMFB, MLX_BUNDLE_WEIGHTS};
-  for (size_t i = 0; i < sizeof ours / sizeof *ours; ++i) {
-    if (!strcmp(name, ours[i])) return NULL;
-  }
+  if (mlx_is_bundle_file(name)) return NULL;
   return mlx_error(MLX_USAGE, "'%s' holds '%s', which is not part of a compiled model", (const char *)user, name);
 }
 

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "artifact/manifest.h"
 #include "base/report.h"
 #include "base/status.h"
 #include "cache/cache.h"
@@ -31,7 +32,7 @@ typedef enum mlx_weights_choice {
 mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *out_choice, mlx_dtype_t *out_dtype) MLX_MUST_USE;
 
 typedef struct mlx_compile_options {
-  const char *target;         // "cpu", "cpu:x86-64-v3", "cuda:sm_90"; NULL: "cpu"
+  const char *target;         // "cpu", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90"; NULL: "cpu"
   mlx_dtype_t dtype;          // of stored weights and of the KV cache, one that mlx_dtype_parse knows; MLX_F32: parity
   mlx_weights_choice_t weights;
   mlx_quantize_t quantize;    // makes packed weights of wider ones: not with MLX_WEIGHTS_WIDE, and an error where nothing can be packed
@@ -50,14 +51,23 @@ typedef struct mlx_compile_options {
   void *user;
 } mlx_compile_options_t;
 
-// A compiled model: two texts and two files in the cache, which stay leased until this is released.
+typedef struct mlx_compiled_module {
+  const char *level;           // of a portable model; else NULL
+  char *path;                  // owned
+  mlx_cache_entry_t entry;
+} mlx_compiled_module_t;
+
+// A compiled model: its texts and its files in the cache, which stay leased until this is released.
 struct mlx_compiled {
   char *manifest, *tokenizer;  // owned JSON texts
   char *tokenizer_name;        // owned: the file the tokenizer comes from, for messages
   char *chat;                  // owned JSON text; NULL when the model has no chat template
   size_t manifest_length, tokenizer_length, chat_length;
-  char *vmfb_path, *weights_path;  // owned; no weights when only the module was wanted
-  mlx_cache_entry_t vmfb, weights;
+  mlx_compiled_module_t modules[MLX_MAX_LEVELS];  // one, or of a portable model one for each level
+  size_t module_count;
+  const char *vmfb_path;       // the first one's
+  char *weights_path;          // owned; NULL when only the module was wanted
+  mlx_cache_entry_t weights;
 };
 
 // Compiles |model_path|, or finds what an earlier compile left in |cache|. Release with mlx_compiled_release.
@@ -67,7 +77,7 @@ void mlx_compiled_release(mlx_compiled_t *compiled);
 
 // Fails when mlx_compiled_write would refuse |path|: it is there, and it is not a bundle with nothing else in it.
 mlx_status_t mlx_compiled_check_path(const char *path) MLX_MUST_USE;
-// Writes a bundle: a folder |path| with the four files, and the fifth where there is a chat template. Replaces a bundle that is there, and nothing else. What killed
+// Writes a bundle: a folder |path| with the files that artifact/manifest.h names. Replaces a bundle that is there, and nothing else. What killed
 // writers of the same path left behind is removed.
 mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_report_t *report) MLX_MUST_USE;
 

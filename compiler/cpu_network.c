@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "artifact/archive.h"
+#include "base/cpu.h"
 #include "base/memory.h"
 #include "compiler/graph_internal.h"
 #include "compiler/panels.h"
@@ -106,13 +107,19 @@ static mlx_status_t declare(const emission_t *e) {
 #define STATES 5
 static const char *const states[STATES] = {MLX_STATE_KV, MLX_STATE_SCRATCH, MLX_STATE_TOKEN, MLX_STATE_POSITION, MLX_STATE_LOGITS};
 
+// What IREE calls the object's format.
+static const char *elf_of(const emission_t *e) {
+  const mlx_cpu_level_t *level = mlx_cpu_level_find(e->g->options->kernels->cpu_level);
+  return level->arch == MLX_AARCH64 ? "embedded-elf-arm_64" : "embedded-elf-x86_64";
+}
+
 // Its operands are those of mlx_network_run.
 static mlx_linked_t kernel_of(const emission_t *e, mlx_value_t tokens, mlx_value_t start, mlx_value_t count, mlx_value_t pages,
                               mlx_type_t result, int64_t width, int64_t steps, const char *file) {
   mlx_builder_t *b = e->g->b;
   mlx_linked_t kernel = {.symbol = "mlx_network_run",
                          .file = file,
-                         .target = MLX_CPU_ELF,
+                         .target = elf_of(e),
                          .workgroups = MLX_CPU_WORKGROUPS,
                          .operand_count = 6 + STATES,
                          .updated_from = 6,
@@ -167,7 +174,7 @@ static mlx_status_t emit(emission_t *e) {
   MLX_TRY(mlx_kernels_image(o->kernels, MLX_KERNEL_NETWORK, "", &file));
   describe(e);
   MLX_TRY(declare(e));
-  mlx_linked_t shape = {.symbol = "mlx_network_run", .file = file, .target = MLX_CPU_ELF, .workgroups = MLX_CPU_WORKGROUPS,
+  mlx_linked_t shape = {.symbol = "mlx_network_run", .file = file, .target = elf_of(e), .workgroups = MLX_CPU_WORKGROUPS,
                         .operand_count = 6 + STATES, .updated_from = 6, .result = MLX_TYPE(MLX_I32, 1), .constant_count = 2};
   for (int i = 0; i < 6 + STATES; ++i) shape.operands[i].dtype = MLX_I32;
   shape.operands[6].dtype = o->dtype;

@@ -67,11 +67,13 @@ static mlx_status_t object_of(const mlx_kernels_t *kernels, mlx_kernel_kind_t ki
   return *out_object ? NULL : mlx_error(MLX_INTERNAL, "this build has no kernel '%s' for %s", mlx_kernel_kind_name(kind), kernels->cpu_level);
 }
 
+bool mlx_kernels_have_level(const char *level) { return find_object(MLX_KERNEL_NETWORK, level) != NULL; }
+
 const char *mlx_kernels_cpu_level(const char *level) {
-  const char *best = NULL, *known;
-  for (size_t i = 0; (known = mlx_cpu_level(i)); ++i) {  // ascending
-    const bool runs = !strcmp(level, "host") ? mlx_cpu_has_level(known) : !strcmp(level, known);
-    if (runs && find_object(MLX_KERNEL_NETWORK, known)) best = known;
+  const char *best = NULL;
+  const mlx_cpu_level_t *highest = !strcmp(level, "host") ? mlx_cpu_level_here() : mlx_cpu_level_find(level), *known;
+  for (size_t i = 0; highest && (known = mlx_cpu_level(i)) && known <= highest; ++i) {  // ascending
+    if (known->arch == highest->arch && find_object(MLX_KERNEL_NETWORK, known->name)) best = known->name;
   }
   return best;
 }

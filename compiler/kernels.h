@@ -34,6 +34,9 @@ typedef struct mlx_kernels {
 // The level whose object a CPU of |level| runs ("host": this machine); NULL when there is none.
 const char *mlx_kernels_cpu_level(const char *level);
 
+// True when this mlxcel has an object for that very level.
+bool mlx_kernels_have_level(const char *level);
+
 void mlx_kernels_clear(mlx_kernels_t *kernels);
 
 // The file of the image of |kind| with these definitions ("NAME=VALUE" lines, the dtype's is added); the same ones give the same

@@ -3,16 +3,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "artifact/manifest.h"
 #include "base/cpu.h"
 #include "base/gpu.h"
 #include "base/text.h"
 
 static mlx_status_t unknown_target(const char *text) {
   mlx_text_t known = {0};
-  for (size_t i = 0; mlx_cpu_level(i); ++i) mlx_text_printf(&known, ", cpu:%s", mlx_cpu_level(i));
+  for (size_t i = 0; mlx_cpu_level(i); ++i) mlx_text_printf(&known, ", cpu:%s", mlx_cpu_level(i)->name);
   for (size_t i = 0; mlx_gpu_kind_at(i); ++i) mlx_text_printf(&known, ", cuda:sm_%d", mlx_gpu_kind_at(i)->sm);
   mlx_status_t status = mlx_error(MLX_USAGE, "unknown target '%s'", text);
-  status = mlx_status_hint(status, "targets: cpu (this machine)%s", known.data ? known.data : "");
+  status = mlx_status_hint(status, "targets: cpu (this machine), cpu:portable%s", known.data ? known.data : "");
   mlx_text_clear(&known);
   return status;
 }
@@ -26,6 +27,14 @@ static void use_cpu(mlx_target_t *t, const char *level) {
   add_flag(t, "--iree-hal-target-device=local");
   add_flag(t, "--iree-hal-local-target-device-backends=llvm-cpu");
   add_flag(t, t->arch_flag);
+}
+
+// A level means the same whatever machine compiles for it.
+static void use_cpu_level(mlx_target_t *t, const mlx_cpu_level_t *level) {
+  const bool arm = level->arch == MLX_AARCH64;
+  use_cpu(t, level->name);
+  if (arm) snprintf(t->arch_flag, sizeof t->arch_flag, "--iree-llvmcpu-target-cpu=generic");  // LLVM's name for it
+  add_flag(t, arm ? "--iree-llvmcpu-target-triple=aarch64-linux-gnu" : "--iree-llvmcpu-target-triple=x86_64-linux-gnu");
 }
 
 static void use_gpu(mlx_target_t *t, const mlx_gpu_kind_t *gpu) {
@@ -43,9 +52,14 @@ mlx_status_t mlx_target_parse(const char *text, mlx_target_t *t) {
     use_cpu(t, "host");
     return NULL;
   }
-  for (size_t i = 0; mlx_cpu_level(i); ++i) {
-    if (strncmp(text, "cpu:", 4) || strcmp(text + 4, mlx_cpu_level(i))) continue;
-    use_cpu(t, mlx_cpu_level(i));
+  if (!strcmp(text, MLX_TARGET_PORTABLE)) {
+    t->portable = true;
+    snprintf(t->name, sizeof t->name, "%s", MLX_TARGET_PORTABLE);
+    return NULL;
+  }
+  const mlx_cpu_level_t *level = strncmp(text, "cpu:", 4) ? NULL : mlx_cpu_level_find(text + 4);
+  if (level) {
+    use_cpu_level(t, level);
     return NULL;
   }
   const mlx_gpu_kind_t *gpu = strncmp(text, "cuda:", 5) ? NULL : mlx_gpu_kind_parse(text + 5);

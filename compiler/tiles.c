@@ -10,7 +10,7 @@ mlx_tiles_t mlx_tiles_of(mlx_panel_format_t format) {
   if (!info->code_bits || info->offsets > 1) return (mlx_tiles_t){0};
   const bool unsigned_bytes = info->code_bits == 8 && info->least_code == 0;  // which may need another offset
   return (mlx_tiles_t){.bits = info->code_bits,
-                       .wide = info->number != MLX_F16 || unsigned_bytes,
+                       .wide = info->number != MLX_F16 || info->grouped || unsigned_bytes,
                        .offset = info->offsets,
                        .halves = info->scales == 2,
                        .center = info->code_bits == 4 ? -info->least_code : 0};

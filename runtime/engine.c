@@ -18,8 +18,35 @@ void mlx_engine_options_initialize(mlx_engine_options_t *out_options) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Device
 
-static mlx_status_t check_cpu_target(const mlx_engine_t *engine, const char *name) {
+static mlx_status_t not_for_this_cpu(const char *name, const char *what) {
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, which this CPU (%s) does not run", name, what,
+                                   mlx_cpu_level_here()->name),
+                         "compile it here: mlxcel compile MODEL --target cpu; or for every kind of CPU: --target " MLX_TARGET_PORTABLE);
+}
+
+// The highest level of a portable model that this CPU runs, or the one that was asked for.
+static mlx_status_t choose_level(mlx_engine_t *engine, const char *name, const char *wanted) {
+  const mlx_manifest_t *m = &engine->manifest;
+  bool has = false;
+  for (size_t i = 0; i < m->level_count; ++i) {
+    if (wanted && strcmp(m->levels[i], wanted)) continue;
+    has = true;
+    if (mlx_cpu_has_level(m->levels[i])) engine->level = m->levels[i];
+  }
+  if (engine->level) return NULL;
+  if (!wanted) return not_for_this_cpu(name, engine->levels.text);
+  if (!has) return mlx_status_hint(mlx_error(MLX_USAGE, "%s has no code for '%s'", name, wanted), "it has code for %s", engine->levels.text);
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "code for %s was asked for, which this CPU (%s) does not run", wanted, mlx_cpu_level_here()->name),
+                         "leave --cpu-level away: the best that it runs is taken");
+}
+
+static mlx_status_t check_cpu_target(mlx_engine_t *engine, const char *name, const char *wanted) {
   const char *target = engine->manifest.target, *level = target + 4;
+  if (engine->manifest.level_count) return choose_level(engine, name, wanted);
+  if (wanted && strcmp(wanted, level)) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled for %s: it has no code for '%s'", name, target, wanted),
+                           "leave --cpu-level away, or compile the model with --target " MLX_TARGET_PORTABLE);
+  }
   if (!strcmp(level, "host")) {
     char here[MLX_DIGEST_HEX];
     mlx_cpu_identity(here);
@@ -27,9 +54,7 @@ static mlx_status_t check_cpu_target(const mlx_engine_t *engine, const char *nam
     return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for another machine's CPU", name),
                            "compile it here, or for a level that both have: mlxcel compile MODEL --target cpu:LEVEL");
   }
-  if (mlx_cpu_has_level(level)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, which this CPU does not run", name, target),
-                         "compile it here: mlxcel compile MODEL --target cpu");
+  return mlx_cpu_has_level(level) ? NULL : not_for_this_cpu(name, target);
 }
 
 static mlx_status_t open_cpu(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
@@ -37,7 +62,7 @@ static mlx_status_t open_cpu(mlx_engine_t *engine, const char *name, const mlx_e
     return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a CPU", name, engine->manifest.target),
                            "compile it for the CPU: mlxcel compile MODEL --target cpu");
   }
-  MLX_TRY(check_cpu_target(engine, name));
+  MLX_TRY(check_cpu_target(engine, name, options->cpu_level));
   return mlx_device_open(MLX_DEVICE_CPU, options->threads > 0 ? options->threads : mlx_cpu_count(), &engine->device);
 }
 
@@ -131,16 +156,26 @@ static mlx_status_t bind_weights(mlx_engine_t *engine, const mlx_engine_options_
   return status;
 }
 
-static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
-  MLX_TRY(mlx_map_file(parts->vmfb_path, &engine->vmfb));
+static mlx_status_t load_module(mlx_engine_t *engine, const char *path, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
+  MLX_TRY(mlx_map_file(path, &engine->vmfb));
   MLX_TRY(mlx_map_file(parts->weights_path, &engine->weights));
   MLX_TRY(mlx_archive_parse(parts->weights_path, engine->weights.data, engine->weights.size, &engine->archive));
   MLX_TRY(check_gpu_memory(engine, parts->name, engine->weights.size, (uint64_t)engine->manifest.state_bytes));
   mlx_status_t status = bind_weights(engine, options);
   bool memory = mlx_status_code(status) == MLX_OUT_OF_MEMORY;
-  status = mlx_status_annotate(status, "loading %s", parts->vmfb_path);
+  status = mlx_status_annotate(status, "loading %s", path);
   return memory ? mlx_status_hint(status, "weights and KV cache need more memory than there is: use a smaller context (-c)")
                 : mlx_status_hint(status, "the module does not fit this mlxcel or these weights: compile the model again");
+}
+
+static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
+  if (!engine->level) return load_module(engine, parts->vmfb_path, parts, options);
+  char *path;
+  if (!parts->folder) return mlx_error(MLX_INVALID_INPUT, "%s is portable, and it is not said where its modules are", parts->name);
+  MLX_TRY(mlx_join_path(parts->folder, mlx_bundle_module(engine->level).text, &path));
+  mlx_status_t status = load_module(engine, path, parts, options);
+  mlx_free(path);
+  return status;
 }
 
 static mlx_status_t need_function(const mlx_engine_t *engine, const char *name, const char *function) {
@@ -202,6 +237,7 @@ static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *p
 static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
   MLX_TRY(mlx_manifest_read(parts->manifest_name, parts->manifest, parts->manifest_length, &engine->manifest));
   engine->kernels = mlx_manifest_kernels_text(&engine->manifest);
+  engine->levels = mlx_manifest_levels_text(&engine->manifest);
   MLX_TRY(check_dtype(engine, parts->name, options->dtype));
   MLX_TRY(choose_context(engine, parts->name, options->context));
   MLX_TRY(mlx_tokenizer_create(parts->tokenizer_name, parts->tokenizer, parts->tokenizer_length, &engine->tokenizer));
@@ -265,7 +301,8 @@ mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t
                                      .chat = texts[2],
                                      .chat_length = lengths[2],
                                      .vmfb_path = paths[3],
-                                     .weights_path = paths[4]};
+                                     .weights_path = paths[4],
+                                     .folder = path};
     status = mlx_engine_open(&parts, options, out_engine);
   }
   for (int i = 0; i < 3; ++i) mlx_free(texts[i]);
@@ -306,6 +343,8 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
                              .source = m->source,
                              .target = m->target,
                              .dtype = m->dtype,
+                             .cpu_level = engine->level ? engine->level : "",
+                             .levels = engine->levels.text,
                              .kernels = engine->kernels.text,
                              .context = engine->context,
                              .vocab = m->vocab,

@@ -12,6 +12,8 @@
 struct mlx_engine {
   mlx_manifest_t manifest;
   mlx_kernels_text_t kernels;
+  mlx_levels_text_t levels;
+  const char *level;        // whose module of a portable model is loaded; NULL: it is not portable
   mlx_tokenizer_t *tokenizer;
   mlx_chat_t *chat;         // NULL: the model has no chat template
   mlx_map_t vmfb, weights;  // mapped as long as the program lives

@@ -29,6 +29,7 @@ typedef struct mlx_model_parts {
   const char *chat;                                 // chat.json; NULL: the model has no chat template
   size_t chat_length;
   const char *vmfb_path, *weights_path;
+  const char *folder;                               // of a portable model: where its modules are; vmfb_path is not looked at then
 } mlx_model_parts_t;
 
 typedef enum mlx_device_choice { MLX_USE_CPU, MLX_USE_CUDA, MLX_USE_AUTO } mlx_device_choice_t;
@@ -37,6 +38,7 @@ typedef struct mlx_engine_options {
   mlx_device_choice_t device;
   const char *reason;  // why, for mlx_engine_info, when "auto" was decided by the caller; NULL: the engine says
   int threads;      // CPU workers; 0: one for each CPU this process may use
+  const char *cpu_level;  // whose code to run, of those that the model has ("x86-64-v3"); NULL: the highest that this CPU runs
   int64_t context;  // positions a session may use; 0: all that the model was compiled for. More than that is an error
   const char *dtype;  // what the model must have been compiled to store ("bf16"); NULL: whatever it was
   // A text that a session must be able to read: opening fails before anything is loaded when it cannot. May be NULL.
@@ -76,6 +78,7 @@ typedef struct mlx_engine_info {
   int threads;               // CPU workers
   const char *architecture, *source, *target;  // from the manifest
   const char *dtype;                           // of weights and KV cache, from the manifest: "f32", "bf16", "f16"
+  const char *cpu_level, *levels;              // of a portable model: whose code runs, and what there was to choose from; else ""
   const char *kernels;                         // "decode, linear", or "none (plain lowering)"
   int64_t context, vocab, rows;
   uint64_t weight_bytes;        // all of them

@@ -88,7 +88,6 @@ TEST(without_nvrtc_auto_lowers_plainly_and_says_so_and_required_is_an_error) {
 
 TEST(required_kernels_that_cannot_be_are_refused_with_the_reason) {
   static const struct { const char *target; mlx_dtype_t dtype; const char *reason; } cases[] = {
-      {"cpu:x86-64-v2", MLX_F32, "they need a CPU from x86-64-v3 on"},
       {"cpu:x86-64-v3", MLX_BF16, "its network is not of a kind they know"},
       {"cuda:sm_75", MLX_BF16, "they need a GPU from sm_80 on"},
       {"cuda:sm_80", MLX_F32, "they compute with 16-bit weights (--dtype bf16 or f16)"},
@@ -273,7 +272,13 @@ TEST(a_modules_key_for_a_cpu_is_made_from_the_object_itself) {
   CHECK(objects[0].bytes != mlx_kernel_source_find("network.x86-64-v4.o")->text);
   mlx_kernels_free_objects(&kernels, objects);
   mlx_kernels_clear(&kernels);
-  CHECK(!mlx_kernels_cpu_level("x86-64-v2"));
+}
+
+TEST(a_level_without_an_object_takes_the_next_lower_one_of_its_own_kind) {
+  if (mlx_kernels_cpu_level("x86-64")) CHECK_TEXT(mlx_kernels_cpu_level("x86-64-v2"), "x86-64");
+  if (mlx_kernels_cpu_level("aarch64")) CHECK_TEXT(mlx_kernels_cpu_level("aarch64"), "aarch64");
+  CHECK(mlx_kernels_cpu_level("host"));
+  CHECK(!mlx_kernels_cpu_level("z80"));
 }
 
 TEST(the_same_definitions_share_an_image) {
@@ -339,7 +344,8 @@ int main(int argc, char **argv) {
       CASE(with_kernels_too_every_state_starts_from_a_value_of_its_own),
       CASE(whatever_changes_a_kernel_changes_the_modules_key),
       CASE(a_modules_key_is_made_from_the_source_and_the_nvrtc_of_each_image),
-      CASE(a_modules_key_for_a_cpu_is_made_from_the_object_itself), CASE(the_same_definitions_share_an_image),
+      CASE(a_modules_key_for_a_cpu_is_made_from_the_object_itself),
+      CASE(a_level_without_an_object_takes_the_next_lower_one_of_its_own_kind), CASE(the_same_definitions_share_an_image),
       CASE(every_kernel_compiles_for_every_gpu_of_the_table),
   };
   int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);

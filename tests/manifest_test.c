@@ -90,12 +90,41 @@ TEST(decode_sizes_out_of_bounds_are_refused) {
 TEST(kernel_names_that_could_steer_a_terminal_are_refused) {
   check_refused("kernels", "\"kernels\": \"decode\",\n", "field 'kernels' must be a short list");
   check_refused("kernels", "\"kernels\": [\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"],\n", "must be a short list");
-  check_refused("kernels", "\"kernels\": [\"\\u001b[2J\"],\n", "is not a kernel's name");
-  check_refused("kernels", "\"kernels\": [\"\"],\n", "is not a kernel's name");
-  check_refused("kernels", "\"kernels\": [7],\n", "is not a kernel's name");
-  check_refused("kernels", "\"kernels\": [\"abcdefghijklmnop\"],\n", "is not a kernel's name");
+  check_refused("kernels", "\"kernels\": [\"\\u001b[2J\"],\n", "is not a plain name");
+  check_refused("kernels", "\"kernels\": [\"\"],\n", "is not a plain name");
+  check_refused("kernels", "\"kernels\": [7],\n", "is not a plain name");
+  check_refused("kernels", "\"kernels\": [\"abcdefghijklmnop\"],\n", "is not a plain name");
   check_refused("state_bytes", "\"state_bytes\": -1,\n", "field 'state_bytes' must be between 0 and");
 }
 
-TEST_MAIN(CASE(what_is_written_is_read), CASE(what_an_older_compiler_did_not_write_has_a_meaning),
+TEST(levels_are_of_a_portable_model_and_of_no_other) {
+  mlx_manifest_t written = example(), read;
+  char *json;
+  size_t length;
+  snprintf(written.target, sizeof written.target, "cpu:portable");
+  CHECK_OK(mlx_manifest_write(&written, &json, &length));
+  CHECK_ERROR(mlx_manifest_read("m.json", json, length, &read), MLX_INVALID_INPUT, "field 'levels' is empty");
+  mlx_free(json);
+  snprintf(written.levels[0], sizeof written.levels[0], "x86-64-v3");
+  snprintf(written.levels[1], sizeof written.levels[1], "aarch64");
+  written.level_count = 2;
+  CHECK_OK(mlx_manifest_write(&written, &json, &length));
+  CHECK_OK(mlx_manifest_read("m.json", json, length, &read));
+  CHECK(!memcmp(&written, &read, sizeof read));
+  CHECK_TEXT(mlx_manifest_levels_text(&read).text, "x86-64-v3, aarch64");
+  mlx_free(json);
+  check_refused("kernels", "\"levels\": [\"aarch64\"],\n", "field 'levels' is for a target of cpu:portable");
+  check_refused("kernels", "\"levels\": [\"../../x\"],\n", "field 'levels' holds something that is not a plain name");
+}
+
+TEST(a_bundles_files_have_known_names) {
+  static const char *const ours[] = {"manifest.json", "model.vmfb", "weights.irpa", "tokenizer.json", "chat.json", "model.x86-64-v3.vmfb"};
+  static const char *const others[] = {"", "model", "model..vmfb", "model.a/b.vmfb", "model.aarch64.vmfb.old", "model.aarch64.o", "notes.txt"};
+  for (size_t i = 0; i < sizeof ours / sizeof *ours; ++i) CHECK(mlx_is_bundle_file(ours[i]));
+  for (size_t i = 0; i < sizeof others / sizeof *others; ++i) CHECK(!mlx_is_bundle_file(others[i]));
+  CHECK_TEXT(mlx_bundle_module(NULL).text, "model.vmfb");
+  CHECK_TEXT(mlx_bundle_module("aarch64").text, "model.aarch64.vmfb");
+}
+
+TEST_MAIN(CASE(what_is_written_is_read), CASE(levels_are_of_a_portable_model_and_of_no_other), CASE(a_bundles_files_have_known_names), CASE(what_an_older_compiler_did_not_write_has_a_meaning),
           CASE(decode_sizes_out_of_bounds_are_refused), CASE(kernel_names_that_could_steer_a_terminal_are_refused))

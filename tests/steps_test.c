@@ -120,7 +120,7 @@ static mlx_status_t try_open(const int64_t *decode, size_t decode_count, int32_t
                       .vocab = 320, .context = CONTEXT, .rows = 1, .page_size = 16, .row_pages = 13, .pool_pages = 14,
                       .prefill = {16}, .prefill_count = 1, .decode_count = decode_count, .kernels = {"decode"}, .kernel_count = 1,
                       .kv_bytes = 8, .eos = {eos}, .eos_count = 1};
-  snprintf(m.target, sizeof m.target, "cpu:%s", mlx_cpu_level(0));  // any machine of this kind
+  snprintf(m.target, sizeof m.target, "cpu:%s", mlx_cpu_level_here()->name);
   memcpy(m.decode, decode, decode_count * sizeof *decode);
   char *manifest, *tokenizer;
   size_t manifest_length, tokenizer_length;

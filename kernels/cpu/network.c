@@ -305,10 +305,11 @@ static void put_number(int32_t format, uint8_t *at, int64_t index, float value) 
   }
   uint16_t *half = (uint16_t *)(void *)at + index;
   if (format == MLX_PANEL_F16) {
-    *half = (uint16_t)_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(value), _MM_FROUND_TO_NEAREST_INT), 0);
+    *half = f16_bits(value);
     return;
   }
-  const uint32_t bits = (uint32_t)_mm_cvtsi128_si32(_mm_castps_si128(_mm_set_ss(value)));
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof bits);
   *half = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
@@ -529,7 +530,7 @@ static void take_part(const call_t *c) {
       if (finish_items(c, &mind, ticket >> 32, to - from)) return;
       waited = 0;
     } else {
-      _mm_pause();
+      relax();
       if (++waited == patience) __atomic_store_n(&control->late, 1, __ATOMIC_RELAXED);
     }
   }

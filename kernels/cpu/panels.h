@@ -19,7 +19,7 @@ INLINE v16 load_column(int32_t format, const uint8_t *panel, int column) {
 // Asks for what comes AHEAD of |bytes| at |at|: the processor's own prefetching stops at every page of 4 KB.
 #define AHEAD 4096
 INLINE void ask_ahead(const uint8_t *at, int bytes) {
-  for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)at + AHEAD + i, _MM_HINT_T0);
+  for (int i = 0; i < bytes; i += 64) __builtin_prefetch(at + AHEAD + i);
 }
 
 INLINE v16 multiply_plain(int32_t format, const uint8_t *panel, const float *x, int columns) {
@@ -253,9 +253,12 @@ static void widen_row(int32_t format, const uint8_t *matrix, int row, int column
 #if defined(__AVX512F__)
 #define TILE_PANELS 4
 #define TILE_TOKENS 6
-#else
+#elif defined(__AVX2__) || defined(__aarch64__)
 #define TILE_PANELS 2
 #define TILE_TOKENS 3
+#else
+#define TILE_PANELS 2
+#define TILE_TOKENS 1
 #endif
 #define TILE_ROWS (TILE_PANELS * MLX_PANEL_ROWS)
 

@@ -1,11 +1,18 @@
-// Sixteen floats: one register with AVX-512, two with AVX2. And the few functions that a network needs of them.
+// Sixteen floats: one register with AVX-512, two with AVX2, four with NEON and SSE2, which have a file each. And the few functions that a
+// network needs of them.
 #ifndef MLXCEL_KERNELS_CPU_VECTOR_H_
 #define MLXCEL_KERNELS_CPU_VECTOR_H_
 
-#include <immintrin.h>
 #include <stdint.h>
 
 #define INLINE static inline __attribute__((always_inline))
+
+#if defined(__aarch64__)
+#include "vector_neon.h"
+#elif !defined(__AVX2__)
+#include "vector_sse.h"
+#else
+#include <immintrin.h>
 
 #if defined(__AVX512F__)
 
@@ -152,6 +159,12 @@ INLINE float v_largest(v16 x) {
   return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
 }
 
+INLINE float square_root(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
+INLINE uint16_t f16_bits(float x) { return (uint16_t)_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT), 0); }
+INLINE void relax(void) { _mm_pause(); }  // between two looks at what another thread writes
+
+#endif  // of x86-64 with AVX2
+
 // e^x within an ulp or so; what would be smaller than the smallest normal number is zero.
 INLINE v16 v_exp(v16 exponent) {
   const v16 x = v_min(v_max(exponent, v_all(-87.33654f)), v_all(88.02969f));
@@ -169,8 +182,6 @@ INLINE v16 v_exp(v16 exponent) {
 }
 
 INLINE v16 v_silu(v16 x) { return v_div(x, v_add(v_all(1), v_exp(v_sub(v_zero(), x)))); }
-
-INLINE float square_root(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
 
 // Sine and cosine of an angle given in f32, in double: right to the last bit of f32 but for ties, up to a million turns.
 INLINE void sine_and_cosine(float angle, float *sine, float *cosine) {

@@ -1,0 +1,197 @@
+// The vectors of kernels/cpu, word by word, against plain C: a program of its own, because it is compiled for one level of CPU and run by
+// tests/cpu_words.sh on this machine or under an emulator. Prints a digest of all bits: levels that fuse multiply and add print the same.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cpu/panels.h"
+
+#if defined(__aarch64__) || defined(__FMA__)
+#define FUSED 1
+#else
+#define FUSED 0
+#endif
+
+static int failures;
+static uint64_t bits_seen = 14695981039346656037u;
+
+static void see(const void *bytes, size_t count) {
+  for (size_t i = 0; i < count; ++i) bits_seen = (bits_seen ^ ((const uint8_t *)bytes)[i]) * 1099511628211u;
+}
+
+static void expect(const char *word, int lane, float have, float want) {
+  if (have == want || (have != have && want != want)) return;
+  if (failures++ < 20) printf("%s: lane %d is %.9g, expected %.9g\n", word, lane, (double)have, (double)want);
+}
+
+static void expect_all(const char *word, v16 have, const float want[16]) {
+  float lanes[16];
+  v_store(lanes, have);
+  see(lanes, sizeof lanes);
+  for (int i = 0; i < 16; ++i) expect(word, i, lanes[i], want[i]);
+}
+
+static uint32_t next_bits(void) {
+  static uint64_t state = 1;
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(state >> 33);
+}
+static float next_float(void) { return ((float)next_bits() * 0x1p-30f - 1) * (float)(1 << next_bits() % 12); }
+
+static float fuse(float a, float b, float c) { return FUSED ? fmaf(a, b, c) : a * b + c; }
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+static void check_sums(void) {
+  float x[16], y[16], z[16], want[16];
+  for (int turn = 0; turn < 2000; ++turn) {
+    for (int i = 0; i < 16; ++i) x[i] = next_float(), y[i] = next_float(), z[i] = next_float();
+    const v16 a = v_load(x), b = v_load(y), c = v_load(z);
+#define EVERY(word, have, expression)                   \
+  for (int i = 0; i < 16; ++i) want[i] = (expression);  \
+  expect_all(word, have, want)
+    EVERY("v_add", v_add(a, b), x[i] + y[i]);
+    EVERY("v_sub", v_sub(a, b), x[i] - y[i]);
+    EVERY("v_mul", v_mul(a, b), x[i] * y[i]);
+    EVERY("v_div", v_div(a, b), x[i] / y[i]);
+    EVERY("v_max", v_max(a, b), x[i] > y[i] ? x[i] : y[i]);
+    EVERY("v_min", v_min(a, b), x[i] < y[i] ? x[i] : y[i]);
+    EVERY("v_fma", v_fma(a, b, c), fuse(x[i], y[i], z[i]));
+    EVERY("v_round", v_round(a), rintf(x[i]));
+    EVERY("v_all", v_all(x[3]), x[3]);
+    EVERY("v_first", v_first(a, turn % 20 - 1), i < turn % 20 - 1 ? x[i] : -INFINITY);
+    EVERY("v_where_above", v_where_above(a, y[0], c), x[i] > y[0] ? z[i] : 0);
+    EVERY("v_power2", v_power2(v_all((float)(turn % 253 - 126))), ldexpf(1, turn % 253 - 126));
+    float eight[8], largest = x[0];
+    for (int i = 0; i < 8; ++i) eight[i] = x[i] + x[i + 8];
+    for (int i = 1; i < 16; ++i) largest = x[i] > largest ? x[i] : largest;
+    const float four[4] = {eight[0] + eight[4], eight[1] + eight[5], eight[2] + eight[6], eight[3] + eight[7]};
+    expect("v_sum", 0, v_sum(a), (four[0] + four[2]) + (four[1] + four[3]));
+    expect("v_largest", 0, v_largest(a), largest);
+    expect("v_find", 0, (float)v_find(a, x[turn % 16]), (float)(turn % 16));
+    expect("v_find", 0, (float)v_find(a, 1e9f), 16);
+    expect("square_root", 0, square_root(fabsf(x[0])), sqrtf(fabsf(x[0])));
+  }
+}
+
+static void check_exp(void) {
+  float x[16], have[16];
+  for (int turn = 0; turn < 2000; ++turn) {
+    for (int i = 0; i < 16; ++i) x[i] = -90 + (float)(next_bits() % 178000) * 0.001f;
+    v_store(have, v_exp(v_load(x)));
+    see(have, sizeof have);
+    for (int i = 0; i < 16; ++i) {
+      const double want = x[i] > -87.33654f ? exp(x[i] < 88.02969f ? (double)x[i] : 88.02969) : 0;
+      if (fabs(have[i] - want) > 3e-7 * want) {
+        printf("v_exp of %.9g is %.9g, expected %.9g\n", (double)x[i], (double)have[i], want);
+        ++failures;
+      }
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Numbers of 16 bits, all of them
+
+static float half_value(unsigned bits) {
+  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  const float sign = bits & 0x8000 ? -1.0f : 1.0f;
+  if (exponent == 31) return mantissa ? NAN : sign * INFINITY;
+  return sign * (exponent ? ldexpf((float)(1024 + mantissa), exponent - 25) : ldexpf((float)mantissa, -24));
+}
+
+static void check_halves(void) {
+  for (unsigned from = 0; from < 65536; from += 16) {
+    uint16_t halves[16];
+    float want[16], lanes[16];
+    for (unsigned i = 0; i < 16; ++i) halves[i] = (uint16_t)(from + i), want[i] = half_value(from + i);
+    v_store(lanes, v_load_f16(halves));
+    for (int i = 0; i < 16; ++i) expect("v_load_f16", i, lanes[i], want[i]);
+    for (unsigned i = 0; i < 16; ++i) {
+      if (want[i] == want[i] && f16_bits(want[i]) != from + i) printf("f16_bits of %.9g\n", (double)want[i]), ++failures;
+      const uint32_t wide = (from + i) << 16;
+      memcpy(&want[i], &wide, sizeof wide);
+    }
+    v_store(lanes, v_load_bf16(halves));
+    if (memcmp(lanes, want, sizeof want)) printf("v_load_bf16 from %u\n", from), ++failures;
+  }
+  static const struct { float value; uint16_t bits; } rounded[] = {
+      {1 + 0x1p-11f, 0x3c00}, {1 + 3 * 0x1p-11f, 0x3c02}, {65519, 0x7bff}, {65520, 0x7c00}, {-1e9f, 0xfc00}, {0x1p-25f, 0}, {3 * 0x1p-25f, 2}};
+  for (size_t i = 0; i < sizeof rounded / sizeof *rounded; ++i) {
+    if (f16_bits(rounded[i].value) == rounded[i].bits) continue;
+    printf("f16_bits of %.9g is %04x, expected %04x\n", (double)rounded[i].value, f16_bits(rounded[i].value), rounded[i].bits);
+    ++failures;
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Panels
+
+// Random bytes, but scales that are numbers.
+static void fill_block(int32_t format, uint8_t *block) {
+  const int scales = format < MLX_PANEL_Q4_0 ? 0 : scale_bytes(format), bytes = (int)mlx_panel_block_bytes(format);
+  for (int i = 0; i < bytes; ++i) block[i] = (uint8_t)next_bits();
+  for (int i = 0; i < scales / (is_wide(format) ? 4 : 2); ++i) {
+    const float scale = next_float() * 0x1p-10f;
+    const uint16_t half = f16_bits(scale);
+    is_wide(format) ? memcpy(block + 4 * i, &scale, 4) : memcpy(block + 2 * i, &half, 2);
+  }
+  for (int i = 0; !scales && i < bytes / (format == MLX_PANEL_F32 ? 4 : 2); ++i) {
+    const float value = next_float();
+    const uint16_t half = format == MLX_PANEL_F16 ? f16_bits(value) : (uint16_t)(next_bits() & 0xbfff);
+    format == MLX_PANEL_F32 ? memcpy(block + 4 * i, &value, 4) : memcpy(block + 2 * i, &half, 2);
+  }
+}
+
+// A panel times a vector is what its widened numbers are, times it: to f32's rounding.
+static void check_panels(void) {
+  enum { COLUMNS = 96 };
+  _Alignas(64) static uint8_t panel[8192 + AHEAD];
+  static float wide[COLUMNS][16], x[COLUMNS];
+  for (int32_t format = 0; format < MLX_PANEL_FORMATS; ++format) {
+    float sums[COLUMNS / 32], have[16];
+    for (int b = 0; b < COLUMNS / 32; ++b) fill_block(format, panel + b * mlx_panel_block_bytes(format));
+    for (int i = 0; i < COLUMNS; ++i) x[i] = next_float();
+    for (int b = 0; b < COLUMNS / 32; ++b) sums[b] = v_sum(v_add(v_load(x + 32 * b), v_load(x + 32 * b + 16)));
+    widen_panel(format, panel, 0, COLUMNS, wide[0], 16);
+    see(wide, sizeof wide);
+    v_store(have, multiply_panel(format, panel, x, sums, COLUMNS));
+    see(have, sizeof have);
+    for (int row = 0; row < 16; ++row) {
+      double want = 0, size = 0;
+      for (int k = 0; k < COLUMNS; ++k) want += (double)wide[k][row] * x[k], size += fabs((double)wide[k][row] * x[k]);
+      if (fabs(have[row] - want) <= 4e-6 * size) continue;
+      printf("format %d, row %d: %.9g, expected %.9g\n", (int)format, row, (double)have[row], want);
+      ++failures;
+    }
+  }
+}
+
+static void check_tile(void) {
+  enum { COLUMNS = 40 };
+  static float wide[COLUMNS * TILE_ROWS], x[TILE_TOKENS][COLUMNS], sums[TILE_TOKENS * TILE_ROWS];
+  const float *rows[TILE_TOKENS];
+  for (int i = 0; i < COLUMNS * TILE_ROWS; ++i) wide[i] = next_float();
+  for (int t = 0; t < TILE_TOKENS; ++t) {
+    rows[t] = x[t];
+    for (int k = 0; k < COLUMNS; ++k) x[t][k] = next_float();
+  }
+  multiply_tile(wide, rows, COLUMNS, sums);
+  for (int t = 0; t < TILE_TOKENS; ++t) {
+    for (int row = 0; row < TILE_ROWS; ++row) {
+      float want = 0;
+      for (int k = 0; k < COLUMNS; ++k) want = fuse(wide[k * TILE_ROWS + row], x[t][k], want);
+      expect("multiply_tile", row, sums[t * TILE_ROWS + row], want);
+    }
+  }
+}
+
+int main(void) {
+  check_sums();
+  check_exp();
+  check_halves();
+  check_panels();
+  check_tile();
+  printf("%016llx%s\n", (unsigned long long)bits_seen, FUSED ? "" : " (not fused)");
+  return failures > 0;
+}

@@ -1,0 +1,152 @@
+// Portable models: one bundle with code for every level of CPU, of which the runtime takes the best that this machine runs; and what
+// happens to code that it does not run.
+#include "artifact/manifest.h"
+#include "base/cpu.h"
+#include "compiler/kernels.h"
+#include "tests/golden.h"
+#include "tests/random_llama.h"
+
+static char root[] = "/tmp/mlxcel-portable-XXXXXX";
+static char bundle[64];
+
+static const random_llama_t shape = {96, 160, 3, 1, 32, 2, 330, true, 10000};
+#define PROMPT "once upon a time there was a model that ran on every machine"
+
+static const char *in_root(const char *name) {
+  static char path[128];
+  snprintf(path, sizeof path, "%s/%s", root, name);
+  return path;
+}
+
+// Compiled once, for all tests.
+static const char *portable_bundle(void) {
+  if (bundle[0]) return bundle;
+  command_t run;
+  const char *model = random_llama_write(&shape, root, "model");
+  snprintf(bundle, sizeof bundle, "%s/portable.mlxb", root);
+  RUN(&run, "compile", model, "--target", "cpu:portable", "--ctx", "128", "--kernels", "required", "-v", "-o", bundle);
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  CHECK_CONTAINS(run.err, "target: cpu:portable\nkernels: network\nlevels: ");
+  command_free(&run);
+  return bundle;
+}
+
+// The ids it says, as JSON text; |level| may be NULL.
+static char *say(const char *level) {
+  command_t run;
+  const char *portable = portable_bundle();
+  if (level) {
+    RUN(&run, "run", "-m", portable, "-p", PROMPT, "--temp", "0", "-n", "24", "--ignore-eos", "--json", "-v", "--cpu-level", level);
+  } else {
+    RUN(&run, "run", "-m", portable, "-p", PROMPT, "--temp", "0", "-n", "24", "--ignore-eos", "--json", "-v");
+  }
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  char expected[64], *ids, *from = strstr(run.out, "\"output_ids\": ");
+  snprintf(expected, sizeof expected, "cpu level: %s (of ", level ? level : mlx_kernels_cpu_level("host"));
+  CHECK_CONTAINS(run.err, expected);
+  CHECK(from);
+  CHECK_OK(mlx_copy_text(from, (size_t)(strchr(from, ']') - from), &ids));
+  command_free(&run);
+  return ids;
+}
+
+TEST(every_level_of_this_machine_says_the_same_and_the_best_is_taken) {
+  char *best = say(NULL);
+  const mlx_cpu_level_t *level;
+  int said = 0;
+  for (size_t i = 0; (level = mlx_cpu_level(i)); ++i) {
+    if (!mlx_kernels_have_level(level->name) || !mlx_cpu_has_level(level->name)) continue;
+    char *ids = say(level->name);
+    CHECK_TEXT(ids, best);
+    mlx_free(ids);
+    fprintf(stderr, "  %s\n", level->name);
+    ++said;
+  }
+  CHECK(said > 0);
+  mlx_free(best);
+}
+
+TEST(it_has_a_module_for_each_level_and_one_archive) {
+  const mlx_cpu_level_t *level;
+  char path[128];
+  for (size_t i = 0; (level = mlx_cpu_level(i)); ++i) {
+    snprintf(path, sizeof path, "%s/%s", portable_bundle(), mlx_bundle_module(level->name).text);
+    CHECK(mlx_is_file(path) == mlx_kernels_have_level(level->name));
+  }
+  snprintf(path, sizeof path, "%s/model.vmfb", portable_bundle());
+  CHECK(!mlx_is_file(path));
+  snprintf(path, sizeof path, "%s/weights.irpa", portable_bundle());
+  CHECK(mlx_is_file(path));
+}
+
+// A level of the architecture that this machine is not.
+static const char *foreign_level(void) { return mlx_cpu_level_here()->arch == MLX_AARCH64 ? "x86-64-v3" : "aarch64"; }
+
+TEST(code_for_another_cpu_is_refused_with_both_names_and_the_way_out) {
+  command_t run;
+  char expected[160], target[64];
+  const char *model = random_llama_write(&shape, root, "model"), *here = mlx_cpu_level_here()->name;
+  snprintf(target, sizeof target, "cpu:%s", foreign_level());
+  RUN(&run, "compile", model, "--target", target, "--ctx", "128", "-o", in_root("foreign.mlxb"));
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  RUN(&run, "run", "-m", in_root("foreign.mlxb"), "-p", PROMPT, "-n", "1");
+  CHECK_INT(run.exit_code, MLX_UNAVAILABLE);
+  snprintf(expected, sizeof expected, "was compiled for %s, which this CPU (%s) does not run", target, here);
+  CHECK_CONTAINS(run.err, expected);
+  CHECK_CONTAINS(run.err, "hint: compile it here: mlxcel compile MODEL --target cpu; or for every kind of CPU: --target cpu:portable");
+  command_free(&run);
+}
+
+TEST(a_level_that_cannot_be_is_refused) {
+  command_t run;
+  char expected[160];
+  if (mlx_kernels_have_level(foreign_level())) {
+    RUN(&run, "run", "-m", portable_bundle(), "-p", PROMPT, "-n", "1", "--cpu-level", foreign_level());
+    CHECK_INT(run.exit_code, MLX_UNAVAILABLE);
+    snprintf(expected, sizeof expected, "code for %s was asked for, which this CPU (%s) does not run", foreign_level(), mlx_cpu_level_here()->name);
+    CHECK_CONTAINS(run.err, expected);
+    command_free(&run);
+  }
+  RUN(&run, "run", "-m", random_llama_write(&shape, root, "model"), "-p", PROMPT, "-n", "1", "--cpu-level", foreign_level());
+  CHECK_INT(run.exit_code, MLX_UNAVAILABLE);
+  snprintf(expected, sizeof expected, "this CPU (%s) does not run code for %s", mlx_cpu_level_here()->name, foreign_level());
+  CHECK_CONTAINS(run.err, expected);
+  command_free(&run);
+  RUN(&run, "run", "-m", portable_bundle(), "-p", PROMPT, "-n", "1", "--cpu-level", "x86-64-v2");
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "has no code for 'x86-64-v2'");
+  command_free(&run);
+  RUN(&run, "run", "-m", portable_bundle(), "-p", PROMPT, "-n", "1", "--cpu-level", "z80");
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "unknown CPU level 'z80'\nhint: levels: x86-64, ");
+  command_free(&run);
+  RUN(&run, "compile", in_root("model"), "--target", "cpu:portable", "--emit", "vmfb", "-o", in_root("x.vmfb"));
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "a portable model has several modules");
+  command_free(&run);
+}
+
+TEST(a_module_that_is_missing_is_named) {
+  command_t run;
+  char path[128], hidden[128];
+  snprintf(path, sizeof path, "%s/%s", portable_bundle(), mlx_bundle_module(mlx_kernels_cpu_level("host")).text);
+  snprintf(hidden, sizeof hidden, "%s/hidden", root);
+  CHECK(!rename(path, hidden));
+  RUN(&run, "run", "-m", portable_bundle(), "-p", PROMPT, "-n", "1");
+  CHECK(run.exit_code);
+  CHECK_CONTAINS(run.err, path);
+  command_free(&run);
+  CHECK(!rename(hidden, path));
+}
+
+int main(int argc, char **argv) {
+  static const check_case_t cases[] = {
+      CASE(every_level_of_this_machine_says_the_same_and_the_best_is_taken), CASE(it_has_a_module_for_each_level_and_one_archive),
+      CASE(code_for_another_cpu_is_refused_with_both_names_and_the_way_out), CASE(a_level_that_cannot_be_is_refused),
+      CASE(a_module_that_is_missing_is_named)};
+  if (!mkdtemp(root)) return 1;
+  const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
+  mlx_status_free(mlx_remove_tree(root));
+  return failed;
+}
