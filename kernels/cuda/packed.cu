@@ -34,9 +34,9 @@
 //   Compiled for sm_90a with WARPS a multiple of 4 it multiplies with wgmma, elsewhere with mma.sync.
 //
 // GEMV
-//   (x[M,K] f32, w, y[M,N] f32)   y = x.w^T, M <= 8; GEMV_WARPS (1, 2, 4, 8) of a block's 8 warps share GEMV_GROUPS groups of 16 rows
-//   Launch:    grid (any number up to ceil(N / (16*GEMV_GROUPS*8/GEMV_WARPS)), 1, 1), block (256, 1, 1)
-//              dynamic shared memory  min(ceil(K/128), 65536 / (784*M) / 8 * 8) * 784*M + 8192*GEMV_GROUPS bytes
+//   (x[M,K] f32, w, y[M,N] f32)   y = x.w^T, M <= 8; GEMV_DEPTH is how many tiles of 16 rows a warp has in shared memory
+//   Launch:    grid (any number up to ceil(N/16), 1, 1), block (256, 1, 1)
+//              dynamic shared memory  min(RUNS, 65536 / (784*M) / 8 * 8) * 784*M + 4096 + 16*GEMV_DEPTH * bytes of a tile
 //
 // Embed
 //   (tokens[M] i32, table[N,K], y[M,K] f32)   y = rows of the table, bit for bit what the CPU's reader gives
@@ -210,14 +210,12 @@ NAME(const int* __restrict__ tokens, const u8* __restrict__ table, float* __rest
 
 #elif defined(GEMV)
 
-// GEMV_WARPS warps take GEMV_GROUPS groups of 16 rows, then those a whole grid further, and of these the tiles along K by turns: many
-// loads are then under way however few the rows are. x lies cut in shared memory, a panel of K at a time, as tensor cores want it.
-constexpr int TEAMS = 8 / GEMV_WARPS;
-constexpr int STEPS = (N + 16 * GEMV_GROUPS * TEAMS - 1) / (16 * GEMV_GROUPS * TEAMS);
-constexpr int AHEAD = 4;                                         // a warp's runs on their way to L2, beside the one to registers
+// A block takes 16 rows, then those gridDim.x * 16 further; its 8 warps take the tiles along K by turns, each through a ring of its own
+// in shared memory, so that many loads are under way however few the rows are. x lies there too, cut, a panel of K at a time.
+constexpr int STEPS = (N + 15) / 16;
 constexpr int FIT = 65536 / (M * 784) / 8 * 8;                   // runs, a multiple of 8: a warp's runs are the same for any M
 constexpr int PANEL = RUNS < FIT ? RUNS : FIT;
-static_assert(M <= 8 && GEMV_GROUPS <= GEMV_WARPS, "one fragment of columns, a warp for each group at the end");
+static_assert(M <= 8 && GEMV_DEPTH >= 2, "one fragment of columns");
 
 // Where three parts of x fit into a fragment's 8 columns, they are multiplied at once: column n is row n % M of part n / M.
 constexpr int PASSES = 3 * M <= 8 ? 1 : 3, COLUMNS = 3 * M / PASSES;
@@ -227,7 +225,8 @@ struct Panel {
   float sum[PANEL][4][M];                                        // of a piece
 };
 struct Memory {
-  float4 sums[2][8][GEMV_GROUPS][32];
+  u8 ring[8][GEMV_DEPTH][2][TILE_BYTES];                         // of each warp: rows 0..7 and 8..15
+  float4 sums[8][32];
   Panel panel;
 };
 
@@ -256,46 +255,40 @@ __device__ __forceinline__ void stage(Panel& panel, const float* __restrict__ x,
     }
 }
 
-// What a lane has of one run: two tiles of each group.
-struct Run {
-  u32 words[GEMV_GROUPS][2][4 / PIECES][4];
-  u32 scale[GEMV_GROUPS][2][1 + HALVES], offset[GEMV_GROUPS][2];
-};
-
-__device__ __forceinline__ void fold(float (&acc)[GEMV_GROUPS][4], const Run& run, const Panel& panel, int nth) {
+__device__ __forceinline__ void fold(float (&acc)[4], const u8 (&tiles)[2][TILE_BYTES], const Panel& panel, int nth) {
   const int lane = threadIdx.x % 32, column = lane / 4, quad = lane % 4;
+  u32 words[2][4 / PIECES][4];
+#pragma unroll
+  for (int i = 0; i < 2 * 4 / PIECES; i++) {
+    const uint4 v = *(const uint4*)(tiles[i % 2] + i / 2 * 512 + lane * 16);
+    words[i % 2][i / 2][0] = v.x, words[i % 2][i / 2][1] = v.y, words[i % 2][i / 2][2] = v.z, words[i % 2][i / 2][3] = v.w;
+  }
 #pragma unroll
   for (int piece = 0; piece < 4; piece++) {
-    uint2 b[2][PASSES];
+    float d[2][4] = {};
 #pragma unroll
-    for (int i = 0; i < 2 * PASSES; i++)
-      b[i / PASSES][i % PASSES] = column < COLUMNS ? panel.part[nth][piece * 2 + i / PASSES][i % PASSES][column < COLUMNS ? column : 0][quad] : make_uint2(0, 0);
+    for (int half = 0; half < 2; half++) {
+      u32 a[4];
+      unpack(a, words[0][piece / PIECES], words[1][piece / PIECES], piece, half);
+#pragma unroll
+      for (int p = PASSES - 1; p >= 0; p--) {                    // the small parts first
+        uint2 b = make_uint2(0, 0);
+        if (column < COLUMNS) b = panel.part[nth][piece * 2 + half][p][column][quad];
+        mma(d[HALVES ? half : 0], a, b.x, b.y);
+      }
+    }
     float2 sum = make_float2(0, 0);
     if (OFFSET && quad * 2 < M) sum = make_float2(panel.sum[nth][piece][quad * 2], quad * 2 + 1 < M ? panel.sum[nth][piece][quad * 2 + 1] : 0);
 #pragma unroll
-    for (int g = 0; g < GEMV_GROUPS; g++) {
-      float d[2][4] = {};
+    for (int t = 0; t < 2; t++) {
+      auto number = [&](int at, int i) { return widen(SCALE_F32 ? ((const u32*)(tiles[t] + at))[i] : ((const u16*)(tiles[t] + at))[i]); };
+      auto add = [&](float scale, float low, float high) {
+        acc[t * 2] = fmaf(scale, low, acc[t * 2]);
+        acc[t * 2 + 1] = fmaf(scale, high, acc[t * 2 + 1]);
+      };
 #pragma unroll
-      for (int half = 0; half < 2; half++) {
-        u32 a[4];
-        unpack(a, run.words[g][0][piece / PIECES], run.words[g][1][piece / PIECES], piece, half);
-#pragma unroll
-        for (int p = PASSES - 1; p >= 0; p--) mma(d[HALVES ? half : 0], a, b[half][p].x, b[half][p].y);
-      }
-#pragma unroll
-      for (int t = 0; t < 2; t++) {
-#pragma unroll
-        for (int h = 0; h <= HALVES; h++) {
-          const float scale = spread(run.scale[g][t][h], piece);
-          acc[g][t * 2] = fmaf(scale, d[h][t * 2], acc[g][t * 2]);
-          acc[g][t * 2 + 1] = fmaf(scale, d[h][t * 2 + 1], acc[g][t * 2 + 1]);
-        }
-        if (OFFSET) {
-          const float offset = spread(run.offset[g][t], piece);
-          acc[g][t * 2] = fmaf(offset, sum.x, acc[g][t * 2]);
-          acc[g][t * 2 + 1] = fmaf(offset, sum.y, acc[g][t * 2 + 1]);
-        }
-      }
+      for (int h = 0; h <= HALVES; h++) add(number(SCALES_AT, (column * 4 + piece) * (1 + HALVES) + h), d[h][t * 2], d[h][t * 2 + 1]);
+      if (OFFSET) add(number(OFFSETS_AT, column * 4 + piece), sum.x, sum.y);
     }
   }
 }
@@ -305,47 +298,36 @@ struct Cursor {
   int step, run;
 
   __device__ __forceinline__ void advance() {
-    run += GEMV_WARPS;
+    run += 8;
     if (run < RUNS) return;
-    run = threadIdx.x / 32 % GEMV_WARPS;
+    run = threadIdx.x / 32;
     step += gridDim.x;
   }
 
-  __device__ __forceinline__ const u8* tile(const u8* w, int nth) const {  // past the end: the last tile again, never stored
-    const int at = (step * TEAMS + threadIdx.x / 32 / GEMV_WARPS) * GEMV_GROUPS * 2 + nth;
-    return w + ((u64)(TILES % (GEMV_GROUPS * TEAMS * 2) == 0 || at < TILES ? at : TILES - 1) * RUNS + run) * TILE_BYTES;
-  }
-
-  __device__ __forceinline__ void load(Run& to, const u8* w) const {
-    if (step >= STEPS) return;
-#pragma unroll
-    for (int i = 0; i < GEMV_GROUPS * 2; i++) {
-#pragma unroll
-      for (int h = 0; h < 4 / PIECES; h++) load_codes(to.words[i / 2][i % 2][h], tile(w, i), h);
-      load_scales(to.scale[i / 2][i % 2], tile(w, i));
-      to.offset[i / 2][i % 2] = OFFSET ? load_number(tile(w, i) + OFFSETS_AT, threadIdx.x % 32) : 0;
+  __device__ __forceinline__ void copy(u8 (&to)[2][TILE_BYTES], const u8* w) const {  // one group of copies, empty past the end
+    constexpr int CHUNKS_EACH = TILE_BYTES / 16;
+    const bool lower = TILES % 2 == 0 || step * 2 + 1 < TILES;   // past the end: the last tile again, never stored
+    const u8* from = w + ((u64)step * 2 * RUNS + run) * TILE_BYTES;
+    for (int i = threadIdx.x % 32; i < 2 * CHUNKS_EACH; i += 32) {
+      const u8* source = from + (i >= CHUNKS_EACH && lower ? RUNS * TILE_BYTES : 0) + i % CHUNKS_EACH * 16;
+      if (step < STEPS)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"((u32)__cvta_generic_to_shared(to[0] + i * 16)), "l"(source) : "memory");
     }
-  }
-
-  __device__ __forceinline__ void prefetch(const u8* w) const {
-    constexpr int LINES = (TILE_BYTES + 127) / 128;
-    for (int i = threadIdx.x % 32; step < STEPS && i < GEMV_GROUPS * 2 * LINES; i += 32)
-      asm volatile("prefetch.global.L2 [%0];" :: "l"(tile(w, i / LINES) + i % LINES * 128));
+    asm volatile("cp.async.commit_group;" ::: "memory");
   }
 };
 
-extern "C" __global__ void __launch_bounds__(256, GEMV_GROUPS == 1 && BITS == 4 ? 3 : 2)
+extern "C" __global__ void __launch_bounds__(256, 3)
 NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ y) {
   extern __shared__ __align__(16) unsigned char bytes[];
   Memory& memory = *(Memory*)bytes;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  Cursor near = {warp % GEMV_WARPS < RUNS ? (int)blockIdx.x : STEPS, warp % GEMV_WARPS}, far = near;
-  for (int i = 0; i < AHEAD; i++) far.prefetch(w), far.advance();
-  Run next;
-  near.load(next, w);                                            // on the way while x is staged
+  Cursor ahead = {warp < RUNS ? (int)blockIdx.x : STEPS, warp};
+  for (int i = 0; i < GEMV_DEPTH - 1; i++) ahead.copy(memory.ring[warp][i], w), ahead.advance();
+  int slot = 0;
 
-  for (int step = blockIdx.x, turn = 0; step < STEPS; step += gridDim.x, turn ^= 1) {
-    float acc[GEMV_GROUPS][4] = {};
+  for (int step = blockIdx.x; step < STEPS; step += gridDim.x) {
+    float acc[4] = {};
     for (int base = 0; base < RUNS; base += PANEL) {
       const int here = RUNS - base < PANEL ? RUNS - base : PANEL;
       if (PANEL < RUNS || step == blockIdx.x) {
@@ -353,26 +335,26 @@ NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ 
         stage(memory.panel, x, base, here);
         __syncthreads();
       }
-      for (int nth = warp % GEMV_WARPS; nth < here; nth += GEMV_WARPS) {
-        const Run now = next;
-        near.advance();
-        near.load(next, w);
-        far.prefetch(w);
-        far.advance();
-        fold(acc, now, memory.panel, nth);
+      for (int nth = warp; nth < here; nth += 8) {
+        asm volatile("cp.async.wait_group %0;" :: "n"(GEMV_DEPTH - 2) : "memory");
+        __syncwarp();                                            // this slot is there, the one refilled next is read
+        ahead.copy(memory.ring[warp][slot == 0 ? GEMV_DEPTH - 1 : slot - 1], w);
+        ahead.advance();
+        fold(acc, memory.ring[warp][slot], memory.panel, nth);
+        slot = slot == GEMV_DEPTH - 1 ? 0 : slot + 1;
       }
     }
-#pragma unroll
-    for (int g = 0; g < GEMV_GROUPS; g++) memory.sums[turn][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
-    __syncthreads();                                             // the sums of the turn before are read by now
-    if (warp >= GEMV_GROUPS * TEAMS) continue;                   // the others finish a group of 16 rows each
+    __syncthreads();                                             // the sums of the step before are read
+    memory.sums[warp][lane] = make_float4(acc[0], acc[1], acc[2], acc[3]);
+    __syncthreads();
+    if (warp != step / gridDim.x % 8) continue;                  // by turns, one finishes
     float4 total = make_float4(0, 0, 0, 0);
-    for (int i = 0; i < GEMV_WARPS; i++) {
-      const float4 s = memory.sums[turn][warp / GEMV_GROUPS * GEMV_WARPS + i][warp % GEMV_GROUPS][lane];
+    for (int i = 0; i < 8; i++) {
+      const float4 s = memory.sums[i][lane];
       total = make_float4(total.x + s.x, total.y + s.y, total.z + s.z, total.w + s.w);
     }
     auto store = [&](int m, int row, float v) { if (m < M && row < N) y[(u64)m * N + row] = v; };
-    const int row = (step * GEMV_GROUPS * TEAMS + warp) * 16 + lane / 4, quad = lane % 4;
+    const int row = step * 16 + lane / 4, quad = lane % 4;
     if (PASSES == 1) {
       auto column = [&](int n, float even, float odd) { return __shfl_sync(~0u, n % 2 ? odd : even, lane - quad + n / 2); };
 #pragma unroll
@@ -388,6 +370,7 @@ NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ 
       store(quad * 2 + 1, row + 8, total.w);
     }
   }
+  asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 #else  // the tensor-core kernel

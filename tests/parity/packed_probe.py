@@ -3,7 +3,7 @@
 
   packed_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only linear,portable,gemv,embed,cut,attention,speed] [--small] [--m 512,...]
                   [--formats Q4_0,...] [--tile BM,BN,SPLIT,STAGES,WARPS]... [--attend QUERIES,STEP,SPLIT,STAGES,THREADS]...
-                  [--stream GROUPS,WARPS,BLOCKS_A_MULTIPROCESSOR]...
+                  [--stream DEPTH,BLOCKS_A_MULTIPROCESSOR]...
 
 Compiling needs NVRTC and gcc alone (--compile does nothing else); running needs a GPU and torch. Every
 kernel is compared with float64 over the widened weights, beside torch's f32 product of the same (TF32 off): "off" is the norm of the
@@ -44,10 +44,10 @@ class Tile(ctypes.Structure):
 
 
 class Stream(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("groups", "warps", "blocks", "shared")]
+    _fields_ = [(name, ctypes.c_int64) for name in ("depth", "blocks", "shared")]
 
     def __str__(self):
-        return f"{self.groups} groups, {self.warps} warps, {self.blocks} blocks"
+        return f"depth {self.depth}, {self.blocks} blocks"
 
 
 class AttendTile(ctypes.Structure):
@@ -65,7 +65,7 @@ def load_ops():
     ops.mlx_packed_tile.restype, ops.mlx_packed_tile.argtypes = Tile, [ctypes.c_int64] * 3 + [ctypes.c_bool] * 2 + [ctypes.c_int64]
     ops.mlx_packed_shared_bytes.restype, ops.mlx_packed_shared_bytes.argtypes = ctypes.c_int64, [Tile]
     ops.mlx_packed_parts_bytes.restype, ops.mlx_packed_parts_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2
-    ops.mlx_packed_stream.restype, ops.mlx_packed_stream.argtypes = Stream, [ctypes.c_int64] * 4
+    ops.mlx_packed_stream.restype, ops.mlx_packed_stream.argtypes = Stream, [ctypes.c_int64] * 4 + [ctypes.c_bool, ctypes.c_int64]
     ops.mlx_attend_f32_tile.restype, ops.mlx_attend_f32_tile.argtypes = AttendTile, [ctypes.c_int64] * 5 + [ctypes.c_bool, ctypes.c_int64]
     return ops
 
@@ -135,18 +135,18 @@ def cut_job(m, k, arch):
     return ("packed.cu", ("NAME=probe", f"M={m}", f"K={k}", "CUT"), arch)
 
 
-def stream_for(m, n, k, other=None):
-    stream = OPS.mlx_packed_stream(m, n, k, PROCESSORS)
-    if other:                                                        # groups, warps, blocks a multiprocessor
-        groups, warps, each = other
-        stream.shared += 8192 * (groups - stream.groups)
-        stream.groups, stream.warps, stream.blocks = groups, warps, min(math.ceil(n / (16 * groups * 8 // warps)), PROCESSORS * each)
+def stream_for(form, m, n, k, other=None):
+    bits, wide, offset, halves, _ = FORMATS[form]
+    tile_bytes = 128 * bits + 32 * (1 + halves + offset) * (4 if wide else 2)
+    stream = OPS.mlx_packed_stream(m, n, k, tile_bytes, True, PROCESSORS)
+    if other:                                                        # depth, blocks a multiprocessor
+        stream.shared += 16 * tile_bytes * (other[0] - stream.depth)
+        stream.depth, stream.blocks = other[0], min(math.ceil(n / 16), PROCESSORS * other[1])
     return stream
 
 
 def gemv_job(form, m, n, k, arch, other=None):
-    stream = stream_for(m, n, k, other)
-    return ("packed.cu", weight_definitions(form, m, n, k) + ("GEMV", f"GEMV_GROUPS={stream.groups}", f"GEMV_WARPS={stream.warps}"), arch)
+    return ("packed.cu", weight_definitions(form, m, n, k) + ("GEMV", f"GEMV_DEPTH={stream_for(form, m, n, k, other).depth}"), arch)
 
 
 def embed_job(form, m, n, k, arch):
@@ -282,7 +282,7 @@ class Driver:
 
     def gemv(self, form, x, w, y, other=None):
         (m, k), n = x.shape, y.shape[1]
-        stream = stream_for(m, n, k, other)
+        stream = stream_for(form, m, n, k, other)
         self.launch(gemv_job(form, m, n, k, self.arch, other), (stream.blocks, 1, 1), 256, [x, w, y], stream.shared)
 
     def embed(self, form, tokens, table, n, y):
@@ -548,7 +548,7 @@ def measure_gemv(d, form, m, streams):
         copies = [w.bytes.clone() for _ in range(max(2, int(3e8 / w.bytes.numel())))]
         for other in [None] + streams:
             us = d.time(lambda: [d.gemv(form, x, c, y, other) for c in copies]) / len(copies)
-            print(f"gemv {form} {m}x{n}x{k}, {stream_for(m, n, k, other)}: {us:.1f} us, {w.bytes.numel() / us / 1e6:.2f} TB/s", flush=True)
+            print(f"gemv {form} {m}x{n}x{k}, {stream_for(form, m, n, k, other)}: {us:.1f} us, {w.bytes.numel() / us / 1e6:.2f} TB/s", flush=True)
             report(f"gemv {form} {m}x{n}x{k}", y, x.double() @ w.exact.T, x @ w.f32.T)
 
 
