@@ -59,11 +59,12 @@ int64_t mlx_packed_parts_bytes(int64_t m, int64_t k) {
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Three blocks a multiprocessor where memory allows; elsewhere at least one in 99 KB.
-mlx_packed_stream_t mlx_packed_stream(int64_t m, int64_t n, int64_t k, int64_t tile_bytes, bool hopper, int64_t processors) {
-  const int64_t run = 784 * m, panel = smaller(ceil_div(k, 128), 65536 / run / 8 * 8) * run, slots = 16 * tile_bytes;
-  const int64_t fit = (99 * 1024 - panel - 4096) / slots, depth = hopper || fit > 4 ? 4 : fit < 2 ? 2 : fit;
-  return (mlx_packed_stream_t){.depth = depth, .blocks = smaller(ceil_div(n, 16), processors * 3), .shared_bytes = panel + 4096 + depth * slots};
+// Two blocks a multiprocessor; two groups at a time where that still leaves every block some.
+mlx_packed_stream_t mlx_packed_stream(int64_t m, int64_t n, int64_t k, int64_t processors) {
+  const int64_t groups = ceil_div(n, 16) >= processors * 4 ? 2 : 1, run = 784 * m;
+  return (mlx_packed_stream_t){.groups = groups,
+                               .blocks = smaller(ceil_div(n, 16 * groups), processors * 2),
+                               .shared_bytes = smaller(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
 }
 
 static int64_t attend_bytes(mlx_attend_f32_tile_t t, int64_t head_dim) {

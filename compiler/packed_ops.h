@@ -17,12 +17,12 @@ mlx_packed_tile_t mlx_packed_tile(int64_t m, int64_t n, int64_t k, bool pair, bo
 int64_t mlx_packed_shared_bytes(mlx_packed_tile_t tile);
 int64_t mlx_packed_parts_bytes(int64_t m, int64_t k);
 
-// How the streaming kernel is launched for y[m, n] over k columns; |tile_bytes| are those of 8 x 128 weights.
+// How the streaming kernel is launched for y[m, n] over k columns.
 typedef struct mlx_packed_stream {
-  int64_t depth, blocks, shared_bytes;  // GEMV_DEPTH, the grid, dynamic shared memory
+  int64_t groups, blocks, shared_bytes;  // GEMV_GROUPS, the grid, dynamic shared memory
 } mlx_packed_stream_t;
 
-mlx_packed_stream_t mlx_packed_stream(int64_t m, int64_t n, int64_t k, int64_t tile_bytes, bool hopper, int64_t processors);
+mlx_packed_stream_t mlx_packed_stream(int64_t m, int64_t n, int64_t k, int64_t processors);
 
 // How attention_f32.cu is cut and launched.
 typedef struct mlx_attend_f32_tile {

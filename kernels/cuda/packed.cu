@@ -34,9 +34,9 @@
 //   Compiled for sm_90a with WARPS a multiple of 4 it multiplies with wgmma, elsewhere with mma.sync.
 //
 // GEMV
-//   (x[M,K] f32, w, y[M,N] f32)   y = x.w^T, M <= 8; GEMV_DEPTH is how many tiles of 16 rows a warp has in shared memory
-//   Launch:    grid (any number up to ceil(N/16), 1, 1), block (256, 1, 1)
-//              dynamic shared memory  min(RUNS, 65536 / (784*M) / 8 * 8) * 784*M + 4096 + 16*GEMV_DEPTH * bytes of a tile
+//   (x[M,K] f32, w, y[M,N] f32)   y = x.w^T, M <= 8; GEMV_GROUPS groups of 16 rows at a time
+//   Launch:    grid (any number up to ceil(N / (16*GEMV_GROUPS)), 1, 1), block (256, 1, 1)
+//              dynamic shared memory  min(ceil(K/128), 65536 / (784*M) / 8 * 8) * 784*M + 8192*GEMV_GROUPS bytes
 //
 // Embed
 //   (tokens[M] i32, table[N,K], y[M,K] f32)   y = rows of the table, bit for bit what the CPU's reader gives
@@ -210,12 +210,13 @@ NAME(const int* __restrict__ tokens, const u8* __restrict__ table, float* __rest
 
 #elif defined(GEMV)
 
-// A block takes 16 rows, then those gridDim.x * 16 further; its 8 warps take the tiles along K by turns, each through a ring of its own
-// in shared memory, so that many loads are under way however few the rows are. x lies there too, cut, a panel of K at a time.
-constexpr int STEPS = (N + 15) / 16;
+// A block takes GEMV_GROUPS groups of 16 rows, then those gridDim.x further, and its 8 warps take the tiles along K by turns: many
+// loads are then under way however few the rows are. x lies cut in shared memory, a panel of K at a time, as tensor cores want it.
+constexpr int STEPS = (N + 16 * GEMV_GROUPS - 1) / (16 * GEMV_GROUPS);
+constexpr int AHEAD = 4;                                         // a warp's runs on their way to L2, beside the one to registers
 constexpr int FIT = 65536 / (M * 784) / 8 * 8;                   // runs, a multiple of 8: a warp's runs are the same for any M
 constexpr int PANEL = RUNS < FIT ? RUNS : FIT;
-static_assert(M <= 8 && GEMV_DEPTH >= 2, "one fragment of columns");
+static_assert(M <= 8, "one fragment of columns");
 
 // Where three parts of x fit into a fragment's 8 columns, they are multiplied at once: column n is row n % M of part n / M.
 constexpr int PASSES = 3 * M <= 8 ? 1 : 3, COLUMNS = 3 * M / PASSES;
@@ -225,8 +226,7 @@ struct Panel {
   float sum[PANEL][4][M];                                        // of a piece
 };
 struct Memory {
-  u8 ring[8][GEMV_DEPTH][2][TILE_BYTES];                         // of each warp: rows 0..7 and 8..15
-  float4 sums[8][32];
+  float4 sums[2][8][GEMV_GROUPS][32];
   Panel panel;
 };
 
@@ -255,40 +255,46 @@ __device__ __forceinline__ void stage(Panel& panel, const float* __restrict__ x,
     }
 }
 
-__device__ __forceinline__ void fold(float (&acc)[4], const u8 (&tiles)[2][TILE_BYTES], const Panel& panel, int nth) {
+// What a lane has of one run: two tiles of each group.
+struct Run {
+  u32 words[GEMV_GROUPS][2][4 / PIECES][4];
+  u32 scale[GEMV_GROUPS][2][1 + HALVES], offset[GEMV_GROUPS][2];
+};
+
+__device__ __forceinline__ void fold(float (&acc)[GEMV_GROUPS][4], const Run& run, const Panel& panel, int nth) {
   const int lane = threadIdx.x % 32, column = lane / 4, quad = lane % 4;
-  u32 words[2][4 / PIECES][4];
-#pragma unroll
-  for (int i = 0; i < 2 * 4 / PIECES; i++) {
-    const uint4 v = *(const uint4*)(tiles[i % 2] + i / 2 * 512 + lane * 16);
-    words[i % 2][i / 2][0] = v.x, words[i % 2][i / 2][1] = v.y, words[i % 2][i / 2][2] = v.z, words[i % 2][i / 2][3] = v.w;
-  }
 #pragma unroll
   for (int piece = 0; piece < 4; piece++) {
-    float d[2][4] = {};
+    uint2 b[2][PASSES];
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      u32 a[4];
-      unpack(a, words[0][piece / PIECES], words[1][piece / PIECES], piece, half);
-#pragma unroll
-      for (int p = PASSES - 1; p >= 0; p--) {                    // the small parts first
-        uint2 b = make_uint2(0, 0);
-        if (column < COLUMNS) b = panel.part[nth][piece * 2 + half][p][column][quad];
-        mma(d[HALVES ? half : 0], a, b.x, b.y);
-      }
-    }
+    for (int i = 0; i < 2 * PASSES; i++)
+      b[i / PASSES][i % PASSES] = column < COLUMNS ? panel.part[nth][piece * 2 + i / PASSES][i % PASSES][column < COLUMNS ? column : 0][quad] : make_uint2(0, 0);
     float2 sum = make_float2(0, 0);
     if (OFFSET && quad * 2 < M) sum = make_float2(panel.sum[nth][piece][quad * 2], quad * 2 + 1 < M ? panel.sum[nth][piece][quad * 2 + 1] : 0);
 #pragma unroll
-    for (int t = 0; t < 2; t++) {
-      auto number = [&](int at, int i) { return widen(SCALE_F32 ? ((const u32*)(tiles[t] + at))[i] : ((const u16*)(tiles[t] + at))[i]); };
-      auto add = [&](float scale, float low, float high) {
-        acc[t * 2] = fmaf(scale, low, acc[t * 2]);
-        acc[t * 2 + 1] = fmaf(scale, high, acc[t * 2 + 1]);
-      };
+    for (int g = 0; g < GEMV_GROUPS; g++) {
+      float d[2][4] = {};
 #pragma unroll
-      for (int h = 0; h <= HALVES; h++) add(number(SCALES_AT, (column * 4 + piece) * (1 + HALVES) + h), d[h][t * 2], d[h][t * 2 + 1]);
-      if (OFFSET) add(number(OFFSETS_AT, column * 4 + piece), sum.x, sum.y);
+      for (int half = 0; half < 2; half++) {
+        u32 a[4];
+        unpack(a, run.words[g][0][piece / PIECES], run.words[g][1][piece / PIECES], piece, half);
+#pragma unroll
+        for (int p = PASSES - 1; p >= 0; p--) mma(d[HALVES ? half : 0], a, b[half][p].x, b[half][p].y);
+      }
+#pragma unroll
+      for (int t = 0; t < 2; t++) {
+#pragma unroll
+        for (int h = 0; h <= HALVES; h++) {
+          const float scale = spread(run.scale[g][t][h], piece);
+          acc[g][t * 2] = fmaf(scale, d[h][t * 2], acc[g][t * 2]);
+          acc[g][t * 2 + 1] = fmaf(scale, d[h][t * 2 + 1], acc[g][t * 2 + 1]);
+        }
+        if (OFFSET) {
+          const float offset = spread(run.offset[g][t], piece);
+          acc[g][t * 2] = fmaf(offset, sum.x, acc[g][t * 2]);
+          acc[g][t * 2 + 1] = fmaf(offset, sum.y, acc[g][t * 2 + 1]);
+        }
+      }
     }
   }
 }
@@ -304,30 +310,41 @@ struct Cursor {
     step += gridDim.x;
   }
 
-  __device__ __forceinline__ void copy(u8 (&to)[2][TILE_BYTES], const u8* w) const {  // one group of copies, empty past the end
-    constexpr int CHUNKS_EACH = TILE_BYTES / 16;
-    const bool lower = TILES % 2 == 0 || step * 2 + 1 < TILES;   // past the end: the last tile again, never stored
-    const u8* from = w + ((u64)step * 2 * RUNS + run) * TILE_BYTES;
-    for (int i = threadIdx.x % 32; i < 2 * CHUNKS_EACH; i += 32) {
-      const u8* source = from + (i >= CHUNKS_EACH && lower ? RUNS * TILE_BYTES : 0) + i % CHUNKS_EACH * 16;
-      if (step < STEPS)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"((u32)__cvta_generic_to_shared(to[0] + i * 16)), "l"(source) : "memory");
+  __device__ __forceinline__ const u8* tile(const u8* w, int nth) const {  // past the end: the last tile again, never stored
+    const int at = step * GEMV_GROUPS * 2 + nth;
+    return w + ((u64)(TILES % (GEMV_GROUPS * 2) == 0 || at < TILES ? at : TILES - 1) * RUNS + run) * TILE_BYTES;
+  }
+
+  __device__ __forceinline__ void load(Run& to, const u8* w) const {
+    if (step >= STEPS) return;
+#pragma unroll
+    for (int i = 0; i < GEMV_GROUPS * 2; i++) {
+#pragma unroll
+      for (int h = 0; h < 4 / PIECES; h++) load_codes(to.words[i / 2][i % 2][h], tile(w, i), h);
+      load_scales(to.scale[i / 2][i % 2], tile(w, i));
+      to.offset[i / 2][i % 2] = OFFSET ? load_number(tile(w, i) + OFFSETS_AT, threadIdx.x % 32) : 0;
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+
+  __device__ __forceinline__ void prefetch(const u8* w) const {
+    constexpr int LINES = (TILE_BYTES + 127) / 128;
+    for (int i = threadIdx.x % 32; step < STEPS && i < GEMV_GROUPS * 2 * LINES; i += 32)
+      asm volatile("prefetch.global.L2 [%0];" :: "l"(tile(w, i / LINES) + i % LINES * 128));
   }
 };
 
-extern "C" __global__ void __launch_bounds__(256, 3)
+extern "C" __global__ void __launch_bounds__(256, 2)
 NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ y) {
   extern __shared__ __align__(16) unsigned char bytes[];
   Memory& memory = *(Memory*)bytes;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  Cursor ahead = {warp < RUNS ? (int)blockIdx.x : STEPS, warp};
-  for (int i = 0; i < GEMV_DEPTH - 1; i++) ahead.copy(memory.ring[warp][i], w), ahead.advance();
-  int slot = 0;
+  Cursor near = {warp < RUNS ? (int)blockIdx.x : STEPS, warp}, far = near;
+  for (int i = 0; i < AHEAD; i++) far.prefetch(w), far.advance();
+  Run next;
+  near.load(next, w);                                            // on the way while x is staged
 
-  for (int step = blockIdx.x; step < STEPS; step += gridDim.x) {
-    float acc[4] = {};
+  for (int step = blockIdx.x, turn = 0; step < STEPS; step += gridDim.x, turn ^= 1) {
+    float acc[GEMV_GROUPS][4] = {};
     for (int base = 0; base < RUNS; base += PANEL) {
       const int here = RUNS - base < PANEL ? RUNS - base : PANEL;
       if (PANEL < RUNS || step == blockIdx.x) {
@@ -336,25 +353,25 @@ NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ 
         __syncthreads();
       }
       for (int nth = warp; nth < here; nth += 8) {
-        asm volatile("cp.async.wait_group %0;" :: "n"(GEMV_DEPTH - 2) : "memory");
-        __syncwarp();                                            // this slot is there, the one refilled next is read
-        ahead.copy(memory.ring[warp][slot == 0 ? GEMV_DEPTH - 1 : slot - 1], w);
-        ahead.advance();
-        fold(acc, memory.ring[warp][slot], memory.panel, nth);
-        slot = slot == GEMV_DEPTH - 1 ? 0 : slot + 1;
+        const Run now = next;
+        near.advance();
+        near.load(next, w);
+        far.prefetch(w);
+        far.advance();
+        fold(acc, now, memory.panel, nth);
       }
     }
-    __syncthreads();                                             // the sums of the step before are read
-    memory.sums[warp][lane] = make_float4(acc[0], acc[1], acc[2], acc[3]);
-    __syncthreads();
-    if (warp != step / gridDim.x % 8) continue;                  // by turns, one finishes
+#pragma unroll
+    for (int g = 0; g < GEMV_GROUPS; g++) memory.sums[turn][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
+    __syncthreads();                                             // the sums of the turn before are read by now
+    if (warp >= GEMV_GROUPS) continue;
     float4 total = make_float4(0, 0, 0, 0);
     for (int i = 0; i < 8; i++) {
-      const float4 s = memory.sums[i][lane];
+      const float4 s = memory.sums[turn][i][warp][lane];
       total = make_float4(total.x + s.x, total.y + s.y, total.z + s.z, total.w + s.w);
     }
     auto store = [&](int m, int row, float v) { if (m < M && row < N) y[(u64)m * N + row] = v; };
-    const int row = step * 16 + lane / 4, quad = lane % 4;
+    const int row = (step * GEMV_GROUPS + warp) * 16 + lane / 4, quad = lane % 4;
     if (PASSES == 1) {
       auto column = [&](int n, float even, float odd) { return __shfl_sync(~0u, n % 2 ? odd : even, lane - quad + n / 2); };
 #pragma unroll
@@ -370,7 +387,6 @@ NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ 
       store(quad * 2 + 1, row + 8, total.w);
     }
   }
-  asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 #else  // the tensor-core kernel

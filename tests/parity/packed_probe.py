@@ -3,13 +3,11 @@
 
   packed_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only linear,portable,gemv,embed,cut,attention,speed] [--small] [--m 512,...]
                   [--formats Q4_0,...] [--tile BM,BN,SPLIT,STAGES,WARPS]... [--attend QUERIES,STEP,SPLIT,STAGES,THREADS]...
-                  [--stream DEPTH,BLOCKS_A_MULTIPROCESSOR]...
 
 Compiling needs NVRTC and gcc alone (--compile does nothing else); running needs a GPU and torch. Every
 kernel is compared with float64 over the widened weights, beside torch's f32 product of the same (TF32 off): "off" is the norm of the
 difference over the norm of the result. --small leaves out the large shapes, for compute-sanitizer. --tile times the 1B shape's products
-with that tile beside the one compiler/packed_ops.c chooses, --attend its attention, --stream
-the streaming product. docs/measurements.md has what this printed.
+with that tile beside the one compiler/packed_ops.c chooses, --attend its attention. docs/measurements.md has what this printed.
 """
 import argparse
 import ctypes
@@ -44,10 +42,10 @@ class Tile(ctypes.Structure):
 
 
 class Stream(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("depth", "blocks", "shared")]
+    _fields_ = [(name, ctypes.c_int64) for name in ("groups", "blocks", "shared")]
 
     def __str__(self):
-        return f"depth {self.depth}, {self.blocks} blocks"
+        return f"{self.groups} groups, {self.blocks} blocks"
 
 
 class AttendTile(ctypes.Structure):
@@ -65,7 +63,7 @@ def load_ops():
     ops.mlx_packed_tile.restype, ops.mlx_packed_tile.argtypes = Tile, [ctypes.c_int64] * 3 + [ctypes.c_bool] * 2 + [ctypes.c_int64]
     ops.mlx_packed_shared_bytes.restype, ops.mlx_packed_shared_bytes.argtypes = ctypes.c_int64, [Tile]
     ops.mlx_packed_parts_bytes.restype, ops.mlx_packed_parts_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2
-    ops.mlx_packed_stream.restype, ops.mlx_packed_stream.argtypes = Stream, [ctypes.c_int64] * 4 + [ctypes.c_bool, ctypes.c_int64]
+    ops.mlx_packed_stream.restype, ops.mlx_packed_stream.argtypes = Stream, [ctypes.c_int64] * 4
     ops.mlx_attend_f32_tile.restype, ops.mlx_attend_f32_tile.argtypes = AttendTile, [ctypes.c_int64] * 5 + [ctypes.c_bool, ctypes.c_int64]
     return ops
 
@@ -135,18 +133,12 @@ def cut_job(m, k, arch):
     return ("packed.cu", ("NAME=probe", f"M={m}", f"K={k}", "CUT"), arch)
 
 
-def stream_for(form, m, n, k, other=None):
-    bits, wide, offset, halves, _ = FORMATS[form]
-    tile_bytes = 128 * bits + 32 * (1 + halves + offset) * (4 if wide else 2)
-    stream = OPS.mlx_packed_stream(m, n, k, tile_bytes, True, PROCESSORS)
-    if other:                                                        # depth, blocks a multiprocessor
-        stream.shared += 16 * tile_bytes * (other[0] - stream.depth)
-        stream.depth, stream.blocks = other[0], min(math.ceil(n / 16), PROCESSORS * other[1])
-    return stream
+def stream_for(m, n, k):
+    return OPS.mlx_packed_stream(m, n, k, PROCESSORS)
 
 
-def gemv_job(form, m, n, k, arch, other=None):
-    return ("packed.cu", weight_definitions(form, m, n, k) + ("GEMV", f"GEMV_DEPTH={stream_for(form, m, n, k, other).depth}"), arch)
+def gemv_job(form, m, n, k, arch):
+    return ("packed.cu", weight_definitions(form, m, n, k) + ("GEMV", f"GEMV_GROUPS={stream_for(m, n, k).groups}"), arch)
 
 
 def embed_job(form, m, n, k, arch):
@@ -280,10 +272,10 @@ class Driver:
         shared = OPS.mlx_packed_shared_bytes(tile)
         self.launch(linear_job(form, m, n, k, end, tile, arch), (math.ceil(m / tile.m), math.ceil(n / tile.n), tile.split), 32 * tile.warps, tensors, shared)
 
-    def gemv(self, form, x, w, y, other=None):
+    def gemv(self, form, x, w, y):
         (m, k), n = x.shape, y.shape[1]
-        stream = stream_for(form, m, n, k, other)
-        self.launch(gemv_job(form, m, n, k, self.arch, other), (stream.blocks, 1, 1), 256, [x, w, y], stream.shared)
+        stream = stream_for(m, n, k)
+        self.launch(gemv_job(form, m, n, k, self.arch), (stream.blocks, 1, 1), 256, [x, w, y], stream.shared)
 
     def embed(self, form, tokens, table, n, y):
         m, k = y.shape
@@ -541,18 +533,16 @@ def measure(d, form, tiles, m):
 GEMV_SHAPES = ((32768, 2048), (2048, 2048), (8192, 2048), (2048, 8192))
 
 
-def measure_gemv(d, form, m, streams):
+def measure_gemv(d, form, m):
     torch = d.torch
     for n, k in GEMV_SHAPES:
         w, x, y = Matrix(form, n, k), torch.randn(m, k, device="cuda"), torch.zeros(m, n, device="cuda")
         copies = [w.bytes.clone() for _ in range(max(2, int(3e8 / w.bytes.numel())))]
-        for other in [None] + streams:
-            us = d.time(lambda: [d.gemv(form, x, c, y, other) for c in copies]) / len(copies)
-            print(f"gemv {form} {m}x{n}x{k}, {stream_for(form, m, n, k, other)}: {us:.1f} us, {w.bytes.numel() / us / 1e6:.2f} TB/s", flush=True)
-            report(f"gemv {form} {m}x{n}x{k}", y, x.double() @ w.exact.T, x @ w.f32.T)
+        us = d.time(lambda: [d.gemv(form, x, c, y) for c in copies]) / len(copies)
+        print(f"gemv {form} {m}x{n}x{k}, {stream_for(m, n, k)}: {us:.1f} us, {w.bytes.numel() / us / 1e6:.2f} TB/s", flush=True)
 
 
-def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes, streams):
+def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes):
     jobs = []
     for form, m, n, k, end in SMALL_CASES + ([] if small else LINEAR_CASES):
         jobs += [cut_job(m, k, "sm_90a"), linear_job(form, m, n, k, end, tile_for(m, n, k, end, "sm_90a"), "sm_90a")]
@@ -569,7 +559,7 @@ def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes, streams):
     if "speed" in wanted:
         jobs += [attention_job(case, t, "sm_90") for case in ATTENTION_CASES[:3] for t in [attention_tile(case)] + attend_tiles]
         for form in formats or ["Q4_0"]:
-            jobs += [gemv_job(form, 1, n, k, "sm_90a", s) for n, k in GEMV_SHAPES for s in [None] + streams]
+            jobs += [gemv_job(form, 1, n, k, "sm_90a") for n, k in GEMV_SHAPES]
             for n, k, end in LINEARS.values():
                 jobs += [linear_job(form, m, n, k, end, t, "sm_90a") for m in sizes for t in [tile_for(m, n, k, end, "sm_90a")] + tiles if fits(t, end) and t.m <= max(16, m)]
     return jobs
@@ -585,19 +575,17 @@ def main():
     parser.add_argument("--m", default="512")
     parser.add_argument("--formats", default="")
     parser.add_argument("--tile", action="append", default=[])
-    parser.add_argument("--stream", action="append", default=[])
     parser.add_argument("--attend", action="append", default=[])
     a = parser.parse_args()
     wanted, formats = a.only.split(","), [f for f in a.formats.split(",") if f]
     tiles = [Tile(*map(int, t.split(","))) for t in a.tile]
-    streams = [tuple(map(int, s.split(","))) for s in a.stream]
     sizes = [int(m) for m in a.m.split(",")]
     attend_tiles = [AttendTile(*map(int, t.split(","))) for t in a.attend]
     for t in attend_tiles:
         t.shared = ((t.queries + 2 * t.stages * t.step) * 68 + t.queries * (t.step + 4)) * 4
     builder = Builder(a.cache, a.nvrtc)
     if a.compile:
-        builder.build([j for j in compile_jobs(wanted, tiles, attend_tiles, formats, a.small, sizes, streams) if j[2] in a.compile.split(",")])
+        builder.build([j for j in compile_jobs(wanted, tiles, attend_tiles, formats, a.small, sizes) if j[2] in a.compile.split(",")])
         return
     d = Driver(builder)
     check_all(d, wanted, a.small, formats)
@@ -605,7 +593,7 @@ def main():
         for form in formats or ["Q4_0"]:
             for m in sizes:
                 measure(d, form, [t for t in tiles if t.m <= max(16, m)], m)
-            measure_gemv(d, form, 1, streams)
+            measure_gemv(d, form, 1)
         measure_attention(d, attend_tiles)
     print(f"{len(FAILED)} failed: {FAILED}" if FAILED else "all good")
     sys.exit(bool(FAILED))
