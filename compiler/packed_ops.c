@@ -61,9 +61,10 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Two blocks a multiprocessor; two groups at a time where that still leaves every block some.
 mlx_packed_stream_t mlx_packed_stream(int64_t m, int64_t n, int64_t k, int64_t processors) {
-  const int64_t groups = ceil_div(n, 16) >= processors * 4 ? 2 : 1, run = 784 * m;
+  const int64_t groups = ceil_div(n, 16) >= processors * 4 ? 2 : 1, warps = 8, run = 784 * m;
   return (mlx_packed_stream_t){.groups = groups,
-                               .blocks = smaller(ceil_div(n, 16 * groups), processors * 2),
+                               .warps = warps,
+                               .blocks = smaller(ceil_div(n, 16 * groups * 8 / warps), processors * 2),
                                .shared_bytes = smaller(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
 }
 

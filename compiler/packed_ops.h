@@ -19,7 +19,7 @@ int64_t mlx_packed_parts_bytes(int64_t m, int64_t k);
 
 // How the streaming kernel is launched for y[m, n] over k columns.
 typedef struct mlx_packed_stream {
-  int64_t groups, blocks, shared_bytes;  // GEMV_GROUPS, the grid, dynamic shared memory
+  int64_t groups, warps, blocks, shared_bytes;  // GEMV_GROUPS, GEMV_WARPS, the grid, dynamic shared memory
 } mlx_packed_stream_t;
 
 mlx_packed_stream_t mlx_packed_stream(int64_t m, int64_t n, int64_t k, int64_t processors);

@@ -34,8 +34,8 @@
 //   Compiled for sm_90a with WARPS a multiple of 4 it multiplies with wgmma, elsewhere with mma.sync.
 //
 // GEMV
-//   (x[M,K] f32, w, y[M,N] f32)   y = x.w^T, M <= 8; GEMV_GROUPS groups of 16 rows at a time
-//   Launch:    grid (any number up to ceil(N / (16*GEMV_GROUPS)), 1, 1), block (256, 1, 1)
+//   (x[M,K] f32, w, y[M,N] f32)   y = x.w^T, M <= 8; GEMV_WARPS (1, 2, 4, 8) of a block's 8 warps share GEMV_GROUPS groups of 16 rows
+//   Launch:    grid (any number up to ceil(N / (16*GEMV_GROUPS*8/GEMV_WARPS)), 1, 1), block (256, 1, 1)
 //              dynamic shared memory  min(ceil(K/128), 65536 / (784*M) / 8 * 8) * 784*M + 8192*GEMV_GROUPS bytes
 //
 // Embed
@@ -210,13 +210,14 @@ NAME(const int* __restrict__ tokens, const u8* __restrict__ table, float* __rest
 
 #elif defined(GEMV)
 
-// A block takes GEMV_GROUPS groups of 16 rows, then those gridDim.x further, and its 8 warps take the tiles along K by turns: many
+// GEMV_WARPS warps take GEMV_GROUPS groups of 16 rows, then those a whole grid further, and of these the tiles along K by turns: many
 // loads are then under way however few the rows are. x lies cut in shared memory, a panel of K at a time, as tensor cores want it.
-constexpr int STEPS = (N + 16 * GEMV_GROUPS - 1) / (16 * GEMV_GROUPS);
+constexpr int TEAMS = 8 / GEMV_WARPS;
+constexpr int STEPS = (N + 16 * GEMV_GROUPS * TEAMS - 1) / (16 * GEMV_GROUPS * TEAMS);
 constexpr int AHEAD = 4;                                         // a warp's runs on their way to L2, beside the one to registers
 constexpr int FIT = 65536 / (M * 784) / 8 * 8;                   // runs, a multiple of 8: a warp's runs are the same for any M
 constexpr int PANEL = RUNS < FIT ? RUNS : FIT;
-static_assert(M <= 8, "one fragment of columns");
+static_assert(M <= 8 && GEMV_GROUPS <= GEMV_WARPS, "one fragment of columns, a warp for each group at the end");
 
 // Where three parts of x fit into a fragment's 8 columns, they are multiplied at once: column n is row n % M of part n / M.
 constexpr int PASSES = 3 * M <= 8 ? 1 : 3, COLUMNS = 3 * M / PASSES;
@@ -304,15 +305,15 @@ struct Cursor {
   int step, run;
 
   __device__ __forceinline__ void advance() {
-    run += 8;
+    run += GEMV_WARPS;
     if (run < RUNS) return;
-    run = threadIdx.x / 32;
+    run = threadIdx.x / 32 % GEMV_WARPS;
     step += gridDim.x;
   }
 
   __device__ __forceinline__ const u8* tile(const u8* w, int nth) const {  // past the end: the last tile again, never stored
-    const int at = step * GEMV_GROUPS * 2 + nth;
-    return w + ((u64)(TILES % (GEMV_GROUPS * 2) == 0 || at < TILES ? at : TILES - 1) * RUNS + run) * TILE_BYTES;
+    const int at = (step * TEAMS + threadIdx.x / 32 / GEMV_WARPS) * GEMV_GROUPS * 2 + nth;
+    return w + ((u64)(TILES % (GEMV_GROUPS * TEAMS * 2) == 0 || at < TILES ? at : TILES - 1) * RUNS + run) * TILE_BYTES;
   }
 
   __device__ __forceinline__ void load(Run& to, const u8* w) const {
@@ -333,12 +334,12 @@ struct Cursor {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(256, 2)
+extern "C" __global__ void __launch_bounds__(256, GEMV_GROUPS == 1 && BITS == 4 ? 3 : 2)
 NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ y) {
   extern __shared__ __align__(16) unsigned char bytes[];
   Memory& memory = *(Memory*)bytes;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  Cursor near = {warp < RUNS ? (int)blockIdx.x : STEPS, warp}, far = near;
+  Cursor near = {warp % GEMV_WARPS < RUNS ? (int)blockIdx.x : STEPS, warp % GEMV_WARPS}, far = near;
   for (int i = 0; i < AHEAD; i++) far.prefetch(w), far.advance();
   Run next;
   near.load(next, w);                                            // on the way while x is staged
@@ -352,7 +353,7 @@ NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ 
         stage(memory.panel, x, base, here);
         __syncthreads();
       }
-      for (int nth = warp; nth < here; nth += 8) {
+      for (int nth = warp % GEMV_WARPS; nth < here; nth += GEMV_WARPS) {
         const Run now = next;
         near.advance();
         near.load(next, w);
@@ -364,14 +365,14 @@ NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ 
 #pragma unroll
     for (int g = 0; g < GEMV_GROUPS; g++) memory.sums[turn][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
     __syncthreads();                                             // the sums of the turn before are read by now
-    if (warp >= GEMV_GROUPS) continue;
+    if (warp >= GEMV_GROUPS * TEAMS) continue;                   // the others finish a group of 16 rows each
     float4 total = make_float4(0, 0, 0, 0);
-    for (int i = 0; i < 8; i++) {
-      const float4 s = memory.sums[turn][i][warp][lane];
+    for (int i = 0; i < GEMV_WARPS; i++) {
+      const float4 s = memory.sums[turn][warp / GEMV_GROUPS * GEMV_WARPS + i][warp % GEMV_GROUPS][lane];
       total = make_float4(total.x + s.x, total.y + s.y, total.z + s.z, total.w + s.w);
     }
     auto store = [&](int m, int row, float v) { if (m < M && row < N) y[(u64)m * N + row] = v; };
-    const int row = (step * GEMV_GROUPS + warp) * 16 + lane / 4, quad = lane % 4;
+    const int row = (step * GEMV_GROUPS * TEAMS + warp) * 16 + lane / 4, quad = lane % 4;
     if (PASSES == 1) {
       auto column = [&](int n, float even, float odd) { return __shfl_sync(~0u, n % 2 ? odd : even, lane - quad + n / 2); };
 #pragma unroll

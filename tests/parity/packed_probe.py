@@ -3,11 +3,13 @@
 
   packed_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only linear,portable,gemv,embed,cut,attention,speed] [--small] [--m 512,...]
                   [--formats Q4_0,...] [--tile BM,BN,SPLIT,STAGES,WARPS]... [--attend QUERIES,STEP,SPLIT,STAGES,THREADS]...
+                  [--stream GROUPS,WARPS,BLOCKS_A_MULTIPROCESSOR]...
 
 Compiling needs NVRTC and gcc alone (--compile does nothing else); running needs a GPU and torch. Every
 kernel is compared with float64 over the widened weights, beside torch's f32 product of the same (TF32 off): "off" is the norm of the
 difference over the norm of the result. --small leaves out the large shapes, for compute-sanitizer. --tile times the 1B shape's products
-with that tile beside the one compiler/packed_ops.c chooses, --attend its attention. docs/measurements.md has what this printed.
+with that tile beside the one compiler/packed_ops.c chooses, --attend its attention, --stream
+the streaming product. docs/measurements.md has what this printed.
 """
 import argparse
 import ctypes
@@ -42,10 +44,10 @@ class Tile(ctypes.Structure):
 
 
 class Stream(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("groups", "blocks", "shared")]
+    _fields_ = [(name, ctypes.c_int64) for name in ("groups", "warps", "blocks", "shared")]
 
     def __str__(self):
-        return f"{self.groups} groups, {self.blocks} blocks"
+        return f"{self.groups} groups, {self.warps} warps, {self.blocks} blocks"
 
 
 class AttendTile(ctypes.Structure):
@@ -133,12 +135,18 @@ def cut_job(m, k, arch):
     return ("packed.cu", ("NAME=probe", f"M={m}", f"K={k}", "CUT"), arch)
 
 
-def stream_for(m, n, k):
-    return OPS.mlx_packed_stream(m, n, k, PROCESSORS)
+def stream_for(m, n, k, other=None):
+    stream = OPS.mlx_packed_stream(m, n, k, PROCESSORS)
+    if other:                                                        # groups, warps, blocks a multiprocessor
+        groups, warps, each = other
+        stream.shared += 8192 * (groups - stream.groups)
+        stream.groups, stream.warps, stream.blocks = groups, warps, min(math.ceil(n / (16 * groups * 8 // warps)), PROCESSORS * each)
+    return stream
 
 
-def gemv_job(form, m, n, k, arch):
-    return ("packed.cu", weight_definitions(form, m, n, k) + ("GEMV", f"GEMV_GROUPS={stream_for(m, n, k).groups}"), arch)
+def gemv_job(form, m, n, k, arch, other=None):
+    stream = stream_for(m, n, k, other)
+    return ("packed.cu", weight_definitions(form, m, n, k) + ("GEMV", f"GEMV_GROUPS={stream.groups}", f"GEMV_WARPS={stream.warps}"), arch)
 
 
 def embed_job(form, m, n, k, arch):
@@ -272,10 +280,10 @@ class Driver:
         shared = OPS.mlx_packed_shared_bytes(tile)
         self.launch(linear_job(form, m, n, k, end, tile, arch), (math.ceil(m / tile.m), math.ceil(n / tile.n), tile.split), 32 * tile.warps, tensors, shared)
 
-    def gemv(self, form, x, w, y):
+    def gemv(self, form, x, w, y, other=None):
         (m, k), n = x.shape, y.shape[1]
-        stream = stream_for(m, n, k)
-        self.launch(gemv_job(form, m, n, k, self.arch), (stream.blocks, 1, 1), 256, [x, w, y], stream.shared)
+        stream = stream_for(m, n, k, other)
+        self.launch(gemv_job(form, m, n, k, self.arch, other), (stream.blocks, 1, 1), 256, [x, w, y], stream.shared)
 
     def embed(self, form, tokens, table, n, y):
         m, k = y.shape
@@ -533,16 +541,18 @@ def measure(d, form, tiles, m):
 GEMV_SHAPES = ((32768, 2048), (2048, 2048), (8192, 2048), (2048, 8192))
 
 
-def measure_gemv(d, form, m):
+def measure_gemv(d, form, m, streams):
     torch = d.torch
     for n, k in GEMV_SHAPES:
         w, x, y = Matrix(form, n, k), torch.randn(m, k, device="cuda"), torch.zeros(m, n, device="cuda")
         copies = [w.bytes.clone() for _ in range(max(2, int(3e8 / w.bytes.numel())))]
-        us = d.time(lambda: [d.gemv(form, x, c, y) for c in copies]) / len(copies)
-        print(f"gemv {form} {m}x{n}x{k}, {stream_for(m, n, k)}: {us:.1f} us, {w.bytes.numel() / us / 1e6:.2f} TB/s", flush=True)
+        for other in [None] + streams:
+            us = d.time(lambda: [d.gemv(form, x, c, y, other) for c in copies]) / len(copies)
+            print(f"gemv {form} {m}x{n}x{k}, {stream_for(m, n, k, other)}: {us:.1f} us, {w.bytes.numel() / us / 1e6:.2f} TB/s", flush=True)
+            report(f"gemv {form} {m}x{n}x{k}", y, x.double() @ w.exact.T, x @ w.f32.T)
 
 
-def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes):
+def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes, streams):
     jobs = []
     for form, m, n, k, end in SMALL_CASES + ([] if small else LINEAR_CASES):
         jobs += [cut_job(m, k, "sm_90a"), linear_job(form, m, n, k, end, tile_for(m, n, k, end, "sm_90a"), "sm_90a")]
@@ -559,7 +569,7 @@ def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes):
     if "speed" in wanted:
         jobs += [attention_job(case, t, "sm_90") for case in ATTENTION_CASES[:3] for t in [attention_tile(case)] + attend_tiles]
         for form in formats or ["Q4_0"]:
-            jobs += [gemv_job(form, 1, n, k, "sm_90a") for n, k in GEMV_SHAPES]
+            jobs += [gemv_job(form, 1, n, k, "sm_90a", s) for n, k in GEMV_SHAPES for s in [None] + streams]
             for n, k, end in LINEARS.values():
                 jobs += [linear_job(form, m, n, k, end, t, "sm_90a") for m in sizes for t in [tile_for(m, n, k, end, "sm_90a")] + tiles if fits(t, end) and t.m <= max(16, m)]
     return jobs
@@ -575,17 +585,19 @@ def main():
     parser.add_argument("--m", default="512")
     parser.add_argument("--formats", default="")
     parser.add_argument("--tile", action="append", default=[])
+    parser.add_argument("--stream", action="append", default=[])
     parser.add_argument("--attend", action="append", default=[])
     a = parser.parse_args()
     wanted, formats = a.only.split(","), [f for f in a.formats.split(",") if f]
     tiles = [Tile(*map(int, t.split(","))) for t in a.tile]
+    streams = [tuple(map(int, s.split(","))) for s in a.stream]
     sizes = [int(m) for m in a.m.split(",")]
     attend_tiles = [AttendTile(*map(int, t.split(","))) for t in a.attend]
     for t in attend_tiles:
         t.shared = ((t.queries + 2 * t.stages * t.step) * 68 + t.queries * (t.step + 4)) * 4
     builder = Builder(a.cache, a.nvrtc)
     if a.compile:
-        builder.build([j for j in compile_jobs(wanted, tiles, attend_tiles, formats, a.small, sizes) if j[2] in a.compile.split(",")])
+        builder.build([j for j in compile_jobs(wanted, tiles, attend_tiles, formats, a.small, sizes, streams) if j[2] in a.compile.split(",")])
         return
     d = Driver(builder)
     check_all(d, wanted, a.small, formats)
@@ -593,7 +605,7 @@ def main():
         for form in formats or ["Q4_0"]:
             for m in sizes:
                 measure(d, form, [t for t in tiles if t.m <= max(16, m)], m)
-            measure_gemv(d, form, 1)
+            measure_gemv(d, form, 1, streams)
         measure_attention(d, attend_tiles)
     print(f"{len(FAILED)} failed: {FAILED}" if FAILED else "all good")
     sys.exit(bool(FAILED))
