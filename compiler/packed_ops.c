@@ -7,24 +7,35 @@ static int64_t tile_count(int64_t m, int64_t n, int64_t bm, int64_t bn) { return
 
 static int64_t tokens_of(int64_t m) { return m <= 16 ? 16 : m <= 32 ? 32 : m <= 64 ? 64 : 128; }
 
-// Too few tiles to fill the GPU: clusters of blocks divide K.
-static int64_t split_of(int64_t tiles, int64_t k, int64_t processors) {
+// Too few tiles to fill the GPU: clusters of blocks divide K, until there are |blocks|.
+static int64_t split_of(int64_t tiles, int64_t k, int64_t blocks) {
   int64_t split = 1;
-  while (split < 8 && tiles * split * 2 <= processors && k >= split * 2 * 256) split *= 2;
+  while (split < 8 && tiles * split * 2 <= blocks && k >= split * 2 * 256) split *= 2;
   return split;
 }
 
 // How much of the GPU is busy on average, in percent, if every block takes a multiprocessor.
 static int64_t fill_of(int64_t blocks, int64_t processors) { return 100 * blocks / (ceil_div(blocks, processors) * processors); }
 
+// Tiles of 128 tokens fill a multiprocessor, so that clusters of four and more of them do not all find room: then half the tokens, of
+// which two blocks fit. Up to 32 tokens it is memory that is waited for, and small blocks wait best.
 static mlx_packed_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pair, int64_t processors) {
   mlx_packed_tile_t t = {.m = tokens_of(m), .n = 128, .split = 1, .stages = 4, .warps = 8};
-  if (!pair && t.m == 128 && tile_count(m, n, 128, 256) >= processors) t.n = 256;
-  if (tile_count(m, n, t.m, t.n) * 2 <= processors && t.m < 128) t.n = 64, t.warps = 4;
-  t.split = split_of(tile_count(m, n, t.m, t.n), k, processors);
-  const mlx_packed_tile_t three = {.m = 128, .n = 192, .split = 2, .stages = 4, .warps = 12};  // three warpgroups
-  const int64_t busy = fill_of(tile_count(m, n, t.m, t.n) * t.split, processors);
-  if (!pair && t.m == 128 && k >= 512 && fill_of(tile_count(m, n, three.m, three.n) * three.split, processors) > busy + 10) return three;
+  if (t.m == 128) {
+    if (!pair && tile_count(m, n, 128, 256) >= processors) t.n = 256;
+    t.split = split_of(tile_count(m, n, 128, t.n), k, processors);
+    const mlx_packed_tile_t three = {.m = 128, .n = 192, .split = 2, .stages = 4, .warps = 12};  // three warpgroups
+    const int64_t busy = fill_of(tile_count(m, n, 128, t.n) * t.split, processors);
+    if (!pair && k >= 512 && fill_of(tile_count(m, n, 128, 192) * 2, processors) > busy + 10) return three;
+    if (t.split <= 2) return t;
+    t.m = 64;
+  }
+  if (t.m <= 32 && !pair) {
+    t.n = 64, t.warps = 4;
+    t.split = split_of(tile_count(m, n, t.m, 64), k, processors * 3);
+  } else {
+    t.split = split_of(tile_count(m, n, t.m, 128), k, processors * 3 / 2);
+  }
   return t;
 }
 

@@ -475,19 +475,21 @@ __device__ __forceinline__ void scale_into(float (&acc)[4], const float (&d)[4],
 
 constexpr int OFFSET_PARTS = SCALE_F32 ? 3 : 2;                  // a f16 has no third one
 
-// The left side for the four runs from `run` on, of which those outside [from, to) count as zero. v.tile is at run `from`.
-__device__ __forceinline__ void cut_offsets(u32 (&a)[3][4], const Weights& v, int group, int run, int from, int to) {
+// The offsets of the four runs from `run` on, of which those outside [from, to) count as zero. v.tile is at run `from`.
+__device__ __forceinline__ void load_offsets(u32 (&offset)[4][2], const Weights& v, int group, int run, int from, int to) {
 #pragma unroll
-  for (int i = 0; i < 4; i++) {                                  // as in unpack: rows 0..7 and 8..15, then 8 columns further
-    float pair[2];
+  for (int i = 0; i < 8; i++) {                                  // as in unpack: rows 0..7 and 8..15, then 8 columns further
+    const int r = run + i / 4 * 2 + i % 2;
+    const u8* tile = v.tile[group] + (i / 2 % 2 ? v.below[group] : 0) + (long long)(r - from) * TILE_BYTES;
+    offset[i / 2][i % 2] = r >= from && r < to ? load_number(tile + OFFSETS_AT, threadIdx.x % 32) : 0;
+  }
+}
+
+__device__ __forceinline__ void cut_offsets(u32 (&a)[3][4], const u32 (&offset)[4][2]) {
 #pragma unroll
-    for (int e = 0; e < 2; e++) {
-      const int r = run + i / 2 * 2 + e;
-      const u8* tile = v.tile[group] + (i % 2 ? v.below[group] : 0) + (long long)(r - from) * TILE_BYTES;
-      pair[e] = r >= from && r < to ? widen(load_number(tile + OFFSETS_AT, threadIdx.x % 32)) : 0;
-    }
+  for (int i = 0; i < 4; i++) {
     u32 part[3];
-    cut(part, pair[0], pair[1]);
+    cut(part, widen(offset[i][0]), widen(offset[i][1]));
 #pragma unroll
     for (int p = 0; p < 3; p++) a[p][i] = part[p];
   }
@@ -586,23 +588,28 @@ __device__ __forceinline__ void finish_unit(float (&acc)[FT][4], const Unit& u) 
   for (int j = 0; j < FT; j++) scale_into(acc[j], u.d[j], u.scale[0], u.scale[1]);
 }
 
-__device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const Weights& v, u32 stage, int run, int from, int to) {
+// The products of four runs are summed by themselves and then added: tensor cores do not round sums to nearest.
+__device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], float (&d)[FT][4], const Weights& v, u32 stage, int run, int from, int to) {
 #pragma unroll
   for (int g = 0; g < GROUPS; g++) {
-    u32 a[4][3][4];
-#pragma unroll
-    for (int k = 0; k < 4; k++) cut_offsets(a[k], v, g, run + k * 4, from, to);
+    u32 offset[2][4][2];
+    load_offsets(offset[0], v, g, run, from, to);
 #pragma unroll
     for (int k = 0; k < 4; k++) {
       if (run + k * 4 >= to) break;                              // what lies further was never written
+      if (k < 3) load_offsets(offset[(k + 1) % 2], v, g, run + k * 4 + 4, from, to);
+      u32 a[3][4];
+      cut_offsets(a, offset[k % 2]);
       asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
       for (int order = 2; order >= 0; order--)
 #pragma unroll
         for (int p = 0; p <= order; p++)
-          if (p < OFFSET_PARTS) multiply(acc[g], a[k][p], describe(stage + (order - p) * PLANE) + k * 2, true);
+          if (p < OFFSET_PARTS) multiply(d, a[p], describe(stage + (order - p) * PLANE) + k * 2, order < 2 || p > 0);
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
       asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+      for (int j = 0; j < FT * 4; j++) acc[g][j / 4][j % 4] += d[j / 4][j % 4];
     }
   }
 }
@@ -639,13 +646,13 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
   }
   __syncthreads();
 
-  if (OFFSET)
-    for (int chunk = 0; chunk < chunks.lead(); chunk++)
-      add_offsets(acc, v, enter(chunk), (chunks.first / 16 + chunk) * 16, chunks.first, chunks.first + chunks.runs);
   Unit unit;
-  unit.scale[0] = unit.scale[1] = 0;                             // before the first comes one that adds nothing
 #pragma unroll
   for (int i = 0; i < FT * 4; i++) unit.d[i / 4][i % 4] = 0;
+  if (OFFSET)
+    for (int chunk = 0; chunk < chunks.lead(); chunk++)
+      add_offsets(acc, unit.d, v, enter(chunk), (chunks.first / 16 + chunk) * 16, chunks.first, chunks.first + chunks.runs);
+  unit.scale[0] = unit.scale[1] = 0;                             // what is there before the first unit adds nothing
   u32 stage = 0;
   for (int run = 0; run < chunks.runs; run++)
 #pragma unroll
@@ -714,11 +721,13 @@ __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const W
   for (int k = 0; k < 4 && run + k * 4 < to; k++)                // what lies further was never written
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
-      u32 a[3][4];
-      cut_offsets(a, v, g, run + k * 4, from, to);
+      u32 offset[4][2], a[3][4];
+      load_offsets(offset, v, g, run + k * 4, from, to);
+      cut_offsets(a, offset);
 #pragma unroll
       for (int j = 0; j < FT; j += 2) {
         u32 b[3][4];
+        float d[2][4] = {};                                      // summed by itself: tensor cores do not round sums to nearest
 #pragma unroll
         for (int p = 0; p < 3; p++) load_tokens(b[p], stage + p * PLANE, column + j * 8, k * 2);
 #pragma unroll
@@ -726,9 +735,11 @@ __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const W
 #pragma unroll
           for (int p = 0; p <= order; p++)
             if (p < OFFSET_PARTS) {
-              mma(acc[g][j], a[p], b[order - p][0], b[order - p][1]);
-              mma(acc[g][j + 1], a[p], b[order - p][2], b[order - p][3]);
+              mma(d[0], a[p], b[order - p][0], b[order - p][1]);
+              mma(d[1], a[p], b[order - p][2], b[order - p][3]);
             }
+#pragma unroll
+        for (int e = 0; e < 8; e++) acc[g][j + e / 4][e % 4] += d[e / 4][e % 4];
       }
     }
 }
