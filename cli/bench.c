@@ -414,19 +414,21 @@ mlx_status_t mlx_cli_bench(int argc, char **argv) {
       {"-d, --n-depth", MLX_FLAG_TEXT, "N,...", "do both after N positions, which are not timed (default: 0)", &f.depths, 0, 0},
       {"-r, --repetitions", MLX_FLAG_INT, "N", "timed runs of each test (default: 5)", &f.repetitions, 1, MAX_REPETITIONS},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: what the tests need; 0: the model's)", &f.context, 0, 1 << 30},
-      {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own kernels when compiling: auto (default), required, off", &f.kernels, 0, 0},
-      {"--dtype", MLX_FLAG_TEXT, "DTYPE", "weights: packed (as a GGUF has them, exact), f32 (exact), bf16, f16; auto (default): packed where there are kernels, else f32", &f.dtype, 0, 0},
+      {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels when compiling (default: auto)", &f.kernels, 0, 0},
+      {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
-      {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
+      {"--device", MLX_FLAG_TEXT, "cpu|cuda|auto", "where to run (default: auto, a usable GPU or else the CPU)", &f.device, 0, 0},
       {"--bandwidth", MLX_FLAG_TEXT, "GB/s", "the memory's read bandwidth: show which share of it generating reaches", &f.bandwidth, 0, 0},
-      {"-o, --output", MLX_FLAG_TEXT, "FORMAT", "md (default), csv, json or jsonl", &f.format, 0, 0},
+      {"-o, --output", MLX_FLAG_TEXT, "md|csv|json|jsonl", "how to print (default: md, a table)", &f.format, 0, 0},
       {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which device is used and which kernels the model carries", &f.verbose, 0, 0},
       {0}};
   size_t words;
   bool help;
   MLX_TRY(mlx_flags_parse("usage: mlxcel bench -m MODEL [options]\n\n"
-                          "Tokens a second for reading a prompt (pp) and for generating (tg), mean and deviation over the runs.\n"
-                          "example: mlxcel bench -m model.mlxb -p 512 -n 128 -d 0,4096",
+                          "Tokens a second for reading a prompt (pp) and for generating (tg), mean and deviation over the runs.\n\n"
+                          "examples:\n"
+                          "  mlxcel bench -m model.mlxb\n"
+                          "  mlxcel bench -m model.mlxb -p 512 -n 128 -d 0,4096 -o json",
                           table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
   if (!f.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel bench -m MODEL");

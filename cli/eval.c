@@ -246,9 +246,9 @@ mlx_status_t mlx_cli_eval(int argc, char **argv) {
       {"--chunks", MLX_FLAG_INT, "N", "the first N chunks only", &f.chunks, 1, INT32_MAX},
       {"--save-logprobs", MLX_FLAG_TEXT, "FILE", "write what the model says, to compare others with", &f.save, 0, 0},
       {"--kl", MLX_FLAG_TEXT, "FILE", "divergence from what --save-logprobs wrote", &f.against, 0, 0},
-      {"--dtype", MLX_FLAG_TEXT, "TYPE", "as mlxcel run", &f.dtype, 0, 0},
-      {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
-      {"--kernels", MLX_FLAG_TEXT, "CHOICE", "as mlxcel compile", &f.kernels, 0, 0},
+      {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
+      {"--device", MLX_FLAG_TEXT, "cpu|cuda|auto", "where to run (default: auto, a usable GPU or else the CPU)", &f.device, 0, 0},
+      {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels when compiling (default: auto)", &f.kernels, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads", &f.threads, 1, 1024},
       {"--json", MLX_FLAG_SWITCH, NULL, "one JSON object", &f.json, 0, 0},
       {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say which device and kernels are used", &f.verbose, 0, 0},
@@ -257,6 +257,7 @@ mlx_status_t mlx_cli_eval(int argc, char **argv) {
   size_t words;
   bool help;
   MLX_TRY(mlx_flags_parse("usage: mlxcel eval -m MODEL -f FILE [options]\n\nHow well a model foretells a text, and how far it is from another.\n\n"
+                          "examples:\n"
                           "  mlxcel eval -m model.gguf -f text.txt --dtype f32 --save-logprobs f32.ref\n"
                           "  mlxcel eval -m model.gguf -f text.txt --dtype bf16 --kl f32.ref",
                           table, argc, argv, NULL, 0, &words, &help));

@@ -179,7 +179,8 @@ mlx_status_t mlx_cli_show(int argc, char **argv) {
       {0},
   };
   MLX_TRY(mlx_flags_parse("usage: mlxcel show MODEL [options]\n\nWhat a model is: its shape, how its weights are stored, the memory it takes.\n"
-                          "MODEL is a GGUF file, a Hugging Face directory or a compiled model.",
+                          "MODEL is a GGUF file, a Hugging Face directory or a compiled model.\n\n"
+                          "examples:\n  mlxcel show model.gguf -c 8192\n  mlxcel show model.mlxb --json",
                           table, argc, argv, &word, 1, &words, &help));
   if (help) return NULL;
   if (!model) model = word;

@@ -575,11 +575,9 @@ TEST(bad_words_on_the_command_line_are_answered) {
   RUN(&run, "run", "-m", TINY, "-p", "x", "--device", "tpu");
   check_refused(&run, MLX_USAGE, "--device wants cpu, cuda or auto");
   RUN(&run, "compile", TINY, "--dtype", "fp16");
-  CHECK_CONTAINS(run.err, "dtypes: auto, packed, f32, f16, bf16");
-  check_refused(&run, MLX_USAGE, "unknown dtype 'fp16'");
+  check_refused(&run, MLX_USAGE, "option --dtype wants auto, packed, f32, bf16 or f16, not 'fp16'");
   RUN(&run, "run", "-m", TINY, "-p", "x", "--dtype", "int8");
-  CHECK_CONTAINS(run.err, "dtypes: auto, packed, f32, f16, bf16");
-  check_refused(&run, MLX_USAGE, "unknown dtype 'int8'");
+  check_refused(&run, MLX_USAGE, "option --dtype wants auto, packed, f32, bf16 or f16, not 'int8'");
   RUN(&run, "compile", TINY, "--ctx", "4096");
   check_refused(&run, MLX_USAGE, "made for 2048 positions");
   RUN(&run, "rnu");
@@ -676,7 +674,7 @@ TEST(links_pick_the_verb) {
   command_start(&run, (const char *const[]){MLXCEL_BINARY "-bench", "--help", NULL});
   command_wait(&run);
   CHECK_CONTAINS(run.out, "usage: mlxcel bench -m MODEL");
-  CHECK_CONTAINS(run.out, "example: mlxcel bench ");
+  CHECK_CONTAINS(run.out, "examples:\n  mlxcel bench ");
   command_free(&run);
 }
 
