@@ -47,6 +47,7 @@ typedef struct mlx_verb {
 } mlx_verb_t;
 
 // Parses |argv| against |flags|, which ends with a row of zeros. Words that are not flags fill |words| (at most |max_words|).
+// What the command line does not give comes from the environment and the configuration file (cli/config.h).
 // --help prints |usage| and the table on stdout, --version the version; both set *|out_help|: the verb has nothing more to do.
 // |usage| begins "usage: mlxcel VERB WORDS [options]"; a paragraph that begins "examples:" is shown after the options.
 mlx_status_t mlx_flags_parse(const char *usage, const mlx_flag_t *flags, int argc, char **argv, const char **words,
@@ -72,6 +73,8 @@ bool mlx_flag_next_name(const char **cursor, char out_name[MLX_FLAG_NAME]);
 // The choices of a value "cpu|cuda|auto", one after the other; a value without bars has none.
 bool mlx_flag_next_choice(const char **cursor, char out_choice[MLX_FLAG_NAME]);
 bool mlx_flag_is_path(const char *value);  // FILE and its like
+// Gives the flag a value, checked; |word| is what errors call it. A switch wants true or false.
+mlx_status_t mlx_flag_set(const mlx_flag_t *flag, const char *word, const char *value) MLX_MUST_USE;
 
 // ---- help ----
 
@@ -142,6 +145,7 @@ mlx_status_t mlx_cli_show(int argc, char **argv);
 mlx_status_t mlx_cli_cache(int argc, char **argv);
 mlx_status_t mlx_cli_template(int argc, char **argv);
 mlx_status_t mlx_cli_doctor(int argc, char **argv);
+mlx_status_t mlx_cli_config(int argc, char **argv);
 mlx_status_t mlx_cli_completion(int argc, char **argv);
 mlx_status_t mlx_cli_man(int argc, char **argv);
 

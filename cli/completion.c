@@ -8,6 +8,7 @@
 // Every verb also knows these.
 static const mlx_flag_t common[] = {{"-h, --help", MLX_FLAG_SWITCH, NULL, "options of this verb", NULL, 0, 0},
                                     {"--help-all", MLX_FLAG_SWITCH, NULL, "all of them, explained", NULL, 0, 0},
+                                    {"--no-config", MLX_FLAG_SWITCH, NULL, "do not read the configuration file", NULL, 0, 0},
                                     {"--version", MLX_FLAG_SWITCH, NULL, "the version", NULL, 0, 0},
                                     {0}};
 

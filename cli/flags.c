@@ -6,9 +6,10 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/config.h"
 #include "compiler/compile.h"
 
-#define MAX_NAMES 128
+#define MAX_NAMES 128  // of a verb's flags
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Tables
@@ -122,7 +123,18 @@ static mlx_status_t set_text(const mlx_flag_t *flag, const char *word, const cha
   return status;
 }
 
-static mlx_status_t set_flag(const mlx_flag_t *flag, const char *word, const char *value) {
+static mlx_status_t set_switch(const mlx_flag_t *flag, const char *word, const char *value) {
+  static const char *const words[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; ++i) {
+    if (strcmp(value, words[i])) continue;
+    *(bool *)flag->target = i % 2;
+    return NULL;
+  }
+  return mlx_error(MLX_USAGE, "option %s wants true or false, not '%s'", word, value);
+}
+
+mlx_status_t mlx_flag_set(const mlx_flag_t *flag, const char *word, const char *value) {
+  if (flag->kind == MLX_FLAG_SWITCH) return set_switch(flag, word, value);
   if (flag->kind == MLX_FLAG_TEXT) return set_text(flag, word, value);
   if (flag->kind == MLX_FLAG_LIST) return add_to_list(flag->target, word, value);
   if (flag->kind == MLX_FLAG_NUMBER) return set_number(flag, word, value);
@@ -141,20 +153,17 @@ static mlx_status_t set_flag(const mlx_flag_t *flag, const char *word, const cha
 // The command line
 
 // The flag |argv|[*inout_index] is, and its value after it or behind its '='.
-static mlx_status_t read_flag(const mlx_flag_t *flags, int argc, char **argv, int *inout_index) {
+static mlx_status_t read_flag(const mlx_flag_t *flags, int argc, char **argv, int *inout_index, mlx_origin_t *origins) {
   const char *word = argv[*inout_index], *equals = strncmp(word, "--", 2) ? NULL : strchr(word, '=');
   char name[MLX_FLAG_NAME];
   snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - word) : (int)strlen(word), word);
   const mlx_flag_t *flag = find_flag(flags, name);
   if (!flag) return unknown_flag(flags, name);
-  if (flag->kind == MLX_FLAG_SWITCH) {
-    if (equals) return mlx_error(MLX_USAGE, "option %s takes no value", name);
-    *(bool *)flag->target = true;
-    return NULL;
-  }
+  origins[flag - flags].kind = MLX_FROM_COMMAND_LINE;
+  if (flag->kind == MLX_FLAG_SWITCH) return set_switch(flag, name, equals ? equals + 1 : "true");
   const char *value = equals ? equals + 1 : *inout_index + 1 < argc ? argv[++*inout_index] : NULL;
   if (!value) return mlx_error(MLX_USAGE, "option %s wants a value: %s %s", name, name, flag->value);
-  return set_flag(flag, name, value);
+  return mlx_flag_set(flag, name, value);
 }
 
 // True when |word| only asks what there is, and got its answer.
@@ -170,12 +179,23 @@ static bool answer(const char *usage, const mlx_flag_t *flags, const char *word)
   return true;
 }
 
+// "usage: mlxcel run -m MODEL" is of the verb run.
+static void verb_of_usage(const char *usage, char out[MLX_FLAG_NAME]) {
+  const char *cursor = mlx_usage_split(usage).synopsis;
+  out[0] = 0;
+  for (int i = 0; i < 2; ++i) next_part(&cursor, " \n", out);
+}
+
 mlx_status_t mlx_flags_parse(const char *usage, const mlx_flag_t *flags, int argc, char **argv, const char **words,
                              size_t max_words, size_t *out_word_count, bool *out_help) {
   *out_word_count = 0;
   *out_help = listener.visit != NULL;
   if (listener.visit) return listener.visit(listener.user, &(mlx_verb_text_t){listener.verb, usage, flags});
-  bool only_words = false;
+  bool only_words = false, with_file = true;
+  mlx_origin_t origins[MAX_NAMES] = {0};
+  size_t rows = 0;
+  while (flags[rows].names) ++rows;
+  if (rows > MAX_NAMES) return mlx_error(MLX_INTERNAL, "a verb has %zu flags", rows);
   for (int i = 0; i < argc; ++i) {
     const char *word = argv[i];
     if (only_words || word[0] != '-' || !word[1]) {
@@ -183,14 +203,18 @@ mlx_status_t mlx_flags_parse(const char *usage, const mlx_flag_t *flags, int arg
       words[(*out_word_count)++] = word;
     } else if (!strcmp(word, "--")) {
       only_words = true;
+    } else if (!strcmp(word, "--no-config")) {
+      with_file = false;
     } else if (answer(usage, flags, word)) {
       *out_help = true;
       return NULL;
     } else {
-      MLX_TRY(read_flag(flags, argc, argv, &i));
+      MLX_TRY(read_flag(flags, argc, argv, &i, origins));
     }
   }
-  return NULL;
+  char verb[MLX_FLAG_NAME];
+  verb_of_usage(usage, verb);
+  return mlx_config_apply(verb, flags, with_file, origins);
 }
 
 int64_t mlx_context_option(int64_t flag) { return flag < 0 ? 0 : flag == 0 ? MLX_CONTEXT_OF_MODEL : flag; }

@@ -57,10 +57,10 @@ static void print_wrapped(const char *text, int length, int column, int indent) 
     column += word;
     first = false;
     text += word;
-    while (text < end && *text == ' ') ++text;
-    if (text < end && *text == '\n') {  // a line that the author ended
-      while (text < end && *text == '\n') putchar(*text++);
-      printf("%*s", indent, "");
+    int breaks = 0;
+    for (; text < end && (*text == ' ' || *text == '\n'); ++text) breaks += *text == '\n';
+    if (breaks > 1) {  // a new paragraph
+      printf("\n\n%*s", indent, "");
       column = indent;
       first = true;
     }

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/config.h"
 
 static const mlx_verb_t verbs[] = {
     {"run", "write what a model says after a prompt", mlx_cli_run},
@@ -17,6 +18,7 @@ static const mlx_verb_t verbs[] = {
     {"template", "show what a model's chat template makes of a conversation", mlx_cli_template},
     {"cache", "list or clear compiled models", mlx_cli_cache},
     {"doctor", "check this machine: CPU, GPU, compiler, cache", mlx_cli_doctor},
+    {"config", "show what the configuration file and the environment set", mlx_cli_config},
     {"completion", "print a script that completes this command line in a shell", mlx_cli_completion},
     {"man", "print the manual page of mlxcel or of a verb", mlx_cli_man},
 };
@@ -48,6 +50,7 @@ static int run_verb(const mlx_verb_t *verb, int argc, char **argv) {
   snprintf(where, sizeof where, "mlxcel %s", verb->name);
   if (status && code != MLX_CANCELLED) mlx_terminal_error(where, status);
   mlx_status_free(status);
+  mlx_config_release();
   return code;
 }
 

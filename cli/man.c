@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/config.h"
 
 // ---------------------------------------------------------------------------------------------------------------------
 // roff
@@ -37,7 +38,7 @@ static void put_paragraphs(mlx_text_t *out, const char *text, int length) {
       mlx_text_puts(out, ".PP\n");
     } else {
       put_roff(out, text, (size_t)((line ? line : end) - text));
-      mlx_text_puts(out, line ? "\n.br\n" : "\n");
+      mlx_text_puts(out, "\n");
     }
   }
 }
@@ -105,6 +106,17 @@ static void put_exits(mlx_text_t *out) {
   }
 }
 
+static void put_environment(mlx_text_t *out) {
+  mlx_text_puts(out, ".SH ENVIRONMENT\n");
+  put_line(out, "Every option has a variable: MLXCEL_ and its long name in capitals with underscores (MLXCEL_CTX), for one verb alone with "
+                "the verb's name before it (MLXCEL_BENCH_CTX). Every option can be set in the configuration file too, and --no-config leaves that "
+                "out; mlxcel-config(1) shows what is set where. Beside options:");
+  for (const mlx_variable_t *row = mlx_variables; row->name; ++row) {
+    mlx_text_printf(out, ".TP\n.B %s\n", row->name);
+    put_line(out, row->meaning);
+  }
+}
+
 static mlx_status_t put_verb(void *user, const mlx_verb_text_t *verb) {
   mlx_text_t *out = user;
   const mlx_usage_parts_t parts = mlx_usage_split(verb->usage);
@@ -119,7 +131,7 @@ static mlx_status_t put_verb(void *user, const mlx_verb_text_t *verb) {
     put_literal(out, parts.examples, parts.examples_length);
   }
   put_exits(out);
-  mlx_text_puts(out, ".SH SEE ALSO\n.BR mlxcel (1)\n");
+  mlx_text_puts(out, ".SH SEE ALSO\n.BR mlxcel (1),\n.BR mlxcel\\-config (1)\n");
   return NULL;
 }
 
@@ -130,6 +142,7 @@ static void put_main(mlx_text_t *out) {
     mlx_text_printf(out, ".TP\n.BR mlxcel\\-%s (1)\n", mlx_verb_at(i)->name);
     put_line(out, mlx_verb_at(i)->summary);
   }
+  put_environment(out);
   put_exits(out);
 }
 

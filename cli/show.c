@@ -183,7 +183,7 @@ mlx_status_t mlx_cli_show(int argc, char **argv) {
                           "examples:\n  mlxcel show model.gguf -c 8192\n  mlxcel show model.mlxb --json",
                           table, argc, argv, &word, 1, &words, &help));
   if (help) return NULL;
-  if (!model) model = word;
+  if (word) model = word;  // MLXCEL_MODEL may have set the other
   if (!model) return mlx_status_hint(mlx_error(MLX_USAGE, "show wants a model"), "mlxcel show MODEL");
   return mlx_is_bundle(model) ? show_bundle(model, json) : show_model(model, context, json);
 }

@@ -144,6 +144,31 @@ TEST(every_exit_status_is_in_the_page_and_in_the_docs) {
   command_free(&help);
 }
 
+TEST(every_verb_and_variable_is_in_the_docs) {
+  char *cli, *config;
+  command_t man;
+  CHECK_OK(mlx_read_file(MLXCEL_SOURCE_DIR "/docs/cli.md", 1 << 20, &cli, NULL));
+  CHECK_OK(mlx_read_file(MLXCEL_SOURCE_DIR "/docs/config.md", 1 << 20, &config, NULL));
+  const verbs_t verbs = list_verbs();
+  for (size_t i = 0; i < verbs.count; ++i) {
+    char heading[64];
+    snprintf(heading, sizeof heading, "\n## mlxcel %s", verbs.names[i]);
+    CHECK_CONTAINS(cli, heading);
+  }
+  RUN(&man, "man");
+  int variables = 0;
+  for (const char *line = man.out; (line = strstr(line, "\n.B MLXCEL_")); ++line, ++variables) {
+    char name[64], cell[80];
+    CHECK(sscanf(line, "\n.B %63s", name) == 1);
+    snprintf(cell, sizeof cell, "| `%s` |", name);
+    CHECK_CONTAINS(config, cell);
+  }
+  CHECK(variables >= 5);
+  mlx_free(cli);
+  mlx_free(config);
+  command_free(&man);
+}
+
 static void check_page(const char *path) {
   char *page;
   CHECK_OK(mlx_read_file(path, 1 << 20, &page, NULL));
@@ -272,4 +297,5 @@ TEST(zsh_and_fish_read_their_scripts) {
 
 TEST_MAIN(CASE(help_of_every_verb_fits_a_screen), CASE(help_all_explains_what_help_names),
           CASE(a_value_that_is_not_in_the_list_is_refused_by_the_list), CASE(every_exit_status_is_in_the_page_and_in_the_docs),
+          CASE(every_verb_and_variable_is_in_the_docs),
           CASE(manual_pages_render), CASE(bash_completes_verbs_flags_values_and_files), CASE(zsh_and_fish_read_their_scripts))
