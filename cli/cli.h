@@ -17,6 +17,7 @@ typedef enum mlx_flag_kind {
   MLX_FLAG_INT,
   MLX_FLAG_NUMBER,
   MLX_FLAG_LIST,
+  MLX_FLAG_INTS,   // whole numbers with commas between them
   MLX_FLAG_GROUP,  // no flag: a heading over the rows after it, as MLX_GROUP, MLX_GROUP_SHORT and MLX_GROUP_END write it
 } mlx_flag_kind_t;
 
@@ -26,14 +27,20 @@ typedef struct mlx_flag_list {  // a flag that may be given again and again
   size_t count;
 } mlx_flag_list_t;
 
+#define MLX_MAX_INTS 16
+typedef struct mlx_flag_ints {
+  int64_t items[MLX_MAX_INTS];
+  size_t count;
+} mlx_flag_ints_t;
+
 typedef struct mlx_flag {
   const char *names;  // "-c, --ctx, --ctx-size"
   mlx_flag_kind_t kind;
   const char *value;  // how help calls the value: "N". FILE, FOLDER, OUT and MODEL are paths. With bars, "cpu|cuda|auto", these are all
                       // the values there are; a capital letter among them ("cpu|cpu:LEVEL") says that there are others
   const char *help;
-  void *target;       // bool *, const char **, int64_t *, double * or mlx_flag_list_t *
-  int64_t min, max;   // for MLX_FLAG_INT and MLX_FLAG_NUMBER
+  void *target;       // bool *, const char **, int64_t *, double *, mlx_flag_list_t * or mlx_flag_ints_t *
+  int64_t min, max;   // for MLX_FLAG_INT, MLX_FLAG_INTS and MLX_FLAG_NUMBER
 } mlx_flag_t;
 
 #define MLX_GROUP(title) {"", MLX_FLAG_GROUP, NULL, title, NULL, 0, 0}

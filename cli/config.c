@@ -268,6 +268,15 @@ static void put_setting(mlx_text_t *out, const char *text) {
   mlx_text_puts(out, "\"");
 }
 
+static const char *ints_text(const mlx_flag_ints_t *ints, char *buffer, size_t size) {
+  size_t length = 0;
+  buffer[0] = 0;
+  for (size_t i = 0; i < ints->count && length < size; ++i) {
+    length += (size_t)snprintf(buffer + length, size - length, "%s%lld", i ? "," : "", (long long)ints->items[i]);
+  }
+  return ints->count ? buffer : NULL;
+}
+
 // The value as text; NULL when there is none. |buffer| may hold it.
 static const char *value_text(const mlx_flag_t *flag, const mlx_origin_t *origin, size_t index, char *buffer, size_t size) {
   if (origin->kind == MLX_FROM_ENVIRONMENT && is_read_elsewhere(origin->variable)) return getenv(origin->variable);
@@ -276,6 +285,7 @@ static const char *value_text(const mlx_flag_t *flag, const mlx_origin_t *origin
     case MLX_FLAG_SWITCH: return *(bool *)flag->target ? "true" : "false";
     case MLX_FLAG_TEXT: return *(const char **)flag->target;
     case MLX_FLAG_LIST: return index < list->count ? list->items[index] : NULL;
+    case MLX_FLAG_INTS: return ints_text(flag->target, buffer, size);
     case MLX_FLAG_INT: snprintf(buffer, size, "%lld", (long long)*(int64_t *)flag->target); return buffer;
     default: snprintf(buffer, size, "%g", *(double *)flag->target); return buffer;
   }
@@ -314,7 +324,7 @@ static void put_line(mlx_text_t *out, const char *name, const char *value, const
 }
 
 static mlx_status_t list_flags(listing_t *listing, const mlx_verb_text_t *verb, const mlx_origin_t *origins) {
-  char name[MLX_FLAG_NAME], buffer[64];
+  char name[MLX_FLAG_NAME], buffer[MLX_MAX_INTS * 24];
   bool headed = false;
   for (size_t i = 0; verb->flags[i].names; ++i) {
     const mlx_flag_t *flag = &verb->flags[i];

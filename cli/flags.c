@@ -123,6 +123,23 @@ static mlx_status_t set_text(const mlx_flag_t *flag, const char *word, const cha
   return status;
 }
 
+static mlx_status_t set_ints(const mlx_flag_t *flag, const char *word, const char *value) {
+  mlx_flag_ints_t *ints = flag->target;
+  const char *cursor = value;
+  for (ints->count = 0; cursor; ++ints->count) {
+    char *end;
+    errno = 0;
+    const long long number = strtoll(cursor, &end, 10);
+    if (errno || end == cursor || (*end && *end != ',') || number < flag->min || number > flag->max || ints->count == MLX_MAX_INTS) {
+      return mlx_error(MLX_USAGE, "option %s wants up to %d whole numbers from %lld to %lld with commas between them, not '%s'", word, MLX_MAX_INTS,
+                       (long long)flag->min, (long long)flag->max, value);
+    }
+    ints->items[ints->count] = number;
+    cursor = *end ? end + 1 : NULL;
+  }
+  return NULL;
+}
+
 static mlx_status_t set_switch(const mlx_flag_t *flag, const char *word, const char *value) {
   static const char *const words[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
   for (size_t i = 0; i < sizeof words / sizeof *words; ++i) {
@@ -137,6 +154,7 @@ mlx_status_t mlx_flag_set(const mlx_flag_t *flag, const char *word, const char *
   if (flag->kind == MLX_FLAG_SWITCH) return set_switch(flag, word, value);
   if (flag->kind == MLX_FLAG_TEXT) return set_text(flag, word, value);
   if (flag->kind == MLX_FLAG_LIST) return add_to_list(flag->target, word, value);
+  if (flag->kind == MLX_FLAG_INTS) return set_ints(flag, word, value);
   if (flag->kind == MLX_FLAG_NUMBER) return set_number(flag, word, value);
   char *end;
   errno = 0;

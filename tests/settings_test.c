@@ -136,7 +136,7 @@ TEST(the_command_line_goes_before_the_environment) {
   command_free(&run);
   RUN(&run, "bench", "-m", "/nowhere");
   CHECK_INT(run.exit_code, MLX_USAGE);
-  CHECK_CONTAINS(run.err, "MLXCEL_N_GEN: option --n-gen wants a whole number from 0 to 16777216, not 'many'");
+  CHECK_CONTAINS(run.err, "MLXCEL_N_GEN: option --n-gen wants up to 16 whole numbers from 0 to 16777216 with commas between them, not 'many'");
   command_free(&run);
   unsetenv("MLXCEL_N_GEN");
   setenv("MLXCEL_MODEL", "/nowhere/else", 1);
