@@ -7,8 +7,8 @@
 #include "cli/bench.h"
 
 #define BUFFER ((size_t)512 << 20)  // more than any cache
-#define SLICES 8                    // that it is read in, one after the other: each short enough to be left alone by a busy machine
-#define PASSES 6
+#define SLICES 32                   // that it is read in, one after the other: each short enough to be left alone by a busy machine
+#define SECONDS 1                   // in which the best is found
 
 typedef struct part {
   const uint64_t *words;
@@ -38,8 +38,9 @@ static mlx_status_t read_all(part_t *parts, pthread_t *threads, int count) {
 static mlx_status_t measure(uint64_t *buffer, size_t bytes, int count, part_t *parts, pthread_t *threads, double *out) {
   const size_t slice = bytes / sizeof *buffer / SLICES, share = slice / (size_t)count;
   memset(buffer, 1, bytes);  // memory that was never written to is one page of zeros
-  for (int pass = 0; pass < SLICES * PASSES; ++pass) {
-    for (int i = 0; i < count; ++i) parts[i] = (part_t){.words = buffer + (size_t)(pass % SLICES) * slice + (size_t)i * share, .count = share};
+  const double begun = mlx_seconds();
+  for (size_t pass = 0; pass < SLICES || mlx_seconds() - begun < SECONDS; ++pass) {
+    for (int i = 0; i < count; ++i) parts[i] = (part_t){.words = buffer + (pass % SLICES) * slice + (size_t)i * share, .count = share};
     const double start = mlx_seconds();
     MLX_TRY(read_all(parts, threads, count));
     const double rate = (double)(share * (size_t)count * sizeof *buffer) / (mlx_seconds() - start);

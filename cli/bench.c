@@ -95,29 +95,34 @@ static void forget_peak_memory(void) {
   close(fd);
 }
 
-// As given, or measured, or for a plot measured where that can be done: on a CPU.
-static mlx_status_t find_bandwidth(const flags_t *f, double *out) {
-  char *end, target[64];
-  uint64_t memory;
+static bool is_to_be_measured(const flags_t *f) { return f->bandwidth && !strcmp(f->bandwidth, "measure"); }
+
+static mlx_status_t read_bandwidth(const flags_t *f, double *out) {
+  char *end;
   *out = 0;
-  const bool measure = f->bandwidth && !strcmp(f->bandwidth, "measure");
-  if (f->bandwidth && !measure) {
-    const double number = strtod(f->bandwidth, &end);
-    if (end == f->bandwidth || *end || !(number > 0) || !isfinite(number)) {
-      return mlx_error(MLX_USAGE, "option --bandwidth wants GB/s, not '%s'", f->bandwidth);
-    }
-    *out = number * 1e9;
-    return NULL;
+  if (!f->bandwidth || is_to_be_measured(f)) return NULL;
+  const double number = strtod(f->bandwidth, &end);
+  if (end == f->bandwidth || *end || !(number > 0) || !isfinite(number)) {
+    return mlx_error(MLX_USAGE, "option --bandwidth wants GB/s, or measure, not '%s'", f->bandwidth);
   }
-  if (!measure && !f->plot) return NULL;
-  bool gpu = !strcmp(f->device, "cuda");
-  if (!strcmp(f->device, "auto")) {
-    mlx_status_t none = mlx_engine_gpu_target(target, sizeof target, &memory);
-    gpu = !none;
-    mlx_status_free(none);
-  }
-  if (gpu && !measure) return NULL;
-  if (gpu) return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "only the CPU's bandwidth is measured here"), "give the GPU's: --bandwidth GB/s, or --device cpu");
+  *out = number * 1e9;
+  return NULL;
+}
+
+static bool will_use_gpu(const char *device) {
+  char target[64];
+  uint64_t memory;
+  if (strcmp(device, "auto")) return !strcmp(device, "cuda");
+  mlx_status_t none = mlx_engine_gpu_target(target, sizeof target, &memory);
+  mlx_status_free(none);
+  return !none;
+}
+
+// Where it is asked for, and for a plot where it can be done: on a CPU.
+static mlx_status_t measure_bandwidth(const flags_t *f, double *out) {
+  const bool asked = is_to_be_measured(f), gpu = (asked || f->plot) && will_use_gpu(f->device);
+  if (asked && gpu) return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "only the CPU's bandwidth is measured here"), "give the GPU's: --bandwidth GB/s, or --device cpu");
+  if (gpu || (!asked && !f->plot)) return NULL;
   mlx_report_progress(mlx_terminal_report(), "measuring the memory's bandwidth");
   mlx_status_t status = mlx_measure_bandwidth(f->threads ? (int)f->threads : mlx_cpu_count(), out);
   mlx_report_done(mlx_terminal_report());
@@ -337,7 +342,7 @@ static mlx_status_t open_and_run(bench_t *bench, const flags_t *f) {
                                       .context = f->context < 0 ? bench->context : f->context,
                                       .threads = f->threads};
   if (f->context > 0 && f->context < bench->context) return too_small(bench->context, f->context);
-  MLX_TRY(find_bandwidth(f, &bench->run.bandwidth));
+  if (!bench->run.bandwidth) MLX_TRY(measure_bandwidth(f, &bench->run.bandwidth));
   MLX_TRY(mlx_cli_open(&opening, &bench->engine, &bench->run.times));
   bench->run.info = mlx_engine_info(bench->engine);
   if (bench->run.info.context < bench->context) return too_small(bench->context, bench->run.info.context);
@@ -390,6 +395,7 @@ mlx_status_t mlx_cli_bench(int argc, char **argv) {
   if (help) return NULL;
   if (!f.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel bench -m MODEL");
   bench_t bench = {.run = {.repetitions = f.repetitions}};
+  MLX_TRY(read_bandwidth(&f, &bench.run.bandwidth));
   MLX_TRY(check_plot(f.plot));
   mlx_status_t status = add_tests(&bench, &f);
   if (!status) status = open_and_run(&bench, &f);

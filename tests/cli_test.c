@@ -279,7 +279,7 @@ TEST(bench_answers_what_it_cannot_measure) {
   RUN(&run, BENCH, "-o", "xml");
   check_refused(&run, MLX_USAGE, "option -o wants md, csv, json or jsonl, not 'xml'");
   RUN(&run, BENCH, "--bandwidth", "fast");
-  check_refused(&run, MLX_USAGE, "option --bandwidth wants GB/s, not 'fast'");
+  check_refused(&run, MLX_USAGE, "option --bandwidth wants GB/s, or measure, not 'fast'");
   RUN(&run, BENCH, "-r", "0");
   check_refused(&run, MLX_USAGE, "option -r wants a whole number from 1");
   RUN(&run, "bench", "-m", TINY, "-d", "2048");
