@@ -91,6 +91,8 @@ typedef struct mlx_exit {
 } mlx_exit_t;
 extern const mlx_exit_t mlx_exits[];  // every exit status, ending with a row whose meaning is NULL; docs/errors.md has the same table
 
+extern const mlx_flag_t mlx_common_flags[];  // that every verb has beside its own; they have no targets
+
 void mlx_help_print(const char *usage, const mlx_flag_t *flags, bool all);  // on stdout
 void mlx_help_print_verbs(FILE *out);
 // A usage text in parts: its first line without "usage: ", what it says, and the examples, each without its end of line or "".

@@ -5,20 +5,13 @@
 #include "base/text.h"
 #include "cli/cli.h"
 
-// Every verb also knows these.
-static const mlx_flag_t common[] = {{"-h, --help", MLX_FLAG_SWITCH, NULL, "options of this verb", NULL, 0, 0},
-                                    {"--help-all", MLX_FLAG_SWITCH, NULL, "all of them, explained", NULL, 0, 0},
-                                    {"--no-config", MLX_FLAG_SWITCH, NULL, "do not read the configuration file", NULL, 0, 0},
-                                    {"--version", MLX_FLAG_SWITCH, NULL, "the version", NULL, 0, 0},
-                                    {0}};
-
 typedef void (*flag_fn_t)(mlx_text_t *out, const char *verb, const mlx_flag_t *flag);
 
 static void each_flag(mlx_text_t *out, const mlx_verb_text_t *verb, flag_fn_t put) {
   for (const mlx_flag_t *flag = verb->flags; flag->names; ++flag) {
     if (flag->kind != MLX_FLAG_GROUP) put(out, verb->verb->name, flag);
   }
-  for (const mlx_flag_t *flag = common; flag->names; ++flag) put(out, verb->verb->name, flag);
+  for (const mlx_flag_t *flag = mlx_common_flags; flag->names; ++flag) put(out, verb->verb->name, flag);
 }
 
 // What a verb's first word may be, from "usage: mlxcel cache list|clear|path": the words between bars, or a path.

@@ -26,6 +26,14 @@ const mlx_exit_t mlx_exits[] = {
     {0, NULL, NULL},
 };
 
+const mlx_flag_t mlx_common_flags[] = {
+    {"-h, --help", MLX_FLAG_SWITCH, NULL, "the options of this verb", NULL, 0, 0},
+    {"--help-all", MLX_FLAG_SWITCH, NULL, "the same with every option explained", NULL, 0, 0},
+    {"--no-config", MLX_FLAG_SWITCH, NULL, "do not read the configuration file", NULL, 0, 0},
+    {"--version", MLX_FLAG_SWITCH, NULL, "the version", NULL, 0, 0},
+    {0},
+};
+
 // ---------------------------------------------------------------------------------------------------------------------
 // The screen
 
@@ -140,6 +148,10 @@ void mlx_help_print(const char *usage, const mlx_flag_t *flags, bool all) {
   print_wrapped(parts.description, parts.description_length, 0, 0);
   if (flags->names) putchar('\n');
   print_table(flags, all);
+  if (all) {
+    puts("\nof every verb:");
+    print_table(mlx_common_flags, all);
+  }
   if (parts.examples_length) printf("\nexamples:\n%s\n", parts.examples);
   fputs("\nExit status 0: done, 2: wrong command line; `mlxcel --help` lists the others.\n", stdout);
 }
@@ -147,7 +159,8 @@ void mlx_help_print(const char *usage, const mlx_flag_t *flags, bool all) {
 void mlx_help_print_verbs(FILE *out) {
   fputs("mlxcel: an ahead-of-time compiler and a tiny runtime for language models\n\nusage: mlxcel VERB [options]\n\n", out);
   for (size_t i = 0; mlx_verb_at(i); ++i) fprintf(out, "  %-10s %s\n", mlx_verb_at(i)->name, mlx_verb_at(i)->summary);
-  fputs("\n  mlxcel VERB --help     options of a verb\n  mlxcel --version       version\n\nexit status:\n", out);
+  fputs("\n  mlxcel VERB --help     options of a verb (--help-all: every one explained)\n"
+        "  mlxcel --version       version\n\nexit status:\n", out);
   for (const mlx_exit_t *row = mlx_exits; row->meaning; ++row) fprintf(out, "  %-3d %s\n", row->code, row->meaning);
   fputs("\nexample: mlxcel run -m SmolLM2-135M-Instruct.Q4_1.gguf -p \"The capital of France is\" -n 16\n", out);
 }

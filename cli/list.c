@@ -147,12 +147,26 @@ static void describe_bundle(const char *path, item_t *item) {
   mlx_free(file);
 }
 
+// A path below models/ without the folders that are commits: "org/name/0123...cdef/x.gguf" is org/name/x.gguf to people.
+static void put_name(mlx_text_t *out, const char *path) {
+  while (*path) {
+    const size_t length = strcspn(path, "/");
+    const bool is_commit = length == 40 && strspn(path, "0123456789abcdef") == 40;
+    if (!is_commit) mlx_text_printf(out, "%s%.*s", out->length ? "/" : "", (int)length, path);
+    path += length + (path[length] == '/');
+  }
+}
+
 static mlx_status_t add_model(list_t *list, const char *path, bool is_bundle) {
   item_t *item;
   char *copy;
   sum_t sum = {.folder = path};
+  mlx_text_t name = {0};
   MLX_TRY(mlx_copy_text(path, strlen(path), &copy));
-  MLX_TRY(add_item(list, is_bundle ? "bundle" : "model", path + list->root, copy, &item));
+  put_name(&name, path + list->root);
+  mlx_status_t added = add_item(list, is_bundle ? "bundle" : "model", name.data ? name.data : "?", copy, &item);
+  mlx_text_clear(&name);
+  MLX_TRY(added);
   if (mlx_is_dir(path)) {
     MLX_TRY(mlx_list_dir(path, add_bytes, &sum));
   } else {
@@ -193,7 +207,7 @@ static mlx_status_t walk(void *user, const char *name) {
   int part, parts;
   const char *dash = strstr(name, "-of-");
   const bool later_part = dash && dash - name >= 6 && sscanf(dash - 6, "-%5d-of-%5d.gguf", &part, &parts) == 2 && part != 1;
-  if (name[0] == '.') return NULL;
+  if (name[0] == '.' || ends_with(name, ".part")) return NULL;  // a model that is not all there yet
   MLX_TRY(mlx_join_path(list->walked, name, &path));
   mlx_status_t status = mlx_join_path(path, "config.json", &config);
   if (!status && mlx_is_dir(path)) {

@@ -126,6 +126,8 @@ static mlx_status_t put_verb(void *user, const mlx_verb_text_t *verb) {
   mlx_text_puts(out, "\n.SH DESCRIPTION\n");
   put_paragraphs(out, parts.description, parts.description_length);
   if (verb->flags->names) put_flags(out, verb->flags);
+  mlx_text_puts(out, verb->flags->names ? ".SS of every verb\n" : ".SH OPTIONS\n");
+  for (const mlx_flag_t *flag = mlx_common_flags; flag->names; ++flag) put_flag(out, flag);
   if (parts.examples_length) {
     mlx_text_puts(out, ".SH EXAMPLES\n");
     put_literal(out, parts.examples, parts.examples_length);

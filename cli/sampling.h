@@ -31,8 +31,8 @@ mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generati
   {"-s, --seed", MLX_FLAG_INT, "N", "of the random numbers (default: -1, another one each time)", &(f).seed, -1, 4294967295},         \
   {"--top-k", MLX_FLAG_INT, "N", "keep the N likeliest tokens (default: 40; 0: all)", &(f).options.top_k, 0, 1 << 30},                \
   {"--top-p", MLX_FLAG_NUMBER, "P", "keep the likeliest that add up to P (default: 0.95; 1: all)", &(f).options.top_p, 0, 1},         \
-  {"--min-p", MLX_FLAG_NUMBER, "P", "keep what is at least P times as likely as the best (default: 0.05)", &(f).options.min_p, 0, 1}, \
   MLX_GROUP_SHORT("more about choosing tokens"),                                                                                      \
+  {"--min-p", MLX_FLAG_NUMBER, "P", "keep what is at least P times as likely as the best (default: 0.05)", &(f).options.min_p, 0, 1}, \
   {"--typical", MLX_FLAG_NUMBER, "P", "keep the most typical that add up to P (default: 1: all)", &(f).options.typical_p, 0, 1},      \
   {"--top-nsigma", MLX_FLAG_NUMBER, "N", "keep logits within N deviations of the largest (default: -1: all)", &(f).options.top_n_sigma, -1, 1000000}, \
   {"--xtc-probability", MLX_FLAG_NUMBER, "P", "how often to drop top choices (default: 0: never)", &(f).options.xtc_probability, 0, 1}, \

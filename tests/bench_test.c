@@ -1,4 +1,4 @@
-// What bench learnt of llama-bench (lists, a prompt and generating in one go), the measured bandwidth, and the plot. The table itself is in cli_test.
+// bench: the table people know and its other formats, lists and -pg as in llama-bench, the measured bandwidth, and the plot.
 #include <math.h>
 
 #include "base/json.h"
@@ -7,7 +7,8 @@
 #include "tests/command.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
-#define BENCH "bench", "-m", TINY, "--device", "cpu", "-c", "64", "-t", "1"
+#define BENCH TABLE, "-t", "1"
+#define TABLE "bench", "-m", TINY, "--device", "cpu", "-c", "64"
 
 static void check_refused(command_t *run, int code, const char *part) {
   if (run->exit_code != code) CHECK_FAIL("exit status %d, expected %d: %s", run->exit_code, code, run->err);
@@ -22,6 +23,149 @@ static yyjson_doc *run_json(command_t *run) {
   CHECK(doc);
   return doc;
 }
+
+static char folder[64];  // a fresh one for each test
+
+static void make_folder(void) {
+  strcpy(folder, "/tmp/mlxcel-bench-XXXXXX");
+  CHECK(mkdtemp(folder));
+}
+
+static void remove_folder(void) { CHECK_OK(mlx_remove_tree(folder)); }
+
+static const char *in_folder(const char *name) {
+  static char paths[4][128];
+  static int next;
+  char *path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+  return path;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Formats
+
+TEST(bench_prints_the_table_people_know) {
+  command_t run;
+  RUN(&run, TABLE, "-p", "20", "-n", "9", "-r", "2", "-d", "0,30", "-v", "--bandwidth", "12.5", "-t", "1");
+  if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
+  CHECK_CONTAINS(run.out, "| model                          |       size | dtype | device               |            test |                  t/s |   us/token | of 12.5 GB/s |\n");
+  static const char *const tests[] = {"pp20 |", "tg9 |", "pp20 @ d30 |", "tg9 @ d30 |"};
+  static const char start[] = "| tiny-llama                     |   0.15 MiB | f32   | cpu, 1 thread        | ";
+  const char *line = strstr(run.out, "| -");
+  CHECK(line);
+  for (int i = 0; i < 4; ++i) {
+    line = strchr(line, '\n') + 1;
+    CHECK(!strncmp(line, start, strlen(start)));
+    CHECK_CONTAINS(line, tests[i]);
+    CHECK_CONTAINS(line, " ± ");
+    const char *end = strchr(line, '\n');
+    CHECK(end && !strncmp(end - 3, i % 2 ? "% |" : "- |", 3));  // reading a prompt has no share
+  }
+  CHECK_TEXT(strchr(line, '\n'), "\n");
+  CHECK_CONTAINS(run.err, "device: cpu, 1 thread, f32\nkernels: none (plain lowering)\n");
+  CHECK_CONTAINS(run.err, "compile ");
+  CHECK_CONTAINS(run.err, "; first token ");
+  CHECK_CONTAINS(run.err, "; peak memory ");
+  command_free(&run);
+}
+
+static void check_bench_object(yyjson_val *row, const char *test, int64_t prompt, int64_t generated, int64_t depth) {
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "test")), test);
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "model")), "tiny-llama");
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "kernels")), "none (plain lowering)");
+  CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "n_prompt")), prompt);
+  CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "n_gen")), generated);
+  CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "n_depth")), depth);
+  CHECK_INT(yyjson_arr_size(yyjson_obj_get(row, "samples_ns")), 3);
+  // 39072 weights of 4 bytes, of which the embedding's 320 x 32 are not read; 2 layers' keys and values of 2 x 8 a position,
+  // half of those generated being there on average
+  CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "model_size")), 39072 * 4);
+  const int64_t positions2 = 2 * (depth ? depth : 1) + generated + 1;
+  CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "bytes_per_token")),
+            generated ? (39072 - 320 * 32) * 4 + positions2 * (2 * 2 * 16 * 4) / 2 : 0);
+  CHECK(yyjson_is_null(yyjson_obj_get(row, "bandwidth_share")));
+  static const char *const positive[] = {"avg_ts", "us_per_token", "load_seconds", "first_token_seconds"};
+  for (int i = 0; i < 4; ++i) CHECK(yyjson_get_real(yyjson_obj_get(row, positive[i])) > 0);
+  CHECK(yyjson_get_sint(yyjson_obj_get(row, "peak_memory_bytes")) > 1 << 20);
+}
+
+TEST(bench_prints_json_that_parses) {
+  command_t run;
+  RUN(&run, TABLE, "-p", "8", "-n", "5", "-d", "7", "-r", "3", "-o", "json");
+  CHECK_INT(run.exit_code, 0);
+  yyjson_doc *doc = yyjson_read(run.out, run.out_length, 0);
+  CHECK(doc && yyjson_arr_size(yyjson_doc_get_root(doc)) == 2);
+  check_bench_object(yyjson_arr_get(yyjson_doc_get_root(doc), 0), "pp8 @ d7", 8, 0, 7);
+  check_bench_object(yyjson_arr_get(yyjson_doc_get_root(doc), 1), "tg5 @ d7", 0, 5, 7);
+  yyjson_doc_free(doc);
+  command_free(&run);
+  RUN(&run, TABLE, "-p", "0", "-n", "5", "-r", "3", "-o", "jsonl");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_TEXT(strchr(run.out, '\n'), "\n");  // one line
+  doc = yyjson_read(run.out, run.out_length, 0);
+  check_bench_object(yyjson_doc_get_root(doc), "tg5", 0, 5, 0);
+  yyjson_doc_free(doc);
+  command_free(&run);
+}
+
+TEST(bench_prints_csv_with_a_cell_for_each_name) {
+  command_t run;
+  RUN(&run, TABLE, "-p", "8", "-n", "0", "-r", "1", "-o", "csv");
+  CHECK_INT(run.exit_code, 0);
+  size_t commas[2] = {0, 0};
+  char *line = run.out;
+  for (int i = 0; i < 2; ++i) {
+    char *end = strchr(line, '\n');
+    CHECK(end);
+    for (; line < end; ++line) commas[i] += *line == ',';
+    ++line;
+  }
+  CHECK(!*line && commas[0] > 20);
+  CHECK_INT(commas[1], commas[0]);
+  CHECK_CONTAINS(run.out, "\"pp8\",8,0,0,1,");
+  command_free(&run);
+}
+
+TEST(bench_answers_what_it_cannot_measure) {
+  command_t run;
+  RUN(&run, "bench");
+  check_refused(&run, MLX_USAGE, "no model was given");
+  RUN(&run, TABLE, "-p", "0", "-n", "0");
+  check_refused(&run, MLX_USAGE, "-p 0 and -n 0 leave nothing to measure");
+  RUN(&run, TABLE, "-p", "60", "-d", "5");
+  check_refused(&run, MLX_USAGE, "the tests need a context of 133; it holds 64");
+  RUN(&run, TABLE, "-d", "1,,2");
+  check_refused(&run, MLX_USAGE, "option -d wants up to 16 whole numbers");
+  RUN(&run, TABLE, "-o", "xml");
+  check_refused(&run, MLX_USAGE, "option -o wants md, csv, json or jsonl, not 'xml'");
+  RUN(&run, TABLE, "--bandwidth", "fast");
+  check_refused(&run, MLX_USAGE, "option --bandwidth wants GB/s, or measure, not 'fast'");
+  RUN(&run, TABLE, "-r", "0");
+  check_refused(&run, MLX_USAGE, "option -r wants a whole number from 1");
+  RUN(&run, "bench", "-m", TINY, "-d", "2048");
+  check_refused(&run, MLX_USAGE, "made for 2048 positions");
+  RUN(&run, "bench", "-m", "/nowhere/m.gguf");
+  check_refused(&run, MLX_NOT_FOUND, "/nowhere/m.gguf");
+}
+
+TEST(bench_of_a_compiled_model_asks_for_the_context_it_needs) {
+  make_folder();
+  command_t run;
+  RUN(&run, "compile", TINY, "--ctx", "64", "-o", in_folder("m.mlxb"));
+  command_free(&run);
+  RUN(&run, "bench", "-m", in_folder("m.mlxb"), "-p", "8", "-n", "0", "-r", "1", "-o", "jsonl");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.out, "\"compile_seconds\": 0.000000");
+  command_free(&run);
+  RUN(&run, "bench", "-m", in_folder("m.mlxb"));
+  check_refused(&run, MLX_USAGE, "was compiled for a context of 64, not 512");
+  RUN(&run, "bench", "-m", in_folder("m.mlxb"), "-c", "0");
+  check_refused(&run, MLX_USAGE, "the tests need a context of 512; it holds 64");
+  remove_folder();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Lists
 
 TEST(lists_give_a_row_for_each_length_and_depth) {
   command_t run;
@@ -200,10 +344,8 @@ TEST(the_plot_has_the_numbers_of_the_table) {
 }
 
 TEST(a_name_that_is_no_xml_does_no_harm_to_a_plot) {
-  char folder[] = "/tmp/mlxcel-plot-XXXXXX", model[64], plot[64];
-  CHECK(mkdtemp(folder));
-  snprintf(model, sizeof model, "%s/a<b>&\"\x01\xff", folder);
-  snprintf(plot, sizeof plot, "%s/x.svg", folder);
+  make_folder();
+  const char *model = in_folder("a<b>&\"\x01\xff"), *plot = in_folder("x.svg");
   CHECK(!symlink(TINY, model));
   command_t run;
   RUN(&run, "bench", "-m", model, "--device", "cpu", "-c", "64", "-t", "1", "-p", "4", "-n", "0", "-r", "1", "--bandwidth", "1", "--plot", plot);
@@ -215,8 +357,9 @@ TEST(a_name_that_is_no_xml_does_no_harm_to_a_plot) {
   CHECK_CONTAINS(svg, "a&lt;b&gt;&amp;&quot;?");
   CHECK(!strstr(svg, ">generating<"));  // nothing was
   mlx_free(svg);
-  CHECK_OK(mlx_remove_tree(folder));
+  remove_folder();
 }
 
-TEST_MAIN(CASE(lists_give_a_row_for_each_length_and_depth), CASE(lists_that_are_none_are_refused), CASE(the_bandwidth_can_be_measured),
+TEST_MAIN(CASE(bench_prints_the_table_people_know), CASE(bench_prints_json_that_parses), CASE(bench_prints_csv_with_a_cell_for_each_name), CASE(bench_answers_what_it_cannot_measure), CASE(bench_of_a_compiled_model_asks_for_the_context_it_needs),
+          CASE(lists_give_a_row_for_each_length_and_depth), CASE(lists_that_are_none_are_refused), CASE(the_bandwidth_can_be_measured),
           CASE(the_plot_has_the_numbers_of_the_table), CASE(a_name_that_is_no_xml_does_no_harm_to_a_plot))

@@ -18,7 +18,7 @@ static void make_folder(void) {
 static void remove_folder(void) { CHECK_OK(mlx_remove_tree(folder)); }
 
 static const char *in_folder(const char *name) {
-  static char paths[4][128];
+  static char paths[4][192];
   static int next;
   char *path = paths[next++ % 4];
   snprintf(path, sizeof paths[0], "%s/%s", folder, name);
@@ -180,7 +180,10 @@ TEST(list_shows_models_and_what_was_compiled) {
   check_prints(&run, "[]\n");
   CHECK_OK(mlx_make_dirs(in_folder("cache/models/org/name"), 0700));
   CHECK_OK(mlx_make_dirs(in_folder("cache/models/ours"), 0700));
-  CHECK_OK(mlx_copy_file(TINY_GGUF, in_folder("cache/models/org/name/t.gguf")));
+  CHECK_OK(mlx_make_dirs(in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567"), 0700));
+  CHECK_OK(mlx_make_dirs(in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567+Q8.part"), 0700));
+  CHECK_OK(mlx_write_file(in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567+Q8.part/x.gguf"), "GG", 2));
+  CHECK_OK(mlx_copy_file(TINY_GGUF, in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567/t.gguf")));
   CHECK_OK(mlx_write_file(in_folder("cache/models/org/name/b-00002-of-00002.gguf"), "GGUF", 4));
   CHECK_OK(mlx_write_file(in_folder("cache/models/org/bad.gguf"), "GGUF\x03", 5));
   compile_quickly();
