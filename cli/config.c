@@ -10,6 +10,7 @@
 #include "base/settings.h"
 #include "base/text.h"
 
+// The first names the file that may set the others.
 const mlx_variable_t mlx_variables[] = {
     {"MLXCEL_CONFIG", "the configuration file (default: $XDG_CONFIG_HOME/mlxcel/config, else ~/.config/mlxcel/config)"},
     {"MLXCEL_CACHE", "the cache folder (default: $XDG_CACHE_HOME/mlxcel, else ~/.cache/mlxcel)"},
@@ -122,9 +123,26 @@ static mlx_status_t choose_path(char **out_path) {
 #endif
 }
 
+// A key in capitals is a variable of the environment, for this process and what it starts, where that has none yet.
+static mlx_status_t keep_variable(const mlx_setting_t *setting) {
+  const char *names[32] = {0};
+  size_t count = 0;
+  for (const mlx_variable_t *row = mlx_variables + 1; row->name && count < 31; ++row) {  // the first names this file
+    if (!strcmp(row->name, setting->key)) {
+      if (!environment(setting->key) && setenv(setting->key, setting->value, 1)) return mlx_error(MLX_OUT_OF_MEMORY, "there is no memory for %s", setting->key);
+      return NULL;
+    }
+    names[count++] = row->name;
+  }
+  const char *nearest = mlx_nearest_name(setting->key, names);
+  mlx_status_t status = mlx_error(MLX_INVALID_INPUT, "%s:%d: '%s' is no variable that can be set here", config.path, setting->line, setting->key);
+  return nearest ? mlx_status_hint(status, "did you mean '%s'?", nearest) : mlx_status_hint(status, "options are written in small letters: ctx = 4096");
+}
+
 static mlx_status_t keep_setting(void *user, const mlx_setting_t *setting) {
   (void)user;
   char key[MLX_FLAG_NAME];
+  if (setting->key && isupper((unsigned char)setting->key[0])) return keep_variable(setting);
   if (setting->key) {  // an option's name, which may be written with underscores
     snprintf(key, sizeof key, "%s", setting->key);
     for (char *c = key; (c = strchr(c, '_'));) *c = '-';

@@ -180,6 +180,8 @@ TEST(mistakes_are_answered_with_the_line_and_the_nearest_name) {
   check_config_refused("\n\nctx = wide\n", MLX_INVALID_INPUT, "/config:3: option --ctx wants a whole number from 0 to", "not 'wide'");
   check_config_refused("json = perhaps\n", MLX_INVALID_INPUT, "/config:1: option --json wants true or false, not 'perhaps'", "");
   check_config_refused("ctx 12\n", MLX_INVALID_INPUT, "/config:1: is neither a setting nor a section", "key = value");
+  check_config_refused("MLXCEL_CASHE = /x\n", MLX_INVALID_INPUT, "/config:1: 'MLXCEL_CASHE' is no variable that can be set here", "did you mean 'MLXCEL_CACHE'?");
+  check_config_refused("MLXCEL_CONFIG = /x\n", MLX_INVALID_INPUT, "'MLXCEL_CONFIG' is no variable", "");
   command_t run;
   setenv("MLXCEL_CONFIG", "/nowhere/config", 1);
   RUN(&run, "doctor", "--json");
@@ -232,6 +234,28 @@ TEST(a_variable_that_is_read_elsewhere_still_goes_before_the_file) {
   remove_config();
 }
 
+TEST(the_file_can_set_variables_that_the_environment_does_not_have) {
+  char *cache = strdup(getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
+  char text[256], expected[128];
+  write_config("");
+  snprintf(text, sizeof text, "MLXCEL_CACHE = %s/from file\n", folder);
+  snprintf(expected, sizeof expected, "%s/from file\n", folder);
+  CHECK_OK(mlx_write_file(getenv("MLXCEL_CONFIG"), text, strlen(text)));
+  command_t run;
+  unsetenv("MLXCEL_CACHE");
+  RUN(&run, "cache", "path");
+  CHECK_CONTAINS(run.out, expected);
+  command_free(&run);
+  snprintf(expected, sizeof expected, "%s/from environment", folder);
+  setenv("MLXCEL_CACHE", expected, 1);
+  RUN(&run, "cache", "path");
+  CHECK_CONTAINS(run.out, "/from environment\n");
+  command_free(&run);
+  setenv("MLXCEL_CACHE", cache, 1);
+  free(cache);
+  remove_config();
+}
+
 // The output of `mlxcel config VERB` is a configuration file that says the same.
 TEST(what_config_prints_can_be_read_again) {
   write_config("[run]\nsystem-prompt = \" say \\\"no\\\"\\n # \"\nctx = 77\n");
@@ -253,4 +277,5 @@ TEST(what_config_prints_can_be_read_again) {
 TEST_MAIN(CASE(settings_are_read_as_they_are_written), CASE(what_is_no_setting_is_refused_by_its_line),
           CASE(the_environment_goes_before_the_file_and_the_file_before_the_default), CASE(the_command_line_goes_before_the_environment),
           CASE(mistakes_are_answered_with_the_line_and_the_nearest_name), CASE(the_file_is_found_in_the_folder_for_configuration),
-          CASE(a_variable_that_is_read_elsewhere_still_goes_before_the_file), CASE(what_config_prints_can_be_read_again))
+          CASE(a_variable_that_is_read_elsewhere_still_goes_before_the_file), CASE(the_file_can_set_variables_that_the_environment_does_not_have),
+          CASE(what_config_prints_can_be_read_again))
