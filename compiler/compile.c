@@ -562,6 +562,14 @@ typedef struct sweep {
   const char *folder, *name;
 } sweep_t;
 
+// The same for a bundle that was being written: a file of it may still have the name it was written under.
+static mlx_status_t refuse_foreign_part(void *user, const char *name) {
+  const char *temporary = strstr(name, ".tmp.");
+  char file[256];
+  snprintf(file, sizeof file, "%.*s", (int)(temporary ? (size_t)(temporary - name) : strlen(name)), name);
+  return refuse_foreign_name(user, file);
+}
+
 // Removes "NAME.tmp.PID.TIME-N" beside the bundle NAME, a name only we make, if nothing but a bundle's files is in it.
 static mlx_status_t sweep_name(void *user, const char *name) {
   const sweep_t *sweep = user;
@@ -574,7 +582,7 @@ static mlx_status_t sweep_name(void *user, const char *name) {
   if (strncmp(name, sweep->name, length)) return NULL;
   if (sscanf(name + length, ".tmp.%ld.%llx-%x%n", &pid, &when, &number, &end) != 3 || name[length + (size_t)end]) return NULL;
   MLX_TRY(mlx_join_path(sweep->folder, name, &path));
-  mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, refuse_foreign_name, path) : NULL;
+  mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, refuse_foreign_part, path) : NULL;
   if (!status) status = mlx_remove_tree(path);
   mlx_free(path);
   return status;
