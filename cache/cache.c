@@ -65,6 +65,7 @@ static mlx_status_t lease_valid_entry(mlx_cache_t *cache, const char *folder, co
   if (!status && !mlx_lease_holds(*out_lease, record_path)) {
     status = mlx_error(MLX_NOT_FOUND, "the entry in '%s' was replaced", folder);
   }
+  if (!status) (void)!futimens(*out_lease, NULL);  // the record's time is that of the last use; a read-only cache has none
   if (status) mlx_lease_end(*out_lease);
   mlx_free(record_path);
   return status;

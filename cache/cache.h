@@ -76,6 +76,7 @@ typedef struct mlx_cache_item {
   const char *title;  // NULL when the entry's record is damaged
   uint64_t bytes;     // on disk, by the lengths of its files
   int64_t created;    // seconds since 1970; 0 when damaged
+  int64_t used;       // when it was last found, or made; 0 when damaged
 } mlx_cache_item_t;
 typedef mlx_status_t (*mlx_cache_visit_fn_t)(void *user, const mlx_cache_item_t *item);
 

@@ -51,13 +51,16 @@ typedef struct listing {
   void *user;
 } listing_t;
 
-static mlx_status_t read_record(const char *folder, mlx_record_t *out_record) {
+static mlx_status_t read_record(const char *folder, mlx_record_t *out_record, int64_t *out_used) {
+  mlx_file_stamp_t stamp = {0};
   char *path, *bytes = NULL;
   size_t length = 0;
   *out_record = (mlx_record_t){0};
   MLX_TRY(mlx_join_path(folder, MLX_RECORD_NAME, &path));
   mlx_status_t status = mlx_read_file(path, MLX_RECORD_MAX, &bytes, &length);
   if (!status) status = mlx_record_parse(path, bytes, length, out_record);
+  if (!status) status = mlx_file_stamp(path, &stamp);
+  *out_used = stamp.modified_ns / 1000000000;
   mlx_free(bytes);
   mlx_free(path);
   return status;
@@ -67,8 +70,9 @@ static mlx_status_t list_entry(void *user, const char *kind, const char *key) {
   listing_t *listing = user;
   char *folder;
   mlx_record_t record;
+  int64_t used = 0;
   MLX_TRY(mlx_cache_path(listing->cache, kind, key, &folder));
-  mlx_status_t status = read_record(folder, &record);
+  mlx_status_t status = read_record(folder, &record, &used);
   if (mlx_status_code(status) == MLX_OUT_OF_MEMORY) {
     mlx_free(folder);
     return status;
@@ -80,6 +84,7 @@ static mlx_status_t list_entry(void *user, const char *kind, const char *key) {
       .title = record.title,
       .bytes = mlx_cache_tree_bytes(folder),
       .created = record.created,
+      .used = used,
   };
   status = listing->visit(listing->user, &item);
   mlx_record_free(&record);

@@ -1,93 +1,134 @@
 // mlxcel bench: how fast a model reads and writes, in llama-bench's table. Every run is a fresh session over the same
 // pseudo-random tokens; an end of text is a token like any other.
+#include "cli/bench.h"
+
+#include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
+#include "base/file.h"
 #include "base/memory.h"
-#include "base/text.h"
-#include "cli/cli.h"
+#include "cli/plot.h"
 
 #define MAX_TOKENS (1 << 24)
-#define MAX_REPETITIONS 1000
-#define MAX_DEPTHS 16
 
 typedef struct flags {
-  const char *model, *device, *dtype, *kernels, *quantize, *cpu_level, *depths, *format, *bandwidth;
-  int64_t prompt, generated, repetitions, context, threads;
+  const char *model, *device, *dtype, *kernels, *quantize, *cpu_level, *format, *bandwidth, *plot;
+  mlx_flag_ints_t prompts, generated, depths;
+  mlx_flag_list_t pairs;
+  int64_t repetitions, context, threads;
   bool verbose;
 } flags_t;
 
-// One row of the table: a prompt is read, or tokens are generated, after |depth| positions.
-typedef struct test {
-  int64_t prompt, generated, depth;  // one of the first two is 0
-  char name[64];                     // "tg128 @ d4096"
-} test_t;
-
-typedef struct result {
-  test_t test;
-  double seconds[MAX_REPETITIONS];
-  double rate, rate_deviation;  // tokens a second
-  double microseconds;          // a token
-  double bytes;                 // that a generated token reads; 0 for a prompt, whose tokens share what is read
-  double share;                 // of the bandwidth; 0: not known
-} result_t;
+typedef struct measured {  // what is left of a result for the plot
+  mlx_bench_test_t test;
+  double rate, deviation;
+} measured_t;
 
 typedef struct bench {
-  int64_t repetitions;
-  double bandwidth;  // bytes a second; 0: not known
+  mlx_bench_run_t run;
   int64_t context;   // that the tests need
-  test_t tests[2 * MAX_DEPTHS];
-  size_t test_count;
+  mlx_bench_test_t *tests;  // owned
+  size_t test_count, test_capacity;
+  measured_t *measured;     // owned; [test_count]
   mlx_engine_t *engine;
-  mlx_engine_info_t info;
-  mlx_open_times_t times;
-  double first_token_seconds;  // of the first run: the first read, with everything cold; 0: not yet
-  int32_t *ids, *chosen;       // [context] tokens to read, and where to put those chosen
+  int32_t *ids, *chosen;    // owned; [context] tokens to read, and where to put those chosen
 } bench_t;
 
 // ---------------------------------------------------------------------------------------------------------------------
 // What to measure
 
-static void add_test(bench_t *bench, int64_t prompt, int64_t generated, int64_t depth) {
-  test_t *test = &bench->tests[bench->test_count++];
-  *test = (test_t){.prompt = prompt, .generated = generated, .depth = depth};
-  int length = snprintf(test->name, sizeof test->name, "%s%lld", prompt ? "pp" : "tg", (long long)(prompt + generated));
+static mlx_status_t add_test(bench_t *bench, int64_t prompt, int64_t generated, int64_t depth) {
+  if (!prompt && !generated) return NULL;
+  MLX_TRY(mlx_reserve(bench->test_count + 1, sizeof *bench->tests, &bench->test_capacity, &bench->tests));
+  mlx_bench_test_t *test = &bench->tests[bench->test_count++];
+  *test = (mlx_bench_test_t){.prompt = prompt, .generated = generated, .depth = depth};
+  int length = prompt ? snprintf(test->kind, sizeof test->kind, "pp%lld", (long long)prompt) : 0;
+  if (generated) snprintf(test->kind + length, sizeof test->kind - (size_t)length, "%stg%lld", prompt ? "+" : "", (long long)generated);
+  length = snprintf(test->name, sizeof test->name, "%s", test->kind);
   if (depth) snprintf(test->name + length, sizeof test->name - (size_t)length, " @ d%lld", (long long)depth);
-  const int64_t need = prompt ? depth + prompt : (depth ? depth : 1) + generated;
+  const int64_t need = (prompt || depth ? depth + prompt : 1) + generated;
   if (need > bench->context) bench->context = need;
+  return NULL;
+}
+
+static mlx_status_t read_pair(const char *text, int64_t *out_prompt, int64_t *out_generated) {
+  mlx_flag_ints_t pair = {0};
+  const mlx_flag_t row = {"-pg", MLX_FLAG_INTS, "PP,TG", "", &pair, 1, MAX_TOKENS};
+  mlx_status_t status = mlx_flag_set(&row, "-pg", text);
+  if (status || pair.count != 2) {
+    mlx_status_free(status);
+    return mlx_error(MLX_USAGE, "option -pg wants two whole numbers from 1 to %d, as 512,128, not '%s'", MAX_TOKENS, text);
+  }
+  *out_prompt = pair.items[0];
+  *out_generated = pair.items[1];
+  return NULL;
 }
 
 static mlx_status_t add_tests(bench_t *bench, const flags_t *f) {
-  const char *cursor = f->depths;
-  if (!f->prompt && !f->generated) return mlx_error(MLX_USAGE, "-p 0 and -n 0 leave nothing to measure");
-  for (size_t count = 0; cursor; ++count) {
-    char *end;
-    long long depth = strtoll(cursor, &end, 10);
-    if (end == cursor || (*end && *end != ',') || depth < 0 || depth > MAX_TOKENS || count == MAX_DEPTHS) {
-      return mlx_error(MLX_USAGE, "option -d wants up to %d whole numbers from 0 to %d with commas between them, not '%s'",
-                       MAX_DEPTHS, MAX_TOKENS, f->depths);
+  for (size_t d = 0; d < f->depths.count; ++d) {
+    const int64_t depth = f->depths.items[d];
+    for (size_t i = 0; i < f->prompts.count; ++i) MLX_TRY(add_test(bench, f->prompts.items[i], 0, depth));
+    for (size_t i = 0; i < f->generated.count; ++i) MLX_TRY(add_test(bench, 0, f->generated.items[i], depth));
+    for (size_t i = 0; i < f->pairs.count; ++i) {
+      int64_t prompt, generated;
+      MLX_TRY(read_pair(f->pairs.items[i], &prompt, &generated));
+      MLX_TRY(add_test(bench, prompt, generated, depth));
     }
-    if (f->prompt) add_test(bench, f->prompt, 0, depth);
-    if (f->generated) add_test(bench, 0, f->generated, depth);
-    cursor = *end ? end + 1 : NULL;
   }
-  return NULL;
+  return bench->test_count ? NULL : mlx_error(MLX_USAGE, "-p 0 and -n 0 leave nothing to measure");
 }
 
-static mlx_status_t read_bandwidth(const char *text, double *out) {
+// ---------------------------------------------------------------------------------------------------------------------
+// The roof
+
+// The peak that is told later is to be the model's, not that of what was measured before it.
+static void forget_peak_memory(void) {
+  const int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  (void)!write(fd, "5", 1);
+  close(fd);
+}
+
+static bool is_to_be_measured(const flags_t *f) { return f->bandwidth && !strcmp(f->bandwidth, "measure"); }
+
+static mlx_status_t read_bandwidth(const flags_t *f, double *out) {
   char *end;
   *out = 0;
-  if (!text) return NULL;
-  double number = strtod(text, &end);
-  if (end == text || *end || !(number > 0) || !isfinite(number)) {
-    return mlx_error(MLX_USAGE, "option --bandwidth wants GB/s, not '%s'", text);
+  if (!f->bandwidth || is_to_be_measured(f)) return NULL;
+  const double number = strtod(f->bandwidth, &end);
+  if (end == f->bandwidth || *end || !(number > 0) || !isfinite(number)) {
+    return mlx_error(MLX_USAGE, "option --bandwidth wants GB/s, or measure, not '%s'", f->bandwidth);
   }
   *out = number * 1e9;
   return NULL;
+}
+
+static bool will_use_gpu(const char *device) {
+  char target[64];
+  uint64_t memory;
+  if (strcmp(device, "auto")) return !strcmp(device, "cuda");
+  mlx_status_t none = mlx_engine_gpu_target(target, sizeof target, &memory);
+  mlx_status_free(none);
+  return !none;
+}
+
+// Where it is asked for, and for a plot where it can be done: on a CPU.
+static mlx_status_t measure_bandwidth(const flags_t *f, double *out) {
+  const bool asked = is_to_be_measured(f), gpu = (asked || f->plot) && will_use_gpu(f->device);
+  if (asked && gpu) return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "only the CPU's bandwidth is measured here"), "give the GPU's: --bandwidth GB/s, or --device cpu");
+  if (gpu || (!asked && !f->plot)) return NULL;
+  mlx_report_progress(mlx_terminal_report(), "measuring the memory's bandwidth");
+  mlx_status_t status = mlx_measure_bandwidth(f->threads ? (int)f->threads : mlx_cpu_count(), out);
+  mlx_report_done(mlx_terminal_report());
+  if (!status) fprintf(stderr, "memory: %.1f GB/s read\n", *out / 1e9);
+  forget_peak_memory();
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -100,7 +141,7 @@ static mlx_status_t make_tokens(bench_t *bench) {
   uint64_t state = 42;
   for (int64_t i = 0; i < bench->context; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
-    bench->ids[i] = (int32_t)((state >> 33) % (uint64_t)bench->info.vocab);
+    bench->ids[i] = (int32_t)((state >> 33) % (uint64_t)bench->run.info.vocab);
   }
   return NULL;
 }
@@ -109,21 +150,21 @@ static mlx_status_t read_tokens(bench_t *bench, mlx_session_t *session, int64_t 
   double start = mlx_seconds();
   if (!count) return NULL;
   MLX_TRY(mlx_session_read(session, bench->ids + mlx_session_length(session), (size_t)count, bench->chosen));
-  if (!bench->first_token_seconds) bench->first_token_seconds = mlx_seconds() - start;
+  if (!bench->run.first_token_seconds) bench->run.first_token_seconds = mlx_seconds() - start;
   return NULL;
 }
 
-static mlx_status_t run_session(bench_t *bench, const test_t *test, mlx_session_t *session, double *out_seconds) {
+static mlx_status_t run_session(bench_t *bench, const mlx_bench_test_t *test, mlx_session_t *session, double *out_seconds) {
   // Somebody has to go first: without a depth, generating goes on from one token.
   MLX_TRY(read_tokens(bench, session, test->depth || test->prompt ? test->depth : 1));
   double start = mlx_seconds();
-  MLX_TRY(test->prompt ? read_tokens(bench, session, test->prompt)
-                       : mlx_session_steps(session, bench->chosen, (size_t)test->generated));
+  if (test->prompt) MLX_TRY(read_tokens(bench, session, test->prompt));
+  if (test->generated) MLX_TRY(mlx_session_steps(session, bench->chosen, (size_t)test->generated));
   *out_seconds = mlx_seconds() - start;
   return NULL;
 }
 
-static mlx_status_t run_once(bench_t *bench, const test_t *test, double *out_seconds) {
+static mlx_status_t run_once(bench_t *bench, const mlx_bench_test_t *test, double *out_seconds) {
   mlx_session_t *session;
   MLX_TRY(mlx_session_create(bench->engine, &session));
   mlx_status_t status = run_session(bench, test, session, out_seconds);
@@ -132,34 +173,34 @@ static mlx_status_t run_once(bench_t *bench, const test_t *test, double *out_sec
 }
 
 // Weights, and the keys and values of every position before the token and its own: on average half of what is generated.
-static double bytes_a_token(const bench_t *bench, const test_t *test) {
-  if (!test->generated) return 0;
+static double bytes_a_token(const bench_t *bench, const mlx_bench_test_t *test) {
+  if (test->prompt) return 0;
   const double before = (double)(test->depth ? test->depth : 1) + (double)(test->generated + 1) / 2;
-  return (double)bench->info.token_weight_bytes + before * (double)bench->info.kv_bytes;
+  return (double)bench->run.info.token_weight_bytes + before * (double)bench->run.info.kv_bytes;
 }
 
-static void summarise(const bench_t *bench, result_t *r) {
-  const double tokens = (double)(r->test.prompt + r->test.generated), n = (double)bench->repetitions;
+static void summarise(const bench_t *bench, mlx_bench_result_t *r) {
+  const double tokens = (double)(r->test.prompt + r->test.generated), n = (double)bench->run.repetitions;
   double seconds = 0, squares = 0;
   r->rate = 0;
-  for (int64_t i = 0; i < bench->repetitions; ++i) {
+  for (int64_t i = 0; i < bench->run.repetitions; ++i) {
     seconds += r->seconds[i] / n;
     r->rate += tokens / r->seconds[i] / n;
   }
-  for (int64_t i = 0; i < bench->repetitions; ++i) squares += pow(tokens / r->seconds[i] - r->rate, 2);
+  for (int64_t i = 0; i < bench->run.repetitions; ++i) squares += pow(tokens / r->seconds[i] - r->rate, 2);
   r->rate_deviation = n > 1 ? sqrt(squares / (n - 1)) : 0;
   r->microseconds = seconds / tokens * 1e6;
   r->bytes = bytes_a_token(bench, &r->test);
-  r->share = bench->bandwidth ? r->bytes / (seconds / tokens) / bench->bandwidth : 0;
+  r->share = bench->run.bandwidth ? r->bytes / (seconds / tokens) / bench->run.bandwidth : 0;
 }
 
-static mlx_status_t measure(bench_t *bench, const test_t *test, result_t *out) {
+static mlx_status_t measure(bench_t *bench, const mlx_bench_test_t *test, mlx_bench_result_t *out) {
   double cold;
   out->test = *test;
   mlx_report_progress(mlx_terminal_report(), "%s: warming up", test->name);
   mlx_status_t status = run_once(bench, test, &cold);
-  for (int64_t i = 0; i < bench->repetitions && !status; ++i) {
-    mlx_report_progress(mlx_terminal_report(), "%s: run %lld of %lld", test->name, (long long)i + 1, (long long)bench->repetitions);
+  for (int64_t i = 0; i < bench->run.repetitions && !status; ++i) {
+    mlx_report_progress(mlx_terminal_report(), "%s: run %lld of %lld", test->name, (long long)i + 1, (long long)bench->run.repetitions);
     status = run_once(bench, test, &out->seconds[i]);
   }
   mlx_report_done(mlx_terminal_report());
@@ -167,192 +208,102 @@ static mlx_status_t measure(bench_t *bench, const test_t *test, result_t *out) {
   return status;
 }
 
-static int64_t peak_memory(void) {
+int64_t mlx_bench_peak_memory(void) {
   struct rusage usage;
   return getrusage(RUSAGE_SELF, &usage) ? 0 : usage.ru_maxrss * INT64_C(1024);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// A result as a list of fields, named as llama-bench names them where it does
+// The plot: speed over depth, and the roof that the memory puts over generating
 
-typedef struct field {
-  const char *name;
-  enum { TEXT, WHOLE, REAL, UNKNOWN } kind;
-  const char *text;
-  double number;
-} field_t;
+typedef struct drawing {
+  mlx_plot_panel_t panels[2];  // generating; reading
+  mlx_plot_point_t *points;    // owned: of all series
+  size_t point_count;
+  mlx_plot_point_t limit[33];
+  char limit_name[64];
+} drawing_t;
 
-#define MAX_FIELDS 32
-
-static field_t text_field(const char *name, const char *text) { return (field_t){.name = name, .kind = TEXT, .text = text}; }
-static field_t whole_field(const char *name, double number) { return (field_t){.name = name, .kind = WHOLE, .number = number}; }
-static field_t real_field(const char *name, double number) { return (field_t){.name = name, .kind = REAL, .number = number}; }
-static field_t real_or_unknown(const char *name, double number) {
-  return (field_t){.name = name, .kind = number > 0 ? REAL : UNKNOWN, .number = number};
+static int compare_points(const void *a, const void *b) {
+  const mlx_plot_point_t *left = a, *right = b;
+  return left->x < right->x ? -1 : left->x > right->x;
 }
 
-static size_t list_fields(const bench_t *bench, const result_t *r, field_t *out) {
-  const mlx_engine_info_t *info = &bench->info;
-  const double tokens = (double)(r->test.prompt + r->test.generated);
-  size_t n = 0;
-  out[n++] = text_field("version", MLXCEL_VERSION);
-  out[n++] = text_field("model", info->source);
-  out[n++] = text_field("model_type", info->architecture);
-  out[n++] = whole_field("model_size", (double)info->weight_bytes);
-  out[n++] = text_field("dtype", info->dtype);
-  out[n++] = text_field("device", info->device);
-  out[n++] = text_field("gpu_info", info->gpu);
-  out[n++] = text_field("target", info->target);
-  out[n++] = text_field("kernels", info->kernels);
-  out[n++] = text_field("cpu_level", info->cpu_level);
-  out[n++] = whole_field("n_threads", info->threads);
-  out[n++] = whole_field("n_ctx", (double)info->context);
-  out[n++] = text_field("test", r->test.name);
-  out[n++] = whole_field("n_prompt", (double)r->test.prompt);
-  out[n++] = whole_field("n_gen", (double)r->test.generated);
-  out[n++] = whole_field("n_depth", (double)r->test.depth);
-  out[n++] = whole_field("repetitions", (double)bench->repetitions);
-  out[n++] = whole_field("avg_ns", r->microseconds * tokens * 1e3);
-  out[n++] = real_field("avg_ts", r->rate);
-  out[n++] = real_field("stddev_ts", r->rate_deviation);
-  out[n++] = real_field("us_per_token", r->microseconds);
-  out[n++] = whole_field("bytes_per_token", r->bytes);
-  out[n++] = real_or_unknown("bandwidth_gbs", bench->bandwidth / 1e9);
-  out[n++] = real_or_unknown("bandwidth_share", r->share);
-  out[n++] = real_field("compile_seconds", bench->times.compile_seconds);
-  out[n++] = real_field("load_seconds", bench->times.load_seconds);
-  out[n++] = real_field("first_token_seconds", bench->first_token_seconds);
-  out[n++] = whole_field("peak_memory_bytes", (double)peak_memory());
-  return n;
+// A series for each kind of test. Those that have no place any more are in the table only.
+static void add_series(drawing_t *drawing, const bench_t *bench, size_t first) {
+  const mlx_bench_test_t *kind = &bench->measured[first].test;
+  mlx_plot_panel_t *panel = &drawing->panels[kind->prompt ? 1 : 0];
+  for (size_t i = 0; i < first; ++i) {
+    if (!strcmp(bench->measured[i].test.kind, kind->kind)) return;
+  }
+  if (panel->count + 1 >= MLX_PLOT_SERIES) return;  // one is left for the limit
+  mlx_plot_series_t *series = &panel->series[panel->count++];
+  mlx_plot_point_t *points = drawing->points + drawing->point_count;
+  *series = (mlx_plot_series_t){.name = kind->kind, .points = points};
+  for (size_t i = first; i < bench->test_count; ++i) {
+    const measured_t *m = &bench->measured[i];
+    if (strcmp(m->test.kind, kind->kind)) continue;
+    drawing->points[drawing->point_count++] = (mlx_plot_point_t){.x = (double)m->test.depth, .y = m->rate, .error = m->deviation};
+    ++series->count;
+  }
+  qsort(points, series->count, sizeof *points, compare_points);  // depths come as they were given
+}
+
+// What the bandwidth allows at a depth, for the first kind of generating: as many bytes a token as the table counts.
+static void add_limit(drawing_t *drawing, const bench_t *bench) {
+  mlx_plot_panel_t *panel = &drawing->panels[0];
+  const mlx_bench_test_t *first = NULL;
+  int64_t deepest = 0;
+  for (size_t i = 0; i < bench->test_count; ++i) {
+    const mlx_bench_test_t *test = &bench->tests[i];
+    if (!first && !test->prompt) first = test;
+    if (test->depth > deepest) deepest = test->depth;
+  }
+  if (!first || !bench->run.bandwidth) return;
+  if (!deepest) deepest = first->generated;
+  const size_t count = sizeof drawing->limit / sizeof *drawing->limit;
+  for (size_t i = 0; i < count; ++i) {
+    mlx_bench_test_t at = *first;
+    at.depth = deepest * (int64_t)i / (int64_t)(count - 1);
+    drawing->limit[i] = (mlx_plot_point_t){.x = (double)at.depth, .y = bench->run.bandwidth / bytes_a_token(bench, &at)};
+  }
+  snprintf(drawing->limit_name, sizeof drawing->limit_name, "limit at %.4g GB/s", bench->run.bandwidth / 1e9);
+  panel->series[panel->count++] = (mlx_plot_series_t){.name = drawing->limit_name, .points = drawing->limit, .count = count, .is_limit = true};
+}
+
+static mlx_status_t write_plot(const bench_t *bench, const char *path) {
+  drawing_t drawing = {.panels = {{.title = "generating", .x_label = "positions before (depth)", .y_label = "tokens a second"},
+                                  {.title = "reading a prompt", .x_label = "positions before (depth)", .y_label = "tokens a second"}}};
+  const mlx_engine_info_t *info = &bench->run.info;
+  char subtitle[320];
+  mlx_text_t svg = {0};
+  MLX_TRY(mlx_alloc(bench->test_count, sizeof *drawing.points, &drawing.points));
+  for (size_t i = 0; i < bench->test_count; ++i) add_series(&drawing, bench, i);
+  add_limit(&drawing, bench);
+  const size_t first = drawing.panels[0].count ? 0 : 1, count = (drawing.panels[0].count > 0) + (drawing.panels[1].count > 0);
+  snprintf(subtitle, sizeof subtitle, "%s, %s; mlxcel " MLXCEL_VERSION ", mean and deviation of %lld runs", mlx_cli_device_text(info).text, info->dtype,
+           (long long)bench->run.repetitions);
+  mlx_plot_write(info->source, subtitle, &drawing.panels[first], count, &svg);
+  mlx_status_t status = mlx_text_finish(&svg);
+  if (!status) status = mlx_write_file(path, svg.data, svg.length);
+  if (!status) fprintf(stderr, "wrote %s\n", path);
+  mlx_text_clear(&svg);
+  mlx_free(drawing.points);
+  return status;
+}
+
+// A plot that cannot be written is no surprise for after an hour of measuring.
+static mlx_status_t check_plot(const char *path) {
+  char *folder;
+  if (!path) return NULL;
+  MLX_TRY(mlx_folder_of(path, &folder));
+  mlx_status_t status = mlx_is_dir(folder) ? NULL : mlx_error(MLX_NOT_FOUND, "there is no folder '%s' for the plot", folder);
+  mlx_free(folder);
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Formats: each appends what opens the output, a row, and what closes it
-
-// Names come from foreign files: nothing of them may break the table or steer the terminal.
-static void put_plain(mlx_text_t *out, const char *text, char forbidden) {
-  for (; *text; ++text) {
-    const char plain = (unsigned char)*text < 0x20 || *text == 0x7f || *text == forbidden ? '?' : *text;
-    mlx_text_append(out, &plain, 1);
-  }
-}
-
-static void put_cell(mlx_text_t *out, const char *text, int width, bool right) {
-  int columns = 0;
-  for (const char *c = text; *c; ++c) columns += ((unsigned char)*c & 0xc0) != 0x80;
-  const int pad = columns < width ? width - columns : 0;
-  mlx_text_printf(out, "| %*s", right ? pad : 0, "");
-  put_plain(out, text, '|');
-  mlx_text_printf(out, "%*s ", right ? 0 : pad, "");
-}
-
-static void md_begin(const bench_t *bench, mlx_text_t *out) {
-  mlx_text_printf(out, "| %-30s | %10s | %-5s | %-20s | %15s | %20s | %10s |", "model", "size", "dtype", "device", "test", "t/s", "us/token");
-  char share[32];
-  snprintf(share, sizeof share, "of %.4g GB/s", bench->bandwidth / 1e9);
-  if (bench->bandwidth) mlx_text_printf(out, " %12s |", share);
-  mlx_text_puts(out, "\n| ------------------------------ | ---------: | ----- | -------------------- | --------------: | -------------------: | ---------: |");
-  mlx_text_puts(out, bench->bandwidth ? " -----------: |\n" : "\n");
-}
-
-static void md_row(const bench_t *bench, const result_t *r, size_t number, mlx_text_t *out) {
-  (void)number;
-  char text[64];
-  const bool large = bench->info.weight_bytes >= 1u << 30;
-  put_cell(out, bench->info.source, 30, false);
-  snprintf(text, sizeof text, "%.2f %s", (double)bench->info.weight_bytes / (large ? 1 << 30 : 1 << 20), large ? "GiB" : "MiB");
-  put_cell(out, text, 10, true);
-  put_cell(out, bench->info.dtype, 5, false);
-  put_cell(out, mlx_cli_device_text(&bench->info).text, 20, false);
-  put_cell(out, r->test.name, 15, true);
-  snprintf(text, sizeof text, "%.2f ± %.2f", r->rate, r->rate_deviation);
-  put_cell(out, text, 20, true);
-  snprintf(text, sizeof text, "%.2f", r->microseconds);
-  put_cell(out, text, 10, true);
-  if (bench->bandwidth) {
-    snprintf(text, sizeof text, "%.1f%%", r->share * 100);
-    put_cell(out, r->share > 0 ? text : "-", 12, true);
-  }
-  mlx_text_puts(out, "|\n");
-}
-
-static void csv_text(mlx_text_t *out, const char *text) {
-  mlx_text_puts(out, "\"");
-  put_plain(out, text, '"');
-  mlx_text_puts(out, "\"");
-}
-
-static void csv_begin(const bench_t *bench, mlx_text_t *out) {
-  static const result_t nothing;
-  field_t fields[MAX_FIELDS];
-  const size_t count = list_fields(bench, &nothing, fields);
-  for (size_t i = 0; i < count; ++i) mlx_text_printf(out, "%s%s", fields[i].name, i + 1 < count ? "," : "\n");
-}
-
-static void csv_row(const bench_t *bench, const result_t *r, size_t number, mlx_text_t *out) {
-  (void)number;
-  field_t fields[MAX_FIELDS];
-  const size_t count = list_fields(bench, r, fields);
-  for (size_t i = 0; i < count; ++i) {
-    if (fields[i].kind == TEXT) csv_text(out, fields[i].text);
-    if (fields[i].kind == WHOLE) mlx_text_printf(out, "%.0f", fields[i].number);
-    if (fields[i].kind == REAL) mlx_text_printf(out, "%.6f", fields[i].number);
-    mlx_text_puts(out, i + 1 < count ? "," : "\n");
-  }
-}
-
-static void put_object(const bench_t *bench, const result_t *r, mlx_text_t *out) {
-  field_t fields[MAX_FIELDS];
-  const size_t count = list_fields(bench, r, fields);
-  for (size_t i = 0; i < count; ++i) {
-    mlx_text_printf(out, "%s\"%s\": ", i ? ", " : "{", fields[i].name);
-    if (fields[i].kind == TEXT) mlx_text_json_string(out, fields[i].text, strlen(fields[i].text));
-    if (fields[i].kind == WHOLE) mlx_text_printf(out, "%.0f", fields[i].number);
-    if (fields[i].kind == REAL) mlx_text_printf(out, "%.6f", fields[i].number);
-    if (fields[i].kind == UNKNOWN) mlx_text_puts(out, "null");
-  }
-  mlx_text_puts(out, ", \"samples_ns\": [");
-  for (int64_t i = 0; i < bench->repetitions; ++i) mlx_text_printf(out, "%s%.0f", i ? ", " : "", r->seconds[i] * 1e9);
-  mlx_text_puts(out, "]}");
-}
-
-static void json_begin(const bench_t *bench, mlx_text_t *out) {
-  (void)bench;
-  mlx_text_puts(out, "[");
-}
-
-static void json_row(const bench_t *bench, const result_t *r, size_t number, mlx_text_t *out) {
-  mlx_text_puts(out, number ? ",\n  " : "\n  ");
-  put_object(bench, r, out);
-}
-
-static void json_end(mlx_text_t *out) { mlx_text_puts(out, "\n]\n"); }
-
-static void jsonl_row(const bench_t *bench, const result_t *r, size_t number, mlx_text_t *out) {
-  (void)number;
-  put_object(bench, r, out);
-  mlx_text_puts(out, "\n");
-}
-
-typedef struct format {
-  const char *name;
-  void (*begin)(const bench_t *bench, mlx_text_t *out);                                // may be NULL
-  void (*row)(const bench_t *bench, const result_t *r, size_t number, mlx_text_t *out);
-  void (*end)(mlx_text_t *out);                                                        // may be NULL
-} format_t;
-
-static const format_t formats[] = {{"md", md_begin, md_row, NULL},
-                                   {"csv", csv_begin, csv_row, NULL},
-                                   {"json", json_begin, json_row, json_end},
-                                   {"jsonl", NULL, jsonl_row, NULL}};
-
-static mlx_status_t find_format(const char *name, const format_t **out) {
-  for (size_t i = 0; i < sizeof formats / sizeof *formats; ++i) {
-    *out = &formats[i];
-    if (!strcmp(name, formats[i].name)) return NULL;
-  }
-  return mlx_error(MLX_USAGE, "option -o wants md, csv, json or jsonl, not '%s'", name);
-}
+// All of it
 
 // Prints what was appended, so that a row is there as soon as it is measured.
 static mlx_status_t print_now(mlx_text_t *text) {
@@ -362,20 +313,19 @@ static mlx_status_t print_now(mlx_text_t *text) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// All of it
-
-static mlx_status_t run_tests(bench_t *bench, const format_t *format, result_t *result, mlx_text_t *out) {
-  if (format->begin) format->begin(bench, out);
+static mlx_status_t run_tests(bench_t *bench, const mlx_bench_format_t *format, mlx_bench_result_t *result, mlx_text_t *out) {
+  const mlx_bench_run_t *run = &bench->run;
+  if (format->begin) format->begin(run, out);
   for (size_t i = 0; i < bench->test_count; ++i) {
     MLX_TRY(print_now(out));
     MLX_TRY(measure(bench, &bench->tests[i], result));
-    format->row(bench, result, i, out);
+    bench->measured[i] = (measured_t){.test = result->test, .rate = result->rate, .deviation = result->rate_deviation};
+    format->row(run, result, i, out);
   }
   if (format->end) format->end(out);
   MLX_TRY(print_now(out));
-  fprintf(stderr, "compile %.2f s; load %.2f s; first token %.3f s; peak memory %.0f MiB\n", bench->times.compile_seconds,
-          bench->times.load_seconds, bench->first_token_seconds, (double)peak_memory() / (1 << 20));
+  fprintf(stderr, "compile %.2f s; load %.2f s; first token %.3f s; peak memory %.0f MiB\n", run->times.compile_seconds, run->times.load_seconds,
+          run->first_token_seconds, (double)mlx_bench_peak_memory() / (1 << 20));
   return NULL;
 }
 
@@ -384,7 +334,7 @@ static mlx_status_t too_small(int64_t need, int64_t context) {
                          "leave -c away, or measure less (-p, -n, -d)");
 }
 
-static mlx_status_t open_and_run(bench_t *bench, const flags_t *f, const format_t *format) {
+static mlx_status_t open_and_run(bench_t *bench, const flags_t *f) {
   const mlx_open_options_t opening = {.model = f->model,
                                       .device = f->device,
                                       .dtype = f->dtype,
@@ -395,53 +345,67 @@ static mlx_status_t open_and_run(bench_t *bench, const flags_t *f, const format_
                                       .cpu_level = f->cpu_level,
                                       .threads = f->threads};
   if (f->context > 0 && f->context < bench->context) return too_small(bench->context, f->context);
-  MLX_TRY(mlx_cli_open(&opening, &bench->engine, &bench->times));
-  bench->info = mlx_engine_info(bench->engine);
-  if (bench->info.context < bench->context) return too_small(bench->context, bench->info.context);
-  if (f->verbose) mlx_cli_print_device(&bench->info, true);
+  if (!bench->run.bandwidth) MLX_TRY(measure_bandwidth(f, &bench->run.bandwidth));
+  MLX_TRY(mlx_cli_open(&opening, &bench->engine, &bench->run.times));
+  bench->run.info = mlx_engine_info(bench->engine);
+  if (bench->run.info.context < bench->context) return too_small(bench->context, bench->run.info.context);
+  if (f->verbose) mlx_cli_print_device(&bench->run.info, true);
   MLX_TRY(make_tokens(bench));
-  result_t *result;
+  MLX_TRY(mlx_alloc(bench->test_count, sizeof *bench->measured, &bench->measured));
+  mlx_bench_result_t *result;
   mlx_text_t out = {0};
   MLX_TRY(mlx_alloc(1, sizeof *result, &result));
-  mlx_status_t status = run_tests(bench, format, result, &out);
+  mlx_status_t status = run_tests(bench, mlx_bench_format(f->format), result, &out);
   mlx_text_clear(&out);
   mlx_free(result);
-  return status;
+  return status ? status : f->plot ? write_plot(bench, f->plot) : NULL;
 }
 
 mlx_status_t mlx_cli_bench(int argc, char **argv) {
-  flags_t f = {.kernels = "auto", .device = "auto", .depths = "0", .format = "md", .prompt = 512, .generated = 128, .repetitions = 5, .context = -1};
+  flags_t f = {.kernels = "auto",
+               .device = "auto",
+               .format = "md",
+               .prompts = {{512}, 1},
+               .generated = {{128}, 1},
+               .depths = {{0}, 1},
+               .repetitions = 5,
+               .context = -1};
   const mlx_flag_t table[] = {
       {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory", &f.model, 0, 0},
-      {"-p, --n-prompt", MLX_FLAG_INT, "N", "read a prompt of N tokens (default: 512; 0: do not)", &f.prompt, 0, MAX_TOKENS},
-      {"-n, --n-gen", MLX_FLAG_INT, "N", "generate N tokens (default: 128; 0: do not)", &f.generated, 0, MAX_TOKENS},
-      {"-d, --n-depth", MLX_FLAG_TEXT, "N,...", "do both after N positions, which are not timed (default: 0)", &f.depths, 0, 0},
-      {"-r, --repetitions", MLX_FLAG_INT, "N", "timed runs of each test (default: 5)", &f.repetitions, 1, MAX_REPETITIONS},
+      {"-p, --n-prompt", MLX_FLAG_INTS, "N,...", "read a prompt of N tokens (default: 512; 0: do not)", &f.prompts, 0, MAX_TOKENS},
+      {"-n, --n-gen", MLX_FLAG_INTS, "N,...", "generate N tokens (default: 128; 0: do not)", &f.generated, 0, MAX_TOKENS},
+      {"-pg, --n-prompt-gen", MLX_FLAG_LIST, "PP,TG", "read PP tokens and generate TG, in one go; may be given again", &f.pairs, 0, 0},
+      {"-d, --n-depth", MLX_FLAG_INTS, "N,...", "the same after N positions, which are not timed (default: 0)", &f.depths, 0, MAX_TOKENS},
+      {"-r, --repetitions", MLX_FLAG_INT, "N", "timed runs of each test (default: 5)", &f.repetitions, 1, MLX_MAX_REPETITIONS},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: what the tests need; 0: the model's)", &f.context, 0, 1 << 30},
-      {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own kernels when compiling: auto (default), required, off", &f.kernels, 0, 0},
-      {"--dtype", MLX_FLAG_TEXT, "DTYPE", "weights: packed (as a GGUF has them, exact), f32 (exact), bf16, f16; auto (default): packed where there are kernels, else f32", &f.dtype, 0, 0},
-      {"--quantize", MLX_FLAG_TEXT, "TYPE", "make packed weights of wider ones: q4 or q8 (CPU)", &f.quantize, 0, 0},
+      {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels when compiling (default: auto)", &f.kernels, 0, 0},
+      {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
+      {"--quantize", MLX_FLAG_TEXT, "q4|q8|q4_0|q4_1|q8_0", "make packed weights of wider ones", &f.quantize, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
-      {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
-      {"--cpu-level", MLX_FLAG_TEXT, "LEVEL", "whose code to run of a portable model, or to compile for (default: the best for this CPU)", &f.cpu_level, 0, 0},
-      {"--bandwidth", MLX_FLAG_TEXT, "GB/s", "the memory's read bandwidth: show which share of it generating reaches", &f.bandwidth, 0, 0},
-      {"-o, --output", MLX_FLAG_TEXT, "FORMAT", "md (default), csv, json or jsonl", &f.format, 0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which device is used, which kernels the model carries and what became of its weights", &f.verbose, 0, 0},
+      {"--device", MLX_FLAG_TEXT, "cpu|cuda|auto", "where to run (default: auto, a usable GPU or else the CPU)", &f.device, 0, 0},
+      {"--cpu-level", MLX_FLAG_TEXT, "LEVEL", "whose code to run of a portable model, or to compile for", &f.cpu_level, 0, 0},
+      {"--bandwidth", MLX_FLAG_TEXT, "GB/s|measure", "the memory's bandwidth: show which share of it is reached", &f.bandwidth, 0, 0},
+      {"-o, --output", MLX_FLAG_TEXT, "md|csv|json|jsonl", "how to print (default: md, a table)", &f.format, 0, 0},
+      {"--plot", MLX_FLAG_TEXT, "FILE", "draw speed against depth, and the bandwidth's limit, as SVG", &f.plot, 0, 0},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which device and which kernels are used", &f.verbose, 0, 0},
       {0}};
   size_t words;
   bool help;
   MLX_TRY(mlx_flags_parse("usage: mlxcel bench -m MODEL [options]\n\n"
-                          "Tokens a second for reading a prompt (pp) and for generating (tg), mean and deviation over the runs.\n"
-                          "example: mlxcel bench -m model.mlxb -p 512 -n 128 -d 0,4096",
+                          "Tokens a second for reading a prompt (pp) and for generating (tg), mean and deviation over the runs.\n\n"
+                          "examples:\n"
+                          "  mlxcel bench -m model.mlxb\n"
+                          "  mlxcel bench -m model.mlxb -p 512 -n 128 -d 0,2048,4096 --plot speed.svg",
                           table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
   if (!f.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel bench -m MODEL");
-  bench_t bench = {.repetitions = f.repetitions};
-  const format_t *format;
-  MLX_TRY(find_format(f.format, &format));
-  MLX_TRY(read_bandwidth(f.bandwidth, &bench.bandwidth));
-  MLX_TRY(add_tests(&bench, &f));
-  mlx_status_t status = open_and_run(&bench, &f, format);
+  bench_t bench = {.run = {.repetitions = f.repetitions}};
+  MLX_TRY(read_bandwidth(&f, &bench.run.bandwidth));
+  MLX_TRY(check_plot(f.plot));
+  mlx_status_t status = add_tests(&bench, &f);
+  if (!status) status = open_and_run(&bench, &f);
+  mlx_free(bench.tests);
+  mlx_free(bench.measured);
   mlx_free(bench.ids);
   mlx_free(bench.chosen);
   mlx_engine_close(bench.engine);

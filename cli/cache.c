@@ -41,7 +41,9 @@ mlx_status_t mlx_cli_cache(int argc, char **argv) {
   size_t words;
   bool help;
   MLX_TRY(mlx_flags_parse("usage: mlxcel cache list|clear|path\n\n"
-                          "The folder is $MLXCEL_CACHE, else $XDG_CACHE_HOME/mlxcel, else ~/.cache/mlxcel.",
+                          "What compiling left behind: list it, remove all that nobody is using, or say where it is.\n"
+                          "The folder is $MLXCEL_CACHE, else $XDG_CACHE_HOME/mlxcel, else ~/.cache/mlxcel.\n\n"
+                          "examples:\n  mlxcel cache list\n  mlxcel cache clear",
                           table, argc, argv, &word, 1, &words, &help));
   if (help) return NULL;
   if (!word || (strcmp(word, "list") && strcmp(word, "clear") && strcmp(word, "path"))) {

@@ -1,16 +1,25 @@
-// What the verbs share: the flag table, the terminal, and how an error is shown.
+// What the verbs share: the verb table, the flag tables, the terminal, and how an error is shown.
 #ifndef MLXCEL_CLI_CLI_H_
 #define MLXCEL_CLI_CLI_H_
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/report.h"
 #include "base/status.h"
 #include "runtime/mlxcel.h"
 
-// ---- flags: one table serves parsing and --help ----
+// ---- flags: one table serves parsing, --help, man pages, completion, the environment and the configuration file ----
 
-typedef enum mlx_flag_kind { MLX_FLAG_SWITCH, MLX_FLAG_TEXT, MLX_FLAG_INT, MLX_FLAG_NUMBER, MLX_FLAG_LIST } mlx_flag_kind_t;
+typedef enum mlx_flag_kind {
+  MLX_FLAG_SWITCH,
+  MLX_FLAG_TEXT,
+  MLX_FLAG_INT,
+  MLX_FLAG_NUMBER,
+  MLX_FLAG_LIST,
+  MLX_FLAG_INTS,   // whole numbers with commas between them
+  MLX_FLAG_GROUP,  // no flag: a heading over the rows after it, as MLX_GROUP, MLX_GROUP_SHORT and MLX_GROUP_END write it
+} mlx_flag_kind_t;
 
 #define MLX_MAX_LIST 64
 typedef struct mlx_flag_list {  // a flag that may be given again and again
@@ -18,14 +27,25 @@ typedef struct mlx_flag_list {  // a flag that may be given again and again
   size_t count;
 } mlx_flag_list_t;
 
+#define MLX_MAX_INTS 16
+typedef struct mlx_flag_ints {
+  int64_t items[MLX_MAX_INTS];
+  size_t count;
+} mlx_flag_ints_t;
+
 typedef struct mlx_flag {
   const char *names;  // "-c, --ctx, --ctx-size"
   mlx_flag_kind_t kind;
-  const char *value;  // how help calls the value: "N"
+  const char *value;  // how help calls the value: "N". FILE, FOLDER, OUT and MODEL are paths. With bars, "cpu|cuda|auto", these are all
+                      // the values there are; a capital letter among them ("cpu|cpu:LEVEL") says that there are others
   const char *help;
-  void *target;       // bool *, const char **, int64_t *, double * or mlx_flag_list_t *
-  int64_t min, max;   // for MLX_FLAG_INT and MLX_FLAG_NUMBER
+  void *target;       // bool *, const char **, int64_t *, double *, mlx_flag_list_t * or mlx_flag_ints_t *
+  int64_t min, max;   // for MLX_FLAG_INT, MLX_FLAG_INTS and MLX_FLAG_NUMBER
 } mlx_flag_t;
+
+#define MLX_GROUP(title) {"", MLX_FLAG_GROUP, NULL, title, NULL, 0, 0}
+#define MLX_GROUP_SHORT(title) {"", MLX_FLAG_GROUP, NULL, title, NULL, 1, 0}  // --help names the rows only, --help-all explains them
+#define MLX_GROUP_END {"", MLX_FLAG_GROUP, NULL, "", NULL, 0, 0}              // rows of no group come again
 
 typedef struct mlx_verb {
   const char *name;
@@ -34,9 +54,53 @@ typedef struct mlx_verb {
 } mlx_verb_t;
 
 // Parses |argv| against |flags|, which ends with a row of zeros. Words that are not flags fill |words| (at most |max_words|).
-// --help prints |usage| and the table on stdout, --version the version; both set *|out_help|.
+// What the command line does not give comes from the environment and the configuration file (cli/config.h).
+// --help prints |usage| and the table on stdout, --version the version; both set *|out_help|: the verb has nothing more to do.
+// |usage| begins "usage: mlxcel VERB WORDS [options]"; a paragraph that begins "examples:" is shown after the options.
 mlx_status_t mlx_flags_parse(const char *usage, const mlx_flag_t *flags, int argc, char **argv, const char **words,
                              size_t max_words, size_t *out_word_count, bool *out_help) MLX_MUST_USE;
+
+// A verb as it describes itself. Everything is borrowed, for the visit only: the table lives in the verb's function.
+typedef struct mlx_verb_text {
+  const mlx_verb_t *verb;
+  const char *usage;
+  const mlx_flag_t *flags;
+} mlx_verb_text_t;
+typedef mlx_status_t (*mlx_verb_visit_fn_t)(void *user, const mlx_verb_text_t *text);
+
+const mlx_verb_t *mlx_verb_at(size_t index);          // NULL past the last
+const mlx_verb_t *mlx_verb_find(const char *name);    // NULL: there is none
+mlx_status_t mlx_verb_unknown(const char *name) MLX_MUST_USE;  // the error about it, with the nearest that there is
+// Has the verb call mlx_flags_parse, which calls |visit| instead of parsing; nothing else of the verb runs. All verbs when it is NULL.
+mlx_status_t mlx_verb_describe(const mlx_verb_t *verb, mlx_verb_visit_fn_t visit, void *user) MLX_MUST_USE;
+
+// The names of a row, one after the other: "-c, --ctx" gives -c, then --ctx. False after the last.
+#define MLX_FLAG_NAME 32
+bool mlx_flag_next_name(const char **cursor, char out_name[MLX_FLAG_NAME]);
+// The choices of a value "cpu|cuda|auto", one after the other; a value without bars has none.
+bool mlx_flag_next_choice(const char **cursor, char out_choice[MLX_FLAG_NAME]);
+bool mlx_flag_is_path(const char *value);  // FILE and its like
+// Gives the flag a value, checked; |word| is what errors call it. A switch wants true or false.
+mlx_status_t mlx_flag_set(const mlx_flag_t *flag, const char *word, const char *value) MLX_MUST_USE;
+
+// ---- help ----
+
+typedef struct mlx_exit {
+  int code;
+  const char *meaning, *remedy;  // remedy may be ""
+} mlx_exit_t;
+extern const mlx_exit_t mlx_exits[];  // every exit status, ending with a row whose meaning is NULL; docs/errors.md has the same table
+
+extern const mlx_flag_t mlx_common_flags[];  // that every verb has beside its own; they have no targets
+
+void mlx_help_print(const char *usage, const mlx_flag_t *flags, bool all);  // on stdout
+void mlx_help_print_verbs(FILE *out);
+// A usage text in parts: its first line without "usage: ", what it says, and the examples, each without its end of line or "".
+typedef struct mlx_usage_parts {
+  const char *synopsis, *description, *examples;
+  int synopsis_length, description_length, examples_length;
+} mlx_usage_parts_t;
+mlx_usage_parts_t mlx_usage_split(const char *usage);
 
 // What -c means to the compiler: not given (-1), 0 for the model's own, or a number.
 int64_t mlx_context_option(int64_t flag);
@@ -93,5 +157,11 @@ mlx_status_t mlx_cli_show(int argc, char **argv);
 mlx_status_t mlx_cli_cache(int argc, char **argv);
 mlx_status_t mlx_cli_template(int argc, char **argv);
 mlx_status_t mlx_cli_doctor(int argc, char **argv);
+mlx_status_t mlx_cli_list(int argc, char **argv);
+mlx_status_t mlx_cli_tokenize(int argc, char **argv);
+mlx_status_t mlx_cli_detokenize(int argc, char **argv);
+mlx_status_t mlx_cli_config(int argc, char **argv);
+mlx_status_t mlx_cli_completion(int argc, char **argv);
+mlx_status_t mlx_cli_man(int argc, char **argv);
 
 #endif  // MLXCEL_CLI_CLI_H_

@@ -72,12 +72,12 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   flags_t f = {.target = "cpu", .dtype = "auto", .kernels = "auto", .context = -1};
   const mlx_flag_t table[] = {
       {"-o, --output", MLX_FLAG_TEXT, "OUT", "where to write (default: MODEL's name + .mlxb, .vmfb or .mlir)", &f.out, 0, 0},
-      {"--target", MLX_FLAG_TEXT, "TARGET", "cpu (this machine), cpu:LEVEL, cpu:portable (any), cuda (this GPU, else sm_80) or cuda:sm_XX", &f.target, 0, 0},
-      {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own kernels: auto (default), required, off", &f.kernels, 0, 0},
-      {"--dtype", MLX_FLAG_TEXT, "DTYPE", "weights: packed (as a GGUF has them, exact), f32 (exact), bf16, f16; auto (default): packed where there are kernels, else f32", &f.dtype, 0, 0},
-      {"--quantize", MLX_FLAG_TEXT, "TYPE", "make packed weights of wider ones: q4 or q8 (CPU)", &f.quantize, 0, 0},
+      {"--target", MLX_FLAG_TEXT, "cpu|cpu:LEVEL|cpu:portable|cuda|cuda:sm_XX", "what to compile for (default: cpu, this machine; cuda: this GPU, else sm_80)", &f.target, 0, 0},
+      {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels (default: auto)", &f.kernels, 0, 0},
+      {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
+      {"--quantize", MLX_FLAG_TEXT, "q4|q8|q4_0|q4_1|q8_0", "make packed weights of wider ones", &f.quantize, 0, 0},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context to make room for (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
-      {"--emit", MLX_FLAG_TEXT, "KIND", "stablehlo: pure StableHLO text; vmfb: IREE's module alone", &f.emit, 0, 0},
+      {"--emit", MLX_FLAG_TEXT, "stablehlo|vmfb", "write pure StableHLO text, or IREE's module alone", &f.emit, 0, 0},
       {"--iree-compile", MLX_FLAG_TEXT, "FILE", "the compiler to use (default: $MLXCEL_IREE_COMPILE, else the built-in one)", &f.iree_compile, 0, 0},
       {"--timeout", MLX_FLAG_INT, "SECONDS", "give iree-compile at most this long (default: 1800)", &f.timeout, 1, 1 << 24},
       {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which kernels were linked, and what became of the weights", &f.verbose, 0, 0},
@@ -86,14 +86,16 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   size_t words;
   bool help;
   MLX_TRY(mlx_flags_parse("usage: mlxcel compile MODEL [options]\n\n"
-                          "MODEL is a GGUF file or a Hugging Face directory. The result is a folder that `mlxcel run -m` opens.",
+                          "MODEL is a GGUF file or a Hugging Face directory. The result is a folder that `mlxcel run -m` opens.\n\n"
+                          "examples:\n"
+                          "  mlxcel compile model.gguf -o model.mlxb\n"
+                          "  mlxcel compile model.gguf --target cuda:sm_90 --dtype bf16 -c 8192",
                           table, argc, argv, &model, 1, &words, &help));
   if (help) return NULL;
   if (!words) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel compile MODEL [-o OUT]");
   bool stablehlo = f.emit && !strcmp(f.emit, "stablehlo"), vmfb = f.emit && !strcmp(f.emit, "vmfb");
   if (!f.emit && f.out && !strcmp(f.out, "-")) return mlx_error(MLX_USAGE, "a compiled model is a folder; it cannot go to stdout");
   if (stablehlo && f.quantize) return mlx_error(MLX_USAGE, "pure StableHLO has plain weights: --quantize and --emit stablehlo do not go together");
-  if (f.emit && !stablehlo && !vmfb) return mlx_error(MLX_USAGE, "--emit wants stablehlo or vmfb, not '%s'", f.emit);
   if (vmfb && !strcmp(f.target, MLX_TARGET_PORTABLE)) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "a portable model has several modules; --emit vmfb writes one"), "use --target cpu:LEVEL");
   }

@@ -123,8 +123,9 @@ mlx_status_t mlx_cli_doctor(int argc, char **argv) {
       {0}};
   size_t words;
   bool help;
-  MLX_TRY(mlx_flags_parse("usage: mlxcel doctor [--json]\n\n"
-                          "Looks at this machine and runs a small module on each device. Exit status 8 when something failed.",
+  MLX_TRY(mlx_flags_parse("usage: mlxcel doctor [options]\n\n"
+                          "Looks at this machine and runs a small module on each device. Exit status 8 when something failed.\n\n"
+                          "examples:\n  mlxcel doctor\n  mlxcel doctor --json",
                           table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
   examine(&doctor);

@@ -1,19 +1,16 @@
 // mlxcel eval: how well a model foretells a text (perplexity, over chunks as llama.cpp's llama-perplexity takes them), and how far it is
 // from another one that read the same text (Kullback-Leibler divergence).
-//
-// A reference file is this header, then the ids of the chunks, then for each token foretold the log-probabilities of the whole
-// vocabulary: little-endian, f32.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "artifact/logprobs.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
 
-#define MAGIC "mlxcel-logprobs1"
 #define MAX_TEXT_BYTES (256u << 20)
 
 typedef struct flags {
@@ -22,26 +19,20 @@ typedef struct flags {
   bool json, verbose;
 } flags_t;
 
-typedef struct header {
-  char magic[16];
-  int64_t vocab, chunk, chunks;  // tokens known; tokens of a chunk; chunks
-} header_t;
-_Static_assert(sizeof(header_t) == 40, "the file begins with it");
-
 typedef struct eval {
   mlx_engine_t *engine;
   mlx_session_t *session;
   int32_t *ids;          // [chunks][chunk]
-  header_t shape;
+  mlx_logprobs_header_t shape;
   float *logits;         // [vocab]
   mlx_writer_t *saved;   // NULL: none
-  mlx_map_t reference;   // empty: none
+  mlx_map_t map;         // of the reference
+  mlx_logprobs_t reference;
+  float *its;            // [vocab] a row of the reference; NULL: there is none
   // of every token foretold
   double *surprise, *divergence;
   size_t count, same_best;
 } eval_t;
-
-static size_t foretold(const header_t *shape) { return (size_t)(shape->chunk - shape->chunk / 2 - 1); }  // of a chunk: its second half
 
 // ---------------------------------------------------------------------------------------------------------------------
 // The text
@@ -82,26 +73,11 @@ static mlx_status_t read_text(eval_t *e, const flags_t *f) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Reference files
 
-static uint64_t ids_bytes(const header_t *shape) { return (uint64_t)(shape->chunks * shape->chunk) * sizeof(int32_t); }
-
-static mlx_status_t refuse_reference(const char *path, const char *why) {
-  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "%s: %s", path, why),
-                         "make it with --save-logprobs from the same text, -c and --chunks, with a model of the same vocabulary");
-}
-
 static mlx_status_t open_reference(eval_t *e, const char *path) {
-  MLX_TRY(mlx_map_file(path, &e->reference));
-  header_t header;
-  if (e->reference.size < sizeof header) return refuse_reference(path, "is too short to be a file of log-probabilities");
-  memcpy(&header, e->reference.data, sizeof header);
-  if (memcmp(header.magic, MAGIC, sizeof header.magic)) return refuse_reference(path, "is no file of log-probabilities");
-  if (header.vocab != e->shape.vocab || header.chunk != e->shape.chunk || header.chunks != e->shape.chunks) {
-    return refuse_reference(path, "was made with another vocabulary or other chunks");
-  }
-  const uint64_t wanted = sizeof header + ids_bytes(&header) + (uint64_t)header.chunks * foretold(&header) * (uint64_t)header.vocab * sizeof(float);
-  if (e->reference.size != wanted) return refuse_reference(path, "is damaged: it has not the size its header says");
-  if (memcmp(e->reference.data + sizeof header, e->ids, ids_bytes(&header))) return refuse_reference(path, "is of another text");
-  return NULL;
+  MLX_TRY(mlx_map_file(path, &e->map));
+  MLX_TRY(mlx_logprobs_read(path, e->map.data, e->map.size, &e->reference));
+  MLX_TRY(mlx_logprobs_check(&e->reference, &e->shape, e->ids));
+  return mlx_alloc((size_t)e->shape.vocab, sizeof *e->its, &e->its);
 }
 
 static mlx_status_t save(eval_t *e, const void *bytes, size_t length) { return e->saved ? mlx_writer_write(e->saved, bytes, length) : NULL; }
@@ -118,20 +94,20 @@ static void normalise(float *logits, int64_t count) {
   for (int64_t i = 0; i < count; ++i) logits[i] = (float)(logits[i] - all);
 }
 
-static void compare(eval_t *e) {
-  const uint8_t *from = e->reference.data + sizeof(header_t) + ids_bytes(&e->shape) + e->count * (size_t)e->shape.vocab * sizeof(float);
+static mlx_status_t compare(eval_t *e) {
   double sum = 0;
   float best = -INFINITY, its_best = -INFINITY;
   int64_t choice = 0, its_choice = 0;
+  MLX_TRY(mlx_logprobs_row(&e->reference, e->count, e->its));
   for (int64_t i = 0; i < e->shape.vocab; ++i) {
-    float its;
-    memcpy(&its, from + (size_t)i * sizeof its, sizeof its);
-    sum += exp(its) * ((double)its - e->logits[i]);
+    const float its = e->its[i];
+    if (its > -INFINITY) sum += exp(its) * ((double)its - e->logits[i]);
     if (e->logits[i] > best) best = e->logits[i], choice = i;
     if (its > its_best) its_best = its, its_choice = i;
   }
   e->divergence[e->count] = sum;
   e->same_best += choice == its_choice;
+  return NULL;
 }
 
 static mlx_status_t measure_chunk(eval_t *e, const int32_t *ids) {
@@ -144,7 +120,7 @@ static mlx_status_t measure_chunk(eval_t *e, const int32_t *ids) {
     MLX_TRY(mlx_session_logits(e->session, e->logits, (size_t)e->shape.vocab));
     normalise(e->logits, e->shape.vocab);
     MLX_TRY(save(e, e->logits, (size_t)e->shape.vocab * sizeof *e->logits));
-    if (e->reference.size) compare(e);
+    if (e->its) MLX_TRY(compare(e));
     e->surprise[e->count++] = -(double)e->logits[ids[i + 1]];
   }
   return NULL;
@@ -168,7 +144,7 @@ static int compare_doubles(const void *a, const void *b) {
 }
 
 static mlx_status_t measure(eval_t *e) {
-  const size_t most = (size_t)e->shape.chunks * foretold(&e->shape);
+  const size_t most = (size_t)e->shape.chunks * mlx_logprobs_foretold(&e->shape);
   MLX_TRY(mlx_alloc(most, sizeof *e->surprise, &e->surprise));
   MLX_TRY(mlx_alloc(most, sizeof *e->divergence, &e->divergence));
   MLX_TRY(mlx_alloc((size_t)e->shape.vocab, sizeof *e->logits, &e->logits));
@@ -191,7 +167,7 @@ static mlx_status_t measure_and_save(eval_t *e, const char *path) {
   if (!status) {
     e->saved = &writer;
     status = save(e, &e->shape, sizeof e->shape);
-    if (!status) status = save(e, e->ids, ids_bytes(&e->shape));
+    if (!status) status = save(e, e->ids, (size_t)(e->shape.chunks * e->shape.chunk) * sizeof *e->ids);
     if (!status) status = measure(e);
     if (!status) status = mlx_writer_close(&writer);
     if (!status) status = mlx_rename(temporary, path);
@@ -208,7 +184,7 @@ static void print(eval_t *e, const flags_t *f) {
   const char *format = f->json ? "{\n  \"perplexity\": %.6f,\n  \"error\": %.6f,\n  \"tokens\": %zu,\n  \"chunks\": %lld,\n  \"chunk\": %lld"
                                : "perplexity %.4f +/- %.4f over %zu tokens, the second halves of %lld chunks of %lld\n";
   printf(format, perplexity, error, e->count, (long long)e->shape.chunks, (long long)e->shape.chunk);
-  if (e->reference.size) {
+  if (e->its) {
     const summary_t kl = summarise(e->divergence, e->count);
     qsort(e->divergence, e->count, sizeof *e->divergence, compare_doubles);
     format = f->json ? ",\n  \"kl\": {\"mean\": %.9g, \"error\": %.9g, \"median\": %.9g, \"p99\": %.9g, \"max\": %.9g},\n  \"same_best\": %.6f"
@@ -229,9 +205,7 @@ static mlx_status_t evaluate(eval_t *e, const flags_t *f) {
     return mlx_error(MLX_USAGE, "chunks of %lld do not fit into the model's context of %lld", (long long)f->context, (long long)info.context);
   }
   if (f->verbose) mlx_cli_print_device(&info, true);
-  memcpy(e->shape.magic, MAGIC, sizeof e->shape.magic);
-  e->shape.vocab = info.vocab;
-  e->shape.chunk = f->context;
+  mlx_logprobs_header_initialize(info.vocab, f->context, 0, &e->shape);
   MLX_TRY(read_text(e, f));
   if (f->against) MLX_TRY(open_reference(e, f->against));
   return f->save ? measure_and_save(e, f->save) : measure(e);
@@ -246,10 +220,10 @@ mlx_status_t mlx_cli_eval(int argc, char **argv) {
       {"--chunks", MLX_FLAG_INT, "N", "the first N chunks only", &f.chunks, 1, INT32_MAX},
       {"--save-logprobs", MLX_FLAG_TEXT, "FILE", "write what the model says, to compare others with", &f.save, 0, 0},
       {"--kl", MLX_FLAG_TEXT, "FILE", "divergence from what --save-logprobs wrote", &f.against, 0, 0},
-      {"--dtype", MLX_FLAG_TEXT, "TYPE", "as mlxcel run", &f.dtype, 0, 0},
-      {"--quantize", MLX_FLAG_TEXT, "TYPE", "as mlxcel run", &f.quantize, 0, 0},
-      {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
-      {"--kernels", MLX_FLAG_TEXT, "CHOICE", "as mlxcel compile", &f.kernels, 0, 0},
+      {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
+      {"--quantize", MLX_FLAG_TEXT, "q4|q8|q4_0|q4_1|q8_0", "make packed weights of wider ones", &f.quantize, 0, 0},
+      {"--device", MLX_FLAG_TEXT, "cpu|cuda|auto", "where to run (default: auto, a usable GPU or else the CPU)", &f.device, 0, 0},
+      {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels when compiling (default: auto)", &f.kernels, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads", &f.threads, 1, 1024},
       {"--json", MLX_FLAG_SWITCH, NULL, "one JSON object", &f.json, 0, 0},
       {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say which device and kernels are used, and what became of the weights", &f.verbose, 0, 0},
@@ -258,6 +232,7 @@ mlx_status_t mlx_cli_eval(int argc, char **argv) {
   size_t words;
   bool help;
   MLX_TRY(mlx_flags_parse("usage: mlxcel eval -m MODEL -f FILE [options]\n\nHow well a model foretells a text, and how far it is from another.\n\n"
+                          "examples:\n"
                           "  mlxcel eval -m model.gguf -f text.txt --dtype f32 --save-logprobs f32.ref\n"
                           "  mlxcel eval -m model.gguf -f text.txt --dtype bf16 --kl f32.ref",
                           table, argc, argv, NULL, 0, &words, &help));
@@ -269,7 +244,8 @@ mlx_status_t mlx_cli_eval(int argc, char **argv) {
   if (!status) print(&e, &f);
   mlx_session_free(e.session);
   mlx_engine_close(e.engine);
-  mlx_unmap(&e.reference);
+  mlx_unmap(&e.map);
+  mlx_free(e.its);
   mlx_free(e.ids);
   mlx_free(e.logits);
   mlx_free(e.surprise);

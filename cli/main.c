@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/config.h"
 
 static const mlx_verb_t verbs[] = {
     {"run", "write what a model says after a prompt", mlx_cli_run},
@@ -14,27 +15,28 @@ static const mlx_verb_t verbs[] = {
     {"bench", "measure how fast a model reads and writes", mlx_cli_bench},
     {"eval", "measure how well a model foretells a text", mlx_cli_eval},
     {"show", "say what a model is and what memory it takes", mlx_cli_show},
+    {"list", "list the models and compiled modules on this machine", mlx_cli_list},
+    {"tokenize", "print the token ids of a text", mlx_cli_tokenize},
+    {"detokenize", "print the text of token ids", mlx_cli_detokenize},
     {"template", "show what a model's chat template makes of a conversation", mlx_cli_template},
     {"cache", "list or clear compiled models", mlx_cli_cache},
     {"doctor", "check this machine: CPU, GPU, compiler, cache", mlx_cli_doctor},
+    {"config", "show what the configuration file and the environment set", mlx_cli_config},
+    {"completion", "print a script that completes this command line in a shell", mlx_cli_completion},
+    {"man", "print the manual page of mlxcel or of a verb", mlx_cli_man},
 };
 #define VERB_COUNT (sizeof verbs / sizeof *verbs)
 
-static void print_help(FILE *out) {
-  fputs("mlxcel: an ahead-of-time compiler and a tiny runtime for language models\n\nusage: mlxcel VERB [options]\n\n", out);
-  for (size_t i = 0; i < VERB_COUNT; ++i) fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].summary);
-  fputs("\n  mlxcel VERB --help     options of a verb\n  mlxcel --version       version\n"
-        "\nexample: mlxcel run -m SmolLM2-135M-Instruct.Q4_1.gguf -p \"The capital of France is\" -n 16\n", out);
-}
+const mlx_verb_t *mlx_verb_at(size_t index) { return index < VERB_COUNT ? &verbs[index] : NULL; }
 
-static const mlx_verb_t *find_verb(const char *name) {
+const mlx_verb_t *mlx_verb_find(const char *name) {
   for (size_t i = 0; i < VERB_COUNT; ++i) {
     if (!strcmp(verbs[i].name, name)) return &verbs[i];
   }
   return NULL;
 }
 
-static mlx_status_t unknown_verb(const char *name) {
+mlx_status_t mlx_verb_unknown(const char *name) {
   const char *names[VERB_COUNT + 1] = {0};
   for (size_t i = 0; i < VERB_COUNT; ++i) names[i] = verbs[i].name;
   const char *nearest = mlx_nearest_name(name, names);
@@ -51,6 +53,7 @@ static int run_verb(const mlx_verb_t *verb, int argc, char **argv) {
   snprintf(where, sizeof where, "mlxcel %s", verb->name);
   if (status && code != MLX_CANCELLED) mlx_terminal_error(where, status);
   mlx_status_free(status);
+  mlx_config_release();
   return code;
 }
 
@@ -61,20 +64,24 @@ int main(int argc, char **argv) {
   if (fd >= 0) close(fd);
   const char *name = strrchr(argv[0], '/');
   name = name ? name + 1 : argv[0];
-  const mlx_verb_t *linked = strncmp(name, "mlxcel-", 7) ? NULL : find_verb(name + 7);
+  const mlx_verb_t *linked = strncmp(name, "mlxcel-", 7) ? NULL : mlx_verb_find(name + 7);
   const char *word = argc > 1 ? argv[1] : "--help";
   if (!strcmp(word, "--version")) {
     puts("mlxcel " MLXCEL_VERSION);
     return 0;
   }
   if (linked) return run_verb(linked, argc - 1, argv + 1);
+  if (!strcmp(word, "help") && argc == 3) {  // `mlxcel help run` is `mlxcel run --help`
+    word = argv[2];
+    argv[2] = "--help";
+  }
   if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) {
-    print_help(argc > 1 ? stdout : stderr);
+    mlx_help_print_verbs(argc > 1 ? stdout : stderr);
     return argc > 1 ? 0 : MLX_USAGE;
   }
-  const mlx_verb_t *verb = find_verb(word);
+  const mlx_verb_t *verb = mlx_verb_find(word);
   if (verb) return run_verb(verb, argc - 2, argv + 2);
-  mlx_status_t status = unknown_verb(word);
+  mlx_status_t status = mlx_verb_unknown(word);
   mlx_terminal_error("mlxcel", status);
   mlx_status_free(status);
   return MLX_USAGE;

@@ -167,21 +167,25 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
       {"-sys, --system-prompt", MLX_FLAG_TEXT, "TEXT", "with --chat: what the system says before it", &f.system, 0, 0},
       {"-n, --n-predict", MLX_FLAG_INT, "N", "write at most N tokens (default: -1, until the model stops)", &f.count, -1, 1 << 24},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
-      {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own kernels when compiling: auto (default), required, off", &f.kernels, 0, 0},
-      {"--dtype", MLX_FLAG_TEXT, "DTYPE", "weights: packed (as a GGUF has them, exact), f32 (exact), bf16, f16; auto (default): packed where there are kernels, else f32", &f.dtype, 0, 0},
-      {"--quantize", MLX_FLAG_TEXT, "TYPE", "make packed weights of wider ones: q4 or q8 (CPU)", &f.quantize, 0, 0},
+      {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
+      {"--quantize", MLX_FLAG_TEXT, "q4|q8|q4_0|q4_1|q8_0", "make packed weights of wider ones", &f.quantize, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
-      {"--device", MLX_FLAG_TEXT, "DEVICE", "cpu, cuda or auto (default)", &f.device, 0, 0},
-      {"--cpu-level", MLX_FLAG_TEXT, "LEVEL", "whose code to run of a portable model, or to compile for (default: the best for this CPU)", &f.cpu_level, 0, 0},
-      {"--ignore-eos", MLX_FLAG_SWITCH, NULL, "go on after the model ends its text", &f.ignore_eos, 0, 0},
+      {"--device", MLX_FLAG_TEXT, "cpu|cuda|auto", "where to run (default: auto, a usable GPU or else the CPU)", &f.device, 0, 0},
+      {"--cpu-level", MLX_FLAG_TEXT, "LEVEL", "whose code to run of a portable model, or to compile for", &f.cpu_level, 0, 0},
       MLX_SAMPLING_FLAGS(f.sampling),
+      {"--ignore-eos", MLX_FLAG_SWITCH, NULL, "go on after the model ends its text", &f.ignore_eos, 0, 0},
+      {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels when compiling (default: auto)", &f.kernels, 0, 0},
+      MLX_GROUP_END,
       {"--json", MLX_FLAG_SWITCH, NULL, "print one JSON object: ids, text, finish reason, timings", &f.json, 0, 0},
       {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which kernels the model carries, what became of its weights, and the seed", &f.verbose, 0, 0},
       {0}};
   size_t words;
   bool help;
   MLX_TRY(mlx_flags_parse("usage: mlxcel run -m MODEL -p TEXT [options]\n\n"
-                          "A model that is not compiled yet is compiled first, and kept in the cache.",
+                          "Writes what the model says after a prompt. A model that is not compiled yet is compiled first.\n\n"
+                          "examples:\n"
+                          "  mlxcel run -m model.gguf -p \"The capital of France is\" -n 16\n"
+                          "  mlxcel run -m model.gguf --chat -p \"What is a compiler?\" --temp 0",
                           table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
   if (!f.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel run -m MODEL -p TEXT");

@@ -25,12 +25,14 @@ void mlx_sampling_flags_apply(const mlx_sampling_flags_t *flags, bool say_seed, 
 // Appends the "logprobs" of --json, as OpenAI's API has them, with |best| alternatives a token.
 mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generation_t *generation, size_t best, mlx_text_t *json) MLX_MUST_USE;
 
+// The rows. What comes after them is part of their last group, up to an MLX_GROUP_END.
 #define MLX_SAMPLING_FLAGS(f)                                                                                                       \
   {"--temp", MLX_FLAG_NUMBER, "T", "temperature (default: 0.8; 0: always the likeliest token)", &(f).options.temperature, 0, 1000000}, \
   {"-s, --seed", MLX_FLAG_INT, "N", "of the random numbers (default: -1, another one each time)", &(f).seed, -1, 4294967295},         \
   {"--top-k", MLX_FLAG_INT, "N", "keep the N likeliest tokens (default: 40; 0: all)", &(f).options.top_k, 0, 1 << 30},                \
   {"--top-p", MLX_FLAG_NUMBER, "P", "keep the likeliest that add up to P (default: 0.95; 1: all)", &(f).options.top_p, 0, 1},         \
-  {"--min-p", MLX_FLAG_NUMBER, "P", "drop what is less likely than P times the likeliest (default: 0.05; 0: nothing)", &(f).options.min_p, 0, 1}, \
+  MLX_GROUP_SHORT("more about choosing tokens"),                                                                                      \
+  {"--min-p", MLX_FLAG_NUMBER, "P", "keep what is at least P times as likely as the best (default: 0.05)", &(f).options.min_p, 0, 1}, \
   {"--typical", MLX_FLAG_NUMBER, "P", "keep the most typical that add up to P (default: 1: all)", &(f).options.typical_p, 0, 1},      \
   {"--top-nsigma", MLX_FLAG_NUMBER, "N", "keep logits within N deviations of the largest (default: -1: all)", &(f).options.top_n_sigma, -1, 1000000}, \
   {"--xtc-probability", MLX_FLAG_NUMBER, "P", "how often to drop top choices (default: 0: never)", &(f).options.xtc_probability, 0, 1}, \

@@ -70,6 +70,16 @@ static uint64_t kv_bytes(const mlx_config_t *c, uint64_t positions, uint64_t byt
   return (uint64_t)(c->layers * 2 * c->kv_heads * c->head_dim) * positions * bytes;
 }
 
+typedef struct totals {
+  uint64_t elements, bytes;  // of all weights; as they are stored
+} totals_t;
+
+static totals_t add_up(const group_t *groups, size_t count) {
+  totals_t totals = {0};
+  for (size_t i = 0; i < count; ++i) totals.elements += groups[i].elements, totals.bytes += groups[i].bytes;
+  return totals;
+}
+
 static void print_config(const mlx_model_t *model, const char *kind) {
   const mlx_config_t *c = &model->config;
   printf("architecture  %s, from %s\n", kind, mlx_source_is_gguf(model->source) ? "GGUF" : "a Hugging Face directory");
@@ -83,17 +93,20 @@ static void print_config(const mlx_model_t *model, const char *kind) {
 }
 
 static void print_groups(const group_t *groups, size_t count, const mlx_config_t *c, int64_t context) {
-  uint64_t elements = 0, bytes = 0;
-  for (size_t i = 0; i < count; ++i) elements += groups[i].elements, bytes += groups[i].bytes;
+  const totals_t all = add_up(groups, count);
+  const uint64_t wide_kv = kv_bytes(c, (uint64_t)context, 4), half_kv = kv_bytes(c, (uint64_t)context, 2);
   printf("\n%-12s %12s %12s  %s\n", "weights", "parameters", "MiB", "stored as");
   for (size_t i = 0; i < count; ++i) {
     if (!groups[i].elements) continue;
     printf("%-12s %12llu %12.1f  %s\n", groups[i].title, (unsigned long long)groups[i].elements, (double)groups[i].bytes / MIB, groups[i].types);
   }
-  printf("%-12s %12llu %12.1f\n", "all", (unsigned long long)elements, (double)bytes / MIB);
+  printf("%-12s %12llu %12.1f\n", "all", (unsigned long long)all.elements, (double)all.bytes / MIB);
   printf("\nmemory with a context of %lld: %.1f MiB in f32, of it %.1f for keys and values; %.1f MiB in bf16 or f16, of it %.1f\n",
-         (long long)context, (double)(elements * 4 + kv_bytes(c, (uint64_t)context, 4)) / MIB, (double)kv_bytes(c, (uint64_t)context, 4) / MIB,
-         (double)(elements * 2 + kv_bytes(c, (uint64_t)context, 2)) / MIB, (double)kv_bytes(c, (uint64_t)context, 2) / MIB);
+         (long long)context, (double)(all.elements * 4 + wide_kv) / MIB, (double)wide_kv / MIB, (double)(all.elements * 2 + half_kv) / MIB,
+         (double)half_kv / MIB);
+  if (all.bytes < all.elements * 4) {
+    printf("packed, as the file has them, where there is a kernel for that: %.1f MiB, of it %.1f\n", (double)(all.bytes + wide_kv) / MIB, (double)wide_kv / MIB);
+  }
 }
 
 static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_model_t *model, const char *kind, int64_t context) {
@@ -112,8 +125,13 @@ static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_mo
                     (unsigned long long)groups[i].elements, (unsigned long long)groups[i].bytes, groups[i].types);
     comma = ",";
   }
-  mlx_text_printf(&text, "\n  ],\n  \"kv_bytes\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu}\n}\n", (long long)context,
-                  (unsigned long long)kv_bytes(c, (uint64_t)context, 4), (unsigned long long)kv_bytes(c, (uint64_t)context, 2));
+  const totals_t all = add_up(groups, count);
+  const uint64_t wide_kv = kv_bytes(c, (uint64_t)context, 4), half_kv = kv_bytes(c, (uint64_t)context, 2);
+  mlx_text_printf(&text, "\n  ],\n  \"parameters\": %llu,\n  \"bytes\": %llu,\n", (unsigned long long)all.elements, (unsigned long long)all.bytes);
+  mlx_text_printf(&text, "  \"kv_bytes\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu},\n", (long long)context, (unsigned long long)wide_kv,
+                  (unsigned long long)half_kv);
+  mlx_text_printf(&text, "  \"memory\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu, \"packed\": %llu}\n}\n", (long long)context,
+                  (unsigned long long)(all.elements * 4 + wide_kv), (unsigned long long)(all.elements * 2 + half_kv), (unsigned long long)(all.bytes + wide_kv));
   mlx_status_t status = mlx_text_finish(&text);
   if (!status) fputs(text.data, stdout);
   mlx_text_clear(&text);
@@ -179,10 +197,11 @@ mlx_status_t mlx_cli_show(int argc, char **argv) {
       {0},
   };
   MLX_TRY(mlx_flags_parse("usage: mlxcel show MODEL [options]\n\nWhat a model is: its shape, how its weights are stored, the memory it takes.\n"
-                          "MODEL is a GGUF file, a Hugging Face directory or a compiled model.",
+                          "MODEL is a GGUF file, a Hugging Face directory or a compiled model.\n\n"
+                          "examples:\n  mlxcel show model.gguf -c 8192\n  mlxcel show model.mlxb --json",
                           table, argc, argv, &word, 1, &words, &help));
   if (help) return NULL;
-  if (!model) model = word;
+  if (word) model = word;  // MLXCEL_MODEL may have set the other
   if (!model) return mlx_status_hint(mlx_error(MLX_USAGE, "show wants a model"), "mlxcel show MODEL");
   return mlx_is_bundle(model) ? show_bundle(model, json) : show_model(model, context, json);
 }

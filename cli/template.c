@@ -67,7 +67,10 @@ mlx_status_t mlx_cli_template(int argc, char **argv) {
   bool help;
   MLX_TRY(
       mlx_flags_parse("usage: mlxcel template -m MODEL --messages FILE [options]\n\n"
-                      "Prints the text that a model reads for a conversation, made by the model's own chat template.",
+                      "Prints the text that a model reads for a conversation, made by the model's own chat template.\n\n"
+                      "examples:\n"
+                      "  mlxcel template -m model.gguf --messages messages.json --add-generation-prompt\n"
+                      "  mlxcel template -m model.gguf --show",
                       table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
   if (!f.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel template -m MODEL --messages FILE");

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -152,6 +153,39 @@ mlx_status_t mlx_compile_chat(const char *model_path, char **out_json, size_t *o
   mlx_status_t status = mlx_source_chat_json(source, out_json, out_length);
   mlx_source_close(source);
   return status;
+}
+
+// Errors about a tokenizer name the file that it is in.
+static mlx_status_t name_tokenizer(const mlx_source_t *source, char **out_name) {
+  const char *path = mlx_source_path(source);
+  return mlx_source_is_gguf(source) ? mlx_copy_text(path, strlen(path), out_name) : mlx_join_path(path, MLX_BUNDLE_TOKENIZER, out_name);
+}
+
+mlx_status_t mlx_compile_tokenizer(const char *model_path, char **out_name, char **out_json, size_t *out_length) {
+  mlx_source_t *source;
+  *out_name = *out_json = NULL;
+  MLX_TRY(mlx_source_open(model_path, &source));
+  mlx_status_t status = name_tokenizer(source, out_name);
+  if (!status) status = mlx_source_tokenizer_json(source, out_json, out_length);
+  mlx_source_close(source);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Titles, which the cache keeps for people
+
+static void write_title(const mlx_title_t *title, char *out, size_t size) {
+  snprintf(out, size, "%.64s as %s for %s, context %lld", title->model, title->dtype, title->target, (long long)title->context);
+}
+
+// From the end: a model may be called "x as y for z".
+bool mlx_compiled_title(const char *text, mlx_title_t *out) {
+  const char *as = NULL, *next = text;
+  while ((next = strstr(next, " as "))) as = next++;
+  *out = (mlx_title_t){0};
+  if (!as || sscanf(as, " as %15s for %63[^,], context %" SCNd64, out->dtype, out->target, &out->context) != 3) return false;
+  snprintf(out->model, sizeof out->model, "%.*s", (int)(as - text < 127 ? as - text : 127), text);
+  return true;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -446,9 +480,7 @@ static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
 // All of it
 
 static mlx_status_t read_tokenizer(const mlx_source_t *source, mlx_compiled_t *out) {
-  const char *path = mlx_source_path(source);
-  MLX_TRY(mlx_source_is_gguf(source) ? mlx_copy_text(path, strlen(path), &out->tokenizer_name)
-                                     : mlx_join_path(path, MLX_BUNDLE_TOKENIZER, &out->tokenizer_name));
+  MLX_TRY(name_tokenizer(source, &out->tokenizer_name));
   MLX_TRY(mlx_source_chat_json(source, &out->chat, &out->chat_length));
   return mlx_source_tokenizer_json(source, &out->tokenizer, &out->tokenizer_length);
 }
@@ -458,8 +490,11 @@ static mlx_status_t compile_module(job_t *job, const char *model_path, mlx_compi
   MLX_TRY(choose_kernels(job));
   MLX_TRY(check_packed(job));
   if (job->options->verbose) mlx_weights_explain(job->model, mlx_graph_storage(&job->graph), notes_of(job));
-  snprintf(job->title, sizeof job->title, "%.64s as %s for %s, context %lld", mlx_file_name(model_path).text, storage_name(job),
-           job->target.name, (long long)job->graph.context);
+  mlx_title_t title = {.context = job->graph.context};
+  snprintf(title.model, sizeof title.model, "%.64s", mlx_file_name(model_path).text);
+  snprintf(title.dtype, sizeof title.dtype, "%s", storage_name(job));
+  snprintf(title.target, sizeof title.target, "%s", job->target.name);
+  write_title(&title, job->title, sizeof job->title);
   MLX_TRY(mlx_graph_emit(job->model, &job->graph, &job->mlir, &job->mlir_length));
   if (!job->modules) MLX_TRY(mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report, &job->compiler));
   MLX_TRY(get_vmfb(job, &module->entry));
@@ -606,6 +641,14 @@ typedef struct sweep {
   const char *folder, *name;
 } sweep_t;
 
+// The same for a bundle that was being written: a file of it may still have the name it was written under.
+static mlx_status_t refuse_foreign_part(void *user, const char *name) {
+  const char *temporary = strstr(name, ".tmp.");
+  char file[256];
+  snprintf(file, sizeof file, "%.*s", (int)(temporary ? (size_t)(temporary - name) : strlen(name)), name);
+  return refuse_foreign_name(user, file);
+}
+
 // Removes "NAME.tmp.PID.TIME-N" beside the bundle NAME, a name only we make, if nothing but a bundle's files is in it.
 static mlx_status_t sweep_name(void *user, const char *name) {
   const sweep_t *sweep = user;
@@ -618,7 +661,7 @@ static mlx_status_t sweep_name(void *user, const char *name) {
   if (strncmp(name, sweep->name, length)) return NULL;
   if (sscanf(name + length, ".tmp.%ld.%llx-%x%n", &pid, &when, &number, &end) != 3 || name[length + (size_t)end]) return NULL;
   MLX_TRY(mlx_join_path(sweep->folder, name, &path));
-  mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, refuse_foreign_name, path) : NULL;
+  mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, refuse_foreign_part, path) : NULL;
   if (!status) status = mlx_remove_tree(path);
   mlx_free(path);
   return status;

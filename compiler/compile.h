@@ -89,6 +89,17 @@ mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx
 // The chat.json of a model on disk, without compiling it; *|out_json| is NULL when it has no chat template. Release with mlx_free.
 mlx_status_t mlx_compile_chat(const char *model_path, char **out_json, size_t *out_length) MLX_MUST_USE;
 
+// The tokenizer.json of a model on disk, without compiling it, and the name of the file it comes from, for messages. Release both with
+// mlx_free.
+mlx_status_t mlx_compile_tokenizer(const char *model_path, char **out_name, char **out_json, size_t *out_length) MLX_MUST_USE;
+
+// What the title of a module in the cache says ("tiny-llama as f32 for cpu:host, context 2048"); false when it is no model's.
+typedef struct mlx_title {
+  char model[128], dtype[16], target[64];
+  int64_t context;
+} mlx_title_t;
+bool mlx_compiled_title(const char *title, mlx_title_t *out_title);
+
 // The model as a pure StableHLO module, weights and state as arguments. Release with mlx_free.
 mlx_status_t mlx_compile_stablehlo(const char *model_path, const mlx_compile_options_t *options, char **out_text,
                                    size_t *out_length) MLX_MUST_USE;

@@ -96,6 +96,31 @@ TEST(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
+// Killed while a file of the bundle had the name it is written under. What is not ours stays, whatever the folder is called.
+TEST(a_file_that_was_being_written_is_swept_with_its_bundle) {
+  make_folder();
+  make_quick_compiler();
+  setenv("MLXCEL_CACHE", in_folder("cache"), 1);
+  setenv("MLXCEL_IREE_COMPILE", in_folder("quick"), 1);
+  static const char *const folders[] = {"out.mlxb.tmp.999999.18e837ca-c", "out.mlxb.tmp.999999.18e837ca-d"};
+  static const char *const files[] = {"manifest.json.tmp.999999.18e837cb-d", "notes.txt.tmp.999999.18e837cb-e"};
+  for (int i = 0; i < 2; ++i) {
+    char file[128];
+    CHECK_OK(mlx_make_dirs(in_folder(folders[i]), 0700));
+    snprintf(file, sizeof file, "%s/%s", folders[i], files[i]);
+    CHECK_OK(mlx_write_file(in_folder(file), "x", 1));
+  }
+  command_t run;
+  RUN(&run, "compile", TINY, "--ctx", "64", "-o", in_folder("out.mlxb"));
+  if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
+  command_free(&run);
+  CHECK(!mlx_is_dir(in_folder(folders[0])));
+  CHECK(mlx_is_dir(in_folder(folders[1])));
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  unsetenv("MLXCEL_IREE_COMPILE");
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
 TEST(ten_processes_at_once_compile_once) {
   make_folder();
   make_quick_compiler();
@@ -125,4 +150,5 @@ TEST(ten_processes_at_once_compile_once) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST_MAIN(CASE(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted), CASE(ten_processes_at_once_compile_once))
+TEST_MAIN(CASE(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted), CASE(a_file_that_was_being_written_is_swept_with_its_bundle),
+          CASE(ten_processes_at_once_compile_once))

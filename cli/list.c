@@ -1,0 +1,335 @@
+// mlxcel list: the models and the compiled modules that are on this machine.
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "artifact/manifest.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "cache/cache.h"
+#include "cli/cli.h"
+#include "compiler/compile.h"
+#include "models/model.h"
+
+#define MAX_DEPTH 4  // of folders below models/
+
+typedef struct item {
+  const char *kind;     // "model", "bundle", "compiled" or "weights"
+  char *name, *path;    // owned
+  char dtype[16], target[64], format[16];
+  int64_t context;      // 0: it is not known
+  uint64_t bytes;
+  int64_t used;         // seconds since 1970
+} item_t;
+
+typedef struct list {
+  item_t *items;
+  size_t count, capacity;
+  const char *folder;  // of the cache
+  // while walking
+  const char *walked;
+  size_t root;         // bytes of the path before a model's name
+  int depth;
+} list_t;
+
+static mlx_status_t add_item(list_t *list, const char *kind, const char *name, char *path, item_t **out_item) {
+  mlx_status_t status = mlx_reserve(list->count + 1, sizeof *list->items, &list->capacity, &list->items);
+  char *copy = NULL;
+  if (!status) status = mlx_copy_text(name, strlen(name), &copy);
+  if (status) {
+    mlx_free(path);
+    return status;
+  }
+  *out_item = &list->items[list->count++];
+  **out_item = (item_t){.kind = kind, .name = copy, .path = path};
+  return NULL;
+}
+
+static void clear_list(list_t *list) {
+  for (size_t i = 0; i < list->count; ++i) {
+    mlx_free(list->items[i].name);
+    mlx_free(list->items[i].path);
+  }
+  mlx_free(list->items);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What the cache holds
+
+static mlx_status_t add_entry(void *user, const mlx_cache_item_t *entry) {
+  list_t *list = user;
+  item_t *item;
+  mlx_title_t title;
+  static const char weights[] = "weights of ";
+  const bool is_weights = !strcmp(entry->kind, "weights");
+  if (!entry->title || (!is_weights && strcmp(entry->kind, "vmfb"))) return NULL;  // `cache list` has those too
+  char *path, text[256];
+  snprintf(text, sizeof text, is_weights ? "%s for -, context 0" : "%s", entry->title + (is_weights ? strlen(weights) : 0));
+  if ((is_weights && strncmp(entry->title, weights, strlen(weights))) || !mlx_compiled_title(text, &title)) return NULL;
+  MLX_TRY(mlx_format(&path, "%s/%s/%s", list->folder, entry->kind, entry->key));
+  MLX_TRY(add_item(list, is_weights ? "weights" : "compiled", title.model, path, &item));
+  memcpy(item->dtype, title.dtype, sizeof item->dtype);
+  if (!is_weights) memcpy(item->target, title.target, sizeof item->target);
+  item->context = title.context;
+  item->bytes = entry->bytes;
+  item->used = entry->used;
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Models in the folder that `pull` fills
+
+static bool ends_with(const char *text, const char *end) {
+  const size_t length = strlen(text), end_length = strlen(end);
+  return length >= end_length && !strcmp(text + length - end_length, end);
+}
+
+typedef struct sum {
+  const char *folder;
+  uint64_t bytes;
+  int64_t used;
+} sum_t;
+
+// What cannot be looked at counts as nothing.
+static mlx_status_t add_bytes(void *user, const char *name) {
+  sum_t *sum = user;
+  struct stat info;
+  char *path;
+  MLX_TRY(mlx_join_path(sum->folder, name, &path));
+  if (!stat(path, &info) && S_ISREG(info.st_mode)) {
+    sum->bytes += (uint64_t)info.st_size;
+    if ((int64_t)info.st_atime > sum->used) sum->used = (int64_t)info.st_atime;
+  }
+  mlx_free(path);
+  return NULL;
+}
+
+// The type of most of its weights, and its context. A file that cannot be opened is listed all the same.
+static void describe_source(const char *path, item_t *item) {
+  mlx_model_t *model;
+  uint64_t sizes[64] = {0};
+  snprintf(item->format, sizeof item->format, "%s", ends_with(path, ".gguf") ? "gguf" : "huggingface");
+  mlx_status_t status = mlx_model_open(path, &model);
+  if (status) {
+    mlx_status_free(status);
+    snprintf(item->dtype, sizeof item->dtype, "?");
+    return;
+  }
+  size_t best = 0;
+  for (size_t i = 0; i < mlx_source_tensor_count(model->source); ++i) {
+    const mlx_tensor_t *tensor = mlx_source_tensor_at(model->source, i);
+    const size_t type = (size_t)tensor->dtype;
+    if (type >= sizeof sizes / sizeof *sizes) continue;
+    sizes[type] += tensor->size;
+    if (sizes[type] >= sizes[best]) best = type;
+  }
+  snprintf(item->dtype, sizeof item->dtype, "%s", mlx_dtype_info((mlx_dtype_t)best)->name);
+  item->context = model->config.context;
+  mlx_model_close(model);
+}
+
+static void describe_bundle(const char *path, item_t *item) {
+  char *file = NULL, *text = NULL;
+  size_t length;
+  mlx_manifest_t manifest;
+  mlx_status_t status = mlx_join_path(path, MLX_BUNDLE_MANIFEST, &file);
+  if (!status) status = mlx_read_file(file, 1 << 20, &text, &length);
+  if (!status) status = mlx_manifest_read(file, text, length, &manifest);
+  if (!status) {
+    memcpy(item->dtype, manifest.dtype, sizeof item->dtype);
+    memcpy(item->target, manifest.target, sizeof item->target);
+    item->context = manifest.context;
+  }
+  mlx_status_free(status);
+  mlx_free(text);
+  mlx_free(file);
+}
+
+// A path below models/ without the folders that are commits: "org/name/0123...cdef/x.gguf" is org/name/x.gguf to people.
+static void put_name(mlx_text_t *out, const char *path) {
+  while (*path) {
+    const size_t length = strcspn(path, "/");
+    const bool is_commit = length == 40 && strspn(path, "0123456789abcdef") == 40;
+    if (!is_commit) mlx_text_printf(out, "%s%.*s", out->length ? "/" : "", (int)length, path);
+    path += length + (path[length] == '/');
+  }
+}
+
+static mlx_status_t add_model(list_t *list, const char *path, bool is_bundle) {
+  item_t *item;
+  char *copy;
+  sum_t sum = {.folder = path};
+  mlx_text_t name = {0};
+  MLX_TRY(mlx_copy_text(path, strlen(path), &copy));
+  put_name(&name, path + list->root);
+  mlx_status_t added = add_item(list, is_bundle ? "bundle" : "model", name.data ? name.data : "?", copy, &item);
+  mlx_text_clear(&name);
+  MLX_TRY(added);
+  if (mlx_is_dir(path)) {
+    MLX_TRY(mlx_list_dir(path, add_bytes, &sum));
+  } else {
+    char *folder;
+    MLX_TRY(mlx_folder_of(path, &folder));
+    sum.folder = folder;
+    mlx_status_t status = add_bytes(&sum, mlx_file_name(path).text);
+    mlx_free(folder);
+    MLX_TRY(status);
+  }
+  item->bytes = sum.bytes;
+  item->used = sum.used;
+  if (is_bundle) {
+    describe_bundle(path, item);
+  } else {
+    describe_source(path, item);
+  }
+  return NULL;
+}
+
+static mlx_status_t walk(void *user, const char *name);
+
+static mlx_status_t walk_folder(list_t *list, const char *folder) {
+  const char *above = list->walked;
+  if (list->depth == MAX_DEPTH) return NULL;
+  list->walked = folder;
+  ++list->depth;
+  mlx_status_t status = mlx_list_dir(folder, walk, list);
+  --list->depth;
+  list->walked = above;
+  return status;
+}
+
+// A folder is a model, or holds some; a GGUF file is one (the first part of a split one).
+static mlx_status_t walk(void *user, const char *name) {
+  list_t *list = user;
+  char *path, *config = NULL;
+  int part, parts;
+  const char *dash = strstr(name, "-of-");
+  const bool later_part = dash && dash - name >= 6 && sscanf(dash - 6, "-%5d-of-%5d.gguf", &part, &parts) == 2 && part != 1;
+  if (name[0] == '.' || ends_with(name, ".part")) return NULL;  // a model that is not all there yet
+  MLX_TRY(mlx_join_path(list->walked, name, &path));
+  mlx_status_t status = mlx_join_path(path, "config.json", &config);
+  if (!status && mlx_is_dir(path)) {
+    const bool is_bundle = mlx_is_bundle(path);
+    status = is_bundle || mlx_is_file(config) ? add_model(list, path, is_bundle) : walk_folder(list, path);
+  } else if (!status && ends_with(name, ".gguf") && !later_part) {
+    status = add_model(list, path, false);
+  }
+  mlx_free(config);
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t add_models(list_t *list) {
+  char *folder;
+  MLX_TRY(mlx_join_path(list->folder, "models", &folder));
+  list->root = strlen(folder) + 1;
+  mlx_status_t status = mlx_is_dir(folder) ? walk_folder(list, folder) : NULL;
+  mlx_free(folder);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Printing
+
+static void put_plain(mlx_text_t *out, const char *text) {  // names are other people's: nothing of them may steer the terminal
+  for (; *text; ++text) mlx_text_append(out, (unsigned char)*text < 0x20 || *text == 0x7f ? "?" : text, 1);
+}
+
+static void put_row(mlx_text_t *out, const item_t *item, int width) {
+  char when[32] = "-", context[32] = "-";
+  const time_t used = (time_t)item->used;
+  struct tm parts;
+  if (used && localtime_r(&used, &parts)) strftime(when, sizeof when, "%Y-%m-%d %H:%M", &parts);
+  if (item->context) snprintf(context, sizeof context, "%lld", (long long)item->context);
+  mlx_text_printf(out, "%-8s  ", item->kind);
+  put_plain(out, item->name);
+  const int pad = width - (int)strlen(item->name);
+  mlx_text_printf(out, "%*s  %-7s  %-18s  %8s  %9.1f MiB  %s\n", pad > 0 ? pad : 0, "", item->dtype, item->target[0] ? item->target : "-", context,
+                  (double)item->bytes / (1 << 20), when);
+}
+
+static void put_table(mlx_text_t *out, const list_t *list) {
+  int width = 5;
+  for (size_t i = 0; i < list->count; ++i) {
+    const int length = (int)strlen(list->items[i].name);
+    if (length > width) width = length;
+  }
+  if (list->count) mlx_text_printf(out, "%-8s  %-*s  %-7s  %-18s  %8s  %13s  %s\n", "kind", width, "model", "dtype", "target", "context", "size", "last used");
+  for (size_t i = 0; i < list->count; ++i) put_row(out, &list->items[i], width);
+}
+
+static void put_field(mlx_text_t *out, const char *name, const char *value) {
+  mlx_text_printf(out, "\"%s\": ", name);
+  if (value[0]) {
+    mlx_text_json_string(out, value, strlen(value));
+  } else {
+    mlx_text_puts(out, "null");
+  }
+  mlx_text_puts(out, ", ");
+}
+
+static void put_json(mlx_text_t *out, const list_t *list) {
+  mlx_text_puts(out, "[");
+  for (size_t i = 0; i < list->count; ++i) {
+    const item_t *item = &list->items[i];
+    mlx_text_puts(out, i ? ",\n  {" : "\n  {");
+    put_field(out, "kind", item->kind);
+    put_field(out, "model", item->name);
+    put_field(out, "path", item->path);
+    put_field(out, "format", item->format);
+    put_field(out, "dtype", item->dtype);
+    put_field(out, "target", item->target);
+    if (item->context) mlx_text_printf(out, "\"context\": %lld, ", (long long)item->context);
+    if (!item->context) mlx_text_puts(out, "\"context\": null, ");
+    mlx_text_printf(out, "\"bytes\": %llu, \"last_used\": %lld}", (unsigned long long)item->bytes, (long long)item->used);
+  }
+  mlx_text_puts(out, list->count ? "\n]\n" : "]\n");
+}
+
+static int kind_order(const char *kind) { return kind[0] == 'm' ? 0 : kind[0] == 'b' ? 1 : kind[0] == 'c' ? 2 : 3; }
+
+static int compare_items(const void *a, const void *b) {
+  const item_t *left = a, *right = b;
+  const int order = kind_order(left->kind) - kind_order(right->kind);
+  if (order) return order;
+  const int names = strcmp(left->name, right->name);
+  return names ? names : left->used < right->used ? 1 : left->used > right->used ? -1 : 0;
+}
+
+static mlx_status_t print_list(list_t *list, bool json) {
+  mlx_text_t out = {0};
+  if (list->count) qsort(list->items, list->count, sizeof *list->items, compare_items);
+  if (json) {
+    put_json(&out, list);
+  } else {
+    put_table(&out, list);
+  }
+  mlx_status_t status = mlx_text_finish(&out);
+  if (!status && out.length && fwrite(out.data, 1, out.length, stdout) != out.length) status = mlx_stdout_error();
+  mlx_text_clear(&out);
+  return status;
+}
+
+mlx_status_t mlx_cli_list(int argc, char **argv) {
+  bool json = false, help;
+  const mlx_flag_t table[] = {{"--json", MLX_FLAG_SWITCH, NULL, "print a JSON list, with paths", &json, 0, 0}, {0}};
+  size_t words;
+  MLX_TRY(mlx_flags_parse("usage: mlxcel list [options]\n\n"
+                          "The models in the folder models/ of the cache, what was compiled from which model and for what, and the weights that were "
+                          "prepared for it. `mlxcel cache clear` removes what was compiled.\n\n"
+                          "examples:\n  mlxcel list\n  mlxcel list --json",
+                          table, argc, argv, NULL, 0, &words, &help));
+  if (help) return NULL;
+  mlx_cache_t *cache;
+  MLX_TRY(mlx_cache_open(NULL, &cache));
+  list_t list = {.folder = mlx_cache_folder(cache)};
+  mlx_status_t status = add_models(&list);
+  if (!status) status = mlx_cache_list(cache, add_entry, &list);
+  if (!status) status = print_list(&list, json);
+  if (!status && !json) fprintf(stderr, "%zu in %s\n", list.count, list.folder);
+  clear_list(&list);
+  mlx_cache_close(cache);
+  return status;
+}

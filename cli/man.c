@@ -1,0 +1,202 @@
+// mlxcel man: manual pages, made from the tables that --help prints.
+#include <string.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "cli/config.h"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// roff
+
+// A dash is a minus sign that can be copied, and no line of a text may be taken for a request.
+static void put_roff(mlx_text_t *out, const char *text, size_t length) {
+  for (size_t i = 0; i < length; ++i) {
+    const bool line_start = !out->length || out->data[out->length - 1] == '\n';
+    if (line_start && (text[i] == '.' || text[i] == '\'')) mlx_text_puts(out, "\\&");
+    if (text[i] == '-') {
+      mlx_text_puts(out, "\\-");
+    } else if (text[i] == '\\') {
+      mlx_text_puts(out, "\\e");
+    } else {
+      mlx_text_append(out, &text[i], 1);
+    }
+  }
+}
+
+static void put_line(mlx_text_t *out, const char *text) {
+  put_roff(out, text, strlen(text));
+  mlx_text_puts(out, "\n");
+}
+
+static void put_paragraphs(mlx_text_t *out, const char *text, int length) {
+  for (const char *end = text + length, *next; text < end; text = next) {
+    const char *line = memchr(text, '\n', (size_t)(end - text));
+    next = line ? line + 1 : end;
+    if (next - text == 1 && line) {
+      mlx_text_puts(out, ".PP\n");
+    } else {
+      put_roff(out, text, (size_t)((line ? line : end) - text));
+      mlx_text_puts(out, "\n");
+    }
+  }
+}
+
+static void put_literal(mlx_text_t *out, const char *text, int length) {
+  mlx_text_puts(out, ".nf\n");
+  put_roff(out, text, (size_t)length);
+  mlx_text_puts(out, "\n.fi\n");
+}
+
+static void put_flag(mlx_text_t *out, const mlx_flag_t *flag) {
+  char name[MLX_FLAG_NAME];
+  const char *comma = "";
+  mlx_text_puts(out, ".TP\n");
+  for (const char *cursor = flag->names; mlx_flag_next_name(&cursor, name); comma = ", ") {
+    mlx_text_printf(out, "%s\\fB", comma);
+    put_roff(out, name, strlen(name));
+    mlx_text_puts(out, "\\fR");
+  }
+  if (flag->value) {
+    mlx_text_puts(out, " \\fI");
+    put_roff(out, flag->value, strlen(flag->value));
+    mlx_text_puts(out, "\\fR");
+  }
+  mlx_text_puts(out, "\n");
+  put_line(out, flag->help);
+}
+
+static void put_flags(mlx_text_t *out, const mlx_flag_t *flags) {
+  bool apart = false;  // the rows of a group that has ended come after it: they need a heading too
+  mlx_text_puts(out, ".SH OPTIONS\n");
+  for (; flags->names; ++flags) {
+    if (flags->kind == MLX_FLAG_GROUP) {
+      apart = apart || flags->help[0];
+      if (!apart) continue;
+      mlx_text_puts(out, ".SS ");
+      put_line(out, flags->help[0] ? flags->help : "others");
+    } else {
+      put_flag(out, flags);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Pages
+
+static void put_head(mlx_text_t *out, const char *verb, const char *summary) {
+  char title[64];
+  snprintf(title, sizeof title, "mlxcel%s%s", *verb ? "-" : "", verb);
+  mlx_text_puts(out, ".TH \"");
+  put_roff(out, title, strlen(title));
+  mlx_text_puts(out, "\" 1 \"\" \"mlxcel " MLXCEL_VERSION "\" \"mlxcel\"\n.SH NAME\n");
+  put_roff(out, title, strlen(title));
+  mlx_text_puts(out, " \\- ");
+  put_line(out, summary);
+}
+
+static void put_exits(mlx_text_t *out) {
+  mlx_text_puts(out, ".SH EXIT STATUS\n");
+  for (const mlx_exit_t *row = mlx_exits; row->meaning; ++row) {
+    mlx_text_printf(out, ".TP\n.B %d\n", row->code);
+    put_roff(out, row->meaning, strlen(row->meaning));
+    mlx_text_puts(out, row->remedy[0] ? ": " : "\n");
+    if (row->remedy[0]) put_line(out, row->remedy);
+  }
+}
+
+static void put_environment(mlx_text_t *out) {
+  mlx_text_puts(out, ".SH ENVIRONMENT\n");
+  put_line(out, "Every option has a variable: MLXCEL_ and its long name in capitals with underscores (MLXCEL_CTX), for one verb alone with "
+                "the verb's name before it (MLXCEL_BENCH_CTX). Every option can be set in the configuration file too, and --no-config leaves that "
+                "out; mlxcel-config(1) shows what is set where. Beside options:");
+  for (const mlx_variable_t *row = mlx_variables; row->name; ++row) {
+    mlx_text_printf(out, ".TP\n.B %s\n", row->name);
+    put_line(out, row->meaning);
+  }
+}
+
+static mlx_status_t put_verb(void *user, const mlx_verb_text_t *verb) {
+  mlx_text_t *out = user;
+  const mlx_usage_parts_t parts = mlx_usage_split(verb->usage);
+  put_head(out, verb->verb->name, verb->verb->summary);
+  mlx_text_puts(out, ".SH SYNOPSIS\n");
+  put_roff(out, parts.synopsis, (size_t)parts.synopsis_length);
+  mlx_text_puts(out, "\n.SH DESCRIPTION\n");
+  put_paragraphs(out, parts.description, parts.description_length);
+  if (verb->flags->names) put_flags(out, verb->flags);
+  mlx_text_puts(out, verb->flags->names ? ".SS of every verb\n" : ".SH OPTIONS\n");
+  for (const mlx_flag_t *flag = mlx_common_flags; flag->names; ++flag) put_flag(out, flag);
+  if (parts.examples_length) {
+    mlx_text_puts(out, ".SH EXAMPLES\n");
+    put_literal(out, parts.examples, parts.examples_length);
+  }
+  put_exits(out);
+  mlx_text_puts(out, ".SH SEE ALSO\n.BR mlxcel (1),\n.BR mlxcel\\-config (1)\n");
+  return NULL;
+}
+
+static void put_main(mlx_text_t *out) {
+  put_head(out, "", "an ahead-of-time compiler and a tiny runtime for language models");
+  mlx_text_puts(out, ".SH SYNOPSIS\nmlxcel VERB [options]\n.br\nmlxcel \\-\\-help | \\-\\-version\n.SH VERBS\n");
+  for (size_t i = 0; mlx_verb_at(i); ++i) {
+    mlx_text_printf(out, ".TP\n.BR mlxcel\\-%s (1)\n", mlx_verb_at(i)->name);
+    put_line(out, mlx_verb_at(i)->summary);
+  }
+  put_environment(out);
+  put_exits(out);
+}
+
+static mlx_status_t make_page(const mlx_verb_t *verb, mlx_text_t *out) {
+  if (verb) {
+    MLX_TRY(mlx_verb_describe(verb, put_verb, out));
+  } else {
+    put_main(out);
+  }
+  return mlx_text_finish(out);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The verb
+
+static mlx_status_t print_page(const mlx_verb_t *verb) {
+  mlx_text_t page = {0};
+  mlx_status_t status = make_page(verb, &page);
+  if (!status && fwrite(page.data, 1, page.length, stdout) != page.length) status = mlx_stdout_error();
+  mlx_text_clear(&page);
+  return status;
+}
+
+static mlx_status_t write_page(const mlx_verb_t *verb, const char *folder) {
+  mlx_text_t page = {0};
+  char *path = NULL;
+  mlx_status_t status = make_page(verb, &page);
+  if (!status) status = mlx_format(&path, "%s/mlxcel%s%s.1", folder, verb ? "-" : "", verb ? verb->name : "");
+  if (!status) status = mlx_write_file(path, page.data, page.length);
+  mlx_free(path);
+  mlx_text_clear(&page);
+  return status;
+}
+
+mlx_status_t mlx_cli_man(int argc, char **argv) {
+  const char *folder = NULL, *word = NULL;
+  const mlx_flag_t table[] = {
+      {"-o, --folder", MLX_FLAG_TEXT, "FOLDER", "write every page there: mlxcel.1, mlxcel-run.1, ...", &folder, 0, 0},
+      {0},
+  };
+  size_t words;
+  bool help;
+  MLX_TRY(mlx_flags_parse("usage: mlxcel man [VERB] [options]\n\nPrints a manual page as man reads it.\n\n"
+                          "examples:\n  mlxcel man run | man -l -\n  mlxcel man -o ~/.local/share/man/man1",
+                          table, argc, argv, &word, 1, &words, &help));
+  if (help) return NULL;
+  const mlx_verb_t *verb = word ? mlx_verb_find(word) : NULL;
+  if (word && !verb) return mlx_verb_unknown(word);
+  if (!folder) return print_page(verb);
+  if (verb) return mlx_error(MLX_USAGE, "-o writes every page; there is no choosing '%s'", word);
+  MLX_TRY(mlx_make_dirs(folder, 0755));
+  MLX_TRY(write_page(NULL, folder));
+  for (size_t i = 0; mlx_verb_at(i); ++i) MLX_TRY(write_page(mlx_verb_at(i), folder));
+  return NULL;
+}

@@ -1,0 +1,265 @@
+// The verbs that look at models without running them: tokenize, detokenize, list, show.
+#include "base/json.h"
+#include "base/text.h"
+#include "compiler/compile.h"
+#include "tests/check.h"
+#include "tests/command.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define TINY_GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
+
+static char folder[64];
+
+static void make_folder(void) {
+  strcpy(folder, "/tmp/mlxcel-inspect-XXXXXX");
+  CHECK(mkdtemp(folder));
+}
+
+static void remove_folder(void) { CHECK_OK(mlx_remove_tree(folder)); }
+
+static const char *in_folder(const char *name) {
+  static char paths[4][192];
+  static int next;
+  char *path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+  return path;
+}
+
+static void check_refused(command_t *run, int code, const char *part) {
+  if (run->exit_code != code) CHECK_FAIL("exit status %d, expected %d: %s", run->exit_code, code, run->err);
+  CHECK_TEXT(run->out, "");
+  CHECK_CONTAINS(run->err, part);
+  command_free(run);
+}
+
+static void check_prints(command_t *run, const char *out) {
+  if (run->exit_code) CHECK_FAIL("exit status %d: %s", run->exit_code, run->err);
+  CHECK_TEXT(run->out, out);
+  command_free(run);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// tokenize and detokenize
+
+TEST(ids_come_one_a_line_and_go_back_to_the_text) {
+  command_t run;
+  RUN(&run, "tokenize", "-m", TINY, "-p", "the quick brown");
+  CHECK_INT(run.exit_code, 0);
+  char *ids = strdup(run.out);
+  command_free(&run);
+  CHECK(!strncmp(ids, "315\n223\n310\n", 12));
+  RUN(&run, "tokenize", "-m", TINY_GGUF, "-p", "the quick brown");
+  check_prints(&run, ids);
+  RUN(&run, "detokenize", "-m", TINY, ids);
+  check_prints(&run, "the quick brown");
+  RUN(&run, "detokenize", "-m", TINY, "[315,", "223]");
+  check_prints(&run, "the ");
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", "printf 'a <|im_end|>\\n' | '" MLXCEL_BINARY "' tokenize -m '" TINY "' | '" MLXCEL_BINARY "' detokenize -m '" TINY "'", NULL});
+  command_wait(&run);
+  check_prints(&run, "a <|im_end|>\n");
+  RUN(&run, "detokenize", "--skip-special", "-m", TINY, "1", "315", "2");
+  check_prints(&run, "the");
+  RUN(&run, "tokenize", "--show-count", "-m", TINY, "-p", "");
+  check_prints(&run, "0\n");
+  free(ids);
+}
+
+TEST(json_says_where_in_the_text_a_token_stands) {
+  command_t run;
+  RUN(&run, "tokenize", "-m", TINY, "-p", "the \xc3\xb6", "--json");  // o with dots has no token: its bytes have
+  CHECK_CONTAINS(run.out, "{\"id\": 315, \"piece\": \"the\", \"start\": 0, \"end\": 3}");
+  CHECK_CONTAINS(run.out, "\"piece\": \"\\ufffd\", \"start\": 4, \"end\": 5}");
+  CHECK_CONTAINS(run.out, "\"start\": 5, \"end\": 6}");
+  command_free(&run);
+}
+
+// A copy of the model whose tokenizer puts <|im_start|> before a text.
+static void make_model_with_beginning(void) {
+  char *json;
+  CHECK_OK(mlx_make_dirs(in_folder("m"), 0700));
+  static const char *const files[] = {"config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"};
+  for (int i = 0; i < 4; ++i) {
+    char from[256], to[128];
+    snprintf(from, sizeof from, "%s/%s", TINY, files[i]);
+    snprintf(to, sizeof to, "%s/m/%s", folder, files[i]);
+    CHECK_OK(mlx_copy_file(from, to));
+  }
+  CHECK_OK(mlx_read_file(TINY "/tokenizer.json", 1 << 20, &json, NULL));
+  static const char none[] = "\"post_processor\": null";
+  char *found = strstr(json, none);
+  CHECK(found);
+  mlx_text_t text = {0};
+  mlx_text_append(&text, json, (size_t)(found - json));
+  mlx_text_puts(&text, "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<|im_start|>\", \"type_id\": 0}}, "
+                       "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [], \"special_tokens\": {\"<|im_start|>\": {\"id\": \"<|im_start|>\", "
+                       "\"ids\": [1], \"tokens\": [\"<|im_start|>\"]}}}");
+  mlx_text_puts(&text, found + strlen(none));
+  CHECK_OK(mlx_write_file(in_folder("m/tokenizer.json"), text.data, text.length));
+  mlx_text_clear(&text);
+  mlx_free(json);
+}
+
+TEST(a_beginning_that_was_added_is_told_from_one_in_the_text) {
+  make_folder();
+  make_model_with_beginning();
+  command_t run;
+  RUN(&run, "tokenize", "-m", in_folder("m"), "-p", "<|im_start|>the", "--json");
+  check_prints(&run, "[\n  {\"id\": 1, \"piece\": \"<|im_start|>\", \"start\": null, \"end\": null},\n"
+                     "  {\"id\": 1, \"piece\": \"<|im_start|>\", \"start\": 0, \"end\": 12},\n"
+                     "  {\"id\": 315, \"piece\": \"the\", \"start\": 12, \"end\": 15}\n]\n");
+  RUN(&run, "tokenize", "-m", in_folder("m"), "-p", "the", "--no-bos");
+  check_prints(&run, "315\n");
+  remove_folder();
+}
+
+TEST(what_is_no_id_or_no_text_is_refused) {
+  command_t run;
+  RUN(&run, "detokenize", "-m", TINY, "315", "many");
+  check_refused(&run, MLX_USAGE, "'many' is not a token's number");
+  RUN(&run, "detokenize", "-m", TINY, "320");
+  check_refused(&run, MLX_USAGE, "there is no token 320; the tokenizer has 0 to 319");
+  RUN(&run, "detokenize", "-m", TINY, "--", "-1");
+  check_refused(&run, MLX_USAGE, "there is no token -1");
+  RUN(&run, "detokenize", "-m", TINY, "99999999999999999999");
+  check_refused(&run, MLX_USAGE, "is not a token's number");
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", "printf '1 \\0 2' | '" MLXCEL_BINARY "' detokenize -m '" TINY "'", NULL});
+  command_wait(&run);
+  check_refused(&run, MLX_USAGE, "stdin has a NUL byte");
+  RUN(&run, "tokenize", "-m", TINY, "-p", "x", "-f", "y");
+  check_refused(&run, MLX_USAGE, "both -p and -f were given");
+  RUN(&run, "tokenize", "-p", "x");
+  check_refused(&run, MLX_USAGE, "no model was given");
+  RUN(&run, "tokenize", "-m", "/nowhere", "-p", "x");
+  check_refused(&run, MLX_NOT_FOUND, "/nowhere");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// list
+
+TEST(titles_in_the_cache_say_what_was_compiled) {
+  mlx_title_t title;
+  CHECK(mlx_compiled_title("a model as good for as bf16 for cuda:sm_90, context 4096", &title));
+  CHECK_TEXT(title.model, "a model as good for");
+  CHECK_TEXT(title.dtype, "bf16");
+  CHECK_TEXT(title.target, "cuda:sm_90");
+  CHECK_INT(title.context, 4096);
+  CHECK(!mlx_compiled_title("a small module for cpu", &title));
+  CHECK(!mlx_compiled_title("", &title));
+}
+
+static yyjson_val *find_item(yyjson_val *list, const char *kind, const char *model) {
+  yyjson_val *item;
+  size_t i, count;
+  yyjson_arr_foreach(list, i, count, item) {
+    if (!strcmp(yyjson_get_str(yyjson_obj_get(item, "kind")), kind) && !strcmp(yyjson_get_str(yyjson_obj_get(item, "model")), model)) return item;
+  }
+  CHECK_FAIL("there is no %s '%s'", kind, model);
+}
+
+// A compiler that compiles nothing is enough to have something to list.
+static void compile_quickly(void) {
+  static const char script[] = "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
+                               "while [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo fake > \"$2\"; shift; done\n";
+  command_t run;
+  CHECK_OK(mlx_write_file(in_folder("fake"), script, strlen(script)));
+  CHECK(!chmod(in_folder("fake"), 0755));
+  RUN(&run, "compile", TINY, "-c", "64", "--iree-compile", in_folder("fake"), "-o", in_folder("cache/models/ours/x.mlxb"));
+  if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
+  command_free(&run);
+}
+
+TEST(list_shows_models_and_what_was_compiled) {
+  make_folder();
+  setenv("MLXCEL_CACHE", in_folder("cache"), 1);
+  command_t run;
+  RUN(&run, "list");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_TEXT(run.out, "");
+  command_free(&run);
+  RUN(&run, "list", "--json");
+  check_prints(&run, "[]\n");
+  CHECK_OK(mlx_make_dirs(in_folder("cache/models/org/name"), 0700));
+  CHECK_OK(mlx_make_dirs(in_folder("cache/models/ours"), 0700));
+  CHECK_OK(mlx_make_dirs(in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567"), 0700));
+  CHECK_OK(mlx_make_dirs(in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567+Q8.part"), 0700));
+  CHECK_OK(mlx_write_file(in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567+Q8.part/x.gguf"), "GG", 2));
+  CHECK_OK(mlx_copy_file(TINY_GGUF, in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567/t.gguf")));
+  CHECK_OK(mlx_write_file(in_folder("cache/models/org/name/b-00002-of-00002.gguf"), "GGUF", 4));
+  CHECK_OK(mlx_write_file(in_folder("cache/models/org/bad.gguf"), "GGUF\x03", 5));
+  compile_quickly();
+  RUN(&run, "list", "--json");
+  CHECK_INT(run.exit_code, 0);
+  yyjson_doc *doc = yyjson_read(run.out, run.out_length, 0);
+  CHECK(doc);
+  yyjson_val *list = yyjson_doc_get_root(doc);
+  CHECK_INT(yyjson_arr_size(list), 5);
+  yyjson_val *item = find_item(list, "model", "org/name/t.gguf");
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(item, "format")), "gguf");
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(item, "dtype")), "F32");
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(item, "context")), 2048);
+  CHECK(yyjson_get_int(yyjson_obj_get(item, "bytes")) > 100000);
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(find_item(list, "model", "org/bad.gguf"), "dtype")), "?");
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(find_item(list, "bundle", "ours/x.mlxb"), "target")), "cpu:host");
+  CHECK(yyjson_is_null(yyjson_obj_get(find_item(list, "weights", "tiny-llama"), "target")));
+  item = find_item(list, "compiled", "tiny-llama");
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(item, "target")), "cpu:host");
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(item, "dtype")), "f32");
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(item, "context")), 64);
+  CHECK(yyjson_get_sint(yyjson_obj_get(item, "last_used")) > 1700000000);
+  yyjson_doc_free(doc);
+  command_free(&run);
+  RUN(&run, "list");
+  CHECK_CONTAINS(run.out, "kind      model            dtype    target               context           size  last used\n");
+  CHECK_CONTAINS(run.out, "compiled  tiny-llama       f32      cpu:host                  64 ");
+  command_free(&run);
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  remove_folder();
+}
+
+// An entry that is used again is newer than it was.
+TEST(an_entry_remembers_when_it_was_last_used) {
+  make_folder();
+  setenv("MLXCEL_CACHE", in_folder("cache"), 1);
+  CHECK_OK(mlx_make_dirs(in_folder("cache/models/ours"), 0700));
+  compile_quickly();
+  command_t run;
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", "touch -d 2001-01-01 \"$0\"/vmfb/*/entry.json && '" MLXCEL_BINARY "' list | grep -c 'compiled .*2001-01-01'", in_folder("cache"), NULL});
+  command_wait(&run);
+  check_prints(&run, "1\n");
+  compile_quickly();
+  RUN(&run, "list");
+  CHECK_CONTAINS(run.out, "compiled  tiny-llama ");
+  CHECK(!strstr(run.out, "2001-01-01"));
+  command_free(&run);
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  remove_folder();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// show
+
+TEST(show_adds_up_the_memory_of_a_context) {
+  command_t run;
+  RUN(&run, "show", TINY, "-c", "100", "--json");
+  mlx_json_t json;
+  CHECK_OK(mlx_json_parse("stdout", run.out, run.out_length, &json));
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(json.root, "architecture")), "llama");
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(json.root, "parameters")), 39072);
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(json.root, "bytes")), 39072 * 4);
+  const int64_t kv = 2 * 2 * 16 * 100;  // 2 layers, keys and values of 2 x 8
+  yyjson_val *memory = yyjson_obj_get(json.root, "memory");
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(memory, "positions")), 100);
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(memory, "f32")), (39072 + kv) * 4);
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(memory, "bf16")), (39072 + kv) * 2);
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(memory, "packed")), (39072 + kv) * 4);
+  mlx_json_close(&json);
+  command_free(&run);
+  RUN(&run, "show", MLXCEL_SOURCE_DIR "/tests/fixtures/gpt_oss-mxfp4");
+  CHECK_CONTAINS(run.out, "\npacked, as the file has them, where there is a kernel for that: ");
+  command_free(&run);
+}
+
+TEST_MAIN(CASE(ids_come_one_a_line_and_go_back_to_the_text), CASE(json_says_where_in_the_text_a_token_stands),
+          CASE(a_beginning_that_was_added_is_told_from_one_in_the_text), CASE(what_is_no_id_or_no_text_is_refused),
+          CASE(titles_in_the_cache_say_what_was_compiled), CASE(list_shows_models_and_what_was_compiled),
+          CASE(an_entry_remembers_when_it_was_last_used), CASE(show_adds_up_the_memory_of_a_context))

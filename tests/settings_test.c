@@ -1,0 +1,281 @@
+// Flags from the environment and from the configuration file: who goes before whom, and what is said about mistakes.
+#include "base/settings.h"
+
+#include "base/json.h"
+#include "base/text.h"
+#include "tests/check.h"
+#include "tests/command.h"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The text
+
+static mlx_status_t note(void *user, const mlx_setting_t *setting) {
+  mlx_text_printf(user, "%d [%s] %s=%s\n", setting->line, setting->section, setting->key ? setting->key : "", setting->value ? setting->value : "");
+  return NULL;
+}
+
+static void check_read(const char *text, const char *expected) {
+  mlx_text_t seen = {0};
+  CHECK_OK(mlx_settings_read("conf", text, strlen(text), note, &seen));
+  CHECK_TEXT(seen.data ? seen.data : "", expected);
+  mlx_text_clear(&seen);
+}
+
+TEST(settings_are_read_as_they_are_written) {
+  check_read("", "");
+  check_read("\n# only a comment\n   \t\r\n", "");
+  check_read("a = 1", "1 [] a=1\n");
+  check_read("\xef\xbb\xbf" "a=1\r\nb  =  two words  # and why\r\n", "1 [] a=1\n2 [] b=two words\n");
+  check_read("a = x#y\n[ run ] # here\nb-c_d = \"# \\\"q\\\" \\\\ \\n\\t \"  # there\n", "1 [] a=x#y\n2 [run] =\n3 [run] b-c_d=# \"q\" \\ \n\t \n");
+  check_read("a = \"\"\n", "1 [] a=\n");
+}
+
+static void check_refused(const char *text, const char *part) {
+  mlx_text_t seen = {0};
+  CHECK_ERROR(mlx_settings_read("conf", text, strlen(text), note, &seen), MLX_INVALID_INPUT, part);
+  mlx_text_clear(&seen);
+}
+
+TEST(what_is_no_setting_is_refused_by_its_line) {
+  check_refused("a = 1\nb\n", "conf:2: is neither a setting nor a section");
+  check_refused("= 1\n", "conf:1: is neither");
+  check_refused("a b = 1\n", "conf:1: is neither");
+  check_refused("\n\na =   # nothing\n", "conf:3: has no value");
+  check_refused("a = \"x\n", "conf:1: has a quote that does not end");
+  check_refused("a = \"x\\", "conf:1: has an escape");
+  check_refused("a = \"\\x41\"", "conf:1: has an escape");
+  check_refused("a = \"x\" y", "conf:1: has something after its quotes");
+  check_refused("[run\n", "conf:1: is not a section");
+  check_refused("[] x\n", "conf:1: is not a section");
+  check_refused("[a b]\n", "conf:1: is not a section");
+  static const char nul[] = "a = 1\nb = \0x\n";
+  mlx_text_t seen = {0};
+  CHECK_ERROR(mlx_settings_read("conf", nul, sizeof nul - 1, note, &seen), MLX_INVALID_INPUT, "conf:2: has a NUL byte");
+  mlx_text_clear(&seen);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The command line's view
+
+static char folder[64];
+
+static void write_config(const char *text) {
+  char path[128];
+  strcpy(folder, "/tmp/mlxcel-config-XXXXXX");
+  CHECK(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/config", folder);
+  CHECK_OK(mlx_write_file(path, text, strlen(text)));
+  setenv("MLXCEL_CONFIG", path, 1);
+}
+
+static void remove_config(void) {
+  setenv("MLXCEL_CONFIG", "/dev/null", 1);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+// What `mlxcel config VERB --json` says about a key: its value as text and where that comes from.
+static void check_setting(const char *verb, const char *key, const char *value, const char *source, const char *from) {
+  command_t run;
+  mlx_json_t json;
+  RUN(&run, "config", verb, "--json");
+  if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
+  CHECK_OK(mlx_json_parse("stdout", run.out, run.out_length, &json));
+  yyjson_val *row, *settings = yyjson_obj_get(json.root, "settings");
+  size_t i, count;
+  bool found = false;
+  yyjson_arr_foreach(settings, i, count, row) {
+    if (strcmp(yyjson_get_str(yyjson_obj_get(row, "key")), key)) continue;
+    char *text = yyjson_val_write(yyjson_obj_get(row, "value"), 0, NULL);
+    CHECK_TEXT(text, value);
+    CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "source")), source);
+    CHECK_CONTAINS(yyjson_get_str(yyjson_obj_get(row, "from")), from);
+    free(text);
+    found = true;
+  }
+  if (!found) CHECK_FAIL("%s has no %s:\n%s", verb, key, run.out);
+  mlx_json_close(&json);
+  command_free(&run);
+}
+
+TEST(the_environment_goes_before_the_file_and_the_file_before_the_default) {
+  write_config("ctx = 1000\ntemp = 0.25\nverbose = yes\n[bench]\nctx_size = 3000  # under another of its names\n[run]\nlogit-bias = 1+1\nlogit-bias = 2-inf\n");
+  check_setting("run", "ctx", "1000", "file", "/config:1");
+  check_setting("run", "temp", "0.25", "file", "/config:2");
+  check_setting("run", "verbose", "true", "file", "/config:3");
+  check_setting("run", "top-k", "40", "default", "");
+  check_setting("run", "model", "null", "default", "");
+  check_setting("bench", "ctx", "3000", "file", "/config:5");
+  setenv("MLXCEL_CTX", "2000", 1);
+  setenv("MLXCEL_VERBOSE", "0", 1);
+  check_setting("run", "ctx", "2000", "environment", "MLXCEL_CTX");
+  check_setting("bench", "ctx", "2000", "environment", "MLXCEL_CTX");
+  check_setting("run", "verbose", "false", "environment", "MLXCEL_VERBOSE");
+  setenv("MLXCEL_BENCH_CTX_SIZE", "2500", 1);
+  check_setting("bench", "ctx", "2500", "environment", "MLXCEL_BENCH_CTX_SIZE");
+  check_setting("run", "ctx", "2000", "environment", "MLXCEL_CTX");
+  setenv("MLXCEL_CTX", "", 1);  // as if it were not there
+  check_setting("run", "ctx", "1000", "file", "/config:1");
+  unsetenv("MLXCEL_CTX");
+  unsetenv("MLXCEL_VERBOSE");
+  unsetenv("MLXCEL_BENCH_CTX_SIZE");
+  command_t run;
+  RUN(&run, "config");
+  CHECK_CONTAINS(run.out, "\nlogit-bias = 1+1 ");
+  CHECK_CONTAINS(run.out, "\nlogit-bias = 2-inf ");
+  CHECK(!strstr(run.out, "top-k"));  // a default
+  command_free(&run);
+  remove_config();
+}
+
+// The command line goes before all: the wrong value is never looked at.
+TEST(the_command_line_goes_before_the_environment) {
+  command_t run;
+  setenv("MLXCEL_N_GEN", "many", 1);
+  RUN(&run, "bench", "-m", "/nowhere", "-n", "4");
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  command_free(&run);
+  RUN(&run, "bench", "-m", "/nowhere");
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "MLXCEL_N_GEN: option --n-gen wants up to 16 whole numbers from 0 to 16777216 with commas between them, not 'many'");
+  command_free(&run);
+  unsetenv("MLXCEL_N_GEN");
+  setenv("MLXCEL_MODEL", "/nowhere/else", 1);
+  RUN(&run, "bench");
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  CHECK_CONTAINS(run.err, "/nowhere/else");
+  command_free(&run);
+  RUN(&run, "show", "/nowhere/word");
+  CHECK_CONTAINS(run.err, "/nowhere/word");
+  command_free(&run);
+  unsetenv("MLXCEL_MODEL");
+  setenv("MLXCEL_JSON", "true", 1);
+  RUN(&run, "show", "--json=false", MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama");
+  CHECK(!strncmp(run.out, "architecture ", 13));
+  command_free(&run);
+  unsetenv("MLXCEL_JSON");
+}
+
+static void check_config_refused(const char *text, int code, const char *part, const char *hint) {
+  write_config(text);
+  command_t run;
+  RUN(&run, "show", MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama");
+  CHECK_INT(run.exit_code, code);
+  CHECK_TEXT(run.out, "");
+  CHECK_CONTAINS(run.err, part);
+  CHECK_CONTAINS(run.err, hint);
+  command_free(&run);
+  RUN(&run, "show", "--no-config", MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama");
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  RUN(&run, "show", "--help");
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  remove_config();
+}
+
+TEST(mistakes_are_answered_with_the_line_and_the_nearest_name) {
+  check_config_refused("temp = 1\ntmep = 1\n", MLX_INVALID_INPUT, "/config:2: there is no option 'tmep'", "did you mean 'temp'?");
+  check_config_refused("[show]\ntemp = 1\n", MLX_INVALID_INPUT, "/config:2: there is no option 'temp' of show", "hint: ");
+  check_config_refused("[shwo]\n", MLX_INVALID_INPUT, "/config:1: unknown verb 'shwo'", "did you mean 'show'?");
+  check_config_refused("\n\nctx = wide\n", MLX_INVALID_INPUT, "/config:3: option --ctx wants a whole number from 0 to", "not 'wide'");
+  check_config_refused("json = perhaps\n", MLX_INVALID_INPUT, "/config:1: option --json wants true or false, not 'perhaps'", "");
+  check_config_refused("ctx 12\n", MLX_INVALID_INPUT, "/config:1: is neither a setting nor a section", "key = value");
+  check_config_refused("MLXCEL_CASHE = /x\n", MLX_INVALID_INPUT, "/config:1: 'MLXCEL_CASHE' is no variable that can be set here", "did you mean 'MLXCEL_CACHE'?");
+  check_config_refused("MLXCEL_CONFIG = /x\n", MLX_INVALID_INPUT, "'MLXCEL_CONFIG' is no variable", "");
+  command_t run;
+  setenv("MLXCEL_CONFIG", "/nowhere/config", 1);
+  RUN(&run, "doctor", "--json");
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  CHECK_CONTAINS(run.err, "/nowhere/config");
+  CHECK_CONTAINS(run.err, "--no-config");
+  command_free(&run);
+  setenv("MLXCEL_CONFIG", "/dev/null", 1);
+}
+
+TEST(the_file_is_found_in_the_folder_for_configuration) {
+  write_config("");
+  char path[128], *home = strdup(getenv("HOME") ? getenv("HOME") : "/");
+  unsetenv("MLXCEL_CONFIG");
+  snprintf(path, sizeof path, "%s/.config/mlxcel", folder);
+  CHECK_OK(mlx_make_dirs(path, 0700));
+  snprintf(path, sizeof path, "%s/.config/mlxcel/config", folder);
+  CHECK_OK(mlx_write_file(path, "ctx = 11\n", 9));
+  snprintf(path, sizeof path, "%s/mlxcel", folder);
+  CHECK_OK(mlx_make_dirs(path, 0700));
+  snprintf(path, sizeof path, "%s/mlxcel/config", folder);
+  CHECK_OK(mlx_write_file(path, "ctx = 12\n", 9));
+  unsetenv("XDG_CONFIG_HOME");
+  setenv("HOME", folder, 1);
+  check_setting("run", "ctx", "11", "file", "/.config/mlxcel/config:1");
+  setenv("XDG_CONFIG_HOME", folder, 1);
+  check_setting("run", "ctx", "12", "file", "/mlxcel/config:1");
+  setenv("XDG_CONFIG_HOME", "/nowhere", 1);  // no file is no mistake
+  check_setting("run", "ctx", "-1", "default", "");
+  unsetenv("XDG_CONFIG_HOME");
+  setenv("HOME", home, 1);
+  free(home);
+  remove_config();
+}
+
+// What the driver reads for itself is shown, and no line of the file goes before it.
+TEST(a_variable_that_is_read_elsewhere_still_goes_before_the_file) {
+  write_config("iree-compile = /from/file\ntimeout = 5\n");
+  check_setting("compile", "iree-compile", "\"/from/file\"", "file", "/config:1");
+  setenv("MLXCEL_IREE_COMPILE", "/from/environment", 1);
+  setenv("MLXCEL_COMPILE_TIMEOUT", "0.5", 1);
+  check_setting("compile", "iree-compile", "\"/from/environment\"", "environment", "MLXCEL_IREE_COMPILE");
+  check_setting("compile", "timeout", "0.5", "environment", "MLXCEL_COMPILE_TIMEOUT");
+  command_t run;
+  RUN(&run, "compile", MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama", "-o", "/nowhere/x.mlxb");
+  CHECK_CONTAINS(run.err, "MLXCEL_IREE_COMPILE");
+  command_free(&run);
+  unsetenv("MLXCEL_IREE_COMPILE");
+  unsetenv("MLXCEL_COMPILE_TIMEOUT");
+  remove_config();
+}
+
+TEST(the_file_can_set_variables_that_the_environment_does_not_have) {
+  char *cache = strdup(getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
+  char text[256], expected[128];
+  write_config("");
+  snprintf(text, sizeof text, "MLXCEL_CACHE = %s/from file\n", folder);
+  snprintf(expected, sizeof expected, "%s/from file\n", folder);
+  CHECK_OK(mlx_write_file(getenv("MLXCEL_CONFIG"), text, strlen(text)));
+  command_t run;
+  unsetenv("MLXCEL_CACHE");
+  RUN(&run, "cache", "path");
+  CHECK_CONTAINS(run.out, expected);
+  command_free(&run);
+  snprintf(expected, sizeof expected, "%s/from environment", folder);
+  setenv("MLXCEL_CACHE", expected, 1);
+  RUN(&run, "cache", "path");
+  CHECK_CONTAINS(run.out, "/from environment\n");
+  command_free(&run);
+  setenv("MLXCEL_CACHE", cache, 1);
+  free(cache);
+  remove_config();
+}
+
+// The output of `mlxcel config VERB` is a configuration file that says the same.
+TEST(what_config_prints_can_be_read_again) {
+  write_config("[run]\nsystem-prompt = \" say \\\"no\\\"\\n # \"\nctx = 77\n");
+  command_t first, second;
+  RUN(&first, "config", "run");
+  CHECK_INT(first.exit_code, 0);
+  char *text = strdup(first.out);
+  remove_config();
+  write_config(text);
+  check_setting("run", "system-prompt", "\" say \\\"no\\\"\\n # \"", "file", "/config:");
+  RUN(&second, "config", "run");
+  CHECK_CONTAINS(second.out, "ctx = 77 ");
+  free(text);
+  command_free(&first);
+  command_free(&second);
+  remove_config();
+}
+
+TEST_MAIN(CASE(settings_are_read_as_they_are_written), CASE(what_is_no_setting_is_refused_by_its_line),
+          CASE(the_environment_goes_before_the_file_and_the_file_before_the_default), CASE(the_command_line_goes_before_the_environment),
+          CASE(mistakes_are_answered_with_the_line_and_the_nearest_name), CASE(the_file_is_found_in_the_folder_for_configuration),
+          CASE(a_variable_that_is_read_elsewhere_still_goes_before_the_file), CASE(the_file_can_set_variables_that_the_environment_does_not_have),
+          CASE(what_config_prints_can_be_read_again))
