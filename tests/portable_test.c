@@ -127,6 +127,32 @@ TEST(a_level_that_cannot_be_is_refused) {
   command_free(&run);
 }
 
+// Machines that are not here, by an emulator: one with SSE4.2 at most, and one with AVX2.
+TEST(an_older_cpu_takes_the_code_that_it_runs) {
+  static const struct { const char *cpu, *level; } machines[] = {{"Nehalem", "x86-64"}, {"Haswell", "x86-64-v3"}};
+  static const char emulator[] = "/usr/bin/qemu-x86_64";
+  const char *why_not = access(emulator, X_OK)                   ? "qemu-x86_64 is not installed"
+                        : !mlx_kernels_have_level("x86-64") ? "this mlxcel has no code for x86-64"
+                        : MLXCEL_SANITIZED                  ? "AddressSanitizer does not run under qemu"
+                                                            : NULL;
+  if (why_not) {
+    fprintf(stderr, "  skipped: %s\n", why_not);
+    return;
+  }
+  for (size_t i = 0; i < sizeof machines / sizeof *machines; ++i) {
+    command_t run;
+    char expected[64];
+    const char *const argv[] = {emulator, "-cpu", machines[i].cpu, MLXCEL_BINARY, "run", "-m", portable_bundle(), "-p", PROMPT, "--temp", "0",
+                                "-n", "1", "-t", "1", "-v", NULL};
+    command_start(&run, argv);
+    command_wait(&run);
+    if (run.exit_code) CHECK_FAIL("%s: %s", machines[i].cpu, run.err);
+    snprintf(expected, sizeof expected, "cpu level: %s (of ", machines[i].level);
+    CHECK_CONTAINS(run.err, expected);
+    command_free(&run);
+  }
+}
+
 TEST(a_module_that_is_missing_is_named) {
   command_t run;
   char path[128], hidden[128];
@@ -144,7 +170,7 @@ int main(int argc, char **argv) {
   static const check_case_t cases[] = {
       CASE(every_level_of_this_machine_says_the_same_and_the_best_is_taken), CASE(it_has_a_module_for_each_level_and_one_archive),
       CASE(code_for_another_cpu_is_refused_with_both_names_and_the_way_out), CASE(a_level_that_cannot_be_is_refused),
-      CASE(a_module_that_is_missing_is_named)};
+      CASE(an_older_cpu_takes_the_code_that_it_runs), CASE(a_module_that_is_missing_is_named)};
   if (!mkdtemp(root)) return 1;
   const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
   mlx_status_free(mlx_remove_tree(root));
