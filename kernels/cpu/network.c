@@ -502,18 +502,23 @@ static bool take(const call_t *c, uint64_t ticket, uint32_t *from, uint32_t *to)
   return __atomic_compare_exchange_n(&c->control->ticket, &ticket, ticket + (*to - next), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-// Finished items of phase |number|. Who finishes the last opens the next phase; true when that one was waited for too long.
+// Finished items of phase |number|. Who finishes the last opens the next phase; true when that one was waited for too long and leaves. It
+// is no longer counted before the phase is open, and who is alone stays, whoever said late: that may have been meant for a phase before.
 static bool finish_items(const call_t *c, mind_t *mind, uint64_t number, uint32_t items) {
   control_t *control = c->control;
   if (__atomic_sub_fetch(&control->left_to_do, items, __ATOMIC_ACQ_REL) != 0) return false;
-  const bool late = __atomic_load_n(&control->late, __ATOMIC_RELAXED) == 1;
-  if (late) __atomic_store_n(&control->closed, 1, __ATOMIC_RELAXED);
+  const bool late = __atomic_load_n(&control->late, __ATOMIC_RELAXED) == 1 && __atomic_load_n(&control->present, __ATOMIC_RELAXED) != 0;
+  if (late) {
+    __atomic_store_n(&control->closed, 1, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&control->present, 1, __ATOMIC_RELAXED);
+  }
   __atomic_store_n(&control->late, 0, __ATOMIC_RELAXED);
   open_phase(c, mind, number + 1);
   return late;
 }
 
-static void take_part(const call_t *c) {
+// True when it stayed to the end.
+static bool take_part(const call_t *c) {
   control_t *control = c->control;
   const uint64_t end = phases_of_step(c) * c->steps;
   const int patience = c->width ? LONG_PATIENCE : PATIENCE;
@@ -524,10 +529,10 @@ static void take_part(const call_t *c) {
   for (int waited = 0;;) {
     const uint64_t ticket = __atomic_load_n(&control->ticket, __ATOMIC_ACQUIRE);
     uint32_t from, to;
-    if (ticket >> 32 >= end) return;
+    if (ticket >> 32 >= end) return true;
     if (take(c, ticket, &from, &to)) {
       do_items(c, &mind, ticket >> 32, (int)from, (int)to);
-      if (finish_items(c, &mind, ticket >> 32, to - from)) return;
+      if (finish_items(c, &mind, ticket >> 32, to - from)) return false;
       waited = 0;
     } else {
       relax();
@@ -541,8 +546,7 @@ static void come_and_go(const call_t *c) {
   control_t *control = c->control;
   if (__atomic_load_n(&control->closed, __ATOMIC_RELAXED) != 1) {
     __atomic_add_fetch(&control->present, 1, __ATOMIC_RELAXED);
-    take_part(c);
-    __atomic_sub_fetch(&control->present, 1, __ATOMIC_RELAXED);
+    if (take_part(c)) __atomic_sub_fetch(&control->present, 1, __ATOMIC_RELAXED);
   }
   if (__atomic_add_fetch(&control->gone, 1, __ATOMIC_ACQ_REL) != c->workgroups - 1) return;
   __atomic_store_n(&control->gone, UINT32_MAX, __ATOMIC_RELAXED);

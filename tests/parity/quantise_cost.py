@@ -4,9 +4,8 @@
   quantise_cost.py BUILD MODEL.gguf [--text FILE] [--chunks 16] [--types q8_0,q4_1,q4_0]
 
 BUILD has bin/mlxcel. MODEL is a Llama's GGUF file. What can be fetched here is packed already, and quantising a number twice the same way
-costs nothing: so its weights are first moved off the file's grid by a change that leaves the network what it was. Gains of norms go into
-the matrices behind them, and neighbouring pairs of the residual stream are turned by random angles (fixed seed), in every matrix that
-reads or writes it. The first two rows of the table show that it is the same network. Needs numpy.
+costs nothing: so every weight is first moved by a random part of its block's step (fixed seed), to what it may have been before the file's
+maker rounded it. The reference is that network in float32. Needs numpy.
 """
 import argparse
 import json
@@ -31,34 +30,18 @@ def arguments():
     return parser.parse_args()
 
 
-def turn(weights, angles):
-    """Columns 2i and 2i + 1 by angles[i]."""
-    even, odd, c, s = weights[..., 0::2], weights[..., 1::2], np.cos(angles), np.sin(angles)
-    out = np.empty_like(weights)
-    out[..., 0::2], out[..., 1::2] = even * c - odd * s, even * s + odd * c
-    return out
+def unround(random, widen):
+    """gguf_llama's widening, and every number of a packed type moved by up to half a step."""
+    widths = {name: width for name, _, width in gguf_llama.TYPES.values()}
 
-
-def turned(weights):
-    """The same network with every matrix changed."""
-    w = {name: value.astype(np.float64) for name, value in weights.items()}
-    angles = np.random.default_rng(6).uniform(0, 2 * np.pi, w["model.norm.weight"].size // 2)
-    head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
-    out = {"model.embed_tokens.weight": turn(w["model.embed_tokens.weight"], angles),
-           "lm_head.weight": turn(head * w["model.norm.weight"], angles), "model.norm.weight": np.ones_like(w["model.norm.weight"])}
-    for name, value in w.items():
-        if not name.startswith("model.layers."):
-            continue
-        layer, part = name[:name.index(".", 13)], name.split(".")[-2]
-        if part in ("q_proj", "k_proj", "v_proj"):
-            out[name] = turn(value * w[f"{layer}.input_layernorm.weight"], angles)
-        elif part in ("gate_proj", "up_proj"):
-            out[name] = turn(value * w[f"{layer}.post_attention_layernorm.weight"], angles)
-        elif part in ("o_proj", "down_proj"):
-            out[name] = turn(value.T, angles).T
-        else:
-            out[name] = np.ones_like(value)
-    return {name: np.ascontiguousarray(value, np.float32) for name, value in out.items()}
+    def moved(data, name):
+        values = widen(data, name)
+        if name not in ("Q4_1", "Q8_0"):
+            return values
+        blocks = data.reshape(-1, widths[name])
+        step = blocks[:, :2].copy().view("<f2").astype(np.float32)
+        return (values.reshape(-1, 32) + step * random.uniform(-0.5, 0.5, (len(blocks), 32)).astype(np.float32)).ravel()
+    return moved
 
 
 def write_folder(folder, weights, config, tokenizer):
@@ -70,8 +53,8 @@ def write_folder(folder, weights, config, tokenizer):
     with open(folder / "model.safetensors", "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for value in weights.values():
-            file.write(value.tobytes())
-    (folder / "config.json").write_text(json.dumps(dict(config, model_type="llama", eos_token_id=2, tie_word_embeddings=False)))
+            file.write(np.ascontiguousarray(value, np.float32).tobytes())
+    (folder / "config.json").write_text(json.dumps(dict(config, model_type="llama", eos_token_id=2)))
     (folder / "tokenizer.json").write_bytes(tokenizer)
 
 
@@ -104,18 +87,19 @@ def main():
             text.write_text("\n".join(page.read_text() for page in sorted(docs.glob("*.md")) if page.name != "quantisation.md"))
         bundle = folder / "as-it-is.mlxb"
         size = weights_size(mlxcel, a.model, [], bundle)
+        gguf_llama.widen = unround(np.random.default_rng(6), gguf_llama.widen)
         config, weights = gguf_llama.load(a.model)
-        model = folder / "turned"
+        model = folder / "unrounded"
         model.mkdir()
-        write_folder(model, turned(weights), config, (bundle / "tokenizer.json").read_bytes())
+        write_folder(model, weights, config, (bundle / "tokenizer.json").read_bytes())
         common = ["-f", text, "--chunks", a.chunks, "-c", 512]
         print("| weights | size | perplexity | mean KL | 99% below | same best token |\n| --- | --- | --- | --- | --- | --- |")
         print_row("as the file has them", size, evaluate(mlxcel, "-m", a.model, *common))
         reference = evaluate(mlxcel, "-m", model, *common, "--save-logprobs", folder / "reference")
-        print_row("turned, f32", weights_size(mlxcel, model, ["--dtype", "f32"], folder / "f32.mlxb"), reference)
+        print_row("unrounded, f32", weights_size(mlxcel, model, ["--dtype", "f32"], folder / "f32.mlxb"), reference)
         for kind in a.types.split(","):
             size = weights_size(mlxcel, model, ["--quantize", kind], folder / f"{kind}.mlxb")
-            print_row(f"turned, --quantize {kind}", size, evaluate(mlxcel, "-m", model, *common, "--quantize", kind, "--kl", folder / "reference"))
+            print_row(f"--quantize {kind}", size, evaluate(mlxcel, "-m", model, *common, "--quantize", kind, "--kl", folder / "reference"))
 
 
 if __name__ == "__main__":
