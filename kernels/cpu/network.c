@@ -16,6 +16,7 @@
 #include <stdbool.h>
 
 #include "attention.h"
+#include "integers.h"
 #include "panels.h"
 #include "tiles.h"
 #include "vector.h"
@@ -181,24 +182,21 @@ static void finish(const call_t *c, const product_t *p, int token, int panel, v1
 
 // What a workgroup keeps from item to item.
 typedef struct mind {
-  uint64_t sums_of;                                          // phase whose sums these are; IDLE: none
-  float sums[MLX_CPU_MOST_COLUMNS / MLX_PANEL_BLOCK];        // of each block of x
+  vector_t vector;
+  uint64_t vector_of;  // the phase that it belongs to; IDLE: none
 } mind_t;
-
-static void sum_blocks(const float *x, int columns, float *sums) {
-  for (int k = 0; k < columns; k += MLX_PANEL_BLOCK) *sums++ = v_sum(v_add(v_load(x + k), v_load(x + k + 16)));
-}
 
 static void multiply_one(const call_t *c, const product_t *p, mind_t *mind, uint64_t phase, int from, int to) {
   const int64_t bytes = mlx_panel_bytes(p->weight->format, p->columns), up_bytes = p->up ? mlx_panel_bytes(p->up->format, p->columns) : 0;
-  if (mind->sums_of != phase && (has_offsets(p->weight->format) || (p->up && has_offsets(p->up->format)))) {
-    sum_blocks(p->x, p->columns, mind->sums);
-    mind->sums_of = phase;
+  const bool packed = is_packed(p->weight->format) || (p->up && is_packed(p->up->format));
+  if (mind->vector_of != phase || (packed && !mind->vector.packed)) {
+    take_vector(p->x, p->columns, packed, &mind->vector);
+    mind->vector_of = phase;
   }
   for (int panel = from; panel < to; ++panel) {
-    const v16 value = multiply_panel(p->weight->format, c->weights + p->weight->at + panel * bytes, p->x, mind->sums, p->columns);
+    const v16 value = multiply_panel(p->weight->format, c->weights + p->weight->at + panel * bytes, &mind->vector, p->columns);
     v16 up = value;
-    if (p->up) up = multiply_panel(p->up->format, c->weights + p->up->at + panel * up_bytes, p->x, mind->sums, p->columns);
+    if (p->up) up = multiply_panel(p->up->format, c->weights + p->up->at + panel * up_bytes, &mind->vector, p->columns);
     finish(c, p, 0, panel, value, up);
   }
 }
@@ -510,7 +508,7 @@ static void take_part(const call_t *c) {
   const uint64_t end = phases_of_step(c) * c->steps;
   const int patience = c->width ? LONG_PATIENCE : PATIENCE;
   mind_t mind;
-  mind.sums_of = IDLE;
+  mind.vector_of = IDLE;
   uint64_t idle = IDLE;
   if (__atomic_compare_exchange_n(&control->ticket, &idle, UINT32_MAX, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) open_phase(c, &mind, 0);
   for (int waited = 0;;) {

@@ -45,6 +45,7 @@ INLINE v16 load_second(int32_t format, const uint8_t *block) {  // offsets, or t
   return is_wide(format) ? v_load((const float *)(const void *)(block + 64)) : v_load_f16(block + 32);
 }
 INLINE bool is_q4(int32_t format) { return format == MLX_PANEL_Q4_0 || format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE; }
+INLINE bool is_packed(int32_t format) { return format >= MLX_PANEL_Q4_0; }
 INLINE table_t codes_table(int32_t format) { return table_from(format == MLX_PANEL_Q4_0 ? -8 : 0); }
 
 INLINE v16 sum_of_four(const v16 sum[4]) { return v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])); }
@@ -100,21 +101,6 @@ INLINE v16 multiply_q8(int32_t format, const uint8_t *panel, const float *x, con
     if (has_offsets(format)) second = v_fma(load_second(format, panel), v_all(sums[k / MLX_PANEL_BLOCK]), second);
   }
   return v_add(total, second);
-}
-
-// |sums|: of each block of 32 of x; only for formats that have offsets.
-static v16 multiply_panel(int32_t format, const uint8_t *panel, const float *x, const float *sums, int columns) {
-  switch (format) {
-    case MLX_PANEL_F32: return multiply_plain(MLX_PANEL_F32, panel, x, columns);
-    case MLX_PANEL_F16: return multiply_plain(MLX_PANEL_F16, panel, x, columns);
-    case MLX_PANEL_BF16: return multiply_plain(MLX_PANEL_BF16, panel, x, columns);
-    case MLX_PANEL_Q4_0: return multiply_q4(MLX_PANEL_Q4_0, panel, x, sums, columns);
-    case MLX_PANEL_Q4_1: return multiply_q4(MLX_PANEL_Q4_1, panel, x, sums, columns);
-    case MLX_PANEL_Q4_WIDE: return multiply_q4(MLX_PANEL_Q4_WIDE, panel, x, sums, columns);
-    case MLX_PANEL_Q8_0: return multiply_q8(MLX_PANEL_Q8_0, panel, x, sums, columns);
-    case MLX_PANEL_Q8_WIDE: return multiply_q8(MLX_PANEL_Q8_WIDE, panel, x, sums, columns);
-    default: return multiply_q8(MLX_PANEL_Q8_HALVES, panel, x, sums, columns);
-  }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
