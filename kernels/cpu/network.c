@@ -7,8 +7,8 @@
 // thread alone can do everything, and one that comes late helps from where the others are. Items are the same whoever does
 // them, and no sum is divided between two: the same bits for any number of threads.
 //
-// Where others use the machine, a thread may lose its core with items in hand, and all wait. The call goes on without it: who waited says
-// so, and who finds that said when it comes back leaves, until the next call.
+// Where others use the machine, a thread may lose its core with items in hand, and all wait. Where that happens again and again the call goes
+// on without it: who waited says so, and who finds that said for the MOST_DELAYSth time when it comes back leaves, until the next call.
 //
 // Freestanding C: no libc, no globals. network.h has the layouts.
 #include "network.h"
@@ -24,6 +24,7 @@
 #define IDLE UINT64_MAX          // in the ticket: no call is running; the scratch starts so
 #define PATIENCE 10000           // turns of waiting, half a millisecond or so, before somebody is late; in prefill, whose items are
 #define LONG_PATIENCE 100000     // longer and whose calls take longer to come round again, this many
+#define MOST_DELAYS 8            // of a call: one costs a few milliseconds, to go on with a thread less costs the rest of the call
 #define BLOCK_TOKENS 96          // of a product's item, where there are many
 #define TILED_TOKENS 256         // of one that is computed in tiles, and
 #define TILED_PAIRS 2            // of panels, and
@@ -38,6 +39,7 @@ typedef struct control {
   uint32_t gone;                 // workgroups that have been here, less one
   uint32_t tokens, rows;         // of this step: real tokens, and rows that have any
   SEPARATE uint32_t late;        // 1: somebody waits for the phase's last items
+  uint32_t delays;               // phases of this call for which that was so, less one
   uint32_t closed;               // 1: nobody joins this call any more
 } control_t;
 _Static_assert(sizeof(control_t) <= 4 * MLX_CPU_CONTROL_WORDS, "the scratch begins with it");
@@ -184,6 +186,8 @@ static void finish(const call_t *c, const product_t *p, int token, int panel, v1
 typedef struct mind {
   vector_t vector;
   uint64_t vector_of;  // the phase that it belongs to; IDLE: none
+  uint64_t items_of;   // and that which has so many items
+  uint32_t items;
 } mind_t;
 
 static void multiply_one(const call_t *c, const product_t *p, mind_t *mind, uint64_t phase, int from, int to) {
@@ -482,25 +486,31 @@ static void open_phase(const call_t *c, mind_t *mind, uint64_t number) {
   __atomic_store_n(&c->control->ticket, number << 32, __ATOMIC_RELEASE);
 }
 
-// Takes items of the phase that is open; false when all are taken.
-static bool take(const call_t *c, uint64_t ticket, uint32_t *from, uint32_t *to) {
-  const uint32_t items = items_of(c, ticket >> 32), next = (uint32_t)ticket;
+// Takes items of the phase that is open; false when all are taken. Each time a thread's share of what is left: the first takes much, and who
+// is there first takes little at the end.
+static bool take(const call_t *c, mind_t *mind, uint64_t ticket, uint32_t *from, uint32_t *to) {
+  if (mind->items_of != ticket >> 32) {
+    mind->items_of = ticket >> 32;
+    mind->items = items_of(c, ticket >> 32);
+  }
+  const uint32_t items = mind->items, next = (uint32_t)ticket;
   if (next >= items) return false;
-  const uint32_t share = (items - next) / (2 * (__atomic_load_n(&c->control->present, __ATOMIC_RELAXED) + 1));
+  const uint32_t share = (items - next) / (__atomic_load_n(&c->control->present, __ATOMIC_RELAXED) + 1);
   *from = next;
   *to = next + (share ? share : 1);
   return __atomic_compare_exchange_n(&c->control->ticket, &ticket, ticket + (*to - next), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-// Finished items of phase |number|. Who finishes the last opens the next phase; true when that one was waited for too long.
+// Finished items of phase |number|. Who finishes the last opens the next phase; true when it was waited for too often.
 static bool finish_items(const call_t *c, mind_t *mind, uint64_t number, uint32_t items) {
   control_t *control = c->control;
   if (__atomic_sub_fetch(&control->left_to_do, items, __ATOMIC_ACQ_REL) != 0) return false;
   const bool late = __atomic_load_n(&control->late, __ATOMIC_RELAXED) == 1;
-  if (late) __atomic_store_n(&control->closed, 1, __ATOMIC_RELAXED);
+  const bool leaves = late && ++control->delays + 1 >= MOST_DELAYS;  // only who finishes a phase counts
+  if (leaves) __atomic_store_n(&control->closed, 1, __ATOMIC_RELAXED);
   __atomic_store_n(&control->late, 0, __ATOMIC_RELAXED);
   open_phase(c, mind, number + 1);
-  return late;
+  return leaves;
 }
 
 static void take_part(const call_t *c) {
@@ -508,14 +518,14 @@ static void take_part(const call_t *c) {
   const uint64_t end = phases_of_step(c) * c->steps;
   const int patience = c->width ? LONG_PATIENCE : PATIENCE;
   mind_t mind;
-  mind.vector_of = IDLE;
+  mind.vector_of = mind.items_of = IDLE;
   uint64_t idle = IDLE;
   if (__atomic_compare_exchange_n(&control->ticket, &idle, UINT32_MAX, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) open_phase(c, &mind, 0);
   for (int waited = 0;;) {
     const uint64_t ticket = __atomic_load_n(&control->ticket, __ATOMIC_ACQUIRE);
     uint32_t from, to;
     if (ticket >> 32 >= end) return;
-    if (take(c, ticket, &from, &to)) {
+    if (take(c, &mind, ticket, &from, &to)) {
       do_items(c, &mind, ticket >> 32, (int)from, (int)to);
       if (finish_items(c, &mind, ticket >> 32, to - from)) return;
       waited = 0;
@@ -537,6 +547,7 @@ static void come_and_go(const call_t *c) {
   if (__atomic_add_fetch(&control->gone, 1, __ATOMIC_ACQ_REL) != c->workgroups - 1) return;
   __atomic_store_n(&control->gone, UINT32_MAX, __ATOMIC_RELAXED);
   __atomic_store_n(&control->closed, 0, __ATOMIC_RELAXED);
+  control->delays = UINT32_MAX;
   __atomic_store_n(&control->ticket, IDLE, __ATOMIC_RELEASE);
 }
 
