@@ -486,8 +486,8 @@ static void open_phase(const call_t *c, mind_t *mind, uint64_t number) {
   __atomic_store_n(&c->control->ticket, number << 32, __ATOMIC_RELEASE);
 }
 
-// Takes items of the phase that is open; false when all are taken. Each time a thread's share of what is left: the first takes much, and who
-// is there first takes little at the end.
+// Takes items of the phase that is open; false when all are taken. Of decode's short ones a thread's share of what is left at once, also of what
+// somebody who is not there yet might want; of a prompt's, which take long, a part of that.
 static bool take(const call_t *c, mind_t *mind, uint64_t ticket, uint32_t *from, uint32_t *to) {
   if (mind->items_of != ticket >> 32) {
     mind->items_of = ticket >> 32;
@@ -495,7 +495,8 @@ static bool take(const call_t *c, mind_t *mind, uint64_t ticket, uint32_t *from,
   }
   const uint32_t items = mind->items, next = (uint32_t)ticket;
   if (next >= items) return false;
-  const uint32_t share = (items - next) / (__atomic_load_n(&c->control->present, __ATOMIC_RELAXED) + 1);
+  const uint32_t present = __atomic_load_n(&c->control->present, __ATOMIC_RELAXED) + 1, parts = present < 2 ? 2 : present;
+  const uint32_t share = (items - next) / (c->width ? 8 * parts : parts);
   *from = next;
   *to = next + (share ? share : 1);
   return __atomic_compare_exchange_n(&c->control->ticket, &ticket, ticket + (*to - next), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
