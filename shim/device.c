@@ -59,7 +59,7 @@ static iree_status_t enumerate_local_task(void *self, iree_host_size_t *out_coun
   return iree_ok_status();
 }
 
-#define WORKER_STACK (512 << 10)  // bytes: kernels/cpu keeps its tiles there, 70 KB of them
+#define WORKER_STACK (1 << 20)  // bytes: kernels/cpu keeps its tiles there, 160 KB of them, and a vector of up to 400 KB
 
 // One executor with as many workers as the device was opened with; code comes as embedded ELF only.
 static iree_status_t create_local_task(void *self, iree_string_view_t name, iree_allocator_t allocator,

@@ -253,7 +253,7 @@ TEST(bash_completes_verbs_flags_values_and_files) {
       {"mlxcel run --device cu", "cuda\n"},
       {"mlxcel run --device = c", "cpu\ncuda\n"},  // as bash splits --device=c
       {"mlxcel run --device =", "cpu\ncuda\nauto\n"},
-      {"mlxcel compile --target c", "cpu\ncuda\n"},  // and not cpu:LEVEL
+      {"mlxcel compile --target c", "cpu\ncpu:portable\ncuda\n"},  // and not cpu:LEVEL
       {"mlxcel cache c", "clear\n"},
       {"mlxcel completion z", "zsh\n"},
       {"mlxcel man dep", "\n"},

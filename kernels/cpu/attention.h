@@ -8,6 +8,11 @@
 #define ATTEND_TOKENS 8
 #define ATTEND_PAGES 8          // looked at together
 #define ATTEND_MOST_HEAD 256
+#if defined(__AVX512F__)
+#define ATTEND_TOGETHER 2       // pages whose scores with ATTEND_TOKENS tokens are made at a time: as many sums as there are registers for
+#else
+#define ATTEND_TOGETHER 1
+#endif
 
 typedef struct attend {
   const uint8_t *pool;       // this layer's
@@ -33,13 +38,15 @@ INLINE const uint8_t *keys_of(const attend_t *a, int nth) {
 // Scores of TOKENS queries with the keys of PAGES pages, one after the other from |nth| on.
 INLINE void score(const attend_t *a, int32_t format, int TOKENS, int PAGES, int nth, v16 *out) {
   const uint8_t *keys[ATTEND_PAGES];
-  v16 sum[ATTEND_TOKENS];
+  v16 sum[ATTEND_TOGETHER * ATTEND_TOKENS];
   for (int p = 0; p < PAGES; ++p) keys[p] = keys_of(a, nth + p);
   for (int i = 0; i < TOKENS * PAGES; ++i) sum[i] = v_zero();
   for (int d = 0; d < a->head_dim; ++d) {
-    for (int p = 0; p < PAGES; ++p) {
-      const v16 key = load_kv(format, keys[p], 16 * d);
-      for (int t = 0; t < TOKENS; ++t) sum[p * TOKENS + t] = v_fma(key, v_all(a->q[t][d]), sum[p * TOKENS + t]);
+    v16 key[ATTEND_PAGES];
+    for (int p = 0; p < PAGES; ++p) key[p] = load_kv(format, keys[p], 16 * d);
+    for (int t = 0; t < TOKENS; ++t) {
+      const v16 each = v_all(a->q[t][d]);
+      for (int p = 0; p < PAGES; ++p) sum[p * TOKENS + t] = v_fma(key[p], each, sum[p * TOKENS + t]);
     }
   }
   for (int i = 0; i < TOKENS * PAGES; ++i) out[i % TOKENS * ATTEND_PAGES + i / TOKENS] = v_mul(sum[i], v_all(a->scale));
@@ -101,8 +108,9 @@ INLINE void attend_tokens(const attend_t *a, int32_t format, int TOKENS, int cou
   const int last = (a->position + count - 1) / MLX_CPU_PAGE;
   for (int nth = 0; nth <= last; nth += ATTEND_PAGES) {
     const int pages = last - nth + 1 < ATTEND_PAGES ? last - nth + 1 : ATTEND_PAGES;
+    const int together = TOKENS == 1 ? 4 : ATTEND_TOGETHER;
     int p = 0;
-    for (; TOKENS == 1 && p + 4 <= pages; p += 4) score(a, format, TOKENS, TOKENS == 1 ? 4 : 1, nth + p, &scores[0][p]);
+    for (; p + together <= pages; p += together) score(a, format, TOKENS, together, nth + p, &scores[0][p]);
     for (; p < pages; ++p) score(a, format, TOKENS, 1, nth + p, &scores[0][p]);
     for (int t = 0; t < TOKENS; ++t) {
       const int seen = a->position + (t < count ? t : count - 1) + 1;

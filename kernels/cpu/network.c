@@ -7,8 +7,8 @@
 // thread alone can do everything, and one that comes late helps from where the others are. Items are the same whoever does
 // them, and no sum is divided between two: the same bits for any number of threads.
 //
-// Where others use the machine, a thread may lose its core with items in hand, and all wait. The call goes on without it: who waited says
-// so, and who finds that said when it comes back leaves, until the next call.
+// Where others use the machine, a thread may lose its core with items in hand, and all wait. Where that happens again and again the call goes
+// on without it: who waited says so, and who finds that said for the MOST_DELAYSth time when it comes back leaves, until the next call.
 //
 // Freestanding C: no libc, no globals. network.h has the layouts.
 #include "network.h"
@@ -16,6 +16,7 @@
 #include <stdbool.h>
 
 #include "attention.h"
+#include "integers.h"
 #include "panels.h"
 #include "tiles.h"
 #include "vector.h"
@@ -23,8 +24,10 @@
 #define IDLE UINT64_MAX          // in the ticket: no call is running; the scratch starts so
 #define PATIENCE 10000           // turns of waiting, half a millisecond or so, before somebody is late; in prefill, whose items are
 #define LONG_PATIENCE 100000     // longer and whose calls take longer to come round again, this many
+#define MOST_DELAYS 8            // of a call: one costs a few milliseconds, to go on with a thread less costs the rest of the call
 #define BLOCK_TOKENS 96          // of a product's item, where there are many
 #define TILED_TOKENS 256         // of one that is computed in tiles, and
+#define TILED_PAIRS 2            // of panels, and
 #define TILED_BLOCKS 8           // blocks of columns that are split into parts at a time: whole groups
 #define WIDE_COLUMNS 128         // widened at a time: with four panels, what the first cache holds
 #define SEPARATE _Alignas(64)    // on a cache line of its own
@@ -37,6 +40,7 @@ typedef struct control {
   uint32_t gone;                 // workgroups that have been here, less one
   uint32_t tokens, rows;         // of this step: real tokens, and rows that have any
   SEPARATE uint32_t late;        // 1: somebody waits for the phase's last items
+  uint32_t delays;               // phases of this call for which that was so, less one
   uint32_t closed;               // 1: nobody joins this call any more
 } control_t;
 _Static_assert(sizeof(control_t) <= 4 * MLX_CPU_CONTROL_WORDS, "the scratch begins with it");
@@ -70,14 +74,10 @@ INLINE bool is_tiled(const call_t *c, int columns) {
 }
 INLINE int64_t parts_of_tokens(int columns) { return (int64_t)columns / MLX_PANEL_BLOCK * A_BLOCK; }  // 16 of them
 
-// Columns [from, to) of a token, multiples of 16.
-static void leave_parts(uint16_t *parts, const float *values, int token, int columns, int from, int to) {
-  uint16_t *tiles = parts + token / 16 * parts_of_tokens(columns);
-  for (int k = from; k < to; k += 16) {
-    uint16_t *block = tiles + (int64_t)(k / MLX_PANEL_BLOCK) * A_BLOCK;
-    float *sums = (float *)(void *)(block + PARTS * TILE);
-    split_columns(v_load(values + k), block + token % 16 * MLX_PANEL_BLOCK + k % MLX_PANEL_BLOCK, sums + k % MLX_PANEL_BLOCK + token % 16);
-  }
+// 16 columns of a token, from |column| on.
+INLINE void leave_parts(uint16_t *parts, v16 values, int token, int columns, int column) {
+  uint16_t *tiles = parts + token / 16 * parts_of_tokens(columns) + (int64_t)(column / MLX_PANEL_BLOCK) * A_BLOCK;
+  split_columns(values, tiles + token % 16 * MLX_PANEL_BLOCK + column % MLX_PANEL_BLOCK);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ static void normalise(const call_t *c, const float *x, const mlx_network_weight_
   const float scale = 1 / square_root(sum / (float)width + c->n->norm_eps);
   for (int i = 0; i < whole; i += 16) v_store(out + i, v_mul(v_mul(v_load(x + i), v_all(scale)), v_load(gain + i)));
   for (int i = whole; i < width; ++i) out[i] = x[i] * scale * gain[i];
-  if (is_tiled(c, width)) leave_parts(c->h_parts, out, token, width, 0, width);
+  for (int i = 0; is_tiled(c, width) && i < width; i += 16) leave_parts(c->h_parts, v_load(out + i), token, width, i);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -149,10 +149,12 @@ INLINE int panel_count(const product_t *p) { return divide_up(p->rows, MLX_PANEL
 INLINE int group_panels(const product_t *p) { return p->end == END_SWIGLU ? TILE_PANELS / 2 : TILE_PANELS; }
 INLINE int block_count(const product_t *p) { return divide_up(p->tokens, BLOCK_TOKENS); }
 INLINE bool in_tiles(const call_t *c, const product_t *p) { return p->end != END_LOGITS && is_tiled(c, p->columns); }
+INLINE int tiled_panels(const product_t *p) { return p->up ? TILED_PAIRS : 2 * TILED_PAIRS; }
+INLINE int tiled_groups(const product_t *p) { return divide_up(panel_count(p), tiled_panels(p)); }
 
 static int product_items(const call_t *c, const product_t *p) {
   if (p->tokens <= 1) return p->tokens * panel_count(p);
-  if (in_tiles(c, p)) return divide_up(panel_count(p), p->up ? 1 : 2) * divide_up(p->tokens, TILED_TOKENS);
+  if (in_tiles(c, p)) return tiled_groups(p) * divide_up(p->tokens, TILED_TOKENS);
   return divide_up(panel_count(p), group_panels(p)) * block_count(p);
 }
 
@@ -162,9 +164,9 @@ static void finish(const call_t *c, const product_t *p, int token, int panel, v1
   const int count = least(16, p->rows - 16 * panel);
   float *y = p->y + row * p->y_step + 16 * panel, some[16];
   if (p->end == END_SWIGLU) value = v_mul(v_silu(value), up);
-  if (p->end == END_SWIGLU && is_tiled(c, p->rows)) {
-    v_store(some, value);
-    leave_parts(c->act_parts, some - 16 * panel, token, p->rows, 16 * panel, 16 * panel + 16);
+  if (p->end == END_SWIGLU && is_tiled(c, p->rows)) {  // then nobody reads the values themselves
+    leave_parts(c->act_parts, value, token, p->rows, 16 * panel);
+    return;
   }
   if (p->end == END_LOGITS) {
     const v16 real = v_first(value, count);
@@ -183,24 +185,23 @@ static void finish(const call_t *c, const product_t *p, int token, int panel, v1
 
 // What a workgroup keeps from item to item.
 typedef struct mind {
-  uint64_t sums_of;                                          // phase whose sums these are; IDLE: none
-  float sums[MLX_CPU_MOST_COLUMNS / MLX_PANEL_BLOCK];        // of each block of x
+  vector_t vector;
+  uint64_t vector_of;  // the phase that it belongs to; IDLE: none
+  uint64_t items_of;   // and that which has so many items
+  uint32_t items;
 } mind_t;
-
-static void sum_blocks(const float *x, int columns, float *sums) {
-  for (int k = 0; k < columns; k += MLX_PANEL_BLOCK) *sums++ = v_sum(v_add(v_load(x + k), v_load(x + k + 16)));
-}
 
 static void multiply_one(const call_t *c, const product_t *p, mind_t *mind, uint64_t phase, int from, int to) {
   const int64_t bytes = mlx_panel_bytes(p->weight->format, p->columns), up_bytes = p->up ? mlx_panel_bytes(p->up->format, p->columns) : 0;
-  if (mind->sums_of != phase && (has_offsets(p->weight->format) || (p->up && has_offsets(p->up->format)))) {
-    sum_blocks(p->x, p->columns, mind->sums);
-    mind->sums_of = phase;
+  const bool packed = is_packed(p->weight->format) || (p->up && is_packed(p->up->format));
+  if (mind->vector_of != phase || (packed && !mind->vector.packed)) {
+    take_vector(p->x, p->columns, packed, &mind->vector);
+    mind->vector_of = phase;
   }
   for (int panel = from; panel < to; ++panel) {
-    const v16 value = multiply_panel(p->weight->format, c->weights + p->weight->at + panel * bytes, p->x, mind->sums, p->columns);
+    const v16 value = multiply_panel(p->weight->format, c->weights + p->weight->at + panel * bytes, &mind->vector, p->columns);
     v16 up = value;
-    if (p->up) up = multiply_panel(p->up->format, c->weights + p->up->at + panel * up_bytes, p->x, mind->sums, p->columns);
+    if (p->up) up = multiply_panel(p->up->format, c->weights + p->up->at + panel * up_bytes, &mind->vector, p->columns);
     finish(c, p, 0, panel, value, up);
   }
 }
@@ -234,47 +235,42 @@ static void multiply_many(const call_t *c, const product_t *p, int item) {
 }
 
 #if HAS_TILES
-// The same in tiles: two panels, of SWIGLU one of each matrix.
+INLINE int parts_of_product(const product_t *p) {
+  const int parts = parts_of(p->weight->format), up = p->up ? parts_of(p->up->format) : 0;
+  return parts > up ? parts : up;
+}
+
+// The same in tiles, two panels at a time, of SWIGLU one of each matrix. What is taken of x at a time is used for all pairs of the item
+// while the caches have it.
 static void multiply_tiled(const call_t *c, const product_t *p, int item) {
-  _Alignas(64) uint16_t b[TILED_BLOCKS * B_BLOCK];
-  _Alignas(64) float sums[TILED_TOKENS * 32];
-  const int token_blocks = divide_up(p->tokens, TILED_TOKENS), token = item % token_blocks * TILED_TOKENS;
-  const int tokens = least(TILED_TOKENS, p->tokens - token), blocks = p->columns / MLX_PANEL_BLOCK;
-  const int step = p->up ? 1 : 2, first = item / token_blocks * step, panels = panel_count(p);
-  coded_t both;
-  for (int i = 0; i < 2; ++i) {
-    const mlx_network_weight_t *weight = i < step ? p->weight : p->up;
-    both.format[i] = weight->format;
-    both.panel[i] = c->weights + weight->at + least(first + i % step, panels - 1) * mlx_panel_bytes(weight->format, p->columns);
-  }
-  const bool coded = is_coded(both.format[0]) && is_coded(both.format[1]);
-  const int parts = parts_of(both.format[0]) > parts_of(both.format[1]) ? parts_of(both.format[0]) : parts_of(both.format[1]);
-  for (int i = 0; coded && i < TILED_TOKENS * 32; i += 16) v_store(sums + i, v_zero());
+  _Alignas(64) uint16_t b[TILED_PAIRS][TILED_BLOCKS * B_BLOCK];
+  _Alignas(64) float sums[TILED_PAIRS][TILED_TOKENS * 32];
+  const int groups = tiled_groups(p), token = item / groups * TILED_TOKENS, tokens = least(TILED_TOKENS, p->tokens - token);
+  const int first = item % groups * tiled_panels(p), panels = panel_count(p), blocks = p->columns / MLX_PANEL_BLOCK;
+  const int pairs = least(TILED_PAIRS, divide_up(panels - first, p->up ? 1 : 2)), parts = parts_of_product(p);
+  const int64_t group_parts = parts_of_tokens(p->columns);
   configure_tiles();
   for (int k = 0; k < blocks; k += TILED_BLOCKS) {
     const int count = least(TILED_BLOCKS, blocks - k);
-    coded_t here = both;
-    for (int i = 0; i < 2; ++i) {
-      here.panel[i] += k * mlx_panel_block_bytes(both.format[i]);
-      if (coded) {
-        take_panel_codes(both.format[i], both.panel[i], k, count, i, b);
-      } else {
-        split_panel(both.format[i], both.panel[i], parts, k, count, i, b);
-      }
+    for (int i = 0; i < 2 * pairs; ++i) {
+      const mlx_network_weight_t *weight = p->up && i % 2 ? p->up : p->weight;
+      const int panel = least(first + (p->up ? i / 2 : i), panels - 1);  // of those past the last nobody wants the sums
+      const uint8_t *from = c->weights + weight->at + panel * mlx_panel_bytes(weight->format, p->columns);
+      split_panel(weight->format, from, parts, k, count, i % 2, b[i / 2]);
     }
     for (int t = 0; t < tokens; t += 32) {
-      const uint16_t *a = p->parts + (token + t) / 16 * parts_of_tokens(p->columns) + (int64_t)k * A_BLOCK;
-      if (coded) {
-        multiply_coded(a, parts_of_tokens(p->columns), b, &here, count, sums + t * 32);
-      } else {
-        multiply_tiles(a, parts_of_tokens(p->columns), b, parts, count, k == 0, sums + t * 32);
-      }
+      const uint16_t *a = p->parts + (token + t) / 16 * group_parts + (int64_t)k * A_BLOCK;
+      for (int i = 0; i < pairs; ++i) multiply_tiles(a, group_parts, b[i], parts, count, k == 0, sums[i] + 32 * t);
     }
   }
   release_tiles();
-  for (int t = 0; t < tokens; ++t) {
-    const float *sum = sums + 32 * t;
-    for (int i = 0; i < step && first + i < panels; ++i) finish(c, p, token + t, first + i, v_load(sum + 16 * i), v_load(sum + 16));
+  for (int i = 0; i < pairs; ++i) {
+    for (int t = 0; t < tokens; ++t) {
+      const v16 one = v_load(sums[i] + 32 * t), other = v_load(sums[i] + 32 * t + 16);
+      const int panel = first + (p->up ? i : 2 * i);
+      finish(c, p, token + t, panel, one, other);
+      if (!p->up && panel + 1 < panels) finish(c, p, token + t, panel + 1, other, other);
+    }
   }
 }
 #endif
@@ -360,7 +356,7 @@ static void attend(const call_t *c, int layer, int item) {
     }
     attend_some(&a, n->kv_format, count);
     for (int i = 0; i < count && is_tiled(c, q_width(n)); ++i) {
-      leave_parts(c->h_parts, c->attended + (int64_t)(slot + i) * q_width(n), slot + i, q_width(n), head * hd, head * hd + hd);
+      for (int d = 0; d < hd; d += 16) leave_parts(c->h_parts, v_load(a.out[i] + d), slot + i, q_width(n), head * hd + d);
     }
   }
 }
@@ -492,29 +488,36 @@ static void open_phase(const call_t *c, mind_t *mind, uint64_t number) {
   __atomic_store_n(&c->control->ticket, number << 32, __ATOMIC_RELEASE);
 }
 
-// Takes items of the phase that is open; false when all are taken.
-static bool take(const call_t *c, uint64_t ticket, uint32_t *from, uint32_t *to) {
-  const uint32_t items = items_of(c, ticket >> 32), next = (uint32_t)ticket;
+// Takes items of the phase that is open; false when all are taken. Of decode's short ones a thread's share of what is left at once, also of what
+// somebody who is not there yet might want; of a prompt's, which take long, a part of that.
+static bool take(const call_t *c, mind_t *mind, uint64_t ticket, uint32_t *from, uint32_t *to) {
+  if (mind->items_of != ticket >> 32) {
+    mind->items_of = ticket >> 32;
+    mind->items = items_of(c, ticket >> 32);
+  }
+  const uint32_t items = mind->items, next = (uint32_t)ticket;
   if (next >= items) return false;
-  const uint32_t share = (items - next) / (2 * (__atomic_load_n(&c->control->present, __ATOMIC_RELAXED) + 1));
+  const uint32_t present = __atomic_load_n(&c->control->present, __ATOMIC_RELAXED) + 1, parts = present < 2 ? 2 : present;
+  const uint32_t share = (items - next) / (c->width ? 8 * parts : parts);
   *from = next;
   *to = next + (share ? share : 1);
   return __atomic_compare_exchange_n(&c->control->ticket, &ticket, ticket + (*to - next), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-// Finished items of phase |number|. Who finishes the last opens the next phase; true when that one was waited for too long and leaves. It
+// Finished items of phase |number|. Who finishes the last opens the next phase; true when that one was waited for too often and leaves. It
 // is no longer counted before the phase is open, and who is alone stays, whoever said late: that may have been meant for a phase before.
 static bool finish_items(const call_t *c, mind_t *mind, uint64_t number, uint32_t items) {
   control_t *control = c->control;
   if (__atomic_sub_fetch(&control->left_to_do, items, __ATOMIC_ACQ_REL) != 0) return false;
   const bool late = __atomic_load_n(&control->late, __ATOMIC_RELAXED) == 1 && __atomic_load_n(&control->present, __ATOMIC_RELAXED) != 0;
-  if (late) {
+  const bool leaves = late && ++control->delays + 1 >= MOST_DELAYS;  // only who finishes a phase counts
+  if (leaves) {
     __atomic_store_n(&control->closed, 1, __ATOMIC_RELAXED);
     __atomic_sub_fetch(&control->present, 1, __ATOMIC_RELAXED);
   }
   __atomic_store_n(&control->late, 0, __ATOMIC_RELAXED);
   open_phase(c, mind, number + 1);
-  return late;
+  return leaves;
 }
 
 // True when it stayed to the end.
@@ -523,14 +526,14 @@ static bool take_part(const call_t *c) {
   const uint64_t end = phases_of_step(c) * c->steps;
   const int patience = c->width ? LONG_PATIENCE : PATIENCE;
   mind_t mind;
-  mind.sums_of = IDLE;
+  mind.vector_of = mind.items_of = IDLE;
   uint64_t idle = IDLE;
   if (__atomic_compare_exchange_n(&control->ticket, &idle, UINT32_MAX, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) open_phase(c, &mind, 0);
   for (int waited = 0;;) {
     const uint64_t ticket = __atomic_load_n(&control->ticket, __ATOMIC_ACQUIRE);
     uint32_t from, to;
     if (ticket >> 32 >= end) return true;
-    if (take(c, ticket, &from, &to)) {
+    if (take(c, &mind, ticket, &from, &to)) {
       do_items(c, &mind, ticket >> 32, (int)from, (int)to);
       if (finish_items(c, &mind, ticket >> 32, to - from)) return false;
       waited = 0;
@@ -551,6 +554,7 @@ static void come_and_go(const call_t *c) {
   if (__atomic_add_fetch(&control->gone, 1, __ATOMIC_ACQ_REL) != c->workgroups - 1) return;
   __atomic_store_n(&control->gone, UINT32_MAX, __ATOMIC_RELAXED);
   __atomic_store_n(&control->closed, 0, __ATOMIC_RELAXED);
+  control->delays = UINT32_MAX;
   __atomic_store_n(&control->ticket, IDLE, __ATOMIC_RELEASE);
 }
 

@@ -114,9 +114,9 @@ typedef struct mlx_network_scratch {
 
 static inline int64_t mlx_round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
-// Words of activations cut into three parts of 16 bits, and their sums: of 16 tokens, 800 for each block.
+// Words of activations cut into three parts of 16 bits: of 16 tokens, 768 for each block.
 static inline int64_t mlx_parts_words(int64_t tokens, int64_t columns) {
-  return mlx_round_up(tokens, 32) / 16 * (mlx_round_up(columns, MLX_PANEL_BLOCK) / MLX_PANEL_BLOCK) * 800;
+  return mlx_round_up(tokens, 32) / 16 * (mlx_round_up(columns, MLX_PANEL_BLOCK) / MLX_PANEL_BLOCK) * 768;
 }
 
 static inline mlx_network_scratch_t mlx_network_scratch(const mlx_network_t *n) {

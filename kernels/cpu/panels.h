@@ -64,6 +64,7 @@ INLINE v16 load_scale(int32_t format, const uint8_t *block, int nth) { return lo
 INLINE v16 load_second(int32_t format, const uint8_t *block, int nth) { return load_nth(format, block, nth, 1); }
 INLINE bool is_unsigned(int32_t format) { return has_offsets(format); }
 INLINE v16 load_bytes(int32_t format, const uint8_t *codes) { return is_unsigned(format) ? v_load_u8(codes) : v_load_i8(codes); }
+INLINE bool is_packed(int32_t format) { return format >= MLX_PANEL_Q4_0; }
 INLINE table_t codes_table(int32_t format) { return table_from(format == MLX_PANEL_Q4_0 ? -8 : 0); }
 
 INLINE v16 sum_of_four(const v16 sum[4]) { return v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])); }
@@ -150,28 +151,6 @@ INLINE v16 multiply_q8(int32_t format, const uint8_t *panel, const float *x, con
     if (has_offsets(format)) second = v_fma(load_second(format, panel, nth), v_all(sums[nth]), second);
   }
   return v_add(total, second);
-}
-
-// |sums|: of each block of 32 of x; only for formats that have offsets.
-static v16 multiply_panel(int32_t format, const uint8_t *panel, const float *x, const float *sums, int columns) {
-  switch (format) {
-    case MLX_PANEL_F32: return multiply_plain(MLX_PANEL_F32, panel, x, columns);
-    case MLX_PANEL_F16: return multiply_plain(MLX_PANEL_F16, panel, x, columns);
-    case MLX_PANEL_BF16: return multiply_plain(MLX_PANEL_BF16, panel, x, columns);
-    case MLX_PANEL_Q4_0: return multiply_q4(MLX_PANEL_Q4_0, panel, x, sums, columns);
-    case MLX_PANEL_Q4_1: return multiply_q4(MLX_PANEL_Q4_1, panel, x, sums, columns);
-    case MLX_PANEL_Q4_WIDE: return multiply_q4(MLX_PANEL_Q4_WIDE, panel, x, sums, columns);
-    case MLX_PANEL_Q4_BF16: return multiply_q4(MLX_PANEL_Q4_BF16, panel, x, sums, columns);
-    case MLX_PANEL_Q4_K: return multiply_q4(MLX_PANEL_Q4_K, panel, x, sums, columns);
-    case MLX_PANEL_Q2_K: return multiply_q2_k(panel, x, columns);
-    case MLX_PANEL_Q5_K: return multiply_q8(MLX_PANEL_Q5_K, panel, x, sums, columns);
-    case MLX_PANEL_Q6_K: return multiply_q8(MLX_PANEL_Q6_K, panel, x, sums, columns);
-    case MLX_PANEL_Q8_0: return multiply_q8(MLX_PANEL_Q8_0, panel, x, sums, columns);
-    case MLX_PANEL_Q8_1: return multiply_q8(MLX_PANEL_Q8_1, panel, x, sums, columns);
-    case MLX_PANEL_Q8_BF16: return multiply_q8(MLX_PANEL_Q8_BF16, panel, x, sums, columns);
-    case MLX_PANEL_Q8_WIDE: return multiply_q8(MLX_PANEL_Q8_WIDE, panel, x, sums, columns);
-    default: return multiply_q8(MLX_PANEL_Q8_HALVES, panel, x, sums, columns);
-  }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
