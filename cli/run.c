@@ -1,4 +1,4 @@
-// mlxcel run: text from a prompt. stdout carries what the model wrote and nothing else.
+// mlxcel run: text from a prompt, or a chat at the terminal. stdout carries what the model wrote and nothing else.
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -6,17 +6,22 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "cli/chat.h"
 #include "cli/cli.h"
 #include "cli/sampling.h"
+#include "line/prompt.h"
 #include "runtime/mlxcel.h"
 
 #define MAX_PROMPT (64u << 20)
 
 typedef struct flags {
-  const char *model, *prompt, *prompt_file, *system, *device, *dtype, *kernels;
+  const char *model, *prompt, *prompt_file, *system, *tools_file, *chat_template, *device, *dtype, *kernels;
   int64_t count, context, threads;
-  bool chat, json, ignore_eos, verbose;
+  bool chat, no_chat, json, ignore_eos, verbose;
   mlx_sampling_flags_t sampling;
+  mlx_chat_options_t render;  // of a chat
+  char *tools;                // owned: what the file holds
+  bool interactive, piped;    // where there is no prompt: a person sits there, or something writes to us
 } flags_t;
 
 typedef struct prompt {
@@ -28,23 +33,38 @@ typedef struct prompt {
 // ---------------------------------------------------------------------------------------------------------------------
 // Input
 
+static mlx_status_t no_prompt(void) {
+  return mlx_status_hint(mlx_error(MLX_USAGE, "no prompt was given"), "give it with -p TEXT, with -f FILE or through a pipe; at a terminal, "
+                         "without any of them, a chat opens");
+}
+
+// Without -p and -f, a terminal on stdin means a chat, and anything else brings the prompt.
+static mlx_status_t choose_input(flags_t *f) {
+  const bool given = f->prompt || f->prompt_file;
+  if (f->prompt && f->prompt_file) return mlx_status_hint(mlx_error(MLX_USAGE, "both -p and -f were given"), "give one of them");
+  if (f->chat && f->no_chat) return mlx_status_hint(mlx_error(MLX_USAGE, "both --chat and --no-chat were given"), "give one of them");
+  f->interactive = !given && mlx_prompt_is_possible();
+  f->piped = !given && !f->interactive;
+  if (f->interactive && (f->no_chat || f->json)) return no_prompt();
+  if (f->interactive) f->chat = true;
+  const char *of_chat = f->system ? "-sys" : f->tools_file ? "--tools" : f->chat_template ? "--chat-template" : NULL;
+  if (of_chat && (f->no_chat || !(f->chat || f->piped)))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s belongs to a chat", of_chat), f->no_chat ? "leave out --no-chat" : "add --chat");
+  return NULL;
+}
+
 static mlx_status_t read_prompt(const flags_t *f, prompt_t *out) {
-  *out = (prompt_t){0};
-  if (!f->prompt == !f->prompt_file) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, f->prompt ? "both -p and -f were given" : "no prompt was given"),
-                           "give it with -p TEXT or -f FILE");
-  }
   if (f->prompt) {
     out->text = f->prompt;
     out->length = strlen(f->prompt);
     return NULL;
   }
-  bool from_stdin = !strcmp(f->prompt_file, "-");
+  bool from_stdin = f->piped || !strcmp(f->prompt_file, "-");
   MLX_TRY(from_stdin ? mlx_read_stream(STDIN_FILENO, "stdin", MAX_PROMPT, &out->owned, &out->length)
                      : mlx_read_file(f->prompt_file, MAX_PROMPT, &out->owned, &out->length));
   if (out->length && out->owned[out->length - 1] == '\n') --out->length;  // the one an editor put there, as llama.cpp does
   out->text = out->owned;
-  return NULL;
+  return f->piped && !out->length ? no_prompt() : NULL;
 }
 
 static void put_message(mlx_text_t *json, const char *role, const char *text, size_t length) {
@@ -54,25 +74,35 @@ static void put_message(mlx_text_t *json, const char *role, const char *text, si
 }
 
 // Makes the prompt a turn of a conversation, in the words of the model's chat template.
-static mlx_status_t template_prompt(const flags_t *f, prompt_t *inout) {
-  mlx_chat_t *chat;
-  mlx_chat_options_t options;
+static mlx_status_t template_prompt(const flags_t *f, const mlx_chat_t *chat, prompt_t *inout) {
   mlx_text_t messages = {0};
   char *text = NULL;
   size_t length = 0;
-  MLX_TRY(mlx_cli_open_chat(f->model, &chat));
-  mlx_chat_options_initialize(&options);
   mlx_text_puts(&messages, "[");
   if (f->system) put_message(&messages, "system", f->system, strlen(f->system));
   put_message(&messages, "user", inout->text, inout->length);
   mlx_text_puts(&messages, "]");
   mlx_status_t status = mlx_text_finish(&messages);
-  if (!status) status = mlx_chat_render(chat, messages.data, messages.length, &options, &text, &length);
+  if (!status) status = mlx_chat_render(chat, messages.data, messages.length, &f->render, &text, &length);
   mlx_text_clear(&messages);
-  mlx_chat_free(chat);
   mlx_free(inout->owned);
   *inout = (prompt_t){.text = text, .length = length, .owned = text};
   return status;
+}
+
+// What a chat needs before anything slow: the template and the tools. A prompt from a pipe is a turn of a chat where the model has a
+// template, and plain text where it has none.
+static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
+  mlx_chat_options_initialize(&f->render);
+  if (f->piped && !f->no_chat) f->chat = true;
+  if (!f->chat) return NULL;
+  const bool must = f->interactive || !f->piped || f->system || f->tools_file;
+  if (f->tools_file) MLX_TRY(mlx_read_file(f->tools_file, MAX_PROMPT, &f->tools, &f->render.tools_length));
+  f->render.tools = f->tools;
+  if (must) return mlx_cli_open_chat(f->model, f->chat_template, out_chat);
+  MLX_TRY(mlx_cli_find_chat(f->model, f->chat_template, out_chat));
+  f->chat = *out_chat != NULL;
+  return NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -126,6 +156,13 @@ static void print_summary(const mlx_generation_t *g, size_t prompt_count, double
           g->count, rate(decoded(g), g->decode_seconds));
 }
 
+static void fill_options(const flags_t *f, mlx_generate_options_t *out) {
+  mlx_generate_options_initialize(out);
+  out->max_tokens = f->count;
+  out->ignore_eos = f->ignore_eos;
+  mlx_sampling_flags_apply(&f->sampling, f->verbose, out);
+}
+
 static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const prompt_t *prompt, double load_seconds) {
   const mlx_engine_info_t info = mlx_engine_info(engine);
   mlx_cli_print_device(&info, f->verbose);
@@ -134,10 +171,7 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
   mlx_session_t *session = NULL;
   mlx_generation_t generation = {0};
   mlx_generate_options_t options;
-  mlx_generate_options_initialize(&options);
-  options.max_tokens = f->count;
-  options.ignore_eos = f->ignore_eos;
-  mlx_sampling_flags_apply(&f->sampling, f->verbose, &options);
+  fill_options(f, &options);
   if (!f->json) options.on_text = print_text;
   mlx_status_t status = f->chat ? mlx_engine_tokenize_chat(engine, prompt->text, prompt->length, &ids, &count)
                                 : mlx_engine_tokenize(engine, prompt->text, prompt->length, &ids, &count);
@@ -156,6 +190,49 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
   return status;
 }
 
+static mlx_status_t chat_at_terminal(mlx_engine_t *engine, const flags_t *f, const mlx_chat_t *chat) {
+  const mlx_engine_info_t info = mlx_engine_info(engine);
+  mlx_generate_options_t options;
+  fill_options(f, &options);
+  const mlx_chat_setup_t setup = {.model = f->model,
+                                  .engine = engine,
+                                  .chat = chat,
+                                  .render = f->render,
+                                  .generate = &options,
+                                  .system = f->system,
+                                  .verbose = f->verbose};
+  mlx_cli_print_device(&info, f->verbose);
+  return mlx_cli_chat(&setup);
+}
+
+static mlx_status_t run(flags_t *f) {
+  prompt_t prompt = {0};
+  mlx_chat_t *chat = NULL;
+  mlx_engine_t *engine = NULL;
+  mlx_open_times_t times;
+  mlx_status_t status = f->interactive ? NULL : read_prompt(f, &prompt);
+  if (!status) status = prepare_chat(f, &chat);
+  if (!status && chat && !f->interactive) status = template_prompt(f, chat, &prompt);
+  const mlx_open_options_t opening = {.model = f->model,
+                                      .device = f->device,
+                                      .dtype = f->dtype,
+                                      .kernels = f->kernels,
+                                      .context = f->context,
+                                      .threads = f->threads,
+                                      .prompt = prompt.text,
+                                      .prompt_length = prompt.length,
+                                      .prompt_is_chat = f->chat};
+  if (!status) status = mlx_cli_open(&opening, &engine, &times);
+  if (!status) {
+    status = f->interactive ? chat_at_terminal(engine, f, chat)
+                            : generate(engine, f, &prompt, times.compile_seconds + times.load_seconds);
+  }
+  mlx_engine_close(engine);
+  mlx_chat_free(chat);
+  mlx_free(prompt.owned);
+  return status;
+}
+
 mlx_status_t mlx_cli_run(int argc, char **argv) {
   flags_t f = {.kernels = "auto", .device = "auto", .count = -1, .context = -1};
   mlx_sampling_flags_initialize(&f.sampling);
@@ -164,7 +241,10 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
       {"-p, --prompt", MLX_FLAG_TEXT, "TEXT", "what the model goes on from; special tokens in it count", &f.prompt, 0, 0},
       {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the prompt from a file, or from stdin (-)", &f.prompt_file, 0, 0},
       {"--chat", MLX_FLAG_SWITCH, NULL, "make the prompt a turn of a chat, by the model's own template", &f.chat, 0, 0},
-      {"-sys, --system-prompt", MLX_FLAG_TEXT, "TEXT", "with --chat: what the system says before it", &f.system, 0, 0},
+      {"--no-chat", MLX_FLAG_SWITCH, NULL, "take a prompt that comes through a pipe as it is, as -p and -f do", &f.no_chat, 0, 0},
+      {"-sys, --system-prompt", MLX_FLAG_TEXT, "TEXT", "in a chat: what the system says first", &f.system, 0, 0},
+      {"--chat-template", MLX_FLAG_TEXT, "NAME", "in a chat: another template, a known format (chatml, llama3, ...) or a Jinja file", &f.chat_template, 0, 0},
+      {"--tools", MLX_FLAG_TEXT, "FILE", "in a chat: a JSON list of tools for the template", &f.tools_file, 0, 0},
       {"-n, --n-predict", MLX_FLAG_INT, "N", "write at most N tokens (default: -1, until the model stops)", &f.count, -1, 1 << 24},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
       {"--kernels", MLX_FLAG_TEXT, "WHEN", "link our own kernels when compiling: auto (default), required, off", &f.kernels, 0, 0},
@@ -178,34 +258,19 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
       {0}};
   size_t words;
   bool help;
-  MLX_TRY(mlx_flags_parse("usage: mlxcel run -m MODEL -p TEXT [options]\n\n"
+  MLX_TRY(mlx_flags_parse("usage: mlxcel run -m MODEL [-p TEXT] [options]\n\n"
+                          "Without a prompt, at a terminal, it is a chat. A prompt through a pipe is one turn of a chat.\n"
                           "A model that is not compiled yet is compiled first, and kept in the cache.",
                           table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
   if (!f.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel run -m MODEL -p TEXT");
-  if (f.system && !f.chat) return mlx_status_hint(mlx_error(MLX_USAGE, "-sys belongs to a chat"), "add --chat");
-  prompt_t prompt = {0};
   if (f.sampling.logprobs >= 0 && !f.json) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "--logprobs is part of what --json prints"), "add --json");
   }
-  MLX_TRY(mlx_sampling_flags_read(&f.sampling));
-  mlx_status_t status = read_prompt(&f, &prompt);
-  mlx_engine_t *engine = NULL;
-  if (!status && f.chat) status = template_prompt(&f, &prompt);
-  mlx_open_times_t times;
-  const mlx_open_options_t opening = {.model = f.model,
-                                      .device = f.device,
-                                      .dtype = f.dtype,
-                                      .kernels = f.kernels,
-                                      .context = f.context,
-                                      .threads = f.threads,
-                                      .prompt = prompt.text,
-                                      .prompt_length = prompt.length,
-                                      .prompt_is_chat = f.chat};
-  if (!status) status = mlx_cli_open(&opening, &engine, &times);
-  if (!status) status = generate(engine, &f, &prompt, times.compile_seconds + times.load_seconds);
-  mlx_engine_close(engine);
-  mlx_free(prompt.owned);
+  MLX_TRY(choose_input(&f));
+  mlx_status_t status = mlx_sampling_flags_read(&f.sampling);
+  if (!status) status = run(&f);
+  mlx_free(f.tools);
   mlx_sampling_flags_clear(&f.sampling);
   return status;
 }
