@@ -15,6 +15,8 @@ def width(code):
     char = chr(code)
     if code != 0xad and (unicodedata.category(char) in ("Mn", "Me", "Cf") or 0x1160 <= code <= 0x11ff):
         return 0
+    if unicodedata.category(char) == "Cn" and not 0x20000 <= code <= 0x3fffd:
+        return 1  # nothing yet, for which older Pythons say F; in these planes only ideographs will come
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
