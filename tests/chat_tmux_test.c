@@ -73,7 +73,7 @@ static void wait_for_prompt(void) { wait_for_last_line(">>>"); }
 
 // Ends what a test that failed left running.
 static void clean_up(void) {
-  char line[128];
+  char line[256];
   if (!folder[0]) return;
   snprintf(line, sizeof line, "tmux -S %s/socket kill-server 2>/dev/null; rm -rf %s", folder, folder);
   if (system(line)) fputs("cannot clean up\n", stderr);
