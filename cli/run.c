@@ -10,12 +10,13 @@
 #include "cli/cli.h"
 #include "cli/sampling.h"
 #include "line/prompt.h"
+#include "line/stream.h"
 #include "runtime/mlxcel.h"
 
 #define MAX_PROMPT (64u << 20)
 
 typedef struct flags {
-  const char *model, *prompt, *prompt_file, *system, *tools_file, *chat_template, *device, *dtype, *kernels;
+  const char *model, *prompt, *prompt_file, *system, *tools_file, *chat_template, *variables, *device, *dtype, *kernels;
   int64_t count, context, threads;
   bool chat, no_chat, json, ignore_eos, verbose;
   mlx_sampling_flags_t sampling;
@@ -47,7 +48,8 @@ static mlx_status_t choose_input(flags_t *f) {
   f->piped = !given && !f->interactive;
   if (f->interactive && (f->no_chat || f->json)) return no_prompt();
   if (f->interactive) f->chat = true;
-  const char *of_chat = f->system ? "-sys" : f->tools_file ? "--tools" : f->chat_template ? "--chat-template" : NULL;
+  const char *of_chat = f->system ? "-sys" : f->tools_file ? "--tools" : f->chat_template ? "--chat-template"
+                        : f->variables ? "--chat-template-kwargs" : NULL;
   if (of_chat && (f->no_chat || !(f->chat || f->piped)))
     return mlx_status_hint(mlx_error(MLX_USAGE, "%s belongs to a chat", of_chat), f->no_chat ? "leave out --no-chat" : "add --chat");
   return NULL;
@@ -99,6 +101,7 @@ static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
   const bool must = f->interactive || !f->piped || f->system || f->tools_file;
   if (f->tools_file) MLX_TRY(mlx_read_file(f->tools_file, MAX_PROMPT, &f->tools, &f->render.tools_length));
   f->render.tools = f->tools;
+  f->render.variables = f->variables;
   if (must) return mlx_cli_open_chat(f->model, f->chat_template, out_chat);
   MLX_TRY(mlx_cli_find_chat(f->model, f->chat_template, out_chat));
   f->chat = *out_chat != NULL;
@@ -108,10 +111,9 @@ static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Output
 
-static bool print_text(void *user, const char *text, size_t length) {
-  (void)user;
-  return fwrite(text, 1, length, stdout) == length && !fflush(stdout);
-}
+static bool on_text(void *user, const char *text, size_t length) { return mlx_stream_write(user, text, length); }
+
+static bool print_text(const char *text, size_t length) { return fwrite(text, 1, length, stdout) == length && !fflush(stdout); }
 
 static void put_ids(mlx_text_t *json, const char *key, const int32_t *ids, size_t count) {
   mlx_text_printf(json, "  \"%s\": [", key);
@@ -145,7 +147,7 @@ static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, con
                   rate(prompt_count, g->prompt_seconds), rate(decoded(g), g->decode_seconds), info->dtype, info->device,
                   info->threads);
   status = mlx_status_join(status, mlx_text_finish(&json));
-  if (!status && !print_text(NULL, json.data, json.length)) status = mlx_stdout_error();
+  if (!status && !print_text(json.data, json.length)) status = mlx_stdout_error();
   mlx_text_clear(&json);
   return status;
 }
@@ -172,11 +174,17 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
   mlx_generation_t generation = {0};
   mlx_generate_options_t options;
   fill_options(f, &options);
-  if (!f->json) options.on_text = print_text;
+  mlx_stream_t stream = {0};
+  if (!f->json) {
+    mlx_stream_begin(&stream, f->chat && mlx_stream_thinks_after(prompt->text, prompt->length));
+    options.on_text = on_text;
+    options.user = &stream;
+  }
   mlx_status_t status = f->chat ? mlx_engine_tokenize_chat(engine, prompt->text, prompt->length, &ids, &count)
                                 : mlx_engine_tokenize(engine, prompt->text, prompt->length, &ids, &count);
   if (!status) status = mlx_session_create(engine, &session);
   if (!status) status = mlx_session_generate(session, ids, count, &options, &generation);
+  if (!f->json && !mlx_stream_end(&stream) && !status) status = mlx_stdout_error();
   if (!status && f->json) {
     status = print_json(engine, f, &info, ids, count, &generation, load_seconds);
   } else if (!status && generation.finish_reason == MLX_FINISH_CANCELLED) {
@@ -244,6 +252,7 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
       {"--no-chat", MLX_FLAG_SWITCH, NULL, "take a prompt that comes through a pipe as it is, as -p and -f do", &f.no_chat, 0, 0},
       {"-sys, --system-prompt", MLX_FLAG_TEXT, "TEXT", "in a chat: what the system says first", &f.system, 0, 0},
       {"--chat-template", MLX_FLAG_TEXT, "NAME", "in a chat: another template, a known format (chatml, llama3, ...) or a Jinja file", &f.chat_template, 0, 0},
+      {"--chat-template-kwargs", MLX_FLAG_TEXT, "JSON", "in a chat: more for the template to know: {\"enable_thinking\": false}", &f.variables, 0, 0},
       {"--tools", MLX_FLAG_TEXT, "FILE", "in a chat: a JSON list of tools for the template", &f.tools_file, 0, 0},
       {"-n, --n-predict", MLX_FLAG_INT, "N", "write at most N tokens (default: -1, until the model stops)", &f.count, -1, 1 << 24},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},

@@ -42,11 +42,6 @@ typedef struct prompt {
   bool thinking;  // it ends with <think>
 } prompt_t;
 
-static bool ends_thinking(const char *text, size_t length) {
-  while (length && strchr(" \n", text[length - 1])) --length;
-  return length >= 7 && !memcmp(text + length - 7, "<think>", 7);
-}
-
 static mlx_status_t make_prompt(const mlx_turns_t *turns, size_t first, prompt_t *out) {
   char *messages, *text = NULL;
   size_t messages_length, length;
@@ -54,7 +49,7 @@ static mlx_status_t make_prompt(const mlx_turns_t *turns, size_t first, prompt_t
   MLX_TRY(mlx_conversation_json(turns->conversation, first, &messages, &messages_length));
   mlx_status_t status = mlx_chat_render(turns->setup->chat, messages, messages_length, &turns->setup->render, &text, &length);
   if (!status) status = mlx_engine_tokenize_chat(turns->setup->engine, text, length, &out->ids, &out->count);
-  if (!status) out->thinking = ends_thinking(text, length);
+  if (!status) out->thinking = mlx_stream_thinks_after(text, length);
   mlx_chat_free_text(text);
   mlx_free(messages);
   return status;

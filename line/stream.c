@@ -64,6 +64,13 @@ void mlx_stream_finish(mlx_stream_t *stream, mlx_text_t *out) {
   stream->thinking = false;
 }
 
+bool mlx_stream_thinks_after(const char *prompt, size_t length) {
+  static const char tag[] = "<think>";
+  const size_t size = sizeof tag - 1;
+  while (length && (prompt[length - 1] == ' ' || prompt[length - 1] == '\n')) --length;
+  return length >= size && !memcmp(prompt + length - size, tag, size);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // stdout
 

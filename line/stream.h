@@ -20,6 +20,9 @@ bool mlx_stream_write(mlx_stream_t *stream, const char *text, size_t length);
 // Writes what was held back and leaves the terminal as it was; false as above.
 bool mlx_stream_end(mlx_stream_t *stream);
 
+// Whether a text that goes on after |prompt| begins inside thinking: some templates end with <think>.
+bool mlx_stream_thinks_after(const char *prompt, size_t length);
+
 // The same without stdout, for tests: appends what a terminal or a file would get.
 void mlx_stream_format(mlx_stream_t *stream, const char *text, size_t length, mlx_text_t *out);
 void mlx_stream_finish(mlx_stream_t *stream, mlx_text_t *out);

@@ -194,10 +194,8 @@ TEST(a_full_context_drops_the_oldest_turns_and_goes_on) {
     pty_wait_for(&pty, "because of -n");
   }
   pty_wait_for(&pty, PROMPT);
-  pty_send(&pty, PASTE("word word word word word word word word word word word word word word word word word word word word word word word word "
-                       "word word word word word word word word word word word word word word word word word word word word word word word word "
-                       "word word word word word word word word word word word word word word word word word word word word word word word word "
-                       "word word word word word word word word word word word word word word word word word word word word word word word") "\r");
+  for (int i = 0; i < 40; ++i) pty_send(&pty, PASTE("one two three four "));
+  pty_send(&pty, "\r");
   pty_wait_for(&pty, "the message is too long");
   pty_wait_for(&pty, "-c N");
   pty_send(&pty, "/save ");
@@ -213,12 +211,12 @@ TEST(a_full_context_drops_the_oldest_turns_and_goes_on) {
 TEST(a_dumb_terminal_is_enough) {
   pty_t pty;
   make_folder();
-  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "run", "-m", SMOLLM2, "--temp", "0", "--device", "cpu", "-c", "512", "-n", "4", NULL}, NULL,
+  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "run", "-m", SMOLLM2, "--temp", "0", "--device", "cpu", "-c", "512", "-n", "4", "-v", NULL}, NULL,
             "dumb");
   pty_wait_for(&pty, ">>> ");
   pty_send(&pty, "Hi\n");
   pty_wait_for(&pty, "because of -n");
-  pty_send(&pty, "/stats\n");
+  pty_wait_for(&pty, "of them new");  // -v
   pty_wait_for(&pty, "context: ");
   CHECK(!strstr(strstr(pty.shown.data, ">>> "), "\033["));
   pty_send(&pty, "/exit\n");
@@ -271,13 +269,20 @@ TEST(a_prompt_through_a_pipe_is_a_turn_where_the_model_has_a_template) {
   check_same("printf 'not read' | \"$1\" run --ignore-eos -p 'the quick' -m " TINY FLAGS, "\"$1\" run --ignore-eos -m " TINY FLAGS " -p 'the quick'");
 }
 
+// Leaves the prompt's ids of what --json printed.
+static void cut_after_ids(char *json) {
+  char *end = strchr(json, ']');
+  CHECK(end);
+  *end = 0;
+}
+
 TEST(a_lent_template_is_the_one_that_is_used) {
   command_t run;
   make_folder();
   CHECK_OK(mlx_write_file(in_folder("my.jinja"), "{% for m in messages %}{{ m.content }}{% endfor %}", 50));
   CHECK_OK(mlx_write_file(in_folder("bad.jinja"), "one\n{% for %}", 13));
   CHECK_OK(mlx_write_file(in_folder("tools.json"), "[{\"type\": \"function\"}]", 22));
-  CHECK_OK(mlx_write_file(in_folder("tools.jinja"), "{{ tools[0].type }}", 19));
+  CHECK_OK(mlx_write_file(in_folder("tools.jinja"), "{{ tools[0].type }}{{ x }}", 26));
   RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", in_folder("my.jinja"), "-p", "the quick", "-n", "1", "--json");
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.out, "\"prompt_ids\": [315, 223, 310, 302]");
@@ -295,8 +300,15 @@ TEST(a_lent_template_is_the_one_that_is_used) {
   CHECK_INT(run.exit_code, MLX_USAGE);
   CHECK_CONTAINS(run.err, "--tools belongs to a chat");
   command_free(&run);
-  RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", in_folder("tools.jinja"), "--tools", in_folder("tools.json"), "-p", "x", "-n", "1", "--json");
+  RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", in_folder("tools.jinja"), "--tools", in_folder("tools.json"), "--chat-template-kwargs", "{\"x\": \"!\"}",
+      "-p", "x", "-n", "1", "--json");
   CHECK_INT(run.exit_code, 0);
+  cut_after_ids(run.out);
+  command_t plain;
+  RUN(&plain, "run", "-m", TINY, "--chat", "--chat-template", in_folder("my.jinja"), "-p", "function!", "-n", "1", "--json");
+  cut_after_ids(plain.out);
+  CHECK_TEXT(run.out, plain.out);
+  command_free(&plain);
   command_free(&run);
   remove_folder();
 }

@@ -290,6 +290,14 @@ TEST(thinking_is_dimmed_on_a_terminal_however_it_comes_in_pieces) {
   CHECK_TEXT(STREAMED(false, false, "<think>a</think>\033[31mb"), "<think>a</think>\033[31mb");  // a file gets it as it is
 }
 
+TEST(a_prompt_may_end_inside_thinking) {
+  CHECK(mlx_stream_thinks_after("x<think>\n", 9));
+  CHECK(mlx_stream_thinks_after("<think>", 7));
+  CHECK(!mlx_stream_thinks_after("<think>\n\n</think>\n", 19));
+  CHECK(!mlx_stream_thinks_after("think>", 6));
+  CHECK(!mlx_stream_thinks_after("", 0));
+}
+
 TEST(nothing_of_the_model_steers_a_terminal) {
   CHECK_TEXT(STREAMED(true, false, "a\033]0;title\007b\r\tc\n", "\xc2\x9b" "2Jé"), "a]0;titleb\tc\n2Jé");
 }
@@ -301,4 +309,4 @@ TEST_MAIN(CASE(keys_move_and_change_the_text), CASE(a_step_goes_over_a_whole_cha
           CASE(a_text_taller_than_the_terminal_shows_the_rows_around_the_cursor), CASE(a_narrower_terminal_is_told_where_the_cursor_went),
           CASE(history_is_kept_for_its_owner_alone), CASE(history_has_a_limit_in_memory_and_in_the_file),
           CASE(a_damaged_history_gives_what_can_be_read), CASE(thinking_is_dimmed_on_a_terminal_however_it_comes_in_pieces),
-          CASE(nothing_of_the_model_steers_a_terminal))
+          CASE(a_prompt_may_end_inside_thinking), CASE(nothing_of_the_model_steers_a_terminal))
