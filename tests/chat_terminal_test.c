@@ -224,6 +224,26 @@ TEST(a_dumb_terminal_is_enough) {
   remove_folder();
 }
 
+// A template that ends with <think>, as those of thinking models do.
+TEST(thinking_is_dimmed_unless_colours_are_unwanted) {
+  static const char source[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n<think>\n";
+  pty_t pty;
+  make_folder();
+  CHECK_OK(mlx_write_file(in_folder("t.jinja"), source, sizeof source - 1));
+  for (int plain = 0; plain < 2; ++plain) {
+    pty_start(&pty, (const char *const[]){"/usr/bin/env", plain ? "NO_COLOR=1" : "X=1", MLXCEL_BINARY, "run", "-m", SMOLLM2, "--temp", "0", "--device",
+                                          "cpu", "-c", "512", "-n", "4", "--chat-template", in_folder("t.jinja"), NULL}, NULL, "xterm");
+    pty_wait_for(&pty, PROMPT);
+    pty_send(&pty, "Hi\r");
+    pty_wait_for(&pty, "because of -n");
+    const bool dimmed = strstr(pty.shown.data, "\033[2m") && strstr(strstr(pty.shown.data, "\033[2m"), "\033[0m");
+    CHECK_INT(dimmed, !plain);
+    pty_send(&pty, "\x04");
+    CHECK_INT(pty_end(&pty), 0);
+  }
+  remove_folder();
+}
+
 TEST(a_chat_that_cannot_be_is_refused) {
   pty_t pty;
   make_folder();
@@ -315,5 +335,5 @@ TEST(a_lent_template_is_the_one_that_is_used) {
 
 TEST_MAIN(CASE(answers_are_those_of_a_fresh_session_and_all_that_stdout_gets), CASE(ctrl_c_stops_an_answer_and_keeps_the_session),
           CASE(commands_do_what_help_says), CASE(a_full_context_drops_the_oldest_turns_and_goes_on), CASE(a_dumb_terminal_is_enough),
-          CASE(a_chat_that_cannot_be_is_refused), CASE(a_prompt_through_a_pipe_is_a_turn_where_the_model_has_a_template),
+          CASE(thinking_is_dimmed_unless_colours_are_unwanted), CASE(a_chat_that_cannot_be_is_refused), CASE(a_prompt_through_a_pipe_is_a_turn_where_the_model_has_a_template),
           CASE(a_lent_template_is_the_one_that_is_used))
