@@ -71,7 +71,7 @@ static size_t reserve_of(const mlx_turns_t *turns, size_t context) {
 static mlx_status_t fit_prompt(mlx_turns_t *turns, prompt_t *out) {
   const size_t context = (size_t)mlx_engine_info(turns->setup->engine).context, before = turns->first;
   const size_t count = mlx_conversation_count(turns->conversation), system = mlx_conversation_system(turns->conversation) ? 1 : 0;
-  size_t limit = context - reserve_of(turns, context), first = before;
+  size_t limit = context - reserve_of(turns, context), first = before < count ? before : 0;  // messages may have gone since
   MLX_TRY(make_prompt(turns, first, out));
   while (out->count > limit) {
     const size_t next = mlx_conversation_next_turn(turns->conversation, first > system ? first : system);

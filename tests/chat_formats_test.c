@@ -99,6 +99,41 @@ TEST(every_format_is_what_its_models_were_trained_on) {
   }
 }
 
+static char *render(const mlx_chat_t *chat, const char *messages) {
+  mlx_chat_options_t options;
+  char *text;
+  size_t length;
+  mlx_chat_options_initialize(&options);
+  CHECK_OK(mlx_chat_render(chat, messages, strlen(messages), &options, &text, &length));
+  return text;
+}
+
+// Models that bring a template of the same format: ./build.sh test fetches theirs.
+TEST(formats_equal_the_templates_that_models_bring) {
+  static const char *const pairs[][2] = {{"chatml", "Qwen-Qwen2.5-7B-Instruct"}, {"gemma", "google-gemma-2-2b-it"}, {"phi3", "microsoft-Phi-3.5-mini-instruct"}};
+  static const char tokens[] = "{\"templates\": {}, \"tokens\": {\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}}";
+  const char *folder = getenv("MLXCEL_TEMPLATES") ? getenv("MLXCEL_TEMPLATES") : MLXCEL_MODELS "/../deps/llama.cpp/models/templates";
+  for (size_t i = 0; i < 3; ++i) {
+    char path[512], *source;
+    size_t length;
+    mlx_chat_t *theirs, *ours = lend(pairs[i][0], "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
+    snprintf(path, sizeof path, "%s/%s.jinja", folder, pairs[i][1]);
+    CHECK_OK(mlx_read_file(path, SIZE_MAX, &source, &length));
+    CHECK_OK(mlx_chat_create_with(path, source, length, tokens, strlen(tokens), &theirs));
+    const bool system = strcmp(pairs[i][0], "gemma");  // whose own template refuses one
+    char messages[256];
+    snprintf(messages, sizeof messages, "[%s{\"role\": \"user\", \"content\": \"A\"}, {\"role\": \"assistant\", \"content\": \"B\"}, "
+             "{\"role\": \"user\", \"content\": \"C\"}]", system ? "{\"role\": \"system\", \"content\": \"S\"}, " : "");
+    char *expected = render(theirs, messages), *text = render(ours, messages);
+    CHECK_TEXT(text, expected);
+    mlx_chat_free_text(text);
+    mlx_chat_free_text(expected);
+    mlx_chat_free(ours);
+    mlx_chat_free(theirs);
+    mlx_free(source);
+  }
+}
+
 TEST(a_template_of_the_users_own_is_checked_at_once) {
   static const char bad[] = "a\nb\n{% if %}", json[] = "{\"templates\": {\"default\": \"x\"}, \"tokens\": {\"bos_token\": \"<s>\"}}";
   mlx_chat_t *chat;
@@ -118,4 +153,5 @@ TEST(a_template_of_the_users_own_is_checked_at_once) {
 }
 
 TEST_MAIN(CASE(every_format_renders_as_jinja2_renders_it), CASE(every_format_is_what_its_models_were_trained_on),
+          CASE(formats_equal_the_templates_that_models_bring),
           CASE(a_template_of_the_users_own_is_checked_at_once))
