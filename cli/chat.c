@@ -205,15 +205,20 @@ static mlx_status_t run_help(talk_t *talk, const char *rest) {
     snprintf(left, sizeof left, "%s%s", commands[i].name, commands[i].argument);
     if (commands[i].help) fprintf(stderr, "  %-16s %s\n", left, commands[i].help);
   }
-  fputs("\n  Ctrl-C stops an answer. A message that begins with a / is written with two.\n"
+  fputs("\n  Tab completes a command, Ctrl-C stops an answer. A message that begins with a / is written with two.\n"
         "  Several lines: paste them, end a line with \\, press Alt-Enter, or put \"\"\" before and after.\n", stderr);
   return NULL;
 }
 
-static mlx_status_t unknown_command(const char *name) {
-  const char *names[COMMANDS + 1] = {0};
+// A NULL after them.
+static const char *const *command_names(void) {
+  static const char *names[COMMANDS + 1];
   for (size_t i = 0; i < COMMANDS; ++i) names[i] = commands[i].name;
-  const char *nearest = mlx_nearest_name(name, names);
+  return names;
+}
+
+static mlx_status_t unknown_command(const char *name) {
+  const char *nearest = mlx_nearest_name(name, command_names());
   mlx_status_t status = mlx_error(MLX_USAGE, "there is no command '%s'", name);
   return nearest ? mlx_status_hint(status, "did you mean %s? A message that begins with a / is written with two", nearest)
                  : mlx_status_hint(status, "/help lists them. A message that begins with a / is written with two");
@@ -283,7 +288,7 @@ mlx_status_t mlx_cli_chat(const mlx_chat_setup_t *setup) {
   MLX_TRY(mlx_turns_create(setup, &talk.turns));
   open_history(&talk);
   fprintf(stderr, "chat with %s: /help lists the commands, Ctrl-D leaves\n\n", mlx_file_name(setup->model).text);
-  mlx_status_t status = mlx_prompt_open(&talk.history, &prompt);
+  mlx_status_t status = mlx_prompt_open(&talk.history, command_names(), &prompt);
   if (!status) status = talk_on(&talk, prompt);
   mlx_prompt_close(prompt);
   mlx_history_clear(&talk.history);

@@ -7,7 +7,7 @@
 static mlx_key_t control_key(unsigned char byte) {
   static const unsigned char keys[32] = {
       [1] = MLX_KEY_HOME,        [2] = MLX_KEY_LEFT,          [3] = MLX_KEY_INTERRUPT,     [4] = MLX_KEY_END_OF_INPUT,
-      [5] = MLX_KEY_END,         [6] = MLX_KEY_RIGHT,         [8] = MLX_KEY_BACKSPACE,     ['\n'] = MLX_KEY_ENTER,
+      [5] = MLX_KEY_END,         [6] = MLX_KEY_RIGHT,         [8] = MLX_KEY_BACKSPACE,     ['\n'] = MLX_KEY_ENTER,       ['\t'] = MLX_KEY_TAB,
       [11] = MLX_KEY_KILL_AFTER, [12] = MLX_KEY_CLEAR_SCREEN, ['\r'] = MLX_KEY_ENTER,      [14] = MLX_KEY_DOWN,
       [16] = MLX_KEY_UP,         [21] = MLX_KEY_KILL_BEFORE,  [23] = MLX_KEY_KILL_WORD,    [26] = MLX_KEY_SUSPEND,
   };
@@ -77,7 +77,7 @@ static mlx_key_t push_control(mlx_keys_t *keys, unsigned char byte) {
   const bool second_half = keys->after_return && byte == '\n';  // of a pasted CR LF
   keys->after_return = byte == '\r';
   keys->whole = true;
-  if (!keys->pasting) return byte == '\t' ? give_text(keys, '\t') : control_key(byte);
+  if (!keys->pasting) return control_key(byte);
   if (second_half) return MLX_KEY_NONE;
   if (byte == '\r' || byte == '\n') return give_text(keys, '\n');
   return byte == '\t' ? give_text(keys, '\t') : MLX_KEY_NONE;

@@ -122,6 +122,25 @@ static void move_row(mlx_line_t *line, bool up) {
   line->cursor = at;
 }
 
+// Completes the first word as far as all the words agree that begin with it; a space after it when it is the only one.
+static void complete(mlx_line_t *line) {
+  const size_t length = line->text.length;
+  const char *found = NULL;
+  size_t common = 0, count = 0;
+  if (!line->words || !length || line->cursor != length) return;
+  for (const char *const *word = line->words; *word; ++word) {
+    if (strlen(*word) < length || memcmp(*word, line->text.data, length)) continue;
+    size_t same = 0;
+    while (found && same < common && (*word)[same] == found[same]) ++same;
+    common = found ? same : strlen(*word);
+    found = *word;
+    ++count;
+  }
+  if (!count) return;
+  insert(line, found + length, common - length);
+  if (count == 1) insert(line, " ", 1);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Entering
 
@@ -174,6 +193,7 @@ mlx_line_event_t mlx_line_press(mlx_line_t *line, mlx_key_t key, const char *tex
       break;
     case MLX_KEY_CLEAR_SCREEN: return MLX_LINE_REDRAW;
     case MLX_KEY_SUSPEND: return MLX_LINE_SUSPEND;
+    case MLX_KEY_TAB: complete(line); break;
   }
   return MLX_LINE_GOES_ON;
 }
@@ -198,5 +218,5 @@ mlx_status_t mlx_line_value(mlx_line_t *line, const char **out_text, size_t *out
 void mlx_line_clear(mlx_line_t *line) {
   mlx_text_clear(&line->text);
   mlx_text_clear(&line->draft);
-  *line = (mlx_line_t){.history = line->history};
+  *line = (mlx_line_t){.history = line->history, .words = line->words};
 }

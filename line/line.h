@@ -34,6 +34,7 @@ typedef enum mlx_key {
   MLX_KEY_END_OF_INPUT,
   MLX_KEY_CLEAR_SCREEN,
   MLX_KEY_SUSPEND,
+  MLX_KEY_TAB,
 } mlx_key_t;
 
 // Zero-initialise to start.
@@ -77,6 +78,7 @@ typedef struct mlx_line {
   mlx_text_t text;
   size_t cursor;                 // a byte offset, never inside a character
   const mlx_history_t *history;  // borrowed; may be NULL
+  const char *const *words;      // borrowed, a NULL after them: what Tab completes a first word to; may be NULL
   size_t back;                   // how many entries back the text was taken from; 0: it is new
   mlx_text_t draft;              // the new text, while an entry is shown
 } mlx_line_t;                    // zero-initialise to start

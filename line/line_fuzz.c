@@ -47,7 +47,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   mlx_screen_t screen = {.columns = data[0], .rows = data[1]};
   const uint8_t *zero = memchr(data + 2, 0, size - 2), *typed = zero ? zero + 1 : data + 2;
   mlx_history_t history = {0};
-  mlx_line_t line = {.history = &history};
+  static const char *const words[] = {"/save", "/stats", "/exit", NULL};
+  mlx_line_t line = {.history = &history, .words = words};
   if (zero && mlx_history_parse(&history, (const char *)data + 2, (size_t)(zero - data) - 2)) __builtin_trap();
   for (size_t i = 0; i < history.count; ++i) check_utf8(history.entries[i], strlen(history.entries[i]));
   type(&line, &screen, typed, size - (size_t)(typed - data));

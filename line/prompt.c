@@ -91,12 +91,13 @@ static bool can_draw(void) {
   return isatty(STDERR_FILENO) && term && term[0] && strcmp(term, "dumb");
 }
 
-mlx_status_t mlx_prompt_open(const mlx_history_t *history, mlx_prompt_t **out_prompt) {
+mlx_status_t mlx_prompt_open(const mlx_history_t *history, const char *const *words, mlx_prompt_t **out_prompt) {
   *out_prompt = NULL;
   mlx_prompt_t *prompt;
   if (tcgetattr(STDIN_FILENO, &outer_mode)) return mlx_error(MLX_IO, "stdin is not a terminal");
   MLX_TRY(mlx_alloc(1, sizeof *prompt, &prompt));
   prompt->line.history = history;
+  prompt->line.words = words;
   prompt->edits = can_draw();
   take_signals(prompt);
   if (prompt->edits) enter_mode(false);

@@ -14,8 +14,8 @@ typedef enum mlx_prompt_result { MLX_PROMPT_LINE, MLX_PROMPT_INTERRUPTED, MLX_PR
 
 // True when stdin is a terminal.
 bool mlx_prompt_is_possible(void);
-// |history| is borrowed. Release with mlx_prompt_close.
-mlx_status_t mlx_prompt_open(const mlx_history_t *history, mlx_prompt_t **out_prompt) MLX_MUST_USE;
+// |history| and |words|, which Tab completes to, are borrowed. Release with mlx_prompt_close.
+mlx_status_t mlx_prompt_open(const mlx_history_t *history, const char *const *words, mlx_prompt_t **out_prompt) MLX_MUST_USE;
 void mlx_prompt_close(mlx_prompt_t *prompt);  // NULL is fine
 
 // Shows |prompt| and reads; |more| stands before later lines of one text. The text is borrowed until the next read; it is "" unless

@@ -121,6 +121,24 @@ TEST(up_and_down_go_through_lines_then_history) {
   mlx_history_clear(&history);
 }
 
+TEST(tab_completes_a_first_word) {
+  static const char *const words[] = {"/save", "/stats", "/system", "/exit", NULL};
+  mlx_line_t line = {.words = words};
+  type(&line, "/e\t");
+  CHECK_TEXT(shown(&line), "/exit |");
+  type(&line, "x\t");
+  CHECK_TEXT(shown(&line), "/exit x|");
+  mlx_line_clear(&line);
+  type(&line, "/s\t");
+  CHECK_TEXT(shown(&line), "/s|");  // three could be meant
+  type(&line, "t\t");
+  CHECK_TEXT(shown(&line), "/stats |");
+  mlx_line_clear(&line);
+  type(&line, "\ta\t");
+  CHECK_TEXT(shown(&line), "a|");
+  mlx_line_clear(&line);
+}
+
 TEST(control_keys_end_a_line) {
   mlx_line_t line = {0};
   CHECK_INT(type(&line, "\x04"), MLX_LINE_ENDED);
@@ -304,7 +322,7 @@ TEST(nothing_of_the_model_steers_a_terminal) {
 
 TEST_MAIN(CASE(keys_move_and_change_the_text), CASE(a_step_goes_over_a_whole_character_and_its_marks),
           CASE(lines_go_on_after_a_backslash_and_inside_quotes), CASE(pasted_text_keeps_its_lines_and_loses_what_steers),
-          CASE(up_and_down_go_through_lines_then_history), CASE(control_keys_end_a_line),
+          CASE(up_and_down_go_through_lines_then_history), CASE(tab_completes_a_first_word), CASE(control_keys_end_a_line),
           CASE(characters_have_the_width_that_terminals_give_them), CASE(a_line_is_drawn_over_as_many_rows_as_it_takes),
           CASE(a_text_taller_than_the_terminal_shows_the_rows_around_the_cursor), CASE(a_narrower_terminal_is_told_where_the_cursor_went),
           CASE(history_is_kept_for_its_owner_alone), CASE(history_has_a_limit_in_memory_and_in_the_file),
