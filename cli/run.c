@@ -95,10 +95,10 @@ static mlx_status_t template_prompt(const flags_t *f, const mlx_chat_t *chat, pr
 // What a chat needs before anything slow: the template and the tools. A prompt from a pipe is a turn of a chat where the model has a
 // template, and plain text where it has none.
 static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
+  const bool must = f->chat || f->system || f->tools_file;
   mlx_chat_options_initialize(&f->render);
   if (f->piped && !f->no_chat) f->chat = true;
   if (!f->chat) return NULL;
-  const bool must = f->interactive || !f->piped || f->system || f->tools_file;
   if (f->tools_file) MLX_TRY(mlx_read_file(f->tools_file, MAX_PROMPT, &f->tools, &f->render.tools_length));
   f->render.tools = f->tools;
   f->render.variables = f->variables;

@@ -281,6 +281,16 @@ static void check_same(const char *line, const char *as) {
   command_free(&b);
 }
 
+TEST(a_chat_through_a_pipe_is_refused_where_there_is_no_template) {
+  command_t run;
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", "echo x | \"$1\" run --chat -m " TINY, "sh", MLXCEL_BINARY, NULL});
+  command_wait(&run);
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  CHECK_CONTAINS(run.err, "tiny-llama has no chat template");
+  CHECK_TEXT(run.out, "");
+  command_free(&run);
+}
+
 TEST(a_prompt_through_a_pipe_is_a_turn_where_the_model_has_a_template) {
   check_same("printf 'What is a compiler?\\n' | \"$1\" run -m " SMOLLM2 FLAGS, "\"$1\" run -m " SMOLLM2 FLAGS " --chat -p 'What is a compiler?'");
   check_same("printf 'The sky is' | \"$1\" run --no-chat -m " SMOLLM2 FLAGS, "\"$1\" run -m " SMOLLM2 FLAGS " -p 'The sky is'");
@@ -335,5 +345,6 @@ TEST(a_lent_template_is_the_one_that_is_used) {
 
 TEST_MAIN(CASE(answers_are_those_of_a_fresh_session_and_all_that_stdout_gets), CASE(ctrl_c_stops_an_answer_and_keeps_the_session),
           CASE(commands_do_what_help_says), CASE(a_full_context_drops_the_oldest_turns_and_goes_on), CASE(a_dumb_terminal_is_enough),
-          CASE(thinking_is_dimmed_unless_colours_are_unwanted), CASE(a_chat_that_cannot_be_is_refused), CASE(a_prompt_through_a_pipe_is_a_turn_where_the_model_has_a_template),
+          CASE(thinking_is_dimmed_unless_colours_are_unwanted), CASE(a_chat_that_cannot_be_is_refused), CASE(a_chat_through_a_pipe_is_refused_where_there_is_no_template),
+          CASE(a_prompt_through_a_pipe_is_a_turn_where_the_model_has_a_template),
           CASE(a_lent_template_is_the_one_that_is_used))
