@@ -51,7 +51,7 @@ typedef struct mlx_compile_options {
 struct mlx_compiled {
   char *manifest, *tokenizer;  // owned JSON texts
   char *tokenizer_name;        // owned: the file the tokenizer comes from, for messages
-  char *chat;                  // owned JSON text; NULL when the model has no chat template
+  char *chat;                  // owned JSON text; NULL when the model has neither a chat template nor special tokens
   size_t manifest_length, tokenizer_length, chat_length;
   char *vmfb_path, *weights_path;  // owned; no weights when only the module was wanted
   mlx_cache_entry_t vmfb, weights;
@@ -64,7 +64,7 @@ void mlx_compiled_release(mlx_compiled_t *compiled);
 
 // Fails when mlx_compiled_write would refuse |path|: it is there, and it is not a bundle with nothing else in it.
 mlx_status_t mlx_compiled_check_path(const char *path) MLX_MUST_USE;
-// Writes a bundle: a folder |path| with the four files, and the fifth where there is a chat template. Replaces a bundle that is there, and nothing else. What killed
+// Writes a bundle: a folder |path| with the four files, and the fifth where there is a chat template or a special token. Replaces a bundle that is there, and nothing else. What killed
 // writers of the same path left behind is removed.
 mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_report_t *report) MLX_MUST_USE;
 
@@ -73,7 +73,7 @@ mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path
 mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx_report_t *report,
                                mlx_cache_entry_t *out_entry, char **out_path) MLX_MUST_USE;
 
-// The chat.json of a model on disk, without compiling it; *|out_json| is NULL when it has no chat template. Release with mlx_free.
+// The chat.json of a model on disk, without compiling it; *|out_json| is NULL when it has neither a template nor special tokens. Release with mlx_free.
 mlx_status_t mlx_compile_chat(const char *model_path, char **out_json, size_t *out_length) MLX_MUST_USE;
 
 // The model as a pure StableHLO module, weights and state as arguments. Release with mlx_free.
