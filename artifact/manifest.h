@@ -12,7 +12,7 @@
 #define MLX_BUNDLE_VMFB "model.vmfb"  // a portable one has a module for each level instead: model.LEVEL.vmfb
 #define MLX_BUNDLE_WEIGHTS "weights.irpa"
 #define MLX_BUNDLE_TOKENIZER "tokenizer.json"
-#define MLX_BUNDLE_CHAT "chat.json"  // only where the model has a chat template
+#define MLX_BUNDLE_CHAT "chat.json"  // only where the model has a chat template or special tokens
 
 // The functions a module exports and what they mean. A change that an older runtime would misread gets a new number.
 #define MLX_CONTRACT_VERSION 1

@@ -50,7 +50,7 @@ static mlx_status_t check_tree(const mlx_json_t *json, yyjson_val *value, int de
   return NULL;
 }
 
-mlx_status_t mlx_json_parse(const char *name, const char *bytes, size_t length, mlx_json_t *out_json) {
+static mlx_status_t parse(const char *name, const char *bytes, size_t length, bool list_is_fine, mlx_json_t *out_json) {
   *out_json = (mlx_json_t){.name = name};
   yyjson_read_err error;
   out_json->doc = yyjson_read_opts((char *)(uintptr_t)bytes, length, YYJSON_READ_NOFLAG, NULL, &error);
@@ -59,11 +59,19 @@ mlx_status_t mlx_json_parse(const char *name, const char *bytes, size_t length, 
                      "%s: not valid JSON at byte %zu: %s", name, error.pos, error.msg);
   }
   out_json->root = yyjson_doc_get_root(out_json->doc);
-  mlx_status_t status = yyjson_is_obj(out_json->root)
-                            ? check_tree(out_json, out_json->root, 0)
-                            : mlx_error(MLX_INVALID_INPUT, "%s: the JSON value must be an object", name);
+  const bool fine = yyjson_is_obj(out_json->root) || (list_is_fine && yyjson_is_arr(out_json->root));
+  mlx_status_t status = fine ? check_tree(out_json, out_json->root, 0)
+                             : mlx_error(MLX_INVALID_INPUT, "%s: the JSON value must be %s", name, list_is_fine ? "a list or an object" : "an object");
   if (status) mlx_json_close(out_json);
   return status;
+}
+
+mlx_status_t mlx_json_parse(const char *name, const char *bytes, size_t length, mlx_json_t *out_json) {
+  return parse(name, bytes, length, false, out_json);
+}
+
+mlx_status_t mlx_json_parse_any(const char *name, const char *bytes, size_t length, mlx_json_t *out_json) {
+  return parse(name, bytes, length, true, out_json);
 }
 
 void mlx_json_close(mlx_json_t *json) {

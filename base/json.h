@@ -17,6 +17,8 @@ typedef struct mlx_json {
 
 // Parses |bytes| (not kept). The root must be an object, nesting at most 64 deep, keys unique in every object.
 mlx_status_t mlx_json_parse(const char *name, const char *bytes, size_t length, mlx_json_t *out_json) MLX_MUST_USE;
+// The same where the root may also be a list.
+mlx_status_t mlx_json_parse_any(const char *name, const char *bytes, size_t length, mlx_json_t *out_json) MLX_MUST_USE;
 void mlx_json_close(mlx_json_t *json);
 
 // Lookups in |object|, a value inside |json|. A missing key or a JSON null gives NULL or the fallback where there is one.

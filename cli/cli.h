@@ -137,8 +137,10 @@ typedef struct mlx_open_times {
 // Opens a model, compiling it on a miss, with progress on stderr. Release with mlx_engine_close.
 mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_engine, mlx_open_times_t *out_times) MLX_MUST_USE;
 
-// The chat template of a model, compiled or not, without loading it. Release with mlx_chat_free.
-mlx_status_t mlx_cli_open_chat(const char *model, mlx_chat_t **out_chat) MLX_MUST_USE;
+// The chat template of a model, compiled or not, without loading it: its own, or |chat_template|, the name of a format or a file, where
+// that is not NULL. Release with mlx_chat_free. A model without one is an error for open; find gives NULL.
+mlx_status_t mlx_cli_open_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) MLX_MUST_USE;
+mlx_status_t mlx_cli_find_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) MLX_MUST_USE;
 
 // "cpu, 2 threads" or "cuda, NVIDIA H200".
 typedef struct mlx_device_text {

@@ -4,11 +4,13 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "compiler/compile.h"
 
+#define MAX_TEMPLATE ((size_t)4 << 20)
 #define QUICK_LOAD 0.3  // seconds of loading that nobody needs to hear of
 
 typedef struct opening {
@@ -150,15 +152,49 @@ mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_
   return status;
 }
 
-mlx_status_t mlx_cli_open_chat(const char *model, mlx_chat_t **out_chat) {
+// ---------------------------------------------------------------------------------------------------------------------
+// Chat templates
+
+static mlx_status_t no_format(const char *name) {
+  mlx_text_t names = {0};
+  for (const char *const *known = mlx_chat_format_names(); *known; ++known) mlx_text_printf(&names, "%s%s", names.length ? ", " : "", *known);
+  mlx_status_t status = mlx_text_finish(&names);
+  if (!status) {
+    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is neither a chat format nor a file", name), "formats: %s; a file holds a Jinja template",
+                             names.data);
+  }
+  mlx_text_clear(&names);
+  return status;
+}
+
+// A format that we know, or a file.
+static mlx_status_t lend_template(const char *chat_template, const char *json, size_t length, mlx_chat_t **out_chat) {
+  const char *format = mlx_chat_format(chat_template);
+  char *source;
+  size_t source_length;
+  if (format) return mlx_chat_create_with(chat_template, format, strlen(format), json, length, out_chat);
+  if (!mlx_is_file(chat_template)) return no_format(chat_template);
+  MLX_TRY(mlx_read_file(chat_template, MAX_TEMPLATE, &source, &source_length));
+  mlx_status_t status = mlx_chat_create_with(chat_template, source, source_length, json, length, out_chat);
+  mlx_free(source);
+  return status;
+}
+
+mlx_status_t mlx_cli_find_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) {
   char *json;
   size_t length;
   *out_chat = NULL;
-  if (mlx_engine_is_bundle(model)) return mlx_chat_open_bundle(model, out_chat);
-  MLX_TRY(mlx_compile_chat(model, &json, &length));
-  mlx_status_t status = json ? mlx_chat_create(model, json, length, out_chat) : mlx_chat_missing(model);
+  MLX_TRY(mlx_engine_is_bundle(model) ? mlx_chat_read_bundle(model, &json, &length) : mlx_compile_chat(model, &json, &length));
+  mlx_status_t status = chat_template ? lend_template(chat_template, json, length, out_chat)
+                        : json        ? mlx_chat_create(model, json, length, out_chat)
+                                      : NULL;
   mlx_free(json);
   return status;
+}
+
+mlx_status_t mlx_cli_open_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) {
+  MLX_TRY(mlx_cli_find_chat(model, chat_template, out_chat));
+  return *out_chat ? NULL : mlx_chat_missing(model);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// mlxcel run: text from a prompt. stdout carries what the model wrote and nothing else.
+// mlxcel run: text from a prompt, or a chat at the terminal. stdout carries what the model wrote and nothing else.
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -6,17 +6,23 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "cli/chat.h"
 #include "cli/cli.h"
 #include "cli/sampling.h"
+#include "line/prompt.h"
+#include "line/stream.h"
 #include "runtime/mlxcel.h"
 
 #define MAX_PROMPT (64u << 20)
 
 typedef struct flags {
-  const char *model, *prompt, *prompt_file, *system, *device, *dtype, *kernels, *quantize, *cpu_level;
+  const char *model, *prompt, *prompt_file, *system, *tools_file, *chat_template, *variables, *device, *dtype, *kernels, *quantize, *cpu_level;
   int64_t count, context, threads;
-  bool chat, json, ignore_eos, verbose;
+  bool chat, no_chat, json, ignore_eos, verbose;
   mlx_sampling_flags_t sampling;
+  mlx_chat_options_t render;  // of a chat
+  char *tools;                // owned: what the file holds
+  bool interactive, piped;    // where there is no prompt: a person sits there, or something writes to us
 } flags_t;
 
 typedef struct prompt {
@@ -28,23 +34,39 @@ typedef struct prompt {
 // ---------------------------------------------------------------------------------------------------------------------
 // Input
 
+static mlx_status_t no_prompt(void) {
+  return mlx_status_hint(mlx_error(MLX_USAGE, "no prompt was given"), "give it with -p TEXT, with -f FILE or through a pipe; at a terminal, "
+                         "without any of them, a chat opens");
+}
+
+// Without -p and -f, a terminal on stdin means a chat, and anything else brings the prompt.
+static mlx_status_t choose_input(flags_t *f) {
+  const bool given = f->prompt || f->prompt_file;
+  if (f->prompt && f->prompt_file) return mlx_status_hint(mlx_error(MLX_USAGE, "both -p and -f were given"), "give one of them");
+  if (f->chat && f->no_chat) return mlx_status_hint(mlx_error(MLX_USAGE, "both --chat and --no-chat were given"), "give one of them");
+  f->interactive = !given && mlx_prompt_is_possible();
+  f->piped = !given && !f->interactive;
+  if (f->interactive && (f->no_chat || f->json)) return no_prompt();
+  if (f->interactive) f->chat = true;
+  const char *of_chat = f->system ? "-sys" : f->tools_file ? "--tools" : f->chat_template ? "--chat-template"
+                        : f->variables ? "--chat-template-kwargs" : NULL;
+  if (of_chat && (f->no_chat || !(f->chat || f->piped)))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s belongs to a chat", of_chat), f->no_chat ? "leave out --no-chat" : "add --chat");
+  return NULL;
+}
+
 static mlx_status_t read_prompt(const flags_t *f, prompt_t *out) {
-  *out = (prompt_t){0};
-  if (!f->prompt == !f->prompt_file) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, f->prompt ? "both -p and -f were given" : "no prompt was given"),
-                           "give it with -p TEXT or -f FILE");
-  }
   if (f->prompt) {
     out->text = f->prompt;
     out->length = strlen(f->prompt);
     return NULL;
   }
-  bool from_stdin = !strcmp(f->prompt_file, "-");
+  bool from_stdin = f->piped || !strcmp(f->prompt_file, "-");
   MLX_TRY(from_stdin ? mlx_read_stream(STDIN_FILENO, "stdin", MAX_PROMPT, &out->owned, &out->length)
                      : mlx_read_file(f->prompt_file, MAX_PROMPT, &out->owned, &out->length));
   if (out->length && out->owned[out->length - 1] == '\n') --out->length;  // the one an editor put there, as llama.cpp does
   out->text = out->owned;
-  return NULL;
+  return f->piped && !out->length ? no_prompt() : NULL;
 }
 
 static void put_message(mlx_text_t *json, const char *role, const char *text, size_t length) {
@@ -54,34 +76,44 @@ static void put_message(mlx_text_t *json, const char *role, const char *text, si
 }
 
 // Makes the prompt a turn of a conversation, in the words of the model's chat template.
-static mlx_status_t template_prompt(const flags_t *f, prompt_t *inout) {
-  mlx_chat_t *chat;
-  mlx_chat_options_t options;
+static mlx_status_t template_prompt(const flags_t *f, const mlx_chat_t *chat, prompt_t *inout) {
   mlx_text_t messages = {0};
   char *text = NULL;
   size_t length = 0;
-  MLX_TRY(mlx_cli_open_chat(f->model, &chat));
-  mlx_chat_options_initialize(&options);
   mlx_text_puts(&messages, "[");
   if (f->system) put_message(&messages, "system", f->system, strlen(f->system));
   put_message(&messages, "user", inout->text, inout->length);
   mlx_text_puts(&messages, "]");
   mlx_status_t status = mlx_text_finish(&messages);
-  if (!status) status = mlx_chat_render(chat, messages.data, messages.length, &options, &text, &length);
+  if (!status) status = mlx_chat_render(chat, messages.data, messages.length, &f->render, &text, &length);
   mlx_text_clear(&messages);
-  mlx_chat_free(chat);
   mlx_free(inout->owned);
   *inout = (prompt_t){.text = text, .length = length, .owned = text};
   return status;
 }
 
+// What a chat needs before anything slow: the template and the tools. A prompt from a pipe is a turn of a chat where the model has a
+// template, and plain text where it has none.
+static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
+  const bool must = f->chat || f->system || f->tools_file;
+  mlx_chat_options_initialize(&f->render);
+  if (f->piped && !f->no_chat) f->chat = true;
+  if (!f->chat) return NULL;
+  if (f->tools_file) MLX_TRY(mlx_read_file(f->tools_file, MAX_PROMPT, &f->tools, &f->render.tools_length));
+  f->render.tools = f->tools;
+  f->render.variables = f->variables;
+  if (must) return mlx_cli_open_chat(f->model, f->chat_template, out_chat);
+  MLX_TRY(mlx_cli_find_chat(f->model, f->chat_template, out_chat));
+  f->chat = *out_chat != NULL;
+  return NULL;
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Output
 
-static bool print_text(void *user, const char *text, size_t length) {
-  (void)user;
-  return fwrite(text, 1, length, stdout) == length && !fflush(stdout);
-}
+static bool on_text(void *user, const char *text, size_t length) { return mlx_stream_write(user, text, length); }
+
+static bool print_text(const char *text, size_t length) { return fwrite(text, 1, length, stdout) == length && !fflush(stdout); }
 
 static void put_ids(mlx_text_t *json, const char *key, const int32_t *ids, size_t count) {
   mlx_text_printf(json, "  \"%s\": [", key);
@@ -115,7 +147,7 @@ static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, con
                   rate(prompt_count, g->prompt_seconds), rate(decoded(g), g->decode_seconds), info->dtype, info->device,
                   info->threads);
   status = mlx_status_join(status, mlx_text_finish(&json));
-  if (!status && !print_text(NULL, json.data, json.length)) status = mlx_stdout_error();
+  if (!status && !print_text(json.data, json.length)) status = mlx_stdout_error();
   mlx_text_clear(&json);
   return status;
 }
@@ -126,6 +158,13 @@ static void print_summary(const mlx_generation_t *g, size_t prompt_count, double
           g->count, rate(decoded(g), g->decode_seconds));
 }
 
+static void fill_options(const flags_t *f, mlx_generate_options_t *out) {
+  mlx_generate_options_initialize(out);
+  out->max_tokens = f->count;
+  out->ignore_eos = f->ignore_eos;
+  mlx_sampling_flags_apply(&f->sampling, f->verbose, out);
+}
+
 static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const prompt_t *prompt, double load_seconds) {
   const mlx_engine_info_t info = mlx_engine_info(engine);
   mlx_cli_print_device(&info, f->verbose);
@@ -134,15 +173,18 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
   mlx_session_t *session = NULL;
   mlx_generation_t generation = {0};
   mlx_generate_options_t options;
-  mlx_generate_options_initialize(&options);
-  options.max_tokens = f->count;
-  options.ignore_eos = f->ignore_eos;
-  mlx_sampling_flags_apply(&f->sampling, f->verbose, &options);
-  if (!f->json) options.on_text = print_text;
+  fill_options(f, &options);
+  mlx_stream_t stream = {0};
+  if (!f->json) {
+    mlx_stream_begin(&stream, f->chat && mlx_stream_thinks_after(prompt->text, prompt->length));
+    options.on_text = on_text;
+    options.user = &stream;
+  }
   mlx_status_t status = f->chat ? mlx_engine_tokenize_chat(engine, prompt->text, prompt->length, &ids, &count)
                                 : mlx_engine_tokenize(engine, prompt->text, prompt->length, &ids, &count);
   if (!status) status = mlx_session_create(engine, &session);
   if (!status) status = mlx_session_generate(session, ids, count, &options, &generation);
+  if (!f->json && !mlx_stream_end(&stream) && !status) status = mlx_stdout_error();
   if (!status && f->json) {
     status = print_json(engine, f, &info, ids, count, &generation, load_seconds);
   } else if (!status && generation.finish_reason == MLX_FINISH_CANCELLED) {
@@ -156,6 +198,52 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
   return status;
 }
 
+static mlx_status_t chat_at_terminal(mlx_engine_t *engine, const flags_t *f, const mlx_chat_t *chat) {
+  const mlx_engine_info_t info = mlx_engine_info(engine);
+  mlx_generate_options_t options;
+  fill_options(f, &options);
+  const mlx_chat_setup_t setup = {.model = f->model,
+                                  .engine = engine,
+                                  .chat = chat,
+                                  .render = f->render,
+                                  .generate = &options,
+                                  .system = f->system,
+                                  .verbose = f->verbose};
+  mlx_cli_print_device(&info, f->verbose);
+  return mlx_cli_chat(&setup);
+}
+
+static mlx_status_t run(flags_t *f) {
+  prompt_t prompt = {0};
+  mlx_chat_t *chat = NULL;
+  mlx_engine_t *engine = NULL;
+  mlx_open_times_t times;
+  mlx_status_t status = f->interactive ? NULL : read_prompt(f, &prompt);
+  if (!status) status = prepare_chat(f, &chat);
+  if (!status && chat && !f->interactive) status = template_prompt(f, chat, &prompt);
+  const mlx_open_options_t opening = {.model = f->model,
+                                      .device = f->device,
+                                      .dtype = f->dtype,
+                                      .kernels = f->kernels,
+                                      .quantize = f->quantize,
+                                      .verbose = f->verbose,
+                                      .context = f->context,
+                                      .cpu_level = f->cpu_level,
+                                      .threads = f->threads,
+                                      .prompt = prompt.text,
+                                      .prompt_length = prompt.length,
+                                      .prompt_is_chat = f->chat};
+  if (!status) status = mlx_cli_open(&opening, &engine, &times);
+  if (!status) {
+    status = f->interactive ? chat_at_terminal(engine, f, chat)
+                            : generate(engine, f, &prompt, times.compile_seconds + times.load_seconds);
+  }
+  mlx_engine_close(engine);
+  mlx_chat_free(chat);
+  mlx_free(prompt.owned);
+  return status;
+}
+
 mlx_status_t mlx_cli_run(int argc, char **argv) {
   flags_t f = {.kernels = "auto", .device = "auto", .count = -1, .context = -1};
   mlx_sampling_flags_initialize(&f.sampling);
@@ -164,7 +252,11 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
       {"-p, --prompt", MLX_FLAG_TEXT, "TEXT", "what the model goes on from; special tokens in it count", &f.prompt, 0, 0},
       {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the prompt from a file, or from stdin (-)", &f.prompt_file, 0, 0},
       {"--chat", MLX_FLAG_SWITCH, NULL, "make the prompt a turn of a chat, by the model's own template", &f.chat, 0, 0},
-      {"-sys, --system-prompt", MLX_FLAG_TEXT, "TEXT", "with --chat: what the system says before it", &f.system, 0, 0},
+      {"--no-chat", MLX_FLAG_SWITCH, NULL, "take a prompt that comes through a pipe as it is, as -p and -f do", &f.no_chat, 0, 0},
+      {"-sys, --system-prompt", MLX_FLAG_TEXT, "TEXT", "in a chat: what the system says first", &f.system, 0, 0},
+      {"--chat-template", MLX_FLAG_TEXT, "NAME", "in a chat: another template, a known format (chatml, llama3, ...) or a Jinja file", &f.chat_template, 0, 0},
+      {"--chat-template-kwargs", MLX_FLAG_TEXT, "JSON", "in a chat: more for the template to know: {\"enable_thinking\": false}", &f.variables, 0, 0},
+      {"--tools", MLX_FLAG_TEXT, "FILE", "in a chat: a JSON list of tools for the template", &f.tools_file, 0, 0},
       {"-n, --n-predict", MLX_FLAG_INT, "N", "write at most N tokens (default: -1, until the model stops)", &f.count, -1, 1 << 24},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
       {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
@@ -181,40 +273,22 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
       {0}};
   size_t words;
   bool help;
-  MLX_TRY(mlx_flags_parse("usage: mlxcel run -m MODEL -p TEXT [options]\n\n"
-                          "Writes what the model says after a prompt. A model that is not compiled yet is compiled first.\n\n"
+  MLX_TRY(mlx_flags_parse("usage: mlxcel run -m MODEL [-p TEXT] [options]\n\n"
+                          "Without a prompt, at a terminal, it is a chat. A prompt through a pipe is one turn of a chat.\n"
+                          "A model that is not compiled yet is compiled first, and kept in the cache.\n\n"
                           "examples:\n"
-                          "  mlxcel run -m model.gguf -p \"The capital of France is\" -n 16\n"
-                          "  mlxcel run -m model.gguf --chat -p \"What is a compiler?\" --temp 0",
+                          "  mlxcel run -m model.gguf\n"
+                          "  mlxcel run -m model.gguf -p \"The capital of France is\" -n 16 --temp 0",
                           table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
   if (!f.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel run -m MODEL -p TEXT");
-  if (f.system && !f.chat) return mlx_status_hint(mlx_error(MLX_USAGE, "-sys belongs to a chat"), "add --chat");
-  prompt_t prompt = {0};
   if (f.sampling.logprobs >= 0 && !f.json) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "--logprobs is part of what --json prints"), "add --json");
   }
-  MLX_TRY(mlx_sampling_flags_read(&f.sampling));
-  mlx_status_t status = read_prompt(&f, &prompt);
-  mlx_engine_t *engine = NULL;
-  if (!status && f.chat) status = template_prompt(&f, &prompt);
-  mlx_open_times_t times;
-  const mlx_open_options_t opening = {.model = f.model,
-                                      .device = f.device,
-                                      .dtype = f.dtype,
-                                      .kernels = f.kernels,
-                                      .quantize = f.quantize,
-                                      .verbose = f.verbose,
-                                      .context = f.context,
-                                      .cpu_level = f.cpu_level,
-                                      .threads = f.threads,
-                                      .prompt = prompt.text,
-                                      .prompt_length = prompt.length,
-                                      .prompt_is_chat = f.chat};
-  if (!status) status = mlx_cli_open(&opening, &engine, &times);
-  if (!status) status = generate(engine, &f, &prompt, times.compile_seconds + times.load_seconds);
-  mlx_engine_close(engine);
-  mlx_free(prompt.owned);
+  MLX_TRY(choose_input(&f));
+  mlx_status_t status = mlx_sampling_flags_read(&f.sampling);
+  if (!status) status = run(&f);
+  mlx_free(f.tools);
   mlx_sampling_flags_clear(&f.sampling);
   return status;
 }

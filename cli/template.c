@@ -11,7 +11,7 @@
 #define MAX_INPUT (64u << 20)
 
 typedef struct flags {
-  const char *model, *messages, *tools, *variables, *name;
+  const char *model, *messages, *tools, *variables, *name, *chat_template;
   bool add_generation_prompt, show;
 } flags_t;
 
@@ -59,6 +59,7 @@ mlx_status_t mlx_cli_template(int argc, char **argv) {
       {"--variables", MLX_FLAG_TEXT, "JSON", "more for the template to know: {\"enable_thinking\": false}", &f.variables, 0, 0},
       {"--name", MLX_FLAG_TEXT, "NAME", "which template, of a model with several (default: tool_use with tools, else default)",
        &f.name, 0, 0},
+      {"--chat-template", MLX_FLAG_TEXT, "NAME", "another template: a known format (chatml, llama3, ...) or a Jinja file", &f.chat_template, 0, 0},
       {"--add-generation-prompt", MLX_FLAG_SWITCH, NULL, "end with the beginning of the model's turn", &f.add_generation_prompt,
        0, 0},
       {"--show", MLX_FLAG_SWITCH, NULL, "print the template itself", &f.show, 0, 0},
@@ -79,7 +80,7 @@ mlx_status_t mlx_cli_template(int argc, char **argv) {
                            "give it with --messages FILE, or see the template with --show");
   }
   mlx_chat_t *chat;
-  MLX_TRY(mlx_cli_open_chat(f.model, &chat));
+  MLX_TRY(mlx_cli_open_chat(f.model, f.chat_template, &chat));
   mlx_status_t status = f.show ? show_source(chat, &f) : render(chat, &f);
   mlx_chat_free(chat);
   return status;

@@ -61,7 +61,7 @@ typedef struct mlx_compiled_module {
 struct mlx_compiled {
   char *manifest, *tokenizer;  // owned JSON texts
   char *tokenizer_name;        // owned: the file the tokenizer comes from, for messages
-  char *chat;                  // owned JSON text; NULL when the model has no chat template
+  char *chat;                  // owned JSON text; NULL when the model has neither a chat template nor special tokens
   size_t manifest_length, tokenizer_length, chat_length;
   mlx_compiled_module_t modules[MLX_MAX_LEVELS];  // one, or of a portable model one for each level
   size_t module_count;
@@ -86,7 +86,7 @@ mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path
 mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx_report_t *report,
                                mlx_cache_entry_t *out_entry, char **out_path) MLX_MUST_USE;
 
-// The chat.json of a model on disk, without compiling it; *|out_json| is NULL when it has no chat template. Release with mlx_free.
+// The chat.json of a model on disk, without compiling it; *|out_json| is NULL when it has neither a template nor special tokens. Release with mlx_free.
 mlx_status_t mlx_compile_chat(const char *model_path, char **out_json, size_t *out_length) MLX_MUST_USE;
 
 // The tokenizer.json of a model on disk, without compiling it, and the name of the file it comes from, for messages. Release both with

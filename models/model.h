@@ -88,7 +88,7 @@ mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name,
 // The tokenizer as Hugging Face's tokenizer.json: the file's own, or written from GGUF metadata. Release with mlx_free.
 mlx_status_t mlx_source_tokenizer_json(const mlx_source_t *source, char **out_json, size_t *out_length) MLX_MUST_USE;
 // The model's chat templates and the special tokens they may name, as chat.json (runtime/chat.c); *|out_json| is NULL when it has
-// none. Release with mlx_free.
+// neither. Release with mlx_free.
 mlx_status_t mlx_source_chat_json(const mlx_source_t *source, char **out_json, size_t *out_length) MLX_MUST_USE;
 // Token ids that end a text: generation_config.json's or config.json's eos_token_id (an int or a list), or GGUF's
 // tokenizer.ggml.eos_token_id (and eot). Writes at most |capacity| ids.

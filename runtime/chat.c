@@ -3,13 +3,16 @@
 //
 // A compiled model carries chat.json for this (mlx_source_chat_json makes it):
 //   {"templates": {"default": "...", "tool_use": "..."}, "tokens": {"bos_token": "<s>", "eos_token": "</s>"}}
+// A model without a template has its tokens there, for a template that somebody else brings.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "artifact/manifest.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "runtime/mlxcel.h"
 #include "runtime/template.h"
 
@@ -34,8 +37,7 @@ static mlx_status_t read_chat(mlx_chat_t *chat, const char *name, const char *js
   MLX_TRY(mlx_format(&chat->name, "%s: chat template", name));
   MLX_TRY(mlx_json_parse(chat->name, json, length, &chat->json));
   MLX_TRY(mlx_json_need(&chat->json, chat->json.root, "templates", &templates));
-  if (!yyjson_is_obj(templates) || !yyjson_obj_size(templates))
-    return mlx_json_error(&chat->json, "templates", "must be an object with a template");
+  if (!yyjson_is_obj(templates)) return mlx_json_error(&chat->json, "templates", "must be an object");
   yyjson_obj_foreach(templates, index, count, key, value) {
     if (!yyjson_is_str(value)) return mlx_json_error(&chat->json, "templates", "must hold strings");
   }
@@ -53,7 +55,7 @@ mlx_status_t mlx_chat_create(const char *name, const char *json, size_t length, 
   *out_chat = NULL;
   MLX_TRY(mlx_alloc(1, sizeof *chat, &chat));
   mlx_status_t status = read_chat(chat, name, json, length);
-  if (status) {
+  if (status || !chat->count) {
     mlx_chat_free(chat);
     return status;
   }
@@ -61,22 +63,64 @@ mlx_status_t mlx_chat_create(const char *name, const char *json, size_t length, 
   return NULL;
 }
 
+// The text of a chat.json with |source| as its only template and the special tokens of |json|.
+static mlx_status_t replace_template(const char *name, const char *source, size_t source_length, const char *json, size_t length,
+                                     char **out_json, size_t *out_length) {
+  mlx_json_t old = {0};
+  char *tokens = NULL;
+  mlx_text_t text = {0};
+  if (json) MLX_TRY(mlx_json_parse(name, json, length, &old));
+  yyjson_val *known = old.root ? mlx_json_find(old.root, "tokens") : NULL;
+  mlx_status_t status = NULL;
+  if (known && !(tokens = yyjson_val_write(known, 0, NULL))) status = mlx_error(MLX_OUT_OF_MEMORY, "out of memory: %s", name);
+  mlx_text_puts(&text, "{\"templates\": {\"default\": ");
+  mlx_text_json_string(&text, source, source_length);
+  mlx_text_printf(&text, "}, \"tokens\": %s}", tokens ? tokens : "{}");
+  status = mlx_status_join(status, mlx_text_take(&text, out_json, out_length));
+  mlx_text_clear(&text);
+  free(tokens);
+  mlx_json_close(&old);
+  return status;
+}
+
+mlx_status_t mlx_chat_create_with(const char *name, const char *source, size_t source_length, const char *json, size_t length,
+                                  mlx_chat_t **out_chat) {
+  char *whole = NULL;
+  size_t whole_length;
+  mlx_template_t *parsed;
+  *out_chat = NULL;
+  MLX_TRY(mlx_template_create(name, source, source_length, &parsed));  // an error in it is told now, by its line
+  mlx_template_free(parsed);
+  mlx_status_t status = replace_template(name, source, source_length, json, length, &whole, &whole_length);
+  if (!status) status = mlx_chat_create(name, whole, whole_length, out_chat);
+  mlx_free(whole);
+  return status;
+}
+
 mlx_status_t mlx_chat_missing(const char *name) {
   return mlx_status_hint(
       mlx_error(MLX_NOT_FOUND, "%s has no chat template", name),
-      "a model that was not made for chat has none; one compiled by an older mlxcel lost it: compile it again");
+      "a model that was not made for chat has none (--chat-template NAME lends it one); one compiled by an older mlxcel lost it: compile it again");
+}
+
+mlx_status_t mlx_chat_read_bundle(const char *path, char **out_json, size_t *out_length) {
+  char *file;
+  *out_json = NULL;
+  *out_length = 0;
+  MLX_TRY(mlx_join_path(path, MLX_BUNDLE_CHAT, &file));
+  mlx_status_t status = mlx_is_file(file) ? mlx_read_file(file, MAX_CHAT, out_json, out_length) : NULL;
+  mlx_free(file);
+  return status;
 }
 
 mlx_status_t mlx_chat_open_bundle(const char *path, mlx_chat_t **out_chat) {
-  char *file, *text = NULL;
+  char *text;
   size_t length;
   *out_chat = NULL;
-  MLX_TRY(mlx_join_path(path, MLX_BUNDLE_CHAT, &file));
-  mlx_status_t status = mlx_is_file(file) ? mlx_read_file(file, MAX_CHAT, &text, &length) : mlx_chat_missing(path);
-  if (!status) status = mlx_chat_create(path, text, length, out_chat);
+  MLX_TRY(mlx_chat_read_bundle(path, &text, &length));
+  mlx_status_t status = text ? mlx_chat_create(path, text, length, out_chat) : NULL;
   mlx_free(text);
-  mlx_free(file);
-  return status;
+  return status || *out_chat ? status : mlx_chat_missing(path);
 }
 
 void mlx_chat_free(mlx_chat_t *chat) {

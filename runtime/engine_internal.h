@@ -35,7 +35,9 @@ struct mlx_session {
   mlx_engine_t *engine;
   int64_t row;
   int64_t length;     // positions written
+  int32_t *ids;       // [context] the tokens at those positions
   bool has_choice;    // the device's token of this row is the model's choice after them
+  int32_t choice;     // which one that is
   int32_t *pages;     // [row_pages] of this row; 0 where there is none yet
   int64_t page_count; // pages held
 };

@@ -1,4 +1,6 @@
 // The generate loop: tokens in, text out as it comes.
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -121,13 +123,29 @@ static mlx_status_t decode_loop(mlx_session_t *session, writer_t *writer, int32_
   }
 }
 
+// The chooser knows all that was read, now and before: a session that was resumed chooses as a fresh one does.
+static mlx_status_t create_chooser(const mlx_session_t *session, const mlx_generate_options_t *options, const int32_t *ids, size_t count,
+                                   mlx_chooser_t **out) {
+  const size_t held = (size_t)session->length;
+  size_t total;
+  int32_t *all;
+  if (!held) return mlx_chooser_create(session->engine, options, ids, count, out);
+  if (!mlx_add(held, count, &total)) return mlx_error(MLX_USAGE, "a prompt of %zu tokens is too long", count);
+  MLX_TRY(mlx_alloc(total, sizeof *all, &all));
+  memcpy(all, session->ids, held * sizeof *all);
+  memcpy(all + held, ids, count * sizeof *all);
+  mlx_status_t status = mlx_chooser_create(session->engine, options, all, total, out);
+  mlx_free(all);
+  return status;
+}
+
 mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, size_t count,
                                   const mlx_generate_options_t *options, mlx_generation_t *out) {
   *out = (mlx_generation_t){0};
   writer_t writer = {.options = options};
   int32_t next;
   double start = mlx_seconds();
-  if (mlx_chooser_is_needed(options)) MLX_TRY(mlx_chooser_create(session->engine, options, ids, count, &writer.chooser));
+  if (mlx_chooser_is_needed(options)) MLX_TRY(create_chooser(session, options, ids, count, &writer.chooser));
   mlx_status_t status = mlx_session_read(session, ids, count, &next);
   double read = mlx_seconds();
   if (!status) status = decode_loop(session, &writer, next, out);

@@ -3,6 +3,7 @@
 //   engine    a compiled model loaded on a device. Many sessions share one.
 //   session   one sequence of tokens and its place in the engine's KV pool.
 //   chat      the model's own chat template: turns a conversation into the text that the model reads.
+//   conversation   messages with roles, in memory and in a file.
 //
 // Nothing here compiles: an engine opens what `mlxcel compile` made. Text in and out is UTF-8.
 // Threads: an engine and its sessions belong to one thread at a time.
@@ -106,7 +107,16 @@ const mlx_chat_t *mlx_engine_chat(const mlx_engine_t *engine);
 // The same without an engine, from a bundle folder or from the text of a chat.json; |name| is what errors call it. MLX_NOT_FOUND when
 // the bundle has no chat template. Release with mlx_chat_free.
 mlx_status_t mlx_chat_open_bundle(const char *path, mlx_chat_t **out_chat) MLX_MUST_USE;
-mlx_status_t mlx_chat_create(const char *name, const char *json, size_t length, mlx_chat_t **out_chat) MLX_MUST_USE;
+mlx_status_t mlx_chat_create(const char *name, const char *json, size_t length, mlx_chat_t **out_chat) MLX_MUST_USE;  // NULL: it has none
+// With |source|, Jinja, in the place of the model's own; |json| gives the special tokens and may be NULL. An error in the template is
+// told at once; |name| is what errors call it.
+mlx_status_t mlx_chat_create_with(const char *name, const char *source, size_t source_length, const char *json, size_t length,
+                                  mlx_chat_t **out_chat) MLX_MUST_USE;
+// The text of a bundle's chat.json; NULL when it has none. Release with mlx_free.
+mlx_status_t mlx_chat_read_bundle(const char *path, char **out_json, size_t *out_length) MLX_MUST_USE;
+// Well-known formats, for models that bring no template: the Jinja of one, or NULL; and their names, a NULL after them.
+const char *mlx_chat_format(const char *name);
+const char *const *mlx_chat_format_names(void);
 void mlx_chat_free(mlx_chat_t *chat);  // NULL is fine
 // The error that everybody gives about a model without a chat template.
 mlx_status_t mlx_chat_missing(const char *name) MLX_MUST_USE;
@@ -130,6 +140,31 @@ void mlx_chat_free_text(char *text);
 const char *mlx_chat_source(const mlx_chat_t *chat, const char *template_name, bool has_tools);
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Conversation
+
+typedef struct mlx_conversation mlx_conversation_t;
+
+mlx_status_t mlx_conversation_create(mlx_conversation_t **out_conversation) MLX_MUST_USE;  // empty; release with mlx_conversation_free
+void mlx_conversation_free(mlx_conversation_t *conversation);                              // NULL is fine
+// From a JSON list of messages, or an object that has one as its "messages". A message is an object with a string as its "role" and, where it
+// has a "content", a string, a list or null there; what else is in it stays. |name| is what errors call the text.
+mlx_status_t mlx_conversation_parse(const char *name, const char *json, size_t length, mlx_conversation_t **out_conversation) MLX_MUST_USE;
+
+mlx_status_t mlx_conversation_add(mlx_conversation_t *conversation, const char *role, const char *text, size_t length) MLX_MUST_USE;
+// Puts a system message at the beginning, or in the place of the one that is there; NULL takes it away.
+mlx_status_t mlx_conversation_set_system(mlx_conversation_t *conversation, const char *text, size_t length) MLX_MUST_USE;
+const char *mlx_conversation_system(const mlx_conversation_t *conversation);  // NULL: there is none. Borrowed
+size_t mlx_conversation_count(const mlx_conversation_t *conversation);
+// The role and the text of message |index|; "" for a text that is none. Borrowed, until the conversation changes.
+const char *mlx_conversation_role(const mlx_conversation_t *conversation, size_t index);
+const char *mlx_conversation_text(const mlx_conversation_t *conversation, size_t index);
+void mlx_conversation_cut(mlx_conversation_t *conversation, size_t count);  // drops every message from |count| on
+// Where the turn after the one at |index| begins: the next message of a user's; the count when there is none.
+size_t mlx_conversation_next_turn(const mlx_conversation_t *conversation, size_t index);
+// A JSON list of the system message, where there is one, and the messages from |first| on. Release with mlx_free.
+mlx_status_t mlx_conversation_json(const mlx_conversation_t *conversation, size_t first, char **out_json, size_t *out_length) MLX_MUST_USE;
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Session
 
 // Fails when all rows of the engine are taken. Release with mlx_session_free.
@@ -150,6 +185,9 @@ mlx_status_t mlx_session_steps(mlx_session_t *session, int32_t *out_ids, size_t 
 // Drops every position from |length| on, and with any of them the model's last choice: the session must read something before
 // it goes on, or is asked for logits. Does nothing when there is nothing to drop.
 mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) MLX_MUST_USE;
+// Rewinds to what the session and |ids| begin with alike, *|out_kept| tokens: what follows them is left to read, and gives what a
+// fresh session gives that reads all of |ids|. At least one token is left, since a choice comes from reading.
+mlx_status_t mlx_session_resume(mlx_session_t *session, const int32_t *ids, size_t count, size_t *out_kept) MLX_MUST_USE;
 // The logits behind the last choice: |count| must be the vocabulary's size.
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) MLX_MUST_USE;
 
@@ -236,7 +274,7 @@ typedef struct mlx_generation {
   double prompt_seconds, decode_seconds;
 } mlx_generation_t;
 
-// Reads |ids| and generates. Penalties look back on |ids| too. A token that ends the text is counted in ids but gives no text.
+// Reads |ids| and generates. Penalties look back on them and on what the session held before. A token that ends the text is counted in ids but gives no text.
 // The last token is chosen but not yet part of the session: to go on from there, read it first.
 mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, size_t count,
                                   const mlx_generate_options_t *options, mlx_generation_t *out_generation) MLX_MUST_USE;

@@ -40,7 +40,9 @@ mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_sessio
   mlx_session_t *session;
   MLX_TRY(mlx_alloc(1, sizeof *session, &session));
   mlx_status_t status = mlx_alloc((size_t)engine->manifest.row_pages, sizeof *session->pages, &session->pages);
+  if (!status) status = mlx_alloc((size_t)engine->context, sizeof *session->ids, &session->ids);
   if (status) {
+    mlx_free(session->pages);
     mlx_free(session);
     return status;
   }
@@ -57,6 +59,7 @@ void mlx_session_free(mlx_session_t *session) {
   give_pages(session, 0);
   engine->row_taken[session->row] = false;
   mlx_free(session->pages);
+  mlx_free(session->ids);
   mlx_free(session);
 }
 
@@ -91,6 +94,7 @@ static mlx_status_t call_for_tokens(mlx_session_t *session, const char *function
   if (!status) status = mlx_buffer_read(engine->device, output, tokens, total * sizeof *tokens);
   if (!status) memcpy(out_ids, tokens + (size_t)session->row * width, width * sizeof *tokens);
   session->has_choice = !status;
+  if (!status) session->choice = out_ids[width - 1];
   mlx_free(tokens);
   mlx_buffer_free(output);
   return status;
@@ -109,7 +113,10 @@ static mlx_status_t prefill(mlx_session_t *session, int64_t bucket, const int32_
   if (!status) status = row_tensor(session, width, session->pages, (size_t)width, 2, &inputs[3]);
   if (!status) status = call_for_tokens(session, function, inputs, 4, 1, out_next);
   for (int i = 0; i < 4; ++i) mlx_buffer_free(inputs[i]);
-  if (!status) session->length += count;
+  if (!status) {
+    memcpy(session->ids + session->length, ids, (size_t)count * sizeof *ids);
+    session->length += count;
+  }
   return status;
 }
 
@@ -170,7 +177,7 @@ size_t mlx_largest_group(const mlx_manifest_t *m, size_t limit) {
 // One call of decode_|group|, whose pages are taken.
 static mlx_status_t decode(mlx_session_t *session, size_t group, int32_t *out_ids) {
   const int64_t width = session->engine->manifest.row_pages;
-  const int32_t active = 1;
+  const int32_t active = 1, first = session->choice;
   char function[32];
   snprintf(function, sizeof function, "decode_%zu", group);
   mlx_buffer_t *inputs[2] = {NULL, NULL};
@@ -178,7 +185,11 @@ static mlx_status_t decode(mlx_session_t *session, size_t group, int32_t *out_id
   if (!status) status = row_tensor(session, width, session->pages, (size_t)width, 2, &inputs[1]);
   if (!status) status = call_for_tokens(session, function, inputs, 2, group, out_ids);
   for (int i = 0; i < 2; ++i) mlx_buffer_free(inputs[i]);
-  if (!status) session->length += (int64_t)group;
+  if (!status) {  // it took in the choice it had, and every new one but the last
+    session->ids[session->length] = first;
+    memcpy(session->ids + session->length + 1, out_ids, (group - 1) * sizeof *out_ids);
+    session->length += (int64_t)group;
+  }
   return status;
 }
 
@@ -206,6 +217,13 @@ mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) {
   session->has_choice = false;
   give_pages(session, length);
   return NULL;
+}
+
+mlx_status_t mlx_session_resume(mlx_session_t *session, const int32_t *ids, size_t count, size_t *out_kept) {
+  size_t kept = 0;
+  while (kept + 1 < count && kept < (size_t)session->length && session->ids[kept] == ids[kept]) ++kept;
+  *out_kept = kept;
+  return mlx_session_rewind(session, (int64_t)kept);
 }
 
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) {

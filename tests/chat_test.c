@@ -258,7 +258,33 @@ TEST(a_chat_runs_from_source_and_from_a_bundle_which_carries_the_template) {
   remove_model();
 }
 
+// A model without a template keeps its special tokens for one that is lent.
+TEST(a_lent_template_has_the_models_special_tokens) {
+  command_t run;
+  make_model();
+  put_file("m/tokenizer_config.json", "{\"bos_token\": \"<B>\", \"eos_token\": \"<E>\"}");
+  put_file("messages.json", "[{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": \"Ho\"}]");
+  RUN(&run, "template", "-m", in_folder("m"), "--show");
+  check_refused(&run, MLX_NOT_FOUND, "has no chat template");
+  RUN(&run, "compile", in_folder("m"), "-o", in_folder("c.mlxb"));
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  RUN(&run, "template", "-m", in_folder("c.mlxb"), "--show");
+  check_refused(&run, MLX_NOT_FOUND, "has no chat template");
+  RUN(&run, "run", "-m", in_folder("c.mlxb"), "-p", "the", "-n", "1", "--device", "cpu");
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  for (int i = 0; i < 2; ++i) {
+    RUN(&run, "template", "-m", in_folder(i ? "c.mlxb" : "m"), "--messages", in_folder("messages.json"), "--chat-template", "llama2");
+    CHECK_TEXT(run.err, "");
+    CHECK_TEXT(run.out, "<B>[INST] Hi [/INST] Ho <E>");
+    command_free(&run);
+  }
+  remove_model();
+}
+
 TEST_MAIN(CASE(a_hugging_face_directory_gives_its_templates_and_tokens), CASE(gguf_metadata_gives_its_templates_and_tokens),
           CASE(the_template_verb_prints_what_the_model_reads), CASE(a_real_gguf_file_renders_by_its_own_template),
           CASE(what_cannot_be_rendered_is_answered),
-          CASE(a_chat_runs_from_source_and_from_a_bundle_which_carries_the_template))
+          CASE(a_chat_runs_from_source_and_from_a_bundle_which_carries_the_template),
+          CASE(a_lent_template_has_the_models_special_tokens))

@@ -243,6 +243,27 @@ TEST(a_rewound_session_reads_on_and_gives_its_pages_back) {
   mlx_engine_close(engine);
 }
 
+// What a group took in counts as read: a longer text that begins with it is read on from there.
+TEST(a_session_resumes_after_groups) {
+  mlx_engine_t *engine = open_engine(true, 0);
+  int32_t next, steps[64], all[3 + 64 + 1], again;
+  size_t kept;
+  mlx_session_t *session = read_prompt(engine, &next);
+  CHECK_OK(mlx_session_steps(session, steps, 64));
+  memcpy(all, prompt, sizeof prompt);
+  all[3] = next;
+  memcpy(all + 4, steps, sizeof steps);
+  CHECK_OK(mlx_session_resume(session, all, 68, &kept));
+  CHECK_INT(kept, 67);  // the last choice is not taken in
+  CHECK_OK(mlx_session_read(session, all + kept, 1, &again));
+  CHECK_INT(again, after(all[67], 67));
+  all[40] = (all[40] + 1) % 320;
+  CHECK_OK(mlx_session_resume(session, all, 68, &kept));
+  CHECK_INT(kept, 40);
+  mlx_session_free(session);
+  mlx_engine_close(engine);
+}
+
 TEST(a_module_without_a_promised_decode_function_is_refused) {
   mlx_engine_t *engine;
   CHECK_ERROR(try_open((int64_t[]){1, 4, 8}, 3, 0, &engine), MLX_INVALID_INPUT, "the module has no function 'decode_8'");
@@ -334,6 +355,7 @@ TEST(text_comes_after_each_group_and_a_callback_stops_it_there) {
 }
 
 TEST_MAIN(CASE(groups_grow_with_the_text_and_end_on_the_limit), CASE(steps_are_the_same_tokens_as_one_step_at_a_time),
+          CASE(a_session_resumes_after_groups),
           CASE(steps_that_do_not_fit_are_refused_before_any_work), CASE(a_rewound_session_reads_on_and_gives_its_pages_back),
           CASE(a_module_without_a_promised_decode_function_is_refused), CASE(generated_text_is_the_same_whatever_the_groups),
           CASE(text_comes_after_each_group_and_a_callback_stops_it_there))

@@ -50,7 +50,7 @@ static mlx_status_t write_chat(chat_t *chat, char **out_json, size_t *out_length
   mlx_text_t json = {0};
   *out_json = NULL;
   *out_length = 0;
-  if (!chat->count) return NULL;
+  if (!chat->count && !chat->tokens.length) return NULL;
   mlx_text_puts(&json, "{\n\"templates\": {");
   for (size_t i = 0; i < chat->count; ++i) {
     mlx_text_puts(&json, i ? ",\n  " : "\n  ");

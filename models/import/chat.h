@@ -1,5 +1,5 @@
 // chat.json from a model's files: its chat templates and the special tokens that they may name (runtime/chat.c has the format).
-// *|out_json| is NULL when the model has no chat template. Release with mlx_free.
+// *|out_json| is NULL when the model has neither a chat template nor special tokens. Release with mlx_free.
 #ifndef MLXCEL_MODELS_IMPORT_CHAT_H_
 #define MLXCEL_MODELS_IMPORT_CHAT_H_
 

@@ -1,0 +1,222 @@
+// The text being edited, and what each key does to it.
+#include "line/line.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Places in the text. A step goes over a character and the marks on it.
+
+static uint32_t code_at(const char *text, int length) {
+  uint32_t code = (unsigned char)text[0];
+  if (length > 1) code &= 0xffu >> (length + 1);
+  for (int i = 1; i < length; ++i) code = code << 6 | ((unsigned char)text[i] & 0x3f);
+  return code;
+}
+
+static bool is_mark(const char *text, size_t length) {
+  const int size = mlx_utf8_length(text, length);
+  return size > 1 && mlx_char_width(code_at(text, size)) == 0;
+}
+
+static size_t after(const mlx_line_t *line, size_t at) {
+  const mlx_text_t *text = &line->text;
+  do {
+    if (at >= text->length) return text->length;
+    const int size = mlx_utf8_length(text->data + at, text->length - at);
+    at += size > 0 ? (size_t)size : 1;
+  } while (at < text->length && is_mark(text->data + at, text->length - at));
+  return at;
+}
+
+static size_t before(const mlx_line_t *line, size_t at) {
+  const mlx_text_t *text = &line->text;
+  bool mark = true;
+  while (at > 0 && mark) {
+    do --at; while (at > 0 && ((unsigned char)text->data[at] & 0xc0) == 0x80);
+    mark = is_mark(text->data + at, text->length - at);
+  }
+  return at;
+}
+
+static bool is_space(const mlx_line_t *line, size_t at) { return strchr(" \t\n", line->text.data[at]) && line->text.data[at]; }
+
+static size_t word_before(const mlx_line_t *line, size_t at) {
+  while (at > 0 && is_space(line, before(line, at))) at = before(line, at);
+  while (at > 0 && !is_space(line, before(line, at))) at = before(line, at);
+  return at;
+}
+
+static size_t word_after(const mlx_line_t *line, size_t at) {
+  while (at < line->text.length && is_space(line, at)) at = after(line, at);
+  while (at < line->text.length && !is_space(line, at)) at = after(line, at);
+  return at;
+}
+
+static size_t row_start(const mlx_line_t *line, size_t at) {
+  while (at > 0 && line->text.data[at - 1] != '\n') --at;
+  return at;
+}
+
+static size_t row_end(const mlx_line_t *line, size_t at) {
+  while (at < line->text.length && line->text.data[at] != '\n') ++at;
+  return at;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Changes
+
+static void insert(mlx_line_t *line, const char *bytes, size_t length) {
+  mlx_text_t *text = &line->text;
+  if (length > MLX_LINE_BYTES - text->length) return;
+  const size_t tail = text->length - line->cursor;
+  mlx_text_append(text, bytes, length);
+  if (text->failed) return;
+  memmove(text->data + line->cursor + length, text->data + line->cursor, tail);
+  memcpy(text->data + line->cursor, bytes, length);
+  line->cursor += length;
+}
+
+static void erase(mlx_line_t *line, size_t from, size_t to) {
+  if (from == to) return;
+  memmove(line->text.data + from, line->text.data + to, line->text.length - to + 1);
+  line->text.length -= to - from;
+  line->cursor = from;
+}
+
+static void replace(mlx_line_t *line, const char *text, size_t length) {
+  line->text.length = line->cursor = 0;
+  insert(line, text, length);
+}
+
+// Shows the entry |back| places back, or the new text again.
+static void recall(mlx_line_t *line, size_t back) {
+  const size_t count = line->history ? line->history->count : 0;
+  if (back > count || back == line->back) return;
+  if (!line->back) {
+    line->draft.length = 0;
+    mlx_text_append(&line->draft, line->text.data ? line->text.data : "", line->text.length);
+  }
+  line->back = back;
+  const char *text = back ? line->history->entries[count - back] : line->draft.data ? line->draft.data : "";
+  replace(line, text, back ? strlen(text) : line->draft.length);
+}
+
+// Up and down go through the lines of the text first, then through history. Columns are counted in characters.
+static void move_row(mlx_line_t *line, bool up) {
+  const size_t start = row_start(line, line->cursor), end = row_end(line, line->cursor);
+  size_t column = 0, at = start;
+  for (; at < line->cursor; at = after(line, at)) ++column;
+  if (up && !start) {
+    recall(line, line->back + 1);
+    return;
+  }
+  if (!up && end == line->text.length) {
+    if (line->back) recall(line, line->back - 1);
+    return;
+  }
+  at = up ? row_start(line, start - 1) : end + 1;
+  const size_t last = row_end(line, at);
+  while (column-- && at < last) at = after(line, at);
+  line->cursor = at;
+}
+
+// Completes the first word as far as all the words agree that begin with it; a space after it when it is the only one.
+static void complete(mlx_line_t *line) {
+  const size_t length = line->text.length;
+  const char *found = NULL;
+  size_t common = 0, count = 0;
+  if (!line->words || !length || line->cursor != length) return;
+  for (const char *const *word = line->words; *word; ++word) {
+    if (strlen(*word) < length || memcmp(*word, line->text.data, length)) continue;
+    size_t same = 0;
+    while (found && same < common && (*word)[same] == found[same]) ++same;
+    common = found ? same : strlen(*word);
+    found = *word;
+    ++count;
+  }
+  if (!count) return;
+  insert(line, found + length, common - length);
+  if (count == 1) insert(line, " ", 1);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Entering
+
+static bool begins_block(const mlx_line_t *line) { return line->text.length >= 3 && !memcmp(line->text.data, "\"\"\"", 3); }
+
+static bool ends_block(const mlx_line_t *line) {
+  size_t end = line->text.length;
+  while (end > 3 && is_space(line, end - 1)) --end;
+  return end >= 6 && !memcmp(line->text.data + end - 3, "\"\"\"", 3);
+}
+
+static mlx_line_event_t enter(mlx_line_t *line) {
+  const size_t length = line->text.length;
+  if (begins_block(line) && !ends_block(line)) {
+    insert(line, "\n", 1);
+    return MLX_LINE_GOES_ON;
+  }
+  if (length && line->cursor == length && line->text.data[length - 1] == '\\') {
+    line->text.data[length - 1] = '\n';
+    return MLX_LINE_GOES_ON;
+  }
+  line->cursor = length;
+  return MLX_LINE_DONE;
+}
+
+mlx_line_event_t mlx_line_press(mlx_line_t *line, mlx_key_t key, const char *text, size_t length) {
+  const size_t cursor = line->cursor;
+  switch (key) {
+    case MLX_KEY_NONE: break;
+    case MLX_KEY_TEXT: insert(line, text, length); break;
+    case MLX_KEY_ENTER: return enter(line);
+    case MLX_KEY_NEWLINE: insert(line, "\n", 1); break;
+    case MLX_KEY_LEFT: line->cursor = before(line, cursor); break;
+    case MLX_KEY_RIGHT: line->cursor = after(line, cursor); break;
+    case MLX_KEY_UP: move_row(line, true); break;
+    case MLX_KEY_DOWN: move_row(line, false); break;
+    case MLX_KEY_HOME: line->cursor = row_start(line, cursor); break;
+    case MLX_KEY_END: line->cursor = row_end(line, cursor); break;
+    case MLX_KEY_WORD_LEFT: line->cursor = word_before(line, cursor); break;
+    case MLX_KEY_WORD_RIGHT: line->cursor = word_after(line, cursor); break;
+    case MLX_KEY_BACKSPACE: erase(line, before(line, cursor), cursor); break;
+    case MLX_KEY_DELETE: erase(line, cursor, after(line, cursor)); break;
+    case MLX_KEY_KILL_AFTER: erase(line, cursor, row_end(line, cursor)); break;
+    case MLX_KEY_KILL_BEFORE: erase(line, row_start(line, cursor), cursor); break;
+    case MLX_KEY_KILL_WORD: erase(line, word_before(line, cursor), cursor); break;
+    case MLX_KEY_INTERRUPT: line->cursor = line->text.length; return MLX_LINE_INTERRUPTED;
+    case MLX_KEY_END_OF_INPUT:
+      if (!line->text.length) return MLX_LINE_ENDED;
+      erase(line, cursor, after(line, cursor));
+      break;
+    case MLX_KEY_CLEAR_SCREEN: return MLX_LINE_REDRAW;
+    case MLX_KEY_SUSPEND: return MLX_LINE_SUSPEND;
+    case MLX_KEY_TAB: complete(line); break;
+  }
+  return MLX_LINE_GOES_ON;
+}
+
+mlx_status_t mlx_line_value(mlx_line_t *line, const char **out_text, size_t *out_length) {
+  MLX_TRY(mlx_text_finish(&line->text));
+  MLX_TRY(mlx_text_finish(&line->draft));
+  const char *text = line->text.data ? line->text.data : "";
+  size_t length = line->text.length;
+  if (begins_block(line) && ends_block(line)) {
+    while (is_space(line, length - 1)) --length;
+    text += 3;
+    length -= 6;
+    if (length && text[0] == '\n') ++text, --length;
+    if (length && text[length - 1] == '\n') --length;
+  }
+  *out_text = text;
+  *out_length = length;
+  return NULL;
+}
+
+void mlx_line_clear(mlx_line_t *line) {
+  mlx_text_clear(&line->text);
+  mlx_text_clear(&line->draft);
+  *line = (mlx_line_t){.history = line->history, .words = line->words};
+}

@@ -1,0 +1,350 @@
+// The chat as a person at a terminal has it, and its prompts through pipes: commands, Ctrl-C, a full context, what goes to stdout.
+#include <sys/stat.h>
+
+#include "runtime/mlxcel.h"
+#include "tests/pty.h"
+
+#define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define PROMPT ">>> \r\033[4C"
+#define PASTE(text) "\033[200~" text "\033[201~"
+
+static char folder[64];  // a fresh one for each test: history is there too
+
+static const char *in_folder(const char *name) {
+  static char paths[8][160];
+  static int next;
+  char *path = paths[next++ % 8];
+  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+  return path;
+}
+
+static void make_folder(void) {
+  strcpy(folder, "/tmp/mlxcel-talk-XXXXXX");
+  CHECK(mkdtemp(folder));
+  setenv("XDG_STATE_HOME", in_folder("state"), 1);
+}
+
+static void remove_folder(void) { CHECK_OK(mlx_remove_tree(folder)); }
+
+static char *read_text(const char *name) {
+  char *text;
+  CHECK_OK(mlx_read_file(in_folder(name), SIZE_MAX, &text, NULL));
+  return text;
+}
+
+#define START(pty, out, ...)                                                                                             \
+  pty_start(pty, (const char *const[]){MLXCEL_BINARY, "run", "-m", SMOLLM2, "--temp", "0", "--device", "cpu", __VA_ARGS__, NULL}, out, \
+            "xterm")
+
+// What a run without a terminal writes for a conversation in a file, all of it read anew.
+static char *fresh_answer(const char *messages) {
+  command_t run;
+  RUN(&run, "template", "-m", SMOLLM2, "--messages", messages, "--add-generation-prompt");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_OK(mlx_write_file(in_folder("rendered"), run.out, run.out_length));
+  command_free(&run);
+  char *rendered = read_text("rendered");
+  RUN(&run, "run", "-m", SMOLLM2, "--temp", "0", "--device", "cpu", "-c", "512", "-n", "24", "-p", rendered);
+  CHECK_INT(run.exit_code, 0);
+  mlx_free(rendered);
+  mlx_free(run.err);
+  return run.out;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+TEST(answers_are_those_of_a_fresh_session_and_all_that_stdout_gets) {
+  pty_t pty;
+  make_folder();
+  START(&pty, in_folder("out"), "-c", "512", "-n", "24", "-sys", "You are terse.");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "What is a compiler?\r");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/save ");
+  pty_send(&pty, in_folder("one.json"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "saved 3 messages");
+  pty_send(&pty, "/stats\r");
+  pty_wait_for(&pty, "of them new");
+  pty_send(&pty, "And an interpreter?\r");
+  pty_wait_for(&pty, "(the answer ends here because of -n)");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/stats\r");
+  pty_wait_for(&pty, " tokens, 1");  // of 60 and more read, under 20 are new
+  pty_wait_for(&pty, " of them new");
+  pty_send(&pty, "/exit\r");
+  CHECK_INT(pty_end(&pty), 0);
+  static const char ask[] = "[{\"role\": \"system\", \"content\": \"You are terse.\"}, {\"role\": \"user\", \"content\": \"What is a compiler?\"}]";
+  CHECK_OK(mlx_write_file(in_folder("ask.json"), ask, sizeof ask - 1));
+  char *out = read_text("out"), *first = fresh_answer(in_folder("ask.json")), expected[4096];
+  char *saved = read_text("one.json");
+  saved[strlen(saved) - 3] = 0;  // "\n]\n"
+  mlx_text_t again = {0};
+  mlx_text_printf(&again, "%s,\n{\"role\": \"user\", \"content\": \"And an interpreter?\"}]", saved);
+  CHECK_OK(mlx_write_file(in_folder("again.json"), again.data, again.length));
+  char *second = fresh_answer(in_folder("again.json"));
+  snprintf(expected, sizeof expected, "%s\n%s\n", first, second);
+  CHECK_TEXT(out, expected);
+  mlx_text_clear(&again);
+  mlx_free(saved);
+  mlx_free(first);
+  mlx_free(second);
+  mlx_free(out);
+  remove_folder();
+}
+
+TEST(ctrl_c_stops_an_answer_and_keeps_the_session) {
+  pty_t pty;
+  make_folder();
+  START(&pty, NULL, "-c", "512", "--ignore-eos");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "Count.\r");
+  pty_wait_for(&pty, "\r\n");   // the question's end
+  for (size_t until = pty.shown.length + 20; pty.shown.length < until;) CHECK(pty_read(&pty, 100));  // it writes
+  pty_send(&pty, "\x03");
+  pty_wait_for(&pty, "(stopped)");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "\x03");
+  pty_wait_for(&pty, "Ctrl-D or /exit leaves");
+  pty_send(&pty, "dropped\x03");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/save ");
+  pty_send(&pty, in_folder("c.json"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "saved 2 messages");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "\x04");
+  CHECK_INT(pty_end(&pty), 0);
+  remove_folder();
+}
+
+TEST(commands_do_what_help_says) {
+  pty_t pty;
+  make_folder();
+  CHECK_OK(mlx_write_file(in_folder("damaged.json"), "[{\"role\": \"user\"", 16));
+  CHECK_OK(mlx_write_file(in_folder("other.txt"), "precious", 8));
+  START(&pty, NULL, "-c", "512", "-n", "4");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/help\r");
+  pty_wait_for(&pty, "/regen");
+  pty_send(&pty, "/regen\r");
+  pty_wait_for(&pty, "there is nothing to answer again");
+  pty_send(&pty, "/sytem x\r");
+  pty_wait_for(&pty, "did you mean /system?");
+  pty_send(&pty, "/system\r");
+  pty_wait_for(&pty, "There is no system message");
+  pty_send(&pty, "/system You are a cat.\r");
+  pty_wait_for(&pty, "system: You are a cat.");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, PASTE("one\ntwo") "\r");
+  pty_wait_for(&pty, "because of -n");
+  pty_send(&pty, "//x\r");
+  pty_wait_for(&pty, "because of -n");
+  pty_send(&pty, "/regen\r");
+  pty_wait_for(&pty, "because of -n");
+  pty_send(&pty, "/save\r");
+  pty_wait_for(&pty, "/save wants the name of a file");
+  pty_send(&pty, "/save ");
+  pty_send(&pty, in_folder("other.txt"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "is there and is no conversation");
+  pty_send(&pty, "/save ");
+  pty_send(&pty, in_folder("c.json"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "saved 5 messages");
+  pty_send(&pty, "/clear\r");
+  pty_wait_for(&pty, "forgotten");
+  pty_send(&pty, "/load ");
+  pty_send(&pty, in_folder("damaged.json"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "damaged.json: not valid JSON at byte 16");
+  pty_send(&pty, "/load ");
+  pty_send(&pty, in_folder("none.json"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "none.json");
+  pty_send(&pty, "/load ");
+  pty_send(&pty, in_folder("c.json"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "loaded 5 messages");
+  pty_send(&pty, "/bye\r");
+  CHECK_INT(pty_end(&pty), 0);
+  char *saved = read_text("c.json"), *other = read_text("other.txt"), *history = read_text("state/mlxcel/history");
+  CHECK_CONTAINS(saved, "{\"role\": \"system\", \"content\": \"You are a cat.\"}");
+  CHECK_CONTAINS(saved, "{\"role\": \"user\", \"content\": \"one\\ntwo\"}");
+  CHECK_CONTAINS(saved, "{\"role\": \"user\", \"content\": \"/x\"}");
+  CHECK_TEXT(other, "precious");
+  CHECK_CONTAINS(history, "one\\ntwo\n//x\n/regen\n");
+  mlx_free(saved);
+  mlx_free(other);
+  mlx_free(history);
+  remove_folder();
+}
+
+TEST(a_full_context_drops_the_oldest_turns_and_goes_on) {
+  pty_t pty;
+  make_folder();
+  START(&pty, NULL, "-c", "128", "-n", "40", "--ignore-eos");
+  pty_wait_for(&pty, PROMPT);
+  pty_send(&pty, "/system Be kind.\r");
+  for (int i = 0; i < 3; ++i) {
+    pty_wait_for(&pty, PROMPT);
+    pty_send(&pty, "Count to ten, please.\r");
+    if (i == 2) pty_wait_for(&pty, "the context of 128 tokens is full: the oldest 4 messages are no longer read");
+    pty_wait_for(&pty, "because of -n");
+  }
+  pty_wait_for(&pty, PROMPT);
+  for (int i = 0; i < 40; ++i) pty_send(&pty, PASTE("one two three four "));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "the message is too long");
+  pty_wait_for(&pty, "-c N");
+  pty_send(&pty, "/save ");
+  pty_send(&pty, in_folder("all.json"));
+  pty_send(&pty, "\r");
+  pty_wait_for(&pty, "saved 7 messages");  // what is no longer read is not lost
+  pty_send(&pty, "\x04");
+  CHECK_INT(pty_end(&pty), 0);
+  remove_folder();
+}
+
+// Without cursor movement the terminal's own editing is used.
+TEST(a_dumb_terminal_is_enough) {
+  pty_t pty;
+  make_folder();
+  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "run", "-m", SMOLLM2, "--temp", "0", "--device", "cpu", "-c", "512", "-n", "4", "-v", NULL}, NULL,
+            "dumb");
+  pty_wait_for(&pty, ">>> ");
+  pty_send(&pty, "Hi\n");
+  pty_wait_for(&pty, "because of -n");
+  pty_wait_for(&pty, "of them new");  // -v
+  pty_wait_for(&pty, "context: ");
+  CHECK(!strstr(strstr(pty.shown.data, ">>> "), "\033["));
+  pty_send(&pty, "/exit\n");
+  CHECK_INT(pty_end(&pty), 0);
+  remove_folder();
+}
+
+// A template that ends with <think>, as those of thinking models do.
+TEST(thinking_is_dimmed_unless_colours_are_unwanted) {
+  static const char source[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n<think>\n";
+  pty_t pty;
+  make_folder();
+  CHECK_OK(mlx_write_file(in_folder("t.jinja"), source, sizeof source - 1));
+  for (int plain = 0; plain < 2; ++plain) {
+    pty_start(&pty, (const char *const[]){"/usr/bin/env", plain ? "NO_COLOR=1" : "X=1", MLXCEL_BINARY, "run", "-m", SMOLLM2, "--temp", "0", "--device",
+                                          "cpu", "-c", "512", "-n", "4", "--chat-template", in_folder("t.jinja"), NULL}, NULL, "xterm");
+    pty_wait_for(&pty, PROMPT);
+    pty_send(&pty, "Hi\r");
+    pty_wait_for(&pty, "because of -n");
+    const bool dimmed = strstr(pty.shown.data, "\033[2m") && strstr(strstr(pty.shown.data, "\033[2m"), "\033[0m");
+    CHECK_INT(dimmed, !plain);
+    pty_send(&pty, "\x04");
+    CHECK_INT(pty_end(&pty), 0);
+  }
+  remove_folder();
+}
+
+TEST(a_chat_that_cannot_be_is_refused) {
+  pty_t pty;
+  make_folder();
+  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "run", "-m", TINY, NULL}, NULL, "xterm");
+  pty_wait_for(&pty, "tiny-llama has no chat template");
+  pty_wait_for(&pty, "--chat-template NAME");
+  CHECK_INT(pty_end(&pty), MLX_NOT_FOUND);
+  START(&pty, NULL, "--json");
+  pty_wait_for(&pty, "no prompt was given");
+  CHECK_INT(pty_end(&pty), MLX_USAGE);
+  START(&pty, NULL, "--no-chat");
+  pty_wait_for(&pty, "no prompt was given");
+  CHECK_INT(pty_end(&pty), MLX_USAGE);
+  remove_folder();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Pipes
+
+static void shell(command_t *run, const char *line) {
+  command_start(run, (const char *const[]){"/bin/sh", "-c", line, "sh", MLXCEL_BINARY, NULL});
+  command_wait(run);
+  if (run->exit_code) CHECK_FAIL("%s: exit status %d: %s", line, run->exit_code, run->err);
+}
+
+#define FLAGS " --temp 0 --device cpu -c 512 -n 8"
+
+static void check_same(const char *line, const char *as) {
+  command_t a, b;
+  shell(&a, line);
+  shell(&b, as);
+  CHECK(a.out_length > 0);
+  CHECK_TEXT(a.out, b.out);
+  command_free(&a);
+  command_free(&b);
+}
+
+TEST(a_chat_through_a_pipe_is_refused_where_there_is_no_template) {
+  command_t run;
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", "echo x | \"$1\" run --chat -m " TINY, "sh", MLXCEL_BINARY, NULL});
+  command_wait(&run);
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  CHECK_CONTAINS(run.err, "tiny-llama has no chat template");
+  CHECK_TEXT(run.out, "");
+  command_free(&run);
+}
+
+TEST(a_prompt_through_a_pipe_is_a_turn_where_the_model_has_a_template) {
+  check_same("printf 'What is a compiler?\\n' | \"$1\" run -m " SMOLLM2 FLAGS, "\"$1\" run -m " SMOLLM2 FLAGS " --chat -p 'What is a compiler?'");
+  check_same("printf 'The sky is' | \"$1\" run --no-chat -m " SMOLLM2 FLAGS, "\"$1\" run -m " SMOLLM2 FLAGS " -p 'The sky is'");
+  check_same("printf 'Hi' | \"$1\" run -sys 'Be a cat.' -m " SMOLLM2 FLAGS, "\"$1\" run -m " SMOLLM2 FLAGS " --chat -sys 'Be a cat.' -p Hi");
+  check_same("printf 'the quick' | \"$1\" run --ignore-eos -m " TINY FLAGS, "\"$1\" run --ignore-eos -m " TINY FLAGS " -p 'the quick'");
+  check_same("printf 'not read' | \"$1\" run --ignore-eos -p 'the quick' -m " TINY FLAGS, "\"$1\" run --ignore-eos -m " TINY FLAGS " -p 'the quick'");
+}
+
+// Leaves the prompt's ids of what --json printed.
+static void cut_after_ids(char *json) {
+  char *end = strchr(json, ']');
+  CHECK(end);
+  *end = 0;
+}
+
+TEST(a_lent_template_is_the_one_that_is_used) {
+  command_t run;
+  make_folder();
+  CHECK_OK(mlx_write_file(in_folder("my.jinja"), "{% for m in messages %}{{ m.content }}{% endfor %}", 50));
+  CHECK_OK(mlx_write_file(in_folder("bad.jinja"), "one\n{% for %}", 13));
+  CHECK_OK(mlx_write_file(in_folder("tools.json"), "[{\"type\": \"function\"}]", 22));
+  CHECK_OK(mlx_write_file(in_folder("tools.jinja"), "{{ tools[0].type }}{{ x }}", 26));
+  RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", in_folder("my.jinja"), "-p", "the quick", "-n", "1", "--json");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.out, "\"prompt_ids\": [315, 223, 310, 302]");
+  command_free(&run);
+  RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", in_folder("bad.jinja"), "-p", "x");
+  CHECK_INT(run.exit_code, MLX_INVALID_INPUT);
+  CHECK_CONTAINS(run.err, "bad.jinja, line 2");
+  command_free(&run);
+  RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", "lama3", "-p", "x");
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  CHECK_CONTAINS(run.err, "'lama3' is neither a chat format nor a file");
+  CHECK_CONTAINS(run.err, "llama3");
+  command_free(&run);
+  RUN(&run, "run", "-m", TINY, "--tools", "x.json", "-p", "x");
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "--tools belongs to a chat");
+  command_free(&run);
+  RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", in_folder("tools.jinja"), "--tools", in_folder("tools.json"), "--chat-template-kwargs", "{\"x\": \"!\"}",
+      "-p", "x", "-n", "1", "--json");
+  CHECK_INT(run.exit_code, 0);
+  cut_after_ids(run.out);
+  command_t plain;
+  RUN(&plain, "run", "-m", TINY, "--chat", "--chat-template", in_folder("my.jinja"), "-p", "function!", "-n", "1", "--json");
+  cut_after_ids(plain.out);
+  CHECK_TEXT(run.out, plain.out);
+  command_free(&plain);
+  command_free(&run);
+  remove_folder();
+}
+
+TEST_MAIN(CASE(answers_are_those_of_a_fresh_session_and_all_that_stdout_gets), CASE(ctrl_c_stops_an_answer_and_keeps_the_session),
+          CASE(commands_do_what_help_says), CASE(a_full_context_drops_the_oldest_turns_and_goes_on), CASE(a_dumb_terminal_is_enough),
+          CASE(thinking_is_dimmed_unless_colours_are_unwanted), CASE(a_chat_that_cannot_be_is_refused), CASE(a_chat_through_a_pipe_is_refused_where_there_is_no_template),
+          CASE(a_prompt_through_a_pipe_is_a_turn_where_the_model_has_a_template),
+          CASE(a_lent_template_is_the_one_that_is_used))

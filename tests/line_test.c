@@ -1,0 +1,330 @@
+// The line editor without a terminal: what keys make of a line, what a terminal is told to show, what history keeps.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "line/line.h"
+#include "line/stream.h"
+#include "tests/check.h"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Keys and editing
+
+static mlx_line_event_t type(mlx_line_t *line, const char *bytes) {
+  static mlx_keys_t keys;
+  keys = (mlx_keys_t){0};
+  mlx_line_event_t event = MLX_LINE_GOES_ON;
+  for (; *bytes && event == MLX_LINE_GOES_ON; ++bytes) {
+    const mlx_key_t key = mlx_keys_push(&keys, (unsigned char)*bytes);
+    event = mlx_line_press(line, key, keys.bytes, keys.length);
+  }
+  CHECK(!*bytes);  // an event comes with the last byte
+  return event;
+}
+
+static const char *shown(const mlx_line_t *line) {
+  static char text[512];
+  snprintf(text, sizeof text, "%.*s|%.*s", (int)line->cursor, line->text.data ? line->text.data : "", (int)(line->text.length - line->cursor),
+           line->text.data ? line->text.data + line->cursor : "");
+  return text;
+}
+
+// The text after |bytes| were typed into an empty line, with a | where the cursor is.
+#define CHECK_TYPED(bytes, expected)         \
+  do {                                       \
+    mlx_line_t line_ = {0};                  \
+    CHECK_INT(type(&line_, bytes), MLX_LINE_GOES_ON); \
+    CHECK_TEXT(shown(&line_), expected);     \
+    mlx_line_clear(&line_);                  \
+  } while (0)
+
+TEST(keys_move_and_change_the_text) {
+  CHECK_TYPED("abc", "abc|");
+  CHECK_TYPED("abc\033[D\033[Dx", "ax|bc");
+  CHECK_TYPED("abc\033OD\x7f", "a|c");
+  CHECK_TYPED("abc\x01x\x05y", "xabcy|");
+  CHECK_TYPED("abc\033[Hx\033[Fy", "xabcy|");
+  CHECK_TYPED("abc\033[1~x\033[4~y", "xabcy|");
+  CHECK_TYPED("abc\x01\033[3~", "|bc");
+  CHECK_TYPED("abc\x01\x04", "|bc");
+  CHECK_TYPED("abc\x02\x0b", "ab|");
+  CHECK_TYPED("abc\x02\x15", "|c");
+  CHECK_TYPED("one two  \x17", "one |");
+  CHECK_TYPED("one two\033[1;5D\033[1;5D\033[1;5C", "one| two");
+  CHECK_TYPED("one two\033b\033bx\033f", "xone| two");
+  CHECK_TYPED("a\033[99zb\033[1;2;3;4;5;6;7;8;9;10;11;12;13;14;15;16Rc", "abc|");  // unknown and endless sequences are nothing
+  CHECK_TYPED("\x7f\033[D\033[C\033[3~\x0b\x15\x17", "|");
+}
+
+TEST(a_step_goes_over_a_whole_character_and_its_marks) {
+  CHECK_TYPED("aé日\033[D\033[D", "a|é日");
+  CHECK_TYPED("e\xcc\x81x\033[D\033[D", "|e\xcc\x81x");
+  CHECK_TYPED("日本\x7f", "日|");
+  CHECK_TYPED("\xff\xc3" "ab", "b|");  // what is no UTF-8 is dropped
+  CHECK_TYPED("a\xc2\x9b" "31mb", "a31mb|");  // so is the control character that begins a sequence
+}
+
+TEST(lines_go_on_after_a_backslash_and_inside_quotes) {
+  mlx_line_t line = {0};
+  const char *text;
+  size_t length;
+  CHECK_INT(type(&line, "one\\\r"), MLX_LINE_GOES_ON);
+  CHECK_TEXT(shown(&line), "one\n|");
+  CHECK_INT(type(&line, "two\033\rthree\r"), MLX_LINE_DONE);
+  CHECK_OK(mlx_line_value(&line, &text, &length));
+  CHECK_TEXT(text, "one\ntwo\nthree");
+  mlx_line_clear(&line);
+  CHECK_INT(type(&line, "\"\"\"\r"), MLX_LINE_GOES_ON);
+  CHECK_INT(type(&line, "a \"quoted\"\r\rb\r"), MLX_LINE_GOES_ON);
+  CHECK_INT(type(&line, "\"\"\"\r"), MLX_LINE_DONE);
+  CHECK_OK(mlx_line_value(&line, &text, &length));
+  CHECK_INT(length, strlen("a \"quoted\"\n\nb"));
+  CHECK(!memcmp(text, "a \"quoted\"\n\nb", length));
+  mlx_line_clear(&line);
+  CHECK_INT(type(&line, "\"\"\"x\"\"\"\r"), MLX_LINE_DONE);
+  CHECK_OK(mlx_line_value(&line, &text, &length));
+  CHECK_INT(length, 1);
+  mlx_line_clear(&line);
+}
+
+TEST(pasted_text_keeps_its_lines_and_loses_what_steers) {
+  mlx_line_t line = {0};
+  CHECK_INT(type(&line, "\033[200~one\r\ntwo\rthree\n\tx\033[31my\x03\x04z\033[201~"), MLX_LINE_GOES_ON);
+  CHECK_TEXT(shown(&line), "one\ntwo\nthree\n\txyz|");
+  CHECK_INT(type(&line, "\r"), MLX_LINE_DONE);
+  mlx_line_clear(&line);
+}
+
+TEST(up_and_down_go_through_lines_then_history) {
+  mlx_history_t history = {0};
+  mlx_line_t line = {.history = &history};
+  CHECK_OK(mlx_history_add(&history, "first", 5));
+  CHECK_OK(mlx_history_add(&history, "sec\nond", 7));
+  CHECK_OK(mlx_history_add(&history, "sec\nond", 7));  // once
+  type(&line, "new\033[A");
+  CHECK_TEXT(shown(&line), "sec\nond|");
+  type(&line, "\033[A");
+  CHECK_TEXT(shown(&line), "sec|\nond");
+  type(&line, "\033[A\033[A");
+  CHECK_TEXT(shown(&line), "first|");
+  type(&line, "\033[B");
+  CHECK_TEXT(shown(&line), "sec\nond|");
+  type(&line, "\033[B\033[B");
+  CHECK_TEXT(shown(&line), "new|");
+  type(&line, "\x10\x0e");
+  CHECK_TEXT(shown(&line), "new|");
+  mlx_line_clear(&line);
+  type(&line, "abcd\\\r12\033[A");
+  CHECK_TEXT(shown(&line), "ab|cd\n12");
+  mlx_line_clear(&line);
+  mlx_history_clear(&history);
+}
+
+TEST(tab_completes_a_first_word) {
+  static const char *const words[] = {"/save", "/stats", "/system", "/exit", NULL};
+  mlx_line_t line = {.words = words};
+  type(&line, "/e\t");
+  CHECK_TEXT(shown(&line), "/exit |");
+  type(&line, "x\t");
+  CHECK_TEXT(shown(&line), "/exit x|");
+  mlx_line_clear(&line);
+  type(&line, "/s\t");
+  CHECK_TEXT(shown(&line), "/s|");  // three could be meant
+  type(&line, "t\t");
+  CHECK_TEXT(shown(&line), "/stats |");
+  mlx_line_clear(&line);
+  type(&line, "\ta\t");
+  CHECK_TEXT(shown(&line), "a|");
+  mlx_line_clear(&line);
+}
+
+TEST(control_keys_end_a_line) {
+  mlx_line_t line = {0};
+  CHECK_INT(type(&line, "\x04"), MLX_LINE_ENDED);
+  CHECK_INT(type(&line, "a\x03"), MLX_LINE_INTERRUPTED);
+  CHECK_INT(type(&line, "\x0c"), MLX_LINE_REDRAW);
+  CHECK_INT(type(&line, "\x1a"), MLX_LINE_SUSPEND);
+  mlx_line_clear(&line);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Drawing
+
+TEST(characters_have_the_width_that_terminals_give_them) {
+  CHECK_INT(mlx_char_width('a'), 1);
+  CHECK_INT(mlx_char_width(0xe9), 1);
+  CHECK_INT(mlx_char_width(0x301), 0);
+  CHECK_INT(mlx_char_width(0x200d), 0);
+  CHECK_INT(mlx_char_width(0x65e5), 2);
+  CHECK_INT(mlx_char_width(0x1f600), 2);
+  CHECK_INT(mlx_char_width(0x10ffff), 1);
+}
+
+static const char *drawn(mlx_screen_t *screen, const mlx_line_t *line) {
+  static char text[1024];
+  mlx_text_t out = {0};
+  mlx_screen_draw(screen, "> ", ". ", line, &out);
+  CHECK_OK(mlx_text_finish(&out));
+  snprintf(text, sizeof text, "%s", out.data);
+  mlx_text_clear(&out);
+  return text;
+}
+
+TEST(a_line_is_drawn_over_as_many_rows_as_it_takes) {
+  mlx_screen_t screen = {.columns = 8, .rows = 10};
+  mlx_line_t line = {0};
+  CHECK_TEXT(drawn(&screen, &line), "\r\033[J> \r\033[2C");
+  type(&line, "abc");
+  CHECK_TEXT(drawn(&screen, &line), "\r\033[J> abc\r\033[5C");
+  type(&line, "def");  // the row is full: the cursor waits on the next
+  CHECK_TEXT(drawn(&screen, &line), "\r\033[J> abcdef \r\r");
+  CHECK_INT(screen.cursor_row, 1);
+  type(&line, "g\x01");
+  CHECK_TEXT(drawn(&screen, &line), "\033[1A\r\033[J> abcdefg\033[1A\r\033[2C");
+  CHECK_INT(screen.cursor_row, 0);
+  mlx_line_clear(&line);
+  screen.cursor_row = 0;
+  type(&line, "abcde日\\\rx");  // a wide character does not fit into the last column
+  CHECK_TEXT(drawn(&screen, &line), "\r\033[J> abcde日\r\n. x\r\033[3C");
+  CHECK_INT(screen.cursor_row, 2);
+  mlx_line_clear(&line);
+}
+
+TEST(a_text_taller_than_the_terminal_shows_the_rows_around_the_cursor) {
+  mlx_screen_t screen = {.columns = 20, .rows = 3};
+  mlx_line_t line = {0};
+  type(&line, "1\\\r2\\\r3\\\r4\\\r5");
+  CHECK_TEXT(drawn(&screen, &line), "\r\033[J. 3\r\n. 4\r\n. 5\r\033[3C");
+  CHECK_INT(screen.cursor_row, 2);
+  type(&line, "\033[A\033[A\033[A\033[A");
+  CHECK_TEXT(drawn(&screen, &line), "\033[2A\r\033[J> 1\r\n. 2\r\n. 3\033[2A\r\033[3C");
+  mlx_line_clear(&line);
+}
+
+TEST(a_narrower_terminal_is_told_where_the_cursor_went) {
+  mlx_screen_t screen = {.columns = 20, .rows = 10};
+  mlx_line_t line = {0};
+  type(&line, "abcdefghij");
+  drawn(&screen, &line);
+  mlx_screen_resize(&screen, "> ", ". ", &line, 5, 10);
+  CHECK_INT(screen.cursor_row, 2);
+  CHECK_TEXT(drawn(&screen, &line), "\033[2A\r\033[J> abcdefghij\r\033[2C");
+  mlx_screen_resize(&screen, "> ", ". ", &line, 1, 1);  // nothing sensible, and no harm
+  drawn(&screen, &line);
+  mlx_line_clear(&line);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// History
+
+static char folder[64];
+
+static const char *history_file(void) {
+  static char path[128];
+  strcpy(folder, "/tmp/mlxcel-line-XXXXXX");
+  CHECK(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/state/mlxcel/history", folder);
+  return path;
+}
+
+TEST(history_is_kept_for_its_owner_alone) {
+  const char *path = history_file();
+  mlx_history_t history = {0};
+  struct stat info;
+  char *text;
+  CHECK_OK(mlx_history_open(&history, path));
+  CHECK_OK(mlx_history_add(&history, "one", 3));
+  CHECK_OK(mlx_history_add(&history, "two\nlines \\n", 12));
+  CHECK_OK(mlx_history_add(&history, "", 0));
+  CHECK_OK(mlx_history_add(&history, "esc\033[31m", 8));  // would steer the terminal
+  mlx_history_clear(&history);
+  CHECK(!stat(path, &info));
+  CHECK_INT(info.st_mode & 0777, 0600);
+  CHECK_OK(mlx_read_file(path, SIZE_MAX, &text, NULL));
+  CHECK_TEXT(text, "one\ntwo\\nlines \\\\n\n");
+  mlx_free(text);
+  CHECK_OK(mlx_history_open(&history, path));
+  CHECK_INT(history.count, 2);
+  CHECK_TEXT(history.entries[1], "two\nlines \\n");
+  mlx_history_clear(&history);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST(history_has_a_limit_in_memory_and_in_the_file) {
+  const char *path = history_file();
+  mlx_history_t history = {0};
+  mlx_text_t text = {0};
+  char *after;
+  for (int i = 0; i < 2 * MLX_HISTORY_ENTRIES + 10; ++i) mlx_text_printf(&text, "entry %d\n", i);
+  CHECK_OK(mlx_make_dirs(folder, 0700));
+  char parent[128];
+  snprintf(parent, sizeof parent, "%s/state/mlxcel", folder);
+  CHECK_OK(mlx_make_dirs(parent, 0700));
+  CHECK_OK(mlx_write_file(path, text.data, text.length));
+  CHECK_OK(mlx_history_open(&history, path));
+  CHECK_INT(history.count, MLX_HISTORY_ENTRIES);
+  CHECK_TEXT(history.entries[MLX_HISTORY_ENTRIES - 1], "entry 2009");
+  mlx_history_clear(&history);
+  CHECK_OK(mlx_read_file(path, SIZE_MAX, &after, NULL));
+  CHECK(!strncmp(after, "entry 1010\n", 11));
+  mlx_free(after);
+  mlx_text_clear(&text);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST(a_damaged_history_gives_what_can_be_read) {
+  static const char damaged[] = "good\n\xff\xfe\nalso \\\\ good\\\n\n\x1b[31m\nlast without an end";
+  mlx_history_t history = {0};
+  CHECK_OK(mlx_history_parse(&history, damaged, sizeof damaged - 1));
+  CHECK_INT(history.count, 3);
+  CHECK_TEXT(history.entries[1], "also \\ good\\");
+  CHECK_TEXT(history.entries[2], "last without an end");
+  mlx_history_clear(&history);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What the model writes
+
+static const char *streamed(bool terminal, bool thinking, const char *const *pieces) {
+  static char text[512];
+  mlx_stream_t stream = {.terminal = terminal, .colours = terminal, .thinking = thinking};
+  mlx_text_t out = {0};
+  for (; *pieces; ++pieces) mlx_stream_format(&stream, *pieces, strlen(*pieces), &out);
+  mlx_stream_finish(&stream, &out);
+  CHECK_OK(mlx_text_finish(&out));
+  snprintf(text, sizeof text, "%s", out.data ? out.data : "");
+  mlx_text_clear(&out);
+  return text;
+}
+#define STREAMED(terminal, thinking, ...) streamed(terminal, thinking, (const char *const[]){__VA_ARGS__, NULL})
+
+TEST(thinking_is_dimmed_on_a_terminal_however_it_comes_in_pieces) {
+  CHECK_TEXT(STREAMED(true, false, "<think>", "\nhm", "</think>", "Yes"), "\033[2m<think>\nhm</think>\033[0mYes");
+  CHECK_TEXT(STREAMED(true, false, "a<th", "ink>b<", "</thi", "nk>c"), "a\033[2m<think>b<</think>\033[0mc");
+  CHECK_TEXT(STREAMED(true, true, "hm</think>Yes"), "hm</think>\033[0mYes");  // begun in the prompt
+  CHECK_TEXT(STREAMED(true, false, "<think>never ends"), "\033[2m<think>never ends\033[0m");
+  CHECK_TEXT(STREAMED(true, false, "1 <2 <th"), "1 <2 <th");
+  CHECK_TEXT(STREAMED(false, false, "<think>a</think>\033[31mb"), "<think>a</think>\033[31mb");  // a file gets it as it is
+}
+
+TEST(a_prompt_may_end_inside_thinking) {
+  CHECK(mlx_stream_thinks_after("x<think>\n", 9));
+  CHECK(mlx_stream_thinks_after("<think>", 7));
+  CHECK(!mlx_stream_thinks_after("<think>\n\n</think>\n", 19));
+  CHECK(!mlx_stream_thinks_after("think>", 6));
+  CHECK(!mlx_stream_thinks_after("", 0));
+}
+
+TEST(nothing_of_the_model_steers_a_terminal) {
+  CHECK_TEXT(STREAMED(true, false, "a\033]0;title\007b\r\tc\n", "\xc2\x9b" "2Jé"), "a]0;titleb\tc\n2Jé");
+}
+
+TEST_MAIN(CASE(keys_move_and_change_the_text), CASE(a_step_goes_over_a_whole_character_and_its_marks),
+          CASE(lines_go_on_after_a_backslash_and_inside_quotes), CASE(pasted_text_keeps_its_lines_and_loses_what_steers),
+          CASE(up_and_down_go_through_lines_then_history), CASE(tab_completes_a_first_word), CASE(control_keys_end_a_line),
+          CASE(characters_have_the_width_that_terminals_give_them), CASE(a_line_is_drawn_over_as_many_rows_as_it_takes),
+          CASE(a_text_taller_than_the_terminal_shows_the_rows_around_the_cursor), CASE(a_narrower_terminal_is_told_where_the_cursor_went),
+          CASE(history_is_kept_for_its_owner_alone), CASE(history_has_a_limit_in_memory_and_in_the_file),
+          CASE(a_damaged_history_gives_what_can_be_read), CASE(thinking_is_dimmed_on_a_terminal_however_it_comes_in_pieces),
+          CASE(a_prompt_may_end_inside_thinking), CASE(nothing_of_the_model_steers_a_terminal))

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Prints a chat as a terminal shows it: the one in README.md and docs/chat.md. Needs tmux.
+#   tests/record_chat.sh MLXCEL MODEL
+set -euo pipefail
+[ $# -eq 2 ] || { sed -n '2,3s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+folder=$(mktemp -d)
+terminal() { LC_ALL=C.UTF-8 tmux -S "$folder/socket" -f /dev/null "$@"; }
+trap 'terminal kill-server 2>/dev/null || true; rm -rf "$folder"' EXIT
+
+# Waits for an empty prompt in the last line.
+wait_for_prompt() {
+  for _ in $(seq 1200); do
+    sleep 0.1
+    if [ "$(terminal capture-pane -p | sed '/^$/d' | tail -n 1 | sed 's/ *$//')" = '>>>' ]; then return; fi
+  done
+  echo 'no prompt came' >&2
+  exit 1
+}
+
+say() {
+  terminal send-keys -l -- "$1"
+  terminal send-keys Enter
+  sleep 0.3
+  wait_for_prompt
+}
+
+terminal new-session -d -x 110 -y 40 "XDG_STATE_HOME='$folder' exec '$1' run -m '$2' --temp 0 -c 1024 --device cpu"
+wait_for_prompt
+say 'What is a compiler? Answer in one sentence.'
+say 'What is the capital of France?'
+say '/stats'
+say "/save $folder/chat.json"
+terminal capture-pane -p -S - | sed -e "s|$folder/||" -e 's/ *$//' | sed -e '/^>>>$/,$d'
