@@ -2,7 +2,6 @@
 // model says with its weights written out.
 #include <math.h>
 
-#include "compiler/kernels.h"
 #include "compiler/weights.h"
 #include "models/model.h"
 #include "tests/golden.h"
@@ -357,24 +356,12 @@ static void check_same_weights(const folder_t *packed, const folder_t *widened) 
   for (int i = 0; i < 2; ++i) mlx_free(bytes[i]);
 }
 
-// Where there is a kernel for that.
-static void check_stays_packed(const folder_t *packed) {
-  command_t run;
-  RUN(&run, "run", "-m", packed->path, "-p", "the", "-n", "1", "-v", "--device", "cpu");
-  CHECK_INT(run.exit_code, 0);
-  CHECK_CONTAINS(run.err, "of MLX of 4 bits in groups of 32 with scales in F16: repacked without loss (4-bit codes, scale and offset in f16; 5 bits a weight)");
-  CHECK_CONTAINS(run.err, "weights: 1 matrix of MLX of 8 bits in groups of 64 with scales in F16: repacked without loss (8-bit codes");
-  CHECK_CONTAINS(run.err, ", packed");
-  command_free(&run);
-}
-
 TEST(a_packed_model_says_what_its_widened_weights_say) {
   for (int kind = MLX_PACKED_MLX; kind <= MLX_PACKED_AWQ; ++kind) {
     folder_t packed, widened;
     write_pair((mlx_packing_kind_t)kind, NULL, &packed, &widened);
     check_same_weights(&packed, &widened);
     check_same_answers(&packed, &widened);
-    if (kind == MLX_PACKED_MLX && mlx_kernels_cpu_level("host")) check_stays_packed(&packed);
     end(&packed);
     end(&widened);
   }
