@@ -10,7 +10,7 @@
 
 // Changes whenever the bytes written for the same model change: it is part of the cache key.
 #define MLX_WEIGHTS_LAYOUT "rows as Hugging Face has them, vectors f32, irpa 0"
-#define MLX_PANELS_LAYOUT "panels of 16 rows, vectors f32, irpa 2"
+#define MLX_PANELS_LAYOUT "panels of 16 rows, vectors f32, irpa 3"
 #define MLX_TILES_LAYOUT "tiles of 8 rows, vectors f32, irpa 1"
 
 // How matrices are stored.

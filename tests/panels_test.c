@@ -102,7 +102,10 @@ static void check_exact(const char *name, mlx_weight_t *weight, mlx_stored_kind_
       }
     }
   }
-  for (int i = 0; i < 2; ++i) mlx_unmap(&maps[i]);
+  for (int i = 0; i < 2; ++i) {
+    mlx_archive_clear(&archives[i]);
+    mlx_unmap(&maps[i]);
+  }
 }
 
 static mlx_weight_t weight_of(mlx_dtype_t dtype, const void *data) {
