@@ -115,20 +115,33 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
 mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_engine, mlx_open_times_t *out_times) {
   *out_engine = NULL;
   *out_times = (mlx_open_times_t){0};
+  mlx_open_options_t local = *options;
+  char *path;
+  MLX_TRY(mlx_cli_local_model(options->model, &path));
+  local.model = path;
   double start = mlx_seconds();
-  mlx_status_t status = open_model(options, out_engine, out_times);
+  mlx_status_t status = open_model(&local, out_engine, out_times);
+  mlx_free(path);
   out_times->load_seconds = mlx_seconds() - start - out_times->compile_seconds;
   return status;
 }
 
-mlx_status_t mlx_cli_open_chat(const char *model, mlx_chat_t **out_chat) {
+static mlx_status_t open_chat(const char *model, mlx_chat_t **out_chat) {
   char *json;
   size_t length;
-  *out_chat = NULL;
   if (mlx_engine_is_bundle(model)) return mlx_chat_open_bundle(model, out_chat);
   MLX_TRY(mlx_compile_chat(model, &json, &length));
   mlx_status_t status = json ? mlx_chat_create(model, json, length, out_chat) : mlx_chat_missing(model);
   mlx_free(json);
+  return status;
+}
+
+mlx_status_t mlx_cli_open_chat(const char *model, mlx_chat_t **out_chat) {
+  char *path;
+  *out_chat = NULL;
+  MLX_TRY(mlx_cli_local_model(model, &path));
+  mlx_status_t status = open_chat(path, out_chat);
+  mlx_free(path);
   return status;
 }
 
