@@ -37,6 +37,10 @@ typedef struct exchange {
   struct curl_slist *headers;
   int body_fd;
   uint64_t body_done;
+  curl_off_t moved;     // bytes both ways at the last look
+  double moved_at;      // when they last changed
+  double stall_seconds; // how long they may stay
+  bool stalled;
 } exchange_t;
 
 void mlx_http_options_initialize(mlx_http_options_t *options) {
@@ -165,10 +169,15 @@ static int on_seek(void *user, curl_off_t offset, int origin) {
   return CURL_SEEKFUNC_OK;
 }
 
-static int on_progress(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d) {
-  (void)a, (void)b, (void)c, (void)d;
-  const atomic_bool *cancelled = ((exchange_t *)user)->http->options.cancelled;
-  return cancelled && atomic_load(cancelled);
+// Curl's own watch over slow transfers averages over seconds; this one sees a connection on which nothing comes.
+static int on_progress(void *user, curl_off_t down_all, curl_off_t down, curl_off_t up_all, curl_off_t up) {
+  (void)down_all, (void)up_all;
+  exchange_t *e = user;
+  const double now = mlx_seconds();
+  if (down + up != e->moved) e->moved = down + up, e->moved_at = now;
+  e->stalled = now - e->moved_at > e->stall_seconds;
+  const atomic_bool *cancelled = e->http->options.cancelled;
+  return e->stalled || (cancelled && atomic_load(cancelled));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -213,7 +222,7 @@ static mlx_status_t set_body(exchange_t *e) {
   curl_easy_setopt(curl, CURLOPT_READDATA, e);
   curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, on_seek);
   curl_easy_setopt(curl, CURLOPT_SEEKDATA, e);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)(e->http->options.stall_seconds * UPLOAD_PATIENCE + 0.999));
+  e->stall_seconds *= UPLOAD_PATIENCE;
   if (!request->body_path) return NULL;
   e->body_fd = open(request->body_path, O_RDONLY | O_CLOEXEC);
   return e->body_fd < 0 ? mlx_io_error("open", request->body_path) : NULL;
@@ -233,8 +242,6 @@ static void set_transport(exchange_t *e) {
   curl_easy_setopt(curl, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
   curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)(options->connect_seconds * 1000));
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)(options->stall_seconds + 0.999));
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, e);
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
@@ -255,9 +262,11 @@ static mlx_status_t transfer_error(const exchange_t *e, CURLcode code) {
   const char *said = e->http->error[0] ? e->http->error : curl_easy_strerror(code);
   const mlx_http_shown_t url = mlx_http_show(e->request->url);
   switch (code) {
-    case CURLE_ABORTED_BY_CALLBACK: return mlx_error(MLX_CANCELLED, "%s: stopped", url.text);
+    case CURLE_ABORTED_BY_CALLBACK:
+      if (e->stalled) return mlx_error(MLX_TIMEOUT, "%s: nothing came for %g seconds", url.text, e->stall_seconds);
+      return mlx_error(MLX_CANCELLED, "%s: stopped", url.text);
     case CURLE_OUT_OF_MEMORY: return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
-    case CURLE_OPERATION_TIMEDOUT: return mlx_error(MLX_TIMEOUT, "%s: nothing came for too long (%s)", url.text, said);
+    case CURLE_OPERATION_TIMEDOUT: return mlx_error(MLX_TIMEOUT, "%s: %s", url.text, said);
     case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL: return mlx_error(MLX_USAGE, "'%s' is not an address of http or https (%s)", url.text, said);
     case CURLE_TOO_MANY_REDIRECTS: return mlx_error(MLX_INVALID_INPUT, "%s: redirected more than %d times", url.text, MAX_REDIRECTS);
@@ -281,7 +290,7 @@ static mlx_status_t perform(exchange_t *e) {
   e->http->error[0] = 0;
   const CURLcode code = curl_easy_perform(curl);
   if (e->failure) return e->failure;
-  e->response->passing = is_passing(code);
+  e->response->passing = is_passing(code) || e->stalled;
   if (code) return transfer_error(e, code);
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &e->response->status);
   const long status = e->response->status;
@@ -292,7 +301,7 @@ static mlx_status_t perform(exchange_t *e) {
 }
 
 static mlx_status_t try_once(mlx_http_t *http, const mlx_http_request_t *request, mlx_http_response_t *response) {
-  exchange_t e = {.http = http, .request = request, .response = response, .body_fd = -1};
+  exchange_t e = {.http = http, .request = request, .response = response, .body_fd = -1, .moved_at = mlx_seconds(), .stall_seconds = http->options.stall_seconds};
   curl_easy_reset(http->curl);  // keeps connections
   set_transport(&e);
   mlx_status_t status = set_headers(&e);

@@ -90,15 +90,6 @@ static mlx_status_t read_record(const mlx_json_t *json, char out_commit[41], cha
   return mlx_copy_text(main_file, strlen(main_file), out_main);
 }
 
-mlx_status_t mlx_pull_record_read(const char *name, const char *text, size_t length, char out_commit[41], char **out_main) {
-  *out_main = NULL;
-  mlx_json_t json;
-  MLX_TRY(mlx_json_parse(name, text, length, &json));
-  mlx_status_t status = read_record(&json, out_commit, out_main);
-  mlx_json_close(&json);
-  return status;
-}
-
 static bool has_size(const char *path, uint64_t size) {
   struct stat info;
   return !stat(path, &info) && S_ISREG(info.st_mode) && (uint64_t)info.st_size == size;

@@ -27,7 +27,4 @@ mlx_status_t mlx_pull_hub(const char *ref, const mlx_pull_options_t *options, ch
 // What an earlier pull of the same reference left, or NULL. Asks nobody.
 mlx_status_t mlx_pull_find(const char *ref, char **out_path) MLX_MUST_USE;
 
-// Reads such a record; |name| is for errors. *|out_main| is the file to open, "" for the folder; release with mlx_free.
-mlx_status_t mlx_pull_record_read(const char *name, const char *json, size_t length, char out_commit[41], char **out_main) MLX_MUST_USE;
-
 #endif  // MLXCEL_ARTIFACT_PULL_H_
