@@ -314,7 +314,77 @@ TEST(run_takes_a_model_from_the_hub) {
   CHECK_OK(mlx_remove_tree(MLXCEL_TEST_CACHE "/models"));
 }
 
-TEST_MAIN(CASE(a_model_is_pulled_whole_and_nothing_else_of_it), CASE(quantisations_of_a_model_lie_side_by_side),
+// ---------------------------------------------------------------------------------------------------------------------
+// From a web server
+
+TEST(a_bundle_served_as_a_folder_is_pulled_checked_and_runs) {
+  begin();
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  command_t run, local;
+  char bundle[256], url[256], out[256], control[256];
+  snprintf(bundle, sizeof bundle, "%s", in_folder("hub/tiny.mlxb"));
+  snprintf(url, sizeof url, "%s/plain/tiny.mlxb/", server.url);
+  snprintf(out, sizeof out, "%s", in_folder("pulled.mlxb"));
+  RUN(&run, "compile", TINY, "-o", bundle, "-c", "128");
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  server_control(&server, "{\"weights.irpa\": {\"cut\": [5000, 70000], \"status\": [503]}}");
+  RUN(&run, "pull", url, "-o", out);
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  CHECK(!strncmp(run.out, out, strlen(out)));
+  command_free(&run);
+  CHECK_CONTAINS(server_log(&server), "bytes=70000-");
+  RUN(&run, "run", "--temp", "0", "-m", out, "-p", "the quick brown", "-n", "24", "--device", "cpu");
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  RUN(&local, "run", "--temp", "0", "-m", bundle, "-p", "the quick brown", "-n", "24", "--device", "cpu");
+  CHECK_TEXT(run.out, local.out);
+  command_free(&run);
+  command_free(&local);
+  RUN(&run, "pull", url, "-o", out);
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "is there already");
+  command_free(&run);
+  snprintf(out, sizeof out, "%s", in_folder("damaged.mlxb"));
+  snprintf(control, sizeof control, "{\"model.vmfb\": {\"corrupt\": true}}");
+  server_control(&server, control);
+  RUN(&run, "pull", url, "-o", out);
+  CHECK_INT(run.exit_code, MLX_INVALID_INPUT);
+  CHECK_CONTAINS(run.err, "model.vmfb: its SHA-256 is");
+  CHECK(!mlx_is_dir(out));
+  command_free(&run);
+  snprintf(url, sizeof url, "%s/plain/acme/tiny", server.url);
+  RUN(&run, "pull", url, "-o", out);
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  CHECK_CONTAINS(run.err, "give the address of a folder");
+  command_free(&run);
+}
+
+TEST(a_bundle_of_an_older_compiler_is_pulled_too_and_that_is_said) {
+  begin();
+  char path[256], url[256], out[256], *json, *files_at;
+  command_t run;
+  snprintf(path, sizeof path, "%s", in_folder("hub/tiny.mlxb/manifest.json"));
+  snprintf(url, sizeof url, "%s/plain/tiny.mlxb/manifest.json", server.url);
+  snprintf(out, sizeof out, "%s", in_folder("old.mlxb"));
+  CHECK_OK(mlx_read_file(path, 1 << 20, &json, NULL));
+  files_at = strstr(json, ",\n  \"files\"");
+  CHECK(files_at);
+  strcpy(files_at, "\n}\n");
+  CHECK_OK(mlx_write_file(path, json, strlen(json)));
+  mlx_free(json);
+  server_control(&server, "{\"weights.irpa\": {\"cut\": [5000]}}");
+  RUN(&run, "pull", url, "-o", out);
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  CHECK_CONTAINS(run.err, "has no digests");
+  CHECK_CONTAINS(server_log(&server), "\"Range\": \"bytes=5000-\", \"If-Range\"");
+  command_free(&run);
+  snprintf(path, sizeof path, "%s", in_folder("hub/tiny.mlxb/weights.irpa"));
+  snprintf(url, sizeof url, "%s", in_folder("old.mlxb/weights.irpa"));
+  check_same(path, url);
+}
+
+TEST_MAIN(CASE(a_bundle_served_as_a_folder_is_pulled_checked_and_runs), CASE(a_bundle_of_an_older_compiler_is_pulled_too_and_that_is_said),
+          CASE(a_model_is_pulled_whole_and_nothing_else_of_it), CASE(quantisations_of_a_model_lie_side_by_side),
           CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(nothing_appears_until_all_is_checked),
           CASE(a_token_goes_to_the_hub_and_to_nobody_else), CASE(wrong_words_and_missing_models_are_explained),
           CASE(offline_what_was_pulled_is_used_and_nothing_asked), CASE(a_folder_of_ones_own_takes_a_model_too),
