@@ -204,17 +204,27 @@ static mlx_status_t check_digests(fetch_t *f) {
   return NULL;
 }
 
-static mlx_status_t finish(fetch_t *f) {
+static mlx_status_t get_checked(fetch_t *f) {
+  MLX_TRY(get_rest(f));
   mlx_status_t status = check_digests(f);
   if (status) {
     unlink(f->part);
     unlink(f->etag_path);
-    return status;
   }
-  MLX_TRY(mlx_writer_close(&f->writer));
-  MLX_TRY(mlx_rename(f->part, f->d->path));
-  unlink(f->etag_path);
-  return NULL;
+  return status;
+}
+
+// What an earlier process left may be damaged: with it a wrong digest is no reason to give up.
+static mlx_status_t get_all(fetch_t *f) {
+  MLX_TRY(open_part(f));
+  const bool resumed = f->writer.offset > 0;
+  if (!resumed) return get_checked(f);
+  MLX_TRY(get_rest(f));
+  mlx_status_t status = check_digests(f);
+  if (!status) return NULL;
+  mlx_status_free(status);
+  MLX_TRY(start_over(f));
+  return get_checked(f);
 }
 
 static mlx_status_t fetch(fetch_t *f) {
@@ -225,9 +235,11 @@ static mlx_status_t fetch(fetch_t *f) {
   MLX_TRY(status);
   MLX_TRY(mlx_format(&f->part, "%s.part", f->d->path));
   MLX_TRY(mlx_format(&f->etag_path, "%s.part.etag", f->d->path));
-  MLX_TRY(open_part(f));
-  MLX_TRY(get_rest(f));
-  return finish(f);
+  MLX_TRY(get_all(f));
+  MLX_TRY(mlx_writer_close(&f->writer));
+  MLX_TRY(mlx_rename(f->part, f->d->path));
+  unlink(f->etag_path);
+  return NULL;
 }
 
 static bool is_there(const mlx_download_t *d) {
@@ -273,7 +285,7 @@ static mlx_status_t add_sizes(const mlx_download_t *downloads, size_t count, uin
   return NULL;
 }
 
-static mlx_status_t check_space(const char *folder, uint64_t missing) {
+mlx_status_t mlx_download_check_space(const char *folder, uint64_t missing) {
   struct statvfs disk;
   if (statvfs(folder, &disk)) return mlx_io_error("ask the disk of", folder);
   uint64_t room;
@@ -293,7 +305,7 @@ mlx_status_t mlx_download_all(const char *title, const char *folder, const mlx_d
   uint64_t all, missing;
   MLX_TRY(mlx_make_dirs(folder, 0755));
   MLX_TRY(add_sizes(downloads, count, &all, &missing));
-  MLX_TRY(check_space(folder, missing));
+  MLX_TRY(mlx_download_check_space(folder, missing));
   const mlx_transfer_t transfer = {.title = title, .count = count, .parallel = PARALLEL, .bytes = all, .job = download_job,
                                    .user = (void *)(uintptr_t)downloads, .http = http, .report = report};
   return mlx_transfer_run(&transfer);

@@ -223,6 +223,8 @@ static mlx_status_t set_body(exchange_t *e) {
   curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, on_seek);
   curl_easy_setopt(curl, CURLOPT_SEEKDATA, e);
   e->stall_seconds *= UPLOAD_PATIENCE;
+  // On a connection that was used before, curl sends a request that broke once more by itself: not what "once" means.
+  if (request->once) curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, 1L);
   if (!request->body_path) return NULL;
   e->body_fd = open(request->body_path, O_RDONLY | O_CLOEXEC);
   return e->body_fd < 0 ? mlx_io_error("open", request->body_path) : NULL;

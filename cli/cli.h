@@ -92,6 +92,7 @@ mlx_status_t mlx_cli_eval(int argc, char **argv);
 mlx_status_t mlx_cli_show(int argc, char **argv);
 mlx_status_t mlx_cli_cache(int argc, char **argv);
 mlx_status_t mlx_cli_template(int argc, char **argv);
+mlx_status_t mlx_cli_push(int argc, char **argv);
 mlx_status_t mlx_cli_pull(int argc, char **argv);
 mlx_status_t mlx_cli_doctor(int argc, char **argv);
 

@@ -15,7 +15,8 @@ static const mlx_verb_t verbs[] = {
     {"eval", "measure how well a model foretells a text", mlx_cli_eval},
     {"show", "say what a model is and what memory it takes", mlx_cli_show},
     {"template", "show what a model's chat template makes of a conversation", mlx_cli_template},
-    {"pull", "fetch a model from a hub, checked", mlx_cli_pull},
+    {"pull", "fetch a model from a hub, a registry or a web server", mlx_cli_pull},
+    {"push", "put a compiled model into a registry", mlx_cli_push},
     {"cache", "list or clear compiled models", mlx_cli_cache},
     {"doctor", "check this machine: CPU, GPU, compiler, cache", mlx_cli_doctor},
 };

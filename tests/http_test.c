@@ -282,9 +282,7 @@ TEST(a_wrong_digest_leaves_nothing_behind) {
   CHECK_ERROR(mlx_download_file(http, &download, &tally), MLX_INVALID_INPUT, "big: its SHA-256 is");
   CHECK(!mlx_is_file(part) && !mlx_is_file(download.path));
   server_control(&server, "{}");
-  leave_part(&download, 500, NULL, true);
-  CHECK_ERROR(mlx_download_file(http, &download, &tally), MLX_INVALID_INPUT, "it should be");
-  CHECK(!mlx_is_file(part) && !mlx_is_file(download.path));
+  leave_part(&download, 500, NULL, true);  // damaged by whatever came before: not what the server sends
   CHECK_OK(mlx_download_file(http, &download, &tally));
   check_got(&download);
   end();
