@@ -338,7 +338,7 @@ mlx_status_t mlx_pull_hub(const char *text, const mlx_pull_options_t *options, c
   MLX_TRY(open_place(text, &place));
   mlx_status_t status = NULL;
   if (mlx_hub_offline()) {
-    status = find_pulled(&place, out_path);
+    status = options->output ? mlx_error(MLX_USAGE, "HF_HUB_OFFLINE forbids asking the hub, and -o is for what it sends") : find_pulled(&place, out_path);
     if (!status && !*out_path) {
       status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' was never pulled, and HF_HUB_OFFLINE forbids asking the hub", text), "unset HF_HUB_OFFLINE");
     }

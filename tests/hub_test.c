@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "tests/check.h"
+#include "tests/faults.h"
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
 
@@ -108,5 +109,23 @@ TEST(answers_that_make_no_sense_are_refused) {
   }
 }
 
-TEST_MAIN(CASE(references_are_read_in_their_parts), CASE(a_model_is_chosen_with_what_it_needs_and_no_more),
+TEST(memory_that_runs_out_leaves_nothing_behind) {
+  static const char json[] = "{\"sha\": \"" COMMIT "\", \"siblings\": [{\"rfilename\": \"a-Q8_0.gguf\", \"size\": 1}, {\"rfilename\": \"b\", \"size\": 1}]}";
+  for (long n = 1;; ++n) {
+    memory.count = memory.live = 0;
+    memory.target = n;
+    mlx_memory_set_calls(&counting_memory);
+    mlx_hub_listing_t listing;
+    mlx_status_t status = mlx_hub_listing_read("answer", json, strlen(json), &listing);
+    if (!status) mlx_hub_listing_free(&listing);
+    mlx_memory_set_calls(NULL);
+    CHECK_INT(memory.live, 0);
+    const mlx_code_t code = mlx_status_code(status);
+    mlx_status_free(status);
+    if (memory.count < n) return;  // none was left to fail
+    CHECK_INT(code, MLX_OUT_OF_MEMORY);
+  }
+}
+
+TEST_MAIN(CASE(memory_that_runs_out_leaves_nothing_behind), CASE(references_are_read_in_their_parts), CASE(a_model_is_chosen_with_what_it_needs_and_no_more),
           CASE(what_cannot_be_chosen_is_said_with_what_there_is), CASE(answers_that_make_no_sense_are_refused))

@@ -278,6 +278,9 @@ TEST(offline_what_was_pulled_is_used_and_nothing_asked) {
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.out, "/models/acme/tiny/");
   command_free(&run);
+  RUN(&run, "pull", "hf:acme/tiny", "-o", in_folder("other"));
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  command_free(&run);
   RUN(&run, "show", "hf:acme/tiny");
   CHECK_CONTAINS(run.out, "llama");
   command_free(&run);
