@@ -96,7 +96,8 @@ static mlx_status_t ask_helper(const char *helper, const char *host, char **out_
   mlx_json_t json = {0};
   const char *user, *secret;
   if (result.exit_code == 127 && !result.signal) {
-    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "docker's config.json names %s for %s, which is not on the PATH", program, host), "install it, or run `docker login %s`", host);
+    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "docker's config.json names %s for %s, which is not on the PATH", program, host),
+                             "install it, or run `docker login %s`", host);
   } else if (!result.signal && !result.timed_out && result.exit_code == 0) {
     status = mlx_json_parse(program, answer, strlen(answer), &json);
     if (!status) status = mlx_json_string(&json, json.root, "Username", &user);

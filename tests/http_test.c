@@ -150,6 +150,38 @@ TEST(what_cannot_be_reached_is_said) {
   end();
 }
 
+TEST(proxies_are_found_in_the_environment) {
+  begin();
+  mlx_http_response_t response;
+  const mlx_http_request_t request = {.url = "http://nowhere.invalid/plain/big", .max_bytes = SIZE};
+  setenv("http_proxy", server.url, 1);
+  CHECK_OK(mlx_http_send(http, &request, &response));
+  CHECK_INT(response.body.length, SIZE);
+  mlx_http_response_clear(&response);
+  setenv("no_proxy", "nowhere.invalid", 1);
+  CHECK_ERROR(mlx_http_send(http, &request, &response), MLX_UNAVAILABLE, "nowhere.invalid");
+  mlx_http_response_clear(&response);
+  unsetenv("http_proxy");
+  unsetenv("no_proxy");
+  CHECK_CONTAINS(server_log(&server), "http://nowhere.invalid/plain/big");
+  end();
+}
+
+TEST(what_is_cancelled_stops) {
+  begin();
+  mlx_http_response_t response;
+  mlx_http_t *client;
+  atomic_bool cancelled = true;
+  options.cancelled = &cancelled;
+  CHECK_OK(mlx_http_open(&options, &client));
+  const mlx_http_request_t request = {.url = address("/plain/big"), .max_bytes = SIZE};
+  CHECK_ERROR(mlx_http_send(client, &request, &response), MLX_CANCELLED, "stopped");
+  mlx_http_response_clear(&response);
+  CHECK_ERROR(mlx_http_pause(&options, 60), MLX_CANCELLED, "stopped");
+  mlx_http_close(client);
+  end();
+}
+
 TEST(certificates_are_checked) {
   begin();
   server_t secure;
@@ -328,7 +360,8 @@ TEST(sha1_is_as_git_has_it) {
 }
 
 TEST_MAIN(CASE(answers_come_whole_with_their_headers), CASE(bodies_are_sent_from_memory_and_from_files),
-          CASE(a_failing_server_is_asked_again_and_a_refusing_one_is_not), CASE(what_cannot_be_reached_is_said), CASE(certificates_are_checked),
+          CASE(a_failing_server_is_asked_again_and_a_refusing_one_is_not), CASE(what_cannot_be_reached_is_said), CASE(proxies_are_found_in_the_environment),
+          CASE(what_is_cancelled_stops), CASE(certificates_are_checked),
           CASE(a_download_goes_on_after_every_kind_of_break), CASE(what_a_killed_process_left_is_used_or_started_over),
           CASE(a_wrong_digest_leaves_nothing_behind), CASE(a_failure_stops_all_and_a_full_disk_is_seen_first), CASE(paths_that_leave_the_folder_are_seen),
           CASE(sha1_is_as_git_has_it))

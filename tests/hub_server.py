@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
             with lock:
                 return self.answer(200, json.dumps({"requests": log}).encode())
         self.note()
-        path = urllib.parse.unquote(self.path.split("?")[0])
+        path = urllib.parse.unquote(urllib.parse.urlparse(self.path).path)  # of a proxy's client, the path is a whole address
         fault = control.get(os.path.basename(path), {})
         status = take(fault, "status")
         if status:
