@@ -254,6 +254,7 @@ mlx_status_t mlx_download_file(mlx_http_t *http, const mlx_download_t *download,
   }
   fetch_t f = {.http = http, .d = download, .tally = tally, .writer = {.fd = -1}};
   mlx_status_t status = fetch(&f);
+  if (status) atomic_fetch_sub(tally, f.writer.offset);  // whoever tries again counts again
   if (f.writer.fd >= 0) close(f.writer.fd);
   mlx_free(f.writer.path);
   mlx_free(f.part);

@@ -14,6 +14,7 @@
 
 #define CHUNK (64u << 20)
 #define MAX_URL 4096
+#define MAX_RENEWALS 8  // of a token, for one blob
 #define ACCEPT "Accept: " MLX_OCI_MANIFEST ", " MLX_OCI_INDEX
 
 struct mlx_registry {
@@ -400,17 +401,47 @@ mlx_status_t mlx_registry_put_blob(mlx_registry_t *registry, mlx_http_t *http, c
 // ---------------------------------------------------------------------------------------------------------------------
 // Blobs in
 
+static mlx_status_t download_blob(mlx_http_t *http, const mlx_oci_descriptor_t *described, const char *url, const char *authorization, const char *path,
+                                  mlx_tally_t *tally) {
+  mlx_download_t download = {.name = described->path[0] ? described->path : described->digest, .url = url, .authorization = authorization, .path = path,
+                             .size = described->size};
+  snprintf(download.sha256, sizeof download.sha256, "%s", described->digest + strlen("sha256:"));
+  return mlx_download_file(http, &download, tally);
+}
+
+// A token may have run out on the way: asks for the blob's head, which gets a new one where that is so.
+static mlx_status_t renew_token(mlx_registry_t *registry, mlx_http_t *http, const char *url, const char *used, bool *out_renewed) {
+  char *now = NULL;
+  mlx_http_response_t response = {0};
+  const mlx_http_request_t request = {.method = "HEAD", .url = url};
+  mlx_status_t status = ask(registry, http, &request, &response);
+  mlx_http_response_clear(&response);
+  if (!status) status = copy_authorization(registry, &now);
+  *out_renewed = !status && now && (!used || strcmp(now, used));
+  mlx_free(now);
+  return status;
+}
+
 mlx_status_t mlx_registry_get_blob(mlx_registry_t *registry, mlx_http_t *http, const mlx_oci_descriptor_t *described, const char *path, mlx_tally_t *tally) {
-  char *url = NULL, *authorization = NULL;
-  mlx_status_t status = make_url(registry, &url, "blobs", described->digest);
-  if (!status) status = copy_authorization(registry, &authorization);
-  if (!status) {
-    mlx_download_t download = {.name = described->path[0] ? described->path : described->digest, .url = url, .authorization = authorization, .path = path,
-                               .size = described->size};
-    snprintf(download.sha256, sizeof download.sha256, "%s", described->digest + strlen("sha256:"));
-    status = mlx_download_file(http, &download, tally);
+  char *url;
+  bool again = true;
+  mlx_status_t status = NULL;
+  MLX_TRY(make_url(registry, &url, "blobs", described->digest));
+  for (int renewals = 0; !status && again; ++renewals) {
+    char *authorization;
+    again = false;
+    status = copy_authorization(registry, &authorization);
+    if (!status) status = download_blob(http, described, url, authorization, path, tally);
+    if (mlx_status_code(status) == MLX_UNAVAILABLE && renewals < MAX_RENEWALS) {
+      mlx_status_t lost = renew_token(registry, http, url, authorization, &again);
+      mlx_status_free(lost);  // the first failure is the one to tell
+      if (again) {
+        mlx_status_free(status);
+        status = NULL;
+      }
+    }
+    mlx_free(authorization);
   }
-  mlx_free(authorization);
   mlx_free(url);
   return status;
 }

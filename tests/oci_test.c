@@ -291,9 +291,11 @@ TEST(tokens_are_fetched_with_what_docker_knows) {
   CHECK(!chmod(in_folder("docker-credential-mlxceltest"), 0755));
   snprintf(script, sizeof script, "%s:%s", folder, getenv("PATH"));
   setenv("PATH", script, 1);
+  server_control(&server, "{\"users\": {\"me\": \"pw\"}, \"expire\": 2}");
   RUN(&run, "pull", ref, "-o", in_folder("p5"));
   check_done(&run);
   check_same_bundle(in_folder("p5"), in_folder("v3.mlxb"));
+  CHECK(count_of(server_log(&server), "/token") >= 2);
 }
 
 TEST(a_folder_laid_out_like_a_registry_does_as_well) {

@@ -2,8 +2,8 @@
 
     python3 registry_server.py
 
-Prints its port. PUT /_control sets, as JSON: {"users": {"NAME": "PASSWORD"}, "fail_patch": N, "fail_put": N, "corrupt": true}: tokens are
-then wanted (from a token server on the same port), the Nth piece of an upload is cut off in the middle, blobs are changed on their way out.
+Prints its port. PUT /_control sets, as JSON: {"users": {"NAME": "PASSWORD"}, "expire": N, "fail_patch": N, "fail_put": N, "corrupt": true}: tokens are
+then wanted (from a token server on the same port), and run out before the Nth blob is read; the Nth piece of an upload is cut off in the middle, blobs are changed on their way out.
 GET /_log gives the requests since then.
 """
 import base64, hashlib, json, os, re, sys, threading, urllib.parse, uuid
@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 lock = threading.Lock()
 control, log, blobs, manifests, uploads = {}, [], {}, {}, {}
+serial = 0  # of tokens; those of an older one have run out
 
 
 def digest_of(data):
@@ -78,16 +79,19 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = handle_any
 
     def allowed(self, name, action):
+        global serial
         if not control.get("users"):
             return True
-        return self.headers["Authorization"] in ("Bearer %s %s" % (name, action), "Bearer %s pull,push" % name)
+        if self.command == "GET" and "/blobs/" in self.path and is_nth("expire"):
+            serial += 1
+        return self.headers["Authorization"] in ("Bearer %s %s %d" % (name, action, serial), "Bearer %s pull,push %d" % (name, serial))
 
     def token(self, query):
         given = base64.b64decode((self.headers["Authorization"] or "Basic Og==")[6:]).decode().split(":", 1)
         if control["users"].get(given[0]) != given[1]:
             return self.answer(401, b'{"errors": [{"code": "DENIED"}]}')
         _, name, action = query["scope"].split(":")
-        self.answer(200, json.dumps({"token": "%s %s" % (name, action)}).encode())
+        self.answer(200, json.dumps({"token": "%s %s %d" % (name, action, serial)}).encode())
 
     def manifests(self, name, reference, query):
         if self.command == "PUT":
