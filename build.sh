@@ -101,7 +101,7 @@ vendor_crates() {
   : >"$dir/src/lib.rs"
   printf '[package]\nname = "mlxcel-third-party"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\n' >"$dir/Cargo.toml"
   grep -v '^#' third_party/crates.txt | while read -r name version sum; do
-    echo "$name = \"=$version\"" >>"$dir/Cargo.toml"
+    echo "$name = { version = \"=${version%+*}\", default-features = false }" >>"$dir/Cargo.toml"
   done
   (cd "$dir" && cargo vendor --versioned-dirs vendor)
   grep -v '^#' third_party/crates.txt | while read -r name version sum; do
@@ -186,7 +186,7 @@ iree() {
   if [ -n "${IREE_SOURCE_DIR:-}" ]; then
     step 'building IREE' build_iree "$source" "$headers"  # a tree of the user's own may change at any time
   else
-    once "$build/iree" "$source $(cat third_party/crates.txt) $(declare -f patch_iree) $pins $("$cc" --version | head -n 1) $(declare -f build_iree configure_iree)" \
+    once "$build/iree" "$source $(grep '^eerie-sys ' third_party/crates.txt) $(declare -f patch_iree) $pins $("$cc" --version | head -n 1) $(declare -f build_iree configure_iree)" \
       'building IREE' build_iree "$source" "$headers"
   fi
 }

@@ -36,6 +36,15 @@ static void put_names(mlx_text_t *json, const char *key, const char names[][16],
   mlx_text_puts(json, "],\n");
 }
 
+static void put_files(mlx_text_t *json, const mlx_manifest_t *m) {
+  mlx_text_puts(json, "  \"files\": [");
+  for (size_t i = 0; i < m->file_count; ++i) {
+    mlx_text_printf(json, "%s\n    {\"name\": \"%s\", \"size\": %lld, \"sha256\": \"%s\"}", i ? "," : "", m->files[i].name,
+                    (long long)m->files[i].size, m->files[i].sha256);
+  }
+  mlx_text_puts(json, m->file_count ? "\n  ]\n" : "]\n");
+}
+
 mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t *out_length) {
   mlx_text_t json = {0};
   mlx_text_puts(&json, "{\n");
@@ -63,7 +72,9 @@ mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t
   put_int(&json, "kv_bytes", m->kv_bytes);
   mlx_text_puts(&json, "  \"eos\": [");
   for (size_t i = 0; i < m->eos_count; ++i) mlx_text_printf(&json, "%s%d", i ? ", " : "", m->eos[i]);
-  mlx_text_puts(&json, "]\n}\n");
+  mlx_text_puts(&json, "],\n");
+  put_files(&json, m);
+  mlx_text_puts(&json, "}\n");
   mlx_status_t status = mlx_text_take(&json, out_json, out_length);
   mlx_text_clear(&json);
   return status;
@@ -151,6 +162,32 @@ static mlx_status_t read_bytes(const mlx_json_t *json, const char *key, int64_t 
   return mlx_json_find(json->root, key) ? mlx_json_int(json, json->root, key, 0, INT64_MAX, out) : NULL;
 }
 
+static mlx_status_t read_bundle_file(const mlx_json_t *json, yyjson_val *item, mlx_manifest_t *m) {
+  mlx_bundle_file_t *file = &m->files[m->file_count];
+  const char *name, *sha256;
+  MLX_TRY(mlx_json_string(json, item, "name", &name));
+  if (!mlx_is_bundle_file(name) || !strcmp(name, MLX_BUNDLE_MANIFEST)) return mlx_json_error(json, "name", "is not the name of a bundle's file");
+  for (size_t i = 0; i < m->file_count; ++i) {
+    if (!strcmp(m->files[i].name, name)) return mlx_json_error(json, "name", "is there twice");
+  }
+  MLX_TRY(mlx_json_int(json, item, "size", 0, INT64_MAX, &file->size));
+  MLX_TRY(mlx_json_string(json, item, "sha256", &sha256));
+  if (strlen(sha256) != 64 || strspn(sha256, "0123456789abcdef") != 64) return mlx_json_error(json, "sha256", "is not a SHA-256");
+  snprintf(file->name, sizeof file->name, "%s", name);
+  snprintf(file->sha256, sizeof file->sha256, "%s", sha256);
+  ++m->file_count;
+  return NULL;
+}
+
+static mlx_status_t read_files(const mlx_json_t *json, mlx_manifest_t *m) {
+  yyjson_val *list = mlx_json_find(json->root, "files"), *item;
+  size_t index, count;
+  if (!list) return NULL;
+  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MLX_MAX_BUNDLE_FILES) return mlx_json_error(json, "files", "must be a short list");
+  yyjson_arr_foreach(list, index, count, item) MLX_TRY(read_bundle_file(json, item, m));
+  return NULL;
+}
+
 static mlx_status_t read_format(const mlx_json_t *json, mlx_manifest_t *m) {
   char format[32];
   MLX_TRY(read_text(json, "format", format, sizeof format));
@@ -190,7 +227,7 @@ static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
   int64_t eos[MLX_MAX_EOS];
   MLX_TRY(read_list(json, "eos", MLX_MAX_EOS, 0, most, eos, &m->eos_count));
   for (size_t i = 0; i < m->eos_count; ++i) m->eos[i] = (int32_t)eos[i];
-  return NULL;
+  return read_files(json, m);
 }
 
 mlx_status_t mlx_manifest_read(const char *name, const char *text, size_t length, mlx_manifest_t *out_manifest) {

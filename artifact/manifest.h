@@ -24,6 +24,14 @@
 #define MLX_MAX_KERNELS 8
 #define MLX_MAX_LEVELS 8
 #define MLX_TARGET_PORTABLE "cpu:portable"
+#define MLX_MAX_BUNDLE_FILES (3 + MLX_MAX_LEVELS)  // beside the manifest
+
+// A file of the bundle, for whoever brings it from elsewhere.
+typedef struct mlx_bundle_file {
+  char name[32];  // one of the names above
+  int64_t size;
+  char sha256[MLX_DIGEST_HEX];
+} mlx_bundle_file_t;
 
 typedef struct mlx_manifest {
   char architecture[64];
@@ -52,6 +60,8 @@ typedef struct mlx_manifest {
   int64_t kv_bytes;                  // keys and values of one position, all layers; 0: it is not known
   int32_t eos[MLX_MAX_EOS];       // tokens that end a text
   size_t eos_count;
+  mlx_bundle_file_t files[MLX_MAX_BUNDLE_FILES];  // none in bundles of older compilers
+  size_t file_count;
 } mlx_manifest_t;
 
 // As JSON text; release with mlx_free.

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "artifact/hub.h"
 #include "artifact/manifest.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -15,9 +16,10 @@ typedef struct flags {
   bool verbose;
 } flags_t;
 
-// Model files end in a suffix that says nothing about what was compiled from them.
+// Model files end in a suffix that says nothing about what was compiled from them; a name on a hub may hold signs that a file's should not.
 static mlx_status_t default_out(const char *model, const char *suffix, char **out_path) {
   mlx_file_name_t name = mlx_file_name(model);
+  for (char *sign = name.text; mlx_is_hub_ref(model) && (sign = strpbrk(sign, "@:"));) *sign = '-';
   size_t length = strlen(name.text);
   if (length > 5 && !strcmp(name.text + length - 5, ".gguf")) length -= 5;
   return mlx_format(out_path, "%.*s%s", (int)length, name.text, suffix);
@@ -127,8 +129,11 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   mlx_status_t status = f.out ? mlx_copy_text(f.out, strlen(f.out), &out)
                               : default_out(model, stablehlo ? ".mlir" : vmfb ? ".vmfb" : ".mlxb", &out);
   for (size_t n = status ? 0 : strlen(out); n > 1 && out[n - 1] == '/'; --n) out[n - 1] = 0;
-  if (!status) status = stablehlo ? emit_stablehlo(model, &options, out) : compile_and_write(model, &options, out, f.verbose);
+  char *path = NULL;
+  if (!status) status = mlx_cli_local_model(model, &path);
+  if (!status) status = stablehlo ? emit_stablehlo(path, &options, out) : compile_and_write(path, &options, out, f.verbose);
   if (!status && strcmp(out, "-")) fprintf(stderr, "wrote %s\n", out);
+  mlx_free(path);
   mlx_free(out);
   return status;
 }

@@ -17,6 +17,7 @@ const mlx_variable_t mlx_variables[] = {
     {"MLXCEL_IREE_COMPILE", "the compiler"},
     {"MLXCEL_COMPILE_TIMEOUT", "its time limit in seconds"},
     {"MLXCEL_NVRTC", "the library that compiles our CUDA kernels, or its folder"},
+    {"HF_ENDPOINT", "the address of the hub that models are pulled from"},
     {NULL, NULL},
 };
 

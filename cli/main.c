@@ -19,6 +19,8 @@ static const mlx_verb_t verbs[] = {
     {"tokenize", "print the token ids of a text", mlx_cli_tokenize},
     {"detokenize", "print the text of token ids", mlx_cli_detokenize},
     {"template", "show what a model's chat template makes of a conversation", mlx_cli_template},
+    {"pull", "fetch a model from a hub, a registry or a web server", mlx_cli_pull},
+    {"push", "put a compiled model into a registry", mlx_cli_push},
     {"cache", "list or clear compiled models", mlx_cli_cache},
     {"doctor", "check this machine: CPU, GPU, compiler, cache", mlx_cli_doctor},
     {"config", "show what the configuration file and the environment set", mlx_cli_config},

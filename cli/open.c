@@ -146,8 +146,13 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
 mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_engine, mlx_open_times_t *out_times) {
   *out_engine = NULL;
   *out_times = (mlx_open_times_t){0};
+  mlx_open_options_t local = *options;
+  char *path;
+  MLX_TRY(mlx_cli_local_model(options->model, &path));
+  local.model = path;
   double start = mlx_seconds();
-  mlx_status_t status = open_model(options, out_engine, out_times);
+  mlx_status_t status = open_model(&local, out_engine, out_times);
+  mlx_free(path);
   out_times->load_seconds = mlx_seconds() - start - out_times->compile_seconds;
   return status;
 }
@@ -180,15 +185,23 @@ static mlx_status_t lend_template(const char *chat_template, const char *json, s
   return status;
 }
 
-mlx_status_t mlx_cli_find_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) {
+static mlx_status_t find_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) {
   char *json;
   size_t length;
-  *out_chat = NULL;
   MLX_TRY(mlx_engine_is_bundle(model) ? mlx_chat_read_bundle(model, &json, &length) : mlx_compile_chat(model, &json, &length));
   mlx_status_t status = chat_template ? lend_template(chat_template, json, length, out_chat)
                         : json        ? mlx_chat_create(model, json, length, out_chat)
                                       : NULL;
   mlx_free(json);
+  return status;
+}
+
+mlx_status_t mlx_cli_find_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) {
+  char *path;
+  *out_chat = NULL;
+  MLX_TRY(mlx_cli_local_model(model, &path));
+  mlx_status_t status = find_chat(path, chat_template, out_chat);
+  mlx_free(path);
   return status;
 }
 

@@ -203,5 +203,9 @@ mlx_status_t mlx_cli_show(int argc, char **argv) {
   if (help) return NULL;
   if (word) model = word;  // MLXCEL_MODEL may have set the other
   if (!model) return mlx_status_hint(mlx_error(MLX_USAGE, "show wants a model"), "mlxcel show MODEL");
-  return mlx_is_bundle(model) ? show_bundle(model, json) : show_model(model, context, json);
+  char *path;
+  MLX_TRY(mlx_cli_local_model(model, &path));
+  mlx_status_t status = mlx_is_bundle(path) ? show_bundle(path, json) : show_model(path, context, json);
+  mlx_free(path);
+  return status;
 }

@@ -441,6 +441,41 @@ static mlx_status_t get_weights(job_t *job, mlx_cache_entry_t *out_entry) {
 // ---------------------------------------------------------------------------------------------------------------------
 // The manifest
 
+static mlx_bundle_file_t *add_file(mlx_manifest_t *m, const char *name) {
+  mlx_bundle_file_t *file = &m->files[m->file_count++];
+  snprintf(file->name, sizeof file->name, "%s", name);
+  return file;
+}
+
+static void add_text_file(mlx_manifest_t *m, const char *name, const char *text, size_t length) {
+  mlx_bundle_file_t *file = add_file(m, name);
+  mlx_digest_t digest;
+  mlx_digest_begin(&digest);
+  mlx_digest_add(&digest, text, length);
+  mlx_digest_end(&digest, file->sha256);
+  file->size = (int64_t)length;
+}
+
+// The cache knows the digests of what it holds: nothing is read for this.
+static mlx_status_t add_cached_file(const job_t *job, mlx_manifest_t *m, const char *name, const char *path) {
+  mlx_bundle_file_t *file = add_file(m, name);
+  mlx_file_stamp_t stamp;
+  MLX_TRY(mlx_file_stamp(path, &stamp));
+  file->size = (int64_t)stamp.size;
+  return mlx_cache_digest_file(job->cache, path, file->sha256);
+}
+
+// What a bundle of this will hold, so that whoever brings it elsewhere can check it.
+static mlx_status_t add_files(const job_t *job, const mlx_compiled_t *out, mlx_manifest_t *m) {
+  if (!out->weights_path) return NULL;
+  add_text_file(m, MLX_BUNDLE_TOKENIZER, out->tokenizer, out->tokenizer_length);
+  if (out->chat) add_text_file(m, MLX_BUNDLE_CHAT, out->chat, out->chat_length);
+  for (size_t i = 0; i < out->module_count; ++i) {
+    MLX_TRY(add_cached_file(job, m, mlx_bundle_module(out->modules[i].level).text, out->modules[i].path));
+  }
+  return add_cached_file(job, m, MLX_BUNDLE_WEIGHTS, out->weights_path);
+}
+
 static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
   size_t position = 0, pool = 0;
   if (!kv_bytes(job, 1, &position) || !kv_bytes(job, pool_positions(&job->graph), &pool)) position = pool = 0;  // not known
@@ -473,6 +508,7 @@ static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
     snprintf(m.levels[m.level_count++], sizeof m.levels[0], "%s", out->modules[i].level);
   }
   MLX_TRY(mlx_source_eos_ids(job->model->source, m.eos, MLX_MAX_EOS, &m.eos_count));
+  MLX_TRY(add_files(job, out, &m));
   return mlx_manifest_write(&m, &out->manifest, &out->manifest_length);
 }
 

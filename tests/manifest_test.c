@@ -26,7 +26,9 @@ static mlx_manifest_t example(void) {
                           .state_bytes = 5000000000,
                           .kv_bytes = 2048,
                           .eos = {2},
-                          .eos_count = 1};
+                          .eos_count = 1,
+                          .files = {{.name = "model.vmfb", .size = 5, .sha256 = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"}},
+                          .file_count = 1};
 }
 
 TEST(what_is_written_is_read) {
@@ -126,5 +128,23 @@ TEST(a_bundles_files_have_known_names) {
   CHECK_TEXT(mlx_bundle_module("aarch64").text, "model.aarch64.vmfb");
 }
 
-TEST_MAIN(CASE(what_is_written_is_read), CASE(levels_are_of_a_portable_model_and_of_no_other), CASE(a_bundles_files_have_known_names), CASE(what_an_older_compiler_did_not_write_has_a_meaning),
+TEST(only_a_bundles_own_files_are_named) {
+  static const struct { const char *files, *part; } cases[] = {
+      {"{}", "short list"},
+      {"[{\"name\": \"../x\", \"size\": 1, \"sha256\": \"\"}]", "'name'"},
+      {"[{\"name\": \"model.vmfb\", \"size\": -1, \"sha256\": \"\"}]", "'size'"},
+      {"[{\"name\": \"model.vmfb\", \"size\": 1, \"sha256\": \"zz\"}]", "'sha256'"},
+      {"[1]", "'name'"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    mlx_manifest_t manifest = example();
+    char *json, changed[2048];
+    CHECK_OK(mlx_manifest_write(&manifest, &json, NULL));
+    snprintf(changed, sizeof changed, "%.*s\"files\": %s}", (int)(strstr(json, "\"files\"") - json), json, cases[i].files);
+    mlx_free(json);
+    CHECK_ERROR(mlx_manifest_read("m.json", changed, strlen(changed), &manifest), MLX_INVALID_INPUT, cases[i].part);
+  }
+}
+
+TEST_MAIN(CASE(what_is_written_is_read), CASE(levels_are_of_a_portable_model_and_of_no_other), CASE(a_bundles_files_have_known_names),
+          CASE(only_a_bundles_own_files_are_named), CASE(what_an_older_compiler_did_not_write_has_a_meaning),
           CASE(decode_sizes_out_of_bounds_are_refused), CASE(kernel_names_that_could_steer_a_terminal_are_refused))

@@ -1,0 +1,139 @@
+#include "artifact/credentials.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "artifact/settings.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/process.h"
+#include "base/text.h"
+
+#define MAX_CONFIG (1u << 20)
+#define MAX_HELPER_ANSWER (64u << 10)
+#define HELPER_SECONDS 60  // a person may have to unlock something
+
+static void put_base64(mlx_text_t *out, const char *bytes, size_t length) {
+  static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (size_t i = 0; i < length; i += 3) {
+    const size_t left = length - i;
+    const unsigned a = (unsigned char)bytes[i], b = left > 1 ? (unsigned char)bytes[i + 1] : 0, c = left > 2 ? (unsigned char)bytes[i + 2] : 0;
+    const char four[4] = {digits[a >> 2], digits[(a & 3) << 4 | b >> 4], left > 1 ? digits[(b & 15) << 2 | c >> 6] : '=', left > 2 ? digits[c & 63] : '='};
+    mlx_text_append(out, four, 4);
+  }
+}
+
+static mlx_status_t encode_pair(const char *user, const char *password, char **out_auth) {
+  mlx_text_t pair = {0}, auth = {0};
+  mlx_text_printf(&pair, "%s:%s", user, password);
+  if (pair.data) put_base64(&auth, pair.data, pair.length);
+  mlx_status_t status = mlx_text_finish(&pair);
+  if (!status) status = mlx_text_take(&auth, out_auth, NULL);
+  mlx_text_clear(&pair);
+  mlx_text_clear(&auth);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// docker's file
+
+static bool is_helper_name(const char *name) {
+  const size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+  return length && !name[length] && length < 64;
+}
+
+static mlx_status_t read_helper(const mlx_json_t *json, const char *host, char **out_helper) {
+  yyjson_val *helpers = mlx_json_find(json->root, "credHelpers");
+  const char *helper = NULL;
+  if (helpers && !yyjson_is_obj(helpers)) return mlx_json_error(json, "credHelpers", "must be an object");
+  if (helpers) MLX_TRY(mlx_json_string_or(json, helpers, host, NULL, &helper));
+  if (!helper) MLX_TRY(mlx_json_string_or(json, json->root, "credsStore", NULL, &helper));
+  if (!helper || !*helper) return NULL;
+  if (!is_helper_name(helper)) return mlx_json_error(json, "credHelpers", "names a program that cannot be one");
+  return mlx_copy_text(helper, strlen(helper), out_helper);
+}
+
+static mlx_status_t read_auth(const mlx_json_t *json, const char *host, char **out_auth) {
+  yyjson_val *auths = mlx_json_find(json->root, "auths");
+  if (auths && !yyjson_is_obj(auths)) return mlx_json_error(json, "auths", "must be an object");
+  yyjson_val *entry = auths ? mlx_json_find(auths, host) : NULL;
+  if (!entry) return NULL;
+  if (!yyjson_is_obj(entry)) return mlx_json_error(json, host, "must be an object");
+  const char *auth, *user, *password;
+  MLX_TRY(mlx_json_string_or(json, entry, "auth", "", &auth));
+  MLX_TRY(mlx_json_string_or(json, entry, "username", NULL, &user));
+  MLX_TRY(mlx_json_string_or(json, entry, "password", NULL, &password));
+  if (*auth) {
+    if (strspn(auth, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") != strlen(auth)) return mlx_json_error(json, "auth", "is not base64");
+    return mlx_copy_text(auth, strlen(auth), out_auth);
+  }
+  return user && password ? encode_pair(user, password, out_auth) : NULL;
+}
+
+mlx_status_t mlx_docker_config_read(const char *name, const char *text, size_t length, const char *host, char **out_auth, char **out_helper) {
+  mlx_json_t json;
+  *out_auth = *out_helper = NULL;
+  MLX_TRY(mlx_json_parse(name, text, length, &json));
+  mlx_status_t status = read_auth(&json, host, out_auth);
+  if (!status && !*out_auth) status = read_helper(&json, host, out_helper);
+  mlx_json_close(&json);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Its programs
+
+// The host goes in by a pipe, as their protocol wants it; the shell only makes that pipe, and no text becomes part of its script.
+static mlx_status_t ask_helper(const char *helper, const char *host, char **out_auth) {
+  char program[96], *answer = NULL, ended[64];
+  snprintf(program, sizeof program, "docker-credential-%s", helper);
+  const char *argv[] = {"/bin/sh", "-c", "printf %s \"$1\" | \"$2\" get 2>/dev/null", "sh", host, program, NULL};
+  const mlx_process_options_t options = {.argv = argv, .time_limit_seconds = HELPER_SECONDS};
+  mlx_process_result_t result;
+  MLX_TRY(mlx_process_capture(&options, MAX_HELPER_ANSWER, &answer, &result));
+  mlx_status_t status = NULL;
+  mlx_json_t json = {0};
+  const char *user, *secret;
+  if (result.exit_code == 127 && !result.signal) {
+    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "docker's config.json names %s for %s, which is not on the PATH", program, host),
+                             "install it, or run `docker login %s`", host);
+  } else if (!result.signal && !result.timed_out && result.exit_code == 0) {
+    status = mlx_json_parse(program, answer, strlen(answer), &json);
+    if (!status) status = mlx_json_string(&json, json.root, "Username", &user);
+    if (!status) status = mlx_json_string(&json, json.root, "Secret", &secret);
+    if (!status) status = encode_pair(user, secret, out_auth);
+  } else if (result.timed_out || result.signal) {
+    mlx_process_describe(&result, ended, sizeof ended);
+    status = mlx_error(MLX_TOOL_FAILED, "%s did not answer: %s", program, ended);
+  }  // any other exit status says that it knows nothing of this host
+  mlx_json_close(&json);
+  mlx_free(answer);
+  return status;
+}
+
+static mlx_status_t config_path(char **out_path) {
+  *out_path = NULL;
+  const char *folder = mlx_environment("DOCKER_CONFIG"), *home = mlx_environment("HOME");
+  if (folder) return mlx_join_path(folder, "config.json", out_path);
+  return home ? mlx_join_path(home, ".docker/config.json", out_path) : NULL;
+}
+
+mlx_status_t mlx_registry_credentials(const char *host, char **out_authorization) {
+  char *path, *text = NULL, *auth = NULL, *helper = NULL;
+  size_t length;
+  *out_authorization = NULL;
+  MLX_TRY(config_path(&path));
+  mlx_status_t status = NULL;
+  if (path && mlx_is_file(path)) {
+    status = mlx_read_file(path, MAX_CONFIG, &text, &length);
+    if (!status) status = mlx_docker_config_read(path, text, length, host, &auth, &helper);
+    if (!status && helper) status = ask_helper(helper, host, &auth);
+  }
+  if (!status && auth) status = mlx_format(out_authorization, "Basic %s", auth);
+  mlx_free(auth);
+  mlx_free(helper);
+  mlx_free(text);
+  mlx_free(path);
+  return status;
+}

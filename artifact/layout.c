@@ -1,0 +1,174 @@
+// A folder laid out as the OCI image specification says: blobs by digest, and an index with the tags.
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "artifact/store.h"
+#include "base/digest.h"
+#include "base/file.h"
+#include "base/memory.h"
+
+#define MARKER "{\"imageLayoutVersion\": \"1.0.0\"}\n"
+
+static mlx_status_t blob_path(const char *folder, const char *digest, char **out_path) {
+  return mlx_format(out_path, "%s/blobs/sha256/%s", folder, digest + strlen("sha256:"));
+}
+
+static mlx_status_t write_text(const char *folder, const char *name, const char *text, size_t length) {
+  char *path;
+  MLX_TRY(mlx_join_path(folder, name, &path));
+  mlx_status_t status = mlx_write_file(path, text, length);
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t make_layout(const char *folder) {
+  char *blobs;
+  MLX_TRY(mlx_join_path(folder, "blobs/sha256", &blobs));
+  mlx_status_t status = mlx_make_dirs(blobs, 0755);
+  mlx_free(blobs);
+  return status ? status : write_text(folder, "oci-layout", MARKER, strlen(MARKER));
+}
+
+// The folder's index; empty where there is none yet and |may_lack|.
+static mlx_status_t read_index(const char *folder, bool may_lack, mlx_oci_document_t *out_index) {
+  char *path, *text = NULL;
+  size_t length;
+  *out_index = (mlx_oci_document_t){0};
+  MLX_TRY(mlx_join_path(folder, "index.json", &path));
+  mlx_status_t status = may_lack && !mlx_is_file(path) ? NULL : mlx_read_file(path, MLX_OCI_MAX_DOCUMENT, &text, &length);
+  if (!status && text) status = mlx_oci_document_read(path, text, length, out_index);
+  mlx_free(text);
+  mlx_free(path);
+  return mlx_status_hint(status, "an OCI layout is a folder with oci-layout, index.json and blobs");
+}
+
+static mlx_status_t read_blob(const char *folder, const char *digest, mlx_text_t *out_text) {
+  char *path, *text = NULL;
+  size_t length;
+  MLX_TRY(blob_path(folder, digest, &path));
+  mlx_status_t status = mlx_read_file(path, MLX_OCI_MAX_DOCUMENT, &text, &length);
+  if (!status) mlx_text_append(out_text, text, length);
+  if (!status) status = mlx_text_finish(out_text);
+  mlx_free(text);
+  mlx_free(path);
+  return status;
+}
+
+mlx_status_t mlx_layout_get_document(const char *folder, const char *reference, mlx_text_t *out_json) {
+  if (mlx_oci_is_digest(reference)) return read_blob(folder, reference, out_json);
+  mlx_oci_document_t index;
+  MLX_TRY(read_index(folder, false, &index));
+  mlx_status_t status = NULL;
+  bool found = false;
+  for (size_t i = 0; i < index.count && !found && !status; ++i) {
+    found = !strcmp(index.items[i].tag, reference);
+    if (found) status = read_blob(folder, index.items[i].digest, out_json);
+  }
+  mlx_oci_document_free(&index);
+  return found || status ? status : mlx_error(MLX_NOT_FOUND, "'%s' has nothing tagged '%s'", folder, reference);
+}
+
+// Adds an item to the index. A tag moves to it; without one, it is there once.
+static mlx_status_t add_to_index(const char *folder, const char *tag, const mlx_oci_descriptor_t *described) {
+  mlx_oci_document_t index;
+  mlx_text_t json = {0};
+  MLX_TRY(read_index(folder, true, &index));
+  size_t kept = 0;
+  for (size_t i = 0; i < index.count; ++i) {
+    const mlx_oci_descriptor_t *item = &index.items[i];
+    const bool replaced = tag ? !strcmp(item->tag, tag) || (!item->tag[0] && !strcmp(item->digest, described->digest))
+                              : !strcmp(item->digest, described->digest);
+    if (!replaced) index.items[kept++] = *item;
+    if (replaced && !tag && item->tag[0]) index.items[kept++] = *item;
+  }
+  bool there = false;
+  for (size_t i = 0; i < kept; ++i) there = there || (!tag && !strcmp(index.items[i].digest, described->digest));
+  mlx_status_t status = mlx_resize(kept + 1, sizeof *index.items, &index.items);
+  if (!status && !there) {
+    index.items[kept] = *described;
+    if (tag) snprintf(index.items[kept].tag, sizeof index.items[kept].tag, "%s", tag);
+    ++kept;
+  }
+  if (!status) mlx_oci_index_write(index.items, kept, &json);
+  if (!status) status = mlx_text_finish(&json);
+  if (!status) status = write_text(folder, "index.json", json.data, json.length);
+  mlx_text_clear(&json);
+  mlx_oci_document_free(&index);
+  return status;
+}
+
+mlx_status_t mlx_layout_put_document(const char *folder, const char *tag, const mlx_oci_descriptor_t *described, const char *json, size_t length) {
+  mlx_blob_t blob = {.described = *described, .bytes = json};
+  blob.described.size = length;
+  MLX_TRY(mlx_layout_put_blob(folder, &blob));
+  return add_to_index(folder, tag, described);
+}
+
+static mlx_status_t refers(const char *folder, const mlx_oci_descriptor_t *item, const char *digest, bool *out_does) {
+  mlx_text_t json = {0};
+  mlx_oci_document_t document = {0};
+  mlx_status_t status = read_blob(folder, item->digest, &json);
+  if (!status) status = mlx_oci_document_read(item->digest, json.data, json.length, &document);
+  *out_does = !status && !strcmp(document.subject.digest, digest);
+  mlx_oci_document_free(&document);
+  mlx_text_clear(&json);
+  return status;
+}
+
+mlx_status_t mlx_layout_referrers(const char *folder, const char *digest, const char *artifact_type, mlx_oci_document_t *out_index) {
+  MLX_TRY(read_index(folder, false, out_index));
+  size_t kept = 0;
+  mlx_status_t status = NULL;
+  for (size_t i = 0; i < out_index->count && !status; ++i) {
+    const mlx_oci_descriptor_t item = out_index->items[i];
+    bool does = false;
+    if (!strcmp(item.artifact_type, artifact_type)) status = refers(folder, &item, digest, &does);
+    if (does) out_index->items[kept++] = item;
+  }
+  out_index->count = kept;
+  if (status) mlx_oci_document_free(out_index);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Blobs
+
+static mlx_status_t check_blob(const char *path, const mlx_oci_descriptor_t *described) {
+  char hex[MLX_DIGEST_HEX];
+  MLX_TRY(mlx_digest_file(path, hex));
+  if (!strcmp(hex, described->digest + strlen("sha256:"))) return NULL;
+  return mlx_error(MLX_INVALID_INPUT, "'%s' has the digest sha256:%s, it should be %s", path, hex, described->digest);
+}
+
+// A copy under a temporary name, checked, then renamed.
+static mlx_status_t copy_checked(const char *from, const char *to, const mlx_oci_descriptor_t *described) {
+  char *temporary;
+  MLX_TRY(mlx_temporary_path(to, &temporary));
+  mlx_status_t status = mlx_copy_file(from, temporary);
+  if (!status) status = check_blob(temporary, described);
+  if (!status) status = mlx_rename(temporary, to);
+  if (status) status = mlx_status_join(status, mlx_remove_tree(temporary));
+  mlx_free(temporary);
+  return status;
+}
+
+mlx_status_t mlx_layout_put_blob(const char *folder, const mlx_blob_t *blob) {
+  char *path;
+  MLX_TRY(make_layout(folder));
+  MLX_TRY(blob_path(folder, blob->described.digest, &path));
+  mlx_status_t status = NULL;
+  if (!mlx_is_file(path)) {
+    status = blob->path ? copy_checked(blob->path, path, &blob->described) : mlx_write_file(path, blob->bytes, (size_t)blob->described.size);
+  }
+  mlx_free(path);
+  return status;
+}
+
+mlx_status_t mlx_layout_get_blob(const char *folder, const mlx_oci_descriptor_t *described, const char *path) {
+  char *from;
+  MLX_TRY(blob_path(folder, described->digest, &from));
+  mlx_status_t status = mlx_is_file(path) ? check_blob(path, described) : copy_checked(from, path, described);
+  mlx_free(from);
+  return status;
+}

@@ -1,0 +1,258 @@
+#include "artifact/oci.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/digest.h"
+#include "base/json.h"
+#include "base/memory.h"
+
+#define MAX_ITEMS 10000
+#define SCHEME "oci://"
+#define LAYOUT "oci-layout:"
+#define FILEPATH "org.cncf.model.filepath"
+#define TITLE "org.opencontainers.image.title"
+#define REF_NAME "org.opencontainers.image.ref.name"
+#define TARGET "mlxcel.target"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// References
+
+bool mlx_is_oci_ref(const char *text) { return !strncmp(text, SCHEME, strlen(SCHEME)) || !strncmp(text, LAYOUT, strlen(LAYOUT)); }
+
+bool mlx_oci_is_digest(const char *text) {
+  return !strncmp(text, "sha256:", 7) && strlen(text) == 71 && strspn(text + 7, "0123456789abcdef") == 64;
+}
+
+static bool is_tag(const char *text) {
+  if (!*text || strlen(text) > 128 || *text == '.' || *text == '-') return false;
+  for (; *text; ++text) {
+    if (!isalnum((unsigned char)*text) && !strchr("._-", *text)) return false;
+  }
+  return true;
+}
+
+static bool is_repository(const char *text) {
+  for (const char *part = text;; ++part) {
+    const size_t length = strspn(part, "abcdefghijklmnopqrstuvwxyz0123456789._-");
+    if (!length || !isalnum((unsigned char)part[0]) || !isalnum((unsigned char)part[length - 1])) return false;
+    part += length;
+    if (!*part) return true;
+    if (*part != '/') return false;
+  }
+}
+
+static bool is_host(const char *text) {
+  return *text && strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:[]") == strlen(text);
+}
+
+static bool cut(const char *start, size_t length, char *out, size_t size) {
+  if (length >= size) return false;
+  memcpy(out, start, length);
+  out[length] = 0;
+  return true;
+}
+
+static bool split_remote(const char *text, mlx_oci_ref_t *ref) {
+  const char *slash = strchr(text, '/');
+  if (!slash || !cut(text, (size_t)(slash - text), ref->host, sizeof ref->host)) return false;
+  const char *name = slash + 1, *at = strchr(name, '@'), *colon = at ? NULL : strchr(name, ':');
+  const char *end = at ? at : colon ? colon : name + strlen(name);
+  const char *reference = *end ? end + 1 : "latest";
+  if (!cut(name, (size_t)(end - name), ref->name, sizeof ref->name)) return false;
+  if (!cut(reference, strlen(reference), ref->reference, sizeof ref->reference)) return false;
+  return is_host(ref->host) && is_repository(ref->name) && (at ? mlx_oci_is_digest(ref->reference) : is_tag(ref->reference));
+}
+
+// A folder may hold colons: the last one that a tag follows, and no slash, is the tag's.
+static bool split_layout(const char *text, mlx_oci_ref_t *ref) {
+  const char *colon = strrchr(text, ':');
+  const bool tagged = colon && is_tag(colon + 1);
+  ref->layout = true;
+  snprintf(ref->reference, sizeof ref->reference, "%s", tagged ? colon + 1 : "latest");
+  const size_t length = tagged ? (size_t)(colon - text) : strlen(text);
+  return length && cut(text, length, ref->name, sizeof ref->name);
+}
+
+mlx_status_t mlx_oci_ref_parse(const char *text, mlx_oci_ref_t *out_ref) {
+  *out_ref = (mlx_oci_ref_t){0};
+  if (!strncmp(text, SCHEME, strlen(SCHEME)) && split_remote(text + strlen(SCHEME), out_ref)) return NULL;
+  if (!strncmp(text, LAYOUT, strlen(LAYOUT)) && split_layout(text + strlen(LAYOUT), out_ref)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' names no place in a registry", text),
+                         "write oci://HOST/NAME:TAG (the name in lower case) or oci-layout:FOLDER:TAG");
+}
+
+void mlx_oci_digest(const void *bytes, size_t length, char out_digest[MLX_OCI_DIGEST]) {
+  mlx_digest_t digest;
+  memcpy(out_digest, "sha256:", 7);
+  mlx_digest_begin(&digest);
+  mlx_digest_add(&digest, bytes, length);
+  mlx_digest_end(&digest, out_digest + 7);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Reading
+
+static mlx_status_t read_text(const mlx_json_t *json, yyjson_val *object, const char *key, char *out, size_t size) {
+  const char *value;
+  MLX_TRY(mlx_json_string_or(json, object, key, "", &value));
+  if (strlen(value) >= size) return mlx_json_error(json, key, "is too long");
+  snprintf(out, size, "%s", value);
+  return NULL;
+}
+
+static mlx_status_t read_descriptor(const mlx_json_t *json, yyjson_val *value, const char *key, mlx_oci_descriptor_t *out) {
+  const char *digest;
+  int64_t size;
+  if (!yyjson_is_obj(value)) return mlx_json_error(json, key, "is not a descriptor");
+  MLX_TRY(read_text(json, value, "mediaType", out->media_type, sizeof out->media_type));
+  MLX_TRY(read_text(json, value, "artifactType", out->artifact_type, sizeof out->artifact_type));
+  MLX_TRY(mlx_json_string(json, value, "digest", &digest));
+  if (!mlx_oci_is_digest(digest)) return mlx_json_error(json, "digest", "is not a SHA-256 digest");
+  snprintf(out->digest, sizeof out->digest, "%s", digest);
+  MLX_TRY(mlx_json_int(json, value, "size", 0, INT64_MAX / 2, &size));
+  out->size = (uint64_t)size;
+  yyjson_val *notes = mlx_json_find(value, "annotations");
+  if (!notes) return NULL;
+  if (!yyjson_is_obj(notes)) return mlx_json_error(json, "annotations", "must be an object");
+  MLX_TRY(read_text(json, notes, mlx_json_find(notes, FILEPATH) ? FILEPATH : TITLE, out->path, sizeof out->path));
+  MLX_TRY(read_text(json, notes, TARGET, out->target, sizeof out->target));
+  return read_text(json, notes, REF_NAME, out->tag, sizeof out->tag);
+}
+
+static mlx_status_t read_items(const mlx_json_t *json, const char *key, mlx_oci_document_t *out) {
+  yyjson_val *list, *item;
+  size_t index, count;
+  MLX_TRY(mlx_json_need(json, json->root, key, &list));
+  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MAX_ITEMS) return mlx_json_error(json, key, "must be a list of descriptors");
+  MLX_TRY(mlx_alloc(yyjson_arr_size(list), sizeof *out->items, &out->items));
+  yyjson_arr_foreach(list, index, count, item) MLX_TRY(read_descriptor(json, item, key, &out->items[out->count++]));
+  return NULL;
+}
+
+static mlx_status_t read_document(const mlx_json_t *json, mlx_oci_document_t *out) {
+  int64_t version;
+  MLX_TRY(mlx_json_int(json, json->root, "schemaVersion", 2, 2, &version));
+  MLX_TRY(read_text(json, json->root, "mediaType", out->media_type, sizeof out->media_type));
+  MLX_TRY(read_text(json, json->root, "artifactType", out->artifact_type, sizeof out->artifact_type));
+  yyjson_val *notes = mlx_json_find(json->root, "annotations"), *subject = mlx_json_find(json->root, "subject");
+  if (notes) MLX_TRY(read_text(json, notes, TARGET, out->target, sizeof out->target));
+  if (subject) MLX_TRY(read_descriptor(json, subject, "subject", &out->subject));
+  if (mlx_json_find(json->root, "manifests")) return read_items(json, "manifests", out);
+  yyjson_val *config;
+  MLX_TRY(mlx_json_need(json, json->root, "config", &config));
+  MLX_TRY(read_descriptor(json, config, "config", &out->config));
+  return read_items(json, "layers", out);
+}
+
+mlx_status_t mlx_oci_document_read(const char *name, const char *text, size_t length, mlx_oci_document_t *out_document) {
+  *out_document = (mlx_oci_document_t){0};
+  mlx_json_t json;
+  MLX_TRY(mlx_json_parse(name, text, length, &json));
+  mlx_status_t status = read_document(&json, out_document);
+  mlx_json_close(&json);
+  if (status) mlx_oci_document_free(out_document);
+  return status;
+}
+
+void mlx_oci_document_free(mlx_oci_document_t *document) {
+  mlx_free(document->items);
+  *document = (mlx_oci_document_t){0};
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Writing: the same bytes for the same content, since their digest is their name
+
+static void put_pair(mlx_text_t *out, const char *comma, const char *key, const char *value) {
+  mlx_text_printf(out, "%s\"%s\": ", comma, key);
+  mlx_text_json_string(out, value, strlen(value));
+}
+
+static void put_descriptor(mlx_text_t *out, const mlx_oci_descriptor_t *d) {
+  put_pair(out, "{", "mediaType", d->media_type);
+  if (d->artifact_type[0]) put_pair(out, ", ", "artifactType", d->artifact_type);
+  put_pair(out, ", ", "digest", d->digest);
+  mlx_text_printf(out, ", \"size\": %llu", (unsigned long long)d->size);
+  const char *comma = ", \"annotations\": {";
+  if (d->path[0]) {
+    put_pair(out, comma, FILEPATH, d->path);
+    put_pair(out, ", ", TITLE, d->path);
+    comma = ", ";
+  }
+  if (d->target[0]) put_pair(out, comma, TARGET, d->target), comma = ", ";
+  if (d->tag[0]) put_pair(out, comma, REF_NAME, d->tag), comma = ", ";
+  mlx_text_puts(out, comma[2] ? "}" : "}}");
+}
+
+static void put_items(mlx_text_t *out, const char *key, const mlx_oci_descriptor_t *items, size_t count) {
+  mlx_text_printf(out, ",\n  \"%s\": [", key);
+  for (size_t i = 0; i < count; ++i) {
+    mlx_text_puts(out, i ? ",\n    " : "\n    ");
+    put_descriptor(out, &items[i]);
+  }
+  mlx_text_puts(out, count ? "\n  ]" : "]");
+}
+
+void mlx_oci_manifest_write(const mlx_oci_document_t *document, mlx_text_t *out) {
+  mlx_text_puts(out, "{\n  \"schemaVersion\": 2,\n  \"mediaType\": \"" MLX_OCI_MANIFEST "\"");
+  put_pair(out, ",\n  ", "artifactType", document->artifact_type);
+  mlx_text_puts(out, ",\n  \"config\": ");
+  put_descriptor(out, &document->config);
+  put_items(out, "layers", document->items, document->count);
+  if (document->subject.digest[0]) {
+    mlx_text_puts(out, ",\n  \"subject\": ");
+    put_descriptor(out, &document->subject);
+  }
+  if (document->target[0]) {
+    put_pair(out, ",\n  \"annotations\": {", TARGET, document->target);
+    mlx_text_puts(out, "}");
+  }
+  mlx_text_puts(out, "\n}\n");
+}
+
+void mlx_oci_index_write(const mlx_oci_descriptor_t *items, size_t count, mlx_text_t *out) {
+  mlx_text_puts(out, "{\n  \"schemaVersion\": 2,\n  \"mediaType\": \"" MLX_OCI_INDEX "\"");
+  put_items(out, "manifests", items, count);
+  mlx_text_puts(out, "\n}\n");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Who may
+
+// The value of |key| in a list of key="value"; false when it is missing or does not fit.
+static bool find_parameter(const char *text, const char *key, char *out, size_t size) {
+  const size_t length = strlen(key);
+  bool quoted = false;
+  *out = 0;
+  for (const char *c = text; *c; ++c) {
+    if (*c == '"') quoted = !quoted;
+    if (quoted || (c != text && !strchr(" ,", c[-1])) || strncasecmp(c, key, length) || c[length] != '=') continue;
+    const char *value = c + length + 1;
+    const bool in_quotes = *value == '"';
+    value += in_quotes;
+    return cut(value, strcspn(value, in_quotes ? "\"" : ", "), out, size);
+  }
+  return false;
+}
+
+void mlx_oci_challenge_read(const char *header, mlx_oci_challenge_t *out) {
+  *out = (mlx_oci_challenge_t){.bearer = !strncasecmp(header, "Bearer ", 7), .basic = !strncasecmp(header, "Basic", 5)};
+  if (!out->bearer) return;
+  out->bearer = find_parameter(header + 7, "realm", out->realm, sizeof out->realm);
+  find_parameter(header + 7, "service", out->service, sizeof out->service);
+  find_parameter(header + 7, "scope", out->scope, sizeof out->scope);
+}
+
+mlx_status_t mlx_oci_token_read(const char *name, const char *text, size_t length, char **out_token) {
+  mlx_json_t json;
+  const char *token = NULL;
+  *out_token = NULL;
+  MLX_TRY(mlx_json_parse(name, text, length, &json));
+  mlx_status_t status = mlx_json_string_or(&json, json.root, "token", NULL, &token);
+  if (!status && !token) status = mlx_json_string(&json, json.root, "access_token", &token);
+  if (!status) status = mlx_copy_text(token, strlen(token), out_token);
+  mlx_json_close(&json);
+  return status;
+}

@@ -1,0 +1,77 @@
+// OCI: what registries store. References, descriptors, manifests and indexes as the OCI image specification has them, laid out as a
+// model by CNCF ModelPack. Only text in and out: artifact/store.h talks to registries and folders.
+//
+// A compiled model becomes two manifests. The model: a config and one layer for each of its weights and tokenizer files. The module:
+// the compiled code and the bundle's manifest, whose subject is the model; so any number of targets share one copy of the weights.
+#ifndef MLXCEL_ARTIFACT_OCI_H_
+#define MLXCEL_ARTIFACT_OCI_H_
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+#define MLX_OCI_MANIFEST "application/vnd.oci.image.manifest.v1+json"
+#define MLX_OCI_INDEX "application/vnd.oci.image.index.v1+json"
+#define MLX_OCI_EMPTY "application/vnd.oci.empty.v1+json"
+#define MLX_OCI_MODEL "application/vnd.cncf.model.manifest.v1+json"
+#define MLX_OCI_MODEL_CONFIG "application/vnd.cncf.model.config.v1+json"
+#define MLX_OCI_WEIGHT "application/vnd.cncf.model.weight.v1.raw"
+#define MLX_OCI_WEIGHT_CONFIG "application/vnd.cncf.model.weight.config.v1.raw"
+#define MLX_OCI_MODULE "application/vnd.mlxcel.module.v1+json"
+#define MLX_OCI_MODULE_CODE "application/vnd.mlxcel.module.v1.vmfb"
+#define MLX_OCI_MODULE_MANIFEST "application/vnd.mlxcel.module.manifest.v1+json"
+#define MLX_OCI_MAX_DOCUMENT (4u << 20)  // what registries accept
+#define MLX_OCI_DIGEST 72                // "sha256:", 64 digits and a NUL
+
+// "oci://HOST[:PORT]/NAME[:TAG|@DIGEST]" or "oci-layout:FOLDER[:TAG]", in parts. The tag is "latest" when none is given.
+typedef struct mlx_oci_ref {
+  bool layout;
+  char host[256];    // with its port; of a layout: ""
+  char name[512];    // of a layout: the folder
+  char reference[129];  // a tag, or a digest
+} mlx_oci_ref_t;
+bool mlx_is_oci_ref(const char *text);
+mlx_status_t mlx_oci_ref_parse(const char *text, mlx_oci_ref_t *out_ref) MLX_MUST_USE;
+
+typedef struct mlx_oci_descriptor {
+  char media_type[128], artifact_type[128];
+  char digest[MLX_OCI_DIGEST];
+  uint64_t size;
+  char path[256];    // org.cncf.model.filepath, else the title; "" where there is none
+  char target[64];   // what a module was compiled for; ""
+  char tag[129];     // in a folder's index; ""
+} mlx_oci_descriptor_t;
+
+bool mlx_oci_is_digest(const char *text);
+// "sha256:..." of some bytes.
+void mlx_oci_digest(const void *bytes, size_t length, char out_digest[MLX_OCI_DIGEST]);
+
+// A manifest (config, layers, subject) or an index (manifests), whichever it is.
+typedef struct mlx_oci_document {
+  char media_type[128], artifact_type[128];
+  char target[64];               // an annotation of ours
+  mlx_oci_descriptor_t config;   // of a manifest
+  mlx_oci_descriptor_t subject;  // its digest is "" where there is none
+  mlx_oci_descriptor_t *items;   // layers of a manifest, manifests of an index; owned
+  size_t count;
+} mlx_oci_document_t;
+
+// |name| is for errors. Release with mlx_oci_document_free.
+mlx_status_t mlx_oci_document_read(const char *name, const char *json, size_t length, mlx_oci_document_t *out_document) MLX_MUST_USE;
+void mlx_oci_document_free(mlx_oci_document_t *document);
+
+void mlx_oci_manifest_write(const mlx_oci_document_t *document, mlx_text_t *out);
+void mlx_oci_index_write(const mlx_oci_descriptor_t *items, size_t count, mlx_text_t *out);
+
+// The parts of "Bearer realm="...",service="...",scope="..."" of a WWW-Authenticate header.
+typedef struct mlx_oci_challenge {
+  bool bearer, basic;
+  char realm[512], service[256], scope[512];
+} mlx_oci_challenge_t;
+void mlx_oci_challenge_read(const char *header, mlx_oci_challenge_t *out_challenge);
+
+// The token in an authorization server's answer; release with mlx_free.
+mlx_status_t mlx_oci_token_read(const char *name, const char *json, size_t length, char **out_token) MLX_MUST_USE;
+
+#endif  // MLXCEL_ARTIFACT_OCI_H_

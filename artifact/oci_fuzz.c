@@ -1,0 +1,38 @@
+#include "artifact/oci.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+// The first line is a reference and an authentication header, the rest a manifest, an index or a token. What is read must be written so
+// that it reads the same.
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  const uint8_t *end = size ? memchr(data, '\n', size) : NULL;
+  char *line, *token;
+  if (!end || mlx_copy_text((const char *)data, (size_t)(end - data), &line)) return 0;
+  const char *json = (const char *)end + 1;
+  const size_t length = size - (size_t)(end + 1 - data);
+  mlx_oci_ref_t ref;
+  mlx_oci_challenge_t challenge;
+  mlx_oci_document_t document, again;
+  mlx_text_t text = {0};
+  mlx_status_free(mlx_oci_ref_parse(line, &ref));
+  mlx_oci_challenge_read(line, &challenge);
+  mlx_status_free(mlx_oci_token_read("token", json, length, &token));
+  mlx_status_t status = mlx_oci_document_read("document", json, length, &document);
+  if (!status) {
+    mlx_oci_index_write(document.items, document.count, &text);
+    if (mlx_oci_document_read("written", text.data, text.length, &again) || again.count != document.count ||
+        memcmp(again.items, document.items, document.count * sizeof *document.items)) {
+      __builtin_trap();
+    }
+    mlx_oci_document_free(&again);
+  }
+  mlx_oci_document_free(&document);
+  mlx_text_clear(&text);
+  mlx_status_free(status);
+  mlx_free(token);
+  mlx_free(line);
+  return 0;
+}

@@ -1,0 +1,169 @@
+// Pull from a registry or an OCI folder: the model a tag names, and the module compiled for the target that is wanted.
+#include <stdio.h>
+#include <string.h>
+
+#include "artifact/download.h"
+#include "artifact/manifest.h"
+#include "artifact/pull.h"
+#include "artifact/push.h"
+#include "base/file.h"
+#include "base/memory.h"
+
+#define PARALLEL 4
+#define MAX_LAYERS 256
+
+typedef struct fetch {
+  const mlx_push_options_t *options;
+  mlx_store_t *store;
+  mlx_oci_document_t model, module;
+  char model_digest[MLX_OCI_DIGEST];
+  const mlx_oci_descriptor_t *layers[MAX_LAYERS];  // of both
+  size_t count;
+  char *folder, *staging;
+} fetch_t;
+
+static void free_fetch(fetch_t *fetch) {
+  mlx_oci_document_free(&fetch->model);
+  mlx_oci_document_free(&fetch->module);
+  mlx_store_close(fetch->store);
+  mlx_free(fetch->folder);
+  mlx_free(fetch->staging);
+}
+
+static mlx_status_t get_document(fetch_t *fetch, const char *reference, mlx_oci_document_t *out, char out_digest[MLX_OCI_DIGEST]) {
+  mlx_text_t json = {0};
+  mlx_status_t status = mlx_store_get_document(fetch->store, reference, &json);
+  if (!status) status = mlx_oci_document_read(reference, json.data ? json.data : "", json.length, out);
+  if (!status) mlx_oci_digest(json.data, json.length, out_digest);
+  mlx_text_clear(&json);
+  return status;
+}
+
+static void list_targets(const mlx_oci_document_t *index, char *out, size_t size) {
+  size_t used = 0;
+  *out = 0;
+  for (size_t i = 0; i < index->count && used + 70 < size; ++i) {
+    used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", index->items[i].target);
+  }
+}
+
+// The index of the module to take: the one wanted, else the only one. Of several for a target, the one pushed last.
+static mlx_status_t choose_module(const fetch_t *fetch, mlx_oci_document_t *index, size_t *out_chosen) {
+  const char *wanted = fetch->options->target;
+  char targets[1024];
+  size_t kept = 0, fitting = 0;
+  for (size_t i = 0; i < index->count; ++i) {
+    if (!strcmp(index->items[i].artifact_type, MLX_OCI_MODULE)) index->items[kept++] = index->items[i];
+  }
+  index->count = kept;
+  for (size_t i = 0; i < kept; ++i) {
+    if (wanted && strcmp(index->items[i].target, wanted)) continue;
+    if (!fitting || strcmp(index->items[*out_chosen].target, index->items[i].target)) ++fitting;
+    *out_chosen = i;
+  }
+  if (fitting == 1) return NULL;
+  list_targets(index, targets, sizeof targets);
+  if (!kept) return mlx_error(MLX_UNSUPPORTED, "the model is there, but nothing that was compiled for it");
+  if (fitting) return mlx_status_hint(mlx_error(MLX_USAGE, "the model was compiled for several targets"), "name one with --target: %s", targets);
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model was not compiled for %s", wanted), "it was for: %s", targets);
+}
+
+static mlx_status_t get_module(fetch_t *fetch) {
+  mlx_oci_document_t index;
+  char digest[MLX_OCI_DIGEST];
+  size_t chosen = 0;
+  MLX_TRY(mlx_store_referrers(fetch->store, fetch->model_digest, MLX_OCI_MODULE, &index));
+  mlx_status_t status = choose_module(fetch, &index, &chosen);
+  if (!status) status = get_document(fetch, index.items[chosen].digest, &fetch->module, digest);
+  mlx_oci_document_free(&index);
+  MLX_TRY(status);
+  if (!strcmp(fetch->module.subject.digest, fetch->model_digest) && !strcmp(fetch->module.artifact_type, MLX_OCI_MODULE)) return NULL;
+  return mlx_error(MLX_INVALID_INPUT, "the module %s belongs to another model", digest);
+}
+
+static mlx_status_t add_layers(fetch_t *fetch, const mlx_oci_document_t *document) {
+  for (size_t i = 0; i < document->count; ++i) {
+    const mlx_oci_descriptor_t *layer = &document->items[i];
+    if (!mlx_is_bundle_file(layer->path)) return mlx_error(MLX_UNSUPPORTED, "the layer %s is called '%s', which is no file of a compiled model", layer->digest, layer->path);
+    for (size_t j = 0; j < fetch->count; ++j) {
+      if (!strcmp(fetch->layers[j]->path, layer->path)) return mlx_error(MLX_INVALID_INPUT, "there are two layers for '%s'", layer->path);
+    }
+    if (fetch->count == MAX_LAYERS) return mlx_error(MLX_INVALID_INPUT, "there are more than %d layers", MAX_LAYERS);
+    fetch->layers[fetch->count++] = layer;
+  }
+  return NULL;
+}
+
+static mlx_status_t get_job(void *user, size_t index, mlx_http_t *http, mlx_tally_t *tally) {
+  fetch_t *fetch = user;
+  char *path;
+  MLX_TRY(mlx_join_path(fetch->staging, fetch->layers[index]->path, &path));
+  mlx_status_t status = mlx_store_get_blob(fetch->store, http, fetch->layers[index], path, tally);
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t get_layers(fetch_t *fetch) {
+  char title[300];
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < fetch->count; ++i) {
+    if (__builtin_add_overflow(bytes, fetch->layers[i]->size, &bytes)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
+  }
+  MLX_TRY(mlx_make_dirs(fetch->staging, 0755));
+  MLX_TRY(mlx_download_check_space(fetch->staging, bytes));
+  snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(fetch->folder).text);
+  const mlx_transfer_t transfer = {.title = title, .count = fetch->count, .parallel = PARALLEL, .bytes = bytes, .job = get_job, .user = fetch,
+                                   .http = &fetch->options->store.http, .report = fetch->options->report};
+  return mlx_status_hint(mlx_transfer_run(&transfer), "what came so far is kept: run the command again to go on");
+}
+
+// The module's own manifest names the files it was compiled with.
+static mlx_status_t check_bundle(const fetch_t *fetch) {
+  char *path, *text = NULL;
+  size_t length;
+  mlx_manifest_t manifest;
+  MLX_TRY(mlx_join_path(fetch->staging, MLX_BUNDLE_MANIFEST, &path));
+  mlx_status_t status = mlx_read_file(path, 1 << 20, &text, &length);
+  if (!status) status = mlx_manifest_read(path, text, length, &manifest);
+  for (size_t i = 0; !status && i < manifest.file_count; ++i) {
+    bool found = false;
+    for (size_t j = 0; j < fetch->count; ++j) {
+      found = found || (!strcmp(fetch->layers[j]->path, manifest.files[i].name) && !strcmp(fetch->layers[j]->digest + 7, manifest.files[i].sha256));
+    }
+    if (!found) status = mlx_error(MLX_INVALID_INPUT, "the module was compiled with another '%s' than the model has", manifest.files[i].name);
+  }
+  mlx_free(text);
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t run_fetch(fetch_t *fetch, const mlx_oci_ref_t *ref) {
+  MLX_TRY(mlx_pull_place_bundle(mlx_file_name(ref->name).text, fetch->options->output, &fetch->folder));
+  MLX_TRY(mlx_store_open(ref, &fetch->options->store, &fetch->store));
+  MLX_TRY(get_document(fetch, ref->reference, &fetch->model, fetch->model_digest));
+  if (strcmp(fetch->model.artifact_type, MLX_OCI_MODEL)) {
+    return mlx_error(MLX_UNSUPPORTED, "'%s' is not a model: its artifactType is '%s', not " MLX_OCI_MODEL, ref->reference, fetch->model.artifact_type);
+  }
+  MLX_TRY(get_module(fetch));
+  MLX_TRY(add_layers(fetch, &fetch->model));
+  MLX_TRY(add_layers(fetch, &fetch->module));
+  MLX_TRY(mlx_format(&fetch->staging, "%s.%.16s.%.16s.part", fetch->folder, fetch->model_digest + 7, fetch->module.target));
+  for (char *sign = fetch->staging + strlen(fetch->folder); (sign = strpbrk(sign, "/:"));) *sign = '-';
+  MLX_TRY(get_layers(fetch));
+  MLX_TRY(check_bundle(fetch));
+  return mlx_rename(fetch->staging, fetch->folder);
+}
+
+mlx_status_t mlx_pull_oci(const char *text, const mlx_push_options_t *options, char **out_path) {
+  mlx_oci_ref_t ref;
+  *out_path = NULL;
+  MLX_TRY(mlx_oci_ref_parse(text, &ref));
+  fetch_t fetch = {.options = options};
+  mlx_status_t status = run_fetch(&fetch, &ref);
+  if (!status) {
+    *out_path = fetch.folder;
+    fetch.folder = NULL;
+  }
+  free_fetch(&fetch);
+  return status;
+}

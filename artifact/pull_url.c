@@ -1,0 +1,149 @@
+// Bundles from plain web servers: any that serves files can hand them out.
+#include <stdio.h>
+#include <string.h>
+
+#include "artifact/download.h"
+#include "artifact/manifest.h"
+#include "artifact/pull.h"
+#include "base/file.h"
+#include "base/memory.h"
+
+#define MAX_MANIFEST (1u << 20)
+
+typedef struct site {
+  const mlx_pull_options_t *options;
+  char *base;      // the folder's address, without a slash at its end
+  char *folder;    // where the bundle will be
+  char *staging;   // where its files come to
+  mlx_http_response_t manifest;
+  char *urls[MLX_MAX_BUNDLE_FILES], *paths[MLX_MAX_BUNDLE_FILES];
+  mlx_download_t downloads[MLX_MAX_BUNDLE_FILES];
+  size_t count;
+} site_t;
+
+static void free_site(site_t *site) {
+  for (size_t i = 0; i < MLX_MAX_BUNDLE_FILES; ++i) {
+    mlx_free(site->urls[i]);
+    mlx_free(site->paths[i]);
+  }
+  mlx_http_response_clear(&site->manifest);
+  mlx_free(site->base);
+  mlx_free(site->folder);
+  mlx_free(site->staging);
+}
+
+mlx_status_t mlx_pull_place_bundle(const char *name, const char *output, char **out_path) {
+  *out_path = NULL;
+  const size_t length = strlen(name);
+  const bool suffixed = length > 5 && !strcmp(name + length - 5, ".mlxb");
+  if (!output && !mlx_is_safe_path(name)) return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' cannot be the name of a folder", name), "give one with -o");
+  MLX_TRY(output ? mlx_copy_text(output, strlen(output), out_path) : mlx_format(out_path, suffixed ? "%s" : "%s.mlxb", name));
+  for (size_t end = strlen(*out_path); end > 1 && (*out_path)[end - 1] == '/'; --end) (*out_path)[end - 1] = 0;
+  if (!mlx_is_dir(*out_path) && !mlx_is_file(*out_path)) return NULL;
+  mlx_status_t status = mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is there already", *out_path), "give -o a name that is free, or remove it");
+  mlx_free(*out_path);
+  *out_path = NULL;
+  return status;
+}
+
+static mlx_status_t read_address(site_t *site, const char *url) {
+  size_t length = strlen(url);
+  const char *tail = "/" MLX_BUNDLE_MANIFEST;
+  if (strpbrk(url, "?#")) return mlx_error(MLX_USAGE, "'%s' is not the address of a folder: it has a query", mlx_http_show(url).text);
+  if (length > strlen(tail) && !strcmp(url + length - strlen(tail), tail)) length -= strlen(tail);
+  while (length && url[length - 1] == '/') --length;
+  return mlx_copy_text(url, length, &site->base);
+}
+
+static mlx_status_t send(const site_t *site, const char *method, const char *name, mlx_http_response_t *response, bool *out_missing) {
+  char *url;
+  mlx_http_t *http = NULL;
+  *response = (mlx_http_response_t){0};
+  MLX_TRY(mlx_format(&url, "%s/%s", site->base, name));
+  const mlx_http_request_t request = {.method = method, .url = url, .max_bytes = MAX_MANIFEST};
+  mlx_status_t status = mlx_http_open(&site->options->http, &http);
+  if (!status) status = mlx_http_send(http, &request, response);
+  *out_missing = !status && response->status == 404;
+  if (!status) status = mlx_http_check(&request, response);
+  mlx_http_close(http);
+  mlx_free(url);
+  return status;
+}
+
+// What is on its way belongs to one state of the bundle: its manifest's.
+static mlx_status_t choose_folders(site_t *site) {
+  const char *slash = strrchr(site->base, '/');
+  char hex[MLX_DIGEST_HEX];
+  mlx_digest_t digest;
+  mlx_digest_begin(&digest);
+  mlx_digest_add(&digest, site->manifest.body.data, site->manifest.body.length);
+  mlx_digest_end(&digest, hex);
+  MLX_TRY(mlx_pull_place_bundle(slash ? slash + 1 : site->base, site->options->output, &site->folder));
+  return mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex);
+}
+
+static mlx_status_t add_file(site_t *site, const char *name, uint64_t size, const char *sha256) {
+  const size_t i = site->count;
+  MLX_TRY(mlx_format(&site->urls[i], "%s/%s", site->base, name));
+  MLX_TRY(mlx_join_path(site->staging, name, &site->paths[i]));
+  site->downloads[i] = (mlx_download_t){.name = name, .url = site->urls[i], .path = site->paths[i], .size = size};
+  snprintf(site->downloads[i].sha256, sizeof site->downloads[i].sha256, "%s", sha256);
+  ++site->count;
+  return NULL;
+}
+
+static mlx_status_t plan(site_t *site, const mlx_manifest_t *manifest) {
+  for (size_t i = 0; i < manifest->file_count; ++i) {
+    MLX_TRY(add_file(site, manifest->files[i].name, (uint64_t)manifest->files[i].size, manifest->files[i].sha256));
+  }
+  if (manifest->file_count) return NULL;
+  mlx_report_note(site->options->report, "the manifest is an older compiler's and has no digests: what comes cannot be checked");
+  bool no_chat;
+  mlx_http_response_t response;
+  mlx_status_t status = send(site, "HEAD", MLX_BUNDLE_CHAT, &response, &no_chat);
+  mlx_http_response_clear(&response);
+  if (status && !no_chat) return status;
+  mlx_status_free(status);
+  MLX_TRY(add_file(site, MLX_BUNDLE_TOKENIZER, MLX_SIZE_UNKNOWN, ""));
+  MLX_TRY(add_file(site, MLX_BUNDLE_VMFB, MLX_SIZE_UNKNOWN, ""));
+  MLX_TRY(add_file(site, MLX_BUNDLE_WEIGHTS, MLX_SIZE_UNKNOWN, ""));
+  return no_chat ? NULL : add_file(site, MLX_BUNDLE_CHAT, MLX_SIZE_UNKNOWN, "");
+}
+
+static mlx_status_t write_manifest(const site_t *site) {
+  char *path;
+  MLX_TRY(mlx_join_path(site->staging, MLX_BUNDLE_MANIFEST, &path));
+  mlx_status_t status = mlx_write_file(path, site->manifest.body.data, site->manifest.body.length);
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t pull_site(site_t *site, const char *url) {
+  bool missing;
+  mlx_manifest_t manifest;
+  char title[300];
+  MLX_TRY(read_address(site, url));
+  mlx_status_t status = send(site, NULL, MLX_BUNDLE_MANIFEST, &site->manifest, &missing);
+  MLX_TRY(missing ? mlx_status_hint(status, "give the address of a folder that mlxcel compile wrote (.mlxb)") : status);
+  const mlx_http_shown_t shown = mlx_http_show(site->base);
+  MLX_TRY(mlx_manifest_read(shown.text, site->manifest.body.data ? site->manifest.body.data : "", site->manifest.body.length, &manifest));
+  MLX_TRY(choose_folders(site));
+  MLX_TRY(plan(site, &manifest));
+  snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(site->folder).text);
+  status = mlx_download_all(title, site->staging, site->downloads, site->count, &site->options->http, site->options->report);
+  MLX_TRY(mlx_status_hint(status, "what came so far is kept: run the command again to go on"));
+  MLX_TRY(write_manifest(site));
+  return mlx_rename(site->staging, site->folder);
+}
+
+mlx_status_t mlx_pull_url(const char *url, const mlx_pull_options_t *options, char **out_path) {
+  site_t site = {.options = options};
+  *out_path = NULL;
+  mlx_status_t status = pull_site(&site, url);
+  if (!status) {
+    *out_path = site.folder;
+    site.folder = NULL;
+  }
+  free_site(&site);
+  return status;
+}

@@ -1,0 +1,22 @@
+// Push and pull of compiled models (.mlxb) to and from registries and OCI folders (artifact/oci.h says how they are laid out).
+#ifndef MLXCEL_ARTIFACT_PUSH_H_
+#define MLXCEL_ARTIFACT_PUSH_H_
+
+#include "artifact/store.h"
+
+typedef struct mlx_push_options {
+  mlx_store_options_t store;
+  const char *target;          // pull: the module to take, of several; NULL: the only one
+  const char *output;          // pull: a folder that does not exist yet; NULL: NAME.mlxb here
+  const mlx_report_t *report;  // may be NULL
+} mlx_push_options_t;
+void mlx_push_options_initialize(mlx_push_options_t *options);
+
+// Puts the bundle at |folder| under |ref|: blobs first, those that are there already not again, the tag last. *|out_digest| is the
+// model's manifest.
+mlx_status_t mlx_push_bundle(const char *folder, const char *ref, const mlx_push_options_t *options, char out_digest[MLX_OCI_DIGEST]) MLX_MUST_USE;
+
+// Brings a model with one of its modules here. *|out_path| is the new folder; release with mlx_free.
+mlx_status_t mlx_pull_oci(const char *ref, const mlx_push_options_t *options, char **out_path) MLX_MUST_USE;
+
+#endif  // MLXCEL_ARTIFACT_PUSH_H_

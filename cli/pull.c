@@ -1,0 +1,67 @@
+// mlxcel pull: a model from a hub, a registry or a web server, checked, to this machine.
+#include "artifact/pull.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "artifact/hub.h"
+#include "artifact/push.h"
+#include "base/memory.h"
+#include "cli/cli.h"
+
+mlx_status_t mlx_cli_local_model(const char *model, char **out_path) {
+  *out_path = NULL;
+  if (!mlx_is_hub_ref(model)) return mlx_copy_text(model, strlen(model), out_path);
+  MLX_TRY(mlx_pull_find(model, out_path));
+  if (*out_path) return NULL;
+  mlx_pull_options_t options;
+  mlx_pull_options_initialize(&options);
+  options.report = mlx_terminal_report();
+  return mlx_pull_hub(model, &options, out_path);
+}
+
+static mlx_status_t pull_from(const char *source, const mlx_pull_options_t *options, const mlx_push_options_t *registry, char **out_path) {
+  if (mlx_is_hub_ref(source)) return mlx_pull_hub(source, options, out_path);
+  if (mlx_is_oci_ref(source)) return mlx_pull_oci(source, registry, out_path);
+  if (!strncmp(source, "http://", 7) || !strncmp(source, "https://", 8)) return mlx_pull_url(source, options, out_path);
+  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is nothing that can be pulled", source), "mlxcel pull --help lists what can");
+}
+
+mlx_status_t mlx_cli_pull(int argc, char **argv) {
+  mlx_pull_options_t options;
+  mlx_pull_options_initialize(&options);
+  options.report = mlx_terminal_report();
+  mlx_push_options_t registry;
+  mlx_push_options_initialize(&registry);
+  registry.report = options.report;
+  const char *source = NULL;
+  double stall = options.http.stall_seconds;
+  const mlx_flag_t table[] = {
+      {"-o, --output", MLX_FLAG_TEXT, "FOLDER", "where to put it; must not exist (default: the cache; NAME.mlxb here for a compiled model)", &options.output, 0, 0},
+      {"--endpoint", MLX_FLAG_TEXT, "URL", "the hub's address (default: $HF_ENDPOINT)", &options.endpoint, 0, 0},
+      {"--target", MLX_FLAG_TEXT, "TARGET", "of a registry's model that was compiled for several: cpu:x86-64-v3, cuda:sm_90, ...", &registry.target, 0, 0},
+      {"--plain-http", MLX_FLAG_SWITCH, NULL, "speak http to a registry", &registry.store.plain_http, 0, 0},
+      {"--stall-timeout", MLX_FLAG_NUMBER, "SECONDS", "without a byte, after which a connection is given up (default: 60)", &stall, 1, 86400},
+      {"--insecure", MLX_FLAG_SWITCH, NULL, "accept any certificate", &options.http.insecure, 0, 0},
+      {0}};
+  size_t words;
+  bool help;
+  MLX_TRY(mlx_flags_parse("usage: mlxcel pull SOURCE [options]\n\nSOURCE is\n"
+                          "  hf:ORG/NAME[@REVISION]         a Hugging Face model: config, tokenizer, safetensors\n"
+                          "  hf:ORG/NAME[@REVISION]:QUANT   its GGUF file with that quantisation (Q4_K_M) or name\n"
+                          "  https://HOST/PATH/NAME.mlxb    a compiled model that a web server serves as a folder\n"
+                          "  oci://HOST[:PORT]/NAME:TAG     a compiled model in a registry\n"
+                          "  oci-layout:FOLDER[:TAG]        or in a folder laid out like one\n\n"
+                          "Prints where the model is. A pull that was stopped goes on where it was when it is run again.",
+                          table, argc, argv, &source, 1, &words, &help));
+  if (help) return NULL;
+  if (!source) return mlx_status_hint(mlx_error(MLX_USAGE, "nothing was named to pull"), "mlxcel pull hf:ORG/NAME");
+  options.http.stall_seconds = stall;
+  char *path;
+  registry.store.http = options.http;
+  registry.output = options.output;
+  MLX_TRY(pull_from(source, &options, &registry, &path));
+  puts(path);
+  mlx_free(path);
+  return NULL;
+}

@@ -1,0 +1,172 @@
+"""A small server that speaks the Hugging Face hub's API, and misbehaves on request. For tests only; standard library only.
+
+    python3 hub_server.py ROOT [CERT KEY]
+
+Prints its port. ROOT/ORG/NAME/ holds a model's files; one longer than 1000 bytes is in large-file storage: it has a SHA-256, and
+/resolve/ redirects to it on another host name. Everything below ROOT is also served as plain files from /plain/.
+
+PUT /_control sets what goes wrong, as JSON: {"FILE": {"status": [500, 429], "cut": [100], "stall": [200], "corrupt": true,
+"no_range": true, "etag": "\\"x\\"", "weak": true, "short": 10}, "listing": {...}, "token": "secret"}. A list is used up, one item
+a request. GET /_log gives the requests since the last /_control.
+"""
+import hashlib, json, os, re, ssl, sys, threading, time, urllib.parse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+root = sys.argv[1]
+lock = threading.Lock()
+control, log = {}, []
+
+
+def take(fault, key):
+    with lock:
+        value = fault.get(key)
+        return value.pop(0) if isinstance(value, list) and value else None
+
+
+def commit_of(repo):
+    return hashlib.sha1(repo.encode()).hexdigest()
+
+
+def sibling(folder, name):
+    data = open(os.path.join(folder, name), "rb").read()
+    out = {"rfilename": name, "size": len(data)}
+    if len(data) > 1000:
+        out["blobId"] = "0" * 40
+        out["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
+    else:
+        out["blobId"] = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+    return out
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def answer(self, status, body=b"", headers=()):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in headers:
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def do_PUT(self):
+        global control
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/_control":
+            with lock:
+                control = json.loads(body)
+                log.clear()
+            return self.answer(200)
+        self.note()
+        self.answer(201, body)
+
+    do_POST = do_PATCH = do_PUT
+
+    def note(self):
+        with lock:
+            log.append({"method": self.command, "path": self.path, "host": self.headers["Host"].split(":")[0],
+                        **{key: self.headers[key] for key in ("Range", "If-Range", "Authorization") if self.headers[key]}})
+
+    def do_GET(self):
+        if self.path == "/_log":
+            with lock:
+                return self.answer(200, json.dumps({"requests": log}).encode())
+        self.note()
+        path = urllib.parse.unquote(urllib.parse.urlparse(self.path).path)  # of a proxy's client, the path is a whole address
+        fault = control.get(os.path.basename(path), {})
+        status = take(fault, "status")
+        if status:
+            return self.answer(status, b'{"error": "asked for"}', [("Retry-After", "0")] if status == 429 else [])
+        if path.startswith("/loop"):
+            return self.answer(302, b"", [("Location", "/loop" + path[5:] + "x")])
+        token = control.get("token")
+        if token and not path.startswith("/cdn/") and self.headers["Authorization"] != "Bearer " + token:
+            return self.answer(401, b"", [("X-Error-Message", "Invalid username or password.")])
+        match = re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/(.+)", path)
+        if match:
+            return self.listing(match[1], match[2])
+        match = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
+        if match:
+            return self.resolve(match[1], match[2], match[3])
+        for prefix in ("/cdn/", "/plain/"):
+            if path.startswith(prefix):
+                return self.file(os.path.join(root, path[len(prefix):]), fault)
+        self.answer(404)
+
+    do_HEAD = do_GET
+
+    def listing(self, repo, revision):
+        folder = os.path.join(root, repo)
+        if "listing" in control:
+            return self.answer(200, json.dumps(control["listing"]).encode())
+        if not os.path.isdir(folder) or revision not in ("main", commit_of(repo)):
+            return self.answer(404, b'{"error": "Repository not found"}')
+        names = sorted(os.path.relpath(os.path.join(at, name), folder) for at, _, names in os.walk(folder) for name in names)
+        self.answer(200, json.dumps({"id": repo, "sha": commit_of(repo), "siblings": [sibling(folder, name) for name in names]}).encode())
+
+    def resolve(self, repo, revision, name):
+        path = os.path.join(root, repo, name)
+        if not os.path.isfile(path):
+            return self.answer(404)
+        if os.path.getsize(path) > 1000:
+            port = self.server.server_address[1]
+            scheme = "https" if len(sys.argv) > 3 else "http"
+            where = "%s://localhost:%d/cdn/%s?signature=secret" % (scheme, port, urllib.parse.quote("%s/%s" % (repo, name)))
+            return self.answer(302, b"", [("Location", where), ("X-Repo-Commit", revision), ("X-Linked-Size", str(os.path.getsize(path)))])
+        self.file(path, control.get(os.path.basename(name), {}))
+
+    def file(self, path, fault):
+        if not os.path.isfile(path):
+            return self.answer(404)
+        data = open(path, "rb").read()
+        etag = fault.get("etag", '"%s"' % hashlib.md5(data).hexdigest())
+        if fault.get("corrupt"):
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        first, wanted = 0, re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "")
+        if wanted and not fault.get("no_range") and self.headers["If-Range"] in (None, etag):
+            first = int(wanted[1])
+            if first >= len(data):
+                return self.answer(416, b"", [("Content-Range", "bytes */%d" % len(data))])
+            self.send_response(206)
+            self.send_header("Content-Range", "bytes %d-%d/%d" % (first, len(data) - 1, len(data)))
+        else:
+            self.send_response(200)
+        self.send_header("ETag", "W/" + etag if fault.get("weak") else etag)
+        self.send_header("Content-Length", str(len(data) - first))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        self.body(data[first:], first, fault)
+
+    def body(self, data, first, fault):
+        """All of it, or up to a byte of the file where the connection is cut, or hangs."""
+        cut, stall = take(fault, "cut"), take(fault, "stall")
+        end = cut if cut is not None else stall
+        self.wfile.write(data if end is None else data[:max(0, end - first)])
+        self.wfile.flush()
+        if end is None:
+            return
+        if stall is not None:
+            time.sleep(fault.get("seconds", 30))
+        self.close_connection = True
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, address):
+        pass  # clients of tests go away when they like
+
+
+server = Server(("127.0.0.1", 0), Handler)
+if len(sys.argv) > 3:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[2], sys.argv[3])
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_address[1], flush=True)
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()  # ends with the test that started it
+server.serve_forever()

@@ -1,0 +1,400 @@
+// Push and pull through registries: one of our own that misbehaves (tests/registry_server.py), Debian's docker-registry where it is
+// installed, and folders.
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "artifact/credentials.h"
+#include "artifact/push.h"
+#include "base/digest.h"
+#include "tests/command.h"
+#include "tests/server.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define DIGEST "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+#define REAL_REGISTRY "/usr/bin/docker-registry"
+
+static char folder[64];
+static server_t server;
+
+static const char *in_folder(const char *name) {
+  static char paths[6][256];
+  static int next;
+  char *path = paths[next++ % 6];
+  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+  return path;
+}
+
+static void clean_up(void) {
+  server_stop(&server);
+  mlx_status_free(mlx_remove_tree(folder));
+}
+
+static void compile(const char *target, const char *out) {
+  command_t run;
+  RUN(&run, "compile", TINY, "-o", out, "-c", "128", "--target", target);
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+}
+
+static void begin(void) {
+  if (!server.port) {
+    plain_environment();
+    strcpy(folder, "/tmp/mlxcel-oci-XXXXXX");
+    CHECK(mkdtemp(folder));
+    setenv("DOCKER_CONFIG", folder, 1);
+    setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+    server_start(&server, (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/registry_server.py", NULL}, "http");
+    atexit(clean_up);
+    compile("cpu", in_folder("host.mlxb"));
+    compile("cpu:x86-64-v3", in_folder("v3.mlxb"));
+  }
+  unlink(in_folder("config.json"));
+  server_control(&server, "{}");
+}
+
+// "oci://127.0.0.1:PORT/NAME"; valid until the next call.
+static const char *place(const char *name) {
+  static char text[160];
+  snprintf(text, sizeof text, "oci://127.0.0.1:%d/%s", server.port, name);
+  return text;
+}
+
+static void check_same_file(const char *a_folder, const char *b_folder, const char *name) {
+  char path[320], a[MLX_DIGEST_HEX], b[MLX_DIGEST_HEX];
+  snprintf(path, sizeof path, "%s/%s", a_folder, name);
+  CHECK_OK(mlx_digest_file(path, a));
+  snprintf(path, sizeof path, "%s/%s", b_folder, name);
+  CHECK_OK(mlx_digest_file(path, b));
+  CHECK_TEXT(a, b);
+}
+
+static void check_same_bundle(const char *a, const char *b) {
+  static const char *const names[] = {"manifest.json", "model.vmfb", "weights.irpa", "tokenizer.json"};
+  for (int i = 0; i < 4; ++i) check_same_file(a, b, names[i]);
+}
+
+static void check_refused(command_t *run, int code, const char *part) {
+  if (run->exit_code != code) CHECK_FAIL("exit status %d, expected %d: %s", run->exit_code, code, run->err);
+  CHECK_CONTAINS(run->err, part);
+  command_free(run);
+}
+
+static void check_done(command_t *run) {
+  if (run->exit_code) CHECK_FAIL("%s", run->err);
+  command_free(run);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Texts
+
+TEST(references_are_read_in_their_parts) {
+  mlx_oci_ref_t ref;
+  CHECK_OK(mlx_oci_ref_parse("oci://localhost:5000/acme/tiny:v1.0", &ref));
+  CHECK_TEXT(ref.host, "localhost:5000");
+  CHECK_TEXT(ref.name, "acme/tiny");
+  CHECK_TEXT(ref.reference, "v1.0");
+  CHECK_OK(mlx_oci_ref_parse("oci://h/tiny", &ref));
+  CHECK_TEXT(ref.reference, "latest");
+  CHECK_OK(mlx_oci_ref_parse("oci://h/tiny@" DIGEST, &ref));
+  CHECK_TEXT(ref.reference, DIGEST);
+  CHECK_OK(mlx_oci_ref_parse("oci-layout:/a/b:c", &ref));
+  CHECK(ref.layout);
+  CHECK_TEXT(ref.name, "/a/b");
+  CHECK_TEXT(ref.reference, "c");
+  static const char *const bad[] = {"oci://", "oci://h", "oci://h/", "oci://h/Tiny", "oci://h/a//b", "oci://h/../b", "oci://h/a:", "oci://h/a:b/c", "oci://h/a@sha256:12",
+                                    "oci://h@x/a", "oci-layout:", "h/a"};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) CHECK_ERROR(mlx_oci_ref_parse(bad[i], &ref), MLX_USAGE, "names no place");
+}
+
+TEST(documents_that_make_no_sense_are_refused) {
+  static const struct { const char *json, *part; } cases[] = {
+      {"{}", "'schemaVersion'"},
+      {"{\"schemaVersion\": 1}", "'schemaVersion'"},
+      {"{\"schemaVersion\": 2}", "'config'"},
+      {"{\"schemaVersion\": 2, \"manifests\": 3}", "'manifests'"},
+      {"{\"schemaVersion\": 2, \"manifests\": [3]}", "not a descriptor"},
+      {"{\"schemaVersion\": 2, \"manifests\": [{\"digest\": \"md5:1\", \"size\": 1}]}", "not a SHA-256 digest"},
+      {"{\"schemaVersion\": 2, \"manifests\": [{\"digest\": \"" DIGEST "\"}]}", "'size'"},
+      {"{\"schemaVersion\": 2, \"config\": {\"digest\": \"" DIGEST "\", \"size\": 1}}", "'layers'"}};
+  mlx_oci_document_t document;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    CHECK_ERROR(mlx_oci_document_read("m", cases[i].json, strlen(cases[i].json), &document), MLX_INVALID_INPUT, cases[i].part);
+  }
+}
+
+TEST(challenges_and_credentials_are_read) {
+  mlx_oci_challenge_t challenge;
+  mlx_oci_challenge_read("Bearer realm=\"https://a/token?x=1\",service=\"s, realm=x\", scope=\"repository:a/b:pull,push\"", &challenge);
+  CHECK(challenge.bearer);
+  CHECK_TEXT(challenge.realm, "https://a/token?x=1");
+  CHECK_TEXT(challenge.service, "s, realm=x");
+  CHECK_TEXT(challenge.scope, "repository:a/b:pull,push");
+  mlx_oci_challenge_read("Basic realm=\"x\"", &challenge);
+  CHECK(challenge.basic && !challenge.bearer);
+  mlx_oci_challenge_read("Bearer error=\"x\"", &challenge);
+  CHECK(!challenge.bearer);
+  char *auth, *helper;
+  const char *json = "{\"auths\": {\"a\": {\"auth\": \"dTpw\"}, \"b\": {\"username\": \"u\", \"password\": \"pw\"}, \"c\": {}}, \"credHelpers\": {\"c\": \"pass\"}}";
+  CHECK_OK(mlx_docker_config_read("c", json, strlen(json), "a", &auth, &helper));
+  CHECK_TEXT(auth, "dTpw");
+  CHECK(!helper);
+  mlx_free(auth);
+  CHECK_OK(mlx_docker_config_read("c", json, strlen(json), "b", &auth, &helper));
+  CHECK_TEXT(auth, "dTpwdw==");
+  mlx_free(auth);
+  CHECK_OK(mlx_docker_config_read("c", json, strlen(json), "c", &auth, &helper));
+  CHECK(!auth);
+  CHECK_TEXT(helper, "pass");
+  mlx_free(helper);
+  const char *bad = "{\"credsStore\": \"../evil\"}";
+  CHECK_ERROR(mlx_docker_config_read("c", bad, strlen(bad), "c", &auth, &helper), MLX_INVALID_INPUT, "cannot be one");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// A registry with the referrers API
+
+TEST(one_copy_of_the_weights_serves_two_targets) {
+  begin();
+  command_t run;
+  char ref[160];
+  snprintf(ref, sizeof ref, "%s", place("acme/tiny:v1"));
+  RUN(&run, "push", in_folder("host.mlxb"), ref);
+  CHECK(mlx_oci_is_digest(strtok(run.out, "\n")));
+  check_done(&run);
+  CHECK_INT(count_of(server_log(&server), "\"POST\""), 6);  // weights, tokenizer, two configs, manifest, module
+  server_control(&server, "{}");
+  RUN(&run, "push", in_folder("v3.mlxb"), ref);
+  check_done(&run);
+  CHECK_INT(count_of(server_log(&server), "\"POST\""), 2);  // manifest and module of the other target alone
+  server_control(&server, "{}");
+  RUN(&run, "push", in_folder("v3.mlxb"), ref);
+  check_done(&run);
+  CHECK_INT(count_of(server_log(&server), "\"POST\""), 0);
+  RUN(&run, "pull", ref, "-o", in_folder("p0"));
+  check_refused(&run, MLX_USAGE, "name one with --target: ");
+  RUN(&run, "pull", ref, "-o", in_folder("p0"), "--target", "cuda:sm_90");
+  check_refused(&run, MLX_NOT_FOUND, "cpu:x86-64-v3");
+  RUN(&run, "pull", ref, "-o", in_folder("p1"), "--target", "cpu:x86-64-v3");
+  check_done(&run);
+  check_same_bundle(in_folder("p1"), in_folder("v3.mlxb"));
+  RUN(&run, "pull", ref, "-o", in_folder("p2"), "--target", "cpu:host");
+  check_done(&run);
+  check_same_bundle(in_folder("p2"), in_folder("host.mlxb"));
+  RUN(&run, "run", "--temp", "0", "-m", in_folder("p2"), "-p", "the quick brown", "-n", "4", "--device", "cpu");
+  check_done(&run);
+}
+
+TEST(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept) {
+  begin();
+  char digest[MLX_OCI_DIGEST], *path;
+  mlx_push_options_t options;
+  mlx_push_options_initialize(&options);
+  quick_http(&options.store.http);
+  char damage[512];
+  command_t copy;
+  snprintf(damage, sizeof damage, "cp -r %s %s && printf ' ' >> %s/weights.irpa", in_folder("host.mlxb"), in_folder("bad.mlxb"), in_folder("bad.mlxb"));
+  CHECK_OK(mlx_push_bundle(in_folder("v3.mlxb"), place("acme/broken:v1"), &options, digest));
+  command_start(&copy, (const char *const[]){"/bin/sh", "-c", damage, NULL});
+  command_wait(&copy);
+  command_free(&copy);
+  CHECK_ERROR(mlx_push_bundle(in_folder("bad.mlxb"), place("acme/broken:v2"), &options, digest), MLX_INVALID_INPUT, "is not what its manifest says");
+  server_control(&server, "{\"corrupt\": true}");
+  options.output = in_folder("p3");
+  CHECK_ERROR(mlx_pull_oci(place("acme/broken:v1"), &options, &path), MLX_INVALID_INPUT, "its SHA-256 is");
+  CHECK(!mlx_is_dir(in_folder("p3")));
+  server_control(&server, "{}");
+  CHECK_OK(mlx_pull_oci(place("acme/broken:v1"), &options, &path));
+  mlx_free(path);
+  check_same_bundle(in_folder("p3"), in_folder("v3.mlxb"));
+  CHECK_ERROR(mlx_pull_oci(place("acme/broken:v1"), &options, &path), MLX_USAGE, "is there already");
+  options.output = in_folder("p4");
+  CHECK_ERROR(mlx_pull_oci(place("acme/broken:v9"), &options, &path), MLX_NOT_FOUND, "(404)");
+}
+
+// A blob of its own, so that nothing of it is there.
+TEST(pieces_that_were_cut_off_are_sent_again_from_there) {
+  begin();
+  static char bytes[100000];
+  mlx_store_options_t options = {.chunk_bytes = 20000};
+  mlx_oci_ref_t ref;
+  mlx_store_t *store;
+  mlx_http_t *http;
+  mlx_tally_t tally = 0;
+  quick_http(&options.http);
+  for (size_t i = 0; i < sizeof bytes; ++i) bytes[i] = (char)(i * 7 + i / 253);
+  mlx_blob_t blob = {.described = {.size = sizeof bytes}, .bytes = bytes};
+  mlx_oci_digest(bytes, sizeof bytes, blob.described.digest);
+  CHECK_OK(mlx_oci_ref_parse(place("acme/pieces:v1"), &ref));
+  CHECK_OK(mlx_store_open(&ref, &options, &store));
+  CHECK_OK(mlx_http_open(&options.http, &http));
+  server_control(&server, "{\"fail_patch\": 3}");
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
+  CHECK_INT(tally, sizeof bytes);
+  const char *log = server_log(&server);
+  CHECK_INT(count_of(log, "\"POST\""), 1);   // one upload, never begun anew
+  CHECK_INT(count_of(log, "\"PATCH\""), 6);  // 2, the one that broke, and the rest from 50000 on
+  CHECK_INT(count_of(log, "\"GET\""), 1);    // asked how far it is
+  char path[256];
+  snprintf(path, sizeof path, "%s", in_folder("blob"));
+  CHECK_OK(mlx_store_get_blob(store, http, &blob.described, path, &tally));
+  char *got;
+  CHECK_OK(mlx_read_file(path, sizeof bytes, &got, NULL));
+  CHECK(!memcmp(got, bytes, sizeof bytes));
+  mlx_free(got);
+  mlx_http_close(http);
+  mlx_store_close(store);
+}
+
+TEST(a_short_blob_that_was_cut_off_is_sent_anew) {
+  begin();
+  char bytes[5000];
+  mlx_store_options_t options = {0};
+  mlx_oci_ref_t ref;
+  mlx_store_t *store;
+  mlx_http_t *http;
+  mlx_tally_t tally = 0;
+  quick_http(&options.http);
+  memset(bytes, 'x', sizeof bytes);
+  mlx_blob_t blob = {.described = {.size = sizeof bytes}, .bytes = bytes};
+  mlx_oci_digest(bytes, sizeof bytes, blob.described.digest);
+  CHECK_OK(mlx_oci_ref_parse(place("acme/pieces:v1"), &ref));
+  CHECK_OK(mlx_store_open(&ref, &options, &store));
+  CHECK_OK(mlx_http_open(&options.http, &http));
+  server_control(&server, "{\"fail_put\": 1}");
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
+  CHECK_INT(tally, sizeof bytes);
+  CHECK_INT(count_of(server_log(&server), "\"POST\""), 2);
+  mlx_http_close(http);
+  mlx_store_close(store);
+}
+
+TEST(tokens_are_fetched_with_what_docker_knows) {
+  begin();
+  command_t run;
+  char ref[160], json[256], script[512];
+  snprintf(ref, sizeof ref, "%s", place("acme/secret:v1"));
+  server_control(&server, "{\"users\": {\"me\": \"pw\"}}");
+  RUN(&run, "push", in_folder("v3.mlxb"), ref);
+  check_refused(&run, MLX_UNAVAILABLE, "docker login 127.0.0.1:");
+  snprintf(json, sizeof json, "{\"auths\": {\"127.0.0.1:%d\": {\"auth\": \"bWU6cHc=\"}}}", server.port);
+  CHECK_OK(mlx_write_file(in_folder("config.json"), json, strlen(json)));
+  RUN(&run, "push", in_folder("v3.mlxb"), ref);
+  check_done(&run);
+  snprintf(json, sizeof json, "{\"credHelpers\": {\"127.0.0.1:%d\": \"mlxceltest\"}}", server.port);  // and by a program
+  CHECK_OK(mlx_write_file(in_folder("config.json"), json, strlen(json)));
+  RUN(&run, "pull", ref, "-o", in_folder("p5"));
+  check_refused(&run, MLX_NOT_FOUND, "docker-credential-mlxceltest");
+  snprintf(script, sizeof script, "#!/bin/sh\nread host\n[ \"$host\" = 127.0.0.1:%d ] && [ $1 = get ] && echo '{\"Username\": \"me\", \"Secret\": \"pw\"}'\n", server.port);
+  CHECK_OK(mlx_write_file(in_folder("docker-credential-mlxceltest"), script, strlen(script)));
+  CHECK(!chmod(in_folder("docker-credential-mlxceltest"), 0755));
+  snprintf(script, sizeof script, "%s:%s", folder, getenv("PATH"));
+  setenv("PATH", script, 1);
+  server_control(&server, "{\"users\": {\"me\": \"pw\"}, \"expire\": 2}");
+  RUN(&run, "pull", ref, "-o", in_folder("p5"));
+  check_done(&run);
+  check_same_bundle(in_folder("p5"), in_folder("v3.mlxb"));
+  CHECK(count_of(server_log(&server), "/token") >= 2);
+}
+
+TEST(a_folder_laid_out_like_a_registry_does_as_well) {
+  begin();
+  command_t run;
+  char ref[160];
+  snprintf(ref, sizeof ref, "oci-layout:%s/layout:v1", folder);
+  RUN(&run, "push", in_folder("host.mlxb"), ref);
+  check_done(&run);
+  RUN(&run, "push", in_folder("v3.mlxb"), ref);
+  check_done(&run);
+  RUN(&run, "push", in_folder("v3.mlxb"), ref);
+  check_done(&run);
+  char *index;
+  CHECK_OK(mlx_read_file(in_folder("layout/index.json"), 1 << 20, &index, NULL));
+  CHECK_INT(count_of(index, "\"digest\""), 3);
+  mlx_free(index);
+  RUN(&run, "pull", ref, "-o", in_folder("p6"), "--target", "cpu:x86-64-v3");
+  check_done(&run);
+  check_same_bundle(in_folder("p6"), in_folder("v3.mlxb"));
+  snprintf(ref, sizeof ref, "oci-layout:%s/layout:v2", folder);
+  RUN(&run, "pull", ref, "-o", in_folder("p7"));
+  check_refused(&run, MLX_NOT_FOUND, "nothing tagged 'v2'");
+  char damage[256];
+  command_t shell;
+  snprintf(damage, sizeof damage, "for f in %s/layout/blobs/sha256/*; do printf x >> $f; done", folder);
+  command_start(&shell, (const char *const[]){"/bin/sh", "-c", damage, NULL});
+  command_wait(&shell);
+  command_free(&shell);
+  snprintf(ref, sizeof ref, "oci-layout:%s/layout:v1", folder);
+  RUN(&run, "pull", ref, "-o", in_folder("p7"), "--target", "cpu:x86-64-v3");
+  CHECK(run.exit_code == MLX_INVALID_INPUT);
+  command_free(&run);
+  CHECK(!mlx_is_dir(in_folder("p7")));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// A real registry: no referrers API, so the list goes under a tag
+
+static int free_port(void) {
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t length = sizeof address;
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+  CHECK(!bind(fd, (struct sockaddr *)&address, length) && !getsockname(fd, (struct sockaddr *)&address, &length));
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+static void wait_until_it_answers(int port) {
+  mlx_http_options_t options;
+  mlx_http_t *http;
+  mlx_http_response_t response;
+  char url[64];
+  quick_http(&options);
+  options.tries = 12;
+  snprintf(url, sizeof url, "http://127.0.0.1:%d/v2/", port);
+  const mlx_http_request_t request = {.url = url, .max_bytes = 1 << 16};
+  CHECK_OK(mlx_http_open(&options, &http));
+  CHECK_OK(mlx_http_send(http, &request, &response));
+  mlx_http_response_clear(&response);
+  mlx_http_close(http);
+}
+
+TEST(a_real_registry_takes_and_gives_it) {
+  begin();
+  if (access(REAL_REGISTRY, X_OK)) {
+    fprintf(stderr, "  skipped: docker-registry is not installed here\n");
+    return;
+  }
+  const int port = free_port();
+  char config[1024], ref[160];
+  // me:pw, as htpasswd -B writes it
+  const char *users = "me:$2b$05$2X1nBinIokJJjlKbYBAa1Ocy0G8gT6v7CTtbH6rCcXeVwrjpPmzQy\n";
+  CHECK_OK(mlx_write_file(in_folder("users"), users, strlen(users)));
+  snprintf(config, sizeof config, "version: 0.1\nlog: {level: error, accesslog: {disabled: true}}\nstorage: {filesystem: {rootdirectory: %s/registry}}\n"
+           "http: {addr: 127.0.0.1:%d}\nauth: {htpasswd: {realm: tests, path: %s/users}}\n", folder, port, folder);
+  CHECK_OK(mlx_write_file(in_folder("registry.yml"), config, strlen(config)));
+  command_t registry, run;
+  command_start(&registry, (const char *const[]){REAL_REGISTRY, "serve", in_folder("registry.yml"), NULL});
+  wait_until_it_answers(port);
+  snprintf(ref, sizeof ref, "oci://127.0.0.1:%d/acme/tiny:v1", port);
+  RUN(&run, "push", in_folder("host.mlxb"), ref);
+  check_refused(&run, MLX_UNAVAILABLE, "docker login");
+  snprintf(config, sizeof config, "{\"auths\": {\"127.0.0.1:%d\": {\"username\": \"me\", \"password\": \"pw\"}}}", port);
+  CHECK_OK(mlx_write_file(in_folder("config.json"), config, strlen(config)));
+  RUN(&run, "push", in_folder("host.mlxb"), ref);
+  check_done(&run);
+  RUN(&run, "push", in_folder("v3.mlxb"), ref);
+  check_done(&run);
+  RUN(&run, "pull", ref, "-o", in_folder("p8"), "--target", "cpu:x86-64-v3");
+  check_done(&run);
+  check_same_bundle(in_folder("p8"), in_folder("v3.mlxb"));
+  RUN(&run, "pull", ref, "-o", in_folder("p9"), "--target", "cpu:host");
+  check_done(&run);
+  check_same_bundle(in_folder("p9"), in_folder("host.mlxb"));
+  kill(registry.pid, SIGKILL);
+  command_wait(&registry);
+  command_free(&registry);
+}
+
+TEST_MAIN(CASE(references_are_read_in_their_parts), CASE(documents_that_make_no_sense_are_refused), CASE(challenges_and_credentials_are_read),
+          CASE(one_copy_of_the_weights_serves_two_targets), CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
+          CASE(pieces_that_were_cut_off_are_sent_again_from_there), CASE(a_short_blob_that_was_cut_off_is_sent_anew), CASE(tokens_are_fetched_with_what_docker_knows),
+          CASE(a_folder_laid_out_like_a_registry_does_as_well), CASE(a_real_registry_takes_and_gives_it))

@@ -1,0 +1,394 @@
+// mlxcel pull hf:..., against a server that speaks the hub's API (tests/hub_server.py), as a person meets it.
+#include "artifact/pull.h"
+
+#include <sys/stat.h>
+
+#include "base/digest.h"
+#include "tests/command.h"
+#include "tests/server.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define TINY_GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
+
+#define WEIGHTS "model-00001-of-00002.safetensors"
+#define FILES 6
+static const char *const files[FILES] = {"config.json", "generation_config.json", "tokenizer.json", WEIGHTS, "model-00002-of-00002.safetensors",
+                                         "model.safetensors.index.json"};
+
+static char folder[64], cache[96];
+static server_t server;
+static mlx_pull_options_t options;
+
+static const char *in_folder(const char *name) {
+  static char paths[4][256];
+  static int next;
+  char *path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+  return path;
+}
+
+static void put(const char *from, const char *to) {
+  char *parent;
+  CHECK_OK(mlx_folder_of(to, &parent));
+  CHECK_OK(mlx_make_dirs(parent, 0755));
+  mlx_free(parent);
+  CHECK_OK(mlx_copy_file(from, to));
+}
+
+static void clean_up(void) {
+  server_stop(&server);
+  mlx_status_free(mlx_remove_tree(folder));
+}
+
+static void start(void) {
+  plain_environment();
+  strcpy(folder, "/tmp/mlxcel-pull-XXXXXX");
+  CHECK(mkdtemp(folder));
+  for (int i = 0; i < FILES; ++i) {
+    char from[256], to[256];
+    snprintf(from, sizeof from, TINY "/%s", files[i]);
+    snprintf(to, sizeof to, "%s/hub/acme/tiny/%s", folder, files[i]);
+    put(from, to);
+  }
+  put(TINY "/tokenizer.json", in_folder("hub/acme/tiny/pytorch_model.bin"));
+  put(TINY_GGUF, in_folder("hub/acme/tiny-GGUF/tiny-F32.gguf"));
+  put(TINY "/tokenizer.json", in_folder("hub/acme/tiny-GGUF/tiny-Q8_0.gguf"));
+  server_start(&server, (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/hub_server.py", in_folder("hub"), NULL}, "http");
+  atexit(clean_up);
+  setenv("HF_ENDPOINT", server.url, 1);
+  setenv("HF_HOME", in_folder("home"), 1);
+}
+
+// A server without faults, a cache without anything.
+static void begin(void) {
+  if (!server.port) start();
+  snprintf(cache, sizeof cache, "%s/cache", folder);
+  CHECK_OK(mlx_remove_tree(cache));
+  setenv("MLXCEL_CACHE", cache, 1);
+  server_control(&server, "{}");
+  mlx_pull_options_initialize(&options);
+  quick_http(&options.http);
+}
+
+static void check_same(const char *a, const char *b) {
+  char a_hex[MLX_DIGEST_HEX], b_hex[MLX_DIGEST_HEX];
+  CHECK_OK(mlx_digest_file(a, a_hex));
+  CHECK_OK(mlx_digest_file(b, b_hex));
+  CHECK_TEXT(a_hex, b_hex);
+}
+
+static mlx_status_t count_name(void *user, const char *name) {
+  (void)name;
+  ++*(int *)user;
+  return NULL;
+}
+
+static int names_in(const char *path) {
+  int count = 0;
+  CHECK_OK(mlx_list_dir(path, count_name, &count));
+  return count;
+}
+
+// Nothing of the model but finished folders: no part, nothing staged.
+static void check_no_leftovers(const char *model) {
+  command_t find;
+  char path[160];
+  snprintf(path, sizeof path, "%s/models/%s", cache, model);
+  command_start(&find, (const char *const[]){"/usr/bin/find", path, "-name", "*.part*", NULL});
+  command_wait(&find);
+  CHECK_TEXT(find.out, "");
+  command_free(&find);
+}
+
+TEST(a_model_is_pulled_whole_and_nothing_else_of_it) {
+  begin();
+  char *path, *found;
+  CHECK_OK(mlx_pull_find("hf:acme/tiny", &found));
+  CHECK(!found);
+  CHECK_OK(mlx_pull_hub("hf:acme/tiny", &options, &path));
+  CHECK_INT(names_in(path), FILES);
+  for (int i = 0; i < FILES; ++i) {
+    char pulled[512], original[512];
+    snprintf(pulled, sizeof pulled, "%s/%s", path, files[i]);
+    snprintf(original, sizeof original, TINY "/%s", files[i]);
+    check_same(pulled, original);
+  }
+  CHECK(!strstr(server_log(&server), "pytorch_model.bin"));
+  check_no_leftovers("acme/tiny");
+  CHECK_OK(mlx_pull_find("hf:acme/tiny", &found));
+  CHECK_TEXT(found, path);
+  mlx_free(found);
+  server_control(&server, "{}");
+  mlx_free(path);
+  CHECK_OK(mlx_pull_hub("hf:acme/tiny", &options, &path));  // asks which commit it is, and fetches nothing
+  CHECK_INT(count_of(server_log(&server), "\"method\""), 1);
+  mlx_free(path);
+}
+
+TEST(quantisations_of_a_model_lie_side_by_side) {
+  begin();
+  char *f32, *q8, *model_folder, *none;
+  CHECK_OK(mlx_pull_hub("hf:acme/tiny-GGUF:F32", &options, &f32));
+  check_same(f32, TINY_GGUF);
+  CHECK_OK(mlx_folder_of(f32, &model_folder));
+  CHECK_INT(names_in(model_folder), 1);
+  CHECK_OK(mlx_pull_hub("hf:acme/tiny-GGUF:tiny-Q8_0.gguf", &options, &q8));
+  CHECK_INT(names_in(model_folder), 2);
+  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny-GGUF", &options, &none), MLX_USAGE, "several GGUF files");
+  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny-GGUF:Q2_K", &options, &none), MLX_NOT_FOUND, "acme/tiny-GGUF: the model has no GGUF file 'Q2_K'");
+  mlx_free(model_folder);
+  mlx_free(f32);
+  mlx_free(q8);
+}
+
+TEST(a_pull_killed_at_any_byte_goes_on_from_there) {
+  static const long stops[] = {0, 1, 4096, 39999};
+  begin();
+  for (size_t i = 0; i < sizeof stops / sizeof *stops; ++i) {
+    CHECK_OK(mlx_remove_tree(cache));
+    char control[128], pattern[512], range[64];
+    snprintf(control, sizeof control, "{\"" WEIGHTS "\": {\"stall\": [%ld]}}", stops[i]);
+    server_control(&server, control);
+    command_t killed, finished;
+    command_start(&killed, (const char *const[]){MLXCEL_BINARY, "pull", "hf:acme/tiny", NULL});
+    snprintf(pattern, sizeof pattern, "for i in $(seq 600); do for f in %s/models/acme/tiny/*.part/" WEIGHTS ".part; do"
+             " [ -f $f ] && [ $(stat -c %%s $f) -ge %ld ] && exit 0; done; sleep 0.05; done; exit 1", cache, stops[i]);
+    CHECK_INT(system(pattern), 0);
+    kill(killed.pid, SIGKILL);
+    command_wait(&killed);
+    CHECK_INT(killed.exit_code, -SIGKILL);
+    command_free(&killed);
+    char *found;
+    CHECK_OK(mlx_pull_find("hf:acme/tiny", &found));
+    CHECK(!found);
+    server_control(&server, "{}");
+    RUN(&finished, "pull", "hf:acme/tiny");
+    if (finished.exit_code) CHECK_FAIL("%s", finished.err);
+    snprintf(range, sizeof range, "\"Range\": \"bytes=%ld-\"", stops[i]);
+    if (stops[i]) CHECK_CONTAINS(server_log(&server), range);
+    CHECK_OK(mlx_pull_find("hf:acme/tiny", &found));
+    CHECK(found && !strncmp(finished.out, found, strlen(found)));
+    snprintf(pattern, sizeof pattern, "%s/" WEIGHTS, found);
+    check_same(pattern, TINY "/" WEIGHTS);
+    check_no_leftovers("acme/tiny");
+    mlx_free(found);
+    command_free(&finished);
+  }
+}
+
+TEST(nothing_appears_until_all_is_checked) {
+  begin();
+  char *path;
+  server_control(&server, "{\"" WEIGHTS "\": {\"corrupt\": true}}");
+  mlx_status_t status = mlx_pull_hub("hf:acme/tiny", &options, &path);
+  CHECK_INT(mlx_status_code(status), MLX_INVALID_INPUT);
+  CHECK_CONTAINS(mlx_status_message(status), WEIGHTS ": its SHA-256 is");
+  mlx_status_free(status);
+  CHECK_OK(mlx_pull_find("hf:acme/tiny", &path));
+  CHECK(!path);
+  CHECK_OK(mlx_remove_tree(cache));
+  server_control(&server, "{\"config.json\": {\"corrupt\": true}}");
+  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT, "config.json: its git digest is");
+  server_control(&server, "{\"" WEIGHTS "\": {\"status\": [500], \"cut\": [9000, 9001]}, \"tokenizer.json\": {\"status\": [429, 503]}}");
+  CHECK_OK(mlx_pull_hub("hf:acme/tiny", &options, &path));
+  CHECK_INT(names_in(path), FILES);
+  mlx_free(path);
+}
+
+TEST(a_token_goes_to_the_hub_and_to_nobody_else) {
+  begin();
+  char *path;
+  server_control(&server, "{\"token\": \"hush\"}");
+  mlx_status_t status = mlx_pull_hub("hf:acme/tiny", &options, &path);
+  CHECK_INT(mlx_status_code(status), MLX_UNAVAILABLE);
+  CHECK_CONTAINS(mlx_status_message(status), "(401): Invalid username");
+  CHECK_CONTAINS(mlx_status_hint_text(status), "set HF_TOKEN");
+  mlx_status_free(status);
+  CHECK_OK(mlx_make_dirs(in_folder("home"), 0700));
+  CHECK_OK(mlx_write_file(in_folder("home/token"), "hush\n", 5));  // as the hub's own client leaves it
+  CHECK_OK(mlx_pull_hub("hf:acme/tiny", &options, &path));
+  mlx_free(path);
+  const char *log = server_log(&server);
+  CHECK_CONTAINS(log, "\"host\": \"127.0.0.1\", \"Authorization\": \"Bearer hush\"");
+  CHECK_CONTAINS(log, "/cdn/acme/tiny/" WEIGHTS);
+  for (const char *line = log; (line = strstr(line, "\"path\": \"/cdn/")); ++line) {
+    const char *stop = strchr(line, '}');
+    CHECK(!memmem(line, (size_t)(stop - line), "Authorization", 13));
+  }
+  setenv("HF_TOKEN", "wrong", 1);
+  status = mlx_pull_hub("hf:acme/tiny", &options, &path);
+  CHECK_CONTAINS(mlx_status_hint_text(status), "the token has no access");
+  mlx_status_free(status);
+  unsetenv("HF_TOKEN");
+  CHECK(!unlink(in_folder("home/token")));
+}
+
+TEST(wrong_words_and_missing_models_are_explained) {
+  begin();
+  char *path;
+  command_t run;
+  mlx_status_t status = mlx_pull_hub("hf:acme/none", &options, &path);
+  CHECK_INT(mlx_status_code(status), MLX_NOT_FOUND);
+  CHECK_CONTAINS(mlx_status_message(status), "Repository not found");
+  CHECK_CONTAINS(mlx_status_hint_text(status), "acme/none at 'main'");
+  mlx_status_free(status);
+  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny@v9", &options, &path), MLX_NOT_FOUND, "(404)");
+  server_control(&server, "{\"listing\": {\"sha\": \"0123456789abcdef0123456789abcdef01234567\", \"siblings\": "
+                          "[{\"rfilename\": \"../../../evil.gguf\", \"size\": 3, \"blobId\": \"0123456789abcdef0123456789abcdef01234567\"}]}}");
+  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT, "leave the model's folder");
+  server_control(&server, "{\"listing\": {\"sha\": \"0123456789abcdef0123456789abcdef01234567\", \"siblings\": "
+                          "[{\"rfilename\": \"a.gguf\", \"size\": 3}]}}");
+  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT, "no digest of 'a.gguf'");
+  RUN(&run, "pull", "ftp://x");
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "nothing that can be pulled");
+  command_free(&run);
+  unsetenv("HF_ENDPOINT");
+  RUN(&run, "pull", "hf:acme/tiny");
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "set HF_ENDPOINT");
+  command_free(&run);
+  char line[128];
+  snprintf(line, sizeof line, "HF_ENDPOINT = %s/\n", server.url);
+  CHECK_OK(mlx_write_file(in_folder("config"), line, strlen(line)));
+  setenv("MLXCEL_CONFIG", in_folder("config"), 1);
+  server_control(&server, "{}");
+  RUN(&run, "pull", "hf:acme/tiny");
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  setenv("MLXCEL_CONFIG", "/dev/null", 1);
+  setenv("HF_ENDPOINT", server.url, 1);
+}
+
+TEST(offline_what_was_pulled_is_used_and_nothing_asked) {
+  begin();
+  command_t run;
+  setenv("HF_HUB_OFFLINE", "1", 1);
+  RUN(&run, "pull", "hf:acme/tiny");
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  CHECK_CONTAINS(run.err, "HF_HUB_OFFLINE");
+  command_free(&run);
+  unsetenv("HF_HUB_OFFLINE");
+  RUN(&run, "pull", "hf:acme/tiny");
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  setenv("HF_HUB_OFFLINE", "1", 1);
+  server_control(&server, "{}");
+  RUN(&run, "pull", "hf:acme/tiny");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.out, "/models/acme/tiny/");
+  command_free(&run);
+  RUN(&run, "pull", "hf:acme/tiny", "-o", in_folder("other"));
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  command_free(&run);
+  RUN(&run, "show", "hf:acme/tiny");
+  CHECK_CONTAINS(run.out, "llama");
+  command_free(&run);
+  CHECK_INT(count_of(server_log(&server), "\"method\""), 0);
+  unsetenv("HF_HUB_OFFLINE");
+}
+
+TEST(a_folder_of_ones_own_takes_a_model_too) {
+  begin();
+  command_t run;
+  char out[160];
+  snprintf(out, sizeof out, "%s", in_folder("mine"));
+  RUN(&run, "pull", "hf:acme/tiny", "-o", out);
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  CHECK_INT(names_in(out), FILES);
+  command_free(&run);
+  RUN(&run, "pull", "hf:acme/tiny", "-o", out);
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "is there already");
+  command_free(&run);
+}
+
+TEST(run_takes_a_model_from_the_hub) {
+  begin();
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);  // where the same weights may have been compiled already
+  command_t hub, local;
+  RUN(&hub, "run", "--temp", "0", "-m", "hf:acme/tiny", "-p", "the quick brown", "-n", "24", "--device", "cpu");
+  if (hub.exit_code) CHECK_FAIL("%s", hub.err);
+  RUN(&local, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "24", "--device", "cpu");
+  CHECK_INT(local.exit_code, 0);
+  CHECK_TEXT(hub.out, local.out);
+  command_free(&hub);
+  command_free(&local);
+  CHECK_OK(mlx_remove_tree(MLXCEL_TEST_CACHE "/models"));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// From a web server
+
+TEST(a_bundle_served_as_a_folder_is_pulled_checked_and_runs) {
+  begin();
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  command_t run, local;
+  char bundle[256], url[256], out[256], control[256];
+  snprintf(bundle, sizeof bundle, "%s", in_folder("hub/tiny.mlxb"));
+  snprintf(url, sizeof url, "%s/plain/tiny.mlxb/", server.url);
+  snprintf(out, sizeof out, "%s", in_folder("pulled.mlxb"));
+  RUN(&run, "compile", TINY, "-o", bundle, "-c", "128");
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  server_control(&server, "{\"weights.irpa\": {\"cut\": [5000, 70000], \"status\": [503]}}");
+  RUN(&run, "pull", url, "-o", out);
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  CHECK(!strncmp(run.out, out, strlen(out)));
+  command_free(&run);
+  CHECK_CONTAINS(server_log(&server), "bytes=70000-");
+  RUN(&run, "run", "--temp", "0", "-m", out, "-p", "the quick brown", "-n", "24", "--device", "cpu");
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  RUN(&local, "run", "--temp", "0", "-m", bundle, "-p", "the quick brown", "-n", "24", "--device", "cpu");
+  CHECK_TEXT(run.out, local.out);
+  command_free(&run);
+  command_free(&local);
+  RUN(&run, "pull", url, "-o", out);
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "is there already");
+  command_free(&run);
+  snprintf(out, sizeof out, "%s", in_folder("damaged.mlxb"));
+  snprintf(control, sizeof control, "{\"model.vmfb\": {\"corrupt\": true}}");
+  server_control(&server, control);
+  RUN(&run, "pull", url, "-o", out);
+  CHECK_INT(run.exit_code, MLX_INVALID_INPUT);
+  CHECK_CONTAINS(run.err, "model.vmfb: its SHA-256 is");
+  CHECK(!mlx_is_dir(out));
+  command_free(&run);
+  snprintf(url, sizeof url, "%s/plain/acme/tiny", server.url);
+  RUN(&run, "pull", url, "-o", out);
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  CHECK_CONTAINS(run.err, "give the address of a folder");
+  command_free(&run);
+}
+
+TEST(a_bundle_of_an_older_compiler_is_pulled_too_and_that_is_said) {
+  begin();
+  char path[256], url[256], out[256], *json, *files_at;
+  command_t run;
+  snprintf(path, sizeof path, "%s", in_folder("hub/tiny.mlxb/manifest.json"));
+  snprintf(url, sizeof url, "%s/plain/tiny.mlxb/manifest.json", server.url);
+  snprintf(out, sizeof out, "%s", in_folder("old.mlxb"));
+  CHECK_OK(mlx_read_file(path, 1 << 20, &json, NULL));
+  files_at = strstr(json, ",\n  \"files\"");
+  CHECK(files_at);
+  strcpy(files_at, "\n}\n");
+  CHECK_OK(mlx_write_file(path, json, strlen(json)));
+  mlx_free(json);
+  server_control(&server, "{\"weights.irpa\": {\"cut\": [5000]}}");
+  RUN(&run, "pull", url, "-o", out);
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  CHECK_CONTAINS(run.err, "has no digests");
+  CHECK_CONTAINS(server_log(&server), "\"Range\": \"bytes=5000-\", \"If-Range\"");
+  command_free(&run);
+  snprintf(path, sizeof path, "%s", in_folder("hub/tiny.mlxb/weights.irpa"));
+  snprintf(url, sizeof url, "%s", in_folder("old.mlxb/weights.irpa"));
+  check_same(path, url);
+}
+
+TEST_MAIN(CASE(a_bundle_served_as_a_folder_is_pulled_checked_and_runs), CASE(a_bundle_of_an_older_compiler_is_pulled_too_and_that_is_said),
+          CASE(a_model_is_pulled_whole_and_nothing_else_of_it), CASE(quantisations_of_a_model_lie_side_by_side),
+          CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(nothing_appears_until_all_is_checked),
+          CASE(a_token_goes_to_the_hub_and_to_nobody_else), CASE(wrong_words_and_missing_models_are_explained),
+          CASE(offline_what_was_pulled_is_used_and_nothing_asked), CASE(a_folder_of_ones_own_takes_a_model_too),
+          CASE(run_takes_a_model_from_the_hub))

@@ -1,0 +1,174 @@
+"""A small OCI registry with tokens and the referrers API, that misbehaves on request. For tests only; standard library only.
+
+    python3 registry_server.py
+
+Prints its port. PUT /_control sets, as JSON: {"users": {"NAME": "PASSWORD"}, "expire": N, "fail_patch": N, "fail_put": N, "corrupt": true}: tokens are
+then wanted (from a token server on the same port), and run out before the Nth blob is read; the Nth piece of an upload is cut off in the middle, blobs are changed on their way out.
+GET /_log gives the requests since then.
+"""
+import base64, hashlib, json, os, re, sys, threading, urllib.parse, uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+lock = threading.Lock()
+control, log, blobs, manifests, uploads = {}, [], {}, {}, {}
+serial = 0  # of tokens; those of an older one have run out
+
+
+def digest_of(data):
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def is_nth(key):
+    with lock:
+        if control.get(key):
+            control[key] -= 1
+            return control[key] == 0
+    return False
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def answer(self, status, body=b"", headers=()):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in headers:
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def handle_any(self):
+        global control
+        url = urllib.parse.urlparse(self.path)
+        query = dict(urllib.parse.parse_qsl(url.query))
+        if url.path == "/_log":
+            with lock:
+                return self.answer(200, json.dumps({"requests": log}).encode())
+        if url.path == "/_control":
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            with lock:
+                control = json.loads(body)
+                log.clear()
+            return self.answer(200)
+        with lock:
+            log.append({"method": self.command, "path": url.path})
+        if url.path == "/token":
+            return self.token(query)
+        length = int(self.headers["Content-Length"] or 0)
+        cut = length > 1000 and is_nth("fail_patch" if self.command == "PATCH" else "fail_put") if self.command in ("PATCH", "PUT") else False
+        self.body = self.rfile.read(length // 2 if cut else length)
+        self.cut = cut
+        match = re.fullmatch(r"/v2/(.+)/(manifests|blobs|referrers)/(.*)", url.path)
+        if not match:
+            return self.answer(404)
+        name = match[1]
+        if name.endswith("/blobs"):  # .../blobs/uploads/ID
+            name, kind, what = name[:-6], "blobs", "uploads/" + match[3]
+        else:
+            kind, what = match[2], match[3]
+        action = "pull" if self.command in ("GET", "HEAD") else "pull,push"
+        if not self.allowed(name, action):
+            realm = 'Bearer realm="http://127.0.0.1:%d/token",service="tests",scope="repository:%s:%s"' % (self.server.server_address[1], name, action)
+            return self.answer(401, b"", [("WWW-Authenticate", realm)])
+        getattr(self, kind)(name, what, query)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = handle_any
+
+    def allowed(self, name, action):
+        global serial
+        if not control.get("users"):
+            return True
+        if self.command == "GET" and "/blobs/" in self.path and is_nth("expire"):
+            serial += 1
+        return self.headers["Authorization"] in ("Bearer %s %s %d" % (name, action, serial), "Bearer %s pull,push %d" % (name, serial))
+
+    def token(self, query):
+        given = base64.b64decode((self.headers["Authorization"] or "Basic Og==")[6:]).decode().split(":", 1)
+        if control["users"].get(given[0]) != given[1]:
+            return self.answer(401, b'{"errors": [{"code": "DENIED"}]}')
+        _, name, action = query["scope"].split(":")
+        self.answer(200, json.dumps({"token": "%s %s %d" % (name, action, serial)}).encode())
+
+    def manifests(self, name, reference, query):
+        if self.command == "PUT":
+            document = json.loads(self.body)
+            kind, digest = self.headers["Content-Type"], digest_of(self.body)
+            for wanted in [document.get("config")] + document.get("layers", []):
+                if wanted and wanted["digest"] not in blobs:
+                    return self.answer(404, b'{"errors": [{"code": "MANIFEST_BLOB_UNKNOWN"}]}')
+            for key in (reference, digest):
+                manifests[name, key] = (kind, self.body)
+            subject = document.get("subject")
+            return self.answer(201, b"", [("OCI-Subject", subject["digest"])] if subject else [])
+        if (name, reference) not in manifests:
+            return self.answer(404)
+        kind, body = manifests[name, reference]
+        self.answer(200, body, [("Content-Type", kind), ("Docker-Content-Digest", digest_of(body))])
+
+    def referrers(self, name, digest, query):
+        found = {}
+        for (where, _), (kind, body) in list(manifests.items()):
+            document = json.loads(body)
+            if where == name and (document.get("subject") or {}).get("digest") == digest:
+                found[digest_of(body)] = {"mediaType": kind, "digest": digest_of(body), "size": len(body), "artifactType": document["artifactType"],
+                                          "annotations": document.get("annotations", {})}
+        index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": list(found.values())}
+        self.answer(200, json.dumps(index).encode())
+
+    def blobs(self, name, what, query):
+        if self.command == "POST":
+            upload = str(uuid.uuid4())
+            uploads[upload] = b""
+            return self.answer(202, b"", [("Location", "/v2/%s/blobs/uploads/%s" % (name, upload))])
+        if what.startswith("uploads/"):
+            return self.upload(name, what[8:], query)
+        if what not in blobs:
+            return self.answer(404)
+        data = blobs[what]
+        first = int((re.match(r"bytes=(\d+)-", self.headers["Range"] or "") or [0, 0])[1])
+        if control.get("corrupt") and len(data) > 1000:
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        if first:
+            return self.answer(206, data[first:], [("Content-Range", "bytes %d-%d/%d" % (first, len(data) - 1, len(data)))])
+        self.answer(200, data)
+
+    def upload(self, name, upload, query):
+        if upload not in uploads:
+            return self.answer(404)
+        where = [("Location", "/v2/%s/blobs/uploads/%s" % (name, upload))]
+        if self.command == "PATCH":
+            start, _ = self.headers["Content-Range"].split("-")
+            if int(start) != len(uploads[upload]):
+                return self.answer(416)
+        if self.command in ("PATCH", "PUT"):
+            uploads[upload] += self.body
+        if self.cut:
+            self.close_connection = True
+            return
+        end = [("Range", "0-%d" % max(0, len(uploads[upload]) - 1))]
+        if self.command == "GET":
+            return self.answer(204, b"", where + end)
+        if self.command == "PATCH":
+            return self.answer(202, b"", where + end)
+        data = uploads.pop(upload)
+        if digest_of(data) != query["digest"]:
+            return self.answer(400, b'{"errors": [{"code": "DIGEST_INVALID"}]}')
+        blobs[query["digest"]] = data
+        self.answer(201)
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, address):
+        pass
+
+
+server = Server(("127.0.0.1", 0), Handler)
+print(server.server_address[1], flush=True)
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()  # ends with the test that started it
+server.serve_forever()
