@@ -19,9 +19,9 @@ const mlx_exit_t mlx_exits[] = {
     {MLX_NOT_FOUND, "a file or tool that should be there is not", "the message names it"},
     {MLX_IO, "the operating system refused to read, write or lock", "space, permissions"},
     {MLX_OUT_OF_MEMORY, "out of memory, the machine's or the GPU's", "a smaller context with `-c`; for weights that do not fit a GPU the numbers are given"},
-    {MLX_UNAVAILABLE, "a device or CPU the model needs is not there", "the message says why, and what to use instead"},
+    {MLX_UNAVAILABLE, "a device or CPU the model needs is not there, or a server cannot be reached or refuses", "the message says why, and what to use instead"},
     {MLX_TOOL_FAILED, "`iree-compile` or NVRTC failed", "the first error line is shown; its whole output is in the log file named"},
-    {MLX_TIMEOUT, "a time limit ran out", "`--timeout`, or `MLXCEL_COMPILE_TIMEOUT` in seconds"},
+    {MLX_TIMEOUT, "a time limit ran out, or nothing came from a server for too long", "`--stall-timeout`; for the compiler `--timeout`, or `MLXCEL_COMPILE_TIMEOUT` in seconds"},
     {MLX_CANCELLED, "stopped on request", ""},
     {0, NULL, NULL},
 };

@@ -52,7 +52,10 @@ mlx_status_t mlx_cli_pull(int argc, char **argv) {
                           "  https://HOST/PATH/NAME.mlxb    a compiled model that a web server serves as a folder\n"
                           "  oci://HOST[:PORT]/NAME:TAG     a compiled model in a registry\n"
                           "  oci-layout:FOLDER[:TAG]        or in a folder laid out like one\n\n"
-                          "Prints where the model is. A pull that was stopped goes on where it was when it is run again.",
+                          "Prints where the model is. A pull that was stopped goes on where it was when it is run again.\n\n"
+                          "examples:\n"
+                          "  mlxcel pull hf:ORG/NAME:Q4_K_M\n"
+                          "  mlxcel pull oci://localhost:5000/models/tiny:v1",
                           table, argc, argv, &source, 1, &words, &help));
   if (help) return NULL;
   if (!source) return mlx_status_hint(mlx_error(MLX_USAGE, "nothing was named to pull"), "mlxcel pull hf:ORG/NAME");

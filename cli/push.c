@@ -22,7 +22,10 @@ mlx_status_t mlx_cli_push(int argc, char **argv) {
   MLX_TRY(mlx_flags_parse("usage: mlxcel push MODEL.mlxb PLACE [options]\n\nPLACE is\n"
                           "  oci://HOST[:PORT]/NAME:TAG     a place in a registry\n"
                           "  oci-layout:FOLDER[:TAG]        a folder laid out like one\n\n"
-                          "Bundles of the same weights for several targets pushed to one place share those weights. Prints the model's digest.",
+                          "Bundles of the same weights for several targets pushed to one place share those weights. Prints the model's digest.\n\n"
+                          "examples:\n"
+                          "  mlxcel push model.mlxb oci://localhost:5000/models/tiny:v1\n"
+                          "  mlxcel push model.mlxb oci-layout:./layout:v1",
                           table, argc, argv, words, 2, &count, &help));
   if (help) return NULL;
   if (count < 2) return mlx_status_hint(mlx_error(MLX_USAGE, "push wants a compiled model and a place"), "mlxcel push MODEL.mlxb oci://HOST/NAME:TAG");

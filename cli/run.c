@@ -248,28 +248,29 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
   flags_t f = {.kernels = "auto", .device = "auto", .count = -1, .context = -1};
   mlx_sampling_flags_initialize(&f.sampling);
   const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file, a Hugging Face directory or hf:ORG/NAME", &f.model, 0, 0},
+      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "compiled, a GGUF file, a Hugging Face directory, hf:ORG/NAME", &f.model, 0, 0},
       {"-p, --prompt", MLX_FLAG_TEXT, "TEXT", "what the model goes on from; special tokens in it count", &f.prompt, 0, 0},
       {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the prompt from a file, or from stdin (-)", &f.prompt_file, 0, 0},
       {"--chat", MLX_FLAG_SWITCH, NULL, "make the prompt a turn of a chat, by the model's own template", &f.chat, 0, 0},
-      {"--no-chat", MLX_FLAG_SWITCH, NULL, "take a prompt that comes through a pipe as it is, as -p and -f do", &f.no_chat, 0, 0},
       {"-sys, --system-prompt", MLX_FLAG_TEXT, "TEXT", "in a chat: what the system says first", &f.system, 0, 0},
-      {"--chat-template", MLX_FLAG_TEXT, "NAME", "in a chat: another template, a known format (chatml, llama3, ...) or a Jinja file", &f.chat_template, 0, 0},
-      {"--chat-template-kwargs", MLX_FLAG_TEXT, "JSON", "in a chat: more for the template to know: {\"enable_thinking\": false}", &f.variables, 0, 0},
-      {"--tools", MLX_FLAG_TEXT, "FILE", "in a chat: a JSON list of tools for the template", &f.tools_file, 0, 0},
+      {"--chat-template", MLX_FLAG_TEXT, "NAME", "in a chat: chatml, llama3 ... or a Jinja file", &f.chat_template, 0, 0},
       {"-n, --n-predict", MLX_FLAG_INT, "N", "write at most N tokens (default: -1, until the model stops)", &f.count, -1, 1 << 24},
       {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
       {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
       {"--quantize", MLX_FLAG_TEXT, "q4|q8|q4_0|q4_1|q8_0", "make packed weights of wider ones", &f.quantize, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
       {"--device", MLX_FLAG_TEXT, "cpu|cuda|auto", "where to run (default: auto, a usable GPU or else the CPU)", &f.device, 0, 0},
-      {"--cpu-level", MLX_FLAG_TEXT, "LEVEL", "whose code to run of a portable model, or to compile for", &f.cpu_level, 0, 0},
       MLX_SAMPLING_FLAGS(f.sampling),
+      MLX_GROUP_SHORT("more about chats and machines"),
+      {"--no-chat", MLX_FLAG_SWITCH, NULL, "take a prompt that comes through a pipe as it is, as -p and -f do", &f.no_chat, 0, 0},
+      {"--chat-template-kwargs", MLX_FLAG_TEXT, "JSON", "in a chat: more for the template to know: {\"enable_thinking\": false}", &f.variables, 0, 0},
+      {"--tools", MLX_FLAG_TEXT, "FILE", "in a chat: a JSON list of tools for the template", &f.tools_file, 0, 0},
+      {"--cpu-level", MLX_FLAG_TEXT, "LEVEL", "whose code to run of a portable model, or to compile for", &f.cpu_level, 0, 0},
       {"--ignore-eos", MLX_FLAG_SWITCH, NULL, "go on after the model ends its text", &f.ignore_eos, 0, 0},
       {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels when compiling (default: auto)", &f.kernels, 0, 0},
       MLX_GROUP_END,
       {"--json", MLX_FLAG_SWITCH, NULL, "print one JSON object: ids, text, finish reason, timings", &f.json, 0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which kernels the model carries, what became of its weights, and the seed", &f.verbose, 0, 0},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say more on stderr: kernels, weights, the seed", &f.verbose, 0, 0},
       {0}};
   size_t words;
   bool help;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/cpu/panels.h"
+#include "kernels/cpu/integers.h"
 
 #if defined(__aarch64__) || defined(__FMA__)
 #define FUSED 1
@@ -128,14 +128,18 @@ static void check_halves(void) {
 // Panels
 
 // Random bytes, but scales that are numbers.
-static void fill_block(int32_t format, uint8_t *block) {
-  const int scales = format < MLX_PANEL_Q4_0 ? 0 : scale_bytes(format), bytes = (int)mlx_panel_block_bytes(format);
-  for (int i = 0; i < bytes; ++i) block[i] = (uint8_t)next_bits();
-  for (int i = 0; i < scales / (is_wide(format) ? 4 : 2); ++i) {
+static void fill_scales(int32_t format, uint8_t *at, int bytes) {
+  for (int i = 0; i < bytes / (is_wide(format) ? 4 : 2); ++i) {
     const float scale = next_float() * 0x1p-10f;
-    const uint16_t half = f16_bits(scale);
-    is_wide(format) ? memcpy(block + 4 * i, &scale, 4) : memcpy(block + 2 * i, &half, 2);
+    const uint16_t half = is_bf16(format) ? (uint16_t)(next_bits() % 0x400 + 0x3b00) : f16_bits(scale);
+    is_wide(format) ? memcpy(at + 4 * i, &scale, 4) : memcpy(at + 2 * i, &half, 2);
   }
+}
+
+static void fill_block(int32_t format, uint8_t *block) {
+  const int scales = format < MLX_PANEL_Q4_0 ? 0 : scale_bytes(format), bytes = (int)mlx_panel_own_bytes(format);
+  for (int i = 0; i < bytes; ++i) block[i] = (uint8_t)next_bits();
+  if (!is_grouped(format)) fill_scales(format, block, scales);  // else these are integers
   for (int i = 0; !scales && i < bytes / (format == MLX_PANEL_F32 ? 4 : 2); ++i) {
     const float value = next_float();
     const uint16_t half = format == MLX_PANEL_F16 ? f16_bits(value) : (uint16_t)(next_bits() & 0xbfff);
@@ -143,20 +147,30 @@ static void fill_block(int32_t format, uint8_t *block) {
   }
 }
 
+// With f32 alone, as every level has it; sapphirerapids takes packed panels in integers instead.
+static v16 multiply_in_floats(int32_t format, const uint8_t *panel, const vector_t *x, int columns) {
+  if (!is_packed(format)) return multiply_plain(format, panel, x->x, columns);
+  if (format == MLX_PANEL_Q2_K) return multiply_q2_k(panel, x->x, columns);
+  return is_q4(format) ? multiply_q4(format, panel, x->x, x->sums, columns) : multiply_q8(format, panel, x->x, x->sums, columns);
+}
+
 // A panel times a vector is what its widened numbers are, times it: to f32's rounding.
 static void check_panels(void) {
-  enum { COLUMNS = 96 };
-  _Alignas(64) static uint8_t panel[8192 + AHEAD];
+  enum { COLUMNS = 256 };  // one group
+  _Alignas(64) static uint8_t panel[16384 + AHEAD];
+  static vector_t vector;
   static float wide[COLUMNS][16], x[COLUMNS];
   for (int32_t format = 0; format < MLX_PANEL_FORMATS; ++format) {
-    float sums[COLUMNS / 32], have[16];
-    for (int b = 0; b < COLUMNS / 32; ++b) fill_block(format, panel + b * mlx_panel_block_bytes(format));
+    float have[16];
+    if (is_grouped(format)) fill_scales(format, panel, (int)mlx_panel_group_bytes(format));
+    for (int b = 0; b < COLUMNS / 32; ++b) fill_block(format, panel + mlx_panel_block_at(format, b));
     for (int i = 0; i < COLUMNS; ++i) x[i] = next_float();
-    for (int b = 0; b < COLUMNS / 32; ++b) sums[b] = v_sum(v_add(v_load(x + 32 * b), v_load(x + 32 * b + 16)));
+    take_vector(x, COLUMNS, is_packed(format), &vector);
     widen_panel(format, panel, 0, COLUMNS, wide[0], 16);
     see(wide, sizeof wide);
-    v_store(have, multiply_panel(format, panel, x, sums, COLUMNS));
+    v_store(have, multiply_in_floats(format, panel, &vector, COLUMNS));
     see(have, sizeof have);
+    v_store(have, multiply_panel(format, panel, &vector, COLUMNS));
     for (int row = 0; row < 16; ++row) {
       double want = 0, size = 0;
       for (int k = 0; k < COLUMNS; ++k) want += (double)wide[k][row] * x[k], size += fabs((double)wide[k][row] * x[k]);

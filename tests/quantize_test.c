@@ -238,7 +238,7 @@ TEST(what_becomes_of_the_weights_is_said) {
 
 TEST(what_cannot_be_quantised_is_refused_with_the_reason) {
   const char *model = random_llama_write(&uneven, root, "uneven");
-  SAYS(true, "--quantize wants q4 or q8, not 'q3'", "run", "-m", model, "-p", "x", "--quantize", "q3");
+  SAYS(true, "--quantize wants q4, q8, q4_0, q4_1 or q8_0, not 'q3'", "run", "-m", model, "-p", "x", "--quantize", "q3");
   SAYS(true, "--quantize makes packed weights; --dtype asks for others", "run", "-m", model, "-p", "x", "--device", "cpu", "--quantize", "q4", "--dtype", "f32");
   SAYS(true, "no packed weights for this model: they need our kernels", "run", "-m", model, "-p", "x", "--device", "cpu", "--quantize", "q4", "--kernels", "off");
   SAYS(true, "has no matrix to be quantised to q4_1: none is wider", "run", "-m", SMOLLM2, "-p", "x", "--device", "cpu", "--quantize", "q4");
