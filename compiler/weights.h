@@ -8,10 +8,10 @@
 #include "compiler/tiles.h"
 #include "models/model.h"
 
-// Changes whenever the bytes written for the same model change: it is part of the cache key.
+// Changes whenever the bytes written for the same model change, also by --quantize: it is part of the cache key.
 #define MLX_WEIGHTS_LAYOUT "rows as Hugging Face has them, vectors f32, irpa 0"
 #define MLX_PANELS_LAYOUT "panels of 16 rows, vectors f32, irpa 3"
-#define MLX_TILES_LAYOUT "tiles of 8 rows, vectors f32, irpa 1"
+#define MLX_TILES_LAYOUT "tiles of 8 rows, vectors f32, irpa 2"
 
 // How matrices are stored.
 typedef enum mlx_layout {

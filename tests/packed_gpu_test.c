@@ -180,4 +180,37 @@ TEST(every_run_gives_the_same_bytes_in_groups_or_single_steps) {
   }
 }
 
-GPU_TEST_MAIN(prepare, CASE(packed_weights_compute_on_the_gpu_what_they_do_on_the_cpu), CASE(every_run_gives_the_same_bytes_in_groups_or_single_steps))
+static void sample(mlx_engine_t *engine, uint64_t seed, mlx_generation_t *out) {
+  static const int32_t prompt[] = {3, 141, 59, 26};
+  mlx_session_t *session;
+  mlx_sampling_t sampling;
+  mlx_generate_options_t options;
+  mlx_sampling_initialize(&sampling);
+  mlx_generate_options_initialize(&options);
+  sampling.seed = seed;
+  options.sampling = &sampling;
+  options.max_tokens = 100;
+  options.ignore_eos = true;
+  CHECK_OK(mlx_session_create(engine, &session));
+  CHECK_OK(mlx_session_generate(session, prompt, sizeof prompt / sizeof *prompt, &options, out));
+  mlx_session_free(session);
+}
+
+TEST(the_same_seed_gives_the_same_tokens_on_the_gpu_and_on_the_cpu) {
+  if (!runs_here(&subjects[0])) return;
+  mlx_engine_t *gpu = gpu_open(subjects[0].name), *cpu = open_cpu(subjects[0].cpu);
+  mlx_generation_t ours, theirs;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    sample(gpu, seed, &ours);
+    sample(cpu, seed, &theirs);
+    CHECK_INT(ours.count, 100);
+    if (ours.count != theirs.count || memcmp(ours.ids, theirs.ids, ours.count * sizeof *ours.ids)) CHECK_FAIL("seed %d gives other tokens", (int)seed);
+    mlx_generation_clear(&ours);
+    mlx_generation_clear(&theirs);
+  }
+  mlx_engine_close(gpu);
+  mlx_engine_close(cpu);
+}
+
+GPU_TEST_MAIN(prepare, CASE(packed_weights_compute_on_the_gpu_what_they_do_on_the_cpu),
+              CASE(the_same_seed_gives_the_same_tokens_on_the_gpu_and_on_the_cpu), CASE(every_run_gives_the_same_bytes_in_groups_or_single_steps))
