@@ -15,13 +15,12 @@ import argparse
 import ctypes
 import glob
 import math
-import pathlib
-import re
 import sys
 
 import torch
 
-KERNEL = pathlib.Path(__file__).resolve().parents[2] / "kernels" / "cuda" / "decode.cu"
+from kernel_source import source
+
 PAGE, CONTEXT, SHARED_BYTES, BLOCKS, THREADS = 16, 8192, 232448, 132, 288
 SHAPES = {  # hidden, ffn, heads, KV heads, head_dim, layers, vocabulary, theta, tied
     "llama-1b": (2048, 8192, 32, 8, 64, 16, 128256, 500000.0, True),
@@ -33,11 +32,6 @@ TILES = {  # bits, f32 numbers, offsets, scales of half a block, what is taken f
     "q4_0": (4, 0, 0, 0, 8), "q4_1": (4, 0, 1, 0, 0), "q8_0": (8, 0, 0, 0, 0), "q4_k": (4, 1, 1, 0, 0), "q5_k": (8, 1, 1, 0, 0),
     "q6_k": (8, 1, 0, 1, 0), "mixed": (8, 1, 1, 1, 0)}
 PHASES = ["full", "x0", "qkv", "attend", "merge", "attended", "o", "x1", "", "pairs", "hidden", "down", "head", "", "embed"]
-
-
-def source(path):
-    """Of a kernel, with what it includes."""
-    return re.sub(r'^#include "(.+)"\n', lambda m: source(path.parent / m.group(1)), path.read_text(), flags=re.M)
 
 
 class Tiles:
@@ -335,7 +329,7 @@ def main():
     parser.add_argument("--nvrtc")
     options = parser.parse_args()
     torch.zeros(1, device="cuda")
-    text = source(KERNEL)
+    text = source("decode.cu")
     parts = [part for part in options.without.split(",") if part]
     if options.clocks:
         text = with_clocks(text)

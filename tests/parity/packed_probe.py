@@ -25,8 +25,9 @@ import tempfile
 
 import numpy as np
 
+from kernel_source import source
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CUDA = ROOT / "kernels" / "cuda"
 FORMATS = {  # BITS, SCALE_F32, OFFSET, HALVES, CENTER
     "Q4_0": (4, 0, 0, 0, 8), "Q4_1": (4, 0, 1, 0, 0), "Q8_0": (8, 0, 0, 0, 0), "Q4_K": (4, 1, 1, 0, 0), "Q5_K": (8, 1, 1, 0, 0),
     "Q6_K": (8, 1, 0, 1, 0), "mixed": (8, 1, 1, 1, 0),
@@ -85,7 +86,7 @@ class Builder:
         self.library = library or found[0]
 
     def path(self, job):
-        text = repr(job) + (CUDA / job[0]).read_text()
+        text = repr(job) + source(job[0])
         return self.cache / (hashlib.sha256(text.encode()).hexdigest()[:24] + ".cubin")
 
     def build(self, jobs):
@@ -107,7 +108,7 @@ class Builder:
             ctypes.CDLL(str(builtins), ctypes.RTLD_GLOBAL)
         nvrtc, program, size = ctypes.CDLL(self.library), ctypes.c_void_p(), ctypes.c_size_t()
         arguments = ["--std=c++17", f"--gpu-architecture={arch}"] + ["-D" + d for d in definitions] + ["--ptxas-options=-v"]
-        nvrtc.nvrtcCreateProgram(ctypes.byref(program), (CUDA / file).read_bytes(), file.encode(), 0, None, None)
+        nvrtc.nvrtcCreateProgram(ctypes.byref(program), source(file).encode(), file.encode(), 0, None, None)
         failed = nvrtc.nvrtcCompileProgram(program, len(arguments), (ctypes.c_char_p * len(arguments))(*[a.encode() for a in arguments]))
         nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
         log = ctypes.create_string_buffer(size.value)

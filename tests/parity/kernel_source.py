@@ -1,0 +1,9 @@
+"""The text of a kernel in kernels/cuda with what it includes, as `mlxcel compile` hands it to NVRTC."""
+import pathlib
+import re
+
+CUDA = pathlib.Path(__file__).resolve().parents[2] / "kernels" / "cuda"
+
+
+def source(name):
+    return re.sub(r'^#include "(.+)"\n', lambda m: source(m.group(1)), (CUDA / name).read_text(), flags=re.M)
