@@ -9,7 +9,7 @@
 #include "compiler/kernel_source.h"
 
 #define MAX_DEFINITIONS 64
-#define MAX_HEADERS 16
+#define MAX_HEADERS 32
 
 const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind) {
   static const char *const names[] = {
