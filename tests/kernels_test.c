@@ -17,6 +17,7 @@
 static char root[64];
 static const random_llama_t one_layer = {64, 96, 4, 2, 16, 1, 320, false, 10000};
 static const random_llama_t odd = {200, 328, 5, 5, 48, 3, 1003, false, 10000};
+static const random_llama_t packed = {160, 352, 4, 2, 48, 2, 203, true, 10000};  // in blocks of 32 columns
 static const random_llama_t wide = {136, 9224, 18, 2, 128, 1, 320, false, 10000};
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -90,7 +91,7 @@ TEST(required_kernels_that_cannot_be_are_refused_with_the_reason) {
   static const struct { const char *target; mlx_dtype_t dtype; const char *reason; } cases[] = {
       {"cpu:x86-64-v3", MLX_BF16, "its network is not of a kind they know"},
       {"cuda:sm_75", MLX_BF16, "they need a GPU from sm_80 on"},
-      {"cuda:sm_80", MLX_F32, "they compute with 16-bit weights (--dtype bf16 or f16)"},
+      {"cuda:sm_80", MLX_F32, "they compute with packed or 16-bit weights (--dtype bf16 or f16)"},
       {"cuda:sm_90", MLX_F16, "its attention is not of a kind they know"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
@@ -129,15 +130,18 @@ TEST(the_manifest_names_the_kernels_and_the_groups_that_were_linked) {
 }
 
 // The module of |shape| for |gpu|, with one prefill function for all of |context|. Release the text with mlx_free, and clear the kernels.
-static char *emit(const random_llama_t *shape, const char *name, const mlx_gpu_kind_t *gpu, int64_t context, mlx_kernels_t *out_kernels,
-                  mlx_graph_options_t *out_options) {
+// In bf16, or quantised.
+static char *emit_as(mlx_quantize_t quantize, const random_llama_t *shape, const char *name, const mlx_gpu_kind_t *gpu, int64_t context,
+                     mlx_kernels_t *out_kernels, mlx_graph_options_t *out_options) {
   mlx_model_t *model;
   char *text;
   CHECK_OK(mlx_model_open(random_llama_write(shape, root, name), &model));
   mlx_graph_options_initialize(context, out_options);
   out_options->form = MLX_FORM_IREE;
-  out_options->dtype = MLX_BF16;
-  *out_kernels = (mlx_kernels_t){.gpu = gpu, .dtype = MLX_BF16};
+  out_options->dtype = quantize ? MLX_F32 : MLX_BF16;
+  out_options->quantize = quantize;
+  if (quantize) out_options->layout = MLX_LAYOUT_TILES;
+  *out_kernels = (mlx_kernels_t){.gpu = gpu, .dtype = out_options->dtype};
   CHECK_OK(mlx_graph_use_kernels(model, out_kernels, out_options));
   CHECK(out_options->kernels == out_kernels);
   out_options->buckets[0] = context;
@@ -145,6 +149,11 @@ static char *emit(const random_llama_t *shape, const char *name, const mlx_gpu_k
   CHECK_OK(mlx_graph_emit(model, out_options, &text, NULL));
   mlx_model_close(model);
   return text;
+}
+
+static char *emit(const random_llama_t *shape, const char *name, const mlx_gpu_kind_t *gpu, int64_t context, mlx_kernels_t *out_kernels,
+                  mlx_graph_options_t *out_options) {
+  return emit_as(MLX_QUANTIZE_NONE, shape, name, gpu, context, out_kernels, out_options);
 }
 
 TEST(a_network_too_wide_for_a_gpus_shared_memory_is_decoded_op_by_op) {
@@ -297,11 +306,12 @@ TEST(the_same_definitions_share_an_image) {
   mlx_kernels_clear(&kernels);
 }
 
-static size_t compile_for(const mlx_gpu_kind_t *gpu, const mlx_nvrtc_t *nvrtc, const random_llama_t *shape, const char *name, int64_t context) {
+static size_t compile_for(const mlx_gpu_kind_t *gpu, const mlx_nvrtc_t *nvrtc, mlx_quantize_t quantize, const random_llama_t *shape,
+                          const char *name, int64_t context) {
   mlx_kernels_t kernels;
   mlx_graph_options_t options;
   char folder[128];
-  mlx_free(emit(shape, name, gpu, context, &kernels, &options));
+  mlx_free(emit_as(quantize, shape, name, gpu, context, &kernels, &options));
   snprintf(folder, sizeof folder, "%s/%s-sm_%d", root, name, gpu->sm);
   CHECK_OK(mlx_kernels_compile(&kernels, nvrtc, folder, NULL));
   CHECK(mlx_kernels_use(&kernels, MLX_KERNEL_DECODE) || shape == &wide);
@@ -322,8 +332,9 @@ TEST(every_kernel_compiles_for_every_gpu_of_the_table) {
   for (size_t i = 0; (gpu = mlx_gpu_kind_at(i)); ++i) {
     if (!gpu->kernel_sm) continue;
     const double started = command_now();
-    size_t count = compile_for(gpu, nvrtc, &odd, "odd", 16);
-    if (first_of_its_family(i)) count += compile_for(gpu, nvrtc, &wide, "wide", 512);
+    size_t count = compile_for(gpu, nvrtc, MLX_QUANTIZE_NONE, &odd, "odd", 16);
+    if (first_of_its_family(i)) count += compile_for(gpu, nvrtc, MLX_QUANTIZE_NONE, &wide, "wide", 512);
+    if (first_of_its_family(i)) count += compile_for(gpu, nvrtc, MLX_QUANTIZE_Q4_1, &packed, "packed", 16);
     fprintf(stderr, "  sm_%d: %zu images in %.1f s\n", gpu->sm, count, command_now() - started);
   }
   mlx_nvrtc_close(nvrtc);
