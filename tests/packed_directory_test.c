@@ -27,6 +27,7 @@ static const kind_t kinds[] = {
 
 // A matrix packed into |packed| and as its numbers into |widened|; GPTQ and AWQ leave the embedding as it is.
 static void put_weight(const kind_t *kind, const mlx_tensor_t *t, folder_t *packed, folder_t *widened) {
+  static float values[MOST];
   char module[160];
   const bool embedding = strstr(t->name, "embed_tokens") != NULL;
   if (t->rank < 2 || (embedding && kind->quantise != MLX_PACKED_MLX)) {
@@ -35,8 +36,9 @@ static void put_weight(const kind_t *kind, const mlx_tensor_t *t, folder_t *pack
     return;
   }
   snprintf(module, sizeof module, "%.*s", (int)(strlen(t->name) - strlen(".weight")), t->name);
-  CHECK(t->dtype == MLX_F32);
-  const matrix_t m = {.module = module, .values = (const float *)(const void *)t->data, .rows = (int)t->dims[0], .columns = (int)t->dims[1],
+  CHECK(t->dtype == MLX_F32 && t->size <= sizeof values);
+  memcpy(values, t->data, t->size);
+  const matrix_t m = {.module = module, .values = values, .rows = (int)t->dims[0], .columns = (int)t->dims[1],
                       .bits = kind->bits, .group = kind->group};
   quantise(&m, kind->quantise);
   kind->put(packed, &m);
