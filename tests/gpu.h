@@ -1,6 +1,7 @@
 // Tests that need a GPU: tests/NAME_gpu_test.c. Such a program is built into build/gpu and reads nothing but what lies there:
 // NAME_gpu_test --prepare makes that where there is a compiler, and the folder can then be carried to a machine that has a GPU
-// and nothing else. Where no GPU can be used the program says why and is skipped, or fails when MLXCEL_NEED_GPU is set.
+// and nothing else. Where no GPU can be used the program says why and is skipped, or fails when MLXCEL_NEED_GPU is set. With --whole it
+// prepares and runs, but only where there is a GPU: ctest calls it so.
 //
 //   static void prepare(void) { gpu_compile(MODEL, &(mlx_compile_options_t){.target = "cuda:sm_80"}, "m.mlxb"); }
 //   TEST(a_promise) { mlx_engine_t *engine = gpu_open("m.mlxb"); ... }
@@ -73,7 +74,10 @@ static inline int gpu_run(void (*prepare)(void), const check_case_t *cases, size
   uint64_t memory;
   if (argc > 1 && !strcmp(argv[1], "--prepare")) return check_run(&(check_case_t){"prepare", prepare}, 1, 1, argv);
   mlx_status_t status = mlx_engine_gpu_target(target, sizeof target, &memory);
-  return status ? gpu_refuse(status) : check_run(cases, count, argc, argv);
+  if (status) return gpu_refuse(status);
+  if (argc < 2 || strcmp(argv[1], "--whole")) return check_run(cases, count, argc, argv);
+  const int failed = check_run(&(check_case_t){"prepare", prepare}, 1, 1, argv);
+  return failed ? failed : check_run(cases, count, 1, argv);
 }
 
 #define GPU_TEST_MAIN(prepare, ...)                                               \
