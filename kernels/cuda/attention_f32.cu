@@ -135,26 +135,7 @@ __device__ __forceinline__ void add_values(Softmax& soft, const float* weights, 
   }
 }
 
-#if SPLIT > 1
-__device__ __forceinline__ u32 there(const void* mine, u32 rank) {  // the same place in the cluster's block `rank`
-  u32 address;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"((u32)__cvta_generic_to_shared(mine)), "r"(rank));
-  return address;
-}
-
-__device__ __forceinline__ float read_cluster(const float* mine, u32 rank) {
-  float v;
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(there(mine, rank)) : "memory");
-  return v;
-}
-
-__device__ __forceinline__ void wait_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-#define CLUSTER __cluster_dims__(1, 1, SPLIT)
-#else
-#define CLUSTER
-#endif
+#include "cluster.cuh"
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
 ATTEND_NAME(const float* __restrict__ q, const float* __restrict__ pool, const int* __restrict__ start,

@@ -1,6 +1,6 @@
 // Linear layers: y[M,N] = x[M,K] . w[N,K]^T with 16-bit weights and f32 sums.
 //
-// Two kernels, one per compilation (NVRTC, no headers, everything a macro):
+// Two kernels, one per compilation (NVRTC, everything a macro):
 //   the tensor-core kernel, for the many rows of a prefill, and
 //   with -DGEMV the streaming kernel, for 1 to 8 rows, where reading w once is all the time there is.
 // All sums run in a fixed order, nothing is atomic: the same input gives the same bits on every run.
@@ -354,22 +354,7 @@ __device__ __forceinline__ void store_pair(output* to, int row, int column, floa
 #endif
 }
 
-#if SPLIT > 1
-__device__ __forceinline__ float4 read_cluster(u32 address, u32 rank) {  // from the shared memory of block `rank`
-  float4 v;
-  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %4, %5;"
-               " ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [there]; }"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address), "r"(rank) : "memory");
-  return v;
-}
-
-__device__ __forceinline__ void wait_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-#define CLUSTER __cluster_dims__(1, 1, SPLIT)
-#else
-#define CLUSTER
-#endif
+#include "cluster.cuh"
 
 extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
 NAME(const u16* __restrict__ x, const u16* __restrict__ w,
@@ -484,7 +469,7 @@ NAME(const u16* __restrict__ x, const u16* __restrict__ w,
       const u32 here = stages + ((n * PARTS + from + i) * WORKERS + threadIdx.x) * 16;
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++) {                 // in this order, always
-        const float4 p = read_cluster(here, rank);
+        const float4 p = read_cluster4(here, rank);
         total[i][n] = make_float4(total[i][n].x + p.x, total[i][n].y + p.y, total[i][n].z + p.z, total[i][n].w + p.w);
       }
 #else

@@ -387,22 +387,7 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
 
 // ---- the end: the cluster's sums, residual, activation, store ----
 
-#if SPLIT > 1
-__device__ __forceinline__ float4 read_cluster(u32 address, u32 rank) {  // from the shared memory of block `rank`
-  float4 v;
-  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %4, %5;"
-               " ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [there]; }"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address), "r"(rank) : "memory");
-  return v;
-}
-
-__device__ __forceinline__ void wait_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-#define CLUSTER __cluster_dims__(1, 1, SPLIT)
-#else
-#define CLUSTER
-#endif
+#include "cluster.cuh"
 
 __device__ __forceinline__ float swiglu(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
 
@@ -473,7 +458,7 @@ NAME(const u8* __restrict__ parts, const u8* __restrict__ w,
 #if SPLIT > 1
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++) {                 // in this order, always
-        const float4 p = read_cluster(stages + (((group + n) * FT + j) * THREADS + threadIdx.x) * 16, rank);
+        const float4 p = read_cluster4(stages + (((group + n) * FT + j) * THREADS + threadIdx.x) * 16, rank);
         v[n][0] += p.x, v[n][1] += p.y, v[n][2] += p.z, v[n][3] += p.w;
       }
 #else
