@@ -7,6 +7,7 @@
 #include "compiler/panels.h"
 #include "models/codes.h"
 #include "tests/compiled.h"
+#include "tests/distance.h"
 #include "tests/golden.h"
 #include "tests/random_gguf.h"
 
@@ -59,15 +60,6 @@ static void say(mlx_engine_t *engine, size_t length, const int32_t *told, record
   }
   CHECK_OK(mlx_session_logits(session, out->logits[1], out->vocab));
   mlx_session_free(session);
-}
-
-static double distance(const float *a, const float *b, size_t count) {
-  double apart = 0, length = 0;
-  for (size_t i = 0; i < count; ++i) {
-    apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
-    length += (double)b[i] * b[i];
-  }
-  return sqrt(apart / length);
 }
 
 static int32_t first_largest(const float *logits, size_t count) {

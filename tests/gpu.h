@@ -59,6 +59,17 @@ static inline mlx_engine_t *gpu_open(const char *name) {
   return engine;
 }
 
+// Whether this GPU runs code for |sm|; says so of |name| when it does not.
+static inline bool gpu_runs(const char *name, int sm) {
+  char target[64];
+  uint64_t memory;
+  int here = 0;
+  CHECK_OK(mlx_engine_gpu_target(target, sizeof target, &memory));
+  CHECK(sscanf(target, "cuda:sm_%d", &here) == 1);
+  if (here < sm) fprintf(stderr, "  %s: skipped, it needs a GPU from sm_%d on and this is sm_%d\n", name, sm, here);
+  return here >= sm;
+}
+
 static inline int gpu_refuse(mlx_status_t status) {
   static const char known[] = "no usable NVIDIA GPU: ";
   const char *message = mlx_status_message(status);

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/memory.h"
+#include "tests/distance.h"
 #include "tests/gpu.h"
 #include "tests/random_llama.h"
 
@@ -106,20 +107,10 @@ static mlx_engine_t *open_ours(const subject_t *subject) {
   return engine;
 }
 
-static bool runs_here(const subject_t *subject) {
-  char target[64];
-  uint64_t memory;
-  int sm = 0;
-  CHECK_OK(mlx_engine_gpu_target(target, sizeof target, &memory));
-  CHECK(sscanf(target, "cuda:sm_%d", &sm) == 1);
-  if (sm < subject->sm) fprintf(stderr, "  %s: skipped, it needs a GPU from sm_%d on and this is sm_%d\n", subject->name, subject->sm, sm);
-  return sm >= subject->sm;
-}
-
 // Each subject that this GPU runs, with its engine.
 static void for_each_subject(void (*test)(const subject_t *subject, mlx_engine_t *ours)) {
   for (size_t i = 0; i < SUBJECTS; ++i) {
-    if (!runs_here(&subjects[i])) continue;
+    if (!gpu_runs(subjects[i].name, subjects[i].sm)) continue;
     mlx_engine_t *ours = open_ours(&subjects[i]);
     test(&subjects[i], ours);
     mlx_engine_close(ours);
@@ -136,15 +127,6 @@ static const int32_t *prompt(const mlx_engine_t *engine, size_t count) {
   CHECK(count <= sizeof ids / sizeof *ids);
   for (size_t i = 0; i < count; ++i) ids[i] = (int32_t)(random_bits(&state) % (uint32_t)mlx_engine_info(engine).vocab);
   return ids;
-}
-
-static double distance(const float *a, const float *b, size_t count) {
-  double apart = 0, length = 0;
-  for (size_t i = 0; i < count; ++i) {
-    apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
-    length += (double)b[i] * b[i];
-  }
-  return sqrt(apart / length);
 }
 
 static int32_t first_largest(const float *logits, size_t count) {
@@ -366,7 +348,7 @@ TEST(a_session_that_is_cut_or_reads_on_after_a_group_is_right) { for_each_subjec
 
 // Their pages lie mixed in one pool.
 TEST(two_sessions_of_one_engine_leave_each_other_alone) {
-  if (!runs_here(TWO_ROWS)) return;
+  if (!gpu_runs(TWO_ROWS->name, TWO_ROWS->sm)) return;
   static const size_t lengths[] = {100, 37};
   mlx_engine_t *ours = open_ours(TWO_ROWS);
   pair_t pairs[2];
@@ -388,7 +370,7 @@ TEST(two_sessions_of_one_engine_leave_each_other_alone) {
 }
 
 TEST(a_session_says_the_same_bytes_in_either_row_beside_whatever_other) {
-  if (!runs_here(TWO_ROWS)) return;
+  if (!gpu_runs(TWO_ROWS->name, TWO_ROWS->sm)) return;
   mlx_engine_t *ours = open_ours(TWO_ROWS);
   mlx_session_t *other;
   int32_t next;

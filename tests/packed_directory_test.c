@@ -3,6 +3,7 @@
 
 #include "compiler/weights.h"
 #include "tests/compiled.h"
+#include "tests/distance.h"
 #include "tests/packed_files.h"
 #include "tests/random_llama.h"
 
@@ -76,15 +77,6 @@ static void say(const char *folder, mlx_compile_options_t options, const int32_t
   mlx_engine_close(engine);
 }
 
-static double distance(const float *a, const float *b) {
-  double apart = 0, length = 0;
-  for (int i = 0; i < VOCAB; ++i) {
-    apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
-    length += (double)b[i] * b[i];
-  }
-  return sqrt(apart / length);
-}
-
 static void check_kind(const kind_t *kind, const char *path) {
   folder_t packed, widened;
   mlx_model_t *model;
@@ -104,7 +96,7 @@ static void check_kind(const kind_t *kind, const char *path) {
   say(packed.path, (mlx_compile_options_t){.target = "cpu", .context = 64, .weights = MLX_WEIGHTS_PACKED, .kernels = MLX_KERNELS_REQUIRED}, NULL, ids, logits);
   say(widened.path, (mlx_compile_options_t){.target = "cpu", .context = 64, .kernels = MLX_KERNELS_OFF}, ids, expected_ids, expected);
   for (int i = 0; i < 2; ++i) {
-    const double error = distance(logits[i], expected[i]);
+    const double error = distance(logits[i], expected[i], VOCAB);
     fprintf(stderr, "  %s, %s: logits within %.1e\n", kind->name, i ? "decoded" : "read", error);
     CHECK(error < 2e-5);
   }

@@ -2,6 +2,7 @@
 // over the same file; all formats, shapes that fill no tile, the code for Hopper and the portable one.
 #include <math.h>
 
+#include "tests/distance.h"
 #include "tests/gpu.h"
 #include "tests/random_gguf.h"
 
@@ -108,15 +109,6 @@ static void say(mlx_engine_t *engine, size_t length, const int32_t *told, bool g
   mlx_session_free(session);
 }
 
-static double distance(const float *a, const float *b, size_t count) {
-  double apart = 0, length = 0;
-  for (size_t i = 0; i < count; ++i) {
-    apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
-    length += (double)b[i] * b[i];
-  }
-  return sqrt(apart / length);
-}
-
 static mlx_engine_t *open_cpu(const char *name) {
   mlx_engine_t *engine;
   mlx_engine_options_t options;
@@ -124,16 +116,6 @@ static mlx_engine_t *open_cpu(const char *name) {
   options.device = MLX_USE_CPU;
   CHECK_OK(mlx_engine_open_bundle(gpu_file(name), &options, &engine));
   return engine;
-}
-
-static bool runs_here(const subject_t *subject) {
-  char target[64];
-  uint64_t memory;
-  int sm = 0;
-  CHECK_OK(mlx_engine_gpu_target(target, sizeof target, &memory));
-  CHECK(sscanf(target, "cuda:sm_%d", &sm) == 1);
-  if (sm < subject->sm) fprintf(stderr, "  %s: skipped, it needs a GPU from sm_%d on and this is sm_%d\n", subject->name, subject->sm, sm);
-  return sm >= subject->sm;
 }
 
 static const size_t lengths[] = {1, 8, 9, 16, 17, 100, 129, 250, 511, 590};
@@ -160,14 +142,14 @@ static void agree(const subject_t *subject) {
 
 TEST(packed_weights_compute_on_the_gpu_what_they_do_on_the_cpu) {
   for (size_t i = 0; i < SUBJECTS; ++i) {
-    if (runs_here(&subjects[i])) agree(&subjects[i]);
+    if (gpu_runs(subjects[i].name, subjects[i].sm)) agree(&subjects[i]);
   }
 }
 
 TEST(every_run_gives_the_same_bytes_in_groups_or_single_steps) {
   static record_t first, again;
   for (size_t i = 0; i < SUBJECTS; ++i) {
-    if (!runs_here(&subjects[i])) continue;
+    if (!gpu_runs(subjects[i].name, subjects[i].sm)) continue;
     mlx_engine_t *gpu = gpu_open(subjects[i].name);
     for (size_t k = 0; k < LENGTHS; k += 3) {
       say(gpu, lengths[k], NULL, true, &first);
@@ -197,7 +179,7 @@ static void sample(mlx_engine_t *engine, uint64_t seed, mlx_generation_t *out) {
 }
 
 TEST(the_same_seed_gives_the_same_tokens_on_the_gpu_and_on_the_cpu) {
-  if (!runs_here(&subjects[0])) return;
+  if (!gpu_runs(subjects[0].name, subjects[0].sm)) return;
   mlx_engine_t *gpu = gpu_open(subjects[0].name), *cpu = open_cpu(subjects[0].cpu);
   mlx_generation_t ours, theirs;
   for (uint64_t seed = 1; seed <= 20; ++seed) {

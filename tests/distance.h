@@ -1,0 +1,18 @@
+// How far apart two lists of logits are.
+#ifndef MLXCEL_TESTS_DISTANCE_H_
+#define MLXCEL_TESTS_DISTANCE_H_
+
+#include <math.h>
+#include <stddef.h>
+
+// ||a - b|| / ||b||
+static inline double distance(const float *a, const float *b, size_t count) {
+  double apart = 0, length = 0;
+  for (size_t i = 0; i < count; ++i) {
+    apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    length += (double)b[i] * b[i];
+  }
+  return sqrt(apart / length);
+}
+
+#endif  // MLXCEL_TESTS_DISTANCE_H_
