@@ -191,6 +191,11 @@ iree() {
   fi
 }
 
+# "3.13" of the runtime that is linked; nothing of an installed one, which does not tell.
+iree_version() {
+  [ -n "${IREE_DIST:-}" ] || sed -n 's/.*"package-version": *"\([0-9]*\.[0-9]*\)\..*/\1/p' "${IREE_SOURCE_DIR:-$deps/crates/eerie-sys/iree}/runtime/version.json"
+}
+
 # The same for another machine, with the tools of the one for this machine.
 iree_for() {  # ARCH OPTIONS...
   local arch=$1 source headers=$deps/cuda-headers
@@ -245,7 +250,7 @@ compile_tree() {  # FOLDER OPTIONS...
   local folder=$1
   shift
   set -- -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Release -DIREERuntime_DIR="$iree_package" -DMLXCEL_CRATES="$deps/crates" \
-    -DMLXCEL_IREE_COMPILE="$iree_compile" -DMLXCEL_NVRTC="$deps/nvrtc" -DMLXCEL_MODELS="$build/models" \
+    -DMLXCEL_IREE_VERSION="$(iree_version)" -DMLXCEL_IREE_COMPILE="$iree_compile" -DMLXCEL_NVRTC="$deps/nvrtc" -DMLXCEL_MODELS="$build/models" \
     -DMLXCEL_TEST_CACHE="$build/test-cache" -DCMAKE_C_COMPILER="$cc" -DMLXCEL_WERROR=$werror "$@"
   configure "$folder" "$@"
 }

@@ -7,6 +7,7 @@
 
 #include "artifact/download.h"
 #include "base/json.h"
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
 

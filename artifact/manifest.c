@@ -3,37 +3,57 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/json.h"
-#include "base/memory.h"
 #include "base/text.h"
 
-#define FORMAT "mlxcel-bundle"
-#define MAX_MANIFEST (1u << 20)
+#define OUTER "  "  // indents
+#define INNER "      "
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Writing
 
-static void put_text(mlx_text_t *json, const char *key, const char *value) {
-  mlx_text_printf(json, "  \"%s\": ", key);
+static void put_text(mlx_text_t *json, const char *indent, const char *key, const char *value) {
+  mlx_text_printf(json, "%s\"%s\": ", indent, key);
   mlx_text_json_string(json, value, strlen(value));
   mlx_text_puts(json, ",\n");
 }
 
-static void put_int(mlx_text_t *json, const char *key, int64_t value) {
-  mlx_text_printf(json, "  \"%s\": %lld,\n", key, (long long)value);
+static void put_int(mlx_text_t *json, const char *indent, const char *key, int64_t value) {
+  mlx_text_printf(json, "%s\"%s\": %lld,\n", indent, key, (long long)value);
 }
 
 static void put_numbers(mlx_text_t *json, const char *key, const int64_t *numbers, size_t count) {
-  mlx_text_printf(json, "  \"%s\": [", key);
+  mlx_text_printf(json, INNER "\"%s\": [", key);
   for (size_t i = 0; i < count; ++i) mlx_text_printf(json, "%s%lld", i ? ", " : "", (long long)numbers[i]);
   mlx_text_puts(json, "],\n");
 }
 
 static void put_names(mlx_text_t *json, const char *key, const char names[][16], size_t count) {
-  mlx_text_printf(json, "  \"%s\": [", key);
+  mlx_text_printf(json, INNER "\"%s\": [", key);
   for (size_t i = 0; i < count; ++i) mlx_text_printf(json, "%s\"%s\"", i ? ", " : "", names[i]);
   mlx_text_puts(json, "],\n");
+}
+
+static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
+  mlx_text_puts(json, "    {\n");
+  put_text(json, INNER, "target", variant->target);
+  put_text(json, INNER, "cpu", variant->cpu);
+  put_text(json, INNER, "dtype", variant->dtype);
+  put_text(json, INNER, "module", variant->module);
+  put_text(json, INNER, "weights", variant->weights);
+  put_int(json, INNER, "context", variant->context);
+  put_int(json, INNER, "rows", variant->rows);
+  put_int(json, INNER, "page_size", variant->page_size);
+  put_int(json, INNER, "row_pages", variant->row_pages);
+  put_int(json, INNER, "pool_pages", variant->pool_pages);
+  put_numbers(json, "prefill", variant->prefill, variant->prefill_count);
+  put_numbers(json, "decode", variant->decode, variant->decode_count);
+  put_names(json, "kernels", (const char(*)[16])variant->kernels, variant->kernel_count);
+  put_text(json, INNER, "kernels_digest", variant->kernels_digest);
+  if (variant->level_count) put_names(json, "levels", (const char(*)[16])variant->levels, variant->level_count);
+  put_int(json, INNER, "driver", variant->driver);
+  put_int(json, INNER, "state_bytes", variant->state_bytes);
+  mlx_text_printf(json, INNER "\"kv_bytes\": %lld\n    }", (long long)variant->kv_bytes);
 }
 
 static void put_files(mlx_text_t *json, const mlx_manifest_t *m) {
@@ -48,31 +68,24 @@ static void put_files(mlx_text_t *json, const mlx_manifest_t *m) {
 mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t *out_length) {
   mlx_text_t json = {0};
   mlx_text_puts(&json, "{\n");
-  put_text(&json, "format", FORMAT);
-  put_int(&json, "contract", m->contract);
-  put_text(&json, "architecture", m->architecture);
-  put_text(&json, "source", m->source);
-  put_text(&json, "dtype", m->dtype);
-  put_text(&json, "target", m->target);
-  put_text(&json, "cpu", m->cpu);
-  put_text(&json, "compiler", m->compiler);
-  put_text(&json, "compiler_digest", m->compiler_digest);
-  put_int(&json, "vocab", m->vocab);
-  put_int(&json, "context", m->context);
-  put_int(&json, "rows", m->rows);
-  put_int(&json, "page_size", m->page_size);
-  put_int(&json, "row_pages", m->row_pages);
-  put_int(&json, "pool_pages", m->pool_pages);
-  put_numbers(&json, "prefill", m->prefill, m->prefill_count);
-  put_numbers(&json, "decode", m->decode, m->decode_count);
-  put_names(&json, "kernels", (const char(*)[16])m->kernels, m->kernel_count);
-  if (m->level_count) put_names(&json, "levels", (const char(*)[16])m->levels, m->level_count);
-  put_int(&json, "driver", m->driver);
-  put_int(&json, "state_bytes", m->state_bytes);
-  put_int(&json, "kv_bytes", m->kv_bytes);
+  put_text(&json, OUTER, "format", MLX_BUNDLE_FORMAT);
+  put_int(&json, OUTER, "contract", m->contract);
+  put_text(&json, OUTER, "iree", m->iree);
+  put_text(&json, OUTER, "compiler", m->compiler);
+  put_text(&json, OUTER, "compiler_digest", m->compiler_digest);
+  put_text(&json, OUTER, "architecture", m->architecture);
+  put_text(&json, OUTER, "source", m->source);
+  put_text(&json, OUTER, "source_digest", m->source_digest);
+  put_text(&json, OUTER, "license", m->license);
+  put_int(&json, OUTER, "vocab", m->vocab);
   mlx_text_puts(&json, "  \"eos\": [");
   for (size_t i = 0; i < m->eos_count; ++i) mlx_text_printf(&json, "%s%d", i ? ", " : "", m->eos[i]);
-  mlx_text_puts(&json, "],\n");
+  mlx_text_puts(&json, "],\n  \"targets\": [\n");
+  for (size_t i = 0; i < m->variant_count; ++i) {
+    if (i) mlx_text_puts(&json, ",\n");
+    put_variant(&json, &m->variants[i]);
+  }
+  mlx_text_puts(&json, "\n  ],\n");
   put_files(&json, m);
   mlx_text_puts(&json, "}\n");
   mlx_status_t status = mlx_text_take(&json, out_json, out_length);
@@ -81,28 +94,79 @@ mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Names
+
+mlx_module_name_t mlx_bundle_module(const char *level_or_target) {
+  mlx_module_name_t name = {MLX_BUNDLE_VMFB};
+  if (!level_or_target) return name;
+  snprintf(name.text, sizeof name.text, "model.%.30s.vmfb", level_or_target);
+  for (char *sign = name.text; (sign = strchr(sign, ':'));) *sign = '-';
+  return name;
+}
+
+mlx_module_name_t mlx_bundle_weights(size_t index) {
+  mlx_module_name_t name = {MLX_BUNDLE_WEIGHTS};
+  if (index) snprintf(name.text, sizeof name.text, "weights.%zu.irpa", index + 1);
+  return name;
+}
+
+// "model.NAME.vmfb": the NAME between, where the file has that form.
+static bool has_middle(const char *file, const char *start, const char *end, const char *signs) {
+  const size_t before = strlen(start), after = strlen(end), length = strlen(file);
+  if (length <= before + after || length >= MLX_BUNDLE_NAME) return false;
+  if (strncmp(file, start, before) || strcmp(file + length - after, end)) return false;
+  return strspn(file + before, signs) == length - before - after;
+}
+
+static bool is_module(const char *name) {
+  return !strcmp(name, MLX_BUNDLE_VMFB) || has_middle(name, "model.", ".vmfb", "abcdefghijklmnopqrstuvwxyz0123456789_-");
+}
+
+bool mlx_is_weights_file(const char *name) { return !strcmp(name, MLX_BUNDLE_WEIGHTS) || has_middle(name, "weights.", ".irpa", "0123456789"); }
+
+bool mlx_is_licence_file(const char *name) {
+  static const char *const starts[] = {"LICENSE", "LICENCE", "NOTICE", "COPYING", "USE_POLICY"};
+  static const char signs[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+  for (size_t i = 0; i < sizeof starts / sizeof *starts; ++i) {
+    if (!strcmp(name, starts[i]) || has_middle(name, starts[i], "", signs)) return true;
+  }
+  return false;
+}
+
+bool mlx_is_bundle_file(const char *name) {
+  static const char *const names[] = {MLX_BUNDLE_MANIFEST, MLX_BUNDLE_SIGNATURE, MLX_BUNDLE_TOKENIZER, MLX_BUNDLE_CHAT};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    if (!strcmp(name, names[i])) return true;
+  }
+  return is_module(name) || mlx_is_weights_file(name) || mlx_is_licence_file(name);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Reading
 
-static mlx_status_t read_text(const mlx_json_t *json, const char *key, char *out, size_t size) {
+static mlx_status_t read_text(const mlx_json_t *json, yyjson_val *object, const char *key, char *out, size_t size) {
   const char *value;
-  MLX_TRY(mlx_json_string(json, json->root, key, &value));
+  MLX_TRY(mlx_json_string(json, object, key, &value));
   if (strlen(value) >= size) return mlx_json_error(json, key, "is too long");
+  for (const char *sign = value; *sign; ++sign) {  // it will be printed
+    if ((unsigned char)*sign < ' ' || *sign == 0x7f) return mlx_json_error(json, key, "holds a control character");
+  }
   snprintf(out, size, "%s", value);
   return NULL;
 }
 
-// Models compiled before there was a choice do not say it.
-static mlx_status_t read_dtype(const mlx_json_t *json, mlx_manifest_t *m) {
-  if (mlx_json_find(json->root, "dtype")) return read_text(json, "dtype", m->dtype, sizeof m->dtype);
-  snprintf(m->dtype, sizeof m->dtype, "f32");
+// What older compilers did not write has a meaning.
+static mlx_status_t read_text_or(const mlx_json_t *json, yyjson_val *object, const char *key, const char *fallback, char *out, size_t size) {
+  if (mlx_json_find(object, key)) return read_text(json, object, key, out, size);
+  snprintf(out, size, "%s", fallback);
   return NULL;
 }
 
-static mlx_status_t read_list(const mlx_json_t *json, const char *key, size_t capacity, int64_t min, int64_t max, int64_t *out,
+static mlx_status_t read_list(const mlx_json_t *json, yyjson_val *object, const char *key, size_t capacity, int64_t min, int64_t max, int64_t *out,
                               size_t *out_count) {
   yyjson_val *list, *item;
   size_t index, count;
-  MLX_TRY(mlx_json_need(json, json->root, key, &list));
+  MLX_TRY(mlx_json_need(json, object, key, &list));
   if (!yyjson_is_arr(list) || yyjson_arr_size(list) > capacity) return mlx_json_error(json, key, "must be a short list");
   yyjson_arr_foreach(list, index, count, item) {
     int64_t value = yyjson_is_int(item) ? yyjson_get_sint(item) : -1;
@@ -114,8 +178,8 @@ static mlx_status_t read_list(const mlx_json_t *json, const char *key, size_t ca
 }
 
 // The sizes of a family of functions: ascending, at least one.
-static mlx_status_t read_sizes(const mlx_json_t *json, const char *key, int64_t max, int64_t *out, size_t *out_count) {
-  MLX_TRY(read_list(json, key, MLX_MAX_BUCKETS, 1, max, out, out_count));
+static mlx_status_t read_sizes(const mlx_json_t *json, yyjson_val *object, const char *key, int64_t max, int64_t *out, size_t *out_count) {
+  MLX_TRY(read_list(json, object, key, MLX_MAX_BUCKETS, 1, max, out, out_count));
   if (!*out_count) return mlx_json_error(json, key, "is empty");
   for (size_t i = 1; i < *out_count; ++i) {
     if (out[i] <= out[i - 1]) return mlx_json_error(json, key, "must ascend");
@@ -124,52 +188,101 @@ static mlx_status_t read_sizes(const mlx_json_t *json, const char *key, int64_t 
 }
 
 // Models compiled before there were longer ones have decode_1 alone and do not say it.
-static mlx_status_t read_decode(const mlx_json_t *json, mlx_manifest_t *m) {
-  m->decode[0] = 1;
-  m->decode_count = 1;
-  if (!mlx_json_find(json->root, "decode")) return NULL;
-  MLX_TRY(read_sizes(json, "decode", MLX_MAX_GROUP, m->decode, &m->decode_count));
-  return m->decode[0] == 1 ? NULL : mlx_json_error(json, "decode", "does not hold 1");
+static mlx_status_t read_decode(const mlx_json_t *json, yyjson_val *object, mlx_variant_t *variant) {
+  variant->decode[0] = 1;
+  variant->decode_count = 1;
+  if (!mlx_json_find(object, "decode")) return NULL;
+  MLX_TRY(read_sizes(json, object, "decode", MLX_MAX_GROUP, variant->decode, &variant->decode_count));
+  return variant->decode[0] == 1 ? NULL : mlx_json_error(json, "decode", "does not hold 1");
 }
 
 // Names are printed, and a level's is part of a file's: they must be plain.
-static bool is_plain_name(const char *name) {
+static bool is_plain_name(const char *name, size_t size) {
   size_t length = name ? strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") : 0;
-  return length && !name[length] && length < 16;
+  return length && !name[length] && length < size;
 }
 
-static mlx_status_t read_names(const mlx_json_t *json, const char *key, size_t capacity, char out[][16], size_t *out_count) {
-  yyjson_val *list = mlx_json_find(json->root, key), *item;
+static mlx_status_t read_names(const mlx_json_t *json, yyjson_val *object, const char *key, size_t capacity, char out[][16], size_t *out_count) {
+  yyjson_val *list = mlx_json_find(object, key), *item;
   size_t index, count;
   if (!list) return NULL;
   if (!yyjson_is_arr(list) || yyjson_arr_size(list) > capacity) return mlx_json_error(json, key, "must be a short list");
   yyjson_arr_foreach(list, index, count, item) {
-    if (!is_plain_name(yyjson_get_str(item))) return mlx_json_error(json, key, "holds something that is not a plain name");
+    if (!is_plain_name(yyjson_get_str(item), 16)) return mlx_json_error(json, key, "holds something that is not a plain name");
     snprintf(out[index], 16, "%s", yyjson_get_str(item));
   }
   *out_count = yyjson_arr_size(list);
   return NULL;
 }
 
-static mlx_status_t read_levels(const mlx_json_t *json, mlx_manifest_t *m) {
-  MLX_TRY(read_names(json, "levels", MLX_MAX_LEVELS, m->levels, &m->level_count));
-  const bool portable = !strcmp(m->target, MLX_TARGET_PORTABLE);
-  if (portable && !m->level_count) return mlx_json_error(json, "levels", "is empty, and the target is " MLX_TARGET_PORTABLE);
-  return portable || !m->level_count ? NULL : mlx_json_error(json, "levels", "is for a target of " MLX_TARGET_PORTABLE);
+static mlx_status_t read_levels(const mlx_json_t *json, yyjson_val *object, mlx_variant_t *variant) {
+  MLX_TRY(read_names(json, object, "levels", MLX_MAX_LEVELS, variant->levels, &variant->level_count));
+  const bool portable = !strcmp(variant->target, MLX_TARGET_PORTABLE);
+  if (portable && !variant->level_count) return mlx_json_error(json, "levels", "is empty, and the target is " MLX_TARGET_PORTABLE);
+  return portable || !variant->level_count ? NULL : mlx_json_error(json, "levels", "is for a target of " MLX_TARGET_PORTABLE);
 }
 
-static mlx_status_t read_bytes(const mlx_json_t *json, const char *key, int64_t *out) {
-  return mlx_json_find(json->root, key) ? mlx_json_int(json, json->root, key, 0, INT64_MAX, out) : NULL;
+static mlx_status_t read_bytes(const mlx_json_t *json, yyjson_val *object, const char *key, int64_t *out) {
+  return mlx_json_find(object, key) ? mlx_json_int(json, object, key, 0, INT64_MAX, out) : NULL;
+}
+
+static mlx_status_t read_variant_files(const mlx_json_t *json, yyjson_val *object, mlx_variant_t *variant) {
+  MLX_TRY(read_text_or(json, object, "module", MLX_BUNDLE_VMFB, variant->module, sizeof variant->module));
+  MLX_TRY(read_text_or(json, object, "weights", MLX_BUNDLE_WEIGHTS, variant->weights, sizeof variant->weights));
+  if (!is_module(variant->module)) return mlx_json_error(json, "module", "is not the name of a bundle's module");
+  return mlx_is_weights_file(variant->weights) ? NULL : mlx_json_error(json, "weights", "is not the name of a bundle's weights");
+}
+
+static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx_manifest_t *m) {
+  const int64_t most = 1 << 30;
+  mlx_variant_t *variant = &m->variants[m->variant_count];
+  MLX_TRY(read_text(json, object, "target", variant->target, sizeof variant->target));
+  for (size_t i = 0; i < m->variant_count; ++i) {
+    if (!strcmp(m->variants[i].target, variant->target)) return mlx_json_error(json, "target", "is there twice");
+  }
+  MLX_TRY(read_text(json, object, "cpu", variant->cpu, sizeof variant->cpu));
+  MLX_TRY(read_text_or(json, object, "dtype", "f32", variant->dtype, sizeof variant->dtype));
+  MLX_TRY(read_variant_files(json, object, variant));
+  MLX_TRY(mlx_json_int(json, object, "context", 1, most, &variant->context));
+  if (variant->context != m->variants[0].context) return mlx_json_error(json, "context", "is not the same for all targets");
+  MLX_TRY(mlx_json_int(json, object, "rows", 1, MLX_MAX_ROWS, &variant->rows));
+  MLX_TRY(mlx_json_int(json, object, "page_size", 1, 4096, &variant->page_size));
+  MLX_TRY(mlx_json_int(json, object, "pool_pages", 2, most, &variant->pool_pages));
+  MLX_TRY(mlx_json_int(json, object, "row_pages", 1, most, &variant->row_pages));
+  if (variant->row_pages * variant->page_size < variant->context) return mlx_json_error(json, "row_pages", "cannot hold the context");
+  if (variant->pool_pages - 1 < variant->row_pages) return mlx_json_error(json, "pool_pages", "cannot hold one row");
+  MLX_TRY(read_sizes(json, object, "prefill", 1 << 20, variant->prefill, &variant->prefill_count));
+  MLX_TRY(read_decode(json, object, variant));
+  MLX_TRY(read_names(json, object, "kernels", MLX_MAX_KERNELS, variant->kernels, &variant->kernel_count));
+  MLX_TRY(read_text_or(json, object, "kernels_digest", "", variant->kernels_digest, sizeof variant->kernels_digest));
+  MLX_TRY(read_levels(json, object, variant));
+  MLX_TRY(read_bytes(json, object, "driver", &variant->driver));
+  MLX_TRY(read_bytes(json, object, "state_bytes", &variant->state_bytes));
+  MLX_TRY(read_bytes(json, object, "kv_bytes", &variant->kv_bytes));
+  ++m->variant_count;
+  return NULL;
+}
+
+// A manifest without a list of targets is of the time when a bundle had one: it is that target's itself.
+static mlx_status_t read_variants(const mlx_json_t *json, mlx_manifest_t *m) {
+  yyjson_val *list = mlx_json_find(json->root, "targets"), *item;
+  size_t index, count;
+  if (!list) return read_variant(json, json->root, m);
+  if (!yyjson_is_arr(list) || !yyjson_arr_size(list) || yyjson_arr_size(list) > MLX_MAX_TARGETS) {
+    return mlx_json_error(json, "targets", "must be a short list");
+  }
+  yyjson_arr_foreach(list, index, count, item) MLX_TRY(read_variant(json, item, m));
+  return NULL;
 }
 
 static mlx_status_t read_bundle_file(const mlx_json_t *json, yyjson_val *item, mlx_manifest_t *m) {
   mlx_bundle_file_t *file = &m->files[m->file_count];
   const char *name, *sha256;
   MLX_TRY(mlx_json_string(json, item, "name", &name));
-  if (!mlx_is_bundle_file(name) || !strcmp(name, MLX_BUNDLE_MANIFEST)) return mlx_json_error(json, "name", "is not the name of a bundle's file");
-  for (size_t i = 0; i < m->file_count; ++i) {
-    if (!strcmp(m->files[i].name, name)) return mlx_json_error(json, "name", "is there twice");
+  if (!mlx_is_bundle_file(name) || !strcmp(name, MLX_BUNDLE_MANIFEST) || !strcmp(name, MLX_BUNDLE_SIGNATURE)) {
+    return mlx_json_error(json, "name", "is not the name of a bundle's file");
   }
+  if (mlx_manifest_file(m, name)) return mlx_json_error(json, "name", "is there twice");
   MLX_TRY(mlx_json_int(json, item, "size", 0, INT64_MAX, &file->size));
   MLX_TRY(mlx_json_string(json, item, "sha256", &sha256));
   if (strlen(sha256) != 64 || strspn(sha256, "0123456789abcdef") != 64) return mlx_json_error(json, "sha256", "is not a SHA-256");
@@ -190,8 +303,8 @@ static mlx_status_t read_files(const mlx_json_t *json, mlx_manifest_t *m) {
 
 static mlx_status_t read_format(const mlx_json_t *json, mlx_manifest_t *m) {
   char format[32];
-  MLX_TRY(read_text(json, "format", format, sizeof format));
-  if (strcmp(format, FORMAT)) return mlx_json_error(json, "format", "is not '" FORMAT "'");
+  MLX_TRY(read_text(json, json->root, "format", format, sizeof format));
+  if (strcmp(format, MLX_BUNDLE_FORMAT)) return mlx_json_error(json, "format", "is not '" MLX_BUNDLE_FORMAT "'");
   MLX_TRY(mlx_json_int(json, json->root, "contract", 0, 1 << 20, &m->contract));
   if (m->contract == MLX_CONTRACT_VERSION) return NULL;
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "%s: compiled for contract %lld; this mlxcel runs contract %d", json->name,
@@ -201,32 +314,20 @@ static mlx_status_t read_format(const mlx_json_t *json, mlx_manifest_t *m) {
 
 static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
   const int64_t most = 1 << 30;
+  yyjson_val *root = json->root;
   MLX_TRY(read_format(json, m));
-  MLX_TRY(read_text(json, "architecture", m->architecture, sizeof m->architecture));
-  MLX_TRY(read_text(json, "source", m->source, sizeof m->source));
-  MLX_TRY(read_dtype(json, m));
-  MLX_TRY(read_text(json, "target", m->target, sizeof m->target));
-  MLX_TRY(read_text(json, "cpu", m->cpu, sizeof m->cpu));
-  MLX_TRY(read_text(json, "compiler", m->compiler, sizeof m->compiler));
-  MLX_TRY(read_text(json, "compiler_digest", m->compiler_digest, sizeof m->compiler_digest));
-  MLX_TRY(mlx_json_int(json, json->root, "vocab", 1, most, &m->vocab));
-  MLX_TRY(mlx_json_int(json, json->root, "context", 1, most, &m->context));
-  MLX_TRY(mlx_json_int(json, json->root, "rows", 1, MLX_MAX_ROWS, &m->rows));
-  MLX_TRY(mlx_json_int(json, json->root, "page_size", 1, 4096, &m->page_size));
-  MLX_TRY(mlx_json_int(json, json->root, "pool_pages", 2, most, &m->pool_pages));
-  MLX_TRY(mlx_json_int(json, json->root, "row_pages", 1, most, &m->row_pages));
-  if (m->row_pages * m->page_size < m->context) return mlx_json_error(json, "row_pages", "cannot hold the context");
-  if (m->pool_pages - 1 < m->row_pages) return mlx_json_error(json, "pool_pages", "cannot hold one row");
-  MLX_TRY(read_sizes(json, "prefill", 1 << 20, m->prefill, &m->prefill_count));
-  MLX_TRY(read_decode(json, m));
-  MLX_TRY(read_names(json, "kernels", MLX_MAX_KERNELS, m->kernels, &m->kernel_count));
-  MLX_TRY(read_levels(json, m));
-  MLX_TRY(read_bytes(json, "driver", &m->driver));
-  MLX_TRY(read_bytes(json, "state_bytes", &m->state_bytes));
-  MLX_TRY(read_bytes(json, "kv_bytes", &m->kv_bytes));
+  MLX_TRY(read_text_or(json, root, "iree", "", m->iree, sizeof m->iree));
+  MLX_TRY(read_text(json, root, "compiler", m->compiler, sizeof m->compiler));
+  MLX_TRY(read_text(json, root, "compiler_digest", m->compiler_digest, sizeof m->compiler_digest));
+  MLX_TRY(read_text(json, root, "architecture", m->architecture, sizeof m->architecture));
+  MLX_TRY(read_text(json, root, "source", m->source, sizeof m->source));
+  MLX_TRY(read_text_or(json, root, "source_digest", "", m->source_digest, sizeof m->source_digest));
+  MLX_TRY(read_text_or(json, root, "license", "", m->license, sizeof m->license));
+  MLX_TRY(mlx_json_int(json, root, "vocab", 1, most, &m->vocab));
   int64_t eos[MLX_MAX_EOS];
-  MLX_TRY(read_list(json, "eos", MLX_MAX_EOS, 0, most, eos, &m->eos_count));
+  MLX_TRY(read_list(json, root, "eos", MLX_MAX_EOS, 0, most, eos, &m->eos_count));
   for (size_t i = 0; i < m->eos_count; ++i) m->eos[i] = (int32_t)eos[i];
+  MLX_TRY(read_variants(json, m));
   return read_files(json, m);
 }
 
@@ -239,62 +340,48 @@ mlx_status_t mlx_manifest_read(const char *name, const char *text, size_t length
   return status;
 }
 
+mlx_manifest_origin_t mlx_manifest_origin(const char *text, size_t length) {
+  mlx_manifest_origin_t origin = {.source = ""};
+  mlx_json_t json;
+  mlx_status_t status = mlx_json_parse("manifest", text, length, &json);
+  if (!status) {
+    status = read_text_or(&json, json.root, "source", "", origin.source, sizeof origin.source);
+    if (!status) status = read_text_or(&json, json.root, "source_digest", "", origin.source_digest, sizeof origin.source_digest);
+    mlx_json_close(&json);
+  }
+  mlx_status_free(status);
+  return origin;
+}
+
+const mlx_bundle_file_t *mlx_manifest_file(const mlx_manifest_t *m, const char *name) {
+  for (size_t i = 0; i < m->file_count; ++i) {
+    if (!strcmp(m->files[i].name, name)) return &m->files[i];
+  }
+  return NULL;
+}
+
 static void join_names(const char names[][16], size_t count, char *out, size_t size) {
   for (size_t i = 0, length = 0; i < count; ++i) {
     length += (size_t)snprintf(out + length, size - length, "%s%s", i ? ", " : "", names[i]);
   }
 }
 
-mlx_kernels_text_t mlx_manifest_kernels_text(const mlx_manifest_t *m) {
+mlx_kernels_text_t mlx_variant_kernels_text(const mlx_variant_t *variant) {
   mlx_kernels_text_t out = {"none (plain lowering)"};
-  join_names((const char(*)[16])m->kernels, m->kernel_count, out.text, sizeof out.text);
+  join_names((const char(*)[16])variant->kernels, variant->kernel_count, out.text, sizeof out.text);
   return out;
 }
 
-mlx_levels_text_t mlx_manifest_levels_text(const mlx_manifest_t *m) {
+mlx_levels_text_t mlx_variant_levels_text(const mlx_variant_t *variant) {
   mlx_levels_text_t out = {""};
-  join_names((const char(*)[16])m->levels, m->level_count, out.text, sizeof out.text);
+  join_names((const char(*)[16])variant->levels, variant->level_count, out.text, sizeof out.text);
   return out;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Files
-
-mlx_module_name_t mlx_bundle_module(const char *level) {
-  mlx_module_name_t name = {MLX_BUNDLE_VMFB};
-  if (level) snprintf(name.text, sizeof name.text, "model.%.16s.vmfb", level);
-  return name;
-}
-
-static bool is_module_of_a_level(const char *name) {
-  char level[16];
-  int end = 0;
-  if (sscanf(name, "model.%15[a-z0-9_-].vmfb%n", level, &end) != 1 || !end || name[end]) return false;
-  return is_plain_name(level);
-}
-
-bool mlx_is_bundle_file(const char *name) {
-  static const char *const names[] = {MLX_BUNDLE_MANIFEST, MLX_BUNDLE_TOKENIZER, MLX_BUNDLE_CHAT, MLX_BUNDLE_VMFB, MLX_BUNDLE_WEIGHTS};
-  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
-    if (!strcmp(name, names[i])) return true;
+mlx_targets_text_t mlx_manifest_targets_text(const mlx_manifest_t *m) {
+  mlx_targets_text_t out = {""};
+  for (size_t i = 0, length = 0; i < m->variant_count; ++i) {
+    length += (size_t)snprintf(out.text + length, sizeof out.text - length, "%s%s", i ? ", " : "", m->variants[i].target);
   }
-  return is_module_of_a_level(name);
-}
-
-bool mlx_is_bundle(const char *folder) {
-  char *path = NULL, *text = NULL;
-  size_t length;
-  mlx_json_t json = {0};
-  const char *format = NULL;
-  mlx_status_t status = mlx_join_path(folder, MLX_BUNDLE_MANIFEST, &path);
-  if (!status && !mlx_is_file(path)) status = mlx_error(MLX_NOT_FOUND, "no manifest");
-  if (!status) status = mlx_read_file(path, MAX_MANIFEST, &text, &length);
-  if (!status) status = mlx_json_parse(path, text, length, &json);
-  if (!status) status = mlx_json_string(&json, json.root, "format", &format);
-  bool is = !status && !strcmp(format, FORMAT);
-  mlx_json_close(&json);
-  mlx_free(text);
-  mlx_free(path);
-  mlx_status_free(status);
-  return is;
+  return out;
 }

@@ -1,8 +1,9 @@
 // OCI: what registries store. References, descriptors, manifests and indexes as the OCI image specification has them, laid out as a
 // model by CNCF ModelPack. Only text in and out: artifact/store.h talks to registries and folders.
 //
-// A compiled model becomes two manifests. The model: a config and one layer for each of its weights and tokenizer files. The module:
-// the compiled code and the bundle's manifest, whose subject is the model; so any number of targets share one copy of the weights.
+// A compiled model becomes a manifest for the model, with a config and one layer for each of its weights, tokenizer and licence files, and
+// one for each target: the compiled code, the bundle's manifest and what signs it. The latter's subject is the model; so any number of
+// targets share one copy of the weights.
 #ifndef MLXCEL_ARTIFACT_OCI_H_
 #define MLXCEL_ARTIFACT_OCI_H_
 
@@ -18,9 +19,11 @@
 #define MLX_OCI_MODEL_CONFIG "application/vnd.cncf.model.config.v1+json"
 #define MLX_OCI_WEIGHT "application/vnd.cncf.model.weight.v1.raw"
 #define MLX_OCI_WEIGHT_CONFIG "application/vnd.cncf.model.weight.config.v1.raw"
+#define MLX_OCI_DOC "application/vnd.cncf.model.doc.v1.raw"
 #define MLX_OCI_MODULE "application/vnd.mlxcel.module.v1+json"
 #define MLX_OCI_MODULE_CODE "application/vnd.mlxcel.module.v1.vmfb"
 #define MLX_OCI_MODULE_MANIFEST "application/vnd.mlxcel.module.manifest.v1+json"
+#define MLX_OCI_MODULE_SIGNATURE "application/vnd.mlxcel.module.signature.v1.minisig"
 #define MLX_OCI_MAX_DOCUMENT (4u << 20)  // what registries accept
 #define MLX_OCI_DIGEST 72                // "sha256:", 64 digits and a NUL
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "artifact/download.h"
-#include "artifact/manifest.h"
+#include "artifact/bundle.h"
 #include "artifact/pull.h"
 #include "artifact/push.h"
 #include "base/file.h"
@@ -117,23 +117,39 @@ static mlx_status_t get_layers(fetch_t *fetch) {
   return mlx_status_hint(mlx_transfer_run(&transfer), "what came so far is kept: run the command again to go on");
 }
 
+static const mlx_oci_descriptor_t *find_layer(const fetch_t *fetch, const char *name) {
+  for (size_t i = 0; i < fetch->count; ++i) {
+    if (!strcmp(fetch->layers[i]->path, name)) return fetch->layers[i];
+  }
+  return NULL;
+}
+
+// Whether a bundle for |target| needs a file: all but the code and the weights of other targets.
+static bool is_needed(const mlx_manifest_t *manifest, const char *target, const char *name) {
+  bool of_other = false;
+  for (size_t i = 0; i < manifest->variant_count; ++i) {
+    const mlx_variant_t *variant = &manifest->variants[i];
+    bool its = !strcmp(variant->weights, name) || (!variant->level_count && !strcmp(variant->module, name));
+    for (size_t level = 0; level < variant->level_count; ++level) its = its || !strcmp(mlx_bundle_module(variant->levels[level]).text, name);
+    if (its && !strcmp(variant->target, target)) return true;
+    of_other = of_other || its;
+  }
+  return !of_other;
+}
+
 // The module's own manifest names the files it was compiled with.
 static mlx_status_t check_bundle(const fetch_t *fetch) {
-  char *path, *text = NULL;
-  size_t length;
-  mlx_manifest_t manifest;
-  MLX_TRY(mlx_join_path(fetch->staging, MLX_BUNDLE_MANIFEST, &path));
-  mlx_status_t status = mlx_read_file(path, 1 << 20, &text, &length);
-  if (!status) status = mlx_manifest_read(path, text, length, &manifest);
-  for (size_t i = 0; !status && i < manifest.file_count; ++i) {
-    bool found = false;
-    for (size_t j = 0; j < fetch->count; ++j) {
-      found = found || (!strcmp(fetch->layers[j]->path, manifest.files[i].name) && !strcmp(fetch->layers[j]->digest + 7, manifest.files[i].sha256));
-    }
-    if (!found) status = mlx_error(MLX_INVALID_INPUT, "the module was compiled with another '%s' than the model has", manifest.files[i].name);
+  mlx_bundle_t *bundle;
+  MLX_TRY(mlx_bundle_open(fetch->staging, &bundle));
+  const mlx_manifest_t *manifest = mlx_bundle_manifest(bundle);
+  mlx_status_t status = NULL;
+  for (size_t i = 0; !status && i < manifest->file_count; ++i) {
+    const mlx_oci_descriptor_t *layer = find_layer(fetch, manifest->files[i].name);
+    const bool same = layer && !strcmp(layer->digest + strlen("sha256:"), manifest->files[i].sha256);
+    if (layer ? same : !is_needed(manifest, fetch->module.target, manifest->files[i].name)) continue;
+    status = mlx_error(MLX_INVALID_INPUT, "the module was compiled with another '%s' than the model has", manifest->files[i].name);
   }
-  mlx_free(text);
-  mlx_free(path);
+  mlx_bundle_close(bundle);
   return status;
 }
 

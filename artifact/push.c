@@ -3,104 +3,104 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "artifact/manifest.h"
-#include "base/file.h"
+#include "artifact/bundle.h"
 #include "base/memory.h"
-#include "cache/cache.h"
 
 #define PARALLEL 4
-#define MAX_LAYERS (1 + MLX_MAX_LEVELS)  // of either document
-#define MAX_BLOBS (2 * MAX_LAYERS + 4)   // of both, and the documents and their configurations
+#define MAX_LAYERS (MLX_MAX_BUNDLE_FILES + 2)       // of either document: the files, and the manifest and its signature
+#define MAX_BLOBS (MAX_LAYERS + MLX_MAX_TARGETS + 2)  // of all, and their configurations
 #define EMPTY "{}"
-#define MAX_MANIFEST (1u << 20)
 
 void mlx_push_options_initialize(mlx_push_options_t *options) {
   *options = (mlx_push_options_t){0};
   mlx_http_options_initialize(&options->store.http);
 }
 
+typedef struct module {
+  mlx_oci_descriptor_t layers[MAX_LAYERS];
+  size_t count;
+  mlx_text_t document;
+  mlx_oci_descriptor_t described;
+} module_t;
+
 // A bundle on its way out.
 typedef struct push {
-  const char *folder;
+  const char *path;
   const mlx_push_options_t *options;
   mlx_store_t *store;
-  mlx_cache_t *cache;               // knows the digests of large files
-  mlx_manifest_t manifest;
-  char *manifest_text;
+  mlx_bundle_t *bundle;
+  const mlx_manifest_t *manifest;   // the bundle's
   mlx_blob_t blobs[MAX_BLOBS];
-  char *paths[MAX_BLOBS];           // owned
   size_t count;
-  mlx_oci_descriptor_t model_layers[MAX_LAYERS], module_layers[MAX_LAYERS];
-  size_t model_count, module_count;
-  mlx_text_t config, model, module; // documents
-  mlx_oci_descriptor_t model_described, module_described;
+  mlx_oci_descriptor_t layers[MAX_LAYERS];  // of the model
+  size_t layer_count;
+  mlx_text_t config, model;
+  mlx_oci_descriptor_t model_described;
+  module_t modules[MLX_MAX_TARGETS];
 } push_t;
 
 static void free_push(push_t *push) {
-  for (size_t i = 0; i < push->count; ++i) mlx_free(push->paths[i]);
   mlx_text_clear(&push->config);
   mlx_text_clear(&push->model);
-  mlx_text_clear(&push->module);
-  mlx_free(push->manifest_text);
-  mlx_cache_close(push->cache);
+  for (size_t i = 0; i < MLX_MAX_TARGETS; ++i) mlx_text_clear(&push->modules[i].document);
+  mlx_bundle_close(push->bundle);
   mlx_store_close(push->store);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Blobs and documents
 
-static mlx_status_t check_digest(const push_t *push, const char *name, const mlx_oci_descriptor_t *described) {
-  for (size_t i = 0; i < push->manifest.file_count; ++i) {
-    const mlx_bundle_file_t *file = &push->manifest.files[i];
-    if (strcmp(file->name, name) || !strcmp(file->sha256, described->digest + strlen("sha256:"))) continue;
-    return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s/%s' is not what its manifest says: its digest is %s, it should be sha256:%s", push->folder,
-                                     name, described->digest, file->sha256),
-                           "the bundle is damaged: compile or pull it again");
-  }
-  return NULL;
+static mlx_oci_descriptor_t describe_blob(const char *media_type, const char *digest, uint64_t size) {
+  mlx_oci_descriptor_t d = {.size = size};
+  snprintf(d.media_type, sizeof d.media_type, "%s", media_type);
+  snprintf(d.digest, sizeof d.digest, "%s", digest);
+  return d;
 }
 
+// A blob that two documents have is sent once.
+static void add_blob(push_t *push, const mlx_oci_descriptor_t *described, const void *bytes) {
+  for (size_t i = 0; i < push->count; ++i) {
+    if (!strcmp(push->blobs[i].described.digest, described->digest)) return;
+  }
+  push->blobs[push->count++] = (mlx_blob_t){.described = *described, .bytes = bytes};
+}
+
+// A file that the manifest lists, checked against it.
 static mlx_status_t add_file(push_t *push, const char *name, const char *media_type, mlx_oci_descriptor_t *layers, size_t *layer_count) {
-  const size_t i = push->count;
-  mlx_blob_t *blob = &push->blobs[i];
-  mlx_oci_descriptor_t *d = &blob->described;
-  mlx_file_stamp_t stamp;
-  MLX_TRY(mlx_join_path(push->folder, name, &push->paths[i]));
-  ++push->count;
-  blob->path = push->paths[i];
-  MLX_TRY(mlx_file_stamp(blob->path, &stamp));
-  d->size = stamp.size;
-  snprintf(d->media_type, sizeof d->media_type, "%s", media_type);
-  snprintf(d->path, sizeof d->path, "%s", name);
-  memcpy(d->digest, "sha256:", 7);
+  const mlx_bundle_file_t *file = mlx_manifest_file(push->manifest, name);
+  char digest[MLX_OCI_DIGEST];
+  mlx_map_t view;
+  if (!file) return mlx_error(MLX_INVALID_INPUT, "the manifest of '%s' does not list '%s'", push->path, name);
   mlx_report_progress(push->options->report, "reading %s", name);
-  MLX_TRY(mlx_cache_digest_file(push->cache, blob->path, d->digest + 7));
-  MLX_TRY(check_digest(push, name, d));
-  layers[(*layer_count)++] = *d;
+  MLX_TRY(mlx_bundle_map(push->bundle, name, &view));
+  snprintf(digest, sizeof digest, "sha256:%s", file->sha256);
+  mlx_oci_descriptor_t *layer = &layers[(*layer_count)++];
+  *layer = describe_blob(media_type, digest, view.size);
+  snprintf(layer->path, sizeof layer->path, "%s", name);
+  add_blob(push, layer, view.data ? (const void *)view.data : "");
   return NULL;
 }
 
 static mlx_oci_descriptor_t add_text(push_t *push, const char *media_type, const char *text, size_t length) {
-  mlx_blob_t *blob = &push->blobs[push->count++];
-  blob->bytes = text;
-  blob->described.size = length;
-  snprintf(blob->described.media_type, sizeof blob->described.media_type, "%s", media_type);
-  mlx_oci_digest(text, length, blob->described.digest);
-  return blob->described;
+  char digest[MLX_OCI_DIGEST];
+  mlx_oci_digest(text, length, digest);
+  const mlx_oci_descriptor_t described = describe_blob(media_type, digest, length);
+  add_blob(push, &described, text);
+  return described;
 }
 
 // ModelPack's account of the model. No dates: the same model must have the same digest wherever it is pushed from.
 static mlx_status_t write_config(push_t *push) {
   mlx_text_t *out = &push->config;
-  const mlx_manifest_t *m = &push->manifest;
+  const mlx_manifest_t *m = push->manifest;
   mlx_text_puts(out, "{\n  \"descriptor\": {\"family\": ");
   mlx_text_json_string(out, m->architecture, strlen(m->architecture));
   mlx_text_puts(out, ", \"name\": ");
   mlx_text_json_string(out, m->source, strlen(m->source));
   mlx_text_puts(out, "},\n  \"config\": {\"architecture\": \"transformer\", \"format\": \"irpa\", \"precision\": ");
-  mlx_text_json_string(out, m->dtype, strlen(m->dtype));
+  mlx_text_json_string(out, m->variants[0].dtype, strlen(m->variants[0].dtype));
   mlx_text_puts(out, "},\n  \"modelfs\": {\"type\": \"layers\", \"diffIds\": [");
-  for (size_t i = 0; i < push->model_count; ++i) mlx_text_printf(out, "%s\"%s\"", i ? ", " : "", push->model_layers[i].digest);
+  for (size_t i = 0; i < push->layer_count; ++i) mlx_text_printf(out, "%s\"%s\"", i ? ", " : "", push->layers[i].digest);
   mlx_text_puts(out, "]}\n}\n");
   return mlx_text_finish(out);
 }
@@ -116,31 +116,60 @@ static mlx_status_t describe(const mlx_oci_document_t *document, mlx_text_t *tex
   return NULL;
 }
 
+static bool is_module(const push_t *push, const char *name) {
+  for (size_t i = 0; i < push->manifest->variant_count; ++i) {
+    const mlx_variant_t *variant = &push->manifest->variants[i];
+    if (!variant->level_count && !strcmp(variant->module, name)) return true;
+    for (size_t level = 0; level < variant->level_count; ++level) {
+      if (!strcmp(mlx_bundle_module(variant->levels[level]).text, name)) return true;
+    }
+  }
+  return false;
+}
+
+static const char *media_type_of(const char *name) {
+  if (mlx_is_licence_file(name)) return MLX_OCI_DOC;
+  return mlx_is_weights_file(name) ? MLX_OCI_WEIGHT : MLX_OCI_WEIGHT_CONFIG;
+}
+
+// All but the code, in an order that does not depend on it: whatever it is compiled for, the same model has the same digest.
 static mlx_status_t describe_model(push_t *push) {
-  char *chat;
-  MLX_TRY(add_file(push, MLX_BUNDLE_WEIGHTS, MLX_OCI_WEIGHT, push->model_layers, &push->model_count));
-  MLX_TRY(add_file(push, MLX_BUNDLE_TOKENIZER, MLX_OCI_WEIGHT_CONFIG, push->model_layers, &push->model_count));
-  MLX_TRY(mlx_join_path(push->folder, MLX_BUNDLE_CHAT, &chat));
-  const bool has_chat = mlx_is_file(chat);
-  mlx_free(chat);
-  if (has_chat) MLX_TRY(add_file(push, MLX_BUNDLE_CHAT, MLX_OCI_WEIGHT_CONFIG, push->model_layers, &push->model_count));
+  for (size_t i = 0; i < push->manifest->file_count; ++i) {
+    const char *name = push->manifest->files[i].name;
+    if (!is_module(push, name)) MLX_TRY(add_file(push, name, media_type_of(name), push->layers, &push->layer_count));
+  }
   MLX_TRY(write_config(push));
-  mlx_oci_document_t model = {.artifact_type = MLX_OCI_MODEL, .items = push->model_layers, .count = push->model_count};
+  mlx_oci_document_t model = {.artifact_type = MLX_OCI_MODEL, .items = push->layers, .count = push->layer_count};
   model.config = add_text(push, MLX_OCI_MODEL_CONFIG, push->config.data, push->config.length);
   return describe(&model, &push->model, &push->model_described);
 }
 
-static mlx_status_t describe_module(push_t *push) {
-  MLX_TRY(add_file(push, MLX_BUNDLE_MANIFEST, MLX_OCI_MODULE_MANIFEST, push->module_layers, &push->module_count));
-  const size_t levels = push->manifest.level_count;
-  for (size_t i = 0; i < levels || i == 0; ++i) {
-    const mlx_module_name_t name = mlx_bundle_module(levels ? push->manifest.levels[i] : NULL);
-    MLX_TRY(add_file(push, name.text, MLX_OCI_MODULE_CODE, push->module_layers, &push->module_count));
+// The manifest, which is of all targets, and what signs it: a bundle of one target is the same bundle, with less in it.
+static mlx_status_t add_manifest(push_t *push, module_t *module) {
+  size_t length;
+  mlx_map_t view;
+  const char *text = mlx_bundle_manifest_text(push->bundle, &length);
+  mlx_oci_descriptor_t *layer = &module->layers[module->count++];
+  *layer = add_text(push, MLX_OCI_MODULE_MANIFEST, text, length);
+  snprintf(layer->path, sizeof layer->path, "%s", MLX_BUNDLE_MANIFEST);
+  if (!mlx_bundle_has(push->bundle, MLX_BUNDLE_SIGNATURE)) return NULL;
+  MLX_TRY(mlx_bundle_map(push->bundle, MLX_BUNDLE_SIGNATURE, &view));
+  layer = &module->layers[module->count++];
+  *layer = add_text(push, MLX_OCI_MODULE_SIGNATURE, (const char *)view.data, view.size);
+  snprintf(layer->path, sizeof layer->path, "%s", MLX_BUNDLE_SIGNATURE);
+  return NULL;
+}
+
+static mlx_status_t describe_module(push_t *push, const mlx_variant_t *variant, module_t *module) {
+  MLX_TRY(add_manifest(push, module));
+  for (size_t i = 0; i < variant->level_count || i == 0; ++i) {
+    const mlx_module_name_t level = mlx_bundle_module(variant->level_count ? variant->levels[i] : NULL);
+    MLX_TRY(add_file(push, variant->level_count ? level.text : variant->module, MLX_OCI_MODULE_CODE, module->layers, &module->count));
   }
-  mlx_oci_document_t module = {.artifact_type = MLX_OCI_MODULE, .items = push->module_layers, .count = push->module_count, .subject = push->model_described};
-  snprintf(module.target, sizeof module.target, "%s", push->manifest.target);
-  module.config = add_text(push, MLX_OCI_EMPTY, EMPTY, strlen(EMPTY));
-  return describe(&module, &push->module, &push->module_described);
+  mlx_oci_document_t document = {.artifact_type = MLX_OCI_MODULE, .items = module->layers, .count = module->count, .subject = push->model_described};
+  snprintf(document.target, sizeof document.target, "%s", variant->target);
+  document.config = add_text(push, MLX_OCI_EMPTY, EMPTY, strlen(EMPTY));
+  return describe(&document, &module->document, &module->described);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -155,7 +184,7 @@ static mlx_status_t send_blobs(push_t *push) {
   char title[300];
   uint64_t bytes = 0;
   for (size_t i = 0; i < push->count; ++i) bytes += push->blobs[i].described.size;
-  snprintf(title, sizeof title, "pushing %.255s", mlx_file_name(push->folder).text);
+  snprintf(title, sizeof title, "pushing %.255s", mlx_file_name(push->path).text);
   const mlx_transfer_t transfer = {.title = title, .count = push->count, .parallel = PARALLEL, .bytes = bytes, .job = put_job, .user = push,
                                    .http = &push->options->store.http, .report = push->options->report};
   return mlx_transfer_run(&transfer);
@@ -163,42 +192,46 @@ static mlx_status_t send_blobs(push_t *push) {
 
 // The model first without its name, then what refers to it, then the name: whoever pulls by it finds all.
 static mlx_status_t send_documents(push_t *push, const char *tag) {
+  const char *model = push->model_described.digest;
   MLX_TRY(mlx_store_put_document(push->store, NULL, &push->model_described, push->model.data, push->model.length, NULL));
-  MLX_TRY(mlx_store_put_document(push->store, NULL, &push->module_described, push->module.data, push->module.length, push->model_described.digest));
+  for (size_t i = 0; i < push->manifest->variant_count; ++i) {
+    const module_t *module = &push->modules[i];
+    MLX_TRY(mlx_store_put_document(push->store, NULL, &module->described, module->document.data, module->document.length, model));
+  }
   return mlx_store_put_document(push->store, tag, &push->model_described, push->model.data, push->model.length, NULL);
 }
 
-static mlx_status_t read_bundle(push_t *push) {
-  char *path;
-  size_t length;
-  if (!mlx_is_bundle(push->folder)) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is not a compiled model", push->folder), "mlxcel compile MODEL -o NAME.mlxb makes one");
+static mlx_status_t open_bundle(push_t *push) {
+  if (!mlx_is_bundle(push->path)) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is not a compiled model", push->path), "mlxcel compile MODEL -o NAME.mlxb makes one");
   }
-  MLX_TRY(mlx_join_path(push->folder, MLX_BUNDLE_MANIFEST, &path));
-  mlx_status_t status = mlx_read_file(path, MAX_MANIFEST, &push->manifest_text, &length);
-  if (!status) status = mlx_manifest_read(path, push->manifest_text, length, &push->manifest);
-  mlx_free(path);
-  return status;
+  MLX_TRY(mlx_bundle_open(push->path, &push->bundle));
+  push->manifest = mlx_bundle_manifest(push->bundle);
+  if (push->manifest->file_count) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s' is of an older compiler, without digests", push->path), "compile the model again");
 }
 
 static mlx_status_t run_push(push_t *push, const mlx_oci_ref_t *ref) {
-  MLX_TRY(read_bundle(push));
-  MLX_TRY(mlx_cache_open(NULL, &push->cache));
+  MLX_TRY(open_bundle(push));
   MLX_TRY(mlx_store_open(ref, &push->options->store, &push->store));
   MLX_TRY(describe_model(push));
-  MLX_TRY(describe_module(push));
+  for (size_t i = 0; i < push->manifest->variant_count; ++i) MLX_TRY(describe_module(push, &push->manifest->variants[i], &push->modules[i]));
   mlx_report_done(push->options->report);
   MLX_TRY(send_blobs(push));
   return send_documents(push, ref->reference);
 }
 
-mlx_status_t mlx_push_bundle(const char *folder, const char *text, const mlx_push_options_t *options, char out_digest[MLX_OCI_DIGEST]) {
+mlx_status_t mlx_push_bundle(const char *path, const char *text, const mlx_push_options_t *options, char out_digest[MLX_OCI_DIGEST]) {
   mlx_oci_ref_t ref;
+  push_t *push;
   MLX_TRY(mlx_oci_ref_parse(text, &ref));
   if (mlx_oci_is_digest(ref.reference)) return mlx_error(MLX_USAGE, "'%s' is a digest: push to a tag", text);
-  push_t push = {.folder = folder, .options = options};
-  mlx_status_t status = run_push(&push, &ref);
-  memcpy(out_digest, push.model_described.digest, MLX_OCI_DIGEST);
-  free_push(&push);
+  MLX_TRY(mlx_alloc(1, sizeof *push, &push));
+  push->path = path;
+  push->options = options;
+  mlx_status_t status = run_push(push, &ref);
+  memcpy(out_digest, push->model_described.digest, MLX_OCI_DIGEST);
+  free_push(push);
+  mlx_free(push);
   return status;
 }

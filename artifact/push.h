@@ -12,9 +12,9 @@ typedef struct mlx_push_options {
 } mlx_push_options_t;
 void mlx_push_options_initialize(mlx_push_options_t *options);
 
-// Puts the bundle at |folder| under |ref|: blobs first, those that are there already not again, the tag last. *|out_digest| is the
+// Puts the bundle at |path| under |ref|: blobs first, those that are there already not again, the tag last. *|out_digest| is the
 // model's manifest.
-mlx_status_t mlx_push_bundle(const char *folder, const char *ref, const mlx_push_options_t *options, char out_digest[MLX_OCI_DIGEST]) MLX_MUST_USE;
+mlx_status_t mlx_push_bundle(const char *path, const char *ref, const mlx_push_options_t *options, char out_digest[MLX_OCI_DIGEST]) MLX_MUST_USE;
 
 // Brings a model with one of its modules here. *|out_path| is the new folder; release with mlx_free.
 mlx_status_t mlx_pull_oci(const char *ref, const mlx_push_options_t *options, char **out_path) MLX_MUST_USE;

@@ -1,5 +1,7 @@
 #include "artifact/sign.h"
 
+#include "artifact/bundle.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium/utils.h>
@@ -109,7 +111,7 @@ static mlx_status_t open_key(const char *path, const char *text, size_t length, 
 
 mlx_status_t mlx_secret_key_load(const char *path, mlx_password_fn_t ask, void *user, mlx_secret_key_t *out_key) {
   char text[MLX_MAX_KEY_FILE];
-  size_t length;
+  size_t length = 0;
   *out_key = (mlx_secret_key_t){0};
   mlx_status_t status = read_secret_file(path, text, &length);
   if (!status) status = open_key(path, text, length, ask, user, out_key);
@@ -118,107 +120,42 @@ mlx_status_t mlx_secret_key_load(const char *path, mlx_password_fn_t ask, void *
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Bundles
-
-static bool is_listed(const mlx_manifest_t *manifest, const char *name) {
-  for (size_t i = 0; i < manifest->file_count; ++i) {
-    if (!strcmp(manifest->files[i].name, name)) return true;
-  }
-  return false;
-}
-
-typedef struct strays {
-  const char *folder;
-  const mlx_manifest_t *manifest;
-} strays_t;
-
-// A file that the runtime would read and nobody signed.
-static mlx_status_t refuse_stray(void *user, const char *name) {
-  const strays_t *strays = user;
-  if (!mlx_is_bundle_file(name) || !strcmp(name, MLX_BUNDLE_MANIFEST) || is_listed(strays->manifest, name)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' has a %s that its manifest does not list", strays->folder, name),
-                         "it was put there after the model was compiled: remove it, or get the model again");
-}
-
-static mlx_status_t check_file(const char *path, const mlx_bundle_file_t *file) {
-  mlx_file_stamp_t stamp;
-  char sha256[MLX_DIGEST_HEX];
-  MLX_TRY(mlx_file_stamp(path, &stamp));
-  if (stamp.size != (uint64_t)file->size) {
-    return mlx_error(MLX_INVALID_INPUT, "'%s' has %llu bytes and its manifest says %lld", path, (unsigned long long)stamp.size, (long long)file->size);
-  }
-  MLX_TRY(mlx_digest_file(path, sha256));
-  if (!strcmp(sha256, file->sha256)) return NULL;
-  return mlx_error(MLX_INVALID_INPUT, "'%s' has the SHA-256 %s and its manifest says %s", path, sha256, file->sha256);
-}
-
-mlx_status_t mlx_bundle_check_files(const char *folder, const mlx_manifest_t *manifest, const mlx_report_t *report) {
-  strays_t strays = {folder, manifest};
-  mlx_status_t status = NULL;
-  if (!manifest->file_count) {
-    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s': its manifest does not list its files; an older mlxcel wrote it", folder), "compile the model again");
-  }
-  MLX_TRY(mlx_list_dir(folder, refuse_stray, &strays));
-  for (size_t i = 0; !status && i < manifest->file_count; ++i) {
-    char *path;
-    mlx_report_progress(report, "checking %s (%lld MiB)", manifest->files[i].name, (long long)(manifest->files[i].size >> 20));
-    status = mlx_join_path(folder, manifest->files[i].name, &path);
-    if (!status) status = check_file(path, &manifest->files[i]);
-    mlx_free(path);
-  }
-  mlx_report_done(report);
-  return mlx_status_hint(status, "the model was damaged or changed: get it again, or compile it again");
-}
-
-// The manifest's text, and that its files are those that it lists.
-static mlx_status_t check_bundle(const char *folder, const char *manifest_path, const char *text, size_t length, const mlx_report_t *report) {
-  mlx_manifest_t *manifest;
-  MLX_TRY(mlx_alloc(1, sizeof *manifest, &manifest));
-  mlx_status_t status = mlx_manifest_read(manifest_path, text, length, manifest);
-  if (!status) status = mlx_bundle_check_files(folder, manifest, report);
-  mlx_free(manifest);
-  return status;
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
 // What is signed, and where its signature lies
 
 typedef struct subject {
-  const char *folder;    // of a bundle; NULL: a file
+  mlx_bundle_t *bundle;  // NULL: a file
   char *path;            // of what is signed; owned
-  char *signature_path;  // owned
-  char *manifest;        // a bundle's, which is read once: what is checked is what is used; owned
-  mlx_signed_t what;
+  char *signature_path;  // owned; NULL: within the bundle
+  mlx_signed_t what;     // of a bundle its manifest, as it was opened: what is checked is what is used
 } subject_t;
 
 static void clear_subject(subject_t *subject) {
   mlx_free(subject->path);
   mlx_free(subject->signature_path);
-  mlx_free(subject->manifest);
+  mlx_bundle_close(subject->bundle);
   *subject = (subject_t){0};
 }
 
-static mlx_status_t open_bundle(const char *folder, subject_t *subject) {
-  if (!mlx_is_bundle(folder)) {
-    return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is a folder and no compiled model", folder), "give a file, or what `mlxcel compile` made");
-  }
-  subject->folder = folder;
-  MLX_TRY(mlx_join_path(folder, MLX_BUNDLE_MANIFEST, &subject->path));
-  MLX_TRY(mlx_read_file(subject->path, MAX_MANIFEST, &subject->manifest, &subject->what.length));
-  subject->what.bytes = subject->manifest;
+static mlx_status_t open_bundle(const char *path, subject_t *subject) {
+  MLX_TRY(mlx_bundle_open(path, &subject->bundle));
+  MLX_TRY(mlx_format(&subject->path, "%s/%s", path, MLX_BUNDLE_MANIFEST));
+  subject->what.bytes = mlx_bundle_manifest_text(subject->bundle, &subject->what.length);
   return NULL;
 }
 
 static mlx_status_t open_subject(const char *path, const char *signature_path, subject_t *out_subject) {
   *out_subject = (subject_t){0};
-  if (mlx_is_dir(path)) {
+  if (mlx_is_bundle(path)) {
     MLX_TRY(open_bundle(path, out_subject));
+  } else if (mlx_is_dir(path)) {
+    return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is a folder and no compiled model", path), "give a file, or what `mlxcel compile` made");
   } else {
     MLX_TRY(mlx_copy_text(path, strlen(path), &out_subject->path));
   }
   out_subject->what.name = out_subject->path;
-  return signature_path ? mlx_copy_text(signature_path, strlen(signature_path), &out_subject->signature_path)
-                        : mlx_format(&out_subject->signature_path, "%s" MLX_SIGNATURE_ENDING, out_subject->path);
+  if (signature_path) return mlx_copy_text(signature_path, strlen(signature_path), &out_subject->signature_path);
+  if (out_subject->bundle && mlx_bundle_is_file(out_subject->bundle)) return NULL;
+  return mlx_format(&out_subject->signature_path, "%s" MLX_SIGNATURE_ENDING, out_subject->path);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -235,14 +172,15 @@ static mlx_status_t sign_subject(const subject_t *subject, const mlx_sign_option
   char *comment = NULL, *text = NULL;
   size_t length;
   mlx_status_t status = NULL;
-  if (subject->folder) status = check_bundle(subject->folder, subject->path, subject->manifest, subject->what.length, options->report);
+  if (subject->bundle) status = mlx_bundle_check_all(subject->bundle, options->report);
   if (!status && !options->trusted_comment) {
     status = mlx_format(&comment, "timestamp:%lld\tfile:%s\thashed", signing_time(), mlx_file_name(subject->path).text);
   }
   if (!status) {
     status = mlx_signature_make(options->key, &subject->what, options->comment, comment ? comment : options->trusted_comment, &text, &length);
   }
-  if (!status) status = mlx_write_file(subject->signature_path, text, length);
+  if (!status && subject->signature_path) status = mlx_write_file(subject->signature_path, text, length);
+  else if (!status) status = mlx_bundle_put_signature(subject->bundle, text, length);
   mlx_free(comment);
   mlx_free(text);
   return status;
@@ -254,8 +192,9 @@ mlx_status_t mlx_sign(const char *path, const mlx_sign_options_t *options, char 
   mlx_status_t status = open_subject(path, options->signature_path, &subject);
   if (!status) status = sign_subject(&subject, options);
   if (!status) {
-    *out_signature_path = subject.signature_path;
-    subject.signature_path = NULL;
+    char **where = subject.signature_path ? &subject.signature_path : &subject.path;
+    *out_signature_path = *where;
+    *where = NULL;
   }
   clear_subject(&subject);
   return status;
@@ -267,16 +206,18 @@ mlx_status_t mlx_sign(const char *path, const mlx_sign_options_t *options, char 
 static mlx_status_t verify_subject(const subject_t *subject, const mlx_verify_options_t *options, mlx_signer_t *out_who) {
   char *text = NULL;
   size_t length = 0;
-  mlx_status_t status = mlx_read_file(subject->signature_path, MLX_MAX_SIGNATURE_FILE, &text, &length);
+  const char *place = subject->signature_path ? subject->signature_path : subject->path;
+  mlx_status_t status = subject->signature_path ? mlx_read_file(subject->signature_path, MLX_MAX_SIGNATURE_FILE, &text, &length)
+                                                : mlx_bundle_read(subject->bundle, MLX_BUNDLE_SIGNATURE, MLX_MAX_SIGNATURE_FILE, &text, &length);
   if (mlx_status_code(status) == MLX_NOT_FOUND) {  // said better by what looks for it
     mlx_status_free(status);
     status = NULL;
   }
   if (!status) {
-    status = options->key ? mlx_trust_check_key(&subject->what, subject->signature_path, text, length, options->key_name, options->key, out_who)
-                          : mlx_trust_check(&subject->what, subject->signature_path, text, length, out_who);
+    status = options->key ? mlx_trust_check_key(&subject->what, place, text, length, options->key_name, options->key, out_who)
+                          : mlx_trust_check(&subject->what, place, text, length, out_who);
   }
-  if (!status && subject->folder) status = check_bundle(subject->folder, subject->path, subject->manifest, subject->what.length, options->report);
+  if (!status && subject->bundle) status = mlx_bundle_check_all(subject->bundle, options->report);
   mlx_free(text);
   return status;
 }
@@ -285,7 +226,7 @@ mlx_status_t mlx_verify(const char *path, const mlx_verify_options_t *options, m
   subject_t subject;
   *out_who = (mlx_signer_t){.file = ""};
   mlx_status_t status = open_subject(path, options->signature_path, &subject);
-  if (!status && !subject.folder && !mlx_is_file(path)) status = mlx_error(MLX_NOT_FOUND, "there is no file '%s'", path);
+  if (!status && !subject.bundle && !mlx_is_file(path)) status = mlx_error(MLX_NOT_FOUND, "there is no file '%s'", path);
   if (!status) status = verify_subject(&subject, options, out_who);
   clear_subject(&subject);
   return status;

@@ -1,6 +1,6 @@
 // Sign: keys in files, signatures beside what they sign, and what a signature of a bundle promises.
 //
-// The signature of FILE lies in FILE.minisig. Of a bundle the manifest is signed, in its folder; it lists every other file with its size and
+// The signature of FILE lies in FILE.minisig. Of a bundle the manifest is signed, within it; it lists every other file with its size and
 // SHA-256, so the signature holds for all of them, as long as somebody compares.
 #ifndef MLXCEL_ARTIFACT_SIGN_H_
 #define MLXCEL_ARTIFACT_SIGN_H_
@@ -10,7 +10,6 @@
 #include "base/report.h"
 
 #define MLX_SIGNATURE_ENDING ".minisig"
-#define MLX_BUNDLE_SIGNATURE MLX_BUNDLE_MANIFEST MLX_SIGNATURE_ENDING
 
 // ---- keys ----
 
@@ -48,8 +47,5 @@ typedef struct mlx_verify_options {
 
 // Checks the signature of a file or a bundle, and every file of a bundle.
 mlx_status_t mlx_verify(const char *path, const mlx_verify_options_t *options, mlx_signer_t *out_who) MLX_MUST_USE;
-
-// Compares every file that the manifest lists with its size and SHA-256, and refuses files of a bundle that it does not list.
-mlx_status_t mlx_bundle_check_files(const char *folder, const mlx_manifest_t *manifest, const mlx_report_t *report) MLX_MUST_USE;
 
 #endif  // MLXCEL_ARTIFACT_SIGN_H_

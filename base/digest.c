@@ -51,3 +51,15 @@ mlx_status_t mlx_digest_file(const char *path, char out_hex[MLX_DIGEST_HEX]) {
   if (!status) mlx_digest_end(&digest, out_hex);
   return status;
 }
+
+mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size, char out_hex[MLX_DIGEST_HEX]) {
+  mlx_map_t map;
+  mlx_digest_t digest;
+  MLX_TRY(mlx_map_file(path, &map));
+  const bool fits = offset <= map.size && size <= map.size - offset;
+  mlx_digest_begin(&digest);
+  if (fits && size) mlx_digest_add(&digest, map.data + offset, (size_t)size);
+  mlx_digest_end(&digest, out_hex);
+  mlx_unmap(&map);
+  return fits ? NULL : mlx_error(MLX_INVALID_INPUT, "'%s' is shorter than it was", path);
+}

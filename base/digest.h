@@ -3,6 +3,7 @@
 #define MLXCEL_BASE_DIGEST_H_
 
 #include <sodium/crypto_hash_sha256.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -17,5 +18,7 @@ void mlx_digest_field(mlx_digest_t *digest, const char *label, const void *bytes
 void mlx_digest_end(mlx_digest_t *digest, char out_hex[MLX_DIGEST_HEX]);
 
 mlx_status_t mlx_digest_file(const char *path, char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
+// Of |size| bytes at |offset| of a file, which must have them.
+mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size, char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 
 #endif  // MLXCEL_BASE_DIGEST_H_

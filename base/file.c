@@ -265,6 +265,16 @@ mlx_status_t mlx_write_secret_file(const char *path, const void *bytes, size_t l
 
 static mlx_status_t copy_piece(void *user, const char *bytes, size_t length) { return mlx_writer_write(user, bytes, length); }
 
+mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *bytes, size_t length) {
+  int fd = calls->open(path, O_WRONLY | O_CLOEXEC, 0);
+  if (fd < 0) return mlx_io_error("open", path);
+  const bool there = lseek(fd, (off_t)offset, SEEK_SET) == (off_t)offset;
+  const bool written = there && calls->write(fd, bytes, length) == (ssize_t)length && !ftruncate(fd, (off_t)(offset + length)) && !calls->sync(fd);
+  mlx_status_t status = written ? NULL : mlx_io_error("write", path);
+  if (calls->close(fd) && !status) status = mlx_io_error("close", path);
+  return status;
+}
+
 mlx_status_t mlx_copy_file(const char *from, const char *to) {
   int fd = calls->open(from, O_RDONLY | O_CLOEXEC, 0);
   if (fd < 0) return mlx_io_error("open", from);

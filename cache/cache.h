@@ -35,6 +35,9 @@ const char *mlx_cache_folder(const mlx_cache_t *cache);  // absolute; valid unti
 // SHA-256 of a file, remembered under the file's real path and stamp: the second call for an unchanged file reads nothing
 // of it. A file that changes while it is read is an error.
 mlx_status_t mlx_cache_digest_file(mlx_cache_t *cache, const char *path, char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
+// The same of |size| bytes at |offset| of it.
+mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
+                                   char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Entries
@@ -51,6 +54,11 @@ void mlx_cache_release(mlx_cache_entry_t *entry);
 // Looks for a valid entry; works on a read-only cache. A missing or damaged one is not an error: |folder| is then NULL.
 mlx_status_t mlx_cache_find(mlx_cache_t *cache, const char *kind, const char *key,
                             mlx_cache_entry_t *out_entry) MLX_MUST_USE;
+
+// Looks for a file with this digest among the entries of |kind|. *|out_path| (release with mlx_free) is NULL when there is none; otherwise
+// release the entry when the file is no longer needed.
+mlx_status_t mlx_cache_find_file(mlx_cache_t *cache, const char *kind, const char *sha256, mlx_cache_entry_t *out_entry,
+                                 char **out_path) MLX_MUST_USE;
 
 // Makes the content of an entry: plain files, no folders or links, in |folder| (empty and private). A tool's output belongs
 // in |log_path|, which outlives a failure, so an error may name it. Only one process at a time fills a given entry.

@@ -65,26 +65,49 @@ void mlx_cache_remember(const mlx_cache_t *cache, const char *real_path, const m
   mlx_text_clear(&text);
 }
 
-static mlx_status_t digest_and_remember(mlx_cache_t *cache, const char *path, const mlx_file_stamp_t *stamp,
+// A file, or a part of one; |memo| is what the digest is remembered under.
+typedef struct digested {
+  const char *path, *memo;
+  bool part;
+  uint64_t offset, size;
+} digested_t;
+
+static mlx_status_t digest_and_remember(mlx_cache_t *cache, const digested_t *what, const mlx_file_stamp_t *stamp,
                                         char out_hex[MLX_DIGEST_HEX]) {
   int64_t settled = now_ns() - SETTLED_NS;
   mlx_file_stamp_t after;
-  MLX_TRY(mlx_digest_file(path, out_hex));
-  MLX_TRY(mlx_file_stamp(path, &after));
+  MLX_TRY(what->part ? mlx_digest_part(what->path, what->offset, what->size, out_hex) : mlx_digest_file(what->path, out_hex));
+  MLX_TRY(mlx_file_stamp(what->path, &after));
   if (memcmp(stamp, &after, sizeof after)) {
-    return mlx_status_hint(mlx_error(MLX_IO, "'%s' changed while it was being read", path), "run the command again");
+    return mlx_status_hint(mlx_error(MLX_IO, "'%s' changed while it was being read", what->path), "run the command again");
   }
-  if (stamp->modified_ns < settled && stamp->changed_ns < settled) mlx_cache_remember(cache, path, stamp, out_hex);
+  if (stamp->modified_ns < settled && stamp->changed_ns < settled) mlx_cache_remember(cache, what->memo, stamp, out_hex);
   return NULL;
 }
 
-mlx_status_t mlx_cache_digest_file(mlx_cache_t *cache, const char *path, char out_hex[MLX_DIGEST_HEX]) {
-  char *real = NULL, *memo = NULL;
+static mlx_status_t recall_or_digest(mlx_cache_t *cache, const digested_t *what, char out_hex[MLX_DIGEST_HEX]) {
+  char *memo = NULL;
   mlx_file_stamp_t stamp;
-  mlx_status_t status = mlx_real_path(path, &real);
-  if (!status) status = mlx_file_stamp(real, &stamp);
-  if (!status) status = memo_path(cache, real, &memo);
-  if (!status && !recall(memo, &stamp, out_hex)) status = digest_and_remember(cache, real, &stamp, out_hex);
+  MLX_TRY(mlx_file_stamp(what->path, &stamp));
+  MLX_TRY(memo_path(cache, what->memo, &memo));
+  mlx_status_t status = recall(memo, &stamp, out_hex) ? NULL : digest_and_remember(cache, what, &stamp, out_hex);
+  mlx_free(memo);
+  return status;
+}
+
+mlx_status_t mlx_cache_digest_file(mlx_cache_t *cache, const char *path, char out_hex[MLX_DIGEST_HEX]) {
+  char *real;
+  MLX_TRY(mlx_real_path(path, &real));
+  mlx_status_t status = recall_or_digest(cache, &(digested_t){.path = real, .memo = real}, out_hex);
+  mlx_free(real);
+  return status;
+}
+
+mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size, char out_hex[MLX_DIGEST_HEX]) {
+  char *real, *memo = NULL;
+  MLX_TRY(mlx_real_path(path, &real));
+  mlx_status_t status = mlx_format(&memo, "%s@%llu+%llu", real, (unsigned long long)offset, (unsigned long long)size);
+  if (!status) status = recall_or_digest(cache, &(digested_t){.path = real, .memo = memo, .part = true, .offset = offset, .size = size}, out_hex);
   mlx_free(memo);
   mlx_free(real);
   return status;

@@ -98,6 +98,49 @@ mlx_status_t mlx_cache_list(mlx_cache_t *cache, mlx_cache_visit_fn_t visit, void
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Finding by content
+
+typedef struct search {
+  mlx_cache_t *cache;
+  const char *kind, *sha256;
+  mlx_cache_entry_t *entry;
+  char **path;
+} search_t;
+
+static const char *file_with(const mlx_record_t *record, const char *sha256) {
+  for (size_t i = 0; i < record->file_count; ++i) {
+    if (!strcmp(record->files[i].sha256, sha256)) return record->files[i].name;
+  }
+  return NULL;
+}
+
+// A record that cannot be read is no reason not to look at the next.
+static mlx_status_t search_entry(void *user, const char *kind, const char *key) {
+  search_t *search = user;
+  char *folder;
+  mlx_record_t record;
+  int64_t used;
+  if (*search->path || strcmp(kind, search->kind)) return NULL;
+  MLX_TRY(mlx_cache_path(search->cache, kind, key, &folder));
+  mlx_status_free(read_record(folder, &record, &used));
+  const char *name = file_with(&record, search->sha256);
+  mlx_status_t status = name ? mlx_cache_find(search->cache, kind, key, search->entry) : NULL;
+  if (!status && name && search->entry->folder) status = mlx_join_path(search->entry->folder, name, search->path);
+  mlx_record_free(&record);
+  mlx_free(folder);
+  return status;
+}
+
+mlx_status_t mlx_cache_find_file(mlx_cache_t *cache, const char *kind, const char *sha256, mlx_cache_entry_t *out_entry, char **out_path) {
+  search_t search = {.cache = cache, .kind = kind, .sha256 = sha256, .entry = out_entry, .path = out_path};
+  *out_entry = (mlx_cache_entry_t){0};
+  *out_path = NULL;
+  mlx_status_t status = walk_entries(cache, search_entry, &search);
+  if (status) mlx_cache_release(out_entry);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Clearing
 
 // The ids ("KIND-KEY") that have anything on disk: an entry, a lock, something in tmp/, a log.

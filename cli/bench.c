@@ -22,7 +22,7 @@ typedef struct flags {
   mlx_flag_ints_t prompts, generated, depths;
   mlx_flag_list_t pairs;
   int64_t repetitions, context, threads;
-  bool verbose;
+  bool verbose, allow_unsigned;
 } flags_t;
 
 typedef struct measured {  // what is left of a result for the plot
@@ -341,6 +341,7 @@ static mlx_status_t open_and_run(bench_t *bench, const flags_t *f) {
                                       .kernels = f->kernels,
                                       .quantize = f->quantize,
                                       .verbose = f->verbose,
+                                      .allow_unsigned = f->allow_unsigned,
                                       .context = f->context < 0 ? bench->context : f->context,
                                       .cpu_level = f->cpu_level,
                                       .threads = f->threads};
@@ -383,6 +384,7 @@ mlx_status_t mlx_cli_bench(int argc, char **argv) {
       {"--quantize", MLX_FLAG_TEXT, "q4|q8|q4_0|q4_1|q8_0", "make packed weights of wider ones", &f.quantize, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
       {"--device", MLX_FLAG_TEXT, "cpu|cuda|auto", "where to run (default: auto, a usable GPU or else the CPU)", &f.device, 0, 0},
+      {"--allow-unsigned", MLX_FLAG_SWITCH, NULL, "run a compiled model that was not made here and that nobody you trust signed", &f.allow_unsigned, 0, 0},
       {"--cpu-level", MLX_FLAG_TEXT, "LEVEL", "whose code to run of a portable model, or to compile for", &f.cpu_level, 0, 0},
       {"--bandwidth", MLX_FLAG_TEXT, "GB/s|measure", "the memory's bandwidth: show which share of it is reached", &f.bandwidth, 0, 0},
       {"-o, --output", MLX_FLAG_TEXT, "md|csv|json|jsonl", "how to print (default: md, a table)", &f.format, 0, 0},

@@ -121,6 +121,7 @@ typedef struct mlx_open_options {
   const char *kernels;          // as given
   const char *quantize;         // as given; NULL: not at all
   bool verbose;                 // say what becomes of the weights
+  bool allow_unsigned;          // run a bundle that nobody trusted signed
   const char *cpu_level;        // as given; may be NULL
   int64_t context;              // -1: not given; 0: the model's own
   int64_t threads;              // 0: not given

@@ -8,12 +8,13 @@
 #include "artifact/manifest.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "cli/cli.h"
 
 typedef struct flags {
   const char *out, *target, *emit, *iree_compile, *dtype, *kernels, *quantize;
   int64_t context, timeout;
-  bool verbose;
+  bool verbose, single_file, no_weights;
 } flags_t;
 
 // Model files end in a suffix that says nothing about what was compiled from them; a name on a hub may hold signs that a file's should not.
@@ -52,21 +53,42 @@ static mlx_status_t write_vmfb(const mlx_compiled_t *compiled, const char *out) 
 static mlx_status_t print_kernels(const mlx_compiled_t *compiled) {
   mlx_manifest_t manifest;
   MLX_TRY(mlx_manifest_read(MLX_BUNDLE_MANIFEST, compiled->manifest, compiled->manifest_length, &manifest));
-  fprintf(stderr, "target: %s\nkernels: %s\n", manifest.target, mlx_manifest_kernels_text(&manifest).text);
-  if (manifest.level_count) fprintf(stderr, "levels: %s\n", mlx_manifest_levels_text(&manifest).text);
+  for (size_t i = 0; i < manifest.variant_count; ++i) {
+    const mlx_variant_t *variant = &manifest.variants[i];
+    fprintf(stderr, "target: %s\nkernels: %s\n", variant->target, mlx_variant_kernels_text(variant).text);
+    if (variant->level_count) fprintf(stderr, "levels: %s\n", mlx_variant_levels_text(variant).text);
+  }
   return NULL;
 }
 
-static mlx_status_t compile_and_write(const char *model, const mlx_compile_options_t *options, const char *out, bool verbose) {
+static mlx_status_t compile_and_write(const char *model, const mlx_compile_options_t *options, const char *out, const flags_t *f) {
+  const mlx_write_options_t write = {.single_file = f->single_file, .no_weights = f->no_weights, .report = options->report};
   mlx_cache_t *cache;
   mlx_compiled_t compiled;
   if (!options->module_only) MLX_TRY(mlx_compiled_check_path(out));
   MLX_TRY(mlx_cache_open(NULL, &cache));
   mlx_status_t status = mlx_compile(model, options, cache, &compiled);
-  if (!status) status = options->module_only ? write_vmfb(&compiled, out) : mlx_compiled_write(&compiled, out, options->report);
-  if (!status && verbose) status = print_kernels(&compiled);
+  if (!status) status = options->module_only ? write_vmfb(&compiled, out) : mlx_compiled_write(&compiled, out, &write);
+  if (!status && f->verbose) status = print_kernels(&compiled);
   mlx_compiled_release(&compiled);
   mlx_cache_close(cache);
+  return status;
+}
+
+// "cuda" alone is this machine's GPU; without one here, the oldest that most people have.
+static mlx_status_t name_gpu(const char *targets, char **out_targets) {
+  mlx_text_t out = {0};
+  char gpu[64] = "cuda:sm_80";
+  uint64_t memory;
+  for (const char *cursor = targets; cursor;) {
+    const size_t length = strcspn(cursor, ",");
+    const bool is_cuda = length == 4 && !strncmp(cursor, "cuda", 4);
+    if (is_cuda) mlx_status_free(mlx_engine_gpu_target(gpu, sizeof gpu, &memory));
+    mlx_text_printf(&out, "%s%.*s", out.length ? "," : "", is_cuda ? (int)strlen(gpu) : (int)length, is_cuda ? gpu : cursor);
+    cursor = cursor[length] ? cursor + length + 1 : NULL;
+  }
+  mlx_status_t status = mlx_text_take(&out, out_targets, NULL);
+  mlx_text_clear(&out);
   return status;
 }
 
@@ -74,7 +96,9 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   flags_t f = {.target = "cpu", .dtype = "auto", .kernels = "auto", .context = -1};
   const mlx_flag_t table[] = {
       {"-o, --output", MLX_FLAG_TEXT, "OUT", "where to write (default: MODEL's name + .mlxb, .vmfb or .mlir)", &f.out, 0, 0},
-      {"--target", MLX_FLAG_TEXT, "cpu|cpu:LEVEL|cpu:portable|cuda|cuda:sm_XX", "what to compile for (default: cpu, this machine; cuda: this GPU, else sm_80)", &f.target, 0, 0},
+      {"--target", MLX_FLAG_TEXT, "cpu|cpu:LEVEL|cpu:portable|cuda|cuda:sm_XX", "what to compile for, with commas between several (default: cpu, this machine; cuda: this GPU, else sm_80)", &f.target, 0, 0},
+      {"--single-file", MLX_FLAG_SWITCH, NULL, "write one file instead of a folder", &f.single_file, 0, 0},
+      {"--no-weights", MLX_FLAG_SWITCH, NULL, "leave the weights out: they are found by their digest", &f.no_weights, 0, 0},
       {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels (default: auto)", &f.kernels, 0, 0},
       {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
       {"--quantize", MLX_FLAG_TEXT, "q4|q8|q4_0|q4_1|q8_0", "make packed weights of wider ones", &f.quantize, 0, 0},
@@ -88,18 +112,20 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   size_t words;
   bool help;
   MLX_TRY(mlx_flags_parse("usage: mlxcel compile MODEL [options]\n\n"
-                          "MODEL is a GGUF file or a Hugging Face directory. The result is a folder that `mlxcel run -m` opens.\n\n"
+                          "MODEL is a GGUF file or a Hugging Face directory. The result is a bundle (.mlxb), which `mlxcel run -m` opens.\n\n"
                           "examples:\n"
                           "  mlxcel compile model.gguf -o model.mlxb\n"
-                          "  mlxcel compile model.gguf --target cuda:sm_90 --dtype bf16 -c 8192",
+                          "  mlxcel compile model.gguf --target cuda:sm_90 --dtype bf16 -c 8192\n"
+                          "  mlxcel compile model.gguf --target cuda:sm_90,cpu:portable --single-file",
                           table, argc, argv, &model, 1, &words, &help));
   if (help) return NULL;
   if (!words) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel compile MODEL [-o OUT]");
   bool stablehlo = f.emit && !strcmp(f.emit, "stablehlo"), vmfb = f.emit && !strcmp(f.emit, "vmfb");
-  if (!f.emit && f.out && !strcmp(f.out, "-")) return mlx_error(MLX_USAGE, "a compiled model is a folder; it cannot go to stdout");
+  if (!f.emit && f.out && !strcmp(f.out, "-")) return mlx_error(MLX_USAGE, "a compiled model cannot go to stdout");
   if (stablehlo && f.quantize) return mlx_error(MLX_USAGE, "pure StableHLO has plain weights: --quantize and --emit stablehlo do not go together");
-  if (vmfb && !strcmp(f.target, MLX_TARGET_PORTABLE)) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "a portable model has several modules; --emit vmfb writes one"), "use --target cpu:LEVEL");
+  if (vmfb && (!strcmp(f.target, MLX_TARGET_PORTABLE) || strchr(f.target, ','))) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s has several modules; --emit vmfb writes one", strchr(f.target, ',') ? "a model for several targets" : "a portable model"),
+                           "use --target cpu:LEVEL");
   }
   mlx_dtype_t dtype;
   mlx_weights_choice_t weights;
@@ -108,13 +134,10 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   MLX_TRY(mlx_quantize_parse(f.quantize, &quantize));
   MLX_TRY(mlx_weights_choice_parse(f.dtype, &weights, &dtype));
   MLX_TRY(mlx_kernel_choice_parse(f.kernels, &kernels));
-  char gpu[64] = "cuda:sm_80";
-  if (!strcmp(f.target, "cuda")) {
-    uint64_t memory;
-    mlx_status_free(mlx_engine_gpu_target(gpu, sizeof gpu, &memory));  // without one here, the oldest that most people have
-    f.target = gpu;
-  }
-  const mlx_compile_options_t options = {.target = f.target,
+  if ((f.single_file || f.no_weights) && f.emit) return mlx_error(MLX_USAGE, "--emit writes no bundle: --single-file and --no-weights are for one");
+  char *targets;
+  MLX_TRY(name_gpu(f.target, &targets));
+  const mlx_compile_options_t options = {.target = targets,
                                          .dtype = dtype,
                                          .weights = weights,
                                          .quantize = quantize,
@@ -131,9 +154,10 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   for (size_t n = status ? 0 : strlen(out); n > 1 && out[n - 1] == '/'; --n) out[n - 1] = 0;
   char *path = NULL;
   if (!status) status = mlx_cli_local_model(model, &path);
-  if (!status) status = stablehlo ? emit_stablehlo(path, &options, out) : compile_and_write(path, &options, out, f.verbose);
+  if (!status) status = stablehlo ? emit_stablehlo(path, &options, out) : compile_and_write(path, &options, out, &f);
   if (!status && strcmp(out, "-")) fprintf(stderr, "wrote %s\n", out);
   mlx_free(path);
   mlx_free(out);
+  mlx_free(targets);
   return status;
 }

@@ -16,7 +16,7 @@
 typedef struct flags {
   const char *model, *device, *dtype, *kernels, *quantize, *file, *save, *against;
   int64_t context, chunks, threads;
-  bool json, verbose;
+  bool json, verbose, allow_unsigned;
 } flags_t;
 
 typedef struct eval {
@@ -196,7 +196,7 @@ static void print(eval_t *e, const flags_t *f) {
 }
 
 static mlx_status_t evaluate(eval_t *e, const flags_t *f) {
-  const mlx_open_options_t opening = {.model = f->model, .device = f->device, .dtype = f->dtype, .kernels = f->kernels, .quantize = f->quantize, .verbose = f->verbose, .context = f->context,
+  const mlx_open_options_t opening = {.model = f->model, .device = f->device, .dtype = f->dtype, .kernels = f->kernels, .quantize = f->quantize, .verbose = f->verbose, .allow_unsigned = f->allow_unsigned, .context = f->context,
                                       .threads = f->threads};
   mlx_open_times_t times;
   MLX_TRY(mlx_cli_open(&opening, &e->engine, &times));
@@ -222,6 +222,7 @@ mlx_status_t mlx_cli_eval(int argc, char **argv) {
       {"--kl", MLX_FLAG_TEXT, "FILE", "divergence from what --save-logprobs wrote", &f.against, 0, 0},
       {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
       {"--quantize", MLX_FLAG_TEXT, "q4|q8|q4_0|q4_1|q8_0", "make packed weights of wider ones", &f.quantize, 0, 0},
+      {"--allow-unsigned", MLX_FLAG_SWITCH, NULL, "run a compiled model that was not made here and that nobody you trust signed", &f.allow_unsigned, 0, 0},
       {"--device", MLX_FLAG_TEXT, "cpu|cuda|auto", "where to run (default: auto, a usable GPU or else the CPU)", &f.device, 0, 0},
       {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels when compiling (default: auto)", &f.kernels, 0, 0},
       {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads", &f.threads, 1, 1024},

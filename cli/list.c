@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "artifact/manifest.h"
+#include "artifact/bundle.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -131,20 +131,16 @@ static void describe_source(const char *path, item_t *item) {
 }
 
 static void describe_bundle(const char *path, item_t *item) {
-  char *file = NULL, *text = NULL;
-  size_t length;
-  mlx_manifest_t manifest;
-  mlx_status_t status = mlx_join_path(path, MLX_BUNDLE_MANIFEST, &file);
-  if (!status) status = mlx_read_file(file, 1 << 20, &text, &length);
-  if (!status) status = mlx_manifest_read(file, text, length, &manifest);
+  mlx_bundle_t *bundle;
+  mlx_status_t status = mlx_bundle_open(path, &bundle);
   if (!status) {
-    memcpy(item->dtype, manifest.dtype, sizeof item->dtype);
-    memcpy(item->target, manifest.target, sizeof item->target);
-    item->context = manifest.context;
+    const mlx_manifest_t *m = mlx_bundle_manifest(bundle);
+    memcpy(item->dtype, m->variants[0].dtype, sizeof item->dtype);
+    snprintf(item->target, sizeof item->target, "%.50s%s", m->variants[0].target, m->variant_count > 1 ? " ..." : "");
+    item->context = m->variants[0].context;
+    mlx_bundle_close(bundle);
   }
   mlx_status_free(status);
-  mlx_free(text);
-  mlx_free(file);
 }
 
 // A path below models/ without the folders that are commits: "org/name/0123...cdef/x.gguf" is org/name/x.gguf to people.
@@ -200,7 +196,7 @@ static mlx_status_t walk_folder(list_t *list, const char *folder) {
   return status;
 }
 
-// A folder is a model, or holds some; a GGUF file is one (the first part of a split one).
+// A folder is a model, or holds some; a GGUF file is one (the first part of a split one), and so may another file be.
 static mlx_status_t walk(void *user, const char *name) {
   list_t *list = user;
   char *path, *config = NULL;
@@ -215,6 +211,8 @@ static mlx_status_t walk(void *user, const char *name) {
     status = is_bundle || mlx_is_file(config) ? add_model(list, path, is_bundle) : walk_folder(list, path);
   } else if (!status && ends_with(name, ".gguf") && !later_part) {
     status = add_model(list, path, false);
+  } else if (!status && mlx_is_bundle(path)) {
+    status = add_model(list, path, true);
   }
   mlx_free(config);
   mlx_free(path);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "artifact/bundle.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/file.h"
@@ -105,6 +106,46 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
   return status;
 }
 
+static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, mlx_open_times_t *out_times);
+
+// The model that a bundle was made from, where it lies beside it and is the same still; NULL: it does not. Release with mlx_free.
+static mlx_status_t find_source(const char *bundle, char **out_path) {
+  char *text, *folder = NULL, digest[MLX_DIGEST_HEX] = "";
+  size_t length;
+  *out_path = NULL;
+  MLX_TRY(mlx_bundle_read_manifest(bundle, &text, &length));
+  const mlx_manifest_origin_t origin = mlx_manifest_origin(text, length);
+  mlx_free(text);
+  if (!origin.source[0] || !origin.source_digest[0] || strchr(origin.source, '/')) return NULL;
+  mlx_status_t status = mlx_folder_of(bundle, &folder);
+  if (!status) status = mlx_join_path(folder, origin.source, out_path);
+  if (!status && (mlx_is_file(*out_path) || mlx_is_dir(*out_path))) status = mlx_compile_source_digest(*out_path, mlx_terminal_report(), digest);
+  if (status || strcmp(digest, origin.source_digest)) {
+    mlx_free(*out_path);
+    *out_path = NULL;
+  }
+  mlx_free(folder);
+  return status;
+}
+
+static mlx_status_t open_bundle(opening_t *opening, mlx_engine_options_t *options, mlx_engine_t **out) {
+  const char *bundle = opening->options->model;
+  mlx_status_t status = mlx_engine_open_bundle(bundle, options, out);
+  char *source = NULL;
+  if (mlx_status_code(status) != MLX_UNSUPPORTED) return status;
+  mlx_status_t sought = find_source(bundle, &source);
+  if (!sought && source) {  // of another contract or IREE, and what it was made from is here
+    mlx_report_note(mlx_terminal_report(), "%s; it is compiled again from %s", mlx_status_message(status), source);
+    mlx_status_free(status);
+    mlx_open_options_t again = *opening->options;
+    again.model = source;
+    status = open_model(&again, out, opening->times);
+  }
+  mlx_status_free(sought);  // then the first error is the one that counts
+  mlx_free(source);
+  return status;
+}
+
 static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, mlx_open_times_t *out_times) {
   const bool is_bundle = mlx_engine_is_bundle(o->model);
   mlx_engine_options_t options;
@@ -113,6 +154,7 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   MLX_TRY(check_level(o->cpu_level, options.device, is_bundle));
   options.threads = (int)o->threads;
   options.cpu_level = is_bundle ? o->cpu_level : NULL;
+  options.allow_unsigned = o->allow_unsigned;
   double load_start = 0;
   options.on_load = show_loading;
   options.user = &load_start;
@@ -137,8 +179,7 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   if (options.device == MLX_USE_CUDA && no_gpu) return no_gpu;
   if (options.device == MLX_USE_AUTO && !is_bundle && !o->cpu_level) options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";
   if (is_bundle && o->context > 0) options.context = o->context;
-  mlx_status_t status =
-      is_bundle ? mlx_engine_open_bundle(o->model, &options, out) : compile_and_open(&opening, &options, out);
+  mlx_status_t status = is_bundle ? open_bundle(&opening, &options, out) : compile_and_open(&opening, &options, out);
   mlx_status_free(no_gpu);
   return status;
 }

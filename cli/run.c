@@ -18,7 +18,7 @@
 typedef struct flags {
   const char *model, *prompt, *prompt_file, *system, *tools_file, *chat_template, *variables, *device, *dtype, *kernels, *quantize, *cpu_level;
   int64_t count, context, threads;
-  bool chat, no_chat, json, ignore_eos, verbose;
+  bool chat, no_chat, json, ignore_eos, verbose, allow_unsigned;
   mlx_sampling_flags_t sampling;
   mlx_chat_options_t render;  // of a chat
   char *tools;                // owned: what the file holds
@@ -227,6 +227,7 @@ static mlx_status_t run(flags_t *f) {
                                       .kernels = f->kernels,
                                       .quantize = f->quantize,
                                       .verbose = f->verbose,
+                                      .allow_unsigned = f->allow_unsigned,
                                       .context = f->context,
                                       .cpu_level = f->cpu_level,
                                       .threads = f->threads,
@@ -265,6 +266,7 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
       {"--no-chat", MLX_FLAG_SWITCH, NULL, "take a prompt that comes through a pipe as it is, as -p and -f do", &f.no_chat, 0, 0},
       {"--chat-template-kwargs", MLX_FLAG_TEXT, "JSON", "in a chat: more for the template to know: {\"enable_thinking\": false}", &f.variables, 0, 0},
       {"--tools", MLX_FLAG_TEXT, "FILE", "in a chat: a JSON list of tools for the template", &f.tools_file, 0, 0},
+      {"--allow-unsigned", MLX_FLAG_SWITCH, NULL, "run a compiled model that was not made here and that nobody you trust signed", &f.allow_unsigned, 0, 0},
       {"--cpu-level", MLX_FLAG_TEXT, "LEVEL", "whose code to run of a portable model, or to compile for", &f.cpu_level, 0, 0},
       {"--ignore-eos", MLX_FLAG_SWITCH, NULL, "go on after the model ends its text", &f.ignore_eos, 0, 0},
       {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels when compiling (default: auto)", &f.kernels, 0, 0},

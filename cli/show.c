@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "artifact/manifest.h"
+#include "artifact/bundle.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -163,26 +163,34 @@ static mlx_status_t show_model(const char *path, int64_t context, bool json) {
   return status;
 }
 
+static void print_variant(const mlx_variant_t *v, bool of_several) {
+  if (of_several) printf("\n%s\n", v->target);
+  printf("stored as     %s\n", v->dtype);
+  if (v->level_count) printf("levels        %s\n", mlx_variant_levels_text(v).text);
+  printf("kernels       %s\n", mlx_variant_kernels_text(v).text);
+  printf("memory        %.1f MiB beside the weights\n", (double)v->state_bytes / MIB);
+}
+
+static void print_manifest(const mlx_manifest_t *m) {
+  printf("compiled from %s, %s, for %s\n", m->source, m->architecture, mlx_manifest_targets_text(m).text);
+  printf("context       %lld positions, vocabulary of %lld\n", (long long)m->variants[0].context, (long long)m->vocab);
+  if (m->license[0]) printf("licence       %s\n", m->license);
+  printf("compiler      %s\n", m->compiler);
+  for (size_t i = 0; i < m->variant_count; ++i) print_variant(&m->variants[i], m->variant_count > 1);
+}
+
 static mlx_status_t show_bundle(const char *path, bool json) {
-  char *file, *text;
+  mlx_bundle_t *bundle;
   size_t length;
-  mlx_manifest_t m;
-  MLX_TRY(mlx_format(&file, "%s/manifest.json", path));
-  mlx_status_t status = mlx_read_file(file, 1 << 20, &text, &length);
-  if (!status) {
-    status = mlx_manifest_read(file, text, length, &m);
-    if (!status && json) fwrite(text, 1, length, stdout);
-    if (!status && !json) {
-      printf("compiled from %s, %s, as %s for %s\n", m.source, m.architecture, m.dtype, m.target);
-      printf("kernels       %s\n", mlx_manifest_kernels_text(&m).text);
-      printf("context       %lld positions, vocabulary of %lld\n", (long long)m.context, (long long)m.vocab);
-      printf("memory        %.1f MiB beside the weights\n", (double)m.state_bytes / MIB);
-      printf("compiler      %s\n", m.compiler);
-    }
-    mlx_free(text);
+  MLX_TRY(mlx_bundle_open(path, &bundle));
+  if (json) {
+    const char *text = mlx_bundle_manifest_text(bundle, &length);
+    fwrite(text, 1, length, stdout);
+  } else {
+    print_manifest(mlx_bundle_manifest(bundle));
   }
-  mlx_free(file);
-  return status;
+  mlx_bundle_close(bundle);
+  return NULL;
 }
 
 mlx_status_t mlx_cli_show(int argc, char **argv) {

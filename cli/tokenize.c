@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "artifact/manifest.h"
+#include "artifact/bundle.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "cli/cli.h"
@@ -15,17 +15,21 @@
 
 #define LONGEST_TEXT (256u << 20)
 
+static mlx_status_t read_bundle(const char *path, char **out_name, char **out_json, size_t *out_length) {
+  mlx_bundle_t *bundle;
+  MLX_TRY(mlx_bundle_open(path, &bundle));
+  const mlx_bundle_place_t place = mlx_bundle_place(bundle, MLX_BUNDLE_TOKENIZER);
+  mlx_status_t status = mlx_copy_text(place.text, strlen(place.text), out_name);
+  if (!status) status = mlx_bundle_read(bundle, MLX_BUNDLE_TOKENIZER, LONGEST_TEXT, out_json, out_length);
+  mlx_bundle_close(bundle);
+  return status;
+}
+
 static mlx_status_t open_tokenizer(const char *model, mlx_tokenizer_t **out) {
   char *name = NULL, *json = NULL;
   size_t length = 0;
   *out = NULL;
-  mlx_status_t status;
-  if (mlx_is_bundle(model)) {
-    status = mlx_join_path(model, MLX_BUNDLE_TOKENIZER, &name);
-    if (!status) status = mlx_read_file(name, LONGEST_TEXT, &json, &length);
-  } else {
-    status = mlx_compile_tokenizer(model, &name, &json, &length);
-  }
+  mlx_status_t status = mlx_is_bundle(model) ? read_bundle(model, &name, &json, &length) : mlx_compile_tokenizer(model, &name, &json, &length);
   if (!status) status = mlx_tokenizer_create(name, json, length, out);
   mlx_free(json);
   mlx_free(name);

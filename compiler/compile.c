@@ -1,12 +1,8 @@
 #include "compiler/compile.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include "artifact/manifest.h"
 #include "base/cpu.h"
@@ -29,9 +25,12 @@ typedef struct job {
   mlx_iree_compiler_t compiler;
   mlx_nvrtc_t *nvrtc;      // NULL: no kernels
   mlx_kernels_t kernels;
+  char kernels_digest[MLX_DIGEST_HEX];
   char *mlir;
   size_t mlir_length;
-  size_t modules;          // made before this one, for other levels
+  size_t modules;          // made before this one, for other levels of the same target
+  bool alone;              // this is the only target
+  mlx_manifest_t manifest; // grows with each target
   char source_stamp[MLX_DIGEST_HEX];  // of the source's files when it was opened
   char title[192];
 } job_t;
@@ -305,7 +304,7 @@ static mlx_status_t choose_kernels(job_t *job) {
   if (why && job->options->kernels == MLX_KERNELS_AUTO && job->target.gpu) return NULL;
   if (why) return no_kernels(job, why);
   if (!job->target.gpu) return use_cpu_kernels(job);
-  mlx_status_t status = mlx_nvrtc_open(NULL, &job->nvrtc);
+  mlx_status_t status = job->nvrtc ? NULL : mlx_nvrtc_open(NULL, &job->nvrtc);
   if (mlx_status_code(status) == MLX_UNAVAILABLE && job->options->kernels == MLX_KERNELS_AUTO) {
     mlx_report_note(job->options->report, "no linked kernels, the plain lowering is used: %s", mlx_status_message(status));
     mlx_status_free(status);
@@ -358,6 +357,16 @@ static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_pa
   return status;
 }
 
+// The version of our own code in a module. Of a portable model's modules the last one's: all are of one mlxcel.
+static void digest_kernels(const mlx_iree_object_t *objects, size_t count, char out_hex[MLX_DIGEST_HEX]) {
+  mlx_digest_t digest;
+  out_hex[0] = 0;
+  if (!count) return;
+  mlx_digest_begin(&digest);
+  for (size_t i = 0; i < count; ++i) mlx_digest_field(&digest, objects[i].name, objects[i].bytes, objects[i].length);
+  mlx_digest_end(&digest, out_hex);
+}
+
 static mlx_status_t get_vmfb(job_t *job, mlx_cache_entry_t *out_entry) {
   char key[MLX_DIGEST_HEX], target[sizeof job->target.name + MLX_DIGEST_HEX + 1];
   snprintf(target, sizeof target, "%s %s", job->target.name, job->target.cpu);
@@ -371,6 +380,7 @@ static mlx_status_t get_vmfb(job_t *job, mlx_cache_entry_t *out_entry) {
                                   .objects = objects,
                                   .object_count = job->kernels.count};
   mlx_iree_key(&job->compiler, &input, key);
+  digest_kernels(objects, job->kernels.count, job->kernels_digest);
   mlx_kernels_free_objects(&job->kernels, objects);
   const mlx_cache_request_t request = {.kind = "vmfb", .key = key, .title = job->title, .fill = fill_vmfb, .user = job};
   return mlx_cache_get(job->cache, &request, job->options->report, out_entry);
@@ -400,6 +410,12 @@ mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx
 // ---------------------------------------------------------------------------------------------------------------------
 // The weights
 
+static void clear_file(mlx_compiled_file_t *file) {
+  mlx_free(file->path);
+  mlx_cache_release(&file->entry);
+  *file = (mlx_compiled_file_t){0};
+}
+
 static mlx_status_t fill_weights(void *user, const char *folder, const char *log_path) {
   (void)log_path;
   job_t *job = user;
@@ -411,11 +427,11 @@ static mlx_status_t fill_weights(void *user, const char *folder, const char *log
   return status;
 }
 
-static mlx_status_t get_weights(job_t *job, mlx_cache_entry_t *out_entry) {
-  char key[MLX_DIGEST_HEX], hex[MLX_DIGEST_HEX];
+static mlx_status_t find_weights(job_t *job, mlx_cache_entry_t *out_entry) {
+  char key[MLX_DIGEST_HEX];
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
-  const char *path, *dtype = storage_name(job);
+  const char *dtype = storage_name(job);
   static const char *const layouts[] = {[MLX_LAYOUT_ROWS] = MLX_WEIGHTS_LAYOUT, [MLX_LAYOUT_PANELS] = MLX_PANELS_LAYOUT,
                                         [MLX_LAYOUT_PACKED] = MLX_PANELS_LAYOUT, [MLX_LAYOUT_TILES] = MLX_TILES_LAYOUT};
   mlx_digest_field(&digest, "layout", layouts[job->graph.layout], strlen(layouts[job->graph.layout]));
@@ -425,17 +441,31 @@ static mlx_status_t get_weights(job_t *job, mlx_cache_entry_t *out_entry) {
     snprintf(tiles, sizeof tiles, MLX_TILES_FORMAT, MLX_TILES_ARGUMENTS(job->kernels.tiles[i]));
     mlx_digest_field(&digest, "tiles", tiles, strlen(tiles));
   }
-  for (size_t i = 0; (path = mlx_source_file(job->model->source, i)); ++i) {
-    mlx_report_progress(job->options->report, "reading %s", path);
-    MLX_TRY(mlx_cache_digest_file(job->cache, path, hex));
-    mlx_digest_field(&digest, mlx_file_name(path).text, hex, strlen(hex));
-  }
-  mlx_report_done(job->options->report);
+  mlx_digest_field(&digest, "source", job->manifest.source_digest, strlen(job->manifest.source_digest));
   mlx_digest_end(&digest, key);
   char title[160];
   snprintf(title, sizeof title, "weights of %.64s as %s", mlx_file_name(mlx_source_path(job->model->source)).text, dtype);
   const mlx_cache_request_t request = {.kind = "weights", .key = key, .title = title, .fill = fill_weights, .user = job};
   return mlx_cache_get(job->cache, &request, job->options->report, out_entry);
+}
+
+// Targets that store the weights alike share an archive.
+static mlx_status_t get_weights(job_t *job, mlx_compiled_t *out, const mlx_compiled_file_t **out_archive) {
+  mlx_compiled_file_t *archive = &out->weights[out->weights_count];
+  MLX_TRY(find_weights(job, &archive->entry));
+  ++out->weights_count;
+  MLX_TRY(mlx_join_path(archive->entry.folder, MLX_BUNDLE_WEIGHTS, &archive->path));
+  snprintf(archive->name, sizeof archive->name, "%s", mlx_bundle_weights(out->weights_count - 1).text);
+  for (size_t i = 0; i + 1 < out->weights_count; ++i) {
+    if (strcmp(out->weights[i].path, archive->path)) continue;
+    clear_file(archive);
+    --out->weights_count;
+    archive = &out->weights[i];
+    break;
+  }
+  out->weights_path = out->weights[0].path;
+  *out_archive = archive;
+  return NULL;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -457,59 +487,113 @@ static void add_text_file(mlx_manifest_t *m, const char *name, const char *text,
 }
 
 // The cache knows the digests of what it holds: nothing is read for this.
-static mlx_status_t add_cached_file(const job_t *job, mlx_manifest_t *m, const char *name, const char *path) {
-  mlx_bundle_file_t *file = add_file(m, name);
+static mlx_status_t add_cached_file(job_t *job, const mlx_compiled_file_t *from) {
+  mlx_bundle_file_t *file = add_file(&job->manifest, from->name);
   mlx_file_stamp_t stamp;
-  MLX_TRY(mlx_file_stamp(path, &stamp));
+  MLX_TRY(mlx_file_stamp(from->path, &stamp));
   file->size = (int64_t)stamp.size;
-  return mlx_cache_digest_file(job->cache, path, file->sha256);
+  return mlx_cache_digest_file(job->cache, from->path, file->sha256);
 }
 
 // What a bundle of this will hold, so that whoever brings it elsewhere can check it.
-static mlx_status_t add_files(const job_t *job, const mlx_compiled_t *out, mlx_manifest_t *m) {
+static mlx_status_t add_files(job_t *job, const mlx_compiled_t *out) {
   if (!out->weights_path) return NULL;
-  add_text_file(m, MLX_BUNDLE_TOKENIZER, out->tokenizer, out->tokenizer_length);
-  if (out->chat) add_text_file(m, MLX_BUNDLE_CHAT, out->chat, out->chat_length);
-  for (size_t i = 0; i < out->module_count; ++i) {
-    MLX_TRY(add_cached_file(job, m, mlx_bundle_module(out->modules[i].level).text, out->modules[i].path));
-  }
-  return add_cached_file(job, m, MLX_BUNDLE_WEIGHTS, out->weights_path);
+  add_text_file(&job->manifest, MLX_BUNDLE_TOKENIZER, out->tokenizer, out->tokenizer_length);
+  if (out->chat) add_text_file(&job->manifest, MLX_BUNDLE_CHAT, out->chat, out->chat_length);
+  for (size_t i = 0; i < out->licence_count; ++i) MLX_TRY(add_cached_file(job, &out->licences[i]));
+  for (size_t i = 0; i < out->module_count; ++i) MLX_TRY(add_cached_file(job, &out->modules[i]));
+  for (size_t i = 0; i < out->weights_count; ++i) MLX_TRY(add_cached_file(job, &out->weights[i]));
+  return NULL;
 }
 
-static mlx_status_t write_manifest(const job_t *job, mlx_compiled_t *out) {
+// "3.13" of "3.13.0 @ ...": what the runtime must be of to run it.
+static void short_version(const char *version, char *out, size_t size) {
+  int major, minor;
+  if (sscanf(version, "%d.%d", &major, &minor) == 2) snprintf(out, size, "%d.%d", major, minor);
+}
+
+// A single file's digest is what sha256sum prints of it; of several, that of all it prints.
+static mlx_status_t digest_source(mlx_cache_t *cache, const mlx_source_t *source, const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
+  mlx_digest_t digest;
+  const char *path;
+  size_t count = 0;
+  out_hex[0] = 0;
+  mlx_digest_begin(&digest);
+  for (; (path = mlx_source_file(source, count)); ++count) {
+    mlx_report_progress(report, "reading %s", path);
+    MLX_TRY(mlx_cache_digest_file(cache, path, out_hex));
+    const mlx_file_name_t name = mlx_file_name(path);
+    mlx_digest_add(&digest, out_hex, strlen(out_hex));
+    mlx_digest_add(&digest, "  ", 2);
+    mlx_digest_add(&digest, name.text, strlen(name.text));
+    mlx_digest_add(&digest, "\n", 1);
+  }
+  mlx_report_done(report);
+  if (count > 1) mlx_digest_end(&digest, out_hex);
+  return NULL;
+}
+
+mlx_status_t mlx_compile_source_digest(const char *model_path, const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
+  mlx_source_t *source = NULL;
+  mlx_cache_t *cache;
+  MLX_TRY(mlx_cache_open(NULL, &cache));
+  mlx_status_t status = mlx_source_open(model_path, &source);
+  if (!status) status = digest_source(cache, source, report, out_hex);
+  mlx_source_close(source);
+  mlx_cache_close(cache);
+  return status;
+}
+
+static mlx_status_t describe_model(job_t *job) {
+  mlx_manifest_t *m = &job->manifest;
+  m->contract = MLX_CONTRACT_VERSION;
+  m->vocab = job->model->config.vocab;
+  snprintf(m->architecture, sizeof m->architecture, "%s", mlx_source_architecture(job->model->source));
+  snprintf(m->source, sizeof m->source, "%s", mlx_file_name(mlx_source_path(job->model->source)).text);
+  MLX_TRY(mlx_source_licence(job->model->source, m->license, sizeof m->license));
+  if (!job->options->module_only) MLX_TRY(digest_source(job->cache, job->model->source, job->options->report, m->source_digest));
+  return mlx_source_eos_ids(job->model->source, m->eos, MLX_MAX_EOS, &m->eos_count);
+}
+
+// One target's part. |modules| are those that were made for it.
+static void describe_variant(job_t *job, const mlx_compiled_file_t *modules, size_t module_count, const mlx_compiled_file_t *weights) {
   size_t position = 0, pool = 0;
   if (!kv_bytes(job, 1, &position) || !kv_bytes(job, pool_positions(&job->graph), &pool)) position = pool = 0;  // not known
-  mlx_manifest_t m = {.contract = MLX_CONTRACT_VERSION,
-                      .vocab = job->model->config.vocab,
-                      .context = job->graph.context,
-                      .rows = job->graph.rows,
-                      .page_size = job->graph.page_size,
-                      .row_pages = mlx_graph_row_pages(&job->graph),
-                      .pool_pages = mlx_graph_pool_pages(&job->graph),
-                      .prefill_count = job->graph.bucket_count,
-                      .decode_count = job->graph.step_count,
-                      .driver = job->nvrtc && job->kernels.count ? 1000 * mlx_nvrtc_major(job->nvrtc) + 10 * mlx_nvrtc_minor(job->nvrtc) : 0,
-                      .state_bytes = (int64_t)pool,
-                      .kv_bytes = (int64_t)position};
-  snprintf(m.architecture, sizeof m.architecture, "%s", mlx_source_architecture(job->model->source));
-  snprintf(m.source, sizeof m.source, "%s", mlx_file_name(mlx_source_path(job->model->source)).text);
-  snprintf(m.dtype, sizeof m.dtype, "%s", storage_name(job));
-  snprintf(m.target, sizeof m.target, "%s", job->target.name);
-  snprintf(m.cpu, sizeof m.cpu, "%s", job->target.cpu);
-  snprintf(m.compiler, sizeof m.compiler, "%s", job->compiler.version);
-  snprintf(m.compiler_digest, sizeof m.compiler_digest, "%s", job->compiler.digest);
-  memcpy(m.prefill, job->graph.buckets, sizeof m.prefill);
-  memcpy(m.decode, job->graph.steps, sizeof m.decode);
+  mlx_variant_t *v = &job->manifest.variants[job->manifest.variant_count++];
+  *v = (mlx_variant_t){.context = job->graph.context,
+                       .rows = job->graph.rows,
+                       .page_size = job->graph.page_size,
+                       .row_pages = mlx_graph_row_pages(&job->graph),
+                       .pool_pages = mlx_graph_pool_pages(&job->graph),
+                       .prefill_count = job->graph.bucket_count,
+                       .decode_count = job->graph.step_count,
+                       .driver = job->target.gpu && job->kernels.count ? 1000 * mlx_nvrtc_major(job->nvrtc) + 10 * mlx_nvrtc_minor(job->nvrtc) : 0,
+                       .state_bytes = (int64_t)pool,
+                       .kv_bytes = (int64_t)position};
+  snprintf(v->target, sizeof v->target, "%s", job->target.name);
+  snprintf(v->cpu, sizeof v->cpu, "%s", job->target.cpu);
+  snprintf(v->dtype, sizeof v->dtype, "%s", storage_name(job));
+  snprintf(v->module, sizeof v->module, "%s", modules[0].name);
+  snprintf(v->weights, sizeof v->weights, "%s", weights ? weights->name : MLX_BUNDLE_WEIGHTS);
+  snprintf(v->kernels_digest, sizeof v->kernels_digest, "%s", job->kernels_digest);
+  memcpy(v->prefill, job->graph.buckets, sizeof v->prefill);
+  memcpy(v->decode, job->graph.steps, sizeof v->decode);
   for (int kind = 0; kind < MLX_KERNEL_KINDS; ++kind) {
     if (!mlx_kernels_use(&job->kernels, (mlx_kernel_kind_t)kind)) continue;
-    snprintf(m.kernels[m.kernel_count++], sizeof m.kernels[0], "%s", mlx_kernel_kind_name((mlx_kernel_kind_t)kind));
+    snprintf(v->kernels[v->kernel_count++], sizeof v->kernels[0], "%s", mlx_kernel_kind_name((mlx_kernel_kind_t)kind));
   }
-  for (size_t i = 0; job->target.portable && i < out->module_count; ++i) {
-    snprintf(m.levels[m.level_count++], sizeof m.levels[0], "%s", out->modules[i].level);
+  for (size_t i = 0; job->target.portable && i < module_count; ++i) {
+    snprintf(v->levels[v->level_count++], sizeof v->levels[0], "%s", modules[i].level);
   }
-  MLX_TRY(mlx_source_eos_ids(job->model->source, m.eos, MLX_MAX_EOS, &m.eos_count));
-  MLX_TRY(add_files(job, out, &m));
-  return mlx_manifest_write(&m, &out->manifest, &out->manifest_length);
+}
+
+static mlx_status_t write_manifest(job_t *job, mlx_compiled_t *out) {
+  mlx_manifest_t *m = &job->manifest;
+  snprintf(m->compiler, sizeof m->compiler, "%s", job->compiler.version);
+  snprintf(m->compiler_digest, sizeof m->compiler_digest, "%s", job->compiler.digest);
+  short_version(m->compiler, m->iree, sizeof m->iree);
+  MLX_TRY(add_files(job, out));
+  return mlx_manifest_write(m, &out->manifest, &out->manifest_length);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -521,8 +605,30 @@ static mlx_status_t read_tokenizer(const mlx_source_t *source, mlx_compiled_t *o
   return mlx_source_tokenizer_json(source, &out->tokenizer, &out->tokenizer_length);
 }
 
-static mlx_status_t compile_module(job_t *job, const char *model_path, mlx_compiled_t *out) {
-  mlx_compiled_module_t *module = &out->modules[out->module_count];
+typedef struct licences {
+  const char *folder;
+  mlx_compiled_t *out;
+} licences_t;
+
+static mlx_status_t add_licence(void *user, const char *name) {
+  const licences_t *licences = user;
+  mlx_compiled_t *out = licences->out;
+  if (!mlx_is_licence_file(name) || out->licence_count == MLX_MAX_LICENCES) return NULL;
+  mlx_compiled_file_t *file = &out->licences[out->licence_count];
+  MLX_TRY(mlx_join_path(licences->folder, name, &file->path));
+  snprintf(file->name, sizeof file->name, "%s", name);
+  ++out->licence_count;
+  return NULL;
+}
+
+// LICENSE and its like, which a directory has beside the weights.
+static mlx_status_t find_licences(const job_t *job, mlx_compiled_t *out) {
+  licences_t licences = {.folder = mlx_source_path(job->model->source), .out = out};
+  return mlx_is_dir(licences.folder) ? mlx_list_dir(licences.folder, add_licence, &licences) : NULL;
+}
+
+static mlx_status_t compile_module(job_t *job, const char *model_path, const char *level, mlx_compiled_t *out) {
+  mlx_compiled_file_t *module = &out->modules[out->module_count];
   MLX_TRY(choose_kernels(job));
   MLX_TRY(check_packed(job));
   if (job->options->verbose) mlx_weights_explain(job->model, mlx_graph_storage(&job->graph), notes_of(job));
@@ -532,12 +638,20 @@ static mlx_status_t compile_module(job_t *job, const char *model_path, mlx_compi
   snprintf(title.target, sizeof title.target, "%s", job->target.name);
   write_title(&title, job->title, sizeof job->title);
   MLX_TRY(mlx_graph_emit(job->model, &job->graph, &job->mlir, &job->mlir_length));
-  if (!job->modules) MLX_TRY(mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report, &job->compiler));
+  if (!job->compiler.path) MLX_TRY(mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report, &job->compiler));
   MLX_TRY(get_vmfb(job, &module->entry));
   out->module_count++;
+  module->level = level;
+  snprintf(module->name, sizeof module->name, "%s", mlx_bundle_module(level ? level : job->alone ? NULL : job->target.name).text);
   MLX_TRY(mlx_join_path(module->entry.folder, MLX_BUNDLE_VMFB, &module->path));
   out->vmfb_path = out->modules[0].path;
   return NULL;
+}
+
+static void forget_module(job_t *job) {
+  mlx_kernels_clear(&job->kernels);
+  mlx_free(job->mlir);
+  job->mlir = NULL;
 }
 
 // A module for each level that this mlxcel has a kernel for. Panels lie the same way for all: they share the weights.
@@ -546,7 +660,7 @@ static mlx_status_t compile_levels(job_t *job, const char *model_path, mlx_compi
   const mlx_target_t portable = job->target;
   const mlx_cpu_level_t *level;
   char target[32];
-  for (size_t i = 0; (level = mlx_cpu_level(i)) && out->module_count < MLX_MAX_LEVELS; ++i) {
+  for (size_t i = 0; (level = mlx_cpu_level(i)) && job->modules < MLX_MAX_LEVELS; ++i) {
     if (!mlx_kernels_have_level(level->name)) {
       if (!mlx_kernels_cpu_level(level->name)) {  // and none below it
         mlx_report_note(job->options->report, "no code for %s: this mlxcel was built without a kernel for it", level->name);
@@ -554,21 +668,61 @@ static mlx_status_t compile_levels(job_t *job, const char *model_path, mlx_compi
       continue;
     }
     snprintf(target, sizeof target, "cpu:%s", level->name);
-    mlx_kernels_clear(&job->kernels);
-    mlx_free(job->mlir);
-    job->mlir = NULL;
+    forget_module(job);
     job->graph = graph;
-    job->modules = out->module_count;
     MLX_TRY(mlx_target_parse(target, &job->target));
-    out->modules[out->module_count].level = level->name;
-    MLX_TRY(compile_module(job, model_path, out));
+    MLX_TRY(compile_module(job, model_path, level->name, out));
+    ++job->modules;
   }
   job->target = portable;
-  return out->module_count ? NULL : mlx_error(MLX_UNSUPPORTED, "this mlxcel was built without CPU kernels, of which a portable model is made");
+  return job->modules ? NULL : mlx_error(MLX_UNSUPPORTED, "this mlxcel was built without CPU kernels, of which a portable model is made");
+}
+
+static mlx_status_t compile_target(job_t *job, const char *model_path, mlx_compiled_t *out) {
+  const size_t first = out->module_count;
+  const mlx_compiled_file_t *weights = NULL;
+  forget_module(job);
+  job->modules = 0;
+  MLX_TRY(make_graph(job->model, job->options, MLX_FORM_IREE, &job->graph));
+  MLX_TRY(check_kv_fits(job));
+  MLX_TRY(job->target.portable ? compile_levels(job, model_path, out) : compile_module(job, model_path, NULL, out));
+  if (!job->options->module_only) MLX_TRY(get_weights(job, out, &weights));
+  describe_variant(job, &out->modules[first], out->module_count - first, weights);
+  return NULL;
+}
+
+// The first of "cuda:sm_90,cpu:portable", of which the cursor then is at the rest; NULL after the last.
+static const char *next_target(const char **cursor, char *out, size_t size) {
+  if (!*cursor) return NULL;
+  const size_t length = strcspn(*cursor, ",");
+  snprintf(out, size, "%.*s", (int)(length < size ? length : size - 1), *cursor);
+  *cursor = (*cursor)[length] ? *cursor + length + 1 : NULL;
+  return out;
+}
+
+// All of them are read before the first is compiled.
+static mlx_status_t check_targets(const char *targets, size_t *out_count) {
+  mlx_target_t seen[MLX_MAX_TARGETS];
+  char text[64];
+  *out_count = 0;
+  for (const char *cursor = targets; next_target(&cursor, text, sizeof text); ++*out_count) {
+    if (*out_count == MLX_MAX_TARGETS) return mlx_error(MLX_USAGE, "more than %d targets were given", MLX_MAX_TARGETS);
+    MLX_TRY(mlx_target_parse(text, &seen[*out_count]));
+    for (size_t i = 0; i < *out_count; ++i) {
+      if (!strcmp(seen[i].name, seen[*out_count].name)) return mlx_error(MLX_USAGE, "the target %s was given twice", seen[i].name);
+    }
+  }
+  return NULL;
 }
 
 static mlx_status_t compile_job(job_t *job, const char *model_path, mlx_compiled_t *out) {
-  MLX_TRY(mlx_target_parse(job->options->target ? job->options->target : "cpu", &job->target));
+  const char *targets = job->options->target ? job->options->target : "cpu";
+  char text[64];
+  size_t count;
+  MLX_TRY(check_targets(targets, &count));
+  job->alone = count == 1;
+  const char *cursor = targets;
+  MLX_TRY(mlx_target_parse(next_target(&cursor, text, sizeof text), &job->target));
   MLX_TRY(open_model(job, model_path));
   MLX_TRY(make_graph(job->model, job->options, MLX_FORM_IREE, &job->graph));
   MLX_TRY(check_kv_fits(job));
@@ -577,10 +731,12 @@ static mlx_status_t compile_job(job_t *job, const char *model_path, mlx_compiled
     MLX_TRY(job->options->accept(job->options->user, out, job->graph.context, job->model->config.vocab));
   }
   MLX_TRY(check_quantize(job));
-  MLX_TRY(job->target.portable ? compile_levels(job, model_path, out) : compile_module(job, model_path, out));
-  if (!job->options->module_only) {
-    MLX_TRY(get_weights(job, &out->weights));
-    MLX_TRY(mlx_join_path(out->weights.folder, MLX_BUNDLE_WEIGHTS, &out->weights_path));
+  MLX_TRY(describe_model(job));
+  MLX_TRY(find_licences(job, out));
+  MLX_TRY(compile_target(job, model_path, out));
+  while (next_target(&cursor, text, sizeof text)) {
+    MLX_TRY(mlx_target_parse(text, &job->target));
+    MLX_TRY(compile_target(job, model_path, out));
   }
   MLX_TRY(write_manifest(job, out));
   return check_source_unchanged(job);
@@ -588,7 +744,7 @@ static mlx_status_t compile_job(job_t *job, const char *model_path, mlx_compiled
 
 mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *options, mlx_cache_t *cache,
                          mlx_compiled_t *out_compiled) {
-  *out_compiled = (mlx_compiled_t){0};
+  *out_compiled = (mlx_compiled_t){.cache = cache};
   job_t job = {.options = options, .cache = cache};
   mlx_status_t status = compile_job(&job, model_path, out_compiled);
   mlx_kernels_clear(&job.kernels);
@@ -605,141 +761,8 @@ void mlx_compiled_release(mlx_compiled_t *compiled) {
   mlx_free(compiled->tokenizer);
   mlx_free(compiled->tokenizer_name);
   mlx_free(compiled->chat);
-  for (size_t i = 0; i < compiled->module_count; ++i) {
-    mlx_free(compiled->modules[i].path);
-    mlx_cache_release(&compiled->modules[i].entry);
-  }
-  mlx_free(compiled->weights_path);
-  mlx_cache_release(&compiled->weights);
+  for (size_t i = 0; i < compiled->module_count; ++i) clear_file(&compiled->modules[i]);
+  for (size_t i = 0; i < compiled->weights_count; ++i) clear_file(&compiled->weights[i]);
+  for (size_t i = 0; i < compiled->licence_count; ++i) clear_file(&compiled->licences[i]);
   *compiled = (mlx_compiled_t){0};
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// Bundles
-
-static mlx_status_t put_text(const char *folder, const char *name, const char *text, size_t length) {
-  char *path;
-  MLX_TRY(mlx_join_path(folder, name, &path));
-  mlx_status_t status = mlx_write_file(path, text, length);
-  mlx_free(path);
-  return status;
-}
-
-static mlx_status_t put_copy(const char *folder, const char *name, const char *from) {
-  char *path;
-  MLX_TRY(mlx_join_path(folder, name, &path));
-  mlx_status_t status = mlx_copy_file(from, path);
-  mlx_free(path);
-  return status;
-}
-
-static mlx_status_t fill_bundle(const mlx_compiled_t *compiled, const char *folder) {
-  MLX_TRY(mlx_make_dirs(folder, 0777));
-  MLX_TRY(put_text(folder, MLX_BUNDLE_MANIFEST, compiled->manifest, compiled->manifest_length));
-  MLX_TRY(put_text(folder, MLX_BUNDLE_TOKENIZER, compiled->tokenizer, compiled->tokenizer_length));
-  if (compiled->chat) MLX_TRY(put_text(folder, MLX_BUNDLE_CHAT, compiled->chat, compiled->chat_length));
-  for (size_t i = 0; i < compiled->module_count; ++i) {
-    MLX_TRY(put_copy(folder, mlx_bundle_module(compiled->modules[i].level).text, compiled->modules[i].path));
-  }
-  return put_copy(folder, MLX_BUNDLE_WEIGHTS, compiled->weights_path);
-}
-
-static mlx_status_t refuse_foreign_name(void *user, const char *name) {
-  if (mlx_is_bundle_file(name)) return NULL;
-  return mlx_error(MLX_USAGE, "'%s' holds '%s', which is not part of a compiled model", (const char *)user, name);
-}
-
-mlx_status_t mlx_compiled_check_path(const char *path) {
-  mlx_status_t status = NULL;
-  if (mlx_is_dir(path)) {
-    status = mlx_is_bundle(path) ? mlx_list_dir(path, refuse_foreign_name, (void *)(uintptr_t)path)
-                                 : mlx_error(MLX_USAGE, "'%s' is a folder, but not a compiled model", path);
-  } else if (!access(path, F_OK)) {
-    status = mlx_error(MLX_USAGE, "'%s' is a file; a compiled model is a folder", path);
-  }
-  return mlx_status_hint(status, "give -o a name that is free");
-}
-
-// Only one process at a time writes bundles into a folder: then every temporary bundle in it is a dead process's. Where the
-// file system has no locks, -1.
-static int lock_folder(const char *folder) {
-  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return -1;
-  while (flock(fd, LOCK_EX)) {
-    if (errno == EINTR) continue;
-    close(fd);
-    return -1;
-  }
-  return fd;
-}
-
-typedef struct sweep {
-  const char *folder, *name;
-} sweep_t;
-
-// The same for a bundle that was being written: a file of it may still have the name it was written under.
-static mlx_status_t refuse_foreign_part(void *user, const char *name) {
-  const char *temporary = strstr(name, ".tmp.");
-  char file[256];
-  snprintf(file, sizeof file, "%.*s", (int)(temporary ? (size_t)(temporary - name) : strlen(name)), name);
-  return refuse_foreign_name(user, file);
-}
-
-// Removes "NAME.tmp.PID.TIME-N" beside the bundle NAME, a name only we make, if nothing but a bundle's files is in it.
-static mlx_status_t sweep_name(void *user, const char *name) {
-  const sweep_t *sweep = user;
-  size_t length = strlen(sweep->name);
-  long pid;
-  unsigned long long when;
-  unsigned number;
-  int end = 0;
-  char *path;
-  if (strncmp(name, sweep->name, length)) return NULL;
-  if (sscanf(name + length, ".tmp.%ld.%llx-%x%n", &pid, &when, &number, &end) != 3 || name[length + (size_t)end]) return NULL;
-  MLX_TRY(mlx_join_path(sweep->folder, name, &path));
-  mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, refuse_foreign_part, path) : NULL;
-  if (!status) status = mlx_remove_tree(path);
-  mlx_free(path);
-  return status;
-}
-
-static void sweep_leftovers(const char *folder, const char *path) {
-  mlx_file_name_t name = mlx_file_name(path);
-  sweep_t sweep = {.folder = folder, .name = name.text};
-  mlx_status_free(mlx_list_dir(folder, sweep_name, &sweep));  // what cannot be removed is no reason to fail
-}
-
-static mlx_status_t fill_and_publish(const mlx_compiled_t *compiled, const char *path) {
-  char *temporary;
-  MLX_TRY(mlx_temporary_path(path, &temporary));
-  mlx_status_t status = fill_bundle(compiled, temporary);
-  if (!status) status = mlx_is_dir(path) ? mlx_exchange(temporary, path) : mlx_rename(temporary, path);
-  mlx_status_free(mlx_remove_tree(temporary));  // what is left of it, or the older bundle
-  mlx_free(temporary);
-  return status;
-}
-
-static mlx_status_t write_bundle(const mlx_compiled_t *compiled, const char *path) {
-  char *folder;
-  MLX_TRY(mlx_folder_of(path, &folder));
-  mlx_status_t status = mlx_make_dirs(folder, 0777);
-  if (!status) {
-    int lock = lock_folder(folder);
-    if (lock >= 0) sweep_leftovers(folder, path);
-    status = fill_and_publish(compiled, path);
-    if (lock >= 0) close(lock);
-  }
-  mlx_free(folder);
-  return status;
-}
-
-mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_report_t *report) {
-  char *target;
-  MLX_TRY(mlx_compiled_check_path(path));
-  MLX_TRY(mlx_is_dir(path) ? mlx_real_path(path, &target) : mlx_copy_text(path, strlen(path), &target));  // a link stays
-  mlx_report_progress(report, "writing %s", path);
-  mlx_status_t status = write_bundle(compiled, target);
-  mlx_report_done(report);
-  mlx_free(target);
-  return status;
 }

@@ -32,7 +32,7 @@ typedef enum mlx_weights_choice {
 mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *out_choice, mlx_dtype_t *out_dtype) MLX_MUST_USE;
 
 typedef struct mlx_compile_options {
-  const char *target;         // "cpu", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90"; NULL: "cpu"
+  const char *target;         // "cpu", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90", or several with commas between; NULL: "cpu"
   mlx_dtype_t dtype;          // of stored weights and of the KV cache, one that mlx_dtype_parse knows; MLX_F32: parity
   mlx_weights_choice_t weights;
   mlx_quantize_t quantize;    // makes packed weights of wider ones: not with MLX_WEIGHTS_WIDE, and an error where nothing can be packed
@@ -51,23 +51,28 @@ typedef struct mlx_compile_options {
   void *user;
 } mlx_compile_options_t;
 
-typedef struct mlx_compiled_module {
-  const char *level;           // of a portable model; else NULL
-  char *path;                  // owned
-  mlx_cache_entry_t entry;
-} mlx_compiled_module_t;
+// A file that will be in the bundle.
+typedef struct mlx_compiled_file {
+  char name[MLX_BUNDLE_NAME];  // there
+  char *path;                  // where it is now; owned
+  const char *level;           // of a portable model's module; else NULL
+  mlx_cache_entry_t entry;     // leased; of a licence there is none
+} mlx_compiled_file_t;
 
 // A compiled model: its texts and its files in the cache, which stay leased until this is released.
 struct mlx_compiled {
+  mlx_cache_t *cache;          // borrowed: must live as long
   char *manifest, *tokenizer;  // owned JSON texts
   char *tokenizer_name;        // owned: the file the tokenizer comes from, for messages
   char *chat;                  // owned JSON text; NULL when the model has neither a chat template nor special tokens
   size_t manifest_length, tokenizer_length, chat_length;
-  mlx_compiled_module_t modules[MLX_MAX_LEVELS];  // one, or of a portable model one for each level
+  mlx_compiled_file_t modules[MLX_MAX_TARGETS + MLX_MAX_LEVELS];  // one for each target, of a portable one for each level
   size_t module_count;
-  const char *vmfb_path;       // the first one's
-  char *weights_path;          // owned; NULL when only the module was wanted
-  mlx_cache_entry_t weights;
+  mlx_compiled_file_t weights[MLX_MAX_TARGETS];   // archives; one where all targets store them alike; none when only modules were wanted
+  size_t weights_count;
+  mlx_compiled_file_t licences[MLX_MAX_LICENCES];
+  size_t licence_count;
+  const char *vmfb_path, *weights_path;           // the first ones'; weights_path may be NULL
 };
 
 // Compiles |model_path|, or finds what an earlier compile left in |cache|. Release with mlx_compiled_release.
@@ -75,11 +80,17 @@ mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *op
                          mlx_compiled_t *out_compiled) MLX_MUST_USE;
 void mlx_compiled_release(mlx_compiled_t *compiled);
 
+typedef struct mlx_write_options {
+  bool single_file;  // one file instead of a folder
+  bool no_weights;   // leave them out: whoever opens the bundle finds them by the digest that its manifest has
+  const mlx_report_t *report;  // may be NULL
+} mlx_write_options_t;
+
 // Fails when mlx_compiled_write would refuse |path|: it is there, and it is not a bundle with nothing else in it.
 mlx_status_t mlx_compiled_check_path(const char *path) MLX_MUST_USE;
-// Writes a bundle: a folder |path| with the files that artifact/manifest.h names. Replaces a bundle that is there, and nothing else. What killed
-// writers of the same path left behind is removed.
-mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_report_t *report) MLX_MUST_USE;
+// Writes a bundle (artifact/bundle.h) and remembers in the cache that it was made here. Replaces a bundle that is there, and nothing else. What
+// killed writers of the same path left behind is removed.
+mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_write_options_t *options) MLX_MUST_USE;
 
 // Compiles a module with one function, smoke(4 x i32) -> 4 x i32, which doubles its argument: enough to see that a target
 // works. Release the entry when the file at *|out_path| (release with mlx_free) is no longer needed.
@@ -92,6 +103,9 @@ mlx_status_t mlx_compile_chat(const char *model_path, char **out_json, size_t *o
 // The tokenizer.json of a model on disk, without compiling it, and the name of the file it comes from, for messages. Release both with
 // mlx_free.
 mlx_status_t mlx_compile_tokenizer(const char *model_path, char **out_name, char **out_json, size_t *out_length) MLX_MUST_USE;
+
+// What a manifest calls the source_digest of a model on disk.
+mlx_status_t mlx_compile_source_digest(const char *model_path, const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 
 // What the title of a module in the cache says ("tiny-llama as f32 for cpu:host, context 2048"); false when it is no model's.
 typedef struct mlx_title {

@@ -93,6 +93,8 @@ mlx_status_t mlx_source_chat_json(const mlx_source_t *source, char **out_json, s
 // Token ids that end a text: generation_config.json's or config.json's eos_token_id (an int or a list), or GGUF's
 // tokenizer.ggml.eos_token_id (and eot). Writes at most |capacity| ids.
 mlx_status_t mlx_source_eos_ids(const mlx_source_t *source, int32_t *out_ids, size_t capacity, size_t *out_count) MLX_MUST_USE;
+// What the model says of its licence ("apache-2.0"), as far as that is a word; else "".
+mlx_status_t mlx_source_licence(const mlx_source_t *source, char *out, size_t size) MLX_MUST_USE;
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Model: a source seen through its architecture

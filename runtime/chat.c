@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "artifact/manifest.h"
+#include "artifact/bundle.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -104,12 +104,12 @@ mlx_status_t mlx_chat_missing(const char *name) {
 }
 
 mlx_status_t mlx_chat_read_bundle(const char *path, char **out_json, size_t *out_length) {
-  char *file;
+  mlx_bundle_t *bundle;
   *out_json = NULL;
   *out_length = 0;
-  MLX_TRY(mlx_join_path(path, MLX_BUNDLE_CHAT, &file));
-  mlx_status_t status = mlx_is_file(file) ? mlx_read_file(file, MAX_CHAT, out_json, out_length) : NULL;
-  mlx_free(file);
+  MLX_TRY(mlx_bundle_open(path, &bundle));
+  mlx_status_t status = mlx_bundle_has(bundle, MLX_BUNDLE_CHAT) ? mlx_bundle_read(bundle, MLX_BUNDLE_CHAT, MAX_CHAT, out_json, out_length) : NULL;
+  mlx_bundle_close(bundle);
   return status;
 }
 

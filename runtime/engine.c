@@ -10,6 +10,9 @@
 #include "runtime/vocabulary.h"
 
 #define MAX_JSON (256u << 20)
+#ifndef MLXCEL_IREE_VERSION  // of the IREE that we are built with, as far as the build knows it
+#define MLXCEL_IREE_VERSION ""
+#endif
 
 void mlx_engine_options_initialize(mlx_engine_options_t *out_options) {
   *out_options = (mlx_engine_options_t){.device = MLX_USE_AUTO};
@@ -18,79 +21,15 @@ void mlx_engine_options_initialize(mlx_engine_options_t *out_options) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Device
 
-static mlx_status_t not_for_this_cpu(const char *name, const char *what) {
-  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, which this CPU (%s) does not run", name, what,
-                                   mlx_cpu_level_here()->name),
-                         "compile it here: mlxcel compile MODEL --target cpu; or for every kind of CPU: --target " MLX_TARGET_PORTABLE);
-}
-
-// The highest level of a portable model that this CPU runs, or the one that was asked for.
-static mlx_status_t choose_level(mlx_engine_t *engine, const char *name, const char *wanted) {
-  const mlx_manifest_t *m = &engine->manifest;
-  bool has = false;
-  for (size_t i = 0; i < m->level_count; ++i) {
-    if (wanted && strcmp(m->levels[i], wanted)) continue;
-    has = true;
-    if (mlx_cpu_has_level(m->levels[i])) engine->level = m->levels[i];
-  }
-  if (engine->level) return NULL;
-  if (!wanted) return not_for_this_cpu(name, engine->levels.text);
-  if (!has) return mlx_status_hint(mlx_error(MLX_USAGE, "%s has no code for '%s'", name, wanted), "it has code for %s", engine->levels.text);
-  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "code for %s was asked for, which this CPU (%s) does not run", wanted, mlx_cpu_level_here()->name),
-                         "leave --cpu-level away: the best that it runs is taken");
-}
-
-static mlx_status_t check_cpu_target(mlx_engine_t *engine, const char *name, const char *wanted) {
-  const char *target = engine->manifest.target, *level = target + 4;
-  if (engine->manifest.level_count) return choose_level(engine, name, wanted);
-  if (wanted && strcmp(wanted, level)) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled for %s: it has no code for '%s'", name, target, wanted),
-                           "leave --cpu-level away, or compile the model with --target " MLX_TARGET_PORTABLE);
-  }
-  if (!strcmp(level, "host")) {
-    char here[MLX_DIGEST_HEX];
-    mlx_cpu_identity(here);
-    if (!strcmp(here, engine->manifest.cpu)) return NULL;
-    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for another machine's CPU", name),
-                           "compile it here, or for a level that both have: mlxcel compile MODEL --target cpu:LEVEL");
-  }
-  return mlx_cpu_has_level(level) ? NULL : not_for_this_cpu(name, target);
-}
-
 static mlx_status_t open_cpu(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
-  if (strncmp(engine->manifest.target, "cpu:", 4)) {
-    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a CPU", name, engine->manifest.target),
-                           "compile it for the CPU: mlxcel compile MODEL --target cpu");
-  }
-  MLX_TRY(check_cpu_target(engine, name, options->cpu_level));
+  MLX_TRY(mlx_choose_cpu(engine, name, options->cpu_level));
   return mlx_device_open(MLX_DEVICE_CPU, options->threads > 0 ? options->threads : mlx_cpu_count(), &engine->device);
-}
-
-// Code for one GPU runs on every later one (its PTX is compiled by the driver), and needs a driver that reads it.
-static mlx_status_t check_gpu_target(const char *name, const mlx_manifest_t *manifest, const mlx_gpu_info_t *gpu) {
-  const char *target = manifest->target;
-  const mlx_gpu_kind_t *kind = strncmp(target, "cuda:", 5) ? NULL : mlx_gpu_kind_parse(target + 5);
-  if (!kind) {
-    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a GPU", name, target),
-                           "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
-  }
-  if (gpu->sm < (manifest->kernel_count ? kind->kernel_sm : kind->iree_sm)) {
-    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s; this GPU (%s) is sm_%d", name, target, gpu->name, gpu->sm),
-                           "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
-  }
-  const int needed = manifest->driver > kind->min_driver ? (int)manifest->driver : kind->min_driver;
-  if (gpu->driver >= needed) return NULL;
-  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s needs a driver for CUDA %d.%d%s; this one is for CUDA %d.%d", name, needed / 1000,
-                                   needed % 1000 / 10, needed == kind->min_driver ? "" : ", because of its linked kernels",
-                                   gpu->driver / 1000, gpu->driver % 1000 / 10),
-                         needed == kind->min_driver ? "update NVIDIA's driver, or use --device cpu"
-                                                    : "update NVIDIA's driver, or compile the model with --kernels=off");
 }
 
 static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {
   mlx_gpu_info_t gpu;
   MLX_TRY(mlx_gpu_query(&gpu));
-  MLX_TRY(check_gpu_target(name, &engine->manifest, &gpu));
+  MLX_TRY(mlx_choose_gpu(engine, name, &gpu));
   snprintf(engine->gpu_name, sizeof engine->gpu_name, "%s", gpu.name);
   mlx_status_t status = mlx_device_open(MLX_DEVICE_CUDA, 0, &engine->device);
   if (!status) return NULL;
@@ -99,15 +38,40 @@ static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {
   return mlx_status_hint(reason, "see with `nvidia-smi` who else uses it, or use --device cpu");
 }
 
+// A model for a GPU runs on it; one for GPUs and CPUs runs on a CPU where no GPU can be used, and says why.
+static mlx_status_t open_either(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
+  const mlx_targets_text_t targets = mlx_manifest_targets_text(&engine->manifest);
+  bool cpu = false, gpu = false;
+  for (size_t i = 0; i < engine->manifest.variant_count; ++i) {
+    if (mlx_variant_is_cpu(&engine->manifest.variants[i])) cpu = true;
+    else gpu = true;
+  }
+  mlx_status_t status = gpu && !options->cpu_level ? open_cuda(engine, name) : NULL;
+  if (status && !cpu) return status;
+  if (status || !engine->device) {
+    engine->variant = NULL;
+    mlx_status_t cpu_status = open_cpu(engine, name, options);
+    if (cpu_status) {
+      mlx_status_free(status);
+      return cpu_status;
+    }
+  }
+  const size_t size = sizeof engine->device_reason;
+  if (options->reason) {
+    snprintf(engine->device_reason, size, "%s", options->reason);
+  } else if (engine->manifest.variant_count == 1) {
+    snprintf(engine->device_reason, size, "the model is compiled for %s", engine->variant->target);
+  } else {
+    snprintf(engine->device_reason, size, "%s of %.150s%s%s", engine->variant->target, targets.text, status ? "; " : "", mlx_status_message(status));
+  }
+  mlx_status_free(status);
+  return NULL;
+}
+
 static mlx_status_t open_device(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
   if (options->device == MLX_USE_CUDA) return open_cuda(engine, name);
   if (options->device == MLX_USE_CPU) return open_cpu(engine, name, options);
-  if (options->reason) {
-    snprintf(engine->device_reason, sizeof engine->device_reason, "%s", options->reason);
-  } else {
-    snprintf(engine->device_reason, sizeof engine->device_reason, "the model is compiled for %s", engine->manifest.target);
-  }
-  return strncmp(engine->manifest.target, "cuda:", 5) ? open_cpu(engine, name, options) : open_cuda(engine, name);
+  return open_either(engine, name, options);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -156,26 +120,25 @@ static mlx_status_t bind_weights(mlx_engine_t *engine, const mlx_engine_options_
   return status;
 }
 
-static mlx_status_t load_module(mlx_engine_t *engine, const char *path, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
-  MLX_TRY(mlx_map_file(path, &engine->vmfb));
-  MLX_TRY(mlx_map_file(parts->weights_path, &engine->weights));
-  MLX_TRY(mlx_archive_parse(parts->weights_path, engine->weights.data, engine->weights.size, &engine->archive));
-  MLX_TRY(check_gpu_memory(engine, parts->name, engine->weights.size, (uint64_t)engine->manifest.state_bytes));
-  mlx_status_t status = bind_weights(engine, options);
-  bool memory = mlx_status_code(status) == MLX_OUT_OF_MEMORY;
-  status = mlx_status_annotate(status, "loading %s", path);
-  return memory ? mlx_status_hint(status, "weights and KV cache need more memory than there is: use a smaller context (-c)")
-                : mlx_status_hint(status, "the module does not fit this mlxcel or these weights: compile the model again");
+// From the cache two files, which this engine maps; of a bundle two views, which live as long as that.
+static mlx_status_t map_files(mlx_engine_t *engine, const mlx_model_parts_t *parts) {
+  if (!engine->bundle) {
+    MLX_TRY(mlx_map_file(parts->vmfb_path, &engine->vmfb));
+    return mlx_map_file(parts->weights_path, &engine->weights);
+  }
+  MLX_TRY(mlx_bundle_map(engine->bundle, engine->level ? mlx_bundle_module(engine->level).text : engine->variant->module, &engine->vmfb));
+  return mlx_bundle_map(engine->bundle, engine->variant->weights, &engine->weights);
 }
 
 static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
-  if (!engine->level) return load_module(engine, parts->vmfb_path, parts, options);
-  char *path;
-  if (!parts->folder) return mlx_error(MLX_INVALID_INPUT, "%s is portable, and it is not said where its modules are", parts->name);
-  MLX_TRY(mlx_join_path(parts->folder, mlx_bundle_module(engine->level).text, &path));
-  mlx_status_t status = load_module(engine, path, parts, options);
-  mlx_free(path);
-  return status;
+  MLX_TRY(map_files(engine, parts));
+  MLX_TRY(mlx_archive_parse(parts->weights_path ? parts->weights_path : parts->name, engine->weights.data, engine->weights.size, &engine->archive));
+  MLX_TRY(check_gpu_memory(engine, parts->name, engine->weights.size, (uint64_t)engine->variant->state_bytes));
+  mlx_status_t status = bind_weights(engine, options);
+  bool memory = mlx_status_code(status) == MLX_OUT_OF_MEMORY;
+  status = mlx_status_annotate(status, "loading %s", parts->vmfb_path ? parts->vmfb_path : parts->name);
+  return memory ? mlx_status_hint(status, "weights and KV cache need more memory than there is: use a smaller context (-c)")
+                : mlx_status_hint(status, "the module does not fit this mlxcel or these weights: compile the model again");
 }
 
 static mlx_status_t need_function(const mlx_engine_t *engine, const char *name, const char *function) {
@@ -187,19 +150,19 @@ static mlx_status_t need_function(const mlx_engine_t *engine, const char *name, 
 
 static mlx_status_t check_functions(const mlx_engine_t *engine, const char *name) {
   char function[32];
-  for (size_t i = 0; i < engine->manifest.prefill_count; ++i) {
-    snprintf(function, sizeof function, "prefill_%lld", (long long)engine->manifest.prefill[i]);
+  for (size_t i = 0; i < engine->variant->prefill_count; ++i) {
+    snprintf(function, sizeof function, "prefill_%lld", (long long)engine->variant->prefill[i]);
     MLX_TRY(need_function(engine, name, function));
   }
-  for (size_t i = 0; i < engine->manifest.decode_count; ++i) {
-    snprintf(function, sizeof function, "decode_%lld", (long long)engine->manifest.decode[i]);
+  for (size_t i = 0; i < engine->variant->decode_count; ++i) {
+    snprintf(function, sizeof function, "decode_%lld", (long long)engine->variant->decode[i]);
     MLX_TRY(need_function(engine, name, function));
   }
   return need_function(engine, name, "logits");
 }
 
 static mlx_status_t make_pool(mlx_engine_t *engine) {
-  const mlx_manifest_t *m = &engine->manifest;
+  const mlx_variant_t *m = engine->variant;
   MLX_TRY(mlx_alloc((size_t)m->rows, sizeof *engine->row_taken, &engine->row_taken));
   MLX_TRY(mlx_alloc((size_t)m->pool_pages, sizeof *engine->free_pages, &engine->free_pages));
   for (int64_t page = m->pool_pages - 1; page > 0; --page) engine->free_pages[engine->free_page_count++] = (int32_t)page;
@@ -210,16 +173,16 @@ static mlx_status_t make_pool(mlx_engine_t *engine) {
 // Opening
 
 static mlx_status_t choose_context(mlx_engine_t *engine, const char *name, int64_t wanted) {
-  engine->context = wanted ? wanted : engine->manifest.context;
-  if (engine->context >= 1 && engine->context <= engine->manifest.context) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled for a context of %lld, not %lld", name,
-                                   (long long)engine->manifest.context, (long long)wanted),
+  const int64_t most = engine->manifest.variants[0].context;  // all have the same
+  engine->context = wanted ? wanted : most;
+  if (engine->context >= 1 && engine->context <= most) return NULL;
+  return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled for a context of %lld, not %lld", name, (long long)most, (long long)wanted),
                          "compile the model again with --ctx %lld", (long long)wanted);
 }
 
 static mlx_status_t check_dtype(const mlx_engine_t *engine, const char *name, const char *wanted) {
-  if (!wanted || !strcmp(wanted, engine->manifest.dtype)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled as %s, not as %s", name, engine->manifest.dtype, wanted),
+  if (!wanted || !strcmp(wanted, engine->variant->dtype)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled as %s, not as %s", name, engine->variant->dtype, wanted),
                          "compile the model again with --dtype %s", wanted);
 }
 
@@ -234,33 +197,52 @@ static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *p
   return status;
 }
 
+// A module of another IREE is another instruction set.
+static mlx_status_t check_iree(const mlx_engine_t *engine, const char *name) {
+  const mlx_manifest_t *m = &engine->manifest;
+  if (!m->iree[0] || !MLXCEL_IREE_VERSION[0] || !strcmp(m->iree, MLXCEL_IREE_VERSION)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "%s: compiled for IREE %s; this mlxcel runs IREE %s", name, m->iree, MLXCEL_IREE_VERSION),
+                         "compile the model again with this mlxcel: mlxcel compile %s --target %s -o OUT", m->source, mlx_manifest_targets_text(m).text);
+}
+
 static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
   MLX_TRY(mlx_manifest_read(parts->manifest_name, parts->manifest, parts->manifest_length, &engine->manifest));
-  engine->kernels = mlx_manifest_kernels_text(&engine->manifest);
-  engine->levels = mlx_manifest_levels_text(&engine->manifest);
-  MLX_TRY(check_dtype(engine, parts->name, options->dtype));
+  MLX_TRY(check_iree(engine, parts->name));
   MLX_TRY(choose_context(engine, parts->name, options->context));
   MLX_TRY(mlx_tokenizer_create(parts->tokenizer_name, parts->tokenizer, parts->tokenizer_length, &engine->tokenizer));
   MLX_TRY(check_prompt(engine->tokenizer, options->prompt, options->prompt_length, options->prompt_is_chat, engine->context,
                        engine->manifest.vocab));
   if (parts->chat) MLX_TRY(mlx_chat_create(parts->name, parts->chat, parts->chat_length, &engine->chat));
   MLX_TRY(open_device(engine, parts->name, options));
+  MLX_TRY(check_dtype(engine, parts->name, options->dtype));
+  engine->kernels = mlx_variant_kernels_text(engine->variant);
+  engine->levels = mlx_variant_levels_text(engine->variant);
   MLX_TRY(load_program(engine, parts, options));
   MLX_TRY(check_functions(engine, parts->name));
   return make_pool(engine);
 }
 
-mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
+// Takes the bundle, which may be NULL.
+static mlx_status_t open_engine(const mlx_model_parts_t *parts, mlx_bundle_t *bundle, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
   *out_engine = NULL;
   mlx_engine_t *engine;
-  MLX_TRY(mlx_alloc(1, sizeof *engine, &engine));
-  mlx_status_t status = open_into(engine, parts, options);
+  mlx_status_t status = mlx_alloc(1, sizeof *engine, &engine);
+  if (status) {
+    mlx_bundle_close(bundle);
+    return status;
+  }
+  engine->bundle = bundle;
+  status = open_into(engine, parts, options);
   if (status) {
     mlx_engine_close(engine);
     return status;
   }
   *out_engine = engine;
   return NULL;
+}
+
+mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
+  return open_engine(parts, NULL, options, out_engine);
 }
 
 void mlx_engine_close(mlx_engine_t *engine) {
@@ -271,8 +253,11 @@ void mlx_engine_close(mlx_engine_t *engine) {
   mlx_tokenizer_free(engine->tokenizer);
   mlx_chat_free(engine->chat);
   mlx_archive_clear(&engine->archive);
-  mlx_unmap(&engine->vmfb);
-  mlx_unmap(&engine->weights);
+  if (!engine->bundle) {
+    mlx_unmap(&engine->vmfb);
+    mlx_unmap(&engine->weights);
+  }
+  mlx_bundle_close(engine->bundle);
   mlx_free(engine->row_taken);
   mlx_free(engine->free_pages);
   mlx_free(engine);
@@ -280,33 +265,33 @@ void mlx_engine_close(mlx_engine_t *engine) {
 
 bool mlx_engine_is_bundle(const char *path) { return mlx_is_bundle(path); }
 
+// Reads the texts of an admitted bundle, and opens an engine, which then has it.
+static mlx_status_t open_admitted(mlx_bundle_t *bundle, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
+  const mlx_bundle_place_t manifest = mlx_bundle_place(bundle, MLX_BUNDLE_MANIFEST), tokenizer = mlx_bundle_place(bundle, MLX_BUNDLE_TOKENIZER);
+  mlx_model_parts_t parts = {.name = mlx_bundle_path(bundle), .manifest_name = manifest.text, .tokenizer_name = tokenizer.text};
+  char *texts[2] = {NULL, NULL};
+  parts.manifest = mlx_bundle_manifest_text(bundle, &parts.manifest_length);
+  mlx_status_t status = mlx_bundle_read(bundle, MLX_BUNDLE_TOKENIZER, MAX_JSON, &texts[0], &parts.tokenizer_length);
+  if (!status && mlx_bundle_has(bundle, MLX_BUNDLE_CHAT)) status = mlx_bundle_read(bundle, MLX_BUNDLE_CHAT, MAX_JSON, &texts[1], &parts.chat_length);
+  parts.tokenizer = texts[0];
+  parts.chat = texts[1];
+  if (status) {
+    mlx_bundle_close(bundle);
+  } else {
+    status = open_engine(&parts, bundle, options, out_engine);
+  }
+  for (int i = 0; i < 2; ++i) mlx_free(texts[i]);
+  return status;
+}
+
 mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
+  mlx_bundle_t *bundle;
+  mlx_bundle_origin_t origin;
   *out_engine = NULL;
-  static const char *const names[] = {MLX_BUNDLE_MANIFEST, MLX_BUNDLE_TOKENIZER, MLX_BUNDLE_CHAT, MLX_BUNDLE_VMFB, MLX_BUNDLE_WEIGHTS};
-  char *paths[5] = {NULL, NULL, NULL, NULL, NULL}, *texts[3] = {NULL, NULL, NULL};
-  size_t lengths[3] = {0, 0, 0};
-  mlx_status_t status = NULL;
-  for (int i = 0; i < 5 && !status; ++i) status = mlx_join_path(path, names[i], &paths[i]);
-  for (int i = 0; i < 3 && !status; ++i) {
-    if (i < 2 || mlx_is_file(paths[i])) status = mlx_read_file(paths[i], MAX_JSON, &texts[i], &lengths[i]);
-  }
-  if (!status) {
-    const mlx_model_parts_t parts = {.name = path,
-                                     .manifest_name = paths[0],
-                                     .tokenizer_name = paths[1],
-                                     .manifest = texts[0],
-                                     .manifest_length = lengths[0],
-                                     .tokenizer = texts[1],
-                                     .tokenizer_length = lengths[1],
-                                     .chat = texts[2],
-                                     .chat_length = lengths[2],
-                                     .vmfb_path = paths[3],
-                                     .weights_path = paths[4],
-                                     .folder = path};
-    status = mlx_engine_open(&parts, options, out_engine);
-  }
-  for (int i = 0; i < 3; ++i) mlx_free(texts[i]);
-  for (int i = 0; i < 5; ++i) mlx_free(paths[i]);
+  MLX_TRY(mlx_bundle_open(path, &bundle));
+  mlx_status_t status = mlx_bundle_admit(bundle, options->allow_unsigned, &origin);
+  if (!status) return open_admitted(bundle, options, out_engine);
+  mlx_bundle_close(bundle);
   return status;
 }
 
@@ -334,6 +319,7 @@ static uint64_t unread_bytes(const mlx_archive_t *archive) {
 
 mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
   const mlx_manifest_t *m = &engine->manifest;
+  const mlx_variant_t *variant = engine->variant;
   const uint64_t weights = weight_bytes(&engine->archive);
   return (mlx_engine_info_t){.device = mlx_device_kind(engine->device) == MLX_DEVICE_CPU ? "cpu" : "cuda",
                              .device_reason = engine->device_reason,
@@ -341,22 +327,22 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
                              .threads = mlx_device_threads(engine->device),
                              .architecture = m->architecture,
                              .source = m->source,
-                             .target = m->target,
-                             .dtype = m->dtype,
+                             .target = variant->target,
+                             .dtype = variant->dtype,
                              .cpu_level = engine->level ? engine->level : "",
                              .levels = engine->levels.text,
                              .kernels = engine->kernels.text,
                              .context = engine->context,
                              .vocab = m->vocab,
-                             .rows = m->rows,
+                             .rows = variant->rows,
                              .weight_bytes = weights,
                              .token_weight_bytes = weights - unread_bytes(&engine->archive),
-                             .kv_bytes = (uint64_t)m->kv_bytes};
+                             .kv_bytes = (uint64_t)variant->kv_bytes};
 }
 
 mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) {
   mlx_gpu_info_t gpu;
-  mlx_manifest_t plain = {0};
+  mlx_variant_t plain = {0};
   *out_memory = 0;
   MLX_TRY(mlx_gpu_query(&gpu));
   if (!mlx_gpu_kind_find(gpu.sm)) {
@@ -364,7 +350,7 @@ mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_
                            "use --device cpu");
   }
   snprintf(plain.target, sizeof plain.target, "cuda:sm_%d", gpu.sm);
-  MLX_TRY(check_gpu_target("code for this GPU", &plain, &gpu));
+  MLX_TRY(mlx_variant_check_gpu("code for this GPU", &plain, &gpu));
   snprintf(out_target, size, "%s", plain.target);
   *out_memory = gpu.memory;
   return NULL;

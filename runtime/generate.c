@@ -77,8 +77,8 @@ static mlx_status_t put_group(mlx_session_t *session, writer_t *writer, const in
 
 // A group is never longer than what was written before it: first words come one by one, and nobody waits for a group longer
 // than they have waited already.
-size_t mlx_next_group(const mlx_manifest_t *manifest, size_t written, size_t left) {
-  return mlx_largest_group(manifest, written < left ? written : left);
+size_t mlx_next_group(const mlx_variant_t *variant, size_t written, size_t left) {
+  return mlx_largest_group(variant, written < left ? written : left);
 }
 
 // Replaces the model's own choice by the chooser's. *out_ended: there is none, the text is complete.
@@ -118,7 +118,7 @@ static mlx_status_t decode_loop(mlx_session_t *session, writer_t *writer, int32_
     if (!left) return NULL;
     out->finish_reason = MLX_FINISH_CONTEXT;
     if (!room) return NULL;
-    count = writer->chooser ? 1 : mlx_next_group(&engine->manifest, out->count, left < room ? left : room);
+    count = writer->chooser ? 1 : mlx_next_group(engine->variant, out->count, left < room ? left : room);
     MLX_TRY(go_on(session, writer, own_choice, group, count));
   }
 }

@@ -30,7 +30,6 @@ typedef struct mlx_model_parts {
   const char *chat;                                 // chat.json; NULL: the model has no chat template
   size_t chat_length;
   const char *vmfb_path, *weights_path;
-  const char *folder;                               // of a portable model: where its modules are; vmfb_path is not looked at then
 } mlx_model_parts_t;
 
 typedef enum mlx_device_choice { MLX_USE_CPU, MLX_USE_CUDA, MLX_USE_AUTO } mlx_device_choice_t;
@@ -41,6 +40,7 @@ typedef struct mlx_engine_options {
   int threads;      // CPU workers; 0: one for each CPU this process may use
   const char *cpu_level;  // whose code to run, of those that the model has ("x86-64-v3"); NULL: the highest that this CPU runs
   int64_t context;  // positions a session may use; 0: all that the model was compiled for. More than that is an error
+  bool allow_unsigned;  // run a bundle that this machine did not make and no trusted key signed
   const char *dtype;  // what the model must have been compiled to store ("bf16"); NULL: whatever it was
   // A text that a session must be able to read: opening fails before anything is loaded when it cannot. May be NULL.
   const char *prompt;
@@ -64,9 +64,10 @@ mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tok
                                      const char *prompt, size_t prompt_length, bool prompt_is_chat, int64_t context,
                                      int64_t vocab) MLX_MUST_USE;
 
-// True when |path| is a bundle folder that mlx_engine_open_bundle would try.
+// True when |path| is a bundle that mlx_engine_open_bundle would try.
 bool mlx_engine_is_bundle(const char *path);
-// Opens a bundle folder (.mlxb), or the parts of one. Release with mlx_engine_close.
+// Opens a bundle (.mlxb), a folder or one file, or the parts of a model that was compiled here. Of a bundle's targets the best for this machine
+// is taken; every file is checked against its digest before it is used. Release with mlx_engine_close.
 mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t *options, mlx_engine_t **out_engine) MLX_MUST_USE;
 mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_options_t *options,
                              mlx_engine_t **out_engine) MLX_MUST_USE;
@@ -104,7 +105,7 @@ mlx_status_t mlx_engine_token_bytes(const mlx_engine_t *engine, int32_t id, char
 
 // The model's chat template, borrowed from the engine; NULL when it has none.
 const mlx_chat_t *mlx_engine_chat(const mlx_engine_t *engine);
-// The same without an engine, from a bundle folder or from the text of a chat.json; |name| is what errors call it. MLX_NOT_FOUND when
+// The same without an engine, from a bundle or from the text of a chat.json; |name| is what errors call it. MLX_NOT_FOUND when
 // the bundle has no chat template. Release with mlx_chat_free.
 mlx_status_t mlx_chat_open_bundle(const char *path, mlx_chat_t **out_chat) MLX_MUST_USE;
 mlx_status_t mlx_chat_create(const char *name, const char *json, size_t length, mlx_chat_t **out_chat) MLX_MUST_USE;  // NULL: it has none

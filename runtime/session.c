@@ -11,7 +11,7 @@
 // Takes pages until the row can hold |length| positions.
 static mlx_status_t take_pages(mlx_session_t *session, int64_t length) {
   mlx_engine_t *engine = session->engine;
-  while (session->page_count * engine->manifest.page_size < length) {
+  while (session->page_count * engine->variant->page_size < length) {
     if (!engine->free_page_count) return mlx_error(MLX_UNAVAILABLE, "the engine's KV pool is full");
     session->pages[session->page_count++] = engine->free_pages[--engine->free_page_count];
   }
@@ -21,7 +21,7 @@ static mlx_status_t take_pages(mlx_session_t *session, int64_t length) {
 // Gives back the pages that |length| positions do not need.
 static void give_pages(mlx_session_t *session, int64_t length) {
   mlx_engine_t *engine = session->engine;
-  while (session->page_count > 0 && (session->page_count - 1) * engine->manifest.page_size >= length) {
+  while (session->page_count > 0 && (session->page_count - 1) * engine->variant->page_size >= length) {
     engine->free_pages[engine->free_page_count++] = session->pages[--session->page_count];
     session->pages[session->page_count] = 0;
   }
@@ -33,13 +33,13 @@ static void give_pages(mlx_session_t *session, int64_t length) {
 mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_session) {
   *out_session = NULL;
   int64_t row = 0;
-  while (row < engine->manifest.rows && engine->row_taken[row]) ++row;
-  if (row == engine->manifest.rows) {
-    return mlx_error(MLX_UNAVAILABLE, "all %lld rows of the engine are taken", (long long)engine->manifest.rows);
+  while (row < engine->variant->rows && engine->row_taken[row]) ++row;
+  if (row == engine->variant->rows) {
+    return mlx_error(MLX_UNAVAILABLE, "all %lld rows of the engine are taken", (long long)engine->variant->rows);
   }
   mlx_session_t *session;
   MLX_TRY(mlx_alloc(1, sizeof *session, &session));
-  mlx_status_t status = mlx_alloc((size_t)engine->manifest.row_pages, sizeof *session->pages, &session->pages);
+  mlx_status_t status = mlx_alloc((size_t)engine->variant->row_pages, sizeof *session->pages, &session->pages);
   if (!status) status = mlx_alloc((size_t)engine->context, sizeof *session->ids, &session->ids);
   if (status) {
     mlx_free(session->pages);
@@ -71,7 +71,7 @@ int64_t mlx_session_length(const mlx_session_t *session) { return session->lengt
 // A [rows, width] tensor that is zero but for this row's |values|.
 static mlx_status_t row_tensor(const mlx_session_t *session, int64_t width, const int32_t *values, size_t count, int rank,
                                mlx_buffer_t **out_buffer) {
-  const int64_t rows = session->engine->manifest.rows;
+  const int64_t rows = session->engine->variant->rows;
   int32_t *grid;
   MLX_TRY(mlx_alloc((size_t)(rows * width), sizeof *grid, &grid));
   memcpy(grid + session->row * width, values, count * sizeof *grid);
@@ -85,7 +85,7 @@ static mlx_status_t row_tensor(const mlx_session_t *session, int64_t width, cons
 static mlx_status_t call_for_tokens(mlx_session_t *session, const char *function, mlx_buffer_t **inputs, size_t input_count,
                                     size_t width, int32_t *out_ids) {
   mlx_engine_t *engine = session->engine;
-  const size_t total = (size_t)engine->manifest.rows * width;
+  const size_t total = (size_t)engine->variant->rows * width;
   mlx_buffer_t *output = NULL;
   int32_t *tokens = NULL;
   session->has_choice = false;
@@ -109,7 +109,7 @@ static mlx_status_t prefill(mlx_session_t *session, int64_t bucket, const int32_
   if (!status) status = row_tensor(session, bucket, ids, (size_t)count, 2, &inputs[0]);
   if (!status) status = row_tensor(session, 1, &start, 1, 1, &inputs[1]);
   if (!status) status = row_tensor(session, 1, &count, 1, 1, &inputs[2]);
-  const int64_t width = session->engine->manifest.row_pages;
+  const int64_t width = session->engine->variant->row_pages;
   if (!status) status = row_tensor(session, width, session->pages, (size_t)width, 2, &inputs[3]);
   if (!status) status = call_for_tokens(session, function, inputs, 4, 1, out_next);
   for (int i = 0; i < 4; ++i) mlx_buffer_free(inputs[i]);
@@ -121,11 +121,11 @@ static mlx_status_t prefill(mlx_session_t *session, int64_t bucket, const int32_
 }
 
 // The largest bucket that is filled at least half; the smallest one when none is.
-static int64_t choose_bucket(const mlx_manifest_t *m, int64_t remaining) {
-  for (size_t i = m->prefill_count; i-- > 1;) {
-    if (remaining > m->prefill[i] / 2) return m->prefill[i];
+static int64_t choose_bucket(const mlx_variant_t *variant, int64_t remaining) {
+  for (size_t i = variant->prefill_count; i-- > 1;) {
+    if (remaining > variant->prefill[i] / 2) return variant->prefill[i];
   }
-  return m->prefill[0];
+  return variant->prefill[0];
 }
 
 static mlx_status_t too_long(size_t count, int64_t length, int64_t context) {
@@ -149,10 +149,10 @@ mlx_status_t mlx_check_prompt(const int32_t *ids, size_t count, int64_t length, 
 }
 
 mlx_status_t mlx_session_read(mlx_session_t *session, const int32_t *ids, size_t count, int32_t *out_next) {
-  const mlx_manifest_t *m = &session->engine->manifest;
-  MLX_TRY(mlx_check_prompt(ids, count, session->length, session->engine->context, m->vocab));
+  const mlx_engine_t *engine = session->engine;
+  MLX_TRY(mlx_check_prompt(ids, count, session->length, engine->context, engine->manifest.vocab));
   for (size_t done = 0; done < count;) {
-    int64_t bucket = choose_bucket(m, (int64_t)(count - done));
+    int64_t bucket = choose_bucket(engine->variant, (int64_t)(count - done));
     int32_t part = (int32_t)(count - done < (size_t)bucket ? count - done : (size_t)bucket);
     MLX_TRY(prefill(session, bucket, ids + done, part, out_next));
     done += (size_t)part;
@@ -168,15 +168,15 @@ static mlx_status_t need_choice(const mlx_session_t *session) {
   return mlx_error(MLX_USAGE, "a session must read something before it can go on");
 }
 
-size_t mlx_largest_group(const mlx_manifest_t *m, size_t limit) {
-  size_t i = m->decode_count - 1;
-  while (i > 0 && (size_t)m->decode[i] > limit) --i;
-  return (size_t)m->decode[i];
+size_t mlx_largest_group(const mlx_variant_t *variant, size_t limit) {
+  size_t i = variant->decode_count - 1;
+  while (i > 0 && (size_t)variant->decode[i] > limit) --i;
+  return (size_t)variant->decode[i];
 }
 
 // One call of decode_|group|, whose pages are taken.
 static mlx_status_t decode(mlx_session_t *session, size_t group, int32_t *out_ids) {
-  const int64_t width = session->engine->manifest.row_pages;
+  const int64_t width = session->engine->variant->row_pages;
   const int32_t active = 1, first = session->choice;
   char function[32];
   snprintf(function, sizeof function, "decode_%zu", group);
@@ -199,7 +199,7 @@ mlx_status_t mlx_session_steps(mlx_session_t *session, int32_t *out_ids, size_t 
   MLX_TRY(need_choice(session));
   MLX_TRY(take_pages(session, session->length + (int64_t)count));
   for (size_t done = 0; done < count;) {
-    size_t group = mlx_largest_group(&engine->manifest, count - done);
+    size_t group = mlx_largest_group(engine->variant, count - done);
     MLX_TRY(decode(session, group, out_ids + done));
     done += group;
   }
@@ -228,7 +228,7 @@ mlx_status_t mlx_session_resume(mlx_session_t *session, const int32_t *ids, size
 
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) {
   mlx_engine_t *engine = session->engine;
-  const size_t vocab = (size_t)engine->manifest.vocab, total = vocab * (size_t)engine->manifest.rows;
+  const size_t vocab = (size_t)engine->manifest.vocab, total = vocab * (size_t)engine->variant->rows;
   if (count != vocab) return mlx_error(MLX_USAGE, "there are %zu logits, not %zu", vocab, count);
   MLX_TRY(need_choice(session));
   float *all;

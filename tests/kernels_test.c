@@ -51,9 +51,9 @@ static mlx_compile_options_t options_for(const char *target, mlx_dtype_t dtype, 
 
 static void check_manifest(const mlx_manifest_t *m, const char *kernels, size_t decode_count) {
   static const int64_t steps[] = {1, 8, 32, 128};
-  CHECK_TEXT(mlx_manifest_kernels_text(m).text, kernels);
-  CHECK_INT(m->decode_count, decode_count);
-  for (size_t i = 0; i < decode_count; ++i) CHECK_INT(m->decode[i], steps[i]);
+  CHECK_TEXT(mlx_variant_kernels_text(&m->variants[0]).text, kernels);
+  CHECK_INT(m->variants[0].decode_count, decode_count);
+  for (size_t i = 0; i < decode_count; ++i) CHECK_INT(m->variants[0].decode[i], steps[i]);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ TEST(without_nvrtc_auto_lowers_plainly_and_says_so_and_required_is_an_error) {
     mlx_nvrtc_built_in = built_in;
     CHECK_OK(status);
     check_manifest(&manifest, "none (plain lowering)", 1);
-    CHECK_INT(manifest.driver, 0);
+    CHECK_INT(manifest.variants[0].driver, 0);
     CHECK_CONTAINS(notes, "no linked kernels, the plain lowering is used: NVRTC, which compiles our GPU kernels, was not found");
   }
   mlx_nvrtc_built_in = "";
@@ -119,14 +119,14 @@ TEST(the_manifest_names_the_kernels_and_the_groups_that_were_linked) {
   mlx_compile_options_t options = options_for("cuda:sm_90", MLX_BF16, MLX_KERNELS_REQUIRED);
   CHECK_OK(compile(model, options, &manifest));
   check_manifest(&manifest, "decode, linear, attention", 4);
-  CHECK_INT(manifest.driver, 13000);  // NVRTC's
+  CHECK_INT(manifest.variants[0].driver, 13000);  // NVRTC's
   options.rows = 2;                   // the decode kernel has one row
   CHECK_OK(compile(model, options, &manifest));
   check_manifest(&manifest, "linear, attention", 1);
   options = options_for("cuda:sm_90", MLX_BF16, MLX_KERNELS_OFF);
   CHECK_OK(compile(model, options, &manifest));
   check_manifest(&manifest, "none (plain lowering)", 1);
-  CHECK_INT(manifest.driver, 0);
+  CHECK_INT(manifest.variants[0].driver, 0);
 }
 
 // The module of |shape| for |gpu|, with one prefill function for all of |context|. Release the text with mlx_free, and clear the kernels.

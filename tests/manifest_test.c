@@ -4,30 +4,39 @@
 #include "base/memory.h"
 #include "tests/check.h"
 
+#define SHA256 "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+
 static mlx_manifest_t example(void) {
-  return (mlx_manifest_t){.architecture = "llama",
+  return (mlx_manifest_t){.contract = MLX_CONTRACT_VERSION,
+                          .iree = "3.13",
+                          .compiler = "3.13.0",
+                          .architecture = "llama",
                           .source = "tiny",
-                          .dtype = "bf16",
-                          .target = "cuda:sm_90",
-                          .compiler = "3.13",
-                          .contract = MLX_CONTRACT_VERSION,
+                          .source_digest = SHA256,
+                          .license = "apache-2.0",
                           .vocab = 320,
-                          .context = 64,
-                          .rows = 1,
-                          .page_size = 16,
-                          .row_pages = 4,
-                          .pool_pages = 5,
-                          .prefill = {16, 128},
-                          .prefill_count = 2,
-                          .decode = {1, 8, 32},
-                          .decode_count = 3,
-                          .kernels = {"decode", "linear", "attention"},
-                          .kernel_count = 3,
-                          .state_bytes = 5000000000,
-                          .kv_bytes = 2048,
                           .eos = {2},
                           .eos_count = 1,
-                          .files = {{.name = "model.vmfb", .size = 5, .sha256 = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"}},
+                          .variants = {{.target = "cuda:sm_90",
+                                        .dtype = "bf16",
+                                        .module = "model.vmfb",
+                                        .weights = "weights.irpa",
+                                        .context = 64,
+                                        .rows = 1,
+                                        .page_size = 16,
+                                        .row_pages = 4,
+                                        .pool_pages = 5,
+                                        .prefill = {16, 128},
+                                        .prefill_count = 2,
+                                        .decode = {1, 8, 32},
+                                        .decode_count = 3,
+                                        .kernels = {"decode", "linear", "attention"},
+                                        .kernel_count = 3,
+                                        .kernels_digest = SHA256,
+                                        .state_bytes = 5000000000,
+                                        .kv_bytes = 2048}},
+                          .variant_count = 1,
+                          .files = {{.name = "model.vmfb", .size = 5, .sha256 = SHA256}},
                           .file_count = 1};
 }
 
@@ -38,14 +47,14 @@ TEST(what_is_written_is_read) {
   CHECK_OK(mlx_manifest_write(&written, &json, &length));
   CHECK_OK(mlx_manifest_read("m.json", json, length, &read));
   CHECK(!memcmp(&written, &read, sizeof read));
-  CHECK_TEXT(mlx_manifest_kernels_text(&read).text, "decode, linear, attention");
+  CHECK_TEXT(mlx_variant_kernels_text(&read.variants[0]).text, "decode, linear, attention");
   mlx_free(json);
 }
 
 // The example with the line of |key| replaced by |line| ("" leaves it out).
 static void read_with(const char *key, const char *line, mlx_status_t *out_status, mlx_manifest_t *out_manifest) {
   mlx_manifest_t written = example();
-  char *json, search[32], changed[2048];
+  char *json, search[32], changed[4096];
   CHECK_OK(mlx_manifest_write(&written, &json, NULL));
   snprintf(search, sizeof search, "  \"%s\": ", key);
   char *start = strstr(json, search), *end = start ? strchr(start, '\n') + 1 : NULL;
@@ -63,18 +72,19 @@ static void check_refused(const char *key, const char *line, const char *part) {
 }
 
 TEST(what_an_older_compiler_did_not_write_has_a_meaning) {
-  static const char *const keys[] = {"decode", "kernels", "state_bytes", "kv_bytes"};
+  static const char *const keys[] = {"decode", "kernels", "state_bytes", "module"};
   for (int i = 0; i < 4; ++i) {
     mlx_status_t status;
-    mlx_manifest_t m;
-    read_with(keys[i], "", &status, &m);
+    mlx_manifest_t manifest;
+    read_with(keys[i], "", &status, &manifest);
     CHECK_OK(status);
+    const mlx_variant_t m = manifest.variants[0];
     CHECK_INT(m.decode_count, i == 0 ? 1 : 3);
     CHECK_INT(m.decode[0], 1);
     CHECK_INT(m.kernel_count, i == 1 ? 0 : 3);
-    if (i == 1) CHECK_TEXT(mlx_manifest_kernels_text(&m).text, "none (plain lowering)");
+    if (i == 1) CHECK_TEXT(mlx_variant_kernels_text(&m).text, "none (plain lowering)");
     CHECK_INT(m.state_bytes, i == 2 ? 0 : 5000000000);
-    CHECK_INT(m.kv_bytes, i == 3 ? 0 : 2048);
+    CHECK_TEXT(m.module, "model.vmfb");
   }
 }
 
@@ -103,29 +113,34 @@ TEST(levels_are_of_a_portable_model_and_of_no_other) {
   mlx_manifest_t written = example(), read;
   char *json;
   size_t length;
-  snprintf(written.target, sizeof written.target, "cpu:portable");
+  snprintf(written.variants[0].target, sizeof written.variants[0].target, "cpu:portable");
   CHECK_OK(mlx_manifest_write(&written, &json, &length));
   CHECK_ERROR(mlx_manifest_read("m.json", json, length, &read), MLX_INVALID_INPUT, "field 'levels' is empty");
   mlx_free(json);
-  snprintf(written.levels[0], sizeof written.levels[0], "x86-64-v3");
-  snprintf(written.levels[1], sizeof written.levels[1], "aarch64");
-  written.level_count = 2;
+  snprintf(written.variants[0].levels[0], sizeof written.variants[0].levels[0], "x86-64-v3");
+  snprintf(written.variants[0].levels[1], sizeof written.variants[0].levels[1], "aarch64");
+  written.variants[0].level_count = 2;
   CHECK_OK(mlx_manifest_write(&written, &json, &length));
   CHECK_OK(mlx_manifest_read("m.json", json, length, &read));
   CHECK(!memcmp(&written, &read, sizeof read));
-  CHECK_TEXT(mlx_manifest_levels_text(&read).text, "x86-64-v3, aarch64");
+  CHECK_TEXT(mlx_variant_levels_text(&read.variants[0]).text, "x86-64-v3, aarch64");
   mlx_free(json);
   check_refused("kernels", "\"levels\": [\"aarch64\"],\n", "field 'levels' is for a target of cpu:portable");
   check_refused("kernels", "\"levels\": [\"../../x\"],\n", "field 'levels' holds something that is not a plain name");
 }
 
 TEST(a_bundles_files_have_known_names) {
-  static const char *const ours[] = {"manifest.json", "model.vmfb", "weights.irpa", "tokenizer.json", "chat.json", "model.x86-64-v3.vmfb"};
-  static const char *const others[] = {"", "model", "model..vmfb", "model.a/b.vmfb", "model.aarch64.vmfb.old", "model.aarch64.o", "notes.txt"};
+  static const char *const ours[] = {"manifest.json", "model.vmfb", "weights.irpa", "tokenizer.json", "chat.json", "model.x86-64-v3.vmfb",
+                                     "model.cuda-sm_90.vmfb", "weights.2.irpa", "LICENSE", "LICENSE.txt", "NOTICE", "manifest.json.minisig"};
+  static const char *const others[] = {"", "model", "model..vmfb", "model.a/b.vmfb", "model.aarch64.vmfb.old", "model.aarch64.o", "notes.txt",
+                                       "weights..irpa", "weights.x.irpa", "LICENSE/x", "../LICENSE", "LICENSE \x1b"};
   for (size_t i = 0; i < sizeof ours / sizeof *ours; ++i) CHECK(mlx_is_bundle_file(ours[i]));
   for (size_t i = 0; i < sizeof others / sizeof *others; ++i) CHECK(!mlx_is_bundle_file(others[i]));
   CHECK_TEXT(mlx_bundle_module(NULL).text, "model.vmfb");
   CHECK_TEXT(mlx_bundle_module("aarch64").text, "model.aarch64.vmfb");
+  CHECK_TEXT(mlx_bundle_module("cuda:sm_90").text, "model.cuda-sm_90.vmfb");
+  CHECK_TEXT(mlx_bundle_weights(0).text, "weights.irpa");
+  CHECK_TEXT(mlx_bundle_weights(1).text, "weights.2.irpa");
 }
 
 TEST(only_a_bundles_own_files_are_named) {
@@ -137,7 +152,7 @@ TEST(only_a_bundles_own_files_are_named) {
       {"[1]", "'name'"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_manifest_t manifest = example();
-    char *json, changed[2048];
+    char *json, changed[4096];
     CHECK_OK(mlx_manifest_write(&manifest, &json, NULL));
     snprintf(changed, sizeof changed, "%.*s\"files\": %s}", (int)(strstr(json, "\"files\"") - json), json, cases[i].files);
     mlx_free(json);
@@ -145,6 +160,61 @@ TEST(only_a_bundles_own_files_are_named) {
   }
 }
 
-TEST_MAIN(CASE(what_is_written_is_read), CASE(levels_are_of_a_portable_model_and_of_no_other), CASE(a_bundles_files_have_known_names),
+TEST(a_bundle_has_several_targets) {
+  mlx_manifest_t written = example(), read;
+  char *json;
+  size_t length;
+  written.variants[1] = written.variants[0];
+  written.variant_count = 2;
+  CHECK_OK(mlx_manifest_write(&written, &json, &length));
+  CHECK_ERROR(mlx_manifest_read("m.json", json, length, &read), MLX_INVALID_INPUT, "field 'target' is there twice");
+  mlx_free(json);
+  mlx_variant_t *second = &written.variants[1];
+  snprintf(second->target, sizeof second->target, "cpu:x86-64-v3");
+  snprintf(second->module, sizeof second->module, "%s", mlx_bundle_module(second->target).text);
+  snprintf(second->weights, sizeof second->weights, "%s", mlx_bundle_weights(1).text);
+  CHECK_OK(mlx_manifest_write(&written, &json, &length));
+  CHECK_OK(mlx_manifest_read("m.json", json, length, &read));
+  CHECK(!memcmp(&written, &read, sizeof read));
+  CHECK_TEXT(mlx_manifest_targets_text(&read).text, "cuda:sm_90, cpu:x86-64-v3");
+  mlx_free(json);
+  second->context = 32;
+  CHECK_OK(mlx_manifest_write(&written, &json, &length));
+  CHECK_ERROR(mlx_manifest_read("m.json", json, length, &read), MLX_INVALID_INPUT, "field 'context' is not the same for all targets");
+  mlx_free(json);
+}
+
+// A bundle of the time when it had one target: its fields stood where the list is now.
+TEST(a_manifest_without_targets_is_one) {
+  static const char text[] =
+      "{\"format\": \"mlxcel-bundle\", \"contract\": 1, \"architecture\": \"llama\", \"source\": \"tiny\", \"target\": \"cpu:host\", \"cpu\": \"\","
+      "\"compiler\": \"3.13\", \"compiler_digest\": \"\", \"vocab\": 9, \"context\": 64, \"rows\": 1, \"page_size\": 16, \"row_pages\": 4, \"pool_pages\": 5,"
+      "\"prefill\": [16], \"eos\": []}";
+  mlx_manifest_t m;
+  CHECK_OK(mlx_manifest_read("m.json", text, strlen(text), &m));
+  CHECK_INT(m.variant_count, 1);
+  CHECK_TEXT(m.variants[0].target, "cpu:host");
+  CHECK_TEXT(m.variants[0].dtype, "f32");
+  CHECK_TEXT(m.variants[0].weights, "weights.irpa");
+}
+
+TEST(another_contract_is_refused_and_still_says_where_it_comes_from) {
+  static const char text[] = "{\"format\": \"mlxcel-bundle\", \"contract\": 7, \"source\": \"m.gguf\", \"source_digest\": \"" SHA256 "\"}";
+  mlx_manifest_t m;
+  CHECK_ERROR(mlx_manifest_read("m.json", text, strlen(text), &m), MLX_UNSUPPORTED, "compiled for contract 7; this mlxcel runs contract 1");
+  CHECK_TEXT(mlx_manifest_origin(text, strlen(text)).source, "m.gguf");
+  CHECK_TEXT(mlx_manifest_origin(text, strlen(text)).source_digest, SHA256);
+  CHECK_TEXT(mlx_manifest_origin("{", 1).source, "");
+}
+
+TEST(files_of_another_kind_cannot_be_named_as_code) {
+  check_refused("module", "\"module\": \"weights.irpa\",\n", "field 'module' is not the name of a bundle's module");
+  check_refused("module", "\"module\": \"../model.vmfb\",\n", "field 'module' is not the name of a bundle's module");
+  check_refused("weights", "\"weights\": \"LICENSE\",\n", "field 'weights' is not the name of a bundle's weights");
+  check_refused("source", "\"source\": \"a\\u001b[2J\",\n", "field 'source' holds a control character");
+}
+
+TEST_MAIN(CASE(a_bundle_has_several_targets), CASE(a_manifest_without_targets_is_one), CASE(files_of_another_kind_cannot_be_named_as_code),
+          CASE(another_contract_is_refused_and_still_says_where_it_comes_from), CASE(what_is_written_is_read), CASE(levels_are_of_a_portable_model_and_of_no_other), CASE(a_bundles_files_have_known_names),
           CASE(only_a_bundles_own_files_are_named), CASE(what_an_older_compiler_did_not_write_has_a_meaning),
           CASE(decode_sizes_out_of_bounds_are_refused), CASE(kernel_names_that_could_steer_a_terminal_are_refused))

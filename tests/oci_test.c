@@ -197,7 +197,7 @@ TEST(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept) {
   command_start(&copy, (const char *const[]){"/bin/sh", "-c", damage, NULL});
   command_wait(&copy);
   command_free(&copy);
-  CHECK_ERROR(mlx_push_bundle(in_folder("bad.mlxb"), place("acme/broken:v2"), &options, digest), MLX_INVALID_INPUT, "is not what its manifest says");
+  CHECK_ERROR(mlx_push_bundle(in_folder("bad.mlxb"), place("acme/broken:v2"), &options, digest), MLX_INVALID_INPUT, "is not what the bundle's manifest says");
   server_control(&server, "{\"corrupt\": true}");
   options.output = in_folder("p3");
   CHECK_ERROR(mlx_pull_oci(place("acme/broken:v1"), &options, &path), MLX_INVALID_INPUT, "its SHA-256 is");

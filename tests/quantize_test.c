@@ -230,7 +230,7 @@ TEST(what_becomes_of_the_weights_is_said) {
   snprintf(path, sizeof path, "%s/manifest.json", bundle);
   CHECK_OK(mlx_read_file(path, 1 << 20, &text, &length));
   CHECK_OK(mlx_manifest_read(path, text, length, &manifest));
-  CHECK_TEXT(manifest.dtype, "q4_1");
+  CHECK_TEXT(manifest.variants[0].dtype, "q4_1");
   mlx_free(text);
   SAYS(true, "is compiled already: --quantize is for the model it was made from", "run", "-m", bundle, "-p", "x", "--quantize", "q4");
   SAYS(false, ", q8_0", "run", "-m", model, "-p", "x", "-n", "1", "--device", "cpu", "--quantize", "q8");

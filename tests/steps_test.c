@@ -116,12 +116,14 @@ static mlx_status_t try_open(const int64_t *decode, size_t decode_count, int32_t
     compile_module();
     write_weights();
   }
-  mlx_manifest_t m = {.architecture = "counting", .source = "counting", .dtype = "f32", .contract = MLX_CONTRACT_VERSION,
-                      .vocab = 320, .context = CONTEXT, .rows = 1, .page_size = 16, .row_pages = 13, .pool_pages = 14,
-                      .prefill = {16}, .prefill_count = 1, .decode_count = decode_count, .kernels = {"decode"}, .kernel_count = 1,
-                      .kv_bytes = 8, .eos = {eos}, .eos_count = 1};
-  snprintf(m.target, sizeof m.target, "cpu:%s", mlx_cpu_level_here()->name);
-  memcpy(m.decode, decode, decode_count * sizeof *decode);
+  mlx_manifest_t m = {.architecture = "counting", .source = "counting", .contract = MLX_CONTRACT_VERSION, .vocab = 320, .eos = {eos}, .eos_count = 1,
+                      .variant_count = 1};
+  mlx_variant_t *v = &m.variants[0];
+  *v = (mlx_variant_t){.dtype = "f32", .module = "model.vmfb", .weights = "weights.irpa", .context = CONTEXT, .rows = 1, .page_size = 16, .row_pages = 13,
+                       .pool_pages = 14, .prefill = {16}, .prefill_count = 1, .decode_count = decode_count, .kernels = {"decode"}, .kernel_count = 1,
+                       .kv_bytes = 8};
+  snprintf(v->target, sizeof v->target, "cpu:%s", mlx_cpu_level_here()->name);
+  memcpy(v->decode, decode, decode_count * sizeof *decode);
   char *manifest, *tokenizer;
   size_t manifest_length, tokenizer_length;
   CHECK_OK(mlx_manifest_write(&m, &manifest, &manifest_length));
@@ -148,7 +150,7 @@ static mlx_engine_t *open_engine(bool groups, int32_t eos) {
 // The schedule
 
 TEST(groups_grow_with_the_text_and_end_on_the_limit) {
-  const mlx_manifest_t plain = {.decode = {1}, .decode_count = 1}, grouped = {.decode = {1, 8, 32}, .decode_count = 3};
+  const mlx_variant_t plain = {.decode = {1}, .decode_count = 1}, grouped = {.decode = {1, 8, 32}, .decode_count = 3};
   for (size_t written = 1; written < 100; ++written) CHECK_INT(mlx_next_group(&plain, written, 1000), 1);
   static const size_t sizes[] = {1, 1, 1, 1, 1, 1, 1, 8, 8, 8, 32, 32, 8, 8, 8, 1, 1, 1};
   size_t written = 1;  // the first comes with the prompt

@@ -132,11 +132,12 @@ def report(args, result):
 def main():
     args = arguments()
     manifest = json.loads((args.bundle / "manifest.json").read_text())
-    if manifest["dtype"] != args.dtype:
-        sys.exit(f"{args.bundle} stores {manifest['dtype']}, not {args.dtype}")
+    code = manifest["targets"][0]
+    if code["dtype"] != args.dtype:
+        sys.exit(f"{args.bundle} stores {code['dtype']}, not {args.dtype}")
     prompts = tokenize(args.bundle, args.prompts)
     lengths = [len(ids) for ids in prompts]
-    print(f"{args.bundle}: {manifest['source']}, {args.dtype}, {manifest['target']}; {len(prompts)} prompts of {min(lengths)} to "
+    print(f"{args.bundle}: {manifest['source']}, {args.dtype}, {code['target']}; {len(prompts)} prompts of {min(lengths)} to "
           f"{max(lengths)} tokens, {args.steps} steps each, device {args.device}", flush=True)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         ours, same_bytes, other_tokens = dump(args, prompts, manifest["vocab"], folder)

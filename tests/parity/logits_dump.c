@@ -90,6 +90,7 @@ int main(int argc, char **argv) {
   options.device = parse_device(argv[2]);
   const int64_t steps = parse_steps(argv[3]);
   mlx_engine_t *engine;
+  options.allow_unsigned = true;
   need(mlx_engine_open_bundle(argv[1], &options, &engine));
   const mlx_engine_info_t info = mlx_engine_info(engine);
   float *logits;

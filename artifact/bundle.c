@@ -1,0 +1,405 @@
+#include "artifact/bundle.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "artifact/tar.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+#define MAX_PARTS (MLX_MAX_BUNDLE_FILES + 2)  // and the manifest and its signature
+
+// A file of an archive.
+typedef struct part {
+  char name[MLX_BUNDLE_NAME];
+  uint64_t offset, size;
+} part_t;
+
+struct mlx_bundle {
+  char *path;
+  mlx_map_t whole;         // of one file; a folder has none
+  mlx_file_stamp_t stamp;  // what was mapped
+  part_t parts[MAX_PARTS];
+  size_t part_count;
+  char *text;              // the manifest's
+  size_t length;
+  mlx_manifest_t manifest;
+  mlx_map_t maps[MAX_PARTS];  // of a folder: what was handed out
+  size_t map_count;
+  mlx_cache_t *cache;         // NULL: there is none, or nobody needed it yet
+  mlx_cache_entry_t lent;     // weights that the cache has
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// One file
+
+static mlx_status_t add_part(mlx_bundle_t *bundle, const mlx_tar_member_t *member) {
+  const char *name = strncmp(member->name, "./", 2) ? member->name : member->name + 2;  // as `tar cf FILE -C FOLDER .` writes them
+  if (member->folder) return NULL;
+  if (!mlx_is_bundle_file(name)) return mlx_error(MLX_INVALID_INPUT, "'%s' holds '%s', which is not part of a compiled model", bundle->path, name);
+  for (size_t i = 0; i < bundle->part_count; ++i) {
+    if (!strcmp(bundle->parts[i].name, name)) return mlx_error(MLX_INVALID_INPUT, "'%s' holds '%s' twice", bundle->path, name);
+  }
+  if (bundle->part_count == MAX_PARTS) return mlx_error(MLX_INVALID_INPUT, "'%s' holds more files than a compiled model has", bundle->path);
+  part_t *part = &bundle->parts[bundle->part_count++];
+  memcpy(part->name, name, strlen(name) + 1);  // mlx_is_bundle_file knows no longer ones
+  part->offset = member->offset;
+  part->size = member->size;
+  return NULL;
+}
+
+static mlx_status_t read_archive(mlx_bundle_t *bundle) {
+  mlx_tar_t tar = {.name = bundle->path, .bytes = bundle->whole.data, .fd = -1, .size = bundle->whole.size};
+  mlx_tar_member_t member;
+  bool is;
+  for (;;) {
+    MLX_TRY(mlx_tar_next(&tar, &member, &is));
+    if (!is) return NULL;
+    MLX_TRY(add_part(bundle, &member));
+  }
+}
+
+static const part_t *find_part(const mlx_bundle_t *bundle, const char *name) {
+  for (size_t i = 0; i < bundle->part_count; ++i) {
+    if (!strcmp(bundle->parts[i].name, name)) return &bundle->parts[i];
+  }
+  return NULL;
+}
+
+static mlx_status_t check_unchanged(const mlx_bundle_t *bundle) {
+  mlx_file_stamp_t now;
+  MLX_TRY(mlx_file_stamp(bundle->path, &now));
+  if (!memcmp(&now, &bundle->stamp, sizeof now)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_IO, "'%s' changed while it was being read", bundle->path), "run the command again");
+}
+
+static mlx_status_t open_archive(mlx_bundle_t *bundle) {
+  MLX_TRY(mlx_file_stamp(bundle->path, &bundle->stamp));
+  MLX_TRY(mlx_map_file(bundle->path, &bundle->whole));
+  MLX_TRY(check_unchanged(bundle));
+  return read_archive(bundle);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Opening
+
+bool mlx_bundle_is_file(const mlx_bundle_t *bundle) { return bundle->part_count > 0; }
+
+static mlx_status_t missing(const mlx_bundle_t *bundle, const char *name) {
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s/%s' is not there", bundle->path, name), "the bundle is not whole: compile or pull it again");
+}
+
+bool mlx_bundle_has(const mlx_bundle_t *bundle, const char *name) {
+  char *path;
+  if (mlx_bundle_is_file(bundle)) return find_part(bundle, name);
+  mlx_status_t status = mlx_join_path(bundle->path, name, &path);
+  const bool has = !status && mlx_is_file(path);
+  mlx_status_free(status);
+  mlx_free(path);
+  return has;
+}
+
+// The bytes of a file, unchecked.
+static mlx_status_t read_raw(const mlx_bundle_t *bundle, const char *name, size_t max_size, char **out_text, size_t *out_length) {
+  *out_text = NULL;
+  *out_length = 0;
+  if (!mlx_bundle_has(bundle, name)) return missing(bundle, name);
+  if (!mlx_bundle_is_file(bundle)) {
+    char *path;
+    MLX_TRY(mlx_join_path(bundle->path, name, &path));
+    mlx_status_t status = mlx_read_file(path, max_size, out_text, out_length);
+    mlx_free(path);
+    return status;
+  }
+  const part_t *part = find_part(bundle, name);
+  if (part->size > max_size) {
+    return mlx_error(MLX_INVALID_INPUT, "'%s' in '%s' is longer than the %zu bytes that are accepted", name, bundle->path, max_size);
+  }
+  MLX_TRY(mlx_copy_text((const char *)bundle->whole.data + part->offset, (size_t)part->size, out_text));
+  *out_length = (size_t)part->size;
+  return NULL;
+}
+
+static mlx_status_t open_files(const char *path, mlx_bundle_t **out_bundle) {
+  mlx_bundle_t *bundle;
+  *out_bundle = NULL;
+  MLX_TRY(mlx_alloc(1, sizeof *bundle, &bundle));
+  mlx_status_t status = mlx_copy_text(path, strlen(path), &bundle->path);
+  if (!status && !mlx_is_dir(path)) status = open_archive(bundle);
+  if (!status) status = read_raw(bundle, MLX_BUNDLE_MANIFEST, MLX_MAX_MANIFEST, &bundle->text, &bundle->length);
+  if (status) {
+    mlx_bundle_close(bundle);
+    return status;
+  }
+  *out_bundle = bundle;
+  return NULL;
+}
+
+mlx_status_t mlx_bundle_open(const char *path, mlx_bundle_t **out_bundle) {
+  MLX_TRY(open_files(path, out_bundle));
+  mlx_bundle_t *bundle = *out_bundle;
+  const mlx_bundle_place_t place = mlx_bundle_place(bundle, MLX_BUNDLE_MANIFEST);
+  mlx_status_t status = mlx_manifest_read(place.text, bundle->text, bundle->length, &bundle->manifest);
+  if (!status) return NULL;
+  mlx_bundle_close(bundle);
+  *out_bundle = NULL;
+  return status;
+}
+
+void mlx_bundle_close(mlx_bundle_t *bundle) {
+  if (!bundle) return;
+  for (size_t i = 0; i < bundle->map_count; ++i) mlx_unmap(&bundle->maps[i]);
+  mlx_unmap(&bundle->whole);
+  mlx_cache_release(&bundle->lent);
+  mlx_cache_close(bundle->cache);
+  mlx_free(bundle->text);
+  mlx_free(bundle->path);
+  mlx_free(bundle);
+}
+
+mlx_status_t mlx_bundle_read_manifest(const char *path, char **out_text, size_t *out_length) {
+  mlx_bundle_t *bundle;
+  *out_text = NULL;
+  MLX_TRY(open_files(path, &bundle));
+  *out_text = bundle->text;
+  *out_length = bundle->length;
+  bundle->text = NULL;
+  mlx_bundle_close(bundle);
+  return NULL;
+}
+
+// A GGUF file is looked at too: what does not begin as an archive is not read on.
+static bool could_be(const char *path) {
+  if (mlx_is_dir(path)) return true;
+  mlx_map_t map;
+  mlx_status_t status = mlx_is_file(path) ? mlx_map_file(path, &map) : mlx_error(MLX_NOT_FOUND, "no file");
+  const bool could = !status && map.size >= MLX_TAR_BLOCK && !memcmp(map.data + 257, "ustar", 5);
+  if (!status) mlx_unmap(&map);
+  mlx_status_free(status);
+  return could;
+}
+
+bool mlx_is_bundle(const char *path) {
+  char *text = NULL;
+  size_t length = 0;
+  mlx_json_t json = {0};
+  const char *format = NULL;
+  if (!could_be(path)) return false;
+  mlx_status_t status = mlx_bundle_read_manifest(path, &text, &length);
+  if (!status) status = mlx_json_parse(path, text, length, &json);
+  if (!status) status = mlx_json_string(&json, json.root, "format", &format);
+  const bool is = !status && !strcmp(format, MLX_BUNDLE_FORMAT);
+  mlx_json_close(&json);
+  mlx_free(text);
+  mlx_status_free(status);
+  return is;
+}
+
+const mlx_manifest_t *mlx_bundle_manifest(const mlx_bundle_t *bundle) { return &bundle->manifest; }
+
+const char *mlx_bundle_manifest_text(const mlx_bundle_t *bundle, size_t *out_length) {
+  *out_length = bundle->length;
+  return bundle->text;
+}
+
+const char *mlx_bundle_path(const mlx_bundle_t *bundle) { return bundle->path; }
+
+mlx_bundle_place_t mlx_bundle_place(const mlx_bundle_t *bundle, const char *name) {
+  mlx_bundle_place_t place;
+  snprintf(place.text, sizeof place.text, "%s/%s", bundle->path, name);
+  return place;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Checking
+
+// A machine without a cache reads everything again.
+static mlx_cache_t *cache_of(mlx_bundle_t *bundle) {
+  if (!bundle->cache) mlx_status_free(mlx_cache_open(NULL, &bundle->cache));
+  return bundle->cache;
+}
+
+static mlx_status_t compare(const mlx_bundle_file_t *file, const char *place, uint64_t size, const char *sha256) {
+  if (size != (uint64_t)file->size) {
+    return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is not what the bundle's manifest says: it has %llu bytes, it should have %lld", place,
+                                     (unsigned long long)size, (long long)file->size),
+                           "the bundle is damaged: compile or pull it again");
+  }
+  if (!strcmp(sha256, file->sha256)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is not what the bundle's manifest says: its SHA-256 is %s, it should be %s", place, sha256,
+                                   file->sha256),
+                         "the bundle is damaged: compile or pull it again");
+}
+
+static mlx_status_t digest_path(mlx_bundle_t *bundle, const char *path, char out_hex[MLX_DIGEST_HEX]) {
+  mlx_cache_t *cache = cache_of(bundle);
+  return cache ? mlx_cache_digest_file(cache, path, out_hex) : mlx_digest_file(path, out_hex);
+}
+
+static mlx_status_t check_path(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, const char *path) {
+  char hex[MLX_DIGEST_HEX] = "";
+  mlx_file_stamp_t stamp;
+  MLX_TRY(mlx_file_stamp(path, &stamp));
+  if (stamp.size == (uint64_t)file->size) MLX_TRY(digest_path(bundle, path, hex));
+  return compare(file, path, stamp.size, hex);
+}
+
+static mlx_status_t check_part(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, const part_t *part) {
+  char hex[MLX_DIGEST_HEX] = "";
+  mlx_cache_t *cache = cache_of(bundle);
+  if (part->size == (uint64_t)file->size) {
+    MLX_TRY(cache ? mlx_cache_digest_part(cache, bundle->path, part->offset, part->size, hex)
+                  : mlx_digest_part(bundle->path, part->offset, part->size, hex));
+    MLX_TRY(check_unchanged(bundle));  // what was read by its name is what is mapped
+  }
+  return compare(file, mlx_bundle_place(bundle, file->name).text, part->size, hex);
+}
+
+mlx_status_t mlx_bundle_check(mlx_bundle_t *bundle, const char *name) {
+  const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
+  const part_t *part = find_part(bundle, name);
+  if (!file && !bundle->manifest.file_count) return NULL;  // an older compiler's: it has no digests
+  if (!file) return mlx_error(MLX_INVALID_INPUT, "the manifest of '%s' does not list '%s'", bundle->path, name);
+  if (mlx_bundle_is_file(bundle)) return part ? check_part(bundle, file, part) : missing(bundle, name);
+  char *path;
+  MLX_TRY(mlx_join_path(bundle->path, name, &path));
+  mlx_status_t status = mlx_is_file(path) ? check_path(bundle, file, path) : missing(bundle, name);
+  mlx_free(path);
+  return status;
+}
+
+// A file that the runtime would read and nobody vouches for.
+static mlx_status_t refuse_stray(void *user, const char *name) {
+  const mlx_bundle_t *bundle = user;
+  const bool ours = strcmp(name, MLX_BUNDLE_MANIFEST) && strcmp(name, MLX_BUNDLE_SIGNATURE) && mlx_is_bundle_file(name);
+  if (!ours || mlx_manifest_file(&bundle->manifest, name)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' has a %s that its manifest does not list", bundle->path, name),
+                         "it was put there after the model was compiled: remove it, or get the model again");
+}
+
+mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *report) {
+  const mlx_manifest_t *m = &bundle->manifest;
+  mlx_status_t status = NULL;
+  if (!m->file_count) {
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s': its manifest does not list its files; an older mlxcel wrote it", bundle->path),
+                           "compile the model again");
+  }
+  for (size_t i = 0; i < bundle->part_count; ++i) MLX_TRY(refuse_stray(bundle, bundle->parts[i].name));
+  if (!mlx_bundle_is_file(bundle)) MLX_TRY(mlx_list_dir(bundle->path, refuse_stray, bundle));
+  for (size_t i = 0; i < m->file_count && !status; ++i) {
+    if (!mlx_bundle_has(bundle, m->files[i].name)) continue;  // weights that are elsewhere, code of another target
+    mlx_report_progress(report, "checking %s (%lld MiB)", m->files[i].name, (long long)(m->files[i].size >> 20));
+    status = mlx_bundle_check(bundle, m->files[i].name);
+  }
+  mlx_report_done(report);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Signing
+
+// Where a new signature goes: after the last file, or over an older signature that is the last.
+static mlx_status_t signature_offset(const mlx_bundle_t *bundle, uint64_t *out_offset) {
+  const part_t *last = &bundle->parts[bundle->part_count - 1], *old = find_part(bundle, MLX_BUNDLE_SIGNATURE);
+  if (old && old != last) {
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s' has a signature between its files, which cannot be replaced", bundle->path),
+                           "unpack it with tar, sign the folder, and pack that again");
+  }
+  *out_offset = old ? old->offset - MLX_TAR_BLOCK : last->offset + last->size + mlx_tar_padding(last->size);
+  return NULL;
+}
+
+// In one write, so that nobody sees half of it.
+mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, size_t length) {
+  static const char zeros[MLX_TAR_BLOCK + MLX_TAR_END];
+  uint8_t header[MLX_TAR_BLOCK];
+  uint64_t offset = 0;
+  mlx_text_t tail = {0};
+  MLX_TRY(signature_offset(bundle, &offset));
+  MLX_TRY(check_unchanged(bundle));
+  MLX_TRY(mlx_tar_header(MLX_BUNDLE_SIGNATURE, length, header));
+  mlx_text_append(&tail, (const char *)header, sizeof header);
+  mlx_text_append(&tail, text, length);
+  mlx_text_append(&tail, zeros, mlx_tar_padding(length) + MLX_TAR_END);
+  mlx_status_t status = mlx_text_finish(&tail);
+  mlx_unmap(&bundle->whole);  // some systems do not let a mapped file be cut
+  bundle->part_count = 0;
+  if (!status) status = mlx_replace_tail(bundle->path, offset, tail.data, tail.length);
+  mlx_text_clear(&tail);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Reading
+
+// What was read is checked itself.
+mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_size, char **out_text, size_t *out_length) {
+  const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
+  MLX_TRY(read_raw(bundle, name, max_size, out_text, out_length));
+  if (!file) return NULL;  // the signature, or an older compiler's
+  char hex[MLX_DIGEST_HEX];
+  mlx_digest_t digest;
+  mlx_digest_begin(&digest);
+  mlx_digest_add(&digest, *out_text, *out_length);
+  mlx_digest_end(&digest, hex);
+  mlx_status_t status = compare(file, mlx_bundle_place(bundle, name).text, *out_length, hex);
+  if (!status) return NULL;
+  mlx_free(*out_text);
+  *out_text = NULL;
+  return status;
+}
+
+static mlx_status_t map_path(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, const char *path, mlx_map_t *out_view) {
+  mlx_file_stamp_t before, after;
+  mlx_map_t *map = &bundle->maps[bundle->map_count];
+  if (bundle->map_count == MAX_PARTS) return mlx_error(MLX_INTERNAL, "too many files of '%s' are mapped", bundle->path);
+  MLX_TRY(mlx_file_stamp(path, &before));
+  MLX_TRY(mlx_map_file(path, map));
+  ++bundle->map_count;
+  if (file) MLX_TRY(check_path(bundle, file, path));
+  MLX_TRY(mlx_file_stamp(path, &after));
+  if (memcmp(&before, &after, sizeof after)) return mlx_error(MLX_IO, "'%s' changed while it was being read", path);
+  *out_view = *map;
+  return NULL;
+}
+
+static mlx_status_t no_weights(const mlx_bundle_t *bundle, const mlx_bundle_file_t *file) {
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' names its weights by their digest, and they are not here: sha256:%s, %lld bytes", bundle->path,
+                                   file->sha256, (long long)file->size),
+                         "put them beside it as %s.irpa, or compile '%s' on this machine, which makes them", file->sha256, bundle->manifest.source);
+}
+
+static mlx_status_t map_elsewhere(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, mlx_map_t *out_view) {
+  char *folder = NULL, *path = NULL;
+  mlx_status_t status = mlx_folder_of(bundle->path, &folder);
+  if (!status) status = mlx_format(&path, "%s/%s.irpa", folder, file->sha256);
+  if (!status && !mlx_is_file(path)) {
+    mlx_free(path);
+    path = NULL;
+    mlx_cache_release(&bundle->lent);
+    if (cache_of(bundle)) status = mlx_cache_find_file(bundle->cache, "weights", file->sha256, &bundle->lent, &path);
+  }
+  if (!status) status = path ? map_path(bundle, file, path, out_view) : no_weights(bundle, file);
+  mlx_free(path);
+  mlx_free(folder);
+  return status;
+}
+
+mlx_status_t mlx_bundle_map(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) {
+  const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
+  *out_view = (mlx_map_t){0};
+  if (!file && bundle->manifest.file_count) return mlx_bundle_check(bundle, name);  // the manifest does not list it
+  if (!mlx_bundle_has(bundle, name)) return file && mlx_is_weights_file(name) ? map_elsewhere(bundle, file, out_view) : missing(bundle, name);
+  if (mlx_bundle_is_file(bundle)) {
+    const part_t *part = find_part(bundle, name);
+    if (file) MLX_TRY(check_part(bundle, file, part));
+    *out_view = (mlx_map_t){.data = bundle->whole.data + part->offset, .size = (size_t)part->size};
+    return NULL;
+  }
+  char *path;
+  MLX_TRY(mlx_join_path(bundle->path, name, &path));
+  mlx_status_t status = map_path(bundle, file, path, out_view);
+  mlx_free(path);
+  return status;
+}

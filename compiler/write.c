@@ -1,0 +1,194 @@
+// Writing a compiled model as a bundle, a folder or one file: all of it, under its name, or nothing.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "artifact/bundle.h"
+#include "artifact/tar.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "compiler/compile.h"
+
+#define PACKED_ALIGNMENT 4096  // of each file within the one: a page, so that a part of it can be mapped alone
+
+// ---------------------------------------------------------------------------------------------------------------------
+// A folder
+
+static mlx_status_t put_text(const char *folder, const char *name, const char *text, size_t length) {
+  char *path;
+  MLX_TRY(mlx_join_path(folder, name, &path));
+  mlx_status_t status = mlx_write_file(path, text, length);
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t put_copy(const char *folder, const mlx_compiled_file_t *file) {
+  char *path;
+  MLX_TRY(mlx_join_path(folder, file->name, &path));
+  mlx_status_t status = mlx_copy_file(file->path, path);
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t fill_folder(const mlx_compiled_t *compiled, const mlx_write_options_t *options, const char *folder) {
+  MLX_TRY(mlx_make_dirs(folder, 0777));
+  MLX_TRY(put_text(folder, MLX_BUNDLE_MANIFEST, compiled->manifest, compiled->manifest_length));
+  MLX_TRY(put_text(folder, MLX_BUNDLE_TOKENIZER, compiled->tokenizer, compiled->tokenizer_length));
+  if (compiled->chat) MLX_TRY(put_text(folder, MLX_BUNDLE_CHAT, compiled->chat, compiled->chat_length));
+  for (size_t i = 0; i < compiled->licence_count; ++i) MLX_TRY(put_copy(folder, &compiled->licences[i]));
+  for (size_t i = 0; i < compiled->module_count; ++i) MLX_TRY(put_copy(folder, &compiled->modules[i]));
+  for (size_t i = 0; i < compiled->weights_count && !options->no_weights; ++i) MLX_TRY(put_copy(folder, &compiled->weights[i]));
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// One file
+
+static mlx_status_t pack_bytes(mlx_writer_t *writer, const char *name, const void *bytes, size_t length) {
+  static const char zeros[MLX_TAR_BLOCK];
+  mlx_text_t header = {0};
+  mlx_status_t status = mlx_tar_aligned_header(name, length, writer->offset, PACKED_ALIGNMENT, &header);
+  if (!status) status = mlx_text_finish(&header);
+  if (!status) status = mlx_writer_write(writer, header.data, header.length);
+  if (!status) status = mlx_writer_write(writer, bytes, length);
+  if (!status) status = mlx_writer_write(writer, zeros, mlx_tar_padding(length));
+  mlx_text_clear(&header);
+  return status;
+}
+
+static mlx_status_t pack_file(mlx_writer_t *writer, const mlx_compiled_file_t *file) {
+  mlx_map_t map;
+  MLX_TRY(mlx_map_file(file->path, &map));
+  mlx_status_t status = pack_bytes(writer, file->name, map.data, map.size);
+  mlx_unmap(&map);
+  return status;
+}
+
+static mlx_status_t pack_all(const mlx_compiled_t *compiled, const mlx_write_options_t *options, mlx_writer_t *writer) {
+  static const char zeros[MLX_TAR_END];
+  MLX_TRY(pack_bytes(writer, MLX_BUNDLE_MANIFEST, compiled->manifest, compiled->manifest_length));
+  MLX_TRY(pack_bytes(writer, MLX_BUNDLE_TOKENIZER, compiled->tokenizer, compiled->tokenizer_length));
+  if (compiled->chat) MLX_TRY(pack_bytes(writer, MLX_BUNDLE_CHAT, compiled->chat, compiled->chat_length));
+  for (size_t i = 0; i < compiled->licence_count; ++i) MLX_TRY(pack_file(writer, &compiled->licences[i]));
+  for (size_t i = 0; i < compiled->module_count; ++i) MLX_TRY(pack_file(writer, &compiled->modules[i]));
+  for (size_t i = 0; i < compiled->weights_count && !options->no_weights; ++i) MLX_TRY(pack_file(writer, &compiled->weights[i]));
+  return mlx_writer_write(writer, zeros, sizeof zeros);
+}
+
+static mlx_status_t fill_file(const mlx_compiled_t *compiled, const mlx_write_options_t *options, const char *path) {
+  mlx_writer_t writer;
+  MLX_TRY(mlx_writer_open(path, &writer));
+  mlx_status_t status = pack_all(compiled, options, &writer);
+  if (!status) return mlx_writer_close(&writer);
+  mlx_writer_abandon(&writer);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Where
+
+static mlx_status_t refuse_foreign_name(void *user, const char *name) {
+  if (mlx_is_bundle_file(name)) return NULL;
+  return mlx_error(MLX_USAGE, "'%s' holds '%s', which is not part of a compiled model", (const char *)user, name);
+}
+
+mlx_status_t mlx_compiled_check_path(const char *path) {
+  mlx_status_t status = NULL;
+  if (mlx_is_dir(path)) {
+    status = mlx_is_bundle(path) ? mlx_list_dir(path, refuse_foreign_name, (void *)(uintptr_t)path)
+                                 : mlx_error(MLX_USAGE, "'%s' is a folder, but not a compiled model", path);
+  } else if (!access(path, F_OK) && !mlx_is_bundle(path)) {
+    status = mlx_error(MLX_USAGE, "'%s' is there, and is not a compiled model", path);
+  }
+  return mlx_status_hint(status, "give -o a name that is free");
+}
+
+// Only one process at a time writes bundles into a folder: then every temporary bundle in it is a dead process's. Where the
+// file system has no locks, -1.
+static int lock_folder(const char *folder) {
+  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  while (flock(fd, LOCK_EX)) {
+    if (errno == EINTR) continue;
+    close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+typedef struct sweep {
+  const char *folder, *name;
+} sweep_t;
+
+// The same for a bundle that was being written: a file of it may still have the name it was written under.
+static mlx_status_t refuse_foreign_part(void *user, const char *name) {
+  const char *temporary = strstr(name, ".tmp.");
+  char file[256];
+  snprintf(file, sizeof file, "%.*s", (int)(temporary ? (size_t)(temporary - name) : strlen(name)), name);
+  return refuse_foreign_name(user, file);
+}
+
+// Removes "NAME.tmp.PID.TIME-N" beside the bundle NAME, a name only we make, if nothing but a bundle's files is in it.
+static mlx_status_t sweep_name(void *user, const char *name) {
+  const sweep_t *sweep = user;
+  size_t length = strlen(sweep->name);
+  long pid;
+  unsigned long long when;
+  unsigned number;
+  int end = 0;
+  char *path;
+  if (strncmp(name, sweep->name, length)) return NULL;
+  if (sscanf(name + length, ".tmp.%ld.%llx-%x%n", &pid, &when, &number, &end) != 3 || name[length + (size_t)end]) return NULL;
+  MLX_TRY(mlx_join_path(sweep->folder, name, &path));
+  mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, refuse_foreign_part, path) : NULL;
+  if (!status) status = mlx_remove_tree(path);
+  mlx_free(path);
+  return status;
+}
+
+static void sweep_leftovers(const char *folder, const char *path) {
+  mlx_file_name_t name = mlx_file_name(path);
+  sweep_t sweep = {.folder = folder, .name = name.text};
+  mlx_status_free(mlx_list_dir(folder, sweep_name, &sweep));  // what cannot be removed is no reason to fail
+}
+
+static mlx_status_t fill_and_publish(const mlx_compiled_t *compiled, const mlx_write_options_t *options, const char *path) {
+  char *temporary;
+  MLX_TRY(mlx_temporary_path(path, &temporary));
+  mlx_status_t status = options->single_file ? fill_file(compiled, options, temporary) : fill_folder(compiled, options, temporary);
+  if (!status) status = mlx_is_dir(path) || mlx_is_file(path) ? mlx_exchange(temporary, path) : mlx_rename(temporary, path);
+  mlx_status_free(mlx_remove_tree(temporary));  // what is left of it, or the older bundle
+  mlx_free(temporary);
+  return status;
+}
+
+static mlx_status_t write_bundle(const mlx_compiled_t *compiled, const mlx_write_options_t *options, const char *path) {
+  char *folder;
+  MLX_TRY(mlx_folder_of(path, &folder));
+  mlx_status_t status = mlx_make_dirs(folder, 0777);
+  if (!status) {
+    int lock = lock_folder(folder);
+    if (lock >= 0) sweep_leftovers(folder, path);
+    status = fill_and_publish(compiled, options, path);
+    if (lock >= 0) close(lock);
+  }
+  mlx_free(folder);
+  return status;
+}
+
+mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_write_options_t *options) {
+  char *target;
+  MLX_TRY(mlx_compiled_check_path(path));
+  const bool is_there = mlx_is_dir(path) || mlx_is_file(path);
+  MLX_TRY(is_there ? mlx_real_path(path, &target) : mlx_copy_text(path, strlen(path), &target));  // a link stays
+  mlx_report_progress(options->report, "writing %s", path);
+  mlx_status_t status = mlx_bundle_remember(compiled->cache, compiled->manifest, compiled->manifest_length);  // first: whoever sees it may run it
+  if (!status) status = write_bundle(compiled, options, target);
+  mlx_report_done(options->report);
+  mlx_free(target);
+  return status;
+}

@@ -1,0 +1,161 @@
+// Variant: which of a model's code runs on this machine, and runs best.
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/gpu.h"
+#include "runtime/engine_internal.h"
+
+// A bundle that was pulled for one target names the others, and has no code of them.
+static bool is_here(const mlx_engine_t *engine, const mlx_variant_t *variant) {
+  bool here = !engine->bundle || (!variant->level_count && mlx_bundle_has(engine->bundle, variant->module));
+  for (size_t i = 0; i < variant->level_count && !here; ++i) here = mlx_bundle_has(engine->bundle, mlx_bundle_module(variant->levels[i]).text);
+  return here;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// CPUs
+
+static mlx_status_t not_for_this_cpu(const char *name, const char *what) {
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, which this CPU (%s) does not run", name, what,
+                                   mlx_cpu_level_here()->name),
+                         "compile it here: mlxcel compile MODEL --target cpu; or for every kind of CPU: --target " MLX_TARGET_PORTABLE);
+}
+
+// The highest level of a portable variant that this CPU runs; NULL: none.
+static const char *best_level(const mlx_variant_t *variant) {
+  const char *best = NULL;
+  for (size_t i = 0; i < variant->level_count; ++i) {
+    if (mlx_cpu_has_level(variant->levels[i])) best = variant->levels[i];
+  }
+  return best;
+}
+
+bool mlx_variant_is_cpu(const mlx_variant_t *variant) { return !strncmp(variant->target, "cpu:", 4); }
+
+// How well a variant suits this CPU: 0 when it does not run here, more for a higher level, most for this very machine's.
+static size_t cpu_rank(const mlx_engine_t *engine, const mlx_variant_t *variant) {
+  const char *level = variant->level_count ? best_level(variant) : variant->target + 4;
+  char here[MLX_DIGEST_HEX];
+  if (!mlx_variant_is_cpu(variant) || !level || !is_here(engine, variant)) return 0;
+  if (!strcmp(level, "host")) {
+    mlx_cpu_identity(here);
+    return strcmp(here, variant->cpu) ? 0 : SIZE_MAX;
+  }
+  if (!mlx_cpu_has_level(level)) return 0;
+  for (size_t i = 0; mlx_cpu_level(i); ++i) {
+    if (!strcmp(mlx_cpu_level(i)->name, level)) return i + 1;
+  }
+  return 0;
+}
+
+static bool has_level(const mlx_variant_t *variant, const char *level) {
+  if (!variant->level_count) return mlx_variant_is_cpu(variant) && !strcmp(variant->target + 4, level);
+  for (size_t i = 0; i < variant->level_count; ++i) {
+    if (!strcmp(variant->levels[i], level)) return true;
+  }
+  return false;
+}
+
+static mlx_status_t no_cpu_variant(const mlx_engine_t *engine, const char *name) {
+  const mlx_manifest_t *m = &engine->manifest;
+  bool any = false, other_machine = false;
+  for (size_t i = 0; i < m->variant_count; ++i) {
+    any = any || mlx_variant_is_cpu(&m->variants[i]);
+    other_machine = other_machine || !strcmp(m->variants[i].target, "cpu:host");
+  }
+  const mlx_targets_text_t targets = mlx_manifest_targets_text(m);
+  if (!any) {
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a CPU", name, targets.text),
+                           "compile it for the CPU: mlxcel compile MODEL --target cpu");
+  }
+  if (other_machine && m->variant_count == 1) {
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for another machine's CPU", name),
+                           "compile it here, or for a level that both have: mlxcel compile MODEL --target cpu:LEVEL");
+  }
+  return not_for_this_cpu(name, m->variant_count == 1 && m->variants[0].level_count ? mlx_variant_levels_text(&m->variants[0]).text : targets.text);
+}
+
+// The level that was asked for, of whichever variant has it.
+static mlx_status_t choose_level(mlx_engine_t *engine, const char *name, const char *wanted) {
+  const mlx_manifest_t *m = &engine->manifest;
+  for (size_t i = 0; i < m->variant_count && !engine->variant; ++i) {
+    if (has_level(&m->variants[i], wanted)) engine->variant = &m->variants[i];
+  }
+  if (!engine->variant) {
+    const mlx_variant_t *first = &m->variants[0];
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled for %s: it has no code for '%s'", name, mlx_manifest_targets_text(m).text, wanted),
+                           "leave --cpu-level away, or compile the model with --target " MLX_TARGET_PORTABLE "%s%s",
+                           first->level_count ? "; it has code for " : "", mlx_variant_levels_text(first).text);
+  }
+  for (size_t i = 0; i < engine->variant->level_count; ++i) {
+    if (!strcmp(engine->variant->levels[i], wanted)) engine->level = engine->variant->levels[i];
+  }
+  if (!strcmp(wanted, "host") ? cpu_rank(engine, engine->variant) > 0 : mlx_cpu_has_level(wanted)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "code for %s was asked for, which this CPU (%s) does not run", wanted, mlx_cpu_level_here()->name),
+                         "leave --cpu-level away: the best that it runs is taken");
+}
+
+mlx_status_t mlx_choose_cpu(mlx_engine_t *engine, const char *name, const char *wanted_level) {
+  const mlx_manifest_t *m = &engine->manifest;
+  size_t best = 0;
+  if (wanted_level) return choose_level(engine, name, wanted_level);
+  for (size_t i = 0; i < m->variant_count; ++i) {
+    const size_t rank = cpu_rank(engine, &m->variants[i]);
+    if (rank <= best) continue;
+    best = rank;
+    engine->variant = &m->variants[i];
+    engine->level = best_level(engine->variant);
+  }
+  return best ? NULL : no_cpu_variant(engine, name);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// GPUs
+
+// Code for one GPU runs on every later one (its PTX is compiled by the driver), and needs a driver that reads it.
+mlx_status_t mlx_variant_check_gpu(const char *name, const mlx_variant_t *variant, const mlx_gpu_info_t *gpu) {
+  const char *target = variant->target;
+  const mlx_gpu_kind_t *kind = strncmp(target, "cuda:", 5) ? NULL : mlx_gpu_kind_parse(target + 5);
+  if (!kind) {
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a GPU", name, target),
+                           "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
+  }
+  if (gpu->sm < (variant->kernel_count ? kind->kernel_sm : kind->iree_sm)) {
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s; this GPU (%s) is sm_%d", name, target, gpu->name, gpu->sm),
+                           "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
+  }
+  const int needed = variant->driver > kind->min_driver ? (int)variant->driver : kind->min_driver;
+  if (gpu->driver >= needed) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s needs a driver for CUDA %d.%d%s; this one is for CUDA %d.%d", name, needed / 1000,
+                                   needed % 1000 / 10, needed == kind->min_driver ? "" : ", because of its linked kernels",
+                                   gpu->driver / 1000, gpu->driver % 1000 / 10),
+                         needed == kind->min_driver ? "update NVIDIA's driver, or use --device cpu"
+                                                    : "update NVIDIA's driver, or compile the model with --kernels=off");
+}
+
+static int gpu_of(const mlx_variant_t *variant) {
+  const mlx_gpu_kind_t *kind = strncmp(variant->target, "cuda:", 5) ? NULL : mlx_gpu_kind_parse(variant->target + 5);
+  return kind ? kind->sm : 0;
+}
+
+// Of the variants for a GPU that this one runs, that for the latest. The error is the one about the earliest that it does not run.
+mlx_status_t mlx_choose_gpu(mlx_engine_t *engine, const char *name, const mlx_gpu_info_t *gpu) {
+  const mlx_manifest_t *m = &engine->manifest;
+  mlx_status_t refused = NULL;
+  for (size_t i = 0; i < m->variant_count; ++i) {
+    const mlx_variant_t *variant = &m->variants[i];
+    if ((m->variant_count > 1 && !gpu_of(variant)) || !is_here(engine, variant)) continue;
+    mlx_status_t status = mlx_variant_check_gpu(name, variant, gpu);
+    if (!status && (!engine->variant || gpu_of(variant) > gpu_of(engine->variant))) engine->variant = variant;
+    refused = mlx_status_join(refused, status);
+  }
+  if (engine->variant) {
+    mlx_status_free(refused);
+    return NULL;
+  }
+  if (refused) return refused;
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a GPU", name, mlx_manifest_targets_text(m).text),
+                         "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
+}
+
