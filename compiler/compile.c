@@ -550,6 +550,9 @@ static mlx_status_t describe_model(job_t *job) {
   m->vocab = job->model->config.vocab;
   snprintf(m->architecture, sizeof m->architecture, "%s", mlx_source_architecture(job->model->source));
   snprintf(m->source, sizeof m->source, "%s", mlx_file_name(mlx_source_path(job->model->source)).text);
+  for (char *sign = m->source; *sign; ++sign) {  // it will be printed
+    if ((unsigned char)*sign < ' ' || *sign == 0x7f) *sign = '?';
+  }
   MLX_TRY(mlx_source_licence(job->model->source, m->license, sizeof m->license));
   if (!job->options->module_only) MLX_TRY(digest_source(job->cache, job->model->source, job->options->report, m->source_digest));
   return mlx_source_eos_ids(job->model->source, m->eos, MLX_MAX_EOS, &m->eos_count);

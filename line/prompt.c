@@ -70,12 +70,16 @@ static void end_by_signal(int number) {
   raise(number);
 }
 
-static void take_signals(mlx_prompt_t *prompt) {
+static void take_signals(struct sigaction out_outer[5]) {
   for (int i = 0; i < 5; ++i) {
     struct sigaction action = {.sa_handler = i < 2 ? note_signal : end_by_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    sigaction(signals[i], &action, &prompt->outer[i]);
+    sigaction(signals[i], &action, &out_outer[i]);
   }
+}
+
+static void give_signals_back(const struct sigaction outer[5]) {
+  for (int i = 0; i < 5; ++i) sigaction(signals[i], &outer[i], NULL);
 }
 
 bool mlx_prompt_was_interrupted(void) {
@@ -99,7 +103,7 @@ mlx_status_t mlx_prompt_open(const mlx_history_t *history, const char *const *wo
   prompt->line.history = history;
   prompt->line.words = words;
   prompt->edits = can_draw();
-  take_signals(prompt);
+  take_signals(prompt->outer);
   if (prompt->edits) enter_mode(false);
   *out_prompt = prompt;
   return NULL;
@@ -108,7 +112,7 @@ mlx_status_t mlx_prompt_open(const mlx_history_t *history, const char *const *wo
 void mlx_prompt_close(mlx_prompt_t *prompt) {
   if (!prompt) return;
   leave_mode();
-  for (int i = 0; i < 5; ++i) sigaction(signals[i], &prompt->outer[i], NULL);
+  give_signals_back(prompt->outer);
   mlx_line_clear(&prompt->line);
   mlx_free(prompt);
 }
@@ -258,5 +262,46 @@ mlx_status_t mlx_prompt_read(mlx_prompt_t *prompt, const char *text, const char 
   *out_had_text = prompt->line.text.length > 0;
   *out_result = event == MLX_LINE_DONE ? MLX_PROMPT_LINE : event == MLX_LINE_INTERRUPTED ? MLX_PROMPT_INTERRUPTED : MLX_PROMPT_END;
   if (!status && event == MLX_LINE_DONE) status = mlx_line_value(&prompt->line, out_line, out_length);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Secrets
+
+// A character back: its last byte, and what belongs to that.
+static size_t drop_character(const char *text, size_t length) {
+  while (length && ((unsigned char)text[length - 1] & 0xc0) == 0x80) --length;
+  return length ? length - 1 : 0;
+}
+
+// Byte by byte, so that what was typed after the line is there for the next one.
+static mlx_status_t read_secret_keys(char *out, size_t size) {
+  enum { CTRL_C = 3, CTRL_D = 4, BACKSPACE = 8, CTRL_U = 21, DELETE = 127 };
+  size_t length = 0;
+  for (unsigned char key;;) {
+    const ssize_t got = read(STDIN_FILENO, &key, 1);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0 || key == CTRL_C || (key == CTRL_D && !length)) return mlx_error(MLX_CANCELLED, "no password was entered");
+    if (key == '\r' || key == '\n') break;
+    if (key == BACKSPACE || key == DELETE) length = drop_character(out, length);
+    if (key == CTRL_U) length = 0;
+    if (key < 0x20 || key == DELETE) continue;
+    if (length + 1 == size) return mlx_error(MLX_USAGE, "a password has at most %zu bytes", size - 1);
+    out[length++] = (char)key;
+  }
+  out[length] = 0;
+  return NULL;
+}
+
+mlx_status_t mlx_prompt_secret(const char *text, char *out, size_t size) {
+  struct sigaction outer[5];
+  if (tcgetattr(STDIN_FILENO, &outer_mode)) return mlx_error(MLX_IO, "stdin is not a terminal");
+  take_signals(outer);
+  enter_mode(true);
+  fputs(text, stderr);
+  mlx_status_t status = read_secret_keys(out, size);
+  fputc('\n', stderr);
+  leave_mode();
+  give_signals_back(outer);
   return status;
 }

@@ -26,4 +26,7 @@ mlx_status_t mlx_prompt_read(mlx_prompt_t *prompt, const char *text, const char 
 // Between lines, Ctrl-C is noted instead of ending the process. Asking forgets it.
 bool mlx_prompt_was_interrupted(void);
 
+// Shows |text| and reads a line that is not shown, into |size| bytes with its NUL, while no prompt is open. Ctrl-C is MLX_CANCELLED.
+mlx_status_t mlx_prompt_secret(const char *text, char *out, size_t size) MLX_MUST_USE;
+
 #endif  // MLXCEL_LINE_PROMPT_H_
