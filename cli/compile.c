@@ -2,11 +2,13 @@
 #include "compiler/compile.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "artifact/hub.h"
 #include "artifact/manifest.h"
 #include "base/file.h"
+#include "base/gpu.h"
 #include "base/memory.h"
 #include "cli/cli.h"
 
@@ -70,11 +72,27 @@ static mlx_status_t compile_and_write(const char *model, const mlx_compile_optio
   return status;
 }
 
+// What "cuda" alone means: this machine's GPU; without one what CUDA_COMPUTE_CAP names; else the oldest that most people have.
+static mlx_status_t default_gpu(char out_target[64]) {
+  uint64_t memory;
+  mlx_status_t no_gpu = mlx_engine_gpu_target(out_target, 64, &memory);
+  if (!no_gpu) return NULL;
+  mlx_status_free(no_gpu);
+  const char *capability = getenv("CUDA_COMPUTE_CAP");
+  const mlx_gpu_kind_t *kind = mlx_gpu_kind_parse_capability(capability && *capability ? capability : "80");
+  if (!kind) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "CUDA_COMPUTE_CAP is '%s', which is no GPU that mlxcel compiles for", capability),
+                           "set it to a capability such as 90 or 9.0, unset it, or name the target: --target cuda:sm_90");
+  }
+  snprintf(out_target, 64, "cuda:sm_%d", kind->sm);
+  return NULL;
+}
+
 mlx_status_t mlx_cli_compile(int argc, char **argv) {
   flags_t f = {.target = "cpu", .dtype = "auto", .kernels = "auto", .context = -1};
   const mlx_flag_t table[] = {
       {"-o, --output", MLX_FLAG_TEXT, "OUT", "where to write (default: MODEL's name + .mlxb, .vmfb or .mlir)", &f.out, 0, 0},
-      {"--target", MLX_FLAG_TEXT, "cpu|cpu:LEVEL|cpu:portable|cuda|cuda:sm_XX", "what to compile for (default: cpu, this machine; cuda: this GPU, else sm_80)", &f.target, 0, 0},
+      {"--target", MLX_FLAG_TEXT, "cpu|cpu:LEVEL|cpu:portable|cuda|cuda:sm_XX", "what to compile for (default: cpu, this machine; cuda: this GPU, else $CUDA_COMPUTE_CAP, else sm_80)", &f.target, 0, 0},
       {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels (default: auto)", &f.kernels, 0, 0},
       {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
       {"--quantize", MLX_FLAG_TEXT, "q4|q8|q4_0|q4_1|q8_0", "make packed weights of wider ones", &f.quantize, 0, 0},
@@ -108,10 +126,9 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   MLX_TRY(mlx_quantize_parse(f.quantize, &quantize));
   MLX_TRY(mlx_weights_choice_parse(f.dtype, &weights, &dtype));
   MLX_TRY(mlx_kernel_choice_parse(f.kernels, &kernels));
-  char gpu[64] = "cuda:sm_80";
+  char gpu[64];
   if (!strcmp(f.target, "cuda")) {
-    uint64_t memory;
-    mlx_status_free(mlx_engine_gpu_target(gpu, sizeof gpu, &memory));  // without one here, the oldest that most people have
+    MLX_TRY(default_gpu(gpu));
     f.target = gpu;
   }
   const mlx_compile_options_t options = {.target = f.target,
