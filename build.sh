@@ -2,6 +2,7 @@
 # One command each: build, demo, test. Everything lands in build/; nothing outside it is touched but the user's cache folder.
 #
 #   ./build.sh                  fetch the pinned dependencies and build build/bin/mlxcel
+#   ./build.sh check-env        say what is missing here for building, and how to install it; PLATFORM: for building for that one
 #   ./build.sh demo             and let a real model write something
 #   ./build.sh test [--asan]    and run every test (with AddressSanitizer and UBSan)
 #   ./build.sh --target aarch64 fetch and build build/aarch64/bin/mlxcel, for another machine
@@ -10,6 +11,7 @@
 #   ./build.sh parity           check against independent implementations (makes its own Python environment)
 #   ./build.sh peer             and build llama.cpp, which bench/compare compares with
 #   ./build.sh measure          print the figures of docs/measurements.md
+#   ./build.sh release          make the packages of the release whose tag HEAD carries, in build/release (docs/releasing.md)
 #   ./build.sh fuzz SECONDS     run every fuzz target that long (needs clang)
 #   ./build.sh clean            remove build/
 #
@@ -359,6 +361,11 @@ main() {
       unlock_build
       "$build/bin/mlxcel" run --temp 0 -m "$model" --device cpu -c 512 -n 64 -p "${1:-$demo_prompt}"
       ;;
+    release)
+      . release/release.sh
+      run_release "$@"
+      ;;
+    check-env) release/check_env.sh "$@" ;;
     --target) build_for "$@" ;;
     test) run_test_verb "$@" ;;
     test-aarch64) test_aarch64 ;;

@@ -64,7 +64,7 @@ static CURLcode curl_started;
 
 static void start_curl(void) { curl_started = curl_global_init(CURL_GLOBAL_DEFAULT); }
 
-static mlx_status_t find_certificates(char **out_path) {
+mlx_status_t mlx_http_certificates(char **out_path) {
   static const char *const variables[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
   static const char *const paths[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
                                       "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/pki/tls/cacert.pem", "/etc/ssl/cert.pem"};
@@ -88,7 +88,7 @@ mlx_status_t mlx_http_open(const mlx_http_options_t *options, mlx_http_t **out_h
   mlx_http_t *http;
   MLX_TRY(mlx_alloc(1, sizeof *http, &http));
   http->options = *options;
-  mlx_status_t status = find_certificates(&http->ca_file);
+  mlx_status_t status = mlx_http_certificates(&http->ca_file);
   if (!status && !(http->curl = curl_easy_init())) status = mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
   if (status) {
     mlx_http_close(http);

@@ -33,6 +33,9 @@ mlx_status_t mlx_http_open(const mlx_http_options_t *options, mlx_http_t **out_h
 void mlx_http_close(mlx_http_t *http);  // NULL is fine
 const mlx_http_options_t *mlx_http_settings(const mlx_http_t *http);
 
+// The file of certificates that servers are checked against; *|out_path| (release with mlx_free) is NULL where there is none.
+mlx_status_t mlx_http_certificates(char **out_path) MLX_MUST_USE;
+
 typedef struct mlx_http_response {
   long status;      // 0: there was none
   bool passing;     // a connection that failed or stalled, 408, 429 or 5xx: the same request may go better later

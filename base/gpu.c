@@ -33,3 +33,10 @@ const mlx_gpu_kind_t *mlx_gpu_kind_parse(const char *text) {
   int sm, end = 0;
   return sscanf(text, "sm_%d%n", &sm, &end) == 1 && !text[end] ? mlx_gpu_kind_find(sm) : NULL;
 }
+
+const mlx_gpu_kind_t *mlx_gpu_kind_parse_capability(const char *text) {
+  int major, minor, end = 0;
+  if (sscanf(text, "%3d.%1d%n", &major, &minor, &end) == 2 && !text[end]) return mlx_gpu_kind_find(major * 10 + minor);
+  end = 0;
+  return sscanf(text, "%4d%n", &major, &end) == 1 && !text[end] ? mlx_gpu_kind_find(major) : NULL;
+}

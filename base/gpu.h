@@ -19,5 +19,7 @@ const mlx_gpu_kind_t *mlx_gpu_kind_at(size_t index);  // NULL past the last
 const mlx_gpu_kind_t *mlx_gpu_kind_find(int sm);      // NULL for one that is not in the table
 // From "sm_90"; NULL when it is not in the table.
 const mlx_gpu_kind_t *mlx_gpu_kind_parse(const char *text);
+// The same from a capability as people write it into CUDA_COMPUTE_CAP: "90" or "9.0".
+const mlx_gpu_kind_t *mlx_gpu_kind_parse_capability(const char *text);
 
 #endif  // MLXCEL_BASE_GPU_H_

@@ -2,11 +2,13 @@
 #include "compiler/compile.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "artifact/hub.h"
 #include "artifact/manifest.h"
 #include "base/file.h"
+#include "base/gpu.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -75,19 +77,35 @@ static mlx_status_t compile_and_write(const char *model, const mlx_compile_optio
   return status;
 }
 
-// "cuda" alone is this machine's GPU; without one here, the oldest that most people have.
+// What "cuda" alone means: this machine's GPU; without one what CUDA_COMPUTE_CAP names; else the oldest that most people have.
+static mlx_status_t default_gpu(char out_target[64]) {
+  uint64_t memory;
+  mlx_status_t no_gpu = mlx_engine_gpu_target(out_target, 64, &memory);
+  if (!no_gpu) return NULL;
+  mlx_status_free(no_gpu);
+  const char *capability = getenv("CUDA_COMPUTE_CAP");
+  const mlx_gpu_kind_t *kind = mlx_gpu_kind_parse_capability(capability && *capability ? capability : "80");
+  if (!kind) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "CUDA_COMPUTE_CAP is '%s', which is no GPU that mlxcel compiles for", capability),
+                           "set it to a capability such as 90 or 9.0, unset it, or name the target: --target cuda:sm_90");
+  }
+  snprintf(out_target, 64, "cuda:sm_%d", kind->sm);
+  return NULL;
+}
+
+// With every "cuda" named.
 static mlx_status_t name_gpu(const char *targets, char **out_targets) {
   mlx_text_t out = {0};
-  char gpu[64] = "cuda:sm_80";
-  uint64_t memory;
-  for (const char *cursor = targets; cursor;) {
+  mlx_status_t status = NULL;
+  char gpu[64] = "";
+  for (const char *cursor = targets; cursor && !status;) {
     const size_t length = strcspn(cursor, ",");
     const bool is_cuda = length == 4 && !strncmp(cursor, "cuda", 4);
-    if (is_cuda) mlx_status_free(mlx_engine_gpu_target(gpu, sizeof gpu, &memory));
+    if (is_cuda) status = default_gpu(gpu);
     mlx_text_printf(&out, "%s%.*s", out.length ? "," : "", is_cuda ? (int)strlen(gpu) : (int)length, is_cuda ? gpu : cursor);
     cursor = cursor[length] ? cursor + length + 1 : NULL;
   }
-  mlx_status_t status = mlx_text_take(&out, out_targets, NULL);
+  if (!status) status = mlx_text_take(&out, out_targets, NULL);
   mlx_text_clear(&out);
   return status;
 }
@@ -96,7 +114,7 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
   flags_t f = {.target = "cpu", .dtype = "auto", .kernels = "auto", .context = -1};
   const mlx_flag_t table[] = {
       {"-o, --output", MLX_FLAG_TEXT, "OUT", "where to write (default: MODEL's name + .mlxb, .vmfb or .mlir)", &f.out, 0, 0},
-      {"--target", MLX_FLAG_TEXT, "cpu|cpu:LEVEL|cpu:portable|cuda|cuda:sm_XX", "what to compile for, with commas between several (default: cpu, this machine; cuda: this GPU, else sm_80)", &f.target, 0, 0},
+      {"--target", MLX_FLAG_TEXT, "cpu|cpu:LEVEL|cpu:portable|cuda|cuda:sm_XX", "what to compile for, with commas between several (default: cpu, this machine; cuda: this GPU, else $CUDA_COMPUTE_CAP, else sm_80)", &f.target, 0, 0},
       {"--single-file", MLX_FLAG_SWITCH, NULL, "write one file instead of a folder", &f.single_file, 0, 0},
       {"--no-weights", MLX_FLAG_SWITCH, NULL, "leave the weights out: they are found by their digest", &f.no_weights, 0, 0},
       {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels (default: auto)", &f.kernels, 0, 0},

@@ -2,10 +2,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "artifact/http.h"
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/environment.h"
 #include "compiler/compile.h"
 #include "compiler/driver.h"
 #include "compiler/kernels.h"
@@ -42,8 +44,11 @@ static void find(doctor_t *doctor, verdict_t verdict, const char *subject, const
 static void look_at_cpu(doctor_t *doctor) {
   char text[128];
   const char *kernels = mlx_kernels_cpu_level("host");
-  snprintf(text, sizeof text, "level %s, %d CPUs, %.1f GiB of memory, kernels for %s", mlx_cpu_level_here()->name, mlx_cpu_count(),
-           (double)mlx_physical_memory() / (1 << 30), kernels ? kernels : "no CPU of this kind");
+  int length = snprintf(text, sizeof text, "level %s, %d CPUs, %.1f GiB of memory", mlx_cpu_level_here()->name, mlx_cpu_count(),
+                        (double)mlx_physical_memory() / (1 << 30));
+  if (mlx_compiler_is_here()) {
+    snprintf(text + length, sizeof text - (size_t)length, ", kernels for %s", kernels ? kernels : "no CPU of this kind");
+  }
   find(doctor, OK, "cpu", text, NULL);
 }
 
@@ -91,6 +96,28 @@ static void look_at_nvrtc(doctor_t *doctor) {
   mlx_nvrtc_close(nvrtc);
 }
 
+// What people have set for other tools, and what it means here.
+static void look_at_variables(doctor_t *doctor) {
+  for (size_t i = 0; mlx_cuda_variable_at(i); ++i) {
+    mlx_text_t text = {0};
+    mlx_status_t status = mlx_cuda_variable_explain(mlx_cuda_variable_at(i), &text);
+    if (text.data || status) find(doctor, status ? WARN : OK, mlx_cuda_variable_at(i), text.data, status);
+    mlx_text_clear(&text);
+  }
+}
+
+// `run` needs none, so their absence is a warning.
+static void look_at_certificates(doctor_t *doctor) {
+  char *file;
+  mlx_status_t status = mlx_http_certificates(&file);
+  if (!status && !file) {
+    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "none are installed: `pull` and `push` cannot check whom they talk to"),
+                             "install the system's (Debian: apt-get install ca-certificates), or set SSL_CERT_FILE");
+  }
+  find(doctor, status ? WARN : OK, "certificates", file, status);
+  mlx_free(file);
+}
+
 // Compiles four additions for |target| and looks at the sums.
 static void try_device(doctor_t *doctor, mlx_cache_t *cache, const char *subject, mlx_device_choice_t device, const char *target) {
   mlx_cache_entry_t entry = {0};
@@ -108,11 +135,17 @@ static void examine(doctor_t *doctor) {
   look_at_cpu(doctor);
   bool gpu = look_at_gpu(doctor, gpu_target);
   mlx_cache_t *cache = look_at_cache(doctor);
-  if (cache && look_at_compiler(doctor, cache)) {
-    try_device(doctor, cache, "cpu runs", MLX_USE_CPU, "cpu");
-    if (gpu) try_device(doctor, cache, "gpu runs", MLX_USE_CUDA, gpu_target);
+  if (!mlx_compiler_is_here()) {
+    find(doctor, OK, "compiler", "none in this package, which runs compiled models only", NULL);
+  } else {
+    if (cache && look_at_compiler(doctor, cache)) {
+      try_device(doctor, cache, "cpu runs", MLX_USE_CPU, "cpu");
+      if (gpu) try_device(doctor, cache, "gpu runs", MLX_USE_CUDA, gpu_target);
+    }
+    look_at_nvrtc(doctor);
   }
-  look_at_nvrtc(doctor);
+  look_at_certificates(doctor);
+  look_at_variables(doctor);
   mlx_cache_close(cache);
 }
 

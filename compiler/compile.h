@@ -13,6 +13,8 @@
 
 #define MLX_CONTEXT_OF_MODEL (-1)
 
+bool mlx_compiler_is_here(void);  // false in a runtime-only build (compiler/absent), where everything below is an error
+
 typedef struct mlx_compiled mlx_compiled_t;
 
 typedef enum mlx_kernel_choice {

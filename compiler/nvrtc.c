@@ -231,6 +231,20 @@ static mlx_status_t consider_beside_us(mlx_text_t *looked, mlx_nvrtc_t **out_nvr
   return status;
 }
 
+// A toolkit of the user's: not asked before our own, since any version may lie there.
+static mlx_status_t consider_toolkit(const char *variable, mlx_text_t *looked, mlx_nvrtc_t **out_nvrtc) {
+  static const char *const places[] = {"lib64", "lib", "bin/x64", "bin"};
+  const char *folder = getenv(variable);
+  char *place;
+  mlx_status_t status = NULL;
+  for (size_t i = 0; folder && *folder && i < sizeof places / sizeof *places && !status && !*out_nvrtc; ++i) {
+    MLX_TRY(mlx_join_path(folder, places[i], &place));
+    if (mlx_is_dir(place)) status = consider(place, looked, out_nvrtc);
+    mlx_free(place);
+  }
+  return status;
+}
+
 mlx_status_t mlx_nvrtc_open(const char *explicit_path, mlx_nvrtc_t **out_nvrtc) {
   *out_nvrtc = NULL;
   if (explicit_path && *explicit_path) return use_named(explicit_path, "the command line", out_nvrtc);
@@ -241,6 +255,8 @@ mlx_status_t mlx_nvrtc_open(const char *explicit_path, mlx_nvrtc_t **out_nvrtc) 
   if (mlx_nvrtc_built_in[0]) status = consider(mlx_nvrtc_built_in, &looked, out_nvrtc);
   if (!status) status = consider_beside_us(&looked, out_nvrtc);
   for (size_t i = 0; i < NAME_COUNT && !status; ++i) status = consider(library_names[i], &looked, out_nvrtc);
+  if (!status) status = consider_toolkit("CUDA_PATH", &looked, out_nvrtc);
+  if (!status) status = consider_toolkit("CUDA_HOME", &looked, out_nvrtc);
   if (!status && !*out_nvrtc) {
     status = mlx_error(MLX_UNAVAILABLE, "NVRTC, which compiles our GPU kernels, was not found: %s", looked.data ? looked.data : "");
     status = mlx_status_hint(status, "install it (pip install --target DIR nvidia-cuda-nvrtc==13.0.88 nvidia-nvfatbin==13.0.85) and "

@@ -19,7 +19,7 @@ typedef struct mlx_nvrtc mlx_nvrtc_t;
 extern const char *mlx_nvrtc_built_in;
 
 // Looks at |explicit_path| (may be NULL), then $MLXCEL_NVRTC, then what this build was configured with, then beside our own
-// binary and in ../lib, then where the loader looks. Each is a file, or a folder that holds libnvrtc.so.13 or .12; a name
+// binary and in ../lib, then where the loader looks, then in a toolkit that $CUDA_PATH or $CUDA_HOME names. Each is a file, or a folder that holds libnvrtc.so.13 or .12; a name
 // without a slash is the loader's to find.
 // The first two must work when they are given: MLX_NOT_FOUND when they do not. MLX_UNAVAILABLE when there is none anywhere,
 // which is no error to somebody who can do without our kernels. Close with mlx_nvrtc_close; the process keeps the library.

@@ -1,0 +1,171 @@
+// The compiler of a build that has none (the runtime-only package): every question the command line asks of compiler/ and models/, answered by
+// where a compiler is to be had. What a compiled model needs is all in the runtime, and never comes here.
+#include "base/file.h"
+#include "base/memory.h"
+#include "compiler/compile.h"
+#include "compiler/driver.h"
+#include "compiler/kernels.h"
+#include "compiler/nvrtc.h"
+#include "models/model.h"
+
+static mlx_status_t no_compiler(void) {
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "this mlxcel is the runtime alone: it runs compiled models (.mlxb) and has no compiler"),
+                         "compile with the full package (the one without '-runtime' in its name), on any machine: "
+                         "mlxcel compile MODEL --target cpu:portable, or cuda:sm_XX");
+}
+
+// About one model: whether there is anything of that name comes first.
+static mlx_status_t refuse(const char *model) {
+  if (!mlx_is_file(model) && !mlx_is_dir(model)) return mlx_error(MLX_NOT_FOUND, "'%s' does not exist", model);
+  mlx_status_t status = no_compiler();
+  mlx_status_t named = mlx_error(MLX_UNSUPPORTED, "'%s' is not compiled, and %s", model, mlx_status_message(status));
+  named = mlx_status_hint(named, "%s", mlx_status_hint_text(status));
+  mlx_status_free(status);
+  return named;
+}
+
+bool mlx_compiler_is_here(void) { return false; }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Options, which the engine holds against what a compiled model is
+
+mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_choice) {
+  (void)text;
+  *out_choice = MLX_KERNELS_AUTO;
+  return NULL;
+}
+
+mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *out_choice, mlx_dtype_t *out_dtype) {
+  (void)text;
+  *out_choice = MLX_WEIGHTS_AUTO;
+  *out_dtype = MLX_F32;
+  return NULL;
+}
+
+mlx_status_t mlx_quantize_parse(const char *text, mlx_quantize_t *out_kind) {
+  *out_kind = MLX_QUANTIZE_NONE;
+  return text ? no_compiler() : NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Compiling
+
+mlx_status_t mlx_compile(const char *model, const mlx_compile_options_t *options, mlx_cache_t *cache, mlx_compiled_t *out) {
+  (void)options, (void)cache;
+  *out = (mlx_compiled_t){0};
+  return refuse(model);
+}
+
+void mlx_compiled_release(mlx_compiled_t *compiled) { *compiled = (mlx_compiled_t){0}; }
+
+mlx_status_t mlx_compiled_check_path(const char *path) {
+  (void)path;
+  return NULL;
+}
+
+mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_report_t *report) {
+  (void)compiled, (void)path, (void)report;
+  return no_compiler();
+}
+
+mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx_report_t *report, mlx_cache_entry_t *out_entry, char **out_path) {
+  (void)cache, (void)target, (void)report;
+  *out_entry = (mlx_cache_entry_t){0};
+  *out_path = NULL;
+  return no_compiler();
+}
+
+mlx_status_t mlx_compile_chat(const char *model, char **out_json, size_t *out_length) {
+  *out_json = NULL;
+  *out_length = 0;
+  return refuse(model);
+}
+
+mlx_status_t mlx_compile_tokenizer(const char *model, char **out_name, char **out_json, size_t *out_length) {
+  *out_name = *out_json = NULL;
+  *out_length = 0;
+  return refuse(model);
+}
+
+mlx_status_t mlx_compile_stablehlo(const char *model, const mlx_compile_options_t *options, char **out_text, size_t *out_length) {
+  (void)options;
+  *out_text = NULL;
+  *out_length = 0;
+  return refuse(model);
+}
+
+bool mlx_compiled_title(const char *title, mlx_title_t *out_title) {
+  (void)title;
+  *out_title = (mlx_title_t){0};
+  return false;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Its tools
+
+mlx_status_t mlx_iree_compiler_find(mlx_cache_t *cache, const char *explicit_path, const mlx_report_t *report, mlx_iree_compiler_t *out) {
+  (void)cache, (void)explicit_path, (void)report;
+  *out = (mlx_iree_compiler_t){0};
+  return no_compiler();
+}
+
+void mlx_iree_compiler_release(mlx_iree_compiler_t *compiler) { *compiler = (mlx_iree_compiler_t){0}; }
+
+mlx_status_t mlx_nvrtc_open(const char *explicit_path, mlx_nvrtc_t **out_nvrtc) {
+  (void)explicit_path;
+  *out_nvrtc = NULL;
+  return no_compiler();
+}
+
+void mlx_nvrtc_close(mlx_nvrtc_t *nvrtc) { (void)nvrtc; }
+
+const char *mlx_nvrtc_path(const mlx_nvrtc_t *nvrtc) {
+  (void)nvrtc;
+  return "";
+}
+
+const char *mlx_nvrtc_version(const mlx_nvrtc_t *nvrtc) {
+  (void)nvrtc;
+  return "";
+}
+
+bool mlx_nvrtc_makes_ptx(const mlx_nvrtc_t *nvrtc) {
+  (void)nvrtc;
+  return false;
+}
+
+const char *mlx_kernels_cpu_level(const char *level) {
+  (void)level;
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Models that are not compiled: none opens, so what asks about an open one is never called
+
+mlx_status_t mlx_model_open(const char *path, mlx_model_t **out_model) {
+  *out_model = NULL;
+  return refuse(path);
+}
+
+void mlx_model_close(mlx_model_t *model) { (void)model; }
+
+bool mlx_source_is_gguf(const mlx_source_t *source) {
+  (void)source;
+  return false;
+}
+
+size_t mlx_source_tensor_count(const mlx_source_t *source) {
+  (void)source;
+  return 0;
+}
+
+const mlx_tensor_t *mlx_source_tensor_at(const mlx_source_t *source, size_t index) {
+  (void)source, (void)index;
+  return NULL;
+}
+
+const mlx_dtype_info_t *mlx_dtype_info(mlx_dtype_t dtype) {
+  static const mlx_dtype_info_t none = {.name = ""};
+  (void)dtype;
+  return &none;
+}

@@ -1,0 +1,187 @@
+#!/usr/bin/env bash
+# ./build.sh check-env [linux-x86_64|linux-aarch64|windows-x86_64]: what is missing here to build mlxcel for that platform (default: this
+# machine) and to run it, with the command that installs it. Nothing is fetched and nothing is written.
+# Exit status 1 when something is missing that the build needs. What a running mlxcel needs is `mlxcel doctor`'s to say.
+set -euo pipefail
+
+failed=0
+
+say() {  # VERDICT SUBJECT TEXT [FIX]
+  printf '%-4s  %-16s %s\n' "$1" "$2" "$3"
+  if [ -n "${4:-}" ]; then printf '      %-16s fix: %s\n' '' "$4"; fi
+  if [ "$1" = FAIL ]; then failed=1; fi
+}
+
+# The command that installs a package here; each row of the table has its names for apt, dnf, pacman, zypper and apk.
+install_command() {  # SUBJECT
+  local row manager column=0 name
+  row=$(awk -v subject="$1" '$1 == subject {print; exit}' <<'END'
+cc               gcc                    gcc                     gcc                   gcc                     build-base
+c++              g++                    gcc-c++                 gcc                   gcc-c++                 build-base
+python3          python3                python3                 python                python3                 python3
+pip              python3-pip            python3-pip             python-pip            python3-pip             py3-pip
+cargo            cargo                  cargo                   rust                  cargo                   cargo
+git              git                    git                     git                   git                     git
+tar              tar                    tar                     tar                   tar                     tar
+clang            clang                  clang                   clang                 clang                   clang
+aarch64-gcc      gcc-aarch64-linux-gnu  gcc-aarch64-linux-gnu   aarch64-linux-gnu-gcc cross-aarch64-gcc12     -
+aarch64-g++      g++-aarch64-linux-gnu  gcc-c++-aarch64-linux-gnu aarch64-linux-gnu-gcc cross-aarch64-gcc12   -
+qemu-aarch64     qemu-user              qemu-user               qemu-user             qemu-linux-user         qemu-aarch64
+wine             wine64                 wine                    wine                  wine                    wine
+zip              zip                    zip                     zip                   zip                     zip
+END
+)
+  for manager in apt-get dnf pacman zypper apk; do
+    column=$((column + 1))
+    command -v "$manager" >/dev/null || continue
+    name=$(awk -v column=$((column + 1)) '{print $column}' <<<"$row")
+    case $manager:$name in
+      *:- | *:) break ;;
+      pacman:*) echo "pacman -S $name" ;;
+      apk:*) echo "apk add $name" ;;
+      *) echo "$manager install $name" ;;
+    esac
+    return
+  done
+  echo "install $1 by your system's package manager"
+}
+
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
+
+# A program that must be there; with a version, no older than that.
+program() {  # VERDICT_IF_MISSING SUBJECT COMMAND WHY [VERSION [MINIMUM]]
+  local found
+  if ! found=$(command -v "$3"); then
+    say "$1" "$2" "$3 is not here: $4" "$(install_command "$2")"
+  elif [ -n "${6:-}" ] && ! at_least "${5:-0}" "$6"; then
+    say "$1" "$2" "$found has version ${5:-that it does not tell}; $6 or newer is needed: $4" "$(install_command "$2")"
+  else
+    say OK "$2" "$found${5:+, version $5}"
+  fi
+}
+
+version_of() { "$@" 2>/dev/null | grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)*' | head -n 1 || true; }
+
+# Fetched by ./build.sh where the system's is missing or too old, so never a failure.
+fetched() {  # SUBJECT COMMAND [VERSION MINIMUM]
+  if command -v "$2" >/dev/null && { [ -z "${4:-}" ] || at_least "${3:-0}" "$4"; }; then
+    say OK "$1" "$(command -v "$2")${3:+, version $3}"
+  else
+    say OK "$1" 'not here or too old: ./build.sh fetches a pinned one'
+  fi
+}
+
+build_tools() {
+  program FAIL cc "${CC:-cc}" 'it compiles mlxcel' "$(version_of "${CC:-cc}" -dumpfullversion -dumpversion)"
+  program FAIL c++ c++ "IREE's configure step asks for it"
+  program FAIL python3 python3 'pip, which fetches tools, is its' "$(version_of python3 --version)" 3.10
+  if command -v python3 >/dev/null; then
+    if python3 -m pip --version >/dev/null 2>&1; then
+      say OK pip "$(version_of python3 -m pip --version)"
+    else
+      say FAIL pip 'python3 has no pip: it fetches iree-compile, NVRTC and headers' "$(install_command pip)"
+    fi
+  fi
+  program FAIL cargo cargo 'it fetches C sources that travel as crates' "$(version_of cargo --version)" 1.85
+  program FAIL tar tar 'it unpacks sources'
+  program WARN git git 'a release is named by its tag'
+  fetched cmake cmake "$(version_of cmake --version)" 3.26
+  fetched ninja ninja
+  program WARN clang clang 'without it mlxcel has CPU kernels for its own architecture only; ./build.sh fuzz and peer need it'
+  local free
+  free=$(df -Pk . | awk 'NR == 2 {print int($4 / 1048576)}')
+  if [ "${free:-0}" -ge 6 ]; then
+    say OK disk "$free GiB free"
+  else
+    say WARN disk "$free GiB free; dependencies, IREE and the tests take about 5" 'make room, or clone onto a larger disk'
+  fi
+}
+
+cross_tools() {  # PLATFORM
+  case $1 in
+    linux-aarch64)
+      program FAIL aarch64-gcc aarch64-linux-gnu-gcc 'it compiles for aarch64'
+      program FAIL aarch64-g++ aarch64-linux-gnu-g++ "IREE's configure step asks for it"
+      program WARN qemu-aarch64 qemu-aarch64 'without it what was built cannot be tried here'
+      ;;
+    windows-x86_64)
+      say OK zig './build.sh fetches a pinned one (PyPI ziglang)'
+      program WARN wine wine 'without it what was built cannot be tried here'
+      ;;
+  esac
+}
+
+# A driver is all that a GPU needs; without one everything runs on the CPU.
+driver() {
+  local name
+  if name=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1) && [ -n "$name" ]; then
+    say OK gpu "$name"
+  elif ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then
+    say WARN gpu 'there is a libcuda.so.1, but nvidia-smi finds no GPU' 'mlxcel doctor says why'
+  else
+    say WARN gpu 'no NVIDIA driver: models run on the CPU' "install your system's NVIDIA driver package; no CUDA toolkit is needed"
+  fi
+}
+
+variables() {
+  local name value
+  for name in CUDA_PATH CUDA_HOME; do
+    value=${!name:-}
+    [ -n "$value" ] || continue
+    if [ -d "$value" ]; then
+      say OK "$name" "$value: building needs no toolkit; mlxcel looks for NVRTC there last"
+    else
+      say WARN "$name" "'$value' is not a folder" "unset $name: no CUDA toolkit is needed"
+    fi
+  done
+  [ -z "${NVCC_CCBIN:-}" ] || say OK NVCC_CCBIN "$NVCC_CCBIN: not used; neither the build nor mlxcel runs nvcc or a host compiler for it"
+  value=${CUDA_COMPUTE_CAP:-}
+  case $value in
+    '') ;;
+    [0-9][0-9] | [0-9][0-9][0-9] | [0-9].[0-9] | [0-9][0-9].[0-9])
+      say OK CUDA_COMPUTE_CAP "$value: not used by the build; \`mlxcel compile --target cuda\` means cuda:sm_${value/./} where no GPU can be seen" ;;
+    *) say WARN CUDA_COMPUTE_CAP "'$value' is no compute capability" 'set it to one such as 90 or 9.0, or unset it' ;;
+  esac
+}
+
+on_windows() {
+  say WARN platform "$(uname -s): ./build.sh builds on Linux" 'use WSL2, or build natively with MSVC: docs/windows-build-guide.md'
+  local name
+  for name in cl cmake ninja python cargo git; do
+    if command -v "$name" >/dev/null; then say OK "$name" "$(command -v "$name")"; else
+      say FAIL "$name" "$name is not on PATH" 'docs/windows-build-guide.md lists what a native build needs'
+    fi
+  done
+  if [ -e "${SYSTEMROOT:-/c/Windows}/System32/nvcuda.dll" ]; then say OK gpu nvcuda.dll; else
+    say WARN gpu 'no nvcuda.dll: models run on the CPU' "install NVIDIA's driver; no CUDA toolkit is needed"
+  fi
+}
+
+main() {
+  local here platform
+  case $(uname -s) in
+    Linux) here=linux-$(uname -m) ;;
+    MINGW* | MSYS* | CYGWIN*) here=windows-x86_64 ;;
+    *) here=$(uname -s) ;;
+  esac
+  platform=${1:-$here}
+  case $platform in
+    linux-x86_64 | linux-aarch64 | windows-x86_64) ;;
+    *)
+      say FAIL platform "$platform is not supported" 'platforms: linux-x86_64, linux-aarch64, windows-x86_64'
+      return 1
+      ;;
+  esac
+  if [ "$here" = windows-x86_64 ]; then
+    on_windows
+  else
+    say OK platform "building for $platform on $here, $(getconf GNU_LIBC_VERSION 2>/dev/null || echo 'a C library that is not glibc')"
+    build_tools
+    [ "$platform" = "$here" ] || cross_tools "$platform"
+    driver
+  fi
+  variables
+  return $failed
+}
+
+main "$@"

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Packs a folder so that the same files give the same bytes: names sorted, one time for all, no owners.
+#
+#   release/pack.sh FOLDER OUT EPOCH      OUT ends in .tar.gz or .zip
+set -euo pipefail
+folder=$(realpath "$1") out=$(realpath -m "$2") epoch=$3
+temporary=$out.tmp.$$
+trap 'rm -rf "$temporary" "$temporary.zip" "$temporary.d"' EXIT
+export LC_ALL=C TZ=UTC
+umask 022
+
+case $out in
+  *.tar.gz)
+    tar --create --format=ustar --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner --mode='u+rwX,go+rX,go-w' \
+      -C "$(dirname "$folder")" "$(basename "$folder")" | gzip -n -9 >"$temporary"
+    ;;
+  *.zip)  # a zip has no options for these: a copy gets them
+    mkdir "$temporary.d"
+    cp -RL "$folder" "$temporary.d/"
+    chmod -R u+rwX,go+rX,go-w "$temporary.d"
+    find "$temporary.d" -exec touch -h -d "@$epoch" {} +
+    (cd "$temporary.d" && find . -mindepth 1 | sed 's|^\./||' | sort | zip -X -9 -q -@ "$temporary.zip")
+    mv "$temporary.zip" "$temporary"
+    ;;
+  *)
+    echo "release/pack.sh: $out is neither .tar.gz nor .zip" >&2
+    exit 2
+    ;;
+esac
+mv "$temporary" "$out"

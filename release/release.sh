@@ -1,0 +1,216 @@
+# Releases: ./build.sh sources this for `release`. docs/releasing.md says how one is made and what needs keys.
+#
+#   ./build.sh release                     from the tag vX.Y.Z that HEAD carries, with nothing changed in the tree
+#   ./build.sh release X.Y.Z-NAME          a trial of what is here, under a version that no release has
+#     --platform linux-x86_64|...          that one only (again for more)
+#     --smoke                              and try every package in an empty root
+#
+# Everything lands in build/release: the packages, SHA256SUMS, and with MLXCEL_RELEASE_KEY a signature of each.
+
+# One row a platform: its name, how its archives end, the tags of its wheels, and the newest glibc that its binary may ask for ("-": none).
+release_platforms='
+linux-x86_64    tar.gz  manylinux_2_28_x86_64,manylinux_2_27_x86_64,manylinux2014_x86_64,manylinux_2_17_x86_64      2.34
+linux-aarch64   tar.gz  manylinux_2_28_aarch64,manylinux_2_27_aarch64,manylinux2014_aarch64,manylinux_2_17_aarch64  2.34
+windows-x86_64  zip     win_amd64                                                                                   -
+'
+runtime_limit=$((6 << 20))  # bytes of a packed runtime-only package
+release=$build/release
+
+# ---- which release ---------------------------------------------------------------------------------------------------------
+
+# Sets |version| and |epoch|. A version without a suffix is a release: its tag is here and nothing was changed since.
+choose_version() {  # [VERSION]
+  local tag
+  need git 'a release is named by its tag'
+  tag=$(git describe --exact-match --tags --match 'v[0-9]*' HEAD 2>/dev/null || true)
+  version=${1:-${tag#v}}
+  [ -n "$version" ] || die 'HEAD has no tag vX.Y.Z, so this is no release' \
+    'make the tag (git tag -s v0.2.0), or try it under a name of its own: ./build.sh release 0.2.0-trial'
+  [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || die "'$version' is no version" 'for example 0.2.0, or 0.2.0-trial'
+  if [ "$version" = "${version%%-*}" ]; then
+    [ "v$version" = "$tag" ] || die "HEAD is not v$version but ${tag:-untagged}" "git checkout v$version"
+    [ -z "$(git status --porcelain)" ] || die 'the tree is not clean: a release holds what its tag holds' 'git stash, or commit and tag again'
+  else
+    echo "a trial, $version: not from a tag" >&2
+  fi
+  epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct HEAD)}
+}
+
+# ---- building --------------------------------------------------------------------------------------------------------------
+
+# The two binaries of a platform, in a tree of its own: with no path of this machine in them, so that they look beside themselves.
+build_release_tree() {  # PLATFORM
+  local targets=(mlxcel mlxcel_runtime_only) iree_compile='' arch=${1#linux-}
+  local options=(-DMLXCEL_VERSION="$version" -DMLXCEL_NVRTC= -DCMAKE_C_FLAGS="-ffile-prefix-map=$root=.")
+  case $1 in
+    linux-x86_64 | linux-aarch64)
+      iree
+      if [ "$arch" != "$(uname -m)" ]; then
+        need "$arch-linux-gnu-gcc" "for example: apt-get install gcc-$arch-linux-gnu"
+        need "$arch-linux-gnu-g++" "for example: apt-get install g++-$arch-linux-gnu"
+        local cross=(-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$arch" -DCMAKE_C_COMPILER="$arch-linux-gnu-gcc" -DCMAKE_CXX_COMPILER="$arch-linux-gnu-g++")
+        iree_for "$arch" "${cross[@]}"
+        options+=("${cross[@]}")
+      fi
+      ;;
+    *) die "$1 cannot be built here" ;;
+  esac
+  step "building mlxcel $version for $1" compile_tree "$release/tree/$1" "${options[@]}"
+}
+
+strip_for() {  # PLATFORM FILE
+  case $1 in
+    "linux-$(uname -m)") strip "$2" ;;
+    linux-*) "${1#linux-}-linux-gnu-strip" "$2" ;;
+  esac
+}
+
+# The wheels of another platform, pinned as our own are. One Python's for all: what we take out of them is the same for each.
+fetch_wheels() {  # FOLDER TAGS
+  local name tags=() tag pin=$deps/release.pin
+  rm -rf "$1"
+  mkdir -p "$1"
+  for tag in ${2//,/ }; do tags+=(--platform "$tag"); done
+  for name in iree-base-compiler nvidia-cuda-nvrtc; do
+    python_pin "$name" >"$pin"
+    python3 -m pip download --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: --python-version 3.11 --implementation cp \
+      "${tags[@]}" --dest "$1" -r "$pin"
+  done
+}
+
+# ---- packages --------------------------------------------------------------------------------------------------------------
+
+# The compiler's files, where mlxcel looks: ../libexec/iree and ../lib. nvFatbin stays out: its licence does not let it be passed on.
+add_compiler() {  # PLATFORM WHEELS STAGE
+  local unpacked=$release/unpacked/$1 wheel
+  rm -rf "$unpacked"
+  mkdir -p "$unpacked" "$3/libexec/iree" "$3/lib"
+  for wheel in "$2"/*.whl; do python3 -m zipfile -e "$wheel" "$unpacked"; done
+  local tools=$unpacked/iree/compiler/_mlir_libs
+  case $1 in
+    linux-*)
+      cp "$tools/iree-compile" "$tools/libIREECompiler.so" "$3/libexec/iree/"
+      cp "$unpacked"/nvidia/cu13/lib/libnvrtc.so.13 "$unpacked"/nvidia/cu13/lib/libnvrtc-builtins.so.13.* "$3/lib/"
+      ;;
+    windows-*)
+      cp "$tools/iree-compile.exe" "$tools/IREECompiler.dll" "$3/libexec/iree/"
+      cp "$unpacked"/nvidia/cu13/bin/x86_64/nvrtc64_*_0.dll "$unpacked"/nvidia/cu13/bin/x86_64/nvrtc-builtins64_*.dll "$3/lib/"
+      ;;
+  esac
+  chmod 755 "$3"/libexec/iree/*
+  rm -rf "$unpacked"
+}
+
+# What every package has beside its binary. Manuals and completions come from the mlxcel of this machine: the tables are the same.
+add_papers() {  # NAME PLATFORM FORM STAGE BINARY WHEELS
+  local here=$release/tree/linux-$(uname -m)/bin/mlxcel shell
+  cp LICENSE README.md "$4/"
+  release/notices.sh "$2" "$3" "$deps" >"$4/THIRD_PARTY_NOTICES.txt"
+  release/sbom.sh "$1" "$2" "$3" "$version" "$epoch" "$5" "$6" >"$4/sbom.spdx.json"
+  mkdir -p "$4/share/man/man1" "$4/share/bash-completion/completions" "$4/share/zsh/site-functions" "$4/share/fish/vendor_completions.d"
+  "$here" man --no-config -o "$4/share/man/man1"
+  "$here" completion --no-config bash >"$4/share/bash-completion/completions/mlxcel"
+  "$here" completion --no-config zsh >"$4/share/zsh/site-functions/_mlxcel"
+  "$here" completion --no-config fish >"$4/share/fish/vendor_completions.d/mlxcel.fish"
+}
+
+stage_package() {  # NAME PLATFORM FORM WHEELS
+  local stage=$release/stage/$1 tree=$release/tree/$2 folder=bin suffix='' link
+  [ "$3" = full ] || folder=runtime-only
+  case $2 in windows-*) suffix=.exe ;; esac
+  rm -rf "$stage"
+  mkdir -p "$stage/bin"
+  cp "$tree/$folder/mlxcel$suffix" "$stage/bin/"
+  strip_for "$2" "$stage/bin/mlxcel$suffix"
+  if [ -z "$suffix" ]; then
+    for link in run bench; do ln -s mlxcel "$stage/bin/mlxcel-$link"; done
+    if [ "$3" = full ]; then ln -s mlxcel "$stage/bin/mlxcel-compile"; fi
+  fi
+  if [ "$3" = full ]; then add_compiler "$2" "$4" "$stage"; fi
+  add_papers "$1" "$2" "$3" "$stage" "$stage/bin/mlxcel$suffix" "$4"
+}
+
+glibc_of() { readelf -V "$1" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1; }
+
+check_glibc() {  # FILE LIMIT
+  local needed
+  [ "$2" != - ] || return 0
+  needed=$(glibc_of "$1")
+  version_at_least "$2" "${needed#GLIBC_}" || die "$1 needs $needed, and the package is promised to run on glibc $2" \
+    'find the symbol: objdump -T FILE | grep GLIBC'
+  echo "$1 needs $needed (allowed: $2)" >&2
+}
+
+check_size() {  # FILE FORM
+  local bytes
+  bytes=$(stat -c %s "$1")
+  [ "$2" = full ] || [ "$bytes" -le $runtime_limit ] || die "$1 has $bytes bytes; a runtime-only package has at most $runtime_limit"
+}
+
+package_platform() {  # PLATFORM SUFFIX TAGS GLIBC
+  local form name wheels=$release/wheels/$1
+  once "$wheels" "$(python_pin iree-base-compiler) $(python_pin nvidia-cuda-nvrtc) $(declare -f fetch_wheels) $3" "fetching the compiler for $1" \
+    fetch_wheels "$wheels" "$3"
+  for form in runtime full; do
+    name=mlxcel-$1-cuda13
+    [ "$form" = full ] || name+=-runtime
+    step "staging $name" stage_package "$name" "$1" "$form" "$wheels"
+    if [ "$2" = tar.gz ]; then check_glibc "$release/stage/$name/bin/mlxcel" "$4"; fi
+    step "packing $name" release/pack.sh "$release/stage/$name" "$release/$name.$2" "$epoch"
+    check_size "$release/$name.$2" "$form"
+    packages+=("$name.$2")
+  done
+}
+
+# ---- sums and signatures ----------------------------------------------------------------------------------------------------
+
+sign_packages() {
+  local here=$release/tree/linux-$(uname -m)/bin/mlxcel
+  if [ -z "${MLXCEL_RELEASE_KEY:-}" ]; then
+    echo 'unsigned: MLXCEL_RELEASE_KEY names no key' >&2
+  elif ! "$here" sign --help >/dev/null 2>&1; then
+    die 'this mlxcel has no verb `sign`' 'unset MLXCEL_RELEASE_KEY to leave the packages unsigned'
+  else
+    (cd "$release" && "$here" sign -s "$MLXCEL_RELEASE_KEY" SHA256SUMS "${packages[@]}")
+    if [ -n "${MLXCEL_RELEASE_PUBKEY:-}" ]; then
+      (cd "$release" && for file in SHA256SUMS "${packages[@]}"; do "$here" verify -p "$MLXCEL_RELEASE_PUBKEY" "$file"; done)
+    fi
+  fi
+}
+
+run_release() {
+  local smoke=0 wanted=() given='' platform suffix tags glibc packages=()
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --smoke) smoke=1 ;;
+      --platform)
+        grep -q "^${2:-none} " <<<"$release_platforms" || die "--platform wants one of: $(awk 'NF {printf "%s ", $1}' <<<"$release_platforms")"
+        wanted+=("$2")
+        shift
+        ;;
+      -*) die "release does not know $1" ;;
+      *) given=$1 ;;
+    esac
+    shift
+  done
+  choose_version "$given"
+  need readelf 'for example: apt-get install binutils'
+  lock_build
+  fetch
+  pip_fetch lit
+  mkdir -p "$release"
+  rm -f "$release"/mlxcel-* "$release"/SHA256SUMS*
+  [ ${#wanted[@]} -gt 0 ] || read -r -a wanted <<<"$(awk 'NF {printf "%s ", $1}' <<<"$release_platforms")"
+  build_release_tree "linux-$(uname -m)"  # its mlxcel writes manuals and signs, whatever is released
+  for platform in "${wanted[@]}"; do
+    read -r platform suffix tags glibc <<<"$(grep "^$platform " <<<"$release_platforms")"
+    [ "$platform" = "linux-$(uname -m)" ] || build_release_tree "$platform"
+    package_platform "$platform" "$suffix" "$tags" "$glibc"
+  done
+  (cd "$release" && sha256sum "${packages[@]}" >SHA256SUMS)
+  sign_packages
+  unlock_build
+  (cd "$release" && for platform in "${packages[@]}"; do printf '%12d bytes %8.2f MiB  %s\n' "$(stat -c %s "$platform")" \
+    "$(awk -v n="$(stat -c %s "$platform")" 'BEGIN {print n / 1048576}')" "$platform"; done)
+  if [ $smoke -eq 1 ]; then fetch_model; MLXCEL_CACHE=$build/test-cache python3 tests/smoke_release.py "$build" "$release" "${packages[@]}"; fi
+}

@@ -1,0 +1,78 @@
+// The mlxcel without a compiler: it runs what was compiled elsewhere, and says of everything else where a compiler is to be had.
+#include "base/text.h"
+#include "tests/golden.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define TINY_GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
+
+#define RUN_RUNTIME(command, ...)                                                                 \
+  do {                                                                                            \
+    command_start(command, (const char *const[]){MLXCEL_RUNTIME_ONLY_BINARY, __VA_ARGS__, NULL}); \
+    command_wait(command);                                                                        \
+  } while (0)
+
+static char folder[64], bundle[96];
+
+static void compile_tiny(void) {
+  strcpy(folder, "/tmp/mlxcel-runtime-XXXXXX");
+  CHECK(mkdtemp(folder));
+  snprintf(bundle, sizeof bundle, "%s/tiny.mlxb", folder);
+  command_t run;
+  RUN(&run, "compile", TINY, "-c", "64", "-o", bundle);
+  if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
+  command_free(&run);
+}
+
+TEST(a_compiled_model_runs_as_it_does_with_the_compiler_there) {
+  compile_tiny();
+  command_t run;
+  RUN_RUNTIME(&run, "run", "-m", bundle, "--temp", "0", "-p", "the quick brown", "-n", "9", "--json", "--ignore-eos");
+  if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
+  CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218, 177, 4, 129, 92, 159, 114, 218]");
+  command_free(&run);
+  RUN_RUNTIME(&run, "show", bundle);
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.out, "compiled from ");
+  command_free(&run);
+  RUN_RUNTIME(&run, "tokenize", "-m", bundle, "-p", "the quick brown", "--show-count");
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+static void check_refused(command_t *run, int code, const char *part) {
+  if (run->exit_code != code) CHECK_FAIL("exit status %d, expected %d: %s", run->exit_code, code, run->err);
+  CHECK_TEXT(run->out, "");
+  CHECK_CONTAINS(run->err, part);
+  command_free(run);
+}
+
+TEST(what_needs_a_compiler_says_where_one_is) {
+  static const char *const verbs[][5] = {{"run", "-m", TINY_GGUF, "-p", "the"}, {"compile", TINY, "-o", "/tmp/nothing.mlxb", NULL},
+                                         {"show", TINY, NULL},                  {"tokenize", "-m", TINY, "-p", "the"},
+                                         {"bench", "-m", TINY_GGUF, NULL},      {"compile", TINY, "--emit", "stablehlo", NULL}};
+  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; ++i) {
+    command_t run;
+    const char *const *v = verbs[i];
+    RUN_RUNTIME(&run, v[0], v[1], v[2], v[3], v[4]);
+    CHECK_CONTAINS(run.err, "hint: compile with the full package");
+    check_refused(&run, MLX_UNSUPPORTED, "is not compiled, and this mlxcel is the runtime alone");
+  }
+  command_t run;
+  RUN_RUNTIME(&run, "compile", TINY, "--quantize", "q4");
+  check_refused(&run, MLX_UNSUPPORTED, "this mlxcel is the runtime alone");
+  RUN_RUNTIME(&run, "run", "-m", "/nowhere/model.gguf", "-p", "the");
+  check_refused(&run, MLX_NOT_FOUND, "'/nowhere/model.gguf' does not exist");
+}
+
+TEST(a_machine_without_a_compiler_is_well) {
+  command_t run;
+  RUN_RUNTIME(&run, "doctor");
+  if (run.exit_code) CHECK_FAIL("exit status %d: %s%s", run.exit_code, run.out, run.err);
+  CHECK_CONTAINS(run.out, "OK    compiler      none in this package, which runs compiled models only");
+  CHECK(!strstr(run.out, "iree-compile") && !strstr(run.out, "nvrtc"));
+  command_free(&run);
+}
+
+TEST_MAIN(CASE(a_compiled_model_runs_as_it_does_with_the_compiler_there), CASE(what_needs_a_compiler_says_where_one_is),
+          CASE(a_machine_without_a_compiler_is_well))
