@@ -31,7 +31,4 @@ mlx_status_t mlx_download_all(const char *title, const char *folder, const mlx_d
 // Fails when the disk that holds |folder| has no room for |bytes| more.
 mlx_status_t mlx_download_check_space(const char *folder, uint64_t bytes) MLX_MUST_USE;
 
-// True for a relative path that stays below where it starts: no "..", no empty parts, no backslashes or control characters.
-bool mlx_is_safe_path(const char *path);
-
 #endif  // MLXCEL_ARTIFACT_DOWNLOAD_H_

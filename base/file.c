@@ -353,6 +353,19 @@ mlx_status_t mlx_own_folder(char **out_folder) {
   return status;
 }
 
+bool mlx_is_safe_path(const char *path) {
+  if (!*path || strlen(path) > 1024) return false;
+  for (const char *part = path;;) {
+    const size_t length = strcspn(part, "/");
+    if (!length || (length == 1 && part[0] == '.') || (length == 2 && part[0] == '.' && part[1] == '.')) return false;
+    for (size_t i = 0; i < length; ++i) {
+      if ((unsigned char)part[i] < 0x20 || part[i] == 0x7f || strchr("\\:*?\"<>|", part[i])) return false;
+    }
+    if (!part[length]) return true;
+    part += length + 1;
+  }
+}
+
 bool mlx_is_file(const char *path) {
   struct stat info;
   return !stat(path, &info) && S_ISREG(info.st_mode);

@@ -75,6 +75,9 @@ mlx_status_t mlx_real_path(const char *path, char **out_path) MLX_MUST_USE;
 // Where our own executable lies; NULL in *|out_folder| on a system that does not tell.
 mlx_status_t mlx_own_folder(char **out_folder) MLX_MUST_USE;
 
+// True for a relative path that stays below where it starts: no "..", no empty parts, no backslashes or control characters.
+bool mlx_is_safe_path(const char *path);
+
 bool mlx_is_file(const char *path);
 bool mlx_is_dir(const char *path);
 
