@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "artifact/download.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -193,7 +193,7 @@ static mlx_status_t choose_gguf(mlx_hub_listing_t *listing, size_t index, const 
     if (other_part == 1) *out_main = file->name;
   }
   if (found == parts && *out_main) return NULL;
-  return mlx_error(MLX_INVALID_INPUT, "%s: the hub has %u of its %u parts", name, found, parts);
+  return mlx_error(MLX_INVALID_INPUT, "%s: there are %u of its %u parts", name, found, parts);
 }
 
 static bool same_model(const char *a, const char *b) {

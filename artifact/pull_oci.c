@@ -2,8 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "artifact/download.h"
 #include "artifact/bundle.h"
+#include "artifact/download.h"
+#include "artifact/modelpack.h"
 #include "artifact/pull.h"
 #include "artifact/push.h"
 #include "base/file.h"
@@ -153,13 +154,20 @@ static mlx_status_t check_bundle(const fetch_t *fetch) {
   return status;
 }
 
-static mlx_status_t run_fetch(fetch_t *fetch, const mlx_oci_ref_t *ref) {
-  MLX_TRY(mlx_pull_place_bundle(mlx_file_name(ref->name).text, fetch->options->output, &fetch->folder));
+static bool is_model(const mlx_oci_document_t *document) {
+  const char *type = document->artifact_type[0] ? document->artifact_type : document->config.media_type;  // as the image specification has it
+  return !strcmp(type, MLX_OCI_MODEL) || !strcmp(type, MLX_OCI_MODEL_CONFIG);
+}
+
+static mlx_status_t get_model(fetch_t *fetch, const mlx_oci_ref_t *ref) {
   MLX_TRY(mlx_store_open(ref, &fetch->options->store, &fetch->store));
   MLX_TRY(get_document(fetch, ref->reference, &fetch->model, fetch->model_digest));
-  if (strcmp(fetch->model.artifact_type, MLX_OCI_MODEL)) {
-    return mlx_error(MLX_UNSUPPORTED, "'%s' is not a model: its artifactType is '%s', not " MLX_OCI_MODEL, ref->reference, fetch->model.artifact_type);
-  }
+  if (is_model(&fetch->model)) return NULL;
+  return mlx_error(MLX_UNSUPPORTED, "'%s' is not a model: its artifactType is '%s', not " MLX_OCI_MODEL, ref->reference, fetch->model.artifact_type);
+}
+
+static mlx_status_t get_bundle(fetch_t *fetch, const mlx_oci_ref_t *ref) {
+  MLX_TRY(mlx_pull_place_bundle(mlx_file_name(ref->name).text, fetch->options->output, &fetch->folder));
   MLX_TRY(get_module(fetch));
   MLX_TRY(add_layers(fetch, &fetch->model));
   MLX_TRY(add_layers(fetch, &fetch->module));
@@ -175,10 +183,15 @@ mlx_status_t mlx_pull_oci(const char *text, const mlx_push_options_t *options, c
   *out_path = NULL;
   MLX_TRY(mlx_oci_ref_parse(text, &ref));
   fetch_t fetch = {.options = options};
-  mlx_status_t status = run_fetch(&fetch, &ref);
-  if (!status) {
-    *out_path = fetch.folder;
-    fetch.folder = NULL;
+  mlx_status_t status = get_model(&fetch, &ref);
+  const bool compiled = !status && mlx_modelpack_is_compiled(&fetch.model);
+  if (compiled && options->source_only) {
+    status = mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is a compiled model, which is opened where a pull put it", text), "mlxcel pull %s, then open the .mlxb", text);
+  } else if (compiled) {
+    status = get_bundle(&fetch, &ref);
+    if (!status) *out_path = fetch.folder, fetch.folder = NULL;
+  } else if (!status) {
+    status = mlx_modelpack_pull(fetch.store, &ref, &fetch.model, fetch.model_digest, options, out_path);
   }
   free_fetch(&fetch);
   return status;

@@ -1,4 +1,5 @@
-// Push and pull of compiled models (.mlxb) to and from registries and OCI folders (artifact/oci.h says how they are laid out).
+// Push and pull of compiled models (.mlxb) to and from registries and OCI folders (artifact/oci.h says how they are laid out), and pull of
+// models that others put there.
 #ifndef MLXCEL_ARTIFACT_PUSH_H_
 #define MLXCEL_ARTIFACT_PUSH_H_
 
@@ -7,7 +8,8 @@
 typedef struct mlx_push_options {
   mlx_store_options_t store;
   const char *target;          // pull: the module to take, of several; NULL: the only one
-  const char *output;          // pull: a folder that does not exist yet; NULL: NAME.mlxb here
+  const char *output;          // pull: a folder that does not exist yet; NULL: NAME.mlxb here, the cache for a model without compiled code
+  bool source_only;            // pull: refuse compiled models
   const mlx_report_t *report;  // may be NULL
 } mlx_push_options_t;
 void mlx_push_options_initialize(mlx_push_options_t *options);
@@ -16,7 +18,8 @@ void mlx_push_options_initialize(mlx_push_options_t *options);
 // model's manifest.
 mlx_status_t mlx_push_bundle(const char *path, const char *ref, const mlx_push_options_t *options, char out_digest[MLX_OCI_DIGEST]) MLX_MUST_USE;
 
-// Brings a model with one of its modules here. *|out_path| is the new folder; release with mlx_free.
+// Brings a model with one of its modules here; or one without (artifact/modelpack.h). *|out_path| is what to open, the new folder or a GGUF
+// file; release with mlx_free.
 mlx_status_t mlx_pull_oci(const char *ref, const mlx_push_options_t *options, char **out_path) MLX_MUST_USE;
 
 #endif  // MLXCEL_ARTIFACT_PUSH_H_

@@ -143,7 +143,7 @@ mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_
 mlx_status_t mlx_cli_open_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) MLX_MUST_USE;
 mlx_status_t mlx_cli_find_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) MLX_MUST_USE;
 
-// A model as a path: |model| itself, or where "hf:ORG/NAME" was pulled to, pulling it now where it was not. Release with mlx_free.
+// A model as a path: |model| itself, or where "hf:ORG/NAME" or "oci://..." was pulled to, pulling it now where it was not. Release with mlx_free.
 mlx_status_t mlx_cli_local_model(const char *model, char **out_path) MLX_MUST_USE;
 
 // "cpu, 2 threads" or "cuda, NVIDIA H200".

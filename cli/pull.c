@@ -5,12 +5,24 @@
 #include <string.h>
 
 #include "artifact/hub.h"
+#include "artifact/modelpack.h"
 #include "artifact/push.h"
 #include "base/memory.h"
 #include "cli/cli.h"
 
+static mlx_status_t local_oci_model(const char *model, char **out_path) {
+  MLX_TRY(mlx_modelpack_find(model, out_path));
+  if (*out_path) return NULL;
+  mlx_push_options_t options;
+  mlx_push_options_initialize(&options);
+  options.report = mlx_terminal_report();
+  options.source_only = true;
+  return mlx_pull_oci(model, &options, out_path);
+}
+
 mlx_status_t mlx_cli_local_model(const char *model, char **out_path) {
   *out_path = NULL;
+  if (mlx_is_oci_ref(model)) return local_oci_model(model, out_path);
   if (!mlx_is_hub_ref(model)) return mlx_copy_text(model, strlen(model), out_path);
   MLX_TRY(mlx_pull_find(model, out_path));
   if (*out_path) return NULL;
@@ -50,7 +62,7 @@ mlx_status_t mlx_cli_pull(int argc, char **argv) {
                           "  hf:ORG/NAME[@REVISION]         a Hugging Face model: config, tokenizer, safetensors\n"
                           "  hf:ORG/NAME[@REVISION]:QUANT   its GGUF file with that quantisation (Q4_K_M) or name\n"
                           "  https://HOST/PATH/NAME.mlxb    a compiled model that a web server serves as a folder\n"
-                          "  oci://HOST[:PORT]/NAME:TAG     a compiled model in a registry\n"
+                          "  oci://HOST[:PORT]/NAME:TAG     a model in a registry: a compiled one, or one as CNCF ModelPack has it\n"
                           "  oci-layout:FOLDER[:TAG]        or in a folder laid out like one\n\n"
                           "Prints where the model is. A pull that was stopped goes on where it was when it is run again.\n\n"
                           "examples:\n"

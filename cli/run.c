@@ -249,7 +249,7 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
   flags_t f = {.kernels = "auto", .device = "auto", .count = -1, .context = -1};
   mlx_sampling_flags_initialize(&f.sampling);
   const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "compiled, a GGUF file, a Hugging Face directory, hf:ORG/NAME", &f.model, 0, 0},
+      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "compiled, GGUF, Hugging Face directory, hf:ORG/NAME, oci://...", &f.model, 0, 0},
       {"-p, --prompt", MLX_FLAG_TEXT, "TEXT", "what the model goes on from; special tokens in it count", &f.prompt, 0, 0},
       {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the prompt from a file, or from stdin (-)", &f.prompt_file, 0, 0},
       {"--chat", MLX_FLAG_SWITCH, NULL, "make the prompt a turn of a chat, by the model's own template", &f.chat, 0, 0},

@@ -63,8 +63,8 @@ mlx_status_t mlx_compiled_check_path(const char *path) {
   return NULL;
 }
 
-mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_report_t *report) {
-  (void)compiled, (void)path, (void)report;
+mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_write_options_t *options) {
+  (void)compiled, (void)path, (void)options;
   return no_compiler();
 }
 
@@ -91,6 +91,12 @@ mlx_status_t mlx_compile_stablehlo(const char *model, const mlx_compile_options_
   (void)options;
   *out_text = NULL;
   *out_length = 0;
+  return refuse(model);
+}
+
+mlx_status_t mlx_compile_source_digest(const char *model, const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
+  (void)report;
+  out_hex[0] = 0;
   return refuse(model);
 }
 

@@ -1,0 +1,280 @@
+// Models that others put into registries: raw and tar layers become a model that can be opened, and what should not be unpacked is refused.
+#include "artifact/modelpack.h"
+
+#include "artifact/hub.h"
+#include "base/digest.h"
+#include "tests/command.h"
+#include "tests/server.h"
+
+#define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
+#define TYPE(rest) "application/vnd.cncf.model." rest
+#define MAX_TEST_LAYERS 12
+
+static char folder[64];
+static server_t server;
+
+static const char *in_folder(const char *name) {
+  static char paths[8][320];
+  static int next;
+  char *path = paths[next++ % 8];
+  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+  return path;
+}
+
+static void shell(const char *script) {
+  command_t run;
+  char whole[2048];
+  snprintf(whole, sizeof whole, "set -e; cd %s; %s", folder, script);
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", whole, NULL});
+  command_wait(&run);
+  if (run.exit_code) CHECK_FAIL("%s: %s", script, run.err);
+  command_free(&run);
+}
+
+static void clean_up(void) {
+  char places[512];
+  snprintf(places, sizeof places, "rm -rf '%s/models/oci/127.0.0.1%%3A%d%%2F'* '%s/models/oci/layout%%2Fpacked'", MLXCEL_TEST_CACHE, server.port, MLXCEL_TEST_CACHE);
+  if (system(places)) fprintf(stderr, "the cache was not cleaned\n");
+  server_stop(&server);
+  mlx_status_free(mlx_remove_tree(folder));
+}
+
+static void begin(void) {
+  if (!server.port) {
+    plain_environment();
+    strcpy(folder, "/tmp/mlxcel-modelpack-XXXXXX");
+    CHECK(mkdtemp(folder));
+    setenv("DOCKER_CONFIG", folder, 1);
+    setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+    server_start(&server, (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/registry_server.py", NULL}, "http");
+    atexit(clean_up);
+  }
+  server_control(&server, "{}");
+}
+
+static const char *place(const char *name) {
+  static char text[4][160];
+  static int next;
+  char *out = text[next++ % 4];
+  snprintf(out, sizeof text[0], "oci://127.0.0.1:%d/%s", server.port, name);
+  return out;
+}
+
+// A layer for a test: a file, its media type and the name it is given ("": none).
+typedef struct test_layer {
+  const char *path, *media_type, *name;
+} test_layer_t;
+
+static mlx_oci_descriptor_t put_blob(mlx_store_t *store, mlx_http_t *http, const test_layer_t *layer) {
+  mlx_tally_t tally = 0;
+  mlx_file_stamp_t stamp;
+  mlx_blob_t blob = {.path = layer->path};
+  CHECK_OK(mlx_file_stamp(layer->path, &stamp));
+  blob.described.size = stamp.size;
+  memcpy(blob.described.digest, "sha256:", 7);
+  CHECK_OK(mlx_digest_file(layer->path, blob.described.digest + 7));
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
+  snprintf(blob.described.media_type, sizeof blob.described.media_type, "%s", layer->media_type);
+  snprintf(blob.described.path, sizeof blob.described.path, "%s", layer->name);
+  return blob.described;
+}
+
+// Puts a model of these layers where |text| says, as another tool would.
+static void put_model(const char *text, const char *artifact_type, const test_layer_t *layers, size_t count) {
+  mlx_store_options_t options = {0};
+  mlx_oci_ref_t ref;
+  mlx_store_t *store;
+  mlx_http_t *http;
+  mlx_text_t json = {0};
+  mlx_oci_descriptor_t items[MAX_TEST_LAYERS], described = {.media_type = MLX_OCI_MANIFEST};
+  mlx_oci_document_t document = {.items = items, .count = count};
+  quick_http(&options.http);
+  CHECK_OK(mlx_oci_ref_parse(text, &ref));
+  CHECK_OK(mlx_store_open(&ref, &options, &store));
+  CHECK_OK(mlx_http_open(&options.http, &http));
+  for (size_t i = 0; i < count; ++i) items[i] = put_blob(store, http, &layers[i]);
+  CHECK_OK(mlx_write_file(in_folder("config"), "{}", 2));
+  document.config = put_blob(store, http, &(test_layer_t){in_folder("config"), MLX_OCI_MODEL_CONFIG, ""});
+  snprintf(document.artifact_type, sizeof document.artifact_type, "%s", artifact_type);
+  mlx_oci_manifest_write(&document, &json);
+  CHECK_OK(mlx_text_finish(&json));
+  mlx_oci_digest(json.data, json.length, described.digest);
+  described.size = json.length;
+  CHECK_OK(mlx_store_put_document(store, ref.reference, &described, json.data, json.length, NULL));
+  mlx_text_clear(&json);
+  mlx_http_close(http);
+  mlx_store_close(store);
+}
+#define PUT(text, ...) put_model(text, MLX_OCI_MODEL, (const test_layer_t[]){__VA_ARGS__}, sizeof((const test_layer_t[]){__VA_ARGS__}) / sizeof(test_layer_t))
+
+static mlx_status_t pull(const char *text, const char *output, char **out_path) {
+  mlx_push_options_t options;
+  mlx_push_options_initialize(&options);
+  quick_http(&options.store.http);
+  options.output = output;
+  return mlx_pull_oci(text, &options, out_path);
+}
+
+static void check_same(const char *a, const char *b) {
+  char x[MLX_DIGEST_HEX], y[MLX_DIGEST_HEX];
+  CHECK_OK(mlx_digest_file(a, x));
+  CHECK_OK(mlx_digest_file(b, y));
+  CHECK_TEXT(x, y);
+}
+
+static void put_tiny(const char *text) {
+  shell("test -f t.tar || { tar -cf t.tar -C " TINY " ./config.json ./tokenizer.json model.safetensors.index.json; "
+        "tar --format=pax -cf w.tar -C " TINY " model-00002-of-00002.safetensors; printf hello > README.md; gzip -c README.md > docs.tgz; printf pickle > pytorch_model.bin; }");
+  PUT(text, {TINY "/model-00001-of-00002.safetensors", TYPE("weight.v1.raw"), "model-00001-of-00002.safetensors"}, {in_folder("w.tar"), TYPE("weight.v1.tar"), "w"},
+      {in_folder("t.tar"), TYPE("weight.config.v1.tar"), ""},
+      {in_folder("README.md"), TYPE("doc.v1.raw"), "docs/README.md"}, {in_folder("docs.tgz"), TYPE("doc.v1.tar+gzip"), "docs.tgz"},
+      {in_folder("pytorch_model.bin"), TYPE("weight.v1.raw"), "pytorch_model.bin"}, {in_folder("docs.tgz"), TYPE("dataset.v1.tar+zstd"), "data"});
+}
+
+static void check_tiny(const char *path) {
+  char name[512];
+  static const char *const names[] = {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "config.json", "tokenizer.json"};
+  for (int i = 0; i < 4; ++i) {
+    char original[256];
+    snprintf(name, sizeof name, "%s/%s", path, names[i]);
+    snprintf(original, sizeof original, "%s/%s", TINY, names[i]);
+    check_same(name, original);
+  }
+  snprintf(name, sizeof name, "%s/docs/README.md", path);
+  CHECK(mlx_is_file(name));
+  snprintf(name, sizeof name, "%s/pytorch_model.bin", path);
+  CHECK(!mlx_is_file(name));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What is taken
+
+TEST(kinds_of_layers_are_told_by_their_media_types) {
+  static const struct { const char *type; mlx_layer_kind_t kind; } cases[] = {
+      {TYPE("weight.v1.raw"), MLX_LAYER_FILE},          {TYPE("weight.v1.gguf"), MLX_LAYER_FILE},           {TYPE("weight.config.v1.raw"), MLX_LAYER_FILE},
+      {TYPE("weight.v1.tar"), MLX_LAYER_TAR},           {TYPE("doc.v1.tar"), MLX_LAYER_TAR},                {TYPE("weight.v1.tar+gzip"), MLX_LAYER_COMPRESSED},
+      {TYPE("weight.config.v1.tar+zstd"), MLX_LAYER_COMPRESSED}, {TYPE("doc.v1.tar+gzip"), MLX_LAYER_NOT_WANTED}, {TYPE("code.v1.raw"), MLX_LAYER_NOT_WANTED},
+      {TYPE("dataset.v1.tar+zstd"), MLX_LAYER_NOT_WANTED}, {TYPE("weight.v2.raw"), MLX_LAYER_UNKNOWN},      {TYPE("weight.v1.tar+xz"), MLX_LAYER_UNKNOWN},
+      {"application/vnd.oci.image.layer.v1.tar+gzip", MLX_LAYER_UNKNOWN}, {"", MLX_LAYER_UNKNOWN}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) CHECK_INT(mlx_modelpack_layer_kind(cases[i].type), cases[i].kind);
+}
+
+TEST(raw_and_tar_layers_become_a_model_that_runs) {
+  begin();
+  command_t run, original;
+  char *path, *again;
+  put_tiny(place("acme/tiny:v1"));
+  CHECK_OK(mlx_modelpack_find(place("acme/tiny:v1"), &path));
+  CHECK(!path);
+  server_control(&server, "{}");
+  RUN(&run, "run", "-m", place("acme/tiny:v1"), "-p", "the quick brown", "-n", "6", "--temp", "0", "--device", "cpu");
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  CHECK_INT(count_of(server_log(&server), "/blobs/"), 4);  // no pickle, no data, no compressed document
+  RUN(&original, "run", "-m", TINY, "-p", "the quick brown", "-n", "6", "--temp", "0", "--device", "cpu");
+  CHECK_TEXT(run.out, original.out);
+  command_free(&run);
+  command_free(&original);
+  CHECK_OK(mlx_modelpack_find(place("acme/tiny:v1"), &path));
+  check_tiny(path);
+  server_control(&server, "{}");
+  RUN(&run, "show", place("acme/tiny:v1"));  // again: nobody is asked
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
+  CHECK_INT(count_of(server_log(&server), "/v2/"), 0);
+  CHECK_OK(pull(place("acme/tiny:v1"), NULL, &again));  // a pull asks which digest the tag names, and needs no layer
+  CHECK_TEXT(again, path);
+  CHECK_INT(count_of(server_log(&server), "/blobs/"), 0);
+  mlx_free(path);
+  mlx_free(again);
+}
+
+TEST(a_pull_that_broke_leaves_no_model_and_goes_on) {
+  begin();
+  char *path;
+  put_tiny(place("acme/broken:v1"));
+  server_control(&server, "{\"corrupt\": true}");
+  CHECK_ERROR(pull(place("acme/broken:v1"), in_folder("whole"), &path), MLX_INVALID_INPUT, "its SHA-256 is");
+  CHECK(!mlx_is_dir(in_folder("whole")));
+  shell("p=$(ls -d whole.*.part); mkdir -p $p/files; printf half > $p/files/tokenizer.json");  // as a pull that was killed while it unpacked
+  server_control(&server, "{}");
+  CHECK_OK(pull(place("acme/broken:v1"), in_folder("whole"), &path));
+  CHECK_TEXT(path, in_folder("whole"));
+  check_tiny(path);
+  mlx_free(path);
+  shell("! ls -d whole.*.part");
+  CHECK_ERROR(pull(place("acme/broken:v1"), in_folder("whole"), &path), MLX_USAGE, "is there already");
+}
+
+TEST(a_gguf_file_is_what_is_opened) {
+  begin();
+  char *path;
+  PUT(place("acme/gguf:v1"), {GGUF, TYPE("weight.v1.gguf"), ""});
+  CHECK_OK(pull(place("acme/gguf:v1"), in_folder("gguf"), &path));
+  CHECK_TEXT(path, in_folder("gguf/model.gguf"));
+  check_same(path, GGUF);
+  mlx_free(path);
+  char layout[160];
+  snprintf(layout, sizeof layout, "oci-layout:%s/packed:v1", folder);  // and from a folder, whose manifest may leave its kind to its config
+  put_model(layout, "", (const test_layer_t[]){{GGUF, TYPE("weight.v1.raw"), "deep/tiny-Q8_0.gguf"}}, 1);
+  command_t run;
+  RUN(&run, "show", layout);
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  CHECK_OK(pull(layout, NULL, &path));
+  CHECK_CONTAINS(path, "/models/oci/layout%2Fpacked/");
+  CHECK_CONTAINS(path, "/deep/tiny-Q8_0.gguf");
+  mlx_free(path);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What is not
+
+TEST(layers_that_cannot_be_taken_are_refused_by_name) {
+  begin();
+  char *path;
+  shell("printf x > x; ln -sf /etc/passwd link; tar -cf link.tar link; tar -cf up.tar -P --transform 's,^x,../x,' x; tar --hard-dereference -cf twice.tar x x; head -c 1000 twice.tar > cut.tar");
+  char x[80];
+  snprintf(x, sizeof x, "%s/x", folder);
+  static const struct { const char *file, *type, *name; mlx_code_t code; const char *part; } cases[] = {
+      {"x", TYPE("weight.v1.tar+gzip"), "w.tar.gz", MLX_UNSUPPORTED, "'w.tar.gz' is compressed"},
+      {"x", TYPE("weight.config.v1.tar+zstd"), "", MLX_UNSUPPORTED, "is compressed"},
+      {"x", "application/vnd.oci.image.layer.v1.tar+gzip", "a", MLX_UNSUPPORTED, "which ModelPack does not have"},
+      {"x", TYPE("weight.v1.raw"), "../x", MLX_INVALID_INPUT, "would leave"},
+      {"x", TYPE("weight.v1.raw"), "/etc/x", MLX_INVALID_INPUT, "would leave"},
+      {"x", TYPE("weight.v1.raw"), "", MLX_INVALID_INPUT, "has no name"},
+      {"x", TYPE("weight.v1.raw"), "config.json", MLX_INVALID_INPUT, "'config.json' twice"},
+      {"x", TYPE("weight.v1.raw"), "model.bin", MLX_UNSUPPORTED, "a pickle"},
+      {"x", TYPE("doc.v1.raw"), "README", MLX_UNSUPPORTED, "neither model.safetensors"},
+      {"link.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "a link, a device"},
+      {"up.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "would leave"},
+      {"twice.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "'x' twice"},
+      {"cut.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "cut off"},
+      {"x", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "cut off"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    PUT(place("acme/bad:v1"), {x, TYPE("weight.config.v1.raw"), "config.json"}, {in_folder(cases[i].file), cases[i].type, cases[i].name});
+    CHECK_ERROR(pull(place("acme/bad:v1"), in_folder("bad"), &path), cases[i].code, cases[i].part);
+    CHECK(!mlx_is_dir(in_folder("bad")));
+  }
+  shell("! test -e ../x && ! ls -d bad*");
+  mlx_push_options_t options;
+  mlx_push_options_initialize(&options);
+  options.target = "cpu";
+  CHECK_ERROR(mlx_pull_oci(place("acme/bad:v1"), &options, &path), MLX_USAGE, "no compiled code");
+  put_model(place("acme/other:v1"), "application/vnd.example", (const test_layer_t[]){{x, "text/plain", "x"}}, 1);
+  CHECK_ERROR(pull(place("acme/other:v1"), in_folder("bad"), &path), MLX_UNSUPPORTED, "is not a model");
+}
+
+TEST(a_compiled_model_is_not_opened_from_a_registry) {
+  begin();
+  command_t run;
+  PUT(place("acme/compiled:v1"), {GGUF, TYPE("weight.v1.raw"), "weights.irpa"});
+  RUN(&run, "run", "-m", place("acme/compiled:v1"), "-p", "x");
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "mlxcel pull oci://");
+  command_free(&run);
+}
+
+TEST_MAIN(CASE(kinds_of_layers_are_told_by_their_media_types), CASE(raw_and_tar_layers_become_a_model_that_runs), CASE(a_pull_that_broke_leaves_no_model_and_goes_on),
+          CASE(a_gguf_file_is_what_is_opened), CASE(layers_that_cannot_be_taken_are_refused_by_name), CASE(a_compiled_model_is_not_opened_from_a_registry))
