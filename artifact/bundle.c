@@ -288,7 +288,8 @@ mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *repo
   for (size_t i = 0; i < bundle->part_count; ++i) MLX_TRY(refuse_stray(bundle, bundle->parts[i].name));
   if (!mlx_bundle_is_file(bundle)) MLX_TRY(mlx_list_dir(bundle->path, refuse_stray, bundle));
   for (size_t i = 0; i < m->file_count && !status; ++i) {
-    if (!mlx_bundle_has(bundle, m->files[i].name)) continue;  // weights that are elsewhere, code of another target
+    const bool elsewhere = m->variant_count > 1 || mlx_is_weights_file(m->files[i].name);  // weights, or code of another target
+    if (elsewhere && !mlx_bundle_has(bundle, m->files[i].name)) continue;
     mlx_report_progress(report, "checking %s (%lld MiB)", m->files[i].name, (long long)(m->files[i].size >> 20));
     status = mlx_bundle_check(bundle, m->files[i].name);
   }

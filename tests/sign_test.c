@@ -292,9 +292,11 @@ TEST(two_keys_of_one_number_are_told_apart) {
 // Bundles
 
 static void write_bundle(bool with_files) {
-  mlx_manifest_t manifest = {.architecture = "llama", .source = "tiny", .dtype = "f32", .target = "cpu:x86-64-v3", .compiler = "3.13",
-                             .contract = MLX_CONTRACT_VERSION, .vocab = 320, .context = 64, .rows = 1, .page_size = 16, .row_pages = 4, .pool_pages = 5,
-                             .prefill = {16}, .prefill_count = 1, .decode = {1}, .decode_count = 1, .eos = {2}, .eos_count = 1};
+  mlx_manifest_t manifest = {.architecture = "llama", .source = "tiny", .compiler = "3.13", .contract = MLX_CONTRACT_VERSION, .vocab = 320, .eos = {2},
+                             .eos_count = 1, .variant_count = 1};
+  manifest.variants[0] = (mlx_variant_t){.target = "cpu:x86-64-v3", .dtype = "f32", .module = MLX_BUNDLE_VMFB, .weights = MLX_BUNDLE_WEIGHTS, .context = 64,
+                                         .rows = 1, .page_size = 16, .row_pages = 4, .pool_pages = 5, .prefill = {16}, .prefill_count = 1, .decode = {1},
+                                         .decode_count = 1};
   static const char *const files[][2] = {{MLX_BUNDLE_VMFB, "code"}, {MLX_BUNDLE_WEIGHTS, "weights"}, {MLX_BUNDLE_TOKENIZER, "{}"}};
   CHECK_OK(mlx_make_dirs(in_folder("m.mlxb"), 0755));
   for (size_t i = 0; i < 3; ++i) {
@@ -323,10 +325,10 @@ TEST(a_signature_of_a_bundle_holds_for_every_file_of_it) {
   EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
   EXPECT(0, "m.mlxb: signed by plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:manifest.json\thashed", "verify", bundle);
   write_text("m.mlxb/model.vmfb", "kode");
-  EXPECT(MLX_INVALID_INPUT, "model.vmfb' has the SHA-256 ", "verify", bundle);
-  EXPECT(MLX_INVALID_INPUT, "model.vmfb' has the SHA-256 ", "sign", "-s", FIXTURES "plain.key", bundle);  // nobody signs what is broken
+  EXPECT(MLX_INVALID_INPUT, "model.vmfb' is not what the bundle's manifest says: its SHA-256 is ", "verify", bundle);
+  EXPECT(MLX_INVALID_INPUT, "model.vmfb' is not what the bundle's manifest says: its SHA-256 is ", "sign", "-s", FIXTURES "plain.key", bundle);  // nobody signs what is broken
   write_text("m.mlxb/model.vmfb", "code!");
-  EXPECT(MLX_INVALID_INPUT, "model.vmfb' has 5 bytes and its manifest says 4", "verify", bundle);
+  EXPECT(MLX_INVALID_INPUT, "model.vmfb' is not what the bundle's manifest says: it has 5 bytes, it should have 4", "verify", bundle);
   CHECK(!unlink(in_folder("m.mlxb/model.vmfb")));
   EXPECT(MLX_NOT_FOUND, "model.vmfb", "verify", bundle);
   write_text("m.mlxb/model.vmfb", "code");
@@ -342,6 +344,29 @@ TEST(a_signature_of_a_bundle_holds_for_every_file_of_it) {
   EXPECT(MLX_INVALID_INPUT, "manifest.json' is not what was signed", "verify", bundle);
   write_bundle(false);
   EXPECT(MLX_UNSUPPORTED, "its manifest does not list its files", "sign", "-s", FIXTURES "plain.key", bundle);
+  end();
+}
+
+// The signature becomes the archive's last file; a second one takes its place. tar and minisign agree.
+TEST(a_bundle_in_one_file_carries_its_signature) {
+  begin();
+  write_bundle(true);
+  char bundle[256], *out;
+  snprintf(bundle, sizeof bundle, "%s/one.mlxb", folder);
+  CHECK_INT(shell("cd \"$1\" && tar cf one.mlxb -C m.mlxb manifest.json model.vmfb tokenizer.json weights.irpa", NULL), 0);
+  EXPECT(MLX_NOT_FOUND, "is not signed", "verify", bundle);
+  EXPECT(0, "one.mlxb", "sign", "-s", FIXTURES "plain.key", "-t", "a first one, which is longer than the second that takes its place", bundle);
+  EXPECT(0, "one.mlxb", "sign", "-s", FIXTURES "plain.key", "-t", "second", bundle);
+  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
+  EXPECT(0, "one.mlxb: signed by plain.pub, key 9CA35E82975492BB: second", "verify", bundle);
+  CHECK_INT(shell("cd \"$1\" && tar tf one.mlxb", &out), 0);
+  CHECK_TEXT(out, "manifest.json\nmodel.vmfb\ntokenizer.json\nweights.irpa\nmanifest.json.minisig\n");
+  mlx_free(out);
+  CHECK_INT(shell("cd \"$1\" && mkdir out && tar xf one.mlxb -C out && \"$0\" verify out && tar cf again.mlxb -C out . && \"$0\" verify again.mlxb", NULL), 0);
+  if (!access("/usr/bin/minisign", X_OK)) CHECK_INT(shell("cd \"$1\" && minisign -V -p " FIXTURES "plain.pub -m out/manifest.json", NULL), 0);
+  CHECK_INT(shell("cd \"$1\" && printf kode > m.mlxb/model.vmfb && tar cf bad.mlxb -C m.mlxb . -C ../out manifest.json.minisig", NULL), 0);
+  snprintf(bundle, sizeof bundle, "%s/bad.mlxb", folder);
+  EXPECT(MLX_INVALID_INPUT, "bad.mlxb/model.vmfb' is not what the bundle's manifest says", "verify", bundle);
   end();
 }
 
@@ -388,4 +413,5 @@ TEST_MAIN(CASE(keygen_makes_a_pair_and_never_replaces_one_unasked), CASE(a_passw
           CASE(a_password_that_is_typed_is_not_shown), CASE(a_file_is_verified_by_whom_is_trusted),
           CASE(every_file_is_looked_at_and_every_failure_told), CASE(a_large_file_takes_no_memory), CASE(trust_is_a_folder_of_keys),
           CASE(two_keys_of_one_number_are_told_apart), CASE(a_signature_of_a_bundle_holds_for_every_file_of_it),
+          CASE(a_bundle_in_one_file_carries_its_signature),
           CASE(minisign_reads_ours_and_we_read_its))
