@@ -514,14 +514,23 @@ static void short_version(const char *version, char *out, size_t size) {
   if (sscanf(version, "%d.%d", &major, &minor) == 2) snprintf(out, size, "%d.%d", major, minor);
 }
 
-// A single file's digest is what sha256sum prints of it; of several, that of all it prints.
+// The file whose name comes next after |last|; NULL after the last of them.
+static const char *next_by_name(const mlx_source_t *source, const char *last) {
+  const char *next = NULL, *path;
+  for (size_t i = 0; (path = mlx_source_file(source, i)); ++i) {
+    const bool later = !last || strcmp(mlx_file_name(path).text, mlx_file_name(last).text) > 0;
+    if (later && (!next || strcmp(mlx_file_name(path).text, mlx_file_name(next).text) < 0)) next = path;
+  }
+  return next;
+}
+
+// A single file's digest is what sha256sum prints of it; of several, that of all it prints, in the order of their names.
 static mlx_status_t digest_source(mlx_cache_t *cache, const mlx_source_t *source, const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
   mlx_digest_t digest;
-  const char *path;
   size_t count = 0;
   out_hex[0] = 0;
   mlx_digest_begin(&digest);
-  for (; (path = mlx_source_file(source, count)); ++count) {
+  for (const char *path = NULL; (path = next_by_name(source, path)); ++count) {
     mlx_report_progress(report, "reading %s", path);
     MLX_TRY(mlx_cache_digest_file(cache, path, out_hex));
     const mlx_file_name_t name = mlx_file_name(path);

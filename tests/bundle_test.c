@@ -1,0 +1,359 @@
+// Bundles: folders and single files run alike, the same inputs make the same bytes, the best target for the machine is taken, and nothing runs that
+// this machine did not make, nobody signed and nobody allowed.
+#include "artifact/bundle.h"
+
+#include "artifact/sign.h"
+#include "base/cpu.h"
+#include "compiler/compile.h"
+#include "runtime/engine_internal.h"
+#include "tests/golden.h"
+#include "tests/random_llama.h"
+
+static char root[] = "/tmp/mlxcel-bundle-XXXXXX";
+static char model[128];  // a directory with a licence
+
+static const random_llama_t shape = {96, 160, 3, 1, 32, 2, 330, true, 10000};
+#define PROMPT "once upon a time"
+
+static const char *in_root(const char *name) {
+  static char paths[4][128];
+  static int next;
+  char *path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/%s", root, name);
+  return path;
+}
+
+static void run_well(const char *const *argv) {
+  command_t run;
+  command_start(&run, argv);
+  command_wait(&run);
+  if (run.exit_code) CHECK_FAIL("%s %s: %s", argv[0], argv[1], run.err);
+  command_free(&run);
+}
+#define WELL(...) run_well((const char *const[]){MLXCEL_BINARY, __VA_ARGS__, NULL})
+#define SHELL(script) run_well((const char *const[]){"/bin/sh", "-c", "cd \"$1\" && " script, "sh", root, NULL})
+
+static const char *make_model(void) {
+  if (model[0]) return model;
+  snprintf(model, sizeof model, "%s", random_llama_write(&shape, root, "model"));
+  CHECK_OK(mlx_write_file(in_root("model/LICENSE.txt"), "Do as you like.\n", 16));
+  static const char readme[] = "---\nlanguage: en\nlicense: \"apache-2.0\"\n---\n# A model\nlicense: mit\n";
+  CHECK_OK(mlx_write_file(in_root("model/README.md"), readme, strlen(readme)));
+  return model;
+}
+
+// A bundle of each form, made once for all tests.
+static void make_bundles(void) {
+  if (mlx_is_bundle(in_root("one.mlxb"))) return;
+  WELL("compile", make_model(), "--ctx", "64", "-o", in_root("m.mlxb"));
+  WELL("compile", make_model(), "--ctx", "64", "--single-file", "-o", in_root("one.mlxb"));
+}
+
+// The ids that a bundle says, as JSON text, and what it printed beside them.
+static char *say(const char *bundle, const char *flag, char **out_err) {
+  command_t run;
+  if (flag) {
+    RUN(&run, "run", "-m", bundle, "-p", PROMPT, "--temp", "0", "-n", "12", "--ignore-eos", "--json", "-v", flag);
+  } else {
+    RUN(&run, "run", "-m", bundle, "-p", PROMPT, "--temp", "0", "-n", "12", "--ignore-eos", "--json", "-v");
+  }
+  if (run.exit_code) CHECK_FAIL("%s: %s", bundle, run.err);
+  char *ids, *from = strstr(run.out, "\"output_ids\": ");
+  CHECK(from);
+  CHECK_OK(mlx_copy_text(from, (size_t)(strchr(from, ']') - from), &ids));
+  if (out_err) CHECK_OK(mlx_copy_text(run.err, strlen(run.err), out_err));
+  command_free(&run);
+  return ids;
+}
+
+static void check_says_the_same(const char *bundle, const char *flag, const char *ids) {
+  char *said = say(bundle, flag, NULL);
+  CHECK_TEXT(said, ids);
+  mlx_free(said);
+}
+
+static void check_refuses(const char *bundle, const char *flag, mlx_code_t code, const char *part) {
+  command_t run;
+  if (flag) RUN(&run, "run", "-m", bundle, "-p", PROMPT, "-n", "1", flag);
+  else RUN(&run, "run", "-m", bundle, "-p", PROMPT, "-n", "1");
+  CHECK_INT(run.exit_code, code);
+  CHECK_CONTAINS(run.err, part);
+  CHECK_TEXT(run.out, "");
+  command_free(&run);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Forms
+
+TEST(a_folder_and_a_file_of_it_say_the_same) {
+  make_bundles();
+  char *ids = say(in_root("m.mlxb"), NULL, NULL);
+  CHECK(mlx_is_dir(in_root("m.mlxb")) && mlx_is_file(in_root("one.mlxb")));
+  check_says_the_same(in_root("one.mlxb"), NULL, ids);
+  SHELL("mkdir out && tar xf one.mlxb -C out && diff -r out m.mlxb && tar cf again.mlxb -C out .");  // and of the folder a file, by tar alone
+  check_says_the_same(in_root("again.mlxb"), NULL, ids);
+  WELL("show", in_root("one.mlxb"));
+  WELL("tokenize", "-m", in_root("one.mlxb"), "-p", "hello");
+  WELL("compile", make_model(), "--ctx", "64", "-o", in_root("one.mlxb"));  // either takes the other's place
+  CHECK(mlx_is_dir(in_root("one.mlxb")));
+  WELL("compile", make_model(), "--ctx", "64", "--single-file", "-o", in_root("one.mlxb"));
+  check_says_the_same(in_root("one.mlxb"), NULL, ids);
+  mlx_free(ids);
+}
+
+TEST(a_files_weights_can_be_used_where_they_lie) {
+  make_bundles();
+  mlx_bundle_t *bundle;
+  mlx_map_t weights;
+  CHECK_OK(mlx_bundle_open(in_root("one.mlxb"), &bundle));
+  CHECK_OK(mlx_bundle_map(bundle, MLX_BUNDLE_WEIGHTS, &weights));
+  CHECK_INT((uintptr_t)weights.data % 4096, 0);
+  mlx_archive_t archive;
+  CHECK_OK(mlx_archive_parse("weights", weights.data, weights.size, &archive));
+  for (size_t i = 0; i < archive.count; ++i) CHECK_INT((uintptr_t)archive.entries[i].data % 64, 0);
+  mlx_archive_clear(&archive);
+  mlx_bundle_close(bundle);
+}
+
+TEST(the_manifest_says_what_it_was_made_from) {
+  make_bundles();
+  mlx_bundle_t *bundle;
+  char *text, sum[MLX_DIGEST_HEX];
+  CHECK_OK(mlx_bundle_open(in_root("m.mlxb"), &bundle));
+  const mlx_manifest_t *m = mlx_bundle_manifest(bundle);
+  CHECK_TEXT(m->license, "apache-2.0");
+  CHECK_TEXT(m->source, "model");
+  CHECK_TEXT(m->iree, "3.13");
+  CHECK_INT(strlen(m->compiler_digest), 64);
+  CHECK_INT(strlen(m->variants[0].kernels_digest), 64);
+  CHECK(mlx_bundle_has(bundle, "LICENSE.txt") && mlx_manifest_file(m, "LICENSE.txt"));
+  CHECK_OK(mlx_compile_source_digest(model, NULL, sum));
+  CHECK_TEXT(m->source_digest, sum);
+  SHELL("cd model && sha256sum config.json model.safetensors tokenizer.json | sha256sum | cut -c1-64 | tr -d '\\n' > ../sum");
+  char *theirs;
+  CHECK_OK(mlx_read_file(in_root("sum"), 100, &theirs, NULL));
+  CHECK_TEXT(sum, theirs);
+  mlx_free(theirs);
+  CHECK_OK(mlx_bundle_read(bundle, "LICENSE.txt", 100, &text, &(size_t){0}));
+  CHECK_TEXT(text, "Do as you like.\n");
+  mlx_free(text);
+  mlx_bundle_close(bundle);
+}
+
+// Nothing of when, where or by whom: not even another cache, another folder or another name for the output.
+TEST(the_same_inputs_give_the_same_bytes) {
+  make_bundles();
+  const char *cache = getenv("MLXCEL_CACHE");
+  char kept[512];
+  snprintf(kept, sizeof kept, "%s", cache ? cache : "");
+  setenv("MLXCEL_CACHE", in_root("another-cache"), 1);
+  SHELL("cp -r model elsewhere-model && mkdir elsewhere && mv elsewhere-model elsewhere/model");
+  WELL("compile", in_root("elsewhere/model"), "--ctx", "64", "--single-file", "-o", in_root("second.mlxb"));
+  WELL("compile", in_root("elsewhere/model"), "--ctx", "64", "-o", in_root("second-folder.mlxb"));
+  if (cache) setenv("MLXCEL_CACHE", kept, 1);
+  else unsetenv("MLXCEL_CACHE");
+  SHELL("cmp one.mlxb second.mlxb && diff -r m.mlxb second-folder.mlxb");
+}
+
+TEST(weights_left_out_are_found_by_their_digest) {
+  make_bundles();
+  WELL("compile", make_model(), "--ctx", "64", "--no-weights", "-o", in_root("thin.mlxb"));
+  WELL("compile", make_model(), "--ctx", "64", "--no-weights", "--single-file", "-o", in_root("thin-one.mlxb"));
+  CHECK(!mlx_is_file(in_root("thin.mlxb/weights.irpa")));
+  char *ids = say(in_root("m.mlxb"), NULL, NULL);
+  check_says_the_same(in_root("thin.mlxb"), NULL, ids);  // the cache has them
+  check_says_the_same(in_root("thin-one.mlxb"), NULL, ids);
+  char kept[512];
+  snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
+  setenv("MLXCEL_CACHE", in_root("empty-cache"), 1);
+  check_refuses(in_root("thin.mlxb"), "--allow-unsigned", MLX_NOT_FOUND, "names its weights by their digest, and they are not here: sha256:");
+  SHELL("cp m.mlxb/weights.irpa $(sha256sum m.mlxb/weights.irpa | cut -c1-64).irpa");
+  check_says_the_same(in_root("thin.mlxb"), "--allow-unsigned", ids);  // beside it
+  SHELL("for f in *.irpa; do printf x >> $f; done");
+  check_refuses(in_root("thin.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT, "is not what the bundle's manifest says");
+  SHELL("rm *.irpa");
+  if (kept[0]) setenv("MLXCEL_CACHE", kept, 1);
+  else unsetenv("MLXCEL_CACHE");
+  mlx_free(ids);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Targets
+
+TEST(one_bundle_serves_several_targets) {
+  make_bundles();
+  command_t run;
+  char *err, *ids = say(in_root("m.mlxb"), NULL, NULL), *said;
+  WELL("compile", make_model(), "--ctx", "64", "--target", "cpu:x86-64,cpu:aarch64,cuda:sm_80", "-o", in_root("many.mlxb"));
+  CHECK(mlx_is_file(in_root("many.mlxb/model.cpu-x86-64.vmfb")) && mlx_is_file(in_root("many.mlxb/model.cuda-sm_80.vmfb")));
+  said = say(in_root("many.mlxb"), NULL, &err);
+  CHECK_TEXT(said, ids);
+  CHECK_CONTAINS(err, mlx_cpu_has_level("aarch64") ? "(auto: cpu:aarch64 of cpu:x86-64, cpu:aarch64, cuda:sm_80"
+                                                   : "(auto: cpu:x86-64 of cpu:x86-64, cpu:aarch64, cuda:sm_80");
+  mlx_free(said);
+  mlx_free(err);
+  RUN(&run, "show", in_root("many.mlxb"));
+  CHECK_CONTAINS(run.out, "for cpu:x86-64, cpu:aarch64, cuda:sm_80");
+  command_free(&run);
+  SHELL("rm many.mlxb/model.cuda-sm_80.vmfb");  // as one that was pulled for another target
+  check_says_the_same(in_root("many.mlxb"), NULL, ids);
+  mlx_free(ids);
+  RUN(&run, "compile", make_model(), "--target", "cpu:x86-64,cpu:x86-64", "-o", in_root("twice.mlxb"));
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "the target cpu:x86-64 was given twice");
+  command_free(&run);
+  RUN(&run, "compile", make_model(), "--target", "cpu:x86-64,cuda:sm_1", "-o", in_root("twice.mlxb"));
+  CHECK_INT(run.exit_code, MLX_USAGE);  // before anything is compiled
+  CHECK_CONTAINS(run.err, "sm_1");
+  command_free(&run);
+}
+
+static void add_variant(mlx_engine_t *engine, const char *target, const char *level) {
+  mlx_variant_t *variant = &engine->manifest.variants[engine->manifest.variant_count++];
+  snprintf(variant->target, sizeof variant->target, "%s", target);
+  if (level) snprintf(variant->levels[variant->level_count++], sizeof variant->levels[0], "%s", level);
+}
+
+TEST(the_latest_code_that_a_gpu_runs_is_taken) {
+  static const struct { int sm; const char *chosen; } cases[] = {{120, "cuda:sm_90"}, {90, "cuda:sm_90"}, {89, "cuda:sm_86"}, {86, "cuda:sm_86"}, {80, "cuda:sm_80"}, {75, NULL}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    static mlx_engine_t engine;
+    memset(&engine, 0, sizeof engine);
+    add_variant(&engine, "cuda:sm_80", NULL);
+    add_variant(&engine, "cpu:x86-64", NULL);
+    add_variant(&engine, "cuda:sm_90", NULL);
+    add_variant(&engine, "cuda:sm_86", NULL);
+    for (size_t v = 0; v < 4; ++v) engine.manifest.variants[v].kernel_count = 1;
+    const mlx_gpu_info_t gpu = {.name = "a GPU", .sm = cases[i].sm, .driver = 13000};
+    mlx_status_t status = mlx_choose_gpu(&engine, "m", &gpu);
+    if (cases[i].chosen) {
+      CHECK_OK(status);
+      CHECK_TEXT(engine.variant->target, cases[i].chosen);
+    } else {
+      CHECK_ERROR(status, MLX_UNAVAILABLE, "m was compiled for cuda:sm_80; this GPU (a GPU) is sm_75");
+    }
+  }
+}
+
+TEST(the_highest_level_that_a_cpu_runs_is_taken) {
+  static mlx_engine_t engine;
+  memset(&engine, 0, sizeof engine);
+  char here[64];
+  snprintf(here, sizeof here, "cpu:%s", mlx_cpu_level_here()->name);
+  add_variant(&engine, "cpu:portable", mlx_cpu_has_level("x86-64") ? "x86-64" : "aarch64");
+  CHECK_OK(mlx_choose_cpu(&engine, "m", NULL));
+  CHECK_TEXT(engine.variant->target, "cpu:portable");
+  if (strcmp(mlx_cpu_level_here()->name, engine.manifest.variants[0].levels[0])) {
+    add_variant(&engine, here, NULL);
+    CHECK_OK(mlx_choose_cpu(&engine, "m", NULL));
+    CHECK_TEXT(engine.variant->target, here);
+    CHECK(!engine.level);
+  }
+  add_variant(&engine, "cpu:host", NULL);  // another machine's
+  CHECK_OK(mlx_choose_cpu(&engine, "m", NULL));
+  CHECK(strcmp(engine.variant->target, "cpu:host"));
+  mlx_cpu_identity(engine.manifest.variants[engine.manifest.variant_count - 1].cpu);
+  CHECK_OK(mlx_choose_cpu(&engine, "m", NULL));
+  CHECK_TEXT(engine.variant->target, "cpu:host");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Versions
+
+static void replace_in(const char *path, const char *old, const char *new) {
+  char *text, *at;
+  CHECK_OK(mlx_read_file(path, 1 << 20, &text, NULL));
+  at = strstr(text, old);
+  CHECK(at && strlen(old) == strlen(new));
+  memcpy(at, new, strlen(new));
+  CHECK_OK(mlx_write_file(path, text, strlen(text)));
+  mlx_free(text);
+}
+
+TEST(another_iree_is_refused_by_name_or_compiled_again) {
+  make_bundles();
+  char *err, *ids = say(in_root("m.mlxb"), NULL, NULL), *said;
+  SHELL("mkdir far && cp -r m.mlxb far/old.mlxb");
+  replace_in(in_root("far/old.mlxb/manifest.json"), "\"iree\": \"3.13\"", "\"iree\": \"9.99\"");
+  check_refuses(in_root("far/old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "compiled for IREE 9.99; this mlxcel runs IREE 3.13");
+  check_refuses(in_root("far/old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "mlxcel compile model --target cpu:host -o OUT");
+  SHELL("cp -r far/old.mlxb old.mlxb");  // the model is beside it
+  said = say(in_root("old.mlxb"), "--allow-unsigned", &err);
+  CHECK_CONTAINS(err, "compiled for IREE 9.99; this mlxcel runs IREE 3.13; it is compiled again from ");
+  CHECK_TEXT(said, ids);
+  mlx_free(said);
+  mlx_free(err);
+  replace_in(in_root("old.mlxb/manifest.json"), "\"contract\": 1", "\"contract\": 8");
+  said = say(in_root("old.mlxb"), "--allow-unsigned", &err);
+  CHECK_CONTAINS(err, "compiled for contract 8; this mlxcel runs contract 1; it is compiled again from ");
+  mlx_free(said);
+  mlx_free(err);
+  SHELL("cp -r model kept && printf ' ' >> model/config.json");  // no longer the model that it was made from
+  check_refuses(in_root("old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "compiled for contract 8");
+  SHELL("rm -r model && mv kept model");
+  mlx_free(ids);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Trust
+
+TEST(only_what_was_made_here_signed_or_allowed_is_run) {
+  make_bundles();
+  char kept[512], *ids = say(in_root("m.mlxb"), NULL, NULL);
+  snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
+  setenv("MLXCEL_CACHE", in_root("other-machine"), 1);
+  setenv("MLXCEL_TRUSTED", in_root("trusted"), 1);
+  SHELL("cp -r m.mlxb s.mlxb && cp one.mlxb s-one.mlxb");
+  static const char *const forms[] = {"s.mlxb", "s-one.mlxb"};
+  for (int i = 0; i < 2; ++i) {
+    const char *bundle = in_root(forms[i]);
+    check_refuses(bundle, NULL, MLX_NOT_FOUND, "is code that was not made on this machine, and nobody signed it");
+    check_says_the_same(bundle, "--allow-unsigned", ids);
+  }
+  WELL("keygen", "-W", "-o", in_root("us"));
+  WELL("sign", "-s", in_root("us.key"), in_root("s.mlxb"), in_root("s-one.mlxb"));
+  for (int i = 0; i < 2; ++i) check_refuses(in_root(forms[i]), NULL, MLX_NOT_FOUND, "trust");  // by whom?
+  WELL("trust", "add", in_root("us.pub"));
+  for (int i = 0; i < 2; ++i) check_says_the_same(in_root(forms[i]), NULL, ids);
+  SHELL("cp -r s.mlxb forged.mlxb && printf ' ' >> forged.mlxb/manifest.json");
+  check_refuses(in_root("forged.mlxb"), NULL, MLX_INVALID_INPUT, "is not what was signed");
+  check_refuses(in_root("forged.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT, "is not what was signed");
+  SHELL("cp m.mlxb/manifest.json forged.mlxb/ && printf x | dd of=forged.mlxb/model.vmfb bs=1 seek=100 conv=notrunc 2>/dev/null");
+  check_refuses(in_root("forged.mlxb"), NULL, MLX_INVALID_INPUT, "forged.mlxb/model.vmfb' is not what the bundle's manifest says: its SHA-256 is");
+  check_refuses(in_root("forged.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT, "forged.mlxb/model.vmfb' is not what the bundle's manifest says");
+  SHELL("cp m.mlxb/model.vmfb forged.mlxb/ && printf '{}' > forged.mlxb/tokenizer.json");
+  check_refuses(in_root("forged.mlxb"), NULL, MLX_INVALID_INPUT, "tokenizer.json' is not what the bundle's manifest says");
+  unsetenv("MLXCEL_TRUSTED");
+  if (kept[0]) setenv("MLXCEL_CACHE", kept, 1);
+  else unsetenv("MLXCEL_CACHE");
+  mlx_free(ids);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Damage
+
+TEST(an_archive_that_is_no_bundle_is_said_to_be_none) {
+  make_bundles();
+  SHELL("mkdir d && cp m.mlxb/manifest.json d/ && echo x > d/x && tar cf stranger.mlxb -C d . && rm d/x && tar cf twice.mlxb -C d manifest.json && tar rf twice.mlxb -C d manifest.json");
+  SHELL("head -c 3000 one.mlxb > cut.mlxb && tar cf empty.mlxb -C d --files-from /dev/null && cp one.mlxb late.mlxb && truncate -s -600 late.mlxb");
+  static const char *const names[] = {"stranger.mlxb", "twice.mlxb", "cut.mlxb", "empty.mlxb"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) CHECK(!mlx_is_bundle(in_root(names[i])));
+  mlx_bundle_t *bundle;
+  CHECK_ERROR(mlx_bundle_open(in_root("stranger.mlxb"), &bundle), MLX_INVALID_INPUT, "holds 'x', which is not part of a compiled model");
+  CHECK_ERROR(mlx_bundle_open(in_root("twice.mlxb"), &bundle), MLX_INVALID_INPUT, "holds 'manifest.json' twice");
+  CHECK_ERROR(mlx_bundle_open(in_root("cut.mlxb"), &bundle), MLX_INVALID_INPUT, "cut.mlxb");
+  CHECK_ERROR(mlx_bundle_open(in_root("empty.mlxb"), &bundle), MLX_NOT_FOUND, "manifest.json");
+}
+
+int main(int argc, char **argv) {
+  static const check_case_t cases[] = {CASE(a_folder_and_a_file_of_it_say_the_same), CASE(a_files_weights_can_be_used_where_they_lie),
+                                       CASE(the_manifest_says_what_it_was_made_from), CASE(the_same_inputs_give_the_same_bytes),
+                                       CASE(weights_left_out_are_found_by_their_digest), CASE(one_bundle_serves_several_targets),
+                                       CASE(the_latest_code_that_a_gpu_runs_is_taken), CASE(the_highest_level_that_a_cpu_runs_is_taken),
+                                       CASE(another_iree_is_refused_by_name_or_compiled_again), CASE(only_what_was_made_here_signed_or_allowed_is_run),
+                                       CASE(an_archive_that_is_no_bundle_is_said_to_be_none)};
+  if (!mkdtemp(root)) return 1;
+  const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
+  mlx_status_free(mlx_remove_tree(root));
+  return failed;
+}
