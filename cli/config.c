@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/settings.h"
 #include "base/text.h"
+#include "base/user.h"
 
 // The first names the file that may set the others.
 const mlx_variable_t mlx_variables[] = {
@@ -114,14 +115,11 @@ static mlx_status_t choose_path(char **out_path) {
   *out_path = NULL;
   const char *given = environment("MLXCEL_CONFIG");
   if (given) return mlx_copy_text(given, strlen(given), out_path);
-#ifdef _WIN32
-  const char *roaming = environment("APPDATA");
-  return roaming ? mlx_join_path(roaming, "mlxcel/config", out_path) : NULL;
-#else
-  const char *base = environment("XDG_CONFIG_HOME"), *home = environment("HOME");
-  if (base && *base == '/') return mlx_join_path(base, "mlxcel/config", out_path);  // its specification ignores relative ones
-  return home ? mlx_join_path(home, ".config/mlxcel/config", out_path) : NULL;
-#endif
+  char *folder;
+  MLX_TRY(mlx_user_folder(MLX_USER_CONFIG, &folder));
+  mlx_status_t status = folder ? mlx_join_path(folder, "config", out_path) : NULL;
+  mlx_free(folder);
+  return status;
 }
 
 // A key in capitals is a variable of the environment, for this process and what it starts, where that has none yet.
