@@ -3,7 +3,7 @@
 // Deliberately not a job system: one child at a time, the caller's thread waits for it. Two calls: mlx_process_run for a
 // tool that works (its output goes to a log file), mlx_process_capture for a tool that answers a question.
 //
-// What a child gets: our environment and working folder, /dev/null as input, default signal actions, and none of our
+// What a child gets: our environment and working folder, /dev/null or a file as input, default signal actions, and none of our
 // files (they are all close-on-exec). It leads its own process group, so that a time limit ends what it started too;
 // whatever is left of that group when the child itself ends is killed, so nothing writes into a folder we move on from.
 //
@@ -21,6 +21,7 @@
 
 typedef struct mlx_process_options {
   const char *const *argv;    // ends with NULL; argv[0] is the path of the executable (PATH is not searched)
+  const char *input_path;     // what it reads as input; NULL: nothing
   const char *log_path;       // run only: both streams go here; an older file is emptied first
   const char *log_head;       // run only: written at the top of the log; may be NULL
   double time_limit_seconds;  // 0 or less: none

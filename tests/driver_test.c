@@ -53,6 +53,7 @@ static mlx_iree_job_t job(void) {
   snprintf(in, sizeof in, "%s/in.mlir", root);
   snprintf(out, sizeof out, "%s/out.vmfb", root);
   snprintf(log, sizeof log, "%s/compile.log", root);
+  CHECK_OK(mlx_write_file(in, "module\n", 7));
   return (mlx_iree_job_t){
       .name = "tiny",
       .mlir_path = in,
@@ -81,7 +82,7 @@ static void check_file_is(const char *name, const char *expected) {
 }
 
 static void command_line(char *out_line, size_t size) {
-  snprintf(out_line, size, "%s/tool --one '--two=it'\\''s $HOME' %s/in.mlir -o %s/out.vmfb", root, root, root);
+  snprintf(out_line, size, "%s/tool --one '--two=it'\\''s $HOME' - -o %s/out.vmfb < %s/in.mlir", root, root, root);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -97,7 +98,7 @@ TEST(output_log_and_progress_of_a_compile) {
   char line[512], expected[1024];
   mlx_process_result_t result;
   mlx_report_t report = {.say = listen_to};
-  mlx_iree_compiler_t compiler = tool("echo to stdout; echo warning >&2; sleep 0.4; echo vmfb > $out");
+  mlx_iree_compiler_t compiler = tool("echo to stdout; echo warning >&2; cat; sleep 0.4; echo vmfb > $out");
   mlx_iree_job_t one = job();
   one.object_folder = "/objects here";
   said[0] = 0;
@@ -107,7 +108,7 @@ TEST(output_log_and_progress_of_a_compile) {
   CHECK_CONTAINS(said, "compiling tiny ... 0 s\ncompiling tiny ... 0 s\n");
   CHECK_TEXT(said + strlen(said) - 2, "\n\n");
   snprintf(line, sizeof line, "%s/tool --one '--two=it'\\''s $HOME' '--iree-hal-executable-object-search-path=/objects here' ", root);
-  snprintf(expected, sizeof expected, "%s%s/in.mlir -o %s/out.vmfb\nto stdout\nwarning\n", line, root, root);
+  snprintf(expected, sizeof expected, "%s- -o %s/out.vmfb < %s/in.mlir\nto stdout\nwarning\nmodule\n", line, root, root);
   check_file_is("compile.log", expected);
   mlx_iree_compiler_release(&compiler);
 }
