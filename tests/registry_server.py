@@ -63,6 +63,8 @@ class Handler(BaseHTTPRequestHandler):
             log.append({"method": self.command, "path": url.path, "authorized": "Authorization" in self.headers})
         if url.path == "/token":
             return self.token(query)
+        if url.path == "/v2/":
+            return self.answer(200, b"{}")
         length = int(self.headers["Content-Length"] or 0)
         cut = length > 1000 and is_nth("fail_patch" if self.command == "PATCH" else "fail_put") if self.command in ("PATCH", "PUT") else False
         self.body = self.rfile.read(length // 2 if cut else length)
@@ -142,7 +144,7 @@ class Handler(BaseHTTPRequestHandler):
         if control.get("bare"):
             items = [{key: item[key] for key in ("mediaType", "digest", "size")} for item in items]
         index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": items}
-        self.answer(200, json.dumps(index).encode(), links)
+        self.answer(200, json.dumps(index).encode(), [("Content-Type", index["mediaType"])] + links)
 
     def blobs(self, name, what, query):
         if self.command == "POST":
