@@ -109,26 +109,65 @@ static mlx_status_t refers(const char *folder, const mlx_oci_descriptor_t *item,
   mlx_text_t json = {0};
   mlx_oci_document_t document = {0};
   mlx_status_t status = read_blob(folder, item->digest, &json);
-  if (!status) status = mlx_oci_document_read(item->digest, json.data, json.length, &document);
+  if (!status) status = mlx_oci_document_read(item->digest, json.data ? json.data : "", json.length, &document);
   *out_does = !status && !strcmp(document.subject.digest, digest);
   mlx_oci_document_free(&document);
   mlx_text_clear(&json);
   return status;
 }
 
-mlx_status_t mlx_layout_referrers(const char *folder, const char *digest, const char *artifact_type, mlx_oci_document_t *out_index) {
-  MLX_TRY(read_index(folder, false, out_index));
-  size_t kept = 0;
-  mlx_status_t status = NULL;
-  for (size_t i = 0; i < out_index->count && !status; ++i) {
-    const mlx_oci_descriptor_t item = out_index->items[i];
-    bool does = false;
-    if (!strcmp(item.artifact_type, artifact_type)) status = refers(folder, &item, digest, &does);
-    if (does) out_index->items[kept++] = item;
+// Adds those of |from| that refer to |digest| and are not listed yet.
+static mlx_status_t add_referrers(const char *folder, const mlx_oci_document_t *from, const char *digest, const char *artifact_type, mlx_oci_document_t *index) {
+  for (size_t i = 0; i < from->count; ++i) {
+    const mlx_oci_descriptor_t *item = &from->items[i];
+    bool does, there = false;
+    if (strcmp(item->media_type, MLX_OCI_MANIFEST) || (item->artifact_type[0] && strcmp(item->artifact_type, artifact_type))) continue;
+    for (size_t j = 0; j < index->count; ++j) there = there || !strcmp(index->items[j].digest, item->digest);
+    if (there) continue;
+    MLX_TRY(refers(folder, item, digest, &does));
+    if (!does) continue;
+    MLX_TRY(mlx_resize(index->count + 1, sizeof *index->items, &index->items));
+    index->items[index->count++] = *item;
   }
-  out_index->count = kept;
-  if (status) mlx_oci_document_free(out_index);
+  return NULL;
+}
+
+// What others copied from a registry without the referrers API has the list under a tag, as there.
+static mlx_status_t read_tagged_list(const char *folder, const mlx_oci_document_t *index, const char *digest, mlx_oci_document_t *out_list) {
+  *out_list = (mlx_oci_document_t){0};
+  for (size_t i = 0; i < index->count; ++i) {
+    const char *tag = index->items[i].tag;
+    if (strncmp(tag, "sha256-", 7) || strcmp(tag + 7, digest + strlen("sha256:"))) continue;
+    mlx_text_t json = {0};
+    mlx_status_t status = read_blob(folder, index->items[i].digest, &json);
+    if (!status) status = mlx_oci_document_read(tag, json.data ? json.data : "", json.length, out_list);
+    mlx_text_clear(&json);
+    return status;
+  }
+  return NULL;
+}
+
+mlx_status_t mlx_layout_referrers(const char *folder, const char *digest, const char *artifact_type, mlx_oci_document_t *out_index) {
+  mlx_oci_document_t index, list;
+  MLX_TRY(read_index(folder, false, &index));
+  mlx_status_t status = read_tagged_list(folder, &index, digest, &list);
+  if (!status) status = add_referrers(folder, &list, digest, artifact_type, out_index);
+  if (!status) status = add_referrers(folder, &index, digest, artifact_type, out_index);
+  mlx_oci_document_free(&list);
+  mlx_oci_document_free(&index);
   return status;
+}
+
+mlx_status_t mlx_layout_tags(const char *folder, mlx_text_t *out_tags, size_t *out_count) {
+  mlx_oci_document_t index;
+  MLX_TRY(read_index(folder, false, &index));
+  for (size_t i = 0; i < index.count; ++i) {
+    if (!index.items[i].tag[0]) continue;
+    mlx_text_append(out_tags, index.items[i].tag, strlen(index.items[i].tag) + 1);
+    ++*out_count;
+  }
+  mlx_oci_document_free(&index);
+  return mlx_text_finish(out_tags);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -157,6 +157,28 @@ mlx_status_t mlx_oci_document_read(const char *name, const char *text, size_t le
   return status;
 }
 
+static mlx_status_t read_tags(const mlx_json_t *json, mlx_text_t *out_tags, size_t *out_count) {
+  yyjson_val *list = mlx_json_find(json->root, "tags"), *item;
+  size_t index, count;
+  if (!list || yyjson_is_null(list)) return NULL;  // of a name without any
+  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MAX_ITEMS) return mlx_json_error(json, "tags", "must be a list");
+  yyjson_arr_foreach(list, index, count, item) {
+    const char *tag = yyjson_get_str(item);
+    if (!tag || strlen(tag) != yyjson_get_len(item) || !is_tag(tag)) return mlx_json_error(json, "tags", "holds what cannot be a tag");
+    mlx_text_append(out_tags, tag, strlen(tag) + 1);
+    ++*out_count;
+  }
+  return mlx_text_finish(out_tags);
+}
+
+mlx_status_t mlx_oci_tags_read(const char *name, const char *text, size_t length, mlx_text_t *out_tags, size_t *out_count) {
+  mlx_json_t json;
+  MLX_TRY(mlx_json_parse(name, text, length, &json));
+  mlx_status_t status = yyjson_is_obj(json.root) ? read_tags(&json, out_tags, out_count) : mlx_json_error(&json, "tags", "must be in an object");
+  mlx_json_close(&json);
+  return status;
+}
+
 void mlx_oci_document_free(mlx_oci_document_t *document) {
   mlx_free(document->items);
   *document = (mlx_oci_document_t){0};
@@ -216,6 +238,35 @@ void mlx_oci_index_write(const mlx_oci_descriptor_t *items, size_t count, mlx_te
   mlx_text_puts(out, "{\n  \"schemaVersion\": 2,\n  \"mediaType\": \"" MLX_OCI_INDEX "\"");
   put_items(out, "manifests", items, count);
   mlx_text_puts(out, "\n}\n");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Pages
+
+// True when one of the parameters |text| starts with, "; a=b; rel="next"", says that the link is to the next page.
+static bool is_next(const char *text, size_t length) {
+  for (const char *end = text + length; text < end;) {
+    const char *stop = memchr(text + 1, ';', (size_t)(end - text - 1));
+    if (!stop) stop = end;
+    while (text < stop && strchr("; \t", *text)) ++text;
+    size_t rest = (size_t)(stop - text);
+    while (rest && strchr(" \t", text[rest - 1])) --rest;
+    if ((rest == 10 && !strncasecmp(text, "rel=\"next\"", 10)) || (rest == 8 && !strncasecmp(text, "rel=next", 8))) return true;
+    text = stop;
+  }
+  return false;
+}
+
+bool mlx_oci_next_link(const char *header, char *out_link, size_t size) {
+  *out_link = 0;
+  for (const char *open = strchr(header, '<'); open; open = strchr(open, '<')) {
+    const char *close = strchr(open, '>');
+    if (!close) return false;
+    const size_t parameters = strcspn(close + 1, ",<");
+    if (is_next(close + 1, parameters)) return close > open + 1 && cut(open + 1, (size_t)(close - open - 1), out_link, size);
+    open = close + 1 + parameters;
+  }
+  return false;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

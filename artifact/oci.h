@@ -67,6 +67,12 @@ void mlx_oci_document_free(mlx_oci_document_t *document);
 void mlx_oci_manifest_write(const mlx_oci_document_t *document, mlx_text_t *out);
 void mlx_oci_index_write(const mlx_oci_descriptor_t *items, size_t count, mlx_text_t *out);
 
+// The address that a Link header gives for the next page of a list ("<...>; rel="next""), or false.
+bool mlx_oci_next_link(const char *header, char *out_link, size_t size);
+
+// The tags of a registry's answer, appended to |out_tags|, each with a NUL behind it; *|out_count| grows by how many there are.
+mlx_status_t mlx_oci_tags_read(const char *name, const char *json, size_t length, mlx_text_t *out_tags, size_t *out_count) MLX_MUST_USE;
+
 // The parts of "Bearer realm="...",service="...",scope="..."" of a WWW-Authenticate header.
 typedef struct mlx_oci_challenge {
   bool bearer, basic;

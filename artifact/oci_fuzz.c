@@ -16,9 +16,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   mlx_oci_ref_t ref;
   mlx_oci_challenge_t challenge;
   mlx_oci_document_t document, again;
-  mlx_text_t text = {0};
+  mlx_text_t text = {0}, tags = {0};
+  size_t count = 0;
+  char link[256];
   mlx_status_free(mlx_oci_ref_parse(line, &ref));
   mlx_oci_challenge_read(line, &challenge);
+  if (mlx_oci_next_link(line, link, sizeof link) && !strstr(line, link)) __builtin_trap();
+  mlx_status_free(mlx_oci_tags_read("tags", json, length, &tags, &count));
+  for (size_t i = 0, at = 0; i < count; ++i, at += strlen(tags.data + at) + 1) {
+    if (at >= tags.length) __builtin_trap();
+  }
+  mlx_text_clear(&tags);
   mlx_status_free(mlx_oci_token_read("token", json, length, &token));
   mlx_status_t status = mlx_oci_document_read("document", json, length, &document);
   if (!status) {

@@ -159,9 +159,31 @@ static bool is_model(const mlx_oci_document_t *document) {
   return !strcmp(type, MLX_OCI_MODEL) || !strcmp(type, MLX_OCI_MODEL_CONFIG);
 }
 
+// A tag that is not there, with those that are; lists of referrers are none that a person would want.
+static mlx_status_t name_tags(fetch_t *fetch, mlx_status_t missing) {
+  mlx_text_t tags = {0};
+  char names[1024] = "";
+  size_t count, used = 0, at = 0;
+  mlx_status_t status = mlx_store_tags(fetch->store, &tags, &count);
+  for (size_t i = 0; !status && i < count; ++i, at += strlen(tags.data + at) + 1) {
+    const char *tag = tags.data + at;
+    if (!strncmp(tag, "sha256-", 7)) continue;
+    if (used + strlen(tag) + 8 > sizeof names) {
+      snprintf(names + used, sizeof names - used, ", ...");
+      break;
+    }
+    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", tag);
+  }
+  mlx_status_free(status);  // the missing one is what there is to tell
+  mlx_text_clear(&tags);
+  return used ? mlx_status_hint(missing, "there are: %s", names) : missing;
+}
+
 static mlx_status_t get_model(fetch_t *fetch, const mlx_oci_ref_t *ref) {
   MLX_TRY(mlx_store_open(ref, &fetch->options->store, &fetch->store));
-  MLX_TRY(get_document(fetch, ref->reference, &fetch->model, fetch->model_digest));
+  mlx_status_t status = get_document(fetch, ref->reference, &fetch->model, fetch->model_digest);
+  if (mlx_status_code(status) == MLX_NOT_FOUND && !mlx_oci_is_digest(ref->reference)) return name_tags(fetch, status);
+  MLX_TRY(status);
   if (is_model(&fetch->model)) return NULL;
   return mlx_error(MLX_UNSUPPORTED, "'%s' is not a model: its artifactType is '%s', not " MLX_OCI_MODEL, ref->reference, fetch->model.artifact_type);
 }

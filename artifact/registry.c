@@ -14,6 +14,8 @@
 
 #define CHUNK (64u << 20)
 #define MAX_URL 4096
+#define MAX_PAGES 256   // of a list
+#define MAX_LISTED 10000
 #define MAX_RENEWALS 8  // of a token, for one blob
 #define ACCEPT "Accept: " MLX_OCI_MANIFEST ", " MLX_OCI_INDEX
 
@@ -240,23 +242,110 @@ mlx_status_t mlx_registry_put_document(mlx_registry_t *registry, const char *ref
   return subject && !knows_subject ? add_to_tag(registry, subject, described) : NULL;
 }
 
-mlx_status_t mlx_registry_referrers(mlx_registry_t *registry, const char *digest, const char *artifact_type, mlx_oci_document_t *out_index) {
-  mlx_text_t url = {0};
-  mlx_http_response_t response = {0};
-  mlx_text_printf(&url, "%s/v2/%s/referrers/%s?artifactType=", registry->base, registry->name, digest);
-  mlx_http_escape(&url, artifact_type, false);
-  mlx_status_t status = mlx_text_finish(&url);
-  const mlx_http_request_t request = {.url = url.data, .max_bytes = MLX_OCI_MAX_DOCUMENT};
-  if (!status) status = ask(registry, registry->http, &request, &response);
-  const bool lacks = response.status == 404 || response.status == 405 || response.status == 400;
-  if (!status && !lacks) status = check(registry, &request, &response);
-  if (!status) {
-    status = lacks ? tagged_referrers(registry, digest, out_index)
-                   : mlx_oci_document_read(mlx_http_show(url.data).text, response.body.data ? response.body.data : "", response.body.length, out_index);
+// ---------------------------------------------------------------------------------------------------------------------
+// Lists, a page at a time
+
+typedef mlx_status_t (*page_fn_t)(void *user, const char *name, const char *json, size_t length);
+
+typedef struct pages {
+  mlx_registry_t *registry;
+  char *urls[MAX_PAGES];  // asked so far and the next one; owned
+  size_t count;
+  bool lacks;             // the registry has no such list
+} pages_t;
+
+// A link as an address, read from the page at |from|. It may lead elsewhere, where no token goes along, but not out of protection.
+static mlx_status_t resolve_link(const mlx_registry_t *registry, const char *from, const char *link, char **out_url) {
+  const bool secure = !strncasecmp(from, "https://", 8);
+  *out_url = NULL;
+  if (link[0] == '/' && link[1] != '/') return mlx_format(out_url, "%s%s", registry->base, link);
+  if (link[0] == '?') return mlx_format(out_url, "%.*s%s", (int)strcspn(from, "?"), from, link);
+  if (!strncasecmp(link, "https://", 8) || (!secure && !strncasecmp(link, "http://", 7))) return mlx_copy_text(link, strlen(link), out_url);
+  return mlx_error(MLX_INVALID_INPUT, "%s: the next page of a list is at '%s', which cannot be followed", mlx_http_show(from).text, mlx_http_show(link).text);
+}
+
+static mlx_status_t find_next(pages_t *pages, const mlx_http_response_t *response) {
+  char header[MAX_URL], link[MAX_URL], *url;
+  const char *from = pages->urls[pages->count - 1];
+  if (!mlx_http_header(response, "Link", header, sizeof header) || !mlx_oci_next_link(header, link, sizeof link)) return NULL;
+  MLX_TRY(resolve_link(pages->registry, from, link, &url));
+  mlx_status_t status = NULL;
+  for (size_t i = 0; i < pages->count && !status; ++i) {
+    if (!strcmp(pages->urls[i], url)) status = mlx_error(MLX_INVALID_INPUT, "%s: the pages of a list go round in a circle", mlx_http_show(url).text);
   }
+  if (!status && pages->count == MAX_PAGES) status = mlx_error(MLX_INVALID_INPUT, "%s: a list has more than %d pages", mlx_http_show(url).text, MAX_PAGES);
+  if (status) {
+    mlx_free(url);
+    return status;
+  }
+  pages->urls[pages->count++] = url;
+  return NULL;
+}
+
+static mlx_status_t get_page(pages_t *pages, page_fn_t page, void *user) {
+  mlx_http_response_t response = {0};
+  const char *url = pages->urls[pages->count - 1];
+  const mlx_http_request_t request = {.url = url, .max_bytes = MLX_OCI_MAX_DOCUMENT};
+  mlx_status_t status = ask(pages->registry, pages->registry->http, &request, &response);
+  pages->lacks = !status && pages->count == 1 && (response.status == 404 || response.status == 405 || response.status == 400);
+  if (!status && !pages->lacks) status = check(pages->registry, &request, &response);
+  if (!status && !pages->lacks) status = page(user, mlx_http_show(url).text, response.body.data ? response.body.data : "", response.body.length);
+  if (!status && !pages->lacks) status = find_next(pages, &response);
   mlx_http_response_clear(&response);
-  mlx_text_clear(&url);
   return status;
+}
+
+// Gives |page| every page of the list at |url|, which it takes over. *|out_lacks|: there is no such list.
+static mlx_status_t get_pages(mlx_registry_t *registry, char *url, page_fn_t page, void *user, bool *out_lacks) {
+  pages_t pages = {.registry = registry, .urls = {url}, .count = 1};
+  mlx_status_t status = NULL;
+  for (size_t got = 0; got < pages.count && !status; ++got) status = get_page(&pages, page, user);
+  *out_lacks = pages.lacks;
+  for (size_t i = 0; i < pages.count; ++i) mlx_free(pages.urls[i]);
+  return status;
+}
+
+static mlx_status_t take_referrers(void *user, const char *name, const char *json, size_t length) {
+  mlx_oci_document_t *all = user, page;
+  MLX_TRY(mlx_oci_document_read(name, json, length, &page));
+  mlx_status_t status = page.count > MAX_LISTED - all->count ? mlx_error(MLX_INVALID_INPUT, "%s: more than %d manifests are listed", name, MAX_LISTED)
+                                                            : mlx_resize(all->count + page.count + 1, sizeof *all->items, &all->items);
+  if (!status && page.count) memcpy(all->items + all->count, page.items, page.count * sizeof *page.items);
+  if (!status) all->count += page.count;
+  mlx_oci_document_free(&page);
+  return status;
+}
+
+mlx_status_t mlx_registry_referrers(mlx_registry_t *registry, const char *digest, const char *artifact_type, mlx_oci_document_t *out_index) {
+  mlx_text_t text = {0};
+  char *url;
+  bool lacks;
+  mlx_text_printf(&text, "%s/v2/%s/referrers/%s?artifactType=", registry->base, registry->name, digest);
+  mlx_http_escape(&text, artifact_type, false);
+  mlx_status_t status = mlx_text_take(&text, &url, NULL);
+  mlx_text_clear(&text);
+  MLX_TRY(status);
+  status = get_pages(registry, url, take_referrers, out_index, &lacks);
+  return status || !lacks ? status : tagged_referrers(registry, digest, out_index);
+}
+
+typedef struct tags {
+  mlx_text_t *text;
+  size_t *count;
+} tags_t;
+
+static mlx_status_t take_tags(void *user, const char *name, const char *json, size_t length) {
+  tags_t *tags = user;
+  MLX_TRY(mlx_oci_tags_read(name, json, length, tags->text, tags->count));
+  return *tags->count <= MAX_LISTED ? NULL : mlx_error(MLX_INVALID_INPUT, "%s: there are more than %d tags", name, MAX_LISTED);
+}
+
+mlx_status_t mlx_registry_tags(mlx_registry_t *registry, mlx_text_t *out_tags, size_t *out_count) {
+  char *url;
+  bool lacks;
+  tags_t tags = {.text = out_tags, .count = out_count};
+  MLX_TRY(make_url(registry, &url, "tags", "list"));
+  return get_pages(registry, url, take_tags, &tags, &lacks);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -25,8 +25,12 @@ mlx_status_t mlx_store_get_document(mlx_store_t *store, const char *reference, m
 // Puts one under its digest, and under |tag| where that is not NULL. |described| says what it is; of a module its subject must be there.
 mlx_status_t mlx_store_put_document(mlx_store_t *store, const char *tag, const mlx_oci_descriptor_t *described, const char *json, size_t length,
                                     const char *subject) MLX_MUST_USE;
-// The manifests of |artifact_type| whose subject is |digest|. Release with mlx_oci_document_free.
+// The manifests of |artifact_type| whose subject is |digest|, with their artifact types and targets also where the list that names them lacks
+// those. Others may be among them. Release with mlx_oci_document_free.
 mlx_status_t mlx_store_referrers(mlx_store_t *store, const char *digest, const char *artifact_type, mlx_oci_document_t *out_index) MLX_MUST_USE;
+
+// The tags of this name, one after the other, each with a NUL behind it; at most as many as a few pages of a registry's list hold.
+mlx_status_t mlx_store_tags(mlx_store_t *store, mlx_text_t *out_tags, size_t *out_count) MLX_MUST_USE;
 
 // A blob from a file, or from memory where |path| is NULL. One that is there already is not sent.
 typedef struct mlx_blob {
@@ -48,6 +52,7 @@ mlx_status_t mlx_registry_get_document(mlx_registry_t *registry, const char *ref
 mlx_status_t mlx_registry_put_document(mlx_registry_t *registry, const char *reference, const mlx_oci_descriptor_t *described, const char *json,
                                        size_t length, const char *subject) MLX_MUST_USE;
 mlx_status_t mlx_registry_referrers(mlx_registry_t *registry, const char *digest, const char *artifact_type, mlx_oci_document_t *out_index) MLX_MUST_USE;
+mlx_status_t mlx_registry_tags(mlx_registry_t *registry, mlx_text_t *out_tags, size_t *out_count) MLX_MUST_USE;
 mlx_status_t mlx_registry_put_blob(mlx_registry_t *registry, mlx_http_t *http, const mlx_blob_t *blob, mlx_tally_t *tally) MLX_MUST_USE;
 mlx_status_t mlx_registry_get_blob(mlx_registry_t *registry, mlx_http_t *http, const mlx_oci_descriptor_t *described, const char *path,
                                    mlx_tally_t *tally) MLX_MUST_USE;
@@ -55,6 +60,7 @@ mlx_status_t mlx_registry_get_blob(mlx_registry_t *registry, mlx_http_t *http, c
 mlx_status_t mlx_layout_get_document(const char *folder, const char *reference, mlx_text_t *out_json) MLX_MUST_USE;
 mlx_status_t mlx_layout_put_document(const char *folder, const char *tag, const mlx_oci_descriptor_t *described, const char *json, size_t length) MLX_MUST_USE;
 mlx_status_t mlx_layout_referrers(const char *folder, const char *digest, const char *artifact_type, mlx_oci_document_t *out_index) MLX_MUST_USE;
+mlx_status_t mlx_layout_tags(const char *folder, mlx_text_t *out_tags, size_t *out_count) MLX_MUST_USE;
 mlx_status_t mlx_layout_put_blob(const char *folder, const mlx_blob_t *blob) MLX_MUST_USE;
 mlx_status_t mlx_layout_get_blob(const char *folder, const mlx_oci_descriptor_t *described, const char *path) MLX_MUST_USE;
 

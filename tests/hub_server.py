@@ -40,6 +40,7 @@ def sibling(folder, name):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms for an acknowledgement
 
     def log_message(self, *args):
         pass

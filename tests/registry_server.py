@@ -4,13 +4,16 @@
 
 Prints its port. PUT /_control sets, as JSON: {"users": {"NAME": "PASSWORD"}, "expire": N, "fail_patch": N, "fail_put": N, "corrupt": true}: tokens are
 then wanted (from a token server on the same port), and run out before the Nth blob is read; the Nth piece of an upload is cut off in the middle, blobs are changed on their way out.
-GET /_log gives the requests since then.
+{"page": N}: lists come N at a time, the next page is linked to by {"link": "path"} (the default), "query", "absolute", "loop", "endless", or any address given there.
+{"no_referrers": true}: as a registry before that API. {"bare": true}: lists of referrers leave out what they need not say. {"slow": SECONDS} passes before each blob.
+GET /_log gives the requests since then, whether each came with an Authorization, and the most blobs that were asked for at once.
 """
-import base64, hashlib, json, os, re, sys, threading, urllib.parse, uuid
+import base64, hashlib, json, os, re, sys, threading, time, urllib.parse, uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 lock = threading.Lock()
 control, log, blobs, manifests, uploads = {}, [], {}, {}, {}
+busy = most = 0  # blobs under way
 serial = 0  # of tokens; those of an older one have run out
 
 
@@ -28,6 +31,7 @@ def is_nth(key):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms for an acknowledgement
 
     def log_message(self, *args):
         pass
@@ -42,27 +46,30 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def handle_any(self):
-        global control
+        global control, most
         url = urllib.parse.urlparse(self.path)
         query = dict(urllib.parse.parse_qsl(url.query))
         if url.path == "/_log":
             with lock:
-                return self.answer(200, json.dumps({"requests": log}).encode())
+                return self.answer(200, json.dumps({"requests": log, "most": most}).encode())
         if url.path == "/_control":
             body = self.rfile.read(int(self.headers["Content-Length"]))
             with lock:
                 control = json.loads(body)
                 log.clear()
+                most = 0
             return self.answer(200)
         with lock:
-            log.append({"method": self.command, "path": url.path})
+            log.append({"method": self.command, "path": url.path, "authorized": "Authorization" in self.headers})
         if url.path == "/token":
             return self.token(query)
+        if url.path == "/v2/":
+            return self.answer(200, b"{}")
         length = int(self.headers["Content-Length"] or 0)
         cut = length > 1000 and is_nth("fail_patch" if self.command == "PATCH" else "fail_put") if self.command in ("PATCH", "PUT") else False
         self.body = self.rfile.read(length // 2 if cut else length)
         self.cut = cut
-        match = re.fullmatch(r"/v2/(.+)/(manifests|blobs|referrers)/(.*)", url.path)
+        match = re.fullmatch(r"/v2/(.+)/(manifests|blobs|referrers|tags)/(.*)", url.path)
         if not match:
             return self.answer(404)
         name = match[1]
@@ -103,21 +110,41 @@ class Handler(BaseHTTPRequestHandler):
             for key in (reference, digest):
                 manifests[name, key] = (kind, self.body)
             subject = document.get("subject")
-            return self.answer(201, b"", [("OCI-Subject", subject["digest"])] if subject else [])
+            return self.answer(201, b"", [("OCI-Subject", subject["digest"])] if subject and not control.get("no_referrers") else [])
         if (name, reference) not in manifests:
             return self.answer(404)
         kind, body = manifests[name, reference]
         self.answer(200, body, [("Content-Type", kind), ("Docker-Content-Digest", digest_of(body))])
 
+    def page(self, items, query):
+        """One page of a list, and the header that leads to the next."""
+        size, start = control.get("page") or len(items), int(query.get("from", 0))
+        if start + size >= len(items) and control.get("link") not in ("loop", "endless"):
+            return items[start:], []
+        path, link = urllib.parse.urlparse(self.path).path, control.get("link", "path")
+        further = "?from=%d" % (start if link == "loop" else start + size)
+        host = "http://127.0.0.1:%d" % self.server.server_address[1]
+        where = {"path": path + further, "query": further, "absolute": host + path + further, "loop": path + further, "endless": path + further}.get(link, link)
+        return items[start:start + size], [("Link", '<%s>; rel="next"' % where)]
+
+    def tags(self, name, what, query):
+        tags, links = self.page(sorted({key for where, key in manifests if where == name and ":" not in key}), query)
+        self.answer(200, json.dumps({"name": name, "tags": tags}).encode(), links)
+
     def referrers(self, name, digest, query):
+        if control.get("no_referrers"):
+            return self.answer(404)
         found = {}
         for (where, _), (kind, body) in list(manifests.items()):
             document = json.loads(body)
             if where == name and (document.get("subject") or {}).get("digest") == digest:
                 found[digest_of(body)] = {"mediaType": kind, "digest": digest_of(body), "size": len(body), "artifactType": document["artifactType"],
                                           "annotations": document.get("annotations", {})}
-        index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": list(found.values())}
-        self.answer(200, json.dumps(index).encode())
+        items, links = self.page(list(found.values()), query)
+        if control.get("bare"):
+            items = [{key: item[key] for key in ("mediaType", "digest", "size")} for item in items]
+        index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": items}
+        self.answer(200, json.dumps(index).encode(), [("Content-Type", index["mediaType"])] + links)
 
     def blobs(self, name, what, query):
         if self.command == "POST":
@@ -129,12 +156,23 @@ class Handler(BaseHTTPRequestHandler):
         if what not in blobs:
             return self.answer(404)
         data = blobs[what]
+        self.linger()
         first = int((re.match(r"bytes=(\d+)-", self.headers["Range"] or "") or [0, 0])[1])
         if control.get("corrupt") and len(data) > 1000:
             data = data[:-1] + bytes([data[-1] ^ 1])
         if first:
             return self.answer(206, data[first:], [("Content-Range", "bytes %d-%d/%d" % (first, len(data) - 1, len(data)))])
         self.answer(200, data)
+
+    def linger(self):
+        global busy, most
+        if self.command == "GET" and control.get("slow"):
+            with lock:
+                busy += 1
+                most = max(most, busy)
+            time.sleep(control["slow"])
+            with lock:
+                busy -= 1
 
     def upload(self, name, upload, query):
         if upload not in uploads:

@@ -1,0 +1,264 @@
+// What a registry tells of a model in lists: pages are followed, but not for ever and not with a token to strangers; registries without the
+// referrers API, and lists that say less than they could, do as well.
+#include "artifact/push.h"
+#include "tests/command.h"
+#include "tests/server.h"
+
+#define COUNT 7
+
+static char folder[64];
+static server_t server, stranger;
+static mlx_store_options_t options;
+static char subject[MLX_OCI_DIGEST];
+
+static void clean_up(void) {
+  server_stop(&server);
+  server_stop(&stranger);
+  mlx_status_free(mlx_remove_tree(folder));
+}
+
+static void begin(void) {
+  static const char *const argv[] = {"python3", MLXCEL_SOURCE_DIR "/tests/registry_server.py", NULL};
+  if (!server.port) {
+    plain_environment();
+    strcpy(folder, "/tmp/mlxcel-oci-lists-XXXXXX");
+    CHECK(mkdtemp(folder));
+    setenv("DOCKER_CONFIG", folder, 1);
+    quick_http(&options.http);
+    server_start(&server, argv, "http");
+    server_start(&stranger, argv, "http");
+    atexit(clean_up);
+  }
+  server_control(&server, "{}");
+  server_control(&stranger, "{}");
+}
+
+static mlx_store_t *open_store(const char *text) {
+  mlx_oci_ref_t ref;
+  mlx_store_t *store;
+  CHECK_OK(mlx_oci_ref_parse(text, &ref));
+  CHECK_OK(mlx_store_open(&ref, &options, &store));
+  return store;
+}
+
+static mlx_store_t *open_name(const char *name) {
+  char text[160];
+  snprintf(text, sizeof text, "oci://127.0.0.1:%d/%s", server.port, name);
+  return open_store(text);
+}
+
+static void put(mlx_store_t *store, const char *tag, const mlx_oci_document_t *document, char out_digest[MLX_OCI_DIGEST]) {
+  mlx_text_t json = {0};
+  mlx_oci_descriptor_t described = {.media_type = MLX_OCI_MANIFEST};
+  mlx_oci_manifest_write(document, &json);
+  CHECK_OK(mlx_text_finish(&json));
+  mlx_oci_digest(json.data, json.length, described.digest);
+  described.size = json.length;
+  memcpy(described.artifact_type, document->artifact_type, sizeof described.artifact_type);
+  memcpy(described.target, document->target, sizeof described.target);
+  CHECK_OK(mlx_store_put_document(store, tag, &described, json.data, json.length, document->subject.digest[0] ? document->subject.digest : NULL));
+  memcpy(out_digest, described.digest, MLX_OCI_DIGEST);
+  mlx_text_clear(&json);
+}
+
+// A model under the tags t0 to t6, and as many modules that refer to it.
+static void fill(mlx_store_t *store) {
+  mlx_http_t *http;
+  mlx_tally_t tally = 0;
+  mlx_blob_t blob = {.described = {.media_type = MLX_OCI_EMPTY, .size = 2}, .bytes = "{}"};
+  char digest[MLX_OCI_DIGEST], tag[8];
+  mlx_oci_digest("{}", 2, blob.described.digest);
+  CHECK_OK(mlx_http_open(&options.http, &http));
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
+  mlx_http_close(http);
+  mlx_oci_document_t model = {.artifact_type = MLX_OCI_MODEL, .config = blob.described};
+  for (int i = 0; i < COUNT; ++i) {
+    snprintf(tag, sizeof tag, "t%d", i);
+    put(store, tag, &model, subject);
+  }
+  for (int i = 0; i < COUNT; ++i) {
+    mlx_oci_document_t module = {.artifact_type = MLX_OCI_MODULE, .config = blob.described, .subject = {.media_type = MLX_OCI_MANIFEST, .size = 1}};
+    memcpy(module.subject.digest, subject, sizeof subject);
+    snprintf(module.target, sizeof module.target, "target%d", i);
+    put(store, NULL, &module, digest);
+  }
+}
+
+static void check_referrers(mlx_store_t *store) {
+  mlx_oci_document_t index;
+  CHECK_OK(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index));
+  CHECK_INT(index.count, COUNT);
+  for (size_t i = 0; i < COUNT; ++i) {
+    char target[16];
+    snprintf(target, sizeof target, "target%zu", i);
+    CHECK_TEXT(index.items[i].target, target);
+    CHECK_TEXT(index.items[i].artifact_type, MLX_OCI_MODULE);
+  }
+  mlx_oci_document_free(&index);
+}
+
+static void check_tags(mlx_store_t *store, size_t expected) {
+  mlx_text_t tags = {0};
+  size_t count;
+  CHECK_OK(mlx_store_tags(store, &tags, &count));
+  CHECK_INT(count, expected);
+  CHECK_TEXT(tags.data + tags.length - 3, "t6");
+  mlx_text_clear(&tags);
+}
+
+TEST(links_to_the_next_page_are_read) {
+  static const struct { const char *header, *link; } cases[] = {
+      {"</v2/a?n=1&last=b>; rel=\"next\"", "/v2/a?n=1&last=b"}, {"<x>;rel=next", "x"}, {"<a>; rel=\"prev\", <b>; title=\"t\"; rel=\"next\"", "b"}, {"<a>; REL=\"Next\" ", "a"},
+      {"<a>; rel=\"nextone\"", NULL}, {"<a>", NULL}, {"<a; rel=\"next\"", NULL}, {"", NULL}, {"<>; rel=\"next\"", NULL}, {"rel=\"next\"", NULL}, {"<a>; norel=\"next\"", NULL}};
+  char link[64];
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    const bool is = mlx_oci_next_link(cases[i].header, link, sizeof link);
+    if (is != (cases[i].link != NULL)) CHECK_FAIL("'%s' gives '%s'", cases[i].header, link);
+    if (is) CHECK_TEXT(link, cases[i].link);
+  }
+  CHECK(!mlx_oci_next_link("<123456789>; rel=\"next\"", link, 4));
+}
+
+TEST(all_pages_of_a_list_are_read) {
+  begin();
+  mlx_store_t *store = open_name("acme/pages");
+  fill(store);
+  check_referrers(store);
+  check_tags(store, COUNT);
+  static const char *const links[] = {"path", "query", "absolute"};
+  for (int i = 0; i < 3; ++i) {
+    char control[64];
+    snprintf(control, sizeof control, "{\"page\": 2, \"link\": \"%s\"}", links[i]);
+    server_control(&server, control);
+    check_referrers(store);
+    CHECK_INT(count_of(server_log(&server), "/referrers/"), 4);
+    check_tags(store, COUNT);
+    CHECK_INT(count_of(server_log(&server), "/tags/"), 4);
+  }
+  mlx_store_close(store);
+}
+
+TEST(lists_without_an_end_are_given_up) {
+  begin();
+  mlx_oci_document_t index;
+  mlx_store_t *store = open_name("acme/endless");
+  fill(store);
+  server_control(&server, "{\"page\": 2, \"link\": \"loop\"}");
+  CHECK_ERROR(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT, "go round in a circle");
+  server_control(&server, "{\"page\": 2, \"link\": \"endless\"}");
+  CHECK_ERROR(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT, "more than 256 pages");
+  static const char *const bad[] = {"ftp://127.0.0.1/x", "x", "file:///etc/passwd", "//elsewhere/x"};
+  for (int i = 0; i < 4; ++i) {
+    char control[96];
+    snprintf(control, sizeof control, "{\"page\": 2, \"link\": \"%s\"}", bad[i]);
+    server_control(&server, control);
+    CHECK_ERROR(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT, "cannot be followed");
+  }
+  mlx_store_close(store);
+}
+
+TEST(a_page_elsewhere_is_asked_for_without_the_token) {
+  begin();
+  char json[256], path[96], url[320];
+  mlx_oci_document_t index;
+  mlx_store_t *other;
+  snprintf(path, sizeof path, "%s/config.json", folder);
+  snprintf(json, sizeof json, "{\"auths\": {\"127.0.0.1:%d\": {\"auth\": \"bWU6cHc=\"}}}", server.port);
+  CHECK_OK(mlx_write_file(path, json, strlen(json)));
+  server_control(&server, "{\"users\": {\"me\": \"pw\"}}");
+  mlx_store_t *store = open_name("acme/elsewhere");
+  fill(store);
+  snprintf(url, sizeof url, "oci://127.0.0.1:%d/acme/elsewhere", stranger.port);
+  other = open_store(url);
+  fill(other);
+  mlx_store_close(other);
+  server_control(&stranger, "{}");
+  snprintf(url, sizeof url, "{\"users\": {\"me\": \"pw\"}, \"page\": 2, \"link\": \"%s/v2/acme/elsewhere/referrers/%s?from=2\"}", stranger.url, subject);
+  server_control(&server, url);
+  CHECK_OK(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index));
+  CHECK_INT(index.count, COUNT);
+  mlx_oci_document_free(&index);
+  CHECK_CONTAINS(server_log(&server), "\"authorized\": true");
+  const char *log = server_log(&stranger);
+  CHECK_INT(count_of(log, "/referrers/"), 1);
+  CHECK_INT(count_of(log, "\"authorized\": true"), 0);
+  mlx_store_close(store);
+  unlink(path);
+}
+
+TEST(a_registry_without_the_api_has_the_list_under_a_tag) {
+  begin();
+  server_control(&server, "{\"no_referrers\": true}");
+  mlx_store_t *store = open_name("acme/old");
+  fill(store);
+  check_referrers(store);
+  CHECK_CONTAINS(server_log(&server), "manifests/sha256-");
+  mlx_store_close(store);
+}
+
+TEST(what_a_list_leaves_out_the_manifests_say) {
+  begin();
+  mlx_store_t *store = open_name("acme/bare");
+  fill(store);
+  server_control(&server, "{\"bare\": true}");
+  check_referrers(store);
+  mlx_store_close(store);
+}
+
+// As skopeo and regctl write one: the list of what refers to a manifest is an index of its own, under a tag.
+TEST(a_folder_with_the_list_under_a_tag_does_as_well) {
+  begin();
+  char text[160], path[256], tag[MLX_OCI_DIGEST];
+  snprintf(text, sizeof text, "oci-layout:%s/layout:v1", folder);
+  mlx_store_t *store = open_store(text);
+  fill(store);
+  check_referrers(store);
+  char *index;
+  size_t length;
+  snprintf(path, sizeof path, "%s/layout/index.json", folder);
+  CHECK_OK(mlx_read_file(path, 1 << 20, &index, &length));
+  mlx_oci_document_t document;
+  mlx_text_t list = {0};
+  CHECK_OK(mlx_oci_document_read("index", index, length, &document));
+  size_t modules = 0;
+  mlx_oci_descriptor_t listed[COUNT], tagged = {.media_type = MLX_OCI_INDEX};
+  for (size_t i = 0; i < document.count; ++i) {
+    if (!document.items[i].target[0]) continue;
+    CHECK(modules < COUNT);
+    listed[modules] = document.items[i];
+    listed[modules++].artifact_type[0] = 0;  // which skopeo leaves out
+  }
+  CHECK_INT(modules, COUNT);
+  mlx_oci_index_write(listed, modules, &list);
+  CHECK_OK(mlx_text_finish(&list));
+  mlx_oci_digest(list.data, list.length, tagged.digest);
+  tagged.size = list.length;
+  snprintf(tag, sizeof tag, "sha256-%s", subject + 7);
+  CHECK_OK(mlx_write_file(path, "{\"schemaVersion\": 2, \"manifests\": []}", 37));
+  CHECK_OK(mlx_store_put_document(store, tag, &tagged, list.data, list.length, NULL));
+  check_referrers(store);
+  mlx_store_close(store);
+  mlx_text_clear(&list);
+  mlx_oci_document_free(&document);
+  mlx_free(index);
+}
+
+TEST(a_tag_that_is_missing_is_answered_with_those_that_are_there) {
+  begin();
+  command_t run;
+  char text[160];
+  mlx_store_t *store = open_name("acme/tagged");
+  fill(store);
+  mlx_store_close(store);
+  server_control(&server, "{\"page\": 3}");
+  snprintf(text, sizeof text, "oci://127.0.0.1:%d/acme/tagged:v9", server.port);
+  RUN(&run, "pull", text);
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  CHECK_CONTAINS(run.err, "there are: t0, t1, t2, t3, t4, t5, t6");
+  command_free(&run);
+}
+
+TEST_MAIN(CASE(links_to_the_next_page_are_read), CASE(all_pages_of_a_list_are_read), CASE(lists_without_an_end_are_given_up),
+          CASE(a_page_elsewhere_is_asked_for_without_the_token), CASE(a_registry_without_the_api_has_the_list_under_a_tag),
+          CASE(what_a_list_leaves_out_the_manifests_say), CASE(a_folder_with_the_list_under_a_tag_does_as_well),
+          CASE(a_tag_that_is_missing_is_answered_with_those_that_are_there))
