@@ -89,11 +89,11 @@ add_compiler() {  # PLATFORM WHEELS STAGE
   local tools=$unpacked/iree/compiler/_mlir_libs
   case $1 in
     linux-*)
-      cp "$tools/iree-compile" "$tools/libIREECompiler.so" "$3/libexec/iree/"
+      cp "$tools/iree-compile" "$tools/iree-lld" "$tools/libIREECompiler.so" "$3/libexec/iree/"
       cp "$unpacked"/nvidia/cu13/lib/libnvrtc.so.13 "$unpacked"/nvidia/cu13/lib/libnvrtc-builtins.so.13.* "$3/lib/"
       ;;
     windows-*)
-      cp "$tools/iree-compile.exe" "$tools/IREECompiler.dll" "$3/libexec/iree/"
+      cp "$tools/iree-compile.exe" "$tools/iree-lld.exe" "$tools/IREECompiler.dll" "$3/libexec/iree/"
       cp "$unpacked"/nvidia/cu13/bin/x86_64/nvrtc64_*_0.dll "$unpacked"/nvidia/cu13/bin/x86_64/nvrtc-builtins64_*.dll "$3/lib/"
       ;;
   esac
@@ -208,6 +208,7 @@ run_release() {
     package_platform "$platform" "$suffix" "$tags" "$glibc"
   done
   (cd "$release" && sha256sum "${packages[@]}" >SHA256SUMS)
+  printf '%s\n' "$version" >"$release/VERSION"
   sign_packages
   unlock_build
   (cd "$release" && for platform in "${packages[@]}"; do printf '%12d bytes %8.2f MiB  %s\n' "$(stat -c %s "$platform")" \
