@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Every package of a release, unpacked in an empty root and tried there: what a stranger's machine has, and nothing of this one.
 
-    tests/smoke_release.py BUILD RELEASE PACKAGE...
+    tests/smoke_release.py MLXCEL MODEL RELEASE PACKAGE...
+
+MLXCEL, of this machine and with a compiler, compiles and signs MODEL, SmolLM2 in 4 bits; RELEASE is the folder of the packages.
 
 The root of a Linux package holds the dynamic loader and the C library (for one with the compiler also the C++ library and a shell, which iree-compile needs);
 another architecture runs under an emulator that is copied into it; a Windows package runs in a fresh Wine prefix. There mlxcel
@@ -52,6 +54,7 @@ class LinuxRoot:
 
     def __init__(self, folder, arch, name, full):
         self.folder, self.package, self.full, self.emulator = folder, f"/opt/{name}", full, []
+        self.environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/tmp"}
         loader, libraries = LOADERS[arch]
         for inside in "opt", "tmp", "proc", "dev", "lib", "bin", os.path.dirname(loader)[1:]:
             os.makedirs(os.path.join(folder, inside), exist_ok=True)
@@ -107,7 +110,7 @@ class LinuxRoot:
         script = f'mount -t proc proc "{self.folder}/proc" && mount --bind /dev/null "{self.folder}/dev/null" && exec chroot "{self.folder}" "$@"'
         users = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         command = ["unshare", *users, "--mount", "--pid", "--fork", "sh", "-c", script, "sh", *self.emulator, self.package + "/bin/mlxcel", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/tmp"})
+        return subprocess.run(command, capture_output=True, text=True, env=self.environment)
 
 
 class WinePrefix:
@@ -157,23 +160,34 @@ def check(root, what, arguments, *parts):
     return done.stdout
 
 
-def check_tokens(root, what, model, prompt, want):
-    said = json.loads(check(root, what, ["run", "-m", model, "-p", prompt, "--temp", "0", "--ignore-eos", "-n", str(len(want)), "--json", "--device", "cpu"]))
+def check_tokens(root, what, model, prompt, want, *more):
+    arguments = ["run", "-m", model, "-p", prompt, "--temp", "0", "--ignore-eos", "-n", str(len(want)), "--json", "--device", "cpu", *more]
+    said = json.loads(check(root, what, arguments))
     if said["output_ids"] != want:
         sys.exit(f"{what}: tokens {said['output_ids']}, expected {want}")
 
 
-def has_verb(root, verb):
-    return root.run([verb, "--help"]).returncode == 0
+def sign(mlxcel, bundle, folder):
+    """The public key of a pair made for this, with which the model was signed; None where mlxcel cannot sign."""
+    if subprocess.run([mlxcel, "sign", "--help"], capture_output=True).returncode:
+        return None
+    pair = os.path.join(folder, "keys", "smoke")
+    os.mkdir(os.path.dirname(pair))
+    subprocess.run([mlxcel, "keygen", "-W", "-o", pair], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([mlxcel, "sign", "-s", pair + ".key", bundle], check=True, stdout=subprocess.DEVNULL)
+    os.remove(pair + ".key")
+    return pair + ".pub"
 
 
-def try_package(root, full, version, bundle):
+def try_package(root, full, version, bundle, key):
     root.unpacked()
     check(root, "--version", ["--version"], "mlxcel " + version)
     check(root, "doctor", ["doctor"], *(["iree-compile", "OK    cpu runs", "OK    nvrtc"] if full else ["none in this package"]))
     model = root.put(bundle)
-    if has_verb(root, "verify"):
-        check(root, "verify", ["verify", model])
+    if key:
+        public = root.put(os.path.dirname(key))
+        root.environment["MLXCEL_TRUSTED"] = public
+        check(root, "verify", ["verify", model], "signed by")
     else:
         print("  verify: skipped, this mlxcel has no such verb")
     with open(os.path.join(TESTS, "goldens", "smollm2-135m-instruct.hf-fp32.json")) as file:
@@ -182,10 +196,11 @@ def try_package(root, full, version, bundle):
     if full:
         tiny = root.put(os.path.join(TESTS, "fixtures", "tiny-llama"))
         check(root, "compile", ["compile", tiny, "-c", "64", "-o", root.scratch("tiny.mlxb")])
-        check_tokens(root, "its tokens", root.scratch("tiny.mlxb"), "the quick brown", [142, 218, 177, 4, 129, 92, 159, 114, 218])
+        unsigned = ["--allow-unsigned"] if "--allow-unsigned" in root.run(["run", "--help-all"]).stdout else []
+        check_tokens(root, "its tokens", root.scratch("tiny.mlxb"), "the quick brown", [142, 218, 177, 4, 129, 92, 159, 114, 218], *unsigned)
 
 
-def smoke(archive, version, bundle):
+def smoke(archive, version, bundle, key):
     name = os.path.basename(archive).replace(".tar.gz", "").replace(".zip", "")
     system, arch = name.split("-")[1:3]
     full = not name.endswith("-runtime")
@@ -197,22 +212,22 @@ def smoke(archive, version, bundle):
             print("  skipped:", reason)
             return False
         unpack(archive, os.path.join(folder, "opt") if system == "linux" else folder)
-        try_package(root, full, version, bundle)
+        try_package(root, full, version, bundle, key)
     return True
 
 
 def main():
-    build, release = sys.argv[1:3]
-    model = os.path.join(build, "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
-    tried = 0
+    mlxcel, model, release = sys.argv[1:4]
+    archives, tried = sys.argv[4:], 0
     with open(os.path.join(release, "VERSION")) as file:
         version = file.read().strip()
     with tempfile.TemporaryDirectory() as temporary:
         bundle = os.path.join(temporary, "smollm2.mlxb")
-        subprocess.run([os.path.join(build, "bin", "mlxcel"), "compile", model, "--target", "cpu:portable", "-c", "256", "-o", bundle], check=True)
-        for archive in sys.argv[3:]:
-            tried += smoke(os.path.join(release, archive), version, bundle)
-    print(f"{tried} of {len(sys.argv) - 3} packages tried, all well")
+        subprocess.run([mlxcel, "compile", model, "--target", "cpu:portable", "-c", "256", "-o", bundle], check=True)
+        key = sign(mlxcel, bundle, temporary)
+        for archive in archives:
+            tried += smoke(os.path.join(release, archive), version, bundle, key)
+    print(f"{tried} of {len(archives)} packages tried, all well")
 
 
 main()
