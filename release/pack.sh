@@ -12,14 +12,14 @@ umask 022
 case $out in
   *.tar.gz)
     tar --create --format=ustar --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner --mode='u+rwX,go+rX,go-w' \
-      -C "$(dirname "$folder")" "$(basename "$folder")" | gzip -n -9 >"$temporary"
+      -C "$(dirname "$folder")" "$(basename "$folder")" | gzip -n -6 >"$temporary"
     ;;
   *.zip)  # a zip has no options for these: a copy gets them
     mkdir "$temporary.d"
     cp -RL "$folder" "$temporary.d/"
     chmod -R u+rwX,go+rX,go-w "$temporary.d"
     find "$temporary.d" -exec touch -h -d "@$epoch" {} +
-    (cd "$temporary.d" && find . -mindepth 1 | sed 's|^\./||' | sort | zip -X -9 -q -@ "$temporary.zip")
+    (cd "$temporary.d" && find . -mindepth 1 | sed 's|^\./||' | sort | zip -X -6 -q -@ "$temporary.zip")
     mv "$temporary.zip" "$temporary"
     ;;
   *)

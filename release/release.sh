@@ -89,11 +89,11 @@ add_compiler() {  # PLATFORM WHEELS STAGE
   local tools=$unpacked/iree/compiler/_mlir_libs
   case $1 in
     linux-*)
-      cp "$tools/iree-compile" "$tools/libIREECompiler.so" "$3/libexec/iree/"
+      cp "$tools/iree-compile" "$tools/iree-lld" "$tools/libIREECompiler.so" "$3/libexec/iree/"
       cp "$unpacked"/nvidia/cu13/lib/libnvrtc.so.13 "$unpacked"/nvidia/cu13/lib/libnvrtc-builtins.so.13.* "$3/lib/"
       ;;
     windows-*)
-      cp "$tools/iree-compile.exe" "$tools/IREECompiler.dll" "$3/libexec/iree/"
+      cp "$tools/iree-compile.exe" "$tools/iree-lld.exe" "$tools/IREECompiler.dll" "$3/libexec/iree/"
       cp "$unpacked"/nvidia/cu13/bin/x86_64/nvrtc64_*_0.dll "$unpacked"/nvidia/cu13/bin/x86_64/nvrtc-builtins64_*.dll "$3/lib/"
       ;;
   esac
@@ -164,18 +164,19 @@ package_platform() {  # PLATFORM SUFFIX TAGS GLIBC
 
 # ---- sums and signatures ----------------------------------------------------------------------------------------------------
 
+# By the mlxcel that is released; the version is signed with each, so that an old package cannot pass for a new one.
 sign_packages() {
-  local here=$release/tree/linux-$(uname -m)/bin/mlxcel
-  if [ -z "${MLXCEL_RELEASE_KEY:-}" ]; then
+  local here=$release/tree/linux-$(uname -m)/bin/mlxcel key=${MLXCEL_RELEASE_KEY:-} public=${MLXCEL_RELEASE_PUBKEY:-}
+  if [ -z "$key" ]; then
     echo 'unsigned: MLXCEL_RELEASE_KEY names no key' >&2
-  elif ! "$here" sign --help >/dev/null 2>&1; then
-    die 'this mlxcel has no verb `sign`' 'unset MLXCEL_RELEASE_KEY to leave the packages unsigned'
-  else
-    (cd "$release" && "$here" sign -s "$MLXCEL_RELEASE_KEY" SHA256SUMS "${packages[@]}")
-    if [ -n "${MLXCEL_RELEASE_PUBKEY:-}" ]; then
-      (cd "$release" && for file in SHA256SUMS "${packages[@]}"; do "$here" verify -p "$MLXCEL_RELEASE_PUBKEY" "$file"; done)
-    fi
+    return
   fi
+  "$here" sign --help >/dev/null 2>&1 || die 'this mlxcel has no verb `sign`' 'unset MLXCEL_RELEASE_KEY to leave the packages unsigned'
+  if [ -z "$public" ] && [ -f "${key%.key}.pub" ]; then public=${key%.key}.pub; fi
+  key=$(realpath "$key")
+  public=${public:+$(realpath "$public")}
+  (cd "$release" && "$here" sign --no-config -s "$key" -t "mlxcel $version" SHA256SUMS "${packages[@]}")
+  [ -z "$public" ] || (cd "$release" && "$here" verify --no-config -p "$public" SHA256SUMS "${packages[@]}")
 }
 
 run_release() {
@@ -208,9 +209,14 @@ run_release() {
     package_platform "$platform" "$suffix" "$tags" "$glibc"
   done
   (cd "$release" && sha256sum "${packages[@]}" >SHA256SUMS)
+  printf '%s\n' "$version" >"$release/VERSION"
   sign_packages
   unlock_build
   (cd "$release" && for platform in "${packages[@]}"; do printf '%12d bytes %8.2f MiB  %s\n' "$(stat -c %s "$platform")" \
     "$(awk -v n="$(stat -c %s "$platform")" 'BEGIN {print n / 1048576}')" "$platform"; done)
-  if [ $smoke -eq 1 ]; then fetch_model; MLXCEL_CACHE=$build/test-cache python3 tests/smoke_release.py "$build" "$release" "${packages[@]}"; fi
+  if [ $smoke -eq 1 ]; then
+    fetch_model
+    MLXCEL_CACHE=$release/cache MLXCEL_IREE_COMPILE=$iree_compile MLXCEL_NVRTC=$deps/nvrtc \
+      python3 tests/smoke_release.py "$release/tree/linux-$(uname -m)/bin/mlxcel" "$model" "$release" "${packages[@]}"
+  fi
 }

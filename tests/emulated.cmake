@@ -1,0 +1,29 @@
+# Tests of a build for another machine, where CMAKE_CROSSCOMPILING_EMULATOR runs it. ctest has the emulator run the tests themselves; what they start the
+# kernel would not run, so they start scripts: mlxcel through the emulator, and iree-compile, which is of this machine, told to compile for the other.
+set(emulated ${CMAKE_BINARY_DIR}/emulated)
+string(REPLACE ";" " " emulator "${CMAKE_CROSSCOMPILING_EMULATOR}")
+
+function(emulate name file)
+  file(GENERATE OUTPUT ${emulated}/${name} CONTENT "#!/bin/sh\nexec ${emulator} -0 \"$0\" ${file} \"$@\"\n"
+    FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+endfunction()
+foreach(name mlxcel mlxcel-run mlxcel-bench mlxcel-compile)
+  emulate(${name} $<TARGET_FILE:mlxcel>)
+endforeach()
+emulate(mlxcel_runtime_only $<TARGET_FILE:mlxcel_runtime_only>)
+set(mlxcel_binary ${emulated}/mlxcel)
+set(mlxcel_runtime_only_binary ${emulated}/mlxcel_runtime_only)
+
+file(CONFIGURE OUTPUT ${emulated}/iree-compile @ONLY CONTENT "#!/bin/sh
+# \"host\" is the machine that is emulated.
+for flag do
+  shift
+  case $flag in
+    --iree-llvmcpu-target-cpu=host) set -- \"$@\" --iree-llvmcpu-target-cpu=generic --iree-llvmcpu-target-triple=@CMAKE_SYSTEM_PROCESSOR@-linux-gnu ;;
+    *) set -- \"$@\" \"$flag\" ;;
+  esac
+done
+exec '@MLXCEL_IREE_COMPILE@' \"$@\"
+")
+file(CHMOD ${emulated}/iree-compile PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+set(MLXCEL_IREE_COMPILE ${emulated}/iree-compile)
