@@ -70,16 +70,12 @@ static void end_by_signal(int number) {
   raise(number);
 }
 
-static void take_signals(struct sigaction out_outer[5]) {
+static void take_signals(mlx_prompt_t *prompt) {
   for (int i = 0; i < 5; ++i) {
     struct sigaction action = {.sa_handler = i < 2 ? note_signal : end_by_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    sigaction(signals[i], &action, &out_outer[i]);
+    sigaction(signals[i], &action, &prompt->outer[i]);
   }
-}
-
-static void give_signals_back(const struct sigaction outer[5]) {
-  for (int i = 0; i < 5; ++i) sigaction(signals[i], &outer[i], NULL);
 }
 
 bool mlx_prompt_was_interrupted(void) {
@@ -103,7 +99,7 @@ mlx_status_t mlx_prompt_open(const mlx_history_t *history, const char *const *wo
   prompt->line.history = history;
   prompt->line.words = words;
   prompt->edits = can_draw();
-  take_signals(prompt->outer);
+  take_signals(prompt);
   if (prompt->edits) enter_mode(false);
   *out_prompt = prompt;
   return NULL;
@@ -112,7 +108,7 @@ mlx_status_t mlx_prompt_open(const mlx_history_t *history, const char *const *wo
 void mlx_prompt_close(mlx_prompt_t *prompt) {
   if (!prompt) return;
   leave_mode();
-  give_signals_back(prompt->outer);
+  for (int i = 0; i < 5; ++i) sigaction(signals[i], &prompt->outer[i], NULL);
   mlx_line_clear(&prompt->line);
   mlx_free(prompt);
 }
@@ -274,34 +270,48 @@ static size_t drop_character(const char *text, size_t length) {
   return length ? length - 1 : 0;
 }
 
-// Byte by byte, so that what was typed after the line is there for the next one.
-static mlx_status_t read_secret_keys(char *out, size_t size) {
+// The next byte that keys sent, which is not kept here; *|out_end| when somebody interrupts us, or there is nobody any more.
+static mlx_status_t take_byte(mlx_prompt_t *prompt, unsigned char *out_byte, bool *out_end) {
+  *out_end = false;
+  while (prompt->at == prompt->filled && !*out_end) {
+    resized = 0;  // nothing is drawn
+    MLX_TRY(fill(prompt, out_end));
+    *out_end |= mlx_prompt_was_interrupted();
+  }
+  if (*out_end) return NULL;
+  *out_byte = prompt->bytes[prompt->at];
+  prompt->bytes[prompt->at++] = 0;
+  return NULL;
+}
+
+static mlx_status_t read_secret(mlx_prompt_t *prompt, char *out, size_t size) {
   enum { CTRL_C = 3, CTRL_D = 4, BACKSPACE = 8, CTRL_U = 21, DELETE = 127 };
   size_t length = 0;
-  for (unsigned char key;;) {
-    const ssize_t got = read(STDIN_FILENO, &key, 1);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0 || key == CTRL_C || (key == CTRL_D && !length)) return mlx_error(MLX_CANCELLED, "no password was entered");
+  for (;;) {
+    unsigned char key;
+    bool end;
+    MLX_TRY(take_byte(prompt, &key, &end));
+    if (end || key == CTRL_C || (key == CTRL_D && !length)) return mlx_error(MLX_CANCELLED, "nothing was entered");
     if (key == '\r' || key == '\n') break;
     if (key == BACKSPACE || key == DELETE) length = drop_character(out, length);
     if (key == CTRL_U) length = 0;
     if (key < 0x20 || key == DELETE) continue;
-    if (length + 1 == size) return mlx_error(MLX_USAGE, "a password has at most %zu bytes", size - 1);
+    if (length + 1 >= size) return mlx_error(MLX_USAGE, "what was entered is longer than %zu bytes", size - 1);
     out[length++] = (char)key;
   }
   out[length] = 0;
   return NULL;
 }
 
-mlx_status_t mlx_prompt_secret(const char *text, char *out, size_t size) {
-  struct sigaction outer[5];
-  if (tcgetattr(STDIN_FILENO, &outer_mode)) return mlx_error(MLX_IO, "stdin is not a terminal");
-  take_signals(outer);
+mlx_status_t mlx_prompt_read_secret(mlx_prompt_t *prompt, const char *text, char *out, size_t size) {
   enter_mode(true);
   fputs(text, stderr);
-  mlx_status_t status = read_secret_keys(out, size);
+  mlx_status_t status = read_secret(prompt, out, size);
   fputc('\n', stderr);
-  leave_mode();
-  give_signals_back(outer);
+  if (prompt->edits) {
+    enter_mode(false);
+  } else {
+    leave_mode();
+  }
   return status;
 }
