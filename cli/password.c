@@ -31,13 +31,21 @@ static mlx_status_t read_line(char out[MLX_MAX_PASSWORD]) {
   return NULL;
 }
 
-static mlx_status_t ask(const char *prompt, const char *again, char out[MLX_MAX_PASSWORD]) {
+static mlx_status_t ask_twice(mlx_prompt_t *prompt, const char *first, const char *again, char out[MLX_MAX_PASSWORD]) {
   char second[MLX_MAX_PASSWORD];
-  MLX_TRY(mlx_prompt_secret(prompt, out, MLX_MAX_PASSWORD));
+  MLX_TRY(mlx_prompt_read_secret(prompt, first, out, MLX_MAX_PASSWORD));
   if (!again) return NULL;
-  mlx_status_t status = mlx_prompt_secret(again, second, sizeof second);
+  mlx_status_t status = mlx_prompt_read_secret(prompt, again, second, sizeof second);
   if (!status && strcmp(out, second)) status = mlx_error(MLX_USAGE, "the passwords are not the same");
   sodium_memzero(second, sizeof second);
+  return status;
+}
+
+static mlx_status_t ask(const char *text, const char *again, char out[MLX_MAX_PASSWORD]) {
+  mlx_prompt_t *prompt;
+  MLX_TRY(mlx_prompt_open(NULL, NULL, &prompt));
+  mlx_status_t status = ask_twice(prompt, text, again, out);
+  mlx_prompt_close(prompt);
   return status;
 }
 

@@ -188,32 +188,49 @@ static size_t drop_character(const char *text, size_t length) {
   return length ? length - 1 : 0;
 }
 
-// Byte by byte, so that what was typed after the line is there for the next one.
-static mlx_status_t read_secret_keys(char *out, size_t size) {
+// The next byte that keys sent, which is not kept here; *|out_end| when somebody interrupts us, or there is nobody any more.
+static mlx_status_t take_byte(mlx_prompt_t *prompt, unsigned char *out_byte, bool *out_end) {
+  int columns, rows;
+  *out_end = false;
+  while (prompt->at == prompt->filled && !*out_end) {
+    mlx_tty_size(&columns, &rows);  // nothing is drawn
+    MLX_TRY(fill(prompt, out_end));
+    *out_end |= mlx_prompt_was_interrupted();
+  }
+  if (*out_end) return NULL;
+  *out_byte = prompt->bytes[prompt->at];
+  prompt->bytes[prompt->at++] = 0;
+  return NULL;
+}
+
+static mlx_status_t read_secret(mlx_prompt_t *prompt, char *out, size_t size) {
   enum { CTRL_C = 3, CTRL_D = 4, BACKSPACE = 8, CTRL_U = 21, DELETE = 127 };
-  size_t length = 0, got = 0;
-  bool end = false;
-  for (unsigned char key = 0;;) {
-    MLX_TRY(mlx_tty_read(&key, 1, &got, &end));
-    if (!got && !end) continue;
-    if (end || key == CTRL_C || (key == CTRL_D && !length)) return mlx_error(MLX_CANCELLED, "no password was entered");
+  size_t length = 0;
+  for (;;) {
+    unsigned char key;
+    bool end;
+    MLX_TRY(take_byte(prompt, &key, &end));
+    if (end || key == CTRL_C || (key == CTRL_D && !length)) return mlx_error(MLX_CANCELLED, "nothing was entered");
     if (key == '\r' || key == '\n') break;
     if (key == BACKSPACE || key == DELETE) length = drop_character(out, length);
     if (key == CTRL_U) length = 0;
     if (key < 0x20 || key == DELETE) continue;
-    if (length + 1 == size) return mlx_error(MLX_USAGE, "a password has at most %zu bytes", size - 1);
+    if (length + 1 >= size) return mlx_error(MLX_USAGE, "what was entered is longer than %zu bytes", size - 1);
     out[length++] = (char)key;
   }
   out[length] = 0;
   return NULL;
 }
 
-mlx_status_t mlx_prompt_secret(const char *text, char *out, size_t size) {
-  MLX_TRY(mlx_tty_open(""));
+mlx_status_t mlx_prompt_read_secret(mlx_prompt_t *prompt, const char *text, char *out, size_t size) {
   mlx_tty_enter(true);
   fputs(text, stderr);
-  mlx_status_t status = read_secret_keys(out, size);
+  mlx_status_t status = read_secret(prompt, out, size);
   fputc('\n', stderr);
-  mlx_tty_close();
+  if (prompt->edits) {
+    mlx_tty_enter(false);
+  } else {
+    mlx_tty_leave();
+  }
   return status;
 }

@@ -125,6 +125,7 @@ TEST(a_password_that_is_typed_is_not_shown) {
   write_text("f", "x");
   pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "sign", "-s", FIXTURES "encrypted.key", in_folder("f"), NULL}, NULL, "xterm");
   pty_wait_for(&pty, "encrypted.key: ");
+  kill(pty.pid, SIGWINCH);
   pty_send(&pty, "lion\025tigg\177er\r");  // Ctrl-U, a backspace
   pty_wait_for(&pty, "f.minisig");
   CHECK(!strstr(pty.shown.data, "lion") && !strstr(pty.shown.data, "tig"));
@@ -141,6 +142,11 @@ TEST(a_password_that_is_typed_is_not_shown) {
   pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "keygen", "-o", in_folder("k"), NULL}, NULL, "xterm");
   pty_wait_for(&pty, "password for the new key: ");
   pty_send(&pty, "on\003");
+  CHECK_INT(pty_end(&pty), MLX_CANCELLED);
+  mlx_text_clear(&pty.shown);
+  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "keygen", "-o", in_folder("k"), NULL}, NULL, "xterm");
+  pty_wait_for(&pty, "password for the new key: ");
+  kill(pty.pid, SIGINT);
   CHECK_INT(pty_end(&pty), MLX_CANCELLED);
   mlx_text_clear(&pty.shown);
   CHECK(access(in_folder("k.key"), F_OK) && access(in_folder("k.pub"), F_OK));
