@@ -360,6 +360,24 @@ const mlx_bundle_file_t *mlx_manifest_file(const mlx_manifest_t *m, const char *
   return NULL;
 }
 
+static bool variant_needs(const mlx_variant_t *variant, const char *name) {
+  if (!strcmp(variant->weights, name) || (!variant->level_count && !strcmp(variant->module, name))) return true;
+  for (size_t i = 0; i < variant->level_count; ++i) {
+    if (!strcmp(mlx_bundle_module(variant->levels[i]).text, name)) return true;
+  }
+  return false;
+}
+
+bool mlx_manifest_needs(const mlx_manifest_t *m, const char *target, const char *name) {
+  bool of_other = false;
+  for (size_t i = 0; i < m->variant_count; ++i) {
+    if (!variant_needs(&m->variants[i], name)) continue;
+    if (!strcmp(m->variants[i].target, target)) return true;
+    of_other = true;
+  }
+  return !of_other;
+}
+
 static void join_names(const char names[][16], size_t count, char *out, size_t size) {
   for (size_t i = 0, length = 0; i < count; ++i) {
     length += (size_t)snprintf(out + length, size - length, "%s%s", i ? ", " : "", names[i]);

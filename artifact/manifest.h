@@ -96,6 +96,9 @@ mlx_manifest_origin_t mlx_manifest_origin(const char *json, size_t length);
 // The file that lists |name|, or NULL.
 const mlx_bundle_file_t *mlx_manifest_file(const mlx_manifest_t *manifest, const char *name);
 
+// Whether a bundle for |target| needs a file: all but the code and the weights of other targets.
+bool mlx_manifest_needs(const mlx_manifest_t *manifest, const char *target, const char *name);
+
 // The file of a level's module: "model.x86-64-v3.vmfb"; of a target's "model.cuda-sm_90.vmfb"; of NULL "model.vmfb".
 typedef struct mlx_module_name {
   char text[MLX_BUNDLE_NAME];

@@ -19,7 +19,7 @@ typedef struct fetch {
   mlx_oci_document_t model, module;
   char model_digest[MLX_OCI_DIGEST];
   const mlx_oci_descriptor_t *layers[MAX_LAYERS];  // of both
-  size_t count;
+  size_t count, done;                              // of which the first are here
   char *folder, *staging;
 } fetch_t;
 
@@ -48,25 +48,40 @@ static void list_targets(const mlx_oci_document_t *index, char *out, size_t size
   }
 }
 
-// The index of the module to take: the one wanted, else the only one. Of several for a target, the one pushed last.
-static mlx_status_t choose_module(const fetch_t *fetch, mlx_oci_document_t *index, size_t *out_chosen) {
-  const char *wanted = fetch->options->target;
-  char targets[1024];
-  size_t kept = 0, fitting = 0;
+static void keep_modules(mlx_oci_document_t *index) {
+  size_t kept = 0;
   for (size_t i = 0; i < index->count; ++i) {
     if (!strcmp(index->items[i].artifact_type, MLX_OCI_MODULE)) index->items[kept++] = index->items[i];
   }
   index->count = kept;
-  for (size_t i = 0; i < kept; ++i) {
-    if (wanted && strcmp(index->items[i].target, wanted)) continue;
-    if (!fitting || strcmp(index->items[*out_chosen].target, index->items[i].target)) ++fitting;
+}
+
+// The index of the module to take: the one wanted, else the only one, else the best for this machine. Of several for a target, the one
+// pushed last.
+static mlx_status_t choose_module(const fetch_t *fetch, mlx_oci_document_t *index, size_t *out_chosen) {
+  const mlx_push_options_t *options = fetch->options;
+  char targets[1024];
+  size_t fitting = 0, best = 0;
+  keep_modules(index);
+  list_targets(index, targets, sizeof targets);
+  for (size_t i = 0; i < index->count; ++i) {
+    const char *target = index->items[i].target;
+    const size_t rank = !options->target && options->rank ? options->rank(target) : 0;
+    if ((options->target && strcmp(target, options->target)) || rank < best) continue;
+    if (!fitting || rank) fitting = 1;  // of two that suit alike, the later
+    else if (strcmp(index->items[*out_chosen].target, target)) ++fitting;
+    best = rank;
     *out_chosen = i;
   }
-  if (fitting == 1) return NULL;
-  list_targets(index, targets, sizeof targets);
-  if (!kept) return mlx_error(MLX_UNSUPPORTED, "the model is there, but nothing that was compiled for it");
-  if (fitting) return mlx_status_hint(mlx_error(MLX_USAGE, "the model was compiled for several targets"), "name one with --target: %s", targets);
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model was not compiled for %s", wanted), "it was for: %s", targets);
+  if (fitting == 1) {
+    if (best) mlx_report_note(options->report, "taking the code for %s, of %s", index->items[*out_chosen].target, targets);
+    return NULL;
+  }
+  if (!index->count) return mlx_error(MLX_UNSUPPORTED, "the model is there, but nothing that was compiled for it");
+  if (fitting) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "the model was compiled for several targets, none of them known to run here"), "name one with --target: %s", targets);
+  }
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model was not compiled for %s", options->target), "it was for: %s", targets);
 }
 
 static mlx_status_t get_module(fetch_t *fetch) {
@@ -82,9 +97,11 @@ static mlx_status_t get_module(fetch_t *fetch) {
   return mlx_error(MLX_INVALID_INPUT, "the module %s belongs to another model", digest);
 }
 
-static mlx_status_t add_layers(fetch_t *fetch, const mlx_oci_document_t *document) {
+// Those of a document that |manifest| says are needed; all where that is NULL.
+static mlx_status_t add_layers(fetch_t *fetch, const mlx_oci_document_t *document, const mlx_manifest_t *manifest) {
   for (size_t i = 0; i < document->count; ++i) {
     const mlx_oci_descriptor_t *layer = &document->items[i];
+    if (manifest && !mlx_manifest_needs(manifest, fetch->module.target, layer->path)) continue;
     if (!mlx_is_bundle_file(layer->path)) return mlx_error(MLX_UNSUPPORTED, "the layer %s is called '%s', which is no file of a compiled model", layer->digest, layer->path);
     for (size_t j = 0; j < fetch->count; ++j) {
       if (!strcmp(fetch->layers[j]->path, layer->path)) return mlx_error(MLX_INVALID_INPUT, "there are two layers for '%s'", layer->path);
@@ -98,8 +115,9 @@ static mlx_status_t add_layers(fetch_t *fetch, const mlx_oci_document_t *documen
 static mlx_status_t get_job(void *user, size_t index, mlx_http_t *http, mlx_tally_t *tally) {
   fetch_t *fetch = user;
   char *path;
-  MLX_TRY(mlx_join_path(fetch->staging, fetch->layers[index]->path, &path));
-  mlx_status_t status = mlx_store_get_blob(fetch->store, http, fetch->layers[index], path, tally);
+  const mlx_oci_descriptor_t *layer = fetch->layers[fetch->done + index];
+  MLX_TRY(mlx_join_path(fetch->staging, layer->path, &path));
+  mlx_status_t status = mlx_store_get_blob(fetch->store, http, layer, path, tally);
   mlx_free(path);
   return status;
 }
@@ -107,15 +125,17 @@ static mlx_status_t get_job(void *user, size_t index, mlx_http_t *http, mlx_tall
 static mlx_status_t get_layers(fetch_t *fetch) {
   char title[300];
   uint64_t bytes = 0;
-  for (size_t i = 0; i < fetch->count; ++i) {
+  for (size_t i = fetch->done; i < fetch->count; ++i) {
     if (__builtin_add_overflow(bytes, fetch->layers[i]->size, &bytes)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
   }
   MLX_TRY(mlx_make_dirs(fetch->staging, 0755));
   MLX_TRY(mlx_download_check_space(fetch->staging, bytes));
   snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(fetch->folder).text);
-  const mlx_transfer_t transfer = {.title = title, .count = fetch->count, .parallel = PARALLEL, .bytes = bytes, .job = get_job, .user = fetch,
+  const mlx_transfer_t transfer = {.title = title, .count = fetch->count - fetch->done, .parallel = PARALLEL, .bytes = bytes, .job = get_job, .user = fetch,
                                    .http = &fetch->options->store.http, .report = fetch->options->report};
-  return mlx_status_hint(mlx_transfer_run(&transfer), "what came so far is kept: run the command again to go on");
+  MLX_TRY(mlx_status_hint(mlx_transfer_run(&transfer), "what came so far is kept: run the command again to go on"));
+  fetch->done = fetch->count;
+  return NULL;
 }
 
 static const mlx_oci_descriptor_t *find_layer(const fetch_t *fetch, const char *name) {
@@ -123,19 +143,6 @@ static const mlx_oci_descriptor_t *find_layer(const fetch_t *fetch, const char *
     if (!strcmp(fetch->layers[i]->path, name)) return fetch->layers[i];
   }
   return NULL;
-}
-
-// Whether a bundle for |target| needs a file: all but the code and the weights of other targets.
-static bool is_needed(const mlx_manifest_t *manifest, const char *target, const char *name) {
-  bool of_other = false;
-  for (size_t i = 0; i < manifest->variant_count; ++i) {
-    const mlx_variant_t *variant = &manifest->variants[i];
-    bool its = !strcmp(variant->weights, name) || (!variant->level_count && !strcmp(variant->module, name));
-    for (size_t level = 0; level < variant->level_count; ++level) its = its || !strcmp(mlx_bundle_module(variant->levels[level]).text, name);
-    if (its && !strcmp(variant->target, target)) return true;
-    of_other = of_other || its;
-  }
-  return !of_other;
 }
 
 // The module's own manifest names the files it was compiled with.
@@ -147,7 +154,7 @@ static mlx_status_t check_bundle(const fetch_t *fetch) {
   for (size_t i = 0; !status && i < manifest->file_count; ++i) {
     const mlx_oci_descriptor_t *layer = find_layer(fetch, manifest->files[i].name);
     const bool same = layer && !strcmp(layer->digest + strlen("sha256:"), manifest->files[i].sha256);
-    if (layer ? same : !is_needed(manifest, fetch->module.target, manifest->files[i].name)) continue;
+    if (layer ? same : !mlx_manifest_needs(manifest, fetch->module.target, manifest->files[i].name)) continue;
     status = mlx_error(MLX_INVALID_INPUT, "the module was compiled with another '%s' than the model has", manifest->files[i].name);
   }
   mlx_bundle_close(bundle);
@@ -188,13 +195,22 @@ static mlx_status_t get_model(fetch_t *fetch, const mlx_oci_ref_t *ref) {
   return mlx_error(MLX_UNSUPPORTED, "'%s' is not a model: its artifactType is '%s', not " MLX_OCI_MODEL, ref->reference, fetch->model.artifact_type);
 }
 
+static mlx_status_t add_model_layers(fetch_t *fetch) {
+  mlx_bundle_t *bundle;
+  MLX_TRY(mlx_bundle_open(fetch->staging, &bundle));
+  mlx_status_t status = add_layers(fetch, &fetch->model, mlx_bundle_manifest(bundle));
+  mlx_bundle_close(bundle);
+  return status;
+}
+
 static mlx_status_t get_bundle(fetch_t *fetch, const mlx_oci_ref_t *ref) {
   MLX_TRY(mlx_pull_place_bundle(mlx_file_name(ref->name).text, fetch->options->output, &fetch->folder));
   MLX_TRY(get_module(fetch));
-  MLX_TRY(add_layers(fetch, &fetch->model));
-  MLX_TRY(add_layers(fetch, &fetch->module));
   MLX_TRY(mlx_format(&fetch->staging, "%s.%.16s.%.16s.part", fetch->folder, fetch->model_digest + 7, fetch->module.target));
   for (char *sign = fetch->staging + strlen(fetch->folder); (sign = strpbrk(sign, "/:"));) *sign = '-';
+  MLX_TRY(add_layers(fetch, &fetch->module, NULL));
+  MLX_TRY(get_layers(fetch));
+  MLX_TRY(add_model_layers(fetch));  // of which the module's manifest says what is needed
   MLX_TRY(get_layers(fetch));
   MLX_TRY(check_bundle(fetch));
   return mlx_rename(fetch->staging, fetch->folder);

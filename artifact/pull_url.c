@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "artifact/bundle.h"
 #include "artifact/download.h"
-#include "artifact/manifest.h"
 #include "artifact/pull.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -92,8 +92,30 @@ static mlx_status_t add_file(site_t *site, const char *name, uint64_t size, cons
   return NULL;
 }
 
+// The target whose files are to come; NULL: all.
+static mlx_status_t choose_target(const mlx_pull_options_t *options, const mlx_manifest_t *manifest, const char **out_target) {
+  const mlx_targets_text_t targets = mlx_manifest_targets_text(manifest);
+  size_t best = 0;
+  *out_target = NULL;
+  if (manifest->variant_count == 1 || (!options->target && !options->rank) || (options->target && !strcmp(options->target, "all"))) return NULL;
+  for (size_t i = 0; i < manifest->variant_count; ++i) {
+    const char *target = manifest->variants[i].target;
+    const size_t rank = options->target ? !strcmp(target, options->target) : options->rank(target);
+    if (rank <= best) continue;
+    best = rank;
+    *out_target = target;
+  }
+  if (!best && options->target) return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model was not compiled for %s", options->target), "it was for: %s", targets.text);
+  if (!best) return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "the model was compiled for %s, of which this machine runs nothing", targets.text), "bring all of it for another with --target all");
+  mlx_report_note(options->report, "taking the code for %s, of %s", *out_target, targets.text);
+  return NULL;
+}
+
 static mlx_status_t plan(site_t *site, const mlx_manifest_t *manifest) {
+  const char *target;
+  MLX_TRY(choose_target(site->options, manifest, &target));
   for (size_t i = 0; i < manifest->file_count; ++i) {
+    if (target && !mlx_manifest_needs(manifest, target, manifest->files[i].name)) continue;
     MLX_TRY(add_file(site, manifest->files[i].name, (uint64_t)manifest->files[i].size, manifest->files[i].sha256));
   }
   if (manifest->file_count) return NULL;
@@ -110,12 +132,48 @@ static mlx_status_t plan(site_t *site, const mlx_manifest_t *manifest) {
   return no_chat ? NULL : add_file(site, MLX_BUNDLE_CHAT, MLX_SIZE_UNKNOWN, "");
 }
 
-static mlx_status_t write_manifest(const site_t *site) {
+static mlx_status_t write_body(const site_t *site, const char *name, const mlx_http_response_t *response) {
   char *path;
-  MLX_TRY(mlx_join_path(site->staging, MLX_BUNDLE_MANIFEST, &path));
-  mlx_status_t status = mlx_write_file(path, site->manifest.body.data, site->manifest.body.length);
+  MLX_TRY(mlx_join_path(site->staging, name, &path));
+  mlx_status_t status = mlx_write_file(path, response->body.data ? response->body.data : "", response->body.length);
   mlx_free(path);
   return status;
+}
+
+// A bundle may be signed. Whether whoever signed it is trusted is asked when it is run.
+static mlx_status_t get_signature(const site_t *site) {
+  mlx_http_response_t response;
+  bool missing;
+  mlx_status_t status = send(site, NULL, MLX_BUNDLE_SIGNATURE, &response, &missing);
+  if (!status) {
+    status = write_body(site, MLX_BUNDLE_SIGNATURE, &response);
+  } else if (missing) {
+    mlx_status_free(status);
+    status = NULL;
+  }
+  mlx_http_response_clear(&response);
+  return status;
+}
+
+// A bundle in one file, which says itself what it must be.
+static mlx_status_t pull_file(site_t *site) {
+  const char *slash = strrchr(site->base, '/');
+  mlx_bundle_t *bundle;
+  MLX_TRY(mlx_pull_place_bundle(slash ? slash + 1 : site->base, site->options->output, &site->folder));
+  MLX_TRY(mlx_folder_of(site->folder, &site->staging));
+  MLX_TRY(mlx_copy_text(site->base, strlen(site->base), &site->urls[0]));
+  MLX_TRY(mlx_format(&site->paths[0], "%s.whole", site->folder));
+  const mlx_file_name_t name = mlx_file_name(site->folder);
+  site->downloads[0] = (mlx_download_t){.name = name.text, .url = site->urls[0], .path = site->paths[0], .size = MLX_SIZE_UNKNOWN};
+  MLX_TRY(mlx_download_all("pulling", site->staging, site->downloads, 1, &site->options->http, site->options->report));
+  mlx_status_t status = mlx_bundle_open(site->paths[0], &bundle);
+  if (!status) {
+    status = mlx_bundle_check_all(bundle, site->options->report);
+    mlx_bundle_close(bundle);
+  }
+  if (!status) return mlx_rename(site->paths[0], site->folder);
+  mlx_status_free(mlx_remove_tree(site->paths[0]));
+  return mlx_status_annotate(status, "what %s gave is no bundle", mlx_http_show(site->base).text);
 }
 
 static mlx_status_t pull_site(site_t *site, const char *url) {
@@ -124,7 +182,11 @@ static mlx_status_t pull_site(site_t *site, const char *url) {
   char title[300];
   MLX_TRY(read_address(site, url));
   mlx_status_t status = send(site, NULL, MLX_BUNDLE_MANIFEST, &site->manifest, &missing);
-  MLX_TRY(missing ? mlx_status_hint(status, "give the address of a folder that mlxcel compile wrote (.mlxb)") : status);
+  if (missing) {  // then it is no folder
+    mlx_status_free(status);
+    return mlx_status_hint(pull_file(site), "give the address of a folder or a file that mlxcel compile wrote (.mlxb)");
+  }
+  MLX_TRY(status);
   const mlx_http_shown_t shown = mlx_http_show(site->base);
   MLX_TRY(mlx_manifest_read(shown.text, site->manifest.body.data ? site->manifest.body.data : "", site->manifest.body.length, &manifest));
   MLX_TRY(choose_folders(site));
@@ -132,7 +194,8 @@ static mlx_status_t pull_site(site_t *site, const char *url) {
   snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(site->folder).text);
   status = mlx_download_all(title, site->staging, site->downloads, site->count, &site->options->http, site->options->report);
   MLX_TRY(mlx_status_hint(status, "what came so far is kept: run the command again to go on"));
-  MLX_TRY(write_manifest(site));
+  MLX_TRY(get_signature(site));
+  MLX_TRY(write_body(site, MLX_BUNDLE_MANIFEST, &site->manifest));
   return mlx_rename(site->staging, site->folder);
 }
 

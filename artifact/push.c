@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "artifact/bundle.h"
+#include "artifact/minisign.h"
 #include "base/memory.h"
 
 #define PARALLEL 4
@@ -30,6 +31,8 @@ typedef struct push {
   mlx_store_t *store;
   mlx_bundle_t *bundle;
   const mlx_manifest_t *manifest;   // the bundle's
+  char *signature;                  // its text; NULL: there is none
+  size_t signature_length;
   mlx_blob_t blobs[MAX_BLOBS];
   size_t count;
   mlx_oci_descriptor_t layers[MAX_LAYERS];  // of the model
@@ -43,6 +46,7 @@ static void free_push(push_t *push) {
   mlx_text_clear(&push->config);
   mlx_text_clear(&push->model);
   for (size_t i = 0; i < MLX_MAX_TARGETS; ++i) mlx_text_clear(&push->modules[i].document);
+  mlx_free(push->signature);
   mlx_bundle_close(push->bundle);
   mlx_store_close(push->store);
 }
@@ -145,23 +149,20 @@ static mlx_status_t describe_model(push_t *push) {
 }
 
 // The manifest, which is of all targets, and what signs it: a bundle of one target is the same bundle, with less in it.
-static mlx_status_t add_manifest(push_t *push, module_t *module) {
+static void add_manifest(push_t *push, module_t *module) {
   size_t length;
-  mlx_map_t view;
   const char *text = mlx_bundle_manifest_text(push->bundle, &length);
   mlx_oci_descriptor_t *layer = &module->layers[module->count++];
   *layer = add_text(push, MLX_OCI_MODULE_MANIFEST, text, length);
   snprintf(layer->path, sizeof layer->path, "%s", MLX_BUNDLE_MANIFEST);
-  if (!mlx_bundle_has(push->bundle, MLX_BUNDLE_SIGNATURE)) return NULL;
-  MLX_TRY(mlx_bundle_map(push->bundle, MLX_BUNDLE_SIGNATURE, &view));
+  if (!push->signature) return;
   layer = &module->layers[module->count++];
-  *layer = add_text(push, MLX_OCI_MODULE_SIGNATURE, (const char *)view.data, view.size);
+  *layer = add_text(push, MLX_OCI_MODULE_SIGNATURE, push->signature, push->signature_length);
   snprintf(layer->path, sizeof layer->path, "%s", MLX_BUNDLE_SIGNATURE);
-  return NULL;
 }
 
 static mlx_status_t describe_module(push_t *push, const mlx_variant_t *variant, module_t *module) {
-  MLX_TRY(add_manifest(push, module));
+  add_manifest(push, module);
   for (size_t i = 0; i < variant->level_count || i == 0; ++i) {
     const mlx_module_name_t level = mlx_bundle_module(variant->level_count ? variant->levels[i] : NULL);
     MLX_TRY(add_file(push, variant->level_count ? level.text : variant->module, MLX_OCI_MODULE_CODE, module->layers, &module->count));
@@ -207,7 +208,10 @@ static mlx_status_t open_bundle(push_t *push) {
   }
   MLX_TRY(mlx_bundle_open(push->path, &push->bundle));
   push->manifest = mlx_bundle_manifest(push->bundle);
-  if (push->manifest->file_count) return NULL;
+  if (push->manifest->file_count) {
+    if (!mlx_bundle_has(push->bundle, MLX_BUNDLE_SIGNATURE)) return NULL;
+    return mlx_bundle_read(push->bundle, MLX_BUNDLE_SIGNATURE, MLX_MAX_SIGNATURE_FILE, &push->signature, &push->signature_length);
+  }
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s' is of an older compiler, without digests", push->path), "compile the model again");
 }
 

@@ -7,7 +7,8 @@
 
 typedef struct mlx_push_options {
   mlx_store_options_t store;
-  const char *target;          // pull: the module to take, of several; NULL: the only one
+  const char *target;          // pull: the module to take, of several; NULL: the only one, or the best
+  size_t (*rank)(const char *target);  // pull: how well a target suits this machine, 0 not at all; NULL: nobody knows
   const char *output;          // pull: a folder that does not exist yet; NULL: NAME.mlxb here, the cache for a model without compiled code
   bool source_only;            // pull: refuse compiled models
   const mlx_report_t *report;  // may be NULL

@@ -51,7 +51,7 @@ mlx_status_t mlx_cli_pull(int argc, char **argv) {
   const mlx_flag_t table[] = {
       {"-o, --output", MLX_FLAG_TEXT, "FOLDER", "where to put it; must not exist (default: the cache; NAME.mlxb here for a compiled model)", &options.output, 0, 0},
       {"--endpoint", MLX_FLAG_TEXT, "URL", "the hub's address (default: $HF_ENDPOINT)", &options.endpoint, 0, 0},
-      {"--target", MLX_FLAG_TEXT, "TARGET", "of a registry's model that was compiled for several: cpu:x86-64-v3, cuda:sm_90, ...", &registry.target, 0, 0},
+      {"--target", MLX_FLAG_TEXT, "TARGET", "of a model that was compiled for several (default: the best for this machine)", &registry.target, 0, 0},
       {"--plain-http", MLX_FLAG_SWITCH, NULL, "speak http to a registry", &registry.store.plain_http, 0, 0},
       {"--stall-timeout", MLX_FLAG_NUMBER, "SECONDS", "without a byte, after which a connection is given up (default: 60)", &stall, 1, 86400},
       {"--insecure", MLX_FLAG_SWITCH, NULL, "accept any certificate", &options.http.insecure, 0, 0},
@@ -75,6 +75,8 @@ mlx_status_t mlx_cli_pull(int argc, char **argv) {
   char *path;
   registry.store.http = options.http;
   registry.output = options.output;
+  options.target = registry.target;
+  options.rank = registry.rank = mlx_engine_rank_target;
   MLX_TRY(pull_from(source, &options, &registry, &path));
   puts(path);
   mlx_free(path);

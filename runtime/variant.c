@@ -6,6 +6,8 @@
 #include "base/gpu.h"
 #include "runtime/engine_internal.h"
 
+#define GPU_RANK 1000  // above all levels of CPUs
+
 // A bundle that was pulled for one target names the others, and has no code of them.
 static bool is_here(const mlx_engine_t *engine, const mlx_variant_t *variant) {
   bool here = !engine->bundle || (!variant->level_count && mlx_bundle_has(engine->bundle, variant->module));
@@ -159,3 +161,19 @@ mlx_status_t mlx_choose_gpu(mlx_engine_t *engine, const char *name, const mlx_gp
                          "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// Targets by name
+
+size_t mlx_engine_rank_target(const char *target) {
+  const mlx_engine_t engine = {0};  // without a bundle: nothing is looked for on disk
+  mlx_variant_t variant = {0};
+  mlx_gpu_info_t gpu;
+  snprintf(variant.target, sizeof variant.target, "%s", target);
+  if (!strcmp(target, MLX_TARGET_PORTABLE)) snprintf(variant.levels[variant.level_count++], sizeof variant.levels[0], "%s", mlx_cpu_level_here()->name);
+  if (mlx_variant_is_cpu(&variant)) return cpu_rank(&engine, &variant);
+  mlx_status_t status = mlx_gpu_query(&gpu);
+  if (!status) status = mlx_variant_check_gpu(target, &variant, &gpu);
+  const size_t rank = status ? 0 : GPU_RANK + (size_t)gpu_of(&variant);
+  mlx_status_free(status);
+  return rank;
+}

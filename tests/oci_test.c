@@ -170,8 +170,10 @@ TEST(one_copy_of_the_weights_serves_two_targets) {
   RUN(&run, "push", in_folder("v3.mlxb"), ref);
   check_done(&run);
   CHECK_INT(count_of(server_log(&server), "\"POST\""), 0);
-  RUN(&run, "pull", ref, "-o", in_folder("p0"));
-  check_refused(&run, MLX_USAGE, "name one with --target: ");
+  RUN(&run, "pull", ref, "-o", in_folder("best"));
+  CHECK_CONTAINS(run.err, "taking the code for cpu:x86-64-v3, of ");  // nobody knows whose host cpu:host was
+  check_done(&run);
+  check_same_bundle(in_folder("best"), in_folder("v3.mlxb"));
   RUN(&run, "pull", ref, "-o", in_folder("p0"), "--target", "cuda:sm_90");
   check_refused(&run, MLX_NOT_FOUND, "cpu:x86-64-v3");
   RUN(&run, "pull", ref, "-o", in_folder("p1"), "--target", "cpu:x86-64-v3");
@@ -182,6 +184,35 @@ TEST(one_copy_of_the_weights_serves_two_targets) {
   check_same_bundle(in_folder("p2"), in_folder("host.mlxb"));
   RUN(&run, "run", "--temp", "0", "-m", in_folder("p2"), "-p", "the quick brown", "-n", "4", "--device", "cpu");
   check_done(&run);
+}
+
+// From one file, signed: whoever pulls gets a folder with the code for their machine, which the same signature covers.
+TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
+  begin();
+  command_t run;
+  char ref[192], one[128], pulled[128];
+  snprintf(ref, sizeof ref, "%s", place("acme/many:v1"));
+  snprintf(one, sizeof one, "%s", in_folder("many.mlxb"));
+  snprintf(pulled, sizeof pulled, "%s", in_folder("for-here.mlxb"));
+  RUN(&run, "compile", TINY, "-o", one, "-c", "128", "--target", "cpu:x86-64-v3,cpu:x86-64,cuda:sm_80", "--single-file");
+  check_done(&run);
+  RUN(&run, "sign", "-s", MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/plain.key", one);
+  check_done(&run);
+  RUN(&run, "push", one, ref);
+  check_done(&run);
+  RUN(&run, "pull", ref, "-o", pulled);
+  CHECK_CONTAINS(run.err, "taking the code for cpu:x86-64-v3, of ");
+  check_done(&run);
+  CHECK(mlx_is_file(in_folder("for-here.mlxb/model.cpu-x86-64-v3.vmfb")) && !mlx_is_file(in_folder("for-here.mlxb/model.cuda-sm_80.vmfb")));
+  RUN(&run, "verify", "-p", MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/plain.pub", pulled);
+  check_done(&run);
+  RUN(&run, "run", "-m", pulled, "-p", "x", "-n", "1", "--device", "cpu");
+  check_done(&run);
+  RUN(&run, "pull", ref, "-o", in_folder("for-there.mlxb"), "--target", "cuda:sm_80");
+  check_done(&run);
+  CHECK(mlx_is_file(in_folder("for-there.mlxb/model.cuda-sm_80.vmfb")) && !mlx_is_file(in_folder("for-there.mlxb/model.cpu-x86-64.vmfb")));
+  RUN(&run, "run", "-m", in_folder("for-there.mlxb"), "-p", "x", "-n", "1", "--device", "cpu");
+  check_refused(&run, MLX_UNAVAILABLE, "which this CPU");
 }
 
 TEST(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept) {
@@ -395,6 +426,6 @@ TEST(a_real_registry_takes_and_gives_it) {
 }
 
 TEST_MAIN(CASE(references_are_read_in_their_parts), CASE(documents_that_make_no_sense_are_refused), CASE(challenges_and_credentials_are_read),
-          CASE(one_copy_of_the_weights_serves_two_targets), CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
+          CASE(one_copy_of_the_weights_serves_two_targets), CASE(a_bundle_of_several_targets_is_pulled_for_the_machine), CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
           CASE(pieces_that_were_cut_off_are_sent_again_from_there), CASE(a_short_blob_that_was_cut_off_is_sent_anew), CASE(tokens_are_fetched_with_what_docker_knows),
           CASE(a_folder_laid_out_like_a_registry_does_as_well), CASE(a_real_registry_takes_and_gives_it))

@@ -358,7 +358,45 @@ TEST(a_bundle_served_as_a_folder_is_pulled_checked_and_runs) {
   snprintf(url, sizeof url, "%s/plain/acme/tiny", server.url);
   RUN(&run, "pull", url, "-o", out);
   CHECK_INT(run.exit_code, MLX_NOT_FOUND);
-  CHECK_CONTAINS(run.err, "give the address of a folder");
+  CHECK_CONTAINS(run.err, "give the address of a folder or a file");
+  command_free(&run);
+}
+
+// Served as a folder it comes without the code of other machines; as a file it comes whole. Its signature comes along.
+TEST(a_bundle_of_several_targets_is_pulled_as_a_folder_or_a_file) {
+  begin();
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  command_t run;
+  char bundle[256], file[256], url[256], out[256];
+  static const char targets[] = "cpu:x86-64,cpu:aarch64,cuda:sm_80", key[] = MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/plain.key";
+  snprintf(bundle, sizeof bundle, "%s", in_folder("hub/many.mlxb"));
+  snprintf(file, sizeof file, "%s", in_folder("hub/one.mlxb"));
+  RUN(&run, "compile", TINY, "-o", bundle, "-c", "128", "--target", targets);
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  RUN(&run, "compile", TINY, "-o", file, "-c", "128", "--target", targets, "--single-file");
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  RUN(&run, "sign", "-s", key, bundle, file);
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  for (int i = 0; i < 3; ++i) {
+    snprintf(url, sizeof url, "%s/plain/%s", server.url, i < 2 ? "many.mlxb" : "one.mlxb");
+    snprintf(out, sizeof out, "%s/out%d.mlxb", in_folder("."), i);
+    RUN(&run, "pull", url, "-o", out, "--target", i == 1 ? "cuda:sm_80" : i ? "all" : "cpu:x86-64");
+    if (run.exit_code) CHECK_FAIL("%s", run.err);
+    command_free(&run);
+    RUN(&run, "verify", "-p", MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/plain.pub", out);
+    if (run.exit_code) CHECK_FAIL("%s", run.err);
+    command_free(&run);
+  }
+  CHECK(mlx_is_file(in_folder("out0.mlxb/model.cpu-x86-64.vmfb")) && !mlx_is_file(in_folder("out0.mlxb/model.cuda-sm_80.vmfb")));
+  CHECK(!mlx_is_file(in_folder("out1.mlxb/model.cpu-x86-64.vmfb")) && mlx_is_file(in_folder("out1.mlxb/model.cuda-sm_80.vmfb")));
+  CHECK(mlx_is_file(in_folder("out2.mlxb")));
+  server_control(&server, "{\"one.mlxb\": {\"corrupt\": true}}");
+  RUN(&run, "pull", url, "-o", in_folder("bad.mlxb"));
+  CHECK_INT(run.exit_code, MLX_INVALID_INPUT);
+  CHECK(!mlx_is_file(in_folder("bad.mlxb")));
   command_free(&run);
 }
 
@@ -386,7 +424,8 @@ TEST(a_bundle_of_an_older_compiler_is_pulled_too_and_that_is_said) {
   check_same(path, url);
 }
 
-TEST_MAIN(CASE(a_bundle_served_as_a_folder_is_pulled_checked_and_runs), CASE(a_bundle_of_an_older_compiler_is_pulled_too_and_that_is_said),
+TEST_MAIN(CASE(a_bundle_served_as_a_folder_is_pulled_checked_and_runs), CASE(a_bundle_of_several_targets_is_pulled_as_a_folder_or_a_file),
+          CASE(a_bundle_of_an_older_compiler_is_pulled_too_and_that_is_said),
           CASE(a_model_is_pulled_whole_and_nothing_else_of_it), CASE(quantisations_of_a_model_lie_side_by_side),
           CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(nothing_appears_until_all_is_checked),
           CASE(a_token_goes_to_the_hub_and_to_nobody_else), CASE(wrong_words_and_missing_models_are_explained),
