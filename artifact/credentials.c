@@ -54,10 +54,28 @@ static mlx_status_t read_helper(const mlx_json_t *json, const char *host, char *
   return mlx_copy_text(helper, strlen(helper), out_helper);
 }
 
+// True for a key that means |host|: itself, or an address at it, as older clients write ("https://HOST/v1/").
+static bool is_key_of(const char *key, const char *host) {
+  const char *scheme = strstr(key, "://");
+  const char *start = scheme ? scheme + 3 : key;
+  const size_t length = strlen(host);
+  return !strncmp(start, host, length) && (!start[length] || start[length] == '/');
+}
+
+static yyjson_val *find_entry(yyjson_val *auths, const char *host) {
+  yyjson_val *exact = mlx_json_find(auths, host), *key, *entry;
+  size_t index, count;
+  if (exact) return exact;
+  yyjson_obj_foreach(auths, index, count, key, entry) {
+    if (is_key_of(yyjson_get_str(key), host)) return entry;
+  }
+  return NULL;
+}
+
 static mlx_status_t read_auth(const mlx_json_t *json, const char *host, char **out_auth) {
   yyjson_val *auths = mlx_json_find(json->root, "auths");
   if (auths && !yyjson_is_obj(auths)) return mlx_json_error(json, "auths", "must be an object");
-  yyjson_val *entry = auths ? mlx_json_find(auths, host) : NULL;
+  yyjson_val *entry = auths ? find_entry(auths, host) : NULL;
   if (!entry) return NULL;
   if (!yyjson_is_obj(entry)) return mlx_json_error(json, host, "must be an object");
   const char *auth, *user, *password;
@@ -102,6 +120,10 @@ static mlx_status_t ask_helper(const char *helper, const char *host, char **out_
     status = mlx_json_parse(program, answer, strlen(answer), &json);
     if (!status) status = mlx_json_string(&json, json.root, "Username", &user);
     if (!status) status = mlx_json_string(&json, json.root, "Secret", &secret);
+    if (!status && !strcmp(user, "<token>")) {
+      status = mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "%s has an identity token for %s, which mlxcel does not use", program, host),
+                               "log in with a name and a password or an access token instead: `docker login -u NAME %s`", host);
+    }
     if (!status) status = encode_pair(user, secret, out_auth);
   } else if (result.timed_out || result.signal) {
     mlx_process_describe(&result, ended, sizeof ended);
