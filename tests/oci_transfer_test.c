@@ -232,22 +232,32 @@ TEST(http_and_any_certificate_are_for_those_who_ask) {
 static void write_config(const char *json) { CHECK_OK(mlx_write_file(in_folder("config.json"), json, strlen(json))); }
 
 static void check_credentials(const char *host, const char *expected) {
-  char *authorization;
-  CHECK_OK(mlx_registry_credentials(host, &authorization));
+  char *authorization, *identity;
+  CHECK_OK(mlx_registry_credentials(host, &authorization, &identity));
   if (expected) CHECK_TEXT(authorization, expected);
   else CHECK(!authorization);
+  CHECK(!identity);
   mlx_free(authorization);
+}
+
+static void check_identity(const char *host, const char *expected) {
+  char *authorization, *identity;
+  CHECK_OK(mlx_registry_credentials(host, &authorization, &identity));
+  CHECK(!authorization);
+  CHECK_TEXT(identity, expected);
+  mlx_free(identity);
 }
 
 TEST(credentials_are_found_wherever_docker_keeps_them) {
   begin();
-  char *authorization, path[8192];
+  char *authorization, *identity, path[8192];
   check_credentials("h", NULL);  // no file
-  write_config("{\"auths\": {\"https://h:5000/v1/\": {\"auth\": \"dTpw\"}, \"h\": {\"username\": \"u\", \"password\": \"pw\"}, \"hh\": {\"auth\": \"eDp5\"}}}");
+  write_config("{\"auths\": {\"https://h:5000/v1/\": {\"auth\": \"dTpw\"}, \"h\": {\"username\": \"u\", \"password\": \"pw\"}, \"hh\": {\"auth\": \"eDp5\"}, \"i\": {\"auth\": \"MDo=\", \"identitytoken\": \"long-lived\"}}}");
   check_credentials("h", "Basic dTpwdw==");
   check_credentials("h:5000", "Basic dTpw");
   check_credentials("hh", "Basic eDp5");
   check_credentials("hhh", NULL);
+  check_identity("i", "long-lived");
   const char *script = "#!/bin/sh\nread host\ncase $host in\nstored) echo '{\"Username\": \"u\", \"Secret\": \"p\"}' ;;\n"
                        "token) echo '{\"Username\": \"<token>\", \"Secret\": \"p\"}' ;;\nodd) echo hello ;;\n*) echo 'credentials not found in native keychain'; exit 1 ;;\nesac\n";
   CHECK_OK(mlx_write_file(in_folder("docker-credential-mlxstore"), script, strlen(script)));
@@ -257,12 +267,28 @@ TEST(credentials_are_found_wherever_docker_keeps_them) {
   write_config("{\"auths\": {\"stored\": {}}, \"credsStore\": \"mlxstore\", \"credHelpers\": {\"other\": \"nosuch\"}}");
   check_credentials("stored", "Basic dTpw");
   check_credentials("unknown", NULL);  // the program knows nothing of it
-  CHECK_ERROR(mlx_registry_credentials("token", &authorization), MLX_UNSUPPORTED, "identity token");
-  CHECK_ERROR(mlx_registry_credentials("odd", &authorization), MLX_INVALID_INPUT, "docker-credential-mlxstore");
-  CHECK_ERROR(mlx_registry_credentials("other", &authorization), MLX_NOT_FOUND, "docker-credential-nosuch");
+  check_identity("token", "p");
+  CHECK_ERROR(mlx_registry_credentials("odd", &authorization, &identity), MLX_INVALID_INPUT, "docker-credential-mlxstore");
+  CHECK_ERROR(mlx_registry_credentials("other", &authorization, &identity), MLX_NOT_FOUND, "docker-credential-nosuch");
   write_config("{");
-  CHECK_ERROR(mlx_registry_credentials("h", &authorization), MLX_INVALID_INPUT, "config.json");
+  CHECK_ERROR(mlx_registry_credentials("h", &authorization, &identity), MLX_INVALID_INPUT, "config.json");
+}
+
+TEST(an_identity_token_is_given_for_a_token) {
+  begin();
+  command_t run;
+  char json[160];
+  put_plain(place("acme/private:v1"));
+  snprintf(json, sizeof json, "{\"auths\": {\"127.0.0.1:%d\": {\"auth\": \"MDo=\", \"identitytoken\": \"a/b+c=\"}}}", server.port);
+  write_config(json);
+  server_control(&server, "{\"users\": {\"me\": \"pw\"}, \"identities\": [\"another\"]}");
+  RUN(&run, "pull", place("acme/private:v1"), "-o", in_folder("private"));
+  check_refused(&run, "do not suffice");
+  server_control(&server, "{\"users\": {\"me\": \"pw\"}, \"identities\": [\"a/b+c=\"]}");
+  RUN(&run, "pull", place("acme/private:v1"), "-o", in_folder("private"));
+  check_done(&run);
+  check_model(in_folder("private"));
 }
 
 TEST_MAIN(CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(four_blobs_come_at_a_time), CASE(a_line_says_how_far_it_is),
-          CASE(http_and_any_certificate_are_for_those_who_ask), CASE(credentials_are_found_wherever_docker_keeps_them))
+          CASE(http_and_any_certificate_are_for_those_who_ask), CASE(credentials_are_found_wherever_docker_keeps_them), CASE(an_identity_token_is_given_for_a_token))

@@ -4,7 +4,7 @@
 
 Prints its port. PUT /_control sets, as JSON: {"users": {"NAME": "PASSWORD"}, "expire": N, "fail_patch": N, "fail_put": N, "corrupt": true}: tokens are
 then wanted (from a token server on the same port), and run out before the Nth blob is read; the Nth piece of an upload is cut off in the middle, blobs are changed on their way out.
-{"page": N}: lists come N at a time, the next page is linked to by {"link": "path"} (the default), "query", "absolute", "loop", "endless", or any address given there.
+{"identities": ["TOKEN"]} are good for a token too. {"page": N}: lists come N at a time, the next page is linked to by {"link": "path"} (the default), "query", "absolute", "loop", "endless", or any address given there.
 {"no_referrers": true}: as a registry before that API. {"bare": true}: lists of referrers leave out what they need not say. {"slow": SECONDS} passes before each blob,
 {"stall": N}: after N bytes of one nothing more comes.
 GET /_log gives the requests since then, whether each came with an Authorization, and the most blobs that were asked for at once.
@@ -95,6 +95,12 @@ class Handler(BaseHTTPRequestHandler):
         return self.headers["Authorization"] in ("Bearer %s %s %d" % (name, action, serial), "Bearer %s pull,push %d" % (name, serial))
 
     def token(self, query):
+        if self.command == "POST":
+            query = dict(urllib.parse.parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode()))
+            if query["grant_type"] != "refresh_token" or query["refresh_token"] not in control.get("identities", ()):
+                return self.answer(401, b'{"errors": [{"code": "DENIED"}]}')
+            _, name, action = query["scope"].split(":")
+            return self.answer(200, json.dumps({"access_token": "%s %s %d" % (name, action, serial)}).encode())
         given = base64.b64decode((self.headers["Authorization"] or "Basic Og==")[6:]).decode().split(":", 1)
         if control["users"].get(given[0]) != given[1]:
             return self.answer(401, b'{"errors": [{"code": "DENIED"}]}')
