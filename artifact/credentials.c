@@ -54,13 +54,33 @@ static mlx_status_t read_helper(const mlx_json_t *json, const char *host, char *
   return mlx_copy_text(helper, strlen(helper), out_helper);
 }
 
-static mlx_status_t read_auth(const mlx_json_t *json, const char *host, char **out_auth) {
+// True for a key that means |host|: itself, or an address at it, as older clients write ("https://HOST/v1/").
+static bool is_key_of(const char *key, const char *host) {
+  const char *scheme = strstr(key, "://");
+  const char *start = scheme ? scheme + 3 : key;
+  const size_t length = strlen(host);
+  return !strncmp(start, host, length) && (!start[length] || start[length] == '/');
+}
+
+static yyjson_val *find_entry(yyjson_val *auths, const char *host) {
+  yyjson_val *exact = mlx_json_find(auths, host), *key, *entry;
+  size_t index, count;
+  if (exact) return exact;
+  yyjson_obj_foreach(auths, index, count, key, entry) {
+    if (is_key_of(yyjson_get_str(key), host)) return entry;
+  }
+  return NULL;
+}
+
+static mlx_status_t read_auth(const mlx_json_t *json, const char *host, char **out_auth, char **out_identity) {
   yyjson_val *auths = mlx_json_find(json->root, "auths");
   if (auths && !yyjson_is_obj(auths)) return mlx_json_error(json, "auths", "must be an object");
-  yyjson_val *entry = auths ? mlx_json_find(auths, host) : NULL;
+  yyjson_val *entry = auths ? find_entry(auths, host) : NULL;
   if (!entry) return NULL;
   if (!yyjson_is_obj(entry)) return mlx_json_error(json, host, "must be an object");
-  const char *auth, *user, *password;
+  const char *auth, *user, *password, *identity;
+  MLX_TRY(mlx_json_string_or(json, entry, "identitytoken", "", &identity));
+  if (*identity) return mlx_copy_text(identity, strlen(identity), out_identity);
   MLX_TRY(mlx_json_string_or(json, entry, "auth", "", &auth));
   MLX_TRY(mlx_json_string_or(json, entry, "username", NULL, &user));
   MLX_TRY(mlx_json_string_or(json, entry, "password", NULL, &password));
@@ -71,12 +91,13 @@ static mlx_status_t read_auth(const mlx_json_t *json, const char *host, char **o
   return user && password ? encode_pair(user, password, out_auth) : NULL;
 }
 
-mlx_status_t mlx_docker_config_read(const char *name, const char *text, size_t length, const char *host, char **out_auth, char **out_helper) {
+mlx_status_t mlx_docker_config_read(const char *name, const char *text, size_t length, const char *host, char **out_auth, char **out_identity,
+                                    char **out_helper) {
   mlx_json_t json;
-  *out_auth = *out_helper = NULL;
+  *out_auth = *out_identity = *out_helper = NULL;
   MLX_TRY(mlx_json_parse(name, text, length, &json));
-  mlx_status_t status = read_auth(&json, host, out_auth);
-  if (!status && !*out_auth) status = read_helper(&json, host, out_helper);
+  mlx_status_t status = read_auth(&json, host, out_auth, out_identity);
+  if (!status && !*out_auth && !*out_identity) status = read_helper(&json, host, out_helper);
   mlx_json_close(&json);
   return status;
 }
@@ -85,7 +106,7 @@ mlx_status_t mlx_docker_config_read(const char *name, const char *text, size_t l
 // Its programs
 
 // The host goes in by a pipe, as their protocol wants it; the shell only makes that pipe, and no text becomes part of its script.
-static mlx_status_t ask_helper(const char *helper, const char *host, char **out_auth) {
+static mlx_status_t ask_helper(const char *helper, const char *host, char **out_auth, char **out_identity) {
   char program[96], *answer = NULL, ended[64];
   snprintf(program, sizeof program, "docker-credential-%s", helper);
   const char *argv[] = {"/bin/sh", "-c", "printf %s \"$1\" | \"$2\" get 2>/dev/null", "sh", host, program, NULL};
@@ -102,7 +123,8 @@ static mlx_status_t ask_helper(const char *helper, const char *host, char **out_
     status = mlx_json_parse(program, answer, strlen(answer), &json);
     if (!status) status = mlx_json_string(&json, json.root, "Username", &user);
     if (!status) status = mlx_json_string(&json, json.root, "Secret", &secret);
-    if (!status) status = encode_pair(user, secret, out_auth);
+    const bool is_identity = !status && !strcmp(user, "<token>");  // the programs' word for it
+    if (!status) status = is_identity ? mlx_copy_text(secret, strlen(secret), out_identity) : encode_pair(user, secret, out_auth);
   } else if (result.timed_out || result.signal) {
     mlx_process_describe(&result, ended, sizeof ended);
     status = mlx_error(MLX_TOOL_FAILED, "%s did not answer: %s", program, ended);
@@ -119,16 +141,16 @@ static mlx_status_t config_path(char **out_path) {
   return home ? mlx_join_path(home, ".docker/config.json", out_path) : NULL;
 }
 
-mlx_status_t mlx_registry_credentials(const char *host, char **out_authorization) {
+mlx_status_t mlx_registry_credentials(const char *host, char **out_authorization, char **out_identity) {
   char *path, *text = NULL, *auth = NULL, *helper = NULL;
   size_t length;
-  *out_authorization = NULL;
+  *out_authorization = *out_identity = NULL;
   MLX_TRY(config_path(&path));
   mlx_status_t status = NULL;
   if (path && mlx_is_file(path)) {
     status = mlx_read_file(path, MAX_CONFIG, &text, &length);
-    if (!status) status = mlx_docker_config_read(path, text, length, host, &auth, &helper);
-    if (!status && helper) status = ask_helper(helper, host, &auth);
+    if (!status) status = mlx_docker_config_read(path, text, length, host, &auth, out_identity, &helper);
+    if (!status && helper) status = ask_helper(helper, host, &auth, out_identity);
   }
   if (!status && auth) status = mlx_format(out_authorization, "Basic %s", auth);
   mlx_free(auth);

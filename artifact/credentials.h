@@ -5,12 +5,13 @@
 
 #include "base/status.h"
 
-// What such a file says of |host|: *|out_auth| is base64 of "user:password", *|out_helper| the program to ask ("pass" for
-// docker-credential-pass); either may be NULL. |name| is for errors. Release both with mlx_free.
-mlx_status_t mlx_docker_config_read(const char *name, const char *json, size_t length, const char *host, char **out_auth,
+// What such a file says of |host|: *|out_auth| is base64 of "user:password", *|out_identity| an identity token, *|out_helper| the program to ask
+// ("pass" for docker-credential-pass); each may be NULL. |name| is for errors. Release them with mlx_free.
+mlx_status_t mlx_docker_config_read(const char *name, const char *json, size_t length, const char *host, char **out_auth, char **out_identity,
                                     char **out_helper) MLX_MUST_USE;
 
-// "Basic ..." for |host|, or NULL where there is nothing. Release with mlx_free.
-mlx_status_t mlx_registry_credentials(const char *host, char **out_authorization) MLX_MUST_USE;
+// For |host|: "Basic ..." in *|out_authorization|, or an identity token, which is sent to a token server alone, in *|out_identity|. Both are NULL
+// where there is nothing. Release with mlx_free.
+mlx_status_t mlx_registry_credentials(const char *host, char **out_authorization, char **out_identity) MLX_MUST_USE;
 
 #endif  // MLXCEL_ARTIFACT_CREDENTIALS_H_

@@ -278,6 +278,8 @@ static mlx_status_t transfer_error(const exchange_t *e, CURLcode code) {
                              "%s; --insecure accepts any certificate",
                              e->http->ca_file ? "set SSL_CERT_FILE to a bundle that holds its authority"
                                               : "no certificates are installed here: install the system's ca-certificates, or set SSL_CERT_FILE");
+    case CURLE_SSL_CONNECT_ERROR:
+      return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, said), "it may not speak https: a registry of one's own that does not wants --plain-http");
     default: return mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, said);
   }
 }

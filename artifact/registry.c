@@ -25,6 +25,7 @@ struct mlx_registry {
   mlx_store_options_t options;
   mlx_http_t *http;     // for everything but blobs
   char *credentials;    // "Basic ..."; NULL: none
+  char *identity;       // a token for token servers alone; NULL: none
   pthread_mutex_t lock;
   char *authorization;  // what the registry wants now; under the lock
 };
@@ -44,7 +45,7 @@ mlx_status_t mlx_registry_open(const mlx_oci_ref_t *ref, const mlx_store_options
   mlx_status_t status = mlx_format(&registry->base, "%s://%s", plain ? "http" : "https", ref->host);
   if (!status) status = mlx_copy_text(ref->host, strlen(ref->host), &registry->host);
   if (!status) status = mlx_copy_text(ref->name, strlen(ref->name), &registry->name);
-  if (!status) status = mlx_registry_credentials(ref->host, &registry->credentials);
+  if (!status) status = mlx_registry_credentials(ref->host, &registry->credentials, &registry->identity);
   if (!status) status = mlx_http_open(&options->http, &registry->http);
   if (status) {
     mlx_registry_close(registry);
@@ -62,6 +63,7 @@ void mlx_registry_close(mlx_registry_t *registry) {
   mlx_free(registry->host);
   mlx_free(registry->name);
   mlx_free(registry->credentials);
+  mlx_free(registry->identity);
   mlx_free(registry->authorization);
   mlx_free(registry);
 }
@@ -79,31 +81,52 @@ static mlx_status_t copy_authorization(mlx_registry_t *registry, char **out) {
 }
 
 static mlx_status_t refused(const mlx_registry_t *registry, mlx_status_t status) {
-  return mlx_status_hint(status, registry->credentials ? "docker's credentials for %s do not suffice: `docker login %s` as somebody who may"
+  return mlx_status_hint(status, registry->credentials || registry->identity ? "docker's credentials for %s do not suffice: `docker login %s` as somebody who may"
                                                        : "there are no credentials for %s: `docker login %s` makes them",
                          registry->host, registry->host);
 }
 
-// Credentials travel to the registry's own choice of a token server, but never unprotected to another machine.
+static bool is_protected(const char *url) {
+  const char *host = strstr(url, "://");
+  return !strncasecmp(url, "https://", 8) || (host && mlx_is_local_host(host + 3, strcspn(host + 3, ":/")));
+}
+
+static void put_question(mlx_text_t *out, const mlx_oci_challenge_t *challenge) {
+  mlx_text_puts(out, "service=");
+  mlx_http_escape(out, challenge->service, false);
+  mlx_text_puts(out, "&scope=");
+  mlx_http_escape(out, challenge->scope, false);
+}
+
+// Credentials travel to the registry's own choice of a token server, but never unprotected to another machine. An identity token goes in the
+// body of a request (OAuth 2's "refresh token"), a name and a password in its head.
 static mlx_status_t get_token(mlx_registry_t *registry, mlx_http_t *http, const mlx_oci_challenge_t *challenge, char **out_authorization) {
-  mlx_text_t url = {0};
+  mlx_text_t url = {0}, form = {0};
   mlx_http_response_t response = {0};
   char *token = NULL;
-  const bool secure = !strncasecmp(challenge->realm, "https://", 8);
-  const char *host = strstr(challenge->realm, "://");
-  const bool local = host && mlx_is_local_host(host + 3, strcspn(host + 3, ":/"));
-  mlx_text_printf(&url, "%s%cservice=", challenge->realm, strchr(challenge->realm, '?') ? '&' : '?');
-  mlx_http_escape(&url, challenge->service, false);
-  mlx_text_puts(&url, "&scope=");
-  mlx_http_escape(&url, challenge->scope, false);
+  const bool known = is_protected(challenge->realm), identity = known && registry->identity;
+  mlx_text_puts(&url, challenge->realm);
+  if (identity) {
+    mlx_text_puts(&form, "grant_type=refresh_token&client_id=mlxcel&");
+    put_question(&form, challenge);
+    mlx_text_puts(&form, "&refresh_token=");
+    mlx_http_escape(&form, registry->identity, false);
+  } else {
+    mlx_text_puts(&url, strchr(challenge->realm, '?') ? "&" : "?");
+    put_question(&url, challenge);
+  }
   mlx_status_t status = mlx_text_finish(&url);
-  const mlx_http_request_t request = {.url = url.data, .authorization = secure || local ? registry->credentials : NULL, .max_bytes = 1 << 20};
+  if (!status) status = mlx_text_finish(&form);
+  const char *const headers[] = {identity ? "Content-Type: application/x-www-form-urlencoded" : NULL, NULL};
+  const mlx_http_request_t request = {.method = identity ? "POST" : NULL, .url = url.data, .authorization = known ? registry->credentials : NULL, .headers = headers,
+                                      .body = form.data, .body_length = form.length, .max_bytes = 1 << 20};
   if (!status) status = mlx_http_send(http, &request, &response);
   if (!status) status = refused(registry, mlx_http_check(&request, &response));
   if (!status) status = mlx_oci_token_read(mlx_http_show(url.data).text, response.body.data ? response.body.data : "", response.body.length, &token);
   if (!status) status = mlx_format(out_authorization, "Bearer %s", token);
   mlx_free(token);
   mlx_http_response_clear(&response);
+  mlx_text_clear(&form);
   mlx_text_clear(&url);
   return status;
 }

@@ -133,21 +133,21 @@ TEST(challenges_and_credentials_are_read) {
   CHECK(challenge.basic && !challenge.bearer);
   mlx_oci_challenge_read("Bearer error=\"x\"", &challenge);
   CHECK(!challenge.bearer);
-  char *auth, *helper;
+  char *auth, *identity, *helper;
   const char *json = "{\"auths\": {\"a\": {\"auth\": \"dTpw\"}, \"b\": {\"username\": \"u\", \"password\": \"pw\"}, \"c\": {}}, \"credHelpers\": {\"c\": \"pass\"}}";
-  CHECK_OK(mlx_docker_config_read("c", json, strlen(json), "a", &auth, &helper));
+  CHECK_OK(mlx_docker_config_read("c", json, strlen(json), "a", &auth, &identity, &helper));
   CHECK_TEXT(auth, "dTpw");
   CHECK(!helper);
   mlx_free(auth);
-  CHECK_OK(mlx_docker_config_read("c", json, strlen(json), "b", &auth, &helper));
+  CHECK_OK(mlx_docker_config_read("c", json, strlen(json), "b", &auth, &identity, &helper));
   CHECK_TEXT(auth, "dTpwdw==");
   mlx_free(auth);
-  CHECK_OK(mlx_docker_config_read("c", json, strlen(json), "c", &auth, &helper));
+  CHECK_OK(mlx_docker_config_read("c", json, strlen(json), "c", &auth, &identity, &helper));
   CHECK(!auth);
   CHECK_TEXT(helper, "pass");
   mlx_free(helper);
   const char *bad = "{\"credsStore\": \"../evil\"}";
-  CHECK_ERROR(mlx_docker_config_read("c", bad, strlen(bad), "c", &auth, &helper), MLX_INVALID_INPUT, "cannot be one");
+  CHECK_ERROR(mlx_docker_config_read("c", bad, strlen(bad), "c", &auth, &identity, &helper), MLX_INVALID_INPUT, "cannot be one");
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -1,14 +1,15 @@
 """A small OCI registry with tokens and the referrers API, that misbehaves on request. For tests only; standard library only.
 
-    python3 registry_server.py
+    python3 registry_server.py [ADDRESS [CERTIFICATE KEY]]
 
 Prints its port. PUT /_control sets, as JSON: {"users": {"NAME": "PASSWORD"}, "expire": N, "fail_patch": N, "fail_put": N, "corrupt": true}: tokens are
 then wanted (from a token server on the same port), and run out before the Nth blob is read; the Nth piece of an upload is cut off in the middle, blobs are changed on their way out.
-{"page": N}: lists come N at a time, the next page is linked to by {"link": "path"} (the default), "query", "absolute", "loop", "endless", or any address given there.
-{"no_referrers": true}: as a registry before that API. {"bare": true}: lists of referrers leave out what they need not say. {"slow": SECONDS} passes before each blob.
+{"identities": ["TOKEN"]} are good for a token too. {"page": N}: lists come N at a time, the next page is linked to by {"link": "path"} (the default), "query", "absolute", "loop", "endless", or any address given there.
+{"no_referrers": true}: as a registry before that API. {"bare": true}: lists of referrers leave out what they need not say. {"slow": SECONDS} passes before each blob,
+{"stall": N}: after N bytes of one nothing more comes.
 GET /_log gives the requests since then, whether each came with an Authorization, and the most blobs that were asked for at once.
 """
-import base64, hashlib, json, os, re, sys, threading, time, urllib.parse, uuid
+import base64, hashlib, json, os, re, ssl, sys, threading, time, urllib.parse, uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 lock = threading.Lock()
@@ -60,7 +61,7 @@ class Handler(BaseHTTPRequestHandler):
                 most = 0
             return self.answer(200)
         with lock:
-            log.append({"method": self.command, "path": url.path, "authorized": "Authorization" in self.headers})
+            log.append({"method": self.command, "path": url.path, "authorized": "Authorization" in self.headers, "Range": self.headers["Range"]})
         if url.path == "/token":
             return self.token(query)
         if url.path == "/v2/":
@@ -94,6 +95,12 @@ class Handler(BaseHTTPRequestHandler):
         return self.headers["Authorization"] in ("Bearer %s %s %d" % (name, action, serial), "Bearer %s pull,push %d" % (name, serial))
 
     def token(self, query):
+        if self.command == "POST":
+            query = dict(urllib.parse.parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode()))
+            if query["grant_type"] != "refresh_token" or query["refresh_token"] not in control.get("identities", ()):
+                return self.answer(401, b'{"errors": [{"code": "DENIED"}]}')
+            _, name, action = query["scope"].split(":")
+            return self.answer(200, json.dumps({"access_token": "%s %s %d" % (name, action, serial)}).encode())
         given = base64.b64decode((self.headers["Authorization"] or "Basic Og==")[6:]).decode().split(":", 1)
         if control["users"].get(given[0]) != given[1]:
             return self.answer(401, b'{"errors": [{"code": "DENIED"}]}')
@@ -160,9 +167,19 @@ class Handler(BaseHTTPRequestHandler):
         first = int((re.match(r"bytes=(\d+)-", self.headers["Range"] or "") or [0, 0])[1])
         if control.get("corrupt") and len(data) > 1000:
             data = data[:-1] + bytes([data[-1] ^ 1])
+        if control.get("stall") is not None and self.command == "GET" and len(data) > 1000:
+            return self.stall(data)
         if first:
             return self.answer(206, data[first:], [("Content-Range", "bytes %d-%d/%d" % (first, len(data) - 1, len(data)))])
         self.answer(200, data)
+
+    def stall(self, data):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data[:control["stall"]])
+        time.sleep(30)
+        self.close_connection = True
 
     def linger(self):
         global busy, most
@@ -206,7 +223,11 @@ class Server(ThreadingHTTPServer):
         pass
 
 
-server = Server(("127.0.0.1", 0), Handler)
+server = Server((sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1", 0), Handler)
+if len(sys.argv) > 3:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[2], sys.argv[3])
+    server.socket = context.wrap_socket(server.socket, server_side=True)
 print(server.server_address[1], flush=True)
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()  # ends with the test that started it
 server.serve_forever()

@@ -1,0 +1,294 @@
+// How blobs travel: resumed, side by side, with a line that says how far they are, by http only where that was asked for, and with the
+// credentials that docker has.
+#include "artifact/credentials.h"
+#include "artifact/push.h"
+#include "base/digest.h"
+#include "tests/command.h"
+#include "tests/server.h"
+
+#define SHARD(n) MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/model-0000" #n "-of-00002.safetensors"
+#define CONFIG MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/config.json"
+#define INDEX MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/model.safetensors.index.json"
+#define SHARD_NAME "model-00001-of-00002.safetensors"
+#define TLS MLXCEL_SOURCE_DIR "/tests/fixtures/tls/"
+
+static char folder[64];
+static server_t server, secure;
+
+static const char *in_folder(const char *name) {
+  static char paths[6][256];
+  static int next;
+  char *path = paths[next++ % 6];
+  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+  return path;
+}
+
+static void clean_up(void) {
+  server_stop(&server);
+  server_stop(&secure);
+  mlx_status_free(mlx_remove_tree(folder));
+}
+
+static void begin(void) {
+  static const char script[] = MLXCEL_SOURCE_DIR "/tests/registry_server.py";
+  if (!server.port) {
+    plain_environment();
+    strcpy(folder, "/tmp/mlxcel-oci-transfer-XXXXXX");
+    CHECK(mkdtemp(folder));
+    setenv("DOCKER_CONFIG", folder, 1);
+    setenv("MLXCEL_CACHE", folder, 1);
+    server_start(&server, (const char *const[]){"python3", script, "0.0.0.0", NULL}, "http");
+    server_start(&secure, (const char *const[]){"python3", script, "0.0.0.0", TLS "cert.pem", TLS "key.pem", NULL}, "https");
+    atexit(clean_up);
+  }
+  unlink(in_folder("config.json"));
+  server_control(&server, "{}");
+}
+
+static const char *place(const char *name) {
+  static char text[160];
+  snprintf(text, sizeof text, "oci://127.0.0.1:%d/%s", server.port, name);
+  return text;
+}
+
+static void add(mlx_store_t *store, mlx_http_t *http, const char *path, const char *media_type, const char *name, mlx_oci_descriptor_t *out) {
+  mlx_tally_t tally = 0;
+  mlx_blob_t blob = {.path = path};
+  mlx_file_stamp_t stamp;
+  CHECK_OK(mlx_file_stamp(path, &stamp));
+  blob.described.size = stamp.size;
+  memcpy(blob.described.digest, "sha256:", 7);
+  CHECK_OK(mlx_digest_file(path, blob.described.digest + 7));
+  snprintf(blob.described.media_type, sizeof blob.described.media_type, "%s", media_type);
+  snprintf(blob.described.path, sizeof blob.described.path, "%s", name);
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
+  *out = blob.described;
+}
+
+// A model of four files at |text|.
+static void put_model(const char *text, const mlx_store_options_t *options) {
+  mlx_oci_ref_t ref;
+  mlx_store_t *store;
+  mlx_http_t *http;
+  mlx_text_t json = {0};
+  mlx_oci_descriptor_t items[4], described = {.media_type = MLX_OCI_MANIFEST};
+  mlx_oci_document_t document = {.artifact_type = MLX_OCI_MODEL, .items = items, .count = 4};
+  CHECK_OK(mlx_oci_ref_parse(text, &ref));
+  CHECK_OK(mlx_store_open(&ref, options, &store));
+  CHECK_OK(mlx_http_open(&options->http, &http));
+  add(store, http, SHARD(1), MLX_OCI_WEIGHT, SHARD_NAME, &items[0]);
+  add(store, http, SHARD(2), MLX_OCI_WEIGHT, "model-00002-of-00002.safetensors", &items[1]);
+  add(store, http, CONFIG, MLX_OCI_WEIGHT_CONFIG, "config.json", &items[2]);
+  add(store, http, INDEX, MLX_OCI_WEIGHT_CONFIG, "model.safetensors.index.json", &items[3]);
+  CHECK_OK(mlx_write_file(in_folder("{}"), "{}", 2));
+  add(store, http, in_folder("{}"), MLX_OCI_MODEL_CONFIG, "", &document.config);
+  mlx_oci_manifest_write(&document, &json);
+  CHECK_OK(mlx_text_finish(&json));
+  mlx_oci_digest(json.data, json.length, described.digest);
+  described.size = json.length;
+  CHECK_OK(mlx_store_put_document(store, ref.reference, &described, json.data, json.length, NULL));
+  mlx_text_clear(&json);
+  mlx_http_close(http);
+  mlx_store_close(store);
+}
+
+static void put_plain(const char *text) {
+  mlx_store_options_t options = {.plain_http = true};
+  quick_http(&options.http);
+  put_model(text, &options);
+}
+
+static void check_model(const char *path) {
+  char name[320], got[MLX_DIGEST_HEX], wanted[MLX_DIGEST_HEX];
+  snprintf(name, sizeof name, "%s/" SHARD_NAME, path);
+  CHECK_OK(mlx_digest_file(name, got));
+  CHECK_OK(mlx_digest_file(SHARD(1), wanted));
+  CHECK_TEXT(got, wanted);
+}
+
+static void check_refused(command_t *run, const char *part) {
+  if (!run->exit_code) CHECK_FAIL("it was done, expected '%s'", part);
+  CHECK_CONTAINS(run->err, part);
+  command_free(run);
+}
+
+static void check_done(command_t *run) {
+  if (run->exit_code) CHECK_FAIL("%s", run->err);
+  command_free(run);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+TEST(a_pull_killed_at_any_byte_goes_on_from_there) {
+  static const long stops[] = {1, 4096, 79119};
+  begin();
+  put_plain(place("acme/killed:v1"));
+  for (size_t i = 0; i < sizeof stops / sizeof *stops; ++i) {
+    char control[64], wait[512], range[64], output[96];
+    command_t killed, finished;
+    snprintf(output, sizeof output, "%s/killed%zu", folder, i);
+    snprintf(control, sizeof control, "{\"stall\": %ld}", stops[i]);
+    server_control(&server, control);
+    command_start(&killed, (const char *const[]){MLXCEL_BINARY, "pull", place("acme/killed:v1"), "-o", output, NULL});
+    snprintf(wait, sizeof wait, "for i in $(seq 600); do for f in %s.*.part/files/" SHARD_NAME ".part; do [ -f $f ] && [ $(stat -c %%s $f) -ge %ld ] && exit 0; done; sleep 0.05; done; exit 1",
+             output, stops[i]);
+    CHECK_INT(system(wait), 0);
+    kill(killed.pid, SIGKILL);
+    command_wait(&killed);
+    CHECK_INT(killed.exit_code, -SIGKILL);
+    command_free(&killed);
+    CHECK(!mlx_is_dir(output));
+    server_control(&server, "{}");
+    RUN(&finished, "pull", place("acme/killed:v1"), "-o", output);
+    check_done(&finished);
+    snprintf(range, sizeof range, "\"Range\": \"bytes=%ld-\"", stops[i]);
+    CHECK_CONTAINS(server_log(&server), range);
+    check_model(output);
+  }
+}
+
+TEST(four_blobs_come_at_a_time) {
+  begin();
+  char *path;
+  mlx_push_options_t options;
+  mlx_push_options_initialize(&options);
+  options.output = in_folder("side-by-side");
+  put_plain(place("acme/parallel:v1"));
+  server_control(&server, "{\"slow\": 0.5}");
+  CHECK_OK(mlx_pull_oci(place("acme/parallel:v1"), &options, &path));
+  mlx_free(path);
+  CHECK_CONTAINS(server_log(&server), "\"most\": 4");
+}
+
+typedef struct said {
+  mlx_text_t text;
+} said_t;
+
+static void hear(void *user, mlx_report_kind_t kind, const char *text) {
+  said_t *said = user;
+  if (kind == MLX_REPORT_PROGRESS) mlx_text_printf(&said->text, "%s\n", text);
+}
+
+TEST(a_line_says_how_far_it_is) {
+  begin();
+  char *path;
+  said_t said = {0};
+  const mlx_report_t report = {.say = hear, .user = &said};
+  mlx_push_options_t options;
+  mlx_push_options_initialize(&options);
+  options.output = in_folder("reported");
+  options.report = &report;
+  put_plain(place("acme/reported:v1"));
+  server_control(&server, "{\"slow\": 0.5}");
+  CHECK_OK(mlx_pull_oci(place("acme/reported:v1"), &options, &path));
+  mlx_free(path);
+  CHECK_CONTAINS(said.text.data, "pulling reported: 0 bytes of 160.6 kB");  // before the blobs
+  CHECK_CONTAINS(said.text.data, "/s");
+  CHECK_CONTAINS(said.text.data, "pulling reported: 160.6 kB\n");           // and after them
+  mlx_text_clear(&said.text);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// 127.0.0.2 is a host like any other: no exception is made for it
+
+TEST(http_and_any_certificate_are_for_those_who_ask) {
+  begin();
+  command_t run;
+  char open_place[64], secure_place[64];
+  snprintf(open_place, sizeof open_place, "oci://127.0.0.2:%d/acme/t:v1", server.port);
+  snprintf(secure_place, sizeof secure_place, "oci://127.0.0.2:%d/acme/t:v1", secure.port);
+  put_plain(open_place);
+  for (int insecure = 0; insecure < 2; ++insecure) {  // any certificate will do, but there must be one
+    char *path;
+    mlx_push_options_t pull;
+    mlx_push_options_initialize(&pull);
+    quick_http(&pull.store.http);
+    pull.store.http.insecure = insecure;
+    pull.output = in_folder("t1");
+    mlx_status_t status = mlx_pull_oci(open_place, &pull, &path);
+    CHECK(status && mlx_status_code(status) == MLX_UNAVAILABLE);
+    CHECK_CONTAINS(mlx_status_message(status), "https://127.0.0.2");
+    CHECK_CONTAINS(mlx_status_hint_text(status), "--plain-http");
+    mlx_status_free(status);
+  }
+  RUN(&run, "pull", open_place, "-o", in_folder("t1"), "--plain-http");
+  check_done(&run);
+  check_model(in_folder("t1"));
+  mlx_store_options_t options = {0};
+  quick_http(&options.http);
+  options.http.insecure = true;
+  put_model(secure_place, &options);
+  RUN(&run, "pull", secure_place, "-o", in_folder("t2"));
+  check_refused(&run, "its certificate cannot be trusted");
+  RUN(&run, "push", in_folder("t1"), secure_place, "--insecure");
+  check_refused(&run, "is not a compiled model");
+  RUN(&run, "pull", secure_place, "-o", in_folder("t2"), "--insecure");
+  check_done(&run);
+  check_model(in_folder("t2"));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+static void write_config(const char *json) { CHECK_OK(mlx_write_file(in_folder("config.json"), json, strlen(json))); }
+
+static void check_credentials(const char *host, const char *expected) {
+  char *authorization, *identity;
+  CHECK_OK(mlx_registry_credentials(host, &authorization, &identity));
+  if (expected) CHECK_TEXT(authorization, expected);
+  else CHECK(!authorization);
+  CHECK(!identity);
+  mlx_free(authorization);
+}
+
+static void check_identity(const char *host, const char *expected) {
+  char *authorization, *identity;
+  CHECK_OK(mlx_registry_credentials(host, &authorization, &identity));
+  CHECK(!authorization);
+  CHECK_TEXT(identity, expected);
+  mlx_free(identity);
+}
+
+TEST(credentials_are_found_wherever_docker_keeps_them) {
+  begin();
+  char *authorization, *identity, path[8192];
+  check_credentials("h", NULL);  // no file
+  write_config("{\"auths\": {\"https://h:5000/v1/\": {\"auth\": \"dTpw\"}, \"h\": {\"username\": \"u\", \"password\": \"pw\"}, \"hh\": {\"auth\": \"eDp5\"}, \"i\": {\"auth\": \"MDo=\", \"identitytoken\": \"long-lived\"}}}");
+  check_credentials("h", "Basic dTpwdw==");
+  check_credentials("h:5000", "Basic dTpw");
+  check_credentials("hh", "Basic eDp5");
+  check_credentials("hhh", NULL);
+  check_identity("i", "long-lived");
+  const char *script = "#!/bin/sh\nread host\ncase $host in\nstored) echo '{\"Username\": \"u\", \"Secret\": \"p\"}' ;;\n"
+                       "token) echo '{\"Username\": \"<token>\", \"Secret\": \"p\"}' ;;\nodd) echo hello ;;\n*) echo 'credentials not found in native keychain'; exit 1 ;;\nesac\n";
+  CHECK_OK(mlx_write_file(in_folder("docker-credential-mlxstore"), script, strlen(script)));
+  CHECK(!chmod(in_folder("docker-credential-mlxstore"), 0755));
+  snprintf(path, sizeof path, "%s:%s", folder, getenv("PATH"));
+  setenv("PATH", path, 1);
+  write_config("{\"auths\": {\"stored\": {}}, \"credsStore\": \"mlxstore\", \"credHelpers\": {\"other\": \"nosuch\"}}");
+  check_credentials("stored", "Basic dTpw");
+  check_credentials("unknown", NULL);  // the program knows nothing of it
+  check_identity("token", "p");
+  CHECK_ERROR(mlx_registry_credentials("odd", &authorization, &identity), MLX_INVALID_INPUT, "docker-credential-mlxstore");
+  CHECK_ERROR(mlx_registry_credentials("other", &authorization, &identity), MLX_NOT_FOUND, "docker-credential-nosuch");
+  write_config("{");
+  CHECK_ERROR(mlx_registry_credentials("h", &authorization, &identity), MLX_INVALID_INPUT, "config.json");
+}
+
+TEST(an_identity_token_is_given_for_a_token) {
+  begin();
+  command_t run;
+  char json[160];
+  put_plain(place("acme/private:v1"));
+  snprintf(json, sizeof json, "{\"auths\": {\"127.0.0.1:%d\": {\"auth\": \"MDo=\", \"identitytoken\": \"a/b+c=\"}}}", server.port);
+  write_config(json);
+  server_control(&server, "{\"users\": {\"me\": \"pw\"}, \"identities\": [\"another\"]}");
+  RUN(&run, "pull", place("acme/private:v1"), "-o", in_folder("private"));
+  check_refused(&run, "do not suffice");
+  server_control(&server, "{\"users\": {\"me\": \"pw\"}, \"identities\": [\"a/b+c=\"]}");
+  RUN(&run, "pull", place("acme/private:v1"), "-o", in_folder("private"));
+  check_done(&run);
+  check_model(in_folder("private"));
+}
+
+TEST_MAIN(CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(four_blobs_come_at_a_time), CASE(a_line_says_how_far_it_is),
+          CASE(http_and_any_certificate_are_for_those_who_ask), CASE(credentials_are_found_wherever_docker_keeps_them), CASE(an_identity_token_is_given_for_a_token))
