@@ -6,7 +6,7 @@
 #   ./build.sh demo             and let a real model write something
 #   ./build.sh test [--asan]    and run every test (with AddressSanitizer and UBSan)
 #   ./build.sh --target aarch64 fetch and build build/aarch64/bin/mlxcel, for another machine
-#   ./build.sh test-aarch64     and run what CPU kernels promise under qemu
+#   ./build.sh test-aarch64     and run its tests under qemu
 #   ./build.sh test-gpu         and run every test that needs an NVIDIA GPU; --prepare: make build/gpu, to carry to one
 #   ./build.sh parity           check against independent implementations (makes its own Python environment)
 #   ./build.sh peer             and build llama.cpp, which bench/compare compares with
@@ -273,7 +273,7 @@ build_tree() {
 }
 
 # mlxcel for another machine, in a folder of its own. What compiles models for it there is not built: iree-compile is of this machine.
-build_for() {  # ARCH
+build_for() {  # ARCH TARGETS...
   [ "${1:-}" = aarch64 ] || die "--target wants aarch64, not '${1:-}'" 'for this machine: ./build.sh'
   local options=(-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$1" -DCMAKE_C_COMPILER="$1-linux-gnu-gcc" -DCMAKE_CXX_COMPILER="$1-linux-gnu-g++")
   need "$1-linux-gnu-gcc" "for example: apt-get install gcc-$1-linux-gnu"
@@ -282,18 +282,21 @@ build_for() {  # ARCH
   fetch
   iree
   iree_for "$1" "${options[@]}"
-  local targets=(mlxcel cpu_kernels_test)
+  local targets=(mlxcel "${@:2}")
+  command -v "qemu-$1" >/dev/null && options+=(-DCMAKE_CROSSCOMPILING_EMULATOR="qemu-$1;-L;/usr/$1-linux-gnu")  # runs its tests
   step "building mlxcel for $1" compile_tree "$build/$1" "${options[@]}"
 }
 
-# Under an emulator: every promise of the CPU kernels, and SmolLM2's goldens from a model that was compiled here.
+# Under an emulator: the tests, but those that tests/emulated.cmake leaves out, and SmolLM2's goldens from a model that was compiled here.
 test_aarch64() {
   need qemu-aarch64 'for example: apt-get install qemu-user'
   build_tree
-  build_for aarch64
+  build_for aarch64 all
   fetch_model
+  need_llama_cpp
   unlock_build
-  MLXCEL_CACHE=$build/test-cache python3 tests/aarch64.py "$build" "$build/models" --all
+  run_ctest "$build/aarch64" "$@"
+  [ $# -gt 0 ] || MLXCEL_CACHE=$build/test-cache python3 tests/aarch64.py "$build" "$build/models" --all
 }
 
 fetch_model() {
@@ -363,7 +366,7 @@ main() {
     check-env) release/check_env.sh "$@" ;;
     --target) build_for "$@" ;;
     test) run_test_verb "$@" ;;
-    test-aarch64) test_aarch64 ;;
+    test-aarch64) test_aarch64 "$@" ;;
     test-gpu) run_gpu_tests "$@" ;;
     parity)
       build_tree
@@ -413,10 +416,14 @@ run_test_verb() {
     step 'building with sanitizers' compile_tree "$folder" -DMLXCEL_SANITIZE=ON
   fi
   unlock_build
-  ctest=ctest
+  run_ctest "$folder" "$@"
+}
+
+run_ctest() {  # FOLDER OPTIONS...
+  local folder=$1 ctest=ctest total skipped
+  shift
   [ "$cmake" = cmake ] || ctest=$(dirname "$cmake")/ctest
   "$ctest" --test-dir "$folder" --output-on-failure --output-junit "$folder/tests.xml" "$@"
-  local total skipped
   total=$("$ctest" --test-dir "$folder" -N "$@" | awk '/^Total Tests:/ {print $3}')
   skipped=$(sed -n 's/^.*[[:space:]]skipped="\([0-9]*\)".*$/\1/p' "$folder/tests.xml" | head -n 1)
   printf '%d passed, 0 failed, %d skipped\n' $((total - skipped)) "$skipped"
