@@ -9,13 +9,6 @@
 
 #define KIND "bundle"
 
-static void digest_of(const char *text, size_t length, char out_hex[MLX_DIGEST_HEX]) {
-  mlx_digest_t digest;
-  mlx_digest_begin(&digest);
-  mlx_digest_add(&digest, text, length);
-  mlx_digest_end(&digest, out_hex);
-}
-
 typedef struct remembered {
   const char *text;
   size_t length;
@@ -35,7 +28,7 @@ mlx_status_t mlx_bundle_remember(mlx_cache_t *cache, const char *manifest, size_
   char key[MLX_DIGEST_HEX], title[320];
   remembered_t remembered = {.text = manifest, .length = length};
   mlx_cache_entry_t entry;
-  digest_of(manifest, length, key);
+  mlx_digest_bytes(manifest, length, key);
   snprintf(title, sizeof title, "made here of %s", mlx_manifest_origin(manifest, length).source);
   const mlx_cache_request_t request = {.kind = KIND, .key = key, .title = title, .fill = keep_manifest, .user = &remembered};
   MLX_TRY(mlx_cache_get(cache, &request, NULL, &entry));
@@ -47,7 +40,7 @@ static bool was_made_here(const char *manifest, size_t length) {
   char key[MLX_DIGEST_HEX];
   mlx_cache_t *cache = NULL;
   mlx_cache_entry_t entry = {0};
-  digest_of(manifest, length, key);
+  mlx_digest_bytes(manifest, length, key);
   mlx_status_t status = mlx_cache_open(NULL, &cache);
   if (!status) status = mlx_cache_find(cache, KIND, key, &entry);
   const bool made = !status && entry.folder;

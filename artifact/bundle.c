@@ -340,10 +340,7 @@ mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_
   MLX_TRY(read_raw(bundle, name, max_size, out_text, out_length));
   if (!file) return NULL;  // the signature, or an older compiler's
   char hex[MLX_DIGEST_HEX];
-  mlx_digest_t digest;
-  mlx_digest_begin(&digest);
-  mlx_digest_add(&digest, *out_text, *out_length);
-  mlx_digest_end(&digest, hex);
+  mlx_digest_bytes(*out_text, *out_length, hex);
   mlx_status_t status = compare(file, mlx_bundle_place(bundle, name).text, *out_length, hex);
   if (!status) return NULL;
   mlx_free(*out_text);

@@ -85,11 +85,8 @@ mlx_status_t mlx_oci_ref_parse(const char *text, mlx_oci_ref_t *out_ref) {
 }
 
 void mlx_oci_digest(const void *bytes, size_t length, char out_digest[MLX_OCI_DIGEST]) {
-  mlx_digest_t digest;
   memcpy(out_digest, "sha256:", 7);
-  mlx_digest_begin(&digest);
-  mlx_digest_add(&digest, bytes, length);
-  mlx_digest_end(&digest, out_digest + 7);
+  mlx_digest_bytes(bytes, length, out_digest + 7);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

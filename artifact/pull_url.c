@@ -74,10 +74,7 @@ static mlx_status_t send(const site_t *site, const char *method, const char *nam
 static mlx_status_t choose_folders(site_t *site) {
   const char *slash = strrchr(site->base, '/');
   char hex[MLX_DIGEST_HEX];
-  mlx_digest_t digest;
-  mlx_digest_begin(&digest);
-  mlx_digest_add(&digest, site->manifest.body.data, site->manifest.body.length);
-  mlx_digest_end(&digest, hex);
+  mlx_digest_bytes(site->manifest.body.data, site->manifest.body.length, hex);
   MLX_TRY(mlx_pull_place_bundle(slash ? slash + 1 : site->base, site->options->output, &site->folder));
   return mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex);
 }

@@ -36,6 +36,13 @@ void mlx_digest_end(mlx_digest_t *digest, char out_hex[MLX_DIGEST_HEX]) {
   out_hex[MLX_DIGEST_HEX - 1] = 0;
 }
 
+void mlx_digest_bytes(const void *bytes, size_t length, char out_hex[MLX_DIGEST_HEX]) {
+  mlx_digest_t digest;
+  mlx_digest_begin(&digest);
+  mlx_digest_add(&digest, bytes, length);
+  mlx_digest_end(&digest, out_hex);
+}
+
 static mlx_status_t digest_piece(void *user, const char *bytes, size_t length) {
   mlx_digest_add(user, bytes, length);
   return NULL;
@@ -54,12 +61,9 @@ mlx_status_t mlx_digest_file(const char *path, char out_hex[MLX_DIGEST_HEX]) {
 
 mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size, char out_hex[MLX_DIGEST_HEX]) {
   mlx_map_t map;
-  mlx_digest_t digest;
   MLX_TRY(mlx_map_file(path, &map));
   const bool fits = offset <= map.size && size <= map.size - offset;
-  mlx_digest_begin(&digest);
-  if (fits && size) mlx_digest_add(&digest, map.data + offset, (size_t)size);
-  mlx_digest_end(&digest, out_hex);
+  if (fits) mlx_digest_bytes(size ? map.data + offset : (const uint8_t *)"", (size_t)size, out_hex);
   mlx_unmap(&map);
   return fits ? NULL : mlx_error(MLX_INVALID_INPUT, "'%s' is shorter than it was", path);
 }

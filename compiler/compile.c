@@ -481,10 +481,7 @@ static mlx_bundle_file_t *add_file(mlx_manifest_t *m, const char *name) {
 
 static void add_text_file(mlx_manifest_t *m, const char *name, const char *text, size_t length) {
   mlx_bundle_file_t *file = add_file(m, name);
-  mlx_digest_t digest;
-  mlx_digest_begin(&digest);
-  mlx_digest_add(&digest, text, length);
-  mlx_digest_end(&digest, file->sha256);
+  mlx_digest_bytes(text, length, file->sha256);
   file->size = (int64_t)length;
 }
 

@@ -16,33 +16,45 @@
 #define PACKED_ALIGNMENT 4096  // of each file within the one: a page, so that a part of it can be mapped alone
 
 // ---------------------------------------------------------------------------------------------------------------------
+// What
+
+// A file of the bundle on its way there: bytes, or where those are NULL a file of that path.
+typedef struct item {
+  const char *name;
+  const void *bytes;
+  size_t length;
+  const char *path;
+} item_t;
+typedef mlx_status_t (*put_fn_t)(void *user, const item_t *item);
+
+static mlx_status_t put_files(const mlx_compiled_file_t *files, size_t count, put_fn_t put, void *user) {
+  for (size_t i = 0; i < count; ++i) MLX_TRY(put(user, &(item_t){.name = files[i].name, .path = files[i].path}));
+  return NULL;
+}
+
+static mlx_status_t put_all(const mlx_compiled_t *c, const mlx_write_options_t *options, put_fn_t put, void *user) {
+  MLX_TRY(put(user, &(item_t){.name = MLX_BUNDLE_MANIFEST, .bytes = c->manifest, .length = c->manifest_length}));
+  MLX_TRY(put(user, &(item_t){.name = MLX_BUNDLE_TOKENIZER, .bytes = c->tokenizer, .length = c->tokenizer_length}));
+  if (c->chat) MLX_TRY(put(user, &(item_t){.name = MLX_BUNDLE_CHAT, .bytes = c->chat, .length = c->chat_length}));
+  MLX_TRY(put_files(c->licences, c->licence_count, put, user));
+  MLX_TRY(put_files(c->modules, c->module_count, put, user));
+  return options->no_weights ? NULL : put_files(c->weights, c->weights_count, put, user);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // A folder
 
-static mlx_status_t put_text(const char *folder, const char *name, const char *text, size_t length) {
+static mlx_status_t put_into_folder(void *user, const item_t *item) {
   char *path;
-  MLX_TRY(mlx_join_path(folder, name, &path));
-  mlx_status_t status = mlx_write_file(path, text, length);
+  MLX_TRY(mlx_join_path(user, item->name, &path));
+  mlx_status_t status = item->bytes ? mlx_write_file(path, item->bytes, item->length) : mlx_copy_file(item->path, path);
   mlx_free(path);
   return status;
 }
 
-static mlx_status_t put_copy(const char *folder, const mlx_compiled_file_t *file) {
-  char *path;
-  MLX_TRY(mlx_join_path(folder, file->name, &path));
-  mlx_status_t status = mlx_copy_file(file->path, path);
-  mlx_free(path);
-  return status;
-}
-
-static mlx_status_t fill_folder(const mlx_compiled_t *compiled, const mlx_write_options_t *options, const char *folder) {
+static mlx_status_t fill_folder(const mlx_compiled_t *compiled, const mlx_write_options_t *options, char *folder) {
   MLX_TRY(mlx_make_dirs(folder, 0777));
-  MLX_TRY(put_text(folder, MLX_BUNDLE_MANIFEST, compiled->manifest, compiled->manifest_length));
-  MLX_TRY(put_text(folder, MLX_BUNDLE_TOKENIZER, compiled->tokenizer, compiled->tokenizer_length));
-  if (compiled->chat) MLX_TRY(put_text(folder, MLX_BUNDLE_CHAT, compiled->chat, compiled->chat_length));
-  for (size_t i = 0; i < compiled->licence_count; ++i) MLX_TRY(put_copy(folder, &compiled->licences[i]));
-  for (size_t i = 0; i < compiled->module_count; ++i) MLX_TRY(put_copy(folder, &compiled->modules[i]));
-  for (size_t i = 0; i < compiled->weights_count && !options->no_weights; ++i) MLX_TRY(put_copy(folder, &compiled->weights[i]));
-  return NULL;
+  return put_all(compiled, options, put_into_folder, folder);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -60,29 +72,21 @@ static mlx_status_t pack_bytes(mlx_writer_t *writer, const char *name, const voi
   return status;
 }
 
-static mlx_status_t pack_file(mlx_writer_t *writer, const mlx_compiled_file_t *file) {
+static mlx_status_t put_into_file(void *user, const item_t *item) {
   mlx_map_t map;
-  MLX_TRY(mlx_map_file(file->path, &map));
-  mlx_status_t status = pack_bytes(writer, file->name, map.data, map.size);
+  if (item->bytes) return pack_bytes(user, item->name, item->bytes, item->length);
+  MLX_TRY(mlx_map_file(item->path, &map));
+  mlx_status_t status = pack_bytes(user, item->name, map.data, map.size);
   mlx_unmap(&map);
   return status;
 }
 
-static mlx_status_t pack_all(const mlx_compiled_t *compiled, const mlx_write_options_t *options, mlx_writer_t *writer) {
-  static const char zeros[MLX_TAR_END];
-  MLX_TRY(pack_bytes(writer, MLX_BUNDLE_MANIFEST, compiled->manifest, compiled->manifest_length));
-  MLX_TRY(pack_bytes(writer, MLX_BUNDLE_TOKENIZER, compiled->tokenizer, compiled->tokenizer_length));
-  if (compiled->chat) MLX_TRY(pack_bytes(writer, MLX_BUNDLE_CHAT, compiled->chat, compiled->chat_length));
-  for (size_t i = 0; i < compiled->licence_count; ++i) MLX_TRY(pack_file(writer, &compiled->licences[i]));
-  for (size_t i = 0; i < compiled->module_count; ++i) MLX_TRY(pack_file(writer, &compiled->modules[i]));
-  for (size_t i = 0; i < compiled->weights_count && !options->no_weights; ++i) MLX_TRY(pack_file(writer, &compiled->weights[i]));
-  return mlx_writer_write(writer, zeros, sizeof zeros);
-}
-
 static mlx_status_t fill_file(const mlx_compiled_t *compiled, const mlx_write_options_t *options, const char *path) {
+  static const char zeros[MLX_TAR_END];
   mlx_writer_t writer;
   MLX_TRY(mlx_writer_open(path, &writer));
-  mlx_status_t status = pack_all(compiled, options, &writer);
+  mlx_status_t status = put_all(compiled, options, put_into_file, &writer);
+  if (!status) status = mlx_writer_write(&writer, zeros, sizeof zeros);
   if (!status) return mlx_writer_close(&writer);
   mlx_writer_abandon(&writer);
   return status;
