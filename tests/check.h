@@ -9,6 +9,9 @@
 #include <string.h>
 
 #include "base/status.h"
+#ifdef _WIN32
+#include "tests/windows.h"
+#endif
 
 static jmp_buf check_exit;
 
