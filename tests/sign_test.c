@@ -144,11 +144,6 @@ TEST(a_password_that_is_typed_is_not_shown) {
   pty_send(&pty, "on\003");
   CHECK_INT(pty_end(&pty), MLX_CANCELLED);
   mlx_text_clear(&pty.shown);
-  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "keygen", "-o", in_folder("k"), NULL}, NULL, "xterm");
-  pty_wait_for(&pty, "password for the new key: ");
-  kill(pty.pid, SIGINT);
-  CHECK_INT(pty_end(&pty), MLX_CANCELLED);
-  mlx_text_clear(&pty.shown);
   CHECK(access(in_folder("k.key"), F_OK) && access(in_folder("k.pub"), F_OK));
   end();
 }
