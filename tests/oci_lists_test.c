@@ -66,7 +66,7 @@ static void fill(mlx_store_t *store) {
   mlx_http_t *http;
   mlx_tally_t tally = 0;
   mlx_blob_t blob = {.described = {.media_type = MLX_OCI_EMPTY, .size = 2}, .bytes = "{}"};
-  char digest[MLX_OCI_DIGEST], tag[8];
+  char digest[MLX_OCI_DIGEST], tag[16];
   mlx_oci_digest("{}", 2, blob.described.digest);
   CHECK_OK(mlx_http_open(&options.http, &http));
   CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
