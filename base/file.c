@@ -124,16 +124,18 @@ mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes, 
 // ---------------------------------------------------------------------------------------------------------------------
 // Writing
 
-mlx_status_t mlx_writer_open(const char *path, mlx_writer_t *out_writer) {
+static mlx_status_t open_writer(const char *path, int mode, mlx_writer_t *out_writer) {
   *out_writer = (mlx_writer_t){.fd = -1};
   MLX_TRY(mlx_copy_text(path, strlen(path), &out_writer->path));
-  out_writer->fd = calls->open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  out_writer->fd = calls->open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (out_writer->fd >= 0) return NULL;
   mlx_status_t status = mlx_io_error("create", path);
   mlx_free(out_writer->path);
   out_writer->path = NULL;
   return status;
 }
+
+mlx_status_t mlx_writer_open(const char *path, mlx_writer_t *out_writer) { return open_writer(path, 0644, out_writer); }
 
 mlx_status_t mlx_writer_write(mlx_writer_t *writer, const void *bytes, size_t length) {
   const char *cursor = bytes;
@@ -225,12 +227,12 @@ static mlx_status_t write_through(const char *path, int stream, const void *byte
   return status;
 }
 
-// |old| is the file to be replaced, whose permissions the new one gets; NULL when there is none.
-static mlx_status_t write_and_rename(const char *path, const struct stat *old, const void *bytes, size_t length) {
+// |old| is the file to be replaced, whose permissions the new one gets; NULL: it gets |mode|.
+static mlx_status_t write_and_rename(const char *path, const struct stat *old, int mode, const void *bytes, size_t length) {
   char *temporary;
   MLX_TRY(mlx_temporary_path(path, &temporary));
   mlx_writer_t writer;
-  mlx_status_t status = mlx_writer_open(temporary, &writer);
+  mlx_status_t status = open_writer(temporary, mode, &writer);
   if (!status) {
     status = mlx_writer_write(&writer, bytes, length);
     if (!status && old && fchmod(writer.fd, old->st_mode & 07777)) status = mlx_io_error("set the permissions of", temporary);
@@ -250,14 +252,16 @@ mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) 
   if (!strcmp(path, "/dev/stdout")) return write_through(path, STDOUT_FILENO, bytes, length);
   if (!strcmp(path, "/dev/stderr")) return write_through(path, STDERR_FILENO, bytes, length);
   if (stat(path, &info)) {  // nothing there, or a link that leads nowhere yet
-    return lstat(path, &link) ? write_and_rename(path, NULL, bytes, length) : write_through(path, -1, bytes, length);
+    return lstat(path, &link) ? write_and_rename(path, NULL, 0644, bytes, length) : write_through(path, -1, bytes, length);
   }
   if (!S_ISREG(info.st_mode)) return write_through(path, -1, bytes, length);
   MLX_TRY(mlx_real_path(path, &target));
-  mlx_status_t status = write_and_rename(target, &info, bytes, length);
+  mlx_status_t status = write_and_rename(target, &info, 0644, bytes, length);
   mlx_free(target);
   return status;
 }
+
+mlx_status_t mlx_write_secret_file(const char *path, const void *bytes, size_t length) { return write_and_rename(path, NULL, 0600, bytes, length); }
 
 static mlx_status_t copy_piece(void *user, const char *bytes, size_t length) { return mlx_writer_write(user, bytes, length); }
 

@@ -17,6 +17,8 @@ const mlx_variable_t mlx_variables[] = {
     {"MLXCEL_IREE_COMPILE", "the compiler"},
     {"MLXCEL_COMPILE_TIMEOUT", "its time limit in seconds"},
     {"MLXCEL_NVRTC", "the library that compiles our CUDA kernels, or its folder"},
+    {"MLXCEL_TRUSTED", "the folder of the trusted public keys (default: trusted, beside the default configuration file)"},
+    {"MLXCEL_PASSWORD", "the password of the secret key that keygen makes and sign uses, where nobody can be asked"},
     {"HF_ENDPOINT", "the address of the hub that models are pulled from"},
     {NULL, NULL},
 };
@@ -114,14 +116,11 @@ static mlx_status_t choose_path(char **out_path) {
   *out_path = NULL;
   const char *given = environment("MLXCEL_CONFIG");
   if (given) return mlx_copy_text(given, strlen(given), out_path);
-#ifdef _WIN32
-  const char *roaming = environment("APPDATA");
-  return roaming ? mlx_join_path(roaming, "mlxcel/config", out_path) : NULL;
-#else
-  const char *base = environment("XDG_CONFIG_HOME"), *home = environment("HOME");
-  if (base && *base == '/') return mlx_join_path(base, "mlxcel/config", out_path);  // its specification ignores relative ones
-  return home ? mlx_join_path(home, ".config/mlxcel/config", out_path) : NULL;
-#endif
+  char *folder;
+  MLX_TRY(mlx_settings_folder(&folder));
+  mlx_status_t status = folder ? mlx_join_path(folder, "config", out_path) : NULL;
+  mlx_free(folder);
+  return status;
 }
 
 // A key in capitals is a variable of the environment, for this process and what it starts, where that has none yet.

@@ -157,10 +157,9 @@ void mlx_help_print(const char *usage, const mlx_flag_t *flags, bool all) {
 }
 
 void mlx_help_print_verbs(FILE *out) {
-  fputs("mlxcel: an ahead-of-time compiler and a tiny runtime for language models\n\nusage: mlxcel VERB [options]\n\n", out);
+  fputs("mlxcel: an ahead-of-time compiler and a tiny runtime for language models\nusage: mlxcel VERB [options]\n\n", out);
   for (size_t i = 0; mlx_verb_at(i); ++i) fprintf(out, "  %-10s %s\n", mlx_verb_at(i)->name, mlx_verb_at(i)->summary);
-  fputs("\n  mlxcel VERB --help     options of a verb (--help-all: every one explained)\n"
-        "  mlxcel --version       version\n\nexit status:\n", out);
+  fputs("\n  mlxcel VERB --help: its options (--help-all: every one explained); mlxcel --version: the version\n\nexit status:\n", out);
   for (const mlx_exit_t *row = mlx_exits; row->meaning; ++row) fprintf(out, "  %-3d %s\n", row->code, row->meaning);
-  fputs("\nexample: mlxcel run -m SmolLM2-135M-Instruct.Q4_1.gguf -p \"The capital of France is\" -n 16\n", out);
+  fputs("example: mlxcel run -m SmolLM2-135M-Instruct.Q4_1.gguf -p \"The capital of France is\" -n 16\n", out);
 }

@@ -260,3 +260,58 @@ mlx_status_t mlx_prompt_read(mlx_prompt_t *prompt, const char *text, const char 
   if (!status && event == MLX_LINE_DONE) status = mlx_line_value(&prompt->line, out_line, out_length);
   return status;
 }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Secrets
+
+// A character back: its last byte, and what belongs to that.
+static size_t drop_character(const char *text, size_t length) {
+  while (length && ((unsigned char)text[length - 1] & 0xc0) == 0x80) --length;
+  return length ? length - 1 : 0;
+}
+
+// The next byte that keys sent, which is not kept here; *|out_end| when somebody interrupts us, or there is nobody any more.
+static mlx_status_t take_byte(mlx_prompt_t *prompt, unsigned char *out_byte, bool *out_end) {
+  *out_end = false;
+  while (prompt->at == prompt->filled && !*out_end) {
+    resized = 0;  // nothing is drawn
+    MLX_TRY(fill(prompt, out_end));
+    *out_end |= mlx_prompt_was_interrupted();
+  }
+  if (*out_end) return NULL;
+  *out_byte = prompt->bytes[prompt->at];
+  prompt->bytes[prompt->at++] = 0;
+  return NULL;
+}
+
+static mlx_status_t read_secret(mlx_prompt_t *prompt, char *out, size_t size) {
+  enum { CTRL_C = 3, CTRL_D = 4, BACKSPACE = 8, CTRL_U = 21, DELETE = 127 };
+  size_t length = 0;
+  for (;;) {
+    unsigned char key;
+    bool end;
+    MLX_TRY(take_byte(prompt, &key, &end));
+    if (end || key == CTRL_C || (key == CTRL_D && !length)) return mlx_error(MLX_CANCELLED, "nothing was entered");
+    if (key == '\r' || key == '\n') break;
+    if (key == BACKSPACE || key == DELETE) length = drop_character(out, length);
+    if (key == CTRL_U) length = 0;
+    if (key < 0x20 || key == DELETE) continue;
+    if (length + 1 >= size) return mlx_error(MLX_USAGE, "what was entered is longer than %zu bytes", size - 1);
+    out[length++] = (char)key;
+  }
+  out[length] = 0;
+  return NULL;
+}
+
+mlx_status_t mlx_prompt_read_secret(mlx_prompt_t *prompt, const char *text, char *out, size_t size) {
+  enter_mode(true);
+  fputs(text, stderr);
+  mlx_status_t status = read_secret(prompt, out, size);
+  fputc('\n', stderr);
+  if (prompt->edits) {
+    enter_mode(false);
+  } else {
+    leave_mode();
+  }
+  return status;
+}

@@ -23,6 +23,9 @@ void mlx_prompt_close(mlx_prompt_t *prompt);  // NULL is fine
 mlx_status_t mlx_prompt_read(mlx_prompt_t *prompt, const char *text, const char *more, mlx_prompt_result_t *out_result,
                              const char **out_line, size_t *out_length, bool *out_had_text) MLX_MUST_USE;
 
+// Shows |text| and reads a line that is not shown, into |size| bytes with its NUL. Ctrl-C is MLX_CANCELLED.
+mlx_status_t mlx_prompt_read_secret(mlx_prompt_t *prompt, const char *text, char *out, size_t size) MLX_MUST_USE;
+
 // Between lines, Ctrl-C is noted instead of ending the process. Asking forgets it.
 bool mlx_prompt_was_interrupted(void);
 

@@ -1,0 +1,397 @@
+// keygen, sign, verify and trust, as a person runs them; and minisign itself, where it is installed, with our keys and signatures and us with its.
+#include "artifact/sign.h"
+
+#include "tests/check.h"
+#include "tests/command.h"
+#include "tests/pty.h"
+
+#define FIXTURES MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/"
+
+static char folder[64];
+
+static const char *in_folder(const char *name) {  // good for the next few calls
+  static char paths[8][256];
+  static int next;
+  char *path = paths[next++ % 8];
+  snprintf(path, 256, "%s/%s", folder, name);
+  return path;
+}
+
+// A folder of the test's own, where nobody is trusted.
+static void begin(void) {
+  strcpy(folder, "/tmp/mlxcel-sign-XXXXXX");
+  CHECK(mkdtemp(folder));
+  setenv("HOME", folder, 1);
+  setenv("MLXCEL_TRUSTED", in_folder("trusted"), 1);
+  setenv("SOURCE_DATE_EPOCH", "1700000000", 1);
+  unsetenv("XDG_CONFIG_HOME");
+  unsetenv("MLXCEL_PASSWORD");
+}
+
+static void end(void) { CHECK_OK(mlx_remove_tree(folder)); }
+
+static void write_text(const char *name, const char *text) { CHECK_OK(mlx_write_file(in_folder(name), text, strlen(text))); }
+
+static char *read_text(const char *name) {
+  char *text;
+  CHECK_OK(mlx_read_file(in_folder(name), 1 << 20, &text, NULL));
+  return text;
+}
+
+// Runs it, which must end with |code| and say |part|, on stdout when it went well.
+#define EXPECT(code, part, ...)                                                       \
+  do {                                                                                \
+    command_t run_;                                                                   \
+    RUN(&run_, __VA_ARGS__);                                                          \
+    if (run_.exit_code != (code)) CHECK_FAIL("exit status %d: %s", run_.exit_code, run_.err); \
+    CHECK_CONTAINS((code) ? run_.err : run_.out, part);                               \
+    command_free(&run_);                                                              \
+  } while (0)
+
+static int shell(const char *script, char **out) {  // $0 is mlxcel, $1 the folder
+  command_t run;
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", script, MLXCEL_BINARY, folder, NULL});
+  command_wait(&run);
+  if (out) CHECK_OK(mlx_format(out, "%s%s", run.out, run.err));
+  const int code = run.exit_code;
+  command_free(&run);
+  return code;
+}
+
+static int mode_of(const char *path) {
+  struct stat info;
+  CHECK(!stat(path, &info));
+  return info.st_mode & 07777;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Keys
+
+TEST(keygen_makes_a_pair_and_never_replaces_one_unasked) {
+  begin();
+  EXPECT(0, "RW", "keygen", "-W", "-o", in_folder("new/a"));
+  CHECK_INT(mode_of(in_folder("new/a.key")), 0600);
+  CHECK_INT(mode_of(in_folder("new/a.pub")), 0644 & mode_of(in_folder("new/a.pub")));
+  char *first = read_text("new/a.key"), *second;
+  EXPECT(MLX_USAGE, "new/a.key' is there already", "keygen", "-W", "-o", in_folder("new/a"));
+  CHECK(!unlink(in_folder("new/a.key")));
+  EXPECT(MLX_USAGE, "new/a.pub' is there already", "keygen", "-W", "-o", in_folder("new/a"));
+  CHECK(access(in_folder("new/a.key"), F_OK));
+  write_text("new/a.key", first);
+  CHECK(!chmod(in_folder("new/a.key"), 0644));
+  EXPECT(0, "RW", "keygen", "-W", "--force", "-o", in_folder("new/a"));
+  second = read_text("new/a.key");
+  CHECK(strcmp(first, second));
+  CHECK_INT(mode_of(in_folder("new/a.key")), 0600);  // whatever the old one had
+  mlx_free(first);
+  mlx_free(second);
+  CHECK(!mkdir(in_folder("b.pub"), 0755));  // a pair that cannot be whole is none
+  EXPECT(MLX_IO, "b.pub", "keygen", "-W", "--force", "-o", in_folder("b"));
+  CHECK(access(in_folder("b.key"), F_OK));
+  EXPECT(0, "RW", "keygen", "-W");
+  CHECK_INT(mode_of(in_folder(".config/mlxcel/mlxcel.key")), 0600);
+  write_text("f", "x");
+  EXPECT(0, "f.minisig", "sign", in_folder("f"));  // with the key in its default place
+  end();
+}
+
+TEST(a_password_comes_from_the_environment_or_stdin) {
+  begin();
+  char *out, script[1024];
+  write_text("f", "x");
+  EXPECT(MLX_USAGE, "there is nobody to ask", "keygen", "-o", in_folder("k"));
+  CHECK_INT(shell("echo | \"$0\" keygen -o \"$1/k\"", &out), MLX_USAGE);
+  CHECK_CONTAINS(out, "an empty password protects nothing");
+  CHECK_CONTAINS(out, "-W makes a key without a password");
+  mlx_free(out);
+  CHECK(access(in_folder("k.key"), F_OK) && access(in_folder("k.pub"), F_OK));
+  EXPECT(MLX_USAGE, "there is nobody to ask", "sign", "-s", FIXTURES "encrypted.key", in_folder("f"));
+  snprintf(script, sizeof script, "printf 'tiger\\r\\nmore\\n' | \"$0\" sign -s '%s' \"$1/f\"", FIXTURES "encrypted.key");
+  CHECK_INT(shell(script, NULL), 0);
+  EXPECT(0, "1DCFC10403521E46", "verify", "-p", FIXTURES "encrypted.pub", in_folder("f"));
+  snprintf(script, sizeof script, "echo lion | \"$0\" sign -s '%s' \"$1/f\"", FIXTURES "encrypted.key");
+  CHECK_INT(shell(script, &out), MLX_INVALID_INPUT);
+  CHECK_CONTAINS(out, "encrypted.key: this is not its password");
+  mlx_free(out);
+  setenv("MLXCEL_PASSWORD", "tiger", 1);
+  EXPECT(0, "f.minisig", "sign", "-s", FIXTURES "encrypted.key", in_folder("f"), in_folder("f.minisig"));
+  unsetenv("MLXCEL_PASSWORD");
+  end();
+}
+
+TEST(a_password_that_is_typed_is_not_shown) {
+  begin();
+  pty_t pty;
+  write_text("f", "x");
+  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "sign", "-s", FIXTURES "encrypted.key", in_folder("f"), NULL}, NULL, "xterm");
+  pty_wait_for(&pty, "encrypted.key: ");
+  kill(pty.pid, SIGWINCH);
+  pty_send(&pty, "lion\025tigg\177er\r");  // Ctrl-U, a backspace
+  pty_wait_for(&pty, "f.minisig");
+  CHECK(!strstr(pty.shown.data, "lion") && !strstr(pty.shown.data, "tig"));
+  CHECK_INT(pty_end(&pty), 0);
+  mlx_text_clear(&pty.shown);
+  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "keygen", "-o", in_folder("k"), NULL}, NULL, "dumb");
+  pty_wait_for(&pty, "password for the new key: ");
+  pty_send(&pty, "one\r");
+  pty_wait_for(&pty, "the same again: ");
+  pty_send(&pty, "two\r");
+  pty_wait_for(&pty, "the passwords are not the same");
+  CHECK_INT(pty_end(&pty), MLX_USAGE);
+  mlx_text_clear(&pty.shown);
+  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "keygen", "-o", in_folder("k"), NULL}, NULL, "xterm");
+  pty_wait_for(&pty, "password for the new key: ");
+  pty_send(&pty, "on\003");
+  CHECK_INT(pty_end(&pty), MLX_CANCELLED);
+  mlx_text_clear(&pty.shown);
+  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "keygen", "-o", in_folder("k"), NULL}, NULL, "xterm");
+  pty_wait_for(&pty, "password for the new key: ");
+  kill(pty.pid, SIGINT);
+  CHECK_INT(pty_end(&pty), MLX_CANCELLED);
+  mlx_text_clear(&pty.shown);
+  CHECK(access(in_folder("k.key"), F_OK) && access(in_folder("k.pub"), F_OK));
+  end();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Files
+
+TEST(a_file_is_verified_by_whom_is_trusted) {
+  begin();
+  write_text("f", "hello");
+  EXPECT(MLX_NOT_FOUND, "there is no file", "verify", in_folder("nothing"));
+  EXPECT(MLX_NOT_FOUND, "f' is not signed: there is no ", "verify", in_folder("f"));
+  EXPECT(0, "f.minisig", "sign", "-s", FIXTURES "plain.key", in_folder("f"));
+  EXPECT(MLX_NOT_FOUND, "f.minisig: signed with key 9CA35E82975492BB, which is not among the trusted keys", "verify", in_folder("f"));
+  EXPECT(MLX_NOT_FOUND, "mlxcel trust add KEY.pub", "verify", in_folder("f"));
+  EXPECT(0, "", "trust", "add", FIXTURES "encrypted.pub");
+  EXPECT(MLX_NOT_FOUND, "not among the trusted keys", "verify", in_folder("f"));
+  EXPECT(0, "signed by " FIXTURES "plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:f\thashed", "verify", "-p", FIXTURES "plain.pub", in_folder("f"));
+  EXPECT(0, "key 9CA35E82975492BB", "verify", "-P", "RWS7klSXgl6jnBQUaQ9nL0S2riUXCgOW7KBsRqzeAL4krtkb/o5hhUrs", in_folder("f"));
+  EXPECT(MLX_INVALID_INPUT, "-P:1: a public key, is not base64", "verify", "-P", "RWS7klSX?", in_folder("f"));
+  EXPECT(MLX_INVALID_INPUT, "made with key 9CA35E82975492BB, and this is key 1DCFC10403521E46", "verify", "-p", FIXTURES "encrypted.pub", in_folder("f"));
+  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
+  EXPECT(0, "f: signed by plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:f\thashed\n", "verify", in_folder("f"));
+  write_text("f", "hallo");
+  EXPECT(MLX_INVALID_INPUT, "f' is not what was signed", "verify", in_folder("f"));
+  write_text("f", "hello");
+  EXPECT(0, "f: signed by", "verify", in_folder("f"));
+  EXPECT(0, "", "trust", "remove", "plain");
+  EXPECT(MLX_NOT_FOUND, "not among the trusted keys", "verify", in_folder("f"));
+  end();
+}
+
+TEST(every_file_is_looked_at_and_every_failure_told) {
+  begin();
+  command_t run;
+  write_text("a", "a");
+  write_text("b", "b");
+  write_text("c", "c");
+  EXPECT(0, "b.minisig\n", "sign", "-s", FIXTURES "plain.key", "-c", "said", "-t", "meant", in_folder("a"), in_folder("b"));
+  char *signature = read_text("a.minisig");
+  CHECK_CONTAINS(signature, "untrusted comment: said\n");
+  CHECK_CONTAINS(signature, "\ntrusted comment: meant\n");
+  mlx_free(signature);
+  write_text("a", "A");
+  RUN(&run, "verify", "-p", FIXTURES "plain.pub", in_folder("c"), in_folder("a"), in_folder("b"));
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);  // of the first
+  CHECK_CONTAINS(run.out, "b: signed by");
+  CHECK(!strstr(run.out, "a: signed"));
+  CHECK_CONTAINS(run.err, "a' is not what was signed");
+  CHECK_CONTAINS(run.err, "c' is not signed");
+  command_free(&run);
+  EXPECT(0, "elsewhere", "sign", "-s", FIXTURES "plain.key", "-x", in_folder("elsewhere"), in_folder("c"));
+  EXPECT(0, "c: signed by", "verify", "-p", FIXTURES "plain.pub", "-x", in_folder("elsewhere"), in_folder("c"));
+  EXPECT(MLX_USAGE, "-x is for one file", "verify", "-x", "s", "a", "b");
+  EXPECT(MLX_USAGE, "-x is for one file", "sign", "-x", "s", "a", "b");
+  EXPECT(MLX_USAGE, "not both", "verify", "-p", "x", "-P", "y", "a");
+  EXPECT(MLX_USAGE, "verify wants a file", "verify");
+  EXPECT(MLX_USAGE, "sign wants a file", "sign");
+  EXPECT(MLX_NOT_FOUND, "make one with `mlxcel keygen`", "sign", "a");
+  EXPECT(MLX_NOT_FOUND, "/nowhere.key", "sign", "-s", "/nowhere.key", in_folder("a"));
+  EXPECT(MLX_NOT_FOUND, "/nowhere", "sign", "-s", FIXTURES "plain.key", "/nowhere");
+  EXPECT(MLX_USAGE, "one line of UTF-8 text", "sign", "-s", FIXTURES "plain.key", "-t", "two\nlines", in_folder("a"));
+  EXPECT(MLX_INVALID_INPUT, "plain.pub:2: a secret key, has 42 bytes and not 158", "sign", "-s", FIXTURES "plain.pub", in_folder("a"));
+  EXPECT(MLX_INVALID_INPUT, "is a folder and no compiled model", "sign", "-s", FIXTURES "plain.key", folder);
+  end();
+}
+
+TEST(a_large_file_takes_no_memory) {
+  begin();
+  command_t run;
+  const int fd = open(in_folder("large"), O_CREAT | O_WRONLY, 0644);
+  CHECK(fd >= 0 && !ftruncate(fd, 256 << 20));  // all holes
+  close(fd);
+  RUN(&run, "sign", "-s", FIXTURES "plain.key", in_folder("large"));
+  CHECK_INT(run.exit_code, 0);
+  if (!MLXCEL_SANITIZED) CHECK(run.peak_kib < 64 << 10);
+  command_free(&run);
+  RUN(&run, "verify", "-p", FIXTURES "plain.pub", in_folder("large"));
+  CHECK_INT(run.exit_code, 0);
+  if (!MLXCEL_SANITIZED) CHECK(run.peak_kib < 64 << 10);
+  command_free(&run);
+  end();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Trust
+
+TEST(trust_is_a_folder_of_keys) {
+  begin();
+  command_t run;
+  RUN(&run, "trust", "list");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_TEXT(run.out, "");
+  CHECK_CONTAINS(run.err, "0 trusted keys in ");
+  command_free(&run);
+  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
+  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");  // the same again is no other key
+  EXPECT(0, "", "trust", "add", FIXTURES "encrypted.pub");
+  EXPECT(0, "1DCFC10403521E46  encrypted.pub\n9CA35E82975492BB  plain.pub\n", "trust", "list");
+  EXPECT(0, "RW", "keygen", "-W", "-o", in_folder("plain"));
+  EXPECT(MLX_USAGE, "plain.pub holds another key, 9CA35E82975492BB", "trust", "add", in_folder("plain.pub"));
+  EXPECT(0, "9CA35E82975492BB  plain.pub\n", "trust", "list");
+  EXPECT(0, "", "trust", "add", "--force", in_folder("plain.pub"));
+  EXPECT(MLX_NOT_FOUND, "is called '9CA35E82975492BB'", "trust", "remove", "9CA35E82975492BB");
+  EXPECT(0, "", "trust", "remove", "1dcfc10403521e46");
+  EXPECT(MLX_NOT_FOUND, "is called 'encrypted.pub'", "trust", "remove", "encrypted.pub");
+  EXPECT(MLX_INVALID_INPUT, "message.txt:1: does not begin with", "trust", "add", FIXTURES "message.txt");
+  EXPECT(MLX_INVALID_INPUT, "plain.key:2: a public key, has 158 bytes", "trust", "add", FIXTURES "plain.key");
+  CHECK(!rename(in_folder("plain.pub"), in_folder("plain.txt")));
+  EXPECT(MLX_USAGE, "does not end in .pub", "trust", "add", in_folder("plain.txt"));
+  EXPECT(MLX_USAGE, "trust wants", "trust");
+  EXPECT(MLX_USAGE, "trust wants", "trust", "add");
+  EXPECT(MLX_USAGE, "trust wants", "trust", "lost");
+  write_text("trusted/.hidden.pub", "not looked at");
+  write_text("trusted/notes", "not looked at");
+  EXPECT(0, "plain.pub", "trust", "list");
+  write_text("trusted/bad.pub", "not a key");  // nothing is trusted while this is not put right
+  write_text("f", "x");
+  EXPECT(0, "f.minisig", "sign", "-s", in_folder("plain.key"), in_folder("f"));
+  EXPECT(MLX_INVALID_INPUT, "bad.pub:1: does not begin with", "verify", in_folder("f"));
+  EXPECT(MLX_INVALID_INPUT, "bad.pub:1: does not begin with", "trust", "list");
+  end();
+}
+
+// Numbers can be chosen: a key that takes another's number neither stands in for it nor in its way.
+TEST(two_keys_of_one_number_are_told_apart) {
+  begin();
+  mlx_public_key_t key, other;
+  char *text;
+  size_t length;
+  CHECK_OK(mlx_public_key_load(FIXTURES "plain.pub", &key));
+  CHECK_OK(mlx_public_key_load(FIXTURES "encrypted.pub", &other));
+  other.number = key.number;
+  CHECK_OK(mlx_public_key_write(&other, &text, &length));
+  CHECK(!mkdir(in_folder("trusted"), 0755));
+  write_text("trusted/a.pub", text);
+  mlx_free(text);
+  write_text("f", "x");
+  EXPECT(0, "f.minisig", "sign", "-s", FIXTURES "plain.key", in_folder("f"));
+  EXPECT(MLX_INVALID_INPUT, "not what was signed", "verify", in_folder("f"));
+  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
+  EXPECT(0, "signed by plain.pub", "verify", in_folder("f"));
+  end();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Bundles
+
+static void write_bundle(bool with_files) {
+  mlx_manifest_t manifest = {.architecture = "llama", .source = "tiny", .dtype = "f32", .target = "cpu:x86-64-v3", .compiler = "3.13",
+                             .contract = MLX_CONTRACT_VERSION, .vocab = 320, .context = 64, .rows = 1, .page_size = 16, .row_pages = 4, .pool_pages = 5,
+                             .prefill = {16}, .prefill_count = 1, .decode = {1}, .decode_count = 1, .eos = {2}, .eos_count = 1};
+  static const char *const files[][2] = {{MLX_BUNDLE_VMFB, "code"}, {MLX_BUNDLE_WEIGHTS, "weights"}, {MLX_BUNDLE_TOKENIZER, "{}"}};
+  CHECK_OK(mlx_make_dirs(in_folder("m.mlxb"), 0755));
+  for (size_t i = 0; i < 3; ++i) {
+    char path[64];
+    snprintf(path, sizeof path, "m.mlxb/%s", files[i][0]);
+    write_text(path, files[i][1]);
+    mlx_bundle_file_t *file = &manifest.files[i];
+    snprintf(file->name, sizeof file->name, "%s", files[i][0]);
+    file->size = (int64_t)strlen(files[i][1]);
+    CHECK_OK(mlx_digest_file(in_folder(path), file->sha256));
+  }
+  manifest.file_count = with_files ? 3 : 0;
+  char *json;
+  CHECK_OK(mlx_manifest_write(&manifest, &json, NULL));
+  write_text("m.mlxb/manifest.json", json);
+  mlx_free(json);
+}
+
+TEST(a_signature_of_a_bundle_holds_for_every_file_of_it) {
+  begin();
+  write_bundle(true);
+  char bundle[256];
+  snprintf(bundle, sizeof bundle, "%s/m.mlxb", folder);
+  EXPECT(MLX_NOT_FOUND, "manifest.json' is not signed", "verify", bundle);
+  EXPECT(0, "m.mlxb/manifest.json.minisig", "sign", "-s", FIXTURES "plain.key", bundle);
+  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
+  EXPECT(0, "m.mlxb: signed by plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:manifest.json\thashed", "verify", bundle);
+  write_text("m.mlxb/model.vmfb", "kode");
+  EXPECT(MLX_INVALID_INPUT, "model.vmfb' has the SHA-256 ", "verify", bundle);
+  EXPECT(MLX_INVALID_INPUT, "model.vmfb' has the SHA-256 ", "sign", "-s", FIXTURES "plain.key", bundle);  // nobody signs what is broken
+  write_text("m.mlxb/model.vmfb", "code!");
+  EXPECT(MLX_INVALID_INPUT, "model.vmfb' has 5 bytes and its manifest says 4", "verify", bundle);
+  CHECK(!unlink(in_folder("m.mlxb/model.vmfb")));
+  EXPECT(MLX_NOT_FOUND, "model.vmfb", "verify", bundle);
+  write_text("m.mlxb/model.vmfb", "code");
+  write_text("m.mlxb/README", "nobody reads it");
+  EXPECT(0, "m.mlxb: signed by", "verify", bundle);
+  write_text("m.mlxb/chat.json", "{}");  // the runtime would
+  EXPECT(MLX_INVALID_INPUT, "m.mlxb' has a chat.json that its manifest does not list", "verify", bundle);
+  CHECK(!unlink(in_folder("m.mlxb/chat.json")));
+  char *manifest = read_text("m.mlxb/manifest.json");
+  *strstr(manifest, "tiny") = 'T';
+  write_text("m.mlxb/manifest.json", manifest);
+  mlx_free(manifest);
+  EXPECT(MLX_INVALID_INPUT, "manifest.json' is not what was signed", "verify", bundle);
+  write_bundle(false);
+  EXPECT(MLX_UNSUPPORTED, "its manifest does not list its files", "sign", "-s", FIXTURES "plain.key", bundle);
+  end();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// minisign
+
+// A key of minisign's full cost is made once, here: one gibibyte and some seconds.
+TEST(minisign_reads_ours_and_we_read_its) {
+  begin();
+  const bool here = !access("/usr/bin/minisign", X_OK);
+  char *out;
+  write_text("f", "hello");
+  CHECK_INT(shell("cd \"$1\" && \"$0\" keygen -W -o ours && MLXCEL_PASSWORD=tiger \"$0\" keygen -o locked && \"$0\" sign -s ours.key -t 'by us' f", NULL), 0);
+  char *locked = read_text("locked.key");
+  CHECK_CONTAINS(locked, "\nRWRTY0Iy");  // "Ed" "Sc" "B2"
+  CHECK_CONTAINS(locked, "AAACAAAAAAAAAEAAAAAA");  // 2^25 operations and 2^30 bytes, as minisign's own
+  mlx_free(locked);
+  if (!here) {
+    fprintf(stderr, "  there is no minisign here\n");
+    end();
+    return;
+  }
+  static const char *const steps[] = {
+      "minisign -V -p ours.pub -m f | grep -q 'Trusted comment: by us'",                                        // our signature
+      "minisign -V -P \"$(tail -n 1 ours.pub)\" -m f",                                                          //
+      "minisign -S -s ours.key -m f -t 'by our key' && \"$0\" verify -p ours.pub f | grep -q 'by our key'",     // our keys
+      "echo tiger | minisign -S -s locked.key -m f -t 'locked' && \"$0\" verify -p locked.pub f",               //
+      "minisign -G -W -p m.pub -s m.key && \"$0\" sign -s m.key f && minisign -V -p m.pub -m f",                // its keys
+      "\"$0\" trust add m.pub && \"$0\" verify f | grep -q 'signed by m.pub'",                                  //
+      "minisign -S -s m.key -m f && \"$0\" verify f && minisign -S -l -s m.key -m f && \"$0\" verify f",        // its signatures
+      "(ulimit -v 60000; printf 'a b\\na b\\n' | minisign -G -p e.pub -s e.key) && "                            // with less memory: in no time
+      "echo 'a b' | \"$0\" sign -s e.key f && minisign -V -p e.pub -m f",
+  };
+  for (size_t i = 0; i < sizeof steps / sizeof *steps; ++i) {
+    char script[1024];
+    snprintf(script, sizeof script, "cd \"$1\" && %s", steps[i]);
+    if (shell(script, &out)) CHECK_FAIL("%s\n%s", steps[i], out);
+    mlx_free(out);
+  }
+  end();
+}
+
+TEST_MAIN(CASE(keygen_makes_a_pair_and_never_replaces_one_unasked), CASE(a_password_comes_from_the_environment_or_stdin),
+          CASE(a_password_that_is_typed_is_not_shown), CASE(a_file_is_verified_by_whom_is_trusted),
+          CASE(every_file_is_looked_at_and_every_failure_told), CASE(a_large_file_takes_no_memory), CASE(trust_is_a_folder_of_keys),
+          CASE(two_keys_of_one_number_are_told_apart), CASE(a_signature_of_a_bundle_holds_for_every_file_of_it),
+          CASE(minisign_reads_ours_and_we_read_its))
