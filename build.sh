@@ -5,8 +5,9 @@
 #   ./build.sh check-env        say what is missing here for building, and how to install it; PLATFORM: for building for that one
 #   ./build.sh demo             and let a real model write something
 #   ./build.sh test [--asan]    and run every test (with AddressSanitizer and UBSan)
-#   ./build.sh --target aarch64 fetch and build build/aarch64/bin/mlxcel, for another machine
+#   ./build.sh --target MACHINE fetch and build build/MACHINE/bin/mlxcel, for aarch64 or windows
 #   ./build.sh test-aarch64     and run its tests under qemu
+#   ./build.sh test-windows     and run the tests that Wine can run
 #   ./build.sh test-gpu         and run every test that needs an NVIDIA GPU; --prepare: make build/gpu, to carry to one
 #   ./build.sh parity           check against independent implementations (makes its own Python environment)
 #   ./build.sh peer             and build llama.cpp, which bench/compare compares with
@@ -115,12 +116,8 @@ vendor_crates() {
   tar xzf "$dir/libsodium-sys-stable/LATEST.tar.gz" -C "$dir"
 }
 
-# What the IREE source needs of us: a driver package without development files brings libcuda.so.1 alone.
-patch_iree() {
-  local file=$deps/crates/eerie-sys/iree/runtime/src/iree/hal/drivers/cuda/cuda_dynamic_symbols.c
-  sed -i 's/^    "libcuda\.so",$/&\n    "libcuda.so.1",/' "$file"
-  grep -q '^    "libcuda\.so\.1",$' "$file" || { echo "$file is not what patch_iree knows"; return 1; }
-}
+# Git stops where a patch does not fit; a repository around us is none of its business.
+patch_iree() { (cd "$deps/crates/eerie-sys/iree" && GIT_CEILING_DIRECTORIES=$deps/crates git apply "$root/third_party/iree.patch"); }
 vendor_and_patch() { vendor_crates && patch_iree; }
 
 version_at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
@@ -131,9 +128,10 @@ fetch() {
   need "$cc" 'install a C compiler, for example: apt-get install gcc g++'
   need c++ 'IREE needs a C++ compiler to configure, for example: apt-get install g++'
   need python3 'install Python 3.10 or newer with pip'
+  need git 'it applies the patch of third_party/, for example: apt-get install git'
   need cargo 'install Rust (cargo 1.85 or newer): it fetches C sources that travel as crates'
   python3 -m pip --version >/dev/null 2>&1 || die 'python3 has no pip' 'for example: apt-get install python3-pip'
-  once "$deps/crates" "$(cat third_party/crates.txt) $(declare -f patch_iree)" 'fetching C sources' vendor_and_patch
+  once "$deps/crates" "$(cat third_party/crates.txt third_party/iree.patch)" 'fetching C sources' vendor_and_patch
   cmake=cmake
   if ! command -v cmake >/dev/null || ! version_at_least "$(cmake --version | awk 'NR == 1 {print $3}')" 3.26; then
     pip_fetch cmake
@@ -188,7 +186,7 @@ iree() {
   if [ -n "${IREE_SOURCE_DIR:-}" ]; then
     step 'building IREE' build_iree "$source" "$headers"  # a tree of the user's own may change at any time
   else
-    once "$build/iree" "$source $(grep '^eerie-sys ' third_party/crates.txt) $(declare -f patch_iree) $pins $("$cc" --version | head -n 1) $(declare -f build_iree configure_iree)" \
+    once "$build/iree" "$source $(grep '^eerie-sys ' third_party/crates.txt) $(cat third_party/iree.patch) $pins $("$cc" --version | head -n 1) $(declare -f build_iree configure_iree)" \
       'building IREE' build_iree "$source" "$headers"
   fi
 }
@@ -273,18 +271,54 @@ build_tree() {
 }
 
 # mlxcel for another machine, in a folder of its own. What compiles models for it there is not built: iree-compile is of this machine.
-build_for() {  # ARCH TARGETS...
-  [ "${1:-}" = aarch64 ] || die "--target wants aarch64, not '${1:-}'" 'for this machine: ./build.sh'
-  local options=(-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$1" -DCMAKE_C_COMPILER="$1-linux-gnu-gcc" -DCMAKE_CXX_COMPILER="$1-linux-gnu-g++")
-  need "$1-linux-gnu-gcc" "for example: apt-get install gcc-$1-linux-gnu"
-  need "$1-linux-gnu-g++" "for example: apt-get install g++-$1-linux-gnu"
+build_for() {  # MACHINE TARGETS...
+  local machine=${1:-} options=() iree_options=() test_options=() targets
+  case $machine in
+    aarch64 | windows) shift ;;
+    *) die "--target wants aarch64 or windows, not '$machine'" 'for this machine: ./build.sh' ;;
+  esac
+  targets=(mlxcel "$@")
   lock_build
   fetch
+  "options_for_$machine"
   iree
-  iree_for "$1" "${options[@]}"
-  local targets=(mlxcel "${@:2}")
-  command -v "qemu-$1" >/dev/null && options+=(-DCMAKE_CROSSCOMPILING_EMULATOR="qemu-$1;-L;/usr/$1-linux-gnu")  # runs its tests
-  step "building mlxcel for $1" compile_tree "$build/$1" "${options[@]}"
+  iree_for "$machine" "${options[@]}" "${iree_options[@]}"
+  step "building mlxcel for $machine" compile_tree "$build/$machine" "${options[@]}" "${test_options[@]}"
+}
+
+options_for_aarch64() {
+  need aarch64-linux-gnu-gcc 'for example: apt-get install gcc-aarch64-linux-gnu'
+  need aarch64-linux-gnu-g++ 'for example: apt-get install g++-aarch64-linux-gnu'
+  options=(-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc
+    -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++)
+  if command -v qemu-aarch64 >/dev/null; then test_options=(-DCMAKE_CROSSCOMPILING_EMULATOR='qemu-aarch64;-L;/usr/aarch64-linux-gnu'); fi
+}
+
+# Windows, by zig: a clang with the headers and import libraries of Windows. CMake wants its parts as programs.
+options_for_windows() {
+  local tools=$build/windows/tools name
+  pip_fetch ziglang
+  mkdir -p "$tools"
+  for name in cc c++ clang ar ranlib rc; do
+    printf '#!/bin/sh\nexport ZIG_GLOBAL_CACHE_DIR="%s" ZIG_LOCAL_CACHE_DIR="%s"\nexec "%s" %s "$@"\n' "$build/windows/zig-cache" "$build/windows/zig-cache" \
+      "$deps/ziglang/ziglang/zig" "$(zig_command "$name")" >"$tools/$name.new"
+    chmod +x "$tools/$name.new"
+    mv "$tools/$name.new" "$tools/$name"
+  done
+  options=(-DCMAKE_SYSTEM_NAME=Windows -DCMAKE_SYSTEM_PROCESSOR=x86_64 -DCMAKE_C_COMPILER="$tools/cc" -DCMAKE_CXX_COMPILER="$tools/c++"
+    -DCMAKE_AR="$tools/ar" -DCMAKE_RANLIB="$tools/ranlib" -DCMAKE_RC_COMPILER="$tools/rc" -DMLXCEL_CLANG="$tools/clang"
+    -DMLXCEL_IREE_COMPILE= -DMLXCEL_NVRTC=)
+  local flags='-DWIN32_LEAN_AND_MEAN -DNOMINMAX -D_USE_MATH_DEFINES'
+  # A check that links would have zig build its C library anew for every set of flags that is asked about.
+  iree_options=(-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY -DIREE_ENABLE_WERROR_FLAG=OFF -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags")
+}
+
+zig_command() {  # NAME
+  case $1 in
+    cc | c++) echo "$1 -target x86_64-windows-gnu" ;;
+    clang) echo "clang -isystem '$deps/ziglang/ziglang/lib/include'" ;;
+    *) echo "$1" ;;
+  esac
 }
 
 # Under an emulator: the tests, but those that tests/emulated.cmake leaves out, and SmolLM2's goldens from a model that was compiled here.

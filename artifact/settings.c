@@ -19,7 +19,7 @@ const char *mlx_environment(const char *name) {
 static mlx_status_t below(const char *variable, const char *path, const char *home_path, char **out_path) {
   *out_path = NULL;
   const char *folder = mlx_environment(variable), *home = mlx_environment("HOME");
-  if (folder && *folder == '/') return mlx_join_path(folder, path, out_path);
+  if (folder && mlx_is_absolute(folder)) return mlx_join_path(folder, path, out_path);
   return home ? mlx_join_path(home, home_path, out_path) : NULL;
 }
 

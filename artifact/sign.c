@@ -13,7 +13,7 @@
 #include "artifact/settings.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/settings.h"
+#include "base/user.h"
 
 #define MAX_MANIFEST (1u << 20)
 
@@ -23,7 +23,7 @@
 mlx_status_t mlx_key_pair_path(char **out_path) {
   char *folder;
   *out_path = NULL;
-  MLX_TRY(mlx_settings_folder(&folder));
+  MLX_TRY(mlx_user_folder(MLX_USER_CONFIG, &folder));
   if (!folder) return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "there is no place for keys: HOME is not set"), "name a key's file");
   mlx_status_t status = mlx_join_path(folder, "mlxcel", out_path);
   mlx_free(folder);

@@ -9,14 +9,14 @@
 #include "artifact/settings.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/settings.h"
+#include "base/user.h"
 
 mlx_status_t mlx_trust_folder(char **out_folder) {
   *out_folder = NULL;
   const char *given = mlx_environment("MLXCEL_TRUSTED");
   if (given) return mlx_copy_text(given, strlen(given), out_folder);
   char *settings;
-  MLX_TRY(mlx_settings_folder(&settings));
+  MLX_TRY(mlx_user_folder(MLX_USER_CONFIG, &settings));
   if (!settings) {
     return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "there is no place for trusted keys: HOME is not set"), "set MLXCEL_TRUSTED to a folder");
   }

@@ -1,9 +1,7 @@
 #include "base/cpu.h"
 
-#include <sched.h>
 #include <stdint.h>
 #include <string.h>
-#include <unistd.h>
 
 // Of each architecture ascending: who runs one runs those before it.
 static const mlx_cpu_level_t levels[] = {{"x86-64", MLX_X86_64},          {"x86-64-v2", MLX_X86_64}, {"x86-64-v3", MLX_X86_64},
@@ -12,17 +10,15 @@ static const mlx_cpu_level_t levels[] = {{"x86-64", MLX_X86_64},          {"x86-
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <sys/syscall.h>
 
 #define HERE MLX_X86_64
 
-// The tiles' registers are large, and Linux gives them only to who asks.
+// The tiles' registers are large, and systems give them only to who asks.
 bool mlx_cpu_enable_tiles(void) {
-  enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
   unsigned a, b, c, d;
   const unsigned tiles = 1u << 22 | 1u << 24, fp16 = 1u << 23;  // AMX-BF16 and AMX-TILE; who has them has AVX512-FP16
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (tiles | fp16)) != (tiles | fp16)) return false;
-  return !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);
+  return mlx_cpu_ask_for_tiles();
 }
 
 bool mlx_cpu_has_level(const char *level) {
@@ -104,11 +100,4 @@ void mlx_cpu_identity(char out_hex[MLX_DIGEST_HEX]) {
   mlx_digest_begin(&digest);
   add_features(&digest);
   mlx_digest_end(&digest, out_hex);
-}
-
-int mlx_cpu_count(void) {
-  cpu_set_t set;
-  if (!sched_getaffinity(0, sizeof set, &set)) return CPU_COUNT(&set);
-  long count = sysconf(_SC_NPROCESSORS_ONLN);
-  return count > 0 ? (int)count : 1;
 }

@@ -21,6 +21,7 @@ bool mlx_cpu_has_level(const char *level);
 
 // Lets this process use AMX tiles, on threads started from now on too; false when the machine has none or gives none.
 bool mlx_cpu_enable_tiles(void);
+bool mlx_cpu_ask_for_tiles(void);  // its half that asks the system: base/cpu_posix.c, base/cpu_windows.c
 
 // Logical CPUs this process may use.
 int mlx_cpu_count(void);

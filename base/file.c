@@ -280,13 +280,26 @@ mlx_status_t mlx_copy_file(const char *from, const char *to) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Folders and paths
 
+#ifdef _WIN32
+static bool is_slash(char c) { return c == '/' || c == '\\'; }
+bool mlx_is_absolute(const char *path) { return is_slash(path[0]) || (path[0] && path[1] == ':' && is_slash(path[2])); }
+#else
+static bool is_slash(char c) { return c == '/'; }
+bool mlx_is_absolute(const char *path) { return is_slash(path[0]); }
+#endif
+
+bool mlx_is_path(const char *text) {
+  while (*text && !is_slash(*text)) ++text;
+  return *text != 0;
+}
+
 mlx_status_t mlx_make_dirs(const char *path, int mode) {
   char *partial;
   if (!path[0]) return mlx_error(MLX_IO, "cannot create a folder without a name");
   MLX_TRY(mlx_copy_text(path, strlen(path), &partial));
   mlx_status_t status = NULL;
   for (char *cursor = partial + 1; !status; ++cursor) {
-    if (*cursor && *cursor != '/') continue;
+    if (*cursor && !is_slash(*cursor)) continue;
     char saved = *cursor;
     *cursor = 0;
     if (calls->make_dir(partial, mode) && errno != EEXIST) status = mlx_io_error("create folder", partial);
@@ -319,21 +332,22 @@ mlx_status_t mlx_remove_tree(const char *path) {
 mlx_file_name_t mlx_file_name(const char *path) {
   mlx_file_name_t name;
   size_t length = strlen(path), start;
-  while (length > 1 && path[length - 1] == '/') --length;
-  for (start = length; start > 0 && path[start - 1] != '/'; --start) continue;
+  while (length > 1 && is_slash(path[length - 1])) --length;
+  for (start = length; start > 0 && !is_slash(path[start - 1]); --start) continue;
   snprintf(name.text, sizeof name.text, "%.*s", (int)(length - start), path + start);
   return name;
 }
 
 mlx_status_t mlx_folder_of(const char *path, char **out_folder) {
-  const char *slash = strrchr(path, '/');
-  if (!slash) return mlx_copy_text(".", 1, out_folder);
-  return mlx_copy_text(path, slash == path ? 1 : (size_t)(slash - path), out_folder);
+  size_t end = strlen(path);
+  while (end > 0 && !is_slash(path[end - 1])) --end;
+  if (!end) return mlx_copy_text(".", 1, out_folder);
+  return mlx_copy_text(path, end == 1 ? 1 : end - 1, out_folder);
 }
 
 mlx_status_t mlx_join_path(const char *folder, const char *name, char **out_path) {
   size_t length = strlen(folder);
-  return mlx_format(out_path, "%s%s%s", folder, length && folder[length - 1] == '/' ? "" : "/", name);
+  return mlx_format(out_path, "%s%s%s", folder, length && is_slash(folder[length - 1]) ? "" : "/", name);
 }
 
 mlx_status_t mlx_real_path(const char *path, char **out_path) {

@@ -1,10 +1,8 @@
 #include "base/settings.h"
 
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/memory.h"
 
 typedef struct reading {
@@ -119,21 +117,4 @@ mlx_status_t mlx_settings_read(const char *name, const char *bytes, size_t lengt
   mlx_status_t status = read_lines(&reading, text, length);
   mlx_free(text);
   return status;
-}
-
-static const char *environment(const char *name) {
-  const char *value = getenv(name);
-  return value && *value ? value : NULL;
-}
-
-mlx_status_t mlx_settings_folder(char **out_folder) {
-  *out_folder = NULL;
-#ifdef _WIN32
-  const char *roaming = environment("APPDATA");
-  return roaming ? mlx_join_path(roaming, "mlxcel", out_folder) : NULL;
-#else
-  const char *base = environment("XDG_CONFIG_HOME"), *home = environment("HOME");
-  if (base && *base == '/') return mlx_join_path(base, "mlxcel", out_folder);  // its specification ignores relative ones
-  return home ? mlx_join_path(home, ".config/mlxcel", out_folder) : NULL;
-#endif
 }

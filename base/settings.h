@@ -1,5 +1,4 @@
-// Settings: where a person keeps theirs, and the text of a configuration file, line by line. It knows the format and nothing of what the
-// keys mean.
+// Settings: the text of a configuration file, line by line. It knows the format and nothing of what the keys mean.
 //
 //   # a comment, also after a value
 //   key = value            blanks around both are dropped
@@ -11,9 +10,6 @@
 #define MLXCEL_BASE_SETTINGS_H_
 
 #include "base/status.h"
-
-// The folder: $XDG_CONFIG_HOME/mlxcel, else ~/.config/mlxcel (on Windows %APPDATA%\mlxcel); NULL where neither is known. Release with mlx_free.
-mlx_status_t mlx_settings_folder(char **out_folder) MLX_MUST_USE;
 
 #define MLX_SETTINGS_MAX (1 << 20)  // bytes that a file may have
 

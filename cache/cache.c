@@ -182,15 +182,17 @@ static mlx_status_t move_into_place(making_t *making) {
   return NULL;
 }
 
-// The lease is taken before the entry can be seen, so a clear that comes right after it finds the entry in use.
+// The lease is taken in place (Windows moves no folder with an open file in it) and while the id is still locked, so a clear that comes right
+// after it finds the entry in use.
 static mlx_status_t publish(making_t *making, int *out_lease) {
-  char *path;
+  char *path, *final_path = NULL;
   MLX_TRY(mlx_list_dir(making->temporary, record_file, making));
   MLX_TRY(mlx_join_path(making->temporary, MLX_RECORD_NAME, &path));
   mlx_status_t status = write_record(making, path);
-  *out_lease = status ? -1 : mlx_lease_take(path);
+  if (!status) status = mlx_join_path(making->folder, MLX_RECORD_NAME, &final_path);
   if (!status) status = move_into_place(making);
-  if (status) mlx_lease_end(*out_lease);
+  *out_lease = status ? -1 : mlx_lease_take(final_path);
+  mlx_free(final_path);
   mlx_free(path);
   return status;
 }

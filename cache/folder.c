@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/user.h"
 #include "cache/inner.h"
 
 static const char *environment(const char *name) {
@@ -17,12 +18,9 @@ static const char *environment(const char *name) {
 static mlx_status_t choose_folder(const char *given, char **out_folder) {
   if (!given || !*given) given = environment("MLXCEL_CACHE");
   if (given) return mlx_copy_text(given, strlen(given), out_folder);
-  const char *base = environment("XDG_CACHE_HOME");
-  if (base && *base == '/') return mlx_join_path(base, "mlxcel", out_folder);  // its specification ignores relative ones
-  const char *home = environment("HOME");
-  if (home) return mlx_join_path(home, ".cache/mlxcel", out_folder);
-  mlx_status_t status =
-      mlx_error(MLX_NOT_FOUND, "no place for the cache: MLXCEL_CACHE, XDG_CACHE_HOME and HOME are not set");
+  MLX_TRY(mlx_user_folder(MLX_USER_CACHE, out_folder));
+  if (*out_folder) return NULL;
+  mlx_status_t status = mlx_error(MLX_NOT_FOUND, "no place for the cache: MLXCEL_CACHE, %s not set", mlx_user_variables(MLX_USER_CACHE));
   return mlx_status_hint(status, "set MLXCEL_CACHE to a folder of your own");
 }
 

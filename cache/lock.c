@@ -1,12 +1,9 @@
-// POSIX only; a Windows port replaces this file (LockFileEx has the same two modes).
-//
 // Why a lock file is compared with its path after locking: `clear` removes lock files (while it holds them). A process that
 // had opened the file before and got the lock after would hold a file that nobody else can see, beside a second holder.
 #include "cache/lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 
@@ -103,7 +101,7 @@ mlx_status_t mlx_lock_take(const char *path, const char *title, const mlx_report
   mlx_status_t status = mlx_lock_try(path, out_lock);
   int waited_ms = 0;
   while (!status && out_lock->fd < 0) {
-    poll(NULL, 0, POLL_MS);
+    mlx_nap(POLL_MS);
     waited_ms += POLL_MS;
     say_waiting(path, title, waited_ms, report);
     status = mlx_lock_try(path, out_lock);
@@ -157,4 +155,13 @@ mlx_lease_state_t mlx_lease_reserve(const char *path, int *out_lease) {
   }
   *out_lease = fd;
   return MLX_LEASE_RESERVED;
+}
+
+void mlx_lease_let_move(int *inout_lease) {
+#ifdef _WIN32  // for the same reason the move fails when somebody else comes in between
+  mlx_lease_end(*inout_lease);
+  *inout_lease = -1;
+#else
+  (void)inout_lease;
+#endif
 }

@@ -35,5 +35,7 @@ typedef enum mlx_lease_state {
   MLX_LEASE_RESERVED,  // nobody did, and *out_lease now keeps it so until mlx_lease_end
 } mlx_lease_state_t;
 mlx_lease_state_t mlx_lease_reserve(const char *path, int *out_lease);
+// Before the folder of a reserved file is moved: where the system moves none with an open file in it, the lease ends here.
+void mlx_lease_let_move(int *inout_lease);
 
 #endif  // MLXCEL_CACHE_LOCK_H_

@@ -180,6 +180,7 @@ static mlx_status_t clear_locked(const mlx_cache_t *cache, const char *id, mlx_c
   if (!status) status = mlx_join_path(folder, MLX_RECORD_NAME, &record);
   if (!status) {
     *out_kept = mlx_lease_reserve(record, &lease) == MLX_LEASE_HELD;
+    if (!*out_kept) mlx_lease_let_move(&lease);
     if (!*out_kept) status = remove_entry(cache, id, folder, cleared);
     if (!*out_kept) status = mlx_status_join(status, mlx_cache_remove_leftovers(cache, "logs", id, &cleared->bytes));
   }

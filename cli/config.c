@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/settings.h"
 #include "base/text.h"
+#include "base/user.h"
 
 // The first names the file that may set the others.
 const mlx_variable_t mlx_variables[] = {
@@ -117,7 +118,7 @@ static mlx_status_t choose_path(char **out_path) {
   const char *given = environment("MLXCEL_CONFIG");
   if (given) return mlx_copy_text(given, strlen(given), out_path);
   char *folder;
-  MLX_TRY(mlx_settings_folder(&folder));
+  MLX_TRY(mlx_user_folder(MLX_USER_CONFIG, &folder));
   mlx_status_t status = folder ? mlx_join_path(folder, "config", out_path) : NULL;
   mlx_free(folder);
   return status;

@@ -1,11 +1,10 @@
 // Help: a verb's table and usage text on one screen, and the table of exit statuses.
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "base/text.h"
 #include "cli/cli.h"
+#include "line/tty.h"
 
 #define WIDEST 100   // columns
 #define NARROWEST 60
@@ -38,10 +37,9 @@ const mlx_flag_t mlx_common_flags[] = {
 // The screen
 
 static int screen_width(void) {
-  struct winsize size = {0};
   const char *columns = getenv("COLUMNS");
   int width = columns ? atoi(columns) : 0;
-  if (width <= 0 && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size)) width = size.ws_col;
+  if (width <= 0) width = mlx_tty_columns();
   if (width <= 0 || width > WIDEST) width = WIDEST;
   return width < NARROWEST ? NARROWEST : width;
 }

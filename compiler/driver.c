@@ -1,6 +1,5 @@
 #include "compiler/driver.h"
 
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "compiler/tools.h"
 
 #define MLXCEL_IREE_VERSION "3.13.0"  // the pinned one, whose flags and MLIR spelling we emit
 
@@ -40,7 +40,7 @@ static bool consider(char *candidate, mlx_text_t *looked, char **out_path) {
 static mlx_status_t search_path(const char *name, mlx_text_t *looked, char **out_path) {
   const char *cursor = getenv("PATH");
   while (cursor && *cursor && !*out_path) {
-    size_t length = strcspn(cursor, ":");
+    size_t length = strcspn(cursor, MLX_PATH_SEPARATOR);
     char *candidate;
     // An empty element means the current folder to a shell; we do not run what happens to lie there.
     if (length) {
@@ -51,7 +51,7 @@ static mlx_status_t search_path(const char *name, mlx_text_t *looked, char **out
         mlx_free(candidate);
       }
     }
-    cursor += length + (cursor[length] == ':');
+    cursor += length + !!cursor[length];
   }
   if (!*out_path) mlx_text_printf(looked, "%s%s on PATH", looked->length ? ", " : "", name);
   return NULL;
@@ -61,7 +61,7 @@ static mlx_status_t search_path(const char *name, mlx_text_t *looked, char **out
 static mlx_status_t use_named(const char *name, const char *who, char **out_path) {
   mlx_text_t looked = {0};
   mlx_status_t status =
-      strchr(name, '/') ? mlx_copy_text(name, strlen(name), out_path) : search_path(name, &looked, out_path);
+      mlx_is_path(name) ? mlx_copy_text(name, strlen(name), out_path) : search_path(name, &looked, out_path);
   mlx_text_clear(&looked);
   if (status) return status;
   const char *problem = !*out_path                  ? "is not on PATH"
@@ -77,7 +77,7 @@ static mlx_status_t use_named(const char *name, const char *who, char **out_path
 }
 
 static mlx_status_t search_beside_us(mlx_text_t *looked, char **out_path) {
-  static const char *const places[] = {"iree-compile", "../libexec/iree/iree-compile"};
+  static const char *const places[] = {MLX_IREE_COMPILE, "../libexec/iree/" MLX_IREE_COMPILE};
   char *folder, *candidate;
   mlx_status_t status = mlx_own_folder(&folder);
   for (size_t i = 0; folder && i < 2 && !status && !*out_path; ++i) {
@@ -101,7 +101,7 @@ static mlx_status_t find_executable(const char *explicit_path, char **out_path) 
     if (!status) consider(built_in, &looked, out_path);
   }
   if (!status && !*out_path) status = search_beside_us(&looked, out_path);
-  if (!status && !*out_path) status = search_path("iree-compile", &looked, out_path);
+  if (!status && !*out_path) status = search_path(MLX_IREE_COMPILE, &looked, out_path);
   if (!status && !*out_path) {
     status = mlx_error(MLX_NOT_FOUND, "iree-compile was not found; looked at: %s", looked.data ? looked.data : "");
     status = mlx_status_hint(status, "install it (pip install iree-base-compiler==%s) or set MLXCEL_IREE_COMPILE to its path",
@@ -121,51 +121,59 @@ static mlx_status_t add_file(mlx_cache_t *cache, const char *label, const char *
   return NULL;
 }
 
-// The compiler proper is libIREECompiler.so: beside the executable in the wheel, in ../lib in an install tree, and
-// inside the Python packages for the script that pip puts on PATH.
-static mlx_status_t add_python_libraries(mlx_cache_t *cache, const char *folder, mlx_digest_t *digest, size_t *count) {
-  char *pattern;
-  MLX_TRY(mlx_join_path(folder, "../lib/python3*/site-packages/iree/compiler/_mlir_libs/libIREECompiler.so", &pattern));
-  glob_t found = {0};
-  mlx_status_t status = NULL;
-  if (!glob(pattern, 0, NULL, &found)) {
-    for (size_t i = 0; i < found.gl_pathc && !status; ++i) status = add_file(cache, "library", found.gl_pathv[i], digest);
-    *count += found.gl_pathc;
-  }
-  globfree(&found);
-  mlx_free(pattern);
+typedef struct libraries {
+  mlx_cache_t *cache;
+  mlx_digest_t *digest;
+  const char *folder;  // of the executable
+  size_t count;
+} libraries_t;
+
+static mlx_status_t add_library(libraries_t *libraries, const char *place) {
+  char *path;
+  MLX_TRY(mlx_join_path(libraries->folder, place, &path));
+  bool is_there = mlx_is_file(path);
+  mlx_status_t status = is_there ? add_file(libraries->cache, "library", path, libraries->digest) : NULL;
+  libraries->count += is_there;
+  mlx_free(path);
   return status;
 }
 
-static mlx_status_t add_libraries(mlx_cache_t *cache, const char *folder, mlx_digest_t *digest, size_t *count) {
-  static const char *const places[] = {"libIREECompiler.so", "../lib/libIREECompiler.so"};
-  for (size_t i = 0; i < sizeof places / sizeof *places; ++i) {
-    char *path;
-    MLX_TRY(mlx_join_path(folder, places[i], &path));
-    bool is_there = mlx_is_file(path);
-    mlx_status_t status = is_there ? add_file(cache, "library", path, digest) : NULL;
-    *count += is_there;
-    mlx_free(path);
-    MLX_TRY(status);
-  }
-  return add_python_libraries(cache, folder, digest, count);
+static mlx_status_t add_python_library(void *user, const char *name) {
+  char *place;
+  if (strncmp(name, "python3", strlen("python3"))) return NULL;
+  MLX_TRY(mlx_format(&place, "../lib/%s/site-packages/iree/compiler/_mlir_libs/" MLX_IREE_LIBRARY, name));
+  mlx_status_t status = add_library(user, place);
+  mlx_free(place);
+  return status;
+}
+
+// The compiler proper is a library: beside the executable in the wheel, in ../lib in an install tree, and inside the Python packages
+// (of one Python, or on Windows of the only one) for the script that pip puts on PATH.
+static mlx_status_t add_libraries(libraries_t *libraries) {
+  static const char *const places[] = {MLX_IREE_LIBRARY, "../lib/" MLX_IREE_LIBRARY, "../Lib/site-packages/iree/compiler/_mlir_libs/" MLX_IREE_LIBRARY};
+  for (size_t i = 0; i < sizeof places / sizeof *places; ++i) MLX_TRY(add_library(libraries, places[i]));
+  char *lib;
+  MLX_TRY(mlx_join_path(libraries->folder, "../lib", &lib));
+  mlx_status_t status = mlx_is_dir(lib) ? mlx_list_dir(lib, add_python_library, libraries) : NULL;
+  mlx_free(lib);
+  return status;
 }
 
 // *|out_whole|: the digest covers the compiler itself, and not just some launcher of it.
 static mlx_status_t digest_compiler(mlx_cache_t *cache, mlx_iree_compiler_t *compiler, bool *out_whole) {
   mlx_digest_t digest;
   mlx_file_stamp_t stamp;
-  size_t libraries = 0;
   char *folder;
   mlx_digest_begin(&digest);
   MLX_TRY(mlx_file_stamp(compiler->path, &stamp));
-  MLX_TRY(mlx_copy_text(compiler->path, (size_t)(strrchr(compiler->path, '/') - compiler->path), &folder));
+  MLX_TRY(mlx_folder_of(compiler->path, &folder));
   mlx_status_t status = add_file(cache, "executable", compiler->path, &digest);
-  if (!status) status = add_libraries(cache, folder, &digest, &libraries);
+  libraries_t libraries = {.cache = cache, .digest = &digest, .folder = folder};
+  if (!status) status = add_libraries(&libraries);
   mlx_free(folder);
   if (status) return status;
   mlx_digest_end(&digest, compiler->digest);
-  *out_whole = libraries > 0 || stamp.size >= STATIC_COMPILER_BYTES;
+  *out_whole = libraries.count > 0 || stamp.size >= STATIC_COMPILER_BYTES;
   return NULL;
 }
 

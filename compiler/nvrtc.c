@@ -1,14 +1,14 @@
 #include "compiler/nvrtc.h"
 
-#include <dlfcn.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "base/library.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "compiler/tools.h"
 
 #define LINE_BYTES 400  // of NVRTC's log, in a message
 
@@ -90,7 +90,7 @@ struct mlx_nvrtc {
 // Fills |calls| from |library|. The name of the first symbol that is not there, or NULL.
 static const char *look_up(void *library, const symbol_t *symbols, void *calls) {
   for (; symbols->name; ++symbols) {
-    void *function = dlsym(library, symbols->name);
+    void *function = mlx_library_symbol(library, symbols->name);
     if (!function) return symbols->name;
     memcpy((char *)calls + symbols->offset, &function, sizeof function);  // C has no cast to a function pointer
   }
@@ -102,30 +102,35 @@ static const char *look_up(void *library, const symbol_t *symbols, void *calls) 
 
 const char *mlx_nvrtc_built_in = MLXCEL_DEFAULT_NVRTC;
 
-// A library that belongs to NVRTC: beside it in a wheel and in a toolkit, else where the loader looks. NULL for none.
+// A library that belongs to NVRTC: beside it in a wheel and in a toolkit, else where the loader looks.
 static mlx_status_t open_beside(const char *folder, const char *name, void **out_library) {
   char *path;
   MLX_TRY(mlx_join_path(folder, name, &path));
-  *out_library = dlopen(mlx_is_file(path) ? path : name, RTLD_NOW | RTLD_LOCAL);
+  mlx_status_t status = mlx_library_open(mlx_is_file(path) ? path : name, out_library);
   mlx_free(path);
-  return NULL;
+  return status;
 }
 
 // NVRTC asks the loader for its builtins, which finds what is open already, wherever it lies.
 static mlx_status_t open_builtins(mlx_nvrtc_t *nvrtc, const char *folder) {
   char name[64];
   void *library;
-  snprintf(name, sizeof name, "libnvrtc-builtins.so.%d.%d", nvrtc->major, nvrtc->minor);
-  MLX_TRY(open_beside(folder, name, &library));
-  return library ? NULL : mlx_error(MLX_UNAVAILABLE, "'%s' needs %s beside it: %s", nvrtc->path, name, dlerror());
+  snprintf(name, sizeof name, MLX_NVRTC_BUILTINS, nvrtc->major, nvrtc->minor);
+  mlx_status_t status = open_beside(folder, name, &library);
+  if (!status || mlx_status_code(status) == MLX_OUT_OF_MEMORY) return status;
+  mlx_status_t needed = mlx_error(MLX_UNAVAILABLE, "'%s' needs %s beside it: %s", nvrtc->path, name, mlx_status_message(status));
+  mlx_status_free(status);
+  return needed;
 }
 
 // One that is not there, or that we cannot use, only means that there will be no PTX.
 static mlx_status_t open_fatbin(mlx_nvrtc_t *nvrtc, const char *folder) {
   char name[32];
   void *library;
-  snprintf(name, sizeof name, "libnvfatbin.so.%d", nvrtc->major);
-  MLX_TRY(open_beside(folder, name, &library));
+  snprintf(name, sizeof name, MLX_NVFATBIN, nvrtc->major);
+  mlx_status_t status = open_beside(folder, name, &library);
+  if (mlx_status_code(status) == MLX_OUT_OF_MEMORY) return status;
+  mlx_status_free(status);
   nvrtc->has_fatbin = library && !look_up(library, fatbin_symbols, &nvrtc->fatbin) &&
                       !nvrtc->fatbin.version(&nvrtc->fatbin_major, &nvrtc->fatbin_minor);
   return NULL;
@@ -155,15 +160,17 @@ static mlx_status_t open_parts(mlx_nvrtc_t *nvrtc, const char *file) {
 }
 
 static mlx_status_t open_file(const char *file, mlx_nvrtc_t *nvrtc) {
-  struct link_map *map;
-  void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-  if (!library) return mlx_error(MLX_UNAVAILABLE, "%s", dlerror());
+  void *library;
+  char *found = NULL;
+  MLX_TRY(mlx_library_open(file, &library));
   const char *missing = look_up(library, nvrtc_symbols, &nvrtc->calls);
   if (missing) return mlx_error(MLX_UNAVAILABLE, "'%s' has no %s, so it is no NVRTC that mlxcel can use", file, missing);
   if (nvrtc->calls.version(&nvrtc->major, &nvrtc->minor)) return mlx_error(MLX_UNAVAILABLE, "'%s' tells no version", file);
   snprintf(nvrtc->version, sizeof nvrtc->version, "%d.%d", nvrtc->major, nvrtc->minor);
-  bool by_loader = !strchr(file, '/') && !dlinfo(library, RTLD_DI_LINKMAP, &map);
-  return open_parts(nvrtc, by_loader ? map->l_name : file);
+  if (!mlx_is_path(file)) MLX_TRY(mlx_library_path(library, &found));
+  mlx_status_t status = open_parts(nvrtc, found ? found : file);
+  mlx_free(found);
+  return status;
 }
 
 static mlx_status_t try_file(const char *file, mlx_nvrtc_t **out_nvrtc) {
@@ -179,7 +186,7 @@ static mlx_status_t try_file(const char *file, mlx_nvrtc_t **out_nvrtc) {
 }
 
 // The newest first; both have all that we call.
-static const char *const library_names[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
+static const char *const library_names[] = {MLX_NVRTC_13, MLX_NVRTC_12};
 #define NAME_COUNT (sizeof library_names / sizeof *library_names)
 
 // |place| is a file or a folder.
@@ -205,7 +212,7 @@ static mlx_status_t use_named(const char *name, const char *who, mlx_nvrtc_t **o
   if (!status || mlx_status_code(status) == MLX_OUT_OF_MEMORY) return status;
   mlx_status_t named = mlx_error(MLX_NOT_FOUND, "NVRTC '%s' (given by %s) cannot be used: %s", name, who, mlx_status_message(status));
   mlx_status_free(status);
-  return mlx_status_hint(named, "give libnvrtc.so.13 or its folder in %s, or leave it out for the default one", who);
+  return mlx_status_hint(named, "give " MLX_NVRTC_13 " or its folder in %s, or leave it out for the default one", who);
 }
 
 // Tries |place| unless something was found already. What was wrong with it goes into the list that a "not found" error shows.
@@ -260,7 +267,7 @@ mlx_status_t mlx_nvrtc_open(const char *explicit_path, mlx_nvrtc_t **out_nvrtc) 
   if (!status && !*out_nvrtc) {
     status = mlx_error(MLX_UNAVAILABLE, "NVRTC, which compiles our GPU kernels, was not found: %s", looked.data ? looked.data : "");
     status = mlx_status_hint(status, "install it (pip install --target DIR nvidia-cuda-nvrtc==13.0.88 nvidia-nvfatbin==13.0.85) and "
-                             "set MLXCEL_NVRTC=DIR/nvidia/cu13/lib, or use --kernels=off");
+                             "set MLXCEL_NVRTC=DIR/" MLX_NVRTC_FOLDER ", or use --kernels=off");
   }
   mlx_text_clear(&looked);
   return status;

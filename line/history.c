@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/user.h"
 #include "line/line.h"
 
 #define MAX_FILE ((size_t)256 << 20)
@@ -136,9 +137,10 @@ void mlx_history_clear(mlx_history_t *history) {
 }
 
 mlx_status_t mlx_history_path(char **out_path) {
-  const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+  char *folder;
   *out_path = NULL;
-  if (state && state[0] == '/') return mlx_format(out_path, "%s/mlxcel/history", state);
-  if (home && home[0] == '/') return mlx_format(out_path, "%s/.local/state/mlxcel/history", home);
-  return NULL;
+  MLX_TRY(mlx_user_folder(MLX_USER_STATE, &folder));
+  mlx_status_t status = folder && mlx_is_absolute(folder) ? mlx_join_path(folder, "history", out_path) : NULL;
+  mlx_free(folder);
+  return status;
 }

@@ -68,7 +68,7 @@ mlx_status_t mlx_history_open(mlx_history_t *history, const char *path) MLX_MUST
 // Remembers a text, unless it is empty or the same as the last.
 mlx_status_t mlx_history_add(mlx_history_t *history, const char *text, size_t length) MLX_MUST_USE;
 void mlx_history_clear(mlx_history_t *history);
-// Where it lies: $XDG_STATE_HOME/mlxcel/history, else ~/.local/state/mlxcel/history; NULL where neither is known. Release with mlx_free.
+// Where it lies: "history" in the folder of base/user.h; NULL where none is known. Release with mlx_free.
 mlx_status_t mlx_history_path(char **out_path) MLX_MUST_USE;
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -1,18 +1,14 @@
-// Only here is a terminal touched. A port to another system is this file.
 #include "line/prompt.h"
 
 #include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "line/tty.h"
 
 #define PASTE_ON "\033[?2004h"
 #define PASTE_OFF "\033[?2004l"
@@ -24,65 +20,9 @@ struct mlx_prompt {
   bool edits;             // the terminal can be drawn on
   unsigned char bytes[4096];
   size_t at, filled;      // of |bytes|: what was read and not yet looked at
-  struct sigaction outer[5];
 };
 
-// Signal handlers have no other way to reach these.
-static struct termios outer_mode;
-static bool mode_is_ours;
-static volatile sig_atomic_t interrupted, resized;
-
-static const int signals[5] = {SIGINT, SIGWINCH, SIGTERM, SIGHUP, SIGQUIT};
-
-// ---------------------------------------------------------------------------------------------------------------------
-// The terminal's mode
-
-static void leave_mode(void) {
-  if (mode_is_ours) tcsetattr(STDIN_FILENO, TCSADRAIN, &outer_mode);
-  mode_is_ours = false;
-}
-
-// While a line is read every key comes to us. While the model writes nothing typed is shown, and Ctrl-C is a signal.
-static void enter_mode(bool reading) {
-  struct termios mode = outer_mode;
-  mode.c_lflag &= (tcflag_t) ~(ECHO | ICANON);
-  if (reading) {
-    mode.c_lflag &= (tcflag_t) ~(ISIG | IEXTEN);
-    mode.c_iflag &= (tcflag_t) ~(ICRNL | INLCR | IXON | ISTRIP | BRKINT);
-  }
-  mode.c_cc[VMIN] = 1;
-  mode.c_cc[VTIME] = 0;
-  mode_is_ours = !tcsetattr(STDIN_FILENO, TCSADRAIN, &mode);
-}
-
-static void note_signal(int number) {
-  if (number == SIGINT) interrupted = 1;
-  if (number == SIGWINCH) resized = 1;
-}
-
-// The terminal must not stay as we have it when something ends us.
-static void end_by_signal(int number) {
-  if (mode_is_ours) {
-    (void)!write(STDERR_FILENO, PASTE_OFF, sizeof PASTE_OFF - 1);
-    tcsetattr(STDIN_FILENO, TCSANOW, &outer_mode);
-  }
-  signal(number, SIG_DFL);
-  raise(number);
-}
-
-static void take_signals(mlx_prompt_t *prompt) {
-  for (int i = 0; i < 5; ++i) {
-    struct sigaction action = {.sa_handler = i < 2 ? note_signal : end_by_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(signals[i], &action, &prompt->outer[i]);
-  }
-}
-
-bool mlx_prompt_was_interrupted(void) {
-  const bool was = interrupted;
-  interrupted = 0;
-  return was;
-}
+bool mlx_prompt_was_interrupted(void) { return mlx_tty_take_interrupt(); }
 
 bool mlx_prompt_is_possible(void) { return isatty(STDIN_FILENO); }
 
@@ -94,34 +34,29 @@ static bool can_draw(void) {
 mlx_status_t mlx_prompt_open(const mlx_history_t *history, const char *const *words, mlx_prompt_t **out_prompt) {
   *out_prompt = NULL;
   mlx_prompt_t *prompt;
-  if (tcgetattr(STDIN_FILENO, &outer_mode)) return mlx_error(MLX_IO, "stdin is not a terminal");
   MLX_TRY(mlx_alloc(1, sizeof *prompt, &prompt));
+  mlx_status_t status = mlx_tty_open(PASTE_OFF);
+  if (status) {
+    mlx_free(prompt);
+    return status;
+  }
   prompt->line.history = history;
   prompt->line.words = words;
   prompt->edits = can_draw();
-  take_signals(prompt);
-  if (prompt->edits) enter_mode(false);
+  if (prompt->edits) mlx_tty_enter(false);
   *out_prompt = prompt;
   return NULL;
 }
 
 void mlx_prompt_close(mlx_prompt_t *prompt) {
   if (!prompt) return;
-  leave_mode();
-  for (int i = 0; i < 5; ++i) sigaction(signals[i], &prompt->outer[i], NULL);
+  mlx_tty_close();
   mlx_line_clear(&prompt->line);
   mlx_free(prompt);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Drawing
-
-static void terminal_size(int *out_columns, int *out_rows) {
-  struct winsize size = {0};
-  const bool known = !ioctl(STDERR_FILENO, TIOCGWINSZ, &size) && size.ws_col && size.ws_row;
-  *out_columns = known ? size.ws_col : 80;
-  *out_rows = known ? size.ws_row : 24;
-}
 
 static mlx_status_t show(const mlx_text_t *text) {
   for (size_t at = 0; at < text->length;) {
@@ -155,8 +90,7 @@ static mlx_status_t finish_drawing(mlx_prompt_t *prompt, labels_t labels) {
 
 static mlx_status_t resize(mlx_prompt_t *prompt, labels_t labels) {
   int columns, rows;
-  resized = 0;
-  terminal_size(&columns, &rows);
+  mlx_tty_size(&columns, &rows);
   mlx_screen_resize(&prompt->screen, labels.first, labels.more, &prompt->line, columns, rows);
   return draw(prompt, labels, "", "");
 }
@@ -164,23 +98,9 @@ static mlx_status_t resize(mlx_prompt_t *prompt, labels_t labels) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Reading
 
-// More bytes. None with *out_end: nobody is there any more. None without: a signal came.
 static mlx_status_t fill(mlx_prompt_t *prompt, bool *out_end) {
-  sigset_t block, before;
-  struct pollfd ready = {.fd = STDIN_FILENO, .events = POLLIN};
-  *out_end = false;
-  sigemptyset(&block);
-  sigaddset(&block, SIGWINCH);
-  sigprocmask(SIG_BLOCK, &block, &before);  // so that none comes between looking and waiting
-  const int count = resized ? 0 : ppoll(&ready, 1, NULL, &before);
-  sigprocmask(SIG_SETMASK, &before, NULL);
-  if (count <= 0) return count < 0 && errno != EINTR ? mlx_io_error("read", "the terminal") : NULL;
-  const ssize_t got = read(STDIN_FILENO, prompt->bytes, sizeof prompt->bytes);
-  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return NULL;
-  *out_end = got <= 0;  // a terminal that was closed gives an error
-  prompt->at = 0;
-  prompt->filled = got > 0 ? (size_t)got : 0;
-  return NULL;
+  prompt->at = prompt->filled = 0;
+  return mlx_tty_read(prompt->bytes, sizeof prompt->bytes, &prompt->filled, out_end);
 }
 
 // Presses the keys that were read, up to one that ends the line.
@@ -195,18 +115,17 @@ static mlx_line_event_t press(mlx_prompt_t *prompt) {
 
 static mlx_status_t suspend(mlx_prompt_t *prompt, labels_t labels) {
   MLX_TRY(finish_drawing(prompt, labels));
-  leave_mode();
-  raise(SIGTSTP);
-  enter_mode(true);
+  mlx_tty_leave();
+  mlx_tty_suspend();
+  mlx_tty_enter(true);
   prompt->screen.cursor_row = 0;
   return draw(prompt, labels, PASTE_ON, "");
 }
 
 static mlx_status_t edit(mlx_prompt_t *prompt, labels_t labels, mlx_line_event_t *out_event) {
   bool end = false;
-  resized = 0;
   prompt->screen.cursor_row = 0;
-  terminal_size(&prompt->screen.columns, &prompt->screen.rows);
+  mlx_tty_size(&prompt->screen.columns, &prompt->screen.rows);
   MLX_TRY(draw(prompt, labels, PASTE_ON, ""));
   for (;;) {
     const mlx_line_event_t event = end ? MLX_LINE_ENDED : press(prompt);
@@ -217,7 +136,7 @@ static mlx_status_t edit(mlx_prompt_t *prompt, labels_t labels, mlx_line_event_t
     } else if (event == MLX_LINE_REDRAW) {
       prompt->screen.cursor_row = 0;
       MLX_TRY(draw(prompt, labels, "\033[H\033[2J", ""));
-    } else if (resized) {
+    } else if (mlx_tty_is_resized()) {
       MLX_TRY(resize(prompt, labels));
     } else {
       MLX_TRY(draw(prompt, labels, "", ""));
@@ -236,8 +155,7 @@ static mlx_status_t read_plainly(mlx_prompt_t *prompt, labels_t labels, mlx_line
     if (prompt->at < prompt->filled) continue;
     if (prompt->line.text.length) fputs(labels.more, stderr);
     MLX_TRY(fill(prompt, &end));
-    if (interrupted) {
-      interrupted = 0;
+    if (mlx_tty_take_interrupt()) {
       *out_event = MLX_LINE_INTERRUPTED;
       fputc('\n', stderr);
       return NULL;
@@ -251,10 +169,10 @@ mlx_status_t mlx_prompt_read(mlx_prompt_t *prompt, const char *text, const char 
   *out_line = "";
   *out_length = 0;
   mlx_line_clear(&prompt->line);
-  if (prompt->edits) enter_mode(true);
+  if (prompt->edits) mlx_tty_enter(true);
   mlx_status_t status = prompt->edits ? edit(prompt, (labels_t){text, more}, &event) : read_plainly(prompt, (labels_t){text, more}, &event);
-  if (prompt->edits) enter_mode(false);
-  interrupted = 0;
+  if (prompt->edits) mlx_tty_enter(false);
+  mlx_tty_take_interrupt();
   *out_had_text = prompt->line.text.length > 0;
   *out_result = event == MLX_LINE_DONE ? MLX_PROMPT_LINE : event == MLX_LINE_INTERRUPTED ? MLX_PROMPT_INTERRUPTED : MLX_PROMPT_END;
   if (!status && event == MLX_LINE_DONE) status = mlx_line_value(&prompt->line, out_line, out_length);

@@ -1,7 +1,9 @@
 #include "shim/cuda.h"
 
-#include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "base/library.h"
 
 #define ERROR_OUT_OF_MEMORY 2
 #define STREAM_NON_BLOCKING 1  // no implicit order with the default stream
@@ -43,20 +45,31 @@ static mlx_status_t unavailable(const char *why, const char *hint) {
   return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: %s", why), "%s", hint);
 }
 
+// As IREE tries them (third_party/iree.patch sees to the last).
+#ifdef _WIN32
+static const char *const names[] = {"nvcuda.dll"};
+#else
+static const char *const names[] = {"libcuda.so", "libcuda.so.1"};
+#endif
+
 static mlx_status_t open_library(void **out_library) {
-  static const char *const names[] = {"libcuda.so", "libcuda.so.1"};  // as IREE tries them (build.sh sees to the second)
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
-    *out_library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (*out_library) return NULL;
-    const char *reason = dlerror();
-    if (reason && !strstr(reason, "No such file")) return unavailable(reason, "repair NVIDIA's driver, or use --device cpu");
+    mlx_status_t status = mlx_library_open(names[i], out_library);
+    if (!status) return NULL;
+    mlx_status_t said = mlx_status_code(status) == MLX_NOT_FOUND
+                            ? NULL
+                            : unavailable(mlx_status_message(status), "repair NVIDIA's driver, or use --device cpu");
+    mlx_status_free(status);
+    if (said) return said;
   }
-  return unavailable("libcuda.so is not installed", "install NVIDIA's driver, or use --device cpu");
+  char why[64];
+  snprintf(why, sizeof why, "%s is not installed", names[0]);
+  return unavailable(why, "install NVIDIA's driver, or use --device cpu");
 }
 
 static mlx_status_t start(void *library, mlx_cuda_calls_t *out_calls) {
   for (size_t i = 0; i < sizeof calls / sizeof *calls; ++i) {
-    void *symbol = dlsym(library, calls[i].symbol);
+    void *symbol = mlx_library_symbol(library, calls[i].symbol);
     if (!symbol) return unavailable("libcuda lacks functions that mlxcel needs", "update NVIDIA's driver, or use --device cpu");
     // C has no cast from an object pointer to a function pointer.
     memcpy((char *)out_calls + calls[i].offset, &symbol, sizeof symbol);
@@ -71,7 +84,7 @@ mlx_status_t mlx_cuda_load(mlx_cuda_calls_t *out_calls, void **out_library) {
   MLX_TRY(open_library(out_library));
   mlx_status_t status = start(*out_library, out_calls);
   if (!status) return NULL;
-  dlclose(*out_library);
+  mlx_library_close(*out_library);
   *out_library = NULL;
   return status;
 }
@@ -94,7 +107,7 @@ mlx_status_t mlx_cuda_open(mlx_cuda_t *out_cuda) {
 void mlx_cuda_close(mlx_cuda_t *cuda) {
   if (cuda->stream) cuda->calls.stream_destroy(cuda->stream);
   if (cuda->context) cuda->calls.context_release(0);
-  if (cuda->library) dlclose(cuda->library);
+  if (cuda->library) mlx_library_close(cuda->library);
   *cuda = (mlx_cuda_t){0};
 }
 

@@ -1,6 +1,5 @@
 // What NVIDIA's driver says about the GPU, asked before anything is opened on it.
-#include <dlfcn.h>
-
+#include "base/library.h"
 #include "shim/cuda.h"
 
 #define ATTRIBUTE_MAJOR 75
@@ -27,6 +26,6 @@ mlx_status_t mlx_gpu_query(mlx_gpu_info_t *out_info) {
   void *library;
   MLX_TRY(mlx_cuda_load(&calls, &library));
   mlx_status_t status = ask(&calls, out_info);
-  if (status) dlclose(library);  // otherwise it stays: it is opened again next
+  if (status) mlx_library_close(library);  // otherwise it stays: it is opened again next
   return status;
 }

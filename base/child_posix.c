@@ -1,0 +1,202 @@
+// Children in a process group of their own, with a death signal.
+#include "base/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#include "base/clock.h"
+#include "base/file.h"
+
+// Moves |fd| above the standard three: a caller may have started us with some of those closed, and then dup2 onto
+// itself would leave close-on-exec set.
+static int above_standard(int fd) {
+  if (fd < 0 || fd > 2) return fd;
+  int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  int error = errno;
+  close(fd);
+  errno = error;
+  return moved;
+}
+
+static mlx_status_t make_pipe(int out_fds[2]) {
+  int fds[2];
+  if (pipe(fds)) return mlx_error(MLX_IO, "cannot make a pipe: %s", strerror(errno));
+  for (int i = 0; i < 2; ++i) {
+    out_fds[i] = above_standard(fds[i]);
+    if (out_fds[i] >= 0) fcntl(out_fds[i], F_SETFD, FD_CLOEXEC);
+  }
+  if (out_fds[0] >= 0 && out_fds[1] >= 0) return NULL;
+  mlx_status_t status = mlx_error(MLX_IO, "cannot make a pipe: %s", strerror(errno));
+  for (int i = 0; i < 2; ++i) {
+    if (out_fds[i] >= 0) close(out_fds[i]);
+  }
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Starting
+
+// Runs in the child, between fork and exec: only async-signal-safe calls. Does not return.
+static void become_child(const char *const *argv, int input, int output, int failure_pipe, pid_t parent) {
+  setpgid(0, 0);
+#ifdef __linux__
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(127);  // we were orphaned before the line above took effect
+#else
+  (void)parent;
+#endif
+  static const int signals[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD, SIGALRM, SIGUSR1, SIGUSR2};
+  for (size_t i = 0; i < sizeof signals / sizeof *signals; ++i) signal(signals[i], SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, NULL);
+  if (dup2(input, 0) == 0 && dup2(output, 1) == 1 && dup2(output, 2) == 2) {
+    execv(argv[0], (char *const *)(uintptr_t)argv);
+  }
+  int error = errno;
+  ssize_t ignored = write(failure_pipe, &error, sizeof error);
+  (void)ignored;
+  _exit(127);
+}
+
+// Some launchers start programs with SIGCHLD ignored: the kernel then reaps children itself, and how they ended is lost.
+static void keep_zombies(void) {
+  struct sigaction action;
+  if (!sigaction(SIGCHLD, NULL, &action) && action.sa_handler == SIG_IGN) signal(SIGCHLD, SIG_DFL);
+}
+
+// Starts the child with both streams on |output|. The failure pipe closes by itself at a successful exec; otherwise it
+// carries the errno that says why there was none.
+static mlx_status_t start_child(const char *const *argv, int output, pid_t *out_pid) {
+  int input = above_standard(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (input < 0) return mlx_io_error("open", "/dev/null");
+  int failure[2];
+  mlx_status_t status = make_pipe(failure);
+  if (status) {
+    close(input);
+    return status;
+  }
+  keep_zombies();
+  pid_t parent = getpid(), pid = fork();
+  if (pid == 0) become_child(argv, input, output, failure[1], parent);
+  int error = pid < 0 ? errno : 0;
+  close(input);
+  close(failure[1]);
+  if (pid > 0) {
+    setpgid(pid, pid);  // here as well: whichever of the two of us comes first
+    ssize_t got;
+    do got = read(failure[0], &error, sizeof error);
+    while (got < 0 && errno == EINTR);
+    if (got != (ssize_t)sizeof error) error = 0;
+    if (error) waitpid(pid, NULL, 0);
+  }
+  close(failure[0]);
+  *out_pid = pid;
+  errno = error;
+  return error ? mlx_io_error("run", argv[0]) : NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Watching
+
+size_t mlx_child_read(const mlx_child_t *child, char *bytes, size_t size) {
+  ssize_t got;
+  do got = read((int)child->output, bytes, size);
+  while (got < 0 && errno == EINTR);
+  return got > 0 ? (size_t)got : 0;
+}
+
+void mlx_child_ask_to_end(const mlx_child_t *child) { kill(-(pid_t)child->id, SIGTERM); }
+void mlx_child_kill(const mlx_child_t *child) { kill(-(pid_t)child->id, SIGKILL); }
+
+// Reaps an ended child. Its group is killed first, while the zombie still holds the number: afterwards the number could
+// belong to somebody else.
+mlx_status_t mlx_child_reap(mlx_child_t *child, mlx_process_result_t *result) {
+  const pid_t pid = (pid_t)child->id;
+  mlx_child_kill(child);
+  int wait_status;
+  struct rusage usage;
+  pid_t got;
+  do got = wait4(pid, &wait_status, 0, &usage);
+  while (got < 0 && errno == EINTR);
+  if (got < 0) return mlx_error(MLX_INTERNAL, "lost track of child %ld: %s", (long)pid, strerror(errno));
+  result->elapsed_seconds = mlx_seconds() - child->began;
+#ifdef __APPLE__
+  result->peak_bytes = (uint64_t)usage.ru_maxrss;
+#else
+  result->peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
+#endif
+  if (WIFSIGNALED(wait_status)) {
+    result->signal = WTERMSIG(wait_status);
+  } else {
+    result->exit_code = WEXITSTATUS(wait_status);
+  }
+  return NULL;
+}
+
+// It stays a zombie for reap.
+bool mlx_child_has_ended(const mlx_child_t *child) {
+  const pid_t pid = (pid_t)child->id;
+  siginfo_t info = {0};
+  if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT)) return errno != EINTR;
+  return info.si_pid == pid;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// All of it
+
+static mlx_status_t open_log(const char *path, const char *head, int *out_fd) {
+  // A log that is replaced, not reused: whoever still reads the old one keeps it, and a link put there is not followed.
+  if (unlink(path) && errno != ENOENT) return mlx_io_error("replace", path);
+  *out_fd = above_standard(open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644));
+  if (*out_fd < 0) return mlx_io_error("create", path);
+  const char *cursor = head ? head : "";
+  for (size_t left = strlen(cursor); left;) {
+    ssize_t written = write(*out_fd, cursor, left);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      mlx_status_t status = mlx_io_error("write", path);
+      close(*out_fd);
+      return status;
+    }
+    cursor += written;
+    left -= (size_t)written;
+  }
+  return NULL;
+}
+
+mlx_status_t mlx_child_start(const mlx_process_options_t *options, const char *log_path, mlx_child_t *out_child) {
+  *out_child = (mlx_child_t){.id = -1, .output = -1, .began = mlx_seconds()};
+  int ends[2] = {-1, -1};  // a pipe's, or none and a file
+  pid_t pid;
+  MLX_TRY(log_path ? open_log(log_path, options->log_head, &ends[1]) : make_pipe(ends));
+  if (ends[0] >= 0) fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  mlx_status_t status = start_child(options->argv, ends[1], &pid);
+  close(ends[1]);
+  out_child->output = ends[0];
+  if (!status) out_child->id = pid;
+  return status;
+}
+
+void mlx_child_close(mlx_child_t *child) {
+  if (child->output >= 0) close((int)child->output);
+  child->output = -1;
+}
+
+void mlx_process_describe(const mlx_process_result_t *result, char *out_text, size_t size) {
+  if (result->signal) {
+    snprintf(out_text, size, "signal %d (%s)", result->signal, strsignal(result->signal));
+  } else {
+    snprintf(out_text, size, "exit status %d", result->exit_code);
+  }
+}

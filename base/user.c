@@ -1,0 +1,35 @@
+#include "base/user.h"
+
+#include <stdlib.h>
+
+#include "base/file.h"
+
+typedef struct row {
+  const char *variable, *below;            // of the folder that |variable| names
+  const char *home_variable, *below_home;  // of the folder that this one names, where there is no such variable; or NULL
+  const char *variables;
+} row_t;
+
+#ifdef _WIN32
+static const row_t rows[] = {
+    [MLX_USER_CONFIG] = {"APPDATA", "mlxcel", NULL, NULL, "APPDATA is"},
+    [MLX_USER_CACHE] = {"LOCALAPPDATA", "mlxcel/cache", NULL, NULL, "LOCALAPPDATA is"},
+    [MLX_USER_STATE] = {"LOCALAPPDATA", "mlxcel", NULL, NULL, "LOCALAPPDATA is"},
+};
+#else
+static const row_t rows[] = {
+    [MLX_USER_CONFIG] = {"XDG_CONFIG_HOME", "mlxcel", "HOME", ".config/mlxcel", "XDG_CONFIG_HOME and HOME are"},
+    [MLX_USER_CACHE] = {"XDG_CACHE_HOME", "mlxcel", "HOME", ".cache/mlxcel", "XDG_CACHE_HOME and HOME are"},
+    [MLX_USER_STATE] = {"XDG_STATE_HOME", "mlxcel", "HOME", ".local/state/mlxcel", "XDG_STATE_HOME and HOME are"},
+};
+#endif
+
+mlx_status_t mlx_user_folder(mlx_user_kind_t kind, char **out_folder) {
+  *out_folder = NULL;
+  const row_t *row = &rows[kind];
+  const char *base = getenv(row->variable), *home = row->home_variable ? getenv(row->home_variable) : NULL;
+  if (base && mlx_is_absolute(base)) return mlx_join_path(base, row->below, out_folder);  // XDG's specification ignores relative ones
+  return home && *home ? mlx_join_path(home, row->below_home, out_folder) : NULL;
+}
+
+const char *mlx_user_variables(mlx_user_kind_t kind) { return rows[kind].variables; }

@@ -1,0 +1,164 @@
+// The program's beginning, its environment, and what the machine tells.
+#include <errno.h>
+#include <stdatomic.h>
+#include <windows.h>
+#include <bcrypt.h>
+#include <psapi.h>
+#include <shellapi.h>
+
+#include "base/windows/inner.h"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The console
+
+static struct outer {
+  UINT code_page;
+  DWORD modes[2];
+  bool changed[2];
+} outer;
+
+static HANDLE stream(int index) { return GetStdHandle(index ? STD_ERROR_HANDLE : STD_OUTPUT_HANDLE); }
+
+static void restore_console(void) {
+  for (int i = 0; i < 2; ++i) {
+    if (outer.changed[i]) SetConsoleMode(stream(i), outer.modes[i]);
+  }
+  if (outer.code_page) SetConsoleOutputCP(outer.code_page);
+}
+
+// What we show is UTF-8 with escape sequences, as for any terminal. A console that is too old for them is a dumb one.
+static void prepare_console(void) {
+  bool draws = false;
+  outer.code_page = GetConsoleOutputCP();
+  if (outer.code_page) SetConsoleOutputCP(CP_UTF8);
+  for (int i = 0; i < 2; ++i) {
+    const DWORD wanted = ENABLE_PROCESSED_OUTPUT | ENABLE_VIRTUAL_TERMINAL_PROCESSING;
+    if (!GetConsoleMode(stream(i), &outer.modes[i])) continue;
+    outer.changed[i] = SetConsoleMode(stream(i), outer.modes[i] | wanted) != 0;
+    draws |= outer.changed[i];
+  }
+  atexit(restore_console);
+  if (draws && !getenv("TERM")) setenv("TERM", "xterm-256color", 1);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The arguments
+
+static void plain_program_name(char *name) {
+  for (char *c = name; *c; ++c) {
+    if (*c == '\\') *c = '/';
+  }
+  const size_t length = strlen(name);
+  if (length > 4 && !_stricmp(name + length - 4, ".exe")) name[length - 4] = 0;
+}
+
+static char **take_arguments(int *out_count) {
+  wchar_t **wide = CommandLineToArgvW(GetCommandLineW(), out_count);
+  char **list = wide ? calloc((size_t)*out_count + 1, sizeof *list) : NULL;
+  for (int i = 0; list && i < *out_count; ++i) {
+    list[i] = mlx_narrow(wide[i]);
+    if (!list[i]) return NULL;
+  }
+  if (wide) LocalFree(wide);
+  if (list && *out_count) plain_program_name(list[0]);
+  return list;
+}
+
+int mlx_posix_main(int argc, char **argv);
+
+#undef main
+int main(void) {
+  int count;
+  char **list = take_arguments(&count);  // for as long as we live
+  if (!list) return ENOMEM;
+  for (int fd = 0; fd < 3; ++fd) _setmode(fd, _O_BINARY);
+  prepare_console();
+  return mlx_posix_main(count, list);
+}
+
+mlx_posix_handler_t mlx_posix_signal(int number, mlx_posix_handler_t handler) {
+#undef signal
+  return number == SIGPIPE ? SIG_DFL : signal(number, handler);  // the C library ends a program that asks for what it does not know
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The environment
+
+// What was handed out stays valid: each different value of a name is kept once.
+typedef struct value {
+  struct value *next;
+  char *name, *text;
+} value_t;
+
+static const char *keep_value(const char *name, char *text) {
+  static _Atomic(value_t *) values;
+  for (value_t *v = values; v; v = v->next) {
+    if (strcmp(v->name, name) || strcmp(v->text, text)) continue;
+    free(text);
+    return v->text;
+  }
+  value_t *v = malloc(sizeof *v);
+  char *copy = _strdup(name);
+  if (!v || !copy) return text;
+  *v = (value_t){.next = values, .name = copy, .text = text};
+  while (!atomic_compare_exchange_weak(&values, &v->next, v)) continue;
+  return text;
+}
+
+char *mlx_posix_getenv(const char *name) {
+  wchar_t *wide = mlx_wide(name);
+  const wchar_t *value = wide ? _wgetenv(wide) : NULL;
+  char *text = value ? mlx_narrow(value) : NULL;
+  free(wide);
+  if (text) return (char *)(uintptr_t)keep_value(name, text);
+  return strcmp(name, "HOME") ? NULL : mlx_posix_getenv("USERPROFILE");
+}
+
+int setenv(const char *name, const char *value, int overwrite) {
+  if (!overwrite && mlx_posix_getenv(name)) return 0;
+  wchar_t *wide_name = mlx_wide(name), *wide = mlx_wide(value);
+  const int failed = wide_name && wide ? _wputenv_s(wide_name, wide) : ENOMEM;
+  free(wide_name);
+  free(wide);
+  if (failed) errno = failed;
+  return failed ? -1 : 0;
+}
+
+int unsetenv(const char *name) { return setenv(name, "", 1); }  // which is how the C library removes one
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The machine
+
+long sysconf(int name) {
+  MEMORYSTATUSEX memory = {.dwLength = sizeof memory};
+  if (name == _SC_PAGESIZE) return 4096;
+  return GlobalMemoryStatusEx(&memory) ? (long)(memory.ullTotalPhys / 4096) : -1;  // enough for 8 TiB
+}
+
+int getrusage(int who, struct rusage *out) {
+  PROCESS_MEMORY_COUNTERS memory;
+  (void)who;
+  if (!K32GetProcessMemoryInfo(GetCurrentProcess(), &memory, sizeof memory)) return mlx_windows_failed();
+  *out = (struct rusage){.ru_maxrss = (long)(memory.PeakWorkingSetSize / 1024)};
+  return 0;
+}
+
+ssize_t getrandom(void *bytes, size_t length, unsigned flags) {
+  (void)flags;
+  if (!BCryptGenRandom(NULL, bytes, (ULONG)length, BCRYPT_USE_SYSTEM_PREFERRED_RNG)) return (ssize_t)length;
+  errno = EIO;
+  return -1;
+}
+
+void *memmem(const void *where, size_t length, const void *what, size_t what_length) {
+  const char *cursor = where;
+  if (!what_length) return (void *)(uintptr_t)cursor;
+  for (; length >= what_length; ++cursor, --length) {
+    const char *found = memchr(cursor, *(const unsigned char *)what, length - what_length + 1);
+    if (!found) return NULL;
+    length -= (size_t)(found - cursor);
+    cursor = found;
+    if (!memcmp(cursor, what, what_length)) return (void *)(uintptr_t)cursor;
+  }
+  return NULL;
+}

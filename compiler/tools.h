@@ -1,0 +1,25 @@
+// What the tools that we did not write are called: on each system otherwise.
+#ifndef MLXCEL_COMPILER_TOOLS_H_
+#define MLXCEL_COMPILER_TOOLS_H_
+
+#ifdef _WIN32
+#define MLX_PATH_SEPARATOR ";"
+#define MLX_IREE_COMPILE "iree-compile.exe"
+#define MLX_IREE_LIBRARY "IREECompiler.dll"
+#define MLX_NVRTC_13 "nvrtc64_130_0.dll"
+#define MLX_NVRTC_12 "nvrtc64_120_0.dll"
+#define MLX_NVRTC_BUILTINS "nvrtc-builtins64_%d%d.dll"  // of its version
+#define MLX_NVFATBIN "nvfatbin_%d0_0.dll"               // of its version's first number
+#define MLX_NVRTC_FOLDER "nvidia/cu13/bin/x86_64"       // in the wheels
+#else
+#define MLX_PATH_SEPARATOR ":"
+#define MLX_IREE_COMPILE "iree-compile"
+#define MLX_IREE_LIBRARY "libIREECompiler.so"
+#define MLX_NVRTC_13 "libnvrtc.so.13"
+#define MLX_NVRTC_12 "libnvrtc.so.12"
+#define MLX_NVRTC_BUILTINS "libnvrtc-builtins.so.%d.%d"
+#define MLX_NVFATBIN "libnvfatbin.so.%d"
+#define MLX_NVRTC_FOLDER "nvidia/cu13/lib"
+#endif
+
+#endif  // MLXCEL_COMPILER_TOOLS_H_
