@@ -40,28 +40,26 @@ choose_version() {  # [VERSION]
 
 # The two binaries of a platform, in a tree of its own: with no path of this machine in them, so that they look beside themselves.
 build_release_tree() {  # PLATFORM
-  local targets=(mlxcel mlxcel_runtime_only) iree_compile='' arch=${1#linux-}
-  local options=(-DMLXCEL_VERSION="$version" -DMLXCEL_NVRTC= -DCMAKE_C_FLAGS="-ffile-prefix-map=$root=.")
-  case $1 in
-    linux-x86_64 | linux-aarch64)
-      iree
-      if [ "$arch" != "$(uname -m)" ]; then
-        need "$arch-linux-gnu-gcc" "for example: apt-get install gcc-$arch-linux-gnu"
-        need "$arch-linux-gnu-g++" "for example: apt-get install g++-$arch-linux-gnu"
-        local cross=(-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$arch" -DCMAKE_C_COMPILER="$arch-linux-gnu-gcc" -DCMAKE_CXX_COMPILER="$arch-linux-gnu-g++")
-        iree_for "$arch" "${cross[@]}"
-        options+=("${cross[@]}")
-      fi
-      ;;
-    *) die "$1 cannot be built here" ;;
-  esac
-  step "building mlxcel $version for $1" compile_tree "$release/tree/$1" "${options[@]}"
+  local targets=(mlxcel mlxcel_runtime_only) iree_compile='' options=() iree_options=() test_options=() machine
+  iree
+  if [ "$1" != "linux-$(uname -m)" ]; then
+    case $1 in
+      windows-x86_64) machine=windows ;;
+      linux-aarch64) machine=aarch64 ;;
+      *) die "$1 cannot be built here" 'release on a Linux x86_64 machine' ;;
+    esac
+    "options_for_$machine"
+    iree_for "$machine" "${options[@]}" "${iree_options[@]}"
+  fi
+  step "building mlxcel $version for $1" compile_tree "$release/tree/$1" "${options[@]}" -DMLXCEL_VERSION="$version" -DMLXCEL_NVRTC= \
+    -DCMAKE_C_FLAGS="-ffile-prefix-map=$root=."
 }
 
 strip_for() {  # PLATFORM FILE
   case $1 in
     "linux-$(uname -m)") strip "$2" ;;
     linux-*) "${1#linux-}-linux-gnu-strip" "$2" ;;
+    windows-*) ;;  # zig leaves nothing to strip
   esac
 }
 

@@ -14,16 +14,20 @@ die() { echo "release/sbom.sh: $1" >&2; exit 1; }
 digest() { sha256sum "$1" | cut -d' ' -f1; }
 identifier() { printf 'SPDXRef-%s' "$(printf %s "$1" | tr -cs 'A-Za-z0-9.\n' - | sed 's/-*$//')"; }
 
-# "KIND VERSION SHA256" of what a component came in.
+# "KIND VERSION SHA256" of what a component came in. Of a tool that only built the package, the hash pinned first: pip has checked one.
 origin() {  # PIN
   local row file
   row=$(awk -v name="$1" '$1 == name {print "cargo", $2, $3}' third_party/crates.txt)
   if [ -z "$row" ]; then
     row=$(awk -v name="$1==" 'index($1, name) == 1 {sub(name, "", $1); print "pypi", $1; exit}' third_party/python.txt)
     [ -n "$row" ] || die "neither crates.txt nor python.txt pins $1"
-    file=$(ls "$wheels/$(printf %s "$1" | tr - _)"-*.whl 2>/dev/null | head -n 1)
-    [ -n "$file" ] || die "there is no wheel of $1 in '$wheels'"
-    row="$row $(digest "$file")"
+    file=$(ls "$wheels/$(printf %s "$1" | tr - _)"-*.whl 2>/dev/null | head -n 1 || true)
+    if [ "$1" = ziglang ]; then
+      row="$row $(awk -v name="$1==" 'on {sub(/.*sha256:/, "", $1); print $1; exit} index($1, name) == 1 {on = 1}' third_party/python.txt)"
+    else
+      [ -n "$file" ] || die "there is no wheel of $1 in '$wheels'"
+      row="$row $(digest "$file")"
+    fi
   fi
   printf %s "$row"
 }
@@ -81,16 +85,19 @@ cat <<END
   ],
   "hasExtractedLicensingInfos": [
 END
-if [ "$form" = full ]; then
-  cat <<END
-    {
-      "licenseId": "LicenseRef-NVIDIA-CUDA-EULA",
-      "name": "End User License Agreement of NVIDIA's CUDA toolkit",
-      "extractedText": "The text is in THIRD_PARTY_NOTICES.txt of the same package, under NVRTC."
-    }
-END
-fi
+# Texts that have no name of SPDX's own.
+separator=''
+for reference in $(grep -o 'LicenseRef-[A-Za-z0-9.-]*' <<<"$rows" | sort -u); do
+  case $reference in
+    LicenseRef-NVIDIA-CUDA-EULA) title="End User License Agreement of NVIDIA's CUDA toolkit" ;;
+    LicenseRef-mingw-w64) title='Licences of the mingw-w64 runtime' ;;
+    *) die "$reference has no name" ;;
+  esac
+  printf '%s    {"licenseId": "%s", "name": "%s", "extractedText": "The text is in THIRD_PARTY_NOTICES.txt of the same package."}' "$separator" "$reference" "$title"
+  separator=$',\n'
+done
 cat <<END
+
   ],
   "relationships": [
 END
