@@ -285,7 +285,8 @@ build_tree() {
 
 # mlxcel for another machine, in a folder of its own. What compiles models for it there is not built: iree-compile is of this machine.
 build_for() {  # MACHINE TARGETS...
-  local machine=${1:-} options=() iree_options=() test_options=() targets
+  local machine=${1:-} options=() iree_options=() targets
+  local test_options=("${test_options[@]}")  # what is set here is for this machine alone
   case $machine in
     aarch64 | windows) shift ;;
     *) die "--target wants aarch64 or windows, not '$machine'" 'for this machine: ./build.sh' ;;
