@@ -18,11 +18,11 @@
 #define MAX_TOKENS (1 << 24)
 
 typedef struct flags {
-  const char *model, *device, *dtype, *kernels, *quantize, *cpu_level, *format, *bandwidth, *plot;
+  mlx_open_options_t open;
+  const char *format, *bandwidth, *plot;
   mlx_flag_ints_t prompts, generated, depths;
   mlx_flag_list_t pairs;
-  int64_t repetitions, context, threads;
-  bool verbose, allow_unsigned;
+  int64_t repetitions;
 } flags_t;
 
 typedef struct measured {  // what is left of a result for the plot
@@ -120,11 +120,11 @@ static bool will_use_gpu(const char *device) {
 
 // Where it is asked for, and for a plot where it can be done: on a CPU.
 static mlx_status_t measure_bandwidth(const flags_t *f, double *out) {
-  const bool asked = is_to_be_measured(f), gpu = (asked || f->plot) && will_use_gpu(f->device);
+  const bool asked = is_to_be_measured(f), gpu = (asked || f->plot) && will_use_gpu(f->open.device);
   if (asked && gpu) return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "only the CPU's bandwidth is measured here"), "give the GPU's: --bandwidth GB/s, or --device cpu");
   if (gpu || (!asked && !f->plot)) return NULL;
   mlx_report_progress(mlx_terminal_report(), "measuring the memory's bandwidth");
-  mlx_status_t status = mlx_measure_bandwidth(f->threads ? (int)f->threads : mlx_cpu_count(), out);
+  mlx_status_t status = mlx_measure_bandwidth(f->open.threads ? (int)f->open.threads : mlx_cpu_count(), out);
   mlx_report_done(mlx_terminal_report());
   if (!status) fprintf(stderr, "memory: %.1f GB/s read\n", *out / 1e9);
   forget_peak_memory();
@@ -335,22 +335,14 @@ static mlx_status_t too_small(int64_t need, int64_t context) {
 }
 
 static mlx_status_t open_and_run(bench_t *bench, const flags_t *f) {
-  const mlx_open_options_t opening = {.model = f->model,
-                                      .device = f->device,
-                                      .dtype = f->dtype,
-                                      .kernels = f->kernels,
-                                      .quantize = f->quantize,
-                                      .verbose = f->verbose,
-                                      .allow_unsigned = f->allow_unsigned,
-                                      .context = f->context < 0 ? bench->context : f->context,
-                                      .cpu_level = f->cpu_level,
-                                      .threads = f->threads};
-  if (f->context > 0 && f->context < bench->context) return too_small(bench->context, f->context);
+  mlx_open_options_t opening = f->open;
+  if (opening.context < 0) opening.context = bench->context;
+  if (f->open.context > 0 && f->open.context < bench->context) return too_small(bench->context, f->open.context);
   if (!bench->run.bandwidth) MLX_TRY(measure_bandwidth(f, &bench->run.bandwidth));
   MLX_TRY(mlx_cli_open(&opening, &bench->engine, &bench->run.times));
   bench->run.info = mlx_engine_info(bench->engine);
   if (bench->run.info.context < bench->context) return too_small(bench->context, bench->run.info.context);
-  if (f->verbose) mlx_cli_print_device(&bench->run.info, true);
+  if (f->open.verbose) mlx_cli_print_device(&bench->run.info, true);
   MLX_TRY(make_tokens(bench));
   MLX_TRY(mlx_alloc(bench->test_count, sizeof *bench->measured, &bench->measured));
   mlx_bench_result_t *result;
@@ -363,33 +355,26 @@ static mlx_status_t open_and_run(bench_t *bench, const flags_t *f) {
 }
 
 mlx_status_t mlx_cli_bench(int argc, char **argv) {
-  flags_t f = {.kernels = "auto",
-               .device = "auto",
+  flags_t f = {.open = {.kernels = "auto", .device = "auto", .context = -1},
                .format = "md",
                .prompts = {{512}, 1},
                .generated = {{128}, 1},
                .depths = {{0}, 1},
-               .repetitions = 5,
-               .context = -1};
+               .repetitions = 5};
   const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory", &f.model, 0, 0},
+      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory", &f.open.model, 0, 0},
       {"-p, --n-prompt", MLX_FLAG_INTS, "N,...", "read a prompt of N tokens (default: 512; 0: do not)", &f.prompts, 0, MAX_TOKENS},
       {"-n, --n-gen", MLX_FLAG_INTS, "N,...", "generate N tokens (default: 128; 0: do not)", &f.generated, 0, MAX_TOKENS},
       {"-pg, --n-prompt-gen", MLX_FLAG_LIST, "PP,TG", "read PP tokens and generate TG, in one go; may be given again", &f.pairs, 0, 0},
       {"-d, --n-depth", MLX_FLAG_INTS, "N,...", "the same after N positions, which are not timed (default: 0)", &f.depths, 0, MAX_TOKENS},
       {"-r, --repetitions", MLX_FLAG_INT, "N", "timed runs of each test (default: 5)", &f.repetitions, 1, MLX_MAX_REPETITIONS},
-      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: what the tests need; 0: the model's)", &f.context, 0, 1 << 30},
-      {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels when compiling (default: auto)", &f.kernels, 0, 0},
-      {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
-      {"--quantize", MLX_FLAG_TEXT, "q4|q8|q4_0|q4_1|q8_0", "make packed weights of wider ones", &f.quantize, 0, 0},
-      {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
-      {"--device", MLX_FLAG_TEXT, "cpu|cuda|auto", "where to run (default: auto, a usable GPU or else the CPU)", &f.device, 0, 0},
-      {"--allow-unsigned", MLX_FLAG_SWITCH, NULL, "run a compiled model that was not made here and that nobody you trust signed", &f.allow_unsigned, 0, 0},
-      {"--cpu-level", MLX_FLAG_TEXT, "LEVEL", "whose code to run of a portable model, or to compile for", &f.cpu_level, 0, 0},
+      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: what the tests need; 0: the model's)", &f.open.context, 0, 1 << 30},
+      MLX_OPENING_FLAGS(f.open),
+      MLX_RARE_OPENING_FLAGS(f.open),
       {"--bandwidth", MLX_FLAG_TEXT, "GB/s|measure", "the memory's bandwidth: show which share of it is reached", &f.bandwidth, 0, 0},
       {"-o, --output", MLX_FLAG_TEXT, "md|csv|json|jsonl", "how to print (default: md, a table)", &f.format, 0, 0},
       {"--plot", MLX_FLAG_TEXT, "FILE", "draw speed against depth, and the bandwidth's limit, as SVG", &f.plot, 0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which device and which kernels are used", &f.verbose, 0, 0},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which device and which kernels are used", &f.open.verbose, 0, 0},
       {0}};
   size_t words;
   bool help;
@@ -400,7 +385,7 @@ mlx_status_t mlx_cli_bench(int argc, char **argv) {
                           "  mlxcel bench -m model.mlxb -p 512 -n 128 -d 0,2048,4096 --plot speed.svg",
                           table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
-  if (!f.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel bench -m MODEL");
+  if (!f.open.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel bench -m MODEL");
   bench_t bench = {.run = {.repetitions = f.repetitions}};
   MLX_TRY(read_bandwidth(&f, &bench.run.bandwidth));
   MLX_TRY(check_plot(f.plot));

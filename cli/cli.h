@@ -130,6 +130,17 @@ typedef struct mlx_open_options {
   bool prompt_is_chat;          // a chat template rendered it
 } mlx_open_options_t;
 
+// The flags of every verb that runs a model, of which the rarer ones are a part of their own.
+#define MLX_OPENING_FLAGS(o)                                                                                                                          \
+  {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &(o).dtype, 0, 0},           \
+  {"--quantize", MLX_FLAG_TEXT, "q4|q8|q4_0|q4_1|q8_0", "make packed weights of wider ones", &(o).quantize, 0, 0},                                     \
+  {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &(o).threads, 1, 256},                                               \
+  {"--device", MLX_FLAG_TEXT, "cpu|cuda|auto", "where to run (default: auto, a usable GPU or else the CPU)", &(o).device, 0, 0}
+#define MLX_RARE_OPENING_FLAGS(o)                                                                                                                     \
+  {"--allow-unsigned", MLX_FLAG_SWITCH, NULL, "run a compiled model that was not made here and that nobody you trust signed", &(o).allow_unsigned, 0, 0}, \
+  {"--cpu-level", MLX_FLAG_TEXT, "LEVEL", "whose code to run of a portable model, or to compile for", &(o).cpu_level, 0, 0},                           \
+  {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels when compiling (default: auto)", &(o).kernels, 0, 0}
+
 typedef struct mlx_open_times {
   double compile_seconds;  // 0 for a compiled model; a look into the cache for one that was compiled before
   double load_seconds;

@@ -14,9 +14,10 @@
 #define MAX_TEXT_BYTES (256u << 20)
 
 typedef struct flags {
-  const char *model, *device, *dtype, *kernels, *quantize, *file, *save, *against;
-  int64_t context, chunks, threads;
-  bool json, verbose, allow_unsigned;
+  mlx_open_options_t open;  // whose context is a chunk
+  const char *file, *save, *against;
+  int64_t chunks;
+  bool json;
 } flags_t;
 
 typedef struct eval {
@@ -196,38 +197,32 @@ static void print(eval_t *e, const flags_t *f) {
 }
 
 static mlx_status_t evaluate(eval_t *e, const flags_t *f) {
-  const mlx_open_options_t opening = {.model = f->model, .device = f->device, .dtype = f->dtype, .kernels = f->kernels, .quantize = f->quantize, .verbose = f->verbose, .allow_unsigned = f->allow_unsigned, .context = f->context,
-                                      .threads = f->threads};
   mlx_open_times_t times;
-  MLX_TRY(mlx_cli_open(&opening, &e->engine, &times));
+  MLX_TRY(mlx_cli_open(&f->open, &e->engine, &times));
   const mlx_engine_info_t info = mlx_engine_info(e->engine);
-  if (info.context < f->context) {
-    return mlx_error(MLX_USAGE, "chunks of %lld do not fit into the model's context of %lld", (long long)f->context, (long long)info.context);
+  if (info.context < f->open.context) {
+    return mlx_error(MLX_USAGE, "chunks of %lld do not fit into the model's context of %lld", (long long)f->open.context, (long long)info.context);
   }
-  if (f->verbose) mlx_cli_print_device(&info, true);
-  mlx_logprobs_header_initialize(info.vocab, f->context, 0, &e->shape);
+  if (f->open.verbose) mlx_cli_print_device(&info, true);
+  mlx_logprobs_header_initialize(info.vocab, f->open.context, 0, &e->shape);
   MLX_TRY(read_text(e, f));
   if (f->against) MLX_TRY(open_reference(e, f->against));
   return f->save ? measure_and_save(e, f->save) : measure(e);
 }
 
 mlx_status_t mlx_cli_eval(int argc, char **argv) {
-  flags_t f = {.device = "auto", .kernels = "auto", .context = 512};
+  flags_t f = {.open = {.device = "auto", .kernels = "auto", .context = 512}};
   const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model (.mlxb), a GGUF file or a Hugging Face directory", &f.model, 0, 0},
+      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model (.mlxb), a GGUF file or a Hugging Face directory", &f.open.model, 0, 0},
       {"-f, --file", MLX_FLAG_TEXT, "FILE", "the text", &f.file, 0, 0},
-      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "tokens of a chunk, whose second half is foretold (default 512)", &f.context, 4, 1 << 20},
+      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "tokens of a chunk, whose second half is foretold (default 512)", &f.open.context, 4, 1 << 20},
       {"--chunks", MLX_FLAG_INT, "N", "the first N chunks only", &f.chunks, 1, INT32_MAX},
       {"--save-logprobs", MLX_FLAG_TEXT, "FILE", "write what the model says, to compare others with", &f.save, 0, 0},
       {"--kl", MLX_FLAG_TEXT, "FILE", "divergence from what --save-logprobs wrote", &f.against, 0, 0},
-      {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
-      {"--quantize", MLX_FLAG_TEXT, "q4|q8|q4_0|q4_1|q8_0", "make packed weights of wider ones", &f.quantize, 0, 0},
-      {"--allow-unsigned", MLX_FLAG_SWITCH, NULL, "run a compiled model that was not made here and that nobody you trust signed", &f.allow_unsigned, 0, 0},
-      {"--device", MLX_FLAG_TEXT, "cpu|cuda|auto", "where to run (default: auto, a usable GPU or else the CPU)", &f.device, 0, 0},
-      {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels when compiling (default: auto)", &f.kernels, 0, 0},
-      {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads", &f.threads, 1, 1024},
+      MLX_OPENING_FLAGS(f.open),
+      MLX_RARE_OPENING_FLAGS(f.open),
       {"--json", MLX_FLAG_SWITCH, NULL, "one JSON object", &f.json, 0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say which device and kernels are used, and what became of the weights", &f.verbose, 0, 0},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say which device and kernels are used, and what became of the weights", &f.open.verbose, 0, 0},
       {0},
   };
   size_t words;
@@ -238,7 +233,7 @@ mlx_status_t mlx_cli_eval(int argc, char **argv) {
                           "  mlxcel eval -m model.gguf -f text.txt --dtype bf16 --kl f32.ref",
                           table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
-  if (!f.model) return mlx_error(MLX_USAGE, "eval wants a model: -m MODEL");
+  if (!f.open.model) return mlx_error(MLX_USAGE, "eval wants a model: -m MODEL");
   if (!f.file) return mlx_error(MLX_USAGE, "eval wants a text: -f FILE");
   eval_t e = {0};
   mlx_status_t status = evaluate(&e, &f);

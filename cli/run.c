@@ -16,9 +16,10 @@
 #define MAX_PROMPT (64u << 20)
 
 typedef struct flags {
-  const char *model, *prompt, *prompt_file, *system, *tools_file, *chat_template, *variables, *device, *dtype, *kernels, *quantize, *cpu_level;
-  int64_t count, context, threads;
-  bool chat, no_chat, json, ignore_eos, verbose, allow_unsigned;
+  mlx_open_options_t open;
+  const char *prompt, *prompt_file, *system, *tools_file, *chat_template, *variables;
+  int64_t count;
+  bool chat, no_chat, json, ignore_eos;
   mlx_sampling_flags_t sampling;
   mlx_chat_options_t render;  // of a chat
   char *tools;                // owned: what the file holds
@@ -102,8 +103,8 @@ static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
   if (f->tools_file) MLX_TRY(mlx_read_file(f->tools_file, MAX_PROMPT, &f->tools, &f->render.tools_length));
   f->render.tools = f->tools;
   f->render.variables = f->variables;
-  if (must) return mlx_cli_open_chat(f->model, f->chat_template, out_chat);
-  MLX_TRY(mlx_cli_find_chat(f->model, f->chat_template, out_chat));
+  if (must) return mlx_cli_open_chat(f->open.model, f->chat_template, out_chat);
+  MLX_TRY(mlx_cli_find_chat(f->open.model, f->chat_template, out_chat));
   f->chat = *out_chat != NULL;
   return NULL;
 }
@@ -162,12 +163,12 @@ static void fill_options(const flags_t *f, mlx_generate_options_t *out) {
   mlx_generate_options_initialize(out);
   out->max_tokens = f->count;
   out->ignore_eos = f->ignore_eos;
-  mlx_sampling_flags_apply(&f->sampling, f->verbose, out);
+  mlx_sampling_flags_apply(&f->sampling, f->open.verbose, out);
 }
 
 static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const prompt_t *prompt, double load_seconds) {
   const mlx_engine_info_t info = mlx_engine_info(engine);
-  mlx_cli_print_device(&info, f->verbose);
+  mlx_cli_print_device(&info, f->open.verbose);
   int32_t *ids = NULL;
   size_t count;
   mlx_session_t *session = NULL;
@@ -202,14 +203,14 @@ static mlx_status_t chat_at_terminal(mlx_engine_t *engine, const flags_t *f, con
   const mlx_engine_info_t info = mlx_engine_info(engine);
   mlx_generate_options_t options;
   fill_options(f, &options);
-  const mlx_chat_setup_t setup = {.model = f->model,
+  const mlx_chat_setup_t setup = {.model = f->open.model,
                                   .engine = engine,
                                   .chat = chat,
                                   .render = f->render,
                                   .generate = &options,
                                   .system = f->system,
-                                  .verbose = f->verbose};
-  mlx_cli_print_device(&info, f->verbose);
+                                  .verbose = f->open.verbose};
+  mlx_cli_print_device(&info, f->open.verbose);
   return mlx_cli_chat(&setup);
 }
 
@@ -221,20 +222,10 @@ static mlx_status_t run(flags_t *f) {
   mlx_status_t status = f->interactive ? NULL : read_prompt(f, &prompt);
   if (!status) status = prepare_chat(f, &chat);
   if (!status && chat && !f->interactive) status = template_prompt(f, chat, &prompt);
-  const mlx_open_options_t opening = {.model = f->model,
-                                      .device = f->device,
-                                      .dtype = f->dtype,
-                                      .kernels = f->kernels,
-                                      .quantize = f->quantize,
-                                      .verbose = f->verbose,
-                                      .allow_unsigned = f->allow_unsigned,
-                                      .context = f->context,
-                                      .cpu_level = f->cpu_level,
-                                      .threads = f->threads,
-                                      .prompt = prompt.text,
-                                      .prompt_length = prompt.length,
-                                      .prompt_is_chat = f->chat};
-  if (!status) status = mlx_cli_open(&opening, &engine, &times);
+  f->open.prompt = prompt.text;
+  f->open.prompt_length = prompt.length;
+  f->open.prompt_is_chat = f->chat;
+  if (!status) status = mlx_cli_open(&f->open, &engine, &times);
   if (!status) {
     status = f->interactive ? chat_at_terminal(engine, f, chat)
                             : generate(engine, f, &prompt, times.compile_seconds + times.load_seconds);
@@ -246,33 +237,28 @@ static mlx_status_t run(flags_t *f) {
 }
 
 mlx_status_t mlx_cli_run(int argc, char **argv) {
-  flags_t f = {.kernels = "auto", .device = "auto", .count = -1, .context = -1};
+  flags_t f = {.open = {.kernels = "auto", .device = "auto", .context = -1}, .count = -1};
   mlx_sampling_flags_initialize(&f.sampling);
   const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "compiled, GGUF, Hugging Face directory, hf:ORG/NAME, oci://...", &f.model, 0, 0},
+      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "compiled, GGUF, Hugging Face directory, hf:ORG/NAME, oci://...", &f.open.model, 0, 0},
       {"-p, --prompt", MLX_FLAG_TEXT, "TEXT", "what the model goes on from; special tokens in it count", &f.prompt, 0, 0},
       {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the prompt from a file, or from stdin (-)", &f.prompt_file, 0, 0},
       {"--chat", MLX_FLAG_SWITCH, NULL, "make the prompt a turn of a chat, by the model's own template", &f.chat, 0, 0},
       {"-sys, --system-prompt", MLX_FLAG_TEXT, "TEXT", "in a chat: what the system says first", &f.system, 0, 0},
       {"--chat-template", MLX_FLAG_TEXT, "NAME", "in a chat: chatml, llama3 ... or a Jinja file", &f.chat_template, 0, 0},
       {"-n, --n-predict", MLX_FLAG_INT, "N", "write at most N tokens (default: -1, until the model stops)", &f.count, -1, 1 << 24},
-      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: the model's, up to 2048; 0: the model's)", &f.context, 0, 1 << 30},
-      {"--dtype", MLX_FLAG_TEXT, "auto|packed|f32|bf16|f16", "how weights are stored (default: auto, the fastest exact way)", &f.dtype, 0, 0},
-      {"--quantize", MLX_FLAG_TEXT, "q4|q8|q4_0|q4_1|q8_0", "make packed weights of wider ones", &f.quantize, 0, 0},
-      {"-t, --threads", MLX_FLAG_INT, "N", "CPU threads (default: one for each CPU)", &f.threads, 1, 256},
-      {"--device", MLX_FLAG_TEXT, "cpu|cuda|auto", "where to run (default: auto, a usable GPU or else the CPU)", &f.device, 0, 0},
+      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: the model's, up to 2048; 0: the model's)", &f.open.context, 0, 1 << 30},
+      MLX_OPENING_FLAGS(f.open),
       MLX_SAMPLING_FLAGS(f.sampling),
       MLX_GROUP_SHORT("more about chats and machines"),
       {"--no-chat", MLX_FLAG_SWITCH, NULL, "take a prompt that comes through a pipe as it is, as -p and -f do", &f.no_chat, 0, 0},
       {"--chat-template-kwargs", MLX_FLAG_TEXT, "JSON", "in a chat: more for the template to know: {\"enable_thinking\": false}", &f.variables, 0, 0},
       {"--tools", MLX_FLAG_TEXT, "FILE", "in a chat: a JSON list of tools for the template", &f.tools_file, 0, 0},
-      {"--allow-unsigned", MLX_FLAG_SWITCH, NULL, "run a compiled model that was not made here and that nobody you trust signed", &f.allow_unsigned, 0, 0},
-      {"--cpu-level", MLX_FLAG_TEXT, "LEVEL", "whose code to run of a portable model, or to compile for", &f.cpu_level, 0, 0},
+      MLX_RARE_OPENING_FLAGS(f.open),
       {"--ignore-eos", MLX_FLAG_SWITCH, NULL, "go on after the model ends its text", &f.ignore_eos, 0, 0},
-      {"--kernels", MLX_FLAG_TEXT, "auto|required|off", "link our own kernels when compiling (default: auto)", &f.kernels, 0, 0},
       MLX_GROUP_END,
       {"--json", MLX_FLAG_SWITCH, NULL, "print one JSON object: ids, text, finish reason, timings", &f.json, 0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say more on stderr: kernels, weights, the seed", &f.verbose, 0, 0},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say more on stderr: kernels, weights, the seed", &f.open.verbose, 0, 0},
       {0}};
   size_t words;
   bool help;
@@ -284,7 +270,7 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
                           "  mlxcel run -m model.gguf -p \"The capital of France is\" -n 16 --temp 0",
                           table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
-  if (!f.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel run -m MODEL -p TEXT");
+  if (!f.open.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel run -m MODEL -p TEXT");
   if (f.sampling.logprobs >= 0 && !f.json) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "--logprobs is part of what --json prints"), "add --json");
   }
