@@ -30,14 +30,13 @@ static mlx_status_t make_layout(const char *folder) {
   return status ? status : write_text(folder, "oci-layout", MARKER, strlen(MARKER));
 }
 
-// The folder's index; empty where there is none yet and |may_lack|.
-static mlx_status_t read_index(const char *folder, bool may_lack, mlx_oci_document_t *out_index) {
+static mlx_status_t read_index(const char *folder, mlx_oci_document_t *out_index) {
   char *path, *text = NULL;
   size_t length;
   *out_index = (mlx_oci_document_t){0};
   MLX_TRY(mlx_join_path(folder, "index.json", &path));
-  mlx_status_t status = may_lack && !mlx_is_file(path) ? NULL : mlx_read_file(path, MLX_OCI_MAX_DOCUMENT, &text, &length);
-  if (!status && text) status = mlx_oci_document_read(path, text, length, out_index);
+  mlx_status_t status = mlx_read_file(path, MLX_OCI_MAX_DOCUMENT, &text, &length);
+  if (!status) status = mlx_oci_document_read(path, text, length, out_index);
   mlx_free(text);
   mlx_free(path);
   return mlx_status_hint(status, "an OCI layout is a folder with oci-layout, index.json and blobs");
@@ -58,7 +57,7 @@ static mlx_status_t read_blob(const char *folder, const char *digest, mlx_text_t
 mlx_status_t mlx_layout_get_document(const char *folder, const char *reference, mlx_text_t *out_json) {
   if (mlx_oci_is_digest(reference)) return read_blob(folder, reference, out_json);
   mlx_oci_document_t index;
-  MLX_TRY(read_index(folder, false, &index));
+  MLX_TRY(read_index(folder, &index));
   mlx_status_t status = NULL;
   bool found = false;
   for (size_t i = 0; i < index.count && !found && !status; ++i) {
@@ -69,32 +68,20 @@ mlx_status_t mlx_layout_get_document(const char *folder, const char *reference, 
   return found || status ? status : mlx_error(MLX_NOT_FOUND, "'%s' has nothing tagged '%s'", folder, reference);
 }
 
-// Adds an item to the index. A tag moves to it; without one, it is there once.
+// Adds an item to the index, or makes one with it.
 static mlx_status_t add_to_index(const char *folder, const char *tag, const mlx_oci_descriptor_t *described) {
-  mlx_oci_document_t index;
-  mlx_text_t json = {0};
-  MLX_TRY(read_index(folder, true, &index));
-  size_t kept = 0;
-  for (size_t i = 0; i < index.count; ++i) {
-    const mlx_oci_descriptor_t *item = &index.items[i];
-    const bool replaced = tag ? !strcmp(item->tag, tag) || (!item->tag[0] && !strcmp(item->digest, described->digest))
-                              : !strcmp(item->digest, described->digest);
-    if (!replaced) index.items[kept++] = *item;
-    if (replaced && !tag && item->tag[0]) index.items[kept++] = *item;
-  }
-  bool there = false;
-  for (size_t i = 0; i < kept; ++i) there = there || (!tag && !strcmp(index.items[i].digest, described->digest));
-  mlx_status_t status = mlx_resize(kept + 1, sizeof *index.items, &index.items);
-  if (!status && !there) {
-    index.items[kept] = *described;
-    if (tag) snprintf(index.items[kept].tag, sizeof index.items[kept].tag, "%s", tag);
-    ++kept;
-  }
-  if (!status) mlx_oci_index_write(index.items, kept, &json);
-  if (!status) status = mlx_text_finish(&json);
+  char *path, *old = NULL;
+  size_t length;
+  mlx_text_t json = {0}, none = {0};
+  MLX_TRY(mlx_join_path(folder, "index.json", &path));
+  mlx_oci_index_write(NULL, 0, &none);
+  mlx_status_t status = mlx_is_file(path) ? mlx_read_file(path, MLX_OCI_MAX_DOCUMENT, &old, &length) : mlx_text_take(&none, &old, &length);
+  if (!status) status = mlx_oci_index_add(path, old, length, described, tag, &json);
   if (!status) status = write_text(folder, "index.json", json.data, json.length);
   mlx_text_clear(&json);
-  mlx_oci_document_free(&index);
+  mlx_text_clear(&none);
+  mlx_free(old);
+  mlx_free(path);
   return status;
 }
 
@@ -149,7 +136,7 @@ static mlx_status_t read_tagged_list(const char *folder, const mlx_oci_document_
 
 mlx_status_t mlx_layout_referrers(const char *folder, const char *digest, const char *artifact_type, mlx_oci_document_t *out_index) {
   mlx_oci_document_t index, list;
-  MLX_TRY(read_index(folder, false, &index));
+  MLX_TRY(read_index(folder, &index));
   mlx_status_t status = read_tagged_list(folder, &index, digest, &list);
   if (!status) status = add_referrers(folder, &list, digest, artifact_type, out_index);
   if (!status) status = add_referrers(folder, &index, digest, artifact_type, out_index);
@@ -160,7 +147,7 @@ mlx_status_t mlx_layout_referrers(const char *folder, const char *digest, const 
 
 mlx_status_t mlx_layout_tags(const char *folder, mlx_text_t *out_tags, size_t *out_count) {
   mlx_oci_document_t index;
-  MLX_TRY(read_index(folder, false, &index));
+  MLX_TRY(read_index(folder, &index));
   for (size_t i = 0; i < index.count; ++i) {
     if (!index.items[i].tag[0]) continue;
     mlx_text_append(out_tags, index.items[i].tag, strlen(index.items[i].tag) + 1);

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -171,7 +172,7 @@ static mlx_status_t read_tags(const mlx_json_t *json, mlx_text_t *out_tags, size
 mlx_status_t mlx_oci_tags_read(const char *name, const char *text, size_t length, mlx_text_t *out_tags, size_t *out_count) {
   mlx_json_t json;
   MLX_TRY(mlx_json_parse(name, text, length, &json));
-  mlx_status_t status = yyjson_is_obj(json.root) ? read_tags(&json, out_tags, out_count) : mlx_json_error(&json, "tags", "must be in an object");
+  mlx_status_t status = read_tags(&json, out_tags, out_count);
   mlx_json_close(&json);
   return status;
 }
@@ -235,6 +236,70 @@ void mlx_oci_index_write(const mlx_oci_descriptor_t *items, size_t count, mlx_te
   mlx_text_puts(out, "{\n  \"schemaVersion\": 2,\n  \"mediaType\": \"" MLX_OCI_INDEX "\"");
   put_items(out, "manifests", items, count);
   mlx_text_puts(out, "\n}\n");
+}
+
+// A value as it was read.
+static void put_value(mlx_text_t *out, yyjson_val *value) {
+  size_t length;
+  char *text = yyjson_val_write(value, 0, &length);
+  if (text) mlx_text_append(out, text, length);
+  else out->failed = true;
+  free(text);
+}
+
+// Adds to the list what is not replaced of it, then the new one where that is not there yet.
+static void put_list_with(mlx_text_t *out, yyjson_val *list, const mlx_oci_document_t *index, const mlx_oci_descriptor_t *described, const char *tag) {
+  yyjson_val *item;
+  size_t i, count;
+  bool there = false;
+  const char *comma = "";
+  mlx_text_puts(out, "\"manifests\": [");
+  yyjson_arr_foreach(list, i, count, item) {
+    const mlx_oci_descriptor_t *old = &index->items[i];
+    const bool same = !strcmp(old->digest, described->digest);
+    if (tag ? !strcmp(old->tag, tag) || (same && !old->tag[0]) : same && !old->tag[0]) continue;
+    there = there || (!tag && same);
+    mlx_text_printf(out, "%s\n    ", comma);
+    put_value(out, item);
+    comma = ",";
+  }
+  mlx_oci_descriptor_t added = *described;
+  snprintf(added.tag, sizeof added.tag, "%s", tag ? tag : "");
+  if (!there) mlx_text_printf(out, "%s\n    ", comma), put_descriptor(out, &added);
+  mlx_text_puts(out, "\n  ]");
+}
+
+static mlx_status_t put_index_with(const mlx_json_t *json, const mlx_oci_document_t *index, const mlx_oci_descriptor_t *described, const char *tag, mlx_text_t *out) {
+  yyjson_val *list, *key, *value;
+  size_t i, count;
+  MLX_TRY(mlx_json_need(json, json->root, "manifests", &list));
+  const char *comma = "{\n  ";
+  yyjson_obj_foreach(json->root, i, count, key, value) {
+    mlx_text_puts(out, comma);
+    comma = ",\n  ";
+    if (value == list) {
+      put_list_with(out, list, index, described, tag);
+    } else {
+      put_value(out, key);
+      mlx_text_puts(out, ": ");
+      put_value(out, value);
+    }
+  }
+  mlx_text_puts(out, "\n}\n");
+  return mlx_text_finish(out);
+}
+
+mlx_status_t mlx_oci_index_add(const char *name, const char *text, size_t length, const mlx_oci_descriptor_t *described, const char *tag, mlx_text_t *out) {
+  mlx_oci_document_t index;
+  mlx_json_t json;
+  MLX_TRY(mlx_oci_document_read(name, text, length, &index));
+  mlx_status_t status = mlx_json_parse(name, text, length, &json);
+  if (!status) {
+    status = put_index_with(&json, &index, described, tag, out);
+    mlx_json_close(&json);
+  }
+  mlx_oci_document_free(&index);
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -67,6 +67,10 @@ void mlx_oci_document_free(mlx_oci_document_t *document);
 void mlx_oci_manifest_write(const mlx_oci_document_t *document, mlx_text_t *out);
 void mlx_oci_index_write(const mlx_oci_descriptor_t *items, size_t count, mlx_text_t *out);
 
+// Writes the index |json| with |described| in it. A |tag| moves to it; without one (NULL) it is there once. All else stays as others wrote it.
+mlx_status_t mlx_oci_index_add(const char *name, const char *json, size_t length, const mlx_oci_descriptor_t *described, const char *tag,
+                               mlx_text_t *out) MLX_MUST_USE;
+
 // The address that a Link header gives for the next page of a list ("<...>; rel="next""), or false.
 bool mlx_oci_next_link(const char *header, char *out_link, size_t size);
 

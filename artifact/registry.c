@@ -220,18 +220,20 @@ static void referrers_tag(const char *digest, char out_tag[MLX_OCI_DIGEST]) {
   snprintf(out_tag, MLX_OCI_DIGEST, "sha256-%s", digest + strlen("sha256:"));
 }
 
-// The list that a registry without the referrers API keeps under a tag; empty where there is none.
+// The list that a registry without the referrers API keeps under a tag, as text; "" where there is none.
+static mlx_status_t get_tagged(mlx_registry_t *registry, const char *tag, mlx_text_t *out_json) {
+  mlx_status_t status = mlx_registry_get_document(registry, tag, out_json);
+  if (mlx_status_code(status) != MLX_NOT_FOUND) return status;
+  mlx_status_free(status);
+  return NULL;
+}
+
 static mlx_status_t tagged_referrers(mlx_registry_t *registry, const char *digest, mlx_oci_document_t *out_index) {
   char tag[MLX_OCI_DIGEST];
   mlx_text_t json = {0};
   referrers_tag(digest, tag);
-  mlx_status_t status = mlx_registry_get_document(registry, tag, &json);
-  if (mlx_status_code(status) == MLX_NOT_FOUND) {
-    mlx_status_free(status);
-    status = NULL;
-  } else if (!status) {
-    status = mlx_oci_document_read(tag, json.data ? json.data : "", json.length, out_index);
-  }
+  mlx_status_t status = get_tagged(registry, tag, &json);
+  if (!status && json.length) status = mlx_oci_document_read(tag, json.data, json.length, out_index);
   mlx_text_clear(&json);
   return status;
 }
@@ -239,22 +241,15 @@ static mlx_status_t tagged_referrers(mlx_registry_t *registry, const char *diges
 static mlx_status_t add_to_tag(mlx_registry_t *registry, const char *subject, const mlx_oci_descriptor_t *described) {
   char tag[MLX_OCI_DIGEST];
   bool unused;
-  mlx_text_t json = {0};
-  mlx_oci_document_t index = {0};
+  mlx_text_t old = {0}, json = {0};
   referrers_tag(subject, tag);
-  MLX_TRY(tagged_referrers(registry, subject, &index));
-  mlx_status_t status = NULL;
-  bool there = false;
-  for (size_t i = 0; i < index.count; ++i) there = there || !strcmp(index.items[i].digest, described->digest);
-  if (!there) {
-    status = mlx_resize(index.count + 1, sizeof *index.items, &index.items);
-    if (!status) index.items[index.count++] = *described;
-    if (!status) mlx_oci_index_write(index.items, index.count, &json);
-    if (!status) status = mlx_text_finish(&json);
-    if (!status) status = put_json(registry, tag, MLX_OCI_INDEX, json.data, json.length, &unused);
-  }
+  mlx_status_t status = get_tagged(registry, tag, &old);
+  if (!status && !old.length) mlx_oci_index_write(NULL, 0, &old);
+  if (!status) status = mlx_text_finish(&old);
+  if (!status) status = mlx_oci_index_add(tag, old.data, old.length, described, NULL, &json);
+  if (!status) status = put_json(registry, tag, MLX_OCI_INDEX, json.data, json.length, &unused);
+  mlx_text_clear(&old);
   mlx_text_clear(&json);
-  mlx_oci_document_free(&index);
   return status;
 }
 

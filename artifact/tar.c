@@ -203,7 +203,9 @@ static mlx_status_t finish_member(mlx_tar_t *tar, const block_t *block, const ex
   const size_t length = strlen(out->name);
   const bool plain = block->type == '0' || block->type == 0 || block->type == '7';
   out->folder = block->type == '5' || (block->type == 0 && length && out->name[length - 1] == '/');  // the oldest archives had no type for it
-  if (!plain && !out->folder) return bad(tar, at, "there is a link, a device or a sparse file, which we do not take");
+  if (!plain && !out->folder) {
+    return mlx_error(MLX_INVALID_INPUT, "'%s' is not a tar archive we take: '%.200s' is a link, a device or a sparse file", tar->name, out->name);
+  }
   if (!tidy_name(out->name, out->folder)) return bad(tar, at, "a name would leave the folder it is unpacked in, or is one that no file can have");
   out->size = said->has_size ? said->size : size;
   if (out->folder && out->size) return bad(tar, at, "a folder has bytes");

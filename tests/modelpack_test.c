@@ -246,7 +246,7 @@ TEST(layers_that_cannot_be_taken_are_refused_by_name) {
       {"x", TYPE("weight.v1.raw"), "config.json", MLX_INVALID_INPUT, "'config.json' twice"},
       {"x", TYPE("weight.v1.raw"), "model.bin", MLX_UNSUPPORTED, "a pickle"},
       {"x", TYPE("doc.v1.raw"), "README", MLX_UNSUPPORTED, "neither model.safetensors"},
-      {"link.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "a link, a device"},
+      {"link.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "is a link, a device"},
       {"up.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "would leave"},
       {"twice.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "'x' twice"},
       {"cut.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "cut off"},

@@ -5,6 +5,8 @@
 #include "tests/server.h"
 
 #define COUNT 7
+#define ONE "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+#define TWO "sha256:2222222222222222222222222222222222222222222222222222222222222222"
 
 static char folder[64];
 static server_t server, stranger;
@@ -243,6 +245,30 @@ TEST(a_folder_with_the_list_under_a_tag_does_as_well) {
   mlx_free(index);
 }
 
+TEST(what_others_wrote_into_an_index_stays) {
+  const char *index = "{\"schemaVersion\": 2, \"annotations\": {\"a\": \"b\"}, \"manifests\": [{\"mediaType\": \"m\", \"digest\": \"" ONE "\", \"size\": 1, \"platform\": {\"os\": \"linux\"},"
+                      " \"annotations\": {\"org.opencontainers.image.ref.name\": \"v1\", \"x\": \"y\"}}], \"subject\": null}";
+  mlx_oci_descriptor_t described = {.media_type = "n", .digest = TWO, .size = 2};
+  mlx_text_t once = {0}, twice = {0}, moved = {0};
+  CHECK_OK(mlx_oci_index_add("i", index, strlen(index), &described, NULL, &once));
+  CHECK_CONTAINS(once.data, "\"annotations\": {\"a\":\"b\"}");
+  CHECK_CONTAINS(once.data, "\"platform\":{\"os\":\"linux\"}");
+  CHECK_CONTAINS(once.data, "\"x\":\"y\"");
+  CHECK_INT(count_of(once.data, TWO), 1);
+  CHECK_OK(mlx_oci_index_add("i", once.data, once.length, &described, NULL, &twice));
+  CHECK_INT(count_of(twice.data, TWO), 1);
+  CHECK_OK(mlx_oci_index_add("i", twice.data, twice.length, &described, "v1", &moved));
+  CHECK_INT(count_of(moved.data, TWO), 1);
+  CHECK_INT(count_of(moved.data, ONE), 0);
+  CHECK_INT(count_of(moved.data, "v1"), 1);
+  mlx_text_clear(&moved);
+  const char *manifest = "{\"schemaVersion\": 2, \"config\": {\"digest\": \"" ONE "\", \"size\": 1}, \"layers\": []}";
+  CHECK_ERROR(mlx_oci_index_add("i", manifest, strlen(manifest), &described, NULL, &moved), MLX_INVALID_INPUT, "'manifests'");
+  mlx_text_clear(&once);
+  mlx_text_clear(&twice);
+  mlx_text_clear(&moved);
+}
+
 TEST(a_tag_that_is_missing_is_answered_with_those_that_are_there) {
   begin();
   command_t run;
@@ -261,4 +287,5 @@ TEST(a_tag_that_is_missing_is_answered_with_those_that_are_there) {
 TEST_MAIN(CASE(links_to_the_next_page_are_read), CASE(all_pages_of_a_list_are_read), CASE(lists_without_an_end_are_given_up),
           CASE(a_page_elsewhere_is_asked_for_without_the_token), CASE(a_registry_without_the_api_has_the_list_under_a_tag),
           CASE(what_a_list_leaves_out_the_manifests_say), CASE(a_folder_with_the_list_under_a_tag_does_as_well),
+          CASE(what_others_wrote_into_an_index_stays),
           CASE(a_tag_that_is_missing_is_answered_with_those_that_are_there))

@@ -5,7 +5,7 @@
 
 BUILD/bin/mlxcel speaks with each registry that is here: Debian's docker-registry, which lists referrers under a tag, and tests/registry_server.py, which has
 the API for them. oras is built into BUILD/peers from the version pinned in tests/peers/go.mod, through the Go module proxy; without go, or without the
-network, the one on the PATH is used. Exit status 77: no such program is here, and none could be built.
+network, the one on the PATH is used. Exit status 77: no such program is here, and none could be built, or no registry that it could be tried with.
 """
 import contextlib
 import filecmp
@@ -25,6 +25,7 @@ TINY = os.path.join(TESTS, "fixtures", "tiny-llama")
 MODEL = "application/vnd.cncf.model.manifest.v1+json"
 MODULE = "application/vnd.mlxcel.module.v1+json"
 BUILD_SECONDS = 400
+
 
 def run(*command, cwd=None, expect=0):
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
@@ -233,6 +234,7 @@ def main():
             registries["docker-registry"] = debian_registry
         else:
             print("skipped: docker-registry is not installed here")
+        done = 0
         for kind, start in registries.items():
             place = os.path.join(folder, kind)
             os.makedirs(place)
@@ -244,7 +246,9 @@ def main():
                             continue  # they copy tags alone, and only a registry without the API has the list under one
                         began = time.monotonic()
                         check(program, case)
+                        done += 1
                         print(f"{kind}: {check.__name__}: {time.monotonic() - began:.1f} s", flush=True)
+    sys.exit(0 if done else 77)
 
 
 main()

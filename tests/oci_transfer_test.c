@@ -154,7 +154,7 @@ TEST(four_blobs_come_at_a_time) {
   mlx_push_options_initialize(&options);
   options.output = in_folder("side-by-side");
   put_plain(place("acme/parallel:v1"));
-  server_control(&server, "{\"slow\": 0.5}");
+  server_control(&server, "{\"slow\": 1}");
   CHECK_OK(mlx_pull_oci(place("acme/parallel:v1"), &options, &path));
   mlx_free(path);
   CHECK_CONTAINS(server_log(&server), "\"most\": 4");
