@@ -37,7 +37,8 @@ static mlx_status_t refuse_existing(const char *path) {
                          "take another name with -o; --force replaces it, and nothing can be signed with the old key any more");
 }
 
-static mlx_status_t write_pair(const char *key_path, const char *pub_path, const char *secret, size_t secret_length, const mlx_public_key_t *key) {
+// Half a pair is of no use and does not stay; an old one goes only when a new key has taken its place.
+static mlx_status_t write_pair(const char *key_path, const char *pub_path, const char *secret, size_t secret_length, const mlx_public_key_t *key, bool force) {
   char *text, *folder;
   size_t length;
   MLX_TRY(mlx_folder_of(key_path, &folder));
@@ -46,15 +47,16 @@ static mlx_status_t write_pair(const char *key_path, const char *pub_path, const
   if (status) return status;
   MLX_TRY(mlx_public_key_write(key, &text, &length));
   status = mlx_write_secret_file(key_path, secret, secret_length);
-  if (!status) {
-    status = mlx_write_file(pub_path, text, length);
-    if (status) unlink(key_path);  // half a pair is of no use
-  }
+  const bool has_key = !status || !force;
+  if (!status) status = mlx_write_file(pub_path, text, length);
+  if (status && has_key) unlink(key_path);
+  if (status && !force) unlink(pub_path);
   mlx_free(text);
   return status;
 }
 
-static mlx_status_t make_pair(const char *key_path, const char *pub_path, const char *password, const mlx_key_cost_t *cost, mlx_public_key_t *out_key) {
+static mlx_status_t make_pair(const char *key_path, const char *pub_path, const char *password, const mlx_key_cost_t *cost, bool force,
+                              mlx_public_key_t *out_key) {
   mlx_secret_key_t key;
   char *text;
   size_t length;
@@ -62,7 +64,7 @@ static mlx_status_t make_pair(const char *key_path, const char *pub_path, const 
   *out_key = mlx_secret_key_public(&key);
   mlx_status_t status = mlx_secret_key_write(&key, password, cost, &text, &length);
   mlx_secret_key_clear(&key);
-  if (!status) status = write_pair(key_path, pub_path, text, length, out_key);
+  if (!status) status = write_pair(key_path, pub_path, text, length, out_key, force);
   mlx_secret_text_free(text, length);
   return status;
 }
@@ -73,7 +75,7 @@ mlx_status_t mlx_key_pair_make(const char *path, const char *password, const mlx
   if (!status) status = mlx_format(&pub_path, "%s.pub", path);
   if (!status && !force) status = refuse_existing(key_path);
   if (!status && !force) status = refuse_existing(pub_path);
-  if (!status) status = make_pair(key_path, pub_path, password, cost, out_key);
+  if (!status) status = make_pair(key_path, pub_path, password, cost, force, out_key);
   mlx_free(key_path);
   mlx_free(pub_path);
   return status;
@@ -109,7 +111,7 @@ static mlx_status_t open_key(const char *path, const char *text, size_t length, 
 
 mlx_status_t mlx_secret_key_load(const char *path, mlx_password_fn_t ask, void *user, mlx_secret_key_t *out_key) {
   char text[MLX_MAX_KEY_FILE];
-  size_t length;
+  size_t length = 0;
   *out_key = (mlx_secret_key_t){0};
   mlx_status_t status = read_secret_file(path, text, &length);
   if (!status) status = open_key(path, text, length, ask, user, out_key);

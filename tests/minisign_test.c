@@ -2,8 +2,12 @@
 // is "tiger"), and signatures of message.txt, as it signs today and as it did before (-l).
 #include "artifact/minisign.h"
 
+#include <sys/stat.h>
+
+#include "artifact/sign.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "tests/breaking.h"
 #include "tests/check.h"
 #include "tests/faults.h"
 
@@ -386,9 +390,42 @@ TEST(nothing_leaks_when_memory_runs_out) {
   }
 }
 
+static mlx_status_t count_file(void *user, const char *name) {
+  (void)name;
+  ++*(int *)user;
+  return NULL;
+}
+
+TEST(a_disk_that_fails_leaves_a_whole_pair_or_nothing) {
+  char folder[] = "/tmp/mlxcel-minisign-XXXXXX", path[64];
+  bool done = false;
+  int failures = 0;
+  CHECK(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/k", folder);
+  for (long target = 1; !done; ++target) {
+    mlx_public_key_t key;
+    int files = 0;
+    break_at(target, ENOSPC, false);
+    mlx_status_t status = mlx_key_pair_make(path, NULL, &cheap, false, &key);
+    mlx_file_set_calls(NULL);
+    done = breaking.count < target;
+    CHECK(!done || !status);
+    CHECK_OK(mlx_list_dir(folder, count_file, &files));
+    CHECK_INT(files, status ? 0 : 2);
+    CHECK_OK(mlx_remove_tree(folder));
+    CHECK(!mkdir(folder, 0755));
+    failures += status != NULL;
+    mlx_status_free(status);
+    CHECK(target < 100);
+  }
+  CHECK(failures >= 10);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
 TEST_MAIN(CASE(public_keys_of_minisign_are_read_and_written_the_same), CASE(signatures_of_minisign_fit_what_they_sign_and_nothing_else),
           CASE(we_sign_what_minisign_signs_to_the_byte), CASE(an_encrypted_key_wants_its_password),
           CASE(new_keys_differ_and_are_read_as_they_were_written), CASE(a_key_that_costs_more_than_minisigns_is_refused),
           CASE(comments_are_one_line_of_plain_text), CASE(a_signature_with_a_bit_turned_or_a_byte_missing_is_refused),
           CASE(a_public_key_with_a_bit_turned_or_a_byte_missing_is_refused), CASE(a_secret_key_with_a_byte_turned_or_missing_is_refused),
-          CASE(what_is_wrong_with_a_file_is_said_with_its_name_and_line), CASE(nothing_leaks_when_memory_runs_out))
+          CASE(what_is_wrong_with_a_file_is_said_with_its_name_and_line), CASE(nothing_leaks_when_memory_runs_out),
+          CASE(a_disk_that_fails_leaves_a_whole_pair_or_nothing))
