@@ -88,14 +88,21 @@ unlock_build() { exec 9>&-; }  # before anything runs that is not building: it m
 
 python_pin() { awk -v name="$1==" 'index($0, name) == 1 {on = 1} on {print} on && !/\\$/ {exit}' third_party/python.txt; }
 
-pip_install() {  # NAME FOLDER
-  local pin=$deps/$1.pin
+pip_install() {  # NAME FOLDER OPTIONS...
+  local pin=$deps/$1.pin folder=$2
   python_pin "$1" >"$pin"
   [ -s "$pin" ] || { echo "third_party/python.txt has no $1"; return 1; }
-  rm -rf "$2"
-  python3 -m pip install --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: --target "$2" -r "$pin"
+  rm -rf "$folder"
+  shift 2
+  python3 -m pip install --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: --target "$folder" "$@" -r "$pin"
 }
 pip_fetch() { once "$deps/$1" "$(python_pin "$1")" "fetching $1" pip_install "$1" "$deps/$1"; }
+
+# What a Windows would get; of the Pythons there, one that every package has.
+pip_fetch_windows() {
+  once "$deps/windows/$1" "$(python_pin "$1")" "fetching $1 for windows" pip_install "$1" "$deps/windows/$1" \
+    --platform win_amd64 --python-version 3.11 --implementation cp
+}
 
 vendor_crates() {
   local dir=$deps/crates name version sum got
@@ -262,6 +269,7 @@ configure() {  # FOLDER OPTIONS...
   "$ninja" -C "$folder" "${targets[@]}"
 }
 targets=()  # all
+test_options=()
 
 build_tree() {
   lock_build
@@ -272,7 +280,7 @@ build_tree() {
 
 # mlxcel for another machine, in a folder of its own. What compiles models for it there is not built: iree-compile is of this machine.
 build_for() {  # MACHINE TARGETS...
-  local machine=${1:-} options=() iree_options=() test_options=() targets
+  local machine=${1:-} options=() iree_options=() targets
   case $machine in
     aarch64 | windows) shift ;;
     *) die "--target wants aarch64 or windows, not '$machine'" 'for this machine: ./build.sh' ;;
@@ -330,7 +338,34 @@ test_aarch64() {
   need_llama_cpp
   unlock_build
   run_ctest "$build/aarch64" "$@"
-  [ $# -gt 0 ] || MLXCEL_CACHE=$build/test-cache python3 tests/aarch64.py "$build" "$build/models" --all
+  [ $# -gt 0 ] || MLXCEL_CACHE=$build/test-cache python3 tests/foreign.py aarch64 "$build" "$build/models" --all
+}
+
+# Under Wine: every test that is not about POSIX itself, with the compiler that a Windows has, and SmolLM2's goldens from a model that was
+# compiled here.
+test_windows() {
+  local wine=$build/windows/tools/wine
+  command -v wine >/dev/null || die 'wine is not installed' 'for example: apt-get install wine wine64'
+  build_tree
+  pip_fetch_windows iree-base-compiler
+  pip_fetch_windows nvidia-cuda-nvrtc
+  pip_fetch_windows nvidia-nvfatbin
+  once "$deps/windows/nvrtc" "$(python_pin nvidia-cuda-nvrtc) $(python_pin nvidia-nvfatbin)" 'gathering NVRTC for windows' gather_nvrtc_windows
+  mkdir -p "$build/windows/tools"
+  printf '#!/bin/sh\nexport WINEPREFIX="%s" WINEDEBUG=-all LC_ALL=C.UTF-8\nexec wine "$@"\n' "$build/windows/wine" >"$wine"
+  chmod +x "$wine"
+  test_options=(-DCMAKE_CROSSCOMPILING_EMULATOR="$wine" -DMLXCEL_TEST_CACHE="$build/windows/test-cache" -DMLXCEL_NVRTC="$deps/windows/nvrtc"
+    -DMLXCEL_IREE_COMPILE="$deps/windows/iree-base-compiler/iree/compiler/_mlir_libs/iree-compile.exe")
+  build_for windows all
+  fetch_model
+  unlock_build
+  run_ctest "$build/windows" "$@"
+  python3 tests/foreign.py windows "$build" "$build/models" --all
+}
+
+gather_nvrtc_windows() {
+  mkdir -p "$deps/windows/nvrtc"
+  cp "$deps/windows"/nvidia-{cuda-nvrtc,nvfatbin}/nvidia/cu13/bin/x86_64/*.dll "$deps/windows/nvrtc"
 }
 
 fetch_model() {
@@ -401,6 +436,7 @@ main() {
     --target) build_for "$@" ;;
     test) run_test_verb "$@" ;;
     test-aarch64) test_aarch64 "$@" ;;
+    test-windows) test_windows "$@" ;;
     test-gpu) run_gpu_tests "$@" ;;
     parity)
       build_tree
@@ -439,6 +475,8 @@ What is a compiler? Answer in one sentence.<|im_end|>
 <|im_start|>assistant
 '
 
+ctest_beside_cmake() { if [ "$cmake" = cmake ]; then echo ctest; else echo "$(dirname "$cmake")/ctest"; fi; }
+
 run_test_verb() {
   build_tree
   fetch_model
@@ -454,9 +492,9 @@ run_test_verb() {
 }
 
 run_ctest() {  # FOLDER OPTIONS...
-  local folder=$1 ctest=ctest total skipped
+  local folder=$1 ctest total skipped
   shift
-  [ "$cmake" = cmake ] || ctest=$(dirname "$cmake")/ctest
+  ctest=$(ctest_beside_cmake)
   "$ctest" --test-dir "$folder" --output-on-failure --output-junit "$folder/tests.xml" "$@"
   total=$("$ctest" --test-dir "$folder" -N "$@" | awk '/^Total Tests:/ {print $3}')
   skipped=$(sed -n 's/^.*[[:space:]]skipped="\([0-9]*\)".*$/\1/p' "$folder/tests.xml" | head -n 1)

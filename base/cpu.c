@@ -21,24 +21,30 @@ bool mlx_cpu_enable_tiles(void) {
   return mlx_cpu_ask_for_tiles();
 }
 
+// Which registers the operating system saves: bits 1 and 2 are those of AVX, 5 to 7 those of AVX-512.
+static unsigned saved_registers(void) {
+  unsigned low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+static bool has_bits(unsigned word, unsigned bits) { return (word & bits) == bits; }
+
 bool mlx_cpu_has_level(const char *level) {
-  // The builtin also checks that the operating system saves the registers; the rest of each level are plain cpuid bits.
-  __builtin_cpu_init();
-  unsigned a, b, basic = 0, extended = 0, d;
-  __get_cpuid(1, &a, &b, &basic, &d);
-  __get_cpuid(0x80000001u, &a, &b, &extended, &d);
-  const unsigned cx16 = 1u << 13, movbe = 1u << 22, f16c = 1u << 29, lahf = 1u << 0, lzcnt = 1u << 5;
-  bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("ssse3") &&
-            (basic & cx16) && (extended & lahf);
-  bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
-            __builtin_cpu_supports("bmi") && (basic & movbe) && (basic & f16c) && (extended & lzcnt);
-  bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd");
-  unsigned one = 0;
-  if (v4) __get_cpuid_count(7, 1, &one, &b, &a, &d);
-  const unsigned avx_vnni = 1u << 4, avx512_bf16 = 1u << 5;
-  bool sapphire = v4 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi2") &&
-                  (one & (avx_vnni | avx512_bf16)) == (avx_vnni | avx512_bf16) && mlx_cpu_enable_tiles();
+  unsigned a, d, basic = 0, extended = 0, seven = 0, seven_c = 0, one = 0, unused;
+  __get_cpuid(1, &a, &unused, &basic, &d);
+  __get_cpuid(0x80000001u, &a, &unused, &extended, &d);
+  __get_cpuid_count(7, 0, &a, &seven, &seven_c, &d);
+  __get_cpuid_count(7, 1, &one, &unused, &a, &d);
+  const unsigned ssse3 = 1u << 9, fma = 1u << 12, cx16 = 1u << 13, sse42 = 1u << 20, movbe = 1u << 22, popcnt = 1u << 23, osxsave = 1u << 27,
+                 avx = 1u << 28, f16c = 1u << 29, lahf = 1u << 0, lzcnt = 1u << 5, bmi = 1u << 3, avx2 = 1u << 5, bmi2 = 1u << 8,
+                 avx512 = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31 /* F, DQ, CD, BW, VL */, vbmi2_vnni = 1u << 6 | 1u << 11,
+                 avx_vnni = 1u << 4, avx512_bf16 = 1u << 5;
+  const unsigned saved = has_bits(basic, osxsave) ? saved_registers() : 0;
+  bool v2 = has_bits(basic, ssse3 | sse42 | popcnt | cx16) && has_bits(extended, lahf);
+  bool v3 = v2 && has_bits(basic, avx | fma | movbe | f16c) && has_bits(seven, avx2 | bmi | bmi2) && has_bits(extended, lzcnt) && has_bits(saved, 0x06);
+  bool v4 = v3 && has_bits(seven, avx512) && has_bits(saved, 0xe6);
+  bool sapphire = v4 && has_bits(seven_c, vbmi2_vnni) && has_bits(one, avx_vnni | avx512_bf16) && mlx_cpu_enable_tiles();
   const bool has[] = {true, v2, v3, v4, sapphire};
   for (size_t i = 0; i < sizeof has; ++i) {
     if (!strcmp(levels[i].name, level)) return has[i];

@@ -23,7 +23,7 @@ mlx_status_t mlx_tokenizer_create(const char *name, const char *json, size_t len
   mlx_status_t status = mlx_alloc(1, sizeof *tokenizer, &tokenizer);
   if (!status) {
     // Any seed gives the same ids; a random one keeps a file from aiming at the hash. Without entropy, that alone is lost.
-    if (getentropy(&tokenizer->seed, sizeof tokenizer->seed)) tokenizer->seed = (uintptr_t)tokenizer;
+    if (getrandom(&tokenizer->seed, sizeof tokenizer->seed, 0) != sizeof tokenizer->seed) tokenizer->seed = (uintptr_t)tokenizer;
     status = mlx_tokenizer_read(&document, tokenizer);
   }
   mlx_json_close(&document);

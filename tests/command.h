@@ -7,16 +7,20 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/memory.h"
+#ifdef _WIN32
+#include "tests/windows.h"
+#else
+#include <sys/wait.h>
+#endif
 
 typedef struct command {
   char out_path[64], err_path[64];
-  pid_t pid;
+  intptr_t pid;  // on Windows a handle
   double started;
   // after command_wait
   char *out, *err;  // owned, NUL-terminated
@@ -32,6 +36,53 @@ static inline double command_now(void) {
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+#ifdef _WIN32
+static inline HANDLE command_file(char *path) {
+  SECURITY_ATTRIBUTES inherited = {.nLength = sizeof inherited, .bInheritHandle = TRUE};
+  mlx_test_name(path);
+  return CreateFileA(path, GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE, &inherited, CREATE_ALWAYS, 0, NULL);
+}
+
+// Each argument in quotes; those of tests end in no backslash.
+static inline void command_line(const char *const *argv, wchar_t *line, size_t size) {
+  char narrow[16384] = "";
+  for (size_t at = 0; *argv; ++argv) {
+    narrow[at++] = '"';
+    for (const char *c = *argv; *c && at < sizeof narrow - 8; ++c) {
+      if (*c == '"') narrow[at++] = '\\';
+      narrow[at++] = *c;
+    }
+    narrow[at++] = '"';
+    narrow[at++] = ' ';
+    narrow[at] = 0;
+  }
+  MultiByteToWideChar(CP_UTF8, 0, narrow, -1, line, (int)size);
+}
+
+static inline void command_start(command_t *command, const char *const *argv) {
+  *command = (command_t){.started = command_now()};
+  strcpy(command->out_path, "/tmp/mlxcel-test-out-XXXXXX");
+  strcpy(command->err_path, "/tmp/mlxcel-test-err-XXXXXX");
+  HANDLE out = command_file(command->out_path), err = command_file(command->err_path);
+  STARTUPINFOW info = {.cb = sizeof info, .dwFlags = STARTF_USESTDHANDLES, .hStdOutput = out, .hStdError = err};
+  PROCESS_INFORMATION process = {0};
+  wchar_t line[16384];
+  command_line(argv, line, 16384);
+  CreateProcessW(NULL, line, NULL, NULL, TRUE, 0, NULL, NULL, &info, &process);
+  CloseHandle(process.hThread);
+  CloseHandle(out);
+  CloseHandle(err);
+  command->pid = (intptr_t)process.hProcess;
+}
+
+static inline void command_end(command_t *command) {
+  DWORD code = 127;
+  WaitForSingleObject((HANDLE)command->pid, INFINITE);
+  GetExitCodeProcess((HANDLE)command->pid, &code);
+  CloseHandle((HANDLE)command->pid);
+  command->exit_code = (int)code;
+}
+#else
 static inline void command_start(command_t *command, const char *const *argv) {
   *command = (command_t){.started = command_now()};
   strcpy(command->out_path, "/tmp/mlxcel-test-out-XXXXXX");
@@ -50,13 +101,18 @@ static inline void command_start(command_t *command, const char *const *argv) {
   close(err);
 }
 
-static inline void command_wait(command_t *command) {
+static inline void command_end(command_t *command) {
   int status = 0;
   struct rusage usage;
-  wait4(command->pid, &status, 0, &usage);
-  command->seconds = command_now() - command->started;
+  wait4((pid_t)command->pid, &status, 0, &usage);
   command->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   command->peak_kib = usage.ru_maxrss;
+}
+#endif
+
+static inline void command_wait(command_t *command) {
+  command_end(command);
+  command->seconds = command_now() - command->started;
   mlx_status_free(mlx_read_file(command->out_path, SIZE_MAX, &command->out, &command->out_length));
   mlx_status_free(mlx_read_file(command->err_path, SIZE_MAX, &command->err, NULL));
   unlink(command->out_path);

@@ -14,7 +14,7 @@ if(WIN32)
   # curl keeps what a Windows has in a header that refuses compilers of our day; what it says of them is right all the same.
   file(READ ${CURL}/lib/config-win32.h config)
   string(REGEX REPLACE "#if !defined\\(_MSC_VER\\) [^\n]*\n#error [^\n]*\n#endif\n" "" config "${config}")
-  file(WRITE ${CMAKE_BINARY_DIR}/generated/curl/curl_config.h "${config}")
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/curl/curl_config.h CONTENT "${config}" @ONLY)
   target_include_directories(curl PRIVATE ${CMAKE_BINARY_DIR}/generated/curl)
   foreach(protocol ALTSVC AWS COOKIES DICT DIGEST_AUTH DOH FILE FTP GOPHER HSTS IMAP LDAP LDAPS MQTT NETRC POP3 RTSP SMB SMTP TELNET TFTP WEBSOCKETS)
     target_compile_definitions(curl PRIVATE CURL_DISABLE_${protocol}=1)

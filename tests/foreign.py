@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""A model compiled here for every kind of CPU, run by an mlxcel for another machine: the tokens of Hugging Face.
+
+    tests/foreign.py aarch64|windows BUILD MODELS [--all]
+
+BUILD/bin/mlxcel compiles; BUILD/MACHINE/bin/mlxcel (./build.sh --target MACHINE) runs under qemu or Wine: 8 tokens of one prompt; with --all 48 of
+each, and what else is promised there. Exit status 77: something is not here, and which.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+GOLDENS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "goldens", "smollm2-135m-instruct.hf-fp32.json")
+KERNEL_CASES = ["codes_are_what_the_types_widen_to", "plain_numbers_agree_with_the_plain_lowering_for_any_threads",
+                "the_object_for_every_level_of_this_machine_agrees", "packed_weights_compute_what_widened_ones_do",
+                "rows_share_a_call_and_do_not_disturb_each_other"]
+
+
+def skip_unless(there, what):
+    if not there:
+        print("skipped:", what)
+        sys.exit(77)
+
+
+class Aarch64:
+    program, level = "mlxcel", "cpu level: aarch64 (of "
+
+    def __init__(self, build):
+        self.folder = os.path.join(build, "aarch64")
+        self.launcher = [] if os.uname().machine == "aarch64" else ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]
+        self.environment = None
+
+    def path(self, path):
+        return path
+
+    def more(self, bundle):
+        for case in KERNEL_CASES:
+            start = time.monotonic()
+            subprocess.run(self.launcher + [os.path.join(self.folder, "tests", "cpu_kernels_test"), case], check=True)
+            print(f"{case}: {time.monotonic() - start:.1f} s", flush=True)
+
+
+class Windows:
+    program, level = "mlxcel.exe", "cpu level: x86-64"
+
+    def __init__(self, build):
+        self.folder = os.path.join(build, "windows")
+        self.launcher = [shutil.which("wine64") or "wine"]
+        # A Windows of the tests' own, in UTF-8, that says nothing itself, with the cache where it is there.
+        inherited = {name: value for name, value in os.environ.items() if name != "MLXCEL_CACHE"}
+        self.environment = {**inherited, "WINEPREFIX": os.path.join(self.folder, "wine"), "WINEDEBUG": "-all", "LC_ALL": "C.UTF-8", "MLXCEL_CONFIG": "NUL"}
+
+    def path(self, path):
+        return "Z:" + path.replace("/", "\\")
+
+    def more(self, bundle):
+        doctor = self.run(["doctor"])
+        for part in "OK    cpu", "nvcuda.dll", "/AppData/Local/mlxcel/cache":
+            if part not in doctor.stdout + doctor.stderr:
+                sys.exit(f"doctor does not say {part!r}: {doctor.stdout}{doctor.stderr}")
+        print("doctor answers", flush=True)
+        with tempfile.TemporaryDirectory() as temporary:  # a name that no code page has, and a path longer than 260 characters
+            folder = os.path.join(temporary, "модель-模型", *["long" * 15] * 5)
+            shutil.copytree(bundle, os.path.join(folder, "model.mlxb"))
+            flags = ["-p", "Grüße, 世界", "-n", "4", "--temp", "0", "--json"]
+            answer = json.loads(self.run(["run", "-m", self.path(os.path.join(folder, "model.mlxb"))] + flags).stdout)
+            native = [os.path.join(self.folder, "..", "bin", "mlxcel"), "run", "-m", bundle] + flags
+            wanted = json.loads(subprocess.run(native, capture_output=True, encoding="utf-8", check=True).stdout)
+            if any(answer[key] != wanted[key] for key in ("prompt_ids", "output_ids", "text")):
+                sys.exit(f"here it is {wanted}, there {answer}")
+        print("paths and prompts are UTF-8 and may be long", flush=True)
+        said = self.run(["run", "-m", self.path(bundle), "--temp", "0", "-n", "12"], input="What is a compiler?\nAnd an interpreter?\n")
+        if not said.stdout.strip():
+            sys.exit(f"a chat by pipe says nothing: {said.stderr}")
+        print("a chat by pipe answers", flush=True)
+
+    def run(self, arguments, **more):
+        done = subprocess.run(self.launcher + [os.path.join(self.folder, "bin", self.program)] + arguments, capture_output=True, encoding="utf-8",
+                              env=self.environment, **more)
+        if done.returncode and arguments != ["doctor"]:  # which is not content without a GPU or a compiler
+            sys.exit(f"{arguments}: exit status {done.returncode}: {done.stderr}")
+        return done
+
+
+def run_prompt(machine, runner, bundle, result, count):
+    command = runner + ["run", "-m", machine.path(bundle), "-p", result["rendered"], "--temp", "0", "--ignore-eos", "-n", str(count), "--json", "-v"]
+    start = time.monotonic()
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=machine.environment)
+    if done.returncode:
+        sys.exit(f"exit status {done.returncode}: {done.stderr}")
+    if machine.level not in done.stderr:
+        sys.exit(f"{machine.level!r} is not said: {done.stderr}")
+    said = json.loads(done.stdout)
+    for key, want in ("prompt_ids", result["prompt_ids"]), ("output_ids", result["output_ids"][:count]):
+        if said[key] != want:
+            sys.exit(f"{key} of {result['prompt']!r} are {said[key]}, expected {want}")
+    print(f"{len(said['prompt_ids'])} tokens read and {count} of {count} equal in {time.monotonic() - start:.1f} s: {result['prompt']!r}", flush=True)
+
+
+def main():
+    name, build, models = sys.argv[1:4]
+    build = os.path.abspath(build)
+    model = os.path.join(models, "SmolLM2-135M-Instruct.Q4_1.gguf")
+    machine = {"aarch64": Aarch64, "windows": Windows}[name](build)
+    runner = machine.launcher + [os.path.join(machine.folder, "bin", machine.program)]
+    skip_unless(not machine.launcher or shutil.which(machine.launcher[0]), f"{(machine.launcher or [''])[0]} is not installed")
+    skip_unless(os.path.exists(runner[-1]), f"there is no build for {name}: ./build.sh test-{name} makes one")
+    skip_unless(os.path.exists(model), f"{model} is not here")
+    everything = "--all" in sys.argv
+    with tempfile.TemporaryDirectory() as temporary:
+        bundle = os.path.join(temporary, "model.mlxb")
+        subprocess.run([os.path.join(build, "bin", "mlxcel"), "compile", model, "--target", "cpu:portable", "-c", "256", "-o", bundle], check=True)
+        with open(GOLDENS) as file:
+            results = json.load(file)["results"]
+        for result in results if everything else results[:1]:
+            run_prompt(machine, runner, bundle, result, 48 if everything else 8)
+        if everything:
+            machine.more(bundle)
+
+
+main()
