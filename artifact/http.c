@@ -64,10 +64,17 @@ static CURLcode curl_started;
 
 static void start_curl(void) { curl_started = curl_global_init(CURL_GLOBAL_DEFAULT); }
 
+#ifdef _WIN32  // the system's own TLS has its own store
+static const char *const bundles[] = {NULL};
+#define WITHOUT_BUNDLE "add its authority to the system's certificates, or set SSL_CERT_FILE to a bundle that holds it"
+#else
+static const char *const bundles[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+                                      "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/pki/tls/cacert.pem", "/etc/ssl/cert.pem", NULL};
+#define WITHOUT_BUNDLE "no certificates are installed here: install the system's ca-certificates, or set SSL_CERT_FILE"
+#endif
+
 mlx_status_t mlx_http_certificates(char **out_path) {
   static const char *const variables[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
-  static const char *const paths[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
-                                      "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/pki/tls/cacert.pem", "/etc/ssl/cert.pem"};
   *out_path = NULL;
   for (size_t i = 0; i < sizeof variables / sizeof *variables; ++i) {
     const char *path = getenv(variables[i]);
@@ -75,8 +82,8 @@ mlx_status_t mlx_http_certificates(char **out_path) {
     if (!mlx_is_file(path)) return mlx_error(MLX_NOT_FOUND, "%s is '%s', which is not a file", variables[i], path);
     return mlx_copy_text(path, strlen(path), out_path);
   }
-  for (size_t i = 0; i < sizeof paths / sizeof *paths; ++i) {
-    if (mlx_is_file(paths[i])) return mlx_copy_text(paths[i], strlen(paths[i]), out_path);
+  for (const char *const *path = bundles; *path; ++path) {
+    if (mlx_is_file(*path)) return mlx_copy_text(*path, strlen(*path), out_path);
   }
   return NULL;
 }
@@ -276,8 +283,7 @@ static mlx_status_t transfer_error(const exchange_t *e, CURLcode code) {
     case CURLE_PEER_FAILED_VERIFICATION:
       return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s: its certificate cannot be trusted (%s)", url.text, said),
                              "%s; --insecure accepts any certificate",
-                             e->http->ca_file ? "set SSL_CERT_FILE to a bundle that holds its authority"
-                                              : "no certificates are installed here: install the system's ca-certificates, or set SSL_CERT_FILE");
+                             e->http->ca_file ? "set SSL_CERT_FILE to a bundle that holds its authority" : WITHOUT_BUNDLE);
     case CURLE_SSL_CONNECT_ERROR:
       return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, said), "it may not speak https: a registry of one's own that does not wants --plain-http");
     default: return mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, said);

@@ -32,11 +32,13 @@ static jmp_buf check_exit;
     if (actual_ != expected_) CHECK_FAIL("%s is %lld, expected %lld", #actual, actual_, expected_); \
   } while (0)
 
-#define CHECK_TEXT(actual, expected)                                                               \
-  do {                                                                                             \
-    const char *actual_ = (actual), *expected_ = (expected);                                       \
-    if (!actual_ || strcmp(actual_, expected_)) CHECK_FAIL("%s is\n%s\n  expected\n%s", #actual, actual_ ? actual_ : "NULL", expected_); \
-  } while (0)
+// A call, so that text inside a struct that a function returned lives long enough.
+#define CHECK_TEXT(actual, expected) check_same_text(actual, expected, #actual, __FILE__, __LINE__)
+static inline void check_same_text(const char *actual, const char *expected, const char *what, const char *file, int line) {
+  if (actual && !strcmp(actual, expected)) return;
+  fprintf(stderr, "  %s:%d: %s is\n%s\n  expected\n%s\n", file, line, what, actual ? actual : "NULL", expected);
+  longjmp(check_exit, 1);
+}
 
 #define CHECK_CONTAINS(text, part)                                                                 \
   do {                                                                                             \

@@ -6,7 +6,6 @@
 
 #include "base/file.h"
 
-typedef int mode_t;
 #define chmod(path, mode) (0)  // nothing is executable by its mode
 #define mkdtemp mlx_test_mkdtemp
 #define mkstemp mlx_test_mkstemp

@@ -175,7 +175,6 @@ TEST(a_childs_output_is_in_its_log) {
   mlx_process_options_t options = {.argv = argv, .log_path = log, .log_head = "head\n", .time_limit_seconds = 60};
   CHECK_OK(mlx_process_run(&options, &result));
   CHECK_INT(result.exit_code, 0);
-  CHECK(result.peak_bytes > 100000);
   char *text;
   CHECK_OK(mlx_read_file(log, 1 << 16, &text, NULL));
   CHECK(!strncmp(text, "head\nmlxcel ", 12) && !strchr(text, '\r'));
