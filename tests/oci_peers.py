@@ -43,7 +43,8 @@ def build_oras(folder):
         os.makedirs(folder, exist_ok=True)
         with open(log, "w") as out, contextlib.suppress(subprocess.TimeoutExpired):
             command = ["go", "build", "-trimpath", "-o", program + ".new", "oras.land/oras/cmd/oras"]
-            environment = dict(os.environ, GOFLAGS="-mod=readonly -buildvcs=false", GOTOOLCHAIN="local")
+            caches = {"GOMODCACHE": os.path.join(folder, "go", "mod"), "GOCACHE": os.path.join(folder, "go", "build")}
+            environment = dict(os.environ, GOFLAGS="-mod=readonly -modcacherw -buildvcs=false", GOTOOLCHAIN="local", **caches)
             if not subprocess.run(command, cwd=os.path.join(TESTS, "peers"), env=environment, stdout=out, stderr=out, timeout=BUILD_SECONDS).returncode:
                 os.rename(program + ".new", program)
                 return program
