@@ -73,6 +73,8 @@ static const char *const bundles[] = {"/etc/ssl/certs/ca-certificates.crt", "/et
 #define WITHOUT_BUNDLE "no certificates are installed here: install the system's ca-certificates, or set SSL_CERT_FILE"
 #endif
 
+bool mlx_http_has_store(void) { return !bundles[0]; }
+
 mlx_status_t mlx_http_certificates(char **out_path) {
   static const char *const variables[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
   *out_path = NULL;

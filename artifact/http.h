@@ -35,6 +35,7 @@ const mlx_http_options_t *mlx_http_settings(const mlx_http_t *http);
 
 // The file of certificates that servers are checked against; *|out_path| (release with mlx_free) is NULL where there is none.
 mlx_status_t mlx_http_certificates(char **out_path) MLX_MUST_USE;
+bool mlx_http_has_store(void);  // whether the system keeps certificates that need no file, as Windows does
 
 typedef struct mlx_http_response {
   long status;      // 0: there was none

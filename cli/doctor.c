@@ -4,6 +4,7 @@
 
 #include "artifact/http.h"
 #include "base/cpu.h"
+#include "base/library.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -12,6 +13,7 @@
 #include "compiler/driver.h"
 #include "compiler/kernels.h"
 #include "compiler/nvrtc.h"
+#include "compiler/tools.h"
 #include "runtime/mlxcel.h"
 
 typedef enum verdict { OK, WARN, FAIL } verdict_t;
@@ -82,6 +84,19 @@ static bool look_at_compiler(doctor_t *doctor, mlx_cache_t *cache) {
   return found;
 }
 
+// An iree-compile from elsewhere may have its own, so its absence is a warning; a compilation that failed for it comes after.
+static void look_at_cpp_library(doctor_t *doctor) {
+  void *library;
+  mlx_status_t status = mlx_library_open(MLX_CPP_LIBRARY, &library);
+  if (status) {
+    mlx_status_free(status);
+    library = NULL;
+    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "there is no " MLX_CPP_LIBRARY ", which iree-compile and NVRTC need"), MLX_CPP_LIBRARY_FROM);
+  }
+  find(doctor, status ? WARN : OK, "C++ library", MLX_CPP_LIBRARY, status);
+  if (library) mlx_library_close(library);
+}
+
 // Without it there are no kernels of ours in what is compiled for a GPU; all else works, so its absence is a warning.
 static void look_at_nvrtc(doctor_t *doctor) {
   mlx_nvrtc_t *nvrtc;
@@ -110,11 +125,11 @@ static void look_at_variables(doctor_t *doctor) {
 static void look_at_certificates(doctor_t *doctor) {
   char *file;
   mlx_status_t status = mlx_http_certificates(&file);
-  if (!status && !file) {
+  if (!status && !file && !mlx_http_has_store()) {
     status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "none are installed: `pull` and `push` cannot check whom they talk to"),
                              "install the system's (Debian: apt-get install ca-certificates), or set SSL_CERT_FILE");
   }
-  find(doctor, status ? WARN : OK, "certificates", file, status);
+  find(doctor, status ? WARN : OK, "certificates", file ? file : "the system's own", status);
   mlx_free(file);
 }
 
@@ -138,6 +153,7 @@ static void examine(doctor_t *doctor) {
   if (!mlx_compiler_is_here()) {
     find(doctor, OK, "compiler", "none in this package, which runs compiled models only", NULL);
   } else {
+    look_at_cpp_library(doctor);
     if (cache && look_at_compiler(doctor, cache)) {
       try_device(doctor, cache, "cpu runs", MLX_USE_CPU, "cpu");
       if (gpu) try_device(doctor, cache, "gpu runs", MLX_USE_CUDA, gpu_target);

@@ -48,6 +48,7 @@ TEST(the_doctor_says_what_each_variable_means_here) {
   set_variables(folder, "/usr/bin/g++-9", "9.0");
   RUN(&run, "doctor");
   CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.out, "OK    C++ library   libstdc++.so.6");
   CHECK_CONTAINS(run.out, "OK    CUDA_HOME     /tmp/mlxcel-env-");
   CHECK_CONTAINS(run.out, "mlxcel needs no toolkit");
   CHECK_CONTAINS(run.out, "OK    NVCC_CCBIN    /usr/bin/g++-9: not used");
