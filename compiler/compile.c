@@ -627,6 +627,10 @@ static mlx_status_t add_licence(void *user, const char *name) {
   if (!mlx_is_licence_file(name) || out->licence_count == MLX_MAX_LICENCES) return NULL;
   mlx_compiled_file_t *file = &out->licences[out->licence_count];
   MLX_TRY(mlx_join_path(licences->folder, name, &file->path));
+  if (!mlx_is_file(file->path)) {  // a folder of them
+    clear_file(file);
+    return NULL;
+  }
   snprintf(file->name, sizeof file->name, "%s", name);
   ++out->licence_count;
   return NULL;
