@@ -178,7 +178,7 @@ static mlx_status_t open_log(const char *path, const char *head, int *out_fd) {
 mlx_status_t mlx_child_start(const mlx_process_options_t *options, const char *log_path, mlx_child_t *out_child) {
   *out_child = (mlx_child_t){.id = -1, .output = -1, .began = mlx_seconds()};
   int ends[2] = {-1, -1};  // a pipe's, or none and a file
-  pid_t pid;
+  pid_t pid = -1;
   MLX_TRY(log_path ? open_log(log_path, options->log_head, &ends[1]) : make_pipe(ends));
   if (ends[0] >= 0) fcntl(ends[0], F_SETFL, O_NONBLOCK);
   mlx_status_t status = start_child(options->argv, ends[1], &pid);
