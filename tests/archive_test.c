@@ -8,10 +8,13 @@ static const mlx_archive_item_t items[] = {{"a", 5}, {"model.layers.0.weight", 6
 #define ITEM_COUNT 4
 
 // An archive of bytes 1, 2, 3 ... in a temporary file; mapped.
+static char archive_folder[64];
+
 static mlx_map_t make_archive(void) {
-  char folder[] = "/tmp/mlxcel-archive-XXXXXX", path[64];
-  CHECK(mkdtemp(folder));
-  snprintf(path, sizeof path, "%s/x.irpa", folder);
+  char path[96];
+  strcpy(archive_folder, "/tmp/mlxcel-archive-XXXXXX");
+  CHECK(mkdtemp(archive_folder));
+  snprintf(path, sizeof path, "%s/x.irpa", archive_folder);
   mlx_archive_writer_t writer;
   CHECK_OK(mlx_archive_create(path, items, ITEM_COUNT, &writer));
   uint8_t bytes[256];
@@ -23,8 +26,12 @@ static mlx_map_t make_archive(void) {
   CHECK_OK(mlx_archive_finish(&writer));
   mlx_map_t map;
   CHECK_OK(mlx_map_file(path, &map));
-  CHECK_OK(mlx_remove_tree(folder));
   return map;
+}
+
+static void drop_archive(mlx_map_t *map) {
+  mlx_unmap(map);
+  CHECK_OK(mlx_remove_tree(archive_folder));
 }
 
 TEST(every_tensor_starts_on_a_64_byte_boundary_with_its_bytes) {
@@ -40,7 +47,7 @@ TEST(every_tensor_starts_on_a_64_byte_boundary_with_its_bytes) {
     for (size_t j = 0; j < archive.entries[i].size; ++j) CHECK_INT(archive.entries[i].data[j], (uint8_t)(j + 1));
   }
   mlx_archive_clear(&archive);
-  mlx_unmap(&map);
+  drop_archive(&map);
 }
 
 TEST(a_truncated_archive_is_an_error_at_every_length) {
@@ -49,7 +56,7 @@ TEST(a_truncated_archive_is_an_error_at_every_length) {
   for (size_t size = 0; size < map.size; size += size < 600 ? 1 : 97) {
     CHECK_ERROR(mlx_archive_parse("x.irpa", map.data, size, &archive), MLX_INVALID_INPUT, "x.irpa");
   }
-  mlx_unmap(&map);
+  drop_archive(&map);
 }
 
 TEST(a_flipped_bit_is_an_error_or_stays_inside_the_file) {
@@ -68,7 +75,7 @@ TEST(a_flipped_bit_is_an_error_or_stays_inside_the_file) {
     mlx_status_free(status);
   }
   mlx_free(copy);
-  mlx_unmap(&map);
+  drop_archive(&map);
 }
 
 TEST(an_archive_with_too_few_bytes_written_is_not_left_behind) {

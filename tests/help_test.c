@@ -296,4 +296,4 @@ TEST(zsh_and_fish_read_their_scripts) {
 TEST_MAIN(CASE(help_of_every_verb_fits_a_screen), CASE(help_all_explains_what_help_names),
           CASE(a_value_that_is_not_in_the_list_is_refused_by_the_list), CASE(every_exit_status_is_in_the_page_and_in_the_docs),
           CASE(every_verb_and_variable_is_in_the_docs),
-          CASE(manual_pages_render), CASE(bash_completes_verbs_flags_values_and_files), CASE(zsh_and_fish_read_their_scripts))
+          POSIX_CASE(manual_pages_render), POSIX_CASE(bash_completes_verbs_flags_values_and_files), POSIX_CASE(zsh_and_fish_read_their_scripts))

@@ -19,16 +19,23 @@ static mlx_weight_t weight(const char *name, mlx_dtype_t dtype, int64_t rows, co
   return w;
 }
 
-// Writes weights as |dtype| and maps what came out.
+static char weights_folder[64];
+
+static void drop_weights(mlx_map_t *map) {
+  mlx_unmap(map);
+  CHECK_OK(mlx_remove_tree(weights_folder));
+}
+
+// Writes weights as |dtype| and maps what came out; drop_weights is its end.
 static mlx_map_t write_list(mlx_weight_t *weights, size_t count, mlx_dtype_t dtype, mlx_archive_t *out_archive) {
   const mlx_model_t model = {.weights = weights, .weight_count = count};
-  char folder[] = "/tmp/mlxcel-weights-XXXXXX", path[64];
-  CHECK(mkdtemp(folder));
-  snprintf(path, sizeof path, "%s/x.irpa", folder);
+  char path[96];
+  strcpy(weights_folder, "/tmp/mlxcel-weights-XXXXXX");
+  CHECK(mkdtemp(weights_folder));
+  snprintf(path, sizeof path, "%s/x.irpa", weights_folder);
   CHECK_OK(mlx_weights_write(&model, (mlx_storage_t){.dtype = dtype}, path, NULL));
   mlx_map_t map;
   CHECK_OK(mlx_map_file(path, &map));
-  CHECK_OK(mlx_remove_tree(folder));
   CHECK_OK(mlx_archive_parse("x.irpa", map.data, map.size, out_archive));
   CHECK_INT(out_archive->count, count);
   return map;
@@ -59,11 +66,11 @@ TEST(a_tensor_of_the_type_asked_for_keeps_its_very_bits) {
   check_bytes(&archive.entries[0], bf16_rows, sizeof bf16_rows);
   check_bytes(&archive.entries[1], in_order, sizeof in_order);
   mlx_archive_clear(&archive);
-  mlx_unmap(&map);
+  drop_weights(&map);
   map = write_weights(MLX_F32, &archive);
   check_bytes(&archive.entries[2], f32_rows, sizeof f32_rows);
   mlx_archive_clear(&archive);
-  mlx_unmap(&map);
+  drop_weights(&map);
 }
 
 TEST(other_tensors_are_rounded_and_vectors_stay_f32) {
@@ -74,12 +81,12 @@ TEST(other_tensors_are_rounded_and_vectors_stay_f32) {
   check_bytes(&archive.entries[2], as_bf16, sizeof as_bf16);
   check_bytes(&archive.entries[3], norm, sizeof norm);
   mlx_archive_clear(&archive);
-  mlx_unmap(&map);
+  drop_weights(&map);
   map = write_weights(MLX_F16, &archive);
   check_bytes(&archive.entries[2], as_f16, sizeof as_f16);
   check_bytes(&archive.entries[3], norm, sizeof norm);
   mlx_archive_clear(&archive);
-  mlx_unmap(&map);
+  drop_weights(&map);
 }
 
 // Two experts of two rows; what is stored has the rows of gate and up one after the other or in turn, as rows or as columns.
@@ -107,7 +114,7 @@ static void check_half(mlx_half_t half, mlx_row_order_t order, int columns) {
   mlx_map_t map = write_list(&w, 1, MLX_F32, &archive);
   check_bytes(&archive.entries[0], expected, size);
   mlx_archive_clear(&archive);
-  mlx_unmap(&map);
+  drop_weights(&map);
 }
 
 TEST(a_weight_may_be_a_half_of_each_experts_rows) {

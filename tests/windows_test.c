@@ -1,5 +1,6 @@
 // What base/windows promises: names in UTF-8, long paths, files that others may move, locks, children, the environment.
 #include <errno.h>
+#include <pthread.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -76,17 +77,24 @@ TEST(either_slash_ends_a_folder) {
   CHECK(mlx_is_path("x\\y") && mlx_is_path("./x") && !mlx_is_path("x"));
 }
 
-TEST(open_files_can_be_replaced_and_removed) {
+static void *close_soon(void *fd) {
+  mlx_nap(100);
+  close(*(int *)fd);
+  return NULL;
+}
+
+TEST(a_file_that_is_being_read_is_replaced_when_it_is_closed) {
+  pthread_t thread;
   CHECK_OK(mlx_write_file(in_root("a"), "old", 3));
   int fd = open(in_root("a"), O_RDONLY);
-  CHECK(fd >= 0);
+  CHECK(fd >= 0 && !pthread_create(&thread, NULL, close_soon, &fd));
   CHECK_OK(mlx_write_file(in_root("a"), "new", 3));
+  pthread_join(thread, NULL);
   check_content(in_root("a"), "new");
-  close(fd);
   fd = open(in_root("a"), O_RDONLY);
   CHECK(!unlink(in_root("a")));
-  CHECK(!mlx_is_file(in_root("a")));
   close(fd);
+  CHECK(!mlx_is_file(in_root("a")));
 }
 
 TEST(errors_are_those_of_elsewhere) {
@@ -226,7 +234,7 @@ TEST(libraries_are_opened_by_name) {
 
 int main(int argc, char **argv) {
   static const check_case_t cases[] = {
-      CASE(names_are_utf8), CASE(paths_may_be_long), CASE(either_slash_ends_a_folder), CASE(open_files_can_be_replaced_and_removed),
+      CASE(names_are_utf8), CASE(paths_may_be_long), CASE(either_slash_ends_a_folder), CASE(a_file_that_is_being_read_is_replaced_when_it_is_closed),
       CASE(errors_are_those_of_elsewhere), CASE(a_stamp_tells_one_state_of_a_file_from_another), CASE(a_lock_is_held_by_one_and_a_lease_by_many),
       CASE(arguments_reach_a_child_as_they_are), CASE(a_child_ends_at_its_limit), CASE(a_childs_output_is_in_its_log),
       CASE(the_environment_is_utf8), CASE(a_users_folders_are_those_of_the_system), CASE(libraries_are_opened_by_name)};

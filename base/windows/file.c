@@ -154,7 +154,7 @@ static int stat_handle(HANDLE handle, struct mlx_posix_stat *out) {
   out->st_dev = info.dwVolumeSerialNumber;
   out->st_ino = (uint64_t)info.nFileIndexHigh << 32 | info.nFileIndexLow;
   out->st_size = (int64_t)((uint64_t)info.nFileSizeHigh << 32 | info.nFileSizeLow);
-  out->st_mode = (attributes & FILE_ATTRIBUTE_REPARSE_POINT ? S_IFLNK : attributes & FILE_ATTRIBUTE_DIRECTORY ? S_IFDIR : S_IFREG) | 0700;
+  out->st_mode = attributes & FILE_ATTRIBUTE_REPARSE_POINT ? S_IFLNK | 0700 : attributes & FILE_ATTRIBUTE_DIRECTORY ? S_IFDIR | 0700 : S_IFREG | 0600;
   out->st_nlink = info.nNumberOfLinks;
   out->st_atim = time_of(times.LastAccessTime);
   out->st_mtim = time_of(times.LastWriteTime);
@@ -177,7 +177,7 @@ static int stat_path(const char *path, DWORD flags, struct mlx_posix_stat *out) 
   const int result = stat_handle(handle, out);
   CloseHandle(handle);
   // A followed link that is still one is something else that the system keeps in such a way: a file in a cloud, a volume.
-  if (!result && !flags && S_ISLNK(out->st_mode)) out->st_mode = S_IFREG | 0700;
+  if (!result && !flags && S_ISLNK(out->st_mode)) out->st_mode = S_IFREG | 0600;
   return result;
 }
 
@@ -222,9 +222,22 @@ char *realpath(const char *path, char *resolved) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Changing names
 
+// A file that somebody has just open (a reader of ours, an indexer, a scanner) is not replaced until it is closed: that is worth some waiting.
+static int replace(const wchar_t *from, const wchar_t *to) {
+  static const DWORD naps[] = {1, 5, 20, 50, 100, 200, 400};
+  for (size_t i = 0;; ++i) {
+    if (MoveFileExW(from, to, MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH)) return 0;
+    const DWORD attributes = GetLastError() == ERROR_ACCESS_DENIED || GetLastError() == ERROR_SHARING_VIOLATION ? GetFileAttributesW(to) : INVALID_FILE_ATTRIBUTES;
+    mlx_windows_failed();
+    const bool is_file = attributes != INVALID_FILE_ATTRIBUTES && !(attributes & FILE_ATTRIBUTE_DIRECTORY);
+    if (!is_file || i == sizeof naps / sizeof *naps) return -1;
+    Sleep(naps[i]);
+  }
+}
+
 int mlx_posix_rename(const char *from, const char *to) {
   wchar_t *a = mlx_wide_path(from), *b = a ? mlx_wide_path(to) : NULL;
-  int result = b && MoveFileExW(a, b, MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH) ? 0 : b ? mlx_windows_failed() : -1;
+  const int result = b ? replace(a, b) : -1;
   free(a);
   free(b);
   return result;

@@ -60,7 +60,7 @@ mlx_posix_handler_t mlx_posix_signal(int number, mlx_posix_handler_t handler);
 int mlx_posix_open(const char *path, int flags, ...);
 ssize_t mlx_posix_read(int fd, void *bytes, size_t length);
 ssize_t mlx_posix_write(int fd, const void *bytes, size_t length);
-int mlx_posix_rename(const char *from, const char *to);  // replaces a file, not one that somebody has mapped
+int mlx_posix_rename(const char *from, const char *to);  // replaces a file as soon as nobody has it open
 int mlx_posix_unlink(const char *path);
 int mlx_posix_rmdir(const char *path);
 int mlx_posix_mkdir(const char *path, int mode);         // the mode is that of the folder above
