@@ -360,8 +360,9 @@ test_windows() {
   mkdir -p "$build/windows/tools"
   printf '#!/bin/sh\nexport WINEPREFIX="%s" WINEDEBUG=-all LC_ALL=C.UTF-8\nexec wine "$@"\n' "$build/windows/wine" >"$wine"
   chmod +x "$wine"
-  test_options=(-DCMAKE_CROSSCOMPILING_EMULATOR="$wine" -DMLXCEL_TEST_CACHE="$build/windows/test-cache" -DMLXCEL_NVRTC="$deps/windows/nvrtc"
-    -DMLXCEL_IREE_COMPILE="$deps/windows/iree-base-compiler/iree/compiler/_mlir_libs/iree-compile.exe")
+  local compiler=$deps/windows/iree-base-compiler/iree/compiler/_mlir_libs/iree-compile.exe
+  test_options=(-DCMAKE_CROSSCOMPILING_EMULATOR="$wine" -DMLXCEL_TEST_CACHE="$build/windows/test-cache" -DMLXCEL_TEST_IREE_COMPILE="$compiler"
+    -DMLXCEL_TEST_ENVIRONMENT="MLXCEL_IREE_COMPILE=$compiler;MLXCEL_NVRTC=$deps/windows/nvrtc")
   build_for windows all
   fetch_model
   unlock_build

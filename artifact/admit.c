@@ -76,16 +76,15 @@ static mlx_status_t check_signature(mlx_bundle_t *bundle) {
   return status;
 }
 
-mlx_status_t mlx_bundle_admit(mlx_bundle_t *bundle, bool allow_unsigned, mlx_bundle_origin_t *out_origin) {
+mlx_status_t mlx_bundle_admit(mlx_bundle_t *bundle, bool allow_unsigned, bool *out_vouched) {
   size_t length;
   const char *text = mlx_bundle_manifest_text(bundle, &length);
-  *out_origin = MLX_BUNDLE_MADE_HERE;
+  *out_vouched = true;
   if (was_made_here(text, length)) return NULL;
-  *out_origin = MLX_BUNDLE_SIGNED;
   const bool is_signed = mlx_bundle_has(bundle, MLX_BUNDLE_SIGNATURE);
   mlx_status_t status = is_signed ? check_signature(bundle) : refuse_unsigned(bundle);
-  if (!status || !allow_unsigned || mlx_status_code(status) == MLX_INVALID_INPUT) return status;
+  if (!allow_unsigned || mlx_status_code(status) != MLX_NOT_FOUND) return status;
   mlx_status_free(status);
-  *out_origin = MLX_BUNDLE_UNSIGNED;
+  *out_vouched = false;
   return NULL;
 }

@@ -9,6 +9,8 @@
 #include "base/text.h"
 
 #define MAX_PARTS (MLX_MAX_BUNDLE_FILES + 2)  // and the manifest and its signature
+#define MAX_CODE ((size_t)1 << 30)            // bytes of a file that is read whole
+#define CODE_ALIGNMENT 4096                   // as a mapping has it
 
 // A file of an archive.
 typedef struct part {
@@ -27,6 +29,8 @@ struct mlx_bundle {
   mlx_manifest_t manifest;
   mlx_map_t maps[MAX_PARTS];  // of a folder: what was handed out
   size_t map_count;
+  char *copies[MAX_PARTS];    // code that was handed out
+  size_t copy_count;
   mlx_cache_t *cache;         // NULL: there is none, or nobody needed it yet
   mlx_cache_entry_t lent;     // weights that the cache has
 };
@@ -35,7 +39,7 @@ struct mlx_bundle {
 // One file
 
 static mlx_status_t add_part(mlx_bundle_t *bundle, const mlx_tar_member_t *member) {
-  const char *name = strncmp(member->name, "./", 2) ? member->name : member->name + 2;  // as `tar cf FILE -C FOLDER .` writes them
+  const char *name = member->name;
   if (member->folder) return NULL;
   if (!mlx_is_bundle_file(name)) return mlx_error(MLX_INVALID_INPUT, "'%s' holds '%s', which is not part of a compiled model", bundle->path, name);
   for (size_t i = 0; i < bundle->part_count; ++i) {
@@ -125,7 +129,9 @@ static mlx_status_t open_files(const char *path, mlx_bundle_t **out_bundle) {
   mlx_bundle_t *bundle;
   *out_bundle = NULL;
   MLX_TRY(mlx_alloc(1, sizeof *bundle, &bundle));
-  mlx_status_t status = mlx_copy_text(path, strlen(path), &bundle->path);
+  size_t length = strlen(path);
+  while (length > 1 && path[length - 1] == '/') --length;
+  mlx_status_t status = mlx_copy_text(path, length, &bundle->path);
   if (!status && !mlx_is_dir(path)) status = open_archive(bundle);
   if (!status) status = read_raw(bundle, MLX_BUNDLE_MANIFEST, MLX_MAX_MANIFEST, &bundle->text, &bundle->length);
   if (status) {
@@ -150,6 +156,7 @@ mlx_status_t mlx_bundle_open(const char *path, mlx_bundle_t **out_bundle) {
 void mlx_bundle_close(mlx_bundle_t *bundle) {
   if (!bundle) return;
   for (size_t i = 0; i < bundle->map_count; ++i) mlx_unmap(&bundle->maps[i]);
+  for (size_t i = 0; i < bundle->copy_count; ++i) mlx_free(bundle->copies[i]);
   mlx_unmap(&bundle->whole);
   mlx_cache_release(&bundle->lent);
   mlx_cache_close(bundle->cache);
@@ -169,15 +176,30 @@ mlx_status_t mlx_bundle_read_manifest(const char *path, char **out_text, size_t 
   return NULL;
 }
 
-// A GGUF file is looked at too: what does not begin as an archive is not read on.
-static bool could_be(const char *path) {
-  if (mlx_is_dir(path)) return true;
+// A GGUF file is looked at too: what does not begin as an archive is not read on. One that begins with a manifest and is damaged after it is
+// still a bundle, of which opening says what is wrong.
+typedef enum looks { LIKE_NONE, LIKE_ONE, LIKE_A_DAMAGED_ONE } looks_t;
+
+static looks_t looks_like(const char *path) {
   mlx_map_t map;
+  mlx_tar_member_t first;
+  bool is = true, begins = false;
+  if (mlx_is_dir(path)) return LIKE_ONE;
   mlx_status_t status = mlx_is_file(path) ? mlx_map_file(path, &map) : mlx_error(MLX_NOT_FOUND, "no file");
-  const bool could = !status && map.size >= MLX_TAR_BLOCK && !memcmp(map.data + 257, "ustar", 5);
-  if (!status) mlx_unmap(&map);
+  if (status) {
+    mlx_status_free(status);
+    return LIKE_NONE;
+  }
+  const bool archive = map.size >= MLX_TAR_BLOCK && !memcmp(map.data + 257, "ustar", 5);
+  mlx_tar_t tar = {.name = path, .bytes = map.data, .fd = -1, .size = map.size};
+  for (int i = 0; archive && !status && is; ++i) {
+    status = mlx_tar_next(&tar, &first, &is);
+    if (!status && i == 0) begins = is && !strcmp(first.name, MLX_BUNDLE_MANIFEST);
+  }
+  mlx_unmap(&map);
+  const bool damaged = status;
   mlx_status_free(status);
-  return could;
+  return !archive || (damaged && !begins) ? LIKE_NONE : damaged ? LIKE_A_DAMAGED_ONE : LIKE_ONE;
 }
 
 bool mlx_is_bundle(const char *path) {
@@ -185,7 +207,8 @@ bool mlx_is_bundle(const char *path) {
   size_t length = 0;
   mlx_json_t json = {0};
   const char *format = NULL;
-  if (!could_be(path)) return false;
+  const looks_t looks = looks_like(path);
+  if (looks != LIKE_ONE) return looks == LIKE_A_DAMAGED_ONE;
   mlx_status_t status = mlx_bundle_read_manifest(path, &text, &length);
   if (!status) status = mlx_json_parse(path, text, length, &json);
   if (!status) status = mlx_json_string(&json, json.root, "format", &format);
@@ -194,6 +217,10 @@ bool mlx_is_bundle(const char *path) {
   mlx_free(text);
   mlx_status_free(status);
   return is;
+}
+
+bool mlx_bundle_promises(const mlx_bundle_t *bundle, const char *name) {
+  return bundle->manifest.file_count ? mlx_manifest_file(&bundle->manifest, name) != NULL : mlx_bundle_has(bundle, name);
 }
 
 const mlx_manifest_t *mlx_bundle_manifest(const mlx_bundle_t *bundle) { return &bundle->manifest; }
@@ -232,22 +259,17 @@ static mlx_status_t compare(const mlx_bundle_file_t *file, const char *place, ui
                          "the bundle is damaged: compile or pull it again");
 }
 
-static mlx_status_t digest_path(mlx_bundle_t *bundle, const char *path, char out_hex[MLX_DIGEST_HEX]) {
-  mlx_cache_t *cache = cache_of(bundle);
-  return cache ? mlx_cache_digest_file(cache, path, out_hex) : mlx_digest_file(path, out_hex);
-}
-
-static mlx_status_t check_path(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, const char *path) {
+// With a |cache|, one that did not change since it was checked is not read again.
+static mlx_status_t check_path(mlx_cache_t *cache, const mlx_bundle_file_t *file, const char *path) {
   char hex[MLX_DIGEST_HEX] = "";
   mlx_file_stamp_t stamp;
   MLX_TRY(mlx_file_stamp(path, &stamp));
-  if (stamp.size == (uint64_t)file->size) MLX_TRY(digest_path(bundle, path, hex));
+  if (stamp.size == (uint64_t)file->size) MLX_TRY(cache ? mlx_cache_digest_file(cache, path, hex) : mlx_digest_file(path, hex));
   return compare(file, path, stamp.size, hex);
 }
 
-static mlx_status_t check_part(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, const part_t *part) {
+static mlx_status_t check_part(mlx_cache_t *cache, const mlx_bundle_t *bundle, const mlx_bundle_file_t *file, const part_t *part) {
   char hex[MLX_DIGEST_HEX] = "";
-  mlx_cache_t *cache = cache_of(bundle);
   if (part->size == (uint64_t)file->size) {
     MLX_TRY(cache ? mlx_cache_digest_part(cache, bundle->path, part->offset, part->size, hex)
                   : mlx_digest_part(bundle->path, part->offset, part->size, hex));
@@ -256,15 +278,18 @@ static mlx_status_t check_part(mlx_bundle_t *bundle, const mlx_bundle_file_t *fi
   return compare(file, mlx_bundle_place(bundle, file->name).text, part->size, hex);
 }
 
-mlx_status_t mlx_bundle_check(mlx_bundle_t *bundle, const char *name) {
-  const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
-  const part_t *part = find_part(bundle, name);
-  if (!file && !bundle->manifest.file_count) return NULL;  // an older compiler's: it has no digests
-  if (!file) return mlx_error(MLX_INVALID_INPUT, "the manifest of '%s' does not list '%s'", bundle->path, name);
-  if (mlx_bundle_is_file(bundle)) return part ? check_part(bundle, file, part) : missing(bundle, name);
+static mlx_status_t not_listed(const mlx_bundle_t *bundle, const char *name) {
+  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' has a %s that its manifest does not list", bundle->path, name),
+                         "it was put there after the model was compiled: remove it, or get the model again");
+}
+
+// Read anew, whatever is remembered of it.
+static mlx_status_t check_anew(const mlx_bundle_t *bundle, const mlx_bundle_file_t *file) {
   char *path;
-  MLX_TRY(mlx_join_path(bundle->path, name, &path));
-  mlx_status_t status = mlx_is_file(path) ? check_path(bundle, file, path) : missing(bundle, name);
+  if (!mlx_bundle_has(bundle, file->name)) return missing(bundle, file->name);
+  if (mlx_bundle_is_file(bundle)) return check_part(NULL, bundle, file, find_part(bundle, file->name));
+  MLX_TRY(mlx_join_path(bundle->path, file->name, &path));
+  mlx_status_t status = check_path(NULL, file, path);
   mlx_free(path);
   return status;
 }
@@ -273,9 +298,24 @@ mlx_status_t mlx_bundle_check(mlx_bundle_t *bundle, const char *name) {
 static mlx_status_t refuse_stray(void *user, const char *name) {
   const mlx_bundle_t *bundle = user;
   const bool ours = strcmp(name, MLX_BUNDLE_MANIFEST) && strcmp(name, MLX_BUNDLE_SIGNATURE) && mlx_is_bundle_file(name);
-  if (!ours || mlx_manifest_file(&bundle->manifest, name)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' has a %s that its manifest does not list", bundle->path, name),
-                         "it was put there after the model was compiled: remove it, or get the model again");
+  return !ours || mlx_manifest_file(&bundle->manifest, name) ? NULL : not_listed(bundle, name);
+}
+
+// Weights may be elsewhere, and code of another target too, as long as all of one target's is here.
+static bool may_be_missing(const mlx_bundle_t *bundle, const char *name) {
+  const mlx_manifest_t *m = &bundle->manifest;
+  bool is_needed = true, one_is_whole = false;
+  if (mlx_is_weights_file(name)) return true;
+  for (size_t i = 0; i < m->variant_count; ++i) {
+    bool whole = true;
+    is_needed = is_needed && mlx_manifest_needs(m, m->variants[i].target, name);
+    for (size_t j = 0; j < m->file_count && whole; ++j) {
+      const char *other = m->files[j].name;
+      whole = mlx_is_weights_file(other) || !mlx_manifest_needs(m, m->variants[i].target, other) || mlx_bundle_has(bundle, other);
+    }
+    one_is_whole = one_is_whole || whole;
+  }
+  return !is_needed && one_is_whole;
 }
 
 mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *report) {
@@ -288,10 +328,9 @@ mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *repo
   for (size_t i = 0; i < bundle->part_count; ++i) MLX_TRY(refuse_stray(bundle, bundle->parts[i].name));
   if (!mlx_bundle_is_file(bundle)) MLX_TRY(mlx_list_dir(bundle->path, refuse_stray, bundle));
   for (size_t i = 0; i < m->file_count && !status; ++i) {
-    const bool elsewhere = m->variant_count > 1 || mlx_is_weights_file(m->files[i].name);  // weights, or code of another target
-    if (elsewhere && !mlx_bundle_has(bundle, m->files[i].name)) continue;
+    if (!mlx_bundle_has(bundle, m->files[i].name) && may_be_missing(bundle, m->files[i].name)) continue;
     mlx_report_progress(report, "checking %s (%lld MiB)", m->files[i].name, (long long)(m->files[i].size >> 20));
-    status = mlx_bundle_check(bundle, m->files[i].name);
+    status = check_anew(bundle, &m->files[i]);
   }
   mlx_report_done(report);
   return status;
@@ -311,7 +350,6 @@ static mlx_status_t signature_offset(const mlx_bundle_t *bundle, uint64_t *out_o
   return NULL;
 }
 
-// In one write, so that nobody sees half of it.
 mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, size_t length) {
   static const char zeros[MLX_TAR_BLOCK + MLX_TAR_END];
   uint8_t header[MLX_TAR_BLOCK];
@@ -325,7 +363,6 @@ mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, si
   mlx_text_append(&tail, zeros, mlx_tar_padding(length) + MLX_TAR_END);
   mlx_status_t status = mlx_text_finish(&tail);
   mlx_unmap(&bundle->whole);  // some systems do not let a mapped file be cut
-  bundle->part_count = 0;
   if (!status) status = mlx_replace_tail(bundle->path, offset, tail.data, tail.length);
   mlx_text_clear(&tail);
   return status;
@@ -337,8 +374,11 @@ mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, si
 // What was read is checked itself.
 mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_size, char **out_text, size_t *out_length) {
   const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
+  const bool listed = file || !bundle->manifest.file_count || !strcmp(name, MLX_BUNDLE_SIGNATURE);  // an older compiler's lists nothing
+  *out_text = NULL;
+  if (!listed) return not_listed(bundle, name);
   MLX_TRY(read_raw(bundle, name, max_size, out_text, out_length));
-  if (!file) return NULL;  // the signature, or an older compiler's
+  if (!file) return NULL;
   char hex[MLX_DIGEST_HEX];
   mlx_digest_bytes(*out_text, *out_length, hex);
   mlx_status_t status = compare(file, mlx_bundle_place(bundle, name).text, *out_length, hex);
@@ -355,7 +395,7 @@ static mlx_status_t map_path(mlx_bundle_t *bundle, const mlx_bundle_file_t *file
   MLX_TRY(mlx_file_stamp(path, &before));
   MLX_TRY(mlx_map_file(path, map));
   ++bundle->map_count;
-  if (file) MLX_TRY(check_path(bundle, file, path));
+  if (file) MLX_TRY(check_path(cache_of(bundle), file, path));
   MLX_TRY(mlx_file_stamp(path, &after));
   if (memcmp(&before, &after, sizeof after)) return mlx_error(MLX_IO, "'%s' changed while it was being read", path);
   *out_view = *map;
@@ -384,14 +424,30 @@ static mlx_status_t map_elsewhere(mlx_bundle_t *bundle, const mlx_bundle_file_t 
   return status;
 }
 
-mlx_status_t mlx_bundle_map(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) {
+// Code is read, and what was read is checked: nobody can change it after that. It is a few megabytes.
+static mlx_status_t copy_code(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) {
+  char *text, *copy;
+  size_t length;
+  if (bundle->copy_count == MAX_PARTS) return mlx_error(MLX_INTERNAL, "too many files of '%s' are read", bundle->path);
+  MLX_TRY(mlx_bundle_read(bundle, name, MAX_CODE, &text, &length));
+  mlx_status_t status = mlx_alloc(length + CODE_ALIGNMENT, 1, &copy);
+  if (!status) {
+    bundle->copies[bundle->copy_count++] = copy;
+    copy += -(uintptr_t)copy % CODE_ALIGNMENT;
+    memcpy(copy, text, length);
+    *out_view = (mlx_map_t){.data = (const uint8_t *)copy, .size = length};
+  }
+  mlx_free(text);
+  return status;
+}
+
+static mlx_status_t map_weights(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) {
   const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
-  *out_view = (mlx_map_t){0};
-  if (!file && bundle->manifest.file_count) return mlx_bundle_check(bundle, name);  // the manifest does not list it
-  if (!mlx_bundle_has(bundle, name)) return file && mlx_is_weights_file(name) ? map_elsewhere(bundle, file, out_view) : missing(bundle, name);
+  if (!file && bundle->manifest.file_count) return not_listed(bundle, name);
+  if (!mlx_bundle_has(bundle, name)) return file ? map_elsewhere(bundle, file, out_view) : missing(bundle, name);
   if (mlx_bundle_is_file(bundle)) {
     const part_t *part = find_part(bundle, name);
-    if (file) MLX_TRY(check_part(bundle, file, part));
+    if (file) MLX_TRY(check_part(cache_of(bundle), bundle, file, part));
     *out_view = (mlx_map_t){.data = bundle->whole.data + part->offset, .size = (size_t)part->size};
     return NULL;
   }
@@ -400,4 +456,9 @@ mlx_status_t mlx_bundle_map(mlx_bundle_t *bundle, const char *name, mlx_map_t *o
   mlx_status_t status = map_path(bundle, file, path, out_view);
   mlx_free(path);
   return status;
+}
+
+mlx_status_t mlx_bundle_map(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) {
+  *out_view = (mlx_map_t){0};
+  return mlx_is_weights_file(name) ? map_weights(bundle, name, out_view) : copy_code(bundle, name, out_view);
 }

@@ -2,8 +2,8 @@
 // uncompressed tar archive of them, which is mapped whole, so that weights are used where they lie. `tar xf` makes a folder of the file, and
 // `tar cf` of the files in the folder a file again.
 //
-// A module is code. What this machine did not make itself is therefore admitted (mlx_bundle_admit) before anything of it is mapped, and from
-// then on every file is checked against the manifest's digest before it is handed out.
+// A module is code. What this machine did not make itself is therefore admitted (mlx_bundle_admit) before anything of it is used, and every
+// file is checked against the manifest's digest before it is handed out.
 //
 // Threads: a bundle belongs to one thread at a time.
 #ifndef MLXCEL_ARTIFACT_BUNDLE_H_
@@ -40,13 +40,15 @@ mlx_bundle_place_t mlx_bundle_place(const mlx_bundle_t *bundle, const char *name
 
 // A file of it, read. Release with mlx_free.
 mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_size, char **out_text, size_t *out_length) MLX_MUST_USE;
-// A file of it, mapped; a view that lives as long as the bundle. Weights that the bundle names without having them are looked for by their
-// digest: beside the bundle as DIGEST.irpa, then in this machine's cache.
+// A file of it, as a view that lives as long as the bundle: weights are mapped, anything else is a copy. Weights that did not change since they
+// were checked, as their stamp tells, are not read again; those that the bundle names without having them are looked for by their digest:
+// beside the bundle as DIGEST.irpa, then in this machine's cache.
 mlx_status_t mlx_bundle_map(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) MLX_MUST_USE;
-// Checks a file's size and SHA-256 against the manifest. A file that did not change since it was checked is not read again.
-mlx_status_t mlx_bundle_check(mlx_bundle_t *bundle, const char *name) MLX_MUST_USE;
+// Whether there is such a file to be read: the manifest lists it, or it is there and the manifest lists nothing.
+bool mlx_bundle_promises(const mlx_bundle_t *bundle, const char *name);
 
-// Checks every file that the bundle has, and refuses one that its manifest does not list. |report| may be NULL.
+// Reads and checks every file that the bundle has, whatever is remembered of it; refuses one that its manifest does not list, and one that is
+// missing, unless it is weights or, where another target's is whole, code. |report| may be NULL.
 mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *report) MLX_MUST_USE;
 
 // Puts a signature into a bundle that is one file, at its end, in the place of one that is there. The bundle is of no use afterwards but to
@@ -55,12 +57,10 @@ mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, si
 
 // ---- whose it is ----
 
-typedef enum mlx_bundle_origin { MLX_BUNDLE_MADE_HERE, MLX_BUNDLE_SIGNED, MLX_BUNDLE_UNSIGNED } mlx_bundle_origin_t;
-
 // Decides whether code of this bundle may run: this machine made it, or a trusted key signed its manifest. Otherwise it fails, or where
 // |allow_unsigned| says so, does not: digests are checked all the same, where the manifest has them. A signature that does not fit is an
-// error in either case.
-mlx_status_t mlx_bundle_admit(mlx_bundle_t *bundle, bool allow_unsigned, mlx_bundle_origin_t *out_origin) MLX_MUST_USE;
+// error in either case. *|out_vouched| is false when nobody vouches for it, and it is only allowed.
+mlx_status_t mlx_bundle_admit(mlx_bundle_t *bundle, bool allow_unsigned, bool *out_vouched) MLX_MUST_USE;
 
 // Remembers in |cache| that this machine made the bundle with this manifest.
 mlx_status_t mlx_bundle_remember(mlx_cache_t *cache, const char *manifest, size_t length) MLX_MUST_USE;

@@ -118,7 +118,7 @@ static bool has_middle(const char *file, const char *start, const char *end, con
   return strspn(file + before, signs) == length - before - after;
 }
 
-static bool is_module(const char *name) {
+bool mlx_is_module_file(const char *name) {
   return !strcmp(name, MLX_BUNDLE_VMFB) || has_middle(name, "model.", ".vmfb", "abcdefghijklmnopqrstuvwxyz0123456789_-");
 }
 
@@ -138,7 +138,7 @@ bool mlx_is_bundle_file(const char *name) {
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     if (!strcmp(name, names[i])) return true;
   }
-  return is_module(name) || mlx_is_weights_file(name) || mlx_is_licence_file(name);
+  return mlx_is_module_file(name) || mlx_is_weights_file(name) || mlx_is_licence_file(name);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ static mlx_status_t read_bytes(const mlx_json_t *json, yyjson_val *object, const
 static mlx_status_t read_variant_files(const mlx_json_t *json, yyjson_val *object, mlx_variant_t *variant) {
   MLX_TRY(read_text_or(json, object, "module", MLX_BUNDLE_VMFB, variant->module, sizeof variant->module));
   MLX_TRY(read_text_or(json, object, "weights", MLX_BUNDLE_WEIGHTS, variant->weights, sizeof variant->weights));
-  if (!is_module(variant->module)) return mlx_json_error(json, "module", "is not the name of a bundle's module");
+  if (!mlx_is_module_file(variant->module)) return mlx_json_error(json, "module", "is not the name of a bundle's module");
   return mlx_is_weights_file(variant->weights) ? NULL : mlx_json_error(json, "weights", "is not the name of a bundle's weights");
 }
 

@@ -108,6 +108,7 @@ mlx_module_name_t mlx_bundle_module(const char *level_or_target);
 mlx_module_name_t mlx_bundle_weights(size_t index);
 // True for the names of files that a bundle may hold.
 bool mlx_is_bundle_file(const char *name);
+bool mlx_is_module_file(const char *name);
 bool mlx_is_weights_file(const char *name);
 bool mlx_is_licence_file(const char *name);
 

@@ -17,7 +17,9 @@ typedef struct fetch {
   const mlx_push_options_t *options;
   mlx_store_t *store;
   mlx_oci_document_t model, module;
-  char model_digest[MLX_OCI_DIGEST];
+  mlx_oci_document_t others[MLX_MAX_TARGETS];      // of the same bundle, where all targets are wanted
+  size_t other_count;
+  char model_digest[MLX_OCI_DIGEST], module_digest[MLX_OCI_DIGEST];
   const mlx_oci_descriptor_t *layers[MAX_LAYERS];  // of both
   size_t count, done;                              // of which the first are here
   char *folder, *staging;
@@ -26,6 +28,7 @@ typedef struct fetch {
 static void free_fetch(fetch_t *fetch) {
   mlx_oci_document_free(&fetch->model);
   mlx_oci_document_free(&fetch->module);
+  for (size_t i = 0; i < fetch->other_count; ++i) mlx_oci_document_free(&fetch->others[i]);
   mlx_store_close(fetch->store);
   mlx_free(fetch->folder);
   mlx_free(fetch->staging);
@@ -56,14 +59,20 @@ static void keep_modules(mlx_oci_document_t *index) {
   index->count = kept;
 }
 
-// The index of the module to take: the one wanted, else the only one, else the best for this machine. Of several for a target, the one
-// pushed last.
+static bool wants_all(const fetch_t *fetch) { return fetch->options->target && !strcmp(fetch->options->target, "all"); }
+
+// The index of the module to take: the one wanted, else the only one, else the best for this machine. Of several for a target, and where all
+// are wanted, the one pushed last.
 static mlx_status_t choose_module(const fetch_t *fetch, mlx_oci_document_t *index, size_t *out_chosen) {
   const mlx_push_options_t *options = fetch->options;
   char targets[1024];
   size_t fitting = 0, best = 0;
   keep_modules(index);
   list_targets(index, targets, sizeof targets);
+  if (wants_all(fetch) && index->count) {
+    *out_chosen = index->count - 1;
+    return NULL;
+  }
   for (size_t i = 0; i < index->count; ++i) {
     const char *target = index->items[i].target;
     const size_t rank = !options->target && options->rank ? options->rank(target) : 0;
@@ -84,17 +93,49 @@ static mlx_status_t choose_module(const fetch_t *fetch, mlx_oci_document_t *inde
   return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model was not compiled for %s", options->target), "it was for: %s", targets);
 }
 
-static mlx_status_t get_module(fetch_t *fetch) {
-  mlx_oci_document_t index;
+static mlx_status_t get_one(fetch_t *fetch, const char *reference, mlx_oci_document_t *out, char out_digest[MLX_OCI_DIGEST]) {
+  MLX_TRY(get_document(fetch, reference, out, out_digest));
+  if (!strcmp(out->subject.digest, fetch->model_digest) && !strcmp(out->artifact_type, MLX_OCI_MODULE)) return NULL;
+  return mlx_error(MLX_INVALID_INPUT, "the module %s belongs to another model", out_digest);
+}
+
+static const char *manifest_of(const mlx_oci_document_t *module) {
+  for (size_t i = 0; i < module->count; ++i) {
+    if (!strcmp(module->items[i].path, MLX_BUNDLE_MANIFEST)) return module->items[i].digest;
+  }
+  return "";
+}
+
+// Modules of one bundle have its manifest.
+static mlx_status_t get_others(fetch_t *fetch, const mlx_oci_document_t *index, size_t chosen) {
   char digest[MLX_OCI_DIGEST];
+  for (size_t i = 0; i < index->count && fetch->other_count < MLX_MAX_TARGETS; ++i) {
+    mlx_oci_document_t *other = &fetch->others[fetch->other_count++];
+    *other = (mlx_oci_document_t){0};
+    if (i != chosen) MLX_TRY(get_one(fetch, index->items[i].digest, other, digest));
+    if (i != chosen && !strcmp(manifest_of(other), manifest_of(&fetch->module))) continue;
+    mlx_oci_document_free(other);
+    --fetch->other_count;
+  }
+  return NULL;
+}
+
+static mlx_status_t get_modules(fetch_t *fetch) {
+  mlx_oci_document_t index;
   size_t chosen = 0;
   MLX_TRY(mlx_store_referrers(fetch->store, fetch->model_digest, MLX_OCI_MODULE, &index));
   mlx_status_t status = choose_module(fetch, &index, &chosen);
-  if (!status) status = get_document(fetch, index.items[chosen].digest, &fetch->module, digest);
+  if (!status) status = get_one(fetch, index.items[chosen].digest, &fetch->module, fetch->module_digest);
+  if (!status && wants_all(fetch)) status = get_others(fetch, &index, chosen);
   mlx_oci_document_free(&index);
-  MLX_TRY(status);
-  if (!strcmp(fetch->module.subject.digest, fetch->model_digest) && !strcmp(fetch->module.artifact_type, MLX_OCI_MODULE)) return NULL;
-  return mlx_error(MLX_INVALID_INPUT, "the module %s belongs to another model", digest);
+  return status;
+}
+
+static const mlx_oci_descriptor_t *find_layer(const fetch_t *fetch, const char *name) {
+  for (size_t i = 0; i < fetch->count; ++i) {
+    if (!strcmp(fetch->layers[i]->path, name)) return fetch->layers[i];
+  }
+  return NULL;
 }
 
 // Those of a document that |manifest| says are needed; all where that is NULL.
@@ -103,9 +144,9 @@ static mlx_status_t add_layers(fetch_t *fetch, const mlx_oci_document_t *documen
     const mlx_oci_descriptor_t *layer = &document->items[i];
     if (manifest && !mlx_manifest_needs(manifest, fetch->module.target, layer->path)) continue;
     if (!mlx_is_bundle_file(layer->path)) return mlx_error(MLX_UNSUPPORTED, "the layer %s is called '%s', which is no file of a compiled model", layer->digest, layer->path);
-    for (size_t j = 0; j < fetch->count; ++j) {
-      if (!strcmp(fetch->layers[j]->path, layer->path)) return mlx_error(MLX_INVALID_INPUT, "there are two layers for '%s'", layer->path);
-    }
+    const mlx_oci_descriptor_t *same = find_layer(fetch, layer->path);
+    if (same && !strcmp(same->digest, layer->digest)) continue;  // modules of one bundle share its manifest
+    if (same) return mlx_error(MLX_INVALID_INPUT, "there are two layers for '%s'", layer->path);
     if (fetch->count == MAX_LAYERS) return mlx_error(MLX_INVALID_INPUT, "there are more than %d layers", MAX_LAYERS);
     fetch->layers[fetch->count++] = layer;
   }
@@ -138,13 +179,6 @@ static mlx_status_t get_layers(fetch_t *fetch) {
   return NULL;
 }
 
-static const mlx_oci_descriptor_t *find_layer(const fetch_t *fetch, const char *name) {
-  for (size_t i = 0; i < fetch->count; ++i) {
-    if (!strcmp(fetch->layers[i]->path, name)) return fetch->layers[i];
-  }
-  return NULL;
-}
-
 // The module's own manifest names the files it was compiled with.
 static mlx_status_t check_bundle(const fetch_t *fetch) {
   mlx_bundle_t *bundle;
@@ -154,7 +188,7 @@ static mlx_status_t check_bundle(const fetch_t *fetch) {
   for (size_t i = 0; !status && i < manifest->file_count; ++i) {
     const mlx_oci_descriptor_t *layer = find_layer(fetch, manifest->files[i].name);
     const bool same = layer && !strcmp(layer->digest + strlen("sha256:"), manifest->files[i].sha256);
-    if (layer ? same : !mlx_manifest_needs(manifest, fetch->module.target, manifest->files[i].name)) continue;
+    if (layer ? same : !wants_all(fetch) && !mlx_manifest_needs(manifest, fetch->module.target, manifest->files[i].name)) continue;
     status = mlx_error(MLX_INVALID_INPUT, "the module was compiled with another '%s' than the model has", manifest->files[i].name);
   }
   mlx_bundle_close(bundle);
@@ -198,17 +232,17 @@ static mlx_status_t get_model(fetch_t *fetch, const mlx_oci_ref_t *ref) {
 static mlx_status_t add_model_layers(fetch_t *fetch) {
   mlx_bundle_t *bundle;
   MLX_TRY(mlx_bundle_open(fetch->staging, &bundle));
-  mlx_status_t status = add_layers(fetch, &fetch->model, mlx_bundle_manifest(bundle));
+  mlx_status_t status = add_layers(fetch, &fetch->model, wants_all(fetch) ? NULL : mlx_bundle_manifest(bundle));
   mlx_bundle_close(bundle);
   return status;
 }
 
 static mlx_status_t get_bundle(fetch_t *fetch, const mlx_oci_ref_t *ref) {
   MLX_TRY(mlx_pull_place_bundle(mlx_file_name(ref->name).text, fetch->options->output, &fetch->folder));
-  MLX_TRY(get_module(fetch));
-  MLX_TRY(mlx_format(&fetch->staging, "%s.%.16s.%.16s.part", fetch->folder, fetch->model_digest + 7, fetch->module.target));
-  for (char *sign = fetch->staging + strlen(fetch->folder); (sign = strpbrk(sign, "/:"));) *sign = '-';
+  MLX_TRY(get_modules(fetch));
+  MLX_TRY(mlx_format(&fetch->staging, "%s.%.16s.%.16s%s.part", fetch->folder, fetch->model_digest + 7, fetch->module_digest + 7, wants_all(fetch) ? ".all" : ""));
   MLX_TRY(add_layers(fetch, &fetch->module, NULL));
+  for (size_t i = 0; i < fetch->other_count; ++i) MLX_TRY(add_layers(fetch, &fetch->others[i], NULL));
   MLX_TRY(get_layers(fetch));
   MLX_TRY(add_model_layers(fetch));  // of which the module's manifest says what is needed
   MLX_TRY(get_layers(fetch));

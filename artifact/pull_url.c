@@ -8,8 +8,6 @@
 #include "base/file.h"
 #include "base/memory.h"
 
-#define MAX_MANIFEST (1u << 20)
-
 typedef struct site {
   const mlx_pull_options_t *options;
   char *base;      // the folder's address, without a slash at its end
@@ -60,7 +58,7 @@ static mlx_status_t send(const site_t *site, const char *method, const char *nam
   mlx_http_t *http = NULL;
   *response = (mlx_http_response_t){0};
   MLX_TRY(mlx_format(&url, "%s/%s", site->base, name));
-  const mlx_http_request_t request = {.method = method, .url = url, .max_bytes = MAX_MANIFEST};
+  const mlx_http_request_t request = {.method = method, .url = url, .max_bytes = MLX_MAX_MANIFEST};
   mlx_status_t status = mlx_http_open(&site->options->http, &http);
   if (!status) status = mlx_http_send(http, &request, response);
   *out_missing = !status && response->status == 404;
@@ -94,7 +92,7 @@ static mlx_status_t choose_target(const mlx_pull_options_t *options, const mlx_m
   const mlx_targets_text_t targets = mlx_manifest_targets_text(manifest);
   size_t best = 0;
   *out_target = NULL;
-  if (manifest->variant_count == 1 || (!options->target && !options->rank) || (options->target && !strcmp(options->target, "all"))) return NULL;
+  if (options->target ? !strcmp(options->target, "all") : manifest->variant_count == 1 || !options->rank) return NULL;
   for (size_t i = 0; i < manifest->variant_count; ++i) {
     const char *target = manifest->variants[i].target;
     const size_t rank = options->target ? !strcmp(target, options->target) : options->rank(target);
@@ -104,7 +102,20 @@ static mlx_status_t choose_target(const mlx_pull_options_t *options, const mlx_m
   }
   if (!best && options->target) return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model was not compiled for %s", options->target), "it was for: %s", targets.text);
   if (!best) return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "the model was compiled for %s, of which this machine runs nothing", targets.text), "bring all of it for another with --target all");
-  mlx_report_note(options->report, "taking the code for %s, of %s", *out_target, targets.text);
+  if (manifest->variant_count > 1) mlx_report_note(options->report, "taking the code for %s, of %s", *out_target, targets.text);
+  return NULL;
+}
+
+// A bundle may name its weights without having them.
+static mlx_status_t has_weights(const site_t *site, const char *name, bool *out_has) {
+  mlx_http_response_t response;
+  bool missing;
+  mlx_status_t status = send(site, "HEAD", name, &response, &missing);
+  mlx_http_response_clear(&response);
+  *out_has = !missing;
+  if (!missing) return status;
+  mlx_status_free(status);
+  mlx_report_note(site->options->report, "%s is not there: it will be looked for by its digest", name);
   return NULL;
 }
 
@@ -112,7 +123,10 @@ static mlx_status_t plan(site_t *site, const mlx_manifest_t *manifest) {
   const char *target;
   MLX_TRY(choose_target(site->options, manifest, &target));
   for (size_t i = 0; i < manifest->file_count; ++i) {
+    bool has = true;
     if (target && !mlx_manifest_needs(manifest, target, manifest->files[i].name)) continue;
+    if (mlx_is_weights_file(manifest->files[i].name)) MLX_TRY(has_weights(site, manifest->files[i].name, &has));
+    if (!has) continue;
     MLX_TRY(add_file(site, manifest->files[i].name, (uint64_t)manifest->files[i].size, manifest->files[i].sha256));
   }
   if (manifest->file_count) return NULL;
@@ -152,14 +166,17 @@ static mlx_status_t get_signature(const site_t *site) {
   return status;
 }
 
-// A bundle in one file, which says itself what it must be.
+// A bundle in one file, which says itself what it must be. It comes to a folder of its own, where one that was cut off goes on.
 static mlx_status_t pull_file(site_t *site) {
   const char *slash = strrchr(site->base, '/');
+  char hex[MLX_DIGEST_HEX];
   mlx_bundle_t *bundle;
+  mlx_digest_bytes(site->base, strlen(site->base), hex);
   MLX_TRY(mlx_pull_place_bundle(slash ? slash + 1 : site->base, site->options->output, &site->folder));
-  MLX_TRY(mlx_folder_of(site->folder, &site->staging));
+  MLX_TRY(mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex));
   MLX_TRY(mlx_copy_text(site->base, strlen(site->base), &site->urls[0]));
-  MLX_TRY(mlx_format(&site->paths[0], "%s.whole", site->folder));
+  MLX_TRY(mlx_join_path(site->staging, "bundle", &site->paths[0]));
+  MLX_TRY(mlx_remove_tree(site->paths[0]));  // one that was complete may be of an earlier day
   const mlx_file_name_t name = mlx_file_name(site->folder);
   site->downloads[0] = (mlx_download_t){.name = name.text, .url = site->urls[0], .path = site->paths[0], .size = MLX_SIZE_UNKNOWN};
   MLX_TRY(mlx_download_all("pulling", site->staging, site->downloads, 1, &site->options->http, site->options->report));
@@ -168,9 +185,10 @@ static mlx_status_t pull_file(site_t *site) {
     status = mlx_bundle_check_all(bundle, site->options->report);
     mlx_bundle_close(bundle);
   }
-  if (!status) return mlx_rename(site->paths[0], site->folder);
-  mlx_status_free(mlx_remove_tree(site->paths[0]));
-  return mlx_status_annotate(status, "what %s gave is no bundle", mlx_http_show(site->base).text);
+  if (!status) status = mlx_rename(site->paths[0], site->folder);
+  else status = mlx_status_annotate(status, "what %s gave is no bundle", mlx_http_show(site->base).text);
+  mlx_status_free(mlx_remove_tree(site->staging));
+  return status;
 }
 
 static mlx_status_t pull_site(site_t *site, const char *url) {

@@ -120,17 +120,6 @@ static mlx_status_t describe(const mlx_oci_document_t *document, mlx_text_t *tex
   return NULL;
 }
 
-static bool is_module(const push_t *push, const char *name) {
-  for (size_t i = 0; i < push->manifest->variant_count; ++i) {
-    const mlx_variant_t *variant = &push->manifest->variants[i];
-    if (!variant->level_count && !strcmp(variant->module, name)) return true;
-    for (size_t level = 0; level < variant->level_count; ++level) {
-      if (!strcmp(mlx_bundle_module(variant->levels[level]).text, name)) return true;
-    }
-  }
-  return false;
-}
-
 static const char *media_type_of(const char *name) {
   if (mlx_is_licence_file(name)) return MLX_OCI_DOC;
   return mlx_is_weights_file(name) ? MLX_OCI_WEIGHT : MLX_OCI_WEIGHT_CONFIG;
@@ -140,7 +129,7 @@ static const char *media_type_of(const char *name) {
 static mlx_status_t describe_model(push_t *push) {
   for (size_t i = 0; i < push->manifest->file_count; ++i) {
     const char *name = push->manifest->files[i].name;
-    if (!is_module(push, name)) MLX_TRY(add_file(push, name, media_type_of(name), push->layers, &push->layer_count));
+    if (!mlx_is_module_file(name)) MLX_TRY(add_file(push, name, media_type_of(name), push->layers, &push->layer_count));
   }
   MLX_TRY(write_config(push));
   mlx_oci_document_t model = {.artifact_type = MLX_OCI_MODEL, .items = push->layers, .count = push->layer_count};
@@ -202,6 +191,17 @@ static mlx_status_t send_documents(push_t *push, const char *tag) {
   return mlx_store_put_document(push->store, tag, &push->model_described, push->model.data, push->model.length, NULL);
 }
 
+// What was pulled for one target is not the whole.
+static mlx_status_t need_all(const push_t *push) {
+  const mlx_manifest_t *m = push->manifest;
+  for (size_t i = 0; i < m->file_count && m->variant_count > 1; ++i) {
+    if (mlx_bundle_has(push->bundle, m->files[i].name) || mlx_is_weights_file(m->files[i].name)) continue;
+    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' was pulled for one of its targets (%s): it has no %s", push->path, mlx_manifest_targets_text(m).text, m->files[i].name),
+                           "bring all of it with mlxcel pull --target all, and push that");
+  }
+  return NULL;
+}
+
 static mlx_status_t open_bundle(push_t *push) {
   if (!mlx_is_bundle(push->path)) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is not a compiled model", push->path), "mlxcel compile MODEL -o NAME.mlxb makes one");
@@ -209,6 +209,7 @@ static mlx_status_t open_bundle(push_t *push) {
   MLX_TRY(mlx_bundle_open(push->path, &push->bundle));
   push->manifest = mlx_bundle_manifest(push->bundle);
   if (push->manifest->file_count) {
+    MLX_TRY(need_all(push));
     if (!mlx_bundle_has(push->bundle, MLX_BUNDLE_SIGNATURE)) return NULL;
     return mlx_bundle_read(push->bundle, MLX_BUNDLE_SIGNATURE, MLX_MAX_SIGNATURE_FILE, &push->signature, &push->signature_length);
   }

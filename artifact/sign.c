@@ -17,7 +17,6 @@
 #include "base/memory.h"
 #include "base/user.h"
 
-#define MAX_MANIFEST (1u << 20)
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Keys
@@ -127,7 +126,8 @@ mlx_status_t mlx_secret_key_load(const char *path, mlx_password_fn_t ask, void *
 typedef struct subject {
   mlx_bundle_t *bundle;  // NULL: a file
   char *path;            // of what is signed; owned
-  char *signature_path;  // owned; NULL: within the bundle
+  char *signature_path;  // owned
+  bool within;           // a bundle in one file has it inside: the path is for messages
   mlx_signed_t what;     // of a bundle its manifest, as it was opened: what is checked is what is used
 } subject_t;
 
@@ -156,7 +156,7 @@ static mlx_status_t open_subject(const char *path, const char *signature_path, s
   }
   out_subject->what.name = out_subject->path;
   if (signature_path) return mlx_copy_text(signature_path, strlen(signature_path), &out_subject->signature_path);
-  if (out_subject->bundle && mlx_bundle_is_file(out_subject->bundle)) return NULL;
+  out_subject->within = out_subject->bundle && mlx_bundle_is_file(out_subject->bundle);
   return mlx_format(&out_subject->signature_path, "%s" MLX_SIGNATURE_ENDING, out_subject->path);
 }
 
@@ -181,8 +181,9 @@ static mlx_status_t sign_subject(const subject_t *subject, const mlx_sign_option
   if (!status) {
     status = mlx_signature_make(options->key, &subject->what, options->comment, comment ? comment : options->trusted_comment, &text, &length);
   }
-  if (!status && subject->signature_path) status = mlx_write_file(subject->signature_path, text, length);
-  else if (!status) status = mlx_bundle_put_signature(subject->bundle, text, length);
+  if (!status) {
+    status = subject->within ? mlx_bundle_put_signature(subject->bundle, text, length) : mlx_write_file(subject->signature_path, text, length);
+  }
   mlx_free(comment);
   mlx_free(text);
   return status;
@@ -193,11 +194,7 @@ mlx_status_t mlx_sign(const char *path, const mlx_sign_options_t *options, char 
   *out_signature_path = NULL;
   mlx_status_t status = open_subject(path, options->signature_path, &subject);
   if (!status) status = sign_subject(&subject, options);
-  if (!status) {
-    char **where = subject.signature_path ? &subject.signature_path : &subject.path;
-    *out_signature_path = *where;
-    *where = NULL;
-  }
+  if (!status) status = mlx_copy_text(subject.within ? path : subject.signature_path, strlen(subject.within ? path : subject.signature_path), out_signature_path);
   clear_subject(&subject);
   return status;
 }
@@ -208,9 +205,9 @@ mlx_status_t mlx_sign(const char *path, const mlx_sign_options_t *options, char 
 static mlx_status_t verify_subject(const subject_t *subject, const mlx_verify_options_t *options, mlx_signer_t *out_who) {
   char *text = NULL;
   size_t length = 0;
-  const char *place = subject->signature_path ? subject->signature_path : subject->path;
-  mlx_status_t status = subject->signature_path ? mlx_read_file(subject->signature_path, MLX_MAX_SIGNATURE_FILE, &text, &length)
-                                                : mlx_bundle_read(subject->bundle, MLX_BUNDLE_SIGNATURE, MLX_MAX_SIGNATURE_FILE, &text, &length);
+  const char *place = subject->signature_path;
+  mlx_status_t status = subject->within ? mlx_bundle_read(subject->bundle, MLX_BUNDLE_SIGNATURE, MLX_MAX_SIGNATURE_FILE, &text, &length)
+                                        : mlx_read_file(place, MLX_MAX_SIGNATURE_FILE, &text, &length);
   if (mlx_status_code(status) == MLX_NOT_FOUND) {  // said better by what looks for it
     mlx_status_free(status);
     status = NULL;

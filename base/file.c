@@ -265,13 +265,30 @@ mlx_status_t mlx_write_secret_file(const char *path, const void *bytes, size_t l
 
 static mlx_status_t copy_piece(void *user, const char *bytes, size_t length) { return mlx_writer_write(user, bytes, length); }
 
+static bool write_at(int fd, uint64_t offset, const void *bytes, size_t length) {
+  if (lseek(fd, (off_t)offset, SEEK_SET) != (off_t)offset) return false;
+  const ssize_t written = calls->write(fd, bytes, length);
+  if (written >= 0 && (size_t)written < length) errno = ENOSPC;
+  return written == (ssize_t)length && !ftruncate(fd, (off_t)(offset + length)) && !calls->sync(fd);
+}
+
 mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *bytes, size_t length) {
+  mlx_map_t map = {0};
+  char *old = NULL;
+  MLX_TRY(mlx_map_file(path, &map));
+  const size_t old_length = map.size > offset ? (size_t)(map.size - offset) : 0;
+  mlx_status_t status = map.size < offset ? mlx_error(MLX_IO, "'%s' is shorter than it was", path)
+                                          : mlx_copy_text(old_length ? (const char *)map.data + offset : "", old_length, &old);
+  mlx_unmap(&map);
+  MLX_TRY(status);
   int fd = calls->open(path, O_WRONLY | O_CLOEXEC, 0);
-  if (fd < 0) return mlx_io_error("open", path);
-  const bool there = lseek(fd, (off_t)offset, SEEK_SET) == (off_t)offset;
-  const bool written = there && calls->write(fd, bytes, length) == (ssize_t)length && !ftruncate(fd, (off_t)(offset + length)) && !calls->sync(fd);
-  mlx_status_t status = written ? NULL : mlx_io_error("write", path);
-  if (calls->close(fd) && !status) status = mlx_io_error("close", path);
+  if (fd < 0) status = mlx_io_error("open", path);
+  if (!status && !write_at(fd, offset, bytes, length)) {
+    status = mlx_io_error("write", path);
+    (void)!write_at(fd, offset, old, old_length);  // as it was
+  }
+  if (fd >= 0 && calls->close(fd) && !status) status = mlx_io_error("close", path);
+  mlx_free(old);
   return status;
 }
 
@@ -350,6 +367,7 @@ mlx_file_name_t mlx_file_name(const char *path) {
 
 mlx_status_t mlx_folder_of(const char *path, char **out_folder) {
   size_t end = strlen(path);
+  while (end > 1 && is_slash(path[end - 1])) --end;  // the folder of "a/b/" is "a"
   while (end > 0 && !is_slash(path[end - 1])) --end;
   if (!end) return mlx_copy_text(".", 1, out_folder);
   return mlx_copy_text(path, end == 1 ? 1 : end - 1, out_folder);

@@ -59,7 +59,7 @@ mlx_status_t mlx_writer_write(mlx_writer_t *writer, const void *bytes, size_t le
 mlx_status_t mlx_writer_close(mlx_writer_t *writer) MLX_MUST_USE;
 void mlx_writer_abandon(mlx_writer_t *writer);  // safe after close
 
-// Makes |bytes| what a file has from |offset| on: one write, synced, and nothing after it.
+// Makes |bytes| what a file has from |offset| on: one write, synced, and nothing after it. When it fails, what was there is put back.
 mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *bytes, size_t length) MLX_MUST_USE;
 
 mlx_status_t mlx_copy_file(const char *from, const char *to) MLX_MUST_USE;  // |to| must not exist

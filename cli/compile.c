@@ -110,6 +110,43 @@ static mlx_status_t name_gpu(const char *targets, char **out_targets) {
   return status;
 }
 
+static bool emits(const flags_t *f, const char *what) { return f->emit && !strcmp(f->emit, what); }
+
+static mlx_status_t check_flags(const flags_t *f) {
+  const bool several = strchr(f->target, ',');
+  if (!f->emit && f->out && !strcmp(f->out, "-")) return mlx_error(MLX_USAGE, "a compiled model cannot go to stdout");
+  if (emits(f, "stablehlo") && f->quantize) {
+    return mlx_error(MLX_USAGE, "pure StableHLO has plain weights: --quantize and --emit stablehlo do not go together");
+  }
+  if (emits(f, "vmfb") && (several || !strcmp(f->target, MLX_TARGET_PORTABLE))) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s has several modules; --emit vmfb writes one", several ? "a model for several targets" : "a portable model"),
+                           "use --target cpu:LEVEL");
+  }
+  if ((f->single_file || f->no_weights) && f->emit) return mlx_error(MLX_USAGE, "--emit writes no bundle: --single-file and --no-weights are for one");
+  return NULL;
+}
+
+static mlx_status_t choose_out(const char *model, const flags_t *f, char **out_path) {
+  MLX_TRY(f->out ? mlx_copy_text(f->out, strlen(f->out), out_path)
+                 : default_out(model, emits(f, "stablehlo") ? ".mlir" : emits(f, "vmfb") ? ".vmfb" : ".mlxb", out_path));
+  for (size_t n = strlen(*out_path); n > 1 && (*out_path)[n - 1] == '/'; --n) (*out_path)[n - 1] = 0;
+  return NULL;
+}
+
+static mlx_status_t compile(const char *model, const flags_t *f, mlx_compile_options_t *options) {
+  char *targets = NULL, *out = NULL, *path = NULL;
+  mlx_status_t status = name_gpu(f->target, &targets);
+  options->target = targets;
+  if (!status) status = choose_out(model, f, &out);
+  if (!status) status = mlx_cli_local_model(model, &path);
+  if (!status) status = emits(f, "stablehlo") ? emit_stablehlo(path, options, out) : compile_and_write(path, options, out, f);
+  if (!status && strcmp(out, "-")) fprintf(stderr, "wrote %s\n", out);
+  mlx_free(path);
+  mlx_free(out);
+  mlx_free(targets);
+  return status;
+}
+
 mlx_status_t mlx_cli_compile(int argc, char **argv) {
   flags_t f = {.target = "cpu", .dtype = "auto", .kernels = "auto", .context = -1};
   const mlx_flag_t table[] = {
@@ -138,44 +175,15 @@ mlx_status_t mlx_cli_compile(int argc, char **argv) {
                           table, argc, argv, &model, 1, &words, &help));
   if (help) return NULL;
   if (!words) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel compile MODEL [-o OUT]");
-  bool stablehlo = f.emit && !strcmp(f.emit, "stablehlo"), vmfb = f.emit && !strcmp(f.emit, "vmfb");
-  if (!f.emit && f.out && !strcmp(f.out, "-")) return mlx_error(MLX_USAGE, "a compiled model cannot go to stdout");
-  if (stablehlo && f.quantize) return mlx_error(MLX_USAGE, "pure StableHLO has plain weights: --quantize and --emit stablehlo do not go together");
-  if (vmfb && (!strcmp(f.target, MLX_TARGET_PORTABLE) || strchr(f.target, ','))) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "%s has several modules; --emit vmfb writes one", strchr(f.target, ',') ? "a model for several targets" : "a portable model"),
-                           "use --target cpu:LEVEL");
-  }
-  mlx_dtype_t dtype;
-  mlx_weights_choice_t weights;
-  mlx_kernel_choice_t kernels;
-  mlx_quantize_t quantize;
-  MLX_TRY(mlx_quantize_parse(f.quantize, &quantize));
-  MLX_TRY(mlx_weights_choice_parse(f.dtype, &weights, &dtype));
-  MLX_TRY(mlx_kernel_choice_parse(f.kernels, &kernels));
-  if ((f.single_file || f.no_weights) && f.emit) return mlx_error(MLX_USAGE, "--emit writes no bundle: --single-file and --no-weights are for one");
-  char *targets;
-  MLX_TRY(name_gpu(f.target, &targets));
-  const mlx_compile_options_t options = {.target = targets,
-                                         .dtype = dtype,
-                                         .weights = weights,
-                                         .quantize = quantize,
-                                         .verbose = f.verbose,
-                                         .kernels = kernels,
-                                         .context = mlx_context_option(f.context),
-                                         .module_only = vmfb,
-                                         .iree_compile = f.iree_compile,
-                                         .time_limit_seconds = (double)f.timeout,
-                                         .report = mlx_terminal_report()};
-  char *out = NULL;
-  mlx_status_t status = f.out ? mlx_copy_text(f.out, strlen(f.out), &out)
-                              : default_out(model, stablehlo ? ".mlir" : vmfb ? ".vmfb" : ".mlxb", &out);
-  for (size_t n = status ? 0 : strlen(out); n > 1 && out[n - 1] == '/'; --n) out[n - 1] = 0;
-  char *path = NULL;
-  if (!status) status = mlx_cli_local_model(model, &path);
-  if (!status) status = stablehlo ? emit_stablehlo(path, &options, out) : compile_and_write(path, &options, out, &f);
-  if (!status && strcmp(out, "-")) fprintf(stderr, "wrote %s\n", out);
-  mlx_free(path);
-  mlx_free(out);
-  mlx_free(targets);
-  return status;
+  MLX_TRY(check_flags(&f));
+  mlx_compile_options_t options = {.verbose = f.verbose,
+                                   .context = mlx_context_option(f.context),
+                                   .module_only = emits(&f, "vmfb"),
+                                   .iree_compile = f.iree_compile,
+                                   .time_limit_seconds = (double)f.timeout,
+                                   .report = mlx_terminal_report()};
+  MLX_TRY(mlx_quantize_parse(f.quantize, &options.quantize));
+  MLX_TRY(mlx_weights_choice_parse(f.dtype, &options.weights, &options.dtype));
+  MLX_TRY(mlx_kernel_choice_parse(f.kernels, &options.kernels));
+  return compile(model, &f, &options);
 }

@@ -116,10 +116,10 @@ static mlx_status_t find_source(const char *bundle, char **out_path) {
   MLX_TRY(mlx_bundle_read_manifest(bundle, &text, &length));
   const mlx_manifest_origin_t origin = mlx_manifest_origin(text, length);
   mlx_free(text);
-  if (!origin.source[0] || !origin.source_digest[0] || strchr(origin.source, '/')) return NULL;
+  if (!mlx_is_safe_path(origin.source) || strchr(origin.source, '/') || !origin.source_digest[0]) return NULL;
   mlx_status_t status = mlx_folder_of(bundle, &folder);
   if (!status) status = mlx_join_path(folder, origin.source, out_path);
-  if (!status && (mlx_is_file(*out_path) || mlx_is_dir(*out_path))) status = mlx_compile_source_digest(*out_path, mlx_terminal_report(), digest);
+  if (!status && (mlx_is_file(*out_path) || mlx_is_dir(*out_path)) && !mlx_is_bundle(*out_path)) status = mlx_compile_source_digest(*out_path, mlx_terminal_report(), digest);
   if (status || strcmp(digest, origin.source_digest)) {
     mlx_free(*out_path);
     *out_path = NULL;
@@ -135,7 +135,7 @@ static mlx_status_t open_bundle(opening_t *opening, mlx_engine_options_t *option
   if (mlx_status_code(status) != MLX_UNSUPPORTED) return status;
   mlx_status_t sought = find_source(bundle, &source);
   if (!sought && source) {  // of another contract or IREE, and what it was made from is here
-    mlx_report_note(mlx_terminal_report(), "%s; it is compiled again from %s", mlx_status_message(status), source);
+    mlx_report_note(mlx_terminal_report(), "%s; it is compiled again from %s, as this command line says", mlx_status_message(status), source);
     mlx_status_free(status);
     mlx_open_options_t again = *opening->options;
     again.model = source;
@@ -267,6 +267,7 @@ mlx_device_text_t mlx_cli_device_text(const mlx_engine_info_t *info) {
 void mlx_cli_print_device(const mlx_engine_info_t *info, bool with_kernels) {
   fprintf(stderr, "device: %s, %s%s%s%s\n", mlx_cli_device_text(info).text, info->dtype, info->device_reason[0] ? " (auto: " : "",
           info->device_reason, info->device_reason[0] ? ")" : "");
+  if (info->is_unsigned) fputs("unsigned: this machine did not make the model, and nobody you trust signed it\n", stderr);
   if (with_kernels) fprintf(stderr, "kernels: %s\n", info->kernels);
   if (with_kernels && info->cpu_level[0]) fprintf(stderr, "cpu level: %s (of %s)\n", info->cpu_level, info->levels);
 }

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "compiler/driver.h"
 #include "compiler/graph.h"
+#include "compiler/source_digest.h"
 #include "compiler/target.h"
 #include "compiler/weights.h"
 
@@ -511,47 +512,6 @@ static void short_version(const char *version, char *out, size_t size) {
   if (sscanf(version, "%d.%d", &major, &minor) == 2) snprintf(out, size, "%d.%d", major, minor);
 }
 
-// The file whose name comes next after |last|; NULL after the last of them.
-static const char *next_by_name(const mlx_source_t *source, const char *last) {
-  const char *next = NULL, *path;
-  for (size_t i = 0; (path = mlx_source_file(source, i)); ++i) {
-    const bool later = !last || strcmp(mlx_file_name(path).text, mlx_file_name(last).text) > 0;
-    if (later && (!next || strcmp(mlx_file_name(path).text, mlx_file_name(next).text) < 0)) next = path;
-  }
-  return next;
-}
-
-// A single file's digest is what sha256sum prints of it; of several, that of all it prints, in the order of their names.
-static mlx_status_t digest_source(mlx_cache_t *cache, const mlx_source_t *source, const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
-  mlx_digest_t digest;
-  size_t count = 0;
-  out_hex[0] = 0;
-  mlx_digest_begin(&digest);
-  for (const char *path = NULL; (path = next_by_name(source, path)); ++count) {
-    mlx_report_progress(report, "reading %s", path);
-    MLX_TRY(mlx_cache_digest_file(cache, path, out_hex));
-    const mlx_file_name_t name = mlx_file_name(path);
-    mlx_digest_add(&digest, out_hex, strlen(out_hex));
-    mlx_digest_add(&digest, "  ", 2);
-    mlx_digest_add(&digest, name.text, strlen(name.text));
-    mlx_digest_add(&digest, "\n", 1);
-  }
-  mlx_report_done(report);
-  if (count > 1) mlx_digest_end(&digest, out_hex);
-  return NULL;
-}
-
-mlx_status_t mlx_compile_source_digest(const char *model_path, const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
-  mlx_source_t *source = NULL;
-  mlx_cache_t *cache;
-  MLX_TRY(mlx_cache_open(NULL, &cache));
-  mlx_status_t status = mlx_source_open(model_path, &source);
-  if (!status) status = digest_source(cache, source, report, out_hex);
-  mlx_source_close(source);
-  mlx_cache_close(cache);
-  return status;
-}
-
 static mlx_status_t describe_model(job_t *job) {
   mlx_manifest_t *m = &job->manifest;
   m->contract = MLX_CONTRACT_VERSION;
@@ -562,7 +522,7 @@ static mlx_status_t describe_model(job_t *job) {
     if ((unsigned char)*sign < ' ' || *sign == 0x7f) *sign = '?';
   }
   MLX_TRY(mlx_source_licence(job->model->source, m->license, sizeof m->license));
-  if (!job->options->module_only) MLX_TRY(digest_source(job->cache, job->model->source, job->options->report, m->source_digest));
+  if (!job->options->module_only) MLX_TRY(mlx_source_digest(job->cache, job->model->source, job->options->report, m->source_digest));
   return mlx_source_eos_ids(job->model->source, m->eos, MLX_MAX_EOS, &m->eos_count);
 }
 
@@ -627,6 +587,10 @@ static mlx_status_t add_licence(void *user, const char *name) {
   if (!mlx_is_licence_file(name) || out->licence_count == MLX_MAX_LICENCES) return NULL;
   mlx_compiled_file_t *file = &out->licences[out->licence_count];
   MLX_TRY(mlx_join_path(licences->folder, name, &file->path));
+  if (!mlx_is_file(file->path)) {  // a folder of them
+    clear_file(file);
+    return NULL;
+  }
   snprintf(file->name, sizeof file->name, "%s", name);
   ++out->licence_count;
   return NULL;

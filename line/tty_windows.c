@@ -10,7 +10,7 @@
 
 static DWORD outer_mode;
 static const char *restore_text;
-static bool mode_is_ours, resized;
+static bool mode_is_ours, takes_keys, resized;
 static atomic_bool interrupted;
 static wchar_t high;  // the first half of a character outside the basic plane
 
@@ -21,13 +21,14 @@ static HANDLE input(void) { return GetStdHandle(STD_INPUT_HANDLE); }
 
 void mlx_tty_leave(void) {
   if (mode_is_ours) SetConsoleMode(input(), outer_mode);
-  mode_is_ours = false;
+  mode_is_ours = takes_keys = false;
 }
 
 void mlx_tty_enter(bool reading) {
   const DWORD common = ENABLE_WINDOW_INPUT | ENABLE_EXTENDED_FLAGS | (outer_mode & (ENABLE_QUICK_EDIT_MODE | ENABLE_INSERT_MODE));
   const DWORD mode = reading ? common : common | ENABLE_PROCESSED_INPUT;
   // With it a paste is marked as one; a console without it sends plain key events.
+  takes_keys = reading;
   mode_is_ours = SetConsoleMode(input(), mode | ENABLE_VIRTUAL_TERMINAL_INPUT) || SetConsoleMode(input(), mode);
 }
 
@@ -133,7 +134,11 @@ mlx_status_t mlx_tty_read(unsigned char *bytes, size_t size, size_t *out_length,
   *out_length = 0;
   *out_end = false;
   const DWORD room = size / 8 < EVENTS ? (DWORD)(size / 8) : EVENTS;
-  while (!*out_length && !resized && !atomic_load(&interrupted)) {
+  while (!*out_length && !resized) {
+    if (atomic_load(&interrupted)) {  // while keys come to us it is one: Ctrl-Break, or a Ctrl-C that somebody sent
+      if (takes_keys && mlx_tty_take_interrupt()) bytes[(*out_length)++] = 3;
+      return NULL;
+    }
     if (WaitForSingleObject(input(), 100) == WAIT_TIMEOUT) continue;
     if (!ReadConsoleInputW(input(), events, room, &count)) {
       *out_end = true;

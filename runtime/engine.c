@@ -30,9 +30,11 @@ static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {
   mlx_gpu_info_t gpu;
   MLX_TRY(mlx_gpu_query(&gpu));
   MLX_TRY(mlx_choose_gpu(engine, name, &gpu));
-  snprintf(engine->gpu_name, sizeof engine->gpu_name, "%s", gpu.name);
   mlx_status_t status = mlx_device_open(MLX_DEVICE_CUDA, 0, &engine->device);
-  if (!status) return NULL;
+  if (!status) {
+    snprintf(engine->gpu_name, sizeof engine->gpu_name, "%s", gpu.name);
+    return NULL;
+  }
   mlx_status_t reason = mlx_error(MLX_UNAVAILABLE, "%s cannot be opened: %s", gpu.name, mlx_status_message(status));
   mlx_status_free(status);
   return mlx_status_hint(reason, "see with `nvidia-smi` who else uses it, or use --device cpu");
@@ -200,9 +202,11 @@ static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *p
 // A module of another IREE is another instruction set.
 static mlx_status_t check_iree(const mlx_engine_t *engine, const char *name) {
   const mlx_manifest_t *m = &engine->manifest;
+  mlx_targets_text_t targets = mlx_manifest_targets_text(m);
   if (!m->iree[0] || !MLXCEL_IREE_VERSION[0] || !strcmp(m->iree, MLXCEL_IREE_VERSION)) return NULL;
+  for (char *blank; (blank = strchr(targets.text, ' '));) memmove(blank, blank + 1, strlen(blank));  // as --target wants them
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "%s: compiled for IREE %s; this mlxcel runs IREE %s", name, m->iree, MLXCEL_IREE_VERSION),
-                         "compile the model again with this mlxcel: mlxcel compile %s --target %s -o OUT", m->source, mlx_manifest_targets_text(m).text);
+                         "compile the model again with this mlxcel: mlxcel compile %s --target %s -o OUT", m->source, targets.text);
 }
 
 static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
@@ -272,7 +276,7 @@ static mlx_status_t open_admitted(mlx_bundle_t *bundle, const mlx_engine_options
   char *texts[2] = {NULL, NULL};
   parts.manifest = mlx_bundle_manifest_text(bundle, &parts.manifest_length);
   mlx_status_t status = mlx_bundle_read(bundle, MLX_BUNDLE_TOKENIZER, MAX_JSON, &texts[0], &parts.tokenizer_length);
-  if (!status && mlx_bundle_has(bundle, MLX_BUNDLE_CHAT)) status = mlx_bundle_read(bundle, MLX_BUNDLE_CHAT, MAX_JSON, &texts[1], &parts.chat_length);
+  if (!status && mlx_bundle_promises(bundle, MLX_BUNDLE_CHAT)) status = mlx_bundle_read(bundle, MLX_BUNDLE_CHAT, MAX_JSON, &texts[1], &parts.chat_length);
   parts.tokenizer = texts[0];
   parts.chat = texts[1];
   if (status) {
@@ -286,11 +290,15 @@ static mlx_status_t open_admitted(mlx_bundle_t *bundle, const mlx_engine_options
 
 mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
   mlx_bundle_t *bundle;
-  mlx_bundle_origin_t origin;
+  bool vouched;
   *out_engine = NULL;
   MLX_TRY(mlx_bundle_open(path, &bundle));
-  mlx_status_t status = mlx_bundle_admit(bundle, options->allow_unsigned, &origin);
-  if (!status) return open_admitted(bundle, options, out_engine);
+  mlx_status_t status = mlx_bundle_admit(bundle, options->allow_unsigned, &vouched);
+  if (!status) {
+    MLX_TRY(open_admitted(bundle, options, out_engine));
+    (*out_engine)->is_unsigned = !vouched;
+    return NULL;
+  }
   mlx_bundle_close(bundle);
   return status;
 }
@@ -323,6 +331,7 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
   const uint64_t weights = weight_bytes(&engine->archive);
   return (mlx_engine_info_t){.device = mlx_device_kind(engine->device) == MLX_DEVICE_CPU ? "cpu" : "cuda",
                              .device_reason = engine->device_reason,
+                             .is_unsigned = engine->is_unsigned,
                              .gpu = engine->gpu_name,
                              .threads = mlx_device_threads(engine->device),
                              .architecture = m->architecture,

@@ -18,6 +18,7 @@ struct mlx_engine {
   mlx_tokenizer_t *tokenizer;
   mlx_chat_t *chat;         // NULL: the model has no chat template
   mlx_bundle_t *bundle;     // NULL: the parts come from the cache
+  bool is_unsigned;         // a bundle that was allowed, and nobody vouches for
   mlx_map_t vmfb, weights;  // mapped as long as the program lives; views of the bundle where there is one
   mlx_archive_t archive;
   mlx_device_t *device;

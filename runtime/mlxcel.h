@@ -79,6 +79,7 @@ typedef struct mlx_engine_info {
   const char *device;        // "cpu" or "cuda"
   const char *gpu;           // its name; "" on the CPU
   const char *device_reason; // why that device, when it was chosen by "auto"; else ""
+  bool is_unsigned;          // a bundle that this machine did not make and no trusted key signed; it was allowed
   int threads;               // CPU workers
   const char *architecture, *source, *target;  // from the manifest
   const char *dtype;                           // of weights and KV cache, from the manifest: "f32", "bf16", "f16"

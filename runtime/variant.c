@@ -59,6 +59,11 @@ static bool has_level(const mlx_variant_t *variant, const char *level) {
   return false;
 }
 
+static mlx_status_t not_in_this_copy(const char *name, const mlx_manifest_t *m) {
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, and this copy has no code that runs here", name, mlx_manifest_targets_text(m).text),
+                         "it was pulled for another machine: pull it again, with --target where it must be one of them");
+}
+
 static mlx_status_t no_cpu_variant(const mlx_engine_t *engine, const char *name) {
   const mlx_manifest_t *m = &engine->manifest;
   bool any = false, other_machine = false;
@@ -67,6 +72,9 @@ static mlx_status_t no_cpu_variant(const mlx_engine_t *engine, const char *name)
     other_machine = other_machine || !strcmp(m->variants[i].target, "cpu:host");
   }
   const mlx_targets_text_t targets = mlx_manifest_targets_text(m);
+  for (size_t i = 0; i < m->variant_count; ++i) {
+    if (mlx_variant_is_cpu(&m->variants[i]) && !is_here(engine, &m->variants[i])) return not_in_this_copy(name, m);
+  }
   if (!any) {
     return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a CPU", name, targets.text),
                            "compile it for the CPU: mlxcel compile MODEL --target cpu");
@@ -82,7 +90,7 @@ static mlx_status_t no_cpu_variant(const mlx_engine_t *engine, const char *name)
 static mlx_status_t choose_level(mlx_engine_t *engine, const char *name, const char *wanted) {
   const mlx_manifest_t *m = &engine->manifest;
   for (size_t i = 0; i < m->variant_count && !engine->variant; ++i) {
-    if (has_level(&m->variants[i], wanted)) engine->variant = &m->variants[i];
+    if (has_level(&m->variants[i], wanted) && is_here(engine, &m->variants[i])) engine->variant = &m->variants[i];
   }
   if (!engine->variant) {
     const mlx_variant_t *first = &m->variants[0];
@@ -157,6 +165,9 @@ mlx_status_t mlx_choose_gpu(mlx_engine_t *engine, const char *name, const mlx_gp
     return NULL;
   }
   if (refused) return refused;
+  for (size_t i = 0; i < m->variant_count; ++i) {
+    if (gpu_of(&m->variants[i])) return not_in_this_copy(name, m);
+  }
   return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a GPU", name, mlx_manifest_targets_text(m).text),
                          "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
 }

@@ -361,5 +361,5 @@ TEST(a_name_that_is_no_xml_does_no_harm_to_a_plot) {
 }
 
 TEST_MAIN(CASE(bench_prints_the_table_people_know), CASE(bench_prints_json_that_parses), CASE(bench_prints_csv_with_a_cell_for_each_name), CASE(bench_answers_what_it_cannot_measure), CASE(bench_of_a_compiled_model_asks_for_the_context_it_needs),
-          CASE(lists_give_a_row_for_each_length_and_depth), CASE(lists_that_are_none_are_refused), CASE(the_bandwidth_can_be_measured),
-          CASE(the_plot_has_the_numbers_of_the_table), CASE(a_name_that_is_no_xml_does_no_harm_to_a_plot))
+          CASE(lists_give_a_row_for_each_length_and_depth), CASE(lists_that_are_none_are_refused), POSIX_CASE(the_bandwidth_can_be_measured),
+          POSIX_CASE(the_plot_has_the_numbers_of_the_table), POSIX_CASE(a_name_that_is_no_xml_does_no_harm_to_a_plot))

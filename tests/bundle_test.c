@@ -169,6 +169,7 @@ TEST(weights_left_out_are_found_by_their_digest) {
   check_refuses(in_root("thin.mlxb"), "--allow-unsigned", MLX_NOT_FOUND, "names its weights by their digest, and they are not here: sha256:");
   SHELL("cp m.mlxb/weights.irpa $(sha256sum m.mlxb/weights.irpa | cut -c1-64).irpa");
   check_says_the_same(in_root("thin.mlxb"), "--allow-unsigned", ids);  // beside it
+  check_says_the_same(in_root("thin.mlxb/"), "--allow-unsigned", ids);
   SHELL("for f in *.irpa; do printf x >> $f; done");
   check_refuses(in_root("thin.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT, "is not what the bundle's manifest says");
   SHELL("rm *.irpa");
@@ -197,6 +198,14 @@ TEST(one_bundle_serves_several_targets) {
   command_free(&run);
   SHELL("rm many.mlxb/model.cuda-sm_80.vmfb");  // as one that was pulled for another target
   check_says_the_same(in_root("many.mlxb"), NULL, ids);
+  RUN(&run, "push", in_root("many.mlxb"), "oci-layout:/nonexistent/x");
+  CHECK_CONTAINS(run.err, "was pulled for one of its targets");
+  CHECK_CONTAINS(run.err, "--target all");
+  command_free(&run);
+  SHELL("cp -r many.mlxb other-iree.mlxb && sed -i 's/\"iree\": \"3.13\"/\"iree\": \"9.99\"/' other-iree.mlxb/manifest.json && mv model hidden");
+  check_refuses(in_root("other-iree.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "mlxcel compile model --target cpu:x86-64,cpu:aarch64,cuda:sm_80 -o OUT");
+  SHELL("mv hidden model && rm many.mlxb/model.*");
+  check_refuses(in_root("many.mlxb"), "--device=cpu", MLX_UNAVAILABLE, "this copy has no code that runs here");
   mlx_free(ids);
   RUN(&run, "compile", make_model(), "--target", "cpu:x86-64,cpu:x86-64", "-o", in_root("twice.mlxb"));
   CHECK_INT(run.exit_code, MLX_USAGE);
@@ -323,21 +332,78 @@ TEST(only_what_was_made_here_signed_or_allowed_is_run) {
   check_refuses(in_root("forged.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT, "forged.mlxb/model.vmfb' is not what the bundle's manifest says");
   SHELL("cp m.mlxb/model.vmfb forged.mlxb/ && printf '{}' > forged.mlxb/tokenizer.json");
   check_refuses(in_root("forged.mlxb"), NULL, MLX_INVALID_INPUT, "tokenizer.json' is not what the bundle's manifest says");
+  SHELL("cp m.mlxb/tokenizer.json forged.mlxb/ && printf '{}' > forged.mlxb/chat.json");  // which nobody signed
+  check_says_the_same(in_root("forged.mlxb"), NULL, ids);
   unsetenv("MLXCEL_TRUSTED");
   if (kept[0]) setenv("MLXCEL_CACHE", kept, 1);
   else unsetenv("MLXCEL_CACHE");
   mlx_free(ids);
 }
 
+// A file's times need not tell that it changed: code is compared each time.
+TEST(code_that_was_checked_once_is_checked_again) {
+  make_bundles();
+  char *ids = say(in_root("m.mlxb"), NULL, NULL);
+  SHELL("cp -r m.mlxb moved.mlxb && touch -d '2020-01-01' moved.mlxb/*");
+  check_says_the_same(in_root("moved.mlxb"), NULL, ids);
+  SHELL("printf x | dd of=moved.mlxb/model.vmfb bs=1 seek=100 conv=notrunc 2>/dev/null && touch -d '2020-01-01' moved.mlxb/*");
+  check_refuses(in_root("moved.mlxb"), NULL, MLX_INVALID_INPUT, "model.vmfb' is not what the bundle's manifest says");
+  SHELL("cp m.mlxb/model.vmfb moved.mlxb/ && rm moved.mlxb/tokenizer.json");
+  check_refuses(in_root("moved.mlxb"), NULL, MLX_NOT_FOUND, "tokenizer.json' is not there");
+  mlx_free(ids);
+}
+
+TEST(what_is_allowed_is_said) {
+  make_bundles();
+  char kept[512], *err;
+  snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
+  setenv("MLXCEL_CACHE", in_root("other-machine"), 1);
+  mlx_free(say(in_root("m.mlxb"), "--allow-unsigned", &err));
+  CHECK_CONTAINS(err, "unsigned: this machine did not make the model, and nobody you trust signed it\n");
+  mlx_free(err);
+  if (kept[0]) setenv("MLXCEL_CACHE", kept, 1);
+  else unsetenv("MLXCEL_CACHE");
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Damage
+
+// A full disk, and a bundle that is being signed.
+TEST(a_signature_that_cannot_be_written_leaves_the_bundle_as_it_was) {
+  make_bundles();
+  WELL("keygen", "-W", "-o", in_root("them"));
+  SHELL("cp one.mlxb full.mlxb && (trap '' XFSZ; ulimit -f $(($(stat -c %s full.mlxb) / 512)); ! \"" MLXCEL_BINARY "\" sign -s them.key full.mlxb 2> said) && cmp full.mlxb one.mlxb");
+  char *said;
+  CHECK_OK(mlx_read_file(in_root("said"), 1 << 16, &said, NULL));
+  CHECK_CONTAINS(said, "cannot write");
+  mlx_free(said);
+}
+
+// A bundle that is the model it was made from, as far as it says.
+TEST(a_bundle_is_not_compiled_from_itself) {
+  make_bundles();
+  SHELL("cp -r model loop");
+  char digest[MLX_DIGEST_HEX], manifest[256];
+  CHECK_OK(mlx_compile_source_digest(in_root("loop"), NULL, digest));
+  snprintf(manifest, sizeof manifest, "{\"format\": \"mlxcel-bundle\", \"contract\": 99, \"source\": \"loop\", \"source_digest\": \"%s\"}", digest);
+  CHECK_OK(mlx_write_file(in_root("loop/manifest.json"), manifest, strlen(manifest)));
+  check_refuses(in_root("loop"), NULL, MLX_UNSUPPORTED, "compiled for contract 99");
+}
+
+TEST(a_folder_of_licences_is_no_licence) {
+  make_bundles();
+  SHELL("cp -r model reuse && mkdir reuse/LICENSES && echo x > reuse/LICENSES/MIT.txt");
+  WELL("compile", in_root("reuse"), "--ctx", "64", "-o", in_root("reuse.mlxb"));
+  CHECK(mlx_is_file(in_root("reuse.mlxb/LICENSE.txt")) && !mlx_is_dir(in_root("reuse.mlxb/LICENSES")));
+}
 
 TEST(an_archive_that_is_no_bundle_is_said_to_be_none) {
   make_bundles();
   SHELL("mkdir d && cp m.mlxb/manifest.json d/ && echo x > d/x && tar cf stranger.mlxb -C d . && rm d/x && tar cf twice.mlxb -C d manifest.json && tar rf twice.mlxb -C d manifest.json");
-  SHELL("head -c 3000 one.mlxb > cut.mlxb && tar cf empty.mlxb -C d --files-from /dev/null && cp one.mlxb late.mlxb && truncate -s -600 late.mlxb");
-  static const char *const names[] = {"stranger.mlxb", "twice.mlxb", "cut.mlxb", "empty.mlxb"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) CHECK(!mlx_is_bundle(in_root(names[i])));
+  SHELL("head -c 20000 one.mlxb > cut.mlxb && tar cf empty.mlxb -C d --files-from /dev/null && cp one.mlxb late.mlxb && truncate -s -600 late.mlxb");
+  CHECK(!mlx_is_bundle(in_root("empty.mlxb")));
+  CHECK(mlx_is_bundle(in_root("cut.mlxb")));  // one that is damaged
+  check_refuses(in_root("cut.mlxb"), NULL, MLX_INVALID_INPUT, "cut.mlxb");
   mlx_bundle_t *bundle;
   CHECK_ERROR(mlx_bundle_open(in_root("stranger.mlxb"), &bundle), MLX_INVALID_INPUT, "holds 'x', which is not part of a compiled model");
   CHECK_ERROR(mlx_bundle_open(in_root("twice.mlxb"), &bundle), MLX_INVALID_INPUT, "holds 'manifest.json' twice");
@@ -351,6 +417,9 @@ int main(int argc, char **argv) {
                                        CASE(weights_left_out_are_found_by_their_digest), CASE(one_bundle_serves_several_targets),
                                        CASE(the_latest_code_that_a_gpu_runs_is_taken), CASE(the_highest_level_that_a_cpu_runs_is_taken),
                                        CASE(another_iree_is_refused_by_name_or_compiled_again), CASE(only_what_was_made_here_signed_or_allowed_is_run),
+                                       CASE(code_that_was_checked_once_is_checked_again), CASE(what_is_allowed_is_said),
+                                       CASE(a_signature_that_cannot_be_written_leaves_the_bundle_as_it_was), CASE(a_bundle_is_not_compiled_from_itself),
+                                       CASE(a_folder_of_licences_is_no_licence),
                                        CASE(an_archive_that_is_no_bundle_is_said_to_be_none)};
   if (!mkdtemp(root)) return 1;
   const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);

@@ -33,3 +33,4 @@ set(not_emulated
   arch_gpu_test generate_gpu_test kernels_gpu_test packed_gpu_test  # no GPU is emulated
   nvrtc_test kernels_test environment_test                          # NVRTC is a library of this machine
   arch_test arch_packing_test bench_test chat_terminal_test chat_tmux_test cli_test cpu_kernels_test generate_test gguf_arch_test)  # too long
+set(MLXCEL_TEST_IREE_COMPILE ${MLXCEL_IREE_COMPILE})

@@ -212,7 +212,19 @@ TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
   check_done(&run);
   CHECK(mlx_is_file(in_folder("for-there.mlxb/model.cuda-sm_80.vmfb")) && !mlx_is_file(in_folder("for-there.mlxb/model.cpu-x86-64.vmfb")));
   RUN(&run, "run", "-m", in_folder("for-there.mlxb"), "-p", "x", "-n", "1", "--device", "cpu");
-  check_refused(&run, MLX_UNAVAILABLE, "which this CPU");
+  check_refused(&run, MLX_UNAVAILABLE, "this copy has no code that runs here");
+  RUN(&run, "pull", ref, "-o", in_folder("whole.mlxb"), "--target", "all");
+  check_done(&run);
+  RUN(&run, "push", in_folder("whole.mlxb"), place("acme/again:v1"));
+  check_done(&run);
+  RUN(&run, "pull", place("acme/again:v1"), "-o", in_folder("whole2.mlxb"), "--target", "all");
+  check_done(&run);
+  char script[512];
+  snprintf(script, sizeof script, "diff -r %s %s", in_folder("whole.mlxb"), in_folder("whole2.mlxb"));
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", script, NULL});
+  command_wait(&run);
+  CHECK_INT(run.exit_code, 0);
+  command_free(&run);
 }
 
 TEST(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept) {

@@ -393,6 +393,22 @@ TEST(a_bundle_of_several_targets_is_pulled_as_a_folder_or_a_file) {
   CHECK(mlx_is_file(in_folder("out0.mlxb/model.cpu-x86-64.vmfb")) && !mlx_is_file(in_folder("out0.mlxb/model.cuda-sm_80.vmfb")));
   CHECK(!mlx_is_file(in_folder("out1.mlxb/model.cpu-x86-64.vmfb")) && mlx_is_file(in_folder("out1.mlxb/model.cuda-sm_80.vmfb")));
   CHECK(mlx_is_file(in_folder("out2.mlxb")));
+  CHECK(mlx_write_file(in_folder("mine.mlxb.whole"), "precious", 8) == NULL);  // a name like ours
+  RUN(&run, "pull", url, "-o", in_folder("mine.mlxb"));
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  command_free(&run);
+  CHECK(mlx_is_file(in_folder("mine.mlxb.whole")) && mlx_is_file(in_folder("mine.mlxb")));
+  CHECK(!unlink(in_folder("hub/many.mlxb/weights.irpa")));  // one without its weights
+  snprintf(url, sizeof url, "%s/plain/many.mlxb", server.url);
+  RUN(&run, "pull", url, "-o", in_folder("thin.mlxb"), "--target", "cpu:x86-64");
+  if (run.exit_code) CHECK_FAIL("%s", run.err);
+  CHECK_CONTAINS(run.err, "weights.irpa is not there: it will be looked for by its digest");
+  command_free(&run);
+  RUN(&run, "pull", url, "-o", in_folder("no.mlxb"), "--target", "cuda:sm_90");
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  CHECK_CONTAINS(run.err, "the model was not compiled for cuda:sm_90");
+  command_free(&run);
+  snprintf(url, sizeof url, "%s/plain/one.mlxb", server.url);
   server_control(&server, "{\"one.mlxb\": {\"corrupt\": true}}");
   RUN(&run, "pull", url, "-o", in_folder("bad.mlxb"));
   CHECK_INT(run.exit_code, MLX_INVALID_INPUT);

@@ -355,7 +355,7 @@ TEST(a_bundle_in_one_file_carries_its_signature) {
   char bundle[256], *out;
   snprintf(bundle, sizeof bundle, "%s/one.mlxb", folder);
   CHECK_INT(shell("cd \"$1\" && tar cf one.mlxb -C m.mlxb manifest.json model.vmfb tokenizer.json weights.irpa", NULL), 0);
-  EXPECT(MLX_NOT_FOUND, "is not signed", "verify", bundle);
+  EXPECT(MLX_NOT_FOUND, "one.mlxb/manifest.json' is not signed: there is no ", "verify", bundle);
   EXPECT(0, "one.mlxb", "sign", "-s", FIXTURES "plain.key", "-t", "a first one, which is longer than the second that takes its place", bundle);
   EXPECT(0, "one.mlxb", "sign", "-s", FIXTURES "plain.key", "-t", "second", bundle);
   EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");

@@ -5,6 +5,7 @@
 
 SHAPE and FORMATS are those of decode_probe.py. The module is one that `mlxcel compile --emit vmfb --target cuda:sm_90 -c CONTEXT` made of
 `make_shape.py DIR SHAPE --sparse`, with --dtype bf16 or --quantize; its kernels must be linked (--kernels=required).
+Nobody compiled the bundle as a whole, so whoever runs it says --allow-unsigned.
 Needs torch and a GPU.
 """
 import argparse
