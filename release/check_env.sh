@@ -84,7 +84,7 @@ build_tools() {
   fi
   program FAIL cargo cargo 'it fetches C sources that travel as crates' "$(version_of cargo --version)" 1.85
   program FAIL tar tar 'it unpacks sources'
-  program WARN git git 'a release is named by its tag'
+  program FAIL git git 'it applies the patches of third_party, and names releases by their tags'
   fetched cmake cmake "$(version_of cmake --version)" 3.26
   fetched ninja ninja
   program WARN clang clang 'without it mlxcel has CPU kernels for its own architecture only; ./build.sh fuzz and peer need it'
