@@ -123,8 +123,13 @@ vendor_crates() {
   tar xzf "$dir/libsodium-sys-stable/LATEST.tar.gz" -C "$dir"
 }
 
-# Git stops where a patch does not fit; a repository around us is none of its business.
-patch_iree() { (cd "$deps/crates/eerie-sys/iree" && GIT_CEILING_DIRECTORIES=$deps/crates git apply "$root/third_party/iree.patch"); }
+# Git stops where a patch does not fit. A repository around us is none of its business; if it takes one for its own it skips everything without a word.
+patch_iree() {
+  cd "$deps/crates/eerie-sys/iree"
+  GIT_CEILING_DIRECTORIES=$deps/crates git apply "$root/third_party/iree.patch" &&
+    grep -q libcuda.so.1 runtime/src/iree/hal/drivers/cuda/cuda_dynamic_symbols.c ||
+    { echo "third_party/iree.patch was not applied in $PWD"; return 1; }
+}
 vendor_and_patch() { vendor_crates && patch_iree; }
 
 version_at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }

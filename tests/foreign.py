@@ -93,8 +93,9 @@ class Windows:
         if not os.path.exists(wheel):
             return print("not compiled there: no iree-compile.exe")
         with tempfile.TemporaryDirectory() as temporary:
-            for source in os.path.join(self.folder, "bin", self.program), os.path.join(wheel, "iree-compile.exe"), os.path.join(wheel, "IREECompiler.dll"):
-                os.symlink(os.path.abspath(source), os.path.join(temporary, os.path.basename(source)))
+            shutil.copy(os.path.join(self.folder, "bin", self.program), temporary)  # a link would lead a program to where it really lies
+            for name in "iree-compile.exe", "iree-lld.exe", "IREECompiler.dll":
+                shutil.copy(os.path.join(wheel, name), temporary)
             made = os.path.join(temporary, "made.mlxb")
             self.run(["compile", self.path(self.model), "--target", "cpu:x86-64-v3", "-c", "256", "-o", self.path(made)], folder=temporary)
             flags = ["-p", "The capital of France is", "-n", "16", "--temp", "0", "--json"]

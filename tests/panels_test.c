@@ -71,14 +71,16 @@ TEST(the_table_says_how_long_a_block_is) {
 // ---------------------------------------------------------------------------------------------------------------------
 // One matrix through the door that the compiler uses, packed and widened
 
-static mlx_map_t write_archive(const mlx_model_t *model, mlx_storage_t storage, mlx_archive_t *out_archive) {
-  char folder[] = "/tmp/mlxcel-panels-XXXXXX", path[64];
+static char folders[2][32];
+
+static mlx_map_t write_archive(const mlx_model_t *model, mlx_storage_t storage, char *folder, mlx_archive_t *out_archive) {
+  char path[64];
+  strcpy(folder, "/tmp/mlxcel-panels-XXXXXX");
   CHECK(mkdtemp(folder));
   snprintf(path, sizeof path, "%s/x.irpa", folder);
   CHECK_OK(mlx_weights_write(model, storage, path, NULL));
   mlx_map_t map;
   CHECK_OK(mlx_map_file(path, &map));
-  CHECK_OK(mlx_remove_tree(folder));
   CHECK_OK(mlx_archive_parse("x.irpa", map.data, map.size, out_archive));
   CHECK_INT(out_archive->count, 1);
   return map;
@@ -89,7 +91,7 @@ static void check_exact(const char *name, mlx_weight_t *weight, mlx_stored_kind_
   const mlx_storage_t packed = {.dtype = MLX_F32, .layout = MLX_LAYOUT_PACKED}, plain = {.dtype = MLX_F32};
   const mlx_stored_t stored = mlx_weight_stored(weight, packed);
   mlx_archive_t archives[2];
-  mlx_map_t maps[2] = {write_archive(&model, packed, &archives[0]), write_archive(&model, plain, &archives[1])};
+  mlx_map_t maps[2] = {write_archive(&model, packed, folders[0], &archives[0]), write_archive(&model, plain, folders[1], &archives[1])};
   if (stored.kind != kind) CHECK_FAIL("%s is stored as kind %d, expected %d", name, stored.kind, kind);
   CHECK_INT(archives[0].entries[0].size, mlx_panels_bytes(stored.format, ROWS, COLUMNS));
   for (int row = 0; row < ROWS; ++row) {
@@ -105,6 +107,7 @@ static void check_exact(const char *name, mlx_weight_t *weight, mlx_stored_kind_
   for (int i = 0; i < 2; ++i) {
     mlx_archive_clear(&archives[i]);
     mlx_unmap(&maps[i]);
+    CHECK_OK(mlx_remove_tree(folders[i]));
   }
 }
 

@@ -170,7 +170,7 @@ int main(int argc, char **argv) {
   static const check_case_t cases[] = {
       CASE(every_level_of_this_machine_says_the_same_and_the_best_is_taken), CASE(it_has_a_module_for_each_level_and_one_archive),
       CASE(code_for_another_cpu_is_refused_with_both_names_and_the_way_out), CASE(a_level_that_cannot_be_is_refused),
-      CASE(an_older_cpu_takes_the_code_that_it_runs), CASE(a_module_that_is_missing_is_named)};
+      POSIX_CASE(an_older_cpu_takes_the_code_that_it_runs), CASE(a_module_that_is_missing_is_named)};
   if (!mkdtemp(root)) return 1;
   const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
   mlx_status_free(mlx_remove_tree(root));
