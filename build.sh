@@ -375,7 +375,7 @@ test_windows() {
   unlock_build
   # A start of iree-compile takes seconds there: those that compile hundreds of models run when they are asked for by name.
   [ $# -gt 0 ] || set -- -E '^(arch_test|arch_packing_test|gguf_arch_test|config_defaults_test|cpu_kernels_test)$'
-  run_ctest "$build/windows" "$@"
+  run_ctest "$build/windows" --parallel 1 "$@"  # Wine starts one program after the other
   python3 tests/foreign.py windows "$build" "$build/models" --all
 }
 

@@ -62,7 +62,7 @@ TEST(bench_prints_the_table_people_know) {
     CHECK(end && !strncmp(end - 3, i % 2 ? "% |" : "- |", 3));  // reading a prompt has no share
   }
   CHECK_TEXT(strchr(line, '\n'), "\n");
-  CHECK_CONTAINS(run.err, "device: cpu, 1 thread, f32\nkernels: none (plain lowering)\n");
+  CHECK_CONTAINS(run.err, "device: cpu, 1 thread, f32\ntarget: cpu:host\nkernels: none (plain lowering)\n");
   CHECK_CONTAINS(run.err, "compile ");
   CHECK_CONTAINS(run.err, "; first token ");
   CHECK_CONTAINS(run.err, "; peak memory ");
