@@ -205,6 +205,17 @@ static char *plain_path(wchar_t *path) {
   return mlx_narrow(path);
 }
 
+// The whole of a path, with its links as they are.
+static char *full_path(const char *path) {
+  wchar_t *given = mlx_wide_path(path);
+  const DWORD size = given ? GetFullPathNameW(given, 0, NULL, NULL) : 0;
+  wchar_t *whole = size ? malloc(size * sizeof *whole) : NULL;
+  char *result = whole && GetFullPathNameW(given, size, whole, NULL) ? plain_path(whole) : NULL;
+  free(whole);
+  free(given);
+  return result;
+}
+
 char *realpath(const char *path, char *resolved) {
   (void)resolved;
   HANDLE handle = look_at(path, 0);
@@ -213,6 +224,7 @@ char *realpath(const char *path, char *resolved) {
   wchar_t *wide = size ? malloc((size + 1) * sizeof *wide) : NULL;
   char *result = NULL;
   if (wide && GetFinalPathNameByHandleW(handle, wide, size + 1, VOLUME_NAME_DOS)) result = plain_path(wide);
+  if (!result) result = full_path(path);  // Wine 8 tells no name of more than 260 characters
   if (!result) mlx_windows_failed();
   free(wide);
   CloseHandle(handle);
