@@ -416,7 +416,7 @@ static mlx_status_t map_elsewhere(mlx_bundle_t *bundle, const mlx_bundle_file_t 
     mlx_free(path);
     path = NULL;
     mlx_cache_release(&bundle->lent);
-    if (cache_of(bundle)) status = mlx_cache_find_file(bundle->cache, "weights", file->sha256, &bundle->lent, &path);
+    if (cache_of(bundle)) status = mlx_cache_find_file(bundle->cache, MLX_WEIGHTS_KIND, file->sha256, &bundle->lent, &path);
   }
   if (!status) status = path ? map_path(bundle, file, path, out_view) : no_weights(bundle, file);
   mlx_free(path);

@@ -14,6 +14,8 @@
 #include "base/report.h"
 #include "cache/cache.h"
 
+#define MLX_WEIGHTS_KIND "weights"  // what the cache calls entries with an archive of weights
+
 typedef struct mlx_bundle mlx_bundle_t;
 
 // True when |path| holds a manifest of ours, of whatever contract: a folder, or an archive. Other things are called manifest.json too.

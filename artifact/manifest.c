@@ -104,6 +104,15 @@ mlx_module_name_t mlx_bundle_module(const char *level_or_target) {
   return name;
 }
 
+size_t mlx_variant_module_count(const mlx_variant_t *variant) { return variant->level_count ? variant->level_count : 1; }
+
+mlx_module_name_t mlx_variant_module(const mlx_variant_t *variant, size_t index) {
+  if (variant->level_count) return mlx_bundle_module(variant->levels[index]);
+  mlx_module_name_t name;
+  snprintf(name.text, sizeof name.text, "%s", variant->module);
+  return name;
+}
+
 mlx_module_name_t mlx_bundle_weights(size_t index) {
   mlx_module_name_t name = {MLX_BUNDLE_WEIGHTS};
   if (index) snprintf(name.text, sizeof name.text, "weights.%zu.irpa", index + 1);
@@ -361,9 +370,9 @@ const mlx_bundle_file_t *mlx_manifest_file(const mlx_manifest_t *m, const char *
 }
 
 static bool variant_needs(const mlx_variant_t *variant, const char *name) {
-  if (!strcmp(variant->weights, name) || (!variant->level_count && !strcmp(variant->module, name))) return true;
-  for (size_t i = 0; i < variant->level_count; ++i) {
-    if (!strcmp(mlx_bundle_module(variant->levels[i]).text, name)) return true;
+  if (!strcmp(variant->weights, name)) return true;
+  for (size_t i = 0; i < mlx_variant_module_count(variant); ++i) {
+    if (!strcmp(mlx_variant_module(variant, i).text, name)) return true;
   }
   return false;
 }

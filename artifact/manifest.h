@@ -104,6 +104,9 @@ typedef struct mlx_module_name {
   char text[MLX_BUNDLE_NAME];
 } mlx_module_name_t;
 mlx_module_name_t mlx_bundle_module(const char *level_or_target);
+// The modules of a target: one, or of a portable one that of each level.
+size_t mlx_variant_module_count(const mlx_variant_t *variant);
+mlx_module_name_t mlx_variant_module(const mlx_variant_t *variant, size_t index);
 // The same for the Nth archive of weights, from 0.
 mlx_module_name_t mlx_bundle_weights(size_t index);
 // True for the names of files that a bundle may hold.

@@ -152,9 +152,8 @@ static void add_manifest(push_t *push, module_t *module) {
 
 static mlx_status_t describe_module(push_t *push, const mlx_variant_t *variant, module_t *module) {
   add_manifest(push, module);
-  for (size_t i = 0; i < variant->level_count || i == 0; ++i) {
-    const mlx_module_name_t level = mlx_bundle_module(variant->level_count ? variant->levels[i] : NULL);
-    MLX_TRY(add_file(push, variant->level_count ? level.text : variant->module, MLX_OCI_MODULE_CODE, module->layers, &module->count));
+  for (size_t i = 0; i < mlx_variant_module_count(variant); ++i) {
+    MLX_TRY(add_file(push, mlx_variant_module(variant, i).text, MLX_OCI_MODULE_CODE, module->layers, &module->count));
   }
   mlx_oci_document_t document = {.artifact_type = MLX_OCI_MODULE, .items = module->layers, .count = module->count, .subject = push->model_described};
   snprintf(document.target, sizeof document.target, "%s", variant->target);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "artifact/manifest.h"
+#include "artifact/bundle.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -448,7 +448,7 @@ static mlx_status_t find_weights(job_t *job, mlx_cache_entry_t *out_entry) {
   mlx_digest_end(&digest, key);
   char title[160];
   snprintf(title, sizeof title, "weights of %.64s as %s", mlx_file_name(mlx_source_path(job->model->source)).text, dtype);
-  const mlx_cache_request_t request = {.kind = "weights", .key = key, .title = title, .fill = fill_weights, .user = job};
+  const mlx_cache_request_t request = {.kind = MLX_WEIGHTS_KIND, .key = key, .title = title, .fill = fill_weights, .user = job};
   return mlx_cache_get(job->cache, &request, job->options->report, out_entry);
 }
 

@@ -10,8 +10,8 @@
 
 // A bundle that was pulled for one target names the others, and has no code of them.
 static bool is_here(const mlx_engine_t *engine, const mlx_variant_t *variant) {
-  bool here = !engine->bundle || (!variant->level_count && mlx_bundle_has(engine->bundle, variant->module));
-  for (size_t i = 0; i < variant->level_count && !here; ++i) here = mlx_bundle_has(engine->bundle, mlx_bundle_module(variant->levels[i]).text);
+  bool here = !engine->bundle;
+  for (size_t i = 0; i < mlx_variant_module_count(variant) && !here; ++i) here = mlx_bundle_has(engine->bundle, mlx_variant_module(variant, i).text);
   return here;
 }
 

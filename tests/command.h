@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "tests/check.h"
 #ifdef _WIN32
 #include "tests/windows.h"
 #else
@@ -122,6 +123,23 @@ static inline void command_wait(command_t *command) {
 static inline void command_free(command_t *command) {
   mlx_free(command->out);
   mlx_free(command->err);
+}
+
+// It ended well, and nobody needs what it printed.
+static inline void command_done(command_t *command) {
+  if (command->exit_code) CHECK_FAIL("%s", command->err);
+  command_free(command);
+}
+
+// Runs a script in |folder|, which must end well.
+static inline void command_shell(const char *folder, const char *script) {
+  command_t run;
+  char whole[4096];
+  snprintf(whole, sizeof whole, "set -e; cd %s; %s", folder, script);
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", whole, NULL});
+  command_wait(&run);
+  if (run.exit_code) CHECK_FAIL("%s: %s", script, run.err);
+  command_free(&run);
 }
 
 // RUN(&command, "arg", ...): runs MLXCEL_BINARY with these arguments to its end.

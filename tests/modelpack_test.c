@@ -2,14 +2,13 @@
 #include "artifact/modelpack.h"
 
 #include "artifact/hub.h"
-#include "base/digest.h"
 #include "tests/command.h"
 #include "tests/server.h"
+#include "tests/store_model.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
 #define TYPE(rest) "application/vnd.cncf.model." rest
-#define MAX_TEST_LAYERS 12
 
 static char folder[64];
 static server_t server;
@@ -22,15 +21,7 @@ static const char *in_folder(const char *name) {
   return path;
 }
 
-static void shell(const char *script) {
-  command_t run;
-  char whole[2048];
-  snprintf(whole, sizeof whole, "set -e; cd %s; %s", folder, script);
-  command_start(&run, (const char *const[]){"/bin/sh", "-c", whole, NULL});
-  command_wait(&run);
-  if (run.exit_code) CHECK_FAIL("%s: %s", script, run.err);
-  command_free(&run);
-}
+static void shell(const char *script) { command_shell(folder, script); }
 
 static void clean_up(void) {
   char places[512];
@@ -61,50 +52,10 @@ static const char *place(const char *name) {
   return out;
 }
 
-// A layer for a test: a file, its media type and the name it is given ("": none).
-typedef struct test_layer {
-  const char *path, *media_type, *name;
-} test_layer_t;
-
-static mlx_oci_descriptor_t put_blob(mlx_store_t *store, mlx_http_t *http, const test_layer_t *layer) {
-  mlx_tally_t tally = 0;
-  mlx_file_stamp_t stamp;
-  mlx_blob_t blob = {.path = layer->path};
-  CHECK_OK(mlx_file_stamp(layer->path, &stamp));
-  blob.described.size = stamp.size;
-  memcpy(blob.described.digest, "sha256:", 7);
-  CHECK_OK(mlx_digest_file(layer->path, blob.described.digest + 7));
-  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
-  snprintf(blob.described.media_type, sizeof blob.described.media_type, "%s", layer->media_type);
-  snprintf(blob.described.path, sizeof blob.described.path, "%s", layer->name);
-  return blob.described;
-}
-
-// Puts a model of these layers where |text| says, as another tool would.
 static void put_model(const char *text, const char *artifact_type, const test_layer_t *layers, size_t count) {
   mlx_store_options_t options = {0};
-  mlx_oci_ref_t ref;
-  mlx_store_t *store;
-  mlx_http_t *http;
-  mlx_text_t json = {0};
-  mlx_oci_descriptor_t items[MAX_TEST_LAYERS], described = {.media_type = MLX_OCI_MANIFEST};
-  mlx_oci_document_t document = {.items = items, .count = count};
   quick_http(&options.http);
-  CHECK_OK(mlx_oci_ref_parse(text, &ref));
-  CHECK_OK(mlx_store_open(&ref, &options, &store));
-  CHECK_OK(mlx_http_open(&options.http, &http));
-  for (size_t i = 0; i < count; ++i) items[i] = put_blob(store, http, &layers[i]);
-  CHECK_OK(mlx_write_file(in_folder("config"), "{}", 2));
-  document.config = put_blob(store, http, &(test_layer_t){in_folder("config"), MLX_OCI_MODEL_CONFIG, ""});
-  snprintf(document.artifact_type, sizeof document.artifact_type, "%s", artifact_type);
-  mlx_oci_manifest_write(&document, &json);
-  CHECK_OK(mlx_text_finish(&json));
-  mlx_oci_digest(json.data, json.length, described.digest);
-  described.size = json.length;
-  CHECK_OK(mlx_store_put_document(store, ref.reference, &described, json.data, json.length, NULL));
-  mlx_text_clear(&json);
-  mlx_http_close(http);
-  mlx_store_close(store);
+  store_model(text, &options, artifact_type, in_folder("config"), layers, count);
 }
 #define PUT(text, ...) put_model(text, MLX_OCI_MODEL, (const test_layer_t[]){__VA_ARGS__}, sizeof((const test_layer_t[]){__VA_ARGS__}) / sizeof(test_layer_t))
 

@@ -79,11 +79,6 @@ static void check_refused(command_t *run, int code, const char *part) {
   command_free(run);
 }
 
-static void check_done(command_t *run) {
-  if (run->exit_code) CHECK_FAIL("%s", run->err);
-  command_free(run);
-}
-
 // ---------------------------------------------------------------------------------------------------------------------
 // Texts
 
@@ -160,30 +155,30 @@ TEST(one_copy_of_the_weights_serves_two_targets) {
   snprintf(ref, sizeof ref, "%s", place("acme/tiny:v1"));
   RUN(&run, "push", in_folder("host.mlxb"), ref);
   CHECK(mlx_oci_is_digest(strtok(run.out, "\n")));
-  check_done(&run);
+  command_done(&run);
   CHECK_INT(count_of(server_log(&server), "\"POST\""), 6);  // weights, tokenizer, two configs, manifest, module
   server_control(&server, "{}");
   RUN(&run, "push", in_folder("v3.mlxb"), ref);
-  check_done(&run);
+  command_done(&run);
   CHECK_INT(count_of(server_log(&server), "\"POST\""), 2);  // manifest and module of the other target alone
   server_control(&server, "{}");
   RUN(&run, "push", in_folder("v3.mlxb"), ref);
-  check_done(&run);
+  command_done(&run);
   CHECK_INT(count_of(server_log(&server), "\"POST\""), 0);
   RUN(&run, "pull", ref, "-o", in_folder("best"));
   CHECK_CONTAINS(run.err, "taking the code for cpu:x86-64-v3, of ");  // nobody knows whose host cpu:host was
-  check_done(&run);
+  command_done(&run);
   check_same_bundle(in_folder("best"), in_folder("v3.mlxb"));
   RUN(&run, "pull", ref, "-o", in_folder("p0"), "--target", "cuda:sm_90");
   check_refused(&run, MLX_NOT_FOUND, "cpu:x86-64-v3");
   RUN(&run, "pull", ref, "-o", in_folder("p1"), "--target", "cpu:x86-64-v3");
-  check_done(&run);
+  command_done(&run);
   check_same_bundle(in_folder("p1"), in_folder("v3.mlxb"));
   RUN(&run, "pull", ref, "-o", in_folder("p2"), "--target", "cpu:host");
-  check_done(&run);
+  command_done(&run);
   check_same_bundle(in_folder("p2"), in_folder("host.mlxb"));
   RUN(&run, "run", "--temp", "0", "-m", in_folder("p2"), "-p", "the quick brown", "-n", "4", "--device", "cpu");
-  check_done(&run);
+  command_done(&run);
 }
 
 // From one file, signed: whoever pulls gets a folder with the code for their machine, which the same signature covers.
@@ -195,30 +190,30 @@ TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
   snprintf(one, sizeof one, "%s", in_folder("many.mlxb"));
   snprintf(pulled, sizeof pulled, "%s", in_folder("for-here.mlxb"));
   RUN(&run, "compile", TINY, "-o", one, "-c", "128", "--target", "cpu:x86-64-v3,cpu:x86-64,cuda:sm_80", "--single-file");
-  check_done(&run);
+  command_done(&run);
   RUN(&run, "sign", "-s", MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/plain.key", one);
-  check_done(&run);
+  command_done(&run);
   RUN(&run, "push", one, ref);
-  check_done(&run);
+  command_done(&run);
   RUN(&run, "pull", ref, "-o", pulled);
   CHECK_CONTAINS(run.err, "taking the code for cpu:x86-64-v3, of ");
-  check_done(&run);
+  command_done(&run);
   CHECK(mlx_is_file(in_folder("for-here.mlxb/model.cpu-x86-64-v3.vmfb")) && !mlx_is_file(in_folder("for-here.mlxb/model.cuda-sm_80.vmfb")));
   RUN(&run, "verify", "-p", MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/plain.pub", pulled);
-  check_done(&run);
+  command_done(&run);
   RUN(&run, "run", "-m", pulled, "-p", "x", "-n", "1", "--device", "cpu");
-  check_done(&run);
+  command_done(&run);
   RUN(&run, "pull", ref, "-o", in_folder("for-there.mlxb"), "--target", "cuda:sm_80");
-  check_done(&run);
+  command_done(&run);
   CHECK(mlx_is_file(in_folder("for-there.mlxb/model.cuda-sm_80.vmfb")) && !mlx_is_file(in_folder("for-there.mlxb/model.cpu-x86-64.vmfb")));
   RUN(&run, "run", "-m", in_folder("for-there.mlxb"), "-p", "x", "-n", "1", "--device", "cpu");
   check_refused(&run, MLX_UNAVAILABLE, "this copy has no code that runs here");
   RUN(&run, "pull", ref, "-o", in_folder("whole.mlxb"), "--target", "all");
-  check_done(&run);
+  command_done(&run);
   RUN(&run, "push", in_folder("whole.mlxb"), place("acme/again:v1"));
-  check_done(&run);
+  command_done(&run);
   RUN(&run, "pull", place("acme/again:v1"), "-o", in_folder("whole2.mlxb"), "--target", "all");
-  check_done(&run);
+  command_done(&run);
   char script[512];
   snprintf(script, sizeof script, "diff -r %s %s", in_folder("whole.mlxb"), in_folder("whole2.mlxb"));
   command_start(&run, (const char *const[]){"/bin/sh", "-c", script, NULL});
@@ -322,7 +317,7 @@ TEST(tokens_are_fetched_with_what_docker_knows) {
   snprintf(json, sizeof json, "{\"auths\": {\"127.0.0.1:%d\": {\"auth\": \"bWU6cHc=\"}}}", server.port);
   CHECK_OK(mlx_write_file(in_folder("config.json"), json, strlen(json)));
   RUN(&run, "push", in_folder("v3.mlxb"), ref);
-  check_done(&run);
+  command_done(&run);
   snprintf(json, sizeof json, "{\"credHelpers\": {\"127.0.0.1:%d\": \"mlxceltest\"}}", server.port);  // and by a program
   CHECK_OK(mlx_write_file(in_folder("config.json"), json, strlen(json)));
   RUN(&run, "pull", ref, "-o", in_folder("p5"));
@@ -334,7 +329,7 @@ TEST(tokens_are_fetched_with_what_docker_knows) {
   setenv("PATH", script, 1);
   server_control(&server, "{\"users\": {\"me\": \"pw\"}, \"expire\": 2}");
   RUN(&run, "pull", ref, "-o", in_folder("p5"));
-  check_done(&run);
+  command_done(&run);
   check_same_bundle(in_folder("p5"), in_folder("v3.mlxb"));
   CHECK(count_of(server_log(&server), "/token") >= 2);
 }
@@ -345,17 +340,17 @@ TEST(a_folder_laid_out_like_a_registry_does_as_well) {
   char ref[160];
   snprintf(ref, sizeof ref, "oci-layout:%s/layout:v1", folder);
   RUN(&run, "push", in_folder("host.mlxb"), ref);
-  check_done(&run);
+  command_done(&run);
   RUN(&run, "push", in_folder("v3.mlxb"), ref);
-  check_done(&run);
+  command_done(&run);
   RUN(&run, "push", in_folder("v3.mlxb"), ref);
-  check_done(&run);
+  command_done(&run);
   char *index;
   CHECK_OK(mlx_read_file(in_folder("layout/index.json"), 1 << 20, &index, NULL));
   CHECK_INT(count_of(index, "\"digest\""), 3);
   mlx_free(index);
   RUN(&run, "pull", ref, "-o", in_folder("p6"), "--target", "cpu:x86-64-v3");
-  check_done(&run);
+  command_done(&run);
   check_same_bundle(in_folder("p6"), in_folder("v3.mlxb"));
   snprintf(ref, sizeof ref, "oci-layout:%s/layout:v2", folder);
   RUN(&run, "pull", ref, "-o", in_folder("p7"));
@@ -423,14 +418,14 @@ TEST(a_real_registry_takes_and_gives_it) {
   snprintf(config, sizeof config, "{\"auths\": {\"127.0.0.1:%d\": {\"username\": \"me\", \"password\": \"pw\"}}}", port);
   CHECK_OK(mlx_write_file(in_folder("config.json"), config, strlen(config)));
   RUN(&run, "push", in_folder("host.mlxb"), ref);
-  check_done(&run);
+  command_done(&run);
   RUN(&run, "push", in_folder("v3.mlxb"), ref);
-  check_done(&run);
+  command_done(&run);
   RUN(&run, "pull", ref, "-o", in_folder("p8"), "--target", "cpu:x86-64-v3");
-  check_done(&run);
+  command_done(&run);
   check_same_bundle(in_folder("p8"), in_folder("v3.mlxb"));
   RUN(&run, "pull", ref, "-o", in_folder("p9"), "--target", "cpu:host");
-  check_done(&run);
+  command_done(&run);
   check_same_bundle(in_folder("p9"), in_folder("host.mlxb"));
   kill(registry.pid, SIGKILL);
   command_wait(&registry);

@@ -2,9 +2,9 @@
 // credentials that docker has.
 #include "artifact/credentials.h"
 #include "artifact/push.h"
-#include "base/digest.h"
 #include "tests/command.h"
 #include "tests/server.h"
+#include "tests/store_model.h"
 
 #define SHARD(n) MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/model-0000" #n "-of-00002.safetensors"
 #define CONFIG MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/config.json"
@@ -51,45 +51,13 @@ static const char *place(const char *name) {
   return text;
 }
 
-static void add(mlx_store_t *store, mlx_http_t *http, const char *path, const char *media_type, const char *name, mlx_oci_descriptor_t *out) {
-  mlx_tally_t tally = 0;
-  mlx_blob_t blob = {.path = path};
-  mlx_file_stamp_t stamp;
-  CHECK_OK(mlx_file_stamp(path, &stamp));
-  blob.described.size = stamp.size;
-  memcpy(blob.described.digest, "sha256:", 7);
-  CHECK_OK(mlx_digest_file(path, blob.described.digest + 7));
-  snprintf(blob.described.media_type, sizeof blob.described.media_type, "%s", media_type);
-  snprintf(blob.described.path, sizeof blob.described.path, "%s", name);
-  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
-  *out = blob.described;
-}
-
 // A model of four files at |text|.
 static void put_model(const char *text, const mlx_store_options_t *options) {
-  mlx_oci_ref_t ref;
-  mlx_store_t *store;
-  mlx_http_t *http;
-  mlx_text_t json = {0};
-  mlx_oci_descriptor_t items[4], described = {.media_type = MLX_OCI_MANIFEST};
-  mlx_oci_document_t document = {.artifact_type = MLX_OCI_MODEL, .items = items, .count = 4};
-  CHECK_OK(mlx_oci_ref_parse(text, &ref));
-  CHECK_OK(mlx_store_open(&ref, options, &store));
-  CHECK_OK(mlx_http_open(&options->http, &http));
-  add(store, http, SHARD(1), MLX_OCI_WEIGHT, SHARD_NAME, &items[0]);
-  add(store, http, SHARD(2), MLX_OCI_WEIGHT, "model-00002-of-00002.safetensors", &items[1]);
-  add(store, http, CONFIG, MLX_OCI_WEIGHT_CONFIG, "config.json", &items[2]);
-  add(store, http, INDEX, MLX_OCI_WEIGHT_CONFIG, "model.safetensors.index.json", &items[3]);
-  CHECK_OK(mlx_write_file(in_folder("{}"), "{}", 2));
-  add(store, http, in_folder("{}"), MLX_OCI_MODEL_CONFIG, "", &document.config);
-  mlx_oci_manifest_write(&document, &json);
-  CHECK_OK(mlx_text_finish(&json));
-  mlx_oci_digest(json.data, json.length, described.digest);
-  described.size = json.length;
-  CHECK_OK(mlx_store_put_document(store, ref.reference, &described, json.data, json.length, NULL));
-  mlx_text_clear(&json);
-  mlx_http_close(http);
-  mlx_store_close(store);
+  static const test_layer_t layers[] = {{SHARD(1), MLX_OCI_WEIGHT, SHARD_NAME},
+                                        {SHARD(2), MLX_OCI_WEIGHT, "model-00002-of-00002.safetensors"},
+                                        {CONFIG, MLX_OCI_WEIGHT_CONFIG, "config.json"},
+                                        {INDEX, MLX_OCI_WEIGHT_CONFIG, "model.safetensors.index.json"}};
+  store_model(text, options, MLX_OCI_MODEL, in_folder("{}"), layers, 4);
 }
 
 static void put_plain(const char *text) {
@@ -109,11 +77,6 @@ static void check_model(const char *path) {
 static void check_refused(command_t *run, const char *part) {
   if (!run->exit_code) CHECK_FAIL("it was done, expected '%s'", part);
   CHECK_CONTAINS(run->err, part);
-  command_free(run);
-}
-
-static void check_done(command_t *run) {
-  if (run->exit_code) CHECK_FAIL("%s", run->err);
   command_free(run);
 }
 
@@ -140,7 +103,7 @@ TEST(a_pull_killed_at_any_byte_goes_on_from_there) {
     CHECK(!mlx_is_dir(output));
     server_control(&server, "{}");
     RUN(&finished, "pull", place("acme/killed:v1"), "-o", output);
-    check_done(&finished);
+    command_done(&finished);
     snprintf(range, sizeof range, "\"Range\": \"bytes=%ld-\"", stops[i]);
     CHECK_CONTAINS(server_log(&server), range);
     check_model(output);
@@ -212,7 +175,7 @@ TEST(http_and_any_certificate_are_for_those_who_ask) {
     mlx_status_free(status);
   }
   RUN(&run, "pull", open_place, "-o", in_folder("t1"), "--plain-http");
-  check_done(&run);
+  command_done(&run);
   check_model(in_folder("t1"));
   mlx_store_options_t options = {0};
   quick_http(&options.http);
@@ -223,7 +186,7 @@ TEST(http_and_any_certificate_are_for_those_who_ask) {
   RUN(&run, "push", in_folder("t1"), secure_place, "--insecure");
   check_refused(&run, "is not a compiled model");
   RUN(&run, "pull", secure_place, "-o", in_folder("t2"), "--insecure");
-  check_done(&run);
+  command_done(&run);
   check_model(in_folder("t2"));
 }
 
@@ -286,7 +249,7 @@ TEST(an_identity_token_is_given_for_a_token) {
   check_refused(&run, "do not suffice");
   server_control(&server, "{\"users\": {\"me\": \"pw\"}, \"identities\": [\"a/b+c=\"]}");
   RUN(&run, "pull", place("acme/private:v1"), "-o", in_folder("private"));
-  check_done(&run);
+  command_done(&run);
   check_model(in_folder("private"));
 }
 

@@ -17,16 +17,7 @@ static void begin(void) {
   atexit(clean_up);
 }
 
-// Runs a script in the test's folder.
-static void shell(const char *script) {
-  command_t run;
-  char whole[2048];
-  snprintf(whole, sizeof whole, "set -e; cd %s; %s", folder, script);
-  command_start(&run, (const char *const[]){"/bin/sh", "-c", whole, NULL});
-  command_wait(&run);
-  if (run.exit_code) CHECK_FAIL("%s: %s", script, run.err);
-  command_free(&run);
-}
+static void shell(const char *script) { command_shell(folder, script); }
 
 static const char *in_folder(const char *name) {
   static char path[256];
