@@ -201,7 +201,7 @@ TEST(a_packed_gguf_stays_packed_by_default_and_matches_hf_token_for_token) {
   command_t run;
   RUN(&run, "run", "-m", SMOLLM2, "-p", "Hello", "-n", "1", "-v", "--device", "cpu");
   CHECK_INT(run.exit_code, 0);
-  CHECK_CONTAINS(run.err, ", packed\nkernels: network\n");
+  CHECK_CONTAINS(run.err, ", packed\ntarget: cpu:host\nkernels: network\n");
   command_free(&run);
   const long peak_kib = check_golden_runs(SMOLLM2, "auto", SMOLLM2_GOLDENS, "rendered");
   const long packed_kib = 94310, kv_kib = 2064l * 30 * 2 * 192 * 4 / 1024;  // the archive, and the KV pool of a context of 2048
