@@ -9,11 +9,10 @@
 
 #include "artifact/download.h"
 #include "artifact/hub.h"
+#include "artifact/oci_place.h"
 #include "artifact/tar.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "cache/cache.h"
-#include "cache/lock.h"
 
 #define PARALLEL 4
 #define MAX_LAYERS 4096
@@ -87,8 +86,7 @@ static mlx_status_t visit(void *user, const char *name) {
   return status;
 }
 
-// The path to open of the model in |folder|: itself, or a GGUF file in it.
-static mlx_status_t find_main(const char *folder, const mlx_report_t *report, char **out_path) {
+mlx_status_t mlx_modelpack_main(const char *folder, const mlx_report_t *report, char **out_path) {
   mlx_hub_listing_t files = {0};
   walk_t walk = {.root = folder, .below = "", .files = &files};
   const char *main_file = NULL;
@@ -280,7 +278,7 @@ static mlx_status_t fetch(pull_t *pull, const mlx_oci_document_t *model) {
   MLX_TRY(get_layers(pull));
   MLX_TRY(mlx_join_path(pull->staging, "files", &files));
   mlx_status_t status = unpack_layers(pull, files);
-  if (!status) status = find_main(files, NULL, &main_path);
+  if (!status) status = mlx_modelpack_main(files, NULL, &main_path);
   const mlx_code_t code = mlx_status_code(status);
   if (code == MLX_INVALID_INPUT || code == MLX_UNSUPPORTED) status = mlx_status_join(status, mlx_remove_tree(pull->staging));  // to come again would not help
   if (!status) status = make_folder_of(pull->folder);
@@ -294,53 +292,15 @@ static mlx_status_t fetch(pull_t *pull, const mlx_oci_document_t *model) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Places
 
-// Where models of this name lie in the cache.
-static mlx_status_t find_place(const mlx_oci_ref_t *ref, char **out_place) {
-  mlx_cache_t *cache;
-  mlx_text_t name = {0};
-  MLX_TRY(mlx_cache_open(NULL, &cache));
-  mlx_http_escape(&name, ref->layout ? "layout" : ref->host, false);
-  mlx_text_puts(&name, "%2F");
-  mlx_http_escape(&name, ref->layout ? mlx_file_name(ref->name).text : ref->name, false);
-  mlx_status_t status = mlx_text_finish(&name);
-  if (!status) status = mlx_format(out_place, "%s/models/oci/%s", mlx_cache_folder(cache), name.data);
-  mlx_text_clear(&name);
-  mlx_cache_close(cache);
-  return status;
-}
-
-static mlx_status_t ref_path(const char *place, const char *reference, char **out_path) {
-  mlx_text_t path = {0};
-  mlx_text_printf(&path, "%s/refs/", place);
-  mlx_http_escape(&path, reference, false);
-  mlx_status_t status = mlx_text_take(&path, out_path, NULL);
-  mlx_text_clear(&path);
-  return status;
-}
-
-static mlx_status_t write_ref(const char *place, const char *reference, const char *digest) {
-  char *path;
-  MLX_TRY(ref_path(place, reference, &path));
-  mlx_status_t status = make_folder_of(path);
-  if (!status) status = mlx_write_file(path, digest, strlen(digest));
-  mlx_free(path);
-  return status;
-}
-
-static mlx_status_t pull_to_cache(pull_t *pull, const mlx_oci_document_t *model, const char *place, char **out_path) {
-  char *lock_path;
-  mlx_lock_t lock;
-  MLX_TRY(mlx_make_dirs(place, 0755));
-  MLX_TRY(mlx_join_path(place, ".lock", &lock_path));
-  mlx_status_t status = mlx_lock_take(lock_path, pull->ref->name, pull->options->report, &lock);
-  mlx_free(lock_path);
-  MLX_TRY(status);
-  status = mlx_join_path(place, pull->digest + strlen("sha256:"), &pull->folder);
+static mlx_status_t pull_to_cache(pull_t *pull, const mlx_oci_document_t *model, char **out_path) {
+  mlx_oci_place_t place;
+  MLX_TRY(mlx_oci_place_enter(pull->ref, pull->options->report, &place));
+  mlx_status_t status = mlx_oci_place_folder(&place, pull->digest, &pull->folder);
   if (!status) status = mlx_format(&pull->staging, "%s.part", pull->folder);
   if (!status && !mlx_is_dir(pull->folder)) status = fetch(pull, model);
-  if (!status && !pull->ref->layout) status = write_ref(place, pull->ref->reference, pull->digest);
-  if (!status) status = find_main(pull->folder, pull->options->report, out_path);
-  mlx_lock_release(&lock);
+  if (!status) status = mlx_oci_place_remember(&place, pull->ref, pull->digest);
+  if (!status) status = mlx_modelpack_main(pull->folder, pull->options->report, out_path);
+  mlx_oci_place_leave(&place);
   return status;
 }
 
@@ -351,36 +311,15 @@ static mlx_status_t pull_to_output(pull_t *pull, const mlx_oci_document_t *model
   MLX_TRY(mlx_copy_text(output, strlen(output), &pull->folder));
   MLX_TRY(mlx_format(&pull->staging, "%s.%.16s.part", output, pull->digest + strlen("sha256:")));
   MLX_TRY(fetch(pull, model));
-  return find_main(pull->folder, pull->options->report, out_path);
+  return mlx_modelpack_main(pull->folder, pull->options->report, out_path);
 }
 
 mlx_status_t mlx_modelpack_pull(mlx_store_t *store, const mlx_oci_ref_t *ref, const mlx_oci_document_t *model, const char *digest,
                                 const mlx_push_options_t *options, char **out_path) {
-  char *place = NULL;
   pull_t pull = {.options = options, .store = store, .ref = ref, .digest = digest};
   *out_path = NULL;
   if (options->target) return mlx_error(MLX_USAGE, "the model holds no compiled code: --target has nothing to choose from");
-  mlx_status_t status = options->output ? NULL : find_place(ref, &place);
-  if (!status) status = options->output ? pull_to_output(&pull, model, options->output, out_path) : pull_to_cache(&pull, model, place, out_path);
-  mlx_free(place);
+  mlx_status_t status = options->output ? pull_to_output(&pull, model, options->output, out_path) : pull_to_cache(&pull, model, out_path);
   free_pull(&pull);
-  return status;
-}
-
-mlx_status_t mlx_modelpack_find(const char *text, char **out_path) {
-  mlx_oci_ref_t ref;
-  char *place = NULL, *path = NULL, *digest = NULL, *folder = NULL;
-  *out_path = NULL;
-  MLX_TRY(mlx_oci_ref_parse(text, &ref));
-  if (ref.layout) return NULL;
-  mlx_status_t status = find_place(&ref, &place);
-  if (!status) status = ref_path(place, ref.reference, &path);
-  if (!status && mlx_is_file(path)) status = mlx_read_file(path, MLX_OCI_DIGEST, &digest, NULL);
-  if (!status && digest && mlx_oci_is_digest(digest)) status = mlx_join_path(place, digest + strlen("sha256:"), &folder);
-  if (!status && folder && mlx_is_dir(folder)) status = find_main(folder, NULL, out_path);
-  mlx_free(folder);
-  mlx_free(digest);
-  mlx_free(path);
-  mlx_free(place);
   return status;
 }

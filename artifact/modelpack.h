@@ -2,12 +2,6 @@
 //
 // Layers that hold a file as it is ("raw") or files in a plain tar archive become a folder that can be opened like one of a hub. Compressed
 // layers, files without a name and names that leave the folder are refused; code, data sets and pickles are not fetched.
-//
-// Such a model lies in the cache folder, beside those of hubs:
-//   models/oci/HOST%2FNAME/DIGEST/       its files, put there when all are checked
-//   models/oci/HOST%2FNAME/DIGEST.part/  files being pulled; a pull that was killed goes on from here
-//   models/oci/HOST%2FNAME/refs/TAG      the digest that the tag named when it was last pulled
-//   models/oci/HOST%2FNAME/.lock         held by the one who pulls
 #ifndef MLXCEL_ARTIFACT_MODELPACK_H_
 #define MLXCEL_ARTIFACT_MODELPACK_H_
 
@@ -26,13 +20,13 @@ mlx_layer_kind_t mlx_modelpack_layer_kind(const char *media_type);
 // True when the model's weights are an archive of ours, for which there is compiled code.
 bool mlx_modelpack_is_compiled(const mlx_oci_document_t *model);
 
-// Brings the model here that |ref| names in |store|: to |options|' output, else to the cache. *|out_path| is what to open, a folder or a GGUF
+// Brings the model here that |ref| names in |store|: to |options|' output, else to the cache (artifact/oci_place.h). *|out_path| is what to open, a folder or a GGUF
 // file; release with mlx_free.
 mlx_status_t mlx_modelpack_pull(mlx_store_t *store, const mlx_oci_ref_t *ref, const mlx_oci_document_t *model, const char *digest,
                                 const mlx_push_options_t *options, char **out_path) MLX_MUST_USE;
 
-// What an earlier pull of the same reference left in the cache, or NULL. Asks nobody. A folder is no reference to remember: its answer is always NULL.
-mlx_status_t mlx_modelpack_find(const char *ref, char **out_path) MLX_MUST_USE;
+// What to open of such a model in |folder|: itself, or a GGUF file in it. Release with mlx_free.
+mlx_status_t mlx_modelpack_main(const char *folder, const mlx_report_t *report, char **out_path) MLX_MUST_USE;
 
 // Copies the files of the archive at |path| below |folder|, but not pickles; each name is added to |files|, where it must not be yet.
 struct mlx_hub_listing;

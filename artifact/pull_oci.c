@@ -5,6 +5,7 @@
 #include "artifact/bundle.h"
 #include "artifact/download.h"
 #include "artifact/modelpack.h"
+#include "artifact/oci_place.h"
 #include "artifact/pull.h"
 #include "artifact/push.h"
 #include "base/file.h"
@@ -163,7 +164,7 @@ static mlx_status_t get_job(void *user, size_t index, mlx_http_t *http, mlx_tall
   return status;
 }
 
-static mlx_status_t get_layers(fetch_t *fetch) {
+static mlx_status_t get_layers(fetch_t *fetch, const char *name) {
   char title[300];
   uint64_t bytes = 0;
   for (size_t i = fetch->done; i < fetch->count; ++i) {
@@ -171,7 +172,7 @@ static mlx_status_t get_layers(fetch_t *fetch) {
   }
   MLX_TRY(mlx_make_dirs(fetch->staging, 0755));
   MLX_TRY(mlx_download_check_space(fetch->staging, bytes));
-  snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(fetch->folder).text);
+  snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(name).text);
   const mlx_transfer_t transfer = {.title = title, .count = fetch->count - fetch->done, .parallel = PARALLEL, .bytes = bytes, .job = get_job, .user = fetch,
                                    .http = &fetch->options->store.http, .report = fetch->options->report};
   MLX_TRY(mlx_status_hint(mlx_transfer_run(&transfer), "what came so far is kept: run the command again to go on"));
@@ -237,17 +238,34 @@ static mlx_status_t add_model_layers(fetch_t *fetch) {
   return status;
 }
 
-static mlx_status_t get_bundle(fetch_t *fetch, const mlx_oci_ref_t *ref) {
-  MLX_TRY(mlx_pull_place_bundle(mlx_file_name(ref->name).text, fetch->options->output, &fetch->folder));
-  MLX_TRY(get_modules(fetch));
+// Makes fetch->folder, which is not there yet.
+static mlx_status_t get_files(fetch_t *fetch, const char *name) {
   MLX_TRY(mlx_format(&fetch->staging, "%s.%.16s.%.16s%s.part", fetch->folder, fetch->model_digest + 7, fetch->module_digest + 7, wants_all(fetch) ? ".all" : ""));
   MLX_TRY(add_layers(fetch, &fetch->module, NULL));
   for (size_t i = 0; i < fetch->other_count; ++i) MLX_TRY(add_layers(fetch, &fetch->others[i], NULL));
-  MLX_TRY(get_layers(fetch));
+  MLX_TRY(get_layers(fetch, name));
   MLX_TRY(add_model_layers(fetch));  // of which the module's manifest says what is needed
-  MLX_TRY(get_layers(fetch));
+  MLX_TRY(get_layers(fetch, name));
   MLX_TRY(check_bundle(fetch));
   return mlx_rename(fetch->staging, fetch->folder);
+}
+
+static mlx_status_t get_bundle(fetch_t *fetch, const mlx_oci_ref_t *ref) {
+  MLX_TRY(mlx_pull_place_bundle(mlx_file_name(ref->name).text, fetch->options->output, &fetch->folder));
+  MLX_TRY(get_modules(fetch));
+  MLX_TRY(get_files(fetch, fetch->folder));
+  return mlx_oci_place_forget(ref);  // the cache may have what the tag meant before
+}
+
+static mlx_status_t get_bundle_to_cache(fetch_t *fetch, const mlx_oci_ref_t *ref) {
+  mlx_oci_place_t place;
+  MLX_TRY(get_modules(fetch));
+  MLX_TRY(mlx_oci_place_enter(ref, fetch->options->report, &place));
+  mlx_status_t status = mlx_oci_place_folder(&place, fetch->module_digest, &fetch->folder);
+  if (!status && !mlx_is_dir(fetch->folder)) status = get_files(fetch, ref->name);
+  if (!status) status = mlx_oci_place_remember(&place, ref, fetch->module_digest);
+  mlx_oci_place_leave(&place);
+  return status;
 }
 
 mlx_status_t mlx_pull_oci(const char *text, const mlx_push_options_t *options, char **out_path) {
@@ -256,15 +274,27 @@ mlx_status_t mlx_pull_oci(const char *text, const mlx_push_options_t *options, c
   MLX_TRY(mlx_oci_ref_parse(text, &ref));
   fetch_t fetch = {.options = options};
   mlx_status_t status = get_model(&fetch, &ref);
-  const bool compiled = !status && mlx_modelpack_is_compiled(&fetch.model);
-  if (compiled && options->source_only) {
-    status = mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is a compiled model, which is opened where a pull put it", text), "mlxcel pull %s, then open the .mlxb", text);
-  } else if (compiled) {
-    status = get_bundle(&fetch, &ref);
+  if (!status && mlx_modelpack_is_compiled(&fetch.model)) {
+    status = options->to_cache ? get_bundle_to_cache(&fetch, &ref) : get_bundle(&fetch, &ref);
     if (!status) *out_path = fetch.folder, fetch.folder = NULL;
   } else if (!status) {
     status = mlx_modelpack_pull(fetch.store, &ref, &fetch.model, fetch.model_digest, options, out_path);
   }
   free_fetch(&fetch);
+  return status;
+}
+
+mlx_status_t mlx_pull_oci_find(const char *text, char **out_path) {
+  mlx_oci_ref_t ref;
+  char *folder;
+  *out_path = NULL;
+  MLX_TRY(mlx_oci_ref_parse(text, &ref));
+  MLX_TRY(mlx_oci_place_find(&ref, &folder));
+  if (!folder || mlx_is_bundle(folder)) {
+    *out_path = folder;
+    return NULL;
+  }
+  mlx_status_t status = mlx_modelpack_main(folder, NULL, out_path);
+  mlx_free(folder);
   return status;
 }

@@ -10,7 +10,7 @@ typedef struct mlx_push_options {
   const char *target;          // pull: the module to take, of several; NULL: the only one, or the best; "all": all of the bundle that was pushed last
   size_t (*rank)(const char *target);  // pull: how well a target suits this machine, 0 not at all; NULL: nobody knows
   const char *output;          // pull: a folder that does not exist yet; NULL: NAME.mlxb here, the cache for a model without compiled code
-  bool source_only;            // pull: refuse compiled models
+  bool to_cache;               // pull: compiled models go there too
   const mlx_report_t *report;  // may be NULL
 } mlx_push_options_t;
 void mlx_push_options_initialize(mlx_push_options_t *options);
@@ -22,5 +22,8 @@ mlx_status_t mlx_push_bundle(const char *path, const char *ref, const mlx_push_o
 // Brings a model with one of its modules here; or one without (artifact/modelpack.h). *|out_path| is what to open, the new folder or a GGUF
 // file; release with mlx_free.
 mlx_status_t mlx_pull_oci(const char *ref, const mlx_push_options_t *options, char **out_path) MLX_MUST_USE;
+
+// What an earlier pull of the same reference left in the cache, or NULL. Asks nobody. A folder is no reference to remember: its answer is always NULL.
+mlx_status_t mlx_pull_oci_find(const char *ref, char **out_path) MLX_MUST_USE;
 
 #endif  // MLXCEL_ARTIFACT_PUSH_H_

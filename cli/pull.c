@@ -5,18 +5,18 @@
 #include <string.h>
 
 #include "artifact/hub.h"
-#include "artifact/modelpack.h"
 #include "artifact/push.h"
 #include "base/memory.h"
 #include "cli/cli.h"
 
 static mlx_status_t local_oci_model(const char *model, char **out_path) {
-  MLX_TRY(mlx_modelpack_find(model, out_path));
+  MLX_TRY(mlx_pull_oci_find(model, out_path));
   if (*out_path) return NULL;
   mlx_push_options_t options;
   mlx_push_options_initialize(&options);
   options.report = mlx_terminal_report();
-  options.source_only = true;
+  options.rank = mlx_engine_rank_target;
+  options.to_cache = true;
   return mlx_pull_oci(model, &options, out_path);
 }
 

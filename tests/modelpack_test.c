@@ -116,7 +116,7 @@ TEST(raw_and_tar_layers_become_a_model_that_runs) {
   command_t run, original;
   char *path, *again;
   put_tiny(place("acme/tiny:v1"));
-  CHECK_OK(mlx_modelpack_find(place("acme/tiny:v1"), &path));
+  CHECK_OK(mlx_pull_oci_find(place("acme/tiny:v1"), &path));
   CHECK(!path);
   server_control(&server, "{}");
   RUN(&run, "run", "-m", place("acme/tiny:v1"), "-p", "the quick brown", "-n", "6", "--temp", "0", "--device", "cpu");
@@ -126,7 +126,7 @@ TEST(raw_and_tar_layers_become_a_model_that_runs) {
   CHECK_TEXT(run.out, original.out);
   command_free(&run);
   command_free(&original);
-  CHECK_OK(mlx_modelpack_find(place("acme/tiny:v1"), &path));
+  CHECK_OK(mlx_pull_oci_find(place("acme/tiny:v1"), &path));
   check_tiny(path);
   server_control(&server, "{}");
   RUN(&run, "show", place("acme/tiny:v1"));  // again: nobody is asked
@@ -217,15 +217,5 @@ TEST(layers_that_cannot_be_taken_are_refused_by_name) {
   CHECK_ERROR(pull(place("acme/other:v1"), in_folder("bad"), &path), MLX_UNSUPPORTED, "is not a model");
 }
 
-TEST(a_compiled_model_is_not_opened_from_a_registry) {
-  begin();
-  command_t run;
-  PUT(place("acme/compiled:v1"), {GGUF, TYPE("weight.v1.raw"), "weights.irpa"});
-  RUN(&run, "run", "-m", place("acme/compiled:v1"), "-p", "x");
-  CHECK_INT(run.exit_code, MLX_USAGE);
-  CHECK_CONTAINS(run.err, "mlxcel pull oci://");
-  command_free(&run);
-}
-
 TEST_MAIN(CASE(kinds_of_layers_are_told_by_their_media_types), CASE(raw_and_tar_layers_become_a_model_that_runs), CASE(a_pull_that_broke_leaves_no_model_and_goes_on),
-          CASE(a_gguf_file_is_what_is_opened), CASE(layers_that_cannot_be_taken_are_refused_by_name), CASE(a_compiled_model_is_not_opened_from_a_registry))
+          CASE(a_gguf_file_is_what_is_opened), CASE(layers_that_cannot_be_taken_are_refused_by_name))

@@ -222,6 +222,38 @@ TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
   command_free(&run);
 }
 
+// Into the cache, once; a pull of the same tag has the next one ask again.
+TEST(a_compiled_model_runs_from_the_registry) {
+  begin();
+  command_t run;
+  char *found;
+  char ref[192];
+  snprintf(ref, sizeof ref, "%s", place("acme/direct:v1"));
+  setenv("MLXCEL_CACHE", in_folder("cache"), 1);  // where no other test's port left anything
+  RUN(&run, "push", in_folder("host.mlxb"), ref);
+  command_done(&run);
+  RUN(&run, "run", "-m", ref, "-p", "the quick brown", "-n", "4", "--device", "cpu", "-v", "--allow-unsigned");
+  CHECK_CONTAINS(run.err, "target: cpu:host\n");
+  command_done(&run);
+  CHECK_OK(mlx_pull_oci_find(ref, &found));
+  check_same_bundle(found, in_folder("host.mlxb"));
+  mlx_free(found);
+  server_control(&server, "{}");
+  RUN(&run, "show", ref);
+  command_done(&run);
+  CHECK(!strstr(server_log(&server), "/v2/"));
+  RUN(&run, "pull", ref, "-o", in_folder("direct.mlxb"));
+  command_done(&run);
+  CHECK_OK(mlx_pull_oci_find(ref, &found));
+  CHECK(!found);
+  server_control(&server, "{}");
+  RUN(&run, "show", ref);
+  command_done(&run);
+  CHECK_CONTAINS(server_log(&server), "/manifests/v1");
+  CHECK(!strstr(server_log(&server), "/blobs/"));  // they are in the cache still
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+}
+
 TEST(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept) {
   begin();
   char digest[MLX_OCI_DIGEST], *path;
@@ -433,6 +465,6 @@ TEST(a_real_registry_takes_and_gives_it) {
 }
 
 TEST_MAIN(CASE(references_are_read_in_their_parts), CASE(documents_that_make_no_sense_are_refused), CASE(challenges_and_credentials_are_read),
-          CASE(one_copy_of_the_weights_serves_two_targets), CASE(a_bundle_of_several_targets_is_pulled_for_the_machine), CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
+          CASE(one_copy_of_the_weights_serves_two_targets), CASE(a_bundle_of_several_targets_is_pulled_for_the_machine), CASE(a_compiled_model_runs_from_the_registry), CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
           CASE(pieces_that_were_cut_off_are_sent_again_from_there), CASE(a_short_blob_that_was_cut_off_is_sent_anew), CASE(tokens_are_fetched_with_what_docker_knows),
           CASE(a_folder_laid_out_like_a_registry_does_as_well), CASE(a_real_registry_takes_and_gives_it))
