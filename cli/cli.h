@@ -40,8 +40,10 @@ typedef struct mlx_flag {
                       // the values there are; a capital letter among them ("cpu|cpu:LEVEL") says that there are others
   const char *help;
   void *target;       // bool *, const char **, int64_t *, double *, mlx_flag_list_t * or mlx_flag_ints_t *
-  int64_t min, max;   // for MLX_FLAG_INT, MLX_FLAG_INTS and MLX_FLAG_NUMBER
+  int64_t min, max;   // for MLX_FLAG_INT, MLX_FLAG_INTS and MLX_FLAG_NUMBER; |min| of a switch may be MLX_FLAG_SPOKEN
 } mlx_flag_t;
+
+#define MLX_FLAG_SPOKEN 1  // by the command line alone: neither the environment nor the configuration file sets it
 
 #define MLX_GROUP(title) {"", MLX_FLAG_GROUP, NULL, title, NULL, 0, 0}
 #define MLX_GROUP_SHORT(title) {"", MLX_FLAG_GROUP, NULL, title, NULL, 1, 0}  // --help names the rows only, --help-all explains them

@@ -63,10 +63,13 @@ static const char *environment(const char *name) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Names
 
+static bool is_spoken(const mlx_flag_t *flag) { return flag->kind == MLX_FLAG_SWITCH && flag->min == MLX_FLAG_SPOKEN; }
+
 static mlx_status_t add_known(void *user, const mlx_verb_text_t *verb) {
   (void)user;
   char name[MLX_FLAG_NAME];
   for (const mlx_flag_t *flag = verb->flags; flag->names; ++flag) {
+    if (is_spoken(flag)) continue;
     for (const char *cursor = flag->names; mlx_flag_next_name(&cursor, name);) {
       if (strncmp(name, "--", 2)) continue;
       MLX_TRY(mlx_reserve(config.known_count + 1, sizeof *config.known, &config.known_capacity, &config.known));
@@ -254,7 +257,7 @@ mlx_status_t mlx_config_apply(const char *verb, const mlx_flag_t *flags, bool wi
   if (with_file) MLX_TRY(read_config());
   for (size_t i = 0; flags[i].names; ++i) {
     mlx_origin_t *origin = &inout_origins[i];
-    if (flags[i].kind == MLX_FLAG_GROUP || origin->kind != MLX_FROM_DEFAULT) continue;
+    if (flags[i].kind == MLX_FLAG_GROUP || is_spoken(&flags[i]) || origin->kind != MLX_FROM_DEFAULT) continue;
     MLX_TRY(apply_variable(verb, &flags[i], origin));
     if (with_file && origin->kind == MLX_FROM_DEFAULT) MLX_TRY(apply_section(verb, &flags[i], origin));
     if (with_file && origin->kind == MLX_FROM_DEFAULT) MLX_TRY(apply_section("", &flags[i], origin));

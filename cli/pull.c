@@ -54,7 +54,7 @@ mlx_status_t mlx_cli_pull(int argc, char **argv) {
       {"--target", MLX_FLAG_TEXT, "TARGET", "of a model that was compiled for several (default: the best for this machine)", &registry.target, 0, 0},
       {"--plain-http", MLX_FLAG_SWITCH, NULL, "speak http to a registry", &registry.store.plain_http, 0, 0},
       {"--stall-timeout", MLX_FLAG_NUMBER, "SECONDS", "without a byte, after which a connection is given up (default: 60)", &stall, 1, 86400},
-      {"--insecure", MLX_FLAG_SWITCH, NULL, "accept any certificate", &options.http.insecure, 0, 0},
+      {"--insecure", MLX_FLAG_SWITCH, NULL, "accept any certificate", &options.http.insecure, MLX_FLAG_SPOKEN, 0},
       {0}};
   size_t words;
   bool help;

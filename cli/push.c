@@ -15,7 +15,7 @@ mlx_status_t mlx_cli_push(int argc, char **argv) {
   const mlx_flag_t table[] = {
       {"--plain-http", MLX_FLAG_SWITCH, NULL, "speak http to the registry (one on this machine is spoken to so anyway)", &options.store.plain_http, 0, 0},
       {"--stall-timeout", MLX_FLAG_NUMBER, "SECONDS", "without a byte, after which a connection is given up (default: 60)", &stall, 1, 86400},
-      {"--insecure", MLX_FLAG_SWITCH, NULL, "accept any certificate", &options.store.http.insecure, 0, 0},
+      {"--insecure", MLX_FLAG_SWITCH, NULL, "accept any certificate", &options.store.http.insecure, MLX_FLAG_SPOKEN, 0},
       {0}};
   size_t count;
   bool help;

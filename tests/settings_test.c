@@ -192,6 +192,16 @@ TEST(mistakes_are_answered_with_the_line_and_the_nearest_name) {
   setenv("MLXCEL_CONFIG", "/dev/null", 1);
 }
 
+// Any certificate will do: that is said each time, or not at all.
+TEST(insecure_is_said_on_the_command_line_alone) {
+  check_config_refused("insecure = true\n", MLX_INVALID_INPUT, "/config:1: there is no option 'insecure'", "");
+  setenv("MLXCEL_INSECURE", "1", 1);
+  setenv("MLXCEL_PULL_INSECURE", "1", 1);
+  check_setting("pull", "insecure", "false", "default", "");
+  unsetenv("MLXCEL_INSECURE");
+  unsetenv("MLXCEL_PULL_INSECURE");
+}
+
 TEST(the_file_is_found_in_the_folder_for_configuration) {
   write_config("");
   char path[128], *home = strdup(getenv("HOME") ? getenv("HOME") : "/");
@@ -277,6 +287,6 @@ TEST(what_config_prints_can_be_read_again) {
 
 TEST_MAIN(CASE(settings_are_read_as_they_are_written), CASE(what_is_no_setting_is_refused_by_its_line),
           CASE(the_environment_goes_before_the_file_and_the_file_before_the_default), CASE(the_command_line_goes_before_the_environment),
-          CASE(mistakes_are_answered_with_the_line_and_the_nearest_name), POSIX_CASE(the_file_is_found_in_the_folder_for_configuration),
+          CASE(mistakes_are_answered_with_the_line_and_the_nearest_name), POSIX_CASE(insecure_is_said_on_the_command_line_alone), CASE(the_file_is_found_in_the_folder_for_configuration),
           CASE(a_variable_that_is_read_elsewhere_still_goes_before_the_file), CASE(the_file_can_set_variables_that_the_environment_does_not_have),
           CASE(what_config_prints_can_be_read_again))
