@@ -8,13 +8,21 @@
 #include "base/gpu.h"
 #include "base/text.h"
 
+#define MAX_TARGETS 40
+
 static mlx_status_t unknown_target(const char *text) {
-  mlx_text_t known = {0};
-  for (size_t i = 0; mlx_cpu_level(i); ++i) mlx_text_printf(&known, ", cpu:%s", mlx_cpu_level(i)->name);
-  for (size_t i = 0; mlx_gpu_kind_at(i); ++i) mlx_text_printf(&known, ", cuda:sm_%d", mlx_gpu_kind_at(i)->sm);
+  char names[MAX_TARGETS][32];
+  const char *known[MAX_TARGETS + 3] = {"cpu", MLX_TARGET_PORTABLE};
+  size_t count = 0;
+  for (size_t i = 0; mlx_cpu_level(i) && count < MAX_TARGETS; ++i) snprintf(names[count++], sizeof *names, "cpu:%s", mlx_cpu_level(i)->name);
+  for (size_t i = 0; mlx_gpu_kind_at(i) && count < MAX_TARGETS; ++i) snprintf(names[count++], sizeof *names, "cuda:sm_%d", mlx_gpu_kind_at(i)->sm);
+  mlx_text_t list = {0};
+  for (size_t i = 0; i < count; ++i) mlx_text_printf(&list, ", %s", known[2 + i] = names[i]);
+  const char *nearest = mlx_nearest_name(text, known);
   mlx_status_t status = mlx_error(MLX_USAGE, "unknown target '%s'", text);
-  status = mlx_status_hint(status, "targets: cpu (this machine), cpu:portable%s", known.data ? known.data : "");
-  mlx_text_clear(&known);
+  status = mlx_status_hint(status, "%s%s%stargets: cpu (this machine), cuda (its GPU), " MLX_TARGET_PORTABLE "%s", nearest ? "did you mean '" : "", nearest ? nearest : "",
+                           nearest ? "'? " : "", list.data ? list.data : "");
+  mlx_text_clear(&list);
   return status;
 }
 

@@ -392,6 +392,8 @@ TEST(a_level_this_cpu_has_compiles_and_runs) {
   RUN(&run, "compile", TINY, "--target", "cpu:z80");
   CHECK_CONTAINS(run.err, "cpu:x86-64-v3");
   check_refused(&run, MLX_USAGE, "unknown target 'cpu:z80'");
+  RUN(&run, "compile", TINY, "-o", "x.mlxb", "--target", "cuda:sm90");
+  check_refused(&run, MLX_USAGE, "did you mean 'cuda:sm_90'?");
   remove_folder();
 }
 
