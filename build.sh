@@ -4,7 +4,8 @@
 #   ./build.sh                  fetch the pinned dependencies and build build/bin/mlxcel
 #   ./build.sh check-env        say what is missing here for building, and how to install it; PLATFORM: for building for that one
 #   ./build.sh demo             and let a real model write something
-#   ./build.sh test [--asan]    and run every test (with AddressSanitizer and UBSan)
+#   ./build.sh test [--asan]    and run the tests (with AddressSanitizer and UBSan)
+#   ./build.sh test --all       and, with programs of Debian that they speak with and under qemu for aarch64, what fits into CI's time
 #   ./build.sh --target MACHINE fetch and build build/MACHINE/bin/mlxcel, for aarch64 or windows
 #   ./build.sh test-aarch64     and run its tests under qemu
 #   ./build.sh test-windows     and run the tests that Wine can run
@@ -28,7 +29,6 @@ build=$root/build
 deps=$build/deps
 cc=${CC:-cc}
 case ${CI:-} in '' | 0 | false) werror=OFF ;; *) werror=ON ;; esac
-mkdir -p "$deps"
 
 die() { printf 'build.sh: %s\n' "$1" >&2; [ $# -gt 1 ] && printf 'hint: %s\n' "$2" >&2; exit 1; }
 
@@ -78,6 +78,7 @@ once() {
 }
 
 lock_build() {
+  mkdir -p "$build"
   command -v flock >/dev/null || return 0
   exec 9>"$build/.lock"
   flock -n 9 || { echo 'waiting for another ./build.sh in this folder' >&2; flock 9; }
@@ -137,6 +138,7 @@ version_at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = 
 need() { command -v "$1" >/dev/null || die "$1 is not installed" "$2"; }
 
 fetch() {
+  mkdir -p "$deps"
   need "$cc" 'install a C compiler, for example: apt-get install gcc g++'
   need c++ 'IREE needs a C++ compiler to configure, for example: apt-get install g++'
   need python3 'install Python 3.10 or newer with pip'
@@ -162,6 +164,9 @@ fetch() {
     pip_fetch iree-base-compiler
     iree_compile=$deps/iree-base-compiler/iree/compiler/_mlir_libs/iree-compile
   fi
+  pip_fetch ziglang
+  kernel_clang=$build/kernel-clang
+  zig_script "$kernel_clang" "clang -isystem '$deps/ziglang/ziglang/lib/include'"
   pip_fetch nvidia-cuda-nvrtc
   pip_fetch nvidia-nvfatbin
   once "$deps/nvrtc" "$(python_pin nvidia-cuda-nvrtc) $(python_pin nvidia-nvfatbin)" 'gathering NVRTC' gather_nvrtc "$deps/nvrtc"
@@ -263,7 +268,7 @@ compile_tree() {  # FOLDER OPTIONS...
   shift
   set -- -DCMAKE_MAKE_PROGRAM="$ninja" -DCMAKE_BUILD_TYPE=Release -DIREERuntime_DIR="$iree_package" -DMLXCEL_CRATES="$deps/crates" \
     -DMLXCEL_IREE_VERSION="$(iree_version)" -DMLXCEL_IREE_COMPILE="$iree_compile" -DMLXCEL_NVRTC="$deps/nvrtc" -DMLXCEL_MODELS="$build/models" \
-    -DMLXCEL_TEST_CACHE="$build/test-cache" -DCMAKE_C_COMPILER="$cc" -DMLXCEL_WERROR=$werror "$@"
+    -DMLXCEL_HOST_CC="$(command -v "$cc")" -DMLXCEL_CLANG="$kernel_clang" -DMLXCEL_TEST_CACHE="$build/test-cache" -DCMAKE_C_COMPILER="$cc" -DMLXCEL_WERROR=$werror "$@"
   configure "$folder" "$@"
 }
 
@@ -305,45 +310,92 @@ build_for() {  # MACHINE TARGETS...
   step "building mlxcel for $machine" compile_tree "$build/$machine" "${options[@]}" "${test_options[@]}"
 }
 
+# Linuxes since glibc 2.28, which iree-compile wants too.
+options_for_x86_64() { zig_options x86_64 x86_64-linux-gnu.2.28 Linux; }
 options_for_aarch64() {
-  need aarch64-linux-gnu-gcc 'for example: apt-get install gcc-aarch64-linux-gnu'
-  need aarch64-linux-gnu-g++ 'for example: apt-get install g++-aarch64-linux-gnu'
-  options=(-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc
-    -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++)
-  if command -v qemu-aarch64 >/dev/null; then test_options=(-DCMAKE_CROSSCOMPILING_EMULATOR='qemu-aarch64;-L;/usr/aarch64-linux-gnu'); fi
+  zig_options aarch64 aarch64-linux-gnu.2.28 Linux
+  if find_qemu; then test_options=(-DCMAKE_CROSSCOMPILING_EMULATOR="$build/tools/qemu-aarch64"); fi
 }
 
-# Windows, by zig: a clang with the headers and import libraries of Windows. CMake wants its parts as programs.
 options_for_windows() {
-  local tools=$build/windows/tools name
-  pip_fetch ziglang
-  mkdir -p "$tools"
-  for name in cc c++ clang ar ranlib rc; do
-    printf '#!/bin/sh\nexport ZIG_GLOBAL_CACHE_DIR="%s" ZIG_LOCAL_CACHE_DIR="%s"\nexec "%s" %s "$@"\n' "$build/windows/zig-cache" "$build/windows/zig-cache" \
-      "$deps/ziglang/ziglang/zig" "$(zig_command "$name")" >"$tools/$name.new"
-    chmod +x "$tools/$name.new"
-    mv "$tools/$name.new" "$tools/$name"
-  done
-  options=(-DCMAKE_SYSTEM_NAME=Windows -DCMAKE_SYSTEM_PROCESSOR=x86_64 -DCMAKE_C_COMPILER="$tools/cc" -DCMAKE_CXX_COMPILER="$tools/c++"
-    -DCMAKE_AR="$tools/ar" -DCMAKE_RANLIB="$tools/ranlib" -DCMAKE_RC_COMPILER="$tools/rc" -DMLXCEL_CLANG="$tools/clang"
-    -DMLXCEL_IREE_COMPILE= -DMLXCEL_NVRTC=)
   local flags='-DWIN32_LEAN_AND_MEAN -DNOMINMAX -D_USE_MATH_DEFINES'
-  # A check that links would have zig build its C library anew for every set of flags that is asked about.
-  iree_options=(-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY -DIREE_ENABLE_WERROR_FLAG=OFF -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags")
+  zig_options windows x86_64-windows-gnu Windows
+  options+=(-DCMAKE_RC_COMPILER="$build/windows/tools/rc" -DMLXCEL_IREE_COMPILE= -DMLXCEL_NVRTC=)
+  iree_options+=(-DIREE_ENABLE_WERROR_FLAG=OFF -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags")
 }
 
-zig_command() {  # NAME
-  case $1 in
-    cc | c++) echo "$1 -target x86_64-windows-gnu" ;;
-    clang) echo "clang -isystem '$deps/ziglang/ziglang/lib/include'" ;;
-    *) echo "$1" ;;
-  esac
+# zig is a clang with the headers and libraries of every system. CMake wants its parts as programs.
+zig_options() {  # MACHINE TRIPLE SYSTEM
+  local tools=$build/$1/tools name
+  mkdir -p "$tools"
+  for name in cc c++; do zig_script "$tools/$name" "$name -target $2"; done
+  for name in ar ranlib rc; do zig_script "$tools/$name" "$name"; done
+  options=(-DCMAKE_SYSTEM_NAME="$3" -DCMAKE_SYSTEM_PROCESSOR="${2%%-*}" -DCMAKE_C_COMPILER="$tools/cc" -DCMAKE_CXX_COMPILER="$tools/c++"
+    -DCMAKE_AR="$tools/ar" -DCMAKE_RANLIB="$tools/ranlib")
+  # A check that links would have zig build its C library anew for every set of flags that is asked about.
+  iree_options=(-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY)
+}
+
+zig_script() {  # FILE COMMAND
+  write_script "$1" "ZIG_GLOBAL_CACHE_DIR='$build/zig-cache' ZIG_LOCAL_CACHE_DIR='$build/zig-cache' exec '$deps/ziglang/ziglang/zig' $2"
+}
+
+# ---- programs of others that tests speak with --------------------------------------------------------------------------
+
+# What this Debian has not installed is fetched from its archive, whose signature apt checks, and unpacked in build/deps/debian, with what it needs. Nothing
+# is installed. Where there is no apt, or no archive, the tests that want such a program say so and skip.
+debian_programs='docker-registry minisign qemu-aarch64-static qemu-x86_64-static skopeo tmux'
+debian_packages='docker-registry minisign qemu-user-static libc6-arm64-cross skopeo tmux'
+
+fetch_debian() {
+  command -v apt-get >/dev/null || return 0
+  (once "$deps/debian" "$debian_packages" "fetching Debian's programs" unpack_debian "$deps/debian") || echo 'going on without them' >&2
+}
+
+unpack_debian() {  # FOLDER
+  local folder=$1 package name apt
+  apt=(apt-get -q -y -o Dir::State="$folder/state" -o Dir::State::status=/var/lib/dpkg/status -o Dir::Cache="$folder/cache" -o Debug::NoLocking=true
+    -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20)
+  rm -rf "$folder"
+  mkdir -p "$folder"/{state/lists/partial,cache/archives/partial,root,bin}
+  "${apt[@]}" update
+  "${apt[@]}" --no-install-recommends --download-only install $debian_packages
+  for package in "$folder"/cache/archives/*.deb; do
+    [ ! -f "$package" ] || dpkg-deb -x "$package" "$folder/root"
+  done
+  for name in $debian_programs; do
+    [ ! -x "$folder/root/usr/bin/$name" ] || write_script "$folder/bin/$name" "LD_LIBRARY_PATH='$folder/root/usr/lib/$(uname -m)-linux-gnu' exec '$folder/root/usr/bin/$name'"
+  done
+  rm -rf "$folder/state" "$folder/cache"
+  find "$folder/root/usr/bin" -name 'qemu-*' ! -name qemu-aarch64-static ! -name qemu-x86_64-static -delete 2>/dev/null || true  # 300 MB for other machines
+}
+
+write_script() {  # FILE COMMAND
+  printf '#!/bin/sh\n%s "$@"\n' "$2" >"$1.new"
+  chmod +x "$1.new"
+  mv "$1.new" "$1"
+}
+
+first_of() {
+  local path
+  for path in "$@"; do [ ! -e "$path" ] || { echo "$path"; return; }; done
+  return 1
+}
+
+# Writes build/tools/qemu-aarch64, which runs a program for aarch64 with a C library for it; fails where there is no such thing.
+find_qemu() {
+  local qemu library root=$deps/debian/root
+  qemu=$(first_of /usr/bin/qemu-aarch64-static /usr/bin/qemu-aarch64 "$root/usr/bin/qemu-aarch64-static") || return
+  library=$(first_of {,"$root"}/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1) || return
+  mkdir -p "$build/tools"
+  write_script "$build/tools/qemu-aarch64" "exec '$qemu' -L '${library%/lib/*}'"
 }
 
 # Under an emulator: the tests, but those that tests/emulated.cmake leaves out, and SmolLM2's goldens from a model that was compiled here.
 test_aarch64() {
-  need qemu-aarch64 'for example: apt-get install qemu-user'
   build_tree
+  fetch_debian
+  find_qemu || die 'there is no qemu-aarch64 with a C library for it' 'for example: apt-get install qemu-user-static libc6-arm64-cross'
   build_for aarch64 all
   fetch_model
   need_llama_cpp
@@ -494,18 +546,34 @@ What is a compiler? Answer in one sentence.<|im_end|>
 ctest_beside_cmake() { if [ "$cmake" = cmake ]; then echo ctest; else echo "$(dirname "$cmake")/ctest"; fi; }
 
 run_test_verb() {
+  local folder=$build emulated=0
   build_tree
   fetch_model
   need_llama_cpp
-  local folder=$build
-  if [ "${1:-}" = --asan ]; then
-    shift
-    folder=$build/asan
-    step 'building with sanitizers' compile_tree "$folder" -DMLXCEL_SANITIZE=ON
-  fi
+  case ${1:-} in
+    --asan)
+      shift
+      folder=$build/asan
+      step 'building with sanitizers' compile_tree "$folder" -DMLXCEL_SANITIZE=ON
+      ;;
+    --all)
+      shift
+      fetch_debian
+      if [ "$(uname -m)" = x86_64 ] && find_qemu; then emulated=1; fi
+      [ $emulated -eq 0 ] || build_for aarch64 quick_tests
+      ;;
+  esac
   unlock_build
   run_ctest "$folder" "$@"
+  if [ $emulated -eq 0 ]; then
+    return
+  elif [ $SECONDS -gt $quick_tests_until ]; then
+    echo "$((SECONDS / 60)) minutes are over: the tests for aarch64 are left to ./build.sh test-aarch64" >&2
+  else
+    run_ctest "$build/aarch64" -L quick "$@"
+  fi
 }
+quick_tests_until=$((18 * 60))  # seconds; CI gives 25 minutes
 
 # Tests start programs with threads of their own: more than a few at a time only wait for each other.
 test_jobs() {
@@ -518,7 +586,7 @@ run_ctest() {  # FOLDER OPTIONS...
   local folder=$1 ctest total skipped
   shift
   ctest=$(ctest_beside_cmake)
-  "$ctest" --test-dir "$folder" --parallel "$(test_jobs)" --output-on-failure --output-junit "$folder/tests.xml" "$@"
+  PATH=$PATH:$deps/debian/bin "$ctest" --test-dir "$folder" --parallel "$(test_jobs)" --output-on-failure --output-junit "$folder/tests.xml" "$@"
   total=$("$ctest" --test-dir "$folder" -N "$@" | awk '/^Total Tests:/ {print $3}')
   skipped=$(sed -n 's/^.*[[:space:]]skipped="\([0-9]*\)".*$/\1/p' "$folder/tests.xml" | head -n 1)
   printf '%d passed, 0 failed, %d skipped\n' $((total - skipped)) "$skipped"

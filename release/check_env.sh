@@ -24,11 +24,10 @@ cargo            cargo                  cargo                   rust            
 git              git                    git                     git                   git                     git
 tar              tar                    tar                     tar                   tar                     tar
 clang            clang                  clang                   clang                 clang                   clang
-aarch64-gcc      gcc-aarch64-linux-gnu  gcc-aarch64-linux-gnu   aarch64-linux-gnu-gcc cross-aarch64-gcc12     -
-aarch64-g++      g++-aarch64-linux-gnu  gcc-c++-aarch64-linux-gnu aarch64-linux-gnu-gcc cross-aarch64-gcc12   -
-qemu-aarch64     qemu-user              qemu-user               qemu-user             qemu-linux-user         qemu-aarch64
+qemu-aarch64     qemu-user-static       qemu-user-static               qemu-user             qemu-linux-user         qemu-aarch64
 wine             wine64                 wine                    wine                  wine                    wine
 zip              zip                    zip                     zip                   zip                     zip
+readelf          binutils               binutils                binutils              binutils                binutils
 END
 )
   for manager in apt-get dnf pacman zypper apk; do
@@ -85,9 +84,12 @@ build_tools() {
   program FAIL cargo cargo 'it fetches C sources that travel as crates' "$(version_of cargo --version)" 1.85
   program FAIL tar tar 'it unpacks sources'
   program FAIL git git 'it applies the patches of third_party, and names releases by their tags'
+  say OK zig './build.sh fetches a pinned one (PyPI ziglang)'
   fetched cmake cmake "$(version_of cmake --version)" 3.26
   fetched ninja ninja
-  program WARN clang clang 'without it mlxcel has CPU kernels for its own architecture only; ./build.sh fuzz and peer need it'
+  program WARN clang clang './build.sh fuzz and peer need it'
+  program WARN readelf readelf './build.sh release looks by it which glibc a package asks for'
+  program WARN zip zip './build.sh release packs for Windows with it'
   local free
   free=$(df -Pk . | awk 'NR == 2 {print int($4 / 1048576)}')
   if [ "${free:-0}" -ge 6 ]; then
@@ -100,12 +102,13 @@ build_tools() {
 cross_tools() {  # PLATFORM
   case $1 in
     linux-aarch64)
-      program FAIL aarch64-gcc aarch64-linux-gnu-gcc 'it compiles for aarch64'
-      program FAIL aarch64-g++ aarch64-linux-gnu-g++ "IREE's configure step asks for it"
-      program WARN qemu-aarch64 qemu-aarch64 'without it what was built cannot be tried here'
+      if command -v apt-get >/dev/null; then
+        say OK qemu-aarch64 './build.sh test-aarch64 fetches what is missing of it, into build/'
+      else
+        program WARN qemu-aarch64 qemu-aarch64-static 'without it what was built cannot be tried here'
+      fi
       ;;
     windows-x86_64)
-      say OK zig './build.sh fetches a pinned one (PyPI ziglang)'
       program WARN wine wine 'without it what was built cannot be tried here'
       ;;
   esac
@@ -136,18 +139,18 @@ variables() {
   done
   [ -z "${NVCC_CCBIN:-}" ] || say OK NVCC_CCBIN "$NVCC_CCBIN: not used; neither the build nor mlxcel runs nvcc or a host compiler for it"
   value=${CUDA_COMPUTE_CAP:-}
-  case $value in
-    '') ;;
-    [0-9][0-9] | [0-9][0-9][0-9] | [0-9].[0-9] | [0-9][0-9].[0-9])
-      say OK CUDA_COMPUTE_CAP "$value: not used by the build; \`mlxcel compile --target cuda\` means cuda:sm_${value/./} where no GPU can be seen" ;;
-    *) say WARN CUDA_COMPUTE_CAP "'$value' is no compute capability" 'set it to one such as 90 or 9.0, or unset it' ;;
-  esac
+  [ -n "$value" ] || return 0
+  if grep -qF "    {${value/./}, " base/gpu.c; then  # the table of those that there are
+    say OK CUDA_COMPUTE_CAP "$value: not used by the build; \`mlxcel compile --target cuda\` means cuda:sm_${value/./} where no GPU can be seen"
+  else
+    say WARN CUDA_COMPUTE_CAP "'$value' is no GPU that mlxcel compiles for" 'set it to one such as 90 or 9.0, or unset it'
+  fi
 }
 
 on_windows() {
-  say WARN platform "$(uname -s): ./build.sh builds on Linux" 'use WSL2, or build natively with MSVC: docs/windows-build-guide.md'
+  say WARN platform "$(uname -s): ./build.sh builds on Linux" 'use WSL2; docs/windows-build-guide.md says what a native build would take'
   local name
-  for name in cl cmake ninja python cargo git; do
+  for name in clang-cl cmake ninja python cargo git; do
     if command -v "$name" >/dev/null; then say OK "$name" "$(command -v "$name")"; else
       say FAIL "$name" "$name is not on PATH" 'docs/windows-build-guide.md lists what a native build needs'
     fi
@@ -165,6 +168,7 @@ main() {
     *) here=$(uname -s) ;;
   esac
   platform=${1:-$here}
+  case $platform in aarch64) platform=linux-aarch64 ;; windows) platform=windows-x86_64 ;; esac  # as --target calls them
   case $platform in
     linux-x86_64 | linux-aarch64 | windows-x86_64) ;;
     *)

@@ -9,8 +9,8 @@
 
 # One row a platform: its name, how its archives end, the tags of its wheels, and the newest glibc that its binary may ask for ("-": none).
 release_platforms='
-linux-x86_64    tar.gz  manylinux_2_28_x86_64,manylinux_2_27_x86_64,manylinux2014_x86_64,manylinux_2_17_x86_64      2.34
-linux-aarch64   tar.gz  manylinux_2_28_aarch64,manylinux_2_27_aarch64,manylinux2014_aarch64,manylinux_2_17_aarch64  2.34
+linux-x86_64    tar.gz  manylinux_2_28_x86_64,manylinux_2_27_x86_64,manylinux2014_x86_64,manylinux_2_17_x86_64      2.28
+linux-aarch64   tar.gz  manylinux_2_28_aarch64,manylinux_2_27_aarch64,manylinux2014_aarch64,manylinux_2_17_aarch64  2.28
 windows-x86_64  zip     win_amd64                                                                                   -
 '
 runtime_limit=$((6 << 20))  # bytes of a packed runtime-only package
@@ -40,27 +40,13 @@ choose_version() {  # [VERSION]
 
 # The two binaries of a platform, in a tree of its own: with no path of this machine in them, so that they look beside themselves.
 build_release_tree() {  # PLATFORM
-  local targets=(mlxcel mlxcel_runtime_only) iree_compile='' options=() iree_options=() test_options=() machine
+  local targets=(mlxcel mlxcel_runtime_only) iree_compile='' options=() iree_options=() test_options=() machine=${1#linux-}
+  machine=${machine%-x86_64}
   iree
-  if [ "$1" != "linux-$(uname -m)" ]; then
-    case $1 in
-      windows-x86_64) machine=windows ;;
-      linux-aarch64) machine=aarch64 ;;
-      *) die "$1 cannot be built here" 'release on a Linux x86_64 machine' ;;
-    esac
-    "options_for_$machine"
-    iree_for "$machine" "${options[@]}" "${iree_options[@]}"
-  fi
+  "options_for_$machine"
+  iree_for "$machine" "${options[@]}" "${iree_options[@]}"
   step "building mlxcel $version for $1" compile_tree "$release/tree/$1" "${options[@]}" -DMLXCEL_VERSION="$version" -DMLXCEL_NVRTC= \
     -DCMAKE_C_FLAGS="-ffile-prefix-map=$root=."
-}
-
-strip_for() {  # PLATFORM FILE
-  case $1 in
-    "linux-$(uname -m)") strip "$2" ;;
-    linux-*) "${1#linux-}-linux-gnu-strip" "$2" ;;
-    windows-*) ;;  # zig leaves nothing to strip
-  esac
 }
 
 # The wheels of another platform, pinned as our own are. One Python's for all: what we take out of them is the same for each.
@@ -102,7 +88,8 @@ add_compiler() {  # PLATFORM WHEELS STAGE
 # What every package has beside its binary. Manuals and completions come from the mlxcel of this machine: the tables are the same.
 add_papers() {  # NAME PLATFORM FORM STAGE BINARY WHEELS
   local here=$release/tree/linux-$(uname -m)/bin/mlxcel shell
-  cp LICENSE README.md "$4/"
+  cp LICENSE "$4/"
+  cp release/README.package.md "$4/README.md"
   release/notices.sh "$2" "$3" "$deps" >"$4/THIRD_PARTY_NOTICES.txt"
   release/sbom.sh "$1" "$2" "$3" "$version" "$epoch" "$5" "$6" >"$4/sbom.spdx.json"
   mkdir -p "$4/share/man/man1" "$4/share/bash-completion/completions" "$4/share/zsh/site-functions" "$4/share/fish/vendor_completions.d"
@@ -119,7 +106,6 @@ stage_package() {  # NAME PLATFORM FORM WHEELS
   rm -rf "$stage"
   mkdir -p "$stage/bin"
   cp "$tree/$folder/mlxcel$suffix" "$stage/bin/"
-  strip_for "$2" "$stage/bin/mlxcel$suffix"
   if [ -z "$suffix" ]; then
     for link in run bench; do ln -s mlxcel "$stage/bin/mlxcel-$link"; done
     if [ "$3" = full ]; then ln -s mlxcel "$stage/bin/mlxcel-compile"; fi

@@ -95,7 +95,7 @@ static inline void command_start(command_t *command, const char *const *argv) {
     dup2(null, 0);
     dup2(out, 1);
     dup2(err, 2);
-    execv(argv[0], (char *const *)(uintptr_t)argv);
+    execvp(argv[0], (char *const *)(uintptr_t)argv);
     _exit(127);
   }
   close(out);

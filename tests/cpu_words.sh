@@ -2,7 +2,7 @@
 # The vectors of kernels/cpu for every level that can be run here, an emulator included: each right, and those that fuse multiply and add
 # equal in every bit. The levels of this machine are found by trying.
 #
-#   tests/cpu_words.sh CC
+#   tests/cpu_words.sh CC BUILD
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
@@ -33,10 +33,10 @@ case $(uname -m) in
   aarch64) check aarch64 '' "$1" ;;
 esac
 if [ "$(uname -m)" != aarch64 ]; then
-  if command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64 >/dev/null; then
-    check aarch64 'qemu-aarch64' aarch64-linux-gnu-gcc -static
+  if [ -x "$2/tools/qemu-aarch64" ] && [ -x "$2/aarch64/tools/cc" ]; then
+    check aarch64 "$2/tools/qemu-aarch64" "$2/aarch64/tools/cc"
   else
-    echo 'skipped: aarch64, for want of aarch64-linux-gnu-gcc or qemu-aarch64'
+    echo 'skipped: aarch64, which ./build.sh test --all has'
   fi
 fi
 [ $ran -gt 0 ] && exit $failed

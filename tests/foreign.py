@@ -37,7 +37,7 @@ class Aarch64:
 
     def __init__(self, build):
         self.folder = os.path.join(build, "aarch64")
-        self.launcher = [] if os.uname().machine == "aarch64" else ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]
+        self.launcher = [] if os.uname().machine == "aarch64" else [os.path.join(build, "tools", "qemu-aarch64")]
         self.environment = None
 
     def path(self, path):

@@ -82,7 +82,7 @@ def debian_registry(folder):
     config = os.path.join(folder, "registry.yml")
     with open(config, "w") as file:
         file.write("version: 0.1\nlog: {level: error, accesslog: {disabled: true}}\nstorage: {filesystem: {rootdirectory: %s/registry}}\nhttp: {addr: 127.0.0.1:%d}\n" % (folder, port))
-    server = subprocess.Popen(["/usr/bin/docker-registry", "serve", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = subprocess.Popen(["docker-registry", "serve", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(200):
             with contextlib.suppress(OSError):
@@ -231,7 +231,7 @@ def main():
         bundle = os.path.join(folder, "tiny.mlxb")
         run(mlxcel, "compile", TINY, "-o", bundle, "-c", "128", "--target", "cpu:x86-64-v3")
         registries = {"registry_server.py": own_registry}
-        if os.path.exists("/usr/bin/docker-registry"):
+        if shutil.which("docker-registry"):
             registries["docker-registry"] = debian_registry
         else:
             print("skipped: docker-registry is not installed here")

@@ -130,8 +130,14 @@ TEST(a_level_that_cannot_be_is_refused) {
 // Machines that are not here, by an emulator: one with SSE4.2 at most, and one with AVX2.
 TEST(an_older_cpu_takes_the_code_that_it_runs) {
   static const struct { const char *cpu, *level; } machines[] = {{"Nehalem", "x86-64"}, {"Haswell", "x86-64-v3"}};
-  static const char emulator[] = "/usr/bin/qemu-x86_64";
-  const char *why_not = access(emulator, X_OK)                   ? "qemu-x86_64 is not installed"
+  static const char emulator[] = "qemu-x86_64-static";
+#ifdef __x86_64__
+  const bool is_x86 = true;
+#else
+  const bool is_x86 = false;
+#endif
+  const char *why_not = !is_x86                                  ? "this mlxcel is of another architecture"
+                        : system("command -v qemu-x86_64-static >/dev/null") ? "qemu-x86_64-static is not installed"
                         : !mlx_kernels_have_level("x86-64") ? "this mlxcel has no code for x86-64"
                         : MLXCEL_SANITIZED                  ? "AddressSanitizer does not run under qemu"
                                                             : NULL;

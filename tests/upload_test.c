@@ -54,7 +54,7 @@ static mlx_map_t compile(const char *name, const char *text, const char *const *
   snprintf(out, sizeof out, "%s/%s.vmfb", folder, name);
   if (!mlx_is_file(out)) {
     CHECK_OK(mlx_write_file(in, text, strlen(text)));
-    const char *const argv[] = {MLXCEL_TEST_IREE_COMPILE, in, "-o", out, target[0], target[1], NULL};
+    const char *const argv[] = {MLXCEL_TEST_IREE_COMPILE, in, "-o", out, target[0], target[1], target[2], NULL};
     command_t run;
     command_start(&run, argv);
     command_wait(&run);
@@ -65,8 +65,8 @@ static mlx_map_t compile(const char *name, const char *text, const char *const *
   return vmfb;
 }
 
-static const char *const for_cuda[] = {"--iree-hal-target-device=cuda", "--iree-cuda-target=sm_80"};
-static const char *const for_cpu[] = {"--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu"};
+static const char *const for_cuda[] = {"--iree-hal-target-device=cuda", "--iree-cuda-target=sm_80", NULL};
+static const char *const for_cpu[] = {"--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu", "--iree-llvmcpu-target-cpu=host"};
 
 static uint8_t *archive;  // WHOLE_SIZE bytes, all different from their neighbours
 
