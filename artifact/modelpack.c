@@ -10,6 +10,8 @@
 #include "artifact/download.h"
 #include "artifact/hub.h"
 #include "artifact/oci_place.h"
+#include "artifact/output.h"
+#include "artifact/pull.h"
 #include "artifact/tar.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -305,13 +307,13 @@ static mlx_status_t pull_to_cache(pull_t *pull, const mlx_oci_document_t *model,
 }
 
 static mlx_status_t pull_to_output(pull_t *pull, const mlx_oci_document_t *model, const char *output, char **out_path) {
-  if (mlx_is_dir(output) || mlx_is_file(output)) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is there already", output), "give -o a name that is free, or remove it");
-  }
-  MLX_TRY(mlx_copy_text(output, strlen(output), &pull->folder));
-  MLX_TRY(mlx_format(&pull->staging, "%s.%.16s.part", output, pull->digest + strlen("sha256:")));
-  MLX_TRY(fetch(pull, model));
-  return mlx_modelpack_main(pull->folder, pull->options->report, out_path);
+  mlx_lock_t lock;
+  MLX_TRY(mlx_pull_place_bundle("", output, &pull->folder));
+  MLX_TRY(mlx_format(&pull->staging, "%s.%.16s.part", pull->folder, pull->digest + strlen("sha256:")));
+  MLX_TRY(mlx_output_hold(pull->folder, pull->options->report, &lock));
+  mlx_status_t status = fetch(pull, model);
+  mlx_output_release(&lock);
+  return status ? status : mlx_modelpack_main(pull->folder, pull->options->report, out_path);
 }
 
 mlx_status_t mlx_modelpack_pull(mlx_store_t *store, const mlx_oci_ref_t *ref, const mlx_oci_document_t *model, const char *digest,

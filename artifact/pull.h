@@ -32,7 +32,7 @@ mlx_status_t mlx_pull_find(const char *ref, char **out_path) MLX_MUST_USE;
 // Pulls a bundle (.mlxb) that a web server serves as a folder: its manifest, then the files that names. *|out_path| is the new folder.
 mlx_status_t mlx_pull_url(const char *url, const mlx_pull_options_t *options, char **out_path) MLX_MUST_USE;
 
-// Where a bundle called |name| goes: |output|, else NAME.mlxb in this folder. Fails when something is there. Release with mlx_free.
+// Where a bundle called |name| goes: |output|, else NAME.mlxb in this folder. Release with mlx_free.
 mlx_status_t mlx_pull_place_bundle(const char *name, const char *output, char **out_path) MLX_MUST_USE;
 
 #endif  // MLXCEL_ARTIFACT_PULL_H_

@@ -6,6 +6,7 @@
 #include "artifact/download.h"
 #include "artifact/modelpack.h"
 #include "artifact/oci_place.h"
+#include "artifact/output.h"
 #include "artifact/pull.h"
 #include "artifact/push.h"
 #include "base/file.h"
@@ -251,10 +252,13 @@ static mlx_status_t get_files(fetch_t *fetch, const char *name) {
 }
 
 static mlx_status_t get_bundle(fetch_t *fetch, const mlx_oci_ref_t *ref) {
+  mlx_lock_t lock;
   MLX_TRY(mlx_pull_place_bundle(mlx_file_name(ref->name).text, fetch->options->output, &fetch->folder));
-  MLX_TRY(get_modules(fetch));
-  MLX_TRY(get_files(fetch, fetch->folder));
-  return mlx_oci_place_forget(ref);  // the cache may have what the tag meant before
+  MLX_TRY(mlx_output_hold(fetch->folder, fetch->options->report, &lock));
+  mlx_status_t status = get_modules(fetch);
+  if (!status) status = get_files(fetch, fetch->folder);
+  mlx_output_release(&lock);
+  return status ? status : mlx_oci_place_forget(ref);  // the cache may have what the tag meant before
 }
 
 static mlx_status_t get_bundle_to_cache(fetch_t *fetch, const mlx_oci_ref_t *ref) {
