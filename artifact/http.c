@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "artifact/settings.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -393,6 +394,25 @@ mlx_http_shown_t mlx_http_show(const char *url) {
   const char *rest = at ? at + 1 : host;
   snprintf(out.text, sizeof out.text, "%.*s%.*s", (int)(host - url), url, (int)strcspn(rest, "?#"), rest);
   return out;
+}
+
+static mlx_status_t judge(CURLU *parts, const char *url, bool *out_protected) {
+  char *host = NULL;
+  const bool secure = !strncasecmp(url, "https://", 8);
+  const bool good = (secure || !strncasecmp(url, "http://", 7)) && !curl_url_set(parts, CURLUPART_URL, url, CURLU_DISALLOW_USER) &&
+                    !curl_url_get(parts, CURLUPART_HOST, &host, 0);
+  *out_protected = good && (secure || mlx_is_local_host(host, strlen(host)));
+  curl_free(host);
+  return good ? NULL : mlx_error(MLX_INVALID_INPUT, "'%s' is not an address of http or https that a secret may go to", mlx_http_show(url).text);
+}
+
+mlx_status_t mlx_http_judge(const char *url, bool *out_protected) {
+  *out_protected = false;
+  CURLU *parts = curl_url();
+  if (!parts) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
+  mlx_status_t status = judge(parts, url, out_protected);
+  curl_url_cleanup(parts);
+  return status;
 }
 
 // What the server said of its refusal: a header of its own, or the beginning of a short text.

@@ -82,6 +82,10 @@ typedef struct mlx_http_shown {
 } mlx_http_shown_t;
 mlx_http_shown_t mlx_http_show(const char *url);
 
+// Looks at an address that a server gave for something secret. Fails for what is none of http or https, and for one that hides its host behind a
+// name or a password. *|out_protected|: what is sent there stays between us, by https or because it is this very machine.
+mlx_status_t mlx_http_judge(const char *url, bool *out_protected) MLX_MUST_USE;
+
 // Appends |text| as it must be written inside a path ("a b" is "a%20b"); slashes stay where |slashes|.
 void mlx_http_escape(mlx_text_t *out, const char *text, bool slashes);
 

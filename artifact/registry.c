@@ -86,11 +86,6 @@ static mlx_status_t refused(const mlx_registry_t *registry, mlx_status_t status)
                          registry->host, registry->host);
 }
 
-static bool is_protected(const char *url) {
-  const char *host = strstr(url, "://");
-  return !strncasecmp(url, "https://", 8) || (host && mlx_is_local_host(host + 3, strcspn(host + 3, ":/")));
-}
-
 static void put_question(mlx_text_t *out, const mlx_oci_challenge_t *challenge) {
   mlx_text_puts(out, "service=");
   mlx_http_escape(out, challenge->service, false);
@@ -104,7 +99,9 @@ static mlx_status_t get_token(mlx_registry_t *registry, mlx_http_t *http, const 
   mlx_text_t url = {0}, form = {0};
   mlx_http_response_t response = {0};
   char *token = NULL;
-  const bool known = is_protected(challenge->realm), identity = known && registry->identity;
+  bool known;
+  MLX_TRY(mlx_status_annotate(mlx_http_judge(challenge->realm, &known), "the token server of %s", registry->host));
+  const bool identity = known && registry->identity;
   mlx_text_puts(&url, challenge->realm);
   if (identity) {
     mlx_text_puts(&form, "grant_type=refresh_token&client_id=mlxcel&");

@@ -253,5 +253,26 @@ TEST(an_identity_token_is_given_for_a_token) {
   check_model(in_folder("private"));
 }
 
+// The server listens at 127.0.0.2 too, which is another machine as far as anybody can tell.
+TEST(credentials_do_not_travel_unprotected_to_another_machine) {
+  begin();
+  command_t run;
+  char json[160], realm[192];
+  put_plain(place("acme/private:v1"));
+  snprintf(json, sizeof json, "{\"auths\": {\"127.0.0.1:%d\": {\"auth\": \"bWU6cHc=\"}}}", server.port);
+  write_config(json);
+  static const char *const realms[] = {"http://localhost:80@127.0.0.2:%d/token", "127.0.0.2:%d/token?x=://localhost/", "http://127.0.0.2:%d/token?x=https://localhost/"};
+  for (int i = 0; i < 3; ++i) {
+    const int used = snprintf(realm, sizeof realm, "{\"users\": {\"me\": \"pw\"}, \"realm\": \"");
+    snprintf(realm + used, sizeof realm - (size_t)used, realms[i], server.port);
+    strcat(realm, "\"}");
+    server_control(&server, realm);
+    RUN(&run, "pull", place("acme/private:v1"), "-o", in_folder("stolen"));
+    check_refused(&run, i < 2 ? "is not an address of http or https that a secret may go to" : "(401)");
+    CHECK_INT(count_of(server_log(&server), "\"authorized\": true"), 0);
+  }
+}
+
 TEST_MAIN(CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(four_blobs_come_at_a_time), CASE(a_line_says_how_far_it_is),
-          CASE(http_and_any_certificate_are_for_those_who_ask), CASE(credentials_are_found_wherever_docker_keeps_them), CASE(an_identity_token_is_given_for_a_token))
+          CASE(http_and_any_certificate_are_for_those_who_ask), CASE(credentials_are_found_wherever_docker_keeps_them), CASE(an_identity_token_is_given_for_a_token),
+          CASE(credentials_do_not_travel_unprotected_to_another_machine))

@@ -6,7 +6,7 @@ Prints its port. PUT /_control sets, as JSON: {"users": {"NAME": "PASSWORD"}, "e
 then wanted (from a token server on the same port), and run out before the Nth blob is read; the Nth piece of an upload is cut off in the middle, blobs are changed on their way out.
 {"identities": ["TOKEN"]} are good for a token too. {"page": N}: lists come N at a time, the next page is linked to by {"link": "path"} (the default), "query", "absolute", "loop", "endless", or any address given there.
 {"no_referrers": true}: as a registry before that API. {"bare": true}: lists of referrers leave out what they need not say. {"slow": SECONDS} passes before each blob,
-{"stall": N}: after N bytes of one nothing more comes.
+{"stall": N}: after N bytes of one nothing more comes. {"realm": URL}: where tokens are said to be.
 GET /_log gives the requests since then, whether each came with an Authorization, and the most blobs that were asked for at once.
 """
 import base64, hashlib, json, os, re, ssl, sys, threading, time, urllib.parse, uuid
@@ -80,8 +80,8 @@ class Handler(BaseHTTPRequestHandler):
             kind, what = match[2], match[3]
         action = "pull" if self.command in ("GET", "HEAD") else "pull,push"
         if not self.allowed(name, action):
-            realm = 'Bearer realm="http://127.0.0.1:%d/token",service="tests",scope="repository:%s:%s"' % (self.server.server_address[1], name, action)
-            return self.answer(401, b"", [("WWW-Authenticate", realm)])
+            realm = control.get("realm", "http://127.0.0.1:%d/token" % self.server.server_address[1])
+            return self.answer(401, b"", [("WWW-Authenticate", 'Bearer realm="%s",service="tests",scope="repository:%s:%s"' % (realm, name, action))])
         getattr(self, kind)(name, what, query)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = handle_any
