@@ -181,6 +181,21 @@ static mlx_status_t make_url(const mlx_registry_t *registry, char **out_url, con
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Where an answer leads to
+
+// A link that came with an answer, as an address. It may lead elsewhere, where no token goes along, but not out of protection.
+static mlx_status_t resolve_link(const mlx_http_response_t *response, const char *link, char **out_url) {
+  const char *from = response->url;
+  const bool secure = !strncasecmp(from, "https://", 8);
+  const size_t host = strlen(secure ? "https://" : "http://");
+  *out_url = NULL;
+  if (link[0] == '/' && link[1] != '/') return mlx_format(out_url, "%.*s%s", (int)(host + strcspn(from + host, "/?#")), from, link);
+  if (link[0] == '?') return mlx_format(out_url, "%.*s%s", (int)strcspn(from, "?#"), from, link);
+  if (!strncasecmp(link, "https://", 8) || (!secure && !strncasecmp(link, "http://", 7))) return mlx_copy_text(link, strlen(link), out_url);
+  return mlx_error(MLX_INVALID_INPUT, "%s leads on to '%s', which cannot be followed", mlx_http_show(from).text, mlx_http_show(link).text);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Manifests
 
 mlx_status_t mlx_registry_get_document(mlx_registry_t *registry, const char *reference, mlx_text_t *out_json) {
@@ -269,21 +284,10 @@ typedef struct pages {
   bool lacks;             // the registry has no such list
 } pages_t;
 
-// A link as an address, read from the page at |from|. It may lead elsewhere, where no token goes along, but not out of protection.
-static mlx_status_t resolve_link(const mlx_registry_t *registry, const char *from, const char *link, char **out_url) {
-  const bool secure = !strncasecmp(from, "https://", 8);
-  *out_url = NULL;
-  if (link[0] == '/' && link[1] != '/') return mlx_format(out_url, "%s%s", registry->base, link);
-  if (link[0] == '?') return mlx_format(out_url, "%.*s%s", (int)strcspn(from, "?"), from, link);
-  if (!strncasecmp(link, "https://", 8) || (!secure && !strncasecmp(link, "http://", 7))) return mlx_copy_text(link, strlen(link), out_url);
-  return mlx_error(MLX_INVALID_INPUT, "%s: the next page of a list is at '%s', which cannot be followed", mlx_http_show(from).text, mlx_http_show(link).text);
-}
-
 static mlx_status_t find_next(pages_t *pages, const mlx_http_response_t *response) {
   char header[MAX_URL], link[MAX_URL], *url;
-  const char *from = pages->urls[pages->count - 1];
   if (!mlx_http_header(response, "Link", header, sizeof header) || !mlx_oci_next_link(header, link, sizeof link)) return NULL;
-  MLX_TRY(resolve_link(pages->registry, from, link, &url));
+  MLX_TRY(resolve_link(response, link, &url));
   mlx_status_t status = NULL;
   for (size_t i = 0; i < pages->count && !status; ++i) {
     if (!strcmp(pages->urls[i], url)) status = mlx_error(MLX_INVALID_INPUT, "%s: the pages of a list go round in a circle", mlx_http_show(url).text);
@@ -400,11 +404,11 @@ static mlx_status_t has_blob(upload_t *u, bool *out_has) {
 }
 
 static mlx_status_t take_location(upload_t *u, const mlx_http_response_t *response) {
-  char given[MAX_URL];
+  char given[MAX_URL], *url = NULL;
   int length = -1;
-  if (mlx_http_header(response, "Location", given, sizeof given)) {
-    length = snprintf(u->location, sizeof u->location, "%s%s", given[0] == '/' ? u->registry->base : "", given);
-  }
+  if (mlx_http_header(response, "Location", given, sizeof given)) MLX_TRY(resolve_link(response, given, &url));
+  if (url) length = snprintf(u->location, sizeof u->location, "%s", url);
+  mlx_free(url);
   if (length > 0 && (size_t)length < sizeof u->location) return NULL;
   return mlx_error(MLX_INVALID_INPUT, "%s does not say where to send %s", u->registry->host, u->blob->described.digest);
 }

@@ -253,6 +253,32 @@ TEST(an_identity_token_is_given_for_a_token) {
   check_model(in_folder("private"));
 }
 
+TEST(an_upload_does_not_leave_https) {
+  begin();
+  char control[96], text[64];
+  mlx_store_options_t options = {0};
+  mlx_oci_ref_t ref;
+  mlx_store_t *store;
+  mlx_http_t *http;
+  mlx_tally_t tally = 0;
+  mlx_blob_t blob = {.described = {.size = 5}, .bytes = "hush!"};
+  quick_http(&options.http);
+  options.http.insecure = true;
+  mlx_oci_digest(blob.bytes, 5, blob.described.digest);
+  snprintf(text, sizeof text, "oci://127.0.0.2:%d/acme/up:v1", secure.port);
+  CHECK_OK(mlx_oci_ref_parse(text, &ref));
+  CHECK_OK(mlx_store_open(&ref, &options, &store));
+  CHECK_OK(mlx_http_open(&options.http, &http));
+  snprintf(control, sizeof control, "{\"upload_to\": \"http://127.0.0.2:%d\"}", server.port);
+  server_control(&secure, control);
+  CHECK_ERROR(mlx_store_put_blob(store, http, &blob, &tally), MLX_INVALID_INPUT, "cannot be followed");
+  CHECK(!strstr(server_log(&server), "/v2/"));
+  server_control(&secure, "{}");
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
+  mlx_http_close(http);
+  mlx_store_close(store);
+}
+
 // The server listens at 127.0.0.2 too, which is another machine as far as anybody can tell.
 TEST(credentials_do_not_travel_unprotected_to_another_machine) {
   begin();
@@ -274,5 +300,5 @@ TEST(credentials_do_not_travel_unprotected_to_another_machine) {
 }
 
 TEST_MAIN(CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(four_blobs_come_at_a_time), CASE(a_line_says_how_far_it_is),
-          CASE(http_and_any_certificate_are_for_those_who_ask), CASE(credentials_are_found_wherever_docker_keeps_them), CASE(an_identity_token_is_given_for_a_token),
+          CASE(http_and_any_certificate_are_for_those_who_ask), CASE(credentials_are_found_wherever_docker_keeps_them), CASE(an_identity_token_is_given_for_a_token), CASE(an_upload_does_not_leave_https),
           CASE(credentials_do_not_travel_unprotected_to_another_machine))

@@ -6,7 +6,7 @@ Prints its port. PUT /_control sets, as JSON: {"users": {"NAME": "PASSWORD"}, "e
 then wanted (from a token server on the same port), and run out before the Nth blob is read; the Nth piece of an upload is cut off in the middle, blobs are changed on their way out.
 {"identities": ["TOKEN"]} are good for a token too. {"page": N}: lists come N at a time, the next page is linked to by {"link": "path"} (the default), "query", "absolute", "loop", "endless", or any address given there.
 {"no_referrers": true}: as a registry before that API. {"bare": true}: lists of referrers leave out what they need not say. {"slow": SECONDS} passes before each blob,
-{"stall": N}: after N bytes of one nothing more comes. {"realm": URL}: where tokens are said to be.
+{"stall": N}: after N bytes of one nothing more comes. {"realm": URL}: where tokens are said to be. {"upload_to": URL}: the host that pieces are to be sent to.
 GET /_log gives the requests since then, whether each came with an Authorization, and the most blobs that were asked for at once.
 """
 import base64, hashlib, json, os, re, ssl, sys, threading, time, urllib.parse, uuid
@@ -157,7 +157,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "POST":
             upload = str(uuid.uuid4())
             uploads[upload] = b""
-            return self.answer(202, b"", [("Location", "/v2/%s/blobs/uploads/%s" % (name, upload))])
+            return self.answer(202, b"", [("Location", control.get("upload_to", "") + "/v2/%s/blobs/uploads/%s" % (name, upload))])
         if what.startswith("uploads/"):
             return self.upload(name, what[8:], query)
         if what not in blobs:
