@@ -28,6 +28,13 @@ typedef struct fetch {
   bool begun;            // this answer's head was looked at
 } fetch_t;
 
+static bool has_digest(const mlx_download_t *d) { return d->sha256[0] || d->git_sha1[0]; }
+
+static bool is_there(const mlx_download_t *d) {
+  struct stat info;
+  return !lstat(d->path, &info) && S_ISREG(info.st_mode) && (d->size == MLX_SIZE_UNKNOWN || (uint64_t)info.st_size == d->size);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // The part
 
@@ -85,7 +92,7 @@ static mlx_status_t open_part(fetch_t *f) {
   MLX_TRY(read_etag(f));
   struct stat info;
   if (fstat(f->writer.fd, &info)) return mlx_io_error("stat", f->part);
-  const bool known = f->etag[0] || f->d->sha256[0] || f->d->git_sha1[0];
+  const bool known = f->etag[0] || has_digest(f->d);
   if (!known || (uint64_t)info.st_size > f->d->size) return start_over(f);
   return mlx_read_pieces(f->writer.fd, f->part, take_old_piece, f);
 }
@@ -222,6 +229,7 @@ static mlx_status_t fetch(fetch_t *f) {
   MLX_TRY(status);
   MLX_TRY(mlx_format(&f->part, "%s.part", f->d->path));
   MLX_TRY(mlx_format(&f->etag_path, "%s.part.etag", f->d->path));
+  if (is_there(f->d)) MLX_TRY(mlx_rename(f->d->path, f->part));  // a part that lacks nothing, and is read as one
   MLX_TRY(get_all(f));
   MLX_TRY(mlx_writer_close(&f->writer));
   MLX_TRY(mlx_rename(f->part, f->d->path));
@@ -229,13 +237,8 @@ static mlx_status_t fetch(fetch_t *f) {
   return NULL;
 }
 
-static bool is_there(const mlx_download_t *d) {
-  struct stat info;
-  return !lstat(d->path, &info) && S_ISREG(info.st_mode) && (d->size == MLX_SIZE_UNKNOWN || (uint64_t)info.st_size == d->size);
-}
-
 mlx_status_t mlx_download_file(mlx_http_t *http, const mlx_download_t *download, mlx_tally_t *tally) {
-  if (is_there(download)) {
+  if (!has_digest(download) && is_there(download)) {
     if (download->size != MLX_SIZE_UNKNOWN) atomic_fetch_add(tally, download->size);
     return NULL;
   }

@@ -21,7 +21,7 @@ typedef struct mlx_download {
   char git_sha1[MLX_SHA1_HEX];  // of the file as git stores one; "": not known
 } mlx_download_t;
 
-// Downloads one. A file of the right size that is already at its path is left as it is: it was checked when it got that name.
+// Downloads one. A file of the right size that is already at its path is read again where a digest is known, and comes anew when it is another.
 mlx_status_t mlx_download_file(mlx_http_t *http, const mlx_download_t *download, mlx_tally_t *tally) MLX_MUST_USE;
 
 // Downloads all, several at a time, after a look whether the disk that holds |folder| has room.

@@ -254,7 +254,7 @@ static mlx_status_t get_layers(pull_t *pull) {
   char title[300];
   uint64_t bytes = 0;
   for (size_t i = 0; i < pull->count; ++i) bytes += pull->layers[i].described->size;
-  MLX_TRY(mlx_make_dirs(pull->staging, 0755));
+  MLX_TRY(mlx_output_stage(pull->staging));
   MLX_TRY(mlx_download_check_space(pull->staging, pull->bytes));
   snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(pull->ref->name).text);
   const mlx_transfer_t transfer = {.title = title, .count = pull->count, .parallel = PARALLEL, .bytes = bytes, .job = get_job, .user = pull,

@@ -1,5 +1,8 @@
 #include "artifact/output.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "base/file.h"
 #include "base/memory.h"
 
@@ -29,3 +32,10 @@ mlx_status_t mlx_output_hold(const char *path, const mlx_report_t *report, mlx_l
 }
 
 void mlx_output_release(mlx_lock_t *lock) { mlx_lock_release_and_remove(lock); }
+
+mlx_status_t mlx_output_stage(const char *staging) {
+  struct stat info;
+  if (lstat(staging, &info)) return mlx_make_dirs(staging, 0755);
+  if (S_ISDIR(info.st_mode) && info.st_uid == geteuid()) return NULL;
+  return mlx_status_hint(mlx_error(MLX_IO, "'%s' is not a folder of yours", staging), "what is pulled would come there: remove it");
+}

@@ -171,7 +171,7 @@ static mlx_status_t get_layers(fetch_t *fetch, const char *name) {
   for (size_t i = fetch->done; i < fetch->count; ++i) {
     if (__builtin_add_overflow(bytes, fetch->layers[i]->size, &bytes)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
   }
-  MLX_TRY(mlx_make_dirs(fetch->staging, 0755));
+  MLX_TRY(mlx_output_stage(fetch->staging));
   MLX_TRY(mlx_download_check_space(fetch->staging, bytes));
   snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(name).text);
   const mlx_transfer_t transfer = {.title = title, .count = fetch->count - fetch->done, .parallel = PARALLEL, .bytes = bytes, .job = get_job, .user = fetch,
@@ -179,6 +179,17 @@ static mlx_status_t get_layers(fetch_t *fetch, const char *name) {
   MLX_TRY(mlx_status_hint(mlx_transfer_run(&transfer), "what came so far is kept: run the command again to go on"));
   fetch->done = fetch->count;
   return NULL;
+}
+
+// What an earlier pull left and this one has no use for.
+static mlx_status_t remove_stray(void *user, const char *name) {
+  const fetch_t *fetch = user;
+  char *path;
+  if (find_layer(fetch, name)) return NULL;
+  MLX_TRY(mlx_join_path(fetch->staging, name, &path));
+  mlx_status_t status = mlx_remove_tree(path);
+  mlx_free(path);
+  return status;
 }
 
 // The module's own manifest names the files it was compiled with.
@@ -247,6 +258,7 @@ static mlx_status_t get_files(fetch_t *fetch, const char *name) {
   MLX_TRY(get_layers(fetch, name));
   MLX_TRY(add_model_layers(fetch));  // of which the module's manifest says what is needed
   MLX_TRY(get_layers(fetch, name));
+  MLX_TRY(mlx_list_dir(fetch->staging, remove_stray, fetch));
   MLX_TRY(check_bundle(fetch));
   return mlx_rename(fetch->staging, fetch->folder);
 }

@@ -74,7 +74,8 @@ static mlx_status_t choose_folders(site_t *site) {
   mlx_digest_bytes(site->manifest.body.data, site->manifest.body.length, hex);
   MLX_TRY(mlx_pull_place_bundle(slash ? slash + 1 : site->base, site->options->output, &site->folder));
   MLX_TRY(mlx_output_hold(site->folder, site->options->report, &site->lock));
-  return mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex);
+  MLX_TRY(mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex));
+  return mlx_output_stage(site->staging);
 }
 
 static mlx_status_t add_file(site_t *site, const char *name, uint64_t size, const char *sha256) {
@@ -175,6 +176,7 @@ static mlx_status_t pull_file(site_t *site) {
   MLX_TRY(mlx_pull_place_bundle(slash ? slash + 1 : site->base, site->options->output, &site->folder));
   MLX_TRY(mlx_output_hold(site->folder, site->options->report, &site->lock));
   MLX_TRY(mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex));
+  MLX_TRY(mlx_output_stage(site->staging));
   MLX_TRY(mlx_copy_text(site->base, strlen(site->base), &site->urls[0]));
   MLX_TRY(mlx_join_path(site->staging, "bundle", &site->paths[0]));
   MLX_TRY(mlx_remove_tree(site->paths[0]));  // one that was complete may be of an earlier day

@@ -110,6 +110,26 @@ TEST(a_pull_killed_at_any_byte_goes_on_from_there) {
   }
 }
 
+TEST(what_lies_in_the_way_is_checked_too) {
+  begin();
+  command_t run;
+  char output[96];
+  snprintf(output, sizeof output, "%s/laid", folder);
+  put_plain(place("acme/laid:v1"));
+  server_control(&server, "{\"corrupt\": true}");
+  RUN(&run, "pull", place("acme/laid:v1"), "-o", output);
+  check_refused(&run, "its SHA-256 is");
+  server_control(&server, "{}");
+  command_shell(folder, "cd laid.*.part/files; head -c $(stat -c %s " SHARD(1) ") /dev/zero > " SHARD_NAME);
+  command_shell(folder, "name=$(echo laid.*.part); mv $name elsewhere; ln -s elsewhere $name");
+  RUN(&run, "pull", place("acme/laid:v1"), "-o", output);
+  check_refused(&run, "is not a folder of yours");
+  command_shell(folder, "name=$(echo laid.*.part); rm $name; mv elsewhere $name");
+  RUN(&run, "pull", place("acme/laid:v1"), "-o", output);
+  command_done(&run);
+  check_model(output);
+}
+
 TEST(four_blobs_come_at_a_time) {
   begin();
   char *path;
@@ -299,6 +319,6 @@ TEST(credentials_do_not_travel_unprotected_to_another_machine) {
   }
 }
 
-TEST_MAIN(CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(four_blobs_come_at_a_time), CASE(a_line_says_how_far_it_is),
+TEST_MAIN(CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(what_lies_in_the_way_is_checked_too), CASE(four_blobs_come_at_a_time), CASE(a_line_says_how_far_it_is),
           CASE(http_and_any_certificate_are_for_those_who_ask), CASE(credentials_are_found_wherever_docker_keeps_them), CASE(an_identity_token_is_given_for_a_token), CASE(an_upload_does_not_leave_https),
           CASE(credentials_do_not_travel_unprotected_to_another_machine))
