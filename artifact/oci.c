@@ -17,6 +17,7 @@
 #define TITLE "org.opencontainers.image.title"
 #define REF_NAME "org.opencontainers.image.ref.name"
 #define TARGET "mlxcel.target"
+#define PUSHED_AS "mlxcel.tag"
 
 // ---------------------------------------------------------------------------------------------------------------------
 // References
@@ -67,13 +68,14 @@ static bool split_remote(const char *text, mlx_oci_ref_t *ref) {
   return is_host(ref->host) && is_repository(ref->name) && (at ? mlx_oci_is_digest(ref->reference) : is_tag(ref->reference));
 }
 
-// A folder may hold colons: the last one that a tag follows, and no slash, is the tag's.
+// A folder may hold colons: the last one that a tag follows, and no slash, is the tag's. So with an @ and a digest.
 static bool split_layout(const char *text, mlx_oci_ref_t *ref) {
-  const char *colon = strrchr(text, ':');
-  const bool tagged = colon && is_tag(colon + 1);
+  const char *at = strrchr(text, '@'), *colon = strrchr(text, ':'), *end = NULL;
+  if (at && mlx_oci_is_digest(at + 1)) end = at;
+  else if (colon && is_tag(colon + 1)) end = colon;
   ref->layout = true;
-  snprintf(ref->reference, sizeof ref->reference, "%s", tagged ? colon + 1 : "latest");
-  const size_t length = tagged ? (size_t)(colon - text) : strlen(text);
+  snprintf(ref->reference, sizeof ref->reference, "%s", end ? end + 1 : "latest");
+  const size_t length = end ? (size_t)(end - text) : strlen(text);
   return length && cut(text, length, ref->name, sizeof ref->name);
 }
 
@@ -117,6 +119,7 @@ static mlx_status_t read_descriptor(const mlx_json_t *json, yyjson_val *value, c
   if (!yyjson_is_obj(notes)) return mlx_json_error(json, "annotations", "must be an object");
   MLX_TRY(read_text(json, notes, mlx_json_find(notes, FILEPATH) ? FILEPATH : TITLE, out->path, sizeof out->path));
   MLX_TRY(read_text(json, notes, TARGET, out->target, sizeof out->target));
+  MLX_TRY(read_text(json, notes, PUSHED_AS, out->pushed_as, sizeof out->pushed_as));
   return read_text(json, notes, REF_NAME, out->tag, sizeof out->tag);
 }
 
@@ -137,6 +140,7 @@ static mlx_status_t read_document(const mlx_json_t *json, mlx_oci_document_t *ou
   MLX_TRY(read_text(json, json->root, "artifactType", out->artifact_type, sizeof out->artifact_type));
   yyjson_val *notes = mlx_json_find(json->root, "annotations"), *subject = mlx_json_find(json->root, "subject");
   if (notes) MLX_TRY(read_text(json, notes, TARGET, out->target, sizeof out->target));
+  if (notes) MLX_TRY(read_text(json, notes, PUSHED_AS, out->pushed_as, sizeof out->pushed_as));
   if (subject) MLX_TRY(read_descriptor(json, subject, "subject", &out->subject));
   if (mlx_json_find(json->root, "manifests")) return read_items(json, "manifests", out);
   yyjson_val *config;
@@ -202,6 +206,7 @@ static void put_descriptor(mlx_text_t *out, const mlx_oci_descriptor_t *d) {
     comma = ", ";
   }
   if (d->target[0]) put_pair(out, comma, TARGET, d->target), comma = ", ";
+  if (d->pushed_as[0]) put_pair(out, comma, PUSHED_AS, d->pushed_as), comma = ", ";
   if (d->tag[0]) put_pair(out, comma, REF_NAME, d->tag), comma = ", ";
   mlx_text_puts(out, comma[2] ? "}" : "}}");
 }
@@ -227,6 +232,7 @@ void mlx_oci_manifest_write(const mlx_oci_document_t *document, mlx_text_t *out)
   }
   if (document->target[0]) {
     put_pair(out, ",\n  \"annotations\": {", TARGET, document->target);
+    if (document->pushed_as[0]) put_pair(out, ", ", PUSHED_AS, document->pushed_as);
     mlx_text_puts(out, "}");
   }
   mlx_text_puts(out, "\n}\n");

@@ -3,7 +3,7 @@
 //
 // A compiled model becomes a manifest for the model, with a config and one layer for each of its weights, tokenizer and licence files, and
 // one for each target: the compiled code, the bundle's manifest and what signs it. The latter's subject is the model; so any number of
-// targets share one copy of the weights.
+// targets share one copy of the weights. Since a tag names the model alone, a module says which tag it was pushed under.
 #ifndef MLXCEL_ARTIFACT_OCI_H_
 #define MLXCEL_ARTIFACT_OCI_H_
 
@@ -27,7 +27,7 @@
 #define MLX_OCI_MAX_DOCUMENT (4u << 20)  // what registries accept
 #define MLX_OCI_DIGEST 72                // "sha256:", 64 digits and a NUL
 
-// "oci://HOST[:PORT]/NAME[:TAG|@DIGEST]" or "oci-layout:FOLDER[:TAG]", in parts. The tag is "latest" when none is given.
+// "oci://HOST[:PORT]/NAME[:TAG|@DIGEST]" or "oci-layout:FOLDER[:TAG|@DIGEST]", in parts. The tag is "latest" when none is given.
 typedef struct mlx_oci_ref {
   bool layout;
   char host[256];    // with its port; of a layout: ""
@@ -43,6 +43,7 @@ typedef struct mlx_oci_descriptor {
   uint64_t size;
   char path[256];    // org.cncf.model.filepath, else the title; "" where there is none
   char target[64];   // what a module was compiled for; ""
+  char pushed_as[129];  // the tag a module was pushed under; ""
   char tag[129];     // in a folder's index; ""
 } mlx_oci_descriptor_t;
 
@@ -53,7 +54,8 @@ void mlx_oci_digest(const void *bytes, size_t length, char out_digest[MLX_OCI_DI
 // A manifest (config, layers, subject) or an index (manifests), whichever it is.
 typedef struct mlx_oci_document {
   char media_type[128], artifact_type[128];
-  char target[64];               // an annotation of ours
+  char target[64];               // annotations of ours, as a descriptor has them
+  char pushed_as[129];
   mlx_oci_descriptor_t config;   // of a manifest
   mlx_oci_descriptor_t subject;  // its digest is "" where there is none
   mlx_oci_descriptor_t *items;   // layers of a manifest, manifests of an index; owned

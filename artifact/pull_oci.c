@@ -17,6 +17,7 @@
 
 typedef struct fetch {
   const mlx_push_options_t *options;
+  const mlx_oci_ref_t *ref;
   mlx_store_t *store;
   mlx_oci_document_t model, module;
   mlx_oci_document_t others[MLX_MAX_TARGETS];      // of the same bundle, where all targets are wanted
@@ -53,23 +54,27 @@ static void list_targets(const mlx_oci_document_t *index, char *out, size_t size
   }
 }
 
-static void keep_modules(mlx_oci_document_t *index) {
-  size_t kept = 0;
+// Modules alone; where some were pushed under |tag|, no others: a later push of the same weights under another tag is not what it means.
+static void keep_modules(mlx_oci_document_t *index, const char *tag) {
+  size_t kept = 0, tagged = 0;
   for (size_t i = 0; i < index->count; ++i) {
     if (!strcmp(index->items[i].artifact_type, MLX_OCI_MODULE)) index->items[kept++] = index->items[i];
   }
   index->count = kept;
+  for (size_t i = 0; i < kept; ++i) {
+    if (!strcmp(index->items[i].pushed_as, tag)) index->items[tagged++] = index->items[i];
+  }
+  if (tagged) index->count = tagged;
 }
 
 static bool wants_all(const fetch_t *fetch) { return fetch->options->target && !strcmp(fetch->options->target, "all"); }
 
 // The index of the module to take: the one wanted, else the only one, else the best for this machine. Of several for a target, and where all
 // are wanted, the one pushed last.
-static mlx_status_t choose_module(const fetch_t *fetch, mlx_oci_document_t *index, size_t *out_chosen) {
+static mlx_status_t choose_module(const fetch_t *fetch, const mlx_oci_document_t *index, size_t *out_chosen) {
   const mlx_push_options_t *options = fetch->options;
   char targets[1024];
   size_t fitting = 0, best = 0;
-  keep_modules(index);
   list_targets(index, targets, sizeof targets);
   if (wants_all(fetch) && index->count) {
     *out_chosen = index->count - 1;
@@ -109,26 +114,40 @@ static const char *manifest_of(const mlx_oci_document_t *module) {
 }
 
 // Modules of one bundle have its manifest.
-static mlx_status_t get_others(fetch_t *fetch, const mlx_oci_document_t *index, size_t chosen) {
+static mlx_status_t get_others(fetch_t *fetch, const mlx_oci_document_t *index) {
   char digest[MLX_OCI_DIGEST];
   for (size_t i = 0; i < index->count && fetch->other_count < MLX_MAX_TARGETS; ++i) {
+    if (!strcmp(index->items[i].digest, fetch->module_digest)) continue;
     mlx_oci_document_t *other = &fetch->others[fetch->other_count++];
     *other = (mlx_oci_document_t){0};
-    if (i != chosen) MLX_TRY(get_one(fetch, index->items[i].digest, other, digest));
-    if (i != chosen && !strcmp(manifest_of(other), manifest_of(&fetch->module))) continue;
+    MLX_TRY(get_one(fetch, index->items[i].digest, other, digest));
+    if (!strcmp(manifest_of(other), manifest_of(&fetch->module))) continue;
     mlx_oci_document_free(other);
     --fetch->other_count;
   }
   return NULL;
 }
 
-static mlx_status_t get_modules(fetch_t *fetch) {
-  mlx_oci_document_t index;
+static mlx_status_t get_listed(fetch_t *fetch, const mlx_oci_document_t *index) {
   size_t chosen = 0;
+  if (!fetch->module_digest[0]) {
+    MLX_TRY(choose_module(fetch, index, &chosen));
+    MLX_TRY(get_one(fetch, index->items[chosen].digest, &fetch->module, fetch->module_digest));
+  }
+  return wants_all(fetch) ? get_others(fetch, index) : NULL;
+}
+
+// The module, unless the reference named it, and the others of its bundle where all are wanted.
+static mlx_status_t get_modules(fetch_t *fetch) {
+  const char *wanted = fetch->options->target;
+  mlx_oci_document_t index;
+  if (fetch->module_digest[0] && !wants_all(fetch)) {
+    if (!wanted || !strcmp(wanted, fetch->module.target)) return NULL;
+    return mlx_error(MLX_NOT_FOUND, "%s was compiled for %s, not for %s", fetch->module_digest, fetch->module.target, wanted);
+  }
   MLX_TRY(mlx_store_referrers(fetch->store, fetch->model_digest, MLX_OCI_MODULE, &index));
-  mlx_status_t status = choose_module(fetch, &index, &chosen);
-  if (!status) status = get_one(fetch, index.items[chosen].digest, &fetch->module, fetch->module_digest);
-  if (!status && wants_all(fetch)) status = get_others(fetch, &index, chosen);
+  keep_modules(&index, fetch->ref->reference);
+  mlx_status_t status = get_listed(fetch, &index);
   mlx_oci_document_free(&index);
   return status;
 }
@@ -233,11 +252,21 @@ static mlx_status_t name_tags(fetch_t *fetch, mlx_status_t missing) {
   return used ? mlx_status_hint(missing, "there are: %s", names) : missing;
 }
 
-static mlx_status_t get_model(fetch_t *fetch, const mlx_oci_ref_t *ref) {
+// The reference named a module: its subject is the model.
+static mlx_status_t get_subject(fetch_t *fetch) {
+  fetch->module = fetch->model;
+  fetch->model = (mlx_oci_document_t){0};
+  memcpy(fetch->module_digest, fetch->model_digest, sizeof fetch->module_digest);
+  return get_document(fetch, fetch->module.subject.digest, &fetch->model, fetch->model_digest);
+}
+
+static mlx_status_t get_model(fetch_t *fetch) {
+  const mlx_oci_ref_t *ref = fetch->ref;
   MLX_TRY(mlx_store_open(ref, &fetch->options->store, &fetch->store));
   mlx_status_t status = get_document(fetch, ref->reference, &fetch->model, fetch->model_digest);
   if (mlx_status_code(status) == MLX_NOT_FOUND && !mlx_oci_is_digest(ref->reference)) return name_tags(fetch, status);
   MLX_TRY(status);
+  if (!strcmp(fetch->model.artifact_type, MLX_OCI_MODULE) && fetch->model.subject.digest[0]) MLX_TRY(get_subject(fetch));
   if (is_model(&fetch->model)) return NULL;
   return mlx_error(MLX_UNSUPPORTED, "'%s' is not a model: its artifactType is '%s', not " MLX_OCI_MODEL, ref->reference, fetch->model.artifact_type);
 }
@@ -263,7 +292,8 @@ static mlx_status_t get_files(fetch_t *fetch, const char *name) {
   return mlx_rename(fetch->staging, fetch->folder);
 }
 
-static mlx_status_t get_bundle(fetch_t *fetch, const mlx_oci_ref_t *ref) {
+static mlx_status_t get_bundle(fetch_t *fetch) {
+  const mlx_oci_ref_t *ref = fetch->ref;
   mlx_lock_t lock;
   MLX_TRY(mlx_pull_place_bundle(mlx_file_name(ref->name).text, fetch->options->output, &fetch->folder));
   MLX_TRY(mlx_output_hold(fetch->folder, fetch->options->report, &lock));
@@ -273,7 +303,8 @@ static mlx_status_t get_bundle(fetch_t *fetch, const mlx_oci_ref_t *ref) {
   return status ? status : mlx_oci_place_forget(ref);  // the cache may have what the tag meant before
 }
 
-static mlx_status_t get_bundle_to_cache(fetch_t *fetch, const mlx_oci_ref_t *ref) {
+static mlx_status_t get_bundle_to_cache(fetch_t *fetch) {
+  const mlx_oci_ref_t *ref = fetch->ref;
   mlx_oci_place_t place;
   MLX_TRY(get_modules(fetch));
   MLX_TRY(mlx_oci_place_enter(ref, fetch->options->report, &place));
@@ -288,10 +319,10 @@ mlx_status_t mlx_pull_oci(const char *text, const mlx_push_options_t *options, c
   mlx_oci_ref_t ref;
   *out_path = NULL;
   MLX_TRY(mlx_oci_ref_parse(text, &ref));
-  fetch_t fetch = {.options = options};
-  mlx_status_t status = get_model(&fetch, &ref);
+  fetch_t fetch = {.options = options, .ref = &ref};
+  mlx_status_t status = get_model(&fetch);
   if (!status && mlx_modelpack_is_compiled(&fetch.model)) {
-    status = options->to_cache ? get_bundle_to_cache(&fetch, &ref) : get_bundle(&fetch, &ref);
+    status = options->to_cache ? get_bundle_to_cache(&fetch) : get_bundle(&fetch);
     if (!status) *out_path = fetch.folder, fetch.folder = NULL;
   } else if (!status) {
     status = mlx_modelpack_pull(fetch.store, &ref, &fetch.model, fetch.model_digest, options, out_path);

@@ -26,7 +26,7 @@ typedef struct module {
 
 // A bundle on its way out.
 typedef struct push {
-  const char *path;
+  const char *path, *tag;
   const mlx_push_options_t *options;
   mlx_store_t *store;
   mlx_bundle_t *bundle;
@@ -116,6 +116,7 @@ static mlx_status_t describe(const mlx_oci_document_t *document, mlx_text_t *tex
   snprintf(out->media_type, sizeof out->media_type, "%s", MLX_OCI_MANIFEST);
   snprintf(out->artifact_type, sizeof out->artifact_type, "%s", document->artifact_type);
   snprintf(out->target, sizeof out->target, "%s", document->target);
+  snprintf(out->pushed_as, sizeof out->pushed_as, "%s", document->pushed_as);
   mlx_oci_digest(text->data, text->length, out->digest);
   return NULL;
 }
@@ -157,6 +158,7 @@ static mlx_status_t describe_module(push_t *push, const mlx_variant_t *variant, 
   }
   mlx_oci_document_t document = {.artifact_type = MLX_OCI_MODULE, .items = module->layers, .count = module->count, .subject = push->model_described};
   snprintf(document.target, sizeof document.target, "%s", variant->target);
+  snprintf(document.pushed_as, sizeof document.pushed_as, "%s", push->tag);
   document.config = add_text(push, MLX_OCI_EMPTY, EMPTY, strlen(EMPTY));
   return describe(&document, &module->document, &module->described);
 }
@@ -180,14 +182,14 @@ static mlx_status_t send_blobs(push_t *push) {
 }
 
 // The model first without its name, then what refers to it, then the name: whoever pulls by it finds all.
-static mlx_status_t send_documents(push_t *push, const char *tag) {
+static mlx_status_t send_documents(push_t *push) {
   const char *model = push->model_described.digest;
   MLX_TRY(mlx_store_put_document(push->store, NULL, &push->model_described, push->model.data, push->model.length, NULL));
   for (size_t i = 0; i < push->manifest->variant_count; ++i) {
     const module_t *module = &push->modules[i];
     MLX_TRY(mlx_store_put_document(push->store, NULL, &module->described, module->document.data, module->document.length, model));
   }
-  return mlx_store_put_document(push->store, tag, &push->model_described, push->model.data, push->model.length, NULL);
+  return mlx_store_put_document(push->store, push->tag, &push->model_described, push->model.data, push->model.length, NULL);
 }
 
 // What was pulled for one target is not the whole.
@@ -222,7 +224,11 @@ static mlx_status_t run_push(push_t *push, const mlx_oci_ref_t *ref) {
   for (size_t i = 0; i < push->manifest->variant_count; ++i) MLX_TRY(describe_module(push, &push->manifest->variants[i], &push->modules[i]));
   mlx_report_done(push->options->report);
   MLX_TRY(send_blobs(push));
-  return send_documents(push, ref->reference);
+  MLX_TRY(send_documents(push));
+  for (size_t i = 0; i < push->manifest->variant_count; ++i) {
+    mlx_report_note(push->options->report, "the code for %s is %s", push->manifest->variants[i].target, push->modules[i].described.digest);
+  }
+  return NULL;
 }
 
 mlx_status_t mlx_push_bundle(const char *path, const char *text, const mlx_push_options_t *options, char out_digest[MLX_OCI_DIGEST]) {
@@ -232,6 +238,7 @@ mlx_status_t mlx_push_bundle(const char *path, const char *text, const mlx_push_
   if (mlx_oci_is_digest(ref.reference)) return mlx_error(MLX_USAGE, "'%s' is a digest: push to a tag", text);
   MLX_TRY(mlx_alloc(1, sizeof *push, &push));
   push->path = path;
+  push->tag = ref.reference;
   push->options = options;
   mlx_status_t status = run_push(push, &ref);
   memcpy(out_digest, push->model_described.digest, MLX_OCI_DIGEST);

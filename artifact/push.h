@@ -16,7 +16,7 @@ typedef struct mlx_push_options {
 void mlx_push_options_initialize(mlx_push_options_t *options);
 
 // Puts the bundle at |path| under |ref|: blobs first, those that are there already not again, the tag last. *|out_digest| is the
-// model's manifest.
+// model's manifest; the report is told those of its modules.
 mlx_status_t mlx_push_bundle(const char *path, const char *ref, const mlx_push_options_t *options, char out_digest[MLX_OCI_DIGEST]) MLX_MUST_USE;
 
 // Brings a model with one of its modules here; or one without (artifact/modelpack.h). *|out_path| is what to open, the new folder or a GGUF

@@ -96,6 +96,9 @@ TEST(references_are_read_in_their_parts) {
   CHECK(ref.layout);
   CHECK_TEXT(ref.name, "/a/b");
   CHECK_TEXT(ref.reference, "c");
+  CHECK_OK(mlx_oci_ref_parse("oci-layout:/a@b/c@" DIGEST, &ref));
+  CHECK_TEXT(ref.name, "/a@b/c");
+  CHECK_TEXT(ref.reference, DIGEST);
   static const char *const bad[] = {"oci://", "oci://h", "oci://h/", "oci://h/Tiny", "oci://h/a//b", "oci://h/../b", "oci://h/a:", "oci://h/a:b/c", "oci://h/a@sha256:12",
                                     "oci://h@x/a", "oci-layout:", "h/a"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) CHECK_ERROR(mlx_oci_ref_parse(bad[i], &ref), MLX_USAGE, "names no place");
@@ -179,6 +182,57 @@ TEST(one_copy_of_the_weights_serves_two_targets) {
   check_same_bundle(in_folder("p2"), in_folder("host.mlxb"));
   RUN(&run, "run", "--temp", "0", "-m", in_folder("p2"), "-p", "the quick brown", "-n", "4", "--device", "cpu");
   command_done(&run);
+}
+
+// The digest that push said the code for cpu:host has.
+static void read_note(const char *said, char out_digest[MLX_OCI_DIGEST]) {
+  const char *note = strstr(said, "the code for cpu:host is sha256:");
+  CHECK(note);
+  snprintf(out_digest, MLX_OCI_DIGEST, "%s", strstr(note, "sha256:"));
+  CHECK(mlx_oci_is_digest(out_digest));
+}
+
+static void check_pulled(const char *ref, const char *original) {
+  command_t run;
+  RUN(&run, "pull", ref, "-o", in_folder("pinned"));
+  command_done(&run);
+  check_same_bundle(in_folder("pinned"), original);
+  CHECK_OK(mlx_remove_tree(in_folder("pinned")));
+}
+
+// |base| has no tag yet. Both bundles have the same weights, and so the same model.
+static void check_tags_pin(const char *base) {
+  command_t run;
+  char ref[3][320], first[MLX_OCI_DIGEST];
+  snprintf(ref[0], sizeof ref[0], "%s:v1", base);
+  snprintf(ref[1], sizeof ref[1], "%s:v2", base);
+  RUN(&run, "push", in_folder("host.mlxb"), ref[0]);
+  read_note(run.err, first);
+  command_done(&run);
+  RUN(&run, "push", in_folder("short.mlxb"), ref[1]);
+  command_done(&run);
+  check_pulled(ref[0], in_folder("host.mlxb"));
+  check_pulled(ref[1], in_folder("short.mlxb"));
+  RUN(&run, "push", in_folder("short.mlxb"), ref[0]);  // which the tag means from now on
+  command_done(&run);
+  check_pulled(ref[0], in_folder("short.mlxb"));
+  snprintf(ref[2], sizeof ref[2], "%s@%s", base, first);
+  check_pulled(ref[2], in_folder("host.mlxb"));
+  RUN(&run, "pull", ref[2], "-o", in_folder("pinned"), "--target", "cuda:sm_90");
+  check_refused(&run, MLX_NOT_FOUND, "was compiled for cpu:host, not for cuda:sm_90");
+}
+
+TEST(a_tag_means_the_code_that_was_pushed_under_it) {
+  begin();
+  command_t run;
+  char base[160];
+  RUN(&run, "compile", TINY, "-o", in_folder("short.mlxb"), "-c", "64", "--target", "cpu");
+  command_done(&run);
+  check_tags_pin(place("acme/pinned"));
+  server_control(&server, "{\"no_referrers\": true}");
+  check_tags_pin(place("acme/pinned-old"));
+  snprintf(base, sizeof base, "oci-layout:%s/pinned-layout", folder);
+  check_tags_pin(base);
 }
 
 // From one file, signed: whoever pulls gets a folder with the code for their machine, which the same signature covers.
@@ -465,6 +519,7 @@ TEST(a_real_registry_takes_and_gives_it) {
 }
 
 TEST_MAIN(CASE(references_are_read_in_their_parts), CASE(documents_that_make_no_sense_are_refused), CASE(challenges_and_credentials_are_read),
-          CASE(one_copy_of_the_weights_serves_two_targets), CASE(a_bundle_of_several_targets_is_pulled_for_the_machine), CASE(a_compiled_model_runs_from_the_registry), CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
+          CASE(one_copy_of_the_weights_serves_two_targets), CASE(a_tag_means_the_code_that_was_pushed_under_it),
+          CASE(a_bundle_of_several_targets_is_pulled_for_the_machine), CASE(a_compiled_model_runs_from_the_registry), CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
           CASE(pieces_that_were_cut_off_are_sent_again_from_there), CASE(a_short_blob_that_was_cut_off_is_sent_anew), CASE(tokens_are_fetched_with_what_docker_knows),
           CASE(a_folder_laid_out_like_a_registry_does_as_well), CASE(a_real_registry_takes_and_gives_it))
