@@ -6,7 +6,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/digest.h"
 #include "base/json.h"
 #include "base/memory.h"
 
@@ -18,6 +17,7 @@
 #define REF_NAME "org.opencontainers.image.ref.name"
 #define TARGET "mlxcel.target"
 #define PUSHED_AS "mlxcel.tag"
+#define CPU "mlxcel.cpu"
 
 // ---------------------------------------------------------------------------------------------------------------------
 // References
@@ -120,6 +120,7 @@ static mlx_status_t read_descriptor(const mlx_json_t *json, yyjson_val *value, c
   MLX_TRY(read_text(json, notes, mlx_json_find(notes, FILEPATH) ? FILEPATH : TITLE, out->path, sizeof out->path));
   MLX_TRY(read_text(json, notes, TARGET, out->target, sizeof out->target));
   MLX_TRY(read_text(json, notes, PUSHED_AS, out->pushed_as, sizeof out->pushed_as));
+  MLX_TRY(read_text(json, notes, CPU, out->cpu, sizeof out->cpu));
   return read_text(json, notes, REF_NAME, out->tag, sizeof out->tag);
 }
 
@@ -141,6 +142,7 @@ static mlx_status_t read_document(const mlx_json_t *json, mlx_oci_document_t *ou
   yyjson_val *notes = mlx_json_find(json->root, "annotations"), *subject = mlx_json_find(json->root, "subject");
   if (notes) MLX_TRY(read_text(json, notes, TARGET, out->target, sizeof out->target));
   if (notes) MLX_TRY(read_text(json, notes, PUSHED_AS, out->pushed_as, sizeof out->pushed_as));
+  if (notes) MLX_TRY(read_text(json, notes, CPU, out->cpu, sizeof out->cpu));
   if (subject) MLX_TRY(read_descriptor(json, subject, "subject", &out->subject));
   if (mlx_json_find(json->root, "manifests")) return read_items(json, "manifests", out);
   yyjson_val *config;
@@ -207,6 +209,7 @@ static void put_descriptor(mlx_text_t *out, const mlx_oci_descriptor_t *d) {
   }
   if (d->target[0]) put_pair(out, comma, TARGET, d->target), comma = ", ";
   if (d->pushed_as[0]) put_pair(out, comma, PUSHED_AS, d->pushed_as), comma = ", ";
+  if (d->cpu[0]) put_pair(out, comma, CPU, d->cpu), comma = ", ";
   if (d->tag[0]) put_pair(out, comma, REF_NAME, d->tag), comma = ", ";
   mlx_text_puts(out, comma[2] ? "}" : "}}");
 }
@@ -233,6 +236,7 @@ void mlx_oci_manifest_write(const mlx_oci_document_t *document, mlx_text_t *out)
   if (document->target[0]) {
     put_pair(out, ",\n  \"annotations\": {", TARGET, document->target);
     if (document->pushed_as[0]) put_pair(out, ", ", PUSHED_AS, document->pushed_as);
+    if (document->cpu[0]) put_pair(out, ", ", CPU, document->cpu);
     mlx_text_puts(out, "}");
   }
   mlx_text_puts(out, "\n}\n");

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "base/digest.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -44,6 +45,7 @@ typedef struct mlx_oci_descriptor {
   char path[256];    // org.cncf.model.filepath, else the title; "" where there is none
   char target[64];   // what a module was compiled for; ""
   char pushed_as[129];  // the tag a module was pushed under; ""
+  char cpu[MLX_DIGEST_HEX];  // of a module for cpu:host, that machine's mlx_cpu_identity; ""
   char tag[129];     // in a folder's index; ""
 } mlx_oci_descriptor_t;
 
@@ -56,6 +58,7 @@ typedef struct mlx_oci_document {
   char media_type[128], artifact_type[128];
   char target[64];               // annotations of ours, as a descriptor has them
   char pushed_as[129];
+  char cpu[MLX_DIGEST_HEX];
   mlx_oci_descriptor_t config;   // of a manifest
   mlx_oci_descriptor_t subject;  // its digest is "" where there is none
   mlx_oci_descriptor_t *items;   // layers of a manifest, manifests of an index; owned

@@ -16,7 +16,7 @@ typedef struct mlx_pull_options {
   const char *endpoint;       // of the hub; NULL: $HF_ENDPOINT, else the setting
   const char *output;         // a folder that does not exist yet; NULL: the cache (a hub's model), NAME.mlxb here (a bundle)
   const char *target;         // of a bundle that has several: whose files to bring; NULL: the best, "all": all
-  size_t (*rank)(const char *target);  // how well a target suits this machine, 0 not at all; NULL: all are brought
+  size_t (*rank)(const char *target, const char *cpu);  // how well a target suits this machine, 0 not at all; NULL: all are brought
   mlx_http_options_t http;
   const mlx_report_t *report; // may be NULL
 } mlx_pull_options_t;

@@ -82,7 +82,7 @@ static mlx_status_t choose_module(const fetch_t *fetch, const mlx_oci_document_t
   }
   for (size_t i = 0; i < index->count; ++i) {
     const char *target = index->items[i].target;
-    const size_t rank = !options->target && options->rank ? options->rank(target) : 0;
+    const size_t rank = !options->target && options->rank ? options->rank(target, index->items[i].cpu) : 0;
     if ((options->target && strcmp(target, options->target)) || rank < best) continue;
     if (!fitting || rank) fitting = 1;  // of two that suit alike, the later
     else if (strcmp(index->items[*out_chosen].target, target)) ++fitting;

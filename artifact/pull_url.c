@@ -96,7 +96,7 @@ static mlx_status_t choose_target(const mlx_pull_options_t *options, const mlx_m
   if (options->target ? !strcmp(options->target, "all") : manifest->variant_count == 1 || !options->rank) return NULL;
   for (size_t i = 0; i < manifest->variant_count; ++i) {
     const char *target = manifest->variants[i].target;
-    const size_t rank = options->target ? !strcmp(target, options->target) : options->rank(target);
+    const size_t rank = options->target ? !strcmp(target, options->target) : options->rank(target, manifest->variants[i].cpu);
     if (rank <= best) continue;
     best = rank;
     *out_target = target;

@@ -117,6 +117,7 @@ static mlx_status_t describe(const mlx_oci_document_t *document, mlx_text_t *tex
   snprintf(out->artifact_type, sizeof out->artifact_type, "%s", document->artifact_type);
   snprintf(out->target, sizeof out->target, "%s", document->target);
   snprintf(out->pushed_as, sizeof out->pushed_as, "%s", document->pushed_as);
+  snprintf(out->cpu, sizeof out->cpu, "%s", document->cpu);
   mlx_oci_digest(text->data, text->length, out->digest);
   return NULL;
 }
@@ -159,6 +160,7 @@ static mlx_status_t describe_module(push_t *push, const mlx_variant_t *variant, 
   mlx_oci_document_t document = {.artifact_type = MLX_OCI_MODULE, .items = module->layers, .count = module->count, .subject = push->model_described};
   snprintf(document.target, sizeof document.target, "%s", variant->target);
   snprintf(document.pushed_as, sizeof document.pushed_as, "%s", push->tag);
+  snprintf(document.cpu, sizeof document.cpu, "%s", variant->cpu);
   document.config = add_text(push, MLX_OCI_EMPTY, EMPTY, strlen(EMPTY));
   return describe(&document, &module->document, &module->described);
 }

@@ -8,7 +8,7 @@
 typedef struct mlx_push_options {
   mlx_store_options_t store;
   const char *target;          // pull: the module to take, of several; NULL: the only one, or the best; "all": all of the bundle that was pushed last
-  size_t (*rank)(const char *target);  // pull: how well a target suits this machine, 0 not at all; NULL: nobody knows
+  size_t (*rank)(const char *target, const char *cpu);  // pull: how well a target suits this machine, 0 not at all; NULL: nobody knows
   const char *output;          // pull: a folder that does not exist yet; NULL: NAME.mlxb here, the cache for a model without compiled code
   bool to_cache;               // pull: compiled models go there too
   const mlx_report_t *report;  // may be NULL
