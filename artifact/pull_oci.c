@@ -113,18 +113,33 @@ static const char *manifest_of(const mlx_oci_document_t *module) {
   return "";
 }
 
-// Modules of one bundle have its manifest.
+// One bundle pushed under two tags has its modules twice.
+static bool has_target(const fetch_t *fetch, const char *target) {
+  bool has = !strcmp(fetch->module.target, target);
+  for (size_t i = 0; i < fetch->other_count && !has; ++i) has = !strcmp(fetch->others[i].target, target);
+  return has;
+}
+
+// Modules of one bundle have its manifest. Those of others cannot be in it; whoever asked for all is told.
 static mlx_status_t get_others(fetch_t *fetch, const mlx_oci_document_t *index) {
   char digest[MLX_OCI_DIGEST];
-  for (size_t i = 0; i < index->count && fetch->other_count < MLX_MAX_TARGETS; ++i) {
+  mlx_oci_document_t left = {.items = index->items};  // their descriptors, moved to the front
+  for (size_t i = 0; i < index->count; ++i) {
+    mlx_oci_document_t other = {0};
     if (!strcmp(index->items[i].digest, fetch->module_digest)) continue;
-    mlx_oci_document_t *other = &fetch->others[fetch->other_count++];
-    *other = (mlx_oci_document_t){0};
-    MLX_TRY(get_one(fetch, index->items[i].digest, other, digest));
-    if (!strcmp(manifest_of(other), manifest_of(&fetch->module))) continue;
-    mlx_oci_document_free(other);
-    --fetch->other_count;
+    mlx_status_t status = get_one(fetch, index->items[i].digest, &other, digest);
+    const bool ours = !status && !strcmp(manifest_of(&other), manifest_of(&fetch->module));
+    if (ours && !has_target(fetch, other.target) && fetch->other_count < MLX_MAX_TARGETS) {
+      fetch->others[fetch->other_count++] = other;
+      continue;
+    }
+    mlx_oci_document_free(&other);
+    MLX_TRY(status);
+    if (!ours) left.items[left.count++] = index->items[i];
   }
+  char targets[1024];
+  list_targets(&left, targets, sizeof targets);
+  if (left.count) mlx_report_note(fetch->options->report, "left out, being of other bundles: %s", targets);
   return NULL;
 }
 

@@ -174,6 +174,10 @@ TEST(one_copy_of_the_weights_serves_two_targets) {
   check_same_bundle(in_folder("best"), in_folder("host.mlxb"));
   RUN(&run, "pull", ref, "-o", in_folder("p0"), "--target", "cuda:sm_90");
   check_refused(&run, MLX_NOT_FOUND, "cpu:x86-64-v3");
+  RUN(&run, "pull", ref, "-o", in_folder("every"), "--target", "all");
+  CHECK_CONTAINS(run.err, "left out, being of other bundles: cpu:host\n");
+  command_done(&run);
+  check_same_bundle(in_folder("every"), in_folder("v3.mlxb"));
   RUN(&run, "pull", ref, "-o", in_folder("p1"), "--target", "cpu:x86-64-v3");
   command_done(&run);
   check_same_bundle(in_folder("p1"), in_folder("v3.mlxb"));
@@ -263,6 +267,7 @@ TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
   RUN(&run, "run", "-m", in_folder("for-there.mlxb"), "-p", "x", "-n", "1", "--device", "cpu");
   check_refused(&run, MLX_UNAVAILABLE, "this copy has no code that runs here");
   RUN(&run, "pull", ref, "-o", in_folder("whole.mlxb"), "--target", "all");
+  CHECK(!strstr(run.err, "left out"));
   command_done(&run);
   RUN(&run, "push", in_folder("whole.mlxb"), place("acme/again:v1"));
   command_done(&run);
