@@ -28,7 +28,10 @@ mlx_status_t mlx_download_file(mlx_http_t *http, const mlx_download_t *download,
 mlx_status_t mlx_download_all(const char *title, const char *folder, const mlx_download_t *downloads, size_t count,
                               const mlx_http_options_t *http, const mlx_report_t *report) MLX_MUST_USE;
 
-// Fails when the disk that holds |folder| has no room for |bytes| more.
+// The bytes of a file of |size| that an earlier download left at |path|, or on the way there.
+uint64_t mlx_download_present(const char *path, uint64_t size);
+
+// Fails when the disk that holds |folder| has no room for |bytes| more, and some to spare.
 mlx_status_t mlx_download_check_space(const char *folder, uint64_t bytes) MLX_MUST_USE;
 
 #endif  // MLXCEL_ARTIFACT_DOWNLOAD_H_

@@ -215,7 +215,7 @@ static mlx_status_t add_layer(pull_t *pull, const mlx_oci_descriptor_t *describe
   uint64_t space = described->size;
   if (layer->tar) {
     ++pull->tars;
-    if (__builtin_mul_overflow(space, 2, &space)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
+    if (__builtin_mul_overflow(space, 2, &space)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");  // it is unpacked beside itself
     MLX_TRY(mlx_format(&layer->path, "%s/layers/%s.tar", pull->staging, described->digest + strlen("sha256:")));
   } else {
     if (!mlx_is_safe_path(name)) {
@@ -226,6 +226,7 @@ static mlx_status_t add_layer(pull_t *pull, const mlx_oci_descriptor_t *describe
     MLX_TRY(mlx_format(&layer->path, "%s/files/%s", pull->staging, name));
   }
   ++pull->count;
+  space -= mlx_download_present(layer->path, described->size);
   if (__builtin_add_overflow(pull->bytes, space, &pull->bytes)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
   return NULL;
 }

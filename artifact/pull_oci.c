@@ -23,8 +23,8 @@ typedef struct fetch {
   mlx_oci_document_t others[MLX_MAX_TARGETS];      // of the same bundle, where all targets are wanted
   size_t other_count;
   char model_digest[MLX_OCI_DIGEST], module_digest[MLX_OCI_DIGEST];
-  const mlx_oci_descriptor_t *layers[MAX_LAYERS];  // of both
-  size_t count, done;                              // of which the first are here
+  const mlx_oci_descriptor_t *layers[MAX_LAYERS];  // of all of them, as far as they are needed
+  size_t count;
   char *folder, *staging;
 } fetch_t;
 
@@ -106,11 +106,15 @@ static mlx_status_t get_one(fetch_t *fetch, const char *reference, mlx_oci_docum
   return mlx_error(MLX_INVALID_INPUT, "the module %s belongs to another model", out_digest);
 }
 
-static const char *manifest_of(const mlx_oci_document_t *module) {
+static const mlx_oci_descriptor_t *manifest_of(const mlx_oci_document_t *module) {
   for (size_t i = 0; i < module->count; ++i) {
-    if (!strcmp(module->items[i].path, MLX_BUNDLE_MANIFEST)) return module->items[i].digest;
+    if (!strcmp(module->items[i].path, MLX_BUNDLE_MANIFEST)) return &module->items[i];
   }
-  return "";
+  return NULL;
+}
+
+static bool of_one_bundle(const mlx_oci_document_t *a, const mlx_oci_document_t *b) {
+  return manifest_of(a) && manifest_of(b) && !strcmp(manifest_of(a)->digest, manifest_of(b)->digest);
 }
 
 // One bundle pushed under two tags has its modules twice.
@@ -128,7 +132,7 @@ static mlx_status_t get_others(fetch_t *fetch, const mlx_oci_document_t *index) 
     mlx_oci_document_t other = {0};
     if (!strcmp(index->items[i].digest, fetch->module_digest)) continue;
     mlx_status_t status = get_one(fetch, index->items[i].digest, &other, digest);
-    const bool ours = !status && !strcmp(manifest_of(&other), manifest_of(&fetch->module));
+    const bool ours = !status && of_one_bundle(&other, &fetch->module);
     if (ours && !has_target(fetch, other.target) && fetch->other_count < MLX_MAX_TARGETS) {
       fetch->others[fetch->other_count++] = other;
       continue;
@@ -174,12 +178,20 @@ static const mlx_oci_descriptor_t *find_layer(const fetch_t *fetch, const char *
   return NULL;
 }
 
-// Those of a document that |manifest| says are needed; all where that is NULL.
+static bool belongs(const fetch_t *fetch, const mlx_manifest_t *manifest, const char *name) {
+  if (!strcmp(name, MLX_BUNDLE_MANIFEST) || !strcmp(name, MLX_BUNDLE_SIGNATURE)) return true;
+  if (!mlx_manifest_file(manifest, name)) {
+    mlx_report_note(fetch->options->report, "left out, since the model's manifest does not list it: %s", name);
+    return false;
+  }
+  return wants_all(fetch) || mlx_manifest_needs(manifest, fetch->module.target, name);
+}
+
+// Those of a document that belong to the bundle whose manifest this is, and are wanted.
 static mlx_status_t add_layers(fetch_t *fetch, const mlx_oci_document_t *document, const mlx_manifest_t *manifest) {
   for (size_t i = 0; i < document->count; ++i) {
     const mlx_oci_descriptor_t *layer = &document->items[i];
-    if (manifest && !mlx_manifest_needs(manifest, fetch->module.target, layer->path)) continue;
-    if (!mlx_is_bundle_file(layer->path)) return mlx_error(MLX_UNSUPPORTED, "the layer %s is called '%s', which is no file of a compiled model", layer->digest, layer->path);
+    if (!belongs(fetch, manifest, layer->path)) continue;
     const mlx_oci_descriptor_t *same = find_layer(fetch, layer->path);
     if (same && !strcmp(same->digest, layer->digest)) continue;  // modules of one bundle share its manifest
     if (same) return mlx_error(MLX_INVALID_INPUT, "there are two layers for '%s'", layer->path);
@@ -189,30 +201,74 @@ static mlx_status_t add_layers(fetch_t *fetch, const mlx_oci_document_t *documen
   return NULL;
 }
 
-static mlx_status_t get_job(void *user, size_t index, mlx_http_t *http, mlx_tally_t *tally) {
-  fetch_t *fetch = user;
+static mlx_status_t add_module(fetch_t *fetch, const mlx_oci_document_t *module, const mlx_manifest_t *manifest) {
+  for (size_t i = 0; i < manifest->variant_count; ++i) {
+    if (!strcmp(manifest->variants[i].target, module->target)) return add_layers(fetch, module, manifest);
+  }
+  return mlx_error(MLX_INVALID_INPUT, "a module says that it was compiled for '%s', its manifest that it was for %s", module->target, mlx_manifest_targets_text(manifest).text);
+}
+
+// The module's manifest comes first: it says what else is needed, and so how much.
+static mlx_status_t get_manifest(fetch_t *fetch) {
+  const mlx_oci_descriptor_t *layer = manifest_of(&fetch->module);
   char *path;
-  const mlx_oci_descriptor_t *layer = fetch->layers[fetch->done + index];
-  MLX_TRY(mlx_join_path(fetch->staging, layer->path, &path));
-  mlx_status_t status = mlx_store_get_blob(fetch->store, http, layer, path, tally);
+  mlx_http_t *http = NULL;
+  mlx_tally_t tally = 0;
+  if (!layer) return mlx_error(MLX_INVALID_INPUT, "the module %s has no " MLX_BUNDLE_MANIFEST, fetch->module_digest);
+  if (layer->size > MLX_MAX_MANIFEST) return mlx_error(MLX_INVALID_INPUT, "the manifest %s is longer than %u bytes", layer->digest, MLX_MAX_MANIFEST);
+  MLX_TRY(mlx_join_path(fetch->staging, MLX_BUNDLE_MANIFEST, &path));
+  mlx_status_t status = mlx_http_open(&fetch->options->store.http, &http);
+  if (!status) status = mlx_store_get_blob(fetch->store, http, layer, path, &tally);
+  mlx_http_close(http);
   mlx_free(path);
   return status;
 }
 
+static mlx_status_t plan(fetch_t *fetch) {
+  mlx_bundle_t *bundle;
+  MLX_TRY(get_manifest(fetch));
+  MLX_TRY(mlx_bundle_open(fetch->staging, &bundle));
+  const mlx_manifest_t *manifest = mlx_bundle_manifest(bundle);
+  mlx_status_t status = add_module(fetch, &fetch->module, manifest);
+  for (size_t i = 0; i < fetch->other_count && !status; ++i) status = add_module(fetch, &fetch->others[i], manifest);
+  if (!status) status = add_layers(fetch, &fetch->model, manifest);
+  mlx_bundle_close(bundle);
+  return status;
+}
+
+static mlx_status_t layer_path(const fetch_t *fetch, size_t index, char **out_path) { return mlx_join_path(fetch->staging, fetch->layers[index]->path, out_path); }
+
+static mlx_status_t get_job(void *user, size_t index, mlx_http_t *http, mlx_tally_t *tally) {
+  fetch_t *fetch = user;
+  char *path;
+  MLX_TRY(layer_path(fetch, index, &path));
+  mlx_status_t status = mlx_store_get_blob(fetch->store, http, fetch->layers[index], path, tally);
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t add_sizes(const fetch_t *fetch, uint64_t *out_all, uint64_t *out_missing) {
+  *out_all = *out_missing = 0;
+  for (size_t i = 0; i < fetch->count; ++i) {
+    char *path;
+    const uint64_t size = fetch->layers[i]->size;
+    if (__builtin_add_overflow(*out_all, size, out_all)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
+    MLX_TRY(layer_path(fetch, i, &path));
+    *out_missing += size - mlx_download_present(path, size);
+    mlx_free(path);
+  }
+  return NULL;
+}
+
 static mlx_status_t get_layers(fetch_t *fetch, const char *name) {
   char title[300];
-  uint64_t bytes = 0;
-  for (size_t i = fetch->done; i < fetch->count; ++i) {
-    if (__builtin_add_overflow(bytes, fetch->layers[i]->size, &bytes)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
-  }
-  MLX_TRY(mlx_output_stage(fetch->staging));
-  MLX_TRY(mlx_download_check_space(fetch->staging, bytes));
+  uint64_t all, missing;
+  MLX_TRY(add_sizes(fetch, &all, &missing));
+  MLX_TRY(mlx_download_check_space(fetch->staging, missing));
   snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(name).text);
-  const mlx_transfer_t transfer = {.title = title, .count = fetch->count - fetch->done, .parallel = PARALLEL, .bytes = bytes, .job = get_job, .user = fetch,
+  const mlx_transfer_t transfer = {.title = title, .count = fetch->count, .parallel = PARALLEL, .bytes = all, .job = get_job, .user = fetch,
                                    .http = &fetch->options->store.http, .report = fetch->options->report};
-  MLX_TRY(mlx_status_hint(mlx_transfer_run(&transfer), "what came so far is kept: run the command again to go on"));
-  fetch->done = fetch->count;
-  return NULL;
+  return mlx_status_hint(mlx_transfer_run(&transfer), "what came so far is kept: run the command again to go on");
 }
 
 // What an earlier pull left and this one has no use for.
@@ -286,25 +342,16 @@ static mlx_status_t get_model(fetch_t *fetch) {
   return mlx_error(MLX_UNSUPPORTED, "'%s' is not a model: its artifactType is '%s', not " MLX_OCI_MODEL, ref->reference, fetch->model.artifact_type);
 }
 
-static mlx_status_t add_model_layers(fetch_t *fetch) {
-  mlx_bundle_t *bundle;
-  MLX_TRY(mlx_bundle_open(fetch->staging, &bundle));
-  mlx_status_t status = add_layers(fetch, &fetch->model, wants_all(fetch) ? NULL : mlx_bundle_manifest(bundle));
-  mlx_bundle_close(bundle);
-  return status;
-}
-
 // Makes fetch->folder, which is not there yet.
 static mlx_status_t get_files(fetch_t *fetch, const char *name) {
   MLX_TRY(mlx_format(&fetch->staging, "%s.%.16s.%.16s%s.part", fetch->folder, fetch->model_digest + 7, fetch->module_digest + 7, wants_all(fetch) ? ".all" : ""));
-  MLX_TRY(add_layers(fetch, &fetch->module, NULL));
-  for (size_t i = 0; i < fetch->other_count; ++i) MLX_TRY(add_layers(fetch, &fetch->others[i], NULL));
-  MLX_TRY(get_layers(fetch, name));
-  MLX_TRY(add_model_layers(fetch));  // of which the module's manifest says what is needed
-  MLX_TRY(get_layers(fetch, name));
-  MLX_TRY(mlx_list_dir(fetch->staging, remove_stray, fetch));
-  MLX_TRY(check_bundle(fetch));
-  return mlx_rename(fetch->staging, fetch->folder);
+  MLX_TRY(mlx_output_stage(fetch->staging));
+  mlx_status_t status = plan(fetch);
+  if (!status) MLX_TRY(get_layers(fetch, name));
+  if (!status) status = mlx_list_dir(fetch->staging, remove_stray, fetch);
+  if (!status) status = check_bundle(fetch);
+  if (mlx_status_code(status) == MLX_INVALID_INPUT) return mlx_status_join(status, mlx_remove_tree(fetch->staging));  // to come again would not help
+  return status ? status : mlx_rename(fetch->staging, fetch->folder);
 }
 
 static mlx_status_t get_bundle(fetch_t *fetch) {

@@ -281,6 +281,66 @@ TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
   command_free(&run);
 }
 
+// |json| with the first |from| in it replaced.
+static char *replaced(const mlx_text_t *json, const char *from, const char *to) {
+  char *out;
+  const char *at = strstr(json->data, from);
+  CHECK(at);
+  CHECK_OK(mlx_format(&out, "%.*s%s%s", (int)(at - json->data), json->data, to, at + strlen(from)));
+  return out;
+}
+
+static void put_changed(mlx_store_t *store, const char *tag, const char *json, const char *subject, mlx_oci_descriptor_t *described) {
+  *described = (mlx_oci_descriptor_t){.media_type = MLX_OCI_MANIFEST, .size = strlen(json)};
+  mlx_oci_digest(json, strlen(json), described->digest);
+  CHECK_OK(mlx_store_put_document(store, tag, described, json, strlen(json), subject));
+}
+
+// What others put together need not be what push makes.
+TEST(a_bundle_gets_what_its_manifest_lists) {
+  begin();
+  static const char stray[] = "\"layers\": [{\"mediaType\": \"x\", \"digest\": \"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a\", \"size\": 2, "
+                              "\"annotations\": {\"org.cncf.model.filepath\": \"LICENSE-extra\"}},";
+  command_t run;
+  char ref[256], digest[MLX_OCI_DIGEST], old[128], *changed;
+  mlx_text_t model = {0}, module = {0};
+  mlx_oci_ref_t parsed;
+  mlx_store_t *store;
+  mlx_oci_descriptor_t described, other;
+  mlx_store_options_t options = {0};
+  quick_http(&options.http);
+  RUN(&run, "push", in_folder("host.mlxb"), place("acme/stray:v1"));
+  read_note(run.err, digest);
+  command_done(&run);
+  CHECK_OK(mlx_oci_ref_parse(place("acme/stray:v1"), &parsed));
+  CHECK_OK(mlx_store_open(&parsed, &options, &store));
+  CHECK_OK(mlx_store_get_document(store, digest, &module));
+  CHECK_OK(mlx_store_get_document(store, "v1", &model));
+  mlx_oci_digest(model.data, model.length, digest);
+  changed = replaced(&module, "cpu:host", "cpu:x86-64");
+  put_changed(store, NULL, changed, digest, &described);
+  mlx_free(changed);
+  snprintf(ref, sizeof ref, "%s@%s", place("acme/stray"), described.digest);
+  RUN(&run, "pull", ref, "-o", in_folder("lacking"));
+  check_refused(&run, MLX_INVALID_INPUT, "says that it was compiled for 'cpu:x86-64', its manifest that it was for cpu:host");
+  changed = replaced(&model, "\"layers\": [", stray);
+  put_changed(store, "v2", changed, NULL, &other);
+  mlx_free(changed);
+  snprintf(old, sizeof old, "%s\", \"size\": %zu", digest, model.length);
+  snprintf(ref, sizeof ref, "%s\", \"size\": %llu", other.digest, (unsigned long long)other.size);
+  changed = replaced(&module, old, ref);
+  put_changed(store, NULL, changed, other.digest, &described);
+  mlx_free(changed);
+  RUN(&run, "pull", place("acme/stray:v2"), "-o", in_folder("strayed"));
+  CHECK_CONTAINS(run.err, "does not list it: LICENSE-extra");
+  command_done(&run);
+  CHECK(!mlx_is_file(in_folder("strayed/LICENSE-extra")));
+  check_same_bundle(in_folder("strayed"), in_folder("host.mlxb"));
+  mlx_text_clear(&model);
+  mlx_text_clear(&module);
+  mlx_store_close(store);
+}
+
 // Into the cache, once; a pull of the same tag has the next one ask again.
 TEST(a_compiled_model_runs_from_the_registry) {
   begin();
@@ -525,6 +585,6 @@ TEST(a_real_registry_takes_and_gives_it) {
 
 TEST_MAIN(CASE(references_are_read_in_their_parts), CASE(documents_that_make_no_sense_are_refused), CASE(challenges_and_credentials_are_read),
           CASE(one_copy_of_the_weights_serves_two_targets), CASE(a_tag_means_the_code_that_was_pushed_under_it),
-          CASE(a_bundle_of_several_targets_is_pulled_for_the_machine), CASE(a_compiled_model_runs_from_the_registry), CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
+          CASE(a_bundle_of_several_targets_is_pulled_for_the_machine), CASE(a_bundle_gets_what_its_manifest_lists), CASE(a_compiled_model_runs_from_the_registry), CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
           CASE(pieces_that_were_cut_off_are_sent_again_from_there), CASE(a_short_blob_that_was_cut_off_is_sent_anew), CASE(tokens_are_fetched_with_what_docker_knows),
           CASE(a_folder_laid_out_like_a_registry_does_as_well), CASE(a_real_registry_takes_and_gives_it))

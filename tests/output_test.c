@@ -1,4 +1,5 @@
-// Two pulls to one place at once: one brings it, the other waits and says that it is there; nothing of either is left beside it.
+// Where a pull puts things. Two to one place at once: one brings it, the other waits and says that it is there; nothing of either is left beside
+// it. And whether there is room.
 #include "artifact/output.h"
 
 #include "artifact/push.h"
@@ -118,4 +119,62 @@ TEST(a_model_from_a_registry_comes_once) {
   CHECK_OK(mlx_remove_tree(in_folder("here/gguf")));
 }
 
-TEST_MAIN(CASE(a_bundle_from_a_web_server_comes_once), CASE(a_bundle_from_a_registry_comes_once), CASE(a_model_from_a_registry_comes_once))
+// ---------------------------------------------------------------------------------------------------------------------
+// Room
+
+// Runs a script in |folder| with a disk of so many bytes at small/, and keeps what it says. False where nobody may make one.
+static bool with_small_disk(uint64_t bytes, const char *script, command_t *run) {
+  char whole[1024];
+  snprintf(whole, sizeof whole, "cd %s && mkdir -p small && mount -t tmpfs -o size=%llu tmpfs small || exit 99; %s", folder, (unsigned long long)bytes, script);
+  command_start(run, (const char *const[]){"/usr/bin/env", "unshare", "-rm", "sh", "-c", whole, NULL});
+  command_wait(run);
+  if (run->exit_code != 99 && run->exit_code != 127 && !strstr(run->err, "unshare:")) return true;
+  fprintf(stderr, "  skipped: no disk of its own can be made here: %s\n", run->err);
+  command_free(run);
+  return false;
+}
+
+TEST(what_is_there_needs_no_room_and_all_that_is_missing_is_told) {
+  begin();
+  command_t run;
+  char ref[128], script[512], digest[MLX_OCI_DIGEST], expected[96];
+  mlx_text_t json = {0};
+  mlx_oci_ref_t parsed;
+  mlx_store_t *store;
+  mlx_store_options_t options = {0};
+  quick_http(&options.http);
+  server_control(&registry, "{}");
+  command_shell(folder, "head -c 1048576 /dev/urandom > weights");
+  const test_layer_t layer = {in_folder("weights"), MLX_OCI_WEIGHT, "big.gguf"};
+  snprintf(ref, sizeof ref, "oci://127.0.0.1:%d/acme/big:v1", registry.port);
+  store_model(ref, &options, MLX_OCI_MODEL, in_folder("{}"), &layer, 1);
+  CHECK_OK(mlx_oci_ref_parse(ref, &parsed));
+  CHECK_OK(mlx_store_open(&parsed, &options, &store));
+  CHECK_OK(mlx_store_get_document(store, "v1", &json));
+  mlx_oci_digest(json.data, json.length, digest);
+  mlx_text_clear(&json);
+  mlx_store_close(store);
+  snprintf(script, sizeof script, "mkdir -p small/big.%.16s.part/files && head -c 800000 weights > small/big.%.16s.part/files/big.gguf.part && %s pull %s -o small/big && cmp weights small/big/big.gguf",
+           digest + 7, digest + 7, MLXCEL_BINARY, ref);
+  if (!with_small_disk((64 << 20) + (1200 << 10), script, &run)) return;
+  command_done(&run);
+  snprintf(ref, sizeof ref, "oci://127.0.0.1:%d/acme/room:v1", registry.port);
+  RUN(&run, "push", in_folder("web/tiny.mlxb"), ref);
+  command_done(&run);
+  snprintf(script, sizeof script, "%s pull %s -o small/tiny.mlxb", MLXCEL_BINARY, ref);
+  CHECK(with_small_disk(8 << 20, script, &run));
+  CHECK_INT(run.exit_code, MLX_IO);
+  static const char *const names[] = {"web/tiny.mlxb/model.vmfb", "web/tiny.mlxb/weights.irpa", "web/tiny.mlxb/tokenizer.json"};
+  uint64_t sum = 0;
+  for (int i = 0; i < 3; ++i) {
+    mlx_file_stamp_t stamp;
+    CHECK_OK(mlx_file_stamp(in_folder(names[i]), &stamp));
+    sum += stamp.size;
+  }
+  snprintf(expected, sizeof expected, "%s are to come and 67.1 MB stay free", mlx_bytes_show(sum).text);
+  CHECK_CONTAINS(run.err, expected);
+  command_free(&run);
+}
+
+TEST_MAIN(CASE(a_bundle_from_a_web_server_comes_once), CASE(a_bundle_from_a_registry_comes_once), CASE(a_model_from_a_registry_comes_once),
+          CASE(what_is_there_needs_no_room_and_all_that_is_missing_is_told))
