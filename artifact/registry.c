@@ -491,12 +491,14 @@ mlx_status_t mlx_registry_put_blob(mlx_registry_t *registry, mlx_http_t *http, c
   bool has, passing;
   const mlx_http_options_t *options = mlx_http_settings(http);
   double pause = options->pause_seconds;
+  uint64_t reached = 0;  // the most that the registry ever had
   MLX_TRY(has_blob(&u, &has));
   if (!has) MLX_TRY(begin_upload(&u));
-  for (int tries = 1; !has; ++tries) {
+  for (int failed = 0; !has;) {
     mlx_status_t status = send_all(&u, &passing);
     if (!status) break;
-    if (!passing || tries >= options->tries) return mlx_status_annotate(status, "%s", blob->described.path[0] ? blob->described.path : blob->described.digest);
+    if (u.offset > reached) failed = 0, pause = options->pause_seconds, reached = u.offset;  // a try that brought something does not count
+    if (!passing || ++failed >= options->tries) return mlx_status_annotate(status, "%s", blob->described.path[0] ? blob->described.path : blob->described.digest);
     mlx_status_free(status);
     MLX_TRY(mlx_http_pause(options, pause));
     pause *= 2;

@@ -434,6 +434,30 @@ TEST(pieces_that_were_cut_off_are_sent_again_from_there) {
   mlx_store_close(store);
 }
 
+// More breaks than a request has tries, each of them further on.
+TEST(an_upload_that_gets_on_is_not_given_up) {
+  begin();
+  static char bytes[40000];
+  mlx_store_options_t options = {.chunk_bytes = 5000};
+  mlx_oci_ref_t ref;
+  mlx_store_t *store;
+  mlx_http_t *http;
+  mlx_tally_t tally = 0;
+  quick_http(&options.http);
+  memset(bytes, 'y', sizeof bytes);
+  mlx_blob_t blob = {.described = {.size = sizeof bytes}, .bytes = bytes};
+  mlx_oci_digest(bytes, sizeof bytes, blob.described.digest);
+  CHECK_OK(mlx_oci_ref_parse(place("acme/breaking:v1"), &ref));
+  CHECK_OK(mlx_store_open(&ref, &options, &store));
+  CHECK_OK(mlx_http_open(&options.http, &http));
+  server_control(&server, "{\"break_pieces\": true}");
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
+  CHECK_INT(tally, sizeof bytes);
+  CHECK(count_of(server_log(&server), "\"PATCH\"") > options.http.tries);
+  mlx_http_close(http);
+  mlx_store_close(store);
+}
+
 TEST(a_short_blob_that_was_cut_off_is_sent_anew) {
   begin();
   char bytes[5000];
@@ -586,5 +610,5 @@ TEST(a_real_registry_takes_and_gives_it) {
 TEST_MAIN(CASE(references_are_read_in_their_parts), CASE(documents_that_make_no_sense_are_refused), CASE(challenges_and_credentials_are_read),
           CASE(one_copy_of_the_weights_serves_two_targets), CASE(a_tag_means_the_code_that_was_pushed_under_it),
           CASE(a_bundle_of_several_targets_is_pulled_for_the_machine), CASE(a_bundle_gets_what_its_manifest_lists), CASE(a_compiled_model_runs_from_the_registry), CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
-          CASE(pieces_that_were_cut_off_are_sent_again_from_there), CASE(a_short_blob_that_was_cut_off_is_sent_anew), CASE(tokens_are_fetched_with_what_docker_knows),
+          CASE(pieces_that_were_cut_off_are_sent_again_from_there), CASE(an_upload_that_gets_on_is_not_given_up), CASE(a_short_blob_that_was_cut_off_is_sent_anew), CASE(tokens_are_fetched_with_what_docker_knows),
           CASE(a_folder_laid_out_like_a_registry_does_as_well), CASE(a_real_registry_takes_and_gives_it))

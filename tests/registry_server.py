@@ -2,8 +2,8 @@
 
     python3 registry_server.py [ADDRESS [CERTIFICATE KEY]]
 
-Prints its port. PUT /_control sets, as JSON: {"users": {"NAME": "PASSWORD"}, "expire": N, "fail_patch": N, "fail_put": N, "corrupt": true}: tokens are
-then wanted (from a token server on the same port), and run out before the Nth blob is read; the Nth piece of an upload is cut off in the middle, blobs are changed on their way out.
+Prints its port. PUT /_control sets, as JSON: {"users": {"NAME": "PASSWORD"}, "expire": N, "fail_patch": N, "fail_put": N, "break_pieces": true, "corrupt": true}: tokens are
+then wanted (from a token server on the same port), and run out before the Nth blob is read; the Nth piece of an upload is cut off in the middle, or every one that is longer than 1000 bytes, blobs are changed on their way out.
 {"identities": ["TOKEN"]} are good for a token too. {"page": N}: lists come N at a time, the next page is linked to by {"link": "path"} (the default), "query", "absolute", "loop", "endless", or any address given there.
 {"no_referrers": true}: as a registry before that API. {"bare": true}: lists of referrers leave out what they need not say. {"slow": SECONDS} passes before each blob,
 {"stall": N}: after N bytes of one nothing more comes. {"realm": URL}: where tokens are said to be. {"upload_to": URL}: the host that pieces are to be sent to.
@@ -68,6 +68,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, b"{}")
         length = int(self.headers["Content-Length"] or 0)
         cut = length > 1000 and is_nth("fail_patch" if self.command == "PATCH" else "fail_put") if self.command in ("PATCH", "PUT") else False
+        cut = cut or (length > 1000 and self.command == "PATCH" and bool(control.get("break_pieces")))
         self.body = self.rfile.read(length // 2 if cut else length)
         self.cut = cut
         match = re.fullmatch(r"/v2/(.+)/(manifests|blobs|referrers|tags)/(.*)", url.path)
