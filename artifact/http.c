@@ -307,7 +307,7 @@ static mlx_status_t perform(exchange_t *e) {
   if (code) return transfer_error(e, code);
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &e->response->status);
   const long status = e->response->status;
-  e->response->passing = status == 408 || status == 429 || status >= 500;
+  e->response->passing = status == 408 || status == 429 || (status >= 500 && status != 501);
   const char *url = NULL;
   curl_easy_getinfo(curl, CURLINFO_EFFECTIVE_URL, &url);
   return url ? mlx_copy_text(url, strlen(url), &e->response->url) : NULL;
@@ -438,6 +438,7 @@ mlx_status_t mlx_http_check(const mlx_http_request_t *request, const mlx_http_re
   if (code == 429) {
     return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s %s: too many requests (429)%s", method, url.text, said), "try again later");
   }
+  if (code == 501) return mlx_error(MLX_UNSUPPORTED, "%s %s: the server does not do this (501)%s", method, url.text, said);
   mlx_status_t status = mlx_error(code >= 500 ? MLX_UNAVAILABLE : MLX_INVALID_INPUT, "%s %s: the server answered %ld%s", method, url.text, code, said);
   return code >= 500 ? mlx_status_hint(status, "the server is at fault: try again later") : status;
 }

@@ -301,12 +301,15 @@ static mlx_status_t find_next(pages_t *pages, const mlx_http_response_t *respons
   return NULL;
 }
 
+// 404 is what the specification has for it; the others are how registries from before it say so.
+static bool is_lacking(long status) { return status == 404 || status == 405 || status == 400 || status == 501; }
+
 static mlx_status_t get_page(pages_t *pages, page_fn_t page, void *user) {
   mlx_http_response_t response = {0};
   const char *url = pages->urls[pages->count - 1];
   const mlx_http_request_t request = {.url = url, .max_bytes = MLX_OCI_MAX_DOCUMENT};
   mlx_status_t status = ask(pages->registry, pages->registry->http, &request, &response);
-  pages->lacks = !status && pages->count == 1 && (response.status == 404 || response.status == 405 || response.status == 400);
+  pages->lacks = !status && pages->count == 1 && is_lacking(response.status);
   if (!status && !pages->lacks) status = check(pages->registry, &request, &response);
   if (!status && !pages->lacks) status = page(user, mlx_http_show(url).text, response.body.data ? response.body.data : "", response.body.length);
   if (!status && !pages->lacks) status = find_next(pages, &response);

@@ -195,6 +195,9 @@ TEST(a_registry_without_the_api_has_the_list_under_a_tag) {
   fill(store);
   check_referrers(store);
   CHECK_CONTAINS(server_log(&server), "manifests/sha256-");
+  server_control(&server, "{\"no_referrers\": 501}");
+  check_referrers(store);
+  CHECK_INT(count_of(server_log(&server), "/referrers/"), 1);  // asked once: it will not learn it in the meantime
   mlx_store_close(store);
 }
 

@@ -5,7 +5,7 @@
 Prints its port. PUT /_control sets, as JSON: {"users": {"NAME": "PASSWORD"}, "expire": N, "fail_patch": N, "fail_put": N, "break_pieces": true, "corrupt": true}: tokens are
 then wanted (from a token server on the same port), and run out before the Nth blob is read; the Nth piece of an upload is cut off in the middle, or every one that is longer than 1000 bytes, blobs are changed on their way out.
 {"identities": ["TOKEN"]} are good for a token too. {"page": N}: lists come N at a time, the next page is linked to by {"link": "path"} (the default), "query", "absolute", "loop", "endless", or any address given there.
-{"no_referrers": true}: as a registry before that API. {"bare": true}: lists of referrers leave out what they need not say. {"slow": SECONDS} passes before each blob,
+{"no_referrers": true}: as a registry before that API; or the status that it answers with. {"bare": true}: lists of referrers leave out what they need not say. {"slow": SECONDS} passes before each blob,
 {"stall": N}: after N bytes of one nothing more comes. {"realm": URL}: where tokens are said to be. {"upload_to": URL}: the host that pieces are to be sent to.
 GET /_log gives the requests since then, whether each came with an Authorization, and the most blobs that were asked for at once.
 """
@@ -141,7 +141,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def referrers(self, name, digest, query):
         if control.get("no_referrers"):
-            return self.answer(404)
+            return self.answer(404 if control["no_referrers"] is True else control["no_referrers"])
         found = {}
         for (where, _), (kind, body) in list(manifests.items()):
             document = json.loads(body)
