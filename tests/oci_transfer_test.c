@@ -242,7 +242,7 @@ TEST(credentials_are_found_wherever_docker_keeps_them) {
   check_credentials("hhh", NULL);
   check_identity("i", "long-lived");
   const char *script = "#!/bin/sh\nread host\ncase $host in\nstored) echo '{\"Username\": \"u\", \"Secret\": \"p\"}' ;;\n"
-                       "token) echo '{\"Username\": \"<token>\", \"Secret\": \"p\"}' ;;\nodd) echo hello ;;\n*) echo 'credentials not found in native keychain'; exit 1 ;;\nesac\n";
+                       "token) echo '{\"Username\": \"<token>\", \"Secret\": \"p\"}' ;;\nodd) echo hello ;;\nlocked) echo 'the keychain is locked'; exit 1 ;;\n*) echo 'credentials not found in native keychain'; exit 1 ;;\nesac\n";
   CHECK_OK(mlx_write_file(in_folder("docker-credential-mlxstore"), script, strlen(script)));
   CHECK(!chmod(in_folder("docker-credential-mlxstore"), 0755));
   snprintf(path, sizeof path, "%s:%s", folder, getenv("PATH"));
@@ -251,8 +251,12 @@ TEST(credentials_are_found_wherever_docker_keeps_them) {
   check_credentials("stored", "Basic dTpw");
   check_credentials("unknown", NULL);  // the program knows nothing of it
   check_identity("token", "p");
+  CHECK_ERROR(mlx_registry_credentials("locked", &authorization, &identity), MLX_TOOL_FAILED, "docker-credential-mlxstore has no answer for locked: exit status 1: the keychain is locked");
   CHECK_ERROR(mlx_registry_credentials("odd", &authorization, &identity), MLX_INVALID_INPUT, "docker-credential-mlxstore");
   CHECK_ERROR(mlx_registry_credentials("other", &authorization, &identity), MLX_NOT_FOUND, "docker-credential-nosuch");
+  write_config("{\"auths\": {\"stored\": {\"auth\": \"b2xkOm9sZA==\"}, \"unknown\": {\"auth\": \"eDp5\"}}, \"credHelpers\": {\"stored\": \"mlxstore\", \"unknown\": \"mlxstore\"}}");
+  check_credentials("stored", "Basic dTpw");   // the program's, not the stale one
+  check_credentials("unknown", "Basic eDp5");  // of which it knows nothing
   write_config("{");
   CHECK_ERROR(mlx_registry_credentials("h", &authorization, &identity), MLX_INVALID_INPUT, "config.json");
 }
