@@ -303,7 +303,7 @@ static bool is_model(const mlx_oci_document_t *document) {
   return !strcmp(type, MLX_OCI_MODEL) || !strcmp(type, MLX_OCI_MODEL_CONFIG);
 }
 
-// A tag that is not there, with those that are; lists of referrers are none that a person would want.
+// A tag that is not there, with those that are, or a name that has none; lists of referrers are none that a person would want.
 static mlx_status_t name_tags(fetch_t *fetch, mlx_status_t missing) {
   mlx_text_t tags = {0};
   char names[1024] = "";
@@ -320,7 +320,8 @@ static mlx_status_t name_tags(fetch_t *fetch, mlx_status_t missing) {
   }
   mlx_status_free(status);  // the missing one is what there is to tell
   mlx_text_clear(&tags);
-  return used ? mlx_status_hint(missing, "there are: %s", names) : missing;
+  if (used) return mlx_status_hint(missing, "there are: %s", names);
+  return mlx_status_hint(missing, "nothing is called '%s' there: is the name written right?", fetch->ref->name);
 }
 
 // The reference named a module: its subject is the model.

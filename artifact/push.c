@@ -206,6 +206,7 @@ static mlx_status_t need_all(const push_t *push) {
 }
 
 static mlx_status_t open_bundle(push_t *push) {
+  if (!mlx_is_dir(push->path) && !mlx_is_file(push->path)) return mlx_error(MLX_NOT_FOUND, "there is no '%s'", push->path);
   if (!mlx_is_bundle(push->path)) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is not a compiled model", push->path), "mlxcel compile MODEL -o NAME.mlxb makes one");
   }

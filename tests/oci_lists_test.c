@@ -285,6 +285,12 @@ TEST(a_tag_that_is_missing_is_answered_with_those_that_are_there) {
   CHECK_INT(run.exit_code, MLX_NOT_FOUND);
   CHECK_CONTAINS(run.err, "there are: t0, t1, t2, t3, t4, t5, t6");
   command_free(&run);
+  snprintf(text, sizeof text, "oci://127.0.0.1:%d/acme/taged", server.port);
+  RUN(&run, "pull", text);
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  CHECK_CONTAINS(run.err, "/manifests/latest");
+  CHECK_CONTAINS(run.err, "nothing is called 'acme/taged' there");
+  command_free(&run);
 }
 
 TEST_MAIN(CASE(links_to_the_next_page_are_read), CASE(all_pages_of_a_list_are_read), CASE(lists_without_an_end_are_given_up),

@@ -277,6 +277,27 @@ TEST(an_identity_token_is_given_for_a_token) {
   check_model(in_folder("private"));
 }
 
+TEST(what_cannot_be_reached_or_pushed_is_explained) {
+  begin();
+  command_t run;
+  char *path;
+  mlx_push_options_t options;
+  mlx_push_options_initialize(&options);
+  quick_http(&options.store.http);
+  options.output = in_folder("unreached");
+  mlx_status_t status = mlx_pull_oci("oci://127.0.0.1:1/acme/t:v1", &options, &path);
+  CHECK_INT(mlx_status_code(status), MLX_UNAVAILABLE);
+  CHECK_CONTAINS(mlx_status_hint_text(status), "does a server run there");
+  mlx_status_free(status);
+  status = mlx_pull_oci("oci://nosuch.invalid/acme/t:v1", &options, &path);
+  CHECK_INT(mlx_status_code(status), MLX_UNAVAILABLE);
+  CHECK_CONTAINS(mlx_status_hint_text(status), "is the host's name written right?");
+  mlx_status_free(status);
+  RUN(&run, "push", in_folder("nosuch.mlxb"), place("acme/t:v1"));
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  check_refused(&run, "there is no '");
+}
+
 TEST(an_upload_does_not_leave_https) {
   begin();
   char control[96], text[64];
@@ -324,5 +345,5 @@ TEST(credentials_do_not_travel_unprotected_to_another_machine) {
 }
 
 TEST_MAIN(CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(what_lies_in_the_way_is_checked_too), CASE(four_blobs_come_at_a_time), CASE(a_line_says_how_far_it_is),
-          CASE(http_and_any_certificate_are_for_those_who_ask), CASE(credentials_are_found_wherever_docker_keeps_them), CASE(an_identity_token_is_given_for_a_token), CASE(an_upload_does_not_leave_https),
+          CASE(http_and_any_certificate_are_for_those_who_ask), CASE(credentials_are_found_wherever_docker_keeps_them), CASE(an_identity_token_is_given_for_a_token), CASE(an_upload_does_not_leave_https), CASE(what_cannot_be_reached_or_pushed_is_explained),
           CASE(credentials_do_not_travel_unprotected_to_another_machine))

@@ -136,6 +136,8 @@ class Handler(BaseHTTPRequestHandler):
         return items[start:start + size], [("Link", '<%s>; rel="next"' % where)]
 
     def tags(self, name, what, query):
+        if not any(where == name for where, _ in manifests):
+            return self.answer(404, b'{"errors": [{"code": "NAME_UNKNOWN"}]}')
         tags, links = self.page(sorted({key for where, key in manifests if where == name and ":" not in key}), query)
         self.answer(200, json.dumps({"name": name, "tags": tags}).encode(), links)
 
