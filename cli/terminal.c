@@ -22,12 +22,18 @@ static bool log_line_is_due(bool running) {
   return true;
 }
 
+// Messages quote names from foreign files: nothing of them may steer the terminal.
+static void print_plain(const char *text) {
+  for (; *text; ++text) fputc((unsigned char)*text < 0x20 && *text != '\n' ? '?' : *text == 0x7f ? '?' : *text, stderr);
+  fputc('\n', stderr);
+}
+
 static void say(void *user, mlx_report_kind_t kind, const char *text) {
   (void)user;
   bool terminal = isatty(STDERR_FILENO);
   if (terminal && progress_shown) fputs("\r\033[K", stderr);
   if (kind == MLX_REPORT_NOTE) {
-    fprintf(stderr, "%s\n", text);
+    print_plain(text);
     progress_shown = false;
   } else if (terminal) {
     fputs(text, stderr);
@@ -45,12 +51,6 @@ const mlx_report_t *mlx_terminal_report(void) {
 
 mlx_status_t mlx_stdout_error(void) {
   return errno == EPIPE ? mlx_error(MLX_CANCELLED, "nobody reads stdout") : mlx_error(MLX_IO, "cannot write to stdout");
-}
-
-// Messages quote names from foreign files: nothing of them may steer the terminal.
-static void print_plain(const char *text) {
-  for (; *text; ++text) fputc((unsigned char)*text < 0x20 && *text != '\n' ? '?' : *text == 0x7f ? '?' : *text, stderr);
-  fputc('\n', stderr);
 }
 
 void mlx_terminal_error(const char *where, mlx_status_t status) {
