@@ -16,8 +16,9 @@
 #define TITLE "org.opencontainers.image.title"
 #define REF_NAME "org.opencontainers.image.ref.name"
 #define TARGET "mlxcel.target"
-#define PUSHED_AS "mlxcel.tag"
 #define CPU "mlxcel.cpu"
+#define TAG "mlxcel.tag"
+#define SERIAL "mlxcel.serial"
 
 // ---------------------------------------------------------------------------------------------------------------------
 // References
@@ -103,6 +104,17 @@ static mlx_status_t read_text(const mlx_json_t *json, yyjson_val *object, const 
   return NULL;
 }
 
+static mlx_status_t read_notes(const mlx_json_t *json, yyjson_val *object, mlx_oci_notes_t *out) {
+  char serial[20];
+  MLX_TRY(read_text(json, object, TARGET, out->target, sizeof out->target));
+  MLX_TRY(read_text(json, object, CPU, out->cpu, sizeof out->cpu));
+  MLX_TRY(read_text(json, object, TAG, out->tag, sizeof out->tag));
+  MLX_TRY(read_text(json, object, SERIAL, serial, sizeof serial));
+  if (strspn(serial, "0123456789") != strlen(serial)) return mlx_json_error(json, SERIAL, "is not a number");
+  out->serial = strtoull(serial, NULL, 10);
+  return NULL;
+}
+
 static mlx_status_t read_descriptor(const mlx_json_t *json, yyjson_val *value, const char *key, mlx_oci_descriptor_t *out) {
   const char *digest;
   int64_t size;
@@ -118,9 +130,7 @@ static mlx_status_t read_descriptor(const mlx_json_t *json, yyjson_val *value, c
   if (!notes) return NULL;
   if (!yyjson_is_obj(notes)) return mlx_json_error(json, "annotations", "must be an object");
   MLX_TRY(read_text(json, notes, mlx_json_find(notes, FILEPATH) ? FILEPATH : TITLE, out->path, sizeof out->path));
-  MLX_TRY(read_text(json, notes, TARGET, out->target, sizeof out->target));
-  MLX_TRY(read_text(json, notes, PUSHED_AS, out->pushed_as, sizeof out->pushed_as));
-  MLX_TRY(read_text(json, notes, CPU, out->cpu, sizeof out->cpu));
+  MLX_TRY(read_notes(json, notes, &out->notes));
   return read_text(json, notes, REF_NAME, out->tag, sizeof out->tag);
 }
 
@@ -140,9 +150,7 @@ static mlx_status_t read_document(const mlx_json_t *json, mlx_oci_document_t *ou
   MLX_TRY(read_text(json, json->root, "mediaType", out->media_type, sizeof out->media_type));
   MLX_TRY(read_text(json, json->root, "artifactType", out->artifact_type, sizeof out->artifact_type));
   yyjson_val *notes = mlx_json_find(json->root, "annotations"), *subject = mlx_json_find(json->root, "subject");
-  if (notes) MLX_TRY(read_text(json, notes, TARGET, out->target, sizeof out->target));
-  if (notes) MLX_TRY(read_text(json, notes, PUSHED_AS, out->pushed_as, sizeof out->pushed_as));
-  if (notes) MLX_TRY(read_text(json, notes, CPU, out->cpu, sizeof out->cpu));
+  if (notes) MLX_TRY(read_notes(json, notes, &out->notes));
   if (subject) MLX_TRY(read_descriptor(json, subject, "subject", &out->subject));
   if (mlx_json_find(json->root, "manifests")) return read_items(json, "manifests", out);
   yyjson_val *config;
@@ -196,6 +204,17 @@ static void put_pair(mlx_text_t *out, const char *comma, const char *key, const 
   mlx_text_json_string(out, value, strlen(value));
 }
 
+// What the next pair begins with is its result.
+static const char *put_notes(mlx_text_t *out, const char *comma, const mlx_oci_notes_t *notes) {
+  char serial[24];
+  snprintf(serial, sizeof serial, "%llu", (unsigned long long)notes->serial);
+  const char *const pairs[][2] = {{TARGET, notes->target}, {CPU, notes->cpu}, {TAG, notes->tag}, {SERIAL, notes->serial ? serial : ""}};
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; ++i) {
+    if (pairs[i][1][0]) put_pair(out, comma, pairs[i][0], pairs[i][1]), comma = ", ";
+  }
+  return comma;
+}
+
 static void put_descriptor(mlx_text_t *out, const mlx_oci_descriptor_t *d) {
   put_pair(out, "{", "mediaType", d->media_type);
   if (d->artifact_type[0]) put_pair(out, ", ", "artifactType", d->artifact_type);
@@ -207,9 +226,7 @@ static void put_descriptor(mlx_text_t *out, const mlx_oci_descriptor_t *d) {
     put_pair(out, ", ", TITLE, d->path);
     comma = ", ";
   }
-  if (d->target[0]) put_pair(out, comma, TARGET, d->target), comma = ", ";
-  if (d->pushed_as[0]) put_pair(out, comma, PUSHED_AS, d->pushed_as), comma = ", ";
-  if (d->cpu[0]) put_pair(out, comma, CPU, d->cpu), comma = ", ";
+  comma = put_notes(out, comma, &d->notes);
   if (d->tag[0]) put_pair(out, comma, REF_NAME, d->tag), comma = ", ";
   mlx_text_puts(out, comma[2] ? "}" : "}}");
 }
@@ -233,10 +250,8 @@ void mlx_oci_manifest_write(const mlx_oci_document_t *document, mlx_text_t *out)
     mlx_text_puts(out, ",\n  \"subject\": ");
     put_descriptor(out, &document->subject);
   }
-  if (document->target[0]) {
-    put_pair(out, ",\n  \"annotations\": {", TARGET, document->target);
-    if (document->pushed_as[0]) put_pair(out, ", ", PUSHED_AS, document->pushed_as);
-    if (document->cpu[0]) put_pair(out, ", ", CPU, document->cpu);
+  if (document->notes.target[0]) {
+    put_notes(out, ",\n  \"annotations\": {", &document->notes);
     mlx_text_puts(out, "}");
   }
   mlx_text_puts(out, "\n}\n");

@@ -38,15 +38,21 @@ typedef struct mlx_oci_ref {
 bool mlx_is_oci_ref(const char *text);
 mlx_status_t mlx_oci_ref_parse(const char *text, mlx_oci_ref_t *out_ref) MLX_MUST_USE;
 
+// What a module says of itself: annotations of ours, on its manifest and in the lists that name it. Empty where it says nothing.
+typedef struct mlx_oci_notes {
+  char target[64];           // what it was compiled for
+  char cpu[MLX_DIGEST_HEX];  // of cpu:host, that machine's mlx_cpu_identity
+  char tag[129];             // which it was pushed under
+  uint64_t serial;           // of that push among those under the tag, from 1; not every registry lists in the order of pushes
+} mlx_oci_notes_t;
+
 typedef struct mlx_oci_descriptor {
   char media_type[128], artifact_type[128];
   char digest[MLX_OCI_DIGEST];
   uint64_t size;
   char path[256];    // org.cncf.model.filepath, else the title; "" where there is none
-  char target[64];   // what a module was compiled for; ""
-  char pushed_as[129];  // the tag a module was pushed under; ""
-  char cpu[MLX_DIGEST_HEX];  // of a module for cpu:host, that machine's mlx_cpu_identity; ""
   char tag[129];     // in a folder's index; ""
+  mlx_oci_notes_t notes;
 } mlx_oci_descriptor_t;
 
 bool mlx_oci_is_digest(const char *text);
@@ -56,9 +62,7 @@ void mlx_oci_digest(const void *bytes, size_t length, char out_digest[MLX_OCI_DI
 // A manifest (config, layers, subject) or an index (manifests), whichever it is.
 typedef struct mlx_oci_document {
   char media_type[128], artifact_type[128];
-  char target[64];               // annotations of ours, as a descriptor has them
-  char pushed_as[129];
-  char cpu[MLX_DIGEST_HEX];
+  mlx_oci_notes_t notes;
   mlx_oci_descriptor_t config;   // of a manifest
   mlx_oci_descriptor_t subject;  // its digest is "" where there is none
   mlx_oci_descriptor_t *items;   // layers of a manifest, manifests of an index; owned

@@ -50,7 +50,10 @@ static void list_targets(const mlx_oci_document_t *index, char *out, size_t size
   size_t used = 0;
   *out = 0;
   for (size_t i = 0; i < index->count && used + 70 < size; ++i) {
-    used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", index->items[i].target);
+    bool named = false;
+    for (size_t j = 0; j < i && !named; ++j) named = !strcmp(index->items[j].notes.target, index->items[i].notes.target);
+    if (named) continue;
+    used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", index->items[i].notes.target);
   }
 }
 
@@ -62,12 +65,15 @@ static void keep_modules(mlx_oci_document_t *index, const char *tag) {
   }
   index->count = kept;
   for (size_t i = 0; i < kept; ++i) {
-    if (!strcmp(index->items[i].pushed_as, tag)) index->items[tagged++] = index->items[i];
+    if (!strcmp(index->items[i].notes.tag, tag)) index->items[tagged++] = index->items[i];
   }
   if (tagged) index->count = tagged;
 }
 
 static bool wants_all(const fetch_t *fetch) { return fetch->options->target && !strcmp(fetch->options->target, "all"); }
+
+// Whether the module at |b|, which is listed behind that at |a|, was pushed later too, as far as they say.
+static bool is_later(const mlx_oci_document_t *index, size_t a, size_t b) { return index->items[b].notes.serial >= index->items[a].notes.serial; }
 
 // The index of the module to take: the one wanted, else the only one, else the best for this machine. Of several for a target, and where all
 // are wanted, the one pushed last.
@@ -76,21 +82,18 @@ static mlx_status_t choose_module(const fetch_t *fetch, const mlx_oci_document_t
   char targets[1024];
   size_t fitting = 0, best = 0;
   list_targets(index, targets, sizeof targets);
-  if (wants_all(fetch) && index->count) {
-    *out_chosen = index->count - 1;
-    return NULL;
-  }
   for (size_t i = 0; i < index->count; ++i) {
-    const char *target = index->items[i].target;
-    const size_t rank = !options->target && options->rank ? options->rank(target, index->items[i].cpu) : 0;
-    if ((options->target && strcmp(target, options->target)) || rank < best) continue;
-    if (!fitting || rank) fitting = 1;  // of two that suit alike, the later
-    else if (strcmp(index->items[*out_chosen].target, target)) ++fitting;
+    const mlx_oci_notes_t *notes = &index->items[i].notes;
+    const size_t rank = !options->target && options->rank ? options->rank(notes->target, notes->cpu) : 0;
+    if ((options->target && !wants_all(fetch) && strcmp(notes->target, options->target)) || rank < best) continue;
+    const bool takes = !fitting || rank > best || is_later(index, *out_chosen, i);
+    if (!fitting || rank || wants_all(fetch)) fitting = 1;
+    else if (strcmp(index->items[*out_chosen].notes.target, notes->target)) ++fitting;
     best = rank;
-    *out_chosen = i;
+    if (takes) *out_chosen = i;
   }
   if (fitting == 1) {
-    if (best) mlx_report_note(options->report, "taking the code for %s, of %s", index->items[*out_chosen].target, targets);
+    if (best) mlx_report_note(options->report, "taking the code for %s, of %s", index->items[*out_chosen].notes.target, targets);
     return NULL;
   }
   if (!index->count) return mlx_error(MLX_UNSUPPORTED, "the model is there, but nothing that was compiled for it");
@@ -119,12 +122,12 @@ static bool of_one_bundle(const mlx_oci_document_t *a, const mlx_oci_document_t 
 
 // One bundle pushed under two tags has its modules twice.
 static bool has_target(const fetch_t *fetch, const char *target) {
-  bool has = !strcmp(fetch->module.target, target);
-  for (size_t i = 0; i < fetch->other_count && !has; ++i) has = !strcmp(fetch->others[i].target, target);
+  bool has = !strcmp(fetch->module.notes.target, target);
+  for (size_t i = 0; i < fetch->other_count && !has; ++i) has = !strcmp(fetch->others[i].notes.target, target);
   return has;
 }
 
-// Modules of one bundle have its manifest. Those of others cannot be in it; whoever asked for all is told.
+// Modules of one bundle have its manifest. Those of others cannot be in it; whoever asked for all is told which targets they were for.
 static mlx_status_t get_others(fetch_t *fetch, const mlx_oci_document_t *index) {
   char digest[MLX_OCI_DIGEST];
   mlx_oci_document_t left = {.items = index->items};  // their descriptors, moved to the front
@@ -133,7 +136,7 @@ static mlx_status_t get_others(fetch_t *fetch, const mlx_oci_document_t *index) 
     if (!strcmp(index->items[i].digest, fetch->module_digest)) continue;
     mlx_status_t status = get_one(fetch, index->items[i].digest, &other, digest);
     const bool ours = !status && of_one_bundle(&other, &fetch->module);
-    if (ours && !has_target(fetch, other.target) && fetch->other_count < MLX_MAX_TARGETS) {
+    if (ours && !has_target(fetch, other.notes.target) && fetch->other_count < MLX_MAX_TARGETS) {
       fetch->others[fetch->other_count++] = other;
       continue;
     }
@@ -142,6 +145,10 @@ static mlx_status_t get_others(fetch_t *fetch, const mlx_oci_document_t *index) 
     if (!ours) left.items[left.count++] = index->items[i];
   }
   char targets[1024];
+  size_t count = left.count;
+  for (size_t i = left.count = 0; i < count; ++i) {
+    if (!has_target(fetch, left.items[i].notes.target)) left.items[left.count++] = left.items[i];
+  }
   list_targets(&left, targets, sizeof targets);
   if (left.count) mlx_report_note(fetch->options->report, "left out, being of other bundles: %s", targets);
   return NULL;
@@ -161,8 +168,8 @@ static mlx_status_t get_modules(fetch_t *fetch) {
   const char *wanted = fetch->options->target;
   mlx_oci_document_t index;
   if (fetch->module_digest[0] && !wants_all(fetch)) {
-    if (!wanted || !strcmp(wanted, fetch->module.target)) return NULL;
-    return mlx_error(MLX_NOT_FOUND, "%s was compiled for %s, not for %s", fetch->module_digest, fetch->module.target, wanted);
+    if (!wanted || !strcmp(wanted, fetch->module.notes.target)) return NULL;
+    return mlx_error(MLX_NOT_FOUND, "%s was compiled for %s, not for %s", fetch->module_digest, fetch->module.notes.target, wanted);
   }
   MLX_TRY(mlx_store_referrers(fetch->store, fetch->model_digest, MLX_OCI_MODULE, &index));
   keep_modules(&index, fetch->ref->reference);
@@ -184,7 +191,7 @@ static bool belongs(const fetch_t *fetch, const mlx_manifest_t *manifest, const 
     mlx_report_note(fetch->options->report, "left out, since the model's manifest does not list it: %s", name);
     return false;
   }
-  return wants_all(fetch) || mlx_manifest_needs(manifest, fetch->module.target, name);
+  return wants_all(fetch) || mlx_manifest_needs(manifest, fetch->module.notes.target, name);
 }
 
 // Those of a document that belong to the bundle whose manifest this is, and are wanted.
@@ -203,9 +210,9 @@ static mlx_status_t add_layers(fetch_t *fetch, const mlx_oci_document_t *documen
 
 static mlx_status_t add_module(fetch_t *fetch, const mlx_oci_document_t *module, const mlx_manifest_t *manifest) {
   for (size_t i = 0; i < manifest->variant_count; ++i) {
-    if (!strcmp(manifest->variants[i].target, module->target)) return add_layers(fetch, module, manifest);
+    if (!strcmp(manifest->variants[i].target, module->notes.target)) return add_layers(fetch, module, manifest);
   }
-  return mlx_error(MLX_INVALID_INPUT, "a module says that it was compiled for '%s', its manifest that it was for %s", module->target, mlx_manifest_targets_text(manifest).text);
+  return mlx_error(MLX_INVALID_INPUT, "a module says that it was compiled for '%s', its manifest that it was for %s", module->notes.target, mlx_manifest_targets_text(manifest).text);
 }
 
 // The module's manifest comes first: it says what else is needed, and so how much.
@@ -291,7 +298,7 @@ static mlx_status_t check_bundle(const fetch_t *fetch) {
   for (size_t i = 0; !status && i < manifest->file_count; ++i) {
     const mlx_oci_descriptor_t *layer = find_layer(fetch, manifest->files[i].name);
     const bool same = layer && !strcmp(layer->digest + strlen("sha256:"), manifest->files[i].sha256);
-    if (layer ? same : !wants_all(fetch) && !mlx_manifest_needs(manifest, fetch->module.target, manifest->files[i].name)) continue;
+    if (layer ? same : !wants_all(fetch) && !mlx_manifest_needs(manifest, fetch->module.notes.target, manifest->files[i].name)) continue;
     status = mlx_error(MLX_INVALID_INPUT, "the module was compiled with another '%s' than the model has", manifest->files[i].name);
   }
   mlx_bundle_close(bundle);

@@ -62,7 +62,7 @@ mlx_status_t mlx_cli_pull(int argc, char **argv) {
                           "  hf:ORG/NAME[@REVISION]         a Hugging Face model: config, tokenizer, safetensors\n"
                           "  hf:ORG/NAME[@REVISION]:QUANT   its GGUF file with that quantisation (Q4_K_M) or name\n"
                           "  https://HOST/PATH/NAME.mlxb    a compiled model that a web server serves as a folder\n"
-                          "  oci://HOST[:PORT]/NAME[:TAG]   a model in a registry: a compiled one, or one as CNCF ModelPack has it; without a tag, latest\n"
+                          "  oci://HOST[:PORT]/NAME:TAG     a model in a registry: a compiled one, or one as CNCF ModelPack has it\n"
                           "  oci-layout:FOLDER[:TAG]        or in a folder laid out like one\n\n"
                           "Prints where the model is. A pull that was stopped goes on where it was when it is run again.\n\n"
                           "examples:\n"

@@ -57,7 +57,7 @@ static void put(mlx_store_t *store, const char *tag, const mlx_oci_document_t *d
   mlx_oci_digest(json.data, json.length, described.digest);
   described.size = json.length;
   memcpy(described.artifact_type, document->artifact_type, sizeof described.artifact_type);
-  memcpy(described.target, document->target, sizeof described.target);
+  described.notes = document->notes;
   CHECK_OK(mlx_store_put_document(store, tag, &described, json.data, json.length, document->subject.digest[0] ? document->subject.digest : NULL));
   memcpy(out_digest, described.digest, MLX_OCI_DIGEST);
   mlx_text_clear(&json);
@@ -81,7 +81,7 @@ static void fill(mlx_store_t *store) {
   for (int i = 0; i < COUNT; ++i) {
     mlx_oci_document_t module = {.artifact_type = MLX_OCI_MODULE, .config = blob.described, .subject = {.media_type = MLX_OCI_MANIFEST, .size = 1}};
     memcpy(module.subject.digest, subject, sizeof subject);
-    snprintf(module.target, sizeof module.target, "target%d", i);
+    snprintf(module.notes.target, sizeof module.notes.target, "target%d", i);
     put(store, NULL, &module, digest);
   }
 }
@@ -93,7 +93,7 @@ static void check_referrers(mlx_store_t *store) {
   for (size_t i = 0; i < COUNT; ++i) {
     char target[16];
     snprintf(target, sizeof target, "target%zu", i);
-    CHECK_TEXT(index.items[i].target, target);
+    CHECK_TEXT(index.items[i].notes.target, target);
     CHECK_TEXT(index.items[i].artifact_type, MLX_OCI_MODULE);
   }
   mlx_oci_document_free(&index);
@@ -228,7 +228,7 @@ TEST(a_folder_with_the_list_under_a_tag_does_as_well) {
   size_t modules = 0;
   mlx_oci_descriptor_t listed[COUNT], tagged = {.media_type = MLX_OCI_INDEX};
   for (size_t i = 0; i < document.count; ++i) {
-    if (!document.items[i].target[0]) continue;
+    if (!document.items[i].notes.target[0]) continue;
     CHECK(modules < COUNT);
     listed[modules] = document.items[i];
     listed[modules++].artifact_type[0] = 0;  // which skopeo leaves out
