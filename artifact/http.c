@@ -287,10 +287,6 @@ static mlx_status_t transfer_error(const exchange_t *e, CURLcode code) {
       return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s: its certificate cannot be trusted (%s)", url.text, said),
                              "%s; --insecure accepts any certificate",
                              e->http->ca_file ? "set SSL_CERT_FILE to a bundle that holds its authority" : WITHOUT_BUNDLE);
-    case CURLE_COULDNT_RESOLVE_HOST:
-      return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, said), "is the host's name written right? A proxy, where one is needed, is named by https_proxy");
-    case CURLE_COULDNT_CONNECT:
-      return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, said), "does a server run there, at that port? A proxy, where one is needed, is named by https_proxy");
     case CURLE_SSL_CONNECT_ERROR:
       return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, said), "it may not speak https: a registry of one's own that does not wants --plain-http");
     default: return mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, said);

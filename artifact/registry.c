@@ -163,6 +163,7 @@ static mlx_status_t ask(mlx_registry_t *registry, mlx_http_t *http, const mlx_ht
     request.authorization = ours ? authorization : NULL;
     mlx_status_t status = mlx_http_send(http, &request, response);
     mlx_free(authorization);
+    if (mlx_status_code(status) == MLX_UNAVAILABLE) status = mlx_status_hint(status, "check the address, and the network: proxies are those of http_proxy and https_proxy");
     if (status || response->status != 401 || !ours || tries == 1) return status;
     bool can;
     MLX_TRY(authenticate(registry, http, response, &can));

@@ -287,11 +287,11 @@ TEST(what_cannot_be_reached_or_pushed_is_explained) {
   options.output = in_folder("unreached");
   mlx_status_t status = mlx_pull_oci("oci://127.0.0.1:1/acme/t:v1", &options, &path);
   CHECK_INT(mlx_status_code(status), MLX_UNAVAILABLE);
-  CHECK_CONTAINS(mlx_status_hint_text(status), "does a server run there");
+  CHECK_CONTAINS(mlx_status_hint_text(status), "check the address, and the network");
   mlx_status_free(status);
   status = mlx_pull_oci("oci://nosuch.invalid/acme/t:v1", &options, &path);
   CHECK_INT(mlx_status_code(status), MLX_UNAVAILABLE);
-  CHECK_CONTAINS(mlx_status_hint_text(status), "is the host's name written right?");
+  CHECK_CONTAINS(mlx_status_hint_text(status), "check the address, and the network");
   mlx_status_free(status);
   RUN(&run, "push", in_folder("nosuch.mlxb"), place("acme/t:v1"));
   CHECK_INT(run.exit_code, MLX_NOT_FOUND);
