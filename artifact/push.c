@@ -192,11 +192,11 @@ static mlx_status_t describe_modules(push_t *push, const mlx_oci_document_t *ind
   return NULL;
 }
 
-// A place that nothing was pushed to yet has no list of what refers to the model.
+// A place that nothing was pushed to yet has no list of what refers to the model; one that is damaged is no reason not to push it anew.
 static mlx_status_t look_and_describe_modules(push_t *push) {
   mlx_oci_document_t index = {0};
   mlx_status_t status = mlx_store_referrers(push->store, push->model_described.digest, MLX_OCI_MODULE, &index);
-  if (mlx_status_code(status) == MLX_NOT_FOUND) {
+  if (mlx_status_code(status) == MLX_NOT_FOUND || mlx_status_code(status) == MLX_INVALID_INPUT) {
     mlx_status_free(status);
     status = NULL;
   }
