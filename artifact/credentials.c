@@ -13,6 +13,7 @@
 #define MAX_CONFIG (1u << 20)
 #define MAX_HELPER_ANSWER (64u << 10)
 #define HELPER_SECONDS 60  // a person may have to unlock something
+#define UNKNOWN_HOST "credentials not found in native keychain"  // what the programs' protocol has for one
 
 static void put_base64(mlx_text_t *out, const char *bytes, size_t length) {
   static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -97,13 +98,25 @@ mlx_status_t mlx_docker_config_read(const char *name, const char *text, size_t l
   *out_auth = *out_identity = *out_helper = NULL;
   MLX_TRY(mlx_json_parse(name, text, length, &json));
   mlx_status_t status = read_auth(&json, host, out_auth, out_identity);
-  if (!status && !*out_auth && !*out_identity) status = read_helper(&json, host, out_helper);
+  if (!status) status = read_helper(&json, host, out_helper);
   mlx_json_close(&json);
   return status;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Its programs
+
+static mlx_status_t read_answer(const char *program, const char *answer, char **out_auth, char **out_identity) {
+  mlx_json_t json;
+  const char *user, *secret;
+  MLX_TRY(mlx_json_parse(program, answer, strlen(answer), &json));
+  mlx_status_t status = mlx_json_string(&json, json.root, "Username", &user);
+  if (!status) status = mlx_json_string(&json, json.root, "Secret", &secret);
+  const bool is_identity = !status && !strcmp(user, "<token>");  // the programs' word for it
+  if (!status) status = is_identity ? mlx_copy_text(secret, strlen(secret), out_identity) : encode_pair(user, secret, out_auth);
+  mlx_json_close(&json);
+  return status;
+}
 
 // The host goes in by a pipe, as their protocol wants it; the shell only makes that pipe, and no text becomes part of its script.
 static mlx_status_t ask_helper(const char *helper, const char *host, char **out_auth, char **out_identity) {
@@ -114,22 +127,17 @@ static mlx_status_t ask_helper(const char *helper, const char *host, char **out_
   mlx_process_result_t result;
   MLX_TRY(mlx_process_capture(&options, MAX_HELPER_ANSWER, &answer, &result));
   mlx_status_t status = NULL;
-  mlx_json_t json = {0};
-  const char *user, *secret;
-  if (result.exit_code == 127 && !result.signal) {
+  const bool ended_itself = !result.signal && !result.timed_out;
+  if (ended_itself && result.exit_code == 127) {
     status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "docker's config.json names %s for %s, which is not on the PATH", program, host),
-                             "install it, or run `docker login %s`", host);
-  } else if (!result.signal && !result.timed_out && result.exit_code == 0) {
-    status = mlx_json_parse(program, answer, strlen(answer), &json);
-    if (!status) status = mlx_json_string(&json, json.root, "Username", &user);
-    if (!status) status = mlx_json_string(&json, json.root, "Secret", &secret);
-    const bool is_identity = !status && !strcmp(user, "<token>");  // the programs' word for it
-    if (!status) status = is_identity ? mlx_copy_text(secret, strlen(secret), out_identity) : encode_pair(user, secret, out_auth);
-  } else if (result.timed_out || result.signal) {
+                             "install it, or remove its name from that file and run `docker login %s`", host);
+  } else if (ended_itself && result.exit_code == 0) {
+    status = read_answer(program, answer, out_auth, out_identity);
+  } else if (!ended_itself || strncmp(answer, UNKNOWN_HOST, strlen(UNKNOWN_HOST))) {
     mlx_process_describe(&result, ended, sizeof ended);
-    status = mlx_error(MLX_TOOL_FAILED, "%s did not answer: %s", program, ended);
-  }  // any other exit status says that it knows nothing of this host
-  mlx_json_close(&json);
+    answer[strcspn(answer, "\r\n")] = 0;
+    status = mlx_error(MLX_TOOL_FAILED, "%s has no answer for %s: %s%s%.200s", program, host, ended, *answer ? ": " : "", answer);
+  }
   mlx_free(answer);
   return status;
 }
@@ -141,21 +149,32 @@ static mlx_status_t config_path(char **out_path) {
   return home ? mlx_join_path(home, ".docker/config.json", out_path) : NULL;
 }
 
-mlx_status_t mlx_registry_credentials(const char *host, char **out_authorization, char **out_identity) {
-  char *path, *text = NULL, *auth = NULL, *helper = NULL;
+// As docker does: what a program has goes before what stands in the file, which may be of an earlier day.
+static mlx_status_t find_credentials(const char *path, const char *host, char **out_auth, char **out_identity) {
+  char *text, *helper = NULL, *auth = NULL, *identity = NULL;
   size_t length;
-  *out_authorization = *out_identity = NULL;
-  MLX_TRY(config_path(&path));
-  mlx_status_t status = NULL;
-  if (path && mlx_is_file(path)) {
-    status = mlx_read_file(path, MAX_CONFIG, &text, &length);
-    if (!status) status = mlx_docker_config_read(path, text, length, host, &auth, out_identity, &helper);
-    if (!status && helper) status = ask_helper(helper, host, &auth, out_identity);
+  MLX_TRY(mlx_read_file(path, MAX_CONFIG, &text, &length));
+  mlx_status_t status = mlx_docker_config_read(path, text, length, host, &auth, &identity, &helper);
+  if (!status && helper) status = ask_helper(helper, host, out_auth, out_identity);
+  if (!status && !*out_auth && !*out_identity) {
+    *out_auth = auth;
+    *out_identity = identity;
+    auth = identity = NULL;
   }
-  if (!status && auth) status = mlx_format(out_authorization, "Basic %s", auth);
+  mlx_free(identity);
   mlx_free(auth);
   mlx_free(helper);
   mlx_free(text);
+  return status;
+}
+
+mlx_status_t mlx_registry_credentials(const char *host, char **out_authorization, char **out_identity) {
+  char *path, *auth = NULL;
+  *out_authorization = *out_identity = NULL;
+  MLX_TRY(config_path(&path));
+  mlx_status_t status = path && mlx_is_file(path) ? find_credentials(path, host, &auth, out_identity) : NULL;
+  if (!status && auth) status = mlx_format(out_authorization, "Basic %s", auth);
+  mlx_free(auth);
   mlx_free(path);
   return status;
 }

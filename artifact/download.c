@@ -28,6 +28,13 @@ typedef struct fetch {
   bool begun;            // this answer's head was looked at
 } fetch_t;
 
+static bool has_digest(const mlx_download_t *d) { return d->sha256[0] || d->git_sha1[0]; }
+
+static bool is_there(const char *path, uint64_t size) {
+  struct stat info;
+  return !lstat(path, &info) && S_ISREG(info.st_mode) && (size == MLX_SIZE_UNKNOWN || (uint64_t)info.st_size == size);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // The part
 
@@ -85,7 +92,7 @@ static mlx_status_t open_part(fetch_t *f) {
   MLX_TRY(read_etag(f));
   struct stat info;
   if (fstat(f->writer.fd, &info)) return mlx_io_error("stat", f->part);
-  const bool known = f->etag[0] || f->d->sha256[0] || f->d->git_sha1[0];
+  const bool known = f->etag[0] || has_digest(f->d);
   if (!known || (uint64_t)info.st_size > f->d->size) return start_over(f);
   return mlx_read_pieces(f->writer.fd, f->part, take_old_piece, f);
 }
@@ -222,6 +229,7 @@ static mlx_status_t fetch(fetch_t *f) {
   MLX_TRY(status);
   MLX_TRY(mlx_format(&f->part, "%s.part", f->d->path));
   MLX_TRY(mlx_format(&f->etag_path, "%s.part.etag", f->d->path));
+  if (is_there(f->d->path, f->d->size)) MLX_TRY(mlx_rename(f->d->path, f->part));  // a part that lacks nothing, and is read as one
   MLX_TRY(get_all(f));
   MLX_TRY(mlx_writer_close(&f->writer));
   MLX_TRY(mlx_rename(f->part, f->d->path));
@@ -229,13 +237,8 @@ static mlx_status_t fetch(fetch_t *f) {
   return NULL;
 }
 
-static bool is_there(const mlx_download_t *d) {
-  struct stat info;
-  return !lstat(d->path, &info) && S_ISREG(info.st_mode) && (d->size == MLX_SIZE_UNKNOWN || (uint64_t)info.st_size == d->size);
-}
-
 mlx_status_t mlx_download_file(mlx_http_t *http, const mlx_download_t *download, mlx_tally_t *tally) {
-  if (is_there(download)) {
+  if (!has_digest(download) && is_there(download->path, download->size)) {
     if (download->size != MLX_SIZE_UNKNOWN) atomic_fetch_add(tally, download->size);
     return NULL;
   }
@@ -252,13 +255,13 @@ mlx_status_t mlx_download_file(mlx_http_t *http, const mlx_download_t *download,
 // ---------------------------------------------------------------------------------------------------------------------
 // All of them
 
-static uint64_t bytes_present(const mlx_download_t *d) {
-  if (is_there(d)) return d->size;
+uint64_t mlx_download_present(const char *path, uint64_t size) {
+  if (is_there(path, size)) return size;
   char part[4096];
   struct stat info;
-  const int length = snprintf(part, sizeof part, "%s.part", d->path);
+  const int length = snprintf(part, sizeof part, "%s.part", path);
   if (length < 0 || (size_t)length >= sizeof part || stat(part, &info)) return 0;
-  return (uint64_t)info.st_size < d->size ? (uint64_t)info.st_size : d->size;
+  return (uint64_t)info.st_size < size ? (uint64_t)info.st_size : size;
 }
 
 static mlx_status_t add_sizes(const mlx_download_t *downloads, size_t count, uint64_t *out_all, uint64_t *out_missing) {
@@ -268,7 +271,7 @@ static mlx_status_t add_sizes(const mlx_download_t *downloads, size_t count, uin
     if (__builtin_add_overflow(*out_all, downloads[i].size, out_all)) {
       return mlx_error(MLX_INVALID_INPUT, "%s: its size, %llu bytes, cannot be", downloads[i].name, (unsigned long long)downloads[i].size);
     }
-    *out_missing += downloads[i].size - bytes_present(&downloads[i]);
+    *out_missing += downloads[i].size - mlx_download_present(downloads[i].path, downloads[i].size);
   }
   return NULL;
 }
@@ -279,8 +282,8 @@ mlx_status_t mlx_download_check_space(const char *folder, uint64_t missing) {
   uint64_t room;
   if (__builtin_mul_overflow((uint64_t)disk.f_bavail, (uint64_t)disk.f_frsize, &room)) return NULL;
   if (!missing || (missing <= UINT64_MAX - SPARE_BYTES && missing + SPARE_BYTES <= room)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_IO, "%s are to come, the disk of '%s' has room for %s", mlx_bytes_show(missing).text, folder,
-                                   mlx_bytes_show(room).text),
+  return mlx_status_hint(mlx_error(MLX_IO, "%s are to come and %s stay free, the disk of '%s' has room for %s", mlx_bytes_show(missing).text,
+                                   mlx_bytes_show(SPARE_BYTES).text, folder, mlx_bytes_show(room).text),
                          "free some space, or put it elsewhere: MLXCEL_CACHE names the folder, -o the place of one model");
 }
 

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "artifact/settings.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -306,7 +307,7 @@ static mlx_status_t perform(exchange_t *e) {
   if (code) return transfer_error(e, code);
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &e->response->status);
   const long status = e->response->status;
-  e->response->passing = status == 408 || status == 429 || status >= 500;
+  e->response->passing = status == 408 || status == 429 || (status >= 500 && status != 501);
   const char *url = NULL;
   curl_easy_getinfo(curl, CURLINFO_EFFECTIVE_URL, &url);
   return url ? mlx_copy_text(url, strlen(url), &e->response->url) : NULL;
@@ -395,6 +396,25 @@ mlx_http_shown_t mlx_http_show(const char *url) {
   return out;
 }
 
+static mlx_status_t judge(CURLU *parts, const char *url, bool *out_protected) {
+  char *host = NULL;
+  const bool secure = !strncasecmp(url, "https://", 8);
+  const bool good = (secure || !strncasecmp(url, "http://", 7)) && !curl_url_set(parts, CURLUPART_URL, url, CURLU_DISALLOW_USER) &&
+                    !curl_url_get(parts, CURLUPART_HOST, &host, 0);
+  *out_protected = good && (secure || mlx_is_local_host(host, strlen(host)));
+  curl_free(host);
+  return good ? NULL : mlx_error(MLX_INVALID_INPUT, "'%s' is not an address of http or https that a secret may go to", mlx_http_show(url).text);
+}
+
+mlx_status_t mlx_http_judge(const char *url, bool *out_protected) {
+  *out_protected = false;
+  CURLU *parts = curl_url();
+  if (!parts) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
+  mlx_status_t status = judge(parts, url, out_protected);
+  curl_url_cleanup(parts);
+  return status;
+}
+
 // What the server said of its refusal: a header of its own, or the beginning of a short text.
 static void quote_reason(const mlx_http_response_t *response, char *out, size_t size) {
   char said[256] = "";
@@ -418,6 +438,7 @@ mlx_status_t mlx_http_check(const mlx_http_request_t *request, const mlx_http_re
   if (code == 429) {
     return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s %s: too many requests (429)%s", method, url.text, said), "try again later");
   }
+  if (code == 501) return mlx_error(MLX_UNSUPPORTED, "%s %s: the server does not do this (501)%s", method, url.text, said);
   mlx_status_t status = mlx_error(code >= 500 ? MLX_UNAVAILABLE : MLX_INVALID_INPUT, "%s %s: the server answered %ld%s", method, url.text, code, said);
   return code >= 500 ? mlx_status_hint(status, "the server is at fault: try again later") : status;
 }

@@ -4,7 +4,7 @@
 // not carried to another host. Proxies come from http_proxy, https_proxy, all_proxy and no_proxy. Certificates are checked
 // against $CURL_CA_BUNDLE, $SSL_CERT_FILE or the system's bundle; only |insecure| turns that off.
 //
-// Connection errors, 429 and 5xx are tried again after a pause that doubles (or that the server asks for); any other answer is
+// Connection errors, 429 and 5xx but 501 are tried again after a pause that doubles (or that the server asks for); any other answer is
 // an answer, whatever its status: mlx_http_check makes an error of one.
 //
 // Threads: a client belongs to one thread at a time; any number of clients may be used side by side.
@@ -39,7 +39,7 @@ bool mlx_http_has_store(void);  // whether the system keeps certificates that ne
 
 typedef struct mlx_http_response {
   long status;      // 0: there was none
-  bool passing;     // a connection that failed or stalled, 408, 429 or 5xx: the same request may go better later
+  bool passing;     // a connection that failed or stalled, 408, 429 or 5xx but 501: the same request may go better later
   mlx_text_t head;  // the header lines of the last answer
   mlx_text_t body;  // what no sink took; of an error at most a beginning
   char *url;        // where the answer came from, after redirects
@@ -81,6 +81,10 @@ typedef struct mlx_http_shown {
   char text[512];
 } mlx_http_shown_t;
 mlx_http_shown_t mlx_http_show(const char *url);
+
+// Looks at an address that a server gave for something secret. Fails for what is none of http or https, and for one that hides its host behind a
+// name or a password. *|out_protected|: what is sent there stays between us, by https or because it is this very machine.
+mlx_status_t mlx_http_judge(const char *url, bool *out_protected) MLX_MUST_USE;
 
 // Appends |text| as it must be written inside a path ("a b" is "a%20b"); slashes stay where |slashes|.
 void mlx_http_escape(mlx_text_t *out, const char *text, bool slashes);

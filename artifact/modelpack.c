@@ -10,6 +10,8 @@
 #include "artifact/download.h"
 #include "artifact/hub.h"
 #include "artifact/oci_place.h"
+#include "artifact/output.h"
+#include "artifact/pull.h"
 #include "artifact/tar.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -213,7 +215,7 @@ static mlx_status_t add_layer(pull_t *pull, const mlx_oci_descriptor_t *describe
   uint64_t space = described->size;
   if (layer->tar) {
     ++pull->tars;
-    if (__builtin_mul_overflow(space, 2, &space)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
+    if (__builtin_mul_overflow(space, 2, &space)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");  // it is unpacked beside itself
     MLX_TRY(mlx_format(&layer->path, "%s/layers/%s.tar", pull->staging, described->digest + strlen("sha256:")));
   } else {
     if (!mlx_is_safe_path(name)) {
@@ -224,6 +226,7 @@ static mlx_status_t add_layer(pull_t *pull, const mlx_oci_descriptor_t *describe
     MLX_TRY(mlx_format(&layer->path, "%s/files/%s", pull->staging, name));
   }
   ++pull->count;
+  space -= mlx_download_present(layer->path, described->size);
   if (__builtin_add_overflow(pull->bytes, space, &pull->bytes)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
   return NULL;
 }
@@ -252,7 +255,7 @@ static mlx_status_t get_layers(pull_t *pull) {
   char title[300];
   uint64_t bytes = 0;
   for (size_t i = 0; i < pull->count; ++i) bytes += pull->layers[i].described->size;
-  MLX_TRY(mlx_make_dirs(pull->staging, 0755));
+  MLX_TRY(mlx_output_stage(pull->staging));
   MLX_TRY(mlx_download_check_space(pull->staging, pull->bytes));
   snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(pull->ref->name).text);
   const mlx_transfer_t transfer = {.title = title, .count = pull->count, .parallel = PARALLEL, .bytes = bytes, .job = get_job, .user = pull,
@@ -305,13 +308,13 @@ static mlx_status_t pull_to_cache(pull_t *pull, const mlx_oci_document_t *model,
 }
 
 static mlx_status_t pull_to_output(pull_t *pull, const mlx_oci_document_t *model, const char *output, char **out_path) {
-  if (mlx_is_dir(output) || mlx_is_file(output)) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is there already", output), "give -o a name that is free, or remove it");
-  }
-  MLX_TRY(mlx_copy_text(output, strlen(output), &pull->folder));
-  MLX_TRY(mlx_format(&pull->staging, "%s.%.16s.part", output, pull->digest + strlen("sha256:")));
-  MLX_TRY(fetch(pull, model));
-  return mlx_modelpack_main(pull->folder, pull->options->report, out_path);
+  mlx_lock_t lock;
+  MLX_TRY(mlx_pull_place_bundle("", output, &pull->folder));
+  MLX_TRY(mlx_format(&pull->staging, "%s.%.16s.part", pull->folder, pull->digest + strlen("sha256:")));
+  MLX_TRY(mlx_output_hold(pull->folder, pull->options->report, &lock));
+  mlx_status_t status = fetch(pull, model);
+  mlx_output_release(&lock);
+  return status ? status : mlx_modelpack_main(pull->folder, pull->options->report, out_path);
 }
 
 mlx_status_t mlx_modelpack_pull(mlx_store_t *store, const mlx_oci_ref_t *ref, const mlx_oci_document_t *model, const char *digest,

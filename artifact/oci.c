@@ -6,7 +6,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/digest.h"
 #include "base/json.h"
 #include "base/memory.h"
 
@@ -17,6 +16,9 @@
 #define TITLE "org.opencontainers.image.title"
 #define REF_NAME "org.opencontainers.image.ref.name"
 #define TARGET "mlxcel.target"
+#define CPU "mlxcel.cpu"
+#define TAG "mlxcel.tag"
+#define SERIAL "mlxcel.serial"
 
 // ---------------------------------------------------------------------------------------------------------------------
 // References
@@ -67,13 +69,14 @@ static bool split_remote(const char *text, mlx_oci_ref_t *ref) {
   return is_host(ref->host) && is_repository(ref->name) && (at ? mlx_oci_is_digest(ref->reference) : is_tag(ref->reference));
 }
 
-// A folder may hold colons: the last one that a tag follows, and no slash, is the tag's.
+// A folder may hold colons: the last one that a tag follows, and no slash, is the tag's. So with an @ and a digest.
 static bool split_layout(const char *text, mlx_oci_ref_t *ref) {
-  const char *colon = strrchr(text, ':');
-  const bool tagged = colon && is_tag(colon + 1);
+  const char *at = strrchr(text, '@'), *colon = strrchr(text, ':'), *end = NULL;
+  if (at && mlx_oci_is_digest(at + 1)) end = at;
+  else if (colon && is_tag(colon + 1)) end = colon;
   ref->layout = true;
-  snprintf(ref->reference, sizeof ref->reference, "%s", tagged ? colon + 1 : "latest");
-  const size_t length = tagged ? (size_t)(colon - text) : strlen(text);
+  snprintf(ref->reference, sizeof ref->reference, "%s", end ? end + 1 : "latest");
+  const size_t length = end ? (size_t)(end - text) : strlen(text);
   return length && cut(text, length, ref->name, sizeof ref->name);
 }
 
@@ -101,6 +104,17 @@ static mlx_status_t read_text(const mlx_json_t *json, yyjson_val *object, const 
   return NULL;
 }
 
+static mlx_status_t read_notes(const mlx_json_t *json, yyjson_val *object, mlx_oci_notes_t *out) {
+  char serial[20];
+  MLX_TRY(read_text(json, object, TARGET, out->target, sizeof out->target));
+  MLX_TRY(read_text(json, object, CPU, out->cpu, sizeof out->cpu));
+  MLX_TRY(read_text(json, object, TAG, out->tag, sizeof out->tag));
+  MLX_TRY(read_text(json, object, SERIAL, serial, sizeof serial));
+  if (strspn(serial, "0123456789") != strlen(serial)) return mlx_json_error(json, SERIAL, "is not a number");
+  out->serial = strtoull(serial, NULL, 10);
+  return NULL;
+}
+
 static mlx_status_t read_descriptor(const mlx_json_t *json, yyjson_val *value, const char *key, mlx_oci_descriptor_t *out) {
   const char *digest;
   int64_t size;
@@ -116,7 +130,7 @@ static mlx_status_t read_descriptor(const mlx_json_t *json, yyjson_val *value, c
   if (!notes) return NULL;
   if (!yyjson_is_obj(notes)) return mlx_json_error(json, "annotations", "must be an object");
   MLX_TRY(read_text(json, notes, mlx_json_find(notes, FILEPATH) ? FILEPATH : TITLE, out->path, sizeof out->path));
-  MLX_TRY(read_text(json, notes, TARGET, out->target, sizeof out->target));
+  MLX_TRY(read_notes(json, notes, &out->notes));
   return read_text(json, notes, REF_NAME, out->tag, sizeof out->tag);
 }
 
@@ -136,7 +150,7 @@ static mlx_status_t read_document(const mlx_json_t *json, mlx_oci_document_t *ou
   MLX_TRY(read_text(json, json->root, "mediaType", out->media_type, sizeof out->media_type));
   MLX_TRY(read_text(json, json->root, "artifactType", out->artifact_type, sizeof out->artifact_type));
   yyjson_val *notes = mlx_json_find(json->root, "annotations"), *subject = mlx_json_find(json->root, "subject");
-  if (notes) MLX_TRY(read_text(json, notes, TARGET, out->target, sizeof out->target));
+  if (notes) MLX_TRY(read_notes(json, notes, &out->notes));
   if (subject) MLX_TRY(read_descriptor(json, subject, "subject", &out->subject));
   if (mlx_json_find(json->root, "manifests")) return read_items(json, "manifests", out);
   yyjson_val *config;
@@ -190,6 +204,17 @@ static void put_pair(mlx_text_t *out, const char *comma, const char *key, const 
   mlx_text_json_string(out, value, strlen(value));
 }
 
+// What the next pair begins with is its result.
+static const char *put_notes(mlx_text_t *out, const char *comma, const mlx_oci_notes_t *notes) {
+  char serial[24];
+  snprintf(serial, sizeof serial, "%llu", (unsigned long long)notes->serial);
+  const char *const pairs[][2] = {{TARGET, notes->target}, {CPU, notes->cpu}, {TAG, notes->tag}, {SERIAL, notes->serial ? serial : ""}};
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; ++i) {
+    if (pairs[i][1][0]) put_pair(out, comma, pairs[i][0], pairs[i][1]), comma = ", ";
+  }
+  return comma;
+}
+
 static void put_descriptor(mlx_text_t *out, const mlx_oci_descriptor_t *d) {
   put_pair(out, "{", "mediaType", d->media_type);
   if (d->artifact_type[0]) put_pair(out, ", ", "artifactType", d->artifact_type);
@@ -201,7 +226,7 @@ static void put_descriptor(mlx_text_t *out, const mlx_oci_descriptor_t *d) {
     put_pair(out, ", ", TITLE, d->path);
     comma = ", ";
   }
-  if (d->target[0]) put_pair(out, comma, TARGET, d->target), comma = ", ";
+  comma = put_notes(out, comma, &d->notes);
   if (d->tag[0]) put_pair(out, comma, REF_NAME, d->tag), comma = ", ";
   mlx_text_puts(out, comma[2] ? "}" : "}}");
 }
@@ -225,8 +250,8 @@ void mlx_oci_manifest_write(const mlx_oci_document_t *document, mlx_text_t *out)
     mlx_text_puts(out, ",\n  \"subject\": ");
     put_descriptor(out, &document->subject);
   }
-  if (document->target[0]) {
-    put_pair(out, ",\n  \"annotations\": {", TARGET, document->target);
+  if (document->notes.target[0]) {
+    put_notes(out, ",\n  \"annotations\": {", &document->notes);
     mlx_text_puts(out, "}");
   }
   mlx_text_puts(out, "\n}\n");

@@ -3,12 +3,13 @@
 //
 // A compiled model becomes a manifest for the model, with a config and one layer for each of its weights, tokenizer and licence files, and
 // one for each target: the compiled code, the bundle's manifest and what signs it. The latter's subject is the model; so any number of
-// targets share one copy of the weights.
+// targets share one copy of the weights. Since a tag names the model alone, a module says which tag it was pushed under.
 #ifndef MLXCEL_ARTIFACT_OCI_H_
 #define MLXCEL_ARTIFACT_OCI_H_
 
 #include <stdint.h>
 
+#include "base/digest.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -27,7 +28,7 @@
 #define MLX_OCI_MAX_DOCUMENT (4u << 20)  // what registries accept
 #define MLX_OCI_DIGEST 72                // "sha256:", 64 digits and a NUL
 
-// "oci://HOST[:PORT]/NAME[:TAG|@DIGEST]" or "oci-layout:FOLDER[:TAG]", in parts. The tag is "latest" when none is given.
+// "oci://HOST[:PORT]/NAME[:TAG|@DIGEST]" or "oci-layout:FOLDER[:TAG|@DIGEST]", in parts. The tag is "latest" when none is given.
 typedef struct mlx_oci_ref {
   bool layout;
   char host[256];    // with its port; of a layout: ""
@@ -37,13 +38,21 @@ typedef struct mlx_oci_ref {
 bool mlx_is_oci_ref(const char *text);
 mlx_status_t mlx_oci_ref_parse(const char *text, mlx_oci_ref_t *out_ref) MLX_MUST_USE;
 
+// What a module says of itself: annotations of ours, on its manifest and in the lists that name it. Empty where it says nothing.
+typedef struct mlx_oci_notes {
+  char target[64];           // what it was compiled for
+  char cpu[MLX_DIGEST_HEX];  // of cpu:host, that machine's mlx_cpu_identity
+  char tag[129];             // which it was pushed under
+  uint64_t serial;           // of that push among those under the tag, from 1; not every registry lists in the order of pushes
+} mlx_oci_notes_t;
+
 typedef struct mlx_oci_descriptor {
   char media_type[128], artifact_type[128];
   char digest[MLX_OCI_DIGEST];
   uint64_t size;
   char path[256];    // org.cncf.model.filepath, else the title; "" where there is none
-  char target[64];   // what a module was compiled for; ""
   char tag[129];     // in a folder's index; ""
+  mlx_oci_notes_t notes;
 } mlx_oci_descriptor_t;
 
 bool mlx_oci_is_digest(const char *text);
@@ -53,7 +62,7 @@ void mlx_oci_digest(const void *bytes, size_t length, char out_digest[MLX_OCI_DI
 // A manifest (config, layers, subject) or an index (manifests), whichever it is.
 typedef struct mlx_oci_document {
   char media_type[128], artifact_type[128];
-  char target[64];               // an annotation of ours
+  mlx_oci_notes_t notes;
   mlx_oci_descriptor_t config;   // of a manifest
   mlx_oci_descriptor_t subject;  // its digest is "" where there is none
   mlx_oci_descriptor_t *items;   // layers of a manifest, manifests of an index; owned

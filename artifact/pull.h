@@ -16,7 +16,7 @@ typedef struct mlx_pull_options {
   const char *endpoint;       // of the hub; NULL: $HF_ENDPOINT, else the setting
   const char *output;         // a folder that does not exist yet; NULL: the cache (a hub's model), NAME.mlxb here (a bundle)
   const char *target;         // of a bundle that has several: whose files to bring; NULL: the best, "all": all
-  size_t (*rank)(const char *target);  // how well a target suits this machine, 0 not at all; NULL: all are brought
+  size_t (*rank)(const char *target, const char *cpu);  // how well a target suits this machine, 0 not at all; NULL: all are brought
   mlx_http_options_t http;
   const mlx_report_t *report; // may be NULL
 } mlx_pull_options_t;
@@ -32,7 +32,7 @@ mlx_status_t mlx_pull_find(const char *ref, char **out_path) MLX_MUST_USE;
 // Pulls a bundle (.mlxb) that a web server serves as a folder: its manifest, then the files that names. *|out_path| is the new folder.
 mlx_status_t mlx_pull_url(const char *url, const mlx_pull_options_t *options, char **out_path) MLX_MUST_USE;
 
-// Where a bundle called |name| goes: |output|, else NAME.mlxb in this folder. Fails when something is there. Release with mlx_free.
+// Where a bundle called |name| goes: |output|, else NAME.mlxb in this folder. Release with mlx_free.
 mlx_status_t mlx_pull_place_bundle(const char *name, const char *output, char **out_path) MLX_MUST_USE;
 
 #endif  // MLXCEL_ARTIFACT_PULL_H_

@@ -4,6 +4,7 @@
 
 #include "artifact/bundle.h"
 #include "artifact/download.h"
+#include "artifact/output.h"
 #include "artifact/pull.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -12,6 +13,7 @@ typedef struct site {
   const mlx_pull_options_t *options;
   char *base;      // the folder's address, without a slash at its end
   char *folder;    // where the bundle will be
+  mlx_lock_t lock; // of that place
   char *staging;   // where its files come to
   mlx_http_response_t manifest;
   char *urls[MLX_MAX_BUNDLE_FILES], *paths[MLX_MAX_BUNDLE_FILES];
@@ -25,6 +27,7 @@ static void free_site(site_t *site) {
     mlx_free(site->paths[i]);
   }
   mlx_http_response_clear(&site->manifest);
+  mlx_output_release(&site->lock);
   mlx_free(site->base);
   mlx_free(site->folder);
   mlx_free(site->staging);
@@ -37,11 +40,7 @@ mlx_status_t mlx_pull_place_bundle(const char *name, const char *output, char **
   if (!output && !mlx_is_safe_path(name)) return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' cannot be the name of a folder", name), "give one with -o");
   MLX_TRY(output ? mlx_copy_text(output, strlen(output), out_path) : mlx_format(out_path, suffixed ? "%s" : "%s.mlxb", name));
   for (size_t end = strlen(*out_path); end > 1 && (*out_path)[end - 1] == '/'; --end) (*out_path)[end - 1] = 0;
-  if (!mlx_is_dir(*out_path) && !mlx_is_file(*out_path)) return NULL;
-  mlx_status_t status = mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is there already", *out_path), "give -o a name that is free, or remove it");
-  mlx_free(*out_path);
-  *out_path = NULL;
-  return status;
+  return NULL;
 }
 
 static mlx_status_t read_address(site_t *site, const char *url) {
@@ -74,7 +73,9 @@ static mlx_status_t choose_folders(site_t *site) {
   char hex[MLX_DIGEST_HEX];
   mlx_digest_bytes(site->manifest.body.data, site->manifest.body.length, hex);
   MLX_TRY(mlx_pull_place_bundle(slash ? slash + 1 : site->base, site->options->output, &site->folder));
-  return mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex);
+  MLX_TRY(mlx_output_hold(site->folder, site->options->report, &site->lock));
+  MLX_TRY(mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex));
+  return mlx_output_stage(site->staging);
 }
 
 static mlx_status_t add_file(site_t *site, const char *name, uint64_t size, const char *sha256) {
@@ -95,7 +96,7 @@ static mlx_status_t choose_target(const mlx_pull_options_t *options, const mlx_m
   if (options->target ? !strcmp(options->target, "all") : manifest->variant_count == 1 || !options->rank) return NULL;
   for (size_t i = 0; i < manifest->variant_count; ++i) {
     const char *target = manifest->variants[i].target;
-    const size_t rank = options->target ? !strcmp(target, options->target) : options->rank(target);
+    const size_t rank = options->target ? !strcmp(target, options->target) : options->rank(target, manifest->variants[i].cpu);
     if (rank <= best) continue;
     best = rank;
     *out_target = target;
@@ -173,7 +174,9 @@ static mlx_status_t pull_file(site_t *site) {
   mlx_bundle_t *bundle;
   mlx_digest_bytes(site->base, strlen(site->base), hex);
   MLX_TRY(mlx_pull_place_bundle(slash ? slash + 1 : site->base, site->options->output, &site->folder));
+  MLX_TRY(mlx_output_hold(site->folder, site->options->report, &site->lock));
   MLX_TRY(mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex));
+  MLX_TRY(mlx_output_stage(site->staging));
   MLX_TRY(mlx_copy_text(site->base, strlen(site->base), &site->urls[0]));
   MLX_TRY(mlx_join_path(site->staging, "bundle", &site->paths[0]));
   MLX_TRY(mlx_remove_tree(site->paths[0]));  // one that was complete may be of an earlier day
@@ -215,7 +218,7 @@ static mlx_status_t pull_site(site_t *site, const char *url) {
 }
 
 mlx_status_t mlx_pull_url(const char *url, const mlx_pull_options_t *options, char **out_path) {
-  site_t site = {.options = options};
+  site_t site = {.options = options, .lock = {.fd = -1}};
   *out_path = NULL;
   mlx_status_t status = pull_site(&site, url);
   if (!status) {

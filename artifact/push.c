@@ -26,7 +26,7 @@ typedef struct module {
 
 // A bundle on its way out.
 typedef struct push {
-  const char *path;
+  const char *path, *tag;
   const mlx_push_options_t *options;
   mlx_store_t *store;
   mlx_bundle_t *bundle;
@@ -115,7 +115,7 @@ static mlx_status_t describe(const mlx_oci_document_t *document, mlx_text_t *tex
   *out = (mlx_oci_descriptor_t){.size = text->length};
   snprintf(out->media_type, sizeof out->media_type, "%s", MLX_OCI_MANIFEST);
   snprintf(out->artifact_type, sizeof out->artifact_type, "%s", document->artifact_type);
-  snprintf(out->target, sizeof out->target, "%s", document->target);
+  out->notes = document->notes;
   mlx_oci_digest(text->data, text->length, out->digest);
   return NULL;
 }
@@ -150,15 +150,59 @@ static void add_manifest(push_t *push, module_t *module) {
   snprintf(layer->path, sizeof layer->path, "%s", MLX_BUNDLE_SIGNATURE);
 }
 
-static mlx_status_t describe_module(push_t *push, const mlx_variant_t *variant, module_t *module) {
+static mlx_status_t add_module(push_t *push, const mlx_variant_t *variant, module_t *module) {
   add_manifest(push, module);
   for (size_t i = 0; i < mlx_variant_module_count(variant); ++i) {
     MLX_TRY(add_file(push, mlx_variant_module(variant, i).text, MLX_OCI_MODULE_CODE, module->layers, &module->count));
   }
-  mlx_oci_document_t document = {.artifact_type = MLX_OCI_MODULE, .items = module->layers, .count = module->count, .subject = push->model_described};
-  snprintf(document.target, sizeof document.target, "%s", variant->target);
+  return NULL;
+}
+
+static mlx_status_t describe_module(push_t *push, const mlx_variant_t *variant, uint64_t serial, module_t *module) {
+  mlx_oci_document_t document = {.artifact_type = MLX_OCI_MODULE, .items = module->layers, .count = module->count, .subject = push->model_described, .notes.serial = serial};
+  snprintf(document.notes.target, sizeof document.notes.target, "%s", variant->target);
+  snprintf(document.notes.cpu, sizeof document.notes.cpu, "%s", variant->cpu);
+  snprintf(document.notes.tag, sizeof document.notes.tag, "%s", push->tag);
   document.config = add_text(push, MLX_OCI_EMPTY, EMPTY, strlen(EMPTY));
+  mlx_text_clear(&module->document);
   return describe(&document, &module->document, &module->described);
+}
+
+static bool lists(const mlx_oci_document_t *index, const char *digest) {
+  bool does = false;
+  for (size_t i = 0; i < index->count && !does; ++i) does = !strcmp(index->items[i].digest, digest);
+  return does;
+}
+
+// As what was pushed last under the tag; where that is another bundle, as the next.
+static mlx_status_t describe_modules(push_t *push, const mlx_oci_document_t *index) {
+  uint64_t last = 0;
+  bool again = true;
+  for (size_t i = 0; i < index->count; ++i) {
+    const mlx_oci_notes_t *notes = &index->items[i].notes;
+    if (!strcmp(notes->tag, push->tag) && notes->serial > last) last = notes->serial;
+  }
+  for (uint64_t serial = last; serial <= last + 1; ++serial) {
+    for (size_t i = 0; i < push->manifest->variant_count; ++i) {
+      MLX_TRY(describe_module(push, &push->manifest->variants[i], serial, &push->modules[i]));
+      again = again && lists(index, push->modules[i].described.digest);
+    }
+    if (again) return NULL;
+  }
+  return NULL;
+}
+
+// A place that nothing was pushed to yet has no list of what refers to the model; one that is damaged is no reason not to push it anew.
+static mlx_status_t look_and_describe_modules(push_t *push) {
+  mlx_oci_document_t index = {0};
+  mlx_status_t status = mlx_store_referrers(push->store, push->model_described.digest, MLX_OCI_MODULE, &index);
+  if (mlx_status_code(status) == MLX_NOT_FOUND || mlx_status_code(status) == MLX_INVALID_INPUT) {
+    mlx_status_free(status);
+    status = NULL;
+  }
+  if (!status) status = describe_modules(push, &index);
+  mlx_oci_document_free(&index);
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -180,14 +224,14 @@ static mlx_status_t send_blobs(push_t *push) {
 }
 
 // The model first without its name, then what refers to it, then the name: whoever pulls by it finds all.
-static mlx_status_t send_documents(push_t *push, const char *tag) {
+static mlx_status_t send_documents(push_t *push) {
   const char *model = push->model_described.digest;
   MLX_TRY(mlx_store_put_document(push->store, NULL, &push->model_described, push->model.data, push->model.length, NULL));
   for (size_t i = 0; i < push->manifest->variant_count; ++i) {
     const module_t *module = &push->modules[i];
     MLX_TRY(mlx_store_put_document(push->store, NULL, &module->described, module->document.data, module->document.length, model));
   }
-  return mlx_store_put_document(push->store, tag, &push->model_described, push->model.data, push->model.length, NULL);
+  return mlx_store_put_document(push->store, push->tag, &push->model_described, push->model.data, push->model.length, NULL);
 }
 
 // What was pulled for one target is not the whole.
@@ -202,6 +246,7 @@ static mlx_status_t need_all(const push_t *push) {
 }
 
 static mlx_status_t open_bundle(push_t *push) {
+  if (!mlx_is_dir(push->path) && !mlx_is_file(push->path)) return mlx_error(MLX_NOT_FOUND, "there is no '%s'", push->path);
   if (!mlx_is_bundle(push->path)) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is not a compiled model", push->path), "mlxcel compile MODEL -o NAME.mlxb makes one");
   }
@@ -219,10 +264,15 @@ static mlx_status_t run_push(push_t *push, const mlx_oci_ref_t *ref) {
   MLX_TRY(open_bundle(push));
   MLX_TRY(mlx_store_open(ref, &push->options->store, &push->store));
   MLX_TRY(describe_model(push));
-  for (size_t i = 0; i < push->manifest->variant_count; ++i) MLX_TRY(describe_module(push, &push->manifest->variants[i], &push->modules[i]));
+  for (size_t i = 0; i < push->manifest->variant_count; ++i) MLX_TRY(add_module(push, &push->manifest->variants[i], &push->modules[i]));
+  MLX_TRY(look_and_describe_modules(push));
   mlx_report_done(push->options->report);
   MLX_TRY(send_blobs(push));
-  return send_documents(push, ref->reference);
+  MLX_TRY(send_documents(push));
+  for (size_t i = 0; i < push->manifest->variant_count; ++i) {
+    mlx_report_note(push->options->report, "the code for %s is %s", push->manifest->variants[i].target, push->modules[i].described.digest);
+  }
+  return NULL;
 }
 
 mlx_status_t mlx_push_bundle(const char *path, const char *text, const mlx_push_options_t *options, char out_digest[MLX_OCI_DIGEST]) {
@@ -232,6 +282,7 @@ mlx_status_t mlx_push_bundle(const char *path, const char *text, const mlx_push_
   if (mlx_oci_is_digest(ref.reference)) return mlx_error(MLX_USAGE, "'%s' is a digest: push to a tag", text);
   MLX_TRY(mlx_alloc(1, sizeof *push, &push));
   push->path = path;
+  push->tag = ref.reference;
   push->options = options;
   mlx_status_t status = run_push(push, &ref);
   memcpy(out_digest, push->model_described.digest, MLX_OCI_DIGEST);

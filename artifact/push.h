@@ -8,7 +8,7 @@
 typedef struct mlx_push_options {
   mlx_store_options_t store;
   const char *target;          // pull: the module to take, of several; NULL: the only one, or the best; "all": all of the bundle that was pushed last
-  size_t (*rank)(const char *target);  // pull: how well a target suits this machine, 0 not at all; NULL: nobody knows
+  size_t (*rank)(const char *target, const char *cpu);  // pull: how well a target suits this machine, 0 not at all; NULL: nobody knows
   const char *output;          // pull: a folder that does not exist yet; NULL: NAME.mlxb here, the cache for a model without compiled code
   bool to_cache;               // pull: compiled models go there too
   const mlx_report_t *report;  // may be NULL
@@ -16,7 +16,7 @@ typedef struct mlx_push_options {
 void mlx_push_options_initialize(mlx_push_options_t *options);
 
 // Puts the bundle at |path| under |ref|: blobs first, those that are there already not again, the tag last. *|out_digest| is the
-// model's manifest.
+// model's manifest; the report is told those of its modules.
 mlx_status_t mlx_push_bundle(const char *path, const char *ref, const mlx_push_options_t *options, char out_digest[MLX_OCI_DIGEST]) MLX_MUST_USE;
 
 // Brings a model with one of its modules here; or one without (artifact/modelpack.h). *|out_path| is what to open, the new folder or a GGUF

@@ -86,11 +86,6 @@ static mlx_status_t refused(const mlx_registry_t *registry, mlx_status_t status)
                          registry->host, registry->host);
 }
 
-static bool is_protected(const char *url) {
-  const char *host = strstr(url, "://");
-  return !strncasecmp(url, "https://", 8) || (host && mlx_is_local_host(host + 3, strcspn(host + 3, ":/")));
-}
-
 static void put_question(mlx_text_t *out, const mlx_oci_challenge_t *challenge) {
   mlx_text_puts(out, "service=");
   mlx_http_escape(out, challenge->service, false);
@@ -104,7 +99,9 @@ static mlx_status_t get_token(mlx_registry_t *registry, mlx_http_t *http, const 
   mlx_text_t url = {0}, form = {0};
   mlx_http_response_t response = {0};
   char *token = NULL;
-  const bool known = is_protected(challenge->realm), identity = known && registry->identity;
+  bool known;
+  MLX_TRY(mlx_status_annotate(mlx_http_judge(challenge->realm, &known), "the token server of %s", registry->host));
+  const bool identity = known && registry->identity;
   mlx_text_puts(&url, challenge->realm);
   if (identity) {
     mlx_text_puts(&form, "grant_type=refresh_token&client_id=mlxcel&");
@@ -166,6 +163,7 @@ static mlx_status_t ask(mlx_registry_t *registry, mlx_http_t *http, const mlx_ht
     request.authorization = ours ? authorization : NULL;
     mlx_status_t status = mlx_http_send(http, &request, response);
     mlx_free(authorization);
+    if (mlx_status_code(status) == MLX_UNAVAILABLE) status = mlx_status_hint(status, "check the address, and the network: proxies are those of http_proxy and https_proxy");
     if (status || response->status != 401 || !ours || tries == 1) return status;
     bool can;
     MLX_TRY(authenticate(registry, http, response, &can));
@@ -181,6 +179,21 @@ static mlx_status_t check(const mlx_registry_t *registry, const mlx_http_request
 
 static mlx_status_t make_url(const mlx_registry_t *registry, char **out_url, const char *kind, const char *what) {
   return mlx_format(out_url, "%s/v2/%s/%s/%s", registry->base, registry->name, kind, what);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Where an answer leads to
+
+// A link that came with an answer, as an address. It may lead elsewhere, where no token goes along, but not out of protection.
+static mlx_status_t resolve_link(const mlx_http_response_t *response, const char *link, char **out_url) {
+  const char *from = response->url;
+  const bool secure = !strncasecmp(from, "https://", 8);
+  const size_t host = strlen(secure ? "https://" : "http://");
+  *out_url = NULL;
+  if (link[0] == '/' && link[1] != '/') return mlx_format(out_url, "%.*s%s", (int)(host + strcspn(from + host, "/?#")), from, link);
+  if (link[0] == '?') return mlx_format(out_url, "%.*s%s", (int)strcspn(from, "?#"), from, link);
+  if (!strncasecmp(link, "https://", 8) || (!secure && !strncasecmp(link, "http://", 7))) return mlx_copy_text(link, strlen(link), out_url);
+  return mlx_error(MLX_INVALID_INPUT, "%s leads on to '%s', which cannot be followed", mlx_http_show(from).text, mlx_http_show(link).text);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -272,21 +285,10 @@ typedef struct pages {
   bool lacks;             // the registry has no such list
 } pages_t;
 
-// A link as an address, read from the page at |from|. It may lead elsewhere, where no token goes along, but not out of protection.
-static mlx_status_t resolve_link(const mlx_registry_t *registry, const char *from, const char *link, char **out_url) {
-  const bool secure = !strncasecmp(from, "https://", 8);
-  *out_url = NULL;
-  if (link[0] == '/' && link[1] != '/') return mlx_format(out_url, "%s%s", registry->base, link);
-  if (link[0] == '?') return mlx_format(out_url, "%.*s%s", (int)strcspn(from, "?"), from, link);
-  if (!strncasecmp(link, "https://", 8) || (!secure && !strncasecmp(link, "http://", 7))) return mlx_copy_text(link, strlen(link), out_url);
-  return mlx_error(MLX_INVALID_INPUT, "%s: the next page of a list is at '%s', which cannot be followed", mlx_http_show(from).text, mlx_http_show(link).text);
-}
-
 static mlx_status_t find_next(pages_t *pages, const mlx_http_response_t *response) {
   char header[MAX_URL], link[MAX_URL], *url;
-  const char *from = pages->urls[pages->count - 1];
   if (!mlx_http_header(response, "Link", header, sizeof header) || !mlx_oci_next_link(header, link, sizeof link)) return NULL;
-  MLX_TRY(resolve_link(pages->registry, from, link, &url));
+  MLX_TRY(resolve_link(response, link, &url));
   mlx_status_t status = NULL;
   for (size_t i = 0; i < pages->count && !status; ++i) {
     if (!strcmp(pages->urls[i], url)) status = mlx_error(MLX_INVALID_INPUT, "%s: the pages of a list go round in a circle", mlx_http_show(url).text);
@@ -300,12 +302,15 @@ static mlx_status_t find_next(pages_t *pages, const mlx_http_response_t *respons
   return NULL;
 }
 
+// 404 is what the specification has for it; the others are how registries from before it say so.
+static bool is_lacking(long status) { return status == 404 || status == 405 || status == 400 || status == 501; }
+
 static mlx_status_t get_page(pages_t *pages, page_fn_t page, void *user) {
   mlx_http_response_t response = {0};
   const char *url = pages->urls[pages->count - 1];
   const mlx_http_request_t request = {.url = url, .max_bytes = MLX_OCI_MAX_DOCUMENT};
   mlx_status_t status = ask(pages->registry, pages->registry->http, &request, &response);
-  pages->lacks = !status && pages->count == 1 && (response.status == 404 || response.status == 405 || response.status == 400);
+  pages->lacks = !status && pages->count == 1 && is_lacking(response.status);
   if (!status && !pages->lacks) status = check(pages->registry, &request, &response);
   if (!status && !pages->lacks) status = page(user, mlx_http_show(url).text, response.body.data ? response.body.data : "", response.body.length);
   if (!status && !pages->lacks) status = find_next(pages, &response);
@@ -403,11 +408,11 @@ static mlx_status_t has_blob(upload_t *u, bool *out_has) {
 }
 
 static mlx_status_t take_location(upload_t *u, const mlx_http_response_t *response) {
-  char given[MAX_URL];
+  char given[MAX_URL], *url = NULL;
   int length = -1;
-  if (mlx_http_header(response, "Location", given, sizeof given)) {
-    length = snprintf(u->location, sizeof u->location, "%s%s", given[0] == '/' ? u->registry->base : "", given);
-  }
+  if (mlx_http_header(response, "Location", given, sizeof given)) MLX_TRY(resolve_link(response, given, &url));
+  if (url) length = snprintf(u->location, sizeof u->location, "%s", url);
+  mlx_free(url);
   if (length > 0 && (size_t)length < sizeof u->location) return NULL;
   return mlx_error(MLX_INVALID_INPUT, "%s does not say where to send %s", u->registry->host, u->blob->described.digest);
 }
@@ -490,12 +495,14 @@ mlx_status_t mlx_registry_put_blob(mlx_registry_t *registry, mlx_http_t *http, c
   bool has, passing;
   const mlx_http_options_t *options = mlx_http_settings(http);
   double pause = options->pause_seconds;
+  uint64_t reached = 0;  // the most that the registry ever had
   MLX_TRY(has_blob(&u, &has));
   if (!has) MLX_TRY(begin_upload(&u));
-  for (int tries = 1; !has; ++tries) {
+  for (int failed = 0; !has;) {
     mlx_status_t status = send_all(&u, &passing);
     if (!status) break;
-    if (!passing || tries >= options->tries) return mlx_status_annotate(status, "%s", blob->described.path[0] ? blob->described.path : blob->described.digest);
+    if (u.offset > reached) failed = 0, pause = options->pause_seconds, reached = u.offset;  // a try that brought something does not count
+    if (!passing || ++failed >= options->tries) return mlx_status_annotate(status, "%s", blob->described.path[0] ? blob->described.path : blob->described.digest);
     mlx_status_free(status);
     MLX_TRY(mlx_http_pause(options, pause));
     pause *= 2;

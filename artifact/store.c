@@ -57,7 +57,7 @@ static mlx_status_t complete(mlx_store_t *store, mlx_oci_descriptor_t *item) {
   if (!status) status = mlx_oci_document_read(item->digest, json.data ? json.data : "", json.length, &document);
   if (!status) {
     memcpy(item->artifact_type, document.artifact_type[0] ? document.artifact_type : document.config.media_type, sizeof item->artifact_type);
-    memcpy(item->target, document.target, sizeof item->target);
+    item->notes = document.notes;
   }
   mlx_oci_document_free(&document);
   mlx_text_clear(&json);

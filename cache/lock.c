@@ -59,7 +59,7 @@ static mlx_status_t attempt(const char *path, int *out_fd) {
       bool busy = errno == EWOULDBLOCK;
       mlx_status_t status = busy ? NULL : mlx_io_error("lock", path);
       close(fd);
-      return mlx_status_hint(status, "this file system may have no locks: set MLXCEL_CACHE to a folder on a local disk");
+      return mlx_status_hint(status, "this file system may have no locks: use a folder on a local disk (for the cache MLXCEL_CACHE names it)");
     }
     if (is_same_file(fd, path)) {
       *out_fd = fd;

@@ -75,6 +75,7 @@ mlx_status_t mlx_cli_pull(int argc, char **argv) {
   char *path;
   registry.store.http = options.http;
   registry.output = options.output;
+  if (registry.target && !strcmp(registry.target, "cpu")) registry.target = "cpu:host";  // as compile reads it
   options.target = registry.target;
   options.rank = registry.rank = mlx_engine_rank_target;
   MLX_TRY(pull_from(source, &options, &registry, &path));

@@ -55,8 +55,9 @@ void mlx_engine_options_initialize(mlx_engine_options_t *out_options);  // auto,
 // What to compile for on this machine's GPU ("cuda:sm_90") and its memory; MLX_UNAVAILABLE, with the reason, when there is
 // none to use.
 mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) MLX_MUST_USE;
-// How well code for |target| suits this machine: 0 when it does not run here or nobody knows; a GPU's code before a CPU's, later before earlier.
-size_t mlx_engine_rank_target(const char *target);
+// How well code for |target| suits this machine: 0 when it does not run here or nobody knows; a GPU's code before a CPU's, later before earlier,
+// this very CPU's before any level's. |cpu| is of cpu:host whose it is (mlx_variant_t has it), else "".
+size_t mlx_engine_rank_target(const char *target, const char *cpu);
 // "NVIDIA H200, sm_90, 139.8 GiB, driver for CUDA 13.0", or MLX_UNAVAILABLE with the reason.
 mlx_status_t mlx_engine_gpu_text(char *out_text, size_t size) MLX_MUST_USE;
 // Runs the module of mlx_compile_smoke on a device and checks what it says.

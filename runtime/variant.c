@@ -175,13 +175,17 @@ mlx_status_t mlx_choose_gpu(mlx_engine_t *engine, const char *name, const mlx_gp
 // ---------------------------------------------------------------------------------------------------------------------
 // Targets by name
 
-size_t mlx_engine_rank_target(const char *target) {
+size_t mlx_engine_rank_target(const char *target, const char *cpu) {
   const mlx_engine_t engine = {0};  // without a bundle: nothing is looked for on disk
   mlx_variant_t variant = {0};
   mlx_gpu_info_t gpu;
   snprintf(variant.target, sizeof variant.target, "%s", target);
+  snprintf(variant.cpu, sizeof variant.cpu, "%s", cpu);
   if (!strcmp(target, MLX_TARGET_PORTABLE)) snprintf(variant.levels[variant.level_count++], sizeof variant.levels[0], "%s", mlx_cpu_level_here()->name);
-  if (mlx_variant_is_cpu(&variant)) return cpu_rank(&engine, &variant);
+  if (mlx_variant_is_cpu(&variant)) {
+    const size_t rank = cpu_rank(&engine, &variant);
+    return rank < GPU_RANK ? rank : GPU_RANK - 1;
+  }
   mlx_status_t status = mlx_gpu_query(&gpu);
   if (!status) status = mlx_variant_check_gpu(target, &variant, &gpu);
   const size_t rank = status ? 0 : GPU_RANK + (size_t)gpu_of(&variant);

@@ -57,7 +57,7 @@ static void put(mlx_store_t *store, const char *tag, const mlx_oci_document_t *d
   mlx_oci_digest(json.data, json.length, described.digest);
   described.size = json.length;
   memcpy(described.artifact_type, document->artifact_type, sizeof described.artifact_type);
-  memcpy(described.target, document->target, sizeof described.target);
+  described.notes = document->notes;
   CHECK_OK(mlx_store_put_document(store, tag, &described, json.data, json.length, document->subject.digest[0] ? document->subject.digest : NULL));
   memcpy(out_digest, described.digest, MLX_OCI_DIGEST);
   mlx_text_clear(&json);
@@ -81,7 +81,7 @@ static void fill(mlx_store_t *store) {
   for (int i = 0; i < COUNT; ++i) {
     mlx_oci_document_t module = {.artifact_type = MLX_OCI_MODULE, .config = blob.described, .subject = {.media_type = MLX_OCI_MANIFEST, .size = 1}};
     memcpy(module.subject.digest, subject, sizeof subject);
-    snprintf(module.target, sizeof module.target, "target%d", i);
+    snprintf(module.notes.target, sizeof module.notes.target, "target%d", i);
     put(store, NULL, &module, digest);
   }
 }
@@ -93,7 +93,7 @@ static void check_referrers(mlx_store_t *store) {
   for (size_t i = 0; i < COUNT; ++i) {
     char target[16];
     snprintf(target, sizeof target, "target%zu", i);
-    CHECK_TEXT(index.items[i].target, target);
+    CHECK_TEXT(index.items[i].notes.target, target);
     CHECK_TEXT(index.items[i].artifact_type, MLX_OCI_MODULE);
   }
   mlx_oci_document_free(&index);
@@ -174,15 +174,15 @@ TEST(a_page_elsewhere_is_asked_for_without_the_token) {
   other = open_store(url);
   fill(other);
   mlx_store_close(other);
-  server_control(&stranger, "{}");
   snprintf(url, sizeof url, "{\"users\": {\"me\": \"pw\"}, \"page\": 2, \"link\": \"%s/v2/acme/elsewhere/referrers/%s?from=2\"}", stranger.url, subject);
   server_control(&server, url);
+  server_control(&stranger, "{\"page\": 2}");  // whose pages link to each other by a path
   CHECK_OK(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index));
   CHECK_INT(index.count, COUNT);
   mlx_oci_document_free(&index);
   CHECK_CONTAINS(server_log(&server), "\"authorized\": true");
   const char *log = server_log(&stranger);
-  CHECK_INT(count_of(log, "/referrers/"), 1);
+  CHECK_INT(count_of(log, "/referrers/"), 3);
   CHECK_INT(count_of(log, "\"authorized\": true"), 0);
   mlx_store_close(store);
   unlink(path);
@@ -195,6 +195,9 @@ TEST(a_registry_without_the_api_has_the_list_under_a_tag) {
   fill(store);
   check_referrers(store);
   CHECK_CONTAINS(server_log(&server), "manifests/sha256-");
+  server_control(&server, "{\"no_referrers\": 501}");
+  check_referrers(store);
+  CHECK_INT(count_of(server_log(&server), "/referrers/"), 1);  // asked once: it will not learn it in the meantime
   mlx_store_close(store);
 }
 
@@ -225,7 +228,7 @@ TEST(a_folder_with_the_list_under_a_tag_does_as_well) {
   size_t modules = 0;
   mlx_oci_descriptor_t listed[COUNT], tagged = {.media_type = MLX_OCI_INDEX};
   for (size_t i = 0; i < document.count; ++i) {
-    if (!document.items[i].target[0]) continue;
+    if (!document.items[i].notes.target[0]) continue;
     CHECK(modules < COUNT);
     listed[modules] = document.items[i];
     listed[modules++].artifact_type[0] = 0;  // which skopeo leaves out
@@ -281,6 +284,12 @@ TEST(a_tag_that_is_missing_is_answered_with_those_that_are_there) {
   RUN(&run, "pull", text);
   CHECK_INT(run.exit_code, MLX_NOT_FOUND);
   CHECK_CONTAINS(run.err, "there are: t0, t1, t2, t3, t4, t5, t6");
+  command_free(&run);
+  snprintf(text, sizeof text, "oci://127.0.0.1:%d/acme/taged", server.port);
+  RUN(&run, "pull", text);
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  CHECK_CONTAINS(run.err, "/manifests/latest");
+  CHECK_CONTAINS(run.err, "nothing is called 'acme/taged' there");
   command_free(&run);
 }
 

@@ -96,6 +96,9 @@ TEST(references_are_read_in_their_parts) {
   CHECK(ref.layout);
   CHECK_TEXT(ref.name, "/a/b");
   CHECK_TEXT(ref.reference, "c");
+  CHECK_OK(mlx_oci_ref_parse("oci-layout:/a@b/c@" DIGEST, &ref));
+  CHECK_TEXT(ref.name, "/a@b/c");
+  CHECK_TEXT(ref.reference, DIGEST);
   static const char *const bad[] = {"oci://", "oci://h", "oci://h/", "oci://h/Tiny", "oci://h/a//b", "oci://h/../b", "oci://h/a:", "oci://h/a:b/c", "oci://h/a@sha256:12",
                                     "oci://h@x/a", "oci-layout:", "h/a"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) CHECK_ERROR(mlx_oci_ref_parse(bad[i], &ref), MLX_USAGE, "names no place");
@@ -166,19 +169,77 @@ TEST(one_copy_of_the_weights_serves_two_targets) {
   command_done(&run);
   CHECK_INT(count_of(server_log(&server), "\"POST\""), 0);
   RUN(&run, "pull", ref, "-o", in_folder("best"));
-  CHECK_CONTAINS(run.err, "taking the code for cpu:x86-64-v3, of ");  // nobody knows whose host cpu:host was
+  CHECK_CONTAINS(run.err, "taking the code for cpu:host, of ");  // the module says that it is of this very CPU
   command_done(&run);
-  check_same_bundle(in_folder("best"), in_folder("v3.mlxb"));
+  check_same_bundle(in_folder("best"), in_folder("host.mlxb"));
   RUN(&run, "pull", ref, "-o", in_folder("p0"), "--target", "cuda:sm_90");
   check_refused(&run, MLX_NOT_FOUND, "cpu:x86-64-v3");
+  RUN(&run, "pull", ref, "-o", in_folder("every"), "--target", "all");
+  CHECK_CONTAINS(run.err, "left out, being of other bundles: cpu:host\n");
+  command_done(&run);
+  check_same_bundle(in_folder("every"), in_folder("v3.mlxb"));
   RUN(&run, "pull", ref, "-o", in_folder("p1"), "--target", "cpu:x86-64-v3");
   command_done(&run);
   check_same_bundle(in_folder("p1"), in_folder("v3.mlxb"));
-  RUN(&run, "pull", ref, "-o", in_folder("p2"), "--target", "cpu:host");
+  RUN(&run, "pull", ref, "-o", in_folder("p2"), "--target", "cpu");  // as compile calls it
   command_done(&run);
   check_same_bundle(in_folder("p2"), in_folder("host.mlxb"));
   RUN(&run, "run", "--temp", "0", "-m", in_folder("p2"), "-p", "the quick brown", "-n", "4", "--device", "cpu");
   command_done(&run);
+}
+
+// The digest that push said the code for cpu:host has.
+static void read_note(const char *said, char out_digest[MLX_OCI_DIGEST]) {
+  const char *note = strstr(said, "the code for cpu:host is sha256:");
+  CHECK(note);
+  snprintf(out_digest, MLX_OCI_DIGEST, "%s", strstr(note, "sha256:"));
+  CHECK(mlx_oci_is_digest(out_digest));
+}
+
+static void check_pulled(const char *ref, const char *original) {
+  command_t run;
+  RUN(&run, "pull", ref, "-o", in_folder("pinned"));
+  command_done(&run);
+  check_same_bundle(in_folder("pinned"), original);
+  CHECK_OK(mlx_remove_tree(in_folder("pinned")));
+}
+
+// |base| has no tag yet. Both bundles have the same weights, and so the same model.
+static void check_tags_pin(const char *base) {
+  command_t run;
+  char ref[3][320], first[MLX_OCI_DIGEST];
+  snprintf(ref[0], sizeof ref[0], "%s:v1", base);
+  snprintf(ref[1], sizeof ref[1], "%s:v2", base);
+  RUN(&run, "push", in_folder("host.mlxb"), ref[0]);
+  read_note(run.err, first);
+  command_done(&run);
+  RUN(&run, "push", in_folder("short.mlxb"), ref[1]);
+  command_done(&run);
+  check_pulled(ref[0], in_folder("host.mlxb"));
+  check_pulled(ref[1], in_folder("short.mlxb"));
+  RUN(&run, "push", in_folder("short.mlxb"), ref[0]);  // which the tag means from now on
+  command_done(&run);
+  check_pulled(ref[0], in_folder("short.mlxb"));
+  RUN(&run, "push", in_folder("host.mlxb"), ref[0]);  // and back
+  command_done(&run);
+  check_pulled(ref[0], in_folder("host.mlxb"));
+  snprintf(ref[2], sizeof ref[2], "%s@%s", base, first);
+  check_pulled(ref[2], in_folder("host.mlxb"));
+  RUN(&run, "pull", ref[2], "-o", in_folder("pinned"), "--target", "cuda:sm_90");
+  check_refused(&run, MLX_NOT_FOUND, "was compiled for cpu:host, not for cuda:sm_90");
+}
+
+TEST(a_tag_means_the_code_that_was_pushed_under_it) {
+  begin();
+  command_t run;
+  char base[160];
+  RUN(&run, "compile", TINY, "-o", in_folder("short.mlxb"), "-c", "64", "--target", "cpu");
+  command_done(&run);
+  check_tags_pin(place("acme/pinned"));
+  server_control(&server, "{\"no_referrers\": true}");
+  check_tags_pin(place("acme/pinned-old"));
+  snprintf(base, sizeof base, "oci-layout:%s/pinned-layout", folder);
+  check_tags_pin(base);
 }
 
 // From one file, signed: whoever pulls gets a folder with the code for their machine, which the same signature covers.
@@ -209,6 +270,7 @@ TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
   RUN(&run, "run", "-m", in_folder("for-there.mlxb"), "-p", "x", "-n", "1", "--device", "cpu");
   check_refused(&run, MLX_UNAVAILABLE, "this copy has no code that runs here");
   RUN(&run, "pull", ref, "-o", in_folder("whole.mlxb"), "--target", "all");
+  CHECK(!strstr(run.err, "left out"));
   command_done(&run);
   RUN(&run, "push", in_folder("whole.mlxb"), place("acme/again:v1"));
   command_done(&run);
@@ -220,6 +282,89 @@ TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
   command_wait(&run);
   CHECK_INT(run.exit_code, 0);
   command_free(&run);
+}
+
+// |json| with the first |from| in it replaced.
+static char *replaced(const mlx_text_t *json, const char *from, const char *to) {
+  char *out;
+  const char *at = strstr(json->data, from);
+  CHECK(at);
+  CHECK_OK(mlx_format(&out, "%.*s%s%s", (int)(at - json->data), json->data, to, at + strlen(from)));
+  return out;
+}
+
+static void put_changed(mlx_store_t *store, const char *tag, const char *json, const char *subject, mlx_oci_descriptor_t *described) {
+  *described = (mlx_oci_descriptor_t){.media_type = MLX_OCI_MANIFEST, .size = strlen(json)};
+  mlx_oci_digest(json, strlen(json), described->digest);
+  CHECK_OK(mlx_store_put_document(store, tag, described, json, strlen(json), subject));
+}
+
+// What others put together need not be what push makes.
+TEST(a_bundle_gets_what_its_manifest_lists) {
+  begin();
+  static const char stray[] = "\"layers\": [{\"mediaType\": \"x\", \"digest\": \"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a\", \"size\": 2, "
+                              "\"annotations\": {\"org.cncf.model.filepath\": \"LICENSE-\\u001b[31m\"}},";
+  command_t run;
+  char ref[256], digest[MLX_OCI_DIGEST], old[128], *changed;
+  mlx_text_t model = {0}, module = {0};
+  mlx_oci_ref_t parsed;
+  mlx_store_t *store;
+  mlx_oci_descriptor_t described, other;
+  mlx_store_options_t options = {0};
+  quick_http(&options.http);
+  RUN(&run, "push", in_folder("host.mlxb"), place("acme/stray:v1"));
+  read_note(run.err, digest);
+  command_done(&run);
+  CHECK_OK(mlx_oci_ref_parse(place("acme/stray:v1"), &parsed));
+  CHECK_OK(mlx_store_open(&parsed, &options, &store));
+  CHECK_OK(mlx_store_get_document(store, digest, &module));
+  CHECK_OK(mlx_store_get_document(store, "v1", &model));
+  mlx_oci_digest(model.data, model.length, digest);
+  changed = replaced(&module, "cpu:host", "cpu:x86-64");
+  put_changed(store, NULL, changed, digest, &described);
+  mlx_free(changed);
+  snprintf(ref, sizeof ref, "%s@%s", place("acme/stray"), described.digest);
+  RUN(&run, "pull", ref, "-o", in_folder("lacking"));
+  check_refused(&run, MLX_INVALID_INPUT, "says that it was compiled for 'cpu:x86-64', its manifest that it was for cpu:host");
+  changed = replaced(&model, "\"layers\": [", stray);
+  put_changed(store, "v2", changed, NULL, &other);
+  mlx_free(changed);
+  snprintf(old, sizeof old, "%s\", \"size\": %zu", digest, model.length);
+  snprintf(ref, sizeof ref, "%s\", \"size\": %llu", other.digest, (unsigned long long)other.size);
+  changed = replaced(&module, old, ref);
+  put_changed(store, NULL, changed, other.digest, &described);
+  mlx_free(changed);
+  RUN(&run, "pull", place("acme/stray:v2"), "-o", in_folder("strayed"));
+  CHECK_CONTAINS(run.err, "does not list it: LICENSE-?[31m\n");  // and steers no terminal
+  command_done(&run);
+  CHECK(!mlx_is_file(in_folder("strayed/LICENSE-\033[31m")));
+  check_same_bundle(in_folder("strayed"), in_folder("host.mlxb"));
+  char *manifest, *files;
+  CHECK_OK(mlx_read_file(in_folder("host.mlxb/manifest.json"), 1 << 20, &manifest, NULL));
+  mlx_blob_t blob = {.bytes = manifest};
+  mlx_oci_digest(manifest, strlen(manifest), digest);
+  snprintf(old, sizeof old, "%s\", \"size\": %zu", digest, strlen(manifest));
+  CHECK((files = strstr(manifest, ",\n  \"files\"")));
+  strcpy(files, "\n}\n");
+  blob.described.size = strlen(manifest);
+  mlx_oci_digest(manifest, strlen(manifest), blob.described.digest);
+  mlx_http_t *http;
+  mlx_tally_t tally = 0;
+  CHECK_OK(mlx_http_open(&options.http, &http));
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
+  mlx_http_close(http);
+  mlx_free(manifest);
+  snprintf(ref, sizeof ref, "%s\", \"size\": %llu", blob.described.digest, (unsigned long long)blob.described.size);
+  changed = replaced(&module, old, ref);
+  mlx_oci_digest(model.data, model.length, digest);
+  put_changed(store, NULL, changed, digest, &described);
+  mlx_free(changed);
+  snprintf(ref, sizeof ref, "%s@%s", place("acme/stray"), described.digest);
+  RUN(&run, "pull", ref, "-o", in_folder("unlisted"));
+  check_refused(&run, MLX_INVALID_INPUT, "lists no files");
+  mlx_text_clear(&model);
+  mlx_text_clear(&module);
+  mlx_store_close(store);
 }
 
 // Into the cache, once; a pull of the same tag has the next one ask again.
@@ -311,6 +456,30 @@ TEST(pieces_that_were_cut_off_are_sent_again_from_there) {
   CHECK_OK(mlx_read_file(path, sizeof bytes, &got, NULL));
   CHECK(!memcmp(got, bytes, sizeof bytes));
   mlx_free(got);
+  mlx_http_close(http);
+  mlx_store_close(store);
+}
+
+// More breaks than a request has tries, each of them further on.
+TEST(an_upload_that_gets_on_is_not_given_up) {
+  begin();
+  static char bytes[40000];
+  mlx_store_options_t options = {.chunk_bytes = 5000};
+  mlx_oci_ref_t ref;
+  mlx_store_t *store;
+  mlx_http_t *http;
+  mlx_tally_t tally = 0;
+  quick_http(&options.http);
+  memset(bytes, 'y', sizeof bytes);
+  mlx_blob_t blob = {.described = {.size = sizeof bytes}, .bytes = bytes};
+  mlx_oci_digest(bytes, sizeof bytes, blob.described.digest);
+  CHECK_OK(mlx_oci_ref_parse(place("acme/breaking:v1"), &ref));
+  CHECK_OK(mlx_store_open(&ref, &options, &store));
+  CHECK_OK(mlx_http_open(&options.http, &http));
+  server_control(&server, "{\"break_pieces\": true}");
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
+  CHECK_INT(tally, sizeof bytes);
+  CHECK(count_of(server_log(&server), "\"PATCH\"") > options.http.tries);
   mlx_http_close(http);
   mlx_store_close(store);
 }
@@ -465,6 +634,7 @@ TEST(a_real_registry_takes_and_gives_it) {
 }
 
 TEST_MAIN(CASE(references_are_read_in_their_parts), CASE(documents_that_make_no_sense_are_refused), CASE(challenges_and_credentials_are_read),
-          CASE(one_copy_of_the_weights_serves_two_targets), CASE(a_bundle_of_several_targets_is_pulled_for_the_machine), CASE(a_compiled_model_runs_from_the_registry), CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
-          CASE(pieces_that_were_cut_off_are_sent_again_from_there), CASE(a_short_blob_that_was_cut_off_is_sent_anew), CASE(tokens_are_fetched_with_what_docker_knows),
+          CASE(one_copy_of_the_weights_serves_two_targets), CASE(a_tag_means_the_code_that_was_pushed_under_it),
+          CASE(a_bundle_of_several_targets_is_pulled_for_the_machine), CASE(a_bundle_gets_what_its_manifest_lists), CASE(a_compiled_model_runs_from_the_registry), CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
+          CASE(pieces_that_were_cut_off_are_sent_again_from_there), CASE(an_upload_that_gets_on_is_not_given_up), CASE(a_short_blob_that_was_cut_off_is_sent_anew), CASE(tokens_are_fetched_with_what_docker_knows),
           CASE(a_folder_laid_out_like_a_registry_does_as_well), CASE(a_real_registry_takes_and_gives_it))

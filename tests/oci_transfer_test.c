@@ -110,6 +110,26 @@ TEST(a_pull_killed_at_any_byte_goes_on_from_there) {
   }
 }
 
+TEST(what_lies_in_the_way_is_checked_too) {
+  begin();
+  command_t run;
+  char output[96];
+  snprintf(output, sizeof output, "%s/laid", folder);
+  put_plain(place("acme/laid:v1"));
+  server_control(&server, "{\"corrupt\": true}");
+  RUN(&run, "pull", place("acme/laid:v1"), "-o", output);
+  check_refused(&run, "its SHA-256 is");
+  server_control(&server, "{}");
+  command_shell(folder, "cd laid.*.part/files; head -c $(stat -c %s " SHARD(1) ") /dev/zero > " SHARD_NAME);
+  command_shell(folder, "name=$(echo laid.*.part); mv $name elsewhere; ln -s elsewhere $name");
+  RUN(&run, "pull", place("acme/laid:v1"), "-o", output);
+  check_refused(&run, "is not a folder of yours");
+  command_shell(folder, "name=$(echo laid.*.part); rm $name; mv elsewhere $name");
+  RUN(&run, "pull", place("acme/laid:v1"), "-o", output);
+  command_done(&run);
+  check_model(output);
+}
+
 TEST(four_blobs_come_at_a_time) {
   begin();
   char *path;
@@ -222,7 +242,7 @@ TEST(credentials_are_found_wherever_docker_keeps_them) {
   check_credentials("hhh", NULL);
   check_identity("i", "long-lived");
   const char *script = "#!/bin/sh\nread host\ncase $host in\nstored) echo '{\"Username\": \"u\", \"Secret\": \"p\"}' ;;\n"
-                       "token) echo '{\"Username\": \"<token>\", \"Secret\": \"p\"}' ;;\nodd) echo hello ;;\n*) echo 'credentials not found in native keychain'; exit 1 ;;\nesac\n";
+                       "token) echo '{\"Username\": \"<token>\", \"Secret\": \"p\"}' ;;\nodd) echo hello ;;\nlocked) echo 'the keychain is locked'; exit 1 ;;\n*) echo 'credentials not found in native keychain'; exit 1 ;;\nesac\n";
   CHECK_OK(mlx_write_file(in_folder("docker-credential-mlxstore"), script, strlen(script)));
   CHECK(!chmod(in_folder("docker-credential-mlxstore"), 0755));
   snprintf(path, sizeof path, "%s:%s", folder, getenv("PATH"));
@@ -231,8 +251,12 @@ TEST(credentials_are_found_wherever_docker_keeps_them) {
   check_credentials("stored", "Basic dTpw");
   check_credentials("unknown", NULL);  // the program knows nothing of it
   check_identity("token", "p");
+  CHECK_ERROR(mlx_registry_credentials("locked", &authorization, &identity), MLX_TOOL_FAILED, "docker-credential-mlxstore has no answer for locked: exit status 1: the keychain is locked");
   CHECK_ERROR(mlx_registry_credentials("odd", &authorization, &identity), MLX_INVALID_INPUT, "docker-credential-mlxstore");
   CHECK_ERROR(mlx_registry_credentials("other", &authorization, &identity), MLX_NOT_FOUND, "docker-credential-nosuch");
+  write_config("{\"auths\": {\"stored\": {\"auth\": \"b2xkOm9sZA==\"}, \"unknown\": {\"auth\": \"eDp5\"}}, \"credHelpers\": {\"stored\": \"mlxstore\", \"unknown\": \"mlxstore\"}}");
+  check_credentials("stored", "Basic dTpw");   // the program's, not the stale one
+  check_credentials("unknown", "Basic eDp5");  // of which it knows nothing
   write_config("{");
   CHECK_ERROR(mlx_registry_credentials("h", &authorization, &identity), MLX_INVALID_INPUT, "config.json");
 }
@@ -253,5 +277,73 @@ TEST(an_identity_token_is_given_for_a_token) {
   check_model(in_folder("private"));
 }
 
-TEST_MAIN(CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(four_blobs_come_at_a_time), CASE(a_line_says_how_far_it_is),
-          CASE(http_and_any_certificate_are_for_those_who_ask), CASE(credentials_are_found_wherever_docker_keeps_them), CASE(an_identity_token_is_given_for_a_token))
+TEST(what_cannot_be_reached_or_pushed_is_explained) {
+  begin();
+  command_t run;
+  char *path;
+  mlx_push_options_t options;
+  mlx_push_options_initialize(&options);
+  quick_http(&options.store.http);
+  options.output = in_folder("unreached");
+  mlx_status_t status = mlx_pull_oci("oci://127.0.0.1:1/acme/t:v1", &options, &path);
+  CHECK_INT(mlx_status_code(status), MLX_UNAVAILABLE);
+  CHECK_CONTAINS(mlx_status_hint_text(status), "check the address, and the network");
+  mlx_status_free(status);
+  status = mlx_pull_oci("oci://nosuch.invalid/acme/t:v1", &options, &path);
+  CHECK_INT(mlx_status_code(status), MLX_UNAVAILABLE);
+  CHECK_CONTAINS(mlx_status_hint_text(status), "check the address, and the network");
+  mlx_status_free(status);
+  RUN(&run, "push", in_folder("nosuch.mlxb"), place("acme/t:v1"));
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);
+  check_refused(&run, "there is no '");
+}
+
+TEST(an_upload_does_not_leave_https) {
+  begin();
+  char control[96], text[64];
+  mlx_store_options_t options = {0};
+  mlx_oci_ref_t ref;
+  mlx_store_t *store;
+  mlx_http_t *http;
+  mlx_tally_t tally = 0;
+  mlx_blob_t blob = {.described = {.size = 5}, .bytes = "hush!"};
+  quick_http(&options.http);
+  options.http.insecure = true;
+  mlx_oci_digest(blob.bytes, 5, blob.described.digest);
+  snprintf(text, sizeof text, "oci://127.0.0.2:%d/acme/up:v1", secure.port);
+  CHECK_OK(mlx_oci_ref_parse(text, &ref));
+  CHECK_OK(mlx_store_open(&ref, &options, &store));
+  CHECK_OK(mlx_http_open(&options.http, &http));
+  snprintf(control, sizeof control, "{\"upload_to\": \"http://127.0.0.2:%d\"}", server.port);
+  server_control(&secure, control);
+  CHECK_ERROR(mlx_store_put_blob(store, http, &blob, &tally), MLX_INVALID_INPUT, "cannot be followed");
+  CHECK(!strstr(server_log(&server), "/v2/"));
+  server_control(&secure, "{}");
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
+  mlx_http_close(http);
+  mlx_store_close(store);
+}
+
+// The server listens at 127.0.0.2 too, which is another machine as far as anybody can tell.
+TEST(credentials_do_not_travel_unprotected_to_another_machine) {
+  begin();
+  command_t run;
+  char json[160], realm[192];
+  put_plain(place("acme/private:v1"));
+  snprintf(json, sizeof json, "{\"auths\": {\"127.0.0.1:%d\": {\"auth\": \"bWU6cHc=\"}}}", server.port);
+  write_config(json);
+  static const char *const realms[] = {"http://localhost:80@127.0.0.2:%d/token", "127.0.0.2:%d/token?x=://localhost/", "http://127.0.0.2:%d/token?x=https://localhost/"};
+  for (int i = 0; i < 3; ++i) {
+    const int used = snprintf(realm, sizeof realm, "{\"users\": {\"me\": \"pw\"}, \"realm\": \"");
+    snprintf(realm + used, sizeof realm - (size_t)used, realms[i], server.port);
+    strcat(realm, "\"}");
+    server_control(&server, realm);
+    RUN(&run, "pull", place("acme/private:v1"), "-o", in_folder("stolen"));
+    check_refused(&run, i < 2 ? "is not an address of http or https that a secret may go to" : "(401)");
+    CHECK_INT(count_of(server_log(&server), "\"authorized\": true"), 0);
+  }
+}
+
+TEST_MAIN(CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(what_lies_in_the_way_is_checked_too), CASE(four_blobs_come_at_a_time), CASE(a_line_says_how_far_it_is),
+          CASE(http_and_any_certificate_are_for_those_who_ask), CASE(credentials_are_found_wherever_docker_keeps_them), CASE(an_identity_token_is_given_for_a_token), CASE(an_upload_does_not_leave_https), CASE(what_cannot_be_reached_or_pushed_is_explained),
+          CASE(credentials_do_not_travel_unprotected_to_another_machine))

@@ -416,6 +416,36 @@ TEST(a_bundle_of_several_targets_is_pulled_as_a_folder_or_a_file) {
   command_free(&run);
 }
 
+// What runs here is what comes: cpu:host where it was compiled on such a CPU.
+TEST(code_for_this_very_cpu_is_known_by_its_digest) {
+  begin();
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  command_t run;
+  char url[256];
+  RUN(&run, "compile", TINY, "-o", in_folder("hub/here.mlxb"), "-c", "128", "--target", "cpu,cuda:sm_80");
+  command_done(&run);
+  snprintf(url, sizeof url, "%s/plain/here.mlxb", server.url);
+  RUN(&run, "pull", url, "-o", in_folder("here.mlxb"));
+  CHECK_CONTAINS(run.err, "taking the code for cpu:host, of ");
+  command_done(&run);
+  RUN(&run, "run", "-m", in_folder("here.mlxb"), "-p", "x", "-n", "1", "--device", "cpu");
+  command_done(&run);
+  RUN(&run, "pull", url, "-o", in_folder("there.mlxb"), "--target", "cpu");
+  command_done(&run);
+  CHECK_OK(mlx_remove_tree(in_folder("here.mlxb")));
+  char path[256], *json, *cpu;
+  snprintf(path, sizeof path, "%s", in_folder("hub/here.mlxb/manifest.json"));
+  CHECK_OK(mlx_read_file(path, 1 << 20, &json, NULL));
+  CHECK((cpu = strstr(json, "\"cpu\": \"")));
+  memset(cpu + 8, '0', 64);  // another's
+  CHECK_OK(mlx_write_file(path, json, strlen(json)));
+  mlx_free(json);
+  RUN(&run, "pull", url, "-o", in_folder("here.mlxb"));
+  CHECK_INT(run.exit_code, MLX_UNAVAILABLE);
+  CHECK_CONTAINS(run.err, "of which this machine runs nothing");
+  command_free(&run);
+}
+
 TEST(a_bundle_of_an_older_compiler_is_pulled_too_and_that_is_said) {
   begin();
   char path[256], url[256], out[256], *json, *files_at;
@@ -441,6 +471,7 @@ TEST(a_bundle_of_an_older_compiler_is_pulled_too_and_that_is_said) {
 }
 
 TEST_MAIN(CASE(a_bundle_served_as_a_folder_is_pulled_checked_and_runs), CASE(a_bundle_of_several_targets_is_pulled_as_a_folder_or_a_file),
+          CASE(code_for_this_very_cpu_is_known_by_its_digest),
           CASE(a_bundle_of_an_older_compiler_is_pulled_too_and_that_is_said),
           CASE(a_model_is_pulled_whole_and_nothing_else_of_it), CASE(quantisations_of_a_model_lie_side_by_side),
           CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(nothing_appears_until_all_is_checked),

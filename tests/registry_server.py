@@ -2,11 +2,11 @@
 
     python3 registry_server.py [ADDRESS [CERTIFICATE KEY]]
 
-Prints its port. PUT /_control sets, as JSON: {"users": {"NAME": "PASSWORD"}, "expire": N, "fail_patch": N, "fail_put": N, "corrupt": true}: tokens are
-then wanted (from a token server on the same port), and run out before the Nth blob is read; the Nth piece of an upload is cut off in the middle, blobs are changed on their way out.
+Prints its port. PUT /_control sets, as JSON: {"users": {"NAME": "PASSWORD"}, "expire": N, "fail_patch": N, "fail_put": N, "break_pieces": true, "corrupt": true}: tokens are
+then wanted (from a token server on the same port), and run out before the Nth blob is read; the Nth piece of an upload is cut off in the middle, or every one that is longer than 1000 bytes, blobs are changed on their way out.
 {"identities": ["TOKEN"]} are good for a token too. {"page": N}: lists come N at a time, the next page is linked to by {"link": "path"} (the default), "query", "absolute", "loop", "endless", or any address given there.
-{"no_referrers": true}: as a registry before that API. {"bare": true}: lists of referrers leave out what they need not say. {"slow": SECONDS} passes before each blob,
-{"stall": N}: after N bytes of one nothing more comes.
+{"no_referrers": true}: as a registry before that API; or the status that it answers with. {"bare": true}: lists of referrers leave out what they need not say. {"slow": SECONDS} passes before each blob,
+{"stall": N}: after N bytes of one nothing more comes. {"realm": URL}: where tokens are said to be. {"upload_to": URL}: the host that pieces are to be sent to.
 GET /_log gives the requests since then, whether each came with an Authorization, and the most blobs that were asked for at once.
 """
 import base64, hashlib, json, os, re, ssl, sys, threading, time, urllib.parse, uuid
@@ -68,6 +68,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, b"{}")
         length = int(self.headers["Content-Length"] or 0)
         cut = length > 1000 and is_nth("fail_patch" if self.command == "PATCH" else "fail_put") if self.command in ("PATCH", "PUT") else False
+        cut = cut or (length > 1000 and self.command == "PATCH" and bool(control.get("break_pieces")))
         self.body = self.rfile.read(length // 2 if cut else length)
         self.cut = cut
         match = re.fullmatch(r"/v2/(.+)/(manifests|blobs|referrers|tags)/(.*)", url.path)
@@ -80,8 +81,8 @@ class Handler(BaseHTTPRequestHandler):
             kind, what = match[2], match[3]
         action = "pull" if self.command in ("GET", "HEAD") else "pull,push"
         if not self.allowed(name, action):
-            realm = 'Bearer realm="http://127.0.0.1:%d/token",service="tests",scope="repository:%s:%s"' % (self.server.server_address[1], name, action)
-            return self.answer(401, b"", [("WWW-Authenticate", realm)])
+            realm = control.get("realm", "http://127.0.0.1:%d/token" % self.server.server_address[1])
+            return self.answer(401, b"", [("WWW-Authenticate", 'Bearer realm="%s",service="tests",scope="repository:%s:%s"' % (realm, name, action))])
         getattr(self, kind)(name, what, query)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = handle_any
@@ -135,12 +136,14 @@ class Handler(BaseHTTPRequestHandler):
         return items[start:start + size], [("Link", '<%s>; rel="next"' % where)]
 
     def tags(self, name, what, query):
+        if not any(where == name for where, _ in manifests):
+            return self.answer(404, b'{"errors": [{"code": "NAME_UNKNOWN"}]}')
         tags, links = self.page(sorted({key for where, key in manifests if where == name and ":" not in key}), query)
         self.answer(200, json.dumps({"name": name, "tags": tags}).encode(), links)
 
     def referrers(self, name, digest, query):
         if control.get("no_referrers"):
-            return self.answer(404)
+            return self.answer(404 if control["no_referrers"] is True else control["no_referrers"])
         found = {}
         for (where, _), (kind, body) in list(manifests.items()):
             document = json.loads(body)
@@ -157,7 +160,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "POST":
             upload = str(uuid.uuid4())
             uploads[upload] = b""
-            return self.answer(202, b"", [("Location", "/v2/%s/blobs/uploads/%s" % (name, upload))])
+            return self.answer(202, b"", [("Location", control.get("upload_to", "") + "/v2/%s/blobs/uploads/%s" % (name, upload))])
         if what.startswith("uploads/"):
             return self.upload(name, what[8:], query)
         if what not in blobs:
