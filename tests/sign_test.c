@@ -85,13 +85,27 @@ TEST(keygen_makes_a_pair_and_never_replaces_one_unasked) {
   CHECK_INT(mode_of(in_folder("new/a.key")), 0600);  // whatever the old one had
   mlx_free(first);
   mlx_free(second);
-  CHECK(!mkdir(in_folder("b.pub"), 0755));  // a pair that cannot be whole is none
-  EXPECT(MLX_IO, "b.pub", "keygen", "-W", "--force", "-o", in_folder("b"));
-  CHECK(access(in_folder("b.key"), F_OK));
   EXPECT(0, "RW", "keygen", "-W");
   CHECK_INT(mode_of(in_folder(".config/mlxcel/mlxcel.key")), 0600);
   write_text("f", "x");
   EXPECT(0, "f.minisig", "sign", in_folder("f"));  // with the key in its default place
+  end();
+}
+
+// A folder stands where one file of the pair should: a pair that cannot be whole is none, and the old one stays.
+TEST(a_pair_that_cannot_be_written_leaves_the_old_one) {
+  begin();
+  char *out;
+  CHECK(!mkdir(in_folder("b.pub"), 0755));
+  EXPECT(MLX_IO, "b.pub", "keygen", "-W", "--force", "-o", in_folder("b"));
+  CHECK(access(in_folder("b.key"), F_OK));
+  CHECK_INT(shell("cd \"$1\" && \"$0\" keygen -W -o a && cp a.key old.key && cp a.pub old.pub && rm a.pub && mkdir a.pub", NULL), 0);
+  EXPECT(MLX_IO, "a.pub", "keygen", "-W", "--force", "-o", in_folder("a"));
+  CHECK_INT(shell("cd \"$1\" && cmp a.key old.key && rmdir a.pub && mv a.key kept && mkdir a.key && cp old.pub a.pub", NULL), 0);
+  EXPECT(MLX_IO, "a.key", "keygen", "-W", "--force", "-o", in_folder("a"));
+  CHECK_INT(shell("cd \"$1\" && cmp a.pub old.pub && ls", &out), 0);
+  CHECK_TEXT(out, "a.key\na.pub\nb.pub\nkept\nold.key\nold.pub\n");  // and nothing beside them
+  mlx_free(out);
   end();
 }
 
@@ -410,7 +424,8 @@ TEST(minisign_reads_ours_and_we_read_its) {
   end();
 }
 
-TEST_MAIN(CASE(keygen_makes_a_pair_and_never_replaces_one_unasked), CASE(a_password_comes_from_the_environment_or_stdin),
+TEST_MAIN(CASE(keygen_makes_a_pair_and_never_replaces_one_unasked), CASE(a_pair_that_cannot_be_written_leaves_the_old_one),
+          CASE(a_password_comes_from_the_environment_or_stdin),
           CASE(a_password_that_is_typed_is_not_shown), CASE(a_file_is_verified_by_whom_is_trusted),
           CASE(every_file_is_looked_at_and_every_failure_told), CASE(a_large_file_takes_no_memory), CASE(trust_is_a_folder_of_keys),
           CASE(two_keys_of_one_number_are_told_apart), CASE(a_signature_of_a_bundle_holds_for_every_file_of_it),
