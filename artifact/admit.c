@@ -55,18 +55,10 @@ static mlx_status_t refuse_unsigned(const mlx_bundle_t *bundle) {
                          "if you trust where it comes from: --allow-unsigned; whoever made it signs it with `mlxcel sign`");
 }
 
-// Digests without which a signature of the manifest would say nothing of the code.
-static mlx_status_t need_digests(const mlx_bundle_t *bundle) {
-  if (mlx_bundle_manifest(bundle)->file_count) return NULL;
-  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "the manifest of '%s' is signed and lists no files: it says nothing of the code", mlx_bundle_path(bundle)),
-                         "compile the model again and sign that");
-}
-
 static mlx_status_t check_signature(mlx_bundle_t *bundle) {
   char *signature;
   size_t signature_length, length;
   mlx_signer_t who;
-  MLX_TRY(need_digests(bundle));
   MLX_TRY(mlx_bundle_read(bundle, MLX_BUNDLE_SIGNATURE, MLX_MAX_SIGNATURE_FILE, &signature, &signature_length));
   const mlx_bundle_place_t manifest = mlx_bundle_place(bundle, MLX_BUNDLE_MANIFEST), place = mlx_bundle_place(bundle, MLX_BUNDLE_SIGNATURE);
   const char *text = mlx_bundle_manifest_text(bundle, &length);
@@ -80,6 +72,7 @@ mlx_status_t mlx_bundle_admit(mlx_bundle_t *bundle, bool allow_unsigned, bool *o
   size_t length;
   const char *text = mlx_bundle_manifest_text(bundle, &length);
   *out_vouched = true;
+  MLX_TRY(mlx_bundle_need_digests(bundle));  // whoever vouches for the manifest would say nothing of the code
   if (was_made_here(text, length)) return NULL;
   const bool is_signed = mlx_bundle_has(bundle, MLX_BUNDLE_SIGNATURE);
   mlx_status_t status = is_signed ? check_signature(bundle) : refuse_unsigned(bundle);

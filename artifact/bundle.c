@@ -219,9 +219,7 @@ bool mlx_is_bundle(const char *path) {
   return is;
 }
 
-bool mlx_bundle_promises(const mlx_bundle_t *bundle, const char *name) {
-  return bundle->manifest.file_count ? mlx_manifest_file(&bundle->manifest, name) != NULL : mlx_bundle_has(bundle, name);
-}
+bool mlx_bundle_promises(const mlx_bundle_t *bundle, const char *name) { return mlx_manifest_file(&bundle->manifest, name) != NULL; }
 
 const mlx_manifest_t *mlx_bundle_manifest(const mlx_bundle_t *bundle) { return &bundle->manifest; }
 
@@ -278,7 +276,15 @@ static mlx_status_t check_part(mlx_cache_t *cache, const mlx_bundle_t *bundle, c
   return compare(file, mlx_bundle_place(bundle, file->name).text, part->size, hex);
 }
 
+mlx_status_t mlx_bundle_need_digests(const mlx_bundle_t *bundle) {
+  if (bundle->manifest.file_count) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s': its manifest does not list its files, so nothing of it can be checked; an older mlxcel wrote it",
+                                   bundle->path),
+                         "compile the model again");
+}
+
 static mlx_status_t not_listed(const mlx_bundle_t *bundle, const char *name) {
+  MLX_TRY(mlx_bundle_need_digests(bundle));
   return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' has a %s that its manifest does not list", bundle->path, name),
                          "it was put there after the model was compiled: remove it, or get the model again");
 }
@@ -321,10 +327,7 @@ static bool may_be_missing(const mlx_bundle_t *bundle, const char *name) {
 mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *report) {
   const mlx_manifest_t *m = &bundle->manifest;
   mlx_status_t status = NULL;
-  if (!m->file_count) {
-    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s': its manifest does not list its files; an older mlxcel wrote it", bundle->path),
-                           "compile the model again");
-  }
+  MLX_TRY(mlx_bundle_need_digests(bundle));
   for (size_t i = 0; i < bundle->part_count; ++i) MLX_TRY(refuse_stray(bundle, bundle->parts[i].name));
   if (!mlx_bundle_is_file(bundle)) MLX_TRY(mlx_list_dir(bundle->path, refuse_stray, bundle));
   for (size_t i = 0; i < m->file_count && !status; ++i) {
@@ -374,9 +377,8 @@ mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, si
 // What was read is checked itself.
 mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_size, char **out_text, size_t *out_length) {
   const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
-  const bool listed = file || !bundle->manifest.file_count || !strcmp(name, MLX_BUNDLE_SIGNATURE);  // an older compiler's lists nothing
   *out_text = NULL;
-  if (!listed) return not_listed(bundle, name);
+  if (!file && strcmp(name, MLX_BUNDLE_SIGNATURE)) return not_listed(bundle, name);
   MLX_TRY(read_raw(bundle, name, max_size, out_text, out_length));
   if (!file) return NULL;
   char hex[MLX_DIGEST_HEX];
@@ -395,7 +397,7 @@ static mlx_status_t map_path(mlx_bundle_t *bundle, const mlx_bundle_file_t *file
   MLX_TRY(mlx_file_stamp(path, &before));
   MLX_TRY(mlx_map_file(path, map));
   ++bundle->map_count;
-  if (file) MLX_TRY(check_path(cache_of(bundle), file, path));
+  MLX_TRY(check_path(cache_of(bundle), file, path));
   MLX_TRY(mlx_file_stamp(path, &after));
   if (memcmp(&before, &after, sizeof after)) return mlx_error(MLX_IO, "'%s' changed while it was being read", path);
   *out_view = *map;
@@ -443,11 +445,11 @@ static mlx_status_t copy_code(mlx_bundle_t *bundle, const char *name, mlx_map_t 
 
 static mlx_status_t map_weights(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) {
   const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
-  if (!file && bundle->manifest.file_count) return not_listed(bundle, name);
-  if (!mlx_bundle_has(bundle, name)) return file ? map_elsewhere(bundle, file, out_view) : missing(bundle, name);
+  if (!file) return not_listed(bundle, name);
+  if (!mlx_bundle_has(bundle, name)) return map_elsewhere(bundle, file, out_view);
   if (mlx_bundle_is_file(bundle)) {
     const part_t *part = find_part(bundle, name);
-    if (file) MLX_TRY(check_part(cache_of(bundle), bundle, file, part));
+    MLX_TRY(check_part(cache_of(bundle), bundle, file, part));
     *out_view = (mlx_map_t){.data = bundle->whole.data + part->offset, .size = (size_t)part->size};
     return NULL;
   }

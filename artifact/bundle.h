@@ -46,9 +46,11 @@ mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_
 // were checked, as their stamp tells, are not read again; those that the bundle names without having them are looked for by their digest:
 // beside the bundle as DIGEST.irpa, then in this machine's cache.
 mlx_status_t mlx_bundle_map(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) MLX_MUST_USE;
-// Whether there is such a file to be read: the manifest lists it, or it is there and the manifest lists nothing.
+// Whether there is such a file to be read: the manifest lists it.
 bool mlx_bundle_promises(const mlx_bundle_t *bundle, const char *name);
 
+// Refuses a manifest that lists no files, as older compilers wrote it: nothing of that bundle can be checked.
+mlx_status_t mlx_bundle_need_digests(const mlx_bundle_t *bundle) MLX_MUST_USE;
 // Reads and checks every file that the bundle has, whatever is remembered of it; refuses one that its manifest does not list, and one that is
 // missing, unless it is weights or, where another target's is whole, code. |report| may be NULL.
 mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *report) MLX_MUST_USE;
@@ -60,8 +62,8 @@ mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, si
 // ---- whose it is ----
 
 // Decides whether code of this bundle may run: this machine made it, or a trusted key signed its manifest. Otherwise it fails, or where
-// |allow_unsigned| says so, does not: digests are checked all the same, where the manifest has them. A signature that does not fit is an
-// error in either case. *|out_vouched| is false when nobody vouches for it, and it is only allowed.
+// |allow_unsigned| says so, does not: digests are checked all the same. A manifest without them and a signature that does not fit are errors in
+// either case. *|out_vouched| is false when nobody vouches for it, and it is only allowed.
 mlx_status_t mlx_bundle_admit(mlx_bundle_t *bundle, bool allow_unsigned, bool *out_vouched) MLX_MUST_USE;
 
 // Remembers in |cache| that this machine made the bundle with this manifest.

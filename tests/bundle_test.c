@@ -353,6 +353,15 @@ TEST(code_that_was_checked_once_is_checked_again) {
   mlx_free(ids);
 }
 
+// As compilers before there were digests wrote it, or somebody who would have nobody look.
+TEST(what_cannot_be_checked_is_not_run) {
+  make_bundles();
+  SHELL("cp -r m.mlxb bare.mlxb && sed -i '/\"files\": \\[/,/^  \\]/d; s/^  \\],$/  ]/' bare.mlxb/manifest.json && tar cf bare-one.mlxb -C bare.mlxb .");
+  static const char *const forms[] = {"bare.mlxb", "bare-one.mlxb"};
+  for (int i = 0; i < 2; ++i) check_refuses(in_root(forms[i]), "--allow-unsigned", MLX_UNSUPPORTED, "its manifest does not list its files, so nothing of it can be checked");
+  WELL("show", in_root("bare.mlxb"));  // which reads the manifest alone
+}
+
 TEST(what_is_allowed_is_said) {
   make_bundles();
   char kept[512], *err;
@@ -417,7 +426,7 @@ int main(int argc, char **argv) {
                                        CASE(weights_left_out_are_found_by_their_digest), CASE(one_bundle_serves_several_targets),
                                        CASE(the_latest_code_that_a_gpu_runs_is_taken), CASE(the_highest_level_that_a_cpu_runs_is_taken),
                                        CASE(another_iree_is_refused_by_name_or_compiled_again), CASE(only_what_was_made_here_signed_or_allowed_is_run),
-                                       CASE(code_that_was_checked_once_is_checked_again), CASE(what_is_allowed_is_said),
+                                       CASE(code_that_was_checked_once_is_checked_again), CASE(what_cannot_be_checked_is_not_run), CASE(what_is_allowed_is_said),
                                        CASE(a_signature_that_cannot_be_written_leaves_the_bundle_as_it_was), CASE(a_bundle_is_not_compiled_from_itself),
                                        CASE(a_folder_of_licences_is_no_licence),
                                        CASE(an_archive_that_is_no_bundle_is_said_to_be_none)};
