@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "artifact/tar.h"
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -24,6 +23,7 @@ struct mlx_bundle {
   mlx_file_stamp_t stamp;  // what was mapped
   part_t parts[MAX_PARTS];
   size_t part_count;
+  uint64_t end;            // where its last member ends, be it one of ours or not
   char *text;              // the manifest's
   size_t length;
   mlx_manifest_t manifest;
@@ -40,8 +40,7 @@ struct mlx_bundle {
 
 static mlx_status_t add_part(mlx_bundle_t *bundle, const mlx_tar_member_t *member) {
   const char *name = member->name;
-  if (member->folder) return NULL;
-  if (!mlx_is_bundle_file(name)) return mlx_error(MLX_INVALID_INPUT, "'%s' holds '%s', which is not part of a compiled model", bundle->path, name);
+  if (member->folder || !mlx_is_bundle_file(name)) return NULL;  // others are never read, as in a folder
   for (size_t i = 0; i < bundle->part_count; ++i) {
     if (!strcmp(bundle->parts[i].name, name)) return mlx_error(MLX_INVALID_INPUT, "'%s' holds '%s' twice", bundle->path, name);
   }
@@ -59,6 +58,7 @@ static mlx_status_t read_archive(mlx_bundle_t *bundle) {
   bool is;
   for (;;) {
     MLX_TRY(mlx_tar_next(&tar, &member, &is));
+    bundle->end = tar.offset;
     if (!is) return NULL;
     MLX_TRY(add_part(bundle, &member));
   }
@@ -176,46 +176,72 @@ mlx_status_t mlx_bundle_read_manifest(const char *path, char **out_text, size_t 
   return NULL;
 }
 
-// A GGUF file is looked at too: what does not begin as an archive is not read on. One that begins with a manifest and is damaged after it is
-// still a bundle, of which opening says what is wrong.
-typedef enum looks { LIKE_NONE, LIKE_ONE, LIKE_A_DAMAGED_ONE } looks_t;
+// ---------------------------------------------------------------------------------------------------------------------
+// Telling one
 
-static looks_t looks_like(const char *path) {
-  mlx_map_t map;
-  mlx_tar_member_t first;
-  bool is = true, begins = false;
-  if (mlx_is_dir(path)) return LIKE_ONE;
-  mlx_status_t status = mlx_is_file(path) ? mlx_map_file(path, &map) : mlx_error(MLX_NOT_FOUND, "no file");
-  if (status) {
-    mlx_status_free(status);
-    return LIKE_NONE;
+static mlx_status_t read_packed_manifest(const char *path, const mlx_map_t *map, char **out_text) {
+  mlx_tar_t tar = {.name = path, .bytes = map->data, .fd = -1, .size = map->size};
+  mlx_tar_member_t member;
+  bool is = map->size >= MLX_TAR_BLOCK && !memcmp(map->data + 257, "ustar", 5);  // a GGUF file is looked at too, and not read on
+  while (is) {
+    MLX_TRY(mlx_tar_next(&tar, &member, &is));
+    if (!is || strcmp(member.name, MLX_BUNDLE_MANIFEST)) continue;
+    return mlx_copy_text((const char *)map->data + member.offset, member.size < MLX_MAX_MANIFEST ? (size_t)member.size : MLX_MAX_MANIFEST, out_text);
   }
-  const bool archive = map.size >= MLX_TAR_BLOCK && !memcmp(map.data + 257, "ustar", 5);
-  mlx_tar_t tar = {.name = path, .bytes = map.data, .fd = -1, .size = map.size};
-  for (int i = 0; archive && !status && is; ++i) {
-    status = mlx_tar_next(&tar, &first, &is);
-    if (!status && i == 0) begins = is && !strcmp(first.name, MLX_BUNDLE_MANIFEST);
+  return NULL;
+}
+
+static mlx_status_t read_folders_manifest(const char *path, char **out_text) {
+  char *manifest;
+  MLX_TRY(mlx_join_path(path, MLX_BUNDLE_MANIFEST, &manifest));
+  mlx_status_t status = mlx_is_file(manifest) ? mlx_read_file(manifest, MLX_MAX_MANIFEST, out_text, NULL) : NULL;
+  mlx_free(manifest);
+  return status;
+}
+
+// What |path| has as manifest.json, whatever comes after it and whatever it says; NULL: none. Release with mlx_free.
+static char *peek_manifest(const char *path) {
+  mlx_map_t map = {0};
+  char *text = NULL;
+  mlx_status_t status = NULL;
+  if (mlx_is_dir(path)) {
+    status = read_folders_manifest(path, &text);
+  } else if (mlx_is_file(path)) {
+    status = mlx_map_file(path, &map);
+    if (!status) status = read_packed_manifest(path, &map, &text);
+    mlx_unmap(&map);
   }
-  mlx_unmap(&map);
-  const bool damaged = status;
   mlx_status_free(status);
-  return !archive || (damaged && !begins) ? LIKE_NONE : damaged ? LIKE_A_DAMAGED_ONE : LIKE_ONE;
+  return text;
+}
+
+// It need not be whole for that.
+static bool mentions_us(const char *manifest) { return manifest && strstr(manifest, "\"" MLX_BUNDLE_FORMAT "\""); }
+
+static bool is_model_folder(const char *path) {
+  char *config;
+  mlx_status_t status = mlx_join_path(path, "config.json", &config);
+  const bool is = !status && mlx_is_file(config);
+  mlx_status_free(status);
+  mlx_free(config);
+  return is;
+}
+
+bool mlx_holds_bundle(const char *path) {
+  char *manifest = peek_manifest(path);
+  const bool holds = mentions_us(manifest);
+  mlx_free(manifest);
+  return holds;
 }
 
 bool mlx_is_bundle(const char *path) {
-  char *text = NULL;
-  size_t length = 0;
-  mlx_json_t json = {0};
-  const char *format = NULL;
-  const looks_t looks = looks_like(path);
-  if (looks != LIKE_ONE) return looks == LIKE_A_DAMAGED_ONE;
-  mlx_status_t status = mlx_bundle_read_manifest(path, &text, &length);
-  if (!status) status = mlx_json_parse(path, text, length, &json);
-  if (!status) status = mlx_json_string(&json, json.root, "format", &format);
-  const bool is = !status && !strcmp(format, MLX_BUNDLE_FORMAT);
-  mlx_json_close(&json);
-  mlx_free(text);
-  mlx_status_free(status);
+  const bool folder = mlx_is_dir(path);
+  const mlx_file_name_t name = mlx_file_name(path);
+  const size_t length = strlen(name.text), ending = strlen(MLX_BUNDLE_ENDING);
+  if (length > ending && !strcmp(name.text + length - ending, MLX_BUNDLE_ENDING)) return folder || mlx_is_file(path);
+  char *manifest = peek_manifest(path);
+  const bool is = mentions_us(manifest) || (manifest && folder && !is_model_folder(path));
+  mlx_free(manifest);
   return is;
 }
 
@@ -344,13 +370,11 @@ mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *repo
 
 // Where a new signature goes: after the last file, or over an older signature that is the last.
 static mlx_status_t signature_offset(const mlx_bundle_t *bundle, uint64_t *out_offset) {
-  const part_t *last = &bundle->parts[bundle->part_count - 1], *old = find_part(bundle, MLX_BUNDLE_SIGNATURE);
-  if (old && old != last) {
-    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s' has a signature between its files, which cannot be replaced", bundle->path),
-                           "unpack it with tar, sign the folder, and pack that again");
-  }
-  *out_offset = old ? old->offset - MLX_TAR_BLOCK : last->offset + last->size + mlx_tar_padding(last->size);
-  return NULL;
+  const part_t *old = find_part(bundle, MLX_BUNDLE_SIGNATURE);
+  *out_offset = old ? old->offset - MLX_TAR_BLOCK : bundle->end;
+  if (!old || old->offset + old->size + mlx_tar_padding(old->size) == bundle->end) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s' has a signature between its files, which cannot be replaced", bundle->path),
+                         "unpack it with tar, sign the folder, and pack that again");
 }
 
 mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, size_t length) {

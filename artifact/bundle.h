@@ -18,8 +18,13 @@
 
 typedef struct mlx_bundle mlx_bundle_t;
 
-// True when |path| holds a manifest of ours, of whatever contract: a folder, or an archive. Other things are called manifest.json too.
+#define MLX_BUNDLE_ENDING ".mlxb"  // what a bundle is called by habit
+
+// Whether |path| is meant to be a bundle, be it damaged: opening says what is wrong with it. It is there and called .mlxb, or is a folder or an
+// archive with a manifest of ours, or a folder with a manifest.json that is no model's directory.
 bool mlx_is_bundle(const char *path);
+// The same, and never by its name alone: it has a manifest that names our format. For whoever would replace it.
+bool mlx_holds_bundle(const char *path);
 // The text of its manifest, which may be of another contract. Release with mlx_free.
 mlx_status_t mlx_bundle_read_manifest(const char *path, char **out_text, size_t *out_length) MLX_MUST_USE;
 

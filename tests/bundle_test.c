@@ -406,18 +406,73 @@ TEST(a_folder_of_licences_is_no_licence) {
   CHECK(mlx_is_file(in_root("reuse.mlxb/LICENSE.txt")) && !mlx_is_dir(in_root("reuse.mlxb/LICENSES")));
 }
 
-TEST(an_archive_that_is_no_bundle_is_said_to_be_none) {
+// Whatever is wrong with a bundle is said of a bundle, by all that take one, and nobody signs it as a file like any other.
+static void check_is_damaged(const char *name, mlx_code_t code, const char *part) {
+  command_t run;
+  char path[128], signature[160];
+  snprintf(path, sizeof path, "%s", in_root(name));
+  snprintf(signature, sizeof signature, "%s.minisig", path);
+  CHECK(mlx_is_bundle(path));
+  check_refuses(path, NULL, code, part);
+  RUN(&run, "sign", "-s", in_root("signer.key"), path);
+  CHECK_INT(run.exit_code, code);
+  CHECK_CONTAINS(run.err, part);
+  command_free(&run);
+  RUN(&run, "verify", path);
+  CHECK_INT(run.exit_code, code);
+  CHECK_CONTAINS(run.err, part);
+  command_free(&run);
+  CHECK(!mlx_is_file(signature));
+}
+
+TEST(a_damaged_bundle_is_said_to_be_one) {
   make_bundles();
-  SHELL("mkdir d && cp m.mlxb/manifest.json d/ && echo x > d/x && tar cf stranger.mlxb -C d . && rm d/x && tar cf twice.mlxb -C d manifest.json && tar rf twice.mlxb -C d manifest.json");
-  SHELL("head -c 20000 one.mlxb > cut.mlxb && tar cf empty.mlxb -C d --files-from /dev/null && cp one.mlxb late.mlxb && truncate -s -600 late.mlxb");
-  CHECK(!mlx_is_bundle(in_root("empty.mlxb")));
-  CHECK(mlx_is_bundle(in_root("cut.mlxb")));  // one that is damaged
-  check_refuses(in_root("cut.mlxb"), NULL, MLX_INVALID_INPUT, "cut.mlxb");
-  mlx_bundle_t *bundle;
-  CHECK_ERROR(mlx_bundle_open(in_root("stranger.mlxb"), &bundle), MLX_INVALID_INPUT, "holds 'x', which is not part of a compiled model");
-  CHECK_ERROR(mlx_bundle_open(in_root("twice.mlxb"), &bundle), MLX_INVALID_INPUT, "holds 'manifest.json' twice");
-  CHECK_ERROR(mlx_bundle_open(in_root("cut.mlxb"), &bundle), MLX_INVALID_INPUT, "cut.mlxb");
-  CHECK_ERROR(mlx_bundle_open(in_root("empty.mlxb"), &bundle), MLX_NOT_FOUND, "manifest.json");
+  WELL("keygen", "-W", "-o", in_root("signer"));
+  SHELL("mkdir d && cp m.mlxb/manifest.json d/ && tar cf twice.mlxb -C d manifest.json && tar rf twice.mlxb -C d manifest.json && tar cf empty.mlxb -C d --files-from /dev/null");
+  SHELL("cp -r m.mlxb halfway && head -c 300 m.mlxb/manifest.json > halfway/manifest.json && cp -r m.mlxb doubled && sed -i 's/^  \"vocab\"/  \"contract\": 1,\\n&/' doubled/manifest.json");
+  SHELL("cp -r m.mlxb hollow && : > hollow/manifest.json && head -c 20000 one.mlxb > cut.mlxb && cp cut.mlxb cut && echo text > text.mlxb && mkdir none.mlxb");
+  SHELL("cp one.mlxb huge.mlxb && printf '\\200\\377\\377\\377' | dd of=huge.mlxb bs=1 seek=124 conv=notrunc 2>/dev/null");
+  check_is_damaged("halfway", MLX_INVALID_INPUT, "halfway/manifest.json");
+  check_is_damaged("hollow", MLX_INVALID_INPUT, "hollow/manifest.json");
+  check_is_damaged("doubled", MLX_INVALID_INPUT, "doubled/manifest.json");
+  check_is_damaged("twice.mlxb", MLX_INVALID_INPUT, "holds 'manifest.json' twice");
+  check_is_damaged("cut.mlxb", MLX_INVALID_INPUT, "it is cut off");
+  check_is_damaged("cut", MLX_INVALID_INPUT, "it is cut off");
+  check_is_damaged("huge.mlxb", MLX_INVALID_INPUT, "huge.mlxb' is not a tar archive we take");
+  check_is_damaged("text.mlxb", MLX_INVALID_INPUT, "text.mlxb' is not a tar archive we take");
+  check_is_damaged("empty.mlxb", MLX_NOT_FOUND, "empty.mlxb/manifest.json' is not there");
+  check_is_damaged("none.mlxb", MLX_NOT_FOUND, "none.mlxb/manifest.json' is not there");
+}
+
+// What it is called gives nobody the right to replace it.
+TEST(only_a_bundle_is_replaced_by_one) {
+  make_bundles();
+  command_t run;
+  SHELL("echo notes > notes.mlxb && mkdir -p web && echo '{\"name\": \"a page\"}' > web/manifest.json");
+  static const char *const names[] = {"notes.mlxb", "web"};
+  for (int i = 0; i < 2; ++i) {
+    RUN(&run, "compile", make_model(), "--ctx", "64", "-o", in_root(names[i]));
+    CHECK_INT(run.exit_code, MLX_USAGE);
+    CHECK_CONTAINS(run.err, "not a compiled model");
+    command_free(&run);
+  }
+  SHELL("head -c 20000 one.mlxb > again-cut.mlxb");
+  WELL("compile", make_model(), "--ctx", "64", "--single-file", "-o", in_root("again-cut.mlxb"));  // one that is damaged is
+  SHELL("cmp again-cut.mlxb one.mlxb");
+}
+
+// A README beside the rest is never read, in a folder and in a file, and outlives a signature.
+TEST(files_of_others_in_a_bundle_do_not_count) {
+  make_bundles();
+  char *ids = say(in_root("m.mlxb"), NULL, NULL);
+  WELL("keygen", "-W", "-o", in_root("packer"));
+  SHELL("cp -r m.mlxb read && echo read me > read/README.md && tar cf read.mlxb -C read . && tar rf read.mlxb -C read/.. --transform 's/.*/after/' read/README.md");
+  check_says_the_same(in_root("read"), NULL, ids);
+  check_says_the_same(in_root("read.mlxb"), NULL, ids);
+  for (int i = 0; i < 2; ++i) WELL("sign", "-s", in_root("packer.key"), in_root("read.mlxb"));  // the second in the first's place
+  WELL("verify", "-p", in_root("packer.pub"), in_root("read.mlxb"));
+  SHELL("mkdir unread && tar xf read.mlxb -C unread && cmp unread/README.md read/README.md && cmp unread/after read/README.md && test $(tar tf read.mlxb | grep -c minisig) = 1");
+  mlx_free(ids);
 }
 
 int main(int argc, char **argv) {
@@ -429,7 +484,8 @@ int main(int argc, char **argv) {
                                        CASE(code_that_was_checked_once_is_checked_again), CASE(what_cannot_be_checked_is_not_run), CASE(what_is_allowed_is_said),
                                        CASE(a_signature_that_cannot_be_written_leaves_the_bundle_as_it_was), CASE(a_bundle_is_not_compiled_from_itself),
                                        CASE(a_folder_of_licences_is_no_licence),
-                                       CASE(an_archive_that_is_no_bundle_is_said_to_be_none)};
+                                       CASE(a_damaged_bundle_is_said_to_be_one), CASE(only_a_bundle_is_replaced_by_one),
+                                       CASE(files_of_others_in_a_bundle_do_not_count)};
   if (!mkdtemp(root)) return 1;
   const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
   mlx_status_free(mlx_remove_tree(root));
