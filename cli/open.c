@@ -132,9 +132,10 @@ static mlx_status_t open_bundle(opening_t *opening, mlx_engine_options_t *option
   const char *bundle = opening->options->model;
   mlx_status_t status = mlx_engine_open_bundle(bundle, options, out);
   char *source = NULL;
-  if (mlx_status_code(status) != MLX_UNSUPPORTED) return status;
+  if (mlx_status_code(status) != MLX_UNSUPPORTED || !mlx_engine_is_other_version(bundle)) return status;
+  if (mlx_compiler_elsewhere()) return mlx_status_rehint(status, "%s", mlx_compiler_elsewhere());
   mlx_status_t sought = find_source(bundle, &source);
-  if (!sought && source) {  // of another contract or IREE, and what it was made from is here
+  if (!sought && source) {
     mlx_report_note(mlx_terminal_report(), "%s; it is compiled again from %s, as this command line says", mlx_status_message(status), source);
     mlx_status_free(status);
     mlx_open_options_t again = *opening->options;

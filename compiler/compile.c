@@ -37,6 +37,7 @@ typedef struct job {
 } job_t;
 
 bool mlx_compiler_is_here(void) { return true; }
+const char *mlx_compiler_elsewhere(void) { return NULL; }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // The source must stay what it is while we work: it is mapped, and its digest is taken by path

@@ -284,10 +284,10 @@ TEST(another_iree_is_refused_by_name_or_compiled_again) {
   char *err, *ids = say(in_root("m.mlxb"), NULL, NULL), *said;
   SHELL("mkdir far && cp -r m.mlxb far/old.mlxb");
   replace_in(in_root("far/old.mlxb/manifest.json"), "\"iree\": \"3.13\"", "\"iree\": \"9.99\"");
-  check_refuses(in_root("far/old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "compiled for IREE 9.99; this mlxcel runs IREE 3.13");
+  check_refuses(in_root("far/old.mlxb"), NULL, MLX_UNSUPPORTED, "compiled for IREE 9.99; this mlxcel runs IREE 3.13");  // which comes before whose it is
   check_refuses(in_root("far/old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "mlxcel compile model --target cpu:host -o OUT");
   SHELL("cp -r far/old.mlxb old.mlxb");  // the model is beside it
-  said = say(in_root("old.mlxb"), "--allow-unsigned", &err);
+  said = say(in_root("old.mlxb"), NULL, &err);
   CHECK_CONTAINS(err, "compiled for IREE 9.99; this mlxcel runs IREE 3.13; it is compiled again from ");
   CHECK_TEXT(said, ids);
   mlx_free(said);
@@ -297,10 +297,26 @@ TEST(another_iree_is_refused_by_name_or_compiled_again) {
   CHECK_CONTAINS(err, "compiled for contract 8; this mlxcel runs contract 1; it is compiled again from ");
   mlx_free(said);
   mlx_free(err);
+  SHELL("cp old.mlxb/manifest.json far/old.mlxb/");
+  check_refuses(in_root("far/old.mlxb"), NULL, MLX_UNSUPPORTED, "mlxcel compile model --target cpu:host -o OUT");
   SHELL("cp -r model kept && printf ' ' >> model/config.json");  // no longer the model that it was made from
   check_refuses(in_root("old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "compiled for contract 8");
   SHELL("rm -r model && mv kept model");
   mlx_free(ids);
+}
+
+// Its model is beside it, and would be refused for the same reason.
+TEST(only_another_version_is_compiled_again) {
+  make_bundles();
+  command_t run;
+  SHELL("cp -r m.mlxb odd.mlxb && cd odd.mlxb && old=$(sha256sum < tokenizer.json | cut -c1-64) && size=$(stat -c %s tokenizer.json) && "
+        "sed -i '0,/{/s//{\"truncation\": {\"max_length\": 4},/; s/\"truncation\": null,//' tokenizer.json && "
+        "sed -i \"s/$old/$(sha256sum < tokenizer.json | cut -c1-64)/; s/\\\"tokenizer.json\\\", \\\"size\\\": $size/\\\"tokenizer.json\\\", \\\"size\\\": $(stat -c %s tokenizer.json)/\" manifest.json");
+  RUN(&run, "run", "-m", in_root("odd.mlxb"), "-p", PROMPT, "--allow-unsigned");
+  CHECK_INT(run.exit_code, MLX_UNSUPPORTED);
+  CHECK_CONTAINS(run.err, "field 'truncation'");
+  CHECK(!strstr(run.err, "compiled again"));
+  command_free(&run);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -480,7 +496,8 @@ int main(int argc, char **argv) {
                                        CASE(the_manifest_says_what_it_was_made_from), CASE(the_same_inputs_give_the_same_bytes),
                                        CASE(weights_left_out_are_found_by_their_digest), CASE(one_bundle_serves_several_targets),
                                        CASE(the_latest_code_that_a_gpu_runs_is_taken), CASE(the_highest_level_that_a_cpu_runs_is_taken),
-                                       CASE(another_iree_is_refused_by_name_or_compiled_again), CASE(only_what_was_made_here_signed_or_allowed_is_run),
+                                       CASE(another_iree_is_refused_by_name_or_compiled_again), CASE(only_another_version_is_compiled_again),
+                                       CASE(only_what_was_made_here_signed_or_allowed_is_run),
                                        CASE(code_that_was_checked_once_is_checked_again), CASE(what_cannot_be_checked_is_not_run), CASE(what_is_allowed_is_said),
                                        CASE(a_signature_that_cannot_be_written_leaves_the_bundle_as_it_was), CASE(a_bundle_is_not_compiled_from_itself),
                                        CASE(a_folder_of_licences_is_no_licence),
