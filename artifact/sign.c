@@ -215,6 +215,13 @@ static long long signing_time(void) {
   return given && !*end && seconds >= 0 ? seconds : (long long)time(NULL);
 }
 
+// A link in a bundle may be whoever packed it's: what it leads to is none of ours to write.
+static mlx_status_t put_signature(const subject_t *subject, const mlx_sign_options_t *options, const char *text, size_t length) {
+  if (subject->within) return mlx_bundle_put_signature(subject->bundle, text, length);
+  if (options->signature_path) return mlx_write_file(subject->signature_path, text, length);
+  return mlx_replace_file(subject->signature_path, text, length);
+}
+
 static mlx_status_t sign_subject(const subject_t *subject, const mlx_sign_options_t *options) {
   char *comment = NULL, *text = NULL;
   size_t length;
@@ -226,9 +233,7 @@ static mlx_status_t sign_subject(const subject_t *subject, const mlx_sign_option
   if (!status) {
     status = mlx_signature_make(options->key, &subject->what, options->comment, comment ? comment : options->trusted_comment, &text, &length);
   }
-  if (!status) {
-    status = subject->within ? mlx_bundle_put_signature(subject->bundle, text, length) : mlx_write_file(subject->signature_path, text, length);
-  }
+  if (!status) status = put_signature(subject, options, text, length);
   mlx_free(comment);
   mlx_free(text);
   return status;

@@ -261,6 +261,8 @@ mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) 
   return status;
 }
 
+mlx_status_t mlx_replace_file(const char *path, const void *bytes, size_t length) { return write_and_rename(path, NULL, 0644, bytes, length); }
+
 mlx_status_t mlx_write_secret_file(const char *path, const void *bytes, size_t length) { return write_and_rename(path, NULL, 0600, bytes, length); }
 
 static mlx_status_t copy_piece(void *user, const char *bytes, size_t length) { return mlx_writer_write(user, bytes, length); }

@@ -45,7 +45,9 @@ mlx_status_t mlx_read_stream(int fd, const char *name, size_t max_size, char **o
 // Writes |path| whole: a temporary file beside it, synced, then renamed over it; on failure the old file is still there.
 // A link stays, and what it leads to is written; so is something that is no regular file (a pipe, /dev/stdout).
 mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
-// The same for what its owner alone may read: a new file in the place of whatever was there, never readable to others.
+// The same for a name that is ours: a new file in the place of whatever was there, be it a link.
+mlx_status_t mlx_replace_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
+// And for what its owner alone may read, never readable to others.
 mlx_status_t mlx_write_secret_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
 
 // A new file being written front to back. Open refuses an existing path. Close syncs; abandon removes the file.

@@ -362,6 +362,24 @@ TEST(a_signature_of_a_bundle_holds_for_every_file_of_it) {
   end();
 }
 
+// Whoever packed a bundle may have put a link where its signature goes.
+TEST(signing_writes_through_no_link) {
+  begin();
+  write_bundle(true);
+  char bundle[256], *precious;
+  snprintf(bundle, sizeof bundle, "%s/m.mlxb", folder);
+  write_text("precious", "mine");
+  CHECK(!symlink("../precious", in_folder("m.mlxb/manifest.json.minisig")));
+  EXPECT(0, "m.mlxb/manifest.json.minisig", "sign", "-s", FIXTURES "plain.key", bundle);
+  precious = read_text("precious");
+  CHECK_TEXT(precious, "mine");
+  mlx_free(precious);
+  EXPECT(0, "m.mlxb: signed by", "verify", "-p", FIXTURES "plain.pub", bundle);
+  EXPECT(0, "precious", "sign", "-s", FIXTURES "plain.key", "-x", in_folder("precious"), bundle);  // a name that was given is written
+  EXPECT(0, "m.mlxb: signed by", "verify", "-p", FIXTURES "plain.pub", "-x", in_folder("precious"), bundle);
+  end();
+}
+
 // The signature becomes the archive's last file; a second one takes its place. tar and minisign agree.
 TEST(a_bundle_in_one_file_carries_its_signature) {
   begin();
@@ -429,5 +447,5 @@ TEST_MAIN(CASE(keygen_makes_a_pair_and_never_replaces_one_unasked), CASE(a_pair_
           CASE(a_password_that_is_typed_is_not_shown), CASE(a_file_is_verified_by_whom_is_trusted),
           CASE(every_file_is_looked_at_and_every_failure_told), CASE(a_large_file_takes_no_memory), CASE(trust_is_a_folder_of_keys),
           CASE(two_keys_of_one_number_are_told_apart), CASE(a_signature_of_a_bundle_holds_for_every_file_of_it),
-          CASE(a_bundle_in_one_file_carries_its_signature),
+          CASE(signing_writes_through_no_link), CASE(a_bundle_in_one_file_carries_its_signature),
           CASE(minisign_reads_ours_and_we_read_its))
