@@ -215,7 +215,7 @@ static long long signing_time(void) {
   return given && !*end && seconds >= 0 ? seconds : (long long)time(NULL);
 }
 
-// A link in a bundle may be whoever packed it's: what it leads to is none of ours to write.
+// A link in that place may have come with the bundle: what it leads to is not ours to write.
 static mlx_status_t put_signature(const subject_t *subject, const mlx_sign_options_t *options, const char *text, size_t length) {
   if (subject->within) return mlx_bundle_put_signature(subject->bundle, text, length);
   if (options->signature_path) return mlx_write_file(subject->signature_path, text, length);

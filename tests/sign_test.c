@@ -279,6 +279,10 @@ TEST(trust_is_a_folder_of_keys) {
   EXPECT(0, "f.minisig", "sign", "-s", in_folder("plain.key"), in_folder("f"));
   EXPECT(MLX_INVALID_INPUT, "bad.pub:1: does not begin with", "verify", in_folder("f"));
   EXPECT(MLX_INVALID_INPUT, "bad.pub:1: does not begin with", "trust", "list");
+  EXPECT(MLX_INVALID_INPUT, "repair this one, or remove it with `mlxcel trust remove bad.pub`", "trust", "list");
+  EXPECT(MLX_NOT_FOUND, "is called '9CA35E82975492BB'", "trust", "remove", "9CA35E82975492BB");
+  EXPECT(0, "", "trust", "remove", "bad");  // by its name, whatever is in it
+  EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));
   end();
 }
 
