@@ -64,9 +64,12 @@ static mlx_status_t walk_file(void *user, const char *name) {
   return status;
 }
 
+// Where others may put keys, nobody is trusted.
 static mlx_status_t walk_folder(const char *folder, mlx_trust_visit_fn_t visit, void *user) {
   walk_t walk = {.folder = folder, .visit = visit, .user = user};
-  return mlx_is_dir(folder) ? mlx_list_dir(folder, walk_file, &walk) : NULL;
+  if (!mlx_is_dir(folder)) return NULL;
+  MLX_TRY(mlx_user_owns(folder, "the folder of trusted keys", "MLXCEL_TRUSTED"));
+  return mlx_list_dir(folder, walk_file, &walk);
 }
 
 mlx_status_t mlx_trust_list(mlx_trust_visit_fn_t visit, void *user) {

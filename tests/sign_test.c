@@ -286,6 +286,22 @@ TEST(trust_is_a_folder_of_keys) {
   end();
 }
 
+TEST(nobody_is_trusted_where_others_may_put_keys) {
+  begin();
+  write_text("f", "x");
+  EXPECT(0, "f.minisig", "sign", "-s", FIXTURES "plain.key", in_folder("f"));
+  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
+  static const mode_t modes[] = {0777, 0775, 0757};
+  for (int i = 0; i < 3; ++i) {
+    CHECK(!chmod(in_folder("trusted"), modes[i]));
+    EXPECT(MLX_IO, "trusted' may be written to by others (mode 7", "verify", in_folder("f"));
+    EXPECT(MLX_IO, "run `chmod go-w", "trust", "list");
+  }
+  CHECK(!chmod(in_folder("trusted"), 0755));
+  EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));
+  end();
+}
+
 // Numbers can be chosen: a key that takes another's number neither stands in for it nor in its way.
 TEST(two_keys_of_one_number_are_told_apart) {
   begin();
@@ -449,7 +465,7 @@ TEST(minisign_reads_ours_and_we_read_its) {
 TEST_MAIN(CASE(keygen_makes_a_pair_and_never_replaces_one_unasked), CASE(a_pair_that_cannot_be_written_leaves_the_old_one),
           CASE(a_password_comes_from_the_environment_or_stdin),
           CASE(a_password_that_is_typed_is_not_shown), CASE(a_file_is_verified_by_whom_is_trusted),
-          CASE(every_file_is_looked_at_and_every_failure_told), CASE(a_large_file_takes_no_memory), CASE(trust_is_a_folder_of_keys),
+          CASE(every_file_is_looked_at_and_every_failure_told), CASE(a_large_file_takes_no_memory), CASE(trust_is_a_folder_of_keys), CASE(nobody_is_trusted_where_others_may_put_keys),
           CASE(two_keys_of_one_number_are_told_apart), CASE(a_signature_of_a_bundle_holds_for_every_file_of_it),
           CASE(signing_writes_through_no_link), CASE(a_bundle_in_one_file_carries_its_signature),
           CASE(minisign_reads_ours_and_we_read_its))
