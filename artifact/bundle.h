@@ -15,6 +15,7 @@
 #include "cache/cache.h"
 
 #define MLX_WEIGHTS_KIND "weights"  // what the cache calls entries with an archive of weights
+#define MLX_BUNDLE_KIND "bundle"    // and those that remember a bundle made here
 
 typedef struct mlx_bundle mlx_bundle_t;
 

@@ -268,7 +268,7 @@ mlx_device_text_t mlx_cli_device_text(const mlx_engine_info_t *info) {
 void mlx_cli_print_device(const mlx_engine_info_t *info, bool with_kernels) {
   fprintf(stderr, "device: %s, %s%s%s%s\n", mlx_cli_device_text(info).text, info->dtype, info->device_reason[0] ? " (auto: " : "",
           info->device_reason, info->device_reason[0] ? ")" : "");
-  if (info->is_unsigned) fputs("unsigned: this machine did not make the model, and nobody you trust signed it\n", stderr);
+  if (info->is_unsigned) fputs("unsigned: the model is not known as made on this machine, and nobody you trust signed it\n", stderr);
   if (with_kernels) fprintf(stderr, "target: %s\nkernels: %s\n", info->target, info->kernels);
   if (with_kernels && info->cpu_level[0]) fprintf(stderr, "cpu level: %s (of %s)\n", info->cpu_level, info->levels);
 }

@@ -332,7 +332,7 @@ TEST(only_what_was_made_here_signed_or_allowed_is_run) {
   static const char *const forms[] = {"s.mlxb", "s-one.mlxb"};
   for (int i = 0; i < 2; ++i) {
     const char *bundle = in_root(forms[i]);
-    check_refuses(bundle, NULL, MLX_NOT_FOUND, "is code that was not made on this machine, and nobody signed it");
+    check_refuses(bundle, NULL, MLX_NOT_FOUND, "is code that is not known as made on this machine, and nobody signed it");
     check_says_the_same(bundle, "--allow-unsigned", ids);
   }
   WELL("keygen", "-W", "-o", in_root("us"));
@@ -384,8 +384,37 @@ TEST(what_is_allowed_is_said) {
   snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
   setenv("MLXCEL_CACHE", in_root("other-machine"), 1);
   mlx_free(say(in_root("m.mlxb"), "--allow-unsigned", &err));
-  CHECK_CONTAINS(err, "unsigned: this machine did not make the model, and nobody you trust signed it\n");
+  CHECK_CONTAINS(err, "unsigned: the model is not known as made on this machine, and nobody you trust signed it\n");
   mlx_free(err);
+  if (kept[0]) setenv("MLXCEL_CACHE", kept, 1);
+  else unsetenv("MLXCEL_CACHE");
+}
+
+// One's own bundle, when the memory of it is gone or cannot be looked at.
+TEST(a_machine_that_forgot_says_why) {
+  make_bundles();
+  command_t run;
+  char kept[512];
+  snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
+  setenv("MLXCEL_CACHE", in_root("open-cache"), 1);
+  SHELL("mkdir -m 777 open-cache");
+  check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND, "open-cache' may be written to by others (mode 777)), and nobody signed it");
+  check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND, "hint: if you made it here: run `chmod go-w");
+  SHELL("chmod 700 open-cache");
+  mlx_cache_t *cache;
+  mlx_bundle_t *bundle;
+  size_t length;
+  CHECK_OK(mlx_cache_open(NULL, &cache));
+  CHECK_OK(mlx_bundle_open(in_root("m.mlxb"), &bundle));
+  const char *manifest = mlx_bundle_manifest_text(bundle, &length);
+  CHECK_OK(mlx_bundle_remember(cache, manifest, length));
+  mlx_bundle_close(bundle);
+  mlx_cache_close(cache);
+  mlx_free(say(in_root("m.mlxb"), NULL, NULL));
+  RUN(&run, "cache", "clear");
+  CHECK_CONTAINS(run.err, "; 1 compiled model is no longer known as made here");
+  command_free(&run);
+  check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND, "hint: if you made it here: compile it again; if you trust where it comes from: --allow-unsigned");
   if (kept[0]) setenv("MLXCEL_CACHE", kept, 1);
   else unsetenv("MLXCEL_CACHE");
 }
@@ -498,7 +527,7 @@ int main(int argc, char **argv) {
                                        CASE(the_latest_code_that_a_gpu_runs_is_taken), CASE(the_highest_level_that_a_cpu_runs_is_taken),
                                        CASE(another_iree_is_refused_by_name_or_compiled_again), CASE(only_another_version_is_compiled_again),
                                        CASE(only_what_was_made_here_signed_or_allowed_is_run),
-                                       CASE(code_that_was_checked_once_is_checked_again), CASE(what_cannot_be_checked_is_not_run), CASE(what_is_allowed_is_said),
+                                       CASE(code_that_was_checked_once_is_checked_again), CASE(what_cannot_be_checked_is_not_run), CASE(what_is_allowed_is_said), CASE(a_machine_that_forgot_says_why),
                                        CASE(a_signature_that_cannot_be_written_leaves_the_bundle_as_it_was), CASE(a_bundle_is_not_compiled_from_itself),
                                        CASE(a_folder_of_licences_is_no_licence),
                                        CASE(a_damaged_bundle_is_said_to_be_one), CASE(only_a_bundle_is_replaced_by_one),
