@@ -129,7 +129,7 @@ TEST(the_manifest_says_what_it_was_made_from) {
   CHECK(mlx_bundle_has(bundle, "LICENSE.txt") && mlx_manifest_file(m, "LICENSE.txt"));
   CHECK_OK(mlx_compile_source_digest(model, NULL, sum));
   CHECK_TEXT(m->source_digest, sum);
-  SHELL("cd model && sha256sum config.json model.safetensors tokenizer.json | sha256sum | cut -c1-64 | tr -d '\\n' > ../sum");
+  SHELL("cd model && sha256sum LICENSE.txt README.md config.json model.safetensors tokenizer.json | sha256sum | cut -c1-64 | tr -d '\\n' > ../sum");
   char *theirs;
   CHECK_OK(mlx_read_file(in_root("sum"), 100, &theirs, NULL));
   CHECK_TEXT(sum, theirs);
@@ -303,6 +303,34 @@ TEST(another_iree_is_refused_by_name_or_compiled_again) {
   check_refuses(in_root("old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "compiled for contract 8");
   SHELL("rm -r model && mv kept model");
   mlx_free(ids);
+}
+
+// Each file that a bundle is made of, down to a template's, is what "the same model" means; none but its own weights' make new weights.
+TEST(a_model_is_the_same_when_every_file_of_it_is) {
+  make_bundles();
+  char before[MLX_DIGEST_HEX], sum[MLX_DIGEST_HEX], last[MLX_DIGEST_HEX], *theirs;
+  SHELL("cp -r model talks && cd talks && mkdir -p additional_chat_templates/LICENSE && printf '{{ messages }}' > chat_template.jinja && printf '{{ tools }}' > additional_chat_templates/tool_use.jinja && "
+        "printf '{\"bos_token\": \"<s>\"}' > tokenizer_config.json && printf '{}' > special_tokens_map.json && echo x > notes.txt && echo x > additional_chat_templates/notes.txt");
+  SHELL("cd talks && LC_ALL=C sha256sum LICENSE.txt README.md additional_chat_templates/tool_use.jinja chat_template.jinja config.json model.safetensors "
+        "special_tokens_map.json tokenizer.json tokenizer_config.json | sha256sum | cut -c1-64 | tr -d '\\n' > ../sum");
+  CHECK_OK(mlx_read_file(in_root("sum"), 100, &theirs, NULL));
+  CHECK_OK(mlx_compile_source_digest(in_root("talks"), NULL, before));
+  CHECK_TEXT(before, theirs);
+  mlx_free(theirs);
+  static const char *const files[] = {"chat_template.jinja", "additional_chat_templates/tool_use.jinja", "tokenizer_config.json", "special_tokens_map.json", "LICENSE.txt", "README.md"};
+  memcpy(last, before, sizeof last);
+  for (size_t i = 0; i < sizeof files / sizeof *files; ++i) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/talks/%s", root, files[i]);
+    CHECK_OK(mlx_write_file(path, "{ }", 3));
+    CHECK_OK(mlx_compile_source_digest(in_root("talks"), NULL, sum));
+    if (!strcmp(sum, last)) CHECK_FAIL("%s does not count", files[i]);
+    memcpy(last, sum, sizeof last);
+  }
+  SHELL("\"" MLXCEL_BINARY "\" cache list | grep -c ^weights > archives");
+  WELL("compile", in_root("talks"), "--ctx", "64", "-o", in_root("talks.mlxb"));
+  SHELL("\"" MLXCEL_BINARY "\" cache list | grep -c ^weights | cmp - archives");
+  SHELL("cmp talks.mlxb/weights.irpa m.mlxb/weights.irpa");
 }
 
 // Its model is beside it, and would be refused for the same reason.
@@ -525,7 +553,7 @@ int main(int argc, char **argv) {
                                        CASE(the_manifest_says_what_it_was_made_from), CASE(the_same_inputs_give_the_same_bytes),
                                        CASE(weights_left_out_are_found_by_their_digest), CASE(one_bundle_serves_several_targets),
                                        CASE(the_latest_code_that_a_gpu_runs_is_taken), CASE(the_highest_level_that_a_cpu_runs_is_taken),
-                                       CASE(another_iree_is_refused_by_name_or_compiled_again), CASE(only_another_version_is_compiled_again),
+                                       CASE(another_iree_is_refused_by_name_or_compiled_again), CASE(only_another_version_is_compiled_again), CASE(a_model_is_the_same_when_every_file_of_it_is),
                                        CASE(only_what_was_made_here_signed_or_allowed_is_run),
                                        CASE(code_that_was_checked_once_is_checked_again), CASE(what_cannot_be_checked_is_not_run), CASE(what_is_allowed_is_said), CASE(a_machine_that_forgot_says_why),
                                        CASE(a_signature_that_cannot_be_written_leaves_the_bundle_as_it_was), CASE(a_bundle_is_not_compiled_from_itself),

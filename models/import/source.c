@@ -255,6 +255,10 @@ mlx_status_t mlx_source_tokenizer_json(const mlx_source_t *source, char **out_js
                       : mlx_hf_tokenizer_json(source->hf, out_json, out_length);
 }
 
+mlx_status_t mlx_source_chat_files(const mlx_source_t *source, mlx_visit_fn_t visit, void *user) {
+  return source->hf ? mlx_hf_chat_files(source->hf, visit, user) : NULL;
+}
+
 mlx_status_t mlx_source_chat_json(const mlx_source_t *source, char **out_json, size_t *out_length) {
   return source->gguf ? mlx_gguf_chat_json(source->gguf, out_json, out_length) : mlx_hf_chat_json(source->hf, out_json, out_length);
 }
