@@ -350,6 +350,35 @@ static bool may_be_missing(const mlx_bundle_t *bundle, const char *name) {
   return !is_needed && one_is_whole;
 }
 
+// Weights that the bundle names without having them: beside it, or in this machine's cache, which lends them; NULL: nowhere. Release with mlx_free.
+static mlx_status_t find_elsewhere(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, char **out_path) {
+  char *folder;
+  *out_path = NULL;
+  MLX_TRY(mlx_folder_of(bundle->path, &folder));
+  mlx_status_t status = mlx_format(out_path, "%s/%s.irpa", folder, file->sha256);
+  mlx_free(folder);
+  if (status || mlx_is_file(*out_path)) return status;
+  mlx_free(*out_path);
+  *out_path = NULL;
+  mlx_cache_release(&bundle->lent);
+  return cache_of(bundle) ? mlx_cache_find_file(bundle->cache, MLX_WEIGHTS_KIND, file->sha256, &bundle->lent, out_path) : NULL;
+}
+
+// What may be missing is said to be: nobody checked it, unless it is weights that were found.
+static mlx_status_t check_missing(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, const mlx_report_t *report) {
+  char *path;
+  if (!mlx_is_weights_file(file->name)) {
+    mlx_report_note(report, "%s: not here, and not checked: code of another target", file->name);
+    return NULL;
+  }
+  MLX_TRY(find_elsewhere(bundle, file, &path));
+  mlx_status_t status = path ? check_path(NULL, file, path) : NULL;
+  if (!status && path) mlx_report_note(report, "%s: not here, found by its digest: %s", file->name, path);
+  if (!status && !path) mlx_report_note(report, "%s: not here, and not checked: it is looked for by its digest when the model runs", file->name);
+  mlx_free(path);
+  return status;
+}
+
 mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *report) {
   const mlx_manifest_t *m = &bundle->manifest;
   mlx_status_t status = NULL;
@@ -357,9 +386,10 @@ mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *repo
   for (size_t i = 0; i < bundle->part_count; ++i) MLX_TRY(refuse_stray(bundle, bundle->parts[i].name));
   if (!mlx_bundle_is_file(bundle)) MLX_TRY(mlx_list_dir(bundle->path, refuse_stray, bundle));
   for (size_t i = 0; i < m->file_count && !status; ++i) {
-    if (!mlx_bundle_has(bundle, m->files[i].name) && may_be_missing(bundle, m->files[i].name)) continue;
-    mlx_report_progress(report, "checking %s (%lld MiB)", m->files[i].name, (long long)(m->files[i].size >> 20));
-    status = check_anew(bundle, &m->files[i]);
+    const mlx_bundle_file_t *file = &m->files[i];
+    const bool elsewhere = !mlx_bundle_has(bundle, file->name) && may_be_missing(bundle, file->name);
+    mlx_report_progress(report, "checking %s (%lld MiB)", file->name, (long long)(file->size >> 20));
+    status = elsewhere ? check_missing(bundle, file, report) : check_anew(bundle, file);
   }
   mlx_report_done(report);
   return status;
@@ -435,18 +465,10 @@ static mlx_status_t no_weights(const mlx_bundle_t *bundle, const mlx_bundle_file
 }
 
 static mlx_status_t map_elsewhere(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, mlx_map_t *out_view) {
-  char *folder = NULL, *path = NULL;
-  mlx_status_t status = mlx_folder_of(bundle->path, &folder);
-  if (!status) status = mlx_format(&path, "%s/%s.irpa", folder, file->sha256);
-  if (!status && !mlx_is_file(path)) {
-    mlx_free(path);
-    path = NULL;
-    mlx_cache_release(&bundle->lent);
-    if (cache_of(bundle)) status = mlx_cache_find_file(bundle->cache, MLX_WEIGHTS_KIND, file->sha256, &bundle->lent, &path);
-  }
-  if (!status) status = path ? map_path(bundle, file, path, out_view) : no_weights(bundle, file);
+  char *path;
+  MLX_TRY(find_elsewhere(bundle, file, &path));
+  mlx_status_t status = path ? map_path(bundle, file, path, out_view) : no_weights(bundle, file);
   mlx_free(path);
-  mlx_free(folder);
   return status;
 }
 

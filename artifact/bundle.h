@@ -58,7 +58,8 @@ bool mlx_bundle_promises(const mlx_bundle_t *bundle, const char *name);
 // Refuses a manifest that lists no files, as older compilers wrote it: nothing of that bundle can be checked.
 mlx_status_t mlx_bundle_need_digests(const mlx_bundle_t *bundle) MLX_MUST_USE;
 // Reads and checks every file that the bundle has, whatever is remembered of it; refuses one that its manifest does not list, and one that is
-// missing, unless it is weights or, where another target's is whole, code. |report| may be NULL.
+// missing, unless it is weights or, where another target's is whole, code. Of those it notes that they are not here; weights that are found by their
+// digest are checked where they are. |report| may be NULL.
 mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *report) MLX_MUST_USE;
 
 // Puts a signature into a bundle that is one file, at its end, in the place of one that is there. The bundle is of no use afterwards but to

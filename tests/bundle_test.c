@@ -197,6 +197,11 @@ TEST(one_bundle_serves_several_targets) {
   CHECK_CONTAINS(run.out, "for cpu:x86-64, cpu:aarch64, cuda:sm_80");
   command_free(&run);
   SHELL("rm many.mlxb/model.cuda-sm_80.vmfb");  // as one that was pulled for another target
+  WELL("keygen", "-W", "-f", "-o", in_root("partial"));
+  RUN(&run, "sign", "-s", in_root("partial.key"), in_root("many.mlxb"));
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.err, "model.cuda-sm_80.vmfb: not here, and not checked: code of another target\n");
+  command_free(&run);
   check_says_the_same(in_root("many.mlxb"), NULL, ids);
   RUN(&run, "push", in_root("many.mlxb"), "oci-layout:/nonexistent/x");
   CHECK_CONTAINS(run.err, "was pulled for one of its targets");

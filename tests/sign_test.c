@@ -382,6 +382,35 @@ TEST(a_signature_of_a_bundle_holds_for_every_file_of_it) {
   end();
 }
 
+// Weights may be elsewhere: whoever verifies is told what was not looked at.
+TEST(what_is_not_here_is_said_to_be_unchecked) {
+  begin();
+  write_bundle(true);
+  command_t run;
+  char bundle[256], *out;
+  snprintf(bundle, sizeof bundle, "%s/m.mlxb", folder);
+  EXPECT(0, "m.mlxb/manifest.json.minisig", "sign", "-s", FIXTURES "plain.key", bundle);
+  RUN(&run, "verify", "-p", FIXTURES "plain.pub", bundle);
+  CHECK_TEXT(run.err, "");  // all is here
+  command_free(&run);
+  CHECK_INT(shell("cd \"$1/m.mlxb\" && mv weights.irpa ../$(sha256sum weights.irpa | cut -c1-64).irpa", NULL), 0);
+  RUN(&run, "verify", "-p", FIXTURES "plain.pub", bundle);
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.err, "weights.irpa: not here, found by its digest: ");
+  command_free(&run);
+  CHECK_INT(shell("cd \"$1\" && for f in *.irpa; do printf heights > $f; done", NULL), 0);
+  EXPECT(MLX_INVALID_INPUT, ".irpa' is not what the bundle's manifest says", "verify", "-p", FIXTURES "plain.pub", bundle);
+  CHECK_INT(shell("cd \"$1\" && rm *.irpa", NULL), 0);
+  RUN(&run, "verify", "-p", FIXTURES "plain.pub", bundle);
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.err, "weights.irpa: not here, and not checked: it is looked for by its digest when the model runs\n");
+  command_free(&run);
+  CHECK_INT(shell("\"$0\" show \"$1/m.mlxb\"", &out), 0);
+  CHECK_CONTAINS(out, "not here      weights.irpa, looked for by its digest: sha256:");
+  mlx_free(out);
+  end();
+}
+
 // Whoever packed a bundle may have put a link where its signature goes.
 TEST(signing_writes_through_no_link) {
   begin();
@@ -467,5 +496,5 @@ TEST_MAIN(CASE(keygen_makes_a_pair_and_never_replaces_one_unasked), CASE(a_pair_
           CASE(a_password_that_is_typed_is_not_shown), CASE(a_file_is_verified_by_whom_is_trusted),
           CASE(every_file_is_looked_at_and_every_failure_told), CASE(a_large_file_takes_no_memory), CASE(trust_is_a_folder_of_keys), CASE(nobody_is_trusted_where_others_may_put_keys),
           CASE(two_keys_of_one_number_are_told_apart), CASE(a_signature_of_a_bundle_holds_for_every_file_of_it),
-          CASE(signing_writes_through_no_link), CASE(a_bundle_in_one_file_carries_its_signature),
+          CASE(what_is_not_here_is_said_to_be_unchecked), CASE(signing_writes_through_no_link), CASE(a_bundle_in_one_file_carries_its_signature),
           CASE(minisign_reads_ours_and_we_read_its))
