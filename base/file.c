@@ -389,6 +389,12 @@ mlx_status_t mlx_real_path(const char *path, char **out_path) {
   return status;
 }
 
+mlx_status_t mlx_named_path(const char *path, char **out_path) {
+  const mlx_file_name_t name = mlx_file_name(path);
+  const bool named = strcmp(name.text, ".") && strcmp(name.text, "..");
+  return named ? mlx_copy_text(path, strlen(path), out_path) : mlx_real_path(path, out_path);
+}
+
 mlx_status_t mlx_own_folder(char **out_folder) {
   *out_folder = NULL;
   char *self;

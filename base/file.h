@@ -79,6 +79,8 @@ mlx_file_name_t mlx_file_name(const char *path);
 mlx_status_t mlx_folder_of(const char *path, char **out_folder) MLX_MUST_USE;  // "." for a bare name
 mlx_status_t mlx_join_path(const char *folder, const char *name, char **out_path) MLX_MUST_USE;
 mlx_status_t mlx_real_path(const char *path, char **out_path) MLX_MUST_USE;
+// A path whose last part is a name: as it is, or where that is . or .. the real one.
+mlx_status_t mlx_named_path(const char *path, char **out_path) MLX_MUST_USE;
 bool mlx_is_absolute(const char *path);
 bool mlx_is_path(const char *text);  // more than a bare name: there is a slash in it (on Windows either)
 // Where our own executable lies; NULL in *|out_folder| on a system that does not tell.

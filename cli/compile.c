@@ -21,7 +21,10 @@ typedef struct flags {
 
 // Model files end in a suffix that says nothing about what was compiled from them; a name on a hub may hold signs that a file's should not.
 static mlx_status_t default_out(const char *model, const char *suffix, char **out_path) {
-  mlx_file_name_t name = mlx_file_name(model);
+  char *path;
+  MLX_TRY(mlx_named_path(model, &path));
+  mlx_file_name_t name = mlx_file_name(path);
+  mlx_free(path);
   for (char *sign = name.text; mlx_is_hub_ref(model) && (sign = strpbrk(sign, "@:"));) *sign = '-';
   size_t length = strlen(name.text);
   if (length > 5 && !strcmp(name.text + length - 5, ".gguf")) length -= 5;

@@ -42,7 +42,7 @@ mlx_status_t mlx_source_open(const char *path, mlx_source_t **out_source) MLX_MU
 void mlx_source_close(mlx_source_t *source);
 
 bool mlx_source_is_gguf(const mlx_source_t *source);
-const char *mlx_source_path(const mlx_source_t *source);          // as given to open
+const char *mlx_source_path(const mlx_source_t *source);          // as given to open; of . or .. the real one
 const char *mlx_source_architecture(const mlx_source_t *source);  // model_type or general.architecture
 // Every file that was read, for digests: config, tokenizer and weights. NULL past the last one.
 const char *mlx_source_file(const mlx_source_t *source, size_t index);

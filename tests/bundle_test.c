@@ -477,6 +477,12 @@ TEST(a_bundle_is_not_compiled_from_itself) {
   check_refuses(in_root("loop"), NULL, MLX_UNSUPPORTED, "compiled for contract 99");
 }
 
+TEST(a_model_has_a_name_from_within) {
+  make_bundles();
+  SHELL("mkdir in && cp -r model in/named && cd in/named && \"" MLXCEL_BINARY "\" compile . --ctx 64 && grep -q '\"source\": \"named\"' named.mlxb/manifest.json");
+  SHELL("mkdir in/named/sub && cd in/named/sub && \"" MLXCEL_BINARY "\" compile .. --ctx 64 && cmp named.mlxb/manifest.json ../named.mlxb/manifest.json");
+}
+
 TEST(a_folder_of_licences_is_no_licence) {
   make_bundles();
   SHELL("cp -r model reuse && mkdir reuse/LICENSES && echo x > reuse/LICENSES/MIT.txt");
@@ -562,7 +568,7 @@ int main(int argc, char **argv) {
                                        CASE(only_what_was_made_here_signed_or_allowed_is_run),
                                        CASE(code_that_was_checked_once_is_checked_again), CASE(what_cannot_be_checked_is_not_run), CASE(what_is_allowed_is_said), CASE(a_machine_that_forgot_says_why),
                                        CASE(a_signature_that_cannot_be_written_leaves_the_bundle_as_it_was), CASE(a_bundle_is_not_compiled_from_itself),
-                                       CASE(a_folder_of_licences_is_no_licence),
+                                       CASE(a_model_has_a_name_from_within), CASE(a_folder_of_licences_is_no_licence),
                                        CASE(a_damaged_bundle_is_said_to_be_one), CASE(only_a_bundle_is_replaced_by_one),
                                        CASE(files_of_others_in_a_bundle_do_not_count)};
   if (!mkdtemp(root)) return 1;

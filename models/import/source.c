@@ -50,7 +50,7 @@ mlx_status_t mlx_source_open(const char *path, mlx_source_t **out_source) {
   *out_source = NULL;
   mlx_source_t *source;
   MLX_TRY(mlx_alloc(1, sizeof *source, &source));
-  mlx_status_t status = mlx_copy_text(path, strlen(path), &source->path);
+  mlx_status_t status = mlx_named_path(path, &source->path);
   if (!status) status = mlx_is_dir(path) ? mlx_hf_open(path, &source->hf) : open_file(source);
   if (status) {
     mlx_source_close(source);
