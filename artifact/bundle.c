@@ -10,6 +10,7 @@
 #define MAX_PARTS (MLX_MAX_BUNDLE_FILES + 2)  // and the manifest and its signature
 #define MAX_CODE ((size_t)1 << 30)            // bytes of a file that is read whole
 #define CODE_ALIGNMENT 4096                   // as a mapping has it
+#define DAMAGED "the bundle is damaged: compile or pull it again"
 
 // A file of an archive.
 typedef struct part {
@@ -82,7 +83,7 @@ static mlx_status_t open_archive(mlx_bundle_t *bundle) {
   MLX_TRY(mlx_file_stamp(bundle->path, &bundle->stamp));
   MLX_TRY(mlx_map_file(bundle->path, &bundle->whole));
   MLX_TRY(check_unchanged(bundle));
-  return read_archive(bundle);
+  return mlx_status_hint(read_archive(bundle), DAMAGED);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -275,12 +276,12 @@ static mlx_status_t compare(const mlx_bundle_file_t *file, const char *place, ui
   if (size != (uint64_t)file->size) {
     return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is not what the bundle's manifest says: it has %llu bytes, it should have %lld", place,
                                      (unsigned long long)size, (long long)file->size),
-                           "the bundle is damaged: compile or pull it again");
+                           DAMAGED);
   }
   if (!strcmp(sha256, file->sha256)) return NULL;
   return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is not what the bundle's manifest says: its SHA-256 is %s, it should be %s", place, sha256,
                                    file->sha256),
-                         "the bundle is damaged: compile or pull it again");
+                         DAMAGED);
 }
 
 // With a |cache|, one that did not change since it was checked is not read again.

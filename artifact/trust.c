@@ -84,7 +84,10 @@ mlx_status_t mlx_trust_list(mlx_trust_visit_fn_t visit, void *user) {
 // Checking
 
 static mlx_status_t need_signature(const mlx_signed_t *what, const char *name, const char *text, size_t length, mlx_signature_t *out_signature) {
-  if (!text) return mlx_error(MLX_NOT_FOUND, "'%s' is not signed: there is no %s", what->name, name);
+  if (!text) {
+    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is not signed: there is no %s", what->name, name),
+                           "get the signature from where this came; what is yours you sign with `mlxcel sign`");
+  }
   return mlx_signature_read(name, text, length, out_signature);
 }
 

@@ -175,7 +175,7 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   }
   MLX_TRY(mlx_kernel_choice_parse(o->kernels, &opening.kernels));
   if (o->cpu_level && !is_bundle) snprintf(opening.target, sizeof opening.target, "cpu:%s", o->cpu_level);
-  bool ask_for_gpu = options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !is_bundle && !o->cpu_level);
+  const bool ask_for_gpu = !is_bundle && (options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !o->cpu_level));
   mlx_status_t no_gpu = ask_for_gpu ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.memory) : NULL;
   if (options.device == MLX_USE_CUDA && no_gpu) return no_gpu;
   if (options.device == MLX_USE_AUTO && !is_bundle && !o->cpu_level) options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";

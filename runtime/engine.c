@@ -40,16 +40,20 @@ static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {
   return mlx_status_hint(reason, "see with `nvidia-smi` who else uses it, or use --device cpu");
 }
 
+static bool has_cpu_code(const mlx_manifest_t *m) {
+  for (size_t i = 0; i < m->variant_count; ++i) {
+    if (mlx_variant_is_cpu(&m->variants[i])) return true;
+  }
+  return false;
+}
+
 // A model for a GPU runs on it; one for GPUs and CPUs runs on a CPU where no GPU can be used, and says why.
 static mlx_status_t open_either(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
   const mlx_targets_text_t targets = mlx_manifest_targets_text(&engine->manifest);
-  bool cpu = false, gpu = false;
-  for (size_t i = 0; i < engine->manifest.variant_count; ++i) {
-    if (mlx_variant_is_cpu(&engine->manifest.variants[i])) cpu = true;
-    else gpu = true;
-  }
+  bool gpu = false;
+  for (size_t i = 0; i < engine->manifest.variant_count; ++i) gpu = gpu || !mlx_variant_is_cpu(&engine->manifest.variants[i]);
   mlx_status_t status = gpu && !options->cpu_level ? open_cuda(engine, name) : NULL;
-  if (status && !cpu) return status;
+  if (status && !has_cpu_code(&engine->manifest)) return status;
   if (status || !engine->device) {
     engine->variant = NULL;
     mlx_status_t cpu_status = open_cpu(engine, name, options);
@@ -70,10 +74,17 @@ static mlx_status_t open_either(mlx_engine_t *engine, const char *name, const ml
   return NULL;
 }
 
+// The CPU is no way out for a model that has no code for one.
+static mlx_status_t mend_hint(const mlx_engine_t *engine, mlx_status_t status) {
+  if (has_cpu_code(&engine->manifest) || !strstr(mlx_status_hint_text(status), "--device cpu")) return status;
+  return mlx_status_rehint(status, "`mlxcel doctor` says what a GPU lacks here; for a CPU the model must be compiled: mlxcel compile %s --target cpu",
+                           engine->manifest.source);
+}
+
 static mlx_status_t open_device(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
-  if (options->device == MLX_USE_CUDA) return open_cuda(engine, name);
+  if (options->device == MLX_USE_CUDA) return mend_hint(engine, open_cuda(engine, name));
   if (options->device == MLX_USE_CPU) return open_cpu(engine, name, options);
-  return open_either(engine, name, options);
+  return mend_hint(engine, open_either(engine, name, options));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

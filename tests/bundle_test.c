@@ -222,6 +222,30 @@ TEST(one_bundle_serves_several_targets) {
   command_free(&run);
 }
 
+TEST(the_cpu_is_no_way_out_for_code_of_a_gpu) {
+  make_bundles();
+  char gpu[256];
+  mlx_status_t status = mlx_engine_gpu_text(gpu, sizeof gpu);
+  if (!status) {
+    fprintf(stderr, "  there is a GPU here\n");
+    return;
+  }
+  mlx_status_free(status);
+  WELL("compile", make_model(), "--ctx", "64", "--target", "cuda:sm_80", "-o", in_root("gpu.mlxb"));
+  static const char *const flags[] = {NULL, "--device=cuda"};
+  for (int i = 0; i < 2; ++i) check_refuses(in_root("gpu.mlxb"), flags[i], MLX_UNAVAILABLE, "for a CPU the model must be compiled: mlxcel compile model --target cpu\n");
+}
+
+TEST(what_is_compiled_is_not_compiled) {
+  make_bundles();
+  command_t run;
+  RUN(&run, "compile", in_root("m.mlxb"), "-o", in_root("again-and-again.mlxb"));
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "m.mlxb' is compiled already\nhint: run it, or compile the model that it was made from: mlxcel compile model\n");
+  command_free(&run);
+  check_refuses(in_root("nosuch.mlxb"), NULL, MLX_NOT_FOUND, "a compiled model (.mlxb)");
+}
+
 static void add_variant(mlx_engine_t *engine, const char *target, const char *level) {
   mlx_variant_t *variant = &engine->manifest.variants[engine->manifest.variant_count++];
   snprintf(variant->target, sizeof variant->target, "%s", target);
@@ -520,7 +544,7 @@ TEST(a_damaged_bundle_is_said_to_be_one) {
   check_is_damaged("hollow", MLX_INVALID_INPUT, "hollow/manifest.json");
   check_is_damaged("doubled", MLX_INVALID_INPUT, "doubled/manifest.json");
   check_is_damaged("twice.mlxb", MLX_INVALID_INPUT, "holds 'manifest.json' twice");
-  check_is_damaged("cut.mlxb", MLX_INVALID_INPUT, "it is cut off");
+  check_is_damaged("cut.mlxb", MLX_INVALID_INPUT, "it is cut off\nhint: the bundle is damaged: compile or pull it again");
   check_is_damaged("cut", MLX_INVALID_INPUT, "it is cut off");
   check_is_damaged("huge.mlxb", MLX_INVALID_INPUT, "huge.mlxb' is not a tar archive we take");
   check_is_damaged("text.mlxb", MLX_INVALID_INPUT, "text.mlxb' is not a tar archive we take");
@@ -563,6 +587,7 @@ int main(int argc, char **argv) {
   static const check_case_t cases[] = {CASE(a_folder_and_a_file_of_it_say_the_same), CASE(a_files_weights_can_be_used_where_they_lie),
                                        CASE(the_manifest_says_what_it_was_made_from), CASE(the_same_inputs_give_the_same_bytes),
                                        CASE(weights_left_out_are_found_by_their_digest), CASE(one_bundle_serves_several_targets),
+                                       CASE(the_cpu_is_no_way_out_for_code_of_a_gpu), CASE(what_is_compiled_is_not_compiled),
                                        CASE(the_latest_code_that_a_gpu_runs_is_taken), CASE(the_highest_level_that_a_cpu_runs_is_taken),
                                        CASE(another_iree_is_refused_by_name_or_compiled_again), CASE(only_another_version_is_compiled_again), CASE(a_model_is_the_same_when_every_file_of_it_is),
                                        CASE(only_what_was_made_here_signed_or_allowed_is_run),

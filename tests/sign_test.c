@@ -170,6 +170,7 @@ TEST(a_file_is_verified_by_whom_is_trusted) {
   write_text("f", "hello");
   EXPECT(MLX_NOT_FOUND, "there is no file", "verify", in_folder("nothing"));
   EXPECT(MLX_NOT_FOUND, "f' is not signed: there is no ", "verify", in_folder("f"));
+  EXPECT(MLX_NOT_FOUND, "hint: get the signature from where this came; what is yours you sign with `mlxcel sign`", "verify", in_folder("f"));
   EXPECT(0, "f.minisig", "sign", "-s", FIXTURES "plain.key", in_folder("f"));
   EXPECT(MLX_NOT_FOUND, "f.minisig: signed with key 9CA35E82975492BB, which is not among the trusted keys", "verify", in_folder("f"));
   EXPECT(MLX_NOT_FOUND, "mlxcel trust add KEY.pub", "verify", in_folder("f"));
@@ -177,7 +178,7 @@ TEST(a_file_is_verified_by_whom_is_trusted) {
   EXPECT(MLX_NOT_FOUND, "not among the trusted keys", "verify", in_folder("f"));
   EXPECT(0, "signed by " FIXTURES "plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:f\thashed", "verify", "-p", FIXTURES "plain.pub", in_folder("f"));
   EXPECT(0, "key 9CA35E82975492BB", "verify", "-P", "RWS7klSXgl6jnBQUaQ9nL0S2riUXCgOW7KBsRqzeAL4krtkb/o5hhUrs", in_folder("f"));
-  EXPECT(MLX_INVALID_INPUT, "-P:1: a public key, is not base64", "verify", "-P", "RWS7klSX?", in_folder("f"));
+  EXPECT(MLX_INVALID_INPUT, "-P:1: this is not base64, in which a public key is written", "verify", "-P", "RWS7klSX?", in_folder("f"));
   EXPECT(MLX_INVALID_INPUT, "made with key 9CA35E82975492BB, and this is key 1DCFC10403521E46", "verify", "-p", FIXTURES "encrypted.pub", in_folder("f"));
   EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
   EXPECT(0, "f: signed by plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:f\thashed\n", "verify", in_folder("f"));
@@ -220,7 +221,7 @@ TEST(every_file_is_looked_at_and_every_failure_told) {
   EXPECT(MLX_NOT_FOUND, "/nowhere.key", "sign", "-s", "/nowhere.key", in_folder("a"));
   EXPECT(MLX_NOT_FOUND, "/nowhere", "sign", "-s", FIXTURES "plain.key", "/nowhere");
   EXPECT(MLX_USAGE, "one line of UTF-8 text", "sign", "-s", FIXTURES "plain.key", "-t", "two\nlines", in_folder("a"));
-  EXPECT(MLX_INVALID_INPUT, "plain.pub:2: a secret key, has 42 bytes and not 158", "sign", "-s", FIXTURES "plain.pub", in_folder("a"));
+  EXPECT(MLX_INVALID_INPUT, "plain.pub:2: this is a public key, not a secret key\nhint: the secret key is the one in NAME.key", "sign", "-s", FIXTURES "plain.pub", in_folder("a"));
   EXPECT(MLX_INVALID_INPUT, "is a folder and no compiled model", "sign", "-s", FIXTURES "plain.key", folder);
   end();
 }
@@ -265,7 +266,7 @@ TEST(trust_is_a_folder_of_keys) {
   EXPECT(0, "", "trust", "remove", "1dcfc10403521e46");
   EXPECT(MLX_NOT_FOUND, "is called 'encrypted.pub'", "trust", "remove", "encrypted.pub");
   EXPECT(MLX_INVALID_INPUT, "message.txt:1: does not begin with", "trust", "add", FIXTURES "message.txt");
-  EXPECT(MLX_INVALID_INPUT, "plain.key:2: a public key, has 158 bytes", "trust", "add", FIXTURES "plain.key");
+  EXPECT(MLX_INVALID_INPUT, "plain.key:2: this is a secret key, not a public key\nhint: the public key is the one in NAME.pub", "trust", "add", FIXTURES "plain.key");
   CHECK(!rename(in_folder("plain.pub"), in_folder("plain.txt")));
   EXPECT(MLX_USAGE, "does not end in .pub", "trust", "add", in_folder("plain.txt"));
   EXPECT(MLX_USAGE, "trust wants", "trust");

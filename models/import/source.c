@@ -37,7 +37,7 @@ static mlx_status_t no_model(const char *path) {
 
 static mlx_status_t open_file(mlx_source_t *source) {
   mlx_map_t map;
-  MLX_TRY(mlx_status_hint(mlx_map_file(source->path, &map), "give a GGUF file or a Hugging Face model directory"));
+  MLX_TRY(mlx_status_hint(mlx_map_file(source->path, &map), "give a GGUF file or a Hugging Face model directory; to run it, a compiled model (.mlxb) too"));
   bool is_gguf = map.size >= 4 && !memcmp(map.data, "GGUF", 4);
   mlx_status_t status = is_gguf ? mlx_gguf_model_open(source->path, &map, &source->gguf_model) : no_model(source->path);
   if (!status) source->gguf = source->gguf_model->parts[0].file;
