@@ -326,6 +326,7 @@ TEST(another_iree_is_refused_by_name_or_compiled_again) {
   CHECK_CONTAINS(err, "compiled for contract 8; this mlxcel runs contract 1; it is compiled again from ");
   mlx_free(said);
   mlx_free(err);
+  WELL("run", "-m", in_root("old.mlxb"), "-p", PROMPT, "-n", "1", "--chat", "--chat-template", "chatml");  // whose template is looked for first
   SHELL("cp old.mlxb/manifest.json far/old.mlxb/");
   check_refuses(in_root("far/old.mlxb"), NULL, MLX_UNSUPPORTED, "mlxcel compile model --target cpu:host -o OUT");
   SHELL("cp -r model kept && printf ' ' >> model/config.json");  // no longer the model that it was made from
