@@ -7,8 +7,6 @@
 #include "artifact/trust.h"
 #include "base/memory.h"
 
-#define KIND "bundle"
-
 typedef struct remembered {
   const char *text;
   size_t length;
@@ -30,43 +28,37 @@ mlx_status_t mlx_bundle_remember(mlx_cache_t *cache, const char *manifest, size_
   mlx_cache_entry_t entry;
   mlx_digest_bytes(manifest, length, key);
   snprintf(title, sizeof title, "made here of %s", mlx_manifest_origin(manifest, length).source);
-  const mlx_cache_request_t request = {.kind = KIND, .key = key, .title = title, .fill = keep_manifest, .user = &remembered};
+  const mlx_cache_request_t request = {.kind = MLX_BUNDLE_KIND, .key = key, .title = title, .fill = keep_manifest, .user = &remembered};
   MLX_TRY(mlx_cache_get(cache, &request, NULL, &entry));
   mlx_cache_release(&entry);
   return NULL;
 }
 
-static bool was_made_here(const char *manifest, size_t length) {
+// *|out_why| is why nobody can tell, where the cache cannot be looked at; owned by the caller.
+static bool was_made_here(const char *manifest, size_t length, mlx_status_t *out_why) {
   char key[MLX_DIGEST_HEX];
   mlx_cache_t *cache = NULL;
   mlx_cache_entry_t entry = {0};
   mlx_digest_bytes(manifest, length, key);
-  mlx_status_t status = mlx_cache_open(NULL, &cache);
-  if (!status) status = mlx_cache_find(cache, KIND, key, &entry);
-  const bool made = !status && entry.folder;
+  *out_why = mlx_cache_open(NULL, &cache);
+  if (!*out_why) *out_why = mlx_cache_find(cache, MLX_BUNDLE_KIND, key, &entry);
+  const bool made = !*out_why && entry.folder;
   mlx_cache_release(&entry);
   mlx_cache_close(cache);
-  mlx_status_free(status);  // without a cache nothing was made here
   return made;
 }
 
-static mlx_status_t refuse_unsigned(const mlx_bundle_t *bundle) {
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is code that was not made on this machine, and nobody signed it", mlx_bundle_path(bundle)),
-                         "if you trust where it comes from: --allow-unsigned; whoever made it signs it with `mlxcel sign`");
-}
-
-// Digests without which a signature of the manifest would say nothing of the code.
-static mlx_status_t need_digests(const mlx_bundle_t *bundle) {
-  if (mlx_bundle_manifest(bundle)->file_count) return NULL;
-  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "the manifest of '%s' is signed and lists no files: it says nothing of the code", mlx_bundle_path(bundle)),
-                         "compile the model again and sign that");
+static mlx_status_t refuse_unsigned(const mlx_bundle_t *bundle, mlx_status_t why) {
+  const char *again = *mlx_status_hint_text(why) ? mlx_status_hint_text(why) : "compile it again";
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is code that is not known as made on this machine%s%s%s, and nobody signed it", mlx_bundle_path(bundle),
+                                   why ? " (" : "", mlx_status_message(why), why ? ")" : ""),
+                         "if you made it here: %s; if you trust where it comes from: --allow-unsigned; whoever made it signs it with `mlxcel sign`", again);
 }
 
 static mlx_status_t check_signature(mlx_bundle_t *bundle) {
   char *signature;
   size_t signature_length, length;
   mlx_signer_t who;
-  MLX_TRY(need_digests(bundle));
   MLX_TRY(mlx_bundle_read(bundle, MLX_BUNDLE_SIGNATURE, MLX_MAX_SIGNATURE_FILE, &signature, &signature_length));
   const mlx_bundle_place_t manifest = mlx_bundle_place(bundle, MLX_BUNDLE_MANIFEST), place = mlx_bundle_place(bundle, MLX_BUNDLE_SIGNATURE);
   const char *text = mlx_bundle_manifest_text(bundle, &length);
@@ -80,9 +72,12 @@ mlx_status_t mlx_bundle_admit(mlx_bundle_t *bundle, bool allow_unsigned, bool *o
   size_t length;
   const char *text = mlx_bundle_manifest_text(bundle, &length);
   *out_vouched = true;
-  if (was_made_here(text, length)) return NULL;
+  MLX_TRY(mlx_bundle_need_digests(bundle));  // whoever vouches for the manifest would say nothing of the code
+  mlx_status_t why;
+  if (was_made_here(text, length, &why)) return NULL;
   const bool is_signed = mlx_bundle_has(bundle, MLX_BUNDLE_SIGNATURE);
-  mlx_status_t status = is_signed ? check_signature(bundle) : refuse_unsigned(bundle);
+  mlx_status_t status = is_signed ? check_signature(bundle) : refuse_unsigned(bundle, why);
+  mlx_status_free(why);
   if (!allow_unsigned || mlx_status_code(status) != MLX_NOT_FOUND) return status;
   mlx_status_free(status);
   *out_vouched = false;

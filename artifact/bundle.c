@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "artifact/tar.h"
-#include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
 
 #define MAX_PARTS (MLX_MAX_BUNDLE_FILES + 2)  // and the manifest and its signature
 #define MAX_CODE ((size_t)1 << 30)            // bytes of a file that is read whole
 #define CODE_ALIGNMENT 4096                   // as a mapping has it
+#define DAMAGED "the bundle is damaged: compile or pull it again"
 
 // A file of an archive.
 typedef struct part {
@@ -24,6 +24,7 @@ struct mlx_bundle {
   mlx_file_stamp_t stamp;  // what was mapped
   part_t parts[MAX_PARTS];
   size_t part_count;
+  uint64_t end;            // where its last member ends, be it one of ours or not
   char *text;              // the manifest's
   size_t length;
   mlx_manifest_t manifest;
@@ -40,8 +41,7 @@ struct mlx_bundle {
 
 static mlx_status_t add_part(mlx_bundle_t *bundle, const mlx_tar_member_t *member) {
   const char *name = member->name;
-  if (member->folder) return NULL;
-  if (!mlx_is_bundle_file(name)) return mlx_error(MLX_INVALID_INPUT, "'%s' holds '%s', which is not part of a compiled model", bundle->path, name);
+  if (member->folder || !mlx_is_bundle_file(name)) return NULL;  // others are never read, as in a folder
   for (size_t i = 0; i < bundle->part_count; ++i) {
     if (!strcmp(bundle->parts[i].name, name)) return mlx_error(MLX_INVALID_INPUT, "'%s' holds '%s' twice", bundle->path, name);
   }
@@ -59,6 +59,7 @@ static mlx_status_t read_archive(mlx_bundle_t *bundle) {
   bool is;
   for (;;) {
     MLX_TRY(mlx_tar_next(&tar, &member, &is));
+    bundle->end = tar.offset;
     if (!is) return NULL;
     MLX_TRY(add_part(bundle, &member));
   }
@@ -82,7 +83,7 @@ static mlx_status_t open_archive(mlx_bundle_t *bundle) {
   MLX_TRY(mlx_file_stamp(bundle->path, &bundle->stamp));
   MLX_TRY(mlx_map_file(bundle->path, &bundle->whole));
   MLX_TRY(check_unchanged(bundle));
-  return read_archive(bundle);
+  return mlx_status_hint(read_archive(bundle), DAMAGED);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -176,52 +177,76 @@ mlx_status_t mlx_bundle_read_manifest(const char *path, char **out_text, size_t 
   return NULL;
 }
 
-// A GGUF file is looked at too: what does not begin as an archive is not read on. One that begins with a manifest and is damaged after it is
-// still a bundle, of which opening says what is wrong.
-typedef enum looks { LIKE_NONE, LIKE_ONE, LIKE_A_DAMAGED_ONE } looks_t;
+// ---------------------------------------------------------------------------------------------------------------------
+// Telling one
 
-static looks_t looks_like(const char *path) {
-  mlx_map_t map;
-  mlx_tar_member_t first;
-  bool is = true, begins = false;
-  if (mlx_is_dir(path)) return LIKE_ONE;
-  mlx_status_t status = mlx_is_file(path) ? mlx_map_file(path, &map) : mlx_error(MLX_NOT_FOUND, "no file");
-  if (status) {
-    mlx_status_free(status);
-    return LIKE_NONE;
+static mlx_status_t read_packed_manifest(const char *path, const mlx_map_t *map, char **out_text) {
+  mlx_tar_t tar = {.name = path, .bytes = map->data, .fd = -1, .size = map->size};
+  mlx_tar_member_t member;
+  bool is = map->size >= MLX_TAR_BLOCK && !memcmp(map->data + 257, "ustar", 5);  // a GGUF file is looked at too, and not read on
+  while (is) {
+    MLX_TRY(mlx_tar_next(&tar, &member, &is));
+    if (!is || strcmp(member.name, MLX_BUNDLE_MANIFEST)) continue;
+    return mlx_copy_text((const char *)map->data + member.offset, member.size < MLX_MAX_MANIFEST ? (size_t)member.size : MLX_MAX_MANIFEST, out_text);
   }
-  const bool archive = map.size >= MLX_TAR_BLOCK && !memcmp(map.data + 257, "ustar", 5);
-  mlx_tar_t tar = {.name = path, .bytes = map.data, .fd = -1, .size = map.size};
-  for (int i = 0; archive && !status && is; ++i) {
-    status = mlx_tar_next(&tar, &first, &is);
-    if (!status && i == 0) begins = is && !strcmp(first.name, MLX_BUNDLE_MANIFEST);
-  }
-  mlx_unmap(&map);
-  const bool damaged = status;
-  mlx_status_free(status);
-  return !archive || (damaged && !begins) ? LIKE_NONE : damaged ? LIKE_A_DAMAGED_ONE : LIKE_ONE;
+  return NULL;
 }
 
-bool mlx_is_bundle(const char *path) {
+static mlx_status_t read_folders_manifest(const char *path, char **out_text) {
+  char *manifest;
+  MLX_TRY(mlx_join_path(path, MLX_BUNDLE_MANIFEST, &manifest));
+  mlx_status_t status = mlx_is_file(manifest) ? mlx_read_file(manifest, MLX_MAX_MANIFEST, out_text, NULL) : NULL;
+  mlx_free(manifest);
+  return status;
+}
+
+// What |path| has as manifest.json, whatever comes after it and whatever it says; NULL: none. Release with mlx_free.
+static char *peek_manifest(const char *path) {
+  mlx_map_t map = {0};
   char *text = NULL;
-  size_t length = 0;
-  mlx_json_t json = {0};
-  const char *format = NULL;
-  const looks_t looks = looks_like(path);
-  if (looks != LIKE_ONE) return looks == LIKE_A_DAMAGED_ONE;
-  mlx_status_t status = mlx_bundle_read_manifest(path, &text, &length);
-  if (!status) status = mlx_json_parse(path, text, length, &json);
-  if (!status) status = mlx_json_string(&json, json.root, "format", &format);
-  const bool is = !status && !strcmp(format, MLX_BUNDLE_FORMAT);
-  mlx_json_close(&json);
-  mlx_free(text);
+  mlx_status_t status = NULL;
+  if (mlx_is_dir(path)) {
+    status = read_folders_manifest(path, &text);
+  } else if (mlx_is_file(path)) {
+    status = mlx_map_file(path, &map);
+    if (!status) status = read_packed_manifest(path, &map, &text);
+    mlx_unmap(&map);
+  }
   mlx_status_free(status);
+  return text;
+}
+
+// It need not be whole for that.
+static bool mentions_us(const char *manifest) { return manifest && strstr(manifest, "\"" MLX_BUNDLE_FORMAT "\""); }
+
+static bool is_model_folder(const char *path) {
+  char *config;
+  mlx_status_t status = mlx_join_path(path, "config.json", &config);
+  const bool is = !status && mlx_is_file(config);
+  mlx_status_free(status);
+  mlx_free(config);
   return is;
 }
 
-bool mlx_bundle_promises(const mlx_bundle_t *bundle, const char *name) {
-  return bundle->manifest.file_count ? mlx_manifest_file(&bundle->manifest, name) != NULL : mlx_bundle_has(bundle, name);
+bool mlx_holds_bundle(const char *path) {
+  char *manifest = peek_manifest(path);
+  const bool holds = mentions_us(manifest);
+  mlx_free(manifest);
+  return holds;
 }
+
+bool mlx_is_bundle(const char *path) {
+  const bool folder = mlx_is_dir(path);
+  const mlx_file_name_t name = mlx_file_name(path);
+  const size_t length = strlen(name.text), ending = strlen(MLX_BUNDLE_ENDING);
+  if (length > ending && !strcmp(name.text + length - ending, MLX_BUNDLE_ENDING)) return folder || mlx_is_file(path);
+  char *manifest = peek_manifest(path);
+  const bool is = mentions_us(manifest) || (manifest && folder && !is_model_folder(path));
+  mlx_free(manifest);
+  return is;
+}
+
+bool mlx_bundle_promises(const mlx_bundle_t *bundle, const char *name) { return mlx_manifest_file(&bundle->manifest, name) != NULL; }
 
 const mlx_manifest_t *mlx_bundle_manifest(const mlx_bundle_t *bundle) { return &bundle->manifest; }
 
@@ -251,12 +276,12 @@ static mlx_status_t compare(const mlx_bundle_file_t *file, const char *place, ui
   if (size != (uint64_t)file->size) {
     return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is not what the bundle's manifest says: it has %llu bytes, it should have %lld", place,
                                      (unsigned long long)size, (long long)file->size),
-                           "the bundle is damaged: compile or pull it again");
+                           DAMAGED);
   }
   if (!strcmp(sha256, file->sha256)) return NULL;
   return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is not what the bundle's manifest says: its SHA-256 is %s, it should be %s", place, sha256,
                                    file->sha256),
-                         "the bundle is damaged: compile or pull it again");
+                         DAMAGED);
 }
 
 // With a |cache|, one that did not change since it was checked is not read again.
@@ -278,7 +303,15 @@ static mlx_status_t check_part(mlx_cache_t *cache, const mlx_bundle_t *bundle, c
   return compare(file, mlx_bundle_place(bundle, file->name).text, part->size, hex);
 }
 
+mlx_status_t mlx_bundle_need_digests(const mlx_bundle_t *bundle) {
+  if (bundle->manifest.file_count) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s': its manifest does not list its files, so nothing of it can be checked; an older mlxcel wrote it",
+                                   bundle->path),
+                         "compile the model again");
+}
+
 static mlx_status_t not_listed(const mlx_bundle_t *bundle, const char *name) {
+  MLX_TRY(mlx_bundle_need_digests(bundle));
   return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' has a %s that its manifest does not list", bundle->path, name),
                          "it was put there after the model was compiled: remove it, or get the model again");
 }
@@ -318,19 +351,46 @@ static bool may_be_missing(const mlx_bundle_t *bundle, const char *name) {
   return !is_needed && one_is_whole;
 }
 
+// Weights that the bundle names without having them: beside it, or in this machine's cache, which lends them; NULL: nowhere. Release with mlx_free.
+static mlx_status_t find_elsewhere(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, char **out_path) {
+  char *folder;
+  *out_path = NULL;
+  MLX_TRY(mlx_folder_of(bundle->path, &folder));
+  mlx_status_t status = mlx_format(out_path, "%s/%s.irpa", folder, file->sha256);
+  mlx_free(folder);
+  if (status || mlx_is_file(*out_path)) return status;
+  mlx_free(*out_path);
+  *out_path = NULL;
+  mlx_cache_release(&bundle->lent);
+  return cache_of(bundle) ? mlx_cache_find_file(bundle->cache, MLX_WEIGHTS_KIND, file->sha256, &bundle->lent, out_path) : NULL;
+}
+
+// What may be missing is said to be: nobody checked it, unless it is weights that were found.
+static mlx_status_t check_missing(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, const mlx_report_t *report) {
+  char *path;
+  if (!mlx_is_weights_file(file->name)) {
+    mlx_report_note(report, "%s: not here, and not checked: code of another target", file->name);
+    return NULL;
+  }
+  MLX_TRY(find_elsewhere(bundle, file, &path));
+  mlx_status_t status = path ? check_path(NULL, file, path) : NULL;
+  if (!status && path) mlx_report_note(report, "%s: not here, found by its digest: %s", file->name, path);
+  if (!status && !path) mlx_report_note(report, "%s: not here, and not checked: it is looked for by its digest when the model runs", file->name);
+  mlx_free(path);
+  return status;
+}
+
 mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *report) {
   const mlx_manifest_t *m = &bundle->manifest;
   mlx_status_t status = NULL;
-  if (!m->file_count) {
-    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s': its manifest does not list its files; an older mlxcel wrote it", bundle->path),
-                           "compile the model again");
-  }
+  MLX_TRY(mlx_bundle_need_digests(bundle));
   for (size_t i = 0; i < bundle->part_count; ++i) MLX_TRY(refuse_stray(bundle, bundle->parts[i].name));
   if (!mlx_bundle_is_file(bundle)) MLX_TRY(mlx_list_dir(bundle->path, refuse_stray, bundle));
   for (size_t i = 0; i < m->file_count && !status; ++i) {
-    if (!mlx_bundle_has(bundle, m->files[i].name) && may_be_missing(bundle, m->files[i].name)) continue;
-    mlx_report_progress(report, "checking %s (%lld MiB)", m->files[i].name, (long long)(m->files[i].size >> 20));
-    status = check_anew(bundle, &m->files[i]);
+    const mlx_bundle_file_t *file = &m->files[i];
+    const bool elsewhere = !mlx_bundle_has(bundle, file->name) && may_be_missing(bundle, file->name);
+    mlx_report_progress(report, "checking %s (%lld MiB)", file->name, (long long)(file->size >> 20));
+    status = elsewhere ? check_missing(bundle, file, report) : check_anew(bundle, file);
   }
   mlx_report_done(report);
   return status;
@@ -341,13 +401,11 @@ mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *repo
 
 // Where a new signature goes: after the last file, or over an older signature that is the last.
 static mlx_status_t signature_offset(const mlx_bundle_t *bundle, uint64_t *out_offset) {
-  const part_t *last = &bundle->parts[bundle->part_count - 1], *old = find_part(bundle, MLX_BUNDLE_SIGNATURE);
-  if (old && old != last) {
-    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s' has a signature between its files, which cannot be replaced", bundle->path),
-                           "unpack it with tar, sign the folder, and pack that again");
-  }
-  *out_offset = old ? old->offset - MLX_TAR_BLOCK : last->offset + last->size + mlx_tar_padding(last->size);
-  return NULL;
+  const part_t *old = find_part(bundle, MLX_BUNDLE_SIGNATURE);
+  *out_offset = old ? old->offset - MLX_TAR_BLOCK : bundle->end;
+  if (!old || old->offset + old->size + mlx_tar_padding(old->size) == bundle->end) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s' has a signature between its files, which cannot be replaced", bundle->path),
+                         "unpack it with tar, sign the folder, and pack that again");
 }
 
 mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, size_t length) {
@@ -374,9 +432,8 @@ mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, si
 // What was read is checked itself.
 mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_size, char **out_text, size_t *out_length) {
   const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
-  const bool listed = file || !bundle->manifest.file_count || !strcmp(name, MLX_BUNDLE_SIGNATURE);  // an older compiler's lists nothing
   *out_text = NULL;
-  if (!listed) return not_listed(bundle, name);
+  if (!file && strcmp(name, MLX_BUNDLE_SIGNATURE)) return not_listed(bundle, name);
   MLX_TRY(read_raw(bundle, name, max_size, out_text, out_length));
   if (!file) return NULL;
   char hex[MLX_DIGEST_HEX];
@@ -395,7 +452,7 @@ static mlx_status_t map_path(mlx_bundle_t *bundle, const mlx_bundle_file_t *file
   MLX_TRY(mlx_file_stamp(path, &before));
   MLX_TRY(mlx_map_file(path, map));
   ++bundle->map_count;
-  if (file) MLX_TRY(check_path(cache_of(bundle), file, path));
+  MLX_TRY(check_path(cache_of(bundle), file, path));
   MLX_TRY(mlx_file_stamp(path, &after));
   if (memcmp(&before, &after, sizeof after)) return mlx_error(MLX_IO, "'%s' changed while it was being read", path);
   *out_view = *map;
@@ -409,18 +466,10 @@ static mlx_status_t no_weights(const mlx_bundle_t *bundle, const mlx_bundle_file
 }
 
 static mlx_status_t map_elsewhere(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, mlx_map_t *out_view) {
-  char *folder = NULL, *path = NULL;
-  mlx_status_t status = mlx_folder_of(bundle->path, &folder);
-  if (!status) status = mlx_format(&path, "%s/%s.irpa", folder, file->sha256);
-  if (!status && !mlx_is_file(path)) {
-    mlx_free(path);
-    path = NULL;
-    mlx_cache_release(&bundle->lent);
-    if (cache_of(bundle)) status = mlx_cache_find_file(bundle->cache, MLX_WEIGHTS_KIND, file->sha256, &bundle->lent, &path);
-  }
-  if (!status) status = path ? map_path(bundle, file, path, out_view) : no_weights(bundle, file);
+  char *path;
+  MLX_TRY(find_elsewhere(bundle, file, &path));
+  mlx_status_t status = path ? map_path(bundle, file, path, out_view) : no_weights(bundle, file);
   mlx_free(path);
-  mlx_free(folder);
   return status;
 }
 
@@ -443,11 +492,11 @@ static mlx_status_t copy_code(mlx_bundle_t *bundle, const char *name, mlx_map_t 
 
 static mlx_status_t map_weights(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) {
   const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
-  if (!file && bundle->manifest.file_count) return not_listed(bundle, name);
-  if (!mlx_bundle_has(bundle, name)) return file ? map_elsewhere(bundle, file, out_view) : missing(bundle, name);
+  if (!file) return not_listed(bundle, name);
+  if (!mlx_bundle_has(bundle, name)) return map_elsewhere(bundle, file, out_view);
   if (mlx_bundle_is_file(bundle)) {
     const part_t *part = find_part(bundle, name);
-    if (file) MLX_TRY(check_part(cache_of(bundle), bundle, file, part));
+    MLX_TRY(check_part(cache_of(bundle), bundle, file, part));
     *out_view = (mlx_map_t){.data = bundle->whole.data + part->offset, .size = (size_t)part->size};
     return NULL;
   }

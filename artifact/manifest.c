@@ -310,15 +310,50 @@ static mlx_status_t read_files(const mlx_json_t *json, mlx_manifest_t *m) {
   return NULL;
 }
 
+// Only what fits and can be printed: the rest of a manifest of another contract may be anything.
+static void peek_text(const mlx_json_t *json, yyjson_val *object, const char *key, char *out, size_t size) {
+  mlx_status_t status = read_text_or(json, object, key, "", out, size);
+  if (status) out[0] = 0;
+  mlx_status_free(status);
+}
+
+static void peek_target(const mlx_json_t *json, yyjson_val *object, mlx_manifest_origin_t *origin) {
+  char target[64];
+  const size_t length = strlen(origin->targets), room = sizeof origin->targets - length;
+  peek_text(json, object, "target", target, sizeof target);
+  if (target[0] && strlen(target) + 2 < room) snprintf(origin->targets + length, room, "%s%s", length ? "," : "", target);
+}
+
+static mlx_manifest_origin_t peek_origin(const mlx_json_t *json) {
+  mlx_manifest_origin_t origin = {.iree = ""};
+  yyjson_val *list = mlx_json_find(json->root, "targets"), *item;
+  size_t index, count;
+  mlx_status_t silent = mlx_json_int(json, json->root, "contract", 0, 1 << 20, &origin.contract);
+  if (silent) origin.contract = -1;
+  mlx_status_free(silent);
+  peek_text(json, json->root, "iree", origin.iree, sizeof origin.iree);
+  peek_text(json, json->root, "source", origin.source, sizeof origin.source);
+  peek_text(json, json->root, "source_digest", origin.source_digest, sizeof origin.source_digest);
+  if (!yyjson_is_arr(list)) peek_target(json, json->root, &origin);
+  yyjson_arr_foreach(list, index, count, item) peek_target(json, item, &origin);
+  return origin;
+}
+
+mlx_status_t mlx_manifest_hint_again(mlx_status_t status, const mlx_manifest_origin_t *origin) {
+  return mlx_status_hint(status, "compile the model again with this mlxcel: mlxcel compile %s%s%s -o OUT", origin->source[0] ? origin->source : "MODEL",
+                         origin->targets[0] ? " --target " : "", origin->targets);
+}
+
 static mlx_status_t read_format(const mlx_json_t *json, mlx_manifest_t *m) {
   char format[32];
   MLX_TRY(read_text(json, json->root, "format", format, sizeof format));
   if (strcmp(format, MLX_BUNDLE_FORMAT)) return mlx_json_error(json, "format", "is not '" MLX_BUNDLE_FORMAT "'");
   MLX_TRY(mlx_json_int(json, json->root, "contract", 0, 1 << 20, &m->contract));
   if (m->contract == MLX_CONTRACT_VERSION) return NULL;
-  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "%s: compiled for contract %lld; this mlxcel runs contract %d", json->name,
-                                   (long long)m->contract, MLX_CONTRACT_VERSION),
-                         "compile the model again with this mlxcel: mlxcel compile MODEL -o OUT");
+  const mlx_manifest_origin_t origin = peek_origin(json);
+  return mlx_manifest_hint_again(mlx_error(MLX_UNSUPPORTED, "%s: compiled for contract %lld; this mlxcel runs contract %d", json->name,
+                                           (long long)m->contract, MLX_CONTRACT_VERSION),
+                                 &origin);
 }
 
 static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
@@ -350,12 +385,11 @@ mlx_status_t mlx_manifest_read(const char *name, const char *text, size_t length
 }
 
 mlx_manifest_origin_t mlx_manifest_origin(const char *text, size_t length) {
-  mlx_manifest_origin_t origin = {.source = ""};
+  mlx_manifest_origin_t origin = {.contract = -1};
   mlx_json_t json;
   mlx_status_t status = mlx_json_parse("manifest", text, length, &json);
   if (!status) {
-    status = read_text_or(&json, json.root, "source", "", origin.source, sizeof origin.source);
-    if (!status) status = read_text_or(&json, json.root, "source_digest", "", origin.source_digest, sizeof origin.source_digest);
+    origin = peek_origin(&json);
     mlx_json_close(&json);
   }
   mlx_status_free(status);

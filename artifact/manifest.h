@@ -87,11 +87,15 @@ typedef struct mlx_manifest {
 mlx_status_t mlx_manifest_write(const mlx_manifest_t *manifest, char **out_json, size_t *out_length) MLX_MUST_USE;
 // Reads and checks one; |name| is for errors. A manifest of another contract is refused, naming both.
 mlx_status_t mlx_manifest_read(const char *name, const char *json, size_t length, mlx_manifest_t *out_manifest) MLX_MUST_USE;
-// Where a manifest that is refused says it was made from: enough to make it again, or empty texts.
+// What a manifest of whatever contract says of its versions and of where it was made from: enough to refuse it, and to make it again.
 typedef struct mlx_manifest_origin {
-  char source[256], source_digest[MLX_DIGEST_HEX];
+  int64_t contract;  // -1: it does not say
+  char iree[16], source[256], source_digest[MLX_DIGEST_HEX];
+  char targets[MLX_MAX_TARGETS * 66];  // "cuda:sm_90,cpu:portable", as --target wants them
 } mlx_manifest_origin_t;
 mlx_manifest_origin_t mlx_manifest_origin(const char *json, size_t length);
+// Gives an error about that manifest its hint: the command that makes it again.
+mlx_status_t mlx_manifest_hint_again(mlx_status_t status, const mlx_manifest_origin_t *origin) MLX_MUST_USE;
 
 // The file that lists |name|, or NULL.
 const mlx_bundle_file_t *mlx_manifest_file(const mlx_manifest_t *manifest, const char *name);

@@ -90,26 +90,45 @@ static mlx_status_t read_untrusted(lines_t *lines) {
   return read_comment(lines, UNTRUSTED, MLX_MAX_COMMENT, &comment);
 }
 
-// A line of base64 that must hold |size| bytes. |what| is it, for errors.
-static mlx_status_t read_base64(lines_t *lines, const char *what, uint8_t *out, size_t size) {
+// What such a file may hold, told by how long it is, and where it is to be found.
+typedef struct kind {
+  size_t size;
+  const char *what, *hint;
+} kind_t;
+static const kind_t public_kind = {42, "a public key", "the public key is the one in NAME.pub"}, secret_kind = {158, "a secret key", "the secret key is the one in NAME.key"},
+                    signature_kind = {74, "a signature", "the signature is the one in FILE.minisig"},
+                    comment_kind = {64, "the signature of the trusted comment", "get the signature again, as it was written"};
+
+static mlx_status_t wrong_size(const lines_t *lines, const kind_t *kind, size_t length) {
+  static const kind_t *const kinds[] = {&public_kind, &secret_kind, &signature_kind};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
+    if (length != kinds[i]->size) continue;
+    return mlx_error(MLX_INVALID_INPUT, "%s:%d: this is %s, not %s", lines->name, lines->number, kinds[i]->what, kind->what);
+  }
+  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "%s:%d: %s has %zu bytes, and this has %zu", lines->name, lines->number, kind->what, kind->size, length),
+                         "give a file that minisign or mlxcel wrote, as it was written");
+}
+
+// A line of base64 that must hold one of a kind.
+static mlx_status_t read_base64(lines_t *lines, const kind_t *kind, uint8_t *out) {
   span_t line;
   uint8_t bytes[MAX_BINARY + 3];
   size_t length = 0;
   const char *end = NULL;
-  MLX_TRY(next_line(lines, what, &line));
+  MLX_TRY(next_line(lines, kind->what, &line));
   const int failed = sodium_base642bin(bytes, sizeof bytes, line.text, line.length, NULL, &length, &end, BASE64);
   mlx_status_t status = NULL;
   if (line.length > sodium_base64_ENCODED_LEN(MAX_BINARY, BASE64)) {
-    status = mlx_error(MLX_INVALID_INPUT, "%s:%d: %s, is too long", lines->name, lines->number, what);
+    status = mlx_error(MLX_INVALID_INPUT, "%s:%d: this is too long for %s", lines->name, lines->number, kind->what);
   } else if (failed || end != line.text + line.length) {
-    status = mlx_error(MLX_INVALID_INPUT, "%s:%d: %s, is not base64", lines->name, lines->number, what);
-  } else if (length != size) {
-    status = mlx_error(MLX_INVALID_INPUT, "%s:%d: %s, has %zu bytes and not %zu", lines->name, lines->number, what, length, size);
+    status = mlx_error(MLX_INVALID_INPUT, "%s:%d: this is not base64, in which %s is written", lines->name, lines->number, kind->what);
+  } else if (length != kind->size) {
+    status = wrong_size(lines, kind, length);
   } else {
-    memcpy(out, bytes, size);
+    memcpy(out, bytes, length);
   }
   sodium_memzero(bytes, sizeof bytes);
-  return status;
+  return mlx_status_hint(status, "%s", kind->hint);
 }
 
 static void put_base64(mlx_text_t *text, const uint8_t *bytes, size_t length) {
@@ -149,7 +168,7 @@ mlx_status_t mlx_public_key_read(const char *name, const char *text, size_t leng
   lines_t lines = begin_lines(name, text, length);
   const bool bare = length >= 2 && !memcmp(text, "RW", 2);  // "Ed" in base64
   if (!bare) MLX_TRY(read_untrusted(&lines));
-  MLX_TRY(read_base64(&lines, "a public key", bytes, sizeof bytes));
+  MLX_TRY(read_base64(&lines, &public_kind, bytes));
   if (memcmp(bytes, "Ed", 2)) return line_error(&lines, "this is not a public key for Ed25519");
   memcpy(out_key->number.bytes, bytes + 2, 8);
   memcpy(out_key->key, bytes + 10, 32);
@@ -233,7 +252,7 @@ static mlx_status_t apply_password(const char *name, uint8_t bytes[SECRET_BYTES]
 static mlx_status_t read_secret(const char *name, const char *text, size_t length, uint8_t bytes[SECRET_BYTES], bool *out_encrypted) {
   lines_t lines = begin_lines(name, text, length);
   MLX_TRY(read_untrusted(&lines));
-  MLX_TRY(read_base64(&lines, "a secret key", bytes, SECRET_BYTES));
+  MLX_TRY(read_base64(&lines, &secret_kind, bytes));
   *out_encrypted = !memcmp(bytes + DERIVATION, "Sc", 2);
   if (memcmp(bytes + SIGNING, "Ed", 2)) return line_error(&lines, "this is not a secret key for Ed25519");
   if (!*out_encrypted && memcmp(bytes + DERIVATION, "\0\0", 2)) return line_error(&lines, "this key is encrypted in a way that is not scrypt");
@@ -348,7 +367,7 @@ mlx_status_t mlx_signature_read(const char *name, const char *text, size_t lengt
   lines_t lines = begin_lines(name, text, length);
   *out_signature = (mlx_signature_t){.name = name};
   MLX_TRY(read_untrusted(&lines));
-  MLX_TRY(read_base64(&lines, "a signature", bytes, sizeof bytes));
+  MLX_TRY(read_base64(&lines, &signature_kind, bytes));
   out_signature->legacy = !memcmp(bytes, "Ed", 2);
   if (!out_signature->legacy && memcmp(bytes, "ED", 2)) return line_error(&lines, "this is not a signature by Ed25519");
   memcpy(out_signature->number.bytes, bytes + 2, 8);
@@ -356,7 +375,7 @@ mlx_status_t mlx_signature_read(const char *name, const char *text, size_t lengt
   MLX_TRY(read_comment(&lines, TRUSTED, MLX_MAX_TRUSTED_COMMENT, &comment));
   out_signature->comment = comment.text;
   out_signature->comment_length = comment.length;
-  MLX_TRY(read_base64(&lines, "the signature of the trusted comment", out_signature->comment_signature, 64));
+  MLX_TRY(read_base64(&lines, &comment_kind, out_signature->comment_signature));
   return end_lines(&lines);
 }
 

@@ -38,26 +38,71 @@ static mlx_status_t refuse_existing(const char *path) {
                          "take another name with -o; --force replaces it, and nothing can be signed with the old key any more");
 }
 
-// Half a pair is of no use and does not stay; an old one goes only when a new key has taken its place.
-static mlx_status_t write_pair(const char *key_path, const char *pub_path, const char *secret, size_t secret_length, const mlx_public_key_t *key, bool force) {
+// One file of a pair on its way to its name: written beside it first, so that what can fail has failed before an old one goes.
+typedef struct half {
+  const char *path;
+  char *beside;             // owned: the new one; once that has its name, the old one
+  bool replaced, is_there;  // there is an old one; the new one has its name
+} half_t;
+
+// A rename may be done although only making it durable failed: the disk is asked which of them it is.
+static mlx_status_t put_in_place(half_t *half) {
+  mlx_file_stamp_t new, now = {0};
+  MLX_TRY(mlx_file_stamp(half->beside, &new));
+  half->replaced = mlx_is_file(half->path);
+  mlx_status_t status = half->replaced ? mlx_exchange(half->beside, half->path) : mlx_rename(half->beside, half->path);
+  mlx_status_free(mlx_file_stamp(half->path, &now));
+  half->is_there = now.inode == new.inode && now.device == new.device;
+  return status;
+}
+
+static void take_back(half_t *half) {
+  if (!half->is_there) return;
+  mlx_status_t status = half->replaced ? mlx_exchange(half->beside, half->path) : mlx_remove_tree(half->path);
+  if (status) {  // what lies beside it may be the old one, and stays
+    mlx_free(half->beside);
+    half->beside = NULL;
+  }
+  mlx_status_free(status);
+}
+
+static void clear_half(half_t *half) {
+  if (half->beside) unlink(half->beside);
+  mlx_free(half->beside);
+}
+
+// Both or neither: half a pair is of no use, and an old key is lost to a whole new pair only.
+static mlx_status_t write_halves(half_t *pub, half_t *key, const char *text, size_t length, const char *secret, size_t secret_length) {
+  MLX_TRY(mlx_temporary_path(pub->path, &pub->beside));
+  MLX_TRY(mlx_temporary_path(key->path, &key->beside));
+  MLX_TRY(mlx_write_file(pub->beside, text, length));
+  MLX_TRY(mlx_write_secret_file(key->beside, secret, secret_length));
+  mlx_status_t status = put_in_place(pub);
+  if (!status) status = put_in_place(key);
+  if (status) {
+    take_back(key);
+    take_back(pub);
+  }
+  return status;
+}
+
+static mlx_status_t write_pair(const char *key_path, const char *pub_path, const char *secret, size_t secret_length, const mlx_public_key_t *key) {
   char *text, *folder;
   size_t length;
+  half_t pub_half = {.path = pub_path}, key_half = {.path = key_path};
   MLX_TRY(mlx_folder_of(key_path, &folder));
   mlx_status_t status = mlx_make_dirs(folder, 0755);
   mlx_free(folder);
   if (status) return status;
   MLX_TRY(mlx_public_key_write(key, &text, &length));
-  status = mlx_write_secret_file(key_path, secret, secret_length);
-  const bool has_key = !status || !force;
-  if (!status) status = mlx_write_file(pub_path, text, length);
-  if (status && has_key) unlink(key_path);
-  if (status && !force) unlink(pub_path);
+  status = write_halves(&pub_half, &key_half, text, length, secret, secret_length);
+  clear_half(&pub_half);
+  clear_half(&key_half);
   mlx_free(text);
   return status;
 }
 
-static mlx_status_t make_pair(const char *key_path, const char *pub_path, const char *password, const mlx_key_cost_t *cost, bool force,
-                              mlx_public_key_t *out_key) {
+static mlx_status_t make_pair(const char *key_path, const char *pub_path, const char *password, const mlx_key_cost_t *cost, mlx_public_key_t *out_key) {
   mlx_secret_key_t key;
   char *text;
   size_t length;
@@ -65,7 +110,7 @@ static mlx_status_t make_pair(const char *key_path, const char *pub_path, const 
   *out_key = mlx_secret_key_public(&key);
   mlx_status_t status = mlx_secret_key_write(&key, password, cost, &text, &length);
   mlx_secret_key_clear(&key);
-  if (!status) status = write_pair(key_path, pub_path, text, length, out_key, force);
+  if (!status) status = write_pair(key_path, pub_path, text, length, out_key);
   mlx_secret_text_free(text, length);
   return status;
 }
@@ -76,7 +121,7 @@ mlx_status_t mlx_key_pair_make(const char *path, const char *password, const mlx
   if (!status) status = mlx_format(&pub_path, "%s.pub", path);
   if (!status && !force) status = refuse_existing(key_path);
   if (!status && !force) status = refuse_existing(pub_path);
-  if (!status) status = make_pair(key_path, pub_path, password, cost, force, out_key);
+  if (!status) status = make_pair(key_path, pub_path, password, cost, out_key);
   mlx_free(key_path);
   mlx_free(pub_path);
   return status;
@@ -170,6 +215,13 @@ static long long signing_time(void) {
   return given && !*end && seconds >= 0 ? seconds : (long long)time(NULL);
 }
 
+// A link in that place may have come with the bundle: what it leads to is not ours to write.
+static mlx_status_t put_signature(const subject_t *subject, const mlx_sign_options_t *options, const char *text, size_t length) {
+  if (subject->within) return mlx_bundle_put_signature(subject->bundle, text, length);
+  if (options->signature_path) return mlx_write_file(subject->signature_path, text, length);
+  return mlx_replace_file(subject->signature_path, text, length);
+}
+
 static mlx_status_t sign_subject(const subject_t *subject, const mlx_sign_options_t *options) {
   char *comment = NULL, *text = NULL;
   size_t length;
@@ -181,9 +233,7 @@ static mlx_status_t sign_subject(const subject_t *subject, const mlx_sign_option
   if (!status) {
     status = mlx_signature_make(options->key, &subject->what, options->comment, comment ? comment : options->trusted_comment, &text, &length);
   }
-  if (!status) {
-    status = subject->within ? mlx_bundle_put_signature(subject->bundle, text, length) : mlx_write_file(subject->signature_path, text, length);
-  }
+  if (!status) status = put_signature(subject, options, text, length);
   mlx_free(comment);
   mlx_free(text);
   return status;

@@ -37,16 +37,16 @@ mlx_status_t mlx_public_key_load(const char *path, mlx_public_key_t *out_key) {
 // ---------------------------------------------------------------------------------------------------------------------
 // The folder
 
+static bool is_key_file(const char *name) {
+  const size_t length = strlen(name), ending = strlen(MLX_TRUST_ENDING);
+  return name[0] != '.' && length > ending && !strcmp(name + length - ending, MLX_TRUST_ENDING);
+}
+
 typedef struct walk {
   const char *folder;
   mlx_trust_visit_fn_t visit;
   void *user;
 } walk_t;
-
-static bool is_key_file(const char *name) {
-  const size_t length = strlen(name), ending = strlen(MLX_TRUST_ENDING);
-  return name[0] != '.' && length > ending && !strcmp(name + length - ending, MLX_TRUST_ENDING);
-}
 
 static mlx_status_t walk_file(void *user, const char *name) {
   const walk_t *walk = user;
@@ -55,15 +55,21 @@ static mlx_status_t walk_file(void *user, const char *name) {
   if (!is_key_file(name)) return NULL;
   MLX_TRY(mlx_join_path(walk->folder, name, &path));
   mlx_status_t status = mlx_public_key_load(path, &key);
-  if (status) status = mlx_status_hint(status, "every %s file in that folder is a trusted key: repair this one or remove it", MLX_TRUST_ENDING);
+  if (status) {
+    status = mlx_status_rehint(status, "every %s file in that folder is a trusted key: repair this one, or remove it with `mlxcel trust remove %s`",
+                               MLX_TRUST_ENDING, name);
+  }
   if (!status) status = walk->visit(walk->user, name, &key);
   mlx_free(path);
   return status;
 }
 
+// Where others may put keys, nobody is trusted.
 static mlx_status_t walk_folder(const char *folder, mlx_trust_visit_fn_t visit, void *user) {
   walk_t walk = {.folder = folder, .visit = visit, .user = user};
-  return mlx_is_dir(folder) ? mlx_list_dir(folder, walk_file, &walk) : NULL;
+  if (!mlx_is_dir(folder)) return NULL;
+  MLX_TRY(mlx_user_owns(folder, "the folder of trusted keys", "MLXCEL_TRUSTED"));
+  return mlx_list_dir(folder, walk_file, &walk);
 }
 
 mlx_status_t mlx_trust_list(mlx_trust_visit_fn_t visit, void *user) {
@@ -78,7 +84,10 @@ mlx_status_t mlx_trust_list(mlx_trust_visit_fn_t visit, void *user) {
 // Checking
 
 static mlx_status_t need_signature(const mlx_signed_t *what, const char *name, const char *text, size_t length, mlx_signature_t *out_signature) {
-  if (!text) return mlx_error(MLX_NOT_FOUND, "'%s' is not signed: there is no %s", what->name, name);
+  if (!text) {
+    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is not signed: there is no %s", what->name, name),
+                           "get the signature from where this came; what is yours you sign with `mlxcel sign`");
+  }
   return mlx_signature_read(name, text, length, out_signature);
 }
 
@@ -187,19 +196,30 @@ typedef struct removal {
   size_t removed;
 } removal_t;
 
-static bool is_called(const char *word, const char *file, const mlx_public_key_t *key) {
+static bool is_called(const char *word, const char *file) {
   const size_t length = strlen(file) - strlen(MLX_TRUST_ENDING);
-  if (!strcmp(word, file) || (strlen(word) == length && !strncmp(word, file, length))) return true;
-  return !strcasecmp(word, mlx_key_number_text(&key->number).text);
+  return !strcmp(word, file) || (strlen(word) == length && !strncmp(word, file, length));
 }
 
-static mlx_status_t remove_key(void *user, const char *file, const mlx_public_key_t *key) {
+static bool has_number(const char *word, const char *path) {
+  mlx_public_key_t key;
+  mlx_status_t status = mlx_public_key_load(path, &key);
+  const bool has = !status && !strcasecmp(word, mlx_key_number_text(&key.number).text);
+  mlx_status_free(status);  // one that is no key has none
+  return has;
+}
+
+// By its name whatever is in it: so is one removed that is in everybody's way.
+static mlx_status_t remove_key(void *user, const char *file) {
   removal_t *removal = user;
   char *path;
-  if (!is_called(removal->word, file, key)) return NULL;
+  mlx_status_t status = NULL;
+  if (!is_key_file(file)) return NULL;
   MLX_TRY(mlx_join_path(removal->folder, file, &path));
-  mlx_status_t status = unlink(path) && errno != ENOENT ? mlx_io_error("remove", path) : NULL;
-  removal->removed += !status;
+  if (is_called(removal->word, file) || has_number(removal->word, path)) {
+    status = unlink(path) && errno != ENOENT ? mlx_io_error("remove", path) : NULL;
+    removal->removed += !status;
+  }
   mlx_free(path);
   return status;
 }
@@ -208,7 +228,7 @@ mlx_status_t mlx_trust_remove(const char *word, size_t *out_removed) {
   char *folder;
   MLX_TRY(mlx_trust_folder(&folder));
   removal_t removal = {.folder = folder, .word = word};
-  mlx_status_t status = walk_folder(folder, remove_key, &removal);
+  mlx_status_t status = mlx_is_dir(folder) ? mlx_list_dir(folder, remove_key, &removal) : NULL;
   if (!status && !removal.removed) {
     status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "no trusted key in %s is called '%s'", folder, word), "`mlxcel trust list` names them");
   }

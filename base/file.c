@@ -261,6 +261,8 @@ mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) 
   return status;
 }
 
+mlx_status_t mlx_replace_file(const char *path, const void *bytes, size_t length) { return write_and_rename(path, NULL, 0644, bytes, length); }
+
 mlx_status_t mlx_write_secret_file(const char *path, const void *bytes, size_t length) { return write_and_rename(path, NULL, 0600, bytes, length); }
 
 static mlx_status_t copy_piece(void *user, const char *bytes, size_t length) { return mlx_writer_write(user, bytes, length); }
@@ -385,6 +387,12 @@ mlx_status_t mlx_real_path(const char *path, char **out_path) {
   mlx_status_t status = mlx_copy_text(resolved, strlen(resolved), out_path);
   free(resolved);
   return status;
+}
+
+mlx_status_t mlx_named_path(const char *path, char **out_path) {
+  const mlx_file_name_t name = mlx_file_name(path);
+  const bool named = strcmp(name.text, ".") && strcmp(name.text, "..");
+  return named ? mlx_copy_text(path, strlen(path), out_path) : mlx_real_path(path, out_path);
 }
 
 mlx_status_t mlx_own_folder(char **out_folder) {

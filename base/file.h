@@ -45,7 +45,9 @@ mlx_status_t mlx_read_stream(int fd, const char *name, size_t max_size, char **o
 // Writes |path| whole: a temporary file beside it, synced, then renamed over it; on failure the old file is still there.
 // A link stays, and what it leads to is written; so is something that is no regular file (a pipe, /dev/stdout).
 mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
-// The same for what its owner alone may read: a new file in the place of whatever was there, never readable to others.
+// The same for a name that is ours: a new file in the place of whatever was there, be it a link.
+mlx_status_t mlx_replace_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
+// And for what its owner alone may read, never readable to others.
 mlx_status_t mlx_write_secret_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
 
 // A new file being written front to back. Open refuses an existing path. Close syncs; abandon removes the file.
@@ -77,6 +79,8 @@ mlx_file_name_t mlx_file_name(const char *path);
 mlx_status_t mlx_folder_of(const char *path, char **out_folder) MLX_MUST_USE;  // "." for a bare name
 mlx_status_t mlx_join_path(const char *folder, const char *name, char **out_path) MLX_MUST_USE;
 mlx_status_t mlx_real_path(const char *path, char **out_path) MLX_MUST_USE;
+// A path whose last part is a name: as it is, or where that is . or .. the real one.
+mlx_status_t mlx_named_path(const char *path, char **out_path) MLX_MUST_USE;
 bool mlx_is_absolute(const char *path);
 bool mlx_is_path(const char *text);  // more than a bare name: there is a slash in it (on Windows either)
 // Where our own executable lies; NULL in *|out_folder| on a system that does not tell.

@@ -59,6 +59,18 @@ mlx_status_t mlx_status_hint(mlx_status_t status, const char *fmt, ...) {
   return status;
 }
 
+mlx_status_t mlx_status_rehint(mlx_status_t status, const char *fmt, ...) {
+  if (!status || status->is_static) return status;
+  va_list args;
+  va_start(args, fmt);
+  char *hint = format_text(fmt, args);
+  va_end(args);
+  if (!hint) return status;
+  free(status->hint);
+  status->hint = hint;
+  return status;
+}
+
 mlx_status_t mlx_status_annotate(mlx_status_t status, const char *fmt, ...) {
   if (!status || status->is_static) return status;
   va_list args;

@@ -48,6 +48,9 @@ mlx_status_t mlx_error_at(const char *file, int line, mlx_code_t code, const cha
 // Sets the hint of |status|, unless a deeper place already gave one. Takes and returns the same status; NULL passes through.
 mlx_status_t mlx_status_hint(mlx_status_t status, const char *fmt, ...) MLX_PRINTF(2, 3) MLX_MUST_USE;
 
+// The same in the place of a hint that is there: for whoever knows better what to do.
+mlx_status_t mlx_status_rehint(mlx_status_t status, const char *fmt, ...) MLX_PRINTF(2, 3) MLX_MUST_USE;
+
 // Puts "context: " before the message of |status|. NULL passes through.
 mlx_status_t mlx_status_annotate(mlx_status_t status, const char *fmt, ...) MLX_PRINTF(2, 3) MLX_MUST_USE;
 

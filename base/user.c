@@ -1,6 +1,8 @@
 #include "base/user.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 
@@ -33,3 +35,17 @@ mlx_status_t mlx_user_folder(mlx_user_kind_t kind, char **out_folder) {
 }
 
 const char *mlx_user_variables(mlx_user_kind_t kind) { return rows[kind].variables; }
+
+mlx_status_t mlx_user_owns(const char *folder, const char *what, const char *variable) {
+  struct stat info;
+  if (stat(folder, &info)) return mlx_io_error("stat", folder);
+  if (info.st_uid != geteuid() && info.st_uid != 0) {
+    return mlx_status_hint(mlx_error(MLX_IO, "%s '%s' belongs to another user (uid %ld)", what, folder, (long)info.st_uid),
+                           "set %s to a folder of your own", variable);
+  }
+  if (info.st_mode & (S_IWGRP | S_IWOTH)) {
+    return mlx_status_hint(mlx_error(MLX_IO, "%s '%s' may be written to by others (mode %03o)", what, folder, (unsigned)info.st_mode & 0777),
+                           "run `chmod go-w '%s'` if you trust what is in it, or set %s", folder, variable);
+  }
+  return NULL;
+}

@@ -24,23 +24,6 @@ static mlx_status_t choose_folder(const char *given, char **out_folder) {
   return mlx_status_hint(status, "set MLXCEL_CACHE to a folder of your own");
 }
 
-// What the cache holds is loaded and run, so only its owner (and root, who can do anything anyway) may put things there.
-static mlx_status_t check_private(const char *folder) {
-  struct stat info;
-  if (stat(folder, &info)) return mlx_io_error("stat", folder);
-  if (info.st_uid != geteuid() && info.st_uid != 0) {
-    mlx_status_t status =
-        mlx_error(MLX_IO, "the cache folder '%s' belongs to another user (uid %ld)", folder, (long)info.st_uid);
-    return mlx_status_hint(status, "set MLXCEL_CACHE to a folder of your own");
-  }
-  if (info.st_mode & (S_IWGRP | S_IWOTH)) {
-    mlx_status_t status = mlx_error(MLX_IO, "the cache folder '%s' may be written to by others (mode %03o)", folder,
-                                    (unsigned)info.st_mode & 0777);
-    return mlx_status_hint(status, "run `chmod go-w '%s'` if you trust what is in it, or set MLXCEL_CACHE", folder);
-  }
-  return NULL;
-}
-
 mlx_status_t mlx_cache_open(const char *folder, mlx_cache_t **out_cache) {
   *out_cache = NULL;
   char *chosen;
@@ -50,7 +33,7 @@ mlx_status_t mlx_cache_open(const char *folder, mlx_cache_t **out_cache) {
   status = mlx_status_hint(mlx_status_annotate(status, "the cache"), "set MLXCEL_CACHE to a folder you can write to");
   if (!status) status = mlx_alloc(1, sizeof *cache, &cache);
   if (!status) status = mlx_real_path(chosen, &cache->folder);
-  if (!status) status = check_private(cache->folder);
+  if (!status) status = mlx_user_owns(cache->folder, "the cache folder", "MLXCEL_CACHE");  // what it holds is loaded and run
   if (status) {
     mlx_cache_close(cache);
   } else {

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "artifact/bundle.h"
 #include "cli/cli.h"
 
 static mlx_status_t print_item(void *user, const mlx_cache_item_t *item) {
@@ -26,11 +27,20 @@ static mlx_status_t list(mlx_cache_t *cache) {
   return NULL;
 }
 
+static mlx_status_t count_bundle(void *user, const mlx_cache_item_t *item) {
+  *(size_t *)user += !strcmp(item->kind, MLX_BUNDLE_KIND);
+  return NULL;
+}
+
 static mlx_status_t clear(mlx_cache_t *cache) {
   mlx_cache_cleared_t cleared;
+  size_t before = 0, after = 0;
+  MLX_TRY(mlx_cache_list(cache, count_bundle, &before));
   mlx_status_t status = mlx_cache_clear(cache, &cleared);
+  mlx_status_free(mlx_cache_list(cache, count_bundle, &after));
   fprintf(stderr, "removed %zu entries, %.1f MiB", cleared.removed, (double)cleared.bytes / (1 << 20));
   if (cleared.in_use) fprintf(stderr, "; left %zu that are in use", cleared.in_use);
+  if (before > after) fprintf(stderr, "; %zu compiled %s no longer known as made here", before - after, before - after == 1 ? "model is" : "models are");
   fputc('\n', stderr);
   return status;
 }

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "artifact/bundle.h"
 #include "artifact/hub.h"
-#include "artifact/manifest.h"
 #include "base/file.h"
 #include "base/gpu.h"
 #include "base/memory.h"
@@ -21,7 +21,10 @@ typedef struct flags {
 
 // Model files end in a suffix that says nothing about what was compiled from them; a name on a hub may hold signs that a file's should not.
 static mlx_status_t default_out(const char *model, const char *suffix, char **out_path) {
-  mlx_file_name_t name = mlx_file_name(model);
+  char *path;
+  MLX_TRY(mlx_named_path(model, &path));
+  mlx_file_name_t name = mlx_file_name(path);
+  mlx_free(path);
   for (char *sign = name.text; mlx_is_hub_ref(model) && (sign = strpbrk(sign, "@:"));) *sign = '-';
   size_t length = strlen(name.text);
   if (length > 5 && !strcmp(name.text + length - 5, ".gguf")) length -= 5;
@@ -133,12 +136,24 @@ static mlx_status_t choose_out(const char *model, const flags_t *f, char **out_p
   return NULL;
 }
 
+static mlx_status_t refuse_compiled(const char *path) {
+  char *text;
+  size_t length;
+  if (!mlx_is_bundle(path)) return NULL;
+  MLX_TRY(mlx_bundle_read_manifest(path, &text, &length));
+  const mlx_manifest_origin_t origin = mlx_manifest_origin(text, length);
+  mlx_free(text);
+  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is compiled already", path), "run it, or compile the model that it was made from: mlxcel compile %s",
+                         origin.source[0] ? origin.source : "MODEL");
+}
+
 static mlx_status_t compile(const char *model, const flags_t *f, mlx_compile_options_t *options) {
   char *targets = NULL, *out = NULL, *path = NULL;
   mlx_status_t status = name_gpu(f->target, &targets);
   options->target = targets;
   if (!status) status = choose_out(model, f, &out);
   if (!status) status = mlx_cli_local_model(model, &path);
+  if (!status) status = refuse_compiled(path);
   if (!status) status = emits(f, "stablehlo") ? emit_stablehlo(path, options, out) : compile_and_write(path, options, out, f);
   if (!status && strcmp(out, "-")) fprintf(stderr, "wrote %s\n", out);
   mlx_free(path);

@@ -128,20 +128,27 @@ static mlx_status_t find_source(const char *bundle, char **out_path) {
   return status;
 }
 
+// What to do about |status|, which came of a bundle: for another contract or IREE its model is named in *|out_source|, where that is here and can be
+// compiled again. Release that with mlx_free; NULL: there is no way out but the hint's.
+static mlx_status_t find_again(const char *bundle, mlx_status_t status, char **out_source) {
+  *out_source = NULL;
+  if (mlx_status_code(status) != MLX_UNSUPPORTED || !mlx_engine_is_other_version(bundle)) return status;
+  if (mlx_compiler_elsewhere()) return mlx_status_rehint(status, "%s", mlx_compiler_elsewhere());
+  mlx_status_free(find_source(bundle, out_source));  // without it the first error is the one that counts
+  return status;
+}
+
 static mlx_status_t open_bundle(opening_t *opening, mlx_engine_options_t *options, mlx_engine_t **out) {
   const char *bundle = opening->options->model;
-  mlx_status_t status = mlx_engine_open_bundle(bundle, options, out);
-  char *source = NULL;
-  if (mlx_status_code(status) != MLX_UNSUPPORTED) return status;
-  mlx_status_t sought = find_source(bundle, &source);
-  if (!sought && source) {  // of another contract or IREE, and what it was made from is here
+  char *source;
+  mlx_status_t status = find_again(bundle, mlx_engine_open_bundle(bundle, options, out), &source);
+  if (source) {
     mlx_report_note(mlx_terminal_report(), "%s; it is compiled again from %s, as this command line says", mlx_status_message(status), source);
     mlx_status_free(status);
     mlx_open_options_t again = *opening->options;
     again.model = source;
     status = open_model(&again, out, opening->times);
   }
-  mlx_status_free(sought);  // then the first error is the one that counts
   mlx_free(source);
   return status;
 }
@@ -174,7 +181,7 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   }
   MLX_TRY(mlx_kernel_choice_parse(o->kernels, &opening.kernels));
   if (o->cpu_level && !is_bundle) snprintf(opening.target, sizeof opening.target, "cpu:%s", o->cpu_level);
-  bool ask_for_gpu = options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !is_bundle && !o->cpu_level);
+  const bool ask_for_gpu = !is_bundle && (options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !o->cpu_level));
   mlx_status_t no_gpu = ask_for_gpu ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.memory) : NULL;
   if (options.device == MLX_USE_CUDA && no_gpu) return no_gpu;
   if (options.device == MLX_USE_AUTO && !is_bundle && !o->cpu_level) options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";
@@ -226,10 +233,22 @@ static mlx_status_t lend_template(const char *chat_template, const char *json, s
   return status;
 }
 
+// Of one that will be compiled again, what that will have.
+static mlx_status_t read_bundle_chat(const char *bundle, char **out_json, size_t *out_length) {
+  char *source;
+  mlx_status_t status = find_again(bundle, mlx_chat_read_bundle(bundle, out_json, out_length), &source);
+  if (source) {
+    mlx_status_free(status);
+    status = mlx_compile_chat(source, out_json, out_length);
+  }
+  mlx_free(source);
+  return status;
+}
+
 static mlx_status_t find_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) {
   char *json;
   size_t length;
-  MLX_TRY(mlx_engine_is_bundle(model) ? mlx_chat_read_bundle(model, &json, &length) : mlx_compile_chat(model, &json, &length));
+  MLX_TRY(mlx_engine_is_bundle(model) ? read_bundle_chat(model, &json, &length) : mlx_compile_chat(model, &json, &length));
   mlx_status_t status = chat_template ? lend_template(chat_template, json, length, out_chat)
                         : json        ? mlx_chat_create(model, json, length, out_chat)
                                       : NULL;
@@ -267,7 +286,7 @@ mlx_device_text_t mlx_cli_device_text(const mlx_engine_info_t *info) {
 void mlx_cli_print_device(const mlx_engine_info_t *info, bool with_kernels) {
   fprintf(stderr, "device: %s, %s%s%s%s\n", mlx_cli_device_text(info).text, info->dtype, info->device_reason[0] ? " (auto: " : "",
           info->device_reason, info->device_reason[0] ? ")" : "");
-  if (info->is_unsigned) fputs("unsigned: this machine did not make the model, and nobody you trust signed it\n", stderr);
+  if (info->is_unsigned) fputs("unsigned: the model is not known as made on this machine, and nobody you trust signed it\n", stderr);
   if (with_kernels) fprintf(stderr, "target: %s\nkernels: %s\n", info->target, info->kernels);
   if (with_kernels && info->cpu_level[0]) fprintf(stderr, "cpu level: %s (of %s)\n", info->cpu_level, info->levels);
 }

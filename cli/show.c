@@ -179,6 +179,17 @@ static void print_manifest(const mlx_manifest_t *m) {
   for (size_t i = 0; i < m->variant_count; ++i) print_variant(&m->variants[i], m->variant_count > 1);
 }
 
+// Weights by their digest alone, and the code of targets that a pull left out.
+static void print_missing(const mlx_bundle_t *bundle) {
+  const mlx_manifest_t *m = mlx_bundle_manifest(bundle);
+  for (size_t i = 0; i < m->file_count; ++i) {
+    const mlx_bundle_file_t *file = &m->files[i];
+    if (mlx_bundle_has(bundle, file->name)) continue;
+    printf("not here      %s%s%s\n", file->name, mlx_is_weights_file(file->name) ? ", looked for by its digest: sha256:" : "",
+           mlx_is_weights_file(file->name) ? file->sha256 : "");
+  }
+}
+
 static mlx_status_t show_bundle(const char *path, bool json) {
   mlx_bundle_t *bundle;
   size_t length;
@@ -188,6 +199,7 @@ static mlx_status_t show_bundle(const char *path, bool json) {
     fwrite(text, 1, length, stdout);
   } else {
     print_manifest(mlx_bundle_manifest(bundle));
+    print_missing(bundle);
   }
   mlx_bundle_close(bundle);
   return NULL;

@@ -33,10 +33,12 @@ typedef struct job {
   bool alone;              // this is the only target
   mlx_manifest_t manifest; // grows with each target
   char source_stamp[MLX_DIGEST_HEX];  // of the source's files when it was opened
+  char weights_digest[MLX_DIGEST_HEX];  // of those that the weights come from
   char title[192];
 } job_t;
 
 bool mlx_compiler_is_here(void) { return true; }
+const char *mlx_compiler_elsewhere(void) { return NULL; }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // The source must stay what it is while we work: it is mapped, and its digest is taken by path
@@ -444,7 +446,7 @@ static mlx_status_t find_weights(job_t *job, mlx_cache_entry_t *out_entry) {
     snprintf(tiles, sizeof tiles, MLX_TILES_FORMAT, MLX_TILES_ARGUMENTS(job->kernels.tiles[i]));
     mlx_digest_field(&digest, "tiles", tiles, strlen(tiles));
   }
-  mlx_digest_field(&digest, "source", job->manifest.source_digest, strlen(job->manifest.source_digest));
+  mlx_digest_field(&digest, "source", job->weights_digest, strlen(job->weights_digest));
   mlx_digest_end(&digest, key);
   char title[160];
   snprintf(title, sizeof title, "weights of %.64s as %s", mlx_file_name(mlx_source_path(job->model->source)).text, dtype);
@@ -522,7 +524,12 @@ static mlx_status_t describe_model(job_t *job) {
     if ((unsigned char)*sign < ' ' || *sign == 0x7f) *sign = '?';
   }
   MLX_TRY(mlx_source_licence(job->model->source, m->license, sizeof m->license));
-  if (!job->options->module_only) MLX_TRY(mlx_source_digest(job->cache, job->model->source, job->options->report, m->source_digest));
+  if (!job->options->module_only) {
+    mlx_source_digests_t digests;
+    MLX_TRY(mlx_source_digest(job->cache, job->model->source, job->options->report, &digests));
+    memcpy(m->source_digest, digests.all, sizeof m->source_digest);
+    memcpy(job->weights_digest, digests.weights, sizeof job->weights_digest);
+  }
   return mlx_source_eos_ids(job->model->source, m->eos, MLX_MAX_EOS, &m->eos_count);
 }
 

@@ -14,6 +14,7 @@
 #define MLX_CONTEXT_OF_MODEL (-1)
 
 bool mlx_compiler_is_here(void);  // false in a runtime-only build (compiler/absent), where everything below is an error
+const char *mlx_compiler_elsewhere(void);  // there: the way to a compiler, as a hint; NULL where one is here
 
 typedef struct mlx_compiled mlx_compiled_t;
 

@@ -1,45 +1,137 @@
 #include "compiler/source_digest.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "artifact/manifest.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "compiler/compile.h"
 
-// The file whose name comes next after |last|; NULL after the last of them.
-static const char *next_by_name(const mlx_source_t *source, const char *last) {
-  const char *next = NULL, *path;
-  for (size_t i = 0; (path = mlx_source_file(source, i)); ++i) {
-    const bool later = !last || strcmp(mlx_file_name(path).text, mlx_file_name(last).text) > 0;
-    if (later && (!next || strcmp(mlx_file_name(path).text, mlx_file_name(next).text) < 0)) next = path;
-  }
-  return next;
+// ---------------------------------------------------------------------------------------------------------------------
+// Which
+
+typedef struct file {
+  char *name;    // in the model's folder; owned
+  bool is_text;  // beside config, tokenizer and weights
+} file_t;
+
+typedef struct files {
+  char *folder;  // owned
+  file_t *items;
+  size_t count, capacity;
+} files_t;
+
+static mlx_status_t add_file(files_t *files, const char *name, bool is_text) {
+  MLX_TRY(mlx_reserve(files->count + 1, sizeof *files->items, &files->capacity, &files->items));
+  file_t *file = &files->items[files->count];
+  *file = (file_t){.is_text = is_text};
+  MLX_TRY(mlx_copy_text(name, strlen(name), &file->name));
+  ++files->count;
+  return NULL;
 }
 
-mlx_status_t mlx_source_digest(mlx_cache_t *cache, const mlx_source_t *source, const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
-  mlx_digest_t digest;
-  size_t count = 0;
-  out_hex[0] = 0;
-  mlx_digest_begin(&digest);
-  for (const char *path = NULL; (path = next_by_name(source, path)); ++count) {
-    mlx_report_progress(report, "reading %s", path);
-    MLX_TRY(mlx_cache_digest_file(cache, path, out_hex));
-    const mlx_file_name_t name = mlx_file_name(path);
-    mlx_digest_add(&digest, out_hex, strlen(out_hex));
-    mlx_digest_add(&digest, "  ", 2);
-    mlx_digest_add(&digest, name.text, strlen(name.text));
-    mlx_digest_add(&digest, "\n", 1);
-  }
-  mlx_report_done(report);
-  if (count > 1) mlx_digest_end(&digest, out_hex);
+static mlx_status_t add_text(void *user, const char *name) { return add_file(user, name, true); }
+
+// What a bundle has a copy of, or takes the licence's name from.
+static mlx_status_t add_licence(void *user, const char *name) {
+  files_t *files = user;
+  char *path;
+  if (!mlx_is_licence_file(name) && strcmp(name, "README.md")) return NULL;
+  MLX_TRY(mlx_join_path(files->folder, name, &path));
+  mlx_status_t status = mlx_is_file(path) ? add_file(files, name, true) : NULL;
+  mlx_free(path);
+  return status;
+}
+
+static int compare_names(const void *a, const void *b) { return strcmp(((const file_t *)a)->name, ((const file_t *)b)->name); }
+
+static mlx_status_t find_files(const mlx_source_t *source, files_t *files) {
+  const char *model = mlx_source_path(source), *path;
+  MLX_TRY(mlx_is_dir(model) ? mlx_copy_text(model, strlen(model), &files->folder) : mlx_folder_of(model, &files->folder));
+  for (size_t i = 0; (path = mlx_source_file(source, i)); ++i) MLX_TRY(add_file(files, mlx_file_name(path).text, false));
+  MLX_TRY(mlx_source_chat_files(source, add_text, files));
+  if (mlx_is_dir(model)) MLX_TRY(mlx_list_dir(model, add_licence, files));
+  qsort(files->items, files->count, sizeof *files->items, compare_names);
   return NULL;
+}
+
+static void clear_files(files_t *files) {
+  for (size_t i = 0; i < files->count; ++i) mlx_free(files->items[i].name);
+  mlx_free(files->items);
+  mlx_free(files->folder);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Their digest
+
+typedef struct sum {
+  mlx_digest_t digest;
+  size_t count;
+  char *out;  // [MLX_DIGEST_HEX]
+} sum_t;
+
+static sum_t begin_sum(char *out) {
+  sum_t sum = {.out = out};
+  mlx_digest_begin(&sum.digest);
+  return sum;
+}
+
+static void add_line(sum_t *sum, const char *name, const char hex[MLX_DIGEST_HEX]) {
+  snprintf(sum->out, MLX_DIGEST_HEX, "%s", hex);  // that of the only one
+  ++sum->count;
+  mlx_digest_add(&sum->digest, hex, strlen(hex));
+  mlx_digest_add(&sum->digest, "  ", 2);
+  mlx_digest_add(&sum->digest, name, strlen(name));
+  mlx_digest_add(&sum->digest, "\n", 1);
+}
+
+static void end_sum(sum_t *sum) {
+  if (sum->count > 1) mlx_digest_end(&sum->digest, sum->out);
+}
+
+static mlx_status_t digest_file(mlx_cache_t *cache, const char *folder, const char *name, const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
+  char *path;
+  MLX_TRY(mlx_join_path(folder, name, &path));
+  mlx_report_progress(report, "reading %s", path);
+  mlx_status_t status = mlx_cache_digest_file(cache, path, out_hex);
+  mlx_free(path);
+  return status;
+}
+
+static mlx_status_t digest_files(mlx_cache_t *cache, const files_t *files, const mlx_report_t *report, mlx_source_digests_t *out) {
+  sum_t all = begin_sum(out->all), weights = begin_sum(out->weights);
+  for (size_t i = 0; i < files->count; ++i) {
+    const file_t *file = &files->items[i];
+    char hex[MLX_DIGEST_HEX];
+    MLX_TRY(digest_file(cache, files->folder, file->name, report, hex));
+    add_line(&all, file->name, hex);
+    if (!file->is_text) add_line(&weights, file->name, hex);
+  }
+  end_sum(&all);
+  end_sum(&weights);
+  return NULL;
+}
+
+mlx_status_t mlx_source_digest(mlx_cache_t *cache, const mlx_source_t *source, const mlx_report_t *report, mlx_source_digests_t *out_digests) {
+  files_t files = {0};
+  *out_digests = (mlx_source_digests_t){.all = ""};
+  mlx_status_t status = find_files(source, &files);
+  if (!status) status = digest_files(cache, &files, report, out_digests);
+  mlx_report_done(report);
+  clear_files(&files);
+  return status;
 }
 
 mlx_status_t mlx_compile_source_digest(const char *model_path, const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
   mlx_source_t *source = NULL;
   mlx_cache_t *cache;
+  mlx_source_digests_t digests = {.all = ""};
   MLX_TRY(mlx_cache_open(NULL, &cache));
   mlx_status_t status = mlx_source_open(model_path, &source);
-  if (!status) status = mlx_source_digest(cache, source, report, out_hex);
+  if (!status) status = mlx_source_digest(cache, source, report, &digests);
+  snprintf(out_hex, MLX_DIGEST_HEX, "%s", digests.all);
   mlx_source_close(source);
   mlx_cache_close(cache);
   return status;

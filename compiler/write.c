@@ -103,9 +103,9 @@ static mlx_status_t refuse_foreign_name(void *user, const char *name) {
 mlx_status_t mlx_compiled_check_path(const char *path) {
   mlx_status_t status = NULL;
   if (mlx_is_dir(path)) {
-    status = mlx_is_bundle(path) ? mlx_list_dir(path, refuse_foreign_name, (void *)(uintptr_t)path)
-                                 : mlx_error(MLX_USAGE, "'%s' is a folder, but not a compiled model", path);
-  } else if (!access(path, F_OK) && !mlx_is_bundle(path)) {
+    status = mlx_holds_bundle(path) ? mlx_list_dir(path, refuse_foreign_name, (void *)(uintptr_t)path)
+                                    : mlx_error(MLX_USAGE, "'%s' is a folder, but not a compiled model", path);
+  } else if (!access(path, F_OK) && !mlx_holds_bundle(path)) {
     status = mlx_error(MLX_USAGE, "'%s' is there, and is not a compiled model", path);
   }
   return mlx_status_hint(status, "give -o a name that is free");

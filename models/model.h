@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/file.h"
 #include "base/status.h"
 #include "models/dtype.h"
 #include "models/packing.h"
@@ -41,7 +42,7 @@ mlx_status_t mlx_source_open(const char *path, mlx_source_t **out_source) MLX_MU
 void mlx_source_close(mlx_source_t *source);
 
 bool mlx_source_is_gguf(const mlx_source_t *source);
-const char *mlx_source_path(const mlx_source_t *source);          // as given to open
+const char *mlx_source_path(const mlx_source_t *source);          // as given to open; of . or .. the real one
 const char *mlx_source_architecture(const mlx_source_t *source);  // model_type or general.architecture
 // Every file that was read, for digests: config, tokenizer and weights. NULL past the last one.
 const char *mlx_source_file(const mlx_source_t *source, size_t index);
@@ -90,6 +91,8 @@ mlx_status_t mlx_source_tokenizer_json(const mlx_source_t *source, char **out_js
 // The model's chat templates and the special tokens they may name, as chat.json (runtime/chat.c); *|out_json| is NULL when it has
 // neither. Release with mlx_free.
 mlx_status_t mlx_source_chat_json(const mlx_source_t *source, char **out_json, size_t *out_length) MLX_MUST_USE;
+// Calls |visit| with the files of a directory that those come from, by their names in it; in GGUF they are in the file itself.
+mlx_status_t mlx_source_chat_files(const mlx_source_t *source, mlx_visit_fn_t visit, void *user) MLX_MUST_USE;
 // Token ids that end a text: generation_config.json's or config.json's eos_token_id (an int or a list), or GGUF's
 // tokenizer.ggml.eos_token_id (and eot). Writes at most |capacity| ids.
 mlx_status_t mlx_source_eos_ids(const mlx_source_t *source, int32_t *out_ids, size_t capacity, size_t *out_count) MLX_MUST_USE;

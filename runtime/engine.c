@@ -40,16 +40,20 @@ static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {
   return mlx_status_hint(reason, "see with `nvidia-smi` who else uses it, or use --device cpu");
 }
 
+static bool has_cpu_code(const mlx_manifest_t *m) {
+  for (size_t i = 0; i < m->variant_count; ++i) {
+    if (mlx_variant_is_cpu(&m->variants[i])) return true;
+  }
+  return false;
+}
+
 // A model for a GPU runs on it; one for GPUs and CPUs runs on a CPU where no GPU can be used, and says why.
 static mlx_status_t open_either(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
   const mlx_targets_text_t targets = mlx_manifest_targets_text(&engine->manifest);
-  bool cpu = false, gpu = false;
-  for (size_t i = 0; i < engine->manifest.variant_count; ++i) {
-    if (mlx_variant_is_cpu(&engine->manifest.variants[i])) cpu = true;
-    else gpu = true;
-  }
+  bool gpu = false;
+  for (size_t i = 0; i < engine->manifest.variant_count; ++i) gpu = gpu || !mlx_variant_is_cpu(&engine->manifest.variants[i]);
   mlx_status_t status = gpu && !options->cpu_level ? open_cuda(engine, name) : NULL;
-  if (status && !cpu) return status;
+  if (status && !has_cpu_code(&engine->manifest)) return status;
   if (status || !engine->device) {
     engine->variant = NULL;
     mlx_status_t cpu_status = open_cpu(engine, name, options);
@@ -70,10 +74,17 @@ static mlx_status_t open_either(mlx_engine_t *engine, const char *name, const ml
   return NULL;
 }
 
+// The CPU is no way out for a model that has no code for one.
+static mlx_status_t mend_hint(const mlx_engine_t *engine, mlx_status_t status) {
+  if (has_cpu_code(&engine->manifest) || !strstr(mlx_status_hint_text(status), "--device cpu")) return status;
+  return mlx_status_rehint(status, "`mlxcel doctor` says what a GPU lacks here; for a CPU the model must be compiled: mlxcel compile %s --target cpu",
+                           engine->manifest.source);
+}
+
 static mlx_status_t open_device(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
-  if (options->device == MLX_USE_CUDA) return open_cuda(engine, name);
+  if (options->device == MLX_USE_CUDA) return mend_hint(engine, open_cuda(engine, name));
   if (options->device == MLX_USE_CPU) return open_cpu(engine, name, options);
-  return open_either(engine, name, options);
+  return mend_hint(engine, open_either(engine, name, options));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -200,18 +211,21 @@ static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *p
 }
 
 // A module of another IREE is another instruction set.
-static mlx_status_t check_iree(const mlx_engine_t *engine, const char *name) {
-  const mlx_manifest_t *m = &engine->manifest;
-  mlx_targets_text_t targets = mlx_manifest_targets_text(m);
-  if (!m->iree[0] || !MLXCEL_IREE_VERSION[0] || !strcmp(m->iree, MLXCEL_IREE_VERSION)) return NULL;
-  for (char *blank; (blank = strchr(targets.text, ' '));) memmove(blank, blank + 1, strlen(blank));  // as --target wants them
-  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "%s: compiled for IREE %s; this mlxcel runs IREE %s", name, m->iree, MLXCEL_IREE_VERSION),
-                         "compile the model again with this mlxcel: mlxcel compile %s --target %s -o OUT", m->source, targets.text);
+static bool is_other_iree(const mlx_manifest_origin_t *origin) {
+  const char *ours = MLXCEL_IREE_VERSION;
+  return origin->iree[0] && ours[0] && strcmp(origin->iree, ours);
+}
+
+static mlx_status_t check_iree(const char *name, const char *manifest, size_t length) {
+  const mlx_manifest_origin_t origin = mlx_manifest_origin(manifest, length);
+  if (!is_other_iree(&origin)) return NULL;
+  return mlx_manifest_hint_again(mlx_error(MLX_UNSUPPORTED, "%s: compiled for IREE %s; this mlxcel runs IREE %s", name, origin.iree, MLXCEL_IREE_VERSION),
+                                 &origin);
 }
 
 static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
   MLX_TRY(mlx_manifest_read(parts->manifest_name, parts->manifest, parts->manifest_length, &engine->manifest));
-  MLX_TRY(check_iree(engine, parts->name));
+  MLX_TRY(check_iree(parts->name, parts->manifest, parts->manifest_length));
   MLX_TRY(choose_context(engine, parts->name, options->context));
   MLX_TRY(mlx_tokenizer_create(parts->tokenizer_name, parts->tokenizer, parts->tokenizer_length, &engine->tokenizer));
   MLX_TRY(check_prompt(engine->tokenizer, options->prompt, options->prompt_length, options->prompt_is_chat, engine->context,
@@ -269,6 +283,17 @@ void mlx_engine_close(mlx_engine_t *engine) {
 
 bool mlx_engine_is_bundle(const char *path) { return mlx_is_bundle(path); }
 
+bool mlx_engine_is_other_version(const char *path) {
+  char *text;
+  size_t length;
+  mlx_status_t status = mlx_bundle_read_manifest(path, &text, &length);
+  mlx_manifest_origin_t origin = {.contract = -1};
+  if (!status) origin = mlx_manifest_origin(text, length);
+  mlx_free(text);
+  mlx_status_free(status);
+  return origin.contract >= 0 && (origin.contract != MLX_CONTRACT_VERSION || is_other_iree(&origin));
+}
+
 // Reads the texts of an admitted bundle, and opens an engine, which then has it.
 static mlx_status_t open_admitted(mlx_bundle_t *bundle, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
   const mlx_bundle_place_t manifest = mlx_bundle_place(bundle, MLX_BUNDLE_MANIFEST), tokenizer = mlx_bundle_place(bundle, MLX_BUNDLE_TOKENIZER);
@@ -291,9 +316,12 @@ static mlx_status_t open_admitted(mlx_bundle_t *bundle, const mlx_engine_options
 mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
   mlx_bundle_t *bundle;
   bool vouched;
+  size_t length;
   *out_engine = NULL;
   MLX_TRY(mlx_bundle_open(path, &bundle));
-  mlx_status_t status = mlx_bundle_admit(bundle, options->allow_unsigned, &vouched);
+  const char *manifest = mlx_bundle_manifest_text(bundle, &length);
+  mlx_status_t status = check_iree(path, manifest, length);  // first: nobody need sign or allow what cannot run
+  if (!status) status = mlx_bundle_admit(bundle, options->allow_unsigned, &vouched);
   if (!status) {
     MLX_TRY(open_admitted(bundle, options, out_engine));
     (*out_engine)->is_unsigned = !vouched;

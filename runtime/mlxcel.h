@@ -69,6 +69,8 @@ mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tok
 
 // True when |path| is a bundle that mlx_engine_open_bundle would try.
 bool mlx_engine_is_bundle(const char *path);
+// True when mlx_engine_open_bundle refuses that for its contract or its IREE: compiled again, it runs.
+bool mlx_engine_is_other_version(const char *path);
 // Opens a bundle (.mlxb), a folder or one file, or the parts of a model that was compiled here. Of a bundle's targets the best for this machine
 // is taken; every file is checked against its digest before it is used. Release with mlx_engine_close.
 mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t *options, mlx_engine_t **out_engine) MLX_MUST_USE;

@@ -129,7 +129,7 @@ TEST(the_manifest_says_what_it_was_made_from) {
   CHECK(mlx_bundle_has(bundle, "LICENSE.txt") && mlx_manifest_file(m, "LICENSE.txt"));
   CHECK_OK(mlx_compile_source_digest(model, NULL, sum));
   CHECK_TEXT(m->source_digest, sum);
-  SHELL("cd model && sha256sum config.json model.safetensors tokenizer.json | sha256sum | cut -c1-64 | tr -d '\\n' > ../sum");
+  SHELL("cd model && sha256sum LICENSE.txt README.md config.json model.safetensors tokenizer.json | sha256sum | cut -c1-64 | tr -d '\\n' > ../sum");
   char *theirs;
   CHECK_OK(mlx_read_file(in_root("sum"), 100, &theirs, NULL));
   CHECK_TEXT(sum, theirs);
@@ -197,6 +197,11 @@ TEST(one_bundle_serves_several_targets) {
   CHECK_CONTAINS(run.out, "for cpu:x86-64, cpu:aarch64, cuda:sm_80");
   command_free(&run);
   SHELL("rm many.mlxb/model.cuda-sm_80.vmfb");  // as one that was pulled for another target
+  WELL("keygen", "-W", "-f", "-o", in_root("partial"));
+  RUN(&run, "sign", "-s", in_root("partial.key"), in_root("many.mlxb"));
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.err, "model.cuda-sm_80.vmfb: not here, and not checked: code of another target\n");
+  command_free(&run);
   check_says_the_same(in_root("many.mlxb"), NULL, ids);
   RUN(&run, "push", in_root("many.mlxb"), "oci-layout:/nonexistent/x");
   CHECK_CONTAINS(run.err, "was pulled for one of its targets");
@@ -215,6 +220,30 @@ TEST(one_bundle_serves_several_targets) {
   CHECK_INT(run.exit_code, MLX_USAGE);  // before anything is compiled
   CHECK_CONTAINS(run.err, "sm_1");
   command_free(&run);
+}
+
+TEST(the_cpu_is_no_way_out_for_code_of_a_gpu) {
+  make_bundles();
+  char gpu[256];
+  mlx_status_t status = mlx_engine_gpu_text(gpu, sizeof gpu);
+  if (!status) {
+    fprintf(stderr, "  there is a GPU here\n");
+    return;
+  }
+  mlx_status_free(status);
+  WELL("compile", make_model(), "--ctx", "64", "--target", "cuda:sm_80", "-o", in_root("gpu.mlxb"));
+  static const char *const flags[] = {NULL, "--device=cuda"};
+  for (int i = 0; i < 2; ++i) check_refuses(in_root("gpu.mlxb"), flags[i], MLX_UNAVAILABLE, "for a CPU the model must be compiled: mlxcel compile model --target cpu\n");
+}
+
+TEST(what_is_compiled_is_not_compiled) {
+  make_bundles();
+  command_t run;
+  RUN(&run, "compile", in_root("m.mlxb"), "-o", in_root("again-and-again.mlxb"));
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "m.mlxb' is compiled already\nhint: run it, or compile the model that it was made from: mlxcel compile model\n");
+  command_free(&run);
+  check_refuses(in_root("nosuch.mlxb"), NULL, MLX_NOT_FOUND, "a compiled model (.mlxb)");
 }
 
 static void add_variant(mlx_engine_t *engine, const char *target, const char *level) {
@@ -284,10 +313,10 @@ TEST(another_iree_is_refused_by_name_or_compiled_again) {
   char *err, *ids = say(in_root("m.mlxb"), NULL, NULL), *said;
   SHELL("mkdir far && cp -r m.mlxb far/old.mlxb");
   replace_in(in_root("far/old.mlxb/manifest.json"), "\"iree\": \"3.13\"", "\"iree\": \"9.99\"");
-  check_refuses(in_root("far/old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "compiled for IREE 9.99; this mlxcel runs IREE 3.13");
+  check_refuses(in_root("far/old.mlxb"), NULL, MLX_UNSUPPORTED, "compiled for IREE 9.99; this mlxcel runs IREE 3.13");  // which comes before whose it is
   check_refuses(in_root("far/old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "mlxcel compile model --target cpu:host -o OUT");
   SHELL("cp -r far/old.mlxb old.mlxb");  // the model is beside it
-  said = say(in_root("old.mlxb"), "--allow-unsigned", &err);
+  said = say(in_root("old.mlxb"), NULL, &err);
   CHECK_CONTAINS(err, "compiled for IREE 9.99; this mlxcel runs IREE 3.13; it is compiled again from ");
   CHECK_TEXT(said, ids);
   mlx_free(said);
@@ -297,10 +326,55 @@ TEST(another_iree_is_refused_by_name_or_compiled_again) {
   CHECK_CONTAINS(err, "compiled for contract 8; this mlxcel runs contract 1; it is compiled again from ");
   mlx_free(said);
   mlx_free(err);
+  WELL("run", "-m", in_root("old.mlxb"), "-p", PROMPT, "-n", "1", "--chat", "--chat-template", "chatml");  // whose template is looked for first
+  SHELL("cp old.mlxb/manifest.json far/old.mlxb/");
+  check_refuses(in_root("far/old.mlxb"), NULL, MLX_UNSUPPORTED, "mlxcel compile model --target cpu:host -o OUT");
   SHELL("cp -r model kept && printf ' ' >> model/config.json");  // no longer the model that it was made from
   check_refuses(in_root("old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "compiled for contract 8");
   SHELL("rm -r model && mv kept model");
   mlx_free(ids);
+}
+
+// Each file that a bundle is made of, down to a template's, is what "the same model" means; none but its own weights' make new weights.
+TEST(a_model_is_the_same_when_every_file_of_it_is) {
+  make_bundles();
+  char before[MLX_DIGEST_HEX], sum[MLX_DIGEST_HEX], last[MLX_DIGEST_HEX], *theirs;
+  SHELL("cp -r model talks && cd talks && mkdir -p additional_chat_templates/LICENSE && printf '{{ messages }}' > chat_template.jinja && printf '{{ tools }}' > additional_chat_templates/tool_use.jinja && "
+        "printf '{\"bos_token\": \"<s>\"}' > tokenizer_config.json && printf '{}' > special_tokens_map.json && echo x > notes.txt && echo x > additional_chat_templates/notes.txt");
+  SHELL("cd talks && LC_ALL=C sha256sum LICENSE.txt README.md additional_chat_templates/tool_use.jinja chat_template.jinja config.json model.safetensors "
+        "special_tokens_map.json tokenizer.json tokenizer_config.json | sha256sum | cut -c1-64 | tr -d '\\n' > ../sum");
+  CHECK_OK(mlx_read_file(in_root("sum"), 100, &theirs, NULL));
+  CHECK_OK(mlx_compile_source_digest(in_root("talks"), NULL, before));
+  CHECK_TEXT(before, theirs);
+  mlx_free(theirs);
+  static const char *const files[] = {"chat_template.jinja", "additional_chat_templates/tool_use.jinja", "tokenizer_config.json", "special_tokens_map.json", "LICENSE.txt", "README.md"};
+  memcpy(last, before, sizeof last);
+  for (size_t i = 0; i < sizeof files / sizeof *files; ++i) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/talks/%s", root, files[i]);
+    CHECK_OK(mlx_write_file(path, "{ }", 3));
+    CHECK_OK(mlx_compile_source_digest(in_root("talks"), NULL, sum));
+    if (!strcmp(sum, last)) CHECK_FAIL("%s does not count", files[i]);
+    memcpy(last, sum, sizeof last);
+  }
+  SHELL("\"" MLXCEL_BINARY "\" cache list | grep -c ^weights > archives");
+  WELL("compile", in_root("talks"), "--ctx", "64", "-o", in_root("talks.mlxb"));
+  SHELL("\"" MLXCEL_BINARY "\" cache list | grep -c ^weights | cmp - archives");
+  SHELL("cmp talks.mlxb/weights.irpa m.mlxb/weights.irpa");
+}
+
+// Its model is beside it, and would be refused for the same reason.
+TEST(only_another_version_is_compiled_again) {
+  make_bundles();
+  command_t run;
+  SHELL("cp -r m.mlxb odd.mlxb && cd odd.mlxb && old=$(sha256sum < tokenizer.json | cut -c1-64) && size=$(stat -c %s tokenizer.json) && "
+        "sed -i '0,/{/s//{\"truncation\": {\"max_length\": 4},/; s/\"truncation\": null,//' tokenizer.json && "
+        "sed -i \"s/$old/$(sha256sum < tokenizer.json | cut -c1-64)/; s/\\\"tokenizer.json\\\", \\\"size\\\": $size/\\\"tokenizer.json\\\", \\\"size\\\": $(stat -c %s tokenizer.json)/\" manifest.json");
+  RUN(&run, "run", "-m", in_root("odd.mlxb"), "-p", PROMPT, "--allow-unsigned");
+  CHECK_INT(run.exit_code, MLX_UNSUPPORTED);
+  CHECK_CONTAINS(run.err, "field 'truncation'");
+  CHECK(!strstr(run.err, "compiled again"));
+  command_free(&run);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -316,7 +390,7 @@ TEST(only_what_was_made_here_signed_or_allowed_is_run) {
   static const char *const forms[] = {"s.mlxb", "s-one.mlxb"};
   for (int i = 0; i < 2; ++i) {
     const char *bundle = in_root(forms[i]);
-    check_refuses(bundle, NULL, MLX_NOT_FOUND, "is code that was not made on this machine, and nobody signed it");
+    check_refuses(bundle, NULL, MLX_NOT_FOUND, "is code that is not known as made on this machine, and nobody signed it");
     check_says_the_same(bundle, "--allow-unsigned", ids);
   }
   WELL("keygen", "-W", "-o", in_root("us"));
@@ -353,14 +427,52 @@ TEST(code_that_was_checked_once_is_checked_again) {
   mlx_free(ids);
 }
 
+// As compilers before there were digests wrote it, or somebody who would have nobody look.
+TEST(what_cannot_be_checked_is_not_run) {
+  make_bundles();
+  SHELL("cp -r m.mlxb bare.mlxb && sed -i '/\"files\": \\[/,/^  \\]/d; s/^  \\],$/  ]/' bare.mlxb/manifest.json && tar cf bare-one.mlxb -C bare.mlxb .");
+  static const char *const forms[] = {"bare.mlxb", "bare-one.mlxb"};
+  for (int i = 0; i < 2; ++i) check_refuses(in_root(forms[i]), "--allow-unsigned", MLX_UNSUPPORTED, "its manifest does not list its files, so nothing of it can be checked");
+  WELL("show", in_root("bare.mlxb"));  // which reads the manifest alone
+}
+
 TEST(what_is_allowed_is_said) {
   make_bundles();
   char kept[512], *err;
   snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
   setenv("MLXCEL_CACHE", in_root("other-machine"), 1);
   mlx_free(say(in_root("m.mlxb"), "--allow-unsigned", &err));
-  CHECK_CONTAINS(err, "unsigned: this machine did not make the model, and nobody you trust signed it\n");
+  CHECK_CONTAINS(err, "unsigned: the model is not known as made on this machine, and nobody you trust signed it\n");
   mlx_free(err);
+  if (kept[0]) setenv("MLXCEL_CACHE", kept, 1);
+  else unsetenv("MLXCEL_CACHE");
+}
+
+// One's own bundle, when the memory of it is gone or cannot be looked at.
+TEST(a_machine_that_forgot_says_why) {
+  make_bundles();
+  command_t run;
+  char kept[512];
+  snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
+  setenv("MLXCEL_CACHE", in_root("open-cache"), 1);
+  SHELL("mkdir -m 777 open-cache");
+  check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND, "open-cache' may be written to by others (mode 777)), and nobody signed it");
+  check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND, "hint: if you made it here: run `chmod go-w");
+  SHELL("chmod 700 open-cache");
+  mlx_cache_t *cache;
+  mlx_bundle_t *bundle;
+  size_t length;
+  CHECK_OK(mlx_cache_open(NULL, &cache));
+  CHECK_OK(mlx_bundle_open(in_root("m.mlxb"), &bundle));
+  const char *manifest = mlx_bundle_manifest_text(bundle, &length);
+  CHECK_OK(mlx_bundle_remember(cache, manifest, length));
+  mlx_bundle_close(bundle);
+  mlx_cache_close(cache);
+  mlx_free(say(in_root("m.mlxb"), NULL, NULL));
+  RUN(&run, "cache", "clear");
+  CHECK_CONTAINS(run.err, "; 1 compiled model is no longer known as made here");
+  command_free(&run);
+  check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND, "hint: if you made it here: compile it again; if you trust where it comes from: --allow-unsigned");
   if (kept[0]) setenv("MLXCEL_CACHE", kept, 1);
   else unsetenv("MLXCEL_CACHE");
 }
@@ -390,6 +502,12 @@ TEST(a_bundle_is_not_compiled_from_itself) {
   check_refuses(in_root("loop"), NULL, MLX_UNSUPPORTED, "compiled for contract 99");
 }
 
+TEST(a_model_has_a_name_from_within) {
+  make_bundles();
+  SHELL("mkdir in && cp -r model in/named && cd in/named && \"" MLXCEL_BINARY "\" compile . --ctx 64 && grep -q '\"source\": \"named\"' named.mlxb/manifest.json");
+  SHELL("mkdir in/named/sub && cd in/named/sub && \"" MLXCEL_BINARY "\" compile .. --ctx 64 && cmp named.mlxb/manifest.json ../named.mlxb/manifest.json");
+}
+
 TEST(a_folder_of_licences_is_no_licence) {
   make_bundles();
   SHELL("cp -r model reuse && mkdir reuse/LICENSES && echo x > reuse/LICENSES/MIT.txt");
@@ -397,30 +515,88 @@ TEST(a_folder_of_licences_is_no_licence) {
   CHECK(mlx_is_file(in_root("reuse.mlxb/LICENSE.txt")) && !mlx_is_dir(in_root("reuse.mlxb/LICENSES")));
 }
 
-TEST(an_archive_that_is_no_bundle_is_said_to_be_none) {
+// Whatever is wrong with a bundle is said of a bundle, by all that take one, and nobody signs it as a file like any other.
+static void check_is_damaged(const char *name, mlx_code_t code, const char *part) {
+  command_t run;
+  char path[128], signature[160];
+  snprintf(path, sizeof path, "%s", in_root(name));
+  snprintf(signature, sizeof signature, "%s.minisig", path);
+  CHECK(mlx_is_bundle(path));
+  check_refuses(path, NULL, code, part);
+  RUN(&run, "sign", "-s", in_root("signer.key"), path);
+  CHECK_INT(run.exit_code, code);
+  CHECK_CONTAINS(run.err, part);
+  command_free(&run);
+  RUN(&run, "verify", path);
+  CHECK_INT(run.exit_code, code);
+  CHECK_CONTAINS(run.err, part);
+  command_free(&run);
+  CHECK(!mlx_is_file(signature));
+}
+
+TEST(a_damaged_bundle_is_said_to_be_one) {
   make_bundles();
-  SHELL("mkdir d && cp m.mlxb/manifest.json d/ && echo x > d/x && tar cf stranger.mlxb -C d . && rm d/x && tar cf twice.mlxb -C d manifest.json && tar rf twice.mlxb -C d manifest.json");
-  SHELL("head -c 20000 one.mlxb > cut.mlxb && tar cf empty.mlxb -C d --files-from /dev/null && cp one.mlxb late.mlxb && truncate -s -600 late.mlxb");
-  CHECK(!mlx_is_bundle(in_root("empty.mlxb")));
-  CHECK(mlx_is_bundle(in_root("cut.mlxb")));  // one that is damaged
-  check_refuses(in_root("cut.mlxb"), NULL, MLX_INVALID_INPUT, "cut.mlxb");
-  mlx_bundle_t *bundle;
-  CHECK_ERROR(mlx_bundle_open(in_root("stranger.mlxb"), &bundle), MLX_INVALID_INPUT, "holds 'x', which is not part of a compiled model");
-  CHECK_ERROR(mlx_bundle_open(in_root("twice.mlxb"), &bundle), MLX_INVALID_INPUT, "holds 'manifest.json' twice");
-  CHECK_ERROR(mlx_bundle_open(in_root("cut.mlxb"), &bundle), MLX_INVALID_INPUT, "cut.mlxb");
-  CHECK_ERROR(mlx_bundle_open(in_root("empty.mlxb"), &bundle), MLX_NOT_FOUND, "manifest.json");
+  WELL("keygen", "-W", "-o", in_root("signer"));
+  SHELL("mkdir d && cp m.mlxb/manifest.json d/ && tar cf twice.mlxb -C d manifest.json && tar rf twice.mlxb -C d manifest.json && tar cf empty.mlxb -C d --files-from /dev/null");
+  SHELL("cp -r m.mlxb halfway && head -c 300 m.mlxb/manifest.json > halfway/manifest.json && cp -r m.mlxb doubled && sed -i 's/^  \"vocab\"/  \"contract\": 1,\\n&/' doubled/manifest.json");
+  SHELL("cp -r m.mlxb hollow && : > hollow/manifest.json && head -c 20000 one.mlxb > cut.mlxb && cp cut.mlxb cut && echo text > text.mlxb && mkdir none.mlxb");
+  SHELL("cp one.mlxb huge.mlxb && printf '\\200\\377\\377\\377' | dd of=huge.mlxb bs=1 seek=124 conv=notrunc 2>/dev/null");
+  check_is_damaged("halfway", MLX_INVALID_INPUT, "halfway/manifest.json");
+  check_is_damaged("hollow", MLX_INVALID_INPUT, "hollow/manifest.json");
+  check_is_damaged("doubled", MLX_INVALID_INPUT, "doubled/manifest.json");
+  check_is_damaged("twice.mlxb", MLX_INVALID_INPUT, "holds 'manifest.json' twice");
+  check_is_damaged("cut.mlxb", MLX_INVALID_INPUT, "it is cut off\nhint: the bundle is damaged: compile or pull it again");
+  check_is_damaged("cut", MLX_INVALID_INPUT, "it is cut off");
+  check_is_damaged("huge.mlxb", MLX_INVALID_INPUT, "huge.mlxb' is not a tar archive we take");
+  check_is_damaged("text.mlxb", MLX_INVALID_INPUT, "text.mlxb' is not a tar archive we take");
+  check_is_damaged("empty.mlxb", MLX_NOT_FOUND, "empty.mlxb/manifest.json' is not there");
+  check_is_damaged("none.mlxb", MLX_NOT_FOUND, "none.mlxb/manifest.json' is not there");
+}
+
+// What it is called gives nobody the right to replace it.
+TEST(only_a_bundle_is_replaced_by_one) {
+  make_bundles();
+  command_t run;
+  SHELL("echo notes > notes.mlxb && mkdir -p web && echo '{\"name\": \"a page\"}' > web/manifest.json");
+  static const char *const names[] = {"notes.mlxb", "web"};
+  for (int i = 0; i < 2; ++i) {
+    RUN(&run, "compile", make_model(), "--ctx", "64", "-o", in_root(names[i]));
+    CHECK_INT(run.exit_code, MLX_USAGE);
+    CHECK_CONTAINS(run.err, "not a compiled model");
+    command_free(&run);
+  }
+  SHELL("head -c 20000 one.mlxb > again-cut.mlxb");
+  WELL("compile", make_model(), "--ctx", "64", "--single-file", "-o", in_root("again-cut.mlxb"));  // one that is damaged is
+  SHELL("cmp again-cut.mlxb one.mlxb");
+}
+
+// A README beside the rest is never read, in a folder and in a file, and outlives a signature.
+TEST(files_of_others_in_a_bundle_do_not_count) {
+  make_bundles();
+  char *ids = say(in_root("m.mlxb"), NULL, NULL);
+  WELL("keygen", "-W", "-o", in_root("packer"));
+  SHELL("cp -r m.mlxb read && echo read me > read/README.md && tar cf read.mlxb -C read . && tar rf read.mlxb -C read/.. --transform 's/.*/after/' read/README.md");
+  check_says_the_same(in_root("read"), NULL, ids);
+  check_says_the_same(in_root("read.mlxb"), NULL, ids);
+  for (int i = 0; i < 2; ++i) WELL("sign", "-s", in_root("packer.key"), in_root("read.mlxb"));  // the second in the first's place
+  WELL("verify", "-p", in_root("packer.pub"), in_root("read.mlxb"));
+  SHELL("mkdir unread && tar xf read.mlxb -C unread && cmp unread/README.md read/README.md && cmp unread/after read/README.md && test $(tar tf read.mlxb | grep -c minisig) = 1");
+  mlx_free(ids);
 }
 
 int main(int argc, char **argv) {
   static const check_case_t cases[] = {CASE(a_folder_and_a_file_of_it_say_the_same), CASE(a_files_weights_can_be_used_where_they_lie),
                                        CASE(the_manifest_says_what_it_was_made_from), CASE(the_same_inputs_give_the_same_bytes),
                                        CASE(weights_left_out_are_found_by_their_digest), CASE(one_bundle_serves_several_targets),
+                                       CASE(the_cpu_is_no_way_out_for_code_of_a_gpu), CASE(what_is_compiled_is_not_compiled),
                                        CASE(the_latest_code_that_a_gpu_runs_is_taken), CASE(the_highest_level_that_a_cpu_runs_is_taken),
-                                       CASE(another_iree_is_refused_by_name_or_compiled_again), CASE(only_what_was_made_here_signed_or_allowed_is_run),
-                                       CASE(code_that_was_checked_once_is_checked_again), CASE(what_is_allowed_is_said),
+                                       CASE(another_iree_is_refused_by_name_or_compiled_again), CASE(only_another_version_is_compiled_again), CASE(a_model_is_the_same_when_every_file_of_it_is),
+                                       CASE(only_what_was_made_here_signed_or_allowed_is_run),
+                                       CASE(code_that_was_checked_once_is_checked_again), CASE(what_cannot_be_checked_is_not_run), CASE(what_is_allowed_is_said), CASE(a_machine_that_forgot_says_why),
                                        CASE(a_signature_that_cannot_be_written_leaves_the_bundle_as_it_was), CASE(a_bundle_is_not_compiled_from_itself),
-                                       CASE(a_folder_of_licences_is_no_licence),
-                                       CASE(an_archive_that_is_no_bundle_is_said_to_be_none)};
+                                       CASE(a_model_has_a_name_from_within), CASE(a_folder_of_licences_is_no_licence),
+                                       CASE(a_damaged_bundle_is_said_to_be_one), CASE(only_a_bundle_is_replaced_by_one),
+                                       CASE(files_of_others_in_a_bundle_do_not_count)};
   if (!mkdtemp(root)) return 1;
   const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
   mlx_status_free(mlx_remove_tree(root));

@@ -94,7 +94,7 @@ TEST(an_end_of_text_token_stops_the_text_unless_ignored) {
   CHECK_OK(mlx_write_file(in_folder("m.mlxb/manifest.json"), manifest, strlen(manifest)));
   mlx_free(manifest);
   RUN(&run, "run", "--temp", "0", "-m", in_folder("m.mlxb"), "-p", "the quick brown", "-n", "9", "--json");
-  check_refused(&run, MLX_NOT_FOUND, "is code that was not made on this machine, and nobody signed it");
+  check_refused(&run, MLX_NOT_FOUND, "is code that is not known as made on this machine, and nobody signed it");
   RUN(&run, "run", "--temp", "0", "-m", in_folder("m.mlxb"), "-p", "the quick brown", "-n", "9", "--json", "--allow-unsigned");
   CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218]");
   CHECK_CONTAINS(run.out, "\"finish_reason\": \"stop\"");

@@ -199,12 +199,18 @@ TEST(a_manifest_without_targets_is_one) {
 }
 
 TEST(another_contract_is_refused_and_still_says_where_it_comes_from) {
-  static const char text[] = "{\"format\": \"mlxcel-bundle\", \"contract\": 7, \"source\": \"m.gguf\", \"source_digest\": \"" SHA256 "\"}";
+  static const char text[] = "{\"format\": \"mlxcel-bundle\", \"contract\": 7, \"source\": \"m.gguf\", \"source_digest\": \"" SHA256 "\","
+                             "\"iree\": \"9.9\", \"targets\": [{\"target\": \"cuda:sm_90\"}, 7, {\"target\": \"\\u001b[2J\"}, {\"target\": \"cpu:x86-64-v3\"}]}";
   mlx_manifest_t m;
-  CHECK_ERROR(mlx_manifest_read("m.json", text, strlen(text), &m), MLX_UNSUPPORTED, "compiled for contract 7; this mlxcel runs contract 1");
+  mlx_status_t status = mlx_manifest_read("m.json", text, strlen(text), &m);
+  CHECK_CONTAINS(mlx_status_hint_text(status), "mlxcel compile m.gguf --target cuda:sm_90,cpu:x86-64-v3 -o OUT");
+  CHECK_ERROR(status, MLX_UNSUPPORTED, "compiled for contract 7; this mlxcel runs contract 1");
   CHECK_TEXT(mlx_manifest_origin(text, strlen(text)).source, "m.gguf");
   CHECK_TEXT(mlx_manifest_origin(text, strlen(text)).source_digest, SHA256);
+  CHECK_TEXT(mlx_manifest_origin(text, strlen(text)).iree, "9.9");
+  CHECK_INT(mlx_manifest_origin(text, strlen(text)).contract, 7);
   CHECK_TEXT(mlx_manifest_origin("{", 1).source, "");
+  CHECK_INT(mlx_manifest_origin("{}", 2).contract, -1);
 }
 
 TEST(files_of_another_kind_cannot_be_named_as_code) {

@@ -337,25 +337,25 @@ TEST(what_is_wrong_with_a_file_is_said_with_its_name_and_line) {
   CHECK_ERROR(PUB(""), MLX_INVALID_INPUT, "k.pub ends before line 1, a comment");
   CHECK_ERROR(PUB("hello\n"), MLX_INVALID_INPUT, "k.pub:1: does not begin with 'untrusted comment: '");
   CHECK_ERROR(PUB("untrusted comment: x\n"), MLX_INVALID_INPUT, "k.pub ends before line 2, a public key");
-  CHECK_ERROR(PUB("untrusted comment: x\n!!!\n"), MLX_INVALID_INPUT, "k.pub:2: a public key, is not base64");
-  CHECK_ERROR(PUB("untrusted comment: x\nRWS7\n"), MLX_INVALID_INPUT, "k.pub:2: a public key, has 3 bytes and not 42");
+  CHECK_ERROR(PUB("untrusted comment: x\n!!!\n"), MLX_INVALID_INPUT, "k.pub:2: this is not base64, in which a public key is written");
+  CHECK_ERROR(PUB("untrusted comment: x\nRWS7\n"), MLX_INVALID_INPUT, "k.pub:2: a public key has 42 bytes, and this has 3");
   snprintf(text, sizeof text, "untrusted comment: x\n%s\n%s\n", good_key, good_key);
   CHECK_ERROR(PUB(text), MLX_INVALID_INPUT, "k.pub goes on after line 2");
   snprintf(text, sizeof text, "untrusted comment: x\r\n%s\r\n\r\n", good_key);  // through a Windows editor
   CHECK_OK(PUB(text));
   snprintf(text, sizeof text, "untrusted comment: x\n%s\n", line);
-  CHECK_ERROR(PUB(text), MLX_INVALID_INPUT, "k.pub:2: a public key, has 74 bytes and not 42");
+  CHECK_ERROR(PUB(text), MLX_INVALID_INPUT, "k.pub:2: this is a signature, not a public key");
   CHECK_ERROR(SIG(text), MLX_INVALID_INPUT, "s.minisig ends before line 3, a comment");
   snprintf(text, sizeof text, "untrusted comment: x\n%s\ncomment: y\n", line);
   CHECK_ERROR(SIG(text), MLX_INVALID_INPUT, "s.minisig:3: does not begin with 'trusted comment: '");
   snprintf(text, sizeof text, "untrusted comment: x\n%s\ntrusted comment: \033[2J\n", line);
   CHECK_ERROR(SIG(text), MLX_INVALID_INPUT, "s.minisig:3: the comment is not plain UTF-8 text");
   snprintf(text, sizeof text, "untrusted comment: x\n%s\ntrusted comment: y\n%s\n", line, line);
-  CHECK_ERROR(SIG(text), MLX_INVALID_INPUT, "s.minisig:4: the signature of the trusted comment, has 74 bytes and not 64");
+  CHECK_ERROR(SIG(text), MLX_INVALID_INPUT, "s.minisig:4: this is a signature, not the signature of the trusted comment");
   snprintf(text, sizeof text, "untrusted comment: x\nA%s\ntrusted comment: y\n", line + 1);
   CHECK_ERROR(SIG(text), MLX_INVALID_INPUT, "s.minisig:2: this is not a signature by Ed25519");
   snprintf(text, sizeof text, "untrusted comment: x\n%s%s%s\n", line, line, line);
-  CHECK_ERROR(SEC(text), MLX_INVALID_INPUT, "s.key:2: a secret key, is too long");
+  CHECK_ERROR(SEC(text), MLX_INVALID_INPUT, "s.key:2: this is too long for a secret key");
   text_t secret_text = read_fixture("plain.key");
   char *base64 = strchr(secret_text.data, '\n') + 1;
   memcpy(base64, "RWRBcjIy", 8);  // "Ed" "Ar" "22"

@@ -37,6 +37,13 @@ TEST(a_compiled_model_runs_as_it_does_with_the_compiler_there) {
   RUN_RUNTIME(&run, "tokenize", "-m", bundle, "-p", "the quick brown", "--show-count");
   CHECK_INT(run.exit_code, 0);
   command_free(&run);
+  char script[256];  // of another IREE: the repair is not to be had from this package
+  snprintf(script, sizeof script, "sed -i 's/\"iree\": \"3.13\"/\"iree\": \"9.99\"/' %s/manifest.json", bundle);
+  command_shell(folder, script);
+  RUN_RUNTIME(&run, "run", "-m", bundle, "-p", "the");
+  CHECK_INT(run.exit_code, MLX_UNSUPPORTED);
+  CHECK_CONTAINS(run.err, "compiled for IREE 9.99; this mlxcel runs IREE 3.13\nhint: compile with the full package");
+  command_free(&run);
   CHECK_OK(mlx_remove_tree(folder));
 }
 

@@ -87,13 +87,27 @@ TEST(keygen_makes_a_pair_and_never_replaces_one_unasked) {
   CHECK_INT(mode_of(in_folder("new/a.key")), 0600);  // whatever the old one had
   mlx_free(first);
   mlx_free(second);
-  CHECK(!mkdir(in_folder("b.pub"), 0755));  // a pair that cannot be whole is none
-  EXPECT(MLX_IO, "b.pub", "keygen", "-W", "--force", "-o", in_folder("b"));
-  CHECK(access(in_folder("b.key"), F_OK));
   EXPECT(0, "RW", "keygen", "-W");
   CHECK_INT(mode_of(in_folder(".config/mlxcel/mlxcel.key")), 0600);
   write_text("f", "x");
   EXPECT(0, "f.minisig", "sign", in_folder("f"));  // with the key in its default place
+  end();
+}
+
+// A folder stands where one file of the pair should: a pair that cannot be whole is none, and the old one stays.
+TEST(a_pair_that_cannot_be_written_leaves_the_old_one) {
+  begin();
+  char *out;
+  CHECK(!mkdir(in_folder("b.pub"), 0755));
+  EXPECT(MLX_IO, "b.pub", "keygen", "-W", "--force", "-o", in_folder("b"));
+  CHECK(access(in_folder("b.key"), F_OK));
+  CHECK_INT(shell("cd \"$1\" && \"$0\" keygen -W -o a && cp a.key old.key && cp a.pub old.pub && rm a.pub && mkdir a.pub", NULL), 0);
+  EXPECT(MLX_IO, "a.pub", "keygen", "-W", "--force", "-o", in_folder("a"));
+  CHECK_INT(shell("cd \"$1\" && cmp a.key old.key && rmdir a.pub && mv a.key kept && mkdir a.key && cp old.pub a.pub", NULL), 0);
+  EXPECT(MLX_IO, "a.key", "keygen", "-W", "--force", "-o", in_folder("a"));
+  CHECK_INT(shell("cd \"$1\" && cmp a.pub old.pub && ls", &out), 0);
+  CHECK_TEXT(out, "a.key\na.pub\nb.pub\nkept\nold.key\nold.pub\n");  // and nothing beside them
+  mlx_free(out);
   end();
 }
 
@@ -158,6 +172,7 @@ TEST(a_file_is_verified_by_whom_is_trusted) {
   write_text("f", "hello");
   EXPECT(MLX_NOT_FOUND, "there is no file", "verify", in_folder("nothing"));
   EXPECT(MLX_NOT_FOUND, "f' is not signed: there is no ", "verify", in_folder("f"));
+  EXPECT(MLX_NOT_FOUND, "hint: get the signature from where this came; what is yours you sign with `mlxcel sign`", "verify", in_folder("f"));
   EXPECT(0, "f.minisig", "sign", "-s", FIXTURES "plain.key", in_folder("f"));
   EXPECT(MLX_NOT_FOUND, "f.minisig: signed with key 9CA35E82975492BB, which is not among the trusted keys", "verify", in_folder("f"));
   EXPECT(MLX_NOT_FOUND, "mlxcel trust add KEY.pub", "verify", in_folder("f"));
@@ -165,7 +180,7 @@ TEST(a_file_is_verified_by_whom_is_trusted) {
   EXPECT(MLX_NOT_FOUND, "not among the trusted keys", "verify", in_folder("f"));
   EXPECT(0, "signed by " FIXTURES "plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:f\thashed", "verify", "-p", FIXTURES "plain.pub", in_folder("f"));
   EXPECT(0, "key 9CA35E82975492BB", "verify", "-P", "RWS7klSXgl6jnBQUaQ9nL0S2riUXCgOW7KBsRqzeAL4krtkb/o5hhUrs", in_folder("f"));
-  EXPECT(MLX_INVALID_INPUT, "-P:1: a public key, is not base64", "verify", "-P", "RWS7klSX?", in_folder("f"));
+  EXPECT(MLX_INVALID_INPUT, "-P:1: this is not base64, in which a public key is written", "verify", "-P", "RWS7klSX?", in_folder("f"));
   EXPECT(MLX_INVALID_INPUT, "made with key 9CA35E82975492BB, and this is key 1DCFC10403521E46", "verify", "-p", FIXTURES "encrypted.pub", in_folder("f"));
   EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
   EXPECT(0, "f: signed by plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:f\thashed\n", "verify", in_folder("f"));
@@ -208,7 +223,7 @@ TEST(every_file_is_looked_at_and_every_failure_told) {
   EXPECT(MLX_NOT_FOUND, "/nowhere.key", "sign", "-s", "/nowhere.key", in_folder("a"));
   EXPECT(MLX_NOT_FOUND, "/nowhere", "sign", "-s", FIXTURES "plain.key", "/nowhere");
   EXPECT(MLX_USAGE, "one line of UTF-8 text", "sign", "-s", FIXTURES "plain.key", "-t", "two\nlines", in_folder("a"));
-  EXPECT(MLX_INVALID_INPUT, "plain.pub:2: a secret key, has 42 bytes and not 158", "sign", "-s", FIXTURES "plain.pub", in_folder("a"));
+  EXPECT(MLX_INVALID_INPUT, "plain.pub:2: this is a public key, not a secret key\nhint: the secret key is the one in NAME.key", "sign", "-s", FIXTURES "plain.pub", in_folder("a"));
   EXPECT(MLX_INVALID_INPUT, "is a folder and no compiled model", "sign", "-s", FIXTURES "plain.key", folder);
   end();
 }
@@ -253,7 +268,7 @@ TEST(trust_is_a_folder_of_keys) {
   EXPECT(0, "", "trust", "remove", "1dcfc10403521e46");
   EXPECT(MLX_NOT_FOUND, "is called 'encrypted.pub'", "trust", "remove", "encrypted.pub");
   EXPECT(MLX_INVALID_INPUT, "message.txt:1: does not begin with", "trust", "add", FIXTURES "message.txt");
-  EXPECT(MLX_INVALID_INPUT, "plain.key:2: a public key, has 158 bytes", "trust", "add", FIXTURES "plain.key");
+  EXPECT(MLX_INVALID_INPUT, "plain.key:2: this is a secret key, not a public key\nhint: the public key is the one in NAME.pub", "trust", "add", FIXTURES "plain.key");
   CHECK(!rename(in_folder("plain.pub"), in_folder("plain.txt")));
   EXPECT(MLX_USAGE, "does not end in .pub", "trust", "add", in_folder("plain.txt"));
   EXPECT(MLX_USAGE, "trust wants", "trust");
@@ -267,6 +282,26 @@ TEST(trust_is_a_folder_of_keys) {
   EXPECT(0, "f.minisig", "sign", "-s", in_folder("plain.key"), in_folder("f"));
   EXPECT(MLX_INVALID_INPUT, "bad.pub:1: does not begin with", "verify", in_folder("f"));
   EXPECT(MLX_INVALID_INPUT, "bad.pub:1: does not begin with", "trust", "list");
+  EXPECT(MLX_INVALID_INPUT, "repair this one, or remove it with `mlxcel trust remove bad.pub`", "trust", "list");
+  EXPECT(MLX_NOT_FOUND, "is called '9CA35E82975492BB'", "trust", "remove", "9CA35E82975492BB");
+  EXPECT(0, "", "trust", "remove", "bad");  // by its name, whatever is in it
+  EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));
+  end();
+}
+
+TEST(nobody_is_trusted_where_others_may_put_keys) {
+  begin();
+  write_text("f", "x");
+  EXPECT(0, "f.minisig", "sign", "-s", FIXTURES "plain.key", in_folder("f"));
+  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
+  static const mode_t modes[] = {0777, 0775, 0757};
+  for (int i = 0; i < 3; ++i) {
+    CHECK(!chmod(in_folder("trusted"), modes[i]));
+    EXPECT(MLX_IO, "trusted' may be written to by others (mode 7", "verify", in_folder("f"));
+    EXPECT(MLX_IO, "run `chmod go-w", "trust", "list");
+  }
+  CHECK(!chmod(in_folder("trusted"), 0755));
+  EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));
   end();
 }
 
@@ -350,6 +385,53 @@ TEST(a_signature_of_a_bundle_holds_for_every_file_of_it) {
   end();
 }
 
+// Weights may be elsewhere: whoever verifies is told what was not looked at.
+TEST(what_is_not_here_is_said_to_be_unchecked) {
+  begin();
+  write_bundle(true);
+  command_t run;
+  char bundle[256], *out;
+  snprintf(bundle, sizeof bundle, "%s/m.mlxb", folder);
+  EXPECT(0, "m.mlxb/manifest.json.minisig", "sign", "-s", FIXTURES "plain.key", bundle);
+  RUN(&run, "verify", "-p", FIXTURES "plain.pub", bundle);
+  CHECK_TEXT(run.err, "");  // all is here
+  command_free(&run);
+  CHECK_INT(shell("cd \"$1/m.mlxb\" && mv weights.irpa ../$(sha256sum weights.irpa | cut -c1-64).irpa", NULL), 0);
+  RUN(&run, "verify", "-p", FIXTURES "plain.pub", bundle);
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.err, "weights.irpa: not here, found by its digest: ");
+  command_free(&run);
+  CHECK_INT(shell("cd \"$1\" && for f in *.irpa; do printf heights > $f; done", NULL), 0);
+  EXPECT(MLX_INVALID_INPUT, ".irpa' is not what the bundle's manifest says", "verify", "-p", FIXTURES "plain.pub", bundle);
+  CHECK_INT(shell("cd \"$1\" && rm *.irpa", NULL), 0);
+  RUN(&run, "verify", "-p", FIXTURES "plain.pub", bundle);
+  CHECK_INT(run.exit_code, 0);
+  CHECK_CONTAINS(run.err, "weights.irpa: not here, and not checked: it is looked for by its digest when the model runs\n");
+  command_free(&run);
+  CHECK_INT(shell("\"$0\" show \"$1/m.mlxb\"", &out), 0);
+  CHECK_CONTAINS(out, "not here      weights.irpa, looked for by its digest: sha256:");
+  mlx_free(out);
+  end();
+}
+
+// Whoever packed a bundle may have put a link where its signature goes.
+TEST(signing_writes_through_no_link) {
+  begin();
+  write_bundle(true);
+  char bundle[256], *precious;
+  snprintf(bundle, sizeof bundle, "%s/m.mlxb", folder);
+  write_text("precious", "mine");
+  CHECK(!symlink("../precious", in_folder("m.mlxb/manifest.json.minisig")));
+  EXPECT(0, "m.mlxb/manifest.json.minisig", "sign", "-s", FIXTURES "plain.key", bundle);
+  precious = read_text("precious");
+  CHECK_TEXT(precious, "mine");
+  mlx_free(precious);
+  EXPECT(0, "m.mlxb: signed by", "verify", "-p", FIXTURES "plain.pub", bundle);
+  EXPECT(0, "precious", "sign", "-s", FIXTURES "plain.key", "-x", in_folder("precious"), bundle);  // a name that was given is written
+  EXPECT(0, "m.mlxb: signed by", "verify", "-p", FIXTURES "plain.pub", "-x", in_folder("precious"), bundle);
+  end();
+}
+
 // The signature becomes the archive's last file; a second one takes its place. tar and minisign agree.
 TEST(a_bundle_in_one_file_carries_its_signature) {
   begin();
@@ -412,9 +494,10 @@ TEST(minisign_reads_ours_and_we_read_its) {
   end();
 }
 
-TEST_MAIN(CASE(keygen_makes_a_pair_and_never_replaces_one_unasked), CASE(a_password_comes_from_the_environment_or_stdin),
+TEST_MAIN(CASE(keygen_makes_a_pair_and_never_replaces_one_unasked), CASE(a_pair_that_cannot_be_written_leaves_the_old_one),
+          CASE(a_password_comes_from_the_environment_or_stdin),
           CASE(a_password_that_is_typed_is_not_shown), CASE(a_file_is_verified_by_whom_is_trusted),
-          CASE(every_file_is_looked_at_and_every_failure_told), CASE(a_large_file_takes_no_memory), CASE(trust_is_a_folder_of_keys),
+          CASE(every_file_is_looked_at_and_every_failure_told), CASE(a_large_file_takes_no_memory), CASE(trust_is_a_folder_of_keys), CASE(nobody_is_trusted_where_others_may_put_keys),
           CASE(two_keys_of_one_number_are_told_apart), CASE(a_signature_of_a_bundle_holds_for_every_file_of_it),
-          CASE(a_bundle_in_one_file_carries_its_signature),
+          CASE(what_is_not_here_is_said_to_be_unchecked), CASE(signing_writes_through_no_link), CASE(a_bundle_in_one_file_carries_its_signature),
           CASE(minisign_reads_ours_and_we_read_its))

@@ -8,10 +8,15 @@
 #include "compiler/nvrtc.h"
 #include "models/model.h"
 
+bool mlx_compiler_is_here(void) { return false; }
+
+const char *mlx_compiler_elsewhere(void) {
+  return "compile with the full package (the one without '-runtime' in its name), on any machine: mlxcel compile MODEL --target cpu:portable, or cuda:sm_XX";
+}
+
 static mlx_status_t no_compiler(void) {
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "this mlxcel is the runtime alone: it runs compiled models (.mlxb) and has no compiler"),
-                         "compile with the full package (the one without '-runtime' in its name), on any machine: "
-                         "mlxcel compile MODEL --target cpu:portable, or cuda:sm_XX");
+                         "%s", mlx_compiler_elsewhere());
 }
 
 // About one model: whether there is anything of that name comes first.
@@ -23,8 +28,6 @@ static mlx_status_t refuse(const char *model) {
   mlx_status_free(status);
   return named;
 }
-
-bool mlx_compiler_is_here(void) { return false; }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Options, which the engine holds against what a compiled model is

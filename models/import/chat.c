@@ -11,6 +11,10 @@
 #define MAX_CONFIG ((size_t)64 << 20)
 #define MAX_TEMPLATE ((size_t)4 << 20)
 #define MAX_TEMPLATES 32
+#define TEMPLATE_FILE "chat_template.jinja"
+#define NAMED_TEMPLATES "additional_chat_templates"
+#define CONFIG_FILE "tokenizer_config.json"
+#define TOKENS_FILE "special_tokens_map.json"
 
 static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                           "pad_token", "cls_token", "mask_token"};
@@ -95,16 +99,22 @@ static mlx_status_t add_file(chat_t *chat, const char *folder, const char *file,
   return status;
 }
 
+// Where its ending starts; NULL: it is no template.
+static const char *template_ending(const char *file) {
+  const char *dot = strrchr(file, '.');
+  return dot && dot != file && !strcmp(dot, ".jinja") ? dot : NULL;
+}
+
 static mlx_status_t add_named_file(void *user, const char *file) {
   const folder_t *folder = user;
-  const char *dot = strrchr(file, '.');
-  if (!dot || dot == file || strcmp(dot, ".jinja")) return NULL;
+  const char *dot = template_ending(file);
+  if (!dot) return NULL;
   return add_file(folder->chat, folder->path, file, file, (size_t)(dot - file));
 }
 
 static mlx_status_t add_named_files(chat_t *chat, const char *model) {
   char *path;
-  MLX_TRY(mlx_join_path(model, "additional_chat_templates", &path));
+  MLX_TRY(mlx_join_path(model, NAMED_TEMPLATES, &path));
   folder_t folder = {path, chat};
   mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, add_named_file, &folder) : NULL;
   mlx_free(path);
@@ -149,7 +159,7 @@ static mlx_status_t open_json(const char *folder, const char *name, char **out_p
 }
 
 static mlx_status_t read_folder(chat_t *chat, const char *folder, const mlx_json_t *config, const mlx_json_t *map) {
-  MLX_TRY(add_file(chat, folder, "chat_template.jinja", "default", 7));
+  MLX_TRY(add_file(chat, folder, TEMPLATE_FILE, "default", 7));
   MLX_TRY(add_named_files(chat, folder));
   if (!chat->count && config->root) MLX_TRY(add_config_templates(chat, config));
   for (size_t i = 0; i < TOKEN_NAMES; ++i) {
@@ -163,8 +173,8 @@ mlx_status_t mlx_hf_chat_json(const mlx_hf_t *hf, char **out_json, size_t *out_l
   mlx_json_t config = {0}, map = {0};
   char *config_path = NULL, *map_path = NULL;
   *out_json = NULL;
-  mlx_status_t status = open_json(hf->folder, "tokenizer_config.json", &config_path, &config);
-  if (!status) status = open_json(hf->folder, "special_tokens_map.json", &map_path, &map);
+  mlx_status_t status = open_json(hf->folder, CONFIG_FILE, &config_path, &config);
+  if (!status) status = open_json(hf->folder, TOKENS_FILE, &map_path, &map);
   if (!status) status = read_folder(&chat, hf->folder, &config, &map);
   if (!status) status = write_chat(&chat, out_json, out_length);
   mlx_json_close(&config);
@@ -172,6 +182,38 @@ mlx_status_t mlx_hf_chat_json(const mlx_hf_t *hf, char **out_json, size_t *out_l
   mlx_free(config_path);
   mlx_free(map_path);
   clear_chat(&chat);
+  return status;
+}
+
+typedef struct names {
+  const char *folder;
+  mlx_visit_fn_t visit;
+  void *user;
+} names_t;
+
+static mlx_status_t name_file(const names_t *names, const char *name) {
+  char *path;
+  MLX_TRY(mlx_join_path(names->folder, name, &path));
+  const bool is = mlx_is_file(path);
+  mlx_free(path);
+  return is ? names->visit(names->user, name) : NULL;
+}
+
+static mlx_status_t name_template(void *user, const char *file) {
+  char name[sizeof NAMED_TEMPLATES + 256];
+  if (!template_ending(file)) return NULL;
+  snprintf(name, sizeof name, NAMED_TEMPLATES "/%s", file);
+  return name_file(user, name);
+}
+
+mlx_status_t mlx_hf_chat_files(const mlx_hf_t *hf, mlx_visit_fn_t visit, void *user) {
+  static const char *const files[] = {TEMPLATE_FILE, CONFIG_FILE, TOKENS_FILE};
+  names_t names = {.folder = hf->folder, .visit = visit, .user = user};
+  char *path;
+  for (size_t i = 0; i < sizeof files / sizeof *files; ++i) MLX_TRY(name_file(&names, files[i]));
+  MLX_TRY(mlx_join_path(hf->folder, NAMED_TEMPLATES, &path));
+  mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, name_template, &names) : NULL;
+  mlx_free(path);
   return status;
 }
 

@@ -37,7 +37,7 @@ static mlx_status_t no_model(const char *path) {
 
 static mlx_status_t open_file(mlx_source_t *source) {
   mlx_map_t map;
-  MLX_TRY(mlx_status_hint(mlx_map_file(source->path, &map), "give a GGUF file or a Hugging Face model directory"));
+  MLX_TRY(mlx_status_hint(mlx_map_file(source->path, &map), "give a GGUF file or a Hugging Face model directory; to run it, a compiled model (.mlxb) too"));
   bool is_gguf = map.size >= 4 && !memcmp(map.data, "GGUF", 4);
   mlx_status_t status = is_gguf ? mlx_gguf_model_open(source->path, &map, &source->gguf_model) : no_model(source->path);
   if (!status) source->gguf = source->gguf_model->parts[0].file;
@@ -50,7 +50,7 @@ mlx_status_t mlx_source_open(const char *path, mlx_source_t **out_source) {
   *out_source = NULL;
   mlx_source_t *source;
   MLX_TRY(mlx_alloc(1, sizeof *source, &source));
-  mlx_status_t status = mlx_copy_text(path, strlen(path), &source->path);
+  mlx_status_t status = mlx_named_path(path, &source->path);
   if (!status) status = mlx_is_dir(path) ? mlx_hf_open(path, &source->hf) : open_file(source);
   if (status) {
     mlx_source_close(source);
@@ -253,6 +253,10 @@ mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name,
 mlx_status_t mlx_source_tokenizer_json(const mlx_source_t *source, char **out_json, size_t *out_length) {
   return source->gguf ? mlx_gguf_tokenizer_json(source->gguf, out_json, out_length)
                       : mlx_hf_tokenizer_json(source->hf, out_json, out_length);
+}
+
+mlx_status_t mlx_source_chat_files(const mlx_source_t *source, mlx_visit_fn_t visit, void *user) {
+  return source->hf ? mlx_hf_chat_files(source->hf, visit, user) : NULL;
 }
 
 mlx_status_t mlx_source_chat_json(const mlx_source_t *source, char **out_json, size_t *out_length) {
