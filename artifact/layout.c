@@ -1,7 +1,14 @@
 // A folder laid out as the OCI image specification says: blobs by digest, and an index with the tags.
+//
+// Whoever writes holds a lock on the file that marks the folder as one (oci-layout): shared with others while blobs are put there, alone
+// while the index is changed. Readers need none: every file gets its name when it is whole.
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "artifact/store.h"
 #include "base/digest.h"
@@ -22,12 +29,30 @@ static mlx_status_t write_text(const char *folder, const char *name, const char 
   return status;
 }
 
-static mlx_status_t make_layout(const char *folder) {
-  char *blobs;
-  MLX_TRY(mlx_join_path(folder, "blobs/sha256", &blobs));
-  mlx_status_t status = mlx_make_dirs(blobs, 0755);
+// Two that make the same folder at once write the same bytes into the same file.
+static mlx_status_t open_marker(const char *path, int *out_fd) {
+  struct stat info;
+  *out_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (*out_fd < 0) return mlx_io_error("open", path);
+  mlx_status_t status = fstat(*out_fd, &info) ? mlx_io_error("stat", path) : NULL;
+  if (!status && !info.st_size) status = mlx_replace_tail(path, 0, MARKER, strlen(MARKER));
+  if (status) close(*out_fd);
+  return status;
+}
+
+// Makes the folder a layout and takes its lock (LOCK_SH, LOCK_EX) until *|out_lock| is closed. Where the file system has no locks, it is open only.
+static mlx_status_t enter(const char *folder, int operation, int *out_lock) {
+  char *marker = NULL, *blobs = NULL;
+  mlx_status_t status = mlx_join_path(folder, "oci-layout", &marker);
+  if (!status) status = mlx_join_path(folder, "blobs/sha256", &blobs);
+  if (!status) status = mlx_make_dirs(blobs, 0755);
+  if (!status) status = open_marker(marker, out_lock);
+  if (!status) {
+    while (flock(*out_lock, operation) && errno == EINTR) continue;
+  }
   mlx_free(blobs);
-  return status ? status : write_text(folder, "oci-layout", MARKER, strlen(MARKER));
+  mlx_free(marker);
+  return status;
 }
 
 static mlx_status_t read_index(const char *folder, mlx_oci_document_t *out_index) {
@@ -68,7 +93,7 @@ mlx_status_t mlx_layout_get_document(const char *folder, const char *reference, 
   return found || status ? status : mlx_error(MLX_NOT_FOUND, "'%s' has nothing tagged '%s'", folder, reference);
 }
 
-// Adds an item to the index, or makes one with it.
+// Adds an item to the index, or makes one with it, while nobody else does.
 static mlx_status_t add_to_index(const char *folder, const char *tag, const mlx_oci_descriptor_t *described) {
   char *path, *old = NULL;
   size_t length;
@@ -89,7 +114,11 @@ mlx_status_t mlx_layout_put_document(const char *folder, const char *tag, const 
   mlx_blob_t blob = {.described = *described, .bytes = json};
   blob.described.size = length;
   MLX_TRY(mlx_layout_put_blob(folder, &blob));
-  return add_to_index(folder, tag, described);
+  int lock;
+  MLX_TRY(enter(folder, LOCK_EX, &lock));
+  mlx_status_t status = add_to_index(folder, tag, described);
+  close(lock);
+  return status;
 }
 
 static mlx_status_t refers(const char *folder, const mlx_oci_descriptor_t *item, const char *digest, bool *out_does) {
@@ -181,13 +210,14 @@ static mlx_status_t copy_checked(const char *from, const char *to, const mlx_oci
 
 mlx_status_t mlx_layout_put_blob(const char *folder, const mlx_blob_t *blob) {
   char *path;
-  MLX_TRY(make_layout(folder));
-  MLX_TRY(blob_path(folder, blob->described.digest, &path));
-  mlx_status_t status = NULL;
-  if (!mlx_is_file(path)) {
+  int lock;
+  MLX_TRY(enter(folder, LOCK_SH, &lock));
+  mlx_status_t status = blob_path(folder, blob->described.digest, &path);
+  if (!status && !mlx_is_file(path)) {
     status = blob->path ? copy_checked(blob->path, path, &blob->described) : mlx_write_file(path, blob->bytes, (size_t)blob->described.size);
   }
   mlx_free(path);
+  close(lock);
   return status;
 }
 

@@ -1,0 +1,99 @@
+// Folders laid out like a registry (oci-layout:FOLDER): what several put there at once, what is damaged, what was left behind.
+#include <pthread.h>
+
+#include "artifact/store.h"
+#include "tests/command.h"
+
+#define WRITERS 8
+#define TAGS 6  // of each
+
+static char folder[64];
+
+static const char *in_folder(const char *name) {
+  static char paths[4][320];
+  static int next;
+  char *path = paths[next++ % 4];
+  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+  return path;
+}
+
+static void clean_up(void) { mlx_status_free(mlx_remove_tree(folder)); }
+
+static mlx_store_t *open_layout(const char *name) {
+  char text[400];
+  mlx_oci_ref_t ref;
+  mlx_store_t *store;
+  if (!folder[0]) {
+    strcpy(folder, "/tmp/mlxcel-layout-XXXXXX");
+    CHECK(mkdtemp(folder));
+    atexit(clean_up);
+  }
+  snprintf(text, sizeof text, "oci-layout:%s", in_folder(name));
+  CHECK_OK(mlx_oci_ref_parse(text, &ref));
+  CHECK_OK(mlx_store_open(&ref, &(mlx_store_options_t){0}, &store));
+  return store;
+}
+
+// A manifest without layers, of its own for each |number|.
+static mlx_status_t put_manifest(mlx_store_t *store, const char *tag, int number, char out_digest[MLX_OCI_DIGEST]) {
+  mlx_oci_document_t document = {0};
+  mlx_text_t json = {0};
+  snprintf(document.artifact_type, sizeof document.artifact_type, "application/vnd.test.%d", number);
+  snprintf(document.config.media_type, sizeof document.config.media_type, "%s", MLX_OCI_EMPTY);
+  mlx_oci_digest("{}", 2, document.config.digest);
+  document.config.size = 2;
+  mlx_oci_manifest_write(&document, &json);
+  mlx_oci_descriptor_t described = {.size = json.length};
+  snprintf(described.media_type, sizeof described.media_type, "%s", MLX_OCI_MANIFEST);
+  mlx_oci_digest(json.data, json.length, described.digest);
+  mlx_status_t status = mlx_store_put_document(store, tag, &described, json.data, json.length, NULL);
+  if (out_digest) memcpy(out_digest, described.digest, MLX_OCI_DIGEST);
+  mlx_text_clear(&json);
+  return status;
+}
+
+static size_t count_tags(mlx_store_t *store) {
+  mlx_text_t tags = {0};
+  size_t count;
+  CHECK_OK(mlx_store_tags(store, &tags, &count));
+  mlx_text_clear(&tags);
+  return count;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+typedef struct writer {
+  mlx_store_t *store;
+  int number;
+  mlx_status_t status;
+} writer_t;
+
+static void *put_tags(void *user) {
+  writer_t *writer = user;
+  for (int i = 0; i < TAGS && !writer->status; ++i) {
+    char tag[32];
+    snprintf(tag, sizeof tag, "w%d-%d", writer->number, i);
+    writer->status = put_manifest(writer->store, tag, writer->number * TAGS + i, NULL);
+  }
+  return NULL;
+}
+
+// A lock belongs to an open file: threads exclude each other as processes do.
+TEST(several_push_into_one_folder_and_every_tag_is_kept) {
+  pthread_t threads[WRITERS];
+  writer_t writers[WRITERS];
+  for (int i = 0; i < WRITERS; ++i) {
+    writers[i] = (writer_t){.store = open_layout("shared"), .number = i};
+    CHECK(!pthread_create(&threads[i], NULL, put_tags, &writers[i]));
+  }
+  for (int i = 0; i < WRITERS; ++i) CHECK(!pthread_join(threads[i], NULL));
+  for (int i = 0; i < WRITERS; ++i) CHECK_OK(writers[i].status);
+  CHECK_INT(count_tags(writers[0].store), WRITERS * TAGS);
+  for (int i = 0; i < WRITERS; ++i) mlx_store_close(writers[i].store);
+  char *marker;
+  CHECK_OK(mlx_read_file(in_folder("shared/oci-layout"), 1 << 10, &marker, NULL));
+  CHECK_CONTAINS(marker, "\"imageLayoutVersion\": \"1.0.0\"");
+  mlx_free(marker);
+}
+
+TEST_MAIN(CASE(several_push_into_one_folder_and_every_tag_is_kept))
