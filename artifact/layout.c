@@ -21,6 +21,23 @@ static mlx_status_t blob_path(const char *folder, const char *digest, char **out
   return mlx_format(out_path, "%s/blobs/sha256/%s", folder, digest + strlen("sha256:"));
 }
 
+// A pipe would be waited on for ever.
+static mlx_status_t need_file(const char *path) {
+  return mlx_is_file(path) ? NULL : mlx_error(MLX_NOT_FOUND, "'%s' is not there, or no file", path);
+}
+
+static mlx_status_t compare(const char *name, const char *hex, const char *digest) {
+  if (!strcmp(hex, digest + strlen("sha256:"))) return NULL;
+  return mlx_error(MLX_INVALID_INPUT, "'%s' has the digest sha256:%s, it should be %s", name, hex, digest);
+}
+
+// A fault of what the layout holds, not of the disk it is read to.
+static mlx_status_t explain(mlx_status_t status, const char *folder) {
+  const mlx_code_t code = mlx_status_code(status);
+  if (code != MLX_INVALID_INPUT && code != MLX_NOT_FOUND) return status;
+  return mlx_status_hint(status, "'%s' is damaged or not whole: push the model to it again, or copy the folder again", folder);
+}
+
 static mlx_status_t write_text(const char *folder, const char *name, const char *text, size_t length) {
   char *path;
   MLX_TRY(mlx_join_path(folder, name, &path));
@@ -189,42 +206,56 @@ mlx_status_t mlx_layout_tags(const char *folder, mlx_text_t *out_tags, size_t *o
 // ---------------------------------------------------------------------------------------------------------------------
 // Blobs
 
-static mlx_status_t check_blob(const char *path, const mlx_oci_descriptor_t *described) {
-  char hex[MLX_DIGEST_HEX];
+static mlx_status_t holds_blob(const char *path, const mlx_oci_descriptor_t *described, bool *out_does) {
+  struct stat info;
+  char hex[MLX_DIGEST_HEX] = "";
+  *out_does = false;
+  if (stat(path, &info) || !S_ISREG(info.st_mode) || (uint64_t)info.st_size != described->size) return NULL;
   MLX_TRY(mlx_digest_file(path, hex));
-  if (!strcmp(hex, described->digest + strlen("sha256:"))) return NULL;
-  return mlx_error(MLX_INVALID_INPUT, "'%s' has the digest sha256:%s, it should be %s", path, hex, described->digest);
+  *out_does = !strcmp(hex, described->digest + strlen("sha256:"));
+  return NULL;
 }
 
-// A copy under a temporary name, checked, then renamed.
-static mlx_status_t copy_checked(const char *from, const char *to, const mlx_oci_descriptor_t *described) {
-  char *temporary;
+// Writes it under a temporary name, checks that, then renames it.
+static mlx_status_t write_checked(const mlx_blob_t *blob, const char *to) {
+  char *temporary, hex[MLX_DIGEST_HEX] = "";
+  if (blob->path) MLX_TRY(need_file(blob->path));
   MLX_TRY(mlx_temporary_path(to, &temporary));
-  mlx_status_t status = mlx_copy_file(from, temporary);
-  if (!status) status = check_blob(temporary, described);
+  mlx_status_t status = blob->path ? mlx_copy_file(blob->path, temporary) : mlx_write_file(temporary, blob->bytes, (size_t)blob->described.size);
+  if (!status) status = mlx_digest_file(temporary, hex);
+  if (!status) status = compare(blob->path ? blob->path : "what is pushed", hex, blob->described.digest);
   if (!status) status = mlx_rename(temporary, to);
   if (status) status = mlx_status_join(status, mlx_remove_tree(temporary));
   mlx_free(temporary);
   return status;
 }
 
-mlx_status_t mlx_layout_put_blob(const char *folder, const mlx_blob_t *blob) {
+// What is there may have been damaged since: then it is written again.
+static mlx_status_t put_blob(const char *folder, const mlx_blob_t *blob) {
   char *path;
+  bool is_there;
+  MLX_TRY(blob_path(folder, blob->described.digest, &path));
+  mlx_status_t status = holds_blob(path, &blob->described, &is_there);
+  if (!status && !is_there) status = write_checked(blob, path);
+  mlx_free(path);
+  return status;
+}
+
+mlx_status_t mlx_layout_put_blob(const char *folder, const mlx_blob_t *blob) {
   int lock;
   MLX_TRY(enter(folder, LOCK_SH, &lock));
-  mlx_status_t status = blob_path(folder, blob->described.digest, &path);
-  if (!status && !mlx_is_file(path)) {
-    status = blob->path ? copy_checked(blob->path, path, &blob->described) : mlx_write_file(path, blob->bytes, (size_t)blob->described.size);
-  }
-  mlx_free(path);
+  mlx_status_t status = put_blob(folder, blob);
   close(lock);
   return status;
 }
 
 mlx_status_t mlx_layout_get_blob(const char *folder, const mlx_oci_descriptor_t *described, const char *path) {
   char *from;
+  bool is_there;
+  MLX_TRY(holds_blob(path, described, &is_there));
+  if (is_there) return NULL;
   MLX_TRY(blob_path(folder, described->digest, &from));
-  mlx_status_t status = mlx_is_file(path) ? check_blob(path, described) : copy_checked(from, path, described);
+  mlx_status_t status = write_checked(&(mlx_blob_t){.described = *described, .path = from}, path);
   mlx_free(from);
-  return status;
+  return explain(status, folder);
 }

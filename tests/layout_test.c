@@ -96,4 +96,65 @@ TEST(several_push_into_one_folder_and_every_tag_is_kept) {
   mlx_free(marker);
 }
 
-TEST_MAIN(CASE(several_push_into_one_folder_and_every_tag_is_kept))
+// ---------------------------------------------------------------------------------------------------------------------
+// Blobs
+
+static mlx_blob_t hello_blob(void) {
+  mlx_blob_t blob = {.described = {.size = 5}, .bytes = "hello"};
+  mlx_oci_digest("hello", 5, blob.described.digest);
+  return blob;
+}
+
+// Where a layout keeps it.
+static const char *path_of(const char *layout, const char *digest) {
+  char name[160];
+  snprintf(name, sizeof name, "%.64s/blobs/sha256/%.64s", layout, digest + strlen("sha256:"));
+  return in_folder(name);
+}
+
+static void check_text(const char *path, const char *expected) {
+  char *text;
+  CHECK_OK(mlx_read_file(path, 1 << 16, &text, NULL));
+  CHECK_TEXT(text, expected);
+  mlx_free(text);
+}
+
+TEST(a_damaged_blob_is_written_again_and_never_handed_out) {
+  mlx_store_t *store = open_layout("blobs");
+  mlx_blob_t blob = hello_blob();
+  mlx_tally_t tally = 0;
+  char path[320], source[320], got[320];
+  snprintf(path, sizeof path, "%s", path_of("blobs", blob.described.digest));
+  snprintf(source, sizeof source, "%s", in_folder("source"));
+  snprintf(got, sizeof got, "%s", in_folder("got"));
+  static const char *const damaged[] = {"", "hell", "hallo", "hello!"};
+  for (size_t i = 0; i < sizeof damaged / sizeof *damaged; ++i) {
+    for (int from_file = 0; from_file < 2; ++from_file) {
+      blob.path = from_file ? source : NULL;
+      CHECK_OK(mlx_write_file(source, "hello", 5));
+      CHECK_OK(mlx_store_put_blob(store, NULL, &blob, &tally));
+      CHECK_OK(mlx_write_file(path, damaged[i], strlen(damaged[i])));
+      mlx_status_t status = mlx_store_get_blob(store, NULL, &blob.described, got, &tally);
+      CHECK_INT(mlx_status_code(status), MLX_INVALID_INPUT);
+      CHECK_CONTAINS(mlx_status_message(status), blob.described.digest + strlen("sha256:"));  // the blob, not a copy on its way
+      CHECK(!strstr(mlx_status_message(status), ".tmp."));
+      CHECK_CONTAINS(mlx_status_hint_text(status), "push the model to it again");
+      mlx_status_free(status);
+      CHECK(!mlx_is_file(got));
+      CHECK_OK(mlx_store_put_blob(store, NULL, &blob, &tally));
+      check_text(path, "hello");
+      CHECK_OK(mlx_store_get_blob(store, NULL, &blob.described, got, &tally));
+      CHECK_OK(mlx_write_file(got, "hallo", 5));  // what an earlier pull left may be damaged too
+      CHECK_OK(mlx_store_get_blob(store, NULL, &blob.described, got, &tally));
+      check_text(got, "hello");
+      CHECK(!unlink(got));
+    }
+  }
+  CHECK_OK(mlx_remove_tree(path));
+  CHECK_OK(mlx_write_file(source, "hallo", 5));
+  CHECK_ERROR(mlx_store_put_blob(store, NULL, &blob, &tally), MLX_INVALID_INPUT, "/source' has the digest");
+  CHECK(!mlx_is_file(path));
+  mlx_store_close(store);
+}
+
+TEST_MAIN(CASE(several_push_into_one_folder_and_every_tag_is_kept), CASE(a_damaged_blob_is_written_again_and_never_handed_out))
