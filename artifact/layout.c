@@ -84,11 +84,16 @@ static mlx_status_t read_index(const char *folder, mlx_oci_document_t *out_index
   return mlx_status_hint(status, "an OCI layout is a folder with oci-layout, index.json and blobs");
 }
 
+// A manifest or an index by its digest, which is checked.
 static mlx_status_t read_blob(const char *folder, const char *digest, mlx_text_t *out_text) {
-  char *path, *text = NULL;
+  char *path, *text = NULL, hex[MLX_DIGEST_HEX];
   size_t length;
   MLX_TRY(blob_path(folder, digest, &path));
   mlx_status_t status = mlx_read_file(path, MLX_OCI_MAX_DOCUMENT, &text, &length);
+  if (!status) {
+    mlx_digest_bytes(text, length, hex);
+    status = explain(compare(path, hex, digest), folder);
+  }
   if (!status) mlx_text_append(out_text, text, length);
   if (!status) status = mlx_text_finish(out_text);
   mlx_free(text);

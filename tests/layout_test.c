@@ -157,4 +157,26 @@ TEST(a_damaged_blob_is_written_again_and_never_handed_out) {
   mlx_store_close(store);
 }
 
-TEST_MAIN(CASE(several_push_into_one_folder_and_every_tag_is_kept), CASE(a_damaged_blob_is_written_again_and_never_handed_out))
+TEST(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for) {
+  mlx_store_t *store = open_layout("manifests");
+  mlx_text_t json = {0};
+  mlx_oci_document_t index;
+  char digest[MLX_OCI_DIGEST], path[320], *text, *at;
+  CHECK_OK(put_manifest(store, "v1", 1, digest));
+  CHECK_OK(mlx_store_get_document(store, "v1", &json));
+  mlx_text_clear(&json);
+  snprintf(path, sizeof path, "%s", path_of("manifests", digest));
+  CHECK_OK(mlx_read_file(path, 1 << 16, &text, NULL));
+  at = strstr(text, "vnd.test.1");
+  CHECK(at);
+  at[9] = '2';
+  CHECK_OK(mlx_write_file(path, text, strlen(text)));
+  mlx_free(text);
+  CHECK_ERROR(mlx_store_get_document(store, "v1", &json), MLX_INVALID_INPUT, "has the digest sha256:");
+  CHECK_ERROR(mlx_store_get_document(store, digest, &json), MLX_INVALID_INPUT, "has the digest sha256:");
+  CHECK_ERROR(mlx_store_referrers(store, digest, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT, "has the digest sha256:");
+  mlx_text_clear(&json);
+  mlx_store_close(store);
+}
+
+TEST_MAIN(CASE(several_push_into_one_folder_and_every_tag_is_kept), CASE(a_damaged_blob_is_written_again_and_never_handed_out), CASE(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for))
