@@ -77,7 +77,8 @@ static mlx_status_t read_index(const char *folder, mlx_oci_document_t *out_index
   size_t length;
   *out_index = (mlx_oci_document_t){0};
   MLX_TRY(mlx_join_path(folder, "index.json", &path));
-  mlx_status_t status = mlx_read_file(path, MLX_OCI_MAX_DOCUMENT, &text, &length);
+  mlx_status_t status = need_file(path);
+  if (!status) status = mlx_read_file(path, MLX_OCI_MAX_DOCUMENT, &text, &length);
   if (!status) status = mlx_oci_document_read(path, text, length, out_index);
   mlx_free(text);
   mlx_free(path);
@@ -89,7 +90,8 @@ static mlx_status_t read_blob(const char *folder, const char *digest, mlx_text_t
   char *path, *text = NULL, hex[MLX_DIGEST_HEX];
   size_t length;
   MLX_TRY(blob_path(folder, digest, &path));
-  mlx_status_t status = mlx_read_file(path, MLX_OCI_MAX_DOCUMENT, &text, &length);
+  mlx_status_t status = need_file(path);
+  if (!status) status = mlx_read_file(path, MLX_OCI_MAX_DOCUMENT, &text, &length);
   if (!status) {
     mlx_digest_bytes(text, length, hex);
     status = explain(compare(path, hex, digest), folder);

@@ -157,6 +157,29 @@ TEST(a_damaged_blob_is_written_again_and_never_handed_out) {
   mlx_store_close(store);
 }
 
+TEST(a_pipe_in_the_place_of_a_file_is_refused_without_waiting) {
+  mlx_store_t *store = open_layout("pipes");
+  mlx_blob_t blob = hello_blob();
+  mlx_tally_t tally = 0;
+  mlx_text_t json = {0};
+  char path[320], digest[MLX_OCI_DIGEST];
+  CHECK_OK(mlx_store_put_blob(store, NULL, &blob, &tally));
+  CHECK_OK(put_manifest(store, "v1", 1, digest));
+  snprintf(path, sizeof path, "%s", path_of("pipes", blob.described.digest));
+  CHECK(!unlink(path) && !mkfifo(path, 0600));
+  CHECK_ERROR(mlx_store_get_blob(store, NULL, &blob.described, in_folder("piped"), &tally), MLX_NOT_FOUND, "is not there, or no file");
+  CHECK_OK(mlx_store_put_blob(store, NULL, &blob, &tally));
+  check_text(path, "hello");
+  snprintf(path, sizeof path, "%s", path_of("pipes", digest));
+  CHECK(!unlink(path) && !mkfifo(path, 0600));
+  CHECK_ERROR(mlx_store_get_document(store, "v1", &json), MLX_NOT_FOUND, "is not there, or no file");
+  snprintf(path, sizeof path, "%s", in_folder("pipes/index.json"));
+  CHECK(!unlink(path) && !mkfifo(path, 0600));
+  CHECK_ERROR(mlx_store_get_document(store, "v1", &json), MLX_NOT_FOUND, "index.json' is not there, or no file");
+  mlx_text_clear(&json);
+  mlx_store_close(store);
+}
+
 TEST(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for) {
   mlx_store_t *store = open_layout("manifests");
   mlx_text_t json = {0};
@@ -179,4 +202,5 @@ TEST(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for) {
   mlx_store_close(store);
 }
 
-TEST_MAIN(CASE(several_push_into_one_folder_and_every_tag_is_kept), CASE(a_damaged_blob_is_written_again_and_never_handed_out), CASE(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for))
+TEST_MAIN(CASE(several_push_into_one_folder_and_every_tag_is_kept), CASE(a_damaged_blob_is_written_again_and_never_handed_out),
+          CASE(a_pipe_in_the_place_of_a_file_is_refused_without_waiting), CASE(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for))
