@@ -57,20 +57,45 @@ static mlx_status_t open_marker(const char *path, int *out_fd) {
   return status;
 }
 
-// Makes the folder a layout and takes its lock (LOCK_SH, LOCK_EX) until *|out_lock| is closed. Where the file system has no locks, it is open only.
+static void leave(int *lock) {
+  if (*lock >= 0) close(*lock);
+  *lock = -1;
+}
+
+static mlx_status_t sweep_name(void *user, const char *name) {
+  const char *suffix = strstr(name, ".tmp.");
+  char *path;
+  if (!suffix || !mlx_is_temporary_suffix(suffix)) return NULL;
+  MLX_TRY(mlx_join_path(user, name, &path));
+  mlx_status_t status = mlx_remove_tree(path);
+  mlx_free(path);
+  return status;
+}
+
+// While nobody else writes, whatever has a temporary name is a dead process's. What cannot be removed is no reason to fail.
+static void sweep(const char *folder) { mlx_status_free(mlx_list_dir(folder, sweep_name, (void *)(uintptr_t)folder)); }
+
+// Makes the folder a layout and takes its lock (LOCK_SH, LOCK_EX); where the file system has no locks, *|out_lock| is -1.
 static mlx_status_t enter(const char *folder, int operation, int *out_lock) {
   char *marker = NULL, *blobs = NULL;
   mlx_status_t status = mlx_join_path(folder, "oci-layout", &marker);
   if (!status) status = mlx_join_path(folder, "blobs/sha256", &blobs);
   if (!status) status = mlx_make_dirs(blobs, 0755);
   if (!status) status = open_marker(marker, out_lock);
-  if (!status) {
-    while (flock(*out_lock, operation) && errno == EINTR) continue;
+  while (!status && *out_lock >= 0 && flock(*out_lock, operation)) {
+    if (errno != EINTR) leave(out_lock);
+  }
+  if (!status && *out_lock >= 0 && operation == LOCK_EX) {
+    sweep(folder);
+    sweep(blobs);
   }
   mlx_free(blobs);
   mlx_free(marker);
   return status;
 }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Documents
 
 static mlx_status_t read_index(const char *folder, mlx_oci_document_t *out_index) {
   char *path, *text = NULL;
@@ -141,7 +166,7 @@ mlx_status_t mlx_layout_put_document(const char *folder, const char *tag, const 
   int lock;
   MLX_TRY(enter(folder, LOCK_EX, &lock));
   mlx_status_t status = add_to_index(folder, tag, described);
-  close(lock);
+  leave(&lock);
   return status;
 }
 
@@ -252,7 +277,7 @@ mlx_status_t mlx_layout_put_blob(const char *folder, const mlx_blob_t *blob) {
   int lock;
   MLX_TRY(enter(folder, LOCK_SH, &lock));
   mlx_status_t status = put_blob(folder, blob);
-  close(lock);
+  leave(&lock);
   return status;
 }
 

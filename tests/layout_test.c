@@ -202,5 +202,25 @@ TEST(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for) {
   mlx_store_close(store);
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// The folder
+
+TEST(what_a_killed_push_left_is_swept_by_the_next) {
+  mlx_store_t *store = open_layout("swept");
+  char blob[160], index[64];
+  snprintf(blob, sizeof blob, "swept/blobs/sha256/%064d.tmp.999999.18e837ca-c", 7);
+  snprintf(index, sizeof index, "swept/index.json.tmp.999999.18e837ca-d");
+  CHECK_OK(put_manifest(store, "v1", 1, NULL));
+  CHECK_OK(mlx_write_file(in_folder(blob), "half", 4));
+  CHECK_OK(mlx_write_file(in_folder(index), "half", 4));
+  CHECK_OK(mlx_write_file(in_folder("swept/notes.tmp.txt"), "mine", 4));
+  CHECK_OK(put_manifest(store, "v2", 2, NULL));
+  CHECK(!mlx_is_file(in_folder(blob)) && !mlx_is_file(in_folder(index)));
+  CHECK(mlx_is_file(in_folder("swept/notes.tmp.txt")));
+  CHECK_INT(count_tags(store), 2);
+  mlx_store_close(store);
+}
+
 TEST_MAIN(CASE(several_push_into_one_folder_and_every_tag_is_kept), CASE(a_damaged_blob_is_written_again_and_never_handed_out),
-          CASE(a_pipe_in_the_place_of_a_file_is_refused_without_waiting), CASE(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for))
+          CASE(a_pipe_in_the_place_of_a_file_is_refused_without_waiting), CASE(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for),
+          CASE(what_a_killed_push_left_is_swept_by_the_next))
