@@ -46,15 +46,26 @@ static mlx_status_t write_text(const char *folder, const char *name, const char 
   return status;
 }
 
+static mlx_status_t take_name(void *user, const char *name) {
+  snprintf(user, sizeof(mlx_file_name_t), "%s", name);
+  return NULL;
+}
+
+// The marker is the first file of a layout: a folder that has others, and not that, is somebody's.
+static mlx_status_t refuse_foreign_folder(const char *folder, const char *marker) {
+  mlx_file_name_t last = {""};
+  MLX_TRY(mlx_list_dir(folder, take_name, &last));
+  if (!last.text[0] || mlx_is_file(marker)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' holds '%s' and is no OCI layout", folder, last.text), "name a folder that is empty, or not there yet");
+}
+
 // Two that make the same folder at once write the same bytes into the same file.
 static mlx_status_t open_marker(const char *path, int *out_fd) {
   struct stat info;
   *out_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (*out_fd < 0) return mlx_io_error("open", path);
-  mlx_status_t status = fstat(*out_fd, &info) ? mlx_io_error("stat", path) : NULL;
-  if (!status && !info.st_size) status = mlx_replace_tail(path, 0, MARKER, strlen(MARKER));
-  if (status) close(*out_fd);
-  return status;
+  if (fstat(*out_fd, &info)) return mlx_io_error("stat", path);
+  return info.st_size ? NULL : mlx_replace_tail(path, 0, MARKER, strlen(MARKER));
 }
 
 static void leave(int *lock) {
@@ -78,17 +89,21 @@ static void sweep(const char *folder) { mlx_status_free(mlx_list_dir(folder, swe
 // Makes the folder a layout and takes its lock (LOCK_SH, LOCK_EX); where the file system has no locks, *|out_lock| is -1.
 static mlx_status_t enter(const char *folder, int operation, int *out_lock) {
   char *marker = NULL, *blobs = NULL;
+  *out_lock = -1;
   mlx_status_t status = mlx_join_path(folder, "oci-layout", &marker);
   if (!status) status = mlx_join_path(folder, "blobs/sha256", &blobs);
-  if (!status) status = mlx_make_dirs(blobs, 0755);
+  if (!status) status = mlx_make_dirs(folder, 0755);
+  if (!status) status = refuse_foreign_folder(folder, marker);
   if (!status) status = open_marker(marker, out_lock);
   while (!status && *out_lock >= 0 && flock(*out_lock, operation)) {
     if (errno != EINTR) leave(out_lock);
   }
+  if (!status) status = mlx_make_dirs(blobs, 0755);
   if (!status && *out_lock >= 0 && operation == LOCK_EX) {
     sweep(folder);
     sweep(blobs);
   }
+  if (status) leave(out_lock);
   mlx_free(blobs);
   mlx_free(marker);
   return status;

@@ -221,6 +221,23 @@ TEST(what_a_killed_push_left_is_swept_by_the_next) {
   mlx_store_close(store);
 }
 
+TEST(a_folder_that_holds_something_else_is_left_alone) {
+  mlx_store_t *store = open_layout("photos");
+  CHECK_OK(mlx_make_dirs(in_folder("photos"), 0755));
+  CHECK_OK(mlx_write_file(in_folder("photos/cat.jpg"), "cat", 3));
+  mlx_status_t status = put_manifest(store, "v1", 1, NULL);
+  CHECK_INT(mlx_status_code(status), MLX_USAGE);
+  CHECK_CONTAINS(mlx_status_message(status), "'cat.jpg'");
+  CHECK_CONTAINS(mlx_status_hint_text(status), "empty");
+  mlx_status_free(status);
+  CHECK(!mlx_is_dir(in_folder("photos/blobs")) && !mlx_is_file(in_folder("photos/oci-layout")));
+  CHECK(!unlink(in_folder("photos/cat.jpg")));
+  CHECK_OK(put_manifest(store, "v1", 1, NULL));
+  CHECK_OK(mlx_write_file(in_folder("photos/README"), "ours", 4));  // beside what is a layout already
+  CHECK_OK(put_manifest(store, "v2", 2, NULL));
+  mlx_store_close(store);
+}
+
 TEST_MAIN(CASE(several_push_into_one_folder_and_every_tag_is_kept), CASE(a_damaged_blob_is_written_again_and_never_handed_out),
           CASE(a_pipe_in_the_place_of_a_file_is_refused_without_waiting), CASE(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for),
-          CASE(what_a_killed_push_left_is_swept_by_the_next))
+          CASE(what_a_killed_push_left_is_swept_by_the_next), CASE(a_folder_that_holds_something_else_is_left_alone))
