@@ -4,6 +4,7 @@
 
 #include "artifact/bundle.h"
 #include "artifact/download.h"
+#include "artifact/minisign.h"
 #include "artifact/pull.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -53,17 +54,63 @@ static mlx_status_t read_address(site_t *site, const char *url) {
   return mlx_copy_text(url, length, &site->base);
 }
 
-static mlx_status_t send(const site_t *site, const char *method, const char *name, mlx_http_response_t *response, bool *out_missing) {
+// A server that lists no folders may forbid what it does not have.
+static bool is_missing(long status) { return status == 404 || status == 410 || status == 403; }
+
+static mlx_status_t get_text(const site_t *site, const char *name, mlx_http_response_t *response, bool *out_missing) {
   char *url;
   mlx_http_t *http = NULL;
   *response = (mlx_http_response_t){0};
   MLX_TRY(mlx_format(&url, "%s/%s", site->base, name));
-  const mlx_http_request_t request = {.method = method, .url = url, .max_bytes = MLX_MAX_MANIFEST};
+  const mlx_http_request_t request = {.url = url, .max_bytes = MLX_MAX_MANIFEST};
   mlx_status_t status = mlx_http_open(&site->options->http, &http);
   if (!status) status = mlx_http_send(http, &request, response);
-  *out_missing = !status && response->status == 404;
+  *out_missing = !status && is_missing(response->status);
   if (!status) status = mlx_http_check(&request, response);
   mlx_http_close(http);
+  mlx_free(url);
+  return status;
+}
+
+// What a server says of a file that is not fetched yet.
+typedef struct looked {
+  long status;    // 0: nothing
+  uint64_t size;  // or MLX_SIZE_UNKNOWN
+} looked_t;
+
+static looked_t read_look(const mlx_http_response_t *response) {
+  looked_t looked = {.status = response->status, .size = MLX_SIZE_UNKNOWN};
+  char text[96];
+  unsigned long long size = 0;
+  if (response->status == 206 && mlx_http_header(response, "Content-Range", text, sizeof text)) sscanf(text, "bytes 0-0/%llu", &size);
+  if (response->status == 200 && mlx_http_header(response, "Content-Length", text, sizeof text)) sscanf(text, "%llu", &size);
+  if (size) looked.size = size;  // of an answer to HEAD, 0 is often no length
+  return looked;
+}
+
+// Whoever does not answer HEAD is asked for the first byte. A server that cannot be asked is no error here: fetching the file will tell.
+static mlx_status_t look(const site_t *site, const char *url, looked_t *out_looked) {
+  static const char *const first_byte[] = {"Range: bytes=0-0", NULL};
+  mlx_http_t *http;
+  MLX_TRY(mlx_http_open(&site->options->http, &http));
+  for (int i = 0; i < 2; ++i) {
+    mlx_http_response_t response;
+    const mlx_http_request_t request = {.method = i ? NULL : "HEAD", .url = url, .headers = i ? first_byte : NULL, .once = true, .max_bytes = 1};
+    mlx_status_free(mlx_http_send(http, &request, &response));
+    *out_looked = read_look(&response);
+    mlx_http_response_clear(&response);
+    if (out_looked->status == 200 || out_looked->status == 404 || out_looked->status == 410) break;
+  }
+  mlx_http_close(http);
+  return NULL;
+}
+
+static mlx_status_t has_file(const site_t *site, const char *name, bool *out_has) {
+  char *url;
+  looked_t looked = {0};
+  MLX_TRY(mlx_format(&url, "%s/%s", site->base, name));
+  mlx_status_t status = look(site, url, &looked);
+  *out_has = !is_missing(looked.status);
   mlx_free(url);
   return status;
 }
@@ -108,14 +155,8 @@ static mlx_status_t choose_target(const mlx_pull_options_t *options, const mlx_m
 
 // A bundle may name its weights without having them.
 static mlx_status_t has_weights(const site_t *site, const char *name, bool *out_has) {
-  mlx_http_response_t response;
-  bool missing;
-  mlx_status_t status = send(site, "HEAD", name, &response, &missing);
-  mlx_http_response_clear(&response);
-  *out_has = !missing;
-  if (!missing) return status;
-  mlx_status_free(status);
-  mlx_report_note(site->options->report, "%s is not there: it will be looked for by its digest", name);
+  MLX_TRY(has_file(site, name, out_has));
+  if (!*out_has) mlx_report_note(site->options->report, "%s is not there: it will be looked for by its digest", name);
   return NULL;
 }
 
@@ -131,16 +172,12 @@ static mlx_status_t plan(site_t *site, const mlx_manifest_t *manifest) {
   }
   if (manifest->file_count) return NULL;
   mlx_report_note(site->options->report, "the manifest is an older compiler's and has no digests: what comes cannot be checked");
-  bool no_chat;
-  mlx_http_response_t response;
-  mlx_status_t status = send(site, "HEAD", MLX_BUNDLE_CHAT, &response, &no_chat);
-  mlx_http_response_clear(&response);
-  if (status && !no_chat) return status;
-  mlx_status_free(status);
+  bool has_chat;
+  MLX_TRY(has_file(site, MLX_BUNDLE_CHAT, &has_chat));
   MLX_TRY(add_file(site, MLX_BUNDLE_TOKENIZER, MLX_SIZE_UNKNOWN, ""));
   MLX_TRY(add_file(site, MLX_BUNDLE_VMFB, MLX_SIZE_UNKNOWN, ""));
   MLX_TRY(add_file(site, MLX_BUNDLE_WEIGHTS, MLX_SIZE_UNKNOWN, ""));
-  return no_chat ? NULL : add_file(site, MLX_BUNDLE_CHAT, MLX_SIZE_UNKNOWN, "");
+  return has_chat ? add_file(site, MLX_BUNDLE_CHAT, MLX_SIZE_UNKNOWN, "") : NULL;
 }
 
 static mlx_status_t write_body(const site_t *site, const char *name, const mlx_http_response_t *response) {
@@ -151,13 +188,23 @@ static mlx_status_t write_body(const site_t *site, const char *name, const mlx_h
   return status;
 }
 
+// A server that answers whatever it is asked for with a page has no signature.
+static mlx_status_t keep_signature(const site_t *site, const mlx_http_response_t *response) {
+  mlx_signature_t signature;
+  mlx_status_t status = mlx_signature_read(MLX_BUNDLE_SIGNATURE, response->body.data ? response->body.data : "", response->body.length, &signature);
+  if (!status) return write_body(site, MLX_BUNDLE_SIGNATURE, response);
+  mlx_report_note(site->options->report, "what the server has as %s is no signature: it is left out", MLX_BUNDLE_SIGNATURE);
+  mlx_status_free(status);
+  return NULL;
+}
+
 // A bundle may be signed. Whether whoever signed it is trusted is asked when it is run.
 static mlx_status_t get_signature(const site_t *site) {
   mlx_http_response_t response;
   bool missing;
-  mlx_status_t status = send(site, NULL, MLX_BUNDLE_SIGNATURE, &response, &missing);
+  mlx_status_t status = get_text(site, MLX_BUNDLE_SIGNATURE, &response, &missing);
   if (!status) {
-    status = write_body(site, MLX_BUNDLE_SIGNATURE, &response);
+    status = keep_signature(site, &response);
   } else if (missing) {
     mlx_status_free(status);
     status = NULL;
@@ -166,11 +213,26 @@ static mlx_status_t get_signature(const site_t *site) {
   return status;
 }
 
+static mlx_status_t hint_address(mlx_status_t status) {
+  return mlx_status_hint(status, "give the address of a folder or a file that mlxcel compile wrote (.mlxb)");
+}
+
+static mlx_status_t check_file(const site_t *site) {
+  const mlx_http_shown_t shown = mlx_http_show(site->base);
+  mlx_bundle_t *bundle;
+  if (!mlx_is_bundle(site->paths[0])) return hint_address(mlx_error(MLX_INVALID_INPUT, "what %s gave is no compiled model", shown.text));
+  mlx_status_t status = mlx_bundle_open(site->paths[0], &bundle);
+  if (!status) {
+    status = mlx_bundle_check_all(bundle, site->options->report);
+    mlx_bundle_close(bundle);
+  }
+  return mlx_status_annotate(status, "what %s gave", shown.text);
+}
+
 // A bundle in one file, which says itself what it must be. It comes to a folder of its own, where one that was cut off goes on.
 static mlx_status_t pull_file(site_t *site) {
   const char *slash = strrchr(site->base, '/');
   char hex[MLX_DIGEST_HEX];
-  mlx_bundle_t *bundle;
   mlx_digest_bytes(site->base, strlen(site->base), hex);
   MLX_TRY(mlx_pull_place_bundle(slash ? slash + 1 : site->base, site->options->output, &site->folder));
   MLX_TRY(mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex));
@@ -179,16 +241,18 @@ static mlx_status_t pull_file(site_t *site) {
   MLX_TRY(mlx_remove_tree(site->paths[0]));  // one that was complete may be of an earlier day
   const mlx_file_name_t name = mlx_file_name(site->folder);
   site->downloads[0] = (mlx_download_t){.name = name.text, .url = site->urls[0], .path = site->paths[0], .size = MLX_SIZE_UNKNOWN};
-  MLX_TRY(mlx_download_all("pulling", site->staging, site->downloads, 1, &site->options->http, site->options->report));
-  mlx_status_t status = mlx_bundle_open(site->paths[0], &bundle);
-  if (!status) {
-    status = mlx_bundle_check_all(bundle, site->options->report);
-    mlx_bundle_close(bundle);
-  }
+  mlx_status_t status = mlx_download_all("pulling", site->staging, site->downloads, 1, &site->options->http, site->options->report);
+  if (mlx_status_code(status) == MLX_NOT_FOUND) return hint_address(status);
+  MLX_TRY(mlx_status_hint(status, "what came so far is kept: run the command again to go on"));
+  status = check_file(site);
   if (!status) status = mlx_rename(site->paths[0], site->folder);
-  else status = mlx_status_annotate(status, "what %s gave is no bundle", mlx_http_show(site->base).text);
   mlx_status_free(mlx_remove_tree(site->staging));
   return status;
+}
+
+static bool is_object(const mlx_text_t *text) {
+  const size_t blank = text->data ? strspn(text->data, " \t\r\n") : 0;
+  return blank < text->length && text->data[blank] == '{';
 }
 
 static mlx_status_t pull_site(site_t *site, const char *url) {
@@ -196,10 +260,10 @@ static mlx_status_t pull_site(site_t *site, const char *url) {
   mlx_manifest_t manifest;
   char title[300];
   MLX_TRY(read_address(site, url));
-  mlx_status_t status = send(site, NULL, MLX_BUNDLE_MANIFEST, &site->manifest, &missing);
-  if (missing) {  // then it is no folder
+  mlx_status_t status = get_text(site, MLX_BUNDLE_MANIFEST, &site->manifest, &missing);
+  if (missing || (!status && !is_object(&site->manifest.body))) {  // then it is no folder
     mlx_status_free(status);
-    return mlx_status_hint(pull_file(site), "give the address of a folder or a file that mlxcel compile wrote (.mlxb)");
+    return pull_file(site);
   }
   MLX_TRY(status);
   const mlx_http_shown_t shown = mlx_http_show(site->base);
