@@ -1,6 +1,7 @@
 // Bundles from plain web servers: any that serves files can hand them out.
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "artifact/bundle.h"
 #include "artifact/download.h"
@@ -149,7 +150,6 @@ static mlx_status_t choose_target(const mlx_pull_options_t *options, const mlx_m
   }
   if (!best && options->target) return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model was not compiled for %s", options->target), "it was for: %s", targets.text);
   if (!best) return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "the model was compiled for %s, of which this machine runs nothing", targets.text), "bring all of it for another with --target all");
-  if (manifest->variant_count > 1) mlx_report_note(options->report, "taking the code for %s, of %s", *out_target, targets.text);
   return NULL;
 }
 
@@ -163,6 +163,7 @@ static mlx_status_t has_weights(const site_t *site, const char *name, bool *out_
 static mlx_status_t plan(site_t *site, const mlx_manifest_t *manifest) {
   const char *target;
   MLX_TRY(choose_target(site->options, manifest, &target));
+  if (target && manifest->variant_count > 1) mlx_report_note(site->options->report, "taking the code for %s, of %s", target, mlx_manifest_targets_text(manifest).text);
   for (size_t i = 0; i < manifest->file_count; ++i) {
     bool has = true;
     if (target && !mlx_manifest_needs(manifest, target, manifest->files[i].name)) continue;
@@ -213,6 +214,15 @@ static mlx_status_t get_signature(const site_t *site) {
   return status;
 }
 
+// A folder that cannot be made is none of the server's faults, and nothing came to it.
+static mlx_status_t get_files(const site_t *site) {
+  char title[300];
+  MLX_TRY(mlx_make_dirs(site->staging, 0755));
+  snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(site->folder).text);
+  mlx_status_t status = mlx_download_all(title, site->staging, site->downloads, site->count, &site->options->http, site->options->report);
+  return mlx_status_hint(status, "what came so far is kept: run the command again to go on");
+}
+
 static mlx_status_t hint_address(mlx_status_t status) {
   return mlx_status_hint(status, "give the address of a folder or a file that mlxcel compile wrote (.mlxb)");
 }
@@ -221,30 +231,52 @@ static mlx_status_t check_file(const site_t *site) {
   const mlx_http_shown_t shown = mlx_http_show(site->base);
   mlx_bundle_t *bundle;
   if (!mlx_is_bundle(site->paths[0])) return hint_address(mlx_error(MLX_INVALID_INPUT, "what %s gave is no compiled model", shown.text));
+  const char *target;
   mlx_status_t status = mlx_bundle_open(site->paths[0], &bundle);
   if (!status) {
     status = mlx_bundle_check_all(bundle, site->options->report);
+    if (!status && site->options->target) status = choose_target(site->options, mlx_bundle_manifest(bundle), &target);  // it comes with all
     mlx_bundle_close(bundle);
   }
   return mlx_status_annotate(status, "what %s gave", shown.text);
 }
 
-// A bundle in one file, which says itself what it must be. It comes to a folder of its own, where one that was cut off goes on.
-static mlx_status_t pull_file(site_t *site) {
+// Names where it goes, and asks what the server says of it.
+static mlx_status_t plan_file(site_t *site) {
   const char *slash = strrchr(site->base, '/');
   char hex[MLX_DIGEST_HEX];
+  looked_t looked;
   mlx_digest_bytes(site->base, strlen(site->base), hex);
   MLX_TRY(mlx_pull_place_bundle(slash ? slash + 1 : site->base, site->options->output, &site->folder));
+  MLX_TRY(look(site, site->base, &looked));
+  if (is_missing(looked.status)) {
+    return hint_address(mlx_error(MLX_NOT_FOUND, "%s: the server has no such thing (%ld)", mlx_http_show(site->base).text, looked.status));
+  }
   MLX_TRY(mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex));
   MLX_TRY(mlx_copy_text(site->base, strlen(site->base), &site->urls[0]));
   MLX_TRY(mlx_join_path(site->staging, "bundle", &site->paths[0]));
+  site->downloads[0] = (mlx_download_t){.name = slash ? slash + 1 : site->base, .url = site->urls[0], .path = site->paths[0], .size = looked.size};
+  site->count = 1;
+  return NULL;
+}
+
+static bool has_part(const char *path) {
+  struct stat info;
+  char *part;
+  mlx_status_t status = mlx_format(&part, "%s.part", path);
+  const bool has = !status && !stat(part, &info) && info.st_size > 0;
+  mlx_status_free(status);
+  mlx_free(part);
+  return has;
+}
+
+// A bundle in one file, which says itself what it must be. It comes to a folder of its own, where one that was cut off goes on.
+static mlx_status_t pull_file(site_t *site) {
+  MLX_TRY(plan_file(site));
   MLX_TRY(mlx_remove_tree(site->paths[0]));  // one that was complete may be of an earlier day
-  const mlx_file_name_t name = mlx_file_name(site->folder);
-  site->downloads[0] = (mlx_download_t){.name = name.text, .url = site->urls[0], .path = site->paths[0], .size = MLX_SIZE_UNKNOWN};
-  mlx_status_t status = mlx_download_all("pulling", site->staging, site->downloads, 1, &site->options->http, site->options->report);
-  if (mlx_status_code(status) == MLX_NOT_FOUND) return hint_address(status);
-  MLX_TRY(mlx_status_hint(status, "what came so far is kept: run the command again to go on"));
-  status = check_file(site);
+  mlx_status_t status = get_files(site);
+  if (status && has_part(site->paths[0])) return status;
+  if (!status) status = check_file(site);
   if (!status) status = mlx_rename(site->paths[0], site->folder);
   mlx_status_free(mlx_remove_tree(site->staging));
   return status;
@@ -258,21 +290,19 @@ static bool is_object(const mlx_text_t *text) {
 static mlx_status_t pull_site(site_t *site, const char *url) {
   bool missing;
   mlx_manifest_t manifest;
-  char title[300];
   MLX_TRY(read_address(site, url));
   mlx_status_t status = get_text(site, MLX_BUNDLE_MANIFEST, &site->manifest, &missing);
   if (missing || (!status && !is_object(&site->manifest.body))) {  // then it is no folder
     mlx_status_free(status);
     return pull_file(site);
   }
+  if (!site->manifest.status) status = mlx_status_hint(status, "check the address, and the network: proxies are those of http_proxy and https_proxy");
   MLX_TRY(status);
   const mlx_http_shown_t shown = mlx_http_show(site->base);
   MLX_TRY(mlx_manifest_read(shown.text, site->manifest.body.data ? site->manifest.body.data : "", site->manifest.body.length, &manifest));
   MLX_TRY(choose_folders(site));
   MLX_TRY(plan(site, &manifest));
-  snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(site->folder).text);
-  status = mlx_download_all(title, site->staging, site->downloads, site->count, &site->options->http, site->options->report);
-  MLX_TRY(mlx_status_hint(status, "what came so far is kept: run the command again to go on"));
+  MLX_TRY(get_files(site));
   MLX_TRY(get_signature(site));
   MLX_TRY(write_body(site, MLX_BUNDLE_MANIFEST, &site->manifest));
   return mlx_rename(site->staging, site->folder);

@@ -6,7 +6,7 @@ Prints its port. ROOT/ORG/NAME/ holds a model's files; one longer than 1000 byte
 /resolve/ redirects to it on another host name. Everything below ROOT is also served as plain files from /plain/.
 
 PUT /_control sets what goes wrong, as JSON: {"FILE": {"status": [500, 429], "cut": [100], "stall": [200], "corrupt": true,
-"no_range": true, "etag": "\\"x\\"", "weak": true, "short": 10}, "listing": {...}, "token": "secret", "missing": 403, "page": "<html>",
+"no_range": true, "etag": "\\"x\\"", "weak": true, "claim": 10}, "listing": {...}, "token": "secret", "missing": 403, "page": "<html>",
 "head": 405}. A list is used up, one item a request. The last three are of every plain file: how one that is not there is answered, or with what
 page, and how HEAD. GET /_log gives the requests since the last /_control.
 """
@@ -142,7 +142,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send_response(200)
         self.send_header("ETag", "W/" + etag if fault.get("weak") else etag)
-        self.send_header("Content-Length", str(len(data) - first))
+        self.send_header("Content-Length", str(fault.get("claim", len(data) - first)))
         self.end_headers()
         if self.command == "HEAD":
             return

@@ -104,4 +104,46 @@ TEST(a_file_that_was_cut_off_is_kept_and_goes_on) {
   command_shell(folder, "rm one.mlxb; [ \"$(ls)\" = site ]");
 }
 
-TEST_MAIN(CASE(servers_have_their_own_words_for_what_they_do_not_have), CASE(a_file_that_was_cut_off_is_kept_and_goes_on))
+static void keep_progress(void *user, mlx_report_kind_t kind, const char *text) {
+  if (kind == MLX_REPORT_PROGRESS && strstr(text, " of ")) snprintf(user, 256, "%s", text);
+}
+
+TEST(the_size_of_a_file_is_known_before_it_comes) {
+  static const char *const controls[] = {"{\"one.mlxb\": {\"claim\": 1000000000000000}}", "{\"head\": 405, \"one.mlxb\": {\"no_range\": true, \"claim\": 1000000000000000}}"};
+  for (int i = 0; i < 2; ++i) {
+    begin(controls[i]);
+    check_told(pull("one.mlxb", "one.mlxb"), MLX_IO, "1000.0 TB", "free some space");
+    CHECK_INT(count_of(server_log(&server), "\"GET\", \"path\": \"/plain/one.mlxb\""), i);  // but for a look at its first byte
+    command_shell(folder, "[ \"$(ls)\" = site ]");
+  }
+  char said[256] = "";
+  const mlx_report_t report = {.say = keep_progress, .user = said};
+  begin("{\"one.mlxb\": {\"stall\": [50000], \"seconds\": 0.7}}");
+  options.report = &report;
+  CHECK_OK(pull("one.mlxb", "one.mlxb"));
+  CHECK_CONTAINS(said, "pulling one.mlxb: 50.0 kB of ");
+  command_shell(folder, "rm one.mlxb");
+}
+
+TEST(what_cannot_be_pulled_leaves_nothing_and_says_why) {
+  begin("{}");
+  check_told(pull("none.mlxb", "none.mlxb"), MLX_NOT_FOUND, "/plain/none.mlxb: the server has no such thing (404)", "give the address of a folder or a file");
+  options.target = "cuda:sm_90";
+  check_told(pull("one.mlxb", "one.mlxb"), MLX_NOT_FOUND, "the model was not compiled for cuda:sm_90", "it was for: cpu:host");
+  options.target = NULL;
+  CHECK_OK(mlx_write_file(in_folder("file"), "x", 1));
+  for (int i = 0; i < 2; ++i) {  // below a file there is no place
+    mlx_status_t status = pull(i ? "tiny.mlxb" : "one.mlxb", "file/one.mlxb");
+    CHECK_INT(mlx_status_code(status), MLX_IO);
+    CHECK_TEXT(mlx_status_hint_text(status), "");
+    mlx_status_free(status);
+  }
+  server_control(&server, "{\"one.mlxb\": {\"status\": [503, 503, 503, 503, 503, 503, 503, 503, 503]}}");
+  check_told(pull("one.mlxb", "one.mlxb"), MLX_UNAVAILABLE, "503", "");
+  command_shell(folder, "rm file; [ \"$(ls)\" = site ]");
+  char *path;
+  check_told(mlx_pull_url("http://127.0.0.1:1/one.mlxb", &options, &path), MLX_UNAVAILABLE, "127.0.0.1:1", "check the address");
+}
+
+TEST_MAIN(CASE(servers_have_their_own_words_for_what_they_do_not_have), CASE(a_file_that_was_cut_off_is_kept_and_goes_on),
+          CASE(the_size_of_a_file_is_known_before_it_comes), CASE(what_cannot_be_pulled_leaves_nothing_and_says_why))
