@@ -260,6 +260,27 @@ TEST(wrong_words_and_missing_models_are_explained) {
   setenv("HF_ENDPOINT", server.url, 1);
 }
 
+// With the last of many files listed twice, which is found without comparing each with each.
+TEST(a_hub_that_lists_a_file_twice_is_refused_however_long_the_list_is) {
+  static const char file[] = ", {\"rfilename\": \"model-%05d-of-%05d.safetensors\", \"size\": 3, \"blobId\": \"0123456789abcdef0123456789abcdef01234567\"}";
+  const int count = 30000;
+  mlx_text_t listing = {0};
+  char *path;
+  begin();
+  mlx_text_puts(&listing, "{\"listing\": {\"sha\": \"0123456789abcdef0123456789abcdef01234567\", \"siblings\": [{\"rfilename\": \"config.json\", \"size\": 3, "
+                          "\"blobId\": \"0123456789abcdef0123456789abcdef01234567\"}, {\"rfilename\": \"model.safetensors.index.json\", \"size\": 3, "
+                          "\"blobId\": \"0123456789abcdef0123456789abcdef01234567\"}");
+  for (int i = 1; i <= count; ++i) mlx_text_printf(&listing, file, i, count);
+  mlx_text_printf(&listing, file, count, count);
+  mlx_text_puts(&listing, "]}}");
+  CHECK_OK(mlx_text_finish(&listing));
+  server_control(&server, listing.data);
+  mlx_text_clear(&listing);
+  const clock_t before = clock();
+  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT, "lists 'model-30000-of-30000.safetensors' twice");
+  CHECK((clock() - before) / CLOCKS_PER_SEC < 2);
+}
+
 TEST(offline_what_was_pulled_is_used_and_nothing_asked) {
   begin();
   command_t run;
@@ -445,5 +466,6 @@ TEST_MAIN(CASE(a_bundle_served_as_a_folder_is_pulled_checked_and_runs), CASE(a_b
           CASE(a_model_is_pulled_whole_and_nothing_else_of_it), CASE(quantisations_of_a_model_lie_side_by_side),
           CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(nothing_appears_until_all_is_checked),
           CASE(a_token_goes_to_the_hub_and_to_nobody_else), CASE(wrong_words_and_missing_models_are_explained),
+          CASE(a_hub_that_lists_a_file_twice_is_refused_however_long_the_list_is),
           CASE(offline_what_was_pulled_is_used_and_nothing_asked), CASE(a_folder_of_ones_own_takes_a_model_too),
           CASE(run_takes_a_model_from_the_hub))
