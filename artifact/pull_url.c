@@ -62,6 +62,7 @@ static mlx_status_t get_text(const site_t *site, const char *name, mlx_http_resp
   char *url;
   mlx_http_t *http = NULL;
   *response = (mlx_http_response_t){0};
+  *out_missing = false;
   MLX_TRY(mlx_format(&url, "%s/%s", site->base, name));
   const mlx_http_request_t request = {.url = url, .max_bytes = MLX_MAX_MANIFEST};
   mlx_status_t status = mlx_http_open(&site->options->http, &http);
@@ -250,7 +251,8 @@ static mlx_status_t plan_file(site_t *site) {
   MLX_TRY(mlx_pull_place_bundle(slash ? slash + 1 : site->base, site->options->output, &site->folder));
   MLX_TRY(look(site, site->base, &looked));
   if (is_missing(looked.status)) {
-    return hint_address(mlx_error(MLX_NOT_FOUND, "%s: the server has no such thing (%ld)", mlx_http_show(site->base).text, looked.status));
+    return hint_address(mlx_error(MLX_NOT_FOUND, "%s: the server has no such thing%s (%ld)", mlx_http_show(site->base).text, looked.status == 403 ? ", or forbids it" : "",
+                                  looked.status));
   }
   MLX_TRY(mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex));
   MLX_TRY(mlx_copy_text(site->base, strlen(site->base), &site->urls[0]));

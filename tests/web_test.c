@@ -128,6 +128,8 @@ TEST(the_size_of_a_file_is_known_before_it_comes) {
 TEST(what_cannot_be_pulled_leaves_nothing_and_says_why) {
   begin("{}");
   check_told(pull("none.mlxb", "none.mlxb"), MLX_NOT_FOUND, "/plain/none.mlxb: the server has no such thing (404)", "give the address of a folder or a file");
+  server_control(&server, "{\"missing\": 403}");
+  check_told(pull("none.mlxb", "none.mlxb"), MLX_NOT_FOUND, "the server has no such thing, or forbids it (403)", "give the address of a folder or a file");
   options.target = "cuda:sm_90";
   check_told(pull("one.mlxb", "one.mlxb"), MLX_NOT_FOUND, "the model was not compiled for cuda:sm_90", "it was for: cpu:host");
   options.target = NULL;
