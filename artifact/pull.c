@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -239,9 +240,6 @@ static mlx_status_t add_download(pull_t *pull, const mlx_hub_file_t *file) {
   if (!file->sha256[0] && !file->git_sha1[0]) {
     return mlx_error(MLX_INVALID_INPUT, "the hub gives no digest of '%s': what comes could not be checked", file->name);
   }
-  for (size_t i = 0; i < pull->count; ++i) {
-    if (!strcmp(pull->downloads[i].name, file->name)) return mlx_error(MLX_INVALID_INPUT, "the hub lists '%s' twice", file->name);
-  }
   char *path = NULL, *url = NULL, *final;
   MLX_TRY(mlx_join_path(pull->folder, file->name, &final));
   const bool there = has_size(final, file->size);
@@ -264,11 +262,31 @@ static mlx_status_t add_download(pull_t *pull, const mlx_hub_file_t *file) {
   return NULL;
 }
 
+static int compare_names(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+// Sorted, equal names are neighbours.
+static mlx_status_t refuse_twice(const mlx_hub_listing_t *listing) {
+  const char **names;
+  size_t count = 0;
+  mlx_status_t status = NULL;
+  MLX_TRY(mlx_alloc(listing->count, sizeof *names, &names));
+  for (size_t i = 0; i < listing->count; ++i) {
+    if (listing->files[i].chosen) names[count++] = listing->files[i].name;
+  }
+  qsort(names, count, sizeof *names, compare_names);
+  for (size_t i = 1; i < count && !status; ++i) {
+    if (!strcmp(names[i - 1], names[i])) status = mlx_error(MLX_INVALID_INPUT, "the hub lists '%s' twice", names[i]);
+  }
+  mlx_free(names);
+  return status;
+}
+
 static mlx_status_t plan(pull_t *pull) {
   bool by_default;
   mlx_status_t status = mlx_hub_select(&pull->listing, pull->place->ref.selector, &pull->main_file, &by_default);
   MLX_TRY(mlx_status_annotate(status, "%s/%s", pull->place->ref.org, pull->place->ref.name));
   if (by_default) mlx_report_note(pull->options->report, "of several quantisations: %s", pull->main_file);
+  MLX_TRY(refuse_twice(&pull->listing));
   MLX_TRY(choose_folders(pull));
   MLX_TRY(mlx_alloc(pull->listing.count, sizeof *pull->downloads, &pull->downloads));
   for (size_t i = 0; i < pull->listing.count; ++i) {
@@ -308,6 +326,7 @@ static mlx_status_t fetch(pull_t *pull) {
   MLX_TRY(ask_hub(pull));
   MLX_TRY(plan(pull));
   if (pull->count) {
+    MLX_TRY(mlx_make_dirs(pull->staging, 0755));  // where that cannot be, nothing came that could be kept
     mlx_status_t status = mlx_download_all(title, pull->staging, pull->downloads, pull->count, &pull->options->http, pull->options->report);
     MLX_TRY(mlx_status_hint(status, "what came so far is kept: run the command again to go on"));
   }

@@ -29,7 +29,7 @@ mlx_status_t mlx_pull_hub(const char *ref, const mlx_pull_options_t *options, ch
 // What an earlier pull of the same reference left, or NULL. Asks nobody.
 mlx_status_t mlx_pull_find(const char *ref, char **out_path) MLX_MUST_USE;
 
-// Pulls a bundle (.mlxb) that a web server serves as a folder: its manifest, then the files that names. *|out_path| is the new folder.
+// Pulls a bundle (.mlxb) from a web server: of a folder its manifest, then the files that names; a file whole. *|out_path| is what it became here.
 mlx_status_t mlx_pull_url(const char *url, const mlx_pull_options_t *options, char **out_path) MLX_MUST_USE;
 
 // Where a bundle called |name| goes: |output|, else NAME.mlxb in this folder. Release with mlx_free.

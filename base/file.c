@@ -217,6 +217,14 @@ mlx_status_t mlx_temporary_path(const char *path, char **out_path) {
                     atomic_fetch_add(&number, 1));
 }
 
+bool mlx_is_temporary_suffix(const char *suffix) {
+  long pid;
+  unsigned long long when;
+  unsigned number;
+  int end = 0;
+  return sscanf(suffix, ".tmp.%ld.%llx-%x%n", &pid, &when, &number, &end) == 3 && !suffix[end];
+}
+
 // To something that must not be replaced: opened as it is, or one of our own streams.
 static mlx_status_t write_through(const char *path, int stream, const void *bytes, size_t length) {
   mlx_writer_t writer = {.fd = stream >= 0 ? dup(stream) : calls->open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644),

@@ -71,6 +71,7 @@ mlx_status_t mlx_make_dirs(const char *path, int mode) MLX_MUST_USE;        // l
 mlx_status_t mlx_remove_tree(const char *path) MLX_MUST_USE;                // like rm -rf; a missing path is fine
 // "PATH.tmp.PID.N", of which no other process or thread on this machine makes the same. The pid lets leftovers be told.
 mlx_status_t mlx_temporary_path(const char *path, char **out_path) MLX_MUST_USE;
+bool mlx_is_temporary_suffix(const char *suffix);  // what that puts behind PATH
 // The last part of a path, whatever slashes it ends with, cut at 255 bytes.
 typedef struct mlx_file_name {
   char text[256];

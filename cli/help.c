@@ -63,15 +63,37 @@ static void print_wrapped(const char *text, int length, int column, int indent) 
     column += word;
     first = false;
     text += word;
-    int breaks = 0;
-    for (; text < end && (*text == ' ' || *text == '\n'); ++text) breaks += *text == '\n';
-    if (breaks > 1) {  // a new paragraph
-      printf("\n\n%*s", indent, "");
-      column = indent;
-      first = true;
-    }
+    while (text < end && (*text == ' ' || *text == '\n')) ++text;
   }
   putchar('\n');
+}
+
+// Where the second column of a table's row begins: "  NAME   what it is".
+static int second_column(const char *row, int length) {
+  int at = 0;
+  while (at < length && row[at] == ' ') ++at;
+  while (at < length && strncmp(row + at, "  ", 2)) ++at;
+  while (at < length && row[at] == ' ') ++at;
+  return at;
+}
+
+// The end of the paragraph, the row or the blank line that |text| begins.
+static const char *end_of_block(const char *text, const char *end) {
+  const bool one_line = *text == ' ' || *text == '\n';
+  for (const char *at = text; at < end; ++at) {
+    if (*at == '\n' && (one_line || at[1] == '\n' || at[1] == ' ')) return at;
+  }
+  return end;
+}
+
+// Paragraphs, with a blank line between two, and tables, whose rows begin with a blank.
+static void print_description(const char *text, int length) {
+  for (const char *end = text + length, *stop; text < end; text = stop + 1) {
+    stop = end_of_block(text, end);
+    const int column = *text == ' ' ? second_column(text, (int)(stop - text)) : 0;
+    printf("%.*s", column, text);
+    print_wrapped(text + column, (int)(stop - text) - column, column, column);
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -143,7 +165,7 @@ static void print_table(const mlx_flag_t *flags, bool all) {
 void mlx_help_print(const char *usage, const mlx_flag_t *flags, bool all) {
   const mlx_usage_parts_t parts = mlx_usage_split(usage);
   printf("usage: %.*s\n\n", parts.synopsis_length, parts.synopsis);
-  print_wrapped(parts.description, parts.description_length, 0, 0);
+  print_description(parts.description, parts.description_length);
   if (flags->names) putchar('\n');
   print_table(flags, all);
   if (all) {

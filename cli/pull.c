@@ -51,7 +51,7 @@ mlx_status_t mlx_cli_pull(int argc, char **argv) {
   const mlx_flag_t table[] = {
       {"-o, --output", MLX_FLAG_TEXT, "FOLDER", "where to put it; must not exist (default: the cache; NAME.mlxb here for a compiled model)", &options.output, 0, 0},
       {"--endpoint", MLX_FLAG_TEXT, "URL", "the hub's address (default: $HF_ENDPOINT)", &options.endpoint, 0, 0},
-      {"--target", MLX_FLAG_TEXT, "TARGET", "of a model that was compiled for several (default: the best for this machine)", &registry.target, 0, 0},
+      {"--target", MLX_FLAG_TEXT, "TARGET", "of a compiled model that has several; all: all of them (default: the best for this machine)", &registry.target, 0, 0},
       {"--plain-http", MLX_FLAG_SWITCH, NULL, "speak http to a registry", &registry.store.plain_http, 0, 0},
       {"--stall-timeout", MLX_FLAG_NUMBER, "SECONDS", "without a byte, after which a connection is given up (default: 60)", &stall, 1, 86400},
       {"--insecure", MLX_FLAG_SWITCH, NULL, "accept any certificate", &options.http.insecure, MLX_FLAG_SPOKEN, 0},
@@ -61,8 +61,8 @@ mlx_status_t mlx_cli_pull(int argc, char **argv) {
   MLX_TRY(mlx_flags_parse("usage: mlxcel pull SOURCE [options]\n\nSOURCE is\n"
                           "  hf:ORG/NAME[@REVISION]         a Hugging Face model: config, tokenizer, safetensors\n"
                           "  hf:ORG/NAME[@REVISION]:QUANT   its GGUF file with that quantisation (Q4_K_M) or name\n"
-                          "  https://HOST/PATH/NAME.mlxb    a compiled model that a web server serves as a folder\n"
-                          "  oci://HOST[:PORT]/NAME:TAG     a model in a registry: a compiled one, or one as CNCF ModelPack has it\n"
+                          "  https://HOST/PATH/NAME.mlxb    a compiled model on a web server, a folder or a file\n"
+                          "  oci://HOST[:PORT]/NAME[:TAG]   a model in a registry (TAG: latest): compiled, or as CNCF ModelPack has it\n"
                           "  oci-layout:FOLDER[:TAG]        or in a folder laid out like one\n\n"
                           "Prints where the model is. A pull that was stopped goes on where it was when it is run again.\n\n"
                           "examples:\n"

@@ -20,7 +20,7 @@ mlx_status_t mlx_cli_push(int argc, char **argv) {
   size_t count;
   bool help;
   MLX_TRY(mlx_flags_parse("usage: mlxcel push MODEL.mlxb PLACE [options]\n\nPLACE is\n"
-                          "  oci://HOST[:PORT]/NAME:TAG     a place in a registry\n"
+                          "  oci://HOST[:PORT]/NAME[:TAG]   a place in a registry (TAG: latest)\n"
                           "  oci-layout:FOLDER[:TAG]        a folder laid out like one\n\n"
                           "Bundles of the same weights for several targets pushed to one place share those weights. Prints the model's digest,\n"
                           "and notes that of the code for each target, by which a pull gets exactly that: oci://HOST/NAME@sha256:...\n\n"

@@ -140,13 +140,8 @@ static mlx_status_t refuse_foreign_part(void *user, const char *name) {
 static mlx_status_t sweep_name(void *user, const char *name) {
   const sweep_t *sweep = user;
   size_t length = strlen(sweep->name);
-  long pid;
-  unsigned long long when;
-  unsigned number;
-  int end = 0;
   char *path;
-  if (strncmp(name, sweep->name, length)) return NULL;
-  if (sscanf(name + length, ".tmp.%ld.%llx-%x%n", &pid, &when, &number, &end) != 3 || name[length + (size_t)end]) return NULL;
+  if (strncmp(name, sweep->name, length) || !mlx_is_temporary_suffix(name + length)) return NULL;
   MLX_TRY(mlx_join_path(sweep->folder, name, &path));
   mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, refuse_foreign_part, path) : NULL;
   if (!status) status = mlx_remove_tree(path);

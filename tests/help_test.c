@@ -91,6 +91,20 @@ TEST(help_of_every_verb_fits_a_screen) {
   command_free(&run);
 }
 
+// As the manual page has them: a row of its own for each, however narrow the screen is.
+TEST(places_to_pull_from_are_a_table) {
+  command_t run;
+  setenv("COLUMNS", "80", 1);
+  RUN(&run, "pull", "--help");
+  CHECK_CONTAINS(run.out, "\nSOURCE is\n  hf:ORG/NAME[@REVISION]         a Hugging Face model: config, tokenizer,\n                                 safetensors\n  hf:ORG/NAME[@REVISION]:QUANT   its ");
+  CHECK_CONTAINS(run.out, "\n  oci-layout:FOLDER[:TAG]        or in a folder laid out like one\n\nPrints where the model is. A pull ");
+  command_free(&run);
+  RUN(&run, "push", "--help");
+  CHECK_CONTAINS(run.out, "\nPLACE is\n  oci://HOST[:PORT]/NAME[:TAG]   a place in a registry (TAG: latest)\n  oci-layout:FOLDER[:TAG]        a folder laid out like one\n\nBundles ");
+  command_free(&run);
+  unsetenv("COLUMNS");
+}
+
 TEST(help_all_explains_what_help_names) {
   command_t brief, all, verb;
   RUN(&brief, "run", "--help");
@@ -293,7 +307,7 @@ TEST(zsh_and_fish_read_their_scripts) {
   command_free(&run);
 }
 
-TEST_MAIN(CASE(help_of_every_verb_fits_a_screen), CASE(help_all_explains_what_help_names),
+TEST_MAIN(CASE(help_of_every_verb_fits_a_screen), CASE(places_to_pull_from_are_a_table), CASE(help_all_explains_what_help_names),
           CASE(a_value_that_is_not_in_the_list_is_refused_by_the_list), CASE(every_exit_status_is_in_the_page_and_in_the_docs),
           CASE(every_verb_and_variable_is_in_the_docs),
           POSIX_CASE(manual_pages_render), POSIX_CASE(bash_completes_verbs_flags_values_and_files), POSIX_CASE(zsh_and_fish_read_their_scripts))

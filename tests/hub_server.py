@@ -6,8 +6,9 @@ Prints its port. ROOT/ORG/NAME/ holds a model's files; one longer than 1000 byte
 /resolve/ redirects to it on another host name. Everything below ROOT is also served as plain files from /plain/.
 
 PUT /_control sets what goes wrong, as JSON: {"FILE": {"status": [500, 429], "cut": [100], "stall": [200], "corrupt": true,
-"no_range": true, "etag": "\\"x\\"", "weak": true, "short": 10}, "listing": {...}, "token": "secret"}. A list is used up, one item
-a request. GET /_log gives the requests since the last /_control.
+"no_range": true, "etag": "\\"x\\"", "weak": true, "claim": 10}, "listing": {...}, "token": "secret", "missing": 403, "page": "<html>",
+"head": 405}. A list is used up, one item a request. The last three are of every plain file: how one that is not there is answered, or with what
+page, and how HEAD. GET /_log gives the requests since the last /_control.
 """
 import hashlib, json, os, re, ssl, sys, threading, time, urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -121,23 +122,27 @@ class Handler(BaseHTTPRequestHandler):
         self.file(path, control.get(os.path.basename(name), {}))
 
     def file(self, path, fault):
+        if self.command == "HEAD" and "head" in control:
+            return self.answer(control["head"])
         if not os.path.isfile(path):
-            return self.answer(404)
+            return self.answer(200, control["page"].encode()) if "page" in control else self.answer(control.get("missing", 404))
         data = open(path, "rb").read()
         etag = fault.get("etag", '"%s"' % hashlib.md5(data).hexdigest())
         if fault.get("corrupt"):
             data = data[:-1] + bytes([data[-1] ^ 1])
-        first, wanted = 0, re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "")
+        first, wanted = 0, re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers["Range"] or "")
         if wanted and not fault.get("no_range") and self.headers["If-Range"] in (None, etag):
             first = int(wanted[1])
             if first >= len(data):
                 return self.answer(416, b"", [("Content-Range", "bytes */%d" % len(data))])
+            whole = len(data)
+            data = data[:int(wanted[2]) + 1] if wanted[2] else data
             self.send_response(206)
-            self.send_header("Content-Range", "bytes %d-%d/%d" % (first, len(data) - 1, len(data)))
+            self.send_header("Content-Range", "bytes %d-%d/%d" % (first, len(data) - 1, whole))
         else:
             self.send_response(200)
         self.send_header("ETag", "W/" + etag if fault.get("weak") else etag)
-        self.send_header("Content-Length", str(len(data) - first))
+        self.send_header("Content-Length", str(fault.get("claim", len(data) - first)))
         self.end_headers()
         if self.command == "HEAD":
             return

@@ -5,6 +5,7 @@
 
 #include "artifact/credentials.h"
 #include "artifact/push.h"
+#include "base/cpu.h"
 #include "base/digest.h"
 #include "tests/command.h"
 #include "tests/server.h"
@@ -250,16 +251,17 @@ TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
   snprintf(ref, sizeof ref, "%s", place("acme/many:v1"));
   snprintf(one, sizeof one, "%s", in_folder("many.mlxb"));
   snprintf(pulled, sizeof pulled, "%s", in_folder("for-here.mlxb"));
-  RUN(&run, "compile", TINY, "-o", one, "-c", "128", "--target", "cpu:x86-64-v3,cpu:x86-64,cuda:sm_80", "--single-file");
+  RUN(&run, "compile", TINY, "-o", one, "-c", "128", "--target", "cpu:x86-64-v3,cpu:x86-64,cpu:aarch64,cuda:sm_80", "--single-file");
   command_done(&run);
   RUN(&run, "sign", "-s", MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/plain.key", one);
   command_done(&run);
   RUN(&run, "push", one, ref);
   command_done(&run);
   RUN(&run, "pull", ref, "-o", pulled);
-  CHECK_CONTAINS(run.err, "taking the code for cpu:x86-64-v3, of ");
+  const bool arm = mlx_cpu_has_level("aarch64");
+  CHECK_CONTAINS(run.err, arm ? "taking the code for cpu:aarch64, of " : "taking the code for cpu:x86-64-v3, of ");
   command_done(&run);
-  CHECK(mlx_is_file(in_folder("for-here.mlxb/model.cpu-x86-64-v3.vmfb")) && !mlx_is_file(in_folder("for-here.mlxb/model.cuda-sm_80.vmfb")));
+  CHECK(mlx_is_file(in_folder(arm ? "for-here.mlxb/model.cpu-aarch64.vmfb" : "for-here.mlxb/model.cpu-x86-64-v3.vmfb")) && !mlx_is_file(in_folder("for-here.mlxb/model.cuda-sm_80.vmfb")));
   RUN(&run, "verify", "-p", MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/plain.pub", pulled);
   command_done(&run);
   RUN(&run, "run", "-m", pulled, "-p", "x", "-n", "1", "--device", "cpu");
