@@ -93,7 +93,8 @@ static mlx_status_t choose_module(const fetch_t *fetch, const mlx_oci_document_t
     if (takes) *out_chosen = i;
   }
   if (fitting == 1) {
-    if (best) mlx_report_note(options->report, "taking the code for %s, of %s", index->items[*out_chosen].notes.target, targets);
+    const char *target = index->items[*out_chosen].notes.target;
+    if (best && strcmp(target, targets)) mlx_report_note(options->report, "taking the code for %s, of %s", target, targets);
     return NULL;
   }
   if (!index->count) return mlx_error(MLX_UNSUPPORTED, "the model is there, but nothing that was compiled for it");
