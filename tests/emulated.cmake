@@ -33,5 +33,6 @@ set(not_emulated
   arch_gpu_test generate_gpu_test kernels_gpu_test packed_gpu_test  # no GPU is emulated
   nvrtc_test kernels_test environment_test                          # NVRTC is a library of this machine
   arch_test arch_packing_test bench_test chat_terminal_test chat_tmux_test cli_test cpu_kernels_test generate_test gguf_arch_test)  # too long
-set(slowly_emulated grammar_test idle_test gpu_test hf_packing_test json_schema_test kill_test oci_test pull_test sampling_test template_test tokenizer_test)
+set(slowly_emulated cache_test grammar_test idle_test gpu_test hf_packing_test json_schema_test kill_test oci_test output_test pull_test resume_test sampling_test
+  sign_test template_test tokenizer_test)
 set(MLXCEL_TEST_IREE_COMPILE ${MLXCEL_IREE_COMPILE})
