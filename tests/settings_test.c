@@ -287,6 +287,6 @@ TEST(what_config_prints_can_be_read_again) {
 
 TEST_MAIN(CASE(settings_are_read_as_they_are_written), CASE(what_is_no_setting_is_refused_by_its_line),
           CASE(the_environment_goes_before_the_file_and_the_file_before_the_default), CASE(the_command_line_goes_before_the_environment),
-          CASE(mistakes_are_answered_with_the_line_and_the_nearest_name), POSIX_CASE(insecure_is_said_on_the_command_line_alone), CASE(the_file_is_found_in_the_folder_for_configuration),
+          CASE(mistakes_are_answered_with_the_line_and_the_nearest_name), CASE(insecure_is_said_on_the_command_line_alone), POSIX_CASE(the_file_is_found_in_the_folder_for_configuration),
           CASE(a_variable_that_is_read_elsewhere_still_goes_before_the_file), CASE(the_file_can_set_variables_that_the_environment_does_not_have),
           CASE(what_config_prints_can_be_read_again))
