@@ -10,6 +10,7 @@
 #define MLXCEL_ARTIFACT_PULL_H_
 
 #include "artifact/http.h"
+#include "artifact/manifest.h"
 #include "base/report.h"
 
 typedef struct mlx_pull_options {
@@ -34,5 +35,8 @@ mlx_status_t mlx_pull_url(const char *url, const mlx_pull_options_t *options, ch
 
 // Where a bundle called |name| goes: |output|, else NAME.mlxb in this folder. Release with mlx_free.
 mlx_status_t mlx_pull_place_bundle(const char *name, const char *output, char **out_path) MLX_MUST_USE;
+
+// Refuses a bundle whose manifest lists no files: they could not be checked when they come.
+mlx_status_t mlx_pull_need_files(const mlx_manifest_t *manifest) MLX_MUST_USE;
 
 #endif  // MLXCEL_ARTIFACT_PULL_H_

@@ -237,7 +237,7 @@ static mlx_status_t plan(fetch_t *fetch) {
   MLX_TRY(get_manifest(fetch));
   MLX_TRY(mlx_bundle_open(fetch->staging, &bundle));
   const mlx_manifest_t *manifest = mlx_bundle_manifest(bundle);
-  mlx_status_t status = manifest->file_count ? NULL : mlx_error(MLX_INVALID_INPUT, "the manifest is an older compiler's and lists no files: what comes could not be checked");
+  mlx_status_t status = mlx_pull_need_files(manifest);
   if (!status) status = add_module(fetch, &fetch->module, manifest);
   for (size_t i = 0; i < fetch->other_count && !status; ++i) status = add_module(fetch, &fetch->others[i], manifest);
   if (!status) status = add_layers(fetch, &fetch->model, manifest);

@@ -35,6 +35,10 @@ static void free_site(site_t *site) {
   mlx_free(site->staging);
 }
 
+mlx_status_t mlx_pull_need_files(const mlx_manifest_t *manifest) {
+  return manifest->file_count ? NULL : mlx_error(MLX_INVALID_INPUT, "the manifest is an older compiler's and lists no files: what comes could not be checked");
+}
+
 mlx_status_t mlx_pull_place_bundle(const char *name, const char *output, char **out_path) {
   *out_path = NULL;
   const size_t length = strlen(name);
@@ -164,7 +168,7 @@ static mlx_status_t has_weights(const site_t *site, const char *name, bool *out_
 
 static mlx_status_t plan(site_t *site, const mlx_manifest_t *manifest) {
   const char *target;
-  if (!manifest->file_count) return mlx_error(MLX_INVALID_INPUT, "the manifest is an older compiler's and lists no files: what comes could not be checked");
+  MLX_TRY(mlx_pull_need_files(manifest));
   MLX_TRY(choose_target(site->options, manifest, &target));
   if (target && manifest->variant_count > 1) mlx_report_note(site->options->report, "taking the code for %s, of %s", target, mlx_manifest_targets_text(manifest).text);
   for (size_t i = 0; i < manifest->file_count; ++i) {

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "tests/check.h"
 #include "tests/command.h"
+#include "tests/folder.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define BENCH TABLE, "-t", "1"
@@ -24,22 +25,12 @@ static yyjson_doc *run_json(command_t *run) {
   return doc;
 }
 
-static char folder[64];  // a fresh one for each test
-
 static void make_folder(void) {
   strcpy(folder, "/tmp/mlxcel-bench-XXXXXX");
   CHECK(mkdtemp(folder));
 }
 
 static void remove_folder(void) { CHECK_OK(mlx_remove_tree(folder)); }
-
-static const char *in_folder(const char *name) {
-  static char paths[4][128];
-  static int next;
-  char *path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Formats

@@ -2,22 +2,13 @@
 #include <sys/stat.h>
 
 #include "runtime/mlxcel.h"
+#include "tests/folder.h"
 #include "tests/pty.h"
 
 #define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define PROMPT ">>> \r\033[4C"
 #define PASTE(text) "\033[200~" text "\033[201~"
-
-static char folder[64];  // a fresh one for each test: history is there too
-
-static const char *in_folder(const char *name) {
-  static char paths[8][160];
-  static int next;
-  char *path = paths[next++ % 8];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 static void make_folder(void) {
   strcpy(folder, "/tmp/mlxcel-talk-XXXXXX");

@@ -5,22 +5,13 @@
 #include "runtime/tokenizer.h"
 #include "tests/check.h"
 #include "tests/command.h"
+#include "tests/folder.h"
 #include "tests/import_files.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define TEMPLATE                                                                                                           \
   "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}\\n{% endfor %}{% if add_generation_prompt " \
   "%}[assistant]{% endif %}"
-
-static char folder[64];  // a fresh one for each test
-
-static const char *in_folder(const char *name) {
-  static char paths[8][160];
-  static int next;
-  char *path = paths[next++ % 8];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 static void put_file(const char *name, const char *text) { CHECK_OK(mlx_write_file(in_folder(name), text, strlen(text))); }
 

@@ -1,5 +1,6 @@
 // The command line as a person meets it: what goes to which stream, what errors say, what is left behind.
 #include "base/text.h"
+#include "tests/folder.h"
 #include "tests/golden.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
@@ -7,22 +8,12 @@
 #define TINY_GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.json"
 #define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
 
-static char folder[64];  // a fresh one for each test
-
 static void make_folder(void) {
   strcpy(folder, "/tmp/mlxcel-cli-XXXXXX");
   CHECK(mkdtemp(folder));
 }
 
 static void remove_folder(void) { CHECK_OK(mlx_remove_tree(folder)); }
-
-static const char *in_folder(const char *name) {
-  static char paths[4][128];
-  static int next;
-  char *path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 // Runs with a cache of its own, so that nothing is there already.
 #define RUN_FRESH(command, ...)                              \

@@ -4,11 +4,10 @@
 #include "compiler/compile.h"
 #include "tests/check.h"
 #include "tests/command.h"
+#include "tests/folder.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define TINY_GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
-
-static char folder[64];
 
 static void make_folder(void) {
   strcpy(folder, "/tmp/mlxcel-inspect-XXXXXX");
@@ -16,14 +15,6 @@ static void make_folder(void) {
 }
 
 static void remove_folder(void) { CHECK_OK(mlx_remove_tree(folder)); }
-
-static const char *in_folder(const char *name) {
-  static char paths[4][192];
-  static int next;
-  char *path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 static void check_refused(command_t *run, int code, const char *part) {
   if (run->exit_code != code) CHECK_FAIL("exit status %d, expected %d: %s", run->exit_code, code, run->err);

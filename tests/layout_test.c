@@ -3,19 +3,10 @@
 
 #include "artifact/store.h"
 #include "tests/command.h"
+#include "tests/folder.h"
 
 #define WRITERS 8
 #define TAGS 6  // of each
-
-static char folder[64];
-
-static const char *in_folder(const char *name) {
-  static char paths[4][320];
-  static int next;
-  char *path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 static void clean_up(void) { mlx_status_free(mlx_remove_tree(folder)); }
 

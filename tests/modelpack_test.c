@@ -3,6 +3,7 @@
 
 #include "artifact/hub.h"
 #include "tests/command.h"
+#include "tests/folder.h"
 #include "tests/server.h"
 #include "tests/store_model.h"
 
@@ -10,16 +11,7 @@
 #define GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
 #define TYPE(rest) "application/vnd.cncf.model." rest
 
-static char folder[64];
 static server_t server;
-
-static const char *in_folder(const char *name) {
-  static char paths[8][320];
-  static int next;
-  char *path = paths[next++ % 8];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 static void shell(const char *script) { command_shell(folder, script); }
 

@@ -8,22 +8,14 @@
 #include "base/cpu.h"
 #include "base/digest.h"
 #include "tests/command.h"
+#include "tests/folder.h"
 #include "tests/server.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define DIGEST "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 #define REAL_REGISTRY "docker-registry"
 
-static char folder[64];
 static server_t server;
-
-static const char *in_folder(const char *name) {
-  static char paths[6][256];
-  static int next;
-  char *path = paths[next++ % 6];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 static void clean_up(void) {
   server_stop(&server);

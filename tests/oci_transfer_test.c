@@ -3,6 +3,7 @@
 #include "artifact/credentials.h"
 #include "artifact/push.h"
 #include "tests/command.h"
+#include "tests/folder.h"
 #include "tests/server.h"
 #include "tests/store_model.h"
 
@@ -12,16 +13,7 @@
 #define SHARD_NAME "model-00001-of-00002.safetensors"
 #define TLS MLXCEL_SOURCE_DIR "/tests/fixtures/tls/"
 
-static char folder[64];
 static server_t server, secure;
-
-static const char *in_folder(const char *name) {
-  static char paths[6][256];
-  static int next;
-  char *path = paths[next++ % 6];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 static void clean_up(void) {
   server_stop(&server);

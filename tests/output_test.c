@@ -5,22 +5,14 @@
 #include "artifact/push.h"
 #include "base/digest.h"
 #include "tests/command.h"
+#include "tests/folder.h"
 #include "tests/server.h"
 #include "tests/store_model.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
 
-static char folder[64];
 static server_t web, registry;
-
-static const char *in_folder(const char *name) {
-  static char paths[6][256];
-  static int next;
-  char *path = paths[next++ % 6];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 static void clean_up(void) {
   server_stop(&web);

@@ -5,6 +5,7 @@
 
 #include "base/digest.h"
 #include "tests/command.h"
+#include "tests/folder.h"
 #include "tests/server.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
@@ -15,17 +16,9 @@
 static const char *const files[FILES] = {"config.json", "generation_config.json", "tokenizer.json", WEIGHTS, "model-00002-of-00002.safetensors",
                                          "model.safetensors.index.json"};
 
-static char folder[64], cache[96];
+static char cache[96];
 static server_t server;
 static mlx_pull_options_t options;
-
-static const char *in_folder(const char *name) {
-  static char paths[4][256];
-  static int next;
-  char *path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 static void put(const char *from, const char *to) {
   char *parent;

@@ -3,19 +3,10 @@
 
 #include "tests/check.h"
 #include "tests/command.h"
+#include "tests/folder.h"
 #include "tests/pty.h"
 
 #define FIXTURES MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/"
-
-static char folder[64];
-
-static const char *in_folder(const char *name) {  // good for the next few calls
-  static char paths[8][256];
-  static int next;
-  char *path = paths[next++ % 8];
-  snprintf(path, 256, "%s/%s", folder, name);
-  return path;
-}
 
 // A folder of the test's own, where nobody is trusted.
 static void begin(void) {

@@ -4,21 +4,13 @@
 #include "artifact/pull.h"
 #include "base/digest.h"
 #include "tests/command.h"
+#include "tests/folder.h"
 #include "tests/server.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 
-static char folder[64];
 static server_t server;
 static mlx_pull_options_t options;
-
-static const char *in_folder(const char *name) {
-  static char paths[4][256];
-  static int next;
-  char *path = paths[next++ % 4];
-  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-  return path;
-}
 
 static void clean_up(void) {
   server_stop(&server);
