@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "artifact/settings.h"
+#include "transfer/settings.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/user.h"

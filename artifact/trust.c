@@ -6,7 +6,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "artifact/settings.h"
+#include "transfer/settings.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/user.h"

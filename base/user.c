@@ -49,3 +49,8 @@ mlx_status_t mlx_user_owns(const char *folder, const char *what, const char *var
   }
   return NULL;
 }
+
+const char *mlx_environment(const char *name) {
+  const char *value = getenv(name);
+  return value && *value ? value : NULL;
+}

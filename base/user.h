@@ -15,6 +15,9 @@ mlx_status_t mlx_user_folder(mlx_user_kind_t kind, char **out_folder) MLX_MUST_U
 // "HOME is", "A and B are": the variables that tell, for messages.
 const char *mlx_user_variables(mlx_user_kind_t kind);
 
+// The environment variable |name|, or NULL if it is unset or empty.
+const char *mlx_environment(const char *name);
+
 // Refuses a folder that others may put things into: all but whoever runs us, and root, who can do anything anyway. |what| is it, for messages, and
 // |variable| names another.
 mlx_status_t mlx_user_owns(const char *folder, const char *what, const char *variable) MLX_MUST_USE;

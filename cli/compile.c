@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "artifact/bundle.h"
-#include "artifact/hub.h"
+#include "transfer/hub.h"
 #include "base/file.h"
 #include "base/gpu.h"
 #include "base/memory.h"

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "artifact/http.h"
+#include "transfer/http.h"
 #include "base/cpu.h"
 #include "base/library.h"
 #include "base/memory.h"

@@ -1,11 +1,11 @@
 // mlxcel pull: a model from a hub, a registry or a web server, checked, to this machine.
-#include "artifact/pull.h"
+#include "transfer/pull.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "artifact/hub.h"
-#include "artifact/push.h"
+#include "transfer/hub.h"
+#include "transfer/push.h"
 #include "base/memory.h"
 #include "cli/cli.h"
 

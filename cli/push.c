@@ -1,5 +1,5 @@
 // mlxcel push: a compiled model to a registry, or to a folder laid out like one.
-#include "artifact/push.h"
+#include "transfer/push.h"
 
 #include <stdio.h>
 #include <string.h>

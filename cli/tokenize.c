@@ -1,5 +1,5 @@
 // mlxcel tokenize and mlxcel detokenize: text to ids and back, by the model's own tokenizer. Nothing is compiled, no weight is read.
-#include "runtime/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <ctype.h>
 #include <errno.h>

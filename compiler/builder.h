@@ -12,7 +12,7 @@
 #define MLXCEL_COMPILER_BUILDER_H_
 
 #include "base/text.h"
-#include "models/ops.h"
+#include "graph/ops.h"
 
 typedef enum mlx_form { MLX_FORM_IREE, MLX_FORM_PURE } mlx_form_t;
 

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "cache/cache.h"
 #include "compiler/quantize.h"
-#include "models/dtype.h"
+#include "graph/dtype.h"
 
 #define MLX_CONTEXT_OF_MODEL (-1)
 

@@ -1,4 +1,4 @@
-// Shared by the files that write the graph (graph.c, words.c, ops.c, kernel_ops.c, trace.c): what the words of models/ops.h need to
+// Shared by the files that write the graph (graph.c, words.c, ops.c, kernel_ops.c, trace.c): what the words of graph/ops.h need to
 // know about the function being built, and their lowerings.
 #ifndef MLXCEL_COMPILER_GRAPH_INTERNAL_H_
 #define MLXCEL_COMPILER_GRAPH_INTERNAL_H_

@@ -1,4 +1,4 @@
-// The words of models/ops.h as linked kernels: definitions, launch shapes and operands of the sources in kernels/cuda.
+// The words of graph/ops.h as linked kernels: definitions, launch shapes and operands of the sources in kernels/cuda.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// The plain StableHLO lowering of every word in models/ops.h: the truth that any kernel is tested against.
+// The plain StableHLO lowering of every word in graph/ops.h: the truth that any kernel is tested against.
 //
 // One call a statement: C leaves the order of arguments open, and the emitted text must not depend on who compiled us.
 #include <math.h>

@@ -7,9 +7,9 @@
 #include <stddef.h>
 
 #include "kernels/cpu/network.h"
-#include "models/codes.h"
-#include "models/dtype.h"
-#include "models/packing.h"
+#include "graph/codes.h"
+#include "graph/dtype.h"
+#include "models/import/packing.h"
 
 // What a block of 32 columns of a row holds, in this order: scales, offsets, codes.
 typedef struct mlx_panel_info {

@@ -2,7 +2,7 @@
 #ifndef MLXCEL_COMPILER_QUANTIZE_H_
 #define MLXCEL_COMPILER_QUANTIZE_H_
 
-#include "models/codes.h"
+#include "graph/codes.h"
 
 typedef enum mlx_quantize {
   MLX_QUANTIZE_NONE,

@@ -1,8 +1,8 @@
-// The words of models/ops.h: each is lowered by one of our kernels where the target has one for it, and plainly (ops.c) elsewhere.
+// The words of graph/ops.h: each is lowered by one of our kernels where the target has one for it, and plainly (ops.c) elsewhere.
 //
 // What a kernel can do together with what comes next is not written at once: a matrix product may end in an addition or an
 // activation, a rotation may be part of attention. Until then it is a value with a negative id, which only this file sees.
-#include "models/ops.h"
+#include "graph/ops.h"
 
 #include <stdio.h>
 #include <string.h>

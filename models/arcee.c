@@ -1,5 +1,5 @@
 // Arcee AFM: Llama with an MLP without a gate, whose activation is the square of what is positive.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t arcee_tensors[] = {
     MLX_RULE_EMBED,

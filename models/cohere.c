@@ -1,5 +1,5 @@
 // Command R: layer norms without a bias, attention and MLP side by side, positions that turn neighbouring elements, scaled logits.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t cohere_tensors[] = {
     MLX_RULE_EMBED,

@@ -1,5 +1,5 @@
 // Command R7B: Command R, where three of four layers have a window, and the fourth does not turn its heads.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t cohere2_tensors[] = {
     MLX_RULE_EMBED,

@@ -1,5 +1,5 @@
 // ERNIE 4.5: Llama whose positions turn neighbouring elements.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t ernie4_5_tensors[] = {
     MLX_RULE_EMBED,

@@ -1,6 +1,6 @@
 // EXAONE 4: Llama with its norms after each half of a layer and the heads of q and k normalised. Where some layers have a window, only
 // those turn their heads.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t exaone4_tensors[] = {
     MLX_RULE_EMBED,

@@ -1,5 +1,5 @@
 // Gemma: Llama with a GELU gate and an embedding scaled by the root of its width. Gains are stored less one.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 // Gemma 2: Gemma with norms before and after each half of a layer, capped scores and logits, and a window in every other layer.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 // Gemma 3, the text model: Gemma 2 with the heads of q and k normalised instead of caps; five of six layers have a window and a
 // rope of their own.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 // GLM-4: Llama with norms before and after each half of a layer, gate and up in one tensor, and half of each head turned, neighbour by
 // neighbour.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t glm4_tensors[] = {
     MLX_RULE_EMBED,

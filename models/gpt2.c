@@ -1,5 +1,5 @@
 // GPT-2: learned positions, layer norms, q, k and v in one tensor, a GELU MLP. Its matrices are stored [in, out].
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t gpt2_tensors[] = {
     MLX_MATRIX("transformer.wte.weight", "token_embd.weight", MLX_DIM(vocab), MLX_DIM(hidden)),

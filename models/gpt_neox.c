@@ -1,5 +1,5 @@
 // GPT-NeoX and Pythia: layer norms, q, k and v in one tensor, part of each head turned, attention and a GELU MLP side by side.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t gpt_neox_tensors[] = {
     MLX_MATRIX("gpt_neox.embed_in.weight", "token_embd.weight", MLX_DIM(vocab), MLX_DIM(hidden)),

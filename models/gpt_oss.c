@@ -1,6 +1,6 @@
 // gpt-oss: a mixture of experts with biases and a clamped gate, layers with and without a window in turn, and a sink in every
 // head's attention. Hugging Face has gate and up of all experts in one tensor, row by row in turn: [in, out], or packed as MXFP4.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 #define EXPERTS "model.layers.%d.mlp.experts."
 

@@ -1,5 +1,5 @@
 // Granite: Llama with factors for the embedding, the scores, what each half of a layer adds, and the logits.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t granite_tensors[] = {
     MLX_RULE_EMBED,

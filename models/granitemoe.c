@@ -1,5 +1,5 @@
 // Granite with a mixture of experts for its MLP.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 // Hugging Face has gate and up of all experts in one tensor, gate first.
 #define STORED "model.layers.%d.block_sparse_moe."

@@ -1,5 +1,5 @@
 // Hunyuan, the dense models: Llama with the heads of q and k normalised after they are turned.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t hunyuan_v1_dense_tensors[] = {
     MLX_RULE_EMBED,

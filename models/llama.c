@@ -1,5 +1,5 @@
 // Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU. Also SmolLM2 and other models of the same type.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t llama_tensors[] = {
     MLX_RULE_EMBED,

@@ -1,6 +1,6 @@
 // MiMo: Qwen2, and layers that predict the tokens after the next one, which decoding token by token does not use. llama.cpp's
 // converter does not know it.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t mimo_tensors[] = {
     MLX_RULE_EMBED,

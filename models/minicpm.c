@@ -2,7 +2,7 @@
 // adds, and the logits.
 #include <math.h>
 
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t minicpm_tensors[] = {
     MLX_RULE_EMBED,

@@ -1,6 +1,6 @@
 // Ministral 3: Mistral with a yarn rope, and queries that grow with the position: by 1 + beta log(1 + floor(position / original context)).
 // GGUF's mistral3 is also the text model of Mistral Small 3, which has neither.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t ministral3_tensors[] = {
     MLX_RULE_EMBED,

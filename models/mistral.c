@@ -1,6 +1,6 @@
 // Mistral: Llama, where a query sees only the last positions. Its GGUF files say that they are Llama, and most do not say how many
 // positions: those are read as Llama, which is the same as long as a text fits into the window.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t mistral_tensors[] = {
     MLX_RULE_EMBED,

@@ -1,5 +1,5 @@
 // Mixtral: Mistral with a mixture of experts for its MLP. Its GGUF files say that they are Llama.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t mixtral_tensors[] = {
     MLX_RULE_EMBED,

@@ -13,8 +13,8 @@
 
 #include "base/file.h"
 #include "base/status.h"
-#include "models/dtype.h"
-#include "models/packing.h"
+#include "graph/ops.h"
+#include "models/import/packing.h"
 
 #define MLX_MAX_RANK 4
 
@@ -103,20 +103,6 @@ mlx_status_t mlx_source_licence(const mlx_source_t *source, char *out, size_t si
 // Model: a source seen through its architecture
 
 #define MLX_MAX_LAYERS 1024
-#define MLX_MAX_FREQUENCIES 512  // half of the widest head
-
-// How positions turn a head.
-typedef struct mlx_rope {
-  int64_t dims;   // of each head are turned, from its first on; the rest stays
-  bool adjacent;  // element 2i pairs with 2i + 1; otherwise i with i + dims / 2
-  double scale;   // of cosines and sines
-  float frequencies[MLX_MAX_FREQUENCIES];  // radians a position, of the dims / 2 pairs
-} mlx_rope_t;
-
-bool mlx_rope_equal(const mlx_rope_t *a, const mlx_rope_t *b);
-
-typedef enum mlx_act { MLX_ACT_SILU, MLX_ACT_GELU, MLX_ACT_GELU_TANH, MLX_ACT_RELU, MLX_ACT_RELU2 } mlx_act_t;
-
 // What any architecture may have; one that has no use for a field leaves it 0.
 typedef struct mlx_config {
   int64_t layers;
@@ -211,8 +197,6 @@ typedef struct mlx_weight {
   mlx_packing_t *part_packings;  // owned: how each of them is packed; NULL: they are not
 } mlx_weight_t;
 
-typedef struct mlx_graph mlx_graph_t;
-typedef struct mlx_value mlx_value_t;
 typedef struct mlx_model mlx_model_t;
 
 // One architecture: a const of this type named mlx_arch_NAME in models/NAME.c. The build finds the files; there is no list.
@@ -225,7 +209,7 @@ typedef struct mlx_arch {
   const char *const *ignored;     // ends of names of tensors that hold nothing learned, NULL-terminated; may be NULL
   const char *const *unused;      // starts of names of tensors that decoding one token after the other has no use for; likewise
   mlx_status_t (*read_config)(const mlx_source_t *source, mlx_config_t *out_config);
-  // The network in the words of models/ops.h: token ids [M] in, hidden states after the last norm [M, hidden] out;
+  // The network in the words of graph/ops.h: token ids [M] in, hidden states after the last norm [M, hidden] out;
   // and the LM head: hidden states of the rows' last tokens in, logits [rows, vocab] out.
   mlx_value_t (*forward)(mlx_graph_t *graph, const mlx_model_t *model, mlx_value_t tokens);
   mlx_value_t (*head)(mlx_graph_t *graph, const mlx_model_t *model, mlx_value_t hidden);

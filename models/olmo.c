@@ -1,5 +1,5 @@
 // OLMo: Llama with layer norms that have no weights, and q, k and v clipped if the config says so.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t olmo_tensors[] = {
     MLX_RULE_EMBED,

@@ -1,5 +1,5 @@
 // OLMo 2: Llama with its norms after each half of a layer, and all of q and all of k normalised.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t olmo2_tensors[] = {
     MLX_RULE_EMBED,

@@ -1,5 +1,5 @@
 // OLMo 3: OLMo 2, where three of four layers have a window and a rope that is not scaled. Its GGUF files say that they are OLMo 2.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t olmo3_tensors[] = {
     MLX_RULE_EMBED,

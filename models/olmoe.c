@@ -1,5 +1,5 @@
 // OLMoE: all of q and all of k normalised, q, k and v clipped if the config says so, and a mixture of experts for the MLP.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t olmoe_tensors[] = {
     MLX_RULE_EMBED,

@@ -1,5 +1,5 @@
 // Phi-1 and Phi-2: one layer norm, then attention and a GELU MLP side by side; biases everywhere, also in the head.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t phi_tensors[] = {
     MLX_RULE_EMBED,

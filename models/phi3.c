@@ -1,5 +1,5 @@
 // Phi-3 and Phi-4: Llama with q, k and v in one tensor, gate and up in another, and a longrope for long contexts.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 #include <string.h>
 

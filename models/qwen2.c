@@ -1,5 +1,5 @@
 // Qwen2: Llama with biases of q, k and v; the later layers may have a window.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t qwen2_tensors[] = {
     MLX_RULE_EMBED,

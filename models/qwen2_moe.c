@@ -1,5 +1,5 @@
 // Qwen2 with a mixture of experts for its MLP, beside one expert that every token uses as far as a gate lets it.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t qwen2_moe_tensors[] = {
     MLX_RULE_EMBED,

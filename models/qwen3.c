@@ -1,5 +1,5 @@
 // Qwen3: Llama with the heads of q and k normalised; the later layers may have a window.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t qwen3_tensors[] = {
     MLX_RULE_EMBED,

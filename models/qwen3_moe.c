@@ -1,5 +1,5 @@
 // Qwen3 with a mixture of experts for its MLP.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t qwen3_moe_tensors[] = {
     MLX_RULE_EMBED,

@@ -1,5 +1,5 @@
 // Seed-OSS: Llama with biases of q, k and v.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t seed_oss_tensors[] = {
     MLX_RULE_EMBED,

@@ -1,5 +1,5 @@
 // SmolLM3: Llama, but every fourth layer does not turn its heads.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t smollm3_tensors[] = {
     MLX_RULE_EMBED,

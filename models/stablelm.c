@@ -1,5 +1,5 @@
 // StableLM: layer norms, part of each head turned, a gated MLP, which may stand beside the attention instead of after it.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static bool has_second_norm(const mlx_config_t *c) { return !c->parallel; }
 

@@ -1,5 +1,5 @@
 // StarCoder2: layer norms, biases everywhere, rotary positions, grouped-query attention with a window, a GELU MLP without a gate.
-#include "models/blocks.h"
+#include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t starcoder2_tensors[] = {
     MLX_RULE_EMBED,

@@ -14,7 +14,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "runtime/mlxcel.h"
-#include "runtime/template.h"
+#include "template/template.h"
 
 #define MAX_VARIABLES 64
 

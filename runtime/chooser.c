@@ -1,7 +1,7 @@
 #include "runtime/chooser.h"
 
 #include "base/memory.h"
-#include "runtime/grammar.h"
+#include "grammar/matcher.h"
 #include "runtime/sampler.h"
 
 struct mlx_chooser {

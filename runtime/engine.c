@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "runtime/engine_internal.h"
-#include "runtime/vocabulary.h"
+#include "grammar/vocabulary.h"
 
 #define MAX_JSON (256u << 20)
 #ifndef MLXCEL_IREE_VERSION  // of the IREE that we are built with, as far as the build knows it

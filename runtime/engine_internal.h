@@ -6,7 +6,7 @@
 #include "artifact/bundle.h"
 #include "base/file.h"
 #include "runtime/mlxcel.h"
-#include "runtime/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "shim/shim.h"
 
 struct mlx_engine {

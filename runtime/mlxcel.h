@@ -13,6 +13,9 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "grammar/grammar.h"
+#include "template/chat_formats.h"
+#include "template/conversation.h"
 
 typedef struct mlx_engine mlx_engine_t;
 typedef struct mlx_session mlx_session_t;
@@ -121,9 +124,6 @@ mlx_status_t mlx_chat_create_with(const char *name, const char *source, size_t s
                                   mlx_chat_t **out_chat) MLX_MUST_USE;
 // The text of a bundle's chat.json; NULL when it has none. Release with mlx_free.
 mlx_status_t mlx_chat_read_bundle(const char *path, char **out_json, size_t *out_length) MLX_MUST_USE;
-// Well-known formats, for models that bring no template: the Jinja of one, or NULL; and their names, a NULL after them.
-const char *mlx_chat_format(const char *name);
-const char *const *mlx_chat_format_names(void);
 void mlx_chat_free(mlx_chat_t *chat);  // NULL is fine
 // The error that everybody gives about a model without a chat template.
 mlx_status_t mlx_chat_missing(const char *name) MLX_MUST_USE;
@@ -145,31 +145,6 @@ mlx_status_t mlx_chat_render(const mlx_chat_t *chat, const char *messages, size_
 void mlx_chat_free_text(char *text);
 // The template's source, or NULL when there is none of that name (NULL: the one that would be chosen). Borrowed from the chat.
 const char *mlx_chat_source(const mlx_chat_t *chat, const char *template_name, bool has_tools);
-
-// ---------------------------------------------------------------------------------------------------------------------
-// Conversation
-
-typedef struct mlx_conversation mlx_conversation_t;
-
-mlx_status_t mlx_conversation_create(mlx_conversation_t **out_conversation) MLX_MUST_USE;  // empty; release with mlx_conversation_free
-void mlx_conversation_free(mlx_conversation_t *conversation);                              // NULL is fine
-// From a JSON list of messages, or an object that has one as its "messages". A message is an object with a string as its "role" and, where it
-// has a "content", a string, a list or null there; what else is in it stays. |name| is what errors call the text.
-mlx_status_t mlx_conversation_parse(const char *name, const char *json, size_t length, mlx_conversation_t **out_conversation) MLX_MUST_USE;
-
-mlx_status_t mlx_conversation_add(mlx_conversation_t *conversation, const char *role, const char *text, size_t length) MLX_MUST_USE;
-// Puts a system message at the beginning, or in the place of the one that is there; NULL takes it away.
-mlx_status_t mlx_conversation_set_system(mlx_conversation_t *conversation, const char *text, size_t length) MLX_MUST_USE;
-const char *mlx_conversation_system(const mlx_conversation_t *conversation);  // NULL: there is none. Borrowed
-size_t mlx_conversation_count(const mlx_conversation_t *conversation);
-// The role and the text of message |index|; "" for a text that is none. Borrowed, until the conversation changes.
-const char *mlx_conversation_role(const mlx_conversation_t *conversation, size_t index);
-const char *mlx_conversation_text(const mlx_conversation_t *conversation, size_t index);
-void mlx_conversation_cut(mlx_conversation_t *conversation, size_t count);  // drops every message from |count| on
-// Where the turn after the one at |index| begins: the next message of a user's; the count when there is none.
-size_t mlx_conversation_next_turn(const mlx_conversation_t *conversation, size_t index);
-// A JSON list of the system message, where there is one, and the messages from |first| on. Release with mlx_free.
-mlx_status_t mlx_conversation_json(const mlx_conversation_t *conversation, size_t first, char **out_json, size_t *out_length) MLX_MUST_USE;
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Session
@@ -238,13 +213,6 @@ typedef struct mlx_logprob {
   int32_t id;
   double logprob;  // natural logarithm, from the model's own logits before anything is done to them
 } mlx_logprob_t;
-
-// What a text must look like. |name| is what errors call it. Release with mlx_grammar_free.
-typedef struct mlx_grammar mlx_grammar_t;
-mlx_status_t mlx_grammar_create(const char *name, const char *gbnf, size_t length, mlx_grammar_t **out_grammar) MLX_MUST_USE;
-mlx_status_t mlx_grammar_create_from_schema(const char *name, const char *json_schema, size_t length,
-                                            mlx_grammar_t **out_grammar) MLX_MUST_USE;
-void mlx_grammar_free(mlx_grammar_t *grammar);
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Generating text

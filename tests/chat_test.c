@@ -2,7 +2,7 @@
 #include "base/json.h"
 #include "models/import/chat.h"
 #include "runtime/mlxcel.h"
-#include "runtime/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "tests/check.h"
 #include "tests/command.h"
 #include "tests/folder.h"

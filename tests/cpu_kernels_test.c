@@ -5,7 +5,7 @@
 #include "base/cpu.h"
 #include "compiler/kernels.h"
 #include "compiler/panels.h"
-#include "models/codes.h"
+#include "graph/codes.h"
 #include "tests/compiled.h"
 #include "tests/distance.h"
 #include "tests/golden.h"

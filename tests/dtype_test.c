@@ -1,5 +1,5 @@
 // Promises of the dtype table: what widening and rounding give, and that sizes never wrap.
-#include "models/dtype.h"
+#include "graph/dtype.h"
 
 #include <float.h>
 #include <math.h>

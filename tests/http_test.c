@@ -1,7 +1,7 @@
 // The HTTP client and downloads against a server that misbehaves on request (tests/hub_server.py).
 #include <sys/stat.h>
 
-#include "artifact/download.h"
+#include "transfer/download.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "tests/server.h"

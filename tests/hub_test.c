@@ -1,5 +1,5 @@
 // What a reference to a hub names, and which files of a model are chosen. No network: tests/pull_test.c has that.
-#include "artifact/hub.h"
+#include "transfer/hub.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "tests/check.h"

@@ -3,7 +3,7 @@
 #include <oniguruma.h>
 #include <yyjson.h>
 
-#include "runtime/json_schema.h"
+#include "grammar/json_schema.h"
 #include "tests/random_text.h"
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // Folders laid out like a registry (oci-layout:FOLDER): what several put there at once, what is damaged, what was left behind.
 #include <pthread.h>
 
-#include "artifact/store.h"
+#include "transfer/store.h"
 #include "tests/command.h"
 #include "tests/folder.h"
 

@@ -1,7 +1,7 @@
 // Models that others put into registries: raw and tar layers become a model that can be opened, and what should not be unpacked is refused.
-#include "artifact/modelpack.h"
+#include "transfer/modelpack.h"
 
-#include "artifact/hub.h"
+#include "transfer/hub.h"
 #include "tests/command.h"
 #include "tests/folder.h"
 #include "tests/server.h"

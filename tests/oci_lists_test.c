@@ -1,6 +1,6 @@
 // What a registry tells of a model in lists: pages are followed, but not for ever and not with a token to strangers; registries without the
 // referrers API, and lists that say less than they could, do as well.
-#include "artifact/push.h"
+#include "transfer/push.h"
 #include "tests/command.h"
 #include "tests/server.h"
 

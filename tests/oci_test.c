@@ -3,8 +3,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "artifact/credentials.h"
-#include "artifact/push.h"
+#include "transfer/credentials.h"
+#include "transfer/push.h"
 #include "base/cpu.h"
 #include "base/digest.h"
 #include "tests/command.h"

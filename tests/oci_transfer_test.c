@@ -1,7 +1,7 @@
 // How blobs travel: resumed, side by side, with a line that says how far they are, by http only where that was asked for, and with the
 // credentials that docker has.
-#include "artifact/credentials.h"
-#include "artifact/push.h"
+#include "transfer/credentials.h"
+#include "transfer/push.h"
 #include "tests/command.h"
 #include "tests/folder.h"
 #include "tests/server.h"

@@ -1,8 +1,8 @@
 // Where a pull puts things. Two to one place at once: one brings it, the other waits and says that it is there; nothing of either is left beside
 // it. And whether there is room.
-#include "artifact/output.h"
+#include "transfer/output.h"
 
-#include "artifact/push.h"
+#include "transfer/push.h"
 #include "base/digest.h"
 #include "tests/command.h"
 #include "tests/folder.h"

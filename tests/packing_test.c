@@ -1,5 +1,5 @@
 // Packed matrices widen bit for bit: by hand for each kind and width, and against goldens that numpy made (tests/parity).
-#include "models/packing.h"
+#include "models/import/packing.h"
 
 #include <float.h>
 #include <math.h>

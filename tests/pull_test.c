@@ -1,5 +1,5 @@
 // mlxcel pull hf:..., against a server that speaks the hub's API (tests/hub_server.py), as a person meets it.
-#include "artifact/pull.h"
+#include "transfer/pull.h"
 
 #include <sys/stat.h>
 

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "artifact/http.h"
+#include "transfer/http.h"
 #include "tests/check.h"
 
 typedef struct server {

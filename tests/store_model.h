@@ -2,7 +2,7 @@
 #ifndef MLXCEL_TESTS_STORE_MODEL_H_
 #define MLXCEL_TESTS_STORE_MODEL_H_
 
-#include "artifact/store.h"
+#include "transfer/store.h"
 #include "base/digest.h"
 #include "base/file.h"
 #include "tests/check.h"

@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "runtime/mlxcel.h"
-#include "runtime/template.h"
+#include "template/template.h"
 #include "tests/check.h"
 #include "tests/faults.h"
 

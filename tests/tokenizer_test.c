@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "base/memory.h"
-#include "runtime/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "tests/check.h"
 #include "tests/goldens/tokenizer_kinds.h"
 

@@ -1,7 +1,7 @@
 // mlxcel pull https://...: bundles from plain web servers of several kinds (tests/hub_server.py), and what a person is told when it fails.
 #include <sys/stat.h>
 
-#include "artifact/pull.h"
+#include "transfer/pull.h"
 #include "base/digest.h"
 #include "tests/command.h"
 #include "tests/folder.h"

@@ -1,4 +1,4 @@
-# libcurl with a TLS client, for artifact/http.c alone. Their own build systems ask the compiler hundreds of questions; the answers
+# libcurl with a TLS client, for transfer/http.c alone. Their own build systems ask the compiler hundreds of questions; the answers
 # are the same on every 64-bit Linux and lie beside this file. On Windows the system's own TLS (Schannel) is used.
 set(CURL ${MLXCEL_CRATES}/curl-sys/curl)
 set(MBEDTLS ${MLXCEL_CRATES}/mbedtls-rs-sys/mbedtls)

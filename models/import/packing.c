@@ -1,5 +1,5 @@
 // The plain, exact widening of packed matrices to f32: the reference. Codes are unsigned and little-endian.
-#include "models/packing.h"
+#include "models/import/packing.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes runtime/template_unicode_tables.h: what Python's str does to single characters, read off Python itself.
+"""Writes template/unicode_tables.h: what Python's str does to single characters, read off Python itself.
 
-  template_tables.py > runtime/template_unicode_tables.h
+  template_tables.py > template/unicode_tables.h
 """
 import unicodedata
 

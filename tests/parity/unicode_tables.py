@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes runtime/tokenizer_unicode_tables.h: what the `tokenizers` package does to single characters.
+"""Writes tokenizer/unicode_tables.h: what the `tokenizers` package does to single characters.
 
-  unicode_tables.py > runtime/tokenizer_unicode_tables.h
-  unicode_tables.py GRAPHEMES > runtime/tokenizer_grapheme_table.h
+  unicode_tables.py > tokenizer/unicode_tables.h
+  unicode_tables.py GRAPHEMES > tokenizer/grapheme_table.h
 
 The package mixes tables of several Unicode versions (normalization 9.0, categories 8.0, lower case of its Rust compiler), so they
 are read off the package itself, character by character. Python's unicodedata adds what cannot be seen from outside: which pair a

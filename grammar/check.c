@@ -1,0 +1,183 @@
+// What a grammar must be before a matcher may follow it: every rule comes to an end, and no rule begins with itself, since a
+// matcher would have to go into it for ever.
+#include <string.h>
+
+#include "base/memory.h"
+#include "grammar/internal.h"
+
+typedef struct use {
+  uint32_t alternate;
+  int32_t next;  // of the same rule
+} use_t;
+
+typedef struct check {
+  const mlx_grammar_t *g;
+  uint32_t *rule_of;      // [alternates]
+  use_t *uses;            // every RULE symbol
+  int32_t *first_use;     // [rules]
+  uint32_t *missing;      // [alternates] symbols that have not been found to hold
+  uint32_t *queue;        // [rules]
+  bool *nullable, *ends;  // [rules]
+  // Tarjan's strongly connected components over "begins with"
+  uint32_t *order, *low, *component;  // [rules]; 0: not met
+  uint32_t *stack, *path;             // [rules]
+  uint32_t *place;                    // [rules] where each rule on the path is in its alternates: a symbol
+  int32_t *at_alternate;              // [rules]
+} check_t;
+
+static mlx_status_t allocate(check_t *c) {
+  const size_t rules = c->g->rule_count, alternates = c->g->alternate_count;
+  MLX_TRY(mlx_alloc(alternates, sizeof *c->rule_of, &c->rule_of));
+  MLX_TRY(mlx_alloc(c->g->symbol_count, sizeof *c->uses, &c->uses));
+  MLX_TRY(mlx_alloc(alternates, sizeof *c->missing, &c->missing));
+  MLX_TRY(mlx_alloc(rules, sizeof *c->nullable, &c->nullable));
+  MLX_TRY(mlx_alloc(rules, sizeof *c->ends, &c->ends));
+  MLX_TRY(mlx_alloc(rules, sizeof *c->first_use, &c->first_use));
+  MLX_TRY(mlx_alloc(rules, sizeof *c->at_alternate, &c->at_alternate));
+  uint32_t **const arrays[] = {&c->queue, &c->order, &c->low, &c->component, &c->stack, &c->path, &c->place};
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) MLX_TRY(mlx_alloc(rules, sizeof **arrays[i], arrays[i]));
+  return NULL;
+}
+
+static void release(check_t *c) {
+  void *const arrays[] = {c->rule_of, c->uses, c->first_use, c->missing, c->queue, c->nullable, c->ends, c->order, c->low,
+                          c->component,
+                          c->stack, c->path, c->place, c->at_alternate};
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) mlx_free(arrays[i]);
+}
+
+static void list_uses(check_t *c) {
+  const mlx_grammar_t *g = c->g;
+  int32_t count = 0;
+  for (size_t r = 0; r < g->rule_count; ++r) {
+    c->first_use[r] = -1;
+    for (int32_t a = g->rules[r].first; a >= 0; a = g->alternates[a].next) c->rule_of[a] = (uint32_t)r;
+  }
+  for (size_t a = 0; a < g->alternate_count; ++a) {
+    for (const mlx_symbol_t *s = g->symbols + g->alternates[a].start; s->kind != MLX_SYMBOL_END; ++s) {
+      if (s->kind != MLX_SYMBOL_RULE) continue;
+      c->uses[count] = (use_t){(uint32_t)a, c->first_use[s->value]};
+      c->first_use[s->value] = count++;
+    }
+  }
+}
+
+// holds[rule]: some alternate has only rules that hold, and bytes only |with_bytes|.
+static void spread(check_t *c, bool with_bytes, bool *holds) {
+  const mlx_grammar_t *g = c->g;
+  size_t queued = 0;
+  for (size_t a = 0; a < g->alternate_count; ++a) {
+    c->missing[a] = 0;
+    for (const mlx_symbol_t *s = g->symbols + g->alternates[a].start; s->kind != MLX_SYMBOL_END; ++s) {
+      c->missing[a] += s->kind == MLX_SYMBOL_RULE || !with_bytes;
+    }
+    if (c->missing[a] || holds[c->rule_of[a]]) continue;
+    holds[c->rule_of[a]] = true;
+    c->queue[queued++] = c->rule_of[a];
+  }
+  for (size_t done = 0; done < queued; ++done) {
+    for (int32_t u = c->first_use[c->queue[done]]; u >= 0; u = c->uses[u].next) {
+      const uint32_t a = c->uses[u].alternate;
+      if (--c->missing[a] || holds[c->rule_of[a]]) continue;
+      holds[c->rule_of[a]] = true;
+      c->queue[queued++] = c->rule_of[a];
+    }
+  }
+}
+
+// The next rule that |rule| may begin with; its place moves on. False after the last.
+static bool next_beginning(check_t *c, uint32_t rule, uint32_t *out) {
+  const mlx_grammar_t *g = c->g;
+  while (c->at_alternate[rule] >= 0) {
+    const mlx_symbol_t symbol = g->symbols[c->place[rule]];
+    if (symbol.kind == MLX_SYMBOL_RULE && c->nullable[symbol.value]) {
+      ++c->place[rule];
+    } else {
+      c->at_alternate[rule] = g->alternates[c->at_alternate[rule]].next;
+      if (c->at_alternate[rule] >= 0) c->place[rule] = g->alternates[c->at_alternate[rule]].start;
+    }
+    if (symbol.kind != MLX_SYMBOL_RULE) continue;
+    *out = symbol.value;
+    return true;
+  }
+  return false;
+}
+
+static void close_component(check_t *c, uint32_t rule, size_t *inout_stacked) {
+  uint32_t member;
+  do {
+    member = c->stack[--*inout_stacked];
+    c->component[member] = rule + 1;
+  } while (member != rule);
+}
+
+static void find_components(check_t *c, uint32_t start, uint32_t *inout_number) {
+  const mlx_grammar_t *g = c->g;
+  size_t depth = 0, stacked = 0;
+  uint32_t next = start;
+  for (bool entering = true;;) {
+    if (entering) {
+      c->order[next] = c->low[next] = ++*inout_number;
+      c->stack[stacked++] = c->path[depth++] = next;
+      c->at_alternate[next] = g->rules[next].first;
+      c->place[next] = g->alternates[g->rules[next].first].start;
+    }
+    const uint32_t rule = c->path[depth - 1];
+    entering = next_beginning(c, rule, &next);
+    if (entering && c->order[next]) {
+      if (!c->component[next] && c->order[next] < c->low[rule]) c->low[rule] = c->order[next];
+      entering = false;
+    } else if (!entering) {
+      if (c->low[rule] == c->order[rule]) close_component(c, rule, &stacked);
+      if (!--depth) return;
+      const uint32_t parent = c->path[depth - 1];
+      if (c->low[rule] < c->low[parent]) c->low[parent] = c->low[rule];
+    }
+  }
+}
+
+static mlx_status_t refuse(const mlx_grammar_t *g, size_t rule, const char *what, const char *hint) {
+  mlx_status_t status = mlx_error(MLX_UNSUPPORTED, "%s: line %u: rule '%s' %s", g->source, g->rules[rule].line,
+                                  g->names + g->rules[rule].name, what);
+  return mlx_status_hint(status, "%s", hint);
+}
+
+// A circle of beginnings is harmless where nothing is left to do after each of them: the matcher meets itself and stops.
+static mlx_status_t refuse_left_recursion(check_t *c) {
+  const mlx_grammar_t *g = c->g;
+  for (size_t a = 0; a < g->alternate_count; ++a) {
+    for (const mlx_symbol_t *s = g->symbols + g->alternates[a].start; s->kind == MLX_SYMBOL_RULE; ++s) {
+      const bool is_last = s[1].kind == MLX_SYMBOL_END;
+      if (!is_last && c->component[s->value] == c->component[c->rule_of[a]]) {
+        return refuse(g, c->rule_of[a], "begins with itself (left recursion)", "write a ::= a x | y as a ::= y x*");
+      }
+      if (!c->nullable[s->value]) break;
+    }
+  }
+  return NULL;
+}
+
+static mlx_status_t run(check_t *c) {
+  const mlx_grammar_t *g = c->g;
+  MLX_TRY(allocate(c));
+  list_uses(c);
+  spread(c, true, c->ends);
+  for (size_t r = 0; r < g->rule_count; ++r) {
+    if (!c->ends[r]) {
+      return refuse(g, r, "has no end: every text of it would go on for ever", "give it an alternative without itself");
+    }
+  }
+  spread(c, false, c->nullable);
+  uint32_t number = 0;
+  for (size_t r = 0; r < g->rule_count; ++r) {
+    if (!c->order[r]) find_components(c, (uint32_t)r, &number);
+  }
+  return refuse_left_recursion(c);
+}
+
+mlx_status_t mlx_grammar_check(const mlx_grammar_t *g) {
+  check_t c = {.g = g};
+  mlx_status_t status = run(&c);
+  release(&c);
+  return status;
+}

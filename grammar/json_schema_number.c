@@ -1,0 +1,118 @@
+// Numbers inside bounds, digit by digit.
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "grammar/json_schema_internal.h"
+
+#define MOST 999999999999999  // 15 digits: every double keeps them
+
+static void put_digits(mlx_text_t *out, size_t count) {
+  if (count) mlx_text_printf(out, " [0-9]{%zu}", count);
+}
+
+static bool all_are(const char *digits, char digit) { return digits[strspn(digits, (char[]){digit, 0})] == 0; }
+
+// Numbers of as many digits as |low| and |high| have, from the one to the other.
+static void put_same_length(mlx_text_t *out, const char *low, const char *high) {
+  const size_t left = strlen(low);
+  if (!left || (all_are(low, '0') && all_are(high, '9'))) {
+    put_digits(out, left);
+    return;
+  }
+  if (*low == *high) {
+    mlx_text_printf(out, " \"%c\"", *low);
+    put_same_length(out, low + 1, high + 1);
+    return;
+  }
+  char zeros[20] = "", nines[20] = "";
+  memset(zeros, '0', left - 1);
+  memset(nines, '9', left - 1);
+  zeros[left - 1] = nines[left - 1] = 0;
+  const bool low_whole = all_are(low + 1, '0'), high_whole = all_are(high + 1, '9');
+  const char first = (char)(*low + !low_whole), last = (char)(*high - !high_whole);
+  const char *separator = "";
+  mlx_text_puts(out, " (");
+  if (!low_whole) {
+    mlx_text_printf(out, "\"%c\"", *low);
+    put_same_length(out, low + 1, nines);
+    separator = " | ";
+  }
+  if (first <= last) {
+    mlx_text_printf(out, "%s[%c-%c]", separator, first, last);
+    put_digits(out, left - 1);
+    separator = " | ";
+  }
+  if (!high_whole) {
+    mlx_text_printf(out, "%s\"%c\"", separator, *high);
+    put_same_length(out, zeros, high + 1);
+  }
+  mlx_text_puts(out, ")");
+}
+
+// Whole numbers from |low| to |high|, neither below 0.
+static void put_whole(mlx_text_t *out, int64_t low, int64_t high) {
+  const char *separator = "(";
+  for (int64_t ten = 10; low <= high; ten *= 10) {
+    if (low >= ten) continue;
+    char first[24], last[24];
+    snprintf(first, sizeof first, "%" PRId64, low);
+    snprintf(last, sizeof last, "%" PRId64, high < ten ? high : ten - 1);
+    mlx_text_puts(out, separator);
+    put_same_length(out, first, last);
+    separator = " |";
+    low = ten;
+  }
+  mlx_text_puts(out, ")");
+}
+
+// As many places after the point as leave a number 15 digits in all, so that reading it never rounds it up to |high|.
+static void put_fraction(mlx_text_t *out, int64_t high) {
+  int places = 15;
+  for (; high; high /= 10) --places;
+  if (places > 0) mlx_text_printf(out, " (\".\" [0-9]{1,%d})?", places);
+}
+
+// From |low| to |high|, with digits after the point, neither below 0; |high| itself unless |open|.
+static bool put_magnitudes(mlx_text_t *out, const char *separator, const char *sign, int64_t low, int64_t high, bool open) {
+  if (low > high || (low == high && open)) return false;
+  mlx_text_printf(out, "%s%s(", separator, sign);
+  if (low < high) {
+    put_whole(out, low, high - 1);
+    put_fraction(out, high);
+  }
+  if (!open) mlx_text_printf(out, "%s\"%" PRId64 "\"", low < high ? " | " : "", high);
+  mlx_text_puts(out, ")");
+  return true;
+}
+
+static bool put_bounded(mlx_text_t *out, int64_t low, int64_t high, bool low_open, bool high_open) {
+  const int64_t least = high < 0 ? -high + high_open : high == 0 && high_open;  // of the magnitudes below 0
+  bool any = low < 0 && put_magnitudes(out, "", "\"-\" ", least, -low, low_open);
+  if (high >= 0) {
+    any |= put_magnitudes(out, any ? " | " : "", "", low > 0 ? low + low_open : low == 0 && low_open ? 1 : 0, high, high_open);
+  }
+  return any;
+}
+
+bool mlx_gbnf_number(mlx_text_t *out, const mlx_bounds_t *b, bool whole) {
+  if (b->min == -INFINITY && b->max == INFINITY) {
+    mlx_text_puts(out, whole ? "\"0\" | \"-\"? [1-9] [0-9]{0,14}"
+                             : "\"-\"? (\"0\" | [1-9] [0-9]{0,14}) (\".\" [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?");
+    return true;
+  }
+  const double least = fmax(ceil(b->min), -(double)MOST), most = fmin(floor(b->max), (double)MOST);
+  if (!(least <= most)) return false;
+  const bool least_open = b->min_excluded && least == b->min, most_open = b->max_excluded && most == b->max;
+  if (!whole) return put_bounded(out, (int64_t)least, (int64_t)most, least_open, most_open);
+  const int64_t low = (int64_t)least + least_open, high = (int64_t)most - most_open;
+  if (low > high) return false;
+  if (low < 0) {
+    mlx_text_puts(out, "\"-\" ");
+    put_whole(out, high < 0 ? -high : 1, -low);
+    if (high >= 0) mlx_text_puts(out, " | ");
+  }
+  if (high >= 0) put_whole(out, low < 0 ? 0 : low, high);
+  return true;
+}

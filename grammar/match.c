@@ -1,0 +1,371 @@
+// The matcher: all ways through the rules at once.
+//
+// A way is a stack: the symbol to match next, and below it where to go on after each rule it is in. Equal stacks are one node, so
+// that a stack is a number and ways that meet again share all that lies below. A state is a set of them. What a byte makes of a
+// state is worked out once and remembered, by class of byte.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "grammar/internal.h"
+#include "grammar/matcher.h"
+
+#define BOTTOM 0    // node: nothing is left to do below
+#define COMPLETE 1  // node: the whole text was matched
+#define DEAD 0      // state: no way leads on
+#define UNKNOWN -1  // transition: not worked out yet
+#define MASKS 16    // masks that are kept
+#define MANY_NODES (1u << 20)  // between two tokens, more than this are forgotten
+#define TOO_MANY_NODES (1u << 23)
+
+typedef struct node {
+  uint32_t symbol, parent;
+  uint32_t depth;
+  uint32_t mark;  // the search that met it last
+} node_t;
+
+typedef struct state {
+  uint32_t first, count;  // into members
+} state_t;
+
+typedef struct table {  // open addressing: slot -> number + 1, or 0
+  uint32_t *slots;
+  size_t mask, used;
+} table_t;
+
+typedef struct kept_mask {
+  const mlx_vocabulary_t *vocabulary;
+  int32_t state;
+  uint64_t *bits;  // owned
+} kept_mask_t;
+
+struct mlx_matcher {
+  const mlx_grammar_t *g;  // borrowed
+  node_t *nodes;
+  size_t node_count, node_capacity;
+  table_t node_table;
+  state_t *states;
+  size_t state_count, state_capacity;
+  table_t state_table;
+  int32_t *next;  // [states][classes]
+  size_t next_capacity;
+  uint32_t *members;  // of all states: nodes, in order
+  size_t member_count, member_capacity;
+  uint32_t *work;  // nodes to look at
+  size_t work_count, work_capacity;
+  uint32_t *found;
+  size_t found_count, found_capacity;
+  uint32_t search;
+  int32_t start, state;
+  int32_t *path;  // states on the way to a node of the vocabulary
+  size_t path_capacity;
+  kept_mask_t masks[MASKS];
+  size_t next_mask;
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Tables
+
+static uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+static uint64_t hash_node(uint32_t symbol, uint32_t parent) {
+  return mix(((uint64_t)symbol << 32 | parent) + 0x9e3779b97f4a7c15u);
+}
+
+static uint64_t hash_members(const uint32_t *members, size_t count) {
+  uint64_t hash = count;
+  for (size_t i = 0; i < count; ++i) hash = mix(hash * 31 + members[i] + 0x9e3779b97f4a7c15u);
+  return hash;
+}
+
+static void put(table_t *table, uint64_t hash, uint32_t number) {
+  size_t slot = hash & table->mask;
+  while (table->slots[slot]) slot = (slot + 1) & table->mask;
+  table->slots[slot] = number + 1;
+  ++table->used;
+}
+
+static uint64_t hash_of(const mlx_matcher_t *m, const table_t *table, uint32_t number) {
+  if (table == &m->node_table) return hash_node(m->nodes[number].symbol, m->nodes[number].parent);
+  return hash_members(m->members + m->states[number].first, m->states[number].count);
+}
+
+// Room for one more, at most half full.
+static mlx_status_t make_room(const mlx_matcher_t *m, table_t *table) {
+  if (table->slots && table->used * 2 < table->mask) return NULL;
+  table_t larger = {.mask = table->slots ? table->mask * 2 + 1 : 255};
+  MLX_TRY(mlx_alloc(larger.mask + 1, sizeof *larger.slots, &larger.slots));
+  for (size_t i = 0; table->slots && i <= table->mask; ++i) {
+    if (table->slots[i]) put(&larger, hash_of(m, table, table->slots[i] - 1), table->slots[i] - 1);
+  }
+  mlx_free(table->slots);
+  *table = larger;
+  return NULL;
+}
+
+static mlx_status_t too_ambiguous(const mlx_matcher_t *m) {
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "%s: there are too many ways to read the text so far", m->g->source),
+                         "write the grammar so that one text has few readings");
+}
+
+static mlx_status_t find_node(mlx_matcher_t *m, uint32_t symbol, uint32_t parent, uint32_t *out) {
+  MLX_TRY(make_room(m, &m->node_table));
+  const uint64_t hash = hash_node(symbol, parent);
+  for (size_t slot = hash & m->node_table.mask; m->node_table.slots[slot]; slot = (slot + 1) & m->node_table.mask) {
+    const uint32_t number = m->node_table.slots[slot] - 1;
+    if (m->nodes[number].symbol != symbol || m->nodes[number].parent != parent) continue;
+    *out = number;
+    return NULL;
+  }
+  if (m->node_count >= TOO_MANY_NODES) return too_ambiguous(m);
+  MLX_TRY(mlx_reserve(m->node_count + 1, sizeof *m->nodes, &m->node_capacity, &m->nodes));
+  *out = (uint32_t)m->node_count++;
+  m->nodes[*out] = (node_t){.symbol = symbol, .parent = parent, .depth = m->nodes[parent].depth + 1};
+  put(&m->node_table, hash, *out);
+  return NULL;
+}
+
+static int compare_numbers(const void *a, const void *b) {
+  const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  return (x > y) - (x < y);
+}
+
+// The state of what was found.
+static mlx_status_t find_state(mlx_matcher_t *m, int32_t *out) {
+  MLX_TRY(make_room(m, &m->state_table));
+  if (m->found_count) qsort(m->found, m->found_count, sizeof *m->found, compare_numbers);
+  const uint64_t hash = hash_members(m->found, m->found_count);
+  for (size_t slot = hash & m->state_table.mask; m->state_table.slots[slot]; slot = (slot + 1) & m->state_table.mask) {
+    const uint32_t number = m->state_table.slots[slot] - 1;
+    const state_t *s = &m->states[number];
+    if (s->count != m->found_count || (s->count && memcmp(m->members + s->first, m->found, s->count * sizeof *m->found))) {
+      continue;
+    }
+    *out = (int32_t)number;
+    return NULL;
+  }
+  const size_t classes = m->g->class_count;
+  if (m->state_count >= MLX_GRAMMAR_MAX_STATES || m->member_count > TOO_MANY_NODES) return too_ambiguous(m);
+  MLX_TRY(mlx_reserve(m->state_count + 1, sizeof *m->states, &m->state_capacity, &m->states));
+  MLX_TRY(mlx_reserve((m->state_count + 1) * classes, sizeof *m->next, &m->next_capacity, &m->next));
+  MLX_TRY(mlx_reserve(m->member_count + m->found_count, sizeof *m->members, &m->member_capacity, &m->members));
+  m->states[m->state_count] = (state_t){(uint32_t)m->member_count, (uint32_t)m->found_count};
+  if (m->found_count) memcpy(m->members + m->member_count, m->found, m->found_count * sizeof *m->found);
+  m->member_count += m->found_count;
+  for (size_t i = 0; i < classes; ++i) m->next[m->state_count * classes + i] = UNKNOWN;
+  put(&m->state_table, hash, (uint32_t)m->state_count);
+  *out = (int32_t)m->state_count++;
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Ways
+
+// Goes on at |symbol| with |parent| below, unless this search was there.
+static mlx_status_t visit(mlx_matcher_t *m, uint32_t symbol, uint32_t parent) {
+  const mlx_symbol_t *symbols = m->g->symbols;
+  while (symbols[symbol].kind == MLX_SYMBOL_END && parent != BOTTOM) {
+    symbol = m->nodes[parent].symbol;
+    parent = m->nodes[parent].parent;
+  }
+  uint32_t node = COMPLETE;
+  if (symbols[symbol].kind != MLX_SYMBOL_END) MLX_TRY(find_node(m, symbol, parent, &node));
+  if (m->nodes[node].mark == m->search || m->nodes[node].depth > MLX_GRAMMAR_MAX_DEPTH) return NULL;
+  m->nodes[node].mark = m->search;
+  MLX_TRY(mlx_reserve(m->work_count + 1, sizeof *m->work, &m->work_capacity, &m->work));
+  m->work[m->work_count++] = node;
+  return NULL;
+}
+
+// Goes into rules until every way has a byte to match.
+static mlx_status_t expand(mlx_matcher_t *m) {
+  const mlx_grammar_t *g = m->g;
+  while (m->work_count) {
+    const uint32_t node = m->work[--m->work_count];
+    const uint32_t symbol = m->nodes[node].symbol;
+    uint32_t below = m->nodes[node].parent;
+    if (node == COMPLETE || g->symbols[symbol].kind == MLX_SYMBOL_BYTE) {
+      if (m->found_count >= MLX_GRAMMAR_MAX_STACKS) return too_ambiguous(m);
+      MLX_TRY(mlx_reserve(m->found_count + 1, sizeof *m->found, &m->found_capacity, &m->found));
+      m->found[m->found_count++] = node;
+      continue;
+    }
+    // Where nothing follows the rule there is nothing to come back to: lists do not grow the stack.
+    if (g->symbols[symbol + 1].kind != MLX_SYMBOL_END) MLX_TRY(find_node(m, symbol + 1, below, &below));
+    for (int32_t a = g->rules[g->symbols[symbol].value].first; a >= 0; a = g->alternates[a].next) {
+      MLX_TRY(visit(m, g->alternates[a].start, below));
+    }
+  }
+  return NULL;
+}
+
+static void begin_search(mlx_matcher_t *m) {
+  if (!++m->search) {
+    for (size_t i = 0; i < m->node_count; ++i) m->nodes[i].mark = 0;
+    m->search = 1;
+  }
+  m->work_count = m->found_count = 0;
+}
+
+static mlx_status_t work_out(mlx_matcher_t *m, int32_t from, size_t byte_class, int32_t *out) {
+  const mlx_grammar_t *g = m->g;
+  begin_search(m);
+  for (uint32_t i = 0; i < m->states[from].count; ++i) {
+    const uint32_t node = m->members[m->states[from].first + i];
+    if (node == COMPLETE) continue;
+    const uint32_t symbol = m->nodes[node].symbol;
+    if (!mlx_byte_set_has(&g->sets[g->symbols[symbol].value], g->representative[byte_class])) continue;
+    MLX_TRY(visit(m, symbol + 1, m->nodes[node].parent));
+  }
+  MLX_TRY(expand(m));
+  MLX_TRY(find_state(m, out));
+  m->next[(size_t)from * g->class_count + byte_class] = *out;
+  return NULL;
+}
+
+static inline mlx_status_t step(mlx_matcher_t *m, int32_t from, uint8_t byte, int32_t *out) {
+  const size_t byte_class = m->g->classes[byte];
+  *out = m->next[(size_t)from * m->g->class_count + byte_class];
+  return *out == UNKNOWN ? work_out(m, from, byte_class, out) : NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Life
+
+static mlx_status_t begin(mlx_matcher_t *m) {
+  MLX_TRY(mlx_reserve(2, sizeof *m->nodes, &m->node_capacity, &m->nodes));
+  m->nodes[BOTTOM] = (node_t){.symbol = UINT32_MAX};
+  m->nodes[COMPLETE] = (node_t){.symbol = UINT32_MAX - 1};
+  m->node_count = 2;
+  begin_search(m);
+  int32_t dead;
+  MLX_TRY(find_state(m, &dead));
+  for (int32_t a = m->g->rules[m->g->root].first; a >= 0; a = m->g->alternates[a].next) {
+    MLX_TRY(visit(m, m->g->alternates[a].start, BOTTOM));
+  }
+  MLX_TRY(expand(m));
+  return find_state(m, &m->start);
+}
+
+mlx_status_t mlx_matcher_create(const mlx_grammar_t *grammar, mlx_matcher_t **out) {
+  *out = NULL;
+  mlx_matcher_t *m;
+  MLX_TRY(mlx_alloc(1, sizeof *m, &m));
+  m->g = grammar;
+  mlx_status_t status = begin(m);
+  if (status) {
+    mlx_matcher_free(m);
+    return status;
+  }
+  m->state = m->start;
+  *out = m;
+  return NULL;
+}
+
+static void release_tables(mlx_matcher_t *m) {
+  void *const arrays[] = {m->nodes, m->node_table.slots, m->states, m->state_table.slots, m->next, m->members, m->work, m->found,
+                          m->path};
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) mlx_free(arrays[i]);
+  for (size_t i = 0; i < MASKS; ++i) mlx_free(m->masks[i].bits);
+}
+
+void mlx_matcher_free(mlx_matcher_t *m) {
+  if (!m) return;
+  release_tables(m);
+  mlx_free(m);
+}
+
+void mlx_matcher_restart(mlx_matcher_t *m) { m->state = m->start; }
+
+// The same stack in another matcher.
+static mlx_status_t copy_stack(const mlx_matcher_t *from, uint32_t node, mlx_matcher_t *to, uint32_t *out) {
+  uint32_t stack[MLX_GRAMMAR_MAX_DEPTH + 2];
+  size_t depth = 0;
+  for (; node != BOTTOM; node = from->nodes[node].parent) stack[depth++] = from->nodes[node].symbol;
+  *out = BOTTOM;
+  while (depth) MLX_TRY(find_node(to, stack[--depth], *out, out));
+  return NULL;
+}
+
+// Forgets all states but the present one: a long text of nested things makes ever new ones.
+static mlx_status_t forget(mlx_matcher_t *m) {
+  mlx_matcher_t fresh = {.g = m->g};
+  mlx_status_t status = begin(&fresh);
+  if (!status) begin_search(&fresh);
+  const state_t present = m->states[m->state];
+  for (uint32_t i = 0; !status && i < present.count; ++i) {
+    const uint32_t node = m->members[present.first + i];
+    uint32_t copy = COMPLETE;
+    if (node != COMPLETE) status = copy_stack(m, node, &fresh, &copy);
+    if (!status) status = mlx_reserve(fresh.found_count + 1, sizeof *fresh.found, &fresh.found_capacity, &fresh.found);
+    if (!status) fresh.found[fresh.found_count++] = copy;
+  }
+  if (!status) status = find_state(&fresh, &fresh.state);
+  if (status) {
+    release_tables(&fresh);
+    return status;
+  }
+  release_tables(m);
+  *m = fresh;
+  return NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Matching
+
+mlx_status_t mlx_matcher_accept(mlx_matcher_t *m, const char *bytes, size_t length, bool *out_accepted) {
+  int32_t state = m->state;
+  for (size_t i = 0; i < length && state != DEAD; ++i) MLX_TRY(step(m, state, (uint8_t)bytes[i], &state));
+  *out_accepted = state != DEAD;
+  if (!*out_accepted) return NULL;
+  m->state = state;
+  const bool many = m->node_count > MANY_NODES || m->member_count > MANY_NODES || m->state_count * m->g->class_count > MANY_NODES;
+  return many ? forget(m) : NULL;
+}
+
+bool mlx_matcher_is_complete(const mlx_matcher_t *m) {
+  const state_t *state = &m->states[m->state];
+  for (uint32_t i = 0; i < state->count; ++i) {
+    if (m->members[state->first + i] == COMPLETE) return true;
+  }
+  return false;
+}
+
+static mlx_status_t walk(mlx_matcher_t *m, const mlx_vocabulary_t *v, uint64_t *allowed) {
+  MLX_TRY(mlx_reserve(v->longest + 1, sizeof *m->path, &m->path_capacity, &m->path));
+  m->path[0] = m->state;
+  for (size_t i = 0; i < v->count;) {
+    const mlx_vocabulary_node_t *node = &v->nodes[i];
+    int32_t state;
+    MLX_TRY(step(m, m->path[node->depth], node->byte, &state));
+    if (state == DEAD) {
+      i = node->skip;
+      continue;
+    }
+    m->path[node->depth + 1] = state;
+    for (int32_t token = node->token; token >= 0; token = v->same[token]) allowed[token / 64] |= (uint64_t)1 << token % 64;
+    ++i;
+  }
+  return NULL;
+}
+
+mlx_status_t mlx_matcher_mask(mlx_matcher_t *m, const mlx_vocabulary_t *v, uint64_t *allowed) {
+  const size_t words = (v->size + 63) / 64;
+  for (size_t i = 0; i < MASKS; ++i) {
+    if (!m->masks[i].bits || m->masks[i].state != m->state || m->masks[i].vocabulary != v) continue;
+    memcpy(allowed, m->masks[i].bits, words * sizeof *allowed);
+    return NULL;
+  }
+  memset(allowed, 0, words * sizeof *allowed);
+  MLX_TRY(walk(m, v, allowed));
+  kept_mask_t *kept = &m->masks[m->next_mask++ % MASKS];
+  mlx_free(kept->bits);
+  *kept = (kept_mask_t){.vocabulary = v, .state = m->state};
+  MLX_TRY(mlx_alloc(words, sizeof *kept->bits, &kept->bits));
+  memcpy(kept->bits, allowed, words * sizeof *allowed);
+  return NULL;
+}

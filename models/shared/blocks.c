@@ -1,0 +1,55 @@
+#include "models/shared/blocks.h"
+
+mlx_attention_t mlx_attention_of(const mlx_config_t *c, int layer) {
+  return (mlx_attention_t){.layer = layer,
+                           .heads = c->heads,
+                           .kv_heads = c->kv_heads,
+                           .head_dim = c->head_dim,
+                           .scale = c->attention_scale,
+                           .window = c->windowed[layer] ? c->window : 0,
+                           .softcap = c->attention_softcap};
+}
+
+const mlx_rope_t *mlx_rope_of(const mlx_graph_t *g, const mlx_config_t *c, int layer) {
+  if (c->local_context) return mlx_op_context(g) > c->local_context ? &c->rope : &c->local_rope;
+  return c->windowed[layer] && c->local_rope.dims ? &c->local_rope : &c->rope;
+}
+
+mlx_value_t mlx_block_embed(mlx_graph_t *g, const mlx_config_t *c, mlx_value_t tokens) {
+  mlx_value_t x = mlx_op_embed(g, mlx_op_weight(g, "model.embed_tokens.weight"), tokens);  // [M, hidden]
+  return mlx_op_scale(g, "embedded_scaled", x, c->embed_scale);
+}
+
+mlx_value_t mlx_block_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
+  const mlx_rope_t *rope = mlx_rope_of(g, c, layer);
+  mlx_attention_t attention = mlx_attention_of(c, layer);
+  if (c->sinks) attention.sinks = mlx_op_weight(g, "model.layers.%d.self_attn.sinks", layer);  // [heads]
+  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"), MLX_B("self_attn.q_proj", c->q_bias));   // [M, heads * head_dim]
+  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"), MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
+  mlx_value_t v = mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
+  if (c->qk_norm) {
+    q = mlx_op_head_rmsnorm(g, "q_normed", q, c->head_dim, MLX_W("self_attn.q_norm"), c->norm_eps);
+    k = mlx_op_head_rmsnorm(g, "k_normed", k, c->head_dim, MLX_W("self_attn.k_norm"), c->norm_eps);
+  }
+  if (!c->ropeless[layer]) {
+    q = mlx_op_rope(g, "q_rope", q, c->head_dim, rope);
+    k = mlx_op_rope(g, "k_rope", k, c->head_dim, rope);
+  }
+  h = mlx_op_attention(g, &attention, q, k, v);
+  return mlx_op_linear_bias(g, "o", h, MLX_W("self_attn.o_proj"), MLX_B("self_attn.o_proj", c->o_bias));
+}
+
+mlx_value_t mlx_block_gated_mlp(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
+  mlx_value_t gate = mlx_op_linear_bias(g, "gate", h, MLX_W("mlp.gate_proj"), MLX_B("mlp.gate_proj", c->mlp_bias));  // [M, ffn]
+  mlx_value_t up = mlx_op_linear_bias(g, "up", h, MLX_W("mlp.up_proj"), MLX_B("mlp.up_proj", c->mlp_bias));
+  h = mlx_op_gated(g, "act", c->act, gate, up);
+  return mlx_op_linear_bias(g, "down", h, MLX_W("mlp.down_proj"), MLX_B("mlp.down_proj", c->mlp_bias));
+}
+
+mlx_value_t mlx_block_head(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t hidden) {
+  const mlx_config_t *c = &model->config;
+  const char *name = c->tied_head ? "model.embed_tokens.weight" : "lm_head.weight";
+  mlx_value_t logits = mlx_op_linear(g, "logits", hidden, mlx_op_weight(g, "%s", name));  // [rows, vocab]
+  logits = mlx_op_scale(g, "logits_scaled", logits, c->logit_scale);
+  return c->logit_softcap != 0.0 ? mlx_op_softcap(g, "logits_capped", logits, c->logit_softcap) : logits;
+}

@@ -1,0 +1,328 @@
+#include "transfer/modelpack.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "transfer/download.h"
+#include "transfer/hub.h"
+#include "transfer/oci_place.h"
+#include "transfer/output.h"
+#include "transfer/pull.h"
+#include "artifact/tar.h"
+#include "base/file.h"
+#include "base/memory.h"
+
+#define PARALLEL 4
+#define MAX_LAYERS 4096
+#define MAX_FILES 4096
+#define PREFIX "application/vnd.cncf.model."
+#define PIECE (1u << 20)
+
+static bool ends_with(const char *text, const char *end) {
+  const size_t length = strlen(text), tail = strlen(end);
+  return length >= tail && !strcasecmp(text + length - tail, end);
+}
+
+mlx_layer_kind_t mlx_modelpack_layer_kind(const char *media_type) {
+  static const struct { const char *format; mlx_layer_kind_t kind; } formats[] = {
+      {"raw", MLX_LAYER_FILE},     {"gguf", MLX_LAYER_FILE},           {"safetensors", MLX_LAYER_FILE},
+      {"tar", MLX_LAYER_TAR},      {"tar+gzip", MLX_LAYER_COMPRESSED}, {"tar+zstd", MLX_LAYER_COMPRESSED}};
+  static const struct { const char *content; bool wanted, needed; } contents[] = {
+      {"weight.v1.", true, true}, {"weight.config.v1.", true, true}, {"doc.v1.", true, false}, {"code.v1.", false, false}, {"dataset.v1.", false, false}};
+  if (strncmp(media_type, PREFIX, strlen(PREFIX))) return MLX_LAYER_UNKNOWN;
+  const char *rest = media_type + strlen(PREFIX);
+  for (size_t i = 0; i < sizeof contents / sizeof *contents; ++i) {
+    const size_t length = strlen(contents[i].content);
+    if (strncmp(rest, contents[i].content, length)) continue;
+    for (size_t j = 0; j < sizeof formats / sizeof *formats; ++j) {
+      if (strcmp(rest + length, formats[j].format)) continue;
+      if (!contents[i].wanted || (formats[j].kind == MLX_LAYER_COMPRESSED && !contents[i].needed)) return MLX_LAYER_NOT_WANTED;
+      return formats[j].kind;
+    }
+  }
+  return MLX_LAYER_UNKNOWN;
+}
+
+bool mlx_modelpack_is_compiled(const mlx_oci_document_t *model) {
+  for (size_t i = 0; i < model->count; ++i) {
+    if (ends_with(model->items[i].path, ".irpa")) return true;
+  }
+  return false;
+}
+
+static bool is_pickle(const char *name) { return ends_with(name, ".bin") || ends_with(name, ".pt") || ends_with(name, ".pth") || ends_with(name, ".ckpt"); }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Files and what to open
+
+static mlx_status_t add_file(mlx_hub_listing_t *files, const char *name) {
+  for (size_t i = 0; i < files->count; ++i) {
+    if (!strcmp(files->files[i].name, name)) return mlx_error(MLX_INVALID_INPUT, "the model has '%s' twice", name);
+  }
+  if (files->count == MAX_FILES) return mlx_error(MLX_INVALID_INPUT, "the model has more than %d files", MAX_FILES);
+  MLX_TRY(mlx_resize(files->count + 1, sizeof *files->files, &files->files));
+  files->files[files->count] = (mlx_hub_file_t){0};
+  MLX_TRY(mlx_copy_text(name, strlen(name), &files->files[files->count].name));
+  ++files->count;
+  return NULL;
+}
+
+typedef struct walk {
+  const char *root, *below;  // |below| is "" or a path within |root|
+  mlx_hub_listing_t *files;
+} walk_t;
+
+static mlx_status_t visit(void *user, const char *name) {
+  const walk_t *walk = user;
+  char *path = NULL, *whole = NULL;
+  mlx_status_t status = mlx_format(&path, "%s%s%s", walk->below, walk->below[0] ? "/" : "", name);
+  if (!status) status = mlx_join_path(walk->root, path, &whole);
+  walk_t deeper = {.root = walk->root, .below = path, .files = walk->files};
+  if (!status) status = mlx_is_dir(whole) ? mlx_list_dir(whole, visit, &deeper) : add_file(walk->files, path);
+  mlx_free(whole);
+  mlx_free(path);
+  return status;
+}
+
+mlx_status_t mlx_modelpack_main(const char *folder, const mlx_report_t *report, char **out_path) {
+  mlx_hub_listing_t files = {0};
+  walk_t walk = {.root = folder, .below = "", .files = &files};
+  const char *main_file = NULL;
+  bool by_default = false;
+  mlx_status_t status = mlx_list_dir(folder, visit, &walk);
+  if (!status) status = mlx_hub_select(&files, "", &main_file, &by_default);
+  if (!status && by_default) mlx_report_note(report, "of several quantisations: %s", main_file);
+  if (!status) status = main_file ? mlx_join_path(folder, main_file, out_path) : mlx_copy_text(folder, strlen(folder), out_path);
+  mlx_hub_listing_free(&files);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Archives
+
+static mlx_status_t make_folder_of(const char *path) {
+  char *folder;
+  MLX_TRY(mlx_folder_of(path, &folder));
+  mlx_status_t status = mlx_make_dirs(folder, 0755);
+  mlx_free(folder);
+  return status;
+}
+
+static mlx_status_t copy_member(const mlx_tar_t *tar, const mlx_tar_member_t *member, const char *path) {
+  mlx_writer_t writer;
+  char *piece;
+  MLX_TRY(mlx_remove_tree(path));  // of a pull that was killed here
+  MLX_TRY(make_folder_of(path));
+  MLX_TRY(mlx_alloc(PIECE, 1, &piece));
+  mlx_status_t status = mlx_writer_open(path, &writer);
+  if (!status) {
+    for (uint64_t done = 0; !status && done < member->size;) {
+      const size_t length = member->size - done < PIECE ? (size_t)(member->size - done) : PIECE;
+      status = mlx_tar_read(tar, member->offset + done, piece, length);
+      if (!status) status = mlx_writer_write(&writer, piece, length);
+      done += length;
+    }
+    if (!status) status = mlx_writer_close(&writer);
+    if (status) mlx_writer_abandon(&writer);
+  }
+  mlx_free(piece);
+  return status;
+}
+
+static mlx_status_t unpack_all(mlx_tar_t *tar, const char *folder, mlx_hub_listing_t *files) {
+  mlx_tar_member_t member;
+  for (;;) {
+    bool is;
+    char *path;
+    MLX_TRY(mlx_tar_next(tar, &member, &is));
+    if (!is) return NULL;
+    if (member.folder || is_pickle(member.name)) continue;
+    MLX_TRY(add_file(files, member.name));
+    MLX_TRY(mlx_join_path(folder, member.name, &path));
+    mlx_status_t status = copy_member(tar, &member, path);
+    mlx_free(path);
+    MLX_TRY(status);
+  }
+}
+
+mlx_status_t mlx_modelpack_unpack(const char *path, const char *folder, mlx_hub_listing_t *files) {
+  struct stat info;
+  mlx_tar_t tar = {.name = path, .fd = open(path, O_RDONLY | O_CLOEXEC)};
+  if (tar.fd < 0) return mlx_io_error("open", path);
+  mlx_status_t status = fstat(tar.fd, &info) ? mlx_io_error("stat", path) : NULL;
+  if (!status) tar.size = (uint64_t)info.st_size;
+  if (!status) status = unpack_all(&tar, folder, files);
+  close(tar.fd);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Planning
+
+typedef struct layer {
+  const mlx_oci_descriptor_t *described;
+  bool tar;
+  char *path;  // where it goes while it comes; owned
+} layer_t;
+
+typedef struct pull {
+  const mlx_push_options_t *options;
+  mlx_store_t *store;
+  const mlx_oci_ref_t *ref;
+  const char *digest;
+  char *folder;    // where the model will be
+  char *staging;   // files/ of it is what will be renamed to that, layers/ has archives
+  layer_t *layers;
+  size_t count;
+  size_t tars;
+  uint64_t bytes;  // that the disk must have room for
+  mlx_hub_listing_t files;
+} pull_t;
+
+static void free_pull(pull_t *pull) {
+  for (size_t i = 0; i < pull->count; ++i) mlx_free(pull->layers[i].path);
+  mlx_free(pull->layers);
+  mlx_hub_listing_free(&pull->files);
+  mlx_free(pull->folder);
+  mlx_free(pull->staging);
+}
+
+static mlx_status_t compressed(const mlx_oci_descriptor_t *layer) {
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "the layer '%s' is compressed (%s), which mlxcel does not unpack", layer->path[0] ? layer->path : layer->digest,
+                                   layer->media_type),
+                         "unpack it with other tools (oras pull, then tar) and open the folder; or pack the model with raw or tar layers, as ModelPack advises");
+}
+
+// The name of a file whose layer has none, where its media type tells what it is.
+static const char *usual_name(const mlx_oci_descriptor_t *layer) {
+  if (ends_with(layer->media_type, ".gguf")) return "model.gguf";
+  return ends_with(layer->media_type, ".safetensors") ? "model.safetensors" : "";
+}
+
+static mlx_status_t add_layer(pull_t *pull, const mlx_oci_descriptor_t *described) {
+  const mlx_layer_kind_t kind = mlx_modelpack_layer_kind(described->media_type);
+  const char *name = described->path[0] ? described->path : usual_name(described);
+  if (kind == MLX_LAYER_NOT_WANTED) return NULL;
+  if (kind == MLX_LAYER_FILE && is_pickle(name)) return add_file(&pull->files, name);  // named, where it is all there is, but not fetched
+  if (kind == MLX_LAYER_COMPRESSED) return compressed(described);
+  if (kind == MLX_LAYER_UNKNOWN) return mlx_error(MLX_UNSUPPORTED, "the layer %s is of the kind '%s', which ModelPack does not have", described->digest, described->media_type);
+  layer_t *layer = &pull->layers[pull->count];
+  *layer = (layer_t){.described = described, .tar = kind == MLX_LAYER_TAR};
+  uint64_t space = described->size;
+  if (layer->tar) {
+    ++pull->tars;
+    if (__builtin_mul_overflow(space, 2, &space)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");  // it is unpacked beside itself
+    MLX_TRY(mlx_format(&layer->path, "%s/layers/%s.tar", pull->staging, described->digest + strlen("sha256:")));
+  } else {
+    if (!mlx_is_safe_path(name)) {
+      return mlx_error(MLX_INVALID_INPUT, name[0] ? "the layer %s is called '%s', which would leave the model's folder, or which no file can be called"
+                                                  : "the layer %s%s has no name: neither org.cncf.model.filepath nor a title", described->digest, name);
+    }
+    MLX_TRY(add_file(&pull->files, name));
+    MLX_TRY(mlx_format(&layer->path, "%s/files/%s", pull->staging, name));
+  }
+  ++pull->count;
+  space -= mlx_download_present(layer->path, described->size);
+  if (__builtin_add_overflow(pull->bytes, space, &pull->bytes)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
+  return NULL;
+}
+
+// Which layers come. Where no archive may hold more files, what they are must make a model: better said now than after gigabytes.
+static mlx_status_t plan(pull_t *pull, const mlx_oci_document_t *model) {
+  if (model->count > MAX_LAYERS) return mlx_error(MLX_INVALID_INPUT, "there are more than %d layers", MAX_LAYERS);
+  MLX_TRY(mlx_alloc(model->count, sizeof *pull->layers, &pull->layers));
+  for (size_t i = 0; i < model->count; ++i) MLX_TRY(add_layer(pull, &model->items[i]));
+  const char *main_file;
+  bool by_default;
+  return pull->tars ? NULL : mlx_hub_select(&pull->files, "", &main_file, &by_default);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Fetching
+
+static mlx_status_t get_job(void *user, size_t index, mlx_http_t *http, mlx_tally_t *tally) {
+  const pull_t *pull = user;
+  const layer_t *layer = &pull->layers[index];
+  MLX_TRY(make_folder_of(layer->path));
+  return mlx_store_get_blob(pull->store, http, layer->described, layer->path, tally);
+}
+
+static mlx_status_t get_layers(pull_t *pull) {
+  char title[300];
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < pull->count; ++i) bytes += pull->layers[i].described->size;
+  MLX_TRY(mlx_output_stage(pull->staging));
+  MLX_TRY(mlx_download_check_space(pull->staging, pull->bytes));
+  snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(pull->ref->name).text);
+  const mlx_transfer_t transfer = {.title = title, .count = pull->count, .parallel = PARALLEL, .bytes = bytes, .job = get_job, .user = pull,
+                                   .http = &pull->options->store.http, .report = pull->options->report};
+  return mlx_status_hint(mlx_transfer_run(&transfer), "what came so far is kept: run the command again to go on");
+}
+
+static mlx_status_t unpack_layers(pull_t *pull, const char *files) {
+  mlx_status_t status = NULL;
+  for (size_t i = 0; i < pull->count && !status; ++i) {
+    const layer_t *layer = &pull->layers[i];
+    if (!layer->tar) continue;
+    mlx_report_progress(pull->options->report, "unpacking %s", layer->described->path[0] ? layer->described->path : layer->described->digest);
+    status = mlx_modelpack_unpack(layer->path, files, &pull->files);
+  }
+  mlx_report_done(pull->options->report);
+  return status;
+}
+
+static mlx_status_t fetch(pull_t *pull, const mlx_oci_document_t *model) {
+  char *files, *main_path = NULL;
+  MLX_TRY(plan(pull, model));
+  MLX_TRY(get_layers(pull));
+  MLX_TRY(mlx_join_path(pull->staging, "files", &files));
+  mlx_status_t status = unpack_layers(pull, files);
+  if (!status) status = mlx_modelpack_main(files, NULL, &main_path);
+  const mlx_code_t code = mlx_status_code(status);
+  if (code == MLX_INVALID_INPUT || code == MLX_UNSUPPORTED) status = mlx_status_join(status, mlx_remove_tree(pull->staging));  // to come again would not help
+  if (!status) status = make_folder_of(pull->folder);
+  if (!status) status = mlx_rename(files, pull->folder);
+  if (!status) status = mlx_remove_tree(pull->staging);
+  mlx_free(main_path);
+  mlx_free(files);
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Places
+
+static mlx_status_t pull_to_cache(pull_t *pull, const mlx_oci_document_t *model, char **out_path) {
+  mlx_oci_place_t place;
+  MLX_TRY(mlx_oci_place_enter(pull->ref, pull->options->report, &place));
+  mlx_status_t status = mlx_oci_place_folder(&place, pull->digest, &pull->folder);
+  if (!status) status = mlx_format(&pull->staging, "%s.part", pull->folder);
+  if (!status && !mlx_is_dir(pull->folder)) status = fetch(pull, model);
+  if (!status) status = mlx_oci_place_remember(&place, pull->ref, pull->digest);
+  if (!status) status = mlx_modelpack_main(pull->folder, pull->options->report, out_path);
+  mlx_oci_place_leave(&place);
+  return status;
+}
+
+static mlx_status_t pull_to_output(pull_t *pull, const mlx_oci_document_t *model, const char *output, char **out_path) {
+  mlx_lock_t lock;
+  MLX_TRY(mlx_pull_place_bundle("", output, &pull->folder));
+  MLX_TRY(mlx_format(&pull->staging, "%s.%.16s.part", pull->folder, pull->digest + strlen("sha256:")));
+  MLX_TRY(mlx_output_hold(pull->folder, pull->options->report, &lock));
+  mlx_status_t status = fetch(pull, model);
+  mlx_output_release(&lock);
+  return status ? status : mlx_modelpack_main(pull->folder, pull->options->report, out_path);
+}
+
+mlx_status_t mlx_modelpack_pull(mlx_store_t *store, const mlx_oci_ref_t *ref, const mlx_oci_document_t *model, const char *digest,
+                                const mlx_push_options_t *options, char **out_path) {
+  pull_t pull = {.options = options, .store = store, .ref = ref, .digest = digest};
+  *out_path = NULL;
+  if (options->target) return mlx_error(MLX_USAGE, "the model holds no compiled code: --target has nothing to choose from");
+  mlx_status_t status = options->output ? pull_to_output(&pull, model, options->output, out_path) : pull_to_cache(&pull, model, out_path);
+  free_pull(&pull);
+  return status;
+}

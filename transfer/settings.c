@@ -1,0 +1,88 @@
+#include "transfer/settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/user.h"
+
+#define MAX_TOKEN 4096
+
+// PATH below the first of these folders that the environment names; NULL when it names none.
+static mlx_status_t below(const char *variable, const char *path, const char *home_path, char **out_path) {
+  *out_path = NULL;
+  const char *folder = mlx_environment(variable), *home = mlx_environment("HOME");
+  if (folder && mlx_is_absolute(folder)) return mlx_join_path(folder, path, out_path);
+  return home ? mlx_join_path(home, home_path, out_path) : NULL;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The hub
+
+mlx_status_t mlx_hub_endpoint(const char *given, char **out_url) {
+  *out_url = NULL;
+  if (!given || !*given) given = mlx_environment("HF_ENDPOINT");
+  if (!given) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "no hub is known to pull from"),
+                           "set HF_ENDPOINT to the hub's address, as its own client knows it (https://...), here or in ~/.config/mlxcel/config");
+  }
+  MLX_TRY(mlx_copy_text(given, strlen(given), out_url));
+  size_t length = strlen(*out_url);
+  while (length && (*out_url)[length - 1] == '/') (*out_url)[--length] = 0;
+  if (!strncasecmp(*out_url, "https://", 8) || !strncasecmp(*out_url, "http://", 7)) return NULL;
+  mlx_status_t status = mlx_error(MLX_USAGE, "the hub's address, '%s', does not begin with https:// or http://", *out_url);
+  mlx_free(*out_url);
+  *out_url = NULL;
+  return status;
+}
+
+static mlx_status_t token_path(char **out_path) {
+  const char *given = mlx_environment("HF_TOKEN_PATH"), *home = mlx_environment("HF_HOME");
+  if (given) return mlx_copy_text(given, strlen(given), out_path);
+  if (home) return mlx_join_path(home, "token", out_path);
+  return below("XDG_CACHE_HOME", "huggingface/token", ".cache/huggingface/token", out_path);
+}
+
+static mlx_status_t read_token(char **out_token) {
+  char *path;
+  *out_token = NULL;
+  const char *given = mlx_environment("HF_TOKEN");
+  if (!given) given = mlx_environment("HUGGING_FACE_HUB_TOKEN");
+  if (given) return mlx_copy_text(given, strlen(given), out_token);
+  MLX_TRY(token_path(&path));
+  mlx_status_t status = path && mlx_is_file(path) ? mlx_read_file(path, MAX_TOKEN, out_token, NULL) : NULL;
+  mlx_free(path);
+  return status;
+}
+
+bool mlx_is_local_host(const char *host, size_t length) {
+  static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    if (length == strlen(names[i]) && !strncasecmp(host, names[i], length)) return true;
+  }
+  return false;
+}
+
+mlx_status_t mlx_hub_authorization(const char *endpoint, char **out_authorization) {
+  char *token;
+  *out_authorization = NULL;
+  if (!strncasecmp(endpoint, "http://", 7)) {
+    const char *host = endpoint + 7;
+    const size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/");
+    if (!mlx_is_local_host(host, length)) return NULL;
+  }
+  MLX_TRY(read_token(&token));
+  if (!token) return NULL;
+  size_t length = strcspn(token, " \t\r\n");
+  mlx_status_t status = length ? mlx_format(out_authorization, "Bearer %.*s", (int)length, token) : NULL;
+  mlx_free(token);
+  return status;
+}
+
+bool mlx_hub_offline(void) {
+  const char *value = mlx_environment("HF_HUB_OFFLINE");
+  return value && (!strcmp(value, "1") || !strcasecmp(value, "true") || !strcasecmp(value, "yes") || !strcasecmp(value, "on"));
+}
