@@ -15,6 +15,7 @@
 #   ./build.sh measure          print the figures of docs/measurements.md
 #   ./build.sh release          make the packages of the release whose tag HEAD carries, in build/release (docs/releasing.md)
 #   ./build.sh fuzz SECONDS     run every fuzz target that long (needs clang)
+#   ./build.sh format           format every C and CUDA source by .clang-format
 #   ./build.sh clean            remove build/
 #
 # Your own pieces: IREE_SOURCE_DIR (a source checkout), IREE_DIST (an installed IREE), IREE_COMPILE (a compiler binary).
@@ -534,6 +535,11 @@ main() {
       unlock_build
       tests/fuzz/run.sh "$build/fuzz" "$1"
       ;;
+    format)
+      mkdir -p "$deps"
+      pip_fetch clang-format
+      tests/format.sh "$deps" --in-place
+      ;;
     clean) rm -rf "$build" ;;
     *) sed -n '2,/^set/s/^# \{0,1\}//p' "$root/build.sh" | sed '$d' >&2; exit 2 ;;
   esac
@@ -549,6 +555,7 @@ ctest_beside_cmake() { if [ "$cmake" = cmake ]; then echo ctest; else echo "$(di
 run_test_verb() {
   local folder=$build emulated=0
   build_tree
+  pip_fetch clang-format
   fetch_model
   need_llama_cpp
   case ${1:-} in
