@@ -1,5 +1,5 @@
-// Whose a bundle is. "Made here" is an entry of this machine's own cache, which only its user can write to: the digest of the manifest, whose
-// digests are those of all other files.
+// Whose a bundle is. "Made here" is an entry of this machine's own cache, which only its user can write to:
+// the digest of the manifest, whose digests are those of all other files.
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +28,8 @@ mlx_status_t mlx_bundle_remember(mlx_cache_t *cache, const char *manifest, size_
   mlx_cache_entry_t entry;
   mlx_digest_bytes(manifest, length, key);
   snprintf(title, sizeof title, "made here of %s", mlx_manifest_origin(manifest, length).source);
-  const mlx_cache_request_t request = {.kind = MLX_BUNDLE_KIND, .key = key, .title = title, .fill = keep_manifest, .user = &remembered};
+  const mlx_cache_request_t request = {
+      .kind = MLX_BUNDLE_KIND, .key = key, .title = title, .fill = keep_manifest, .user = &remembered};
   MLX_TRY(mlx_cache_get(cache, &request, NULL, &entry));
   mlx_cache_release(&entry);
   return NULL;
@@ -50,17 +51,23 @@ static bool was_made_here(const char *manifest, size_t length, mlx_status_t *out
 
 static mlx_status_t refuse_unsigned(const mlx_bundle_t *bundle, mlx_status_t why) {
   const char *again = *mlx_status_hint_text(why) ? mlx_status_hint_text(why) : "compile it again";
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is code that is not known as made on this machine%s%s%s, and nobody signed it", mlx_bundle_path(bundle),
-                                   why ? " (" : "", mlx_status_message(why), why ? ")" : ""),
-                         "if you made it here: %s; if you trust where it comes from: --allow-unsigned; whoever made it signs it with `mlxcel sign`", again);
+  return mlx_status_hint(
+      mlx_error(MLX_NOT_FOUND,
+                "'%s' is code that is not known as made on this machine%s%s%s, and nobody signed it",
+                mlx_bundle_path(bundle), why ? " (" : "", mlx_status_message(why), why ? ")" : ""),
+      "if you made it here: %s; if you trust where it comes from: --allow-unsigned; whoever made it signs it "
+      "with `mlxcel sign`",
+      again);
 }
 
 static mlx_status_t check_signature(mlx_bundle_t *bundle) {
   char *signature;
   size_t signature_length, length;
   mlx_signer_t who;
-  MLX_TRY(mlx_bundle_read(bundle, MLX_BUNDLE_SIGNATURE, MLX_MAX_SIGNATURE_FILE, &signature, &signature_length));
-  const mlx_bundle_place_t manifest = mlx_bundle_place(bundle, MLX_BUNDLE_MANIFEST), place = mlx_bundle_place(bundle, MLX_BUNDLE_SIGNATURE);
+  MLX_TRY(
+      mlx_bundle_read(bundle, MLX_BUNDLE_SIGNATURE, MLX_MAX_SIGNATURE_FILE, &signature, &signature_length));
+  const mlx_bundle_place_t manifest = mlx_bundle_place(bundle, MLX_BUNDLE_MANIFEST),
+                           place = mlx_bundle_place(bundle, MLX_BUNDLE_SIGNATURE);
   const char *text = mlx_bundle_manifest_text(bundle, &length);
   const mlx_signed_t what = {.name = manifest.text, .bytes = text, .length = length};
   mlx_status_t status = mlx_trust_check(&what, place.text, signature, signature_length, &who);

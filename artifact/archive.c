@@ -6,9 +6,12 @@
 #include "base/text.h"
 
 // The format, version 0.0, little endian, packed (iree/schemas/parameter_archive.h):
-//   header 88 bytes: u32 magic, u16 major, u16 minor, u64 header size, u64 next header, u64 flags, u64 entry count,
-//                    then (offset, length) of the entry table, the metadata (names) and the storage, from the header's start
-//   entry  76 bytes at multiples of 16: u64 entry size, u32 type, u64 flags, (offset, length) of the name in the metadata,
+//   header 88 bytes: u32 magic, u16 major, u16 minor, u64 header size, u64 next header, u64 flags, u64 entry
+//   count,
+//                    then (offset, length) of the entry table, the metadata (names) and the storage, from the
+//                    header's start
+//   entry  76 bytes at multiples of 16: u64 entry size, u32 type, u64 flags, (offset, length) of the name in
+//   the metadata,
 //                    the same of its metadata, u64 alignment, (offset, length) of its bytes in the storage
 #define MAGIC 0x41505249u  // "IRPA"
 #define HEADER_SIZE 88
@@ -19,7 +22,7 @@
 
 static const uint8_t zeros[FILE_ALIGNMENT];
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Writing
 
 static void put(mlx_text_t *text, uint64_t value, int bytes) {
@@ -28,9 +31,12 @@ static void put(mlx_text_t *text, uint64_t value, int bytes) {
   mlx_text_append(text, out, (size_t)bytes);
 }
 
-static uint64_t round_up(uint64_t value, uint64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
+static uint64_t round_up(uint64_t value, uint64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
 
-static void put_entry(mlx_text_t *text, uint64_t name_offset, const mlx_archive_item_t *item, uint64_t data_offset) {
+static void put_entry(mlx_text_t *text, uint64_t name_offset, const mlx_archive_item_t *item,
+                      uint64_t data_offset) {
   put(text, ENTRY_SIZE, 8);
   put(text, ENTRY_TYPE_DATA, 4);
   put(text, 0, 8);  // flags
@@ -45,11 +51,13 @@ static void put_entry(mlx_text_t *text, uint64_t name_offset, const mlx_archive_
 }
 
 // The header, the entry table and the names, up to the first byte of data.
-static mlx_status_t make_front(const mlx_archive_item_t *items, size_t count, mlx_text_t *front, uint64_t *out_end) {
+static mlx_status_t make_front(const mlx_archive_item_t *items, size_t count, mlx_text_t *front,
+                               uint64_t *out_end) {
   uint64_t names_length = 0, data_length = 0;
   for (size_t i = 0; i < count; ++i) {
     names_length += strlen(items[i].name);
-    if (items[i].size > INT64_MAX - data_length - MLX_ARCHIVE_ALIGNMENT) return mlx_error(MLX_UNSUPPORTED, "weights too large");
+    if (items[i].size > INT64_MAX - data_length - MLX_ARCHIVE_ALIGNMENT)
+      return mlx_error(MLX_UNSUPPORTED, "weights too large");
     data_length = round_up(data_length, MLX_ARCHIVE_ALIGNMENT) + items[i].size;
   }
   uint64_t table = round_up(HEADER_SIZE, 16), names = table + (uint64_t)count * ENTRY_STRIDE;
@@ -94,7 +102,8 @@ mlx_status_t mlx_archive_create(const char *path, const mlx_archive_item_t *item
 }
 
 static mlx_status_t pad_to(mlx_archive_writer_t *writer, uint64_t alignment) {
-  return mlx_writer_write(&writer->file, zeros, (size_t)(round_up(writer->file.offset, alignment) - writer->file.offset));
+  return mlx_writer_write(&writer->file, zeros,
+                          (size_t)(round_up(writer->file.offset, alignment) - writer->file.offset));
 }
 
 mlx_status_t mlx_archive_next(mlx_archive_writer_t *writer) { return pad_to(writer, MLX_ARCHIVE_ALIGNMENT); }
@@ -104,10 +113,11 @@ mlx_status_t mlx_archive_write(mlx_archive_writer_t *writer, const void *bytes, 
 }
 
 mlx_status_t mlx_archive_finish(mlx_archive_writer_t *writer) {
-  mlx_status_t status = writer->file.offset == writer->end
-                            ? pad_to(writer, FILE_ALIGNMENT)
-                            : mlx_error(MLX_INTERNAL, "%llu bytes were written to an archive of %llu",
-                                        (unsigned long long)writer->file.offset, (unsigned long long)writer->end);
+  mlx_status_t status =
+      writer->file.offset == writer->end
+          ? pad_to(writer, FILE_ALIGNMENT)
+          : mlx_error(MLX_INTERNAL, "%llu bytes were written to an archive of %llu",
+                      (unsigned long long)writer->file.offset, (unsigned long long)writer->end);
   if (!status) return mlx_writer_close(&writer->file);
   mlx_archive_abandon(writer);
   return status;
@@ -115,7 +125,7 @@ mlx_status_t mlx_archive_finish(mlx_archive_writer_t *writer) {
 
 void mlx_archive_abandon(mlx_archive_writer_t *writer) { mlx_writer_abandon(&writer->file); }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reading
 
 static uint64_t get(const uint8_t *bytes, int count) {
@@ -133,25 +143,31 @@ static mlx_status_t bad(const char *name, const char *what) {
                          "compile the model again, or fetch the file again");
 }
 
-static mlx_status_t read_entry(const char *name, const uint8_t *bytes, const uint8_t *entry, segment_t names, segment_t data,
-                               mlx_archive_entry_t *out_entry) {
-  if (get(entry, 8) != ENTRY_SIZE || get(entry + 8, 4) != ENTRY_TYPE_DATA) return bad(name, "an entry of unknown kind");
+static mlx_status_t read_entry(const char *name, const uint8_t *bytes, const uint8_t *entry, segment_t names,
+                               segment_t data, mlx_archive_entry_t *out_entry) {
+  if (get(entry, 8) != ENTRY_SIZE || get(entry + 8, 4) != ENTRY_TYPE_DATA)
+    return bad(name, "an entry of unknown kind");
   segment_t text = {get(entry + 20, 8), get(entry + 28, 8)};
   segment_t storage = {get(entry + 60, 8), get(entry + 68, 8)};
-  if (!mlx_range_ok(text.offset, text.length, names.length)) return bad(name, "an entry's name lies outside the name table");
+  if (!mlx_range_ok(text.offset, text.length, names.length))
+    return bad(name, "an entry's name lies outside the name table");
   const char *chars = (const char *)bytes + names.offset + text.offset;
-  if (!text.length || memchr(chars, 0, (size_t)text.length)) return bad(name, "an entry's name is empty or holds a NUL");
-  if (!mlx_range_ok(storage.offset, storage.length, data.length)) return bad(name, "an entry's bytes lie outside the file");
+  if (!text.length || memchr(chars, 0, (size_t)text.length))
+    return bad(name, "an entry's name is empty or holds a NUL");
+  if (!mlx_range_ok(storage.offset, storage.length, data.length))
+    return bad(name, "an entry's bytes lie outside the file");
   MLX_TRY(mlx_copy_text(chars, (size_t)text.length, &out_entry->name));
   out_entry->data = bytes + data.offset + storage.offset;
   out_entry->size = (size_t)storage.length;
   return NULL;
 }
 
-mlx_status_t mlx_archive_parse(const char *name, const uint8_t *bytes, size_t size, mlx_archive_t *out_archive) {
+mlx_status_t mlx_archive_parse(const char *name, const uint8_t *bytes, size_t size,
+                               mlx_archive_t *out_archive) {
   *out_archive = (mlx_archive_t){0};
   if (size < HEADER_SIZE || get(bytes, 4) != MAGIC) return bad(name, "it does not start with IRPA");
-  if (get(bytes + 4, 2) != 0 || get(bytes + 8, 8) != HEADER_SIZE) return bad(name, "a version mlxcel does not read");
+  if (get(bytes + 4, 2) != 0 || get(bytes + 8, 8) != HEADER_SIZE)
+    return bad(name, "a version mlxcel does not read");
   if (get(bytes + 16, 8) != 0) return bad(name, "it is made of several archives");
   uint64_t count = get(bytes + 32, 8);
   segment_t table = {get(bytes + 40, 8), get(bytes + 48, 8)};

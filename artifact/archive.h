@@ -1,6 +1,6 @@
-// Archive: weights in IREE's parameter archive format (.irpa), written so that every tensor starts on a 64-byte boundary of
-// the file: a mapping of it is used in place. IREE's own tools read these files; we read only what we wrote: one header,
-// data entries, no splats, no external files.
+// Archive: weights in IREE's parameter archive format (.irpa), written so that every tensor starts on a
+// 64-byte boundary of the file: a mapping of it is used in place. IREE's own tools read these files; we read
+// only what we wrote: one header, data entries, no splats, no external files.
 #ifndef MLXCEL_ARTIFACT_ARCHIVE_H_
 #define MLXCEL_ARTIFACT_ARCHIVE_H_
 
@@ -35,8 +35,8 @@ void mlx_archive_abandon(mlx_archive_writer_t *writer);
 
 // ---- reading ----
 
-// The name under which a module may bind all data of an archive as one tensor of bytes: from the first entry's start to the
-// last one's end. No entry has it.
+// The name under which a module may bind all data of an archive as one tensor of bytes: from the first
+// entry's start to the last one's end. No entry has it.
 #define MLX_WHOLE_ARCHIVE "*"
 
 typedef struct mlx_archive_entry {
@@ -50,8 +50,10 @@ typedef struct mlx_archive {
   size_t count;
 } mlx_archive_t;
 
-// Reads the table of an archive held in |bytes|, which must outlive it; |name| is for errors. Release with mlx_archive_clear.
-mlx_status_t mlx_archive_parse(const char *name, const uint8_t *bytes, size_t size, mlx_archive_t *out_archive) MLX_MUST_USE;
+// Reads the table of an archive held in |bytes|, which must outlive it; |name| is for errors. Release with
+// mlx_archive_clear.
+mlx_status_t mlx_archive_parse(const char *name, const uint8_t *bytes, size_t size,
+                               mlx_archive_t *out_archive) MLX_MUST_USE;
 void mlx_archive_clear(mlx_archive_t *archive);
 
 #endif  // MLXCEL_ARTIFACT_ARCHIVE_H_

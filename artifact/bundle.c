@@ -24,28 +24,30 @@ struct mlx_bundle {
   mlx_file_stamp_t stamp;  // what was mapped
   part_t parts[MAX_PARTS];
   size_t part_count;
-  uint64_t end;            // where its last member ends, be it one of ours or not
-  char *text;              // the manifest's
+  uint64_t end;  // where its last member ends, be it one of ours or not
+  char *text;    // the manifest's
   size_t length;
   mlx_manifest_t manifest;
   mlx_map_t maps[MAX_PARTS];  // of a folder: what was handed out
   size_t map_count;
-  char *copies[MAX_PARTS];    // code that was handed out
+  char *copies[MAX_PARTS];  // code that was handed out
   size_t copy_count;
-  mlx_cache_t *cache;         // NULL: there is none, or nobody needed it yet
-  mlx_cache_entry_t lent;     // weights that the cache has
+  mlx_cache_t *cache;      // NULL: there is none, or nobody needed it yet
+  mlx_cache_entry_t lent;  // weights that the cache has
 };
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // One file
 
 static mlx_status_t add_part(mlx_bundle_t *bundle, const mlx_tar_member_t *member) {
   const char *name = member->name;
   if (member->folder || !mlx_is_bundle_file(name)) return NULL;  // others are never read, as in a folder
   for (size_t i = 0; i < bundle->part_count; ++i) {
-    if (!strcmp(bundle->parts[i].name, name)) return mlx_error(MLX_INVALID_INPUT, "'%s' holds '%s' twice", bundle->path, name);
+    if (!strcmp(bundle->parts[i].name, name))
+      return mlx_error(MLX_INVALID_INPUT, "'%s' holds '%s' twice", bundle->path, name);
   }
-  if (bundle->part_count == MAX_PARTS) return mlx_error(MLX_INVALID_INPUT, "'%s' holds more files than a compiled model has", bundle->path);
+  if (bundle->part_count == MAX_PARTS)
+    return mlx_error(MLX_INVALID_INPUT, "'%s' holds more files than a compiled model has", bundle->path);
   part_t *part = &bundle->parts[bundle->part_count++];
   memcpy(part->name, name, strlen(name) + 1);  // mlx_is_bundle_file knows no longer ones
   part->offset = member->offset;
@@ -76,7 +78,8 @@ static mlx_status_t check_unchanged(const mlx_bundle_t *bundle) {
   mlx_file_stamp_t now;
   MLX_TRY(mlx_file_stamp(bundle->path, &now));
   if (!memcmp(&now, &bundle->stamp, sizeof now)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_IO, "'%s' changed while it was being read", bundle->path), "run the command again");
+  return mlx_status_hint(mlx_error(MLX_IO, "'%s' changed while it was being read", bundle->path),
+                         "run the command again");
 }
 
 static mlx_status_t open_archive(mlx_bundle_t *bundle) {
@@ -86,13 +89,14 @@ static mlx_status_t open_archive(mlx_bundle_t *bundle) {
   return mlx_status_hint(read_archive(bundle), DAMAGED);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Opening
 
 bool mlx_bundle_is_file(const mlx_bundle_t *bundle) { return bundle->part_count > 0; }
 
 static mlx_status_t missing(const mlx_bundle_t *bundle, const char *name) {
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s/%s' is not there", bundle->path, name), "the bundle is not whole: compile or pull it again");
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s/%s' is not there", bundle->path, name),
+                         "the bundle is not whole: compile or pull it again");
 }
 
 bool mlx_bundle_has(const mlx_bundle_t *bundle, const char *name) {
@@ -106,7 +110,8 @@ bool mlx_bundle_has(const mlx_bundle_t *bundle, const char *name) {
 }
 
 // The bytes of a file, unchecked.
-static mlx_status_t read_raw(const mlx_bundle_t *bundle, const char *name, size_t max_size, char **out_text, size_t *out_length) {
+static mlx_status_t read_raw(const mlx_bundle_t *bundle, const char *name, size_t max_size, char **out_text,
+                             size_t *out_length) {
   *out_text = NULL;
   *out_length = 0;
   if (!mlx_bundle_has(bundle, name)) return missing(bundle, name);
@@ -119,7 +124,8 @@ static mlx_status_t read_raw(const mlx_bundle_t *bundle, const char *name, size_
   }
   const part_t *part = find_part(bundle, name);
   if (part->size > max_size) {
-    return mlx_error(MLX_INVALID_INPUT, "'%s' in '%s' is longer than the %zu bytes that are accepted", name, bundle->path, max_size);
+    return mlx_error(MLX_INVALID_INPUT, "'%s' in '%s' is longer than the %zu bytes that are accepted", name,
+                     bundle->path, max_size);
   }
   MLX_TRY(mlx_copy_text((const char *)bundle->whole.data + part->offset, (size_t)part->size, out_text));
   *out_length = (size_t)part->size;
@@ -134,7 +140,8 @@ static mlx_status_t open_files(const char *path, mlx_bundle_t **out_bundle) {
   while (length > 1 && path[length - 1] == '/') --length;
   mlx_status_t status = mlx_copy_text(path, length, &bundle->path);
   if (!status && !mlx_is_dir(path)) status = open_archive(bundle);
-  if (!status) status = read_raw(bundle, MLX_BUNDLE_MANIFEST, MLX_MAX_MANIFEST, &bundle->text, &bundle->length);
+  if (!status)
+    status = read_raw(bundle, MLX_BUNDLE_MANIFEST, MLX_MAX_MANIFEST, &bundle->text, &bundle->length);
   if (status) {
     mlx_bundle_close(bundle);
     return status;
@@ -177,17 +184,19 @@ mlx_status_t mlx_bundle_read_manifest(const char *path, char **out_text, size_t 
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Telling one
 
 static mlx_status_t read_packed_manifest(const char *path, const mlx_map_t *map, char **out_text) {
   mlx_tar_t tar = {.name = path, .bytes = map->data, .fd = -1, .size = map->size};
   mlx_tar_member_t member;
-  bool is = map->size >= MLX_TAR_BLOCK && !memcmp(map->data + 257, "ustar", 5);  // a GGUF file is looked at too, and not read on
+  bool is = map->size >= MLX_TAR_BLOCK &&
+            !memcmp(map->data + 257, "ustar", 5);  // a GGUF file is looked at too, and not read on
   while (is) {
     MLX_TRY(mlx_tar_next(&tar, &member, &is));
     if (!is || strcmp(member.name, MLX_BUNDLE_MANIFEST)) continue;
-    return mlx_copy_text((const char *)map->data + member.offset, member.size < MLX_MAX_MANIFEST ? (size_t)member.size : MLX_MAX_MANIFEST, out_text);
+    return mlx_copy_text((const char *)map->data + member.offset,
+                         member.size < MLX_MAX_MANIFEST ? (size_t)member.size : MLX_MAX_MANIFEST, out_text);
   }
   return NULL;
 }
@@ -195,12 +204,14 @@ static mlx_status_t read_packed_manifest(const char *path, const mlx_map_t *map,
 static mlx_status_t read_folders_manifest(const char *path, char **out_text) {
   char *manifest;
   MLX_TRY(mlx_join_path(path, MLX_BUNDLE_MANIFEST, &manifest));
-  mlx_status_t status = mlx_is_file(manifest) ? mlx_read_file(manifest, MLX_MAX_MANIFEST, out_text, NULL) : NULL;
+  mlx_status_t status =
+      mlx_is_file(manifest) ? mlx_read_file(manifest, MLX_MAX_MANIFEST, out_text, NULL) : NULL;
   mlx_free(manifest);
   return status;
 }
 
-// What |path| has as manifest.json, whatever comes after it and whatever it says; NULL: none. Release with mlx_free.
+// What |path| has as manifest.json, whatever comes after it and whatever it says; NULL: none. Release with
+// mlx_free.
 static char *peek_manifest(const char *path) {
   mlx_map_t map = {0};
   char *text = NULL;
@@ -217,7 +228,9 @@ static char *peek_manifest(const char *path) {
 }
 
 // It need not be whole for that.
-static bool mentions_us(const char *manifest) { return manifest && strstr(manifest, "\"" MLX_BUNDLE_FORMAT "\""); }
+static bool mentions_us(const char *manifest) {
+  return manifest && strstr(manifest, "\"" MLX_BUNDLE_FORMAT "\"");
+}
 
 static bool is_model_folder(const char *path) {
   char *config;
@@ -239,14 +252,17 @@ bool mlx_is_bundle(const char *path) {
   const bool folder = mlx_is_dir(path);
   const mlx_file_name_t name = mlx_file_name(path);
   const size_t length = strlen(name.text), ending = strlen(MLX_BUNDLE_ENDING);
-  if (length > ending && !strcmp(name.text + length - ending, MLX_BUNDLE_ENDING)) return folder || mlx_is_file(path);
+  if (length > ending && !strcmp(name.text + length - ending, MLX_BUNDLE_ENDING))
+    return folder || mlx_is_file(path);
   char *manifest = peek_manifest(path);
   const bool is = mentions_us(manifest) || (manifest && folder && !is_model_folder(path));
   mlx_free(manifest);
   return is;
 }
 
-bool mlx_bundle_promises(const mlx_bundle_t *bundle, const char *name) { return mlx_manifest_file(&bundle->manifest, name) != NULL; }
+bool mlx_bundle_promises(const mlx_bundle_t *bundle, const char *name) {
+  return mlx_manifest_file(&bundle->manifest, name) != NULL;
+}
 
 const mlx_manifest_t *mlx_bundle_manifest(const mlx_bundle_t *bundle) { return &bundle->manifest; }
 
@@ -263,7 +279,7 @@ mlx_bundle_place_t mlx_bundle_place(const mlx_bundle_t *bundle, const char *name
   return place;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Checking
 
 // A machine without a cache reads everything again.
@@ -272,16 +288,21 @@ static mlx_cache_t *cache_of(mlx_bundle_t *bundle) {
   return bundle->cache;
 }
 
-static mlx_status_t compare(const mlx_bundle_file_t *file, const char *place, uint64_t size, const char *sha256) {
+static mlx_status_t compare(const mlx_bundle_file_t *file, const char *place, uint64_t size,
+                            const char *sha256) {
   if (size != (uint64_t)file->size) {
-    return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is not what the bundle's manifest says: it has %llu bytes, it should have %lld", place,
-                                     (unsigned long long)size, (long long)file->size),
-                           DAMAGED);
+    return mlx_status_hint(
+        mlx_error(MLX_INVALID_INPUT,
+                  "'%s' is not what the bundle's manifest says: it has %llu bytes, it should have %lld",
+                  place, (unsigned long long)size, (long long)file->size),
+        DAMAGED);
   }
   if (!strcmp(sha256, file->sha256)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is not what the bundle's manifest says: its SHA-256 is %s, it should be %s", place, sha256,
-                                   file->sha256),
-                         DAMAGED);
+  return mlx_status_hint(
+      mlx_error(MLX_INVALID_INPUT,
+                "'%s' is not what the bundle's manifest says: its SHA-256 is %s, it should be %s", place,
+                sha256, file->sha256),
+      DAMAGED);
 }
 
 // With a |cache|, one that did not change since it was checked is not read again.
@@ -289,11 +310,13 @@ static mlx_status_t check_path(mlx_cache_t *cache, const mlx_bundle_file_t *file
   char hex[MLX_DIGEST_HEX] = "";
   mlx_file_stamp_t stamp;
   MLX_TRY(mlx_file_stamp(path, &stamp));
-  if (stamp.size == (uint64_t)file->size) MLX_TRY(cache ? mlx_cache_digest_file(cache, path, hex) : mlx_digest_file(path, hex));
+  if (stamp.size == (uint64_t)file->size)
+    MLX_TRY(cache ? mlx_cache_digest_file(cache, path, hex) : mlx_digest_file(path, hex));
   return compare(file, path, stamp.size, hex);
 }
 
-static mlx_status_t check_part(mlx_cache_t *cache, const mlx_bundle_t *bundle, const mlx_bundle_file_t *file, const part_t *part) {
+static mlx_status_t check_part(mlx_cache_t *cache, const mlx_bundle_t *bundle, const mlx_bundle_file_t *file,
+                               const part_t *part) {
   char hex[MLX_DIGEST_HEX] = "";
   if (part->size == (uint64_t)file->size) {
     MLX_TRY(cache ? mlx_cache_digest_part(cache, bundle->path, part->offset, part->size, hex)
@@ -305,15 +328,18 @@ static mlx_status_t check_part(mlx_cache_t *cache, const mlx_bundle_t *bundle, c
 
 mlx_status_t mlx_bundle_need_digests(const mlx_bundle_t *bundle) {
   if (bundle->manifest.file_count) return NULL;
-  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s': its manifest does not list its files, so nothing of it can be checked; an older mlxcel wrote it",
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED,
+                                   "'%s': its manifest does not list its files, so nothing of it can be "
+                                   "checked; an older mlxcel wrote it",
                                    bundle->path),
                          "compile the model again");
 }
 
 static mlx_status_t not_listed(const mlx_bundle_t *bundle, const char *name) {
   MLX_TRY(mlx_bundle_need_digests(bundle));
-  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' has a %s that its manifest does not list", bundle->path, name),
-                         "it was put there after the model was compiled: remove it, or get the model again");
+  return mlx_status_hint(
+      mlx_error(MLX_INVALID_INPUT, "'%s' has a %s that its manifest does not list", bundle->path, name),
+      "it was put there after the model was compiled: remove it, or get the model again");
 }
 
 // Read anew, whatever is remembered of it.
@@ -330,7 +356,8 @@ static mlx_status_t check_anew(const mlx_bundle_t *bundle, const mlx_bundle_file
 // A file that the runtime would read and nobody vouches for.
 static mlx_status_t refuse_stray(void *user, const char *name) {
   const mlx_bundle_t *bundle = user;
-  const bool ours = strcmp(name, MLX_BUNDLE_MANIFEST) && strcmp(name, MLX_BUNDLE_SIGNATURE) && mlx_is_bundle_file(name);
+  const bool ours =
+      strcmp(name, MLX_BUNDLE_MANIFEST) && strcmp(name, MLX_BUNDLE_SIGNATURE) && mlx_is_bundle_file(name);
   return !ours || mlx_manifest_file(&bundle->manifest, name) ? NULL : not_listed(bundle, name);
 }
 
@@ -344,14 +371,16 @@ static bool may_be_missing(const mlx_bundle_t *bundle, const char *name) {
     is_needed = is_needed && mlx_manifest_needs(m, m->variants[i].target, name);
     for (size_t j = 0; j < m->file_count && whole; ++j) {
       const char *other = m->files[j].name;
-      whole = mlx_is_weights_file(other) || !mlx_manifest_needs(m, m->variants[i].target, other) || mlx_bundle_has(bundle, other);
+      whole = mlx_is_weights_file(other) || !mlx_manifest_needs(m, m->variants[i].target, other) ||
+              mlx_bundle_has(bundle, other);
     }
     one_is_whole = one_is_whole || whole;
   }
   return !is_needed && one_is_whole;
 }
 
-// Weights that the bundle names without having them: beside it, or in this machine's cache, which lends them; NULL: nowhere. Release with mlx_free.
+// Weights that the bundle names without having them: beside it, or in this machine's cache, which lends them;
+// NULL: nowhere. Release with mlx_free.
 static mlx_status_t find_elsewhere(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, char **out_path) {
   char *folder;
   *out_path = NULL;
@@ -362,11 +391,14 @@ static mlx_status_t find_elsewhere(mlx_bundle_t *bundle, const mlx_bundle_file_t
   mlx_free(*out_path);
   *out_path = NULL;
   mlx_cache_release(&bundle->lent);
-  return cache_of(bundle) ? mlx_cache_find_file(bundle->cache, MLX_WEIGHTS_KIND, file->sha256, &bundle->lent, out_path) : NULL;
+  return cache_of(bundle)
+             ? mlx_cache_find_file(bundle->cache, MLX_WEIGHTS_KIND, file->sha256, &bundle->lent, out_path)
+             : NULL;
 }
 
 // What may be missing is said to be: nobody checked it, unless it is weights that were found.
-static mlx_status_t check_missing(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, const mlx_report_t *report) {
+static mlx_status_t check_missing(mlx_bundle_t *bundle, const mlx_bundle_file_t *file,
+                                  const mlx_report_t *report) {
   char *path;
   if (!mlx_is_weights_file(file->name)) {
     mlx_report_note(report, "%s: not here, and not checked: code of another target", file->name);
@@ -375,7 +407,10 @@ static mlx_status_t check_missing(mlx_bundle_t *bundle, const mlx_bundle_file_t 
   MLX_TRY(find_elsewhere(bundle, file, &path));
   mlx_status_t status = path ? check_path(NULL, file, path) : NULL;
   if (!status && path) mlx_report_note(report, "%s: not here, found by its digest: %s", file->name, path);
-  if (!status && !path) mlx_report_note(report, "%s: not here, and not checked: it is looked for by its digest when the model runs", file->name);
+  if (!status && !path)
+    mlx_report_note(report,
+                    "%s: not here, and not checked: it is looked for by its digest when the model runs",
+                    file->name);
   mlx_free(path);
   return status;
 }
@@ -396,7 +431,7 @@ mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *repo
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Signing
 
 // Where a new signature goes: after the last file, or over an older signature that is the last.
@@ -404,8 +439,10 @@ static mlx_status_t signature_offset(const mlx_bundle_t *bundle, uint64_t *out_o
   const part_t *old = find_part(bundle, MLX_BUNDLE_SIGNATURE);
   *out_offset = old ? old->offset - MLX_TAR_BLOCK : bundle->end;
   if (!old || old->offset + old->size + mlx_tar_padding(old->size) == bundle->end) return NULL;
-  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s' has a signature between its files, which cannot be replaced", bundle->path),
-                         "unpack it with tar, sign the folder, and pack that again");
+  return mlx_status_hint(
+      mlx_error(MLX_UNSUPPORTED, "'%s' has a signature between its files, which cannot be replaced",
+                bundle->path),
+      "unpack it with tar, sign the folder, and pack that again");
 }
 
 mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, size_t length) {
@@ -426,11 +463,12 @@ mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, si
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reading
 
 // What was read is checked itself.
-mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_size, char **out_text, size_t *out_length) {
+mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_size, char **out_text,
+                             size_t *out_length) {
   const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
   *out_text = NULL;
   if (!file && strcmp(name, MLX_BUNDLE_SIGNATURE)) return not_listed(bundle, name);
@@ -445,24 +483,30 @@ mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_
   return status;
 }
 
-static mlx_status_t map_path(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, const char *path, mlx_map_t *out_view) {
+static mlx_status_t map_path(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, const char *path,
+                             mlx_map_t *out_view) {
   mlx_file_stamp_t before, after;
   mlx_map_t *map = &bundle->maps[bundle->map_count];
-  if (bundle->map_count == MAX_PARTS) return mlx_error(MLX_INTERNAL, "too many files of '%s' are mapped", bundle->path);
+  if (bundle->map_count == MAX_PARTS)
+    return mlx_error(MLX_INTERNAL, "too many files of '%s' are mapped", bundle->path);
   MLX_TRY(mlx_file_stamp(path, &before));
   MLX_TRY(mlx_map_file(path, map));
   ++bundle->map_count;
   MLX_TRY(check_path(cache_of(bundle), file, path));
   MLX_TRY(mlx_file_stamp(path, &after));
-  if (memcmp(&before, &after, sizeof after)) return mlx_error(MLX_IO, "'%s' changed while it was being read", path);
+  if (memcmp(&before, &after, sizeof after))
+    return mlx_error(MLX_IO, "'%s' changed while it was being read", path);
   *out_view = *map;
   return NULL;
 }
 
 static mlx_status_t no_weights(const mlx_bundle_t *bundle, const mlx_bundle_file_t *file) {
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' names its weights by their digest, and they are not here: sha256:%s, %lld bytes", bundle->path,
-                                   file->sha256, (long long)file->size),
-                         "put them beside it as %s.irpa, or compile '%s' on this machine, which makes them", file->sha256, bundle->manifest.source);
+  return mlx_status_hint(
+      mlx_error(MLX_NOT_FOUND,
+                "'%s' names its weights by their digest, and they are not here: sha256:%s, %lld bytes",
+                bundle->path, file->sha256, (long long)file->size),
+      "put them beside it as %s.irpa, or compile '%s' on this machine, which makes them", file->sha256,
+      bundle->manifest.source);
 }
 
 static mlx_status_t map_elsewhere(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, mlx_map_t *out_view) {
@@ -477,7 +521,8 @@ static mlx_status_t map_elsewhere(mlx_bundle_t *bundle, const mlx_bundle_file_t 
 static mlx_status_t copy_code(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) {
   char *text, *copy;
   size_t length;
-  if (bundle->copy_count == MAX_PARTS) return mlx_error(MLX_INTERNAL, "too many files of '%s' are read", bundle->path);
+  if (bundle->copy_count == MAX_PARTS)
+    return mlx_error(MLX_INTERNAL, "too many files of '%s' are read", bundle->path);
   MLX_TRY(mlx_bundle_read(bundle, name, MAX_CODE, &text, &length));
   mlx_status_t status = mlx_alloc(length + CODE_ALIGNMENT, 1, &copy);
   if (!status) {

@@ -9,7 +9,7 @@
 #define OUTER "  "  // indents
 #define INNER "      "
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Writing
 
 static void put_text(mlx_text_t *json, const char *indent, const char *key, const char *value) {
@@ -50,7 +50,8 @@ static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
   put_numbers(json, "decode", variant->decode, variant->decode_count);
   put_names(json, "kernels", (const char(*)[16])variant->kernels, variant->kernel_count);
   put_text(json, INNER, "kernels_digest", variant->kernels_digest);
-  if (variant->level_count) put_names(json, "levels", (const char(*)[16])variant->levels, variant->level_count);
+  if (variant->level_count)
+    put_names(json, "levels", (const char(*)[16])variant->levels, variant->level_count);
   put_int(json, INNER, "driver", variant->driver);
   put_int(json, INNER, "state_bytes", variant->state_bytes);
   mlx_text_printf(json, INNER "\"kv_bytes\": %lld\n    }", (long long)variant->kv_bytes);
@@ -59,8 +60,8 @@ static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
 static void put_files(mlx_text_t *json, const mlx_manifest_t *m) {
   mlx_text_puts(json, "  \"files\": [");
   for (size_t i = 0; i < m->file_count; ++i) {
-    mlx_text_printf(json, "%s\n    {\"name\": \"%s\", \"size\": %lld, \"sha256\": \"%s\"}", i ? "," : "", m->files[i].name,
-                    (long long)m->files[i].size, m->files[i].sha256);
+    mlx_text_printf(json, "%s\n    {\"name\": \"%s\", \"size\": %lld, \"sha256\": \"%s\"}", i ? "," : "",
+                    m->files[i].name, (long long)m->files[i].size, m->files[i].sha256);
   }
   mlx_text_puts(json, m->file_count ? "\n  ]\n" : "]\n");
 }
@@ -93,7 +94,7 @@ mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Names
 
 mlx_module_name_t mlx_bundle_module(const char *level_or_target) {
@@ -104,7 +105,9 @@ mlx_module_name_t mlx_bundle_module(const char *level_or_target) {
   return name;
 }
 
-size_t mlx_variant_module_count(const mlx_variant_t *variant) { return variant->level_count ? variant->level_count : 1; }
+size_t mlx_variant_module_count(const mlx_variant_t *variant) {
+  return variant->level_count ? variant->level_count : 1;
+}
 
 mlx_module_name_t mlx_variant_module(const mlx_variant_t *variant, size_t index) {
   if (variant->level_count) return mlx_bundle_module(variant->levels[index]);
@@ -128,10 +131,13 @@ static bool has_middle(const char *file, const char *start, const char *end, con
 }
 
 bool mlx_is_module_file(const char *name) {
-  return !strcmp(name, MLX_BUNDLE_VMFB) || has_middle(name, "model.", ".vmfb", "abcdefghijklmnopqrstuvwxyz0123456789_-");
+  return !strcmp(name, MLX_BUNDLE_VMFB) ||
+         has_middle(name, "model.", ".vmfb", "abcdefghijklmnopqrstuvwxyz0123456789_-");
 }
 
-bool mlx_is_weights_file(const char *name) { return !strcmp(name, MLX_BUNDLE_WEIGHTS) || has_middle(name, "weights.", ".irpa", "0123456789"); }
+bool mlx_is_weights_file(const char *name) {
+  return !strcmp(name, MLX_BUNDLE_WEIGHTS) || has_middle(name, "weights.", ".irpa", "0123456789");
+}
 
 bool mlx_is_licence_file(const char *name) {
   static const char *const starts[] = {"LICENSE", "LICENCE", "NOTICE", "COPYING", "USE_POLICY"};
@@ -143,40 +149,45 @@ bool mlx_is_licence_file(const char *name) {
 }
 
 bool mlx_is_bundle_file(const char *name) {
-  static const char *const names[] = {MLX_BUNDLE_MANIFEST, MLX_BUNDLE_SIGNATURE, MLX_BUNDLE_TOKENIZER, MLX_BUNDLE_CHAT};
+  static const char *const names[] = {MLX_BUNDLE_MANIFEST, MLX_BUNDLE_SIGNATURE, MLX_BUNDLE_TOKENIZER,
+                                      MLX_BUNDLE_CHAT};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     if (!strcmp(name, names[i])) return true;
   }
   return mlx_is_module_file(name) || mlx_is_weights_file(name) || mlx_is_licence_file(name);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reading
 
-static mlx_status_t read_text(const mlx_json_t *json, yyjson_val *object, const char *key, char *out, size_t size) {
+static mlx_status_t read_text(const mlx_json_t *json, yyjson_val *object, const char *key, char *out,
+                              size_t size) {
   const char *value;
   MLX_TRY(mlx_json_string(json, object, key, &value));
   if (strlen(value) >= size) return mlx_json_error(json, key, "is too long");
   for (const char *sign = value; *sign; ++sign) {  // it will be printed
-    if ((unsigned char)*sign < ' ' || *sign == 0x7f) return mlx_json_error(json, key, "holds a control character");
+    if ((unsigned char)*sign < ' ' || *sign == 0x7f)
+      return mlx_json_error(json, key, "holds a control character");
   }
   snprintf(out, size, "%s", value);
   return NULL;
 }
 
 // What older compilers did not write has a meaning.
-static mlx_status_t read_text_or(const mlx_json_t *json, yyjson_val *object, const char *key, const char *fallback, char *out, size_t size) {
+static mlx_status_t read_text_or(const mlx_json_t *json, yyjson_val *object, const char *key,
+                                 const char *fallback, char *out, size_t size) {
   if (mlx_json_find(object, key)) return read_text(json, object, key, out, size);
   snprintf(out, size, "%s", fallback);
   return NULL;
 }
 
-static mlx_status_t read_list(const mlx_json_t *json, yyjson_val *object, const char *key, size_t capacity, int64_t min, int64_t max, int64_t *out,
-                              size_t *out_count) {
+static mlx_status_t read_list(const mlx_json_t *json, yyjson_val *object, const char *key, size_t capacity,
+                              int64_t min, int64_t max, int64_t *out, size_t *out_count) {
   yyjson_val *list, *item;
   size_t index, count;
   MLX_TRY(mlx_json_need(json, object, key, &list));
-  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > capacity) return mlx_json_error(json, key, "must be a short list");
+  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > capacity)
+    return mlx_json_error(json, key, "must be a short list");
   yyjson_arr_foreach(list, index, count, item) {
     int64_t value = yyjson_is_int(item) ? yyjson_get_sint(item) : -1;
     if (value < min || value > max) return mlx_json_error(json, key, "holds a number out of range");
@@ -187,7 +198,8 @@ static mlx_status_t read_list(const mlx_json_t *json, yyjson_val *object, const 
 }
 
 // The sizes of a family of functions: ascending, at least one.
-static mlx_status_t read_sizes(const mlx_json_t *json, yyjson_val *object, const char *key, int64_t max, int64_t *out, size_t *out_count) {
+static mlx_status_t read_sizes(const mlx_json_t *json, yyjson_val *object, const char *key, int64_t max,
+                               int64_t *out, size_t *out_count) {
   MLX_TRY(read_list(json, object, key, MLX_MAX_BUCKETS, 1, max, out, out_count));
   if (!*out_count) return mlx_json_error(json, key, "is empty");
   for (size_t i = 1; i < *out_count; ++i) {
@@ -211,13 +223,16 @@ static bool is_plain_name(const char *name, size_t size) {
   return length && !name[length] && length < size;
 }
 
-static mlx_status_t read_names(const mlx_json_t *json, yyjson_val *object, const char *key, size_t capacity, char out[][16], size_t *out_count) {
+static mlx_status_t read_names(const mlx_json_t *json, yyjson_val *object, const char *key, size_t capacity,
+                               char out[][16], size_t *out_count) {
   yyjson_val *list = mlx_json_find(object, key), *item;
   size_t index, count;
   if (!list) return NULL;
-  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > capacity) return mlx_json_error(json, key, "must be a short list");
+  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > capacity)
+    return mlx_json_error(json, key, "must be a short list");
   yyjson_arr_foreach(list, index, count, item) {
-    if (!is_plain_name(yyjson_get_str(item), 16)) return mlx_json_error(json, key, "holds something that is not a plain name");
+    if (!is_plain_name(yyjson_get_str(item), 16))
+      return mlx_json_error(json, key, "holds something that is not a plain name");
     snprintf(out[index], 16, "%s", yyjson_get_str(item));
   }
   *out_count = yyjson_arr_size(list);
@@ -227,8 +242,11 @@ static mlx_status_t read_names(const mlx_json_t *json, yyjson_val *object, const
 static mlx_status_t read_levels(const mlx_json_t *json, yyjson_val *object, mlx_variant_t *variant) {
   MLX_TRY(read_names(json, object, "levels", MLX_MAX_LEVELS, variant->levels, &variant->level_count));
   const bool portable = !strcmp(variant->target, MLX_TARGET_PORTABLE);
-  if (portable && !variant->level_count) return mlx_json_error(json, "levels", "is empty, and the target is " MLX_TARGET_PORTABLE);
-  return portable || !variant->level_count ? NULL : mlx_json_error(json, "levels", "is for a target of " MLX_TARGET_PORTABLE);
+  if (portable && !variant->level_count)
+    return mlx_json_error(json, "levels", "is empty, and the target is " MLX_TARGET_PORTABLE);
+  return portable || !variant->level_count
+             ? NULL
+             : mlx_json_error(json, "levels", "is for a target of " MLX_TARGET_PORTABLE);
 }
 
 static mlx_status_t read_bytes(const mlx_json_t *json, yyjson_val *object, const char *key, int64_t *out) {
@@ -237,9 +255,13 @@ static mlx_status_t read_bytes(const mlx_json_t *json, yyjson_val *object, const
 
 static mlx_status_t read_variant_files(const mlx_json_t *json, yyjson_val *object, mlx_variant_t *variant) {
   MLX_TRY(read_text_or(json, object, "module", MLX_BUNDLE_VMFB, variant->module, sizeof variant->module));
-  MLX_TRY(read_text_or(json, object, "weights", MLX_BUNDLE_WEIGHTS, variant->weights, sizeof variant->weights));
-  if (!mlx_is_module_file(variant->module)) return mlx_json_error(json, "module", "is not the name of a bundle's module");
-  return mlx_is_weights_file(variant->weights) ? NULL : mlx_json_error(json, "weights", "is not the name of a bundle's weights");
+  MLX_TRY(
+      read_text_or(json, object, "weights", MLX_BUNDLE_WEIGHTS, variant->weights, sizeof variant->weights));
+  if (!mlx_is_module_file(variant->module))
+    return mlx_json_error(json, "module", "is not the name of a bundle's module");
+  return mlx_is_weights_file(variant->weights)
+             ? NULL
+             : mlx_json_error(json, "weights", "is not the name of a bundle's weights");
 }
 
 static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx_manifest_t *m) {
@@ -247,23 +269,28 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   mlx_variant_t *variant = &m->variants[m->variant_count];
   MLX_TRY(read_text(json, object, "target", variant->target, sizeof variant->target));
   for (size_t i = 0; i < m->variant_count; ++i) {
-    if (!strcmp(m->variants[i].target, variant->target)) return mlx_json_error(json, "target", "is there twice");
+    if (!strcmp(m->variants[i].target, variant->target))
+      return mlx_json_error(json, "target", "is there twice");
   }
   MLX_TRY(read_text(json, object, "cpu", variant->cpu, sizeof variant->cpu));
   MLX_TRY(read_text_or(json, object, "dtype", "f32", variant->dtype, sizeof variant->dtype));
   MLX_TRY(read_variant_files(json, object, variant));
   MLX_TRY(mlx_json_int(json, object, "context", 1, most, &variant->context));
-  if (variant->context != m->variants[0].context) return mlx_json_error(json, "context", "is not the same for all targets");
+  if (variant->context != m->variants[0].context)
+    return mlx_json_error(json, "context", "is not the same for all targets");
   MLX_TRY(mlx_json_int(json, object, "rows", 1, MLX_MAX_ROWS, &variant->rows));
   MLX_TRY(mlx_json_int(json, object, "page_size", 1, 4096, &variant->page_size));
   MLX_TRY(mlx_json_int(json, object, "pool_pages", 2, most, &variant->pool_pages));
   MLX_TRY(mlx_json_int(json, object, "row_pages", 1, most, &variant->row_pages));
-  if (variant->row_pages * variant->page_size < variant->context) return mlx_json_error(json, "row_pages", "cannot hold the context");
-  if (variant->pool_pages - 1 < variant->row_pages) return mlx_json_error(json, "pool_pages", "cannot hold one row");
+  if (variant->row_pages * variant->page_size < variant->context)
+    return mlx_json_error(json, "row_pages", "cannot hold the context");
+  if (variant->pool_pages - 1 < variant->row_pages)
+    return mlx_json_error(json, "pool_pages", "cannot hold one row");
   MLX_TRY(read_sizes(json, object, "prefill", 1 << 20, variant->prefill, &variant->prefill_count));
   MLX_TRY(read_decode(json, object, variant));
   MLX_TRY(read_names(json, object, "kernels", MLX_MAX_KERNELS, variant->kernels, &variant->kernel_count));
-  MLX_TRY(read_text_or(json, object, "kernels_digest", "", variant->kernels_digest, sizeof variant->kernels_digest));
+  MLX_TRY(read_text_or(json, object, "kernels_digest", "", variant->kernels_digest,
+                       sizeof variant->kernels_digest));
   MLX_TRY(read_levels(json, object, variant));
   MLX_TRY(read_bytes(json, object, "driver", &variant->driver));
   MLX_TRY(read_bytes(json, object, "state_bytes", &variant->state_bytes));
@@ -288,13 +315,15 @@ static mlx_status_t read_bundle_file(const mlx_json_t *json, yyjson_val *item, m
   mlx_bundle_file_t *file = &m->files[m->file_count];
   const char *name, *sha256;
   MLX_TRY(mlx_json_string(json, item, "name", &name));
-  if (!mlx_is_bundle_file(name) || !strcmp(name, MLX_BUNDLE_MANIFEST) || !strcmp(name, MLX_BUNDLE_SIGNATURE)) {
+  if (!mlx_is_bundle_file(name) || !strcmp(name, MLX_BUNDLE_MANIFEST) ||
+      !strcmp(name, MLX_BUNDLE_SIGNATURE)) {
     return mlx_json_error(json, "name", "is not the name of a bundle's file");
   }
   if (mlx_manifest_file(m, name)) return mlx_json_error(json, "name", "is there twice");
   MLX_TRY(mlx_json_int(json, item, "size", 0, INT64_MAX, &file->size));
   MLX_TRY(mlx_json_string(json, item, "sha256", &sha256));
-  if (strlen(sha256) != 64 || strspn(sha256, "0123456789abcdef") != 64) return mlx_json_error(json, "sha256", "is not a SHA-256");
+  if (strlen(sha256) != 64 || strspn(sha256, "0123456789abcdef") != 64)
+    return mlx_json_error(json, "sha256", "is not a SHA-256");
   snprintf(file->name, sizeof file->name, "%s", name);
   snprintf(file->sha256, sizeof file->sha256, "%s", sha256);
   ++m->file_count;
@@ -305,7 +334,8 @@ static mlx_status_t read_files(const mlx_json_t *json, mlx_manifest_t *m) {
   yyjson_val *list = mlx_json_find(json->root, "files"), *item;
   size_t index, count;
   if (!list) return NULL;
-  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MLX_MAX_BUNDLE_FILES) return mlx_json_error(json, "files", "must be a short list");
+  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MLX_MAX_BUNDLE_FILES)
+    return mlx_json_error(json, "files", "must be a short list");
   yyjson_arr_foreach(list, index, count, item) MLX_TRY(read_bundle_file(json, item, m));
   return NULL;
 }
@@ -321,7 +351,8 @@ static void peek_target(const mlx_json_t *json, yyjson_val *object, mlx_manifest
   char target[64];
   const size_t length = strlen(origin->targets), room = sizeof origin->targets - length;
   peek_text(json, object, "target", target, sizeof target);
-  if (target[0] && strlen(target) + 2 < room) snprintf(origin->targets + length, room, "%s%s", length ? "," : "", target);
+  if (target[0] && strlen(target) + 2 < room)
+    snprintf(origin->targets + length, room, "%s%s", length ? "," : "", target);
 }
 
 static mlx_manifest_origin_t peek_origin(const mlx_json_t *json) {
@@ -340,20 +371,23 @@ static mlx_manifest_origin_t peek_origin(const mlx_json_t *json) {
 }
 
 mlx_status_t mlx_manifest_hint_again(mlx_status_t status, const mlx_manifest_origin_t *origin) {
-  return mlx_status_hint(status, "compile the model again with this mlxcel: mlxcel compile %s%s%s -o OUT", origin->source[0] ? origin->source : "MODEL",
-                         origin->targets[0] ? " --target " : "", origin->targets);
+  return mlx_status_hint(status, "compile the model again with this mlxcel: mlxcel compile %s%s%s -o OUT",
+                         origin->source[0] ? origin->source : "MODEL", origin->targets[0] ? " --target " : "",
+                         origin->targets);
 }
 
 static mlx_status_t read_format(const mlx_json_t *json, mlx_manifest_t *m) {
   char format[32];
   MLX_TRY(read_text(json, json->root, "format", format, sizeof format));
-  if (strcmp(format, MLX_BUNDLE_FORMAT)) return mlx_json_error(json, "format", "is not '" MLX_BUNDLE_FORMAT "'");
+  if (strcmp(format, MLX_BUNDLE_FORMAT))
+    return mlx_json_error(json, "format", "is not '" MLX_BUNDLE_FORMAT "'");
   MLX_TRY(mlx_json_int(json, json->root, "contract", 0, 1 << 20, &m->contract));
   if (m->contract == MLX_CONTRACT_VERSION) return NULL;
   const mlx_manifest_origin_t origin = peek_origin(json);
-  return mlx_manifest_hint_again(mlx_error(MLX_UNSUPPORTED, "%s: compiled for contract %lld; this mlxcel runs contract %d", json->name,
-                                           (long long)m->contract, MLX_CONTRACT_VERSION),
-                                 &origin);
+  return mlx_manifest_hint_again(
+      mlx_error(MLX_UNSUPPORTED, "%s: compiled for contract %lld; this mlxcel runs contract %d", json->name,
+                (long long)m->contract, MLX_CONTRACT_VERSION),
+      &origin);
 }
 
 static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
@@ -375,7 +409,8 @@ static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
   return read_files(json, m);
 }
 
-mlx_status_t mlx_manifest_read(const char *name, const char *text, size_t length, mlx_manifest_t *out_manifest) {
+mlx_status_t mlx_manifest_read(const char *name, const char *text, size_t length,
+                               mlx_manifest_t *out_manifest) {
   *out_manifest = (mlx_manifest_t){0};
   mlx_json_t json;
   MLX_TRY(mlx_json_parse(name, text, length, &json));
@@ -442,7 +477,8 @@ mlx_levels_text_t mlx_variant_levels_text(const mlx_variant_t *variant) {
 mlx_targets_text_t mlx_manifest_targets_text(const mlx_manifest_t *m) {
   mlx_targets_text_t out = {""};
   for (size_t i = 0, length = 0; i < m->variant_count; ++i) {
-    length += (size_t)snprintf(out.text + length, sizeof out.text - length, "%s%s", i ? ", " : "", m->variants[i].target);
+    length += (size_t)snprintf(out.text + length, sizeof out.text - length, "%s%s", i ? ", " : "",
+                               m->variants[i].target);
   }
   return out;
 }

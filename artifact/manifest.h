@@ -1,4 +1,5 @@
-// Manifest: what a compiled model says about itself. Written by the compiler, read by the runtime before anything else.
+// Manifest: what a compiled model says about itself. Written by the compiler, read by the runtime before
+// anything else.
 #ifndef MLXCEL_ARTIFACT_MANIFEST_H_
 #define MLXCEL_ARTIFACT_MANIFEST_H_
 
@@ -7,16 +8,20 @@
 #include "base/digest.h"
 #include "base/status.h"
 
-// A bundle (.mlxb) is a folder with these files, or one file: an uncompressed tar archive of them (artifact/bundle.h).
+// A bundle (.mlxb) is a folder with these files, or one file: an uncompressed tar archive of them
+// (artifact/bundle.h).
 #define MLX_BUNDLE_MANIFEST "manifest.json"
 #define MLX_BUNDLE_SIGNATURE "manifest.json.minisig"  // where it is signed
-#define MLX_BUNDLE_VMFB "model.vmfb"     // of one target; of several model.TARGET.vmfb, of a portable one model.LEVEL.vmfb
-#define MLX_BUNDLE_WEIGHTS "weights.irpa"  // where targets store them differently, weights.2.irpa and so on too
+#define MLX_BUNDLE_VMFB \
+  "model.vmfb"  // of one target; of several model.TARGET.vmfb, of a portable one model.LEVEL.vmfb
+#define MLX_BUNDLE_WEIGHTS \
+  "weights.irpa"  // where targets store them differently, weights.2.irpa and so on too
 #define MLX_BUNDLE_TOKENIZER "tokenizer.json"
-#define MLX_BUNDLE_CHAT "chat.json"      // only where the model has a chat template or special tokens
+#define MLX_BUNDLE_CHAT "chat.json"  // only where the model has a chat template or special tokens
 // And the model's own LICENSE*, NOTICE*, COPYING* and USE_POLICY*, where it has them.
 
-// The functions a module exports and what they mean. A change that an older runtime would misread gets a new number.
+// The functions a module exports and what they mean. A change that an older runtime would misread gets a new
+// number.
 #define MLX_CONTRACT_VERSION 1
 #define MLX_BUNDLE_FORMAT "mlxcel-bundle"
 #define MLX_MAX_MANIFEST (1u << 20)  // bytes
@@ -30,8 +35,9 @@
 #define MLX_MAX_TARGETS 8
 #define MLX_MAX_LICENCES 8
 #define MLX_TARGET_PORTABLE "cpu:portable"
-#define MLX_MAX_BUNDLE_FILES (2 + MLX_MAX_LICENCES + MLX_MAX_LEVELS + 2 * MLX_MAX_TARGETS)  // beside the manifest and its signature
-#define MLX_BUNDLE_NAME 48  // bytes of a file's name
+#define MLX_MAX_BUNDLE_FILES \
+  (2 + MLX_MAX_LICENCES + MLX_MAX_LEVELS + 2 * MLX_MAX_TARGETS)  // beside the manifest and its signature
+#define MLX_BUNDLE_NAME 48                                       // bytes of a file's name
 
 // A file of the bundle, for whoever brings it from elsewhere.
 typedef struct mlx_bundle_file {
@@ -42,40 +48,44 @@ typedef struct mlx_bundle_file {
 
 // Code for one target, and the shapes it was compiled for.
 typedef struct mlx_variant {
-  char target[64];                // "cpu:host", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90"
-  char cpu[MLX_DIGEST_HEX];       // for cpu:host, that machine's mlx_cpu_identity; otherwise empty
-  char dtype[16];                 // of its weights and KV cache: "f32", "bf16", "f16"
-  char module[MLX_BUNDLE_NAME];   // the file with the code; a portable one has a module for each level instead
-  char weights[MLX_BUNDLE_NAME];  // the archive it was compiled for
-  int64_t context;                // positions a sequence may use
-  int64_t rows;                   // sequences decoded together
-  int64_t page_size, row_pages;   // positions in a page; pages of a row, enough for the context
-  int64_t pool_pages;             // the KV pool's pages, page 0 belonging to nobody
+  char target[64];               // "cpu:host", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90"
+  char cpu[MLX_DIGEST_HEX];      // for cpu:host, that machine's mlx_cpu_identity; otherwise empty
+  char dtype[16];                // of its weights and KV cache: "f32", "bf16", "f16"
+  char module[MLX_BUNDLE_NAME];  // the file with the code; a portable one has a module for each level instead
+  char weights[MLX_BUNDLE_NAME];     // the archive it was compiled for
+  int64_t context;                   // positions a sequence may use
+  int64_t rows;                      // sequences decoded together
+  int64_t page_size, row_pages;      // positions in a page; pages of a row, enough for the context
+  int64_t pool_pages;                // the KV pool's pages, page 0 belonging to nobody
   int64_t prefill[MLX_MAX_BUCKETS];  // T of each prefill_T, ascending
   size_t prefill_count;
-  int64_t decode[MLX_MAX_BUCKETS];   // K of each decode_K, ascending; the first is 1
+  int64_t decode[MLX_MAX_BUCKETS];  // K of each decode_K, ascending; the first is 1
   size_t decode_count;
-  char kernels[MLX_MAX_KERNELS][16]; // linked kernels: "decode", "linear"; what has none is lowered plainly
+  char kernels[MLX_MAX_KERNELS][16];  // linked kernels: "decode", "linear"; what has none is lowered plainly
   size_t kernel_count;
-  char kernels_digest[MLX_DIGEST_HEX];  // their version: over their sources and definitions, or objects; empty: there are none
-  char levels[MLX_MAX_LEVELS][16];   // of cpu:portable, and only of that: those that it has modules for; of one architecture they ascend
+  char kernels_digest[MLX_DIGEST_HEX];  // their version: over their sources and definitions, or objects;
+                                        // empty: there are none
+  char levels[MLX_MAX_LEVELS][16];  // of cpu:portable, and only of that: those that it has modules for; of
+                                    // one architecture they ascend
   size_t level_count;
-  int64_t driver;                    // CUDA version that the linked kernels need of the driver: 13000 is 13.0; 0: no more than the target
-  int64_t state_bytes;               // device memory for the KV pool and scratch; 0: it is not known
-  int64_t kv_bytes;                  // keys and values of one position, all layers; 0: it is not known
+  int64_t driver;  // CUDA version that the linked kernels need of the driver: 13000 is 13.0; 0: no more than
+                   // the target
+  int64_t state_bytes;  // device memory for the KV pool and scratch; 0: it is not known
+  int64_t kv_bytes;     // keys and values of one position, all layers; 0: it is not known
 } mlx_variant_t;
 
 typedef struct mlx_manifest {
   int64_t contract;
-  char iree[16];                  // "3.13": the IREE that the modules are for; empty: it is not known
-  char compiler[128];             // iree-compile's version
+  char iree[16];       // "3.13": the IREE that the modules are for; empty: it is not known
+  char compiler[128];  // iree-compile's version
   char compiler_digest[MLX_DIGEST_HEX];
   char architecture[64];
-  char source[256];               // file name of the model it was compiled from
-  char source_digest[MLX_DIGEST_HEX];  // a file's SHA-256; of several files that of the lines `sha256sum` prints of them; empty: not known
-  char license[64];               // what the model says of its licence ("apache-2.0"); empty: nothing
+  char source[256];                    // file name of the model it was compiled from
+  char source_digest[MLX_DIGEST_HEX];  // a file's SHA-256; of several files that of the lines `sha256sum`
+                                       // prints of them; empty: not known
+  char license[64];                    // what the model says of its licence ("apache-2.0"); empty: nothing
   int64_t vocab;
-  int32_t eos[MLX_MAX_EOS];       // tokens that end a text
+  int32_t eos[MLX_MAX_EOS];  // tokens that end a text
   size_t eos_count;
   mlx_variant_t variants[MLX_MAX_TARGETS];  // at least one; no target twice
   size_t variant_count;
@@ -84,10 +94,13 @@ typedef struct mlx_manifest {
 } mlx_manifest_t;
 
 // As JSON text; release with mlx_free.
-mlx_status_t mlx_manifest_write(const mlx_manifest_t *manifest, char **out_json, size_t *out_length) MLX_MUST_USE;
+mlx_status_t mlx_manifest_write(const mlx_manifest_t *manifest, char **out_json,
+                                size_t *out_length) MLX_MUST_USE;
 // Reads and checks one; |name| is for errors. A manifest of another contract is refused, naming both.
-mlx_status_t mlx_manifest_read(const char *name, const char *json, size_t length, mlx_manifest_t *out_manifest) MLX_MUST_USE;
-// What a manifest of whatever contract says of its versions and of where it was made from: enough to refuse it, and to make it again.
+mlx_status_t mlx_manifest_read(const char *name, const char *json, size_t length,
+                               mlx_manifest_t *out_manifest) MLX_MUST_USE;
+// What a manifest of whatever contract says of its versions and of where it was made from: enough to refuse
+// it, and to make it again.
 typedef struct mlx_manifest_origin {
   int64_t contract;  // -1: it does not say
   char iree[16], source[256], source_digest[MLX_DIGEST_HEX];
@@ -103,7 +116,8 @@ const mlx_bundle_file_t *mlx_manifest_file(const mlx_manifest_t *manifest, const
 // Whether a bundle for |target| needs a file: all but the code and the weights of other targets.
 bool mlx_manifest_needs(const mlx_manifest_t *manifest, const char *target, const char *name);
 
-// The file of a level's module: "model.x86-64-v3.vmfb"; of a target's "model.cuda-sm_90.vmfb"; of NULL "model.vmfb".
+// The file of a level's module: "model.x86-64-v3.vmfb"; of a target's "model.cuda-sm_90.vmfb"; of NULL
+// "model.vmfb".
 typedef struct mlx_module_name {
   char text[MLX_BUNDLE_NAME];
 } mlx_module_name_t;

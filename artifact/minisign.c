@@ -22,7 +22,7 @@
 #define SECRET_TEXT 512        // enough for its file
 #define MAX_LEGACY (1u << 30)  // bytes of a file with a legacy signature
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Lines of text
 
 typedef struct lines {
@@ -36,7 +36,9 @@ typedef struct span {
   size_t length;
 } span_t;
 
-static lines_t begin_lines(const char *name, const char *text, size_t length) { return (lines_t){.name = name, .cursor = text, .end = text + length}; }
+static lines_t begin_lines(const char *name, const char *text, size_t length) {
+  return (lines_t){.name = name, .cursor = text, .end = text + length};
+}
 
 static mlx_status_t line_error(const lines_t *lines, const char *what) {
   return mlx_error(MLX_INVALID_INPUT, "%s:%d: %s", lines->name, lines->number, what);
@@ -45,7 +47,8 @@ static mlx_status_t line_error(const lines_t *lines, const char *what) {
 // |what| is missing when the text has ended.
 static mlx_status_t next_line(lines_t *lines, const char *what, span_t *out_line) {
   ++lines->number;
-  if (lines->cursor == lines->end) return mlx_error(MLX_INVALID_INPUT, "%s ends before line %d, %s", lines->name, lines->number, what);
+  if (lines->cursor == lines->end)
+    return mlx_error(MLX_INVALID_INPUT, "%s ends before line %d, %s", lines->name, lines->number, what);
   const char *newline = memchr(lines->cursor, '\n', (size_t)(lines->end - lines->cursor));
   const char *end = newline ? newline : lines->end;
   *out_line = (span_t){lines->cursor, (size_t)(end - lines->cursor)};
@@ -56,7 +59,8 @@ static mlx_status_t next_line(lines_t *lines, const char *what, span_t *out_line
 
 static mlx_status_t end_lines(const lines_t *lines) {
   for (const char *c = lines->cursor; c < lines->end; ++c) {
-    if (*c != '\n' && *c != '\r') return mlx_error(MLX_INVALID_INPUT, "%s goes on after line %d, its last", lines->name, lines->number);
+    if (*c != '\n' && *c != '\r')
+      return mlx_error(MLX_INVALID_INPUT, "%s goes on after line %d, its last", lines->name, lines->number);
   }
   return NULL;
 }
@@ -66,7 +70,8 @@ static bool is_plain(const char *text, size_t length) {
   for (size_t i = 0; i < length;) {
     const int size = mlx_utf8_length(text + i, length - i);
     const unsigned char c = (unsigned char)text[i];
-    if (size <= 0 || (c < 0x20 && c != '\t') || c == 0x7f || (c == 0xc2 && (unsigned char)text[i + 1] < 0xa0)) return false;
+    if (size <= 0 || (c < 0x20 && c != '\t') || c == 0x7f || (c == 0xc2 && (unsigned char)text[i + 1] < 0xa0))
+      return false;
     i += (size_t)size;
   }
   return true;
@@ -77,12 +82,15 @@ static mlx_status_t read_comment(lines_t *lines, const char *prefix, size_t max,
   const size_t skip = strlen(prefix);
   MLX_TRY(next_line(lines, "a comment", &line));
   if (line.length < skip || memcmp(line.text, prefix, skip)) {
-    return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "%s:%d: does not begin with '%s'", lines->name, lines->number, prefix),
-                           "give a file that minisign or mlxcel wrote, as it was written");
+    return mlx_status_hint(
+        mlx_error(MLX_INVALID_INPUT, "%s:%d: does not begin with '%s'", lines->name, lines->number, prefix),
+        "give a file that minisign or mlxcel wrote, as it was written");
   }
   *out_comment = (span_t){line.text + skip, line.length - skip};
   if (out_comment->length > max) return line_error(lines, "the comment is too long");
-  return is_plain(out_comment->text, out_comment->length) ? NULL : line_error(lines, "the comment is not plain UTF-8 text");
+  return is_plain(out_comment->text, out_comment->length)
+             ? NULL
+             : line_error(lines, "the comment is not plain UTF-8 text");
 }
 
 static mlx_status_t read_untrusted(lines_t *lines) {
@@ -95,17 +103,21 @@ typedef struct kind {
   size_t size;
   const char *what, *hint;
 } kind_t;
-static const kind_t public_kind = {42, "a public key", "the public key is the one in NAME.pub"}, secret_kind = {158, "a secret key", "the secret key is the one in NAME.key"},
+static const kind_t public_kind = {42, "a public key", "the public key is the one in NAME.pub"},
+                    secret_kind = {158, "a secret key", "the secret key is the one in NAME.key"},
                     signature_kind = {74, "a signature", "the signature is the one in FILE.minisig"},
-                    comment_kind = {64, "the signature of the trusted comment", "get the signature again, as it was written"};
+                    comment_kind = {64, "the signature of the trusted comment",
+                                    "get the signature again, as it was written"};
 
 static mlx_status_t wrong_size(const lines_t *lines, const kind_t *kind, size_t length) {
   static const kind_t *const kinds[] = {&public_kind, &secret_kind, &signature_kind};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
     if (length != kinds[i]->size) continue;
-    return mlx_error(MLX_INVALID_INPUT, "%s:%d: this is %s, not %s", lines->name, lines->number, kinds[i]->what, kind->what);
+    return mlx_error(MLX_INVALID_INPUT, "%s:%d: this is %s, not %s", lines->name, lines->number,
+                     kinds[i]->what, kind->what);
   }
-  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "%s:%d: %s has %zu bytes, and this has %zu", lines->name, lines->number, kind->what, kind->size, length),
+  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "%s:%d: %s has %zu bytes, and this has %zu",
+                                   lines->name, lines->number, kind->what, kind->size, length),
                          "give a file that minisign or mlxcel wrote, as it was written");
 }
 
@@ -116,12 +128,15 @@ static mlx_status_t read_base64(lines_t *lines, const kind_t *kind, uint8_t *out
   size_t length = 0;
   const char *end = NULL;
   MLX_TRY(next_line(lines, kind->what, &line));
-  const int failed = sodium_base642bin(bytes, sizeof bytes, line.text, line.length, NULL, &length, &end, BASE64);
+  const int failed =
+      sodium_base642bin(bytes, sizeof bytes, line.text, line.length, NULL, &length, &end, BASE64);
   mlx_status_t status = NULL;
   if (line.length > sodium_base64_ENCODED_LEN(MAX_BINARY, BASE64)) {
-    status = mlx_error(MLX_INVALID_INPUT, "%s:%d: this is too long for %s", lines->name, lines->number, kind->what);
+    status = mlx_error(MLX_INVALID_INPUT, "%s:%d: this is too long for %s", lines->name, lines->number,
+                       kind->what);
   } else if (failed || end != line.text + line.length) {
-    status = mlx_error(MLX_INVALID_INPUT, "%s:%d: this is not base64, in which %s is written", lines->name, lines->number, kind->what);
+    status = mlx_error(MLX_INVALID_INPUT, "%s:%d: this is not base64, in which %s is written", lines->name,
+                       lines->number, kind->what);
   } else if (length != kind->size) {
     status = wrong_size(lines, kind, length);
   } else {
@@ -138,7 +153,8 @@ static void put_base64(mlx_text_t *text, const uint8_t *bytes, size_t length) {
 
 static mlx_status_t check_comment(const char *comment, size_t max) {
   const size_t length = strlen(comment);
-  if (length > max) return mlx_error(MLX_USAGE, "a comment of %zu bytes is too long: minisign reads %zu", length, max);
+  if (length > max)
+    return mlx_error(MLX_USAGE, "a comment of %zu bytes is too long: minisign reads %zu", length, max);
   return is_plain(comment, length) ? NULL : mlx_error(MLX_USAGE, "a comment must be one line of UTF-8 text");
 }
 
@@ -148,7 +164,7 @@ static mlx_status_t take_text(mlx_text_t *text, char **out_text, size_t *out_len
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Public keys
 
 mlx_key_number_text_t mlx_key_number_text(const mlx_key_number_t *number) {
@@ -160,10 +176,12 @@ mlx_key_number_text_t mlx_key_number_text(const mlx_key_number_t *number) {
 }
 
 bool mlx_public_key_equal(const mlx_public_key_t *a, const mlx_public_key_t *b) {
-  return !memcmp(a->number.bytes, b->number.bytes, sizeof a->number.bytes) && !memcmp(a->key, b->key, sizeof a->key);
+  return !memcmp(a->number.bytes, b->number.bytes, sizeof a->number.bytes) &&
+         !memcmp(a->key, b->key, sizeof a->key);
 }
 
-mlx_status_t mlx_public_key_read(const char *name, const char *text, size_t length, mlx_public_key_t *out_key) {
+mlx_status_t mlx_public_key_read(const char *name, const char *text, size_t length,
+                                 mlx_public_key_t *out_key) {
   uint8_t bytes[42];
   lines_t lines = begin_lines(name, text, length);
   const bool bare = length >= 2 && !memcmp(text, "RW", 2);  // "Ed" in base64
@@ -185,14 +203,25 @@ mlx_status_t mlx_public_key_write(const mlx_public_key_t *key, char **out_text, 
   return take_text(&text, out_text, out_length);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Secret keys
 
 const mlx_key_cost_t mlx_key_cost_default = {crypto_pwhash_scryptsalsa208sha256_OPSLIMIT_SENSITIVE,
                                              crypto_pwhash_scryptsalsa208sha256_MEMLIMIT_SENSITIVE};
 
 // Where things are in the bytes of a secret key's file. What lies from NUMBER on is encrypted.
-enum { SIGNING = 0, DERIVATION = 2, CHECKSUM = 4, SALT = 6, OPERATIONS = 38, MEMORY = 46, NUMBER = 54, KEY = 62, SUM = 126, SECRET_BYTES = 158 };
+enum {
+  SIGNING = 0,
+  DERIVATION = 2,
+  CHECKSUM = 4,
+  SALT = 6,
+  OPERATIONS = 38,
+  MEMORY = 46,
+  NUMBER = 54,
+  KEY = 62,
+  SUM = 126,
+  SECRET_BYTES = 158
+};
 
 void mlx_secret_key_clear(mlx_secret_key_t *key) { sodium_memzero(key, sizeof *key); }
 
@@ -237,30 +266,37 @@ static mlx_status_t apply_password(const char *name, uint8_t bytes[SECRET_BYTES]
   uint8_t stream[SECRET_BYTES - NUMBER];
   const uint64_t operations = load64(bytes + OPERATIONS), memory = load64(bytes + MEMORY);
   if (operations > mlx_key_cost_default.operations || memory > mlx_key_cost_default.memory) {
-    return mlx_error(MLX_INVALID_INPUT, "%s: its password costs %" PRIu64 " operations and %" PRIu64 " bytes to try; minisign's cost no more than %" PRIu64 " and %" PRIu64,
+    return mlx_error(MLX_INVALID_INPUT,
+                     "%s: its password costs %" PRIu64 " operations and %" PRIu64
+                     " bytes to try; minisign's cost no more than %" PRIu64 " and %" PRIu64,
                      name, operations, memory, mlx_key_cost_default.operations, mlx_key_cost_default.memory);
   }
   mlx_status_t status = NULL;
-  if (crypto_pwhash_scryptsalsa208sha256(stream, sizeof stream, password, strlen(password), bytes + SALT, operations, (size_t)memory)) {
-    status = mlx_error(MLX_OUT_OF_MEMORY, "%s: there are no %" PRIu64 " MiB of memory for its password", name, memory >> 20);
+  if (crypto_pwhash_scryptsalsa208sha256(stream, sizeof stream, password, strlen(password), bytes + SALT,
+                                         operations, (size_t)memory)) {
+    status = mlx_error(MLX_OUT_OF_MEMORY, "%s: there are no %" PRIu64 " MiB of memory for its password", name,
+                       memory >> 20);
   }
   for (size_t i = 0; i < sizeof stream; ++i) bytes[NUMBER + i] ^= stream[i];
   sodium_memzero(stream, sizeof stream);
   return status;
 }
 
-static mlx_status_t read_secret(const char *name, const char *text, size_t length, uint8_t bytes[SECRET_BYTES], bool *out_encrypted) {
+static mlx_status_t read_secret(const char *name, const char *text, size_t length,
+                                uint8_t bytes[SECRET_BYTES], bool *out_encrypted) {
   lines_t lines = begin_lines(name, text, length);
   MLX_TRY(read_untrusted(&lines));
   MLX_TRY(read_base64(&lines, &secret_kind, bytes));
   *out_encrypted = !memcmp(bytes + DERIVATION, "Sc", 2);
   if (memcmp(bytes + SIGNING, "Ed", 2)) return line_error(&lines, "this is not a secret key for Ed25519");
-  if (!*out_encrypted && memcmp(bytes + DERIVATION, "\0\0", 2)) return line_error(&lines, "this key is encrypted in a way that is not scrypt");
+  if (!*out_encrypted && memcmp(bytes + DERIVATION, "\0\0", 2))
+    return line_error(&lines, "this key is encrypted in a way that is not scrypt");
   if (memcmp(bytes + CHECKSUM, "B2", 2)) return line_error(&lines, "this key's checksum is not by BLAKE2b");
   return end_lines(&lines);
 }
 
-mlx_status_t mlx_secret_key_needs_password(const char *name, const char *text, size_t length, bool *out_needs) {
+mlx_status_t mlx_secret_key_needs_password(const char *name, const char *text, size_t length,
+                                           bool *out_needs) {
   uint8_t bytes[SECRET_BYTES];
   *out_needs = false;
   mlx_status_t status = read_secret(name, text, length, bytes, out_needs);
@@ -275,19 +311,25 @@ static mlx_status_t open_secret(const char *name, uint8_t bytes[SECRET_BYTES], c
   sum_secret(bytes, sum);
   const bool fits = !sodium_memcmp(sum, bytes + SUM, sizeof sum);
   sodium_memzero(sum, sizeof sum);
-  return fits ? NULL : mlx_error(MLX_INVALID_INPUT, "%s: this is not its password, or the file is damaged", name);
+  return fits ? NULL
+              : mlx_error(MLX_INVALID_INPUT, "%s: this is not its password, or the file is damaged", name);
 }
 
-// The second half of a key follows from the first. A signature made with another would give the first half away.
+// The second half of a key follows from the first. A signature made with another would give the first half
+// away.
 static mlx_status_t check_halves(const char *name, const uint8_t key[64]) {
   uint8_t public_key[32], whole[64];
   crypto_sign_ed25519_seed_keypair(public_key, whole, key);
   const bool fits = !sodium_memcmp(whole, key, sizeof whole);
   sodium_memzero(whole, sizeof whole);
-  return fits ? NULL : mlx_error(MLX_INVALID_INPUT, "%s: its secret and its public half do not belong together; the file is damaged", name);
+  return fits ? NULL
+              : mlx_error(MLX_INVALID_INPUT,
+                          "%s: its secret and its public half do not belong together; the file is damaged",
+                          name);
 }
 
-mlx_status_t mlx_secret_key_read(const char *name, const char *text, size_t length, const char *password, mlx_secret_key_t *out_key) {
+mlx_status_t mlx_secret_key_read(const char *name, const char *text, size_t length, const char *password,
+                                 mlx_secret_key_t *out_key) {
   uint8_t bytes[SECRET_BYTES];
   bool encrypted;
   *out_key = (mlx_secret_key_t){0};
@@ -303,10 +345,12 @@ mlx_status_t mlx_secret_key_read(const char *name, const char *text, size_t leng
 }
 
 // In one piece of memory from the start: an mlx_text_t that grows would leave copies behind.
-static mlx_status_t secret_text(const uint8_t bytes[SECRET_BYTES], bool encrypted, char **out_text, size_t *out_length) {
+static mlx_status_t secret_text(const uint8_t bytes[SECRET_BYTES], bool encrypted, char **out_text,
+                                size_t *out_length) {
   char *text;
   MLX_TRY(mlx_alloc(SECRET_TEXT, 1, &text));
-  const int head = snprintf(text, SECRET_TEXT, UNTRUSTED "minisign %ssecret key\n", encrypted ? "encrypted " : "");
+  const int head =
+      snprintf(text, SECRET_TEXT, UNTRUSTED "minisign %ssecret key\n", encrypted ? "encrypted " : "");
   sodium_bin2base64(text + head, SECRET_TEXT - (size_t)head, bytes, SECRET_BYTES, BASE64);
   *out_length = strlen(text) + 1;
   text[*out_length - 1] = '\n';
@@ -314,7 +358,8 @@ static mlx_status_t secret_text(const uint8_t bytes[SECRET_BYTES], bool encrypte
   return NULL;
 }
 
-mlx_status_t mlx_secret_key_write(const mlx_secret_key_t *key, const char *password, const mlx_key_cost_t *cost, char **out_text, size_t *out_length) {
+mlx_status_t mlx_secret_key_write(const mlx_secret_key_t *key, const char *password,
+                                  const mlx_key_cost_t *cost, char **out_text, size_t *out_length) {
   uint8_t bytes[SECRET_BYTES] = {'E', 'd', 0, 0, 'B', '2'};
   mlx_status_t status = NULL;
   *out_text = NULL;
@@ -334,7 +379,7 @@ mlx_status_t mlx_secret_key_write(const mlx_secret_key_t *key, const char *passw
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What is signed
 
 static mlx_status_t hash_piece(void *user, const char *bytes, size_t length) {
@@ -358,10 +403,11 @@ static mlx_status_t hash_signed(const mlx_signed_t *what, uint8_t out[64]) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Signatures
 
-mlx_status_t mlx_signature_read(const char *name, const char *text, size_t length, mlx_signature_t *out_signature) {
+mlx_status_t mlx_signature_read(const char *name, const char *text, size_t length,
+                                mlx_signature_t *out_signature) {
   uint8_t bytes[74];
   span_t comment;
   lines_t lines = begin_lines(name, text, length);
@@ -369,7 +415,8 @@ mlx_status_t mlx_signature_read(const char *name, const char *text, size_t lengt
   MLX_TRY(read_untrusted(&lines));
   MLX_TRY(read_base64(&lines, &signature_kind, bytes));
   out_signature->legacy = !memcmp(bytes, "Ed", 2);
-  if (!out_signature->legacy && memcmp(bytes, "ED", 2)) return line_error(&lines, "this is not a signature by Ed25519");
+  if (!out_signature->legacy && memcmp(bytes, "ED", 2))
+    return line_error(&lines, "this is not a signature by Ed25519");
   memcpy(out_signature->number.bytes, bytes + 2, 8);
   memcpy(out_signature->signature, bytes + 10, 64);
   MLX_TRY(read_comment(&lines, TRUSTED, MLX_MAX_TRUSTED_COMMENT, &comment));
@@ -380,7 +427,8 @@ mlx_status_t mlx_signature_read(const char *name, const char *text, size_t lengt
 }
 
 // The bytes that the second signature signs: the first, and the trusted comment. Release with mlx_free.
-static mlx_status_t join_comment(const uint8_t signature[64], const char *comment, size_t length, uint8_t **out_bytes) {
+static mlx_status_t join_comment(const uint8_t signature[64], const char *comment, size_t length,
+                                 uint8_t **out_bytes) {
   MLX_TRY(mlx_alloc(64 + length, 1, out_bytes));
   memcpy(*out_bytes, signature, 64);
   if (length) memcpy(*out_bytes + 64, comment, length);
@@ -391,14 +439,16 @@ static bool fits(const uint8_t signature[64], const void *bytes, size_t length, 
   return !crypto_sign_ed25519_verify_detached(signature, bytes, length, key->key);
 }
 
-static mlx_status_t verify_legacy(const mlx_signature_t *signature, const mlx_public_key_t *key, const mlx_signed_t *what, bool *out_fits) {
+static mlx_status_t verify_legacy(const mlx_signature_t *signature, const mlx_public_key_t *key,
+                                  const mlx_signed_t *what, bool *out_fits) {
   if (what->bytes) {
     *out_fits = fits(signature->signature, what->bytes, what->length, key);
     return NULL;
   }
   char *bytes;
   size_t length;
-  MLX_TRY(mlx_status_annotate(mlx_read_file(what->name, MAX_LEGACY, &bytes, &length), "%s is a legacy signature", signature->name));
+  MLX_TRY(mlx_status_annotate(mlx_read_file(what->name, MAX_LEGACY, &bytes, &length),
+                              "%s is a legacy signature", signature->name));
   *out_fits = fits(signature->signature, bytes, length, key);
   mlx_free(bytes);
   return NULL;
@@ -409,15 +459,18 @@ static mlx_status_t verify_comment(const mlx_signature_t *signature, const mlx_p
   MLX_TRY(join_comment(signature->signature, signature->comment, signature->comment_length, &bytes));
   const bool good = fits(signature->comment_signature, bytes, 64 + signature->comment_length, key);
   mlx_free(bytes);
-  return good ? NULL : mlx_error(MLX_INVALID_INPUT, "%s: its trusted comment is not the one that was signed", signature->name);
+  return good ? NULL
+              : mlx_error(MLX_INVALID_INPUT, "%s: its trusted comment is not the one that was signed",
+                          signature->name);
 }
 
-mlx_status_t mlx_signature_verify(const mlx_signature_t *signature, const mlx_public_key_t *key, const mlx_signed_t *what) {
+mlx_status_t mlx_signature_verify(const mlx_signature_t *signature, const mlx_public_key_t *key,
+                                  const mlx_signed_t *what) {
   uint8_t hash[64];
   bool good = false;
   if (memcmp(signature->number.bytes, key->number.bytes, sizeof key->number.bytes)) {
-    return mlx_error(MLX_INVALID_INPUT, "%s: made with key %s, and this is key %s", signature->name, mlx_key_number_text(&signature->number).text,
-                     mlx_key_number_text(&key->number).text);
+    return mlx_error(MLX_INVALID_INPUT, "%s: made with key %s, and this is key %s", signature->name,
+                     mlx_key_number_text(&signature->number).text, mlx_key_number_text(&key->number).text);
   }
   if (signature->legacy) {
     MLX_TRY(verify_legacy(signature, key, what, &good));
@@ -426,12 +479,13 @@ mlx_status_t mlx_signature_verify(const mlx_signature_t *signature, const mlx_pu
     good = fits(signature->signature, hash, sizeof hash, key);
   }
   if (good) return verify_comment(signature, key);
-  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is not what was signed: %s does not fit it", what->name, signature->name),
+  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is not what was signed: %s does not fit it",
+                                   what->name, signature->name),
                          "one of the two was changed or damaged: get both again from where they came");
 }
 
-mlx_status_t mlx_signature_make(const mlx_secret_key_t *key, const mlx_signed_t *what, const char *comment, const char *trusted_comment,
-                                char **out_text, size_t *out_length) {
+mlx_status_t mlx_signature_make(const mlx_secret_key_t *key, const mlx_signed_t *what, const char *comment,
+                                const char *trusted_comment, char **out_text, size_t *out_length) {
   uint8_t hash[64], bytes[74] = {'E', 'D'}, *joined, comment_signature[64];
   mlx_text_t text = {0};
   *out_text = NULL;

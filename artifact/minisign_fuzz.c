@@ -4,8 +4,8 @@
 
 #include "base/memory.h"
 
-// One text, read as each kind of file. What is read as a key must be written so that it reads the same. An encrypted key is only looked at:
-// trying a password takes its time.
+// One text, read as each kind of file. What is read as a key must be written so that it reads the same. An
+// encrypted key is only looked at: trying a password takes its time.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const char *text = (const char *)data;
@@ -16,7 +16,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   char *written = NULL;
   size_t length = 0;
   mlx_status_t status = mlx_public_key_read("fuzz.pub", text, size, &key);
-  if (!status && (mlx_public_key_write(&key, &written, &length) || mlx_public_key_read("written", written, length, &again) || !mlx_public_key_equal(&key, &again))) {
+  if (!status &&
+      (mlx_public_key_write(&key, &written, &length) ||
+       mlx_public_key_read("written", written, length, &again) || !mlx_public_key_equal(&key, &again))) {
     __builtin_trap();
   }
   mlx_free(written);

@@ -12,20 +12,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "transfer/settings.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/user.h"
 
-
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Keys
 
 mlx_status_t mlx_key_pair_path(char **out_path) {
   char *folder;
   *out_path = NULL;
   MLX_TRY(mlx_user_folder(MLX_USER_CONFIG, &folder));
-  if (!folder) return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "there is no place for keys: HOME is not set"), "name a key's file");
+  if (!folder)
+    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "there is no place for keys: HOME is not set"),
+                           "name a key's file");
   mlx_status_t status = mlx_join_path(folder, "mlxcel", out_path);
   mlx_free(folder);
   return status;
@@ -34,11 +34,13 @@ mlx_status_t mlx_key_pair_path(char **out_path) {
 static mlx_status_t refuse_existing(const char *path) {
   struct stat info;
   if (lstat(path, &info)) return errno == ENOENT ? NULL : mlx_io_error("look at", path);
-  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is there already", path),
-                         "take another name with -o; --force replaces it, and nothing can be signed with the old key any more");
+  return mlx_status_hint(
+      mlx_error(MLX_USAGE, "'%s' is there already", path),
+      "take another name with -o; --force replaces it, and nothing can be signed with the old key any more");
 }
 
-// One file of a pair on its way to its name: written beside it first, so that what can fail has failed before an old one goes.
+// One file of a pair on its way to its name: written beside it first, so that what can fail has failed before
+// an old one goes.
 typedef struct half {
   const char *path;
   char *beside;             // owned: the new one; once that has its name, the old one
@@ -50,9 +52,10 @@ static mlx_status_t put_in_place(half_t *half) {
   mlx_file_stamp_t new, now = {0};
   MLX_TRY(mlx_file_stamp(half->beside, &new));
   half->replaced = mlx_is_file(half->path);
-  mlx_status_t status = half->replaced ? mlx_exchange(half->beside, half->path) : mlx_rename(half->beside, half->path);
+  mlx_status_t status =
+      half->replaced ? mlx_exchange(half->beside, half->path) : mlx_rename(half->beside, half->path);
   mlx_status_free(mlx_file_stamp(half->path, &now));
-  half->is_there = now.inode == new.inode && now.device == new.device;
+  half->is_there = now.inode == new.inode &&now.device == new.device;
   return status;
 }
 
@@ -72,7 +75,8 @@ static void clear_half(half_t *half) {
 }
 
 // Both or neither: half a pair is of no use, and an old key is lost to a whole new pair only.
-static mlx_status_t write_halves(half_t *pub, half_t *key, const char *text, size_t length, const char *secret, size_t secret_length) {
+static mlx_status_t write_halves(half_t *pub, half_t *key, const char *text, size_t length,
+                                 const char *secret, size_t secret_length) {
   MLX_TRY(mlx_temporary_path(pub->path, &pub->beside));
   MLX_TRY(mlx_temporary_path(key->path, &key->beside));
   MLX_TRY(mlx_write_file(pub->beside, text, length));
@@ -86,7 +90,8 @@ static mlx_status_t write_halves(half_t *pub, half_t *key, const char *text, siz
   return status;
 }
 
-static mlx_status_t write_pair(const char *key_path, const char *pub_path, const char *secret, size_t secret_length, const mlx_public_key_t *key) {
+static mlx_status_t write_pair(const char *key_path, const char *pub_path, const char *secret,
+                               size_t secret_length, const mlx_public_key_t *key) {
   char *text, *folder;
   size_t length;
   half_t pub_half = {.path = pub_path}, key_half = {.path = key_path};
@@ -102,7 +107,8 @@ static mlx_status_t write_pair(const char *key_path, const char *pub_path, const
   return status;
 }
 
-static mlx_status_t make_pair(const char *key_path, const char *pub_path, const char *password, const mlx_key_cost_t *cost, mlx_public_key_t *out_key) {
+static mlx_status_t make_pair(const char *key_path, const char *pub_path, const char *password,
+                              const mlx_key_cost_t *cost, mlx_public_key_t *out_key) {
   mlx_secret_key_t key;
   char *text;
   size_t length;
@@ -115,7 +121,8 @@ static mlx_status_t make_pair(const char *key_path, const char *pub_path, const 
   return status;
 }
 
-mlx_status_t mlx_key_pair_make(const char *path, const char *password, const mlx_key_cost_t *cost, bool force, mlx_public_key_t *out_key) {
+mlx_status_t mlx_key_pair_make(const char *path, const char *password, const mlx_key_cost_t *cost, bool force,
+                               mlx_public_key_t *out_key) {
   char *key_path = NULL, *pub_path = NULL;
   mlx_status_t status = mlx_format(&key_path, "%s.key", path);
   if (!status) status = mlx_format(&pub_path, "%s.pub", path);
@@ -138,14 +145,16 @@ static mlx_status_t read_secret_file(const char *path, char text[MLX_MAX_KEY_FIL
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) status = mlx_io_error("read", path);
     if (got > 0) length += (size_t)got;
-    if (length == MLX_MAX_KEY_FILE) status = mlx_error(MLX_INVALID_INPUT, "'%s' is too long for a secret key", path);
+    if (length == MLX_MAX_KEY_FILE)
+      status = mlx_error(MLX_INVALID_INPUT, "'%s' is too long for a secret key", path);
   }
   close(fd);
   *out_length = length;
   return status;
 }
 
-static mlx_status_t open_key(const char *path, const char *text, size_t length, mlx_password_fn_t ask, void *user, mlx_secret_key_t *out_key) {
+static mlx_status_t open_key(const char *path, const char *text, size_t length, mlx_password_fn_t ask,
+                             void *user, mlx_secret_key_t *out_key) {
   bool encrypted;
   char password[MLX_MAX_PASSWORD] = "";
   MLX_TRY(mlx_secret_key_needs_password(path, text, length, &encrypted));
@@ -155,7 +164,8 @@ static mlx_status_t open_key(const char *path, const char *text, size_t length, 
   return status;
 }
 
-mlx_status_t mlx_secret_key_load(const char *path, mlx_password_fn_t ask, void *user, mlx_secret_key_t *out_key) {
+mlx_status_t mlx_secret_key_load(const char *path, mlx_password_fn_t ask, void *user,
+                                 mlx_secret_key_t *out_key) {
   char text[MLX_MAX_KEY_FILE];
   size_t length = 0;
   *out_key = (mlx_secret_key_t){0};
@@ -165,7 +175,7 @@ mlx_status_t mlx_secret_key_load(const char *path, mlx_password_fn_t ask, void *
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What is signed, and where its signature lies
 
 typedef struct subject {
@@ -195,17 +205,19 @@ static mlx_status_t open_subject(const char *path, const char *signature_path, s
   if (mlx_is_bundle(path)) {
     MLX_TRY(open_bundle(path, out_subject));
   } else if (mlx_is_dir(path)) {
-    return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is a folder and no compiled model", path), "give a file, or what `mlxcel compile` made");
+    return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is a folder and no compiled model", path),
+                           "give a file, or what `mlxcel compile` made");
   } else {
     MLX_TRY(mlx_copy_text(path, strlen(path), &out_subject->path));
   }
   out_subject->what.name = out_subject->path;
-  if (signature_path) return mlx_copy_text(signature_path, strlen(signature_path), &out_subject->signature_path);
+  if (signature_path)
+    return mlx_copy_text(signature_path, strlen(signature_path), &out_subject->signature_path);
   out_subject->within = out_subject->bundle && mlx_bundle_is_file(out_subject->bundle);
   return mlx_format(&out_subject->signature_path, "%s" MLX_SIGNATURE_ENDING, out_subject->path);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Signing
 
 static long long signing_time(void) {
@@ -216,7 +228,8 @@ static long long signing_time(void) {
 }
 
 // A link in that place may have come with the bundle: what it leads to is not ours to write.
-static mlx_status_t put_signature(const subject_t *subject, const mlx_sign_options_t *options, const char *text, size_t length) {
+static mlx_status_t put_signature(const subject_t *subject, const mlx_sign_options_t *options,
+                                  const char *text, size_t length) {
   if (subject->within) return mlx_bundle_put_signature(subject->bundle, text, length);
   if (options->signature_path) return mlx_write_file(subject->signature_path, text, length);
   return mlx_replace_file(subject->signature_path, text, length);
@@ -228,10 +241,12 @@ static mlx_status_t sign_subject(const subject_t *subject, const mlx_sign_option
   mlx_status_t status = NULL;
   if (subject->bundle) status = mlx_bundle_check_all(subject->bundle, options->report);
   if (!status && !options->trusted_comment) {
-    status = mlx_format(&comment, "timestamp:%lld\tfile:%s\thashed", signing_time(), mlx_file_name(subject->path).text);
+    status = mlx_format(&comment, "timestamp:%lld\tfile:%s\thashed", signing_time(),
+                        mlx_file_name(subject->path).text);
   }
   if (!status) {
-    status = mlx_signature_make(options->key, &subject->what, options->comment, comment ? comment : options->trusted_comment, &text, &length);
+    status = mlx_signature_make(options->key, &subject->what, options->comment,
+                                comment ? comment : options->trusted_comment, &text, &length);
   }
   if (!status) status = put_signature(subject, options, text, length);
   mlx_free(comment);
@@ -244,26 +259,31 @@ mlx_status_t mlx_sign(const char *path, const mlx_sign_options_t *options, char 
   *out_signature_path = NULL;
   mlx_status_t status = open_subject(path, options->signature_path, &subject);
   if (!status) status = sign_subject(&subject, options);
-  if (!status) status = mlx_copy_text(subject.within ? path : subject.signature_path, strlen(subject.within ? path : subject.signature_path), out_signature_path);
+  if (!status)
+    status = mlx_copy_text(subject.within ? path : subject.signature_path,
+                           strlen(subject.within ? path : subject.signature_path), out_signature_path);
   clear_subject(&subject);
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Verifying
 
-static mlx_status_t verify_subject(const subject_t *subject, const mlx_verify_options_t *options, mlx_signer_t *out_who) {
+static mlx_status_t verify_subject(const subject_t *subject, const mlx_verify_options_t *options,
+                                   mlx_signer_t *out_who) {
   char *text = NULL;
   size_t length = 0;
   const char *place = subject->signature_path;
-  mlx_status_t status = subject->within ? mlx_bundle_read(subject->bundle, MLX_BUNDLE_SIGNATURE, MLX_MAX_SIGNATURE_FILE, &text, &length)
+  mlx_status_t status = subject->within ? mlx_bundle_read(subject->bundle, MLX_BUNDLE_SIGNATURE,
+                                                          MLX_MAX_SIGNATURE_FILE, &text, &length)
                                         : mlx_read_file(place, MLX_MAX_SIGNATURE_FILE, &text, &length);
   if (mlx_status_code(status) == MLX_NOT_FOUND) {  // said better by what looks for it
     mlx_status_free(status);
     status = NULL;
   }
   if (!status) {
-    status = options->key ? mlx_trust_check_key(&subject->what, place, text, length, options->key_name, options->key, out_who)
+    status = options->key ? mlx_trust_check_key(&subject->what, place, text, length, options->key_name,
+                                                options->key, out_who)
                           : mlx_trust_check(&subject->what, place, text, length, out_who);
   }
   if (!status && subject->bundle) status = mlx_bundle_check_all(subject->bundle, options->report);
@@ -275,7 +295,8 @@ mlx_status_t mlx_verify(const char *path, const mlx_verify_options_t *options, m
   subject_t subject;
   *out_who = (mlx_signer_t){.file = ""};
   mlx_status_t status = open_subject(path, options->signature_path, &subject);
-  if (!status && !subject.bundle && !mlx_is_file(path)) status = mlx_error(MLX_NOT_FOUND, "there is no file '%s'", path);
+  if (!status && !subject.bundle && !mlx_is_file(path))
+    status = mlx_error(MLX_NOT_FOUND, "there is no file '%s'", path);
   if (!status) status = verify_subject(&subject, options, out_who);
   clear_subject(&subject);
   return status;

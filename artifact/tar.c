@@ -8,14 +8,14 @@
 #include "base/file.h"
 #include "base/memory.h"
 
-#define MAX_EXTENSION (1u << 20)    // of a pax header or a long name
-#define MAX_IN_A_ROW 16             // of headers that only say something about the next one
+#define MAX_EXTENSION (1u << 20)       // of a pax header or a long name
+#define MAX_IN_A_ROW 16                // of headers that only say something about the next one
 #define OCTAL_SIZE_LIMIT (1ull << 33)  // eleven digits
 
 // A header's fields, at their places.
 typedef struct block {
-  char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type, link[100], magic[6], version[2], user[32], group[32],
-      major[8], minor[8], prefix[155], rest[12];
+  char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type, link[100], magic[6],
+      version[2], user[32], group[32], major[8], minor[8], prefix[155], rest[12];
 } block_t;
 _Static_assert(sizeof(block_t) == MLX_TAR_BLOCK, "a header is one block");
 
@@ -27,11 +27,13 @@ typedef struct extension {
 } extension_t;
 
 static mlx_status_t bad(const mlx_tar_t *tar, uint64_t offset, const char *what) {
-  return mlx_error(MLX_INVALID_INPUT, "'%s' is not a tar archive we take: at byte %llu %s", tar->name, (unsigned long long)offset, what);
+  return mlx_error(MLX_INVALID_INPUT, "'%s' is not a tar archive we take: at byte %llu %s", tar->name,
+                   (unsigned long long)offset, what);
 }
 
 mlx_status_t mlx_tar_read(const mlx_tar_t *tar, uint64_t offset, void *out, size_t length) {
-  if (length > tar->size || offset > tar->size - length) return bad(tar, offset, "it ends too early: it is cut off");
+  if (length > tar->size || offset > tar->size - length)
+    return bad(tar, offset, "it ends too early: it is cut off");
   if (tar->bytes) {
     memcpy(out, tar->bytes + offset, length);
     return NULL;
@@ -46,10 +48,11 @@ mlx_status_t mlx_tar_read(const mlx_tar_t *tar, uint64_t offset, void *out, size
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Fields
 
-// Octal digits, with blanks before and a blank, a NUL or the field's end after them; or, with the first bit set, base 256.
+// Octal digits, with blanks before and a blank, a NUL or the field's end after them; or, with the first bit
+// set, base 256.
 static bool read_number(const char *field, size_t length, uint64_t *out) {
   uint64_t value = 0;
   size_t i = 0;
@@ -64,7 +67,8 @@ static bool read_number(const char *field, size_t length, uint64_t *out) {
   }
   while (i < length && field[i] == ' ') ++i;
   const size_t first = i;
-  for (; i < length && field[i] >= '0' && field[i] <= '7'; ++i) value = value << 3 | (uint64_t)(field[i] - '0');  // 36 bits at most
+  for (; i < length && field[i] >= '0' && field[i] <= '7'; ++i)
+    value = value << 3 | (uint64_t)(field[i] - '0');  // 36 bits at most
   if (i == first || (i < length && field[i] != ' ' && field[i])) return false;
   *out = value;
   return true;
@@ -94,12 +98,14 @@ static bool put_name(char out[MLX_TAR_MAX_NAME + 1], const char *bytes, size_t l
 }
 
 static void own_name(const block_t *block, char out[MLX_TAR_MAX_NAME + 1]) {
-  const bool posix = !memcmp(block->magic, "ustar", 6);  // GNU's magic has a blank there, and other things in the prefix
+  const bool posix =
+      !memcmp(block->magic, "ustar", 6);  // GNU's magic has a blank there, and other things in the prefix
   const int prefix = posix ? (int)strnlen(block->prefix, sizeof block->prefix) : 0;
-  snprintf(out, MLX_TAR_MAX_NAME + 1, "%.*s%s%.*s", prefix, block->prefix, prefix ? "/" : "", (int)strnlen(block->name, sizeof block->name), block->name);
+  snprintf(out, MLX_TAR_MAX_NAME + 1, "%.*s%s%.*s", prefix, block->prefix, prefix ? "/" : "",
+           (int)strnlen(block->name, sizeof block->name), block->name);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Headers about the next member
 
 static bool read_decimal(const char *text, size_t length, uint64_t *out) {
@@ -112,9 +118,11 @@ static bool read_decimal(const char *text, size_t length, uint64_t *out) {
   return length > 0;
 }
 
-static bool take_pax_pair(const char *key, size_t key_length, const char *value, size_t length, extension_t *out) {
+static bool take_pax_pair(const char *key, size_t key_length, const char *value, size_t length,
+                          extension_t *out) {
   if (key_length == 4 && !memcmp(key, "path", 4)) return length && put_name(out->name, value, length);
-  if (key_length == 4 && !memcmp(key, "size", 4)) return (out->has_size = read_decimal(value, length, &out->size));
+  if (key_length == 4 && !memcmp(key, "size", 4))
+    return (out->has_size = read_decimal(value, length, &out->size));
   return key_length < 10 || memcmp(key, "GNU.sparse", 10);  // anything else says nothing about names or bytes
 }
 
@@ -126,14 +134,16 @@ static bool read_pax(const char *text, size_t length, extension_t *out) {
     if (!blank || !read_decimal(text, (size_t)(blank - text), &record)) return false;
     if (record > length || record < (uint64_t)(blank - text) + 3 || text[record - 1] != '\n') return false;
     const char *key = blank + 1, *end = text + record - 1, *equals = memchr(key, '=', (size_t)(end - key));
-    if (!equals || !take_pax_pair(key, (size_t)(equals - key), equals + 1, (size_t)(end - equals - 1), out)) return false;
+    if (!equals || !take_pax_pair(key, (size_t)(equals - key), equals + 1, (size_t)(end - equals - 1), out))
+      return false;
     text += record;
     length -= record;
   }
   return true;
 }
 
-static mlx_status_t read_extension(const mlx_tar_t *tar, char type, uint64_t offset, uint64_t size, extension_t *out) {
+static mlx_status_t read_extension(const mlx_tar_t *tar, char type, uint64_t offset, uint64_t size,
+                                   extension_t *out) {
   char *text;
   bool good = true;
   if (size > MAX_EXTENSION) return bad(tar, offset, "a name or a pax header is longer than 1 MiB");
@@ -142,12 +152,13 @@ static mlx_status_t read_extension(const mlx_tar_t *tar, char type, uint64_t off
   extension_t of_all = {0};
   if (!status && type == 'L') good = put_name(out->name, text, strnlen(text, (size_t)size));
   if (!status && type == 'x') good = read_pax(text, (size_t)size, out);
-  if (!status && type == 'g') good = read_pax(text, (size_t)size, &of_all) && !of_all.name[0] && !of_all.has_size;
+  if (!status && type == 'g')
+    good = read_pax(text, (size_t)size, &of_all) && !of_all.name[0] && !of_all.has_size;
   mlx_free(text);
   return status || good ? status : bad(tar, offset, "a pax header or a long name makes no sense");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Members
 
 static mlx_status_t check_end(const mlx_tar_t *tar, uint64_t offset) {
@@ -162,15 +173,18 @@ static mlx_status_t check_end(const mlx_tar_t *tar, uint64_t offset) {
   return NULL;
 }
 
-// One header and how long what follows it is, within the archive. *|out_end|: it is the block of zeros after the last member.
+// One header and how long what follows it is, within the archive. *|out_end|: it is the block of zeros after
+// the last member.
 static mlx_status_t read_header(mlx_tar_t *tar, block_t *out, uint64_t *out_size, bool *out_end) {
   const uint64_t at = tar->offset;
   uint64_t sum;
   MLX_TRY(mlx_tar_read(tar, at, out, sizeof *out));
   *out_end = is_zero(out, sizeof *out);
   if (*out_end) return check_end(tar, at + sizeof *out);
-  if (!read_number(out->checksum, sizeof out->checksum, &sum) || sum != sum_of(out)) return bad(tar, at, "a header's checksum is wrong");
-  if (!read_number(out->size, sizeof out->size, out_size)) return bad(tar, at, "a header's size is no number");
+  if (!read_number(out->checksum, sizeof out->checksum, &sum) || sum != sum_of(out))
+    return bad(tar, at, "a header's checksum is wrong");
+  if (!read_number(out->size, sizeof out->size, out_size))
+    return bad(tar, at, "a header's size is no number");
   tar->offset = at + sizeof *out;
   return NULL;
 }
@@ -178,7 +192,8 @@ static mlx_status_t read_header(mlx_tar_t *tar, block_t *out, uint64_t *out_size
 // Steps over |size| bytes and their padding.
 static mlx_status_t skip(mlx_tar_t *tar, uint64_t size) {
   const uint64_t room = tar->size - tar->offset, padding = mlx_tar_padding(size);
-  if (size > room || padding > room - size) return bad(tar, tar->offset, "a member ends after the archive does: it is cut off");
+  if (size > room || padding > room - size)
+    return bad(tar, tar->offset, "a member ends after the archive does: it is cut off");
   tar->offset += size + padding;
   return NULL;
 }
@@ -196,17 +211,25 @@ static bool tidy_name(char *name, bool folder) {
   return mlx_is_safe_path(name);
 }
 
-static mlx_status_t finish_member(mlx_tar_t *tar, const block_t *block, const extension_t *said, uint64_t size, mlx_tar_member_t *out) {
+static mlx_status_t finish_member(mlx_tar_t *tar, const block_t *block, const extension_t *said,
+                                  uint64_t size, mlx_tar_member_t *out) {
   const uint64_t at = tar->offset - MLX_TAR_BLOCK;
-  if (said->name[0]) memcpy(out->name, said->name, sizeof out->name);
-  else own_name(block, out->name);
+  if (said->name[0])
+    memcpy(out->name, said->name, sizeof out->name);
+  else
+    own_name(block, out->name);
   const size_t length = strlen(out->name);
   const bool plain = block->type == '0' || block->type == 0 || block->type == '7';
-  out->folder = block->type == '5' || (block->type == 0 && length && out->name[length - 1] == '/');  // the oldest archives had no type for it
+  out->folder =
+      block->type == '5' ||
+      (block->type == 0 && length && out->name[length - 1] == '/');  // the oldest archives had no type for it
   if (!plain && !out->folder) {
-    return mlx_error(MLX_INVALID_INPUT, "'%s' is not a tar archive we take: '%.200s' is a link, a device or a sparse file", tar->name, out->name);
+    return mlx_error(MLX_INVALID_INPUT,
+                     "'%s' is not a tar archive we take: '%.200s' is a link, a device or a sparse file",
+                     tar->name, out->name);
   }
-  if (!tidy_name(out->name, out->folder)) return bad(tar, at, "a name would leave the folder it is unpacked in, or is one that no file can have");
+  if (!tidy_name(out->name, out->folder))
+    return bad(tar, at, "a name would leave the folder it is unpacked in, or is one that no file can have");
   out->size = said->has_size ? said->size : size;
   if (out->folder && out->size) return bad(tar, at, "a folder has bytes");
   out->offset = tar->offset;
@@ -223,7 +246,8 @@ mlx_status_t mlx_tar_next(mlx_tar_t *tar, mlx_tar_member_t *out_member, bool *ou
     MLX_TRY(read_header(tar, &block, &size, &end));
     if (end) return headers ? bad(tar, tar->offset, "a header about the next member is the last one") : NULL;
     if (block.type && strchr("xgLK", block.type)) {
-      if (++headers > MAX_IN_A_ROW) return bad(tar, tar->offset, "too many headers say something about one member");
+      if (++headers > MAX_IN_A_ROW)
+        return bad(tar, tar->offset, "too many headers say something about one member");
       MLX_TRY(read_extension(tar, block.type, tar->offset, size, &said));
       MLX_TRY(skip(tar, size));
       continue;
@@ -237,7 +261,7 @@ mlx_status_t mlx_tar_next(mlx_tar_t *tar, mlx_tar_member_t *out_member, bool *ou
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Writing
 
 static void put_octal(char *field, size_t length, uint64_t value) {
@@ -288,8 +312,10 @@ static void finish_block(block_t *block, char type, uint64_t size) {
 
 mlx_status_t mlx_tar_header(const char *name, uint64_t size, uint8_t out_block[MLX_TAR_BLOCK]) {
   block_t block = {0};
-  if (!mlx_is_safe_path(name) || !put_split_name(&block, name)) return mlx_error(MLX_INVALID_INPUT, "'%s' cannot be the name of a file in a tar archive", name);
-  if (size > INT64_MAX) return mlx_error(MLX_INVALID_INPUT, "'%s' cannot be %llu bytes long", name, (unsigned long long)size);
+  if (!mlx_is_safe_path(name) || !put_split_name(&block, name))
+    return mlx_error(MLX_INVALID_INPUT, "'%s' cannot be the name of a file in a tar archive", name);
+  if (size > INT64_MAX)
+    return mlx_error(MLX_INVALID_INPUT, "'%s' cannot be %llu bytes long", name, (unsigned long long)size);
   finish_block(&block, '0', size);
   memcpy(out_block, &block, sizeof block);
   return NULL;
@@ -306,14 +332,17 @@ static void put_comment(mlx_text_t *out, uint64_t length) {
   const size_t start = out->length;
   mlx_text_printf(out, "%llu comment=", (unsigned long long)record);
   uint64_t left = record - (out->length - start) - 1;
-  for (; left; left -= left < sizeof filler ? left : sizeof filler) mlx_text_append(out, filler, left < sizeof filler ? (size_t)left : sizeof filler);
+  for (; left; left -= left < sizeof filler ? left : sizeof filler)
+    mlx_text_append(out, filler, left < sizeof filler ? (size_t)left : sizeof filler);
   mlx_text_append(out, "\n", 1);
 }
 
-mlx_status_t mlx_tar_aligned_header(const char *name, uint64_t size, uint64_t offset, uint32_t alignment, mlx_text_t *out) {
+mlx_status_t mlx_tar_aligned_header(const char *name, uint64_t size, uint64_t offset, uint32_t alignment,
+                                    mlx_text_t *out) {
   uint8_t block[MLX_TAR_BLOCK];
   if (!alignment || alignment % MLX_TAR_BLOCK || alignment > MAX_EXTENSION / 2 || offset % MLX_TAR_BLOCK) {
-    return mlx_error(MLX_INVALID_INPUT, "'%s' cannot lie at a multiple of %u in a tar archive", name, alignment);
+    return mlx_error(MLX_INVALID_INPUT, "'%s' cannot lie at a multiple of %u in a tar archive", name,
+                     alignment);
   }
   uint64_t gap = (alignment - (offset + MLX_TAR_BLOCK) % alignment) % alignment;
   if (gap == MLX_TAR_BLOCK) gap += alignment;  // a pax header is two blocks at least

@@ -5,15 +5,18 @@
 #include "base/file.h"
 #include "base/memory.h"
 
-// A member must lie within the archive and have a name that may be unpacked; one whose header we can write must be read back the same.
+// A member must lie within the archive and have a name that may be unpacked; one whose header we can write
+// must be read back the same.
 static void check_member(const mlx_tar_member_t *member, size_t size) {
   uint8_t bytes[3 * MLX_TAR_BLOCK] = {0};
   mlx_tar_t again = {.name = "again.tar", .bytes = bytes, .size = sizeof bytes};
   mlx_tar_member_t read;
   bool is = false;
-  if (!mlx_is_safe_path(member->name) || member->offset > size || member->size > size - member->offset) __builtin_trap();
+  if (!mlx_is_safe_path(member->name) || member->offset > size || member->size > size - member->offset)
+    __builtin_trap();
   mlx_status_t status = mlx_tar_header(member->name, 0, bytes);
-  if (!status && (mlx_tar_next(&again, &read, &is) || !is || strcmp(read.name, member->name))) __builtin_trap();
+  if (!status && (mlx_tar_next(&again, &read, &is) || !is || strcmp(read.name, member->name)))
+    __builtin_trap();
   mlx_status_free(status);
 }
 

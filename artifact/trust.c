@@ -6,7 +6,6 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "transfer/settings.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/user.h"
@@ -18,7 +17,8 @@ mlx_status_t mlx_trust_folder(char **out_folder) {
   char *settings;
   MLX_TRY(mlx_user_folder(MLX_USER_CONFIG, &settings));
   if (!settings) {
-    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "there is no place for trusted keys: HOME is not set"), "set MLXCEL_TRUSTED to a folder");
+    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "there is no place for trusted keys: HOME is not set"),
+                           "set MLXCEL_TRUSTED to a folder");
   }
   mlx_status_t status = mlx_join_path(settings, "trusted", out_folder);
   mlx_free(settings);
@@ -34,7 +34,7 @@ mlx_status_t mlx_public_key_load(const char *path, mlx_public_key_t *out_key) {
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The folder
 
 static bool is_key_file(const char *name) {
@@ -56,7 +56,9 @@ static mlx_status_t walk_file(void *user, const char *name) {
   MLX_TRY(mlx_join_path(walk->folder, name, &path));
   mlx_status_t status = mlx_public_key_load(path, &key);
   if (status) {
-    status = mlx_status_rehint(status, "every %s file in that folder is a trusted key: repair this one, or remove it with `mlxcel trust remove %s`",
+    status = mlx_status_rehint(status,
+                               "every %s file in that folder is a trusted key: repair this one, or remove it "
+                               "with `mlxcel trust remove %s`",
                                MLX_TRUST_ENDING, name);
   }
   if (!status) status = walk->visit(walk->user, name, &key);
@@ -80,13 +82,15 @@ mlx_status_t mlx_trust_list(mlx_trust_visit_fn_t visit, void *user) {
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Checking
 
-static mlx_status_t need_signature(const mlx_signed_t *what, const char *name, const char *text, size_t length, mlx_signature_t *out_signature) {
+static mlx_status_t need_signature(const mlx_signed_t *what, const char *name, const char *text,
+                                   size_t length, mlx_signature_t *out_signature) {
   if (!text) {
-    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is not signed: there is no %s", what->name, name),
-                           "get the signature from where this came; what is yours you sign with `mlxcel sign`");
+    return mlx_status_hint(
+        mlx_error(MLX_NOT_FOUND, "'%s' is not signed: there is no %s", what->name, name),
+        "get the signature from where this came; what is yours you sign with `mlxcel sign`");
   }
   return mlx_signature_read(name, text, length, out_signature);
 }
@@ -94,12 +98,14 @@ static mlx_status_t need_signature(const mlx_signed_t *what, const char *name, c
 static mlx_signer_t describe(const mlx_signature_t *signature, const char *file) {
   mlx_signer_t who = {.key = mlx_key_number_text(&signature->number)};
   snprintf(who.file, sizeof who.file, "%s", file);
-  memcpy(who.comment, signature->comment, signature->comment_length);  // mlx_signature_read looked at its length
+  memcpy(who.comment, signature->comment,
+         signature->comment_length);  // mlx_signature_read looked at its length
   return who;
 }
 
-mlx_status_t mlx_trust_check_key(const mlx_signed_t *what, const char *signature_name, const char *signature_text, size_t signature_length,
-                                 const char *key_name, const mlx_public_key_t *key, mlx_signer_t *out_who) {
+mlx_status_t mlx_trust_check_key(const mlx_signed_t *what, const char *signature_name,
+                                 const char *signature_text, size_t signature_length, const char *key_name,
+                                 const mlx_public_key_t *key, mlx_signer_t *out_who) {
   mlx_signature_t signature;
   *out_who = (mlx_signer_t){.file = ""};
   MLX_TRY(need_signature(what, signature_name, signature_text, signature_length, &signature));
@@ -118,7 +124,9 @@ typedef struct search {
 // Numbers are not secret: two keys may have one, and each gets its chance.
 static mlx_status_t try_key(void *user, const char *file, const mlx_public_key_t *key) {
   search_t *search = user;
-  if (search->who->file[0] || memcmp(key->number.bytes, search->signature->number.bytes, sizeof key->number.bytes)) return NULL;
+  if (search->who->file[0] ||
+      memcmp(key->number.bytes, search->signature->number.bytes, sizeof key->number.bytes))
+    return NULL;
   mlx_status_t status = mlx_signature_verify(search->signature, key, search->what);
   if (status) {
     search->failure = mlx_status_join(search->failure, status);
@@ -130,12 +138,14 @@ static mlx_status_t try_key(void *user, const char *file, const mlx_public_key_t
 
 static mlx_status_t unknown_key(const mlx_signature_t *signature, const char *folder) {
   const mlx_key_number_text_t number = mlx_key_number_text(&signature->number);
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "%s: signed with key %s, which is not among the trusted keys in %s", signature->name, number.text, folder),
-                         "if you have that key's file from somebody you trust: mlxcel trust add KEY.pub");
+  return mlx_status_hint(
+      mlx_error(MLX_NOT_FOUND, "%s: signed with key %s, which is not among the trusted keys in %s",
+                signature->name, number.text, folder),
+      "if you have that key's file from somebody you trust: mlxcel trust add KEY.pub");
 }
 
-mlx_status_t mlx_trust_check(const mlx_signed_t *what, const char *signature_name, const char *signature_text, size_t signature_length,
-                             mlx_signer_t *out_who) {
+mlx_status_t mlx_trust_check(const mlx_signed_t *what, const char *signature_name, const char *signature_text,
+                             size_t signature_length, mlx_signer_t *out_who) {
   mlx_signature_t signature;
   char *folder;
   *out_who = (mlx_signer_t){.file = ""};
@@ -153,7 +163,7 @@ mlx_status_t mlx_trust_check(const mlx_signed_t *what, const char *signature_nam
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Changing it
 
 static mlx_status_t refuse_other_key(const char *path, const mlx_public_key_t *key) {
@@ -161,8 +171,9 @@ static mlx_status_t refuse_other_key(const char *path, const mlx_public_key_t *k
   if (!mlx_is_file(path)) return NULL;
   MLX_TRY(mlx_status_hint(mlx_public_key_load(path, &there), "replace it with --force"));
   if (mlx_public_key_equal(&there, key)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "%s holds another key, %s", path, mlx_key_number_text(&there.number).text),
-                         "rename the new one's file to trust both, or replace the old one with --force");
+  return mlx_status_hint(
+      mlx_error(MLX_USAGE, "%s holds another key, %s", path, mlx_key_number_text(&there.number).text),
+      "rename the new one's file to trust both, or replace the old one with --force");
 }
 
 static mlx_status_t write_key(const char *folder, const char *file, bool force, const mlx_public_key_t *key) {
@@ -183,7 +194,8 @@ mlx_status_t mlx_trust_add(const char *path, bool force, mlx_public_key_t *out_k
   char *folder;
   MLX_TRY(mlx_public_key_load(path, out_key));
   if (!is_key_file(name.text)) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' does not end in %s", name.text, MLX_TRUST_ENDING), "call the file after whose key it is: alice%s", MLX_TRUST_ENDING);
+    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' does not end in %s", name.text, MLX_TRUST_ENDING),
+                           "call the file after whose key it is: alice%s", MLX_TRUST_ENDING);
   }
   MLX_TRY(mlx_trust_folder(&folder));
   mlx_status_t status = write_key(folder, name.text, force, out_key);
@@ -230,7 +242,8 @@ mlx_status_t mlx_trust_remove(const char *word, size_t *out_removed) {
   removal_t removal = {.folder = folder, .word = word};
   mlx_status_t status = mlx_is_dir(folder) ? mlx_list_dir(folder, remove_key, &removal) : NULL;
   if (!status && !removal.removed) {
-    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "no trusted key in %s is called '%s'", folder, word), "`mlxcel trust list` names them");
+    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "no trusted key in %s is called '%s'", folder, word),
+                             "`mlxcel trust list` names them");
   }
   *out_removed = removal.removed;
   mlx_free(folder);

@@ -1,4 +1,5 @@
-// Child: what base/process.c needs of the system to run one. base/child_posix.c and base/child_windows.c are the two ways to do it.
+// Child: what base/process.c needs of the system to run one. base/child_posix.c and base/child_windows.c are
+// the two ways to do it.
 #ifndef MLXCEL_BASE_CHILD_H_
 #define MLXCEL_BASE_CHILD_H_
 
@@ -11,7 +12,8 @@ typedef struct mlx_child {
 } mlx_child_t;
 
 // Starts a child with both its streams in a new log file, or in a pipe when |log_path| is NULL.
-mlx_status_t mlx_child_start(const mlx_process_options_t *options, const char *log_path, mlx_child_t *out_child) MLX_MUST_USE;
+mlx_status_t mlx_child_start(const mlx_process_options_t *options, const char *log_path,
+                             mlx_child_t *out_child) MLX_MUST_USE;
 // True when it has ended, and also when it cannot be asked.
 bool mlx_child_has_ended(const mlx_child_t *child);
 void mlx_child_ask_to_end(const mlx_child_t *child);

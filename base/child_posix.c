@@ -17,8 +17,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 
-// Moves |fd| above the standard three: a caller may have started us with some of those closed, and then dup2 onto
-// itself would leave close-on-exec set.
+// Moves |fd| above the standard three: a caller may have started us with some of those closed, and then dup2
+// onto itself would leave close-on-exec set.
 static int above_standard(int fd) {
   if (fd < 0 || fd > 2) return fd;
   int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -43,7 +43,7 @@ static mlx_status_t make_pipe(int out_fds[2]) {
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Starting
 
 // Runs in the child, between fork and exec: only async-signal-safe calls. Does not return.
@@ -55,7 +55,8 @@ static void become_child(const char *const *argv, int input, int output, int fai
 #else
   (void)parent;
 #endif
-  static const int signals[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD, SIGALRM, SIGUSR1, SIGUSR2};
+  static const int signals[] = {SIGINT,  SIGQUIT, SIGTERM, SIGHUP, SIGPIPE,
+                                SIGCHLD, SIGALRM, SIGUSR1, SIGUSR2};
   for (size_t i = 0; i < sizeof signals / sizeof *signals; ++i) signal(signals[i], SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
@@ -69,14 +70,15 @@ static void become_child(const char *const *argv, int input, int output, int fai
   _exit(127);
 }
 
-// Some launchers start programs with SIGCHLD ignored: the kernel then reaps children itself, and how they ended is lost.
+// Some launchers start programs with SIGCHLD ignored: the kernel then reaps children itself, and how they
+// ended is lost.
 static void keep_zombies(void) {
   struct sigaction action;
   if (!sigaction(SIGCHLD, NULL, &action) && action.sa_handler == SIG_IGN) signal(SIGCHLD, SIG_DFL);
 }
 
-// Starts the child with both streams on |output|. The failure pipe closes by itself at a successful exec; otherwise it
-// carries the errno that says why there was none.
+// Starts the child with both streams on |output|. The failure pipe closes by itself at a successful exec;
+// otherwise it carries the errno that says why there was none.
 static mlx_status_t start_child(const mlx_process_options_t *options, int output, pid_t *out_pid) {
   const char *const *argv = options->argv, *from = options->input_path ? options->input_path : "/dev/null";
   int input = above_standard(open(from, O_RDONLY | O_CLOEXEC));
@@ -107,7 +109,7 @@ static mlx_status_t start_child(const mlx_process_options_t *options, int output
   return error ? mlx_io_error("run", argv[0]) : NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Watching
 
 size_t mlx_child_read(const mlx_child_t *child, char *bytes, size_t size) {
@@ -120,8 +122,8 @@ size_t mlx_child_read(const mlx_child_t *child, char *bytes, size_t size) {
 void mlx_child_ask_to_end(const mlx_child_t *child) { kill(-(pid_t)child->id, SIGTERM); }
 void mlx_child_kill(const mlx_child_t *child) { kill(-(pid_t)child->id, SIGKILL); }
 
-// Reaps an ended child. Its group is killed first, while the zombie still holds the number: afterwards the number could
-// belong to somebody else.
+// Reaps an ended child. Its group is killed first, while the zombie still holds the number: afterwards the
+// number could belong to somebody else.
 mlx_status_t mlx_child_reap(mlx_child_t *child, mlx_process_result_t *result) {
   const pid_t pid = (pid_t)child->id;
   mlx_child_kill(child);
@@ -153,11 +155,12 @@ bool mlx_child_has_ended(const mlx_child_t *child) {
   return info.si_pid == pid;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // All of it
 
 static mlx_status_t open_log(const char *path, const char *head, int *out_fd) {
-  // A log that is replaced, not reused: whoever still reads the old one keeps it, and a link put there is not followed.
+  // A log that is replaced, not reused: whoever still reads the old one keeps it, and a link put there is not
+  // followed.
   if (unlink(path) && errno != ENOENT) return mlx_io_error("replace", path);
   *out_fd = above_standard(open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644));
   if (*out_fd < 0) return mlx_io_error("create", path);
@@ -176,7 +179,8 @@ static mlx_status_t open_log(const char *path, const char *head, int *out_fd) {
   return NULL;
 }
 
-mlx_status_t mlx_child_start(const mlx_process_options_t *options, const char *log_path, mlx_child_t *out_child) {
+mlx_status_t mlx_child_start(const mlx_process_options_t *options, const char *log_path,
+                             mlx_child_t *out_child) {
   *out_child = (mlx_child_t){.id = -1, .output = -1, .began = mlx_seconds()};
   int ends[2] = {-1, -1};  // a pipe's, or none and a file
   pid_t pid = -1;

@@ -1,7 +1,7 @@
 // Children in a job of their own: it ends with us, however we end, and with it whatever they started.
 #include <errno.h>
-#include <windows.h>
 #include <psapi.h>
+#include <windows.h>
 
 #include "base/child.h"
 #include "base/clock.h"
@@ -12,7 +12,7 @@
 
 #define ENDED_BY_US 0xE0000001u  // the exit code of a child that was made to end
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The command line
 
 // As every C program takes it apart: a quote is escaped, and so are the backslashes before one.
@@ -41,7 +41,7 @@ static mlx_status_t command_line(const char *const *argv, wchar_t **out_line) {
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Starting
 
 typedef struct streams {
@@ -49,23 +49,31 @@ typedef struct streams {
 } streams_t;
 
 static bool make_job(HANDLE *out_job) {
-  JOBOBJECT_EXTENDED_LIMIT_INFORMATION limits = {.BasicLimitInformation.LimitFlags = JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE};
+  JOBOBJECT_EXTENDED_LIMIT_INFORMATION limits = {.BasicLimitInformation.LimitFlags =
+                                                     JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE};
   *out_job = CreateJobObjectW(NULL, NULL);
-  return *out_job && SetInformationJobObject(*out_job, JobObjectExtendedLimitInformation, &limits, sizeof limits);
+  return *out_job &&
+         SetInformationJobObject(*out_job, JobObjectExtendedLimitInformation, &limits, sizeof limits);
 }
 
 // It inherits its two streams and nothing else, and gets no Ctrl-C from our console.
 static bool create(const char *program, wchar_t *line, streams_t *streams, PROCESS_INFORMATION *out) {
-  const DWORD flags = CREATE_SUSPENDED | CREATE_NEW_PROCESS_GROUP | EXTENDED_STARTUPINFO_PRESENT | CREATE_NO_WINDOW;
-  STARTUPINFOEXW info = {.StartupInfo = {.cb = sizeof info, .dwFlags = STARTF_USESTDHANDLES, .hStdInput = streams->input,
-                                         .hStdOutput = streams->output, .hStdError = streams->output}};
+  const DWORD flags =
+      CREATE_SUSPENDED | CREATE_NEW_PROCESS_GROUP | EXTENDED_STARTUPINFO_PRESENT | CREATE_NO_WINDOW;
+  STARTUPINFOEXW info = {.StartupInfo = {.cb = sizeof info,
+                                         .dwFlags = STARTF_USESTDHANDLES,
+                                         .hStdInput = streams->input,
+                                         .hStdOutput = streams->output,
+                                         .hStdError = streams->output}};
   SIZE_T size = 0;
   InitializeProcThreadAttributeList(NULL, 1, 0, &size);
   info.lpAttributeList = malloc(size);
   wchar_t *path = mlx_wide_path(program);
-  bool ok = info.lpAttributeList && path && InitializeProcThreadAttributeList(info.lpAttributeList, 1, 0, &size);
+  bool ok =
+      info.lpAttributeList && path && InitializeProcThreadAttributeList(info.lpAttributeList, 1, 0, &size);
   if (ok) {
-    ok = UpdateProcThreadAttribute(info.lpAttributeList, 0, PROC_THREAD_ATTRIBUTE_HANDLE_LIST, streams, sizeof *streams, NULL, NULL) &&
+    ok = UpdateProcThreadAttribute(info.lpAttributeList, 0, PROC_THREAD_ATTRIBUTE_HANDLE_LIST, streams,
+                                   sizeof *streams, NULL, NULL) &&
          CreateProcessW(path, line, NULL, NULL, TRUE, flags, NULL, NULL, &info.StartupInfo, out);
     const DWORD error = GetLastError();
     DeleteProcThreadAttributeList(info.lpAttributeList);
@@ -98,7 +106,9 @@ static mlx_status_t start(const mlx_process_options_t *options, HANDLE output, m
   const char *const *argv = options->argv, *from = options->input_path ? options->input_path : "NUL";
   wchar_t *line, *wide = mlx_wide(from);
   if (!wide) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
-  streams_t streams = {.output = output, .input = CreateFileW(wide, GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_WRITE, &inherited, OPEN_EXISTING, 0, NULL)};
+  streams_t streams = {.output = output,
+                       .input = CreateFileW(wide, GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_WRITE,
+                                            &inherited, OPEN_EXISTING, 0, NULL)};
   free(wide);
   MLX_TRY(command_line(argv, &line));
   const bool started = start_in_job(argv[0], line, &streams, child);
@@ -112,7 +122,8 @@ static mlx_status_t start(const mlx_process_options_t *options, HANDLE output, m
 static mlx_status_t make_pipe(mlx_child_t *child, HANDLE *out_theirs) {
   SECURITY_ATTRIBUTES inherited = {.nLength = sizeof inherited, .bInheritHandle = TRUE};
   HANDLE ours;
-  if (!CreatePipe(&ours, out_theirs, &inherited, 0)) return mlx_error(MLX_IO, "cannot make a pipe (error %lu)", GetLastError());
+  if (!CreatePipe(&ours, out_theirs, &inherited, 0))
+    return mlx_error(MLX_IO, "cannot make a pipe (error %lu)", GetLastError());
   SetHandleInformation(ours, HANDLE_FLAG_INHERIT, 0);
   child->output = (intptr_t)ours;
   return NULL;
@@ -125,7 +136,9 @@ static mlx_status_t open_log(const char *path, const char *head, HANDLE *out_log
   if (unlink(path) && errno != ENOENT) return mlx_io_error("replace", path);
   wchar_t *wide = mlx_wide_path(path);
   if (!wide) return mlx_io_error("create", path);
-  *out_log = CreateFileW(wide, FILE_APPEND_DATA | SYNCHRONIZE, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, &inherited, CREATE_NEW, FILE_ATTRIBUTE_NORMAL, NULL);
+  *out_log = CreateFileW(wide, FILE_APPEND_DATA | SYNCHRONIZE,
+                         FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, &inherited, CREATE_NEW,
+                         FILE_ATTRIBUTE_NORMAL, NULL);
   if (*out_log == INVALID_HANDLE_VALUE) mlx_windows_failed();
   free(wide);
   if (*out_log == INVALID_HANDLE_VALUE) return mlx_io_error("create", path);
@@ -135,7 +148,8 @@ static mlx_status_t open_log(const char *path, const char *head, HANDLE *out_log
   return mlx_io_error("write", path);
 }
 
-mlx_status_t mlx_child_start(const mlx_process_options_t *options, const char *log_path, mlx_child_t *out_child) {
+mlx_status_t mlx_child_start(const mlx_process_options_t *options, const char *log_path,
+                             mlx_child_t *out_child) {
   *out_child = (mlx_child_t){.output = -1, .began = mlx_seconds()};
   HANDLE theirs;
   MLX_TRY(log_path ? open_log(log_path, options->log_head, &theirs) : make_pipe(out_child, &theirs));
@@ -144,10 +158,12 @@ mlx_status_t mlx_child_start(const mlx_process_options_t *options, const char *l
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Watching
 
-bool mlx_child_has_ended(const mlx_child_t *child) { return WaitForSingleObject((HANDLE)child->id, 0) != WAIT_TIMEOUT; }
+bool mlx_child_has_ended(const mlx_child_t *child) {
+  return WaitForSingleObject((HANDLE)child->id, 0) != WAIT_TIMEOUT;
+}
 
 // There is no way to ask a program without a window that every program understands.
 void mlx_child_ask_to_end(const mlx_child_t *child) { mlx_child_kill(child); }
@@ -167,10 +183,12 @@ mlx_status_t mlx_child_reap(mlx_child_t *child, mlx_process_result_t *result) {
   PROCESS_MEMORY_COUNTERS memory;
   DWORD code;
   TerminateJobObject((HANDLE)child->group, ENDED_BY_US);
-  if (!GetExitCodeProcess((HANDLE)child->id, &code)) return mlx_error(MLX_INTERNAL, "lost track of a child (error %lu)", GetLastError());
+  if (!GetExitCodeProcess((HANDLE)child->id, &code))
+    return mlx_error(MLX_INTERNAL, "lost track of a child (error %lu)", GetLastError());
   result->elapsed_seconds = mlx_seconds() - child->began;
   result->exit_code = (int)code;
-  if (K32GetProcessMemoryInfo((HANDLE)child->id, &memory, sizeof memory)) result->peak_bytes = memory.PeakWorkingSetSize;
+  if (K32GetProcessMemoryInfo((HANDLE)child->id, &memory, sizeof memory))
+    result->peak_bytes = memory.PeakWorkingSetSize;
   return NULL;
 }
 

@@ -12,7 +12,8 @@ static inline double mlx_seconds(void) {
 
 // A signal may end it early.
 static inline void mlx_nap(int milliseconds) {
-  nanosleep(&(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L}, NULL);
+  nanosleep(&(struct timespec){.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L},
+            NULL);
 }
 
 #endif  // MLXCEL_BASE_CLOCK_H_

@@ -4,9 +4,10 @@
 #include <string.h>
 
 // Of each architecture ascending: who runs one runs those before it.
-static const mlx_cpu_level_t levels[] = {{"x86-64", MLX_X86_64},          {"x86-64-v2", MLX_X86_64}, {"x86-64-v3", MLX_X86_64},
-                                         {"x86-64-v4", MLX_X86_64},       {"sapphirerapids", MLX_X86_64},
-                                         {"aarch64", MLX_AARCH64},        {NULL, MLX_X86_64}};
+static const mlx_cpu_level_t levels[] = {
+    {"x86-64", MLX_X86_64},    {"x86-64-v2", MLX_X86_64},      {"x86-64-v3", MLX_X86_64},
+    {"x86-64-v4", MLX_X86_64}, {"sapphirerapids", MLX_X86_64}, {"aarch64", MLX_AARCH64},
+    {NULL, MLX_X86_64}};
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -16,7 +17,8 @@ static const mlx_cpu_level_t levels[] = {{"x86-64", MLX_X86_64},          {"x86-
 // The tiles' registers are large, and systems give them only to who asks.
 bool mlx_cpu_enable_tiles(void) {
   unsigned a, b, c, d;
-  const unsigned tiles = 1u << 22 | 1u << 24, fp16 = 1u << 23;  // AMX-BF16 and AMX-TILE; who has them has AVX512-FP16
+  const unsigned tiles = 1u << 22 | 1u << 24,
+                 fp16 = 1u << 23;  // AMX-BF16 and AMX-TILE; who has them has AVX512-FP16
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (tiles | fp16)) != (tiles | fp16)) return false;
   return mlx_cpu_ask_for_tiles();
 }
@@ -36,15 +38,18 @@ bool mlx_cpu_has_level(const char *level) {
   __get_cpuid(0x80000001u, &a, &unused, &extended, &d);
   __get_cpuid_count(7, 0, &a, &seven, &seven_c, &d);
   __get_cpuid_count(7, 1, &one, &unused, &a, &d);
-  const unsigned ssse3 = 1u << 9, fma = 1u << 12, cx16 = 1u << 13, sse42 = 1u << 20, movbe = 1u << 22, popcnt = 1u << 23, osxsave = 1u << 27,
-                 avx = 1u << 28, f16c = 1u << 29, lahf = 1u << 0, lzcnt = 1u << 5, bmi = 1u << 3, avx2 = 1u << 5, bmi2 = 1u << 8,
-                 avx512 = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31 /* F, DQ, CD, BW, VL */, vbmi2_vnni = 1u << 6 | 1u << 11,
-                 avx_vnni = 1u << 4, avx512_bf16 = 1u << 5;
+  const unsigned ssse3 = 1u << 9, fma = 1u << 12, cx16 = 1u << 13, sse42 = 1u << 20, movbe = 1u << 22,
+                 popcnt = 1u << 23, osxsave = 1u << 27, avx = 1u << 28, f16c = 1u << 29, lahf = 1u << 0,
+                 lzcnt = 1u << 5, bmi = 1u << 3, avx2 = 1u << 5, bmi2 = 1u << 8,
+                 avx512 = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31 /* F, DQ, CD, BW, VL */,
+                 vbmi2_vnni = 1u << 6 | 1u << 11, avx_vnni = 1u << 4, avx512_bf16 = 1u << 5;
   const unsigned saved = has_bits(basic, osxsave) ? saved_registers() : 0;
   bool v2 = has_bits(basic, ssse3 | sse42 | popcnt | cx16) && has_bits(extended, lahf);
-  bool v3 = v2 && has_bits(basic, avx | fma | movbe | f16c) && has_bits(seven, avx2 | bmi | bmi2) && has_bits(extended, lzcnt) && has_bits(saved, 0x06);
+  bool v3 = v2 && has_bits(basic, avx | fma | movbe | f16c) && has_bits(seven, avx2 | bmi | bmi2) &&
+            has_bits(extended, lzcnt) && has_bits(saved, 0x06);
   bool v4 = v3 && has_bits(seven, avx512) && has_bits(saved, 0xe6);
-  bool sapphire = v4 && has_bits(seven_c, vbmi2_vnni) && has_bits(one, avx_vnni | avx512_bf16) && mlx_cpu_enable_tiles();
+  bool sapphire =
+      v4 && has_bits(seven_c, vbmi2_vnni) && has_bits(one, avx_vnni | avx512_bf16) && mlx_cpu_enable_tiles();
   const bool has[] = {true, v2, v3, v4, sapphire};
   for (size_t i = 0; i < sizeof has; ++i) {
     if (!strcmp(levels[i].name, level)) return has[i];
@@ -53,7 +58,8 @@ bool mlx_cpu_has_level(const char *level) {
 }
 
 static void add_features(mlx_digest_t *digest) {
-  static const unsigned leaves[][2] = {{1, 0}, {7, 0}, {7, 1}, {0x0d, 1}, {0x14, 0}, {0x19, 0}, {0x1e, 0}, {0x80000001u, 0}};
+  static const unsigned leaves[][2] = {{1, 0},    {7, 0},    {7, 1},    {0x0d, 1},
+                                       {0x14, 0}, {0x19, 0}, {0x1e, 0}, {0x80000001u, 0}};
   for (size_t i = 0; i < sizeof leaves / sizeof *leaves; ++i) {
     unsigned r[4] = {0, 0, 0, 0};
     if (!__get_cpuid_count(leaves[i][0], leaves[i][1], &r[0], &r[1], &r[2], &r[3])) continue;

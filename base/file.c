@@ -32,18 +32,22 @@ const mlx_file_calls_t mlx_file_system_calls = {
 };
 static const mlx_file_calls_t *calls = &mlx_file_system_calls;
 
-void mlx_file_set_calls(const mlx_file_calls_t *new_calls) { calls = new_calls ? new_calls : &mlx_file_system_calls; }
+void mlx_file_set_calls(const mlx_file_calls_t *new_calls) {
+  calls = new_calls ? new_calls : &mlx_file_system_calls;
+}
 
 mlx_status_t mlx_io_error(const char *action, const char *path) {
   int error = errno;
   mlx_code_t code = error == ENOENT ? MLX_NOT_FOUND : error == ENOMEM ? MLX_OUT_OF_MEMORY : MLX_IO;
   mlx_status_t status = mlx_error(code, "cannot %s '%s': %s", action, path, strerror(error));
-  if (error == ENOSPC) return mlx_status_hint(status, "free some space on that disk and run the command again");
-  if (error == EACCES || error == EPERM) return mlx_status_hint(status, "check who owns it and its permissions");
+  if (error == ENOSPC)
+    return mlx_status_hint(status, "free some space on that disk and run the command again");
+  if (error == EACCES || error == EPERM)
+    return mlx_status_hint(status, "check who owns it and its permissions");
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reading
 
 mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) {
@@ -73,8 +77,8 @@ void mlx_unmap(mlx_map_t *map) {
   *map = (mlx_map_t){0};
 }
 
-// By read, not by mapping: a pipe cannot be mapped, a mapped file counts as our memory, and what was read must not change
-// under the caller.
+// By read, not by mapping: a pipe cannot be mapped, a mapped file counts as our memory, and what was read
+// must not change under the caller.
 mlx_status_t mlx_read_pieces(int fd, const char *name, mlx_piece_fn_t piece, void *user) {
   char *buffer;
   MLX_TRY(mlx_alloc(READ_BYTES, 1, &buffer));
@@ -96,13 +100,15 @@ typedef struct collect {
 static mlx_status_t collect_piece(void *user, const char *bytes, size_t length) {
   collect_t *collect = user;
   if (length > collect->max_size - collect->text.length) {
-    return mlx_error(MLX_INVALID_INPUT, "'%s' is longer than the %zu bytes that are accepted", collect->name, collect->max_size);
+    return mlx_error(MLX_INVALID_INPUT, "'%s' is longer than the %zu bytes that are accepted", collect->name,
+                     collect->max_size);
   }
   mlx_text_append(&collect->text, bytes, length);
   return collect->text.failed ? mlx_text_finish(&collect->text) : NULL;
 }
 
-mlx_status_t mlx_read_stream(int fd, const char *name, size_t max_size, char **out_bytes, size_t *out_length) {
+mlx_status_t mlx_read_stream(int fd, const char *name, size_t max_size, char **out_bytes,
+                             size_t *out_length) {
   *out_bytes = NULL;
   if (out_length) *out_length = 0;
   collect_t collect = {.name = name, .max_size = max_size};
@@ -121,7 +127,7 @@ mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes, 
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Writing
 
 static mlx_status_t open_writer(const char *path, int mode, mlx_writer_t *out_writer) {
@@ -135,7 +141,9 @@ static mlx_status_t open_writer(const char *path, int mode, mlx_writer_t *out_wr
   return status;
 }
 
-mlx_status_t mlx_writer_open(const char *path, mlx_writer_t *out_writer) { return open_writer(path, 0644, out_writer); }
+mlx_status_t mlx_writer_open(const char *path, mlx_writer_t *out_writer) {
+  return open_writer(path, 0644, out_writer);
+}
 
 mlx_status_t mlx_writer_write(mlx_writer_t *writer, const void *bytes, size_t length) {
   const char *cursor = bytes;
@@ -227,8 +235,9 @@ bool mlx_is_temporary_suffix(const char *suffix) {
 
 // To something that must not be replaced: opened as it is, or one of our own streams.
 static mlx_status_t write_through(const char *path, int stream, const void *bytes, size_t length) {
-  mlx_writer_t writer = {.fd = stream >= 0 ? dup(stream) : calls->open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644),
-                         .path = (char *)(uintptr_t)path};
+  mlx_writer_t writer = {
+      .fd = stream >= 0 ? dup(stream) : calls->open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644),
+      .path = (char *)(uintptr_t)path};
   if (writer.fd < 0) return mlx_io_error("open", path);
   mlx_status_t status = mlx_writer_write(&writer, bytes, length);
   if (calls->close(writer.fd) && !status) status = mlx_io_error("close", path);
@@ -236,14 +245,16 @@ static mlx_status_t write_through(const char *path, int stream, const void *byte
 }
 
 // |old| is the file to be replaced, whose permissions the new one gets; NULL: it gets |mode|.
-static mlx_status_t write_and_rename(const char *path, const struct stat *old, int mode, const void *bytes, size_t length) {
+static mlx_status_t write_and_rename(const char *path, const struct stat *old, int mode, const void *bytes,
+                                     size_t length) {
   char *temporary;
   MLX_TRY(mlx_temporary_path(path, &temporary));
   mlx_writer_t writer;
   mlx_status_t status = open_writer(temporary, mode, &writer);
   if (!status) {
     status = mlx_writer_write(&writer, bytes, length);
-    if (!status && old && fchmod(writer.fd, old->st_mode & 07777)) status = mlx_io_error("set the permissions of", temporary);
+    if (!status && old && fchmod(writer.fd, old->st_mode & 07777))
+      status = mlx_io_error("set the permissions of", temporary);
     status = writer_end(&writer, status);
   }
   if (!status) {
@@ -260,7 +271,8 @@ mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) 
   if (!strcmp(path, "/dev/stdout")) return write_through(path, STDOUT_FILENO, bytes, length);
   if (!strcmp(path, "/dev/stderr")) return write_through(path, STDERR_FILENO, bytes, length);
   if (stat(path, &info)) {  // nothing there, or a link that leads nowhere yet
-    return lstat(path, &link) ? write_and_rename(path, NULL, 0644, bytes, length) : write_through(path, -1, bytes, length);
+    return lstat(path, &link) ? write_and_rename(path, NULL, 0644, bytes, length)
+                              : write_through(path, -1, bytes, length);
   }
   if (!S_ISREG(info.st_mode)) return write_through(path, -1, bytes, length);
   MLX_TRY(mlx_real_path(path, &target));
@@ -269,11 +281,17 @@ mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) 
   return status;
 }
 
-mlx_status_t mlx_replace_file(const char *path, const void *bytes, size_t length) { return write_and_rename(path, NULL, 0644, bytes, length); }
+mlx_status_t mlx_replace_file(const char *path, const void *bytes, size_t length) {
+  return write_and_rename(path, NULL, 0644, bytes, length);
+}
 
-mlx_status_t mlx_write_secret_file(const char *path, const void *bytes, size_t length) { return write_and_rename(path, NULL, 0600, bytes, length); }
+mlx_status_t mlx_write_secret_file(const char *path, const void *bytes, size_t length) {
+  return write_and_rename(path, NULL, 0600, bytes, length);
+}
 
-static mlx_status_t copy_piece(void *user, const char *bytes, size_t length) { return mlx_writer_write(user, bytes, length); }
+static mlx_status_t copy_piece(void *user, const char *bytes, size_t length) {
+  return mlx_writer_write(user, bytes, length);
+}
 
 static bool write_at(int fd, uint64_t offset, const void *bytes, size_t length) {
   if (lseek(fd, (off_t)offset, SEEK_SET) != (off_t)offset) return false;
@@ -287,8 +305,9 @@ mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *byt
   char *old = NULL;
   MLX_TRY(mlx_map_file(path, &map));
   const size_t old_length = map.size > offset ? (size_t)(map.size - offset) : 0;
-  mlx_status_t status = map.size < offset ? mlx_error(MLX_IO, "'%s' is shorter than it was", path)
-                                          : mlx_copy_text(old_length ? (const char *)map.data + offset : "", old_length, &old);
+  mlx_status_t status =
+      map.size < offset ? mlx_error(MLX_IO, "'%s' is shorter than it was", path)
+                        : mlx_copy_text(old_length ? (const char *)map.data + offset : "", old_length, &old);
   mlx_unmap(&map);
   MLX_TRY(status);
   int fd = calls->open(path, O_WRONLY | O_CLOEXEC, 0);
@@ -314,12 +333,14 @@ mlx_status_t mlx_copy_file(const char *from, const char *to) {
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Folders and paths
 
 #ifdef _WIN32
 static bool is_slash(char c) { return c == '/' || c == '\\'; }
-bool mlx_is_absolute(const char *path) { return is_slash(path[0]) || (path[0] && path[1] == ':' && is_slash(path[2])); }
+bool mlx_is_absolute(const char *path) {
+  return is_slash(path[0]) || (path[0] && path[1] == ':' && is_slash(path[2]));
+}
 #else
 static bool is_slash(char c) { return c == '/'; }
 bool mlx_is_absolute(const char *path) { return is_slash(path[0]); }
@@ -419,7 +440,8 @@ bool mlx_is_safe_path(const char *path) {
   if (!*path || strlen(path) > 1024) return false;
   for (const char *part = path;;) {
     const size_t length = strcspn(part, "/");
-    if (!length || (length == 1 && part[0] == '.') || (length == 2 && part[0] == '.' && part[1] == '.')) return false;
+    if (!length || (length == 1 && part[0] == '.') || (length == 2 && part[0] == '.' && part[1] == '.'))
+      return false;
     for (size_t i = 0; i < length; ++i) {
       if ((unsigned char)part[i] < 0x20 || part[i] == 0x7f || strchr("\\:*?\"<>|", part[i])) return false;
     }
@@ -451,7 +473,9 @@ mlx_status_t mlx_file_stamp(const char *path, mlx_file_stamp_t *out_stamp) {
   return NULL;
 }
 
-static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int compare_names(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 mlx_status_t mlx_list_dir(const char *folder, mlx_visit_fn_t visit, void *user) {
   DIR *dir = opendir(folder);

@@ -1,4 +1,5 @@
-// Files: reading by mapping, writing so that a reader sees all of a file or nothing, and the few path helpers we need.
+// Files: reading by mapping, writing so that a reader sees all of a file or nothing, and the few path helpers
+// we need.
 //
 // The calls that change the disk go through one small table, so that a test can make the Nth one fail.
 #ifndef MLXCEL_BASE_FILE_H_
@@ -36,21 +37,26 @@ void mlx_unmap(mlx_map_t *map);
 typedef mlx_status_t (*mlx_piece_fn_t)(void *user, const char *bytes, size_t length);
 mlx_status_t mlx_read_pieces(int fd, const char *name, mlx_piece_fn_t piece, void *user) MLX_MUST_USE;
 
-// Reads a file or a pipe of at most |max_size| bytes; the result ends with a NUL not counted in *|out_length|. Release with mlx_free.
-mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes, size_t *out_length) MLX_MUST_USE;
+// Reads a file or a pipe of at most |max_size| bytes; the result ends with a NUL not counted in
+// *|out_length|. Release with mlx_free.
+mlx_status_t mlx_read_file(const char *path, size_t max_size, char **out_bytes,
+                           size_t *out_length) MLX_MUST_USE;
 
 // The same from an open descriptor, which stays open; |name| is for errors.
-mlx_status_t mlx_read_stream(int fd, const char *name, size_t max_size, char **out_bytes, size_t *out_length) MLX_MUST_USE;
+mlx_status_t mlx_read_stream(int fd, const char *name, size_t max_size, char **out_bytes,
+                             size_t *out_length) MLX_MUST_USE;
 
-// Writes |path| whole: a temporary file beside it, synced, then renamed over it; on failure the old file is still there.
-// A link stays, and what it leads to is written; so is something that is no regular file (a pipe, /dev/stdout).
+// Writes |path| whole: a temporary file beside it, synced, then renamed over it; on failure the old file is
+// still there. A link stays, and what it leads to is written; so is something that is no regular file (a
+// pipe, /dev/stdout).
 mlx_status_t mlx_write_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
 // The same for a name that is ours: a new file in the place of whatever was there, be it a link.
 mlx_status_t mlx_replace_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
 // And for what its owner alone may read, never readable to others.
 mlx_status_t mlx_write_secret_file(const char *path, const void *bytes, size_t length) MLX_MUST_USE;
 
-// A new file being written front to back. Open refuses an existing path. Close syncs; abandon removes the file.
+// A new file being written front to back. Open refuses an existing path. Close syncs; abandon removes the
+// file.
 typedef struct mlx_writer {
   int fd;
   char *path;  // owned
@@ -61,15 +67,20 @@ mlx_status_t mlx_writer_write(mlx_writer_t *writer, const void *bytes, size_t le
 mlx_status_t mlx_writer_close(mlx_writer_t *writer) MLX_MUST_USE;
 void mlx_writer_abandon(mlx_writer_t *writer);  // safe after close
 
-// Makes |bytes| what a file has from |offset| on: one write, synced, and nothing after it. When it fails, what was there is put back.
-mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *bytes, size_t length) MLX_MUST_USE;
+// Makes |bytes| what a file has from |offset| on: one write, synced, and nothing after it. When it fails,
+// what was there is put back.
+mlx_status_t mlx_replace_tail(const char *path, uint64_t offset, const void *bytes,
+                              size_t length) MLX_MUST_USE;
 
 mlx_status_t mlx_copy_file(const char *from, const char *to) MLX_MUST_USE;  // |to| must not exist
 mlx_status_t mlx_rename(const char *from, const char *to) MLX_MUST_USE;     // and syncs the folder of |to|
-mlx_status_t mlx_exchange(const char *a, const char *b) MLX_MUST_USE;       // each takes the other's name, at once where it can
-mlx_status_t mlx_make_dirs(const char *path, int mode) MLX_MUST_USE;        // like mkdir -p; |mode| of new folders, less umask
-mlx_status_t mlx_remove_tree(const char *path) MLX_MUST_USE;                // like rm -rf; a missing path is fine
-// "PATH.tmp.PID.N", of which no other process or thread on this machine makes the same. The pid lets leftovers be told.
+mlx_status_t mlx_exchange(const char *a,
+                          const char *b) MLX_MUST_USE;  // each takes the other's name, at once where it can
+mlx_status_t mlx_make_dirs(const char *path,
+                           int mode) MLX_MUST_USE;  // like mkdir -p; |mode| of new folders, less umask
+mlx_status_t mlx_remove_tree(const char *path) MLX_MUST_USE;  // like rm -rf; a missing path is fine
+// "PATH.tmp.PID.N", of which no other process or thread on this machine makes the same. The pid lets
+// leftovers be told.
 mlx_status_t mlx_temporary_path(const char *path, char **out_path) MLX_MUST_USE;
 bool mlx_is_temporary_suffix(const char *suffix);  // what that puts behind PATH
 // The last part of a path, whatever slashes it ends with, cut at 255 bytes.
@@ -87,20 +98,23 @@ bool mlx_is_path(const char *text);  // more than a bare name: there is a slash 
 // Where our own executable lies; NULL in *|out_folder| on a system that does not tell.
 mlx_status_t mlx_own_folder(char **out_folder) MLX_MUST_USE;
 
-// True for a relative path that stays below where it starts: no "..", no empty parts, no backslashes or control characters.
+// True for a relative path that stays below where it starts: no "..", no empty parts, no backslashes or
+// control characters.
 bool mlx_is_safe_path(const char *path);
 
 bool mlx_is_file(const char *path);
 bool mlx_is_dir(const char *path);
 
-// What tells one state of a file from another without reading it: where it lives, its length and both its times.
+// What tells one state of a file from another without reading it: where it lives, its length and both its
+// times.
 typedef struct mlx_file_stamp {
   uint64_t device, inode, size;
   int64_t modified_ns, changed_ns;
 } mlx_file_stamp_t;
 mlx_status_t mlx_file_stamp(const char *path, mlx_file_stamp_t *out_stamp) MLX_MUST_USE;
 
-// Calls |visit| with each name in |folder| except . and .., in byte order. A status from |visit| ends the walk.
+// Calls |visit| with each name in |folder| except . and .., in byte order. A status from |visit| ends the
+// walk.
 typedef mlx_status_t (*mlx_visit_fn_t)(void *user, const char *name);
 mlx_status_t mlx_list_dir(const char *folder, mlx_visit_fn_t visit, void *user) MLX_MUST_USE;
 

@@ -3,8 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-// IREE 3.13 knows sm_75 80 86 87 89 120 121 (and sm_70) and refuses the others. It writes PTX 7.6 up to sm_87, 8.4 for
-// sm_89, 8.7 for sm_120 and 8.8 for sm_121: the driver must be as new as the CUDA release that brought that version.
+// IREE 3.13 knows sm_75 80 86 87 89 120 121 (and sm_70) and refuses the others. It writes PTX 7.6 up to
+// sm_87, 8.4 for sm_89, 8.7 for sm_120 and 8.8 for sm_121: the driver must be as new as the CUDA release that
+// brought that version.
 static const mlx_gpu_kind_t kinds[] = {
     {75, "Turing", "sm_75", 75, 11060, 0, 72, 64 << 10},
     {80, "Ampere", "sm_80", 80, 11060, 80, 108, 163 << 10},
@@ -36,7 +37,8 @@ const mlx_gpu_kind_t *mlx_gpu_kind_parse(const char *text) {
 
 const mlx_gpu_kind_t *mlx_gpu_kind_parse_capability(const char *text) {
   int major, minor, end = 0;
-  if (sscanf(text, "%3d.%1d%n", &major, &minor, &end) == 2 && !text[end]) return mlx_gpu_kind_find(major * 10 + minor);
+  if (sscanf(text, "%3d.%1d%n", &major, &minor, &end) == 2 && !text[end])
+    return mlx_gpu_kind_find(major * 10 + minor);
   end = 0;
   return sscanf(text, "%4d%n", &major, &end) == 1 && !text[end] ? mlx_gpu_kind_find(major) : NULL;
 }

@@ -20,5 +20,6 @@ void mlx_library_close(void *library) { dlclose(library); }
 mlx_status_t mlx_library_path(void *library, char **out_path) {
   struct link_map *map;
   *out_path = NULL;
-  return dlinfo(library, RTLD_DI_LINKMAP, &map) ? NULL : mlx_copy_text(map->l_name, strlen(map->l_name), out_path);
+  return dlinfo(library, RTLD_DI_LINKMAP, &map) ? NULL
+                                                : mlx_copy_text(map->l_name, strlen(map->l_name), out_path);
 }

@@ -6,25 +6,29 @@
 
 static mlx_status_t cannot_open(const char *name, DWORD error) {
   wchar_t wide[256] = L"";
-  const DWORD length = FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, NULL, error, 0, wide, 256, NULL);
+  const DWORD length = FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, NULL, error,
+                                      0, wide, 256, NULL);
   for (DWORD i = length; i > 0 && wide[i - 1] <= L' '; --i) wide[i - 1] = 0;
   char *said = mlx_narrow(wide);
-  const mlx_code_t code = error == ERROR_MOD_NOT_FOUND || error == ERROR_FILE_NOT_FOUND ? MLX_NOT_FOUND : MLX_UNAVAILABLE;
-  mlx_status_t status = mlx_error(code, "%s: cannot open it: %s (error %lu)", name, said && *said ? said : "the system does not say why", error);
+  const mlx_code_t code =
+      error == ERROR_MOD_NOT_FOUND || error == ERROR_FILE_NOT_FOUND ? MLX_NOT_FOUND : MLX_UNAVAILABLE;
+  mlx_status_t status = mlx_error(code, "%s: cannot open it: %s (error %lu)", name,
+                                  said && *said ? said : "the system does not say why", error);
   free(said);
   return status;
 }
 
-// A library given by its path finds those that lie beside it; one given by its name is looked for where the system does, not in the
-// folder we happen to stand in.
+// A library given by its path finds those that lie beside it; one given by its name is looked for where the
+// system does, not in the folder we happen to stand in.
 mlx_status_t mlx_library_open(const char *name, void **out_library) {
   *out_library = NULL;
   wchar_t *wide = mlx_wide_path(name);
   if (!wide) return mlx_error(MLX_NOT_FOUND, "%s: cannot open it: %s", name, strerror(errno));
   wchar_t whole[32768];
   const bool is_path = wcschr(wide, L'\\') && GetFullPathNameW(wide, 32768, whole, NULL);
-  HMODULE module = is_path ? LoadLibraryExW(whole, NULL, LOAD_WITH_ALTERED_SEARCH_PATH)
-                           : LoadLibraryExW(wide, NULL, LOAD_LIBRARY_SEARCH_DEFAULT_DIRS | LOAD_LIBRARY_SEARCH_SYSTEM32);
+  HMODULE module =
+      is_path ? LoadLibraryExW(whole, NULL, LOAD_WITH_ALTERED_SEARCH_PATH)
+              : LoadLibraryExW(wide, NULL, LOAD_LIBRARY_SEARCH_DEFAULT_DIRS | LOAD_LIBRARY_SEARCH_SYSTEM32);
   const DWORD error = GetLastError();
   free(wide);
   *out_library = module;

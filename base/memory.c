@@ -45,7 +45,8 @@ mlx_status_t mlx_reserve(size_t needed, size_t size, size_t *inout_capacity, voi
   if (needed <= *inout_capacity) return NULL;
   size_t capacity = *inout_capacity ? *inout_capacity : 16;
   while (capacity < needed) {
-    if (!mlx_mul(capacity, 2, &capacity)) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: array of %zu", needed);
+    if (!mlx_mul(capacity, 2, &capacity))
+      return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: array of %zu", needed);
   }
   MLX_TRY(mlx_resize(capacity, size, inout_ptr));
   *inout_capacity = capacity;
@@ -55,7 +56,8 @@ mlx_status_t mlx_reserve(size_t needed, size_t size, size_t *inout_capacity, voi
 mlx_status_t mlx_copy_text(const char *text, size_t length, char **out_text) {
   *out_text = NULL;
   size_t bytes;
-  if (!mlx_add(length, 1, &bytes)) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: text of %zu bytes", length);
+  if (!mlx_add(length, 1, &bytes))
+    return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: text of %zu bytes", length);
   MLX_TRY(mlx_alloc(bytes, 1, out_text));
   if (length) memcpy(*out_text, text, length);
   return NULL;
@@ -68,8 +70,8 @@ mlx_status_t mlx_format(char **out_text, const char *fmt, ...) {
   va_copy(again, args);
   int length = vsnprintf(NULL, 0, fmt, again);
   va_end(again);
-  mlx_status_t status =
-      length < 0 ? mlx_error(MLX_INTERNAL, "cannot format '%s'", fmt) : mlx_alloc((size_t)length + 1, 1, out_text);
+  mlx_status_t status = length < 0 ? mlx_error(MLX_INTERNAL, "cannot format '%s'", fmt)
+                                   : mlx_alloc((size_t)length + 1, 1, out_text);
   if (!status) vsnprintf(*out_text, (size_t)length + 1, fmt, args);
   va_end(args);
   return status;

@@ -1,5 +1,6 @@
-// Memory: our allocations go through one small table, so that a test can make the Nth one fail, and through checked
-// arithmetic, so that a count read from a file can never wrap. Statuses alone do not: they must work when memory is out.
+// Memory: our allocations go through one small table, so that a test can make the Nth one fail, and through
+// checked arithmetic, so that a count read from a file can never wrap. Statuses alone do not: they must work
+// when memory is out.
 #ifndef MLXCEL_BASE_MEMORY_H_
 #define MLXCEL_BASE_MEMORY_H_
 
@@ -20,7 +21,8 @@ void mlx_memory_set_calls(const mlx_memory_calls_t *calls);
 // Release with mlx_free. A count of 0 gives a valid pointer.
 mlx_status_t mlx_alloc(size_t count, size_t size, void *out_ptr) MLX_MUST_USE;
 
-// Resizes *|inout_ptr| to |count| elements; on failure the old block stays as it was. New elements are not zeroed.
+// Resizes *|inout_ptr| to |count| elements; on failure the old block stays as it was. New elements are not
+// zeroed.
 mlx_status_t mlx_resize(size_t count, size_t size, void *inout_ptr) MLX_MUST_USE;
 
 // Makes room for |needed| elements in a growing array (*inout_ptr of *inout_capacity), doubling.

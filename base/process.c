@@ -6,8 +6,8 @@
 #include "base/text.h"
 
 #define TICK_SECONDS 0.15
-#define GRACE_SECONDS 2.0   // between asking and making a child end
-#define LONGEST_NAP_MS 20   // how late we may notice that a child has ended
+#define GRACE_SECONDS 2.0  // between asking and making a child end
+#define LONGEST_NAP_MS 20  // how late we may notice that a child has ended
 
 // What is kept of a child's output.
 typedef struct intake {
@@ -15,7 +15,8 @@ typedef struct intake {
   mlx_text_t text;
 } intake_t;
 
-// Reads what is there without waiting; keeps |max_bytes| in all and drops the rest, so that the child never blocks.
+// Reads what is there without waiting; keeps |max_bytes| in all and drops the rest, so that the child never
+// blocks.
 static void drain(const mlx_child_t *child, intake_t *intake) {
   char bytes[4096];
   for (size_t got; child->output >= 0 && (got = mlx_child_read(child, bytes, sizeof bytes));) {
@@ -24,7 +25,8 @@ static void drain(const mlx_child_t *child, intake_t *intake) {
   }
 }
 
-static mlx_status_t watch(const mlx_process_options_t *options, mlx_child_t *child, intake_t *intake, mlx_process_result_t *result) {
+static mlx_status_t watch(const mlx_process_options_t *options, mlx_child_t *child, intake_t *intake,
+                          mlx_process_result_t *result) {
   double next_tick = TICK_SECONDS, asked_at = -1;
   int nap_ms = 1;
   while (!mlx_child_has_ended(child)) {
@@ -50,7 +52,8 @@ static mlx_status_t watch(const mlx_process_options_t *options, mlx_child_t *chi
   return status;
 }
 
-static mlx_status_t run(const mlx_process_options_t *options, const char *log_path, intake_t *intake, mlx_process_result_t *out_result) {
+static mlx_status_t run(const mlx_process_options_t *options, const char *log_path, intake_t *intake,
+                        mlx_process_result_t *out_result) {
   *out_result = (mlx_process_result_t){0};
   mlx_child_t child;
   mlx_status_t status = mlx_child_start(options, log_path, &child);

@@ -9,7 +9,8 @@ typedef enum mlx_report_kind {
   MLX_REPORT_NOTE,      // worth keeping on the screen
 } mlx_report_kind_t;
 
-// Borrowed by whoever is called with it; may be NULL, which reports nothing. Called on the caller's thread only.
+// Borrowed by whoever is called with it; may be NULL, which reports nothing. Called on the caller's thread
+// only.
 typedef struct mlx_report {
   void (*say)(void *user, mlx_report_kind_t kind, const char *text);
   void *user;

@@ -40,7 +40,8 @@ static mlx_status_t read_section(reading_t *r, char *line) {
   char *name = skip_blanks(line + 1);
   const size_t length = name_length(name);
   char *close = skip_blanks(name + length);
-  if (!length || *close != ']' || !ends_here(skip_blanks(close + 1))) return refuse(r, "is not a section", "a section is written [name]");
+  if (!length || *close != ']' || !ends_here(skip_blanks(close + 1)))
+    return refuse(r, "is not a section", "a section is written [name]");
   name[length] = 0;
   r->section = name;
   return r->visit(r->user, &(mlx_setting_t){.line = r->line, .section = name});
@@ -73,11 +74,16 @@ static mlx_status_t read_value(const reading_t *r, char *value) {
     for (end = value; *end && !(*end == '#' && (end == value || is_blank(end[-1]))); ++end) continue;
     *end = 0;
     drop_blanks_at_end(value);
-    return *value ? NULL : refuse(r, "has no value", "an empty value is written \"\"; a comment takes the line away with a '#' before it");
+    return *value
+               ? NULL
+               : refuse(r, "has no value",
+                        "an empty value is written \"\"; a comment takes the line away with a '#' before it");
   }
-  if (!unquote(value, &end)) return refuse(r, "has an escape that there is not", "there are \\\" \\\\ \\n and \\t");
+  if (!unquote(value, &end))
+    return refuse(r, "has an escape that there is not", "there are \\\" \\\\ \\n and \\t");
   if (!end) return refuse(r, "has a quote that does not end", "a quoted value ends on its line");
-  if (!ends_here(skip_blanks(end))) return refuse(r, "has something after its quotes", "a quote inside of them is written \\\"");
+  if (!ends_here(skip_blanks(end)))
+    return refuse(r, "has something after its quotes", "a quote inside of them is written \\\"");
   return NULL;
 }
 
@@ -87,20 +93,24 @@ static mlx_status_t read_line(reading_t *r, char *line) {
   if (*line == '[') return read_section(r, line);
   const size_t length = name_length(line);
   char *equals = skip_blanks(line + length);
-  if (!length || *equals != '=') return refuse(r, "is neither a setting nor a section", "a setting is written key = value");
+  if (!length || *equals != '=')
+    return refuse(r, "is neither a setting nor a section", "a setting is written key = value");
   char *value = skip_blanks(equals + 1);
   MLX_TRY(read_value(r, value));
   line[length] = 0;
-  return r->visit(r->user, &(mlx_setting_t){.line = r->line, .section = r->section, .key = line, .value = value});
+  return r->visit(r->user,
+                  &(mlx_setting_t){.line = r->line, .section = r->section, .key = line, .value = value});
 }
 
 static mlx_status_t read_lines(reading_t *r, char *text, size_t length) {
-  if (length >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) text += 3, length -= 3;  // what some editors begin a file with
+  if (length >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
+    text += 3, length -= 3;  // what some editors begin a file with
   while (length) {
     char *end = memchr(text, '\n', length);
     const size_t line_length = end ? (size_t)(end - text) : length;
     ++r->line;
-    if (memchr(text, 0, line_length)) return refuse(r, "has a NUL byte: this is no text", "write it as UTF-8");
+    if (memchr(text, 0, line_length))
+      return refuse(r, "has a NUL byte: this is no text", "write it as UTF-8");
     text[line_length] = 0;
     MLX_TRY(read_line(r, text));
     if (!end) return NULL;
@@ -110,7 +120,8 @@ static mlx_status_t read_lines(reading_t *r, char *text, size_t length) {
   return NULL;
 }
 
-mlx_status_t mlx_settings_read(const char *name, const char *bytes, size_t length, mlx_setting_fn_t visit, void *user) {
+mlx_status_t mlx_settings_read(const char *name, const char *bytes, size_t length, mlx_setting_fn_t visit,
+                               void *user) {
   char *text;
   MLX_TRY(mlx_copy_text(bytes, length, &text));
   reading_t reading = {.name = name, .visit = visit, .user = user, .section = ""};

@@ -1,4 +1,5 @@
-// Settings: the text of a configuration file, line by line. It knows the format and nothing of what the keys mean.
+// Settings: the text of a configuration file, line by line. It knows the format and nothing of what the keys
+// mean.
 //
 //   # a comment, also after a value
 //   key = value            blanks around both are dropped
@@ -23,6 +24,7 @@ typedef struct mlx_setting {
 typedef mlx_status_t (*mlx_setting_fn_t)(void *user, const mlx_setting_t *setting);
 
 // Reads |bytes| (not kept); |name| is what errors call the file: "NAME:LINE: ...".
-mlx_status_t mlx_settings_read(const char *name, const char *bytes, size_t length, mlx_setting_fn_t visit, void *user) MLX_MUST_USE;
+mlx_status_t mlx_settings_read(const char *name, const char *bytes, size_t length, mlx_setting_fn_t visit,
+                               void *user) MLX_MUST_USE;
 
 #endif  // MLXCEL_BASE_SETTINGS_H_

@@ -9,7 +9,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 // What is handed out is whole text: a key of at least a letter, and a value.
 static mlx_status_t look(void *user, const mlx_setting_t *setting) {
   size_t *total = user;
-  if (!setting->section || setting->line < 1 || (setting->key && (!setting->key[0] || !setting->value))) abort();
+  if (!setting->section || setting->line < 1 || (setting->key && (!setting->key[0] || !setting->value)))
+    abort();
   *total += strlen(setting->section) + (setting->key ? strlen(setting->key) + strlen(setting->value) : 0);
   return NULL;
 }

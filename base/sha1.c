@@ -8,11 +8,15 @@ static uint32_t rotate(uint32_t x, int by) { return x << by | x >> (32 - by); }
 static void mix(uint32_t state[5], const uint8_t block[64]) {
   uint32_t w[80], a = state[0], b = state[1], c = state[2], d = state[3], e = state[4];
   for (int i = 0; i < 16; ++i) {
-    w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 | (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
+    w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 | (uint32_t)block[4 * i + 2] << 8 |
+           block[4 * i + 3];
   }
   for (int i = 16; i < 80; ++i) w[i] = rotate(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
   for (int i = 0; i < 80; ++i) {
-    const uint32_t f = i < 20 ? (b & c) | (~b & d) : i < 40 ? b ^ c ^ d : i < 60 ? (b & c) | (b & d) | (c & d) : b ^ c ^ d;
+    const uint32_t f = i < 20   ? (b & c) | (~b & d)
+                       : i < 40 ? b ^ c ^ d
+                       : i < 60 ? (b & c) | (b & d) | (c & d)
+                                : b ^ c ^ d;
     const uint32_t k = i < 20 ? 0x5a827999u : i < 40 ? 0x6ed9eba1u : i < 60 ? 0x8f1bbcdcu : 0xca62c1d6u;
     const uint32_t next = rotate(a, 5) + f + e + k + w[i];
     e = d, d = c, c = rotate(b, 30), b = a, a = next;

@@ -1,4 +1,5 @@
-// SHA-1, by which git names files. It tells a damaged download from a good one; it is no protection against anybody.
+// SHA-1, by which git names files. It tells a damaged download from a good one; it is no protection against
+// anybody.
 #ifndef MLXCEL_BASE_SHA1_H_
 #define MLXCEL_BASE_SHA1_H_
 

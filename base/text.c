@@ -102,7 +102,7 @@ int mlx_utf8_length(const char *bytes, size_t length) {
   return length < (size_t)n ? -1 : n;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Nearest name
 
 // Edit distance, for words up to 31 letters; longer ones are never near.

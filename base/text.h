@@ -1,7 +1,7 @@
 // Text: a growing byte buffer for things we write (MLIR, JSON, messages).
 //
-// Appending never returns a status: the first failure is remembered and mlx_text_finish reports it. So an emitter reads as
-// a list of lines, and still nothing is lost.
+// Appending never returns a status: the first failure is remembered and mlx_text_finish reports it. So an
+// emitter reads as a list of lines, and still nothing is lost.
 #ifndef MLXCEL_BASE_TEXT_H_
 #define MLXCEL_BASE_TEXT_H_
 
@@ -25,8 +25,8 @@ mlx_status_t mlx_text_finish(mlx_text_t *text) MLX_MUST_USE;
 mlx_status_t mlx_text_take(mlx_text_t *text, char **out_data, size_t *out_length) MLX_MUST_USE;
 void mlx_text_clear(mlx_text_t *text);
 
-// Length in bytes of the UTF-8 character at |bytes|: 0 when malformed (overlong, surrogate, out of range), -1 when it is a
-// good beginning cut off by |length|.
+// Length in bytes of the UTF-8 character at |bytes|: 0 when malformed (overlong, surrogate, out of range), -1
+// when it is a good beginning cut off by |length|.
 int mlx_utf8_length(const char *bytes, size_t length);
 
 // The name among |names| (NULL-terminated) that |word| was probably meant to be, or NULL.

@@ -7,8 +7,9 @@
 #include "base/file.h"
 
 typedef struct row {
-  const char *variable, *below;            // of the folder that |variable| names
-  const char *home_variable, *below_home;  // of the folder that this one names, where there is no such variable; or NULL
+  const char *variable, *below;  // of the folder that |variable| names
+  const char *home_variable,
+      *below_home;  // of the folder that this one names, where there is no such variable; or NULL
   const char *variables;
 } row_t;
 
@@ -20,9 +21,11 @@ static const row_t rows[] = {
 };
 #else
 static const row_t rows[] = {
-    [MLX_USER_CONFIG] = {"XDG_CONFIG_HOME", "mlxcel", "HOME", ".config/mlxcel", "XDG_CONFIG_HOME and HOME are"},
+    [MLX_USER_CONFIG] = {"XDG_CONFIG_HOME", "mlxcel", "HOME", ".config/mlxcel",
+                         "XDG_CONFIG_HOME and HOME are"},
     [MLX_USER_CACHE] = {"XDG_CACHE_HOME", "mlxcel", "HOME", ".cache/mlxcel", "XDG_CACHE_HOME and HOME are"},
-    [MLX_USER_STATE] = {"XDG_STATE_HOME", "mlxcel", "HOME", ".local/state/mlxcel", "XDG_STATE_HOME and HOME are"},
+    [MLX_USER_STATE] = {"XDG_STATE_HOME", "mlxcel", "HOME", ".local/state/mlxcel",
+                        "XDG_STATE_HOME and HOME are"},
 };
 #endif
 
@@ -30,7 +33,8 @@ mlx_status_t mlx_user_folder(mlx_user_kind_t kind, char **out_folder) {
   *out_folder = NULL;
   const row_t *row = &rows[kind];
   const char *base = getenv(row->variable), *home = row->home_variable ? getenv(row->home_variable) : NULL;
-  if (base && mlx_is_absolute(base)) return mlx_join_path(base, row->below, out_folder);  // XDG's specification ignores relative ones
+  if (base && mlx_is_absolute(base))
+    return mlx_join_path(base, row->below, out_folder);  // XDG's specification ignores relative ones
   return home && *home ? mlx_join_path(home, row->below_home, out_folder) : NULL;
 }
 
@@ -40,11 +44,13 @@ mlx_status_t mlx_user_owns(const char *folder, const char *what, const char *var
   struct stat info;
   if (stat(folder, &info)) return mlx_io_error("stat", folder);
   if (info.st_uid != geteuid() && info.st_uid != 0) {
-    return mlx_status_hint(mlx_error(MLX_IO, "%s '%s' belongs to another user (uid %ld)", what, folder, (long)info.st_uid),
-                           "set %s to a folder of your own", variable);
+    return mlx_status_hint(
+        mlx_error(MLX_IO, "%s '%s' belongs to another user (uid %ld)", what, folder, (long)info.st_uid),
+        "set %s to a folder of your own", variable);
   }
   if (info.st_mode & (S_IWGRP | S_IWOTH)) {
-    return mlx_status_hint(mlx_error(MLX_IO, "%s '%s' may be written to by others (mode %03o)", what, folder, (unsigned)info.st_mode & 0777),
+    return mlx_status_hint(mlx_error(MLX_IO, "%s '%s' may be written to by others (mode %03o)", what, folder,
+                                     (unsigned)info.st_mode & 0777),
                            "run `chmod go-w '%s'` if you trust what is in it, or set %s", folder, variable);
   }
   return NULL;

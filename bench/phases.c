@@ -1,7 +1,9 @@
-// Where the CPU kernel's time goes: its phases one by one, on random weights in SmolLM2-135M's shape. bench/phases builds and runs it.
+// Where the CPU kernel's time goes: its phases one by one, on random weights in SmolLM2-135M's shape.
+// bench/phases builds and runs it.
 //
-// The kernel's source is included and its phases are run from here, each thread with its share of the items and all meeting after each
-// phase. Of each kind of phase the shortest time that was seen counts, so that a busy machine still gives the same table.
+// The kernel's source is included and its phases are run from here, each thread with its share of the items
+// and all meeting after each phase. Of each kind of phase the shortest time that was seen counts, so that a
+// busy machine still gives the same table.
 #define _GNU_SOURCE
 #include "../kernels/cpu/network.c"
 
@@ -19,11 +21,24 @@
 #define MOST_THREADS 64
 #define MOST_KINDS 8
 
-static const mlx_network_t shape = {.hidden = 576, .ffn = 1536, .heads = 9, .kv_heads = 3, .head_dim = 64, .layers = 30, .vocab = 49152, .rows = 1,
-                                    .row_pages = 33, .pool_pages = 34, .most_tokens = PROMPT, .tiles = HAS_TILES, .norm_eps = 1e-5f, .scale = 0.125f};
-static const char *const names[3][MOST_KINDS] = {{"list", "embed"},
-                                                 {"norm", "q, k, v", "append", "attention", "o", "norm", "gate, up", "down"},
-                                                 {"norm", "head", "choose"}};
+static const mlx_network_t shape = {.hidden = 576,
+                                    .ffn = 1536,
+                                    .heads = 9,
+                                    .kv_heads = 3,
+                                    .head_dim = 64,
+                                    .layers = 30,
+                                    .vocab = 49152,
+                                    .rows = 1,
+                                    .row_pages = 33,
+                                    .pool_pages = 34,
+                                    .most_tokens = PROMPT,
+                                    .tiles = HAS_TILES,
+                                    .norm_eps = 1e-5f,
+                                    .scale = 0.125f};
+static const char *const names[3][MOST_KINDS] = {
+    {"list", "embed"},
+    {"norm", "q, k, v", "append", "attention", "o", "norm", "gate, up", "down"},
+    {"norm", "head", "choose"}};
 
 static double seconds(void) {
   struct timespec now;
@@ -37,7 +52,7 @@ static void *zeroed(size_t bytes) {
   return memset(memory, 0, bytes);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // A network of random numbers
 
 static uint8_t *weights;
@@ -47,7 +62,8 @@ static uint64_t weight_bytes;
 static mlx_network_weight_t matrix(mlx_panel_format_t format, int rows, int columns) {
   static uint64_t random = 88172645463325252u;
   const mlx_network_weight_t weight = {.at = weight_bytes, .format = (int32_t)format};
-  const int64_t block = mlx_panel_block_bytes(weight.format), bytes = rows / MLX_PANEL_ROWS * mlx_panel_bytes(weight.format, columns);
+  const int64_t block = mlx_panel_block_bytes(weight.format),
+                bytes = rows / MLX_PANEL_ROWS * mlx_panel_bytes(weight.format, columns);
   const int64_t halves = is_packed(weight.format) ? scale_bytes(weight.format) / 2 : block / 2;
   for (int64_t i = 0; i < bytes; i += 8) {
     random ^= random << 13;
@@ -57,7 +73,8 @@ static mlx_network_weight_t matrix(mlx_panel_format_t format, int rows, int colu
   }
   for (int64_t i = 0; i < bytes; i += block) {
     uint16_t *numbers = (void *)(weights + weight_bytes + i);
-    for (int64_t k = 0; k < halves; ++k) numbers[k] = is_packed(weight.format) ? (numbers[k] & 0x83ff) | 0x1c00 : (numbers[k] & 0x80ff) | 0x3c00;
+    for (int64_t k = 0; k < halves; ++k)
+      numbers[k] = is_packed(weight.format) ? (numbers[k] & 0x83ff) | 0x1c00 : (numbers[k] & 0x80ff) | 0x3c00;
   }
   weight_bytes = (uint64_t)mlx_round_up((int64_t)weight_bytes + bytes, 64);
   return weight;
@@ -72,7 +89,8 @@ static mlx_network_weight_t ones(int columns) {
 
 static mlx_network_t *make_plan(mlx_panel_format_t body, mlx_panel_format_t head) {
   const int width = shape.hidden, q = q_width(&shape), kv = kv_width(&shape), ffn = shape.ffn;
-  mlx_network_t *n = zeroed(sizeof *n + (size_t)mlx_network_frequency_words(&shape) * 4 + (size_t)shape.layers * sizeof(mlx_network_layer_t));
+  mlx_network_t *n = zeroed(sizeof *n + (size_t)mlx_network_frequency_words(&shape) * 4 +
+                            (size_t)shape.layers * sizeof(mlx_network_layer_t));
   float *frequencies = (float *)(n + 1);
   mlx_network_layer_t *layers = (void *)(frequencies + mlx_network_frequency_words(&shape));
   *n = shape;
@@ -82,9 +100,15 @@ static mlx_network_t *make_plan(mlx_panel_format_t body, mlx_panel_format_t head
   n->final_norm = ones(width);
   for (int i = 0; i < shape.head_dim / 2; ++i) frequencies[i] = 1.0f / (float)(i + 1);
   for (int i = 0; i < shape.layers; ++i) {
-    layers[i] = (mlx_network_layer_t){.attn_norm = ones(width), .q = matrix(body, q, width), .k = matrix(body, kv, width),
-                                      .v = matrix(body, kv, width), .o = matrix(body, width, q), .mlp_norm = ones(width),
-                                      .gate = matrix(body, ffn, width), .up = matrix(body, ffn, width), .down = matrix(body, width, ffn)};
+    layers[i] = (mlx_network_layer_t){.attn_norm = ones(width),
+                                      .q = matrix(body, q, width),
+                                      .k = matrix(body, kv, width),
+                                      .v = matrix(body, kv, width),
+                                      .o = matrix(body, width, q),
+                                      .mlp_norm = ones(width),
+                                      .gate = matrix(body, ffn, width),
+                                      .up = matrix(body, ffn, width),
+                                      .down = matrix(body, width, ffn)};
   }
   return n;
 }
@@ -97,27 +121,50 @@ static call_t make_call(const mlx_network_t *n) {
   const float *frequencies = (const float *)(n + 1);
   for (int i = 0; i < PROMPT; ++i) tokens[i] = i * 7919 % n->vocab;
   for (int i = 0; i < n->row_pages; ++i) pages[i] = i + 1;
-  return (call_t){.n = n, .frequencies = frequencies, .layers = (const void *)(frequencies + mlx_network_frequency_words(n)),
-                  .weights = weights, .tokens = tokens, .start = start, .count = count, .pages = pages,
-                  .kv = zeroed((size_t)(n->layers * n->pool_pages * kv_page_bytes(n))), .token = token, .position = position,
-                  .result = result, .logits = zeroed((size_t)n->vocab * 4), .control = (void *)floats, .row_of = slots,
-                  .position_of = slots + n->most_tokens, .id_of = slots + 2 * n->most_tokens, .last_of = slots + 3 * n->most_tokens,
-                  .taking_part = slots + 4 * n->most_tokens, .turns = floats + s.turns, .x = floats + s.x, .h = floats + s.h,
-                  .qkv = floats + s.qkv, .attended = floats + s.attended, .act = floats + s.act, .best = floats + s.best,
-                  .h_parts = (uint16_t *)(void *)(floats + s.h_parts), .act_parts = (uint16_t *)(void *)(floats + s.act_parts)};
+  return (call_t){.n = n,
+                  .frequencies = frequencies,
+                  .layers = (const void *)(frequencies + mlx_network_frequency_words(n)),
+                  .weights = weights,
+                  .tokens = tokens,
+                  .start = start,
+                  .count = count,
+                  .pages = pages,
+                  .kv = zeroed((size_t)(n->layers * n->pool_pages * kv_page_bytes(n))),
+                  .token = token,
+                  .position = position,
+                  .result = result,
+                  .logits = zeroed((size_t)n->vocab * 4),
+                  .control = (void *)floats,
+                  .row_of = slots,
+                  .position_of = slots + n->most_tokens,
+                  .id_of = slots + 2 * n->most_tokens,
+                  .last_of = slots + 3 * n->most_tokens,
+                  .taking_part = slots + 4 * n->most_tokens,
+                  .turns = floats + s.turns,
+                  .x = floats + s.x,
+                  .h = floats + s.h,
+                  .qkv = floats + s.qkv,
+                  .attended = floats + s.attended,
+                  .act = floats + s.act,
+                  .best = floats + s.best,
+                  .h_parts = (uint16_t *)(void *)(floats + s.h_parts),
+                  .act_parts = (uint16_t *)(void *)(floats + s.act_parts)};
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Its phases
 
-static struct { _Alignas(64) uint64_t passed; } met[MOST_THREADS];
+static struct {
+  _Alignas(64) uint64_t passed;
+} met[MOST_THREADS];
 static int threads = 1;
 static call_t call;
 static double shortest[3][MOST_KINDS];  // before, in and after the layers
 
 static void meet(int me, uint64_t phase) {
   __atomic_store_n(&met[me].passed, phase, __ATOMIC_RELEASE);
-  for (int i = 0; i < threads; ++i) while (__atomic_load_n(&met[i].passed, __ATOMIC_ACQUIRE) < phase) _mm_pause();
+  for (int i = 0; i < threads; ++i)
+    while (__atomic_load_n(&met[i].passed, __ATOMIC_ACQUIRE) < phase) _mm_pause();
 }
 
 static void *run_phases(void *argument) {
@@ -129,7 +176,8 @@ static void *run_phases(void *argument) {
     const phase_t phase = phase_at(&call, number);
     double *least_time = &shortest[phase.in_layer ? 1 : phase.layer < 0 ? 0 : 2][phase.kind];
     const double begin = seconds();
-    const int64_t items = items_of(&call, number), from = items * me / threads, to = items * (me + 1) / threads;
+    const int64_t items = items_of(&call, number), from = items * me / threads,
+                  to = items * (me + 1) / threads;
     if (from < to) do_items(&call, mind, number, (int)from, (int)to);
     meet(me, number + 1);
     const double time = seconds() - begin;
@@ -157,11 +205,13 @@ static void print_table(const char *title, int tokens) {
   for (int place = 0; place < 3; ++place) {
     for (int kind = 0; kind < MOST_KINDS; ++kind) whole += time_of(place, kind);
   }
-  printf("\n%s, %d threads: %.0f tok/s\n\n| phase | ms | share |\n| --- | --- | --- |\n", title, threads, tokens / whole);
+  printf("\n%s, %d threads: %.0f tok/s\n\n| phase | ms | share |\n| --- | --- | --- |\n", title, threads,
+         tokens / whole);
   for (int place = 0; place < 3; ++place) {
     for (int kind = 0; kind < MOST_KINDS; ++kind) {
       const double time = time_of(place, kind);
-      if (names[place][kind] && time > 0.005 * whole) printf("| %s | %.3f | %.1f%% |\n", names[place][kind], 1e3 * time, 100 * time / whole);
+      if (names[place][kind] && time > 0.005 * whole)
+        printf("| %s | %.3f | %.1f%% |\n", names[place][kind], 1e3 * time, 100 * time / whole);
     }
   }
   memset(shortest, 0, sizeof shortest);

@@ -1,6 +1,6 @@
-// Finding and making entries. What makes a kill harmless, in order: an entry is made in a folder of tmp/ that nothing ever
-// reads; its files are on the disk before its record names them; one rename makes it visible; and a reader believes the
-// record only as far as every file's digest agrees with it.
+// Finding and making entries. What makes a kill harmless, in order: an entry is made in a folder of tmp/ that
+// nothing ever reads; its files are on the disk before its record names them; one rename makes it visible;
+// and a reader believes the record only as far as every file's digest agrees with it.
 #include "cache/cache.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ void mlx_cache_release(mlx_cache_entry_t *entry) {
   *entry = (mlx_cache_entry_t){0};
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Finding
 
 static mlx_status_t check_file(mlx_cache_t *cache, const char *folder, const mlx_record_file_t *file) {
@@ -32,15 +32,18 @@ static mlx_status_t check_file(mlx_cache_t *cache, const char *folder, const mlx
   mlx_file_stamp_t stamp;
   MLX_TRY(mlx_join_path(folder, file->name, &path));
   mlx_status_t status = mlx_file_stamp(path, &stamp);
-  if (!status && stamp.size != file->size) status = mlx_error(MLX_INVALID_INPUT, "'%s' has another size", path);
+  if (!status && stamp.size != file->size)
+    status = mlx_error(MLX_INVALID_INPUT, "'%s' has another size", path);
   if (!status) status = mlx_cache_digest_file(cache, path, hex);
-  if (!status && strcmp(hex, file->sha256)) status = mlx_error(MLX_INVALID_INPUT, "'%s' has another content", path);
+  if (!status && strcmp(hex, file->sha256))
+    status = mlx_error(MLX_INVALID_INPUT, "'%s' has another content", path);
   mlx_free(path);
   return status;
 }
 
 // Succeeds when the entry in |folder| is exactly what its record says.
-static mlx_status_t check_entry(mlx_cache_t *cache, const char *folder, const char *record_path, const char *id) {
+static mlx_status_t check_entry(mlx_cache_t *cache, const char *folder, const char *record_path,
+                                const char *id) {
   char *bytes;
   size_t length;
   mlx_record_t record = {0};
@@ -49,14 +52,16 @@ static mlx_status_t check_entry(mlx_cache_t *cache, const char *folder, const ch
   if (!status && strcmp(record.id, id)) {
     status = mlx_error(MLX_INVALID_INPUT, "'%s' is about another entry", record_path);
   }
-  for (size_t i = 0; i < record.file_count && !status; ++i) status = check_file(cache, folder, &record.files[i]);
+  for (size_t i = 0; i < record.file_count && !status; ++i)
+    status = check_file(cache, folder, &record.files[i]);
   mlx_record_free(&record);
   mlx_free(bytes);
   return status;
 }
 
 // The lease comes before the look, and is compared with the path after it: what was checked is what is held.
-static mlx_status_t lease_valid_entry(mlx_cache_t *cache, const char *folder, const char *id, int *out_lease) {
+static mlx_status_t lease_valid_entry(mlx_cache_t *cache, const char *folder, const char *id,
+                                      int *out_lease) {
   char *record_path;
   MLX_TRY(mlx_join_path(folder, MLX_RECORD_NAME, &record_path));
   *out_lease = mlx_lease_take(record_path);
@@ -65,7 +70,9 @@ static mlx_status_t lease_valid_entry(mlx_cache_t *cache, const char *folder, co
   if (!status && !mlx_lease_holds(*out_lease, record_path)) {
     status = mlx_error(MLX_NOT_FOUND, "the entry in '%s' was replaced", folder);
   }
-  if (!status) (void)!futimens(*out_lease, NULL);  // the record's time is that of the last use; a read-only cache has none
+  if (!status)
+    (void)!futimens(*out_lease,
+                    NULL);  // the record's time is that of the last use; a read-only cache has none
   if (status) mlx_lease_end(*out_lease);
   mlx_free(record_path);
   return status;
@@ -77,7 +84,8 @@ static mlx_status_t check_names(const char *kind, const char *key) {
   return NULL;
 }
 
-mlx_status_t mlx_cache_find(mlx_cache_t *cache, const char *kind, const char *key, mlx_cache_entry_t *out_entry) {
+mlx_status_t mlx_cache_find(mlx_cache_t *cache, const char *kind, const char *key,
+                            mlx_cache_entry_t *out_entry) {
   *out_entry = (mlx_cache_entry_t){0};
   char *folder = NULL, *id = NULL;
   int lease = -1;
@@ -96,17 +104,17 @@ mlx_status_t mlx_cache_find(mlx_cache_t *cache, const char *kind, const char *ke
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Making
 
 // One entry on its way into the cache.
 typedef struct making {
   mlx_cache_t *cache;
   const mlx_cache_request_t *request;
-  const char *id;          // KIND-KEY
-  char *folder;            // where it will be
-  char *temporary;         // where it is made
-  char *replaced;          // where a damaged entry goes that is in its way
+  const char *id;   // KIND-KEY
+  char *folder;     // where it will be
+  char *temporary;  // where it is made
+  char *replaced;   // where a damaged entry goes that is in its way
   char *log_path;
   mlx_record_t record;
 } making_t;
@@ -120,9 +128,9 @@ static mlx_status_t sync_file(const char *path) {
   return status;
 }
 
-// Puts the file's digest in the record, and in the memo of the path it is about to have. The settling rule of memo.c
-// is not asked for here: this file is ours, its writer has ended and nobody else knows the folder. Without this memo a
-// large entry would be hashed once more by the first process that finds it.
+// Puts the file's digest in the record, and in the memo of the path it is about to have. The settling rule of
+// memo.c is not asked for here: this file is ours, its writer has ended and nobody else knows the folder.
+// Without this memo a large entry would be hashed once more by the first process that finds it.
 static mlx_status_t record_digest(making_t *making, const char *name, const char *path) {
   mlx_record_t *record = &making->record;
   mlx_file_stamp_t before, after;
@@ -133,7 +141,8 @@ static mlx_status_t record_digest(making_t *making, const char *name, const char
   MLX_TRY(mlx_file_stamp(path, &before));
   MLX_TRY(mlx_digest_file(path, file->sha256));
   MLX_TRY(mlx_file_stamp(path, &after));
-  if (memcmp(&before, &after, sizeof after)) return mlx_error(MLX_INTERNAL, "'%s' is still being written to", path);
+  if (memcmp(&before, &after, sizeof after))
+    return mlx_error(MLX_INTERNAL, "'%s' is still being written to", path);
   file->size = after.size;
   MLX_TRY(mlx_copy_text(name, strlen(name), &file->name));
   ++record->file_count;
@@ -182,8 +191,8 @@ static mlx_status_t move_into_place(making_t *making) {
   return NULL;
 }
 
-// The lease is taken in place (Windows moves no folder with an open file in it) and while the id is still locked, so a clear that comes right
-// after it finds the entry in use.
+// The lease is taken in place (Windows moves no folder with an open file in it) and while the id is still
+// locked, so a clear that comes right after it finds the entry in use.
 static mlx_status_t publish(making_t *making, int *out_lease) {
   char *path, *final_path = NULL;
   MLX_TRY(mlx_list_dir(making->temporary, record_file, making));
@@ -233,7 +242,7 @@ static mlx_status_t make_entry(mlx_cache_t *cache, const mlx_cache_request_t *re
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Finding or making
 
 static mlx_status_t make_folders(mlx_cache_t *cache, const char *kind) {
@@ -256,7 +265,8 @@ static mlx_status_t wait_and_make(mlx_cache_t *cache, const mlx_cache_request_t 
   mlx_status_t status = mlx_lock_take(lock_path, request->title, report, &lock);
   mlx_free(lock_path);
   if (status) return status;
-  status = mlx_cache_find(cache, request->kind, request->key, out_entry);  // whoever held the lock has made it by now
+  status = mlx_cache_find(cache, request->kind, request->key,
+                          out_entry);  // whoever held the lock has made it by now
   if (!status && !out_entry->folder) status = make_entry(cache, request, id, report, out_entry);
   mlx_lock_release(&lock);
   return status;

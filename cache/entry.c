@@ -23,7 +23,8 @@ bool mlx_is_entry_kind(const char *text) {
 }
 
 bool mlx_is_entry_file(const char *name) {
-  return *name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..") && strcmp(name, MLX_RECORD_NAME);
+  return *name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..") &&
+         strcmp(name, MLX_RECORD_NAME);
 }
 
 static mlx_status_t check_version(const mlx_json_t *json) {
@@ -39,7 +40,7 @@ static mlx_status_t read_digest(const mlx_json_t *json, yyjson_val *object, char
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The record
 
 static mlx_status_t read_file_record(const mlx_json_t *json, yyjson_val *object, mlx_record_t *record) {
@@ -108,13 +109,13 @@ void mlx_record_free(mlx_record_t *record) {
   *record = (mlx_record_t){0};
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The memo
 
 // A stamp is only ever compared, so it travels as text: no 64-bit inode has to survive a JSON number.
 void mlx_stamp_text(const mlx_file_stamp_t *stamp, char out_text[MLX_STAMP_TEXT]) {
-  snprintf(out_text, MLX_STAMP_TEXT, "%" PRIu64 ":%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64, stamp->device,
-           stamp->inode, stamp->size, stamp->modified_ns, stamp->changed_ns);
+  snprintf(out_text, MLX_STAMP_TEXT, "%" PRIu64 ":%" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64,
+           stamp->device, stamp->inode, stamp->size, stamp->modified_ns, stamp->changed_ns);
 }
 
 mlx_status_t mlx_memo_parse(const char *name, const char *bytes, size_t length, mlx_memo_t *out_memo) {

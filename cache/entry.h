@@ -1,7 +1,8 @@
-// Entry: the two texts the cache writes and reads back, the record of an entry (entry.json) and a remembered digest.
+// Entry: the two texts the cache writes and reads back, the record of an entry (entry.json) and a remembered
+// digest.
 //
-// Only text in and out: no disk, no clock. The readers take bytes that anything may have damaged (entry_fuzz.c feeds them
-// noise), so what they accept is as strict as what the writers write.
+// Only text in and out: no disk, no clock. The readers take bytes that anything may have damaged
+// (entry_fuzz.c feeds them noise), so what they accept is as strict as what the writers write.
 #ifndef MLXCEL_CACHE_ENTRY_H_
 #define MLXCEL_CACHE_ENTRY_H_
 
@@ -14,8 +15,8 @@
 
 #define MLX_RECORD_NAME "entry.json"
 #define MLX_RECORD_MAX (1 << 20)  // bytes
-#define MLX_MEMO_MAX (1 << 16)      // bytes
-#define MLX_STAMP_TEXT 128          // bytes enough for any stamp as text
+#define MLX_MEMO_MAX (1 << 16)    // bytes
+#define MLX_STAMP_TEXT 128        // bytes enough for any stamp as text
 
 typedef struct mlx_record_file {
   char *name;  // owned; a plain file name: no slash, not "." or ".."
@@ -48,7 +49,9 @@ typedef struct mlx_memo {
 } mlx_memo_t;
 
 void mlx_stamp_text(const mlx_file_stamp_t *stamp, char out_text[MLX_STAMP_TEXT]);
-mlx_status_t mlx_memo_parse(const char *name, const char *bytes, size_t length, mlx_memo_t *out_memo) MLX_MUST_USE;
-void mlx_memo_write(const mlx_memo_t *memo, const char *path, mlx_text_t *text);  // |path| is there for people only
+mlx_status_t mlx_memo_parse(const char *name, const char *bytes, size_t length,
+                            mlx_memo_t *out_memo) MLX_MUST_USE;
+void mlx_memo_write(const mlx_memo_t *memo, const char *path,
+                    mlx_text_t *text);  // |path| is there for people only
 
 #endif  // MLXCEL_CACHE_ENTRY_H_

@@ -1,5 +1,5 @@
-// Feeds noise to the two readers of the cache: the record of an entry and the memo of a digest. Whatever is accepted
-// must come out the same after being written and read again.
+// Feeds noise to the two readers of the cache: the record of an entry and the memo of a digest. Whatever is
+// accepted must come out the same after being written and read again.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,11 +23,13 @@ static void fuzz_record(const char *bytes, size_t length) {
   mlx_record_write(&first, &text);
   require(!mlx_text_finish(&text));
   require(!mlx_record_parse("entry.json", text.data, text.length, &second));
-  require(!strcmp(first.id, second.id) && !strcmp(first.title, second.title) && first.created == second.created);
+  require(!strcmp(first.id, second.id) && !strcmp(first.title, second.title) &&
+          first.created == second.created);
   require(first.file_count == second.file_count);
   for (size_t i = 0; i < first.file_count; ++i) {
     require(mlx_is_entry_file(first.files[i].name) && mlx_is_digest(first.files[i].sha256));
-    require(!strcmp(first.files[i].name, second.files[i].name) && first.files[i].size == second.files[i].size);
+    require(!strcmp(first.files[i].name, second.files[i].name) &&
+            first.files[i].size == second.files[i].size);
     require(!strcmp(first.files[i].sha256, second.files[i].sha256));
   }
   mlx_text_clear(&text);

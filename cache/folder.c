@@ -20,7 +20,8 @@ static mlx_status_t choose_folder(const char *given, char **out_folder) {
   if (given) return mlx_copy_text(given, strlen(given), out_folder);
   MLX_TRY(mlx_user_folder(MLX_USER_CACHE, out_folder));
   if (*out_folder) return NULL;
-  mlx_status_t status = mlx_error(MLX_NOT_FOUND, "no place for the cache: MLXCEL_CACHE, %s not set", mlx_user_variables(MLX_USER_CACHE));
+  mlx_status_t status = mlx_error(MLX_NOT_FOUND, "no place for the cache: MLXCEL_CACHE, %s not set",
+                                  mlx_user_variables(MLX_USER_CACHE));
   return mlx_status_hint(status, "set MLXCEL_CACHE to a folder of your own");
 }
 
@@ -30,10 +31,13 @@ mlx_status_t mlx_cache_open(const char *folder, mlx_cache_t **out_cache) {
   MLX_TRY(choose_folder(folder, &chosen));
   mlx_cache_t *cache = NULL;
   mlx_status_t status = mlx_is_dir(chosen) ? NULL : mlx_make_dirs(chosen, 0700);
-  status = mlx_status_hint(mlx_status_annotate(status, "the cache"), "set MLXCEL_CACHE to a folder you can write to");
+  status = mlx_status_hint(mlx_status_annotate(status, "the cache"),
+                           "set MLXCEL_CACHE to a folder you can write to");
   if (!status) status = mlx_alloc(1, sizeof *cache, &cache);
   if (!status) status = mlx_real_path(chosen, &cache->folder);
-  if (!status) status = mlx_user_owns(cache->folder, "the cache folder", "MLXCEL_CACHE");  // what it holds is loaded and run
+  if (!status)
+    status =
+        mlx_user_owns(cache->folder, "the cache folder", "MLXCEL_CACHE");  // what it holds is loaded and run
   if (status) {
     mlx_cache_close(cache);
   } else {
@@ -51,7 +55,7 @@ void mlx_cache_close(mlx_cache_t *cache) {
 
 const char *mlx_cache_folder(const mlx_cache_t *cache) { return cache->folder; }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Inside
 
 mlx_status_t mlx_cache_path(const mlx_cache_t *cache, const char *part, const char *name, char **out_path) {
@@ -61,8 +65,8 @@ mlx_status_t mlx_cache_path(const mlx_cache_t *cache, const char *part, const ch
 mlx_status_t mlx_cache_fresh_path(const mlx_cache_t *cache, const char *id, char **out_path) {
   struct timespec now;
   timespec_get(&now, TIME_UTC);
-  return mlx_format(out_path, "%s/tmp/%s.%ld-%llx-%lx", cache->folder, id, (long)getpid(), (unsigned long long)now.tv_sec,
-                    (unsigned long)now.tv_nsec);
+  return mlx_format(out_path, "%s/tmp/%s.%ld-%llx-%lx", cache->folder, id, (long)getpid(),
+                    (unsigned long long)now.tv_sec, (unsigned long)now.tv_nsec);
 }
 
 typedef struct tree_sum {
@@ -110,7 +114,8 @@ static mlx_status_t remove_leftover(void *user, const char *name) {
   return NULL;
 }
 
-mlx_status_t mlx_cache_remove_leftovers(const mlx_cache_t *cache, const char *part, const char *id, uint64_t *bytes) {
+mlx_status_t mlx_cache_remove_leftovers(const mlx_cache_t *cache, const char *part, const char *id,
+                                        uint64_t *bytes) {
   char *folder;
   MLX_TRY(mlx_join_path(cache->folder, part, &folder));
   leftovers_t leftovers = {.folder = folder, .id = id};

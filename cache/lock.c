@@ -1,5 +1,6 @@
-// Why a lock file is compared with its path after locking: `clear` removes lock files (while it holds them). A process that
-// had opened the file before and got the lock after would hold a file that nobody else can see, beside a second holder.
+// Why a lock file is compared with its path after locking: `clear` removes lock files (while it holds them).
+// A process that had opened the file before and got the lock after would hold a file that nobody else can
+// see, beside a second holder.
 #include "cache/lock.h"
 
 #include <errno.h>
@@ -27,13 +28,15 @@ static int lock_file(int fd, int operation) {
 
 static bool is_same_file(int fd, const char *path) {
   struct stat held, named;
-  return !fstat(fd, &held) && !stat(path, &named) && held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+  return !fstat(fd, &held) && !stat(path, &named) && held.st_dev == named.st_dev &&
+         held.st_ino == named.st_ino;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The maker's lock
 
-// The holder's process id in the lock file is for messages only; nothing depends on it being written or being right.
+// The holder's process id in the lock file is for messages only; nothing depends on it being written or being
+// right.
 static void write_holder(int fd) {
   char text[32];
   int length = snprintf(text, sizeof text, "%ld\n", (long)getpid());
@@ -59,7 +62,9 @@ static mlx_status_t attempt(const char *path, int *out_fd) {
       bool busy = errno == EWOULDBLOCK;
       mlx_status_t status = busy ? NULL : mlx_io_error("lock", path);
       close(fd);
-      return mlx_status_hint(status, "this file system may have no locks: use a folder on a local disk (for the cache MLXCEL_CACHE names it)");
+      return mlx_status_hint(status,
+                             "this file system may have no locks: use a folder on a local disk (for the "
+                             "cache MLXCEL_CACHE names it)");
     }
     if (is_same_file(fd, path)) {
       *out_fd = fd;
@@ -84,11 +89,13 @@ mlx_status_t mlx_lock_try(const char *path, mlx_lock_t *out_lock) {
 }
 
 static void say_waiting(const char *path, const char *title, int waited_ms, const mlx_report_t *report) {
-  // The first time as a note that stays; a moment late, so that a holder who is just finishing causes no noise.
+  // The first time as a note that stays; a moment late, so that a holder who is just finishing causes no
+  // noise.
   if (waited_ms == 2 * POLL_MS) {
     long holder = read_holder(path);
     if (holder > 0) {
-      mlx_report_note(report, "waiting for another mlxcel (pid %ld) that is making the same %s", holder, title);
+      mlx_report_note(report, "waiting for another mlxcel (pid %ld) that is making the same %s", holder,
+                      title);
     } else {
       mlx_report_note(report, "waiting for another mlxcel that is making the same %s", title);
     }
@@ -97,7 +104,8 @@ static void say_waiting(const char *path, const char *title, int waited_ms, cons
   }
 }
 
-mlx_status_t mlx_lock_take(const char *path, const char *title, const mlx_report_t *report, mlx_lock_t *out_lock) {
+mlx_status_t mlx_lock_take(const char *path, const char *title, const mlx_report_t *report,
+                           mlx_lock_t *out_lock) {
   mlx_status_t status = mlx_lock_try(path, out_lock);
   int waited_ms = 0;
   while (!status && out_lock->fd < 0) {
@@ -125,7 +133,7 @@ void mlx_lock_release_and_remove(mlx_lock_t *lock) {
   mlx_lock_release(lock);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Leases
 
 int mlx_lease_take(const char *path) {

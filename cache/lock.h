@@ -1,7 +1,9 @@
-// Lock: who makes an entry, and who is using one. Advisory locks (flock), so a process that dies holds nothing any more.
+// Lock: who makes an entry, and who is using one. Advisory locks (flock), so a process that dies holds
+// nothing any more.
 //
-// Two uses. A maker's lock is a file of its own below locks/, held by one. A lease is a shared lock on an entry's record,
-// held by any number of users, that `clear` must get past. All descriptors are close-on-exec: no child carries a lock on.
+// Two uses. A maker's lock is a file of its own below locks/, held by one. A lease is a shared lock on an
+// entry's record, held by any number of users, that `clear` must get past. All descriptors are close-on-exec:
+// no child carries a lock on.
 //
 // Threads: a lock belongs to the open file, so two threads exclude each other as two processes do.
 #ifndef MLXCEL_CACHE_LOCK_H_
@@ -35,7 +37,8 @@ typedef enum mlx_lease_state {
   MLX_LEASE_RESERVED,  // nobody did, and *out_lease now keeps it so until mlx_lease_end
 } mlx_lease_state_t;
 mlx_lease_state_t mlx_lease_reserve(const char *path, int *out_lease);
-// Before the folder of a reserved file is moved: where the system moves none with an open file in it, the lease ends here.
+// Before the folder of a reserved file is moved: where the system moves none with an open file in it, the
+// lease ends here.
 void mlx_lease_let_move(int *inout_lease);
 
 #endif  // MLXCEL_CACHE_LOCK_H_

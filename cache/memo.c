@@ -1,9 +1,9 @@
 // Remembered digests: the compiler's library alone is 335 MB, and every start of mlxcel needs its digest.
 //
-// When a memo may be trusted is git's "racy" rule. A memo says: a file with this stamp has this digest. A write that
-// comes after we hashed the file but leaves the same stamp (file times move in steps, of 2 s on the coarsest file
-// systems) would make that a lie. So a memo is kept only when the file's times were already that old when hashing began:
-// then any later write must move them.
+// When a memo may be trusted is git's "racy" rule. A memo says: a file with this stamp has this digest. A
+// write that comes after we hashed the file but leaves the same stamp (file times move in steps, of 2 s on
+// the coarsest file systems) would make that a lie. So a memo is kept only when the file's times were already
+// that old when hashing began: then any later write must move them.
 #include <string.h>
 #include <time.h>
 
@@ -72,25 +72,30 @@ typedef struct digested {
   uint64_t offset, size;
 } digested_t;
 
-static mlx_status_t digest_and_remember(mlx_cache_t *cache, const digested_t *what, const mlx_file_stamp_t *stamp,
-                                        char out_hex[MLX_DIGEST_HEX]) {
+static mlx_status_t digest_and_remember(mlx_cache_t *cache, const digested_t *what,
+                                        const mlx_file_stamp_t *stamp, char out_hex[MLX_DIGEST_HEX]) {
   int64_t settled = now_ns() - SETTLED_NS;
   mlx_file_stamp_t after;
-  MLX_TRY(what->part ? mlx_digest_part(what->path, what->offset, what->size, out_hex) : mlx_digest_file(what->path, out_hex));
+  MLX_TRY(what->part ? mlx_digest_part(what->path, what->offset, what->size, out_hex)
+                     : mlx_digest_file(what->path, out_hex));
   MLX_TRY(mlx_file_stamp(what->path, &after));
   if (memcmp(stamp, &after, sizeof after)) {
-    return mlx_status_hint(mlx_error(MLX_IO, "'%s' changed while it was being read", what->path), "run the command again");
+    return mlx_status_hint(mlx_error(MLX_IO, "'%s' changed while it was being read", what->path),
+                           "run the command again");
   }
-  if (stamp->modified_ns < settled && stamp->changed_ns < settled) mlx_cache_remember(cache, what->memo, stamp, out_hex);
+  if (stamp->modified_ns < settled && stamp->changed_ns < settled)
+    mlx_cache_remember(cache, what->memo, stamp, out_hex);
   return NULL;
 }
 
-static mlx_status_t recall_or_digest(mlx_cache_t *cache, const digested_t *what, char out_hex[MLX_DIGEST_HEX]) {
+static mlx_status_t recall_or_digest(mlx_cache_t *cache, const digested_t *what,
+                                     char out_hex[MLX_DIGEST_HEX]) {
   char *memo = NULL;
   mlx_file_stamp_t stamp;
   MLX_TRY(mlx_file_stamp(what->path, &stamp));
   MLX_TRY(memo_path(cache, what->memo, &memo));
-  mlx_status_t status = recall(memo, &stamp, out_hex) ? NULL : digest_and_remember(cache, what, &stamp, out_hex);
+  mlx_status_t status =
+      recall(memo, &stamp, out_hex) ? NULL : digest_and_remember(cache, what, &stamp, out_hex);
   mlx_free(memo);
   return status;
 }
@@ -103,11 +108,16 @@ mlx_status_t mlx_cache_digest_file(mlx_cache_t *cache, const char *path, char ou
   return status;
 }
 
-mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size, char out_hex[MLX_DIGEST_HEX]) {
+mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
+                                   char out_hex[MLX_DIGEST_HEX]) {
   char *real, *memo = NULL;
   MLX_TRY(mlx_real_path(path, &real));
-  mlx_status_t status = mlx_format(&memo, "%s@%llu+%llu", real, (unsigned long long)offset, (unsigned long long)size);
-  if (!status) status = recall_or_digest(cache, &(digested_t){.path = real, .memo = memo, .part = true, .offset = offset, .size = size}, out_hex);
+  mlx_status_t status =
+      mlx_format(&memo, "%s@%llu+%llu", real, (unsigned long long)offset, (unsigned long long)size);
+  if (!status)
+    status = recall_or_digest(
+        cache, &(digested_t){.path = real, .memo = memo, .part = true, .offset = offset, .size = size},
+        out_hex);
   mlx_free(memo);
   mlx_free(real);
   return status;

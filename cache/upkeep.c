@@ -1,5 +1,5 @@
-// Listing and clearing. Clear takes each entry's lock without waiting, and gets past its leases or leaves it alone; so
-// it can run at any time beside processes that make and use entries.
+// Listing and clearing. Clear takes each entry's lock without waiting, and gets past its leases or leaves it
+// alone; so it can run at any time beside processes that make and use entries.
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "cache/inner.h"
 #include "cache/lock.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Walking the entries
 
 typedef mlx_status_t (*on_entry_fn_t)(void *user, const char *kind, const char *key);
@@ -42,7 +42,7 @@ static mlx_status_t walk_entries(const mlx_cache_t *cache, on_entry_fn_t on_entr
   return mlx_list_dir(cache->folder, walk_kind, &walk);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Listing
 
 typedef struct listing {
@@ -97,7 +97,7 @@ mlx_status_t mlx_cache_list(mlx_cache_t *cache, mlx_cache_visit_fn_t visit, void
   return walk_entries(cache, list_entry, &listing);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Finding by content
 
 typedef struct search {
@@ -125,13 +125,15 @@ static mlx_status_t search_entry(void *user, const char *kind, const char *key) 
   mlx_status_free(read_record(folder, &record, &used));
   const char *name = file_with(&record, search->sha256);
   mlx_status_t status = name ? mlx_cache_find(search->cache, kind, key, search->entry) : NULL;
-  if (!status && name && search->entry->folder) status = mlx_join_path(search->entry->folder, name, search->path);
+  if (!status && name && search->entry->folder)
+    status = mlx_join_path(search->entry->folder, name, search->path);
   mlx_record_free(&record);
   mlx_free(folder);
   return status;
 }
 
-mlx_status_t mlx_cache_find_file(mlx_cache_t *cache, const char *kind, const char *sha256, mlx_cache_entry_t *out_entry, char **out_path) {
+mlx_status_t mlx_cache_find_file(mlx_cache_t *cache, const char *kind, const char *sha256,
+                                 mlx_cache_entry_t *out_entry, char **out_path) {
   search_t search = {.cache = cache, .kind = kind, .sha256 = sha256, .entry = out_entry, .path = out_path};
   *out_entry = (mlx_cache_entry_t){0};
   *out_path = NULL;
@@ -140,7 +142,7 @@ mlx_status_t mlx_cache_find_file(mlx_cache_t *cache, const char *kind, const cha
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Clearing
 
 // The ids ("KIND-KEY") that have anything on disk: an entry, a lock, something in tmp/, a log.
@@ -164,7 +166,8 @@ static mlx_status_t add_entry_id(void *user, const char *kind, const char *key) 
   return status;
 }
 
-// Splits "KIND-KEY" at its dash, into |kind| (33 bytes) and the key inside |id|. False when it is no id of ours.
+// Splits "KIND-KEY" at its dash, into |kind| (33 bytes) and the key inside |id|. False when it is no id of
+// ours.
 static bool split_id(const char *id, char *kind, const char **out_key) {
   const char *dash = strchr(id, '-');
   if (!dash || dash - id > 32) return false;
@@ -193,7 +196,8 @@ static mlx_status_t collect_ids(const mlx_cache_t *cache, id_list_t *list) {
   for (size_t i = 0; i < sizeof folders / sizeof *folders; ++i) {
     char *path;
     MLX_TRY(mlx_join_path(cache->folder, folders[i], &path));
-    mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, add_name_id, list) : mlx_make_dirs(path, 0700);
+    mlx_status_t status =
+        mlx_is_dir(path) ? mlx_list_dir(path, add_name_id, list) : mlx_make_dirs(path, 0700);
     mlx_free(path);
     MLX_TRY(status);
   }
@@ -214,7 +218,8 @@ static mlx_status_t remove_entry(const mlx_cache_t *cache, const char *id, const
 }
 
 // Everything of one id, whose lock we hold. *out_kept: a lease protects the entry, so only tmp/ was cleaned.
-static mlx_status_t clear_locked(const mlx_cache_t *cache, const char *id, mlx_cache_cleared_t *cleared, bool *out_kept) {
+static mlx_status_t clear_locked(const mlx_cache_t *cache, const char *id, mlx_cache_cleared_t *cleared,
+                                 bool *out_kept) {
   char kind[33], *folder = NULL, *record = NULL;
   const char *key;
   int lease = -1;
@@ -225,7 +230,8 @@ static mlx_status_t clear_locked(const mlx_cache_t *cache, const char *id, mlx_c
     *out_kept = mlx_lease_reserve(record, &lease) == MLX_LEASE_HELD;
     if (!*out_kept) mlx_lease_let_move(&lease);
     if (!*out_kept) status = remove_entry(cache, id, folder, cleared);
-    if (!*out_kept) status = mlx_status_join(status, mlx_cache_remove_leftovers(cache, "logs", id, &cleared->bytes));
+    if (!*out_kept)
+      status = mlx_status_join(status, mlx_cache_remove_leftovers(cache, "logs", id, &cleared->bytes));
   }
   status = mlx_status_join(status, mlx_cache_remove_leftovers(cache, "tmp", id, &cleared->bytes));
   mlx_lease_end(lease);

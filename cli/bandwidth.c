@@ -7,8 +7,9 @@
 #include "cli/bench.h"
 
 #define BUFFER ((size_t)512 << 20)  // more than any cache
-#define SLICES 32                   // that it is read in, one after the other: each short enough to be left alone by a busy machine
-#define SECONDS 1                   // in which the best is found
+#define SLICES \
+  32  // that it is read in, one after the other: each short enough to be left alone by a busy machine
+#define SECONDS 1  // in which the best is found
 
 typedef struct part {
   const uint64_t *words;
@@ -29,18 +30,21 @@ static void *read_part(void *user) {
 // Every thread reads its own part; the last one is this thread's.
 static mlx_status_t read_all(part_t *parts, pthread_t *threads, int count) {
   int started = 0;
-  while (started + 1 < count && !pthread_create(&threads[started], NULL, read_part, &parts[started])) ++started;
+  while (started + 1 < count && !pthread_create(&threads[started], NULL, read_part, &parts[started]))
+    ++started;
   if (started + 1 == count) read_part(&parts[count - 1]);
   for (int i = 0; i < started; ++i) pthread_join(threads[i], NULL);
   return started + 1 == count ? NULL : mlx_error(MLX_IO, "the system starts no %d threads", count);
 }
 
-static mlx_status_t measure(uint64_t *buffer, size_t bytes, int count, part_t *parts, pthread_t *threads, double *out) {
+static mlx_status_t measure(uint64_t *buffer, size_t bytes, int count, part_t *parts, pthread_t *threads,
+                            double *out) {
   const size_t slice = bytes / sizeof *buffer / SLICES, share = slice / (size_t)count;
   memset(buffer, 1, bytes);  // memory that was never written to is one page of zeros
   const double begun = mlx_seconds();
   for (size_t pass = 0; pass < SLICES || mlx_seconds() - begun < SECONDS; ++pass) {
-    for (int i = 0; i < count; ++i) parts[i] = (part_t){.words = buffer + (pass % SLICES) * slice + (size_t)i * share, .count = share};
+    for (int i = 0; i < count; ++i)
+      parts[i] = (part_t){.words = buffer + (pass % SLICES) * slice + (size_t)i * share, .count = share};
     const double start = mlx_seconds();
     MLX_TRY(read_all(parts, threads, count));
     const double rate = (double)(share * (size_t)count * sizeof *buffer) / (mlx_seconds() - start);

@@ -1,5 +1,5 @@
-// mlxcel bench: how fast a model reads and writes, in llama-bench's table. Every run is a fresh session over the same
-// pseudo-random tokens; an end of text is a token like any other.
+// mlxcel bench: how fast a model reads and writes, in llama-bench's table. Every run is a fresh session over
+// the same pseudo-random tokens; an end of text is a token like any other.
 #include "cli/bench.h"
 
 #include <fcntl.h>
@@ -32,15 +32,15 @@ typedef struct measured {  // what is left of a result for the plot
 
 typedef struct bench {
   mlx_bench_run_t run;
-  int64_t context;   // that the tests need
+  int64_t context;          // that the tests need
   mlx_bench_test_t *tests;  // owned
   size_t test_count, test_capacity;
-  measured_t *measured;     // owned; [test_count]
+  measured_t *measured;  // owned; [test_count]
   mlx_engine_t *engine;
-  int32_t *ids, *chosen;    // owned; [context] tokens to read, and where to put those chosen
+  int32_t *ids, *chosen;  // owned; [context] tokens to read, and where to put those chosen
 } bench_t;
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What to measure
 
 static mlx_status_t add_test(bench_t *bench, int64_t prompt, int64_t generated, int64_t depth) {
@@ -49,7 +49,9 @@ static mlx_status_t add_test(bench_t *bench, int64_t prompt, int64_t generated, 
   mlx_bench_test_t *test = &bench->tests[bench->test_count++];
   *test = (mlx_bench_test_t){.prompt = prompt, .generated = generated, .depth = depth};
   int length = prompt ? snprintf(test->kind, sizeof test->kind, "pp%lld", (long long)prompt) : 0;
-  if (generated) snprintf(test->kind + length, sizeof test->kind - (size_t)length, "%stg%lld", prompt ? "+" : "", (long long)generated);
+  if (generated)
+    snprintf(test->kind + length, sizeof test->kind - (size_t)length, "%stg%lld", prompt ? "+" : "",
+             (long long)generated);
   length = snprintf(test->name, sizeof test->name, "%s", test->kind);
   if (depth) snprintf(test->name + length, sizeof test->name - (size_t)length, " @ d%lld", (long long)depth);
   const int64_t need = (prompt || depth ? depth + prompt : 1) + generated;
@@ -63,7 +65,8 @@ static mlx_status_t read_pair(const char *text, int64_t *out_prompt, int64_t *ou
   mlx_status_t status = mlx_flag_set(&row, "-pg", text);
   if (status || pair.count != 2) {
     mlx_status_free(status);
-    return mlx_error(MLX_USAGE, "option -pg wants two whole numbers from 1 to %d, as 512,128, not '%s'", MAX_TOKENS, text);
+    return mlx_error(MLX_USAGE, "option -pg wants two whole numbers from 1 to %d, as 512,128, not '%s'",
+                     MAX_TOKENS, text);
   }
   *out_prompt = pair.items[0];
   *out_generated = pair.items[1];
@@ -84,7 +87,7 @@ static mlx_status_t add_tests(bench_t *bench, const flags_t *f) {
   return bench->test_count ? NULL : mlx_error(MLX_USAGE, "-p 0 and -n 0 leave nothing to measure");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The roof
 
 // The peak that is told later is to be the model's, not that of what was measured before it.
@@ -121,7 +124,9 @@ static bool will_use_gpu(const char *device) {
 // Where it is asked for, and for a plot where it can be done: on a CPU.
 static mlx_status_t measure_bandwidth(const flags_t *f, double *out) {
   const bool asked = is_to_be_measured(f), gpu = (asked || f->plot) && will_use_gpu(f->open.device);
-  if (asked && gpu) return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "only the CPU's bandwidth is measured here"), "give the GPU's: --bandwidth GB/s, or --device cpu");
+  if (asked && gpu)
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "only the CPU's bandwidth is measured here"),
+                           "give the GPU's: --bandwidth GB/s, or --device cpu");
   if (gpu || (!asked && !f->plot)) return NULL;
   mlx_report_progress(mlx_terminal_report(), "measuring the memory's bandwidth");
   mlx_status_t status = mlx_measure_bandwidth(f->open.threads ? (int)f->open.threads : mlx_cpu_count(), out);
@@ -131,7 +136,7 @@ static mlx_status_t measure_bandwidth(const flags_t *f, double *out) {
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Measuring
 
 // The same tokens on every machine: a linear congruential generator's upper bits.
@@ -154,7 +159,8 @@ static mlx_status_t read_tokens(bench_t *bench, mlx_session_t *session, int64_t 
   return NULL;
 }
 
-static mlx_status_t run_session(bench_t *bench, const mlx_bench_test_t *test, mlx_session_t *session, double *out_seconds) {
+static mlx_status_t run_session(bench_t *bench, const mlx_bench_test_t *test, mlx_session_t *session,
+                                double *out_seconds) {
   // Somebody has to go first: without a depth, generating goes on from one token.
   MLX_TRY(read_tokens(bench, session, test->depth || test->prompt ? test->depth : 1));
   double start = mlx_seconds();
@@ -172,7 +178,8 @@ static mlx_status_t run_once(bench_t *bench, const mlx_bench_test_t *test, doubl
   return status;
 }
 
-// Weights, and the keys and values of every position before the token and its own: on average half of what is generated.
+// Weights, and the keys and values of every position before the token and its own: on average half of what is
+// generated.
 static double bytes_a_token(const bench_t *bench, const mlx_bench_test_t *test) {
   if (test->prompt) return 0;
   const double before = (double)(test->depth ? test->depth : 1) + (double)(test->generated + 1) / 2;
@@ -200,7 +207,8 @@ static mlx_status_t measure(bench_t *bench, const mlx_bench_test_t *test, mlx_be
   mlx_report_progress(mlx_terminal_report(), "%s: warming up", test->name);
   mlx_status_t status = run_once(bench, test, &cold);
   for (int64_t i = 0; i < bench->run.repetitions && !status; ++i) {
-    mlx_report_progress(mlx_terminal_report(), "%s: run %lld of %lld", test->name, (long long)i + 1, (long long)bench->run.repetitions);
+    mlx_report_progress(mlx_terminal_report(), "%s: run %lld of %lld", test->name, (long long)i + 1,
+                        (long long)bench->run.repetitions);
     status = run_once(bench, test, &out->seconds[i]);
   }
   mlx_report_done(mlx_terminal_report());
@@ -213,7 +221,7 @@ int64_t mlx_bench_peak_memory(void) {
   return getrusage(RUSAGE_SELF, &usage) ? 0 : usage.ru_maxrss * INT64_C(1024);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The plot: speed over depth, and the roof that the memory puts over generating
 
 typedef struct drawing {
@@ -243,13 +251,15 @@ static void add_series(drawing_t *drawing, const bench_t *bench, size_t first) {
   for (size_t i = first; i < bench->test_count; ++i) {
     const measured_t *m = &bench->measured[i];
     if (strcmp(m->test.kind, kind->kind)) continue;
-    drawing->points[drawing->point_count++] = (mlx_plot_point_t){.x = (double)m->test.depth, .y = m->rate, .error = m->deviation};
+    drawing->points[drawing->point_count++] =
+        (mlx_plot_point_t){.x = (double)m->test.depth, .y = m->rate, .error = m->deviation};
     ++series->count;
   }
   qsort(points, series->count, sizeof *points, compare_points);  // depths come as they were given
 }
 
-// What the bandwidth allows at a depth, for the first kind of generating: as many bytes a token as the table counts.
+// What the bandwidth allows at a depth, for the first kind of generating: as many bytes a token as the table
+// counts.
 static void add_limit(drawing_t *drawing, const bench_t *bench) {
   mlx_plot_panel_t *panel = &drawing->panels[0];
   const mlx_bench_test_t *first = NULL;
@@ -265,24 +275,30 @@ static void add_limit(drawing_t *drawing, const bench_t *bench) {
   for (size_t i = 0; i < count; ++i) {
     mlx_bench_test_t at = *first;
     at.depth = deepest * (int64_t)i / (int64_t)(count - 1);
-    drawing->limit[i] = (mlx_plot_point_t){.x = (double)at.depth, .y = bench->run.bandwidth / bytes_a_token(bench, &at)};
+    drawing->limit[i] =
+        (mlx_plot_point_t){.x = (double)at.depth, .y = bench->run.bandwidth / bytes_a_token(bench, &at)};
   }
   snprintf(drawing->limit_name, sizeof drawing->limit_name, "limit at %.4g GB/s", bench->run.bandwidth / 1e9);
-  panel->series[panel->count++] = (mlx_plot_series_t){.name = drawing->limit_name, .points = drawing->limit, .count = count, .is_limit = true};
+  panel->series[panel->count++] = (mlx_plot_series_t){
+      .name = drawing->limit_name, .points = drawing->limit, .count = count, .is_limit = true};
 }
 
 static mlx_status_t write_plot(const bench_t *bench, const char *path) {
-  drawing_t drawing = {.panels = {{.title = "generating", .x_label = "positions before (depth)", .y_label = "tokens a second"},
-                                  {.title = "reading a prompt", .x_label = "positions before (depth)", .y_label = "tokens a second"}}};
+  drawing_t drawing = {
+      .panels = {{.title = "generating", .x_label = "positions before (depth)", .y_label = "tokens a second"},
+                 {.title = "reading a prompt",
+                  .x_label = "positions before (depth)",
+                  .y_label = "tokens a second"}}};
   const mlx_engine_info_t *info = &bench->run.info;
   char subtitle[320];
   mlx_text_t svg = {0};
   MLX_TRY(mlx_alloc(bench->test_count, sizeof *drawing.points, &drawing.points));
   for (size_t i = 0; i < bench->test_count; ++i) add_series(&drawing, bench, i);
   add_limit(&drawing, bench);
-  const size_t first = drawing.panels[0].count ? 0 : 1, count = (drawing.panels[0].count > 0) + (drawing.panels[1].count > 0);
-  snprintf(subtitle, sizeof subtitle, "%s, %s; mlxcel " MLXCEL_VERSION ", mean and deviation of %lld runs", mlx_cli_device_text(info).text, info->dtype,
-           (long long)bench->run.repetitions);
+  const size_t first = drawing.panels[0].count ? 0 : 1,
+               count = (drawing.panels[0].count > 0) + (drawing.panels[1].count > 0);
+  snprintf(subtitle, sizeof subtitle, "%s, %s; mlxcel " MLXCEL_VERSION ", mean and deviation of %lld runs",
+           mlx_cli_device_text(info).text, info->dtype, (long long)bench->run.repetitions);
   mlx_plot_write(info->source, subtitle, &drawing.panels[first], count, &svg);
   mlx_status_t status = mlx_text_finish(&svg);
   if (!status) status = mlx_write_file(path, svg.data, svg.length);
@@ -297,47 +313,54 @@ static mlx_status_t check_plot(const char *path) {
   char *folder;
   if (!path) return NULL;
   MLX_TRY(mlx_folder_of(path, &folder));
-  mlx_status_t status = mlx_is_dir(folder) ? NULL : mlx_error(MLX_NOT_FOUND, "there is no folder '%s' for the plot", folder);
+  mlx_status_t status =
+      mlx_is_dir(folder) ? NULL : mlx_error(MLX_NOT_FOUND, "there is no folder '%s' for the plot", folder);
   mlx_free(folder);
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // All of it
 
 // Prints what was appended, so that a row is there as soon as it is measured.
 static mlx_status_t print_now(mlx_text_t *text) {
   MLX_TRY(mlx_text_finish(text));
-  if (text->length && (fwrite(text->data, 1, text->length, stdout) != text->length || fflush(stdout))) return mlx_stdout_error();
+  if (text->length && (fwrite(text->data, 1, text->length, stdout) != text->length || fflush(stdout)))
+    return mlx_stdout_error();
   mlx_text_clear(text);
   return NULL;
 }
 
-static mlx_status_t run_tests(bench_t *bench, const mlx_bench_format_t *format, mlx_bench_result_t *result, mlx_text_t *out) {
+static mlx_status_t run_tests(bench_t *bench, const mlx_bench_format_t *format, mlx_bench_result_t *result,
+                              mlx_text_t *out) {
   const mlx_bench_run_t *run = &bench->run;
   if (format->begin) format->begin(run, out);
   for (size_t i = 0; i < bench->test_count; ++i) {
     MLX_TRY(print_now(out));
     MLX_TRY(measure(bench, &bench->tests[i], result));
-    bench->measured[i] = (measured_t){.test = result->test, .rate = result->rate, .deviation = result->rate_deviation};
+    bench->measured[i] =
+        (measured_t){.test = result->test, .rate = result->rate, .deviation = result->rate_deviation};
     format->row(run, result, i, out);
   }
   if (format->end) format->end(out);
   MLX_TRY(print_now(out));
-  fprintf(stderr, "compile %.2f s; load %.2f s; first token %.3f s; peak memory %.0f MiB\n", run->times.compile_seconds, run->times.load_seconds,
-          run->first_token_seconds, (double)mlx_bench_peak_memory() / (1 << 20));
+  fprintf(stderr, "compile %.2f s; load %.2f s; first token %.3f s; peak memory %.0f MiB\n",
+          run->times.compile_seconds, run->times.load_seconds, run->first_token_seconds,
+          (double)mlx_bench_peak_memory() / (1 << 20));
   return NULL;
 }
 
 static mlx_status_t too_small(int64_t need, int64_t context) {
-  return mlx_status_hint(mlx_error(MLX_USAGE, "the tests need a context of %lld; it holds %lld", (long long)need, (long long)context),
+  return mlx_status_hint(mlx_error(MLX_USAGE, "the tests need a context of %lld; it holds %lld",
+                                   (long long)need, (long long)context),
                          "leave -c away, or measure less (-p, -n, -d)");
 }
 
 static mlx_status_t open_and_run(bench_t *bench, const flags_t *f) {
   mlx_open_options_t opening = f->open;
   if (opening.context < 0) opening.context = bench->context;
-  if (f->open.context > 0 && f->open.context < bench->context) return too_small(bench->context, f->open.context);
+  if (f->open.context > 0 && f->open.context < bench->context)
+    return too_small(bench->context, f->open.context);
   if (!bench->run.bandwidth) MLX_TRY(measure_bandwidth(f, &bench->run.bandwidth));
   MLX_TRY(mlx_cli_open(&opening, &bench->engine, &bench->run.times));
   bench->run.info = mlx_engine_info(bench->engine);
@@ -362,30 +385,44 @@ mlx_status_t mlx_cli_bench(int argc, char **argv) {
                .depths = {{0}, 1},
                .repetitions = 5};
   const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory", &f.open.model, 0, 0},
-      {"-p, --n-prompt", MLX_FLAG_INTS, "N,...", "read a prompt of N tokens (default: 512; 0: do not)", &f.prompts, 0, MAX_TOKENS},
-      {"-n, --n-gen", MLX_FLAG_INTS, "N,...", "generate N tokens (default: 128; 0: do not)", &f.generated, 0, MAX_TOKENS},
-      {"-pg, --n-prompt-gen", MLX_FLAG_LIST, "PP,TG", "read PP tokens and generate TG, in one go; may be given again", &f.pairs, 0, 0},
-      {"-d, --n-depth", MLX_FLAG_INTS, "N,...", "the same after N positions, which are not timed (default: 0)", &f.depths, 0, MAX_TOKENS},
-      {"-r, --repetitions", MLX_FLAG_INT, "N", "timed runs of each test (default: 5)", &f.repetitions, 1, MLX_MAX_REPETITIONS},
-      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: what the tests need; 0: the model's)", &f.open.context, 0, 1 << 30},
+      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory",
+       &f.open.model, 0, 0},
+      {"-p, --n-prompt", MLX_FLAG_INTS, "N,...", "read a prompt of N tokens (default: 512; 0: do not)",
+       &f.prompts, 0, MAX_TOKENS},
+      {"-n, --n-gen", MLX_FLAG_INTS, "N,...", "generate N tokens (default: 128; 0: do not)", &f.generated, 0,
+       MAX_TOKENS},
+      {"-pg, --n-prompt-gen", MLX_FLAG_LIST, "PP,TG",
+       "read PP tokens and generate TG, in one go; may be given again", &f.pairs, 0, 0},
+      {"-d, --n-depth", MLX_FLAG_INTS, "N,...",
+       "the same after N positions, which are not timed (default: 0)", &f.depths, 0, MAX_TOKENS},
+      {"-r, --repetitions", MLX_FLAG_INT, "N", "timed runs of each test (default: 5)", &f.repetitions, 1,
+       MLX_MAX_REPETITIONS},
+      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: what the tests need; 0: the model's)",
+       &f.open.context, 0, 1 << 30},
       MLX_OPENING_FLAGS(f.open),
       MLX_RARE_OPENING_FLAGS(f.open),
-      {"--bandwidth", MLX_FLAG_TEXT, "GB/s|measure", "the memory's bandwidth: show which share of it is reached", &f.bandwidth, 0, 0},
-      {"-o, --output", MLX_FLAG_TEXT, "md|csv|json|jsonl", "how to print (default: md, a table)", &f.format, 0, 0},
-      {"--plot", MLX_FLAG_TEXT, "FILE", "draw speed against depth, and the bandwidth's limit, as SVG", &f.plot, 0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which device and which kernels are used", &f.open.verbose, 0, 0},
+      {"--bandwidth", MLX_FLAG_TEXT, "GB/s|measure",
+       "the memory's bandwidth: show which share of it is reached", &f.bandwidth, 0, 0},
+      {"-o, --output", MLX_FLAG_TEXT, "md|csv|json|jsonl", "how to print (default: md, a table)", &f.format,
+       0, 0},
+      {"--plot", MLX_FLAG_TEXT, "FILE", "draw speed against depth, and the bandwidth's limit, as SVG",
+       &f.plot, 0, 0},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say on stderr which device and which kernels are used",
+       &f.open.verbose, 0, 0},
       {0}};
   size_t words;
   bool help;
-  MLX_TRY(mlx_flags_parse("usage: mlxcel bench -m MODEL [options]\n\n"
-                          "Tokens a second for reading a prompt (pp) and for generating (tg), mean and deviation over the runs.\n\n"
-                          "examples:\n"
-                          "  mlxcel bench -m model.mlxb\n"
-                          "  mlxcel bench -m model.mlxb -p 512 -n 128 -d 0,2048,4096 --plot speed.svg",
-                          table, argc, argv, NULL, 0, &words, &help));
+  MLX_TRY(
+      mlx_flags_parse("usage: mlxcel bench -m MODEL [options]\n\n"
+                      "Tokens a second for reading a prompt (pp) and for generating (tg), mean and deviation "
+                      "over the runs.\n\n"
+                      "examples:\n"
+                      "  mlxcel bench -m model.mlxb\n"
+                      "  mlxcel bench -m model.mlxb -p 512 -n 128 -d 0,2048,4096 --plot speed.svg",
+                      table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
-  if (!f.open.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel bench -m MODEL");
+  if (!f.open.model)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel bench -m MODEL");
   bench_t bench = {.run = {.repetitions = f.repetitions}};
   MLX_TRY(read_bandwidth(&f, &bench.run.bandwidth));
   MLX_TRY(check_plot(f.plot));

@@ -7,7 +7,8 @@
 
 #define MLX_MAX_REPETITIONS 1000
 
-// One row of the table: a prompt is read, then tokens are generated, after |depth| positions that are not timed.
+// One row of the table: a prompt is read, then tokens are generated, after |depth| positions that are not
+// timed.
 typedef struct mlx_bench_test {
   int64_t prompt, generated, depth;  // one of the first two may be 0
   char kind[48];                     // "tg128", "pp512+tg128"
@@ -19,8 +20,8 @@ typedef struct mlx_bench_result {
   double seconds[MLX_MAX_REPETITIONS];
   double rate, rate_deviation;  // tokens a second
   double microseconds;          // a token
-  double bytes;                 // that a generated token reads; 0 where a prompt is read, whose tokens share what is read
-  double share;                 // of the bandwidth; 0: not known
+  double bytes;  // that a generated token reads; 0 where a prompt is read, whose tokens share what is read
+  double share;  // of the bandwidth; 0: not known
 } mlx_bench_result_t;
 
 // What is the same in every row.
@@ -43,7 +44,8 @@ typedef struct mlx_bench_format {
 } mlx_bench_format_t;
 const mlx_bench_format_t *mlx_bench_format(const char *name);  // one of -o's choices
 
-// Bytes a second that |threads| threads together read from memory: the best of several slices of more than any cache holds.
+// Bytes a second that |threads| threads together read from memory: the best of several slices of more than
+// any cache holds.
 mlx_status_t mlx_measure_bandwidth(int threads, double *out_bandwidth) MLX_MUST_USE;
 
 #endif  // MLXCEL_CLI_BENCH_H_

@@ -3,7 +3,7 @@
 
 #include "cli/bench.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // A result as a list of fields, named as llama-bench names them where it does
 
 typedef struct field {
@@ -15,9 +15,15 @@ typedef struct field {
 
 #define MAX_FIELDS 32
 
-static field_t text_field(const char *name, const char *text) { return (field_t){.name = name, .kind = TEXT, .text = text}; }
-static field_t whole_field(const char *name, double number) { return (field_t){.name = name, .kind = WHOLE, .number = number}; }
-static field_t real_field(const char *name, double number) { return (field_t){.name = name, .kind = REAL, .number = number}; }
+static field_t text_field(const char *name, const char *text) {
+  return (field_t){.name = name, .kind = TEXT, .text = text};
+}
+static field_t whole_field(const char *name, double number) {
+  return (field_t){.name = name, .kind = WHOLE, .number = number};
+}
+static field_t real_field(const char *name, double number) {
+  return (field_t){.name = name, .kind = REAL, .number = number};
+}
 static field_t real_or_unknown(const char *name, double number) {
   return (field_t){.name = name, .kind = number > 0 ? REAL : UNKNOWN, .number = number};
 }
@@ -57,7 +63,7 @@ static size_t list_fields(const mlx_bench_run_t *run, const mlx_bench_result_t *
   return n;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Formats
 
 // Names come from foreign files: nothing of them may break the table or steer the terminal.
@@ -78,11 +84,15 @@ static void put_cell(mlx_text_t *out, const char *text, int width, bool right) {
 }
 
 static void md_begin(const mlx_bench_run_t *run, mlx_text_t *out) {
-  mlx_text_printf(out, "| %-30s | %10s | %-5s | %-20s | %15s | %20s | %10s |", "model", "size", "dtype", "device", "test", "t/s", "us/token");
+  mlx_text_printf(out, "| %-30s | %10s | %-5s | %-20s | %15s | %20s | %10s |", "model", "size", "dtype",
+                  "device", "test", "t/s", "us/token");
   char share[32];
-  snprintf(share, sizeof share, run->bandwidth < 1e12 ? "of %.3g GB/s" : "of %.0f GB/s", run->bandwidth / 1e9);
+  snprintf(share, sizeof share, run->bandwidth < 1e12 ? "of %.3g GB/s" : "of %.0f GB/s",
+           run->bandwidth / 1e9);
   if (run->bandwidth) mlx_text_printf(out, " %12s |", share);
-  mlx_text_puts(out, "\n| ------------------------------ | ---------: | ----- | -------------------- | --------------: | -------------------: | ---------: |");
+  mlx_text_puts(out,
+                "\n| ------------------------------ | ---------: | ----- | -------------------- | "
+                "--------------: | -------------------: | ---------: |");
   mlx_text_puts(out, run->bandwidth ? " -----------: |\n" : "\n");
 }
 
@@ -91,7 +101,8 @@ static void md_row(const mlx_bench_run_t *run, const mlx_bench_result_t *r, size
   char text[64];
   const bool large = run->info.weight_bytes >= 1u << 30;
   put_cell(out, run->info.source, 30, false);
-  snprintf(text, sizeof text, "%.2f %s", (double)run->info.weight_bytes / (large ? 1 << 30 : 1 << 20), large ? "GiB" : "MiB");
+  snprintf(text, sizeof text, "%.2f %s", (double)run->info.weight_bytes / (large ? 1 << 30 : 1 << 20),
+           large ? "GiB" : "MiB");
   put_cell(out, text, 10, true);
   put_cell(out, run->info.dtype, 5, false);
   put_cell(out, mlx_cli_device_text(&run->info).text, 20, false);
@@ -143,7 +154,8 @@ static void put_object(const mlx_bench_run_t *run, const mlx_bench_result_t *r, 
     if (fields[i].kind == UNKNOWN) mlx_text_puts(out, "null");
   }
   mlx_text_puts(out, ", \"samples_ns\": [");
-  for (int64_t i = 0; i < run->repetitions; ++i) mlx_text_printf(out, "%s%.0f", i ? ", " : "", r->seconds[i] * 1e9);
+  for (int64_t i = 0; i < run->repetitions; ++i)
+    mlx_text_printf(out, "%s%.0f", i ? ", " : "", r->seconds[i] * 1e9);
   mlx_text_puts(out, "]}");
 }
 
@@ -152,21 +164,26 @@ static void json_begin(const mlx_bench_run_t *run, mlx_text_t *out) {
   mlx_text_puts(out, "[");
 }
 
-static void json_row(const mlx_bench_run_t *run, const mlx_bench_result_t *r, size_t number, mlx_text_t *out) {
+static void json_row(const mlx_bench_run_t *run, const mlx_bench_result_t *r, size_t number,
+                     mlx_text_t *out) {
   mlx_text_puts(out, number ? ",\n  " : "\n  ");
   put_object(run, r, out);
 }
 
 static void json_end(mlx_text_t *out) { mlx_text_puts(out, "\n]\n"); }
 
-static void jsonl_row(const mlx_bench_run_t *run, const mlx_bench_result_t *r, size_t number, mlx_text_t *out) {
+static void jsonl_row(const mlx_bench_run_t *run, const mlx_bench_result_t *r, size_t number,
+                      mlx_text_t *out) {
   (void)number;
   put_object(run, r, out);
   mlx_text_puts(out, "\n");
 }
 
 const mlx_bench_format_t *mlx_bench_format(const char *name) {
-  static const mlx_bench_format_t formats[] = {{"md", md_begin, md_row, NULL}, {"csv", csv_begin, csv_row, NULL}, {"json", json_begin, json_row, json_end}, {"jsonl", NULL, jsonl_row, NULL}};
+  static const mlx_bench_format_t formats[] = {{"md", md_begin, md_row, NULL},
+                                               {"csv", csv_begin, csv_row, NULL},
+                                               {"json", json_begin, json_row, json_end},
+                                               {"jsonl", NULL, jsonl_row, NULL}};
   size_t i = 0;
   while (i + 1 < sizeof formats / sizeof *formats && strcmp(name, formats[i].name)) ++i;
   return &formats[i];

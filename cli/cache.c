@@ -40,7 +40,9 @@ static mlx_status_t clear(mlx_cache_t *cache) {
   mlx_status_free(mlx_cache_list(cache, count_bundle, &after));
   fprintf(stderr, "removed %zu entries, %.1f MiB", cleared.removed, (double)cleared.bytes / (1 << 20));
   if (cleared.in_use) fprintf(stderr, "; left %zu that are in use", cleared.in_use);
-  if (before > after) fprintf(stderr, "; %zu compiled %s no longer known as made here", before - after, before - after == 1 ? "model is" : "models are");
+  if (before > after)
+    fprintf(stderr, "; %zu compiled %s no longer known as made here", before - after,
+            before - after == 1 ? "model is" : "models are");
   fputc('\n', stderr);
   return status;
 }
@@ -50,11 +52,12 @@ mlx_status_t mlx_cli_cache(int argc, char **argv) {
   const char *word = NULL;
   size_t words;
   bool help;
-  MLX_TRY(mlx_flags_parse("usage: mlxcel cache list|clear|path\n\n"
-                          "What compiling left behind: list it, remove all that nobody is using, or say where it is.\n"
-                          "The folder is $MLXCEL_CACHE, else $XDG_CACHE_HOME/mlxcel, else ~/.cache/mlxcel.\n\n"
-                          "examples:\n  mlxcel cache list\n  mlxcel cache clear",
-                          table, argc, argv, &word, 1, &words, &help));
+  MLX_TRY(mlx_flags_parse(
+      "usage: mlxcel cache list|clear|path\n\n"
+      "What compiling left behind: list it, remove all that nobody is using, or say where it is.\n"
+      "The folder is $MLXCEL_CACHE, else $XDG_CACHE_HOME/mlxcel, else ~/.cache/mlxcel.\n\n"
+      "examples:\n  mlxcel cache list\n  mlxcel cache clear",
+      table, argc, argv, &word, 1, &words, &help));
   if (help) return NULL;
   if (!word || (strcmp(word, "list") && strcmp(word, "clear") && strcmp(word, "path"))) {
     return mlx_error(MLX_USAGE, "cache wants one of: list, clear, path");

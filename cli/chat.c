@@ -21,7 +21,7 @@ typedef struct talk {
   bool done;
 } talk_t;
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Messages
 
 // What goes wrong in a turn is said, and the chat goes on; but not when nobody reads stdout.
@@ -48,7 +48,7 @@ static mlx_status_t say(talk_t *talk, const char *text, size_t length) {
   return answer(talk, before);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Commands. |rest| is what stands after the command's name, without spaces around it.
 
 static mlx_status_t run_help(talk_t *talk, const char *rest);
@@ -85,7 +85,9 @@ static mlx_status_t run_system(talk_t *talk, const char *rest) {
 
 static mlx_status_t file_argument(const char *command, const char *rest, char **out_path) {
   const char *home = getenv("HOME");
-  if (!rest[0]) return mlx_status_hint(mlx_error(MLX_USAGE, "%s wants the name of a file", command), "%s chat.json", command);
+  if (!rest[0])
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s wants the name of a file", command), "%s chat.json",
+                           command);
   if (!strncmp(rest, "~/", 2) && home) return mlx_join_path(home, rest + 2, out_path);
   return mlx_copy_text(rest, strlen(rest), out_path);
 }
@@ -107,7 +109,8 @@ static mlx_status_t check_replaceable(const char *path) {
   if (!status) mlx_conversation_free(old);
   if (!status) return NULL;
   mlx_status_free(status);
-  return mlx_status_hint(mlx_error(MLX_USAGE, "%s is there and is no conversation", path), "save under another name");
+  return mlx_status_hint(mlx_error(MLX_USAGE, "%s is there and is no conversation", path),
+                         "save under another name");
 }
 
 static mlx_status_t run_save(talk_t *talk, const char *rest) {
@@ -117,7 +120,8 @@ static mlx_status_t run_save(talk_t *talk, const char *rest) {
   mlx_status_t status = check_replaceable(path);
   if (!status) status = mlx_conversation_json(talk->turns.conversation, 0, &json, &length);
   if (!status) status = mlx_write_file(path, json, length);
-  if (!status) fprintf(stderr, "saved %zu messages to %s\n", mlx_conversation_count(talk->turns.conversation), path);
+  if (!status)
+    fprintf(stderr, "saved %zu messages to %s\n", mlx_conversation_count(talk->turns.conversation), path);
   mlx_free(json);
   mlx_free(path);
   return status;
@@ -151,7 +155,8 @@ static mlx_status_t run_regen(talk_t *talk, const char *rest) {
   char *json;
   size_t length;
   mlx_conversation_t *old;
-  if (!count) return mlx_status_hint(mlx_error(MLX_USAGE, "there is nothing to answer again"), "say something first");
+  if (!count)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "there is nothing to answer again"), "say something first");
   MLX_TRY(mlx_conversation_json(turns->conversation, 0, &json, &length));
   mlx_status_t status = mlx_conversation_parse("the conversation", json, length, &old);
   mlx_free(json);
@@ -205,8 +210,11 @@ static mlx_status_t run_help(talk_t *talk, const char *rest) {
     snprintf(left, sizeof left, "%s%s", commands[i].name, commands[i].argument);
     if (commands[i].help) fprintf(stderr, "  %-16s %s\n", left, commands[i].help);
   }
-  fputs("\n  Tab completes a command, Ctrl-C stops an answer. A message that begins with a / is written with two.\n"
-        "  Several lines: paste them, end a line with \\, press Alt-Enter, or put \"\"\" before and after.\n", stderr);
+  fputs(
+      "\n  Tab completes a command, Ctrl-C stops an answer. A message that begins with a / is written with "
+      "two.\n"
+      "  Several lines: paste them, end a line with \\, press Alt-Enter, or put \"\"\" before and after.\n",
+      stderr);
   return NULL;
 }
 
@@ -220,8 +228,10 @@ static const char *const *command_names(void) {
 static mlx_status_t unknown_command(const char *name) {
   const char *nearest = mlx_nearest_name(name, command_names());
   mlx_status_t status = mlx_error(MLX_USAGE, "there is no command '%s'", name);
-  return nearest ? mlx_status_hint(status, "did you mean %s? A message that begins with a / is written with two", nearest)
-                 : mlx_status_hint(status, "/help lists them. A message that begins with a / is written with two");
+  return nearest ? mlx_status_hint(
+                       status, "did you mean %s? A message that begins with a / is written with two", nearest)
+                 : mlx_status_hint(status,
+                                   "/help lists them. A message that begins with a / is written with two");
 }
 
 static mlx_status_t run_command(talk_t *talk, const char *line) {
@@ -235,12 +245,13 @@ static mlx_status_t run_command(talk_t *talk, const char *line) {
   return survive(talk, unknown_command(name));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The loop
 
 // History is a comfort: without it the chat goes on.
 static void note_history(talk_t *talk, mlx_status_t status) {
-  if (status && !talk->history_failed) fprintf(stderr, "(history is not kept: %s)\n", mlx_status_message(status));
+  if (status && !talk->history_failed)
+    fprintf(stderr, "(history is not kept: %s)\n", mlx_status_message(status));
   if (status) talk->history_failed = true;
   mlx_status_free(status);
 }
@@ -261,7 +272,7 @@ static mlx_status_t take_line(talk_t *talk, const char *line, size_t length) {
   note_history(talk, mlx_history_add(&talk->history, line, length));
   MLX_TRY(mlx_copy_text(line, length, &text));
   const bool command = text[start] == '/' && text[start + 1] != '/';
-  mlx_status_t status = command ? run_command(talk, text + start)
+  mlx_status_t status = command              ? run_command(talk, text + start)
                         : text[start] == '/' ? say(talk, text + start + 1, length - start - 1)
                                              : say(talk, text, length);
   mlx_free(text);
@@ -276,7 +287,8 @@ static mlx_status_t talk_on(talk_t *talk, mlx_prompt_t *prompt) {
     bool had_text;
     MLX_TRY(mlx_prompt_read(prompt, ">>> ", "... ", &result, &line, &length, &had_text));
     if (result == MLX_PROMPT_END) return NULL;
-    if (result == MLX_PROMPT_INTERRUPTED && !had_text) fputs("Ctrl-D or /exit leaves; /help lists the commands.\n", stderr);
+    if (result == MLX_PROMPT_INTERRUPTED && !had_text)
+      fputs("Ctrl-D or /exit leaves; /help lists the commands.\n", stderr);
     if (result == MLX_PROMPT_LINE) MLX_TRY(take_line(talk, line, length));
   }
   return NULL;
@@ -287,7 +299,8 @@ mlx_status_t mlx_cli_chat(const mlx_chat_setup_t *setup) {
   mlx_prompt_t *prompt = NULL;
   MLX_TRY(mlx_turns_create(setup, &talk.turns));
   open_history(&talk);
-  fprintf(stderr, "chat with %s: /help lists the commands, Ctrl-D leaves\n\n", mlx_file_name(setup->model).text);
+  fprintf(stderr, "chat with %s: /help lists the commands, Ctrl-D leaves\n\n",
+          mlx_file_name(setup->model).text);
   mlx_status_t status = mlx_prompt_open(&talk.history, command_names(), &prompt);
   if (!status) status = talk_on(&talk, prompt);
   mlx_prompt_close(prompt);

@@ -9,13 +9,13 @@ typedef struct mlx_chat_setup {
   const char *model;  // for the greeting
   mlx_engine_t *engine;
   const mlx_chat_t *chat;
-  mlx_chat_options_t render;             // tools, variables
+  mlx_chat_options_t render;  // tools, variables
   const mlx_generate_options_t *generate;
-  const char *system;                    // NULL: none
-  bool verbose;                          // print the figures of every answer
+  const char *system;  // NULL: none
+  bool verbose;        // print the figures of every answer
 } mlx_chat_setup_t;
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Turns: a conversation, the session that holds what was read of it, and an answer to its last message
 
 typedef struct mlx_turn_stats {
@@ -38,8 +38,8 @@ mlx_status_t mlx_turns_create(const mlx_chat_setup_t *setup, mlx_turns_t *out_tu
 void mlx_turns_clear(mlx_turns_t *turns);
 // Takes the place of the conversation, which it frees.
 void mlx_turns_replace(mlx_turns_t *turns, mlx_conversation_t *conversation);
-// Answers the last message: on stdout, and as a message of the conversation's unless nothing came. Oldest turns that the context has no room
-// for are left out, and that is said on stderr.
+// Answers the last message: on stdout, and as a message of the conversation's unless nothing came. Oldest
+// turns that the context has no room for are left out, and that is said on stderr.
 mlx_status_t mlx_turns_answer(mlx_turns_t *turns, bool *out_answered) MLX_MUST_USE;
 // "12 tokens read (30 known already), 310.0 tok/s; ..." on stderr.
 void mlx_turns_print_stats(const mlx_turns_t *turns);

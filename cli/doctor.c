@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "transfer/http.h"
 #include "base/cpu.h"
 #include "base/library.h"
 #include "base/memory.h"
@@ -15,6 +14,7 @@
 #include "compiler/nvrtc.h"
 #include "compiler/tools.h"
 #include "runtime/mlxcel.h"
+#include "transfer/http.h"
 
 typedef enum verdict { OK, WARN, FAIL } verdict_t;
 
@@ -24,14 +24,16 @@ typedef struct doctor {
   mlx_text_t lines;  // of the JSON
 } doctor_t;
 
-// One finding. |status| (owned, may be NULL) says what is wrong and how to mend it, else |what| says what is there.
-static void find(doctor_t *doctor, verdict_t verdict, const char *subject, const char *what, mlx_status_t status) {
+// One finding. |status| (owned, may be NULL) says what is wrong and how to mend it, else |what| says what is
+// there.
+static void find(doctor_t *doctor, verdict_t verdict, const char *subject, const char *what,
+                 mlx_status_t status) {
   static const char *const names[] = {"OK", "WARN", "FAIL"};
   const char *text = status ? mlx_status_message(status) : what, *fix = mlx_status_hint_text(status);
   doctor->failed += verdict == FAIL;
   if (doctor->json) {
-    mlx_text_printf(&doctor->lines, "%s\n  {\"subject\": \"%s\", \"verdict\": \"%s\", \"text\": ", doctor->lines.length ? "," : "",
-                    subject, names[verdict]);
+    mlx_text_printf(&doctor->lines, "%s\n  {\"subject\": \"%s\", \"verdict\": \"%s\", \"text\": ",
+                    doctor->lines.length ? "," : "", subject, names[verdict]);
     mlx_text_json_string(&doctor->lines, text, strlen(text));
     mlx_text_puts(&doctor->lines, ", \"fix\": ");
     mlx_text_json_string(&doctor->lines, fix, strlen(fix));
@@ -46,10 +48,12 @@ static void find(doctor_t *doctor, verdict_t verdict, const char *subject, const
 static void look_at_cpu(doctor_t *doctor) {
   char text[128];
   const char *kernels = mlx_kernels_cpu_level("host");
-  int length = snprintf(text, sizeof text, "level %s, %d CPUs, %.1f GiB of memory", mlx_cpu_level_here()->name, mlx_cpu_count(),
-                        (double)mlx_physical_memory() / (1 << 30));
+  int length =
+      snprintf(text, sizeof text, "level %s, %d CPUs, %.1f GiB of memory", mlx_cpu_level_here()->name,
+               mlx_cpu_count(), (double)mlx_physical_memory() / (1 << 30));
   if (mlx_compiler_is_here()) {
-    snprintf(text + length, sizeof text - (size_t)length, ", kernels for %s", kernels ? kernels : "no CPU of this kind");
+    snprintf(text + length, sizeof text - (size_t)length, ", kernels for %s",
+             kernels ? kernels : "no CPU of this kind");
   }
   find(doctor, OK, "cpu", text, NULL);
 }
@@ -84,27 +88,32 @@ static bool look_at_compiler(doctor_t *doctor, mlx_cache_t *cache) {
   return found;
 }
 
-// An iree-compile from elsewhere may have its own, so its absence is a warning; a compilation that failed for it comes after.
+// An iree-compile from elsewhere may have its own, so its absence is a warning; a compilation that failed for
+// it comes after.
 static void look_at_cpp_library(doctor_t *doctor) {
   void *library;
   mlx_status_t status = mlx_library_open(MLX_CPP_LIBRARY, &library);
   if (status) {
     mlx_status_free(status);
     library = NULL;
-    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "there is no " MLX_CPP_LIBRARY ", which iree-compile and NVRTC need"), MLX_CPP_LIBRARY_FROM);
+    status = mlx_status_hint(
+        mlx_error(MLX_NOT_FOUND, "there is no " MLX_CPP_LIBRARY ", which iree-compile and NVRTC need"),
+        MLX_CPP_LIBRARY_FROM);
   }
   find(doctor, status ? WARN : OK, "C++ library", MLX_CPP_LIBRARY, status);
   if (library) mlx_library_close(library);
 }
 
-// Without it there are no kernels of ours in what is compiled for a GPU; all else works, so its absence is a warning.
+// Without it there are no kernels of ours in what is compiled for a GPU; all else works, so its absence is a
+// warning.
 static void look_at_nvrtc(doctor_t *doctor) {
   mlx_nvrtc_t *nvrtc;
   char *text = NULL;
   mlx_status_t status = mlx_nvrtc_open(NULL, &nvrtc);
   if (!status) {
-    status = mlx_format(&text, "%s, version %s, makes %s", mlx_nvrtc_path(nvrtc), mlx_nvrtc_version(nvrtc),
-                        mlx_nvrtc_makes_ptx(nvrtc) ? "cubin and PTX" : "cubin only (there is no libnvfatbin)");
+    status =
+        mlx_format(&text, "%s, version %s, makes %s", mlx_nvrtc_path(nvrtc), mlx_nvrtc_version(nvrtc),
+                   mlx_nvrtc_makes_ptx(nvrtc) ? "cubin and PTX" : "cubin only (there is no libnvfatbin)");
   }
   find(doctor, status ? WARN : OK, "nvrtc", text, status);
   mlx_free(text);
@@ -126,15 +135,17 @@ static void look_at_certificates(doctor_t *doctor) {
   char *file;
   mlx_status_t status = mlx_http_certificates(&file);
   if (!status && !file && !mlx_http_has_store()) {
-    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "none are installed: `pull` and `push` cannot check whom they talk to"),
-                             "install the system's (Debian: apt-get install ca-certificates), or set SSL_CERT_FILE");
+    status = mlx_status_hint(
+        mlx_error(MLX_NOT_FOUND, "none are installed: `pull` and `push` cannot check whom they talk to"),
+        "install the system's (Debian: apt-get install ca-certificates), or set SSL_CERT_FILE");
   }
   find(doctor, status ? WARN : OK, "certificates", file ? file : "the system's own", status);
   mlx_free(file);
 }
 
 // Compiles four additions for |target| and looks at the sums.
-static void try_device(doctor_t *doctor, mlx_cache_t *cache, const char *subject, mlx_device_choice_t device, const char *target) {
+static void try_device(doctor_t *doctor, mlx_cache_t *cache, const char *subject, mlx_device_choice_t device,
+                       const char *target) {
   mlx_cache_entry_t entry = {0};
   char *path = NULL;
   mlx_status_t status = mlx_compile_smoke(cache, target, mlx_terminal_report(), &entry, &path);
@@ -168,14 +179,14 @@ static void examine(doctor_t *doctor) {
 mlx_status_t mlx_cli_doctor(int argc, char **argv) {
   doctor_t doctor = {0};
   const mlx_flag_t table[] = {
-      {"--json", MLX_FLAG_SWITCH, NULL, "print a JSON list of findings", &doctor.json, 0, 0},
-      {0}};
+      {"--json", MLX_FLAG_SWITCH, NULL, "print a JSON list of findings", &doctor.json, 0, 0}, {0}};
   size_t words;
   bool help;
-  MLX_TRY(mlx_flags_parse("usage: mlxcel doctor [options]\n\n"
-                          "Looks at this machine and runs a small module on each device. Exit status 8 when something failed.\n\n"
-                          "examples:\n  mlxcel doctor\n  mlxcel doctor --json",
-                          table, argc, argv, NULL, 0, &words, &help));
+  MLX_TRY(mlx_flags_parse(
+      "usage: mlxcel doctor [options]\n\n"
+      "Looks at this machine and runs a small module on each device. Exit status 8 when something failed.\n\n"
+      "examples:\n  mlxcel doctor\n  mlxcel doctor --json",
+      table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
   examine(&doctor);
   mlx_status_t status = mlx_text_finish(&doctor.lines);

@@ -8,7 +8,8 @@
 
 static mlx_status_t explain_toolkit(const char *name, const char *value, mlx_text_t *out) {
   if (!mlx_is_dir(value)) {
-    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is not a folder", value), "unset %s: mlxcel needs no CUDA toolkit", name);
+    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is not a folder", value),
+                           "unset %s: mlxcel needs no CUDA toolkit", name);
   }
   mlx_text_printf(out, "%s: mlxcel needs no toolkit; it looks for NVRTC there last", value);
   return NULL;
@@ -20,7 +21,8 @@ static mlx_status_t explain_capability(const char *name, const char *value, mlx_
     return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is no GPU that mlxcel compiles for", value),
                            "set %s to a capability such as 90 or 9.0, or unset it", name);
   }
-  mlx_text_printf(out, "%s: `compile --target cuda` means cuda:sm_%d (%s) where no GPU can be seen", value, kind->sm, kind->family);
+  mlx_text_printf(out, "%s: `compile --target cuda` means cuda:sm_%d (%s) where no GPU can be seen", value,
+                  kind->sm, kind->family);
   return NULL;
 }
 
@@ -41,7 +43,9 @@ static const struct {
 };
 #define VARIABLE_COUNT (sizeof variables / sizeof *variables)
 
-const char *mlx_cuda_variable_at(size_t index) { return index < VARIABLE_COUNT ? variables[index].name : NULL; }
+const char *mlx_cuda_variable_at(size_t index) {
+  return index < VARIABLE_COUNT ? variables[index].name : NULL;
+}
 
 mlx_status_t mlx_cuda_variable_explain(const char *name, mlx_text_t *out) {
   const char *value = getenv(name);

@@ -1,5 +1,5 @@
-// mlxcel eval: how well a model foretells a text (perplexity, over chunks as llama.cpp's llama-perplexity takes them), and how far it is
-// from another one that read the same text (Kullback-Leibler divergence).
+// mlxcel eval: how well a model foretells a text (perplexity, over chunks as llama.cpp's llama-perplexity
+// takes them), and how far it is from another one that read the same text (Kullback-Leibler divergence).
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,19 +23,19 @@ typedef struct flags {
 typedef struct eval {
   mlx_engine_t *engine;
   mlx_session_t *session;
-  int32_t *ids;          // [chunks][chunk]
+  int32_t *ids;  // [chunks][chunk]
   mlx_logprobs_header_t shape;
-  float *logits;         // [vocab]
-  mlx_writer_t *saved;   // NULL: none
-  mlx_map_t map;         // of the reference
+  float *logits;        // [vocab]
+  mlx_writer_t *saved;  // NULL: none
+  mlx_map_t map;        // of the reference
   mlx_logprobs_t reference;
-  float *its;            // [vocab] a row of the reference; NULL: there is none
+  float *its;  // [vocab] a row of the reference; NULL: there is none
   // of every token foretold
   double *surprise, *divergence;
   size_t count, same_best;
 } eval_t;
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The text
 
 static mlx_status_t cut_into_chunks(eval_t *e, const int32_t *ids, size_t count, const flags_t *f) {
@@ -46,13 +46,15 @@ static mlx_status_t cut_into_chunks(eval_t *e, const int32_t *ids, size_t count,
   e->shape.chunks = f->chunks && f->chunks < all ? f->chunks : all;
   mlx_status_t status = NULL;
   if (!all) {
-    status = mlx_status_hint(mlx_error(MLX_USAGE, "'%s' has %zu tokens, less than one chunk of %lld", f->file, count, (long long)e->shape.chunk),
+    status = mlx_status_hint(mlx_error(MLX_USAGE, "'%s' has %zu tokens, less than one chunk of %lld", f->file,
+                                       count, (long long)e->shape.chunk),
                              "give a longer text, or a smaller -c");
   }
   if (!status) status = mlx_alloc((size_t)(e->shape.chunks * e->shape.chunk), sizeof *e->ids, &e->ids);
   if (!status) {
     memcpy(e->ids, ids, (size_t)(e->shape.chunks * e->shape.chunk) * sizeof *ids);
-    for (int64_t i = 0; begins && i < e->shape.chunks; ++i) e->ids[i * e->shape.chunk] = beginning[0];  // each chunk is a text
+    for (int64_t i = 0; begins && i < e->shape.chunks; ++i)
+      e->ids[i * e->shape.chunk] = beginning[0];  // each chunk is a text
   }
   mlx_engine_free_ids(beginning);
   return status;
@@ -71,7 +73,7 @@ static mlx_status_t read_text(eval_t *e, const flags_t *f) {
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reference files
 
 static mlx_status_t open_reference(eval_t *e, const char *path) {
@@ -81,9 +83,11 @@ static mlx_status_t open_reference(eval_t *e, const char *path) {
   return mlx_alloc((size_t)e->shape.vocab, sizeof *e->its, &e->its);
 }
 
-static mlx_status_t save(eval_t *e, const void *bytes, size_t length) { return e->saved ? mlx_writer_write(e->saved, bytes, length) : NULL; }
+static mlx_status_t save(eval_t *e, const void *bytes, size_t length) {
+  return e->saved ? mlx_writer_write(e->saved, bytes, length) : NULL;
+}
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Measuring
 
 // The logits become log-probabilities.
@@ -152,8 +156,8 @@ static mlx_status_t measure(eval_t *e) {
   MLX_TRY(mlx_session_create(e->engine, &e->session));
   for (int64_t i = 0; i < e->shape.chunks; ++i) {
     MLX_TRY(measure_chunk(e, e->ids + i * e->shape.chunk));
-    mlx_report_progress(mlx_terminal_report(), "chunk %lld of %lld: perplexity %.4f", (long long)i + 1, (long long)e->shape.chunks,
-                        exp(summarise(e->surprise, e->count).mean));
+    mlx_report_progress(mlx_terminal_report(), "chunk %lld of %lld: perplexity %.4f", (long long)i + 1,
+                        (long long)e->shape.chunks, exp(summarise(e->surprise, e->count).mean));
   }
   mlx_report_done(mlx_terminal_report());
   return NULL;
@@ -182,16 +186,21 @@ static mlx_status_t measure_and_save(eval_t *e, const char *path) {
 static void print(eval_t *e, const flags_t *f) {
   const summary_t surprise = summarise(e->surprise, e->count);
   const double perplexity = exp(surprise.mean), error = perplexity * surprise.error;
-  const char *format = f->json ? "{\n  \"perplexity\": %.6f,\n  \"error\": %.6f,\n  \"tokens\": %zu,\n  \"chunks\": %lld,\n  \"chunk\": %lld"
-                               : "perplexity %.4f +/- %.4f over %zu tokens, the second halves of %lld chunks of %lld\n";
+  const char *format =
+      f->json ? "{\n  \"perplexity\": %.6f,\n  \"error\": %.6f,\n  \"tokens\": %zu,\n  \"chunks\": %lld,\n  "
+                "\"chunk\": %lld"
+              : "perplexity %.4f +/- %.4f over %zu tokens, the second halves of %lld chunks of %lld\n";
   printf(format, perplexity, error, e->count, (long long)e->shape.chunks, (long long)e->shape.chunk);
   if (e->its) {
     const summary_t kl = summarise(e->divergence, e->count);
     qsort(e->divergence, e->count, sizeof *e->divergence, compare_doubles);
-    format = f->json ? ",\n  \"kl\": {\"mean\": %.9g, \"error\": %.9g, \"median\": %.9g, \"p99\": %.9g, \"max\": %.9g},\n  \"same_best\": %.6f"
-                     : "divergence from the reference: mean %.6g +/- %.2g, median %.6g, 99%% below %.6g, largest %.6g; the same best token %.2f%%\n";
-    printf(format, kl.mean, kl.error, e->divergence[e->count / 2], e->divergence[(size_t)(0.99 * (double)(e->count - 1))],
-           e->divergence[e->count - 1], (f->json ? 1 : 100) * (double)e->same_best / (double)e->count);
+    format = f->json ? ",\n  \"kl\": {\"mean\": %.9g, \"error\": %.9g, \"median\": %.9g, \"p99\": %.9g, "
+                       "\"max\": %.9g},\n  \"same_best\": %.6f"
+                     : "divergence from the reference: mean %.6g +/- %.2g, median %.6g, 99%% below %.6g, "
+                       "largest %.6g; the same best token %.2f%%\n";
+    printf(format, kl.mean, kl.error, e->divergence[e->count / 2],
+           e->divergence[(size_t)(0.99 * (double)(e->count - 1))], e->divergence[e->count - 1],
+           (f->json ? 1 : 100) * (double)e->same_best / (double)e->count);
   }
   if (f->json) puts("\n}");
 }
@@ -201,7 +210,8 @@ static mlx_status_t evaluate(eval_t *e, const flags_t *f) {
   MLX_TRY(mlx_cli_open(&f->open, &e->engine, &times));
   const mlx_engine_info_t info = mlx_engine_info(e->engine);
   if (info.context < f->open.context) {
-    return mlx_error(MLX_USAGE, "chunks of %lld do not fit into the model's context of %lld", (long long)f->open.context, (long long)info.context);
+    return mlx_error(MLX_USAGE, "chunks of %lld do not fit into the model's context of %lld",
+                     (long long)f->open.context, (long long)info.context);
   }
   if (f->open.verbose) mlx_cli_print_device(&info, true);
   mlx_logprobs_header_initialize(info.vocab, f->open.context, 0, &e->shape);
@@ -213,25 +223,31 @@ static mlx_status_t evaluate(eval_t *e, const flags_t *f) {
 mlx_status_t mlx_cli_eval(int argc, char **argv) {
   flags_t f = {.open = {.device = "auto", .kernels = "auto", .context = 512}};
   const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model (.mlxb), a GGUF file or a Hugging Face directory", &f.open.model, 0, 0},
+      {"-m, --model", MLX_FLAG_TEXT, "MODEL",
+       "a compiled model (.mlxb), a GGUF file or a Hugging Face directory", &f.open.model, 0, 0},
       {"-f, --file", MLX_FLAG_TEXT, "FILE", "the text", &f.file, 0, 0},
-      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "tokens of a chunk, whose second half is foretold (default 512)", &f.open.context, 4, 1 << 20},
+      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N",
+       "tokens of a chunk, whose second half is foretold (default 512)", &f.open.context, 4, 1 << 20},
       {"--chunks", MLX_FLAG_INT, "N", "the first N chunks only", &f.chunks, 1, INT32_MAX},
-      {"--save-logprobs", MLX_FLAG_TEXT, "FILE", "write what the model says, to compare others with", &f.save, 0, 0},
+      {"--save-logprobs", MLX_FLAG_TEXT, "FILE", "write what the model says, to compare others with", &f.save,
+       0, 0},
       {"--kl", MLX_FLAG_TEXT, "FILE", "divergence from what --save-logprobs wrote", &f.against, 0, 0},
       MLX_OPENING_FLAGS(f.open),
       MLX_RARE_OPENING_FLAGS(f.open),
       {"--json", MLX_FLAG_SWITCH, NULL, "one JSON object", &f.json, 0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say which device and kernels are used, and what became of the weights", &f.open.verbose, 0, 0},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL,
+       "say which device and kernels are used, and what became of the weights", &f.open.verbose, 0, 0},
       {0},
   };
   size_t words;
   bool help;
-  MLX_TRY(mlx_flags_parse("usage: mlxcel eval -m MODEL -f FILE [options]\n\nHow well a model foretells a text, and how far it is from another.\n\n"
-                          "examples:\n"
-                          "  mlxcel eval -m model.gguf -f text.txt --dtype f32 --save-logprobs f32.ref\n"
-                          "  mlxcel eval -m model.gguf -f text.txt --dtype bf16 --kl f32.ref",
-                          table, argc, argv, NULL, 0, &words, &help));
+  MLX_TRY(
+      mlx_flags_parse("usage: mlxcel eval -m MODEL -f FILE [options]\n\nHow well a model foretells a text, "
+                      "and how far it is from another.\n\n"
+                      "examples:\n"
+                      "  mlxcel eval -m model.gguf -f text.txt --dtype f32 --save-logprobs f32.ref\n"
+                      "  mlxcel eval -m model.gguf -f text.txt --dtype bf16 --kl f32.ref",
+                      table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
   if (!f.open.model) return mlx_error(MLX_USAGE, "eval wants a model: -m MODEL");
   if (!f.file) return mlx_error(MLX_USAGE, "eval wants a text: -f FILE");

@@ -11,7 +11,7 @@
 
 #define MAX_NAMES 128  // of a verb's flags
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Tables
 
 static bool next_part(const char **cursor, const char *separators, char out[MLX_FLAG_NAME]) {
@@ -24,10 +24,13 @@ static bool next_part(const char **cursor, const char *separators, char out[MLX_
   return true;
 }
 
-bool mlx_flag_next_name(const char **cursor, char out_name[MLX_FLAG_NAME]) { return next_part(cursor, ", ", out_name); }
+bool mlx_flag_next_name(const char **cursor, char out_name[MLX_FLAG_NAME]) {
+  return next_part(cursor, ", ", out_name);
+}
 
 bool mlx_flag_next_choice(const char **cursor, char out_choice[MLX_FLAG_NAME]) {
-  if (!*cursor || (**cursor != '|' && !strchr(*cursor, '|'))) return false;  // past the first, a choice begins with its bar
+  if (!*cursor || (**cursor != '|' && !strchr(*cursor, '|')))
+    return false;  // past the first, a choice begins with its bar
   return next_part(cursor, "|", out_choice);
 }
 
@@ -72,7 +75,8 @@ static mlx_status_t unknown_flag(const mlx_flag_t *flags, const char *word) {
   const char *names[MAX_NAMES + 1] = {0};
   size_t count = 0;
   for (; flags->names; ++flags) {
-    for (const char *cursor = flags->names; count < MAX_NAMES && mlx_flag_next_name(&cursor, storage[count]); ++count) {
+    for (const char *cursor = flags->names; count < MAX_NAMES && mlx_flag_next_name(&cursor, storage[count]);
+         ++count) {
       names[count] = storage[count];
     }
   }
@@ -82,11 +86,12 @@ static mlx_status_t unknown_flag(const mlx_flag_t *flags, const char *word) {
   return mlx_status_hint(status, "--help lists the options");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Values
 
 static mlx_status_t add_to_list(mlx_flag_list_t *list, const char *word, const char *value) {
-  if (list->count == MLX_MAX_LIST) return mlx_error(MLX_USAGE, "option %s was given more than %d times", word, MLX_MAX_LIST);
+  if (list->count == MLX_MAX_LIST)
+    return mlx_error(MLX_USAGE, "option %s was given more than %d times", word, MLX_MAX_LIST);
   list->items[list->count++] = value;
   return NULL;
 }
@@ -95,8 +100,8 @@ static mlx_status_t set_number(const mlx_flag_t *flag, const char *word, const c
   char *end;
   const double number = strtod(value, &end);
   if (end == value || *end || !(number >= (double)flag->min && number <= (double)flag->max)) {
-    return mlx_error(MLX_USAGE, "option %s wants a number from %lld to %lld, not '%s'", word, (long long)flag->min,
-                     (long long)flag->max, value);
+    return mlx_error(MLX_USAGE, "option %s wants a number from %lld to %lld, not '%s'", word,
+                     (long long)flag->min, (long long)flag->max, value);
   }
   *(double *)flag->target = number;
   return NULL;
@@ -113,12 +118,14 @@ static void list_choices(const char *value, mlx_text_t *out) {
 static mlx_status_t set_text(const mlx_flag_t *flag, const char *word, const char *value) {
   char choice[MLX_FLAG_NAME];
   bool open = !strchr(flag->value, '|') || strpbrk(flag->value, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
-  for (const char *cursor = flag->value; !open && mlx_flag_next_choice(&cursor, choice);) open = !strcmp(choice, value);
+  for (const char *cursor = flag->value; !open && mlx_flag_next_choice(&cursor, choice);)
+    open = !strcmp(choice, value);
   *(const char **)flag->target = value;
   if (open) return NULL;
   mlx_text_t choices = {0};
   list_choices(flag->value, &choices);
-  mlx_status_t status = mlx_error(MLX_USAGE, "option %s wants %s, not '%s'", word, choices.data ? choices.data : flag->value, value);
+  mlx_status_t status = mlx_error(MLX_USAGE, "option %s wants %s, not '%s'", word,
+                                  choices.data ? choices.data : flag->value, value);
   mlx_text_clear(&choices);
   return status;
 }
@@ -130,9 +137,12 @@ static mlx_status_t set_ints(const mlx_flag_t *flag, const char *word, const cha
     char *end;
     errno = 0;
     const long long number = strtoll(cursor, &end, 10);
-    if (errno || end == cursor || (*end && *end != ',') || number < flag->min || number > flag->max || ints->count == MLX_MAX_INTS) {
-      return mlx_error(MLX_USAGE, "option %s wants up to %d whole numbers from %lld to %lld with commas between them, not '%s'", word, MLX_MAX_INTS,
-                       (long long)flag->min, (long long)flag->max, value);
+    if (errno || end == cursor || (*end && *end != ',') || number < flag->min || number > flag->max ||
+        ints->count == MLX_MAX_INTS) {
+      return mlx_error(
+          MLX_USAGE,
+          "option %s wants up to %d whole numbers from %lld to %lld with commas between them, not '%s'", word,
+          MLX_MAX_INTS, (long long)flag->min, (long long)flag->max, value);
     }
     ints->items[ints->count] = number;
     cursor = *end ? end + 1 : NULL;
@@ -160,18 +170,19 @@ mlx_status_t mlx_flag_set(const mlx_flag_t *flag, const char *word, const char *
   errno = 0;
   long long number = strtoll(value, &end, 10);
   if (errno || end == value || *end || number < flag->min || number > flag->max) {
-    return mlx_error(MLX_USAGE, "option %s wants a whole number from %lld to %lld, not '%s'", word, (long long)flag->min,
-                     (long long)flag->max, value);
+    return mlx_error(MLX_USAGE, "option %s wants a whole number from %lld to %lld, not '%s'", word,
+                     (long long)flag->min, (long long)flag->max, value);
   }
   *(int64_t *)flag->target = number;
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The command line
 
 // The flag |argv|[*inout_index] is, and its value after it or behind its '='.
-static mlx_status_t read_flag(const mlx_flag_t *flags, int argc, char **argv, int *inout_index, mlx_origin_t *origins) {
+static mlx_status_t read_flag(const mlx_flag_t *flags, int argc, char **argv, int *inout_index,
+                              mlx_origin_t *origins) {
   const char *word = argv[*inout_index], *equals = strncmp(word, "--", 2) ? NULL : strchr(word, '=');
   char name[MLX_FLAG_NAME];
   snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - word) : (int)strlen(word), word);
@@ -204,8 +215,8 @@ static void verb_of_usage(const char *usage, char out[MLX_FLAG_NAME]) {
   for (int i = 0; i < 2; ++i) next_part(&cursor, " \n", out);
 }
 
-mlx_status_t mlx_flags_parse(const char *usage, const mlx_flag_t *flags, int argc, char **argv, const char **words,
-                             size_t max_words, size_t *out_word_count, bool *out_help) {
+mlx_status_t mlx_flags_parse(const char *usage, const mlx_flag_t *flags, int argc, char **argv,
+                             const char **words, size_t max_words, size_t *out_word_count, bool *out_help) {
   *out_word_count = 0;
   *out_help = listener.visit != NULL;
   if (listener.visit) return listener.visit(listener.user, &(mlx_verb_text_t){listener.verb, usage, flags});

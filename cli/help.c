@@ -6,21 +6,28 @@
 #include "cli/cli.h"
 #include "line/tty.h"
 
-#define WIDEST 100   // columns
+#define WIDEST 100  // columns
 #define NARROWEST 60
 
 const mlx_exit_t mlx_exits[] = {
     {MLX_OK, "done", ""},
     {MLX_INTERNAL, "a bug in mlxcel; the place in the source is printed", "report it with the command"},
     {MLX_USAGE, "the command line is wrong", "the message says which word; `--help`"},
-    {MLX_INVALID_INPUT, "a file is malformed or inconsistent; file and field are named", "fetch or convert the file again"},
-    {MLX_UNSUPPORTED, "well formed, but something mlxcel does not handle; field and value are named", "see the README for what it runs"},
+    {MLX_INVALID_INPUT, "a file is malformed or inconsistent; file and field are named",
+     "fetch or convert the file again"},
+    {MLX_UNSUPPORTED, "well formed, but something mlxcel does not handle; field and value are named",
+     "see the README for what it runs"},
     {MLX_NOT_FOUND, "a file or tool that should be there is not", "the message names it"},
     {MLX_IO, "the operating system refused to read, write or lock", "space, permissions"},
-    {MLX_OUT_OF_MEMORY, "out of memory, the machine's or the GPU's", "a smaller context with `-c`; for weights that do not fit a GPU the numbers are given"},
-    {MLX_UNAVAILABLE, "a device or CPU the model needs is not there, or a server cannot be reached or refuses", "the message says why, and what to use instead"},
-    {MLX_TOOL_FAILED, "`iree-compile` or NVRTC failed", "the first error line is shown; its whole output is in the log file named"},
-    {MLX_TIMEOUT, "a time limit ran out, or nothing came from a server for too long", "`--stall-timeout`; for the compiler `--timeout`, or `MLXCEL_COMPILE_TIMEOUT` in seconds"},
+    {MLX_OUT_OF_MEMORY, "out of memory, the machine's or the GPU's",
+     "a smaller context with `-c`; for weights that do not fit a GPU the numbers are given"},
+    {MLX_UNAVAILABLE,
+     "a device or CPU the model needs is not there, or a server cannot be reached or refuses",
+     "the message says why, and what to use instead"},
+    {MLX_TOOL_FAILED, "`iree-compile` or NVRTC failed",
+     "the first error line is shown; its whole output is in the log file named"},
+    {MLX_TIMEOUT, "a time limit ran out, or nothing came from a server for too long",
+     "`--stall-timeout`; for the compiler `--timeout`, or `MLXCEL_COMPILE_TIMEOUT` in seconds"},
     {MLX_CANCELLED, "stopped on request", ""},
     {0, NULL, NULL},
 };
@@ -33,7 +40,7 @@ const mlx_flag_t mlx_common_flags[] = {
     {0},
 };
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The screen
 
 static int screen_width(void) {
@@ -96,12 +103,13 @@ static void print_description(const char *text, int length) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Usage texts
 
 mlx_usage_parts_t mlx_usage_split(const char *usage) {
   static const char opening[] = "usage: ", marker[] = "\n\nexamples:\n";
-  mlx_usage_parts_t parts = {.synopsis = strncmp(usage, opening, strlen(opening)) ? usage : usage + strlen(opening)};
+  mlx_usage_parts_t parts = {.synopsis =
+                                 strncmp(usage, opening, strlen(opening)) ? usage : usage + strlen(opening)};
   parts.synopsis_length = (int)strcspn(parts.synopsis, "\n");
   parts.description = parts.synopsis + parts.synopsis_length;
   const char *examples = strstr(usage, marker);
@@ -113,7 +121,7 @@ mlx_usage_parts_t mlx_usage_split(const char *usage) {
   return parts;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Tables
 
 static void print_row(const char *names, const char *value, const char *help) {
@@ -136,7 +144,8 @@ static void print_short_group(const mlx_flag_t *group) {
   for (const mlx_flag_t *flag = group + 1; flag->names && flag->kind != MLX_FLAG_GROUP; ++flag) {
     const bool last = !flag[1].names || flag[1].kind == MLX_FLAG_GROUP;
     char text[128];
-    const int length = snprintf(text, sizeof text, " %s%s%s%s", flag->names, flag->value ? " " : "", flag->value ? flag->value : "", last ? "" : ";");
+    const int length = snprintf(text, sizeof text, " %s%s%s%s", flag->names, flag->value ? " " : "",
+                                flag->value ? flag->value : "", last ? "" : ";");
     if (column + length > width) {
       fputs("\n ", stdout);
       column = 1;
@@ -177,9 +186,18 @@ void mlx_help_print(const char *usage, const mlx_flag_t *flags, bool all) {
 }
 
 void mlx_help_print_verbs(FILE *out) {
-  fputs("mlxcel: an ahead-of-time compiler and a tiny runtime for language models\nusage: mlxcel VERB [options]\n\n", out);
-  for (size_t i = 0; mlx_verb_at(i); ++i) fprintf(out, "  %-10s %s\n", mlx_verb_at(i)->name, mlx_verb_at(i)->summary);
-  fputs("\n  mlxcel VERB --help: its options (--help-all: every one explained); mlxcel --version: the version\n\nexit status:\n", out);
-  for (const mlx_exit_t *row = mlx_exits; row->meaning; ++row) fprintf(out, "  %-3d %s\n", row->code, row->meaning);
-  fputs("example: mlxcel run -m SmolLM2-135M-Instruct.Q4_1.gguf -p \"The capital of France is\" -n 16\n", out);
+  fputs(
+      "mlxcel: an ahead-of-time compiler and a tiny runtime for language models\nusage: mlxcel VERB "
+      "[options]\n\n",
+      out);
+  for (size_t i = 0; mlx_verb_at(i); ++i)
+    fprintf(out, "  %-10s %s\n", mlx_verb_at(i)->name, mlx_verb_at(i)->summary);
+  fputs(
+      "\n  mlxcel VERB --help: its options (--help-all: every one explained); mlxcel --version: the "
+      "version\n\nexit status:\n",
+      out);
+  for (const mlx_exit_t *row = mlx_exits; row->meaning; ++row)
+    fprintf(out, "  %-3d %s\n", row->code, row->meaning);
+  fputs("example: mlxcel run -m SmolLM2-135M-Instruct.Q4_1.gguf -p \"The capital of France is\" -n 16\n",
+        out);
 }

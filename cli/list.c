@@ -16,12 +16,12 @@
 #define MAX_DEPTH 4  // of folders below models/
 
 typedef struct item {
-  const char *kind;     // "model", "bundle", "compiled" or "weights"
-  char *name, *path;    // owned
+  const char *kind;   // "model", "bundle", "compiled" or "weights"
+  char *name, *path;  // owned
   char dtype[16], target[64], format[16];
-  int64_t context;      // 0: it is not known
+  int64_t context;  // 0: it is not known
   uint64_t bytes;
-  int64_t used;         // seconds since 1970
+  int64_t used;  // seconds since 1970
 } item_t;
 
 typedef struct list {
@@ -30,11 +30,12 @@ typedef struct list {
   const char *folder;  // of the cache
   // while walking
   const char *walked;
-  size_t root;         // bytes of the path before a model's name
+  size_t root;  // bytes of the path before a model's name
   int depth;
 } list_t;
 
-static mlx_status_t add_item(list_t *list, const char *kind, const char *name, char *path, item_t **out_item) {
+static mlx_status_t add_item(list_t *list, const char *kind, const char *name, char *path,
+                             item_t **out_item) {
   mlx_status_t status = mlx_reserve(list->count + 1, sizeof *list->items, &list->capacity, &list->items);
   char *copy = NULL;
   if (!status) status = mlx_copy_text(name, strlen(name), &copy);
@@ -55,7 +56,7 @@ static void clear_list(list_t *list) {
   mlx_free(list->items);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What the cache holds
 
 static mlx_status_t add_entry(void *user, const mlx_cache_item_t *entry) {
@@ -64,10 +65,13 @@ static mlx_status_t add_entry(void *user, const mlx_cache_item_t *entry) {
   mlx_title_t title;
   static const char weights[] = "weights of ";
   const bool is_weights = !strcmp(entry->kind, "weights");
-  if (!entry->title || (!is_weights && strcmp(entry->kind, "vmfb"))) return NULL;  // `cache list` has those too
+  if (!entry->title || (!is_weights && strcmp(entry->kind, "vmfb")))
+    return NULL;  // `cache list` has those too
   char *path, text[256];
-  snprintf(text, sizeof text, is_weights ? "%s for -, context 0" : "%s", entry->title + (is_weights ? strlen(weights) : 0));
-  if ((is_weights && strncmp(entry->title, weights, strlen(weights))) || !mlx_compiled_title(text, &title)) return NULL;
+  snprintf(text, sizeof text, is_weights ? "%s for -, context 0" : "%s",
+           entry->title + (is_weights ? strlen(weights) : 0));
+  if ((is_weights && strncmp(entry->title, weights, strlen(weights))) || !mlx_compiled_title(text, &title))
+    return NULL;
   MLX_TRY(mlx_format(&path, "%s/%s/%s", list->folder, entry->kind, entry->key));
   MLX_TRY(add_item(list, is_weights ? "weights" : "compiled", title.model, path, &item));
   memcpy(item->dtype, title.dtype, sizeof item->dtype);
@@ -78,7 +82,7 @@ static mlx_status_t add_entry(void *user, const mlx_cache_item_t *entry) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Models in the folder that `pull` fills
 
 static bool ends_with(const char *text, const char *end) {
@@ -136,14 +140,16 @@ static void describe_bundle(const char *path, item_t *item) {
   if (!status) {
     const mlx_manifest_t *m = mlx_bundle_manifest(bundle);
     memcpy(item->dtype, m->variants[0].dtype, sizeof item->dtype);
-    snprintf(item->target, sizeof item->target, "%.50s%s", m->variants[0].target, m->variant_count > 1 ? " ..." : "");
+    snprintf(item->target, sizeof item->target, "%.50s%s", m->variants[0].target,
+             m->variant_count > 1 ? " ..." : "");
     item->context = m->variants[0].context;
     mlx_bundle_close(bundle);
   }
   mlx_status_free(status);
 }
 
-// A path below models/ without the folders that are commits: "org/name/0123...cdef/x.gguf" is org/name/x.gguf to people.
+// A path below models/ without the folders that are commits: "org/name/0123...cdef/x.gguf" is org/name/x.gguf
+// to people.
 static void put_name(mlx_text_t *out, const char *path) {
   while (*path) {
     const size_t length = strcspn(path, "/");
@@ -160,7 +166,8 @@ static mlx_status_t add_model(list_t *list, const char *path, bool is_bundle) {
   mlx_text_t name = {0};
   MLX_TRY(mlx_copy_text(path, strlen(path), &copy));
   put_name(&name, path + list->root);
-  mlx_status_t added = add_item(list, is_bundle ? "bundle" : "model", name.data ? name.data : "?", copy, &item);
+  mlx_status_t added =
+      add_item(list, is_bundle ? "bundle" : "model", name.data ? name.data : "?", copy, &item);
   mlx_text_clear(&name);
   MLX_TRY(added);
   if (mlx_is_dir(path)) {
@@ -196,13 +203,15 @@ static mlx_status_t walk_folder(list_t *list, const char *folder) {
   return status;
 }
 
-// A folder is a model, or holds some; a GGUF file is one (the first part of a split one), and so may another file be.
+// A folder is a model, or holds some; a GGUF file is one (the first part of a split one), and so may another
+// file be.
 static mlx_status_t walk(void *user, const char *name) {
   list_t *list = user;
   char *path, *config = NULL;
   int part, parts;
   const char *dash = strstr(name, "-of-");
-  const bool later_part = dash && dash - name >= 6 && sscanf(dash - 6, "-%5d-of-%5d.gguf", &part, &parts) == 2 && part != 1;
+  const bool later_part =
+      dash && dash - name >= 6 && sscanf(dash - 6, "-%5d-of-%5d.gguf", &part, &parts) == 2 && part != 1;
   if (name[0] == '.' || ends_with(name, ".part")) return NULL;  // a model that is not all there yet
   MLX_TRY(mlx_join_path(list->walked, name, &path));
   mlx_status_t status = mlx_join_path(path, "config.json", &config);
@@ -228,10 +237,11 @@ static mlx_status_t add_models(list_t *list) {
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Printing
 
-static void put_plain(mlx_text_t *out, const char *text) {  // names are other people's: nothing of them may steer the terminal
+static void put_plain(mlx_text_t *out,
+                      const char *text) {  // names are other people's: nothing of them may steer the terminal
   for (; *text; ++text) mlx_text_append(out, (unsigned char)*text < 0x20 || *text == 0x7f ? "?" : text, 1);
 }
 
@@ -244,8 +254,8 @@ static void put_row(mlx_text_t *out, const item_t *item, int width) {
   mlx_text_printf(out, "%-8s  ", item->kind);
   put_plain(out, item->name);
   const int pad = width - (int)strlen(item->name);
-  mlx_text_printf(out, "%*s  %-7s  %-18s  %8s  %9.1f MiB  %s\n", pad > 0 ? pad : 0, "", item->dtype, item->target[0] ? item->target : "-", context,
-                  (double)item->bytes / (1 << 20), when);
+  mlx_text_printf(out, "%*s  %-7s  %-18s  %8s  %9.1f MiB  %s\n", pad > 0 ? pad : 0, "", item->dtype,
+                  item->target[0] ? item->target : "-", context, (double)item->bytes / (1 << 20), when);
 }
 
 static void put_table(mlx_text_t *out, const list_t *list) {
@@ -254,7 +264,9 @@ static void put_table(mlx_text_t *out, const list_t *list) {
     const int length = (int)strlen(list->items[i].name);
     if (length > width) width = length;
   }
-  if (list->count) mlx_text_printf(out, "%-8s  %-*s  %-7s  %-18s  %8s  %13s  %s\n", "kind", width, "model", "dtype", "target", "context", "size", "last used");
+  if (list->count)
+    mlx_text_printf(out, "%-8s  %-*s  %-7s  %-18s  %8s  %13s  %s\n", "kind", width, "model", "dtype",
+                    "target", "context", "size", "last used");
   for (size_t i = 0; i < list->count; ++i) put_row(out, &list->items[i], width);
 }
 
@@ -281,12 +293,15 @@ static void put_json(mlx_text_t *out, const list_t *list) {
     put_field(out, "target", item->target);
     if (item->context) mlx_text_printf(out, "\"context\": %lld, ", (long long)item->context);
     if (!item->context) mlx_text_puts(out, "\"context\": null, ");
-    mlx_text_printf(out, "\"bytes\": %llu, \"last_used\": %lld}", (unsigned long long)item->bytes, (long long)item->used);
+    mlx_text_printf(out, "\"bytes\": %llu, \"last_used\": %lld}", (unsigned long long)item->bytes,
+                    (long long)item->used);
   }
   mlx_text_puts(out, list->count ? "\n]\n" : "]\n");
 }
 
-static int kind_order(const char *kind) { return kind[0] == 'm' ? 0 : kind[0] == 'b' ? 1 : kind[0] == 'c' ? 2 : 3; }
+static int kind_order(const char *kind) {
+  return kind[0] == 'm' ? 0 : kind[0] == 'b' ? 1 : kind[0] == 'c' ? 2 : 3;
+}
 
 static int compare_items(const void *a, const void *b) {
   const item_t *left = a, *right = b;
@@ -305,20 +320,24 @@ static mlx_status_t print_list(list_t *list, bool json) {
     put_table(&out, list);
   }
   mlx_status_t status = mlx_text_finish(&out);
-  if (!status && out.length && fwrite(out.data, 1, out.length, stdout) != out.length) status = mlx_stdout_error();
+  if (!status && out.length && fwrite(out.data, 1, out.length, stdout) != out.length)
+    status = mlx_stdout_error();
   mlx_text_clear(&out);
   return status;
 }
 
 mlx_status_t mlx_cli_list(int argc, char **argv) {
   bool json = false, help;
-  const mlx_flag_t table[] = {{"--json", MLX_FLAG_SWITCH, NULL, "print a JSON list, with paths", &json, 0, 0}, {0}};
+  const mlx_flag_t table[] = {{"--json", MLX_FLAG_SWITCH, NULL, "print a JSON list, with paths", &json, 0, 0},
+                              {0}};
   size_t words;
-  MLX_TRY(mlx_flags_parse("usage: mlxcel list [options]\n\n"
-                          "The models in the folder models/ of the cache, what was compiled from which model and for what, and the weights that were "
-                          "prepared for it. `mlxcel cache clear` removes what was compiled.\n\n"
-                          "examples:\n  mlxcel list\n  mlxcel list --json",
-                          table, argc, argv, NULL, 0, &words, &help));
+  MLX_TRY(
+      mlx_flags_parse("usage: mlxcel list [options]\n\n"
+                      "The models in the folder models/ of the cache, what was compiled from which model and "
+                      "for what, and the weights that were "
+                      "prepared for it. `mlxcel cache clear` removes what was compiled.\n\n"
+                      "examples:\n  mlxcel list\n  mlxcel list --json",
+                      table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
   mlx_cache_t *cache;
   MLX_TRY(mlx_cache_open(NULL, &cache));

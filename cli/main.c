@@ -66,7 +66,8 @@ static int run_verb(const mlx_verb_t *verb, int argc, char **argv) {
 int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);  // a closed stdout ends the writing, not the process in the middle of it
   int fd;
-  while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO) continue;  // no file of ours may become a stream
+  while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
+    continue;  // no file of ours may become a stream
   if (fd >= 0) close(fd);
   const char *name = strrchr(argv[0], '/');
   name = name ? name + 1 : argv[0];

@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "cli/config.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // roff
 
 // A dash is a minus sign that can be copied, and no line of a text may be taken for a request.
@@ -82,7 +82,7 @@ static void put_flags(mlx_text_t *out, const mlx_flag_t *flags) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Pages
 
 static void put_head(mlx_text_t *out, const char *verb, const char *summary) {
@@ -108,9 +108,12 @@ static void put_exits(mlx_text_t *out) {
 
 static void put_environment(mlx_text_t *out) {
   mlx_text_puts(out, ".SH ENVIRONMENT\n");
-  put_line(out, "Every option has a variable: MLXCEL_ and its long name in capitals with underscores (MLXCEL_CTX), for one verb alone with "
-                "the verb's name before it (MLXCEL_BENCH_CTX). Every option can be set in the configuration file too, and --no-config leaves that "
-                "out; mlxcel-config(1) shows what is set where. Beside options:");
+  put_line(out,
+           "Every option has a variable: MLXCEL_ and its long name in capitals with underscores "
+           "(MLXCEL_CTX), for one verb alone with "
+           "the verb's name before it (MLXCEL_BENCH_CTX). Every option can be set in the configuration file "
+           "too, and --no-config leaves that "
+           "out; mlxcel-config(1) shows what is set where. Beside options:");
   for (const mlx_variable_t *row = mlx_variables; row->name; ++row) {
     mlx_text_printf(out, ".TP\n.B %s\n", row->name);
     put_line(out, row->meaning);
@@ -139,7 +142,8 @@ static mlx_status_t put_verb(void *user, const mlx_verb_text_t *verb) {
 
 static void put_main(mlx_text_t *out) {
   put_head(out, "", "an ahead-of-time compiler and a tiny runtime for language models");
-  mlx_text_puts(out, ".SH SYNOPSIS\nmlxcel VERB [options]\n.br\nmlxcel \\-\\-help | \\-\\-version\n.SH VERBS\n");
+  mlx_text_puts(out,
+                ".SH SYNOPSIS\nmlxcel VERB [options]\n.br\nmlxcel \\-\\-help | \\-\\-version\n.SH VERBS\n");
   for (size_t i = 0; mlx_verb_at(i); ++i) {
     mlx_text_printf(out, ".TP\n.BR mlxcel\\-%s (1)\n", mlx_verb_at(i)->name);
     put_line(out, mlx_verb_at(i)->summary);
@@ -157,7 +161,7 @@ static mlx_status_t make_page(const mlx_verb_t *verb, mlx_text_t *out) {
   return mlx_text_finish(out);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The verb
 
 static mlx_status_t print_page(const mlx_verb_t *verb) {
@@ -182,14 +186,16 @@ static mlx_status_t write_page(const mlx_verb_t *verb, const char *folder) {
 mlx_status_t mlx_cli_man(int argc, char **argv) {
   const char *folder = NULL, *word = NULL;
   const mlx_flag_t table[] = {
-      {"-o, --folder", MLX_FLAG_TEXT, "FOLDER", "write every page there: mlxcel.1, mlxcel-run.1, ...", &folder, 0, 0},
+      {"-o, --folder", MLX_FLAG_TEXT, "FOLDER", "write every page there: mlxcel.1, mlxcel-run.1, ...",
+       &folder, 0, 0},
       {0},
   };
   size_t words;
   bool help;
-  MLX_TRY(mlx_flags_parse("usage: mlxcel man [VERB] [options]\n\nPrints a manual page as man reads it.\n\n"
-                          "examples:\n  mlxcel man run | man -l -\n  mlxcel man -o ~/.local/share/man/man1",
-                          table, argc, argv, &word, 1, &words, &help));
+  MLX_TRY(
+      mlx_flags_parse("usage: mlxcel man [VERB] [options]\n\nPrints a manual page as man reads it.\n\n"
+                      "examples:\n  mlxcel man run | man -l -\n  mlxcel man -o ~/.local/share/man/man1",
+                      table, argc, argv, &word, 1, &words, &help));
   if (help) return NULL;
   const mlx_verb_t *verb = word ? mlx_verb_find(word) : NULL;
   if (word && !verb) return mlx_verb_unknown(word);

@@ -20,13 +20,14 @@ typedef struct opening {
   mlx_dtype_t dtype;  // and what to store it as
   mlx_weights_choice_t weights;
   mlx_quantize_t quantize;
-  uint64_t memory;    // of the GPU, if that is one
+  uint64_t memory;  // of the GPU, if that is one
   mlx_kernel_choice_t kernels;
   mlx_open_times_t *times;
 } opening_t;
 
 static mlx_status_t parse_device(const char *text, mlx_device_choice_t *out) {
-  static const char *const names[] = {[MLX_USE_CPU] = "cpu", [MLX_USE_CUDA] = "cuda", [MLX_USE_AUTO] = "auto"};
+  static const char *const names[] = {
+      [MLX_USE_CPU] = "cpu", [MLX_USE_CUDA] = "cuda", [MLX_USE_AUTO] = "auto"};
   for (int i = 0; i < 3; ++i) {
     if (strcmp(text, names[i])) continue;
     *out = (mlx_device_choice_t)i;
@@ -39,23 +40,28 @@ static mlx_status_t parse_device(const char *text, mlx_device_choice_t *out) {
 static mlx_status_t check_level(const char *level, mlx_device_choice_t device, bool is_bundle) {
   mlx_text_t known = {0};
   if (!level) return NULL;
-  if (device == MLX_USE_CUDA) return mlx_error(MLX_USAGE, "--cpu-level is for the CPU, and --device says cuda");
+  if (device == MLX_USE_CUDA)
+    return mlx_error(MLX_USAGE, "--cpu-level is for the CPU, and --device says cuda");
   if (mlx_cpu_level_find(level)) {
     if (is_bundle || mlx_cpu_has_level(level)) return NULL;
-    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "this CPU (%s) does not run code for %s", mlx_cpu_level_here()->name, level),
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "this CPU (%s) does not run code for %s",
+                                     mlx_cpu_level_here()->name, level),
                            "to compile for another machine: mlxcel compile MODEL --target cpu:%s", level);
   }
-  for (size_t i = 0; mlx_cpu_level(i); ++i) mlx_text_printf(&known, "%s%s", i ? ", " : "", mlx_cpu_level(i)->name);
-  mlx_status_t status = mlx_status_hint(mlx_error(MLX_USAGE, "unknown CPU level '%s'", level), "levels: %s", known.data ? known.data : "");
+  for (size_t i = 0; mlx_cpu_level(i); ++i)
+    mlx_text_printf(&known, "%s%s", i ? ", " : "", mlx_cpu_level(i)->name);
+  mlx_status_t status = mlx_status_hint(mlx_error(MLX_USAGE, "unknown CPU level '%s'", level), "levels: %s",
+                                        known.data ? known.data : "");
   mlx_text_clear(&known);
   return status;
 }
 
-static mlx_status_t accept_prompt(void *user, const mlx_compiled_t *compiled, int64_t context, int64_t vocab) {
+static mlx_status_t accept_prompt(void *user, const mlx_compiled_t *compiled, int64_t context,
+                                  int64_t vocab) {
   const opening_t *opening = user;
   return mlx_engine_check_prompt(compiled->tokenizer_name, compiled->tokenizer, compiled->tokenizer_length,
-                                 opening->options->prompt, opening->options->prompt_length, opening->options->prompt_is_chat,
-                                 context, vocab);
+                                 opening->options->prompt, opening->options->prompt_length,
+                                 opening->options->prompt_is_chat, context, vocab);
 }
 
 static void show_loading(void *user, uint64_t done, uint64_t total) {
@@ -64,11 +70,13 @@ static void show_loading(void *user, uint64_t done, uint64_t total) {
   if (done == total) {
     mlx_report_done(mlx_terminal_report());
   } else if (mlx_seconds() - *start >= QUICK_LOAD) {
-    mlx_report_progress(mlx_terminal_report(), "loading weights: %.0f%%", 100.0 * (double)done / (double)total);
+    mlx_report_progress(mlx_terminal_report(), "loading weights: %.0f%%",
+                        100.0 * (double)done / (double)total);
   }
 }
 
-static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_options_t *options, mlx_engine_t **out) {
+static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_options_t *options,
+                                     mlx_engine_t **out) {
   const char *model = opening->options->model;
   const mlx_compile_options_t compile = {.target = opening->target,
                                          .dtype = opening->dtype,
@@ -108,7 +116,8 @@ static mlx_status_t compile_and_open(opening_t *opening, const mlx_engine_option
 
 static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, mlx_open_times_t *out_times);
 
-// The model that a bundle was made from, where it lies beside it and is the same still; NULL: it does not. Release with mlx_free.
+// The model that a bundle was made from, where it lies beside it and is the same still; NULL: it does not.
+// Release with mlx_free.
 static mlx_status_t find_source(const char *bundle, char **out_path) {
   char *text, *folder = NULL, digest[MLX_DIGEST_HEX] = "";
   size_t length;
@@ -119,7 +128,8 @@ static mlx_status_t find_source(const char *bundle, char **out_path) {
   if (!mlx_is_safe_path(origin.source) || strchr(origin.source, '/') || !origin.source_digest[0]) return NULL;
   mlx_status_t status = mlx_folder_of(bundle, &folder);
   if (!status) status = mlx_join_path(folder, origin.source, out_path);
-  if (!status && (mlx_is_file(*out_path) || mlx_is_dir(*out_path)) && !mlx_is_bundle(*out_path)) status = mlx_compile_source_digest(*out_path, mlx_terminal_report(), digest);
+  if (!status && (mlx_is_file(*out_path) || mlx_is_dir(*out_path)) && !mlx_is_bundle(*out_path))
+    status = mlx_compile_source_digest(*out_path, mlx_terminal_report(), digest);
   if (status || strcmp(digest, origin.source_digest)) {
     mlx_free(*out_path);
     *out_path = NULL;
@@ -128,8 +138,9 @@ static mlx_status_t find_source(const char *bundle, char **out_path) {
   return status;
 }
 
-// What to do about |status|, which came of a bundle: for another contract or IREE its model is named in *|out_source|, where that is here and can be
-// compiled again. Release that with mlx_free; NULL: there is no way out but the hint's.
+// What to do about |status|, which came of a bundle: for another contract or IREE its model is named in
+// *|out_source|, where that is here and can be compiled again. Release that with mlx_free; NULL: there is no
+// way out but the hint's.
 static mlx_status_t find_again(const char *bundle, mlx_status_t status, char **out_source) {
   *out_source = NULL;
   if (mlx_status_code(status) != MLX_UNSUPPORTED || !mlx_engine_is_other_version(bundle)) return status;
@@ -143,7 +154,8 @@ static mlx_status_t open_bundle(opening_t *opening, mlx_engine_options_t *option
   char *source;
   mlx_status_t status = find_again(bundle, mlx_engine_open_bundle(bundle, options, out), &source);
   if (source) {
-    mlx_report_note(mlx_terminal_report(), "%s; it is compiled again from %s, as this command line says", mlx_status_message(status), source);
+    mlx_report_note(mlx_terminal_report(), "%s; it is compiled again from %s, as this command line says",
+                    mlx_status_message(status), source);
     mlx_status_free(status);
     mlx_open_options_t again = *opening->options;
     again.model = source;
@@ -176,22 +188,29 @@ static mlx_status_t open_model(const mlx_open_options_t *o, mlx_engine_t **out, 
   if (is_bundle && !any) options.dtype = o->dtype;  // a compiled model has one already
   MLX_TRY(mlx_quantize_parse(o->quantize, &opening.quantize));
   if (is_bundle && o->quantize) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is compiled already: --quantize is for the model it was made from", o->model),
-                           "mlxcel compile MODEL --quantize %s", o->quantize);
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "'%s' is compiled already: --quantize is for the model it was made from",
+                  o->model),
+        "mlxcel compile MODEL --quantize %s", o->quantize);
   }
   MLX_TRY(mlx_kernel_choice_parse(o->kernels, &opening.kernels));
   if (o->cpu_level && !is_bundle) snprintf(opening.target, sizeof opening.target, "cpu:%s", o->cpu_level);
-  const bool ask_for_gpu = !is_bundle && (options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !o->cpu_level));
-  mlx_status_t no_gpu = ask_for_gpu ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.memory) : NULL;
+  const bool ask_for_gpu =
+      !is_bundle && (options.device == MLX_USE_CUDA || (options.device == MLX_USE_AUTO && !o->cpu_level));
+  mlx_status_t no_gpu =
+      ask_for_gpu ? mlx_engine_gpu_target(opening.target, sizeof opening.target, &opening.memory) : NULL;
   if (options.device == MLX_USE_CUDA && no_gpu) return no_gpu;
-  if (options.device == MLX_USE_AUTO && !is_bundle && !o->cpu_level) options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";
+  if (options.device == MLX_USE_AUTO && !is_bundle && !o->cpu_level)
+    options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";
   if (is_bundle && o->context > 0) options.context = o->context;
-  mlx_status_t status = is_bundle ? open_bundle(&opening, &options, out) : compile_and_open(&opening, &options, out);
+  mlx_status_t status =
+      is_bundle ? open_bundle(&opening, &options, out) : compile_and_open(&opening, &options, out);
   mlx_status_free(no_gpu);
   return status;
 }
 
-mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_engine, mlx_open_times_t *out_times) {
+mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_engine,
+                          mlx_open_times_t *out_times) {
   *out_engine = NULL;
   *out_times = (mlx_open_times_t){0};
   mlx_open_options_t local = *options;
@@ -205,23 +224,25 @@ mlx_status_t mlx_cli_open(const mlx_open_options_t *options, mlx_engine_t **out_
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Chat templates
 
 static mlx_status_t no_format(const char *name) {
   mlx_text_t names = {0};
-  for (const char *const *known = mlx_chat_format_names(); *known; ++known) mlx_text_printf(&names, "%s%s", names.length ? ", " : "", *known);
+  for (const char *const *known = mlx_chat_format_names(); *known; ++known)
+    mlx_text_printf(&names, "%s%s", names.length ? ", " : "", *known);
   mlx_status_t status = mlx_text_finish(&names);
   if (!status) {
-    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is neither a chat format nor a file", name), "formats: %s; a file holds a Jinja template",
-                             names.data);
+    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is neither a chat format nor a file", name),
+                             "formats: %s; a file holds a Jinja template", names.data);
   }
   mlx_text_clear(&names);
   return status;
 }
 
 // A format that we know, or a file.
-static mlx_status_t lend_template(const char *chat_template, const char *json, size_t length, mlx_chat_t **out_chat) {
+static mlx_status_t lend_template(const char *chat_template, const char *json, size_t length,
+                                  mlx_chat_t **out_chat) {
   const char *format = mlx_chat_format(chat_template);
   char *source;
   size_t source_length;
@@ -248,7 +269,8 @@ static mlx_status_t read_bundle_chat(const char *bundle, char **out_json, size_t
 static mlx_status_t find_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) {
   char *json;
   size_t length;
-  MLX_TRY(mlx_engine_is_bundle(model) ? read_bundle_chat(model, &json, &length) : mlx_compile_chat(model, &json, &length));
+  MLX_TRY(mlx_engine_is_bundle(model) ? read_bundle_chat(model, &json, &length)
+                                      : mlx_compile_chat(model, &json, &length));
   mlx_status_t status = chat_template ? lend_template(chat_template, json, length, out_chat)
                         : json        ? mlx_chat_create(model, json, length, out_chat)
                                       : NULL;
@@ -270,7 +292,7 @@ mlx_status_t mlx_cli_open_chat(const char *model, const char *chat_template, mlx
   return *out_chat ? NULL : mlx_chat_missing(model);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Saying what was opened
 
 mlx_device_text_t mlx_cli_device_text(const mlx_engine_info_t *info) {
@@ -278,15 +300,19 @@ mlx_device_text_t mlx_cli_device_text(const mlx_engine_info_t *info) {
   if (info->gpu[0]) {
     snprintf(out.text, sizeof out.text, "%s, %s", info->device, info->gpu);
   } else {
-    snprintf(out.text, sizeof out.text, "%s, %d thread%s", info->device, info->threads, info->threads == 1 ? "" : "s");
+    snprintf(out.text, sizeof out.text, "%s, %d thread%s", info->device, info->threads,
+             info->threads == 1 ? "" : "s");
   }
   return out;
 }
 
 void mlx_cli_print_device(const mlx_engine_info_t *info, bool with_kernels) {
-  fprintf(stderr, "device: %s, %s%s%s%s\n", mlx_cli_device_text(info).text, info->dtype, info->device_reason[0] ? " (auto: " : "",
-          info->device_reason, info->device_reason[0] ? ")" : "");
-  if (info->is_unsigned) fputs("unsigned: the model is not known as made on this machine, and nobody you trust signed it\n", stderr);
+  fprintf(stderr, "device: %s, %s%s%s%s\n", mlx_cli_device_text(info).text, info->dtype,
+          info->device_reason[0] ? " (auto: " : "", info->device_reason, info->device_reason[0] ? ")" : "");
+  if (info->is_unsigned)
+    fputs("unsigned: the model is not known as made on this machine, and nobody you trust signed it\n",
+          stderr);
   if (with_kernels) fprintf(stderr, "target: %s\nkernels: %s\n", info->target, info->kernels);
-  if (with_kernels && info->cpu_level[0]) fprintf(stderr, "cpu level: %s (of %s)\n", info->cpu_level, info->levels);
+  if (with_kernels && info->cpu_level[0])
+    fprintf(stderr, "cpu level: %s (of %s)\n", info->cpu_level, info->levels);
 }

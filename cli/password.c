@@ -13,7 +13,9 @@ static mlx_status_t no_password(void) {
                          "run it at a terminal, set MLXCEL_PASSWORD, or write the password to stdin");
 }
 
-static mlx_status_t too_long(void) { return mlx_error(MLX_USAGE, "a password has at most %d bytes", MLX_MAX_PASSWORD - 1); }
+static mlx_status_t too_long(void) {
+  return mlx_error(MLX_USAGE, "a password has at most %d bytes", MLX_MAX_PASSWORD - 1);
+}
 
 // Not through stdio, whose buffer would keep it.
 static mlx_status_t read_line(char out[MLX_MAX_PASSWORD]) {
@@ -31,7 +33,8 @@ static mlx_status_t read_line(char out[MLX_MAX_PASSWORD]) {
   return NULL;
 }
 
-static mlx_status_t ask_twice(mlx_prompt_t *prompt, const char *first, const char *again, char out[MLX_MAX_PASSWORD]) {
+static mlx_status_t ask_twice(mlx_prompt_t *prompt, const char *first, const char *again,
+                              char out[MLX_MAX_PASSWORD]) {
   char second[MLX_MAX_PASSWORD];
   MLX_TRY(mlx_prompt_read_secret(prompt, first, out, MLX_MAX_PASSWORD));
   if (!again) return NULL;

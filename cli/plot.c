@@ -5,16 +5,16 @@
 
 #define PANEL_WIDTH 520
 #define HEIGHT 420
-#define LEFT 70     // from a panel's side to its axes
+#define LEFT 70  // from a panel's side to its axes
 #define RIGHT 24
-#define TOP 112     // titles and the legend
+#define TOP 112  // titles and the legend
 #define BOTTOM 56
 #define MAX_TICKS 7
 
 // A value's range, and where it lies on the page.
 typedef struct axis {
-  double last, step;    // it begins at 0; the last tick
-  double origin, scale; // pixels of 0, and a unit's
+  double last, step;     // it begins at 0; the last tick
+  double origin, scale;  // pixels of 0, and a unit's
 } axis_t;
 
 static double place(const axis_t *axis, double value) { return axis->origin + value * axis->scale; }
@@ -41,8 +41,13 @@ static void put_text(mlx_text_t *out, const char *text) {
   for (size_t left = strlen(text); left;) {
     const int length = mlx_utf8_length(text, left);
     const unsigned char c = (unsigned char)*text;
-    const bool noncharacter = length == 3 && c == 0xef && (unsigned char)text[1] == 0xbf && (unsigned char)text[2] >= 0xbe;
-    const char *entity = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : NULL;
+    const bool noncharacter =
+        length == 3 && c == 0xef && (unsigned char)text[1] == 0xbf && (unsigned char)text[2] >= 0xbe;
+    const char *entity = c == '&'   ? "&amp;"
+                         : c == '<' ? "&lt;"
+                         : c == '>' ? "&gt;"
+                         : c == '"' ? "&quot;"
+                                    : NULL;
     if (entity) {
       mlx_text_puts(out, entity);
     } else if (length <= 0 || c < 0x20 || c == 0x7f || noncharacter) {
@@ -55,7 +60,8 @@ static void put_text(mlx_text_t *out, const char *text) {
   }
 }
 
-static void put_label(mlx_text_t *out, const char *class, double x, double y, const char *anchor, const char *text) {
+static void put_label(mlx_text_t *out, const char *class, double x, double y, const char *anchor,
+                      const char *text) {
   mlx_text_printf(out, "  <text class=\"%s\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", class, x, y, anchor);
   put_text(out, text);
   mlx_text_puts(out, "</text>\n");
@@ -74,8 +80,10 @@ static const char style[] =
     "    .line { fill: none; stroke-width: 2; }\n"
     "    .bar { stroke-width: 1.5; }\n"
     "    .limit { stroke-dasharray: 6 4; }\n"
-    "    .s0 { stroke: #0072b2; } .s1 { stroke: #d55e00; } .s2 { stroke: #009e73; } .s3 { stroke: #aa4499; }\n"
-    "    .s4 { stroke: #8a6d00; } .s5 { stroke: #332288; } .s6 { stroke: #117733; } .s7 { stroke: #882255; }\n"
+    "    .s0 { stroke: #0072b2; } .s1 { stroke: #d55e00; } .s2 { stroke: #009e73; } .s3 { stroke: #aa4499; "
+    "}\n"
+    "    .s4 { stroke: #8a6d00; } .s5 { stroke: #332288; } .s6 { stroke: #117733; } .s7 { stroke: #882255; "
+    "}\n"
     "    .limit { stroke: #59636e; }\n"
     "    circle { fill: #ffffff; stroke-width: 2; }\n"
     "    @media (prefers-color-scheme: dark) {\n"
@@ -84,54 +92,72 @@ static const char style[] =
     "      .soft, .tick { fill: #9198a1; }\n"
     "      .grid { stroke: #3d444d; }\n"
     "      .axis, .limit { stroke: #9198a1; }\n"
-    "      .s0 { stroke: #56b4e9; } .s1 { stroke: #ff9e4a; } .s2 { stroke: #3fcf9d; } .s3 { stroke: #e39ad2; }\n"
-    "      .s4 { stroke: #e0c341; } .s5 { stroke: #a99bff; } .s6 { stroke: #7fd48b; } .s7 { stroke: #f08fb0; }\n"
+    "      .s0 { stroke: #56b4e9; } .s1 { stroke: #ff9e4a; } .s2 { stroke: #3fcf9d; } .s3 { stroke: #e39ad2; "
+    "}\n"
+    "      .s4 { stroke: #e0c341; } .s5 { stroke: #a99bff; } .s6 { stroke: #7fd48b; } .s7 { stroke: #f08fb0; "
+    "}\n"
     "      .limit { stroke: #9198a1; }\n"
     "      circle { fill: #0d1117; }\n"
     "    }\n"
     "  </style>\n";
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // A panel
 
-static void put_axes(mlx_text_t *out, const mlx_plot_panel_t *panel, const axis_t *x, const axis_t *y, double left) {
+static void put_axes(mlx_text_t *out, const mlx_plot_panel_t *panel, const axis_t *x, const axis_t *y,
+                     double left) {
   const double right = left + PANEL_WIDTH - RIGHT, bottom = HEIGHT - BOTTOM;
   for (int i = 0; i <= (int)lround(y->last / y->step); ++i) {
     const double value = i * y->step, at = place(y, value);
-    mlx_text_printf(out, "  <line class=\"grid\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", x->origin, at, right, at);
-    mlx_text_printf(out, "  <text class=\"tick y\" data-value=\"%.10g\" x=\"%.1f\" y=\"%.1f\" dy=\"4\" text-anchor=\"end\">%.10g</text>\n", value, x->origin - 8, at, value);
+    mlx_text_printf(out, "  <line class=\"grid\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
+                    x->origin, at, right, at);
+    mlx_text_printf(out,
+                    "  <text class=\"tick y\" data-value=\"%.10g\" x=\"%.1f\" y=\"%.1f\" dy=\"4\" "
+                    "text-anchor=\"end\">%.10g</text>\n",
+                    value, x->origin - 8, at, value);
   }
   for (int i = 0; i <= (int)lround(x->last / x->step); ++i) {
     const double value = i * x->step, at = place(x, value);
-    mlx_text_printf(out, "  <line class=\"axis\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", at, bottom, at, bottom + 5);
-    mlx_text_printf(out, "  <text class=\"tick x\" data-value=\"%.10g\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%.10g</text>\n", value, at, bottom + 20, value);
+    mlx_text_printf(out, "  <line class=\"axis\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", at,
+                    bottom, at, bottom + 5);
+    mlx_text_printf(out,
+                    "  <text class=\"tick x\" data-value=\"%.10g\" x=\"%.1f\" y=\"%.1f\" "
+                    "text-anchor=\"middle\">%.10g</text>\n",
+                    value, at, bottom + 20, value);
   }
-  mlx_text_printf(out, "  <line class=\"axis\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", x->origin, bottom, right, bottom);
+  mlx_text_printf(out, "  <line class=\"axis\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
+                  x->origin, bottom, right, bottom);
   put_label(out, "soft", (x->origin + right) / 2, bottom + 42, "middle", panel->x_label);
   put_label(out, "soft", left + 14, TOP - 10, "start", panel->y_label);
 }
 
-static void put_line(mlx_text_t *out, const mlx_plot_series_t *series, size_t color, const axis_t *x, const axis_t *y) {
+static void put_line(mlx_text_t *out, const mlx_plot_series_t *series, size_t color, const axis_t *x,
+                     const axis_t *y) {
   if (series->is_limit) {
     mlx_text_puts(out, "  <path class=\"line limit\" d=\"");
   } else {
     mlx_text_printf(out, "  <path class=\"line s%zu\" d=\"", color);
   }
   for (size_t i = 0; i < series->count; ++i) {
-    mlx_text_printf(out, "%s%.1f %.1f", i ? " L" : "M", place(x, series->points[i].x), place(y, series->points[i].y));
+    mlx_text_printf(out, "%s%.1f %.1f", i ? " L" : "M", place(x, series->points[i].x),
+                    place(y, series->points[i].y));
   }
   mlx_text_puts(out, "\"/>\n");
 }
 
-static void put_marks(mlx_text_t *out, const mlx_plot_series_t *series, size_t color, const axis_t *x, const axis_t *y) {
+static void put_marks(mlx_text_t *out, const mlx_plot_series_t *series, size_t color, const axis_t *x,
+                      const axis_t *y) {
   for (size_t i = 0; i < series->count; ++i) {
     const mlx_plot_point_t *point = &series->points[i];
     const double at = place(x, point->x), below = point->y > point->error ? point->y - point->error : 0;
     if (point->error > 0) {
-      mlx_text_printf(out, "  <line class=\"bar s%zu\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", color, at, place(y, below), at, place(y, point->y + point->error));
+      mlx_text_printf(out, "  <line class=\"bar s%zu\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
+                      color, at, place(y, below), at, place(y, point->y + point->error));
     }
-    mlx_text_printf(out, "  <circle class=\"s%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\" data-x=\"%.10g\" data-y=\"%.6f\" data-error=\"%.6f\"><title>", color, at, place(y, point->y),
-                    point->x, point->y, point->error);
+    mlx_text_printf(out,
+                    "  <circle class=\"s%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\" data-x=\"%.10g\" "
+                    "data-y=\"%.6f\" data-error=\"%.6f\"><title>",
+                    color, at, place(y, point->y), point->x, point->y, point->error);
     put_text(out, series->name);
     mlx_text_printf(out, " at %.10g: %.2f ± %.2f</title></circle>\n", point->x, point->y, point->error);
   }
@@ -142,9 +168,11 @@ static void put_legend(mlx_text_t *out, const mlx_plot_panel_t *panel, double le
   for (size_t i = 0; i < panel->count; ++i) {
     const mlx_plot_series_t *series = &panel->series[i];
     if (series->is_limit) {
-      mlx_text_printf(out, "  <line class=\"line limit\" x1=\"%.1f\" y1=\"80\" x2=\"%.1f\" y2=\"80\"/>\n", at, at + 24);
+      mlx_text_printf(out, "  <line class=\"line limit\" x1=\"%.1f\" y1=\"80\" x2=\"%.1f\" y2=\"80\"/>\n", at,
+                      at + 24);
     } else {
-      mlx_text_printf(out, "  <line class=\"line s%zu\" x1=\"%.1f\" y1=\"80\" x2=\"%.1f\" y2=\"80\"/>\n", i, at, at + 24);
+      mlx_text_printf(out, "  <line class=\"line s%zu\" x1=\"%.1f\" y1=\"80\" x2=\"%.1f\" y2=\"80\"/>\n", i,
+                      at, at + 24);
     }
     put_label(out, "legend", at + 30, 84, "start", series->name);
     at += 30 + 7.5 * (double)strlen(series->name) + 22;
@@ -174,9 +202,13 @@ static void put_panel(mlx_text_t *out, const mlx_plot_panel_t *panel, size_t num
   mlx_text_puts(out, "  </g>\n");
 }
 
-void mlx_plot_write(const char *title, const char *subtitle, const mlx_plot_panel_t *panels, size_t count, mlx_text_t *out) {
+void mlx_plot_write(const char *title, const char *subtitle, const mlx_plot_panel_t *panels, size_t count,
+                    mlx_text_t *out) {
   const int width = PANEL_WIDTH * (int)count;
-  mlx_text_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n  <title>", width, HEIGHT, width, HEIGHT);
+  mlx_text_printf(out,
+                  "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
+                  "height=\"%d\" role=\"img\">\n  <title>",
+                  width, HEIGHT, width, HEIGHT);
   put_text(out, title);
   mlx_text_puts(out, "</title>\n");
   mlx_text_puts(out, style);

@@ -1,4 +1,5 @@
-// Plots: lines over axes as one SVG text, readable on light and on dark pages. Deliberately small: a few panels, linear axes from zero.
+// Plots: lines over axes as one SVG text, readable on light and on dark pages. Deliberately small: a few
+// panels, linear axes from zero.
 #ifndef MLXCEL_CLI_PLOT_H_
 #define MLXCEL_CLI_PLOT_H_
 
@@ -15,7 +16,7 @@ typedef struct mlx_plot_series {
   const char *name;                // for the legend
   const mlx_plot_point_t *points;  // borrowed, by growing x
   size_t count;
-  bool is_limit;                   // dashed, without marks: no measurement
+  bool is_limit;  // dashed, without marks: no measurement
 } mlx_plot_series_t;
 
 typedef struct mlx_plot_panel {
@@ -24,8 +25,9 @@ typedef struct mlx_plot_panel {
   size_t count;
 } mlx_plot_panel_t;
 
-// Appends a whole SVG document with the panels side by side. Names may be any bytes. Every mark carries its numbers in data-x and data-y, every
-// tick its own in data-value, and a title that a browser shows.
-void mlx_plot_write(const char *title, const char *subtitle, const mlx_plot_panel_t *panels, size_t count, mlx_text_t *out);
+// Appends a whole SVG document with the panels side by side. Names may be any bytes. Every mark carries its
+// numbers in data-x and data-y, every tick its own in data-value, and a title that a browser shows.
+void mlx_plot_write(const char *title, const char *subtitle, const mlx_plot_panel_t *panels, size_t count,
+                    mlx_text_t *out);
 
 #endif  // MLXCEL_CLI_PLOT_H_

@@ -1,4 +1,5 @@
-// mlxcel run: text from a prompt, or a chat at the terminal. stdout carries what the model wrote and nothing else.
+// mlxcel run: text from a prompt, or a chat at the terminal. stdout carries what the model wrote and nothing
+// else.
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,27 +33,34 @@ typedef struct prompt {
   char *owned;
 } prompt_t;
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Input
 
 static mlx_status_t no_prompt(void) {
-  return mlx_status_hint(mlx_error(MLX_USAGE, "no prompt was given"), "give it with -p TEXT, with -f FILE or through a pipe; at a terminal, "
+  return mlx_status_hint(mlx_error(MLX_USAGE, "no prompt was given"),
+                         "give it with -p TEXT, with -f FILE or through a pipe; at a terminal, "
                          "without any of them, a chat opens");
 }
 
 // Without -p and -f, a terminal on stdin means a chat, and anything else brings the prompt.
 static mlx_status_t choose_input(flags_t *f) {
   const bool given = f->prompt || f->prompt_file;
-  if (f->prompt && f->prompt_file) return mlx_status_hint(mlx_error(MLX_USAGE, "both -p and -f were given"), "give one of them");
-  if (f->chat && f->no_chat) return mlx_status_hint(mlx_error(MLX_USAGE, "both --chat and --no-chat were given"), "give one of them");
+  if (f->prompt && f->prompt_file)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "both -p and -f were given"), "give one of them");
+  if (f->chat && f->no_chat)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "both --chat and --no-chat were given"), "give one of them");
   f->interactive = !given && mlx_prompt_is_possible();
   f->piped = !given && !f->interactive;
   if (f->interactive && (f->no_chat || f->json)) return no_prompt();
   if (f->interactive) f->chat = true;
-  const char *of_chat = f->system ? "-sys" : f->tools_file ? "--tools" : f->chat_template ? "--chat-template"
-                        : f->variables ? "--chat-template-kwargs" : NULL;
+  const char *of_chat = f->system          ? "-sys"
+                        : f->tools_file    ? "--tools"
+                        : f->chat_template ? "--chat-template"
+                        : f->variables     ? "--chat-template-kwargs"
+                                           : NULL;
   if (of_chat && (f->no_chat || !(f->chat || f->piped)))
-    return mlx_status_hint(mlx_error(MLX_USAGE, "%s belongs to a chat", of_chat), f->no_chat ? "leave out --no-chat" : "add --chat");
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s belongs to a chat", of_chat),
+                           f->no_chat ? "leave out --no-chat" : "add --chat");
   return NULL;
 }
 
@@ -65,7 +73,8 @@ static mlx_status_t read_prompt(const flags_t *f, prompt_t *out) {
   bool from_stdin = f->piped || !strcmp(f->prompt_file, "-");
   MLX_TRY(from_stdin ? mlx_read_stream(STDIN_FILENO, "stdin", MAX_PROMPT, &out->owned, &out->length)
                      : mlx_read_file(f->prompt_file, MAX_PROMPT, &out->owned, &out->length));
-  if (out->length && out->owned[out->length - 1] == '\n') --out->length;  // the one an editor put there, as llama.cpp does
+  if (out->length && out->owned[out->length - 1] == '\n')
+    --out->length;  // the one an editor put there, as llama.cpp does
   out->text = out->owned;
   return f->piped && !out->length ? no_prompt() : NULL;
 }
@@ -93,8 +102,8 @@ static mlx_status_t template_prompt(const flags_t *f, const mlx_chat_t *chat, pr
   return status;
 }
 
-// What a chat needs before anything slow: the template and the tools. A prompt from a pipe is a turn of a chat where the model has a
-// template, and plain text where it has none.
+// What a chat needs before anything slow: the template and the tools. A prompt from a pipe is a turn of a
+// chat where the model has a template, and plain text where it has none.
 static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
   const bool must = f->chat || f->system || f->tools_file;
   mlx_chat_options_initialize(&f->render);
@@ -109,12 +118,16 @@ static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Output
 
-static bool on_text(void *user, const char *text, size_t length) { return mlx_stream_write(user, text, length); }
+static bool on_text(void *user, const char *text, size_t length) {
+  return mlx_stream_write(user, text, length);
+}
 
-static bool print_text(const char *text, size_t length) { return fwrite(text, 1, length, stdout) == length && !fflush(stdout); }
+static bool print_text(const char *text, size_t length) {
+  return fwrite(text, 1, length, stdout) == length && !fflush(stdout);
+}
 
 static void put_ids(mlx_text_t *json, const char *key, const int32_t *ids, size_t count) {
   mlx_text_printf(json, "  \"%s\": [", key);
@@ -128,8 +141,8 @@ static double rate(size_t count, double seconds) { return seconds > 0 ? (double)
 static size_t decoded(const mlx_generation_t *g) { return g->count ? g->count - 1 : 0; }
 
 static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, const mlx_engine_info_t *info,
-                               const int32_t *prompt, size_t prompt_count,
-                               const mlx_generation_t *g, double load_seconds) {
+                               const int32_t *prompt, size_t prompt_count, const mlx_generation_t *g,
+                               double load_seconds) {
   mlx_text_t json = {0};
   mlx_status_t status = NULL;
   mlx_text_puts(&json, "{\n");
@@ -139,14 +152,15 @@ static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, con
   mlx_text_json_string(&json, g->text, g->text_length);
   mlx_text_printf(&json, ",\n  \"seed\": %llu", (unsigned long long)f->sampling.options.seed);
   if (g->logprobs) status = mlx_cli_put_logprobs(engine, g, (size_t)f->sampling.logprobs, &json);
-  mlx_text_printf(&json,
-                  ",\n  \"finish_reason\": \"%s\",\n"
-                  "  \"timings\": {\"load_seconds\": %.6f, \"prompt_seconds\": %.6f, \"decode_seconds\": %.6f, "
-                  "\"prompt_tokens_per_second\": %.3f, \"decode_tokens_per_second\": %.3f},\n"
-                  "  \"dtype\": \"%s\",\n  \"device\": \"%s\",\n  \"threads\": %d\n}\n",
-                  mlx_finish_reason_name(g->finish_reason), load_seconds, g->prompt_seconds, g->decode_seconds,
-                  rate(prompt_count, g->prompt_seconds), rate(decoded(g), g->decode_seconds), info->dtype, info->device,
-                  info->threads);
+  mlx_text_printf(
+      &json,
+      ",\n  \"finish_reason\": \"%s\",\n"
+      "  \"timings\": {\"load_seconds\": %.6f, \"prompt_seconds\": %.6f, \"decode_seconds\": %.6f, "
+      "\"prompt_tokens_per_second\": %.3f, \"decode_tokens_per_second\": %.3f},\n"
+      "  \"dtype\": \"%s\",\n  \"device\": \"%s\",\n  \"threads\": %d\n}\n",
+      mlx_finish_reason_name(g->finish_reason), load_seconds, g->prompt_seconds, g->decode_seconds,
+      rate(prompt_count, g->prompt_seconds), rate(decoded(g), g->decode_seconds), info->dtype, info->device,
+      info->threads);
   status = mlx_status_join(status, mlx_text_finish(&json));
   if (!status && !print_text(json.data, json.length)) status = mlx_stdout_error();
   mlx_text_clear(&json);
@@ -155,8 +169,8 @@ static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, con
 
 static void print_summary(const mlx_generation_t *g, size_t prompt_count, double load_seconds) {
   fprintf(stderr, "\n%s: load %.2f s; prompt %zu tokens, %.1f tok/s; output %zu tokens, %.1f tok/s\n",
-          mlx_finish_reason_name(g->finish_reason), load_seconds, prompt_count, rate(prompt_count, g->prompt_seconds),
-          g->count, rate(decoded(g), g->decode_seconds));
+          mlx_finish_reason_name(g->finish_reason), load_seconds, prompt_count,
+          rate(prompt_count, g->prompt_seconds), g->count, rate(decoded(g), g->decode_seconds));
 }
 
 static void fill_options(const flags_t *f, mlx_generate_options_t *out) {
@@ -166,7 +180,8 @@ static void fill_options(const flags_t *f, mlx_generate_options_t *out) {
   mlx_sampling_flags_apply(&f->sampling, f->open.verbose, out);
 }
 
-static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const prompt_t *prompt, double load_seconds) {
+static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const prompt_t *prompt,
+                             double load_seconds) {
   const mlx_engine_info_t info = mlx_engine_info(engine);
   mlx_cli_print_device(&info, f->open.verbose);
   int32_t *ids = NULL;
@@ -240,37 +255,52 @@ mlx_status_t mlx_cli_run(int argc, char **argv) {
   flags_t f = {.open = {.kernels = "auto", .device = "auto", .context = -1}, .count = -1};
   mlx_sampling_flags_initialize(&f.sampling);
   const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "compiled, GGUF, Hugging Face directory, hf:ORG/NAME, oci://...", &f.open.model, 0, 0},
-      {"-p, --prompt", MLX_FLAG_TEXT, "TEXT", "what the model goes on from; special tokens in it count", &f.prompt, 0, 0},
-      {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the prompt from a file, or from stdin (-)", &f.prompt_file, 0, 0},
-      {"--chat", MLX_FLAG_SWITCH, NULL, "make the prompt a turn of a chat, by the model's own template", &f.chat, 0, 0},
-      {"-sys, --system-prompt", MLX_FLAG_TEXT, "TEXT", "in a chat: what the system says first", &f.system, 0, 0},
-      {"--chat-template", MLX_FLAG_TEXT, "NAME", "in a chat: chatml, llama3 ... or a Jinja file", &f.chat_template, 0, 0},
-      {"-n, --n-predict", MLX_FLAG_INT, "N", "write at most N tokens (default: -1, until the model stops)", &f.count, -1, 1 << 24},
-      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "context (default: the model's, up to 2048; 0: the model's)", &f.open.context, 0, 1 << 30},
+      {"-m, --model", MLX_FLAG_TEXT, "MODEL",
+       "compiled, GGUF, Hugging Face directory, hf:ORG/NAME, oci://...", &f.open.model, 0, 0},
+      {"-p, --prompt", MLX_FLAG_TEXT, "TEXT", "what the model goes on from; special tokens in it count",
+       &f.prompt, 0, 0},
+      {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the prompt from a file, or from stdin (-)", &f.prompt_file,
+       0, 0},
+      {"--chat", MLX_FLAG_SWITCH, NULL, "make the prompt a turn of a chat, by the model's own template",
+       &f.chat, 0, 0},
+      {"-sys, --system-prompt", MLX_FLAG_TEXT, "TEXT", "in a chat: what the system says first", &f.system, 0,
+       0},
+      {"--chat-template", MLX_FLAG_TEXT, "NAME", "in a chat: chatml, llama3 ... or a Jinja file",
+       &f.chat_template, 0, 0},
+      {"-n, --n-predict", MLX_FLAG_INT, "N", "write at most N tokens (default: -1, until the model stops)",
+       &f.count, -1, 1 << 24},
+      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N",
+       "context (default: the model's, up to 2048; 0: the model's)", &f.open.context, 0, 1 << 30},
       MLX_OPENING_FLAGS(f.open),
       MLX_SAMPLING_FLAGS(f.sampling),
       MLX_GROUP_SHORT("more about chats and machines"),
-      {"--no-chat", MLX_FLAG_SWITCH, NULL, "take a prompt that comes through a pipe as it is, as -p and -f do", &f.no_chat, 0, 0},
-      {"--chat-template-kwargs", MLX_FLAG_TEXT, "JSON", "in a chat: more for the template to know: {\"enable_thinking\": false}", &f.variables, 0, 0},
-      {"--tools", MLX_FLAG_TEXT, "FILE", "in a chat: a JSON list of tools for the template", &f.tools_file, 0, 0},
+      {"--no-chat", MLX_FLAG_SWITCH, NULL,
+       "take a prompt that comes through a pipe as it is, as -p and -f do", &f.no_chat, 0, 0},
+      {"--chat-template-kwargs", MLX_FLAG_TEXT, "JSON",
+       "in a chat: more for the template to know: {\"enable_thinking\": false}", &f.variables, 0, 0},
+      {"--tools", MLX_FLAG_TEXT, "FILE", "in a chat: a JSON list of tools for the template", &f.tools_file, 0,
+       0},
       MLX_RARE_OPENING_FLAGS(f.open),
       {"--ignore-eos", MLX_FLAG_SWITCH, NULL, "go on after the model ends its text", &f.ignore_eos, 0, 0},
       MLX_GROUP_END,
-      {"--json", MLX_FLAG_SWITCH, NULL, "print one JSON object: ids, text, finish reason, timings", &f.json, 0, 0},
-      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say more on stderr: kernels, weights, the seed", &f.open.verbose, 0, 0},
+      {"--json", MLX_FLAG_SWITCH, NULL, "print one JSON object: ids, text, finish reason, timings", &f.json,
+       0, 0},
+      {"-v, --verbose", MLX_FLAG_SWITCH, NULL, "say more on stderr: kernels, weights, the seed",
+       &f.open.verbose, 0, 0},
       {0}};
   size_t words;
   bool help;
-  MLX_TRY(mlx_flags_parse("usage: mlxcel run -m MODEL [-p TEXT] [options]\n\n"
-                          "Without a prompt, at a terminal, it is a chat. A prompt through a pipe is one turn of a chat.\n"
-                          "A model that is not compiled yet is compiled first, and kept in the cache.\n\n"
-                          "examples:\n"
-                          "  mlxcel run -m model.gguf\n"
-                          "  mlxcel run -m model.gguf -p \"The capital of France is\" -n 16 --temp 0",
-                          table, argc, argv, NULL, 0, &words, &help));
+  MLX_TRY(mlx_flags_parse(
+      "usage: mlxcel run -m MODEL [-p TEXT] [options]\n\n"
+      "Without a prompt, at a terminal, it is a chat. A prompt through a pipe is one turn of a chat.\n"
+      "A model that is not compiled yet is compiled first, and kept in the cache.\n\n"
+      "examples:\n"
+      "  mlxcel run -m model.gguf\n"
+      "  mlxcel run -m model.gguf -p \"The capital of France is\" -n 16 --temp 0",
+      table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
-  if (!f.open.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel run -m MODEL -p TEXT");
+  if (!f.open.model)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel run -m MODEL -p TEXT");
   if (f.sampling.logprobs >= 0 && !f.json) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "--logprobs is part of what --json prints"), "add --json");
   }

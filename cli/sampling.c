@@ -17,7 +17,7 @@ void mlx_sampling_flags_initialize(mlx_sampling_flags_t *out) {
   mlx_sampling_initialize(&out->options);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reading
 
 // "15043+1.5", "15043-1" or "15043-inf".
@@ -27,11 +27,12 @@ static mlx_status_t read_bias(const char *text, mlx_logit_bias_t *out) {
   const long id = strtol(text, &sign, 10);
   const bool has_id = !errno && sign != text && *text >= '0' && *text <= '9' && id <= INT32_MAX;
   const bool has_sign = has_id && (*sign == '+' || *sign == '-') &&
-      ((sign[1] >= '0' && sign[1] <= '9') || sign[1] == '.' || sign[1] == 'i');
+                        ((sign[1] >= '0' && sign[1] <= '9') || sign[1] == '.' || sign[1] == 'i');
   const double bias = has_sign ? strtod(sign, &end) : NAN;
   if (!has_sign || *end || !(bias < INFINITY)) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "option --logit-bias wants TOKEN+BIAS or TOKEN-BIAS, not '%s'", text),
-                           "for example --logit-bias 15043+1, or 15043-inf to forbid token 15043");
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "option --logit-bias wants TOKEN+BIAS or TOKEN-BIAS, not '%s'", text),
+        "for example --logit-bias 15043+1, or 15043-inf to forbid token 15043");
   }
   *out = (mlx_logit_bias_t){(int32_t)id, bias};
   return NULL;
@@ -40,7 +41,8 @@ static mlx_status_t read_bias(const char *text, mlx_logit_bias_t *out) {
 static mlx_status_t random_seed(uint64_t *out) {
   uint32_t seed;
   if (getrandom(&seed, sizeof seed, 0) != sizeof seed) {
-    return mlx_status_hint(mlx_error(MLX_IO, "the system gives no random numbers: %s", strerror(errno)), "give a --seed");
+    return mlx_status_hint(mlx_error(MLX_IO, "the system gives no random numbers: %s", strerror(errno)),
+                           "give a --seed");
   }
   *out = seed;
   return NULL;
@@ -50,18 +52,20 @@ static mlx_status_t read_grammar_file(const char *path, bool is_schema, mlx_gram
   char *text;
   size_t length;
   MLX_TRY(mlx_read_file(path, MAX_GRAMMAR, &text, &length));
-  mlx_status_t status =
-      is_schema ? mlx_grammar_create_from_schema(path, text, length, out) : mlx_grammar_create(path, text, length, out);
+  mlx_status_t status = is_schema ? mlx_grammar_create_from_schema(path, text, length, out)
+                                  : mlx_grammar_create(path, text, length, out);
   mlx_free(text);
   return status;
 }
 
 static mlx_status_t read_grammar(mlx_sampling_flags_t *f) {
   if (!!f->grammar_text + !!f->grammar_file + !!f->json_schema > 1) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "more than one of --grammar, --grammar-file and --json-schema was given"),
-                           "give one of them");
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "more than one of --grammar, --grammar-file and --json-schema was given"),
+        "give one of them");
   }
-  if (f->grammar_text) return mlx_grammar_create("--grammar", f->grammar_text, strlen(f->grammar_text), &f->grammar);
+  if (f->grammar_text)
+    return mlx_grammar_create("--grammar", f->grammar_text, strlen(f->grammar_text), &f->grammar);
   if (f->grammar_file) return read_grammar_file(f->grammar_file, false, &f->grammar);
   if (!f->json_schema) return NULL;
   if (f->json_schema[0] == '@') return read_grammar_file(f->json_schema + 1, true, &f->grammar);
@@ -98,7 +102,7 @@ void mlx_sampling_flags_apply(const mlx_sampling_flags_t *f, bool say_seed, mlx_
   if (say_seed) fprintf(stderr, "seed: %llu\n", (unsigned long long)f->options.seed);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Log-probabilities
 
 // "token": "...", "logprob": -0.5, "bytes": [...], without braces.
@@ -121,7 +125,8 @@ static mlx_status_t put_logprob(const mlx_engine_t *engine, const mlx_logprob_t 
   return NULL;
 }
 
-mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generation_t *g, size_t best, mlx_text_t *json) {
+mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generation_t *g, size_t best,
+                                  mlx_text_t *json) {
   mlx_text_puts(json, ",\n  \"logprobs\": {\"content\": [");
   for (size_t i = 0; i < g->count; ++i) {
     const mlx_logprob_t *row = g->logprobs + i * (best + 1);

@@ -11,14 +11,14 @@
 
 #define MIB (1024.0 * 1024.0)
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Weights by what they are for
 
 typedef struct group {
   const char *title;
   const char *parts[6];  // of a weight's name; the first group that has one takes it
   uint64_t elements, bytes;
-  char types[96];        // "Q4_1, F32"
+  char types[96];  // "Q4_1, F32"
 } group_t;
 
 static void note_type(group_t *group, const char *type) {
@@ -37,7 +37,10 @@ static uint64_t packed_bytes(const mlx_packing_t *packing) {
 }
 
 static void add_weight(group_t *group, const mlx_weight_t *weight) {
-  static const char *const packed[] = {[MLX_PACKED_MLX] = "MLX", [MLX_PACKED_GPTQ] = "GPTQ", [MLX_PACKED_AWQ] = "AWQ", [MLX_PACKED_MXFP4] = "MXFP4"};
+  static const char *const packed[] = {[MLX_PACKED_MLX] = "MLX",
+                                       [MLX_PACKED_GPTQ] = "GPTQ",
+                                       [MLX_PACKED_AWQ] = "AWQ",
+                                       [MLX_PACKED_MXFP4] = "MXFP4"};
   const mlx_packing_t *packing = weight->part_packings ? weight->part_packings : &weight->packing;
   uint64_t elements = 1;
   for (int i = 0; i < weight->tensor.rank; ++i) elements *= (uint64_t)weight->tensor.dims[i];
@@ -63,7 +66,7 @@ static group_t *group_of(group_t *groups, size_t count, const char *name) {
   return &groups[count - 1];
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Saying it
 
 static uint64_t kv_bytes(const mlx_config_t *c, uint64_t positions, uint64_t bytes) {
@@ -82,12 +85,17 @@ static totals_t add_up(const group_t *groups, size_t count) {
 
 static void print_config(const mlx_model_t *model, const char *kind) {
   const mlx_config_t *c = &model->config;
-  printf("architecture  %s, from %s\n", kind, mlx_source_is_gguf(model->source) ? "GGUF" : "a Hugging Face directory");
-  printf("shape         %lld layers, hidden %lld, MLP %lld, %lld heads of %lld", (long long)c->layers, (long long)c->hidden,
-         (long long)(c->expert_ffn ? c->expert_ffn : c->ffn), (long long)c->heads, (long long)c->head_dim);
+  printf("architecture  %s, from %s\n", kind,
+         mlx_source_is_gguf(model->source) ? "GGUF" : "a Hugging Face directory");
+  printf("shape         %lld layers, hidden %lld, MLP %lld, %lld heads of %lld", (long long)c->layers,
+         (long long)c->hidden, (long long)(c->expert_ffn ? c->expert_ffn : c->ffn), (long long)c->heads,
+         (long long)c->head_dim);
   printf(c->kv_heads == c->heads ? "\n" : " (%lld for keys and values)\n", (long long)c->kv_heads);
-  if (c->experts) printf("experts       %lld a layer, %lld used by a token\n", (long long)c->experts, (long long)c->experts_used);
-  printf("vocabulary    %lld tokens, %s LM head\n", (long long)c->vocab, c->tied_head ? "the embedding is the" : "with an own");
+  if (c->experts)
+    printf("experts       %lld a layer, %lld used by a token\n", (long long)c->experts,
+           (long long)c->experts_used);
+  printf("vocabulary    %lld tokens, %s LM head\n", (long long)c->vocab,
+         c->tied_head ? "the embedding is the" : "with an own");
   printf("context       %lld positions", (long long)c->context);
   printf(c->window ? ", windows of %lld\n" : "\n", (long long)c->window);
 }
@@ -98,40 +106,63 @@ static void print_groups(const group_t *groups, size_t count, const mlx_config_t
   printf("\n%-12s %12s %12s  %s\n", "weights", "parameters", "MiB", "stored as");
   for (size_t i = 0; i < count; ++i) {
     if (!groups[i].elements) continue;
-    printf("%-12s %12llu %12.1f  %s\n", groups[i].title, (unsigned long long)groups[i].elements, (double)groups[i].bytes / MIB, groups[i].types);
+    printf("%-12s %12llu %12.1f  %s\n", groups[i].title, (unsigned long long)groups[i].elements,
+           (double)groups[i].bytes / MIB, groups[i].types);
   }
   printf("%-12s %12llu %12.1f\n", "all", (unsigned long long)all.elements, (double)all.bytes / MIB);
-  printf("\nmemory with a context of %lld: %.1f MiB in f32, of it %.1f for keys and values; %.1f MiB in bf16 or f16, of it %.1f\n",
-         (long long)context, (double)(all.elements * 4 + wide_kv) / MIB, (double)wide_kv / MIB, (double)(all.elements * 2 + half_kv) / MIB,
-         (double)half_kv / MIB);
+  printf(
+      "\nmemory with a context of %lld: %.1f MiB in f32, of it %.1f for keys and values; %.1f MiB in bf16 or "
+      "f16, of it %.1f\n",
+      (long long)context, (double)(all.elements * 4 + wide_kv) / MIB, (double)wide_kv / MIB,
+      (double)(all.elements * 2 + half_kv) / MIB, (double)half_kv / MIB);
   if (all.bytes < all.elements * 4) {
-    printf("packed, as the file has them, where there is a kernel for that: %.1f MiB, of it %.1f\n", (double)(all.bytes + wide_kv) / MIB, (double)wide_kv / MIB);
+    printf("packed, as the file has them, where there is a kernel for that: %.1f MiB, of it %.1f\n",
+           (double)(all.bytes + wide_kv) / MIB, (double)wide_kv / MIB);
   }
 }
 
-static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_model_t *model, const char *kind, int64_t context) {
+static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_model_t *model,
+                               const char *kind, int64_t context) {
   const mlx_config_t *c = &model->config;
-  const struct { const char *name; int64_t value; } numbers[] = {
-      {"layers", c->layers}, {"hidden", c->hidden}, {"ffn", c->ffn}, {"heads", c->heads}, {"kv_heads", c->kv_heads}, {"head_dim", c->head_dim},
-      {"vocab", c->vocab}, {"context", c->context}, {"window", c->window}, {"experts", c->experts}, {"experts_used", c->experts_used}};
+  const struct {
+    const char *name;
+    int64_t value;
+  } numbers[] = {{"layers", c->layers},
+                 {"hidden", c->hidden},
+                 {"ffn", c->ffn},
+                 {"heads", c->heads},
+                 {"kv_heads", c->kv_heads},
+                 {"head_dim", c->head_dim},
+                 {"vocab", c->vocab},
+                 {"context", c->context},
+                 {"window", c->window},
+                 {"experts", c->experts},
+                 {"experts_used", c->experts_used}};
   mlx_text_t text = {0};
-  mlx_text_printf(&text, "{\n  \"architecture\": \"%s\",\n  \"format\": \"%s\",\n", kind, mlx_source_is_gguf(model->source) ? "gguf" : "huggingface");
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) mlx_text_printf(&text, "  \"%s\": %lld,\n", numbers[i].name, (long long)numbers[i].value);
+  mlx_text_printf(&text, "{\n  \"architecture\": \"%s\",\n  \"format\": \"%s\",\n", kind,
+                  mlx_source_is_gguf(model->source) ? "gguf" : "huggingface");
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i)
+    mlx_text_printf(&text, "  \"%s\": %lld,\n", numbers[i].name, (long long)numbers[i].value);
   mlx_text_printf(&text, "  \"tied_head\": %s,\n  \"weights\": [", c->tied_head ? "true" : "false");
   const char *comma = "";
   for (size_t i = 0; i < count; ++i) {
     if (!groups[i].elements) continue;
-    mlx_text_printf(&text, "%s\n    {\"group\": \"%s\", \"parameters\": %llu, \"bytes\": %llu, \"stored_as\": \"%s\"}", comma, groups[i].title,
-                    (unsigned long long)groups[i].elements, (unsigned long long)groups[i].bytes, groups[i].types);
+    mlx_text_printf(
+        &text, "%s\n    {\"group\": \"%s\", \"parameters\": %llu, \"bytes\": %llu, \"stored_as\": \"%s\"}",
+        comma, groups[i].title, (unsigned long long)groups[i].elements, (unsigned long long)groups[i].bytes,
+        groups[i].types);
     comma = ",";
   }
   const totals_t all = add_up(groups, count);
   const uint64_t wide_kv = kv_bytes(c, (uint64_t)context, 4), half_kv = kv_bytes(c, (uint64_t)context, 2);
-  mlx_text_printf(&text, "\n  ],\n  \"parameters\": %llu,\n  \"bytes\": %llu,\n", (unsigned long long)all.elements, (unsigned long long)all.bytes);
-  mlx_text_printf(&text, "  \"kv_bytes\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu},\n", (long long)context, (unsigned long long)wide_kv,
-                  (unsigned long long)half_kv);
-  mlx_text_printf(&text, "  \"memory\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu, \"packed\": %llu}\n}\n", (long long)context,
-                  (unsigned long long)(all.elements * 4 + wide_kv), (unsigned long long)(all.elements * 2 + half_kv), (unsigned long long)(all.bytes + wide_kv));
+  mlx_text_printf(&text, "\n  ],\n  \"parameters\": %llu,\n  \"bytes\": %llu,\n",
+                  (unsigned long long)all.elements, (unsigned long long)all.bytes);
+  mlx_text_printf(&text, "  \"kv_bytes\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu},\n",
+                  (long long)context, (unsigned long long)wide_kv, (unsigned long long)half_kv);
+  mlx_text_printf(
+      &text, "  \"memory\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu, \"packed\": %llu}\n}\n",
+      (long long)context, (unsigned long long)(all.elements * 4 + wide_kv),
+      (unsigned long long)(all.elements * 2 + half_kv), (unsigned long long)(all.bytes + wide_kv));
   mlx_status_t status = mlx_text_finish(&text);
   if (!status) fputs(text.data, stdout);
   mlx_text_clear(&text);
@@ -150,7 +181,8 @@ static mlx_status_t show_model(const char *path, int64_t context, bool json) {
   mlx_model_t *model;
   MLX_TRY(mlx_model_open(path, &model));
   const char *kind = model->arch->hf_types[0];
-  for (size_t i = 0; i < model->weight_count; ++i) add_weight(group_of(groups, count, model->weights[i].name), &model->weights[i]);
+  for (size_t i = 0; i < model->weight_count; ++i)
+    add_weight(group_of(groups, count, model->weights[i].name), &model->weights[i]);
   if (context <= 0 || context > model->config.context) context = model->config.context;
   mlx_status_t status = NULL;
   if (json) {
@@ -173,7 +205,8 @@ static void print_variant(const mlx_variant_t *v, bool of_several) {
 
 static void print_manifest(const mlx_manifest_t *m) {
   printf("compiled from %s, %s, for %s\n", m->source, m->architecture, mlx_manifest_targets_text(m).text);
-  printf("context       %lld positions, vocabulary of %lld\n", (long long)m->variants[0].context, (long long)m->vocab);
+  printf("context       %lld positions, vocabulary of %lld\n", (long long)m->variants[0].context,
+         (long long)m->vocab);
   if (m->license[0]) printf("licence       %s\n", m->license);
   printf("compiler      %s\n", m->compiler);
   for (size_t i = 0; i < m->variant_count; ++i) print_variant(&m->variants[i], m->variant_count > 1);
@@ -185,7 +218,8 @@ static void print_missing(const mlx_bundle_t *bundle) {
   for (size_t i = 0; i < m->file_count; ++i) {
     const mlx_bundle_file_t *file = &m->files[i];
     if (mlx_bundle_has(bundle, file->name)) continue;
-    printf("not here      %s%s%s\n", file->name, mlx_is_weights_file(file->name) ? ", looked for by its digest: sha256:" : "",
+    printf("not here      %s%s%s\n", file->name,
+           mlx_is_weights_file(file->name) ? ", looked for by its digest: sha256:" : "",
            mlx_is_weights_file(file->name) ? file->sha256 : "");
   }
 }
@@ -212,14 +246,17 @@ mlx_status_t mlx_cli_show(int argc, char **argv) {
   size_t words;
   const mlx_flag_t table[] = {
       {"-m, --model", MLX_FLAG_TEXT, "MODEL", "the same as the word", &model, 0, 0},
-      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "memory for N positions (default: the model's own)", &context, 0, INT32_MAX},
+      {"-c, --ctx, --ctx-size", MLX_FLAG_INT, "N", "memory for N positions (default: the model's own)",
+       &context, 0, INT32_MAX},
       {"--json", MLX_FLAG_SWITCH, NULL, "one JSON object", &json, 0, 0},
       {0},
   };
-  MLX_TRY(mlx_flags_parse("usage: mlxcel show MODEL [options]\n\nWhat a model is: its shape, how its weights are stored, the memory it takes.\n"
-                          "MODEL is a GGUF file, a Hugging Face directory or a compiled model.\n\n"
-                          "examples:\n  mlxcel show model.gguf -c 8192\n  mlxcel show model.mlxb --json",
-                          table, argc, argv, &word, 1, &words, &help));
+  MLX_TRY(
+      mlx_flags_parse("usage: mlxcel show MODEL [options]\n\nWhat a model is: its shape, how its weights are "
+                      "stored, the memory it takes.\n"
+                      "MODEL is a GGUF file, a Hugging Face directory or a compiled model.\n\n"
+                      "examples:\n  mlxcel show model.gguf -c 8192\n  mlxcel show model.mlxb --json",
+                      table, argc, argv, &word, 1, &words, &help));
   if (help) return NULL;
   if (word) model = word;  // MLXCEL_MODEL may have set the other
   if (!model) return mlx_status_hint(mlx_error(MLX_USAGE, "show wants a model"), "mlxcel show MODEL");

@@ -24,7 +24,8 @@ static bool log_line_is_due(bool running) {
 
 // Messages quote names from foreign files and servers: nothing of them may steer the terminal.
 static void print_plain(const char *text, const char *end) {
-  for (; *text; ++text) fputc((unsigned char)*text < 0x20 && *text != '\n' ? '?' : *text == 0x7f ? '?' : *text, stderr);
+  for (; *text; ++text)
+    fputc((unsigned char)*text < 0x20 && *text != '\n' ? '?' : *text == 0x7f ? '?' : *text, stderr);
   fputs(end, stderr);
 }
 
@@ -50,7 +51,8 @@ const mlx_report_t *mlx_terminal_report(void) {
 }
 
 mlx_status_t mlx_stdout_error(void) {
-  return errno == EPIPE ? mlx_error(MLX_CANCELLED, "nobody reads stdout") : mlx_error(MLX_IO, "cannot write to stdout");
+  return errno == EPIPE ? mlx_error(MLX_CANCELLED, "nobody reads stdout")
+                        : mlx_error(MLX_IO, "cannot write to stdout");
 }
 
 void mlx_terminal_error(const char *where, mlx_status_t status) {
@@ -62,7 +64,7 @@ void mlx_terminal_error(const char *where, mlx_status_t status) {
     print_plain(mlx_status_hint_text(status), "\n");
   }
   if (mlx_status_code(status) == MLX_INTERNAL) {
-    fprintf(stderr, "this is a bug in mlxcel (%s:%d); please report it with the command you ran\n", mlx_status_file(status),
-            mlx_status_line(status));
+    fprintf(stderr, "this is a bug in mlxcel (%s:%d); please report it with the command you ran\n",
+            mlx_status_file(status), mlx_status_line(status));
   }
 }

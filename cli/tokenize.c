@@ -1,4 +1,5 @@
-// mlxcel tokenize and mlxcel detokenize: text to ids and back, by the model's own tokenizer. Nothing is compiled, no weight is read.
+// mlxcel tokenize and mlxcel detokenize: text to ids and back, by the model's own tokenizer. Nothing is
+// compiled, no weight is read.
 #include "tokenizer/tokenizer.h"
 
 #include <ctype.h>
@@ -29,7 +30,8 @@ static mlx_status_t open_tokenizer(const char *model, mlx_tokenizer_t **out) {
   char *name = NULL, *json = NULL;
   size_t length = 0;
   *out = NULL;
-  mlx_status_t status = mlx_is_bundle(model) ? read_bundle(model, &name, &json, &length) : mlx_compile_tokenizer(model, &name, &json, &length);
+  mlx_status_t status = mlx_is_bundle(model) ? read_bundle(model, &name, &json, &length)
+                                             : mlx_compile_tokenizer(model, &name, &json, &length);
   if (!status) status = mlx_tokenizer_create(name, json, length, out);
   mlx_free(json);
   mlx_free(name);
@@ -38,21 +40,24 @@ static mlx_status_t open_tokenizer(const char *model, mlx_tokenizer_t **out) {
 
 static mlx_status_t print(mlx_text_t *text) {
   MLX_TRY(mlx_text_finish(text));
-  return fwrite(text->data ? text->data : "", 1, text->length, stdout) == text->length ? NULL : mlx_stdout_error();
+  return fwrite(text->data ? text->data : "", 1, text->length, stdout) == text->length ? NULL
+                                                                                       : mlx_stdout_error();
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // tokenize
 
 typedef struct tokens {
-  int32_t *ids;        // owned
+  int32_t *ids;  // owned
   size_t count;
-  size_t before;       // ids that the tokenizer put before those of the text
-  size_t of_text;      // ids of the text
+  size_t before;   // ids that the tokenizer put before those of the text
+  size_t of_text;  // ids of the text
 } tokens_t;
 
-// The ids of the text alone lie somewhere in those with a beginning and an end: where is what tells them apart.
-static mlx_status_t encode(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, bool bare, tokens_t *out) {
+// The ids of the text alone lie somewhere in those with a beginning and an end: where is what tells them
+// apart.
+static mlx_status_t encode(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, bool bare,
+                           tokens_t *out) {
   int32_t *alone;
   MLX_TRY(mlx_tokenizer_encode(tokenizer, text, length, false, &alone, &out->of_text));
   out->ids = alone;
@@ -62,14 +67,17 @@ static mlx_status_t encode(const mlx_tokenizer_t *tokenizer, const char *text, s
   mlx_status_t status = mlx_tokenizer_encode(tokenizer, text, length, true, &out->ids, &out->count);
   if (!status) {
     const size_t most = out->count >= out->of_text ? out->count - out->of_text : 0;
-    while (out->before < most && memcmp(out->ids + out->before, alone, out->of_text * sizeof *alone)) ++out->before;
+    while (out->before < most && memcmp(out->ids + out->before, alone, out->of_text * sizeof *alone))
+      ++out->before;
   }
   mlx_free(alone);
   return status;
 }
 
-// |start| goes to the end of |piece| in the text, if it stands there; a blank that a tokenizer puts before a text does not.
-static bool follow(const char *text, size_t length, const mlx_text_t *piece, size_t *start, size_t *inout_at) {
+// |start| goes to the end of |piece| in the text, if it stands there; a blank that a tokenizer puts before a
+// text does not.
+static bool follow(const char *text, size_t length, const mlx_text_t *piece, size_t *start,
+                   size_t *inout_at) {
   for (size_t skip = 0; skip <= 1; ++skip) {
     if (skip && (*inout_at || !piece->length || piece->data[0] != ' ')) return false;
     const size_t size = piece->length - skip;
@@ -81,8 +89,10 @@ static bool follow(const char *text, size_t length, const mlx_text_t *piece, siz
   return false;
 }
 
-// One object a token. Where a text is rewritten before it is cut (lower case, for example) its tokens have no place in it.
-static void put_objects(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, const tokens_t *tokens, mlx_text_t *out) {
+// One object a token. Where a text is rewritten before it is cut (lower case, for example) its tokens have no
+// place in it.
+static void put_objects(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
+                        const tokens_t *tokens, mlx_text_t *out) {
   size_t at = 0, start = 0;
   bool following = true;
   mlx_text_puts(out, "[");
@@ -131,34 +141,43 @@ static mlx_status_t tokenize(const flags_t *f, const char *text, size_t length) 
 mlx_status_t mlx_cli_tokenize(int argc, char **argv) {
   flags_t f = {0};
   const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory", &f.model, 0, 0},
-      {"-p, --prompt", MLX_FLAG_TEXT, "TEXT", "the text (default: what comes on stdin); special tokens in it count", &f.prompt, 0, 0},
-      {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the text from a file, or from stdin (-), every byte of it", &f.file, 0, 0},
-      {"--no-bos", MLX_FLAG_SWITCH, NULL, "the ids of the text alone, without what the model wants around it", &f.no_bos, 0, 0},
+      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory",
+       &f.model, 0, 0},
+      {"-p, --prompt", MLX_FLAG_TEXT, "TEXT",
+       "the text (default: what comes on stdin); special tokens in it count", &f.prompt, 0, 0},
+      {"-f, --file", MLX_FLAG_TEXT, "FILE", "read the text from a file, or from stdin (-), every byte of it",
+       &f.file, 0, 0},
+      {"--no-bos", MLX_FLAG_SWITCH, NULL, "the ids of the text alone, without what the model wants around it",
+       &f.no_bos, 0, 0},
       {"--show-count", MLX_FLAG_SWITCH, NULL, "print how many there are, and no ids", &f.count, 0, 0},
-      {"--json", MLX_FLAG_SWITCH, NULL, "print a list of {id, piece, start, end}: where in the text it stands, in bytes", &f.json, 0, 0},
+      {"--json", MLX_FLAG_SWITCH, NULL,
+       "print a list of {id, piece, start, end}: where in the text it stands, in bytes", &f.json, 0, 0},
       {0}};
   size_t words, length = 0;
   bool help;
-  MLX_TRY(mlx_flags_parse("usage: mlxcel tokenize -m MODEL [-p TEXT | -f FILE] [options]\n\n"
-                          "Prints the token ids of a text, one a line. Nothing is compiled and no weight is read.\n\n"
-                          "examples:\n"
-                          "  mlxcel tokenize -m model.gguf -p \"Hello\"\n"
-                          "  mlxcel tokenize -m model.gguf -f book.txt --show-count",
-                          table, argc, argv, NULL, 0, &words, &help));
+  MLX_TRY(mlx_flags_parse(
+      "usage: mlxcel tokenize -m MODEL [-p TEXT | -f FILE] [options]\n\n"
+      "Prints the token ids of a text, one a line. Nothing is compiled and no weight is read.\n\n"
+      "examples:\n"
+      "  mlxcel tokenize -m model.gguf -p \"Hello\"\n"
+      "  mlxcel tokenize -m model.gguf -f book.txt --show-count",
+      table, argc, argv, NULL, 0, &words, &help));
   if (help) return NULL;
-  if (!f.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel tokenize -m MODEL -p TEXT");
-  if (f.prompt && f.file) return mlx_status_hint(mlx_error(MLX_USAGE, "both -p and -f were given"), "give one of them");
+  if (!f.model)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel tokenize -m MODEL -p TEXT");
+  if (f.prompt && f.file)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "both -p and -f were given"), "give one of them");
   if (f.prompt) return tokenize(&f, f.prompt, strlen(f.prompt));
   char *text;
-  MLX_TRY(f.file && strcmp(f.file, "-") ? mlx_read_file(f.file, LONGEST_TEXT, &text, &length)
-                                        : mlx_read_stream(STDIN_FILENO, "stdin", LONGEST_TEXT, &text, &length));
+  MLX_TRY(f.file && strcmp(f.file, "-")
+              ? mlx_read_file(f.file, LONGEST_TEXT, &text, &length)
+              : mlx_read_stream(STDIN_FILENO, "stdin", LONGEST_TEXT, &text, &length));
   mlx_status_t status = tokenize(&f, text, length);
   mlx_free(text);
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // detokenize
 
 typedef struct id_list {
@@ -177,7 +196,9 @@ static mlx_status_t read_ids(const char *name, const char *text, size_t vocab, i
     if (end == text || errno || (*end && !isspace((unsigned char)*end) && !strchr(",[]", *end))) {
       return mlx_error(MLX_USAGE, "%s: '%.20s' is not a token's number", name, text);
     }
-    if (id < 0 || (size_t)id >= vocab) return mlx_error(MLX_USAGE, "%s: there is no token %lld; the tokenizer has 0 to %zu", name, id, vocab - 1);
+    if (id < 0 || (size_t)id >= vocab)
+      return mlx_error(MLX_USAGE, "%s: there is no token %lld; the tokenizer has 0 to %zu", name, id,
+                       vocab - 1);
     MLX_TRY(mlx_reserve(list->count + 1, sizeof *list->ids, &list->capacity, &list->ids));
     list->ids[list->count++] = (int32_t)id;
     text = end;
@@ -190,7 +211,8 @@ static mlx_status_t collect_ids(const char **words, size_t count, size_t vocab, 
   char *text;
   size_t length;
   MLX_TRY(mlx_read_stream(STDIN_FILENO, "stdin", LONGEST_TEXT, &text, &length));
-  mlx_status_t status = strlen(text) == length ? read_ids("stdin", text, vocab, list) : mlx_error(MLX_USAGE, "stdin has a NUL byte; ids are text");
+  mlx_status_t status = strlen(text) == length ? read_ids("stdin", text, vocab, list)
+                                               : mlx_error(MLX_USAGE, "stdin has a NUL byte; ids are text");
   mlx_free(text);
   return status;
 }
@@ -214,22 +236,27 @@ mlx_status_t mlx_cli_detokenize(int argc, char **argv) {
   const char *model = NULL;
   bool skip_special = false, help;
   const mlx_flag_t table[] = {
-      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory", &model, 0, 0},
-      {"--skip-special", MLX_FLAG_SWITCH, NULL, "leave out special tokens, as text that was generated has none", &skip_special, 0, 0},
+      {"-m, --model", MLX_FLAG_TEXT, "MODEL", "a compiled model, a GGUF file or a Hugging Face directory",
+       &model, 0, 0},
+      {"--skip-special", MLX_FLAG_SWITCH, NULL,
+       "leave out special tokens, as text that was generated has none", &skip_special, 0, 0},
       {0}};
   const char **words;
   size_t count;
   MLX_TRY(mlx_alloc((size_t)argc, sizeof *words, &words));
-  mlx_status_t status = mlx_flags_parse("usage: mlxcel detokenize -m MODEL [ID...] [options]\n\n"
-                                        "Prints the text of token ids, and nothing else. Without ids on the command line they come on stdin: blanks, commas "
-                                        "and brackets may stand between them.\n\n"
-                                        "examples:\n"
-                                        "  mlxcel detokenize -m model.gguf 504 3575 282\n"
-                                        "  mlxcel tokenize -m model.gguf -p \"Hello\" | mlxcel detokenize -m model.gguf",
-                                        table, argc, argv, words, (size_t)argc, &count, &help);
+  mlx_status_t status = mlx_flags_parse(
+      "usage: mlxcel detokenize -m MODEL [ID...] [options]\n\n"
+      "Prints the text of token ids, and nothing else. Without ids on the command line they come on stdin: "
+      "blanks, commas "
+      "and brackets may stand between them.\n\n"
+      "examples:\n"
+      "  mlxcel detokenize -m model.gguf 504 3575 282\n"
+      "  mlxcel tokenize -m model.gguf -p \"Hello\" | mlxcel detokenize -m model.gguf",
+      table, argc, argv, words, (size_t)argc, &count, &help);
   if (!status && !help) {
     status = model ? detokenize(model, words, count, skip_special)
-                   : mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel detokenize -m MODEL ID...");
+                   : mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"),
+                                     "mlxcel detokenize -m MODEL ID...");
   }
   mlx_free(words);
   return status;

@@ -40,21 +40,24 @@ static mlx_status_t remove_key(const char *word) {
 mlx_status_t mlx_cli_trust(int argc, char **argv) {
   bool force = false, help;
   const mlx_flag_t table[] = {
-      {"-f, --force", MLX_FLAG_SWITCH, NULL, "add: replace another key of the same name", &force, 0, 0},
-      {0}};
+      {"-f, --force", MLX_FLAG_SWITCH, NULL, "add: replace another key of the same name", &force, 0, 0}, {0}};
   const char *words[2] = {NULL, NULL};
   size_t count;
-  MLX_TRY(mlx_flags_parse("usage: mlxcel trust add|list|remove [KEY] [options]\n\n"
-                          "The keys whose signatures count on this machine: add KEY.pub, under its name; list them; remove one by its name or number.\n"
-                          "They are the *.pub files in $MLXCEL_TRUSTED, else in the folder trusted beside the configuration file.\n\n"
-                          "examples:\n"
-                          "  mlxcel trust add alice.pub\n"
-                          "  mlxcel trust remove alice",
-                          table, argc, argv, words, 2, &count, &help));
+  MLX_TRY(
+      mlx_flags_parse("usage: mlxcel trust add|list|remove [KEY] [options]\n\n"
+                      "The keys whose signatures count on this machine: add KEY.pub, under its name; list "
+                      "them; remove one by its name or number.\n"
+                      "They are the *.pub files in $MLXCEL_TRUSTED, else in the folder trusted beside the "
+                      "configuration file.\n\n"
+                      "examples:\n"
+                      "  mlxcel trust add alice.pub\n"
+                      "  mlxcel trust remove alice",
+                      table, argc, argv, words, 2, &count, &help));
   if (help) return NULL;
   const char *word = words[0] ? words[0] : "";
   if (!strcmp(word, "list") && count == 1) return list();
   if (!strcmp(word, "add") && count == 2) return add(words[1], force);
   if (!strcmp(word, "remove") && count == 2) return remove_key(words[1]);
-  return mlx_status_hint(mlx_error(MLX_USAGE, "trust wants: list, add KEY.pub, or remove KEY"), "mlxcel trust add alice.pub");
+  return mlx_status_hint(mlx_error(MLX_USAGE, "trust wants: list, add KEY.pub, or remove KEY"),
+                         "mlxcel trust add alice.pub");
 }

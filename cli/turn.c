@@ -1,5 +1,5 @@
-// One turn of a chat: the conversation as the model's template writes it, read from where it differs from what the session holds, and the
-// answer as it comes.
+// One turn of a chat: the conversation as the model's template writes it, read from where it differs from
+// what the session holds, and the answer as it comes.
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +16,8 @@ mlx_status_t mlx_turns_create(const mlx_chat_setup_t *setup, mlx_turns_t *out) {
   *out = (mlx_turns_t){.setup = setup};
   mlx_status_t status = mlx_session_create(setup->engine, &out->session);
   if (!status) status = mlx_conversation_create(&out->conversation);
-  if (!status && setup->system) status = mlx_conversation_set_system(out->conversation, setup->system, strlen(setup->system));
+  if (!status && setup->system)
+    status = mlx_conversation_set_system(out->conversation, setup->system, strlen(setup->system));
   if (status) mlx_turns_clear(out);
   return status;
 }
@@ -33,7 +34,7 @@ void mlx_turns_replace(mlx_turns_t *turns, mlx_conversation_t *conversation) {
   turns->first = 0;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What the model reads
 
 typedef struct prompt {
@@ -47,7 +48,8 @@ static mlx_status_t make_prompt(const mlx_turns_t *turns, size_t first, prompt_t
   size_t messages_length, length;
   *out = (prompt_t){0};
   MLX_TRY(mlx_conversation_json(turns->conversation, first, &messages, &messages_length));
-  mlx_status_t status = mlx_chat_render(turns->setup->chat, messages, messages_length, &turns->setup->render, &text, &length);
+  mlx_status_t status =
+      mlx_chat_render(turns->setup->chat, messages, messages_length, &turns->setup->render, &text, &length);
   if (!status) status = mlx_engine_tokenize_chat(turns->setup->engine, text, length, &out->ids, &out->count);
   if (!status) out->thinking = mlx_stream_thinks_after(text, length);
   mlx_chat_free_text(text);
@@ -56,8 +58,11 @@ static mlx_status_t make_prompt(const mlx_turns_t *turns, size_t first, prompt_t
 }
 
 static mlx_status_t too_long(size_t count, size_t context) {
-  return mlx_status_hint(mlx_error(MLX_USAGE, "the message is too long: with it the model reads %zu tokens, and its context holds %zu", count, context),
-                         "shorten it, or begin the chat with a larger context (-c N)");
+  return mlx_status_hint(
+      mlx_error(MLX_USAGE,
+                "the message is too long: with it the model reads %zu tokens, and its context holds %zu",
+                count, context),
+      "shorten it, or begin the chat with a larger context (-c N)");
 }
 
 static size_t reserve_of(const mlx_turns_t *turns, size_t context) {
@@ -66,12 +71,14 @@ static size_t reserve_of(const mlx_turns_t *turns, size_t context) {
   return most >= 0 && (size_t)most < reserve ? (size_t)most : reserve;
 }
 
-// Leaves out the oldest turns while the prompt does not fit. Once one must go, turns go until half of the context is free: the session
-// has to read everything anew after it, which should not happen on every turn.
+// Leaves out the oldest turns while the prompt does not fit. Once one must go, turns go until half of the
+// context is free: the session has to read everything anew after it, which should not happen on every turn.
 static mlx_status_t fit_prompt(mlx_turns_t *turns, prompt_t *out) {
   const size_t context = (size_t)mlx_engine_info(turns->setup->engine).context, before = turns->first;
-  const size_t count = mlx_conversation_count(turns->conversation), system = mlx_conversation_system(turns->conversation) ? 1 : 0;
-  size_t limit = context - reserve_of(turns, context), first = before < count ? before : 0;  // messages may have gone since
+  const size_t count = mlx_conversation_count(turns->conversation),
+               system = mlx_conversation_system(turns->conversation) ? 1 : 0;
+  size_t limit = context - reserve_of(turns, context),
+         first = before < count ? before : 0;  // messages may have gone since
   MLX_TRY(make_prompt(turns, first, out));
   while (out->count > limit) {
     const size_t next = mlx_conversation_next_turn(turns->conversation, first > system ? first : system);
@@ -84,13 +91,15 @@ static mlx_status_t fit_prompt(mlx_turns_t *turns, prompt_t *out) {
   if (out->count >= context) return too_long(out->count, context);
   turns->first = first;
   if (first != before) {
-    fprintf(stderr, "(the context of %zu tokens is full: the oldest %zu messages are no longer read; /clear begins anew, -c N gives more room)\n",
+    fprintf(stderr,
+            "(the context of %zu tokens is full: the oldest %zu messages are no longer read; /clear begins "
+            "anew, -c N gives more room)\n",
             context, first - (before > system ? before : system));
   }
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The answer
 
 typedef struct listener {
@@ -105,9 +114,12 @@ static bool on_text(void *user, const char *text, size_t length) {
   return !listener->stdout_failed && !listener->interrupted;
 }
 
-// Reads all but the last piece of a long prompt, so that Ctrl-C is heard in between. *inout_at is how far the session is.
-static mlx_status_t read_ahead(mlx_turns_t *turns, const prompt_t *prompt, size_t *inout_at, bool *out_interrupted) {
-  const size_t piece = mlx_engine_info(turns->setup->engine).gpu[0] ? 512 : 128;  // the buckets that prompts are read in
+// Reads all but the last piece of a long prompt, so that Ctrl-C is heard in between. *inout_at is how far the
+// session is.
+static mlx_status_t read_ahead(mlx_turns_t *turns, const prompt_t *prompt, size_t *inout_at,
+                               bool *out_interrupted) {
+  const size_t piece =
+      mlx_engine_info(turns->setup->engine).gpu[0] ? 512 : 128;  // the buckets that prompts are read in
   int32_t next;
   while (!*out_interrupted && prompt->count - *inout_at > piece) {
     MLX_TRY(mlx_session_read(turns->session, prompt->ids + *inout_at, piece, &next));
@@ -117,7 +129,8 @@ static mlx_status_t read_ahead(mlx_turns_t *turns, const prompt_t *prompt, size_
   return NULL;
 }
 
-static mlx_status_t generate(mlx_turns_t *turns, const prompt_t *prompt, size_t at, listener_t *listener, mlx_generation_t *out) {
+static mlx_status_t generate(mlx_turns_t *turns, const prompt_t *prompt, size_t at, listener_t *listener,
+                             mlx_generation_t *out) {
   mlx_generate_options_t options = *turns->setup->generate;
   mlx_sampling_t sampling;
   options.on_text = on_text;
@@ -129,23 +142,28 @@ static mlx_status_t generate(mlx_turns_t *turns, const prompt_t *prompt, size_t 
   }
   ++turns->answers;
   mlx_stream_begin(&listener->stream, prompt->thinking);
-  mlx_status_t status = mlx_session_generate(turns->session, prompt->ids + at, prompt->count - at, &options, out);
+  mlx_status_t status =
+      mlx_session_generate(turns->session, prompt->ids + at, prompt->count - at, &options, out);
   if (!mlx_stream_end(&listener->stream) && !listener->stdout_failed) listener->stdout_failed = true;
   return status;
 }
 
 static void say_how_it_ended(const mlx_generation_t *g, bool interrupted) {
   if (interrupted) {
-    fputs(g->text_length ? "(stopped)\n" : "(stopped before an answer: the message is dropped; the up arrow brings it back)\n", stderr);
+    fputs(g->text_length
+              ? "(stopped)\n"
+              : "(stopped before an answer: the message is dropped; the up arrow brings it back)\n",
+          stderr);
   } else if (g->finish_reason == MLX_FINISH_CONTEXT) {
-    fputs("(the context is full, so the answer ends here; the next turn leaves out the oldest messages)\n", stderr);
+    fputs("(the context is full, so the answer ends here; the next turn leaves out the oldest messages)\n",
+          stderr);
   } else if (g->finish_reason == MLX_FINISH_LENGTH) {
     fputs("(the answer ends here because of -n)\n", stderr);
   }
 }
 
-static mlx_status_t keep_answer(mlx_turns_t *turns, const prompt_t *prompt, size_t kept, double start, const mlx_generation_t *g, bool interrupted,
-                                bool *out_answered) {
+static mlx_status_t keep_answer(mlx_turns_t *turns, const prompt_t *prompt, size_t kept, double start,
+                                const mlx_generation_t *g, bool interrupted, bool *out_answered) {
   turns->last = (mlx_turn_stats_t){.prompt_count = prompt->count,
                                    .kept = kept,
                                    .output_count = g->count,
@@ -155,7 +173,9 @@ static mlx_status_t keep_answer(mlx_turns_t *turns, const prompt_t *prompt, size
   if (g->text_length && (putchar('\n') == EOF || fflush(stdout))) turns->stdout_failed = true;
   say_how_it_ended(g, interrupted);
   *out_answered = g->text_length > 0 || !interrupted;
-  return *out_answered ? mlx_conversation_add(turns->conversation, "assistant", g->text ? g->text : "", g->text_length) : NULL;
+  return *out_answered
+             ? mlx_conversation_add(turns->conversation, "assistant", g->text ? g->text : "", g->text_length)
+             : NULL;
 }
 
 mlx_status_t mlx_turns_answer(mlx_turns_t *turns, bool *out_answered) {
@@ -172,13 +192,14 @@ mlx_status_t mlx_turns_answer(mlx_turns_t *turns, bool *out_answered) {
   if (!status) status = read_ahead(turns, &prompt, &at, &listener.interrupted);
   if (!status && !listener.interrupted) status = generate(turns, &prompt, at, &listener, &generation);
   turns->stdout_failed = listener.stdout_failed;
-  if (!status && !turns->stdout_failed) status = keep_answer(turns, &prompt, kept, start, &generation, listener.interrupted, out_answered);
+  if (!status && !turns->stdout_failed)
+    status = keep_answer(turns, &prompt, kept, start, &generation, listener.interrupted, out_answered);
   mlx_generation_clear(&generation);
   mlx_engine_free_ids(prompt.ids);
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Figures
 
 static double rate(size_t count, double seconds) { return seconds > 0 ? (double)count / seconds : 0; }
@@ -187,9 +208,11 @@ void mlx_turns_print_stats(const mlx_turns_t *turns) {
   const mlx_turn_stats_t *last = &turns->last;
   const size_t read = last->prompt_count - last->kept;
   if (last->prompt_count) {
-    fprintf(stderr, "%s: prompt %zu tokens, %zu of them new, %.1f tok/s; output %zu tokens, %.1f tok/s\n", mlx_finish_reason_name(last->finish_reason),
-            last->prompt_count, read, rate(read, last->prompt_seconds), last->output_count,
-            rate(last->output_count ? last->output_count - 1 : 0, last->decode_seconds));  // the first comes with the prompt
+    fprintf(stderr, "%s: prompt %zu tokens, %zu of them new, %.1f tok/s; output %zu tokens, %.1f tok/s\n",
+            mlx_finish_reason_name(last->finish_reason), last->prompt_count, read,
+            rate(read, last->prompt_seconds), last->output_count,
+            rate(last->output_count ? last->output_count - 1 : 0,
+                 last->decode_seconds));  // the first comes with the prompt
   }
   fprintf(stderr, "context: %lld of %lld tokens in use\n", (long long)mlx_session_length(turns->session),
           (long long)mlx_engine_info(turns->setup->engine).context);

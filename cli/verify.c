@@ -17,7 +17,8 @@ static mlx_status_t verify_file(const char *path, const mlx_verify_options_t *op
   return status;
 }
 
-// All of them, whatever one of them is: the first failure is what the verb ends with, the others are told here.
+// All of them, whatever one of them is: the first failure is what the verb ends with, the others are told
+// here.
 static mlx_status_t verify_all(const char *const *files, size_t count, const mlx_verify_options_t *options) {
   mlx_status_t first = NULL;
   for (size_t i = 0; i < count; ++i) {
@@ -32,7 +33,8 @@ static mlx_status_t verify_all(const char *const *files, size_t count, const mlx
   return first;
 }
 
-static mlx_status_t read_key(const char *path, const char *text, mlx_verify_options_t *options, mlx_public_key_t *out_key) {
+static mlx_status_t read_key(const char *path, const char *text, mlx_verify_options_t *options,
+                             mlx_public_key_t *out_key) {
   if (!path && !text) return NULL;
   if (path && text) return mlx_error(MLX_USAGE, "give -p or -P, not both");
   options->key = out_key;
@@ -45,19 +47,23 @@ mlx_status_t mlx_cli_verify(int argc, char **argv) {
   mlx_public_key_t key;
   const char *files[MAX_FILES], *key_path = NULL, *key_text = NULL;
   const mlx_flag_t table[] = {
-      {"-p, --public-key", MLX_FLAG_TEXT, "FILE", "the key that must have signed (default: any trusted one)", &key_path, 0, 0},
+      {"-p, --public-key", MLX_FLAG_TEXT, "FILE", "the key that must have signed (default: any trusted one)",
+       &key_path, 0, 0},
       {"-P, --public-key-text", MLX_FLAG_TEXT, "BASE64", "the same as text", &key_text, 0, 0},
-      {"-x, --signature", MLX_FLAG_TEXT, "FILE", "where the signature is (default: FILE.minisig)", &options.signature_path, 0, 0},
+      {"-x, --signature", MLX_FLAG_TEXT, "FILE", "where the signature is (default: FILE.minisig)",
+       &options.signature_path, 0, 0},
       {0}};
   size_t count;
   bool help;
-  MLX_TRY(mlx_flags_parse("usage: mlxcel verify FILE... [options]\n\n"
-                          "Checks that somebody trusted signed each file or compiled model, and that it is what was signed: of a model every file.\n"
-                          "Prints whose key it was and the trusted comment. `mlxcel trust` says who is trusted.\n\n"
-                          "examples:\n"
-                          "  mlxcel verify model.mlxb\n"
-                          "  mlxcel verify -p release.pub mlxcel.tar.gz",
-                          table, argc, argv, files, MAX_FILES, &count, &help));
+  MLX_TRY(mlx_flags_parse(
+      "usage: mlxcel verify FILE... [options]\n\n"
+      "Checks that somebody trusted signed each file or compiled model, and that it is what was signed: of a "
+      "model every file.\n"
+      "Prints whose key it was and the trusted comment. `mlxcel trust` says who is trusted.\n\n"
+      "examples:\n"
+      "  mlxcel verify model.mlxb\n"
+      "  mlxcel verify -p release.pub mlxcel.tar.gz",
+      table, argc, argv, files, MAX_FILES, &count, &help));
   if (help) return NULL;
   if (!count) return mlx_status_hint(mlx_error(MLX_USAGE, "verify wants a file"), "mlxcel verify FILE...");
   if (count > 1 && options.signature_path) return mlx_error(MLX_USAGE, "-x is for one file");

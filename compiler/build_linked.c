@@ -1,4 +1,5 @@
-// A function of ours in an object file, linked into the module for the CPU: the executable around it, and calls of that.
+// A function of ours in an object file, linked into the module for the CPU: the executable around it, and
+// calls of that.
 #include <stdio.h>
 
 #include "compiler/builder_internal.h"
@@ -15,10 +16,11 @@ static const char *element(const mlx_linked_t *kernel, size_t nth) {
 static size_t binding_count(const mlx_linked_t *kernel) { return kernel->operand_count + 1; }
 
 static void put_layout(mlx_text_t *out, const mlx_linked_t *kernel) {
-  mlx_text_printf(out, "#%s_layout = #hal.pipeline.layout<constants = %zu, bindings = [\n", kernel->symbol, kernel->constant_count);
+  mlx_text_printf(out, "#%s_layout = #hal.pipeline.layout<constants = %zu, bindings = [\n", kernel->symbol,
+                  kernel->constant_count);
   for (size_t i = 0; i < binding_count(kernel); ++i) {
-    mlx_text_printf(out, "  #hal.pipeline.binding<storage_buffer%s>%s\n", i < kernel->updated_from ? ", ReadOnly" : "",
-                    i + 1 < binding_count(kernel) ? "," : "");
+    mlx_text_printf(out, "  #hal.pipeline.binding<storage_buffer%s>%s\n",
+                    i < kernel->updated_from ? ", ReadOnly" : "", i + 1 < binding_count(kernel) ? "," : "");
   }
   mlx_text_puts(out, "]>\n");
 }
@@ -35,14 +37,19 @@ static void put_caller(mlx_text_t *out, const mlx_linked_t *kernel) {
   const char *symbol = kernel->symbol;
   mlx_text_printf(out, "      func.func private @%s", symbol);
   put_signature(out, kernel);
-  mlx_text_printf(out, " attributes {hal.import.static, llvm.bareptr = true}\n      func.func @call_%s() {\n", symbol);
+  mlx_text_printf(out, " attributes {hal.import.static, llvm.bareptr = true}\n      func.func @call_%s() {\n",
+                  symbol);
   mlx_text_puts(out, "        %start = arith.constant 0 : index\n");
   for (size_t i = 0; i < binding_count(kernel); ++i) {
-    mlx_text_printf(out, "        %%b%zu = hal.interface.binding.subspan layout(#%s_layout) binding(%zu) alignment(64) ", i, symbol, i);
+    mlx_text_printf(
+        out, "        %%b%zu = hal.interface.binding.subspan layout(#%s_layout) binding(%zu) alignment(64) ",
+        i, symbol, i);
     mlx_text_printf(out, "offset(%%start) : memref<%s>\n", element(kernel, i));
   }
   for (size_t i = 0; i < kernel->constant_count; ++i) {
-    mlx_text_printf(out, "        %%n%zu = hal.interface.constant.load layout(#%s_layout) ordinal(%zu) : i32\n", i, symbol, i);
+    mlx_text_printf(out,
+                    "        %%n%zu = hal.interface.constant.load layout(#%s_layout) ordinal(%zu) : i32\n", i,
+                    symbol, i);
     mlx_text_printf(out, "        %%c%zu = arith.extsi %%n%zu : i32 to i64\n", i, i);
   }
   mlx_text_printf(out, "        func.call @%s(", symbol);
@@ -57,39 +64,51 @@ void mlx_builder_link(mlx_builder_t *b, const mlx_linked_t *kernel) {
   put_layout(&b->prelude, kernel);
   mlx_text_t *out = &b->module;
   mlx_text_printf(out, "\n  // The kernel %s, and how many workgroups a call of it has.\n", kernel->symbol);
-  mlx_text_printf(out, "  hal.executable.source private @%s_code <objects = #hal.executable.objects<{", kernel->symbol);
-  mlx_text_printf(out, "#hal.executable.target<\"llvm-cpu\", \"%s\"> = [#hal.executable.object<{path = \"%s\"}>]", kernel->target, kernel->file);
+  mlx_text_printf(out, "  hal.executable.source private @%s_code <objects = #hal.executable.objects<{",
+                  kernel->symbol);
+  mlx_text_printf(out,
+                  "#hal.executable.target<\"llvm-cpu\", \"%s\"> = [#hal.executable.object<{path = \"%s\"}>]",
+                  kernel->target, kernel->file);
   mlx_text_puts(out, "}>> {\n");
-  mlx_text_printf(out, "    hal.executable.export public @call_%s ordinal(0) layout(#%s_layout) ", kernel->symbol, kernel->symbol);
+  mlx_text_printf(out, "    hal.executable.export public @call_%s ordinal(0) layout(#%s_layout) ",
+                  kernel->symbol, kernel->symbol);
   mlx_text_puts(out, "count(%device: !hal.device) -> (index, index, index) {\n");
   mlx_text_printf(out, "      %%groups = arith.constant %lld : index\n", (long long)kernel->workgroups);
   mlx_text_puts(out, "      %one = arith.constant 1 : index\n");
-  mlx_text_puts(out, "      hal.return %groups, %one, %one : index, index, index\n    }\n    builtin.module {\n");
+  mlx_text_puts(out,
+                "      hal.return %groups, %one, %one : index, index, index\n    }\n    builtin.module {\n");
   put_caller(out, kernel);
   mlx_text_puts(out, "    }\n  }\n");
 }
 
-mlx_value_t mlx_build_linked(mlx_builder_t *b, const char *name, const mlx_linked_t *kernel, mlx_value_t *out_updated) {
+mlx_value_t mlx_build_linked(mlx_builder_t *b, const char *name, const mlx_linked_t *kernel,
+                             mlx_value_t *out_updated) {
   mlx_value_t group = mlx_builder_new_value(b, name, kernel->result), value = {0};
   if (!group.id) return group;
   mlx_text_t *out = &b->body;
   const size_t updated = kernel->operand_count - kernel->updated_from;
   for (size_t i = 0; i < kernel->constant_count; ++i) {
-    mlx_text_printf(out, "    %%%s_constant%zu = arith.constant %d : i32\n", N(group), i, (int)kernel->constants[i]);
+    mlx_text_printf(out, "    %%%s_constant%zu = arith.constant %d : i32\n", N(group), i,
+                    (int)kernel->constants[i]);
   }
-  mlx_text_printf(out, "    %%%s:%zu = flow.dispatch @%s_code::@call_%s(", N(group), updated + 1, kernel->symbol, kernel->symbol);
+  mlx_text_printf(out, "    %%%s:%zu = flow.dispatch @%s_code::@call_%s(", N(group), updated + 1,
+                  kernel->symbol, kernel->symbol);
   for (size_t i = 0; i < kernel->constant_count; ++i) mlx_text_printf(out, "%%%s_constant%zu, ", N(group), i);
-  for (size_t i = 0; i < kernel->operand_count; ++i) mlx_text_printf(out, "%s%%%s", i ? ", " : "", N(kernel->operands[i]));
+  for (size_t i = 0; i < kernel->operand_count; ++i)
+    mlx_text_printf(out, "%s%%%s", i ? ", " : "", N(kernel->operands[i]));
   mlx_text_puts(out, ")\n        : (");
   for (size_t i = 0; i < kernel->constant_count; ++i) mlx_text_puts(out, "i32, ");
-  for (size_t i = 0; i < kernel->operand_count; ++i) mlx_text_printf(out, "%s%s", i ? ", " : "", TV(kernel->operands[i]));
+  for (size_t i = 0; i < kernel->operand_count; ++i)
+    mlx_text_printf(out, "%s%s", i ? ", " : "", TV(kernel->operands[i]));
   mlx_text_puts(out, ")\n        -> (");
-  for (size_t i = kernel->updated_from; i < kernel->operand_count; ++i) mlx_text_printf(out, "%%%s, ", N(kernel->operands[i]));
+  for (size_t i = kernel->updated_from; i < kernel->operand_count; ++i)
+    mlx_text_printf(out, "%%%s, ", N(kernel->operands[i]));
   mlx_text_printf(out, "%s)\n", T(kernel->result));
   for (size_t i = 0; i <= updated; ++i) {  // "%name#1"
     char nth[256];
     snprintf(nth, sizeof nth, "%s#%zu", N(group), i);
-    value = mlx_builder_exact_value(b, nth, i < updated ? mlx_type_of(kernel->operands[kernel->updated_from + i]) : kernel->result);
+    value = mlx_builder_exact_value(
+        b, nth, i < updated ? mlx_type_of(kernel->operands[kernel->updated_from + i]) : kernel->result);
     if (i < updated) out_updated[i] = value;
   }
   return value;

@@ -9,14 +9,14 @@
 #define TV(value) mlx_type_text(mlx_type_of(value)).chars
 
 // Ends an op quietly after an earlier error, loudly when its operands do not fit.
-#define REQUIRE(condition)                                                                                            \
-  do {                                                                                                                \
-    if (b->status) return (mlx_value_t){0};                                                                           \
-    if (!(condition)) {                                                                                               \
-      mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "cannot build '%s.%s': operands do not satisfy %s", b->scope, name, \
-                                    #condition));                                                                     \
-      return (mlx_value_t){0};                                                                                        \
-    }                                                                                                                 \
+#define REQUIRE(condition)                                                                            \
+  do {                                                                                                \
+    if (b->status) return (mlx_value_t){0};                                                           \
+    if (!(condition)) {                                                                               \
+      mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "cannot build '%s.%s': operands do not satisfy %s", \
+                                    b->scope, name, #condition));                                     \
+      return (mlx_value_t){0};                                                                        \
+    }                                                                                                 \
   } while (0)
 
 static int64_t element_count(mlx_type_t type) {
@@ -25,13 +25,16 @@ static int64_t element_count(mlx_type_t type) {
   return count;
 }
 
-typedef struct list_text { char chars[96]; } list_text_t;
+typedef struct list_text {
+  char chars[96];
+} list_text_t;
 
 static list_text_t list_text(const int64_t *items, int count) {
   list_text_t text = {{0}};
   int at = 0;
   for (int i = 0; i < count; ++i) {
-    at += snprintf(text.chars + at, sizeof text.chars - (size_t)at, "%s%lld", i ? ", " : "", (long long)items[i]);
+    at += snprintf(text.chars + at, sizeof text.chars - (size_t)at, "%s%lld", i ? ", " : "",
+                   (long long)items[i]);
   }
   return text;
 }
@@ -39,9 +42,12 @@ static list_text_t list_text(const int64_t *items, int count) {
 
 mlx_value_t mlx_build_float(mlx_builder_t *b, const char *name, double value, mlx_type_t type) {
   REQUIRE(type.dtype == MLX_F32);
-  if (value < -3.0e38) return mlx_builder_emit(b, name, type, "stablehlo.constant dense<0xFF800000> : %s  // -inf", T(type));
-  // Rounded first: a value that came as f32 from one file and as decimal from another must give the same text.
-  return mlx_builder_emit(b, name, type, "stablehlo.constant dense<%.9e> : %s", (double)(float)value, T(type));
+  if (value < -3.0e38)
+    return mlx_builder_emit(b, name, type, "stablehlo.constant dense<0xFF800000> : %s  // -inf", T(type));
+  // Rounded first: a value that came as f32 from one file and as decimal from another must give the same
+  // text.
+  return mlx_builder_emit(b, name, type, "stablehlo.constant dense<%.9e> : %s", (double)(float)value,
+                          T(type));
 }
 
 mlx_value_t mlx_build_int(mlx_builder_t *b, const char *name, int64_t value, mlx_type_t type) {
@@ -66,23 +72,26 @@ mlx_value_t mlx_build_unary(mlx_builder_t *b, const char *name, const char *op, 
   return mlx_builder_emit(b, name, mlx_type_of(x), "stablehlo.%s %%%s : %s", op, N(x), TV(x));
 }
 
-mlx_value_t mlx_build_binary(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x, mlx_value_t y) {
+mlx_value_t mlx_build_binary(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x,
+                             mlx_value_t y) {
   REQUIRE(mlx_type_equal(mlx_type_of(x), mlx_type_of(y)));
   return mlx_builder_emit(b, name, mlx_type_of(x), "stablehlo.%s %%%s, %%%s : %s", op, N(x), N(y), TV(x));
 }
 
-mlx_value_t mlx_build_compare(mlx_builder_t *b, const char *name, const char *order, mlx_value_t x, mlx_value_t y) {
+mlx_value_t mlx_build_compare(mlx_builder_t *b, const char *name, const char *order, mlx_value_t x,
+                              mlx_value_t y) {
   REQUIRE(mlx_type_equal(mlx_type_of(x), mlx_type_of(y)));
   mlx_type_t type = mlx_type(MLX_I1, x.rank, x.dims);
-  return mlx_builder_emit(b, name, type, "stablehlo.compare %s, %%%s, %%%s : (%s, %s) -> %s", order, N(x), N(y), TV(x),
-                          TV(y), T(type));
+  return mlx_builder_emit(b, name, type, "stablehlo.compare %s, %%%s, %%%s : (%s, %s) -> %s", order, N(x),
+                          N(y), TV(x), TV(y), T(type));
 }
 
-mlx_value_t mlx_build_select(mlx_builder_t *b, const char *name, mlx_value_t which, mlx_value_t yes, mlx_value_t no) {
+mlx_value_t mlx_build_select(mlx_builder_t *b, const char *name, mlx_value_t which, mlx_value_t yes,
+                             mlx_value_t no) {
   REQUIRE(mlx_type_equal(mlx_type_of(yes), mlx_type_of(no)));
   REQUIRE(mlx_type_equal(mlx_type_of(which), mlx_type(MLX_I1, yes.rank, yes.dims)));
-  return mlx_builder_emit(b, name, mlx_type_of(yes), "stablehlo.select %%%s, %%%s, %%%s : %s, %s", N(which), N(yes), N(no),
-                          TV(which), TV(yes));
+  return mlx_builder_emit(b, name, mlx_type_of(yes), "stablehlo.select %%%s, %%%s, %%%s : %s, %s", N(which),
+                          N(yes), N(no), TV(which), TV(yes));
 }
 
 mlx_value_t mlx_build_convert(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_dtype_t dtype) {
@@ -103,7 +112,8 @@ mlx_value_t mlx_build_reshape(mlx_builder_t *b, const char *name, mlx_value_t x,
   return mlx_builder_emit(b, name, type, "stablehlo.reshape %%%s : (%s) -> %s", N(x), TV(x), T(type));
 }
 
-mlx_value_t mlx_build_broadcast(mlx_builder_t *b, const char *name, mlx_value_t x, const int64_t *dims, mlx_type_t type) {
+mlx_value_t mlx_build_broadcast(mlx_builder_t *b, const char *name, mlx_value_t x, const int64_t *dims,
+                                mlx_type_t type) {
   REQUIRE(x.dtype == type.dtype);
   for (int i = 0; i < x.rank; ++i) {
     REQUIRE(dims[i] >= 0 && dims[i] < type.rank && (x.dims[i] == 1 || x.dims[i] == type.dims[dims[i]]));
@@ -112,7 +122,8 @@ mlx_value_t mlx_build_broadcast(mlx_builder_t *b, const char *name, mlx_value_t 
                           LIST(dims, x.rank), TV(x), T(type));
 }
 
-mlx_value_t mlx_build_transpose(mlx_builder_t *b, const char *name, mlx_value_t x, const int64_t *permutation) {
+mlx_value_t mlx_build_transpose(mlx_builder_t *b, const char *name, mlx_value_t x,
+                                const int64_t *permutation) {
   REQUIRE(x.id);
   mlx_type_t type = {.dtype = x.dtype, .rank = x.rank};
   for (int i = 0; i < x.rank; ++i) {
@@ -123,7 +134,8 @@ mlx_value_t mlx_build_transpose(mlx_builder_t *b, const char *name, mlx_value_t 
                           LIST(permutation, x.rank), TV(x), T(type));
 }
 
-mlx_value_t mlx_build_slice_last(mlx_builder_t *b, const char *name, mlx_value_t x, int64_t start, int64_t limit) {
+mlx_value_t mlx_build_slice_last(mlx_builder_t *b, const char *name, mlx_value_t x, int64_t start,
+                                 int64_t limit) {
   REQUIRE(x.rank > 0 && start >= 0 && start < limit && limit <= x.dims[x.rank - 1]);
   mlx_type_t type = mlx_type_of(x);
   type.dims[x.rank - 1] = limit - start;
@@ -131,10 +143,11 @@ mlx_value_t mlx_build_slice_last(mlx_builder_t *b, const char *name, mlx_value_t
   int at = 0;
   for (int i = 0; i < x.rank; ++i) {
     bool last = i == x.rank - 1;
-    at += snprintf(ranges + at, sizeof ranges - (size_t)at, "%s%lld:%lld", i ? ", " : "", last ? (long long)start : 0LL,
-                   (long long)(last ? limit : x.dims[i]));
+    at += snprintf(ranges + at, sizeof ranges - (size_t)at, "%s%lld:%lld", i ? ", " : "",
+                   last ? (long long)start : 0LL, (long long)(last ? limit : x.dims[i]));
   }
-  return mlx_builder_emit(b, name, type, "stablehlo.slice %%%s [%s] : (%s) -> %s", N(x), ranges, TV(x), T(type));
+  return mlx_builder_emit(b, name, type, "stablehlo.slice %%%s [%s] : (%s) -> %s", N(x), ranges, TV(x),
+                          T(type));
 }
 
 mlx_value_t mlx_build_concat_last(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t y) {
@@ -142,21 +155,24 @@ mlx_value_t mlx_build_concat_last(mlx_builder_t *b, const char *name, mlx_value_
   for (int i = 0; i < x.rank - 1; ++i) REQUIRE(x.dims[i] == y.dims[i]);
   mlx_type_t type = mlx_type_of(x);
   type.dims[x.rank - 1] += y.dims[y.rank - 1];
-  return mlx_builder_emit(b, name, type, "stablehlo.concatenate %%%s, %%%s, dim = %d : (%s, %s) -> %s", N(x), N(y),
-                          x.rank - 1, TV(x), TV(y), T(type));
+  return mlx_builder_emit(b, name, type, "stablehlo.concatenate %%%s, %%%s, dim = %d : (%s, %s) -> %s", N(x),
+                          N(y), x.rank - 1, TV(x), TV(y), T(type));
 }
 
 mlx_value_t mlx_build_reduce_last(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x) {
   REQUIRE(x.rank > 0 && x.dtype == MLX_F32);
   mlx_type_t type = mlx_type(x.dtype, x.rank - 1, x.dims);
-  mlx_value_t start = mlx_build_float(b, "start", strcmp(op, "maximum") ? 0.0 : -4.0e38, mlx_scalar_type(MLX_F32));
-  return mlx_builder_emit(b, name, type,
-                          "stablehlo.reduce(%%%s init: %%%s) applies stablehlo.%s across dimensions = [%d] : (%s, %s) -> %s",
-                          N(x), N(start), op, x.rank - 1, TV(x), TV(start), T(type));
+  mlx_value_t start =
+      mlx_build_float(b, "start", strcmp(op, "maximum") ? 0.0 : -4.0e38, mlx_scalar_type(MLX_F32));
+  return mlx_builder_emit(
+      b, name, type,
+      "stablehlo.reduce(%%%s init: %%%s) applies stablehlo.%s across dimensions = [%d] : (%s, %s) -> %s",
+      N(x), N(start), op, x.rank - 1, TV(x), TV(start), T(type));
 }
 
-// The largest value, then the lowest index that has it. On a GPU, IREE runs a reduction over values and indices together on one
-// thread, and one over integers gives wrong numbers: so the indices are reduced as f32, counted from the end.
+// The largest value, then the lowest index that has it. On a GPU, IREE runs a reduction over values and
+// indices together on one thread, and one over integers gives wrong numbers: so the indices are reduced as
+// f32, counted from the end.
 mlx_value_t mlx_build_argmax_last(mlx_builder_t *b, const char *name, mlx_value_t x) {
   REQUIRE(x.rank > 0 && x.rank <= 4 && x.dtype == MLX_F32 && x.dims[x.rank - 1] < 1 << 24);
   const int64_t outer[] = {0, 1, 2, 3};
@@ -172,7 +188,8 @@ mlx_value_t mlx_build_argmax_last(mlx_builder_t *b, const char *name, mlx_value_
   mlx_value_t none = mlx_build_float(b, "no_index", 0.0, wide);  // where there are only NaNs: the last
   mlx_value_t candidates = mlx_build_select(b, "candidates", is_peak, from_end, none);
   mlx_value_t furthest = mlx_build_reduce_last(b, "furthest", "maximum", candidates);
-  mlx_value_t first = mlx_build_binary(b, "first_largest", "subtract", mlx_build_float(b, "last_place", last, narrow), furthest);
+  mlx_value_t first = mlx_build_binary(b, "first_largest", "subtract",
+                                       mlx_build_float(b, "last_place", last, narrow), furthest);
   return mlx_build_convert(b, name, first, MLX_I32);
 }
 
@@ -196,12 +213,12 @@ mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx
   }
   char batching[256] = "";
   if (dot.batch_count) {
-    snprintf(batching, sizeof batching, "batching_dims = [%s] x [%s], ", LIST(dot.left_batch, dot.batch_count),
-             LIST(dot.right_batch, dot.batch_count));
+    snprintf(batching, sizeof batching, "batching_dims = [%s] x [%s], ",
+             LIST(dot.left_batch, dot.batch_count), LIST(dot.right_batch, dot.batch_count));
   }
-  return mlx_builder_emit(b, name, type, "stablehlo.dot_general %%%s, %%%s, %scontracting_dims = [%s] x [%s] : (%s, %s) -> %s",
-                          N(x), N(y), batching, LIST(&dot.left_contract, 1), LIST(&dot.right_contract, 1), TV(x), TV(y),
-                          T(type));
+  return mlx_builder_emit(
+      b, name, type, "stablehlo.dot_general %%%s, %%%s, %scontracting_dims = [%s] x [%s] : (%s, %s) -> %s",
+      N(x), N(y), batching, LIST(&dot.left_contract, 1), LIST(&dot.right_contract, 1), TV(x), TV(y), T(type));
 }
 
 // 0, 1, 2, ... from |start|, |count| of them.
@@ -225,13 +242,15 @@ mlx_value_t mlx_build_gather(mlx_builder_t *b, const char *name, mlx_value_t x, 
   return mlx_builder_emit(
       b, name, type,
       "\"stablehlo.gather\"(%%%s, %%%s) <{dimension_numbers = #stablehlo.gather<offset_dims = [%s], "
-      "collapsed_slice_dims = [%s], start_index_map = [%s], index_vector_dim = %d>, indices_are_sorted = false, "
+      "collapsed_slice_dims = [%s], start_index_map = [%s], index_vector_dim = %d>, indices_are_sorted = "
+      "false, "
       "slice_sizes = array<i64: %s>}> : (%s, %s) -> %s",
-      N(x), N(indices), RANGE(outer, rest), RANGE(0, picked), RANGE(0, picked), outer, LIST(sizes, x.rank), TV(x),
-      TV(indices), T(type));
+      N(x), N(indices), RANGE(outer, rest), RANGE(0, picked), RANGE(0, picked), outer, LIST(sizes, x.rank),
+      TV(x), TV(indices), T(type));
 }
 
-mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices, mlx_value_t updates) {
+mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices,
+                              mlx_value_t updates) {
   REQUIRE(indices.dtype == MLX_I32 && indices.rank == 2 && updates.dtype == x.dtype);
   int picked = (int)indices.dims[1], rest = x.rank - picked;
   REQUIRE(picked >= 1 && rest >= 0 && updates.rank == 1 + rest && updates.dims[0] == indices.dims[0]);
@@ -246,54 +265,65 @@ mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x,
                   "    ^bb0(%%old: tensor<%s>, %%new: tensor<%s>):\n"
                   "      stablehlo.return %%new : tensor<%s>\n"
                   "    }) : (%s, %s, %s) -> %s\n",
-                  N(value), N(x), N(indices), N(updates), RANGE(1, rest), RANGE(0, picked), RANGE(0, picked), element,
-                  element, element, TV(x), TV(indices), TV(updates), TV(x));
+                  N(value), N(x), N(indices), N(updates), RANGE(1, rest), RANGE(0, picked), RANGE(0, picked),
+                  element, element, element, TV(x), TV(indices), TV(updates), TV(x));
   return value;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Kernels
 
-static void put_operands(mlx_builder_t *b, const mlx_extern_t *kernel, mlx_text_t *names, mlx_text_t *types, mlx_text_t *results) {
+static void put_operands(mlx_builder_t *b, const mlx_extern_t *kernel, mlx_text_t *names, mlx_text_t *types,
+                         mlx_text_t *results) {
   for (size_t i = 0; i < kernel->operand_count; ++i) {
     const char *comma = i ? ", " : "";
     mlx_text_printf(names, "%s%%%s", comma, N(kernel->operands[i]));
     mlx_text_printf(types, "%s%s", comma, TV(kernel->operands[i]));
-    if (i >= kernel->updated_from) mlx_text_printf(results, "%s%%%s", i > kernel->updated_from ? ", " : "", N(kernel->operands[i]));
+    if (i >= kernel->updated_from)
+      mlx_text_printf(results, "%s%%%s", i > kernel->updated_from ? ", " : "", N(kernel->operands[i]));
   }
   if (kernel->result.rank) mlx_text_printf(results, "%s%s", results->length ? ", " : "", T(kernel->result));
 }
 
 static void put_layout(mlx_text_t *body, const mlx_extern_t *kernel) {
   const size_t bindings = kernel->operand_count + (kernel->result.rank ? 1 : 0);
-  mlx_text_printf(body, "      layout(#hal.pipeline.layout<%sbindings = [", kernel->has_constant ? "constants = 1, " : "");
+  mlx_text_printf(body, "      layout(#hal.pipeline.layout<%sbindings = [",
+                  kernel->has_constant ? "constants = 1, " : "");
   for (size_t i = 0; i < bindings; ++i) {
-    mlx_text_printf(body, "%s#hal.pipeline.binding<storage_buffer%s>", i ? ", " : "", i < kernel->updated_from ? ", ReadOnly" : "");
+    mlx_text_printf(body, "%s#hal.pipeline.binding<storage_buffer%s>", i ? ", " : "",
+                    i < kernel->updated_from ? ", ReadOnly" : "");
   }
   mlx_text_puts(body, "]>)\n");
 }
 
-static void put_extern(mlx_builder_t *b, const char *first, const mlx_extern_t *kernel, const mlx_text_t *names,
-                       const mlx_text_t *types, const mlx_text_t *results, size_t result_count) {
+static void put_extern(mlx_builder_t *b, const char *first, const mlx_extern_t *kernel,
+                       const mlx_text_t *names, const mlx_text_t *types, const mlx_text_t *results,
+                       size_t result_count) {
   mlx_text_t *body = &b->body;
   const char *constant = kernel->has_constant ? "i32, " : "";
-  if (kernel->has_constant) mlx_text_printf(body, "    %%%s_constant = arith.constant %d : i32\n", first, (int)kernel->constant);
+  if (kernel->has_constant)
+    mlx_text_printf(body, "    %%%s_constant = arith.constant %d : i32\n", first, (int)kernel->constant);
   mlx_text_printf(body, "    %%%s:%zu = hal.dispatch.extern \"%s\"(", first, result_count, kernel->symbol);
   if (kernel->has_constant) mlx_text_printf(body, "%%%s_constant, ", first);
   mlx_text_printf(body, "%s) : (%s%s) -> (%s)\n", names->data, constant, types->data, results->data);
   mlx_text_puts(body, "      count(%device: !hal.device) -> (index, index, index) {\n");
-  for (int i = 0; i < 3; ++i) mlx_text_printf(body, "        %%g%d = arith.constant %lld : index\n", i, (long long)kernel->grid[i]);
+  for (int i = 0; i < 3; ++i)
+    mlx_text_printf(body, "        %%g%d = arith.constant %lld : index\n", i, (long long)kernel->grid[i]);
   mlx_text_puts(body, "        hal.return %g0, %g1, %g2 : index, index, index\n      }\n");
   put_layout(body, kernel);
   mlx_text_puts(body, "      objects({ #hal.executable.target<\"cuda\", \"cuda-nvptx-fb\"> ordinal(0) = ");
   mlx_text_printf(body, "[#hal.executable.object<{path = \"%s\"}>] })\n", kernel->file);
-  mlx_text_printf(body, "      <workgroup_size = [%lld : index, 1 : index, 1 : index]", (long long)kernel->threads);
-  if (kernel->shared_bytes) mlx_text_printf(body, ", workgroup_local_memory = %lld", (long long)kernel->shared_bytes);
+  mlx_text_printf(body, "      <workgroup_size = [%lld : index, 1 : index, 1 : index]",
+                  (long long)kernel->threads);
+  if (kernel->shared_bytes)
+    mlx_text_printf(body, ", workgroup_local_memory = %lld", (long long)kernel->shared_bytes);
   mlx_text_puts(body, ">\n");
 }
 
-mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_extern_t *kernel, mlx_value_t *out_updated) {
-  const size_t updated = kernel->operand_count - kernel->updated_from, count = updated + (kernel->result.rank ? 1 : 0);
+mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_extern_t *kernel,
+                             mlx_value_t *out_updated) {
+  const size_t updated = kernel->operand_count - kernel->updated_from,
+               count = updated + (kernel->result.rank ? 1 : 0);
   REQUIRE(b->form == MLX_FORM_IREE && count && kernel->operand_count <= MLX_EXTERN_OPERANDS);
   mlx_text_t names = {0}, types = {0}, results = {0};
   put_operands(b, kernel, &names, &types, &results);
@@ -305,7 +335,8 @@ mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_exter
   for (size_t i = 0; i < count && group.id; ++i) {  // "%name#1"
     char nth[256];
     snprintf(nth, sizeof nth, "%s#%zu", N(group), i);
-    value = mlx_builder_exact_value(b, nth, i < updated ? mlx_type_of(kernel->operands[kernel->updated_from + i]) : kernel->result);
+    value = mlx_builder_exact_value(
+        b, nth, i < updated ? mlx_type_of(kernel->operands[kernel->updated_from + i]) : kernel->result);
     if (i < updated) out_updated[i] = value;
   }
   mlx_text_clear(&names);

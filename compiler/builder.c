@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "compiler/builder_internal.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Types
 
 mlx_type_t mlx_type(mlx_dtype_t dtype, int rank, const int64_t *dims) {
@@ -39,10 +39,12 @@ mlx_type_text_t mlx_type_text(mlx_type_t type) {
   return text;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Builder
 
-void mlx_builder_fail(mlx_builder_t *b, mlx_status_t status) { b->status = mlx_status_join(b->status, status); }
+void mlx_builder_fail(mlx_builder_t *b, mlx_status_t status) {
+  b->status = mlx_status_join(b->status, status);
+}
 
 mlx_form_t mlx_builder_form(const mlx_builder_t *b) { return b->form; }
 
@@ -86,19 +88,21 @@ mlx_status_t mlx_builder_finish(mlx_builder_t *b, char **out_text, size_t *out_l
   return mlx_text_take(&b->prelude, out_text, out_length);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Weights and state
 
-// What the |nth| state starts from. IREE makes globals that start from equal values one buffer, and then updates in place
-// write through all of them: so each starts from a number of its own. Nothing reads state before it is written. The 16-bit
-// floats have too few digits to count (257 is 256 in bf16) and get the number as their bits, a tiny value.
+// What the |nth| state starts from. IREE makes globals that start from equal values one buffer, and then
+// updates in place write through all of them: so each starts from a number of its own. Nothing reads state
+// before it is written. The 16-bit floats have too few digits to count (257 is 256 in bf16) and get the
+// number as their bits, a tiny value.
 static void put_start_value(mlx_builder_t *b, size_t nth, mlx_dtype_t dtype, bool of_ones) {
   if (of_ones) {
     mlx_text_puts(&b->module, "dense<-1>");
     return;
   }
   if (mlx_dtype_info(dtype)->block_bytes == 2) {
-    if (nth >= 0x7c00) mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "%zu globals are too many", nth));  // no longer finite
+    if (nth >= 0x7c00)
+      mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "%zu globals are too many", nth));  // no longer finite
     mlx_text_printf(&b->module, "dense<0x%04zX>", nth);
   } else {
     mlx_text_printf(&b->module, "dense<%zu%s>", nth, dtype == MLX_I32 ? "" : ".0");
@@ -106,7 +110,8 @@ static void put_start_value(mlx_builder_t *b, size_t nth, mlx_dtype_t dtype, boo
 }
 
 static void add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool is_state, bool of_ones) {
-  mlx_status_t status = mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
+  mlx_status_t status =
+      mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
   if (status) {
     mlx_builder_fail(b, status);
     return;
@@ -122,12 +127,19 @@ static void add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool
   mlx_text_printf(&b->module, " : %s\n", mlx_type_text(type).chars);
 }
 
-void mlx_builder_parameter(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, false, false); }
-void mlx_builder_state(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, true, false); }
-void mlx_builder_state_of_ones(mlx_builder_t *b, const char *name, mlx_type_t type) { add_global(b, name, type, true, true); }
+void mlx_builder_parameter(mlx_builder_t *b, const char *name, mlx_type_t type) {
+  add_global(b, name, type, false, false);
+}
+void mlx_builder_state(mlx_builder_t *b, const char *name, mlx_type_t type) {
+  add_global(b, name, type, true, false);
+}
+void mlx_builder_state_of_ones(mlx_builder_t *b, const char *name, mlx_type_t type) {
+  add_global(b, name, type, true, true);
+}
 
 void mlx_builder_state_empty(mlx_builder_t *b, const char *name, mlx_type_t type) {
-  mlx_status_t status = mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
+  mlx_status_t status =
+      mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
   if (status) {
     mlx_builder_fail(b, status);
     return;
@@ -137,18 +149,21 @@ void mlx_builder_state_empty(mlx_builder_t *b, const char *name, mlx_type_t type
   if (b->form == MLX_FORM_PURE) return;
   mlx_text_printf(&b->module, "  util.global private mutable @\"%s\" : %s\n", name, text.chars);
   mlx_text_printf(&b->module, "  util.initializer {\n    %%empty = flow.tensor.empty : %s\n", text.chars);
-  mlx_text_printf(&b->module, "    util.global.store %%empty, @\"%s\" : %s\n    util.return\n  }\n", name, text.chars);
+  mlx_text_printf(&b->module, "    util.global.store %%empty, @\"%s\" : %s\n    util.return\n  }\n", name,
+                  text.chars);
 }
 
 void mlx_builder_constant(mlx_builder_t *b, const char *name, const int32_t *words, int64_t count) {
-  mlx_status_t status = mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
+  mlx_status_t status =
+      mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
   if (status) {
     mlx_builder_fail(b, status);
     return;
   }
   b->globals[b->global_count++] = (mlx_global_t){.name = name, .type = MLX_TYPE(MLX_I32, count)};
   mlx_text_printf(&b->module, "  util.global private @\"%s\" = dense<[", name);
-  for (int64_t i = 0; i < count; ++i) mlx_text_printf(&b->module, "%s%d", i == 0 ? "" : i % 16 ? ", " : ",\n      ", (int)words[i]);
+  for (int64_t i = 0; i < count; ++i)
+    mlx_text_printf(&b->module, "%s%d", i == 0 ? "" : i % 16 ? ", " : ",\n      ", (int)words[i]);
   mlx_text_printf(&b->module, "]> : %s\n", mlx_type_text(MLX_TYPE(MLX_I32, count)).chars);
 }
 
@@ -167,7 +182,8 @@ mlx_value_t mlx_builder_load(mlx_builder_t *b, const char *name) {
     char scope[sizeof b->scope];
     memcpy(scope, b->scope, sizeof scope);
     b->scope[0] = 0;  // the name says already whose weight it is
-    const char *value_name = isalpha((unsigned char)name[0]) ? name : "all_weights";  // "*" is no name in MLIR
+    const char *value_name =
+        isalpha((unsigned char)name[0]) ? name : "all_weights";  // "*" is no name in MLIR
     global->current = mlx_builder_emit(b, value_name, global->type, "util.global.load @\"%s\" : %s", name,
                                        mlx_type_text(global->type).chars);
     memcpy(b->scope, scope, sizeof scope);
@@ -179,8 +195,9 @@ void mlx_builder_store(mlx_builder_t *b, const char *name, mlx_value_t value) {
   mlx_global_t *global = find_global(b, name);
   if (!global || b->status) return;
   if (!mlx_type_equal(global->type, mlx_type_of(value))) {
-    mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "state '%s' is %s, not %s", name, mlx_type_text(global->type).chars,
-                                  mlx_type_text(mlx_type_of(value)).chars));
+    mlx_builder_fail(
+        b, mlx_error(MLX_INTERNAL, "state '%s' is %s, not %s", name, mlx_type_text(global->type).chars,
+                     mlx_type_text(mlx_type_of(value)).chars));
     return;
   }
   global->current = value;
@@ -190,12 +207,13 @@ void mlx_builder_store(mlx_builder_t *b, const char *name, mlx_value_t value) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Functions
 
 void mlx_builder_begin(mlx_builder_t *b, const char *name, const char *comment) {
   clear_function(b);
-  mlx_text_printf(&b->module, "\n  // %s\n  func.func %s@%s(", comment, b->form == MLX_FORM_PURE ? "public " : "", name);
+  mlx_text_printf(&b->module, "\n  // %s\n  func.func %s@%s(", comment,
+                  b->form == MLX_FORM_PURE ? "public " : "", name);
   if (b->form == MLX_FORM_IREE) return;
   for (size_t i = 0; i < b->global_count; ++i) {
     b->globals[i].current = mlx_builder_argument(b, b->globals[i].name, b->globals[i].type);
@@ -205,13 +223,14 @@ void mlx_builder_begin(mlx_builder_t *b, const char *name, const char *comment) 
 mlx_value_t mlx_builder_argument(mlx_builder_t *b, const char *name, mlx_type_t type) {
   mlx_value_t value = mlx_builder_new_value(b, name, type);
   if (!value.id) return value;
-  mlx_text_printf(&b->arguments, "%s\n      %%%s: %s", b->arguments.length ? "," : "", mlx_builder_name(b, value),
-                  mlx_type_text(type).chars);
+  mlx_text_printf(&b->arguments, "%s\n      %%%s: %s", b->arguments.length ? "," : "",
+                  mlx_builder_name(b, value), mlx_type_text(type).chars);
   return value;
 }
 
 // The values a function returns: its results and, in the pure form, the state after it.
-static bool next_result(const mlx_builder_t *b, const mlx_value_t *results, size_t count, size_t *cursor, mlx_value_t *out) {
+static bool next_result(const mlx_builder_t *b, const mlx_value_t *results, size_t count, size_t *cursor,
+                        mlx_value_t *out) {
   if (*cursor < count) {
     *out = results[(*cursor)++];
     return true;
@@ -256,9 +275,11 @@ void mlx_builder_comment(mlx_builder_t *b, const char *fmt, ...) {
   mlx_text_printf(&b->body, "\n    // %s\n", line);
 }
 
-void mlx_builder_scope(mlx_builder_t *b, const char *scope) { snprintf(b->scope, sizeof b->scope, "%s", scope); }
+void mlx_builder_scope(mlx_builder_t *b, const char *scope) {
+  snprintf(b->scope, sizeof b->scope, "%s", scope);
+}
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Values and their names
 
 const char *mlx_builder_name(const mlx_builder_t *b, mlx_value_t value) {
@@ -283,7 +304,8 @@ static mlx_status_t make_name(mlx_builder_t *b, const char *name, char **out_nam
   int first = find_name(b, *out_name);
   while (first && find_name(b, *out_name)) {
     mlx_free(*out_name);
-    MLX_TRY(mlx_format(out_name, "%s%s%s_%d", b->scope, b->scope[0] ? "." : "", name, ++b->values[first - 1].uses));
+    MLX_TRY(mlx_format(out_name, "%s%s%s_%d", b->scope, b->scope[0] ? "." : "", name,
+                       ++b->values[first - 1].uses));
   }
   return NULL;
 }

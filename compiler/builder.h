@@ -1,8 +1,8 @@
 // Builder: a typed emitter of StableHLO text.
 //
-// Every value knows its type, so an op checks its operands and derives its result before a line is written. The text is
-// for people: named values, one op a line, a comment per block. Functions reach weights and state through the builder,
-// because the two forms of a module differ only there:
+// Every value knows its type, so an op checks its operands and derives its result before a line is written.
+// The text is for people: named values, one op a line, a comment per block. Functions reach weights and state
+// through the builder, because the two forms of a module differ only there:
 //
 //   MLX_FORM_IREE   weights are named parameters, state is mutable globals: what we compile
 //   MLX_FORM_PURE   weights and state are arguments, new state is results: StableHLO that any tool can run
@@ -25,7 +25,8 @@ typedef struct mlx_type {
 typedef struct mlx_builder mlx_builder_t;
 
 // Release with mlx_builder_free.
-mlx_status_t mlx_builder_create(mlx_form_t form, const char *module_name, mlx_builder_t **out_builder) MLX_MUST_USE;
+mlx_status_t mlx_builder_create(mlx_form_t form, const char *module_name,
+                                mlx_builder_t **out_builder) MLX_MUST_USE;
 void mlx_builder_free(mlx_builder_t *builder);
 // Ends the module and gives its text to the caller (release with mlx_free), or the first error.
 mlx_status_t mlx_builder_finish(mlx_builder_t *builder, char **out_text, size_t *out_length) MLX_MUST_USE;
@@ -35,18 +36,22 @@ mlx_form_t mlx_builder_form(const mlx_builder_t *builder);
 
 // Declarations, before the first function. Names stay the caller's until the builder is freed.
 void mlx_builder_parameter(mlx_builder_t *builder, const char *name, mlx_type_t type);
-void mlx_builder_state(mlx_builder_t *builder, const char *name, mlx_type_t type);  // starts as anything finite
-void mlx_builder_state_of_ones(mlx_builder_t *builder, const char *name, mlx_type_t type);  // i32; every bit starts as one
+void mlx_builder_state(mlx_builder_t *builder, const char *name,
+                       mlx_type_t type);  // starts as anything finite
+void mlx_builder_state_of_ones(mlx_builder_t *builder, const char *name,
+                               mlx_type_t type);  // i32; every bit starts as one
 // Starts as anything at all, and takes no memory before it is used.
 void mlx_builder_state_empty(mlx_builder_t *builder, const char *name, mlx_type_t type);
-void mlx_builder_constant(mlx_builder_t *builder, const char *name, const int32_t *words, int64_t count);  // i32 [count]
+void mlx_builder_constant(mlx_builder_t *builder, const char *name, const int32_t *words,
+                          int64_t count);  // i32 [count]
 
-// One function at a time. In the pure form, the parameters and the state come before |arguments|, the new state after
-// |results|.
+// One function at a time. In the pure form, the parameters and the state come before |arguments|, the new
+// state after |results|.
 void mlx_builder_begin(mlx_builder_t *builder, const char *name, const char *comment);
 mlx_value_t mlx_builder_argument(mlx_builder_t *builder, const char *name, mlx_type_t type);
 void mlx_builder_end(mlx_builder_t *builder, const mlx_value_t *results, size_t count);
-mlx_value_t mlx_builder_load(mlx_builder_t *builder, const char *name);  // a parameter or the state's current value
+mlx_value_t mlx_builder_load(mlx_builder_t *builder,
+                             const char *name);  // a parameter or the state's current value
 void mlx_builder_store(mlx_builder_t *builder, const char *name, mlx_value_t value);
 void mlx_builder_comment(mlx_builder_t *builder, const char *fmt, ...) MLX_PRINTF(2, 3);
 void mlx_builder_scope(mlx_builder_t *builder, const char *scope);  // prefix of the names that follow
@@ -63,17 +68,23 @@ mlx_value_t mlx_build_float(mlx_builder_t *b, const char *name, double value, ml
 mlx_value_t mlx_build_int(mlx_builder_t *b, const char *name, int64_t value, mlx_type_t type);   // splat
 mlx_value_t mlx_build_floats(mlx_builder_t *b, const char *name, const float *values, int64_t count);
 mlx_value_t mlx_build_unary(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x);
-mlx_value_t mlx_build_binary(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x, mlx_value_t y);
-mlx_value_t mlx_build_compare(mlx_builder_t *b, const char *name, const char *order, mlx_value_t x, mlx_value_t y);
-mlx_value_t mlx_build_select(mlx_builder_t *b, const char *name, mlx_value_t which, mlx_value_t yes, mlx_value_t no);
+mlx_value_t mlx_build_binary(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x,
+                             mlx_value_t y);
+mlx_value_t mlx_build_compare(mlx_builder_t *b, const char *name, const char *order, mlx_value_t x,
+                              mlx_value_t y);
+mlx_value_t mlx_build_select(mlx_builder_t *b, const char *name, mlx_value_t which, mlx_value_t yes,
+                             mlx_value_t no);
 mlx_value_t mlx_build_convert(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_dtype_t dtype);
 mlx_value_t mlx_build_iota(mlx_builder_t *b, const char *name, int dim, mlx_type_t type);
 mlx_value_t mlx_build_reshape(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_type_t type);
 // Dimension i of x becomes dimension dims[i] of the result (one entry for each dimension of x).
-mlx_value_t mlx_build_broadcast(mlx_builder_t *b, const char *name, mlx_value_t x, const int64_t *dims, mlx_type_t type);
-mlx_value_t mlx_build_transpose(mlx_builder_t *b, const char *name, mlx_value_t x, const int64_t *permutation);
+mlx_value_t mlx_build_broadcast(mlx_builder_t *b, const char *name, mlx_value_t x, const int64_t *dims,
+                                mlx_type_t type);
+mlx_value_t mlx_build_transpose(mlx_builder_t *b, const char *name, mlx_value_t x,
+                                const int64_t *permutation);
 // The part [start, limit) of the last dimension.
-mlx_value_t mlx_build_slice_last(mlx_builder_t *b, const char *name, mlx_value_t x, int64_t start, int64_t limit);
+mlx_value_t mlx_build_slice_last(mlx_builder_t *b, const char *name, mlx_value_t x, int64_t start,
+                                 int64_t limit);
 mlx_value_t mlx_build_concat_last(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t y);
 // Reduces the last dimension with "add" or "maximum".
 mlx_value_t mlx_build_reduce_last(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x);
@@ -91,41 +102,46 @@ mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx
 // |indices| [..., n] picks along the first n dimensions of |x|; the rest comes whole:
 // [...] + dims of x after the first n. Indices outside are clamped.
 mlx_value_t mlx_build_gather(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices);
-// x with the slices at |indices| [count, n] replaced by |updates| [count, rest of x]. Of two updates to one place either wins.
-mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices, mlx_value_t updates);
+// x with the slices at |indices| [count, n] replaced by |updates| [count, rest of x]. Of two updates to one
+// place either wins.
+mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices,
+                              mlx_value_t updates);
 
-// A kernel of ours, linked into the module (IREE form only). Its arguments are the operands, then the result, then the
-// constants.
+// A kernel of ours, linked into the module (IREE form only). Its arguments are the operands, then the result,
+// then the constants.
 #define MLX_EXTERN_OPERANDS 12
 typedef struct mlx_extern {
   const char *symbol, *file;  // in the image that --iree-hal-executable-object-search-path finds
   int64_t grid[3], threads, shared_bytes;
   mlx_value_t operands[MLX_EXTERN_OPERANDS];
   size_t operand_count;
-  size_t updated_from;        // operands from this one on are changed in place
-  mlx_type_t result;          // rank 0: none
-  int32_t constant;           // the one constant
+  size_t updated_from;  // operands from this one on are changed in place
+  mlx_type_t result;    // rank 0: none
+  int32_t constant;     // the one constant
   bool has_constant;
 } mlx_extern_t;
 // |out_updated|: the operands changed in place as they are after it. Gives the result, or the last of those.
-mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_extern_t *kernel, mlx_value_t *out_updated);
+mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_extern_t *kernel,
+                             mlx_value_t *out_updated);
 
-// A function of ours in an object file, linked into a module for the CPU (IREE form only). Its arguments are pointers to the operands and
-// to the result, then the constants as i64.
+// A function of ours in an object file, linked into a module for the CPU (IREE form only). Its arguments are
+// pointers to the operands and to the result, then the constants as i64.
 typedef struct mlx_linked {
   const char *symbol, *file;  // in the object that --iree-hal-executable-object-search-path finds
   const char *target;         // what kind of object that is
   int64_t workgroups;
   mlx_value_t operands[MLX_EXTERN_OPERANDS];
   size_t operand_count;
-  size_t updated_from;        // operands from this one on are changed in place
+  size_t updated_from;  // operands from this one on are changed in place
   mlx_type_t result;
   int32_t constants[2];
   size_t constant_count;
 } mlx_linked_t;
-// Declares it, once, before the functions that call it: of operands and result only the dtypes matter, of constants the count.
+// Declares it, once, before the functions that call it: of operands and result only the dtypes matter, of
+// constants the count.
 void mlx_builder_link(mlx_builder_t *b, const mlx_linked_t *kernel);
 // |out_updated|: the operands changed in place as they are after it. Gives the result.
-mlx_value_t mlx_build_linked(mlx_builder_t *b, const char *name, const mlx_linked_t *kernel, mlx_value_t *out_updated);
+mlx_value_t mlx_build_linked(mlx_builder_t *b, const char *name, const mlx_linked_t *kernel,
+                             mlx_value_t *out_updated);
 
 #endif  // MLXCEL_COMPILER_BUILDER_H_

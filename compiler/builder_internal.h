@@ -21,8 +21,8 @@ typedef struct mlx_named {
 
 struct mlx_builder {
   mlx_form_t form;
-  mlx_status_t status;   // the first error
-  mlx_text_t prelude;    // what comes before the module
+  mlx_status_t status;  // the first error
+  mlx_text_t prelude;   // what comes before the module
   mlx_text_t module;
   mlx_global_t *globals;
   size_t global_count, global_capacity;
@@ -34,7 +34,9 @@ struct mlx_builder {
   int buckets[MLX_BUILDER_BUCKETS];
 };
 
-typedef struct mlx_type_text { char chars[192]; } mlx_type_text_t;
+typedef struct mlx_type_text {
+  char chars[192];
+} mlx_type_text_t;
 mlx_type_text_t mlx_type_text(mlx_type_t type);
 bool mlx_type_equal(mlx_type_t a, mlx_type_t b);
 
@@ -43,6 +45,7 @@ mlx_value_t mlx_builder_new_value(mlx_builder_t *b, const char *name, mlx_type_t
 // A value under just this name, already written by the caller.
 mlx_value_t mlx_builder_exact_value(mlx_builder_t *b, const char *name, mlx_type_t type);
 // "%name = " and the formatted op, on a line of its own.
-mlx_value_t mlx_builder_emit(mlx_builder_t *b, const char *name, mlx_type_t type, const char *fmt, ...) MLX_PRINTF(4, 5);
+mlx_value_t mlx_builder_emit(mlx_builder_t *b, const char *name, mlx_type_t type, const char *fmt, ...)
+    MLX_PRINTF(4, 5);
 
 #endif  // MLXCEL_COMPILER_BUILDER_INTERNAL_H_

@@ -1,4 +1,5 @@
-// The module for a CPU that has our kernel: every function of the contract is one call of kernels/cpu/network.c.
+// The module for a CPU that has our kernel: every function of the contract is one call of
+// kernels/cpu/network.c.
 #include <stdio.h>
 #include <string.h>
 
@@ -19,12 +20,13 @@ typedef struct emission {
   mlx_network_t network;
 } emission_t;
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What the kernel is told
 
 static mlx_network_weight_t weight_at(const emission_t *e, int64_t layer, mlx_decode_weight_t which) {
   const size_t index = e->plan->weights[layer * MLX_DECODE_WEIGHTS + which];
-  const mlx_stored_t stored = mlx_weight_stored(&e->g->model->weights[index], mlx_graph_storage(e->g->options));
+  const mlx_stored_t stored =
+      mlx_weight_stored(&e->g->model->weights[index], mlx_graph_storage(e->g->options));
   return (mlx_network_weight_t){.at = e->offsets[index], .format = (int32_t)stored.format};
 }
 
@@ -68,7 +70,8 @@ static void describe(emission_t *e) {
 // The plan as the kernel reads it: the network, the frequencies, the layers.
 static mlx_status_t write_plan(const emission_t *e, int32_t **out_words, int64_t *out_count) {
   const mlx_network_t *n = &e->network;
-  const size_t frequencies = (size_t)mlx_network_frequency_words(n) * 4, layers = (size_t)n->layers * sizeof(mlx_network_layer_t);
+  const size_t frequencies = (size_t)mlx_network_frequency_words(n) * 4,
+               layers = (size_t)n->layers * sizeof(mlx_network_layer_t);
   uint8_t *bytes;
   MLX_TRY(mlx_alloc(sizeof *n + frequencies + layers, 1, &bytes));
   memcpy(bytes, n, sizeof *n);
@@ -93,7 +96,8 @@ static mlx_status_t declare(const emission_t *e) {
   mlx_free(words);
   mlx_builder_parameter(b, MLX_WHOLE_ARCHIVE, MLX_TYPE(MLX_I32, (int64_t)(e->archive_bytes / 4)));
   const int64_t kv = (int64_t)n->layers * n->pool_pages * n->kv_heads * 2 * MLX_CPU_PAGE * n->head_dim;
-  mlx_builder_state_empty(b, MLX_STATE_KV, MLX_TYPE(o->dtype, kv));  // what no token has been written to is not read
+  mlx_builder_state_empty(b, MLX_STATE_KV,
+                          MLX_TYPE(o->dtype, kv));  // what no token has been written to is not read
   mlx_builder_state_of_ones(b, MLX_STATE_SCRATCH, MLX_TYPE(MLX_I32, mlx_network_scratch(n).words));
   mlx_builder_state(b, MLX_STATE_TOKEN, MLX_TYPE(MLX_I32, o->rows));
   mlx_builder_state(b, MLX_STATE_POSITION, MLX_TYPE(MLX_I32, o->rows));
@@ -101,11 +105,12 @@ static mlx_status_t declare(const emission_t *e) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Functions
 
 #define STATES 5
-static const char *const states[STATES] = {MLX_STATE_KV, MLX_STATE_SCRATCH, MLX_STATE_TOKEN, MLX_STATE_POSITION, MLX_STATE_LOGITS};
+static const char *const states[STATES] = {MLX_STATE_KV, MLX_STATE_SCRATCH, MLX_STATE_TOKEN,
+                                           MLX_STATE_POSITION, MLX_STATE_LOGITS};
 
 // What IREE calls the object's format.
 static const char *elf_of(const emission_t *e) {
@@ -114,8 +119,9 @@ static const char *elf_of(const emission_t *e) {
 }
 
 // Its operands are those of mlx_network_run.
-static mlx_linked_t kernel_of(const emission_t *e, mlx_value_t tokens, mlx_value_t start, mlx_value_t count, mlx_value_t pages,
-                              mlx_type_t result, int64_t width, int64_t steps, const char *file) {
+static mlx_linked_t kernel_of(const emission_t *e, mlx_value_t tokens, mlx_value_t start, mlx_value_t count,
+                              mlx_value_t pages, mlx_type_t result, int64_t width, int64_t steps,
+                              const char *file) {
   mlx_builder_t *b = e->g->b;
   mlx_linked_t kernel = {.symbol = "mlx_network_run",
                          .file = file,
@@ -147,12 +153,15 @@ static void emit_prefill(const emission_t *e, int64_t tokens, const char *file) 
   const int64_t rows = e->g->options->rows;
   char name[32];
   snprintf(name, sizeof name, "prefill_%lld", (long long)tokens);
-  mlx_builder_begin(b, name, "Reads count[row] tokens that stand at start[row]; a row with count 0 is left alone.");
+  mlx_builder_begin(b, name,
+                    "Reads count[row] tokens that stand at start[row]; a row with count 0 is left alone.");
   mlx_value_t input = mlx_builder_argument(b, "tokens", MLX_TYPE(MLX_I32, rows, tokens));
   mlx_value_t start = mlx_builder_argument(b, "start", MLX_TYPE(MLX_I32, rows));
   mlx_value_t count = mlx_builder_argument(b, "count", MLX_TYPE(MLX_I32, rows));
-  mlx_value_t pages = mlx_builder_argument(b, "pages", MLX_TYPE(MLX_I32, rows, mlx_graph_row_pages(e->g->options)));
-  const mlx_linked_t kernel = kernel_of(e, input, start, count, pages, MLX_TYPE(MLX_I32, rows), tokens, 1, file);
+  mlx_value_t pages =
+      mlx_builder_argument(b, "pages", MLX_TYPE(MLX_I32, rows, mlx_graph_row_pages(e->g->options)));
+  const mlx_linked_t kernel =
+      kernel_of(e, input, start, count, pages, MLX_TYPE(MLX_I32, rows), tokens, 1, file);
   call_and_return(e, "next", &kernel);
 }
 
@@ -161,10 +170,13 @@ static void emit_decode(const emission_t *e, int64_t steps, const char *file) {
   const int64_t rows = e->g->options->rows;
   char name[32];
   snprintf(name, sizeof name, "decode_%lld", (long long)steps);
-  mlx_builder_begin(b, name, "Reads the token of each active row and goes on from there, one token after the other.");
+  mlx_builder_begin(b, name,
+                    "Reads the token of each active row and goes on from there, one token after the other.");
   mlx_value_t active = mlx_builder_argument(b, "active", MLX_TYPE(MLX_I32, rows));
-  mlx_value_t pages = mlx_builder_argument(b, "pages", MLX_TYPE(MLX_I32, rows, mlx_graph_row_pages(e->g->options)));
-  const mlx_linked_t kernel = kernel_of(e, active, active, active, pages, MLX_TYPE(MLX_I32, rows, steps), 0, steps, file);
+  mlx_value_t pages =
+      mlx_builder_argument(b, "pages", MLX_TYPE(MLX_I32, rows, mlx_graph_row_pages(e->g->options)));
+  const mlx_linked_t kernel =
+      kernel_of(e, active, active, active, pages, MLX_TYPE(MLX_I32, rows, steps), 0, steps, file);
   call_and_return(e, "chosen", &kernel);
 }
 
@@ -174,8 +186,14 @@ static mlx_status_t emit(emission_t *e) {
   MLX_TRY(mlx_kernels_image(o->kernels, MLX_KERNEL_NETWORK, "", &file));
   describe(e);
   MLX_TRY(declare(e));
-  mlx_linked_t shape = {.symbol = "mlx_network_run", .file = file, .target = elf_of(e), .workgroups = MLX_CPU_WORKGROUPS,
-                        .operand_count = 6 + STATES, .updated_from = 6, .result = MLX_TYPE(MLX_I32, 1), .constant_count = 2};
+  mlx_linked_t shape = {.symbol = "mlx_network_run",
+                        .file = file,
+                        .target = elf_of(e),
+                        .workgroups = MLX_CPU_WORKGROUPS,
+                        .operand_count = 6 + STATES,
+                        .updated_from = 6,
+                        .result = MLX_TYPE(MLX_I32, 1),
+                        .constant_count = 2};
   for (int i = 0; i < 6 + STATES; ++i) shape.operands[i].dtype = MLX_I32;
   shape.operands[6].dtype = o->dtype;
   shape.operands[10].dtype = MLX_F32;
@@ -190,8 +208,9 @@ mlx_status_t mlx_cpu_network_emit(mlx_graph_t *g) {
   MLX_TRY(mlx_trace_network(g->model, g->options, &plan));
   uint64_t *offsets = NULL;
   emission_t e = {.g = g, .plan = &plan};
-  mlx_status_t status = plan.fits ? mlx_alloc(g->model->weight_count, sizeof *offsets, &offsets)
-                                  : mlx_error(MLX_INTERNAL, "the kernel of the CPU does not know this network");
+  mlx_status_t status = plan.fits
+                            ? mlx_alloc(g->model->weight_count, sizeof *offsets, &offsets)
+                            : mlx_error(MLX_INTERNAL, "the kernel of the CPU does not know this network");
   e.offsets = offsets;
   if (!status) e.archive_bytes = mlx_weights_layout(g->model, mlx_graph_storage(g->options), offsets);
   if (!status) status = emit(&e);

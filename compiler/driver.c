@@ -16,10 +16,10 @@
 #define UNKNOWN_VERSION "of unknown version"
 #define VERSION_BYTES 4096
 #define DEFAULT_LIMIT_SECONDS 1800
-#define LINE_BYTES 400            // of the compiler's output, in a message
+#define LINE_BYTES 400  // of the compiler's output, in a message
 #define STATIC_COMPILER_BYTES (8 << 20)
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Finding the executable
 
 const char *mlx_iree_built_in = MLXCEL_DEFAULT_IREE_COMPILE;
@@ -72,8 +72,9 @@ static mlx_status_t use_named(const char *name, const char *who, char **out_path
   mlx_free(*out_path);
   *out_path = NULL;
   status = mlx_error(MLX_NOT_FOUND, "the compiler '%s' (given by %s) %s", name, who, problem);
-  return mlx_status_hint(status, "give the path of an iree-compile %s binary in %s, or leave it out for the default one",
-                         MLXCEL_IREE_VERSION, who);
+  return mlx_status_hint(
+      status, "give the path of an iree-compile %s binary in %s, or leave it out for the default one",
+      MLXCEL_IREE_VERSION, who);
 }
 
 static mlx_status_t search_beside_us(mlx_text_t *looked, char **out_path) {
@@ -103,15 +104,17 @@ static mlx_status_t find_executable(const char *explicit_path, char **out_path) 
   if (!status && !*out_path) status = search_beside_us(&looked, out_path);
   if (!status && !*out_path) status = search_path(MLX_IREE_COMPILE, &looked, out_path);
   if (!status && !*out_path) {
-    status = mlx_error(MLX_NOT_FOUND, "iree-compile was not found; looked at: %s", looked.data ? looked.data : "");
-    status = mlx_status_hint(status, "install it (pip install iree-base-compiler==%s) or set MLXCEL_IREE_COMPILE to its path",
-                             MLXCEL_IREE_VERSION);
+    status =
+        mlx_error(MLX_NOT_FOUND, "iree-compile was not found; looked at: %s", looked.data ? looked.data : "");
+    status = mlx_status_hint(
+        status, "install it (pip install iree-base-compiler==%s) or set MLXCEL_IREE_COMPILE to its path",
+        MLXCEL_IREE_VERSION);
   }
   mlx_text_clear(&looked);
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Telling one compiler from another
 
 static mlx_status_t add_file(mlx_cache_t *cache, const char *label, const char *path, mlx_digest_t *digest) {
@@ -147,10 +150,12 @@ static mlx_status_t add_python_library(void *user, const char *name) {
   return status;
 }
 
-// The compiler proper is a library: beside the executable in the wheel, in ../lib in an install tree, and inside the Python packages
-// (of one Python, or on Windows of the only one) for the script that pip puts on PATH.
+// The compiler proper is a library: beside the executable in the wheel, in ../lib in an install tree, and
+// inside the Python packages (of one Python, or on Windows of the only one) for the script that pip puts on
+// PATH.
 static mlx_status_t add_libraries(libraries_t *libraries) {
-  static const char *const places[] = {MLX_IREE_LIBRARY, "../lib/" MLX_IREE_LIBRARY, "../Lib/site-packages/iree/compiler/_mlir_libs/" MLX_IREE_LIBRARY};
+  static const char *const places[] = {MLX_IREE_LIBRARY, "../lib/" MLX_IREE_LIBRARY,
+                                       "../Lib/site-packages/iree/compiler/_mlir_libs/" MLX_IREE_LIBRARY};
   for (size_t i = 0; i < sizeof places / sizeof *places; ++i) MLX_TRY(add_library(libraries, places[i]));
   char *lib;
   MLX_TRY(mlx_join_path(libraries->folder, "../lib", &lib));
@@ -217,8 +222,10 @@ static mlx_status_t store_version(void *user, const char *folder, const char *lo
   return status;
 }
 
-// The version belongs to the bytes of the compiler, so an entry of the cache keeps it, with the digest as its key.
-static mlx_status_t recall_version(mlx_cache_t *cache, mlx_iree_compiler_t *compiler, const mlx_report_t *report) {
+// The version belongs to the bytes of the compiler, so an entry of the cache keeps it, with the digest as its
+// key.
+static mlx_status_t recall_version(mlx_cache_t *cache, mlx_iree_compiler_t *compiler,
+                                   const mlx_report_t *report) {
   mlx_cache_request_t request = {
       .kind = "compiler",
       .key = compiler->digest,
@@ -238,7 +245,8 @@ static mlx_status_t recall_version(mlx_cache_t *cache, mlx_iree_compiler_t *comp
   return status;
 }
 
-static mlx_status_t find_version(mlx_cache_t *cache, const mlx_report_t *report, bool whole, mlx_iree_compiler_t *compiler) {
+static mlx_status_t find_version(mlx_cache_t *cache, const mlx_report_t *report, bool whole,
+                                 mlx_iree_compiler_t *compiler) {
   if (whole) {
     mlx_status_t status = recall_version(cache, compiler, report);
     if (!status || mlx_status_code(status) != MLX_IO) return status;
@@ -247,8 +255,8 @@ static mlx_status_t find_version(mlx_cache_t *cache, const mlx_report_t *report,
   return ask_version(compiler->path, &compiler->version);
 }
 
-// A tool that does not tell its version is known by its digest; whether it compiles, the compilation shows, with everything
-// it says kept in a log.
+// A tool that does not tell its version is known by its digest; whether it compiles, the compilation shows,
+// with everything it says kept in a log.
 static mlx_status_t identify(mlx_cache_t *cache, const mlx_report_t *report, mlx_iree_compiler_t *compiler) {
   bool whole;
   mlx_report_progress(report, "reading %s ...", compiler->path);
@@ -278,13 +286,13 @@ void mlx_iree_compiler_release(mlx_iree_compiler_t *compiler) {
   *compiler = (mlx_iree_compiler_t){0};
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The command
 
 typedef struct command {
   char **argv;  // owned, as are its elements; ends with NULL
   size_t count;
-  char *line;   // owned; as one would type it, with a newline
+  char *line;  // owned; as one would type it, with a newline
 } command_t;
 
 static mlx_status_t add_argument(command_t *command, const char *prefix, const char *text) {
@@ -322,12 +330,15 @@ static mlx_status_t write_line(command_t *command, const char *input) {
   return status;
 }
 
-static mlx_status_t build_command(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job, command_t *command) {
+static mlx_status_t build_command(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job,
+                                  command_t *command) {
   MLX_TRY(mlx_alloc(job->flag_count + 6, sizeof *command->argv, &command->argv));
   MLX_TRY(add_argument(command, "", compiler->path));
   for (size_t i = 0; i < job->flag_count; ++i) MLX_TRY(add_argument(command, "", job->flags[i]));
-  if (job->object_folder) MLX_TRY(add_argument(command, "--iree-hal-executable-object-search-path=", job->object_folder));
-  MLX_TRY(add_argument(command, "", "-"));  // a module keeps the name of the file it was made from, and that must not be ours
+  if (job->object_folder)
+    MLX_TRY(add_argument(command, "--iree-hal-executable-object-search-path=", job->object_folder));
+  MLX_TRY(add_argument(
+      command, "", "-"));  // a module keeps the name of the file it was made from, and that must not be ours
   MLX_TRY(add_argument(command, "", "-o"));
   MLX_TRY(add_argument(command, "", job->out_path));
   return write_line(command, job->mlir_path);
@@ -339,7 +350,7 @@ static void free_command(command_t *command) {
   mlx_free(command->line);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What went wrong
 
 typedef struct findings {
@@ -355,8 +366,10 @@ static bool contains(const char *bytes, size_t length, const char *part) {
 // Long lines are cut, and control characters (colours, mostly) do not reach the terminal.
 static void keep_line(const char *bytes, size_t length, char out_line[LINE_BYTES + 4]) {
   size_t kept = length < LINE_BYTES ? length : LINE_BYTES;
-  while (kept < length && kept > 0 && ((unsigned char)bytes[kept] & 0xc0) == 0x80) --kept;  // not within a character
-  for (size_t i = 0; i < kept; ++i) out_line[i] = (unsigned char)bytes[i] < 0x20 || bytes[i] == 0x7f ? ' ' : bytes[i];
+  while (kept < length && kept > 0 && ((unsigned char)bytes[kept] & 0xc0) == 0x80)
+    --kept;  // not within a character
+  for (size_t i = 0; i < kept; ++i)
+    out_line[i] = (unsigned char)bytes[i] < 0x20 || bytes[i] == 0x7f ? ' ' : bytes[i];
   memcpy(out_line + kept, length > kept ? "..." : "", length > kept ? 4 : 1);
 }
 
@@ -365,13 +378,15 @@ static void look_at_line(const char *bytes, size_t length, bool *had_error, find
   while (blank < length && strchr(" \t\r", bytes[blank]) && bytes[blank]) ++blank;
   if (blank == length) return;
   bool is_error = contains(bytes, length, "error:");
-  if (!findings->line[0] || (is_error && !*had_error)) keep_line(bytes + blank, length - blank, findings->line);
+  if (!findings->line[0] || (is_error && !*had_error))
+    keep_line(bytes + blank, length - blank, findings->line);
   *had_error |= is_error;
   findings->unknown_option |= contains(bytes, length, "Unknown command line argument");
   findings->disk_full |= contains(bytes, length, "No space left on device");
 }
 
-// Reads the log past our own first |skip| bytes. It can be long: it is mapped, and every line is looked at once.
+// Reads the log past our own first |skip| bytes. It can be long: it is mapped, and every line is looked at
+// once.
 static mlx_status_t read_findings(const char *log_path, size_t skip, findings_t *out_findings) {
   *out_findings = (findings_t){0};
   mlx_map_t map;
@@ -388,21 +403,29 @@ static mlx_status_t read_findings(const char *log_path, size_t skip, findings_t 
   return NULL;
 }
 
-static mlx_status_t add_hint(mlx_status_t status, const mlx_iree_compiler_t *compiler, const findings_t *findings,
-                             const mlx_process_result_t *result, const char *log_path) {
+static mlx_status_t add_hint(mlx_status_t status, const mlx_iree_compiler_t *compiler,
+                             const findings_t *findings, const mlx_process_result_t *result,
+                             const char *log_path) {
   if (result->timed_out) {
     return mlx_status_hint(status, "give it longer: --timeout SECONDS, or MLXCEL_COMPILE_TIMEOUT=SECONDS");
   }
   if (result->signal == 9) {
-    return mlx_status_hint(status, "the system may have run out of memory (`dmesg` tells): close other programs, or "
+    return mlx_status_hint(status,
+                           "the system may have run out of memory (`dmesg` tells): close other programs, or "
                            "compile on a larger machine and copy the result");
   }
-  if (findings->disk_full) return mlx_status_hint(status, "free some space on that disk and run the command again");
-  if (findings->unknown_option || strncmp(compiler->version, MLXCEL_IREE_VERSION, strlen(MLXCEL_IREE_VERSION))) {
-    return mlx_status_hint(status, "this mlxcel is made for iree-compile %s, and %s is %s: set MLXCEL_IREE_COMPILE to the "
-                           "right one", MLXCEL_IREE_VERSION, compiler->path, compiler->version);
+  if (findings->disk_full)
+    return mlx_status_hint(status, "free some space on that disk and run the command again");
+  if (findings->unknown_option ||
+      strncmp(compiler->version, MLXCEL_IREE_VERSION, strlen(MLXCEL_IREE_VERSION))) {
+    return mlx_status_hint(
+        status,
+        "this mlxcel is made for iree-compile %s, and %s is %s: set MLXCEL_IREE_COMPILE to the "
+        "right one",
+        MLXCEL_IREE_VERSION, compiler->path, compiler->version);
   }
-  return mlx_status_hint(status, "the first line of %s is the command line: run it by hand to see it fail", log_path);
+  return mlx_status_hint(status, "the first line of %s is the command line: run it by hand to see it fail",
+                         log_path);
 }
 
 static mlx_status_t explain_failure(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job,
@@ -418,11 +441,14 @@ static mlx_status_t explain_failure(const mlx_iree_compiler_t *compiler, const m
   mlx_code_t code = result->timed_out ? MLX_TIMEOUT : MLX_TOOL_FAILED;
   mlx_status_t status;
   if (findings.line[0]) {
-    status = mlx_error(code, "compiling %s: iree-compile ended with %s: %s (all it printed is in '%s')", job->name,
-                       ending, findings.line, job->log_path);
+    status = mlx_error(code, "compiling %s: iree-compile ended with %s: %s (all it printed is in '%s')",
+                       job->name, ending, findings.line, job->log_path);
   } else {
-    status = mlx_error(code, "compiling %s: iree-compile printed nothing and ended with %s; the command line (also in '%s') "
-                       "was: %.*s", job->name, ending, job->log_path, (int)line_length - 1, command->line);
+    status = mlx_error(
+        code,
+        "compiling %s: iree-compile printed nothing and ended with %s; the command line (also in '%s') "
+        "was: %.*s",
+        job->name, ending, job->log_path, (int)line_length - 1, command->line);
   }
   return add_hint(status, compiler, &findings, result, job->log_path);
 }
@@ -433,12 +459,14 @@ static mlx_status_t check_output(const mlx_iree_job_t *job, const command_t *com
   if (is_there) MLX_TRY(mlx_file_stamp(job->out_path, &stamp));
   if (stamp.size > 0) return NULL;
   mlx_status_t status =
-      mlx_error(MLX_TOOL_FAILED, "compiling %s: iree-compile ended with exit status 0 but %s '%s' (all it printed is in "
-                "'%s')", job->name, is_there ? "left an empty" : "did not write", job->out_path, job->log_path);
+      mlx_error(MLX_TOOL_FAILED,
+                "compiling %s: iree-compile ended with exit status 0 but %s '%s' (all it printed is in "
+                "'%s')",
+                job->name, is_there ? "left an empty" : "did not write", job->out_path, job->log_path);
   return mlx_status_hint(status, "run it by hand: %.*s", (int)strlen(command->line) - 1, command->line);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Compiling
 
 typedef struct progress {
@@ -459,12 +487,14 @@ static mlx_status_t choose_limit(double given, double *out_seconds) {
   char *end;
   *out_seconds = strtod(text, &end);
   if (!*end && *out_seconds > 0 && *out_seconds < 1e9) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "MLXCEL_COMPILE_TIMEOUT is '%s', not a number of seconds", text),
-                         "for example MLXCEL_COMPILE_TIMEOUT=3600");
+  return mlx_status_hint(
+      mlx_error(MLX_USAGE, "MLXCEL_COMPILE_TIMEOUT is '%s', not a number of seconds", text),
+      "for example MLXCEL_COMPILE_TIMEOUT=3600");
 }
 
-static mlx_status_t run_command(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job, const command_t *command,
-                                const mlx_report_t *report, mlx_process_result_t *result) {
+static mlx_status_t run_command(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job,
+                                const command_t *command, const mlx_report_t *report,
+                                mlx_process_result_t *result) {
   progress_t progress = {.report = report, .name = job->name};
   mlx_process_options_t options = {
       .argv = (const char *const *)command->argv,
@@ -484,8 +514,8 @@ static mlx_status_t run_command(const mlx_iree_compiler_t *compiler, const mlx_i
   return failed ? explain_failure(compiler, job, command, result) : check_output(job, command);
 }
 
-mlx_status_t mlx_iree_compile(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job, const mlx_report_t *report,
-                              mlx_process_result_t *out_result) {
+mlx_status_t mlx_iree_compile(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job,
+                              const mlx_report_t *report, mlx_process_result_t *out_result) {
   mlx_process_result_t result = {0};
   command_t command = {0};
   mlx_status_t status = build_command(compiler, job, &command);
@@ -495,14 +525,15 @@ mlx_status_t mlx_iree_compile(const mlx_iree_compiler_t *compiler, const mlx_ire
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The key
 
 static void add_text(mlx_digest_t *digest, const char *label, const char *text) {
   mlx_digest_field(digest, label, text, strlen(text));
 }
 
-void mlx_iree_key(const mlx_iree_compiler_t *compiler, const mlx_iree_input_t *input, char out_hex[MLX_DIGEST_HEX]) {
+void mlx_iree_key(const mlx_iree_compiler_t *compiler, const mlx_iree_input_t *input,
+                  char out_hex[MLX_DIGEST_HEX]) {
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
   add_text(&digest, "mlxcel iree key", "2");

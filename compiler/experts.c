@@ -1,5 +1,6 @@
-// The plain lowering of a mixture of experts. With few tokens the experts they use are gathered, so that nothing else is read; with
-// many, every expert is computed for every token and weighted with zero where it is not used.
+// The plain lowering of a mixture of experts. With few tokens the experts they use are gathered, so that
+// nothing else is read; with many, every expert is computed for every token and weighted with zero where it
+// is not used.
 #include <math.h>
 
 #include "compiler/graph_internal.h"
@@ -52,7 +53,8 @@ static void choose(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t scores, c
   }
 }
 
-// The gate opens what is let through it: act(gate) * up, or gpt-oss's way where there is a limit. Both of one shape.
+// The gate opens what is let through it: act(gate) * up, or gpt-oss's way where there is a limit. Both of one
+// shape.
 static mlx_value_t gated(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t gate, mlx_value_t up) {
   mlx_builder_t *b = g->b;
   if (e->limit == 0.0) {
@@ -70,7 +72,7 @@ static mlx_value_t gated(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t gat
   return mlx_build_binary(b, "inner", "multiply", up, gate);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Few tokens
 
 // What each token's own expert has in |all| [experts, ...], as f32 [M, ...]
@@ -81,15 +83,17 @@ static mlx_value_t own_of(mlx_builder_t *b, mlx_value_t all, mlx_value_t index) 
 }
 
 // The weights of one expert a token, [M, rows, columns], times x [M, columns], and its bias -> [M, rows]
-static mlx_value_t through_one(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t weights, mlx_value_t bias,
-                               mlx_value_t index) {
+static mlx_value_t through_one(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t weights,
+                               mlx_value_t bias, mlx_value_t index) {
   const mlx_dot_t over_columns = {1, {0}, {0}, 2, 1};
-  mlx_value_t product = mlx_build_dot(b, bias.id ? "unbiased" : name, own_of(b, weights, index), x, over_columns);
+  mlx_value_t product =
+      mlx_build_dot(b, bias.id ? "unbiased" : name, own_of(b, weights, index), x, over_columns);
   return bias.id ? mlx_build_binary(b, name, "add", product, own_of(b, bias, index)) : product;
 }
 
-static mlx_value_t use_chosen(mlx_graph_t *g, const char *name, const mlx_experts_t *e, const chosen_t *chosen, mlx_value_t x, mlx_value_t gate,
-                              mlx_value_t up, mlx_value_t down) {
+static mlx_value_t use_chosen(mlx_graph_t *g, const char *name, const mlx_experts_t *e,
+                              const chosen_t *chosen, mlx_value_t x, mlx_value_t gate, mlx_value_t up,
+                              mlx_value_t down) {
   mlx_builder_t *b = g->b;
   mlx_value_t sum = {0};
   for (int64_t i = 0; i < chosen->count; ++i) {
@@ -97,14 +101,15 @@ static mlx_value_t use_chosen(mlx_graph_t *g, const char *name, const mlx_expert
     mlx_value_t high = through_one(b, "up", x, up, e->up_bias, chosen->index[i]);
     mlx_value_t inner = gated(g, e, low, high);
     mlx_value_t given = through_one(b, "down", inner, down, e->down_bias, chosen->index[i]);  // [M, hidden]
-    mlx_value_t weights = mlx_build_broadcast(b, "weights", chosen->weight[i], (int64_t[]){0}, mlx_type_of(given));
+    mlx_value_t weights =
+        mlx_build_broadcast(b, "weights", chosen->weight[i], (int64_t[]){0}, mlx_type_of(given));
     given = mlx_build_binary(b, "weighted", "multiply", given, weights);
     sum = sum.id ? mlx_build_binary(b, i + 1 == chosen->count ? name : "sum", "add", sum, given) : given;
   }
   return sum;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Many tokens
 
 // [M, experts]: the weight of each expert, 0 for those not used
@@ -118,8 +123,10 @@ static mlx_value_t all_weights(mlx_builder_t *b, const chosen_t *chosen, mlx_typ
   return all;
 }
 
-// Of all experts: weights [experts, rows, columns] times x [M, columns], and their bias [experts, rows] -> [experts, rows, M]
-static mlx_value_t through_all(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t weights, mlx_value_t bias) {
+// Of all experts: weights [experts, rows, columns] times x [M, columns], and their bias [experts, rows] ->
+// [experts, rows, M]
+static mlx_value_t through_all(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t weights,
+                               mlx_value_t bias) {
   const mlx_dot_t over_columns = {.left_contract = 2, .right_contract = 1};
   weights = mlx_build_convert(b, "all_f32", weights, MLX_F32);
   mlx_value_t product = mlx_build_dot(b, bias.id ? "unbiased" : name, weights, x, over_columns);
@@ -129,32 +136,34 @@ static mlx_value_t through_all(mlx_builder_t *b, const char *name, mlx_value_t x
   return mlx_build_binary(b, name, "add", product, wide);
 }
 
-static mlx_value_t use_all(mlx_graph_t *g, const char *name, const mlx_experts_t *e, const chosen_t *chosen, mlx_value_t x, mlx_type_t scores,
-                           mlx_value_t gate, mlx_value_t up, mlx_value_t down) {
+static mlx_value_t use_all(mlx_graph_t *g, const char *name, const mlx_experts_t *e, const chosen_t *chosen,
+                           mlx_value_t x, mlx_type_t scores, mlx_value_t gate, mlx_value_t up,
+                           mlx_value_t down) {
   mlx_builder_t *b = g->b;
   const mlx_dot_t over_ffn = {1, {0}, {0}, 2, 1}, over_experts = {.left_contract = 1, .right_contract = 0};
   mlx_value_t low = through_all(b, "gate", x, gate, e->gate_bias);  // [experts, ffn, M]
   mlx_value_t high = through_all(b, "up", x, up, e->up_bias);
   mlx_value_t inner = gated(g, e, low, high);
-  mlx_value_t weights = all_weights(b, chosen, scores);                            // [M, experts]
+  mlx_value_t weights = all_weights(b, chosen, scores);  // [M, experts]
   mlx_value_t wide = mlx_build_broadcast(b, "weights_wide", weights, (int64_t[]){2, 0}, mlx_type_of(inner));
   inner = mlx_build_binary(b, "weighted", "multiply", inner, wide);
   down = mlx_build_convert(b, "down_f32", down, MLX_F32);
-  mlx_value_t given = mlx_build_dot(b, "down", down, inner, over_ffn);             // [experts, hidden, M]
-  given = mlx_build_transpose(b, "given_by_token", given, (int64_t[]){2, 1, 0});   // [M, hidden, experts]
+  mlx_value_t given = mlx_build_dot(b, "down", down, inner, over_ffn);            // [experts, hidden, M]
+  given = mlx_build_transpose(b, "given_by_token", given, (int64_t[]){2, 1, 0});  // [M, hidden, experts]
   mlx_value_t sum = mlx_build_reduce_last(b, e->down_bias.id ? "unbiased_sum" : name, "add", given);
   if (!e->down_bias.id) return sum;
-  mlx_value_t bias = mlx_build_convert(b, "down_bias", e->down_bias, MLX_F32);     // [experts, hidden]
-  bias = mlx_build_dot(b, "bias_by_token", weights, bias, over_experts);           // [M, hidden]
+  mlx_value_t bias = mlx_build_convert(b, "down_bias", e->down_bias, MLX_F32);  // [experts, hidden]
+  bias = mlx_build_dot(b, "bias_by_token", weights, bias, over_experts);        // [M, hidden]
   return mlx_build_binary(b, name, "add", sum, bias);
 }
 
-mlx_value_t mlx_plain_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x, mlx_value_t scores, mlx_value_t gate,
-                              mlx_value_t up, mlx_value_t down) {
+mlx_value_t mlx_plain_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
+                              mlx_value_t scores, mlx_value_t gate, mlx_value_t up, mlx_value_t down) {
   chosen_t chosen;
   if (e->used < 1 || e->used > MAX_USED || e->used > scores.dims[1]) {
-    mlx_builder_fail(g->b, mlx_error(MLX_UNSUPPORTED, "a token uses %lld of %lld experts; 1 to %d are possible", (long long)e->used,
-                                     (long long)scores.dims[1], MAX_USED));
+    mlx_builder_fail(g->b,
+                     mlx_error(MLX_UNSUPPORTED, "a token uses %lld of %lld experts; 1 to %d are possible",
+                               (long long)e->used, (long long)scores.dims[1], MAX_USED));
     return (mlx_value_t){0};
   }
   choose(g, e, scores, &chosen);

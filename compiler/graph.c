@@ -7,7 +7,7 @@
 #include "compiler/graph_internal.h"
 #include "compiler/weights.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Options
 
 static void choose_buckets(const int64_t *sizes, size_t count, mlx_graph_options_t *options) {
@@ -18,15 +18,19 @@ static void choose_buckets(const int64_t *sizes, size_t count, mlx_graph_options
 }
 
 void mlx_graph_options_initialize(int64_t context, mlx_graph_options_t *out_options) {
-  *out_options = (mlx_graph_options_t){.context = context, .rows = 1, .page_size = 16, .steps = {1}, .step_count = 1};
+  *out_options =
+      (mlx_graph_options_t){.context = context, .rows = 1, .page_size = 16, .steps = {1}, .step_count = 1};
   choose_buckets((int64_t[]){16, 128}, 2, out_options);
 }
 
-// The attention kernels share the KV pool with the decode kernel, and nothing else can read it: without them there are none.
+// The attention kernels share the KV pool with the decode kernel, and nothing else can read it: without them
+// there are none.
 static bool attention_fits(const mlx_config_t *c) { return c->head_dim % 16 == 0 && c->head_dim <= 256; }
 
-// Prefill and decode are one kernel there, so any number of steps costs as little to compile; few enough that words come steadily.
-static mlx_status_t use_cpu_kernel(const mlx_model_t *model, mlx_kernels_t *kernels, mlx_graph_options_t *options) {
+// Prefill and decode are one kernel there, so any number of steps costs as little to compile; few enough that
+// words come steadily.
+static mlx_status_t use_cpu_kernel(const mlx_model_t *model, mlx_kernels_t *kernels,
+                                   mlx_graph_options_t *options) {
   mlx_network_plan_t plan;
   MLX_TRY(mlx_trace_network(model, options, &plan));
   const bool fits = plan.fits;
@@ -39,11 +43,16 @@ static mlx_status_t use_cpu_kernel(const mlx_model_t *model, mlx_kernels_t *kern
   return NULL;
 }
 
-// Tiles of each weight: what holds its integers; where the decode kernel takes all layers' matrices of a role together, what holds all of
-// them.
-static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_graph_options_t *options, mlx_tiles_t *tiles) {
-  static const int groups[][4] = {{MLX_DECODE_Q, MLX_DECODE_K, MLX_DECODE_V, -1}, {MLX_DECODE_O, -1}, {MLX_DECODE_GATE, MLX_DECODE_UP, -1}, {MLX_DECODE_DOWN, -1}};
-  for (size_t i = 0; i < model->weight_count; ++i) tiles[i] = mlx_weight_stored(&model->weights[i], mlx_graph_storage(options)).tiles;
+// Tiles of each weight: what holds its integers; where the decode kernel takes all layers' matrices of a role
+// together, what holds all of them.
+static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_graph_options_t *options,
+                               mlx_tiles_t *tiles) {
+  static const int groups[][4] = {{MLX_DECODE_Q, MLX_DECODE_K, MLX_DECODE_V, -1},
+                                  {MLX_DECODE_O, -1},
+                                  {MLX_DECODE_GATE, MLX_DECODE_UP, -1},
+                                  {MLX_DECODE_DOWN, -1}};
+  for (size_t i = 0; i < model->weight_count; ++i)
+    tiles[i] = mlx_weight_stored(&model->weights[i], mlx_graph_storage(options)).tiles;
   mlx_network_plan_t plan;
   MLX_TRY(mlx_trace_network(model, options, &plan));
   for (size_t g = 0; plan.fits && g < sizeof groups / sizeof *groups; ++g) {
@@ -52,9 +61,12 @@ static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_graph_options
       for (int64_t layer = 0; layer < model->config.layers; ++layer) {
         for (const int *role = groups[g]; *role >= 0; ++role) {
           mlx_tiles_t *its = &tiles[plan.weights[layer * MLX_DECODE_WEIGHTS + *role]];
-          if (!its->bits || !all.bits) all = (mlx_tiles_t){0};
-          else if (pass) *its = all;
-          else all = mlx_tiles_for_both(all, *its);
+          if (!its->bits || !all.bits)
+            all = (mlx_tiles_t){0};
+          else if (pass)
+            *its = all;
+          else
+            all = mlx_tiles_for_both(all, *its);
         }
       }
     }
@@ -63,7 +75,8 @@ static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_graph_options
   return NULL;
 }
 
-static mlx_status_t use_tiles(const mlx_model_t *model, mlx_kernels_t *kernels, const mlx_graph_options_t *options) {
+static mlx_status_t use_tiles(const mlx_model_t *model, mlx_kernels_t *kernels,
+                              const mlx_graph_options_t *options) {
   mlx_tiles_t *tiles;
   MLX_TRY(mlx_alloc(model->weight_count, sizeof *tiles, &tiles));
   mlx_status_t status = plan_tiles(model, options, tiles);
@@ -76,7 +89,8 @@ static mlx_status_t use_tiles(const mlx_model_t *model, mlx_kernels_t *kernels, 
   return NULL;
 }
 
-mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kernels, mlx_graph_options_t *options) {
+mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kernels,
+                                   mlx_graph_options_t *options) {
   if (!kernels->gpu) return use_cpu_kernel(model, kernels, options);
   if (!attention_fits(&model->config)) return NULL;
   mlx_decode_plan_t plan;
@@ -114,7 +128,7 @@ int64_t mlx_graph_pool_pages(const mlx_graph_options_t *options) {
   return 1 + options->rows * mlx_graph_row_pages(options);  // page 0 belongs to nobody
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Declarations
 
 mlx_status_t mlx_graph_make_names(mlx_graph_t *g) {
@@ -136,8 +150,9 @@ static void declare_kv(mlx_graph_t *g) {
     return;
   }
   for (int64_t i = 0; i < c->layers * 2; ++i) {
-    mlx_builder_state(g->b, g->kv_names[i], MLX_TYPE(g->options->dtype, mlx_graph_pool_pages(g->options),
-                                                     g->options->page_size, c->kv_heads, c->head_dim));
+    mlx_builder_state(g->b, g->kv_names[i],
+                      MLX_TYPE(g->options->dtype, mlx_graph_pool_pages(g->options), g->options->page_size,
+                               c->kv_heads, c->head_dim));
   }
 }
 
@@ -147,8 +162,9 @@ void mlx_graph_declare(mlx_graph_t *g) {
     const mlx_weight_t *weight = &g->model->weights[i];
     const mlx_stored_t stored = mlx_weight_stored(weight, mlx_graph_storage(g->options));
     const int64_t *dims = weight->tensor.dims;
-    const mlx_type_t type = stored.tiles.bits ? MLX_TYPE(MLX_I32, (int64_t)(mlx_tiles_bytes(stored.tiles, dims[0], dims[1]) / 4))
-                                              : mlx_type(stored.dtype, weight->tensor.rank, dims);
+    const mlx_type_t type =
+        stored.tiles.bits ? MLX_TYPE(MLX_I32, (int64_t)(mlx_tiles_bytes(stored.tiles, dims[0], dims[1]) / 4))
+                          : mlx_type(stored.dtype, weight->tensor.rank, dims);
     mlx_builder_parameter(g->b, weight->name, type);
   }
   declare_kv(g);
@@ -168,17 +184,20 @@ static mlx_status_t declare_for_decode(mlx_graph_t *g, const mlx_decode_plan_t *
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What every function starts with: where each token stands, where its KV goes, what it may see
 
 // [rows] of the row's own number, for gathers from a [rows, ...] tensor.
-static mlx_value_t row_numbers(mlx_graph_t *g, mlx_type_t type) { return mlx_build_iota(g->b, "row", 0, type); }
+static mlx_value_t row_numbers(mlx_graph_t *g, mlx_type_t type) {
+  return mlx_build_iota(g->b, "row", 0, type);
+}
 
 // positions and valid are [rows, T]; a token that is not valid writes to page 0.
 static void place_tokens(mlx_graph_t *g, mlx_value_t positions, mlx_value_t valid) {
   mlx_builder_t *b = g->b;
   const int64_t rows = g->options->rows, t = g->tokens, m = rows * t;
-  const mlx_type_t grid = MLX_TYPE(MLX_I32, rows, t), pair = MLX_TYPE(MLX_I32, rows, t, 1), column = MLX_TYPE(MLX_I32, m, 1);
+  const mlx_type_t grid = MLX_TYPE(MLX_I32, rows, t), pair = MLX_TYPE(MLX_I32, rows, t, 1),
+                   column = MLX_TYPE(MLX_I32, m, 1);
   g->positions = mlx_build_reshape(b, "positions", positions, MLX_TYPE(MLX_I32, m));
   if (g->options->kernels) return;  // those find their way by start, count and pages
   mlx_builder_comment(b, "where each token's keys and values go: page and place in it");
@@ -212,14 +231,16 @@ static void begin_function(mlx_graph_t *g, const char *name, const char *comment
 }
 
 static mlx_value_t pages_argument(mlx_graph_t *g) {
-  return mlx_builder_argument(g->b, "pages", MLX_TYPE(MLX_I32, g->options->rows, mlx_graph_row_pages(g->options)));
+  return mlx_builder_argument(g->b, "pages",
+                              MLX_TYPE(MLX_I32, g->options->rows, mlx_graph_row_pages(g->options)));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Functions
 
 // The next token of each row, from the logits; rows that took part get new state, the others keep theirs.
-static mlx_value_t choose_token(mlx_graph_t *g, mlx_value_t logits, mlx_value_t took_part, mlx_value_t new_position) {
+static mlx_value_t choose_token(mlx_graph_t *g, mlx_value_t logits, mlx_value_t took_part,
+                                mlx_value_t new_position) {
   mlx_builder_t *b = g->b;
   mlx_builder_comment(b, "the next token, and the state of the rows that took part");
   mlx_value_t next = mlx_build_argmax_last(b, "next", logits);
@@ -243,7 +264,8 @@ static void emit_prefill(mlx_graph_t *g, int64_t tokens) {
   const mlx_type_t per_row = MLX_TYPE(MLX_I32, rows), grid = MLX_TYPE(MLX_I32, rows, tokens);
   char name[32];
   snprintf(name, sizeof name, "prefill_%lld", (long long)tokens);
-  begin_function(g, name, "Reads count[row] tokens that stand at start[row]; a row with count 0 is left alone.", tokens);
+  begin_function(
+      g, name, "Reads count[row] tokens that stand at start[row]; a row with count 0 is left alone.", tokens);
   mlx_value_t input = mlx_builder_argument(b, "tokens", grid);
   mlx_value_t start = g->start = mlx_builder_argument(b, "start", per_row);
   mlx_value_t count = g->count = mlx_builder_argument(b, "count", per_row);
@@ -280,7 +302,8 @@ void mlx_graph_begin_decode(mlx_graph_t *g) {
   mlx_builder_t *b = g->b;
   const int64_t rows = g->options->rows;
   const mlx_type_t per_row = MLX_TYPE(MLX_I32, rows);
-  begin_function(g, "decode_1", "Reads the token of each active row at its position and chooses the one after it.", 1);
+  begin_function(g, "decode_1",
+                 "Reads the token of each active row at its position and chooses the one after it.", 1);
   g->active = mlx_builder_argument(b, "active", per_row);
   g->pages = pages_argument(g);
   mlx_builder_load(b, MLX_STATE_TOKEN);
@@ -331,7 +354,8 @@ static mlx_status_t emit_all(mlx_graph_t *g, char **out_text, size_t *out_length
   mlx_graph_declare(g);
   if (in_one) MLX_TRY(declare_for_decode(g, &plan));
   for (size_t i = 0; i < g->options->bucket_count; ++i) emit_prefill(g, g->options->buckets[i]);
-  for (size_t i = 0; in_one && i < g->options->step_count; ++i) mlx_kernel_decode(g, &plan, g->options->steps[i]);
+  for (size_t i = 0; in_one && i < g->options->step_count; ++i)
+    mlx_kernel_decode(g, &plan, g->options->steps[i]);
   if (!in_one) emit_decode(g);
   emit_logits(g);
   return mlx_builder_finish(g->b, out_text, out_length);

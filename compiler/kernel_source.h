@@ -1,5 +1,6 @@
-// Kernel sources: the text of every kernels/cuda/*.cu and *.cuh and the objects made of kernels/cpu travel inside the binary, so that
-// `mlxcel compile` needs no files beside it. The build writes the table (kernels/embed.cmake).
+// Kernel sources: the text of every kernels/cuda/*.cu and *.cuh and the objects made of kernels/cpu travel
+// inside the binary, so that `mlxcel compile` needs no files beside it. The build writes the table
+// (kernels/embed.cmake).
 #ifndef MLXCEL_COMPILER_KERNEL_SOURCE_H_
 #define MLXCEL_COMPILER_KERNEL_SOURCE_H_
 
@@ -11,7 +12,8 @@ typedef struct mlx_kernel_source {
   size_t length;     // without the NUL
 } mlx_kernel_source_t;
 
-const mlx_kernel_source_t *mlx_kernel_source_find(const char *name);  // NULL for a name that is not in the table
+const mlx_kernel_source_t *mlx_kernel_source_find(
+    const char *name);  // NULL for a name that is not in the table
 // The |nth| of those that others may include ("decode_ring.cuh"), NULL after the last.
 const mlx_kernel_source_t *mlx_kernel_source_header(size_t nth);
 

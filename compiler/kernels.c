@@ -12,9 +12,12 @@
 #define MAX_HEADERS 32
 
 const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind) {
-  static const char *const names[] = {
-      [MLX_KERNEL_DECODE] = "decode", [MLX_KERNEL_LINEAR] = "linear", [MLX_KERNEL_ATTENTION] = "attention", [MLX_KERNEL_PACKED] = "packed", [MLX_KERNEL_ATTENTION_F32] = "attention_f32",
-      [MLX_KERNEL_NETWORK] = "network"};
+  static const char *const names[] = {[MLX_KERNEL_DECODE] = "decode",
+                                      [MLX_KERNEL_LINEAR] = "linear",
+                                      [MLX_KERNEL_ATTENTION] = "attention",
+                                      [MLX_KERNEL_PACKED] = "packed",
+                                      [MLX_KERNEL_ATTENTION_F32] = "attention_f32",
+                                      [MLX_KERNEL_NETWORK] = "network"};
   return names[kind];
 }
 
@@ -25,7 +28,8 @@ void mlx_kernels_clear(mlx_kernels_t *kernels) {
   *kernels = (mlx_kernels_t){0};
 }
 
-mlx_status_t mlx_kernels_image(mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *definitions, const char **out_file) {
+mlx_status_t mlx_kernels_image(mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *definitions,
+                               const char **out_file) {
   char *text;
   MLX_TRY(mlx_format(&text, "%sDTYPE_%s=1\n", definitions, mlx_dtype_info(kernels->dtype)->name));
   for (size_t i = 0; i < kernels->count; ++i) {
@@ -34,14 +38,16 @@ mlx_status_t mlx_kernels_image(mlx_kernels_t *kernels, mlx_kernel_kind_t kind, c
     *out_file = kernels->images[i].file;
     return NULL;
   }
-  mlx_status_t status = mlx_reserve(kernels->count + 1, sizeof *kernels->images, &kernels->capacity, &kernels->images);
+  mlx_status_t status =
+      mlx_reserve(kernels->count + 1, sizeof *kernels->images, &kernels->capacity, &kernels->images);
   if (status) {
     mlx_free(text);
     return status;
   }
   mlx_kernel_image_request_t *image = &kernels->images[kernels->count++];
   *image = (mlx_kernel_image_request_t){.kind = kind, .definitions = text};
-  snprintf(image->file, sizeof image->file, "%s%zu.%s", mlx_kernel_kind_name(kind), kernels->count, kernels->gpu ? "fatbin" : "o");
+  snprintf(image->file, sizeof image->file, "%s%zu.%s", mlx_kernel_kind_name(kind), kernels->count,
+           kernels->gpu ? "fatbin" : "o");
   *out_file = image->file;
   return NULL;
 }
@@ -53,7 +59,7 @@ bool mlx_kernels_use(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind) {
   return false;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Objects for CPUs
 
 static const mlx_kernel_source_t *find_object(mlx_kernel_kind_t kind, const char *level) {
@@ -62,23 +68,27 @@ static const mlx_kernel_source_t *find_object(mlx_kernel_kind_t kind, const char
   return mlx_kernel_source_find(name);
 }
 
-static mlx_status_t object_of(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const mlx_kernel_source_t **out_object) {
+static mlx_status_t object_of(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind,
+                              const mlx_kernel_source_t **out_object) {
   *out_object = find_object(kind, kernels->cpu_level);
-  return *out_object ? NULL : mlx_error(MLX_INTERNAL, "this build has no kernel '%s' for %s", mlx_kernel_kind_name(kind), kernels->cpu_level);
+  return *out_object ? NULL
+                     : mlx_error(MLX_INTERNAL, "this build has no kernel '%s' for %s",
+                                 mlx_kernel_kind_name(kind), kernels->cpu_level);
 }
 
 bool mlx_kernels_have_level(const char *level) { return find_object(MLX_KERNEL_NETWORK, level) != NULL; }
 
 const char *mlx_kernels_cpu_level(const char *level) {
   const char *best = NULL;
-  const mlx_cpu_level_t *highest = !strcmp(level, "host") ? mlx_cpu_level_here() : mlx_cpu_level_find(level), *known;
+  const mlx_cpu_level_t *highest = !strcmp(level, "host") ? mlx_cpu_level_here() : mlx_cpu_level_find(level),
+                        *known;
   for (size_t i = 0; highest && (known = mlx_cpu_level(i)) && known <= highest; ++i) {  // ascending
     if (known->arch == highest->arch && find_object(MLX_KERNEL_NETWORK, known->name)) best = known->name;
   }
   return best;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Sources for GPUs
 
 static mlx_status_t source_of(mlx_kernel_kind_t kind, const mlx_kernel_source_t **out_source) {
@@ -88,19 +98,21 @@ static mlx_status_t source_of(mlx_kernel_kind_t kind, const mlx_kernel_source_t 
   return *out_source ? NULL : mlx_error(MLX_INTERNAL, "this build has no kernel source '%s'", name);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Keys
 
-static mlx_status_t describe(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const mlx_kernel_image_request_t *image,
-                             char **out) {
+static mlx_status_t describe(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc,
+                             const mlx_kernel_image_request_t *image, char **out) {
   char identity[MLX_DIGEST_HEX];
   const mlx_kernel_source_t *source;
   MLX_TRY(source_of(image->kind, &source));
   mlx_nvrtc_identity(nvrtc, identity);
   mlx_text_t text = {0};
-  mlx_text_printf(&text, "nvrtc %s sm_%d\n%s\n%s", identity, kernels->gpu->kernel_sm, image->definitions, source->text);
+  mlx_text_printf(&text, "nvrtc %s sm_%d\n%s\n%s", identity, kernels->gpu->kernel_sm, image->definitions,
+                  source->text);
   const mlx_kernel_source_t *header;
-  for (size_t i = 0; (header = mlx_kernel_source_header(i)); ++i) mlx_text_printf(&text, "%s\n%s", header->name, header->text);
+  for (size_t i = 0; (header = mlx_kernel_source_header(i)); ++i)
+    mlx_text_printf(&text, "%s\n%s", header->name, header->text);
   mlx_status_t status = mlx_text_finish(&text);
   *out = text.data;
   if (status) mlx_text_clear(&text);
@@ -108,12 +120,13 @@ static mlx_status_t describe(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nv
 }
 
 void mlx_kernels_free_objects(const mlx_kernels_t *kernels, mlx_iree_object_t *objects) {
-  for (size_t i = 0; objects && kernels->gpu && i < kernels->count; ++i) mlx_free((void *)(uintptr_t)objects[i].bytes);
+  for (size_t i = 0; objects && kernels->gpu && i < kernels->count; ++i)
+    mlx_free((void *)(uintptr_t)objects[i].bytes);
   mlx_free(objects);
 }
 
-static mlx_status_t make_object(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const mlx_kernel_image_request_t *image,
-                                mlx_iree_object_t *out) {
+static mlx_status_t make_object(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc,
+                                const mlx_kernel_image_request_t *image, mlx_iree_object_t *out) {
   out->name = image->file;
   if (kernels->gpu) {
     char *text = NULL;
@@ -129,7 +142,8 @@ static mlx_status_t make_object(const mlx_kernels_t *kernels, const mlx_nvrtc_t 
   return NULL;
 }
 
-mlx_status_t mlx_kernels_objects(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, mlx_iree_object_t **out_objects) {
+mlx_status_t mlx_kernels_objects(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc,
+                                 mlx_iree_object_t **out_objects) {
   MLX_TRY(mlx_alloc(kernels->count, sizeof **out_objects, out_objects));
   for (size_t i = 0; i < kernels->count; ++i) {
     mlx_status_t status = make_object(kernels, nvrtc, &kernels->images[i], &(*out_objects)[i]);
@@ -142,30 +156,39 @@ mlx_status_t mlx_kernels_objects(const mlx_kernels_t *kernels, const mlx_nvrtc_t
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Images
 
 // Cuts |text| into its lines, in place.
 static mlx_status_t split_lines(char *text, const char *lines[MAX_DEFINITIONS], size_t *out_count) {
   *out_count = 0;
   for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
-    if (*out_count == MAX_DEFINITIONS) return mlx_error(MLX_INTERNAL, "a kernel has more than %d definitions", MAX_DEFINITIONS);
+    if (*out_count == MAX_DEFINITIONS)
+      return mlx_error(MLX_INTERNAL, "a kernel has more than %d definitions", MAX_DEFINITIONS);
     *end = 0;
     lines[(*out_count)++] = line;
   }
   return NULL;
 }
 
-static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const mlx_kernel_image_request_t *image,
-                                  char *definitions, const char *path, const char *log_path) {
+static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc,
+                                  const mlx_kernel_image_request_t *image, char *definitions,
+                                  const char *path, const char *log_path) {
   const mlx_kernel_source_t *source;
   const char *lines[MAX_DEFINITIONS], *headers[MAX_HEADERS], *header_names[MAX_HEADERS];
-  mlx_nvrtc_job_t job = {.sm = kernels->gpu->kernel_sm, .definitions = lines, .headers = headers, .header_names = header_names, .log_path = log_path};
-  job.arch_specific = (image->kind == MLX_KERNEL_LINEAR || image->kind == MLX_KERNEL_PACKED) && job.sm == 90;  // for wgmma
+  mlx_nvrtc_job_t job = {.sm = kernels->gpu->kernel_sm,
+                         .definitions = lines,
+                         .headers = headers,
+                         .header_names = header_names,
+                         .log_path = log_path};
+  job.arch_specific =
+      (image->kind == MLX_KERNEL_LINEAR || image->kind == MLX_KERNEL_PACKED) && job.sm == 90;  // for wgmma
   MLX_TRY(source_of(image->kind, &source));
   MLX_TRY(split_lines(definitions, lines, &job.definition_count));
-  for (const mlx_kernel_source_t *header; (header = mlx_kernel_source_header(job.header_count)); ++job.header_count) {
-    if (job.header_count == MAX_HEADERS) return mlx_error(MLX_INTERNAL, "there are more than %d headers of kernels", MAX_HEADERS);
+  for (const mlx_kernel_source_t *header; (header = mlx_kernel_source_header(job.header_count));
+       ++job.header_count) {
+    if (job.header_count == MAX_HEADERS)
+      return mlx_error(MLX_INTERNAL, "there are more than %d headers of kernels", MAX_HEADERS);
     headers[job.header_count] = header->text;
     header_names[job.header_count] = header->name;
   }
@@ -178,7 +201,8 @@ static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_
   return status;
 }
 
-static mlx_status_t copy_object(const mlx_kernels_t *kernels, const mlx_kernel_image_request_t *image, const char *folder) {
+static mlx_status_t copy_object(const mlx_kernels_t *kernels, const mlx_kernel_image_request_t *image,
+                                const char *folder) {
   const mlx_kernel_source_t *object;
   char *path;
   MLX_TRY(object_of(kernels, image->kind, &object));
@@ -188,7 +212,8 @@ static mlx_status_t copy_object(const mlx_kernels_t *kernels, const mlx_kernel_i
   return status;
 }
 
-static mlx_status_t compile_nth(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, size_t nth, const char *folder) {
+static mlx_status_t compile_nth(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, size_t nth,
+                                const char *folder) {
   const mlx_kernel_image_request_t *image = &kernels->images[nth];
   char *path = NULL, *log_path = NULL, *definitions = NULL;
   mlx_status_t status = mlx_join_path(folder, image->file, &path);
@@ -204,10 +229,13 @@ static mlx_status_t compile_nth(const mlx_kernels_t *kernels, const mlx_nvrtc_t 
 mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, const char *folder,
                                  const mlx_report_t *report) {
   MLX_TRY(mlx_make_dirs(folder, 0777));
-  for (size_t i = 0; !kernels->gpu && i < kernels->count; ++i) MLX_TRY(copy_object(kernels, &kernels->images[i], folder));
+  for (size_t i = 0; !kernels->gpu && i < kernels->count; ++i)
+    MLX_TRY(copy_object(kernels, &kernels->images[i], folder));
   if (!kernels->gpu) return NULL;
   if (!mlx_nvrtc_makes_ptx(nvrtc)) {
-    mlx_report_note(report, "without libnvfatbin the kernels are for sm_%d alone: later GPUs will not load them", kernels->gpu->kernel_sm);
+    mlx_report_note(report,
+                    "without libnvfatbin the kernels are for sm_%d alone: later GPUs will not load them",
+                    kernels->gpu->kernel_sm);
   }
   mlx_status_t status = NULL;
   for (size_t i = 0; i < kernels->count && !status; ++i) {

@@ -12,7 +12,7 @@
 
 #define LINE_BYTES 400  // of NVRTC's log, in a message
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The two libraries, as their headers (nvrtc.h, nvFatbin.h) have them. A result of 0 is success.
 
 typedef struct nvrtc_calls {
@@ -20,8 +20,8 @@ typedef struct nvrtc_calls {
   int (*version)(int *major, int *minor);
   int (*arch_count)(int *count);
   int (*archs)(int *archs);
-  int (*create)(void **program, const char *source, const char *name, int header_count, const char *const *headers,
-                const char *const *header_names);
+  int (*create)(void **program, const char *source, const char *name, int header_count,
+                const char *const *headers, const char *const *header_names);
   int (*destroy)(void **program);
   int (*compile)(void *program, int option_count, const char *const *options);
   int (*cubin_size)(void *program, size_t *size);
@@ -38,7 +38,8 @@ typedef struct fatbin_calls {
   int (*create)(void **handle, const char **options, size_t option_count);
   int (*destroy)(void **handle);
   int (*add_cubin)(void *handle, const void *code, size_t size, const char *arch, const char *name);
-  int (*add_ptx)(void *handle, const char *code, size_t size, const char *arch, const char *name, const char *options);
+  int (*add_ptx)(void *handle, const char *code, size_t size, const char *arch, const char *name,
+                 const char *options);
   int (*size)(void *handle, size_t *size);
   int (*get)(void *handle, void *bytes);
 } fatbin_calls_t;
@@ -48,32 +49,30 @@ typedef struct symbol {
   size_t offset;  // of its pointer in the calls
 } symbol_t;
 
-static const symbol_t nvrtc_symbols[] = {
-    {"nvrtcGetErrorString", offsetof(nvrtc_calls_t, error_string)},
-    {"nvrtcVersion", offsetof(nvrtc_calls_t, version)},
-    {"nvrtcGetNumSupportedArchs", offsetof(nvrtc_calls_t, arch_count)},
-    {"nvrtcGetSupportedArchs", offsetof(nvrtc_calls_t, archs)},
-    {"nvrtcCreateProgram", offsetof(nvrtc_calls_t, create)},
-    {"nvrtcDestroyProgram", offsetof(nvrtc_calls_t, destroy)},
-    {"nvrtcCompileProgram", offsetof(nvrtc_calls_t, compile)},
-    {"nvrtcGetCUBINSize", offsetof(nvrtc_calls_t, cubin_size)},
-    {"nvrtcGetCUBIN", offsetof(nvrtc_calls_t, cubin)},
-    {"nvrtcGetPTXSize", offsetof(nvrtc_calls_t, ptx_size)},
-    {"nvrtcGetPTX", offsetof(nvrtc_calls_t, ptx)},
-    {"nvrtcGetProgramLogSize", offsetof(nvrtc_calls_t, log_size)},
-    {"nvrtcGetProgramLog", offsetof(nvrtc_calls_t, log)},
-    {0}};
+static const symbol_t nvrtc_symbols[] = {{"nvrtcGetErrorString", offsetof(nvrtc_calls_t, error_string)},
+                                         {"nvrtcVersion", offsetof(nvrtc_calls_t, version)},
+                                         {"nvrtcGetNumSupportedArchs", offsetof(nvrtc_calls_t, arch_count)},
+                                         {"nvrtcGetSupportedArchs", offsetof(nvrtc_calls_t, archs)},
+                                         {"nvrtcCreateProgram", offsetof(nvrtc_calls_t, create)},
+                                         {"nvrtcDestroyProgram", offsetof(nvrtc_calls_t, destroy)},
+                                         {"nvrtcCompileProgram", offsetof(nvrtc_calls_t, compile)},
+                                         {"nvrtcGetCUBINSize", offsetof(nvrtc_calls_t, cubin_size)},
+                                         {"nvrtcGetCUBIN", offsetof(nvrtc_calls_t, cubin)},
+                                         {"nvrtcGetPTXSize", offsetof(nvrtc_calls_t, ptx_size)},
+                                         {"nvrtcGetPTX", offsetof(nvrtc_calls_t, ptx)},
+                                         {"nvrtcGetProgramLogSize", offsetof(nvrtc_calls_t, log_size)},
+                                         {"nvrtcGetProgramLog", offsetof(nvrtc_calls_t, log)},
+                                         {0}};
 
-static const symbol_t fatbin_symbols[] = {
-    {"nvFatbinGetErrorString", offsetof(fatbin_calls_t, error_string)},
-    {"nvFatbinVersion", offsetof(fatbin_calls_t, version)},
-    {"nvFatbinCreate", offsetof(fatbin_calls_t, create)},
-    {"nvFatbinDestroy", offsetof(fatbin_calls_t, destroy)},
-    {"nvFatbinAddCubin", offsetof(fatbin_calls_t, add_cubin)},
-    {"nvFatbinAddPTX", offsetof(fatbin_calls_t, add_ptx)},
-    {"nvFatbinSize", offsetof(fatbin_calls_t, size)},
-    {"nvFatbinGet", offsetof(fatbin_calls_t, get)},
-    {0}};
+static const symbol_t fatbin_symbols[] = {{"nvFatbinGetErrorString", offsetof(fatbin_calls_t, error_string)},
+                                          {"nvFatbinVersion", offsetof(fatbin_calls_t, version)},
+                                          {"nvFatbinCreate", offsetof(fatbin_calls_t, create)},
+                                          {"nvFatbinDestroy", offsetof(fatbin_calls_t, destroy)},
+                                          {"nvFatbinAddCubin", offsetof(fatbin_calls_t, add_cubin)},
+                                          {"nvFatbinAddPTX", offsetof(fatbin_calls_t, add_ptx)},
+                                          {"nvFatbinSize", offsetof(fatbin_calls_t, size)},
+                                          {"nvFatbinGet", offsetof(fatbin_calls_t, get)},
+                                          {0}};
 
 // The libraries stay open after it is gone: at every unloading they would leak what their globals hold.
 struct mlx_nvrtc {
@@ -92,12 +91,13 @@ static const char *look_up(void *library, const symbol_t *symbols, void *calls) 
   for (; symbols->name; ++symbols) {
     void *function = mlx_library_symbol(library, symbols->name);
     if (!function) return symbols->name;
-    memcpy((char *)calls + symbols->offset, &function, sizeof function);  // C has no cast to a function pointer
+    memcpy((char *)calls + symbols->offset, &function,
+           sizeof function);  // C has no cast to a function pointer
   }
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Opening
 
 const char *mlx_nvrtc_built_in = MLXCEL_DEFAULT_NVRTC;
@@ -118,7 +118,8 @@ static mlx_status_t open_builtins(mlx_nvrtc_t *nvrtc, const char *folder) {
   snprintf(name, sizeof name, MLX_NVRTC_BUILTINS, nvrtc->major, nvrtc->minor);
   mlx_status_t status = open_beside(folder, name, &library);
   if (!status || mlx_status_code(status) == MLX_OUT_OF_MEMORY) return status;
-  mlx_status_t needed = mlx_error(MLX_UNAVAILABLE, "'%s' needs %s beside it: %s", nvrtc->path, name, mlx_status_message(status));
+  mlx_status_t needed = mlx_error(MLX_UNAVAILABLE, "'%s' needs %s beside it: %s", nvrtc->path, name,
+                                  mlx_status_message(status));
   mlx_status_free(status);
   return needed;
 }
@@ -164,8 +165,10 @@ static mlx_status_t open_file(const char *file, mlx_nvrtc_t *nvrtc) {
   char *found = NULL;
   MLX_TRY(mlx_library_open(file, &library));
   const char *missing = look_up(library, nvrtc_symbols, &nvrtc->calls);
-  if (missing) return mlx_error(MLX_UNAVAILABLE, "'%s' has no %s, so it is no NVRTC that mlxcel can use", file, missing);
-  if (nvrtc->calls.version(&nvrtc->major, &nvrtc->minor)) return mlx_error(MLX_UNAVAILABLE, "'%s' tells no version", file);
+  if (missing)
+    return mlx_error(MLX_UNAVAILABLE, "'%s' has no %s, so it is no NVRTC that mlxcel can use", file, missing);
+  if (nvrtc->calls.version(&nvrtc->major, &nvrtc->minor))
+    return mlx_error(MLX_UNAVAILABLE, "'%s' tells no version", file);
   snprintf(nvrtc->version, sizeof nvrtc->version, "%d.%d", nvrtc->major, nvrtc->minor);
   if (!mlx_is_path(file)) MLX_TRY(mlx_library_path(library, &found));
   mlx_status_t status = open_parts(nvrtc, found ? found : file);
@@ -200,22 +203,26 @@ static mlx_status_t try_place(const char *place, mlx_nvrtc_t **out_nvrtc) {
     mlx_free(file);
     if (is_there) return status;
   }
-  return mlx_error(MLX_UNAVAILABLE, "'%s' holds neither %s nor %s", place, library_names[0], library_names[1]);
+  return mlx_error(MLX_UNAVAILABLE, "'%s' holds neither %s nor %s", place, library_names[0],
+                   library_names[1]);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Finding
 
 // A library somebody asked for by name: it works, or we say why not; we never go on to another one.
 static mlx_status_t use_named(const char *name, const char *who, mlx_nvrtc_t **out_nvrtc) {
   mlx_status_t status = try_place(name, out_nvrtc);
   if (!status || mlx_status_code(status) == MLX_OUT_OF_MEMORY) return status;
-  mlx_status_t named = mlx_error(MLX_NOT_FOUND, "NVRTC '%s' (given by %s) cannot be used: %s", name, who, mlx_status_message(status));
+  mlx_status_t named = mlx_error(MLX_NOT_FOUND, "NVRTC '%s' (given by %s) cannot be used: %s", name, who,
+                                 mlx_status_message(status));
   mlx_status_free(status);
-  return mlx_status_hint(named, "give " MLX_NVRTC_13 " or its folder in %s, or leave it out for the default one", who);
+  return mlx_status_hint(
+      named, "give " MLX_NVRTC_13 " or its folder in %s, or leave it out for the default one", who);
 }
 
-// Tries |place| unless something was found already. What was wrong with it goes into the list that a "not found" error shows.
+// Tries |place| unless something was found already. What was wrong with it goes into the list that a "not
+// found" error shows.
 static mlx_status_t consider(const char *place, mlx_text_t *looked, mlx_nvrtc_t **out_nvrtc) {
   if (*out_nvrtc) return NULL;
   mlx_status_t status = try_place(place, out_nvrtc);
@@ -265,9 +272,12 @@ mlx_status_t mlx_nvrtc_open(const char *explicit_path, mlx_nvrtc_t **out_nvrtc) 
   if (!status) status = consider_toolkit("CUDA_PATH", &looked, out_nvrtc);
   if (!status) status = consider_toolkit("CUDA_HOME", &looked, out_nvrtc);
   if (!status && !*out_nvrtc) {
-    status = mlx_error(MLX_UNAVAILABLE, "NVRTC, which compiles our GPU kernels, was not found: %s", looked.data ? looked.data : "");
-    status = mlx_status_hint(status, "install it (pip install --target DIR nvidia-cuda-nvrtc==13.0.88 nvidia-nvfatbin==13.0.85) and "
-                             "set MLXCEL_NVRTC=DIR/" MLX_NVRTC_FOLDER ", or use --kernels=off");
+    status = mlx_error(MLX_UNAVAILABLE, "NVRTC, which compiles our GPU kernels, was not found: %s",
+                       looked.data ? looked.data : "");
+    status = mlx_status_hint(
+        status,
+        "install it (pip install --target DIR nvidia-cuda-nvrtc==13.0.88 nvidia-nvfatbin==13.0.85) and "
+        "set MLXCEL_NVRTC=DIR/" MLX_NVRTC_FOLDER ", or use --kernels=off");
   }
   mlx_text_clear(&looked);
   return status;
@@ -289,14 +299,14 @@ bool mlx_nvrtc_makes_ptx(const mlx_nvrtc_t *nvrtc) { return nvrtc->has_fatbin; }
 void mlx_nvrtc_identity(const mlx_nvrtc_t *nvrtc, char out_hex[MLX_DIGEST_HEX]) {
   char text[128];
   mlx_digest_t digest;
-  int length = snprintf(text, sizeof text, "%s %llu %u.%u", nvrtc->version, (unsigned long long)nvrtc->size, nvrtc->fatbin_major,
-                        nvrtc->fatbin_minor);
+  int length = snprintf(text, sizeof text, "%s %llu %u.%u", nvrtc->version, (unsigned long long)nvrtc->size,
+                        nvrtc->fatbin_major, nvrtc->fatbin_minor);
   mlx_digest_begin(&digest);
   mlx_digest_field(&digest, "mlxcel nvrtc 1", text, (size_t)length);
   mlx_digest_end(&digest, out_hex);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Compiling
 
 static mlx_status_t check_sm(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job) {
@@ -313,8 +323,9 @@ static mlx_status_t check_sm(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *jo
   mlx_free(archs);
   mlx_status_t status = NULL;
   if (!known) {
-    status = mlx_error(MLX_UNSUPPORTED, "compiling %s: NVRTC %s ('%s') does not compile for sm_%d, only for %s", job->name,
-                       nvrtc->version, nvrtc->path, job->sm, list.data ? list.data : "nothing");
+    status =
+        mlx_error(MLX_UNSUPPORTED, "compiling %s: NVRTC %s ('%s') does not compile for sm_%d, only for %s",
+                  job->name, nvrtc->version, nvrtc->path, job->sm, list.data ? list.data : "nothing");
     status = mlx_status_hint(status, "set MLXCEL_NVRTC to a version that does, or use --kernels=off");
   }
   mlx_text_clear(&list);
@@ -337,7 +348,8 @@ static mlx_status_t make_options(const mlx_nvrtc_job_t *job, const char *arch, o
   MLX_TRY(add_option(options, "--std=", "c++17"));
   MLX_TRY(add_option(options, "--gpu-architecture=", arch));
   for (size_t i = 0; i < job->definition_count; ++i) MLX_TRY(add_option(options, "-D", job->definitions[i]));
-  return add_option(options, "--ptxas-options=", "-v");  // tells registers, shared memory and spills; the last, see run_program
+  return add_option(options, "--ptxas-options=",
+                    "-v");  // tells registers, shared memory and spills; the last, see run_program
 }
 
 static void free_options(options_t *options) {
@@ -362,30 +374,33 @@ static mlx_status_t write_log(const mlx_nvrtc_job_t *job, mlx_text_t *log) {
   return mlx_write_file(job->log_path, log->data, log->length);
 }
 
-static mlx_status_t explain_failure(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, int result, const char *said,
-                                    mlx_text_t *log) {
+static mlx_status_t explain_failure(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, int result,
+                                    const char *said, mlx_text_t *log) {
   const char *error = first_error(said), *line = error ? error : said;
   size_t length = strcspn(line, "\n");
   mlx_status_t unwritten = write_log(job, log);
   mlx_status_t status =
-      mlx_error(MLX_TOOL_FAILED, "compiling %s for sm_%d: NVRTC %s ended with %s%s%.*s (%s '%s')", job->name, job->sm,
-                nvrtc->version, nvrtc->calls.error_string(result), length ? ": " : " and said nothing",
-                (int)(length < LINE_BYTES ? length : LINE_BYTES), line,
+      mlx_error(MLX_TOOL_FAILED, "compiling %s for sm_%d: NVRTC %s ended with %s%s%.*s (%s '%s')", job->name,
+                job->sm, nvrtc->version, nvrtc->calls.error_string(result),
+                length ? ": " : " and said nothing", (int)(length < LINE_BYTES ? length : LINE_BYTES), line,
                 unwritten ? "its log could not be written to" : "all it said is in", job->log_path);
   mlx_status_free(unwritten);
-  return mlx_status_hint(status, "report this with the log: it is a bug in mlxcel or in that NVRTC; until then use --kernels=off");
+  return mlx_status_hint(
+      status,
+      "report this with the log: it is a bug in mlxcel or in that NVRTC; until then use --kernels=off");
 }
 
 // One of a program's outputs: first its size, then its bytes. A NUL follows them.
-static mlx_status_t take(const mlx_nvrtc_t *nvrtc, void *program, int (*ask_size)(void *, size_t *), int (*get)(void *, char *),
-                         char **out_bytes, size_t *out_length) {
+static mlx_status_t take(const mlx_nvrtc_t *nvrtc, void *program, int (*ask_size)(void *, size_t *),
+                         int (*get)(void *, char *), char **out_bytes, size_t *out_length) {
   int result = ask_size(program, out_length);
   if (!result) {
     MLX_TRY(mlx_alloc(*out_length + 1, 1, out_bytes));
     result = get(program, *out_bytes);
   }
   if (!result) return NULL;
-  return mlx_error(MLX_TOOL_FAILED, "NVRTC %s gives no output: %s", nvrtc->version, nvrtc->calls.error_string(result));
+  return mlx_error(MLX_TOOL_FAILED, "NVRTC %s gives no output: %s", nvrtc->version,
+                   nvrtc->calls.error_string(result));
 }
 
 typedef struct code {
@@ -399,8 +414,9 @@ static void free_code(code_t *code) {
 }
 
 // Compiles with the first |count| options; what NVRTC was told and what it said goes into the log.
-static mlx_status_t attempt(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, void *program, const options_t *options,
-                            size_t count, mlx_text_t *log, int *out_result, char **out_said) {
+static mlx_status_t attempt(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, void *program,
+                            const options_t *options, size_t count, mlx_text_t *log, int *out_result,
+                            char **out_said) {
   size_t length;
   *out_said = NULL;
   *out_result = nvrtc->calls.compile(program, (int)count, (const char *const *)options->list);
@@ -411,33 +427,37 @@ static mlx_status_t attempt(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job
   return NULL;
 }
 
-static mlx_status_t run_program(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, void *program, const options_t *options,
-                                mlx_text_t *log, code_t *code) {
+static mlx_status_t run_program(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, void *program,
+                                const options_t *options, mlx_text_t *log, code_t *code) {
   const nvrtc_calls_t *calls = &nvrtc->calls;
   char *said;
   int result;
   mlx_status_t status = attempt(nvrtc, job, program, options, options->count, log, &result, &said);
-  if (!status && result && !first_error(said)) {  // with -v, NVRTC 13.0 keeps the assembler's errors to itself
+  if (!status && result &&
+      !first_error(said)) {  // with -v, NVRTC 13.0 keeps the assembler's errors to itself
     mlx_free(said);
     status = attempt(nvrtc, job, program, options, options->count - 1, log, &result, &said);
   }
   if (!status && result) status = explain_failure(nvrtc, job, result, said, log);
   mlx_free(said);
-  if (!status) status = take(nvrtc, program, calls->cubin_size, calls->cubin, &code->cubin, &code->cubin_length);
+  if (!status)
+    status = take(nvrtc, program, calls->cubin_size, calls->cubin, &code->cubin, &code->cubin_length);
   if (!status) status = take(nvrtc, program, calls->ptx_size, calls->ptx, &code->ptx, &code->ptx_length);
   return status;
 }
 
 // For "sm_XX" a cubin and PTX come out, for "compute_XX" PTX and an empty cubin.
-static mlx_status_t compile_as(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, const char *arch, mlx_text_t *log, code_t *code) {
+static mlx_status_t compile_as(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, const char *arch,
+                               mlx_text_t *log, code_t *code) {
   options_t options = {0};
   void *program = NULL;
   mlx_status_t status = make_options(job, arch, &options);
   if (!status) {
-    int result = nvrtc->calls.create(&program, job->source, job->name, (int)job->header_count, job->headers, job->header_names);
+    int result = nvrtc->calls.create(&program, job->source, job->name, (int)job->header_count, job->headers,
+                                     job->header_names);
     if (result) {
-      status = mlx_error(MLX_TOOL_FAILED, "compiling %s: NVRTC %s does not take it: %s", job->name, nvrtc->version,
-                         nvrtc->calls.error_string(result));
+      status = mlx_error(MLX_TOOL_FAILED, "compiling %s: NVRTC %s does not take it: %s", job->name,
+                         nvrtc->version, nvrtc->calls.error_string(result));
     }
   }
   if (!status) status = run_program(nvrtc, job, program, &options, log, code);
@@ -446,12 +466,12 @@ static mlx_status_t compile_as(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The image
 
 // |cubin_arch| is "90a" or "90", the PTX is always for the plain one: arch-specific PTX runs on no later GPU.
-static mlx_status_t pack(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, const char *cubin_arch, const code_t *machine,
-                         const code_t *portable, mlx_kernel_image_t *image) {
+static mlx_status_t pack(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, const char *cubin_arch,
+                         const code_t *machine, const code_t *portable, mlx_kernel_image_t *image) {
   // Packed is the default, with Zstandard, which older drivers cannot read.
   const char *options[] = {"-compress=false"};
   const fatbin_calls_t *calls = &nvrtc->fatbin;
@@ -459,7 +479,8 @@ static mlx_status_t pack(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, c
   char ptx_arch[16];
   snprintf(ptx_arch, sizeof ptx_arch, "%d", job->sm);
   int result = calls->create(&handle, options, 1);
-  if (!result) result = calls->add_cubin(handle, machine->cubin, machine->cubin_length, cubin_arch, job->name);
+  if (!result)
+    result = calls->add_cubin(handle, machine->cubin, machine->cubin_length, cubin_arch, job->name);
   if (!result) result = calls->add_ptx(handle, portable->ptx, portable->ptx_length, ptx_arch, job->name, "");
   if (!result) result = calls->size(handle, &image->length);
   mlx_status_t status = result ? NULL : mlx_alloc(image->length, 1, &image->bytes);
@@ -467,11 +488,12 @@ static mlx_status_t pack(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, c
   if (handle) calls->destroy(&handle);
   image->has_ptx = true;
   if (!result) return status;
-  return mlx_error(MLX_TOOL_FAILED, "packing %s for sm_%d: libnvfatbin %u.%u says: %s", job->name, job->sm, nvrtc->fatbin_major,
-                   nvrtc->fatbin_minor, calls->error_string(result));
+  return mlx_error(MLX_TOOL_FAILED, "packing %s for sm_%d: libnvfatbin %u.%u says: %s", job->name, job->sm,
+                   nvrtc->fatbin_major, nvrtc->fatbin_minor, calls->error_string(result));
 }
 
-static mlx_status_t make_image(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, mlx_text_t *log, mlx_kernel_image_t *image) {
+static mlx_status_t make_image(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, mlx_text_t *log,
+                               mlx_kernel_image_t *image) {
   bool specific = job->arch_specific && job->sm >= 90;  // older GPUs have no such variant
   char sm[16], compute[24];
   code_t machine = {0}, plain = {0};
@@ -490,7 +512,8 @@ static mlx_status_t make_image(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *
   return status;
 }
 
-mlx_status_t mlx_nvrtc_compile(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, mlx_kernel_image_t *out_image) {
+mlx_status_t mlx_nvrtc_compile(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job,
+                               mlx_kernel_image_t *out_image) {
   mlx_text_t log = {0};
   *out_image = (mlx_kernel_image_t){0};
   MLX_TRY(check_sm(nvrtc, job));

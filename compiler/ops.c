@@ -1,6 +1,7 @@
 // The plain StableHLO lowering of every word in graph/ops.h: the truth that any kernel is tested against.
 //
-// One call a statement: C leaves the order of arguments open, and the emitted text must not depend on who compiled us.
+// One call a statement: C leaves the order of arguments open, and the emitted text must not depend on who
+// compiled us.
 #include <math.h>
 
 #include "compiler/graph_internal.h"
@@ -12,7 +13,8 @@ mlx_value_t mlx_plain_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t token
   return mlx_build_convert(g->b, "embedded_f32", rows, MLX_F32);
 }
 
-mlx_value_t mlx_plain_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, double eps) {
+mlx_value_t mlx_plain_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                              double eps) {
   mlx_builder_t *b = g->b;
   const int64_t m = x.dims[0], width = x.dims[1];
   const mlx_type_t row = MLX_TYPE(MLX_F32, m), full = MLX_TYPE(MLX_F32, m, width);
@@ -29,9 +31,10 @@ mlx_value_t mlx_plain_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, m
   return mlx_build_binary(b, name, "multiply", normed, gains);
 }
 
-// The weight stands left: IREE transposes the right operand, and x is the small one. The other way round it would copy every
-// weight transposed when the module is loaded. A weight that is not f32 is widened inside the product: IREE makes the convert
-// and the dot one dispatch and never a widened copy, which tests/graph_test.c sees to.
+// The weight stands left: IREE transposes the right operand, and x is the small one. The other way round it
+// would copy every weight transposed when the module is loaded. A weight that is not f32 is widened inside
+// the product: IREE makes the convert and the dot one dispatch and never a widened copy, which
+// tests/graph_test.c sees to.
 mlx_value_t mlx_plain_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   const mlx_dot_t over_width = {.left_contract = 1, .right_contract = 1};
   mlx_value_t wide = mlx_build_convert(g->b, "weight_f32", weight, MLX_F32);
@@ -50,12 +53,12 @@ mlx_value_t mlx_plain_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate,
   return mlx_build_binary(g->b, name, "multiply", silu, up);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Rotary positions
 
-// The angle less its whole turns. IREE's sine and cosine lose digits with the size of their argument (5e-5 at position
-// 2000), so it is brought near zero first. 2 pi is split into parts of few bits, whose products with the number of turns are
-// exact: the sum of the three is off by 7e-15.
+// The angle less its whole turns. IREE's sine and cosine lose digits with the size of their argument (5e-5 at
+// position 2000), so it is brought near zero first. 2 pi is split into parts of few bits, whose products with
+// the number of turns are exact: the sum of the three is off by 7e-15.
 static mlx_value_t less_whole_turns(mlx_builder_t *b, mlx_value_t angle) {
   static const double parts[] = {6.28125, 0.0019350051879882812, 3.019916050561733e-07};
   mlx_value_t per_radian = mlx_build_float(b, "turns_per_radian", 0.15915494309189535, mlx_type_of(angle));
@@ -102,7 +105,8 @@ const mlx_rope_table_t *mlx_rope_table(mlx_graph_t *g, const mlx_rope_t *rope) {
   return &g->ropes[g->rope_count++];
 }
 
-// The two elements of each pair, as they are stored: |nth| 0 or 1 of x [M, heads, dims] -> [M, heads, dims / 2]
+// The two elements of each pair, as they are stored: |nth| 0 or 1 of x [M, heads, dims] -> [M, heads, dims /
+// 2]
 static mlx_value_t pair_part(mlx_builder_t *b, const char *name, mlx_value_t x, bool adjacent, int64_t nth) {
   const int64_t half = x.dims[2] / 2;
   if (!adjacent) return mlx_build_slice_last(b, name, x, nth * half, (nth + 1) * half);
@@ -120,7 +124,8 @@ static mlx_value_t join_pairs(mlx_builder_t *b, mlx_value_t low, mlx_value_t hig
   return mlx_build_reshape(b, "turned", pairs, MLX_TYPE(MLX_F32, m, heads, 2 * half));
 }
 
-mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim, const mlx_rope_t *rope) {
+mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
+                           const mlx_rope_t *rope) {
   mlx_builder_t *b = g->b;
   const int64_t m = x.dims[0], heads = x.dims[1] / head_dim, dims = rope->dims;
   const mlx_type_t part = MLX_TYPE(MLX_F32, m, heads, dims / 2);
@@ -145,14 +150,17 @@ mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int6
   return mlx_build_reshape(b, name, turned, MLX_TYPE(MLX_F32, m, heads * head_dim));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Attention
 
-// Puts |x| [M, kv_heads * head_dim] into this layer's pool and returns each row's positions [rows, context, kv_heads, head_dim].
-static mlx_value_t update_cache(mlx_graph_t *g, const mlx_attention_t *a, const char *cache, const char *name, mlx_value_t x) {
+// Puts |x| [M, kv_heads * head_dim] into this layer's pool and returns each row's positions [rows, context,
+// kv_heads, head_dim].
+static mlx_value_t update_cache(mlx_graph_t *g, const mlx_attention_t *a, const char *cache, const char *name,
+                                mlx_value_t x) {
   mlx_builder_t *b = g->b;
   const int64_t rows = g->options->rows, pages = mlx_graph_row_pages(g->options);
-  mlx_value_t by_head = mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, x.dims[0], a->kv_heads, a->head_dim));
+  mlx_value_t by_head =
+      mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, x.dims[0], a->kv_heads, a->head_dim));
   mlx_value_t stored = mlx_build_convert(b, "stored", by_head, g->options->dtype);
   mlx_value_t old_pool = mlx_builder_load(b, cache);
   mlx_value_t pool = mlx_build_scatter(b, "pool", old_pool, g->slots, stored);
@@ -160,7 +168,8 @@ static mlx_value_t update_cache(mlx_graph_t *g, const mlx_attention_t *a, const 
   mlx_value_t index = mlx_build_reshape(b, "page_index", g->pages, MLX_TYPE(MLX_I32, rows, pages, 1));
   mlx_value_t paged = mlx_build_gather(b, "paged", pool, index);  // [rows, P, page, kv_heads, head_dim]
   paged = mlx_build_convert(b, "paged_f32", paged, MLX_F32);
-  return mlx_build_reshape(b, name, paged, MLX_TYPE(MLX_F32, rows, mlx_graph_row_positions(g->options), a->kv_heads, a->head_dim));
+  return mlx_build_reshape(
+      b, name, paged, MLX_TYPE(MLX_F32, rows, mlx_graph_row_positions(g->options), a->kv_heads, a->head_dim));
 }
 
 // What a query may not see: later positions, and where there is a window those that it has left behind.
@@ -169,7 +178,8 @@ static mlx_value_t hidden_positions(mlx_graph_t *g, const mlx_attention_t *a) {
   if (!a->window || a->window >= g->options->context) return g->hidden_from_query;
   const mlx_type_t mask = MLX_TYPE(MLX_I32, g->options->rows, g->tokens, mlx_graph_row_positions(g->options));
   mlx_value_t key = mlx_build_iota(b, "key_position", 2, mask);
-  mlx_value_t position = mlx_build_reshape(b, "position_by_row", g->positions, MLX_TYPE(MLX_I32, g->options->rows, g->tokens));
+  mlx_value_t position =
+      mlx_build_reshape(b, "position_by_row", g->positions, MLX_TYPE(MLX_I32, g->options->rows, g->tokens));
   mlx_value_t query = mlx_build_broadcast(b, "query_position", position, (int64_t[]){0, 1}, mask);
   mlx_value_t width = mlx_build_int(b, "window", a->window, mask);
   mlx_value_t last_left = mlx_build_binary(b, "last_left_behind", "subtract", query, width);
@@ -179,11 +189,13 @@ static mlx_value_t hidden_positions(mlx_graph_t *g, const mlx_attention_t *a) {
 
 // Each query's sink as one more score: [rows, kv_heads, T, group]
 static mlx_value_t sink_scores(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t like) {
-  mlx_value_t by_group = mlx_build_reshape(g->b, "sinks_by_group", a->sinks, MLX_TYPE(MLX_F32, a->kv_heads, a->heads / a->kv_heads));
+  mlx_value_t by_group = mlx_build_reshape(g->b, "sinks_by_group", a->sinks,
+                                           MLX_TYPE(MLX_F32, a->kv_heads, a->heads / a->kv_heads));
   return mlx_build_broadcast(g->b, "sink", by_group, (int64_t[]){1, 3}, mlx_type_of(like));
 }
 
-// exp(x - max) / sum over the last dimension, of [rows, kv_heads, T, group, context]. A sink takes part and is left out.
+// exp(x - max) / sum over the last dimension, of [rows, kv_heads, T, group, context]. A sink takes part and
+// is left out.
 static mlx_value_t softmax(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t scores) {
   mlx_builder_t *b = g->b;
   const int64_t outer[] = {0, 1, 2, 3};
@@ -205,17 +217,21 @@ static mlx_value_t softmax(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t
   return mlx_build_binary(b, "weights", "divide", power, sums);
 }
 
-mlx_value_t mlx_plain_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v) {
+mlx_value_t mlx_plain_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
+                                mlx_value_t v) {
   mlx_builder_t *b = g->b;
-  const int64_t rows = g->options->rows, t = g->tokens, context = mlx_graph_row_positions(g->options), group = a->heads / a->kv_heads;
+  const int64_t rows = g->options->rows, t = g->tokens, context = mlx_graph_row_positions(g->options),
+                group = a->heads / a->kv_heads;
   mlx_value_t keys = update_cache(g, a, g->kv_names[2 * a->layer], "keys", k);
   mlx_value_t values = update_cache(g, a, g->kv_names[2 * a->layer + 1], "values", v);
 
-  mlx_value_t query = mlx_build_reshape(b, "query", q, MLX_TYPE(MLX_F32, rows, t, a->kv_heads, group, a->head_dim));
+  mlx_value_t query =
+      mlx_build_reshape(b, "query", q, MLX_TYPE(MLX_F32, rows, t, a->kv_heads, group, a->head_dim));
   mlx_value_t scale = mlx_build_float(b, "scale", a->scale, mlx_type_of(query));
   query = mlx_build_binary(b, "scaled_query", "multiply", query, scale);
   const mlx_dot_t over_head = {2, {0, 2}, {0, 2}, 4, 3};
-  mlx_value_t scores = mlx_build_dot(b, "scores", query, keys, over_head);  // [rows, kv_heads, T, group, context]
+  mlx_value_t scores =
+      mlx_build_dot(b, "scores", query, keys, over_head);  // [rows, kv_heads, T, group, context]
   if (a->softcap != 0.0) scores = mlx_plain_softcap(g, "capped_scores", scores, a->softcap);
   mlx_value_t not_seen = hidden_positions(g, a);
   mlx_value_t hidden = mlx_build_broadcast(b, "hidden", not_seen, (int64_t[]){0, 2, 4},
@@ -225,7 +241,8 @@ mlx_value_t mlx_plain_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_va
   mlx_value_t weights = softmax(g, a, seen);
 
   const mlx_dot_t over_context = {2, {0, 1}, {0, 2}, 4, 1};
-  mlx_value_t mixed = mlx_build_dot(b, "mixed", weights, values, over_context);  // [rows, kv_heads, T, group, head_dim]
+  mlx_value_t mixed =
+      mlx_build_dot(b, "mixed", weights, values, over_context);  // [rows, kv_heads, T, group, head_dim]
   mixed = mlx_build_transpose(b, "mixed_by_token", mixed, (int64_t[]){0, 2, 1, 3, 4});
   return mlx_build_reshape(b, "attended", mixed, MLX_TYPE(MLX_F32, rows * t, a->heads * a->head_dim));
 }

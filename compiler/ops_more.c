@@ -1,4 +1,5 @@
-// The plain StableHLO lowering of the words that only some architectures use. As in ops.c, one call a statement.
+// The plain StableHLO lowering of the words that only some architectures use. As in ops.c, one call a
+// statement.
 #include "compiler/graph_internal.h"
 
 mlx_value_t mlx_plain_bias(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t bias) {
@@ -38,7 +39,7 @@ mlx_value_t mlx_plain_grow(mlx_graph_t *g, const char *name, mlx_value_t x, doub
   return mlx_build_binary(b, name, "multiply", x, factors);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Layer norm
 
 static mlx_value_t mean(mlx_builder_t *b, const char *name, mlx_value_t x) {
@@ -47,7 +48,8 @@ static mlx_value_t mean(mlx_builder_t *b, const char *name, mlx_value_t x) {
   return mlx_build_binary(b, name, "divide", sum, count);
 }
 
-mlx_value_t mlx_plain_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t bias, double eps) {
+mlx_value_t mlx_plain_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                                mlx_value_t bias, double eps) {
   mlx_builder_t *b = g->b;
   const mlx_type_t full = mlx_type_of(x);
   mlx_value_t middle = mean(b, "mean", x);
@@ -59,7 +61,8 @@ mlx_value_t mlx_plain_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x,
   mlx_value_t safe = mlx_build_binary(b, "safe_variance", "add", variance, small);
   mlx_value_t scale = mlx_build_unary(b, "norm_scale", "rsqrt", safe);
   mlx_value_t scales = mlx_build_broadcast(b, "norm_scales", scale, (int64_t[]){0}, full);
-  mlx_value_t normed = mlx_build_binary(b, weight.id || bias.id ? "normed" : name, "multiply", centred, scales);
+  mlx_value_t normed =
+      mlx_build_binary(b, weight.id || bias.id ? "normed" : name, "multiply", centred, scales);
   if (weight.id) {
     mlx_value_t gains = mlx_build_broadcast(b, "gains", weight, (int64_t[]){1}, full);
     normed = mlx_build_binary(b, bias.id ? "gained" : name, "multiply", normed, gains);
@@ -67,7 +70,7 @@ mlx_value_t mlx_plain_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x,
   return bias.id ? mlx_plain_bias(g, name, normed, bias) : normed;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Activations
 
 // c[0] + c[1] y + c[2] y^2 ...
@@ -81,13 +84,14 @@ static mlx_value_t polynomial(mlx_builder_t *b, mlx_value_t y, const double *c, 
   return sum;
 }
 
-// StableHLO has no error function. This is the rational one that XLA and Eigen use for f32: x P(x^2) / Q(x^2) on [-4, 4], off by
-// 3e-7 at most, and flat beyond.
+// StableHLO has no error function. This is the rational one that XLA and Eigen use for f32: x P(x^2) / Q(x^2)
+// on [-4, 4], off by 3e-7 at most, and flat beyond.
 static mlx_value_t error_function(mlx_graph_t *g, mlx_value_t x) {
-  static const double p[] = {-1.60960333262415e-02, -2.95459980854025e-03, -7.34990630326855e-04, -5.69250639462346e-05,
-                             -2.10102402082508e-06, 2.77068142495902e-08,  -2.72614225801306e-10};
-  static const double q[] = {-1.42647390514189e-02, -7.37332916720468e-03, -1.68282697438203e-03, -2.13374055278905e-04,
-                             -1.45660718464996e-05};
+  static const double p[] = {-1.60960333262415e-02, -2.95459980854025e-03, -7.34990630326855e-04,
+                             -5.69250639462346e-05, -2.10102402082508e-06, 2.77068142495902e-08,
+                             -2.72614225801306e-10};
+  static const double q[] = {-1.42647390514189e-02, -7.37332916720468e-03, -1.68282697438203e-03,
+                             -2.13374055278905e-04, -1.45660718464996e-05};
   mlx_builder_t *b = g->b;
   x = mlx_plain_clip(g, "within_four", x, 4.0);
   mlx_value_t square = mlx_build_binary(b, "square", "multiply", x, x);

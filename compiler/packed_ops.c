@@ -3,7 +3,9 @@
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-static int64_t tile_count(int64_t m, int64_t n, int64_t bm, int64_t bn) { return ceil_div(m, bm) * ceil_div(n, bn); }
+static int64_t tile_count(int64_t m, int64_t n, int64_t bm, int64_t bn) {
+  return ceil_div(m, bm) * ceil_div(n, bn);
+}
 
 static int64_t tokens_of(int64_t m) { return m <= 16 ? 16 : m <= 32 ? 32 : m <= 64 ? 64 : 128; }
 
@@ -15,16 +17,20 @@ static int64_t split_of(int64_t tiles, int64_t k, int64_t blocks) {
 }
 
 // How much of the GPU is busy on average, in percent, if every block takes a multiprocessor.
-static int64_t fill_of(int64_t blocks, int64_t processors) { return 100 * blocks / (ceil_div(blocks, processors) * processors); }
+static int64_t fill_of(int64_t blocks, int64_t processors) {
+  return 100 * blocks / (ceil_div(blocks, processors) * processors);
+}
 
-// Tiles of 128 tokens fill a multiprocessor, so that clusters of four and more of them do not all find room: then half the tokens, of
-// which two blocks fit. Up to 32 tokens it is memory that is waited for, and small blocks wait best.
+// Tiles of 128 tokens fill a multiprocessor, so that clusters of four and more of them do not all find room:
+// then half the tokens, of which two blocks fit. Up to 32 tokens it is memory that is waited for, and small
+// blocks wait best.
 static mlx_packed_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pair, int64_t processors) {
   mlx_packed_tile_t t = {.m = tokens_of(m), .n = 128, .split = 1, .stages = 4, .warps = 8};
   if (t.m == 128) {
     if (!pair && tile_count(m, n, 128, 256) >= processors) t.n = 256;
     t.split = split_of(tile_count(m, n, 128, t.n), k, processors);
-    const mlx_packed_tile_t three = {.m = 128, .n = 192, .split = 2, .stages = 4, .warps = 12};  // three warpgroups
+    const mlx_packed_tile_t three = {
+        .m = 128, .n = 192, .split = 2, .stages = 4, .warps = 12};  // three warpgroups
     const int64_t busy = fill_of(tile_count(m, n, 128, t.n) * t.split, processors);
     if (!pair && k >= 512 && fill_of(tile_count(m, n, 128, 192) * 2, processors) > busy + 10) return three;
     if (t.split <= 2) return t;
@@ -46,7 +52,8 @@ static mlx_packed_tile_t portable_tile(int64_t m, int64_t n, bool pair, int64_t 
   return t;
 }
 
-mlx_packed_tile_t mlx_packed_tile(int64_t m, int64_t n, int64_t k, bool pair, bool hopper, int64_t processors) {
+mlx_packed_tile_t mlx_packed_tile(int64_t m, int64_t n, int64_t k, bool pair, bool hopper,
+                                  int64_t processors) {
   return hopper ? hopper_tile(m, n, k, pair, processors) : portable_tile(m, n, pair, processors);
 }
 
@@ -62,10 +69,11 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 // Two blocks a multiprocessor; two groups at a time where that still leaves every block some.
 mlx_packed_stream_t mlx_packed_stream(int64_t m, int64_t n, int64_t k, int64_t processors) {
   const int64_t groups = ceil_div(n, 16) >= processors * 4 ? 2 : 1, warps = 8, run = 784 * m;
-  return (mlx_packed_stream_t){.groups = groups,
-                               .warps = warps,
-                               .blocks = smaller(ceil_div(n, 16 * groups * 8 / warps), processors * 2),
-                               .shared_bytes = smaller(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
+  return (mlx_packed_stream_t){
+      .groups = groups,
+      .warps = warps,
+      .blocks = smaller(ceil_div(n, 16 * groups * 8 / warps), processors * 2),
+      .shared_bytes = smaller(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
 }
 
 static int64_t attend_bytes(mlx_attend_f32_tile_t t, int64_t head_dim) {
@@ -73,11 +81,15 @@ static int64_t attend_bytes(mlx_attend_f32_tile_t t, int64_t head_dim) {
 }
 
 // Few queries wait for memory and want it asked for early; many have company on their multiprocessor.
-mlx_attend_f32_tile_t mlx_attend_f32_tile(int64_t rows, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t head_dim, bool hopper,
-                                          int64_t processors) {
-  const int64_t room = hopper ? 113 * 1024 : 99 * 1024;  // two blocks a multiprocessor, or what the smallest have
+mlx_attend_f32_tile_t mlx_attend_f32_tile(int64_t rows, int64_t tokens, int64_t heads, int64_t kv_heads,
+                                          int64_t head_dim, bool hopper, int64_t processors) {
+  const int64_t room =
+      hopper ? 113 * 1024 : 99 * 1024;  // two blocks a multiprocessor, or what the smallest have
   const int64_t queries = tokens * (heads / kv_heads);
-  mlx_attend_f32_tile_t t = {.queries = queries <= 8 ? 8 : queries <= 16 ? 16 : queries <= 32 ? 32 : 64,
+  mlx_attend_f32_tile_t t = {.queries = queries <= 8    ? 8
+                                        : queries <= 16 ? 16
+                                        : queries <= 32 ? 32
+                                                        : 64,
                              .step = head_dim <= 128 ? 64 : 32,
                              .split = 1,
                              .stages = 1};

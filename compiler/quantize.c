@@ -1,4 +1,5 @@
-// No statement has both a product and a sum, which a compiler might fuse: the codes are the same whoever compiled this.
+// No statement has both a product and a sum, which a compiler might fuse: the codes are the same whoever
+// compiled this.
 #include "compiler/quantize.h"
 
 #include <math.h>
@@ -23,14 +24,17 @@ mlx_status_t mlx_quantize_parse(const char *text, mlx_quantize_t *out_kind) {
     if (!strcmp(text, kinds[i].name)) *out_kind = (mlx_quantize_t)i;
   }
   if (*out_kind != MLX_QUANTIZE_NONE) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "--quantize wants q4 or q8, not '%s'", text), "or one of q4_0, q4_1 and q8_0");
+  return mlx_status_hint(mlx_error(MLX_USAGE, "--quantize wants q4 or q8, not '%s'", text),
+                         "or one of q4_0, q4_1 and q8_0");
 }
 
 const char *mlx_quantize_name(mlx_quantize_t kind) { return kinds[kind].name; }
 mlx_dtype_t mlx_quantize_dtype(mlx_quantize_t kind) { return kinds[kind].dtype; }
-mlx_quantize_t mlx_quantize_of_vocabulary(mlx_quantize_t kind) { return kind == MLX_QUANTIZE_NONE ? kind : MLX_QUANTIZE_Q8_0; }
+mlx_quantize_t mlx_quantize_of_vocabulary(mlx_quantize_t kind) {
+  return kind == MLX_QUANTIZE_NONE ? kind : MLX_QUANTIZE_Q8_0;
+}
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // A block
 
 // One way to say 32 numbers: scale * code + offset.
@@ -55,9 +59,10 @@ static float as_half(double value) {
   return out;
 }
 
-// The nearest codes under a scale and an offset, which are rounded first. Eight sums side by side, in one order: so that the loop can
-// become vector code.
-static void choose_codes(const float x[MLX_CODES], range_t range, double scale, double offset, attempt_t *out) {
+// The nearest codes under a scale and an offset, which are rounded first. Eight sums side by side, in one
+// order: so that the loop can become vector code.
+static void choose_codes(const float x[MLX_CODES], range_t range, double scale, double offset,
+                         attempt_t *out) {
   const float to_whole = 0x1.8p23f;  // a float of that size has no fraction: adding it rounds
   float sums[8] = {0};
   out->scale = as_half(scale);
@@ -66,7 +71,8 @@ static void choose_codes(const float x[MLX_CODES], range_t range, double scale, 
   for (int i = 0; i < MLX_CODES; i += 8) {
     for (int k = 0; k < 8; ++k) {
       const float distance = x[i + k] - away, exact = distance * inverse;
-      const float above = exact < range.least ? range.least : exact, within = above > range.most ? range.most : above;
+      const float above = exact < range.least ? range.least : exact,
+                  within = above > range.most ? range.most : above;
       const float raised = within + to_whole, code = raised - to_whole;
       const float said = code * step, wrong = distance - said, square = wrong * wrong;
       out->code[i + k] = code;
@@ -77,7 +83,8 @@ static void choose_codes(const float x[MLX_CODES], range_t range, double scale, 
 }
 
 // The scale and the offset that say |x| best by these codes; as they were where the codes do not tell.
-static void fit(const float x[MLX_CODES], range_t range, const float code[MLX_CODES], double *scale, double *offset) {
+static void fit(const float x[MLX_CODES], range_t range, const float code[MLX_CODES], double *scale,
+                double *offset) {
   double codes = 0, squares = 0, numbers = 0, products = 0;
   for (int i = 0; i < MLX_CODES; ++i) {
     const double c = code[i], product = c * x[i], square = c * c;
@@ -90,7 +97,8 @@ static void fit(const float x[MLX_CODES], range_t range, const float code[MLX_CO
     if (squares > 0) *scale = products / squares;
     return;
   }
-  const double n_squares = MLX_CODES * squares, codes_codes = codes * codes, determinant = n_squares - codes_codes;
+  const double n_squares = MLX_CODES * squares, codes_codes = codes * codes,
+               determinant = n_squares - codes_codes;
   if (determinant <= 0) return;
   const double n_products = MLX_CODES * products, codes_numbers = codes * numbers;
   const double squares_numbers = squares * numbers, codes_products = codes * products;
@@ -114,20 +122,25 @@ static void try_from(const float x[MLX_CODES], range_t range, double scale, doub
   if (attempt.error < best->error) *best = attempt;
 }
 
-// Scales that reach from one end of the numbers to the other, and shorter ones, which cut the ends off and say the rest finer.
+// Scales that reach from one end of the numbers to the other, and shorter ones, which cut the ends off and
+// say the rest finer.
 static void search(const float x[MLX_CODES], range_t range, double low, double high, attempt_t *best) {
   static const double stretches[] = {1, 0.9, 0.8, 0.7};
   const double width = range.most - range.least, whole = (high - low) / width, middle = (high + low) / 2;
-  const double furthest = -low > high ? low : high;  // without offset the least code, which has no opposite, stands for this one
+  const double furthest =
+      -low > high ? low : high;  // without offset the least code, which has no opposite, stands for this one
   for (size_t i = 0; i < sizeof stretches / sizeof *stretches; ++i) {
-    const double scale = range.offset ? whole * stretches[i] : furthest / range.least * stretches[i], half = scale * width / 2;
+    const double scale = range.offset ? whole * stretches[i] : furthest / range.least * stretches[i],
+                 half = scale * width / 2;
     try_from(x, range, scale, middle - half, best);
     if (!range.offset) try_from(x, range, -scale, 0, best);
   }
 }
 
 bool mlx_quantize_block(mlx_quantize_t kind, const float x[MLX_CODES], mlx_codes_t *out) {
-  const range_t range = kind == MLX_QUANTIZE_Q4_0 ? (range_t){-8, 7, false} : kind == MLX_QUANTIZE_Q4_1 ? (range_t){0, 15, true} : (range_t){-127, 127, false};
+  const range_t range = kind == MLX_QUANTIZE_Q4_0   ? (range_t){-8, 7, false}
+                        : kind == MLX_QUANTIZE_Q4_1 ? (range_t){0, 15, true}
+                                                    : (range_t){-127, 127, false};
   double low = x[0], high = x[0];
   bool finite = true;
   for (int i = 0; i < MLX_CODES; ++i) {

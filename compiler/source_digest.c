@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "compiler/compile.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Which
 
 typedef struct file {
@@ -45,12 +45,16 @@ static mlx_status_t add_licence(void *user, const char *name) {
   return status;
 }
 
-static int compare_names(const void *a, const void *b) { return strcmp(((const file_t *)a)->name, ((const file_t *)b)->name); }
+static int compare_names(const void *a, const void *b) {
+  return strcmp(((const file_t *)a)->name, ((const file_t *)b)->name);
+}
 
 static mlx_status_t find_files(const mlx_source_t *source, files_t *files) {
   const char *model = mlx_source_path(source), *path;
-  MLX_TRY(mlx_is_dir(model) ? mlx_copy_text(model, strlen(model), &files->folder) : mlx_folder_of(model, &files->folder));
-  for (size_t i = 0; (path = mlx_source_file(source, i)); ++i) MLX_TRY(add_file(files, mlx_file_name(path).text, false));
+  MLX_TRY(mlx_is_dir(model) ? mlx_copy_text(model, strlen(model), &files->folder)
+                            : mlx_folder_of(model, &files->folder));
+  for (size_t i = 0; (path = mlx_source_file(source, i)); ++i)
+    MLX_TRY(add_file(files, mlx_file_name(path).text, false));
   MLX_TRY(mlx_source_chat_files(source, add_text, files));
   if (mlx_is_dir(model)) MLX_TRY(mlx_list_dir(model, add_licence, files));
   qsort(files->items, files->count, sizeof *files->items, compare_names);
@@ -63,7 +67,7 @@ static void clear_files(files_t *files) {
   mlx_free(files->folder);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Their digest
 
 typedef struct sum {
@@ -91,7 +95,8 @@ static void end_sum(sum_t *sum) {
   if (sum->count > 1) mlx_digest_end(&sum->digest, sum->out);
 }
 
-static mlx_status_t digest_file(mlx_cache_t *cache, const char *folder, const char *name, const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
+static mlx_status_t digest_file(mlx_cache_t *cache, const char *folder, const char *name,
+                                const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
   char *path;
   MLX_TRY(mlx_join_path(folder, name, &path));
   mlx_report_progress(report, "reading %s", path);
@@ -100,7 +105,8 @@ static mlx_status_t digest_file(mlx_cache_t *cache, const char *folder, const ch
   return status;
 }
 
-static mlx_status_t digest_files(mlx_cache_t *cache, const files_t *files, const mlx_report_t *report, mlx_source_digests_t *out) {
+static mlx_status_t digest_files(mlx_cache_t *cache, const files_t *files, const mlx_report_t *report,
+                                 mlx_source_digests_t *out) {
   sum_t all = begin_sum(out->all), weights = begin_sum(out->weights);
   for (size_t i = 0; i < files->count; ++i) {
     const file_t *file = &files->items[i];
@@ -114,7 +120,8 @@ static mlx_status_t digest_files(mlx_cache_t *cache, const files_t *files, const
   return NULL;
 }
 
-mlx_status_t mlx_source_digest(mlx_cache_t *cache, const mlx_source_t *source, const mlx_report_t *report, mlx_source_digests_t *out_digests) {
+mlx_status_t mlx_source_digest(mlx_cache_t *cache, const mlx_source_t *source, const mlx_report_t *report,
+                               mlx_source_digests_t *out_digests) {
   files_t files = {0};
   *out_digests = (mlx_source_digests_t){.all = ""};
   mlx_status_t status = find_files(source, &files);
@@ -124,7 +131,8 @@ mlx_status_t mlx_source_digest(mlx_cache_t *cache, const mlx_source_t *source, c
   return status;
 }
 
-mlx_status_t mlx_compile_source_digest(const char *model_path, const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
+mlx_status_t mlx_compile_source_digest(const char *model_path, const mlx_report_t *report,
+                                       char out_hex[MLX_DIGEST_HEX]) {
   mlx_source_t *source = NULL;
   mlx_cache_t *cache;
   mlx_source_digests_t digests = {.all = ""};

@@ -14,14 +14,18 @@ static mlx_status_t unknown_target(const char *text) {
   char names[MAX_TARGETS][32];
   const char *known[MAX_TARGETS + 3] = {"cpu", MLX_TARGET_PORTABLE};
   size_t count = 0;
-  for (size_t i = 0; mlx_cpu_level(i) && count < MAX_TARGETS; ++i) snprintf(names[count++], sizeof *names, "cpu:%s", mlx_cpu_level(i)->name);
-  for (size_t i = 0; mlx_gpu_kind_at(i) && count < MAX_TARGETS; ++i) snprintf(names[count++], sizeof *names, "cuda:sm_%d", mlx_gpu_kind_at(i)->sm);
+  for (size_t i = 0; mlx_cpu_level(i) && count < MAX_TARGETS; ++i)
+    snprintf(names[count++], sizeof *names, "cpu:%s", mlx_cpu_level(i)->name);
+  for (size_t i = 0; mlx_gpu_kind_at(i) && count < MAX_TARGETS; ++i)
+    snprintf(names[count++], sizeof *names, "cuda:sm_%d", mlx_gpu_kind_at(i)->sm);
   mlx_text_t list = {0};
   for (size_t i = 0; i < count; ++i) mlx_text_printf(&list, ", %s", known[2 + i] = names[i]);
   const char *nearest = mlx_nearest_name(text, known);
   mlx_status_t status = mlx_error(MLX_USAGE, "unknown target '%s'", text);
-  status = mlx_status_hint(status, "%s%s%stargets: cpu (this machine), cuda (its GPU), " MLX_TARGET_PORTABLE "%s", nearest ? "did you mean '" : "", nearest ? nearest : "",
-                           nearest ? "'? " : "", list.data ? list.data : "");
+  status =
+      mlx_status_hint(status, "%s%s%stargets: cpu (this machine), cuda (its GPU), " MLX_TARGET_PORTABLE "%s",
+                      nearest ? "did you mean '" : "", nearest ? nearest : "", nearest ? "'? " : "",
+                      list.data ? list.data : "");
   mlx_text_clear(&list);
   return status;
 }
@@ -41,8 +45,10 @@ static void use_cpu(mlx_target_t *t, const char *level) {
 static void use_cpu_level(mlx_target_t *t, const mlx_cpu_level_t *level) {
   const bool arm = level->arch == MLX_AARCH64;
   use_cpu(t, level->name);
-  if (arm) snprintf(t->arch_flag, sizeof t->arch_flag, "--iree-llvmcpu-target-cpu=generic");  // LLVM's name for it
-  add_flag(t, arm ? "--iree-llvmcpu-target-triple=aarch64-linux-gnu" : "--iree-llvmcpu-target-triple=x86_64-linux-gnu");
+  if (arm)
+    snprintf(t->arch_flag, sizeof t->arch_flag, "--iree-llvmcpu-target-cpu=generic");  // LLVM's name for it
+  add_flag(t, arm ? "--iree-llvmcpu-target-triple=aarch64-linux-gnu"
+                  : "--iree-llvmcpu-target-triple=x86_64-linux-gnu");
 }
 
 static void use_gpu(mlx_target_t *t, const mlx_gpu_kind_t *gpu) {

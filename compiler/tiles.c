@@ -17,7 +17,8 @@ mlx_tiles_t mlx_tiles_of(mlx_panel_format_t format) {
 }
 
 bool mlx_tiles_equal(mlx_tiles_t a, mlx_tiles_t b) {
-  return a.bits == b.bits && a.wide == b.wide && a.offset == b.offset && a.halves == b.halves && a.center == b.center;
+  return a.bits == b.bits && a.wide == b.wide && a.offset == b.offset && a.halves == b.halves &&
+         a.center == b.center;
 }
 
 mlx_tiles_t mlx_tiles_for_both(mlx_tiles_t a, mlx_tiles_t b) {
@@ -36,10 +37,13 @@ static int64_t tile_bytes(mlx_tiles_t tiles) {
   return code_bytes(tiles) + MLX_TILE_ROWS * BLOCKS * number_bytes(tiles) * (1 + tiles.halves + tiles.offset);
 }
 
-double mlx_tiles_bits(mlx_tiles_t tiles) { return (double)tile_bytes(tiles) * 8 / (MLX_TILE_ROWS * MLX_TILE_COLUMNS); }
+double mlx_tiles_bits(mlx_tiles_t tiles) {
+  return (double)tile_bytes(tiles) * 8 / (MLX_TILE_ROWS * MLX_TILE_COLUMNS);
+}
 
 uint64_t mlx_tiles_bytes(mlx_tiles_t tiles, int64_t rows, int64_t columns) {
-  const int64_t down = (rows + MLX_TILE_ROWS - 1) / MLX_TILE_ROWS, across = (columns + MLX_TILE_COLUMNS - 1) / MLX_TILE_COLUMNS;
+  const int64_t down = (rows + MLX_TILE_ROWS - 1) / MLX_TILE_ROWS,
+                across = (columns + MLX_TILE_COLUMNS - 1) / MLX_TILE_COLUMNS;
   return (uint64_t)down * (uint64_t)across * (uint64_t)tile_bytes(tiles);
 }
 
@@ -47,7 +51,8 @@ static void put_number(mlx_tiles_t tiles, uint8_t *numbers, int64_t nth, float v
   mlx_dtype_info(tiles.wide ? MLX_F32 : MLX_F16)->from_f32(&value, 1, numbers + nth * number_bytes(tiles));
 }
 
-// Columns 2 * quad + 8 * i + odd of half |half| of a block, for i of 0 and 1, are in lane 4 * row + quad: pair half + 2 * i.
+// Columns 2 * quad + 8 * i + odd of half |half| of a block, for i of 0 and 1, are in lane 4 * row + quad:
+// pair half + 2 * i.
 static void put_code(mlx_tiles_t tiles, uint8_t *tile, int64_t row, int64_t block, int column, int code) {
   const int half = column / 16, quad = column / 2 % 4, pair = half + column / 8 % 2 * 2, odd = column % 2;
   uint8_t *lane = tile + (row * 4 + quad) * 16;
@@ -67,6 +72,8 @@ void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int64_t row, int
     if (codes->code[i] > 127) less = 128;
   }
   for (int i = 0; i < BLOCK; ++i) put_code(tiles, tile, row, block, i, codes->code[i] - less);
-  for (int i = 0; i <= tiles.halves; ++i) put_number(tiles, scales, at * (1 + tiles.halves) + i, codes->scale[i]);
-  if (tiles.offset) put_number(tiles, offsets, at, (float)(codes->offset[0] + (double)less * codes->scale[0]));
+  for (int i = 0; i <= tiles.halves; ++i)
+    put_number(tiles, scales, at * (1 + tiles.halves) + i, codes->scale[i]);
+  if (tiles.offset)
+    put_number(tiles, offsets, at, (float)(codes->offset[0] + (double)less * codes->scale[0]));
 }

@@ -1,4 +1,5 @@
-// Tiles: packed matrices as the GPU's kernels read them, 8 rows x 128 columns together (kernels/cuda/decode_tiles.cuh has the layout).
+// Tiles: packed matrices as the GPU's kernels read them, 8 rows x 128 columns together
+// (kernels/cuda/decode_tiles.cuh has the layout).
 #ifndef MLXCEL_COMPILER_TILES_H_
 #define MLXCEL_COMPILER_TILES_H_
 
@@ -30,8 +31,8 @@ double mlx_tiles_bits(mlx_tiles_t tiles);  // of a weight, scales and offsets in
 // Of a matrix, and of the eight rows that are together; |columns| are a multiple of 32.
 uint64_t mlx_tiles_bytes(mlx_tiles_t tiles, int64_t rows, int64_t columns);
 
-// Puts block |nth| of row |row|, of eight rows that were zero before. A code above 127 becomes smaller and the offset larger: the only
-// thing that may be rounded, to f32.
+// Puts block |nth| of row |row|, of eight rows that were zero before. A code above 127 becomes smaller and
+// the offset larger: the only thing that may be rounded, to f32.
 void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int64_t row, int64_t nth, uint8_t *out);
 
 // "4,0,1,0,0": what the kernels' template is told.

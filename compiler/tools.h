@@ -11,7 +11,7 @@
 #define MLX_NVRTC_BUILTINS "nvrtc-builtins64_%d%d.dll"  // of its version
 #define MLX_NVFATBIN "nvfatbin_%d0_0.dll"               // of its version's first number
 #define MLX_NVRTC_FOLDER "nvidia/cu13/bin/x86_64"       // in the wheels
-#define MLX_CPP_LIBRARY "msvcp140.dll"                  // the system's, which iree-compile needs, and where it is had
+#define MLX_CPP_LIBRARY "msvcp140.dll"  // the system's, which iree-compile needs, and where it is had
 #define MLX_CPP_LIBRARY_FROM "install Microsoft's Visual C++ redistributable (x64)"
 #else
 #define MLX_PATH_SEPARATOR ":"
@@ -23,7 +23,8 @@
 #define MLX_NVFATBIN "libnvfatbin.so.%d"
 #define MLX_NVRTC_FOLDER "nvidia/cu13/lib"
 #define MLX_CPP_LIBRARY "libstdc++.so.6"
-#define MLX_CPP_LIBRARY_FROM "install the system's (Debian: apt-get install libstdc++6; Fedora: dnf install libstdc++)"
+#define MLX_CPP_LIBRARY_FROM \
+  "install the system's (Debian: apt-get install libstdc++6; Fedora: dnf install libstdc++)"
 #endif
 
 #endif  // MLXCEL_COMPILER_TOOLS_H_

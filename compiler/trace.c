@@ -19,7 +19,7 @@ void mlx_trace_add(mlx_graph_t *g, const mlx_note_t *note) {
   trace->notes[trace->count++] = *note;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reading the notes in order
 
 typedef struct reader {
@@ -40,7 +40,8 @@ static const mlx_note_t nothing;  // of no kind that is asked for, with no resul
 // The next note, if it is of |kind| and its first operands are these; else nothing fits any more.
 static const mlx_note_t *expect(reader_t *r, mlx_note_kind_t kind, int first, int second) {
   const mlx_note_t *note = r->fits && r->at < r->trace->count ? &r->trace->notes[r->at++] : &nothing;
-  r->fits = r->fits && note != &nothing && note->kind == kind && note->operands[0] == first && note->operands[1] == second;
+  r->fits = r->fits && note != &nothing && note->kind == kind && note->operands[0] == first &&
+            note->operands[1] == second;
   return note;
 }
 
@@ -53,8 +54,10 @@ static const mlx_weight_t *weight_of(const reader_t *r, const mlx_note_t *note, 
   return NULL;
 }
 
-// Notes where the weight of |note| lies, in layer |layer|; its shape must be [rows, columns] (columns 0: a vector).
-static void place(reader_t *r, mlx_decode_weight_t which, int64_t layer, const mlx_note_t *note, int64_t rows, int64_t columns) {
+// Notes where the weight of |note| lies, in layer |layer|; its shape must be [rows, columns] (columns 0: a
+// vector).
+static void place(reader_t *r, mlx_decode_weight_t which, int64_t layer, const mlx_note_t *note, int64_t rows,
+                  int64_t columns) {
   mlx_decode_place_t *place = &r->plan->places[which];
   size_t index = 0;
   const mlx_weight_t *weight = r->fits ? weight_of(r, note, &index) : NULL;
@@ -67,7 +70,8 @@ static void place(reader_t *r, mlx_decode_weight_t which, int64_t layer, const m
   const mlx_tiles_t tiles = mlx_weight_stored(weight, r->storage).tiles;
   if (layer == 0) place->at = at, r->plan->tiles[which] = tiles;
   if (layer == 1) place->step = at - place->at;
-  r->fits = place->at + (uint64_t)layer * place->step == at && mlx_tiles_equal(tiles, r->plan->tiles[which]) &&
+  r->fits = place->at + (uint64_t)layer * place->step == at &&
+            mlx_tiles_equal(tiles, r->plan->tiles[which]) &&
             (tiles.bits || !columns || r->storage.layout != MLX_LAYOUT_TILES);
 }
 
@@ -83,7 +87,8 @@ static int read_norm(reader_t *r, mlx_decode_weight_t which, int64_t layer, int 
   return norm->result;
 }
 
-static int read_linear(reader_t *r, mlx_decode_weight_t which, int64_t layer, int x, int64_t rows, int64_t columns) {
+static int read_linear(reader_t *r, mlx_decode_weight_t which, int64_t layer, int x, int64_t rows,
+                       int64_t columns) {
   const mlx_note_t *linear = expect(r, MLX_NOTE_LINEAR, x, 0);
   place(r, which, layer, linear, rows, columns);
   return linear->result;
@@ -92,8 +97,9 @@ static int read_linear(reader_t *r, mlx_decode_weight_t which, int64_t layer, in
 static int read_rope(reader_t *r, bool first, int x) {
   const mlx_note_t *rope = expect(r, MLX_NOTE_ROPE, x, 0);
   if (first) r->plan->rope = rope->rope;
-  r->fits = r->fits && rope->head_dim == r->model->config.head_dim && mlx_rope_equal(rope->rope, r->plan->rope) &&
-            rope->rope->dims == rope->head_dim && !rope->rope->adjacent && rope->rope->scale == 1.0;
+  r->fits = r->fits && rope->head_dim == r->model->config.head_dim &&
+            mlx_rope_equal(rope->rope, r->plan->rope) && rope->rope->dims == rope->head_dim &&
+            !rope->rope->adjacent && rope->rope->scale == 1.0;
   return rope->result;
 }
 
@@ -113,8 +119,9 @@ static int read_attention(reader_t *r, int64_t layer, int x) {
   const mlx_note_t *attention = expect(r, MLX_NOTE_ATTENTION, q, k);
   const mlx_attention_t *a = &attention->attention;
   if (layer == 0) r->plan->attention = *a;
-  r->fits = r->fits && attention->operands[2] == v && a->layer == layer && a->heads == c->heads && a->kv_heads == c->kv_heads &&
-            a->head_dim == c->head_dim && a->scale == r->plan->attention.scale && is_plain(a, r->context);
+  r->fits = r->fits && attention->operands[2] == v && a->layer == layer && a->heads == c->heads &&
+            a->kv_heads == c->kv_heads && a->head_dim == c->head_dim &&
+            a->scale == r->plan->attention.scale && is_plain(a, r->context);
   int o = read_linear(r, MLX_DECODE_O, layer, attention->result, c->hidden, queries);
   return expect(r, MLX_NOTE_ADD, x, o)->result;
 }
@@ -134,13 +141,14 @@ static void read_network(reader_t *r) {
   const mlx_note_t *embed = expect(r, MLX_NOTE_EMBED, 0, 0);
   place(r, MLX_DECODE_EMBED, 0, embed, c->vocab, c->hidden);
   int x = embed->result;
-  for (int64_t layer = 0; layer < c->layers && r->fits; ++layer) x = read_mlp(r, layer, read_attention(r, layer, x));
+  for (int64_t layer = 0; layer < c->layers && r->fits; ++layer)
+    x = read_mlp(r, layer, read_attention(r, layer, x));
   x = read_norm(r, MLX_DECODE_FINAL_NORM, 0, x);
   read_linear(r, MLX_DECODE_HEAD, 0, x, c->vocab, c->hidden);
   r->fits = r->fits && r->at == r->trace->count;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The launch
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -166,34 +174,39 @@ static int64_t stage_bytes(const mlx_decode_plan_t *plan, bool packed) {
   if (!packed) return 8 * (2 * 1024 + 64) + 16;
   int64_t largest = 0;
   for (int i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
-    if (plan->tiles[i].bits) largest = most(largest, (int64_t)mlx_tiles_bytes(plan->tiles[i], 1, plan->segment));
+    if (plan->tiles[i].bits)
+      largest = most(largest, (int64_t)mlx_tiles_bytes(plan->tiles[i], 1, plan->segment));
   }
   return largest + 16;
 }
 
 // Every block must have a row of every matrix, or eight of tiles.
-static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, bool packed, mlx_decode_plan_t *plan) {
+static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, bool packed,
+                        mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &model->config;
-  const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim, together = packed ? MLX_TILE_ROWS : 1;
+  const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim,
+                together = packed ? MLX_TILE_ROWS : 1;
   const int64_t rows = least(least(c->hidden, c->ffn), least(c->vocab, queries + 2 * keys));
   plan->blocks = least(gpu->blocks, ceil_div(rows, together));
   plan->shared_bytes = gpu->shared_bytes;
   plan->segment = !packed || gpu->shared_bytes < 160 << 10 ? 1024 : 2048;
   const int64_t splits = most(1, plan->blocks / c->kv_heads);
-  plan->scratch_words = 64 + 8 * plan->blocks + 3 * c->hidden + 2 * queries + 2 * keys + 2 * c->ffn;  // struct Scratch
+  plan->scratch_words =
+      64 + 8 * plan->blocks + 3 * c->hidden + 2 * queries + 2 * keys + 2 * c->ffn;  // struct Scratch
   plan->scratch_words += c->heads * splits * (c->head_dim + 2);
 }
 
 // The ring needs a stage more than are asked for at a time.
 static bool launch_fits(const mlx_model_t *model, bool packed, const mlx_decode_plan_t *plan) {
   const mlx_config_t *c = &model->config;
-  const int64_t staged = most(staged_bytes(c->hidden), most(staged_bytes(c->ffn), staged_bytes(c->heads * c->head_dim)));
+  const int64_t staged =
+      most(staged_bytes(c->hidden), most(staged_bytes(c->ffn), staged_bytes(c->heads * c->head_dim)));
   const int64_t work = most(attention_bytes(c, packed), staged), unit = packed ? MLX_CODES : 8;
   return c->hidden % unit == 0 && c->ffn % unit == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
          (packed ? 6 : 4) * stage_bytes(plan, packed) + work + (8 << 10) <= plan->shared_bytes;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Taking the notes
 
 #define MOST_BYTES 600000000000u  // a launch may read: an eighth of a second on an H200
@@ -203,7 +216,8 @@ static mlx_status_t take_notes(mlx_graph_t *g, mlx_value_t *weights) {
   const mlx_model_t *model = g->model;
   mlx_graph_declare(g);
   mlx_graph_begin_decode(g);
-  for (size_t i = 0; i < model->weight_count; ++i) weights[i] = mlx_builder_load(g->b, model->weights[i].name);
+  for (size_t i = 0; i < model->weight_count; ++i)
+    weights[i] = mlx_builder_load(g->b, model->weights[i].name);
   mlx_value_t hidden = model->arch->forward(g, model, mlx_builder_load(g->b, MLX_STATE_TOKEN));
   model->arch->head(g, model, hidden);
   char *text;
@@ -230,13 +244,14 @@ static mlx_status_t note_attention(mlx_graph_t *g, mlx_value_t *weights, bool *o
   for (size_t i = 0; i < g->trace->count; ++i) {
     const mlx_attention_t *a = &g->trace->notes[i].attention;
     if (g->trace->notes[i].kind != MLX_NOTE_ATTENTION) continue;
-    *out_fits = *out_fits && is_plain(a, g->options->context) && a->heads == c->heads && a->kv_heads == c->kv_heads &&
-                a->head_dim == c->head_dim;
+    *out_fits = *out_fits && is_plain(a, g->options->context) && a->heads == c->heads &&
+                a->kv_heads == c->kv_heads && a->head_dim == c->head_dim;
   }
   return status;
 }
 
-mlx_status_t mlx_trace_attention_fits(const mlx_model_t *model, const mlx_graph_options_t *options, bool *out_fits) {
+mlx_status_t mlx_trace_attention_fits(const mlx_model_t *model, const mlx_graph_options_t *options,
+                                      bool *out_fits) {
   mlx_graph_options_t plain = *options;
   plain.kernels = NULL;
   plain.layout = MLX_LAYOUT_ROWS;
@@ -253,8 +268,8 @@ mlx_status_t mlx_trace_attention_fits(const mlx_model_t *model, const mlx_graph_
   return status;
 }
 
-mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_options_t *options, mlx_decode_plan_t *out_plan,
-                                   bool *out_fits) {
+mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_options_t *options,
+                                   mlx_decode_plan_t *out_plan, bool *out_fits) {
   *out_plan = (mlx_decode_plan_t){.hidden = model->config.hidden, .ffn = model->config.ffn};
   *out_fits = false;
   if (!options->kernels || options->rows != 1) return NULL;
@@ -267,7 +282,8 @@ mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_opt
   mlx_graph_t graph = {.model = model, .options = &plain, .trace = &trace};
   uint64_t *offsets = NULL;
   mlx_value_t *weights = NULL;
-  reader_t reader = {.trace = &trace, .model = model, .plan = out_plan, .context = options->context, .fits = true};
+  reader_t reader = {
+      .trace = &trace, .model = model, .plan = out_plan, .context = options->context, .fits = true};
   reader.storage = mlx_graph_storage(options);
   mlx_status_t status = mlx_builder_create(options->form, "trace", &graph.b);
   if (!status) status = mlx_alloc(model->weight_count, sizeof *offsets, &offsets);
@@ -283,12 +299,13 @@ mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_opt
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // For the CPU
 
 static bool cpu_shape_fits(const mlx_config_t *c) {
   const int64_t most = MLX_CPU_MOST_COLUMNS;
-  return c->head_dim % 16 == 0 && c->head_dim <= 256 && c->hidden <= most && c->ffn <= most && c->heads * c->head_dim <= most;
+  return c->head_dim % 16 == 0 && c->head_dim <= 256 && c->hidden <= most && c->ffn <= most &&
+         c->heads * c->head_dim <= most;
 }
 
 static mlx_status_t trace_network(mlx_graph_t *g, reader_t *r, mlx_value_t *weights) {
@@ -298,7 +315,8 @@ static mlx_status_t trace_network(mlx_graph_t *g, reader_t *r, mlx_value_t *weig
   return NULL;
 }
 
-mlx_status_t mlx_trace_network(const mlx_model_t *model, const mlx_graph_options_t *options, mlx_network_plan_t *out_plan) {
+mlx_status_t mlx_trace_network(const mlx_model_t *model, const mlx_graph_options_t *options,
+                               mlx_network_plan_t *out_plan) {
   *out_plan = (mlx_network_plan_t){0};
   if (!cpu_shape_fits(&model->config)) return NULL;
   mlx_graph_options_t plain = *options;
@@ -308,10 +326,13 @@ mlx_status_t mlx_trace_network(const mlx_model_t *model, const mlx_graph_options
   mlx_trace_t trace = {0};
   mlx_graph_t graph = {.model = model, .options = &plain, .trace = &trace};
   mlx_value_t *weights = NULL;
-  reader_t reader = {.trace = &trace, .model = model, .plan = &plan, .context = options->context, .fits = true};
+  reader_t reader = {
+      .trace = &trace, .model = model, .plan = &plan, .context = options->context, .fits = true};
   mlx_status_t status = mlx_builder_create(options->form, "trace", &graph.b);
   if (!status) status = mlx_alloc(model->weight_count, sizeof *weights, &weights);
-  if (!status) status = mlx_alloc((size_t)model->config.layers * MLX_DECODE_WEIGHTS, sizeof *out_plan->weights, &out_plan->weights);
+  if (!status)
+    status = mlx_alloc((size_t)model->config.layers * MLX_DECODE_WEIGHTS, sizeof *out_plan->weights,
+                       &out_plan->weights);
   reader.weights = weights;
   reader.indices = out_plan->weights;
   if (!status) status = trace_network(&graph, &reader, weights);

@@ -6,10 +6,10 @@
 #include "base/memory.h"
 
 #define CHUNK_BYTES (4u << 20)  // of rows held at a time
-#define WIDE_ROWS 32            // widened at a time: a packing that stores columns reads them for all of these at once
+#define WIDE_ROWS 32  // widened at a time: a packing that stores columns reads them for all of these at once
 
-// A row is the last dimension. A vector is one row, unless it has an order: then every element is one, as in a matrix that is the
-// half of each row of another.
+// A row is the last dimension. A vector is one row, unless it has an order: then every element is one, as in
+// a matrix that is the half of each row of another.
 static int rows_dims(const mlx_weight_t *weight) {
   const int rank = weight->tensor.rank;
   if (rank < 2) return weight->order == MLX_ROWS_AS_STORED ? 0 : rank;
@@ -23,7 +23,9 @@ static int64_t product(const mlx_weight_t *weight, int first, int end) {
 }
 
 static int64_t row_count(const mlx_weight_t *weight) { return product(weight, 0, rows_dims(weight)); }
-static size_t row_elements(const mlx_weight_t *weight) { return (size_t)product(weight, rows_dims(weight), weight->tensor.rank); }
+static size_t row_elements(const mlx_weight_t *weight) {
+  return (size_t)product(weight, rows_dims(weight), weight->tensor.rank);
+}
 
 static int64_t stored_half_row(const mlx_weight_t *weight, int64_t row) {
   const int64_t rows = weight->tensor.dims[1], expert = row / rows, within = row % rows;
@@ -37,7 +39,8 @@ static int64_t stored_row(const mlx_weight_t *weight, int64_t row) {
   if (weight->half) return stored_half_row(weight, row);
   if (weight->order == MLX_ROWS_AS_STORED || weight->order == MLX_ROWS_ARE_COLUMNS) return row;
   const int64_t size = weight->order_head_dim, head = row / size, within = row % size, half = size / 2;
-  if (weight->order == MLX_ROWS_QKV_BY_HEAD) {  // heads of q, then of k, then of v; stored q, k and v of each head together
+  if (weight->order ==
+      MLX_ROWS_QKV_BY_HEAD) {  // heads of q, then of k, then of v; stored q, k and v of each head together
     const int64_t heads = weight->tensor.dims[0] / (3 * size);
     return (head % heads * 3 + head / heads) * size + within;
   }
@@ -52,9 +55,9 @@ typedef struct passage {
   size_t elements;              // of a row
   size_t from_bytes, to_bytes;  // of a row, in the source and in the archive
   int64_t chunk_rows;
-  uint8_t *chunk;               // rows as stored
-  uint8_t *panel;               // of those rows, or eight rows of tiles; NULL: they stay rows
-  float *wide;                  // one row, or WIDE_ROWS of a packed matrix
+  uint8_t *chunk;  // rows as stored
+  uint8_t *panel;  // of those rows, or eight rows of tiles; NULL: they stay rows
+  float *wide;     // one row, or WIDE_ROWS of a packed matrix
 } passage_t;
 
 // A row of a matrix that is stored the other way round, as all those of a tensor of experts are.
@@ -63,7 +66,8 @@ static void widen_column(const passage_t *p, int64_t row, float *out) {
   const mlx_dtype_info_t *info = mlx_dtype_info(weight->tensor.dtype);
   const size_t columns = (size_t)weight->tensor.dims[weight->tensor.rank - 2] * (weight->half ? 2 : 1);
   const size_t at = (size_t)stored_row(weight, row);
-  const uint8_t *from = weight->tensor.data + (at / columns * p->elements * columns + at % columns) * info->block_bytes;
+  const uint8_t *from =
+      weight->tensor.data + (at / columns * p->elements * columns + at % columns) * info->block_bytes;
   for (size_t i = 0; i < p->elements; ++i) info->to_f32(from + i * columns * info->block_bytes, 1, &out[i]);
 }
 
@@ -99,7 +103,8 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void convert_packed(const passage_t *p, int64_t first, int64_t count, uint8_t *out) {
   const int64_t together = p->weight->half ? 1 : WIDE_ROWS;  // rows that lie so
-  const int64_t each = row_count(p->weight) / (p->weight->part_packings ? p->weight->tensor.dims[0] : 1);  // rows of a packing
+  const int64_t each =
+      row_count(p->weight) / (p->weight->part_packings ? p->weight->tensor.dims[0] : 1);  // rows of a packing
   for (int64_t done = 0, rows; done < count; done += rows) {
     const int64_t row = stored_row(p->weight, first + done), nth = p->weight->part_packings ? row / each : 0;
     rows = least(together, count - done);
@@ -119,12 +124,15 @@ static void convert_rows(const passage_t *p, int64_t first, int64_t count) {
 }
 
 // The codes of block |nth| of row |row|, which is the chunk's |in_chunk|th where rows are quantised.
-static mlx_status_t read_codes(const passage_t *p, int64_t row, int64_t in_chunk, int64_t nth, mlx_codes_t *out) {
+static mlx_status_t read_codes(const passage_t *p, int64_t row, int64_t in_chunk, int64_t nth,
+                               mlx_codes_t *out) {
   if (p->stored.kind == MLX_STORED_QUANTISED) {
-    const float *numbers = (const float *)(const void *)(p->chunk + (size_t)in_chunk * p->to_bytes) + nth * MLX_CODES;
+    const float *numbers =
+        (const float *)(const void *)(p->chunk + (size_t)in_chunk * p->to_bytes) + nth * MLX_CODES;
     if (mlx_quantize_block(p->stored.quantize, numbers, out)) return NULL;
-    return mlx_error(MLX_INVALID_INPUT, "tensor '%s' has a number that is not finite in row %lld: it cannot be quantised", p->weight->name,
-                     (long long)row);
+    return mlx_error(MLX_INVALID_INPUT,
+                     "tensor '%s' has a number that is not finite in row %lld: it cannot be quantised",
+                     p->weight->name, (long long)row);
   }
   if (p->weight->packing.kind) {
     mlx_packing_codes(&p->weight->packing, stored_row(p->weight, row), nth, out);
@@ -137,11 +145,12 @@ static mlx_status_t read_codes(const passage_t *p, int64_t row, int64_t in_chunk
 // Bytes of the rows that lie together in the archive, and how many those are.
 static uint64_t together_bytes(const passage_t *p, int64_t *out_rows) {
   *out_rows = p->stored.tiles.bits ? MLX_TILE_ROWS : MLX_PANEL_ROWS;
-  return p->stored.tiles.bits ? mlx_tiles_bytes(p->stored.tiles, 1, (int64_t)p->elements) : mlx_panels_bytes(p->stored.format, 1, (int64_t)p->elements);
+  return p->stored.tiles.bits ? mlx_tiles_bytes(p->stored.tiles, 1, (int64_t)p->elements)
+                              : mlx_panels_bytes(p->stored.format, 1, (int64_t)p->elements);
 }
 
-// One panel or row of tiles after the other. Within one, block by block: a packing that stores columns has what the rows need of one
-// together.
+// One panel or row of tiles after the other. Within one, block by block: a packing that stores columns has
+// what the rows need of one together.
 static mlx_status_t write_codes(mlx_archive_writer_t *archive, const passage_t *p) {
   const int64_t rows = row_count(p->weight), blocks = (int64_t)p->elements / MLX_CODES;
   int64_t together;
@@ -171,7 +180,8 @@ static mlx_status_t write_panels(mlx_archive_writer_t *archive, const passage_t 
   const size_t bytes = (size_t)mlx_panels_bytes(p->stored.format, MLX_PANEL_ROWS, (int64_t)p->elements);
   for (int64_t row = 0; row < count; row += MLX_PANEL_ROWS) {
     const uint8_t *rows = p->chunk + (size_t)row * p->to_bytes;
-    mlx_panel_pack(p->stored.format, rows, p->to_bytes, least(MLX_PANEL_ROWS, count - row), (int64_t)p->elements, p->panel);
+    mlx_panel_pack(p->stored.format, rows, p->to_bytes, least(MLX_PANEL_ROWS, count - row),
+                   (int64_t)p->elements, p->panel);
     MLX_TRY(mlx_archive_write(archive, p->panel, bytes));
   }
   return NULL;
@@ -182,23 +192,28 @@ static mlx_status_t write_rows(mlx_archive_writer_t *archive, const passage_t *p
   for (int64_t row = 0, count; row < rows; row += count) {
     count = rows - row < p->chunk_rows ? rows - row : p->chunk_rows;
     convert_rows(p, row, count);
-    MLX_TRY(p->panel ? write_panels(archive, p, count) : mlx_archive_write(archive, p->chunk, (size_t)count * p->to_bytes));
+    MLX_TRY(p->panel ? write_panels(archive, p, count)
+                     : mlx_archive_write(archive, p->chunk, (size_t)count * p->to_bytes));
   }
   return NULL;
 }
 
 static bool in_panels(const mlx_weight_t *weight, mlx_storage_t storage, mlx_stored_t stored) {
-  return weight->tensor.rank == 2 && (storage.layout == MLX_LAYOUT_TILES ? stored.tiles.bits != 0 : storage.layout != MLX_LAYOUT_ROWS);
+  return weight->tensor.rank == 2 &&
+         (storage.layout == MLX_LAYOUT_TILES ? stored.tiles.bits != 0 : storage.layout != MLX_LAYOUT_ROWS);
 }
 
-static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight, mlx_storage_t storage) {
+static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight,
+                                 mlx_storage_t storage) {
   const mlx_tensor_t *tensor = &weight->tensor;
-  passage_t p = {.weight = weight, .stored = mlx_weight_stored(weight, storage), .elements = row_elements(weight)};
+  passage_t p = {
+      .weight = weight, .stored = mlx_weight_stored(weight, storage), .elements = row_elements(weight)};
   p.dtype = p.stored.kind == MLX_STORED_NUMBERS ? p.stored.dtype : MLX_F32;
   const mlx_dtype_info_t *info = mlx_dtype_info(p.dtype);
   const bool panels = in_panels(weight, storage, p.stored);
   MLX_TRY(mlx_archive_next(archive));
-  if (!panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && !weight->half && weight->plus == 0.0 && !weight->parts) {
+  if (!panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && !weight->half &&
+      weight->plus == 0.0 && !weight->parts) {
     return mlx_archive_write(archive, tensor->data, tensor->size);
   }
   p.from_bytes = tensor->size / (size_t)row_count(weight);
@@ -210,7 +225,8 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   if (!status && panels) status = mlx_alloc((size_t)together_bytes(&p, &together), 1, &p.panel);
   const size_t wide = p.elements * (first_packing(weight)->kind ? WIDE_ROWS : 1);
   if (!status) status = mlx_alloc(wide, sizeof *p.wide, &p.wide);
-  if (!status) status = p.stored.kind == MLX_STORED_NUMBERS ? write_rows(archive, &p) : write_codes(archive, &p);
+  if (!status)
+    status = p.stored.kind == MLX_STORED_NUMBERS ? write_rows(archive, &p) : write_codes(archive, &p);
   mlx_free(p.chunk);
   mlx_free(p.panel);
   mlx_free(p.wide);
@@ -232,7 +248,8 @@ static mlx_status_t write_all(const mlx_model_t *model, mlx_storage_t storage, m
 static uint64_t stored_bytes(const mlx_weight_t *weight, mlx_storage_t storage) {
   const mlx_stored_t stored = mlx_weight_stored(weight, storage);
   if (stored.tiles.bits) return mlx_tiles_bytes(stored.tiles, weight->tensor.dims[0], weight->tensor.dims[1]);
-  if (in_panels(weight, storage, stored)) return mlx_panels_bytes(stored.format, weight->tensor.dims[0], weight->tensor.dims[1]);
+  if (in_panels(weight, storage, stored))
+    return mlx_panels_bytes(stored.format, weight->tensor.dims[0], weight->tensor.dims[1]);
   return (uint64_t)row_count(weight) * row_elements(weight) * mlx_dtype_info(stored.dtype)->block_bytes;
 }
 
@@ -245,7 +262,8 @@ uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_storage_t storage, uin
   return end;
 }
 
-mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_storage_t storage, const char *path, const mlx_report_t *report) {
+mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_storage_t storage, const char *path,
+                               const mlx_report_t *report) {
   mlx_archive_item_t *items;
   MLX_TRY(mlx_alloc(model->weight_count, sizeof *items, &items));
   for (size_t i = 0; i < model->weight_count; ++i) {

@@ -1,7 +1,9 @@
-// The words of graph/ops.h: each is lowered by one of our kernels where the target has one for it, and plainly (ops.c) elsewhere.
+// The words of graph/ops.h: each is lowered by one of our kernels where the target has one for it, and
+// plainly (ops.c) elsewhere.
 //
-// What a kernel can do together with what comes next is not written at once: a matrix product may end in an addition or an
-// activation, a rotation may be part of attention. Until then it is a value with a negative id, which only this file sees.
+// What a kernel can do together with what comes next is not written at once: a matrix product may end in an
+// addition or an activation, a rotation may be part of attention. Until then it is a value with a negative
+// id, which only this file sees.
 #include "graph/ops.h"
 
 #include <stdio.h>
@@ -30,7 +32,7 @@ mlx_value_t mlx_op_weight(mlx_graph_t *g, const char *fmt, ...) {
   return value.id ? mlx_kernel_weight(g, name, value) : value;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Notes for whoever wants to know what the network is (trace.c)
 
 static mlx_value_t note(mlx_graph_t *g, mlx_value_t result, mlx_note_t what) {
@@ -39,7 +41,7 @@ static mlx_value_t note(mlx_graph_t *g, mlx_value_t result, mlx_note_t what) {
   return result;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Values that wait
 
 static mlx_later_t *later(mlx_graph_t *g, mlx_value_t x) { return x.id < 0 ? &g->later[-x.id - 1] : NULL; }
@@ -48,15 +50,20 @@ static mlx_later_t *later(mlx_graph_t *g, mlx_value_t x) { return x.id < 0 ? &g-
 static mlx_value_t settled(mlx_graph_t *g, mlx_value_t x) {
   mlx_later_t *it = later(g, x);
   if (it && !it->done.id) {
-    it->done = it->head_dim ? mlx_plain_rope(g, it->name, it->x, it->head_dim, it->rope)
-                            : mlx_kernel_linear(g, it->name, it->x, it->weight, (mlx_value_t){0}, MLX_LINEAR_PLAIN);
+    it->done = it->head_dim
+                   ? mlx_plain_rope(g, it->name, it->x, it->head_dim, it->rope)
+                   : mlx_kernel_linear(g, it->name, it->x, it->weight, (mlx_value_t){0}, MLX_LINEAR_PLAIN);
   }
   if (it) return it->done;
   return x.dtype == MLX_F32 ? x : mlx_build_convert(g->b, "wide", x, MLX_F32);
 }
 
-static bool is_product(mlx_graph_t *g, mlx_value_t x) { return x.id < 0 && !later(g, x)->done.id && !later(g, x)->head_dim; }
-static bool is_turn(mlx_graph_t *g, mlx_value_t x) { return x.id < 0 && !later(g, x)->done.id && later(g, x)->head_dim; }
+static bool is_product(mlx_graph_t *g, mlx_value_t x) {
+  return x.id < 0 && !later(g, x)->done.id && !later(g, x)->head_dim;
+}
+static bool is_turn(mlx_graph_t *g, mlx_value_t x) {
+  return x.id < 0 && !later(g, x)->done.id && later(g, x)->head_dim;
+}
 
 static mlx_value_t wait_with(mlx_graph_t *g, const char *name, mlx_later_t what, int64_t width) {
   mlx_status_t status = mlx_reserve(g->later_count + 1, sizeof *g->later, &g->later_capacity, &g->later);
@@ -67,10 +74,11 @@ static mlx_value_t wait_with(mlx_graph_t *g, const char *name, mlx_later_t what,
   mlx_later_t *it = &g->later[g->later_count++];
   *it = what;
   snprintf(it->name, sizeof it->name, "%s", name);
-  return (mlx_value_t){.id = -(int)g->later_count, .dtype = MLX_F32, .rank = 2, .dims = {what.x.dims[0], width}};
+  return (mlx_value_t){
+      .id = -(int)g->later_count, .dtype = MLX_F32, .rank = 2, .dims = {what.x.dims[0], width}};
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Words
 
 mlx_value_t mlx_op_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
@@ -87,8 +95,9 @@ mlx_value_t mlx_op_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_
 mlx_value_t mlx_op_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   if (mlx_kernel_takes_linear(g, weight)) {
     if (later(g, x)) x = settled(g, x);
-    return mlx_kernel_linear_is_gemv(x) ? mlx_kernel_linear(g, name, settled(g, x), weight, (mlx_value_t){0}, MLX_LINEAR_PLAIN)
-                                        : wait_with(g, name, (mlx_later_t){.x = x, .weight = weight}, weight.dims[0]);
+    return mlx_kernel_linear_is_gemv(x)
+               ? mlx_kernel_linear(g, name, settled(g, x), weight, (mlx_value_t){0}, MLX_LINEAR_PLAIN)
+               : wait_with(g, name, (mlx_later_t){.x = x, .weight = weight}, weight.dims[0]);
   }
   x = settled(g, x);
   return note(g, mlx_plain_linear(g, name, x, weight),
@@ -102,7 +111,8 @@ mlx_value_t mlx_op_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_valu
     b = other;
   }
   a = settled(g, a);
-  if (is_product(g, b)) return mlx_kernel_linear(g, name, later(g, b)->x, later(g, b)->weight, a, MLX_LINEAR_ADD);
+  if (is_product(g, b))
+    return mlx_kernel_linear(g, name, later(g, b)->x, later(g, b)->weight, a, MLX_LINEAR_ADD);
   b = settled(g, b);
   return note(g, mlx_plain_add(g, name, a, b), (mlx_note_t){.kind = MLX_NOTE_ADD, .operands = {a.id, b.id}});
 }
@@ -115,18 +125,22 @@ mlx_value_t mlx_op_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, ml
   }
   gate = settled(g, gate);
   up = settled(g, up);
-  return note(g, mlx_plain_swiglu(g, name, gate, up), (mlx_note_t){.kind = MLX_NOTE_SWIGLU, .operands = {gate.id, up.id}});
+  return note(g, mlx_plain_swiglu(g, name, gate, up),
+              (mlx_note_t){.kind = MLX_NOTE_SWIGLU, .operands = {gate.id, up.id}});
 }
 
-mlx_value_t mlx_op_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim, const mlx_rope_t *rope) {
+mlx_value_t mlx_op_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
+                        const mlx_rope_t *rope) {
   x = settled(g, x);
   const bool whole = rope->dims == head_dim && !rope->adjacent;  // the attention kernel can do it
-  if (g->options->kernels && whole) return wait_with(g, name, (mlx_later_t){.x = x, .head_dim = head_dim, .rope = rope}, x.dims[1]);
+  if (g->options->kernels && whole)
+    return wait_with(g, name, (mlx_later_t){.x = x, .head_dim = head_dim, .rope = rope}, x.dims[1]);
   return note(g, mlx_plain_rope(g, name, x, head_dim, rope),
               (mlx_note_t){.kind = MLX_NOTE_ROPE, .operands = {x.id}, .rope = rope, .head_dim = head_dim});
 }
 
-static mlx_value_t attend(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v) {
+static mlx_value_t attend(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
+                          mlx_value_t v) {
   const bool turns = is_turn(g, q) && is_turn(g, k) && mlx_rope_equal(later(g, q)->rope, later(g, k)->rope) &&
                      later(g, q)->head_dim == a->head_dim && later(g, k)->head_dim == a->head_dim;
   if (!turns) return mlx_kernel_attention(g, a, settled(g, q), settled(g, k), v, NULL);
@@ -134,38 +148,47 @@ static mlx_value_t attend(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t 
   return mlx_kernel_attention(g, a, later(g, q)->x, later(g, k)->x, v, table);
 }
 
-mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k, mlx_value_t v) {
+mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
+                             mlx_value_t v) {
   v = settled(g, v);
-  if (g->options->kernels) return attend(g, a, q, k, v);  // mlx_graph_use_kernels has seen to it that they can
+  if (g->options->kernels)
+    return attend(g, a, q, k, v);  // mlx_graph_use_kernels has seen to it that they can
   q = settled(g, q);
   k = settled(g, k);
   return note(g, mlx_plain_attention(g, a, q, k, v),
               (mlx_note_t){.kind = MLX_NOTE_ATTENTION, .operands = {q.id, k.id, v.id}, .attention = *a});
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Words that only some architectures use: no kernel has them
 
-static mlx_value_t other(mlx_graph_t *g, mlx_value_t result) { return note(g, result, (mlx_note_t){.kind = MLX_NOTE_OTHER}); }
+static mlx_value_t other(mlx_graph_t *g, mlx_value_t result) {
+  return note(g, result, (mlx_note_t){.kind = MLX_NOTE_OTHER});
+}
 
-mlx_value_t mlx_op_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t bias, double eps) {
+mlx_value_t mlx_op_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                             mlx_value_t bias, double eps) {
   return other(g, mlx_plain_layernorm(g, name, settled(g, x), weight, bias, eps));
 }
 
 static mlx_value_t as_heads(mlx_graph_t *g, mlx_value_t x, int64_t head_dim) {
-  return mlx_build_reshape(g->b, "each_head", x, MLX_TYPE(MLX_F32, x.dims[0] * (x.dims[1] / head_dim), head_dim));
+  return mlx_build_reshape(g->b, "each_head", x,
+                           MLX_TYPE(MLX_F32, x.dims[0] * (x.dims[1] / head_dim), head_dim));
 }
 
-mlx_value_t mlx_op_head_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim, mlx_value_t weight, double eps) {
+mlx_value_t mlx_op_head_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
+                                mlx_value_t weight, double eps) {
   x = settled(g, x);
   mlx_value_t normed = mlx_plain_rmsnorm(g, "each_head_normed", as_heads(g, x, head_dim), weight, eps);
   return other(g, mlx_build_reshape(g->b, name, normed, mlx_type_of(x)));
 }
 
-mlx_value_t mlx_op_head_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim, mlx_value_t weight, double eps) {
+mlx_value_t mlx_op_head_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
+                                  mlx_value_t weight, double eps) {
   x = settled(g, x);
   const bool shared = weight.rank == 1;
-  mlx_value_t normed = mlx_plain_layernorm(g, "each_head_normed", as_heads(g, x, head_dim), shared ? weight : MLX_NONE, MLX_NONE, eps);
+  mlx_value_t normed = mlx_plain_layernorm(g, "each_head_normed", as_heads(g, x, head_dim),
+                                           shared ? weight : MLX_NONE, MLX_NONE, eps);
   normed = mlx_build_reshape(g->b, shared ? name : "heads_normed", normed, mlx_type_of(x));
   if (shared) return other(g, normed);
   mlx_value_t wide = mlx_build_convert(g->b, "gain_f32", weight, MLX_F32);
@@ -174,7 +197,8 @@ mlx_value_t mlx_op_head_layernorm(mlx_graph_t *g, const char *name, mlx_value_t 
   return other(g, mlx_build_binary(g->b, name, "multiply", normed, gains));
 }
 
-mlx_value_t mlx_op_linear_bias(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t bias) {
+mlx_value_t mlx_op_linear_bias(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                               mlx_value_t bias) {
   if (!bias.id) return mlx_op_linear(g, name, x, weight);
   mlx_value_t product = mlx_op_linear(g, "unbiased", x, weight);
   return other(g, mlx_plain_bias(g, name, settled(g, product), bias));
@@ -212,8 +236,8 @@ mlx_value_t mlx_op_gated(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_va
   return mlx_op_multiply(g, name, mlx_op_activate(g, "activated", act, gate), up);
 }
 
-mlx_value_t mlx_op_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x, mlx_value_t scores, mlx_value_t gate,
-                           mlx_value_t up, mlx_value_t down) {
+mlx_value_t mlx_op_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
+                           mlx_value_t scores, mlx_value_t gate, mlx_value_t up, mlx_value_t down) {
   x = settled(g, x);
   scores = settled(g, scores);
   return other(g, mlx_plain_experts(g, name, e, x, scores, gate, up, down));
@@ -225,7 +249,8 @@ mlx_value_t mlx_op_sigmoid(mlx_graph_t *g, const char *name, mlx_value_t x) {
 
 mlx_value_t mlx_op_scale_rows(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t factor) {
   x = settled(g, x);
-  mlx_value_t factors = mlx_build_broadcast(g->b, "factors", settled(g, factor), (int64_t[]){0, 1}, mlx_type_of(x));
+  mlx_value_t factors =
+      mlx_build_broadcast(g->b, "factors", settled(g, factor), (int64_t[]){0, 1}, mlx_type_of(x));
   return other(g, mlx_build_binary(g->b, name, "multiply", x, factors));
 }
 

@@ -13,9 +13,10 @@
 #include "base/text.h"
 #include "compiler/compile.h"
 
-#define PACKED_ALIGNMENT 4096  // of each file within the one: a page, so that a part of it can be mapped alone
+#define PACKED_ALIGNMENT \
+  4096  // of each file within the one: a page, so that a part of it can be mapped alone
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What
 
 // A file of the bundle on its way there: bytes, or where those are NULL a file of that path.
@@ -28,36 +29,43 @@ typedef struct item {
 typedef mlx_status_t (*put_fn_t)(void *user, const item_t *item);
 
 static mlx_status_t put_files(const mlx_compiled_file_t *files, size_t count, put_fn_t put, void *user) {
-  for (size_t i = 0; i < count; ++i) MLX_TRY(put(user, &(item_t){.name = files[i].name, .path = files[i].path}));
+  for (size_t i = 0; i < count; ++i)
+    MLX_TRY(put(user, &(item_t){.name = files[i].name, .path = files[i].path}));
   return NULL;
 }
 
-static mlx_status_t put_all(const mlx_compiled_t *c, const mlx_write_options_t *options, put_fn_t put, void *user) {
-  MLX_TRY(put(user, &(item_t){.name = MLX_BUNDLE_MANIFEST, .bytes = c->manifest, .length = c->manifest_length}));
-  MLX_TRY(put(user, &(item_t){.name = MLX_BUNDLE_TOKENIZER, .bytes = c->tokenizer, .length = c->tokenizer_length}));
-  if (c->chat) MLX_TRY(put(user, &(item_t){.name = MLX_BUNDLE_CHAT, .bytes = c->chat, .length = c->chat_length}));
+static mlx_status_t put_all(const mlx_compiled_t *c, const mlx_write_options_t *options, put_fn_t put,
+                            void *user) {
+  MLX_TRY(
+      put(user, &(item_t){.name = MLX_BUNDLE_MANIFEST, .bytes = c->manifest, .length = c->manifest_length}));
+  MLX_TRY(put(user,
+              &(item_t){.name = MLX_BUNDLE_TOKENIZER, .bytes = c->tokenizer, .length = c->tokenizer_length}));
+  if (c->chat)
+    MLX_TRY(put(user, &(item_t){.name = MLX_BUNDLE_CHAT, .bytes = c->chat, .length = c->chat_length}));
   MLX_TRY(put_files(c->licences, c->licence_count, put, user));
   MLX_TRY(put_files(c->modules, c->module_count, put, user));
   return options->no_weights ? NULL : put_files(c->weights, c->weights_count, put, user);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // A folder
 
 static mlx_status_t put_into_folder(void *user, const item_t *item) {
   char *path;
   MLX_TRY(mlx_join_path(user, item->name, &path));
-  mlx_status_t status = item->bytes ? mlx_write_file(path, item->bytes, item->length) : mlx_copy_file(item->path, path);
+  mlx_status_t status =
+      item->bytes ? mlx_write_file(path, item->bytes, item->length) : mlx_copy_file(item->path, path);
   mlx_free(path);
   return status;
 }
 
-static mlx_status_t fill_folder(const mlx_compiled_t *compiled, const mlx_write_options_t *options, char *folder) {
+static mlx_status_t fill_folder(const mlx_compiled_t *compiled, const mlx_write_options_t *options,
+                                char *folder) {
   MLX_TRY(mlx_make_dirs(folder, 0777));
   return put_all(compiled, options, put_into_folder, folder);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // One file
 
 static mlx_status_t pack_bytes(mlx_writer_t *writer, const char *name, const void *bytes, size_t length) {
@@ -81,7 +89,8 @@ static mlx_status_t put_into_file(void *user, const item_t *item) {
   return status;
 }
 
-static mlx_status_t fill_file(const mlx_compiled_t *compiled, const mlx_write_options_t *options, const char *path) {
+static mlx_status_t fill_file(const mlx_compiled_t *compiled, const mlx_write_options_t *options,
+                              const char *path) {
   static const char zeros[MLX_TAR_END];
   mlx_writer_t writer;
   MLX_TRY(mlx_writer_open(path, &writer));
@@ -92,27 +101,29 @@ static mlx_status_t fill_file(const mlx_compiled_t *compiled, const mlx_write_op
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Where
 
 static mlx_status_t refuse_foreign_name(void *user, const char *name) {
   if (mlx_is_bundle_file(name)) return NULL;
-  return mlx_error(MLX_USAGE, "'%s' holds '%s', which is not part of a compiled model", (const char *)user, name);
+  return mlx_error(MLX_USAGE, "'%s' holds '%s', which is not part of a compiled model", (const char *)user,
+                   name);
 }
 
 mlx_status_t mlx_compiled_check_path(const char *path) {
   mlx_status_t status = NULL;
   if (mlx_is_dir(path)) {
-    status = mlx_holds_bundle(path) ? mlx_list_dir(path, refuse_foreign_name, (void *)(uintptr_t)path)
-                                    : mlx_error(MLX_USAGE, "'%s' is a folder, but not a compiled model", path);
+    status = mlx_holds_bundle(path)
+                 ? mlx_list_dir(path, refuse_foreign_name, (void *)(uintptr_t)path)
+                 : mlx_error(MLX_USAGE, "'%s' is a folder, but not a compiled model", path);
   } else if (!access(path, F_OK) && !mlx_holds_bundle(path)) {
     status = mlx_error(MLX_USAGE, "'%s' is there, and is not a compiled model", path);
   }
   return mlx_status_hint(status, "give -o a name that is free");
 }
 
-// Only one process at a time writes bundles into a folder: then every temporary bundle in it is a dead process's. Where the
-// file system has no locks, -1.
+// Only one process at a time writes bundles into a folder: then every temporary bundle in it is a dead
+// process's. Where the file system has no locks, -1.
 static int lock_folder(const char *folder) {
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return -1;
@@ -136,7 +147,8 @@ static mlx_status_t refuse_foreign_part(void *user, const char *name) {
   return refuse_foreign_name(user, file);
 }
 
-// Removes "NAME.tmp.PID.TIME-N" beside the bundle NAME, a name only we make, if nothing but a bundle's files is in it.
+// Removes "NAME.tmp.PID.TIME-N" beside the bundle NAME, a name only we make, if nothing but a bundle's files
+// is in it.
 static mlx_status_t sweep_name(void *user, const char *name) {
   const sweep_t *sweep = user;
   size_t length = strlen(sweep->name);
@@ -155,17 +167,22 @@ static void sweep_leftovers(const char *folder, const char *path) {
   mlx_status_free(mlx_list_dir(folder, sweep_name, &sweep));  // what cannot be removed is no reason to fail
 }
 
-static mlx_status_t fill_and_publish(const mlx_compiled_t *compiled, const mlx_write_options_t *options, const char *path) {
+static mlx_status_t fill_and_publish(const mlx_compiled_t *compiled, const mlx_write_options_t *options,
+                                     const char *path) {
   char *temporary;
   MLX_TRY(mlx_temporary_path(path, &temporary));
-  mlx_status_t status = options->single_file ? fill_file(compiled, options, temporary) : fill_folder(compiled, options, temporary);
-  if (!status) status = mlx_is_dir(path) || mlx_is_file(path) ? mlx_exchange(temporary, path) : mlx_rename(temporary, path);
+  mlx_status_t status = options->single_file ? fill_file(compiled, options, temporary)
+                                             : fill_folder(compiled, options, temporary);
+  if (!status)
+    status =
+        mlx_is_dir(path) || mlx_is_file(path) ? mlx_exchange(temporary, path) : mlx_rename(temporary, path);
   mlx_status_free(mlx_remove_tree(temporary));  // what is left of it, or the older bundle
   mlx_free(temporary);
   return status;
 }
 
-static mlx_status_t write_bundle(const mlx_compiled_t *compiled, const mlx_write_options_t *options, const char *path) {
+static mlx_status_t write_bundle(const mlx_compiled_t *compiled, const mlx_write_options_t *options,
+                                 const char *path) {
   char *folder;
   MLX_TRY(mlx_folder_of(path, &folder));
   mlx_status_t status = mlx_make_dirs(folder, 0777);
@@ -179,13 +196,16 @@ static mlx_status_t write_bundle(const mlx_compiled_t *compiled, const mlx_write
   return status;
 }
 
-mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_write_options_t *options) {
+mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path,
+                                const mlx_write_options_t *options) {
   char *target;
   MLX_TRY(mlx_compiled_check_path(path));
   const bool is_there = mlx_is_dir(path) || mlx_is_file(path);
-  MLX_TRY(is_there ? mlx_real_path(path, &target) : mlx_copy_text(path, strlen(path), &target));  // a link stays
+  MLX_TRY(is_there ? mlx_real_path(path, &target)
+                   : mlx_copy_text(path, strlen(path), &target));  // a link stays
   mlx_report_progress(options->report, "writing %s", path);
-  mlx_status_t status = mlx_bundle_remember(compiled->cache, compiled->manifest, compiled->manifest_length);  // first: whoever sees it may run it
+  mlx_status_t status = mlx_bundle_remember(compiled->cache, compiled->manifest,
+                                            compiled->manifest_length);  // first: whoever sees it may run it
   if (!status) status = write_bundle(compiled, options, target);
   mlx_report_done(options->report);
   mlx_free(target);

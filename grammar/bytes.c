@@ -15,7 +15,7 @@ static int compare_ranges(const void *a, const void *b) {
 typedef struct class_builder {
   mlx_grammar_t *grammar;
   uint32_t rule, name, line;
-  bool has_rule;         // made when the first character of several bytes comes
+  bool has_rule;  // made when the first character of several bytes comes
   mlx_byte_set_t ascii;
   bool has_ascii;
 } class_builder_t;
@@ -66,7 +66,8 @@ static mlx_status_t add_spelling(class_builder_t *b, uint32_t first, uint32_t la
   return mlx_grammar_add_alternate(b->grammar, b->rule, symbols, count);
 }
 
-// Cuts a range until every part is such a one: where the number of bytes changes, then where a lower place is not whole.
+// Cuts a range until every part is such a one: where the number of bytes changes, then where a lower place is
+// not whole.
 static mlx_status_t add_range(class_builder_t *b, uint32_t first, uint32_t last) {
   static const uint32_t ends[] = {0x7f, 0x7ff, 0xffff};
   for (int i = 0; i < 3; ++i) {
@@ -101,9 +102,8 @@ static mlx_status_t add_characters(class_builder_t *b, uint32_t first, uint32_t 
   return last > 0xdfff ? add_range(b, first > 0xdfff ? first : 0xe000, last) : NULL;
 }
 
-mlx_status_t mlx_grammar_add_class(mlx_grammar_t *g, mlx_char_range_t *ranges, size_t count, bool negated, uint32_t name,
-                                   uint32_t line,
-                                   mlx_symbol_t *out) {
+mlx_status_t mlx_grammar_add_class(mlx_grammar_t *g, mlx_char_range_t *ranges, size_t count, bool negated,
+                                   uint32_t name, uint32_t line, mlx_symbol_t *out) {
   class_builder_t b = {.grammar = g, .name = name, .line = line};
   if (count) qsort(ranges, count, sizeof *ranges, compare_ranges);
   uint32_t from = 0;  // everything before it is done
@@ -119,7 +119,8 @@ mlx_status_t mlx_grammar_add_class(mlx_grammar_t *g, mlx_char_range_t *ranges, s
   }
   if (negated && from <= LAST_CHARACTER) MLX_TRY(add_characters(&b, from, LAST_CHARACTER));
   if (!b.has_rule && b.has_ascii) return add_set(g, &b.ascii, out);
-  if (!b.has_rule) MLX_TRY(mlx_grammar_add_rule(g, name, line, &b.rule));  // nothing matches: the check says so
+  if (!b.has_rule)
+    MLX_TRY(mlx_grammar_add_rule(g, name, line, &b.rule));  // nothing matches: the check says so
   *out = (mlx_symbol_t){MLX_SYMBOL_RULE, b.rule & 0x3fffffff};
   if (!b.has_ascii) return NULL;
   mlx_symbol_t ascii;
@@ -141,7 +142,8 @@ void mlx_grammar_find_classes(mlx_grammar_t *g) {
     for (int i = 0; i < 256; ++i) outside[i] = inside[i] = -1;
     size_t count = 0;
     for (int byte = 0; byte < 256; ++byte) {
-      int *to = mlx_byte_set_has(&g->sets[set], (uint8_t)byte) ? &inside[g->classes[byte]] : &outside[g->classes[byte]];
+      int *to = mlx_byte_set_has(&g->sets[set], (uint8_t)byte) ? &inside[g->classes[byte]]
+                                                               : &outside[g->classes[byte]];
       if (*to < 0) *to = (int)count++;
       g->classes[byte] = (uint8_t)*to;
     }

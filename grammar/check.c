@@ -1,5 +1,5 @@
-// What a grammar must be before a matcher may follow it: every rule comes to an end, and no rule begins with itself, since a
-// matcher would have to go into it for ever.
+// What a grammar must be before a matcher may follow it: every rule comes to an end, and no rule begins with
+// itself, since a matcher would have to go into it for ever.
 #include <string.h>
 
 #include "base/memory.h"
@@ -35,14 +35,15 @@ static mlx_status_t allocate(check_t *c) {
   MLX_TRY(mlx_alloc(rules, sizeof *c->first_use, &c->first_use));
   MLX_TRY(mlx_alloc(rules, sizeof *c->at_alternate, &c->at_alternate));
   uint32_t **const arrays[] = {&c->queue, &c->order, &c->low, &c->component, &c->stack, &c->path, &c->place};
-  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) MLX_TRY(mlx_alloc(rules, sizeof **arrays[i], arrays[i]));
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i)
+    MLX_TRY(mlx_alloc(rules, sizeof **arrays[i], arrays[i]));
   return NULL;
 }
 
 static void release(check_t *c) {
-  void *const arrays[] = {c->rule_of, c->uses, c->first_use, c->missing, c->queue, c->nullable, c->ends, c->order, c->low,
-                          c->component,
-                          c->stack, c->path, c->place, c->at_alternate};
+  void *const arrays[] = {c->rule_of,  c->uses, c->first_use, c->missing,     c->queue,
+                          c->nullable, c->ends, c->order,     c->low,         c->component,
+                          c->stack,    c->path, c->place,     c->at_alternate};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) mlx_free(arrays[i]);
 }
 
@@ -137,19 +138,21 @@ static void find_components(check_t *c, uint32_t start, uint32_t *inout_number) 
 }
 
 static mlx_status_t refuse(const mlx_grammar_t *g, size_t rule, const char *what, const char *hint) {
-  mlx_status_t status = mlx_error(MLX_UNSUPPORTED, "%s: line %u: rule '%s' %s", g->source, g->rules[rule].line,
-                                  g->names + g->rules[rule].name, what);
+  mlx_status_t status = mlx_error(MLX_UNSUPPORTED, "%s: line %u: rule '%s' %s", g->source,
+                                  g->rules[rule].line, g->names + g->rules[rule].name, what);
   return mlx_status_hint(status, "%s", hint);
 }
 
-// A circle of beginnings is harmless where nothing is left to do after each of them: the matcher meets itself and stops.
+// A circle of beginnings is harmless where nothing is left to do after each of them: the matcher meets itself
+// and stops.
 static mlx_status_t refuse_left_recursion(check_t *c) {
   const mlx_grammar_t *g = c->g;
   for (size_t a = 0; a < g->alternate_count; ++a) {
     for (const mlx_symbol_t *s = g->symbols + g->alternates[a].start; s->kind == MLX_SYMBOL_RULE; ++s) {
       const bool is_last = s[1].kind == MLX_SYMBOL_END;
       if (!is_last && c->component[s->value] == c->component[c->rule_of[a]]) {
-        return refuse(g, c->rule_of[a], "begins with itself (left recursion)", "write a ::= a x | y as a ::= y x*");
+        return refuse(g, c->rule_of[a], "begins with itself (left recursion)",
+                      "write a ::= a x | y as a ::= y x*");
       }
       if (!c->nullable[s->value]) break;
     }
@@ -164,7 +167,8 @@ static mlx_status_t run(check_t *c) {
   spread(c, true, c->ends);
   for (size_t r = 0; r < g->rule_count; ++r) {
     if (!c->ends[r]) {
-      return refuse(g, r, "has no end: every text of it would go on for ever", "give it an alternative without itself");
+      return refuse(g, r, "has no end: every text of it would go on for ever",
+                    "give it an alternative without itself");
     }
   }
   spread(c, false, c->nullable);

@@ -17,7 +17,8 @@ static void follow(const mlx_grammar_t *grammar, const char *text, size_t length
     second = mlx_matcher_accept(bytes, text + i, 1, &byte_accepted);
   }
   if (!status && !second && accepted != byte_accepted) __builtin_trap();
-  if (!status && !second && accepted && mlx_matcher_is_complete(whole) != mlx_matcher_is_complete(bytes)) __builtin_trap();
+  if (!status && !second && accepted && mlx_matcher_is_complete(whole) != mlx_matcher_is_complete(bytes))
+    __builtin_trap();
   mlx_status_free(status);
   mlx_status_free(second);
   mlx_matcher_free(whole);

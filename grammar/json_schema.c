@@ -9,9 +9,9 @@
 #include "grammar/json_schema_internal.h"
 
 #define MAX_SCHEMAS 20000
-#define MAX_DEPTH 64      // of allOf and $ref in one another
-#define MAX_NAME 512      // characters of a property's name where others are allowed beside it
-#define MAX_COUNT 10000   // of minLength and its like: what a GBNF repetition may be
+#define MAX_DEPTH 64     // of allOf and $ref in one another
+#define MAX_NAME 512     // characters of a property's name where others are allowed beside it
+#define MAX_COUNT 10000  // of minLength and its like: what a GBNF repetition may be
 
 typedef struct entry {
   yyjson_val *schema;
@@ -28,18 +28,19 @@ typedef struct builder {
   size_t next_part;  // a number for rules inside a schema's own
 } builder_t;
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Words and errors
 
 // What only describes, or is looked up by others.
-static const char *const silent[] = {"$schema", "$id", "$comment", "$anchor", "$defs", "definitions", "title", "description",
-                                     "default",
-                                     "examples", "example", "deprecated", "readOnly", "writeOnly", NULL};
-static const char *const object_words[] = {"type", "properties", "required", "additionalProperties", "allOf", NULL};
+static const char *const silent[] = {"$schema",     "$id",        "$comment",    "$anchor",   "$defs",
+                                     "definitions", "title",      "description", "default",   "examples",
+                                     "example",     "deprecated", "readOnly",    "writeOnly", NULL};
+static const char *const object_words[] = {"type",  "properties", "required", "additionalProperties",
+                                           "allOf", NULL};
 static const char *const array_words[] = {"type", "items", "prefixItems", "minItems", "maxItems", NULL};
 static const char *const string_words[] = {"type", "minLength", "maxLength", "pattern", "format", NULL};
-static const char *const number_words[] = {"type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
-                                           NULL};
+static const char *const number_words[] = {
+    "type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", NULL};
 static const char *const enum_words[] = {"type", "enum", "const", NULL};
 
 static bool is_one_of(const char *const *words, const char *word) {
@@ -61,15 +62,17 @@ static mlx_status_t malformed(const builder_t *b, const char *keyword, const cha
 }
 
 // Every word of |schema| is in |words|, or silent.
-static mlx_status_t check_words(const builder_t *b, yyjson_val *schema, const char *const *words, const char *beside) {
+static mlx_status_t check_words(const builder_t *b, yyjson_val *schema, const char *const *words,
+                                const char *beside) {
   yyjson_obj_iter iter = yyjson_obj_iter_with(schema);
   for (yyjson_val *key; (key = yyjson_obj_iter_next(&iter));) {
     const char *word = yyjson_get_str(key);
-    if (strlen(word) != yyjson_get_len(key)) return refuse(b, word, "has a NUL in its name, which is not supported");
+    if (strlen(word) != yyjson_get_len(key))
+      return refuse(b, word, "has a NUL in its name, which is not supported");
     if (is_one_of(silent, word) || is_one_of(words, word)) continue;
-    const bool known = is_one_of(object_words, word) || is_one_of(array_words, word) || is_one_of(string_words, word) ||
-                       is_one_of(number_words, word) || is_one_of(enum_words, word) || !strcmp(word, "anyOf") ||
-                           !strcmp(word, "oneOf") ||
+    const bool known = is_one_of(object_words, word) || is_one_of(array_words, word) ||
+                       is_one_of(string_words, word) || is_one_of(number_words, word) ||
+                       is_one_of(enum_words, word) || !strcmp(word, "anyOf") || !strcmp(word, "oneOf") ||
                        !strcmp(word, "$ref");
     if (!known || !beside) return refuse(b, word, "is not supported");
     char what[64];
@@ -79,7 +82,7 @@ static mlx_status_t check_words(const builder_t *b, yyjson_val *schema, const ch
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Text
 
 void mlx_gbnf_literal(mlx_text_t *out, const char *bytes, size_t length) {
@@ -107,13 +110,15 @@ static mlx_status_t put_value(mlx_text_t *out, yyjson_val *value) {
 }
 
 // The number of the rule for |schema|, which is written later.
-static mlx_status_t rule_of(builder_t *b, yyjson_val *schema, const char *step, const char *key, size_t *out) {
+static mlx_status_t rule_of(builder_t *b, yyjson_val *schema, const char *step, const char *key,
+                            size_t *out) {
   for (size_t i = 0; i < b->count; ++i) {
     if (b->entries[i].schema != schema) continue;
     *out = i;
     return NULL;
   }
-  if (b->count == MAX_SCHEMAS) return mlx_error(MLX_UNSUPPORTED, "%s: the schema has more than %d parts", b->name, MAX_SCHEMAS);
+  if (b->count == MAX_SCHEMAS)
+    return mlx_error(MLX_UNSUPPORTED, "%s: the schema has more than %d parts", b->name, MAX_SCHEMAS);
   char *path;
   const char *parent = b->at < b->count ? b->entries[b->at].path : "";
   MLX_TRY(*step == '#' ? mlx_format(&path, "%s", step)
@@ -128,14 +133,16 @@ static mlx_status_t rule_of(builder_t *b, yyjson_val *schema, const char *step, 
   return NULL;
 }
 
-static mlx_status_t put_rule(builder_t *b, mlx_text_t *out, yyjson_val *schema, const char *step, const char *key) {
+static mlx_status_t put_rule(builder_t *b, mlx_text_t *out, yyjson_val *schema, const char *step,
+                             const char *key) {
   size_t rule;
   MLX_TRY(rule_of(b, schema, step, key, &rule));
   mlx_text_printf(out, "s%zu", rule);
   return NULL;
 }
 
-static mlx_status_t read_count(const builder_t *b, yyjson_val *schema, const char *word, uint64_t fallback, uint64_t *out) {
+static mlx_status_t read_count(const builder_t *b, yyjson_val *schema, const char *word, uint64_t fallback,
+                               uint64_t *out) {
   yyjson_val *value = yyjson_obj_get(schema, word);
   *out = fallback;
   if (!value) return NULL;
@@ -146,7 +153,7 @@ static mlx_status_t read_count(const builder_t *b, yyjson_val *schema, const cha
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // $ref
 
 // One step of a JSON pointer: ~1 is /, ~0 is ~.
@@ -159,7 +166,8 @@ static yyjson_val *follow_step(yyjson_val *value, const char *step, size_t lengt
   }
   name[count] = 0;
   if (yyjson_is_arr(value)) {
-    return count && strspn(name, "0123456789") == count ? yyjson_arr_get(value, strtoul(name, NULL, 10)) : NULL;
+    return count && strspn(name, "0123456789") == count ? yyjson_arr_get(value, strtoul(name, NULL, 10))
+                                                        : NULL;
   }
   return yyjson_obj_getn(value, name, count);
 }
@@ -184,7 +192,7 @@ static mlx_status_t resolve(const builder_t *b, yyjson_val *ref, yyjson_val **ou
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Objects
 
 typedef struct property {
@@ -209,7 +217,8 @@ static property_t *find_property(object_t *o, yyjson_val *key) {
 
 static mlx_status_t add_property(object_t *o, yyjson_val *key, yyjson_val *schema) {
   MLX_TRY(mlx_reserve(o->count + 1, sizeof *o->items, &o->capacity, &o->items));
-  o->items[o->count++] = (property_t){.name = yyjson_get_str(key), .length = yyjson_get_len(key), .schema = schema};
+  o->items[o->count++] =
+      (property_t){.name = yyjson_get_str(key), .length = yyjson_get_len(key), .schema = schema};
   return NULL;
 }
 
@@ -230,7 +239,8 @@ static mlx_status_t collect_required(builder_t *b, yyjson_val *schema, object_t 
   return NULL;
 }
 
-// The properties of |schema| and of all it is joined with by allOf and $ref. What is required is looked at last.
+// The properties of |schema| and of all it is joined with by allOf and $ref. What is required is looked at
+// last.
 static mlx_status_t collect(builder_t *b, yyjson_val *schema, object_t *o, bool required, int depth) {
   if (depth > MAX_DEPTH) return refuse(b, "allOf", "is nested too deeply, or in itself");
   if (!yyjson_is_obj(schema)) return refuse(b, "allOf", "is supported for objects only");
@@ -241,21 +251,25 @@ static mlx_status_t collect(builder_t *b, yyjson_val *schema, object_t *o, bool 
     return collect(b, value, o, required, depth + 1);
   }
   yyjson_val *type = yyjson_obj_get(schema, "type");
-  if (depth && type && !yyjson_equals_str(type, "object")) return refuse(b, "allOf", "is supported for objects only");
+  if (depth && type && !yyjson_equals_str(type, "object"))
+    return refuse(b, "allOf", "is supported for objects only");
   if (depth) MLX_TRY(check_words(b, schema, object_words, "allOf"));
   if (required) {
     MLX_TRY(collect_required(b, schema, o));
   } else {
-    yyjson_val *properties = yyjson_obj_get(schema, "properties"), *additional = yyjson_obj_get(schema, "additionalProperties");
+    yyjson_val *properties = yyjson_obj_get(schema, "properties"),
+               *additional = yyjson_obj_get(schema, "additionalProperties");
     if (properties && !yyjson_is_obj(properties)) return malformed(b, "properties", "is no object");
-    if (additional && (o->additional || depth)) return refuse(b, "additionalProperties", "is not supported in an allOf");
+    if (additional && (o->additional || depth))
+      return refuse(b, "additionalProperties", "is not supported in an allOf");
     if (additional && !yyjson_is_bool(additional) && !yyjson_is_obj(additional)) {
       return malformed(b, "additionalProperties", "is no schema");
     }
     o->additional = additional ? additional : o->additional;
     yyjson_obj_iter iter = yyjson_obj_iter_with(properties);
     while ((key = yyjson_obj_iter_next(&iter))) {
-      if (find_property(o, key)) return refuse(b, yyjson_get_str(key), "is there twice, which allOf does not support");
+      if (find_property(o, key))
+        return refuse(b, yyjson_get_str(key), "is there twice, which allOf does not support");
       MLX_TRY(add_property(o, key, yyjson_obj_iter_get_val(key)));
     }
   }
@@ -287,9 +301,10 @@ static void put_class_character(mlx_text_t *out, const char *bytes, int length) 
   mlx_text_append(out, bytes, (size_t)length);
 }
 
-// What may follow the first |depth| bytes that names [first, last) share. Writes the rule, and those it uses before it.
-static mlx_status_t put_other_names(builder_t *b, const property_t *names, size_t first, size_t last, size_t depth,
-                                    size_t *out_rule) {
+// What may follow the first |depth| bytes that names [first, last) share. Writes the rule, and those it uses
+// before it.
+static mlx_status_t put_other_names(builder_t *b, const property_t *names, size_t first, size_t last,
+                                    size_t depth, size_t *out_rule) {
   mlx_text_t body = {0};
   bool is_name = false;
   if (depth > MAX_NAME) return refuse(b, "properties", "has a name too long to allow others beside it");
@@ -301,7 +316,8 @@ static mlx_status_t put_other_names(builder_t *b, const property_t *names, size_
   mlx_text_puts(&body, "[^\"\\\\\\x00-\\x1F\\x7F");
   for (size_t i = first, end; i < last; i = end) {
     const int size = mlx_utf8_length(names[i].name + depth, names[i].length - depth);
-    for (end = i + 1; end < last && !strncmp(names[end].name + depth, names[i].name + depth, (size_t)size);) ++end;
+    for (end = i + 1; end < last && !strncmp(names[end].name + depth, names[i].name + depth, (size_t)size);)
+      ++end;
     put_class_character(&body, names[i].name + depth, size);
   }
   mlx_text_puts(&body, "] namechar*");
@@ -309,7 +325,8 @@ static mlx_status_t put_other_names(builder_t *b, const property_t *names, size_
   for (size_t i = first, end; i < last && !status; i = end) {
     size_t rule;
     const int size = mlx_utf8_length(names[i].name + depth, names[i].length - depth);
-    for (end = i + 1; end < last && !strncmp(names[end].name + depth, names[i].name + depth, (size_t)size);) ++end;
+    for (end = i + 1; end < last && !strncmp(names[end].name + depth, names[i].name + depth, (size_t)size);)
+      ++end;
     status = put_other_names(b, names, i, end, depth + (size_t)size, &rule);
     mlx_text_puts(&body, " | ");
     mlx_gbnf_literal(&body, names[i].name + depth, (size_t)size);
@@ -355,9 +372,11 @@ static mlx_status_t put_property(builder_t *b, const property_t *p, const object
   mlx_text_puts(&b->out, " ws ");
   yyjson_val *schema = p->schema ? p->schema : o->additional;
   if (schema && (p->schema || yyjson_is_obj(schema))) {
-    return put_rule(b, &b->out, schema, p->schema ? "properties" : "additionalProperties", p->schema ? p->name : "");
+    return put_rule(b, &b->out, schema, p->schema ? "properties" : "additionalProperties",
+                    p->schema ? p->name : "");
   }
-  if (schema && yyjson_is_false(schema)) return refuse(b, p->name, "is required, but additionalProperties forbids it");
+  if (schema && yyjson_is_false(schema))
+    return refuse(b, p->name, "is required, but additionalProperties forbids it");
   mlx_text_puts(&b->out, "value");
   return NULL;
 }
@@ -369,7 +388,8 @@ static mlx_status_t put_properties(builder_t *b, const object_t *o, size_t part,
     MLX_TRY(put_property(b, &o->items[k], o));
     mlx_text_printf(&b->out, "\no%zu-%zu ::= o%zu-%zu-p o%zu-%zu-c", part, k, part, k, part, k + 1);
     if (!o->items[k].required) mlx_text_printf(&b->out, " | o%zu-%zu", part, k + 1);
-    mlx_text_printf(&b->out, "\no%zu-%zu-c ::= \",\" ws o%zu-%zu-p o%zu-%zu-c", part, k, part, k, part, k + 1);
+    mlx_text_printf(&b->out, "\no%zu-%zu-c ::= \",\" ws o%zu-%zu-p o%zu-%zu-c", part, k, part, k, part,
+                    k + 1);
     if (!o->items[k].required) mlx_text_printf(&b->out, " | o%zu-%zu-c", part, k + 1);
     mlx_text_puts(&b->out, "\n");
   }
@@ -394,7 +414,7 @@ static mlx_status_t put_object(builder_t *b, yyjson_val *schema, mlx_text_t *out
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Arrays
 
 static void put_times(mlx_text_t *out, uint64_t min, uint64_t max) {
@@ -414,18 +434,21 @@ static mlx_status_t put_items(builder_t *b, mlx_text_t *out, yyjson_val *items) 
 }
 
 static mlx_status_t put_array(builder_t *b, yyjson_val *schema, mlx_text_t *out) {
-  yyjson_val *items = yyjson_obj_get(schema, "items"), *prefix = yyjson_obj_get(schema, "prefixItems"), *value;
+  yyjson_val *items = yyjson_obj_get(schema, "items"), *prefix = yyjson_obj_get(schema, "prefixItems"),
+             *value;
   uint64_t min, max, placed = 0;
   MLX_TRY(read_count(b, schema, "minItems", 0, &min));
   MLX_TRY(read_count(b, schema, "maxItems", UINT64_MAX, &max));
   if (min > max) return malformed(b, "minItems", "is more than 'maxItems'");
   if (prefix && !yyjson_is_arr(prefix)) return malformed(b, "prefixItems", "is no list");
-  if (items && yyjson_is_arr(items)) return refuse(b, "items", "as a list is not supported: it is called prefixItems now");
+  if (items && yyjson_is_arr(items))
+    return refuse(b, "items", "as a list is not supported: it is called prefixItems now");
   if (items && !yyjson_is_obj(items) && !yyjson_is_bool(items)) return malformed(b, "items", "is no schema");
   const uint64_t fixed = yyjson_arr_size(prefix) < max ? yyjson_arr_size(prefix) : max;
   // A tuple is written whole; without a word about what follows it nothing does, unless minItems asks for it.
   const bool closed = (items && yyjson_is_false(items)) || (prefix && !items && min <= fixed);
-  if (closed && min > fixed) return malformed(b, "minItems", "is more than there are prefixItems, and 'items' forbids others");
+  if (closed && min > fixed)
+    return malformed(b, "minItems", "is more than there are prefixItems, and 'items' forbids others");
   mlx_text_puts(out, "\"[\" ws ");
   yyjson_arr_iter iter = yyjson_arr_iter_with(prefix);
   for (; placed < fixed && (value = yyjson_arr_iter_next(&iter)); ++placed) {
@@ -453,20 +476,25 @@ static mlx_status_t put_array(builder_t *b, yyjson_val *schema, mlx_text_t *out)
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Strings and numbers
 
 #define TWO_HOURS "([01] [0-9] | \"2\" [0-3])"
-#define TIME TWO_HOURS " \":\" [0-5] [0-9] \":\" [0-5] [0-9] (\".\" [0-9]{1,6})? (\"Z\" | [-+] " TWO_HOURS " \":\" [0-5] [0-9])"
-#define DATE                                                                                                                     \
-  "[0-9]{4} \"-\" (\"02-\" (\"0\" [1-9] | \"1\" [0-9] | \"2\" [0-8]) | (\"04\" | \"06\" | \"09\" | \"11\") \"-\" "               \
-  "(\"0\" [1-9] | [12] [0-9] | \"30\") | (\"01\" | \"03\" | \"05\" | \"07\" | \"08\" | \"10\" | \"12\") \"-\" "                  \
+#define TIME                                                                                    \
+  TWO_HOURS " \":\" [0-5] [0-9] \":\" [0-5] [0-9] (\".\" [0-9]{1,6})? (\"Z\" | [-+] " TWO_HOURS \
+            " \":\" [0-5] [0-9])"
+#define DATE                                                                                                 \
+  "[0-9]{4} \"-\" (\"02-\" (\"0\" [1-9] | \"1\" [0-9] | \"2\" [0-8]) | (\"04\" | \"06\" | \"09\" | \"11\") " \
+  "\"-\" "                                                                                                   \
+  "(\"0\" [1-9] | [12] [0-9] | \"30\") | (\"01\" | \"03\" | \"05\" | \"07\" | \"08\" | \"10\" | \"12\") "    \
+  "\"-\" "                                                                                                   \
   "(\"0\" [1-9] | [12] [0-9] | \"3\" [01]))"
 #define UUID "[0-9a-f]{8} \"-\" [0-9a-f]{4} \"-\" [0-9a-f]{4} \"-\" [0-9a-f]{4} \"-\" [0-9a-f]{12}"
 
 static mlx_status_t put_format(builder_t *b, yyjson_val *format, mlx_text_t *out) {
-  static const struct { const char *name, *gbnf; } rows[] = {
-      {"date", DATE}, {"time", TIME}, {"date-time", DATE " \"T\" " TIME}, {"uuid", UUID}};
+  static const struct {
+    const char *name, *gbnf;
+  } rows[] = {{"date", DATE}, {"time", TIME}, {"date-time", DATE " \"T\" " TIME}, {"uuid", UUID}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
     if (!yyjson_equals_str(format, rows[i].name)) continue;
     mlx_text_printf(out, "\"\\\"\" %s \"\\\"\"", rows[i].gbnf);
@@ -483,7 +511,8 @@ static mlx_status_t put_string(builder_t *b, yyjson_val *schema, mlx_text_t *out
   if (min > max) return malformed(b, "minLength", "is more than 'maxLength'");
   const bool has_length = min || max != UINT64_MAX;
   if (!!pattern + !!format + has_length > 1) {
-    return refuse(b, pattern ? "pattern" : "format", "beside another limit of the same text is not supported");
+    return refuse(b, pattern ? "pattern" : "format",
+                  "beside another limit of the same text is not supported");
   }
   if (format) return put_format(b, format, out);
   if (!pattern) {
@@ -500,7 +529,8 @@ static mlx_status_t put_string(builder_t *b, yyjson_val *schema, mlx_text_t *out
   return problem ? refuse(b, "pattern", problem) : NULL;
 }
 
-static mlx_status_t read_bound(const builder_t *b, yyjson_val *schema, const char *word, double fallback, double *out) {
+static mlx_status_t read_bound(const builder_t *b, yyjson_val *schema, const char *word, double fallback,
+                               double *out) {
   yyjson_val *value = yyjson_obj_get(schema, word);
   *out = value ? yyjson_get_num(value) : fallback;
   return value && !yyjson_is_num(value) ? malformed(b, word, "is no number") : NULL;
@@ -514,7 +544,8 @@ static mlx_status_t put_number(builder_t *b, yyjson_val *schema, bool whole, mlx
   MLX_TRY(read_bound(b, schema, "exclusiveMinimum", -INFINITY, &above));
   MLX_TRY(read_bound(b, schema, "exclusiveMaximum", INFINITY, &below));
   MLX_TRY(read_bound(b, schema, "multipleOf", 1, &step));
-  if (yyjson_obj_get(schema, "multipleOf") && (step != 1 || !whole)) return refuse(b, "multipleOf", "is not supported");
+  if (yyjson_obj_get(schema, "multipleOf") && (step != 1 || !whole))
+    return refuse(b, "multipleOf", "is not supported");
   bounds.min_excluded = above >= bounds.min && above != -INFINITY;
   bounds.max_excluded = below <= bounds.max && below != INFINITY;
   if (bounds.min_excluded) bounds.min = above;
@@ -529,15 +560,25 @@ static mlx_status_t put_number(builder_t *b, yyjson_val *schema, bool whole, mlx
   return refuse(b, word, "leaves no number of at most 15 digits");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Types
 
-typedef enum kind { NULL_KIND = 1, BOOLEAN = 2, INTEGER = 4, FRACTION = 8, STRING = 16, ARRAY = 32, OBJECT = 64,
-                   ALL = 127 } kind_t;
+typedef enum kind {
+  NULL_KIND = 1,
+  BOOLEAN = 2,
+  INTEGER = 4,
+  FRACTION = 8,
+  STRING = 16,
+  ARRAY = 32,
+  OBJECT = 64,
+  ALL = 127
+} kind_t;
 
-static const struct { const char *name; unsigned kinds; } types[] = {
-    {"null", NULL_KIND}, {"boolean", BOOLEAN}, {"integer", INTEGER}, {"number", INTEGER | FRACTION},
-    {"string", STRING},  {"array", ARRAY},     {"object", OBJECT}};
+static const struct {
+  const char *name;
+  unsigned kinds;
+} types[] = {{"null", NULL_KIND}, {"boolean", BOOLEAN}, {"integer", INTEGER}, {"number", INTEGER | FRACTION},
+             {"string", STRING},  {"array", ARRAY},     {"object", OBJECT}};
 
 static unsigned kinds_of_name(yyjson_val *name) {
   for (size_t i = 0; i < sizeof types / sizeof *types; ++i) {
@@ -566,10 +607,16 @@ static unsigned kinds_of_type(yyjson_val *type) {
   return kinds;
 }
 
-// Without a type, the words tell which one is meant; a value of another type would be right too, and is not written.
+// Without a type, the words tell which one is meant; a value of another type would be right too, and is not
+// written.
 static unsigned kinds_of_words(yyjson_val *schema) {
-  static const struct { const char *const *words; unsigned kinds; } rows[] = {
-      {object_words, OBJECT}, {array_words, ARRAY}, {string_words, STRING}, {number_words, INTEGER | FRACTION}};
+  static const struct {
+    const char *const *words;
+    unsigned kinds;
+  } rows[] = {{object_words, OBJECT},
+              {array_words, ARRAY},
+              {string_words, STRING},
+              {number_words, INTEGER | FRACTION}};
   unsigned kinds = 0;
   yyjson_obj_iter iter = yyjson_obj_iter_with(schema);
   for (yyjson_val *key; (key = yyjson_obj_iter_next(&iter));) {
@@ -589,7 +636,8 @@ static mlx_status_t put_kinds(builder_t *b, yyjson_val *schema, unsigned kinds, 
   }
   all[count] = NULL;
   MLX_TRY(check_words(b, schema, all, NULL));
-  if (yyjson_obj_get(schema, "allOf") && kinds != OBJECT) return refuse(b, "allOf", "is supported for objects only");
+  if (yyjson_obj_get(schema, "allOf") && kinds != OBJECT)
+    return refuse(b, "allOf", "is supported for objects only");
   const char *separator = "";
   for (unsigned kind = 1; kind <= OBJECT; kind <<= 1) {
     if (!(kinds & kind) || (kind == INTEGER && kinds & FRACTION)) continue;
@@ -608,7 +656,7 @@ static mlx_status_t put_kinds(builder_t *b, yyjson_val *schema, unsigned kinds, 
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Alternatives
 
 static mlx_status_t put_enum(builder_t *b, yyjson_val *schema, mlx_text_t *out) {
@@ -654,7 +702,9 @@ static bool has_value(yyjson_val *schema, yyjson_val *value) {  // of its enum o
   return false;
 }
 
-static bool requires(yyjson_val *schema, yyjson_val *name) {
+static bool
+  requires(yyjson_val *schema, yyjson_val *name)
+{
   yyjson_val *item;
   yyjson_arr_iter iter = yyjson_arr_iter_with(yyjson_obj_get(schema, "required"));
   while ((item = yyjson_arr_iter_next(&iter))) {
@@ -683,8 +733,8 @@ static unsigned kinds_of(yyjson_val *schema) {
   return kinds;
 }
 
-// True when no value can be right for both: by type, by listed values, or by a property that both require and that tells them
-// apart.
+// True when no value can be right for both: by type, by listed values, or by a property that both require and
+// that tells them apart.
 static bool are_disjoint(const builder_t *b, yyjson_val *x, yyjson_val *y, int depth) {
   x = without_refs(b, x);
   y = without_refs(b, y);
@@ -698,7 +748,8 @@ static bool are_disjoint(const builder_t *b, yyjson_val *x, yyjson_val *y, int d
   yyjson_obj_iter iter = yyjson_obj_iter_with(of_x);
   while ((key = yyjson_obj_iter_next(&iter))) {
     yyjson_val *other = yyjson_obj_getn(of_y, yyjson_get_str(key), yyjson_get_len(key));
-    if (other && requires(x, key) && requires(y, key) && are_disjoint(b, yyjson_obj_iter_get_val(key), other, depth + 1)) {
+    if (other && requires(x, key) && requires(y, key) &&
+        are_disjoint(b, yyjson_obj_iter_get_val(key), other, depth + 1)) {
       return true;
     }
   }
@@ -725,7 +776,7 @@ static mlx_status_t put_alternatives(builder_t *b, yyjson_val *schema, const cha
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Schemas
 
 static mlx_status_t put_body(builder_t *b, yyjson_val *schema, mlx_text_t *out) {
@@ -733,7 +784,8 @@ static mlx_status_t put_body(builder_t *b, yyjson_val *schema, mlx_text_t *out) 
     mlx_text_puts(out, "value");
     return NULL;
   }
-  if (yyjson_is_false(schema)) return refuse(b, "false", "is a schema that nothing fits, which is not supported");
+  if (yyjson_is_false(schema))
+    return refuse(b, "false", "is a schema that nothing fits, which is not supported");
   if (!yyjson_is_obj(schema)) return malformed(b, "schema", "is neither an object nor true");
   yyjson_val *ref = yyjson_obj_get(schema, "$ref"), *target;
   if (ref) {
@@ -747,7 +799,8 @@ static mlx_status_t put_body(builder_t *b, yyjson_val *schema, mlx_text_t *out) 
   yyjson_val *type = yyjson_obj_get(schema, "type");
   const unsigned kinds = type ? kinds_of_type(type) : kinds_of_words(schema);
   if (type && !kinds) {
-    return malformed(b, "type", "is no type: null, boolean, integer, number, string, array, object or a list of them");
+    return malformed(b, "type",
+                     "is no type: null, boolean, integer, number, string, array, object or a list of them");
   }
   if (kinds) return put_kinds(b, schema, kinds, out);
   MLX_TRY(check_words(b, schema, (const char *const[]){NULL}, NULL));
@@ -757,12 +810,14 @@ static mlx_status_t put_body(builder_t *b, yyjson_val *schema, mlx_text_t *out) 
 
 static const char common[] =
     "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n"
-    "char ::= [^\"\\\\\\x00-\\x1F\\x7F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" ([0-9a-ce-fA-CE-F] [0-9a-fA-F]{3} | [dD] [0-7] [0-9a-fA-F]{2}))\n"
+    "char ::= [^\"\\\\\\x00-\\x1F\\x7F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" ([0-9a-ce-fA-CE-F] [0-9a-fA-F]{3} "
+    "| [dD] [0-7] [0-9a-fA-F]{2}))\n"
     "namechar ::= [^\"\\\\\\x00-\\x1F\\x7F]\n"
     "string ::= \"\\\"\" char* \"\\\"\"\n"
     "number ::= \"-\"? (\"0\" | [1-9] [0-9]{0,14}) (\".\" [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?\n"
     "member ::= string \":\" ws value\n"
-    "value ::= \"{\" ws (member (\",\" ws member)*)? ws \"}\" | \"[\" ws (value (\",\" ws value)*)? ws \"]\" | string | number | "
+    "value ::= \"{\" ws (member (\",\" ws member)*)? ws \"}\" | \"[\" ws (value (\",\" ws value)*)? ws \"]\" "
+    "| string | number | "
     "\"true\" | \"false\" | \"null\"\n";
 
 static mlx_status_t build(builder_t *b) {
@@ -782,7 +837,8 @@ static mlx_status_t build(builder_t *b) {
   return mlx_text_finish(&b->out);
 }
 
-mlx_status_t mlx_json_schema_to_gbnf(const char *name, const char *text, size_t length, char **out_gbnf, size_t *out_length) {
+mlx_status_t mlx_json_schema_to_gbnf(const char *name, const char *text, size_t length, char **out_gbnf,
+                                     size_t *out_length) {
   *out_gbnf = NULL;
   mlx_json_t json;
   MLX_TRY(mlx_json_parse(name, text, length, &json));

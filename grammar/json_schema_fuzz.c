@@ -1,11 +1,12 @@
-// Fuzz target: a foreign JSON schema. What it becomes must be a grammar that parses, and its first texts must be JSON.
+// Fuzz target: a foreign JSON schema. What it becomes must be a grammar that parses, and its first texts must
+// be JSON.
 #include <stdint.h>
 #include <string.h>
 #include <yyjson.h>
 
 #include "base/memory.h"
-#include "grammar/matcher.h"
 #include "grammar/json_schema.h"
+#include "grammar/matcher.h"
 
 #define MAX_STEPS 400
 

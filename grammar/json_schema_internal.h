@@ -8,12 +8,12 @@
 // |value| bytes as a GBNF literal with its quotes.
 void mlx_gbnf_literal(mlx_text_t *out, const char *bytes, size_t length);
 
-// What stands between the quotes of a JSON string that |pattern| (ECMA-262, the plain part of it) finds something in.
-// *out_problem: why it cannot be done; NULL when it was.
+// What stands between the quotes of a JSON string that |pattern| (ECMA-262, the plain part of it) finds
+// something in. *out_problem: why it cannot be done; NULL when it was.
 void mlx_gbnf_pattern(mlx_text_t *out, const char *pattern, size_t length, const char **out_problem);
 
 typedef struct mlx_bounds {
-  double min, max;              // -INFINITY and INFINITY: none
+  double min, max;  // -INFINITY and INFINITY: none
   bool min_excluded, max_excluded;
 } mlx_bounds_t;
 

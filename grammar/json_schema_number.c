@@ -12,7 +12,9 @@ static void put_digits(mlx_text_t *out, size_t count) {
   if (count) mlx_text_printf(out, " [0-9]{%zu}", count);
 }
 
-static bool all_are(const char *digits, char digit) { return digits[strspn(digits, (char[]){digit, 0})] == 0; }
+static bool all_are(const char *digits, char digit) {
+  return digits[strspn(digits, (char[]){digit, 0})] == 0;
+}
 
 // Numbers of as many digits as |low| and |high| have, from the one to the other.
 static void put_same_length(mlx_text_t *out, const char *low, const char *high) {
@@ -67,7 +69,8 @@ static void put_whole(mlx_text_t *out, int64_t low, int64_t high) {
   mlx_text_puts(out, ")");
 }
 
-// As many places after the point as leave a number 15 digits in all, so that reading it never rounds it up to |high|.
+// As many places after the point as leave a number 15 digits in all, so that reading it never rounds it up to
+// |high|.
 static void put_fraction(mlx_text_t *out, int64_t high) {
   int places = 15;
   for (; high; high /= 10) --places;
@@ -75,7 +78,8 @@ static void put_fraction(mlx_text_t *out, int64_t high) {
 }
 
 // From |low| to |high|, with digits after the point, neither below 0; |high| itself unless |open|.
-static bool put_magnitudes(mlx_text_t *out, const char *separator, const char *sign, int64_t low, int64_t high, bool open) {
+static bool put_magnitudes(mlx_text_t *out, const char *separator, const char *sign, int64_t low,
+                           int64_t high, bool open) {
   if (low > high || (low == high && open)) return false;
   mlx_text_printf(out, "%s%s(", separator, sign);
   if (low < high) {
@@ -91,15 +95,20 @@ static bool put_bounded(mlx_text_t *out, int64_t low, int64_t high, bool low_ope
   const int64_t least = high < 0 ? -high + high_open : high == 0 && high_open;  // of the magnitudes below 0
   bool any = low < 0 && put_magnitudes(out, "", "\"-\" ", least, -low, low_open);
   if (high >= 0) {
-    any |= put_magnitudes(out, any ? " | " : "", "", low > 0 ? low + low_open : low == 0 && low_open ? 1 : 0, high, high_open);
+    any |= put_magnitudes(out, any ? " | " : "", "",
+                          low > 0                ? low + low_open
+                          : low == 0 && low_open ? 1
+                                                 : 0,
+                          high, high_open);
   }
   return any;
 }
 
 bool mlx_gbnf_number(mlx_text_t *out, const mlx_bounds_t *b, bool whole) {
   if (b->min == -INFINITY && b->max == INFINITY) {
-    mlx_text_puts(out, whole ? "\"0\" | \"-\"? [1-9] [0-9]{0,14}"
-                             : "\"-\"? (\"0\" | [1-9] [0-9]{0,14}) (\".\" [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?");
+    mlx_text_puts(out,
+                  whole ? "\"0\" | \"-\"? [1-9] [0-9]{0,14}"
+                        : "\"-\"? (\"0\" | [1-9] [0-9]{0,14}) (\".\" [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?");
     return true;
   }
   const double least = fmax(ceil(b->min), -(double)MOST), most = fmin(floor(b->max), (double)MOST);

@@ -1,5 +1,6 @@
-// Regular expressions as GBNF, for what stands inside a JSON string: a quote or a backslash that the expression matches is
-// written with its backslash. Only the regular part of ECMA-262: no assertions inside, no back references.
+// Regular expressions as GBNF, for what stands inside a JSON string: a quote or a backslash that the
+// expression matches is written with its backslash. Only the regular part of ECMA-262: no assertions inside,
+// no back references.
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,11 +33,12 @@ static const range_t digits[] = {{'0', '9'}};
 static const range_t words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 // What every engine takes for a space comes first. \s is those only, and \S what no engine takes for one.
 #define SURE_SPACES 2
-static const range_t spaces[] = {{9, 13}, {32, 32}, {0x1c, 0x1f}, {0x85, 0x85}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x180e, 0x180e},
-                                 {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f},
-                                 {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+static const range_t spaces[] = {{9, 13},          {32, 32},         {0x1c, 0x1f},     {0x85, 0x85},
+                                 {0xa0, 0xa0},     {0x1680, 0x1680}, {0x180e, 0x180e}, {0x2000, 0x200a},
+                                 {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
+                                 {0xfeff, 0xfeff}};
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Sets of characters
 
 static void add(reader_t *r, set_t *set, uint32_t first, uint32_t last) {
@@ -68,9 +70,18 @@ static bool add_named(reader_t *r, set_t *set, char name) {
   const range_t *from = NULL;
   size_t count = 0;
   switch (name | 32) {
-    case 'd': from = digits; count = sizeof digits / sizeof *digits; break;
-    case 'w': from = words; count = sizeof words / sizeof *words; break;
-    case 's': from = spaces; count = sizeof spaces / sizeof *spaces; break;
+    case 'd':
+      from = digits;
+      count = sizeof digits / sizeof *digits;
+      break;
+    case 'w':
+      from = words;
+      count = sizeof words / sizeof *words;
+      break;
+    case 's':
+      from = spaces;
+      count = sizeof spaces / sizeof *spaces;
+      break;
     default: return false;
   }
   range_t copy[16];
@@ -100,7 +111,9 @@ static const char *escape_of(uint32_t c) {  // as JSON writes it, as GBNF spells
   }
 }
 
-static bool is_plain(uint32_t c) { return c >= 32 && c != '"' && c != '\\' && c != 127 && !(c >= 0xd800 && c <= 0xdfff); }
+static bool is_plain(uint32_t c) {
+  return c >= 32 && c != '"' && c != '\\' && c != 127 && !(c >= 0xd800 && c <= 0xdfff);
+}
 
 static bool has(const set_t *set, uint32_t c) {
   for (size_t i = 0; i < set->count; ++i) {
@@ -139,7 +152,7 @@ static void put_set(reader_t *r, const set_t *set, bool with_escapes) {
   if (!*separator) r->problem = "has a class that no JSON string can be written with";
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reading
 
 static uint32_t read_utf8(reader_t *r) {  // what yyjson read is valid

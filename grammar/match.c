@@ -1,8 +1,8 @@
 // The matcher: all ways through the rules at once.
 //
-// A way is a stack: the symbol to match next, and below it where to go on after each rule it is in. Equal stacks are one node, so
-// that a stack is a number and ways that meet again share all that lies below. A state is a set of them. What a byte makes of a
-// state is worked out once and remembered, by class of byte.
+// A way is a stack: the symbol to match next, and below it where to go on after each rule it is in. Equal
+// stacks are one node, so that a stack is a number and ways that meet again share all that lies below. A
+// state is a set of them. What a byte makes of a state is worked out once and remembered, by class of byte.
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,11 +10,11 @@
 #include "grammar/internal.h"
 #include "grammar/matcher.h"
 
-#define BOTTOM 0    // node: nothing is left to do below
-#define COMPLETE 1  // node: the whole text was matched
-#define DEAD 0      // state: no way leads on
-#define UNKNOWN -1  // transition: not worked out yet
-#define MASKS 16    // masks that are kept
+#define BOTTOM 0               // node: nothing is left to do below
+#define COMPLETE 1             // node: the whole text was matched
+#define DEAD 0                 // state: no way leads on
+#define UNKNOWN -1             // transition: not worked out yet
+#define MASKS 16               // masks that are kept
 #define MANY_NODES (1u << 20)  // between two tokens, more than this are forgotten
 #define TOO_MANY_NODES (1u << 23)
 
@@ -63,7 +63,7 @@ struct mlx_matcher {
   size_t next_mask;
 };
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Tables
 
 static uint64_t mix(uint64_t z) {
@@ -108,14 +108,16 @@ static mlx_status_t make_room(const mlx_matcher_t *m, table_t *table) {
 }
 
 static mlx_status_t too_ambiguous(const mlx_matcher_t *m) {
-  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "%s: there are too many ways to read the text so far", m->g->source),
-                         "write the grammar so that one text has few readings");
+  return mlx_status_hint(
+      mlx_error(MLX_UNSUPPORTED, "%s: there are too many ways to read the text so far", m->g->source),
+      "write the grammar so that one text has few readings");
 }
 
 static mlx_status_t find_node(mlx_matcher_t *m, uint32_t symbol, uint32_t parent, uint32_t *out) {
   MLX_TRY(make_room(m, &m->node_table));
   const uint64_t hash = hash_node(symbol, parent);
-  for (size_t slot = hash & m->node_table.mask; m->node_table.slots[slot]; slot = (slot + 1) & m->node_table.mask) {
+  for (size_t slot = hash & m->node_table.mask; m->node_table.slots[slot];
+       slot = (slot + 1) & m->node_table.mask) {
     const uint32_t number = m->node_table.slots[slot] - 1;
     if (m->nodes[number].symbol != symbol || m->nodes[number].parent != parent) continue;
     *out = number;
@@ -139,10 +141,12 @@ static mlx_status_t find_state(mlx_matcher_t *m, int32_t *out) {
   MLX_TRY(make_room(m, &m->state_table));
   if (m->found_count) qsort(m->found, m->found_count, sizeof *m->found, compare_numbers);
   const uint64_t hash = hash_members(m->found, m->found_count);
-  for (size_t slot = hash & m->state_table.mask; m->state_table.slots[slot]; slot = (slot + 1) & m->state_table.mask) {
+  for (size_t slot = hash & m->state_table.mask; m->state_table.slots[slot];
+       slot = (slot + 1) & m->state_table.mask) {
     const uint32_t number = m->state_table.slots[slot] - 1;
     const state_t *s = &m->states[number];
-    if (s->count != m->found_count || (s->count && memcmp(m->members + s->first, m->found, s->count * sizeof *m->found))) {
+    if (s->count != m->found_count ||
+        (s->count && memcmp(m->members + s->first, m->found, s->count * sizeof *m->found))) {
       continue;
     }
     *out = (int32_t)number;
@@ -152,7 +156,8 @@ static mlx_status_t find_state(mlx_matcher_t *m, int32_t *out) {
   if (m->state_count >= MLX_GRAMMAR_MAX_STATES || m->member_count > TOO_MANY_NODES) return too_ambiguous(m);
   MLX_TRY(mlx_reserve(m->state_count + 1, sizeof *m->states, &m->state_capacity, &m->states));
   MLX_TRY(mlx_reserve((m->state_count + 1) * classes, sizeof *m->next, &m->next_capacity, &m->next));
-  MLX_TRY(mlx_reserve(m->member_count + m->found_count, sizeof *m->members, &m->member_capacity, &m->members));
+  MLX_TRY(
+      mlx_reserve(m->member_count + m->found_count, sizeof *m->members, &m->member_capacity, &m->members));
   m->states[m->state_count] = (state_t){(uint32_t)m->member_count, (uint32_t)m->found_count};
   if (m->found_count) memcpy(m->members + m->member_count, m->found, m->found_count * sizeof *m->found);
   m->member_count += m->found_count;
@@ -162,7 +167,7 @@ static mlx_status_t find_state(mlx_matcher_t *m, int32_t *out) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Ways
 
 // Goes on at |symbol| with |parent| below, unless this search was there.
@@ -233,7 +238,7 @@ static inline mlx_status_t step(mlx_matcher_t *m, int32_t from, uint8_t byte, in
   return *out == UNKNOWN ? work_out(m, from, byte_class, out) : NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Life
 
 static mlx_status_t begin(mlx_matcher_t *m) {
@@ -267,7 +272,8 @@ mlx_status_t mlx_matcher_create(const mlx_grammar_t *grammar, mlx_matcher_t **ou
 }
 
 static void release_tables(mlx_matcher_t *m) {
-  void *const arrays[] = {m->nodes, m->node_table.slots, m->states, m->state_table.slots, m->next, m->members, m->work, m->found,
+  void *const arrays[] = {m->nodes, m->node_table.slots, m->states, m->state_table.slots,
+                          m->next,  m->members,          m->work,   m->found,
                           m->path};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) mlx_free(arrays[i]);
   for (size_t i = 0; i < MASKS; ++i) mlx_free(m->masks[i].bits);
@@ -301,7 +307,8 @@ static mlx_status_t forget(mlx_matcher_t *m) {
     const uint32_t node = m->members[present.first + i];
     uint32_t copy = COMPLETE;
     if (node != COMPLETE) status = copy_stack(m, node, &fresh, &copy);
-    if (!status) status = mlx_reserve(fresh.found_count + 1, sizeof *fresh.found, &fresh.found_capacity, &fresh.found);
+    if (!status)
+      status = mlx_reserve(fresh.found_count + 1, sizeof *fresh.found, &fresh.found_capacity, &fresh.found);
     if (!status) fresh.found[fresh.found_count++] = copy;
   }
   if (!status) status = find_state(&fresh, &fresh.state);
@@ -314,7 +321,7 @@ static mlx_status_t forget(mlx_matcher_t *m) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Matching
 
 mlx_status_t mlx_matcher_accept(mlx_matcher_t *m, const char *bytes, size_t length, bool *out_accepted) {
@@ -323,7 +330,8 @@ mlx_status_t mlx_matcher_accept(mlx_matcher_t *m, const char *bytes, size_t leng
   *out_accepted = state != DEAD;
   if (!*out_accepted) return NULL;
   m->state = state;
-  const bool many = m->node_count > MANY_NODES || m->member_count > MANY_NODES || m->state_count * m->g->class_count > MANY_NODES;
+  const bool many = m->node_count > MANY_NODES || m->member_count > MANY_NODES ||
+                    m->state_count * m->g->class_count > MANY_NODES;
   return many ? forget(m) : NULL;
 }
 
@@ -347,7 +355,8 @@ static mlx_status_t walk(mlx_matcher_t *m, const mlx_vocabulary_t *v, uint64_t *
       continue;
     }
     m->path[node->depth + 1] = state;
-    for (int32_t token = node->token; token >= 0; token = v->same[token]) allowed[token / 64] |= (uint64_t)1 << token % 64;
+    for (int32_t token = node->token; token >= 0; token = v->same[token])
+      allowed[token / 64] |= (uint64_t)1 << token % 64;
     ++i;
   }
   return NULL;

@@ -12,10 +12,14 @@ mlx_status_t mlx_matcher_create(const mlx_grammar_t *grammar, mlx_matcher_t **ou
 void mlx_matcher_free(mlx_matcher_t *matcher);
 void mlx_matcher_restart(mlx_matcher_t *matcher);
 
-// Follows |bytes|. *out_accepted: no text of the grammar goes on like this when false, and the matcher stays where it was.
-mlx_status_t mlx_matcher_accept(mlx_matcher_t *matcher, const char *bytes, size_t length, bool *out_accepted) MLX_MUST_USE;
+// Follows |bytes|. *out_accepted: no text of the grammar goes on like this when false, and the matcher stays
+// where it was.
+mlx_status_t mlx_matcher_accept(mlx_matcher_t *matcher, const char *bytes, size_t length,
+                                bool *out_accepted) MLX_MUST_USE;
 bool mlx_matcher_is_complete(const mlx_matcher_t *matcher);  // the text may end here
-// Sets the bit of every token that may follow and clears all others; |allowed| has a bit for each of the vocabulary's ids.
-mlx_status_t mlx_matcher_mask(mlx_matcher_t *matcher, const mlx_vocabulary_t *vocabulary, uint64_t *allowed) MLX_MUST_USE;
+// Sets the bit of every token that may follow and clears all others; |allowed| has a bit for each of the
+// vocabulary's ids.
+mlx_status_t mlx_matcher_mask(mlx_matcher_t *matcher, const mlx_vocabulary_t *vocabulary,
+                              uint64_t *allowed) MLX_MUST_USE;
 
 #endif  // MLXCEL_GRAMMAR_MATCHER_H_

@@ -2,9 +2,11 @@
 //
 //   rule       ::= name "::=" alternates newline
 //   alternates ::= sequence ("|" sequence)*
-//   item       ::= (literal | class | "." | name | "(" alternates ")") ("*" | "+" | "?" | "{" m ("," n?)? "}" | "{," n "}")*
+//   item       ::= (literal | class | "." | name | "(" alternates ")") ("*" | "+" | "?" | "{" m ("," n?)? "}"
+//   | "{," n "}")*
 //
-// Groups and repetitions become rules of their own. Inside parentheses, after "::=" and around "|" a line may end.
+// Groups and repetitions become rules of their own. Inside parentheses, after "::=" and around "|" a line may
+// end.
 #include <string.h>
 
 #include "base/memory.h"
@@ -27,24 +29,26 @@ typedef struct sequence {
   size_t count, capacity;
 } sequence_t;
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Building
 
 static mlx_status_t too_large(const mlx_grammar_t *g) {
-  return mlx_error(MLX_UNSUPPORTED, "%s: the grammar is too large: it may have %u symbols with its repetitions written out",
-                   g->source,
-                   MLX_GRAMMAR_MAX_SYMBOLS);
+  return mlx_error(MLX_UNSUPPORTED,
+                   "%s: the grammar is too large: it may have %u symbols with its repetitions written out",
+                   g->source, MLX_GRAMMAR_MAX_SYMBOLS);
 }
 
 mlx_status_t mlx_grammar_add_rule(mlx_grammar_t *g, uint32_t name, uint32_t line, uint32_t *out) {
   if (g->rule_count >= MLX_GRAMMAR_MAX_SYMBOLS) return too_large(g);
   MLX_TRY(mlx_reserve(g->rule_count + 1, sizeof *g->rules, &g->rule_capacity, &g->rules));
   *out = (uint32_t)g->rule_count;
-  g->rules[g->rule_count++] = (mlx_rule_t){.name = name, .line = line, .first = MLX_NO_ALTERNATE, .last = MLX_NO_ALTERNATE};
+  g->rules[g->rule_count++] =
+      (mlx_rule_t){.name = name, .line = line, .first = MLX_NO_ALTERNATE, .last = MLX_NO_ALTERNATE};
   return NULL;
 }
 
-mlx_status_t mlx_grammar_add_alternate(mlx_grammar_t *g, uint32_t rule, const mlx_symbol_t *symbols, size_t count) {
+mlx_status_t mlx_grammar_add_alternate(mlx_grammar_t *g, uint32_t rule, const mlx_symbol_t *symbols,
+                                       size_t count) {
   if (g->symbol_count + count + 1 > MLX_GRAMMAR_MAX_SYMBOLS) return too_large(g);
   MLX_TRY(mlx_reserve(g->symbol_count + count + 1, sizeof *g->symbols, &g->symbol_capacity, &g->symbols));
   MLX_TRY(mlx_reserve(g->alternate_count + 1, sizeof *g->alternates, &g->alternate_capacity, &g->alternates));
@@ -66,12 +70,13 @@ mlx_status_t mlx_grammar_add_alternate(mlx_grammar_t *g, uint32_t rule, const ml
 static mlx_symbol_t rule_symbol(uint32_t rule) { return (mlx_symbol_t){MLX_SYMBOL_RULE, rule & 0x3fffffff}; }
 
 static mlx_status_t push(sequence_t *sequence, mlx_symbol_t symbol) {
-  MLX_TRY(mlx_reserve(sequence->count + 1, sizeof *sequence->symbols, &sequence->capacity, &sequence->symbols));
+  MLX_TRY(
+      mlx_reserve(sequence->count + 1, sizeof *sequence->symbols, &sequence->capacity, &sequence->symbols));
   sequence->symbols[sequence->count++] = symbol;
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Characters
 
 static uint32_t line_of(parser_t *p) {
@@ -86,8 +91,8 @@ static uint32_t line_of(parser_t *p) {
 static mlx_status_t wrong(parser_t *p, const char *what) {
   const char *line = p->at;
   while (line > p->text && line[-1] != '\n') --line;
-  return mlx_error(MLX_INVALID_INPUT, "%s: line %u, column %zu: %s", p->grammar->source, line_of(p), (size_t)(p->at - line) + 1,
-                   what);
+  return mlx_error(MLX_INVALID_INPUT, "%s: line %u, column %zu: %s", p->grammar->source, line_of(p),
+                   (size_t)(p->at - line) + 1, what);
 }
 
 static bool is_at(const parser_t *p, char c) { return p->at < p->end && *p->at == c; }
@@ -115,7 +120,8 @@ static mlx_status_t read_hex(parser_t *p, int digits, uint32_t *out) {
     if (digit < 0) return wrong(p, "\\x wants 2 hexadecimal digits, \\u wants 4, \\U wants 8");
     *out = *out << 4 | (uint32_t)digit;
   }
-  if (*out > 0x10ffff || (*out >= 0xd800 && *out <= 0xdfff)) return wrong(p, "this number is no Unicode character");
+  if (*out > 0x10ffff || (*out >= 0xd800 && *out <= 0xdfff))
+    return wrong(p, "this number is no Unicode character");
   return NULL;
 }
 
@@ -128,7 +134,8 @@ static mlx_status_t read_escape(parser_t *p, uint32_t *out) {
     return read_hex(p, c == 'x' ? 2 : c == 'u' ? 4 : 8, out);
   }
   const char *found = c ? strchr(from, c) : NULL;
-  if (!found) return wrong(p, "an unknown escape; known are \\t \\r \\n \\\\ \\\" \\[ \\] \\- \\^ \\x \\u \\U");
+  if (!found)
+    return wrong(p, "an unknown escape; known are \\t \\r \\n \\\\ \\\" \\[ \\] \\- \\^ \\x \\u \\U");
   *out = (uint32_t)(unsigned char)to[found - from];
   ++p->at;
   return NULL;
@@ -148,12 +155,14 @@ static mlx_status_t read_character(parser_t *p, uint32_t *out) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Items
 
 static mlx_status_t push_character(parser_t *p, sequence_t *sequence, uint32_t c) {
   if (c < 0x80) return push(sequence, (mlx_symbol_t){MLX_SYMBOL_BYTE, c & 0x7f});
-  const uint8_t bytes[4] = {(uint8_t)(c < 0x800 ? 0xc0 | c >> 6 : c < 0x10000 ? 0xe0 | c >> 12 : 0xf0 | c >> 18)};
+  const uint8_t bytes[4] = {(uint8_t)(c < 0x800     ? 0xc0 | c >> 6
+                                      : c < 0x10000 ? 0xe0 | c >> 12
+                                                    : 0xf0 | c >> 18)};
   MLX_TRY(push(sequence, (mlx_symbol_t){MLX_SYMBOL_BYTE, bytes[0]}));
   for (int shift = c < 0x800 ? 0 : c < 0x10000 ? 6 : 12; shift >= 0; shift -= 6) {
     MLX_TRY(push(sequence, (mlx_symbol_t){MLX_SYMBOL_BYTE, 0x80 | (c >> shift & 63)}));
@@ -211,7 +220,8 @@ static mlx_status_t read_class(parser_t *p, sequence_t *sequence) {
   if (negated) ++p->at;
   mlx_status_t status = any ? NULL : read_ranges(p, &ranges);
   if (!status) {
-    status = mlx_grammar_add_class(p->grammar, ranges.items, ranges.count, any || negated, p->name, line_of(p), &symbol);
+    status = mlx_grammar_add_class(p->grammar, ranges.items, ranges.count, any || negated, p->name,
+                                   line_of(p), &symbol);
   }
   if (!status) status = push(sequence, symbol);
   mlx_free(ranges.items);
@@ -239,7 +249,7 @@ static mlx_status_t read_name(parser_t *p, uint32_t *out_rule) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Repetitions
 
 // R ::= item R | nothing
@@ -318,9 +328,19 @@ static mlx_status_t read_repetition(parser_t *p, sequence_t *sequence, size_t st
   bool open = false;
   if (start == SIZE_MAX) return wrong(p, "there is nothing before this to repeat");
   switch (*p->at) {
-    case '*': open = true; ++p->at; break;
-    case '+': min = 1; open = true; ++p->at; break;
-    case '?': max = 1; ++p->at; break;
+    case '*':
+      open = true;
+      ++p->at;
+      break;
+    case '+':
+      min = 1;
+      open = true;
+      ++p->at;
+      break;
+    case '?':
+      max = 1;
+      ++p->at;
+      break;
     default: MLX_TRY(read_counts(p, &min, &max, &open));
   }
   mlx_symbol_t item, rest = {0};
@@ -335,7 +355,7 @@ static mlx_status_t read_repetition(parser_t *p, sequence_t *sequence, size_t st
   return push(sequence, rest);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Rules
 
 static mlx_status_t read_alternates(parser_t *p, uint32_t rule);
@@ -343,7 +363,8 @@ static mlx_status_t read_alternates(parser_t *p, uint32_t rule);
 static mlx_status_t read_group(parser_t *p, sequence_t *sequence) {
   const char *start = p->at++;
   uint32_t rule;
-  if (++p->nesting > MLX_GRAMMAR_MAX_NESTING) return wrong(p, "parentheses in parentheses deeper than 100 are not supported");
+  if (++p->nesting > MLX_GRAMMAR_MAX_NESTING)
+    return wrong(p, "parentheses in parentheses deeper than 100 are not supported");
   MLX_TRY(mlx_grammar_add_rule(p->grammar, p->name, line_of(p), &rule));
   skip_space(p, true);
   MLX_TRY(read_alternates(p, rule));
@@ -437,10 +458,11 @@ static mlx_status_t check_names(const mlx_grammar_t *g) {
     uint32_t owner;
     memcpy(&owner, name + strlen(name) + 1, sizeof owner);
     if (owner != i) {
-      return mlx_error(MLX_INVALID_INPUT, "%s: line %u: an empty [] in rule '%s' matches nothing", g->source, g->rules[i].line,
-                       name);
+      return mlx_error(MLX_INVALID_INPUT, "%s: line %u: an empty [] in rule '%s' matches nothing", g->source,
+                       g->rules[i].line, name);
     }
-    return mlx_error(MLX_INVALID_INPUT, "%s: line %u: rule '%s' is used but not there", g->source, g->rules[i].line, name);
+    return mlx_error(MLX_INVALID_INPUT, "%s: line %u: rule '%s' is used but not there", g->source,
+                     g->rules[i].line, name);
   }
   return NULL;
 }

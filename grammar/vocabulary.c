@@ -62,7 +62,8 @@ static mlx_status_t build(const pieces_t *p, mlx_vocabulary_t *v) {
     while (depth > shared) v->nodes[open[--depth]].skip = (uint32_t)v->count;
     for (; depth < piece->length; ++depth) {
       open[depth] = (uint32_t)v->count;
-      v->nodes[v->count++] = (mlx_vocabulary_node_t){.token = -1, .depth = (uint16_t)depth, .byte = (uint8_t)piece->bytes[depth]};
+      v->nodes[v->count++] = (mlx_vocabulary_node_t){
+          .token = -1, .depth = (uint16_t)depth, .byte = (uint8_t)piece->bytes[depth]};
     }
     v->same[piece->id] = v->nodes[open[depth - 1]].token;
     v->nodes[open[depth - 1]].token = piece->id;
@@ -72,7 +73,8 @@ static mlx_status_t build(const pieces_t *p, mlx_vocabulary_t *v) {
   return v->count ? mlx_resize(v->count, sizeof *v->nodes, &v->nodes) : NULL;
 }
 
-mlx_status_t mlx_vocabulary_create(const mlx_tokenizer_t *tokenizer, size_t size, bool first, mlx_vocabulary_t **out) {
+mlx_status_t mlx_vocabulary_create(const mlx_tokenizer_t *tokenizer, size_t size, bool first,
+                                   mlx_vocabulary_t **out) {
   *out = NULL;
   mlx_vocabulary_t *v;
   MLX_TRY(mlx_alloc(1, sizeof *v, &v));

@@ -1,4 +1,5 @@
-// Vocabulary: the bytes of all tokens as one trie, laid out so that asking something of every token is one walk through memory.
+// Vocabulary: the bytes of all tokens as one trie, laid out so that asking something of every token is one
+// walk through memory.
 //
 // Ownership: a vocabulary belongs to whoever created it and keeps nothing of the tokenizer.
 // Threads: it never changes after create; any number may use it at the same time.
@@ -20,15 +21,15 @@ typedef struct mlx_vocabulary_node {
 typedef struct mlx_vocabulary {
   mlx_vocabulary_node_t *nodes;  // in the order of their bytes, a beginning before what goes on from it
   size_t count;
-  int32_t *same;  // [size] the next token with the same bytes, or -1
-  size_t size;    // ids from 0 on
-  size_t longest; // bytes
+  int32_t *same;   // [size] the next token with the same bytes, or -1
+  size_t size;     // ids from 0 on
+  size_t longest;  // bytes
 } mlx_vocabulary_t;
 
 #define MLX_LONGEST_PIECE 1024  // a longer token has no place in the trie: a grammar never allows it
 
-// The tokens below |size| that give text; special ones do not. |first|: as they are at the beginning of a text.
-// Release with mlx_vocabulary_free.
+// The tokens below |size| that give text; special ones do not. |first|: as they are at the beginning of a
+// text. Release with mlx_vocabulary_free.
 mlx_status_t mlx_vocabulary_create(const mlx_tokenizer_t *tokenizer, size_t size, bool first,
                                    mlx_vocabulary_t **out_vocabulary) MLX_MUST_USE;
 void mlx_vocabulary_free(mlx_vocabulary_t *vocabulary);

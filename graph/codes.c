@@ -18,8 +18,8 @@ static void set_factors(mlx_codes_t *out, int half, int scale, int offset) {
   out->offset[half] = out->block_offset * (float)offset;
 }
 
-// Types of 32 elements: byte j of the nibbles holds element j in its low and element j + 16 in its high half; |high| are fifth bits
-// or NULL.
+// Types of 32 elements: byte j of the nibbles holds element j in its low and element j + 16 in its high half;
+// |high| are fifth bits or NULL.
 static void read_nibbles(const uint8_t *nibbles, const uint8_t *high, int less, int16_t code[MLX_CODES]) {
   for (int j = 0; j < MLX_CODES; ++j) {
     const int low = nibbles[j % 16] >> j / 16 * 4 & 15, fifth = high ? (high[j / 8] >> j % 8 & 1) << 4 : 0;
@@ -27,14 +27,16 @@ static void read_nibbles(const uint8_t *nibbles, const uint8_t *high, int less, 
   }
 }
 
-static void read_q4_k(const uint8_t *block, int group, const uint8_t *nibbles, const uint8_t *high, mlx_codes_t *out) {
+static void read_q4_k(const uint8_t *block, int group, const uint8_t *nibbles, const uint8_t *high,
+                      mlx_codes_t *out) {
   int scale, minimum;
   mlx_group_factors(block + 4, group, &scale, &minimum);
   out->block_scale = mlx_load_f16(block);
   out->block_offset = -mlx_load_f16(block + 2);
   for (int half = 0; half < 2; ++half) set_factors(out, half, scale, minimum);
   for (int j = 0; j < MLX_CODES; ++j) {
-    out->code[j] = (int16_t)((nibbles[group / 2 * 32 + j] >> group % 2 * 4 & 15) | (high ? (high[j] >> group & 1) << 4 : 0));
+    out->code[j] = (int16_t)((nibbles[group / 2 * 32 + j] >> group % 2 * 4 & 15) |
+                             (high ? (high[j] >> group & 1) << 4 : 0));
   }
 }
 
@@ -50,14 +52,16 @@ static void read_q2_k(const uint8_t *block, int pair, mlx_codes_t *out) {
   }
 }
 
-// A group's integer is -32 to 31 and a quant -4 to 3: their product, negated, is a code of 8 bits under the block's scale, negated.
+// A group's integer is -32 to 31 and a quant -4 to 3: their product, negated, is a code of 8 bits under the
+// block's scale, negated.
 static void read_q3_k(const uint8_t *block, int pair, mlx_codes_t *out) {
   set_scale(out, -mlx_load_f16(block + 108), 0);
   for (int half = 0; half < 2; ++half) {
     const int group = 2 * pair + half, scale = mlx_q3_k_scale(block + 96, group);
     const uint8_t *from = mlx_pair_bytes(block + 32, group), *third = block + half * 16;
     for (int j = 0; j < 16; ++j) {
-      out->code[16 * half + j] = (int16_t)(-scale * ((from[j] >> mlx_pair_shift(group) & 3) + (third[j] >> pair & 1) * 4 - 4));
+      out->code[16 * half + j] =
+          (int16_t)(-scale * ((from[j] >> mlx_pair_shift(group) & 3) + (third[j] >> pair & 1) * 4 - 4));
     }
   }
 }
@@ -70,7 +74,8 @@ static void read_q6_k(const uint8_t *block, int pair, mlx_codes_t *out) {
     const uint8_t *low = block + group / 8 * 64 + group % 4 * 16, *high = mlx_pair_bytes(block + 128, group);
     set_factors(out, half, (int8_t)block[192 + group], 0);
     for (int j = 0; j < 16; ++j) {
-      out->code[16 * half + j] = (int16_t)(((low[j] >> group % 8 / 4 * 4 & 15) | (high[j] >> mlx_pair_shift(group) & 3) << 4) - 32);
+      out->code[16 * half + j] =
+          (int16_t)(((low[j] >> group % 8 / 4 * 4 & 15) | (high[j] >> mlx_pair_shift(group) & 3) << 4) - 32);
     }
   }
 }

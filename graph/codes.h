@@ -6,13 +6,13 @@
 
 #define MLX_CODES 32
 
-// 32 neighbouring elements: element i is scale[i / 16] * code[i] + offset[i / 16], the product rounded before the sum, bit for bit what
-// widening gives but for the sign of zeros.
+// 32 neighbouring elements: element i is scale[i / 16] * code[i] + offset[i / 16], the product rounded before
+// the sum, bit for bit what widening gives but for the sign of zeros.
 typedef struct mlx_codes {
   float scale[2], offset[2];
   int16_t code[MLX_CODES];  // -128 to 255
-  // Of the K types and IQ4_XS, whose 256 neighbours share a scale and an offset: those, and by what integers of 8 bits they are multiplied
-  // to be the ones above.
+  // Of the K types and IQ4_XS, whose 256 neighbours share a scale and an offset: those, and by what integers
+  // of 8 bits they are multiplied to be the ones above.
   float block_scale, block_offset;
   int16_t scale_factor[2], offset_factor[2];
 } mlx_codes_t;

@@ -1,11 +1,13 @@
-// The table of element types, the plain, exact widening of each to f32 (kquants.c has those with more than one scale a block),
-// and the rounding back of those we store.
+// The table of element types, the plain, exact widening of each to f32 (kquants.c has those with more than
+// one scale a block), and the rounding back of those we store.
 //
-// This is the reference: what the gguf Python package computes, bit for bit (NaNs made by arithmetic excepted: IEEE 754
-// leaves their bits to the machine). It is not the fast path; kernels read the packed bytes themselves.
+// This is the reference: what the gguf Python package computes, bit for bit (NaNs made by arithmetic
+// excepted: IEEE 754 leaves their bits to the machine). It is not the fast path; kernels read the packed
+// bytes themselves.
 //
-// Why no step here can be fused or reordered into another result: a scale is an f16 (11 significant bits) and a quant has
-// at most 8, so scale * quant is exact in f32, and scale * quant + minimum rounds once with or without an FMA.
+// Why no step here can be fused or reordered into another result: a scale is an f16 (11 significant bits) and
+// a quant has at most 8, so scale * quant is exact in f32, and scale * quant + minimum rounds once with or
+// without an FMA.
 #include "graph/dtype.h"
 
 #include <string.h>
@@ -41,7 +43,8 @@ static void bf16_to_f32(const uint8_t *source, size_t blocks, float *out) {
   }
 }
 
-// In the four types below byte j of the nibbles holds element j in its low and element j + 16 in its high half.
+// In the four types below byte j of the nibbles holds element j in its low and element j + 16 in its high
+// half.
 
 static void q4_0_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (; blocks; --blocks, source += 18, out += QUANT_BLOCK) {
@@ -97,10 +100,11 @@ static void q8_0_to_f32(const uint8_t *source, size_t blocks, float *out) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Rounding: without branches, so that the loops become vector code
 
-// |bits| less its lowest |drop| bits, to the nearest, ties to even. A carry into the exponent is what it should be.
+// |bits| less its lowest |drop| bits, to the nearest, ties to even. A carry into the exponent is what it
+// should be.
 static uint32_t drop_bits(uint32_t bits, int drop) {
   return (bits + (1u << (drop - 1)) - 1 + (bits >> drop & 1)) >> drop;
 }
@@ -113,15 +117,18 @@ static uint16_t f32_to_bf16(float value) {
 static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-// The sum of what lies below the least normal f16, 2^-14, and what lies above it, each rounded in its own steps: gcc makes no
-// vectors of a choice between the two.
+// The sum of what lies below the least normal f16, 2^-14, and what lies above it, each rounded in its own
+// steps: gcc makes no vectors of a choice between the two.
 static uint16_t f32_to_f16(float value) {
-  const uint32_t least_normal = 0x38800000, infinite = 0x477ff000;  // 65520 and more, halfway to what would follow 65504
+  const uint32_t least_normal = 0x38800000,
+                 infinite = 0x477ff000;  // 65520 and more, halfway to what would follow 65504
   uint32_t bits = bits_of_float(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
   // An f32 of [0.5, 1) counts in steps of 2^-24, as subnormal f16 do: the addition rounds.
-  uint32_t below = bits_of_float(mlx_float_of_bits(least(magnitude, least_normal)) + 0.5f) - bits_of_float(0.5f);
+  uint32_t below =
+      bits_of_float(mlx_float_of_bits(least(magnitude, least_normal)) + 0.5f) - bits_of_float(0.5f);
   uint32_t above = drop_bits(least(most(magnitude, least_normal), infinite) - least_normal, 13);
-  uint32_t nan = magnitude > 0x7f800000 ? 0x200 | (magnitude >> 13 & 0x3ff) : 0;  // beside the exponent of an infinity
+  uint32_t nan =
+      magnitude > 0x7f800000 ? 0x200 | (magnitude >> 13 & 0x3ff) : 0;  // beside the exponent of an infinity
   return (uint16_t)(sign | (below + above) | nan);
 }
 
@@ -143,7 +150,7 @@ static void bf16_from_f32(const float *source, size_t count, uint8_t *out) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The table
 
 static const mlx_dtype_info_t infos[MLX_DTYPE_COUNT] = {

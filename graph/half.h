@@ -17,7 +17,8 @@ static inline float mlx_float_of_bits(uint32_t bits) {
 static inline float mlx_f16_to_f32(uint16_t half) {
   uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
   if (magnitude >= 0x7c00) return mlx_float_of_bits(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
-  if (magnitude >= 0x0400) return mlx_float_of_bits(sign | ((magnitude << 13) + (112u << 23)));  // 112: difference of biases
+  if (magnitude >= 0x0400)
+    return mlx_float_of_bits(sign | ((magnitude << 13) + (112u << 23)));  // 112: difference of biases
   float value = (float)magnitude * 0x1p-24f;
   return sign ? -value : value;
 }

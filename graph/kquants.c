@@ -1,10 +1,11 @@
-// A block of the K types and of IQ4_XS is 256 elements in groups of 16 or 32. The block has one f16 scale (and with some
-// one f16 minimum), each group a small integer that multiplies it.
+// A block of the K types and of IQ4_XS is 256 elements in groups of 16 or 32. The block has one f16 scale
+// (and with some one f16 minimum), each group a small integer that multiplies it.
 //
-// Why no step here can be fused or reordered into another result: an f16 has 11 significant bits, a group's integer at most 7
-// and a quant at most 7, and in no type are the three together more than 24. So scale * integer * quant is exact in f32, and
-// taking a minimum away from it rounds once with or without an FMA. Only the signs of zeros depend on the order of the
-// factors, which is the gguf package's: (scale * integer) * quant.
+// Why no step here can be fused or reordered into another result: an f16 has 11 significant bits, a group's
+// integer at most 7 and a quant at most 7, and in no type are the three together more than 24. So scale *
+// integer * quant is exact in f32, and taking a minimum away from it rounds once with or without an FMA. Only
+// the signs of zeros depend on the order of the factors, which is the gguf package's: (scale * integer) *
+// quant.
 #include "graph/kquants.h"
 
 #include "graph/half.h"
@@ -14,7 +15,8 @@ void mlx_q2_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
     const uint8_t *scales = source, *quants = source + 16;  // [16], [64]
     const float block_scale = mlx_load_f16(source + 80), block_minimum = mlx_load_f16(source + 82);
     for (int group = 0; group < 16; ++group) {
-      const float scale = block_scale * (float)(scales[group] & 15), minimum = block_minimum * (float)(scales[group] >> 4);
+      const float scale = block_scale * (float)(scales[group] & 15),
+                  minimum = block_minimum * (float)(scales[group] >> 4);
       const uint8_t *from = mlx_pair_bytes(quants, group);
       const int shift = mlx_pair_shift(group);
       for (int j = 0; j < 16; ++j) out[16 * group + j] = scale * (float)(from[j] >> shift & 3) - minimum;
@@ -61,7 +63,8 @@ void mlx_q5_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
       const uint8_t *from = nibbles + group / 2 * 32;
       const int shift = group % 2 * 4;
       for (int j = 0; j < 32; ++j) {
-        out[32 * group + j] = scale * (float)((from[j] >> shift & 15) | (high[j] >> group & 1) << 4) - minimum;
+        out[32 * group + j] =
+            scale * (float)((from[j] >> shift & 15) | (high[j] >> group & 1) << 4) - minimum;
       }
     }
   }
@@ -69,12 +72,14 @@ void mlx_q5_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
 
 void mlx_q6_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (; blocks; --blocks, source += 210, out += MLX_SUPER_BLOCK) {
-    const uint8_t *nibbles = source, *high = source + 128, *scales = source + 192;  // [128], [64], [16] signed
+    const uint8_t *nibbles = source, *high = source + 128,
+                  *scales = source + 192;  // [128], [64], [16] signed
     const float block_scale = mlx_load_f16(source + 208);
     for (int group = 0; group < 16; ++group) {
       const float scale = block_scale * (float)(int8_t)scales[group];
       // Byte j of 64 holds elements j and j + 64.
-      const uint8_t *low_bits = nibbles + group / 8 * 64 + group % 4 * 16, *high_bits = mlx_pair_bytes(high, group);
+      const uint8_t *low_bits = nibbles + group / 8 * 64 + group % 4 * 16,
+                    *high_bits = mlx_pair_bytes(high, group);
       const int low_shift = group % 8 / 4 * 4, high_shift = mlx_pair_shift(group);
       for (int j = 0; j < 16; ++j) {
         const int quant = (low_bits[j] >> low_shift & 15) | (high_bits[j] >> high_shift & 3) << 4;
@@ -84,8 +89,9 @@ void mlx_q6_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// Types whose four bits are an index into a table. Byte j holds element j in its low and element j + 16 in its high half.
+// ----------------------------------------------------------------------------------------------------------
+// Types whose four bits are an index into a table. Byte j holds element j in its low and element j + 16 in
+// its high half.
 
 static void look_up(const int8_t table[16], float scale, const uint8_t nibbles[16], float out[32]) {
   for (int j = 0; j < 16; ++j) {
@@ -97,14 +103,16 @@ static void look_up(const int8_t table[16], float scale, const uint8_t nibbles[1
 const int8_t mlx_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 void mlx_iq4_nl_to_f32(const uint8_t *source, size_t blocks, float *out) {
-  for (; blocks; --blocks, source += 18, out += 32) look_up(mlx_iq4_values, mlx_load_f16(source), source + 2, out);
+  for (; blocks; --blocks, source += 18, out += 32)
+    look_up(mlx_iq4_values, mlx_load_f16(source), source + 2, out);
 }
 
 void mlx_iq4_xs_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (; blocks; --blocks, source += 136, out += MLX_SUPER_BLOCK) {
     const float block_scale = mlx_load_f16(source);
     for (int group = 0; group < 8; ++group) {
-      look_up(mlx_iq4_values, block_scale * (float)mlx_iq4_xs_scale(source, group), source + 8 + 16 * group, out + 32 * group);
+      look_up(mlx_iq4_values, block_scale * (float)mlx_iq4_xs_scale(source, group), source + 8 + 16 * group,
+              out + 32 * group);
     }
   }
 }
@@ -116,5 +124,6 @@ float mlx_mxfp4_half_scale(uint8_t exponent) {
 }
 
 void mlx_mxfp4_to_f32(const uint8_t *source, size_t blocks, float *out) {
-  for (; blocks; --blocks, source += 17, out += 32) look_up(mlx_mxfp4_doubled, mlx_mxfp4_half_scale(source[0]), source + 1, out);
+  for (; blocks; --blocks, source += 17, out += 32)
+    look_up(mlx_mxfp4_doubled, mlx_mxfp4_half_scale(source[0]), source + 1, out);
 }

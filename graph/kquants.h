@@ -1,4 +1,5 @@
-// GGUF's types whose blocks hold more than one scale or a table of values, widened to f32: rows of the table in dtype.c.
+// GGUF's types whose blocks hold more than one scale or a table of values, widened to f32: rows of the table
+// in dtype.c.
 #ifndef MLXCEL_GRAPH_KQUANTS_H_
 #define MLXCEL_GRAPH_KQUANTS_H_
 
@@ -19,18 +20,23 @@ void mlx_mxfp4_to_f32(const uint8_t *source, size_t blocks, float *out);
 
 // ---- where their integers are ----
 
-// Byte j of 32 holds elements j, j + 32, j + 64 and j + 96 in two bits each, the lowest first: Q2_K, the low bits of Q3_K and
-// the high bits of Q6_K. So the bits of the 16 elements of |group| are those at mlx_pair_shift in 16 bytes from mlx_pair_bytes.
-static inline const uint8_t *mlx_pair_bytes(const uint8_t *bytes, int group) { return bytes + group / 8 * 32 + group % 2 * 16; }
+// Byte j of 32 holds elements j, j + 32, j + 64 and j + 96 in two bits each, the lowest first: Q2_K, the low
+// bits of Q3_K and the high bits of Q6_K. So the bits of the 16 elements of |group| are those at
+// mlx_pair_shift in 16 bytes from mlx_pair_bytes.
+static inline const uint8_t *mlx_pair_bytes(const uint8_t *bytes, int group) {
+  return bytes + group / 8 * 32 + group % 2 * 16;
+}
 static inline int mlx_pair_shift(int group) { return group % 8 / 2 * 2; }
 
-// Six bits of each of 16 groups: the low four in bytes 0 to 7 (groups 8 and on in the high halves), the others in bytes 8 to 11.
+// Six bits of each of 16 groups: the low four in bytes 0 to 7 (groups 8 and on in the high halves), the
+// others in bytes 8 to 11.
 static inline int mlx_q3_k_scale(const uint8_t *scales, int group) {
   return ((scales[group % 8] >> group / 8 * 4 & 15) | (scales[8 + group % 4] >> group / 4 * 2 & 3) << 4) - 32;
 }
 
-// Q4_K and Q5_K: six bits of scale and of minimum for each of 8 groups in 12 bytes. Groups 0 to 3 lie in the low bits of bytes 0 to
-// 3 and 4 to 7, whose top bits are those of groups 4 to 7; the low four of these are the halves of bytes 8 to 11.
+// Q4_K and Q5_K: six bits of scale and of minimum for each of 8 groups in 12 bytes. Groups 0 to 3 lie in the
+// low bits of bytes 0 to 3 and 4 to 7, whose top bits are those of groups 4 to 7; the low four of these are
+// the halves of bytes 8 to 11.
 static inline void mlx_group_factors(const uint8_t *packed, int group, int *out_scale, int *out_minimum) {
   if (group < 4) {
     *out_scale = packed[group] & 63;
@@ -41,14 +47,16 @@ static inline void mlx_group_factors(const uint8_t *packed, int group, int *out_
   }
 }
 
-static inline void mlx_group_scale(const uint8_t *packed, int group, const float block[2], float *out_scale, float *out_minimum) {
+static inline void mlx_group_scale(const uint8_t *packed, int group, const float block[2], float *out_scale,
+                                   float *out_minimum) {
   int scale, minimum;
   mlx_group_factors(packed, group, &scale, &minimum);
   *out_scale = block[0] * (float)scale;
   *out_minimum = block[1] * (float)minimum;
 }
 
-// IQ4_XS: six bits for each of 8 groups of 32, the low four in bytes 4 to 7, the others in the 16 bits of bytes 2 and 3.
+// IQ4_XS: six bits for each of 8 groups of 32, the low four in bytes 4 to 7, the others in the 16 bits of
+// bytes 2 and 3.
 static inline int mlx_iq4_xs_scale(const uint8_t *block, int group) {
   const int high = block[2] | block[3] << 8;
   return ((block[4 + group / 2] >> group % 2 * 4 & 15) | (high >> 2 * group & 3) << 4) - 32;
@@ -57,8 +65,8 @@ static inline int mlx_iq4_xs_scale(const uint8_t *block, int group) {
 // What four bits stand for: IQ4_NL and IQ4_XS; MXFP4, doubled, so that they are whole.
 extern const int8_t mlx_iq4_values[16], mlx_mxfp4_doubled[16];
 
-// Half of 2^(exponent - 127), because the values are doubled. The two smallest are subnormal. 255, which is a NaN in the OCP's paper, is
-// 2^127 here as in the gguf package.
+// Half of 2^(exponent - 127), because the values are doubled. The two smallest are subnormal. 255, which is a
+// NaN in the OCP's paper, is 2^127 here as in the gguf package.
 float mlx_mxfp4_half_scale(uint8_t exponent);
 
 #endif  // MLXCEL_GRAPH_KQUANTS_H_

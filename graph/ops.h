@@ -1,8 +1,10 @@
-// The words a model is written in. An architecture's forward() is a list of these calls and reads like the paper; the
-// compiler lowers each word (compiler/ops.c holds the plain StableHLO lowering, which is the truth).
+// The words a model is written in. An architecture's forward() is a list of these calls and reads like the
+// paper; the compiler lowers each word (compiler/ops.c holds the plain StableHLO lowering, which is the
+// truth).
 //
 // Shapes: M = rows x tokens, flattened. Activations are f32 [M, width].
-// Errors stick to the graph: after the first one every word returns a value without effect, and the compiler reports it.
+// Errors stick to the graph: after the first one every word returns a value without effect, and the compiler
+// reports it.
 #ifndef MLXCEL_GRAPH_OPS_H_
 #define MLXCEL_GRAPH_OPS_H_
 
@@ -17,9 +19,9 @@
 
 // How positions turn a head.
 typedef struct mlx_rope {
-  int64_t dims;   // of each head are turned, from its first on; the rest stays
-  bool adjacent;  // element 2i pairs with 2i + 1; otherwise i with i + dims / 2
-  double scale;   // of cosines and sines
+  int64_t dims;                            // of each head are turned, from its first on; the rest stays
+  bool adjacent;                           // element 2i pairs with 2i + 1; otherwise i with i + dims / 2
+  double scale;                            // of cosines and sines
   float frequencies[MLX_MAX_FREQUENCIES];  // radians a position, of the dims / 2 pairs
 } mlx_rope_t;
 
@@ -33,12 +35,14 @@ typedef struct mlx_value {
   mlx_dtype_t dtype;
   int rank;
   int64_t dims[MLX_VALUE_RANK];
-  int packed;  // 1 + which of the model's weights it is, where the compiler keeps that one packed; 0: a tensor as the type says
+  int packed;  // 1 + which of the model's weights it is, where the compiler keeps that one packed; 0: a
+               // tensor as the type says
 } mlx_value_t;
 
 typedef struct mlx_graph mlx_graph_t;
 
-// Names that follow begin with this scope ("layer3.q"), and the emitted text gets a comment line. "" ends the scope.
+// Names that follow begin with this scope ("layer3.q"), and the emitted text gets a comment line. "" ends the
+// scope.
 void mlx_op_scope(mlx_graph_t *graph, const char *fmt, ...) MLX_PRINTF(2, 3);
 
 // A weight by its Hugging Face name.
@@ -47,44 +51,60 @@ mlx_value_t mlx_op_weight(mlx_graph_t *graph, const char *fmt, ...) MLX_PRINTF(2
 // Rows of |table| [vocab, width] for |tokens| [M] -> [M, width]
 mlx_value_t mlx_op_embed(mlx_graph_t *graph, mlx_value_t table, mlx_value_t tokens);
 // x / sqrt(mean(x^2) + eps) * weight, over the last dimension
-mlx_value_t mlx_op_rmsnorm(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight, double eps);
+mlx_value_t mlx_op_rmsnorm(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight,
+                           double eps);
 // x [M, in] times weight [out, in] transposed -> [M, out]
 mlx_value_t mlx_op_linear(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight);
 mlx_value_t mlx_op_add(mlx_graph_t *graph, const char *name, mlx_value_t a, mlx_value_t b);
 // silu(gate) * up
 mlx_value_t mlx_op_swiglu(mlx_graph_t *graph, const char *name, mlx_value_t gate, mlx_value_t up);
-// Rotates each head of x [M, heads * head_dim] by its position. |rope| must outlive the graph, as the model's config does.
-mlx_value_t mlx_op_rope(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim, const mlx_rope_t *rope);
+// Rotates each head of x [M, heads * head_dim] by its position. |rope| must outlive the graph, as the model's
+// config does.
+mlx_value_t mlx_op_rope(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim,
+                        const mlx_rope_t *rope);
 
 // ---- words that only some architectures use; where a weight may be missing, it is MLX_NONE ----
 
 #define MLX_NONE ((mlx_value_t){0})
 
-// (x - mean) / sqrt(variance + eps) * weight + bias, over the last dimension; weight and bias [width] or MLX_NONE
-mlx_value_t mlx_op_layernorm(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t bias, double eps);
-// The norms over each head of x [M, heads * head_dim]; weight [head_dim], or [heads, head_dim] where every head has its own
-mlx_value_t mlx_op_head_rmsnorm(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim, mlx_value_t weight, double eps);
-mlx_value_t mlx_op_head_layernorm(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim, mlx_value_t weight, double eps);
+// (x - mean) / sqrt(variance + eps) * weight + bias, over the last dimension; weight and bias [width] or
+// MLX_NONE
+mlx_value_t mlx_op_layernorm(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight,
+                             mlx_value_t bias, double eps);
+// The norms over each head of x [M, heads * head_dim]; weight [head_dim], or [heads, head_dim] where every
+// head has its own
+mlx_value_t mlx_op_head_rmsnorm(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim,
+                                mlx_value_t weight, double eps);
+mlx_value_t mlx_op_head_layernorm(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim,
+                                  mlx_value_t weight, double eps);
 // linear, and then + bias [out]; MLX_NONE adds nothing
-mlx_value_t mlx_op_linear_bias(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight, mlx_value_t bias);
+mlx_value_t mlx_op_linear_bias(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight,
+                               mlx_value_t bias);
 mlx_value_t mlx_op_multiply(mlx_graph_t *graph, const char *name, mlx_value_t a, mlx_value_t b);
-mlx_value_t mlx_op_scale(mlx_graph_t *graph, const char *name, mlx_value_t x, double factor);  // 1.0 writes nothing
-mlx_value_t mlx_op_softcap(mlx_graph_t *graph, const char *name, mlx_value_t x, double cap);   // cap * tanh(x / cap)
-mlx_value_t mlx_op_clip(mlx_graph_t *graph, const char *name, mlx_value_t x, double limit);    // into [-limit, limit]
+mlx_value_t mlx_op_scale(mlx_graph_t *graph, const char *name, mlx_value_t x,
+                         double factor);  // 1.0 writes nothing
+mlx_value_t mlx_op_softcap(mlx_graph_t *graph, const char *name, mlx_value_t x,
+                           double cap);  // cap * tanh(x / cap)
+mlx_value_t mlx_op_clip(mlx_graph_t *graph, const char *name, mlx_value_t x,
+                        double limit);  // into [-limit, limit]
 // x * (1 + beta * log(1 + floor(position / period)))
 mlx_value_t mlx_op_grow(mlx_graph_t *graph, const char *name, mlx_value_t x, double beta, int64_t period);
 mlx_value_t mlx_op_activate(mlx_graph_t *graph, const char *name, mlx_act_t act, mlx_value_t x);
 // act(gate) * up
-mlx_value_t mlx_op_gated(mlx_graph_t *graph, const char *name, mlx_act_t act, mlx_value_t gate, mlx_value_t up);
-// A mixture of experts: each token goes through the |used| experts with the largest scores, and what they give is added up by the
-// softmax of the scores, over all experts or over those used. In decode only the weights of those are read.
+mlx_value_t mlx_op_gated(mlx_graph_t *graph, const char *name, mlx_act_t act, mlx_value_t gate,
+                         mlx_value_t up);
+// A mixture of experts: each token goes through the |used| experts with the largest scores, and what they
+// give is added up by the softmax of the scores, over all experts or over those used. In decode only the
+// weights of those are read.
 typedef struct mlx_experts {
   int64_t used;
   bool sum_to_one;  // the softmax is over those used
   mlx_act_t act;    // an expert is down(act(gate(x)) * up(x)); with a limit, which takes its place,
-  double limit;     //   down(g * sigmoid(slope * g) * (u + 1)) of a gate g up to the limit and a u within it; 0: none
+  double limit;  //   down(g * sigmoid(slope * g) * (u + 1)) of a gate g up to the limit and a u within it; 0:
+                 //   none
   double slope;
-  mlx_value_t gate_bias, up_bias, down_bias;  // [experts, ffn], [experts, ffn], [experts, hidden]; MLX_NONE: there are none
+  mlx_value_t gate_bias, up_bias,
+      down_bias;  // [experts, ffn], [experts, ffn], [experts, hidden]; MLX_NONE: there are none
 } mlx_experts_t;
 mlx_value_t mlx_op_experts(mlx_graph_t *graph, const char *name, const mlx_experts_t *params,
                            mlx_value_t x,       // [M, hidden]
@@ -102,8 +122,8 @@ mlx_value_t mlx_op_positions(mlx_graph_t *graph);
 // How many positions a sequence may have in what is being compiled: for ropes that are chosen by it
 int64_t mlx_op_context(const mlx_graph_t *graph);
 
-// Causal attention of one layer. Writes k and v into this layer's place in the paged KV cache, then attends over every
-// position of each row up to the query's own.
+// Causal attention of one layer. Writes k and v into this layer's place in the paged KV cache, then attends
+// over every position of each row up to the query's own.
 typedef struct mlx_attention {
   int64_t layer;
   int64_t heads, kv_heads, head_dim;

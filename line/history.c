@@ -66,7 +66,11 @@ mlx_status_t mlx_history_parse(mlx_history_t *history, const char *text, size_t 
 
 static void format_entry(mlx_text_t *out, const char *text, size_t length) {
   for (size_t i = 0; i < length; ++i) {
-    mlx_text_append(out, text[i] == '\n' ? "\\n" : text[i] == '\\' ? "\\\\" : text + i, text[i] == '\n' || text[i] == '\\' ? 2 : 1);
+    mlx_text_append(out,
+                    text[i] == '\n'   ? "\\n"
+                    : text[i] == '\\' ? "\\\\"
+                                      : text + i,
+                    text[i] == '\n' || text[i] == '\\' ? 2 : 1);
   }
   mlx_text_puts(out, "\n");
 }
@@ -74,7 +78,8 @@ static void format_entry(mlx_text_t *out, const char *text, size_t length) {
 // All of it anew, by a rename.
 static mlx_status_t rewrite(const mlx_history_t *history) {
   mlx_text_t text = {0};
-  for (size_t i = 0; i < history->count; ++i) format_entry(&text, history->entries[i], strlen(history->entries[i]));
+  for (size_t i = 0; i < history->count; ++i)
+    format_entry(&text, history->entries[i], strlen(history->entries[i]));
   mlx_status_t status = mlx_text_finish(&text);
   if (!status) status = mlx_write_file(history->path, text.data ? text.data : "", text.length);
   mlx_text_clear(&text);
@@ -108,7 +113,9 @@ static mlx_status_t append(const char *path, const char *text, size_t length) {
   if (status) return status;
   const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return mlx_io_error("open", path);
-  (void)!fchmod(fd, 0600);  // a file that others could read before; where it cannot be changed, it is not ours to change
+  (void)!fchmod(
+      fd,
+      0600);  // a file that others could read before; where it cannot be changed, it is not ours to change
   const ssize_t written = write(fd, text, length);
   if (written != (ssize_t)length) status = mlx_io_error("write", path);
   close(fd);

@@ -1,4 +1,5 @@
-// Keys: what a terminal sends for them, byte by byte. The sequences are those that xterm and its many likes agree on.
+// Keys: what a terminal sends for them, byte by byte. The sequences are those that xterm and its many likes
+// agree on.
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,10 +7,12 @@
 
 static mlx_key_t control_key(unsigned char byte) {
   static const unsigned char keys[32] = {
-      [1] = MLX_KEY_HOME,        [2] = MLX_KEY_LEFT,          [3] = MLX_KEY_INTERRUPT,     [4] = MLX_KEY_END_OF_INPUT,
-      [5] = MLX_KEY_END,         [6] = MLX_KEY_RIGHT,         [8] = MLX_KEY_BACKSPACE,     ['\n'] = MLX_KEY_ENTER,       ['\t'] = MLX_KEY_TAB,
-      [11] = MLX_KEY_KILL_AFTER, [12] = MLX_KEY_CLEAR_SCREEN, ['\r'] = MLX_KEY_ENTER,      [14] = MLX_KEY_DOWN,
-      [16] = MLX_KEY_UP,         [21] = MLX_KEY_KILL_BEFORE,  [23] = MLX_KEY_KILL_WORD,    [26] = MLX_KEY_SUSPEND,
+      [1] = MLX_KEY_HOME,         [2] = MLX_KEY_LEFT,          [3] = MLX_KEY_INTERRUPT,
+      [4] = MLX_KEY_END_OF_INPUT, [5] = MLX_KEY_END,           [6] = MLX_KEY_RIGHT,
+      [8] = MLX_KEY_BACKSPACE,    ['\n'] = MLX_KEY_ENTER,      ['\t'] = MLX_KEY_TAB,
+      [11] = MLX_KEY_KILL_AFTER,  [12] = MLX_KEY_CLEAR_SCREEN, ['\r'] = MLX_KEY_ENTER,
+      [14] = MLX_KEY_DOWN,        [16] = MLX_KEY_UP,           [21] = MLX_KEY_KILL_BEFORE,
+      [23] = MLX_KEY_KILL_WORD,   [26] = MLX_KEY_SUSPEND,
   };
   return byte == 0x7f ? MLX_KEY_BACKSPACE : (mlx_key_t)keys[byte];
 }
@@ -30,10 +33,15 @@ static mlx_key_t sequence_key(mlx_keys_t *keys) {
     default: return MLX_KEY_NONE;
   }
   switch (number) {
-    case 1: case 7: return MLX_KEY_HOME;
-    case 4: case 8: return MLX_KEY_END;
+    case 1:
+    case 7: return MLX_KEY_HOME;
+    case 4:
+    case 8: return MLX_KEY_END;
     case 3: return MLX_KEY_DELETE;
-    case 200: keys->pasting = true; keys->after_return = false; return MLX_KEY_NONE;
+    case 200:
+      keys->pasting = true;
+      keys->after_return = false;
+      return MLX_KEY_NONE;
     case 201: keys->pasting = false; return MLX_KEY_NONE;
     default: return MLX_KEY_NONE;
   }
@@ -41,15 +49,18 @@ static mlx_key_t sequence_key(mlx_keys_t *keys) {
 
 static mlx_key_t alt_key(unsigned char byte) {
   switch (byte) {
-    case '\r': case '\n': return MLX_KEY_NEWLINE;
+    case '\r':
+    case '\n': return MLX_KEY_NEWLINE;
     case 'b': return MLX_KEY_WORD_LEFT;
     case 'f': return MLX_KEY_WORD_RIGHT;
-    case 0x7f: case 8: return MLX_KEY_KILL_WORD;
+    case 0x7f:
+    case 8: return MLX_KEY_KILL_WORD;
     default: return MLX_KEY_NONE;
   }
 }
 
-// A byte after ESC. The sequence lies in |bytes|, which it fills until its last byte; one that does not fit is nothing.
+// A byte after ESC. The sequence lies in |bytes|, which it fills until its last byte; one that does not fit
+// is nothing.
 static mlx_key_t push_escape(mlx_keys_t *keys, unsigned char byte) {
   if (keys->length == 1 && (byte == '[' || byte == 'O')) {
     keys->bytes[keys->length++] = (char)byte;
@@ -98,6 +109,7 @@ mlx_key_t mlx_keys_push(mlx_keys_t *keys, unsigned char byte) {
   const int length = mlx_utf8_length(keys->bytes, keys->length);
   if (length < 0) return MLX_KEY_NONE;
   keys->whole = true;
-  const bool steers = length == 2 && (unsigned char)keys->bytes[0] == 0xc2 && (unsigned char)keys->bytes[1] < 0xa0;
+  const bool steers =
+      length == 2 && (unsigned char)keys->bytes[0] == 0xc2 && (unsigned char)keys->bytes[1] < 0xa0;
   return length > 0 && !steers ? MLX_KEY_TEXT : MLX_KEY_NONE;
 }

@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Places in the text. A step goes over a character and the marks on it.
 
 static uint32_t code_at(const char *text, int length) {
@@ -34,13 +34,16 @@ static size_t before(const mlx_line_t *line, size_t at) {
   const mlx_text_t *text = &line->text;
   bool mark = true;
   while (at > 0 && mark) {
-    do --at; while (at > 0 && ((unsigned char)text->data[at] & 0xc0) == 0x80);
+    do --at;
+    while (at > 0 && ((unsigned char)text->data[at] & 0xc0) == 0x80);
     mark = is_mark(text->data + at, text->length - at);
   }
   return at;
 }
 
-static bool is_space(const mlx_line_t *line, size_t at) { return strchr(" \t\n", line->text.data[at]) && line->text.data[at]; }
+static bool is_space(const mlx_line_t *line, size_t at) {
+  return strchr(" \t\n", line->text.data[at]) && line->text.data[at];
+}
 
 static size_t word_before(const mlx_line_t *line, size_t at) {
   while (at > 0 && is_space(line, before(line, at))) at = before(line, at);
@@ -64,7 +67,7 @@ static size_t row_end(const mlx_line_t *line, size_t at) {
   return at;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Changes
 
 static void insert(mlx_line_t *line, const char *bytes, size_t length) {
@@ -103,7 +106,8 @@ static void recall(mlx_line_t *line, size_t back) {
   replace(line, text, back ? strlen(text) : line->draft.length);
 }
 
-// Up and down go through the lines of the text first, then through history. Columns are counted in characters.
+// Up and down go through the lines of the text first, then through history. Columns are counted in
+// characters.
 static void move_row(mlx_line_t *line, bool up) {
   const size_t start = row_start(line, line->cursor), end = row_end(line, line->cursor);
   size_t column = 0, at = start;
@@ -122,7 +126,8 @@ static void move_row(mlx_line_t *line, bool up) {
   line->cursor = at;
 }
 
-// Completes the first word as far as all the words agree that begin with it; a space after it when it is the only one.
+// Completes the first word as far as all the words agree that begin with it; a space after it when it is the
+// only one.
 static void complete(mlx_line_t *line) {
   const size_t length = line->text.length;
   const char *found = NULL;
@@ -141,10 +146,12 @@ static void complete(mlx_line_t *line) {
   if (count == 1) insert(line, " ", 1);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Entering
 
-static bool begins_block(const mlx_line_t *line) { return line->text.length >= 3 && !memcmp(line->text.data, "\"\"\"", 3); }
+static bool begins_block(const mlx_line_t *line) {
+  return line->text.length >= 3 && !memcmp(line->text.data, "\"\"\"", 3);
+}
 
 static bool ends_block(const mlx_line_t *line) {
   size_t end = line->text.length;

@@ -1,5 +1,6 @@
-// Fuzz target: bytes from a terminal and from a history file. The first two bytes are the terminal's size; up to a zero byte comes the
-// history, then what is typed. The cursor must stay between characters, and what is shown must be UTF-8.
+// Fuzz target: bytes from a terminal and from a history file. The first two bytes are the terminal's size; up
+// to a zero byte comes the history, then what is typed. The cursor must stay between characters, and what is
+// shown must be UTF-8.
 #include <stdint.h>
 #include <string.h>
 
@@ -49,7 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   mlx_history_t history = {0};
   static const char *const words[] = {"/save", "/stats", "/exit", NULL};
   mlx_line_t line = {.history = &history, .words = words};
-  if (zero && mlx_history_parse(&history, (const char *)data + 2, (size_t)(zero - data) - 2)) __builtin_trap();
+  if (zero && mlx_history_parse(&history, (const char *)data + 2, (size_t)(zero - data) - 2))
+    __builtin_trap();
   for (size_t i = 0; i < history.count; ++i) check_utf8(history.entries[i], strlen(history.entries[i]));
   type(&line, &screen, typed, size - (size_t)(typed - data));
   mlx_screen_resize(&screen, "> ", ". ", &line, data[1], data[0]);

@@ -17,9 +17,9 @@ struct mlx_prompt {
   mlx_line_t line;
   mlx_keys_t keys;
   mlx_screen_t screen;
-  bool edits;             // the terminal can be drawn on
+  bool edits;  // the terminal can be drawn on
   unsigned char bytes[4096];
-  size_t at, filled;      // of |bytes|: what was read and not yet looked at
+  size_t at, filled;  // of |bytes|: what was read and not yet looked at
 };
 
 bool mlx_prompt_was_interrupted(void) { return mlx_tty_take_interrupt(); }
@@ -31,7 +31,8 @@ static bool can_draw(void) {
   return isatty(STDERR_FILENO) && term && term[0] && strcmp(term, "dumb");
 }
 
-mlx_status_t mlx_prompt_open(const mlx_history_t *history, const char *const *words, mlx_prompt_t **out_prompt) {
+mlx_status_t mlx_prompt_open(const mlx_history_t *history, const char *const *words,
+                             mlx_prompt_t **out_prompt) {
   *out_prompt = NULL;
   mlx_prompt_t *prompt;
   MLX_TRY(mlx_alloc(1, sizeof *prompt, &prompt));
@@ -55,7 +56,7 @@ void mlx_prompt_close(mlx_prompt_t *prompt) {
   mlx_free(prompt);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Drawing
 
 static mlx_status_t show(const mlx_text_t *text) {
@@ -95,7 +96,7 @@ static mlx_status_t resize(mlx_prompt_t *prompt, labels_t labels) {
   return draw(prompt, labels, "", "");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reading
 
 static mlx_status_t fill(mlx_prompt_t *prompt, bool *out_end) {
@@ -130,7 +131,8 @@ static mlx_status_t edit(mlx_prompt_t *prompt, labels_t labels, mlx_line_event_t
   for (;;) {
     const mlx_line_event_t event = end ? MLX_LINE_ENDED : press(prompt);
     *out_event = event;
-    if (event == MLX_LINE_DONE || event == MLX_LINE_INTERRUPTED || event == MLX_LINE_ENDED) return finish_drawing(prompt, labels);
+    if (event == MLX_LINE_DONE || event == MLX_LINE_INTERRUPTED || event == MLX_LINE_ENDED)
+      return finish_drawing(prompt, labels);
     if (event == MLX_LINE_SUSPEND) {
       MLX_TRY(suspend(prompt, labels));
     } else if (event == MLX_LINE_REDRAW) {
@@ -151,7 +153,8 @@ static mlx_status_t read_plainly(mlx_prompt_t *prompt, labels_t labels, mlx_line
   fputs(labels.first, stderr);
   for (;;) {
     *out_event = end ? MLX_LINE_ENDED : press(prompt);
-    if (*out_event == MLX_LINE_DONE || *out_event == MLX_LINE_INTERRUPTED || *out_event == MLX_LINE_ENDED) return NULL;
+    if (*out_event == MLX_LINE_DONE || *out_event == MLX_LINE_INTERRUPTED || *out_event == MLX_LINE_ENDED)
+      return NULL;
     if (prompt->at < prompt->filled) continue;
     if (prompt->line.text.length) fputs(labels.more, stderr);
     MLX_TRY(fill(prompt, &end));
@@ -163,23 +166,27 @@ static mlx_status_t read_plainly(mlx_prompt_t *prompt, labels_t labels, mlx_line
   }
 }
 
-mlx_status_t mlx_prompt_read(mlx_prompt_t *prompt, const char *text, const char *more, mlx_prompt_result_t *out_result,
-                             const char **out_line, size_t *out_length, bool *out_had_text) {
+mlx_status_t mlx_prompt_read(mlx_prompt_t *prompt, const char *text, const char *more,
+                             mlx_prompt_result_t *out_result, const char **out_line, size_t *out_length,
+                             bool *out_had_text) {
   mlx_line_event_t event = MLX_LINE_ENDED;
   *out_line = "";
   *out_length = 0;
   mlx_line_clear(&prompt->line);
   if (prompt->edits) mlx_tty_enter(true);
-  mlx_status_t status = prompt->edits ? edit(prompt, (labels_t){text, more}, &event) : read_plainly(prompt, (labels_t){text, more}, &event);
+  mlx_status_t status = prompt->edits ? edit(prompt, (labels_t){text, more}, &event)
+                                      : read_plainly(prompt, (labels_t){text, more}, &event);
   if (prompt->edits) mlx_tty_enter(false);
   mlx_tty_take_interrupt();
   *out_had_text = prompt->line.text.length > 0;
-  *out_result = event == MLX_LINE_DONE ? MLX_PROMPT_LINE : event == MLX_LINE_INTERRUPTED ? MLX_PROMPT_INTERRUPTED : MLX_PROMPT_END;
+  *out_result = event == MLX_LINE_DONE          ? MLX_PROMPT_LINE
+                : event == MLX_LINE_INTERRUPTED ? MLX_PROMPT_INTERRUPTED
+                                                : MLX_PROMPT_END;
   if (!status && event == MLX_LINE_DONE) status = mlx_line_value(&prompt->line, out_line, out_length);
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Secrets
 
 // A character back: its last byte, and what belongs to that.
@@ -188,7 +195,8 @@ static size_t drop_character(const char *text, size_t length) {
   return length ? length - 1 : 0;
 }
 
-// The next byte that keys sent, which is not kept here; *|out_end| when somebody interrupts us, or there is nobody any more.
+// The next byte that keys sent, which is not kept here; *|out_end| when somebody interrupts us, or there is
+// nobody any more.
 static mlx_status_t take_byte(mlx_prompt_t *prompt, unsigned char *out_byte, bool *out_end) {
   int columns, rows;
   *out_end = false;
@@ -210,12 +218,14 @@ static mlx_status_t read_secret(mlx_prompt_t *prompt, char *out, size_t size) {
     unsigned char key;
     bool end;
     MLX_TRY(take_byte(prompt, &key, &end));
-    if (end || key == CTRL_C || (key == CTRL_D && !length)) return mlx_error(MLX_CANCELLED, "nothing was entered");
+    if (end || key == CTRL_C || (key == CTRL_D && !length))
+      return mlx_error(MLX_CANCELLED, "nothing was entered");
     if (key == '\r' || key == '\n') break;
     if (key == BACKSPACE || key == DELETE) length = drop_character(out, length);
     if (key == CTRL_U) length = 0;
     if (key < 0x20 || key == DELETE) continue;
-    if (length + 1 >= size) return mlx_error(MLX_USAGE, "what was entered is longer than %zu bytes", size - 1);
+    if (length + 1 >= size)
+      return mlx_error(MLX_USAGE, "what was entered is longer than %zu bytes", size - 1);
     out[length++] = (char)key;
   }
   out[length] = 0;

@@ -1,5 +1,5 @@
-// Drawing: the prompt and the line, wrapped as the terminal wraps them. Rows are wrapped by the terminal itself, so that it knows them
-// for one line when its width changes.
+// Drawing: the prompt and the line, wrapped as the terminal wraps them. Rows are wrapped by the terminal
+// itself, so that it knows them for one line when its width changes.
 #include <string.h>
 
 #include "line/line.h"
@@ -26,14 +26,14 @@ int mlx_char_width(uint32_t code) {
   return is_in(two_columns, COUNT(two_columns), code) ? 2 : 1;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // One walk over everything that is shown: it finds the cursor, and in a second round writes the rows that fit
 
 typedef struct walk {
   int columns;
   size_t row;
-  int column;                // may be |columns|: the next character goes to the next row
-  size_t first_row, end_row; // what is written; nothing when they are equal
+  int column;                 // may be |columns|: the next character goes to the next row
+  size_t first_row, end_row;  // what is written; nothing when they are equal
   mlx_text_t *out;
 } walk_t;
 
@@ -81,7 +81,8 @@ static void normalize(walk_t *walk) {
   walk->column = 0;
 }
 
-static walk_t walk_to(const mlx_screen_t *screen, const char *prompt, const char *more, const mlx_line_t *line, size_t end) {
+static walk_t walk_to(const mlx_screen_t *screen, const char *prompt, const char *more,
+                      const mlx_line_t *line, size_t end) {
   walk_t walk = {.columns = screen->columns < 2 ? 2 : screen->columns};
   put_text(&walk, prompt, strlen(prompt), "");
   if (line->text.data) put_text(&walk, line->text.data, end, more);
@@ -99,8 +100,10 @@ static void choose_rows(walk_t *walk, size_t cursor_row, size_t total, int heigh
   walk->end_row = walk->first_row + (total < most ? total : most);
 }
 
-void mlx_screen_draw(mlx_screen_t *screen, const char *prompt, const char *more, const mlx_line_t *line, mlx_text_t *out) {
-  const walk_t cursor = walk_to(screen, prompt, more, line, line->cursor), end = walk_to(screen, prompt, more, line, line->text.length);
+void mlx_screen_draw(mlx_screen_t *screen, const char *prompt, const char *more, const mlx_line_t *line,
+                     mlx_text_t *out) {
+  const walk_t cursor = walk_to(screen, prompt, more, line, line->cursor),
+               end = walk_to(screen, prompt, more, line, line->text.length);
   walk_t walk = {.columns = cursor.columns, .out = out};
   choose_rows(&walk, cursor.row, end.row + 1, screen->rows);
   if (screen->cursor_row) mlx_text_printf(out, "\033[%zuA", screen->cursor_row);
@@ -115,10 +118,12 @@ void mlx_screen_draw(mlx_screen_t *screen, const char *prompt, const char *more,
   screen->cursor_row = cursor.row - walk.first_row;
 }
 
-void mlx_screen_resize(mlx_screen_t *screen, const char *prompt, const char *more, const mlx_line_t *line, int columns, int rows) {
+void mlx_screen_resize(mlx_screen_t *screen, const char *prompt, const char *more, const mlx_line_t *line,
+                       int columns, int rows) {
   screen->columns = columns;
   screen->rows = rows;
-  const walk_t cursor = walk_to(screen, prompt, more, line, line->cursor), end = walk_to(screen, prompt, more, line, line->text.length);
+  const walk_t cursor = walk_to(screen, prompt, more, line, line->cursor),
+               end = walk_to(screen, prompt, more, line, line->text.length);
   walk_t shown = {0};
   choose_rows(&shown, cursor.row, end.row + 1, rows);
   screen->cursor_row = cursor.row - shown.first_row;

@@ -8,7 +8,9 @@
 #define DIM "\033[2m"
 #define PLAIN "\033[0m"
 
-static const char *wanted_tag(const mlx_stream_t *stream) { return stream->thinking ? "</think>" : "<think>"; }
+static const char *wanted_tag(const mlx_stream_t *stream) {
+  return stream->thinking ? "</think>" : "<think>";
+}
 
 static bool steers_terminal(const char *character, int size) {
   const unsigned char byte = (unsigned char)character[0];
@@ -71,12 +73,13 @@ bool mlx_stream_thinks_after(const char *prompt, size_t length) {
   return length >= size && !memcmp(prompt + length - size, tag, size);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // stdout
 
 static bool flush(mlx_stream_t *stream) {
   const size_t length = stream->out.length;
-  const bool ok = !stream->out.failed && (!length || fwrite(stream->out.data, 1, length, stdout) == length) && !fflush(stdout);
+  const bool ok = !stream->out.failed && (!length || fwrite(stream->out.data, 1, length, stdout) == length) &&
+                  !fflush(stdout);
   stream->out.length = 0;
   return ok;
 }

@@ -1,5 +1,5 @@
-// Stream: what a model writes, on its way to stdout. A terminal gets thinking dimmed and nothing that could steer it; anything else gets
-// the text as it is.
+// Stream: what a model writes, on its way to stdout. A terminal gets thinking dimmed and nothing that could
+// steer it; anything else gets the text as it is.
 #ifndef MLXCEL_LINE_STREAM_H_
 #define MLXCEL_LINE_STREAM_H_
 
@@ -7,10 +7,10 @@
 
 typedef struct mlx_stream {
   bool terminal, colours;
-  bool thinking;      // between <think> and </think>
-  char held[16];      // what may be the beginning of a tag
+  bool thinking;  // between <think> and </think>
+  char held[16];  // what may be the beginning of a tag
   size_t held_length;
-  mlx_text_t out;     // scratch
+  mlx_text_t out;  // scratch
 } mlx_stream_t;
 
 // For stdout as it is. |thinking|: the prompt ended with <think>, so that the text begins inside.

@@ -1,5 +1,5 @@
-// The console. It is drawn on by escape sequences (base/windows/start.c asks for them); keys come as events, of which those that are
-// characters are taken as they are, and the others as what a terminal sends for them.
+// The console. It is drawn on by escape sequences (base/windows/start.c asks for them); keys come as events,
+// of which those that are characters are taken as they are, and the others as what a terminal sends for them.
 #include <stdatomic.h>
 #include <windows.h>
 
@@ -16,7 +16,7 @@ static wchar_t high;  // the first half of a character outside the basic plane
 
 static HANDLE input(void) { return GetStdHandle(STD_INPUT_HANDLE); }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The mode
 
 void mlx_tty_leave(void) {
@@ -25,11 +25,13 @@ void mlx_tty_leave(void) {
 }
 
 void mlx_tty_enter(bool reading) {
-  const DWORD common = ENABLE_WINDOW_INPUT | ENABLE_EXTENDED_FLAGS | (outer_mode & (ENABLE_QUICK_EDIT_MODE | ENABLE_INSERT_MODE));
+  const DWORD common = ENABLE_WINDOW_INPUT | ENABLE_EXTENDED_FLAGS |
+                       (outer_mode & (ENABLE_QUICK_EDIT_MODE | ENABLE_INSERT_MODE));
   const DWORD mode = reading ? common : common | ENABLE_PROCESSED_INPUT;
   // With it a paste is marked as one; a console without it sends plain key events.
   takes_keys = reading;
-  mode_is_ours = SetConsoleMode(input(), mode | ENABLE_VIRTUAL_TERMINAL_INPUT) || SetConsoleMode(input(), mode);
+  mode_is_ours =
+      SetConsoleMode(input(), mode | ENABLE_VIRTUAL_TERMINAL_INPUT) || SetConsoleMode(input(), mode);
 }
 
 void mlx_tty_suspend(void) {}
@@ -61,7 +63,7 @@ void mlx_tty_close(void) {
 
 bool mlx_tty_take_interrupt(void) { return atomic_exchange(&interrupted, false); }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Size
 
 static bool window_of(DWORD stream, int *out_columns, int *out_rows) {
@@ -86,7 +88,7 @@ int mlx_tty_columns(void) {
   return window_of(STD_OUTPUT_HANDLE, &columns, &rows) ? columns : 0;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Keys
 
 // What a terminal sends for a key that is no character; "" for one that sends nothing.
@@ -110,22 +112,26 @@ static size_t put_character(wchar_t unit, unsigned char *bytes) {
   const bool whole = is_low && high;
   high = is_high ? unit : 0;
   if (is_high || (is_low && !whole)) return 0;
-  return (size_t)WideCharToMultiByte(CP_UTF8, 0, whole ? pair : pair + 1, whole ? 2 : 1, (char *)bytes, 4, NULL, NULL);
+  return (size_t)WideCharToMultiByte(CP_UTF8, 0, whole ? pair : pair + 1, whole ? 2 : 1, (char *)bytes, 4,
+                                     NULL, NULL);
 }
 
 // At most 8 bytes.
 static size_t put_key(const KEY_EVENT_RECORD *key, unsigned char *bytes) {
-  const bool composed = key->wVirtualKeyCode == VK_MENU && !key->bKeyDown && key->uChar.UnicodeChar;  // Alt and digits, or a paste
+  const bool composed = key->wVirtualKeyCode == VK_MENU && !key->bKeyDown &&
+                        key->uChar.UnicodeChar;  // Alt and digits, or a paste
   if (!key->bKeyDown && !composed) return 0;
   if (!key->uChar.UnicodeChar) {
     const char *sequence = sequence_of(key);
     memcpy(bytes, sequence, strlen(sequence));
     return strlen(sequence);
   }
-  const bool alt = key->dwControlKeyState & LEFT_ALT_PRESSED && !(key->dwControlKeyState & RIGHT_CTRL_PRESSED) &&
-                   !(key->dwControlKeyState & LEFT_CTRL_PRESSED) && !composed && key->uChar.UnicodeChar != L'\033';
+  const bool alt =
+      key->dwControlKeyState & LEFT_ALT_PRESSED && !(key->dwControlKeyState & RIGHT_CTRL_PRESSED) &&
+      !(key->dwControlKeyState & LEFT_CTRL_PRESSED) && !composed && key->uChar.UnicodeChar != L'\033';
   bytes[0] = '\033';  // which is how a terminal says Alt
-  return (alt ? 1 : 0) + put_character(key->uChar.UnicodeChar == L'\b' ? L'\177' : key->uChar.UnicodeChar, bytes + (alt ? 1 : 0));
+  return (alt ? 1 : 0) + put_character(key->uChar.UnicodeChar == L'\b' ? L'\177' : key->uChar.UnicodeChar,
+                                       bytes + (alt ? 1 : 0));
 }
 
 mlx_status_t mlx_tty_read(unsigned char *bytes, size_t size, size_t *out_length, bool *out_end) {
@@ -135,7 +141,8 @@ mlx_status_t mlx_tty_read(unsigned char *bytes, size_t size, size_t *out_length,
   *out_end = false;
   const DWORD room = size / 8 < EVENTS ? (DWORD)(size / 8) : EVENTS;
   while (!*out_length && !resized) {
-    if (atomic_load(&interrupted)) {  // while keys come to us it is one: Ctrl-Break, or a Ctrl-C that somebody sent
+    if (atomic_load(
+            &interrupted)) {  // while keys come to us it is one: Ctrl-Break, or a Ctrl-C that somebody sent
       if (takes_keys && mlx_tty_take_interrupt()) bytes[(*out_length)++] = 3;
       return NULL;
     }
@@ -146,7 +153,8 @@ mlx_status_t mlx_tty_read(unsigned char *bytes, size_t size, size_t *out_length,
     }
     for (DWORD i = 0; i < count; ++i) {
       if (events[i].EventType == WINDOW_BUFFER_SIZE_EVENT) resized = true;
-      if (events[i].EventType == KEY_EVENT) *out_length += put_key(&events[i].Event.KeyEvent, bytes + *out_length);
+      if (events[i].EventType == KEY_EVENT)
+        *out_length += put_key(&events[i].Event.KeyEvent, bytes + *out_length);
     }
   }
   return NULL;

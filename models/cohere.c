@@ -1,12 +1,15 @@
-// Command R: layer norms without a bias, attention and MLP side by side, positions that turn neighbouring elements, scaled logits.
+// Command R: layer norms without a bias, attention and MLP side by side, positions that turn neighbouring
+// elements, scaled logits.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t cohere_tensors[] = {
     MLX_RULE_EMBED,
     MLX_LAYER_NORM("input_layernorm", "attn_norm"),
     MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
-    MLX_LAYER_MATRIX("self_attn.q_norm.weight", "attn_q_norm.weight", MLX_DIM(heads), MLX_DIM(head_dim), .present = mlx_has_qk_norm),
-    MLX_LAYER_MATRIX("self_attn.k_norm.weight", "attn_k_norm.weight", MLX_DIM(kv_heads), MLX_DIM(head_dim), .present = mlx_has_qk_norm),
+    MLX_LAYER_MATRIX("self_attn.q_norm.weight", "attn_q_norm.weight", MLX_DIM(heads), MLX_DIM(head_dim),
+                     .present = mlx_has_qk_norm),
+    MLX_LAYER_MATRIX("self_attn.k_norm.weight", "attn_k_norm.weight", MLX_DIM(kv_heads), MLX_DIM(head_dim),
+                     .present = mlx_has_qk_norm),
     MLX_RULES_GATED_MLP,
     MLX_RULE_FINAL_NORM(),
     MLX_RULE_HEAD,
@@ -19,14 +22,18 @@ static mlx_status_t cohere_read_config(const mlx_source_t *source, mlx_config_t 
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(mlx_read_switch(source, "use_qk_norm", "blk.0.attn_q_norm.weight", false, &c->qk_norm));
   MLX_TRY(mlx_source_number(source, "logit_scale", ".logit_scale", &c->logit_scale, NULL));
-  return mlx_read_rope(source, &(mlx_rope_fields_t){.default_theta = 500000.0, .adjacent = true}, c, &c->rope);
+  return mlx_read_rope(source, &(mlx_rope_fields_t){.default_theta = 500000.0, .adjacent = true}, c,
+                       &c->rope);
 }
 
 static mlx_value_t cohere_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_attention_t attention = mlx_attention_of(c, layer);
-  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"), MLX_B("self_attn.q_proj", c->q_bias));   // [M, heads * head_dim]
-  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"), MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
-  mlx_value_t v = mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
+  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"),
+                                     MLX_B("self_attn.q_proj", c->q_bias));  // [M, heads * head_dim]
+  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"),
+                                     MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
+  mlx_value_t v =
+      mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
   if (c->qk_norm) {  // every head has its own gain: [heads, head_dim]
     q = mlx_op_head_layernorm(g, "q_normed", q, c->head_dim, MLX_W("self_attn.q_norm"), c->norm_eps);
     k = mlx_op_head_layernorm(g, "k_normed", k, c->head_dim, MLX_W("self_attn.k_norm"), c->norm_eps);

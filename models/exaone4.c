@@ -1,16 +1,12 @@
-// EXAONE 4: Llama with its norms after each half of a layer and the heads of q and k normalised. Where some layers have a window, only
-// those turn their heads.
+// EXAONE 4: Llama with its norms after each half of a layer and the heads of q and k normalised. Where some
+// layers have a window, only those turn their heads.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t exaone4_tensors[] = {
-    MLX_RULE_EMBED,
-    MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
-    MLX_RULES_QK_NORM(),
-    MLX_LAYER_NORM("post_attention_layernorm", "post_attention_norm"),
-    MLX_RULES_GATED_MLP,
-    MLX_LAYER_NORM("post_feedforward_layernorm", "post_ffw_norm"),
-    MLX_RULE_FINAL_NORM(),
-    MLX_RULE_HEAD,
+    MLX_RULE_EMBED,        MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
+    MLX_RULES_QK_NORM(),   MLX_LAYER_NORM("post_attention_layernorm", "post_attention_norm"),
+    MLX_RULES_GATED_MLP,   MLX_LAYER_NORM("post_feedforward_layernorm", "post_ffw_norm"),
+    MLX_RULE_FINAL_NORM(), MLX_RULE_HEAD,
 };
 
 static mlx_status_t exaone4_read_config(const mlx_source_t *source, mlx_config_t *c) {

@@ -24,7 +24,8 @@ static mlx_status_t read_gemma_act(const mlx_source_t *source, mlx_config_t *c) 
 static mlx_status_t gemma_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_require_switch(source, "use_bidirectional_attention", false));
   MLX_TRY(read_gemma_act(source, c));
-  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 256, .default_kv_heads = 16}, true, c));
+  MLX_TRY(
+      mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 256, .default_kv_heads = 16}, true, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   c->embed_scale = sqrt((double)c->hidden);

@@ -1,4 +1,5 @@
-// Gemma 2: Gemma with norms before and after each half of a layer, capped scores and logits, and a window in every other layer.
+// Gemma 2: Gemma with norms before and after each half of a layer, capped scores and logits, and a window in
+// every other layer.
 #include "models/shared/blocks.h"
 
 #include <math.h>
@@ -15,11 +16,15 @@ static const mlx_tensor_rule_t gemma2_tensors[] = {
     MLX_RULE_HEAD,
 };
 
-// GGUF does not say query_pre_attn_scalar: it is the width of a head, but in the largest model, of 46 layers, hidden / heads.
+// GGUF does not say query_pre_attn_scalar: it is the width of a head, but in the largest model, of 46 layers,
+// hidden / heads.
 static mlx_status_t read_scale(const mlx_source_t *source, mlx_config_t *c) {
   double width = (double)(c->layers == 46 ? c->hidden / c->heads : c->head_dim);
-  if (!mlx_source_is_gguf(source)) MLX_TRY(mlx_source_number(source, "query_pre_attn_scalar", NULL, &width, NULL));
-  if (!(width > 0.0)) return mlx_source_field_error(source, "query_pre_attn_scalar", NULL, MLX_INVALID_INPUT, "must be greater than 0");
+  if (!mlx_source_is_gguf(source))
+    MLX_TRY(mlx_source_number(source, "query_pre_attn_scalar", NULL, &width, NULL));
+  if (!(width > 0.0))
+    return mlx_source_field_error(source, "query_pre_attn_scalar", NULL, MLX_INVALID_INPUT,
+                                  "must be greater than 0");
   c->attention_scale = 1.0 / sqrt(width);
   return NULL;
 }
@@ -27,12 +32,15 @@ static mlx_status_t read_scale(const mlx_source_t *source, mlx_config_t *c) {
 static mlx_status_t gemma2_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_require_switch(source, "use_bidirectional_attention", false));
   MLX_TRY(mlx_read_act(source, "hidden_activation", MLX_ACT_GELU_TANH, &c->act));
-  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 256, .default_kv_heads = 4}, true, c));
+  MLX_TRY(
+      mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 256, .default_kv_heads = 4}, true, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(read_scale(source, c));
-  MLX_TRY(mlx_source_number(source, "attn_logit_softcapping", ".attn_logit_softcapping", &c->attention_softcap, NULL));
-  MLX_TRY(mlx_source_number(source, "final_logit_softcapping", ".final_logit_softcapping", &c->logit_softcap, NULL));
+  MLX_TRY(mlx_source_number(source, "attn_logit_softcapping", ".attn_logit_softcapping",
+                            &c->attention_softcap, NULL));
+  MLX_TRY(mlx_source_number(source, "final_logit_softcapping", ".final_logit_softcapping", &c->logit_softcap,
+                            NULL));
   MLX_TRY(mlx_read_windows(source, 2, 4096, c));
   c->embed_scale = sqrt((double)c->hidden);
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);

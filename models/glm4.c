@@ -1,5 +1,5 @@
-// GLM-4: Llama with norms before and after each half of a layer, gate and up in one tensor, and half of each head turned, neighbour by
-// neighbour.
+// GLM-4: Llama with norms before and after each half of a layer, gate and up in one tensor, and half of each
+// head turned, neighbour by neighbour.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t glm4_tensors[] = {
@@ -15,11 +15,13 @@ static const mlx_tensor_rule_t glm4_tensors[] = {
     MLX_RULE_HEAD,
 };
 
-static const mlx_rope_fields_t glm4_rope = {.partial = "partial_rotary_factor", .default_partial = 0.5, .adjacent = true};
+static const mlx_rope_fields_t glm4_rope = {
+    .partial = "partial_rotary_factor", .default_partial = 0.5, .adjacent = true};
 
 static mlx_status_t glm4_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 128, .default_kv_heads = 2}, false, c));
+  MLX_TRY(
+      mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 128, .default_kv_heads = 2}, false, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_switch(source, "attention_bias", "blk.0.attn_q.bias", true, &c->q_bias));
   MLX_TRY(mlx_read_switch(source, "attention_bias", "blk.0.attn_k.bias", true, &c->kv_bias));

@@ -1,4 +1,5 @@
-// GPT-2: learned positions, layer norms, q, k and v in one tensor, a GELU MLP. Its matrices are stored [in, out].
+// GPT-2: learned positions, layer norms, q, k and v in one tensor, a GELU MLP. Its matrices are stored [in,
+// out].
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t gpt2_tensors[] = {
@@ -6,15 +7,19 @@ static const mlx_tensor_rule_t gpt2_tensors[] = {
     MLX_MATRIX("transformer.wpe.weight", "position_embd.weight", MLX_DIM(context), MLX_DIM(hidden)),
     MLX_VECTOR("transformer.h.%d.ln_1.weight", "blk.%d.attn_norm.weight", MLX_DIM(hidden)),
     MLX_VECTOR("transformer.h.%d.ln_1.bias", "blk.%d.attn_norm.bias", MLX_DIM(hidden)),
-    MLX_MATRIX("transformer.h.%d.attn.c_attn.weight", "blk.%d.attn_qkv.weight", MLX_DIM(qkv_width), MLX_DIM(hidden), .hf_order = MLX_ROWS_ARE_COLUMNS),
+    MLX_MATRIX("transformer.h.%d.attn.c_attn.weight", "blk.%d.attn_qkv.weight", MLX_DIM(qkv_width),
+               MLX_DIM(hidden), .hf_order = MLX_ROWS_ARE_COLUMNS),
     MLX_VECTOR("transformer.h.%d.attn.c_attn.bias", "blk.%d.attn_qkv.bias", MLX_DIM(qkv_width)),
-    MLX_MATRIX("transformer.h.%d.attn.c_proj.weight", "blk.%d.attn_output.weight", MLX_DIM(hidden), MLX_DIM(hidden), .hf_order = MLX_ROWS_ARE_COLUMNS),
+    MLX_MATRIX("transformer.h.%d.attn.c_proj.weight", "blk.%d.attn_output.weight", MLX_DIM(hidden),
+               MLX_DIM(hidden), .hf_order = MLX_ROWS_ARE_COLUMNS),
     MLX_VECTOR("transformer.h.%d.attn.c_proj.bias", "blk.%d.attn_output.bias", MLX_DIM(hidden)),
     MLX_VECTOR("transformer.h.%d.ln_2.weight", "blk.%d.ffn_norm.weight", MLX_DIM(hidden)),
     MLX_VECTOR("transformer.h.%d.ln_2.bias", "blk.%d.ffn_norm.bias", MLX_DIM(hidden)),
-    MLX_MATRIX("transformer.h.%d.mlp.c_fc.weight", "blk.%d.ffn_up.weight", MLX_DIM(ffn), MLX_DIM(hidden), .hf_order = MLX_ROWS_ARE_COLUMNS),
+    MLX_MATRIX("transformer.h.%d.mlp.c_fc.weight", "blk.%d.ffn_up.weight", MLX_DIM(ffn), MLX_DIM(hidden),
+               .hf_order = MLX_ROWS_ARE_COLUMNS),
     MLX_VECTOR("transformer.h.%d.mlp.c_fc.bias", "blk.%d.ffn_up.bias", MLX_DIM(ffn)),
-    MLX_MATRIX("transformer.h.%d.mlp.c_proj.weight", "blk.%d.ffn_down.weight", MLX_DIM(hidden), MLX_DIM(ffn), .hf_order = MLX_ROWS_ARE_COLUMNS),
+    MLX_MATRIX("transformer.h.%d.mlp.c_proj.weight", "blk.%d.ffn_down.weight", MLX_DIM(hidden), MLX_DIM(ffn),
+               .hf_order = MLX_ROWS_ARE_COLUMNS),
     MLX_VECTOR("transformer.h.%d.mlp.c_proj.bias", "blk.%d.ffn_down.bias", MLX_DIM(hidden)),
     MLX_VECTOR("transformer.ln_f.weight", "output_norm.weight", MLX_DIM(hidden)),
     MLX_VECTOR("transformer.ln_f.bias", "output_norm.bias", MLX_DIM(hidden)),
@@ -22,8 +27,12 @@ static const mlx_tensor_rule_t gpt2_tensors[] = {
 };
 
 static mlx_status_t gpt2_read_config(const mlx_source_t *source, mlx_config_t *c) {
-  static const mlx_size_names_t names = {
-      .layers = "n_layer", .hidden = "n_embd", .ffn = "n_inner", .heads = "n_head", .kv_heads = "n_head", .context = "n_positions"};
+  static const mlx_size_names_t names = {.layers = "n_layer",
+                                         .hidden = "n_embd",
+                                         .ffn = "n_inner",
+                                         .heads = "n_head",
+                                         .kv_heads = "n_head",
+                                         .context = "n_positions"};
   MLX_TRY(mlx_require_switch(source, "add_cross_attention", false));
   MLX_TRY(mlx_read_act(source, "activation_function", MLX_ACT_GELU_TANH, &c->act));
   MLX_TRY(mlx_read_sizes(source, &names, true, c));
@@ -61,7 +70,8 @@ static mlx_value_t gpt2_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_va
   x = mlx_op_add(g, "placed", x, place);
   for (int layer = 0; layer < c->layers; ++layer) x = gpt2_layer(g, c, layer, x);
   mlx_op_scope(g, "%s", "");
-  return mlx_op_layernorm(g, "final", x, mlx_op_weight(g, "transformer.ln_f.weight"), mlx_op_weight(g, "transformer.ln_f.bias"), c->norm_eps);
+  return mlx_op_layernorm(g, "final", x, mlx_op_weight(g, "transformer.ln_f.weight"),
+                          mlx_op_weight(g, "transformer.ln_f.bias"), c->norm_eps);
 }
 
 static mlx_value_t gpt2_head(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t hidden) {

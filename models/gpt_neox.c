@@ -1,26 +1,36 @@
-// GPT-NeoX and Pythia: layer norms, q, k and v in one tensor, part of each head turned, attention and a GELU MLP side by side.
+// GPT-NeoX and Pythia: layer norms, q, k and v in one tensor, part of each head turned, attention and a GELU
+// MLP side by side.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t gpt_neox_tensors[] = {
     MLX_MATRIX("gpt_neox.embed_in.weight", "token_embd.weight", MLX_DIM(vocab), MLX_DIM(hidden)),
     MLX_VECTOR("gpt_neox.layers.%d.input_layernorm.weight", "blk.%d.attn_norm.weight", MLX_DIM(hidden)),
     MLX_VECTOR("gpt_neox.layers.%d.input_layernorm.bias", "blk.%d.attn_norm.bias", MLX_DIM(hidden)),
-    MLX_MATRIX("gpt_neox.layers.%d.attention.query_key_value.weight", "blk.%d.attn_qkv.weight", MLX_DIM(qkv_width), MLX_DIM(hidden), .hf_order = MLX_ROWS_QKV_BY_HEAD),
-    MLX_VECTOR("gpt_neox.layers.%d.attention.query_key_value.bias", "blk.%d.attn_qkv.bias", MLX_DIM(qkv_width), .hf_order = MLX_ROWS_QKV_BY_HEAD, .present = mlx_has_q_bias),
-    MLX_MATRIX("gpt_neox.layers.%d.attention.dense.weight", "blk.%d.attn_output.weight", MLX_DIM(hidden), MLX_HEADS(heads)),
-    MLX_VECTOR("gpt_neox.layers.%d.attention.dense.bias", "blk.%d.attn_output.bias", MLX_DIM(hidden), .present = mlx_has_q_bias),
-    MLX_VECTOR("gpt_neox.layers.%d.post_attention_layernorm.weight", "blk.%d.ffn_norm.weight", MLX_DIM(hidden)),
+    MLX_MATRIX("gpt_neox.layers.%d.attention.query_key_value.weight", "blk.%d.attn_qkv.weight",
+               MLX_DIM(qkv_width), MLX_DIM(hidden), .hf_order = MLX_ROWS_QKV_BY_HEAD),
+    MLX_VECTOR("gpt_neox.layers.%d.attention.query_key_value.bias", "blk.%d.attn_qkv.bias",
+               MLX_DIM(qkv_width), .hf_order = MLX_ROWS_QKV_BY_HEAD, .present = mlx_has_q_bias),
+    MLX_MATRIX("gpt_neox.layers.%d.attention.dense.weight", "blk.%d.attn_output.weight", MLX_DIM(hidden),
+               MLX_HEADS(heads)),
+    MLX_VECTOR("gpt_neox.layers.%d.attention.dense.bias", "blk.%d.attn_output.bias", MLX_DIM(hidden),
+               .present = mlx_has_q_bias),
+    MLX_VECTOR("gpt_neox.layers.%d.post_attention_layernorm.weight", "blk.%d.ffn_norm.weight",
+               MLX_DIM(hidden)),
     MLX_VECTOR("gpt_neox.layers.%d.post_attention_layernorm.bias", "blk.%d.ffn_norm.bias", MLX_DIM(hidden)),
-    MLX_MATRIX("gpt_neox.layers.%d.mlp.dense_h_to_4h.weight", "blk.%d.ffn_up.weight", MLX_DIM(ffn), MLX_DIM(hidden)),
+    MLX_MATRIX("gpt_neox.layers.%d.mlp.dense_h_to_4h.weight", "blk.%d.ffn_up.weight", MLX_DIM(ffn),
+               MLX_DIM(hidden)),
     MLX_VECTOR("gpt_neox.layers.%d.mlp.dense_h_to_4h.bias", "blk.%d.ffn_up.bias", MLX_DIM(ffn)),
-    MLX_MATRIX("gpt_neox.layers.%d.mlp.dense_4h_to_h.weight", "blk.%d.ffn_down.weight", MLX_DIM(hidden), MLX_DIM(ffn)),
+    MLX_MATRIX("gpt_neox.layers.%d.mlp.dense_4h_to_h.weight", "blk.%d.ffn_down.weight", MLX_DIM(hidden),
+               MLX_DIM(ffn)),
     MLX_VECTOR("gpt_neox.layers.%d.mlp.dense_4h_to_h.bias", "blk.%d.ffn_down.bias", MLX_DIM(hidden)),
     MLX_VECTOR("gpt_neox.final_layer_norm.weight", "output_norm.weight", MLX_DIM(hidden)),
     MLX_VECTOR("gpt_neox.final_layer_norm.bias", "output_norm.bias", MLX_DIM(hidden)),
-    MLX_MATRIX("embed_out.weight", "output.weight", MLX_DIM(vocab), MLX_DIM(hidden), .present = mlx_has_own_head),
+    MLX_MATRIX("embed_out.weight", "output.weight", MLX_DIM(vocab), MLX_DIM(hidden),
+               .present = mlx_has_own_head),
 };
 
-static const mlx_rope_fields_t gpt_neox_rope = {.theta = "rotary_emb_base", .partial = "rotary_pct", .default_partial = 0.25};
+static const mlx_rope_fields_t gpt_neox_rope = {
+    .theta = "rotary_emb_base", .partial = "rotary_pct", .default_partial = 0.25};
 
 static mlx_status_t gpt_neox_read_config(const mlx_source_t *source, mlx_config_t *c) {
   bool found;
@@ -39,8 +49,9 @@ static mlx_status_t gpt_neox_read_config(const mlx_source_t *source, mlx_config_
 static mlx_value_t gpt_neox_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const int64_t width = c->heads * c->head_dim;
   const mlx_attention_t attention = mlx_attention_of(c, layer);
-  mlx_value_t qkv = mlx_op_linear_bias(g, "qkv", h, W("attention.query_key_value"),
-                                       c->q_bias ? B("attention.query_key_value") : MLX_NONE);  // [M, 3 * heads * head_dim]
+  mlx_value_t qkv =
+      mlx_op_linear_bias(g, "qkv", h, W("attention.query_key_value"),
+                         c->q_bias ? B("attention.query_key_value") : MLX_NONE);  // [M, 3 * heads * head_dim]
   mlx_value_t q = mlx_op_columns(g, "q", qkv, 0, width);
   mlx_value_t k = mlx_op_columns(g, "k", qkv, width, width);
   mlx_value_t v = mlx_op_columns(g, "v", qkv, 2 * width, width);
@@ -54,7 +65,8 @@ static mlx_value_t gpt_neox_layer(mlx_graph_t *g, const mlx_config_t *c, int lay
   mlx_op_scope(g, "layer%d", layer);
   mlx_value_t h = mlx_op_layernorm(g, "attn_in", x, W("input_layernorm"), B("input_layernorm"), c->norm_eps);
   mlx_value_t after = mlx_op_add(g, "after_attn", x, gpt_neox_attention(g, c, layer, h));
-  h = mlx_op_layernorm(g, "mlp_in", c->parallel ? x : after, W("post_attention_layernorm"), B("post_attention_layernorm"), c->norm_eps);
+  h = mlx_op_layernorm(g, "mlp_in", c->parallel ? x : after, W("post_attention_layernorm"),
+                       B("post_attention_layernorm"), c->norm_eps);
   h = mlx_op_linear_bias(g, "up", h, W("mlp.dense_h_to_4h"), B("mlp.dense_h_to_4h"));  // [M, ffn]
   h = mlx_op_activate(g, "act", c->act, h);
   h = mlx_op_linear_bias(g, "down", h, W("mlp.dense_4h_to_h"), B("mlp.dense_4h_to_h"));
@@ -66,7 +78,8 @@ static mlx_value_t gpt_neox_forward(mlx_graph_t *g, const mlx_model_t *model, ml
   mlx_value_t x = mlx_op_embed(g, mlx_op_weight(g, "gpt_neox.embed_in.weight"), tokens);  // [M, hidden]
   for (int layer = 0; layer < c->layers; ++layer) x = gpt_neox_layer(g, c, layer, x);
   mlx_op_scope(g, "%s", "");
-  return mlx_op_layernorm(g, "final", x, mlx_op_weight(g, "gpt_neox.final_layer_norm.weight"), mlx_op_weight(g, "gpt_neox.final_layer_norm.bias"), c->norm_eps);
+  return mlx_op_layernorm(g, "final", x, mlx_op_weight(g, "gpt_neox.final_layer_norm.weight"),
+                          mlx_op_weight(g, "gpt_neox.final_layer_norm.bias"), c->norm_eps);
 }
 
 static mlx_value_t gpt_neox_head(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t hidden) {

@@ -9,7 +9,8 @@ static const mlx_tensor_rule_t granitemoe_tensors[] = {
     MLX_LAYER_NORM("input_layernorm", "attn_norm"),
     MLX_RULES_ATTENTION(MLX_ROWS_INTERLEAVED_HALVES),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
-    MLX_LAYER_MATRIX("block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight", MLX_DIM(experts), MLX_DIM(hidden)),
+    MLX_LAYER_MATRIX("block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight", MLX_DIM(experts),
+                     MLX_DIM(hidden)),
     MLX_EXPERTS(STORED "gate.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden),
                 .hf_stored = STORED "input_linear.weight", .hf_half = MLX_FIRST_HALF),
     MLX_EXPERTS(STORED "up.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden),
@@ -33,8 +34,8 @@ static mlx_status_t granitemoe_read_config(const mlx_source_t *source, mlx_confi
 static mlx_value_t granitemoe_experts(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_experts_t experts = {.used = c->experts_used, .sum_to_one = true, .act = c->act};
   mlx_value_t scores = mlx_op_linear(g, "router", h, MLX_W("block_sparse_moe.router.layer"));  // [M, experts]
-  return mlx_op_experts(g, "experts", &experts, h, scores, MLX_W("block_sparse_moe.gate"), MLX_W("block_sparse_moe.up"),
-                        MLX_W("block_sparse_moe.output_linear"));
+  return mlx_op_experts(g, "experts", &experts, h, scores, MLX_W("block_sparse_moe.gate"),
+                        MLX_W("block_sparse_moe.up"), MLX_W("block_sparse_moe.output_linear"));
 }
 
 static mlx_value_t granitemoe_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {

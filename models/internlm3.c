@@ -1,4 +1,5 @@
-// InternLM3: Llama with one switch for the biases of q, k and v, and one for all others. Its GGUF files say that they are Llama.
+// InternLM3: Llama with one switch for the biases of q, k and v, and one for all others. Its GGUF files say
+// that they are Llama.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t internlm3_tensors[] = {

@@ -1,4 +1,5 @@
-// Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU. Also SmolLM2 and other models of the same type.
+// Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU. Also SmolLM2 and other models of the
+// same type.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t llama_tensors[] = {

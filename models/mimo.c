@@ -1,5 +1,5 @@
-// MiMo: Qwen2, and layers that predict the tokens after the next one, which decoding token by token does not use. llama.cpp's
-// converter does not know it.
+// MiMo: Qwen2, and layers that predict the tokens after the next one, which decoding token by token does not
+// use. llama.cpp's converter does not know it.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t mimo_tensors[] = {

@@ -1,5 +1,5 @@
-// MiniCPM, up to 2 and of MiniCPM4 those without sparse attention: Llama with factors for the embedding, what each half of a layer
-// adds, and the logits.
+// MiniCPM, up to 2 and of MiniCPM4 those without sparse attention: Llama with factors for the embedding, what
+// each half of a layer adds, and the logits.
 #include <math.h>
 
 #include "models/shared/blocks.h"
@@ -29,23 +29,27 @@ static mlx_status_t read_factors(const mlx_source_t *source, mlx_config_t *c) {
     divisor = (double)c->hidden / base;
   }
   if (!(divisor > 0.0 && isfinite(divisor))) {
-    return mlx_source_field_error(source, "dim_model_base", ".logit_scale", MLX_INVALID_INPUT, "must be greater than 0");
+    return mlx_source_field_error(source, "dim_model_base", ".logit_scale", MLX_INVALID_INPUT,
+                                  "must be greater than 0");
   }
   c->logit_scale = 1.0 / divisor;
   return NULL;
 }
 
-// The model's own table of positions is made once, for all it can have: their number chooses the long or the short factors.
+// The model's own table of positions is made once, for all it can have: their number chooses the long or the
+// short factors.
 static mlx_status_t settle_longrope(const mlx_source_t *source, mlx_config_t *c) {
   static const char *const fixed[] = {"rope_scaling.factor", "rope_scaling.attention_factor"};
   if (!c->local_context) return NULL;
   for (int i = 0; i < 2; ++i) {
     if (mlx_source_has(source, fixed[i], NULL)) {
-      return mlx_source_field_error(source, fixed[i], NULL, MLX_UNSUPPORTED, "is given, which this model's longrope does not use");
+      return mlx_source_field_error(source, fixed[i], NULL, MLX_UNSUPPORTED,
+                                    "is given, which this model's longrope does not use");
     }
   }
   if (mlx_source_is_gguf(source) || c->context < c->local_context) {
-    return mlx_source_field_error(source, "rope_scaling.original_max_position_embeddings", ".rope.scaling.type", MLX_UNSUPPORTED,
+    return mlx_source_field_error(source, "rope_scaling.original_max_position_embeddings",
+                                  ".rope.scaling.type", MLX_UNSUPPORTED,
                                   "means a longrope that mlxcel does not know");
   }
   if (c->context == c->local_context) c->rope = c->local_rope;
@@ -58,16 +62,18 @@ static mlx_status_t refuse_others(const mlx_source_t *source) {
   int64_t experts = 0, slices = 1;
   bool found;
   if (mlx_source_has(source, "sparse_config", NULL)) {
-    return mlx_source_field_error(source, "sparse_config", NULL, MLX_UNSUPPORTED, "is given; sparse attention is not supported");
+    return mlx_source_field_error(source, "sparse_config", NULL, MLX_UNSUPPORTED,
+                                  "is given; sparse attention is not supported");
   }
   MLX_TRY(mlx_source_int(source, "num_experts", ".expert_count", 0, 1 << 20, &experts, &found));
   if (experts) {
-    return mlx_source_field_error(source, "num_experts", ".expert_count", MLX_UNSUPPORTED, "is %lld; experts are not supported",
-                                  (long long)experts);
+    return mlx_source_field_error(source, "num_experts", ".expert_count", MLX_UNSUPPORTED,
+                                  "is %lld; experts are not supported", (long long)experts);
   }
   MLX_TRY(mlx_source_int(source, "pretraining_tp", NULL, 0, 1 << 20, &slices, &found));
   if (slices <= 1) return NULL;
-  return mlx_source_field_error(source, "pretraining_tp", NULL, MLX_UNSUPPORTED, "is %lld; only 1 is supported", (long long)slices);
+  return mlx_source_field_error(source, "pretraining_tp", NULL, MLX_UNSUPPORTED,
+                                "is %lld; only 1 is supported", (long long)slices);
 }
 
 static mlx_status_t minicpm_read_config(const mlx_source_t *source, mlx_config_t *c) {

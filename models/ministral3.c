@@ -1,5 +1,6 @@
-// Ministral 3: Mistral with a yarn rope, and queries that grow with the position: by 1 + beta log(1 + floor(position / original context)).
-// GGUF's mistral3 is also the text model of Mistral Small 3, which has neither.
+// Ministral 3: Mistral with a yarn rope, and queries that grow with the position: by 1 + beta log(1 +
+// floor(position / original context)). GGUF's mistral3 is also the text model of Mistral Small 3, which has
+// neither.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t ministral3_tensors[] = {
@@ -15,13 +16,17 @@ static const mlx_tensor_rule_t ministral3_tensors[] = {
 static mlx_status_t ministral3_read_config(const mlx_source_t *source, mlx_config_t *c) {
   const char *original = "rope_parameters.original_max_position_embeddings";
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 128, .default_kv_heads = 8}, false, c));
+  MLX_TRY(
+      mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 128, .default_kv_heads = 8}, false, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_windows(source, 0, 0, c));
-  const bool grows = !mlx_source_is_gguf(source) || mlx_source_has(source, NULL, ".attention.temperature_scale");
+  const bool grows =
+      !mlx_source_is_gguf(source) || mlx_source_has(source, NULL, ".attention.temperature_scale");
   if (grows) {
-    MLX_TRY(mlx_source_number(source, "rope_parameters.llama_4_scaling_beta", ".attention.temperature_scale", &c->growth, NULL));
-    MLX_TRY(mlx_source_int(source, original, ".rope.scaling.original_context_length", 1, 1 << 30, &c->growth_period, NULL));
+    MLX_TRY(mlx_source_number(source, "rope_parameters.llama_4_scaling_beta", ".attention.temperature_scale",
+                              &c->growth, NULL));
+    MLX_TRY(mlx_source_int(source, original, ".rope.scaling.original_context_length", 1, 1 << 30,
+                           &c->growth_period, NULL));
   }
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }

@@ -1,5 +1,6 @@
-// Mistral: Llama, where a query sees only the last positions. Its GGUF files say that they are Llama, and most do not say how many
-// positions: those are read as Llama, which is the same as long as a text fits into the window.
+// Mistral: Llama, where a query sees only the last positions. Its GGUF files say that they are Llama, and
+// most do not say how many positions: those are read as Llama, which is the same as long as a text fits into
+// the window.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t mistral_tensors[] = {
@@ -18,7 +19,8 @@ static bool mistral_takes(const mlx_source_t *source) {
 
 static mlx_status_t mistral_read_config(const mlx_source_t *source, mlx_config_t *c) {
   if (mlx_source_has(source, "layer_types", NULL)) {
-    return mlx_source_field_error(source, "layer_types", NULL, MLX_UNSUPPORTED, "is given; in this model all layers are alike");
+    return mlx_source_field_error(source, "layer_types", NULL, MLX_UNSUPPORTED,
+                                  "is given; in this model all layers are alike");
   }
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 8}, false, c));

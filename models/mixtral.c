@@ -6,13 +6,17 @@ static const mlx_tensor_rule_t mixtral_tensors[] = {
     MLX_LAYER_NORM("input_layernorm", "attn_norm"),
     MLX_RULES_ATTENTION(MLX_ROWS_INTERLEAVED_HALVES),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
-    MLX_LAYER_MATRIX("block_sparse_moe.gate.weight", "ffn_gate_inp.weight", MLX_DIM(experts), MLX_DIM(hidden)),
-    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w1.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden),
-                .hf_stacked = true, .mlx_name = "model.layers.%d.block_sparse_moe.switch_mlp.gate_proj.weight"),
-    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w3.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden),
-                .hf_stacked = true, .mlx_name = "model.layers.%d.block_sparse_moe.switch_mlp.up_proj.weight"),
-    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w2.weight", "blk.%d.ffn_down_exps.weight", MLX_DIM(hidden), MLX_DIM(ffn),
-                .hf_stacked = true, .mlx_name = "model.layers.%d.block_sparse_moe.switch_mlp.down_proj.weight"),
+    MLX_LAYER_MATRIX("block_sparse_moe.gate.weight", "ffn_gate_inp.weight", MLX_DIM(experts),
+                     MLX_DIM(hidden)),
+    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w1.weight", "blk.%d.ffn_gate_exps.weight",
+                MLX_DIM(ffn), MLX_DIM(hidden), .hf_stacked = true,
+                .mlx_name = "model.layers.%d.block_sparse_moe.switch_mlp.gate_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w3.weight", "blk.%d.ffn_up_exps.weight",
+                MLX_DIM(ffn), MLX_DIM(hidden), .hf_stacked = true,
+                .mlx_name = "model.layers.%d.block_sparse_moe.switch_mlp.up_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.block_sparse_moe.experts.%e.w2.weight", "blk.%d.ffn_down_exps.weight",
+                MLX_DIM(hidden), MLX_DIM(ffn), .hf_stacked = true,
+                .mlx_name = "model.layers.%d.block_sparse_moe.switch_mlp.down_proj.weight"),
     MLX_RULE_FINAL_NORM(),
     MLX_RULE_HEAD,
 };
@@ -34,8 +38,8 @@ static mlx_status_t mixtral_read_config(const mlx_source_t *source, mlx_config_t
 static mlx_value_t mixtral_experts(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_experts_t experts = {.used = c->experts_used, .sum_to_one = c->experts_sum_to_one, .act = c->act};
   mlx_value_t scores = mlx_op_linear(g, "router", h, MLX_W("block_sparse_moe.gate"));  // [M, experts]
-  return mlx_op_experts(g, "experts", &experts, h, scores, MLX_W("block_sparse_moe.experts.all.w1"), MLX_W("block_sparse_moe.experts.all.w3"),
-                        MLX_W("block_sparse_moe.experts.all.w2"));
+  return mlx_op_experts(g, "experts", &experts, h, scores, MLX_W("block_sparse_moe.experts.all.w1"),
+                        MLX_W("block_sparse_moe.experts.all.w3"), MLX_W("block_sparse_moe.experts.all.w2"));
 }
 
 static mlx_value_t mixtral_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {

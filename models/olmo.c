@@ -3,7 +3,8 @@
 
 static const mlx_tensor_rule_t olmo_tensors[] = {
     MLX_RULE_EMBED,
-    MLX_RULES_ATTENTION_OF(MLX_ROWS_INTERLEAVED_HALVES, MLX_ROWS_AS_STORED),  // the converter leaves biases alone here
+    MLX_RULES_ATTENTION_OF(MLX_ROWS_INTERLEAVED_HALVES,
+                           MLX_ROWS_AS_STORED),  // the converter leaves biases alone here
     MLX_RULES_GATED_MLP,
     MLX_RULE_HEAD,
 };
@@ -18,15 +19,18 @@ static mlx_status_t olmo_read_config(const mlx_source_t *source, mlx_config_t *c
 }
 
 // Layer |layer|'s q, k or v.
-static mlx_value_t project(mlx_graph_t *g, const mlx_config_t *c, const char *name, mlx_value_t h, mlx_value_t weight, mlx_value_t bias) {
+static mlx_value_t project(mlx_graph_t *g, const mlx_config_t *c, const char *name, mlx_value_t h,
+                           mlx_value_t weight, mlx_value_t bias) {
   mlx_value_t x = mlx_op_linear_bias(g, c->clip > 0.0 ? "unclipped" : name, h, weight, bias);
   return c->clip > 0.0 ? mlx_op_clip(g, name, x, c->clip) : x;
 }
 
 static mlx_value_t olmo_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_attention_t attention = mlx_attention_of(c, layer);
-  mlx_value_t q = project(g, c, "q", h, MLX_W("self_attn.q_proj"), MLX_B("self_attn.q_proj", c->q_bias));   // [M, heads * head_dim]
-  mlx_value_t k = project(g, c, "k", h, MLX_W("self_attn.k_proj"), MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
+  mlx_value_t q = project(g, c, "q", h, MLX_W("self_attn.q_proj"),
+                          MLX_B("self_attn.q_proj", c->q_bias));  // [M, heads * head_dim]
+  mlx_value_t k = project(g, c, "k", h, MLX_W("self_attn.k_proj"),
+                          MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
   mlx_value_t v = project(g, c, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
   q = mlx_op_rope(g, "q_rope", q, c->head_dim, &c->rope);
   k = mlx_op_rope(g, "k_rope", k, c->head_dim, &c->rope);

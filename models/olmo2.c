@@ -14,7 +14,9 @@ static const mlx_tensor_rule_t olmo2_tensors[] = {
 };
 
 // GGUF files of OLMo 3 have this name too.
-static bool olmo2_takes(const mlx_source_t *source) { return !mlx_gguf_says(source, ".attention.sliding_window"); }
+static bool olmo2_takes(const mlx_source_t *source) {
+  return !mlx_gguf_says(source, ".attention.sliding_window");
+}
 
 static mlx_status_t olmo2_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
@@ -27,9 +29,12 @@ static mlx_status_t olmo2_read_config(const mlx_source_t *source, mlx_config_t *
 static mlx_value_t olmo2_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
   const mlx_rope_t *rope = mlx_rope_of(g, c, layer);
   const mlx_attention_t attention = mlx_attention_of(c, layer);
-  mlx_value_t q = mlx_op_linear_bias(g, "q", x, MLX_W("self_attn.q_proj"), MLX_B("self_attn.q_proj", c->q_bias));   // [M, heads * head_dim]
-  mlx_value_t k = mlx_op_linear_bias(g, "k", x, MLX_W("self_attn.k_proj"), MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
-  mlx_value_t v = mlx_op_linear_bias(g, "v", x, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
+  mlx_value_t q = mlx_op_linear_bias(g, "q", x, MLX_W("self_attn.q_proj"),
+                                     MLX_B("self_attn.q_proj", c->q_bias));  // [M, heads * head_dim]
+  mlx_value_t k = mlx_op_linear_bias(g, "k", x, MLX_W("self_attn.k_proj"),
+                                     MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
+  mlx_value_t v =
+      mlx_op_linear_bias(g, "v", x, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
   q = mlx_op_rmsnorm(g, "q_normed", q, MLX_W("self_attn.q_norm"), c->norm_eps);
   k = mlx_op_rmsnorm(g, "k_normed", k, MLX_W("self_attn.k_norm"), c->norm_eps);
   q = mlx_op_rope(g, "q_rope", q, c->head_dim, rope);

@@ -1,4 +1,5 @@
-// OLMo 3: OLMo 2, where three of four layers have a window and a rope that is not scaled. Its GGUF files say that they are OLMo 2.
+// OLMo 3: OLMo 2, where three of four layers have a window and a rope that is not scaled. Its GGUF files say
+// that they are OLMo 2.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t olmo3_tensors[] = {
@@ -13,7 +14,9 @@ static const mlx_tensor_rule_t olmo3_tensors[] = {
     MLX_RULE_HEAD,
 };
 
-static bool olmo3_takes(const mlx_source_t *source) { return mlx_gguf_says(source, ".attention.sliding_window"); }
+static bool olmo3_takes(const mlx_source_t *source) {
+  return mlx_gguf_says(source, ".attention.sliding_window");
+}
 
 static mlx_status_t olmo3_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
@@ -21,7 +24,8 @@ static mlx_status_t olmo3_read_config(const mlx_source_t *source, mlx_config_t *
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(mlx_read_windows(source, 4, 4096, c));
-  MLX_TRY(mlx_read_rope(source, &(mlx_rope_fields_t){.group = "full_attention", .default_theta = 500000.0}, c, &c->rope));
+  MLX_TRY(mlx_read_rope(source, &(mlx_rope_fields_t){.group = "full_attention", .default_theta = 500000.0}, c,
+                        &c->rope));
   mlx_rope_fields_t local = {.group = "sliding_attention", .default_theta = 500000.0, .unscaled = true};
   if (mlx_source_has(source, NULL, ".rope.freq_base_swa")) local.gguf_theta = ".rope.freq_base_swa";
   return mlx_read_rope(source, &local, c, &c->local_rope);

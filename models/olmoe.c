@@ -1,4 +1,5 @@
-// OLMoE: all of q and all of k normalised, q, k and v clipped if the config says so, and a mixture of experts for the MLP.
+// OLMoE: all of q and all of k normalised, q, k and v clipped if the config says so, and a mixture of experts
+// for the MLP.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t olmoe_tensors[] = {
@@ -9,12 +10,15 @@ static const mlx_tensor_rule_t olmoe_tensors[] = {
     MLX_LAYER_VECTOR("self_attn.k_norm.weight", "attn_k_norm.weight", MLX_HEADS(kv_heads)),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
     MLX_LAYER_MATRIX("mlp.gate.weight", "ffn_gate_inp.weight", MLX_DIM(experts), MLX_DIM(hidden)),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.gate_proj.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden),
-                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.gate_proj.weight"),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.up_proj.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden),
-                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.up_proj.weight"),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.down_proj.weight", "blk.%d.ffn_down_exps.weight", MLX_DIM(hidden), MLX_DIM(ffn),
-                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.down_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.gate_proj.weight", "blk.%d.ffn_gate_exps.weight",
+                MLX_DIM(ffn), MLX_DIM(hidden), .hf_stacked = true,
+                .mlx_name = "model.layers.%d.mlp.switch_mlp.gate_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.up_proj.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(ffn),
+                MLX_DIM(hidden), .hf_stacked = true,
+                .mlx_name = "model.layers.%d.mlp.switch_mlp.up_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.down_proj.weight", "blk.%d.ffn_down_exps.weight",
+                MLX_DIM(hidden), MLX_DIM(ffn), .hf_stacked = true,
+                .mlx_name = "model.layers.%d.mlp.switch_mlp.down_proj.weight"),
     MLX_RULE_FINAL_NORM(),
     MLX_RULE_HEAD,
 };
@@ -37,9 +41,12 @@ static mlx_value_t clip(mlx_graph_t *g, const mlx_config_t *c, const char *name,
 
 static mlx_value_t olmoe_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_attention_t attention = mlx_attention_of(c, layer);
-  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"), MLX_B("self_attn.q_proj", c->q_bias));   // [M, heads * head_dim]
-  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"), MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
-  mlx_value_t v = mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
+  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"),
+                                     MLX_B("self_attn.q_proj", c->q_bias));  // [M, heads * head_dim]
+  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"),
+                                     MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
+  mlx_value_t v =
+      mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
   q = clip(g, c, "q_clipped", mlx_op_rmsnorm(g, "q_normed", q, MLX_W("self_attn.q_norm"), c->norm_eps));
   k = clip(g, c, "k_clipped", mlx_op_rmsnorm(g, "k_normed", k, MLX_W("self_attn.k_norm"), c->norm_eps));
   v = clip(g, c, "v_clipped", v);
@@ -52,8 +59,8 @@ static mlx_value_t olmoe_attention(mlx_graph_t *g, const mlx_config_t *c, int la
 static mlx_value_t olmoe_experts(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_experts_t experts = {.used = c->experts_used, .sum_to_one = c->experts_sum_to_one, .act = c->act};
   mlx_value_t scores = mlx_op_linear(g, "router", h, MLX_W("mlp.gate"));  // [M, experts]
-  return mlx_op_experts(g, "experts", &experts, h, scores, MLX_W("mlp.experts.all.gate_proj"), MLX_W("mlp.experts.all.up_proj"),
-                        MLX_W("mlp.experts.all.down_proj"));
+  return mlx_op_experts(g, "experts", &experts, h, scores, MLX_W("mlp.experts.all.gate_proj"),
+                        MLX_W("mlp.experts.all.up_proj"), MLX_W("mlp.experts.all.down_proj"));
 }
 
 static mlx_value_t olmoe_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {

@@ -1,4 +1,5 @@
-// Phi-1 and Phi-2: one layer norm, then attention and a GELU MLP side by side; biases everywhere, also in the head.
+// Phi-1 and Phi-2: one layer norm, then attention and a GELU MLP side by side; biases everywhere, also in the
+// head.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t phi_tensors[] = {
@@ -28,13 +29,16 @@ static mlx_status_t phi_read_config(const mlx_source_t *source, mlx_config_t *c)
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_GELU_TANH, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, false, c));
   MLX_TRY(mlx_read_eps(source, "layer_norm_eps", ".attention.layer_norm_epsilon", c));
-  return mlx_read_rope(source, &(mlx_rope_fields_t){.partial = "partial_rotary_factor", .default_partial = 0.5}, c, &c->rope);
+  return mlx_read_rope(
+      source, &(mlx_rope_fields_t){.partial = "partial_rotary_factor", .default_partial = 0.5}, c, &c->rope);
 }
 
 static mlx_value_t phi_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_attention_t attention = mlx_attention_of(c, layer);
-  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"), MLX_B("self_attn.q_proj", true));  // [M, heads * head_dim]
-  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"), MLX_B("self_attn.k_proj", true));  // [M, kv_heads * head_dim]
+  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"),
+                                     MLX_B("self_attn.q_proj", true));  // [M, heads * head_dim]
+  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"),
+                                     MLX_B("self_attn.k_proj", true));  // [M, kv_heads * head_dim]
   mlx_value_t v = mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", true));
   q = mlx_op_rope(g, "q_rope", q, c->head_dim, &c->rope);
   k = mlx_op_rope(g, "k_rope", k, c->head_dim, &c->rope);
@@ -44,7 +48,8 @@ static mlx_value_t phi_attention(mlx_graph_t *g, const mlx_config_t *c, int laye
 
 static mlx_value_t phi_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
   mlx_op_scope(g, "layer%d", layer);
-  mlx_value_t in = mlx_op_layernorm(g, "in", x, MLX_W("input_layernorm"), MLX_B("input_layernorm", true), c->norm_eps);
+  mlx_value_t in =
+      mlx_op_layernorm(g, "in", x, MLX_W("input_layernorm"), MLX_B("input_layernorm", true), c->norm_eps);
   mlx_value_t attended = phi_attention(g, c, layer, in);
   mlx_value_t h = mlx_op_linear_bias(g, "up", in, MLX_W("mlp.fc1"), MLX_B("mlp.fc1", true));  // [M, ffn]
   h = mlx_op_activate(g, "act", c->act, h);
@@ -58,12 +63,14 @@ static mlx_value_t phi_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_val
   mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
   for (int layer = 0; layer < c->layers; ++layer) x = phi_layer(g, c, layer, x);
   mlx_op_scope(g, "%s", "");
-  return mlx_op_layernorm(g, "final", x, mlx_op_weight(g, "model.final_layernorm.weight"), mlx_op_weight(g, "model.final_layernorm.bias"), c->norm_eps);
+  return mlx_op_layernorm(g, "final", x, mlx_op_weight(g, "model.final_layernorm.weight"),
+                          mlx_op_weight(g, "model.final_layernorm.bias"), c->norm_eps);
 }
 
 static mlx_value_t phi_head(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t hidden) {
   const char *name = model->config.tied_head ? "model.embed_tokens.weight" : "lm_head.weight";
-  return mlx_op_linear_bias(g, "logits", hidden, mlx_op_weight(g, "%s", name), mlx_op_weight(g, "lm_head.bias"));  // [rows, vocab]
+  return mlx_op_linear_bias(g, "logits", hidden, mlx_op_weight(g, "%s", name),
+                            mlx_op_weight(g, "lm_head.bias"));  // [rows, vocab]
 }
 
 static const char *const phi_types[] = {"phi", NULL};

@@ -1,4 +1,5 @@
-// Phi-3 and Phi-4: Llama with q, k and v in one tensor, gate and up in another, and a longrope for long contexts.
+// Phi-3 and Phi-4: Llama with q, k and v in one tensor, gate and up in another, and a longrope for long
+// contexts.
 #include "models/shared/blocks.h"
 
 #include <string.h>
@@ -15,13 +16,15 @@ static const mlx_tensor_rule_t phi3_tensors[] = {
     MLX_RULE_HEAD,
 };
 
-// Hugging Face reads a "yarn" of this model as something else, and GGUF files have no type but two tensors of factors.
+// Hugging Face reads a "yarn" of this model as something else, and GGUF files have no type but two tensors of
+// factors.
 static mlx_status_t refuse_yarn(const mlx_source_t *source) {
   const char *type = "";
   bool found;
   MLX_TRY(mlx_source_string(source, "rope_scaling.type", NULL, &type, &found));
   if (strcmp(type, "yarn")) return NULL;
-  return mlx_source_field_error(source, "rope_scaling.type", NULL, MLX_UNSUPPORTED, "is 'yarn', which is not supported in this model");
+  return mlx_source_field_error(source, "rope_scaling.type", NULL, MLX_UNSUPPORTED,
+                                "is 'yarn', which is not supported in this model");
 }
 
 static mlx_status_t phi3_read_config(const mlx_source_t *source, mlx_config_t *c) {
@@ -37,7 +40,8 @@ static mlx_value_t phi3_attention(mlx_graph_t *g, const mlx_config_t *c, int lay
   const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
   const mlx_rope_t *rope = mlx_rope_of(g, c, layer);
   const mlx_attention_t attention = mlx_attention_of(c, layer);
-  mlx_value_t qkv = mlx_op_linear(g, "qkv", h, MLX_W("self_attn.qkv_proj"));  // [M, (heads + 2 kv_heads) * head_dim]
+  mlx_value_t qkv =
+      mlx_op_linear(g, "qkv", h, MLX_W("self_attn.qkv_proj"));  // [M, (heads + 2 kv_heads) * head_dim]
   mlx_value_t q = mlx_op_columns(g, "q", qkv, 0, queries);
   mlx_value_t k = mlx_op_columns(g, "k", qkv, queries, keys);
   mlx_value_t v = mlx_op_columns(g, "v", qkv, queries + keys, keys);

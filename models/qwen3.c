@@ -14,7 +14,8 @@ static const mlx_tensor_rule_t qwen3_tensors[] = {
 
 static mlx_status_t qwen3_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 128, .default_kv_heads = 32}, false, c));
+  MLX_TRY(
+      mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 128, .default_kv_heads = 32}, false, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   c->qk_norm = true;
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));

@@ -8,12 +8,15 @@ static const mlx_tensor_rule_t qwen3_moe_tensors[] = {
     MLX_RULES_QK_NORM(),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
     MLX_LAYER_MATRIX("mlp.gate.weight", "ffn_gate_inp.weight", MLX_DIM(experts), MLX_DIM(hidden)),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.gate_proj.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(expert_ffn), MLX_DIM(hidden),
-                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.gate_proj.weight"),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.up_proj.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(expert_ffn), MLX_DIM(hidden),
-                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.up_proj.weight"),
-    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.down_proj.weight", "blk.%d.ffn_down_exps.weight", MLX_DIM(hidden), MLX_DIM(expert_ffn),
-                .hf_stacked = true, .mlx_name = "model.layers.%d.mlp.switch_mlp.down_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.gate_proj.weight", "blk.%d.ffn_gate_exps.weight",
+                MLX_DIM(expert_ffn), MLX_DIM(hidden), .hf_stacked = true,
+                .mlx_name = "model.layers.%d.mlp.switch_mlp.gate_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.up_proj.weight", "blk.%d.ffn_up_exps.weight",
+                MLX_DIM(expert_ffn), MLX_DIM(hidden), .hf_stacked = true,
+                .mlx_name = "model.layers.%d.mlp.switch_mlp.up_proj.weight"),
+    MLX_EXPERTS("model.layers.%d.mlp.experts.%e.down_proj.weight", "blk.%d.ffn_down_exps.weight",
+                MLX_DIM(hidden), MLX_DIM(expert_ffn), .hf_stacked = true,
+                .mlx_name = "model.layers.%d.mlp.switch_mlp.down_proj.weight"),
     MLX_RULE_FINAL_NORM(),
     MLX_RULE_HEAD,
 };
@@ -23,9 +26,12 @@ static mlx_status_t refuse_dense_layers(const mlx_source_t *source) {
   int64_t step = 1;
   bool found;
   MLX_TRY(mlx_source_int(source, "decoder_sparse_step", NULL, 1, 1 << 20, &step, &found));
-  if (step != 1) return mlx_source_field_error(source, "decoder_sparse_step", NULL, MLX_UNSUPPORTED, "is %lld; only 1 is supported", (long long)step);
+  if (step != 1)
+    return mlx_source_field_error(source, "decoder_sparse_step", NULL, MLX_UNSUPPORTED,
+                                  "is %lld; only 1 is supported", (long long)step);
   if (!mlx_source_array_length(source, "mlp_only_layers", NULL)) return NULL;
-  return mlx_source_field_error(source, "mlp_only_layers", NULL, MLX_UNSUPPORTED, "is not empty, which is not supported");
+  return mlx_source_field_error(source, "mlp_only_layers", NULL, MLX_UNSUPPORTED,
+                                "is not empty, which is not supported");
 }
 
 static mlx_status_t qwen3_moe_read_config(const mlx_source_t *source, mlx_config_t *c) {
@@ -35,7 +41,8 @@ static mlx_status_t qwen3_moe_read_config(const mlx_source_t *source, mlx_config
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_expert_count(source, c));
   MLX_TRY(mlx_source_int(source, "num_experts_per_tok", ".expert_used_count", 1, 64, &c->experts_used, NULL));
-  MLX_TRY(mlx_source_int(source, "moe_intermediate_size", ".expert_feed_forward_length", 1, 1 << 20, &c->expert_ffn, NULL));
+  MLX_TRY(mlx_source_int(source, "moe_intermediate_size", ".expert_feed_forward_length", 1, 1 << 20,
+                         &c->expert_ffn, NULL));
   MLX_TRY(mlx_read_expert_weights(source, mlx_source_is_gguf(source), c));
   c->qk_norm = true;
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
@@ -46,8 +53,8 @@ static mlx_status_t qwen3_moe_read_config(const mlx_source_t *source, mlx_config
 static mlx_value_t qwen3_moe_experts(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_experts_t experts = {.used = c->experts_used, .sum_to_one = c->experts_sum_to_one, .act = c->act};
   mlx_value_t scores = mlx_op_linear(g, "router", h, MLX_W("mlp.gate"));  // [M, experts]
-  return mlx_op_experts(g, "experts", &experts, h, scores, MLX_W("mlp.experts.all.gate_proj"), MLX_W("mlp.experts.all.up_proj"),
-                        MLX_W("mlp.experts.all.down_proj"));
+  return mlx_op_experts(g, "experts", &experts, h, scores, MLX_W("mlp.experts.all.gate_proj"),
+                        MLX_W("mlp.experts.all.up_proj"), MLX_W("mlp.experts.all.down_proj"));
 }
 
 static mlx_value_t qwen3_moe_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {

@@ -13,7 +13,8 @@ static const mlx_tensor_rule_t seed_oss_tensors[] = {
 
 static mlx_status_t seed_oss_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 128, .default_kv_heads = 8}, false, c));
+  MLX_TRY(
+      mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 128, .default_kv_heads = 8}, false, c));
   MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
   MLX_TRY(mlx_read_switch(source, "attention_bias", "blk.0.attn_q.bias", true, &c->q_bias));
   c->kv_bias = c->q_bias;

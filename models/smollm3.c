@@ -18,8 +18,8 @@ static mlx_status_t read_no_rope_layers(const mlx_source_t *source, mlx_config_t
   bool found;
   MLX_TRY(mlx_source_int(source, "no_rope_layer_interval", NULL, 1, 1 << 20, &interval, &found));
   if (listed && listed != (size_t)c->layers) {
-    return mlx_source_field_error(source, "no_rope_layers", NULL, MLX_INVALID_INPUT, "must have one entry for each of the %lld layers",
-                                  (long long)c->layers);
+    return mlx_source_field_error(source, "no_rope_layers", NULL, MLX_INVALID_INPUT,
+                                  "must have one entry for each of the %lld layers", (long long)c->layers);
   }
   for (int64_t i = 0; i < c->layers; ++i) {
     double turns = (i + 1) % interval != 0;
@@ -35,7 +35,8 @@ static mlx_status_t read_smollm3_windows(const mlx_source_t *source, mlx_config_
   MLX_TRY(mlx_read_switch(source, "use_sliding_window", NULL, false, &on));
   if (!on) return NULL;
   MLX_TRY(mlx_read_windows(source, 0, 0, c));
-  for (int64_t i = 0; i < c->layers && !mlx_source_has(source, "layer_types", NULL); ++i) c->windowed[i] = c->window && c->ropeless[i];
+  for (int64_t i = 0; i < c->layers && !mlx_source_has(source, "layer_types", NULL); ++i)
+    c->windowed[i] = c->window && c->ropeless[i];
   return NULL;
 }
 

@@ -1,4 +1,5 @@
-// StableLM: layer norms, part of each head turned, a gated MLP, which may stand beside the attention instead of after it.
+// StableLM: layer norms, part of each head turned, a gated MLP, which may stand beside the attention instead
+// of after it.
 #include "models/shared/blocks.h"
 
 static bool has_second_norm(const mlx_config_t *c) { return !c->parallel; }
@@ -8,12 +9,13 @@ static const mlx_tensor_rule_t stablelm_tensors[] = {
     MLX_LAYER_VECTOR("input_layernorm.weight", "attn_norm.weight", MLX_DIM(hidden)),
     MLX_LAYER_VECTOR("input_layernorm.bias", "attn_norm.bias", MLX_DIM(hidden)),
     MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
-    MLX_LAYER_MATRIX("self_attn.q_layernorm.norms.%e.weight", "attn_q_norm.weight", MLX_DIM(heads), MLX_DIM(head_dim),
-                     .present = mlx_has_qk_norm, .hf_stacked = true),
-    MLX_LAYER_MATRIX("self_attn.k_layernorm.norms.%e.weight", "attn_k_norm.weight", MLX_DIM(kv_heads), MLX_DIM(head_dim),
-                     .present = mlx_has_qk_norm, .hf_stacked = true),
+    MLX_LAYER_MATRIX("self_attn.q_layernorm.norms.%e.weight", "attn_q_norm.weight", MLX_DIM(heads),
+                     MLX_DIM(head_dim), .present = mlx_has_qk_norm, .hf_stacked = true),
+    MLX_LAYER_MATRIX("self_attn.k_layernorm.norms.%e.weight", "attn_k_norm.weight", MLX_DIM(kv_heads),
+                     MLX_DIM(head_dim), .present = mlx_has_qk_norm, .hf_stacked = true),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm", .present = has_second_norm),
-    MLX_LAYER_VECTOR("post_attention_layernorm.bias", "ffn_norm.bias", MLX_DIM(hidden), .present = has_second_norm),
+    MLX_LAYER_VECTOR("post_attention_layernorm.bias", "ffn_norm.bias", MLX_DIM(hidden),
+                     .present = has_second_norm),
     MLX_RULES_GATED_MLP,
     MLX_VECTOR("model.norm.weight", "output_norm.weight", MLX_DIM(hidden)),
     MLX_VECTOR("model.norm.bias", "output_norm.bias", MLX_DIM(hidden)),
@@ -29,17 +31,23 @@ static mlx_status_t stablelm_read_config(const mlx_source_t *source, mlx_config_
   c->kv_bias = c->q_bias;
   MLX_TRY(mlx_read_switch(source, "use_parallel_residual", NULL, false, &c->parallel));
   if (mlx_source_is_gguf(source)) c->parallel = !mlx_source_tensor(source, NULL, "blk.0.ffn_norm.weight");
-  return mlx_read_rope(source, &(mlx_rope_fields_t){.partial = "partial_rotary_factor", .default_partial = 0.25}, c, &c->rope);
+  return mlx_read_rope(
+      source, &(mlx_rope_fields_t){.partial = "partial_rotary_factor", .default_partial = 0.25}, c, &c->rope);
 }
 
 static mlx_value_t stablelm_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_attention_t attention = mlx_attention_of(c, layer);
-  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"), MLX_B("self_attn.q_proj", c->q_bias));   // [M, heads * head_dim]
-  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"), MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
-  mlx_value_t v = mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
+  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"),
+                                     MLX_B("self_attn.q_proj", c->q_bias));  // [M, heads * head_dim]
+  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"),
+                                     MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
+  mlx_value_t v =
+      mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
   if (c->qk_norm) {  // every head has a norm of its own: [heads, head_dim]
-    q = mlx_op_head_layernorm(g, "q_normed", q, c->head_dim, MLX_W("self_attn.q_layernorm.norms.all"), c->norm_eps);
-    k = mlx_op_head_layernorm(g, "k_normed", k, c->head_dim, MLX_W("self_attn.k_layernorm.norms.all"), c->norm_eps);
+    q = mlx_op_head_layernorm(g, "q_normed", q, c->head_dim, MLX_W("self_attn.q_layernorm.norms.all"),
+                              c->norm_eps);
+    k = mlx_op_head_layernorm(g, "k_normed", k, c->head_dim, MLX_W("self_attn.k_layernorm.norms.all"),
+                              c->norm_eps);
   }
   q = mlx_op_rope(g, "q_rope", q, c->head_dim, &c->rope);
   k = mlx_op_rope(g, "k_rope", k, c->head_dim, &c->rope);
@@ -49,10 +57,12 @@ static mlx_value_t stablelm_attention(mlx_graph_t *g, const mlx_config_t *c, int
 
 static mlx_value_t stablelm_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
   mlx_op_scope(g, "layer%d", layer);
-  mlx_value_t in = mlx_op_layernorm(g, "attn_in", x, MLX_W("input_layernorm"), MLX_B("input_layernorm", true), c->norm_eps);
+  mlx_value_t in = mlx_op_layernorm(g, "attn_in", x, MLX_W("input_layernorm"), MLX_B("input_layernorm", true),
+                                    c->norm_eps);
   x = mlx_op_add(g, "after_attn", x, stablelm_attention(g, c, layer, in));
   if (!c->parallel) {
-    in = mlx_op_layernorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"), MLX_B("post_attention_layernorm", true), c->norm_eps);
+    in = mlx_op_layernorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"),
+                          MLX_B("post_attention_layernorm", true), c->norm_eps);
   }
   return mlx_op_add(g, "out", x, mlx_block_gated_mlp(g, c, layer, in));
 }
@@ -62,7 +72,8 @@ static mlx_value_t stablelm_forward(mlx_graph_t *g, const mlx_model_t *model, ml
   mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
   for (int layer = 0; layer < c->layers; ++layer) x = stablelm_layer(g, c, layer, x);
   mlx_op_scope(g, "%s", "");
-  return mlx_op_layernorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), mlx_op_weight(g, "model.norm.bias"), c->norm_eps);
+  return mlx_op_layernorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"),
+                          mlx_op_weight(g, "model.norm.bias"), c->norm_eps);
 }
 
 static const char *const stablelm_types[] = {"stablelm", NULL};

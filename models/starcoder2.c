@@ -1,4 +1,5 @@
-// StarCoder2: layer norms, biases everywhere, rotary positions, grouped-query attention with a window, a GELU MLP without a gate.
+// StarCoder2: layer norms, biases everywhere, rotary positions, grouped-query attention with a window, a GELU
+// MLP without a gate.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t starcoder2_tensors[] = {
@@ -29,10 +30,12 @@ static mlx_status_t starcoder2_read_config(const mlx_source_t *source, mlx_confi
 
 static mlx_value_t starcoder2_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
   mlx_op_scope(g, "layer%d", layer);
-  mlx_value_t h = mlx_op_layernorm(g, "attn_in", x, MLX_W("input_layernorm"), MLX_B("input_layernorm", true), c->norm_eps);
+  mlx_value_t h = mlx_op_layernorm(g, "attn_in", x, MLX_W("input_layernorm"), MLX_B("input_layernorm", true),
+                                   c->norm_eps);
   h = mlx_block_attention(g, c, layer, h);
   x = mlx_op_add(g, "after_attn", x, h);
-  h = mlx_op_layernorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"), MLX_B("post_attention_layernorm", true), c->norm_eps);
+  h = mlx_op_layernorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"),
+                       MLX_B("post_attention_layernorm", true), c->norm_eps);
   h = mlx_op_linear_bias(g, "up", h, MLX_W("mlp.c_fc"), MLX_B("mlp.c_fc", c->mlp_bias));  // [M, ffn]
   h = mlx_op_activate(g, "act", c->act, h);
   h = mlx_op_linear_bias(g, "down", h, MLX_W("mlp.c_proj"), MLX_B("mlp.c_proj", c->mlp_bias));
@@ -44,7 +47,8 @@ static mlx_value_t starcoder2_forward(mlx_graph_t *g, const mlx_model_t *model, 
   mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
   for (int layer = 0; layer < c->layers; ++layer) x = starcoder2_layer(g, c, layer, x);
   mlx_op_scope(g, "%s", "");
-  return mlx_op_layernorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), mlx_op_weight(g, "model.norm.bias"), c->norm_eps);
+  return mlx_op_layernorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"),
+                          mlx_op_weight(g, "model.norm.bias"), c->norm_eps);
 }
 
 static const char *const starcoder2_types[] = {"starcoder2", NULL};

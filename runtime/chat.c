@@ -1,5 +1,6 @@
-// Chat: a conversation as the text that a model was trained to read. What transformers' apply_chat_template does around jinja2:
-// it picks the template, gives it messages, tools and the model's special tokens as variables, and renders.
+// Chat: a conversation as the text that a model was trained to read. What transformers' apply_chat_template
+// does around jinja2: it picks the template, gives it messages, tools and the model's special tokens as
+// variables, and renders.
 //
 // A compiled model carries chat.json for this (mlx_source_chat_json makes it):
 //   {"templates": {"default": "...", "tool_use": "..."}, "tokens": {"bos_token": "<s>", "eos_token": "</s>"}}
@@ -20,15 +21,15 @@
 
 struct mlx_chat {
   mlx_json_t json;
-  mlx_template_t *
-      *parsed;  // owned: by the index of "templates"; NULL where one does not parse, which is an error once it is wanted
+  mlx_template_t **parsed;  // owned: by the index of "templates"; NULL where one does not parse, which is an
+                            // error once it is wanted
   size_t count;
   char *name;  // owned: what errors call it
 };
 
 #define MAX_CHAT ((size_t)32 << 20)
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Opening
 
 static mlx_status_t read_chat(mlx_chat_t *chat, const char *name, const char *json, size_t length) {
@@ -45,7 +46,8 @@ static mlx_status_t read_chat(mlx_chat_t *chat, const char *name, const char *js
   if (tokens && !yyjson_is_obj(tokens)) return mlx_json_error(&chat->json, "tokens", "must be an object");
   MLX_TRY(mlx_alloc(yyjson_obj_size(templates), sizeof *chat->parsed, &chat->parsed));
   yyjson_obj_foreach(templates, index, count, key, value) {
-    mlx_status_free(mlx_template_create(chat->name, yyjson_get_str(value), yyjson_get_len(value), &chat->parsed[chat->count++]));
+    mlx_status_free(mlx_template_create(chat->name, yyjson_get_str(value), yyjson_get_len(value),
+                                        &chat->parsed[chat->count++]));
   }
   return NULL;
 }
@@ -64,15 +66,16 @@ mlx_status_t mlx_chat_create(const char *name, const char *json, size_t length, 
 }
 
 // The text of a chat.json with |source| as its only template and the special tokens of |json|.
-static mlx_status_t replace_template(const char *name, const char *source, size_t source_length, const char *json, size_t length,
-                                     char **out_json, size_t *out_length) {
+static mlx_status_t replace_template(const char *name, const char *source, size_t source_length,
+                                     const char *json, size_t length, char **out_json, size_t *out_length) {
   mlx_json_t old = {0};
   char *tokens = NULL;
   mlx_text_t text = {0};
   if (json) MLX_TRY(mlx_json_parse(name, json, length, &old));
   yyjson_val *known = old.root ? mlx_json_find(old.root, "tokens") : NULL;
   mlx_status_t status = NULL;
-  if (known && !(tokens = yyjson_val_write(known, 0, NULL))) status = mlx_error(MLX_OUT_OF_MEMORY, "out of memory: %s", name);
+  if (known && !(tokens = yyjson_val_write(known, 0, NULL)))
+    status = mlx_error(MLX_OUT_OF_MEMORY, "out of memory: %s", name);
   mlx_text_puts(&text, "{\"templates\": {\"default\": ");
   mlx_text_json_string(&text, source, source_length);
   mlx_text_printf(&text, "}, \"tokens\": %s}", tokens ? tokens : "{}");
@@ -83,13 +86,14 @@ static mlx_status_t replace_template(const char *name, const char *source, size_
   return status;
 }
 
-mlx_status_t mlx_chat_create_with(const char *name, const char *source, size_t source_length, const char *json, size_t length,
-                                  mlx_chat_t **out_chat) {
+mlx_status_t mlx_chat_create_with(const char *name, const char *source, size_t source_length,
+                                  const char *json, size_t length, mlx_chat_t **out_chat) {
   char *whole = NULL;
   size_t whole_length;
   mlx_template_t *parsed;
   *out_chat = NULL;
-  MLX_TRY(mlx_template_create(name, source, source_length, &parsed));  // an error in it is told now, by its line
+  MLX_TRY(
+      mlx_template_create(name, source, source_length, &parsed));  // an error in it is told now, by its line
   mlx_template_free(parsed);
   mlx_status_t status = replace_template(name, source, source_length, json, length, &whole, &whole_length);
   if (!status) status = mlx_chat_create(name, whole, whole_length, out_chat);
@@ -98,9 +102,9 @@ mlx_status_t mlx_chat_create_with(const char *name, const char *source, size_t s
 }
 
 mlx_status_t mlx_chat_missing(const char *name) {
-  return mlx_status_hint(
-      mlx_error(MLX_NOT_FOUND, "%s has no chat template", name),
-      "a model that was not made for chat has none (--chat-template NAME lends it one); one compiled by an older mlxcel lost it: compile it again");
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "%s has no chat template", name),
+                         "a model that was not made for chat has none (--chat-template NAME lends it one); "
+                         "one compiled by an older mlxcel lost it: compile it again");
 }
 
 mlx_status_t mlx_chat_read_bundle(const char *path, char **out_json, size_t *out_length) {
@@ -108,7 +112,9 @@ mlx_status_t mlx_chat_read_bundle(const char *path, char **out_json, size_t *out
   *out_json = NULL;
   *out_length = 0;
   MLX_TRY(mlx_bundle_open(path, &bundle));
-  mlx_status_t status = mlx_bundle_promises(bundle, MLX_BUNDLE_CHAT) ? mlx_bundle_read(bundle, MLX_BUNDLE_CHAT, MAX_CHAT, out_json, out_length) : NULL;
+  mlx_status_t status = mlx_bundle_promises(bundle, MLX_BUNDLE_CHAT)
+                            ? mlx_bundle_read(bundle, MLX_BUNDLE_CHAT, MAX_CHAT, out_json, out_length)
+                            : NULL;
   mlx_bundle_close(bundle);
   return status;
 }
@@ -132,10 +138,12 @@ void mlx_chat_free(mlx_chat_t *chat) {
   mlx_free(chat);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Choosing a template
 
-static yyjson_val *templates_of(const mlx_chat_t *chat) { return yyjson_obj_get(chat->json.root, "templates"); }
+static yyjson_val *templates_of(const mlx_chat_t *chat) {
+  return yyjson_obj_get(chat->json.root, "templates");
+}
 
 static mlx_status_t no_template(const mlx_chat_t *chat, const char *wanted) {
   char names[512] = "";
@@ -145,7 +153,8 @@ static mlx_status_t no_template(const mlx_chat_t *chat, const char *wanted) {
     size_t length = strlen(names);
     snprintf(names + length, sizeof names - length, "%s%s", index ? ", " : "", yyjson_get_str(key));
   }
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "%s '%s' is not there", chat->name, wanted), "it has: %s", names);
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "%s '%s' is not there", chat->name, wanted), "it has: %s",
+                         names);
 }
 
 static yyjson_val *choose(const mlx_chat_t *chat, const char *template_name, bool has_tools) {
@@ -174,7 +183,7 @@ static mlx_status_t find_parsed(const mlx_chat_t *chat, yyjson_val *source, cons
   return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: %s", chat->name);  // it was when the chat was opened
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Variables
 
 // A document that the caller wrote, read whole; |what| is for errors.
@@ -224,7 +233,8 @@ static mlx_status_t alias_messages(yyjson_val *messages, yyjson_mut_doc *doc) {
   size_t index, count;
   if (!yyjson_is_arr(messages)) return mlx_error(MLX_INVALID_INPUT, "messages: a list of objects is wanted");
   yyjson_arr_foreach(messages, index, count, message) {
-    if (!yyjson_is_obj(message)) return mlx_error(MLX_INVALID_INPUT, "messages: message %zu is not an object", index + 1);
+    if (!yyjson_is_obj(message))
+      return mlx_error(MLX_INVALID_INPUT, "messages: message %zu is not an object", index + 1);
     MLX_TRY(alias_reasoning(doc, message, &copy));
     if (!yyjson_mut_arr_append(list, copy)) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: messages");
   }
@@ -240,7 +250,8 @@ typedef struct inputs {
 } inputs_t;
 
 static mlx_status_t add_variable(inputs_t *in, const char *name, yyjson_val *value) {
-  if (in->count == MAX_VARIABLES) return mlx_error(MLX_INVALID_INPUT, "more than %d variables for a template", MAX_VARIABLES);
+  if (in->count == MAX_VARIABLES)
+    return mlx_error(MLX_INVALID_INPUT, "more than %d variables for a template", MAX_VARIABLES);
   in->variables[in->count++] = (mlx_template_variable_t){name, value};
   return NULL;
 }
@@ -252,8 +263,8 @@ static mlx_status_t add_object(inputs_t *in, yyjson_val *object) {
   return NULL;
 }
 
-static mlx_status_t read_inputs(const mlx_chat_t *chat, const char *messages, size_t length, const mlx_chat_options_t *options,
-                                inputs_t *in) {
+static mlx_status_t read_inputs(const mlx_chat_t *chat, const char *messages, size_t length,
+                                const mlx_chat_options_t *options, inputs_t *in) {
   MLX_TRY(read_json("messages", messages, length, &in->given));
   in->aliased = yyjson_mut_doc_new(NULL);
   if (!in->aliased) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: messages");
@@ -262,11 +273,13 @@ static mlx_status_t read_inputs(const mlx_chat_t *chat, const char *messages, si
   if (!in->messages) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: messages");
   if (options->tools) {
     MLX_TRY(read_json("tools", options->tools, options->tools_length, &in->tools));
-    if (!yyjson_is_arr(yyjson_doc_get_root(in->tools))) return mlx_error(MLX_INVALID_INPUT, "tools: a list of objects is wanted");
+    if (!yyjson_is_arr(yyjson_doc_get_root(in->tools)))
+      return mlx_error(MLX_INVALID_INPUT, "tools: a list of objects is wanted");
   }
   const char *more = options->variables ? options->variables : "{}";
   MLX_TRY(read_json("variables", more, strlen(more), &in->more));
-  if (!yyjson_is_obj(yyjson_doc_get_root(in->more))) return mlx_error(MLX_INVALID_INPUT, "variables: an object is wanted");
+  if (!yyjson_is_obj(yyjson_doc_get_root(in->more)))
+    return mlx_error(MLX_INVALID_INPUT, "variables: an object is wanted");
   MLX_TRY(add_variable(in, "messages", yyjson_doc_get_root(in->messages)));
   MLX_TRY(add_variable(in, "tools", yyjson_doc_get_root(in->tools)));
   MLX_TRY(add_variable(in, "documents", NULL));
@@ -282,15 +295,15 @@ static void clear_inputs(inputs_t *in) {
   yyjson_mut_doc_free(in->aliased);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Rendering
 
 void mlx_chat_options_initialize(mlx_chat_options_t *out_options) {
   *out_options = (mlx_chat_options_t){.add_generation_prompt = true};
 }
 
-mlx_status_t mlx_chat_render(const mlx_chat_t *chat, const char *messages, size_t length, const mlx_chat_options_t *options,
-                             char **out_text, size_t *out_length) {
+mlx_status_t mlx_chat_render(const mlx_chat_t *chat, const char *messages, size_t length,
+                             const mlx_chat_options_t *options, char **out_text, size_t *out_length) {
   *out_text = NULL;
   *out_length = 0;
   yyjson_val *source = choose(chat, options->template_name, options->tools != NULL);
@@ -300,12 +313,13 @@ mlx_status_t mlx_chat_render(const mlx_chat_t *chat, const char *messages, size_
   yyjson_doc *flags = yyjson_read("[false, true]", 13, 0);
   mlx_status_t status = flags ? NULL : mlx_error(MLX_OUT_OF_MEMORY, "out of memory: a template's variables");
   if (!status)
-    status =
-        add_variable(&in, "add_generation_prompt", yyjson_arr_get(yyjson_doc_get_root(flags), options->add_generation_prompt));
+    status = add_variable(&in, "add_generation_prompt",
+                          yyjson_arr_get(yyjson_doc_get_root(flags), options->add_generation_prompt));
   if (!status) status = read_inputs(chat, messages, length, options, &in);
   if (!status) status = find_parsed(chat, source, &template);
   if (!status) {
-    const mlx_template_input_t input = {.variables = in.variables, .variable_count = in.count, .now = options->now};
+    const mlx_template_input_t input = {
+        .variables = in.variables, .variable_count = in.count, .now = options->now};
     status = mlx_template_render(template, &input, out_text, out_length);
   }
   clear_inputs(&in);

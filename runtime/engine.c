@@ -6,8 +6,8 @@
 #include "base/gpu.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "runtime/engine_internal.h"
 #include "grammar/vocabulary.h"
+#include "runtime/engine_internal.h"
 
 #define MAX_JSON (256u << 20)
 #ifndef MLXCEL_IREE_VERSION  // of the IREE that we are built with, as far as the build knows it
@@ -18,12 +18,13 @@ void mlx_engine_options_initialize(mlx_engine_options_t *out_options) {
   *out_options = (mlx_engine_options_t){.device = MLX_USE_AUTO};
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Device
 
 static mlx_status_t open_cpu(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
   MLX_TRY(mlx_choose_cpu(engine, name, options->cpu_level));
-  return mlx_device_open(MLX_DEVICE_CPU, options->threads > 0 ? options->threads : mlx_cpu_count(), &engine->device);
+  return mlx_device_open(MLX_DEVICE_CPU, options->threads > 0 ? options->threads : mlx_cpu_count(),
+                         &engine->device);
 }
 
 static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {
@@ -35,7 +36,8 @@ static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {
     snprintf(engine->gpu_name, sizeof engine->gpu_name, "%s", gpu.name);
     return NULL;
   }
-  mlx_status_t reason = mlx_error(MLX_UNAVAILABLE, "%s cannot be opened: %s", gpu.name, mlx_status_message(status));
+  mlx_status_t reason =
+      mlx_error(MLX_UNAVAILABLE, "%s cannot be opened: %s", gpu.name, mlx_status_message(status));
   mlx_status_free(status);
   return mlx_status_hint(reason, "see with `nvidia-smi` who else uses it, or use --device cpu");
 }
@@ -51,7 +53,8 @@ static bool has_cpu_code(const mlx_manifest_t *m) {
 static mlx_status_t open_either(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
   const mlx_targets_text_t targets = mlx_manifest_targets_text(&engine->manifest);
   bool gpu = false;
-  for (size_t i = 0; i < engine->manifest.variant_count; ++i) gpu = gpu || !mlx_variant_is_cpu(&engine->manifest.variants[i]);
+  for (size_t i = 0; i < engine->manifest.variant_count; ++i)
+    gpu = gpu || !mlx_variant_is_cpu(&engine->manifest.variants[i]);
   mlx_status_t status = gpu && !options->cpu_level ? open_cuda(engine, name) : NULL;
   if (status && !has_cpu_code(&engine->manifest)) return status;
   if (status || !engine->device) {
@@ -68,7 +71,8 @@ static mlx_status_t open_either(mlx_engine_t *engine, const char *name, const ml
   } else if (engine->manifest.variant_count == 1) {
     snprintf(engine->device_reason, size, "the model is compiled for %s", engine->variant->target);
   } else {
-    snprintf(engine->device_reason, size, "%s of %.150s%s%s", engine->variant->target, targets.text, status ? "; " : "", mlx_status_message(status));
+    snprintf(engine->device_reason, size, "%s of %.150s%s%s", engine->variant->target, targets.text,
+             status ? "; " : "", mlx_status_message(status));
   }
   mlx_status_free(status);
   return NULL;
@@ -77,7 +81,9 @@ static mlx_status_t open_either(mlx_engine_t *engine, const char *name, const ml
 // The CPU is no way out for a model that has no code for one.
 static mlx_status_t mend_hint(const mlx_engine_t *engine, mlx_status_t status) {
   if (has_cpu_code(&engine->manifest) || !strstr(mlx_status_hint_text(status), "--device cpu")) return status;
-  return mlx_status_rehint(status, "`mlxcel doctor` says what a GPU lacks here; for a CPU the model must be compiled: mlxcel compile %s --target cpu",
+  return mlx_status_rehint(status,
+                           "`mlxcel doctor` says what a GPU lacks here; for a CPU the model must be "
+                           "compiled: mlxcel compile %s --target cpu",
                            engine->manifest.source);
 }
 
@@ -87,7 +93,7 @@ static mlx_status_t open_device(mlx_engine_t *engine, const char *name, const ml
   return mend_hint(engine, open_either(engine, name, options));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Program
 
 typedef struct size_text {
@@ -97,23 +103,27 @@ typedef struct size_text {
 static size_text_t size_text(uint64_t bytes) {
   size_text_t size;
   const bool large = bytes >= 1u << 30;
-  snprintf(size.text, sizeof size.text, "%.1f %s", (double)bytes / (large ? 1 << 30 : 1 << 20), large ? "GiB" : "MiB");
+  snprintf(size.text, sizeof size.text, "%.1f %s", (double)bytes / (large ? 1 << 30 : 1 << 20),
+           large ? "GiB" : "MiB");
   return size;
 }
 
-// Refuses what cannot fit before it is loaded, with the numbers. |state| is what the module will allocate for itself (its KV
-// pool and scratch); 0 when that is not known.
-static mlx_status_t check_gpu_memory(const mlx_engine_t *engine, const char *name, uint64_t weights, uint64_t state) {
+// Refuses what cannot fit before it is loaded, with the numbers. |state| is what the module will allocate for
+// itself (its KV pool and scratch); 0 when that is not known.
+static mlx_status_t check_gpu_memory(const mlx_engine_t *engine, const char *name, uint64_t weights,
+                                     uint64_t state) {
   size_t free_bytes, total;
   if (mlx_device_kind(engine->device) != MLX_DEVICE_CUDA) return NULL;
   MLX_TRY(mlx_device_memory(engine->device, &free_bytes, &total));
   if (weights <= free_bytes && state <= free_bytes - weights) return NULL;
   char cache[64] = "";
   if (state) snprintf(cache, sizeof cache, " and %s for its KV cache", size_text(state).text);
-  mlx_status_t status = mlx_error(MLX_OUT_OF_MEMORY, "%s needs %s of GPU memory for its weights%s, %s of %s are free", name,
-                                  size_text(weights).text, cache, size_text(free_bytes).text, size_text(total).text);
-  return mlx_status_hint(status, "see with `nvidia-smi` who else uses it; a smaller model%s or --device cpu needs less",
-                         state ? ", a smaller context (-c)" : "");
+  mlx_status_t status =
+      mlx_error(MLX_OUT_OF_MEMORY, "%s needs %s of GPU memory for its weights%s, %s of %s are free", name,
+                size_text(weights).text, cache, size_text(free_bytes).text, size_text(total).text);
+  return mlx_status_hint(
+      status, "see with `nvidia-smi` who else uses it; a smaller model%s or --device cpu needs less",
+      state ? ", a smaller context (-c)" : "");
 }
 
 static mlx_status_t bind_weights(mlx_engine_t *engine, const mlx_engine_options_t *options) {
@@ -128,7 +138,8 @@ static mlx_status_t bind_weights(mlx_engine_t *engine, const mlx_engine_options_
                                  .whole = MLX_WHOLE_ARCHIVE,
                                  .on_load = options->on_load,
                                  .user = options->user};
-  mlx_status_t status = mlx_program_load(engine->device, engine->vmfb.data, engine->vmfb.size, &weights, &engine->program);
+  mlx_status_t status =
+      mlx_program_load(engine->device, engine->vmfb.data, engine->vmfb.size, &weights, &engine->program);
   mlx_free(parameters);
   return status;
 }
@@ -139,25 +150,34 @@ static mlx_status_t map_files(mlx_engine_t *engine, const mlx_model_parts_t *par
     MLX_TRY(mlx_map_file(parts->vmfb_path, &engine->vmfb));
     return mlx_map_file(parts->weights_path, &engine->weights);
   }
-  MLX_TRY(mlx_bundle_map(engine->bundle, engine->level ? mlx_bundle_module(engine->level).text : engine->variant->module, &engine->vmfb));
+  MLX_TRY(mlx_bundle_map(engine->bundle,
+                         engine->level ? mlx_bundle_module(engine->level).text : engine->variant->module,
+                         &engine->vmfb));
   return mlx_bundle_map(engine->bundle, engine->variant->weights, &engine->weights);
 }
 
-static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
+static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *parts,
+                                 const mlx_engine_options_t *options) {
   MLX_TRY(map_files(engine, parts));
-  MLX_TRY(mlx_archive_parse(parts->weights_path ? parts->weights_path : parts->name, engine->weights.data, engine->weights.size, &engine->archive));
-  MLX_TRY(check_gpu_memory(engine, parts->name, engine->weights.size, (uint64_t)engine->variant->state_bytes));
+  MLX_TRY(mlx_archive_parse(parts->weights_path ? parts->weights_path : parts->name, engine->weights.data,
+                            engine->weights.size, &engine->archive));
+  MLX_TRY(
+      check_gpu_memory(engine, parts->name, engine->weights.size, (uint64_t)engine->variant->state_bytes));
   mlx_status_t status = bind_weights(engine, options);
   bool memory = mlx_status_code(status) == MLX_OUT_OF_MEMORY;
   status = mlx_status_annotate(status, "loading %s", parts->vmfb_path ? parts->vmfb_path : parts->name);
-  return memory ? mlx_status_hint(status, "weights and KV cache need more memory than there is: use a smaller context (-c)")
-                : mlx_status_hint(status, "the module does not fit this mlxcel or these weights: compile the model again");
+  return memory
+             ? mlx_status_hint(
+                   status, "weights and KV cache need more memory than there is: use a smaller context (-c)")
+             : mlx_status_hint(
+                   status, "the module does not fit this mlxcel or these weights: compile the model again");
 }
 
 static mlx_status_t need_function(const mlx_engine_t *engine, const char *name, const char *function) {
   if (mlx_program_has(engine->program, function)) return NULL;
   return mlx_status_hint(
-      mlx_error(MLX_INVALID_INPUT, "%s: the module has no function '%s', which its manifest promises", name, function),
+      mlx_error(MLX_INVALID_INPUT, "%s: the module has no function '%s', which its manifest promises", name,
+                function),
       "compile the model again");
 }
 
@@ -178,29 +198,32 @@ static mlx_status_t make_pool(mlx_engine_t *engine) {
   const mlx_variant_t *m = engine->variant;
   MLX_TRY(mlx_alloc((size_t)m->rows, sizeof *engine->row_taken, &engine->row_taken));
   MLX_TRY(mlx_alloc((size_t)m->pool_pages, sizeof *engine->free_pages, &engine->free_pages));
-  for (int64_t page = m->pool_pages - 1; page > 0; --page) engine->free_pages[engine->free_page_count++] = (int32_t)page;
+  for (int64_t page = m->pool_pages - 1; page > 0; --page)
+    engine->free_pages[engine->free_page_count++] = (int32_t)page;
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Opening
 
 static mlx_status_t choose_context(mlx_engine_t *engine, const char *name, int64_t wanted) {
   const int64_t most = engine->manifest.variants[0].context;  // all have the same
   engine->context = wanted ? wanted : most;
   if (engine->context >= 1 && engine->context <= most) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled for a context of %lld, not %lld", name, (long long)most, (long long)wanted),
+  return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled for a context of %lld, not %lld", name,
+                                   (long long)most, (long long)wanted),
                          "compile the model again with --ctx %lld", (long long)wanted);
 }
 
 static mlx_status_t check_dtype(const mlx_engine_t *engine, const char *name, const char *wanted) {
   if (!wanted || !strcmp(wanted, engine->variant->dtype)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled as %s, not as %s", name, engine->variant->dtype, wanted),
-                         "compile the model again with --dtype %s", wanted);
+  return mlx_status_hint(
+      mlx_error(MLX_USAGE, "%s was compiled as %s, not as %s", name, engine->variant->dtype, wanted),
+      "compile the model again with --dtype %s", wanted);
 }
 
-static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *prompt, size_t length, bool is_chat, int64_t context,
-                                 int64_t vocab) {
+static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *prompt, size_t length,
+                                 bool is_chat, int64_t context, int64_t vocab) {
   int32_t *ids = NULL;
   size_t count;
   if (!prompt) return NULL;
@@ -219,17 +242,22 @@ static bool is_other_iree(const mlx_manifest_origin_t *origin) {
 static mlx_status_t check_iree(const char *name, const char *manifest, size_t length) {
   const mlx_manifest_origin_t origin = mlx_manifest_origin(manifest, length);
   if (!is_other_iree(&origin)) return NULL;
-  return mlx_manifest_hint_again(mlx_error(MLX_UNSUPPORTED, "%s: compiled for IREE %s; this mlxcel runs IREE %s", name, origin.iree, MLXCEL_IREE_VERSION),
-                                 &origin);
+  return mlx_manifest_hint_again(
+      mlx_error(MLX_UNSUPPORTED, "%s: compiled for IREE %s; this mlxcel runs IREE %s", name, origin.iree,
+                MLXCEL_IREE_VERSION),
+      &origin);
 }
 
-static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *parts, const mlx_engine_options_t *options) {
-  MLX_TRY(mlx_manifest_read(parts->manifest_name, parts->manifest, parts->manifest_length, &engine->manifest));
+static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *parts,
+                              const mlx_engine_options_t *options) {
+  MLX_TRY(
+      mlx_manifest_read(parts->manifest_name, parts->manifest, parts->manifest_length, &engine->manifest));
   MLX_TRY(check_iree(parts->name, parts->manifest, parts->manifest_length));
   MLX_TRY(choose_context(engine, parts->name, options->context));
-  MLX_TRY(mlx_tokenizer_create(parts->tokenizer_name, parts->tokenizer, parts->tokenizer_length, &engine->tokenizer));
-  MLX_TRY(check_prompt(engine->tokenizer, options->prompt, options->prompt_length, options->prompt_is_chat, engine->context,
-                       engine->manifest.vocab));
+  MLX_TRY(mlx_tokenizer_create(parts->tokenizer_name, parts->tokenizer, parts->tokenizer_length,
+                               &engine->tokenizer));
+  MLX_TRY(check_prompt(engine->tokenizer, options->prompt, options->prompt_length, options->prompt_is_chat,
+                       engine->context, engine->manifest.vocab));
   if (parts->chat) MLX_TRY(mlx_chat_create(parts->name, parts->chat, parts->chat_length, &engine->chat));
   MLX_TRY(open_device(engine, parts->name, options));
   MLX_TRY(check_dtype(engine, parts->name, options->dtype));
@@ -241,7 +269,8 @@ static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *par
 }
 
 // Takes the bundle, which may be NULL.
-static mlx_status_t open_engine(const mlx_model_parts_t *parts, mlx_bundle_t *bundle, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
+static mlx_status_t open_engine(const mlx_model_parts_t *parts, mlx_bundle_t *bundle,
+                                const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
   *out_engine = NULL;
   mlx_engine_t *engine;
   mlx_status_t status = mlx_alloc(1, sizeof *engine, &engine);
@@ -259,7 +288,8 @@ static mlx_status_t open_engine(const mlx_model_parts_t *parts, mlx_bundle_t *bu
   return NULL;
 }
 
-mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
+mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_options_t *options,
+                             mlx_engine_t **out_engine) {
   return open_engine(parts, NULL, options, out_engine);
 }
 
@@ -295,13 +325,18 @@ bool mlx_engine_is_other_version(const char *path) {
 }
 
 // Reads the texts of an admitted bundle, and opens an engine, which then has it.
-static mlx_status_t open_admitted(mlx_bundle_t *bundle, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
-  const mlx_bundle_place_t manifest = mlx_bundle_place(bundle, MLX_BUNDLE_MANIFEST), tokenizer = mlx_bundle_place(bundle, MLX_BUNDLE_TOKENIZER);
-  mlx_model_parts_t parts = {.name = mlx_bundle_path(bundle), .manifest_name = manifest.text, .tokenizer_name = tokenizer.text};
+static mlx_status_t open_admitted(mlx_bundle_t *bundle, const mlx_engine_options_t *options,
+                                  mlx_engine_t **out_engine) {
+  const mlx_bundle_place_t manifest = mlx_bundle_place(bundle, MLX_BUNDLE_MANIFEST),
+                           tokenizer = mlx_bundle_place(bundle, MLX_BUNDLE_TOKENIZER);
+  mlx_model_parts_t parts = {
+      .name = mlx_bundle_path(bundle), .manifest_name = manifest.text, .tokenizer_name = tokenizer.text};
   char *texts[2] = {NULL, NULL};
   parts.manifest = mlx_bundle_manifest_text(bundle, &parts.manifest_length);
-  mlx_status_t status = mlx_bundle_read(bundle, MLX_BUNDLE_TOKENIZER, MAX_JSON, &texts[0], &parts.tokenizer_length);
-  if (!status && mlx_bundle_promises(bundle, MLX_BUNDLE_CHAT)) status = mlx_bundle_read(bundle, MLX_BUNDLE_CHAT, MAX_JSON, &texts[1], &parts.chat_length);
+  mlx_status_t status =
+      mlx_bundle_read(bundle, MLX_BUNDLE_TOKENIZER, MAX_JSON, &texts[0], &parts.tokenizer_length);
+  if (!status && mlx_bundle_promises(bundle, MLX_BUNDLE_CHAT))
+    status = mlx_bundle_read(bundle, MLX_BUNDLE_CHAT, MAX_JSON, &texts[1], &parts.chat_length);
   parts.tokenizer = texts[0];
   parts.chat = texts[1];
   if (status) {
@@ -313,14 +348,16 @@ static mlx_status_t open_admitted(mlx_bundle_t *bundle, const mlx_engine_options
   return status;
 }
 
-mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
+mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t *options,
+                                    mlx_engine_t **out_engine) {
   mlx_bundle_t *bundle;
   bool vouched;
   size_t length;
   *out_engine = NULL;
   MLX_TRY(mlx_bundle_open(path, &bundle));
   const char *manifest = mlx_bundle_manifest_text(bundle, &length);
-  mlx_status_t status = check_iree(path, manifest, length);  // first: nobody need sign or allow what cannot run
+  mlx_status_t status =
+      check_iree(path, manifest, length);  // first: nobody need sign or allow what cannot run
   if (!status) status = mlx_bundle_admit(bundle, options->allow_unsigned, &vouched);
   if (!status) {
     MLX_TRY(open_admitted(bundle, options, out_engine));
@@ -331,7 +368,7 @@ mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Asking
 
 static const mlx_archive_entry_t *find_weight(const mlx_archive_t *archive, const char *name) {
@@ -383,8 +420,9 @@ mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_
   *out_memory = 0;
   MLX_TRY(mlx_gpu_query(&gpu));
   if (!mlx_gpu_kind_find(gpu.sm)) {
-    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: mlxcel does not know sm_%d (%s)", gpu.sm, gpu.name),
-                           "use --device cpu");
+    return mlx_status_hint(
+        mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: mlxcel does not know sm_%d (%s)", gpu.sm, gpu.name),
+        "use --device cpu");
   }
   snprintf(plain.target, sizeof plain.target, "cuda:sm_%d", gpu.sm);
   MLX_TRY(mlx_variant_check_gpu("code for this GPU", &plain, &gpu));
@@ -397,8 +435,8 @@ mlx_status_t mlx_engine_gpu_text(char *out_text, size_t size) {
   mlx_gpu_info_t gpu;
   out_text[0] = 0;
   MLX_TRY(mlx_gpu_query(&gpu));
-  snprintf(out_text, size, "%s, sm_%d, %.1f GiB, driver for CUDA %d.%d", gpu.name, gpu.sm, (double)gpu.memory / (1 << 30),
-           gpu.driver / 1000, gpu.driver % 1000 / 10);
+  snprintf(out_text, size, "%s, sm_%d, %.1f GiB, driver for CUDA %d.%d", gpu.name, gpu.sm,
+           (double)gpu.memory / (1 << 30), gpu.driver / 1000, gpu.driver % 1000 / 10);
   return NULL;
 }
 
@@ -410,7 +448,8 @@ static mlx_status_t run_smoke(mlx_device_t *device, mlx_program_t *program) {
   if (!status) status = mlx_program_call(program, "smoke", &input, 1, &output, 1);
   if (!status) status = mlx_buffer_read(device, output, sums, sizeof sums);
   for (int i = 0; i < 4 && !status; ++i) {
-    if (sums[i] != 2 * values[i]) status = mlx_error(MLX_INTERNAL, "the device says that twice %d is %d", values[i], sums[i]);
+    if (sums[i] != 2 * values[i])
+      status = mlx_error(MLX_INTERNAL, "the device says that twice %d is %d", values[i], sums[i]);
   }
   mlx_buffer_free(input);
   mlx_buffer_free(output);
@@ -422,7 +461,8 @@ mlx_status_t mlx_engine_smoke(mlx_device_choice_t choice, const char *vmfb_path)
   mlx_program_t *program = NULL;
   mlx_map_t vmfb;
   MLX_TRY(mlx_map_file(vmfb_path, &vmfb));
-  mlx_status_t status = mlx_device_open(choice == MLX_USE_CUDA ? MLX_DEVICE_CUDA : MLX_DEVICE_CPU, 1, &device);
+  mlx_status_t status =
+      mlx_device_open(choice == MLX_USE_CUDA ? MLX_DEVICE_CUDA : MLX_DEVICE_CPU, 1, &device);
   if (!status) status = mlx_program_load(device, vmfb.data, vmfb.size, NULL, &program);
   if (!status) status = run_smoke(device, program);
   mlx_program_free(program);
@@ -431,9 +471,9 @@ mlx_status_t mlx_engine_smoke(mlx_device_choice_t choice, const char *vmfb_path)
   return status;
 }
 
-mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tokenizer, size_t tokenizer_length,
-                                     const char *prompt, size_t prompt_length, bool prompt_is_chat, int64_t context,
-                                     int64_t vocab) {
+mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tokenizer,
+                                     size_t tokenizer_length, const char *prompt, size_t prompt_length,
+                                     bool prompt_is_chat, int64_t context, int64_t vocab) {
   mlx_tokenizer_t *reader;
   MLX_TRY(mlx_tokenizer_create(tokenizer_name, tokenizer, tokenizer_length, &reader));
   mlx_status_t status = check_prompt(reader, prompt, prompt_length, prompt_is_chat, context, vocab);
@@ -441,26 +481,29 @@ mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tok
   return status;
 }
 
-mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, size_t length, int32_t **out_ids,
-                                 size_t *out_count) {
+mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, size_t length,
+                                 int32_t **out_ids, size_t *out_count) {
   return mlx_tokenizer_encode(engine->tokenizer, text, length, true, out_ids, out_count);
 }
 
-mlx_status_t mlx_engine_tokenize_chat(const mlx_engine_t *engine, const char *text, size_t length, int32_t **out_ids,
-                                      size_t *out_count) {
+mlx_status_t mlx_engine_tokenize_chat(const mlx_engine_t *engine, const char *text, size_t length,
+                                      int32_t **out_ids, size_t *out_count) {
   return mlx_tokenizer_encode(engine->tokenizer, text, length, false, out_ids, out_count);
 }
 
-mlx_status_t mlx_engine_vocabulary(mlx_engine_t *engine, bool first, const mlx_vocabulary_t **out_vocabulary) {
+mlx_status_t mlx_engine_vocabulary(mlx_engine_t *engine, bool first,
+                                   const mlx_vocabulary_t **out_vocabulary) {
   const int which = first && mlx_tokenizer_first_differs(engine->tokenizer);
   if (!engine->vocabularies[which]) {
-    MLX_TRY(mlx_vocabulary_create(engine->tokenizer, (size_t)engine->manifest.vocab, which, &engine->vocabularies[which]));
+    MLX_TRY(mlx_vocabulary_create(engine->tokenizer, (size_t)engine->manifest.vocab, which,
+                                  &engine->vocabularies[which]));
   }
   *out_vocabulary = engine->vocabularies[which];
   return NULL;
 }
 
-mlx_status_t mlx_engine_token_bytes(const mlx_engine_t *engine, int32_t id, char **out_bytes, size_t *out_length) {
+mlx_status_t mlx_engine_token_bytes(const mlx_engine_t *engine, int32_t id, char **out_bytes,
+                                    size_t *out_length) {
   mlx_text_t text = {0};
   mlx_tokenizer_piece(engine->tokenizer, id, false, false, &text);
   mlx_status_t status = mlx_text_take(&text, out_bytes, out_length);

@@ -1,6 +1,6 @@
-// exp and log whose bits are the same on every machine: libm's differ from one C library to the next, and a sampler that
-// rounds another way may choose another token. Within two units in the last place of the true value; only +, -, *, / and
-// bits, in a fixed order.
+// exp and log whose bits are the same on every machine: libm's differ from one C library to the next, and a
+// sampler that rounds another way may choose another token. Within two units in the last place of the true
+// value; only +, -, *, / and bits, in a fixed order.
 #ifndef MLXCEL_RUNTIME_EXACT_MATH_H_
 #define MLXCEL_RUNTIME_EXACT_MATH_H_
 

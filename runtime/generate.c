@@ -44,15 +44,16 @@ typedef struct writer {
 static mlx_status_t give_text(writer_t *writer, size_t from) {
   if (writer->text.failed) return mlx_text_finish(&writer->text);
   const mlx_generate_options_t *options = writer->options;
-  if (options->on_text && !options->on_text(options->user, writer->text.data ? writer->text.data + from : "", writer->text.length - from)) {
+  if (options->on_text && !options->on_text(options->user, writer->text.data ? writer->text.data + from : "",
+                                            writer->text.length - from)) {
     writer->stopped = true;
   }
   return NULL;
 }
 
 // How many of these tokens belong to the text: all, or up to the first that ends it.
-static size_t count_kept(const mlx_session_t *session, const mlx_generate_options_t *options, const int32_t *ids, size_t count,
-                         bool *out_ended) {
+static size_t count_kept(const mlx_session_t *session, const mlx_generate_options_t *options,
+                         const int32_t *ids, size_t count, bool *out_ended) {
   *out_ended = false;
   for (size_t i = 0; i < count && !options->ignore_eos; ++i) {
     if (!ends_text(&session->engine->manifest, ids[i])) continue;
@@ -62,9 +63,10 @@ static size_t count_kept(const mlx_session_t *session, const mlx_generate_option
   return count;
 }
 
-// Takes in what the model chose last. What it chose after the end of its text is dropped, from the session too.
-static mlx_status_t put_group(mlx_session_t *session, writer_t *writer, const int32_t *ids, size_t count, mlx_generation_t *out,
-                              bool *out_ended) {
+// Takes in what the model chose last. What it chose after the end of its text is dropped, from the session
+// too.
+static mlx_status_t put_group(mlx_session_t *session, writer_t *writer, const int32_t *ids, size_t count,
+                              mlx_generation_t *out, bool *out_ended) {
   const size_t kept = count_kept(session, writer->options, ids, count, out_ended), from = writer->text.length;
   MLX_TRY(mlx_reserve(out->count + kept, sizeof *out->ids, &writer->capacity, &out->ids));
   for (size_t i = 0; i < kept; ++i) {
@@ -75,29 +77,34 @@ static mlx_status_t put_group(mlx_session_t *session, writer_t *writer, const in
   return give_text(writer, from);
 }
 
-// A group is never longer than what was written before it: first words come one by one, and nobody waits for a group longer
-// than they have waited already.
+// A group is never longer than what was written before it: first words come one by one, and nobody waits for
+// a group longer than they have waited already.
 size_t mlx_next_group(const mlx_variant_t *variant, size_t written, size_t left) {
   return mlx_largest_group(variant, written < left ? written : left);
 }
 
 // Replaces the model's own choice by the chooser's. *out_ended: there is none, the text is complete.
-static mlx_status_t choose(mlx_session_t *session, writer_t *writer, mlx_generation_t *out, int32_t *inout_id, bool *out_ended) {
+static mlx_status_t choose(mlx_session_t *session, writer_t *writer, mlx_generation_t *out, int32_t *inout_id,
+                           bool *out_ended) {
   const int64_t best = writer->options->logprobs;
   const size_t width = best < 0 ? 0 : (size_t)best + 1;
-  if (best >= 0) MLX_TRY(mlx_reserve((out->count + 1) * width, sizeof *out->logprobs, &writer->logprob_capacity, &out->logprobs));
+  if (best >= 0)
+    MLX_TRY(mlx_reserve((out->count + 1) * width, sizeof *out->logprobs, &writer->logprob_capacity,
+                        &out->logprobs));
   return mlx_chooser_next(writer->chooser, session, inout_id, out_ended,
                           out->logprobs ? out->logprobs + out->count * width : NULL);
 }
 
 // Takes the last token into the session and lets the model choose the next ones.
-static mlx_status_t go_on(mlx_session_t *session, const writer_t *writer, int32_t own_choice, int32_t *inout_ids, size_t count) {
+static mlx_status_t go_on(mlx_session_t *session, const writer_t *writer, int32_t own_choice,
+                          int32_t *inout_ids, size_t count) {
   if (!writer->chooser || *inout_ids == own_choice) return mlx_session_steps(session, inout_ids, count);
   const int32_t chosen = *inout_ids;
   return mlx_session_read(session, &chosen, 1, inout_ids);
 }
 
-static mlx_status_t decode_loop(mlx_session_t *session, writer_t *writer, int32_t next, mlx_generation_t *out) {
+static mlx_status_t decode_loop(mlx_session_t *session, writer_t *writer, int32_t next,
+                                mlx_generation_t *out) {
   const mlx_engine_t *engine = session->engine;
   const size_t most = writer->options->max_tokens < 0 ? SIZE_MAX : (size_t)writer->options->max_tokens;
   int32_t group[MLX_MAX_GROUP] = {next}, own_choice;
@@ -123,9 +130,10 @@ static mlx_status_t decode_loop(mlx_session_t *session, writer_t *writer, int32_
   }
 }
 
-// The chooser knows all that was read, now and before: a session that was resumed chooses as a fresh one does.
-static mlx_status_t create_chooser(const mlx_session_t *session, const mlx_generate_options_t *options, const int32_t *ids, size_t count,
-                                   mlx_chooser_t **out) {
+// The chooser knows all that was read, now and before: a session that was resumed chooses as a fresh one
+// does.
+static mlx_status_t create_chooser(const mlx_session_t *session, const mlx_generate_options_t *options,
+                                   const int32_t *ids, size_t count, mlx_chooser_t **out) {
   const size_t held = (size_t)session->length;
   size_t total;
   int32_t *all;

@@ -1,5 +1,5 @@
-// Every step of llama.cpp's chain, in its order: biases and penalties change scores of the whole vocabulary, then a sorted list
-// of candidates gets shorter and shorter, then one is drawn.
+// Every step of llama.cpp's chain, in its order: biases and penalties change scores of the whole vocabulary,
+// then a sorted list of candidates gets shorter and shorter, then one is drawn.
 #include "runtime/sampler.h"
 
 #include <stdlib.h>
@@ -18,19 +18,19 @@ struct mlx_sampler {
   double *scores;                   // [vocab]
   mlx_sampler_token_t *candidates;  // [vocab]
   size_t count;                     // of them left
-  int32_t *seen;                    // [vocab] how often a token is in the window, or how far it repeats; 0 between uses
-  int32_t *history;                 // every accepted token that a window may reach
+  int32_t *seen;     // [vocab] how often a token is in the window, or how far it repeats; 0 between uses
+  int32_t *history;  // every accepted token that a window may reach
   size_t history_count, history_capacity;
-  size_t since_breaker;             // tokens after the last one in which a breaker ended
-  mlx_text_t tail;                  // the text before the next token, as far as a breaker may begin in it
+  size_t since_breaker;  // tokens after the last one in which a breaker ended
+  mlx_text_t tail;       // the text before the next token, as far as a breaker may begin in it
   size_t longest_breaker;
-  uint32_t *repeats;                // scratch of DRY
+  uint32_t *repeats;  // scratch of DRY
   size_t repeats_capacity;
-  double mu;                        // Mirostat's
+  double mu;  // Mirostat's
   mlx_random_t random;
 };
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Random numbers
 
 void mlx_random_seed(mlx_random_t *random, uint64_t seed) {
@@ -58,14 +58,26 @@ uint64_t mlx_random_next(mlx_random_t *random) {
 
 double mlx_random_unit(mlx_random_t *random) { return (double)(mlx_random_next(random) >> 11) * 0x1p-53; }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Options
 
 void mlx_sampling_initialize(mlx_sampling_t *out) {
   static const char *const breakers[] = {"\n", ":", "\"", "*"};
-  *out = (mlx_sampling_t){.repeat_last_n = 64, .repeat_penalty = 1, .dry_base = 1.75, .dry_allowed_length = 2, .dry_last_n = -1,
-                          .dry_breakers = breakers, .dry_breaker_count = 4, .top_n_sigma = -1, .top_k = 40, .typical_p = 1,
-                          .top_p = 0.95, .min_p = 0.05, .xtc_threshold = 0.1, .temperature = 0.8, .mirostat_tau = 5,
+  *out = (mlx_sampling_t){.repeat_last_n = 64,
+                          .repeat_penalty = 1,
+                          .dry_base = 1.75,
+                          .dry_allowed_length = 2,
+                          .dry_last_n = -1,
+                          .dry_breakers = breakers,
+                          .dry_breaker_count = 4,
+                          .top_n_sigma = -1,
+                          .top_k = 40,
+                          .typical_p = 1,
+                          .top_p = 0.95,
+                          .min_p = 0.05,
+                          .xtc_threshold = 0.1,
+                          .temperature = 0.8,
+                          .mirostat_tau = 5,
                           .mirostat_eta = 0.1};
 }
 
@@ -75,23 +87,30 @@ void mlx_sampling_initialize_greedy(mlx_sampling_t *out) {
 }
 
 static bool has_penalties(const mlx_sampling_t *o) {
-  return o->repeat_last_n && (o->repeat_penalty != 1 || o->frequency_penalty != 0 || o->presence_penalty != 0);
+  return o->repeat_last_n &&
+         (o->repeat_penalty != 1 || o->frequency_penalty != 0 || o->presence_penalty != 0);
 }
 static bool has_dry(const mlx_sampling_t *o) { return o->dry_last_n && o->dry_multiplier > 0; }
 static bool has_xtc(const mlx_sampling_t *o) { return o->xtc_probability > 0 && o->xtc_threshold <= 0.5; }
 
-// Every filter but XTC keeps the likeliest token; typical may not, but temperature 0 then takes the likeliest of the rest.
+// Every filter but XTC keeps the likeliest token; typical may not, but temperature 0 then takes the likeliest
+// of the rest.
 bool mlx_sampling_is_argmax(const mlx_sampling_t *o) {
   if (o->temperature > 0 || o->bias_count) return false;
   return o->mirostat || (!has_penalties(o) && !has_dry(o) && !has_xtc(o) && o->typical_p >= 1);
 }
 
 static mlx_status_t wrong(const char *flag, const char *wanted, double value) {
-  return mlx_status_hint(mlx_error(MLX_USAGE, "%s wants %s, not %g", flag, wanted, value), "docs/sampling.md says what it does");
+  return mlx_status_hint(mlx_error(MLX_USAGE, "%s wants %s, not %g", flag, wanted, value),
+                         "docs/sampling.md says what it does");
 }
 
 mlx_status_t mlx_sampling_check(const mlx_sampling_t *o) {
-  const struct { const char *flag; double value, min, max; const char *wanted; } rows[] = {
+  const struct {
+    const char *flag;
+    double value, min, max;
+    const char *wanted;
+  } rows[] = {
       {"--temp", o->temperature, 0, 1e6, "a number from 0 on"},
       {"--top-p", o->top_p, 0, 1, "a number from 0 to 1"},
       {"--min-p", o->min_p, 0, 1, "a number from 0 to 1"},
@@ -124,7 +143,7 @@ mlx_status_t mlx_sampling_check(const mlx_sampling_t *o) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Life
 
 static size_t window_of(int64_t last_n, int64_t context) { return (size_t)(last_n < 0 ? context : last_n); }
@@ -144,7 +163,8 @@ static mlx_status_t copy_options(mlx_sampler_t *s) {
   return NULL;
 }
 
-mlx_status_t mlx_sampler_create(const mlx_sampling_t *options, size_t vocab, int64_t context, mlx_sampler_t **out) {
+mlx_status_t mlx_sampler_create(const mlx_sampling_t *options, size_t vocab, int64_t context,
+                                mlx_sampler_t **out) {
   *out = NULL;
   MLX_TRY(mlx_sampling_check(options));
   for (size_t i = 0; i < options->bias_count; ++i) {
@@ -187,7 +207,7 @@ void mlx_sampler_free(mlx_sampler_t *s) {
   mlx_free(s);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What was said so far
 
 // Whether a breaker ends inside |piece|, whatever tokens it is spelled over.
@@ -209,7 +229,8 @@ static mlx_status_t meets_breaker(mlx_sampler_t *s, const char *piece, size_t le
 }
 
 mlx_status_t mlx_sampler_accept(mlx_sampler_t *s, int32_t id, const char *piece, size_t length) {
-  if (id < 0 || (size_t)id >= s->vocab) return mlx_error(MLX_INTERNAL, "the sampler was given token %d of %zu", id, s->vocab);
+  if (id < 0 || (size_t)id >= s->vocab)
+    return mlx_error(MLX_INTERNAL, "the sampler was given token %d of %zu", id, s->vocab);
   if (s->dry_window) {
     bool breaks;
     MLX_TRY(meets_breaker(s, piece, length, &breaks));
@@ -226,7 +247,7 @@ mlx_status_t mlx_sampler_accept(mlx_sampler_t *s, int32_t id, const char *piece,
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Steps on the scores of the whole vocabulary
 
 static void penalise(mlx_sampler_t *s) {
@@ -244,7 +265,8 @@ static void penalise(mlx_sampler_t *s) {
   }
 }
 
-// repeats[i]: how many tokens before the i-th from the end equal those at the very end (Gusfield's Z, read backwards).
+// repeats[i]: how many tokens before the i-th from the end equal those at the very end (Gusfield's Z, read
+// backwards).
 static void measure_repeats(const int32_t *end, size_t count, uint32_t *repeats) {
   size_t left = 0, right = 0;
   repeats[0] = 0;
@@ -260,11 +282,13 @@ static void measure_repeats(const int32_t *end, size_t count, uint32_t *repeats)
   }
 }
 
-// A token that would go on with a repetition of n tokens, the longest of its kind, loses multiplier * base^(n - allowed).
+// A token that would go on with a repetition of n tokens, the longest of its kind, loses multiplier * base^(n
+// - allowed).
 static mlx_status_t penalise_repetition(mlx_sampler_t *s) {
   const mlx_sampling_t *o = &s->options;
   const size_t count = s->history_count < s->dry_window ? s->history_count : s->dry_window;
-  const size_t allowed = (size_t)o->dry_allowed_length, limit = s->since_breaker < count ? s->since_breaker : count;
+  const size_t allowed = (size_t)o->dry_allowed_length,
+               limit = s->since_breaker < count ? s->since_breaker : count;
   if (count <= allowed || limit < allowed) return NULL;
   MLX_TRY(mlx_reserve(count, sizeof *s->repeats, &s->repeats_capacity, &s->repeats));
   const int32_t *end = s->history + s->history_count;
@@ -319,7 +343,7 @@ static mlx_status_t score_all(mlx_sampler_t *s, const float *logits, const uint6
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Steps on the candidates
 
 static bool is_better(const mlx_sampler_token_t *a, const mlx_sampler_token_t *b) {
@@ -348,7 +372,8 @@ static void list_candidates(mlx_sampler_t *s, size_t most) {
     if (token.score == -INFINITY) continue;
     if (!most || s->count < most) {
       list[s->count++] = token;
-      if (s->count == most) for (size_t at = most / 2 + 1; at-- > 0;) sink(list, most, at);
+      if (s->count == most)
+        for (size_t at = most / 2 + 1; at-- > 0;) sink(list, most, at);
     } else if (is_better(&token, &list[0])) {
       list[0] = token;
       sink(list, most, 0);
@@ -389,7 +414,8 @@ static void keep_top_p(mlx_sampler_t *s, double p) {
   normalise(s);
   double sum = 0;
   size_t kept = 0;
-  do sum += s->candidates[kept++].probability; while (kept < s->count && sum < p);
+  do sum += s->candidates[kept++].probability;
+  while (kept < s->count && sum < p);
   s->count = kept;
 }
 
@@ -411,11 +437,12 @@ static void exclude_top(mlx_sampler_t *s) {
 
 static void apply_temperature(mlx_sampler_t *s) {
   if (s->options.temperature <= 0) s->count = 1;
-  for (size_t i = 0; i < s->count && s->options.temperature > 0; ++i) s->candidates[i].score /= s->options.temperature;
+  for (size_t i = 0; i < s->count && s->options.temperature > 0; ++i)
+    s->candidates[i].score /= s->options.temperature;
 }
 
-// How many candidates make the surprise that mu asks for, if the distribution follows Zipf's law with the exponent it seems to
-// have.
+// How many candidates make the surprise that mu asks for, if the distribution follows Zipf's law with the
+// exponent it seems to have.
 static size_t mirostat_count(const mlx_sampler_t *s) {
   double products = 0, squares = 0;
   for (size_t i = 0; i + 1 < s->count && i + 1 < MIROSTAT_M; ++i) {
@@ -424,7 +451,8 @@ static size_t mirostat_count(const mlx_sampler_t *s) {
     squares += t * t;
   }
   const double exponent = products / squares, epsilon = exponent - 1;
-  const double k = mlx_pow(epsilon * mlx_pow(2, s->mu) / (1 - mlx_pow((double)s->vocab, -epsilon)), 1 / exponent);
+  const double k =
+      mlx_pow(epsilon * mlx_pow(2, s->mu) / (1 - mlx_pow((double)s->vocab, -epsilon)), 1 / exponent);
   return !(k < (double)s->count) ? s->count : k < 1 ? 1 : (size_t)k;
 }
 
@@ -438,18 +466,18 @@ static void keep_mirostat(mlx_sampler_t *s) {
   while (s->count > 1 && s->candidates[s->count - 1].probability < least) --s->count;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The chain
 
 mlx_status_t mlx_sampler_filter(mlx_sampler_t *s, const float *logits, const uint64_t *allowed,
-                                const mlx_sampler_token_t **out_tokens,
-                                size_t *out_count) {
+                                const mlx_sampler_token_t **out_tokens, size_t *out_count) {
   const mlx_sampling_t *o = &s->options;
   MLX_TRY(score_all(s, logits, allowed));
   list_candidates(s, o->mirostat || o->top_k <= 0 ? 0 : (size_t)o->top_k);
   if (!s->count) {
-    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no token is left to choose from"),
-                           "every token is excluded by --logit-bias or the grammar, or the model's logits are not numbers");
+    return mlx_status_hint(
+        mlx_error(MLX_UNSUPPORTED, "no token is left to choose from"),
+        "every token is excluded by --logit-bias or the grammar, or the model's logits are not numbers");
   }
   if (o->mirostat) {
     apply_temperature(s);
@@ -467,7 +495,8 @@ mlx_status_t mlx_sampler_filter(mlx_sampler_t *s, const float *logits, const uin
   return NULL;
 }
 
-mlx_status_t mlx_sampler_choose(mlx_sampler_t *s, const float *logits, const uint64_t *allowed, int32_t *out_id) {
+mlx_status_t mlx_sampler_choose(mlx_sampler_t *s, const float *logits, const uint64_t *allowed,
+                                int32_t *out_id) {
   const mlx_sampler_token_t *tokens;
   size_t count, i = 0;
   MLX_TRY(mlx_sampler_filter(s, logits, allowed, &tokens, &count));
@@ -476,18 +505,22 @@ mlx_status_t mlx_sampler_choose(mlx_sampler_t *s, const float *logits, const uin
     for (double sum = tokens[0].probability; sum <= drawn && i + 1 < count; sum += tokens[i].probability) ++i;
   }
   if (s->options.mirostat) {
-    s->mu -= s->options.mirostat_eta * (-mlx_log(tokens[i].probability) / mlx_log(2) - s->options.mirostat_tau);
+    s->mu -=
+        s->options.mirostat_eta * (-mlx_log(tokens[i].probability) / mlx_log(2) - s->options.mirostat_tau);
   }
   *out_id = tokens[i].id;
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Log-probabilities
 
-mlx_status_t mlx_logprobs(const float *logits, size_t vocab, int32_t chosen, size_t count, mlx_logprob_t *out) {
-  if (count > vocab) return mlx_error(MLX_USAGE, "--logprobs %zu: the model has %zu tokens only", count, vocab);
-  if (chosen < 0 || (size_t)chosen >= vocab) return mlx_error(MLX_INTERNAL, "token %d is none of %zu", chosen, vocab);
+mlx_status_t mlx_logprobs(const float *logits, size_t vocab, int32_t chosen, size_t count,
+                          mlx_logprob_t *out) {
+  if (count > vocab)
+    return mlx_error(MLX_USAGE, "--logprobs %zu: the model has %zu tokens only", count, vocab);
+  if (chosen < 0 || (size_t)chosen >= vocab)
+    return mlx_error(MLX_INTERNAL, "token %d is none of %zu", chosen, vocab);
   double largest = -INFINITY, sum = 0;
   for (size_t i = 0; i < vocab; ++i) largest = (double)logits[i] > largest ? (double)logits[i] : largest;
   for (size_t i = 0; i < vocab; ++i) sum += mlx_exp((double)logits[i] - largest);

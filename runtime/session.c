@@ -1,11 +1,12 @@
-// Session: one sequence. Holds its pages of the KV pool and turns reads and steps into calls of the module's functions.
+// Session: one sequence. Holds its pages of the KV pool and turns reads and steps into calls of the module's
+// functions.
 #include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "runtime/engine_internal.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Pages
 
 // Takes pages until the row can hold |length| positions.
@@ -27,7 +28,7 @@ static void give_pages(mlx_session_t *session, int64_t length) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Life
 
 mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_session) {
@@ -35,11 +36,13 @@ mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_sessio
   int64_t row = 0;
   while (row < engine->variant->rows && engine->row_taken[row]) ++row;
   if (row == engine->variant->rows) {
-    return mlx_error(MLX_UNAVAILABLE, "all %lld rows of the engine are taken", (long long)engine->variant->rows);
+    return mlx_error(MLX_UNAVAILABLE, "all %lld rows of the engine are taken",
+                     (long long)engine->variant->rows);
   }
   mlx_session_t *session;
   MLX_TRY(mlx_alloc(1, sizeof *session, &session));
-  mlx_status_t status = mlx_alloc((size_t)engine->variant->row_pages, sizeof *session->pages, &session->pages);
+  mlx_status_t status =
+      mlx_alloc((size_t)engine->variant->row_pages, sizeof *session->pages, &session->pages);
   if (!status) status = mlx_alloc((size_t)engine->context, sizeof *session->ids, &session->ids);
   if (status) {
     mlx_free(session->pages);
@@ -65,25 +68,26 @@ void mlx_session_free(mlx_session_t *session) {
 
 int64_t mlx_session_length(const mlx_session_t *session) { return session->length; }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Calls: this session's row carries values, every other row is idle
 
 // A [rows, width] tensor that is zero but for this row's |values|.
-static mlx_status_t row_tensor(const mlx_session_t *session, int64_t width, const int32_t *values, size_t count, int rank,
-                               mlx_buffer_t **out_buffer) {
+static mlx_status_t row_tensor(const mlx_session_t *session, int64_t width, const int32_t *values,
+                               size_t count, int rank, mlx_buffer_t **out_buffer) {
   const int64_t rows = session->engine->variant->rows;
   int32_t *grid;
   MLX_TRY(mlx_alloc((size_t)(rows * width), sizeof *grid, &grid));
   memcpy(grid + session->row * width, values, count * sizeof *grid);
-  mlx_status_t status = mlx_buffer_from_i32(session->engine->device, rank, (int64_t[]){rows, width}, grid, out_buffer);
+  mlx_status_t status =
+      mlx_buffer_from_i32(session->engine->device, rank, (int64_t[]){rows, width}, grid, out_buffer);
   mlx_free(grid);
   return status;
 }
 
-// Calls |function| and reads this row's |width| numbers from its [rows, width] result, or the one from [rows]. Until it has
-// succeeded nobody knows what the device holds as the row's choice.
-static mlx_status_t call_for_tokens(mlx_session_t *session, const char *function, mlx_buffer_t **inputs, size_t input_count,
-                                    size_t width, int32_t *out_ids) {
+// Calls |function| and reads this row's |width| numbers from its [rows, width] result, or the one from
+// [rows]. Until it has succeeded nobody knows what the device holds as the row's choice.
+static mlx_status_t call_for_tokens(mlx_session_t *session, const char *function, mlx_buffer_t **inputs,
+                                    size_t input_count, size_t width, int32_t *out_ids) {
   mlx_engine_t *engine = session->engine;
   const size_t total = (size_t)engine->variant->rows * width;
   mlx_buffer_t *output = NULL;
@@ -100,7 +104,8 @@ static mlx_status_t call_for_tokens(mlx_session_t *session, const char *function
   return status;
 }
 
-static mlx_status_t prefill(mlx_session_t *session, int64_t bucket, const int32_t *ids, int32_t count, int32_t *out_next) {
+static mlx_status_t prefill(mlx_session_t *session, int64_t bucket, const int32_t *ids, int32_t count,
+                            int32_t *out_next) {
   const int32_t start = (int32_t)session->length;
   char function[32];
   snprintf(function, sizeof function, "prefill_%lld", (long long)bucket);
@@ -130,20 +135,26 @@ static int64_t choose_bucket(const mlx_variant_t *variant, int64_t remaining) {
 
 static mlx_status_t too_long(size_t count, int64_t length, int64_t context) {
   mlx_status_t status =
-      length ? mlx_error(MLX_USAGE, "%zu more tokens do not fit: the context holds %lld, of which %lld are in use", count,
-                         (long long)context, (long long)length)
-             : mlx_error(MLX_USAGE, "the prompt has %zu tokens; the context holds %lld", count, (long long)context);
+      length ? mlx_error(MLX_USAGE,
+                         "%zu more tokens do not fit: the context holds %lld, of which %lld are in use",
+                         count, (long long)context, (long long)length)
+             : mlx_error(MLX_USAGE, "the prompt has %zu tokens; the context holds %lld", count,
+                         (long long)context);
   return mlx_status_hint(status, "shorten the prompt, or compile the model for a larger context (-c, --ctx)");
 }
 
-mlx_status_t mlx_check_prompt(const int32_t *ids, size_t count, int64_t length, int64_t context, int64_t vocab) {
-  if (!count) return mlx_status_hint(mlx_error(MLX_USAGE, "the prompt is empty"), "a model needs at least one token to go on from");
+mlx_status_t mlx_check_prompt(const int32_t *ids, size_t count, int64_t length, int64_t context,
+                              int64_t vocab) {
+  if (!count)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "the prompt is empty"),
+                           "a model needs at least one token to go on from");
   if (count > (size_t)(context - length)) return too_long(count, length, context);
   for (size_t i = 0; i < count; ++i) {
     if (ids[i] >= 0 && ids[i] < vocab) continue;
-    return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "the tokenizer gives token %d, but the model knows %lld tokens only",
-                                     ids[i], (long long)vocab),
-                           "tokenizer and weights are not of one model, or the prompt uses a token the model never learnt");
+    return mlx_status_hint(
+        mlx_error(MLX_INVALID_INPUT, "the tokenizer gives token %d, but the model knows %lld tokens only",
+                  ids[i], (long long)vocab),
+        "tokenizer and weights are not of one model, or the prompt uses a token the model never learnt");
   }
   return NULL;
 }
@@ -160,7 +171,7 @@ mlx_status_t mlx_session_read(mlx_session_t *session, const int32_t *ids, size_t
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Going on
 
 static mlx_status_t need_choice(const mlx_session_t *session) {
@@ -195,7 +206,8 @@ static mlx_status_t decode(mlx_session_t *session, size_t group, int32_t *out_id
 
 mlx_status_t mlx_session_steps(mlx_session_t *session, int32_t *out_ids, size_t count) {
   const mlx_engine_t *engine = session->engine;
-  if (count > (size_t)(engine->context - session->length)) return too_long(count, session->length, engine->context);
+  if (count > (size_t)(engine->context - session->length))
+    return too_long(count, session->length, engine->context);
   MLX_TRY(need_choice(session));
   MLX_TRY(take_pages(session, session->length + (int64_t)count));
   for (size_t done = 0; done < count;) {
@@ -206,11 +218,14 @@ mlx_status_t mlx_session_steps(mlx_session_t *session, int32_t *out_ids, size_t 
   return NULL;
 }
 
-mlx_status_t mlx_session_step(mlx_session_t *session, int32_t *out_next) { return mlx_session_steps(session, out_next, 1); }
+mlx_status_t mlx_session_step(mlx_session_t *session, int32_t *out_next) {
+  return mlx_session_steps(session, out_next, 1);
+}
 
 mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) {
   if (length < 0 || length > session->length) {
-    return mlx_error(MLX_USAGE, "a session of %lld positions cannot be cut to %lld", (long long)session->length, (long long)length);
+    return mlx_error(MLX_USAGE, "a session of %lld positions cannot be cut to %lld",
+                     (long long)session->length, (long long)length);
   }
   if (length == session->length) return NULL;
   session->length = length;

@@ -11,17 +11,20 @@
 // A bundle that was pulled for one target names the others, and has no code of them.
 static bool is_here(const mlx_engine_t *engine, const mlx_variant_t *variant) {
   bool here = !engine->bundle;
-  for (size_t i = 0; i < mlx_variant_module_count(variant) && !here; ++i) here = mlx_bundle_has(engine->bundle, mlx_variant_module(variant, i).text);
+  for (size_t i = 0; i < mlx_variant_module_count(variant) && !here; ++i)
+    here = mlx_bundle_has(engine->bundle, mlx_variant_module(variant, i).text);
   return here;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // CPUs
 
 static mlx_status_t not_for_this_cpu(const char *name, const char *what) {
-  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, which this CPU (%s) does not run", name, what,
-                                   mlx_cpu_level_here()->name),
-                         "compile it here: mlxcel compile MODEL --target cpu; or for every kind of CPU: --target " MLX_TARGET_PORTABLE);
+  return mlx_status_hint(
+      mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, which this CPU (%s) does not run", name, what,
+                mlx_cpu_level_here()->name),
+      "compile it here: mlxcel compile MODEL --target cpu; or for every kind of CPU: "
+      "--target " MLX_TARGET_PORTABLE);
 }
 
 // The highest level of a portable variant that this CPU runs; NULL: none.
@@ -35,7 +38,8 @@ static const char *best_level(const mlx_variant_t *variant) {
 
 bool mlx_variant_is_cpu(const mlx_variant_t *variant) { return !strncmp(variant->target, "cpu:", 4); }
 
-// How well a variant suits this CPU: 0 when it does not run here, more for a higher level, most for this very machine's.
+// How well a variant suits this CPU: 0 when it does not run here, more for a higher level, most for this very
+// machine's.
 static size_t cpu_rank(const mlx_engine_t *engine, const mlx_variant_t *variant) {
   const char *level = variant->level_count ? best_level(variant) : variant->target + 4;
   char here[MLX_DIGEST_HEX];
@@ -60,8 +64,10 @@ static bool has_level(const mlx_variant_t *variant, const char *level) {
 }
 
 static mlx_status_t not_in_this_copy(const char *name, const mlx_manifest_t *m) {
-  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, and this copy has no code that runs here", name, mlx_manifest_targets_text(m).text),
-                         "it was pulled for another machine: pull it again, with --target where it must be one of them");
+  return mlx_status_hint(
+      mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, and this copy has no code that runs here", name,
+                mlx_manifest_targets_text(m).text),
+      "it was pulled for another machine: pull it again, with --target where it must be one of them");
 }
 
 static mlx_status_t no_cpu_variant(const mlx_engine_t *engine, const char *name) {
@@ -73,37 +79,48 @@ static mlx_status_t no_cpu_variant(const mlx_engine_t *engine, const char *name)
   }
   const mlx_targets_text_t targets = mlx_manifest_targets_text(m);
   for (size_t i = 0; i < m->variant_count; ++i) {
-    if (mlx_variant_is_cpu(&m->variants[i]) && !is_here(engine, &m->variants[i])) return not_in_this_copy(name, m);
+    if (mlx_variant_is_cpu(&m->variants[i]) && !is_here(engine, &m->variants[i]))
+      return not_in_this_copy(name, m);
   }
   if (!any) {
-    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a CPU", name, targets.text),
-                           "compile it for the CPU: mlxcel compile MODEL --target cpu");
+    return mlx_status_hint(
+        mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a CPU", name, targets.text),
+        "compile it for the CPU: mlxcel compile MODEL --target cpu");
   }
   if (other_machine && m->variant_count == 1) {
-    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for another machine's CPU", name),
-                           "compile it here, or for a level that both have: mlxcel compile MODEL --target cpu:LEVEL");
+    return mlx_status_hint(
+        mlx_error(MLX_UNAVAILABLE, "%s was compiled for another machine's CPU", name),
+        "compile it here, or for a level that both have: mlxcel compile MODEL --target cpu:LEVEL");
   }
-  return not_for_this_cpu(name, m->variant_count == 1 && m->variants[0].level_count ? mlx_variant_levels_text(&m->variants[0]).text : targets.text);
+  return not_for_this_cpu(name, m->variant_count == 1 && m->variants[0].level_count
+                                    ? mlx_variant_levels_text(&m->variants[0]).text
+                                    : targets.text);
 }
 
 // The level that was asked for, of whichever variant has it.
 static mlx_status_t choose_level(mlx_engine_t *engine, const char *name, const char *wanted) {
   const mlx_manifest_t *m = &engine->manifest;
   for (size_t i = 0; i < m->variant_count && !engine->variant; ++i) {
-    if (has_level(&m->variants[i], wanted) && is_here(engine, &m->variants[i])) engine->variant = &m->variants[i];
+    if (has_level(&m->variants[i], wanted) && is_here(engine, &m->variants[i]))
+      engine->variant = &m->variants[i];
   }
   if (!engine->variant) {
     const mlx_variant_t *first = &m->variants[0];
-    return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled for %s: it has no code for '%s'", name, mlx_manifest_targets_text(m).text, wanted),
-                           "leave --cpu-level away, or compile the model with --target " MLX_TARGET_PORTABLE "%s%s",
-                           first->level_count ? "; it has code for " : "", mlx_variant_levels_text(first).text);
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "%s was compiled for %s: it has no code for '%s'", name,
+                  mlx_manifest_targets_text(m).text, wanted),
+        "leave --cpu-level away, or compile the model with --target " MLX_TARGET_PORTABLE "%s%s",
+        first->level_count ? "; it has code for " : "", mlx_variant_levels_text(first).text);
   }
   for (size_t i = 0; i < engine->variant->level_count; ++i) {
     if (!strcmp(engine->variant->levels[i], wanted)) engine->level = engine->variant->levels[i];
   }
-  if (!strcmp(wanted, "host") ? cpu_rank(engine, engine->variant) > 0 : mlx_cpu_has_level(wanted)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "code for %s was asked for, which this CPU (%s) does not run", wanted, mlx_cpu_level_here()->name),
-                         "leave --cpu-level away: the best that it runs is taken");
+  if (!strcmp(wanted, "host") ? cpu_rank(engine, engine->variant) > 0 : mlx_cpu_has_level(wanted))
+    return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_UNAVAILABLE, "code for %s was asked for, which this CPU (%s) does not run", wanted,
+                mlx_cpu_level_here()->name),
+      "leave --cpu-level away: the best that it runs is taken");
 }
 
 mlx_status_t mlx_choose_cpu(mlx_engine_t *engine, const char *name, const char *wanted_level) {
@@ -120,11 +137,13 @@ mlx_status_t mlx_choose_cpu(mlx_engine_t *engine, const char *name, const char *
   return best ? NULL : no_cpu_variant(engine, name);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // GPUs
 
-// Code for one GPU runs on every later one (its PTX is compiled by the driver), and needs a driver that reads it.
-mlx_status_t mlx_variant_check_gpu(const char *name, const mlx_variant_t *variant, const mlx_gpu_info_t *gpu) {
+// Code for one GPU runs on every later one (its PTX is compiled by the driver), and needs a driver that reads
+// it.
+mlx_status_t mlx_variant_check_gpu(const char *name, const mlx_variant_t *variant,
+                                   const mlx_gpu_info_t *gpu) {
   const char *target = variant->target;
   const mlx_gpu_kind_t *kind = strncmp(target, "cuda:", 5) ? NULL : mlx_gpu_kind_parse(target + 5);
   if (!kind) {
@@ -132,24 +151,29 @@ mlx_status_t mlx_variant_check_gpu(const char *name, const mlx_variant_t *varian
                            "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
   }
   if (gpu->sm < (variant->kernel_count ? kind->kernel_sm : kind->iree_sm)) {
-    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s; this GPU (%s) is sm_%d", name, target, gpu->name, gpu->sm),
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s; this GPU (%s) is sm_%d", name,
+                                     target, gpu->name, gpu->sm),
                            "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
   }
   const int needed = variant->driver > kind->min_driver ? (int)variant->driver : kind->min_driver;
   if (gpu->driver >= needed) return NULL;
-  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s needs a driver for CUDA %d.%d%s; this one is for CUDA %d.%d", name, needed / 1000,
-                                   needed % 1000 / 10, needed == kind->min_driver ? "" : ", because of its linked kernels",
-                                   gpu->driver / 1000, gpu->driver % 1000 / 10),
-                         needed == kind->min_driver ? "update NVIDIA's driver, or use --device cpu"
-                                                    : "update NVIDIA's driver, or compile the model with --kernels=off");
+  return mlx_status_hint(
+      mlx_error(MLX_UNAVAILABLE, "%s needs a driver for CUDA %d.%d%s; this one is for CUDA %d.%d", name,
+                needed / 1000, needed % 1000 / 10,
+                needed == kind->min_driver ? "" : ", because of its linked kernels", gpu->driver / 1000,
+                gpu->driver % 1000 / 10),
+      needed == kind->min_driver ? "update NVIDIA's driver, or use --device cpu"
+                                 : "update NVIDIA's driver, or compile the model with --kernels=off");
 }
 
 static int gpu_of(const mlx_variant_t *variant) {
-  const mlx_gpu_kind_t *kind = strncmp(variant->target, "cuda:", 5) ? NULL : mlx_gpu_kind_parse(variant->target + 5);
+  const mlx_gpu_kind_t *kind =
+      strncmp(variant->target, "cuda:", 5) ? NULL : mlx_gpu_kind_parse(variant->target + 5);
   return kind ? kind->sm : 0;
 }
 
-// Of the variants for a GPU that this one runs, that for the latest. The error is the one about the earliest that it does not run.
+// Of the variants for a GPU that this one runs, that for the latest. The error is the one about the earliest
+// that it does not run.
 mlx_status_t mlx_choose_gpu(mlx_engine_t *engine, const char *name, const mlx_gpu_info_t *gpu) {
   const mlx_manifest_t *m = &engine->manifest;
   mlx_status_t refused = NULL;
@@ -168,11 +192,12 @@ mlx_status_t mlx_choose_gpu(mlx_engine_t *engine, const char *name, const mlx_gp
   for (size_t i = 0; i < m->variant_count; ++i) {
     if (gpu_of(&m->variants[i])) return not_in_this_copy(name, m);
   }
-  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a GPU", name, mlx_manifest_targets_text(m).text),
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a GPU", name,
+                                   mlx_manifest_targets_text(m).text),
                          "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Targets by name
 
 size_t mlx_engine_rank_target(const char *target, const char *cpu) {
@@ -181,7 +206,9 @@ size_t mlx_engine_rank_target(const char *target, const char *cpu) {
   mlx_gpu_info_t gpu;
   snprintf(variant.target, sizeof variant.target, "%s", target);
   snprintf(variant.cpu, sizeof variant.cpu, "%s", cpu);
-  if (!strcmp(target, MLX_TARGET_PORTABLE)) snprintf(variant.levels[variant.level_count++], sizeof variant.levels[0], "%s", mlx_cpu_level_here()->name);
+  if (!strcmp(target, MLX_TARGET_PORTABLE))
+    snprintf(variant.levels[variant.level_count++], sizeof variant.levels[0], "%s",
+             mlx_cpu_level_here()->name);
   if (mlx_variant_is_cpu(&variant)) {
     const size_t rank = cpu_rank(&engine, &variant);
     return rank < GPU_RANK ? rank : GPU_RANK - 1;

@@ -4,12 +4,13 @@
 #include "base/memory.h"
 #include "shim/shim_internal.h"
 
-// Of IREE's CUDA driver, whose public header leaves it out: where the allocation behind |buffer| lies. Its way to export a
-// buffer does not know results, which come from a pool.
+// Of IREE's CUDA driver, whose public header leaves it out: where the allocation behind |buffer| lies. Its
+// way to export a buffer does not know results, which come from a pool.
 unsigned long long iree_hal_cuda_buffer_device_pointer(const iree_hal_buffer_t *buffer);
 
 static mlx_cuda_pointer_t device_pointer(iree_hal_buffer_t *buffer) {
-  return iree_hal_cuda_buffer_device_pointer(iree_hal_buffer_allocated_buffer(buffer)) + iree_hal_buffer_byte_offset(buffer);
+  return iree_hal_cuda_buffer_device_pointer(iree_hal_buffer_allocated_buffer(buffer)) +
+         iree_hal_buffer_byte_offset(buffer);
 }
 
 mlx_status_t mlx_buffer_wrap(mlx_device_t *device, iree_hal_buffer_view_t *view, mlx_buffer_t **out_buffer) {
@@ -22,17 +23,19 @@ mlx_status_t mlx_buffer_wrap(mlx_device_t *device, iree_hal_buffer_view_t *view,
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // In
 
 static const iree_hal_buffer_params_t input_params = {.type = IREE_HAL_MEMORY_TYPE_DEVICE_LOCAL,
                                                       .usage = IREE_HAL_BUFFER_USAGE_DEFAULT};
 
 // True when the pool alone holds |buffer|: no view, no running call, no variable of a module.
-static bool is_idle(iree_hal_buffer_t *buffer) { return iree_atomic_ref_count_load(&buffer->resource.ref_count) == 1; }
+static bool is_idle(iree_hal_buffer_t *buffer) {
+  return iree_atomic_ref_count_load(&buffer->resource.ref_count) == 1;
+}
 
-// A buffer of |size| bytes that nobody uses: an idle one of the pool, or a fresh one, which takes the place of an idle one of
-// another size when the pool is full. When all are in use the fresh one is not kept.
+// A buffer of |size| bytes that nobody uses: an idle one of the pool, or a fresh one, which takes the place
+// of an idle one of another size when the pool is full. When all are in use the fresh one is not kept.
 static iree_status_t take_input_locked(mlx_device_t *device, size_t size, iree_hal_buffer_t **out_buffer) {
   iree_hal_buffer_t **place = NULL;
   for (int i = 0; i < MLX_POOLED_INPUTS; ++i) {
@@ -46,8 +49,8 @@ static iree_status_t take_input_locked(mlx_device_t *device, size_t size, iree_h
     place = &device->inputs[i];
     if (!buffer) break;
   }
-  IREE_RETURN_IF_ERROR(
-      iree_hal_allocator_allocate_buffer(iree_hal_device_allocator(device->hal), input_params, size, out_buffer));
+  IREE_RETURN_IF_ERROR(iree_hal_allocator_allocate_buffer(iree_hal_device_allocator(device->hal),
+                                                          input_params, size, out_buffer));
   if (!place) return iree_ok_status();
   iree_hal_buffer_release(*place);
   iree_hal_buffer_retain(*out_buffer);
@@ -55,8 +58,8 @@ static iree_status_t take_input_locked(mlx_device_t *device, size_t size, iree_h
   return iree_ok_status();
 }
 
-static mlx_status_t make_cuda_view(mlx_device_t *device, size_t rank, const iree_hal_dim_t *shape, const int32_t *values,
-                                   size_t size, iree_hal_buffer_view_t **out_view) {
+static mlx_status_t make_cuda_view(mlx_device_t *device, size_t rank, const iree_hal_dim_t *shape,
+                                   const int32_t *values, size_t size, iree_hal_buffer_view_t **out_view) {
   mlx_device_enter(device);
   iree_hal_buffer_t *buffer = NULL;
   pthread_mutex_lock(&device->lock);
@@ -65,19 +68,20 @@ static mlx_status_t make_cuda_view(mlx_device_t *device, size_t rank, const iree
   MLX_TRY_IREE(taken);
   mlx_status_t status = mlx_cuda_write(&device->cuda, device_pointer(buffer), values, size);
   if (!status) {
-    status = mlx_status_from_iree(iree_hal_buffer_view_create(buffer, rank, shape, IREE_HAL_ELEMENT_TYPE_INT_32,
-                                                              IREE_HAL_ENCODING_TYPE_DENSE_ROW_MAJOR, iree_allocator_system(),
-                                                              out_view));
+    status = mlx_status_from_iree(iree_hal_buffer_view_create(
+        buffer, rank, shape, IREE_HAL_ELEMENT_TYPE_INT_32, IREE_HAL_ENCODING_TYPE_DENSE_ROW_MAJOR,
+        iree_allocator_system(), out_view));
   }
   iree_hal_buffer_release(buffer);
   return status;
 }
 
-static mlx_status_t make_cpu_view(mlx_device_t *device, size_t rank, const iree_hal_dim_t *shape, const int32_t *values,
-                                  size_t size, iree_hal_buffer_view_t **out_view) {
+static mlx_status_t make_cpu_view(mlx_device_t *device, size_t rank, const iree_hal_dim_t *shape,
+                                  const int32_t *values, size_t size, iree_hal_buffer_view_t **out_view) {
   return mlx_status_from_iree(iree_hal_buffer_view_allocate_buffer_copy(
       device->hal, iree_hal_device_allocator(device->hal), rank, shape, IREE_HAL_ELEMENT_TYPE_INT_32,
-      IREE_HAL_ENCODING_TYPE_DENSE_ROW_MAJOR, input_params, iree_make_const_byte_span(values, size), out_view));
+      IREE_HAL_ENCODING_TYPE_DENSE_ROW_MAJOR, input_params, iree_make_const_byte_span(values, size),
+      out_view));
 }
 
 mlx_status_t mlx_buffer_from_i32(mlx_device_t *device, int rank, const int64_t *dims, const int32_t *values,
@@ -88,7 +92,8 @@ mlx_status_t mlx_buffer_from_i32(mlx_device_t *device, int rank, const int64_t *
   if (rank < 0 || rank > 8) return mlx_error(MLX_INTERNAL, "a buffer of rank %d", rank);
   for (int i = 0; i < rank; ++i) {
     shape[i] = (iree_hal_dim_t)dims[i];
-    if (dims[i] < 0 || !mlx_mul(size, (size_t)dims[i], &size)) return mlx_error(MLX_INTERNAL, "a buffer too large");
+    if (dims[i] < 0 || !mlx_mul(size, (size_t)dims[i], &size))
+      return mlx_error(MLX_INTERNAL, "a buffer too large");
   }
   iree_hal_buffer_view_t *view = NULL;
   MLX_TRY(device->kind == MLX_DEVICE_CPU ? make_cpu_view(device, (size_t)rank, shape, values, size, &view)
@@ -96,7 +101,7 @@ mlx_status_t mlx_buffer_from_i32(mlx_device_t *device, int rank, const int64_t *
   return mlx_buffer_wrap(device, view, out_buffer);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Out
 
 void mlx_buffer_free(mlx_buffer_t *buffer) {
@@ -106,14 +111,18 @@ void mlx_buffer_free(mlx_buffer_t *buffer) {
   mlx_free(buffer);
 }
 
-size_t mlx_buffer_size(const mlx_buffer_t *buffer) { return (size_t)iree_hal_buffer_view_byte_length(buffer->view); }
+size_t mlx_buffer_size(const mlx_buffer_t *buffer) {
+  return (size_t)iree_hal_buffer_view_byte_length(buffer->view);
+}
 
 mlx_status_t mlx_buffer_read(mlx_device_t *device, const mlx_buffer_t *buffer, void *out_bytes, size_t size) {
   if (size != mlx_buffer_size(buffer)) {
-    return mlx_error(MLX_INVALID_INPUT, "a tensor of %zu bytes where its contract says %zu", mlx_buffer_size(buffer), size);
+    return mlx_error(MLX_INVALID_INPUT, "a tensor of %zu bytes where its contract says %zu",
+                     mlx_buffer_size(buffer), size);
   }
   iree_hal_buffer_t *source = iree_hal_buffer_view_buffer(buffer->view);
-  if (device->kind == MLX_DEVICE_CPU) return mlx_status_from_iree(iree_hal_buffer_map_read(source, 0, out_bytes, size));
+  if (device->kind == MLX_DEVICE_CPU)
+    return mlx_status_from_iree(iree_hal_buffer_map_read(source, 0, out_bytes, size));
   mlx_device_enter(device);
   return mlx_cuda_read(&device->cuda, out_bytes, device_pointer(source), size);
 }

@@ -8,7 +8,7 @@
 #define ERROR_OUT_OF_MEMORY 2
 #define STREAM_NON_BLOCKING 1  // no implicit order with the default stream
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The library
 
 #define CALL(field, symbol) {offsetof(mlx_cuda_calls_t, field), symbol}
@@ -39,7 +39,8 @@ static const struct call {
     CALL(write, "cuMemcpyHtoDAsync_v2"),
     CALL(read, "cuMemcpyDtoHAsync_v2"),
 };
-_Static_assert(sizeof calls / sizeof *calls * sizeof(void *) == sizeof(mlx_cuda_calls_t), "each function has its symbol");
+_Static_assert(sizeof calls / sizeof *calls * sizeof(void *) == sizeof(mlx_cuda_calls_t),
+               "each function has its symbol");
 
 static mlx_status_t unavailable(const char *why, const char *hint) {
   return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: %s", why), "%s", hint);
@@ -56,9 +57,10 @@ static mlx_status_t open_library(void **out_library) {
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     mlx_status_t status = mlx_library_open(names[i], out_library);
     if (!status) return NULL;
-    mlx_status_t said = mlx_status_code(status) == MLX_NOT_FOUND
-                            ? NULL
-                            : unavailable(mlx_status_message(status), "repair NVIDIA's driver, or use --device cpu");
+    mlx_status_t said =
+        mlx_status_code(status) == MLX_NOT_FOUND
+            ? NULL
+            : unavailable(mlx_status_message(status), "repair NVIDIA's driver, or use --device cpu");
     mlx_status_free(status);
     if (said) return said;
   }
@@ -70,14 +72,17 @@ static mlx_status_t open_library(void **out_library) {
 static mlx_status_t start(void *library, mlx_cuda_calls_t *out_calls) {
   for (size_t i = 0; i < sizeof calls / sizeof *calls; ++i) {
     void *symbol = mlx_library_symbol(library, calls[i].symbol);
-    if (!symbol) return unavailable("libcuda lacks functions that mlxcel needs", "update NVIDIA's driver, or use --device cpu");
+    if (!symbol)
+      return unavailable("libcuda lacks functions that mlxcel needs",
+                         "update NVIDIA's driver, or use --device cpu");
     // C has no cast from an object pointer to a function pointer.
     memcpy((char *)out_calls + calls[i].offset, &symbol, sizeof symbol);
   }
   int code = out_calls->init(0);
   if (!code) return NULL;
-  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: the driver does not start (cuInit says %d)", code),
-                         "check that `nvidia-smi` lists a GPU, or use --device cpu");
+  return mlx_status_hint(
+      mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: the driver does not start (cuInit says %d)", code),
+      "check that `nvidia-smi` lists a GPU, or use --device cpu");
 }
 
 mlx_status_t mlx_cuda_load(mlx_cuda_calls_t *out_calls, void **out_library) {
@@ -89,16 +94,18 @@ mlx_status_t mlx_cuda_load(mlx_cuda_calls_t *out_calls, void **out_library) {
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The GPU
 
 mlx_status_t mlx_cuda_open(mlx_cuda_t *out_cuda) {
   *out_cuda = (mlx_cuda_t){0};
   MLX_TRY(mlx_cuda_load(&out_cuda->calls, &out_cuda->library));
-  mlx_status_t status = mlx_cuda_status(out_cuda, out_cuda->calls.context_retain(&out_cuda->context, 0), "opening the GPU");
+  mlx_status_t status =
+      mlx_cuda_status(out_cuda, out_cuda->calls.context_retain(&out_cuda->context, 0), "opening the GPU");
   if (!status) {
     mlx_cuda_enter(out_cuda);
-    status = mlx_cuda_status(out_cuda, out_cuda->calls.stream_create(&out_cuda->stream, STREAM_NON_BLOCKING), "opening the GPU");
+    status = mlx_cuda_status(out_cuda, out_cuda->calls.stream_create(&out_cuda->stream, STREAM_NON_BLOCKING),
+                             "opening the GPU");
   }
   if (status) mlx_cuda_close(out_cuda);
   return status;
@@ -117,12 +124,14 @@ mlx_status_t mlx_cuda_status(const mlx_cuda_t *cuda, int code, const char *doing
   if (!code) return NULL;
   const char *name = NULL;
   if (cuda->calls.error_name(code, &name) || !name) name = "an unknown error";
-  if (code == ERROR_OUT_OF_MEMORY) return mlx_error(MLX_OUT_OF_MEMORY, "%s: the driver says %s (%d)", doing, name, code);
+  if (code == ERROR_OUT_OF_MEMORY)
+    return mlx_error(MLX_OUT_OF_MEMORY, "%s: the driver says %s (%d)", doing, name, code);
   return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s: the driver says %s (%d)", doing, name, code),
                          "check with `nvidia-smi` that the GPU works, or use --device cpu");
 }
 
-mlx_status_t mlx_cuda_write(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source, size_t size) {
+mlx_status_t mlx_cuda_write(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source,
+                            size_t size) {
   int code = cuda->calls.write(target, source, size, cuda->stream);
   return mlx_cuda_status(cuda, code ? code : cuda->calls.stream_wait(cuda->stream), "writing to the GPU");
 }

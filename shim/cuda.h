@@ -1,5 +1,6 @@
-// CUDA: NVIDIA's driver API, as far as IREE's does not reach: questions about the GPU, and bytes to and from it without IREE's
-// queue in between. libcuda is opened at run time; CUDA's headers are not needed. For the shim's own files only.
+// CUDA: NVIDIA's driver API, as far as IREE's does not reach: questions about the GPU, and bytes to and from
+// it without IREE's queue in between. libcuda is opened at run time; CUDA's headers are not needed. For the
+// shim's own files only.
 #ifndef MLXCEL_SHIM_CUDA_H_
 #define MLXCEL_SHIM_CUDA_H_
 
@@ -35,8 +36,8 @@ typedef struct mlx_cuda_calls {
   int (*read)(void *target, mlx_cuda_pointer_t source, size_t size, void *stream);
 } mlx_cuda_calls_t;
 
-// Opens libcuda, finds every function and starts the driver. MLX_UNAVAILABLE, with the reason, when that cannot be.
-// Release the library with dlclose.
+// Opens libcuda, finds every function and starts the driver. MLX_UNAVAILABLE, with the reason, when that
+// cannot be. Release the library with dlclose.
 mlx_status_t mlx_cuda_load(mlx_cuda_calls_t *out_calls, void **out_library) MLX_MUST_USE;
 
 // The first GPU, opened: its primary context, which is the one IREE uses, and a stream of our own.
@@ -48,18 +49,22 @@ typedef struct mlx_cuda {
 mlx_status_t mlx_cuda_open(mlx_cuda_t *out_cuda) MLX_MUST_USE;
 void mlx_cuda_close(mlx_cuda_t *cuda);
 
-// Makes the context current on the calling thread, which every call about memory needs. Should that fail, those say so.
+// Makes the context current on the calling thread, which every call about memory needs. Should that fail,
+// those say so.
 void mlx_cuda_enter(const mlx_cuda_t *cuda);
 
 // NULL for 0; else an error that says what was being done and what the driver calls it.
 mlx_status_t mlx_cuda_status(const mlx_cuda_t *cuda, int code, const char *doing) MLX_MUST_USE;
 
 // Copies and waits until the bytes are there, whatever stream looks at them next.
-mlx_status_t mlx_cuda_write(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source, size_t size) MLX_MUST_USE;
-mlx_status_t mlx_cuda_read(const mlx_cuda_t *cuda, void *target, mlx_cuda_pointer_t source, size_t size) MLX_MUST_USE;
+mlx_status_t mlx_cuda_write(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source,
+                            size_t size) MLX_MUST_USE;
+mlx_status_t mlx_cuda_read(const mlx_cuda_t *cuda, void *target, mlx_cuda_pointer_t source,
+                           size_t size) MLX_MUST_USE;
 
-// Copies a mapped file's bytes, many at a time (shim/upload.c). |on_load| may be NULL; it is called on this thread.
-mlx_status_t mlx_cuda_upload(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source, size_t size,
-                             mlx_load_fn_t on_load, void *user) MLX_MUST_USE;
+// Copies a mapped file's bytes, many at a time (shim/upload.c). |on_load| may be NULL; it is called on this
+// thread.
+mlx_status_t mlx_cuda_upload(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source,
+                             size_t size, mlx_load_fn_t on_load, void *user) MLX_MUST_USE;
 
 #endif  // MLXCEL_SHIM_CUDA_H_

@@ -11,7 +11,7 @@
 #include "iree/task/api.h"
 #include "shim/shim_internal.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Statuses
 
 static mlx_code_t code_from_iree(iree_status_code_t code) {
@@ -48,18 +48,21 @@ mlx_status_t mlx_status_from_iree(iree_status_t status) {
   return result;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // local-task
 
-static iree_status_t enumerate_local_task(void *self, iree_host_size_t *out_count, const iree_hal_driver_info_t **out_infos) {
+static iree_status_t enumerate_local_task(void *self, iree_host_size_t *out_count,
+                                          const iree_hal_driver_info_t **out_infos) {
   (void)self;
-  static const iree_hal_driver_info_t info = {.driver_name = IREE_SVL("local-task"), .full_name = IREE_SVL("CPU threads")};
+  static const iree_hal_driver_info_t info = {.driver_name = IREE_SVL("local-task"),
+                                              .full_name = IREE_SVL("CPU threads")};
   *out_count = 1;
   *out_infos = &info;
   return iree_ok_status();
 }
 
-#define WORKER_STACK (1 << 20)  // bytes: kernels/cpu keeps its tiles there, 160 KB of them, and a vector of up to 400 KB
+#define WORKER_STACK \
+  (1 << 20)  // bytes: kernels/cpu keeps its tiles there, 160 KB of them, and a vector of up to 400 KB
 
 // One executor with as many workers as the device was opened with; code comes as embedded ELF only.
 static iree_status_t create_local_task(void *self, iree_string_view_t name, iree_allocator_t allocator,
@@ -82,7 +85,8 @@ static iree_status_t create_local_task(void *self, iree_string_view_t name, iree
   if (iree_status_is_ok(status)) {
     iree_hal_task_device_params_t params;
     iree_hal_task_device_params_initialize(&params);
-    status = iree_hal_task_driver_create(name, &params, 1, &executor, 1, &loader, memory, allocator, out_driver);
+    status =
+        iree_hal_task_driver_create(name, &params, 1, &executor, 1, &loader, memory, allocator, out_driver);
   }
   iree_hal_allocator_release(memory);
   iree_hal_executable_loader_release(loader);
@@ -90,38 +94,45 @@ static iree_status_t create_local_task(void *self, iree_string_view_t name, iree
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // cuda
 
-static iree_status_t enumerate_cuda(void *self, iree_host_size_t *out_count, const iree_hal_driver_info_t **out_infos) {
+static iree_status_t enumerate_cuda(void *self, iree_host_size_t *out_count,
+                                    const iree_hal_driver_info_t **out_infos) {
   (void)self;
-  static const iree_hal_driver_info_t info = {.driver_name = IREE_SVL("cuda"), .full_name = IREE_SVL("NVIDIA GPU")};
+  static const iree_hal_driver_info_t info = {.driver_name = IREE_SVL("cuda"),
+                                              .full_name = IREE_SVL("NVIDIA GPU")};
   *out_count = 1;
   *out_infos = &info;
   return iree_ok_status();
 }
 
-static iree_status_t create_cuda(void *self, iree_string_view_t name, iree_allocator_t allocator, iree_hal_driver_t **out_driver) {
+static iree_status_t create_cuda(void *self, iree_string_view_t name, iree_allocator_t allocator,
+                                 iree_hal_driver_t **out_driver) {
   (void)self;
   if (!iree_string_view_equal(name, IREE_SV("cuda"))) return iree_make_status(IREE_STATUS_UNAVAILABLE);
   iree_hal_cuda_driver_options_t options;
   iree_hal_cuda_driver_options_initialize(&options);
   iree_hal_cuda_device_params_t params;
   iree_hal_cuda_device_params_initialize(&params);
-  // IREE's default is graph mode, which re-instantiates a graph on every call; streams were faster when measured.
+  // IREE's default is graph mode, which re-instantiates a graph on every call; streams were faster when
+  // measured.
   params.command_buffer_mode = IREE_HAL_CUDA_COMMAND_BUFFER_MODE_STREAM;
-  // And with its default every wait gives a call's temporary memory back to the driver, to be mapped anew for the next call.
+  // And with its default every wait gives a call's temporary memory back to the driver, to be mapped anew for
+  // the next call.
   params.memory_pools.device_local.release_threshold = UINT64_MAX;
   params.memory_pools.other.release_threshold = UINT64_MAX;
   return iree_hal_cuda_driver_create(name, &options, &params, allocator, out_driver);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Devices
 
 static mlx_status_t register_drivers(mlx_device_t *device, iree_hal_driver_factory_t factories[2]) {
-  factories[0] = (iree_hal_driver_factory_t){.self = device, .enumerate = enumerate_local_task, .try_create = create_local_task};
-  factories[1] = (iree_hal_driver_factory_t){.self = device, .enumerate = enumerate_cuda, .try_create = create_cuda};
+  factories[0] = (iree_hal_driver_factory_t){
+      .self = device, .enumerate = enumerate_local_task, .try_create = create_local_task};
+  factories[1] =
+      (iree_hal_driver_factory_t){.self = device, .enumerate = enumerate_cuda, .try_create = create_cuda};
   MLX_TRY_IREE(iree_hal_driver_registry_allocate(iree_allocator_system(), &device->registry));
   MLX_TRY_IREE(iree_hal_driver_registry_register_factory(device->registry, &factories[0]));
   return mlx_status_from_iree(iree_hal_driver_registry_register_factory(device->registry, &factories[1]));
@@ -130,7 +141,8 @@ static mlx_status_t register_drivers(mlx_device_t *device, iree_hal_driver_facto
 static iree_status_t create_device(mlx_device_t *device, iree_string_view_t driver_name) {
   iree_allocator_t allocator = iree_allocator_system();
   iree_hal_driver_t *driver = NULL;
-  IREE_RETURN_IF_ERROR(iree_hal_driver_registry_try_create(device->registry, driver_name, allocator, &driver));
+  IREE_RETURN_IF_ERROR(
+      iree_hal_driver_registry_try_create(device->registry, driver_name, allocator, &driver));
   iree_async_proactor_pool_t *pool = NULL;
   iree_status_t status =
       iree_async_proactor_pool_create(1, NULL, iree_async_proactor_pool_options_default(), allocator, &pool);
@@ -149,14 +161,16 @@ mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t *
   mlx_device_t *device;
   MLX_TRY(mlx_alloc(1, sizeof *device, &device));
   device->kind = kind;
-  if (kind == MLX_DEVICE_CPU) mlx_cpu_enable_tiles();  // for modules that want them; a module for a CPU without is none of these
+  if (kind == MLX_DEVICE_CPU)
+    mlx_cpu_enable_tiles();  // for modules that want them; a module for a CPU without is none of these
   device->threads = kind == MLX_DEVICE_CPU ? threads : 0;
   pthread_mutex_init(&device->lock, NULL);
   iree_hal_driver_factory_t factories[2];  // the registry is done with them when the device stands
   mlx_status_t status = kind == MLX_DEVICE_CUDA ? mlx_cuda_open(&device->cuda) : NULL;
   if (!status) status = register_drivers(device, factories);
   if (!status) {
-    status = mlx_status_from_iree(create_device(device, kind == MLX_DEVICE_CUDA ? IREE_SV("cuda") : IREE_SV("local-task")));
+    status = mlx_status_from_iree(
+        create_device(device, kind == MLX_DEVICE_CUDA ? IREE_SV("cuda") : IREE_SV("local-task")));
   }
   iree_hal_driver_registry_free(device->registry);
   device->registry = NULL;
@@ -184,7 +198,8 @@ void mlx_device_enter(const mlx_device_t *device) {
 
 mlx_status_t mlx_device_memory(mlx_device_t *device, size_t *out_free, size_t *out_total) {
   mlx_device_enter(device);
-  return mlx_cuda_status(&device->cuda, device->cuda.calls.memory_info(out_free, out_total), "asking for the GPU's free memory");
+  return mlx_cuda_status(&device->cuda, device->cuda.calls.memory_info(out_free, out_total),
+                         "asking for the GPU's free memory");
 }
 
 mlx_device_kind_t mlx_device_kind(const mlx_device_t *device) { return device->kind; }

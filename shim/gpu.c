@@ -11,7 +11,8 @@ static mlx_status_t ask(const mlx_cuda_calls_t *calls, mlx_gpu_info_t *out) {
     return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: the driver sees none"),
                            "check that `nvidia-smi` lists a GPU, or use --device cpu");
   }
-  if (calls->device_name(out->name, sizeof out->name, 0) || calls->device_attribute(&major, ATTRIBUTE_MAJOR, 0) ||
+  if (calls->device_name(out->name, sizeof out->name, 0) ||
+      calls->device_attribute(&major, ATTRIBUTE_MAJOR, 0) ||
       calls->device_attribute(&minor, ATTRIBUTE_MINOR, 0) || calls->device_memory(&out->memory, 0)) {
     return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: the driver does not answer"),
                            "check that `nvidia-smi` works, or use --device cpu");

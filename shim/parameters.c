@@ -1,5 +1,6 @@
-// Parameters: how a program's weights reach the module that names them. On the CPU IREE binds the mapped bytes in place. On a
-// GPU all of them are uploaded into one allocation, and the module gets its pieces of that.
+// Parameters: how a program's weights reach the module that names them. On the CPU IREE binds the mapped
+// bytes in place. On a GPU all of them are uploaded into one allocation, and the module gets its pieces of
+// that.
 #include "base/memory.h"
 #include "iree/io/parameter_index.h"
 #include "iree/io/parameter_index_provider.h"
@@ -24,7 +25,7 @@ static mlx_parameter_t whole_archive(const mlx_weights_t *weights) {
   return whole;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // CPU
 
 static iree_status_t add_parameter(iree_io_parameter_index_t *index, const mlx_parameter_t *parameter) {
@@ -43,23 +44,25 @@ static iree_status_t add_parameter(iree_io_parameter_index_t *index, const mlx_p
   return status;
 }
 
-static iree_status_t create_cpu_provider(const mlx_weights_t *weights, iree_io_parameter_provider_t **out_provider) {
+static iree_status_t create_cpu_provider(const mlx_weights_t *weights,
+                                         iree_io_parameter_provider_t **out_provider) {
   iree_allocator_t allocator = iree_allocator_system();
   const mlx_parameter_t whole = whole_archive(weights);
   iree_io_parameter_index_t *index = NULL;
   IREE_RETURN_IF_ERROR(iree_io_parameter_index_create(allocator, &index));
   iree_status_t status = whole.name ? add_parameter(index, &whole) : iree_ok_status();
-  for (size_t i = 0; i < weights->count && iree_status_is_ok(status); ++i) status = add_parameter(index, &weights->parameters[i]);
+  for (size_t i = 0; i < weights->count && iree_status_is_ok(status); ++i)
+    status = add_parameter(index, &weights->parameters[i]);
   if (iree_status_is_ok(status)) {
-    status = iree_io_parameter_index_provider_create(SCOPE, index,
-                                                     IREE_IO_PARAMETER_INDEX_PROVIDER_DEFAULT_MAX_CONCURRENT_OPERATIONS,
-                                                     allocator, out_provider);
+    status = iree_io_parameter_index_provider_create(
+        SCOPE, index, IREE_IO_PARAMETER_INDEX_PROVIDER_DEFAULT_MAX_CONCURRENT_OPERATIONS, allocator,
+        out_provider);
   }
   iree_io_parameter_index_release(index);
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // GPU
 
 typedef struct gpu_weights {
@@ -67,7 +70,8 @@ typedef struct gpu_weights {
   iree_hal_buffer_t *storage;         // all weights; NULL when there are none
   mlx_cuda_pointer_t pointer;         // where it lies
   mlx_parameter_t whole;              // what was uploaded to it
-  mlx_parameter_t *parameters;        // [count] owned, as the names are not; the whole is one of them, if it has a name
+  mlx_parameter_t
+      *parameters;  // [count] owned, as the names are not; the whole is one of them, if it has a name
   size_t count;
 } gpu_weights_t;
 
@@ -78,7 +82,8 @@ static void gpu_destroy(iree_io_parameter_provider_t *base) {
   mlx_free(weights);
 }
 
-static iree_status_t gpu_notify(iree_io_parameter_provider_t *base, iree_io_parameter_provider_signal_t signal) {
+static iree_status_t gpu_notify(iree_io_parameter_provider_t *base,
+                                iree_io_parameter_provider_signal_t signal) {
   (void)base, (void)signal;  // nothing is cached that could be dropped
   return iree_ok_status();
 }
@@ -88,10 +93,12 @@ static bool gpu_query_support(iree_io_parameter_provider_t *base, iree_string_vi
   return iree_string_view_equal(scope, SCOPE);
 }
 
-static iree_status_t find_parameter(const gpu_weights_t *weights, iree_string_view_t key, const mlx_parameter_t **out_parameter) {
+static iree_status_t find_parameter(const gpu_weights_t *weights, iree_string_view_t key,
+                                    const mlx_parameter_t **out_parameter) {
   for (size_t i = 0; i < weights->count; ++i) {
     *out_parameter = &weights->parameters[i];
-    if (iree_string_view_equal(key, iree_make_cstring_view(weights->parameters[i].name))) return iree_ok_status();
+    if (iree_string_view_equal(key, iree_make_cstring_view(weights->parameters[i].name)))
+      return iree_ok_status();
   }
   return iree_make_status(IREE_STATUS_NOT_FOUND, "there is no weight '%.*s'", (int)key.size, key.data);
 }
@@ -102,12 +109,14 @@ static void release_storage(void *storage, iree_hal_buffer_t *piece) {
 }
 
 // A buffer of its own over a piece of the storage, which lives as long as any of them.
-static iree_status_t import_piece(const gpu_weights_t *weights, iree_hal_device_t *device, iree_hal_buffer_params_t params,
-                                  iree_string_view_t key, iree_io_parameter_span_t span, iree_hal_buffer_t **out_buffer) {
+static iree_status_t import_piece(const gpu_weights_t *weights, iree_hal_device_t *device,
+                                  iree_hal_buffer_params_t params, iree_string_view_t key,
+                                  iree_io_parameter_span_t span, iree_hal_buffer_t **out_buffer) {
   const mlx_parameter_t *parameter = NULL;
   IREE_RETURN_IF_ERROR(find_parameter(weights, key, &parameter));
   if (!mlx_range_ok(span.parameter_offset, span.length, parameter->size)) {
-    return iree_make_status(IREE_STATUS_OUT_OF_RANGE, "the module wants %llu bytes of weight '%s', which has %zu",
+    return iree_make_status(IREE_STATUS_OUT_OF_RANGE,
+                            "the module wants %llu bytes of weight '%s', which has %zu",
                             (unsigned long long)span.length, parameter->name, parameter->size);
   }
   if (!iree_all_bits_set(params.usage, IREE_HAL_BUFFER_USAGE_SHARING_IMMUTABLE)) {
@@ -119,18 +128,23 @@ static iree_status_t import_piece(const gpu_weights_t *weights, iree_hal_device_
                                       .handle.device_allocation.ptr = weights->pointer + offset};
   const iree_hal_buffer_release_callback_t release = {.fn = release_storage, .user_data = weights->storage};
   iree_hal_buffer_retain(weights->storage);
-  iree_status_t status = iree_hal_allocator_import_buffer(iree_hal_device_allocator(device), params, &piece, release, out_buffer);
+  iree_status_t status = iree_hal_allocator_import_buffer(iree_hal_device_allocator(device), params, &piece,
+                                                          release, out_buffer);
   if (!iree_status_is_ok(status)) iree_hal_buffer_release(weights->storage);
   return status;
 }
 
-// What iree-compile makes of a global that is a parameter: one call for each set of them. The bytes are there already.
-static iree_status_t gpu_load(iree_io_parameter_provider_t *base, iree_hal_device_t *device, iree_hal_queue_affinity_t affinity,
-                              const iree_hal_semaphore_list_t waits, const iree_hal_semaphore_list_t signals,
-                              iree_string_view_t scope, iree_hal_buffer_params_t params, iree_host_size_t count,
-                              iree_io_parameter_enumerator_t enumerator, iree_io_parameter_emitter_t emitter) {
+// What iree-compile makes of a global that is a parameter: one call for each set of them. The bytes are there
+// already.
+static iree_status_t gpu_load(iree_io_parameter_provider_t *base, iree_hal_device_t *device,
+                              iree_hal_queue_affinity_t affinity, const iree_hal_semaphore_list_t waits,
+                              const iree_hal_semaphore_list_t signals, iree_string_view_t scope,
+                              iree_hal_buffer_params_t params, iree_host_size_t count,
+                              iree_io_parameter_enumerator_t enumerator,
+                              iree_io_parameter_emitter_t emitter) {
   (void)affinity, (void)scope;
-  IREE_RETURN_IF_ERROR(iree_hal_semaphore_list_wait(waits, iree_infinite_timeout(), IREE_ASYNC_WAIT_FLAG_NONE));
+  IREE_RETURN_IF_ERROR(
+      iree_hal_semaphore_list_wait(waits, iree_infinite_timeout(), IREE_ASYNC_WAIT_FLAG_NONE));
   for (iree_host_size_t i = 0; i < count; ++i) {
     iree_string_view_t key;
     iree_io_parameter_span_t span;
@@ -144,19 +158,23 @@ static iree_status_t gpu_load(iree_io_parameter_provider_t *base, iree_hal_devic
   return iree_hal_semaphore_list_signal(signals, NULL);
 }
 
-static iree_status_t gpu_gather(iree_io_parameter_provider_t *base, iree_hal_device_t *device, iree_hal_queue_affinity_t affinity,
-                                const iree_hal_semaphore_list_t waits, const iree_hal_semaphore_list_t signals,
-                                iree_string_view_t scope, iree_hal_buffer_t *target, iree_host_size_t count,
+static iree_status_t gpu_gather(iree_io_parameter_provider_t *base, iree_hal_device_t *device,
+                                iree_hal_queue_affinity_t affinity, const iree_hal_semaphore_list_t waits,
+                                const iree_hal_semaphore_list_t signals, iree_string_view_t scope,
+                                iree_hal_buffer_t *target, iree_host_size_t count,
                                 iree_io_parameter_enumerator_t enumerator) {
-  (void)base, (void)device, (void)affinity, (void)waits, (void)signals, (void)scope, (void)target, (void)count, (void)enumerator;
+  (void)base, (void)device, (void)affinity, (void)waits, (void)signals, (void)scope, (void)target,
+      (void)count, (void)enumerator;
   return iree_make_status(IREE_STATUS_UNIMPLEMENTED, "the module copies weights");
 }
 
-static iree_status_t gpu_scatter(iree_io_parameter_provider_t *base, iree_hal_device_t *device, iree_hal_queue_affinity_t affinity,
-                                 const iree_hal_semaphore_list_t waits, const iree_hal_semaphore_list_t signals,
-                                 iree_hal_buffer_t *source, iree_string_view_t scope, iree_host_size_t count,
+static iree_status_t gpu_scatter(iree_io_parameter_provider_t *base, iree_hal_device_t *device,
+                                 iree_hal_queue_affinity_t affinity, const iree_hal_semaphore_list_t waits,
+                                 const iree_hal_semaphore_list_t signals, iree_hal_buffer_t *source,
+                                 iree_string_view_t scope, iree_host_size_t count,
                                  iree_io_parameter_enumerator_t enumerator) {
-  (void)base, (void)device, (void)affinity, (void)waits, (void)signals, (void)source, (void)scope, (void)count, (void)enumerator;
+  (void)base, (void)device, (void)affinity, (void)waits, (void)signals, (void)source, (void)scope,
+      (void)count, (void)enumerator;
   return iree_make_status(IREE_STATUS_UNIMPLEMENTED, "the module writes weights");
 }
 
@@ -174,7 +192,8 @@ static mlx_status_t copy_parameters(gpu_weights_t *out, const mlx_weights_t *wei
   for (size_t i = 0; i < weights->count; ++i) {
     const mlx_parameter_t *parameter = &weights->parameters[i];
     if (((uintptr_t)parameter->data - (uintptr_t)out->whole.data) % ALIGNMENT) {
-      return mlx_error(MLX_INVALID_INPUT, "weight '%s' does not lie on a multiple of %d bytes", parameter->name, ALIGNMENT);
+      return mlx_error(MLX_INVALID_INPUT, "weight '%s' does not lie on a multiple of %d bytes",
+                       parameter->name, ALIGNMENT);
     }
     out->parameters[out->count++] = *parameter;
   }
@@ -185,13 +204,16 @@ static mlx_status_t upload(mlx_device_t *device, const mlx_weights_t *weights, g
   MLX_TRY(copy_parameters(out, weights));
   if (!out->whole.size) return NULL;
   iree_hal_allocator_t *allocator = iree_hal_device_allocator(device->hal);
-  const iree_hal_buffer_params_t params = {.type = IREE_HAL_MEMORY_TYPE_DEVICE_LOCAL, .usage = IREE_HAL_BUFFER_USAGE_DEFAULT};
+  const iree_hal_buffer_params_t params = {.type = IREE_HAL_MEMORY_TYPE_DEVICE_LOCAL,
+                                           .usage = IREE_HAL_BUFFER_USAGE_DEFAULT};
   MLX_TRY_IREE(iree_hal_allocator_allocate_buffer(allocator, params, out->whole.size, &out->storage));
   iree_hal_external_buffer_t external;
-  MLX_TRY_IREE(iree_hal_allocator_export_buffer(allocator, out->storage, IREE_HAL_EXTERNAL_BUFFER_TYPE_DEVICE_ALLOCATION,
+  MLX_TRY_IREE(iree_hal_allocator_export_buffer(allocator, out->storage,
+                                                IREE_HAL_EXTERNAL_BUFFER_TYPE_DEVICE_ALLOCATION,
                                                 IREE_HAL_EXTERNAL_BUFFER_FLAG_NONE, &external));
   out->pointer = external.handle.device_allocation.ptr;
-  return mlx_cuda_upload(&device->cuda, out->pointer, out->whole.data, out->whole.size, weights->on_load, weights->user);
+  return mlx_cuda_upload(&device->cuda, out->pointer, out->whole.data, out->whole.size, weights->on_load,
+                         weights->user);
 }
 
 static mlx_status_t create_gpu_provider(mlx_device_t *device, const mlx_weights_t *weights,
@@ -209,14 +231,15 @@ static mlx_status_t create_gpu_provider(mlx_device_t *device, const mlx_weights_
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 
-mlx_status_t mlx_parameters_create(mlx_device_t *device, iree_vm_instance_t *instance, const mlx_weights_t *weights,
-                                   iree_vm_module_t **out_module) {
+mlx_status_t mlx_parameters_create(mlx_device_t *device, iree_vm_instance_t *instance,
+                                   const mlx_weights_t *weights, iree_vm_module_t **out_module) {
   iree_io_parameter_provider_t *provider = NULL;
   MLX_TRY(device->kind == MLX_DEVICE_CPU ? mlx_status_from_iree(create_cpu_provider(weights, &provider))
                                          : create_gpu_provider(device, weights, &provider));
-  iree_status_t status = iree_io_parameters_module_create(instance, 1, &provider, iree_allocator_system(), out_module);
+  iree_status_t status =
+      iree_io_parameters_module_create(instance, 1, &provider, iree_allocator_system(), out_module);
   iree_io_parameter_provider_release(provider);
   return mlx_status_from_iree(status);
 }

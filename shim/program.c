@@ -13,7 +13,7 @@ struct mlx_program {
   iree_runtime_session_t *session;
 };
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Loading
 
 static iree_status_t create_session(mlx_program_t *program) {
@@ -23,15 +23,18 @@ static iree_status_t create_session(mlx_program_t *program) {
   IREE_RETURN_IF_ERROR(iree_runtime_instance_create(&instance_options, allocator, &program->instance));
   iree_runtime_session_options_t session_options;
   iree_runtime_session_options_initialize(&session_options);
-  return iree_runtime_session_create_with_device(program->instance, &session_options, program->device->hal, allocator,
-                                                 &program->session);
+  return iree_runtime_session_create_with_device(program->instance, &session_options, program->device->hal,
+                                                 allocator, &program->session);
 }
 
-// Appending the model runs its initialisers, which bind the weights: so the module that provides them comes first.
-static mlx_status_t load_modules(mlx_program_t *program, iree_const_byte_span_t vmfb, const mlx_weights_t *weights) {
+// Appending the model runs its initialisers, which bind the weights: so the module that provides them comes
+// first.
+static mlx_status_t load_modules(mlx_program_t *program, iree_const_byte_span_t vmfb,
+                                 const mlx_weights_t *weights) {
   MLX_TRY_IREE(create_session(program));
   iree_vm_module_t *provider = NULL;
-  MLX_TRY(mlx_parameters_create(program->device, iree_runtime_instance_vm_instance(program->instance), weights, &provider));
+  MLX_TRY(mlx_parameters_create(program->device, iree_runtime_instance_vm_instance(program->instance),
+                                weights, &provider));
   iree_status_t status = iree_runtime_session_append_module(program->session, provider);
   iree_vm_module_release(provider);
   MLX_TRY_IREE(status);
@@ -39,15 +42,16 @@ static mlx_status_t load_modules(mlx_program_t *program, iree_const_byte_span_t 
       iree_runtime_session_append_bytecode_module_from_memory(program->session, vmfb, iree_allocator_null()));
 }
 
-mlx_status_t mlx_program_load(mlx_device_t *device, const void *vmfb, size_t vmfb_size, const mlx_weights_t *weights,
-                              mlx_program_t **out_program) {
+mlx_status_t mlx_program_load(mlx_device_t *device, const void *vmfb, size_t vmfb_size,
+                              const mlx_weights_t *weights, mlx_program_t **out_program) {
   static const mlx_weights_t none = {0};
   *out_program = NULL;
   mlx_program_t *program;
   MLX_TRY(mlx_alloc(1, sizeof *program, &program));
   program->device = device;
   mlx_device_enter(device);
-  mlx_status_t status = load_modules(program, iree_make_const_byte_span(vmfb, vmfb_size), weights ? weights : &none);
+  mlx_status_t status =
+      load_modules(program, iree_make_const_byte_span(vmfb, vmfb_size), weights ? weights : &none);
   if (status) {
     mlx_program_free(program);
     return status;
@@ -64,13 +68,15 @@ void mlx_program_free(mlx_program_t *program) {
   mlx_free(program);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Calling
 
-static iree_status_t find_function(const mlx_program_t *program, const char *name, iree_vm_function_t *out_function) {
+static iree_status_t find_function(const mlx_program_t *program, const char *name,
+                                   iree_vm_function_t *out_function) {
   char full_name[64];
   snprintf(full_name, sizeof full_name, "mlxcel.%s", name);  // the name of every module we emit
-  return iree_runtime_session_lookup_function(program->session, iree_make_cstring_view(full_name), out_function);
+  return iree_runtime_session_lookup_function(program->session, iree_make_cstring_view(full_name),
+                                              out_function);
 }
 
 bool mlx_program_has(const mlx_program_t *program, const char *function) {
@@ -89,7 +95,8 @@ static iree_status_t push_inputs(iree_vm_list_t *list, mlx_buffer_t *const *inpu
   return iree_ok_status();
 }
 
-static mlx_status_t take_outputs(mlx_device_t *device, iree_vm_list_t *list, mlx_buffer_t **out_outputs, size_t count) {
+static mlx_status_t take_outputs(mlx_device_t *device, iree_vm_list_t *list, mlx_buffer_t **out_outputs,
+                                 size_t count) {
   if (iree_vm_list_size(list) != count) {
     return mlx_error(MLX_INVALID_INPUT, "the module returned %zu values where its contract says %zu",
                      (size_t)iree_vm_list_size(list), count);
@@ -103,8 +110,9 @@ static mlx_status_t take_outputs(mlx_device_t *device, iree_vm_list_t *list, mlx
   return NULL;
 }
 
-static mlx_status_t call_with_lists(mlx_program_t *program, iree_vm_function_t function, mlx_buffer_t *const *inputs,
-                                    size_t input_count, mlx_buffer_t **out_outputs, size_t output_count) {
+static mlx_status_t call_with_lists(mlx_program_t *program, iree_vm_function_t function,
+                                    mlx_buffer_t *const *inputs, size_t input_count,
+                                    mlx_buffer_t **out_outputs, size_t output_count) {
   iree_allocator_t allocator = iree_allocator_system();
   iree_vm_list_t *in = NULL, *out = NULL;
   iree_status_t status = iree_vm_list_create(iree_vm_make_undefined_type_def(), input_count, allocator, &in);
@@ -122,8 +130,8 @@ static mlx_status_t call_with_lists(mlx_program_t *program, iree_vm_function_t f
   return result;
 }
 
-mlx_status_t mlx_program_call(mlx_program_t *program, const char *name, mlx_buffer_t *const *inputs, size_t input_count,
-                              mlx_buffer_t **out_outputs, size_t output_count) {
+mlx_status_t mlx_program_call(mlx_program_t *program, const char *name, mlx_buffer_t *const *inputs,
+                              size_t input_count, mlx_buffer_t **out_outputs, size_t output_count) {
   for (size_t i = 0; i < output_count; ++i) out_outputs[i] = NULL;
   mlx_device_enter(program->device);
   iree_vm_function_t function;

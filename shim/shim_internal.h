@@ -16,9 +16,10 @@ struct mlx_device {
   int threads;
   iree_hal_driver_registry_t *registry;
   iree_hal_device_t *hal;
-  mlx_cuda_t cuda;                               // zeros on the CPU
-  pthread_mutex_t lock;                          // guards |inputs|
-  iree_hal_buffer_t *inputs[MLX_POOLED_INPUTS];  // a GPU's memory for inputs (shim/buffer.c); NULL past the last
+  mlx_cuda_t cuda;       // zeros on the CPU
+  pthread_mutex_t lock;  // guards |inputs|
+  iree_hal_buffer_t
+      *inputs[MLX_POOLED_INPUTS];  // a GPU's memory for inputs (shim/buffer.c); NULL past the last
 };
 
 struct mlx_buffer {
@@ -30,11 +31,12 @@ struct mlx_buffer {
 void mlx_device_enter(const mlx_device_t *device);
 
 // Wraps |view|, which becomes the buffer's, also on failure.
-mlx_status_t mlx_buffer_wrap(mlx_device_t *device, iree_hal_buffer_view_t *view, mlx_buffer_t **out_buffer) MLX_MUST_USE;
+mlx_status_t mlx_buffer_wrap(mlx_device_t *device, iree_hal_buffer_view_t *view,
+                             mlx_buffer_t **out_buffer) MLX_MUST_USE;
 
 // The module that hands |weights| to the one loaded after it; they are on the device when this returns.
-mlx_status_t mlx_parameters_create(mlx_device_t *device, iree_vm_instance_t *instance, const mlx_weights_t *weights,
-                                   iree_vm_module_t **out_module) MLX_MUST_USE;
+mlx_status_t mlx_parameters_create(mlx_device_t *device, iree_vm_instance_t *instance,
+                                   const mlx_weights_t *weights, iree_vm_module_t **out_module) MLX_MUST_USE;
 
 // Turns |status| into ours and consumes it; NULL for OK.
 mlx_status_t mlx_status_from_iree(iree_status_t status) MLX_MUST_USE;

@@ -1,6 +1,6 @@
-// Upload: a mapped file's bytes go to the GPU at the speed of the link. One thread neither copies nor faults pages in that
-// fast, and the driver copies fast from page-locked memory only: several threads fill page-locked buffers, and each buffer
-// travels while its thread fills its next one.
+// Upload: a mapped file's bytes go to the GPU at the speed of the link. One thread neither copies nor faults
+// pages in that fast, and the driver copies fast from page-locked memory only: several threads fill
+// page-locked buffers, and each buffer travels while its thread fills its next one.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "base/cpu.h"
 #include "shim/cuda.h"
 
-// Measured on an H200 (PCIe 5, 16 cores): 2.5 GB take 0.34 s with 1 worker, 0.08 s with 8, longer with more, and longer with
-// larger pieces, because page-locking the buffers takes its time, too.
+// Measured on an H200 (PCIe 5, 16 cores): 2.5 GB take 0.34 s with 1 worker, 0.08 s with 8, longer with more,
+// and longer with larger pieces, because page-locking the buffers takes its time, too.
 #define PIECE ((size_t)2 << 20)
 #define MAX_WORKERS 8
 #define EVENT_DISABLE_TIMING 2
@@ -74,9 +74,10 @@ static void *work_thread(void *upload) {
   return NULL;
 }
 
-// This thread works, too, and reports between its pieces; a thread that cannot be started leaves its share to the others.
-mlx_status_t mlx_cuda_upload(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source, size_t size,
-                             mlx_load_fn_t on_load, void *user) {
+// This thread works, too, and reports between its pieces; a thread that cannot be started leaves its share to
+// the others.
+mlx_status_t mlx_cuda_upload(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, const void *source,
+                             size_t size, mlx_load_fn_t on_load, void *user) {
   upload_t upload = {.cuda = cuda, .target = target, .source = source, .size = size};
   pthread_t threads[MAX_WORKERS];
   size_t wanted = size / PIECE < (size_t)mlx_cpu_count() ? size / PIECE : (size_t)mlx_cpu_count();

@@ -1,4 +1,5 @@
-// Well-known chat formats, for models that bring no template of their own. Each is Jinja, as a model's own would be, and goes the same way.
+// Well-known chat formats, for models that bring no template of their own. Each is Jinja, as a model's own
+// would be, and goes the same way.
 #include <string.h>
 
 #include "template/chat_formats.h"
@@ -8,11 +9,11 @@ typedef struct format {
 } format_t;
 
 // Where a format has no place for a system message, the first user's message begins with it.
-#define SYSTEM_APART                                                                                                \
-  "{%- set system = '' -%}\n"                                                                                       \
-  "{%- if messages and messages[0]['role'] == 'system' -%}\n"                                                       \
-  "  {%- set system = messages[0]['content'] -%}\n"                                                                 \
-  "  {%- set messages = messages[1:] -%}\n"                                                                         \
+#define SYSTEM_APART                                          \
+  "{%- set system = '' -%}\n"                                 \
+  "{%- if messages and messages[0]['role'] == 'system' -%}\n" \
+  "  {%- set system = messages[0]['content'] -%}\n"           \
+  "  {%- set messages = messages[1:] -%}\n"                   \
   "{%- endif -%}\n"
 
 static const format_t formats[] = {
@@ -31,17 +32,15 @@ static const format_t formats[] = {
      "{%- endfor -%}\n"
      "{%- if add_generation_prompt -%}{{- 'Assistant:' -}}{%- endif -%}\n"},
     {"gemma",
-     SYSTEM_APART
-     "{{- bos_token -}}\n"
-     "{%- for message in messages -%}\n"
-     "  {%- set role = 'model' if message['role'] == 'assistant' else message['role'] -%}\n"
-     "  {{- '<start_of_turn>' + role + '\\n' -}}\n"
-     "  {%- if loop.first and system -%}{{- system | trim + '\\n\\n' -}}{%- endif -%}\n"
-     "  {{- message['content'] | trim + '<end_of_turn>\\n' -}}\n"
-     "{%- endfor -%}\n"
-     "{%- if add_generation_prompt -%}{{- '<start_of_turn>model\\n' -}}{%- endif -%}\n"},
-    {"llama2",
-     SYSTEM_APART
+     SYSTEM_APART "{{- bos_token -}}\n"
+                  "{%- for message in messages -%}\n"
+                  "  {%- set role = 'model' if message['role'] == 'assistant' else message['role'] -%}\n"
+                  "  {{- '<start_of_turn>' + role + '\\n' -}}\n"
+                  "  {%- if loop.first and system -%}{{- system | trim + '\\n\\n' -}}{%- endif -%}\n"
+                  "  {{- message['content'] | trim + '<end_of_turn>\\n' -}}\n"
+                  "{%- endfor -%}\n"
+                  "{%- if add_generation_prompt -%}{{- '<start_of_turn>model\\n' -}}{%- endif -%}\n"},
+    {"llama2", SYSTEM_APART
      "{%- for message in messages -%}\n"
      "  {%- if message['role'] == 'user' -%}\n"
      "    {{- bos_token + '[INST] ' -}}\n"
@@ -53,20 +52,22 @@ static const format_t formats[] = {
     {"llama3",
      "{{- bos_token -}}\n"
      "{%- for message in messages -%}\n"
-     "  {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' -}}\n"
+     "  {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim "
+     "+ '<|eot_id|>' -}}\n"
      "{%- endfor -%}\n"
-     "{%- if add_generation_prompt -%}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}{%- endif -%}\n"},
-    {"mistral",  // its third form; the system's words stand with the first user's, so that what was read stays read
-     SYSTEM_APART
-     "{{- bos_token -}}\n"
-     "{%- for message in messages -%}\n"
-     "  {%- if message['role'] == 'user' -%}\n"
-     "    {{- '[INST] ' -}}\n"
-     "    {%- if loop.first and system -%}{{- system + '\\n\\n' -}}{%- endif -%}\n"
-     "    {{- message['content'] + '[/INST]' -}}\n"
-     "  {%- else -%}{{- ' ' + message['content'] | trim + eos_token -}}\n"
-     "  {%- endif -%}\n"
-     "{%- endfor -%}\n"},
+     "{%- if add_generation_prompt -%}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}{%- endif "
+     "-%}\n"},
+    {"mistral",  // its third form; the system's words stand with the first user's, so that what was read
+                 // stays read
+     SYSTEM_APART "{{- bos_token -}}\n"
+                  "{%- for message in messages -%}\n"
+                  "  {%- if message['role'] == 'user' -%}\n"
+                  "    {{- '[INST] ' -}}\n"
+                  "    {%- if loop.first and system -%}{{- system + '\\n\\n' -}}{%- endif -%}\n"
+                  "    {{- message['content'] + '[/INST]' -}}\n"
+                  "  {%- else -%}{{- ' ' + message['content'] | trim + eos_token -}}\n"
+                  "  {%- endif -%}\n"
+                  "{%- endfor -%}\n"},
     {"phi3",
      "{%- for message in messages -%}\n"
      "  {{- '<|' + message['role'] + '|>\\n' + message['content'] + '<|end|>\\n' -}}\n"
@@ -76,7 +77,8 @@ static const format_t formats[] = {
      "{{- bos_token -}}\n"
      "{%- for message in messages -%}\n"
      "  {%- if message['role'] == 'user' -%}{{- 'USER: ' + message['content'] + '\\n' -}}\n"
-     "  {%- elif message['role'] == 'assistant' -%}{{- 'ASSISTANT: ' + message['content'] + eos_token + '\\n' -}}\n"
+     "  {%- elif message['role'] == 'assistant' -%}{{- 'ASSISTANT: ' + message['content'] + eos_token + "
+     "'\\n' -}}\n"
      "  {%- else -%}{{- message['content'] + '\\n\\n' -}}\n"
      "  {%- endif -%}\n"
      "{%- endfor -%}\n"

@@ -1,5 +1,5 @@
-// Conversation: messages in order. Each is kept as the JSON it came as, so that what a template may read of it (tool calls, reasoning, parts)
-// goes through untouched.
+// Conversation: messages in order. Each is kept as the JSON it came as, so that what a template may read of
+// it (tool calls, reasoning, parts) goes through untouched.
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ void mlx_conversation_cut(mlx_conversation_t *conversation, size_t count) {
   while (conversation->count > count) clear_message(&conversation->messages[--conversation->count]);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Messages
 
 static mlx_status_t make_message(const char *role, const char *text, size_t length, message_t *out) {
@@ -57,19 +57,21 @@ static mlx_status_t make_message(const char *role, const char *text, size_t leng
 
 // Takes the message, also when it fails.
 static mlx_status_t insert(mlx_conversation_t *conversation, size_t index, message_t *message) {
-  mlx_status_t status =
-      mlx_reserve(conversation->count + 1, sizeof *conversation->messages, &conversation->capacity, &conversation->messages);
+  mlx_status_t status = mlx_reserve(conversation->count + 1, sizeof *conversation->messages,
+                                    &conversation->capacity, &conversation->messages);
   if (status) {
     clear_message(message);
     return status;
   }
-  memmove(conversation->messages + index + 1, conversation->messages + index, (conversation->count - index) * sizeof *message);
+  memmove(conversation->messages + index + 1, conversation->messages + index,
+          (conversation->count - index) * sizeof *message);
   conversation->messages[index] = *message;
   ++conversation->count;
   return NULL;
 }
 
-mlx_status_t mlx_conversation_add(mlx_conversation_t *conversation, const char *role, const char *text, size_t length) {
+mlx_status_t mlx_conversation_add(mlx_conversation_t *conversation, const char *role, const char *text,
+                                  size_t length) {
   message_t message;
   MLX_TRY(make_message(role, text, length, &message));
   return insert(conversation, conversation->count, &message);
@@ -94,18 +96,24 @@ const char *mlx_conversation_system(const mlx_conversation_t *conversation) {
 }
 
 size_t mlx_conversation_count(const mlx_conversation_t *conversation) { return conversation->count; }
-const char *mlx_conversation_role(const mlx_conversation_t *conversation, size_t index) { return conversation->messages[index].role; }
-const char *mlx_conversation_text(const mlx_conversation_t *conversation, size_t index) { return conversation->messages[index].text; }
+const char *mlx_conversation_role(const mlx_conversation_t *conversation, size_t index) {
+  return conversation->messages[index].role;
+}
+const char *mlx_conversation_text(const mlx_conversation_t *conversation, size_t index) {
+  return conversation->messages[index].text;
+}
 
 size_t mlx_conversation_next_turn(const mlx_conversation_t *conversation, size_t index) {
-  do ++index; while (index < conversation->count && !has_role(conversation, index, "user"));
+  do ++index;
+  while (index < conversation->count && !has_role(conversation, index, "user"));
   return index < conversation->count ? index : conversation->count;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // JSON
 
-mlx_status_t mlx_conversation_json(const mlx_conversation_t *conversation, size_t first, char **out_json, size_t *out_length) {
+mlx_status_t mlx_conversation_json(const mlx_conversation_t *conversation, size_t first, char **out_json,
+                                   size_t *out_length) {
   mlx_text_t json = {0};
   const char *separator = "[\n";
   for (size_t i = 0; i < conversation->count; ++i) {
@@ -129,12 +137,15 @@ static mlx_status_t read_message(const char *name, size_t index, yyjson_val *val
   yyjson_val *role = yyjson_obj_get(value, "role"), *content = yyjson_obj_get(value, "content");
   if (!yyjson_is_obj(value)) return message_error(name, index, "is not an object");
   if (!yyjson_is_str(role) || !yyjson_get_len(role)) return message_error(name, index, "has no role");
-  if (strlen(yyjson_get_str(role)) != yyjson_get_len(role)) return message_error(name, index, "has a zero byte in its role");
+  if (strlen(yyjson_get_str(role)) != yyjson_get_len(role))
+    return message_error(name, index, "has a zero byte in its role");
   if (content && !yyjson_is_str(content) && !yyjson_is_arr(content) && !yyjson_is_null(content))
     return message_error(name, index, "has a content that is no text, list or null");
   const bool is_text = yyjson_is_str(content);
   mlx_status_t status = mlx_copy_text(yyjson_get_str(role), yyjson_get_len(role), &out->role);
-  if (!status) status = mlx_copy_text(is_text ? yyjson_get_str(content) : "", is_text ? yyjson_get_len(content) : 0, &out->text);
+  if (!status)
+    status = mlx_copy_text(is_text ? yyjson_get_str(content) : "", is_text ? yyjson_get_len(content) : 0,
+                           &out->text);
   char *json = status ? NULL : yyjson_val_write(value, 0, NULL);
   if (!status && !json) status = mlx_error(MLX_OUT_OF_MEMORY, "out of memory: %s", name);
   if (!status) status = mlx_copy_text(json, strlen(json), &out->json);
@@ -155,7 +166,8 @@ static mlx_status_t read_messages(const mlx_json_t *json, mlx_conversation_t *co
   return NULL;
 }
 
-mlx_status_t mlx_conversation_parse(const char *name, const char *text, size_t length, mlx_conversation_t **out) {
+mlx_status_t mlx_conversation_parse(const char *name, const char *text, size_t length,
+                                    mlx_conversation_t **out) {
   mlx_json_t json;
   mlx_conversation_t *conversation = NULL;
   *out = NULL;

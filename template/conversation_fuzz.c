@@ -23,9 +23,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (mlx_conversation_count(first) != mlx_conversation_count(second)) __builtin_trap();
   for (size_t i = 0, next = 0; i < mlx_conversation_count(first); i = next) {
     next = mlx_conversation_next_turn(first, i);
-    if (next <= i || strcmp(mlx_conversation_text(first, i), mlx_conversation_text(second, i))) __builtin_trap();
+    if (next <= i || strcmp(mlx_conversation_text(first, i), mlx_conversation_text(second, i)))
+      __builtin_trap();
   }
-  if (mlx_conversation_set_system(first, "x", 1) || strcmp(mlx_conversation_system(first), "x")) __builtin_trap();
+  if (mlx_conversation_set_system(first, "x", 1) || strcmp(mlx_conversation_system(first), "x"))
+    __builtin_trap();
   mlx_free(text);
   mlx_free(again);
   mlx_conversation_free(first);

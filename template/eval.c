@@ -1,11 +1,13 @@
-// Runs the nodes of a template: statements write text, expressions make values. Scopes are jinja2's: a loop's body, a macro, a
-// call block and {% with %} have their own, an if has not; a macro sees the scope it was made in as it is when it is called.
+// Runs the nodes of a template: statements write text, expressions make values. Scopes are jinja2's: a loop's
+// body, a macro, a call block and {% with %} have their own, an if has not; a macro sees the scope it was
+// made in as it is when it is called.
 #include "template/internal.h"
 
-static mlx_status_t eval(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) MLX_MUST_USE;
+static mlx_status_t eval(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+                         mlx_var_t *out) MLX_MUST_USE;
 static mlx_status_t run_chain(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) MLX_MUST_USE;
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Scopes
 
 static mlx_status_t new_scope(mlx_render_t *r, mlx_scope_t *outer, mlx_scope_t **out) {
@@ -51,13 +53,16 @@ static mlx_status_t set_literal(mlx_render_t *r, mlx_scope_t *scope, const char 
   return mlx_scope_set(r, scope, (mlx_span_t){name, strlen(name)}, value);
 }
 
-// {% set ns.name = value %}: only namespaces can be written to, and transformers keeps names with an underscore back.
-static mlx_status_t set_attribute(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *target, mlx_var_t value) {
+// {% set ns.name = value %}: only namespaces can be written to, and transformers keeps names with an
+// underscore back.
+static mlx_status_t set_attribute(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *target,
+                                  mlx_var_t value) {
   mlx_var_t object;
   MLX_TRY(eval(r, scope, target->a, &object));
   if (object.kind != MLX_VAR_NAMESPACE)
     MLX_FAIL(r, "attributes can be set on a namespace only, not on '%s'", mlx_var_type(&object));
-  if (target->text.bytes[0] == '_') MLX_FAIL(r, "a namespace does not take names that begin with an underscore");
+  if (target->text.bytes[0] == '_')
+    MLX_FAIL(r, "a namespace does not take names that begin with an underscore");
   return mlx_dict_put(r, object.dict, mlx_string(target->text.bytes, target->text.length), value);
 }
 
@@ -75,14 +80,16 @@ static mlx_status_t assign(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Calls
 
-static mlx_status_t add_argument(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_list_t *positional,
-                                 mlx_dict_t *named) {
+static mlx_status_t add_argument(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+                                 mlx_list_t *positional, mlx_dict_t *named) {
   mlx_var_t value;
-  MLX_TRY(eval(r, scope, node->kind == MLX_NODE_KEYWORD || node->kind == MLX_NODE_SPREAD ? node->a : node, &value));
-  if (node->kind == MLX_NODE_KEYWORD) return mlx_dict_put(r, named, mlx_string(node->text.bytes, node->text.length), value);
+  MLX_TRY(eval(r, scope, node->kind == MLX_NODE_KEYWORD || node->kind == MLX_NODE_SPREAD ? node->a : node,
+               &value));
+  if (node->kind == MLX_NODE_KEYWORD)
+    return mlx_dict_put(r, named, mlx_string(node->text.bytes, node->text.length), value);
   if (node->kind != MLX_NODE_SPREAD) return mlx_list_push(r, positional, value);
   if (node->named) {
     if (value.kind != MLX_VAR_DICT) MLX_FAIL(r, "** wants a mapping, not '%s'", mlx_var_type(&value));
@@ -99,7 +106,8 @@ static mlx_status_t add_argument(mlx_render_t *r, mlx_scope_t *scope, const mlx_
   return NULL;
 }
 
-static mlx_status_t eval_arguments(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *first, mlx_args_t *out) {
+static mlx_status_t eval_arguments(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *first,
+                                   mlx_args_t *out) {
   mlx_var_t positional, named;
   *out = (mlx_args_t){0};
   if (!first) return NULL;
@@ -120,14 +128,16 @@ static const char *next_parameter(const char *cursor, mlx_span_t *out, bool *ino
 }
 
 // Puts arguments where the declaration has their names.
-static mlx_status_t bind(mlx_render_t *r, const mlx_builtin_t *builtin, const mlx_args_t *args, mlx_call_t *call) {
+static mlx_status_t bind(mlx_render_t *r, const mlx_builtin_t *builtin, const mlx_args_t *args,
+                         mlx_call_t *call) {
   mlx_span_t name;
   bool required = true;
   size_t index = 0, named_used = 0;
   for (const char *cursor = next_parameter(builtin->parameters, &name, &required); name.length;
        cursor = next_parameter(cursor, &name, &required), ++index) {
     const mlx_var_t *named = mlx_dict_named(args->named, name);
-    if (named && index < args->count) MLX_FAIL(r, "%s() got two values for '%.*s'", builtin->name, (int)name.length, name.bytes);
+    if (named && index < args->count)
+      MLX_FAIL(r, "%s() got two values for '%.*s'", builtin->name, (int)name.length, name.bytes);
     named_used += named != NULL;
     call->given[index] = named || index < args->count;
     if (call->given[index]) {
@@ -136,14 +146,15 @@ static mlx_status_t bind(mlx_render_t *r, const mlx_builtin_t *builtin, const ml
       MLX_FAIL(r, "%s() is missing '%.*s'", builtin->name, (int)name.length, name.bytes);
     }
   }
-  if (args->count > index) MLX_FAIL(r, "%s() takes at most %zu arguments, %zu were given", builtin->name, index, args->count);
+  if (args->count > index)
+    MLX_FAIL(r, "%s() takes at most %zu arguments, %zu were given", builtin->name, index, args->count);
   if (args->named && named_used < args->named->count)
     MLX_FAIL(r, "%s() got an argument with a name it does not know", builtin->name);
   return NULL;
 }
 
-mlx_status_t mlx_builtin_call(mlx_render_t *r, const mlx_builtin_t *builtin, const mlx_var_t *self, const mlx_args_t *args,
-                              mlx_var_t *out) {
+mlx_status_t mlx_builtin_call(mlx_render_t *r, const mlx_builtin_t *builtin, const mlx_var_t *self,
+                              const mlx_args_t *args, mlx_var_t *out) {
   mlx_call_t call = {.self = self ? *self : mlx_none(), .args = args};
   MLX_TRY(mlx_render_charge(r, 1));
   if (strcmp(builtin->parameters, "*")) MLX_TRY(bind(r, builtin, args, &call));
@@ -159,21 +170,23 @@ static mlx_status_t capture(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_
   return status ? status : mlx_sink_take(r, &sink, out);
 }
 
-static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_node_t *macro, const mlx_args_t *args, size_t parameters,
-                                    mlx_scope_t *scope) {
+static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_node_t *macro, const mlx_args_t *args,
+                                    size_t parameters, mlx_scope_t *scope) {
   const bool explicit_caller = find_here(scope, (mlx_span_t){"caller", 6}) != NULL;
   mlx_var_t varargs, kwargs;
   MLX_TRY(mlx_new_list(r, MLX_SHAPE_TUPLE, 0, &varargs));
   MLX_TRY(mlx_new_dict(r, MLX_VAR_DICT, &kwargs));
   if (args->count > parameters && !macro->uses_varargs) {
-    MLX_FAIL(r, "macro '%.*s' takes at most %zu arguments, %zu were given", (int)macro->text.length, macro->text.bytes,
-             parameters, args->count);
+    MLX_FAIL(r, "macro '%.*s' takes at most %zu arguments, %zu were given", (int)macro->text.length,
+             macro->text.bytes, parameters, args->count);
   }
-  for (size_t i = parameters; i < args->count; ++i) MLX_TRY(mlx_list_push(r, varargs.list, args->positional[i]));
+  for (size_t i = parameters; i < args->count; ++i)
+    MLX_TRY(mlx_list_push(r, varargs.list, args->positional[i]));
   for (size_t i = 0; args->named && i < args->named->count; ++i) {
     const mlx_entry_t *entry = &args->named->entries[i];
     bool known = false;
-    for (const mlx_node_t *p = macro->first; p; p = p->next) known = known || mlx_span_equal(p->text, entry->key.text);
+    for (const mlx_node_t *p = macro->first; p; p = p->next)
+      known = known || mlx_span_equal(p->text, entry->key.text);
     if (known) continue;
     if (mlx_span_is(entry->key.text, "caller") && macro->uses_caller && !explicit_caller) {
       MLX_TRY(set_literal(r, scope, "caller", entry->value));
@@ -194,7 +207,8 @@ static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_node_t *macro, co
   return NULL;
 }
 
-static mlx_status_t call_macro(mlx_render_t *r, const mlx_function_t *function, const mlx_args_t *args, mlx_var_t *out) {
+static mlx_status_t call_macro(mlx_render_t *r, const mlx_function_t *function, const mlx_args_t *args,
+                               mlx_var_t *out) {
   const mlx_node_t *macro = function->macro;
   mlx_scope_t *scope;
   size_t index = 0;
@@ -203,15 +217,16 @@ static mlx_status_t call_macro(mlx_render_t *r, const mlx_function_t *function, 
     const mlx_var_t *named = mlx_dict_named(args->named, p->text);
     mlx_var_t value;
     if (named && index < args->count) {
-      MLX_FAIL(r, "macro '%.*s' got two values for '%.*s'", (int)macro->text.length, macro->text.bytes, (int)p->text.length,
-               p->text.bytes);
+      MLX_FAIL(r, "macro '%.*s' got two values for '%.*s'", (int)macro->text.length, macro->text.bytes,
+               (int)p->text.length, p->text.bytes);
     }
     if (named || index < args->count) {
       value = named ? *named : args->positional[index];
     } else if (p->a) {
       MLX_TRY(eval(r, scope, p->a, &value));
     } else {
-      MLX_TRY(mlx_undefined(r, &value, "parameter '%.*s' was not provided", (int)p->text.length, p->text.bytes));
+      MLX_TRY(
+          mlx_undefined(r, &value, "parameter '%.*s' was not provided", (int)p->text.length, p->text.bytes));
     }
     MLX_TRY(mlx_scope_set(r, scope, p->text, value));
   }
@@ -219,11 +234,12 @@ static mlx_status_t call_macro(mlx_render_t *r, const mlx_function_t *function, 
   return capture(r, scope, macro->body, out);
 }
 
-static mlx_status_t run_loop(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer, const mlx_var_t *over,
-                             int64_t depth) MLX_MUST_USE;
+static mlx_status_t run_loop(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer,
+                             const mlx_var_t *over, int64_t depth) MLX_MUST_USE;
 
 // loop(children) in a recursive loop: the same loop over other things, as text.
-static mlx_status_t call_loop(mlx_render_t *r, const mlx_loop_t *loop, const mlx_args_t *args, mlx_var_t *out) {
+static mlx_status_t call_loop(mlx_render_t *r, const mlx_loop_t *loop, const mlx_args_t *args,
+                              mlx_var_t *out) {
   if (!loop->node->named) MLX_FAIL(r, "the loop is not recursive: 'recursive' is missing after its 'for'");
   if (args->count != 1 || args->named) MLX_FAIL(r, "loop() takes one argument");
   mlx_sink_t sink = {.arena = &r->arena}, *outer = r->out;
@@ -233,7 +249,8 @@ static mlx_status_t call_loop(mlx_render_t *r, const mlx_loop_t *loop, const mlx
   return status ? status : mlx_sink_take(r, &sink, out);
 }
 
-mlx_status_t mlx_var_call(mlx_render_t *r, const mlx_var_t *function, const mlx_args_t *args, mlx_var_t *out) {
+mlx_status_t mlx_var_call(mlx_render_t *r, const mlx_var_t *function, const mlx_args_t *args,
+                          mlx_var_t *out) {
   MLX_TRY(mlx_need_defined(r, function));
   const int line = r->line;
   mlx_status_t status;
@@ -250,7 +267,7 @@ mlx_status_t mlx_var_call(mlx_render_t *r, const mlx_var_t *function, const mlx_
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Expressions
 
 static mlx_status_t eval_name(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
@@ -260,7 +277,8 @@ static mlx_status_t eval_name(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
   return NULL;
 }
 
-static mlx_status_t eval_sequence(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
+static mlx_status_t eval_sequence(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+                                  mlx_var_t *out) {
   mlx_var_t list, item;
   MLX_TRY(mlx_new_list(r, node->kind == MLX_NODE_TUPLE ? MLX_SHAPE_TUPLE : MLX_SHAPE_LIST, 0, &list));
   for (const mlx_node_t *n = node->first; n; n = n->next) {
@@ -283,7 +301,8 @@ static mlx_status_t eval_dict(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
   return NULL;
 }
 
-static mlx_status_t eval_optional(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
+static mlx_status_t eval_optional(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+                                  mlx_var_t *out) {
   *out = mlx_none();
   return node ? eval(r, scope, node, out) : NULL;
 }
@@ -302,8 +321,8 @@ static mlx_status_t eval_item(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
   return mlx_var_item(r, &object, &key, out);
 }
 
-static mlx_status_t eval_call(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, const mlx_var_t *caller,
-                              mlx_var_t *out) {
+static mlx_status_t eval_call(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+                              const mlx_var_t *caller, mlx_var_t *out) {
   mlx_var_t function;
   mlx_args_t args;
   MLX_TRY(eval(r, scope, node->a, &function));
@@ -318,15 +337,17 @@ static mlx_status_t eval_call(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
   return mlx_var_call(r, &function, &args, out);
 }
 
-static mlx_status_t eval_builtin(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
+static mlx_status_t eval_builtin(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+                                 mlx_var_t *out) {
   mlx_var_t self = r->captured;
   mlx_args_t args;
   if (node->a) MLX_TRY(eval(r, scope, node->a, &self));
   MLX_TRY(eval_arguments(r, scope, node->first, &args));
   r->line = node->line;
   if (!node->builtin) {
-    return mlx_render_error(r, MLX_UNSUPPORTED, "there is no %s named '%.*s'", node->kind == MLX_NODE_FILTER ? "filter" : "test",
-                            (int)node->text.length, node->text.bytes);
+    return mlx_render_error(r, MLX_UNSUPPORTED, "there is no %s named '%.*s'",
+                            node->kind == MLX_NODE_FILTER ? "filter" : "test", (int)node->text.length,
+                            node->text.bytes);
   }
   return mlx_builtin_call(r, node->builtin, &self, &args, out);
 }
@@ -344,7 +365,8 @@ static mlx_status_t eval_binary(mlx_render_t *r, mlx_scope_t *scope, const mlx_n
   return mlx_var_binary(r, node->op, &left, &right, out);
 }
 
-static mlx_status_t eval_compare(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
+static mlx_status_t eval_compare(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+                                 mlx_var_t *out) {
   mlx_var_t left, right;
   bool holds = true;
   MLX_TRY(eval(r, scope, node->a, &left));
@@ -367,13 +389,15 @@ static mlx_status_t eval_concat(mlx_render_t *r, mlx_scope_t *scope, const mlx_n
   return mlx_sink_take(r, &sink, out);
 }
 
-static mlx_status_t eval_condition(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
+static mlx_status_t eval_condition(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+                                   mlx_var_t *out) {
   mlx_var_t condition;
   MLX_TRY(eval(r, scope, node->a, &condition));
   if (mlx_var_truth(&condition)) return eval(r, scope, node->b, out);
   if (node->c) return eval(r, scope, node->c, out);
-  return mlx_undefined(r, out, "the inline if-expression on line %d evaluated to false and no else section was defined.",
-                       node->line);
+  return mlx_undefined(
+      r, out, "the inline if-expression on line %d evaluated to false and no else section was defined.",
+      node->line);
 }
 
 static mlx_status_t eval_kind(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
@@ -396,7 +420,9 @@ static mlx_status_t eval_kind(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
       MLX_TRY(eval(r, scope, node->a, &operand));
       *out = mlx_bool(!mlx_var_truth(&operand));
       return NULL;
-    case MLX_NODE_SIGN: MLX_TRY(eval(r, scope, node->a, &operand)); return mlx_var_sign(r, node->op == MLX_OP_SUB, &operand, out);
+    case MLX_NODE_SIGN:
+      MLX_TRY(eval(r, scope, node->a, &operand));
+      return mlx_var_sign(r, node->op == MLX_OP_SUB, &operand, out);
     case MLX_NODE_BINARY: return eval_binary(r, scope, node, out);
     case MLX_NODE_AND:
     case MLX_NODE_OR: return eval_both(r, scope, node, out);
@@ -410,7 +436,8 @@ static mlx_status_t eval_kind(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
 static mlx_status_t enter(mlx_render_t *r, const mlx_node_t *node) {
   r->line = node->line;
   if (++r->depth > MLX_TEMPLATE_DEPTH)
-    return mlx_render_error(r, MLX_UNSUPPORTED, "the template goes deeper than %d levels", MLX_TEMPLATE_DEPTH);
+    return mlx_render_error(r, MLX_UNSUPPORTED, "the template goes deeper than %d levels",
+                            MLX_TEMPLATE_DEPTH);
   return mlx_render_charge(r, 1);
 }
 
@@ -421,12 +448,12 @@ static mlx_status_t eval(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Statements
 
 // The items for which the loop's own `if` holds.
-static mlx_status_t filter_items(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer, const mlx_var_t **inout_items,
-                                 size_t *inout_count) {
+static mlx_status_t filter_items(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer,
+                                 const mlx_var_t **inout_items, size_t *inout_count) {
   mlx_var_t kept, holds;
   mlx_scope_t *scope;
   MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, 0, &kept));
@@ -441,7 +468,8 @@ static mlx_status_t filter_items(mlx_render_t *r, const mlx_node_t *node, mlx_sc
   return NULL;
 }
 
-static mlx_status_t run_loop(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer, const mlx_var_t *over, int64_t depth) {
+static mlx_status_t run_loop(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer,
+                             const mlx_var_t *over, int64_t depth) {
   mlx_loop_t *loop;
   mlx_scope_t *scope;
   size_t count;
@@ -450,7 +478,8 @@ static mlx_status_t run_loop(mlx_render_t *r, const mlx_node_t *node, mlx_scope_
   MLX_TRY(mlx_var_items(r, over, &items, &count));
   if (node->c) MLX_TRY(filter_items(r, node, outer, &items, &count));
   MLX_TRY(mlx_arena_take(&r->arena, 1, sizeof *loop, &loop));
-  *loop = (mlx_loop_t){.node = node, .scope = outer, .items = items, .count = count, .depth = depth, .changed = mlx_none()};
+  *loop = (mlx_loop_t){
+      .node = node, .scope = outer, .items = items, .count = count, .depth = depth, .changed = mlx_none()};
   for (; loop->index < count && r->flow != MLX_FLOW_BREAK; ++loop->index) {
     r->flow = MLX_FLOW_ON;
     MLX_TRY(new_scope(r, outer, &scope));
@@ -492,8 +521,8 @@ static mlx_status_t run_set(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_
 }
 
 // What a body in a scope of its own writes, through filters (or NULL).
-static mlx_status_t capture_filtered(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *body, const mlx_node_t *filters,
-                                     mlx_var_t *out) {
+static mlx_status_t capture_filtered(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *body,
+                                     const mlx_node_t *filters, mlx_var_t *out) {
   mlx_scope_t *inner;
   MLX_TRY(new_scope(r, scope, &inner));
   MLX_TRY(capture(r, inner, body, out));

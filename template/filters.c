@@ -1,20 +1,23 @@
-// Filters of text and numbers, under jinja2's names and with its parameters; tojson is transformers'. Those of sequences are in
-// template_sequences.c.
+// Filters of text and numbers, under jinja2's names and with its parameters; tojson is transformers'. Those
+// of sequences are in template_sequences.c.
 #include "template/filters.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Parameters
 
-bool mlx_call_flag(const mlx_call_t *call, size_t index) { return call->given[index] && mlx_var_truth(&call->parameters[index]); }
+bool mlx_call_flag(const mlx_call_t *call, size_t index) {
+  return call->given[index] && mlx_var_truth(&call->parameters[index]);
+}
 bool mlx_call_given(const mlx_call_t *call, size_t index) {
   return call->given[index] && call->parameters[index].kind != MLX_VAR_NONE;
 }
 
-mlx_status_t mlx_call_whole(mlx_render_t *r, const mlx_call_t *call, size_t index, int64_t fallback, int64_t *out) {
+mlx_status_t mlx_call_whole(mlx_render_t *r, const mlx_call_t *call, size_t index, int64_t fallback,
+                            int64_t *out) {
   *out = fallback;
   if (!call->given[index]) return NULL;
   MLX_TRY(mlx_need_defined(r, &call->parameters[index]));
@@ -25,15 +28,19 @@ mlx_status_t mlx_call_whole(mlx_render_t *r, const mlx_call_t *call, size_t inde
   return NULL;
 }
 
-mlx_status_t mlx_call_text(mlx_render_t *r, const mlx_call_t *call, mlx_span_t *out) { return mlx_var_text(r, &call->self, out); }
-mlx_status_t mlx_call_items(mlx_render_t *r, const mlx_call_t *call, const mlx_var_t **out_items, size_t *out_count) {
+mlx_status_t mlx_call_text(mlx_render_t *r, const mlx_call_t *call, mlx_span_t *out) {
+  return mlx_var_text(r, &call->self, out);
+}
+mlx_status_t mlx_call_items(mlx_render_t *r, const mlx_call_t *call, const mlx_var_t **out_items,
+                            size_t *out_count) {
   return mlx_var_items(r, &call->self, out_items, out_count);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Text
 
-static mlx_status_t filter_case(mlx_render_t *r, const mlx_call_t *call, mlx_letter_case_t letter_case, mlx_var_t *out) {
+static mlx_status_t filter_case(mlx_render_t *r, const mlx_call_t *call, mlx_letter_case_t letter_case,
+                                mlx_var_t *out) {
   mlx_span_t text;
   mlx_sink_t sink = {.arena = &r->arena};
   MLX_TRY(mlx_call_text(r, call, &text));
@@ -135,7 +142,8 @@ static mlx_status_t filter_indent(mlx_render_t *r, const mlx_call_t *call, mlx_v
     MLX_TRY(mlx_call_whole(r, call, 0, 4, &width));
     with = (mlx_span_t){" ", 1};
   }
-  if (call->self.kind != MLX_VAR_STRING) MLX_FAIL(r, "indent wants a string, not '%s'", mlx_var_type(&call->self));
+  if (call->self.kind != MLX_VAR_STRING)
+    MLX_FAIL(r, "indent wants a string, not '%s'", mlx_var_type(&call->self));
   text = call->self.text;
   const bool first = mlx_call_flag(call, 1), blank = mlx_call_flag(call, 2);
   mlx_sink_append(&sink, text.bytes, text.length);
@@ -160,7 +168,8 @@ static mlx_status_t filter_center(mlx_render_t *r, const mlx_call_t *call, mlx_v
   MLX_TRY(mlx_call_whole(r, call, 0, 80, &width));
   argument = mlx_int(width);
   const mlx_var_t self = mlx_string(text.bytes, text.length);
-  return mlx_builtin_call(r, mlx_string_method_find((mlx_span_t){"center", 6}), &self, &(mlx_args_t){&argument, 1, NULL}, out);
+  return mlx_builtin_call(r, mlx_string_method_find((mlx_span_t){"center", 6}), &self,
+                          &(mlx_args_t){&argument, 1, NULL}, out);
 }
 
 static mlx_status_t filter_truncate(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
@@ -174,7 +183,8 @@ static mlx_status_t filter_truncate(mlx_render_t *r, const mlx_call_t *call, mlx
   self = call->self;
   MLX_TRY(mlx_var_length(r, &self, &count));
   const int64_t keep = length - (int64_t)mlx_span_characters(end);
-  if (keep < 0 || leeway < 0) MLX_FAIL(r, "truncate: expected a length of at least %zu", mlx_span_characters(end));
+  if (keep < 0 || leeway < 0)
+    MLX_FAIL(r, "truncate: expected a length of at least %zu", mlx_span_characters(end));
   *out = self;
   if (count <= length + leeway) return NULL;
   if (self.kind != MLX_VAR_STRING) MLX_FAIL(r, "truncate wants a string, not '%s'", mlx_var_type(&self));
@@ -196,11 +206,13 @@ static mlx_status_t filter_truncate(mlx_render_t *r, const mlx_call_t *call, mlx
 static mlx_status_t filter_format(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   mlx_span_t text;
   mlx_var_t values = {.kind = MLX_VAR_DICT, .dict = call->args->named};
-  if (call->args->named && call->args->count) MLX_FAIL(r, "can't handle positional and keyword arguments at the same time");
+  if (call->args->named && call->args->count)
+    MLX_FAIL(r, "can't handle positional and keyword arguments at the same time");
   MLX_TRY(mlx_call_text(r, call, &text));
   if (!call->args->named) {
     MLX_TRY(mlx_new_list(r, MLX_SHAPE_TUPLE, 0, &values));
-    for (size_t i = 0; i < call->args->count; ++i) MLX_TRY(mlx_list_push(r, values.list, call->args->positional[i]));
+    for (size_t i = 0; i < call->args->count; ++i)
+      MLX_TRY(mlx_list_push(r, values.list, call->args->positional[i]));
   }
   return mlx_format_percent(r, text, &values, out);
 }
@@ -236,7 +248,7 @@ static mlx_status_t filter_tojson(mlx_render_t *r, const mlx_call_t *call, mlx_v
   return mlx_sink_take(r, &sink, out);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Numbers
 
 // Python's int() or float() of a text; false where it is none.
@@ -246,7 +258,8 @@ static bool read_number(mlx_span_t text, bool whole_only, int base, mlx_var_t *o
   text = mlx_span_strip(text, NULL, true, true);
   for (size_t i = 0; i < text.length; ++i) {
     const char c = text.bytes[i];
-    const bool between = c == '_' && i && i + 1 < text.length && text.bytes[i - 1] != '_' && text.bytes[i + 1] != '_';
+    const bool between =
+        c == '_' && i && i + 1 < text.length && text.bytes[i - 1] != '_' && text.bytes[i + 1] != '_';
     if (between) continue;
     if (c == '_' || (unsigned char)c >= 0x80 || !c || c == ' ' || count + 1 == sizeof digits) return false;
     digits[count++] = c;
@@ -259,8 +272,14 @@ static bool read_number(mlx_span_t text, bool whole_only, int base, mlx_var_t *o
     return !*end;
   }
   const char *start = digits + (digits[0] == '-' || digits[0] == '+');
-  if (strspn(start, base == 10 ? "0123456789" : "0123456789abcdefABCDEFxXoObB") != strlen(start) || !*start) return false;
-  if (base != 10 && start[0] == '0' && strchr(base == 16 ? "xX" : base == 8 ? "oO" : "bB", start[1]) && start[1]) {
+  if (strspn(start, base == 10 ? "0123456789" : "0123456789abcdefABCDEFxXoObB") != strlen(start) || !*start)
+    return false;
+  if (base != 10 && start[0] == '0' &&
+      strchr(base == 16  ? "xX"
+             : base == 8 ? "oO"
+                         : "bB",
+             start[1]) &&
+      start[1]) {
     memmove((char *)(uintptr_t)start, start + 2, strlen(start + 2) + 1);
   }
   *out = mlx_int(strtoll(digits, &end, base));
@@ -289,10 +308,12 @@ static mlx_status_t filter_int(mlx_render_t *r, const mlx_call_t *call, mlx_var_
     return NULL;
   }
   if (!isfinite(number.number)) {
-    if (v->kind == MLX_VAR_FLOAT && isinf(number.number)) MLX_FAIL(r, "cannot convert float infinity to integer");
+    if (v->kind == MLX_VAR_FLOAT && isinf(number.number))
+      MLX_FAIL(r, "cannot convert float infinity to integer");
     return NULL;
   }
-  if (fabs(number.number) >= 9.2e18) return mlx_render_error(r, MLX_UNSUPPORTED, "an integer does not fit 64 bits");
+  if (fabs(number.number) >= 9.2e18)
+    return mlx_render_error(r, MLX_UNSUPPORTED, "an integer does not fit 64 bits");
   *out = mlx_int((int64_t)number.number);
   return NULL;
 }
@@ -336,11 +357,14 @@ static mlx_status_t filter_round(mlx_render_t *r, const mlx_call_t *call, mlx_va
     const double scale = pow(10, (double)precision), scaled = mlx_number(&call->self) * scale;
     *out = mlx_float((ceils ? ceil(scaled) : floor(scaled)) / scale);
   } else if (mlx_is_whole(&call->self)) {
-    if (precision < 0) return mlx_render_error(r, MLX_UNSUPPORTED, "round: a negative precision is not supported for integers");
+    if (precision < 0)
+      return mlx_render_error(r, MLX_UNSUPPORTED,
+                              "round: a negative precision is not supported for integers");
     *out = mlx_int(mlx_whole(&call->self));
   } else if (precision < 0 || !isfinite(call->self.number)) {
     const double scale = pow(10, (double)-precision);
-    *out = mlx_float(isfinite(call->self.number) ? nearbyint(call->self.number / scale) * scale : call->self.number);
+    *out = mlx_float(isfinite(call->self.number) ? nearbyint(call->self.number / scale) * scale
+                                                 : call->self.number);
   } else {
     char text[800];
     snprintf(text, sizeof text, "%.*f", (int)precision, call->self.number);
@@ -350,27 +374,28 @@ static mlx_status_t filter_round(mlx_render_t *r, const mlx_call_t *call, mlx_va
 }
 
 const mlx_builtin_t *mlx_filter_find(mlx_span_t name) {
-  static const mlx_builtin_t filters[] = {{"abs", filter_abs, ""},
-                                          {"capitalize", filter_capitalize, ""},
-                                          {"center", filter_center, "|width"},
-                                          {"e", filter_escape, ""},
-                                          {"escape", filter_escape, ""},
-                                          {"float", filter_float, "|default"},
-                                          {"forceescape", filter_forceescape, ""},
-                                          {"format", filter_format, "*"},
-                                          {"indent", filter_indent, "|width first blank"},
-                                          {"int", filter_int, "|default base"},
-                                          {"lower", filter_lower, ""},
-                                          {"replace", filter_replace, "old new |count"},
-                                          {"round", filter_round, "|precision method"},
-                                          {"safe", filter_safe, ""},
-                                          {"string", filter_string, ""},
-                                          {"title", filter_title, ""},
-                                          {"tojson", filter_tojson, "|ensure_ascii indent separators sort_keys"},
-                                          {"trim", filter_trim, "|chars"},
-                                          {"truncate", filter_truncate, "|length killwords end leeway"},
-                                          {"upper", filter_upper, ""},
-                                          {0}};
+  static const mlx_builtin_t filters[] = {
+      {"abs", filter_abs, ""},
+      {"capitalize", filter_capitalize, ""},
+      {"center", filter_center, "|width"},
+      {"e", filter_escape, ""},
+      {"escape", filter_escape, ""},
+      {"float", filter_float, "|default"},
+      {"forceescape", filter_forceescape, ""},
+      {"format", filter_format, "*"},
+      {"indent", filter_indent, "|width first blank"},
+      {"int", filter_int, "|default base"},
+      {"lower", filter_lower, ""},
+      {"replace", filter_replace, "old new |count"},
+      {"round", filter_round, "|precision method"},
+      {"safe", filter_safe, ""},
+      {"string", filter_string, ""},
+      {"title", filter_title, ""},
+      {"tojson", filter_tojson, "|ensure_ascii indent separators sort_keys"},
+      {"trim", filter_trim, "|chars"},
+      {"truncate", filter_truncate, "|length killwords end leeway"},
+      {"upper", filter_upper, ""},
+      {0}};
   const mlx_builtin_t *found = mlx_builtin_find(filters, name);
   return found ? found : mlx_sequence_filter_find(name);
 }

@@ -1,4 +1,5 @@
-// str.format and the % operator: the fields, flags and types that texts use. A format that asks for more is refused.
+// str.format and the % operator: the fields, flags and types that texts use. A format that asks for more is
+// refused.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -49,7 +50,8 @@ static mlx_status_t read_spec(const mlx_render_t *r, mlx_span_t text, spec_t *ou
   if (at < end && *at == '.') at = read_digits(at + 1, end, &out->precision);
   if (at < end) out->type = *at++;
   if (at < end) MLX_FAIL(r, "invalid format specifier '%.*s'", (int)text.length, text.bytes);
-  if (out->width > MAX_WIDTH || out->precision > 200) return mlx_render_error(r, MLX_UNSUPPORTED, "a format is too wide");
+  if (out->width > MAX_WIDTH || out->precision > 200)
+    return mlx_render_error(r, MLX_UNSUPPORTED, "a format is too wide");
   return NULL;
 }
 
@@ -96,7 +98,11 @@ static mlx_status_t digits_of(mlx_render_t *r, const mlx_var_t *v, const spec_t 
     const int64_t value = mlx_whole(v);
     const uint64_t magnitude = value < 0 ? -(uint64_t)value : (uint64_t)value;
     *out_negative = value < 0;
-    const char *prefix = !spec->alternate ? "" : type == 'x' ? "0x" : type == 'X' ? "0X" : type == 'o' ? "0o" : "";
+    const char *prefix = !spec->alternate ? ""
+                         : type == 'x'    ? "0x"
+                         : type == 'X'    ? "0X"
+                         : type == 'o'    ? "0o"
+                                          : "";
     snprintf(out, size,
              type == 'x'   ? "%s%" PRIx64
              : type == 'X' ? "%s%" PRIX64
@@ -140,7 +146,8 @@ static mlx_status_t put_number(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_
     spec->fill = (mlx_span_t){"0", 1};
     spec->align = '=';
   }
-  put_padded(sink, (mlx_span_t){sign, strlen(sign)}, (mlx_span_t){body, strlen(body)}, spec, spec->align ? spec->align : '>');
+  put_padded(sink, (mlx_span_t){sign, strlen(sign)}, (mlx_span_t){body, strlen(body)}, spec,
+             spec->align ? spec->align : '>');
   return NULL;
 }
 
@@ -154,7 +161,7 @@ static mlx_status_t put_value(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // "{0.name[key]!r:spec}"
 
 typedef struct field {
@@ -162,7 +169,8 @@ typedef struct field {
   char conversion;
 } field_t;
 
-static mlx_status_t first_value(mlx_render_t *r, mlx_span_t name, const mlx_args_t *args, size_t *inout_next, mlx_var_t *out) {
+static mlx_status_t first_value(mlx_render_t *r, mlx_span_t name, const mlx_args_t *args, size_t *inout_next,
+                                mlx_var_t *out) {
   int64_t index = -1;
   const mlx_var_t *named;
   if (!name.length) {
@@ -183,20 +191,24 @@ static mlx_status_t first_value(mlx_render_t *r, mlx_span_t name, const mlx_args
   return NULL;
 }
 
-static mlx_status_t field_value(mlx_render_t *r, mlx_span_t path, const mlx_args_t *args, size_t *inout_next, mlx_var_t *out) {
+static mlx_status_t field_value(mlx_render_t *r, mlx_span_t path, const mlx_args_t *args, size_t *inout_next,
+                                mlx_var_t *out) {
   size_t at = 0;
   while (at < path.length && path.bytes[at] != '.' && path.bytes[at] != '[') ++at;
   MLX_TRY(first_value(r, (mlx_span_t){path.bytes, at}, args, inout_next, out));
   while (at < path.length) {
     const bool is_item = path.bytes[at++] == '[';
     const size_t start = at;
-    while (at < path.length && (is_item ? path.bytes[at] != ']' : path.bytes[at] != '.' && path.bytes[at] != '[')) ++at;
+    while (at < path.length &&
+           (is_item ? path.bytes[at] != ']' : path.bytes[at] != '.' && path.bytes[at] != '['))
+      ++at;
     const mlx_span_t name = {path.bytes + start, at - start};
     mlx_var_t object = *out, key = mlx_string(name.bytes, name.length);
     if (is_item) {
       if (at++ == path.length) MLX_FAIL(r, "expected ']' in a format's field");
       int64_t index;
-      if (name.length && read_digits(name.bytes, name.bytes + name.length, &index) == name.bytes + name.length)
+      if (name.length &&
+          read_digits(name.bytes, name.bytes + name.length, &index) == name.bytes + name.length)
         key = mlx_int(index);
       MLX_TRY(mlx_var_item(r, &object, &key, out));
     } else {
@@ -209,7 +221,8 @@ static mlx_status_t field_value(mlx_render_t *r, mlx_span_t path, const mlx_args
 static field_t read_field(mlx_span_t text) {
   field_t field = {.name = text, .spec = {"", 0}};
   size_t at = 0;
-  for (bool in_brackets = false; at < text.length && (in_brackets || (text.bytes[at] != '!' && text.bytes[at] != ':')); ++at) {
+  for (bool in_brackets = false;
+       at < text.length && (in_brackets || (text.bytes[at] != '!' && text.bytes[at] != ':')); ++at) {
     in_brackets = in_brackets ? text.bytes[at] != ']' : text.bytes[at] == '[';
   }
   field.name.length = at;
@@ -217,11 +230,13 @@ static field_t read_field(mlx_span_t text) {
     field.conversion = text.bytes[at + 1];
     at += 2;
   }
-  if (at < text.length && text.bytes[at] == ':') field.spec = (mlx_span_t){text.bytes + at + 1, text.length - at - 1};
+  if (at < text.length && text.bytes[at] == ':')
+    field.spec = (mlx_span_t){text.bytes + at + 1, text.length - at - 1};
   return field;
 }
 
-static mlx_status_t put_field(mlx_render_t *r, mlx_sink_t *sink, mlx_span_t text, const mlx_args_t *args, size_t *inout_next) {
+static mlx_status_t put_field(mlx_render_t *r, mlx_sink_t *sink, mlx_span_t text, const mlx_args_t *args,
+                              size_t *inout_next) {
   const field_t field = read_field(text);
   spec_t spec;
   mlx_var_t value;
@@ -274,7 +289,7 @@ mlx_status_t mlx_format_braces(mlx_render_t *r, mlx_span_t format, const mlx_arg
   return mlx_sink_take(r, &sink, out);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // "%(name)-5.2f"
 
 typedef struct percent {
@@ -318,7 +333,8 @@ static mlx_status_t put_percent(mlx_render_t *r, percent_t *p, mlx_sink_t *sink)
   const mlx_var_t *value = NULL;
   bool left = false;
   if (p->at < p->format.length && p->format.bytes[p->at] == '(') MLX_TRY(named_value(r, p, &value));
-  for (; p->at < p->format.length && strchr("-+ #0", p->format.bytes[p->at]) && p->format.bytes[p->at]; ++p->at) {
+  for (; p->at < p->format.length && strchr("-+ #0", p->format.bytes[p->at]) && p->format.bytes[p->at];
+       ++p->at) {
     const char flag = p->format.bytes[p->at];
     left = left || flag == '-';
     spec.zero = spec.zero || flag == '0';
@@ -349,7 +365,8 @@ static mlx_status_t put_percent(mlx_render_t *r, percent_t *p, mlx_sink_t *sink)
   }
   MLX_TRY(mlx_need_defined(r, value));
   if (!strchr("dixXofFeEgG", spec.type)) MLX_FAIL(r, "unsupported format character '%c'", spec.type);
-  if (!mlx_is_number(value)) MLX_FAIL(r, "%%%c format: a number is required, not %s", spec.type, mlx_var_type(value));
+  if (!mlx_is_number(value))
+    MLX_FAIL(r, "%%%c format: a number is required, not %s", spec.type, mlx_var_type(value));
   mlx_var_t number = *value;
   if (strchr("di", spec.type) && value->kind == MLX_VAR_FLOAT) {
     if (!(fabs(value->number) < 9e18)) MLX_FAIL(r, "cannot convert float to integer");
@@ -375,8 +392,10 @@ mlx_status_t mlx_format_percent(mlx_render_t *r, mlx_span_t format, const mlx_va
     }
   }
   // Python lets whatever has items be left over, but for tuples and strings.
-  const bool has_items = values->kind == MLX_VAR_DICT || values->kind == MLX_VAR_UNDEFINED ||
-                         (values->kind == MLX_VAR_LIST && !is_tuple && values->list->shape <= MLX_SHAPE_RANGE);
-  if (p.next < p.count && !p.by_name && !has_items) MLX_FAIL(r, "not all arguments converted during string formatting");
+  const bool has_items =
+      values->kind == MLX_VAR_DICT || values->kind == MLX_VAR_UNDEFINED ||
+      (values->kind == MLX_VAR_LIST && !is_tuple && values->list->shape <= MLX_SHAPE_RANGE);
+  if (p.next < p.count && !p.by_name && !has_items)
+    MLX_FAIL(r, "not all arguments converted during string formatting");
   return mlx_sink_take(r, &sink, out);
 }

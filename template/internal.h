@@ -2,12 +2,13 @@
 //
 //   template.c          the public functions: create, render, JSON to values
 //   template_lex.c      source -> tokens, with Jinja's rules about whitespace around tags
-//   template_parse.c    tokens -> nodes, by recursive descent in jinja2's order of precedence; template_statements.c: the tags
-//   template_eval.c     nodes -> text: statements, scopes, macros, loops; template_operators.c: what + - in < do
-//   template_value.c    values as Python sees them: str, repr, equality, order, JSON
-//   template_lookup.c   attributes, items, slices, and the methods of str, list and dict
-//   template_text.c     strings: case, strip, split, replace; template_format.c: str.format and %
-//   template_filters.c  filters of text and numbers; template_sequences.c: of sequences; template_tests.c: tests and globals
+//   template_parse.c    tokens -> nodes, by recursive descent in jinja2's order of precedence;
+//   template_statements.c: the tags template_eval.c     nodes -> text: statements, scopes, macros, loops;
+//   template_operators.c: what + - in < do template_value.c    values as Python sees them: str, repr,
+//   equality, order, JSON template_lookup.c   attributes, items, slices, and the methods of str, list and
+//   dict template_text.c     strings: case, strip, split, replace; template_format.c: str.format and %
+//   template_filters.c  filters of text and numbers; template_sequences.c: of sequences; template_tests.c:
+//   tests and globals
 //
 // Everything a render makes lives in its arena and dies with it; nodes live in the template's.
 #ifndef MLXCEL_TEMPLATE_INTERNAL_H_
@@ -24,7 +25,7 @@
 #define MLX_PARSE_DEPTH 150     // parentheses and blocks inside one another
 #define MLX_RANGE_MOST 100000   // of range(): jinja2's sandbox
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Memory
 
 typedef struct mlx_arena {
@@ -34,10 +35,12 @@ typedef struct mlx_arena {
   const int *line;                 // borrowed: where it is; NULL: nowhere
 } mlx_arena_t;
 
-mlx_status_t mlx_arena_take(mlx_arena_t *arena, size_t count, size_t size, void *out_ptr) MLX_MUST_USE;  // zeroed
+mlx_status_t mlx_arena_take(mlx_arena_t *arena, size_t count, size_t size,
+                            void *out_ptr) MLX_MUST_USE;  // zeroed
 void mlx_arena_clear(mlx_arena_t *arena);
 
-// A growing text in an arena. Appending never returns a status: the first failure is remembered until it is asked for.
+// A growing text in an arena. Appending never returns a status: the first failure is remembered until it is
+// asked for.
 typedef struct mlx_sink {
   mlx_arena_t *arena;
   char *data;
@@ -50,7 +53,7 @@ void mlx_sink_puts(mlx_sink_t *sink, const char *string);
 void mlx_sink_character(mlx_sink_t *sink, uint32_t character);
 void mlx_sink_fill(mlx_sink_t *sink, const char *bytes, size_t length, int64_t times);
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Values
 
 typedef enum mlx_var_kind {
@@ -128,8 +131,9 @@ typedef struct mlx_args {
 
 #define MLX_MAX_PARAMETERS 6
 
-// A builtin gets what it works on (a filter's input, a method's object) and its parameters in the order they are declared;
-// one that was not given is UNDEFINED and not in |given|. Where the declaration is "*", it gets |args| as they were.
+// A builtin gets what it works on (a filter's input, a method's object) and its parameters in the order they
+// are declared; one that was not given is UNDEFINED and not in |given|. Where the declaration is "*", it gets
+// |args| as they were.
 typedef struct mlx_call {
   mlx_var_t self;
   mlx_var_t parameters[MLX_MAX_PARAMETERS];
@@ -163,8 +167,12 @@ struct mlx_loop {
 
 static inline mlx_var_t mlx_none(void) { return (mlx_var_t){.kind = MLX_VAR_NONE}; }
 static inline mlx_var_t mlx_bool(bool truth) { return (mlx_var_t){.kind = MLX_VAR_BOOL, .truth = truth}; }
-static inline mlx_var_t mlx_int(int64_t integer) { return (mlx_var_t){.kind = MLX_VAR_INT, .integer = integer}; }
-static inline mlx_var_t mlx_float(double number) { return (mlx_var_t){.kind = MLX_VAR_FLOAT, .number = number}; }
+static inline mlx_var_t mlx_int(int64_t integer) {
+  return (mlx_var_t){.kind = MLX_VAR_INT, .integer = integer};
+}
+static inline mlx_var_t mlx_float(double number) {
+  return (mlx_var_t){.kind = MLX_VAR_FLOAT, .number = number};
+}
 static inline mlx_var_t mlx_string(const char *bytes, size_t length) {
   return (mlx_var_t){.kind = MLX_VAR_STRING, .text = {bytes, length}};
 }
@@ -178,12 +186,18 @@ static inline bool mlx_span_equal(mlx_span_t a, mlx_span_t b) {
 static inline bool mlx_is_list(const mlx_var_t *v, mlx_list_shape_t shape) {
   return v->kind == MLX_VAR_LIST && v->list->shape == shape;
 }
-static inline bool mlx_is_whole(const mlx_var_t *v) { return v->kind == MLX_VAR_INT || v->kind == MLX_VAR_BOOL; }
+static inline bool mlx_is_whole(const mlx_var_t *v) {
+  return v->kind == MLX_VAR_INT || v->kind == MLX_VAR_BOOL;
+}
 static inline bool mlx_is_number(const mlx_var_t *v) { return mlx_is_whole(v) || v->kind == MLX_VAR_FLOAT; }
-static inline int64_t mlx_whole(const mlx_var_t *v) { return v->kind == MLX_VAR_BOOL ? v->truth : v->integer; }
-static inline double mlx_number(const mlx_var_t *v) { return v->kind == MLX_VAR_FLOAT ? v->number : (double)mlx_whole(v); }
+static inline int64_t mlx_whole(const mlx_var_t *v) {
+  return v->kind == MLX_VAR_BOOL ? v->truth : v->integer;
+}
+static inline double mlx_number(const mlx_var_t *v) {
+  return v->kind == MLX_VAR_FLOAT ? v->number : (double)mlx_whole(v);
+}
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Nodes
 
 typedef enum mlx_node_kind {
@@ -268,8 +282,8 @@ struct mlx_template {
 };
 
 // "NAME, line 3: ..."
-mlx_status_t mlx_template_error(const mlx_template_t *template, int line, mlx_code_t code, const char *fmt, ...)
-    MLX_PRINTF(4, 5) MLX_MUST_USE MLX_NEVER_NULL;
+mlx_status_t mlx_template_error(const mlx_template_t *template, int line, mlx_code_t code, const char *fmt,
+                                ...) MLX_PRINTF(4, 5) MLX_MUST_USE MLX_NEVER_NULL;
 
 typedef enum mlx_token_kind {
   MLX_TOKEN_END,        // of the source
@@ -295,7 +309,7 @@ typedef struct mlx_token_of_template {
 mlx_status_t mlx_template_lex(mlx_template_t *template, mlx_lexeme_t **out_tokens) MLX_MUST_USE;
 mlx_status_t mlx_template_parse(mlx_template_t *template) MLX_MUST_USE;
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Rendering
 
 typedef struct mlx_variable {
@@ -329,32 +343,40 @@ mlx_status_t mlx_render_error(const mlx_render_t *r, mlx_code_t code, const char
 mlx_status_t mlx_render_charge(mlx_render_t *r, size_t work) MLX_MUST_USE;
 
 mlx_status_t mlx_render_body(mlx_render_t *r, mlx_scope_t *globals) MLX_MUST_USE;
-mlx_status_t mlx_scope_set(mlx_render_t *r, mlx_scope_t *scope, mlx_span_t name, mlx_var_t value) MLX_MUST_USE;
-mlx_status_t mlx_var_call(mlx_render_t *r, const mlx_var_t *function, const mlx_args_t *args, mlx_var_t *out) MLX_MUST_USE;
-mlx_status_t mlx_builtin_call(mlx_render_t *r, const mlx_builtin_t *builtin, const mlx_var_t *self, const mlx_args_t *args,
-                              mlx_var_t *out) MLX_MUST_USE;
+mlx_status_t mlx_scope_set(mlx_render_t *r, mlx_scope_t *scope, mlx_span_t name,
+                           mlx_var_t value) MLX_MUST_USE;
+mlx_status_t mlx_var_call(mlx_render_t *r, const mlx_var_t *function, const mlx_args_t *args,
+                          mlx_var_t *out) MLX_MUST_USE;
+mlx_status_t mlx_builtin_call(mlx_render_t *r, const mlx_builtin_t *builtin, const mlx_var_t *self,
+                              const mlx_args_t *args, mlx_var_t *out) MLX_MUST_USE;
 // Adds range, namespace, raise_exception ... to a scope.
 mlx_status_t mlx_globals_add(mlx_render_t *r, mlx_scope_t *scope) MLX_MUST_USE;
 const mlx_builtin_t *mlx_filter_find(mlx_span_t name);
 const mlx_builtin_t *mlx_test_find(mlx_span_t name);
 const mlx_builtin_t *mlx_method_find(const mlx_var_t *object, mlx_span_t name);  // of the object's type
 const mlx_builtin_t *mlx_string_method_find(mlx_span_t name);
-const mlx_builtin_t *mlx_builtin_find(const mlx_builtin_t *table, mlx_span_t name);  // a table ends with a row of zeros
+const mlx_builtin_t *mlx_builtin_find(const mlx_builtin_t *table,
+                                      mlx_span_t name);  // a table ends with a row of zeros
 
 // ---- values ----
 
 const char *mlx_var_type(const mlx_var_t *v);  // Python's name for it
 bool mlx_var_truth(const mlx_var_t *v);
 mlx_status_t mlx_var_equal(mlx_render_t *r, const mlx_var_t *a, const mlx_var_t *b, bool *out) MLX_MUST_USE;
-mlx_status_t mlx_var_order(mlx_render_t *r, const mlx_var_t *a, const mlx_var_t *b, int *out) MLX_MUST_USE;  // -1, 0, 1
-mlx_status_t mlx_var_contains(mlx_render_t *r, const mlx_var_t *haystack, const mlx_var_t *needle, bool *out) MLX_MUST_USE;
+mlx_status_t mlx_var_order(mlx_render_t *r, const mlx_var_t *a, const mlx_var_t *b,
+                           int *out) MLX_MUST_USE;  // -1, 0, 1
+mlx_status_t mlx_var_contains(mlx_render_t *r, const mlx_var_t *haystack, const mlx_var_t *needle,
+                              bool *out) MLX_MUST_USE;
 mlx_status_t mlx_var_write(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v) MLX_MUST_USE;  // str()
 mlx_status_t mlx_var_repr(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v) MLX_MUST_USE;
-mlx_status_t mlx_var_text(mlx_render_t *r, const mlx_var_t *v, mlx_span_t *out) MLX_MUST_USE;  // str(), in the arena
-void mlx_float_write(mlx_sink_t *sink, double number);                                         // repr()
+mlx_status_t mlx_var_text(mlx_render_t *r, const mlx_var_t *v,
+                          mlx_span_t *out) MLX_MUST_USE;  // str(), in the arena
+void mlx_float_write(mlx_sink_t *sink, double number);    // repr()
 mlx_status_t mlx_need_defined(const mlx_render_t *r, const mlx_var_t *v) MLX_MUST_USE;
-mlx_status_t mlx_undefined(mlx_render_t *r, mlx_var_t *out, const char *fmt, ...) MLX_PRINTF(3, 4) MLX_MUST_USE;
-mlx_status_t mlx_new_list(mlx_render_t *r, mlx_list_shape_t shape, size_t capacity, mlx_var_t *out) MLX_MUST_USE;
+mlx_status_t mlx_undefined(mlx_render_t *r, mlx_var_t *out, const char *fmt, ...)
+    MLX_PRINTF(3, 4) MLX_MUST_USE;
+mlx_status_t mlx_new_list(mlx_render_t *r, mlx_list_shape_t shape, size_t capacity,
+                          mlx_var_t *out) MLX_MUST_USE;
 mlx_status_t mlx_list_push(mlx_render_t *r, mlx_list_t *list, mlx_var_t item) MLX_MUST_USE;
 mlx_status_t mlx_new_tuple(mlx_render_t *r, mlx_var_t first, mlx_var_t second, mlx_var_t *out) MLX_MUST_USE;
 mlx_status_t mlx_new_dict(mlx_render_t *r, mlx_var_kind_t kind, mlx_var_t *out) MLX_MUST_USE;
@@ -363,7 +385,8 @@ mlx_status_t mlx_dict_find(mlx_render_t *r, const mlx_dict_t *dict, const mlx_va
                            mlx_var_t **out) MLX_MUST_USE;            // NULL: none
 mlx_var_t *mlx_dict_named(const mlx_dict_t *dict, mlx_span_t name);  // NULL: none; |dict| may be NULL
 // The items of anything that Python iterates over; borrowed where it can. A generator is empty afterwards.
-mlx_status_t mlx_var_items(mlx_render_t *r, const mlx_var_t *v, const mlx_var_t **out_items, size_t *out_count) MLX_MUST_USE;
+mlx_status_t mlx_var_items(mlx_render_t *r, const mlx_var_t *v, const mlx_var_t **out_items,
+                           size_t *out_count) MLX_MUST_USE;
 bool mlx_var_iterable(const mlx_var_t *v);
 mlx_status_t mlx_var_length(mlx_render_t *r, const mlx_var_t *v, int64_t *out) MLX_MUST_USE;
 mlx_status_t mlx_sink_take(mlx_render_t *r, mlx_sink_t *sink, mlx_var_t *out) MLX_MUST_USE;
@@ -372,37 +395,45 @@ typedef struct mlx_json_style {
   bool ascii, sorted, pretty;
   mlx_span_t indent, item_separator, key_separator;
 } mlx_json_style_t;
-mlx_status_t mlx_var_json(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v, const mlx_json_style_t *style,
-                          int level) MLX_MUST_USE;
+mlx_status_t mlx_var_json(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v,
+                          const mlx_json_style_t *style, int level) MLX_MUST_USE;
 
 // ---- lookup ----
 
-mlx_status_t mlx_var_attribute(mlx_render_t *r, const mlx_var_t *object, mlx_span_t name, mlx_var_t *out) MLX_MUST_USE;  // a.b
-mlx_status_t mlx_var_item(mlx_render_t *r, const mlx_var_t *object, const mlx_var_t *key, mlx_var_t *out) MLX_MUST_USE;  // a[b]
-mlx_status_t mlx_var_slice(mlx_render_t *r, const mlx_var_t *object, const mlx_var_t *start, const mlx_var_t *stop,
-                           const mlx_var_t *step, mlx_var_t *out) MLX_MUST_USE;
+mlx_status_t mlx_var_attribute(mlx_render_t *r, const mlx_var_t *object, mlx_span_t name,
+                               mlx_var_t *out) MLX_MUST_USE;  // a.b
+mlx_status_t mlx_var_item(mlx_render_t *r, const mlx_var_t *object, const mlx_var_t *key,
+                          mlx_var_t *out) MLX_MUST_USE;  // a[b]
+mlx_status_t mlx_var_slice(mlx_render_t *r, const mlx_var_t *object, const mlx_var_t *start,
+                           const mlx_var_t *stop, const mlx_var_t *step, mlx_var_t *out) MLX_MUST_USE;
 
 // ---- operators ----
 
-mlx_status_t mlx_var_binary(mlx_render_t *r, mlx_op_t op, const mlx_var_t *a, const mlx_var_t *b, mlx_var_t *out) MLX_MUST_USE;
-mlx_status_t mlx_var_compare(mlx_render_t *r, mlx_op_t op, const mlx_var_t *a, const mlx_var_t *b, bool *out) MLX_MUST_USE;
+mlx_status_t mlx_var_binary(mlx_render_t *r, mlx_op_t op, const mlx_var_t *a, const mlx_var_t *b,
+                            mlx_var_t *out) MLX_MUST_USE;
+mlx_status_t mlx_var_compare(mlx_render_t *r, mlx_op_t op, const mlx_var_t *a, const mlx_var_t *b,
+                             bool *out) MLX_MUST_USE;
 mlx_status_t mlx_var_sign(mlx_render_t *r, bool minus, const mlx_var_t *a, mlx_var_t *out) MLX_MUST_USE;
 
 // ---- strings ----
 
 size_t mlx_span_characters(mlx_span_t span);
-uint32_t mlx_template_character(const char *bytes, size_t *out_length);                           // of valid UTF-8
-bool mlx_template_space(uint32_t character);                                                      // Python's str.isspace
-bool mlx_printable(uint32_t character);                                                           // Python's str.isprintable
-mlx_span_t mlx_span_strip(mlx_span_t text, const mlx_span_t *characters, bool left, bool right);  // NULL: whitespace
+uint32_t mlx_template_character(const char *bytes, size_t *out_length);  // of valid UTF-8
+bool mlx_template_space(uint32_t character);                             // Python's str.isspace
+bool mlx_printable(uint32_t character);                                  // Python's str.isprintable
+mlx_span_t mlx_span_strip(mlx_span_t text, const mlx_span_t *characters, bool left,
+                          bool right);  // NULL: whitespace
 typedef enum mlx_letter_case { MLX_LOWER, MLX_UPPER, MLX_CAPITALIZE, MLX_TITLE } mlx_letter_case_t;
 void mlx_sink_case(mlx_sink_t *sink, mlx_span_t text, mlx_letter_case_t letter_case);
-mlx_status_t mlx_span_escape(mlx_render_t *r, mlx_span_t text, mlx_var_t *out) MLX_MUST_USE;  // for HTML; gives Markup
+mlx_status_t mlx_span_escape(mlx_render_t *r, mlx_span_t text,
+                             mlx_var_t *out) MLX_MUST_USE;  // for HTML; gives Markup
 mlx_status_t mlx_split_lines(mlx_render_t *r, mlx_span_t text, bool keep_ends, mlx_var_t *out) MLX_MUST_USE;
 mlx_status_t mlx_replace(mlx_render_t *r, mlx_span_t text, mlx_span_t old, mlx_span_t new, int64_t count,
                          mlx_var_t *out) MLX_MUST_USE;
 // str.format and the % operator.
-mlx_status_t mlx_format_braces(mlx_render_t *r, mlx_span_t format, const mlx_args_t *args, mlx_var_t *out) MLX_MUST_USE;
-mlx_status_t mlx_format_percent(mlx_render_t *r, mlx_span_t format, const mlx_var_t *values, mlx_var_t *out) MLX_MUST_USE;
+mlx_status_t mlx_format_braces(mlx_render_t *r, mlx_span_t format, const mlx_args_t *args,
+                               mlx_var_t *out) MLX_MUST_USE;
+mlx_status_t mlx_format_percent(mlx_render_t *r, mlx_span_t format, const mlx_var_t *values,
+                                mlx_var_t *out) MLX_MUST_USE;
 
 #endif  // MLXCEL_TEMPLATE_INTERNAL_H_

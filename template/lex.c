@@ -1,5 +1,6 @@
-// Tokens of a template. jinja2 does this with regular expressions; the order in which they are tried is kept here: the end of a
-// tag before operators (but not inside brackets), floats before integers, raw blocks before others.
+// Tokens of a template. jinja2 does this with regular expressions; the order in which they are tried is kept
+// here: the end of a tag before operators (but not inside brackets), floats before integers, raw blocks
+// before others.
 #include "template/internal.h"
 
 #define MAX_BRACKETS 200
@@ -28,7 +29,8 @@ static mlx_status_t put(lexer_t *l, mlx_token_kind_t kind, size_t start, size_t 
     l->tokens = larger;
     l->capacity = capacity;
   }
-  l->tokens[l->count++] = (mlx_lexeme_t){.kind = kind, .text = {l->source + start, end - start}, .line = l->line};
+  l->tokens[l->count++] =
+      (mlx_lexeme_t){.kind = kind, .text = {l->source + start, end - start}, .line = l->line};
   return NULL;
 }
 
@@ -52,11 +54,11 @@ static size_t skip_spaces(const lexer_t *l, size_t at) {
   return at;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Text between tags
 
-// Where text ends that a tag with |sign| follows: '-' takes all whitespace before it, '+' none, and a block or comment without a
-// sign takes the whitespace of a line that has nothing else before it.
+// Where text ends that a tag with |sign| follows: '-' takes all whitespace before it, '+' none, and a block
+// or comment without a sign takes the whitespace of a line that has nothing else before it.
 static size_t text_end(const lexer_t *l, size_t start, size_t end, char sign, bool is_print) {
   const mlx_span_t text = {l->source + start, end - start};
   if (sign == '-') return start + mlx_span_strip(text, NULL, false, true).length;
@@ -73,7 +75,8 @@ static size_t tag_sign(const lexer_t *l, size_t at, char *out_sign) {
   return *out_sign ? at + 1 : at;
 }
 
-// The end of a tag or comment at |at|: "-%}" with all whitespace after it, "+%}", or "%}" with one newline. 0: there is none.
+// The end of a tag or comment at |at|: "-%}" with all whitespace after it, "+%}", or "%}" with one newline.
+// 0: there is none.
 static size_t tag_end(const lexer_t *l, size_t at, const char *mark, bool trims) {
   if (peek(l, at) == '-' && starts(l, at + 1, mark)) return skip_spaces(l, at + 3);
   if (trims && peek(l, at) == '+' && starts(l, at + 1, mark)) return at + 3;
@@ -121,7 +124,7 @@ static mlx_status_t skip_comment(lexer_t *l, size_t start) {
   return fail(l, "a comment has no end: #} is missing");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Inside tags
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -220,7 +223,8 @@ static mlx_status_t lex_word(lexer_t *l) {
   } else {
     kind = MLX_TOKEN_OPERATOR;
     size_t length = c ? operator_length(l, at) : 0;
-    if (!length) return mlx_template_error(l->template, l->line, MLX_INVALID_INPUT, "unexpected character '%c'", c);
+    if (!length)
+      return mlx_template_error(l->template, l->line, MLX_INVALID_INPUT, "unexpected character '%c'", c);
     end = at + length;
     if (length == 1) MLX_TRY(balance(l, c));
   }
@@ -233,7 +237,8 @@ static mlx_status_t lex_tag(lexer_t *l, bool is_print) {
   l->depth = 0;
   for (;;) {
     advance(l, skip_spaces(l, l->at));
-    if (l->at >= l->length) return fail(l, is_print ? "a tag has no end: }} is missing" : "a tag has no end: %} is missing");
+    if (l->at >= l->length)
+      return fail(l, is_print ? "a tag has no end: }} is missing" : "a tag has no end: %} is missing");
     size_t end = l->depth ? 0 : tag_end(l, l->at, is_print ? "}}" : "%}", !is_print);
     if (!end) {
       MLX_TRY(lex_word(l));
@@ -248,7 +253,8 @@ static mlx_status_t lex_tag(lexer_t *l, bool is_print) {
 // Text up to the next tag, and that tag.
 static mlx_status_t lex_next(lexer_t *l) {
   size_t start = l->at, at = start;
-  while (at < l->length && !(l->source[at] == '{' && at + 1 < l->length && strchr("{%#", l->source[at + 1]) && l->source[at + 1]))
+  while (at < l->length && !(l->source[at] == '{' && at + 1 < l->length && strchr("{%#", l->source[at + 1]) &&
+                             l->source[at + 1]))
     ++at;
   if (at >= l->length) {
     MLX_TRY(put(l, MLX_TOKEN_TEXT, start, l->length));
@@ -269,7 +275,8 @@ static mlx_status_t lex_next(lexer_t *l) {
 }
 
 mlx_status_t mlx_template_lex(mlx_template_t *template, mlx_lexeme_t **out_tokens) {
-  lexer_t l = {.template = template, .source = template->source, .length = template->source_length, .line = 1};
+  lexer_t l = {
+      .template = template, .source = template->source, .length = template->source_length, .line = 1};
   while (l.at < l.length) MLX_TRY(lex_next(&l));
   MLX_TRY(put(&l, MLX_TOKEN_END, l.at, l.at));
   *out_tokens = l.tokens;

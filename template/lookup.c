@@ -1,6 +1,7 @@
-// Attributes, items and slices, and the methods of lists and dicts. As jinja2 has it: a.b is an attribute or else an item,
-// a['b'] an item or else an attribute, and neither is undefined, which is an error only once it is used. What the sandbox keeps
-// back (underscored names, methods that change a list or dict) is undefined too.
+// Attributes, items and slices, and the methods of lists and dicts. As jinja2 has it: a.b is an attribute or
+// else an item, a['b'] an item or else an attribute, and neither is undefined, which is an error only once it
+// is used. What the sandbox keeps back (underscored names, methods that change a list or dict) is undefined
+// too.
 #include "template/internal.h"
 
 const mlx_builtin_t *mlx_builtin_find(const mlx_builtin_t *table, mlx_span_t name) {
@@ -10,16 +11,18 @@ const mlx_builtin_t *mlx_builtin_find(const mlx_builtin_t *table, mlx_span_t nam
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Methods
 
-static mlx_status_t dict_view(mlx_render_t *r, const mlx_call_t *call, mlx_list_shape_t shape, mlx_var_t *out) {
+static mlx_status_t dict_view(mlx_render_t *r, const mlx_call_t *call, mlx_list_shape_t shape,
+                              mlx_var_t *out) {
   const mlx_dict_t *dict = call->self.dict;
   mlx_var_t view;
   MLX_TRY(mlx_new_list(r, shape, dict->count, &view));
   for (size_t i = 0; i < dict->count; ++i) {
     mlx_var_t item = shape == MLX_SHAPE_KEYS ? dict->entries[i].key : dict->entries[i].value;
-    if (shape == MLX_SHAPE_ITEMS) MLX_TRY(mlx_new_tuple(r, dict->entries[i].key, dict->entries[i].value, &item));
+    if (shape == MLX_SHAPE_ITEMS)
+      MLX_TRY(mlx_new_tuple(r, dict->entries[i].key, dict->entries[i].value, &item));
     MLX_TRY(mlx_list_push(r, view.list, item));
   }
   *out = view;
@@ -77,7 +80,8 @@ static mlx_status_t list_index(mlx_render_t *r, const mlx_call_t *call, mlx_var_
 
 static mlx_status_t list_copy(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, call->self.list->count, out));
-  for (size_t i = 0; i < call->self.list->count; ++i) MLX_TRY(mlx_list_push(r, out->list, call->self.list->items[i]));
+  for (size_t i = 0; i < call->self.list->count; ++i)
+    MLX_TRY(mlx_list_push(r, out->list, call->self.list->items[i]));
   return NULL;
 }
 
@@ -91,7 +95,8 @@ static mlx_status_t loop_changed(mlx_render_t *r, const mlx_call_t *call, mlx_va
   mlx_var_t now;
   bool same;
   MLX_TRY(mlx_new_list(r, MLX_SHAPE_TUPLE, call->args->count, &now));
-  for (size_t i = 0; i < call->args->count; ++i) MLX_TRY(mlx_list_push(r, now.list, call->args->positional[i]));
+  for (size_t i = 0; i < call->args->count; ++i)
+    MLX_TRY(mlx_list_push(r, now.list, call->args->positional[i]));
   MLX_TRY(mlx_var_equal(r, &now, &call->self.loop->changed, &same));
   call->self.loop->changed = now;
   *out = mlx_bool(!same);
@@ -99,9 +104,11 @@ static mlx_status_t loop_changed(mlx_render_t *r, const mlx_call_t *call, mlx_va
 }
 
 const mlx_builtin_t *mlx_method_find(const mlx_var_t *object, mlx_span_t name) {
-  static const mlx_builtin_t of_dict[] = {{"items", dict_items, ""},         {"keys", dict_keys, ""}, {"values", dict_values, ""},
-                                          {"get", dict_get, "key |default"}, {"copy", dict_copy, ""}, {0}};
-  static const mlx_builtin_t of_list[] = {{"count", list_count, "value"}, {"index", list_index, "value"}, {0}};
+  static const mlx_builtin_t of_dict[] = {{"items", dict_items, ""},   {"keys", dict_keys, ""},
+                                          {"values", dict_values, ""}, {"get", dict_get, "key |default"},
+                                          {"copy", dict_copy, ""},     {0}};
+  static const mlx_builtin_t of_list[] = {
+      {"count", list_count, "value"}, {"index", list_index, "value"}, {0}};
   static const mlx_builtin_t copy = {"copy", list_copy, ""};
   static const mlx_builtin_t of_loop[] = {{"cycle", loop_cycle, "*"}, {"changed", loop_changed, "*"}, {0}};
   switch (object->kind) {
@@ -115,20 +122,24 @@ const mlx_builtin_t *mlx_method_find(const mlx_var_t *object, mlx_span_t name) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Attributes and items
 
 static bool is_kept_back(const mlx_var_t *object, mlx_span_t name) {
-  static const char *const of_list[] = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort", NULL};
+  static const char *const of_list[] = {"append", "clear",   "extend", "insert", "pop",
+                                        "remove", "reverse", "sort",   NULL};
   static const char *const of_dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
-  const char *const *names = mlx_is_list(object, MLX_SHAPE_LIST) ? of_list : object->kind == MLX_VAR_DICT ? of_dict : NULL;
+  const char *const *names = mlx_is_list(object, MLX_SHAPE_LIST) ? of_list
+                             : object->kind == MLX_VAR_DICT      ? of_dict
+                                                                 : NULL;
   for (; names && *names; ++names) {
     if (mlx_span_is(name, *names)) return true;
   }
   return name.length > 4 && !memcmp(name.bytes, "__", 2) && !memcmp(name.bytes + name.length - 2, "__", 2);
 }
 
-static mlx_status_t loop_attribute(mlx_render_t *r, const mlx_loop_t *loop, mlx_span_t name, mlx_var_t *out, bool *out_found) {
+static mlx_status_t loop_attribute(mlx_render_t *r, const mlx_loop_t *loop, mlx_span_t name, mlx_var_t *out,
+                                   bool *out_found) {
   const int64_t index = (int64_t)loop->index, count = (int64_t)loop->count;
   const struct {
     const char *name;
@@ -156,7 +167,8 @@ static mlx_status_t loop_attribute(mlx_render_t *r, const mlx_loop_t *loop, mlx_
   return NULL;
 }
 
-static mlx_status_t macro_attribute(mlx_render_t *r, const mlx_node_t *macro, mlx_span_t name, mlx_var_t *out, bool *out_found) {
+static mlx_status_t macro_attribute(mlx_render_t *r, const mlx_node_t *macro, mlx_span_t name, mlx_var_t *out,
+                                    bool *out_found) {
   *out_found = true;
   if (mlx_span_is(name, "name")) {
     *out = mlx_string(macro->text.bytes, macro->text.length);
@@ -177,7 +189,8 @@ static mlx_status_t macro_attribute(mlx_render_t *r, const mlx_node_t *macro, ml
 }
 
 // Python's getattr; what the sandbox keeps back is found, and undefined.
-static mlx_status_t get_attribute(mlx_render_t *r, const mlx_var_t *object, mlx_span_t name, mlx_var_t *out, bool *out_found) {
+static mlx_status_t get_attribute(mlx_render_t *r, const mlx_var_t *object, mlx_span_t name, mlx_var_t *out,
+                                  bool *out_found) {
   const mlx_builtin_t *method = mlx_method_find(object, name);
   *out_found = true;
   if (method) {
@@ -188,8 +201,8 @@ static mlx_status_t get_attribute(mlx_render_t *r, const mlx_var_t *object, mlx_
     return NULL;
   }
   if (is_kept_back(object, name)) {
-    return mlx_undefined(r, out, "access to attribute '%.*s' of '%s' object is unsafe.", (int)name.length, name.bytes,
-                         mlx_var_type(object));
+    return mlx_undefined(r, out, "access to attribute '%.*s' of '%s' object is unsafe.", (int)name.length,
+                         name.bytes, mlx_var_type(object));
   }
   if (object->kind == MLX_VAR_LOOP) return loop_attribute(r, object->loop, name, out, out_found);
   if (object->kind == MLX_VAR_FUNCTION && object->function->macro)
@@ -201,7 +214,8 @@ static mlx_status_t get_attribute(mlx_render_t *r, const mlx_var_t *object, mlx_
 }
 
 static mlx_status_t nothing_there(mlx_render_t *r, const mlx_var_t *object, mlx_span_t name, mlx_var_t *out) {
-  return mlx_undefined(r, out, "'%s%s' has no attribute '%.*s'", object->kind == MLX_VAR_NONE ? "None" : mlx_var_type(object),
+  return mlx_undefined(r, out, "'%s%s' has no attribute '%.*s'",
+                       object->kind == MLX_VAR_NONE ? "None" : mlx_var_type(object),
                        object->kind == MLX_VAR_NONE ? "" : " object", (int)name.length, name.bytes);
 }
 
@@ -229,7 +243,8 @@ static bool character_at(mlx_span_t text, int64_t index, mlx_span_t *out) {
   return false;
 }
 
-static mlx_status_t get_item(mlx_render_t *r, const mlx_var_t *object, const mlx_var_t *key, mlx_var_t *out, bool *out_found) {
+static mlx_status_t get_item(mlx_render_t *r, const mlx_var_t *object, const mlx_var_t *key, mlx_var_t *out,
+                             bool *out_found) {
   *out_found = false;
   if (object->kind == MLX_VAR_DICT) {
     mlx_var_t *value;
@@ -262,11 +277,11 @@ mlx_status_t mlx_var_item(mlx_render_t *r, const mlx_var_t *object, const mlx_va
   return nothing_there(r, object, name, out);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Slices
 
-static mlx_status_t read_bound(mlx_render_t *r, const mlx_var_t *bound, int64_t count, int64_t lowest, int64_t highest,
-                               int64_t fallback, int64_t *out) {
+static mlx_status_t read_bound(mlx_render_t *r, const mlx_var_t *bound, int64_t count, int64_t lowest,
+                               int64_t highest, int64_t fallback, int64_t *out) {
   *out = fallback;
   if (bound->kind == MLX_VAR_NONE) return NULL;
   MLX_TRY(mlx_need_defined(r, bound));
@@ -277,8 +292,8 @@ static mlx_status_t read_bound(mlx_render_t *r, const mlx_var_t *bound, int64_t 
   return NULL;
 }
 
-mlx_status_t mlx_var_slice(mlx_render_t *r, const mlx_var_t *object, const mlx_var_t *start, const mlx_var_t *stop,
-                           const mlx_var_t *step, mlx_var_t *out) {
+mlx_status_t mlx_var_slice(mlx_render_t *r, const mlx_var_t *object, const mlx_var_t *start,
+                           const mlx_var_t *stop, const mlx_var_t *step, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t item_count;
   MLX_TRY(mlx_need_defined(r, object));
@@ -297,7 +312,8 @@ mlx_status_t mlx_var_slice(mlx_render_t *r, const mlx_var_t *object, const mlx_v
     if (by < -count - 1) by = -count - 1;
     if (by > count + 1) by = count + 1;
   }
-  MLX_TRY(read_bound(r, start, count, by < 0 ? -1 : 0, by < 0 ? count - 1 : count, by < 0 ? count - 1 : 0, &from));
+  MLX_TRY(read_bound(r, start, count, by < 0 ? -1 : 0, by < 0 ? count - 1 : count, by < 0 ? count - 1 : 0,
+                     &from));
   MLX_TRY(read_bound(r, stop, count, by < 0 ? -1 : 0, by < 0 ? count - 1 : count, by < 0 ? -1 : count, &to));
   mlx_sink_t sink = {.arena = &r->arena};
   mlx_var_t list;

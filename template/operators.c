@@ -1,4 +1,5 @@
-// Operators with Python's meaning. Integers have 64 bits here: what would need more is an error, never a wrong number.
+// Operators with Python's meaning. Integers have 64 bits here: what would need more is an error, never a
+// wrong number.
 #include <math.h>
 
 #include "template/internal.h"
@@ -15,7 +16,8 @@ static const char *op_text(mlx_op_t op) {
 static mlx_status_t no_operator(const mlx_render_t *r, mlx_op_t op, const mlx_var_t *a, const mlx_var_t *b) {
   MLX_TRY(mlx_need_defined(r, a));
   MLX_TRY(mlx_need_defined(r, b));
-  MLX_FAIL(r, "unsupported operand types for %s: '%s' and '%s'", op_text(op), mlx_var_type(a), mlx_var_type(b));
+  MLX_FAIL(r, "unsupported operand types for %s: '%s' and '%s'", op_text(op), mlx_var_type(a),
+           mlx_var_type(b));
 }
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - ((a % b != 0) && ((a < 0) != (b < 0))); }
@@ -78,7 +80,8 @@ static double float_floor_div(double a, double b) {
 }
 
 static mlx_status_t float_binary(const mlx_render_t *r, mlx_op_t op, double a, double b, mlx_var_t *out) {
-  if ((op == MLX_OP_DIV || op == MLX_OP_FLOORDIV || op == MLX_OP_MOD) && !b) MLX_FAIL(r, "float division by zero");
+  if ((op == MLX_OP_DIV || op == MLX_OP_FLOORDIV || op == MLX_OP_MOD) && !b)
+    MLX_FAIL(r, "float division by zero");
   switch (op) {
     case MLX_OP_ADD: *out = mlx_float(a + b); return NULL;
     case MLX_OP_SUB: *out = mlx_float(a - b); return NULL;
@@ -89,7 +92,8 @@ static mlx_status_t float_binary(const mlx_render_t *r, mlx_op_t op, double a, d
     default: break;
   }
   if (!a && b < 0) MLX_FAIL(r, "0.0 cannot be raised to a negative power");
-  if (a < 0 && floor(b) != b) return mlx_render_error(r, MLX_UNSUPPORTED, "complex numbers are not supported");
+  if (a < 0 && floor(b) != b)
+    return mlx_render_error(r, MLX_UNSUPPORTED, "complex numbers are not supported");
   *out = mlx_float(pow(a, b));
   if (isinf(out->number) && isfinite(a) && isfinite(b)) MLX_FAIL(r, "the power is too large for a float");
   return NULL;
@@ -128,7 +132,8 @@ static mlx_status_t repeat(mlx_render_t *r, const mlx_var_t *sequence, int64_t t
   mlx_var_t list;
   MLX_TRY(mlx_new_list(r, sequence->list->shape, 0, &list));
   for (int64_t n = 0; n < times && sequence->list->count; ++n) {
-    for (size_t i = 0; i < sequence->list->count; ++i) MLX_TRY(mlx_list_push(r, list.list, sequence->list->items[i]));
+    for (size_t i = 0; i < sequence->list->count; ++i)
+      MLX_TRY(mlx_list_push(r, list.list, sequence->list->items[i]));
   }
   *out = list;
   return NULL;
@@ -138,11 +143,14 @@ static bool is_sequence(const mlx_var_t *v) {
   return v->kind == MLX_VAR_STRING || (v->kind == MLX_VAR_LIST && v->list->shape <= MLX_SHAPE_TUPLE);
 }
 
-mlx_status_t mlx_var_binary(mlx_render_t *r, mlx_op_t op, const mlx_var_t *a, const mlx_var_t *b, mlx_var_t *out) {
+mlx_status_t mlx_var_binary(mlx_render_t *r, mlx_op_t op, const mlx_var_t *a, const mlx_var_t *b,
+                            mlx_var_t *out) {
   if (mlx_is_whole(a) && mlx_is_whole(b)) return int_binary(r, op, mlx_whole(a), mlx_whole(b), out);
   if (mlx_is_number(a) && mlx_is_number(b)) return float_binary(r, op, mlx_number(a), mlx_number(b), out);
-  if (op == MLX_OP_ADD && a->kind == MLX_VAR_STRING && b->kind == MLX_VAR_STRING) return add_texts(r, a, b, out);
-  if (op == MLX_OP_ADD && is_sequence(a) && is_sequence(b) && a->kind == b->kind && a->list->shape == b->list->shape) {
+  if (op == MLX_OP_ADD && a->kind == MLX_VAR_STRING && b->kind == MLX_VAR_STRING)
+    return add_texts(r, a, b, out);
+  if (op == MLX_OP_ADD && is_sequence(a) && is_sequence(b) && a->kind == b->kind &&
+      a->list->shape == b->list->shape) {
     return add_lists(r, a->list, b->list, out);
   }
   if (op == MLX_OP_MUL && is_sequence(a) && mlx_is_whole(b)) return repeat(r, a, mlx_whole(b), out);
@@ -156,7 +164,8 @@ mlx_status_t mlx_var_binary(mlx_render_t *r, mlx_op_t op, const mlx_var_t *a, co
 
 mlx_status_t mlx_var_sign(mlx_render_t *r, bool minus, const mlx_var_t *a, mlx_var_t *out) {
   MLX_TRY(mlx_need_defined(r, a));
-  if (!mlx_is_number(a)) MLX_FAIL(r, "bad operand type for unary %s: '%s'", minus ? "-" : "+", mlx_var_type(a));
+  if (!mlx_is_number(a))
+    MLX_FAIL(r, "bad operand type for unary %s: '%s'", minus ? "-" : "+", mlx_var_type(a));
   if (a->kind == MLX_VAR_FLOAT) {
     *out = mlx_float(minus ? -a->number : a->number);
     return NULL;
@@ -166,7 +175,8 @@ mlx_status_t mlx_var_sign(mlx_render_t *r, bool minus, const mlx_var_t *a, mlx_v
   return NULL;
 }
 
-mlx_status_t mlx_var_compare(mlx_render_t *r, mlx_op_t op, const mlx_var_t *a, const mlx_var_t *b, bool *out) {
+mlx_status_t mlx_var_compare(mlx_render_t *r, mlx_op_t op, const mlx_var_t *a, const mlx_var_t *b,
+                             bool *out) {
   int order;
   if (op == MLX_OP_EQ || op == MLX_OP_NE) {
     MLX_TRY(mlx_var_equal(r, a, b, out));
@@ -179,7 +189,11 @@ mlx_status_t mlx_var_compare(mlx_render_t *r, mlx_op_t op, const mlx_var_t *a, c
     return NULL;
   }
   MLX_TRY(mlx_var_order(r, a, b, &order));
-  const bool has_nan = (a->kind == MLX_VAR_FLOAT && isnan(a->number)) || (b->kind == MLX_VAR_FLOAT && isnan(b->number));
-  *out = !has_nan && (op == MLX_OP_LT ? order < 0 : op == MLX_OP_LE ? order <= 0 : op == MLX_OP_GT ? order > 0 : order >= 0);
+  const bool has_nan =
+      (a->kind == MLX_VAR_FLOAT && isnan(a->number)) || (b->kind == MLX_VAR_FLOAT && isnan(b->number));
+  *out = !has_nan && (op == MLX_OP_LT   ? order < 0
+                      : op == MLX_OP_LE ? order <= 0
+                      : op == MLX_OP_GT ? order > 0
+                                        : order >= 0);
   return NULL;
 }

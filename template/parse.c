@@ -1,5 +1,5 @@
-// Expressions from tokens: jinja2's parser, function by function, so that precedence is the same. Statements are in
-// template_statements.c.
+// Expressions from tokens: jinja2's parser, function by function, so that precedence is the same. Statements
+// are in template_statements.c.
 #include "template/parse.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 static mlx_status_t parse_unary(mlx_parser_t *p, bool with_filter, mlx_node_t **out) MLX_MUST_USE;
 static mlx_status_t parse_primary(mlx_parser_t *p, mlx_node_t **out) MLX_MUST_USE;
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Tokens
 
 mlx_status_t mlx_parse_fail(const mlx_parser_t *p, const char *what) {
@@ -23,7 +23,8 @@ mlx_status_t mlx_parse_unexpected(const mlx_parser_t *p, const char *wanted) {
                                      [MLX_TOKEN_TAG_END] = "%}"};
   const mlx_lexeme_t *t = p->token;
   if (t->kind <= MLX_TOKEN_TAG_END) {
-    return mlx_template_error(p->template, t->line, MLX_INVALID_INPUT, "expected %s, not %s", wanted, ends[t->kind]);
+    return mlx_template_error(p->template, t->line, MLX_INVALID_INPUT, "expected %s, not %s", wanted,
+                              ends[t->kind]);
   }
   return mlx_template_error(p->template, t->line, MLX_INVALID_INPUT, "expected %s, not '%.*s'", wanted,
                             (int)(t->text.length > 40 ? 40 : t->text.length), t->text.bytes);
@@ -66,7 +67,8 @@ mlx_status_t mlx_parse_node(mlx_parser_t *p, mlx_node_kind_t kind, mlx_node_t **
   return NULL;
 }
 
-mlx_status_t mlx_parse_node_of(mlx_parser_t *p, mlx_node_kind_t kind, mlx_node_t *a, mlx_node_t *b, mlx_node_t **out) {
+mlx_status_t mlx_parse_node_of(mlx_parser_t *p, mlx_node_kind_t kind, mlx_node_t *a, mlx_node_t *b,
+                               mlx_node_t **out) {
   mlx_node_t *node;
   MLX_TRY(mlx_parse_node(p, kind, &node));
   node->a = a;
@@ -79,7 +81,7 @@ mlx_status_t mlx_parse_enter(mlx_parser_t *p) {
   return ++p->depth > MLX_PARSE_DEPTH ? mlx_parse_fail(p, "the template is nested too deep") : NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Literals
 
 static int hex_digit(char c) {
@@ -127,7 +129,8 @@ static mlx_status_t unescape(mlx_parser_t *p, mlx_span_t text, mlx_sink_t *sink)
       --i;
       mlx_sink_character(sink, code);
     } else if (next == 'N') {
-      return mlx_template_error(p->template, p->token->line, MLX_UNSUPPORTED, "characters by name (\\N{...}) are not supported");
+      return mlx_template_error(p->template, p->token->line, MLX_UNSUPPORTED,
+                                "characters by name (\\N{...}) are not supported");
     } else if (next != '\n') {
       mlx_sink_append(sink, (const char[]){'\\', next}, 2);
     }
@@ -162,8 +165,10 @@ static mlx_status_t parse_number(mlx_parser_t *p, mlx_node_t *node) {
     const int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 10;
     int64_t value = 0;
     for (const char *c = digits + (base == 10 ? 0 : 2); *c; ++c) {
-      if (__builtin_mul_overflow(value, (int64_t)base, &value) || __builtin_add_overflow(value, (int64_t)hex_digit(*c), &value)) {
-        return mlx_template_error(p->template, t->line, MLX_UNSUPPORTED, "the number %s does not fit 64 bits", digits);
+      if (__builtin_mul_overflow(value, (int64_t)base, &value) ||
+          __builtin_add_overflow(value, (int64_t)hex_digit(*c), &value)) {
+        return mlx_template_error(p->template, t->line, MLX_UNSUPPORTED, "the number %s does not fit 64 bits",
+                                  digits);
       }
     }
     node->value = mlx_int(value);
@@ -172,7 +177,7 @@ static mlx_status_t parse_number(mlx_parser_t *p, mlx_node_t *node) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Expressions
 
 static bool tuple_ends(const mlx_parser_t *p, const char *extra_end) {
@@ -195,15 +200,16 @@ static mlx_status_t parse_namespace_target(mlx_parser_t *p, mlx_node_t **out) {
 
 mlx_status_t mlx_parse_member(mlx_parser_t *p, mlx_tuple_style_t style, mlx_node_t **out) {
   if (style != MLX_TUPLE_TARGETS) return mlx_parse_expression(p, style == MLX_TUPLE_FULL, out);
-  if (p->token->kind == MLX_TOKEN_NAME && p->token[1].kind == MLX_TOKEN_OPERATOR && mlx_span_is(p->token[1].text, ".")) {
+  if (p->token->kind == MLX_TOKEN_NAME && p->token[1].kind == MLX_TOKEN_OPERATOR &&
+      mlx_span_is(p->token[1].text, ".")) {
     return parse_namespace_target(p, out);
   }
   return parse_primary(p, out);
 }
 
 // One expression, or several with commas between them as a tuple. Only |in_parentheses| may it be empty.
-mlx_status_t mlx_parse_tuple(mlx_parser_t *p, mlx_tuple_style_t style, const char *extra_end, bool in_parentheses,
-                             mlx_node_t **out) {
+mlx_status_t mlx_parse_tuple(mlx_parser_t *p, mlx_tuple_style_t style, const char *extra_end,
+                             bool in_parentheses, mlx_node_t **out) {
   mlx_node_t *tuple, **tail, *item;
   bool is_tuple = false;
   MLX_TRY(mlx_parse_node(p, MLX_NODE_TUPLE, &tuple));
@@ -305,7 +311,8 @@ static mlx_status_t parse_argument(mlx_parser_t *p, mlx_node_t **out) {
     MLX_TRY(mlx_parse_node(p, MLX_NODE_SPREAD, &node));
     node->named = named;
     ++p->token;
-  } else if (p->token->kind == MLX_TOKEN_NAME && p->token[1].kind == MLX_TOKEN_OPERATOR && mlx_span_is(p->token[1].text, "=")) {
+  } else if (p->token->kind == MLX_TOKEN_NAME && p->token[1].kind == MLX_TOKEN_OPERATOR &&
+             mlx_span_is(p->token[1].text, "=")) {
     MLX_TRY(mlx_parse_node(p, MLX_NODE_KEYWORD, &node));
     node->text = p->token->text;
     p->token += 2;
@@ -326,7 +333,8 @@ static mlx_status_t parse_arguments(mlx_parser_t *p, mlx_node_t **out) {
     if (mlx_at_op(p, ")")) break;
     MLX_TRY(parse_argument(p, &argument));
     bool is_named = argument->kind == MLX_NODE_KEYWORD || argument->kind == MLX_NODE_SPREAD;
-    if (named && !is_named) return mlx_parse_fail(p, "an argument without a name comes after one with a name");
+    if (named && !is_named)
+      return mlx_parse_fail(p, "an argument without a name comes after one with a name");
     named = named || is_named;
     *tail = argument;
     tail = &argument->next;
@@ -435,7 +443,8 @@ mlx_status_t mlx_parse_filters(mlx_parser_t *p, bool inline_start, mlx_node_t **
 
 static bool starts_operand(const mlx_parser_t *p) {
   if (mlx_at_word(p, "else") || mlx_at_word(p, "or") || mlx_at_word(p, "and")) return false;
-  return (p->token->kind >= MLX_TOKEN_NAME && p->token->kind <= MLX_TOKEN_FLOAT) || mlx_at_op(p, "[") || mlx_at_op(p, "{");
+  return (p->token->kind >= MLX_TOKEN_NAME && p->token->kind <= MLX_TOKEN_FLOAT) || mlx_at_op(p, "[") ||
+         mlx_at_op(p, "{");
 }
 
 static mlx_status_t parse_test(mlx_parser_t *p, mlx_node_t **inout) {
@@ -511,7 +520,8 @@ static mlx_status_t parse_power(mlx_parser_t *p, mlx_node_t **out) {
 }
 
 static mlx_status_t parse_product(mlx_parser_t *p, mlx_node_t **out) {
-  static const operator_row_t rows[] = {{"*", MLX_OP_MUL}, {"/", MLX_OP_DIV}, {"//", MLX_OP_FLOORDIV}, {"%", MLX_OP_MOD}, {0}};
+  static const operator_row_t rows[] = {
+      {"*", MLX_OP_MUL}, {"/", MLX_OP_DIV}, {"//", MLX_OP_FLOORDIV}, {"%", MLX_OP_MOD}, {0}};
   mlx_op_t op;
   MLX_TRY(parse_power(p, out));
   while ((op = skip_operator(p, rows))) {
@@ -530,7 +540,8 @@ static mlx_status_t parse_concat(mlx_parser_t *p, mlx_node_t **out) {
   if (!mlx_at_op(p, "~")) return NULL;
   MLX_TRY(mlx_parse_node(p, MLX_NODE_CONCAT, &concat));
   concat->first = first;
-  for (mlx_node_t **tail = &first->next; mlx_skip_op(p, "~"); tail = &(*tail)->next) MLX_TRY(parse_product(p, tail));
+  for (mlx_node_t **tail = &first->next; mlx_skip_op(p, "~"); tail = &(*tail)->next)
+    MLX_TRY(parse_product(p, tail));
   *out = concat;
   return NULL;
 }
@@ -549,8 +560,13 @@ static mlx_status_t parse_sum(mlx_parser_t *p, mlx_node_t **out) {
 }
 
 static mlx_op_t skip_comparison(mlx_parser_t *p) {
-  static const operator_row_t rows[] = {
-      {"==", MLX_OP_EQ}, {"!=", MLX_OP_NE}, {"<=", MLX_OP_LE}, {"<", MLX_OP_LT}, {">=", MLX_OP_GE}, {">", MLX_OP_GT}, {0}};
+  static const operator_row_t rows[] = {{"==", MLX_OP_EQ},
+                                        {"!=", MLX_OP_NE},
+                                        {"<=", MLX_OP_LE},
+                                        {"<", MLX_OP_LT},
+                                        {">=", MLX_OP_GE},
+                                        {">", MLX_OP_GT},
+                                        {0}};
   if (mlx_skip_word(p, "in")) return MLX_OP_IN;
   if (mlx_at_word(p, "not") && p->token[1].kind == MLX_TOKEN_NAME && mlx_span_is(p->token[1].text, "in")) {
     p->token += 2;

@@ -1,12 +1,14 @@
-// Filters of sequences: sorting, grouping, mapping, selecting. A generator of jinja2's is a list here that can be read once.
+// Filters of sequences: sorting, grouping, mapping, selecting. A generator of jinja2's is a list here that
+// can be read once.
 #include "template/filters.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Attributes of items
 
-// One item by a path such as "function.name" or 0, as make_attrgetter has it; |fallback| (or NULL) where a step is undefined.
-static mlx_status_t get_path(mlx_render_t *r, const mlx_var_t *item, const mlx_var_t *path, const mlx_var_t *fallback,
-                             mlx_var_t *out) {
+// One item by a path such as "function.name" or 0, as make_attrgetter has it; |fallback| (or NULL) where a
+// step is undefined.
+static mlx_status_t get_path(mlx_render_t *r, const mlx_var_t *item, const mlx_var_t *path,
+                             const mlx_var_t *fallback, mlx_var_t *out) {
   *out = *item;
   if (path->kind != MLX_VAR_STRING) {
     MLX_TRY(mlx_var_item(r, item, path, out));
@@ -38,14 +40,14 @@ static mlx_status_t ignore_case(mlx_render_t *r, mlx_var_t *inout) {
 }
 
 // What an item is sorted or compared by: itself or an attribute, in small letters unless case matters.
-static mlx_status_t key_of(mlx_render_t *r, const mlx_var_t *item, const mlx_var_t *attribute, bool case_sensitive,
-                           mlx_var_t *out) {
+static mlx_status_t key_of(mlx_render_t *r, const mlx_var_t *item, const mlx_var_t *attribute,
+                           bool case_sensitive, mlx_var_t *out) {
   *out = *item;
   if (attribute) MLX_TRY(get_path(r, item, attribute, NULL, out));
   return case_sensitive ? NULL : ignore_case(r, out);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Filters
 
 static mlx_status_t filter_length(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
@@ -55,7 +57,8 @@ static mlx_status_t filter_length(mlx_render_t *r, const mlx_call_t *call, mlx_v
   return NULL;
 }
 
-static mlx_status_t copy_items(mlx_render_t *r, const mlx_var_t *from, mlx_list_shape_t shape, mlx_var_t *out) {
+static mlx_status_t copy_items(mlx_render_t *r, const mlx_var_t *from, mlx_list_shape_t shape,
+                               mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
   mlx_var_t list;
@@ -73,7 +76,8 @@ static mlx_status_t filter_list(mlx_render_t *r, const mlx_call_t *call, mlx_var
 static mlx_status_t filter_items(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   if (call->self.kind == MLX_VAR_UNDEFINED) return mlx_new_list(r, MLX_SHAPE_GENERATOR, 0, out);
   if (call->self.kind != MLX_VAR_DICT) MLX_FAIL(r, "Can only get item pairs from a mapping.");
-  MLX_TRY(mlx_builtin_call(r, mlx_method_find(&call->self, (mlx_span_t){"items", 5}), &call->self, &(mlx_args_t){0}, out));
+  MLX_TRY(mlx_builtin_call(r, mlx_method_find(&call->self, (mlx_span_t){"items", 5}), &call->self,
+                           &(mlx_args_t){0}, out));
   out->list->shape = MLX_SHAPE_GENERATOR;
   return NULL;
 }
@@ -94,7 +98,8 @@ static mlx_status_t filter_first(mlx_render_t *r, const mlx_call_t *call, mlx_va
 }
 
 static mlx_status_t need_reversible(mlx_render_t *r, const mlx_var_t *v) {
-  if (!mlx_var_iterable(v) || mlx_is_list(v, MLX_SHAPE_GENERATOR)) MLX_FAIL(r, "'%s' object is not reversible", mlx_var_type(v));
+  if (!mlx_var_iterable(v) || mlx_is_list(v, MLX_SHAPE_GENERATOR))
+    MLX_FAIL(r, "'%s' object is not reversible", mlx_var_type(v));
   return NULL;
 }
 
@@ -147,7 +152,8 @@ typedef struct sorted {
 static mlx_status_t merge_sort(mlx_render_t *r, sorted_t *rows, sorted_t *spare, size_t count, bool reverse) {
   for (size_t width = 1; width < count; width *= 2) {
     for (size_t start = 0; start < count; start += 2 * width) {
-      const size_t middle = start + width < count ? start + width : count, end = middle + width < count ? middle + width : count;
+      const size_t middle = start + width < count ? start + width : count,
+                   end = middle + width < count ? middle + width : count;
       size_t a = start, b = middle;
       for (size_t i = start; i < end; ++i) {
         int order = -1;
@@ -172,9 +178,10 @@ static mlx_status_t sort_rows(mlx_render_t *r, sorted_t *rows, size_t count, boo
 }
 
 // The attributes of "a,b" together, as a list.
-static mlx_status_t multi_key(mlx_render_t *r, const mlx_var_t *item, const mlx_var_t *attribute, bool case_sensitive,
-                              mlx_var_t *out) {
-  if (!attribute || attribute->kind != MLX_VAR_STRING || !memchr(attribute->text.bytes, ',', attribute->text.length)) {
+static mlx_status_t multi_key(mlx_render_t *r, const mlx_var_t *item, const mlx_var_t *attribute,
+                              bool case_sensitive, mlx_var_t *out) {
+  if (!attribute || attribute->kind != MLX_VAR_STRING ||
+      !memchr(attribute->text.bytes, ',', attribute->text.length)) {
     return key_of(r, item, attribute, case_sensitive, out);
   }
   mlx_var_t keys, key;
@@ -198,7 +205,8 @@ static mlx_status_t filter_sort(mlx_render_t *r, const mlx_call_t *call, mlx_var
   MLX_TRY(mlx_arena_take(&r->arena, count ? count : 1, sizeof *rows, &rows));
   for (size_t i = 0; i < count; ++i) {
     rows[i].item = items[i];
-    MLX_TRY(multi_key(r, &items[i], mlx_call_given(call, 2) ? &call->parameters[2] : NULL, mlx_call_flag(call, 1), &rows[i].key));
+    MLX_TRY(multi_key(r, &items[i], mlx_call_given(call, 2) ? &call->parameters[2] : NULL,
+                      mlx_call_flag(call, 1), &rows[i].key));
   }
   return sort_rows(r, rows, count, mlx_call_flag(call, 0), out);
 }
@@ -206,7 +214,8 @@ static mlx_status_t filter_sort(mlx_render_t *r, const mlx_call_t *call, mlx_var
 static mlx_status_t filter_dictsort(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   sorted_t *rows;
   MLX_TRY(mlx_need_defined(r, &call->self));
-  if (call->self.kind != MLX_VAR_DICT) MLX_FAIL(r, "dictsort wants a mapping, not '%s'", mlx_var_type(&call->self));
+  if (call->self.kind != MLX_VAR_DICT)
+    MLX_FAIL(r, "dictsort wants a mapping, not '%s'", mlx_var_type(&call->self));
   const mlx_dict_t *dict = call->self.dict;
   const mlx_var_t by = call->given[1] ? call->parameters[1] : mlx_literal("key");
   const bool by_value = by.kind == MLX_VAR_STRING && mlx_span_is(by.text, "value");
@@ -215,7 +224,8 @@ static mlx_status_t filter_dictsort(mlx_render_t *r, const mlx_call_t *call, mlx
   MLX_TRY(mlx_arena_take(&r->arena, dict->count ? dict->count : 1, sizeof *rows, &rows));
   for (size_t i = 0; i < dict->count; ++i) {
     MLX_TRY(mlx_new_tuple(r, dict->entries[i].key, dict->entries[i].value, &rows[i].item));
-    MLX_TRY(key_of(r, by_value ? &dict->entries[i].value : &dict->entries[i].key, NULL, mlx_call_flag(call, 0), &rows[i].key));
+    MLX_TRY(key_of(r, by_value ? &dict->entries[i].value : &dict->entries[i].key, NULL,
+                   mlx_call_flag(call, 0), &rows[i].key));
   }
   return sort_rows(r, rows, dict->count, mlx_call_flag(call, 2), out);
 }
@@ -229,7 +239,8 @@ static mlx_status_t filter_unique(mlx_render_t *r, const mlx_call_t *call, mlx_v
   MLX_TRY(mlx_new_list(r, MLX_SHAPE_GENERATOR, 0, &kept));
   for (size_t i = 0; i < count; ++i) {
     const size_t before = seen.dict->count;
-    MLX_TRY(key_of(r, &items[i], mlx_call_given(call, 1) ? &call->parameters[1] : NULL, mlx_call_flag(call, 0), &key));
+    MLX_TRY(key_of(r, &items[i], mlx_call_given(call, 1) ? &call->parameters[1] : NULL,
+                   mlx_call_flag(call, 0), &key));
     MLX_TRY(mlx_dict_put(r, seen.dict, key, mlx_none()));
     if (seen.dict->count > before) MLX_TRY(mlx_list_push(r, kept.list, items[i]));
   }
@@ -256,12 +267,17 @@ static mlx_status_t pick_extreme(mlx_render_t *r, const mlx_call_t *call, int wa
   return NULL;
 }
 
-static mlx_status_t filter_min(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return pick_extreme(r, call, -1, out); }
-static mlx_status_t filter_max(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return pick_extreme(r, call, 1, out); }
+static mlx_status_t filter_min(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return pick_extreme(r, call, -1, out);
+}
+static mlx_status_t filter_max(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return pick_extreme(r, call, 1, out);
+}
 
 static mlx_status_t filter_default(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   (void)r;
-  const bool replaces = call->self.kind == MLX_VAR_UNDEFINED || (mlx_call_flag(call, 1) && !mlx_var_truth(&call->self));
+  const bool replaces =
+      call->self.kind == MLX_VAR_UNDEFINED || (mlx_call_flag(call, 1) && !mlx_var_truth(&call->self));
   *out = !replaces ? call->self : call->given[0] ? call->parameters[0] : mlx_literal("");
   return NULL;
 }
@@ -363,14 +379,16 @@ static mlx_status_t filter_sum(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   return NULL;
 }
 
-// The arguments of map, select and their kin from |first| on: a name, and what goes to the filter or test of that name.
+// The arguments of map, select and their kin from |first| on: a name, and what goes to the filter or test of
+// that name.
 static mlx_status_t named_builtin(mlx_render_t *r, const mlx_call_t *call, size_t first, bool is_filter,
                                   const mlx_builtin_t **out, mlx_args_t *out_args) {
   const mlx_var_t *name = &call->args->positional[first];
   if (name->kind != MLX_VAR_STRING)
     MLX_FAIL(r, "a %s's name is wanted, not '%s'", is_filter ? "filter" : "test", mlx_var_type(name));
   *out = is_filter ? mlx_filter_find(name->text) : mlx_test_find(name->text);
-  *out_args = (mlx_args_t){call->args->positional + first + 1, call->args->count - first - 1, call->args->named};
+  *out_args =
+      (mlx_args_t){call->args->positional + first + 1, call->args->count - first - 1, call->args->named};
   if (*out) return NULL;
   return mlx_render_error(r, MLX_UNSUPPORTED, "there is no %s named '%.*s'", is_filter ? "filter" : "test",
                           (int)name->text.length, name->text.bytes);
@@ -402,7 +420,8 @@ static mlx_status_t filter_map(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   return NULL;
 }
 
-static mlx_status_t select_items(mlx_render_t *r, const mlx_call_t *call, bool by_attribute, bool wanted, mlx_var_t *out) {
+static mlx_status_t select_items(mlx_render_t *r, const mlx_call_t *call, bool by_attribute, bool wanted,
+                                 mlx_var_t *out) {
   const mlx_var_t *items;
   const mlx_builtin_t *test = NULL;
   size_t count;

@@ -1,5 +1,5 @@
-// Statements of a template from tokens, and what jinja2's compiler checks before a template ever runs: unknown filters and tests,
-// break outside of a loop.
+// Statements of a template from tokens, and what jinja2's compiler checks before a template ever runs:
+// unknown filters and tests, break outside of a loop.
 #include "template/parse.h"
 
 static mlx_status_t parse_statements(mlx_parser_t *p, const char *const *ends, mlx_node_t **out) MLX_MUST_USE;
@@ -164,14 +164,18 @@ static mlx_status_t parse_generation(mlx_parser_t *p, mlx_node_t **out) {
 static mlx_status_t parse_loop_control(mlx_parser_t *p, mlx_node_kind_t kind, mlx_node_t **out) {
   return p->loops ? mlx_parse_node(p, kind, out) : mlx_parse_fail(p, "break and continue belong into a loop");
 }
-static mlx_status_t parse_break(mlx_parser_t *p, mlx_node_t **out) { return parse_loop_control(p, MLX_NODE_BREAK, out); }
-static mlx_status_t parse_continue(mlx_parser_t *p, mlx_node_t **out) { return parse_loop_control(p, MLX_NODE_CONTINUE, out); }
+static mlx_status_t parse_break(mlx_parser_t *p, mlx_node_t **out) {
+  return parse_loop_control(p, MLX_NODE_BREAK, out);
+}
+static mlx_status_t parse_continue(mlx_parser_t *p, mlx_node_t **out) {
+  return parse_loop_control(p, MLX_NODE_CONTINUE, out);
+}
 
 static mlx_status_t parse_unsupported(mlx_parser_t *p, mlx_node_t **out) {
   (void)out;
   const mlx_span_t word = p->token[-1].text;
-  return mlx_template_error(p->template, p->token->line, MLX_UNSUPPORTED, "{%% %.*s %%} is not supported", (int)word.length,
-                            word.bytes);
+  return mlx_template_error(p->template, p->token->line, MLX_UNSUPPORTED, "{%% %.*s %%} is not supported",
+                            (int)word.length, word.bytes);
 }
 
 static mlx_status_t parse_tag(mlx_parser_t *p, mlx_node_t **out) {
@@ -232,7 +236,8 @@ static bool at_end_word(const mlx_parser_t *p, const char *const *ends) {
   return false;
 }
 
-// Statements up to a tag that begins with one of |ends|, whose word becomes the current token. Inside a tag, that tag ends first.
+// Statements up to a tag that begins with one of |ends|, whose word becomes the current token. Inside a tag,
+// that tag ends first.
 static mlx_status_t parse_statements(mlx_parser_t *p, const char *const *ends, mlx_node_t **out) {
   mlx_node_t **tail = out, *node;
   *out = NULL;
@@ -240,8 +245,8 @@ static mlx_status_t parse_statements(mlx_parser_t *p, const char *const *ends, m
   MLX_TRY(need_tag_end(p));
   while (!at_end_word(p, ends)) {
     if (p->token->kind == MLX_TOKEN_END) {
-      return mlx_template_error(p->template, p->token->line, MLX_INVALID_INPUT, "the template ends where {%% %s %%} is missing",
-                                ends[0]);
+      return mlx_template_error(p->template, p->token->line, MLX_INVALID_INPUT,
+                                "the template ends where {%% %s %%} is missing", ends[0]);
     }
     MLX_TRY(parse_statement(p, &node));
     *tail = node;
@@ -251,7 +256,7 @@ static mlx_status_t parse_statements(mlx_parser_t *p, const char *const *ends, m
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What jinja2's compiler checks
 
 typedef struct check {

@@ -12,7 +12,7 @@
 #define DEFAULT_OUTPUT ((size_t)64 << 20)
 #define BYTES_A_STEP 64
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Errors and budgets
 
 static mlx_status_t error_at(const char *name, int line, mlx_code_t code, const char *fmt, va_list args) {
@@ -21,7 +21,8 @@ static mlx_status_t error_at(const char *name, int line, mlx_code_t code, const 
   return mlx_error(code, "%s, line %d: %s", name, line, message);
 }
 
-mlx_status_t mlx_template_error(const mlx_template_t *template, int line, mlx_code_t code, const char *fmt, ...) {
+mlx_status_t mlx_template_error(const mlx_template_t *template, int line, mlx_code_t code, const char *fmt,
+                                ...) {
   va_list args;
   va_start(args, fmt);
   mlx_status_t status = error_at(template->name, line, code, fmt, args);
@@ -44,7 +45,7 @@ mlx_status_t mlx_render_charge(mlx_render_t *r, size_t work) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Create
 
 // As jinja2 does: every end of line becomes \n, and one at the end is dropped.
@@ -66,7 +67,8 @@ static mlx_status_t copy_source(mlx_template_t *template, const char *source, si
 }
 
 static mlx_status_t check_source(const char *name, const char *source, size_t length) {
-  if (length > MAX_SOURCE) return mlx_error(MLX_UNSUPPORTED, "%s: a template of %zu bytes is too large", name, length);
+  if (length > MAX_SOURCE)
+    return mlx_error(MLX_UNSUPPORTED, "%s: a template of %zu bytes is too large", name, length);
   for (size_t i = 0; i < length;) {
     int step = mlx_utf8_length(source + i, length - i);
     if (step <= 0) return mlx_error(MLX_INVALID_INPUT, "%s: the template is not UTF-8 at byte %zu", name, i);
@@ -75,7 +77,8 @@ static mlx_status_t check_source(const char *name, const char *source, size_t le
   return NULL;
 }
 
-mlx_status_t mlx_template_create(const char *name, const char *source, size_t length, mlx_template_t **out_template) {
+mlx_status_t mlx_template_create(const char *name, const char *source, size_t length,
+                                 mlx_template_t **out_template) {
   mlx_template_t *template;
   *out_template = NULL;
   MLX_TRY(check_source(name, source, length));
@@ -101,7 +104,7 @@ void mlx_template_free(mlx_template_t *template) {
   mlx_free(template);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Variables
 
 static mlx_status_t from_json(mlx_render_t *r, yyjson_val *json, mlx_var_t *out) MLX_MUST_USE;
@@ -145,7 +148,8 @@ static mlx_status_t list_from_json(mlx_render_t *r, yyjson_val *json, mlx_var_t 
 // Strings are borrowed from the document, which outlives the render.
 static mlx_status_t from_json(mlx_render_t *r, yyjson_val *json, mlx_var_t *out) {
   *out = mlx_none();
-  if (++r->depth > MLX_TEMPLATE_DEPTH) return mlx_render_error(r, MLX_UNSUPPORTED, "the input is nested too deep");
+  if (++r->depth > MLX_TEMPLATE_DEPTH)
+    return mlx_render_error(r, MLX_UNSUPPORTED, "the input is nested too deep");
   mlx_status_t status = NULL;
   if (yyjson_is_bool(json)) {
     *out = mlx_bool(yyjson_get_bool(json));
@@ -173,11 +177,11 @@ static mlx_status_t add_variables(mlx_render_t *r, const mlx_template_input_t *i
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Render
 
-mlx_status_t mlx_template_render(const mlx_template_t *template, const mlx_template_input_t *input, char **out_text,
-                                 size_t *out_length) {
+mlx_status_t mlx_template_render(const mlx_template_t *template, const mlx_template_input_t *input,
+                                 char **out_text, size_t *out_length) {
   const mlx_template_limits_t *limits = &input->limits;
   mlx_render_t r = {.template = template,
                     .arena = {.limit = limits->memory ? limits->memory : DEFAULT_MEMORY},

@@ -1,7 +1,8 @@
 // Fuzz target: a foreign template, and foreign variables for it.
 //
-// The input is a template up to a byte 0xff (which is in no UTF-8 text), then a JSON object of variables; without one, a small
-// conversation stands in. What is rendered must be UTF-8 and come out the same a second time.
+// The input is a template up to a byte 0xff (which is in no UTF-8 text), then a JSON object of variables;
+// without one, a small conversation stands in. What is rendered must be UTF-8 and come out the same a second
+// time.
 #include <stdint.h>
 #include <string.h>
 
@@ -16,9 +17,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const char conversation[] =
     "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Hi "
     "é\"},{\"role\":\"assistant\",\"content\":null,"
-    "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":[1,2.5,true,null]}}}]}],\"tools\":[{\"type\":"
+    "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":[1,2.5,true,null]}}}]}],\"tools\":[{"
+    "\"type\":"
     "\"function\",\"function\":"
-    "{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}],\"add_generation_prompt\":true,\"bos_token\":\"<s>\",\"n\":7,\"f\":-"
+    "{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}],\"add_generation_prompt\":true,\"bos_token\":\"<"
+    "s>\",\"n\":7,\"f\":-"
     "0.5,\"s\":\"a b\"}";
 
 static void check_utf8(const char *text, size_t length) {

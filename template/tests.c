@@ -1,9 +1,10 @@
-// Tests (x is odd) and globals, under jinja2's names; strftime_now, namespace, dict and raise_exception are transformers'.
+// Tests (x is odd) and globals, under jinja2's names; strftime_now, namespace, dict and raise_exception are
+// transformers'.
 #include "template/filters.h"
 
 #include <time.h>
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Tests
 
 #define TEST(name, expression)                                                        \
@@ -33,7 +34,8 @@ TEST(test_sequence, v->kind == MLX_VAR_UNDEFINED || v->kind == MLX_VAR_STRING ||
 TEST(test_filter, v->kind == MLX_VAR_STRING && mlx_filter_find(v->text))
 TEST(test_test, v->kind == MLX_VAR_STRING && mlx_test_find(v->text))
 
-static mlx_status_t has_remainder(mlx_render_t *r, const mlx_var_t *v, int64_t by, int64_t wanted, mlx_var_t *out) {
+static mlx_status_t has_remainder(mlx_render_t *r, const mlx_var_t *v, int64_t by, int64_t wanted,
+                                  mlx_var_t *out) {
   const mlx_var_t divisor = mlx_int(by);
   mlx_var_t rest;
   MLX_TRY(mlx_need_number(r, v));
@@ -100,7 +102,8 @@ static mlx_status_t text_test(mlx_render_t *r, const mlx_call_t *call, const cha
   mlx_span_t text;
   MLX_TRY(mlx_call_text(r, call, &text));
   const mlx_var_t self = mlx_string(text.bytes, text.length);
-  return mlx_builtin_call(r, mlx_string_method_find((mlx_span_t){method, strlen(method)}), &self, &(mlx_args_t){0}, out);
+  return mlx_builtin_call(r, mlx_string_method_find((mlx_span_t){method, strlen(method)}), &self,
+                          &(mlx_args_t){0}, out);
 }
 
 static mlx_status_t test_lower(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
@@ -111,30 +114,31 @@ static mlx_status_t test_upper(mlx_render_t *r, const mlx_call_t *call, mlx_var_
 }
 
 const mlx_builtin_t *mlx_test_find(mlx_span_t name) {
-  static const mlx_builtin_t tests[] = {{"boolean", test_boolean, ""},     {"callable", test_callable, ""},
-                                        {"defined", test_defined, ""},     {"divisibleby", test_divisibleby, "num"},
-                                        {"eq", test_eq, "other"},          {"==", test_eq, "other"},
-                                        {"equalto", test_eq, "other"},     {"escaped", test_escaped, ""},
-                                        {"even", test_even, ""},           {"false", test_false, ""},
-                                        {"filter", test_filter, ""},       {"float", test_float, ""},
-                                        {"ge", test_ge, "other"},          {">=", test_ge, "other"},
-                                        {"gt", test_gt, "other"},          {">", test_gt, "other"},
-                                        {"greaterthan", test_gt, "other"}, {"in", test_in, "seq"},
-                                        {"integer", test_integer, ""},     {"iterable", test_iterable, ""},
-                                        {"le", test_le, "other"},          {"<=", test_le, "other"},
-                                        {"lower", test_lower, ""},         {"lt", test_lt, "other"},
-                                        {"<", test_lt, "other"},           {"lessthan", test_lt, "other"},
-                                        {"mapping", test_mapping, ""},     {"ne", test_ne, "other"},
-                                        {"!=", test_ne, "other"},          {"none", test_none, ""},
-                                        {"number", test_number, ""},       {"odd", test_odd, ""},
-                                        {"sameas", test_sameas, "other"},  {"sequence", test_sequence, ""},
-                                        {"string", test_string, ""},       {"test", test_test, ""},
-                                        {"true", test_true, ""},           {"undefined", test_undefined, ""},
-                                        {"upper", test_upper, ""},         {0}};
+  static const mlx_builtin_t tests[] = {
+      {"boolean", test_boolean, ""},     {"callable", test_callable, ""},
+      {"defined", test_defined, ""},     {"divisibleby", test_divisibleby, "num"},
+      {"eq", test_eq, "other"},          {"==", test_eq, "other"},
+      {"equalto", test_eq, "other"},     {"escaped", test_escaped, ""},
+      {"even", test_even, ""},           {"false", test_false, ""},
+      {"filter", test_filter, ""},       {"float", test_float, ""},
+      {"ge", test_ge, "other"},          {">=", test_ge, "other"},
+      {"gt", test_gt, "other"},          {">", test_gt, "other"},
+      {"greaterthan", test_gt, "other"}, {"in", test_in, "seq"},
+      {"integer", test_integer, ""},     {"iterable", test_iterable, ""},
+      {"le", test_le, "other"},          {"<=", test_le, "other"},
+      {"lower", test_lower, ""},         {"lt", test_lt, "other"},
+      {"<", test_lt, "other"},           {"lessthan", test_lt, "other"},
+      {"mapping", test_mapping, ""},     {"ne", test_ne, "other"},
+      {"!=", test_ne, "other"},          {"none", test_none, ""},
+      {"number", test_number, ""},       {"odd", test_odd, ""},
+      {"sameas", test_sameas, "other"},  {"sequence", test_sequence, ""},
+      {"string", test_string, ""},       {"test", test_test, ""},
+      {"true", test_true, ""},           {"undefined", test_undefined, ""},
+      {"upper", test_upper, ""},         {0}};
   return mlx_builtin_find(tests, name);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Globals
 
 static mlx_status_t global_range(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
@@ -161,14 +165,16 @@ static mlx_status_t fill_dict(mlx_render_t *r, const mlx_call_t *call, mlx_dict_
   if (call->args->count > 1) MLX_FAIL(r, "dict expected at most 1 argument, got %zu", call->args->count);
   if (call->args->count && call->args->positional[0].kind == MLX_VAR_DICT) {
     const mlx_dict_t *from = call->args->positional[0].dict;
-    for (size_t i = 0; i < from->count; ++i) MLX_TRY(mlx_dict_put(r, dict, from->entries[i].key, from->entries[i].value));
+    for (size_t i = 0; i < from->count; ++i)
+      MLX_TRY(mlx_dict_put(r, dict, from->entries[i].key, from->entries[i].value));
   } else if (call->args->count) {
     const mlx_var_t *pairs, *pair;
     size_t count, length;
     MLX_TRY(mlx_var_items(r, &call->args->positional[0], &pairs, &count));
     for (size_t i = 0; i < count; ++i) {
       MLX_TRY(mlx_var_items(r, &pairs[i], &pair, &length));
-      if (length != 2) MLX_FAIL(r, "dictionary update sequence element #%zu has length %zu; 2 is required", i, length);
+      if (length != 2)
+        MLX_FAIL(r, "dictionary update sequence element #%zu has length %zu; 2 is required", i, length);
       MLX_TRY(mlx_dict_put(r, dict, pair[0], pair[1]));
     }
   }
@@ -199,9 +205,10 @@ static mlx_status_t global_raise_exception(mlx_render_t *r, const mlx_call_t *ca
   mlx_span_t text;
   *out = mlx_none();
   MLX_TRY(mlx_var_text(r, &call->parameters[0], &text));
-  return mlx_status_hint(
-      mlx_render_error(r, MLX_INVALID_INPUT, "the template refuses the conversation: %.*s", (int)text.length, text.bytes),
-      "the message is the model's own: see which roles and which order its template takes (mlxcel template --show)");
+  return mlx_status_hint(mlx_render_error(r, MLX_INVALID_INPUT, "the template refuses the conversation: %.*s",
+                                          (int)text.length, text.bytes),
+                         "the message is the model's own: see which roles and which order its template takes "
+                         "(mlxcel template --show)");
 }
 
 static mlx_status_t global_strftime_now(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
@@ -248,7 +255,8 @@ static mlx_status_t global_joiner(mlx_render_t *r, const mlx_call_t *call, mlx_v
   static const mlx_builtin_t joiner = {"joiner", call_joiner, ""};
   mlx_function_t *function;
   mlx_var_t state;
-  MLX_TRY(mlx_new_tuple(r, call->given[0] ? call->parameters[0] : mlx_literal(", "), mlx_bool(false), &state));
+  MLX_TRY(
+      mlx_new_tuple(r, call->given[0] ? call->parameters[0] : mlx_literal(", "), mlx_bool(false), &state));
   MLX_TRY(mlx_arena_take(&r->arena, 1, sizeof *function, &function));
   *function = (mlx_function_t){.builtin = &joiner, .self = state};
   *out = (mlx_var_t){.kind = MLX_VAR_FUNCTION, .function = function};

@@ -18,7 +18,7 @@ typedef struct case_special {
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 #define IN_TABLE(table, character) in_ranges(table, COUNT(table), character)
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Characters
 
 uint32_t mlx_template_character(const char *bytes, size_t *out_length) {
@@ -73,14 +73,16 @@ static void put_case(mlx_sink_t *sink, uint32_t character, const case_range_t *r
     }
   }
   const case_range_t *range = &ranges[low < range_count ? low : 0];
-  const bool inside = character >= range->first && character <= range->last && (character - range->first) % range->step == 0;
+  const bool inside =
+      character >= range->first && character <= range->last && (character - range->first) % range->step == 0;
   mlx_sink_character(sink, inside ? (uint32_t)((int32_t)character + range->delta) : character);
 }
 
 #define PUT_CASE(sink, character, table) \
   put_case(sink, character, table##_ranges, COUNT(table##_ranges), table##_special, COUNT(table##_special))
 
-// Whether the first letter with a case before (or after) |at| exists, whatever does not end a word left aside.
+// Whether the first letter with a case before (or after) |at| exists, whatever does not end a word left
+// aside.
 static bool cased_before(mlx_span_t text, size_t at) {
   while (at > 0) {
     size_t length;
@@ -114,7 +116,8 @@ void mlx_sink_case(mlx_sink_t *sink, mlx_span_t text, mlx_letter_case_t letter_c
   bool inside = false;  // a word
   for (size_t at = 0, length; at < text.length; at += length) {
     const uint32_t c = mlx_template_character(text.bytes + at, &length);
-    const bool small = letter_case == MLX_LOWER || (letter_case == MLX_CAPITALIZE && at) || (letter_case == MLX_TITLE && inside);
+    const bool small = letter_case == MLX_LOWER || (letter_case == MLX_CAPITALIZE && at) ||
+                       (letter_case == MLX_TITLE && inside);
     if (small) {
       put_lower(sink, text, at, c, length);
     } else if (letter_case == MLX_UPPER) {
@@ -126,7 +129,7 @@ void mlx_sink_case(mlx_sink_t *sink, mlx_span_t text, mlx_letter_case_t letter_c
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Parts
 
 static bool strips(mlx_span_t character, const mlx_span_t *characters) {
@@ -183,19 +186,23 @@ mlx_status_t mlx_split_lines(mlx_render_t *r, mlx_span_t text, bool keep_ends, m
     const bool ends = ends_line(c);
     if (c == '\r' && at < text.length && text.bytes[at] == '\n') ++at;
     if (!ends && at < text.length) continue;
-    MLX_TRY(mlx_list_push(r, lines.list, mlx_string(text.bytes + start, (ends && !keep_ends ? end : at) - start)));
+    MLX_TRY(mlx_list_push(r, lines.list,
+                          mlx_string(text.bytes + start, (ends && !keep_ends ? end : at) - start)));
     start = at;
   }
   *out = lines;
   return NULL;
 }
 
-mlx_status_t mlx_replace(mlx_render_t *r, mlx_span_t text, mlx_span_t old, mlx_span_t new, int64_t count, mlx_var_t *out) {
+mlx_status_t mlx_replace(mlx_render_t *r, mlx_span_t text, mlx_span_t old, mlx_span_t new, int64_t count,
+                         mlx_var_t *out) {
   mlx_sink_t sink = {.arena = &r->arena};
   size_t at = 0;
   while (count && at <= text.length) {
-    const char *found = old.length ? (at < text.length ? memmem(text.bytes + at, text.length - at, old.bytes, old.length) : NULL)
-                                   : text.bytes + at;  // the empty string is before every character and at the end
+    const char *found =
+        old.length
+            ? (at < text.length ? memmem(text.bytes + at, text.length - at, old.bytes, old.length) : NULL)
+            : text.bytes + at;  // the empty string is before every character and at the end
     if (!found) break;
     const size_t place = (size_t)(found - text.bytes);
     mlx_sink_append(&sink, text.bytes + at, place - at);
@@ -215,7 +222,7 @@ mlx_status_t mlx_replace(mlx_render_t *r, mlx_span_t text, mlx_span_t old, mlx_s
   return mlx_sink_take(r, &sink, out);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Methods
 
 static mlx_status_t need_text(mlx_render_t *r, const mlx_var_t *v, const char *what) {
@@ -238,11 +245,13 @@ static mlx_status_t give(const mlx_call_t *call, mlx_span_t part, mlx_var_t *out
   return NULL;
 }
 
-static mlx_status_t strip_sides(mlx_render_t *r, const mlx_call_t *call, bool left, bool right, mlx_var_t *out) {
+static mlx_status_t strip_sides(mlx_render_t *r, const mlx_call_t *call, bool left, bool right,
+                                mlx_var_t *out) {
   const bool by_space = !call->given[0] || call->parameters[0].kind == MLX_VAR_NONE;
   if (!by_space) MLX_TRY(need_text(r, &call->parameters[0], "strip()"));
   MLX_TRY(mlx_render_charge(r, call->self.text.length));
-  return give(call, mlx_span_strip(call->self.text, by_space ? NULL : &call->parameters[0].text, left, right), out);
+  return give(call, mlx_span_strip(call->self.text, by_space ? NULL : &call->parameters[0].text, left, right),
+              out);
 }
 
 static mlx_status_t text_strip(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
@@ -255,7 +264,8 @@ static mlx_status_t text_rstrip(mlx_render_t *r, const mlx_call_t *call, mlx_var
   return strip_sides(r, call, false, true, out);
 }
 
-static mlx_status_t change_case(mlx_render_t *r, const mlx_call_t *call, mlx_letter_case_t letter_case, mlx_var_t *out) {
+static mlx_status_t change_case(mlx_render_t *r, const mlx_call_t *call, mlx_letter_case_t letter_case,
+                                mlx_var_t *out) {
   mlx_sink_t sink = {.arena = &r->arena};
   mlx_sink_case(&sink, call->self.text, letter_case);
   MLX_TRY(mlx_sink_take(r, &sink, out));
@@ -289,8 +299,9 @@ typedef struct splitting {
 } splitting_t;
 
 static mlx_status_t read_splitting(mlx_render_t *r, const mlx_call_t *call, splitting_t *out) {
-  *out =
-      (splitting_t){.text = call->self.text, .by_space = !call->given[0] || call->parameters[0].kind == MLX_VAR_NONE, .most = -1};
+  *out = (splitting_t){.text = call->self.text,
+                       .by_space = !call->given[0] || call->parameters[0].kind == MLX_VAR_NONE,
+                       .most = -1};
   if (!out->by_space) {
     MLX_TRY(need_text(r, &call->parameters[0], "split()"));
     out->separator = call->parameters[0].text;
@@ -307,7 +318,9 @@ static mlx_status_t split_spaces(mlx_render_t *r, const splitting_t *s, mlx_list
     if (s->most >= 0 && cuts >= s->most) {
       return mlx_list_push(r, list, mlx_string(rest.bytes, rest.length));
     }
-    for (; end < rest.length && !mlx_template_space(mlx_template_character(rest.bytes + end, &length)); end += length) continue;
+    for (; end < rest.length && !mlx_template_space(mlx_template_character(rest.bytes + end, &length));
+         end += length)
+      continue;
     MLX_TRY(mlx_list_push(r, list, mlx_string(rest.bytes, end)));
     rest = mlx_span_strip((mlx_span_t){rest.bytes + end, rest.length - end}, NULL, true, false);
   }
@@ -402,13 +415,15 @@ static size_t byte_place(mlx_span_t text, int64_t index) {
   const int64_t count = (int64_t)mlx_span_characters(text);
   if (index < 0) index = index + count < 0 ? 0 : index + count;
   size_t at = 0;
-  for (size_t length; index > 0 && at < text.length; --index, at += length) mlx_template_character(text.bytes + at, &length);
+  for (size_t length; index > 0 && at < text.length; --index, at += length)
+    mlx_template_character(text.bytes + at, &length);
   return at;
 }
 
-// The stretch of the string that start and end, from parameter |first| on, leave. Not valid: it starts past its end.
-static mlx_status_t read_stretch(mlx_render_t *r, const mlx_call_t *call, size_t first, mlx_span_t *out, size_t *out_start,
-                                 bool *out_valid) {
+// The stretch of the string that start and end, from parameter |first| on, leave. Not valid: it starts past
+// its end.
+static mlx_status_t read_stretch(mlx_render_t *r, const mlx_call_t *call, size_t first, mlx_span_t *out,
+                                 size_t *out_start, bool *out_valid) {
   int64_t start = 0, end = INT64_MAX;
   MLX_TRY(mlx_render_charge(r, call->self.text.length));
   if (call->given[first] && call->parameters[first].kind != MLX_VAR_NONE)
@@ -435,8 +450,9 @@ static mlx_status_t has_affix(mlx_render_t *r, const mlx_call_t *call, bool at_e
   for (size_t i = 0; i < count; ++i) {
     MLX_TRY(need_text(r, &affixes[i], at_end ? "endswith()" : "startswith()"));
     const mlx_span_t affix = affixes[i].text;
-    found = found || (valid && affix.length <= text.length &&
-                      !memcmp(text.bytes + (at_end ? text.length - affix.length : 0), affix.bytes, affix.length));
+    found =
+        found || (valid && affix.length <= text.length &&
+                  !memcmp(text.bytes + (at_end ? text.length - affix.length : 0), affix.bytes, affix.length));
   }
   *out = mlx_bool(found);
   return NULL;
@@ -468,7 +484,8 @@ static mlx_status_t text_removesuffix(mlx_render_t *r, const mlx_call_t *call, m
   return remove_affix(r, call, true, out);
 }
 
-static mlx_status_t find_place(mlx_render_t *r, const mlx_call_t *call, bool last, bool must, mlx_var_t *out) {
+static mlx_status_t find_place(mlx_render_t *r, const mlx_call_t *call, bool last, bool must,
+                               mlx_var_t *out) {
   mlx_span_t text;
   size_t start;
   bool valid;
@@ -483,7 +500,9 @@ static mlx_status_t find_place(mlx_render_t *r, const mlx_call_t *call, bool las
     if (found) place = found - text.bytes;
   }
   if (place < 0 && must) MLX_FAIL(r, "substring not found");
-  *out = mlx_int(place < 0 ? -1 : (int64_t)mlx_span_characters((mlx_span_t){call->self.text.bytes, start + (size_t)place}));
+  *out = mlx_int(
+      place < 0 ? -1
+                : (int64_t)mlx_span_characters((mlx_span_t){call->self.text.bytes, start + (size_t)place}));
   return NULL;
 }
 
@@ -535,7 +554,8 @@ static mlx_status_t text_join(mlx_render_t *r, const mlx_call_t *call, mlx_var_t
 }
 
 static mlx_status_t text_format(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
-  if (call->self.markup) return mlx_render_error(r, MLX_UNSUPPORTED, "format() of text marked safe is not supported");
+  if (call->self.markup)
+    return mlx_render_error(r, MLX_UNSUPPORTED, "format() of text marked safe is not supported");
   return mlx_format_braces(r, call->self.text, call->args, out);
 }
 
@@ -548,7 +568,8 @@ static mlx_status_t pad(mlx_render_t *r, const mlx_call_t *call, int side, mlx_v
     fill = call->parameters[1].text;
     if (mlx_span_characters(fill) != 1) MLX_FAIL(r, "The fill character must be exactly one character long");
   }
-  const int64_t length = (int64_t)mlx_span_characters(call->self.text), missing = width > length ? width - length : 0;
+  const int64_t length = (int64_t)mlx_span_characters(call->self.text),
+                missing = width > length ? width - length : 0;
   const int64_t left = side < 0 ? missing : side > 0 ? 0 : missing / 2 + (missing & width & 1);
   mlx_sink_t sink = {.arena = &r->arena};
   mlx_sink_fill(&sink, fill.bytes, fill.length, left);
@@ -557,9 +578,15 @@ static mlx_status_t pad(mlx_render_t *r, const mlx_call_t *call, int side, mlx_v
   return mlx_sink_take(r, &sink, out);
 }
 
-static mlx_status_t text_center(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return pad(r, call, 0, out); }
-static mlx_status_t text_ljust(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return pad(r, call, 1, out); }
-static mlx_status_t text_rjust(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { return pad(r, call, -1, out); }
+static mlx_status_t text_center(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return pad(r, call, 0, out);
+}
+static mlx_status_t text_ljust(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return pad(r, call, 1, out);
+}
+static mlx_status_t text_rjust(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  return pad(r, call, -1, out);
+}
 
 static mlx_status_t text_zfill(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   int64_t width;
@@ -586,7 +613,10 @@ static mlx_status_t partition(mlx_render_t *r, const mlx_call_t *call, bool last
   MLX_TRY(mlx_list_push(r, out->list, place >= 0 ? mlx_string(text.bytes, at) : last ? empty : whole));
   MLX_TRY(mlx_list_push(r, out->list, place >= 0 ? call->parameters[0] : empty));
   const size_t after = at + part.length;
-  MLX_TRY(mlx_list_push(r, out->list, place >= 0 ? mlx_string(text.bytes + after, text.length - after) : last ? whole : empty));
+  MLX_TRY(mlx_list_push(r, out->list,
+                        place >= 0 ? mlx_string(text.bytes + after, text.length - after)
+                        : last     ? whole
+                                   : empty));
   return mark_parts(r, call, out);
 }
 
@@ -608,7 +638,8 @@ static bool is_alnum(uint32_t c) { return is_alpha(c) || is_numeric(c) || is_dig
 static mlx_status_t all_are(mlx_render_t *r, const mlx_call_t *call, character_test_t test, mlx_var_t *out) {
   const mlx_span_t text = call->self.text;
   bool all = text.length > 0;
-  for (size_t at = 0, length; at < text.length && all; at += length) all = test(mlx_template_character(text.bytes + at, &length));
+  for (size_t at = 0, length; at < text.length && all; at += length)
+    all = test(mlx_template_character(text.bytes + at, &length));
   *out = mlx_bool(all);
   return mlx_render_charge(r, text.length);
 }
@@ -635,7 +666,8 @@ static mlx_status_t text_isspace(mlx_render_t *r, const mlx_call_t *call, mlx_va
   return NULL;
 }
 
-static mlx_status_t same_case(mlx_render_t *r, const mlx_call_t *call, mlx_letter_case_t letter_case, mlx_var_t *out) {
+static mlx_status_t same_case(mlx_render_t *r, const mlx_call_t *call, mlx_letter_case_t letter_case,
+                              mlx_var_t *out) {
   mlx_sink_t sink = {.arena = &r->arena};
   mlx_var_t changed;
   bool has_letter = false;

@@ -1,4 +1,5 @@
-// Values as Python sees them: what is true, equal, smaller, and how str(), repr() and json.dumps() spell them.
+// Values as Python sees them: what is true, equal, smaller, and how str(), repr() and json.dumps() spell
+// them.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -6,7 +7,7 @@
 
 #include "template/internal.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Memory
 
 #define BLOCK_SIZE ((size_t)64 << 10)
@@ -27,9 +28,10 @@ static mlx_status_t add_block(mlx_arena_t *arena, size_t bytes) {
 
 mlx_status_t mlx_arena_take(mlx_arena_t *arena, size_t count, size_t size, void *out_ptr) {
   size_t bytes;
-  if (!mlx_mul(count, size, &bytes) || !mlx_align_up(bytes, 16, &bytes) || bytes > arena->limit - arena->used) {
-    return mlx_error(MLX_UNSUPPORTED, "%s, line %d: the template needs more than %zu bytes of memory", arena->name,
-                     arena->line ? *arena->line : 1, arena->limit);
+  if (!mlx_mul(count, size, &bytes) || !mlx_align_up(bytes, 16, &bytes) ||
+      bytes > arena->limit - arena->used) {
+    return mlx_error(MLX_UNSUPPORTED, "%s, line %d: the template needs more than %zu bytes of memory",
+                     arena->name, arena->line ? *arena->line : 1, arena->limit);
   }
   if (!arena->blocks || bytes > arena->blocks->size - arena->blocks->used) MLX_TRY(add_block(arena, bytes));
   void *ptr = (char *)(arena->blocks + 1) + arena->blocks->used;
@@ -58,8 +60,8 @@ void mlx_sink_append(mlx_sink_t *sink, const char *bytes, size_t length) {
   if (needed > sink->capacity) {
     size_t capacity = needed < 32 ? 64 : needed * 2;
     char *larger = NULL;
-    mlx_status_t status =
-        needed > SIZE_MAX / 4 ? mlx_error(MLX_OUT_OF_MEMORY, "too long") : mlx_arena_take(sink->arena, capacity, 1, &larger);
+    mlx_status_t status = needed > SIZE_MAX / 4 ? mlx_error(MLX_OUT_OF_MEMORY, "too long")
+                                                : mlx_arena_take(sink->arena, capacity, 1, &larger);
     if (status) {
       mlx_status_free(status);
       sink->failed = true;
@@ -90,12 +92,13 @@ void mlx_sink_fill(mlx_sink_t *sink, const char *bytes, size_t length, int64_t t
 
 mlx_status_t mlx_sink_take(mlx_render_t *r, mlx_sink_t *sink, mlx_var_t *out) {
   if (sink->failed)
-    return mlx_render_error(r, MLX_UNSUPPORTED, "the template needs more than %zu bytes of memory", r->arena.limit);
+    return mlx_render_error(r, MLX_UNSUPPORTED, "the template needs more than %zu bytes of memory",
+                            r->arena.limit);
   *out = mlx_string(sink->data ? sink->data : "", sink->length);
   return mlx_render_charge(r, sink->length);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Making
 
 mlx_status_t mlx_undefined(mlx_render_t *r, mlx_var_t *out, const char *fmt, ...) {
@@ -116,7 +119,8 @@ mlx_status_t mlx_need_defined(const mlx_render_t *r, const mlx_var_t *v) {
   MLX_FAIL(r, "%.*s", (int)v->text.length, v->text.bytes);
 }
 
-static mlx_status_t grow(mlx_render_t *r, size_t size, size_t count, size_t *inout_capacity, void *inout_items) {
+static mlx_status_t grow(mlx_render_t *r, size_t size, size_t count, size_t *inout_capacity,
+                         void *inout_items) {
   if (count < *inout_capacity) return NULL;
   void *old, *larger;
   const size_t capacity = count < 4 ? 4 : count * 2;
@@ -203,13 +207,14 @@ mlx_status_t mlx_dict_put(mlx_render_t *r, mlx_dict_t *dict, mlx_var_t key, mlx_
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Asking
 
 const char *mlx_var_type(const mlx_var_t *v) {
   static const char *const kinds[] = {"Undefined", "NoneType", "bool",     "int",       "float",      "str",
                                       "list",      "dict",     "function", "Namespace", "LoopContext"};
-  static const char *const shapes[] = {"list", "tuple", "range", "dict_keys", "dict_values", "dict_items", "generator"};
+  static const char *const shapes[] = {"list",        "tuple",      "range",    "dict_keys",
+                                       "dict_values", "dict_items", "generator"};
   return v->kind == MLX_VAR_LIST ? shapes[v->list->shape] : kinds[v->kind];
 }
 
@@ -228,13 +233,16 @@ bool mlx_var_truth(const mlx_var_t *v) {
 }
 
 bool mlx_var_iterable(const mlx_var_t *v) {
-  return v->kind == MLX_VAR_UNDEFINED || v->kind == MLX_VAR_STRING || v->kind == MLX_VAR_LIST || v->kind == MLX_VAR_DICT;
+  return v->kind == MLX_VAR_UNDEFINED || v->kind == MLX_VAR_STRING || v->kind == MLX_VAR_LIST ||
+         v->kind == MLX_VAR_DICT;
 }
 
 mlx_status_t mlx_var_length(mlx_render_t *r, const mlx_var_t *v, int64_t *out) {
   switch (v->kind) {
     case MLX_VAR_UNDEFINED: *out = 0; return NULL;
-    case MLX_VAR_STRING: *out = (int64_t)mlx_span_characters(v->text); return mlx_render_charge(r, v->text.length);
+    case MLX_VAR_STRING:
+      *out = (int64_t)mlx_span_characters(v->text);
+      return mlx_render_charge(r, v->text.length);
     case MLX_VAR_DICT: *out = (int64_t)v->dict->count; return NULL;
     case MLX_VAR_LOOP: *out = (int64_t)v->loop->count; return NULL;
     case MLX_VAR_LIST:
@@ -246,7 +254,8 @@ mlx_status_t mlx_var_length(mlx_render_t *r, const mlx_var_t *v, int64_t *out) {
   MLX_FAIL(r, "object of type '%s' has no len()", mlx_var_type(v));
 }
 
-mlx_status_t mlx_var_items(mlx_render_t *r, const mlx_var_t *v, const mlx_var_t **out_items, size_t *out_count) {
+mlx_status_t mlx_var_items(mlx_render_t *r, const mlx_var_t *v, const mlx_var_t **out_items,
+                           size_t *out_count) {
   mlx_var_t list;
   *out_items = NULL;
   *out_count = 0;
@@ -266,7 +275,8 @@ mlx_status_t mlx_var_items(mlx_render_t *r, const mlx_var_t *v, const mlx_var_t 
       break;
     case MLX_VAR_DICT:
       MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, v->dict->count, &list));
-      for (size_t i = 0; i < v->dict->count; ++i) MLX_TRY(mlx_list_push(r, list.list, v->dict->entries[i].key));
+      for (size_t i = 0; i < v->dict->count; ++i)
+        MLX_TRY(mlx_list_push(r, list.list, v->dict->entries[i].key));
       break;
     default: MLX_FAIL(r, "'%s' object is not iterable", mlx_var_type(v));
   }
@@ -276,13 +286,15 @@ mlx_status_t mlx_var_items(mlx_render_t *r, const mlx_var_t *v, const mlx_var_t 
 }
 
 static mlx_status_t enter(mlx_render_t *r) {
-  if (++r->depth > MLX_TEMPLATE_DEPTH) return mlx_render_error(r, MLX_UNSUPPORTED, "a value is nested too deep");
+  if (++r->depth > MLX_TEMPLATE_DEPTH)
+    return mlx_render_error(r, MLX_UNSUPPORTED, "a value is nested too deep");
   return NULL;
 }
 
 static mlx_status_t lists_equal(mlx_render_t *r, const mlx_list_t *a, const mlx_list_t *b, bool *out) {
   *out = a == b;
-  if (*out || a->shape != b->shape || a->count != b->count || a->shape == MLX_SHAPE_GENERATOR || a->shape == MLX_SHAPE_VALUES)
+  if (*out || a->shape != b->shape || a->count != b->count || a->shape == MLX_SHAPE_GENERATOR ||
+      a->shape == MLX_SHAPE_VALUES)
     return NULL;
   *out = true;
   MLX_TRY(enter(r));
@@ -306,13 +318,15 @@ static mlx_status_t dicts_equal(mlx_render_t *r, const mlx_dict_t *a, const mlx_
 }
 
 static int number_order(const mlx_var_t *a, const mlx_var_t *b) {
-  if (mlx_is_whole(a) && mlx_is_whole(b)) return (mlx_whole(a) > mlx_whole(b)) - (mlx_whole(a) < mlx_whole(b));
+  if (mlx_is_whole(a) && mlx_is_whole(b))
+    return (mlx_whole(a) > mlx_whole(b)) - (mlx_whole(a) < mlx_whole(b));
   return (mlx_number(a) > mlx_number(b)) - (mlx_number(a) < mlx_number(b));
 }
 
 mlx_status_t mlx_var_equal(mlx_render_t *r, const mlx_var_t *a, const mlx_var_t *b, bool *out) {
   if (mlx_is_number(a) && mlx_is_number(b)) {
-    bool has_nan = (a->kind == MLX_VAR_FLOAT && isnan(a->number)) || (b->kind == MLX_VAR_FLOAT && isnan(b->number));
+    bool has_nan =
+        (a->kind == MLX_VAR_FLOAT && isnan(a->number)) || (b->kind == MLX_VAR_FLOAT && isnan(b->number));
     *out = !has_nan && number_order(a, b) == 0;
     return NULL;
   }
@@ -354,7 +368,8 @@ mlx_status_t mlx_var_order(mlx_render_t *r, const mlx_var_t *a, const mlx_var_t 
   if (a->kind == MLX_VAR_STRING && b->kind == MLX_VAR_STRING) {
     size_t shorter = a->text.length < b->text.length ? a->text.length : b->text.length;
     int order = shorter ? memcmp(a->text.bytes, b->text.bytes, shorter) : 0;
-    *out = order ? (order > 0) - (order < 0) : (a->text.length > b->text.length) - (a->text.length < b->text.length);
+    *out = order ? (order > 0) - (order < 0)
+                 : (a->text.length > b->text.length) - (a->text.length < b->text.length);
     return NULL;
   }
   if (a->kind == MLX_VAR_LIST && b->kind == MLX_VAR_LIST && a->list->shape == b->list->shape &&
@@ -364,7 +379,8 @@ mlx_status_t mlx_var_order(mlx_render_t *r, const mlx_var_t *a, const mlx_var_t 
   MLX_FAIL(r, "'%s' and '%s' cannot be ordered", mlx_var_type(a), mlx_var_type(b));
 }
 
-mlx_status_t mlx_var_contains(mlx_render_t *r, const mlx_var_t *haystack, const mlx_var_t *needle, bool *out) {
+mlx_status_t mlx_var_contains(mlx_render_t *r, const mlx_var_t *haystack, const mlx_var_t *needle,
+                              bool *out) {
   const mlx_var_t *items;
   size_t count;
   *out = false;
@@ -373,7 +389,8 @@ mlx_status_t mlx_var_contains(mlx_render_t *r, const mlx_var_t *haystack, const 
       MLX_TRY(mlx_need_defined(r, needle));
       MLX_FAIL(r, "'in <string>' requires string as left operand, not %s", mlx_var_type(needle));
     }
-    *out = !needle->text.length || memmem(haystack->text.bytes, haystack->text.length, needle->text.bytes, needle->text.length);
+    *out = !needle->text.length ||
+           memmem(haystack->text.bytes, haystack->text.length, needle->text.bytes, needle->text.length);
     return mlx_render_charge(r, haystack->text.length);
   }
   if (haystack->kind == MLX_VAR_DICT) {
@@ -389,7 +406,7 @@ mlx_status_t mlx_var_contains(mlx_render_t *r, const mlx_var_t *haystack, const 
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // str() and repr()
 
 // The fewest digits that read back as the same number, as Python writes them.
@@ -433,12 +450,17 @@ void mlx_float_write(mlx_sink_t *sink, double number) {
 
 static void escape_code(mlx_sink_t *sink, uint32_t c) {
   char text[16];
-  snprintf(text, sizeof text, c < 0x100 ? "\\x%02" PRIx32 : c < 0x10000 ? "\\u%04" PRIx32 : "\\U%08" PRIx32, c);
+  snprintf(text, sizeof text,
+           c < 0x100     ? "\\x%02" PRIx32
+           : c < 0x10000 ? "\\u%04" PRIx32
+                         : "\\U%08" PRIx32,
+           c);
   mlx_sink_puts(sink, text);
 }
 
 static void repr_text(mlx_sink_t *sink, mlx_span_t text) {
-  const char quote = memchr(text.bytes, '\'', text.length) && !memchr(text.bytes, '"', text.length) ? '"' : '\'';
+  const char quote =
+      memchr(text.bytes, '\'', text.length) && !memchr(text.bytes, '"', text.length) ? '"' : '\'';
   mlx_sink_append(sink, &quote, 1);
   for (size_t at = 0, length; at < text.length; at += length) {
     const uint32_t c = mlx_template_character(text.bytes + at, &length);
@@ -469,9 +491,11 @@ static mlx_status_t repr_dict(mlx_render_t *r, mlx_sink_t *sink, const mlx_dict_
 
 static mlx_status_t repr_range(mlx_sink_t *sink, const mlx_list_t *list) {
   char text[96];
-  const int64_t first = list->count ? list->items[0].integer : 0, step = list->count > 1 ? list->items[1].integer - first : 1;
+  const int64_t first = list->count ? list->items[0].integer : 0,
+                step = list->count > 1 ? list->items[1].integer - first : 1;
   const int64_t stop = list->count ? list->items[list->count - 1].integer + step : 0;
-  snprintf(text, sizeof text, step == 1 ? "range(%" PRId64 ", %" PRId64 ")" : "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")",
+  snprintf(text, sizeof text,
+           step == 1 ? "range(%" PRId64 ", %" PRId64 ")" : "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")",
            first, stop, step);
   mlx_sink_puts(sink, text);
   return NULL;
@@ -554,7 +578,7 @@ mlx_status_t mlx_var_text(mlx_render_t *r, const mlx_var_t *v, mlx_span_t *out) 
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // json.dumps()
 
 static void json_text(mlx_sink_t *sink, mlx_span_t text, bool ascii) {
@@ -586,12 +610,14 @@ static void json_newline(mlx_sink_t *sink, const mlx_json_style_t *style, int le
   mlx_sink_fill(sink, style->indent.bytes, style->indent.length, level);
 }
 
-static mlx_status_t json_key(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *key, const mlx_json_style_t *style) {
+static mlx_status_t json_key(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *key,
+                             const mlx_json_style_t *style) {
   if (key->kind == MLX_VAR_STRING) {
     json_text(sink, key->text, style->ascii);
     return NULL;
   }
-  if (!mlx_is_number(key) && key->kind != MLX_VAR_NONE) MLX_FAIL(r, "JSON keys cannot be '%s'", mlx_var_type(key));
+  if (!mlx_is_number(key) && key->kind != MLX_VAR_NONE)
+    MLX_FAIL(r, "JSON keys cannot be '%s'", mlx_var_type(key));
   mlx_sink_puts(sink, "\"");
   MLX_TRY(mlx_var_json(r, sink, key, style, 0));
   mlx_sink_puts(sink, "\"");
@@ -616,8 +642,8 @@ static mlx_status_t sorted_entries(mlx_render_t *r, const mlx_dict_t *dict, mlx_
   return NULL;
 }
 
-static mlx_status_t json_dict(mlx_render_t *r, mlx_sink_t *sink, const mlx_dict_t *dict, const mlx_json_style_t *style,
-                              int level) {
+static mlx_status_t json_dict(mlx_render_t *r, mlx_sink_t *sink, const mlx_dict_t *dict,
+                              const mlx_json_style_t *style, int level) {
   mlx_entry_t *entries = dict->entries;
   if (style->sorted) MLX_TRY(sorted_entries(r, dict, &entries));
   mlx_sink_puts(sink, "{");
@@ -633,8 +659,8 @@ static mlx_status_t json_dict(mlx_render_t *r, mlx_sink_t *sink, const mlx_dict_
   return NULL;
 }
 
-static mlx_status_t json_list(mlx_render_t *r, mlx_sink_t *sink, const mlx_list_t *list, const mlx_json_style_t *style,
-                              int level) {
+static mlx_status_t json_list(mlx_render_t *r, mlx_sink_t *sink, const mlx_list_t *list,
+                              const mlx_json_style_t *style, int level) {
   mlx_sink_puts(sink, "[");
   for (size_t i = 0; i < list->count; ++i) {
     if (i) mlx_sink_append(sink, style->item_separator.bytes, style->item_separator.length);
@@ -646,7 +672,8 @@ static mlx_status_t json_list(mlx_render_t *r, mlx_sink_t *sink, const mlx_list_
   return NULL;
 }
 
-static mlx_status_t json_kind(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v, const mlx_json_style_t *style, int level) {
+static mlx_status_t json_kind(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v,
+                              const mlx_json_style_t *style, int level) {
   switch (v->kind) {
     case MLX_VAR_NONE: mlx_sink_puts(sink, "null"); return NULL;
     case MLX_VAR_BOOL: mlx_sink_puts(sink, v->truth ? "true" : "false"); return NULL;
@@ -665,7 +692,8 @@ static mlx_status_t json_kind(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t
   MLX_FAIL(r, "Object of type %s is not JSON serializable", mlx_var_type(v));
 }
 
-mlx_status_t mlx_var_json(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v, const mlx_json_style_t *style, int level) {
+mlx_status_t mlx_var_json(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v,
+                          const mlx_json_style_t *style, int level) {
   MLX_TRY(enter(r));
   MLX_TRY(mlx_render_charge(r, v->kind == MLX_VAR_STRING ? v->text.length : 1));
   MLX_TRY(json_kind(r, sink, v, style, level));

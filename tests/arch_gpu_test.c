@@ -1,5 +1,6 @@
-// Every architecture on a GPU in f32, against Hugging Face: the GPU's half of arch_test.c. Its files lie in build/gpu/arch, so that they
-// can be carried by themselves; ctest does not run it, because making them takes minutes: ./build.sh test-gpu does.
+// Every architecture on a GPU in f32, against Hugging Face: the GPU's half of arch_test.c. Its files lie in
+// build/gpu/arch, so that they can be carried by themselves; ctest does not run it, because making them takes
+// minutes: ./build.sh test-gpu does.
 #include <sys/stat.h>
 
 #include "base/memory.h"

@@ -1,5 +1,6 @@
-// Every architecture, packed: a directory as MLX, GPTQ or AWQ would have written it holds the same weights, to the bit, as one with the
-// widened matrices written out. MLX's has the experts of a layer under one name, as mlx-lm writes them.
+// Every architecture, packed: a directory as MLX, GPTQ or AWQ would have written it holds the same weights,
+// to the bit, as one with the widened matrices written out. MLX's has the experts of a layer under one name,
+// as mlx-lm writes them.
 //
 // What is packed are the matrices of the fixtures of tests/arch_test.c. MLXCEL_ARCH=NAME runs one.
 #include "compiler/weights.h"
@@ -13,14 +14,20 @@ static const struct {
   void (*put)(folder_t *f, const matrix_t *m);
 } kinds[] = {
     [MLX_PACKED_MLX] = {"MLX", "{\"quantization\":{\"group_size\":32,\"bits\":4},", 32, put_mlx},
-    [MLX_PACKED_GPTQ] = {"GPTQ", "{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":16,\"desc_act\":true},", 16, put_gptq},
-    [MLX_PACKED_AWQ] = {"AWQ", "{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":16},", 16, put_awq},
+    [MLX_PACKED_GPTQ] = {"GPTQ",
+                         "{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":16,"
+                         "\"desc_act\":true},",
+                         16, put_gptq},
+    [MLX_PACKED_AWQ] = {"AWQ",
+                        "{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":16},",
+                        16, put_awq},
 };
 
 static void put_plain(folder_t *f, const mlx_tensor_t *t) {
   const bool stacked = t->rank == 3;
   f->stack = stacked ? (int)t->dims[0] : 0;
-  put(f, t->name, t->dtype, stacked ? t->dims[0] * t->dims[1] : t->dims[0], t->rank > 1 ? t->dims[t->rank - 1] : 0, t->data);
+  put(f, t->name, t->dtype, stacked ? t->dims[0] * t->dims[1] : t->dims[0],
+      t->rank > 1 ? t->dims[t->rank - 1] : 0, t->data);
   f->stack = 0;
 }
 
@@ -28,9 +35,11 @@ static void split_name(const char *name, char *module, size_t size) {
   snprintf(module, size, "%.*s", (int)(strlen(name) - strlen(".weight")), name);
 }
 
-// mlx-lm's name for all experts: "…mlp.experts.all.up_proj" is "…mlp.switch_mlp.up_proj", and Mixtral's w1, w2, w3 have names there.
+// mlx-lm's name for all experts: "…mlp.experts.all.up_proj" is "…mlp.switch_mlp.up_proj", and Mixtral's w1,
+// w2, w3 have names there.
 static void mlx_module(const char *name, char *module, size_t size) {
-  static const char *const names[][2] = {{"w1.weight", "gate_proj"}, {"w2.weight", "down_proj"}, {"w3.weight", "up_proj"}};
+  static const char *const names[][2] = {
+      {"w1.weight", "gate_proj"}, {"w2.weight", "down_proj"}, {"w3.weight", "up_proj"}};
   const char *mark = strstr(name, "experts.all."), *last = mark + strlen("experts.all.");
   char part[32];
   split_name(last, part, sizeof part);
@@ -41,17 +50,25 @@ static void mlx_module(const char *name, char *module, size_t size) {
 }
 
 // |rows| x |columns| of |module| into |packed| by its kind; the widened values lie in |wide|.
-static void pack(mlx_packing_kind_t kind, const char *module, const float *values, int64_t rows, int64_t columns, folder_t *packed) {
-  const matrix_t m = {.module = module, .values = values, .rows = (int)rows, .columns = (int)columns, .bits = 4, .group = kinds[kind].group};
+static void pack(mlx_packing_kind_t kind, const char *module, const float *values, int64_t rows,
+                 int64_t columns, folder_t *packed) {
+  const matrix_t m = {.module = module,
+                      .values = values,
+                      .rows = (int)rows,
+                      .columns = (int)columns,
+                      .bits = 4,
+                      .group = kinds[kind].group};
   quantise(&m, kind);
   kinds[kind].put(packed, &m);
 }
 
-// The experts of a layer: one tensor each in |widened|, all under one name in |packed|; packed where MLX can, plain where it cannot.
+// The experts of a layer: one tensor each in |widened|, all under one name in |packed|; packed where MLX can,
+// plain where it cannot.
 static bool put_experts(const mlx_weight_t *weight, folder_t *packed, folder_t *widened) {
   static float values[MOST];
   char module[160], name[200];
-  const int64_t count = weight->tensor.dims[0], rows = weight->tensor.dims[1], columns = weight->tensor.dims[2], each = rows * columns;
+  const int64_t count = weight->tensor.dims[0], rows = weight->tensor.dims[1],
+                columns = weight->tensor.dims[2], each = rows * columns;
   const bool can = columns % 32 == 0;
   CHECK(count * each <= MOST);
   for (int64_t i = 0; i < count; ++i) {
@@ -66,7 +83,8 @@ static bool put_experts(const mlx_weight_t *weight, folder_t *packed, folder_t *
     put(packed, name, MLX_F32, count * rows, columns, values);
   }
   packed->stack = 0;
-  for (int64_t i = 0; i < count; ++i) put(widened, weight->parts[i]->name, MLX_F32, rows, columns, (can ? wide : values) + i * each);
+  for (int64_t i = 0; i < count; ++i)
+    put(widened, weight->parts[i]->name, MLX_F32, rows, columns, (can ? wide : values) + i * each);
   return can;
 }
 
@@ -88,11 +106,15 @@ static bool put_matrix(mlx_packing_kind_t kind, const mlx_tensor_t *t, folder_t 
 }
 
 // Gives whether it was packed.
-static bool put_weight(mlx_packing_kind_t kind, const mlx_model_t *model, const mlx_weight_t *weight, folder_t *packed, folder_t *widened) {
+static bool put_weight(mlx_packing_kind_t kind, const mlx_model_t *model, const mlx_weight_t *weight,
+                       folder_t *packed, folder_t *widened) {
   bool any = false;
-  if (weight->half == MLX_SECOND_HALF || weight->half == MLX_ODD_HALF) return false;  // its other half has put the tensor
-  if (weight->parts && weight->tensor.rank == 3 && kind == MLX_PACKED_MLX) return put_experts(weight, packed, widened);
-  for (int64_t i = 0; weight->parts && i < weight->tensor.dims[0]; ++i) any |= put_matrix(kind, weight->parts[i], packed, widened);
+  if (weight->half == MLX_SECOND_HALF || weight->half == MLX_ODD_HALF)
+    return false;  // its other half has put the tensor
+  if (weight->parts && weight->tensor.rank == 3 && kind == MLX_PACKED_MLX)
+    return put_experts(weight, packed, widened);
+  for (int64_t i = 0; weight->parts && i < weight->tensor.dims[0]; ++i)
+    any |= put_matrix(kind, weight->parts[i], packed, widened);
   if (weight->parts) return any;
   const mlx_tensor_t *t = mlx_source_tensor(model->source, weight->tensor.name, NULL);
   if (weight->order == MLX_ROWS_AS_STORED) return put_matrix(kind, t, packed, widened);
@@ -120,7 +142,8 @@ static void check_same_weights(const folder_t *packed, const folder_t *widened) 
   for (int i = 0; i < 2; ++i) {
     mlx_model_t *model;
     CHECK_OK(mlx_model_open(folders[i]->path, &model));
-    CHECK_OK(mlx_weights_write(model, (mlx_storage_t){.dtype = MLX_F32}, path_in(folders[i], "w.irpa"), NULL));
+    CHECK_OK(
+        mlx_weights_write(model, (mlx_storage_t){.dtype = MLX_F32}, path_in(folders[i], "w.irpa"), NULL));
     CHECK_OK(mlx_read_file(path_in(folders[i], "w.irpa"), 1 << 24, &bytes[i], &lengths[i]));
     mlx_model_close(model);
   }
@@ -134,7 +157,8 @@ static size_t check_kind(mlx_packing_kind_t kind, const char *name, const mlx_mo
   size_t count = 0;
   begin(&packed);
   begin(&widened);
-  for (size_t i = 0; i < model->weight_count; ++i) count += put_weight(kind, model, &model->weights[i], &packed, &widened);
+  for (size_t i = 0; i < model->weight_count; ++i)
+    count += put_weight(kind, model, &model->weights[i], &packed, &widened);
   write_tensors(&packed);
   write_tensors(&widened);
   write_config(&packed, name, kinds[kind].config);
@@ -159,9 +183,10 @@ static mlx_status_t check_fixture(void *user, const char *name) {
     mlx_model_close(model);  // it is packed already
     return NULL;
   }
-  for (int kind = MLX_PACKED_MLX; kind <= MLX_PACKED_AWQ; ++kind) counts[kind] = check_kind((mlx_packing_kind_t)kind, name, model);
-  fprintf(stderr, "  %-18s matrices packed: MLX %zu, GPTQ %zu, AWQ %zu of %zu weights, all the same bits\n", name, counts[MLX_PACKED_MLX],
-          counts[MLX_PACKED_GPTQ], counts[MLX_PACKED_AWQ], model->weight_count);
+  for (int kind = MLX_PACKED_MLX; kind <= MLX_PACKED_AWQ; ++kind)
+    counts[kind] = check_kind((mlx_packing_kind_t)kind, name, model);
+  fprintf(stderr, "  %-18s matrices packed: MLX %zu, GPTQ %zu, AWQ %zu of %zu weights, all the same bits\n",
+          name, counts[MLX_PACKED_MLX], counts[MLX_PACKED_GPTQ], counts[MLX_PACKED_AWQ], model->weight_count);
   mlx_model_close(model);
   ++*checked;
   return NULL;
@@ -194,8 +219,9 @@ TEST(experts_of_two_kinds_are_refused_by_name) {
   mlx_model_close(model);
   write_tensors(&packed);
   write_config(&packed, "qwen3_moe", kinds[MLX_PACKED_GPTQ].config);
-  CHECK_ERROR(mlx_model_open(packed.path, &model), MLX_UNSUPPORTED,
-              "tensor 'model.layers.0.mlp.experts.1.gate_proj.weight' has another type than the first of its kind");
+  CHECK_ERROR(
+      mlx_model_open(packed.path, &model), MLX_UNSUPPORTED,
+      "tensor 'model.layers.0.mlp.experts.1.gate_proj.weight' has another type than the first of its kind");
   end(&packed);
   end(&unused);
 }

@@ -1,4 +1,5 @@
-// Every architecture, on the CPU in f32, against Hugging Face: the same tokens, and the logits within one in ten thousand.
+// Every architecture, on the CPU in f32, against Hugging Face: the same tokens, and the logits within one in
+// ten thousand.
 //
 // Runs what is found in tests/fixtures; MLXCEL_ARCH=NAME runs one.
 #include "base/file.h"
@@ -53,30 +54,50 @@ static void check_refused(const char *name, const char *field, mlx_code_t code, 
 }
 
 TEST(what_would_change_the_maths_is_refused_by_its_name) {
-  check_refused("granitemoe", "\"logits_scaling\":0", MLX_INVALID_INPUT, "field 'logits_scaling' must not be 0");
-  check_refused("granitemoe", "\"num_local_experts\":5", MLX_INVALID_INPUT, "has shape [6, 32]; the model's fields say [5, 32]");
+  check_refused("granitemoe", "\"logits_scaling\":0", MLX_INVALID_INPUT,
+                "field 'logits_scaling' must not be 0");
+  check_refused("granitemoe", "\"num_local_experts\":5", MLX_INVALID_INPUT,
+                "has shape [6, 32]; the model's fields say [5, 32]");
   check_refused("granitemoe", "\"intermediate_size\":48", MLX_INVALID_INPUT,
-                "tensor 'model.layers.0.block_sparse_moe.input_linear.weight' has shape [6, 48, 32]; the model's fields say [6, 96, 32]");
+                "tensor 'model.layers.0.block_sparse_moe.input_linear.weight' has shape [6, 48, 32]; the "
+                "model's fields say [6, 96, 32]");
   check_refused("gpt_oss", "\"rope_parameters\":null", MLX_UNSUPPORTED, "field 'rope_parameters' is missing");
-  check_refused("gpt_oss", "\"swiglu_limit\":0", MLX_INVALID_INPUT, "field 'swiglu_limit' must be greater than 0");
-  check_refused("gpt_oss", "\"layer_types\":[\"chunked_attention\",\"full_attention\"]", MLX_UNSUPPORTED, "field 'layer_types' has 'chunked_attention'");
+  check_refused("gpt_oss", "\"swiglu_limit\":0", MLX_INVALID_INPUT,
+                "field 'swiglu_limit' must be greater than 0");
+  check_refused("gpt_oss", "\"layer_types\":[\"chunked_attention\",\"full_attention\"]", MLX_UNSUPPORTED,
+                "field 'layer_types' has 'chunked_attention'");
   check_refused("gpt_oss", "\"intermediate_size\":12", MLX_INVALID_INPUT,
-                "tensor 'model.layers.0.mlp.experts.gate_up_proj' has shape [6, 32, 48]; the model's fields say [6, 32, 24]");
-  check_refused("gpt_oss-mxfp4", "\"quantization_config\":null", MLX_INVALID_INPUT, "tensor 'model.layers.0.mlp.experts.gate_up_proj' is missing");
-  check_refused("gpt_oss-mxfp4", "\"num_local_experts\":3", MLX_INVALID_INPUT, "tensor 'model.layers.0.mlp.router.weight' has shape [6, 32]");
+                "tensor 'model.layers.0.mlp.experts.gate_up_proj' has shape [6, 32, 48]; the model's fields "
+                "say [6, 32, 24]");
+  check_refused("gpt_oss-mxfp4", "\"quantization_config\":null", MLX_INVALID_INPUT,
+                "tensor 'model.layers.0.mlp.experts.gate_up_proj' is missing");
+  check_refused("gpt_oss-mxfp4", "\"num_local_experts\":3", MLX_INVALID_INPUT,
+                "tensor 'model.layers.0.mlp.router.weight' has shape [6, 32]");
   check_refused("gpt_oss-mxfp4", "\"intermediate_size\":64", MLX_INVALID_INPUT,
-                "tensor 'model.layers.0.mlp.experts.gate_up_proj_blocks' has shape [6, 64, 1, 16]; the model's fields say [6, 128, 1, 16]");
-  check_refused("internlm3", "\"rope_scaling\":{\"rope_type\":\"magic\"}", MLX_UNSUPPORTED, "field 'rope_scaling.rope_type' is 'magic'");
-  check_refused("internlm3", "\"qkv_bias\":false", MLX_UNSUPPORTED, "_proj.bias' is not part of the internlm3 architecture");
-  check_refused("minicpm", "\"sparse_config\":{\"topk\":64}", MLX_UNSUPPORTED, "field 'sparse_config' is given; sparse attention is not supported");
-  check_refused("minicpm", "\"num_experts\":8", MLX_UNSUPPORTED, "field 'num_experts' is 8; experts are not supported");
-  check_refused("minicpm", "\"pretraining_tp\":2", MLX_UNSUPPORTED, "field 'pretraining_tp' is 2; only 1 is supported");
+                "tensor 'model.layers.0.mlp.experts.gate_up_proj_blocks' has shape [6, 64, 1, 16]; the "
+                "model's fields say [6, 128, 1, 16]");
+  check_refused("internlm3", "\"rope_scaling\":{\"rope_type\":\"magic\"}", MLX_UNSUPPORTED,
+                "field 'rope_scaling.rope_type' is 'magic'");
+  check_refused("internlm3", "\"qkv_bias\":false", MLX_UNSUPPORTED,
+                "_proj.bias' is not part of the internlm3 architecture");
+  check_refused("minicpm", "\"sparse_config\":{\"topk\":64}", MLX_UNSUPPORTED,
+                "field 'sparse_config' is given; sparse attention is not supported");
+  check_refused("minicpm", "\"num_experts\":8", MLX_UNSUPPORTED,
+                "field 'num_experts' is 8; experts are not supported");
+  check_refused("minicpm", "\"pretraining_tp\":2", MLX_UNSUPPORTED,
+                "field 'pretraining_tp' is 2; only 1 is supported");
   check_refused("minicpm", "\"hidden_act\":\"fatrelu\"", MLX_UNSUPPORTED, "field 'hidden_act' is 'fatrelu'");
-  check_refused("minicpm", "\"dim_model_base\":0", MLX_INVALID_INPUT, "field 'dim_model_base' must be greater than 0");
-  check_refused("minicpm-long", "\"rope_scaling\":{\"rope_type\":\"longrope\",\"factor\":2.0,\"original_max_position_embeddings\":128,"
-                "\"short_factor\":[1,1,1,1],\"long_factor\":[1,1,1,1]}", MLX_UNSUPPORTED, "field 'rope_scaling.factor' is given");
-  check_refused("minicpm-long", "\"max_position_embeddings\":64", MLX_UNSUPPORTED, "field 'rope_scaling.original_max_position_embeddings' means");
-  check_refused("mimo", "\"attention_bias\":false", MLX_UNSUPPORTED, "field 'attention_bias' is false, which is not supported");
+  check_refused("minicpm", "\"dim_model_base\":0", MLX_INVALID_INPUT,
+                "field 'dim_model_base' must be greater than 0");
+  check_refused(
+      "minicpm-long",
+      "\"rope_scaling\":{\"rope_type\":\"longrope\",\"factor\":2.0,\"original_max_position_embeddings\":128,"
+      "\"short_factor\":[1,1,1,1],\"long_factor\":[1,1,1,1]}",
+      MLX_UNSUPPORTED, "field 'rope_scaling.factor' is given");
+  check_refused("minicpm-long", "\"max_position_embeddings\":64", MLX_UNSUPPORTED,
+                "field 'rope_scaling.original_max_position_embeddings' means");
+  check_refused("mimo", "\"attention_bias\":false", MLX_UNSUPPORTED,
+                "field 'attention_bias' is false, which is not supported");
 }
 
 // What a model is read as: the network, as text that has every number the config decides, and the weights.
@@ -133,4 +154,6 @@ TEST(a_gguf_file_is_read_as_the_directory_it_was_made_from) {
   }
 }
 
-TEST_MAIN(CASE(a_gguf_file_is_read_as_the_directory_it_was_made_from), CASE(what_would_change_the_maths_is_refused_by_its_name), CASE(every_architecture_matches_hf_token_for_token))
+TEST_MAIN(CASE(a_gguf_file_is_read_as_the_directory_it_was_made_from),
+          CASE(what_would_change_the_maths_is_refused_by_its_name),
+          CASE(every_architecture_matches_hf_token_for_token))

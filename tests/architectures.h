@@ -1,5 +1,6 @@
-// What arch_test.c and arch_gpu_test.c share: the fixtures of tests/fixtures that have goldens with logits, as make_fixtures.py and
-// numpy_models.py of tests/parity made them. They have no tokenizer: the tests feed ids, and lend them another model's.
+// What arch_test.c and arch_gpu_test.c share: the fixtures of tests/fixtures that have goldens with logits,
+// as make_fixtures.py and numpy_models.py of tests/parity made them. They have no tokenizer: the tests feed
+// ids, and lend them another model's.
 #ifndef MLXCEL_TESTS_ARCHITECTURES_H_
 #define MLXCEL_TESTS_ARCHITECTURES_H_
 
@@ -54,7 +55,8 @@ static inline double check_prompt(mlx_engine_t *engine, const char *name, size_t
   CHECK_OK(mlx_session_read(session, ids, length, chosen));
   CHECK_OK(mlx_session_steps(session, chosen + 1, STEPS - 1));
   for (int i = 0; i < STEPS; ++i) {
-    if (chosen[i] != expected[i]) CHECK_FAIL("%s: prompt %zu: token %d is %d, expected %d", name, number, i, chosen[i], expected[i]);
+    if (chosen[i] != expected[i])
+      CHECK_FAIL("%s: prompt %zu: token %d is %d, expected %d", name, number, i, chosen[i], expected[i]);
   }
   const double error = logits_error(session, yyjson_obj_get(result, "last_logits"));
   if (!(error <= 1e-4)) CHECK_FAIL("%s: prompt %zu: logits differ by %g of the largest", name, number, error);
@@ -79,8 +81,11 @@ static inline void check_goldens(mlx_engine_t *engine, const char *name, const c
   size_t number, count;
   yyjson_val *result;
   double worst = 0;
-  yyjson_arr_foreach(golden.results, number, count, result) { worst = fmax(worst, check_prompt(engine, name, number, result)); }
-  fprintf(stderr, "  %-16s %zu x %d tokens equal, logits within %.1e\n", name, yyjson_arr_size(golden.results), STEPS, worst);
+  yyjson_arr_foreach(golden.results, number, count, result) {
+    worst = fmax(worst, check_prompt(engine, name, number, result));
+  }
+  fprintf(stderr, "  %-16s %zu x %d tokens equal, logits within %.1e\n", name,
+          yyjson_arr_size(golden.results), STEPS, worst);
   golden_close(&golden);
 }
 

@@ -4,7 +4,8 @@
 #include "tests/check.h"
 #include "tests/command.h"
 
-static const mlx_archive_item_t items[] = {{"a", 5}, {"model.layers.0.weight", 64}, {"empty", 0}, {"last", 130}};
+static const mlx_archive_item_t items[] = {
+    {"a", 5}, {"model.layers.0.weight", 64}, {"empty", 0}, {"last", 130}};
 #define ITEM_COUNT 4
 
 // An archive of bytes 1, 2, 3 ... in a temporary file; mapped.
@@ -44,7 +45,8 @@ TEST(every_tensor_starts_on_a_64_byte_boundary_with_its_bytes) {
     CHECK_TEXT(archive.entries[i].name, items[i].name);
     CHECK_INT(archive.entries[i].size, items[i].size);
     CHECK_INT((uintptr_t)archive.entries[i].data % 64, 0);
-    for (size_t j = 0; j < archive.entries[i].size; ++j) CHECK_INT(archive.entries[i].data[j], (uint8_t)(j + 1));
+    for (size_t j = 0; j < archive.entries[i].size; ++j)
+      CHECK_INT(archive.entries[i].data[j], (uint8_t)(j + 1));
   }
   mlx_archive_clear(&archive);
   drop_archive(&map);
@@ -69,7 +71,8 @@ TEST(a_flipped_bit_is_an_error_or_stays_inside_the_file) {
     mlx_archive_t archive;
     mlx_status_t status = mlx_archive_parse("x.irpa", copy, map.size, &archive);
     for (size_t i = 0; !status && i < archive.count; ++i) {
-      CHECK(archive.entries[i].data >= copy && archive.entries[i].data + archive.entries[i].size <= copy + map.size);
+      CHECK(archive.entries[i].data >= copy &&
+            archive.entries[i].data + archive.entries[i].size <= copy + map.size);
     }
     mlx_archive_clear(&archive);
     mlx_status_free(status);
@@ -89,5 +92,7 @@ TEST(an_archive_with_too_few_bytes_written_is_not_left_behind) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST_MAIN(CASE(every_tensor_starts_on_a_64_byte_boundary_with_its_bytes), CASE(a_truncated_archive_is_an_error_at_every_length),
-          CASE(a_flipped_bit_is_an_error_or_stays_inside_the_file), CASE(an_archive_with_too_few_bytes_written_is_not_left_behind))
+TEST_MAIN(CASE(every_tensor_starts_on_a_64_byte_boundary_with_its_bytes),
+          CASE(a_truncated_archive_is_an_error_at_every_length),
+          CASE(a_flipped_bit_is_an_error_or_stays_inside_the_file),
+          CASE(an_archive_with_too_few_bytes_written_is_not_left_behind))

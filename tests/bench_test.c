@@ -1,4 +1,5 @@
-// bench: the table people know and its other formats, lists and -pg as in llama-bench, the measured bandwidth, and the plot.
+// bench: the table people know and its other formats, lists and -pg as in llama-bench, the measured
+// bandwidth, and the plot.
 #include <math.h>
 
 #include "base/json.h"
@@ -32,16 +33,19 @@ static void make_folder(void) {
 
 static void remove_folder(void) { CHECK_OK(mlx_remove_tree(folder)); }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Formats
 
 TEST(bench_prints_the_table_people_know) {
   command_t run;
   RUN(&run, TABLE, "-p", "20", "-n", "9", "-r", "2", "-d", "0,30", "-v", "--bandwidth", "12.5", "-t", "1");
   if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
-  CHECK_CONTAINS(run.out, "| model                          |       size | dtype | device               |            test |                  t/s |   us/token | of 12.5 GB/s |\n");
+  CHECK_CONTAINS(run.out,
+                 "| model                          |       size | dtype | device               |            "
+                 "test |                  t/s |   us/token | of 12.5 GB/s |\n");
   static const char *const tests[] = {"pp20 |", "tg9 |", "pp20 @ d30 |", "tg9 @ d30 |"};
-  static const char start[] = "| tiny-llama                     |   0.15 MiB | f32   | cpu, 1 thread        | ";
+  static const char start[] =
+      "| tiny-llama                     |   0.15 MiB | f32   | cpu, 1 thread        | ";
   const char *line = strstr(run.out, "| -");
   CHECK(line);
   for (int i = 0; i < 4; ++i) {
@@ -60,7 +64,8 @@ TEST(bench_prints_the_table_people_know) {
   command_free(&run);
 }
 
-static void check_bench_object(yyjson_val *row, const char *test, int64_t prompt, int64_t generated, int64_t depth) {
+static void check_bench_object(yyjson_val *row, const char *test, int64_t prompt, int64_t generated,
+                               int64_t depth) {
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "test")), test);
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "model")), "tiny-llama");
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "kernels")), "none (plain lowering)");
@@ -68,8 +73,8 @@ static void check_bench_object(yyjson_val *row, const char *test, int64_t prompt
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "n_gen")), generated);
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "n_depth")), depth);
   CHECK_INT(yyjson_arr_size(yyjson_obj_get(row, "samples_ns")), 3);
-  // 39072 weights of 4 bytes, of which the embedding's 320 x 32 are not read; 2 layers' keys and values of 2 x 8 a position,
-  // half of those generated being there on average
+  // 39072 weights of 4 bytes, of which the embedding's 320 x 32 are not read; 2 layers' keys and values of 2
+  // x 8 a position, half of those generated being there on average
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "model_size")), 39072 * 4);
   const int64_t positions2 = 2 * (depth ? depth : 1) + generated + 1;
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "bytes_per_token")),
@@ -155,17 +160,20 @@ TEST(bench_of_a_compiled_model_asks_for_the_context_it_needs) {
   remove_folder();
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Lists
 
 TEST(lists_give_a_row_for_each_length_and_depth) {
   command_t run;
-  RUN(&run, BENCH, "-p", "4,8", "-n", "0,3", "-pg", "5,2", "-pg", "2,1", "-d", "0,6", "-r", "1", "-o", "json");
+  RUN(&run, BENCH, "-p", "4,8", "-n", "0,3", "-pg", "5,2", "-pg", "2,1", "-d", "0,6", "-r", "1", "-o",
+      "json");
   yyjson_doc *doc = run_json(&run);
-  static const char *const names[] = {"pp4", "pp8", "tg3", "pp5+tg2", "pp2+tg1", "pp4 @ d6", "pp8 @ d6", "tg3 @ d6", "pp5+tg2 @ d6", "pp2+tg1 @ d6"};
+  static const char *const names[] = {"pp4",      "pp8",      "tg3",      "pp5+tg2",      "pp2+tg1",
+                                      "pp4 @ d6", "pp8 @ d6", "tg3 @ d6", "pp5+tg2 @ d6", "pp2+tg1 @ d6"};
   yyjson_val *root = yyjson_doc_get_root(doc), *row;
   CHECK_INT(yyjson_arr_size(root), 10);
-  for (size_t i = 0; i < 10; ++i) CHECK_TEXT(yyjson_get_str(yyjson_obj_get(yyjson_arr_get(root, i), "test")), names[i]);
+  for (size_t i = 0; i < 10; ++i)
+    CHECK_TEXT(yyjson_get_str(yyjson_obj_get(yyjson_arr_get(root, i), "test")), names[i]);
   row = yyjson_arr_get(root, 3);
   CHECK_INT(yyjson_get_int(yyjson_obj_get(row, "n_prompt")), 5);
   CHECK_INT(yyjson_get_int(yyjson_obj_get(row, "n_gen")), 2);
@@ -180,11 +188,14 @@ TEST(lists_give_a_row_for_each_length_and_depth) {
 TEST(lists_that_are_none_are_refused) {
   command_t run;
   RUN(&run, BENCH, "-p", "4,,8");
-  check_refused(&run, MLX_USAGE, "option -p wants up to 16 whole numbers from 0 to 16777216 with commas between them, not '4,,8'");
+  check_refused(
+      &run, MLX_USAGE,
+      "option -p wants up to 16 whole numbers from 0 to 16777216 with commas between them, not '4,,8'");
   RUN(&run, BENCH, "-n", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17");
   check_refused(&run, MLX_USAGE, "option -n wants up to 16");
   RUN(&run, BENCH, "-pg", "5");
-  check_refused(&run, MLX_USAGE, "option -pg wants two whole numbers from 1 to 16777216, as 512,128, not '5'");
+  check_refused(&run, MLX_USAGE,
+                "option -pg wants two whole numbers from 1 to 16777216, as 512,128, not '5'");
   RUN(&run, BENCH, "-pg", "5,0");
   check_refused(&run, MLX_USAGE, "option -pg wants two");
   RUN(&run, BENCH, "-p", "0", "-n", "0,0");
@@ -200,16 +211,20 @@ TEST(the_bandwidth_can_be_measured) {
   RUN(&run, BENCH, "-p", "0", "-n", "4", "-r", "1", "-o", "json", "--bandwidth", "measure");
   yyjson_doc *doc = run_json(&run);
   yyjson_val *row = yyjson_arr_get(yyjson_doc_get_root(doc), 0);
-  const double gigabytes = yyjson_get_real(yyjson_obj_get(row, "bandwidth_gbs")), share = yyjson_get_real(yyjson_obj_get(row, "bandwidth_share"));
+  const double gigabytes = yyjson_get_real(yyjson_obj_get(row, "bandwidth_gbs")),
+               share = yyjson_get_real(yyjson_obj_get(row, "bandwidth_share"));
   CHECK(gigabytes > 0.05 && gigabytes < 10000);  // a machine, whatever it is
-  const double bytes = (double)yyjson_get_sint(yyjson_obj_get(row, "bytes_per_token")), us = yyjson_get_real(yyjson_obj_get(row, "us_per_token"));
+  const double bytes = (double)yyjson_get_sint(yyjson_obj_get(row, "bytes_per_token")),
+               us = yyjson_get_real(yyjson_obj_get(row, "us_per_token"));
   CHECK(fabs(share / (bytes / (us * 1e-6) / (gigabytes * 1e9)) - 1) < 0.01);
-  if (!MLXCEL_SANITIZED) CHECK(yyjson_get_sint(yyjson_obj_get(row, "peak_memory_bytes")) < 400 << 20);  // and not what measuring took
+  if (!MLXCEL_SANITIZED)
+    CHECK(yyjson_get_sint(yyjson_obj_get(row, "peak_memory_bytes")) <
+          400 << 20);  // and not what measuring took
   yyjson_doc_free(doc);
   command_free(&run);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The plot
 
 // Every tag that opens closes, in order; text has no stray < or &. Not all of XML, but all that we write.
@@ -217,7 +232,9 @@ static void check_well_formed(const char *svg) {
   char open[16][32];
   int depth = 0;
   for (const char *c = svg; *c; ++c) {
-    if (*c == '&') CHECK(!strncmp(c, "&amp;", 5) || !strncmp(c, "&lt;", 4) || !strncmp(c, "&gt;", 4) || !strncmp(c, "&quot;", 6));
+    if (*c == '&')
+      CHECK(!strncmp(c, "&amp;", 5) || !strncmp(c, "&lt;", 4) || !strncmp(c, "&gt;", 4) ||
+            !strncmp(c, "&quot;", 6));
     if (*c != '<') continue;
     const char *end = strchr(c, '>');
     CHECK(end && depth < 16);
@@ -254,11 +271,13 @@ static scale_t read_scale(const char *from, const char *class, const char *name)
   snprintf(key, sizeof key, "class=\"tick %s\"", class);
   const char *first = strstr(from, key) - 6, *second = strstr(first + 20, key) - 6;
   CHECK(attribute(first, "data-value") == 0);
-  return (scale_t){attribute(first, name), (attribute(second, name) - attribute(first, name)) / attribute(second, "data-value")};
+  return (scale_t){attribute(first, name),
+                   (attribute(second, name) - attribute(first, name)) / attribute(second, "data-value")};
 }
 
 // Each mark carries the numbers of a row, and stands where the axes say.
-static void check_marks(const char *svg, yyjson_val *rows, const char *panel, const char *test, int expected) {
+static void check_marks(const char *svg, yyjson_val *rows, const char *panel, const char *test,
+                        int expected) {
   const char *start = strstr(svg, panel);
   CHECK(start);
   const char *end = strstr(start, "</g>");
@@ -273,7 +292,9 @@ static void check_marks(const char *svg, yyjson_val *rows, const char *panel, co
     size_t i, count;
     bool matched = false;
     yyjson_arr_foreach(rows, i, count, row) {
-      if (yyjson_get_num(yyjson_obj_get(row, "n_depth")) != depth || strncmp(yyjson_get_str(yyjson_obj_get(row, "test")), test, strlen(test))) continue;
+      if (yyjson_get_num(yyjson_obj_get(row, "n_depth")) != depth ||
+          strncmp(yyjson_get_str(yyjson_obj_get(row, "test")), test, strlen(test)))
+        continue;
       CHECK(fabs(yyjson_get_real(yyjson_obj_get(row, "avg_ts")) - rate) < 1e-5);
       CHECK(fabs(yyjson_get_real(yyjson_obj_get(row, "stddev_ts")) - attribute(mark, "data-error")) < 1e-5);
       matched = true;
@@ -293,12 +314,14 @@ static void check_limit(const char *svg, yyjson_val *rows, double bandwidth) {
   const scale_t y = read_scale(svg, "y", "y");
   double first_x, first_y, last_x = 0, last_y = 0;
   CHECK(sscanf(path, "<path class=\"line limit\" d=\"M%lf %lf", &first_x, &first_y) == 2);
-  for (const char *c = path; (c = strstr(c, " L")) && c < strchr(path, '>'); ++c) CHECK(sscanf(c, " L%lf %lf", &last_x, &last_y) == 2);
+  for (const char *c = path; (c = strstr(c, " L")) && c < strchr(path, '>'); ++c)
+    CHECK(sscanf(c, " L%lf %lf", &last_x, &last_y) == 2);
   yyjson_val *row;
   size_t i, count;
   int compared = 0;
   yyjson_arr_foreach(rows, i, count, row) {
-    const double bytes = yyjson_get_num(yyjson_obj_get(row, "bytes_per_token")), depth = yyjson_get_num(yyjson_obj_get(row, "n_depth"));
+    const double bytes = yyjson_get_num(yyjson_obj_get(row, "bytes_per_token")),
+                 depth = yyjson_get_num(yyjson_obj_get(row, "n_depth"));
     if (!bytes || (depth != 0 && depth != 40)) continue;
     const double expected = y.zero + bandwidth / bytes * y.unit;
     CHECK(fabs((depth ? last_y : first_y) - expected) < 0.2);
@@ -313,7 +336,8 @@ TEST(the_plot_has_the_numbers_of_the_table) {
   CHECK(fd >= 0);
   close(fd);
   command_t run;
-  RUN(&run, BENCH, "-p", "4", "-n", "3", "-d", "40,0,20", "-r", "2", "-o", "json", "--bandwidth", "0.4", "--plot", path);
+  RUN(&run, BENCH, "-p", "4", "-n", "3", "-d", "40,0,20", "-r", "2", "-o", "json", "--bandwidth", "0.4",
+      "--plot", path);
   yyjson_doc *doc = run_json(&run);
   yyjson_val *rows = yyjson_doc_get_root(doc);
   char *svg;
@@ -327,7 +351,11 @@ TEST(the_plot_has_the_numbers_of_the_table) {
   mlx_free(svg);
   yyjson_doc_free(doc);
   command_free(&run);
-  command_start(&run, (const char *const[]){"/bin/sh", "-c", "command -v python3 >/dev/null || exit 0; exec python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' \"$0\"", path, NULL});
+  command_start(&run,
+                (const char *const[]){"/bin/sh", "-c",
+                                      "command -v python3 >/dev/null || exit 0; exec python3 -c 'import sys, "
+                                      "xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' \"$0\"",
+                                      path, NULL});
   command_wait(&run);
   if (run.exit_code) CHECK_FAIL("python's parser: %s", run.err);
   command_free(&run);
@@ -339,7 +367,8 @@ TEST(a_name_that_is_no_xml_does_no_harm_to_a_plot) {
   const char *model = in_folder("a<b>&\"\x01\xff"), *plot = in_folder("x.svg");
   CHECK(!symlink(TINY, model));
   command_t run;
-  RUN(&run, "bench", "-m", model, "--device", "cpu", "-c", "64", "-t", "1", "-p", "4", "-n", "0", "-r", "1", "--bandwidth", "1", "--plot", plot);
+  RUN(&run, "bench", "-m", model, "--device", "cpu", "-c", "64", "-t", "1", "-p", "4", "-n", "0", "-r", "1",
+      "--bandwidth", "1", "--plot", plot);
   if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
   command_free(&run);
   char *svg;
@@ -351,6 +380,9 @@ TEST(a_name_that_is_no_xml_does_no_harm_to_a_plot) {
   remove_folder();
 }
 
-TEST_MAIN(CASE(bench_prints_the_table_people_know), CASE(bench_prints_json_that_parses), CASE(bench_prints_csv_with_a_cell_for_each_name), CASE(bench_answers_what_it_cannot_measure), CASE(bench_of_a_compiled_model_asks_for_the_context_it_needs),
-          CASE(lists_give_a_row_for_each_length_and_depth), CASE(lists_that_are_none_are_refused), POSIX_CASE(the_bandwidth_can_be_measured),
-          POSIX_CASE(the_plot_has_the_numbers_of_the_table), POSIX_CASE(a_name_that_is_no_xml_does_no_harm_to_a_plot))
+TEST_MAIN(CASE(bench_prints_the_table_people_know), CASE(bench_prints_json_that_parses),
+          CASE(bench_prints_csv_with_a_cell_for_each_name), CASE(bench_answers_what_it_cannot_measure),
+          CASE(bench_of_a_compiled_model_asks_for_the_context_it_needs),
+          CASE(lists_give_a_row_for_each_length_and_depth), CASE(lists_that_are_none_are_refused),
+          POSIX_CASE(the_bandwidth_can_be_measured), POSIX_CASE(the_plot_has_the_numbers_of_the_table),
+          POSIX_CASE(a_name_that_is_no_xml_does_no_harm_to_a_plot))

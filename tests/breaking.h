@@ -10,9 +10,9 @@
 #include "base/file.h"
 
 static struct {
-  long count, target;       // calls so far, and the one that goes wrong
-  int error;                // its errno; 0: the process dies there
-  bool halfway;             // it dies in the middle of the call and not before it
+  long count, target;  // calls so far, and the one that goes wrong
+  int error;           // its errno; 0: the process dies there
+  bool halfway;        // it dies in the middle of the call and not before it
 } breaking;
 
 // True when this call is to fail.
@@ -41,7 +41,8 @@ static ssize_t break_write(int fd, const void *bytes, size_t length) {
   end(0);
   return written;
 }
-// Not the real sync: it changes nothing that a machine which stays up can see, and takes most of the time on a busy disk.
+// Not the real sync: it changes nothing that a machine which stays up can see, and takes most of the time on
+// a busy disk.
 static int break_sync(int fd) {
   (void)fd;
   return breaks() ? -1 : end(0);
@@ -52,13 +53,20 @@ static int break_close(int fd) {
   if (fails) errno = breaking.error;
   return fails ? -1 : result;
 }
-static int break_rename(const char *from, const char *to) { return breaks() ? -1 : end(mlx_file_system_calls.rename(from, to)); }
-static int break_make_dir(const char *path, int mode) { return breaks() ? -1 : end(mlx_file_system_calls.make_dir(path, mode)); }
+static int break_rename(const char *from, const char *to) {
+  return breaks() ? -1 : end(mlx_file_system_calls.rename(from, to));
+}
+static int break_make_dir(const char *path, int mode) {
+  return breaks() ? -1 : end(mlx_file_system_calls.make_dir(path, mode));
+}
 static int break_unlink(const char *path) { return breaks() ? -1 : end(mlx_file_system_calls.unlink(path)); }
-static int break_remove_dir(const char *path) { return breaks() ? -1 : end(mlx_file_system_calls.remove_dir(path)); }
+static int break_remove_dir(const char *path) {
+  return breaks() ? -1 : end(mlx_file_system_calls.remove_dir(path));
+}
 
 static const mlx_file_calls_t breaking_calls = {
-    break_open, break_write, break_sync, break_close, break_rename, break_make_dir, break_unlink, break_remove_dir,
+    break_open,   break_write,    break_sync,   break_close,
+    break_rename, break_make_dir, break_unlink, break_remove_dir,
 };
 
 static void break_at(long target, int error, bool halfway) {

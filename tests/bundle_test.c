@@ -1,5 +1,5 @@
-// Bundles: folders and single files run alike, the same inputs make the same bytes, the best target for the machine is taken, and nothing runs that
-// this machine did not make, nobody signed and nobody allowed.
+// Bundles: folders and single files run alike, the same inputs make the same bytes, the best target for the
+// machine is taken, and nothing runs that this machine did not make, nobody signed and nobody allowed.
 #include "artifact/bundle.h"
 
 #include "artifact/sign.h"
@@ -31,7 +31,8 @@ static void run_well(const char *const *argv) {
   command_free(&run);
 }
 #define WELL(...) run_well((const char *const[]){MLXCEL_BINARY, __VA_ARGS__, NULL})
-#define SHELL(script) run_well((const char *const[]){"/bin/sh", "-c", "cd \"$1\" && " script, "sh", root, NULL})
+#define SHELL(script) \
+  run_well((const char *const[]){"/bin/sh", "-c", "cd \"$1\" && " script, "sh", root, NULL})
 
 static const char *make_model(void) {
   if (model[0]) return model;
@@ -53,7 +54,8 @@ static void make_bundles(void) {
 static char *say(const char *bundle, const char *flag, char **out_err) {
   command_t run;
   if (flag) {
-    RUN(&run, "run", "-m", bundle, "-p", PROMPT, "--temp", "0", "-n", "12", "--ignore-eos", "--json", "-v", flag);
+    RUN(&run, "run", "-m", bundle, "-p", PROMPT, "--temp", "0", "-n", "12", "--ignore-eos", "--json", "-v",
+        flag);
   } else {
     RUN(&run, "run", "-m", bundle, "-p", PROMPT, "--temp", "0", "-n", "12", "--ignore-eos", "--json", "-v");
   }
@@ -74,15 +76,17 @@ static void check_says_the_same(const char *bundle, const char *flag, const char
 
 static void check_refuses(const char *bundle, const char *flag, mlx_code_t code, const char *part) {
   command_t run;
-  if (flag) RUN(&run, "run", "-m", bundle, "-p", PROMPT, "-n", "1", flag);
-  else RUN(&run, "run", "-m", bundle, "-p", PROMPT, "-n", "1");
+  if (flag)
+    RUN(&run, "run", "-m", bundle, "-p", PROMPT, "-n", "1", flag);
+  else
+    RUN(&run, "run", "-m", bundle, "-p", PROMPT, "-n", "1");
   CHECK_INT(run.exit_code, code);
   CHECK_CONTAINS(run.err, part);
   CHECK_TEXT(run.out, "");
   command_free(&run);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Forms
 
 TEST(a_folder_and_a_file_of_it_say_the_same) {
@@ -90,7 +94,13 @@ TEST(a_folder_and_a_file_of_it_say_the_same) {
   char *ids = say(in_root("m.mlxb"), NULL, NULL);
   CHECK(mlx_is_dir(in_root("m.mlxb")) && mlx_is_file(in_root("one.mlxb")));
   check_says_the_same(in_root("one.mlxb"), NULL, ids);
-  SHELL("mkdir out && tar xf one.mlxb -C out && diff -r out m.mlxb && tar cf again.mlxb -C out .");  // and of the folder a file, by tar alone
+  SHELL(
+      "mkdir out && tar xf one.mlxb -C out && diff -r out m.mlxb && tar cf again.mlxb -C out .");  // and of
+                                                                                                   // the
+                                                                                                   // folder a
+                                                                                                   // file, by
+                                                                                                   // tar
+                                                                                                   // alone
   check_says_the_same(in_root("again.mlxb"), NULL, ids);
   WELL("show", in_root("one.mlxb"));
   WELL("tokenize", "-m", in_root("one.mlxb"), "-p", "hello");
@@ -129,7 +139,9 @@ TEST(the_manifest_says_what_it_was_made_from) {
   CHECK(mlx_bundle_has(bundle, "LICENSE.txt") && mlx_manifest_file(m, "LICENSE.txt"));
   CHECK_OK(mlx_compile_source_digest(model, NULL, sum));
   CHECK_TEXT(m->source_digest, sum);
-  SHELL("cd model && sha256sum LICENSE.txt README.md config.json model.safetensors tokenizer.json | sha256sum | cut -c1-64 | tr -d '\\n' > ../sum");
+  SHELL(
+      "cd model && sha256sum LICENSE.txt README.md config.json model.safetensors tokenizer.json | sha256sum "
+      "| cut -c1-64 | tr -d '\\n' > ../sum");
   char *theirs;
   CHECK_OK(mlx_read_file(in_root("sum"), 100, &theirs, NULL));
   CHECK_TEXT(sum, theirs);
@@ -150,15 +162,18 @@ TEST(the_same_inputs_give_the_same_bytes) {
   SHELL("cp -r model elsewhere-model && mkdir elsewhere && mv elsewhere-model elsewhere/model");
   WELL("compile", in_root("elsewhere/model"), "--ctx", "64", "--single-file", "-o", in_root("second.mlxb"));
   WELL("compile", in_root("elsewhere/model"), "--ctx", "64", "-o", in_root("second-folder.mlxb"));
-  if (cache) setenv("MLXCEL_CACHE", kept, 1);
-  else unsetenv("MLXCEL_CACHE");
+  if (cache)
+    setenv("MLXCEL_CACHE", kept, 1);
+  else
+    unsetenv("MLXCEL_CACHE");
   SHELL("cmp one.mlxb second.mlxb && diff -r m.mlxb second-folder.mlxb");
 }
 
 TEST(weights_left_out_are_found_by_their_digest) {
   make_bundles();
   WELL("compile", make_model(), "--ctx", "64", "--no-weights", "-o", in_root("thin.mlxb"));
-  WELL("compile", make_model(), "--ctx", "64", "--no-weights", "--single-file", "-o", in_root("thin-one.mlxb"));
+  WELL("compile", make_model(), "--ctx", "64", "--no-weights", "--single-file", "-o",
+       in_root("thin-one.mlxb"));
   CHECK(!mlx_is_file(in_root("thin.mlxb/weights.irpa")));
   char *ids = say(in_root("m.mlxb"), NULL, NULL);
   check_says_the_same(in_root("thin.mlxb"), NULL, ids);  // the cache has them
@@ -166,31 +181,38 @@ TEST(weights_left_out_are_found_by_their_digest) {
   char kept[512];
   snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
   setenv("MLXCEL_CACHE", in_root("empty-cache"), 1);
-  check_refuses(in_root("thin.mlxb"), "--allow-unsigned", MLX_NOT_FOUND, "names its weights by their digest, and they are not here: sha256:");
+  check_refuses(in_root("thin.mlxb"), "--allow-unsigned", MLX_NOT_FOUND,
+                "names its weights by their digest, and they are not here: sha256:");
   SHELL("cp m.mlxb/weights.irpa $(sha256sum m.mlxb/weights.irpa | cut -c1-64).irpa");
   check_says_the_same(in_root("thin.mlxb"), "--allow-unsigned", ids);  // beside it
   check_says_the_same(in_root("thin.mlxb/"), "--allow-unsigned", ids);
   SHELL("for f in *.irpa; do printf x >> $f; done");
-  check_refuses(in_root("thin.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT, "is not what the bundle's manifest says");
+  check_refuses(in_root("thin.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT,
+                "is not what the bundle's manifest says");
   SHELL("rm *.irpa");
-  if (kept[0]) setenv("MLXCEL_CACHE", kept, 1);
-  else unsetenv("MLXCEL_CACHE");
+  if (kept[0])
+    setenv("MLXCEL_CACHE", kept, 1);
+  else
+    unsetenv("MLXCEL_CACHE");
   mlx_free(ids);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Targets
 
 TEST(one_bundle_serves_several_targets) {
   make_bundles();
   command_t run;
   char *err, *ids = say(in_root("m.mlxb"), NULL, NULL), *said;
-  WELL("compile", make_model(), "--ctx", "64", "--target", "cpu:x86-64,cpu:aarch64,cuda:sm_80", "-o", in_root("many.mlxb"));
-  CHECK(mlx_is_file(in_root("many.mlxb/model.cpu-x86-64.vmfb")) && mlx_is_file(in_root("many.mlxb/model.cuda-sm_80.vmfb")));
+  WELL("compile", make_model(), "--ctx", "64", "--target", "cpu:x86-64,cpu:aarch64,cuda:sm_80", "-o",
+       in_root("many.mlxb"));
+  CHECK(mlx_is_file(in_root("many.mlxb/model.cpu-x86-64.vmfb")) &&
+        mlx_is_file(in_root("many.mlxb/model.cuda-sm_80.vmfb")));
   said = say(in_root("many.mlxb"), NULL, &err);
   CHECK_TEXT(said, ids);
-  CHECK_CONTAINS(err, mlx_cpu_has_level("aarch64") ? "(auto: cpu:aarch64 of cpu:x86-64, cpu:aarch64, cuda:sm_80"
-                                                   : "(auto: cpu:x86-64 of cpu:x86-64, cpu:aarch64, cuda:sm_80");
+  CHECK_CONTAINS(err, mlx_cpu_has_level("aarch64")
+                          ? "(auto: cpu:aarch64 of cpu:x86-64, cpu:aarch64, cuda:sm_80"
+                          : "(auto: cpu:x86-64 of cpu:x86-64, cpu:aarch64, cuda:sm_80");
   mlx_free(said);
   mlx_free(err);
   RUN(&run, "show", in_root("many.mlxb"));
@@ -207,10 +229,14 @@ TEST(one_bundle_serves_several_targets) {
   CHECK_CONTAINS(run.err, "was pulled for one of its targets");
   CHECK_CONTAINS(run.err, "--target all");
   command_free(&run);
-  SHELL("cp -r many.mlxb other-iree.mlxb && sed -i 's/\"iree\": \"3.13\"/\"iree\": \"9.99\"/' other-iree.mlxb/manifest.json && mv model hidden");
-  check_refuses(in_root("other-iree.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "mlxcel compile model --target cpu:x86-64,cpu:aarch64,cuda:sm_80 -o OUT");
+  SHELL(
+      "cp -r many.mlxb other-iree.mlxb && sed -i 's/\"iree\": \"3.13\"/\"iree\": \"9.99\"/' "
+      "other-iree.mlxb/manifest.json && mv model hidden");
+  check_refuses(in_root("other-iree.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED,
+                "mlxcel compile model --target cpu:x86-64,cpu:aarch64,cuda:sm_80 -o OUT");
   SHELL("mv hidden model && rm many.mlxb/model.*");
-  check_refuses(in_root("many.mlxb"), "--device=cpu", MLX_UNAVAILABLE, "this copy has no code that runs here");
+  check_refuses(in_root("many.mlxb"), "--device=cpu", MLX_UNAVAILABLE,
+                "this copy has no code that runs here");
   mlx_free(ids);
   RUN(&run, "compile", make_model(), "--target", "cpu:x86-64,cpu:x86-64", "-o", in_root("twice.mlxb"));
   CHECK_INT(run.exit_code, MLX_USAGE);
@@ -233,7 +259,9 @@ TEST(the_cpu_is_no_way_out_for_code_of_a_gpu) {
   mlx_status_free(status);
   WELL("compile", make_model(), "--ctx", "64", "--target", "cuda:sm_80", "-o", in_root("gpu.mlxb"));
   static const char *const flags[] = {NULL, "--device=cuda"};
-  for (int i = 0; i < 2; ++i) check_refuses(in_root("gpu.mlxb"), flags[i], MLX_UNAVAILABLE, "for a CPU the model must be compiled: mlxcel compile model --target cpu\n");
+  for (int i = 0; i < 2; ++i)
+    check_refuses(in_root("gpu.mlxb"), flags[i], MLX_UNAVAILABLE,
+                  "for a CPU the model must be compiled: mlxcel compile model --target cpu\n");
 }
 
 TEST(what_is_compiled_is_not_compiled) {
@@ -241,7 +269,9 @@ TEST(what_is_compiled_is_not_compiled) {
   command_t run;
   RUN(&run, "compile", in_root("m.mlxb"), "-o", in_root("again-and-again.mlxb"));
   CHECK_INT(run.exit_code, MLX_USAGE);
-  CHECK_CONTAINS(run.err, "m.mlxb' is compiled already\nhint: run it, or compile the model that it was made from: mlxcel compile model\n");
+  CHECK_CONTAINS(run.err,
+                 "m.mlxb' is compiled already\nhint: run it, or compile the model that it was made from: "
+                 "mlxcel compile model\n");
   command_free(&run);
   check_refuses(in_root("nosuch.mlxb"), NULL, MLX_NOT_FOUND, "a compiled model (.mlxb)");
 }
@@ -253,7 +283,11 @@ static void add_variant(mlx_engine_t *engine, const char *target, const char *le
 }
 
 TEST(the_latest_code_that_a_gpu_runs_is_taken) {
-  static const struct { int sm; const char *chosen; } cases[] = {{120, "cuda:sm_90"}, {90, "cuda:sm_90"}, {89, "cuda:sm_86"}, {86, "cuda:sm_86"}, {80, "cuda:sm_80"}, {75, NULL}};
+  static const struct {
+    int sm;
+    const char *chosen;
+  } cases[] = {{120, "cuda:sm_90"}, {90, "cuda:sm_90"}, {89, "cuda:sm_86"},
+               {86, "cuda:sm_86"},  {80, "cuda:sm_80"}, {75, NULL}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     static mlx_engine_t engine;
     memset(&engine, 0, sizeof engine);
@@ -295,7 +329,7 @@ TEST(the_highest_level_that_a_cpu_runs_is_taken) {
   CHECK_TEXT(engine.variant->target, "cpu:host");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Versions
 
 static void replace_in(const char *path, const char *old, const char *new) {
@@ -313,8 +347,10 @@ TEST(another_iree_is_refused_by_name_or_compiled_again) {
   char *err, *ids = say(in_root("m.mlxb"), NULL, NULL), *said;
   SHELL("mkdir far && cp -r m.mlxb far/old.mlxb");
   replace_in(in_root("far/old.mlxb/manifest.json"), "\"iree\": \"3.13\"", "\"iree\": \"9.99\"");
-  check_refuses(in_root("far/old.mlxb"), NULL, MLX_UNSUPPORTED, "compiled for IREE 9.99; this mlxcel runs IREE 3.13");  // which comes before whose it is
-  check_refuses(in_root("far/old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "mlxcel compile model --target cpu:host -o OUT");
+  check_refuses(in_root("far/old.mlxb"), NULL, MLX_UNSUPPORTED,
+                "compiled for IREE 9.99; this mlxcel runs IREE 3.13");  // which comes before whose it is
+  check_refuses(in_root("far/old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED,
+                "mlxcel compile model --target cpu:host -o OUT");
   SHELL("cp -r far/old.mlxb old.mlxb");  // the model is beside it
   said = say(in_root("old.mlxb"), NULL, &err);
   CHECK_CONTAINS(err, "compiled for IREE 9.99; this mlxcel runs IREE 3.13; it is compiled again from ");
@@ -326,28 +362,39 @@ TEST(another_iree_is_refused_by_name_or_compiled_again) {
   CHECK_CONTAINS(err, "compiled for contract 8; this mlxcel runs contract 1; it is compiled again from ");
   mlx_free(said);
   mlx_free(err);
-  WELL("run", "-m", in_root("old.mlxb"), "-p", PROMPT, "-n", "1", "--chat", "--chat-template", "chatml");  // whose template is looked for first
+  WELL("run", "-m", in_root("old.mlxb"), "-p", PROMPT, "-n", "1", "--chat", "--chat-template",
+       "chatml");  // whose template is looked for first
   SHELL("cp old.mlxb/manifest.json far/old.mlxb/");
-  check_refuses(in_root("far/old.mlxb"), NULL, MLX_UNSUPPORTED, "mlxcel compile model --target cpu:host -o OUT");
+  check_refuses(in_root("far/old.mlxb"), NULL, MLX_UNSUPPORTED,
+                "mlxcel compile model --target cpu:host -o OUT");
   SHELL("cp -r model kept && printf ' ' >> model/config.json");  // no longer the model that it was made from
   check_refuses(in_root("old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "compiled for contract 8");
   SHELL("rm -r model && mv kept model");
   mlx_free(ids);
 }
 
-// Each file that a bundle is made of, down to a template's, is what "the same model" means; none but its own weights' make new weights.
+// Each file that a bundle is made of, down to a template's, is what "the same model" means; none but its own
+// weights' make new weights.
 TEST(a_model_is_the_same_when_every_file_of_it_is) {
   make_bundles();
   char before[MLX_DIGEST_HEX], sum[MLX_DIGEST_HEX], last[MLX_DIGEST_HEX], *theirs;
-  SHELL("cp -r model talks && cd talks && mkdir -p additional_chat_templates/LICENSE && printf '{{ messages }}' > chat_template.jinja && printf '{{ tools }}' > additional_chat_templates/tool_use.jinja && "
-        "printf '{\"bos_token\": \"<s>\"}' > tokenizer_config.json && printf '{}' > special_tokens_map.json && echo x > notes.txt && echo x > additional_chat_templates/notes.txt");
-  SHELL("cd talks && LC_ALL=C sha256sum LICENSE.txt README.md additional_chat_templates/tool_use.jinja chat_template.jinja config.json model.safetensors "
-        "special_tokens_map.json tokenizer.json tokenizer_config.json | sha256sum | cut -c1-64 | tr -d '\\n' > ../sum");
+  SHELL(
+      "cp -r model talks && cd talks && mkdir -p additional_chat_templates/LICENSE && printf '{{ messages "
+      "}}' > chat_template.jinja && printf '{{ tools }}' > additional_chat_templates/tool_use.jinja && "
+      "printf '{\"bos_token\": \"<s>\"}' > tokenizer_config.json && printf '{}' > special_tokens_map.json && "
+      "echo x > notes.txt && echo x > additional_chat_templates/notes.txt");
+  SHELL(
+      "cd talks && LC_ALL=C sha256sum LICENSE.txt README.md additional_chat_templates/tool_use.jinja "
+      "chat_template.jinja config.json model.safetensors "
+      "special_tokens_map.json tokenizer.json tokenizer_config.json | sha256sum | cut -c1-64 | tr -d '\\n' > "
+      "../sum");
   CHECK_OK(mlx_read_file(in_root("sum"), 100, &theirs, NULL));
   CHECK_OK(mlx_compile_source_digest(in_root("talks"), NULL, before));
   CHECK_TEXT(before, theirs);
   mlx_free(theirs);
-  static const char *const files[] = {"chat_template.jinja", "additional_chat_templates/tool_use.jinja", "tokenizer_config.json", "special_tokens_map.json", "LICENSE.txt", "README.md"};
+  static const char *const files[] = {"chat_template.jinja",   "additional_chat_templates/tool_use.jinja",
+                                      "tokenizer_config.json", "special_tokens_map.json",
+                                      "LICENSE.txt",           "README.md"};
   memcpy(last, before, sizeof last);
   for (size_t i = 0; i < sizeof files / sizeof *files; ++i) {
     char path[128];
@@ -367,9 +414,12 @@ TEST(a_model_is_the_same_when_every_file_of_it_is) {
 TEST(only_another_version_is_compiled_again) {
   make_bundles();
   command_t run;
-  SHELL("cp -r m.mlxb odd.mlxb && cd odd.mlxb && old=$(sha256sum < tokenizer.json | cut -c1-64) && size=$(stat -c %s tokenizer.json) && "
-        "sed -i '0,/{/s//{\"truncation\": {\"max_length\": 4},/; s/\"truncation\": null,//' tokenizer.json && "
-        "sed -i \"s/$old/$(sha256sum < tokenizer.json | cut -c1-64)/; s/\\\"tokenizer.json\\\", \\\"size\\\": $size/\\\"tokenizer.json\\\", \\\"size\\\": $(stat -c %s tokenizer.json)/\" manifest.json");
+  SHELL(
+      "cp -r m.mlxb odd.mlxb && cd odd.mlxb && old=$(sha256sum < tokenizer.json | cut -c1-64) && size=$(stat "
+      "-c %s tokenizer.json) && "
+      "sed -i '0,/{/s//{\"truncation\": {\"max_length\": 4},/; s/\"truncation\": null,//' tokenizer.json && "
+      "sed -i \"s/$old/$(sha256sum < tokenizer.json | cut -c1-64)/; s/\\\"tokenizer.json\\\", \\\"size\\\": "
+      "$size/\\\"tokenizer.json\\\", \\\"size\\\": $(stat -c %s tokenizer.json)/\" manifest.json");
   RUN(&run, "run", "-m", in_root("odd.mlxb"), "-p", PROMPT, "--allow-unsigned");
   CHECK_INT(run.exit_code, MLX_UNSUPPORTED);
   CHECK_CONTAINS(run.err, "field 'truncation'");
@@ -377,7 +427,7 @@ TEST(only_another_version_is_compiled_again) {
   command_free(&run);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Trust
 
 TEST(only_what_was_made_here_signed_or_allowed_is_run) {
@@ -390,7 +440,8 @@ TEST(only_what_was_made_here_signed_or_allowed_is_run) {
   static const char *const forms[] = {"s.mlxb", "s-one.mlxb"};
   for (int i = 0; i < 2; ++i) {
     const char *bundle = in_root(forms[i]);
-    check_refuses(bundle, NULL, MLX_NOT_FOUND, "is code that is not known as made on this machine, and nobody signed it");
+    check_refuses(bundle, NULL, MLX_NOT_FOUND,
+                  "is code that is not known as made on this machine, and nobody signed it");
     check_says_the_same(bundle, "--allow-unsigned", ids);
   }
   WELL("keygen", "-W", "-o", in_root("us"));
@@ -401,16 +452,24 @@ TEST(only_what_was_made_here_signed_or_allowed_is_run) {
   SHELL("cp -r s.mlxb forged.mlxb && printf ' ' >> forged.mlxb/manifest.json");
   check_refuses(in_root("forged.mlxb"), NULL, MLX_INVALID_INPUT, "is not what was signed");
   check_refuses(in_root("forged.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT, "is not what was signed");
-  SHELL("cp m.mlxb/manifest.json forged.mlxb/ && printf x | dd of=forged.mlxb/model.vmfb bs=1 seek=100 conv=notrunc 2>/dev/null");
-  check_refuses(in_root("forged.mlxb"), NULL, MLX_INVALID_INPUT, "forged.mlxb/model.vmfb' is not what the bundle's manifest says: its SHA-256 is");
-  check_refuses(in_root("forged.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT, "forged.mlxb/model.vmfb' is not what the bundle's manifest says");
+  SHELL(
+      "cp m.mlxb/manifest.json forged.mlxb/ && printf x | dd of=forged.mlxb/model.vmfb bs=1 seek=100 "
+      "conv=notrunc 2>/dev/null");
+  check_refuses(in_root("forged.mlxb"), NULL, MLX_INVALID_INPUT,
+                "forged.mlxb/model.vmfb' is not what the bundle's manifest says: its SHA-256 is");
+  check_refuses(in_root("forged.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT,
+                "forged.mlxb/model.vmfb' is not what the bundle's manifest says");
   SHELL("cp m.mlxb/model.vmfb forged.mlxb/ && printf '{}' > forged.mlxb/tokenizer.json");
-  check_refuses(in_root("forged.mlxb"), NULL, MLX_INVALID_INPUT, "tokenizer.json' is not what the bundle's manifest says");
-  SHELL("cp m.mlxb/tokenizer.json forged.mlxb/ && printf '{}' > forged.mlxb/chat.json");  // which nobody signed
+  check_refuses(in_root("forged.mlxb"), NULL, MLX_INVALID_INPUT,
+                "tokenizer.json' is not what the bundle's manifest says");
+  SHELL(
+      "cp m.mlxb/tokenizer.json forged.mlxb/ && printf '{}' > forged.mlxb/chat.json");  // which nobody signed
   check_says_the_same(in_root("forged.mlxb"), NULL, ids);
   unsetenv("MLXCEL_TRUSTED");
-  if (kept[0]) setenv("MLXCEL_CACHE", kept, 1);
-  else unsetenv("MLXCEL_CACHE");
+  if (kept[0])
+    setenv("MLXCEL_CACHE", kept, 1);
+  else
+    unsetenv("MLXCEL_CACHE");
   mlx_free(ids);
 }
 
@@ -420,8 +479,11 @@ TEST(code_that_was_checked_once_is_checked_again) {
   char *ids = say(in_root("m.mlxb"), NULL, NULL);
   SHELL("cp -r m.mlxb moved.mlxb && touch -d '2020-01-01' moved.mlxb/*");
   check_says_the_same(in_root("moved.mlxb"), NULL, ids);
-  SHELL("printf x | dd of=moved.mlxb/model.vmfb bs=1 seek=100 conv=notrunc 2>/dev/null && touch -d '2020-01-01' moved.mlxb/*");
-  check_refuses(in_root("moved.mlxb"), NULL, MLX_INVALID_INPUT, "model.vmfb' is not what the bundle's manifest says");
+  SHELL(
+      "printf x | dd of=moved.mlxb/model.vmfb bs=1 seek=100 conv=notrunc 2>/dev/null && touch -d "
+      "'2020-01-01' moved.mlxb/*");
+  check_refuses(in_root("moved.mlxb"), NULL, MLX_INVALID_INPUT,
+                "model.vmfb' is not what the bundle's manifest says");
   SHELL("cp m.mlxb/model.vmfb moved.mlxb/ && rm moved.mlxb/tokenizer.json");
   check_refuses(in_root("moved.mlxb"), NULL, MLX_NOT_FOUND, "tokenizer.json' is not there");
   mlx_free(ids);
@@ -430,9 +492,13 @@ TEST(code_that_was_checked_once_is_checked_again) {
 // As compilers before there were digests wrote it, or somebody who would have nobody look.
 TEST(what_cannot_be_checked_is_not_run) {
   make_bundles();
-  SHELL("cp -r m.mlxb bare.mlxb && sed -i '/\"files\": \\[/,/^  \\]/d; s/^  \\],$/  ]/' bare.mlxb/manifest.json && tar cf bare-one.mlxb -C bare.mlxb .");
+  SHELL(
+      "cp -r m.mlxb bare.mlxb && sed -i '/\"files\": \\[/,/^  \\]/d; s/^  \\],$/  ]/' "
+      "bare.mlxb/manifest.json && tar cf bare-one.mlxb -C bare.mlxb .");
   static const char *const forms[] = {"bare.mlxb", "bare-one.mlxb"};
-  for (int i = 0; i < 2; ++i) check_refuses(in_root(forms[i]), "--allow-unsigned", MLX_UNSUPPORTED, "its manifest does not list its files, so nothing of it can be checked");
+  for (int i = 0; i < 2; ++i)
+    check_refuses(in_root(forms[i]), "--allow-unsigned", MLX_UNSUPPORTED,
+                  "its manifest does not list its files, so nothing of it can be checked");
   WELL("show", in_root("bare.mlxb"));  // which reads the manifest alone
 }
 
@@ -442,10 +508,13 @@ TEST(what_is_allowed_is_said) {
   snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
   setenv("MLXCEL_CACHE", in_root("other-machine"), 1);
   mlx_free(say(in_root("m.mlxb"), "--allow-unsigned", &err));
-  CHECK_CONTAINS(err, "unsigned: the model is not known as made on this machine, and nobody you trust signed it\n");
+  CHECK_CONTAINS(
+      err, "unsigned: the model is not known as made on this machine, and nobody you trust signed it\n");
   mlx_free(err);
-  if (kept[0]) setenv("MLXCEL_CACHE", kept, 1);
-  else unsetenv("MLXCEL_CACHE");
+  if (kept[0])
+    setenv("MLXCEL_CACHE", kept, 1);
+  else
+    unsetenv("MLXCEL_CACHE");
 }
 
 // One's own bundle, when the memory of it is gone or cannot be looked at.
@@ -456,7 +525,8 @@ TEST(a_machine_that_forgot_says_why) {
   snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
   setenv("MLXCEL_CACHE", in_root("open-cache"), 1);
   SHELL("mkdir -m 777 open-cache");
-  check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND, "open-cache' may be written to by others (mode 777)), and nobody signed it");
+  check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND,
+                "open-cache' may be written to by others (mode 777)), and nobody signed it");
   check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND, "hint: if you made it here: run `chmod go-w");
   SHELL("chmod 700 open-cache");
   mlx_cache_t *cache;
@@ -472,19 +542,25 @@ TEST(a_machine_that_forgot_says_why) {
   RUN(&run, "cache", "clear");
   CHECK_CONTAINS(run.err, "; 1 compiled model is no longer known as made here");
   command_free(&run);
-  check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND, "hint: if you made it here: compile it again; if you trust where it comes from: --allow-unsigned");
-  if (kept[0]) setenv("MLXCEL_CACHE", kept, 1);
-  else unsetenv("MLXCEL_CACHE");
+  check_refuses(
+      in_root("m.mlxb"), NULL, MLX_NOT_FOUND,
+      "hint: if you made it here: compile it again; if you trust where it comes from: --allow-unsigned");
+  if (kept[0])
+    setenv("MLXCEL_CACHE", kept, 1);
+  else
+    unsetenv("MLXCEL_CACHE");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Damage
 
 // A full disk, and a bundle that is being signed.
 TEST(a_signature_that_cannot_be_written_leaves_the_bundle_as_it_was) {
   make_bundles();
   WELL("keygen", "-W", "-o", in_root("them"));
-  SHELL("cp one.mlxb full.mlxb && (trap '' XFSZ; ulimit -f $(($(stat -c %s full.mlxb) / 512)); ! \"" MLXCEL_BINARY "\" sign -s them.key full.mlxb 2> said) && cmp full.mlxb one.mlxb");
+  SHELL(
+      "cp one.mlxb full.mlxb && (trap '' XFSZ; ulimit -f $(($(stat -c %s full.mlxb) / 512)); ! "
+      "\"" MLXCEL_BINARY "\" sign -s them.key full.mlxb 2> said) && cmp full.mlxb one.mlxb");
   char *said;
   CHECK_OK(mlx_read_file(in_root("said"), 1 << 16, &said, NULL));
   CHECK_CONTAINS(said, "cannot write");
@@ -497,15 +573,20 @@ TEST(a_bundle_is_not_compiled_from_itself) {
   SHELL("cp -r model loop");
   char digest[MLX_DIGEST_HEX], manifest[256];
   CHECK_OK(mlx_compile_source_digest(in_root("loop"), NULL, digest));
-  snprintf(manifest, sizeof manifest, "{\"format\": \"mlxcel-bundle\", \"contract\": 99, \"source\": \"loop\", \"source_digest\": \"%s\"}", digest);
+  snprintf(
+      manifest, sizeof manifest,
+      "{\"format\": \"mlxcel-bundle\", \"contract\": 99, \"source\": \"loop\", \"source_digest\": \"%s\"}",
+      digest);
   CHECK_OK(mlx_write_file(in_root("loop/manifest.json"), manifest, strlen(manifest)));
   check_refuses(in_root("loop"), NULL, MLX_UNSUPPORTED, "compiled for contract 99");
 }
 
 TEST(a_model_has_a_name_from_within) {
   make_bundles();
-  SHELL("mkdir in && cp -r model in/named && cd in/named && \"" MLXCEL_BINARY "\" compile . --ctx 64 && grep -q '\"source\": \"named\"' named.mlxb/manifest.json");
-  SHELL("mkdir in/named/sub && cd in/named/sub && \"" MLXCEL_BINARY "\" compile .. --ctx 64 && cmp named.mlxb/manifest.json ../named.mlxb/manifest.json");
+  SHELL("mkdir in && cp -r model in/named && cd in/named && \"" MLXCEL_BINARY
+        "\" compile . --ctx 64 && grep -q '\"source\": \"named\"' named.mlxb/manifest.json");
+  SHELL("mkdir in/named/sub && cd in/named/sub && \"" MLXCEL_BINARY
+        "\" compile .. --ctx 64 && cmp named.mlxb/manifest.json ../named.mlxb/manifest.json");
 }
 
 TEST(a_folder_of_licences_is_no_licence) {
@@ -515,7 +596,8 @@ TEST(a_folder_of_licences_is_no_licence) {
   CHECK(mlx_is_file(in_root("reuse.mlxb/LICENSE.txt")) && !mlx_is_dir(in_root("reuse.mlxb/LICENSES")));
 }
 
-// Whatever is wrong with a bundle is said of a bundle, by all that take one, and nobody signs it as a file like any other.
+// Whatever is wrong with a bundle is said of a bundle, by all that take one, and nobody signs it as a file
+// like any other.
 static void check_is_damaged(const char *name, mlx_code_t code, const char *part) {
   command_t run;
   char path[128], signature[160];
@@ -537,15 +619,24 @@ static void check_is_damaged(const char *name, mlx_code_t code, const char *part
 TEST(a_damaged_bundle_is_said_to_be_one) {
   make_bundles();
   WELL("keygen", "-W", "-o", in_root("signer"));
-  SHELL("mkdir d && cp m.mlxb/manifest.json d/ && tar cf twice.mlxb -C d manifest.json && tar rf twice.mlxb -C d manifest.json && tar cf empty.mlxb -C d --files-from /dev/null");
-  SHELL("cp -r m.mlxb halfway && head -c 300 m.mlxb/manifest.json > halfway/manifest.json && cp -r m.mlxb doubled && sed -i 's/^  \"vocab\"/  \"contract\": 1,\\n&/' doubled/manifest.json");
-  SHELL("cp -r m.mlxb hollow && : > hollow/manifest.json && head -c 20000 one.mlxb > cut.mlxb && cp cut.mlxb cut && echo text > text.mlxb && mkdir none.mlxb");
-  SHELL("cp one.mlxb huge.mlxb && printf '\\200\\377\\377\\377' | dd of=huge.mlxb bs=1 seek=124 conv=notrunc 2>/dev/null");
+  SHELL(
+      "mkdir d && cp m.mlxb/manifest.json d/ && tar cf twice.mlxb -C d manifest.json && tar rf twice.mlxb -C "
+      "d manifest.json && tar cf empty.mlxb -C d --files-from /dev/null");
+  SHELL(
+      "cp -r m.mlxb halfway && head -c 300 m.mlxb/manifest.json > halfway/manifest.json && cp -r m.mlxb "
+      "doubled && sed -i 's/^  \"vocab\"/  \"contract\": 1,\\n&/' doubled/manifest.json");
+  SHELL(
+      "cp -r m.mlxb hollow && : > hollow/manifest.json && head -c 20000 one.mlxb > cut.mlxb && cp cut.mlxb "
+      "cut && echo text > text.mlxb && mkdir none.mlxb");
+  SHELL(
+      "cp one.mlxb huge.mlxb && printf '\\200\\377\\377\\377' | dd of=huge.mlxb bs=1 seek=124 conv=notrunc "
+      "2>/dev/null");
   check_is_damaged("halfway", MLX_INVALID_INPUT, "halfway/manifest.json");
   check_is_damaged("hollow", MLX_INVALID_INPUT, "hollow/manifest.json");
   check_is_damaged("doubled", MLX_INVALID_INPUT, "doubled/manifest.json");
   check_is_damaged("twice.mlxb", MLX_INVALID_INPUT, "holds 'manifest.json' twice");
-  check_is_damaged("cut.mlxb", MLX_INVALID_INPUT, "it is cut off\nhint: the bundle is damaged: compile or pull it again");
+  check_is_damaged("cut.mlxb", MLX_INVALID_INPUT,
+                   "it is cut off\nhint: the bundle is damaged: compile or pull it again");
   check_is_damaged("cut", MLX_INVALID_INPUT, "it is cut off");
   check_is_damaged("huge.mlxb", MLX_INVALID_INPUT, "huge.mlxb' is not a tar archive we take");
   check_is_damaged("text.mlxb", MLX_INVALID_INPUT, "text.mlxb' is not a tar archive we take");
@@ -566,7 +657,8 @@ TEST(only_a_bundle_is_replaced_by_one) {
     command_free(&run);
   }
   SHELL("head -c 20000 one.mlxb > again-cut.mlxb");
-  WELL("compile", make_model(), "--ctx", "64", "--single-file", "-o", in_root("again-cut.mlxb"));  // one that is damaged is
+  WELL("compile", make_model(), "--ctx", "64", "--single-file", "-o",
+       in_root("again-cut.mlxb"));  // one that is damaged is
   SHELL("cmp again-cut.mlxb one.mlxb");
 }
 
@@ -575,27 +667,45 @@ TEST(files_of_others_in_a_bundle_do_not_count) {
   make_bundles();
   char *ids = say(in_root("m.mlxb"), NULL, NULL);
   WELL("keygen", "-W", "-o", in_root("packer"));
-  SHELL("cp -r m.mlxb read && echo read me > read/README.md && tar cf read.mlxb -C read . && tar rf read.mlxb -C read/.. --transform 's/.*/after/' read/README.md");
+  SHELL(
+      "cp -r m.mlxb read && echo read me > read/README.md && tar cf read.mlxb -C read . && tar rf read.mlxb "
+      "-C read/.. --transform 's/.*/after/' read/README.md");
   check_says_the_same(in_root("read"), NULL, ids);
   check_says_the_same(in_root("read.mlxb"), NULL, ids);
-  for (int i = 0; i < 2; ++i) WELL("sign", "-s", in_root("packer.key"), in_root("read.mlxb"));  // the second in the first's place
+  for (int i = 0; i < 2; ++i)
+    WELL("sign", "-s", in_root("packer.key"), in_root("read.mlxb"));  // the second in the first's place
   WELL("verify", "-p", in_root("packer.pub"), in_root("read.mlxb"));
-  SHELL("mkdir unread && tar xf read.mlxb -C unread && cmp unread/README.md read/README.md && cmp unread/after read/README.md && test $(tar tf read.mlxb | grep -c minisig) = 1");
+  SHELL(
+      "mkdir unread && tar xf read.mlxb -C unread && cmp unread/README.md read/README.md && cmp unread/after "
+      "read/README.md && test $(tar tf read.mlxb | grep -c minisig) = 1");
   mlx_free(ids);
 }
 
 int main(int argc, char **argv) {
-  static const check_case_t cases[] = {CASE(a_folder_and_a_file_of_it_say_the_same), CASE(a_files_weights_can_be_used_where_they_lie),
-                                       CASE(the_manifest_says_what_it_was_made_from), CASE(the_same_inputs_give_the_same_bytes),
-                                       CASE(weights_left_out_are_found_by_their_digest), CASE(one_bundle_serves_several_targets),
-                                       CASE(the_cpu_is_no_way_out_for_code_of_a_gpu), CASE(what_is_compiled_is_not_compiled),
-                                       CASE(the_latest_code_that_a_gpu_runs_is_taken), CASE(the_highest_level_that_a_cpu_runs_is_taken),
-                                       CASE(another_iree_is_refused_by_name_or_compiled_again), CASE(only_another_version_is_compiled_again), CASE(a_model_is_the_same_when_every_file_of_it_is),
+  static const check_case_t cases[] = {CASE(a_folder_and_a_file_of_it_say_the_same),
+                                       CASE(a_files_weights_can_be_used_where_they_lie),
+                                       CASE(the_manifest_says_what_it_was_made_from),
+                                       CASE(the_same_inputs_give_the_same_bytes),
+                                       CASE(weights_left_out_are_found_by_their_digest),
+                                       CASE(one_bundle_serves_several_targets),
+                                       CASE(the_cpu_is_no_way_out_for_code_of_a_gpu),
+                                       CASE(what_is_compiled_is_not_compiled),
+                                       CASE(the_latest_code_that_a_gpu_runs_is_taken),
+                                       CASE(the_highest_level_that_a_cpu_runs_is_taken),
+                                       CASE(another_iree_is_refused_by_name_or_compiled_again),
+                                       CASE(only_another_version_is_compiled_again),
+                                       CASE(a_model_is_the_same_when_every_file_of_it_is),
                                        CASE(only_what_was_made_here_signed_or_allowed_is_run),
-                                       CASE(code_that_was_checked_once_is_checked_again), CASE(what_cannot_be_checked_is_not_run), CASE(what_is_allowed_is_said), CASE(a_machine_that_forgot_says_why),
-                                       CASE(a_signature_that_cannot_be_written_leaves_the_bundle_as_it_was), CASE(a_bundle_is_not_compiled_from_itself),
-                                       CASE(a_model_has_a_name_from_within), CASE(a_folder_of_licences_is_no_licence),
-                                       CASE(a_damaged_bundle_is_said_to_be_one), CASE(only_a_bundle_is_replaced_by_one),
+                                       CASE(code_that_was_checked_once_is_checked_again),
+                                       CASE(what_cannot_be_checked_is_not_run),
+                                       CASE(what_is_allowed_is_said),
+                                       CASE(a_machine_that_forgot_says_why),
+                                       CASE(a_signature_that_cannot_be_written_leaves_the_bundle_as_it_was),
+                                       CASE(a_bundle_is_not_compiled_from_itself),
+                                       CASE(a_model_has_a_name_from_within),
+                                       CASE(a_folder_of_licences_is_no_licence),
+                                       CASE(a_damaged_bundle_is_said_to_be_one),
+                                       CASE(only_a_bundle_is_replaced_by_one),
                                        CASE(files_of_others_in_a_bundle_do_not_count)};
   if (!mkdtemp(root)) return 1;
   const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);

@@ -29,7 +29,7 @@ static const char *in_root(const char *name) {
   return path;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // An entry with two files
 
 typedef struct maker {
@@ -134,7 +134,7 @@ static const char *entry_path(const char *name) {
   return in_root(path);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // File calls that fail, and a process that dies in them
 
 typedef mlx_status_t (*operation_fn_t)(void);
@@ -168,7 +168,8 @@ static void prepare(int state) {
   mlx_cache_close(cache);
 }
 
-// After whatever happened: an entry that is found is right, one can be had, and what was left lying about is gone.
+// After whatever happened: an entry that is found is right, one can be had, and what was left lying about is
+// gone.
 static void check_recovers(void) {
   mlx_cache_t *cache = open_cache();
   mlx_cache_entry_t entry;
@@ -181,7 +182,8 @@ static void check_recovers(void) {
   CHECK_OK(mlx_cache_clear(cache, &cleared));
   CHECK_INT(cleared.removed, 1);
   CHECK_INT(cleared.in_use, 0);
-  CHECK_INT(names_in("cache/tmp") + names_in("cache/vmfb") + names_in("cache/locks") + names_in("cache/logs"), 0);
+  CHECK_INT(names_in("cache/tmp") + names_in("cache/vmfb") + names_in("cache/locks") + names_in("cache/logs"),
+            0);
   mlx_cache_close(cache);
 }
 
@@ -244,7 +246,8 @@ static long fail_at_every_step(operation_fn_t operation, int state, int error) {
     bool reached = breaking.count >= step;
     break_at(0, 0, false);
     CHECK(mlx_status_code(status) != MLX_INTERNAL);
-    if (strstr(mlx_status_message(status), "No space left")) CHECK_CONTAINS(mlx_status_hint_text(status), "free some space");
+    if (strstr(mlx_status_message(status), "No space left"))
+      CHECK_CONTAINS(mlx_status_hint_text(status), "free some space");
     CHECK(!status || reached);
     mlx_status_free(status);
     check_recovers();
@@ -262,7 +265,7 @@ TEST(every_file_call_may_fail) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Memory that runs out
 
 static mlx_status_t ignore_item(void *user, const mlx_cache_item_t *item) {
@@ -302,7 +305,7 @@ TEST(every_allocation_may_fail) {
   exhaust_memory(open_and_clear, VALID);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Many processes
 
 static void wait_for_file(const char *path) {
@@ -367,7 +370,8 @@ TEST(waiting_process_says_so) {
   CHECK_OK(get(cache, KEY_A, NULL, &report, &entry));
   CHECK(entry.hit && is_right(entry.folder));
   check_ends_well(pid);
-  snprintf(expected, sizeof expected, "note: waiting for another mlxcel (pid %ld) that is making the same tiny model\n", (long)pid);
+  snprintf(expected, sizeof expected,
+           "note: waiting for another mlxcel (pid %ld) that is making the same tiny model\n", (long)pid);
   CHECK_CONTAINS(said, expected);
   CHECK_CONTAINS(said, "waiting for another mlxcel: tiny model ... 0 s\n");
   CHECK_TEXT(said + strlen(said) - 2, "\n\n");  // the progress was ended
@@ -429,7 +433,7 @@ TEST(clear_never_breaks_a_user) {
   mlx_cache_close(cache);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Entries that are not what they were
 
 static void overwrite(const char *path, const char *text) {
@@ -458,7 +462,7 @@ static void put_another_there(void) {
 }
 
 TEST(corrupt_entry_is_remade) {
-  void (*const damages[])(void) = {flip_a_byte,    truncate_file,   delete_file,      garble_record,
+  void (*const damages[])(void) = {flip_a_byte,  truncate_file, delete_file,      garble_record,
                                    empty_record, delete_record, turn_into_a_file, put_another_there};
   for (size_t i = 0; i < sizeof damages / sizeof *damages; ++i) {
     mlx_cache_t *cache = fresh_cache();
@@ -513,7 +517,8 @@ static mlx_status_t fill_badly(void *user, const char *folder, const char *log_p
 TEST(an_entry_holds_plain_files_only) {
   mlx_cache_t *cache = fresh_cache();
   mlx_cache_entry_t entry;
-  mlx_cache_request_t request = {.kind = "vmfb", .key = KEY_A, .title = "bad", .fill = fill_badly, .user = "folder"};
+  mlx_cache_request_t request = {
+      .kind = "vmfb", .key = KEY_A, .title = "bad", .fill = fill_badly, .user = "folder"};
   CHECK_ERROR(mlx_cache_get(cache, &request, NULL, &entry), MLX_INTERNAL, "cannot be part");
   request.user = "entry.json";
   CHECK_ERROR(mlx_cache_get(cache, &request, NULL, &entry), MLX_INTERNAL, "cannot be part");
@@ -527,7 +532,7 @@ TEST(an_entry_holds_plain_files_only) {
   mlx_cache_close(cache);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The folder
 
 TEST(folder_is_chosen_in_the_documented_order) {
@@ -581,8 +586,10 @@ TEST(read_only_cache_still_finds) {
   mlx_cache_close(cache);
   CHECK_OK(mlx_remove_tree(in_root("cache/digests")));
   bool is_root = geteuid() == 0;
-  const char *folders[] = {"", "cache", "cache/vmfb", ("cache/vmfb/" KEY_A), "cache/locks", "cache/tmp", "cache/logs"};
-  for (size_t i = 0; i < sizeof folders / sizeof *folders; ++i) CHECK(!chmod(in_root(folders[i]), is_root ? 0755 : 0555));
+  const char *folders[] = {"",          "cache",     "cache/vmfb", ("cache/vmfb/" KEY_A), "cache/locks",
+                           "cache/tmp", "cache/logs"};
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; ++i)
+    CHECK(!chmod(in_root(folders[i]), is_root ? 0755 : 0555));
   pid_t pid = fork();
   if (!pid) {
     mlx_cache_entry_t entry = {0};
@@ -600,7 +607,8 @@ TEST(read_only_cache_still_finds) {
 static mlx_status_t describe_item(void *user, const mlx_cache_item_t *item) {
   char *text = user;
   snprintf(text + strlen(text), 1000 - strlen(text), "%s %.4s %s %s %s\n", item->kind, item->key,
-           item->title ? item->title : "(damaged)", item->bytes > 10 ? "bytes" : "none", item->created > 1600000000 ? "dated" : "-");
+           item->title ? item->title : "(damaged)", item->bytes > 10 ? "bytes" : "none",
+           item->created > 1600000000 ? "dated" : "-");
   return NULL;
 }
 
@@ -622,7 +630,7 @@ TEST(list_shows_every_entry_and_the_damaged_ones) {
   mlx_cache_close(cache);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Remembered digests
 
 static void check_digest(mlx_cache_t *cache, const char *path, bool expect_right) {
@@ -707,15 +715,19 @@ TEST(record_reader_names_what_is_wrong) {
       {"{\"version\": 1, \"id\": \"a\", \"title\": 3}", "'title'"},
       {"{\"version\": 1, \"id\": \"a\", \"title\": \"t\", \"created\": 1, \"files\": {}}", "'files'"},
       {"{\"version\": 1, \"id\": \"a\", \"title\": \"t\", \"created\": 1, \"files\": [1]}", "'files'"},
-      {"{\"version\": 1, \"id\": \"a\", \"title\": \"t\", \"created\": 1, \"files\": [{\"name\": \"../x\"}]}", "'name'"},
-      {"{\"version\": 1, \"id\": \"a\", \"title\": \"t\", \"created\": 1, \"files\": [{\"name\": \"x\", \"size\": -1}]}", "'size'"},
-      {"{\"version\": 1, \"id\": \"a\", \"title\": \"t\", \"created\": 1, \"files\": [{\"name\": \"x\", \"size\": 1, \"sha256\": \"00\"}]}",
+      {"{\"version\": 1, \"id\": \"a\", \"title\": \"t\", \"created\": 1, \"files\": [{\"name\": \"../x\"}]}",
+       "'name'"},
+      {"{\"version\": 1, \"id\": \"a\", \"title\": \"t\", \"created\": 1, \"files\": [{\"name\": \"x\", "
+       "\"size\": -1}]}",
+       "'size'"},
+      {"{\"version\": 1, \"id\": \"a\", \"title\": \"t\", \"created\": 1, \"files\": [{\"name\": \"x\", "
+       "\"size\": 1, \"sha256\": \"00\"}]}",
        "'sha256'"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_record_t record;
-    CHECK_ERROR(mlx_record_parse("entry.json", cases[i].text, strlen(cases[i].text), &record), MLX_INVALID_INPUT,
-                cases[i].message);
+    CHECK_ERROR(mlx_record_parse("entry.json", cases[i].text, strlen(cases[i].text), &record),
+                MLX_INVALID_INPUT, cases[i].message);
   }
 }
 

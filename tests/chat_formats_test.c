@@ -1,4 +1,5 @@
-// The chat formats that we lend to models without a template: as jinja2 renders them, byte for byte, and as their models know them.
+// The chat formats that we lend to models without a template: as jinja2 renders them, byte for byte, and as
+// their models know them.
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -48,7 +49,8 @@ static void check_format(yyjson_val *format, yyjson_val *conversations, const ch
     options.add_generation_prompt = yyjson_get_bool(yyjson_obj_get(conversation, "add_generation_prompt"));
     CHECK_OK(mlx_chat_render(chat, messages, messages_length, &options, &text, &length));
     const char *expected = yyjson_get_str(yyjson_arr_get(yyjson_obj_get(format, "texts"), index));
-    if (!expected || strcmp(text, expected)) CHECK_FAIL("%s, conversation %zu:\n%s\n  expected\n%s", name, index, text, expected);
+    if (!expected || strcmp(text, expected))
+      CHECK_FAIL("%s, conversation %zu:\n%s\n  expected\n%s", name, index, text, expected);
     mlx_chat_free_text(text);
     free(messages);
   }
@@ -60,7 +62,8 @@ TEST(every_format_renders_as_jinja2_renders_it) {
   char *tokens = as_json(yyjson_obj_get(json.root, "tokens"), NULL);
   yyjson_val *formats = yyjson_obj_get(json.root, "formats"), *format;
   size_t index, count, known = 0;
-  yyjson_arr_foreach(formats, index, count, format) check_format(format, yyjson_obj_get(json.root, "conversations"), tokens);
+  yyjson_arr_foreach(formats, index, count, format)
+      check_format(format, yyjson_obj_get(json.root, "conversations"), tokens);
   for (const char *const *name = mlx_chat_format_names(); *name; ++name) ++known;
   CHECK_INT(known, yyjson_arr_size(formats));
   free(tokens);
@@ -70,22 +73,33 @@ TEST(every_format_renders_as_jinja2_renders_it) {
 // What each model's makers write about it.
 TEST(every_format_is_what_its_models_were_trained_on) {
   static const char *const expected[][2] = {
-      {"chatml", "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nA<|im_end|>\n<|im_start|>assistant\nB<|im_end|>\n<|im_start|>user\nC<|im_end|>\n"
-                 "<|im_start|>assistant\n"},
+      {"chatml",
+       "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nA<|im_end|>\n<|im_start|>assistant\nB<|im_end|>\n<"
+       "|im_start|>user\nC<|im_end|>\n"
+       "<|im_start|>assistant\n"},
       {"deepseek2", "<s>S\n\nUser: A\n\nAssistant: B</s>User: C\n\nAssistant:"},
-      {"gemma", "<s><start_of_turn>user\nS\n\nA<end_of_turn>\n<start_of_turn>model\nB<end_of_turn>\n<start_of_turn>user\nC<end_of_turn>\n"
-                "<start_of_turn>model\n"},
+      {"gemma",
+       "<s><start_of_turn>user\nS\n\nA<end_of_turn>\n<start_of_turn>model\nB<end_of_turn>\n<start_of_turn>"
+       "user\nC<end_of_turn>\n"
+       "<start_of_turn>model\n"},
       {"llama2", "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nA [/INST] B </s><s>[INST] C [/INST]"},
-      {"llama3", "<s><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nA<|eot_id|>"
-                 "<|start_header_id|>assistant<|end_header_id|>\n\nB<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nC<|eot_id|>"
-                 "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+      {"llama3",
+       "<s><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>"
+       "\n\nA<|eot_id|>"
+       "<|start_header_id|>assistant<|end_header_id|>\n\nB<|eot_id|><|start_header_id|>user<|end_header_id|>"
+       "\n\nC<|eot_id|>"
+       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
       {"mistral", "<s>[INST] S\n\nA[/INST] B</s>[INST] C[/INST]"},
-      {"phi3", "<|system|>\nS<|end|>\n<|user|>\nA<|end|>\n<|assistant|>\nB<|end|>\n<|user|>\nC<|end|>\n<|assistant|>\n"},
+      {"phi3",
+       "<|system|>\nS<|end|>\n<|user|>\nA<|end|>\n<|assistant|>\nB<|end|>\n<|user|>\nC<|end|>\n<|assistant|>"
+       "\n"},
       {"vicuna", "<s>S\n\nUSER: A\nASSISTANT: B</s>\nUSER: C\nASSISTANT:"},
-      {"zephyr", "<|system|>\nS</s>\n<|user|>\nA</s>\n<|assistant|>\nB</s>\n<|user|>\nC</s>\n<|assistant|>\n"},
+      {"zephyr",
+       "<|system|>\nS</s>\n<|user|>\nA</s>\n<|assistant|>\nB</s>\n<|user|>\nC</s>\n<|assistant|>\n"},
   };
-  static const char messages[] = "[{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"A\"}, "
-                                 "{\"role\": \"assistant\", \"content\": \"B\"}, {\"role\": \"user\", \"content\": \"C\"}]";
+  static const char messages[] =
+      "[{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"A\"}, "
+      "{\"role\": \"assistant\", \"content\": \"B\"}, {\"role\": \"user\", \"content\": \"C\"}]";
   for (size_t i = 0; i < sizeof expected / sizeof *expected; ++i) {
     mlx_chat_t *chat = lend(expected[i][0], "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
     mlx_chat_options_t options;
@@ -110,9 +124,13 @@ static char *render(const mlx_chat_t *chat, const char *messages) {
 
 // Models that bring a template of the same format: ./build.sh test fetches theirs.
 TEST(formats_equal_the_templates_that_models_bring) {
-  static const char *const pairs[][2] = {{"chatml", "Qwen-Qwen2.5-7B-Instruct"}, {"gemma", "google-gemma-2-2b-it"}, {"phi3", "microsoft-Phi-3.5-mini-instruct"}};
-  static const char tokens[] = "{\"templates\": {}, \"tokens\": {\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}}";
-  const char *folder = getenv("MLXCEL_TEMPLATES") ? getenv("MLXCEL_TEMPLATES") : MLXCEL_MODELS "/../deps/llama.cpp/models/templates";
+  static const char *const pairs[][2] = {{"chatml", "Qwen-Qwen2.5-7B-Instruct"},
+                                         {"gemma", "google-gemma-2-2b-it"},
+                                         {"phi3", "microsoft-Phi-3.5-mini-instruct"}};
+  static const char tokens[] =
+      "{\"templates\": {}, \"tokens\": {\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}}";
+  const char *folder = getenv("MLXCEL_TEMPLATES") ? getenv("MLXCEL_TEMPLATES")
+                                                  : MLXCEL_MODELS "/../deps/llama.cpp/models/templates";
   for (size_t i = 0; i < 3; ++i) {
     char path[512], *source;
     size_t length;
@@ -122,8 +140,10 @@ TEST(formats_equal_the_templates_that_models_bring) {
     CHECK_OK(mlx_chat_create_with(path, source, length, tokens, strlen(tokens), &theirs));
     const bool system = strcmp(pairs[i][0], "gemma");  // whose own template refuses one
     char messages[256];
-    snprintf(messages, sizeof messages, "[%s{\"role\": \"user\", \"content\": \"A\"}, {\"role\": \"assistant\", \"content\": \"B\"}, "
-             "{\"role\": \"user\", \"content\": \"C\"}]", system ? "{\"role\": \"system\", \"content\": \"S\"}, " : "");
+    snprintf(messages, sizeof messages,
+             "[%s{\"role\": \"user\", \"content\": \"A\"}, {\"role\": \"assistant\", \"content\": \"B\"}, "
+             "{\"role\": \"user\", \"content\": \"C\"}]",
+             system ? "{\"role\": \"system\", \"content\": \"S\"}, " : "");
     char *expected = render(theirs, messages), *text = render(ours, messages);
     CHECK_TEXT(text, expected);
     mlx_chat_free_text(text);
@@ -135,14 +155,18 @@ TEST(formats_equal_the_templates_that_models_bring) {
 }
 
 TEST(a_template_of_the_users_own_is_checked_at_once) {
-  static const char bad[] = "a\nb\n{% if %}", json[] = "{\"templates\": {\"default\": \"x\"}, \"tokens\": {\"bos_token\": \"<s>\"}}";
+  static const char bad[] = "a\nb\n{% if %}",
+                    json[] = "{\"templates\": {\"default\": \"x\"}, \"tokens\": {\"bos_token\": \"<s>\"}}";
   mlx_chat_t *chat;
   mlx_chat_options_t options;
   char *text;
   size_t length;
-  CHECK_ERROR(mlx_chat_create_with("my.jinja", bad, strlen(bad), NULL, 0, &chat), MLX_INVALID_INPUT, "my.jinja, line 3: ");
-  CHECK_ERROR(mlx_chat_create_with("my.jinja", "x", 1, "{", 1, &chat), MLX_INVALID_INPUT, "my.jinja: not valid JSON");
-  CHECK_OK(mlx_chat_create_with("my.jinja", "{{ bos_token }}{{ eos_token }}y", 31, json, strlen(json), &chat));
+  CHECK_ERROR(mlx_chat_create_with("my.jinja", bad, strlen(bad), NULL, 0, &chat), MLX_INVALID_INPUT,
+              "my.jinja, line 3: ");
+  CHECK_ERROR(mlx_chat_create_with("my.jinja", "x", 1, "{", 1, &chat), MLX_INVALID_INPUT,
+              "my.jinja: not valid JSON");
+  CHECK_OK(
+      mlx_chat_create_with("my.jinja", "{{ bos_token }}{{ eos_token }}y", 31, json, strlen(json), &chat));
   mlx_chat_options_initialize(&options);
   CHECK_OK(mlx_chat_render(chat, "[]", 2, &options, &text, &length));
   CHECK_TEXT(text, "<s>y");  // the model's own template is gone, its tokens are not
@@ -152,6 +176,7 @@ TEST(a_template_of_the_users_own_is_checked_at_once) {
   CHECK(!chat);
 }
 
-TEST_MAIN(CASE(every_format_renders_as_jinja2_renders_it), CASE(every_format_is_what_its_models_were_trained_on),
+TEST_MAIN(CASE(every_format_renders_as_jinja2_renders_it),
+          CASE(every_format_is_what_its_models_were_trained_on),
           CASE(formats_equal_the_templates_that_models_bring),
           CASE(a_template_of_the_users_own_is_checked_at_once))

@@ -1,4 +1,5 @@
-// The chat as a person at a terminal has it, and its prompts through pipes: commands, Ctrl-C, a full context, what goes to stdout.
+// The chat as a person at a terminal has it, and its prompts through pipes: commands, Ctrl-C, a full context,
+// what goes to stdout.
 #include <sys/stat.h>
 
 #include "runtime/mlxcel.h"
@@ -24,9 +25,11 @@ static char *read_text(const char *name) {
   return text;
 }
 
-#define START(pty, out, ...)                                                                                             \
-  pty_start(pty, (const char *const[]){MLXCEL_BINARY, "run", "-m", SMOLLM2, "--temp", "0", "--device", "cpu", __VA_ARGS__, NULL}, out, \
-            "xterm")
+#define START(pty, out, ...)                                                                             \
+  pty_start(pty,                                                                                         \
+            (const char *const[]){MLXCEL_BINARY, "run", "-m", SMOLLM2, "--temp", "0", "--device", "cpu", \
+                                  __VA_ARGS__, NULL},                                                    \
+            out, "xterm")
 
 // What a run without a terminal writes for a conversation in a file, all of it read anew.
 static char *fresh_answer(const char *messages) {
@@ -43,7 +46,7 @@ static char *fresh_answer(const char *messages) {
   return run.out;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 
 TEST(answers_are_those_of_a_fresh_session_and_all_that_stdout_gets) {
   pty_t pty;
@@ -66,7 +69,9 @@ TEST(answers_are_those_of_a_fresh_session_and_all_that_stdout_gets) {
   pty_wait_for(&pty, " of them new");
   pty_send(&pty, "/exit\r");
   CHECK_INT(pty_end(&pty), 0);
-  static const char ask[] = "[{\"role\": \"system\", \"content\": \"You are terse.\"}, {\"role\": \"user\", \"content\": \"What is a compiler?\"}]";
+  static const char ask[] =
+      "[{\"role\": \"system\", \"content\": \"You are terse.\"}, {\"role\": \"user\", \"content\": \"What is "
+      "a compiler?\"}]";
   CHECK_OK(mlx_write_file(in_folder("ask.json"), ask, sizeof ask - 1));
   char *out = read_text("out"), *first = fresh_answer(in_folder("ask.json")), expected[4096];
   char *saved = read_text("one.json");
@@ -91,8 +96,9 @@ TEST(ctrl_c_stops_an_answer_and_keeps_the_session) {
   START(&pty, NULL, "-c", "512", "--ignore-eos");
   pty_wait_for(&pty, PROMPT);
   pty_send(&pty, "Count.\r");
-  pty_wait_for(&pty, "\r\n");   // the question's end
-  for (size_t until = pty.shown.length + 20; pty.shown.length < until;) CHECK(pty_read(&pty, 100));  // it writes
+  pty_wait_for(&pty, "\r\n");  // the question's end
+  for (size_t until = pty.shown.length + 20; pty.shown.length < until;)
+    CHECK(pty_read(&pty, 100));  // it writes
   pty_send(&pty, "\x03");
   pty_wait_for(&pty, "(stopped)");
   pty_wait_for(&pty, PROMPT);
@@ -160,7 +166,8 @@ TEST(commands_do_what_help_says) {
   pty_wait_for(&pty, "loaded 5 messages");
   pty_send(&pty, "/bye\r");
   CHECK_INT(pty_end(&pty), 0);
-  char *saved = read_text("c.json"), *other = read_text("other.txt"), *history = read_text("state/mlxcel/history");
+  char *saved = read_text("c.json"), *other = read_text("other.txt"),
+       *history = read_text("state/mlxcel/history");
   CHECK_CONTAINS(saved, "{\"role\": \"system\", \"content\": \"You are a cat.\"}");
   CHECK_CONTAINS(saved, "{\"role\": \"user\", \"content\": \"one\\ntwo\"}");
   CHECK_CONTAINS(saved, "{\"role\": \"user\", \"content\": \"/x\"}");
@@ -181,7 +188,8 @@ TEST(a_full_context_drops_the_oldest_turns_and_goes_on) {
   for (int i = 0; i < 3; ++i) {
     pty_wait_for(&pty, PROMPT);
     pty_send(&pty, "Count to ten, please.\r");
-    if (i == 2) pty_wait_for(&pty, "the context of 128 tokens is full: the oldest 4 messages are no longer read");
+    if (i == 2)
+      pty_wait_for(&pty, "the context of 128 tokens is full: the oldest 4 messages are no longer read");
     pty_wait_for(&pty, "because of -n");
   }
   pty_wait_for(&pty, PROMPT);
@@ -202,8 +210,10 @@ TEST(a_full_context_drops_the_oldest_turns_and_goes_on) {
 TEST(a_dumb_terminal_is_enough) {
   pty_t pty;
   make_folder();
-  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "run", "-m", SMOLLM2, "--temp", "0", "--device", "cpu", "-c", "512", "-n", "4", "-v", NULL}, NULL,
-            "dumb");
+  pty_start(&pty,
+            (const char *const[]){MLXCEL_BINARY, "run", "-m", SMOLLM2, "--temp", "0", "--device", "cpu", "-c",
+                                  "512", "-n", "4", "-v", NULL},
+            NULL, "dumb");
   pty_wait_for(&pty, ">>> ");
   pty_send(&pty, "Hi\n");
   pty_wait_for(&pty, "because of -n");
@@ -217,17 +227,23 @@ TEST(a_dumb_terminal_is_enough) {
 
 // A template that ends with <think>, as those of thinking models do.
 TEST(thinking_is_dimmed_unless_colours_are_unwanted) {
-  static const char source[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n<think>\n";
+  static const char source[] =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor "
+      "%}<|im_start|>assistant\n<think>\n";
   pty_t pty;
   make_folder();
   CHECK_OK(mlx_write_file(in_folder("t.jinja"), source, sizeof source - 1));
   for (int plain = 0; plain < 2; ++plain) {
-    pty_start(&pty, (const char *const[]){"/usr/bin/env", plain ? "NO_COLOR=1" : "X=1", MLXCEL_BINARY, "run", "-m", SMOLLM2, "--temp", "0", "--device",
-                                          "cpu", "-c", "512", "-n", "4", "--chat-template", in_folder("t.jinja"), NULL}, NULL, "xterm");
+    pty_start(&pty,
+              (const char *const[]){"/usr/bin/env", plain ? "NO_COLOR=1" : "X=1", MLXCEL_BINARY, "run", "-m",
+                                    SMOLLM2, "--temp", "0", "--device", "cpu", "-c", "512", "-n", "4",
+                                    "--chat-template", in_folder("t.jinja"), NULL},
+              NULL, "xterm");
     pty_wait_for(&pty, PROMPT);
     pty_send(&pty, "Hi\r");
     pty_wait_for(&pty, "because of -n");
-    const bool dimmed = strstr(pty.shown.data, "\033[2m") && strstr(strstr(pty.shown.data, "\033[2m"), "\033[0m");
+    const bool dimmed =
+        strstr(pty.shown.data, "\033[2m") && strstr(strstr(pty.shown.data, "\033[2m"), "\033[0m");
     CHECK_INT(dimmed, !plain);
     pty_send(&pty, "\x04");
     CHECK_INT(pty_end(&pty), 0);
@@ -251,7 +267,7 @@ TEST(a_chat_that_cannot_be_is_refused) {
   remove_folder();
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Pipes
 
 static void shell(command_t *run, const char *line) {
@@ -274,7 +290,8 @@ static void check_same(const char *line, const char *as) {
 
 TEST(a_chat_through_a_pipe_is_refused_where_there_is_no_template) {
   command_t run;
-  command_start(&run, (const char *const[]){"/bin/sh", "-c", "echo x | \"$1\" run --chat -m " TINY, "sh", MLXCEL_BINARY, NULL});
+  command_start(&run, (const char *const[]){"/bin/sh", "-c", "echo x | \"$1\" run --chat -m " TINY, "sh",
+                                            MLXCEL_BINARY, NULL});
   command_wait(&run);
   CHECK_INT(run.exit_code, MLX_NOT_FOUND);
   CHECK_CONTAINS(run.err, "tiny-llama has no chat template");
@@ -283,11 +300,16 @@ TEST(a_chat_through_a_pipe_is_refused_where_there_is_no_template) {
 }
 
 TEST(a_prompt_through_a_pipe_is_a_turn_where_the_model_has_a_template) {
-  check_same("printf 'What is a compiler?\\n' | \"$1\" run -m " SMOLLM2 FLAGS, "\"$1\" run -m " SMOLLM2 FLAGS " --chat -p 'What is a compiler?'");
-  check_same("printf 'The sky is' | \"$1\" run --no-chat -m " SMOLLM2 FLAGS, "\"$1\" run -m " SMOLLM2 FLAGS " -p 'The sky is'");
-  check_same("printf 'Hi' | \"$1\" run -sys 'Be a cat.' -m " SMOLLM2 FLAGS, "\"$1\" run -m " SMOLLM2 FLAGS " --chat -sys 'Be a cat.' -p Hi");
-  check_same("printf 'the quick' | \"$1\" run --ignore-eos -m " TINY FLAGS, "\"$1\" run --ignore-eos -m " TINY FLAGS " -p 'the quick'");
-  check_same("printf 'not read' | \"$1\" run --ignore-eos -p 'the quick' -m " TINY FLAGS, "\"$1\" run --ignore-eos -m " TINY FLAGS " -p 'the quick'");
+  check_same("printf 'What is a compiler?\\n' | \"$1\" run -m " SMOLLM2 FLAGS,
+             "\"$1\" run -m " SMOLLM2 FLAGS " --chat -p 'What is a compiler?'");
+  check_same("printf 'The sky is' | \"$1\" run --no-chat -m " SMOLLM2 FLAGS,
+             "\"$1\" run -m " SMOLLM2 FLAGS " -p 'The sky is'");
+  check_same("printf 'Hi' | \"$1\" run -sys 'Be a cat.' -m " SMOLLM2 FLAGS,
+             "\"$1\" run -m " SMOLLM2 FLAGS " --chat -sys 'Be a cat.' -p Hi");
+  check_same("printf 'the quick' | \"$1\" run --ignore-eos -m " TINY FLAGS,
+             "\"$1\" run --ignore-eos -m " TINY FLAGS " -p 'the quick'");
+  check_same("printf 'not read' | \"$1\" run --ignore-eos -p 'the quick' -m " TINY FLAGS,
+             "\"$1\" run --ignore-eos -m " TINY FLAGS " -p 'the quick'");
 }
 
 // Leaves the prompt's ids of what --json printed.
@@ -304,7 +326,8 @@ TEST(a_lent_template_is_the_one_that_is_used) {
   CHECK_OK(mlx_write_file(in_folder("bad.jinja"), "one\n{% for %}", 13));
   CHECK_OK(mlx_write_file(in_folder("tools.json"), "[{\"type\": \"function\"}]", 22));
   CHECK_OK(mlx_write_file(in_folder("tools.jinja"), "{{ tools[0].type }}{{ x }}", 26));
-  RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", in_folder("my.jinja"), "-p", "the quick", "-n", "1", "--json");
+  RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", in_folder("my.jinja"), "-p", "the quick", "-n",
+      "1", "--json");
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.out, "\"prompt_ids\": [315, 223, 310, 302]");
   command_free(&run);
@@ -321,12 +344,13 @@ TEST(a_lent_template_is_the_one_that_is_used) {
   CHECK_INT(run.exit_code, MLX_USAGE);
   CHECK_CONTAINS(run.err, "--tools belongs to a chat");
   command_free(&run);
-  RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", in_folder("tools.jinja"), "--tools", in_folder("tools.json"), "--chat-template-kwargs", "{\"x\": \"!\"}",
-      "-p", "x", "-n", "1", "--json");
+  RUN(&run, "run", "-m", TINY, "--chat", "--chat-template", in_folder("tools.jinja"), "--tools",
+      in_folder("tools.json"), "--chat-template-kwargs", "{\"x\": \"!\"}", "-p", "x", "-n", "1", "--json");
   CHECK_INT(run.exit_code, 0);
   cut_after_ids(run.out);
   command_t plain;
-  RUN(&plain, "run", "-m", TINY, "--chat", "--chat-template", in_folder("my.jinja"), "-p", "function!", "-n", "1", "--json");
+  RUN(&plain, "run", "-m", TINY, "--chat", "--chat-template", in_folder("my.jinja"), "-p", "function!", "-n",
+      "1", "--json");
   cut_after_ids(plain.out);
   CHECK_TEXT(run.out, plain.out);
   command_free(&plain);
@@ -334,8 +358,10 @@ TEST(a_lent_template_is_the_one_that_is_used) {
   remove_folder();
 }
 
-TEST_MAIN(CASE(answers_are_those_of_a_fresh_session_and_all_that_stdout_gets), CASE(ctrl_c_stops_an_answer_and_keeps_the_session),
-          CASE(commands_do_what_help_says), CASE(a_full_context_drops_the_oldest_turns_and_goes_on), CASE(a_dumb_terminal_is_enough),
-          CASE(thinking_is_dimmed_unless_colours_are_unwanted), CASE(a_chat_that_cannot_be_is_refused), CASE(a_chat_through_a_pipe_is_refused_where_there_is_no_template),
+TEST_MAIN(CASE(answers_are_those_of_a_fresh_session_and_all_that_stdout_gets),
+          CASE(ctrl_c_stops_an_answer_and_keeps_the_session), CASE(commands_do_what_help_says),
+          CASE(a_full_context_drops_the_oldest_turns_and_goes_on), CASE(a_dumb_terminal_is_enough),
+          CASE(thinking_is_dimmed_unless_colours_are_unwanted), CASE(a_chat_that_cannot_be_is_refused),
+          CASE(a_chat_through_a_pipe_is_refused_where_there_is_no_template),
           CASE(a_prompt_through_a_pipe_is_a_turn_where_the_model_has_a_template),
           CASE(a_lent_template_is_the_one_that_is_used))

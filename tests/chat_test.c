@@ -1,19 +1,22 @@
 // A model's chat template on its way: out of the files, into the bundle, to the command line and the prompt.
-#include "base/json.h"
 #include "models/import/chat.h"
+#include "base/json.h"
 #include "runtime/mlxcel.h"
-#include "tokenizer/tokenizer.h"
 #include "tests/check.h"
 #include "tests/command.h"
 #include "tests/folder.h"
 #include "tests/import_files.h"
+#include "tokenizer/tokenizer.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
-#define TEMPLATE                                                                                                           \
-  "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}\\n{% endfor %}{% if add_generation_prompt " \
+#define TEMPLATE                                                                                     \
+  "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}\\n{% endfor %}{% if " \
+  "add_generation_prompt "                                                                           \
   "%}[assistant]{% endif %}"
 
-static void put_file(const char *name, const char *text) { CHECK_OK(mlx_write_file(in_folder(name), text, strlen(text))); }
+static void put_file(const char *name, const char *text) {
+  CHECK_OK(mlx_write_file(in_folder(name), text, strlen(text)));
+}
 
 static mlx_status_t link_name(void *user, const char *name) {
   (void)user;
@@ -65,7 +68,8 @@ TEST(a_hugging_face_directory_gives_its_templates_and_tokens) {
   CHECK(!text);  // it has none
   mlx_hf_close(hf);
   put_file("m/tokenizer_config.json",
-           "{\"chat_template\": \"A\", \"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}, \"pad_token\": null}");
+           "{\"chat_template\": \"A\", \"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}, "
+           "\"pad_token\": null}");
   check_chat_json("templates", "default", "A");
   check_chat_json("tokens", "bos_token", "<s>");
   check_chat_json("tokens", "eos_token", "</s>");
@@ -74,7 +78,8 @@ TEST(a_hugging_face_directory_gives_its_templates_and_tokens) {
   check_chat_json("tokens", "pad_token", "<pad>");
   check_chat_json("tokens", "bos_token", "<s>");
   put_file("m/tokenizer_config.json",
-           "{\"chat_template\": [{\"name\": \"default\", \"template\": \"B\"}, {\"name\": \"tool_use\", \"template\": \"C\"}]}");
+           "{\"chat_template\": [{\"name\": \"default\", \"template\": \"B\"}, {\"name\": \"tool_use\", "
+           "\"template\": \"C\"}]}");
   check_chat_json("templates", "default", "B");
   check_chat_json("templates", "tool_use", "C");
   put_file("m/chat_template.jinja", "D\n");
@@ -110,10 +115,10 @@ TEST(gguf_metadata_gives_its_templates_and_tokens) {
   size_t length;
   CHECK_OK(mlx_gguf_parse("x.gguf", (const uint8_t *)file.data, file.length, &gguf));
   CHECK_OK(mlx_gguf_chat_json(gguf, &text, &length));
-  snprintf(
-      wanted, sizeof wanted,
-      "{\n\"templates\": {\n  \"default\": \"A\",\n  \"tool_use\": \"B \\\"x\\\"\"},\n\"tokens\": {\"bos_token\": \"%s\"}\n}\n",
-      sample_tokens[1]);
+  snprintf(wanted, sizeof wanted,
+           "{\n\"templates\": {\n  \"default\": \"A\",\n  \"tool_use\": \"B \\\"x\\\"\"},\n\"tokens\": "
+           "{\"bos_token\": \"%s\"}\n}\n",
+           sample_tokens[1]);
   CHECK_TEXT(text, wanted);
   mlx_free(text);
   mlx_gguf_close(gguf);
@@ -128,15 +133,16 @@ TEST(the_template_verb_prints_what_the_model_reads) {
   command_t run;
   make_model();
   put_tiny_template();
-  put_file("messages.json",
-           "[{\"role\": \"system\", \"content\": \"Be <kind>.\"}, {\"role\": \"user\", \"content\": \" Hi é \"}]");
+  put_file(
+      "messages.json",
+      "[{\"role\": \"system\", \"content\": \"Be <kind>.\"}, {\"role\": \"user\", \"content\": \" Hi é \"}]");
   RUN(&run, "template", "-m", in_folder("m"), "--messages", in_folder("messages.json"));
   CHECK_INT(run.exit_code, 0);
   CHECK_TEXT(run.err, "");
   CHECK_TEXT(run.out, "<B>[system] Be <kind>.\n[user] Hi é\n");
   command_free(&run);
-  RUN(&run, "template", "-m", in_folder("m"), "--messages", in_folder("messages.json"), "--add-generation-prompt", "--variables",
-      "{\"bos_token\": \"\"}");
+  RUN(&run, "template", "-m", in_folder("m"), "--messages", in_folder("messages.json"),
+      "--add-generation-prompt", "--variables", "{\"bos_token\": \"\"}");
   CHECK_TEXT(run.out, "[system] Be <kind>.\n[user] Hi é\n[assistant]");
   command_free(&run);
   RUN(&run, "template", "-m", in_folder("m"), "--show");
@@ -152,8 +158,10 @@ TEST(a_real_gguf_file_renders_by_its_own_template) {
   CHECK(mkdtemp(folder));
   put_file("messages.json", "[{\"role\": \"user\", \"content\": \"Hi\"}]");
   RUN(&run, "template", "-m", model, "--messages", in_folder("messages.json"), "--add-generation-prompt");
-  CHECK_TEXT(run.out, "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
-                      "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  CHECK_TEXT(
+      run.out,
+      "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+      "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
   command_free(&run);
   remove_model();
 }
@@ -178,10 +186,12 @@ TEST(what_cannot_be_rendered_is_answered) {
   RUN(&run, "run", "-m", TINY, "-sys", "x", "-p", "x");
   check_refused(&run, MLX_USAGE, "-sys belongs to a chat");
   make_model();
-  put_file("m/tokenizer_config.json", "{\"chat_template\": \"a\\n{{ raise_exception('no ' ~ messages[0].role) }}\"}");
+  put_file("m/tokenizer_config.json",
+           "{\"chat_template\": \"a\\n{{ raise_exception('no ' ~ messages[0].role) }}\"}");
   put_file("messages.json", "[{\"role\": \"user\"}]");
   RUN(&run, "template", "-m", in_folder("m"), "--messages", in_folder("messages.json"));
-  check_refused(&run, MLX_INVALID_INPUT, "/m: chat template, line 2: the template refuses the conversation: no user");
+  check_refused(&run, MLX_INVALID_INPUT,
+                "/m: chat template, line 2: the template refuses the conversation: no user");
   RUN(&run, "run", "-m", in_folder("m"), "--chat", "-p", "x");
   check_refused(&run, MLX_INVALID_INPUT, "the template refuses the conversation: no user");
   put_file("messages.json", "{}");
@@ -211,7 +221,8 @@ static void check_chat_prompt(const char *model) {
   CHECK_OK(mlx_read_file(TINY "/tokenizer.json", SIZE_MAX, &file, &length));
   CHECK_OK(mlx_tokenizer_create("tiny", file, length, &tokenizer));
   CHECK_OK(mlx_tokenizer_encode(tokenizer, text, strlen(text), false, &ids, &count));
-  RUN(&run, "run", "-m", model, "--chat", "-sys", "the", "-p", "quick", "-n", "2", "--json", "--device", "cpu");
+  RUN(&run, "run", "-m", model, "--chat", "-sys", "the", "-p", "quick", "-n", "2", "--json", "--device",
+      "cpu");
   yyjson_val *list = prompt_ids(&run, &json);
   CHECK_INT(yyjson_arr_size(list), count);
   for (size_t i = 0; i < count; ++i) CHECK_INT(yyjson_get_sint(yyjson_arr_get(list, i)), ids[i]);
@@ -254,7 +265,8 @@ TEST(a_lent_template_has_the_models_special_tokens) {
   command_t run;
   make_model();
   put_file("m/tokenizer_config.json", "{\"bos_token\": \"<B>\", \"eos_token\": \"<E>\"}");
-  put_file("messages.json", "[{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": \"Ho\"}]");
+  put_file("messages.json",
+           "[{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": \"Ho\"}]");
   RUN(&run, "template", "-m", in_folder("m"), "--show");
   check_refused(&run, MLX_NOT_FOUND, "has no chat template");
   RUN(&run, "compile", in_folder("m"), "-o", in_folder("c.mlxb"));
@@ -266,7 +278,8 @@ TEST(a_lent_template_has_the_models_special_tokens) {
   CHECK_INT(run.exit_code, 0);
   command_free(&run);
   for (int i = 0; i < 2; ++i) {
-    RUN(&run, "template", "-m", in_folder(i ? "c.mlxb" : "m"), "--messages", in_folder("messages.json"), "--chat-template", "llama2");
+    RUN(&run, "template", "-m", in_folder(i ? "c.mlxb" : "m"), "--messages", in_folder("messages.json"),
+        "--chat-template", "llama2");
     CHECK_TEXT(run.err, "");
     CHECK_TEXT(run.out, "<B>[INST] Hi [/INST] Ho <E>");
     command_free(&run);
@@ -274,8 +287,9 @@ TEST(a_lent_template_has_the_models_special_tokens) {
   remove_model();
 }
 
-TEST_MAIN(CASE(a_hugging_face_directory_gives_its_templates_and_tokens), CASE(gguf_metadata_gives_its_templates_and_tokens),
-          CASE(the_template_verb_prints_what_the_model_reads), CASE(a_real_gguf_file_renders_by_its_own_template),
-          CASE(what_cannot_be_rendered_is_answered),
+TEST_MAIN(CASE(a_hugging_face_directory_gives_its_templates_and_tokens),
+          CASE(gguf_metadata_gives_its_templates_and_tokens),
+          CASE(the_template_verb_prints_what_the_model_reads),
+          CASE(a_real_gguf_file_renders_by_its_own_template), CASE(what_cannot_be_rendered_is_answered),
           CASE(a_chat_runs_from_source_and_from_a_bundle_which_carries_the_template),
           CASE(a_lent_template_has_the_models_special_tokens))

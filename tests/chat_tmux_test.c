@@ -1,5 +1,6 @@
-// The chat on a real terminal's screen, which tmux keeps for us: what a person sees after each step, also when the window changes.
-// Skipped (77) where there is no tmux; tests/chat_terminal_test.c drives the same chat without one.
+// The chat on a real terminal's screen, which tmux keeps for us: what a person sees after each step, also
+// when the window changes. Skipped (77) where there is no tmux; tests/chat_terminal_test.c drives the same
+// chat without one.
 #include <stdarg.h>
 #include <unistd.h>
 
@@ -84,7 +85,8 @@ static void start(int columns, int rows, const char *flags) {
   clean_up();
   strcpy(folder, "/tmp/mlxcel-tmux-XXXXXX");
   CHECK(mkdtemp(folder));
-  mlx_free(tmux("new-session -d -x %d -y %d 'XDG_STATE_HOME=%s/state MLXCEL_CACHE=%s %s run -m " SMOLLM2 " --temp 0 --device cpu -c 512 %s; echo left: $?; sleep 600'",
+  mlx_free(tmux("new-session -d -x %d -y %d 'XDG_STATE_HOME=%s/state MLXCEL_CACHE=%s %s run -m " SMOLLM2
+                " --temp 0 --device cpu -c 512 %s; echo left: $?; sleep 600'",
                 columns, rows, folder, MLXCEL_TEST_CACHE, MLXCEL_BINARY, flags));
   wait_for_prompt();
 }
@@ -130,7 +132,8 @@ TEST(ctrl_c_in_an_answer_leaves_a_prompt) {
   type("Tell me a long story.");
   press("Enter");
   wait_for(">>> Tell me a long story.\n");
-  for (const double begin = command_now(); !strcmp(last_line(), ">>> Tell me a long story.");) {  // until it writes
+  for (const double begin = command_now();
+       !strcmp(last_line(), ">>> Tell me a long story.");) {  // until it writes
     if (command_now() > begin + PATIENCE) CHECK_FAIL("no answer came");
     usleep(20000);
   }
@@ -193,7 +196,8 @@ TEST(a_narrow_terminal_wraps_and_a_resize_redraws) {
 }
 
 int main(int argc, char **argv) {
-  static const check_case_t cases[] = {CASE(a_chat_looks_right_from_the_first_answer_to_the_last_command), CASE(ctrl_c_in_an_answer_leaves_a_prompt),
+  static const check_case_t cases[] = {CASE(a_chat_looks_right_from_the_first_answer_to_the_last_command),
+                                       CASE(ctrl_c_in_an_answer_leaves_a_prompt),
                                        CASE(pasted_lines_wide_characters_and_editing_show_as_they_are),
                                        CASE(a_narrow_terminal_wraps_and_a_resize_redraws)};
   if (system("tmux -V >/dev/null 2>&1")) {

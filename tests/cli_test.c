@@ -16,11 +16,11 @@ static void make_folder(void) {
 static void remove_folder(void) { CHECK_OK(mlx_remove_tree(folder)); }
 
 // Runs with a cache of its own, so that nothing is there already.
-#define RUN_FRESH(command, ...)                              \
-  do {                                                       \
-    setenv("MLXCEL_CACHE", in_folder("cache"), 1);           \
-    RUN(command, __VA_ARGS__);                               \
-    setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);            \
+#define RUN_FRESH(command, ...)                    \
+  do {                                             \
+    setenv("MLXCEL_CACHE", in_folder("cache"), 1); \
+    RUN(command, __VA_ARGS__);                     \
+    setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);  \
   } while (0)
 
 // Exit status |code|, nothing on stdout, and |part| on stderr.
@@ -31,7 +31,7 @@ static void check_refused(command_t *run, int code, const char *part) {
   command_free(run);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // run
 
 TEST(stdout_carries_only_what_the_model_wrote) {
@@ -70,7 +70,8 @@ TEST(json_is_one_object_with_every_documented_field) {
   command_free(&run);
 }
 
-// Hugging Face's second greedy token for the golden prompt is made the end of text: the model must stop there.
+// Hugging Face's second greedy token for the golden prompt is made the end of text: the model must stop
+// there.
 TEST(an_end_of_text_token_stops_the_text_unless_ignored) {
   make_folder();
   command_t run;
@@ -85,12 +86,15 @@ TEST(an_end_of_text_token_stops_the_text_unless_ignored) {
   CHECK_OK(mlx_write_file(in_folder("m.mlxb/manifest.json"), manifest, strlen(manifest)));
   mlx_free(manifest);
   RUN(&run, "run", "--temp", "0", "-m", in_folder("m.mlxb"), "-p", "the quick brown", "-n", "9", "--json");
-  check_refused(&run, MLX_NOT_FOUND, "is code that is not known as made on this machine, and nobody signed it");
-  RUN(&run, "run", "--temp", "0", "-m", in_folder("m.mlxb"), "-p", "the quick brown", "-n", "9", "--json", "--allow-unsigned");
+  check_refused(&run, MLX_NOT_FOUND,
+                "is code that is not known as made on this machine, and nobody signed it");
+  RUN(&run, "run", "--temp", "0", "-m", in_folder("m.mlxb"), "-p", "the quick brown", "-n", "9", "--json",
+      "--allow-unsigned");
   CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218]");
   CHECK_CONTAINS(run.out, "\"finish_reason\": \"stop\"");
   command_free(&run);
-  RUN(&run, "run", "--temp", "0", "-m", in_folder("m.mlxb"), "-p", "the quick brown", "-n", "9", "--json", "--ignore-eos", "--allow-unsigned");
+  RUN(&run, "run", "--temp", "0", "-m", in_folder("m.mlxb"), "-p", "the quick brown", "-n", "9", "--json",
+      "--ignore-eos", "--allow-unsigned");
   CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218, 177, 4, 129, 92, 159, 114, 218]");
   command_free(&run);
   remove_folder();
@@ -102,7 +106,10 @@ TEST(a_prompt_file_or_pipe_is_the_same_as_the_flag) {
   CHECK_OK(mlx_write_file(in_folder("prompt"), "the quick brown\n", 16));
   RUN(&flag, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "8");
   RUN(&file, "run", "--temp", "0", "-m", TINY, "-f", in_folder("prompt"), "-n", "8");
-  command_start(&pipe, (const char *const[]){"/bin/sh", "-c", "echo the quick brown | '" MLXCEL_BINARY "' run --temp 0 -m '" TINY "' -f - -n 8", NULL});
+  command_start(&pipe, (const char *const[]){"/bin/sh", "-c",
+                                             "echo the quick brown | '" MLXCEL_BINARY
+                                             "' run --temp 0 -m '" TINY "' -f - -n 8",
+                                             NULL});
   command_wait(&pipe);
   CHECK_TEXT(file.out, flag.out);
   CHECK_TEXT(pipe.out, flag.out);
@@ -135,7 +142,8 @@ TEST(a_prompt_longer_than_the_context_is_refused_before_any_work) {
 
 TEST(cuda_without_a_usable_gpu_is_an_error_that_says_why) {
   command_t run;
-  RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "4", "--device", "cuda", "--json");
+  RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "4", "--device", "cuda",
+      "--json");
   if (!run.exit_code) {
     fprintf(stderr, "  this machine has a GPU: held against Hugging Face's tokens instead\n");
     CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218, 177, 4]");
@@ -159,7 +167,8 @@ TEST(nothing_links_nvidias_libraries) {
 TEST(verbose_names_the_kernels_on_stderr) {
   make_folder();
   command_t run;
-  RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "2", "-v", "--device", "cpu", "--json");
+  RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "2", "-v", "--device", "cpu",
+      "--json");
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218]");
   CHECK_CONTAINS(run.err, "kernels: none (plain lowering)\n");
@@ -172,7 +181,7 @@ TEST(verbose_names_the_kernels_on_stderr) {
   remove_folder();
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // compile
 
 TEST(a_compiled_model_runs_like_its_source) {
@@ -252,7 +261,8 @@ TEST(a_special_file_is_written_to_and_not_replaced) {
     RUN(&run, "compile", TINY, "--emit", "stablehlo", "--ctx", "64", "-o", in_folder("link.mlir"));
     CHECK_INT(run.exit_code, 0);
     command_free(&run);
-    CHECK(!lstat(in_folder("link.mlir"), &link) && S_ISLNK(link.st_mode) && mlx_is_file(in_folder("target.mlir")));
+    CHECK(!lstat(in_folder("link.mlir"), &link) && S_ISLNK(link.st_mode) &&
+          mlx_is_file(in_folder("target.mlir")));
   }
   remove_folder();
 }
@@ -272,7 +282,8 @@ TEST(a_memory_file_system_is_as_good_as_any) {
   command_free(&run);
   char *text, *golden;
   CHECK_OK(mlx_read_file(in_folder("long.mlir"), SIZE_MAX, &text, NULL));
-  CHECK_OK(mlx_read_file(MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.stablehlo.mlir", SIZE_MAX, &golden, NULL));
+  CHECK_OK(
+      mlx_read_file(MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.stablehlo.mlir", SIZE_MAX, &golden, NULL));
   CHECK_TEXT(text, golden);
   mlx_free(text);
   mlx_free(golden);
@@ -285,7 +296,8 @@ TEST(many_writers_of_one_bundle_all_succeed) {
   char out[128];
   snprintf(out, sizeof out, "%s", in_folder("m.mlxb"));
   CHECK_OK(mlx_make_dirs(in_folder("m.mlxb.tmp.999999.backup"), 0700));  // somebody's, whatever it looks like
-  for (int i = 0; i < 6; ++i) command_start(&runs[i], (const char *const[]){MLXCEL_BINARY, "compile", TINY, "-o", out, NULL});
+  for (int i = 0; i < 6; ++i)
+    command_start(&runs[i], (const char *const[]){MLXCEL_BINARY, "compile", TINY, "-o", out, NULL});
   for (int i = 0; i < 6; ++i) {
     command_wait(&runs[i]);
     if (runs[i].exit_code) CHECK_FAIL("writer %d: exit status %d: %s", i, runs[i].exit_code, runs[i].err);
@@ -300,18 +312,23 @@ TEST(many_writers_of_one_bundle_all_succeed) {
 
 TEST(a_reader_that_goes_away_is_no_error_to_talk_about) {
   command_t run;
-  command_start(&run, (const char *const[]){"/bin/sh", "-c", "'" MLXCEL_BINARY "' run -m '" TINY "' -p 'the quick brown' --ignore-eos | head -c 3", NULL});
+  command_start(&run, (const char *const[]){"/bin/sh", "-c",
+                                            "'" MLXCEL_BINARY "' run -m '" TINY
+                                            "' -p 'the quick brown' --ignore-eos | head -c 3",
+                                            NULL});
   command_wait(&run);
   CHECK_INT(run.exit_code, 0);
   CHECK(!strstr(run.err, "cannot write"));
   command_free(&run);
 }
 
-// The file is replaced while the compiler works: the weights of the one must never be stored under the digest of the other.
+// The file is replaced while the compiler works: the weights of the one must never be stored under the digest
+// of the other.
 TEST(a_model_that_changes_while_it_is_compiled_is_refused) {
   make_folder();
-  static const char script[] = "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
-                               "sleep 1\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo fake > \"$2\"; shift; done\n";
+  static const char script[] =
+      "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
+      "sleep 1\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo fake > \"$2\"; shift; done\n";
   CHECK_OK(mlx_write_file(in_folder("slow"), script, strlen(script)));
   CHECK(!chmod(in_folder("slow"), 0755));
   CHECK_OK(mlx_copy_file(TINY_GGUF, in_folder("m.gguf")));
@@ -321,7 +338,8 @@ TEST(a_model_that_changes_while_it_is_compiled_is_refused) {
   snprintf(compiler, sizeof compiler, "%s", in_folder("slow"));
   setenv("MLXCEL_CACHE", in_folder("cache"), 1);
   command_t run;
-  command_start(&run, (const char *const[]){MLXCEL_BINARY, "compile", model, "--iree-compile", compiler, "-o", "/nowhere/x.mlxb", NULL});
+  command_start(&run, (const char *const[]){MLXCEL_BINARY, "compile", model, "--iree-compile", compiler, "-o",
+                                            "/nowhere/x.mlxb", NULL});
   setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
   usleep(500000);
   CHECK(!rename(in_folder("other.gguf"), model));
@@ -337,17 +355,21 @@ TEST(a_context_is_honoured_to_the_position) {
   CHECK_CONTAINS(run.out, "\"finish_reason\": \"context\"");
   mlx_json_t json;
   CHECK_OK(mlx_json_parse("stdout", run.out, run.out_length, &json));
-  CHECK_INT(yyjson_arr_size(yyjson_obj_get(json.root, "output_ids")), 3);  // one position each, and one chosen at the last
+  CHECK_INT(yyjson_arr_size(yyjson_obj_get(json.root, "output_ids")),
+            3);  // one position each, and one chosen at the last
   mlx_json_close(&json);
   command_free(&run);
 }
 
 TEST(a_full_disk_under_stdout_is_an_error) {
   command_t run;
-  command_start(&run, (const char *const[]){"/bin/sh", "-c", "'" MLXCEL_BINARY "' run -m '" TINY "' -p b -n 1 > /dev/full", NULL});
+  command_start(&run,
+                (const char *const[]){"/bin/sh", "-c",
+                                      "'" MLXCEL_BINARY "' run -m '" TINY "' -p b -n 1 > /dev/full", NULL});
   command_wait(&run);
   check_refused(&run, MLX_IO, "cannot write to stdout");
-  command_start(&run, (const char *const[]){"/bin/sh", "-c", "'" MLXCEL_BINARY "' run --help > /dev/full", NULL});
+  command_start(&run,
+                (const char *const[]){"/bin/sh", "-c", "'" MLXCEL_BINARY "' run --help > /dev/full", NULL});
   command_wait(&run);
   check_refused(&run, MLX_IO, "cannot write to stdout");
 }
@@ -358,7 +380,8 @@ TEST(emit_writes_stablehlo_or_a_bare_vmfb) {
   RUN(&run, "compile", TINY, "--emit", "stablehlo", "--ctx", "64", "-o", "-");
   CHECK_INT(run.exit_code, 0);
   char *golden;
-  CHECK_OK(mlx_read_file(MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.stablehlo.mlir", SIZE_MAX, &golden, NULL));
+  CHECK_OK(
+      mlx_read_file(MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.stablehlo.mlir", SIZE_MAX, &golden, NULL));
   CHECK_TEXT(run.out, golden);
   mlx_free(golden);
   command_free(&run);
@@ -407,7 +430,8 @@ TEST(a_compiler_that_fails_is_quoted_and_one_that_says_nothing_is_said_to) {
   run_with_compiler(&run, "#!/bin/sh\nkill -KILL $$\n");
   CHECK_CONTAINS(run.err, "printed nothing");
   check_refused(&run, MLX_TOOL_FAILED, "signal 9 (Killed)");
-  run_with_compiler(&run, "#!/bin/sh\necho working; echo 'x.mlir:3:1: error: no such op' >&2; echo more >&2; exit 1\n");
+  run_with_compiler(
+      &run, "#!/bin/sh\necho working; echo 'x.mlir:3:1: error: no such op' >&2; echo more >&2; exit 1\n");
   CHECK_CONTAINS(run.err, "x.mlir:3:1: error: no such op");
   check_refused(&run, MLX_TOOL_FAILED, ".log");
   remove_folder();
@@ -424,7 +448,7 @@ TEST(compile_of_smollm2_stays_below_a_gibibyte) {
   remove_folder();
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Bad input
 
 TEST(bad_words_on_the_command_line_are_answered) {
@@ -486,15 +510,21 @@ TEST(a_config_that_changes_the_maths_is_refused_by_field) {
   check_config_refused("model_type", "\"mamba\"", MLX_UNSUPPORTED, "field 'model_type' is 'mamba'");
   check_config_refused("model_type", "\"qwen_2\"", MLX_UNSUPPORTED, "'qwen2' is the nearest of ");
   check_config_refused("hidden_act", "\"snake\"", MLX_UNSUPPORTED, "field 'hidden_act' is 'snake'");
-  check_config_refused("attention_bias", "true", MLX_INVALID_INPUT, "tensor 'model.layers.0.self_attn.q_proj.bias' is missing");
-  check_config_refused("partial_rotary_factor", "0.5", MLX_UNSUPPORTED, "field 'partial_rotary_factor' is 0.5");
+  check_config_refused("attention_bias", "true", MLX_INVALID_INPUT,
+                       "tensor 'model.layers.0.self_attn.q_proj.bias' is missing");
+  check_config_refused("partial_rotary_factor", "0.5", MLX_UNSUPPORTED,
+                       "field 'partial_rotary_factor' is 0.5");
   check_config_refused("rope_scaling", "{\"factor\": 8.0}", MLX_UNSUPPORTED, "field 'rope_scaling' is given");
-  check_config_refused("rope_scaling", "{\"rope_type\": \"cubic\"}", MLX_UNSUPPORTED, "field 'rope_scaling.rope_type' is 'cubic'");
+  check_config_refused("rope_scaling", "{\"rope_type\": \"cubic\"}", MLX_UNSUPPORTED,
+                       "field 'rope_scaling.rope_type' is 'cubic'");
   check_config_refused("num_key_value_heads", "3", MLX_INVALID_INPUT, "field 'num_key_value_heads' is 3");
-  check_config_refused("hidden_size", "\"wide\"", MLX_INVALID_INPUT, "field 'hidden_size' must be an integer");
+  check_config_refused("hidden_size", "\"wide\"", MLX_INVALID_INPUT,
+                       "field 'hidden_size' must be an integer");
   check_config_refused("hidden_size", "64", MLX_INVALID_INPUT, "has shape");
-  check_config_refused("num_hidden_layers", "99999", MLX_INVALID_INPUT, "config.json: field 'num_hidden_layers' must be between 1 and 1024");
-  check_config_refused("max_position_embeddings", "1073741824", MLX_OUT_OF_MEMORY, "KV cache of a context of 1073741824");
+  check_config_refused("num_hidden_layers", "99999", MLX_INVALID_INPUT,
+                       "config.json: field 'num_hidden_layers' must be between 1 and 1024");
+  check_config_refused("max_position_embeddings", "1073741824", MLX_OUT_OF_MEMORY,
+                       "KV cache of a context of 1073741824");
 }
 
 TEST(a_damaged_bundle_is_refused_by_name) {
@@ -530,14 +560,15 @@ TEST(a_bundle_of_another_contract_names_both) {
   remove_folder();
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The rest
 
 TEST(links_pick_the_verb) {
   char link[512];
   snprintf(link, sizeof link, "%s-run", MLXCEL_BINARY);
   command_t run;
-  command_start(&run, (const char *const[]){link, "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "2", "--json", NULL});
+  command_start(&run, (const char *const[]){link, "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n",
+                                            "2", "--json", NULL});
   command_wait(&run);
   CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218]");
   command_free(&run);
@@ -607,11 +638,13 @@ TEST(eval_measures_a_text_and_the_way_to_a_reference) {
   for (int i = 0; i < 400; ++i) mlx_text_printf(&text, "%c%d ", 'a' + i * 7 % 26, i * i % 97);
   CHECK_OK(mlx_write_file(in_folder("text"), text.data, text.length));
   mlx_text_clear(&text);
-  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "64", "--chunks", "2", "--device", "cpu", "--save-logprobs", in_folder("ref"));
+  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "64", "--chunks", "2", "--device", "cpu",
+      "--save-logprobs", in_folder("ref"));
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.out, " over 62 tokens, the second halves of 2 chunks of 64\n");
   command_free(&run);
-  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "64", "--chunks", "2", "--device", "cpu", "--kl", in_folder("ref"), "--json");
+  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "64", "--chunks", "2", "--device", "cpu",
+      "--kl", in_folder("ref"), "--json");
   CHECK_INT(run.exit_code, 0);
   yyjson_doc *doc = yyjson_read(run.out, run.out_length, 0);
   CHECK(doc);
@@ -622,12 +655,15 @@ TEST(eval_measures_a_text_and_the_way_to_a_reference) {
   CHECK(yyjson_get_num(yyjson_obj_get(root, "same_best")) == 1.0);
   yyjson_doc_free(doc);
   command_free(&run);
-  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "32", "--chunks", "2", "--device", "cpu", "--kl", in_folder("ref"));
+  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "32", "--chunks", "2", "--device", "cpu",
+      "--kl", in_folder("ref"));
   check_refused(&run, MLX_INVALID_INPUT, "was made with another vocabulary or other chunks");
   CHECK(!truncate(in_folder("ref"), 5000));
-  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "64", "--chunks", "2", "--device", "cpu", "--kl", in_folder("ref"));
+  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "64", "--chunks", "2", "--device", "cpu",
+      "--kl", in_folder("ref"));
   check_refused(&run, MLX_INVALID_INPUT, "is damaged");
-  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "64", "--chunks", "2", "--device", "cpu", "--kl", in_folder("text"));
+  RUN(&run, "eval", "-m", TINY, "-f", in_folder("text"), "-c", "64", "--chunks", "2", "--device", "cpu",
+      "--kl", in_folder("text"));
   check_refused(&run, MLX_INVALID_INPUT, "is no file of log-probabilities");
   CHECK_OK(mlx_write_file(in_folder("short"), "a", 1));
   RUN(&run, "eval", "-m", TINY, "-f", in_folder("short"), "-c", "64", "--device", "cpu");
@@ -652,7 +688,8 @@ TEST(show_says_what_a_model_is_without_compiling_it) {
   yyjson_val *root = yyjson_doc_get_root(doc);
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(root, "format")), "gguf");
   CHECK(yyjson_get_bool(yyjson_obj_get(root, "tied_head")));
-  CHECK_INT(yyjson_get_int(yyjson_obj_get(yyjson_obj_get(root, "kv_bytes"), "f32")), 2 * yyjson_get_int(yyjson_obj_get(yyjson_obj_get(root, "kv_bytes"), "bf16")));
+  CHECK_INT(yyjson_get_int(yyjson_obj_get(yyjson_obj_get(root, "kv_bytes"), "f32")),
+            2 * yyjson_get_int(yyjson_obj_get(yyjson_obj_get(root, "kv_bytes"), "bf16")));
   yyjson_doc_free(doc);
   command_free(&c);
   RUN(&c, "show", "/nowhere");
@@ -663,8 +700,9 @@ TEST(the_cache_can_be_seen_and_cleared) {
   make_folder();
   char *fresh = strdup(in_folder("cache"));
   command_t run;
-  static const char script[] = "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
-                               "while [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo fake > \"$2\"; shift; done\n";
+  static const char script[] =
+      "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
+      "while [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo fake > \"$2\"; shift; done\n";
   CHECK_OK(mlx_write_file(in_folder("fake"), script, strlen(script)));
   CHECK(!chmod(in_folder("fake"), 0755));
   RUN_FRESH(&run, "compile", TINY, "--iree-compile", in_folder("fake"), "-o", in_folder("x.mlxb"));
@@ -689,14 +727,26 @@ TEST(the_cache_can_be_seen_and_cleared) {
   remove_folder();
 }
 
-TEST_MAIN(CASE(stdout_carries_only_what_the_model_wrote), CASE(json_is_one_object_with_every_documented_field),
-          CASE(an_end_of_text_token_stops_the_text_unless_ignored), CASE(a_prompt_file_or_pipe_is_the_same_as_the_flag),
+TEST_MAIN(CASE(stdout_carries_only_what_the_model_wrote),
+          CASE(json_is_one_object_with_every_documented_field),
+          CASE(an_end_of_text_token_stops_the_text_unless_ignored),
+          CASE(a_prompt_file_or_pipe_is_the_same_as_the_flag),
           CASE(a_prompt_longer_than_the_context_is_refused_before_any_work),
           CASE(cuda_without_a_usable_gpu_is_an_error_that_says_why), CASE(nothing_links_nvidias_libraries),
-          CASE(verbose_names_the_kernels_on_stderr), CASE(a_compiled_model_runs_like_its_source), CASE(what_is_not_a_compiled_model_is_never_overwritten), CASE(a_special_file_is_written_to_and_not_replaced), CASE(a_memory_file_system_is_as_good_as_any), CASE(many_writers_of_one_bundle_all_succeed), CASE(a_reader_that_goes_away_is_no_error_to_talk_about), CASE(a_model_that_changes_while_it_is_compiled_is_refused), CASE(a_context_is_honoured_to_the_position), CASE(a_full_disk_under_stdout_is_an_error), CASE(a_config_that_changes_the_maths_is_refused_by_field),
+          CASE(verbose_names_the_kernels_on_stderr), CASE(a_compiled_model_runs_like_its_source),
+          CASE(what_is_not_a_compiled_model_is_never_overwritten),
+          CASE(a_special_file_is_written_to_and_not_replaced), CASE(a_memory_file_system_is_as_good_as_any),
+          CASE(many_writers_of_one_bundle_all_succeed),
+          CASE(a_reader_that_goes_away_is_no_error_to_talk_about),
+          CASE(a_model_that_changes_while_it_is_compiled_is_refused),
+          CASE(a_context_is_honoured_to_the_position), CASE(a_full_disk_under_stdout_is_an_error),
+          CASE(a_config_that_changes_the_maths_is_refused_by_field),
           CASE(a_compiled_model_keeps_its_dtype_and_one_that_names_none_is_f32),
           CASE(emit_writes_stablehlo_or_a_bare_vmfb), CASE(a_level_this_cpu_has_compiles_and_runs),
           CASE(a_compiler_that_fails_is_quoted_and_one_that_says_nothing_is_said_to),
           CASE(compile_of_smollm2_stays_below_a_gibibyte), CASE(bad_words_on_the_command_line_are_answered),
-          CASE(a_damaged_bundle_is_refused_by_name), CASE(a_bundle_of_another_contract_names_both), CASE(links_pick_the_verb),
-          CASE(help_and_version_go_to_stdout), CASE(the_doctor_finds_a_well_machine_well_and_says_what_is_missing), CASE(eval_measures_a_text_and_the_way_to_a_reference), CASE(show_says_what_a_model_is_without_compiling_it), CASE(the_cache_can_be_seen_and_cleared))
+          CASE(a_damaged_bundle_is_refused_by_name), CASE(a_bundle_of_another_contract_names_both),
+          CASE(links_pick_the_verb), CASE(help_and_version_go_to_stdout),
+          CASE(the_doctor_finds_a_well_machine_well_and_says_what_is_missing),
+          CASE(eval_measures_a_text_and_the_way_to_a_reference),
+          CASE(show_says_what_a_model_is_without_compiling_it), CASE(the_cache_can_be_seen_and_cleared))

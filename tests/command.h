@@ -26,7 +26,7 @@ typedef struct command {
   // after command_wait
   char *out, *err;  // owned, NUL-terminated
   size_t out_length;
-  int exit_code;    // -signal when it was killed
+  int exit_code;  // -signal when it was killed
   double seconds;
   long peak_kib;
 } command_t;
@@ -41,7 +41,8 @@ static inline double command_now(void) {
 static inline HANDLE command_file(char *path) {
   SECURITY_ATTRIBUTES inherited = {.nLength = sizeof inherited, .bInheritHandle = TRUE};
   mlx_test_name(path);
-  return CreateFileA(path, GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE, &inherited, CREATE_ALWAYS, 0, NULL);
+  return CreateFileA(path, GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE, &inherited, CREATE_ALWAYS, 0,
+                     NULL);
 }
 
 // Each argument in quotes; those of tests end in no backslash.
@@ -65,7 +66,8 @@ static inline void command_start(command_t *command, const char *const *argv) {
   strcpy(command->out_path, "/tmp/mlxcel-test-out-XXXXXX");
   strcpy(command->err_path, "/tmp/mlxcel-test-err-XXXXXX");
   HANDLE out = command_file(command->out_path), err = command_file(command->err_path);
-  STARTUPINFOW info = {.cb = sizeof info, .dwFlags = STARTF_USESTDHANDLES, .hStdOutput = out, .hStdError = err};
+  STARTUPINFOW info = {
+      .cb = sizeof info, .dwFlags = STARTF_USESTDHANDLES, .hStdOutput = out, .hStdError = err};
   PROCESS_INFORMATION process = {0};
   wchar_t line[16384];
   command_line(argv, line, 16384);
@@ -143,10 +145,10 @@ static inline void command_shell(const char *folder, const char *script) {
 }
 
 // RUN(&command, "arg", ...): runs MLXCEL_BINARY with these arguments to its end.
-#define RUN(command, ...)                                                              \
-  do {                                                                                 \
-    command_start(command, (const char *const[]){MLXCEL_BINARY, __VA_ARGS__, NULL});   \
-    command_wait(command);                                                             \
+#define RUN(command, ...)                                                            \
+  do {                                                                               \
+    command_start(command, (const char *const[]){MLXCEL_BINARY, __VA_ARGS__, NULL}); \
+    command_wait(command);                                                           \
   } while (0)
 
 #endif  // MLXCEL_TESTS_COMMAND_H_

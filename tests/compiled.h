@@ -6,8 +6,10 @@
 #include "runtime/mlxcel.h"
 #include "tests/check.h"
 
-// What |model| compiles to, on the CPU; with the weights of |weights_path| where that is not NULL. |threads|: 0 for the default.
-static inline mlx_engine_t *open_compiled(const char *model, const mlx_compile_options_t *compile, const char *weights_path, int threads) {
+// What |model| compiles to, on the CPU; with the weights of |weights_path| where that is not NULL. |threads|:
+// 0 for the default.
+static inline mlx_engine_t *open_compiled(const char *model, const mlx_compile_options_t *compile,
+                                          const char *weights_path, int threads) {
   mlx_cache_t *cache;
   mlx_compiled_t compiled;
   mlx_engine_t *engine;

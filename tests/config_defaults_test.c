@@ -1,7 +1,8 @@
 // A field that config.json does not have is what Hugging Face's class takes it for.
 //
-// tests/goldens/config_defaults.json, which tests/parity/config_defaults.py wrote, has that value for every field of every fixture. The
-// config less the field must be read, or refused, as the config with the value in it; a reader may want the field instead.
+// tests/goldens/config_defaults.json, which tests/parity/config_defaults.py wrote, has that value for every
+// field of every fixture. The config less the field must be read, or refused, as the config with the value in
+// it; a reader may want the field instead.
 #include <unistd.h>
 
 #include "base/file.h"
@@ -33,8 +34,10 @@ static const mlx_arch_t *arch_of(const mlx_source_t *source) {
   CHECK_FAIL("no architecture for %s", mlx_source_architecture(source));
 }
 
-// Reads config.json in |folder|, which becomes |root| with |key| as |value|, or without it where that is NULL.
-static mlx_status_t read_config(const char *folder, yyjson_val *root, const char *key, yyjson_val *value, mlx_config_t *out) {
+// Reads config.json in |folder|, which becomes |root| with |key| as |value|, or without it where that is
+// NULL.
+static mlx_status_t read_config(const char *folder, yyjson_val *root, const char *key, yyjson_val *value,
+                                mlx_config_t *out) {
   char path[128];
   size_t length;
   mlx_source_t *source;
@@ -71,14 +74,17 @@ static size_t check_fixture(const char *name, yyjson_val *fields) {
   mlx_json_t config = read_json(from);
   yyjson_obj_foreach(fields, index, count, key, value) {
     const char *field = yyjson_get_str(key);
-    mlx_status_t without = read_config(folder, config.root, field, NULL, &less), given = read_config(folder, config.root, field, value, &with);
+    mlx_status_t without = read_config(folder, config.root, field, NULL, &less),
+                 given = read_config(folder, config.root, field, value, &with);
     const bool required = without && strstr(mlx_status_message(without), "is missing");
-    if (!required && (!without != !given || (without && strcmp(mlx_status_message(without), mlx_status_message(given))))) {
-      CHECK_FAIL("%s without '%s': %s; with Hugging Face's default: %s", name, field, without ? mlx_status_message(without) : "fine",
-                 given ? mlx_status_message(given) : "fine");
+    if (!required &&
+        (!without != !given || (without && strcmp(mlx_status_message(without), mlx_status_message(given))))) {
+      CHECK_FAIL("%s without '%s': %s; with Hugging Face's default: %s", name, field,
+                 without ? mlx_status_message(without) : "fine", given ? mlx_status_message(given) : "fine");
     }
     if (!without && memcmp(&less, &with, sizeof less)) {
-      CHECK_FAIL("%s without '%s' is not what it is with Hugging Face's default, %s", name, field, yyjson_val_write(value, 0, NULL));
+      CHECK_FAIL("%s without '%s' is not what it is with Hugging Face's default, %s", name, field,
+                 yyjson_val_write(value, 0, NULL));
     }
     taken += !required;
     mlx_status_free(given);
@@ -97,7 +103,8 @@ TEST(a_missing_field_is_what_hugging_face_takes_it_for) {
   yyjson_obj_foreach(mlx_json_find(goldens.root, "fixtures"), index, count, name, fields) {
     if (only && strcmp(only, yyjson_get_str(name))) continue;
     const size_t taken = check_fixture(yyjson_get_str(name), fields);
-    fprintf(stderr, "  %-18s %zu of %zu defaults taken, the other fields required\n", yyjson_get_str(name), taken, yyjson_obj_size(fields));
+    fprintf(stderr, "  %-18s %zu of %zu defaults taken, the other fields required\n", yyjson_get_str(name),
+            taken, yyjson_obj_size(fields));
   }
   CHECK(count > 30);
   mlx_json_close(&goldens);

@@ -30,8 +30,10 @@ TEST(messages_come_out_as_they_went_in) {
   CHECK_OK(mlx_conversation_set_system(c, "two", 3));
   CHECK_TEXT(mlx_conversation_system(c), "two");
   CHECK_INT(mlx_conversation_count(c), 3);
-  check_json(c, 0, "[\n  {\"role\": \"system\", \"content\": \"two\"},\n  {\"role\": \"user\", \"content\": \"a \\\"b\\\"\\n\\ufffd\"},\n"
-                   "  {\"role\": \"assistant\", \"content\": \"\"}\n]\n");
+  check_json(c, 0,
+             "[\n  {\"role\": \"system\", \"content\": \"two\"},\n  {\"role\": \"user\", \"content\": \"a "
+             "\\\"b\\\"\\n\\ufffd\"},\n"
+             "  {\"role\": \"assistant\", \"content\": \"\"}\n]\n");
   CHECK_OK(mlx_conversation_set_system(c, NULL, 0));
   CHECK_INT(mlx_conversation_count(c), 2);
   mlx_conversation_cut(c, 1);
@@ -40,27 +42,38 @@ TEST(messages_come_out_as_they_went_in) {
 }
 
 TEST(turns_begin_with_a_users_message_and_the_system_always_stays) {
-  mlx_conversation_t *c = parse("[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"tool_calls\":[1]},"
-                                "{\"role\":\"tool\",\"content\":\"r\"},{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\",\"content\":\"c\"}]");
+  mlx_conversation_t *c = parse(
+      "[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"a\"},{\"role\":"
+      "\"assistant\",\"tool_calls\":[1]},"
+      "{\"role\":\"tool\",\"content\":\"r\"},{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\","
+      "\"content\":\"c\"}]");
   CHECK_INT(mlx_conversation_next_turn(c, 0), 1);
   CHECK_INT(mlx_conversation_next_turn(c, 1), 5);
   CHECK_INT(mlx_conversation_next_turn(c, 5), 6);
   CHECK_INT(mlx_conversation_next_turn(c, 6), 6);
-  check_json(c, 5, "[\n  {\"role\":\"system\",\"content\":\"s\"},\n  {\"role\":\"user\",\"content\":\"c\"}\n]\n");
+  check_json(c, 5,
+             "[\n  {\"role\":\"system\",\"content\":\"s\"},\n  {\"role\":\"user\",\"content\":\"c\"}\n]\n");
   mlx_conversation_free(c);
 }
 
 TEST(what_a_template_may_read_of_a_message_is_kept) {
-  mlx_conversation_t *c = parse("{\"model\": \"x\", \"messages\": [{\"role\": \"assistant\", \"content\": null, \"reasoning_content\": \"hm\", "
-                                "\"tool_calls\": [{\"id\": 12345678901234567890, \"x\": 0.1}]}, {\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}");
+  mlx_conversation_t *c = parse(
+      "{\"model\": \"x\", \"messages\": [{\"role\": \"assistant\", \"content\": null, \"reasoning_content\": "
+      "\"hm\", "
+      "\"tool_calls\": [{\"id\": 12345678901234567890, \"x\": 0.1}]}, {\"role\": \"user\", \"content\": "
+      "[{\"type\": \"text\"}]}]}");
   CHECK_TEXT(mlx_conversation_text(c, 0), "");
-  check_json(c, 0, "[\n  {\"role\":\"assistant\",\"content\":null,\"reasoning_content\":\"hm\",\"tool_calls\":[{\"id\":12345678901234567890,\"x\":0.1}]},\n"
-                   "  {\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}\n]\n");
+  check_json(c, 0,
+             "[\n  "
+             "{\"role\":\"assistant\",\"content\":null,\"reasoning_content\":\"hm\",\"tool_calls\":[{\"id\":"
+             "12345678901234567890,\"x\":0.1}]},\n"
+             "  {\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}\n]\n");
   mlx_conversation_free(c);
 }
 
 TEST(damaged_files_are_refused_by_name) {
-  static const char whole[] = "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]";
+  static const char whole[] =
+      "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]";
   static const char *const cases[][2] = {
       {"", "c.json: not valid JSON"},
       {"5", "c.json: the JSON value must be a list or an object"},
@@ -71,23 +84,27 @@ TEST(damaged_files_are_refused_by_name) {
       {"[{\"role\":\"\"}]", "c.json: message 1 has no role"},
       {"[{\"role\":5}]", "c.json: message 1 has no role"},
       {"[{\"role\":\"a\\u0000b\"}]", "c.json: message 1 has a zero byte in its role"},
-      {"[{\"role\":\"user\",\"content\":{}}]", "c.json: message 1 has a content that is no text, list or null"},
+      {"[{\"role\":\"user\",\"content\":{}}]",
+       "c.json: message 1 has a content that is no text, list or null"},
       {"[{\"role\":\"user\",\"role\":\"user\"}]", "c.json: field 'role' is given twice"},
   };
   mlx_conversation_t *c;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
-    CHECK_ERROR(mlx_conversation_parse("c.json", cases[i][0], strlen(cases[i][0]), &c), MLX_INVALID_INPUT, cases[i][1]);
+    CHECK_ERROR(mlx_conversation_parse("c.json", cases[i][0], strlen(cases[i][0]), &c), MLX_INVALID_INPUT,
+                cases[i][1]);
     CHECK(!c);
   }
   for (size_t length = 0; length < sizeof whole - 1; ++length) {  // a file that was cut anywhere
-    CHECK_ERROR(mlx_conversation_parse("c.json", whole, length, &c), MLX_INVALID_INPUT, "c.json: not valid JSON");
+    CHECK_ERROR(mlx_conversation_parse("c.json", whole, length, &c), MLX_INVALID_INPUT,
+                "c.json: not valid JSON");
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 
 static mlx_status_t work(void) {
-  static const char json[] = "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]";
+  static const char json[] =
+      "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]";
   mlx_conversation_t *c;
   char *text = NULL;
   size_t length;
@@ -116,9 +133,11 @@ TEST(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing) {
   mlx_memory_set_calls(NULL);
   CHECK_OK(status);
   CHECK(total > 10);
-  if (memory.target) CHECK_FAIL("allocation %ld of %ld: not a status, or %ld blocks left", memory.target, total, memory.live);
+  if (memory.target)
+    CHECK_FAIL("allocation %ld of %ld: not a status, or %ld blocks left", memory.target, total, memory.live);
 }
 
-TEST_MAIN(CASE(messages_come_out_as_they_went_in), CASE(turns_begin_with_a_users_message_and_the_system_always_stays),
+TEST_MAIN(CASE(messages_come_out_as_they_went_in),
+          CASE(turns_begin_with_a_users_message_and_the_system_always_stays),
           CASE(what_a_template_may_read_of_a_message_is_kept), CASE(damaged_files_are_refused_by_name),
           CASE(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing))

@@ -1,5 +1,5 @@
-// The CPU's linked kernel against the plain lowering of the same model, over shapes that fill no panel and no tile, for every way
-// that weights are stored; and the same bits whatever the number of threads.
+// The CPU's linked kernel against the plain lowering of the same model, over shapes that fill no panel and no
+// tile, for every way that weights are stored; and the same bits whatever the number of threads.
 #include <math.h>
 
 #include "base/cpu.h"
@@ -14,7 +14,8 @@
 #define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define SMOLLM2_GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/smollm2-135m-instruct.hf-fp32.json"
 #define MAX_VOCAB 1024
-#if defined(__aarch64__)  // by name: under an emulator iree-compile is another machine's, and so would be what it calls the host
+#if defined(__aarch64__)  // by name: under an emulator iree-compile is another machine's, and so would be
+                          // what it calls the host
 #define TARGET "cpu:aarch64"
 #else
 #define TARGET "cpu"
@@ -26,11 +27,12 @@ static char root[] = "/tmp/mlxcel-cpu-kernels-XXXXXX";
 // What |model| compiles to, opened with so many threads.
 static mlx_engine_t *open_model(const char *model, mlx_compile_options_t compile, int threads) {
   mlx_engine_t *engine = open_compiled(model, &compile, NULL, threads);
-  CHECK_TEXT(mlx_engine_info(engine).kernels, compile.kernels == MLX_KERNELS_OFF ? "none (plain lowering)" : "network");
+  CHECK_TEXT(mlx_engine_info(engine).kernels,
+             compile.kernels == MLX_KERNELS_OFF ? "none (plain lowering)" : "network");
   return engine;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What a model says
 
 typedef struct record {
@@ -53,7 +55,8 @@ static void say(mlx_engine_t *engine, size_t length, const int32_t *told, record
   CHECK_OK(mlx_session_create(engine, &session));
   read_prompt(session, length, out->vocab, &out->ids[0]);
   CHECK_OK(mlx_session_logits(session, out->logits[0], out->vocab));
-  if (told) {  // where two logits nearly tie, each may choose its own: the second one is told what the first one chose
+  if (told) {  // where two logits nearly tie, each may choose its own: the second one is told what the first
+               // one chose
     CHECK_OK(mlx_session_read(session, told, STEPS, &out->ids[STEPS]));
   } else {
     CHECK_OK(mlx_session_steps(session, out->ids + 1, STEPS));
@@ -70,7 +73,8 @@ static int32_t first_largest(const float *logits, size_t count) {
 
 // |ours| with 1, 2 and 3 threads gives the same bits; and near enough what |plain| gives for the same tokens.
 // Prompts of up to |context| less what is decoded.
-static void check_model(const char *name, const char *model, mlx_compile_options_t ours, mlx_compile_options_t plain, int64_t context, double tolerance) {
+static void check_model(const char *name, const char *model, mlx_compile_options_t ours,
+                        mlx_compile_options_t plain, int64_t context, double tolerance) {
   static const size_t lengths[] = {1, 5, 17, 100, 530};
   const int count = context < 600 ? 4 : 5;
   static record_t first[5], again, expected;
@@ -84,7 +88,8 @@ static void check_model(const char *name, const char *model, mlx_compile_options
       record_t *record = threads == 1 ? &first[i] : &again;
       say(engine, lengths[i], NULL, record);
       const bool same = !memcmp(record, &first[i], sizeof *record);
-      if (!same) CHECK_FAIL("%s, %zu tokens: %d threads do not give the bits of one", name, lengths[i], threads);
+      if (!same)
+        CHECK_FAIL("%s, %zu tokens: %d threads do not give the bits of one", name, lengths[i], threads);
       CHECK_INT(record->ids[0], first_largest(record->logits[0], record->vocab));
       CHECK_INT(record->ids[STEPS], first_largest(record->logits[1], record->vocab));
     }
@@ -96,7 +101,8 @@ static void check_model(const char *name, const char *model, mlx_compile_options
     for (int k = 0; k < 2; ++k) {
       const double error = distance(first[i].logits[k], expected.logits[k], expected.vocab);
       if (!(error < tolerance)) {  // also when it is no number
-        CHECK_FAIL("%s, %zu tokens, %s: logits differ by %g, allowed are %g", name, lengths[i], k ? "decoded" : "read", error, tolerance);
+        CHECK_FAIL("%s, %zu tokens, %s: logits differ by %g, allowed are %g", name, lengths[i],
+                   k ? "decoded" : "read", error, tolerance);
       }
       worst = error > worst ? error : worst;
     }
@@ -105,20 +111,30 @@ static void check_model(const char *name, const char *model, mlx_compile_options
   fprintf(stderr, "  %s: largest difference %.2g of %.2g\n", name, worst, tolerance);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The promises
 
-// Widths that are no multiple of 16, heads of 48, a vocabulary that ends within a panel; one head for all; heads of 128, wide.
+// Widths that are no multiple of 16, heads of 48, a vocabulary that ends within a panel; one head for all;
+// heads of 128, wide.
 static const random_llama_t odd = {200, 328, 5, 5, 48, 2, 1003, false, 10000};
 static const random_llama_t one_kv_head = {264, 136, 6, 1, 32, 2, 509, true, 500000};
-static const random_llama_t even = {96, 160, 3, 1, 32, 2, 300, true, 10000};  // whose products can be made in tiles
+static const random_llama_t even = {96, 160, 3,    1,    32,
+                                    2,  300, true, 10000};  // whose products can be made in tiles
 static const random_llama_t wide = {136, 1224, 6, 2, 128, 1, 411, true, 10000};
 
 TEST(plain_numbers_agree_with_the_plain_lowering_for_any_threads) {
-  static const struct { const char *name; const random_llama_t *shape; mlx_dtype_t dtype; double tolerance; } cases[] = {
-      {"odd", &odd, MLX_F32, 1e-5}, {"odd", &odd, MLX_BF16, 3e-3}, {"one-kv-head", &one_kv_head, MLX_F32, 1e-5},
-      {"one-kv-head", &one_kv_head, MLX_F16, 1e-3}, {"wide", &wide, MLX_F32, 1e-5}, {"even", &even, MLX_BF16, 3e-3},
-      {"even", &even, MLX_F16, 1e-3}};
+  static const struct {
+    const char *name;
+    const random_llama_t *shape;
+    mlx_dtype_t dtype;
+    double tolerance;
+  } cases[] = {{"odd", &odd, MLX_F32, 1e-5},
+               {"odd", &odd, MLX_BF16, 3e-3},
+               {"one-kv-head", &one_kv_head, MLX_F32, 1e-5},
+               {"one-kv-head", &one_kv_head, MLX_F16, 1e-3},
+               {"wide", &wide, MLX_F32, 1e-5},
+               {"even", &even, MLX_BF16, 3e-3},
+               {"even", &even, MLX_F16, 1e-3}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     const char *model = random_llama_write(cases[i].shape, root, cases[i].name);
     const mlx_compile_options_t options = {.target = TARGET, .dtype = cases[i].dtype};
@@ -147,8 +163,10 @@ TEST(packed_weights_compute_what_widened_ones_do) {
     const bool all = i == RANDOM_PACKED_TYPES;
     const char *name = all ? "all" : mlx_dtype_info(random_packed_types[i].dtype)->name;
     snprintf(path, sizeof path, "%s/%s.gguf", root, name);
-    random_gguf_write(&packed_shape, all ? random_packed_types : &random_packed_types[i], all ? RANDOM_PACKED_TYPES : 1, path);
-    const mlx_compile_options_t plain = {.target = TARGET}, packed = {.target = TARGET, .weights = MLX_WEIGHTS_PACKED};
+    random_gguf_write(&packed_shape, all ? random_packed_types : &random_packed_types[i],
+                      all ? RANDOM_PACKED_TYPES : 1, path);
+    const mlx_compile_options_t plain = {.target = TARGET},
+                                packed = {.target = TARGET, .weights = MLX_WEIGHTS_PACKED};
     check_model(name, path, packed, plain, all ? 640 : 128, 2e-5);
   }
 }
@@ -167,7 +185,9 @@ TEST(codes_are_what_the_types_widen_to) {
         CHECK(mlx_codes_read(random_packed_types[i].dtype, block, k / MLX_CODES, &codes));
         const float product = codes.scale[k % MLX_CODES / 16] * (float)codes.code[k % MLX_CODES];
         const float value = product + codes.offset[k % MLX_CODES / 16];
-        if (value != wide_values[k]) CHECK_FAIL("%s: element %zu is %g, expected %g", info->name, k, (double)value, (double)wide_values[k]);
+        if (value != wide_values[k])
+          CHECK_FAIL("%s: element %zu is %g, expected %g", info->name, k, (double)value,
+                     (double)wide_values[k]);
       }
     }
   }
@@ -177,7 +197,8 @@ TEST(codes_are_what_the_types_widen_to) {
 TEST(rows_share_a_call_and_do_not_disturb_each_other) {
   const char *model = random_llama_write(&odd, root, "odd");
   mlx_engine_t *alone = open_model(model, (mlx_compile_options_t){.target = TARGET, .context = 128}, 2);
-  mlx_engine_t *both = open_model(model, (mlx_compile_options_t){.target = TARGET, .context = 128, .rows = 2}, 2);
+  mlx_engine_t *both =
+      open_model(model, (mlx_compile_options_t){.target = TARGET, .context = 128, .rows = 2}, 2);
   mlx_session_t *sessions[2], *single;
   int32_t expected[2][10], ids[2][10];
   for (int i = 0; i < 2; ++i) {
@@ -204,8 +225,10 @@ TEST(a_packed_gguf_stays_packed_by_default_and_matches_hf_token_for_token) {
   CHECK_CONTAINS(run.err, ", packed\ntarget: cpu:host\nkernels: network\n");
   command_free(&run);
   const long peak_kib = check_golden_runs(SMOLLM2, "auto", SMOLLM2_GOLDENS, "rendered");
-  const long packed_kib = 94310, kv_kib = 2064l * 30 * 2 * 192 * 4 / 1024;  // the archive, and the KV pool of a context of 2048
-  fprintf(stderr, "  peak memory of run: %ld MiB; packed weights and KV cache: %ld MiB\n", peak_kib / 1024, (packed_kib + kv_kib) / 1024);
+  const long packed_kib = 94310,
+             kv_kib = 2064l * 30 * 2 * 192 * 4 / 1024;  // the archive, and the KV pool of a context of 2048
+  fprintf(stderr, "  peak memory of run: %ld MiB; packed weights and KV cache: %ld MiB\n", peak_kib / 1024,
+          (packed_kib + kv_kib) / 1024);
   if (!MLXCEL_SANITIZED) CHECK(peak_kib < packed_kib + kv_kib + 200 * 1024);
 }
 
@@ -224,12 +247,16 @@ TEST(what_cannot_be_packed_is_refused_with_the_reason) {
 
 int main(int argc, char **argv) {
   static const check_case_t cases[] = {
-      CASE(codes_are_what_the_types_widen_to), CASE(plain_numbers_agree_with_the_plain_lowering_for_any_threads),
-      CASE(the_object_for_every_level_of_this_machine_agrees), CASE(packed_weights_compute_what_widened_ones_do),
-      CASE(rows_share_a_call_and_do_not_disturb_each_other), CASE(a_packed_gguf_stays_packed_by_default_and_matches_hf_token_for_token),
+      CASE(codes_are_what_the_types_widen_to),
+      CASE(plain_numbers_agree_with_the_plain_lowering_for_any_threads),
+      CASE(the_object_for_every_level_of_this_machine_agrees),
+      CASE(packed_weights_compute_what_widened_ones_do),
+      CASE(rows_share_a_call_and_do_not_disturb_each_other),
+      CASE(a_packed_gguf_stays_packed_by_default_and_matches_hf_token_for_token),
       CASE(what_cannot_be_packed_is_refused_with_the_reason)};
   if (!mkdtemp(root)) return 1;
-  const int failed = mlx_kernels_cpu_level("host") ? check_run(cases, sizeof cases / sizeof *cases, argc, argv) : 0;
+  const int failed =
+      mlx_kernels_cpu_level("host") ? check_run(cases, sizeof cases / sizeof *cases, argc, argv) : 0;
   mlx_status_free(mlx_remove_tree(root));
   return failed;
 }

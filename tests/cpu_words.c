@@ -1,5 +1,6 @@
-// The vectors of kernels/cpu, word by word, against plain C: a program of its own, because it is compiled for one level of CPU and run by
-// tests/cpu_words.sh on this machine or under an emulator. Prints a digest of all bits: levels that fuse multiply and add print the same.
+// The vectors of kernels/cpu, word by word, against plain C: a program of its own, because it is compiled for
+// one level of CPU and run by tests/cpu_words.sh on this machine or under an emulator. Prints a digest of all
+// bits: levels that fuse multiply and add print the same.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,15 +41,15 @@ static float next_float(void) { return ((float)next_bits() * 0x1p-30f - 1) * (fl
 
 static float fuse(float a, float b, float c) { return FUSED ? fmaf(a, b, c) : a * b + c; }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 
 static void check_sums(void) {
   float x[16], y[16], z[16], want[16];
   for (int turn = 0; turn < 2000; ++turn) {
     for (int i = 0; i < 16; ++i) x[i] = next_float(), y[i] = next_float(), z[i] = next_float();
     const v16 a = v_load(x), b = v_load(y), c = v_load(z);
-#define EVERY(word, have, expression)                   \
-  for (int i = 0; i < 16; ++i) want[i] = (expression);  \
+#define EVERY(word, have, expression)                  \
+  for (int i = 0; i < 16; ++i) want[i] = (expression); \
   expect_all(word, have, want)
     EVERY("v_add", v_add(a, b), x[i] + y[i]);
     EVERY("v_sub", v_sub(a, b), x[i] - y[i]);
@@ -65,7 +66,8 @@ static void check_sums(void) {
     float eight[8], largest = x[0];
     for (int i = 0; i < 8; ++i) eight[i] = x[i] + x[i + 8];
     for (int i = 1; i < 16; ++i) largest = x[i] > largest ? x[i] : largest;
-    const float four[4] = {eight[0] + eight[4], eight[1] + eight[5], eight[2] + eight[6], eight[3] + eight[7]};
+    const float four[4] = {eight[0] + eight[4], eight[1] + eight[5], eight[2] + eight[6],
+                           eight[3] + eight[7]};
     expect("v_sum", 0, v_sum(a), (four[0] + four[2]) + (four[1] + four[3]));
     expect("v_largest", 0, v_largest(a), largest);
     expect("v_find", 0, (float)v_find(a, x[turn % 16]), (float)(turn % 16));
@@ -90,7 +92,7 @@ static void check_exp(void) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Numbers of 16 bits, all of them
 
 static float half_value(unsigned bits) {
@@ -108,23 +110,29 @@ static void check_halves(void) {
     v_store(lanes, v_load_f16(halves));
     for (int i = 0; i < 16; ++i) expect("v_load_f16", i, lanes[i], want[i]);
     for (unsigned i = 0; i < 16; ++i) {
-      if (want[i] == want[i] && f16_bits(want[i]) != from + i) printf("f16_bits of %.9g\n", (double)want[i]), ++failures;
+      if (want[i] == want[i] && f16_bits(want[i]) != from + i)
+        printf("f16_bits of %.9g\n", (double)want[i]), ++failures;
       const uint32_t wide = (from + i) << 16;
       memcpy(&want[i], &wide, sizeof wide);
     }
     v_store(lanes, v_load_bf16(halves));
     if (memcmp(lanes, want, sizeof want)) printf("v_load_bf16 from %u\n", from), ++failures;
   }
-  static const struct { float value; uint16_t bits; } rounded[] = {
-      {1 + 0x1p-11f, 0x3c00}, {1 + 3 * 0x1p-11f, 0x3c02}, {65519, 0x7bff}, {65520, 0x7c00}, {-1e9f, 0xfc00}, {0x1p-25f, 0}, {3 * 0x1p-25f, 2}};
+  static const struct {
+    float value;
+    uint16_t bits;
+  } rounded[] = {
+      {1 + 0x1p-11f, 0x3c00}, {1 + 3 * 0x1p-11f, 0x3c02}, {65519, 0x7bff}, {65520, 0x7c00}, {-1e9f, 0xfc00},
+      {0x1p-25f, 0},          {3 * 0x1p-25f, 2}};
   for (size_t i = 0; i < sizeof rounded / sizeof *rounded; ++i) {
     if (f16_bits(rounded[i].value) == rounded[i].bits) continue;
-    printf("f16_bits of %.9g is %04x, expected %04x\n", (double)rounded[i].value, f16_bits(rounded[i].value), rounded[i].bits);
+    printf("f16_bits of %.9g is %04x, expected %04x\n", (double)rounded[i].value, f16_bits(rounded[i].value),
+           rounded[i].bits);
     ++failures;
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Panels
 
 // Random bytes, but scales that are numbers.
@@ -137,7 +145,8 @@ static void fill_scales(int32_t format, uint8_t *at, int bytes) {
 }
 
 static void fill_block(int32_t format, uint8_t *block) {
-  const int scales = format < MLX_PANEL_Q4_0 ? 0 : scale_bytes(format), bytes = (int)mlx_panel_own_bytes(format);
+  const int scales = format < MLX_PANEL_Q4_0 ? 0 : scale_bytes(format),
+            bytes = (int)mlx_panel_own_bytes(format);
   for (int i = 0; i < bytes; ++i) block[i] = (uint8_t)next_bits();
   if (!is_grouped(format)) fill_scales(format, block, scales);  // else these are integers
   for (int i = 0; !scales && i < bytes / (format == MLX_PANEL_F32 ? 4 : 2); ++i) {
@@ -151,7 +160,8 @@ static void fill_block(int32_t format, uint8_t *block) {
 static v16 multiply_in_floats(int32_t format, const uint8_t *panel, const vector_t *x, int columns) {
   if (!is_packed(format)) return multiply_plain(format, panel, x->x, columns);
   if (format == MLX_PANEL_Q2_K) return multiply_q2_k(panel, x->x, columns);
-  return is_q4(format) ? multiply_q4(format, panel, x->x, x->sums, columns) : multiply_q8(format, panel, x->x, x->sums, columns);
+  return is_q4(format) ? multiply_q4(format, panel, x->x, x->sums, columns)
+                       : multiply_q8(format, panel, x->x, x->sums, columns);
 }
 
 // A panel times a vector is what its widened numbers are, times it: to f32's rounding.
@@ -173,7 +183,8 @@ static void check_panels(void) {
     v_store(have, multiply_panel(format, panel, &vector, COLUMNS));
     for (int row = 0; row < 16; ++row) {
       double want = 0, size = 0;
-      for (int k = 0; k < COLUMNS; ++k) want += (double)wide[k][row] * x[k], size += fabs((double)wide[k][row] * x[k]);
+      for (int k = 0; k < COLUMNS; ++k)
+        want += (double)wide[k][row] * x[k], size += fabs((double)wide[k][row] * x[k]);
       if (fabs(have[row] - want) <= 4e-6 * size) continue;
       printf("format %d, row %d: %.9g, expected %.9g\n", (int)format, row, (double)have[row], want);
       ++failures;

@@ -22,16 +22,17 @@ static const char *in_root(const char *name) {
   return path;
 }
 
-// Writes an executable script. It answers --version as the pinned compiler would, and otherwise does |body|, in which
-// $out is the output path.
+// Writes an executable script. It answers --version as the pinned compiler would, and otherwise does |body|,
+// in which $out is the output path.
 static const char *write_tool(const char *name, const char *body) {
   char text[2048];
   const char *path = in_root(name);
-  int length = snprintf(text, sizeof text,
-                        "#!/bin/sh\nif [ \"$1\" = --version ]; then echo asked >> %s/asked; echo 'IREE (https://iree.dev):'; "
-                        "echo '  IREE compiler version 3.13.0 @ abc'; exit; fi\n"
-                        "while [ \"$1\" != -o ]; do shift; done; out=$2\n%s\n",
-                        root, body);
+  int length = snprintf(
+      text, sizeof text,
+      "#!/bin/sh\nif [ \"$1\" = --version ]; then echo asked >> %s/asked; echo 'IREE (https://iree.dev):'; "
+      "echo '  IREE compiler version 3.13.0 @ abc'; exit; fi\n"
+      "while [ \"$1\" != -o ]; do shift; done; out=$2\n%s\n",
+      root, body);
   CHECK_OK(mlx_write_file(path, text, (size_t)length));
   CHECK(!chmod(path, 0755));
   return path;
@@ -82,10 +83,11 @@ static void check_file_is(const char *name, const char *expected) {
 }
 
 static void command_line(char *out_line, size_t size) {
-  snprintf(out_line, size, "%s/tool --one '--two=it'\\''s $HOME' - -o %s/out.vmfb < %s/in.mlir", root, root, root);
+  snprintf(out_line, size, "%s/tool --one '--two=it'\\''s $HOME' - -o %s/out.vmfb < %s/in.mlir", root, root,
+           root);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Compiling
 
 static char said[2048];
@@ -107,14 +109,20 @@ TEST(output_log_and_progress_of_a_compile) {
   CHECK(result.elapsed_seconds >= 0.4 && result.peak_bytes);
   CHECK_CONTAINS(said, "compiling tiny ... 0 s\ncompiling tiny ... 0 s\n");
   CHECK_TEXT(said + strlen(said) - 2, "\n\n");
-  snprintf(line, sizeof line, "%s/tool --one '--two=it'\\''s $HOME' '--iree-hal-executable-object-search-path=/objects here' ", root);
-  snprintf(expected, sizeof expected, "%s- -o %s/out.vmfb < %s/in.mlir\nto stdout\nwarning\nmodule\n", line, root, root);
+  snprintf(line, sizeof line,
+           "%s/tool --one '--two=it'\\''s $HOME' '--iree-hal-executable-object-search-path=/objects here' ",
+           root);
+  snprintf(expected, sizeof expected, "%s- -o %s/out.vmfb < %s/in.mlir\nto stdout\nwarning\nmodule\n", line,
+           root, root);
   check_file_is("compile.log", expected);
   mlx_iree_compiler_release(&compiler);
 }
 
 TEST(first_error_line_and_the_log_are_named) {
-  mlx_status_t status = compile_with("echo starting; echo; printf 'in.mlir:3:1: \\033[31merror: bad op\\nin.mlir:4:1: error: worse\\n' >&2; exit 1", 30, NULL);
+  mlx_status_t status = compile_with(
+      "echo starting; echo; printf 'in.mlir:3:1: \\033[31merror: bad op\\nin.mlir:4:1: error: worse\\n' >&2; "
+      "exit 1",
+      30, NULL);
   CHECK_CONTAINS(mlx_status_message(status), "in.mlir:3:1:  [31merror: bad op (all");
   CHECK_CONTAINS(mlx_status_message(status), in_root("compile.log"));
   CHECK_CONTAINS(mlx_status_hint_text(status), "run it by hand");
@@ -145,7 +153,9 @@ TEST(a_signal_is_named_and_explained) {
 
 TEST(a_compiler_that_hangs_is_ended_with_its_children) {
   mlx_process_result_t result;
-  mlx_status_t status = compile_with("echo working; (echo marker > $out.grandchild; sleep 1; touch $out.late; sleep 1000) & sleep 1000", 0.4, &result);
+  mlx_status_t status = compile_with(
+      "echo working; (echo marker > $out.grandchild; sleep 1; touch $out.late; sleep 1000) & sleep 1000", 0.4,
+      &result);
   CHECK(result.timed_out && result.elapsed_seconds < 10);
   CHECK_CONTAINS(mlx_status_hint_text(status), "MLXCEL_COMPILE_TIMEOUT");
   CHECK_ERROR(status, MLX_TIMEOUT, "time limit");
@@ -155,12 +165,14 @@ TEST(a_compiler_that_hangs_is_ended_with_its_children) {
 
 TEST(success_without_output_is_a_failure) {
   CHECK_OK(compile_with("echo old > $out", 30, NULL));
-  CHECK_ERROR(compile_with("echo fine", 30, NULL), MLX_TOOL_FAILED, "did not write");  // the old file does not count
+  CHECK_ERROR(compile_with("echo fine", 30, NULL), MLX_TOOL_FAILED,
+              "did not write");  // the old file does not count
   CHECK_ERROR(compile_with(": > $out", 30, NULL), MLX_TOOL_FAILED, "left an empty");
 }
 
 TEST(an_unknown_option_points_to_the_pinned_version) {
-  mlx_status_t status = compile_with("echo \"iree-compile: Unknown command line argument '--two'.\" >&2; exit 1", 30, NULL);
+  mlx_status_t status =
+      compile_with("echo \"iree-compile: Unknown command line argument '--two'.\" >&2; exit 1", 30, NULL);
   CHECK_CONTAINS(mlx_status_hint_text(status), "made for iree-compile 3.13.0");
   CHECK_ERROR(status, MLX_TOOL_FAILED, "Unknown command line argument");
 }
@@ -200,7 +212,7 @@ TEST(every_allocation_may_fail) {
   mlx_cache_close(cache);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Finding
 
 static mlx_cache_t *fresh_cache(void) {
@@ -304,15 +316,24 @@ TEST(path_is_searched_last_and_places_are_listed) {
   mlx_cache_close(cache);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The key
 
 TEST(another_compiler_never_meets_anothers_output) {
-  static const char *const two[] = {"--a", "--b"}, *const swapped[] = {"--b", "--a"}, *const joined[] = {"--a--b"};
-  static const mlx_iree_object_t objects[] = {{"k.o", "bytes", 5}}, renamed[] = {{"m.o", "bytes", 5}}, changed[] = {{"k.o", "Bytes", 5}};
-  mlx_iree_compiler_t compiler = {.path = "/a", .version = "1", .digest = "d"}, c[3] = {compiler, compiler, compiler};
-  mlx_iree_input_t input = {.mlir = "module {}", .mlir_length = 9, .flags = two, .flag_count = 2, .target = "cpu",
-                            .objects = objects, .object_count = 1}, in[9];
+  static const char *const two[] = {"--a", "--b"}, *const swapped[] = {"--b", "--a"},
+                           *const joined[] = {"--a--b"};
+  static const mlx_iree_object_t objects[] = {{"k.o", "bytes", 5}}, renamed[] = {{"m.o", "bytes", 5}},
+                                 changed[] = {{"k.o", "Bytes", 5}};
+  mlx_iree_compiler_t compiler = {.path = "/a", .version = "1", .digest = "d"},
+                      c[3] = {compiler, compiler, compiler};
+  mlx_iree_input_t input = {.mlir = "module {}",
+                            .mlir_length = 9,
+                            .flags = two,
+                            .flag_count = 2,
+                            .target = "cpu",
+                            .objects = objects,
+                            .object_count = 1},
+                   in[9];
   char keys[13][MLX_DIGEST_HEX], again[MLX_DIGEST_HEX];
   size_t count = 0;
   c[0].path = "/b";

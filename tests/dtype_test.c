@@ -41,7 +41,8 @@ TEST(dequantisation_matches_the_gguf_package) {
     for (size_t j = 0; j < golden->out_count; ++j) {
       // Which NaN an operation makes is the machine's affair; a NaN that is only copied must keep its bits.
       if (info->block_elements > 1 && is_nan(out[j]) && is_nan(golden->out[j])) continue;
-      if (out[j] != golden->out[j]) CHECK_FAIL("%s element %zu is %08x, expected %08x", info->name, j, out[j], golden->out[j]);
+      if (out[j] != golden->out[j])
+        CHECK_FAIL("%s element %zu is %08x, expected %08x", info->name, j, out[j], golden->out[j]);
     }
     free(in);
     free(out);
@@ -62,8 +63,8 @@ static uint64_t hash_word(uint64_t hash, uint32_t word) {  // FNV-1a
 
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
-// As random_hash in tests/parity/dequant_goldens.py: random bytes, the first blocks with every edge or pair of edges as scales; or,
-// where the scale is one byte, with every one.
+// As random_hash in tests/parity/dequant_goldens.py: random bytes, the first blocks with every edge or pair
+// of edges as scales; or, where the scale is one byte, with every one.
 static uint8_t *random_blocks(const random_golden_t *golden) {
   const mlx_dtype_info_t *info = mlx_dtype_info(golden->dtype);
   const size_t edges = sizeof edge_scales / sizeof *edge_scales;
@@ -93,7 +94,8 @@ TEST(random_blocks_of_every_packed_type_are_widened_as_the_gguf_package_does) {
     uint64_t hash = HASH_START;
     info->to_f32(blocks, RANDOM_BLOCKS, (float *)out);
     for (size_t j = 0; j < count; ++j) hash = hash_word(hash, is_nan(out[j]) ? 0x7fc00000 : out[j]);
-    if (hash != random_goldens[i].hash) CHECK_FAIL("random blocks of %s are widened to other values", info->name);
+    if (hash != random_goldens[i].hash)
+      CHECK_FAIL("random blocks of %s are widened to other values", info->name);
     free(blocks);
     free(out);
   }
@@ -103,8 +105,10 @@ TEST(every_type_that_is_widened_has_goldens) {
   for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
     const mlx_dtype_info_t *info = mlx_dtype_info((mlx_dtype_t)i);
     bool full = false, random = false;
-    for (size_t j = 0; j < sizeof dequant_goldens / sizeof *dequant_goldens; ++j) full |= (int)dequant_goldens[j].dtype == i;
-    for (size_t j = 0; j < sizeof random_goldens / sizeof *random_goldens; ++j) random |= (int)random_goldens[j].dtype == i;
+    for (size_t j = 0; j < sizeof dequant_goldens / sizeof *dequant_goldens; ++j)
+      full |= (int)dequant_goldens[j].dtype == i;
+    for (size_t j = 0; j < sizeof random_goldens / sizeof *random_goldens; ++j)
+      random |= (int)random_goldens[j].dtype == i;
     CHECK(full == (info->to_f32 != NULL));
     CHECK(random == (info->block_elements > 1));
   }
@@ -144,14 +148,16 @@ static float widened(mlx_dtype_t dtype, uint16_t bits) {
 
 static void check_rounds_to(mlx_dtype_t dtype, float value, uint16_t expected) {
   uint16_t bits = rounded(dtype, value);
-  if (bits != expected) CHECK_FAIL("%a is %04x in %s, expected %04x", (double)value, bits, mlx_dtype_info(dtype)->name, expected);
+  if (bits != expected)
+    CHECK_FAIL("%a is %04x in %s, expected %04x", (double)value, bits, mlx_dtype_info(dtype)->name, expected);
 }
 
-// Every finite value, and every midpoint between two neighbours with the floats on both sides of it; |infinity| is the bits
-// of the infinite one, which rounding takes for the next power of two, |beyond|.
+// Every finite value, and every midpoint between two neighbours with the floats on both sides of it;
+// |infinity| is the bits of the infinite one, which rounding takes for the next power of two, |beyond|.
 static void check_all_rounding(mlx_dtype_t dtype, uint16_t infinity, double beyond) {
   for (uint16_t bits = 0; bits < infinity; ++bits) {
-    double low = (double)widened(dtype, bits), high = bits + 1 == infinity ? beyond : (double)widened(dtype, (uint16_t)(bits + 1));
+    double low = (double)widened(dtype, bits),
+           high = bits + 1 == infinity ? beyond : (double)widened(dtype, (uint16_t)(bits + 1));
     float middle = (float)((low + high) / 2);
     uint16_t next = (uint16_t)(bits + 1), even = bits % 2 ? next : bits;
     for (int sign = 0; sign < 2; ++sign) {
@@ -238,15 +244,18 @@ TEST(the_documentation_has_the_same_table) {
   for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
     const mlx_dtype_info_t *info = mlx_dtype_info((mlx_dtype_t)i);
     if (info->gguf_type < 0 || !info->to_f32) continue;
-    snprintf(row, sizeof row, "\n| %s | %d | %zu | %zu | ", info->name, info->gguf_type, info->block_elements, info->block_bytes);
+    snprintf(row, sizeof row, "\n| %s | %d | %zu | %zu | ", info->name, info->gguf_type, info->block_elements,
+             info->block_bytes);
     CHECK_CONTAINS(text, row);
   }
   mlx_free(text);
 }
 
-TEST_MAIN(CASE(dequantisation_matches_the_gguf_package), CASE(random_blocks_of_every_packed_type_are_widened_as_the_gguf_package_does),
+TEST_MAIN(CASE(dequantisation_matches_the_gguf_package),
+          CASE(random_blocks_of_every_packed_type_are_widened_as_the_gguf_package_does),
           CASE(every_type_that_is_widened_has_goldens), CASE(every_f16_and_bf16_value_is_widened_exactly),
-          CASE(rounding_goes_to_the_nearest_and_from_ties_to_even), CASE(what_is_too_large_or_too_small_rounds_to_infinity_or_zero),
+          CASE(rounding_goes_to_the_nearest_and_from_ties_to_even),
+          CASE(what_is_too_large_or_too_small_rounds_to_infinity_or_zero),
           CASE(a_nan_stays_one_and_becomes_quiet), CASE(only_types_that_can_be_stored_have_a_name_to_ask_for),
           CASE(sizes_are_whole_blocks_and_never_wrap), CASE(every_type_has_a_full_row_in_the_table),
           CASE(the_documentation_has_the_same_table))

@@ -1,4 +1,5 @@
-// What people have set for other CUDA software: said by doctor, heeded by compile, looked into for NVRTC; and ./build.sh check-env.
+// What people have set for other CUDA software: said by doctor, heeded by compile, looked into for NVRTC; and
+// ./build.sh check-env.
 #include "base/gpu.h"
 #include "base/text.h"
 #include "compiler/nvrtc.h"
@@ -23,7 +24,8 @@ static void set_variables(const char *toolkit, const char *compiler, const char 
 }
 
 static void unset_variables(void) {
-  static const char *const names[] = {"CUDA_PATH", "CUDA_HOME", "NVCC_CCBIN", "CUDA_COMPUTE_CAP", "SSL_CERT_FILE", "CURL_CA_BUNDLE"};
+  static const char *const names[] = {"CUDA_PATH",        "CUDA_HOME",     "NVCC_CCBIN",
+                                      "CUDA_COMPUTE_CAP", "SSL_CERT_FILE", "CURL_CA_BUNDLE"};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) unsetenv(names[i]);
 }
 
@@ -32,7 +34,8 @@ TEST(a_capability_is_read_with_and_without_its_dot) {
   CHECK_INT(mlx_gpu_kind_parse_capability("9.0")->sm, 90);
   CHECK_INT(mlx_gpu_kind_parse_capability("12.1")->sm, 121);
   CHECK_INT(mlx_gpu_kind_parse_capability("100")->sm, 100);
-  static const char *const wrong[] = {"", "9", "9.", "9.0a", "90a", "sm_90", "70", "9.00", "-90", "99999999999999999999"};
+  static const char *const wrong[] = {"",      "9",  "9.",   "9.0a", "90a",
+                                      "sm_90", "70", "9.00", "-90",  "99999999999999999999"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
     if (mlx_gpu_kind_parse_capability(wrong[i])) CHECK_FAIL("'%s' was taken", wrong[i]);
   }
@@ -62,7 +65,8 @@ TEST(the_doctor_says_what_each_variable_means_here) {
   CHECK_CONTAINS(run.out, "WARN  CUDA_HOME     '/nowhere' is not a folder");
   CHECK_CONTAINS(run.out, "fix: unset CUDA_HOME");
   CHECK_CONTAINS(run.out, "'35' is no GPU that mlxcel compiles for");
-  CHECK_CONTAINS(run.out, "WARN  certificates  SSL_CERT_FILE is '/nowhere/certificates', which is not a file");
+  CHECK_CONTAINS(run.out,
+                 "WARN  certificates  SSL_CERT_FILE is '/nowhere/certificates', which is not a file");
   CHECK(!strstr(run.out, "NVCC_CCBIN"));
   command_free(&run);
   remove_folder();
@@ -122,7 +126,8 @@ static void make_bare_machine(void) {
   command_t run;
   char script[1024];
   snprintf(script, sizeof script,
-           "cd %s && for t in bash env dirname basename mkdir uname awk sort head grep df getconf tar git; do ln -s \"$(command -v $t)\" $t; done && "
+           "cd %s && for t in bash env dirname basename mkdir uname awk sort head grep df getconf tar git; "
+           "do ln -s \"$(command -v $t)\" $t; done && "
            "printf '#!/bin/sh\\necho 12.2.0\\n' >cc && printf '#!/bin/sh\\necho cargo 1.60.0\\n' >cargo && "
            "printf '#!/bin/sh\\n' >apt-get && chmod +x cc cargo apt-get",
            folder);
@@ -133,7 +138,8 @@ static void make_bare_machine(void) {
 }
 
 static void check_environment(command_t *run, const char *platform) {
-  command_start(run, (const char *const[]){"/bin/bash", MLXCEL_SOURCE_DIR "/build.sh", "check-env", platform, NULL});
+  command_start(
+      run, (const char *const[]){"/bin/bash", MLXCEL_SOURCE_DIR "/build.sh", "check-env", platform, NULL});
   command_wait(run);
 }
 
@@ -170,6 +176,7 @@ TEST(check_env_names_what_is_missing_with_the_command_that_installs_it) {
   remove_folder();
 }
 
-TEST_MAIN(CASE(a_capability_is_read_with_and_without_its_dot), CASE(the_doctor_says_what_each_variable_means_here),
+TEST_MAIN(CASE(a_capability_is_read_with_and_without_its_dot),
+          CASE(the_doctor_says_what_each_variable_means_here),
           CASE(cuda_alone_means_the_capability_that_is_set), CASE(nvrtc_is_found_in_a_toolkit),
           CASE(check_env_names_what_is_missing_with_the_command_that_installs_it))

@@ -1,4 +1,5 @@
-// The same tokens as Hugging Face on a GPU, whatever is linked into the module: the GPU's half of generate_test.c.
+// The same tokens as Hugging Face on a GPU, whatever is linked into the module: the GPU's half of
+// generate_test.c.
 #include "tests/golden.h"
 #include "tests/gpu.h"
 
@@ -7,7 +8,8 @@
 
 // sm_80's PTX runs on every later GPU.
 static void prepare(void) {
-  gpu_compile(MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama", &(mlx_compile_options_t){.target = "cuda:sm_80"}, "tiny-llama.mlxb");
+  gpu_compile(MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama",
+              &(mlx_compile_options_t){.target = "cuda:sm_80"}, "tiny-llama.mlxb");
   gpu_copy(MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.json", "tiny-llama.json");
 }
 
@@ -85,5 +87,6 @@ TEST(a_session_on_the_gpu_goes_on_where_it_was_cut) {
   mlx_engine_close(engine);
 }
 
-GPU_TEST_MAIN(prepare, CASE(tiny_model_on_the_gpu_matches_hf_token_for_token), CASE(groups_on_the_gpu_are_the_same_as_single_steps),
+GPU_TEST_MAIN(prepare, CASE(tiny_model_on_the_gpu_matches_hf_token_for_token),
+              CASE(groups_on_the_gpu_are_the_same_as_single_steps),
               CASE(a_session_on_the_gpu_goes_on_where_it_was_cut))

@@ -1,4 +1,5 @@
-// The promise the project is named for: the same tokens as Hugging Face, through every way a model can come in.
+// The promise the project is named for: the same tokens as Hugging Face, through every way a model can come
+// in.
 #include <math.h>
 
 #include "compiler/weights.h"
@@ -11,9 +12,13 @@
 #define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define SMOLLM2_GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/smollm2-135m-instruct.hf-fp32.json"
 
-TEST(tiny_model_from_safetensors_matches_hf_token_for_token) { check_golden_runs(TINY, "auto", TINY_GOLDENS, "prompt"); }
+TEST(tiny_model_from_safetensors_matches_hf_token_for_token) {
+  check_golden_runs(TINY, "auto", TINY_GOLDENS, "prompt");
+}
 
-TEST(tiny_model_from_gguf_matches_hf_token_for_token) { check_golden_runs(TINY_GGUF, "auto", TINY_GOLDENS, "prompt"); }
+TEST(tiny_model_from_gguf_matches_hf_token_for_token) {
+  check_golden_runs(TINY_GGUF, "auto", TINY_GOLDENS, "prompt");
+}
 
 TEST(a_compiled_tiny_model_runs_in_under_a_second) {
   static const char *const models[] = {TINY, TINY_GGUF};
@@ -30,11 +35,12 @@ TEST(a_compiled_tiny_model_runs_in_under_a_second) {
 TEST(smollm2_in_f32_matches_hf_token_for_token_within_its_memory) {
   long peak_kib = check_golden_runs(SMOLLM2, "f32", SMOLLM2_GOLDENS, "rendered");
   const long weights_kib = 134515008l * 4 / 1024;  // f32, the tied embedding once
-  fprintf(stderr, "  peak memory of run: %ld MiB; f32 weights: %ld MiB\n", peak_kib / 1024, weights_kib / 1024);
+  fprintf(stderr, "  peak memory of run: %ld MiB; f32 weights: %ld MiB\n", peak_kib / 1024,
+          weights_kib / 1024);
   if (!MLXCEL_SANITIZED) CHECK(peak_kib < weights_kib + 300 * 1024);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The same through the C API
 
 static mlx_engine_t *open_tiny(int64_t rows, int64_t context) {
@@ -67,7 +73,8 @@ TEST(logits_match_hf_within_one_in_ten_thousand) {
   golden_close(&golden);
 }
 
-// Two sequences in one engine, their steps interleaved and their prompts in different chunks: each as if it were alone.
+// Two sequences in one engine, their steps interleaved and their prompts in different chunks: each as if it
+// were alone.
 TEST(rows_do_not_disturb_each_other) {
   golden_t golden = golden_open(TINY_GOLDENS);
   mlx_engine_t *engine = open_tiny(2, 256);
@@ -151,7 +158,8 @@ TEST(a_full_context_ends_the_text_and_is_never_overrun) {
   int32_t ids[257], next;
   for (int i = 0; i < 257; ++i) ids[i] = 5 + i;
   CHECK_OK(mlx_session_create(engine, &session));
-  CHECK_ERROR(mlx_session_read(session, ids, 257, &next), MLX_USAGE, "the prompt has 257 tokens; the context holds 256");
+  CHECK_ERROR(mlx_session_read(session, ids, 257, &next), MLX_USAGE,
+              "the prompt has 257 tokens; the context holds 256");
   CHECK_INT(mlx_session_length(session), 0);
   CHECK_OK(mlx_session_generate(session, ids, 244, &options, &generation));
   CHECK_INT(generation.finish_reason, MLX_FINISH_CONTEXT);
@@ -162,7 +170,7 @@ TEST(a_full_context_ends_the_text_and_is_never_overrun) {
   mlx_engine_close(engine);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Other dtypes
 
 #define VOCAB 320
@@ -224,7 +232,8 @@ static void ask_in_f32_with_rounded_weights(mlx_dtype_t dtype, answer_t *out) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-// Against f32 with the same rounded weights only the KV cache's rounding is left: it must be there, and small.
+// Against f32 with the same rounded weights only the KV cache's rounding is left: it must be there, and
+// small.
 static void check_dtype(mlx_dtype_t dtype, double limit) {
   answer_t exact, same_weights, first, again;
   mlx_engine_t *engine = open_tiny(0, 0);
@@ -240,7 +249,8 @@ static void check_dtype(mlx_dtype_t dtype, double limit) {
     mlx_engine_close(engine);
   }
   double error = difference(&first, &exact), kv_error = difference(&first, &same_weights);
-  fprintf(stderr, "  %s: %.1e from f32, %.1e from f32 with the same weights\n", mlx_dtype_info(dtype)->mlir, error, kv_error);
+  fprintf(stderr, "  %s: %.1e from f32, %.1e from f32 with the same weights\n", mlx_dtype_info(dtype)->mlir,
+          error, kv_error);
   CHECK(error > 0 && error < limit);
   CHECK(kv_error > 0 && kv_error < limit);
 }
@@ -268,7 +278,8 @@ TEST(a_smaller_dtype_makes_room_for_a_longer_context) {
   // 2 layers of keys and values, 129 pages of 16 positions, 2 heads of 8
   mlx_compile_options_t options = {.memory = 2 * 2 * 129 * 16 * 2 * 8 * 3, .module_only = true};
   CHECK_OK(mlx_cache_open(NULL, &cache));
-  CHECK_ERROR(mlx_compile(TINY, &options, cache, &compiled), MLX_OUT_OF_MEMORY, "the KV cache of a context of 2048");
+  CHECK_ERROR(mlx_compile(TINY, &options, cache, &compiled), MLX_OUT_OF_MEMORY,
+              "the KV cache of a context of 2048");
   options.dtype = MLX_BF16;
   CHECK_OK(mlx_compile(TINY, &options, cache, &compiled));
   mlx_compiled_release(&compiled);
@@ -277,9 +288,12 @@ TEST(a_smaller_dtype_makes_room_for_a_longer_context) {
   mlx_cache_close(cache);
 }
 
-TEST_MAIN(CASE(tiny_model_from_safetensors_matches_hf_token_for_token), CASE(tiny_model_from_gguf_matches_hf_token_for_token),
-          CASE(a_compiled_tiny_model_runs_in_under_a_second), CASE(logits_match_hf_within_one_in_ten_thousand),
-          CASE(rows_do_not_disturb_each_other), CASE(steps_match_hf_token_for_token), CASE(a_session_goes_on_where_it_stopped),
+TEST_MAIN(CASE(tiny_model_from_safetensors_matches_hf_token_for_token),
+          CASE(tiny_model_from_gguf_matches_hf_token_for_token),
+          CASE(a_compiled_tiny_model_runs_in_under_a_second),
+          CASE(logits_match_hf_within_one_in_ten_thousand), CASE(rows_do_not_disturb_each_other),
+          CASE(steps_match_hf_token_for_token), CASE(a_session_goes_on_where_it_stopped),
           CASE(a_full_context_ends_the_text_and_is_never_overrun),
-          CASE(bf16_and_f16_are_near_f32_and_the_same_every_time), CASE(two_dtypes_share_nothing_in_the_cache),
-          CASE(a_smaller_dtype_makes_room_for_a_longer_context), CASE(smollm2_in_f32_matches_hf_token_for_token_within_its_memory))
+          CASE(bf16_and_f16_are_near_f32_and_the_same_every_time),
+          CASE(two_dtypes_share_nothing_in_the_cache), CASE(a_smaller_dtype_makes_room_for_a_longer_context),
+          CASE(smollm2_in_f32_matches_hf_token_for_token_within_its_memory))

@@ -1,8 +1,10 @@
-// Every architecture out of GGUF: the model that a file holds is the one that a Hugging Face directory holds, to the bit.
+// Every architecture out of GGUF: the model that a file holds is the one that a Hugging Face directory holds,
+// to the bit.
 //
-// A pair is tests/fixtures/gguf/NAME.gguf beside the folder NAME, made by tests/parity/gguf_fixtures.py with Hugging Face's classes and
-// the gguf package. What is compared is all that the compiler gets: the emitted module, and the weights as it writes them.
-// tests/arch_test.c proves the same networks against Hugging Face. MLXCEL_ARCH=NAME runs one.
+// A pair is tests/fixtures/gguf/NAME.gguf beside the folder NAME, made by tests/parity/gguf_fixtures.py with
+// Hugging Face's classes and the gguf package. What is compared is all that the compiler gets: the emitted
+// module, and the weights as it writes them. tests/arch_test.c proves the same networks against Hugging Face.
+// MLXCEL_ARCH=NAME runs one.
 #include <math.h>
 #include <unistd.h>
 
@@ -17,7 +19,7 @@
 #define PAIRS MLXCEL_SOURCE_DIR "/tests/fixtures/gguf/"
 
 typedef struct lowered {
-  char *text;         // the module
+  char *text;  // the module
   size_t text_length;
   mlx_map_t weights;
 } lowered_t;
@@ -46,7 +48,8 @@ static void release(lowered_t *lowered) {
   mlx_unmap(&lowered->weights);
 }
 
-// Numbers of two lines that differ in their last digits only. Where GGUF stores factors of frequencies, those are rounded once more.
+// Numbers of two lines that differ in their last digits only. Where GGUF stores factors of frequencies, those
+// are rounded once more.
 static bool nearly_same(const char *a, const char *b, size_t length) {
   const char *end = a + length;
   while (a < end) {
@@ -68,7 +71,8 @@ static void check_text(const char *name, const char *a, const char *b) {
     bool same = length == b_length && !memcmp(a, b, length);
     const char *frequency = strstr(name, "llama3") ? strstr(a, ".rope_frequency = ") : NULL;
     if (!same && length == b_length && frequency && frequency < a + length) same = nearly_same(a, b, length);
-    if (!same) CHECK_FAIL("%s: line %zu of the module:\n  %.*s\n  %.*s", name, line, (int)length, a, (int)b_length, b);
+    if (!same)
+      CHECK_FAIL("%s: line %zu of the module:\n  %.*s\n  %.*s", name, line, (int)length, a, (int)b_length, b);
     a += length + (a[length] == '\n');
     b += length + (b[length] == '\n');
   }
@@ -89,7 +93,8 @@ static mlx_status_t check_pair(void *user, const char *file) {
     lowered_t hf = lower(folder, context), gguf = lower(path, context);
     check_text(name, hf.text, gguf.text);
     CHECK_INT(hf.weights.size, gguf.weights.size);
-    if (memcmp(hf.weights.data, gguf.weights.data, hf.weights.size)) CHECK_FAIL("%s: the weights differ", name);
+    if (memcmp(hf.weights.data, gguf.weights.data, hf.weights.size))
+      CHECK_FAIL("%s: the weights differ", name);
     release(&hf);
     release(&gguf);
   }
@@ -104,11 +109,13 @@ TEST(every_architecture_is_the_same_out_of_gguf) {
   CHECK(checked > 0);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Fields
 
-// Opens the GGUF file of pair |name| with one field more, and another that keeps the tensors where they must be.
-static mlx_status_t open_with(const char *name, const char *key, mlx_gguf_type_t type, uint64_t bits, int width) {
+// Opens the GGUF file of pair |name| with one field more, and another that keeps the tensors where they must
+// be.
+static mlx_status_t open_with(const char *name, const char *key, mlx_gguf_type_t type, uint64_t bits,
+                              int width) {
   char path[512], folder[] = "/tmp/mlxcel-gguf-arch-XXXXXX", *bytes;
   size_t length;
   bytes_t more = {0}, file = {0};
@@ -141,22 +148,34 @@ static mlx_status_t open_with(const char *name, const char *key, mlx_gguf_type_t
 #define HALF 0x3f000000  // 0.5f
 
 TEST(a_field_that_could_change_the_maths_is_refused_by_name) {
-  CHECK_ERROR(open_with("qwen2", "qwen2.attention.scale", F32, HALF, 4), MLX_UNSUPPORTED, "field 'qwen2.attention.scale' is not known");
-  CHECK_ERROR(open_with("qwen2", "qwen2.attention.sliding_window", U32, 12, 4), MLX_UNSUPPORTED, "'qwen2.attention.sliding_window'");
+  CHECK_ERROR(open_with("qwen2", "qwen2.attention.scale", F32, HALF, 4), MLX_UNSUPPORTED,
+              "field 'qwen2.attention.scale' is not known");
+  CHECK_ERROR(open_with("qwen2", "qwen2.attention.sliding_window", U32, 12, 4), MLX_UNSUPPORTED,
+              "'qwen2.attention.sliding_window'");
   CHECK_ERROR(open_with("llama", "llama.logit_scale", F32, HALF, 4), MLX_UNSUPPORTED, "'llama.logit_scale'");
-  CHECK_ERROR(open_with("gemma", "gemma.final_logit_softcapping", F32, HALF, 4), MLX_UNSUPPORTED, "'gemma.final_logit_softcapping'");
-  CHECK_ERROR(open_with("olmo2", "olmo2.attention.sliding_window_pattern", U32, 4, 4), MLX_UNSUPPORTED, "'olmo2.attention.sliding_window_pattern'");
-  CHECK_ERROR(open_with("glm4", "glm4.nextn_predict_layers", U32, 1, 4), MLX_UNSUPPORTED, "'glm4.nextn_predict_layers'");
+  CHECK_ERROR(open_with("gemma", "gemma.final_logit_softcapping", F32, HALF, 4), MLX_UNSUPPORTED,
+              "'gemma.final_logit_softcapping'");
+  CHECK_ERROR(open_with("olmo2", "olmo2.attention.sliding_window_pattern", U32, 4, 4), MLX_UNSUPPORTED,
+              "'olmo2.attention.sliding_window_pattern'");
+  CHECK_ERROR(open_with("glm4", "glm4.nextn_predict_layers", U32, 1, 4), MLX_UNSUPPORTED,
+              "'glm4.nextn_predict_layers'");
 }
 
 TEST(a_field_with_a_value_that_is_not_handled_is_refused_by_name) {
-  CHECK_ERROR(open_with("qwen2", "qwen2.attention.causal", MLX_GGUF_BOOL, 0, 1), MLX_UNSUPPORTED, "'qwen2.attention.causal' is false");
-  CHECK_ERROR(open_with("qwen2", "qwen2.attention.value_length", U32, 8, 4), MLX_UNSUPPORTED, "'qwen2.attention.value_length' is 8");
-  CHECK_ERROR(open_with("llama-yarn", "llama.rope.scaling.yarn_ext_factor", F32, HALF, 4), MLX_UNSUPPORTED, "yarn_ext_factor' is 0.5");
-  CHECK_ERROR(open_with("qwen3_moe", "qwen3moe.expert_gating_func", U32, 2, 4), MLX_UNSUPPORTED, "'qwen3moe.expert_gating_func' is 2");
-  CHECK_ERROR(open_with("olmoe", "olmoe.expert_weights_scale", F32, HALF, 4), MLX_UNSUPPORTED, "'olmoe.expert_weights_scale' is 0.5");
-  CHECK_ERROR(open_with("llama", "llama.rope.scaling.type", U32, 1, 4), MLX_INVALID_INPUT, "'llama.rope.scaling.type'");
-  CHECK_ERROR(open_with("llama", "llama.expert_count", U32, 4, 4), MLX_INVALID_INPUT, "'llama.expert_used_count' is missing");
+  CHECK_ERROR(open_with("qwen2", "qwen2.attention.causal", MLX_GGUF_BOOL, 0, 1), MLX_UNSUPPORTED,
+              "'qwen2.attention.causal' is false");
+  CHECK_ERROR(open_with("qwen2", "qwen2.attention.value_length", U32, 8, 4), MLX_UNSUPPORTED,
+              "'qwen2.attention.value_length' is 8");
+  CHECK_ERROR(open_with("llama-yarn", "llama.rope.scaling.yarn_ext_factor", F32, HALF, 4), MLX_UNSUPPORTED,
+              "yarn_ext_factor' is 0.5");
+  CHECK_ERROR(open_with("qwen3_moe", "qwen3moe.expert_gating_func", U32, 2, 4), MLX_UNSUPPORTED,
+              "'qwen3moe.expert_gating_func' is 2");
+  CHECK_ERROR(open_with("olmoe", "olmoe.expert_weights_scale", F32, HALF, 4), MLX_UNSUPPORTED,
+              "'olmoe.expert_weights_scale' is 0.5");
+  CHECK_ERROR(open_with("llama", "llama.rope.scaling.type", U32, 1, 4), MLX_INVALID_INPUT,
+              "'llama.rope.scaling.type'");
+  CHECK_ERROR(open_with("llama", "llama.expert_count", U32, 4, 4), MLX_INVALID_INPUT,
+              "'llama.expert_used_count' is missing");
 }
 
 TEST(a_field_that_says_nothing_is_let_in) {
@@ -173,7 +192,8 @@ TEST(an_unknown_architecture_is_refused_with_the_nearest_name_and_all_others) {
   size_t length;
   mlx_model_t *model;
   CHECK_OK(mlx_read_file(PAIRS "mixtral.gguf", 1 << 20, &bytes, &length));
-  CHECK(!memcmp(bytes + 24 + 8, "general.architecture", 20) && !memcmp(bytes + 24 + 8 + 20 + 4 + 8, "llama", 5));
+  CHECK(!memcmp(bytes + 24 + 8, "general.architecture", 20) &&
+        !memcmp(bytes + 24 + 8 + 20 + 4 + 8, "llama", 5));
   bytes[24 + 8 + 20 + 4 + 8 + 4] = 'o';
   CHECK(mkdtemp(folder));
   snprintf(path, sizeof path, "%s/model.gguf", folder);
@@ -190,6 +210,8 @@ TEST(an_unknown_architecture_is_refused_with_the_nearest_name_and_all_others) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST_MAIN(CASE(every_architecture_is_the_same_out_of_gguf), CASE(a_field_that_could_change_the_maths_is_refused_by_name),
-          CASE(a_field_with_a_value_that_is_not_handled_is_refused_by_name), CASE(a_field_that_says_nothing_is_let_in),
+TEST_MAIN(CASE(every_architecture_is_the_same_out_of_gguf),
+          CASE(a_field_that_could_change_the_maths_is_refused_by_name),
+          CASE(a_field_with_a_value_that_is_not_handled_is_refused_by_name),
+          CASE(a_field_that_says_nothing_is_let_in),
           CASE(an_unknown_architecture_is_refused_with_the_nearest_name_and_all_others))

@@ -1,4 +1,5 @@
-// Promises of split GGUF models: all parts are found from any of them, and parts that are not of one model are told.
+// Promises of split GGUF models: all parts are found from any of them, and parts that are not of one model
+// are told.
 #include <unistd.h>
 
 #include "base/file.h"
@@ -20,20 +21,23 @@ static const char *path_of(const char *name) {
   return path;
 }
 
-static const char *const file_names[] = {"m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "m-00003-of-00003.gguf"};
+static const char *const file_names[] = {"m-00001-of-00003.gguf", "m-00002-of-00003.gguf",
+                                         "m-00003-of-00003.gguf"};
 
 // What is in a part, and so what can be wrong with one.
 typedef struct part {
-  uint64_t number, count, tensors;         // split.no, split.count, split.tensors.count
-  const char *architecture, *title, *own;  // general.architecture, general.name, a field only this part has; NULL: not there
-  const char *tensor;                      // F32 [8], filled with the part's number; NULL: none
-  uint64_t alignment;                      // 0: not said
+  uint64_t number, count, tensors;  // split.no, split.count, split.tensors.count
+  const char *architecture, *title,
+      *own;            // general.architecture, general.name, a field only this part has; NULL: not there
+  const char *tensor;  // F32 [8], filled with the part's number; NULL: none
+  uint64_t alignment;  // 0: not said
 } part_t;
 
 // Three good parts, as llama-gguf-split writes them: the metadata is in the first.
-static const part_t good[] = {{.number = 0, .count = 3, .tensors = 3, .architecture = "llama", .title = "M", .tensor = "b"},
-                              {.number = 1, .count = 3, .tensors = 3, .tensor = "c"},
-                              {.number = 2, .count = 3, .tensors = 3, .tensor = "a"}};
+static const part_t good[] = {
+    {.number = 0, .count = 3, .tensors = 3, .architecture = "llama", .title = "M", .tensor = "b"},
+    {.number = 1, .count = 3, .tensors = 3, .tensor = "c"},
+    {.number = 2, .count = 3, .tensors = 3, .tensor = "a"}};
 
 static void write_part(const char *name, const part_t *part) {
   bytes_t file = {0};
@@ -73,7 +77,10 @@ static void check_part_refused(int index, const part_t *part, const char *messag
 }
 
 static void check_model(const mlx_source_t *source, const char *architecture) {
-  static const struct { const char *name; int part; } tensors[] = {{"a", 2}, {"b", 0}, {"c", 1}};
+  static const struct {
+    const char *name;
+    int part;
+  } tensors[] = {{"a", 2}, {"b", 0}, {"c", 1}};
   CHECK_TEXT(mlx_source_architecture(source), architecture);
   CHECK_INT(mlx_source_tensor_count(source), 3);
   for (size_t i = 0; i < 3; ++i) {
@@ -83,7 +90,8 @@ static void check_model(const mlx_source_t *source, const char *architecture) {
     CHECK(tensor->data[0] == tensors[i].part && tensor->data[31] == tensors[i].part);
     CHECK_TEXT(mlx_source_file(source, i), path_of(file_names[i]));
   }
-  CHECK(!mlx_source_tensor(source, NULL, "d") && !mlx_source_tensor_at(source, 3) && !mlx_source_file(source, 3));
+  CHECK(!mlx_source_tensor(source, NULL, "d") && !mlx_source_tensor_at(source, 3) &&
+        !mlx_source_file(source, 3));
 }
 
 TEST(any_part_opens_the_whole_model) {
@@ -107,7 +115,13 @@ TEST(parts_may_repeat_fields_and_have_an_alignment_of_their_own) {
   begin();
   mlx_source_t *source;
   write_good();
-  write_part(file_names[1], &(part_t){.number = 1, .count = 3, .tensors = 3, .architecture = "llama", .title = "M", .tensor = "c", .alignment = 64});
+  write_part(file_names[1], &(part_t){.number = 1,
+                                      .count = 3,
+                                      .tensors = 3,
+                                      .architecture = "llama",
+                                      .title = "M",
+                                      .tensor = "c",
+                                      .alignment = 64});
   CHECK_OK(mlx_source_open(path_of(file_names[0]), &source));
   check_model(source, "llama");
   mlx_source_close(source);
@@ -143,7 +157,8 @@ TEST(a_missing_part_is_named) {
     begin();
     write_good();
     CHECK(!unlink(path_of(file_names[missing])));
-    snprintf(message, sizeof message, "'%s' is missing: part %d of 3 of the model", path_of(file_names[missing]), missing + 1);
+    snprintf(message, sizeof message, "'%s' is missing: part %d of 3 of the model",
+             path_of(file_names[missing]), missing + 1);
     check_all_refuse(MLX_NOT_FOUND, message);
     mlx_status_t status = mlx_source_open(path_of(file_names[(missing + 1) % 3]), &source);
     CHECK_CONTAINS(mlx_status_hint_text(status), "fetch it into the folder of");
@@ -153,7 +168,8 @@ TEST(a_missing_part_is_named) {
 }
 
 TEST(a_part_under_another_name_is_told_its_own) {
-  static const char *const names[] = {"m.gguf", "m-00001-of-00003.gguf", "m-00002-of-00004.gguf", "m-2-of-3.gguf", "-00002-of-00003.gguf.gguf"};
+  static const char *const names[] = {"m.gguf", "m-00001-of-00003.gguf", "m-00002-of-00004.gguf",
+                                      "m-2-of-3.gguf", "-00002-of-00003.gguf.gguf"};
   begin();
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     mlx_source_t *source;
@@ -168,12 +184,16 @@ TEST(parts_with_wrong_numbers_are_refused) {
   begin();
   write_good();
   write_part(file_names[2], &good[1]);
-  check_all_refuse(MLX_INVALID_INPUT, "m-00003-of-00003.gguf: by its fields it is part 2 of 3, but its name does not end in '-00002-of-00003.gguf'");
+  check_all_refuse(MLX_INVALID_INPUT,
+                   "m-00003-of-00003.gguf: by its fields it is part 2 of 3, but its name does not end in "
+                   "'-00002-of-00003.gguf'");
   write_part(file_names[2], &(part_t){.number = 2, .count = 4, .tensors = 3, .tensor = "a"});
   mlx_source_t *source;
-  CHECK_ERROR(mlx_source_open(path_of(file_names[0]), &source), MLX_INVALID_INPUT, "m-00003-of-00003.gguf: by its fields it is part 3 of 4");
+  CHECK_ERROR(mlx_source_open(path_of(file_names[0]), &source), MLX_INVALID_INPUT,
+              "m-00003-of-00003.gguf: by its fields it is part 3 of 4");
   write_part(file_names[2], &(part_t){.number = 0, .count = 0, .architecture = "llama", .tensor = "a"});
-  CHECK_ERROR(mlx_source_open(path_of(file_names[0]), &source), MLX_INVALID_INPUT, "m-00003-of-00003.gguf: by its fields it is part 1 of 1");
+  CHECK_ERROR(mlx_source_open(path_of(file_names[0]), &source), MLX_INVALID_INPUT,
+              "m-00003-of-00003.gguf: by its fields it is part 1 of 1");
   write_part(file_names[2], &(part_t){.number = 3, .count = 3, .tensors = 3});
   check_all_refuse(MLX_INVALID_INPUT, "m-00003-of-00003.gguf: field 'split.no' must be between 0 and 2");
   end();
@@ -183,17 +203,21 @@ TEST(parts_of_different_models_are_refused) {
   begin();
   check_part_refused(1, &(part_t){.number = 1, .count = 3, .tensors = 4, .tensor = "c"},
                      "m-00002-of-00003.gguf: field 'split.tensors.count' is not the same as in '");
-  check_part_refused(2, &(part_t){.number = 2, .count = 3, .tensors = 3, .tensor = "a", .architecture = "qwen2"},
+  check_part_refused(2,
+                     &(part_t){.number = 2, .count = 3, .tensors = 3, .tensor = "a", .architecture = "qwen2"},
                      "m-00003-of-00003.gguf: field 'general.architecture' is not the same as in '");
   check_part_refused(1, &(part_t){.number = 1, .count = 3, .tensors = 3, .tensor = "c", .title = "N"},
                      "m-00002-of-00003.gguf: field 'general.name' is not the same as in '");
   check_part_refused(1, &(part_t){.number = 1, .count = 3, .tensors = 3, .tensor = "c", .title = "MM"},
                      "m-00002-of-00003.gguf: field 'general.name' is not the same as in '");
-  check_part_refused(1, &(part_t){.number = 1, .count = 3, .tensors = 3, .tensor = "c", .own = "llama.rope.scaling.type"},
-                     "m-00002-of-00003.gguf: field 'llama.rope.scaling.type' is not in the first part, '");
-  check_part_refused(2, &(part_t){.number = 2, .count = 3, .tensors = 3, .tensor = "b"}, "m-00003-of-00003.gguf: tensor 'b' is also in '");
-  check_part_refused(2, &(part_t){.number = 2, .count = 3, .tensors = 3},
-                     "m-00001-of-00003.gguf: field 'split.tensors.count' is 3, but all parts together have 2 tensors");
+  check_part_refused(
+      1, &(part_t){.number = 1, .count = 3, .tensors = 3, .tensor = "c", .own = "llama.rope.scaling.type"},
+      "m-00002-of-00003.gguf: field 'llama.rope.scaling.type' is not in the first part, '");
+  check_part_refused(2, &(part_t){.number = 2, .count = 3, .tensors = 3, .tensor = "b"},
+                     "m-00003-of-00003.gguf: tensor 'b' is also in '");
+  check_part_refused(
+      2, &(part_t){.number = 2, .count = 3, .tensors = 3},
+      "m-00001-of-00003.gguf: field 'split.tensors.count' is 3, but all parts together have 2 tensors");
   end();
 }
 
@@ -205,8 +229,10 @@ TEST(a_malformed_part_is_named) {
     mlx_source_t *source;
     write_good();
     CHECK_OK(mlx_write_file(path_of(file_names[1]), contents[i], lengths[i]));
-    CHECK_ERROR(mlx_source_open(path_of(file_names[0]), &source), MLX_INVALID_INPUT, "m-00002-of-00003.gguf: ");
-    CHECK_ERROR(mlx_source_open(path_of(file_names[2]), &source), MLX_INVALID_INPUT, "m-00002-of-00003.gguf: ");
+    CHECK_ERROR(mlx_source_open(path_of(file_names[0]), &source), MLX_INVALID_INPUT,
+                "m-00002-of-00003.gguf: ");
+    CHECK_ERROR(mlx_source_open(path_of(file_names[2]), &source), MLX_INVALID_INPUT,
+                "m-00002-of-00003.gguf: ");
   }
   end();
 }
@@ -231,7 +257,9 @@ TEST(every_allocation_failure_is_reported) {
   end();
 }
 
-TEST_MAIN(CASE(any_part_opens_the_whole_model), CASE(parts_may_repeat_fields_and_have_an_alignment_of_their_own),
-          CASE(one_file_that_was_split_into_one_is_a_file), CASE(a_missing_part_is_named), CASE(a_part_under_another_name_is_told_its_own),
-          CASE(parts_with_wrong_numbers_are_refused), CASE(parts_of_different_models_are_refused), CASE(a_malformed_part_is_named),
+TEST_MAIN(CASE(any_part_opens_the_whole_model),
+          CASE(parts_may_repeat_fields_and_have_an_alignment_of_their_own),
+          CASE(one_file_that_was_split_into_one_is_a_file), CASE(a_missing_part_is_named),
+          CASE(a_part_under_another_name_is_told_its_own), CASE(parts_with_wrong_numbers_are_refused),
+          CASE(parts_of_different_models_are_refused), CASE(a_malformed_part_is_named),
           CASE(every_allocation_failure_is_reported))

@@ -1,4 +1,5 @@
-// Promises of the GGUF reader and of the tokenizer.json it writes. The files are made in memory; none is committed.
+// Promises of the GGUF reader and of the tokenizer.json it writes. The files are made in memory; none is
+// committed.
 #include <math.h>
 
 #include "base/json.h"
@@ -7,13 +8,13 @@
 #include "tests/import_files.h"
 
 // Parses a copy of |file|, which is consumed, and expects this error.
-#define CHECK_REFUSED(file, code, part)                                                                   \
-  do {                                                                                                    \
-    mlx_gguf_t *gguf_;                                                                                    \
-    uint8_t *copy_ = exact_copy(&(file), (file).length);                                                  \
-    CHECK_ERROR(mlx_gguf_parse("x.gguf", copy_, (file).length, &gguf_), code, part);                      \
-    free(copy_);                                                                                          \
-    mlx_text_clear(&(file));                                                                              \
+#define CHECK_REFUSED(file, code, part)                                              \
+  do {                                                                               \
+    mlx_gguf_t *gguf_;                                                               \
+    uint8_t *copy_ = exact_copy(&(file), (file).length);                             \
+    CHECK_ERROR(mlx_gguf_parse("x.gguf", copy_, (file).length, &gguf_), code, part); \
+    free(copy_);                                                                     \
+    mlx_text_clear(&(file));                                                         \
   } while (0)
 
 static mlx_gguf_t *parse(const bytes_t *file) {
@@ -150,7 +151,8 @@ TEST(every_flipped_bit_is_an_error_or_a_valid_read) {
 }
 
 TEST(oversized_counts_are_refused_before_allocating) {
-  static const uint64_t counts[] = {UINT64_MAX, UINT64_C(1) << 63, UINT64_C(1) << 61, UINT64_C(1) << 32, 1000};
+  static const uint64_t counts[] = {UINT64_MAX, UINT64_C(1) << 63, UINT64_C(1) << 61, UINT64_C(1) << 32,
+                                    1000};
   mlx_memory_set_calls(&counting_calls);
   for (size_t i = 0; i < sizeof counts / sizeof *counts; ++i) {
     bytes_t fields = {0}, tensors = {0}, array = {0}, strings = {0}, text = {0};
@@ -218,14 +220,22 @@ TEST(wrong_types_name_the_field) {
   double number;
   bool truth, found;
   const char *text;
-  CHECK_ERROR(mlx_gguf_int(gguf, ".rope.freq_base", 0, 9, &integer, NULL), MLX_INVALID_INPUT, "x.gguf: field 'llama.rope.freq_base' must be an integer");
-  CHECK_ERROR(mlx_gguf_int(gguf, ".block_count", 0, 9, &integer, NULL), MLX_INVALID_INPUT, "field 'llama.block_count' must be between 0 and 9");
-  CHECK_ERROR(mlx_gguf_int(gguf, ".huge", 0, INT64_MAX, &integer, NULL), MLX_INVALID_INPUT, "field 'llama.huge' must be between");
-  CHECK_ERROR(mlx_gguf_int(gguf, ".list", 0, 9, &integer, NULL), MLX_INVALID_INPUT, "field 'llama.list' must be an integer, but is an array");
-  CHECK_ERROR(mlx_gguf_number(gguf, "tokenizer.ggml.pre", &number, NULL), MLX_INVALID_INPUT, "field 'tokenizer.ggml.pre' must be a number");
-  CHECK_ERROR(mlx_gguf_bool(gguf, ".block_count", &truth, NULL), MLX_INVALID_INPUT, "field 'llama.block_count' must be true or false");
-  CHECK_ERROR(mlx_gguf_string(gguf, ".block_count", &text, NULL), MLX_INVALID_INPUT, "field 'llama.block_count' must be a string");
-  CHECK_ERROR(mlx_gguf_int(gguf, ".nothing", 0, 9, &integer, NULL), MLX_INVALID_INPUT, "x.gguf: field 'llama.nothing' is missing");
+  CHECK_ERROR(mlx_gguf_int(gguf, ".rope.freq_base", 0, 9, &integer, NULL), MLX_INVALID_INPUT,
+              "x.gguf: field 'llama.rope.freq_base' must be an integer");
+  CHECK_ERROR(mlx_gguf_int(gguf, ".block_count", 0, 9, &integer, NULL), MLX_INVALID_INPUT,
+              "field 'llama.block_count' must be between 0 and 9");
+  CHECK_ERROR(mlx_gguf_int(gguf, ".huge", 0, INT64_MAX, &integer, NULL), MLX_INVALID_INPUT,
+              "field 'llama.huge' must be between");
+  CHECK_ERROR(mlx_gguf_int(gguf, ".list", 0, 9, &integer, NULL), MLX_INVALID_INPUT,
+              "field 'llama.list' must be an integer, but is an array");
+  CHECK_ERROR(mlx_gguf_number(gguf, "tokenizer.ggml.pre", &number, NULL), MLX_INVALID_INPUT,
+              "field 'tokenizer.ggml.pre' must be a number");
+  CHECK_ERROR(mlx_gguf_bool(gguf, ".block_count", &truth, NULL), MLX_INVALID_INPUT,
+              "field 'llama.block_count' must be true or false");
+  CHECK_ERROR(mlx_gguf_string(gguf, ".block_count", &text, NULL), MLX_INVALID_INPUT,
+              "field 'llama.block_count' must be a string");
+  CHECK_ERROR(mlx_gguf_int(gguf, ".nothing", 0, 9, &integer, NULL), MLX_INVALID_INPUT,
+              "x.gguf: field 'llama.nothing' is missing");
   CHECK_OK(mlx_gguf_int(gguf, ".nothing", 0, 9, &integer, &found));
   CHECK(!found && integer == 7);
   mlx_gguf_close(gguf);
@@ -233,7 +243,8 @@ TEST(wrong_types_name_the_field) {
 }
 
 TEST(malformed_fields_are_refused) {
-  bytes_t twice = {0}, nested = {0}, unknown = {0}, truth = {0}, control = {0}, missing = {0}, infinite = {0}, dotted = {0};
+  bytes_t twice = {0}, nested = {0}, unknown = {0}, truth = {0}, control = {0}, missing = {0}, infinite = {0},
+          dotted = {0};
   put_header(&twice, 3, 0, 2);
   put_field(&twice, "k", MLX_GGUF_U8, 1, 1);
   put_field(&twice, "k", MLX_GGUF_U8, 1, 1);
@@ -313,7 +324,8 @@ TEST(bad_alignments_are_refused) {
 }
 
 // A file with two tensors as given and |data| bytes of data.
-static bytes_t two_tensors(const char *second, uint64_t inner, uint64_t outer, uint32_t type, uint64_t offset, size_t data) {
+static bytes_t two_tensors(const char *second, uint64_t inner, uint64_t outer, uint32_t type, uint64_t offset,
+                           size_t data) {
   bytes_t file = {0};
   put_header(&file, 3, 2, 1);
   put_field_string(&file, "general.architecture", "llama");
@@ -332,10 +344,14 @@ TEST(overlapping_tensors_are_refused) {
 
 TEST(impossible_tensors_are_refused) {
   uint64_t half = UINT64_C(1) << 62;
-  bytes_t twice = two_tensors("first", 32, 0, 0, 128, 256), outside = two_tensors("second", 33, 0, 0, 128, 256);
-  bytes_t far_away = two_tensors("second", 32, 0, 0, ~UINT64_C(31), 256), crooked = two_tensors("second", 32, 0, 0, 129, 512);
-  bytes_t zero = two_tensors("second", 0, 0, 0, 128, 256), negative = two_tensors("second", UINT64_MAX, 0, 0, 128, 256);
-  bytes_t wraps = two_tensors("second", half, 4, 0, 128, 256), wraps_bytes = two_tensors("second", half, 1, 0, 128, 256);
+  bytes_t twice = two_tensors("first", 32, 0, 0, 128, 256),
+          outside = two_tensors("second", 33, 0, 0, 128, 256);
+  bytes_t far_away = two_tensors("second", 32, 0, 0, ~UINT64_C(31), 256),
+          crooked = two_tensors("second", 32, 0, 0, 129, 512);
+  bytes_t zero = two_tensors("second", 0, 0, 0, 128, 256),
+          negative = two_tensors("second", UINT64_MAX, 0, 0, 128, 256);
+  bytes_t wraps = two_tensors("second", half, 4, 0, 128, 256),
+          wraps_bytes = two_tensors("second", half, 1, 0, 128, 256);
   bytes_t blocks = two_tensors("second", 16, 2, 2, 128, 256), nameless = two_tensors("", 32, 0, 0, 128, 256);
   CHECK_REFUSED(twice, MLX_INVALID_INPUT, "tensor 'first' is given twice");
   CHECK_REFUSED(outside, MLX_INVALID_INPUT, "tensor 'second': its data, 132 bytes at");
@@ -345,7 +361,8 @@ TEST(impossible_tensors_are_refused) {
   CHECK_REFUSED(negative, MLX_INVALID_INPUT, "tensor 'second': an extent is 18446744073709551615");
   CHECK_REFUSED(wraps, MLX_INVALID_INPUT, "tensor 'second': its rows");
   CHECK_REFUSED(wraps_bytes, MLX_INVALID_INPUT, "tensor 'second': its rows");
-  CHECK_REFUSED(blocks, MLX_INVALID_INPUT, "tensor 'second': its rows of 16 are not whole blocks of 32 (Q4_0)");
+  CHECK_REFUSED(blocks, MLX_INVALID_INPUT,
+                "tensor 'second': its rows of 16 are not whole blocks of 32 (Q4_0)");
   CHECK_REFUSED(nameless, MLX_INVALID_INPUT, "tensor 1: its name is 0 bytes long");
 }
 
@@ -367,16 +384,19 @@ TEST(every_type_of_the_table_is_read) {
 }
 
 TEST(unsupported_tensor_types_are_named) {
-  bytes_t known = two_tensors("second", 256, 0, 16, 128, 512), unknown = two_tensors("second", 32, 0, 99, 128, 256);
+  bytes_t known = two_tensors("second", 256, 0, 16, 128, 512),
+          unknown = two_tensors("second", 32, 0, 99, 128, 256);
   mlx_gguf_t *gguf;
   mlx_status_t status = mlx_gguf_parse("x.gguf", (const uint8_t *)known.data, known.length, &gguf);
-  CHECK_CONTAINS(mlx_status_hint_text(status), "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4");
+  CHECK_CONTAINS(
+      mlx_status_hint_text(status),
+      "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4");
   mlx_status_free(status);
   CHECK_REFUSED(known, MLX_UNSUPPORTED, "x.gguf: tensor 'second': its type IQ2_XXS is not supported");
   CHECK_REFUSED(unknown, MLX_UNSUPPORTED, "x.gguf: tensor 'second': its type, number 99, is not known");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // tokenizer.json
 
 // A GGUF with the sample tokenizer and this pre-tokenizer and BOS flag (-1: not said).
@@ -406,13 +426,21 @@ static char *write_json(bytes_t *file) {
 TEST(tokenizer_json_is_written_from_metadata) {
   bytes_t file = tokenizer_file("smollm", 0);
   char *json = write_json(&file);
-  CHECK_CONTAINS(json, "{\"id\":0,\"content\":\"<|end|>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}");
-  CHECK_CONTAINS(json, "{\"id\":6,\"content\":\"\\\"\\\\\\n\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":false}");
+  CHECK_CONTAINS(json,
+                 "{\"id\":0,\"content\":\"<|end|>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
+                 "\"normalized\":false,\"special\":true}");
+  CHECK_CONTAINS(json,
+                 "{\"id\":6,\"content\":\"\\\"\\\\\\n\",\"single_word\":false,\"lstrip\":false,\"rstrip\":"
+                 "false,\"normalized\":false,\"special\":false}");
   CHECK(!strstr(json, "{\"id\":1,"));
-  CHECK_CONTAINS(json, "\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,");
+  CHECK_CONTAINS(json,
+                 "\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true},{\"type\":"
+                 "\"ByteLevel\",\"add_prefix_space\":false,");
   CHECK_CONTAINS(json, "\"post_processor\":null");
   CHECK_CONTAINS(json, "\"ignore_merges\":false");
-  CHECK_CONTAINS(json, "\"\xc4\xa0" "ab\":5");
+  CHECK_CONTAINS(json,
+                 "\"\xc4\xa0"
+                 "ab\":5");
   CHECK_CONTAINS(json, "\"merges\":[\n      \"a b\",\n      \"\xc4\xa0 ab\"]");
   mlx_free(json);
 }
@@ -420,10 +448,14 @@ TEST(tokenizer_json_is_written_from_metadata) {
 TEST(llama_3_adds_its_bos_unless_told_not_to) {
   bytes_t said_nothing = tokenizer_file("llama-bpe", -1), said_no = tokenizer_file("llama-bpe", 0);
   char *json = write_json(&said_nothing);
-  CHECK_CONTAINS(json, "\"single\":[{\"SpecialToken\":{\"id\":\"<|end|>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]");
-  CHECK_CONTAINS(json, "\"special_tokens\":{\"<|end|>\":{\"id\":\"<|end|>\",\"ids\":[0],\"tokens\":[\"<|end|>\"]}}");
+  CHECK_CONTAINS(json,
+                 "\"single\":[{\"SpecialToken\":{\"id\":\"<|end|>\",\"type_id\":0}},{\"Sequence\":{\"id\":"
+                 "\"A\",\"type_id\":0}}]");
+  CHECK_CONTAINS(
+      json, "\"special_tokens\":{\"<|end|>\":{\"id\":\"<|end|>\",\"ids\":[0],\"tokens\":[\"<|end|>\"]}}");
   CHECK_CONTAINS(json, "\"ignore_merges\":true");
-  CHECK_CONTAINS(json, "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| ?[^");
+  CHECK_CONTAINS(json,
+                 "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| ?[^");
   mlx_free(json);
   json = write_json(&said_no);
   CHECK_CONTAINS(json, "\"post_processor\":null");
@@ -450,11 +482,13 @@ static void check_tokenizer_refused(bytes_t file, mlx_code_t code, const char *p
 
 TEST(unknown_tokenizers_are_refused_by_name) {
   bytes_t no_pre = {0}, no_model = {0}, other_model = {0};
-  check_tokenizer_refused(tokenizer_file("odd", 0), MLX_UNSUPPORTED, "names the pre-tokenizer 'odd'; known are default, gpt-2, ");
+  check_tokenizer_refused(tokenizer_file("odd", 0), MLX_UNSUPPORTED,
+                          "names the pre-tokenizer 'odd'; known are default, gpt-2, ");
   put_header(&other_model, 3, 0, 2);
   put_field_string(&other_model, "general.architecture", "llama");
   put_field_string(&other_model, "tokenizer.ggml.model", "rwkv");
-  check_tokenizer_refused(other_model, MLX_UNSUPPORTED, "field 'tokenizer.ggml.model' is 'rwkv'; only 'gpt2'");
+  check_tokenizer_refused(other_model, MLX_UNSUPPORTED,
+                          "field 'tokenizer.ggml.model' is 'rwkv'; only 'gpt2'");
   put_header(&no_model, 3, 0, 1);
   put_field_string(&no_model, "general.architecture", "llama");
   check_tokenizer_refused(no_model, MLX_INVALID_INPUT, "field 'tokenizer.ggml.model' is missing");
@@ -479,20 +513,29 @@ static bytes_t small_tokenizer(const char *const *tokens, uint64_t count, const 
 }
 
 TEST(inconsistent_vocabularies_are_refused) {
-  static const char *const good[] = {"a", "b", "ab"}, *const twice[] = {"a", "b", "a"}, *const broken[] = {"a", "b", "\xff"};
-  check_tokenizer_refused(small_tokenizer(twice, 3, "a b", 0), MLX_INVALID_INPUT, "has the same token at 0 and 2");
-  check_tokenizer_refused(small_tokenizer(broken, 3, "a b", 0), MLX_INVALID_INPUT, "has a token, 2, that is not UTF-8");
-  check_tokenizer_refused(small_tokenizer(good, 3, "ab", 0), MLX_INVALID_INPUT, "has an entry, 0, that is not two tokens");
-  check_tokenizer_refused(small_tokenizer(good, 3, "a b c", 0), MLX_INVALID_INPUT, "has an entry, 0, that is not two tokens");
-  check_tokenizer_refused(small_tokenizer(good, 3, " b", 0), MLX_INVALID_INPUT, "has an entry, 0, that is not two tokens");
-  check_tokenizer_refused(small_tokenizer(good, 3, "b a", 0), MLX_INVALID_INPUT, "with a part that is not a token");
-  check_tokenizer_refused(small_tokenizer(good, 3, "a b", 2), MLX_INVALID_INPUT, "'tokenizer.ggml.token_type' must be an array with one number for each of the 3");
-  check_tokenizer_refused(small_tokenizer(good, 3, "a b", 3), MLX_INVALID_INPUT, "has no valid type for token 0");
+  static const char *const good[] = {"a", "b", "ab"}, *const twice[] = {"a", "b", "a"},
+                           *const broken[] = {"a", "b", "\xff"};
+  check_tokenizer_refused(small_tokenizer(twice, 3, "a b", 0), MLX_INVALID_INPUT,
+                          "has the same token at 0 and 2");
+  check_tokenizer_refused(small_tokenizer(broken, 3, "a b", 0), MLX_INVALID_INPUT,
+                          "has a token, 2, that is not UTF-8");
+  check_tokenizer_refused(small_tokenizer(good, 3, "ab", 0), MLX_INVALID_INPUT,
+                          "has an entry, 0, that is not two tokens");
+  check_tokenizer_refused(small_tokenizer(good, 3, "a b c", 0), MLX_INVALID_INPUT,
+                          "has an entry, 0, that is not two tokens");
+  check_tokenizer_refused(small_tokenizer(good, 3, " b", 0), MLX_INVALID_INPUT,
+                          "has an entry, 0, that is not two tokens");
+  check_tokenizer_refused(small_tokenizer(good, 3, "b a", 0), MLX_INVALID_INPUT,
+                          "with a part that is not a token");
+  check_tokenizer_refused(small_tokenizer(good, 3, "a b", 2), MLX_INVALID_INPUT,
+                          "'tokenizer.ggml.token_type' must be an array with one number for each of the 3");
+  check_tokenizer_refused(small_tokenizer(good, 3, "a b", 3), MLX_INVALID_INPUT,
+                          "has no valid type for token 0");
 }
 
 // A GGUF of this kind whose tokens have these types and, unless NULL, scores.
-static bytes_t wordlike_tokenizer(const char *model, const char *const *tokens, const uint32_t *types, const float *scores,
-                                  uint64_t count) {
+static bytes_t wordlike_tokenizer(const char *model, const char *const *tokens, const uint32_t *types,
+                                  const float *scores, uint64_t count) {
   bytes_t file = {0};
   put_header(&file, 3, 0, scores ? 9 : 8);
   put_field_string(&file, "general.architecture", "llama");
@@ -515,21 +558,26 @@ static bytes_t wordlike_tokenizer(const char *model, const char *const *tokens, 
 
 // Highest score first; of the ways to make one token the one of the lower ids.
 TEST(sentencepiece_scores_become_merges) {
-  static const char *const tokens[] = {"<unk>", "<s>", "</s>", "<0x41>", "a", "b", "c", "ab", "bc", "abc", "  "};
+  static const char *const tokens[] = {"<unk>", "<s>", "</s>", "<0x41>", "a", "b",
+                                       "c",     "ab",  "bc",   "abc",    "  "};
   static const uint32_t types[] = {2, 3, 3, 6, 1, 1, 1, 1, 1, 1, 4};
   static const float scores[] = {0, 0, 0, 0, -10, -11, -12, -3, -2, -4, -20};
   bytes_t file = wordlike_tokenizer("llama", tokens, types, scores, 11);
   char *json = write_json(&file);
-  CHECK_CONTAINS(json, "\"merges\":[\n      [\"b\",\"c\"],\n      [\"a\",\"b\"],\n      [\"a\",\"bc\"],\n      [\"ab\",\"c\"]]");
+  CHECK_CONTAINS(json,
+                 "\"merges\":[\n      [\"b\",\"c\"],\n      [\"a\",\"b\"],\n      [\"a\",\"bc\"],\n      "
+                 "[\"ab\",\"c\"]]");
   CHECK_CONTAINS(json, "\"unk_token\":\"<unk>\"");
   CHECK_CONTAINS(json, "\"byte_fallback\":true");
   CHECK_CONTAINS(json, "{\"type\":\"Prepend\",\"prepend\":\"\xe2\x96\x81\"}");
   CHECK_CONTAINS(json, "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}");
-  CHECK_CONTAINS(json, "{\"id\":10,\"content\":\"\xe2\x96\x81\xe2\x96\x81\",");  // as tokenizer.json spells spaces
+  CHECK_CONTAINS(json,
+                 "{\"id\":10,\"content\":\"\xe2\x96\x81\xe2\x96\x81\",");  // as tokenizer.json spells spaces
   CHECK_CONTAINS(json, "\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":");
   mlx_free(json);
-  check_tokenizer_refused(wordlike_tokenizer("llama", tokens, types, NULL, 11), MLX_INVALID_INPUT,
-                          "field 'tokenizer.ggml.scores' must be an array with one f32 for each of the 11 tokens");
+  check_tokenizer_refused(
+      wordlike_tokenizer("llama", tokens, types, NULL, 11), MLX_INVALID_INPUT,
+      "field 'tokenizer.ggml.scores' must be an array with one f32 for each of the 11 tokens");
 }
 
 TEST(unigram_keeps_scores_and_the_map_of_characters) {
@@ -538,7 +586,9 @@ TEST(unigram_keeps_scores_and_the_map_of_characters) {
   static const float scores[] = {0, 0, 0, -2.0122929f, -0.5f, 0};
   bytes_t file = wordlike_tokenizer("t5", tokens, types, scores, 5);
   char *json = write_json(&file);
-  CHECK_CONTAINS(json, "\"vocab\":[\n      [\"<unk>\",0],\n      [\"<s>\",0],\n      [\"</s>\",0],\n      [\"\xe2\x96\x81\",-2.0122928619384766],\n      [\"a\",-0.5]]");
+  CHECK_CONTAINS(json,
+                 "\"vocab\":[\n      [\"<unk>\",0],\n      [\"<s>\",0],\n      [\"</s>\",0],\n      "
+                 "[\"\xe2\x96\x81\",-2.0122928619384766],\n      [\"a\",-0.5]]");
   CHECK_CONTAINS(json, "\"unk_id\":0,\"byte_fallback\":false");
   CHECK_CONTAINS(json, "\"normalizer\":null");
   CHECK_CONTAINS(json, "\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Metaspace\"");
@@ -555,14 +605,24 @@ TEST(unigram_keeps_scores_and_the_map_of_characters) {
 }
 
 TEST(wordpiece_marks_the_inside_of_words) {
-  static const char *const tokens[] = {"[UNK]", "[CLS]", "[SEP]", "\xe2\x96\x81" "ab", "c", "\xe2\x96\x81" "C"};
+  static const char *const tokens[] = {"[UNK]",
+                                       "[CLS]",
+                                       "[SEP]",
+                                       "\xe2\x96\x81"
+                                       "ab",
+                                       "c",
+                                       "\xe2\x96\x81"
+                                       "C"};
   static const uint32_t types[] = {3, 3, 3, 1, 1, 1};
-  bytes_t cased = wordlike_tokenizer("bert", tokens, types, NULL, 6), uncased = wordlike_tokenizer("bert", tokens, types, NULL, 5);
+  bytes_t cased = wordlike_tokenizer("bert", tokens, types, NULL, 6),
+          uncased = wordlike_tokenizer("bert", tokens, types, NULL, 5);
   char *json = write_json(&cased);
   CHECK_CONTAINS(json, "\"ab\":3,\n      \"##c\":4,\n      \"C\":5}");
   CHECK_CONTAINS(json, "\"unk_token\":\"[UNK]\"");
   CHECK_CONTAINS(json, "\"lowercase\":false");
-  CHECK_CONTAINS(json, "\"single\":[{\"SpecialToken\":{\"id\":\"[CLS]\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"SpecialToken\":{\"id\":\"[SEP]\"");
+  CHECK_CONTAINS(json,
+                 "\"single\":[{\"SpecialToken\":{\"id\":\"[CLS]\",\"type_id\":0}},{\"Sequence\":{\"id\":"
+                 "\"A\",\"type_id\":0}},{\"SpecialToken\":{\"id\":\"[SEP]\"");
   mlx_free(json);
   json = write_json(&uncased);
   CHECK_CONTAINS(json, "\"lowercase\":true");
@@ -582,19 +642,22 @@ TEST(end_tokens_are_eos_eot_and_eom_without_repeats) {
   size_t count;
   CHECK_OK(mlx_gguf_eos_ids(gguf, ids, 2, &count));
   CHECK(count == 2 && ids[0] == 2 && ids[1] == 1);
-  CHECK_ERROR(mlx_gguf_eos_ids(gguf, ids, 1, &count), MLX_INVALID_INPUT, "field 'tokenizer.ggml.eom_token_id'");
+  CHECK_ERROR(mlx_gguf_eos_ids(gguf, ids, 1, &count), MLX_INVALID_INPUT,
+              "field 'tokenizer.ggml.eom_token_id'");
   mlx_gguf_close(gguf);
   mlx_text_clear(&file);
 }
 
-TEST_MAIN(CASE(fields_and_tensors_are_read), CASE(version_2_is_read_as_version_3_is), CASE(truncation_at_every_byte_is_an_error),
-          CASE(truncation_has_a_hint), CASE(every_flipped_bit_is_an_error_or_a_valid_read),
+TEST_MAIN(CASE(fields_and_tensors_are_read), CASE(version_2_is_read_as_version_3_is),
+          CASE(truncation_at_every_byte_is_an_error), CASE(truncation_has_a_hint),
+          CASE(every_flipped_bit_is_an_error_or_a_valid_read),
           CASE(oversized_counts_are_refused_before_allocating), CASE(every_allocation_failure_is_reported),
-          CASE(foreign_versions_are_named), CASE(wrong_types_name_the_field), CASE(malformed_fields_are_refused),
-          CASE(a_part_of_a_split_model_says_which_it_is), CASE(bad_alignments_are_refused), CASE(overlapping_tensors_are_refused),
-          CASE(impossible_tensors_are_refused), CASE(every_type_of_the_table_is_read), CASE(unsupported_tensor_types_are_named),
-          CASE(tokenizer_json_is_written_from_metadata), CASE(llama_3_adds_its_bos_unless_told_not_to),
-          CASE(qwen_2_is_normalised), CASE(unknown_tokenizers_are_refused_by_name),
-          CASE(inconsistent_vocabularies_are_refused), CASE(sentencepiece_scores_become_merges),
-          CASE(unigram_keeps_scores_and_the_map_of_characters),
+          CASE(foreign_versions_are_named), CASE(wrong_types_name_the_field),
+          CASE(malformed_fields_are_refused), CASE(a_part_of_a_split_model_says_which_it_is),
+          CASE(bad_alignments_are_refused), CASE(overlapping_tensors_are_refused),
+          CASE(impossible_tensors_are_refused), CASE(every_type_of_the_table_is_read),
+          CASE(unsupported_tensor_types_are_named), CASE(tokenizer_json_is_written_from_metadata),
+          CASE(llama_3_adds_its_bos_unless_told_not_to), CASE(qwen_2_is_normalised),
+          CASE(unknown_tokenizers_are_refused_by_name), CASE(inconsistent_vocabularies_are_refused),
+          CASE(sentencepiece_scores_become_merges), CASE(unigram_keeps_scores_and_the_map_of_characters),
           CASE(wordpiece_marks_the_inside_of_words), CASE(end_tokens_are_eos_eot_and_eom_without_repeats))

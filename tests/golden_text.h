@@ -13,8 +13,10 @@ static inline void check_golden_text(const char *text, size_t length, const char
   if (strcmp(text, golden)) {
     size_t at = 0, line = 1;
     for (; text[at] && text[at] == golden[at]; ++at) line += text[at] == '\n';
-    CHECK_FAIL("the emitted text differs from %s at line %zu; after a look at the difference, MLXCEL_UPDATE_GOLDENS=1 accepts it",
-               path, line);
+    CHECK_FAIL(
+        "the emitted text differs from %s at line %zu; after a look at the difference, "
+        "MLXCEL_UPDATE_GOLDENS=1 accepts it",
+        path, line);
   }
   mlx_free(golden);
 }

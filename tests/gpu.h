@@ -1,11 +1,12 @@
-// Tests that need a GPU: tests/NAME_gpu_test.c. Such a program is built into build/gpu and reads nothing but what lies there:
-// NAME_gpu_test --prepare makes that where there is a compiler, and the folder can then be carried to a machine that has a GPU
-// and nothing else. Where no GPU can be used the program says why and is skipped, or fails when MLXCEL_NEED_GPU is set. With --whole it
-// prepares and runs, but only where there is a GPU: ctest calls it so.
+// Tests that need a GPU: tests/NAME_gpu_test.c. Such a program is built into build/gpu and reads nothing but
+// what lies there: NAME_gpu_test --prepare makes that where there is a compiler, and the folder can then be
+// carried to a machine that has a GPU and nothing else. Where no GPU can be used the program says why and is
+// skipped, or fails when MLXCEL_NEED_GPU is set. With --whole it prepares and runs, but only where there is a
+// GPU: ctest calls it so.
 //
-//   static void prepare(void) { gpu_compile(MODEL, &(mlx_compile_options_t){.target = "cuda:sm_80"}, "m.mlxb"); }
-//   TEST(a_promise) { mlx_engine_t *engine = gpu_open("m.mlxb"); ... }
-//   GPU_TEST_MAIN(prepare, CASE(a_promise))
+//   static void prepare(void) { gpu_compile(MODEL, &(mlx_compile_options_t){.target = "cuda:sm_80"},
+//   "m.mlxb"); } TEST(a_promise) { mlx_engine_t *engine = gpu_open("m.mlxb"); ... } GPU_TEST_MAIN(prepare,
+//   CASE(a_promise))
 #ifndef MLXCEL_TESTS_GPU_H_
 #define MLXCEL_TESTS_GPU_H_
 
@@ -67,7 +68,8 @@ static inline bool gpu_runs(const char *name, int sm) {
   int here = 0;
   CHECK_OK(mlx_engine_gpu_target(target, sizeof target, &memory));
   CHECK(sscanf(target, "cuda:sm_%d", &here) == 1);
-  if (here < sm) fprintf(stderr, "  %s: skipped, it needs a GPU from sm_%d on and this is sm_%d\n", name, sm, here);
+  if (here < sm)
+    fprintf(stderr, "  %s: skipped, it needs a GPU from sm_%d on and this is sm_%d\n", name, sm, here);
   return here >= sm;
 }
 
@@ -81,10 +83,12 @@ static inline int gpu_refuse(mlx_status_t status) {
   return needed ? 1 : GPU_SKIPPED;
 }
 
-static inline int gpu_run(void (*prepare)(void), const check_case_t *cases, size_t count, int argc, char **argv) {
+static inline int gpu_run(void (*prepare)(void), const check_case_t *cases, size_t count, int argc,
+                          char **argv) {
   char target[64];
   uint64_t memory;
-  if (argc > 1 && !strcmp(argv[1], "--prepare")) return check_run(&(check_case_t){"prepare", prepare}, 1, 1, argv);
+  if (argc > 1 && !strcmp(argv[1], "--prepare"))
+    return check_run(&(check_case_t){"prepare", prepare}, 1, 1, argv);
   mlx_status_t status = mlx_engine_gpu_target(target, sizeof target, &memory);
   if (status) return gpu_refuse(status);
   if (argc < 2 || strcmp(argv[1], "--whole")) return check_run(cases, count, argc, argv);
@@ -92,10 +96,10 @@ static inline int gpu_run(void (*prepare)(void), const check_case_t *cases, size
   return failed ? failed : check_run(cases, count, 1, argv);
 }
 
-#define GPU_TEST_MAIN(prepare, ...)                                               \
-  int main(int argc, char **argv) {                                               \
-    static const check_case_t cases[] = {__VA_ARGS__};                            \
-    return gpu_run(prepare, cases, sizeof cases / sizeof *cases, argc, argv);     \
+#define GPU_TEST_MAIN(prepare, ...)                                           \
+  int main(int argc, char **argv) {                                           \
+    static const check_case_t cases[] = {__VA_ARGS__};                        \
+    return gpu_run(prepare, cases, sizeof cases / sizeof *cases, argc, argv); \
   }
 
 #endif  // MLXCEL_TESTS_GPU_H_

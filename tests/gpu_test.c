@@ -16,12 +16,14 @@ TEST(every_gpu_of_the_table_is_found_by_its_name_and_runs_its_code) {
     CHECK(kind->iree_sm <= kind->sm);
     CHECK(kind->min_driver >= 11000);
   }
-  CHECK(!mlx_gpu_kind_parse("sm_70") && !mlx_gpu_kind_parse("sm_") && !mlx_gpu_kind_parse("sm_90a") && !mlx_gpu_kind_parse("90"));
+  CHECK(!mlx_gpu_kind_parse("sm_70") && !mlx_gpu_kind_parse("sm_") && !mlx_gpu_kind_parse("sm_90a") &&
+        !mlx_gpu_kind_parse("90"));
 }
 
 // IREE refuses sm_90 and takes sm_60 when it is told nothing: what we ask for must be in the PTX.
 TEST(code_is_made_for_the_gpu_that_was_named) {
-  static const char *const targets[][2] = {{"cuda:sm_75", ".target sm_75"}, {"cuda:sm_90", ".target sm_80"}, {"cuda:sm_120", ".target sm_120"}};
+  static const char *const targets[][2] = {
+      {"cuda:sm_75", ".target sm_75"}, {"cuda:sm_90", ".target sm_80"}, {"cuda:sm_120", ".target sm_120"}};
   for (int i = 0; i < 3; ++i) {
     command_t run;
     RUN(&run, "compile", TINY, "--ctx", "64", "--target", targets[i][0], "--emit", "vmfb", "-o", "-");
@@ -126,8 +128,9 @@ TEST(a_model_that_does_not_fit_is_refused_with_the_numbers) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST_MAIN(CASE(every_gpu_of_the_table_is_found_by_its_name_and_runs_its_code), CASE(code_is_made_for_the_gpu_that_was_named),
-          CASE(an_artifact_for_a_gpu_does_not_run_on_a_cpu), CASE(a_gpu_that_cannot_be_used_is_said_why_and_auto_takes_the_cpu),
+TEST_MAIN(CASE(every_gpu_of_the_table_is_found_by_its_name_and_runs_its_code),
+          CASE(code_is_made_for_the_gpu_that_was_named), CASE(an_artifact_for_a_gpu_does_not_run_on_a_cpu),
+          CASE(a_gpu_that_cannot_be_used_is_said_why_and_auto_takes_the_cpu),
           CASE(a_driver_under_its_versioned_name_alone_is_found),
           CASE(an_artifact_for_a_newer_gpu_is_refused_before_it_is_loaded),
           CASE(a_model_that_does_not_fit_is_refused_with_the_numbers))

@@ -1,4 +1,5 @@
-// GBNF: what is accepted, what is refused and how, and that whatever is written under a grammar is a text of it.
+// GBNF: what is accepted, what is refused and how, and that whatever is written under a grammar is a text of
+// it.
 #include <yyjson.h>
 
 #include "tests/random_text.h"
@@ -23,7 +24,9 @@ static bool accepts(const char *gbnf, const char *text) {
 }
 
 TEST(every_construct_accepts_its_texts_and_no_others) {
-  static const struct { const char *gbnf, *good[6], *bad[8]; } rows[] = {
+  static const struct {
+    const char *gbnf, *good[6], *bad[8];
+  } rows[] = {
       {"root ::= \"abc\"", {"abc"}, {"", "ab", "abcd", "x"}},
       {"root ::= \"a\" | \"b\" | ", {"a", "b", ""}, {"c", "ab"}},
       {"root ::= \"a\"\n  | \"b\"\nother ::= root", {"a", "b"}, {""}},
@@ -31,7 +34,9 @@ TEST(every_construct_accepts_its_texts_and_no_others) {
       {"root ::= [^a-c]", {"d", "\n", "é", "😀"}, {"a", "b", ""}},
       {"root ::= [a-]", {"a", "-"}, {"b"}},
       {"root ::= [\\]\\[\\\\]", {"]", "[", "\\"}, {"a"}},
-      {"root ::= .", {"a", "\n", "é", "漢", "😀"}, {"", "ab", "\xc3", "\xed\xa0\x80", "\xc0\x80", "\xf4\x90\x80\x80"}},
+      {"root ::= .",
+       {"a", "\n", "é", "漢", "😀"},
+       {"", "ab", "\xc3", "\xed\xa0\x80", "\xc0\x80", "\xf4\x90\x80\x80"}},
       {"root ::= [а-я]+", {"привет", "я"}, {"Привет", "q", ""}},
       {"root ::= [\\u4e00-\\u9fff\\U0001F600-\\U0001F64F\\x41]*", {"", "漢字A😀"}, {"B", "🚀"}},
       {"root ::= \"\\x41\\u00e9\\U0001F600\\n\\t\\\"\"", {"Aé😀\n\t\""}, {"A"}},
@@ -53,7 +58,8 @@ TEST(every_construct_accepts_its_texts_and_no_others) {
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
     for (int j = 0; j < 6 && rows[i].good[j]; ++j) {
-      if (!accepts(rows[i].gbnf, rows[i].good[j])) CHECK_FAIL("%s does not accept '%s'", rows[i].gbnf, rows[i].good[j]);
+      if (!accepts(rows[i].gbnf, rows[i].good[j]))
+        CHECK_FAIL("%s does not accept '%s'", rows[i].gbnf, rows[i].good[j]);
     }
     for (int j = 0; j < 8 && rows[i].bad[j]; ++j) {
       if (accepts(rows[i].gbnf, rows[i].bad[j])) CHECK_FAIL("%s accepts '%s'", rows[i].gbnf, rows[i].bad[j]);
@@ -62,7 +68,11 @@ TEST(every_construct_accepts_its_texts_and_no_others) {
 }
 
 TEST(what_is_wrong_is_said_with_its_place) {
-  static const struct { const char *gbnf; mlx_code_t code; const char *part; } rows[] = {
+  static const struct {
+    const char *gbnf;
+    mlx_code_t code;
+    const char *part;
+  } rows[] = {
       {"", MLX_INVALID_INPUT, "--grammar: there is no rule 'root'"},
       {"a ::= \"x\"", MLX_INVALID_INPUT, "there is no rule 'root'"},
       {"root ::= a\n\nb ::= \"\"", MLX_INVALID_INPUT, "line 1: rule 'a' is used but not there"},
@@ -83,7 +93,8 @@ TEST(what_is_wrong_is_said_with_its_place) {
       {"root ::= \"\\ud800\"", MLX_INVALID_INPUT, "this number is no Unicode character"},
       {"root ::= \"\xff\"", MLX_INVALID_INPUT, "this is not UTF-8"},
       {"root ::= <think>", MLX_INVALID_INPUT, "tokens (<think>, <[1000]>, !<...>) are not supported"},
-      {"root ::= expr\nexpr ::= expr \"+\" num | num\nnum ::= [0-9]", MLX_UNSUPPORTED, "line 1: rule 'expr' begins with itself (left recursion)"},
+      {"root ::= expr\nexpr ::= expr \"+\" num | num\nnum ::= [0-9]", MLX_UNSUPPORTED,
+       "line 1: rule 'expr' begins with itself (left recursion)"},
       {"root ::= a\na ::= b \"x\" | \"y\"\nb ::= a \"z\"", MLX_UNSUPPORTED, "begins with itself"},
       {"root ::= ws root \"x\" | \"y\"\nws ::= [ ]*", MLX_UNSUPPORTED, "rule 'root' begins with itself"},
       {"root ::= \"(\" root \")\"", MLX_UNSUPPORTED, "rule 'root' has no end"},
@@ -91,32 +102,37 @@ TEST(what_is_wrong_is_said_with_its_place) {
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
     mlx_grammar_t *grammar;
-    CHECK_ERROR(mlx_grammar_create("--grammar", rows[i].gbnf, strlen(rows[i].gbnf), &grammar), rows[i].code, rows[i].part);
+    CHECK_ERROR(mlx_grammar_create("--grammar", rows[i].gbnf, strlen(rows[i].gbnf), &grammar), rows[i].code,
+                rows[i].part);
   }
   char deep[2048] = "root ::= ";
   for (int i = 0; i < 500; ++i) strcat(deep, "(");
   mlx_grammar_t *grammar;
   CHECK_ERROR(mlx_grammar_create("g", deep, strlen(deep), &grammar), MLX_INVALID_INPUT, "deeper than 100");
-  const char *large = "root ::= ((([a-z]{9999} [b]){9999} [c]){9999} \"d\"){9999}";  // only 40000 symbols: repetitions share their rule
+  const char *large =
+      "root ::= ((([a-z]{9999} [b]){9999} [c]){9999} \"d\"){9999}";  // only 40000 symbols: repetitions share
+                                                                     // their rule
   CHECK_OK(mlx_grammar_create("g", large, strlen(large), &grammar));
   mlx_grammar_free(grammar);
 }
 
 TEST(many_readings_of_one_text_stay_few_stacks) {
-  CHECK(accepts("root ::= (\"a\" | \"aa\" | \"aaa\")* \"b\"", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab"));
+  CHECK(accepts("root ::= (\"a\" | \"aa\" | \"aaa\")* \"b\"",
+                "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab"));
   CHECK(accepts("root ::= s\ns ::= \"a\" s s | \"\"", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Masks
 
-#define JSON_GRAMMAR                                                                                                     \
-  "root ::= object\n"                                                                                                    \
-  "value ::= object | array | string | number | (\"true\" | \"false\" | \"null\") ws\n"                                  \
-  "object ::= \"{\" ws ( string \":\" ws value (\",\" ws string \":\" ws value)* )? \"}\" ws\n"                          \
-  "array ::= \"[\" ws ( value (\",\" ws value)* )? \"]\" ws\n"                                                           \
-  "string ::= \"\\\"\" ( [^\"\\\\\\x7F\\x00-\\x1F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" [0-9a-cA-C] [0-9a-fA-F]{3}) )* \"\\\"\" ws\n" \
-  "number ::= (\"-\"? ([0-9] | [1-9] [0-9]{0,15})) (\".\" [0-9]+)? ([eE] [-+]? [0-9]{1,2})? ws\n"                 \
+#define JSON_GRAMMAR                                                                                \
+  "root ::= object\n"                                                                               \
+  "value ::= object | array | string | number | (\"true\" | \"false\" | \"null\") ws\n"             \
+  "object ::= \"{\" ws ( string \":\" ws value (\",\" ws string \":\" ws value)* )? \"}\" ws\n"     \
+  "array ::= \"[\" ws ( value (\",\" ws value)* )? \"]\" ws\n"                                      \
+  "string ::= \"\\\"\" ( [^\"\\\\\\x7F\\x00-\\x1F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" [0-9a-cA-C] " \
+  "[0-9a-fA-F]{3}) )* \"\\\"\" ws\n"                                                                \
+  "number ::= (\"-\"? ([0-9] | [1-9] [0-9]{0,15})) (\".\" [0-9]+)? ([eE] [-+]? [0-9]{1,2})? ws\n"   \
   "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n"
 
 static void check_mask(random_writer_t *w, const char *gbnf, const char *text) {
@@ -154,13 +170,17 @@ TEST(a_mask_has_exactly_the_tokens_that_are_accepted) {
   random_writer_close(&w);
 }
 
-// A SentencePiece-like tokenizer: spaces are '_', bytes have tokens of their own, the text's first space is dropped.
+// A SentencePiece-like tokenizer: spaces are '_', bytes have tokens of their own, the text's first space is
+// dropped.
 TEST(a_tokenizer_that_drops_the_first_space_is_followed) {
   static const char json[] =
-      "{\"normalizer\":null,\"pre_tokenizer\":null,\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},"
-      "\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},"
+      "{\"normalizer\":null,\"pre_tokenizer\":null,\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{"
+      "\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},"
+      "\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" "
+      "\",\"start\":1,\"stop\":0}]},"
       "\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true}],"
-      "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"<s>\",\"vocab\":{\"<s>\":0,\"<0xC3>\":1,"
+      "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"<s>\",\"vocab\":{\"<s>\":0,\"<0xC3>"
+      "\":1,"
       "\"<0xA9>\":2,\"<0x0A>\":3,\"_\":4,\"a\":5,\"b\":6,\"_a\":7,\"ab\":8,\"__\":9},\"merges\":[]}}";
   mlx_tokenizer_t *tokenizer;
   CHECK_OK(mlx_tokenizer_create("inline", json, strlen(json), &tokenizer));
@@ -191,7 +211,7 @@ TEST(a_tokenizer_that_drops_the_first_space_is_followed) {
   random_writer_close(&w);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Random texts, each held against a recogniser written by hand for its grammar
 
 static bool is_json_object(const char *text, size_t length) {
@@ -258,7 +278,10 @@ static bool is_anything_but_vowels(const char *text, size_t length) {
   return characters >= 5 && characters <= 40;
 }
 
-static const struct { const char *gbnf; bool (*is_one)(const char *text, size_t length); } languages[] = {
+static const struct {
+  const char *gbnf;
+  bool (*is_one)(const char *text, size_t length);
+} languages[] = {
     {JSON_GRAMMAR, is_json_object},
     {"root ::= expr \"=\" [0-9]+\nexpr ::= term ([-+*/] term)*\nterm ::= [0-9]+ | \"(\" expr \")\"", is_sum},
     {"root ::= (\"- \" [а-я]{3,9} \"\\n\"){1,4}", is_cyrillic_list},
@@ -283,11 +306,15 @@ static void write_many(random_writer_t *w, const char *vocabulary, int count) {
       if (n % 7 == 0) options.mirostat = 2;
       mlx_text_t text = random_writer_write(w, matcher, &options);
       bytes += text.length;
-      if (!languages[i].is_one(text.data, text.length)) CHECK_FAIL("seed %d: '%.*s'", n, (int)text.length, text.data);
+      if (!languages[i].is_one(text.data, text.length))
+        CHECK_FAIL("seed %d: '%.*s'", n, (int)text.length, text.data);
       mlx_text_clear(&text);
     }
-    fprintf(stderr, "  %s, grammar %zu: %d texts of %.0f bytes on average; a mask took %.3f ms, the slowest %.2f ms\n", vocabulary, i, count,
-            (double)bytes / count, 1e3 * w->mask_seconds / (double)w->mask_count, 1e3 * w->slowest_mask);
+    fprintf(
+        stderr,
+        "  %s, grammar %zu: %d texts of %.0f bytes on average; a mask took %.3f ms, the slowest %.2f ms\n",
+        vocabulary, i, count, (double)bytes / count, 1e3 * w->mask_seconds / (double)w->mask_count,
+        1e3 * w->slowest_mask);
     mlx_matcher_free(matcher);
     mlx_grammar_free(grammar);
   }
@@ -325,6 +352,8 @@ TEST(a_long_deep_text_is_followed_in_bounded_memory) {
 }
 
 TEST_MAIN(CASE(every_construct_accepts_its_texts_and_no_others), CASE(what_is_wrong_is_said_with_its_place),
-          CASE(many_readings_of_one_text_stay_few_stacks), CASE(a_mask_has_exactly_the_tokens_that_are_accepted),
-          CASE(a_tokenizer_that_drops_the_first_space_is_followed), CASE(thousands_of_random_texts_are_texts_of_their_grammar),
+          CASE(many_readings_of_one_text_stay_few_stacks),
+          CASE(a_mask_has_exactly_the_tokens_that_are_accepted),
+          CASE(a_tokenizer_that_drops_the_first_space_is_followed),
+          CASE(thousands_of_random_texts_are_texts_of_their_grammar),
           CASE(a_long_deep_text_is_followed_in_bounded_memory))

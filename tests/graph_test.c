@@ -1,6 +1,6 @@
 // What the exporter writes: golden text, and text that iree-compile parses.
-#include "compiler/compile.h"
 #include "compiler/graph.h"
+#include "compiler/compile.h"
 #include "tests/check.h"
 #include "tests/command.h"
 #include "tests/golden_text.h"
@@ -48,17 +48,19 @@ TEST(in_bf16_weights_and_kv_cache_are_bf16_and_the_rest_is_f32) {
 }
 
 // One module serves every file of a shape: what is compiled from a GGUF is what is compiled from safetensors.
-// Weights are widened where they are multiplied: a widened copy of one, made at load or at run time, would be a tensor of its
-// shape in f32.
+// Weights are widened where they are multiplied: a widened copy of one, made at load or at run time, would be
+// a tensor of its shape in f32.
 TEST(no_widened_copy_of_a_weight_is_ever_made) {
   command_t compile;
-  command_start(&compile, (const char *const[]){MLXCEL_TEST_IREE_COMPILE, "--compile-to=flow", "--iree-hal-target-device=local",
-                                                "--iree-hal-local-target-device-backends=llvm-cpu",
-                                                MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.bf16.iree.mlir", "-o", "-", NULL});
+  command_start(&compile, (const char *const[]){
+                              MLXCEL_TEST_IREE_COMPILE, "--compile-to=flow", "--iree-hal-target-device=local",
+                              "--iree-hal-local-target-device-backends=llvm-cpu",
+                              MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.bf16.iree.mlir", "-o", "-", NULL});
   command_wait(&compile);
   if (compile.exit_code) CHECK_FAIL("iree-compile says: %s", compile.err);
   CHECK_CONTAINS(compile.out, "tensor<320x32xbf16>");
-  static const char *const widened[] = {"tensor<320x32xf32>", "tensor<64x32xf32>", "tensor<32x64xf32>", "tensor<32x32xf32>"};
+  static const char *const widened[] = {"tensor<320x32xf32>", "tensor<64x32xf32>", "tensor<32x64xf32>",
+                                        "tensor<32x32xf32>"};
   for (int i = 0; i < 4; ++i) {
     if (strstr(compile.out, widened[i])) CHECK_FAIL("there is a %s", widened[i]);
   }
@@ -81,7 +83,8 @@ TEST(both_forms_parse_in_iree_compile) {
                                         MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.bf16.iree.mlir"};
   for (int i = 0; i < 3; ++i) {
     command_t parse;
-    command_start(&parse, (const char *const[]){MLXCEL_TEST_IREE_COMPILE, "--compile-to=input", goldens[i], "-o", "/dev/null", NULL});
+    command_start(&parse, (const char *const[]){MLXCEL_TEST_IREE_COMPILE, "--compile-to=input", goldens[i],
+                                                "-o", "/dev/null", NULL});
     command_wait(&parse);
     if (parse.exit_code) CHECK_FAIL("iree-compile refuses %s: %s", goldens[i], parse.err);
     command_free(&parse);
@@ -103,12 +106,14 @@ static void check_start_values(mlx_dtype_t dtype) {
   mlx_free(text);
 }
 
-TEST(every_state_starts_from_a_value_of_its_own) {  // IREE merges globals that start alike; see compiler/builder.c
+TEST(every_state_starts_from_a_value_of_its_own) {  // IREE merges globals that start alike; see
+                                                    // compiler/builder.c
   check_start_values(MLX_F32);
   check_start_values(MLX_BF16);
 }
 
-TEST_MAIN(CASE(pure_stablehlo_of_the_tiny_model_is_golden_text), CASE(what_is_compiled_is_golden_text_and_keeps_weights_outside),
+TEST_MAIN(CASE(pure_stablehlo_of_the_tiny_model_is_golden_text),
+          CASE(what_is_compiled_is_golden_text_and_keeps_weights_outside),
           CASE(in_bf16_weights_and_kv_cache_are_bf16_and_the_rest_is_f32),
-          CASE(no_widened_copy_of_a_weight_is_ever_made),
-          CASE(both_formats_of_a_model_give_the_same_module), CASE(both_forms_parse_in_iree_compile), CASE(every_state_starts_from_a_value_of_its_own))
+          CASE(no_widened_copy_of_a_weight_is_ever_made), CASE(both_formats_of_a_model_give_the_same_module),
+          CASE(both_forms_parse_in_iree_compile), CASE(every_state_starts_from_a_value_of_its_own))

@@ -1,9 +1,12 @@
-// What the tables become: help that fits a screen, manual pages, completion for shells, and the exit statuses in one table.
+// What the tables become: help that fits a screen, manual pages, completion for shells, and the exit statuses
+// in one table.
 #include "base/text.h"
 #include "tests/check.h"
 #include "tests/command.h"
 
-static const char *const shells[] = {"/bin/sh", "/bin/bash", "/usr/bin/bash", "/usr/bin/zsh", "/bin/zsh", "/usr/bin/fish", "/usr/bin/man", "/usr/bin/groff", "/usr/bin/mandoc"};
+static const char *const shells[] = {"/bin/sh",      "/bin/bash",      "/usr/bin/bash",
+                                     "/usr/bin/zsh", "/bin/zsh",       "/usr/bin/fish",
+                                     "/usr/bin/man", "/usr/bin/groff", "/usr/bin/mandoc"};
 
 static const char *find_program(const char *name) {
   for (size_t i = 0; i < sizeof shells / sizeof *shells; ++i) {
@@ -71,7 +74,8 @@ static void check_help(const char *verb, const char *columns, int most_columns, 
   CHECK_CONTAINS(run.out, "Exit status 0: done, 2: wrong command line");
   const extent_t size = measure(run.out);
   if (size.lines > most_lines || size.columns > most_columns) {
-    CHECK_FAIL("%s --help takes %d lines of %d columns, more than %d of %d:\n%s", verb, size.lines, size.columns, most_lines, most_columns, run.out);
+    CHECK_FAIL("%s --help takes %d lines of %d columns, more than %d of %d:\n%s", verb, size.lines,
+               size.columns, most_lines, most_columns, run.out);
   }
   command_free(&run);
 }
@@ -96,11 +100,17 @@ TEST(places_to_pull_from_are_a_table) {
   command_t run;
   setenv("COLUMNS", "80", 1);
   RUN(&run, "pull", "--help");
-  CHECK_CONTAINS(run.out, "\nSOURCE is\n  hf:ORG/NAME[@REVISION]         a Hugging Face model: config, tokenizer,\n                                 safetensors\n  hf:ORG/NAME[@REVISION]:QUANT   its ");
-  CHECK_CONTAINS(run.out, "\n  oci-layout:FOLDER[:TAG]        or in a folder laid out like one\n\nPrints where the model is. A pull ");
+  CHECK_CONTAINS(run.out,
+                 "\nSOURCE is\n  hf:ORG/NAME[@REVISION]         a Hugging Face model: config, tokenizer,\n   "
+                 "                              safetensors\n  hf:ORG/NAME[@REVISION]:QUANT   its ");
+  CHECK_CONTAINS(run.out,
+                 "\n  oci-layout:FOLDER[:TAG]        or in a folder laid out like one\n\nPrints where the "
+                 "model is. A pull ");
   command_free(&run);
   RUN(&run, "push", "--help");
-  CHECK_CONTAINS(run.out, "\nPLACE is\n  oci://HOST[:PORT]/NAME[:TAG]   a place in a registry (TAG: latest)\n  oci-layout:FOLDER[:TAG]        a folder laid out like one\n\nBundles ");
+  CHECK_CONTAINS(run.out,
+                 "\nPLACE is\n  oci://HOST[:PORT]/NAME[:TAG]   a place in a registry (TAG: latest)\n  "
+                 "oci-layout:FOLDER[:TAG]        a folder laid out like one\n\nBundles ");
   command_free(&run);
   unsetenv("COLUMNS");
 }
@@ -131,7 +141,7 @@ TEST(a_value_that_is_not_in_the_list_is_refused_by_the_list) {
   command_free(&run);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Manual pages
 
 TEST(every_exit_status_is_in_the_page_and_in_the_docs) {
@@ -141,7 +151,8 @@ TEST(every_exit_status_is_in_the_page_and_in_the_docs) {
   RUN(&help, "--help");
   CHECK_OK(mlx_read_file(MLXCEL_SOURCE_DIR "/docs/errors.md", 1 << 20, &docs, NULL));
   int rows = 0;
-  for (char *line = strstr(docs, "| 0 |"); line && !strncmp(line, "| ", 2); line = strchr(line, '\n') + 1, ++rows) {
+  for (char *line = strstr(docs, "| 0 |"); line && !strncmp(line, "| ", 2);
+       line = strchr(line, '\n') + 1, ++rows) {
     char meaning[256], row[300];
     int code;
     CHECK(sscanf(line, "| %d | %255[^|]", &code, meaning) == 2);
@@ -189,10 +200,12 @@ static void check_page(const char *path) {
   CHECK(!strncmp(page, ".TH \"mlxcel", 11));
   static const char *const sections[] = {"\n.SH NAME\n", "\n.SH SYNOPSIS\n", "\n.SH EXIT STATUS\n"};
   for (size_t i = 0; i < 3; ++i) CHECK_CONTAINS(page, sections[i]);
-  static const char *const requests[] = {".TH ", ".SH ", ".SS ", ".TP\n", ".PP\n", ".br\n", ".nf\n", ".fi\n", ".B ", ".BR "};
+  static const char *const requests[] = {".TH ",  ".SH ",  ".SS ",  ".TP\n", ".PP\n",
+                                         ".br\n", ".nf\n", ".fi\n", ".B ",   ".BR "};
   for (const char *line = page; *line; line = strchr(line, '\n') + 1) {
     bool known = *line != '.' && *line != '\'';
-    for (size_t i = 0; !known && i < sizeof requests / sizeof *requests; ++i) known = !strncmp(line, requests[i], strlen(requests[i]));
+    for (size_t i = 0; !known && i < sizeof requests / sizeof *requests; ++i)
+      known = !strncmp(line, requests[i], strlen(requests[i]));
     if (!known) CHECK_FAIL("%s has a line that is no request: %.40s", path, line);
   }
   mlx_free(page);
@@ -201,7 +214,8 @@ static void check_page(const char *path) {
 // groff says nothing about a page that is well, and shows what the page says.
 static void check_rendered(const char *groff, const char *path, const char *part) {
   command_t run;
-  run_program(&run, (const char *const[]){groff, "-man", "-Tascii", "-ww", "-P-cbou", "-rLL=100n", path, NULL});
+  run_program(&run,
+              (const char *const[]){groff, "-man", "-Tascii", "-ww", "-P-cbou", "-rLL=100n", path, NULL});
   CHECK_INT(run.exit_code, 0);
   CHECK_TEXT(run.err, "");
   CHECK_CONTAINS(run.out, part);
@@ -237,7 +251,7 @@ TEST(manual_pages_render) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Completion
 
 // What bash would offer for a command line, its last word being completed; one to a line.
@@ -278,8 +292,10 @@ TEST(bash_completes_verbs_flags_values_and_files) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     command_t run;
     complete(bash, cases[i][0], &run);
-    if (strncmp(run.out, cases[i][1], strlen(cases[i][1]))) CHECK_FAIL("%s gives\n%s%s", cases[i][0], run.out, run.err);
-    if (i != 1 && strlen(run.out) != strlen(cases[i][1])) CHECK_FAIL("%s gives more:\n%s", cases[i][0], run.out);
+    if (strncmp(run.out, cases[i][1], strlen(cases[i][1])))
+      CHECK_FAIL("%s gives\n%s%s", cases[i][0], run.out, run.err);
+    if (i != 1 && strlen(run.out) != strlen(cases[i][1]))
+      CHECK_FAIL("%s gives more:\n%s", cases[i][0], run.out);
     command_free(&run);
   }
 }
@@ -288,15 +304,25 @@ TEST(zsh_and_fish_read_their_scripts) {
   const char *zsh = find_program("zsh"), *fish = find_program("fish");
   command_t run;
   if (zsh) {
-    run_program(&run, (const char *const[]){zsh, "-f", "-c", "autoload -U compinit && compinit -D -u && source <(\"$0\" completion zsh) && whence -w _mlxcel && echo ${_comps[mlxcel-run]}", MLXCEL_BINARY, NULL});
+    run_program(&run,
+                (const char *const[]){zsh, "-f", "-c",
+                                      "autoload -U compinit && compinit -D -u && source <(\"$0\" completion "
+                                      "zsh) && whence -w _mlxcel && echo ${_comps[mlxcel-run]}",
+                                      MLXCEL_BINARY, NULL});
     CHECK_TEXT(run.err, "");
     CHECK_TEXT(run.out, "_mlxcel: function\n_mlxcel\n");
     command_free(&run);
   }
   if (!fish) return;
-  static const char *const cases[][2] = {{"mlxcel be", "bench\t"}, {"mlxcel run --device c", "cpu\t"}, {"mlxcel run --ign", "--ignore-eos\t"}, {"mlxcel cache pa", "path\n"}};
+  static const char *const cases[][2] = {{"mlxcel be", "bench\t"},
+                                         {"mlxcel run --device c", "cpu\t"},
+                                         {"mlxcel run --ign", "--ignore-eos\t"},
+                                         {"mlxcel cache pa", "path\n"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
-    run_program(&run, (const char *const[]){fish, "--no-config", "-c", "eval $argv[1] completion fish | source; and complete -C $argv[2]", MLXCEL_BINARY, cases[i][0], NULL});
+    run_program(&run,
+                (const char *const[]){fish, "--no-config", "-c",
+                                      "eval $argv[1] completion fish | source; and complete -C $argv[2]",
+                                      MLXCEL_BINARY, cases[i][0], NULL});
     CHECK_TEXT(run.err, "");
     CHECK_CONTAINS(run.out, cases[i][1]);
     command_free(&run);
@@ -307,7 +333,10 @@ TEST(zsh_and_fish_read_their_scripts) {
   command_free(&run);
 }
 
-TEST_MAIN(CASE(help_of_every_verb_fits_a_screen), CASE(places_to_pull_from_are_a_table), CASE(help_all_explains_what_help_names),
-          CASE(a_value_that_is_not_in_the_list_is_refused_by_the_list), CASE(every_exit_status_is_in_the_page_and_in_the_docs),
-          CASE(every_verb_and_variable_is_in_the_docs),
-          POSIX_CASE(manual_pages_render), POSIX_CASE(bash_completes_verbs_flags_values_and_files), POSIX_CASE(zsh_and_fish_read_their_scripts))
+TEST_MAIN(CASE(help_of_every_verb_fits_a_screen), CASE(places_to_pull_from_are_a_table),
+          CASE(help_all_explains_what_help_names),
+          CASE(a_value_that_is_not_in_the_list_is_refused_by_the_list),
+          CASE(every_exit_status_is_in_the_page_and_in_the_docs),
+          CASE(every_verb_and_variable_is_in_the_docs), POSIX_CASE(manual_pages_render),
+          POSIX_CASE(bash_completes_verbs_flags_values_and_files),
+          POSIX_CASE(zsh_and_fish_read_their_scripts))

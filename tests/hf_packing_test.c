@@ -1,5 +1,5 @@
-// Packed Hugging Face directories: what opens, what is refused and by which name, and that a packed model says what the same
-// model says with its weights written out.
+// Packed Hugging Face directories: what opens, what is refused and by which name, and that a packed model
+// says what the same model says with its weights written out.
 #include <math.h>
 
 #include "compiler/weights.h"
@@ -10,7 +10,7 @@
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.json"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // One matrix "m.weight" of 8 rows and 64 columns
 
 #define ROWS 8
@@ -30,7 +30,8 @@ static mlx_status_t read_packing(folder_t *f, const char *quantization, mlx_pack
 
 typedef void (*put_parts_t)(folder_t *f);
 
-static void check_refused(put_parts_t put_parts, const char *quantization, mlx_code_t code, const char *part) {
+static void check_refused(put_parts_t put_parts, const char *quantization, mlx_code_t code,
+                          const char *part) {
   folder_t f;
   mlx_packing_t packing;
   begin(&f);
@@ -39,7 +40,8 @@ static void check_refused(put_parts_t put_parts, const char *quantization, mlx_c
   end(&f);
 }
 
-static void check_kind(put_parts_t put_parts, const char *quantization, mlx_packing_kind_t kind, int bits, int64_t group, bool less_one) {
+static void check_kind(put_parts_t put_parts, const char *quantization, mlx_packing_kind_t kind, int bits,
+                       int64_t group, bool less_one) {
   folder_t f;
   mlx_packing_t packing;
   begin(&f);
@@ -67,7 +69,9 @@ static void mlx_6_32(folder_t *f) { mlx_of(f, 6, 32); }
 
 TEST(mlx_fields_and_overrides_are_read) {
   check_kind(mlx_4_64, MLX(MLX_4_64), MLX_PACKED_MLX, 4, 64, false);
-  check_kind(mlx_4_64, MLX(MLX_4_64 ",\"mode\":\"affine\",\"other\":false") ",\"quantization_config\":{\"bits\":4}", MLX_PACKED_MLX, 4, 64, false);
+  check_kind(mlx_4_64,
+             MLX(MLX_4_64 ",\"mode\":\"affine\",\"other\":false") ",\"quantization_config\":{\"bits\":4}",
+             MLX_PACKED_MLX, 4, 64, false);
   check_kind(mlx_6_32, MLX(MLX_4_64 ",\"m\":{\"group_size\":32,\"bits\":6}"), MLX_PACKED_MLX, 6, 32, false);
   check_kind(mlx_4_64, MLX(MLX_4_64 ",\"m\":true"), MLX_PACKED_MLX, 4, 64, false);
   check_kind(plain, MLX(MLX_4_64), MLX_NOT_PACKED, 0, 0, false);
@@ -76,16 +80,25 @@ TEST(mlx_fields_and_overrides_are_read) {
 }
 
 TEST(mlx_values_that_are_not_handled_are_named) {
-  check_refused(mlx_4_64, MLX("\"group_size\":64,\"bits\":5"), MLX_UNSUPPORTED, "config.json: field 'quantization.bits' is 5; 2, 3, 4, 6 and 8 are supported");
-  check_refused(mlx_4_64, MLX("\"group_size\":64,\"bits\":32"), MLX_UNSUPPORTED, "field 'quantization.bits' is 32");
-  check_refused(mlx_4_64, MLX("\"group_size\":16,\"bits\":4"), MLX_UNSUPPORTED, "field 'quantization.group_size' is 16; 32, 64 and 128 are supported");
-  check_refused(mlx_4_64, MLX("\"group_size\":128,\"bits\":4"), MLX_INVALID_INPUT, "is 128, which does not divide the 64 columns of 'm'");
+  check_refused(mlx_4_64, MLX("\"group_size\":64,\"bits\":5"), MLX_UNSUPPORTED,
+                "config.json: field 'quantization.bits' is 5; 2, 3, 4, 6 and 8 are supported");
+  check_refused(mlx_4_64, MLX("\"group_size\":64,\"bits\":32"), MLX_UNSUPPORTED,
+                "field 'quantization.bits' is 32");
+  check_refused(mlx_4_64, MLX("\"group_size\":16,\"bits\":4"), MLX_UNSUPPORTED,
+                "field 'quantization.group_size' is 16; 32, 64 and 128 are supported");
+  check_refused(mlx_4_64, MLX("\"group_size\":128,\"bits\":4"), MLX_INVALID_INPUT,
+                "is 128, which does not divide the 64 columns of 'm'");
   check_refused(mlx_4_64, MLX("\"bits\":4"), MLX_INVALID_INPUT, "field 'quantization.group_size' is missing");
-  check_refused(mlx_4_64, MLX("\"group_size\":64,\"bits\":\"4\""), MLX_INVALID_INPUT, "field 'quantization.bits' must be an integer");
-  check_refused(mlx_4_64, MLX(MLX_4_64 ",\"mode\":\"mxfp4\""), MLX_UNSUPPORTED, "field 'quantization.mode' is 'mxfp4'; only affine is supported");
-  check_refused(mlx_4_64, MLX(MLX_4_64 ",\"m\":{\"bits\":7,\"group_size\":64}"), MLX_UNSUPPORTED, "field 'quantization.m.bits' is 7");
-  check_refused(mlx_4_64, MLX(MLX_4_64 ",\"m\":{\"bits\":4}"), MLX_INVALID_INPUT, "field 'quantization.m.group_size' is missing");
-  check_refused(mlx_4_64, MLX(MLX_4_64 ",\"rotate\":3"), MLX_UNSUPPORTED, "field 'quantization.rotate' is not known");
+  check_refused(mlx_4_64, MLX("\"group_size\":64,\"bits\":\"4\""), MLX_INVALID_INPUT,
+                "field 'quantization.bits' must be an integer");
+  check_refused(mlx_4_64, MLX(MLX_4_64 ",\"mode\":\"mxfp4\""), MLX_UNSUPPORTED,
+                "field 'quantization.mode' is 'mxfp4'; only affine is supported");
+  check_refused(mlx_4_64, MLX(MLX_4_64 ",\"m\":{\"bits\":7,\"group_size\":64}"), MLX_UNSUPPORTED,
+                "field 'quantization.m.bits' is 7");
+  check_refused(mlx_4_64, MLX(MLX_4_64 ",\"m\":{\"bits\":4}"), MLX_INVALID_INPUT,
+                "field 'quantization.m.group_size' is missing");
+  check_refused(mlx_4_64, MLX(MLX_4_64 ",\"rotate\":3"), MLX_UNSUPPORTED,
+                "field 'quantization.rotate' is not known");
   check_refused(mlx_4_64, "\"quantization\":4", MLX_INVALID_INPUT, "field 'quantization' must be an object");
 }
 
@@ -112,11 +125,16 @@ static void mlx_with_integer_scales(folder_t *f) {
 TEST(mlx_parts_that_do_not_fit_are_named_with_their_file) {
   check_refused(mlx_without_scales, MLX(MLX_4_64), MLX_INVALID_INPUT, ": tensor 'm.scales' is missing");
   check_refused(mlx_without_biases, MLX(MLX_4_64), MLX_INVALID_INPUT, ": tensor 'm.biases' is missing");
-  check_refused(mlx_with_long_biases, MLX(MLX_4_64), MLX_INVALID_INPUT, "model.safetensors: tensor 'm.biases' has shape [8, 2]; the model's fields say [8, 1]");
-  check_refused(mlx_with_flat_scales, MLX(MLX_4_64), MLX_INVALID_INPUT, "model.safetensors: tensor 'm.scales' has shape [8]; the model's fields say [8, 1]");
-  check_refused(mlx_with_integer_scales, MLX(MLX_4_64), MLX_UNSUPPORTED, "model.safetensors: tensor 'm.scales' has type I32; this packing has F32, F16 or BF16 there");
-  check_refused(mlx_6_32, MLX(MLX_4_64), MLX_INVALID_INPUT, "tensor 'm.weight' has shape [8, 12]; the model's fields say [8, 8]");
-  check_refused(plain, MLX(MLX_4_64 ",\"m\":true"), MLX_UNSUPPORTED, "tensor 'm.weight' has type F16; this packing has U32 there");
+  check_refused(mlx_with_long_biases, MLX(MLX_4_64), MLX_INVALID_INPUT,
+                "model.safetensors: tensor 'm.biases' has shape [8, 2]; the model's fields say [8, 1]");
+  check_refused(mlx_with_flat_scales, MLX(MLX_4_64), MLX_INVALID_INPUT,
+                "model.safetensors: tensor 'm.scales' has shape [8]; the model's fields say [8, 1]");
+  check_refused(mlx_with_integer_scales, MLX(MLX_4_64), MLX_UNSUPPORTED,
+                "model.safetensors: tensor 'm.scales' has type I32; this packing has F32, F16 or BF16 there");
+  check_refused(mlx_6_32, MLX(MLX_4_64), MLX_INVALID_INPUT,
+                "tensor 'm.weight' has shape [8, 12]; the model's fields say [8, 8]");
+  check_refused(plain, MLX(MLX_4_64 ",\"m\":true"), MLX_UNSUPPORTED,
+                "tensor 'm.weight' has type F16; this packing has U32 there");
 }
 
 static void gptq_of(folder_t *f, int64_t group, const int32_t *groups) {
@@ -148,44 +166,66 @@ static void awq(folder_t *f) {
 
 TEST(gptq_and_awq_fields_are_read) {
   check_kind(gptq, HF("gptq", HF_4_32), MLX_PACKED_GPTQ, 4, 32, true);
-  check_kind(gptq, HF("gptq", HF_4_32 ",\"checkpoint_format\":\"gptq\",\"sym\":true,\"desc_act\":false,\"dynamic\":{}"), MLX_PACKED_GPTQ, 4, 32, true);
-  check_kind(gptq, HF("gptq", HF_4_32 ",\"checkpoint_format\":\"gptq_v2\",\"pack_dtype\":\"int32\""), MLX_PACKED_GPTQ, 4, 32, false);
+  check_kind(
+      gptq,
+      HF("gptq", HF_4_32 ",\"checkpoint_format\":\"gptq\",\"sym\":true,\"desc_act\":false,\"dynamic\":{}"),
+      MLX_PACKED_GPTQ, 4, 32, true);
+  check_kind(gptq, HF("gptq", HF_4_32 ",\"checkpoint_format\":\"gptq_v2\",\"pack_dtype\":\"int32\""),
+             MLX_PACKED_GPTQ, 4, 32, false);
   check_kind(gptq, HF("gptq", HF_4_32 ",\"format\":\"gptq_v2\""), MLX_PACKED_GPTQ, 4, 32, false);
   check_kind(gptq_whole, HF("gptq", ",\"bits\":4,\"group_size\":-1"), MLX_PACKED_GPTQ, 4, COLUMNS, true);
   check_kind(plain, HF("gptq", HF_4_32), MLX_NOT_PACKED, 0, 0, false);
-  check_kind(awq, HF("awq", HF_4_32 ",\"version\":\"GEMM\",\"zero_point\":true"), MLX_PACKED_AWQ, 4, 32, false);
+  check_kind(awq, HF("awq", HF_4_32 ",\"version\":\"GEMM\",\"zero_point\":true"), MLX_PACKED_AWQ, 4, 32,
+             false);
 }
 
 TEST(gptq_and_awq_values_that_are_not_handled_are_named) {
-  check_refused(gptq, HF("gptq", ",\"bits\":3,\"group_size\":32"), MLX_UNSUPPORTED, "field 'quantization_config.bits' is 3; only 4 is supported");
-  check_refused(gptq, HF("gptq", ",\"bits\":4,\"group_size\":0"), MLX_UNSUPPORTED, "field 'quantization_config.group_size' is 0; -1 and multiples of 8");
-  check_refused(gptq, HF("gptq", ",\"bits\":4,\"group_size\":48"), MLX_INVALID_INPUT, "is 48, which does not divide the 64 columns of 'm'");
-  check_refused(gptq, HF("gptq", HF_4_32 ",\"checkpoint_format\":\"marlin\""), MLX_UNSUPPORTED, "field 'quantization_config.checkpoint_format' is 'marlin'; only gptq or gptq_v2");
-  check_refused(gptq, HF("gptq", HF_4_32 ",\"is_marlin_format\":true"), MLX_UNSUPPORTED, "field 'quantization_config.is_marlin_format' is true");
-  check_refused(gptq, HF("gptq", HF_4_32 ",\"pack_dtype\":\"int64\""), MLX_UNSUPPORTED, "field 'quantization_config.pack_dtype' is 'int64'");
-  check_refused(gptq, HF("gptq", HF_4_32 ",\"dynamic\":{\"-:m\":{}}"), MLX_UNSUPPORTED, "field 'quantization_config.dynamic' is given");
-  check_refused(awq, HF("awq", HF_4_32 ",\"version\":\"gemv\""), MLX_UNSUPPORTED, "field 'quantization_config.version' is 'gemv'; only gemm is supported");
-  check_refused(awq, HF("awq", HF_4_32 ",\"zero_point\":false"), MLX_UNSUPPORTED, "field 'quantization_config.zero_point' is false");
-  check_refused(plain, HF("fp8", ""), MLX_UNSUPPORTED, "field 'quantization_config.quant_method' is 'fp8'; gptq, awq and mxfp4 are supported");
-  check_refused(plain, "\"quantization_config\":{}", MLX_INVALID_INPUT, "field 'quantization_config.quant_method' is missing");
+  check_refused(gptq, HF("gptq", ",\"bits\":3,\"group_size\":32"), MLX_UNSUPPORTED,
+                "field 'quantization_config.bits' is 3; only 4 is supported");
+  check_refused(gptq, HF("gptq", ",\"bits\":4,\"group_size\":0"), MLX_UNSUPPORTED,
+                "field 'quantization_config.group_size' is 0; -1 and multiples of 8");
+  check_refused(gptq, HF("gptq", ",\"bits\":4,\"group_size\":48"), MLX_INVALID_INPUT,
+                "is 48, which does not divide the 64 columns of 'm'");
+  check_refused(gptq, HF("gptq", HF_4_32 ",\"checkpoint_format\":\"marlin\""), MLX_UNSUPPORTED,
+                "field 'quantization_config.checkpoint_format' is 'marlin'; only gptq or gptq_v2");
+  check_refused(gptq, HF("gptq", HF_4_32 ",\"is_marlin_format\":true"), MLX_UNSUPPORTED,
+                "field 'quantization_config.is_marlin_format' is true");
+  check_refused(gptq, HF("gptq", HF_4_32 ",\"pack_dtype\":\"int64\""), MLX_UNSUPPORTED,
+                "field 'quantization_config.pack_dtype' is 'int64'");
+  check_refused(gptq, HF("gptq", HF_4_32 ",\"dynamic\":{\"-:m\":{}}"), MLX_UNSUPPORTED,
+                "field 'quantization_config.dynamic' is given");
+  check_refused(awq, HF("awq", HF_4_32 ",\"version\":\"gemv\""), MLX_UNSUPPORTED,
+                "field 'quantization_config.version' is 'gemv'; only gemm is supported");
+  check_refused(awq, HF("awq", HF_4_32 ",\"zero_point\":false"), MLX_UNSUPPORTED,
+                "field 'quantization_config.zero_point' is false");
+  check_refused(plain, HF("fp8", ""), MLX_UNSUPPORTED,
+                "field 'quantization_config.quant_method' is 'fp8'; gptq, awq and mxfp4 are supported");
+  check_refused(plain, "\"quantization_config\":{}", MLX_INVALID_INPUT,
+                "field 'quantization_config.quant_method' is missing");
 }
 
 TEST(gptq_and_awq_parts_that_do_not_fit_are_named_with_their_file) {
   check_refused(gptq_without_zeros, HF("gptq", HF_4_32), MLX_INVALID_INPUT, ": tensor 'm.qzeros' is missing");
-  check_refused(gptq_with_short_index, HF("gptq", HF_4_32), MLX_INVALID_INPUT, "model.safetensors: tensor 'm.g_idx' has shape [63]; the model's fields say [64]");
-  check_refused(gptq_index_outside, HF("gptq", HF_4_32), MLX_INVALID_INPUT, "model.safetensors: tensor 'm.g_idx': element 9 is 2; there are 2 groups");
-  check_refused(gptq_index_negative, HF("gptq", HF_4_32), MLX_INVALID_INPUT, "tensor 'm.g_idx': element 63 is -1; there are 2 groups");
-  check_refused(awq, HF("gptq", HF_4_32), MLX_INVALID_INPUT, "tensor 'm.qweight' has shape [64, 1]; the model's fields say [8, 8]");
-  check_refused(gptq, HF("awq", HF_4_32), MLX_INVALID_INPUT, "tensor 'm.qweight' has shape [8, 8]; the model's fields say [64, 1]");
+  check_refused(gptq_with_short_index, HF("gptq", HF_4_32), MLX_INVALID_INPUT,
+                "model.safetensors: tensor 'm.g_idx' has shape [63]; the model's fields say [64]");
+  check_refused(gptq_index_outside, HF("gptq", HF_4_32), MLX_INVALID_INPUT,
+                "model.safetensors: tensor 'm.g_idx': element 9 is 2; there are 2 groups");
+  check_refused(gptq_index_negative, HF("gptq", HF_4_32), MLX_INVALID_INPUT,
+                "tensor 'm.g_idx': element 63 is -1; there are 2 groups");
+  check_refused(awq, HF("gptq", HF_4_32), MLX_INVALID_INPUT,
+                "tensor 'm.qweight' has shape [64, 1]; the model's fields say [8, 8]");
+  check_refused(gptq, HF("awq", HF_4_32), MLX_INVALID_INPUT,
+                "tensor 'm.qweight' has shape [8, 8]; the model's fields say [64, 1]");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Experts "m" as MXFP4: 2 of 8 rows and 64 columns
 
-static void put_zeros_of(folder_t *f, const char *name, mlx_dtype_t dtype, const char *shape, size_t elements) {
+static void put_zeros_of(folder_t *f, const char *name, mlx_dtype_t dtype, const char *shape,
+                         size_t elements) {
   const size_t start = f->data.length, size = elements * mlx_dtype_info(dtype)->block_bytes;
-  mlx_text_printf(&f->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", start ? "," : "{", name,
-                  mlx_dtype_info(dtype)->safetensors, shape, start, start + size);
+  mlx_text_printf(&f->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+                  start ? "," : "{", name, mlx_dtype_info(dtype)->safetensors, shape, start, start + size);
   for (size_t i = 0; i < size; ++i) put_uint(&f->data, 0, 1);
 }
 
@@ -207,7 +247,8 @@ static void mxfp4_with_float_scales(folder_t *f) {
   put_zeros_of(f, "m_scales", MLX_F32, "2,8,2", 32);
 }
 
-static mlx_status_t read_experts(put_parts_t put_parts, const char *quantization, int64_t columns, mlx_packing_t *out) {
+static mlx_status_t read_experts(put_parts_t put_parts, const char *quantization, int64_t columns,
+                                 mlx_packing_t *out) {
   folder_t f;
   char config[200];
   mlx_source_t *source;
@@ -230,18 +271,21 @@ TEST(mxfp4_experts_are_found_and_what_does_not_fit_is_named) {
   CHECK_OK(read_experts(plain, HF("mxfp4", ""), COLUMNS, &p));
   CHECK_INT(p.kind, MLX_NOT_PACKED);
   check_kind(mxfp4, HF("mxfp4", ""), MLX_NOT_PACKED, 0, 0, false);  // only experts are
-  CHECK_ERROR(read_experts(mxfp4_blocks, HF("mxfp4", ""), COLUMNS, &p), MLX_INVALID_INPUT, ": tensor 'm_scales' is missing");
+  CHECK_ERROR(read_experts(mxfp4_blocks, HF("mxfp4", ""), COLUMNS, &p), MLX_INVALID_INPUT,
+              ": tensor 'm_scales' is missing");
   CHECK_ERROR(read_experts(mxfp4_with_short_scales, HF("mxfp4", ""), COLUMNS, &p), MLX_INVALID_INPUT,
               "model.safetensors: tensor 'm_scales' has shape [2, 8, 1]; the model's fields say [2, 8, 2]");
   CHECK_ERROR(read_experts(mxfp4_with_flat_blocks, HF("mxfp4", ""), COLUMNS, &p), MLX_INVALID_INPUT,
               "tensor 'm_blocks' has shape [2, 8, 32]; the model's fields say [2, 8, 2, 16]");
   CHECK_ERROR(read_experts(mxfp4_with_float_scales, HF("mxfp4", ""), COLUMNS, &p), MLX_UNSUPPORTED,
               "tensor 'm_scales' has type F32; this packing has U8 there");
-  CHECK_ERROR(read_experts(mxfp4, HF("mxfp4", ""), 48, &p), MLX_INVALID_INPUT, "config.json: 'm' has 48 columns; MXFP4 stores them in groups of 32");
-  CHECK_ERROR(read_experts(mxfp4, HF("fp8", ""), COLUMNS, &p), MLX_UNSUPPORTED, "field 'quantization_config.quant_method' is 'fp8'");
+  CHECK_ERROR(read_experts(mxfp4, HF("mxfp4", ""), 48, &p), MLX_INVALID_INPUT,
+              "config.json: 'm' has 48 columns; MXFP4 stores them in groups of 32");
+  CHECK_ERROR(read_experts(mxfp4, HF("fp8", ""), COLUMNS, &p), MLX_UNSUPPORTED,
+              "field 'quantization_config.quant_method' is 'fp8'");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The tiny model, packed here, beside the same model with the widened weights as f32
 
 #define LEFT_PLAIN "model.layers.0.self_attn.o_proj"
@@ -253,9 +297,15 @@ static const struct {
   int group;
   void (*put)(folder_t *f, const matrix_t *m);
 } kinds[] = {
-    [MLX_PACKED_MLX] = {"{\"quantization\":{\"group_size\":32,\"bits\":4,\"" LEFT_PLAIN "\":false,\"" WITH_8_BITS "\":{\"group_size\":64,\"bits\":8}},", 32, put_mlx},
-    [MLX_PACKED_GPTQ] = {"{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":16,\"desc_act\":true},", 16, put_gptq},
-    [MLX_PACKED_AWQ] = {"{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":16,\"version\":\"gemm\",\"zero_point\":true},", 16, put_awq},
+    [MLX_PACKED_MLX] = {"{\"quantization\":{\"group_size\":32,\"bits\":4,\"" LEFT_PLAIN
+                        "\":false,\"" WITH_8_BITS "\":{\"group_size\":64,\"bits\":8}},",
+                        32, put_mlx},
+    [MLX_PACKED_GPTQ] = {"{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":16,"
+                         "\"desc_act\":true},",
+                         16, put_gptq},
+    [MLX_PACKED_AWQ] = {"{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":16,"
+                        "\"version\":\"gemm\",\"zero_point\":true},",
+                        16, put_awq},
 };
 
 // Of GPTQ and AWQ files the embedding and the head are plain.
@@ -265,7 +315,8 @@ static bool stays_plain(mlx_packing_kind_t kind, const mlx_weight_t *weight) {
   return strstr(weight->name, "embed") || strstr(weight->name, "lm_head");
 }
 
-static void put_both(mlx_packing_kind_t kind, const mlx_weight_t *weight, folder_t *packed, folder_t *widened) {
+static void put_both(mlx_packing_kind_t kind, const mlx_weight_t *weight, folder_t *packed,
+                     folder_t *widened) {
   const mlx_tensor_t *t = &weight->tensor;
   const int64_t columns = t->rank > 1 ? t->dims[1] : 0;
   char module[128];
@@ -276,7 +327,12 @@ static void put_both(mlx_packing_kind_t kind, const mlx_weight_t *weight, folder
     return;
   }
   snprintf(module, sizeof module, "%.*s", (int)(strlen(weight->name) - strlen(".weight")), weight->name);
-  matrix_t m = {.module = module, .values = (const float *)(const void *)t->data, .rows = (int)t->dims[0], .columns = (int)columns, .bits = 4, .group = kinds[kind].group};
+  matrix_t m = {.module = module,
+                .values = (const float *)(const void *)t->data,
+                .rows = (int)t->dims[0],
+                .columns = (int)columns,
+                .bits = 4,
+                .group = kinds[kind].group};
   if (kind == MLX_PACKED_MLX && !strcmp(module, WITH_8_BITS)) m.bits = 8, m.group = 64;
   quantise(&m, kind);
   kinds[kind].put(packed, &m);
@@ -328,7 +384,8 @@ static void check_same_answers(const folder_t *packed, const folder_t *widened) 
     mlx_json_t json[2];
     run_model(packed, prompt, &runs[0], &json[0]);
     run_model(widened, prompt, &runs[1], &json[1]);
-    yyjson_val *ids[2] = {yyjson_obj_get(json[0].root, "output_ids"), yyjson_obj_get(json[1].root, "output_ids")};
+    yyjson_val *ids[2] = {yyjson_obj_get(json[0].root, "output_ids"),
+                          yyjson_obj_get(json[1].root, "output_ids")};
     CHECK_INT(yyjson_arr_size(ids[1]), 48);
     check_ids("output_ids", number, ids[0], ids[1]);
     for (int i = 0; i < 2; ++i) {
@@ -347,7 +404,8 @@ static void check_same_weights(const folder_t *packed, const folder_t *widened) 
   for (int i = 0; i < 2; ++i) {
     mlx_model_t *model;
     CHECK_OK(mlx_model_open(folders[i]->path, &model));
-    CHECK_OK(mlx_weights_write(model, (mlx_storage_t){.dtype = MLX_F32}, path_in(folders[i], "w.irpa"), NULL));
+    CHECK_OK(
+        mlx_weights_write(model, (mlx_storage_t){.dtype = MLX_F32}, path_in(folders[i], "w.irpa"), NULL));
     CHECK_OK(mlx_read_file(path_in(folders[i], "w.irpa"), 1 << 24, &bytes[i], &lengths[i]));
     mlx_model_close(model);
   }
@@ -368,7 +426,10 @@ TEST(a_packed_model_says_what_its_widened_weights_say) {
 }
 
 TEST(surplus_parts_are_refused_by_name) {
-  static const struct { mlx_packing_kind_t kind; const char *surplus; } cases[] = {
+  static const struct {
+    mlx_packing_kind_t kind;
+    const char *surplus;
+  } cases[] = {
       {MLX_PACKED_MLX, "model.norm.scales"},
       {MLX_PACKED_MLX, LEFT_PLAIN ".scales"},
       {MLX_PACKED_MLX, "model.layers.0.mlp.up_proj.g_idx"},
@@ -380,7 +441,8 @@ TEST(surplus_parts_are_refused_by_name) {
     char expected[160];
     mlx_model_t *model;
     write_pair(cases[i].kind, cases[i].surplus, &packed, &widened);
-    snprintf(expected, sizeof expected, "%s: tensor '%s' is not part of the llama architecture", packed.path, cases[i].surplus);
+    snprintf(expected, sizeof expected, "%s: tensor '%s' is not part of the llama architecture", packed.path,
+             cases[i].surplus);
     CHECK_ERROR(mlx_model_open(packed.path, &model), MLX_UNSUPPORTED, expected);
     end(&packed);
     end(&widened);
@@ -392,14 +454,16 @@ TEST(integers_that_no_config_explains_are_refused) {
   mlx_model_t *model;
   write_pair(MLX_PACKED_MLX, NULL, &packed, &widened);
   copy_rest(&packed, "{");
-  CHECK_ERROR(mlx_model_open(packed.path, &model), MLX_INVALID_INPUT, "tensor 'model.embed_tokens.weight' has shape [320, 4]");
+  CHECK_ERROR(mlx_model_open(packed.path, &model), MLX_INVALID_INPUT,
+              "tensor 'model.embed_tokens.weight' has shape [320, 4]");
   end(&packed);
   end(&widened);
 }
 
 TEST_MAIN(CASE(mlx_fields_and_overrides_are_read), CASE(mlx_values_that_are_not_handled_are_named),
           CASE(mlx_parts_that_do_not_fit_are_named_with_their_file), CASE(gptq_and_awq_fields_are_read),
-          CASE(gptq_and_awq_values_that_are_not_handled_are_named), CASE(gptq_and_awq_parts_that_do_not_fit_are_named_with_their_file),
-          CASE(mxfp4_experts_are_found_and_what_does_not_fit_is_named), CASE(a_packed_model_says_what_its_widened_weights_say),
-          CASE(surplus_parts_are_refused_by_name),
+          CASE(gptq_and_awq_values_that_are_not_handled_are_named),
+          CASE(gptq_and_awq_parts_that_do_not_fit_are_named_with_their_file),
+          CASE(mxfp4_experts_are_found_and_what_does_not_fit_is_named),
+          CASE(a_packed_model_says_what_its_widened_weights_say), CASE(surplus_parts_are_refused_by_name),
           CASE(integers_that_no_config_explains_are_refused))

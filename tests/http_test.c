@@ -1,10 +1,10 @@
 // The HTTP client and downloads against a server that misbehaves on request (tests/hub_server.py).
 #include <sys/stat.h>
 
-#include "transfer/download.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "tests/server.h"
+#include "transfer/download.h"
 
 #define CERT MLXCEL_SOURCE_DIR "/tests/fixtures/tls/cert.pem"
 #define KEY MLXCEL_SOURCE_DIR "/tests/fixtures/tls/key.pem"
@@ -30,7 +30,9 @@ static void start(void) {
   for (int i = 0; i < SIZE; ++i) body[i] = (char)(i * 31 + i / 251);
   snprintf(path, sizeof path, "%s/big", folder);
   CHECK_OK(mlx_write_file(path, body, SIZE));
-  server_start(&server, (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/hub_server.py", folder, NULL}, "http");
+  server_start(&server,
+               (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/hub_server.py", folder, NULL},
+               "http");
   atexit(clean_up);
 }
 
@@ -82,20 +84,27 @@ TEST(bodies_are_sent_from_memory_and_from_files) {
   char path[128];
   mlx_http_response_t response;
   snprintf(path, sizeof path, "%s/big", folder);
-  const mlx_http_request_t post = {.method = "POST", .url = address("/echo"), .body = "hello", .body_length = 5, .max_bytes = 100};
+  const mlx_http_request_t post = {
+      .method = "POST", .url = address("/echo"), .body = "hello", .body_length = 5, .max_bytes = 100};
   CHECK_OK(mlx_http_send(http, &post, &response));
   CHECK_INT(response.status, 201);
   CHECK_TEXT(response.body.data, "hello");
   mlx_http_response_clear(&response);
   char *whole;
   CHECK_OK(mlx_read_file(path, SIZE, &whole, NULL));
-  const mlx_http_request_t patch = {.method = "PATCH", .url = address("/echo"), .body_path = path, .body_offset = 1000, .body_length = 5000, .max_bytes = SIZE};
+  const mlx_http_request_t patch = {.method = "PATCH",
+                                    .url = address("/echo"),
+                                    .body_path = path,
+                                    .body_offset = 1000,
+                                    .body_length = 5000,
+                                    .max_bytes = SIZE};
   CHECK_OK(mlx_http_send(http, &patch, &response));
   CHECK_INT(response.body.length, 5000);
   CHECK(!memcmp(response.body.data, whole + 1000, 5000));
   mlx_free(whole);
   mlx_http_response_clear(&response);
-  const mlx_http_request_t missing = {.method = "PUT", .url = address("/echo"), .body_path = "/nonexistent", .body_length = 5};
+  const mlx_http_request_t missing = {
+      .method = "PUT", .url = address("/echo"), .body_path = "/nonexistent", .body_length = 5};
   CHECK_ERROR(mlx_http_send(http, &missing, &response), MLX_NOT_FOUND, "/nonexistent");
   mlx_http_response_clear(&response);
   end();
@@ -112,11 +121,14 @@ TEST(a_failing_server_is_asked_again_and_a_refusing_one_is_not) {
   CHECK_ERROR(get("/plain/big", SIZE, &response), MLX_UNAVAILABLE, "answered 500");
   mlx_http_response_clear(&response);
   CHECK_INT(count_of(server_log(&server), "/plain/big"), 5);
-  static const struct { const char *control; mlx_code_t code; const char *part; } refusals[] = {
-      {"{\"big\": {\"status\": [403]}}", MLX_UNAVAILABLE, "(403): {\"error\": \"asked for\"}"},
-      {"{\"big\": {\"status\": [401]}}", MLX_UNAVAILABLE, "(401)"},
-      {"{\"big\": {\"status\": [404]}}", MLX_NOT_FOUND, "(404)"},
-      {"{\"big\": {\"status\": [418]}}", MLX_INVALID_INPUT, "answered 418"}};
+  static const struct {
+    const char *control;
+    mlx_code_t code;
+    const char *part;
+  } refusals[] = {{"{\"big\": {\"status\": [403]}}", MLX_UNAVAILABLE, "(403): {\"error\": \"asked for\"}"},
+                  {"{\"big\": {\"status\": [401]}}", MLX_UNAVAILABLE, "(401)"},
+                  {"{\"big\": {\"status\": [404]}}", MLX_NOT_FOUND, "(404)"},
+                  {"{\"big\": {\"status\": [418]}}", MLX_INVALID_INPUT, "answered 418"}};
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals; ++i) {
     server_control(&server, refusals[i].control);
     CHECK_ERROR(get("/plain/big", SIZE, &response), refusals[i].code, refusals[i].part);
@@ -185,7 +197,10 @@ TEST(what_is_cancelled_stops) {
 TEST(certificates_are_checked) {
   begin();
   server_t secure;
-  server_start(&secure, (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/hub_server.py", folder, CERT, KEY, NULL}, "https");
+  server_start(
+      &secure,
+      (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/hub_server.py", folder, CERT, KEY, NULL},
+      "https");
   char url[96];
   mlx_http_response_t response;
   mlx_http_t *client;
@@ -216,7 +231,7 @@ TEST(certificates_are_checked) {
   end();
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Downloads
 
 static mlx_download_t big_download(void) {
@@ -240,7 +255,10 @@ static void check_got(const mlx_download_t *download) {
 }
 
 TEST(a_download_goes_on_after_every_kind_of_break) {
-  static const struct { const char *control, *seen; int requests; } breaks[] = {
+  static const struct {
+    const char *control, *seen;
+    int requests;
+  } breaks[] = {
       {"{}", "GET", 1},
       {"{\"big\": {\"cut\": [1, 70000, 299999]}}", "\"Range\": \"bytes=299999-\", \"If-Range\": \"", 4},
       {"{\"big\": {\"cut\": [0, 0, 100]}}", "\"Range\": \"bytes=100-\"", 4},
@@ -332,7 +350,8 @@ TEST(a_failure_stops_all_and_a_full_disk_is_seen_first) {
   for (int i = 0; i < 3; ++i) check_got(&downloads[i]);
   for (int i = 0; i < 3; ++i) CHECK(!unlink(paths[i]));
   downloads[1].sha256[0] = downloads[1].sha256[0] == '0' ? '1' : '0';
-  CHECK_ERROR(mlx_download_all("pulling", folder, downloads, 3, &options, NULL), MLX_INVALID_INPUT, "SHA-256");
+  CHECK_ERROR(mlx_download_all("pulling", folder, downloads, 3, &options, NULL), MLX_INVALID_INPUT,
+              "SHA-256");
   CHECK(!mlx_is_file(paths[1]));
   downloads[2].size = (uint64_t)1 << 60;
   CHECK_ERROR(mlx_download_all("pulling", folder, downloads, 3, &options, NULL), MLX_IO, "has room for");
@@ -340,13 +359,18 @@ TEST(a_failure_stops_all_and_a_full_disk_is_seen_first) {
 }
 
 TEST(paths_that_leave_the_folder_are_seen) {
-  static const char *const good[] = {"a", "a/b.gguf", "..a/b..", "a b"}, *const bad[] = {"", "/a", "..", "a/../b", "a//b", "a/", "./a", "a\\b", "a\nb", "c:a"};
+  static const char *const good[] = {"a", "a/b.gguf", "..a/b..", "a b"}, *const bad[] = {
+                                                                             "",     "/a", "..",  "a/../b",
+                                                                             "a//b", "a/", "./a", "a\\b",
+                                                                             "a\nb", "c:a"};
   for (size_t i = 0; i < sizeof good / sizeof *good; ++i) CHECK(mlx_is_safe_path(good[i]));
   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) CHECK(!mlx_is_safe_path(bad[i]));
 }
 
 TEST(sha1_is_as_git_has_it) {
-  static const struct { const char *text, *hex; } known[] = {{"blob 0", "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"}};
+  static const struct {
+    const char *text, *hex;
+  } known[] = {{"blob 0", "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"}};
   char hex[MLX_SHA1_HEX];
   mlx_sha1_t sha1;
   mlx_sha1_begin(&sha1);
@@ -360,8 +384,10 @@ TEST(sha1_is_as_git_has_it) {
 }
 
 TEST_MAIN(CASE(answers_come_whole_with_their_headers), CASE(bodies_are_sent_from_memory_and_from_files),
-          CASE(a_failing_server_is_asked_again_and_a_refusing_one_is_not), CASE(what_cannot_be_reached_is_said), CASE(proxies_are_found_in_the_environment),
+          CASE(a_failing_server_is_asked_again_and_a_refusing_one_is_not),
+          CASE(what_cannot_be_reached_is_said), CASE(proxies_are_found_in_the_environment),
           CASE(what_is_cancelled_stops), CASE(certificates_are_checked),
-          CASE(a_download_goes_on_after_every_kind_of_break), CASE(what_a_killed_process_left_is_used_or_started_over),
-          CASE(a_wrong_digest_leaves_nothing_behind), CASE(a_failure_stops_all_and_a_full_disk_is_seen_first), CASE(paths_that_leave_the_folder_are_seen),
-          CASE(sha1_is_as_git_has_it))
+          CASE(a_download_goes_on_after_every_kind_of_break),
+          CASE(what_a_killed_process_left_is_used_or_started_over),
+          CASE(a_wrong_digest_leaves_nothing_behind), CASE(a_failure_stops_all_and_a_full_disk_is_seen_first),
+          CASE(paths_that_leave_the_folder_are_seen), CASE(sha1_is_as_git_has_it))

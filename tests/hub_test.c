@@ -1,4 +1,5 @@
-// What a reference to a hub names, and which files of a model are chosen. No network: tests/pull_test.c has that.
+// What a reference to a hub names, and which files of a model are chosen. No network: tests/pull_test.c has
+// that.
 #include "transfer/hub.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -18,9 +19,22 @@ TEST(references_are_read_in_their_parts) {
   CHECK_TEXT(ref.name, "Tiny_1.5");
   CHECK_TEXT(ref.revision, "refs/pr/7");
   CHECK_TEXT(ref.selector, "sub/x-Q4_K_M.gguf");
-  static const char *const bad[] = {"hf:", "hf:acme", "hf:acme/", "hf:/tiny", "hf:acme/ti ny", "hf:../tiny", "hf:acme/..", "hf:acme/tiny@", "hf:acme/tiny:", "hf:acme/tiny@../x",
-                                    "hf:acme/tiny:../x", "hf:acme/tiny/more", "acme/tiny", "hf:-a/b"};
-  for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) CHECK_ERROR(mlx_hub_ref_parse(bad[i], &ref), MLX_USAGE, "does not name a model");
+  static const char *const bad[] = {"hf:",
+                                    "hf:acme",
+                                    "hf:acme/",
+                                    "hf:/tiny",
+                                    "hf:acme/ti ny",
+                                    "hf:../tiny",
+                                    "hf:acme/..",
+                                    "hf:acme/tiny@",
+                                    "hf:acme/tiny:",
+                                    "hf:acme/tiny@../x",
+                                    "hf:acme/tiny:../x",
+                                    "hf:acme/tiny/more",
+                                    "acme/tiny",
+                                    "hf:-a/b"};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i)
+    CHECK_ERROR(mlx_hub_ref_parse(bad[i], &ref), MLX_USAGE, "does not name a model");
 }
 
 // Chooses among files of these names, given with spaces between, and writes what was chosen the same way.
@@ -49,20 +63,28 @@ static mlx_status_t choose(const char *names, const char *selector, char out[512
 }
 
 TEST(a_model_is_chosen_with_what_it_needs_and_no_more) {
-  static const struct { const char *names, *selector, *chosen, *opened; } cases[] = {
-      {"README.md config.json model.safetensors pytorch_model.bin tokenizer.json onnx/model.onnx", "", "config.json model.safetensors tokenizer.json", ""},
-      {"config.json consolidated.safetensors model-00001-of-00002.safetensors model-00002-of-00002.safetensors model.safetensors.index.json tokenizer_config.json", "",
-       "config.json model-00001-of-00002.safetensors model-00002-of-00002.safetensors model.safetensors.index.json tokenizer_config.json", ""},
-      {"config.json model.safetensors additional_chat_templates/tool_use.jinja chat_template.jinja additional_chat_templates/evil.py", "",
-       "config.json model.safetensors additional_chat_templates/tool_use.jinja chat_template.jinja", ""},
+  static const struct {
+    const char *names, *selector, *chosen, *opened;
+  } cases[] = {
+      {"README.md config.json model.safetensors pytorch_model.bin tokenizer.json onnx/model.onnx", "",
+       "config.json model.safetensors tokenizer.json", ""},
+      {"config.json consolidated.safetensors model-00001-of-00002.safetensors "
+       "model-00002-of-00002.safetensors model.safetensors.index.json tokenizer_config.json",
+       "",
+       "config.json model-00001-of-00002.safetensors model-00002-of-00002.safetensors "
+       "model.safetensors.index.json tokenizer_config.json",
+       ""},
+      {"config.json model.safetensors additional_chat_templates/tool_use.jinja chat_template.jinja "
+       "additional_chat_templates/evil.py",
+       "", "config.json model.safetensors additional_chat_templates/tool_use.jinja chat_template.jinja", ""},
       {"a-Q4_K_M.gguf a-Q4_K_S.gguf a-Q8_0.gguf", "q4_k_m", "a-Q4_K_M.gguf", "a-Q4_K_M.gguf"},
       {"a-Q4_K_M.gguf a-Q4_K_S.gguf a-Q8_0.gguf", "", "a-Q4_K_M.gguf", "a-Q4_K_M.gguf"},
       {"config.json a.gguf", "", "a.gguf", "a.gguf"},
       {"a.Q8_0.gguf mmproj-a-Q8_0.gguf", "Q8_0", "a.Q8_0.gguf", "a.Q8_0.gguf"},
-      {"Q8/a-Q8_0-00002-of-00002.gguf Q8/a-Q8_0-00001-of-00002.gguf b-Q4_0.gguf", "Q8_0", "Q8/a-Q8_0-00002-of-00002.gguf Q8/a-Q8_0-00001-of-00002.gguf",
-       "Q8/a-Q8_0-00001-of-00002.gguf"},
-      {"Q8/a-Q8_0-00002-of-00002.gguf Q8/a-Q8_0-00001-of-00002.gguf", "Q8/a-Q8_0-00002-of-00002.gguf", "Q8/a-Q8_0-00002-of-00002.gguf Q8/a-Q8_0-00001-of-00002.gguf",
-       "Q8/a-Q8_0-00001-of-00002.gguf"},
+      {"Q8/a-Q8_0-00002-of-00002.gguf Q8/a-Q8_0-00001-of-00002.gguf b-Q4_0.gguf", "Q8_0",
+       "Q8/a-Q8_0-00002-of-00002.gguf Q8/a-Q8_0-00001-of-00002.gguf", "Q8/a-Q8_0-00001-of-00002.gguf"},
+      {"Q8/a-Q8_0-00002-of-00002.gguf Q8/a-Q8_0-00001-of-00002.gguf", "Q8/a-Q8_0-00002-of-00002.gguf",
+       "Q8/a-Q8_0-00002-of-00002.gguf Q8/a-Q8_0-00001-of-00002.gguf", "Q8/a-Q8_0-00001-of-00002.gguf"},
       {"config.json model.safetensors a-Q4_0.gguf", "Q4_0", "a-Q4_0.gguf", "a-Q4_0.gguf"}};
   char chosen[512], opened[128];
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
@@ -73,19 +95,26 @@ TEST(a_model_is_chosen_with_what_it_needs_and_no_more) {
 }
 
 TEST(what_cannot_be_chosen_is_said_with_what_there_is) {
-  static const struct { const char *names, *selector; mlx_code_t code; const char *part, *hint; } cases[] = {
-      {"config.json pytorch_model.bin", "", MLX_UNSUPPORTED, "'pytorch_model.bin', a pickle", "never fetches pickles"},
+  static const struct {
+    const char *names, *selector;
+    mlx_code_t code;
+    const char *part, *hint;
+  } cases[] = {
+      {"config.json pytorch_model.bin", "", MLX_UNSUPPORTED, "'pytorch_model.bin', a pickle",
+       "never fetches pickles"},
       {"README.md", "", MLX_UNSUPPORTED, "neither model.safetensors", ""},
       {"a-Q4_0.gguf a-Q8_0.gguf", "", MLX_USAGE, "several GGUF files", "a-Q4_0.gguf, a-Q8_0.gguf"},
       {"a-Q4_0.gguf b-Q4_0.gguf", "Q4_0", MLX_USAGE, "fits several", "a-Q4_0.gguf, b-Q4_0.gguf"},
       {"a-Q4_K_M.gguf", "Q4_K", MLX_NOT_FOUND, "'Q4_K'", "it has: a-Q4_K_M.gguf"},
       {"config.json model.safetensors", "Q4_K", MLX_NOT_FOUND, "'Q4_K'", "no GGUF files"},
       {"config.json model.safetensors", "config.json", MLX_UNSUPPORTED, "not a GGUF", "leave it out"},
-      {"a-Q8_0-00001-of-00003.gguf a-Q8_0-00003-of-00003.gguf", "Q8_0", MLX_INVALID_INPUT, "2 of its 3 parts", ""}};
+      {"a-Q8_0-00001-of-00003.gguf a-Q8_0-00003-of-00003.gguf", "Q8_0", MLX_INVALID_INPUT, "2 of its 3 parts",
+       ""}};
   char chosen[512], opened[128];
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_status_t status = choose(cases[i].names, cases[i].selector, chosen, opened);
-    if (mlx_status_code(status) != cases[i].code) CHECK_FAIL("case %zu: code %d, '%s'", i, mlx_status_code(status), mlx_status_message(status));
+    if (mlx_status_code(status) != cases[i].code)
+      CHECK_FAIL("case %zu: code %d, '%s'", i, mlx_status_code(status), mlx_status_message(status));
     CHECK_CONTAINS(mlx_status_message(status), cases[i].part);
     CHECK_CONTAINS(mlx_status_hint_text(status), cases[i].hint);
     mlx_status_free(status);
@@ -93,24 +122,31 @@ TEST(what_cannot_be_chosen_is_said_with_what_there_is) {
 }
 
 TEST(answers_that_make_no_sense_are_refused) {
-  static const struct { const char *json, *part; } cases[] = {
-      {"[]", "answer"},
-      {"{\"siblings\": []}", "'sha'"},
-      {"{\"sha\": \"main\", \"siblings\": []}", "is not a commit"},
-      {"{\"sha\": \"" COMMIT "\"}", "'siblings'"},
-      {"{\"sha\": \"" COMMIT "\", \"siblings\": [3]}", "not an object"},
-      {"{\"sha\": \"" COMMIT "\", \"siblings\": [{\"rfilename\": \"a\"}]}", "'size'"},
-      {"{\"sha\": \"" COMMIT "\", \"siblings\": [{\"rfilename\": \"a\", \"size\": -1}]}", "'size'"},
-      {"{\"sha\": \"" COMMIT "\", \"siblings\": [{\"rfilename\": \"../a\", \"size\": 1}]}", "leave the model's folder"},
-      {"{\"sha\": \"" COMMIT "\", \"siblings\": [{\"rfilename\": \"a\", \"size\": 1, \"lfs\": {\"sha256\": \"zz\"}}]}", "not a SHA-256"}};
+  static const struct {
+    const char *json, *part;
+  } cases[] = {{"[]", "answer"},
+               {"{\"siblings\": []}", "'sha'"},
+               {"{\"sha\": \"main\", \"siblings\": []}", "is not a commit"},
+               {"{\"sha\": \"" COMMIT "\"}", "'siblings'"},
+               {"{\"sha\": \"" COMMIT "\", \"siblings\": [3]}", "not an object"},
+               {"{\"sha\": \"" COMMIT "\", \"siblings\": [{\"rfilename\": \"a\"}]}", "'size'"},
+               {"{\"sha\": \"" COMMIT "\", \"siblings\": [{\"rfilename\": \"a\", \"size\": -1}]}", "'size'"},
+               {"{\"sha\": \"" COMMIT "\", \"siblings\": [{\"rfilename\": \"../a\", \"size\": 1}]}",
+                "leave the model's folder"},
+               {"{\"sha\": \"" COMMIT
+                "\", \"siblings\": [{\"rfilename\": \"a\", \"size\": 1, \"lfs\": {\"sha256\": \"zz\"}}]}",
+                "not a SHA-256"}};
   mlx_hub_listing_t listing;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
-    CHECK_ERROR(mlx_hub_listing_read("answer", cases[i].json, strlen(cases[i].json), &listing), MLX_INVALID_INPUT, cases[i].part);
+    CHECK_ERROR(mlx_hub_listing_read("answer", cases[i].json, strlen(cases[i].json), &listing),
+                MLX_INVALID_INPUT, cases[i].part);
   }
 }
 
 TEST(memory_that_runs_out_leaves_nothing_behind) {
-  static const char json[] = "{\"sha\": \"" COMMIT "\", \"siblings\": [{\"rfilename\": \"a-Q8_0.gguf\", \"size\": 1}, {\"rfilename\": \"b\", \"size\": 1}]}";
+  static const char json[] = "{\"sha\": \"" COMMIT
+                             "\", \"siblings\": [{\"rfilename\": \"a-Q8_0.gguf\", \"size\": 1}, "
+                             "{\"rfilename\": \"b\", \"size\": 1}]}";
   for (long n = 1;; ++n) {
     memory.count = memory.live = 0;
     memory.target = n;
@@ -127,5 +163,7 @@ TEST(memory_that_runs_out_leaves_nothing_behind) {
   }
 }
 
-TEST_MAIN(CASE(memory_that_runs_out_leaves_nothing_behind), CASE(references_are_read_in_their_parts), CASE(a_model_is_chosen_with_what_it_needs_and_no_more),
-          CASE(what_cannot_be_chosen_is_said_with_what_there_is), CASE(answers_that_make_no_sense_are_refused))
+TEST_MAIN(CASE(memory_that_runs_out_leaves_nothing_behind), CASE(references_are_read_in_their_parts),
+          CASE(a_model_is_chosen_with_what_it_needs_and_no_more),
+          CASE(what_cannot_be_chosen_is_said_with_what_there_is),
+          CASE(answers_that_make_no_sense_are_refused))

@@ -1,4 +1,5 @@
-// What a loaded model costs the machine's other users: nothing while nobody asks it, and while it works it shares the cores with them.
+// What a loaded model costs the machine's other users: nothing while nobody asks it, and while it works it
+// shares the cores with them.
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -9,12 +10,15 @@
 
 #define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define TOKENS 32
-#define MOST_SLOWDOWN 10  // with every core taken: half the time is not ours, and who lost its core is not waited for. A collapse is 100 and more
+#define MOST_SLOWDOWN \
+  10  // with every core taken: half the time is not ours, and who lost its core is not waited for. A collapse
+      // is 100 and more
 
 static double cpu_seconds(void) {
   struct rusage usage;
   getrusage(RUSAGE_SELF, &usage);
-  return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) + (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+  return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
 }
 
 static mlx_engine_t *open_smollm2(void) {
@@ -80,7 +84,8 @@ TEST(decoding_goes_on_where_others_use_every_core) {
     if (busy && busy + 1 < cores) continue;
     const double shared = seconds_of_decoding(engine, 3);
     fprintf(stderr, "  beside %d busy process%s: %.1f tok/s\n", busy + 1, busy ? "es" : "", TOKENS / shared);
-    if (shared > MOST_SLOWDOWN * alone) CHECK_FAIL("decoding takes %.1f times as long beside %d", shared / alone, busy + 1);
+    if (shared > MOST_SLOWDOWN * alone)
+      CHECK_FAIL("decoding takes %.1f times as long beside %d", shared / alone, busy + 1);
   }
   for (int i = 0; i < cores && i < 64; ++i) {
     kill(others[i], SIGKILL);
@@ -89,4 +94,5 @@ TEST(decoding_goes_on_where_others_use_every_core) {
   mlx_engine_close(engine);
 }
 
-TEST_MAIN(CASE(a_loaded_model_that_nobody_asks_uses_no_cpu), CASE(decoding_goes_on_where_others_use_every_core))
+TEST_MAIN(CASE(a_loaded_model_that_nobody_asks_uses_no_cpu),
+          CASE(decoding_goes_on_where_others_use_every_core))

@@ -1,4 +1,5 @@
-// Writes small GGUF and safetensors files in memory, field by field, so that a test can say exactly what is wrong with one.
+// Writes small GGUF and safetensors files in memory, field by field, so that a test can say exactly what is
+// wrong with one.
 #ifndef MLXCEL_TESTS_IMPORT_FILES_H_
 #define MLXCEL_TESTS_IMPORT_FILES_H_
 
@@ -58,7 +59,8 @@ static inline void put_split(bytes_t *to, uint64_t part, uint64_t parts, uint64_
 }
 
 // |inner| and |outer| in the file's order: innermost first. An outer of 0 makes a vector.
-static inline void put_tensor(bytes_t *to, const char *name, uint64_t inner, uint64_t outer, uint32_t type, uint64_t offset) {
+static inline void put_tensor(bytes_t *to, const char *name, uint64_t inner, uint64_t outer, uint32_t type,
+                              uint64_t offset) {
   put_string(to, name);
   put_u32(to, outer ? 2 : 1);
   put_u64(to, inner);
@@ -70,7 +72,8 @@ static inline void put_padding(bytes_t *to, size_t alignment) {
   while (to->length % alignment) put_uint(to, 0, 1);
 }
 
-// A tokenizer of seven tokens: bytes a, b and Ġ, the merges "ab" and "Ġab", a control token and a user-defined one.
+// A tokenizer of seven tokens: bytes a, b and Ġ, the merges "ab" and "Ġab", a control token and a
+// user-defined one.
 static const char *const sample_tokens[] = {"<|end|>", "a", "b", "\304\240", "ab", "\304\240ab", "\"\\\n"};
 static const char *const sample_merges[] = {"a b", "\304\240 ab"};
 static const int sample_types[] = {3, 1, 1, 1, 1, 1, 4};
@@ -84,7 +87,8 @@ static inline void put_tokenizer(bytes_t *to, const char *pre) {  // 5 fields
   for (int i = 0; i < 7; ++i) put_u32(to, (uint32_t)sample_types[i]);
 }
 
-// A whole valid file: 14 fields and two tensors, the last of which ends with the file. Returns where the data begins.
+// A whole valid file: 14 fields and two tensors, the last of which ends with the file. Returns where the data
+// begins.
 static inline size_t put_sample_gguf(bytes_t *to) {
   put_header(to, 3, 2, 14);
   put_field_string(to, "general.architecture", "llama");
@@ -98,8 +102,8 @@ static inline size_t put_sample_gguf(bytes_t *to) {
   put_field_array(to, "llama.list", MLX_GGUF_U8, 3);
   put_uint(to, 0x030201, 3);
   put_tokenizer(to, "smollm");
-  put_tensor(to, "a.weight", 32, 2, 0, 0);     // F32 [2, 32]: 256 bytes
-  put_tensor(to, "b.weight", 32, 0, 8, 256);   // Q8_0 [32]: 34 bytes
+  put_tensor(to, "a.weight", 32, 2, 0, 0);    // F32 [2, 32]: 256 bytes
+  put_tensor(to, "b.weight", 32, 0, 8, 256);  // Q8_0 [32]: 34 bytes
   put_padding(to, 32);
   size_t start = to->length;
   for (int i = 0; i < 256 + 34; ++i) put_uint(to, (uint64_t)i, 1);

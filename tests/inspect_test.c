@@ -29,7 +29,7 @@ static void check_prints(command_t *run, const char *out) {
   command_free(run);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // tokenize and detokenize
 
 TEST(ids_come_one_a_line_and_go_back_to_the_text) {
@@ -45,7 +45,11 @@ TEST(ids_come_one_a_line_and_go_back_to_the_text) {
   check_prints(&run, "the quick brown");
   RUN(&run, "detokenize", "-m", TINY, "[315,", "223]");
   check_prints(&run, "the ");
-  command_start(&run, (const char *const[]){"/bin/sh", "-c", "printf 'a <|im_end|>\\n' | '" MLXCEL_BINARY "' tokenize -m '" TINY "' | '" MLXCEL_BINARY "' detokenize -m '" TINY "'", NULL});
+  command_start(&run,
+                (const char *const[]){"/bin/sh", "-c",
+                                      "printf 'a <|im_end|>\\n' | '" MLXCEL_BINARY "' tokenize -m '" TINY
+                                      "' | '" MLXCEL_BINARY "' detokenize -m '" TINY "'",
+                                      NULL});
   command_wait(&run);
   check_prints(&run, "a <|im_end|>\n");
   RUN(&run, "detokenize", "--skip-special", "-m", TINY, "1", "315", "2");
@@ -57,7 +61,8 @@ TEST(ids_come_one_a_line_and_go_back_to_the_text) {
 
 TEST(json_says_where_in_the_text_a_token_stands) {
   command_t run;
-  RUN(&run, "tokenize", "-m", TINY, "-p", "the \xc3\xb6", "--json");  // o with dots has no token: its bytes have
+  RUN(&run, "tokenize", "-m", TINY, "-p", "the \xc3\xb6",
+      "--json");  // o with dots has no token: its bytes have
   CHECK_CONTAINS(run.out, "{\"id\": 315, \"piece\": \"the\", \"start\": 0, \"end\": 3}");
   CHECK_CONTAINS(run.out, "\"piece\": \"\\ufffd\", \"start\": 4, \"end\": 5}");
   CHECK_CONTAINS(run.out, "\"start\": 5, \"end\": 6}");
@@ -68,7 +73,8 @@ TEST(json_says_where_in_the_text_a_token_stands) {
 static void make_model_with_beginning(void) {
   char *json;
   CHECK_OK(mlx_make_dirs(in_folder("m"), 0700));
-  static const char *const files[] = {"config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"};
+  static const char *const files[] = {"config.json", "model-00001-of-00002.safetensors",
+                                      "model-00002-of-00002.safetensors", "model.safetensors.index.json"};
   for (int i = 0; i < 4; ++i) {
     char from[256], to[128];
     snprintf(from, sizeof from, "%s/%s", TINY, files[i]);
@@ -81,9 +87,12 @@ static void make_model_with_beginning(void) {
   CHECK(found);
   mlx_text_t text = {0};
   mlx_text_append(&text, json, (size_t)(found - json));
-  mlx_text_puts(&text, "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<|im_start|>\", \"type_id\": 0}}, "
-                       "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [], \"special_tokens\": {\"<|im_start|>\": {\"id\": \"<|im_start|>\", "
-                       "\"ids\": [1], \"tokens\": [\"<|im_start|>\"]}}}");
+  mlx_text_puts(&text,
+                "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": "
+                "{\"id\": \"<|im_start|>\", \"type_id\": 0}}, "
+                "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [], \"special_tokens\": "
+                "{\"<|im_start|>\": {\"id\": \"<|im_start|>\", "
+                "\"ids\": [1], \"tokens\": [\"<|im_start|>\"]}}}");
   mlx_text_puts(&text, found + strlen(none));
   CHECK_OK(mlx_write_file(in_folder("m/tokenizer.json"), text.data, text.length));
   mlx_text_clear(&text);
@@ -95,9 +104,10 @@ TEST(a_beginning_that_was_added_is_told_from_one_in_the_text) {
   make_model_with_beginning();
   command_t run;
   RUN(&run, "tokenize", "-m", in_folder("m"), "-p", "<|im_start|>the", "--json");
-  check_prints(&run, "[\n  {\"id\": 1, \"piece\": \"<|im_start|>\", \"start\": null, \"end\": null},\n"
-                     "  {\"id\": 1, \"piece\": \"<|im_start|>\", \"start\": 0, \"end\": 12},\n"
-                     "  {\"id\": 315, \"piece\": \"the\", \"start\": 12, \"end\": 15}\n]\n");
+  check_prints(&run,
+               "[\n  {\"id\": 1, \"piece\": \"<|im_start|>\", \"start\": null, \"end\": null},\n"
+               "  {\"id\": 1, \"piece\": \"<|im_start|>\", \"start\": 0, \"end\": 12},\n"
+               "  {\"id\": 315, \"piece\": \"the\", \"start\": 12, \"end\": 15}\n]\n");
   RUN(&run, "tokenize", "-m", in_folder("m"), "-p", "the", "--no-bos");
   check_prints(&run, "315\n");
   remove_folder();
@@ -113,7 +123,9 @@ TEST(what_is_no_id_or_no_text_is_refused) {
   check_refused(&run, MLX_USAGE, "there is no token -1");
   RUN(&run, "detokenize", "-m", TINY, "99999999999999999999");
   check_refused(&run, MLX_USAGE, "is not a token's number");
-  command_start(&run, (const char *const[]){"/bin/sh", "-c", "printf '1 \\0 2' | '" MLXCEL_BINARY "' detokenize -m '" TINY "'", NULL});
+  command_start(
+      &run, (const char *const[]){"/bin/sh", "-c",
+                                  "printf '1 \\0 2' | '" MLXCEL_BINARY "' detokenize -m '" TINY "'", NULL});
   command_wait(&run);
   check_refused(&run, MLX_USAGE, "stdin has a NUL byte");
   RUN(&run, "tokenize", "-m", TINY, "-p", "x", "-f", "y");
@@ -124,7 +136,7 @@ TEST(what_is_no_id_or_no_text_is_refused) {
   check_refused(&run, MLX_NOT_FOUND, "/nowhere");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // list
 
 TEST(titles_in_the_cache_say_what_was_compiled) {
@@ -142,19 +154,23 @@ static yyjson_val *find_item(yyjson_val *list, const char *kind, const char *mod
   yyjson_val *item;
   size_t i, count;
   yyjson_arr_foreach(list, i, count, item) {
-    if (!strcmp(yyjson_get_str(yyjson_obj_get(item, "kind")), kind) && !strcmp(yyjson_get_str(yyjson_obj_get(item, "model")), model)) return item;
+    if (!strcmp(yyjson_get_str(yyjson_obj_get(item, "kind")), kind) &&
+        !strcmp(yyjson_get_str(yyjson_obj_get(item, "model")), model))
+      return item;
   }
   CHECK_FAIL("there is no %s '%s'", kind, model);
 }
 
 // A compiler that compiles nothing is enough to have something to list.
 static void compile_quickly(void) {
-  static const char script[] = "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
-                               "while [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo fake > \"$2\"; shift; done\n";
+  static const char script[] =
+      "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
+      "while [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo fake > \"$2\"; shift; done\n";
   command_t run;
   CHECK_OK(mlx_write_file(in_folder("fake"), script, strlen(script)));
   CHECK(!chmod(in_folder("fake"), 0755));
-  RUN(&run, "compile", TINY, "-c", "64", "--iree-compile", in_folder("fake"), "-o", in_folder("cache/models/ours/x.mlxb"));
+  RUN(&run, "compile", TINY, "-c", "64", "--iree-compile", in_folder("fake"), "-o",
+      in_folder("cache/models/ours/x.mlxb"));
   if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
   command_free(&run);
 }
@@ -172,9 +188,12 @@ TEST(list_shows_models_and_what_was_compiled) {
   CHECK_OK(mlx_make_dirs(in_folder("cache/models/org/name"), 0700));
   CHECK_OK(mlx_make_dirs(in_folder("cache/models/ours"), 0700));
   CHECK_OK(mlx_make_dirs(in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567"), 0700));
-  CHECK_OK(mlx_make_dirs(in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567+Q8.part"), 0700));
-  CHECK_OK(mlx_write_file(in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567+Q8.part/x.gguf"), "GG", 2));
-  CHECK_OK(mlx_copy_file(TINY_GGUF, in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567/t.gguf")));
+  CHECK_OK(mlx_make_dirs(in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567+Q8.part"),
+                         0700));
+  CHECK_OK(mlx_write_file(
+      in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567+Q8.part/x.gguf"), "GG", 2));
+  CHECK_OK(mlx_copy_file(TINY_GGUF,
+                         in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567/t.gguf")));
   CHECK_OK(mlx_write_file(in_folder("cache/models/org/name/b-00002-of-00002.gguf"), "GGUF", 4));
   CHECK_OK(mlx_write_file(in_folder("cache/models/org/bad.gguf"), "GGUF\x03", 5));
   compile_quickly();
@@ -200,7 +219,9 @@ TEST(list_shows_models_and_what_was_compiled) {
   yyjson_doc_free(doc);
   command_free(&run);
   RUN(&run, "list");
-  CHECK_CONTAINS(run.out, "kind      model            dtype    target               context           size  last used\n");
+  CHECK_CONTAINS(
+      run.out,
+      "kind      model            dtype    target               context           size  last used\n");
   CHECK_CONTAINS(run.out, "compiled  tiny-llama       f32      cpu:host                  64 ");
   command_free(&run);
   setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
@@ -214,7 +235,10 @@ TEST(an_entry_remembers_when_it_was_last_used) {
   CHECK_OK(mlx_make_dirs(in_folder("cache/models/ours"), 0700));
   compile_quickly();
   command_t run;
-  command_start(&run, (const char *const[]){"/bin/sh", "-c", "touch -d 2001-01-01 \"$0\"/vmfb/*/entry.json && '" MLXCEL_BINARY "' list | grep -c 'compiled .*2001-01-01'", in_folder("cache"), NULL});
+  command_start(&run, (const char *const[]){"/bin/sh", "-c",
+                                            "touch -d 2001-01-01 \"$0\"/vmfb/*/entry.json && '" MLXCEL_BINARY
+                                            "' list | grep -c 'compiled .*2001-01-01'",
+                                            in_folder("cache"), NULL});
   command_wait(&run);
   check_prints(&run, "1\n");
   compile_quickly();
@@ -226,7 +250,7 @@ TEST(an_entry_remembers_when_it_was_last_used) {
   remove_folder();
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // show
 
 TEST(show_adds_up_the_memory_of_a_context) {
@@ -251,6 +275,7 @@ TEST(show_adds_up_the_memory_of_a_context) {
 }
 
 TEST_MAIN(CASE(ids_come_one_a_line_and_go_back_to_the_text), CASE(json_says_where_in_the_text_a_token_stands),
-          CASE(a_beginning_that_was_added_is_told_from_one_in_the_text), CASE(what_is_no_id_or_no_text_is_refused),
-          CASE(titles_in_the_cache_say_what_was_compiled), CASE(list_shows_models_and_what_was_compiled),
-          CASE(an_entry_remembers_when_it_was_last_used), CASE(show_adds_up_the_memory_of_a_context))
+          CASE(a_beginning_that_was_added_is_told_from_one_in_the_text),
+          CASE(what_is_no_id_or_no_text_is_refused), CASE(titles_in_the_cache_say_what_was_compiled),
+          CASE(list_shows_models_and_what_was_compiled), CASE(an_entry_remembers_when_it_was_last_used),
+          CASE(show_adds_up_the_memory_of_a_context))

@@ -1,4 +1,5 @@
-// Our linked kernels against the plain lowering of the same model on the same GPU, over shapes that fit no tile.
+// Our linked kernels against the plain lowering of the same model on the same GPU, over shapes that fit no
+// tile.
 #include <math.h>
 
 #include "base/memory.h"
@@ -27,17 +28,21 @@ static const subject_t subjects[] = {
 #define SUBJECTS (sizeof subjects / sizeof *subjects)
 #define TWO_ROWS (&subjects[SUBJECTS - 1])
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Making them
 
-// Between them they make compiler/kernel_ops.c choose every size of tile it has for Hopper. c has activations so wide that they
-// wait in shared memory, and a vocabulary so large that a warp takes four of its rows; b has matrices of many rows and few columns.
+// Between them they make compiler/kernel_ops.c choose every size of tile it has for Hopper. c has activations
+// so wide that they wait in shared memory, and a vocabulary so large that a warp takes four of its rows; b
+// has matrices of many rows and few columns.
 static const random_llama_t model_a = {200, 328, 5, 5, 48, 3, 1003, false, 10000};
 static const random_llama_t model_b = {1544, 136, 8, 1, 32, 2, 509, true, 500000};
 static const random_llama_t model_c = {136, 9224, 18, 2, 128, 1, 16411, true, 10000};
 
 static void compile_plain(const char *model, mlx_dtype_t dtype, int64_t context, const char *name) {
-  gpu_compile(model, &(mlx_compile_options_t){.target = "cuda:sm_80", .dtype = dtype, .context = context, .kernels = MLX_KERNELS_OFF}, name);
+  gpu_compile(model,
+              &(mlx_compile_options_t){
+                  .target = "cuda:sm_80", .dtype = dtype, .context = context, .kernels = MLX_KERNELS_OFF},
+              name);
 }
 
 // Only the module and its manifest: the weights are those of the plain bundle.
@@ -57,26 +62,34 @@ static void compile_ours(const char *model, mlx_compile_options_t options, const
   mlx_cache_close(cache);
 }
 
-// A context of 1024 has prefill buckets of 16, 128 and 512. sm_80's PTX runs on every later GPU: the portable code is tested there.
+// A context of 1024 has prefill buckets of 16, 128 and 512. sm_80's PTX runs on every later GPU: the portable
+// code is tested there.
 static void prepare(void) {
   char folder[] = "/tmp/mlxcel-kernels-XXXXXX";
   CHECK(mkdtemp(folder));
   const char *model = random_llama_write(&model_a, folder, "a");
   compile_plain(model, MLX_BF16, 1024, "a.mlxb");
-  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_80", .dtype = MLX_BF16, .context = 1024}, "a-sm_80");
-  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_BF16, .context = 1024}, "a-sm_90");
+  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_80", .dtype = MLX_BF16, .context = 1024},
+               "a-sm_80");
+  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_BF16, .context = 1024},
+               "a-sm_90");
   model = random_llama_write(&model_b, folder, "b");
   compile_plain(model, MLX_F16, 1024, "b.mlxb");
-  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 1024}, "b-sm_90");
-  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 640, .rows = 2}, "d-sm_90");
+  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 1024},
+               "b-sm_90");
+  compile_ours(model,
+               (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 640, .rows = 2},
+               "d-sm_90");
   model = random_llama_write(&model_c, folder, "c");
   compile_plain(model, MLX_BF16, 640, "c.mlxb");
-  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_80", .dtype = MLX_BF16, .context = 640}, "c-sm_80");
-  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_BF16, .context = 640}, "c-sm_90");
+  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_80", .dtype = MLX_BF16, .context = 640},
+               "c-sm_80");
+  compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_BF16, .context = 640},
+               "c-sm_90");
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Opening them
 
 static char *read_text(const char *name, size_t *out_length) {
@@ -91,9 +104,13 @@ static mlx_engine_t *open_ours(const subject_t *subject) {
   snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer.json", subject->plain);
   snprintf(vmfb, sizeof vmfb, "%s.vmfb", subject->name);
   snprintf(weights, sizeof weights, "%s/weights.irpa", subject->plain);
-  mlx_model_parts_t parts = {.name = subject->name, .manifest_name = manifest, .tokenizer_name = tokenizer,
-                             .vmfb_path = gpu_file(vmfb), .weights_path = gpu_file(weights)};
-  char *manifest_text = read_text(manifest, &parts.manifest_length), *tokenizer_text = read_text(tokenizer, &parts.tokenizer_length);
+  mlx_model_parts_t parts = {.name = subject->name,
+                             .manifest_name = manifest,
+                             .tokenizer_name = tokenizer,
+                             .vmfb_path = gpu_file(vmfb),
+                             .weights_path = gpu_file(weights)};
+  char *manifest_text = read_text(manifest, &parts.manifest_length),
+       *tokenizer_text = read_text(tokenizer, &parts.tokenizer_length);
   parts.manifest = manifest_text;
   parts.tokenizer = tokenizer_text;
   mlx_engine_options_t options;
@@ -117,7 +134,7 @@ static void for_each_subject(void (*test)(const subject_t *subject, mlx_engine_t
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Numbers
 
 // |count| tokens, the same ones for the same count.
@@ -125,7 +142,8 @@ static const int32_t *prompt(const mlx_engine_t *engine, size_t count) {
   static int32_t ids[1024];
   uint64_t state = 7 + count;
   CHECK(count <= sizeof ids / sizeof *ids);
-  for (size_t i = 0; i < count; ++i) ids[i] = (int32_t)(random_bits(&state) % (uint32_t)mlx_engine_info(engine).vocab);
+  for (size_t i = 0; i < count; ++i)
+    ids[i] = (int32_t)(random_bits(&state) % (uint32_t)mlx_engine_info(engine).vocab);
   return ids;
 }
 
@@ -137,7 +155,7 @@ static int32_t first_largest(const float *logits, size_t count) {
   return (int32_t)best;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Two sessions over the same tokens
 
 typedef struct pair {
@@ -145,7 +163,8 @@ typedef struct pair {
   mlx_engine_t *plain_engine, *ours_engine;
   mlx_session_t *plain, *ours;
   int32_t plain_next, ours_next;
-  int decoded, read;  // how often ours went on by itself, and how often it had to be told the plain one's tokens
+  int decoded,
+      read;  // how often ours went on by itself, and how often it had to be told the plain one's tokens
   double worst;
 } pair_t;
 
@@ -168,12 +187,13 @@ static void pair_compare(pair_t *p, const char *after) {
   CHECK_OK(mlx_session_logits(p->ours, ours, vocab));
   const int32_t largest = first_largest(ours, vocab);
   if (p->ours_next != largest) {
-    CHECK_FAIL("%s, %lld positions, after %s: token %d was chosen, but %d has the largest logit", p->subject->name, length, after,
-               p->ours_next, largest);
+    CHECK_FAIL("%s, %lld positions, after %s: token %d was chosen, but %d has the largest logit",
+               p->subject->name, length, after, p->ours_next, largest);
   }
   const double error = distance(ours, plain, vocab);
   if (!(error < p->subject->tolerance)) {  // also when it is no number
-    CHECK_FAIL("%s, %lld positions, after %s: logits differ by %g, allowed are %g", p->subject->name, length, after, error, p->subject->tolerance);
+    CHECK_FAIL("%s, %lld positions, after %s: logits differ by %g, allowed are %g", p->subject->name, length,
+               after, error, p->subject->tolerance);
   }
   if (error > p->worst) p->worst = error;
 }
@@ -184,8 +204,8 @@ static void pair_read(pair_t *p, const int32_t *ids, size_t count) {
   pair_compare(p, "a read");
 }
 
-// Both take |count| tokens more. Decoding goes on from the device's own choice: where two logits nearly tie, ours may choose
-// another token than the plain one, and then reads that one's tokens instead.
+// Both take |count| tokens more. Decoding goes on from the device's own choice: where two logits nearly tie,
+// ours may choose another token than the plain one, and then reads that one's tokens instead.
 static void pair_go_on(pair_t *p, size_t count) {
   int32_t fed[32], ours[32], plain[32];
   const int64_t start = mlx_session_length(p->ours);
@@ -204,19 +224,23 @@ static void pair_go_on(pair_t *p, size_t count) {
     CHECK_OK(mlx_session_read(p->ours, fed, count, &p->ours_next));
   }
   *(same ? &p->decoded : &p->read) += 1;
-  pair_compare(p, !same ? "the plain one's tokens" : count == 1 ? "a step" : count == 8 ? "a group of 8" : "a group of 32");
+  pair_compare(p, !same        ? "the plain one's tokens"
+                  : count == 1 ? "a step"
+                  : count == 8 ? "a group of 8"
+                               : "a group of 32");
 }
 
 static void pair_report(const pair_t *p) {
-  fprintf(stderr, "  %s: largest difference %.2g of %.2g; %d of %d decodes compared\n", p->subject->name, p->worst, p->subject->tolerance,
-          p->decoded, p->decoded + p->read);
+  fprintf(stderr, "  %s: largest difference %.2g of %.2g; %d of %d decodes compared\n", p->subject->name,
+          p->worst, p->subject->tolerance, p->decoded, p->decoded + p->read);
   CHECK(p->decoded >= p->read);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The promises
 
-// Lengths around the prefill sizes; 250 and 511 so that steps cross 256 and 512 positions, where decode splits attention anew.
+// Lengths around the prefill sizes; 250 and 511 so that steps cross 256 and 512 positions, where decode
+// splits attention anew.
 static void agree(const subject_t *subject, mlx_engine_t *ours) {
   static const size_t lengths[] = {1, 15, 16, 17, 100, 129, 250, 511, 530, 900};
   pair_t p = {.subject = subject, .plain_engine = gpu_open(subject->plain), .ours_engine = ours};
@@ -267,10 +291,12 @@ static record_t *record_run(mlx_engine_t *engine, size_t length) {
 // Releases |actual|.
 static void check_same(const subject_t *subject, const record_t *expected, record_t *actual) {
   for (int i = 0; i < 45; ++i) {
-    if (actual->ids[i] != expected->ids[i]) CHECK_FAIL("%s: token %d is %d, expected %d", subject->name, i, actual->ids[i], expected->ids[i]);
+    if (actual->ids[i] != expected->ids[i])
+      CHECK_FAIL("%s: token %d is %d, expected %d", subject->name, i, actual->ids[i], expected->ids[i]);
   }
   for (int i = 0; i < 7; ++i) {
-    if (memcmp(actual->logits[i], expected->logits[i], sizeof actual->logits[i])) CHECK_FAIL("%s: logits %d have other bits", subject->name, i);
+    if (memcmp(actual->logits[i], expected->logits[i], sizeof actual->logits[i]))
+      CHECK_FAIL("%s: logits %d have other bits", subject->name, i);
   }
   mlx_free(actual);
 }
@@ -290,7 +316,8 @@ static void repeat(const subject_t *subject, mlx_engine_t *ours) {
 TEST(every_run_and_every_engine_gives_the_same_bytes) { for_each_subject(repeat); }
 
 // 40 tokens, one by one or as groups of 8 and 32, with the logits after 8 and after 40 of them.
-static void forty(mlx_engine_t *engine, size_t length, bool grouped, int32_t *out_ids, float logits[2][MAX_VOCAB]) {
+static void forty(mlx_engine_t *engine, size_t length, bool grouped, int32_t *out_ids,
+                  float logits[2][MAX_VOCAB]) {
   mlx_session_t *session;
   int32_t next;
   CHECK_OK(mlx_session_create(engine, &session));
@@ -314,7 +341,8 @@ static void group(const subject_t *subject, mlx_engine_t *ours) {
     forty(ours, lengths[i], true, grouped, group_logits);
     for (int k = 0; k < 40; ++k) {
       if (single[k] == grouped[k]) continue;
-      CHECK_FAIL("%s after %zu: token %d is %d in a group, %d alone", subject->name, lengths[i], k, grouped[k], single[k]);
+      CHECK_FAIL("%s after %zu: token %d is %d in a group, %d alone", subject->name, lengths[i], k,
+                 grouped[k], single[k]);
     }
     if (memcmp(single_logits, group_logits, sizeof single_logits)) {
       CHECK_FAIL("%s after %zu: logits have other bits in a group", subject->name, lengths[i]);
@@ -384,6 +412,8 @@ TEST(a_session_says_the_same_bytes_in_either_row_beside_whatever_other) {
 }
 
 GPU_TEST_MAIN(prepare, CASE(kernels_agree_with_the_plain_lowering_and_choose_by_their_own_logits),
-              CASE(every_run_and_every_engine_gives_the_same_bytes), CASE(groups_are_the_same_as_single_steps_bit_for_bit),
-              CASE(a_session_that_is_cut_or_reads_on_after_a_group_is_right), CASE(two_sessions_of_one_engine_leave_each_other_alone),
+              CASE(every_run_and_every_engine_gives_the_same_bytes),
+              CASE(groups_are_the_same_as_single_steps_bit_for_bit),
+              CASE(a_session_that_is_cut_or_reads_on_after_a_group_is_right),
+              CASE(two_sessions_of_one_engine_leave_each_other_alone),
               CASE(a_session_says_the_same_bytes_in_either_row_beside_whatever_other))

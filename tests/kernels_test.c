@@ -1,4 +1,5 @@
-// When kernels are linked and when not, what is said about it, and what a module with them is made of. No GPU is needed.
+// When kernels are linked and when not, what is said about it, and what a module with them is made of. No GPU
+// is needed.
 #include "compiler/kernels.h"
 
 #include <dlfcn.h>
@@ -20,7 +21,7 @@ static const random_llama_t odd = {200, 328, 5, 5, 48, 3, 1003, false, 10000};
 static const random_llama_t packed = {160, 352, 4, 2, 48, 2, 203, true, 10000};  // in blocks of 32 columns
 static const random_llama_t wide = {136, 9224, 18, 2, 128, 1, 320, false, 10000};
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Compiling
 
 static char notes[1024];
@@ -39,7 +40,8 @@ static mlx_status_t compile(const char *model, mlx_compile_options_t options, ml
   notes[0] = 0;
   MLX_TRY(mlx_cache_open(NULL, &cache));
   mlx_status_t status = mlx_compile(model, &options, cache, &compiled);
-  if (!status) status = mlx_manifest_read("manifest", compiled.manifest, compiled.manifest_length, out_manifest);
+  if (!status)
+    status = mlx_manifest_read("manifest", compiled.manifest, compiled.manifest_length, out_manifest);
   mlx_compiled_release(&compiled);
   mlx_cache_close(cache);
   return status;
@@ -56,7 +58,7 @@ static void check_manifest(const mlx_manifest_t *m, const char *kernels, size_t 
   for (size_t i = 0; i < decode_count; ++i) CHECK_INT(m->variants[0].decode[i], steps[i]);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Without kernels
 
 static bool loader_finds(const char *name) {
@@ -67,7 +69,8 @@ static bool loader_finds(const char *name) {
 
 // Also when the plain module is in the cache already.
 TEST(without_nvrtc_auto_lowers_plainly_and_says_so_and_required_is_an_error) {
-  if (loader_finds("libnvrtc.so.13") || loader_finds("libnvrtc.so.12")) return;  // a machine with a CUDA toolkit
+  if (loader_finds("libnvrtc.so.13") || loader_finds("libnvrtc.so.12"))
+    return;  // a machine with a CUDA toolkit
   const char *built_in = mlx_nvrtc_built_in, *model = random_llama_write(&one_layer, root, "one-layer");
   mlx_manifest_t manifest;
   for (int i = 0; i < 2; ++i) {
@@ -77,7 +80,9 @@ TEST(without_nvrtc_auto_lowers_plainly_and_says_so_and_required_is_an_error) {
     CHECK_OK(status);
     check_manifest(&manifest, "none (plain lowering)", 1);
     CHECK_INT(manifest.variants[0].driver, 0);
-    CHECK_CONTAINS(notes, "no linked kernels, the plain lowering is used: NVRTC, which compiles our GPU kernels, was not found");
+    CHECK_CONTAINS(notes,
+                   "no linked kernels, the plain lowering is used: NVRTC, which compiles our GPU kernels, "
+                   "was not found");
   }
   mlx_nvrtc_built_in = "";
   mlx_status_t refusal = compile(model, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_REQUIRED), &manifest);
@@ -88,7 +93,11 @@ TEST(without_nvrtc_auto_lowers_plainly_and_says_so_and_required_is_an_error) {
 }
 
 TEST(required_kernels_that_cannot_be_are_refused_with_the_reason) {
-  static const struct { const char *target; mlx_dtype_t dtype; const char *reason; } cases[] = {
+  static const struct {
+    const char *target;
+    mlx_dtype_t dtype;
+    const char *reason;
+  } cases[] = {
       {"cpu:x86-64-v3", MLX_BF16, "its network is not of a kind they know"},
       {"cuda:sm_75", MLX_BF16, "they need a GPU from sm_80 on"},
       {"cuda:sm_80", MLX_F32, "they compute with packed or 16-bit weights (--dtype bf16 or f16)"},
@@ -96,7 +105,8 @@ TEST(required_kernels_that_cannot_be_are_refused_with_the_reason) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_manifest_t manifest;
-    mlx_status_t status = compile(TINY_HEADS, options_for(cases[i].target, cases[i].dtype, MLX_KERNELS_REQUIRED), &manifest);
+    mlx_status_t status =
+        compile(TINY_HEADS, options_for(cases[i].target, cases[i].dtype, MLX_KERNELS_REQUIRED), &manifest);
     CHECK_CONTAINS(mlx_status_message(status), "no linked kernels for this model: ");
     CHECK_CONTAINS(mlx_status_hint_text(status), "--kernels=auto");
     CHECK_ERROR(status, MLX_UNSUPPORTED, cases[i].reason);
@@ -107,10 +117,11 @@ TEST(auto_says_when_a_models_attention_is_of_no_kind_that_kernels_know) {
   mlx_manifest_t manifest;
   CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest));
   check_manifest(&manifest, "none (plain lowering)", 1);
-  CHECK_CONTAINS(notes, "no linked kernels, the plain lowering is used: its attention is not of a kind they know");
+  CHECK_CONTAINS(notes,
+                 "no linked kernels, the plain lowering is used: its attention is not of a kind they know");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // With kernels
 
 TEST(the_manifest_names_the_kernels_and_the_groups_that_were_linked) {
@@ -120,7 +131,7 @@ TEST(the_manifest_names_the_kernels_and_the_groups_that_were_linked) {
   CHECK_OK(compile(model, options, &manifest));
   check_manifest(&manifest, "decode, linear, attention", 4);
   CHECK_INT(manifest.variants[0].driver, 13000);  // NVRTC's
-  options.rows = 2;                   // the decode kernel has one row
+  options.rows = 2;                               // the decode kernel has one row
   CHECK_OK(compile(model, options, &manifest));
   check_manifest(&manifest, "linear, attention", 1);
   options = options_for("cuda:sm_90", MLX_BF16, MLX_KERNELS_OFF);
@@ -129,10 +140,11 @@ TEST(the_manifest_names_the_kernels_and_the_groups_that_were_linked) {
   CHECK_INT(manifest.variants[0].driver, 0);
 }
 
-// The module of |shape| for |gpu|, with one prefill function for all of |context|. Release the text with mlx_free, and clear the kernels.
-// In bf16, or quantised.
-static char *emit_as(mlx_quantize_t quantize, const random_llama_t *shape, const char *name, const mlx_gpu_kind_t *gpu, int64_t context,
-                     mlx_kernels_t *out_kernels, mlx_graph_options_t *out_options) {
+// The module of |shape| for |gpu|, with one prefill function for all of |context|. Release the text with
+// mlx_free, and clear the kernels. In bf16, or quantised.
+static char *emit_as(mlx_quantize_t quantize, const random_llama_t *shape, const char *name,
+                     const mlx_gpu_kind_t *gpu, int64_t context, mlx_kernels_t *out_kernels,
+                     mlx_graph_options_t *out_options) {
   mlx_model_t *model;
   char *text;
   CHECK_OK(mlx_model_open(random_llama_write(shape, root, name), &model));
@@ -151,13 +163,16 @@ static char *emit_as(mlx_quantize_t quantize, const random_llama_t *shape, const
   return text;
 }
 
-static char *emit(const random_llama_t *shape, const char *name, const mlx_gpu_kind_t *gpu, int64_t context, mlx_kernels_t *out_kernels,
-                  mlx_graph_options_t *out_options) {
+static char *emit(const random_llama_t *shape, const char *name, const mlx_gpu_kind_t *gpu, int64_t context,
+                  mlx_kernels_t *out_kernels, mlx_graph_options_t *out_options) {
   return emit_as(MLX_QUANTIZE_NONE, shape, name, gpu, context, out_kernels, out_options);
 }
 
 TEST(a_network_too_wide_for_a_gpus_shared_memory_is_decoded_op_by_op) {
-  static const struct { int sm; bool fits; } cases[] = {{80, true}, {86, false}, {89, false}, {90, true}, {100, true}, {120, false}};
+  static const struct {
+    int sm;
+    bool fits;
+  } cases[] = {{80, true}, {86, false}, {89, false}, {90, true}, {100, true}, {120, false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_kernels_t kernels;
     mlx_graph_options_t options;
@@ -180,7 +195,8 @@ TEST(a_module_with_kernels_is_golden_text_that_iree_compile_reads) {
   mlx_free(text);
   mlx_kernels_clear(&kernels);
   command_t parse;
-  command_start(&parse, (const char *const[]){MLXCEL_TEST_IREE_COMPILE, "--compile-to=input", GOLDEN, "-o", "/dev/null", NULL});
+  command_start(&parse, (const char *const[]){MLXCEL_TEST_IREE_COMPILE, "--compile-to=input", GOLDEN, "-o",
+                                              "/dev/null", NULL});
   command_wait(&parse);
   if (parse.exit_code) CHECK_FAIL("iree-compile refuses %s: %s", GOLDEN, parse.err);
   command_free(&parse);
@@ -204,20 +220,23 @@ TEST(with_kernels_too_every_state_starts_from_a_value_of_its_own) {
   mlx_kernels_clear(&kernels);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Images and keys
 
 static void key_of(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc, char out_hex[MLX_DIGEST_HEX]) {
   static const mlx_iree_compiler_t compiler = {.path = "iree-compile", .version = "1"};
   mlx_iree_object_t *objects;
   CHECK_OK(mlx_kernels_objects(kernels, nvrtc, &objects));
-  mlx_iree_key(&compiler, &(mlx_iree_input_t){.mlir = "", .target = "cuda", .objects = objects, .object_count = kernels->count}, out_hex);
+  mlx_iree_key(
+      &compiler,
+      &(mlx_iree_input_t){.mlir = "", .target = "cuda", .objects = objects, .object_count = kernels->count},
+      out_hex);
   mlx_kernels_free_objects(kernels, objects);
 }
 
 // A module's key when it has one image, of |kind| with |definitions|.
-static void key_with(const mlx_nvrtc_t *nvrtc, int sm, mlx_dtype_t dtype, mlx_kernel_kind_t kind, const char *definitions,
-                     char out_hex[MLX_DIGEST_HEX]) {
+static void key_with(const mlx_nvrtc_t *nvrtc, int sm, mlx_dtype_t dtype, mlx_kernel_kind_t kind,
+                     const char *definitions, char out_hex[MLX_DIGEST_HEX]) {
   mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(sm), .dtype = dtype};
   const char *file;
   CHECK_OK(mlx_kernels_image(&kernels, kind, definitions, &file));
@@ -253,7 +272,8 @@ TEST(a_modules_key_is_made_from_the_source_and_the_nvrtc_of_each_image) {
   mlx_iree_object_t *objects;
   CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
   mlx_nvrtc_identity(nvrtc, identity);
-  for (int kind = 0; kind < MLX_KERNEL_NETWORK; ++kind) CHECK_OK(mlx_kernels_image(&kernels, (mlx_kernel_kind_t)kind, "A=1\n", &file));
+  for (int kind = 0; kind < MLX_KERNEL_NETWORK; ++kind)
+    CHECK_OK(mlx_kernels_image(&kernels, (mlx_kernel_kind_t)kind, "A=1\n", &file));
   CHECK_OK(mlx_kernels_objects(&kernels, nvrtc, &objects));
   for (int kind = 0; kind < MLX_KERNEL_NETWORK; ++kind) {  // that one is for CPUs
     char name[32];
@@ -306,8 +326,8 @@ TEST(the_same_definitions_share_an_image) {
   mlx_kernels_clear(&kernels);
 }
 
-static size_t compile_for(const mlx_gpu_kind_t *gpu, const mlx_nvrtc_t *nvrtc, mlx_quantize_t quantize, const random_llama_t *shape,
-                          const char *name, int64_t context) {
+static size_t compile_for(const mlx_gpu_kind_t *gpu, const mlx_nvrtc_t *nvrtc, mlx_quantize_t quantize,
+                          const random_llama_t *shape, const char *name, int64_t context) {
   mlx_kernels_t kernels;
   mlx_graph_options_t options;
   char folder[128];
@@ -324,7 +344,8 @@ static bool first_of_its_family(size_t kind) {
   return kind == 0 || strcmp(mlx_gpu_kind_at(kind)->family, mlx_gpu_kind_at(kind - 1)->family);
 }
 
-// The smallest tiles are in the first shape, the largest in the second; that one takes long, and is compiled for one GPU of a family.
+// The smallest tiles are in the first shape, the largest in the second; that one takes long, and is compiled
+// for one GPU of a family.
 TEST(every_kernel_compiles_for_every_gpu_of_the_table) {
   mlx_nvrtc_t *nvrtc;
   const mlx_gpu_kind_t *gpu;
@@ -356,7 +377,8 @@ int main(int argc, char **argv) {
       CASE(whatever_changes_a_kernel_changes_the_modules_key),
       CASE(a_modules_key_is_made_from_the_source_and_the_nvrtc_of_each_image),
       CASE(a_modules_key_for_a_cpu_is_made_from_the_object_itself),
-      CASE(a_level_without_an_object_takes_the_next_lower_one_of_its_own_kind), CASE(the_same_definitions_share_an_image),
+      CASE(a_level_without_an_object_takes_the_next_lower_one_of_its_own_kind),
+      CASE(the_same_definitions_share_an_image),
       CASE(every_kernel_compiles_for_every_gpu_of_the_table),
   };
   int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);

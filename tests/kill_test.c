@@ -19,19 +19,21 @@ static void make_folder(void) {
   CHECK(mkdtemp(folder));
 }
 
-// A stand-in for iree-compile that hands out a module compiled before, slowly enough to be caught at it, and counts its
-// calls: so that thirty compilations take seconds. Everything else is the real thing.
+// A stand-in for iree-compile that hands out a module compiled before, slowly enough to be caught at it, and
+// counts its calls: so that thirty compilations take seconds. Everything else is the real thing.
 static void make_quick_compiler(void) {
   command_t run;
   RUN(&run, "compile", TINY, "--ctx", "64", "--emit", "vmfb", "-o", in_folder("real.vmfb"));
   if (run.exit_code) CHECK_FAIL("%s", run.err);
   command_free(&run);
   char script[1024];
-  int length = snprintf(script, sizeof script,
-                        "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
-                        "while [ $# -gt 0 ]; do [ \"$1\" = -o ] && out=$2; shift; done\n"
-                        "echo call >> %s/calls\nhead -c 100000 %s/real.vmfb > \"$out\"\nsleep 0.2\ncat %s/real.vmfb > \"$out\"\n",
-                        folder, folder, folder);
+  int length =
+      snprintf(script, sizeof script,
+               "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
+               "while [ $# -gt 0 ]; do [ \"$1\" = -o ] && out=$2; shift; done\n"
+               "echo call >> %s/calls\nhead -c 100000 %s/real.vmfb > \"$out\"\nsleep 0.2\ncat %s/real.vmfb > "
+               "\"$out\"\n",
+               folder, folder, folder);
   CHECK_OK(mlx_write_file(in_folder("quick"), script, (size_t)length));
   CHECK(!chmod(in_folder("quick"), 0755));
 }
@@ -70,15 +72,18 @@ TEST(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted) {
     CHECK_OK(mlx_remove_tree(in_folder("out.mlxb")));
     char out[96];
     snprintf(out, sizeof out, "%s/out.mlxb", folder);
-    command_start(&run, (const char *const[]){MLXCEL_BINARY, "compile", TINY, "--ctx", "64", "-o", out, NULL});
+    command_start(&run,
+                  (const char *const[]){MLXCEL_BINARY, "compile", TINY, "--ctx", "64", "-o", out, NULL});
     usleep((useconds_t)(whole * 1e6 * (double)(next_random(&state) % 1000) / 1000));
     kill(run.pid, SIGKILL);
     command_wait(&run);
     caught += run.exit_code == -SIGKILL;
     command_free(&run);
     if (mlx_is_dir(out)) {  // published before it was killed: then it must be whole
-      RUN(&run, "run", "--temp", "0", "-m", out, "-p", "the quick brown", "-n", "8", "--ignore-eos", "--json");
-      if (run.exit_code || !strstr(run.out, EXPECTED)) CHECK_FAIL("kill %d left a bad bundle: %s%s", i, run.err, run.out);
+      RUN(&run, "run", "--temp", "0", "-m", out, "-p", "the quick brown", "-n", "8", "--ignore-eos",
+          "--json");
+      if (run.exit_code || !strstr(run.out, EXPECTED))
+        CHECK_FAIL("kill %d left a bad bundle: %s%s", i, run.err, run.out);
       command_free(&run);
     }
     RUN(&run, "compile", TINY, "--ctx", "64", "-o", out);
@@ -86,7 +91,8 @@ TEST(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted) {
     command_free(&run);
     CHECK_INT(leftovers(), 0);
     RUN(&run, "run", "--temp", "0", "-m", out, "-p", "the quick brown", "-n", "8", "--ignore-eos", "--json");
-    if (run.exit_code || !strstr(run.out, EXPECTED)) CHECK_FAIL("after kill %d: exit status %d: %s%s", i, run.exit_code, run.err, run.out);
+    if (run.exit_code || !strstr(run.out, EXPECTED))
+      CHECK_FAIL("after kill %d: exit status %d: %s%s", i, run.exit_code, run.err, run.out);
     command_free(&run);
   }
   fprintf(stderr, "  %d of 30 were caught before they ended\n", caught);
@@ -96,14 +102,16 @@ TEST(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-// Killed while a file of the bundle had the name it is written under. What is not ours stays, whatever the folder is called.
+// Killed while a file of the bundle had the name it is written under. What is not ours stays, whatever the
+// folder is called.
 TEST(a_file_that_was_being_written_is_swept_with_its_bundle) {
   make_folder();
   make_quick_compiler();
   setenv("MLXCEL_CACHE", in_folder("cache"), 1);
   setenv("MLXCEL_IREE_COMPILE", in_folder("quick"), 1);
   static const char *const folders[] = {"out.mlxb.tmp.999999.18e837ca-c", "out.mlxb.tmp.999999.18e837ca-d"};
-  static const char *const files[] = {"manifest.json.tmp.999999.18e837cb-d", "notes.txt.tmp.999999.18e837cb-e"};
+  static const char *const files[] = {"manifest.json.tmp.999999.18e837cb-d",
+                                      "notes.txt.tmp.999999.18e837cb-e"};
   for (int i = 0; i < 2; ++i) {
     char file[128];
     CHECK_OK(mlx_make_dirs(in_folder(folders[i]), 0700));
@@ -129,12 +137,14 @@ TEST(ten_processes_at_once_compile_once) {
   command_t runs[10];
   int waited = 0;
   for (int i = 0; i < 10; ++i) {
-    command_start(&runs[i], (const char *const[]){MLXCEL_BINARY, "run", "--temp", "0", "-m", TINY, "-c", "64", "-p", "the quick brown", "-n", "8",
-                                                  "--ignore-eos", "--json", NULL});
+    command_start(&runs[i],
+                  (const char *const[]){MLXCEL_BINARY, "run", "--temp", "0", "-m", TINY, "-c", "64", "-p",
+                                        "the quick brown", "-n", "8", "--ignore-eos", "--json", NULL});
   }
   for (int i = 0; i < 10; ++i) {
     command_wait(&runs[i]);
-    if (runs[i].exit_code || !strstr(runs[i].out, EXPECTED)) CHECK_FAIL("exit status %d: %s%s", runs[i].exit_code, runs[i].err, runs[i].out);
+    if (runs[i].exit_code || !strstr(runs[i].out, EXPECTED))
+      CHECK_FAIL("exit status %d: %s%s", runs[i].exit_code, runs[i].err, runs[i].out);
     waited += strstr(runs[i].err, "waiting for another mlxcel") != NULL;
     command_free(&runs[i]);
   }
@@ -150,5 +160,6 @@ TEST(ten_processes_at_once_compile_once) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST_MAIN(CASE(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted), CASE(a_file_that_was_being_written_is_swept_with_its_bundle),
+TEST_MAIN(CASE(a_compile_killed_at_any_moment_leaves_nothing_that_is_trusted),
+          CASE(a_file_that_was_being_written_is_swept_with_its_bundle),
           CASE(ten_processes_at_once_compile_once))

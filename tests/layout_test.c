@@ -1,9 +1,10 @@
-// Folders laid out like a registry (oci-layout:FOLDER): what several put there at once, what is damaged, what was left behind.
+// Folders laid out like a registry (oci-layout:FOLDER): what several put there at once, what is damaged, what
+// was left behind.
 #include <pthread.h>
 
-#include "transfer/store.h"
 #include "tests/command.h"
 #include "tests/folder.h"
+#include "transfer/store.h"
 
 #define WRITERS 8
 #define TAGS 6  // of each
@@ -26,7 +27,8 @@ static mlx_store_t *open_layout(const char *name) {
 }
 
 // A manifest without layers, of its own for each |number|.
-static mlx_status_t put_manifest(mlx_store_t *store, const char *tag, int number, char out_digest[MLX_OCI_DIGEST]) {
+static mlx_status_t put_manifest(mlx_store_t *store, const char *tag, int number,
+                                 char out_digest[MLX_OCI_DIGEST]) {
   mlx_oci_document_t document = {0};
   mlx_text_t json = {0};
   snprintf(document.artifact_type, sizeof document.artifact_type, "application/vnd.test.%d", number);
@@ -51,7 +53,7 @@ static size_t count_tags(mlx_store_t *store) {
   return count;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 
 typedef struct writer {
   mlx_store_t *store;
@@ -87,7 +89,7 @@ TEST(several_push_into_one_folder_and_every_tag_is_kept) {
   mlx_free(marker);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Blobs
 
 static mlx_blob_t hello_blob(void) {
@@ -127,7 +129,8 @@ TEST(a_damaged_blob_is_written_again_and_never_handed_out) {
       CHECK_OK(mlx_write_file(path, damaged[i], strlen(damaged[i])));
       mlx_status_t status = mlx_store_get_blob(store, NULL, &blob.described, got, &tally);
       CHECK_INT(mlx_status_code(status), MLX_INVALID_INPUT);
-      CHECK_CONTAINS(mlx_status_message(status), blob.described.digest + strlen("sha256:"));  // the blob, not a copy on its way
+      CHECK_CONTAINS(mlx_status_message(status),
+                     blob.described.digest + strlen("sha256:"));  // the blob, not a copy on its way
       CHECK(!strstr(mlx_status_message(status), ".tmp."));
       CHECK_CONTAINS(mlx_status_hint_text(status), "push the model to it again");
       mlx_status_free(status);
@@ -158,7 +161,8 @@ TEST(a_pipe_in_the_place_of_a_file_is_refused_without_waiting) {
   CHECK_OK(put_manifest(store, "v1", 1, digest));
   snprintf(path, sizeof path, "%s", path_of("pipes", blob.described.digest));
   CHECK(!unlink(path) && !mkfifo(path, 0600));
-  CHECK_ERROR(mlx_store_get_blob(store, NULL, &blob.described, in_folder("piped"), &tally), MLX_NOT_FOUND, "is not there, or no file");
+  CHECK_ERROR(mlx_store_get_blob(store, NULL, &blob.described, in_folder("piped"), &tally), MLX_NOT_FOUND,
+              "is not there, or no file");
   CHECK_OK(mlx_store_put_blob(store, NULL, &blob, &tally));
   check_text(path, "hello");
   snprintf(path, sizeof path, "%s", path_of("pipes", digest));
@@ -166,7 +170,8 @@ TEST(a_pipe_in_the_place_of_a_file_is_refused_without_waiting) {
   CHECK_ERROR(mlx_store_get_document(store, "v1", &json), MLX_NOT_FOUND, "is not there, or no file");
   snprintf(path, sizeof path, "%s", in_folder("pipes/index.json"));
   CHECK(!unlink(path) && !mkfifo(path, 0600));
-  CHECK_ERROR(mlx_store_get_document(store, "v1", &json), MLX_NOT_FOUND, "index.json' is not there, or no file");
+  CHECK_ERROR(mlx_store_get_document(store, "v1", &json), MLX_NOT_FOUND,
+              "index.json' is not there, or no file");
   mlx_text_clear(&json);
   mlx_store_close(store);
 }
@@ -188,12 +193,13 @@ TEST(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for) {
   mlx_free(text);
   CHECK_ERROR(mlx_store_get_document(store, "v1", &json), MLX_INVALID_INPUT, "has the digest sha256:");
   CHECK_ERROR(mlx_store_get_document(store, digest, &json), MLX_INVALID_INPUT, "has the digest sha256:");
-  CHECK_ERROR(mlx_store_referrers(store, digest, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT, "has the digest sha256:");
+  CHECK_ERROR(mlx_store_referrers(store, digest, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT,
+              "has the digest sha256:");
   mlx_text_clear(&json);
   mlx_store_close(store);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The folder
 
 TEST(what_a_killed_push_left_is_swept_by_the_next) {
@@ -229,6 +235,9 @@ TEST(a_folder_that_holds_something_else_is_left_alone) {
   mlx_store_close(store);
 }
 
-TEST_MAIN(CASE(several_push_into_one_folder_and_every_tag_is_kept), CASE(a_damaged_blob_is_written_again_and_never_handed_out),
-          CASE(a_pipe_in_the_place_of_a_file_is_refused_without_waiting), CASE(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for),
-          CASE(what_a_killed_push_left_is_swept_by_the_next), CASE(a_folder_that_holds_something_else_is_left_alone))
+TEST_MAIN(CASE(several_push_into_one_folder_and_every_tag_is_kept),
+          CASE(a_damaged_blob_is_written_again_and_never_handed_out),
+          CASE(a_pipe_in_the_place_of_a_file_is_refused_without_waiting),
+          CASE(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for),
+          CASE(what_a_killed_push_left_is_swept_by_the_next),
+          CASE(a_folder_that_holds_something_else_is_left_alone))

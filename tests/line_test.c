@@ -1,4 +1,5 @@
-// The line editor without a terminal: what keys make of a line, what a terminal is told to show, what history keeps.
+// The line editor without a terminal: what keys make of a line, what a terminal is told to show, what history
+// keeps.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,7 +9,7 @@
 #include "line/stream.h"
 #include "tests/check.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Keys and editing
 
 static mlx_line_event_t type(mlx_line_t *line, const char *bytes) {
@@ -25,18 +26,18 @@ static mlx_line_event_t type(mlx_line_t *line, const char *bytes) {
 
 static const char *shown(const mlx_line_t *line) {
   static char text[512];
-  snprintf(text, sizeof text, "%.*s|%.*s", (int)line->cursor, line->text.data ? line->text.data : "", (int)(line->text.length - line->cursor),
-           line->text.data ? line->text.data + line->cursor : "");
+  snprintf(text, sizeof text, "%.*s|%.*s", (int)line->cursor, line->text.data ? line->text.data : "",
+           (int)(line->text.length - line->cursor), line->text.data ? line->text.data + line->cursor : "");
   return text;
 }
 
 // The text after |bytes| were typed into an empty line, with a | where the cursor is.
-#define CHECK_TYPED(bytes, expected)         \
-  do {                                       \
-    mlx_line_t line_ = {0};                  \
+#define CHECK_TYPED(bytes, expected)                  \
+  do {                                                \
+    mlx_line_t line_ = {0};                           \
     CHECK_INT(type(&line_, bytes), MLX_LINE_GOES_ON); \
-    CHECK_TEXT(shown(&line_), expected);     \
-    mlx_line_clear(&line_);                  \
+    CHECK_TEXT(shown(&line_), expected);              \
+    mlx_line_clear(&line_);                           \
   } while (0)
 
 TEST(keys_move_and_change_the_text) {
@@ -53,7 +54,8 @@ TEST(keys_move_and_change_the_text) {
   CHECK_TYPED("one two  \x17", "one |");
   CHECK_TYPED("one two\033[1;5D\033[1;5D\033[1;5C", "one| two");
   CHECK_TYPED("one two\033b\033bx\033f", "xone| two");
-  CHECK_TYPED("a\033[99zb\033[1;2;3;4;5;6;7;8;9;10;11;12;13;14;15;16Rc", "abc|");  // unknown and endless sequences are nothing
+  CHECK_TYPED("a\033[99zb\033[1;2;3;4;5;6;7;8;9;10;11;12;13;14;15;16Rc",
+              "abc|");  // unknown and endless sequences are nothing
   CHECK_TYPED("\x7f\033[D\033[C\033[3~\x0b\x15\x17", "|");
 }
 
@@ -61,8 +63,14 @@ TEST(a_step_goes_over_a_whole_character_and_its_marks) {
   CHECK_TYPED("aé日\033[D\033[D", "a|é日");
   CHECK_TYPED("e\xcc\x81x\033[D\033[D", "|e\xcc\x81x");
   CHECK_TYPED("日本\x7f", "日|");
-  CHECK_TYPED("\xff\xc3" "ab", "b|");  // what is no UTF-8 is dropped
-  CHECK_TYPED("a\xc2\x9b" "31mb", "a31mb|");  // so is the control character that begins a sequence
+  CHECK_TYPED(
+      "\xff\xc3"
+      "ab",
+      "b|");  // what is no UTF-8 is dropped
+  CHECK_TYPED(
+      "a\xc2\x9b"
+      "31mb",
+      "a31mb|");  // so is the control character that begins a sequence
 }
 
 TEST(lines_go_on_after_a_backslash_and_inside_quotes) {
@@ -148,7 +156,7 @@ TEST(control_keys_end_a_line) {
   mlx_line_clear(&line);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Drawing
 
 TEST(characters_have_the_width_that_terminals_give_them) {
@@ -215,7 +223,7 @@ TEST(a_narrower_terminal_is_told_where_the_cursor_went) {
   mlx_line_clear(&line);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // History
 
 static char folder[64];
@@ -283,7 +291,7 @@ TEST(a_damaged_history_gives_what_can_be_read) {
   mlx_history_clear(&history);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What the model writes
 
 static const char *streamed(bool terminal, bool thinking, const char *const *pieces) {
@@ -297,15 +305,18 @@ static const char *streamed(bool terminal, bool thinking, const char *const *pie
   mlx_text_clear(&out);
   return text;
 }
-#define STREAMED(terminal, thinking, ...) streamed(terminal, thinking, (const char *const[]){__VA_ARGS__, NULL})
+#define STREAMED(terminal, thinking, ...) \
+  streamed(terminal, thinking, (const char *const[]){__VA_ARGS__, NULL})
 
 TEST(thinking_is_dimmed_on_a_terminal_however_it_comes_in_pieces) {
-  CHECK_TEXT(STREAMED(true, false, "<think>", "\nhm", "</think>", "Yes"), "\033[2m<think>\nhm</think>\033[0mYes");
+  CHECK_TEXT(STREAMED(true, false, "<think>", "\nhm", "</think>", "Yes"),
+             "\033[2m<think>\nhm</think>\033[0mYes");
   CHECK_TEXT(STREAMED(true, false, "a<th", "ink>b<", "</thi", "nk>c"), "a\033[2m<think>b<</think>\033[0mc");
   CHECK_TEXT(STREAMED(true, true, "hm</think>Yes"), "hm</think>\033[0mYes");  // begun in the prompt
   CHECK_TEXT(STREAMED(true, false, "<think>never ends"), "\033[2m<think>never ends\033[0m");
   CHECK_TEXT(STREAMED(true, false, "1 <2 <th"), "1 <2 <th");
-  CHECK_TEXT(STREAMED(false, false, "<think>a</think>\033[31mb"), "<think>a</think>\033[31mb");  // a file gets it as it is
+  CHECK_TEXT(STREAMED(false, false, "<think>a</think>\033[31mb"),
+             "<think>a</think>\033[31mb");  // a file gets it as it is
 }
 
 TEST(a_prompt_may_end_inside_thinking) {
@@ -317,14 +328,20 @@ TEST(a_prompt_may_end_inside_thinking) {
 }
 
 TEST(nothing_of_the_model_steers_a_terminal) {
-  CHECK_TEXT(STREAMED(true, false, "a\033]0;title\007b\r\tc\n", "\xc2\x9b" "2Jé"), "a]0;titleb\tc\n2Jé");
+  CHECK_TEXT(STREAMED(true, false, "a\033]0;title\007b\r\tc\n",
+                      "\xc2\x9b"
+                      "2Jé"),
+             "a]0;titleb\tc\n2Jé");
 }
 
 TEST_MAIN(CASE(keys_move_and_change_the_text), CASE(a_step_goes_over_a_whole_character_and_its_marks),
-          CASE(lines_go_on_after_a_backslash_and_inside_quotes), CASE(pasted_text_keeps_its_lines_and_loses_what_steers),
-          CASE(up_and_down_go_through_lines_then_history), CASE(tab_completes_a_first_word), CASE(control_keys_end_a_line),
-          CASE(characters_have_the_width_that_terminals_give_them), CASE(a_line_is_drawn_over_as_many_rows_as_it_takes),
-          CASE(a_text_taller_than_the_terminal_shows_the_rows_around_the_cursor), CASE(a_narrower_terminal_is_told_where_the_cursor_went),
-          CASE(history_is_kept_for_its_owner_alone), CASE(history_has_a_limit_in_memory_and_in_the_file),
-          CASE(a_damaged_history_gives_what_can_be_read), CASE(thinking_is_dimmed_on_a_terminal_however_it_comes_in_pieces),
+          CASE(lines_go_on_after_a_backslash_and_inside_quotes),
+          CASE(pasted_text_keeps_its_lines_and_loses_what_steers),
+          CASE(up_and_down_go_through_lines_then_history), CASE(tab_completes_a_first_word),
+          CASE(control_keys_end_a_line), CASE(characters_have_the_width_that_terminals_give_them),
+          CASE(a_line_is_drawn_over_as_many_rows_as_it_takes),
+          CASE(a_text_taller_than_the_terminal_shows_the_rows_around_the_cursor),
+          CASE(a_narrower_terminal_is_told_where_the_cursor_went), CASE(history_is_kept_for_its_owner_alone),
+          CASE(history_has_a_limit_in_memory_and_in_the_file), CASE(a_damaged_history_gives_what_can_be_read),
+          CASE(thinking_is_dimmed_on_a_terminal_however_it_comes_in_pieces),
           CASE(a_prompt_may_end_inside_thinking), CASE(nothing_of_the_model_steers_a_terminal))

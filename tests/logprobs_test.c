@@ -25,7 +25,9 @@ static file_t make_file(void) {
   return file;
 }
 
-static mlx_status_t read_file(const file_t *file, size_t size, mlx_logprobs_t *out) { return mlx_logprobs_read("ref", (const uint8_t *)file, size, out); }
+static mlx_status_t read_file(const file_t *file, size_t size, mlx_logprobs_t *out) {
+  return mlx_logprobs_read("ref", (const uint8_t *)file, size, out);
+}
 
 TEST(a_whole_file_is_read_row_by_row) {
   const file_t file = make_file();
@@ -40,15 +42,22 @@ TEST(a_whole_file_is_read_row_by_row) {
 }
 
 TEST(every_length_but_the_right_one_is_refused) {
-  struct { file_t file; char more[16]; } longer = {.file = make_file()};
+  struct {
+    file_t file;
+    char more[16];
+  } longer = {.file = make_file()};
   mlx_logprobs_t out;
   for (size_t size = 0; size <= sizeof longer; ++size) {
-    if (size != sizeof longer.file) CHECK_ERROR(read_file(&longer.file, size, &out), MLX_INVALID_INPUT, size < 40 ? "is too short" : "has not the size");
+    if (size != sizeof longer.file)
+      CHECK_ERROR(read_file(&longer.file, size, &out), MLX_INVALID_INPUT,
+                  size < 40 ? "is too short" : "has not the size");
   }
 }
 
 TEST(a_header_that_makes_no_sense_is_refused) {
-  static const int64_t wrong[][3] = {{0, 8, 2}, {-3, 8, 2}, {INT64_MAX, 8, 2}, {3, 3, 2}, {3, -8, -2}, {3, INT64_MAX, 1}, {3, 8, 0}, {3, 8, INT64_MIN}, {3, 8, INT64_C(1) << 40}};
+  static const int64_t wrong[][3] = {{0, 8, 2}, {-3, 8, 2},        {INT64_MAX, 8, 2},
+                                     {3, 3, 2}, {3, -8, -2},       {3, INT64_MAX, 1},
+                                     {3, 8, 0}, {3, 8, INT64_MIN}, {3, 8, INT64_C(1) << 40}};
   mlx_logprobs_t out;
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
     file_t file = make_file();
@@ -70,7 +79,8 @@ TEST(another_text_or_shape_is_refused) {
   other.ids[CHUNKS * CHUNK - 1] ^= 1;
   CHECK_ERROR(mlx_logprobs_check(&out, &other.header, other.ids), MLX_INVALID_INPUT, "is of another text");
   ++other.header.vocab;
-  CHECK_ERROR(mlx_logprobs_check(&out, &other.header, other.ids), MLX_INVALID_INPUT, "another vocabulary or other chunks");
+  CHECK_ERROR(mlx_logprobs_check(&out, &other.header, other.ids), MLX_INVALID_INPUT,
+              "another vocabulary or other chunks");
 }
 
 TEST(a_row_that_is_no_distribution_is_refused) {
@@ -86,5 +96,6 @@ TEST(a_row_that_is_no_distribution_is_refused) {
   }
 }
 
-TEST_MAIN(CASE(a_whole_file_is_read_row_by_row), CASE(every_length_but_the_right_one_is_refused), CASE(a_header_that_makes_no_sense_is_refused),
-          CASE(another_text_or_shape_is_refused), CASE(a_row_that_is_no_distribution_is_refused))
+TEST_MAIN(CASE(a_whole_file_is_read_row_by_row), CASE(every_length_but_the_right_one_is_refused),
+          CASE(a_header_that_makes_no_sense_is_refused), CASE(another_text_or_shape_is_refused),
+          CASE(a_row_that_is_no_distribution_is_refused))

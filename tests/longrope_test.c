@@ -1,12 +1,13 @@
-// A longrope turns positions in one way in texts up to the length it was first made for, and in another in longer ones. Hugging Face
-// starts over when a text grows past it; a compiled model is for one or the other (docs/formats-hf.md).
+// A longrope turns positions in one way in texts up to the length it was first made for, and in another in
+// longer ones. Hugging Face starts over when a text grows past it; a compiled model is for one or the other
+// (docs/formats-hf.md).
 #include "base/memory.h"
 #include "compiler/compile.h"
 #include "tests/check.h"
 
 #define PHI3 MLXCEL_SOURCE_DIR "/tests/fixtures/gguf/phi3"  // made for 128 positions, then for 512
-#define SHORT "dense<[1.000000000e+00, 5.656853784"          // 1 / (1.25 * sqrt(20000))
-#define LONG "dense<[6.666666865e-01, 8.838835056"           // 1 / 1.5, 1 / (8 * sqrt(20000))
+#define SHORT "dense<[1.000000000e+00, 5.656853784"         // 1 / (1.25 * sqrt(20000))
+#define LONG "dense<[6.666666865e-01, 8.838835056"          // 1 / 1.5, 1 / (8 * sqrt(20000))
 
 static int notes;
 static void count_notes(void *user, mlx_report_kind_t kind, const char *text) {
@@ -19,7 +20,8 @@ static void check_context(int64_t context, const char *wanted, const char *unwan
   char *text;
   size_t length;
   notes = 0;
-  CHECK_OK(mlx_compile_stablehlo(PHI3, &(mlx_compile_options_t){.context = context, .report = &report}, &text, &length));
+  CHECK_OK(mlx_compile_stablehlo(PHI3, &(mlx_compile_options_t){.context = context, .report = &report}, &text,
+                                 &length));
   CHECK(strstr(text, wanted) && !strstr(text, unwanted));
   CHECK_INT(notes, expected_notes);
   mlx_free(text);

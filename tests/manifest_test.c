@@ -1,4 +1,5 @@
-// The manifest: what was written is read, what older compilers wrote still is, and nothing out of bounds gets in.
+// The manifest: what was written is read, what older compilers wrote still is, and nothing out of bounds gets
+// in.
 #include "artifact/manifest.h"
 
 #include "base/memory.h"
@@ -52,7 +53,8 @@ TEST(what_is_written_is_read) {
 }
 
 // The example with the line of |key| replaced by |line| ("" leaves it out).
-static void read_with(const char *key, const char *line, mlx_status_t *out_status, mlx_manifest_t *out_manifest) {
+static void read_with(const char *key, const char *line, mlx_status_t *out_status,
+                      mlx_manifest_t *out_manifest) {
   mlx_manifest_t written = example();
   char *json, search[32], changed[4096];
   CHECK_OK(mlx_manifest_write(&written, &json, NULL));
@@ -95,13 +97,15 @@ TEST(decode_sizes_out_of_bounds_are_refused) {
   check_refused("decode", "\"decode\": [8, 1],\n", "field 'decode' must ascend");
   check_refused("decode", "\"decode\": [0, 1],\n", "field 'decode' holds a number out of range");
   check_refused("decode", "\"decode\": [1, 1025],\n", "field 'decode' holds a number out of range");
-  check_refused("decode", "\"decode\": [1, 2, 3, 4, 5, 6, 7, 8, 9],\n", "field 'decode' must be a short list");
+  check_refused("decode", "\"decode\": [1, 2, 3, 4, 5, 6, 7, 8, 9],\n",
+                "field 'decode' must be a short list");
   check_refused("decode", "\"decode\": 1,\n", "field 'decode' must be a short list");
 }
 
 TEST(kernel_names_that_could_steer_a_terminal_are_refused) {
   check_refused("kernels", "\"kernels\": \"decode\",\n", "field 'kernels' must be a short list");
-  check_refused("kernels", "\"kernels\": [\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"],\n", "must be a short list");
+  check_refused("kernels", "\"kernels\": [\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"],\n",
+                "must be a short list");
   check_refused("kernels", "\"kernels\": [\"\\u001b[2J\"],\n", "is not a plain name");
   check_refused("kernels", "\"kernels\": [\"\"],\n", "is not a plain name");
   check_refused("kernels", "\"kernels\": [7],\n", "is not a plain name");
@@ -126,14 +130,27 @@ TEST(levels_are_of_a_portable_model_and_of_no_other) {
   CHECK_TEXT(mlx_variant_levels_text(&read.variants[0]).text, "x86-64-v3, aarch64");
   mlx_free(json);
   check_refused("kernels", "\"levels\": [\"aarch64\"],\n", "field 'levels' is for a target of cpu:portable");
-  check_refused("kernels", "\"levels\": [\"../../x\"],\n", "field 'levels' holds something that is not a plain name");
+  check_refused("kernels", "\"levels\": [\"../../x\"],\n",
+                "field 'levels' holds something that is not a plain name");
 }
 
 TEST(a_bundles_files_have_known_names) {
-  static const char *const ours[] = {"manifest.json", "model.vmfb", "weights.irpa", "tokenizer.json", "chat.json", "model.x86-64-v3.vmfb",
-                                     "model.cuda-sm_90.vmfb", "weights.2.irpa", "LICENSE", "LICENSE.txt", "NOTICE", "manifest.json.minisig"};
-  static const char *const others[] = {"", "model", "model..vmfb", "model.a/b.vmfb", "model.aarch64.vmfb.old", "model.aarch64.o", "notes.txt",
-                                       "weights..irpa", "weights.x.irpa", "LICENSE/x", "../LICENSE", "LICENSE \x1b"};
+  static const char *const ours[] = {"manifest.json",         "model.vmfb",     "weights.irpa",
+                                     "tokenizer.json",        "chat.json",      "model.x86-64-v3.vmfb",
+                                     "model.cuda-sm_90.vmfb", "weights.2.irpa", "LICENSE",
+                                     "LICENSE.txt",           "NOTICE",         "manifest.json.minisig"};
+  static const char *const others[] = {"",
+                                       "model",
+                                       "model..vmfb",
+                                       "model.a/b.vmfb",
+                                       "model.aarch64.vmfb.old",
+                                       "model.aarch64.o",
+                                       "notes.txt",
+                                       "weights..irpa",
+                                       "weights.x.irpa",
+                                       "LICENSE/x",
+                                       "../LICENSE",
+                                       "LICENSE \x1b"};
   for (size_t i = 0; i < sizeof ours / sizeof *ours; ++i) CHECK(mlx_is_bundle_file(ours[i]));
   for (size_t i = 0; i < sizeof others / sizeof *others; ++i) CHECK(!mlx_is_bundle_file(others[i]));
   CHECK_TEXT(mlx_bundle_module(NULL).text, "model.vmfb");
@@ -144,19 +161,22 @@ TEST(a_bundles_files_have_known_names) {
 }
 
 TEST(only_a_bundles_own_files_are_named) {
-  static const struct { const char *files, *part; } cases[] = {
-      {"{}", "short list"},
-      {"[{\"name\": \"../x\", \"size\": 1, \"sha256\": \"\"}]", "'name'"},
-      {"[{\"name\": \"model.vmfb\", \"size\": -1, \"sha256\": \"\"}]", "'size'"},
-      {"[{\"name\": \"model.vmfb\", \"size\": 1, \"sha256\": \"zz\"}]", "'sha256'"},
-      {"[1]", "'name'"}};
+  static const struct {
+    const char *files, *part;
+  } cases[] = {{"{}", "short list"},
+               {"[{\"name\": \"../x\", \"size\": 1, \"sha256\": \"\"}]", "'name'"},
+               {"[{\"name\": \"model.vmfb\", \"size\": -1, \"sha256\": \"\"}]", "'size'"},
+               {"[{\"name\": \"model.vmfb\", \"size\": 1, \"sha256\": \"zz\"}]", "'sha256'"},
+               {"[1]", "'name'"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_manifest_t manifest = example();
     char *json, changed[4096];
     CHECK_OK(mlx_manifest_write(&manifest, &json, NULL));
-    snprintf(changed, sizeof changed, "%.*s\"files\": %s}", (int)(strstr(json, "\"files\"") - json), json, cases[i].files);
+    snprintf(changed, sizeof changed, "%.*s\"files\": %s}", (int)(strstr(json, "\"files\"") - json), json,
+             cases[i].files);
     mlx_free(json);
-    CHECK_ERROR(mlx_manifest_read("m.json", changed, strlen(changed), &manifest), MLX_INVALID_INPUT, cases[i].part);
+    CHECK_ERROR(mlx_manifest_read("m.json", changed, strlen(changed), &manifest), MLX_INVALID_INPUT,
+                cases[i].part);
   }
 }
 
@@ -167,7 +187,8 @@ TEST(a_bundle_has_several_targets) {
   written.variants[1] = written.variants[0];
   written.variant_count = 2;
   CHECK_OK(mlx_manifest_write(&written, &json, &length));
-  CHECK_ERROR(mlx_manifest_read("m.json", json, length, &read), MLX_INVALID_INPUT, "field 'target' is there twice");
+  CHECK_ERROR(mlx_manifest_read("m.json", json, length, &read), MLX_INVALID_INPUT,
+              "field 'target' is there twice");
   mlx_free(json);
   mlx_variant_t *second = &written.variants[1];
   snprintf(second->target, sizeof second->target, "cpu:x86-64-v3");
@@ -180,15 +201,18 @@ TEST(a_bundle_has_several_targets) {
   mlx_free(json);
   second->context = 32;
   CHECK_OK(mlx_manifest_write(&written, &json, &length));
-  CHECK_ERROR(mlx_manifest_read("m.json", json, length, &read), MLX_INVALID_INPUT, "field 'context' is not the same for all targets");
+  CHECK_ERROR(mlx_manifest_read("m.json", json, length, &read), MLX_INVALID_INPUT,
+              "field 'context' is not the same for all targets");
   mlx_free(json);
 }
 
 // A bundle of the time when it had one target: its fields stood where the list is now.
 TEST(a_manifest_without_targets_is_one) {
   static const char text[] =
-      "{\"format\": \"mlxcel-bundle\", \"contract\": 1, \"architecture\": \"llama\", \"source\": \"tiny\", \"target\": \"cpu:host\", \"cpu\": \"\","
-      "\"compiler\": \"3.13\", \"compiler_digest\": \"\", \"vocab\": 9, \"context\": 64, \"rows\": 1, \"page_size\": 16, \"row_pages\": 4, \"pool_pages\": 5,"
+      "{\"format\": \"mlxcel-bundle\", \"contract\": 1, \"architecture\": \"llama\", \"source\": \"tiny\", "
+      "\"target\": \"cpu:host\", \"cpu\": \"\","
+      "\"compiler\": \"3.13\", \"compiler_digest\": \"\", \"vocab\": 9, \"context\": 64, \"rows\": 1, "
+      "\"page_size\": 16, \"row_pages\": 4, \"pool_pages\": 5,"
       "\"prefill\": [16], \"eos\": []}";
   mlx_manifest_t m;
   CHECK_OK(mlx_manifest_read("m.json", text, strlen(text), &m));
@@ -199,11 +223,15 @@ TEST(a_manifest_without_targets_is_one) {
 }
 
 TEST(another_contract_is_refused_and_still_says_where_it_comes_from) {
-  static const char text[] = "{\"format\": \"mlxcel-bundle\", \"contract\": 7, \"source\": \"m.gguf\", \"source_digest\": \"" SHA256 "\","
-                             "\"iree\": \"9.9\", \"targets\": [{\"target\": \"cuda:sm_90\"}, 7, {\"target\": \"\\u001b[2J\"}, {\"target\": \"cpu:x86-64-v3\"}]}";
+  static const char text[] =
+      "{\"format\": \"mlxcel-bundle\", \"contract\": 7, \"source\": \"m.gguf\", \"source_digest\": \"" SHA256
+      "\","
+      "\"iree\": \"9.9\", \"targets\": [{\"target\": \"cuda:sm_90\"}, 7, {\"target\": \"\\u001b[2J\"}, "
+      "{\"target\": \"cpu:x86-64-v3\"}]}";
   mlx_manifest_t m;
   mlx_status_t status = mlx_manifest_read("m.json", text, strlen(text), &m);
-  CHECK_CONTAINS(mlx_status_hint_text(status), "mlxcel compile m.gguf --target cuda:sm_90,cpu:x86-64-v3 -o OUT");
+  CHECK_CONTAINS(mlx_status_hint_text(status),
+                 "mlxcel compile m.gguf --target cuda:sm_90,cpu:x86-64-v3 -o OUT");
   CHECK_ERROR(status, MLX_UNSUPPORTED, "compiled for contract 7; this mlxcel runs contract 1");
   CHECK_TEXT(mlx_manifest_origin(text, strlen(text)).source, "m.gguf");
   CHECK_TEXT(mlx_manifest_origin(text, strlen(text)).source_digest, SHA256);
@@ -214,13 +242,19 @@ TEST(another_contract_is_refused_and_still_says_where_it_comes_from) {
 }
 
 TEST(files_of_another_kind_cannot_be_named_as_code) {
-  check_refused("module", "\"module\": \"weights.irpa\",\n", "field 'module' is not the name of a bundle's module");
-  check_refused("module", "\"module\": \"../model.vmfb\",\n", "field 'module' is not the name of a bundle's module");
-  check_refused("weights", "\"weights\": \"LICENSE\",\n", "field 'weights' is not the name of a bundle's weights");
+  check_refused("module", "\"module\": \"weights.irpa\",\n",
+                "field 'module' is not the name of a bundle's module");
+  check_refused("module", "\"module\": \"../model.vmfb\",\n",
+                "field 'module' is not the name of a bundle's module");
+  check_refused("weights", "\"weights\": \"LICENSE\",\n",
+                "field 'weights' is not the name of a bundle's weights");
   check_refused("source", "\"source\": \"a\\u001b[2J\",\n", "field 'source' holds a control character");
 }
 
-TEST_MAIN(CASE(a_bundle_has_several_targets), CASE(a_manifest_without_targets_is_one), CASE(files_of_another_kind_cannot_be_named_as_code),
-          CASE(another_contract_is_refused_and_still_says_where_it_comes_from), CASE(what_is_written_is_read), CASE(levels_are_of_a_portable_model_and_of_no_other), CASE(a_bundles_files_have_known_names),
+TEST_MAIN(CASE(a_bundle_has_several_targets), CASE(a_manifest_without_targets_is_one),
+          CASE(files_of_another_kind_cannot_be_named_as_code),
+          CASE(another_contract_is_refused_and_still_says_where_it_comes_from), CASE(what_is_written_is_read),
+          CASE(levels_are_of_a_portable_model_and_of_no_other), CASE(a_bundles_files_have_known_names),
           CASE(only_a_bundles_own_files_are_named), CASE(what_an_older_compiler_did_not_write_has_a_meaning),
-          CASE(decode_sizes_out_of_bounds_are_refused), CASE(kernel_names_that_could_steer_a_terminal_are_refused))
+          CASE(decode_sizes_out_of_bounds_are_refused),
+          CASE(kernel_names_that_could_steer_a_terminal_are_refused))

@@ -1,5 +1,6 @@
-// Keys and signatures in minisign's format. tests/fixtures/minisign was made by minisign 0.11: keys of no worth (the password of the encrypted one
-// is "tiger"), and signatures of message.txt, as it signs today and as it did before (-l).
+// Keys and signatures in minisign's format. tests/fixtures/minisign was made by minisign 0.11: keys of no
+// worth (the password of the encrypted one is "tiger"), and signatures of message.txt, as it signs today and
+// as it did before (-l).
 #include "artifact/minisign.h"
 
 #include <sys/stat.h>
@@ -44,17 +45,19 @@ static mlx_secret_key_t read_secret(const char *name, const char *password) {
   return key;
 }
 
-static mlx_status_t verify(const char *text, size_t length, const mlx_public_key_t *key, const mlx_signed_t *what) {
+static mlx_status_t verify(const char *text, size_t length, const mlx_public_key_t *key,
+                           const mlx_signed_t *what) {
   mlx_signature_t signature;
   MLX_TRY(mlx_signature_read("s.minisig", text, length, &signature));
   return mlx_signature_verify(&signature, key, what);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What minisign made
 
 TEST(public_keys_of_minisign_are_read_and_written_the_same) {
-  static const char *const files[][2] = {{"plain.pub", "9CA35E82975492BB"}, {"encrypted.pub", "1DCFC10403521E46"}};
+  static const char *const files[][2] = {{"plain.pub", "9CA35E82975492BB"},
+                                         {"encrypted.pub", "1DCFC10403521E46"}};
   for (size_t i = 0; i < 2; ++i) {
     text_t text = read_fixture(files[i][0]);
     mlx_public_key_t key = read_public(files[i][0]), bare;
@@ -87,16 +90,23 @@ TEST(signatures_of_minisign_fit_what_they_sign_and_nothing_else) {
     CHECK_INT(signature.legacy, cases[i].legacy);
     CHECK_INT(signature.comment_length, strlen(cases[i].comment));
     CHECK(!memcmp(signature.comment, cases[i].comment, signature.comment_length));
-    CHECK_OK(mlx_signature_verify(&signature, &key, &(mlx_signed_t){"message.txt", message.data, message.length}));
+    CHECK_OK(
+        mlx_signature_verify(&signature, &key, &(mlx_signed_t){"message.txt", message.data, message.length}));
     CHECK_OK(mlx_signature_verify(&signature, &key, &(mlx_signed_t){FIXTURES "message.txt", NULL, 0}));
-    CHECK_ERROR(mlx_signature_verify(&signature, &key, &(mlx_signed_t){"m", message.data, message.length - 1}), MLX_INVALID_INPUT,
-                "'m' is not what was signed: s.minisig does not fit it");
-    CHECK_ERROR(mlx_signature_verify(&signature, &key, &(mlx_signed_t){"m", other.data, other.length}), MLX_INVALID_INPUT, "not what was signed");
-    CHECK_ERROR(mlx_signature_verify(&signature, &key, &(mlx_signed_t){FIXTURES "plain.pub", NULL, 0}), MLX_INVALID_INPUT, "not what was signed");
-    CHECK_ERROR(mlx_signature_verify(&signature, &key, &(mlx_signed_t){"/nowhere/x", NULL, 0}), MLX_NOT_FOUND, "/nowhere/x");
-    CHECK_ERROR(mlx_signature_verify(&signature, &wrong, &(mlx_signed_t){"m", message.data, message.length}), MLX_INVALID_INPUT, "s.minisig: made with key ");
+    CHECK_ERROR(
+        mlx_signature_verify(&signature, &key, &(mlx_signed_t){"m", message.data, message.length - 1}),
+        MLX_INVALID_INPUT, "'m' is not what was signed: s.minisig does not fit it");
+    CHECK_ERROR(mlx_signature_verify(&signature, &key, &(mlx_signed_t){"m", other.data, other.length}),
+                MLX_INVALID_INPUT, "not what was signed");
+    CHECK_ERROR(mlx_signature_verify(&signature, &key, &(mlx_signed_t){FIXTURES "plain.pub", NULL, 0}),
+                MLX_INVALID_INPUT, "not what was signed");
+    CHECK_ERROR(mlx_signature_verify(&signature, &key, &(mlx_signed_t){"/nowhere/x", NULL, 0}), MLX_NOT_FOUND,
+                "/nowhere/x");
+    CHECK_ERROR(mlx_signature_verify(&signature, &wrong, &(mlx_signed_t){"m", message.data, message.length}),
+                MLX_INVALID_INPUT, "s.minisig: made with key ");
     wrong.number = key.number;  // the number alone proves nothing
-    CHECK_ERROR(mlx_signature_verify(&signature, &wrong, &(mlx_signed_t){"m", message.data, message.length}), MLX_INVALID_INPUT, "not what was signed");
+    CHECK_ERROR(mlx_signature_verify(&signature, &wrong, &(mlx_signed_t){"m", message.data, message.length}),
+                MLX_INVALID_INPUT, "not what was signed");
     mlx_free(text.data);
   }
   mlx_free(message.data);
@@ -106,7 +116,8 @@ TEST(signatures_of_minisign_fit_what_they_sign_and_nothing_else) {
 // Ed25519 is deterministic: with minisign's key and its comments we write its signature.
 TEST(we_sign_what_minisign_signs_to_the_byte) {
   static const char *const cases[][5] = {
-      {"plain.key", NULL, "message.txt.minisig", "timestamp:1794754645\tfile:message.txt\thashed", "plain.pub"},
+      {"plain.key", NULL, "message.txt.minisig", "timestamp:1794754645\tfile:message.txt\thashed",
+       "plain.pub"},
       {"encrypted.key", "tiger", "encrypted.minisig", "with the encrypted key", "encrypted.pub"}};
   for (size_t i = 0; i < 2; ++i) {
     text_t expected = read_fixture(cases[i][2]);
@@ -114,7 +125,8 @@ TEST(we_sign_what_minisign_signs_to_the_byte) {
     const mlx_public_key_t public_key = read_public(cases[i][4]), derived = mlx_secret_key_public(&key);
     char *text;
     CHECK(mlx_public_key_equal(&public_key, &derived));
-    CHECK_OK(mlx_signature_make(&key, &(mlx_signed_t){FIXTURES "message.txt", NULL, 0}, NULL, cases[i][3], &text, NULL));
+    CHECK_OK(mlx_signature_make(&key, &(mlx_signed_t){FIXTURES "message.txt", NULL, 0}, NULL, cases[i][3],
+                                &text, NULL));
     CHECK_TEXT(text, expected.data);
     mlx_secret_key_clear(&key);
     for (size_t j = 0; j < sizeof key; ++j) CHECK(!((uint8_t *)&key)[j]);
@@ -131,14 +143,16 @@ TEST(an_encrypted_key_wants_its_password) {
   CHECK(needs);
   CHECK_OK(mlx_secret_key_needs_password("p.key", plain.data, plain.length, &needs));
   CHECK(!needs);
-  CHECK_ERROR(mlx_secret_key_read("e.key", text.data, text.length, NULL, &key), MLX_USAGE, "e.key is encrypted");
-  CHECK_ERROR(mlx_secret_key_read("e.key", text.data, text.length, "tigers", &key), MLX_INVALID_INPUT, "e.key: this is not its password");
+  CHECK_ERROR(mlx_secret_key_read("e.key", text.data, text.length, NULL, &key), MLX_USAGE,
+              "e.key is encrypted");
+  CHECK_ERROR(mlx_secret_key_read("e.key", text.data, text.length, "tigers", &key), MLX_INVALID_INPUT,
+              "e.key: this is not its password");
   for (size_t i = 0; i < sizeof key; ++i) CHECK(!((uint8_t *)&key)[i]);
   mlx_free(text.data);
   mlx_free(plain.data);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Our own
 
 TEST(new_keys_differ_and_are_read_as_they_were_written) {
@@ -163,15 +177,19 @@ TEST(a_key_that_costs_more_than_minisigns_is_refused) {
   char *text;
   size_t length;
   mlx_secret_key_generate(&key);
-  const mlx_key_cost_t costs[] = {{mlx_key_cost_default.operations + 1, 1 << 20}, {32768, mlx_key_cost_default.memory + 1}, {UINT64_MAX, UINT64_MAX}};
+  const mlx_key_cost_t costs[] = {{mlx_key_cost_default.operations + 1, 1 << 20},
+                                  {32768, mlx_key_cost_default.memory + 1},
+                                  {UINT64_MAX, UINT64_MAX}};
   for (size_t i = 0; i < 3; ++i) {
     CHECK_ERROR(mlx_secret_key_write(&key, "p", &costs[i], &text, &length), MLX_INVALID_INPUT, "costs");
   }
   // The same from a file: a cheap key whose cost was changed afterwards.
   CHECK_OK(mlx_secret_key_write(&key, "p", &cheap, &text, &length));
   char *base64 = strchr(text, '\n') + 1;
-  memset(base64 + 4 * (45 / 3), '/', 8);  // bytes 45 to 50: the highest of the operations, the lower ones of the memory
-  CHECK_ERROR(mlx_secret_key_read("k.key", text, length, "p", &again), MLX_INVALID_INPUT, "k.key: its password costs");
+  memset(base64 + 4 * (45 / 3), '/',
+         8);  // bytes 45 to 50: the highest of the operations, the lower ones of the memory
+  CHECK_ERROR(mlx_secret_key_read("k.key", text, length, "p", &again), MLX_INVALID_INPUT,
+              "k.key: its password costs");
   mlx_secret_text_free(text, length);
 }
 
@@ -183,10 +201,13 @@ TEST(comments_are_one_line_of_plain_text) {
   size_t length;
   memset(longest, 'x', sizeof longest);
   longest[sizeof longest - 1] = 0;
-  static const char *const bad[] = {"two\nlines", "a \033[31mcolour", "a\rreturn", "\x7f", "no UTF-8: \xff", "C1: \xc2\x9b", "cut: \xc3"};
+  static const char *const bad[] = {"two\nlines",     "a \033[31mcolour", "a\rreturn", "\x7f",
+                                    "no UTF-8: \xff", "C1: \xc2\x9b",     "cut: \xc3"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
-    CHECK_ERROR(mlx_signature_make(&key, &what, NULL, bad[i], &text, &length), MLX_USAGE, "one line of UTF-8 text");
-    CHECK_ERROR(mlx_signature_make(&key, &what, bad[i], "", &text, &length), MLX_USAGE, "one line of UTF-8 text");
+    CHECK_ERROR(mlx_signature_make(&key, &what, NULL, bad[i], &text, &length), MLX_USAGE,
+                "one line of UTF-8 text");
+    CHECK_ERROR(mlx_signature_make(&key, &what, bad[i], "", &text, &length), MLX_USAGE,
+                "one line of UTF-8 text");
   }
   CHECK_ERROR(mlx_signature_make(&key, &what, NULL, longest, &text, &length), MLX_USAGE, "too long");
   longest[MLX_MAX_TRUSTED_COMMENT] = 0;
@@ -203,10 +224,11 @@ TEST(comments_are_one_line_of_plain_text) {
   mlx_free(text);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Damage
 
-// Every bit of |file| from the end of its untrusted comment's prefix on, less the comment, is turned; |try| must refuse each.
+// Every bit of |file| from the end of its untrusted comment's prefix on, less the comment, is turned; |try|
+// must refuse each.
 typedef mlx_status_t (*try_fn_t)(const char *text, size_t length);
 
 static void turn_every_bit(const char *file, const char *text, size_t length, try_fn_t try) {
@@ -256,7 +278,9 @@ static mlx_status_t try_public(const char *text, size_t length) {
   mlx_public_key_t key;
   text_t signature = read_fixture("message.txt.minisig");
   mlx_status_t status = mlx_public_key_read("k.pub", text, length, &key);
-  if (!status) status = verify(signature.data, signature.length, &key, &(mlx_signed_t){"message.txt", message.data, message.length});
+  if (!status)
+    status = verify(signature.data, signature.length, &key,
+                    &(mlx_signed_t){"message.txt", message.data, message.length});
   mlx_free(signature.data);
   return status;
 }
@@ -291,7 +315,8 @@ TEST(a_public_key_with_a_bit_turned_or_a_byte_missing_is_refused) {
   mlx_free(message.data);
 }
 
-// What an encrypted key is worth its checksum says. One that is not has none: its halves tell damage of the key, and the rest is not looked at.
+// What an encrypted key is worth its checksum says. One that is not has none: its halves tell damage of the
+// key, and the rest is not looked at.
 TEST(a_secret_key_with_a_byte_turned_or_missing_is_refused) {
   mlx_secret_key_t key = read_secret("plain.key", NULL);
   message_key = mlx_secret_key_public(&key);
@@ -300,7 +325,8 @@ TEST(a_secret_key_with_a_byte_turned_or_missing_is_refused) {
   CHECK_OK(mlx_secret_key_write(&key, "tiger", &cheap, &text, &length));
   char *base64 = strchr(text, '\n') + 1;
   for (char *c = base64; *c != '\n'; ++c) {
-    if (c - base64 >= 38 * 4 / 3 && c - base64 < 54 * 4 / 3) continue;  // the cost: another may come to the same
+    if (c - base64 >= 38 * 4 / 3 && c - base64 < 54 * 4 / 3)
+      continue;  // the cost: another may come to the same
     const char old = *c;
     *c = old == 'x' ? 'y' : 'x';
     mlx_status_t status = try_secret(text, length);
@@ -332,13 +358,16 @@ TEST(what_is_wrong_with_a_file_is_said_with_its_name_and_line) {
 #define SIG(text) mlx_signature_read("s.minisig", text, strlen(text), &s)
 #define SEC(text) mlx_secret_key_read("s.key", text, strlen(text), NULL, &secret)
   const char good_key[] = "RWS7klSXgl6jnBQUaQ9nL0S2riUXCgOW7KBsRqzeAL4krtkb/o5hhUrs";
-  const char line[] = "RUS7klSXgl6jnNNu962cic+kk9bF48ASJQAp3lHpNJ0QDGdPybdcI6xJqX+f0Gy1ExrxiPxHUL6Qkoll7WCoQdnMgZCGVrUukQE=";
+  const char line[] =
+      "RUS7klSXgl6jnNNu962cic+kk9bF48ASJQAp3lHpNJ0QDGdPybdcI6xJqX+f0Gy1ExrxiPxHUL6Qkoll7WCoQdnMgZCGVrUukQE=";
   char text[1024];
   CHECK_ERROR(PUB(""), MLX_INVALID_INPUT, "k.pub ends before line 1, a comment");
   CHECK_ERROR(PUB("hello\n"), MLX_INVALID_INPUT, "k.pub:1: does not begin with 'untrusted comment: '");
   CHECK_ERROR(PUB("untrusted comment: x\n"), MLX_INVALID_INPUT, "k.pub ends before line 2, a public key");
-  CHECK_ERROR(PUB("untrusted comment: x\n!!!\n"), MLX_INVALID_INPUT, "k.pub:2: this is not base64, in which a public key is written");
-  CHECK_ERROR(PUB("untrusted comment: x\nRWS7\n"), MLX_INVALID_INPUT, "k.pub:2: a public key has 42 bytes, and this has 3");
+  CHECK_ERROR(PUB("untrusted comment: x\n!!!\n"), MLX_INVALID_INPUT,
+              "k.pub:2: this is not base64, in which a public key is written");
+  CHECK_ERROR(PUB("untrusted comment: x\nRWS7\n"), MLX_INVALID_INPUT,
+              "k.pub:2: a public key has 42 bytes, and this has 3");
   snprintf(text, sizeof text, "untrusted comment: x\n%s\n%s\n", good_key, good_key);
   CHECK_ERROR(PUB(text), MLX_INVALID_INPUT, "k.pub goes on after line 2");
   snprintf(text, sizeof text, "untrusted comment: x\r\n%s\r\n\r\n", good_key);  // through a Windows editor
@@ -351,7 +380,8 @@ TEST(what_is_wrong_with_a_file_is_said_with_its_name_and_line) {
   snprintf(text, sizeof text, "untrusted comment: x\n%s\ntrusted comment: \033[2J\n", line);
   CHECK_ERROR(SIG(text), MLX_INVALID_INPUT, "s.minisig:3: the comment is not plain UTF-8 text");
   snprintf(text, sizeof text, "untrusted comment: x\n%s\ntrusted comment: y\n%s\n", line, line);
-  CHECK_ERROR(SIG(text), MLX_INVALID_INPUT, "s.minisig:4: this is a signature, not the signature of the trusted comment");
+  CHECK_ERROR(SIG(text), MLX_INVALID_INPUT,
+              "s.minisig:4: this is a signature, not the signature of the trusted comment");
   snprintf(text, sizeof text, "untrusted comment: x\nA%s\ntrusted comment: y\n", line + 1);
   CHECK_ERROR(SIG(text), MLX_INVALID_INPUT, "s.minisig:2: this is not a signature by Ed25519");
   snprintf(text, sizeof text, "untrusted comment: x\n%s%s%s\n", line, line, line);
@@ -359,7 +389,8 @@ TEST(what_is_wrong_with_a_file_is_said_with_its_name_and_line) {
   text_t secret_text = read_fixture("plain.key");
   char *base64 = strchr(secret_text.data, '\n') + 1;
   memcpy(base64, "RWRBcjIy", 8);  // "Ed" "Ar" "22"
-  CHECK_ERROR(SEC(secret_text.data), MLX_INVALID_INPUT, "s.key:2: this key is encrypted in a way that is not scrypt");
+  CHECK_ERROR(SEC(secret_text.data), MLX_INVALID_INPUT,
+              "s.key:2: this key is encrypted in a way that is not scrypt");
   memcpy(base64, "RWQAADIy", 8);
   CHECK_ERROR(SEC(secret_text.data), MLX_INVALID_INPUT, "s.key:2: this key's checksum is not by BLAKE2b");
   memcpy(base64, "RGQAAEIy", 8);
@@ -422,10 +453,13 @@ TEST(a_disk_that_fails_leaves_a_whole_pair_or_nothing) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST_MAIN(CASE(public_keys_of_minisign_are_read_and_written_the_same), CASE(signatures_of_minisign_fit_what_they_sign_and_nothing_else),
+TEST_MAIN(CASE(public_keys_of_minisign_are_read_and_written_the_same),
+          CASE(signatures_of_minisign_fit_what_they_sign_and_nothing_else),
           CASE(we_sign_what_minisign_signs_to_the_byte), CASE(an_encrypted_key_wants_its_password),
-          CASE(new_keys_differ_and_are_read_as_they_were_written), CASE(a_key_that_costs_more_than_minisigns_is_refused),
-          CASE(comments_are_one_line_of_plain_text), CASE(a_signature_with_a_bit_turned_or_a_byte_missing_is_refused),
-          CASE(a_public_key_with_a_bit_turned_or_a_byte_missing_is_refused), CASE(a_secret_key_with_a_byte_turned_or_missing_is_refused),
-          CASE(what_is_wrong_with_a_file_is_said_with_its_name_and_line), CASE(nothing_leaks_when_memory_runs_out),
-          CASE(a_disk_that_fails_leaves_a_whole_pair_or_nothing))
+          CASE(new_keys_differ_and_are_read_as_they_were_written),
+          CASE(a_key_that_costs_more_than_minisigns_is_refused), CASE(comments_are_one_line_of_plain_text),
+          CASE(a_signature_with_a_bit_turned_or_a_byte_missing_is_refused),
+          CASE(a_public_key_with_a_bit_turned_or_a_byte_missing_is_refused),
+          CASE(a_secret_key_with_a_byte_turned_or_missing_is_refused),
+          CASE(what_is_wrong_with_a_file_is_said_with_its_name_and_line),
+          CASE(nothing_leaks_when_memory_runs_out), CASE(a_disk_that_fails_leaves_a_whole_pair_or_nothing))

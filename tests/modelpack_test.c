@@ -1,11 +1,12 @@
-// Models that others put into registries: raw and tar layers become a model that can be opened, and what should not be unpacked is refused.
+// Models that others put into registries: raw and tar layers become a model that can be opened, and what
+// should not be unpacked is refused.
 #include "transfer/modelpack.h"
 
-#include "transfer/hub.h"
 #include "tests/command.h"
 #include "tests/folder.h"
 #include "tests/server.h"
 #include "tests/store_model.h"
+#include "transfer/hub.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
@@ -17,7 +18,9 @@ static void shell(const char *script) { command_shell(folder, script); }
 
 static void clean_up(void) {
   char places[512];
-  snprintf(places, sizeof places, "rm -rf '%s/models/oci/127.0.0.1%%3A%d%%2F'* '%s/models/oci/layout%%2Fpacked'", MLXCEL_TEST_CACHE, server.port, MLXCEL_TEST_CACHE);
+  snprintf(places, sizeof places,
+           "rm -rf '%s/models/oci/127.0.0.1%%3A%d%%2F'* '%s/models/oci/layout%%2Fpacked'", MLXCEL_TEST_CACHE,
+           server.port, MLXCEL_TEST_CACHE);
   if (system(places)) fprintf(stderr, "the cache was not cleaned\n");
   server_stop(&server);
   mlx_status_free(mlx_remove_tree(folder));
@@ -30,7 +33,9 @@ static void begin(void) {
     CHECK(mkdtemp(folder));
     setenv("DOCKER_CONFIG", folder, 1);
     setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
-    server_start(&server, (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/registry_server.py", NULL}, "http");
+    server_start(&server,
+                 (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/registry_server.py", NULL},
+                 "http");
     atexit(clean_up);
   }
   server_control(&server, "{}");
@@ -49,7 +54,9 @@ static void put_model(const char *text, const char *artifact_type, const test_la
   quick_http(&options.http);
   store_model(text, &options, artifact_type, in_folder("config"), layers, count);
 }
-#define PUT(text, ...) put_model(text, MLX_OCI_MODEL, (const test_layer_t[]){__VA_ARGS__}, sizeof((const test_layer_t[]){__VA_ARGS__}) / sizeof(test_layer_t))
+#define PUT(text, ...)                                                \
+  put_model(text, MLX_OCI_MODEL, (const test_layer_t[]){__VA_ARGS__}, \
+            sizeof((const test_layer_t[]){__VA_ARGS__}) / sizeof(test_layer_t))
 
 static mlx_status_t pull(const char *text, const char *output, char **out_path) {
   mlx_push_options_t options;
@@ -67,17 +74,25 @@ static void check_same(const char *a, const char *b) {
 }
 
 static void put_tiny(const char *text) {
-  shell("test -f t.tar || { tar -cf t.tar -C " TINY " ./config.json ./tokenizer.json model.safetensors.index.json; "
-        "tar --format=pax -cf w.tar -C " TINY " model-00002-of-00002.safetensors; printf hello > README.md; gzip -c README.md > docs.tgz; printf pickle > pytorch_model.bin; }");
-  PUT(text, {TINY "/model-00001-of-00002.safetensors", TYPE("weight.v1.raw"), "model-00001-of-00002.safetensors"}, {in_folder("w.tar"), TYPE("weight.v1.tar"), "w"},
+  shell("test -f t.tar || { tar -cf t.tar -C " TINY
+        " ./config.json ./tokenizer.json model.safetensors.index.json; "
+        "tar --format=pax -cf w.tar -C " TINY
+        " model-00002-of-00002.safetensors; printf hello > README.md; gzip -c README.md > docs.tgz; printf "
+        "pickle > pytorch_model.bin; }");
+  PUT(text,
+      {TINY "/model-00001-of-00002.safetensors", TYPE("weight.v1.raw"), "model-00001-of-00002.safetensors"},
+      {in_folder("w.tar"), TYPE("weight.v1.tar"), "w"},
       {in_folder("t.tar"), TYPE("weight.config.v1.tar"), ""},
-      {in_folder("README.md"), TYPE("doc.v1.raw"), "docs/README.md"}, {in_folder("docs.tgz"), TYPE("doc.v1.tar+gzip"), "docs.tgz"},
-      {in_folder("pytorch_model.bin"), TYPE("weight.v1.raw"), "pytorch_model.bin"}, {in_folder("docs.tgz"), TYPE("dataset.v1.tar+zstd"), "data"});
+      {in_folder("README.md"), TYPE("doc.v1.raw"), "docs/README.md"},
+      {in_folder("docs.tgz"), TYPE("doc.v1.tar+gzip"), "docs.tgz"},
+      {in_folder("pytorch_model.bin"), TYPE("weight.v1.raw"), "pytorch_model.bin"},
+      {in_folder("docs.tgz"), TYPE("dataset.v1.tar+zstd"), "data"});
 }
 
 static void check_tiny(const char *path) {
   char name[512];
-  static const char *const names[] = {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "config.json", "tokenizer.json"};
+  static const char *const names[] = {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                                      "config.json", "tokenizer.json"};
   for (int i = 0; i < 4; ++i) {
     char original[256];
     snprintf(name, sizeof name, "%s/%s", path, names[i]);
@@ -90,17 +105,29 @@ static void check_tiny(const char *path) {
   CHECK(!mlx_is_file(name));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What is taken
 
 TEST(kinds_of_layers_are_told_by_their_media_types) {
-  static const struct { const char *type; mlx_layer_kind_t kind; } cases[] = {
-      {TYPE("weight.v1.raw"), MLX_LAYER_FILE},          {TYPE("weight.v1.gguf"), MLX_LAYER_FILE},           {TYPE("weight.config.v1.raw"), MLX_LAYER_FILE},
-      {TYPE("weight.v1.tar"), MLX_LAYER_TAR},           {TYPE("doc.v1.tar"), MLX_LAYER_TAR},                {TYPE("weight.v1.tar+gzip"), MLX_LAYER_COMPRESSED},
-      {TYPE("weight.config.v1.tar+zstd"), MLX_LAYER_COMPRESSED}, {TYPE("doc.v1.tar+gzip"), MLX_LAYER_NOT_WANTED}, {TYPE("code.v1.raw"), MLX_LAYER_NOT_WANTED},
-      {TYPE("dataset.v1.tar+zstd"), MLX_LAYER_NOT_WANTED}, {TYPE("weight.v2.raw"), MLX_LAYER_UNKNOWN},      {TYPE("weight.v1.tar+xz"), MLX_LAYER_UNKNOWN},
-      {"application/vnd.oci.image.layer.v1.tar+gzip", MLX_LAYER_UNKNOWN}, {"", MLX_LAYER_UNKNOWN}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) CHECK_INT(mlx_modelpack_layer_kind(cases[i].type), cases[i].kind);
+  static const struct {
+    const char *type;
+    mlx_layer_kind_t kind;
+  } cases[] = {{TYPE("weight.v1.raw"), MLX_LAYER_FILE},
+               {TYPE("weight.v1.gguf"), MLX_LAYER_FILE},
+               {TYPE("weight.config.v1.raw"), MLX_LAYER_FILE},
+               {TYPE("weight.v1.tar"), MLX_LAYER_TAR},
+               {TYPE("doc.v1.tar"), MLX_LAYER_TAR},
+               {TYPE("weight.v1.tar+gzip"), MLX_LAYER_COMPRESSED},
+               {TYPE("weight.config.v1.tar+zstd"), MLX_LAYER_COMPRESSED},
+               {TYPE("doc.v1.tar+gzip"), MLX_LAYER_NOT_WANTED},
+               {TYPE("code.v1.raw"), MLX_LAYER_NOT_WANTED},
+               {TYPE("dataset.v1.tar+zstd"), MLX_LAYER_NOT_WANTED},
+               {TYPE("weight.v2.raw"), MLX_LAYER_UNKNOWN},
+               {TYPE("weight.v1.tar+xz"), MLX_LAYER_UNKNOWN},
+               {"application/vnd.oci.image.layer.v1.tar+gzip", MLX_LAYER_UNKNOWN},
+               {"", MLX_LAYER_UNKNOWN}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i)
+    CHECK_INT(mlx_modelpack_layer_kind(cases[i].type), cases[i].kind);
 }
 
 TEST(raw_and_tar_layers_become_a_model_that_runs) {
@@ -111,7 +138,8 @@ TEST(raw_and_tar_layers_become_a_model_that_runs) {
   CHECK_OK(mlx_pull_oci_find(place("acme/tiny:v1"), &path));
   CHECK(!path);
   server_control(&server, "{}");
-  RUN(&run, "run", "-m", place("acme/tiny:v1"), "-p", "the quick brown", "-n", "6", "--temp", "0", "--device", "cpu");
+  RUN(&run, "run", "-m", place("acme/tiny:v1"), "-p", "the quick brown", "-n", "6", "--temp", "0", "--device",
+      "cpu");
   if (run.exit_code) CHECK_FAIL("%s", run.err);
   CHECK_INT(count_of(server_log(&server), "/blobs/"), 4);  // no pickle, no data, no compressed document
   RUN(&original, "run", "-m", TINY, "-p", "the quick brown", "-n", "6", "--temp", "0", "--device", "cpu");
@@ -125,7 +153,8 @@ TEST(raw_and_tar_layers_become_a_model_that_runs) {
   CHECK_INT(run.exit_code, 0);
   command_free(&run);
   CHECK_INT(count_of(server_log(&server), "/v2/"), 0);
-  CHECK_OK(pull(place("acme/tiny:v1"), NULL, &again));  // a pull asks which digest the tag names, and needs no layer
+  CHECK_OK(pull(place("acme/tiny:v1"), NULL,
+                &again));  // a pull asks which digest the tag names, and needs no layer
   CHECK_TEXT(again, path);
   CHECK_INT(count_of(server_log(&server), "/blobs/"), 0);
   mlx_free(path);
@@ -139,7 +168,10 @@ TEST(a_pull_that_broke_leaves_no_model_and_goes_on) {
   server_control(&server, "{\"corrupt\": true}");
   CHECK_ERROR(pull(place("acme/broken:v1"), in_folder("whole"), &path), MLX_INVALID_INPUT, "its SHA-256 is");
   CHECK(!mlx_is_dir(in_folder("whole")));
-  shell("p=$(ls -d whole.*.part); mkdir -p $p/files; printf half > $p/files/tokenizer.json");  // as a pull that was killed while it unpacked
+  shell("p=$(ls -d whole.*.part); mkdir -p $p/files; printf half > $p/files/tokenizer.json");  // as a pull
+                                                                                               // that was
+                                                                                               // killed while
+                                                                                               // it unpacked
   server_control(&server, "{}");
   CHECK_OK(pull(place("acme/broken:v1"), in_folder("whole"), &path));
   CHECK_TEXT(path, in_folder("whole"));
@@ -158,7 +190,8 @@ TEST(a_gguf_file_is_what_is_opened) {
   check_same(path, GGUF);
   mlx_free(path);
   char layout[160];
-  snprintf(layout, sizeof layout, "oci-layout:%s/packed:v1", folder);  // and from a folder, whose manifest may leave its kind to its config
+  snprintf(layout, sizeof layout, "oci-layout:%s/packed:v1",
+           folder);  // and from a folder, whose manifest may leave its kind to its config
   put_model(layout, "", (const test_layer_t[]){{GGUF, TYPE("weight.v1.raw"), "deep/tiny-Q8_0.gguf"}}, 1);
   command_t run;
   RUN(&run, "show", layout);
@@ -170,19 +203,26 @@ TEST(a_gguf_file_is_what_is_opened) {
   mlx_free(path);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What is not
 
 TEST(layers_that_cannot_be_taken_are_refused_by_name) {
   begin();
   char *path;
-  shell("printf x > x; ln -sf /etc/passwd link; tar -cf link.tar link; tar -cf up.tar -P --transform 's,^x,../x,' x; tar --hard-dereference -cf twice.tar x x; head -c 1000 twice.tar > cut.tar");
+  shell(
+      "printf x > x; ln -sf /etc/passwd link; tar -cf link.tar link; tar -cf up.tar -P --transform "
+      "'s,^x,../x,' x; tar --hard-dereference -cf twice.tar x x; head -c 1000 twice.tar > cut.tar");
   char x[80];
   snprintf(x, sizeof x, "%s/x", folder);
-  static const struct { const char *file, *type, *name; mlx_code_t code; const char *part; } cases[] = {
+  static const struct {
+    const char *file, *type, *name;
+    mlx_code_t code;
+    const char *part;
+  } cases[] = {
       {"x", TYPE("weight.v1.tar+gzip"), "w.tar.gz", MLX_UNSUPPORTED, "'w.tar.gz' is compressed"},
       {"x", TYPE("weight.config.v1.tar+zstd"), "", MLX_UNSUPPORTED, "is compressed"},
-      {"x", "application/vnd.oci.image.layer.v1.tar+gzip", "a", MLX_UNSUPPORTED, "which ModelPack does not have"},
+      {"x", "application/vnd.oci.image.layer.v1.tar+gzip", "a", MLX_UNSUPPORTED,
+       "which ModelPack does not have"},
       {"x", TYPE("weight.v1.raw"), "../x", MLX_INVALID_INPUT, "would leave"},
       {"x", TYPE("weight.v1.raw"), "/etc/x", MLX_INVALID_INPUT, "would leave"},
       {"x", TYPE("weight.v1.raw"), "", MLX_INVALID_INPUT, "has no name"},
@@ -196,7 +236,8 @@ TEST(layers_that_cannot_be_taken_are_refused_by_name) {
       {"x", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "cut off"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
-    PUT(place("acme/bad:v1"), {x, TYPE("weight.config.v1.raw"), "config.json"}, {in_folder(cases[i].file), cases[i].type, cases[i].name});
+    PUT(place("acme/bad:v1"), {x, TYPE("weight.config.v1.raw"), "config.json"},
+        {in_folder(cases[i].file), cases[i].type, cases[i].name});
     CHECK_ERROR(pull(place("acme/bad:v1"), in_folder("bad"), &path), cases[i].code, cases[i].part);
     CHECK(!mlx_is_dir(in_folder("bad")));
   }
@@ -205,9 +246,12 @@ TEST(layers_that_cannot_be_taken_are_refused_by_name) {
   mlx_push_options_initialize(&options);
   options.target = "cpu";
   CHECK_ERROR(mlx_pull_oci(place("acme/bad:v1"), &options, &path), MLX_USAGE, "no compiled code");
-  put_model(place("acme/other:v1"), "application/vnd.example", (const test_layer_t[]){{x, "text/plain", "x"}}, 1);
+  put_model(place("acme/other:v1"), "application/vnd.example", (const test_layer_t[]){{x, "text/plain", "x"}},
+            1);
   CHECK_ERROR(pull(place("acme/other:v1"), in_folder("bad"), &path), MLX_UNSUPPORTED, "is not a model");
 }
 
-TEST_MAIN(CASE(kinds_of_layers_are_told_by_their_media_types), CASE(raw_and_tar_layers_become_a_model_that_runs), CASE(a_pull_that_broke_leaves_no_model_and_goes_on),
-          CASE(a_gguf_file_is_what_is_opened), CASE(layers_that_cannot_be_taken_are_refused_by_name))
+TEST_MAIN(CASE(kinds_of_layers_are_told_by_their_media_types),
+          CASE(raw_and_tar_layers_become_a_model_that_runs),
+          CASE(a_pull_that_broke_leaves_no_model_and_goes_on), CASE(a_gguf_file_is_what_is_opened),
+          CASE(layers_that_cannot_be_taken_are_refused_by_name))

@@ -1,4 +1,5 @@
-// Our kernels through NVRTC, which needs no GPU; and everything that can be wrong with the library or the source.
+// Our kernels through NVRTC, which needs no GPU; and everything that can be wrong with the library or the
+// source.
 #include "compiler/nvrtc.h"
 
 #include <dlfcn.h>
@@ -41,7 +42,7 @@ static void check_log_is(const char *expected) {
   mlx_free(text);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Finding
 
 // A folder with links to these files of the built-in one.
@@ -107,7 +108,11 @@ TEST(without_libnvfatbin_the_image_is_a_bare_cubin) {
   CHECK_OK(mlx_nvrtc_open(folder_with("two", two), &nvrtc));
   CHECK(!mlx_nvrtc_makes_ptx(nvrtc));
   CHECK_OK(mlx_nvrtc_compile(nvrtc, &one, &image));
-  CHECK(!image.has_ptx && image.length > 64 && !memcmp(image.bytes, "\x7f" "ELF", 4));
+  CHECK(!image.has_ptx && image.length > 64 &&
+        !memcmp(image.bytes,
+                "\x7f"
+                "ELF",
+                4));
   mlx_kernel_image_release(&image);
   mlx_nvrtc_identity(nvrtc, without);
   mlx_nvrtc_close(nvrtc);
@@ -142,7 +147,7 @@ TEST(a_named_library_is_used_or_complained_about) {
   check_unusable("libm.so.6", "'libm.so.6'", "has no nvrtcGetErrorString");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Images
 
 // A fatbin is a header and a list of entries, each with a header of its own; NVIDIA's tools read it so.
@@ -175,7 +180,8 @@ static const char *find_entry(const mlx_kernel_image_t *image, int kind, fatbin_
   for (size_t at = header.header_size; at < image->length; at += entry.header_size + entry.size) {
     CHECK(mlx_range_ok(at, sizeof entry, image->length));
     memcpy(&entry, image->bytes + at, sizeof entry);
-    CHECK(entry.header_size >= sizeof entry && mlx_range_ok(at + entry.header_size, entry.size, image->length));
+    CHECK(entry.header_size >= sizeof entry &&
+          mlx_range_ok(at + entry.header_size, entry.size, image->length));
     if (entry.kind != kind) continue;
     CHECK(!found && !entry.packed_size);
     found = image->bytes + at + entry.header_size;
@@ -185,14 +191,19 @@ static const char *find_entry(const mlx_kernel_image_t *image, int kind, fatbin_
   return found;
 }
 
-static bool holds(const char *bytes, size_t length, const char *part) { return memmem(bytes, length, part, strlen(part)) != NULL; }
+static bool holds(const char *bytes, size_t length, const char *part) {
+  return memmem(bytes, length, part, strlen(part)) != NULL;
+}
 
 static void check_image(const mlx_kernel_image_t *image, int sm) {
   char target[32];
   fatbin_entry_t entry;
   const char *cubin = find_entry(image, ENTRY_CUBIN, &entry);
   CHECK_INT(entry.sm, sm);
-  CHECK(entry.size > 64 && !memcmp(cubin, "\x7f" "ELF", 4));
+  CHECK(entry.size > 64 && !memcmp(cubin,
+                                   "\x7f"
+                                   "ELF",
+                                   4));
   CHECK(holds(cubin, entry.size, ".text.mlx_smoke"));
   const char *ptx = find_entry(image, ENTRY_PTX, &entry);
   snprintf(target, sizeof target, "\n.target sm_%d\n", sm);  // and not sm_90a
@@ -241,8 +252,9 @@ TEST(an_arch_specific_cubin_comes_with_plain_ptx) {
 
 TEST(definitions_reach_the_source) {
   static const char *const definitions[] = {"ROWS=7", "TYPE=unsigned char"};
-  static const char source[] = "static_assert(ROWS == 7 && sizeof(TYPE) == 1, \"\");\n"
-                               "extern \"C\" __global__ void mlx_smoke(TYPE *y) { y[threadIdx.x] = ROWS; }\n";
+  static const char source[] =
+      "static_assert(ROWS == 7 && sizeof(TYPE) == 1, \"\");\n"
+      "extern \"C\" __global__ void mlx_smoke(TYPE *y) { y[threadIdx.x] = ROWS; }\n";
   mlx_nvrtc_t *nvrtc = open_built_in();
   mlx_nvrtc_job_t one = job("defined.cu", source, 80);
   mlx_kernel_image_t image;
@@ -286,7 +298,7 @@ TEST(kernel_sources_travel_inside_the_binary) {
   mlx_free(text);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Failures
 
 static mlx_status_t compile(const char *name, const char *source, int sm) {
@@ -307,18 +319,24 @@ static void check_log_holds(const char *part) {
 }
 
 TEST(a_syntax_error_is_named_with_its_line_and_the_log) {
-  mlx_status_t status = compile("broken.cu", "__device__ int error = 1;\n__global__ void f(int *y) {\n  y[0] = ;\n  g();\n}\n", 80);
-  CHECK_CONTAINS(mlx_status_message(status), "compiling broken.cu for sm_80: NVRTC 13.0 ended with NVRTC_ERROR_COMPILATION: ");
+  mlx_status_t status = compile(
+      "broken.cu", "__device__ int error = 1;\n__global__ void f(int *y) {\n  y[0] = ;\n  g();\n}\n", 80);
+  CHECK_CONTAINS(mlx_status_message(status),
+                 "compiling broken.cu for sm_80: NVRTC 13.0 ended with NVRTC_ERROR_COMPILATION: ");
   CHECK_CONTAINS(mlx_status_message(status), in_root("nvrtc.log"));
   CHECK_CONTAINS(mlx_status_hint_text(status), "--kernels=off");
   CHECK_ERROR(status, MLX_TOOL_FAILED, ": broken.cu(3): error: expected an expression (all it said is in '");
-  check_log_holds("NVRTC 13.0: --std=c++17 --gpu-architecture=sm_80 --ptxas-options=-v broken.cu\nbroken.cu(3): error");
+  check_log_holds(
+      "NVRTC 13.0: --std=c++17 --gpu-architecture=sm_80 --ptxas-options=-v broken.cu\nbroken.cu(3): error");
   check_log_holds("broken.cu(4): error: identifier \"g\" is undefined");
 }
 
 TEST(what_the_assembler_refuses_is_named_too) {
-  mlx_status_t status = compile("large.cu", "__global__ void f(int *y) {\n  __shared__ int s[100000];\n  s[threadIdx.x] = y[0];\n"
-                                "  __syncthreads();\n  y[threadIdx.x] = s[y[1]];\n}\n", 90);
+  mlx_status_t status =
+      compile("large.cu",
+              "__global__ void f(int *y) {\n  __shared__ int s[100000];\n  s[threadIdx.x] = y[0];\n"
+              "  __syncthreads();\n  y[threadIdx.x] = s[y[1]];\n}\n",
+              90);
   CHECK_ERROR(status, MLX_TOOL_FAILED, ": ptxas error   : Entry function '");
   check_log_holds("uses too much shared data");
 }

@@ -1,8 +1,8 @@
-// What a registry tells of a model in lists: pages are followed, but not for ever and not with a token to strangers; registries without the
-// referrers API, and lists that say less than they could, do as well.
-#include "transfer/push.h"
+// What a registry tells of a model in lists: pages are followed, but not for ever and not with a token to
+// strangers; registries without the referrers API, and lists that say less than they could, do as well.
 #include "tests/command.h"
 #include "tests/server.h"
+#include "transfer/push.h"
 
 #define COUNT 7
 #define ONE "sha256:1111111111111111111111111111111111111111111111111111111111111111"
@@ -49,7 +49,8 @@ static mlx_store_t *open_name(const char *name) {
   return open_store(text);
 }
 
-static void put(mlx_store_t *store, const char *tag, const mlx_oci_document_t *document, char out_digest[MLX_OCI_DIGEST]) {
+static void put(mlx_store_t *store, const char *tag, const mlx_oci_document_t *document,
+                char out_digest[MLX_OCI_DIGEST]) {
   mlx_text_t json = {0};
   mlx_oci_descriptor_t described = {.media_type = MLX_OCI_MANIFEST};
   mlx_oci_manifest_write(document, &json);
@@ -58,7 +59,8 @@ static void put(mlx_store_t *store, const char *tag, const mlx_oci_document_t *d
   described.size = json.length;
   memcpy(described.artifact_type, document->artifact_type, sizeof described.artifact_type);
   described.notes = document->notes;
-  CHECK_OK(mlx_store_put_document(store, tag, &described, json.data, json.length, document->subject.digest[0] ? document->subject.digest : NULL));
+  CHECK_OK(mlx_store_put_document(store, tag, &described, json.data, json.length,
+                                  document->subject.digest[0] ? document->subject.digest : NULL));
   memcpy(out_digest, described.digest, MLX_OCI_DIGEST);
   mlx_text_clear(&json);
 }
@@ -79,7 +81,9 @@ static void fill(mlx_store_t *store) {
     put(store, tag, &model, subject);
   }
   for (int i = 0; i < COUNT; ++i) {
-    mlx_oci_document_t module = {.artifact_type = MLX_OCI_MODULE, .config = blob.described, .subject = {.media_type = MLX_OCI_MANIFEST, .size = 1}};
+    mlx_oci_document_t module = {.artifact_type = MLX_OCI_MODULE,
+                                 .config = blob.described,
+                                 .subject = {.media_type = MLX_OCI_MANIFEST, .size = 1}};
     memcpy(module.subject.digest, subject, sizeof subject);
     snprintf(module.notes.target, sizeof module.notes.target, "target%d", i);
     put(store, NULL, &module, digest);
@@ -109,9 +113,19 @@ static void check_tags(mlx_store_t *store, size_t expected) {
 }
 
 TEST(links_to_the_next_page_are_read) {
-  static const struct { const char *header, *link; } cases[] = {
-      {"</v2/a?n=1&last=b>; rel=\"next\"", "/v2/a?n=1&last=b"}, {"<x>;rel=next", "x"}, {"<a>; rel=\"prev\", <b>; title=\"t\"; rel=\"next\"", "b"}, {"<a>; REL=\"Next\" ", "a"},
-      {"<a>; rel=\"nextone\"", NULL}, {"<a>", NULL}, {"<a; rel=\"next\"", NULL}, {"", NULL}, {"<>; rel=\"next\"", NULL}, {"rel=\"next\"", NULL}, {"<a>; norel=\"next\"", NULL}};
+  static const struct {
+    const char *header, *link;
+  } cases[] = {{"</v2/a?n=1&last=b>; rel=\"next\"", "/v2/a?n=1&last=b"},
+               {"<x>;rel=next", "x"},
+               {"<a>; rel=\"prev\", <b>; title=\"t\"; rel=\"next\"", "b"},
+               {"<a>; REL=\"Next\" ", "a"},
+               {"<a>; rel=\"nextone\"", NULL},
+               {"<a>", NULL},
+               {"<a; rel=\"next\"", NULL},
+               {"", NULL},
+               {"<>; rel=\"next\"", NULL},
+               {"rel=\"next\"", NULL},
+               {"<a>; norel=\"next\"", NULL}};
   char link[64];
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     const bool is = mlx_oci_next_link(cases[i].header, link, sizeof link);
@@ -146,15 +160,18 @@ TEST(lists_without_an_end_are_given_up) {
   mlx_store_t *store = open_name("acme/endless");
   fill(store);
   server_control(&server, "{\"page\": 2, \"link\": \"loop\"}");
-  CHECK_ERROR(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT, "go round in a circle");
+  CHECK_ERROR(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT,
+              "go round in a circle");
   server_control(&server, "{\"page\": 2, \"link\": \"endless\"}");
-  CHECK_ERROR(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT, "more than 256 pages");
+  CHECK_ERROR(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT,
+              "more than 256 pages");
   static const char *const bad[] = {"ftp://127.0.0.1/x", "x", "file:///etc/passwd", "//elsewhere/x"};
   for (int i = 0; i < 4; ++i) {
     char control[96];
     snprintf(control, sizeof control, "{\"page\": 2, \"link\": \"%s\"}", bad[i]);
     server_control(&server, control);
-    CHECK_ERROR(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT, "cannot be followed");
+    CHECK_ERROR(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT,
+                "cannot be followed");
   }
   mlx_store_close(store);
 }
@@ -174,7 +191,10 @@ TEST(a_page_elsewhere_is_asked_for_without_the_token) {
   other = open_store(url);
   fill(other);
   mlx_store_close(other);
-  snprintf(url, sizeof url, "{\"users\": {\"me\": \"pw\"}, \"page\": 2, \"link\": \"%s/v2/acme/elsewhere/referrers/%s?from=2\"}", stranger.url, subject);
+  snprintf(
+      url, sizeof url,
+      "{\"users\": {\"me\": \"pw\"}, \"page\": 2, \"link\": \"%s/v2/acme/elsewhere/referrers/%s?from=2\"}",
+      stranger.url, subject);
   server_control(&server, url);
   server_control(&stranger, "{\"page\": 2}");  // whose pages link to each other by a path
   CHECK_OK(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index));
@@ -197,7 +217,8 @@ TEST(a_registry_without_the_api_has_the_list_under_a_tag) {
   CHECK_CONTAINS(server_log(&server), "manifests/sha256-");
   server_control(&server, "{\"no_referrers\": 501}");
   check_referrers(store);
-  CHECK_INT(count_of(server_log(&server), "/referrers/"), 1);  // asked once: it will not learn it in the meantime
+  CHECK_INT(count_of(server_log(&server), "/referrers/"),
+            1);  // asked once: it will not learn it in the meantime
   mlx_store_close(store);
 }
 
@@ -249,8 +270,11 @@ TEST(a_folder_with_the_list_under_a_tag_does_as_well) {
 }
 
 TEST(what_others_wrote_into_an_index_stays) {
-  const char *index = "{\"schemaVersion\": 2, \"annotations\": {\"a\": \"b\"}, \"manifests\": [{\"mediaType\": \"m\", \"digest\": \"" ONE "\", \"size\": 1, \"platform\": {\"os\": \"linux\"},"
-                      " \"annotations\": {\"org.opencontainers.image.ref.name\": \"v1\", \"x\": \"y\"}}], \"subject\": null}";
+  const char *index =
+      "{\"schemaVersion\": 2, \"annotations\": {\"a\": \"b\"}, \"manifests\": [{\"mediaType\": \"m\", "
+      "\"digest\": \"" ONE
+      "\", \"size\": 1, \"platform\": {\"os\": \"linux\"},"
+      " \"annotations\": {\"org.opencontainers.image.ref.name\": \"v1\", \"x\": \"y\"}}], \"subject\": null}";
   mlx_oci_descriptor_t described = {.media_type = "n", .digest = TWO, .size = 2};
   mlx_text_t once = {0}, twice = {0}, moved = {0};
   CHECK_OK(mlx_oci_index_add("i", index, strlen(index), &described, NULL, &once));
@@ -265,8 +289,10 @@ TEST(what_others_wrote_into_an_index_stays) {
   CHECK_INT(count_of(moved.data, ONE), 0);
   CHECK_INT(count_of(moved.data, "v1"), 1);
   mlx_text_clear(&moved);
-  const char *manifest = "{\"schemaVersion\": 2, \"config\": {\"digest\": \"" ONE "\", \"size\": 1}, \"layers\": []}";
-  CHECK_ERROR(mlx_oci_index_add("i", manifest, strlen(manifest), &described, NULL, &moved), MLX_INVALID_INPUT, "'manifests'");
+  const char *manifest =
+      "{\"schemaVersion\": 2, \"config\": {\"digest\": \"" ONE "\", \"size\": 1}, \"layers\": []}";
+  CHECK_ERROR(mlx_oci_index_add("i", manifest, strlen(manifest), &described, NULL, &moved), MLX_INVALID_INPUT,
+              "'manifests'");
   mlx_text_clear(&once);
   mlx_text_clear(&twice);
   mlx_text_clear(&moved);
@@ -293,8 +319,9 @@ TEST(a_tag_that_is_missing_is_answered_with_those_that_are_there) {
   command_free(&run);
 }
 
-TEST_MAIN(CASE(links_to_the_next_page_are_read), CASE(all_pages_of_a_list_are_read), CASE(lists_without_an_end_are_given_up),
-          CASE(a_page_elsewhere_is_asked_for_without_the_token), CASE(a_registry_without_the_api_has_the_list_under_a_tag),
-          CASE(what_a_list_leaves_out_the_manifests_say), CASE(a_folder_with_the_list_under_a_tag_does_as_well),
-          CASE(what_others_wrote_into_an_index_stays),
+TEST_MAIN(CASE(links_to_the_next_page_are_read), CASE(all_pages_of_a_list_are_read),
+          CASE(lists_without_an_end_are_given_up), CASE(a_page_elsewhere_is_asked_for_without_the_token),
+          CASE(a_registry_without_the_api_has_the_list_under_a_tag),
+          CASE(what_a_list_leaves_out_the_manifests_say),
+          CASE(a_folder_with_the_list_under_a_tag_does_as_well), CASE(what_others_wrote_into_an_index_stays),
           CASE(a_tag_that_is_missing_is_answered_with_those_that_are_there))

@@ -1,15 +1,15 @@
-// Push and pull through registries: one of our own that misbehaves (tests/registry_server.py), Debian's docker-registry where it is
-// installed, and folders.
+// Push and pull through registries: one of our own that misbehaves (tests/registry_server.py), Debian's
+// docker-registry where it is installed, and folders.
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "transfer/credentials.h"
-#include "transfer/push.h"
 #include "base/cpu.h"
 #include "base/digest.h"
 #include "tests/command.h"
 #include "tests/folder.h"
 #include "tests/server.h"
+#include "transfer/credentials.h"
+#include "transfer/push.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define DIGEST "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
@@ -36,7 +36,9 @@ static void begin(void) {
     CHECK(mkdtemp(folder));
     setenv("DOCKER_CONFIG", folder, 1);
     setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
-    server_start(&server, (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/registry_server.py", NULL}, "http");
+    server_start(&server,
+                 (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/registry_server.py", NULL},
+                 "http");
     atexit(clean_up);
     compile("cpu", in_folder("host.mlxb"));
     compile("cpu:x86-64-v3", in_folder("v3.mlxb"));
@@ -72,7 +74,7 @@ static void check_refused(command_t *run, int code, const char *part) {
   command_free(run);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Texts
 
 TEST(references_are_read_in_their_parts) {
@@ -92,30 +94,38 @@ TEST(references_are_read_in_their_parts) {
   CHECK_OK(mlx_oci_ref_parse("oci-layout:/a@b/c@" DIGEST, &ref));
   CHECK_TEXT(ref.name, "/a@b/c");
   CHECK_TEXT(ref.reference, DIGEST);
-  static const char *const bad[] = {"oci://", "oci://h", "oci://h/", "oci://h/Tiny", "oci://h/a//b", "oci://h/../b", "oci://h/a:", "oci://h/a:b/c", "oci://h/a@sha256:12",
-                                    "oci://h@x/a", "oci-layout:", "h/a"};
-  for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) CHECK_ERROR(mlx_oci_ref_parse(bad[i], &ref), MLX_USAGE, "names no place");
+  static const char *const bad[] = {"oci://",       "oci://h",       "oci://h/",
+                                    "oci://h/Tiny", "oci://h/a//b",  "oci://h/../b",
+                                    "oci://h/a:",   "oci://h/a:b/c", "oci://h/a@sha256:12",
+                                    "oci://h@x/a",  "oci-layout:",   "h/a"};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i)
+    CHECK_ERROR(mlx_oci_ref_parse(bad[i], &ref), MLX_USAGE, "names no place");
 }
 
 TEST(documents_that_make_no_sense_are_refused) {
-  static const struct { const char *json, *part; } cases[] = {
-      {"{}", "'schemaVersion'"},
-      {"{\"schemaVersion\": 1}", "'schemaVersion'"},
-      {"{\"schemaVersion\": 2}", "'config'"},
-      {"{\"schemaVersion\": 2, \"manifests\": 3}", "'manifests'"},
-      {"{\"schemaVersion\": 2, \"manifests\": [3]}", "not a descriptor"},
-      {"{\"schemaVersion\": 2, \"manifests\": [{\"digest\": \"md5:1\", \"size\": 1}]}", "not a SHA-256 digest"},
-      {"{\"schemaVersion\": 2, \"manifests\": [{\"digest\": \"" DIGEST "\"}]}", "'size'"},
-      {"{\"schemaVersion\": 2, \"config\": {\"digest\": \"" DIGEST "\", \"size\": 1}}", "'layers'"}};
+  static const struct {
+    const char *json, *part;
+  } cases[] = {{"{}", "'schemaVersion'"},
+               {"{\"schemaVersion\": 1}", "'schemaVersion'"},
+               {"{\"schemaVersion\": 2}", "'config'"},
+               {"{\"schemaVersion\": 2, \"manifests\": 3}", "'manifests'"},
+               {"{\"schemaVersion\": 2, \"manifests\": [3]}", "not a descriptor"},
+               {"{\"schemaVersion\": 2, \"manifests\": [{\"digest\": \"md5:1\", \"size\": 1}]}",
+                "not a SHA-256 digest"},
+               {"{\"schemaVersion\": 2, \"manifests\": [{\"digest\": \"" DIGEST "\"}]}", "'size'"},
+               {"{\"schemaVersion\": 2, \"config\": {\"digest\": \"" DIGEST "\", \"size\": 1}}", "'layers'"}};
   mlx_oci_document_t document;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
-    CHECK_ERROR(mlx_oci_document_read("m", cases[i].json, strlen(cases[i].json), &document), MLX_INVALID_INPUT, cases[i].part);
+    CHECK_ERROR(mlx_oci_document_read("m", cases[i].json, strlen(cases[i].json), &document),
+                MLX_INVALID_INPUT, cases[i].part);
   }
 }
 
 TEST(challenges_and_credentials_are_read) {
   mlx_oci_challenge_t challenge;
-  mlx_oci_challenge_read("Bearer realm=\"https://a/token?x=1\",service=\"s, realm=x\", scope=\"repository:a/b:pull,push\"", &challenge);
+  mlx_oci_challenge_read(
+      "Bearer realm=\"https://a/token?x=1\",service=\"s, realm=x\", scope=\"repository:a/b:pull,push\"",
+      &challenge);
   CHECK(challenge.bearer);
   CHECK_TEXT(challenge.realm, "https://a/token?x=1");
   CHECK_TEXT(challenge.service, "s, realm=x");
@@ -125,7 +135,9 @@ TEST(challenges_and_credentials_are_read) {
   mlx_oci_challenge_read("Bearer error=\"x\"", &challenge);
   CHECK(!challenge.bearer);
   char *auth, *identity, *helper;
-  const char *json = "{\"auths\": {\"a\": {\"auth\": \"dTpw\"}, \"b\": {\"username\": \"u\", \"password\": \"pw\"}, \"c\": {}}, \"credHelpers\": {\"c\": \"pass\"}}";
+  const char *json =
+      "{\"auths\": {\"a\": {\"auth\": \"dTpw\"}, \"b\": {\"username\": \"u\", \"password\": \"pw\"}, \"c\": "
+      "{}}, \"credHelpers\": {\"c\": \"pass\"}}";
   CHECK_OK(mlx_docker_config_read("c", json, strlen(json), "a", &auth, &identity, &helper));
   CHECK_TEXT(auth, "dTpw");
   CHECK(!helper);
@@ -138,10 +150,11 @@ TEST(challenges_and_credentials_are_read) {
   CHECK_TEXT(helper, "pass");
   mlx_free(helper);
   const char *bad = "{\"credsStore\": \"../evil\"}";
-  CHECK_ERROR(mlx_docker_config_read("c", bad, strlen(bad), "c", &auth, &identity, &helper), MLX_INVALID_INPUT, "cannot be one");
+  CHECK_ERROR(mlx_docker_config_read("c", bad, strlen(bad), "c", &auth, &identity, &helper),
+              MLX_INVALID_INPUT, "cannot be one");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // A registry with the referrers API
 
 TEST(one_copy_of_the_weights_serves_two_targets) {
@@ -152,7 +165,8 @@ TEST(one_copy_of_the_weights_serves_two_targets) {
   RUN(&run, "push", in_folder("host.mlxb"), ref);
   CHECK(mlx_oci_is_digest(strtok(run.out, "\n")));
   command_done(&run);
-  CHECK_INT(count_of(server_log(&server), "\"POST\""), 6);  // weights, tokenizer, two configs, manifest, module
+  CHECK_INT(count_of(server_log(&server), "\"POST\""),
+            6);  // weights, tokenizer, two configs, manifest, module
   server_control(&server, "{}");
   RUN(&run, "push", in_folder("v3.mlxb"), ref);
   command_done(&run);
@@ -162,7 +176,8 @@ TEST(one_copy_of_the_weights_serves_two_targets) {
   command_done(&run);
   CHECK_INT(count_of(server_log(&server), "\"POST\""), 0);
   RUN(&run, "pull", ref, "-o", in_folder("best"));
-  CHECK_CONTAINS(run.err, "taking the code for cpu:host, of ");  // the module says that it is of this very CPU
+  CHECK_CONTAINS(run.err,
+                 "taking the code for cpu:host, of ");  // the module says that it is of this very CPU
   command_done(&run);
   check_same_bundle(in_folder("best"), in_folder("host.mlxb"));
   RUN(&run, "pull", ref, "-o", in_folder("p0"), "--target", "cuda:sm_90");
@@ -177,7 +192,8 @@ TEST(one_copy_of_the_weights_serves_two_targets) {
   RUN(&run, "pull", ref, "-o", in_folder("p2"), "--target", "cpu");  // as compile calls it
   command_done(&run);
   check_same_bundle(in_folder("p2"), in_folder("host.mlxb"));
-  RUN(&run, "run", "--temp", "0", "-m", in_folder("p2"), "-p", "the quick brown", "-n", "4", "--device", "cpu");
+  RUN(&run, "run", "--temp", "0", "-m", in_folder("p2"), "-p", "the quick brown", "-n", "4", "--device",
+      "cpu");
   command_done(&run);
 }
 
@@ -236,7 +252,8 @@ TEST(a_tag_means_the_code_that_was_pushed_under_it) {
   check_tags_pin(base);
 }
 
-// From one file, signed: whoever pulls gets a folder with the code for their machine, which the same signature covers.
+// From one file, signed: whoever pulls gets a folder with the code for their machine, which the same
+// signature covers.
 TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
   begin();
   command_t run;
@@ -244,7 +261,8 @@ TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
   snprintf(ref, sizeof ref, "%s", place("acme/many:v1"));
   snprintf(one, sizeof one, "%s", in_folder("many.mlxb"));
   snprintf(pulled, sizeof pulled, "%s", in_folder("for-here.mlxb"));
-  RUN(&run, "compile", TINY, "-o", one, "-c", "128", "--target", "cpu:x86-64-v3,cpu:x86-64,cpu:aarch64,cuda:sm_80", "--single-file");
+  RUN(&run, "compile", TINY, "-o", one, "-c", "128", "--target",
+      "cpu:x86-64-v3,cpu:x86-64,cpu:aarch64,cuda:sm_80", "--single-file");
   command_done(&run);
   RUN(&run, "sign", "-s", MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/plain.key", one);
   command_done(&run);
@@ -252,16 +270,20 @@ TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
   command_done(&run);
   RUN(&run, "pull", ref, "-o", pulled);
   const bool arm = mlx_cpu_has_level("aarch64");
-  CHECK_CONTAINS(run.err, arm ? "taking the code for cpu:aarch64, of " : "taking the code for cpu:x86-64-v3, of ");
+  CHECK_CONTAINS(run.err,
+                 arm ? "taking the code for cpu:aarch64, of " : "taking the code for cpu:x86-64-v3, of ");
   command_done(&run);
-  CHECK(mlx_is_file(in_folder(arm ? "for-here.mlxb/model.cpu-aarch64.vmfb" : "for-here.mlxb/model.cpu-x86-64-v3.vmfb")) && !mlx_is_file(in_folder("for-here.mlxb/model.cuda-sm_80.vmfb")));
+  CHECK(mlx_is_file(in_folder(arm ? "for-here.mlxb/model.cpu-aarch64.vmfb"
+                                  : "for-here.mlxb/model.cpu-x86-64-v3.vmfb")) &&
+        !mlx_is_file(in_folder("for-here.mlxb/model.cuda-sm_80.vmfb")));
   RUN(&run, "verify", "-p", MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/plain.pub", pulled);
   command_done(&run);
   RUN(&run, "run", "-m", pulled, "-p", "x", "-n", "1", "--device", "cpu");
   command_done(&run);
   RUN(&run, "pull", ref, "-o", in_folder("for-there.mlxb"), "--target", "cuda:sm_80");
   command_done(&run);
-  CHECK(mlx_is_file(in_folder("for-there.mlxb/model.cuda-sm_80.vmfb")) && !mlx_is_file(in_folder("for-there.mlxb/model.cpu-x86-64.vmfb")));
+  CHECK(mlx_is_file(in_folder("for-there.mlxb/model.cuda-sm_80.vmfb")) &&
+        !mlx_is_file(in_folder("for-there.mlxb/model.cpu-x86-64.vmfb")));
   RUN(&run, "run", "-m", in_folder("for-there.mlxb"), "-p", "x", "-n", "1", "--device", "cpu");
   check_refused(&run, MLX_UNAVAILABLE, "this copy has no code that runs here");
   RUN(&run, "pull", ref, "-o", in_folder("whole.mlxb"), "--target", "all");
@@ -288,7 +310,8 @@ static char *replaced(const mlx_text_t *json, const char *from, const char *to) 
   return out;
 }
 
-static void put_changed(mlx_store_t *store, const char *tag, const char *json, const char *subject, mlx_oci_descriptor_t *described) {
+static void put_changed(mlx_store_t *store, const char *tag, const char *json, const char *subject,
+                        mlx_oci_descriptor_t *described) {
   *described = (mlx_oci_descriptor_t){.media_type = MLX_OCI_MANIFEST, .size = strlen(json)};
   mlx_oci_digest(json, strlen(json), described->digest);
   CHECK_OK(mlx_store_put_document(store, tag, described, json, strlen(json), subject));
@@ -297,8 +320,10 @@ static void put_changed(mlx_store_t *store, const char *tag, const char *json, c
 // What others put together need not be what push makes.
 TEST(a_bundle_gets_what_its_manifest_lists) {
   begin();
-  static const char stray[] = "\"layers\": [{\"mediaType\": \"x\", \"digest\": \"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a\", \"size\": 2, "
-                              "\"annotations\": {\"org.cncf.model.filepath\": \"LICENSE-\\u001b[31m\"}},";
+  static const char stray[] =
+      "\"layers\": [{\"mediaType\": \"x\", \"digest\": "
+      "\"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a\", \"size\": 2, "
+      "\"annotations\": {\"org.cncf.model.filepath\": \"LICENSE-\\u001b[31m\"}},";
   command_t run;
   char ref[256], digest[MLX_OCI_DIGEST], old[128], *changed;
   mlx_text_t model = {0}, module = {0};
@@ -320,7 +345,8 @@ TEST(a_bundle_gets_what_its_manifest_lists) {
   mlx_free(changed);
   snprintf(ref, sizeof ref, "%s@%s", place("acme/stray"), described.digest);
   RUN(&run, "pull", ref, "-o", in_folder("lacking"));
-  check_refused(&run, MLX_INVALID_INPUT, "says that it was compiled for 'cpu:x86-64', its manifest that it was for cpu:host");
+  check_refused(&run, MLX_INVALID_INPUT,
+                "says that it was compiled for 'cpu:x86-64', its manifest that it was for cpu:host");
   changed = replaced(&model, "\"layers\": [", stray);
   put_changed(store, "v2", changed, NULL, &other);
   mlx_free(changed);
@@ -349,7 +375,8 @@ TEST(a_bundle_gets_what_its_manifest_lists) {
   CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
   mlx_http_close(http);
   mlx_free(manifest);
-  snprintf(ref, sizeof ref, "%s\", \"size\": %llu", blob.described.digest, (unsigned long long)blob.described.size);
+  snprintf(ref, sizeof ref, "%s\", \"size\": %llu", blob.described.digest,
+           (unsigned long long)blob.described.size);
   changed = replaced(&module, old, ref);
   mlx_oci_digest(model.data, model.length, digest);
   put_changed(store, NULL, changed, digest, &described);
@@ -372,7 +399,8 @@ TEST(a_compiled_model_runs_from_the_registry) {
   setenv("MLXCEL_CACHE", in_folder("cache"), 1);  // where no other test's port left anything
   RUN(&run, "push", in_folder("host.mlxb"), ref);
   command_done(&run);
-  RUN(&run, "run", "-m", ref, "-p", "the quick brown", "-n", "4", "--device", "cpu", "-v", "--allow-unsigned");
+  RUN(&run, "run", "-m", ref, "-p", "the quick brown", "-n", "4", "--device", "cpu", "-v",
+      "--allow-unsigned");
   CHECK_CONTAINS(run.err, "target: cpu:host\n");
   command_done(&run);
   CHECK_OK(mlx_pull_oci_find(ref, &found));
@@ -402,12 +430,14 @@ TEST(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept) {
   quick_http(&options.store.http);
   char damage[512];
   command_t copy;
-  snprintf(damage, sizeof damage, "cp -r %s %s && printf ' ' >> %s/weights.irpa", in_folder("host.mlxb"), in_folder("bad.mlxb"), in_folder("bad.mlxb"));
+  snprintf(damage, sizeof damage, "cp -r %s %s && printf ' ' >> %s/weights.irpa", in_folder("host.mlxb"),
+           in_folder("bad.mlxb"), in_folder("bad.mlxb"));
   CHECK_OK(mlx_push_bundle(in_folder("v3.mlxb"), place("acme/broken:v1"), &options, digest));
   command_start(&copy, (const char *const[]){"/bin/sh", "-c", damage, NULL});
   command_wait(&copy);
   command_free(&copy);
-  CHECK_ERROR(mlx_push_bundle(in_folder("bad.mlxb"), place("acme/broken:v2"), &options, digest), MLX_INVALID_INPUT, "is not what the bundle's manifest says");
+  CHECK_ERROR(mlx_push_bundle(in_folder("bad.mlxb"), place("acme/broken:v2"), &options, digest),
+              MLX_INVALID_INPUT, "is not what the bundle's manifest says");
   server_control(&server, "{\"corrupt\": true}");
   options.output = in_folder("p3");
   CHECK_ERROR(mlx_pull_oci(place("acme/broken:v1"), &options, &path), MLX_INVALID_INPUT, "its SHA-256 is");
@@ -514,11 +544,15 @@ TEST(tokens_are_fetched_with_what_docker_knows) {
   CHECK_OK(mlx_write_file(in_folder("config.json"), json, strlen(json)));
   RUN(&run, "push", in_folder("v3.mlxb"), ref);
   command_done(&run);
-  snprintf(json, sizeof json, "{\"credHelpers\": {\"127.0.0.1:%d\": \"mlxceltest\"}}", server.port);  // and by a program
+  snprintf(json, sizeof json, "{\"credHelpers\": {\"127.0.0.1:%d\": \"mlxceltest\"}}",
+           server.port);  // and by a program
   CHECK_OK(mlx_write_file(in_folder("config.json"), json, strlen(json)));
   RUN(&run, "pull", ref, "-o", in_folder("p5"));
   check_refused(&run, MLX_NOT_FOUND, "docker-credential-mlxceltest");
-  snprintf(script, sizeof script, "#!/bin/sh\nread host\n[ \"$host\" = 127.0.0.1:%d ] && [ $1 = get ] && echo '{\"Username\": \"me\", \"Secret\": \"pw\"}'\n", server.port);
+  snprintf(script, sizeof script,
+           "#!/bin/sh\nread host\n[ \"$host\" = 127.0.0.1:%d ] && [ $1 = get ] && echo '{\"Username\": "
+           "\"me\", \"Secret\": \"pw\"}'\n",
+           server.port);
   CHECK_OK(mlx_write_file(in_folder("docker-credential-mlxceltest"), script, strlen(script)));
   CHECK(!chmod(in_folder("docker-credential-mlxceltest"), 0755));
   snprintf(script, sizeof script, "%s:%s", folder, getenv("PATH"));
@@ -564,14 +598,15 @@ TEST(a_folder_laid_out_like_a_registry_does_as_well) {
   CHECK(!mlx_is_dir(in_folder("p7")));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // A real registry: no referrers API, so the list goes under a tag
 
 static int free_port(void) {
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t length = sizeof address;
   int fd = socket(AF_INET, SOCK_STREAM, 0);
-  CHECK(!bind(fd, (struct sockaddr *)&address, length) && !getsockname(fd, (struct sockaddr *)&address, &length));
+  CHECK(!bind(fd, (struct sockaddr *)&address, length) &&
+        !getsockname(fd, (struct sockaddr *)&address, &length));
   close(fd);
   return ntohs(address.sin_port);
 }
@@ -602,8 +637,11 @@ TEST(a_real_registry_takes_and_gives_it) {
   // me:pw, as htpasswd -B writes it
   const char *users = "me:$2b$05$2X1nBinIokJJjlKbYBAa1Ocy0G8gT6v7CTtbH6rCcXeVwrjpPmzQy\n";
   CHECK_OK(mlx_write_file(in_folder("users"), users, strlen(users)));
-  snprintf(config, sizeof config, "version: 0.1\nlog: {level: error, accesslog: {disabled: true}}\nstorage: {filesystem: {rootdirectory: %s/registry}}\n"
-           "http: {addr: 127.0.0.1:%d}\nauth: {htpasswd: {realm: tests, path: %s/users}}\n", folder, port, folder);
+  snprintf(config, sizeof config,
+           "version: 0.1\nlog: {level: error, accesslog: {disabled: true}}\nstorage: {filesystem: "
+           "{rootdirectory: %s/registry}}\n"
+           "http: {addr: 127.0.0.1:%d}\nauth: {htpasswd: {realm: tests, path: %s/users}}\n",
+           folder, port, folder);
   CHECK_OK(mlx_write_file(in_folder("registry.yml"), config, strlen(config)));
   command_t registry, run;
   command_start(&registry, (const char *const[]){REAL_REGISTRY, "serve", in_folder("registry.yml"), NULL});
@@ -611,7 +649,8 @@ TEST(a_real_registry_takes_and_gives_it) {
   snprintf(ref, sizeof ref, "oci://127.0.0.1:%d/acme/tiny:v1", port);
   RUN(&run, "push", in_folder("host.mlxb"), ref);
   check_refused(&run, MLX_UNAVAILABLE, "docker login");
-  snprintf(config, sizeof config, "{\"auths\": {\"127.0.0.1:%d\": {\"username\": \"me\", \"password\": \"pw\"}}}", port);
+  snprintf(config, sizeof config,
+           "{\"auths\": {\"127.0.0.1:%d\": {\"username\": \"me\", \"password\": \"pw\"}}}", port);
   CHECK_OK(mlx_write_file(in_folder("config.json"), config, strlen(config)));
   RUN(&run, "push", in_folder("host.mlxb"), ref);
   command_done(&run);
@@ -628,8 +667,13 @@ TEST(a_real_registry_takes_and_gives_it) {
   command_free(&registry);
 }
 
-TEST_MAIN(CASE(references_are_read_in_their_parts), CASE(documents_that_make_no_sense_are_refused), CASE(challenges_and_credentials_are_read),
-          CASE(one_copy_of_the_weights_serves_two_targets), CASE(a_tag_means_the_code_that_was_pushed_under_it),
-          CASE(a_bundle_of_several_targets_is_pulled_for_the_machine), CASE(a_bundle_gets_what_its_manifest_lists), CASE(a_compiled_model_runs_from_the_registry), CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
-          CASE(pieces_that_were_cut_off_are_sent_again_from_there), CASE(an_upload_that_gets_on_is_not_given_up), CASE(a_short_blob_that_was_cut_off_is_sent_anew), CASE(tokens_are_fetched_with_what_docker_knows),
+TEST_MAIN(CASE(references_are_read_in_their_parts), CASE(documents_that_make_no_sense_are_refused),
+          CASE(challenges_and_credentials_are_read), CASE(one_copy_of_the_weights_serves_two_targets),
+          CASE(a_tag_means_the_code_that_was_pushed_under_it),
+          CASE(a_bundle_of_several_targets_is_pulled_for_the_machine),
+          CASE(a_bundle_gets_what_its_manifest_lists), CASE(a_compiled_model_runs_from_the_registry),
+          CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
+          CASE(pieces_that_were_cut_off_are_sent_again_from_there),
+          CASE(an_upload_that_gets_on_is_not_given_up), CASE(a_short_blob_that_was_cut_off_is_sent_anew),
+          CASE(tokens_are_fetched_with_what_docker_knows),
           CASE(a_folder_laid_out_like_a_registry_does_as_well), CASE(a_real_registry_takes_and_gives_it))

@@ -1,11 +1,11 @@
-// How blobs travel: resumed, side by side, with a line that says how far they are, by http only where that was asked for, and with the
-// credentials that docker has.
-#include "transfer/credentials.h"
-#include "transfer/push.h"
+// How blobs travel: resumed, side by side, with a line that says how far they are, by http only where that
+// was asked for, and with the credentials that docker has.
 #include "tests/command.h"
 #include "tests/folder.h"
 #include "tests/server.h"
 #include "tests/store_model.h"
+#include "transfer/credentials.h"
+#include "transfer/push.h"
 
 #define SHARD(n) MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/model-0000" #n "-of-00002.safetensors"
 #define CONFIG MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/config.json"
@@ -30,7 +30,9 @@ static void begin(void) {
     setenv("DOCKER_CONFIG", folder, 1);
     setenv("MLXCEL_CACHE", folder, 1);
     server_start(&server, (const char *const[]){"python3", script, "0.0.0.0", NULL}, "http");
-    server_start(&secure, (const char *const[]){"python3", script, "0.0.0.0", TLS "cert.pem", TLS "key.pem", NULL}, "https");
+    server_start(&secure,
+                 (const char *const[]){"python3", script, "0.0.0.0", TLS "cert.pem", TLS "key.pem", NULL},
+                 "https");
     atexit(clean_up);
   }
   unlink(in_folder("config.json"));
@@ -72,7 +74,7 @@ static void check_refused(command_t *run, const char *part) {
   command_free(run);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 
 TEST(a_pull_killed_at_any_byte_goes_on_from_there) {
   static const long stops[] = {1, 4096, 79119};
@@ -84,8 +86,11 @@ TEST(a_pull_killed_at_any_byte_goes_on_from_there) {
     snprintf(output, sizeof output, "%s/killed%zu", folder, i);
     snprintf(control, sizeof control, "{\"stall\": %ld}", stops[i]);
     server_control(&server, control);
-    command_start(&killed, (const char *const[]){MLXCEL_BINARY, "pull", place("acme/killed:v1"), "-o", output, NULL});
-    snprintf(wait, sizeof wait, "for i in $(seq 600); do for f in %s.*.part/files/" SHARD_NAME ".part; do [ -f $f ] && [ $(stat -c %%s $f) -ge %ld ] && exit 0; done; sleep 0.05; done; exit 1",
+    command_start(&killed,
+                  (const char *const[]){MLXCEL_BINARY, "pull", place("acme/killed:v1"), "-o", output, NULL});
+    snprintf(wait, sizeof wait,
+             "for i in $(seq 600); do for f in %s.*.part/files/" SHARD_NAME
+             ".part; do [ -f $f ] && [ $(stat -c %%s $f) -ge %ld ] && exit 0; done; sleep 0.05; done; exit 1",
              output, stops[i]);
     CHECK_INT(system(wait), 0);
     kill(killed.pid, SIGKILL);
@@ -159,11 +164,11 @@ TEST(a_line_says_how_far_it_is) {
   mlx_free(path);
   CHECK_CONTAINS(said.text.data, "pulling reported: 0 bytes of 160.6 kB");  // before the blobs
   CHECK_CONTAINS(said.text.data, "/s");
-  CHECK_CONTAINS(said.text.data, "pulling reported: 160.6 kB\n");           // and after them
+  CHECK_CONTAINS(said.text.data, "pulling reported: 160.6 kB\n");  // and after them
   mlx_text_clear(&said.text);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // 127.0.0.2 is a host like any other: no exception is made for it
 
 TEST(http_and_any_certificate_are_for_those_who_ask) {
@@ -202,15 +207,19 @@ TEST(http_and_any_certificate_are_for_those_who_ask) {
   check_model(in_folder("t2"));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 
-static void write_config(const char *json) { CHECK_OK(mlx_write_file(in_folder("config.json"), json, strlen(json))); }
+static void write_config(const char *json) {
+  CHECK_OK(mlx_write_file(in_folder("config.json"), json, strlen(json)));
+}
 
 static void check_credentials(const char *host, const char *expected) {
   char *authorization, *identity;
   CHECK_OK(mlx_registry_credentials(host, &authorization, &identity));
-  if (expected) CHECK_TEXT(authorization, expected);
-  else CHECK(!authorization);
+  if (expected)
+    CHECK_TEXT(authorization, expected);
+  else
+    CHECK(!authorization);
   CHECK(!identity);
   mlx_free(authorization);
 }
@@ -227,26 +236,39 @@ TEST(credentials_are_found_wherever_docker_keeps_them) {
   begin();
   char *authorization, *identity, path[8192];
   check_credentials("h", NULL);  // no file
-  write_config("{\"auths\": {\"https://h:5000/v1/\": {\"auth\": \"dTpw\"}, \"h\": {\"username\": \"u\", \"password\": \"pw\"}, \"hh\": {\"auth\": \"eDp5\"}, \"i\": {\"auth\": \"MDo=\", \"identitytoken\": \"long-lived\"}}}");
+  write_config(
+      "{\"auths\": {\"https://h:5000/v1/\": {\"auth\": \"dTpw\"}, \"h\": {\"username\": \"u\", \"password\": "
+      "\"pw\"}, \"hh\": {\"auth\": \"eDp5\"}, \"i\": {\"auth\": \"MDo=\", \"identitytoken\": "
+      "\"long-lived\"}}}");
   check_credentials("h", "Basic dTpwdw==");
   check_credentials("h:5000", "Basic dTpw");
   check_credentials("hh", "Basic eDp5");
   check_credentials("hhh", NULL);
   check_identity("i", "long-lived");
-  const char *script = "#!/bin/sh\nread host\ncase $host in\nstored) echo '{\"Username\": \"u\", \"Secret\": \"p\"}' ;;\n"
-                       "token) echo '{\"Username\": \"<token>\", \"Secret\": \"p\"}' ;;\nodd) echo hello ;;\nlocked) echo 'the keychain is locked'; exit 1 ;;\n*) echo 'credentials not found in native keychain'; exit 1 ;;\nesac\n";
+  const char *script =
+      "#!/bin/sh\nread host\ncase $host in\nstored) echo '{\"Username\": \"u\", \"Secret\": \"p\"}' ;;\n"
+      "token) echo '{\"Username\": \"<token>\", \"Secret\": \"p\"}' ;;\nodd) echo hello ;;\nlocked) echo "
+      "'the keychain is locked'; exit 1 ;;\n*) echo 'credentials not found in native keychain'; exit 1 "
+      ";;\nesac\n";
   CHECK_OK(mlx_write_file(in_folder("docker-credential-mlxstore"), script, strlen(script)));
   CHECK(!chmod(in_folder("docker-credential-mlxstore"), 0755));
   snprintf(path, sizeof path, "%s:%s", folder, getenv("PATH"));
   setenv("PATH", path, 1);
-  write_config("{\"auths\": {\"stored\": {}}, \"credsStore\": \"mlxstore\", \"credHelpers\": {\"other\": \"nosuch\"}}");
+  write_config(
+      "{\"auths\": {\"stored\": {}}, \"credsStore\": \"mlxstore\", \"credHelpers\": {\"other\": "
+      "\"nosuch\"}}");
   check_credentials("stored", "Basic dTpw");
   check_credentials("unknown", NULL);  // the program knows nothing of it
   check_identity("token", "p");
-  CHECK_ERROR(mlx_registry_credentials("locked", &authorization, &identity), MLX_TOOL_FAILED, "docker-credential-mlxstore has no answer for locked: exit status 1: the keychain is locked");
-  CHECK_ERROR(mlx_registry_credentials("odd", &authorization, &identity), MLX_INVALID_INPUT, "docker-credential-mlxstore");
-  CHECK_ERROR(mlx_registry_credentials("other", &authorization, &identity), MLX_NOT_FOUND, "docker-credential-nosuch");
-  write_config("{\"auths\": {\"stored\": {\"auth\": \"b2xkOm9sZA==\"}, \"unknown\": {\"auth\": \"eDp5\"}}, \"credHelpers\": {\"stored\": \"mlxstore\", \"unknown\": \"mlxstore\"}}");
+  CHECK_ERROR(mlx_registry_credentials("locked", &authorization, &identity), MLX_TOOL_FAILED,
+              "docker-credential-mlxstore has no answer for locked: exit status 1: the keychain is locked");
+  CHECK_ERROR(mlx_registry_credentials("odd", &authorization, &identity), MLX_INVALID_INPUT,
+              "docker-credential-mlxstore");
+  CHECK_ERROR(mlx_registry_credentials("other", &authorization, &identity), MLX_NOT_FOUND,
+              "docker-credential-nosuch");
+  write_config(
+      "{\"auths\": {\"stored\": {\"auth\": \"b2xkOm9sZA==\"}, \"unknown\": {\"auth\": \"eDp5\"}}, "
+      "\"credHelpers\": {\"stored\": \"mlxstore\", \"unknown\": \"mlxstore\"}}");
   check_credentials("stored", "Basic dTpw");   // the program's, not the stale one
   check_credentials("unknown", "Basic eDp5");  // of which it knows nothing
   write_config("{");
@@ -258,7 +280,9 @@ TEST(an_identity_token_is_given_for_a_token) {
   command_t run;
   char json[160];
   put_plain(place("acme/private:v1"));
-  snprintf(json, sizeof json, "{\"auths\": {\"127.0.0.1:%d\": {\"auth\": \"MDo=\", \"identitytoken\": \"a/b+c=\"}}}", server.port);
+  snprintf(json, sizeof json,
+           "{\"auths\": {\"127.0.0.1:%d\": {\"auth\": \"MDo=\", \"identitytoken\": \"a/b+c=\"}}}",
+           server.port);
   write_config(json);
   server_control(&server, "{\"users\": {\"me\": \"pw\"}, \"identities\": [\"another\"]}");
   RUN(&run, "pull", place("acme/private:v1"), "-o", in_folder("private"));
@@ -324,7 +348,9 @@ TEST(credentials_do_not_travel_unprotected_to_another_machine) {
   put_plain(place("acme/private:v1"));
   snprintf(json, sizeof json, "{\"auths\": {\"127.0.0.1:%d\": {\"auth\": \"bWU6cHc=\"}}}", server.port);
   write_config(json);
-  static const char *const realms[] = {"http://localhost:80@127.0.0.2:%d/token", "127.0.0.2:%d/token?x=://localhost/", "http://127.0.0.2:%d/token?x=https://localhost/"};
+  static const char *const realms[] = {"http://localhost:80@127.0.0.2:%d/token",
+                                       "127.0.0.2:%d/token?x=://localhost/",
+                                       "http://127.0.0.2:%d/token?x=https://localhost/"};
   for (int i = 0; i < 3; ++i) {
     const int used = snprintf(realm, sizeof realm, "{\"users\": {\"me\": \"pw\"}, \"realm\": \"");
     snprintf(realm + used, sizeof realm - (size_t)used, realms[i], server.port);
@@ -336,6 +362,10 @@ TEST(credentials_do_not_travel_unprotected_to_another_machine) {
   }
 }
 
-TEST_MAIN(CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(what_lies_in_the_way_is_checked_too), CASE(four_blobs_come_at_a_time), CASE(a_line_says_how_far_it_is),
-          CASE(http_and_any_certificate_are_for_those_who_ask), CASE(credentials_are_found_wherever_docker_keeps_them), CASE(an_identity_token_is_given_for_a_token), CASE(an_upload_does_not_leave_https), CASE(what_cannot_be_reached_or_pushed_is_explained),
+TEST_MAIN(CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(what_lies_in_the_way_is_checked_too),
+          CASE(four_blobs_come_at_a_time), CASE(a_line_says_how_far_it_is),
+          CASE(http_and_any_certificate_are_for_those_who_ask),
+          CASE(credentials_are_found_wherever_docker_keeps_them),
+          CASE(an_identity_token_is_given_for_a_token), CASE(an_upload_does_not_leave_https),
+          CASE(what_cannot_be_reached_or_pushed_is_explained),
           CASE(credentials_do_not_travel_unprotected_to_another_machine))

@@ -1,13 +1,13 @@
-// Where a pull puts things. Two to one place at once: one brings it, the other waits and says that it is there; nothing of either is left beside
-// it. And whether there is room.
+// Where a pull puts things. Two to one place at once: one brings it, the other waits and says that it is
+// there; nothing of either is left beside it. And whether there is room.
 #include "transfer/output.h"
 
-#include "transfer/push.h"
 #include "base/digest.h"
 #include "tests/command.h"
 #include "tests/folder.h"
 #include "tests/server.h"
 #include "tests/store_model.h"
+#include "transfer/push.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
@@ -34,8 +34,12 @@ static void begin(void) {
   command_done(&run);
   RUN(&run, "compile", TINY, "-o", in_folder("web/one.mlxb"), "-c", "128", "--single-file");
   command_done(&run);
-  server_start(&web, (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/hub_server.py", in_folder("web"), NULL}, "http");
-  server_start(&registry, (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/registry_server.py", NULL}, "http");
+  server_start(
+      &web,
+      (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/hub_server.py", in_folder("web"), NULL},
+      "http");
+  server_start(&registry,
+               (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/registry_server.py", NULL}, "http");
   atexit(clean_up);
 }
 
@@ -51,12 +55,14 @@ static mlx_status_t check_name(void *user, const char *name) {
   return NULL;
 }
 
-// Both start at once; what they pull comes so slowly that they meet. |output| is below here/, which holds nothing else.
+// Both start at once; what they pull comes so slowly that they meet. |output| is below here/, which holds
+// nothing else.
 static void pull_twice(const char *source, const char *output) {
   command_t both[2];
   char path[256];
   snprintf(path, sizeof path, "%s/here/%s", folder, output);
-  for (int i = 0; i < 2; ++i) command_start(&both[i], (const char *const[]){MLXCEL_BINARY, "pull", source, "-o", path, NULL});
+  for (int i = 0; i < 2; ++i)
+    command_start(&both[i], (const char *const[]){MLXCEL_BINARY, "pull", source, "-o", path, NULL});
   for (int i = 0; i < 2; ++i) command_wait(&both[i]);
   const int late = both[0].exit_code ? 0 : 1;
   if (both[1 - late].exit_code) CHECK_FAIL("%s", both[1 - late].err);
@@ -111,13 +117,16 @@ TEST(a_model_from_a_registry_comes_once) {
   CHECK_OK(mlx_remove_tree(in_folder("here/gguf")));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Room
 
-// Runs a script in |folder| with a disk of so many bytes at small/, and keeps what it says. False where nobody may make one.
+// Runs a script in |folder| with a disk of so many bytes at small/, and keeps what it says. False where
+// nobody may make one.
 static bool with_small_disk(uint64_t bytes, const char *script, command_t *run) {
   char whole[1024];
-  snprintf(whole, sizeof whole, "cd %s && mkdir -p small && mount -t tmpfs -o size=%llu tmpfs small || exit 99; %s", folder, (unsigned long long)bytes, script);
+  snprintf(whole, sizeof whole,
+           "cd %s && mkdir -p small && mount -t tmpfs -o size=%llu tmpfs small || exit 99; %s", folder,
+           (unsigned long long)bytes, script);
   command_start(run, (const char *const[]){"/usr/bin/env", "unshare", "-rm", "sh", "-c", whole, NULL});
   command_wait(run);
   if (run->exit_code != 99 && run->exit_code != 127 && !strstr(run->err, "unshare:")) return true;
@@ -146,8 +155,11 @@ TEST(what_is_there_needs_no_room_and_all_that_is_missing_is_told) {
   mlx_oci_digest(json.data, json.length, digest);
   mlx_text_clear(&json);
   mlx_store_close(store);
-  snprintf(script, sizeof script, "mkdir -p small/big.%.16s.part/files && head -c 800000 weights > small/big.%.16s.part/files/big.gguf.part && %s pull %s -o small/big && cmp weights small/big/big.gguf",
-           digest + 7, digest + 7, MLXCEL_BINARY, ref);
+  snprintf(
+      script, sizeof script,
+      "mkdir -p small/big.%.16s.part/files && head -c 800000 weights > "
+      "small/big.%.16s.part/files/big.gguf.part && %s pull %s -o small/big && cmp weights small/big/big.gguf",
+      digest + 7, digest + 7, MLXCEL_BINARY, ref);
   if (!with_small_disk((64 << 20) + (1200 << 10), script, &run)) return;
   command_done(&run);
   snprintf(ref, sizeof ref, "oci://127.0.0.1:%d/acme/room:v1", registry.port);
@@ -156,7 +168,8 @@ TEST(what_is_there_needs_no_room_and_all_that_is_missing_is_told) {
   snprintf(script, sizeof script, "%s pull %s -o small/tiny.mlxb", MLXCEL_BINARY, ref);
   CHECK(with_small_disk(8 << 20, script, &run));
   CHECK_INT(run.exit_code, MLX_IO);
-  static const char *const names[] = {"web/tiny.mlxb/model.vmfb", "web/tiny.mlxb/weights.irpa", "web/tiny.mlxb/tokenizer.json"};
+  static const char *const names[] = {"web/tiny.mlxb/model.vmfb", "web/tiny.mlxb/weights.irpa",
+                                      "web/tiny.mlxb/tokenizer.json"};
   uint64_t sum = 0;
   for (int i = 0; i < 3; ++i) {
     mlx_file_stamp_t stamp;
@@ -168,5 +181,6 @@ TEST(what_is_there_needs_no_room_and_all_that_is_missing_is_told) {
   command_free(&run);
 }
 
-TEST_MAIN(CASE(a_bundle_from_a_web_server_comes_once), CASE(a_bundle_from_a_registry_comes_once), CASE(a_model_from_a_registry_comes_once),
+TEST_MAIN(CASE(a_bundle_from_a_web_server_comes_once), CASE(a_bundle_from_a_registry_comes_once),
+          CASE(a_model_from_a_registry_comes_once),
           CASE(what_is_there_needs_no_room_and_all_that_is_missing_is_told))

@@ -1,4 +1,5 @@
-// Directories that MLX, GPTQ and AWQ packed compute, packed as they are, what the same directory with its matrices written out computes.
+// Directories that MLX, GPTQ and AWQ packed compute, packed as they are, what the same directory with its
+// matrices written out computes.
 #include <math.h>
 
 #include "compiler/weights.h"
@@ -14,16 +15,22 @@ static char root[] = "/tmp/mlxcel-packed-directory-XXXXXX";
 
 typedef struct kind {
   const char *name, *config;
-  mlx_packing_kind_t quantise;  // how codes are chosen: MLX's way, or with a code for zero and groups of neighbours
+  mlx_packing_kind_t
+      quantise;  // how codes are chosen: MLX's way, or with a code for zero and groups of neighbours
   int bits, group;
   void (*put)(folder_t *f, const matrix_t *m);
 } kind_t;
 
 static const kind_t kinds[] = {
-    {"MLX, 4 bits, groups of 32", "{\"quantization\":{\"group_size\":32,\"bits\":4},", MLX_PACKED_MLX, 4, 32, put_mlx},
-    {"MLX, 8 bits, groups of 32", "{\"quantization\":{\"group_size\":32,\"bits\":8},", MLX_PACKED_MLX, 8, 32, put_mlx},
-    {"GPTQ", "{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32,\"desc_act\":false},", MLX_PACKED_AWQ, 4, 32, put_gptq},
-    {"AWQ", "{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":32},", MLX_PACKED_AWQ, 4, 32, put_awq},
+    {"MLX, 4 bits, groups of 32", "{\"quantization\":{\"group_size\":32,\"bits\":4},", MLX_PACKED_MLX, 4, 32,
+     put_mlx},
+    {"MLX, 8 bits, groups of 32", "{\"quantization\":{\"group_size\":32,\"bits\":8},", MLX_PACKED_MLX, 8, 32,
+     put_mlx},
+    {"GPTQ",
+     "{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32,\"desc_act\":false},",
+     MLX_PACKED_AWQ, 4, 32, put_gptq},
+    {"AWQ", "{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":32},",
+     MLX_PACKED_AWQ, 4, 32, put_awq},
 };
 
 // A matrix packed into |packed| and as its numbers into |widened|; GPTQ and AWQ leave the embedding as it is.
@@ -39,8 +46,12 @@ static void put_weight(const kind_t *kind, const mlx_tensor_t *t, folder_t *pack
   snprintf(module, sizeof module, "%.*s", (int)(strlen(t->name) - strlen(".weight")), t->name);
   CHECK(t->dtype == MLX_F32 && t->size <= sizeof values);
   memcpy(values, t->data, t->size);
-  const matrix_t m = {.module = module, .values = values, .rows = (int)t->dims[0], .columns = (int)t->dims[1],
-                      .bits = kind->bits, .group = kind->group};
+  const matrix_t m = {.module = module,
+                      .values = values,
+                      .rows = (int)t->dims[0],
+                      .columns = (int)t->dims[1],
+                      .bits = kind->bits,
+                      .group = kind->group};
   quantise(&m, kind->quantise);
   kind->put(packed, &m);
   put(widened, t->name, MLX_F32, t->dims[0], t->dims[1], wide);
@@ -61,7 +72,8 @@ static void write_rest(const char *model, const folder_t *f, const char *start) 
 }
 
 // The logits after a prompt and after some steps with the tokens |told|, or its own where those are NULL.
-static void say(const char *folder, mlx_compile_options_t options, const int32_t *told, int32_t *ids, float logits[2][VOCAB]) {
+static void say(const char *folder, mlx_compile_options_t options, const int32_t *told, int32_t *ids,
+                float logits[2][VOCAB]) {
   mlx_engine_t *engine = open_compiled(folder, &options, NULL, 2);
   mlx_session_t *session;
   int32_t prompt[40];
@@ -86,15 +98,20 @@ static void check_kind(const kind_t *kind, const char *path) {
   begin(&widened);
   CHECK_OK(mlx_model_open(path, &model));
   for (size_t i = 0; i < model->weight_count; ++i) {
-    put_weight(kind, mlx_source_tensor(model->source, model->weights[i].tensor.name, NULL), &packed, &widened);
+    put_weight(kind, mlx_source_tensor(model->source, model->weights[i].tensor.name, NULL), &packed,
+               &widened);
   }
   mlx_model_close(model);
   write_tensors(&packed);
   write_tensors(&widened);
   write_rest(path, &packed, kind->config);
   write_rest(path, &widened, "{");
-  say(packed.path, (mlx_compile_options_t){.target = "cpu", .context = 64, .weights = MLX_WEIGHTS_PACKED, .kernels = MLX_KERNELS_REQUIRED}, NULL, ids, logits);
-  say(widened.path, (mlx_compile_options_t){.target = "cpu", .context = 64, .kernels = MLX_KERNELS_OFF}, ids, expected_ids, expected);
+  say(packed.path,
+      (mlx_compile_options_t){
+          .target = "cpu", .context = 64, .weights = MLX_WEIGHTS_PACKED, .kernels = MLX_KERNELS_REQUIRED},
+      NULL, ids, logits);
+  say(widened.path, (mlx_compile_options_t){.target = "cpu", .context = 64, .kernels = MLX_KERNELS_OFF}, ids,
+      expected_ids, expected);
   for (int i = 0; i < 2; ++i) {
     const double error = distance(logits[i], expected[i], VOCAB);
     fprintf(stderr, "  %s, %s: logits within %.1e\n", kind->name, i ? "decoded" : "read", error);

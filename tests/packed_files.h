@@ -1,4 +1,5 @@
-// Writes Hugging Face directories tensor by tensor, and packs matrices as MLX, GPTQ and AWQ do, beside what they widen to.
+// Writes Hugging Face directories tensor by tensor, and packs matrices as MLX, GPTQ and AWQ do, beside what
+// they widen to.
 #ifndef MLXCEL_TESTS_PACKED_FILES_H_
 #define MLXCEL_TESTS_PACKED_FILES_H_
 
@@ -9,7 +10,7 @@
 #include "tests/check.h"
 #include "tests/import_files.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Directories
 
 typedef struct folder {
@@ -34,11 +35,13 @@ static inline void write_text(const folder_t *f, const char *name, const char *t
 }
 
 // |data| NULL: zeros. |columns| 0: a vector.
-static inline void put(folder_t *f, const char *name, mlx_dtype_t dtype, int64_t rows, int64_t columns, const void *data) {
+static inline void put(folder_t *f, const char *name, mlx_dtype_t dtype, int64_t rows, int64_t columns,
+                       const void *data) {
   const int stack = f->stack;
   const mlx_dtype_info_t *info = mlx_dtype_info(dtype);
   const size_t start = f->data.length, size = (size_t)(rows * (columns ? columns : 1)) * info->block_bytes;
-  mlx_text_printf(&f->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", start ? "," : "{", name, info->safetensors);
+  mlx_text_printf(&f->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", start ? "," : "{", name,
+                  info->safetensors);
   if (stack) mlx_text_printf(&f->header, "%d,", stack);
   mlx_text_printf(&f->header, "%lld", (long long)(stack ? rows / stack : rows));
   if (columns) mlx_text_printf(&f->header, ",%lld", (long long)columns);
@@ -60,7 +63,7 @@ static inline void write_tensors(folder_t *f) {
 
 static inline void end(folder_t *f) { CHECK_OK(mlx_remove_tree(f->path)); }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Packed matrices
 
 #define MOST (320 * 64)
@@ -103,28 +106,33 @@ static inline void quantise_group(const matrix_t *m, bool affine, int row, int g
   for (int i = 0; i < m->columns; ++i) {
     const int k = row * m->columns + i;
     if (group_of[i] != g) continue;
-    codes[k] = clamp(affine ? (values[i] - offsets[at]) / scales[at] : values[i] / scales[at] + offsets[at], 0, most);
-    wide[k] = affine ? scales[at] * (float)codes[k] + offsets[at] : scales[at] * ((float)codes[k] - offsets[at]);
+    codes[k] = clamp(affine ? (values[i] - offsets[at]) / scales[at] : values[i] / scales[at] + offsets[at],
+                     0, most);
+    wide[k] =
+        affine ? scales[at] * (float)codes[k] + offsets[at] : scales[at] * ((float)codes[k] - offsets[at]);
   }
 }
 
 static inline void quantise(const matrix_t *m, mlx_packing_kind_t kind) {
   CHECK(m->rows * m->columns <= MOST);
   // Act order: columns of a group lie apart. 5 has no common factor with their number.
-  for (int i = 0; i < m->columns; ++i) group_of[i] = (kind == MLX_PACKED_GPTQ ? i * 5 % m->columns : i) / m->group;
+  for (int i = 0; i < m->columns; ++i)
+    group_of[i] = (kind == MLX_PACKED_GPTQ ? i * 5 % m->columns : i) / m->group;
   for (int row = 0; row < m->rows; ++row) {
     for (int g = 0; g < m->columns / m->group; ++g) quantise_group(m, kind == MLX_PACKED_MLX, row, g);
   }
 }
 
-static inline void put_part(folder_t *f, const matrix_t *m, const char *suffix, mlx_dtype_t dtype, int rows, int columns, const void *data) {
+static inline void put_part(folder_t *f, const matrix_t *m, const char *suffix, mlx_dtype_t dtype, int rows,
+                            int columns, const void *data) {
   char name[128];
   snprintf(name, sizeof name, "%s.%s", m->module, suffix);
   put(f, name, dtype, rows, columns, data);
 }
 
 // |by_group|: [groups, rows] instead of [rows, groups].
-static inline void put_halves(folder_t *f, const matrix_t *m, const char *suffix, const float *values, bool by_group) {
+static inline void put_halves(folder_t *f, const matrix_t *m, const char *suffix, const float *values,
+                              bool by_group) {
   const int groups = m->columns / m->group;
   for (int i = 0; i < m->rows * groups; ++i) {
     const float *value = &values[by_group ? i % m->rows * groups + i / m->rows : i];

@@ -1,5 +1,6 @@
-// Packed weights on the GPU: our kernels there against our kernel for CPUs, which tests/cpu_kernels_test.c holds against the plain lowering,
-// over the same file; all formats, shapes that fill no tile, the code for Hopper and the portable one.
+// Packed weights on the GPU: our kernels there against our kernel for CPUs, which tests/cpu_kernels_test.c
+// holds against the plain lowering, over the same file; all formats, shapes that fill no tile, the code for
+// Hopper and the portable one.
 #include <math.h>
 
 #include "tests/distance.h"
@@ -16,24 +17,31 @@ typedef struct subject {
 } subject_t;
 
 static const subject_t subjects[] = {
-    {"q4_0-sm_80.mlxb", "q4_0-cpu.mlxb", 80}, {"q4_0-sm_90.mlxb", "q4_0-cpu.mlxb", 90}, {"q4_1-sm_90.mlxb", "q4_1-cpu.mlxb", 90},
-    {"q8_0-sm_90.mlxb", "q8_0-cpu.mlxb", 90}, {"q4_k-sm_90.mlxb", "q4_k-cpu.mlxb", 90}, {"q6_k-sm_90.mlxb", "q6_k-cpu.mlxb", 90},
+    {"q4_0-sm_80.mlxb", "q4_0-cpu.mlxb", 80}, {"q4_0-sm_90.mlxb", "q4_0-cpu.mlxb", 90},
+    {"q4_1-sm_90.mlxb", "q4_1-cpu.mlxb", 90}, {"q8_0-sm_90.mlxb", "q8_0-cpu.mlxb", 90},
+    {"q4_k-sm_90.mlxb", "q4_k-cpu.mlxb", 90}, {"q6_k-sm_90.mlxb", "q6_k-cpu.mlxb", 90},
     {"all-sm_80.mlxb", "all-cpu.mlxb", 80},   {"all-sm_90.mlxb", "all-cpu.mlxb", 90},
 };
 #define SUBJECTS (sizeof subjects / sizeof *subjects)
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Making them
 
 static void compile(const char *model, const char *target, mlx_quantize_t quantize, const char *name) {
   const char *level = strchr(target, ':') + 1;
   char bundle[64];
   snprintf(bundle, sizeof bundle, "%s-%s.mlxb", name, strncmp(target, "cpu", 3) ? level : "cpu");
-  gpu_compile(model, &(mlx_compile_options_t){.target = target, .weights = quantize ? MLX_WEIGHTS_AUTO : MLX_WEIGHTS_PACKED, .quantize = quantize,
-                                              .context = 640, .kernels = MLX_KERNELS_REQUIRED}, bundle);
+  gpu_compile(model,
+              &(mlx_compile_options_t){.target = target,
+                                       .weights = quantize ? MLX_WEIGHTS_AUTO : MLX_WEIGHTS_PACKED,
+                                       .quantize = quantize,
+                                       .context = 640,
+                                       .kernels = MLX_KERNELS_REQUIRED},
+              bundle);
 }
 
-static void compile_quantised(const random_llama_t *shape, const char *folder, mlx_quantize_t quantize, bool portable) {
+static void compile_quantised(const random_llama_t *shape, const char *folder, mlx_quantize_t quantize,
+                              bool portable) {
   const char *name = mlx_quantize_name(quantize), *model = random_llama_write(shape, folder, name);
   compile(model, "cpu:x86-64-v3", quantize, name);
   if (portable) compile(model, "cuda:sm_80", quantize, name);
@@ -71,11 +79,12 @@ static void prepare(void) {
   compile_quantised(&many_heads, folder, MLX_QUANTIZE_Q8_0, false);
   compile_types(folder, "q4_k", type_number(MLX_Q4_K), 1, false);
   compile_types(folder, "q6_k", type_number(MLX_Q6_K), 1, false);
-  compile_types(folder, "all", 0, type_number(MLX_Q6_K) + 1, true);  // of all types in turn: one role has several
+  compile_types(folder, "all", 0, type_number(MLX_Q6_K) + 1,
+                true);  // of all types in turn: one role has several
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What they say
 
 typedef struct record {
@@ -83,14 +92,17 @@ typedef struct record {
   int32_t ids[STEPS + 1];
 } record_t;
 
-static void read_prompt(mlx_session_t *session, const mlx_engine_t *engine, size_t length, int32_t *out_next) {
+static void read_prompt(mlx_session_t *session, const mlx_engine_t *engine, size_t length,
+                        int32_t *out_next) {
   int32_t ids[640];
   uint64_t state = 7 + length;
-  for (size_t i = 0; i < length; ++i) ids[i] = (int32_t)(random_bits(&state) % (uint32_t)mlx_engine_info(engine).vocab);
+  for (size_t i = 0; i < length; ++i)
+    ids[i] = (int32_t)(random_bits(&state) % (uint32_t)mlx_engine_info(engine).vocab);
   CHECK_OK(mlx_session_read(session, ids, length, out_next));
 }
 
-// One by one when |told| says what comes (where two logits nearly tie each may choose its own), else by itself: in groups, or step by step.
+// One by one when |told| says what comes (where two logits nearly tie each may choose its own), else by
+// itself: in groups, or step by step.
 static void say(mlx_engine_t *engine, size_t length, const int32_t *told, bool grouped_steps, record_t *out) {
   const size_t vocab = (size_t)mlx_engine_info(engine).vocab, half = STEPS / 2;
   mlx_session_t *session;
@@ -101,9 +113,12 @@ static void say(mlx_engine_t *engine, size_t length, const int32_t *told, bool g
   CHECK_OK(mlx_session_logits(session, out->logits[0], vocab));
   for (int part = 0; part < 2; ++part) {
     const size_t first = part ? half : 0, count = part ? STEPS - half : half;
-    if (told) CHECK_OK(mlx_session_read(session, told + first, count, &out->ids[first + count]));
-    else if (grouped_steps) CHECK_OK(mlx_session_steps(session, out->ids + 1 + first, count));
-    else for (size_t i = 0; i < count; ++i) CHECK_OK(mlx_session_step(session, &out->ids[1 + first + i]));
+    if (told)
+      CHECK_OK(mlx_session_read(session, told + first, count, &out->ids[first + count]));
+    else if (grouped_steps)
+      CHECK_OK(mlx_session_steps(session, out->ids + 1 + first, count));
+    else
+      for (size_t i = 0; i < count; ++i) CHECK_OK(mlx_session_step(session, &out->ids[1 + first + i]));
     CHECK_OK(mlx_session_logits(session, out->logits[1 + part], vocab));
   }
   mlx_session_free(session);
@@ -132,7 +147,8 @@ static void agree(const subject_t *subject) {
     say(cpu, lengths[i], ours.ids, true, &theirs);
     for (int k = 0; k < 3; ++k) {
       const double error = distance(ours.logits[k], theirs.logits[k], (size_t)mlx_engine_info(gpu).vocab);
-      if (!(error < TOLERANCE)) CHECK_FAIL("%s, %zu tokens, place %d: logits differ by %g", subject->name, lengths[i], k, error);
+      if (!(error < TOLERANCE))
+        CHECK_FAIL("%s, %zu tokens, place %d: logits differ by %g", subject->name, lengths[i], k, error);
       worst = error > worst ? error : worst;
     }
   }
@@ -156,7 +172,8 @@ TEST(every_run_gives_the_same_bytes_in_groups_or_single_steps) {
       say(gpu, lengths[k], NULL, true, &first);
       for (int turn = 0; turn < 3; ++turn) {
         say(gpu, lengths[k], NULL, turn != 1, &again);
-        if (memcmp(&first, &again, sizeof first)) CHECK_FAIL("%s, %zu tokens: other bytes the next time", subjects[i].name, lengths[k]);
+        if (memcmp(&first, &again, sizeof first))
+          CHECK_FAIL("%s, %zu tokens: other bytes the next time", subjects[i].name, lengths[k]);
       }
     }
     mlx_engine_close(gpu);
@@ -187,7 +204,8 @@ TEST(the_same_seed_gives_the_same_tokens_on_the_gpu_and_on_the_cpu) {
     sample(gpu, seed, &ours);
     sample(cpu, seed, &theirs);
     CHECK_INT(ours.count, 100);
-    if (ours.count != theirs.count || memcmp(ours.ids, theirs.ids, ours.count * sizeof *ours.ids)) CHECK_FAIL("seed %d gives other tokens", (int)seed);
+    if (ours.count != theirs.count || memcmp(ours.ids, theirs.ids, ours.count * sizeof *ours.ids))
+      CHECK_FAIL("seed %d gives other tokens", (int)seed);
     mlx_generation_clear(&ours);
     mlx_generation_clear(&theirs);
   }
@@ -196,4 +214,5 @@ TEST(the_same_seed_gives_the_same_tokens_on_the_gpu_and_on_the_cpu) {
 }
 
 GPU_TEST_MAIN(prepare, CASE(packed_weights_compute_on_the_gpu_what_they_do_on_the_cpu),
-              CASE(the_same_seed_gives_the_same_tokens_on_the_gpu_and_on_the_cpu), CASE(every_run_gives_the_same_bytes_in_groups_or_single_steps))
+              CASE(the_same_seed_gives_the_same_tokens_on_the_gpu_and_on_the_cpu),
+              CASE(every_run_gives_the_same_bytes_in_groups_or_single_steps))

@@ -1,4 +1,5 @@
-// The launches of the packed kernels: what packed.cu and attention_f32.cu assert and what a GPU has, for every shape that may come.
+// The launches of the packed kernels: what packed.cu and attention_f32.cu assert and what a GPU has, for
+// every shape that may come.
 #include "compiler/packed_ops.h"
 
 #include "tests/check.h"
@@ -17,8 +18,9 @@ static void check_tile(int64_t m, int64_t n, int64_t k, bool pair, bool hopper, 
   CHECK(t.m == 16 || t.m == 32 || t.m == 64 || t.m == 128);
   CHECK(t.stages >= 3 && t.split >= 1 && t.split <= 8 && t.split <= ceil_div(k, 128));
   CHECK(hopper || t.split == 1);
-  CHECK_INT(t.n % (16 * t.warps), 0);                          // every warp of a warpgroup has its 16 rows
-  CHECK(t.m * t.n * weights <= 128 * threads);                 // sums in registers: 128, and products as many or half of that
+  CHECK_INT(t.n % (16 * t.warps), 0);  // every warp of a warpgroup has its 16 rows
+  CHECK(t.m * t.n * weights <=
+        128 * threads);  // sums in registers: 128, and products as many or half of that
   CHECK(t.m * t.n * weights / threads + t.m / 2 <= (threads > 256 ? 128 : 192));
   CHECK(t.split == 1 || t.m * t.n * weights * 4 <= t.stages * t.m * 384);
   CHECK(shared <= (hopper ? 227 : 99) * 1024);
@@ -29,13 +31,18 @@ TEST(a_tile_is_one_that_the_kernel_takes_and_the_gpu_has_room_for) {
     for (size_t n = 0; n < COUNT(widths); ++n)
       for (size_t k = 0; k < COUNT(depths); ++k)
         for (size_t gpu = 0; gpu < COUNT(gpus); ++gpu)
-          for (int kind = 0; kind < 4; ++kind) check_tile(sizes[m], widths[n], depths[k], kind % 2, kind / 2, gpus[gpu]);
+          for (int kind = 0; kind < 4; ++kind)
+            check_tile(sizes[m], widths[n], depths[k], kind % 2, kind / 2, gpus[gpu]);
 }
 
 TEST(a_prompt_of_512_fills_an_h200) {
-  const struct { int64_t n, k; bool pair; } products[] = {{3072, 2048, false}, {2048, 2048, false}, {8192, 2048, true}, {2048, 8192, false}};
+  const struct {
+    int64_t n, k;
+    bool pair;
+  } products[] = {{3072, 2048, false}, {2048, 2048, false}, {8192, 2048, true}, {2048, 8192, false}};
   for (size_t i = 0; i < COUNT(products); ++i) {
-    const mlx_packed_tile_t t = mlx_packed_tile(512, products[i].n, products[i].k, products[i].pair, true, 132);
+    const mlx_packed_tile_t t =
+        mlx_packed_tile(512, products[i].n, products[i].k, products[i].pair, true, 132);
     const int64_t blocks = ceil_div(512, t.m) * ceil_div(products[i].n, t.n) * t.split;
     CHECK(blocks * 100 / (ceil_div(blocks, 132) * 132) >= 95);
   }
@@ -62,7 +69,8 @@ TEST(attention_fits_for_every_head_and_gpu) {
     for (int64_t head_dim = 16; head_dim <= 256; head_dim += 16)
       for (int64_t share = 1; share <= 8; share *= 2)
         for (int hopper = 0; hopper < 2; ++hopper) {
-          const mlx_attend_f32_tile_t t = mlx_attend_f32_tile(1, sizes[m], 4 * share, 4, head_dim, hopper, 132);
+          const mlx_attend_f32_tile_t t =
+              mlx_attend_f32_tile(1, sizes[m], 4 * share, 4, head_dim, hopper, 132);
           CHECK_INT(t.queries % (t.threads / 16), 0);
           CHECK_INT(t.step % 16, 0);
           CHECK(t.stages >= 1 && t.split >= 1 && t.split <= 8 && (hopper || t.split == 1));
@@ -70,6 +78,6 @@ TEST(attention_fits_for_every_head_and_gpu) {
         }
 }
 
-TEST_MAIN(CASE(a_tile_is_one_that_the_kernel_takes_and_the_gpu_has_room_for), CASE(a_prompt_of_512_fills_an_h200),
-          CASE(the_parts_hold_every_chunk_and_the_sums), CASE(a_stream_fits_any_gpu),
-          CASE(attention_fits_for_every_head_and_gpu))
+TEST_MAIN(CASE(a_tile_is_one_that_the_kernel_takes_and_the_gpu_has_room_for),
+          CASE(a_prompt_of_512_fills_an_h200), CASE(the_parts_hold_every_chunk_and_the_sums),
+          CASE(a_stream_fits_any_gpu), CASE(attention_fits_for_every_head_and_gpu))

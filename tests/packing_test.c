@@ -1,4 +1,5 @@
-// Packed matrices widen bit for bit: by hand for each kind and width, and against goldens that numpy made (tests/parity).
+// Packed matrices widen bit for bit: by hand for each kind and width, and against goldens that numpy made
+// (tests/parity).
 #include "models/import/packing.h"
 
 #include <float.h>
@@ -19,27 +20,36 @@ typedef struct packing_golden {
 
 #include "tests/goldens/packing.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // By hand
 
 #define ONE_AND_A_HALF 0x3e00  // f16
 #define MINUS_TWO 0xc000
 
-static mlx_tensor_t tensor(mlx_dtype_t dtype, const void *data) { return (mlx_tensor_t){.dtype = dtype, .data = data}; }
+static mlx_tensor_t tensor(mlx_dtype_t dtype, const void *data) {
+  return (mlx_tensor_t){.dtype = dtype, .data = data};
+}
 
 // One row of |bits| whose first codes are |codes|, made of the bytes |pack| over and over.
-static void check_mlx(int bits, int group, const uint8_t *pack, size_t pack_size, const int *codes, size_t code_count) {
+static void check_mlx(int bits, int group, const uint8_t *pack, size_t pack_size, const int *codes,
+                      size_t code_count) {
   uint8_t words[256];
   const uint16_t scales[2] = {ONE_AND_A_HALF, ONE_AND_A_HALF}, biases[2] = {MINUS_TWO, 0};
   float out[256];
   for (size_t i = 0; i < sizeof words; ++i) words[i] = pack[i % pack_size];
   const mlx_tensor_t parts[] = {tensor(MLX_U32, words), tensor(MLX_F16, scales), tensor(MLX_F16, biases)};
-  const mlx_packing_t packing = {.kind = MLX_PACKED_MLX, .bits = bits, .rows = 1, .columns = 2 * group, .group = group,
+  const mlx_packing_t packing = {.kind = MLX_PACKED_MLX,
+                                 .bits = bits,
+                                 .rows = 1,
+                                 .columns = 2 * group,
+                                 .group = group,
                                  .parts = {&parts[0], &parts[1], &parts[2]}};
   mlx_packing_widen(&packing, 0, 1, out);
   for (int i = 0; i < 2 * group; ++i) {
     const float expected = 1.5f * (float)codes[(size_t)i % code_count] + (i < group ? -2.0f : 0.0f);
-    if (out[i] != expected) CHECK_FAIL("%d bits, groups of %d: element %d is %g, expected %g", bits, group, i, (double)out[i], (double)expected);
+    if (out[i] != expected)
+      CHECK_FAIL("%d bits, groups of %d: element %d is %g, expected %g", bits, group, i, (double)out[i],
+                 (double)expected);
   }
 }
 
@@ -62,7 +72,11 @@ TEST(gptq_codes_and_zero_points_are_read_by_hand) {
   uint16_t scales[8];
   for (int i = 0; i < 8; ++i) scales[i] = i % 2 ? MINUS_TWO : ONE_AND_A_HALF;
   const mlx_tensor_t parts[] = {tensor(MLX_I32, codes), tensor(MLX_F16, scales), tensor(MLX_I32, zeros)};
-  mlx_packing_t packing = {.kind = MLX_PACKED_GPTQ, .bits = 4, .rows = 8, .columns = 8, .group = 8,
+  mlx_packing_t packing = {.kind = MLX_PACKED_GPTQ,
+                           .bits = 4,
+                           .rows = 8,
+                           .columns = 8,
+                           .group = 8,
                            .parts = {&parts[0], &parts[1], &parts[2]}};
   for (int less_one = 0; less_one < 2; ++less_one) {
     float out[8][8];
@@ -82,7 +96,11 @@ TEST(awq_codes_are_put_back_in_order_by_hand) {
   uint16_t scales[8];
   for (int i = 0; i < 8; ++i) scales[i] = i == 3 ? MINUS_TWO : ONE_AND_A_HALF;
   const mlx_tensor_t parts[] = {tensor(MLX_I32, codes), tensor(MLX_F16, scales), tensor(MLX_I32, zeros)};
-  const mlx_packing_t packing = {.kind = MLX_PACKED_AWQ, .bits = 4, .rows = 8, .columns = 8, .group = 8,
+  const mlx_packing_t packing = {.kind = MLX_PACKED_AWQ,
+                                 .bits = 4,
+                                 .rows = 8,
+                                 .columns = 8,
+                                 .group = 8,
                                  .parts = {&parts[0], &parts[1], &parts[2]}};
   float out[8][8];
   codes[5] ^= 0x00100000;  // row 3 of column 5 is 2: the sixth code of the word
@@ -93,20 +111,26 @@ TEST(awq_codes_are_put_back_in_order_by_hand) {
 }
 
 TEST(gptq_columns_follow_their_group_index) {
-  const uint32_t codes[16] = {0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111,
-                              0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111};
+  const uint32_t codes[16] = {0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111,
+                              0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111, 0x11111111,
+                              0x11111111, 0x11111111, 0x11111111, 0x11111111};
   const uint32_t zeros[2] = {0, 0x33333333}, groups[16] = {1, 0, 0, 1, 1, 1, 0, 1, 0, 0, 0, 0, 1, 0, 1, 0};
   uint16_t scales[2][8];
   for (int i = 0; i < 8; ++i) scales[0][i] = ONE_AND_A_HALF, scales[1][i] = MINUS_TWO;
-  const mlx_tensor_t parts[] = {tensor(MLX_I32, codes), tensor(MLX_F16, scales), tensor(MLX_I32, zeros), tensor(MLX_I32, groups)};
-  const mlx_packing_t packing = {.kind = MLX_PACKED_GPTQ, .bits = 4, .rows = 8, .columns = 16, .group = 8,
+  const mlx_tensor_t parts[] = {tensor(MLX_I32, codes), tensor(MLX_F16, scales), tensor(MLX_I32, zeros),
+                                tensor(MLX_I32, groups)};
+  const mlx_packing_t packing = {.kind = MLX_PACKED_GPTQ,
+                                 .bits = 4,
+                                 .rows = 8,
+                                 .columns = 16,
+                                 .group = 8,
                                  .parts = {&parts[0], &parts[1], &parts[2], &parts[3]}};
   float out[16];
   mlx_packing_widen(&packing, 6, 1, out);
   for (int i = 0; i < 16; ++i) CHECK(out[i] == (groups[i] ? 4.0f : 1.5f));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Goldens: the generator of tests/parity/packing_goldens.py, call for call
 
 static uint64_t state;
@@ -171,7 +195,8 @@ static void check_words(const packing_golden_t *g, size_t number, const float *o
   for (size_t i = 0; i < 3; ++i) {
     uint32_t word;
     memcpy(&word, &out[count - 3 + i], sizeof word);
-    if (word != g->last[i]) CHECK_FAIL("golden %zu: word %zu from the end is %08x, expected %08x", number, 2 - i, word, g->last[i]);
+    if (word != g->last[i])
+      CHECK_FAIL("golden %zu: word %zu from the end is %08x, expected %08x", number, 2 - i, word, g->last[i]);
   }
   if (digest != g->digest) CHECK_FAIL("golden %zu: the last words are right, but not all", number);
 }
@@ -183,11 +208,16 @@ static void check_golden(const packing_golden_t *g, size_t number) {
   CHECK(rows * columns <= sizeof out / sizeof *out);
   state = number;
   mlx_tensor_t parts[MLX_PART_COUNT] = {0};
-  parts[0] = mxfp4 ? draw_bytes(rows * columns / 2) : draw_words(mlx ? MLX_U32 : MLX_I32, rows * columns * (size_t)g->bits / 32);
+  parts[0] = mxfp4 ? draw_bytes(rows * columns / 2)
+                   : draw_words(mlx ? MLX_U32 : MLX_I32, rows * columns * (size_t)g->bits / 32);
   parts[1] = mxfp4 ? draw_bytes(rows * groups) : draw_floats(g->dtype, rows * groups);
   if (!mxfp4) parts[2] = mlx ? draw_floats(g->dtype, rows * groups) : draw_words(MLX_I32, rows / 8 * groups);
   if (g->act_order) parts[3] = draw_groups(columns, (uint32_t)groups);
-  mlx_packing_t packing = {.kind = g->kind, .bits = g->bits, .rows = g->rows, .columns = g->columns, .group = g->group,
+  mlx_packing_t packing = {.kind = g->kind,
+                           .bits = g->bits,
+                           .rows = g->rows,
+                           .columns = g->columns,
+                           .group = g->group,
                            .zeros_less_one = g->zeros_less_one};
   for (int i = 0; i < MLX_PART_COUNT; ++i) packing.parts[i] = parts[i].data ? &parts[i] : NULL;
   for (int64_t row = 0; row < g->rows;) {  // in unequal steps: where a row is cut off must not matter
@@ -202,10 +232,12 @@ static void check_golden(const packing_golden_t *g, size_t number) {
 }
 
 TEST(random_matrices_widen_to_what_numpy_and_transformers_say) {
-  for (size_t i = 0; i < sizeof packing_goldens / sizeof *packing_goldens; ++i) check_golden(&packing_goldens[i], i);
+  for (size_t i = 0; i < sizeof packing_goldens / sizeof *packing_goldens; ++i)
+    check_golden(&packing_goldens[i], i);
 }
 
-// Every code under every scale, as transformers' convert_moe_packed_tensors has them at the ends: subnormal numbers, and infinity.
+// Every code under every scale, as transformers' convert_moe_packed_tensors has them at the ends: subnormal
+// numbers, and infinity.
 TEST(mxfp4_codes_under_every_scale_are_read_by_hand) {
   static const double values[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   uint8_t codes[16];
@@ -213,7 +245,12 @@ TEST(mxfp4_codes_under_every_scale_are_read_by_hand) {
   for (int s = 0; s < 256; ++s) {
     const uint8_t scale = (uint8_t)s;
     const mlx_tensor_t parts[] = {tensor(MLX_U8, codes), tensor(MLX_U8, &scale)};
-    const mlx_packing_t packing = {.kind = MLX_PACKED_MXFP4, .bits = 4, .rows = 1, .columns = 32, .group = 32, .stack = 1,
+    const mlx_packing_t packing = {.kind = MLX_PACKED_MXFP4,
+                                   .bits = 4,
+                                   .rows = 1,
+                                   .columns = 32,
+                                   .group = 32,
+                                   .stack = 1,
                                    .parts = {&parts[0], &parts[1]}};
     float out[32];
     mlx_packing_widen(&packing, 0, 1, out);
@@ -226,7 +263,7 @@ TEST(mxfp4_codes_under_every_scale_are_read_by_hand) {
   }
 }
 
-TEST_MAIN(CASE(mxfp4_codes_under_every_scale_are_read_by_hand), CASE(mlx_codes_of_every_width_are_read_by_hand),
-          CASE(gptq_codes_and_zero_points_are_read_by_hand),
+TEST_MAIN(CASE(mxfp4_codes_under_every_scale_are_read_by_hand),
+          CASE(mlx_codes_of_every_width_are_read_by_hand), CASE(gptq_codes_and_zero_points_are_read_by_hand),
           CASE(awq_codes_are_put_back_in_order_by_hand), CASE(gptq_columns_follow_their_group_index),
           CASE(random_matrices_widen_to_what_numpy_and_transformers_say))

@@ -1,5 +1,5 @@
-// What a packed archive holds is bit for bit what widening gives, for every type of GGUF and every packing of a directory that stays
-// packed; and what does not is stored as plain numbers.
+// What a packed archive holds is bit for bit what widening gives, for every type of GGUF and every packing of
+// a directory that stays packed; and what does not is stored as plain numbers.
 #include "compiler/panels.h"
 
 #include "artifact/archive.h"
@@ -11,7 +11,7 @@
 #define ROWS 40  // two panels and a half
 #define COLUMNS 512
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reading panels by the table alone
 
 static float number_at(const mlx_panel_info_t *info, const uint8_t *numbers, int nth, int row) {
@@ -32,14 +32,18 @@ static int code_at(const mlx_panel_info_t *info, const uint8_t *codes, int colum
 
 // Of a block's own, and of the numbers before 8 blocks.
 static size_t scale_bytes(const mlx_panel_info_t *info) {
-  return (size_t)(info->scales + info->offsets) * MLX_PANEL_ROWS * (info->grouped ? 1 : mlx_dtype_info(info->number)->block_bytes);
+  return (size_t)(info->scales + info->offsets) * MLX_PANEL_ROWS *
+         (info->grouped ? 1 : mlx_dtype_info(info->number)->block_bytes);
 }
 static size_t group_bytes(const mlx_panel_info_t *info) {
-  return info->grouped ? (info->offsets ? 2u : 1u) * MLX_PANEL_ROWS * mlx_dtype_info(info->number)->block_bytes : 0;
+  return info->grouped
+             ? (info->offsets ? 2u : 1u) * MLX_PANEL_ROWS * mlx_dtype_info(info->number)->block_bytes
+             : 0;
 }
 
 // The |nth| of a block's scales and offsets.
-static float factor_at(const mlx_panel_info_t *info, const uint8_t *group, const uint8_t *block, int nth, int row) {
+static float factor_at(const mlx_panel_info_t *info, const uint8_t *group, const uint8_t *block, int nth,
+                       int row) {
   if (!info->grouped) return number_at(info, block, nth, row);
   const uint8_t byte = block[nth * MLX_PANEL_ROWS + row];
   const int factor = info->code_bits == 8 && info->least_code < 0 ? (int8_t)byte : byte;
@@ -53,10 +57,13 @@ static float element_at(mlx_panel_format_t format, const uint8_t *matrix, int ro
   if (!info->code_bits) return number_at(info, panel, column, row);
   const int nth = column / MLX_PANEL_BLOCK, half = column % MLX_PANEL_BLOCK / 16;
   const size_t own = scale_bytes(info) + (size_t)(MLX_PANEL_BLOCK * MLX_PANEL_ROWS * info->code_bits) / 8;
-  const uint8_t *group = panel + (size_t)(nth / 8) * (group_bytes(info) + 8 * own), *block = group + group_bytes(info) + (size_t)(nth % 8) * own;
+  const uint8_t *group = panel + (size_t)(nth / 8) * (group_bytes(info) + 8 * own),
+                *block = group + group_bytes(info) + (size_t)(nth % 8) * own;
   const int code = code_at(info, block + scale_bytes(info), column % MLX_PANEL_BLOCK, row);
   const float product = factor_at(info, group, block, info->scales == 2 ? half : 0, row) * (float)code;
-  return info->offsets ? product + factor_at(info, group, block, info->scales + (info->offsets == 2 ? half : 0), row) : product;
+  return info->offsets
+             ? product + factor_at(info, group, block, info->scales + (info->offsets == 2 ? half : 0), row)
+             : product;
 }
 
 TEST(the_table_says_how_long_a_block_is) {
@@ -68,12 +75,13 @@ TEST(the_table_says_how_long_a_block_is) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // One matrix through the door that the compiler uses, packed and widened
 
 static char folders[2][32];
 
-static mlx_map_t write_archive(const mlx_model_t *model, mlx_storage_t storage, char *folder, mlx_archive_t *out_archive) {
+static mlx_map_t write_archive(const mlx_model_t *model, mlx_storage_t storage, char *folder,
+                               mlx_archive_t *out_archive) {
   char path[64];
   strcpy(folder, "/tmp/mlxcel-panels-XXXXXX");
   CHECK(mkdtemp(folder));
@@ -91,7 +99,8 @@ static void check_exact(const char *name, mlx_weight_t *weight, mlx_stored_kind_
   const mlx_storage_t packed = {.dtype = MLX_F32, .layout = MLX_LAYOUT_PACKED}, plain = {.dtype = MLX_F32};
   const mlx_stored_t stored = mlx_weight_stored(weight, packed);
   mlx_archive_t archives[2];
-  mlx_map_t maps[2] = {write_archive(&model, packed, folders[0], &archives[0]), write_archive(&model, plain, folders[1], &archives[1])};
+  mlx_map_t maps[2] = {write_archive(&model, packed, folders[0], &archives[0]),
+                       write_archive(&model, plain, folders[1], &archives[1])};
   if (stored.kind != kind) CHECK_FAIL("%s is stored as kind %d, expected %d", name, stored.kind, kind);
   CHECK_INT(archives[0].entries[0].size, mlx_panels_bytes(stored.format, ROWS, COLUMNS));
   for (int row = 0; row < ROWS; ++row) {
@@ -99,8 +108,10 @@ static void check_exact(const char *name, mlx_weight_t *weight, mlx_stored_kind_
       const float value = element_at(stored.format, archives[0].entries[0].data, row, column);
       float expected;
       memcpy(&expected, archives[1].entries[0].data + 4 * (size_t)(row * COLUMNS + column), sizeof expected);
-      if (memcmp(&value, &expected, sizeof value) && !(value == 0 && expected == 0)) {  // the sign of a zero may differ
-        CHECK_FAIL("%s: element %d of row %d is %a, expected %a", name, column, row, (double)value, (double)expected);
+      if (memcmp(&value, &expected, sizeof value) &&
+          !(value == 0 && expected == 0)) {  // the sign of a zero may differ
+        CHECK_FAIL("%s: element %d of row %d is %a, expected %a", name, column, row, (double)value,
+                   (double)expected);
       }
     }
   }
@@ -112,7 +123,8 @@ static void check_exact(const char *name, mlx_weight_t *weight, mlx_stored_kind_
 }
 
 static mlx_weight_t weight_of(mlx_dtype_t dtype, const void *data) {
-  mlx_weight_t weight = {.name = (char *)(uintptr_t)"w", .order = MLX_ROWS_INTERLEAVED_HALVES, .order_head_dim = 8};
+  mlx_weight_t weight = {
+      .name = (char *)(uintptr_t)"w", .order = MLX_ROWS_INTERLEAVED_HALVES, .order_head_dim = 8};
   weight.tensor = (mlx_tensor_t){.dtype = dtype, .rank = 2, .dims = {ROWS, COLUMNS}, .data = data};
   return weight;
 }
@@ -123,35 +135,44 @@ TEST(every_packed_type_of_gguf_is_repacked_without_loss) {
   for (size_t i = 0; i < RANDOM_PACKED_TYPES; ++i) {
     const mlx_dtype_info_t *info = mlx_dtype_info(random_packed_types[i].dtype);
     const size_t blocks = ROWS * COLUMNS / info->block_elements;
-    for (size_t k = 0; k < blocks; ++k) random_block(&random_packed_types[i], &state, bytes + k * info->block_bytes);
+    for (size_t k = 0; k < blocks; ++k)
+      random_block(&random_packed_types[i], &state, bytes + k * info->block_bytes);
     mlx_weight_t weight = weight_of(random_packed_types[i].dtype, bytes);
     weight.tensor.size = blocks * info->block_bytes;
     check_exact(info->name, &weight, MLX_STORED_CODES);
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Packed directories
 
 static uint8_t part_bytes[MLX_PART_COUNT][ROWS * COLUMNS * 8];
 static mlx_tensor_t part_tensors[MLX_PART_COUNT];
 
 // Any words for codes and zero points; scales and offsets of ordinary size with all the bits their type has.
-static mlx_weight_t random_packing(mlx_packing_kind_t kind, int bits, int group, mlx_dtype_t scales, uint64_t *state) {
+static mlx_weight_t random_packing(mlx_packing_kind_t kind, int bits, int group, mlx_dtype_t scales,
+                                   uint64_t *state) {
   const int numbers = ROWS * COLUMNS / group;
   for (int part = 0; part < MLX_PART_COUNT; ++part) {
     const bool floats = part == MLX_PART_SCALES || (part == MLX_PART_OFFSETS && kind == MLX_PACKED_MLX);
-    for (size_t i = 0; i < sizeof part_bytes[part]; ++i) part_bytes[part][i] = (uint8_t)(random_bits(state) >> 8);
+    for (size_t i = 0; i < sizeof part_bytes[part]; ++i)
+      part_bytes[part][i] = (uint8_t)(random_bits(state) >> 8);
     for (int i = 0; floats && i < numbers; ++i) {
       const float value = 0.01f * random_normal(state);
-      mlx_dtype_info(scales)->from_f32(&value, 1, part_bytes[part] + (size_t)i * mlx_dtype_info(scales)->block_bytes);
+      mlx_dtype_info(scales)->from_f32(&value, 1,
+                                       part_bytes[part] + (size_t)i * mlx_dtype_info(scales)->block_bytes);
     }
     part_tensors[part] = (mlx_tensor_t){.dtype = floats ? scales : MLX_I32, .data = part_bytes[part]};
   }
   mlx_weight_t weight = weight_of(MLX_U32, part_bytes[MLX_PART_CODES]);
   weight.order = MLX_ROWS_AS_STORED;
   weight.tensor.size = (size_t)(ROWS * COLUMNS * bits) / 8;
-  weight.packing = (mlx_packing_t){.kind = kind, .bits = bits, .rows = ROWS, .columns = COLUMNS, .group = group, .zeros_less_one = kind == MLX_PACKED_GPTQ,
+  weight.packing = (mlx_packing_t){.kind = kind,
+                                   .bits = bits,
+                                   .rows = ROWS,
+                                   .columns = COLUMNS,
+                                   .group = group,
+                                   .zeros_less_one = kind == MLX_PACKED_GPTQ,
                                    .parts = {&part_tensors[0], &part_tensors[1], &part_tensors[2]}};
   return weight;
 }
@@ -159,22 +180,27 @@ static mlx_weight_t random_packing(mlx_packing_kind_t kind, int bits, int group,
 TEST(mlx_of_every_width_group_and_scale_stays_packed_without_loss) {
   static const int bits[] = {2, 3, 4, 6, 8};
   static const mlx_dtype_t types[] = {MLX_F16, MLX_BF16, MLX_F32};
-  static const mlx_panel_format_t formats[3][2] = {{MLX_PANEL_Q4_1, MLX_PANEL_Q8_1}, {MLX_PANEL_Q4_BF16, MLX_PANEL_Q8_BF16}, {MLX_PANEL_Q4_WIDE, MLX_PANEL_Q8_WIDE}};
+  static const mlx_panel_format_t formats[3][2] = {{MLX_PANEL_Q4_1, MLX_PANEL_Q8_1},
+                                                   {MLX_PANEL_Q4_BF16, MLX_PANEL_Q8_BF16},
+                                                   {MLX_PANEL_Q4_WIDE, MLX_PANEL_Q8_WIDE}};
   uint64_t state = 29;
   for (int i = 0; i < 5 * 3 * 3; ++i) {
     char name[64];
     const int width = bits[i / 9], group = 32 << i % 3, type = i / 3 % 3;
-    snprintf(name, sizeof name, "MLX of %d bits in groups of %d, %s", width, group, mlx_dtype_info(types[type])->name);
+    snprintf(name, sizeof name, "MLX of %d bits in groups of %d, %s", width, group,
+             mlx_dtype_info(types[type])->name);
     mlx_weight_t weight = random_packing(MLX_PACKED_MLX, width, group, types[type], &state);
     check_exact(name, &weight, MLX_STORED_CODES);
-    CHECK_INT(mlx_weight_stored(&weight, (mlx_storage_t){.layout = MLX_LAYOUT_PACKED}).format, formats[type][width > 4]);
+    CHECK_INT(mlx_weight_stored(&weight, (mlx_storage_t){.layout = MLX_LAYOUT_PACKED}).format,
+              formats[type][width > 4]);
   }
 }
 
 TEST(gptq_and_awq_stay_packed_where_neighbours_share_a_scale) {
   static const mlx_dtype_t types[] = {MLX_F16, MLX_BF16, MLX_F32};
   static int32_t in_order[COLUMNS], out_of_order[COLUMNS];
-  const mlx_tensor_t ordered = {.dtype = MLX_I32, .data = (const uint8_t *)in_order}, unordered = {.dtype = MLX_I32, .data = (const uint8_t *)out_of_order};
+  const mlx_tensor_t ordered = {.dtype = MLX_I32, .data = (const uint8_t *)in_order},
+                     unordered = {.dtype = MLX_I32, .data = (const uint8_t *)out_of_order};
   uint64_t state = 31;
   for (int i = 0; i < COLUMNS; ++i) {
     in_order[i] = i / 64;
@@ -194,4 +220,5 @@ TEST(gptq_and_awq_stay_packed_where_neighbours_share_a_scale) {
 }
 
 TEST_MAIN(CASE(the_table_says_how_long_a_block_is), CASE(every_packed_type_of_gguf_is_repacked_without_loss),
-          CASE(mlx_of_every_width_group_and_scale_stays_packed_without_loss), CASE(gptq_and_awq_stay_packed_where_neighbours_share_a_scale))
+          CASE(mlx_of_every_width_group_and_scale_stays_packed_without_loss),
+          CASE(gptq_and_awq_stay_packed_where_neighbours_share_a_scale))

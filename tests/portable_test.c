@@ -1,5 +1,5 @@
-// Portable models: one bundle with code for every level of CPU, of which the runtime takes the best that this machine runs; and what
-// happens to code that it does not run.
+// Portable models: one bundle with code for every level of CPU, of which the runtime takes the best that this
+// machine runs; and what happens to code that it does not run.
 #include "artifact/manifest.h"
 #include "base/cpu.h"
 #include "compiler/kernels.h"
@@ -24,7 +24,8 @@ static const char *portable_bundle(void) {
   command_t run;
   const char *model = random_llama_write(&shape, root, "model");
   snprintf(bundle, sizeof bundle, "%s/portable.mlxb", root);
-  RUN(&run, "compile", model, "--target", "cpu:portable", "--ctx", "128", "--kernels", "required", "-v", "-o", bundle);
+  RUN(&run, "compile", model, "--target", "cpu:portable", "--ctx", "128", "--kernels", "required", "-v", "-o",
+      bundle);
   if (run.exit_code) CHECK_FAIL("%s", run.err);
   CHECK_CONTAINS(run.err, "target: cpu:portable\nkernels: network\nlevels: ");
   command_free(&run);
@@ -36,7 +37,8 @@ static char *say(const char *level) {
   command_t run;
   const char *portable = portable_bundle();
   if (level) {
-    RUN(&run, "run", "-m", portable, "-p", PROMPT, "--temp", "0", "-n", "24", "--ignore-eos", "--json", "-v", "--cpu-level", level);
+    RUN(&run, "run", "-m", portable, "-p", PROMPT, "--temp", "0", "-n", "24", "--ignore-eos", "--json", "-v",
+        "--cpu-level", level);
   } else {
     RUN(&run, "run", "-m", portable, "-p", PROMPT, "--temp", "0", "-n", "24", "--ignore-eos", "--json", "-v");
   }
@@ -80,7 +82,9 @@ TEST(it_has_a_module_for_each_level_and_one_archive) {
 }
 
 // A level of the architecture that this machine is not.
-static const char *foreign_level(void) { return mlx_cpu_level_here()->arch == MLX_AARCH64 ? "x86-64-v3" : "aarch64"; }
+static const char *foreign_level(void) {
+  return mlx_cpu_level_here()->arch == MLX_AARCH64 ? "x86-64-v3" : "aarch64";
+}
 
 TEST(code_for_another_cpu_is_refused_with_both_names_and_the_way_out) {
   command_t run;
@@ -94,7 +98,9 @@ TEST(code_for_another_cpu_is_refused_with_both_names_and_the_way_out) {
   CHECK_INT(run.exit_code, MLX_UNAVAILABLE);
   snprintf(expected, sizeof expected, "was compiled for %s, which this CPU (%s) does not run", target, here);
   CHECK_CONTAINS(run.err, expected);
-  CHECK_CONTAINS(run.err, "hint: compile it here: mlxcel compile MODEL --target cpu; or for every kind of CPU: --target cpu:portable");
+  CHECK_CONTAINS(run.err,
+                 "hint: compile it here: mlxcel compile MODEL --target cpu; or for every kind of CPU: "
+                 "--target cpu:portable");
   command_free(&run);
 }
 
@@ -104,13 +110,16 @@ TEST(a_level_that_cannot_be_is_refused) {
   if (mlx_kernels_have_level(foreign_level())) {
     RUN(&run, "run", "-m", portable_bundle(), "-p", PROMPT, "-n", "1", "--cpu-level", foreign_level());
     CHECK_INT(run.exit_code, MLX_UNAVAILABLE);
-    snprintf(expected, sizeof expected, "code for %s was asked for, which this CPU (%s) does not run", foreign_level(), mlx_cpu_level_here()->name);
+    snprintf(expected, sizeof expected, "code for %s was asked for, which this CPU (%s) does not run",
+             foreign_level(), mlx_cpu_level_here()->name);
     CHECK_CONTAINS(run.err, expected);
     command_free(&run);
   }
-  RUN(&run, "run", "-m", random_llama_write(&shape, root, "model"), "-p", PROMPT, "-n", "1", "--cpu-level", foreign_level());
+  RUN(&run, "run", "-m", random_llama_write(&shape, root, "model"), "-p", PROMPT, "-n", "1", "--cpu-level",
+      foreign_level());
   CHECK_INT(run.exit_code, MLX_UNAVAILABLE);
-  snprintf(expected, sizeof expected, "this CPU (%s) does not run code for %s", mlx_cpu_level_here()->name, foreign_level());
+  snprintf(expected, sizeof expected, "this CPU (%s) does not run code for %s", mlx_cpu_level_here()->name,
+           foreign_level());
   CHECK_CONTAINS(run.err, expected);
   command_free(&run);
   RUN(&run, "run", "-m", portable_bundle(), "-p", PROMPT, "-n", "1", "--cpu-level", "x86-64-v2");
@@ -121,7 +130,8 @@ TEST(a_level_that_cannot_be_is_refused) {
   CHECK_INT(run.exit_code, MLX_USAGE);
   CHECK_CONTAINS(run.err, "unknown CPU level 'z80'\nhint: levels: x86-64, ");
   command_free(&run);
-  RUN(&run, "compile", in_root("model"), "--target", "cpu:portable", "--emit", "vmfb", "-o", in_root("x.vmfb"));
+  RUN(&run, "compile", in_root("model"), "--target", "cpu:portable", "--emit", "vmfb", "-o",
+      in_root("x.vmfb"));
   CHECK_INT(run.exit_code, MLX_USAGE);
   CHECK_CONTAINS(run.err, "a portable model has several modules");
   command_free(&run);
@@ -129,15 +139,18 @@ TEST(a_level_that_cannot_be_is_refused) {
 
 // Machines that are not here, by an emulator: one with SSE4.2 at most, and one with AVX2.
 TEST(an_older_cpu_takes_the_code_that_it_runs) {
-  static const struct { const char *cpu, *level; } machines[] = {{"Nehalem", "x86-64"}, {"Haswell", "x86-64-v3"}};
+  static const struct {
+    const char *cpu, *level;
+  } machines[] = {{"Nehalem", "x86-64"}, {"Haswell", "x86-64-v3"}};
   static const char emulator[] = "qemu-x86_64-static";
 #ifdef __x86_64__
   const bool is_x86 = true;
 #else
   const bool is_x86 = false;
 #endif
-  const char *why_not = !is_x86                                  ? "this mlxcel is of another architecture"
-                        : system("command -v qemu-x86_64-static >/dev/null") ? "qemu-x86_64-static is not installed"
+  const char *why_not = !is_x86 ? "this mlxcel is of another architecture"
+                        : system("command -v qemu-x86_64-static >/dev/null")
+                            ? "qemu-x86_64-static is not installed"
                         : !mlx_kernels_have_level("x86-64") ? "this mlxcel has no code for x86-64"
                         : MLXCEL_SANITIZED                  ? "AddressSanitizer does not run under qemu"
                                                             : NULL;
@@ -148,8 +161,23 @@ TEST(an_older_cpu_takes_the_code_that_it_runs) {
   for (size_t i = 0; i < sizeof machines / sizeof *machines; ++i) {
     command_t run;
     char expected[64];
-    const char *const argv[] = {emulator, "-cpu", machines[i].cpu, MLXCEL_BINARY, "run", "-m", portable_bundle(), "-p", PROMPT, "--temp", "0",
-                                "-n", "1", "-t", "1", "-v", NULL};
+    const char *const argv[] = {emulator,
+                                "-cpu",
+                                machines[i].cpu,
+                                MLXCEL_BINARY,
+                                "run",
+                                "-m",
+                                portable_bundle(),
+                                "-p",
+                                PROMPT,
+                                "--temp",
+                                "0",
+                                "-n",
+                                "1",
+                                "-t",
+                                "1",
+                                "-v",
+                                NULL};
     command_start(&run, argv);
     command_wait(&run);
     if (run.exit_code) CHECK_FAIL("%s: %s", machines[i].cpu, run.err);
@@ -162,7 +190,8 @@ TEST(an_older_cpu_takes_the_code_that_it_runs) {
 TEST(a_module_that_is_missing_is_named) {
   command_t run;
   char path[128], hidden[128];
-  snprintf(path, sizeof path, "%s/%s", portable_bundle(), mlx_bundle_module(mlx_kernels_cpu_level("host")).text);
+  snprintf(path, sizeof path, "%s/%s", portable_bundle(),
+           mlx_bundle_module(mlx_kernels_cpu_level("host")).text);
   snprintf(hidden, sizeof hidden, "%s/hidden", root);
   CHECK(!rename(path, hidden));
   RUN(&run, "run", "-m", portable_bundle(), "-p", PROMPT, "-n", "1");
@@ -173,10 +202,12 @@ TEST(a_module_that_is_missing_is_named) {
 }
 
 int main(int argc, char **argv) {
-  static const check_case_t cases[] = {
-      CASE(every_level_of_this_machine_says_the_same_and_the_best_is_taken), CASE(it_has_a_module_for_each_level_and_one_archive),
-      CASE(code_for_another_cpu_is_refused_with_both_names_and_the_way_out), CASE(a_level_that_cannot_be_is_refused),
-      POSIX_CASE(an_older_cpu_takes_the_code_that_it_runs), CASE(a_module_that_is_missing_is_named)};
+  static const check_case_t cases[] = {CASE(every_level_of_this_machine_says_the_same_and_the_best_is_taken),
+                                       CASE(it_has_a_module_for_each_level_and_one_archive),
+                                       CASE(code_for_another_cpu_is_refused_with_both_names_and_the_way_out),
+                                       CASE(a_level_that_cannot_be_is_refused),
+                                       POSIX_CASE(an_older_cpu_takes_the_code_that_it_runs),
+                                       CASE(a_module_that_is_missing_is_named)};
   if (!mkdtemp(root)) return 1;
   const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
   mlx_status_free(mlx_remove_tree(root));

@@ -67,7 +67,8 @@ static bool is_gone(pid_t pid) {
 }
 
 TEST(both_streams_and_the_head_are_in_the_log) {
-  mlx_process_options_t options = {.argv = SHELL("echo out; echo err >&2; exit 7"), .log_path = log_path, .log_head = "head\n"};
+  mlx_process_options_t options = {
+      .argv = SHELL("echo out; echo err >&2; exit 7"), .log_path = log_path, .log_head = "head\n"};
   mlx_process_result_t result;
   CHECK_OK(mlx_process_run(&options, &result));
   CHECK_INT(result.exit_code, 7);
@@ -94,7 +95,8 @@ TEST(a_signal_is_told_from_an_exit) {
 }
 
 TEST(a_missing_tool_is_an_error_with_its_name) {
-  mlx_process_options_t options = {.argv = (const char *const[]){"/no/such/tool", NULL}, .log_path = log_path};
+  mlx_process_options_t options = {.argv = (const char *const[]){"/no/such/tool", NULL},
+                                   .log_path = log_path};
   mlx_process_result_t result;
   CHECK_ERROR(mlx_process_run(&options, &result), MLX_NOT_FOUND, "/no/such/tool");
   options.argv = (const char *const[]){"/dev/null", NULL};
@@ -135,8 +137,9 @@ TEST(a_time_limit_ends_the_whole_family) {
 }
 
 TEST(a_child_that_ignores_sigterm_is_killed) {
-  mlx_process_options_t options = {
-      .argv = SHELL("trap '' TERM; while :; do sleep 0.1; done"), .log_path = log_path, .time_limit_seconds = 0.2};
+  mlx_process_options_t options = {.argv = SHELL("trap '' TERM; while :; do sleep 0.1; done"),
+                                   .log_path = log_path,
+                                   .time_limit_seconds = 0.2};
   mlx_process_result_t result;
   CHECK_OK(mlx_process_run(&options, &result));
   CHECK(result.timed_out);
@@ -156,7 +159,8 @@ TEST(what_a_child_leaves_running_ends_with_it) {
 TEST(a_child_dies_with_us) {
   pid_t middle = fork();
   if (!middle) {
-    mlx_process_options_t options = {.argv = SHELL("echo $$ > orphan; exec sleep 1000"), .log_path = log_path};
+    mlx_process_options_t options = {.argv = SHELL("echo $$ > orphan; exec sleep 1000"),
+                                     .log_path = log_path};
     mlx_process_result_t result;
     mlx_status_free(mlx_process_run(&options, &result));
     _exit(0);
@@ -174,7 +178,8 @@ static bool stop_at_third(void *user, double elapsed_seconds) {
 
 TEST(tick_is_called_and_can_stop_the_child) {
   int ticks = 0;
-  mlx_process_options_t options = {.argv = SHELL("exec sleep 1000"), .log_path = log_path, .tick = stop_at_third, .user = &ticks};
+  mlx_process_options_t options = {
+      .argv = SHELL("exec sleep 1000"), .log_path = log_path, .tick = stop_at_third, .user = &ticks};
   mlx_process_result_t result;
   CHECK_OK(mlx_process_run(&options, &result));
   CHECK_INT(ticks, 3);

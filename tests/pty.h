@@ -65,7 +65,8 @@ static inline void pty_wait_for(pty_t *pty, const char *text) {
       return;
     }
     if (!there || command_now() > end)
-      CHECK_FAIL("'%s' was not shown%s; after what was waited for before came:\n%s", text, there ? "" : " before the program ended",
+      CHECK_FAIL("'%s' was not shown%s; after what was waited for before came:\n%s", text,
+                 there ? "" : " before the program ended",
                  pty->shown.data ? pty->shown.data + pty->seen : "");
     there = pty_read(pty, 100);
   }

@@ -13,8 +13,9 @@
 
 #define WEIGHTS "model-00001-of-00002.safetensors"
 #define FILES 6
-static const char *const files[FILES] = {"config.json", "generation_config.json", "tokenizer.json", WEIGHTS, "model-00002-of-00002.safetensors",
-                                         "model.safetensors.index.json"};
+static const char *const files[FILES] = {
+    "config.json", "generation_config.json",           "tokenizer.json",
+    WEIGHTS,       "model-00002-of-00002.safetensors", "model.safetensors.index.json"};
 
 static char cache[96];
 static server_t server;
@@ -46,7 +47,10 @@ static void start(void) {
   put(TINY "/tokenizer.json", in_folder("hub/acme/tiny/pytorch_model.bin"));
   put(TINY_GGUF, in_folder("hub/acme/tiny-GGUF/tiny-F32.gguf"));
   put(TINY "/tokenizer.json", in_folder("hub/acme/tiny-GGUF/tiny-Q8_0.gguf"));
-  server_start(&server, (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/hub_server.py", in_folder("hub"), NULL}, "http");
+  server_start(
+      &server,
+      (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/hub_server.py", in_folder("hub"), NULL},
+      "http");
   atexit(clean_up);
   setenv("HF_ENDPOINT", server.url, 1);
   setenv("HF_HOME", in_folder("home"), 1);
@@ -128,7 +132,8 @@ TEST(quantisations_of_a_model_lie_side_by_side) {
   CHECK_OK(mlx_pull_hub("hf:acme/tiny-GGUF:tiny-Q8_0.gguf", &options, &q8));
   CHECK_INT(names_in(model_folder), 2);
   CHECK_ERROR(mlx_pull_hub("hf:acme/tiny-GGUF", &options, &none), MLX_USAGE, "several GGUF files");
-  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny-GGUF:Q2_K", &options, &none), MLX_NOT_FOUND, "acme/tiny-GGUF: the model has no GGUF file 'Q2_K'");
+  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny-GGUF:Q2_K", &options, &none), MLX_NOT_FOUND,
+              "acme/tiny-GGUF: the model has no GGUF file 'Q2_K'");
   mlx_free(model_folder);
   mlx_free(f32);
   mlx_free(q8);
@@ -144,8 +149,11 @@ TEST(a_pull_killed_at_any_byte_goes_on_from_there) {
     server_control(&server, control);
     command_t killed, finished;
     command_start(&killed, (const char *const[]){MLXCEL_BINARY, "pull", "hf:acme/tiny", NULL});
-    snprintf(pattern, sizeof pattern, "for i in $(seq 600); do for f in %s/models/acme/tiny/*.part/" WEIGHTS ".part; do"
-             " [ -f $f ] && [ $(stat -c %%s $f) -ge %ld ] && exit 0; done; sleep 0.05; done; exit 1", cache, stops[i]);
+    snprintf(pattern, sizeof pattern,
+             "for i in $(seq 600); do for f in %s/models/acme/tiny/*.part/" WEIGHTS
+             ".part; do"
+             " [ -f $f ] && [ $(stat -c %%s $f) -ge %ld ] && exit 0; done; sleep 0.05; done; exit 1",
+             cache, stops[i]);
     CHECK_INT(system(pattern), 0);
     kill(killed.pid, SIGKILL);
     command_wait(&killed);
@@ -181,8 +189,12 @@ TEST(nothing_appears_until_all_is_checked) {
   CHECK(!path);
   CHECK_OK(mlx_remove_tree(cache));
   server_control(&server, "{\"config.json\": {\"corrupt\": true}}");
-  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT, "config.json: its git digest is");
-  server_control(&server, "{\"" WEIGHTS "\": {\"status\": [500], \"cut\": [9000, 9001]}, \"tokenizer.json\": {\"status\": [429, 503]}}");
+  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT,
+              "config.json: its git digest is");
+  server_control(
+      &server,
+      "{\"" WEIGHTS
+      "\": {\"status\": [500], \"cut\": [9000, 9001]}, \"tokenizer.json\": {\"status\": [429, 503]}}");
   CHECK_OK(mlx_pull_hub("hf:acme/tiny", &options, &path));
   CHECK_INT(names_in(path), FILES);
   mlx_free(path);
@@ -226,11 +238,14 @@ TEST(wrong_words_and_missing_models_are_explained) {
   CHECK_CONTAINS(mlx_status_hint_text(status), "acme/none at 'main'");
   mlx_status_free(status);
   CHECK_ERROR(mlx_pull_hub("hf:acme/tiny@v9", &options, &path), MLX_NOT_FOUND, "(404)");
-  server_control(&server, "{\"listing\": {\"sha\": \"0123456789abcdef0123456789abcdef01234567\", \"siblings\": "
-                          "[{\"rfilename\": \"../../../evil.gguf\", \"size\": 3, \"blobId\": \"0123456789abcdef0123456789abcdef01234567\"}]}}");
+  server_control(&server,
+                 "{\"listing\": {\"sha\": \"0123456789abcdef0123456789abcdef01234567\", \"siblings\": "
+                 "[{\"rfilename\": \"../../../evil.gguf\", \"size\": 3, \"blobId\": "
+                 "\"0123456789abcdef0123456789abcdef01234567\"}]}}");
   CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT, "leave the model's folder");
-  server_control(&server, "{\"listing\": {\"sha\": \"0123456789abcdef0123456789abcdef01234567\", \"siblings\": "
-                          "[{\"rfilename\": \"a.gguf\", \"size\": 3}]}}");
+  server_control(&server,
+                 "{\"listing\": {\"sha\": \"0123456789abcdef0123456789abcdef01234567\", \"siblings\": "
+                 "[{\"rfilename\": \"a.gguf\", \"size\": 3}]}}");
   CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT, "no digest of 'a.gguf'");
   RUN(&run, "pull", "ftp://x");
   CHECK_INT(run.exit_code, MLX_USAGE);
@@ -255,14 +270,19 @@ TEST(wrong_words_and_missing_models_are_explained) {
 
 // With the last of many files listed twice, which is found without comparing each with each.
 TEST(a_hub_that_lists_a_file_twice_is_refused_however_long_the_list_is) {
-  static const char file[] = ", {\"rfilename\": \"model-%05d-of-%05d.safetensors\", \"size\": 3, \"blobId\": \"0123456789abcdef0123456789abcdef01234567\"}";
+  static const char file[] =
+      ", {\"rfilename\": \"model-%05d-of-%05d.safetensors\", \"size\": 3, \"blobId\": "
+      "\"0123456789abcdef0123456789abcdef01234567\"}";
   const int count = 30000;
   mlx_text_t listing = {0};
   char *path;
   begin();
-  mlx_text_puts(&listing, "{\"listing\": {\"sha\": \"0123456789abcdef0123456789abcdef01234567\", \"siblings\": [{\"rfilename\": \"config.json\", \"size\": 3, "
-                          "\"blobId\": \"0123456789abcdef0123456789abcdef01234567\"}, {\"rfilename\": \"model.safetensors.index.json\", \"size\": 3, "
-                          "\"blobId\": \"0123456789abcdef0123456789abcdef01234567\"}");
+  mlx_text_puts(&listing,
+                "{\"listing\": {\"sha\": \"0123456789abcdef0123456789abcdef01234567\", \"siblings\": "
+                "[{\"rfilename\": \"config.json\", \"size\": 3, "
+                "\"blobId\": \"0123456789abcdef0123456789abcdef01234567\"}, {\"rfilename\": "
+                "\"model.safetensors.index.json\", \"size\": 3, "
+                "\"blobId\": \"0123456789abcdef0123456789abcdef01234567\"}");
   for (int i = 1; i <= count; ++i) mlx_text_printf(&listing, file, i, count);
   mlx_text_printf(&listing, file, count, count);
   mlx_text_puts(&listing, "]}}");
@@ -270,7 +290,8 @@ TEST(a_hub_that_lists_a_file_twice_is_refused_however_long_the_list_is) {
   server_control(&server, listing.data);
   mlx_text_clear(&listing);
   const clock_t before = clock();
-  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT, "lists 'model-30000-of-30000.safetensors' twice");
+  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT,
+              "lists 'model-30000-of-30000.safetensors' twice");
   CHECK((clock() - before) / CLOCKS_PER_SEC < 2);
 }
 
@@ -321,7 +342,8 @@ TEST(run_takes_a_model_from_the_hub) {
   begin();
   setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);  // where the same weights may have been compiled already
   command_t hub, local;
-  RUN(&hub, "run", "--temp", "0", "-m", "hf:acme/tiny", "-p", "the quick brown", "-n", "24", "--device", "cpu");
+  RUN(&hub, "run", "--temp", "0", "-m", "hf:acme/tiny", "-p", "the quick brown", "-n", "24", "--device",
+      "cpu");
   if (hub.exit_code) CHECK_FAIL("%s", hub.err);
   RUN(&local, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "24", "--device", "cpu");
   CHECK_INT(local.exit_code, 0);
@@ -331,7 +353,7 @@ TEST(run_takes_a_model_from_the_hub) {
   CHECK_OK(mlx_remove_tree(MLXCEL_TEST_CACHE "/models"));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // From a web server
 
 TEST(a_bundle_served_as_a_folder_is_pulled_checked_and_runs) {
@@ -376,13 +398,15 @@ TEST(a_bundle_served_as_a_folder_is_pulled_checked_and_runs) {
   command_free(&run);
 }
 
-// Served as a folder it comes without the code of other machines; as a file it comes whole. Its signature comes along.
+// Served as a folder it comes without the code of other machines; as a file it comes whole. Its signature
+// comes along.
 TEST(a_bundle_of_several_targets_is_pulled_as_a_folder_or_a_file) {
   begin();
   setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
   command_t run;
   char bundle[256], file[256], url[256], out[256];
-  static const char targets[] = "cpu:x86-64,cpu:aarch64,cuda:sm_80", key[] = MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/plain.key";
+  static const char targets[] = "cpu:x86-64,cpu:aarch64,cuda:sm_80",
+                    key[] = MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/plain.key";
   snprintf(bundle, sizeof bundle, "%s", in_folder("hub/many.mlxb"));
   snprintf(file, sizeof file, "%s", in_folder("hub/one.mlxb"));
   RUN(&run, "compile", TINY, "-o", bundle, "-c", "128", "--target", targets);
@@ -404,8 +428,10 @@ TEST(a_bundle_of_several_targets_is_pulled_as_a_folder_or_a_file) {
     if (run.exit_code) CHECK_FAIL("%s", run.err);
     command_free(&run);
   }
-  CHECK(mlx_is_file(in_folder("out0.mlxb/model.cpu-x86-64.vmfb")) && !mlx_is_file(in_folder("out0.mlxb/model.cuda-sm_80.vmfb")));
-  CHECK(!mlx_is_file(in_folder("out1.mlxb/model.cpu-x86-64.vmfb")) && mlx_is_file(in_folder("out1.mlxb/model.cuda-sm_80.vmfb")));
+  CHECK(mlx_is_file(in_folder("out0.mlxb/model.cpu-x86-64.vmfb")) &&
+        !mlx_is_file(in_folder("out0.mlxb/model.cuda-sm_80.vmfb")));
+  CHECK(!mlx_is_file(in_folder("out1.mlxb/model.cpu-x86-64.vmfb")) &&
+        mlx_is_file(in_folder("out1.mlxb/model.cuda-sm_80.vmfb")));
   CHECK(mlx_is_file(in_folder("out2.mlxb")));
   CHECK(mlx_write_file(in_folder("mine.mlxb.whole"), "precious", 8) == NULL);  // a name like ours
   RUN(&run, "pull", url, "-o", in_folder("mine.mlxb"));
@@ -479,12 +505,14 @@ TEST(a_bundle_whose_manifest_lists_no_files_is_not_pulled) {
   CHECK(!mlx_is_dir(in_folder("old.mlxb")));
 }
 
-TEST_MAIN(CASE(a_bundle_served_as_a_folder_is_pulled_checked_and_runs), CASE(a_bundle_of_several_targets_is_pulled_as_a_folder_or_a_file),
+TEST_MAIN(CASE(a_bundle_served_as_a_folder_is_pulled_checked_and_runs),
+          CASE(a_bundle_of_several_targets_is_pulled_as_a_folder_or_a_file),
           CASE(code_for_this_very_cpu_is_known_by_its_digest),
           CASE(a_bundle_whose_manifest_lists_no_files_is_not_pulled),
-          CASE(a_model_is_pulled_whole_and_nothing_else_of_it), CASE(quantisations_of_a_model_lie_side_by_side),
-          CASE(a_pull_killed_at_any_byte_goes_on_from_there), CASE(nothing_appears_until_all_is_checked),
-          CASE(a_token_goes_to_the_hub_and_to_nobody_else), CASE(wrong_words_and_missing_models_are_explained),
+          CASE(a_model_is_pulled_whole_and_nothing_else_of_it),
+          CASE(quantisations_of_a_model_lie_side_by_side), CASE(a_pull_killed_at_any_byte_goes_on_from_there),
+          CASE(nothing_appears_until_all_is_checked), CASE(a_token_goes_to_the_hub_and_to_nobody_else),
+          CASE(wrong_words_and_missing_models_are_explained),
           CASE(a_hub_that_lists_a_file_twice_is_refused_however_long_the_list_is),
-          CASE(offline_what_was_pulled_is_used_and_nothing_asked), CASE(a_folder_of_ones_own_takes_a_model_too),
-          CASE(run_takes_a_model_from_the_hub))
+          CASE(offline_what_was_pulled_is_used_and_nothing_asked),
+          CASE(a_folder_of_ones_own_takes_a_model_too), CASE(run_takes_a_model_from_the_hub))

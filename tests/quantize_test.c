@@ -1,5 +1,5 @@
-// --quantize: the codes are good and always the same, a quantised model computes what the numbers its codes stand for compute, and what
-// cannot be quantised is said.
+// --quantize: the codes are good and always the same, a quantised model computes what the numbers its codes
+// stand for compute, and what cannot be quantised is said.
 #include "compiler/quantize.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@
 
 static char root[] = "/tmp/mlxcel-quantize-XXXXXX";
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // A block
 
 static const mlx_quantize_t kinds[] = {MLX_QUANTIZE_Q4_0, MLX_QUANTIZE_Q4_1, MLX_QUANTIZE_Q8_0};
@@ -28,11 +28,13 @@ static float widened(const mlx_codes_t *codes, int i) {
 
 static double error_of(const float x[MLX_CODES], const mlx_codes_t *codes) {
   double sum = 0;
-  for (int i = 0; i < MLX_CODES; ++i) sum += ((double)x[i] - widened(codes, i)) * ((double)x[i] - widened(codes, i));
+  for (int i = 0; i < MLX_CODES; ++i)
+    sum += ((double)x[i] - widened(codes, i)) * ((double)x[i] - widened(codes, i));
   return sum;
 }
 
-// As llama.cpp's plain conversion has it: from end to end, nothing searched; and with scales that need not be an f16.
+// As llama.cpp's plain conversion has it: from end to end, nothing searched; and with scales that need not be
+// an f16.
 static double plain_error(mlx_quantize_t kind, const float x[MLX_CODES]) {
   double low = x[0], high = x[0], sum = 0;
   for (int i = 0; i < MLX_CODES; ++i) {
@@ -40,11 +42,19 @@ static double plain_error(mlx_quantize_t kind, const float x[MLX_CODES]) {
     high = fmax(high, x[i]);
   }
   const double furthest = -low > high ? low : high;
-  const double scale = kind == MLX_QUANTIZE_Q4_1 ? (high - low) / 15 : kind == MLX_QUANTIZE_Q4_0 ? furthest / -8 : fabs(furthest) / 127;
-  const double least = kind == MLX_QUANTIZE_Q4_1 ? 0 : kind == MLX_QUANTIZE_Q4_0 ? -8 : -127, most = kind == MLX_QUANTIZE_Q4_1 ? 15 : kind == MLX_QUANTIZE_Q4_0 ? 7 : 127;
+  const double scale = kind == MLX_QUANTIZE_Q4_1   ? (high - low) / 15
+                       : kind == MLX_QUANTIZE_Q4_0 ? furthest / -8
+                                                   : fabs(furthest) / 127;
+  const double least = kind == MLX_QUANTIZE_Q4_1   ? 0
+                       : kind == MLX_QUANTIZE_Q4_0 ? -8
+                                                   : -127,
+               most = kind == MLX_QUANTIZE_Q4_1   ? 15
+                      : kind == MLX_QUANTIZE_Q4_0 ? 7
+                                                  : 127;
   const double offset = kind == MLX_QUANTIZE_Q4_1 ? low : 0;
   for (int i = 0; i < MLX_CODES; ++i) {
-    const double code = fmax(least, fmin(most, floor((x[i] - offset) / scale + 0.5))), wrong = x[i] - (code * scale + offset);
+    const double code = fmax(least, fmin(most, floor((x[i] - offset) / scale + 0.5))),
+                 wrong = x[i] - (code * scale + offset);
     sum += wrong * wrong;
   }
   return sum;
@@ -63,7 +73,9 @@ TEST(the_search_errs_less_than_the_plain_conversion) {
       plain[k] += plain_error(kinds[k], x);
     }
   }
-  for (int k = 0; k < 3; ++k) fprintf(stderr, "  %s: %.3f of the plain conversion's squared error\n", mlx_quantize_name(kinds[k]), ours[k] / plain[k]);
+  for (int k = 0; k < 3; ++k)
+    fprintf(stderr, "  %s: %.3f of the plain conversion's squared error\n", mlx_quantize_name(kinds[k]),
+            ours[k] / plain[k]);
   CHECK(ours[0] < 0.92 * plain[0]);
   CHECK(ours[1] < 0.85 * plain[1]);
   CHECK(ours[2] < 1.01 * plain[2]);  // its scale is an f16
@@ -71,11 +83,17 @@ TEST(the_search_errs_less_than_the_plain_conversion) {
 
 static void check_within(mlx_quantize_t kind, const float x[MLX_CODES], float tolerance) {
   mlx_codes_t codes;
-  const int least = kind == MLX_QUANTIZE_Q4_0 ? -8 : kind == MLX_QUANTIZE_Q4_1 ? 0 : -127, most = kind == MLX_QUANTIZE_Q4_0 ? 7 : kind == MLX_QUANTIZE_Q4_1 ? 15 : 127;
+  const int least = kind == MLX_QUANTIZE_Q4_0   ? -8
+                    : kind == MLX_QUANTIZE_Q4_1 ? 0
+                                                : -127,
+            most = kind == MLX_QUANTIZE_Q4_0   ? 7
+                   : kind == MLX_QUANTIZE_Q4_1 ? 15
+                                               : 127;
   CHECK(mlx_quantize_block(kind, x, &codes));
   for (int i = 0; i < MLX_CODES; ++i) {
     CHECK(codes.code[i] >= least && codes.code[i] <= most);
-    if (!(fabsf(widened(&codes, i) - x[i]) <= tolerance)) CHECK_FAIL("%s: %g became %g", mlx_quantize_name(kind), (double)x[i], (double)widened(&codes, i));
+    if (!(fabsf(widened(&codes, i) - x[i]) <= tolerance))
+      CHECK_FAIL("%s: %g became %g", mlx_quantize_name(kind), (double)x[i], (double)widened(&codes, i));
   }
 }
 
@@ -95,11 +113,12 @@ TEST(blocks_that_are_all_alike_empty_or_out_of_range_are_quantised) {
   for (int k = 0; k < 3; ++k) CHECK(!mlx_quantize_block(kinds[k], x, &codes));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // A model
 
 static const random_llama_t shape = {96, 160, 3, 1, 32, 2, 300, false, 10000};
-static const random_llama_t uneven = {96, 200, 3, 1, 32, 1, 300, true, 10000};  // 200 columns of down_proj are no blocks
+static const random_llama_t uneven = {96, 200, 3,    1,    32,
+                                      1,  300, true, 10000};  // 200 columns of down_proj are no blocks
 
 static void digest_of(const char *model_path, mlx_quantize_t kind, char out_hex[MLX_DIGEST_HEX]) {
   const mlx_storage_t storage = {.dtype = MLX_F32, .layout = MLX_LAYOUT_PACKED, .quantize = kind};
@@ -113,12 +132,15 @@ static void digest_of(const char *model_path, mlx_quantize_t kind, char out_hex[
   mlx_model_close(model);
 }
 
-// The digests are what every compiler and machine must come to: another one means that a quantised model is another model there.
+// The digests are what every compiler and machine must come to: another one means that a quantised model is
+// another model there.
 TEST(the_same_model_gives_the_same_bytes_everywhere) {
-  static const struct { mlx_quantize_t kind; const char *digest; } golden[] = {
-      {MLX_QUANTIZE_Q4_0, "0f9ec0249e63bcab7540c933405add082ad1380e09fb8dc1e11b4123f24cb9fa"},
-      {MLX_QUANTIZE_Q4_1, "79c291d794068cd0e3e184969370dbf364ef2b15d4b4bf16a27a37b4d133358f"},
-      {MLX_QUANTIZE_Q8_0, "5af9a2a879eb2ab992d158d7ac65c097ad78ab8ddc33d375f653f07954158254"}};
+  static const struct {
+    mlx_quantize_t kind;
+    const char *digest;
+  } golden[] = {{MLX_QUANTIZE_Q4_0, "0f9ec0249e63bcab7540c933405add082ad1380e09fb8dc1e11b4123f24cb9fa"},
+                {MLX_QUANTIZE_Q4_1, "79c291d794068cd0e3e184969370dbf364ef2b15d4b4bf16a27a37b4d133358f"},
+                {MLX_QUANTIZE_Q8_0, "5af9a2a879eb2ab992d158d7ac65c097ad78ab8ddc33d375f653f07954158254"}};
   const char *model = random_llama_write(&shape, root, "shape");
   for (size_t i = 0; i < sizeof golden / sizeof *golden; ++i) {
     char hex[2][MLX_DIGEST_HEX];
@@ -136,7 +158,8 @@ static void alter(const random_tensor_t *tensor, float *values) {
   if (!tensor->rows) return;
   for (size_t i = 0; i < random_elements(tensor); i += MLX_CODES) {
     mlx_codes_t codes;
-    CHECK(mlx_quantize_block(vocabulary ? mlx_quantize_of_vocabulary(altering) : altering, values + i, &codes));
+    CHECK(
+        mlx_quantize_block(vocabulary ? mlx_quantize_of_vocabulary(altering) : altering, values + i, &codes));
     for (int k = 0; k < MLX_CODES; ++k) values[i + (size_t)k] = widened(&codes, k);
   }
 }
@@ -152,8 +175,10 @@ typedef struct answer {
   float logits[STEPS + 1][VOCABULARY];  // that chose each of them
 } answer_t;
 
-// Every token is read by itself. |told|: what to read, since where two logits nearly tie each model may choose its own; NULL: its own.
-static void ask(const char *model, mlx_compile_options_t options, int threads, const int32_t *told, answer_t *out) {
+// Every token is read by itself. |told|: what to read, since where two logits nearly tie each model may
+// choose its own; NULL: its own.
+static void ask(const char *model, mlx_compile_options_t options, int threads, const int32_t *told,
+                answer_t *out) {
   int32_t prompt[PROMPT];
   mlx_session_t *session;
   memset(out, 0, sizeof *out);
@@ -179,7 +204,9 @@ static void check_answer(const char *name, const answer_t *ours, const answer_t 
     const float *expected = oracle->logits[i];
     for (int k = 0; k < VOCABULARY; ++k) worst = fmax(worst, fabs((double)ours->logits[i][k] - expected[k]));
     const double behind = (double)expected[oracle->ids[i]] - expected[ours->ids[i]];
-    if (!(behind <= TOLERANCE)) CHECK_FAIL("%s: token %d is %d, expected %d, which is better by %g", name, i, ours->ids[i], oracle->ids[i], behind);
+    if (!(behind <= TOLERANCE))
+      CHECK_FAIL("%s: token %d is %d, expected %d, which is better by %g", name, i, ours->ids[i],
+                 oracle->ids[i], behind);
     alike += ours->ids[i] == oracle->ids[i];
   }
   fprintf(stderr, "  %s: %d of %d tokens alike, logits within %.2g\n", name, alike, STEPS + 1, worst);
@@ -196,7 +223,8 @@ TEST(a_quantised_model_computes_what_its_widened_codes_compute) {
     snprintf(name, sizeof name, "widened-%s", mlx_quantize_name(kinds[k]));
     snprintf(plain, sizeof plain, "%s", random_llama_write_altered(&shape, alter, root, name));
     const char *model = random_llama_write(&shape, root, "shape");
-    const mlx_compile_options_t quantised = {.weights = MLX_WEIGHTS_AUTO, .quantize = kinds[k], .kernels = MLX_KERNELS_REQUIRED};
+    const mlx_compile_options_t quantised = {
+        .weights = MLX_WEIGHTS_AUTO, .quantize = kinds[k], .kernels = MLX_KERNELS_REQUIRED};
     ask(model, quantised, 1, NULL, &ours);
     ask(model, quantised, 3, NULL, &same);
     ask(plain, (mlx_compile_options_t){.kernels = MLX_KERNELS_OFF}, 2, ours.ids, &oracle);
@@ -205,7 +233,7 @@ TEST(a_quantised_model_computes_what_its_widened_codes_compute) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The command line
 
 static void check_says(const char *const *argv, bool fails, const char *part) {
@@ -216,7 +244,8 @@ static void check_says(const char *const *argv, bool fails, const char *part) {
   CHECK_CONTAINS(run.err, part);
   command_free(&run);
 }
-#define SAYS(fails, part, ...) check_says((const char *const[]){MLXCEL_BINARY, __VA_ARGS__, NULL}, fails, part)
+#define SAYS(fails, part, ...) \
+  check_says((const char *const[]){MLXCEL_BINARY, __VA_ARGS__, NULL}, fails, part)
 
 TEST(what_becomes_of_the_weights_is_said) {
   const char *model = random_llama_write(&uneven, root, "uneven");
@@ -224,25 +253,36 @@ TEST(what_becomes_of_the_weights_is_said) {
   size_t length;
   mlx_manifest_t manifest;
   snprintf(bundle, sizeof bundle, "%s/uneven.mlxb", root);
-  SAYS(false, "weights: 6 matrices of F32: quantised to q4_1 (4-bit codes, scale and offset in f16; 5 bits a weight)", "compile", model, "--quantize", "q4", "-v", "-o", bundle);
-  SAYS(false, "weights: 1 matrix of F32: quantised to q8_0 (8-bit codes, a scale in f16; 8.5 bits a weight)", "compile", model, "--quantize", "q4", "-v", "-o", bundle);
-  SAYS(false, "weights: 1 matrix of F32: stored as f32: its columns are no multiple of 32", "compile", model, "--quantize", "q4", "-v", "-o", bundle);
+  SAYS(
+      false,
+      "weights: 6 matrices of F32: quantised to q4_1 (4-bit codes, scale and offset in f16; 5 bits a weight)",
+      "compile", model, "--quantize", "q4", "-v", "-o", bundle);
+  SAYS(false, "weights: 1 matrix of F32: quantised to q8_0 (8-bit codes, a scale in f16; 8.5 bits a weight)",
+       "compile", model, "--quantize", "q4", "-v", "-o", bundle);
+  SAYS(false, "weights: 1 matrix of F32: stored as f32: its columns are no multiple of 32", "compile", model,
+       "--quantize", "q4", "-v", "-o", bundle);
   snprintf(path, sizeof path, "%s/manifest.json", bundle);
   CHECK_OK(mlx_read_file(path, 1 << 20, &text, &length));
   CHECK_OK(mlx_manifest_read(path, text, length, &manifest));
   CHECK_TEXT(manifest.variants[0].dtype, "q4_1");
   mlx_free(text);
-  SAYS(true, "is compiled already: --quantize is for the model it was made from", "run", "-m", bundle, "-p", "x", "--quantize", "q4");
+  SAYS(true, "is compiled already: --quantize is for the model it was made from", "run", "-m", bundle, "-p",
+       "x", "--quantize", "q4");
   SAYS(false, ", q8_0", "run", "-m", model, "-p", "x", "-n", "1", "--device", "cpu", "--quantize", "q8");
 }
 
 TEST(what_cannot_be_quantised_is_refused_with_the_reason) {
   const char *model = random_llama_write(&uneven, root, "uneven");
-  SAYS(true, "--quantize wants q4, q8, q4_0, q4_1 or q8_0, not 'q3'", "run", "-m", model, "-p", "x", "--quantize", "q3");
-  SAYS(true, "--quantize makes packed weights; --dtype asks for others", "run", "-m", model, "-p", "x", "--device", "cpu", "--quantize", "q4", "--dtype", "f32");
-  SAYS(true, "no packed weights for this model: they need our kernels", "run", "-m", model, "-p", "x", "--device", "cpu", "--quantize", "q4", "--kernels", "off");
-  SAYS(true, "has no matrix to be quantised to q4_1: none is wider", "run", "-m", SMOLLM2, "-p", "x", "--device", "cpu", "--quantize", "q4");
-  SAYS(true, "--quantize and --emit stablehlo do not go together", "compile", model, "--emit", "stablehlo", "--quantize", "q4", "-o", "-");
+  SAYS(true, "--quantize wants q4, q8, q4_0, q4_1 or q8_0, not 'q3'", "run", "-m", model, "-p", "x",
+       "--quantize", "q3");
+  SAYS(true, "--quantize makes packed weights; --dtype asks for others", "run", "-m", model, "-p", "x",
+       "--device", "cpu", "--quantize", "q4", "--dtype", "f32");
+  SAYS(true, "no packed weights for this model: they need our kernels", "run", "-m", model, "-p", "x",
+       "--device", "cpu", "--quantize", "q4", "--kernels", "off");
+  SAYS(true, "has no matrix to be quantised to q4_1: none is wider", "run", "-m", SMOLLM2, "-p", "x",
+       "--device", "cpu", "--quantize", "q4");
+  SAYS(true, "--quantize and --emit stablehlo do not go together", "compile", model, "--emit", "stablehlo",
+       "--quantize", "q4", "-o", "-");
 }
 
 static void put_nan(const random_tensor_t *tensor, float *values) {
@@ -251,17 +291,21 @@ static void put_nan(const random_tensor_t *tensor, float *values) {
 
 TEST(a_number_that_is_not_finite_is_an_error_and_names_its_tensor) {
   const char *model = random_llama_write_altered(&shape, put_nan, root, "nan");
-  SAYS(true, "tensor 'model.layers.0.mlp.up_proj.weight' has a number that is not finite in row 5", "run", "-m", model, "-p", "x", "--device", "cpu", "--quantize", "q4");
+  SAYS(true, "tensor 'model.layers.0.mlp.up_proj.weight' has a number that is not finite in row 5", "run",
+       "-m", model, "-p", "x", "--device", "cpu", "--quantize", "q4");
 }
 
 int main(int argc, char **argv) {
-  static const check_case_t cases[] = {
-      CASE(the_search_errs_less_than_the_plain_conversion), CASE(blocks_that_are_all_alike_empty_or_out_of_range_are_quantised),
-      CASE(the_same_model_gives_the_same_bytes_everywhere), CASE(a_quantised_model_computes_what_its_widened_codes_compute),
-      CASE(what_becomes_of_the_weights_is_said), CASE(what_cannot_be_quantised_is_refused_with_the_reason),
-      CASE(a_number_that_is_not_finite_is_an_error_and_names_its_tensor)};
+  static const check_case_t cases[] = {CASE(the_search_errs_less_than_the_plain_conversion),
+                                       CASE(blocks_that_are_all_alike_empty_or_out_of_range_are_quantised),
+                                       CASE(the_same_model_gives_the_same_bytes_everywhere),
+                                       CASE(a_quantised_model_computes_what_its_widened_codes_compute),
+                                       CASE(what_becomes_of_the_weights_is_said),
+                                       CASE(what_cannot_be_quantised_is_refused_with_the_reason),
+                                       CASE(a_number_that_is_not_finite_is_an_error_and_names_its_tensor)};
   if (!mkdtemp(root)) return 1;
-  const int failed = mlx_kernels_cpu_level("host") ? check_run(cases, sizeof cases / sizeof *cases, argc, argv) : 0;
+  const int failed =
+      mlx_kernels_cpu_level("host") ? check_run(cases, sizeof cases / sizeof *cases, argc, argv) : 0;
   mlx_status_free(mlx_remove_tree(root));
   return failed;
 }

@@ -1,4 +1,5 @@
-// Writes small Llamas with random weights as Hugging Face directories, the same bytes every time: shapes that no fixture has.
+// Writes small Llamas with random weights as Hugging Face directories, the same bytes every time: shapes that
+// no fixture has.
 #ifndef MLXCEL_TESTS_RANDOM_LLAMA_H_
 #define MLXCEL_TESTS_RANDOM_LLAMA_H_
 
@@ -44,7 +45,8 @@ static inline float random_root(int number) {
 }
 
 // |layer| -1: of none. |rows| 0: a vector.
-static inline void random_add(random_tensor_t *tensors, int *count, const char *name, int layer, int rows, int columns) {
+static inline void random_add(random_tensor_t *tensors, int *count, const char *name, int layer, int rows,
+                              int columns) {
   char prefix[32] = "";
   CHECK(*count < RANDOM_LLAMA_TENSORS);
   random_tensor_t *t = &tensors[(*count)++];
@@ -74,7 +76,9 @@ static inline int random_llama_tensors(const random_llama_t *m, random_tensor_t 
   return count;
 }
 
-static inline size_t random_elements(const random_tensor_t *t) { return (size_t)(t->rows ? t->rows : 1) * (size_t)t->columns; }
+static inline size_t random_elements(const random_tensor_t *t) {
+  return (size_t)(t->rows ? t->rows : 1) * (size_t)t->columns;
+}
 
 static inline void random_write_header(mlx_writer_t *writer, const random_tensor_t *tensors, int count) {
   mlx_text_t text = {0};
@@ -108,7 +112,8 @@ static inline void random_write_weights(const random_llama_t *model, random_alte
     const size_t elements = random_elements(&tensors[i]);
     float *values;
     CHECK_OK(mlx_alloc(elements, sizeof *values, &values));
-    for (size_t k = 0; k < elements; ++k) values[k] = tensors[i].mean + tensors[i].scale * random_normal(&state);
+    for (size_t k = 0; k < elements; ++k)
+      values[k] = tensors[i].mean + tensors[i].scale * random_normal(&state);
     if (alter) alter(&tensors[i], values);
     CHECK_OK(mlx_writer_write(&writer, values, elements * sizeof *values));
     mlx_free(values);
@@ -120,16 +125,22 @@ static inline void random_write_config(const random_llama_t *m, const char *path
   mlx_text_t text = {0};
   mlx_text_puts(&text, "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",");
   mlx_text_printf(&text, "\"hidden_size\":%d,\"intermediate_size\":%d,", m->hidden, m->ffn);
-  mlx_text_printf(&text, "\"num_attention_heads\":%d,\"num_key_value_heads\":%d,\"head_dim\":%d,", m->heads, m->kv_heads, m->head_dim);
-  mlx_text_printf(&text, "\"num_hidden_layers\":%d,\"vocab_size\":%d,\"tie_word_embeddings\":%s,", m->layers, m->vocab, m->tied ? "true" : "false");
-  mlx_text_printf(&text, "\"rope_theta\":%.1f,\"rms_norm_eps\":1e-05,\"max_position_embeddings\":2048,\"eos_token_id\":2}\n", m->theta);
+  mlx_text_printf(&text, "\"num_attention_heads\":%d,\"num_key_value_heads\":%d,\"head_dim\":%d,", m->heads,
+                  m->kv_heads, m->head_dim);
+  mlx_text_printf(&text, "\"num_hidden_layers\":%d,\"vocab_size\":%d,\"tie_word_embeddings\":%s,", m->layers,
+                  m->vocab, m->tied ? "true" : "false");
+  mlx_text_printf(
+      &text,
+      "\"rope_theta\":%.1f,\"rms_norm_eps\":1e-05,\"max_position_embeddings\":2048,\"eos_token_id\":2}\n",
+      m->theta);
   CHECK_OK(mlx_text_finish(&text));
   CHECK_OK(mlx_write_file(path, text.data, text.length));
   mlx_text_clear(&text);
 }
 
 // The folder |name| in |parent|, which is made unless it is there; its path stays valid until the next call.
-static inline const char *random_llama_write_altered(const random_llama_t *model, random_alter_t alter, const char *parent, const char *name) {
+static inline const char *random_llama_write_altered(const random_llama_t *model, random_alter_t alter,
+                                                     const char *parent, const char *name) {
   static char folder[256];
   char path[300];
   snprintf(folder, sizeof folder, "%s/%s", parent, name);
@@ -144,7 +155,8 @@ static inline const char *random_llama_write_altered(const random_llama_t *model
   return folder;
 }
 
-static inline const char *random_llama_write(const random_llama_t *model, const char *parent, const char *name) {
+static inline const char *random_llama_write(const random_llama_t *model, const char *parent,
+                                             const char *name) {
   return random_llama_write_altered(model, NULL, parent, name);
 }
 

@@ -1,12 +1,13 @@
-// Texts that a model without any idea writes under a grammar: random logits over a real vocabulary, through the sampler.
+// Texts that a model without any idea writes under a grammar: random logits over a real vocabulary, through
+// the sampler.
 #ifndef MLXCEL_TESTS_RANDOM_TEXT_H_
 #define MLXCEL_TESTS_RANDOM_TEXT_H_
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "models/import/gguf.h"
 #include "grammar/matcher.h"
+#include "models/import/gguf.h"
 #include "runtime/sampler.h"
 #include "tests/check.h"
 
@@ -85,7 +86,8 @@ static inline void random_writer_logits(random_writer_t *w, size_t written) {
   const float haste = written < 12 ? 0 : written > 112 ? 20 : (float)(written - 12) / 5;
   for (size_t i = 0; i < w->vocab; ++i) {
     const uint64_t bits = mlx_random_next(&w->random);
-    w->logits[i] = (float)(bits & 0xffff) / 16384 + (float)(bits >> 16 & 0xffff) / 16384 + (w->closes[i] ? haste : 0);
+    w->logits[i] =
+        (float)(bits & 0xffff) / 16384 + (float)(bits >> 16 & 0xffff) / 16384 + (w->closes[i] ? haste : 0);
   }
   w->logits[w->eos] = mlx_random_next(&w->random) % 4 ? -100 : 100;
 }
@@ -100,14 +102,16 @@ static inline void random_writer_mask(random_writer_t *w, mlx_matcher_t *matcher
 }
 
 // Writes one whole text of the grammar, as the detokenizer spells it. Release with mlx_text_clear.
-static inline mlx_text_t random_writer_write(random_writer_t *w, mlx_matcher_t *matcher, const mlx_sampling_t *options) {
+static inline mlx_text_t random_writer_write(random_writer_t *w, mlx_matcher_t *matcher,
+                                             const mlx_sampling_t *options) {
   mlx_sampler_t *sampler;
   mlx_text_t text = {0}, piece = {0};
   mlx_detokenizer_t detokenizer = {0};
   CHECK_OK(mlx_sampler_create(options, w->vocab, 2048, &sampler));
   mlx_matcher_restart(matcher);
   for (size_t written = 0;; ++written) {
-    if (written == MOST_TOKENS) CHECK_FAIL("no end after %d tokens: %.*s", MOST_TOKENS, (int)text.length, text.data);
+    if (written == MOST_TOKENS)
+      CHECK_FAIL("no end after %d tokens: %.*s", MOST_TOKENS, (int)text.length, text.data);
     int32_t id;
     random_writer_mask(w, matcher, !written);
     const bool complete = mlx_matcher_is_complete(matcher);

@@ -1,4 +1,5 @@
-// A session that goes on from what it holds writes what a fresh one writes: the promise that lets a chat not read everything again.
+// A session that goes on from what it holds writes what a fresh one writes: the promise that lets a chat not
+// read everything again.
 #include "base/memory.h"
 #include "tests/compiled.h"
 
@@ -6,7 +7,9 @@
 #define CONTEXT 256
 #define NEW_TOKENS 24
 
-static mlx_engine_t *open_tiny(void) { return open_compiled(TINY, &(mlx_compile_options_t){.rows = 2, .context = CONTEXT}, NULL, 0); }
+static mlx_engine_t *open_tiny(void) {
+  return open_compiled(TINY, &(mlx_compile_options_t){.rows = 2, .context = CONTEXT}, NULL, 0);
+}
 
 static void fill_ids(int32_t *ids, size_t count, uint32_t seed) {
   for (size_t i = 0; i < count; ++i) {
@@ -25,12 +28,14 @@ static void options_for(mlx_generate_options_t *out, const mlx_sampling_t *sampl
 static void check_equal(const mlx_generation_t *a, const mlx_generation_t *b, const char *what) {
   CHECK_INT(a->count, b->count);
   for (size_t i = 0; i < a->count; ++i) {
-    if (a->ids[i] != b->ids[i]) CHECK_FAIL("%s: token %zu is %d, in a fresh session %d", what, i, a->ids[i], b->ids[i]);
+    if (a->ids[i] != b->ids[i])
+      CHECK_FAIL("%s: token %zu is %d, in a fresh session %d", what, i, a->ids[i], b->ids[i]);
   }
 }
 
-static void check_against_fresh(mlx_engine_t *engine, mlx_session_t *session, const int32_t *ids, size_t count,
-                                const mlx_generate_options_t *options, size_t expected_kept, const char *what) {
+static void check_against_fresh(mlx_engine_t *engine, mlx_session_t *session, const int32_t *ids,
+                                size_t count, const mlx_generate_options_t *options, size_t expected_kept,
+                                const char *what) {
   mlx_session_t *fresh;
   mlx_generation_t ours, theirs;
   size_t kept;
@@ -64,7 +69,8 @@ static void check_turns(const mlx_sampling_t *sampling) {
     fill_ids(ids + count, 11, turn + 2);
     count += 11;
     mlx_generation_clear(&answer);
-    check_against_fresh(engine, session, ids, count, &options, count - 12, "a turn");  // the answer's last token was never read
+    check_against_fresh(engine, session, ids, count, &options, count - 12,
+                        "a turn");  // the answer's last token was never read
     CHECK_OK(mlx_session_resume(session, ids, count, &kept));
     CHECK_INT(kept, count - 1);
     CHECK_OK(mlx_session_generate(session, ids + kept, 1, &options, &answer));
@@ -123,5 +129,6 @@ TEST(resuming_with_nothing_empties_the_session) {
   mlx_engine_close(engine);
 }
 
-TEST_MAIN(CASE(a_resumed_session_writes_what_a_fresh_one_writes), CASE(a_resumed_session_samples_as_a_fresh_one_does),
-          CASE(whatever_part_is_shared_the_rest_is_read), CASE(resuming_with_nothing_empties_the_session))
+TEST_MAIN(CASE(a_resumed_session_writes_what_a_fresh_one_writes),
+          CASE(a_resumed_session_samples_as_a_fresh_one_does), CASE(whatever_part_is_shared_the_rest_is_read),
+          CASE(resuming_with_nothing_empties_the_session))

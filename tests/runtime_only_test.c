@@ -1,4 +1,5 @@
-// The mlxcel without a compiler: it runs what was compiled elsewhere, and says of everything else where a compiler is to be had.
+// The mlxcel without a compiler: it runs what was compiled elsewhere, and says of everything else where a
+// compiler is to be had.
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -40,7 +41,8 @@ static void forge_iree(void) {
 TEST(a_compiled_model_runs_as_it_does_with_the_compiler_there) {
   compile_tiny();
   command_t run;
-  RUN_RUNTIME(&run, "run", "-m", bundle, "--temp", "0", "-p", "the quick brown", "-n", "9", "--json", "--ignore-eos");
+  RUN_RUNTIME(&run, "run", "-m", bundle, "--temp", "0", "-p", "the quick brown", "-n", "9", "--json",
+              "--ignore-eos");
   if (run.exit_code) CHECK_FAIL("exit status %d: %s", run.exit_code, run.err);
   CHECK_CONTAINS(run.out, "\"output_ids\": [142, 218, 177, 4, 129, 92, 159, 114, 218]");
   command_free(&run);
@@ -54,7 +56,8 @@ TEST(a_compiled_model_runs_as_it_does_with_the_compiler_there) {
   forge_iree();
   RUN_RUNTIME(&run, "run", "-m", bundle, "-p", "the");
   CHECK_INT(run.exit_code, MLX_UNSUPPORTED);
-  CHECK_CONTAINS(run.err, "compiled for IREE 9.99; this mlxcel runs IREE 3.13\nhint: compile with the full package");
+  CHECK_CONTAINS(run.err,
+                 "compiled for IREE 9.99; this mlxcel runs IREE 3.13\nhint: compile with the full package");
   command_free(&run);
   CHECK_OK(mlx_remove_tree(folder));
 }
@@ -67,9 +70,12 @@ static void check_refused(command_t *run, int code, const char *part) {
 }
 
 TEST(what_needs_a_compiler_says_where_one_is) {
-  static const char *const verbs[][5] = {{"run", "-m", TINY_GGUF, "-p", "the"}, {"compile", TINY, "-o", "/tmp/nothing.mlxb", NULL},
-                                         {"show", TINY, NULL},                  {"tokenize", "-m", TINY, "-p", "the"},
-                                         {"bench", "-m", TINY_GGUF, NULL},      {"compile", TINY, "--emit", "stablehlo", NULL}};
+  static const char *const verbs[][5] = {{"run", "-m", TINY_GGUF, "-p", "the"},
+                                         {"compile", TINY, "-o", "/tmp/nothing.mlxb", NULL},
+                                         {"show", TINY, NULL},
+                                         {"tokenize", "-m", TINY, "-p", "the"},
+                                         {"bench", "-m", TINY_GGUF, NULL},
+                                         {"compile", TINY, "--emit", "stablehlo", NULL}};
   for (size_t i = 0; i < sizeof verbs / sizeof *verbs; ++i) {
     command_t run;
     const char *const *v = verbs[i];
@@ -93,5 +99,5 @@ TEST(a_machine_without_a_compiler_is_well) {
   command_free(&run);
 }
 
-TEST_MAIN(CASE(a_compiled_model_runs_as_it_does_with_the_compiler_there), CASE(what_needs_a_compiler_says_where_one_is),
-          CASE(a_machine_without_a_compiler_is_well))
+TEST_MAIN(CASE(a_compiled_model_runs_as_it_does_with_the_compiler_there),
+          CASE(what_needs_a_compiler_says_where_one_is), CASE(a_machine_without_a_compiler_is_well))

@@ -30,7 +30,7 @@ static mlx_sampling_t everything_off(void) {
   return options;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The slow way: a probability for every token, 0 for those that were cut
 
 typedef struct slow {
@@ -105,7 +105,8 @@ static void slow_temperature(slow_t *slow, double t) {
   slow_normalise(slow);
 }
 
-static void check_same(mlx_sampler_t *sampler, const float *logits, const uint64_t *allowed, const slow_t *slow) {
+static void check_same(mlx_sampler_t *sampler, const float *logits, const uint64_t *allowed,
+                       const slow_t *slow) {
   const mlx_sampler_token_t *tokens;
   size_t count, expected = 0;
   CHECK_OK(mlx_sampler_filter(sampler, logits, allowed, &tokens, &count));
@@ -113,7 +114,8 @@ static void check_same(mlx_sampler_t *sampler, const float *logits, const uint64
   CHECK_INT(count, expected);
   for (size_t i = 0; i < count; ++i) {
     if (fabs(tokens[i].probability - slow->p[tokens[i].id]) > 1e-12) {
-      CHECK_FAIL("token %d has probability %.17g, expected %.17g", tokens[i].id, tokens[i].probability, slow->p[tokens[i].id]);
+      CHECK_FAIL("token %d has probability %.17g, expected %.17g", tokens[i].id, tokens[i].probability,
+                 slow->p[tokens[i].id]);
     }
     CHECK(!i || tokens[i - 1].probability >= tokens[i].probability);
   }
@@ -126,17 +128,20 @@ static void check_options(const mlx_sampling_t *options, const float *logits, co
   mlx_sampler_free(sampler);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 
 TEST(exp_and_log_are_right_to_the_last_places) {
   for (int i = 0; i < 200000; ++i) {
-    const double x = (mlx_random_unit(&numbers) - 0.5) * 1400, y = mlx_exp((mlx_random_unit(&numbers) - 0.5) * 1400);
-    if (fabs(mlx_exp(x) / exp(x) - 1) > 5e-16) CHECK_FAIL("exp(%.17g) is %.17g, libm says %.17g", x, mlx_exp(x), exp(x));
+    const double x = (mlx_random_unit(&numbers) - 0.5) * 1400,
+                 y = mlx_exp((mlx_random_unit(&numbers) - 0.5) * 1400);
+    if (fabs(mlx_exp(x) / exp(x) - 1) > 5e-16)
+      CHECK_FAIL("exp(%.17g) is %.17g, libm says %.17g", x, mlx_exp(x), exp(x));
     if (fabs(mlx_log(y) - log(y)) > 5e-16 * fmax(1, fabs(log(y)))) {
       CHECK_FAIL("log(%.17g) is %.17g, libm says %.17g", y, mlx_log(y), log(y));
     }
   }
-  CHECK(mlx_exp(0) == 1 && mlx_log(1) == 0 && mlx_exp(-1000) == 0 && isinf(mlx_exp(1000)) && mlx_log(0) == -INFINITY);
+  CHECK(mlx_exp(0) == 1 && mlx_log(1) == 0 && mlx_exp(-1000) == 0 && isinf(mlx_exp(1000)) &&
+        mlx_log(0) == -INFINITY);
   CHECK(mlx_exp(-INFINITY) == 0 && isnan(mlx_exp(NAN)) && fabs(mlx_log(5e-324) - log(5e-324)) < 1e-12);
 }
 
@@ -214,7 +219,8 @@ TEST(top_n_sigma_and_xtc_equal_their_definitions) {
     for (int i = 0; i < VOCAB; ++i) squares += pow((double)logits[i] - mean, 2) / VOCAB;
     for (int i = 0; i < VOCAB; ++i) largest = fmax(largest, (double)logits[i]);
     bool keep[VOCAB];
-    for (int i = 0; i < VOCAB; ++i) keep[i] = (double)logits[i] >= largest - options.top_n_sigma * sqrt(squares);
+    for (int i = 0; i < VOCAB; ++i)
+      keep[i] = (double)logits[i] >= largest - options.top_n_sigma * sqrt(squares);
     slow_keep(&slow, keep);
     check_options(&options, logits, &slow);
 
@@ -287,7 +293,9 @@ TEST(penalties_look_back_on_the_last_n_tokens) {
       int times = 0;
       for (int i = 200 - window; i < 200; ++i) times += history[i] == id;
       scores[id] = (double)logits[id];
-      if (times) scores[id] = scores[id] > 0 ? scores[id] / options.repeat_penalty : scores[id] * options.repeat_penalty;
+      if (times)
+        scores[id] =
+            scores[id] > 0 ? scores[id] / options.repeat_penalty : scores[id] * options.repeat_penalty;
       if (times) scores[id] -= times * options.frequency_penalty + options.presence_penalty;
       sum += exp(scores[id]);
     }
@@ -305,7 +313,9 @@ static const char *const pieces[] = {"a", "b", "c", "x\ny", "<e", "nd>", "d", "e
 // How many tokens before |end| equal those before |at|, none of them at or before the last breaker.
 static int slow_repeat(const int32_t *history, int count, int at, int since_breaker) {
   int length = 0;
-  while (length < since_breaker && at - 1 - length >= 0 && history[at - 1 - length] == history[count - 1 - length]) ++length;
+  while (length < since_breaker && at - 1 - length >= 0 &&
+         history[at - 1 - length] == history[count - 1 - length])
+    ++length;
   return length;
 }
 
@@ -341,7 +351,8 @@ TEST(dry_penalises_what_would_go_on_with_a_repetition) {
         longest = length > longest ? length : longest;
       }
       double score = (double)logits[id];
-      if (longest >= options.dry_allowed_length) score -= 0.8 * pow(1.75, longest - (int)options.dry_allowed_length);
+      if (longest >= options.dry_allowed_length)
+        score -= 0.8 * pow(1.75, longest - (int)options.dry_allowed_length);
       sum += slow.p[id] = exp(score);
     }
     for (int id = 0; id < VOCAB; ++id) slow.p[id] /= sum;
@@ -377,7 +388,8 @@ TEST(a_mask_is_obeyed_and_an_empty_one_is_an_error) {
   mlx_sampling_initialize(&options);
   CHECK_OK(mlx_sampler_create(&options, VOCAB, 2048, &sampler));
   int32_t id;
-  CHECK_ERROR(mlx_sampler_choose(sampler, (random_logits(logits, 3), logits), allowed, &id), MLX_UNSUPPORTED, "no token is left");
+  CHECK_ERROR(mlx_sampler_choose(sampler, (random_logits(logits, 3), logits), allowed, &id), MLX_UNSUPPORTED,
+              "no token is left");
   allowed[1] = 0xff0;
   for (int i = 0; i < 1000; ++i) {
     random_logits(logits, 3);
@@ -490,10 +502,14 @@ TEST(options_that_make_no_sense_are_refused_by_name) {
   CHECK_ERROR(mlx_sampling_check(&options), MLX_USAGE, "--logit-bias wants");
 }
 
-TEST_MAIN(CASE(exp_and_log_are_right_to_the_last_places), CASE(the_generator_gives_the_numbers_it_always_gave),
-          CASE(every_filter_equals_its_definition), CASE(filters_come_in_the_documented_order),
-          CASE(top_n_sigma_and_xtc_equal_their_definitions), CASE(drawing_follows_the_probabilities),
-          CASE(a_seed_gives_the_same_tokens_every_time_and_another_seed_others), CASE(penalties_look_back_on_the_last_n_tokens),
-          CASE(dry_penalises_what_would_go_on_with_a_repetition), CASE(a_bias_moves_a_token_and_minus_infinity_forbids_it),
-          CASE(a_mask_is_obeyed_and_an_empty_one_is_an_error), CASE(temperature_0_is_the_largest_logit), CASE(mirostat_follows_its_target),
-          CASE(logprobs_are_the_log_of_the_softmax), CASE(options_that_make_no_sense_are_refused_by_name))
+TEST_MAIN(CASE(exp_and_log_are_right_to_the_last_places),
+          CASE(the_generator_gives_the_numbers_it_always_gave), CASE(every_filter_equals_its_definition),
+          CASE(filters_come_in_the_documented_order), CASE(top_n_sigma_and_xtc_equal_their_definitions),
+          CASE(drawing_follows_the_probabilities),
+          CASE(a_seed_gives_the_same_tokens_every_time_and_another_seed_others),
+          CASE(penalties_look_back_on_the_last_n_tokens),
+          CASE(dry_penalises_what_would_go_on_with_a_repetition),
+          CASE(a_bias_moves_a_token_and_minus_infinity_forbids_it),
+          CASE(a_mask_is_obeyed_and_an_empty_one_is_an_error), CASE(temperature_0_is_the_largest_logit),
+          CASE(mirostat_follows_its_target), CASE(logprobs_are_the_log_of_the_softmax),
+          CASE(options_that_make_no_sense_are_refused_by_name))

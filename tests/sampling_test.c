@@ -1,4 +1,5 @@
-// Sampling, log-probabilities and grammars as a person meets them: through `mlxcel run`, and through the C API on a random model.
+// Sampling, log-probabilities and grammars as a person meets them: through `mlxcel run`, and through the C
+// API on a random model.
 #include <math.h>
 
 #include "runtime/chooser.h"
@@ -8,7 +9,9 @@
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define TINY_GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.json"
 
-static mlx_engine_t *open_tiny(void) { return open_compiled(TINY, &(mlx_compile_options_t){.context = 256}, NULL, 0); }
+static mlx_engine_t *open_tiny(void) {
+  return open_compiled(TINY, &(mlx_compile_options_t){.context = 256}, NULL, 0);
+}
 
 // What one call to generate gives in a fresh session.
 static void generate(mlx_engine_t *engine, const mlx_generate_options_t *options, mlx_generation_t *out) {
@@ -19,12 +22,12 @@ static void generate(mlx_engine_t *engine, const mlx_generate_options_t *options
   mlx_session_free(session);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Through the command line
 
 static yyjson_doc *run_json(const char *const *extra) {
-  const char *argv[32] = {MLXCEL_BINARY, "run", "-m", TINY, "-p", "the quick brown", "-n", "24", "--ignore-eos", "--device",
-                          "cpu", "--json"};
+  const char *argv[32] = {MLXCEL_BINARY, "run", "-m",           TINY,       "-p",  "the quick brown",
+                          "-n",          "24",  "--ignore-eos", "--device", "cpu", "--json"};
   size_t count = 12;
   for (; *extra; ++extra) argv[count++] = *extra;
   command_t run;
@@ -38,11 +41,13 @@ static yyjson_doc *run_json(const char *const *extra) {
 }
 #define RUN_JSON(...) run_json((const char *const[]){__VA_ARGS__, NULL})
 
-static yyjson_val *field(yyjson_doc *doc, const char *key) { return yyjson_obj_get(yyjson_doc_get_root(doc), key); }
+static yyjson_val *field(yyjson_doc *doc, const char *key) {
+  return yyjson_obj_get(yyjson_doc_get_root(doc), key);
+}
 
 TEST(the_same_seed_writes_the_same_text) {
-  yyjson_doc *first = RUN_JSON("--seed", "11"), *again = RUN_JSON("-s", "11"), *other = RUN_JSON("--seed",
-      "12"), *any = RUN_JSON("--temp", "1");
+  yyjson_doc *first = RUN_JSON("--seed", "11"), *again = RUN_JSON("-s", "11"),
+             *other = RUN_JSON("--seed", "12"), *any = RUN_JSON("--temp", "1");
   CHECK(yyjson_equals(field(first, "output_ids"), field(again, "output_ids")));
   CHECK(!yyjson_equals(field(first, "output_ids"), field(other, "output_ids")));
   CHECK_INT(yyjson_get_sint(field(first, "seed")), 11);
@@ -55,8 +60,8 @@ TEST(the_same_seed_writes_the_same_text) {
 }
 
 TEST(flags_change_what_they_say) {
-  yyjson_doc *greedy = RUN_JSON("--temp", "0"), *top_1 = RUN_JSON("--temp", "2", "--top-k", "1"), *penalised = RUN_JSON("--temp",
-      "0", "--presence-penalty", "100");
+  yyjson_doc *greedy = RUN_JSON("--temp", "0"), *top_1 = RUN_JSON("--temp", "2", "--top-k", "1"),
+             *penalised = RUN_JSON("--temp", "0", "--presence-penalty", "100");
   CHECK(yyjson_equals(field(greedy, "output_ids"), field(top_1, "output_ids")));
   bool seen[320] = {false};
   for (size_t i = 0; i < 24; ++i) {  // whatever was there is not said again
@@ -68,7 +73,8 @@ TEST(flags_change_what_they_say) {
   const int64_t first = yyjson_get_sint(yyjson_arr_get_first(field(greedy, "output_ids")));
   snprintf(forbidden, sizeof forbidden, "%lld-inf", (long long)first);
   yyjson_doc *biased = RUN_JSON("--temp", "0", "-l", forbidden, "--logit-bias", "7+1.5");
-  for (size_t i = 0; i < 24; ++i) CHECK(yyjson_get_sint(yyjson_arr_get(field(biased, "output_ids"), i)) != first);
+  for (size_t i = 0; i < 24; ++i)
+    CHECK(yyjson_get_sint(yyjson_arr_get(field(biased, "output_ids"), i)) != first);
   yyjson_doc *const docs[] = {greedy, top_1, penalised, biased};
   for (int i = 0; i < 4; ++i) yyjson_doc_free(docs[i]);
 }
@@ -79,21 +85,25 @@ TEST(logprobs_have_the_documented_shape) {
   CHECK_INT(yyjson_arr_size(content), 24);
   for (size_t i = 0; i < 24; ++i) {
     entry = yyjson_arr_get(content, i);
-    CHECK(yyjson_get_sint(yyjson_obj_get(entry, "id")) == yyjson_get_sint(yyjson_arr_get(field(doc, "output_ids"), i)));
+    CHECK(yyjson_get_sint(yyjson_obj_get(entry, "id")) ==
+          yyjson_get_sint(yyjson_arr_get(field(doc, "output_ids"), i)));
     CHECK(yyjson_is_str(yyjson_obj_get(entry, "token")) && yyjson_is_arr(yyjson_obj_get(entry, "bytes")));
     CHECK(yyjson_get_num(yyjson_obj_get(entry, "logprob")) < 0);
     yyjson_val *best = yyjson_obj_get(entry, "top_logprobs");
     CHECK_INT(yyjson_arr_size(best), 3);
-    const double first = yyjson_get_num(yyjson_obj_get(yyjson_arr_get(best, 0),
-                                                       "logprob")), last = yyjson_get_num(yyjson_obj_get(yyjson_arr_get(best, 2),
-                                                                                                         "logprob"));
+    const double first = yyjson_get_num(yyjson_obj_get(yyjson_arr_get(best, 0), "logprob")),
+                 last = yyjson_get_num(yyjson_obj_get(yyjson_arr_get(best, 2), "logprob"));
     CHECK(first >= last && first >= yyjson_get_num(yyjson_obj_get(entry, "logprob")));
   }
   yyjson_doc_free(doc);
 }
 
 TEST(wrong_flags_say_what_is_wrong_before_anything_is_loaded) {
-  static const struct { const char *flag, *value; int code; const char *part; } rows[] = {
+  static const struct {
+    const char *flag, *value;
+    int code;
+    const char *part;
+  } rows[] = {
       {"--temp", "-1", 2, "option --temp wants a number from 0 to 1000000, not '-1'"},
       {"--temp", "warm", 2, "option --temp wants a number"},
       {"--temp", "nan", 2, "option --temp wants a number"},
@@ -127,7 +137,7 @@ TEST(wrong_flags_say_what_is_wrong_before_anything_is_loaded) {
   command_free(&run);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Through the C API
 
 TEST(temperature_0_stays_on_the_device_unless_something_needs_logits) {
@@ -209,8 +219,10 @@ TEST(logprobs_are_of_the_models_own_logits) {
 // A model of random weights writes; every text ends by itself and is what the schema says.
 TEST(hundreds_of_texts_of_a_random_model_fit_their_schema) {
   static const char schema[] =
-      "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":12},\"age\":{\"type\":\"integer\",\"minimum\":0,"
-      "\"maximum\":120},\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[\"red\",\"green\",\"blue\"]},\"maxItems\":3}},\"required\":[\"name\",\"age\"]}";
+      "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":12},"
+      "\"age\":{\"type\":\"integer\",\"minimum\":0,"
+      "\"maximum\":120},\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[\"red\",\"green\",\"blue\"]},"
+      "\"maxItems\":3}},\"required\":[\"name\",\"age\"]}";
   mlx_engine_t *engine = open_tiny();
   mlx_grammar_t *grammar;
   mlx_sampling_t sampling;
@@ -230,15 +242,17 @@ TEST(hundreds_of_texts_of_a_random_model_fit_their_schema) {
     generate(engine, &options, &g);
     if (g.finish_reason != MLX_FINISH_STOP) CHECK_FAIL("seed %llu: %s", (unsigned long long)seed, g.text);
     yyjson_doc *doc = yyjson_read(g.text, g.text_length, 0);
-    yyjson_val *root = yyjson_doc_get_root(doc), *name = yyjson_obj_get(root, "name"), *age = yyjson_obj_get(root,
-        "age"), *tags = yyjson_obj_get(root, "tags"), *tag;
+    yyjson_val *root = yyjson_doc_get_root(doc), *name = yyjson_obj_get(root, "name"),
+               *age = yyjson_obj_get(root, "age"), *tags = yyjson_obj_get(root, "tags"), *tag;
     size_t characters = 0, index, count;
     for (size_t i = 0; i < yyjson_get_len(name); ++i) characters += (yyjson_get_str(name)[i] & 0xc0) != 0x80;
     bool good = characters >= 1 && characters <= 12 && yyjson_is_int(age) && yyjson_get_sint(age) >= 0 &&
-        yyjson_get_sint(age) <= 120;
-    good = good && (!tags || (yyjson_is_arr(tags) && yyjson_arr_size(tags) <= 3)) && yyjson_obj_size(root) == 2u + !!tags;
+                yyjson_get_sint(age) <= 120;
+    good = good && (!tags || (yyjson_is_arr(tags) && yyjson_arr_size(tags) <= 3)) &&
+           yyjson_obj_size(root) == 2u + !!tags;
     yyjson_arr_foreach(tags, index, count, tag) {
-      good = good && (yyjson_equals_str(tag, "red") || yyjson_equals_str(tag, "green") || yyjson_equals_str(tag, "blue"));
+      good = good && (yyjson_equals_str(tag, "red") || yyjson_equals_str(tag, "green") ||
+                      yyjson_equals_str(tag, "blue"));
     }
     if (!good) CHECK_FAIL("seed %llu: %s", (unsigned long long)seed, g.text);
     tokens += g.count;
@@ -252,7 +266,10 @@ TEST(hundreds_of_texts_of_a_random_model_fit_their_schema) {
   mlx_engine_close(engine);
 }
 
-TEST_MAIN(CASE(the_same_seed_writes_the_same_text), CASE(flags_change_what_they_say), CASE(logprobs_have_the_documented_shape),
-          CASE(wrong_flags_say_what_is_wrong_before_anything_is_loaded), CASE(temperature_0_stays_on_the_device_unless_something_needs_logits),
-          CASE(the_host_chooses_what_the_device_chooses_at_temperature_0), CASE(logprobs_are_of_the_models_own_logits),
+TEST_MAIN(CASE(the_same_seed_writes_the_same_text), CASE(flags_change_what_they_say),
+          CASE(logprobs_have_the_documented_shape),
+          CASE(wrong_flags_say_what_is_wrong_before_anything_is_loaded),
+          CASE(temperature_0_stays_on_the_device_unless_something_needs_logits),
+          CASE(the_host_chooses_what_the_device_chooses_at_temperature_0),
+          CASE(logprobs_are_of_the_models_own_logits),
           CASE(hundreds_of_texts_of_a_random_model_fit_their_schema))

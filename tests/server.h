@@ -1,4 +1,5 @@
-// A server of tests/ as a child: started on a free port, told what to do, asked what it saw. It ends with this process.
+// A server of tests/ as a child: started on a free port, told what to do, asked what it saw. It ends with
+// this process.
 #ifndef MLXCEL_TESTS_SERVER_H_
 #define MLXCEL_TESTS_SERVER_H_
 
@@ -9,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "transfer/http.h"
 #include "tests/check.h"
+#include "transfer/http.h"
 
 typedef struct server {
   pid_t pid;
@@ -44,8 +45,19 @@ static inline void server_stop(server_t *server) {
 
 // Nothing of the machine's own may come between: no proxy, no certificates but the system's.
 static inline void plain_environment(void) {
-  static const char *const names[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "CURL_CA_BUNDLE", "SSL_CERT_FILE",
-                                      "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "MLXCEL_CONFIG"};
+  static const char *const names[] = {"http_proxy",
+                                      "https_proxy",
+                                      "HTTPS_PROXY",
+                                      "all_proxy",
+                                      "ALL_PROXY",
+                                      "CURL_CA_BUNDLE",
+                                      "SSL_CERT_FILE",
+                                      "HF_ENDPOINT",
+                                      "HF_TOKEN",
+                                      "HF_HUB_OFFLINE",
+                                      "HUGGING_FACE_HUB_TOKEN",
+                                      "HF_TOKEN_PATH",
+                                      "MLXCEL_CONFIG"};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) unsetenv(names[i]);
 }
 

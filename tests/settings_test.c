@@ -1,4 +1,5 @@
-// Flags from the environment and from the configuration file: who goes before whom, and what is said about mistakes.
+// Flags from the environment and from the configuration file: who goes before whom, and what is said about
+// mistakes.
 #include "base/settings.h"
 
 #include "base/json.h"
@@ -6,11 +7,12 @@
 #include "tests/check.h"
 #include "tests/command.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The text
 
 static mlx_status_t note(void *user, const mlx_setting_t *setting) {
-  mlx_text_printf(user, "%d [%s] %s=%s\n", setting->line, setting->section, setting->key ? setting->key : "", setting->value ? setting->value : "");
+  mlx_text_printf(user, "%d [%s] %s=%s\n", setting->line, setting->section, setting->key ? setting->key : "",
+                  setting->value ? setting->value : "");
   return NULL;
 }
 
@@ -25,8 +27,12 @@ TEST(settings_are_read_as_they_are_written) {
   check_read("", "");
   check_read("\n# only a comment\n   \t\r\n", "");
   check_read("a = 1", "1 [] a=1\n");
-  check_read("\xef\xbb\xbf" "a=1\r\nb  =  two words  # and why\r\n", "1 [] a=1\n2 [] b=two words\n");
-  check_read("a = x#y\n[ run ] # here\nb-c_d = \"# \\\"q\\\" \\\\ \\n\\t \"  # there\n", "1 [] a=x#y\n2 [run] =\n3 [run] b-c_d=# \"q\" \\ \n\t \n");
+  check_read(
+      "\xef\xbb\xbf"
+      "a=1\r\nb  =  two words  # and why\r\n",
+      "1 [] a=1\n2 [] b=two words\n");
+  check_read("a = x#y\n[ run ] # here\nb-c_d = \"# \\\"q\\\" \\\\ \\n\\t \"  # there\n",
+             "1 [] a=x#y\n2 [run] =\n3 [run] b-c_d=# \"q\" \\ \n\t \n");
   check_read("a = \"\"\n", "1 [] a=\n");
 }
 
@@ -50,11 +56,12 @@ TEST(what_is_no_setting_is_refused_by_its_line) {
   check_refused("[a b]\n", "conf:1: is not a section");
   static const char nul[] = "a = 1\nb = \0x\n";
   mlx_text_t seen = {0};
-  CHECK_ERROR(mlx_settings_read("conf", nul, sizeof nul - 1, note, &seen), MLX_INVALID_INPUT, "conf:2: has a NUL byte");
+  CHECK_ERROR(mlx_settings_read("conf", nul, sizeof nul - 1, note, &seen), MLX_INVALID_INPUT,
+              "conf:2: has a NUL byte");
   mlx_text_clear(&seen);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The command line's view
 
 static char folder[64];
@@ -74,7 +81,8 @@ static void remove_config(void) {
 }
 
 // What `mlxcel config VERB --json` says about a key: its value as text and where that comes from.
-static void check_setting(const char *verb, const char *key, const char *value, const char *source, const char *from) {
+static void check_setting(const char *verb, const char *key, const char *value, const char *source,
+                          const char *from) {
   command_t run;
   mlx_json_t json;
   RUN(&run, "config", verb, "--json");
@@ -98,7 +106,9 @@ static void check_setting(const char *verb, const char *key, const char *value, 
 }
 
 TEST(the_environment_goes_before_the_file_and_the_file_before_the_default) {
-  write_config("ctx = 1000\ntemp = 0.25\nverbose = yes\n[bench]\nctx_size = 3000  # under another of its names\n[run]\nlogit-bias = 1+1\nlogit-bias = 2-inf\n");
+  write_config(
+      "ctx = 1000\ntemp = 0.25\nverbose = yes\n[bench]\nctx_size = 3000  # under another of its "
+      "names\n[run]\nlogit-bias = 1+1\nlogit-bias = 2-inf\n");
   check_setting("run", "ctx", "1000", "file", "/config:1");
   check_setting("run", "temp", "0.25", "file", "/config:2");
   check_setting("run", "verbose", "true", "file", "/config:3");
@@ -136,7 +146,9 @@ TEST(the_command_line_goes_before_the_environment) {
   command_free(&run);
   RUN(&run, "bench", "-m", "/nowhere");
   CHECK_INT(run.exit_code, MLX_USAGE);
-  CHECK_CONTAINS(run.err, "MLXCEL_N_GEN: option --n-gen wants up to 16 whole numbers from 0 to 16777216 with commas between them, not 'many'");
+  CHECK_CONTAINS(run.err,
+                 "MLXCEL_N_GEN: option --n-gen wants up to 16 whole numbers from 0 to 16777216 with commas "
+                 "between them, not 'many'");
   command_free(&run);
   unsetenv("MLXCEL_N_GEN");
   setenv("MLXCEL_MODEL", "/nowhere/else", 1);
@@ -174,13 +186,21 @@ static void check_config_refused(const char *text, int code, const char *part, c
 }
 
 TEST(mistakes_are_answered_with_the_line_and_the_nearest_name) {
-  check_config_refused("temp = 1\ntmep = 1\n", MLX_INVALID_INPUT, "/config:2: there is no option 'tmep'", "did you mean 'temp'?");
-  check_config_refused("[show]\ntemp = 1\n", MLX_INVALID_INPUT, "/config:2: there is no option 'temp' of show", "hint: ");
-  check_config_refused("[shwo]\n", MLX_INVALID_INPUT, "/config:1: unknown verb 'shwo'", "did you mean 'show'?");
-  check_config_refused("\n\nctx = wide\n", MLX_INVALID_INPUT, "/config:3: option --ctx wants a whole number from 0 to", "not 'wide'");
-  check_config_refused("json = perhaps\n", MLX_INVALID_INPUT, "/config:1: option --json wants true or false, not 'perhaps'", "");
-  check_config_refused("ctx 12\n", MLX_INVALID_INPUT, "/config:1: is neither a setting nor a section", "key = value");
-  check_config_refused("MLXCEL_CASHE = /x\n", MLX_INVALID_INPUT, "/config:1: 'MLXCEL_CASHE' is no variable that can be set here", "did you mean 'MLXCEL_CACHE'?");
+  check_config_refused("temp = 1\ntmep = 1\n", MLX_INVALID_INPUT, "/config:2: there is no option 'tmep'",
+                       "did you mean 'temp'?");
+  check_config_refused("[show]\ntemp = 1\n", MLX_INVALID_INPUT,
+                       "/config:2: there is no option 'temp' of show", "hint: ");
+  check_config_refused("[shwo]\n", MLX_INVALID_INPUT, "/config:1: unknown verb 'shwo'",
+                       "did you mean 'show'?");
+  check_config_refused("\n\nctx = wide\n", MLX_INVALID_INPUT,
+                       "/config:3: option --ctx wants a whole number from 0 to", "not 'wide'");
+  check_config_refused("json = perhaps\n", MLX_INVALID_INPUT,
+                       "/config:1: option --json wants true or false, not 'perhaps'", "");
+  check_config_refused("ctx 12\n", MLX_INVALID_INPUT, "/config:1: is neither a setting nor a section",
+                       "key = value");
+  check_config_refused("MLXCEL_CASHE = /x\n", MLX_INVALID_INPUT,
+                       "/config:1: 'MLXCEL_CASHE' is no variable that can be set here",
+                       "did you mean 'MLXCEL_CACHE'?");
   check_config_refused("MLXCEL_CONFIG = /x\n", MLX_INVALID_INPUT, "'MLXCEL_CONFIG' is no variable", "");
   command_t run;
   setenv("MLXCEL_CONFIG", "/nowhere/config", 1);
@@ -194,7 +214,8 @@ TEST(mistakes_are_answered_with_the_line_and_the_nearest_name) {
 
 // Any certificate will do: that is said each time, or not at all.
 TEST(insecure_is_said_on_the_command_line_alone) {
-  check_config_refused("insecure = true\n", MLX_INVALID_INPUT, "/config:1: there is no option 'insecure'", "");
+  check_config_refused("insecure = true\n", MLX_INVALID_INPUT, "/config:1: there is no option 'insecure'",
+                       "");
   setenv("MLXCEL_INSECURE", "1", 1);
   setenv("MLXCEL_PULL_INSECURE", "1", 1);
   check_setting("pull", "insecure", "false", "default", "");
@@ -286,7 +307,11 @@ TEST(what_config_prints_can_be_read_again) {
 }
 
 TEST_MAIN(CASE(settings_are_read_as_they_are_written), CASE(what_is_no_setting_is_refused_by_its_line),
-          CASE(the_environment_goes_before_the_file_and_the_file_before_the_default), CASE(the_command_line_goes_before_the_environment),
-          CASE(mistakes_are_answered_with_the_line_and_the_nearest_name), CASE(insecure_is_said_on_the_command_line_alone), POSIX_CASE(the_file_is_found_in_the_folder_for_configuration),
-          CASE(a_variable_that_is_read_elsewhere_still_goes_before_the_file), CASE(the_file_can_set_variables_that_the_environment_does_not_have),
+          CASE(the_environment_goes_before_the_file_and_the_file_before_the_default),
+          CASE(the_command_line_goes_before_the_environment),
+          CASE(mistakes_are_answered_with_the_line_and_the_nearest_name),
+          CASE(insecure_is_said_on_the_command_line_alone),
+          POSIX_CASE(the_file_is_found_in_the_folder_for_configuration),
+          CASE(a_variable_that_is_read_elsewhere_still_goes_before_the_file),
+          CASE(the_file_can_set_variables_that_the_environment_does_not_have),
           CASE(what_config_prints_can_be_read_again))

@@ -1,4 +1,5 @@
-// keygen, sign, verify and trust, as a person runs them; and minisign itself, where it is installed, with our keys and signatures and us with its.
+// keygen, sign, verify and trust, as a person runs them; and minisign itself, where it is installed, with our
+// keys and signatures and us with its.
 #include "artifact/sign.h"
 
 #include "tests/check.h"
@@ -21,7 +22,9 @@ static void begin(void) {
 
 static void end(void) { CHECK_OK(mlx_remove_tree(folder)); }
 
-static void write_text(const char *name, const char *text) { CHECK_OK(mlx_write_file(in_folder(name), text, strlen(text))); }
+static void write_text(const char *name, const char *text) {
+  CHECK_OK(mlx_write_file(in_folder(name), text, strlen(text)));
+}
 
 static char *read_text(const char *name) {
   char *text;
@@ -30,13 +33,13 @@ static char *read_text(const char *name) {
 }
 
 // Runs it, which must end with |code| and say |part|, on stdout when it went well.
-#define EXPECT(code, part, ...)                                                       \
-  do {                                                                                \
-    command_t run_;                                                                   \
-    RUN(&run_, __VA_ARGS__);                                                          \
+#define EXPECT(code, part, ...)                                                               \
+  do {                                                                                        \
+    command_t run_;                                                                           \
+    RUN(&run_, __VA_ARGS__);                                                                  \
     if (run_.exit_code != (code)) CHECK_FAIL("exit status %d: %s", run_.exit_code, run_.err); \
-    CHECK_CONTAINS((code) ? run_.err : run_.out, part);                               \
-    command_free(&run_);                                                              \
+    CHECK_CONTAINS((code) ? run_.err : run_.out, part);                                       \
+    command_free(&run_);                                                                      \
   } while (0)
 
 static int shell(const char *script, char **out) {  // $0 is mlxcel, $1 the folder
@@ -57,7 +60,7 @@ static int mode_of(const char *path) {
   return info.st_mode & 07777;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Keys
 
 TEST(keygen_makes_a_pair_and_never_replaces_one_unasked) {
@@ -85,16 +88,24 @@ TEST(keygen_makes_a_pair_and_never_replaces_one_unasked) {
   end();
 }
 
-// A folder stands where one file of the pair should: a pair that cannot be whole is none, and the old one stays.
+// A folder stands where one file of the pair should: a pair that cannot be whole is none, and the old one
+// stays.
 TEST(a_pair_that_cannot_be_written_leaves_the_old_one) {
   begin();
   char *out;
   CHECK(!mkdir(in_folder("b.pub"), 0755));
   EXPECT(MLX_IO, "b.pub", "keygen", "-W", "--force", "-o", in_folder("b"));
   CHECK(access(in_folder("b.key"), F_OK));
-  CHECK_INT(shell("cd \"$1\" && \"$0\" keygen -W -o a && cp a.key old.key && cp a.pub old.pub && rm a.pub && mkdir a.pub", NULL), 0);
+  CHECK_INT(shell("cd \"$1\" && \"$0\" keygen -W -o a && cp a.key old.key && cp a.pub old.pub && rm a.pub && "
+                  "mkdir a.pub",
+                  NULL),
+            0);
   EXPECT(MLX_IO, "a.pub", "keygen", "-W", "--force", "-o", in_folder("a"));
-  CHECK_INT(shell("cd \"$1\" && cmp a.key old.key && rmdir a.pub && mv a.key kept && mkdir a.key && cp old.pub a.pub", NULL), 0);
+  CHECK_INT(
+      shell(
+          "cd \"$1\" && cmp a.key old.key && rmdir a.pub && mv a.key kept && mkdir a.key && cp old.pub a.pub",
+          NULL),
+      0);
   EXPECT(MLX_IO, "a.key", "keygen", "-W", "--force", "-o", in_folder("a"));
   CHECK_INT(shell("cd \"$1\" && cmp a.pub old.pub && ls", &out), 0);
   CHECK_TEXT(out, "a.key\na.pub\nb.pub\nkept\nold.key\nold.pub\n");  // and nothing beside them
@@ -113,7 +124,8 @@ TEST(a_password_comes_from_the_environment_or_stdin) {
   mlx_free(out);
   CHECK(access(in_folder("k.key"), F_OK) && access(in_folder("k.pub"), F_OK));
   EXPECT(MLX_USAGE, "there is nobody to ask", "sign", "-s", FIXTURES "encrypted.key", in_folder("f"));
-  snprintf(script, sizeof script, "printf 'tiger\\r\\nmore\\n' | \"$0\" sign -s '%s' \"$1/f\"", FIXTURES "encrypted.key");
+  snprintf(script, sizeof script, "printf 'tiger\\r\\nmore\\n' | \"$0\" sign -s '%s' \"$1/f\"",
+           FIXTURES "encrypted.key");
   CHECK_INT(shell(script, NULL), 0);
   EXPECT(0, "1DCFC10403521E46", "verify", "-p", FIXTURES "encrypted.pub", in_folder("f"));
   snprintf(script, sizeof script, "echo lion | \"$0\" sign -s '%s' \"$1/f\"", FIXTURES "encrypted.key");
@@ -130,7 +142,10 @@ TEST(a_password_that_is_typed_is_not_shown) {
   begin();
   pty_t pty;
   write_text("f", "x");
-  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "sign", "-s", FIXTURES "encrypted.key", in_folder("f"), NULL}, NULL, "xterm");
+  pty_start(
+      &pty,
+      (const char *const[]){MLXCEL_BINARY, "sign", "-s", FIXTURES "encrypted.key", in_folder("f"), NULL},
+      NULL, "xterm");
   pty_wait_for(&pty, "encrypted.key: ");
   kill(pty.pid, SIGWINCH);
   pty_send(&pty, "lion\025tigg\177er\r");  // Ctrl-U, a backspace
@@ -155,7 +170,7 @@ TEST(a_password_that_is_typed_is_not_shown) {
   end();
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Files
 
 TEST(a_file_is_verified_by_whom_is_trusted) {
@@ -163,18 +178,26 @@ TEST(a_file_is_verified_by_whom_is_trusted) {
   write_text("f", "hello");
   EXPECT(MLX_NOT_FOUND, "there is no file", "verify", in_folder("nothing"));
   EXPECT(MLX_NOT_FOUND, "f' is not signed: there is no ", "verify", in_folder("f"));
-  EXPECT(MLX_NOT_FOUND, "hint: get the signature from where this came; what is yours you sign with `mlxcel sign`", "verify", in_folder("f"));
+  EXPECT(MLX_NOT_FOUND,
+         "hint: get the signature from where this came; what is yours you sign with `mlxcel sign`", "verify",
+         in_folder("f"));
   EXPECT(0, "f.minisig", "sign", "-s", FIXTURES "plain.key", in_folder("f"));
-  EXPECT(MLX_NOT_FOUND, "f.minisig: signed with key 9CA35E82975492BB, which is not among the trusted keys", "verify", in_folder("f"));
+  EXPECT(MLX_NOT_FOUND, "f.minisig: signed with key 9CA35E82975492BB, which is not among the trusted keys",
+         "verify", in_folder("f"));
   EXPECT(MLX_NOT_FOUND, "mlxcel trust add KEY.pub", "verify", in_folder("f"));
   EXPECT(0, "", "trust", "add", FIXTURES "encrypted.pub");
   EXPECT(MLX_NOT_FOUND, "not among the trusted keys", "verify", in_folder("f"));
-  EXPECT(0, "signed by " FIXTURES "plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:f\thashed", "verify", "-p", FIXTURES "plain.pub", in_folder("f"));
-  EXPECT(0, "key 9CA35E82975492BB", "verify", "-P", "RWS7klSXgl6jnBQUaQ9nL0S2riUXCgOW7KBsRqzeAL4krtkb/o5hhUrs", in_folder("f"));
-  EXPECT(MLX_INVALID_INPUT, "-P:1: this is not base64, in which a public key is written", "verify", "-P", "RWS7klSX?", in_folder("f"));
-  EXPECT(MLX_INVALID_INPUT, "made with key 9CA35E82975492BB, and this is key 1DCFC10403521E46", "verify", "-p", FIXTURES "encrypted.pub", in_folder("f"));
+  EXPECT(0, "signed by " FIXTURES "plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:f\thashed",
+         "verify", "-p", FIXTURES "plain.pub", in_folder("f"));
+  EXPECT(0, "key 9CA35E82975492BB", "verify", "-P",
+         "RWS7klSXgl6jnBQUaQ9nL0S2riUXCgOW7KBsRqzeAL4krtkb/o5hhUrs", in_folder("f"));
+  EXPECT(MLX_INVALID_INPUT, "-P:1: this is not base64, in which a public key is written", "verify", "-P",
+         "RWS7klSX?", in_folder("f"));
+  EXPECT(MLX_INVALID_INPUT, "made with key 9CA35E82975492BB, and this is key 1DCFC10403521E46", "verify",
+         "-p", FIXTURES "encrypted.pub", in_folder("f"));
   EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
-  EXPECT(0, "f: signed by plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:f\thashed\n", "verify", in_folder("f"));
+  EXPECT(0, "f: signed by plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:f\thashed\n", "verify",
+         in_folder("f"));
   write_text("f", "hallo");
   EXPECT(MLX_INVALID_INPUT, "f' is not what was signed", "verify", in_folder("f"));
   write_text("f", "hello");
@@ -190,7 +213,8 @@ TEST(every_file_is_looked_at_and_every_failure_told) {
   write_text("a", "a");
   write_text("b", "b");
   write_text("c", "c");
-  EXPECT(0, "b.minisig\n", "sign", "-s", FIXTURES "plain.key", "-c", "said", "-t", "meant", in_folder("a"), in_folder("b"));
+  EXPECT(0, "b.minisig\n", "sign", "-s", FIXTURES "plain.key", "-c", "said", "-t", "meant", in_folder("a"),
+         in_folder("b"));
   char *signature = read_text("a.minisig");
   CHECK_CONTAINS(signature, "untrusted comment: said\n");
   CHECK_CONTAINS(signature, "\ntrusted comment: meant\n");
@@ -204,7 +228,8 @@ TEST(every_file_is_looked_at_and_every_failure_told) {
   CHECK_CONTAINS(run.err, "c' is not signed");
   command_free(&run);
   EXPECT(0, "elsewhere", "sign", "-s", FIXTURES "plain.key", "-x", in_folder("elsewhere"), in_folder("c"));
-  EXPECT(0, "c: signed by", "verify", "-p", FIXTURES "plain.pub", "-x", in_folder("elsewhere"), in_folder("c"));
+  EXPECT(0, "c: signed by", "verify", "-p", FIXTURES "plain.pub", "-x", in_folder("elsewhere"),
+         in_folder("c"));
   EXPECT(MLX_USAGE, "-x is for one file", "verify", "-x", "s", "a", "b");
   EXPECT(MLX_USAGE, "-x is for one file", "sign", "-x", "s", "a", "b");
   EXPECT(MLX_USAGE, "not both", "verify", "-p", "x", "-P", "y", "a");
@@ -213,8 +238,11 @@ TEST(every_file_is_looked_at_and_every_failure_told) {
   EXPECT(MLX_NOT_FOUND, "make one with `mlxcel keygen`", "sign", "a");
   EXPECT(MLX_NOT_FOUND, "/nowhere.key", "sign", "-s", "/nowhere.key", in_folder("a"));
   EXPECT(MLX_NOT_FOUND, "/nowhere", "sign", "-s", FIXTURES "plain.key", "/nowhere");
-  EXPECT(MLX_USAGE, "one line of UTF-8 text", "sign", "-s", FIXTURES "plain.key", "-t", "two\nlines", in_folder("a"));
-  EXPECT(MLX_INVALID_INPUT, "plain.pub:2: this is a public key, not a secret key\nhint: the secret key is the one in NAME.key", "sign", "-s", FIXTURES "plain.pub", in_folder("a"));
+  EXPECT(MLX_USAGE, "one line of UTF-8 text", "sign", "-s", FIXTURES "plain.key", "-t", "two\nlines",
+         in_folder("a"));
+  EXPECT(MLX_INVALID_INPUT,
+         "plain.pub:2: this is a public key, not a secret key\nhint: the secret key is the one in NAME.key",
+         "sign", "-s", FIXTURES "plain.pub", in_folder("a"));
   EXPECT(MLX_INVALID_INPUT, "is a folder and no compiled model", "sign", "-s", FIXTURES "plain.key", folder);
   end();
 }
@@ -236,7 +264,7 @@ TEST(a_large_file_takes_no_memory) {
   end();
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Trust
 
 TEST(trust_is_a_folder_of_keys) {
@@ -259,7 +287,9 @@ TEST(trust_is_a_folder_of_keys) {
   EXPECT(0, "", "trust", "remove", "1dcfc10403521e46");
   EXPECT(MLX_NOT_FOUND, "is called 'encrypted.pub'", "trust", "remove", "encrypted.pub");
   EXPECT(MLX_INVALID_INPUT, "message.txt:1: does not begin with", "trust", "add", FIXTURES "message.txt");
-  EXPECT(MLX_INVALID_INPUT, "plain.key:2: this is a secret key, not a public key\nhint: the public key is the one in NAME.pub", "trust", "add", FIXTURES "plain.key");
+  EXPECT(MLX_INVALID_INPUT,
+         "plain.key:2: this is a secret key, not a public key\nhint: the public key is the one in NAME.pub",
+         "trust", "add", FIXTURES "plain.key");
   CHECK(!rename(in_folder("plain.pub"), in_folder("plain.txt")));
   EXPECT(MLX_USAGE, "does not end in .pub", "trust", "add", in_folder("plain.txt"));
   EXPECT(MLX_USAGE, "trust wants", "trust");
@@ -273,7 +303,8 @@ TEST(trust_is_a_folder_of_keys) {
   EXPECT(0, "f.minisig", "sign", "-s", in_folder("plain.key"), in_folder("f"));
   EXPECT(MLX_INVALID_INPUT, "bad.pub:1: does not begin with", "verify", in_folder("f"));
   EXPECT(MLX_INVALID_INPUT, "bad.pub:1: does not begin with", "trust", "list");
-  EXPECT(MLX_INVALID_INPUT, "repair this one, or remove it with `mlxcel trust remove bad.pub`", "trust", "list");
+  EXPECT(MLX_INVALID_INPUT, "repair this one, or remove it with `mlxcel trust remove bad.pub`", "trust",
+         "list");
   EXPECT(MLX_NOT_FOUND, "is called '9CA35E82975492BB'", "trust", "remove", "9CA35E82975492BB");
   EXPECT(0, "", "trust", "remove", "bad");  // by its name, whatever is in it
   EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));
@@ -317,16 +348,33 @@ TEST(two_keys_of_one_number_are_told_apart) {
   end();
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Bundles
 
 static void write_bundle(bool with_files) {
-  mlx_manifest_t manifest = {.architecture = "llama", .source = "tiny", .compiler = "3.13", .contract = MLX_CONTRACT_VERSION, .vocab = 320, .eos = {2},
-                             .eos_count = 1, .variant_count = 1};
-  manifest.variants[0] = (mlx_variant_t){.target = "cpu:x86-64-v3", .dtype = "f32", .module = MLX_BUNDLE_VMFB, .weights = MLX_BUNDLE_WEIGHTS, .context = 64,
-                                         .rows = 1, .page_size = 16, .row_pages = 4, .pool_pages = 5, .prefill = {16}, .prefill_count = 1, .decode = {1},
+  mlx_manifest_t manifest = {.architecture = "llama",
+                             .source = "tiny",
+                             .compiler = "3.13",
+                             .contract = MLX_CONTRACT_VERSION,
+                             .vocab = 320,
+                             .eos = {2},
+                             .eos_count = 1,
+                             .variant_count = 1};
+  manifest.variants[0] = (mlx_variant_t){.target = "cpu:x86-64-v3",
+                                         .dtype = "f32",
+                                         .module = MLX_BUNDLE_VMFB,
+                                         .weights = MLX_BUNDLE_WEIGHTS,
+                                         .context = 64,
+                                         .rows = 1,
+                                         .page_size = 16,
+                                         .row_pages = 4,
+                                         .pool_pages = 5,
+                                         .prefill = {16},
+                                         .prefill_count = 1,
+                                         .decode = {1},
                                          .decode_count = 1};
-  static const char *const files[][2] = {{MLX_BUNDLE_VMFB, "code"}, {MLX_BUNDLE_WEIGHTS, "weights"}, {MLX_BUNDLE_TOKENIZER, "{}"}};
+  static const char *const files[][2] = {
+      {MLX_BUNDLE_VMFB, "code"}, {MLX_BUNDLE_WEIGHTS, "weights"}, {MLX_BUNDLE_TOKENIZER, "{}"}};
   CHECK_OK(mlx_make_dirs(in_folder("m.mlxb"), 0755));
   for (size_t i = 0; i < 3; ++i) {
     char path[64];
@@ -352,12 +400,19 @@ TEST(a_signature_of_a_bundle_holds_for_every_file_of_it) {
   EXPECT(MLX_NOT_FOUND, "manifest.json' is not signed", "verify", bundle);
   EXPECT(0, "m.mlxb/manifest.json.minisig", "sign", "-s", FIXTURES "plain.key", bundle);
   EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
-  EXPECT(0, "m.mlxb: signed by plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:manifest.json\thashed", "verify", bundle);
+  EXPECT(
+      0,
+      "m.mlxb: signed by plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:manifest.json\thashed",
+      "verify", bundle);
   write_text("m.mlxb/model.vmfb", "kode");
-  EXPECT(MLX_INVALID_INPUT, "model.vmfb' is not what the bundle's manifest says: its SHA-256 is ", "verify", bundle);
-  EXPECT(MLX_INVALID_INPUT, "model.vmfb' is not what the bundle's manifest says: its SHA-256 is ", "sign", "-s", FIXTURES "plain.key", bundle);  // nobody signs what is broken
+  EXPECT(MLX_INVALID_INPUT, "model.vmfb' is not what the bundle's manifest says: its SHA-256 is ", "verify",
+         bundle);
+  EXPECT(MLX_INVALID_INPUT, "model.vmfb' is not what the bundle's manifest says: its SHA-256 is ", "sign",
+         "-s", FIXTURES "plain.key", bundle);  // nobody signs what is broken
   write_text("m.mlxb/model.vmfb", "code!");
-  EXPECT(MLX_INVALID_INPUT, "model.vmfb' is not what the bundle's manifest says: it has 5 bytes, it should have 4", "verify", bundle);
+  EXPECT(MLX_INVALID_INPUT,
+         "model.vmfb' is not what the bundle's manifest says: it has 5 bytes, it should have 4", "verify",
+         bundle);
   CHECK(!unlink(in_folder("m.mlxb/model.vmfb")));
   EXPECT(MLX_NOT_FOUND, "model.vmfb", "verify", bundle);
   write_text("m.mlxb/model.vmfb", "code");
@@ -387,17 +442,21 @@ TEST(what_is_not_here_is_said_to_be_unchecked) {
   RUN(&run, "verify", "-p", FIXTURES "plain.pub", bundle);
   CHECK_TEXT(run.err, "");  // all is here
   command_free(&run);
-  CHECK_INT(shell("cd \"$1/m.mlxb\" && mv weights.irpa ../$(sha256sum weights.irpa | cut -c1-64).irpa", NULL), 0);
+  CHECK_INT(shell("cd \"$1/m.mlxb\" && mv weights.irpa ../$(sha256sum weights.irpa | cut -c1-64).irpa", NULL),
+            0);
   RUN(&run, "verify", "-p", FIXTURES "plain.pub", bundle);
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(run.err, "weights.irpa: not here, found by its digest: ");
   command_free(&run);
   CHECK_INT(shell("cd \"$1\" && for f in *.irpa; do printf heights > $f; done", NULL), 0);
-  EXPECT(MLX_INVALID_INPUT, ".irpa' is not what the bundle's manifest says", "verify", "-p", FIXTURES "plain.pub", bundle);
+  EXPECT(MLX_INVALID_INPUT, ".irpa' is not what the bundle's manifest says", "verify", "-p",
+         FIXTURES "plain.pub", bundle);
   CHECK_INT(shell("cd \"$1\" && rm *.irpa", NULL), 0);
   RUN(&run, "verify", "-p", FIXTURES "plain.pub", bundle);
   CHECK_INT(run.exit_code, 0);
-  CHECK_CONTAINS(run.err, "weights.irpa: not here, and not checked: it is looked for by its digest when the model runs\n");
+  CHECK_CONTAINS(
+      run.err,
+      "weights.irpa: not here, and not checked: it is looked for by its digest when the model runs\n");
   command_free(&run);
   CHECK_INT(shell("\"$0\" show \"$1/m.mlxb\"", &out), 0);
   CHECK_CONTAINS(out, "not here      weights.irpa, looked for by its digest: sha256:");
@@ -418,7 +477,8 @@ TEST(signing_writes_through_no_link) {
   CHECK_TEXT(precious, "mine");
   mlx_free(precious);
   EXPECT(0, "m.mlxb: signed by", "verify", "-p", FIXTURES "plain.pub", bundle);
-  EXPECT(0, "precious", "sign", "-s", FIXTURES "plain.key", "-x", in_folder("precious"), bundle);  // a name that was given is written
+  EXPECT(0, "precious", "sign", "-s", FIXTURES "plain.key", "-x", in_folder("precious"),
+         bundle);  // a name that was given is written
   EXPECT(0, "m.mlxb: signed by", "verify", "-p", FIXTURES "plain.pub", "-x", in_folder("precious"), bundle);
   end();
 }
@@ -429,24 +489,35 @@ TEST(a_bundle_in_one_file_carries_its_signature) {
   write_bundle(true);
   char bundle[256], *out;
   snprintf(bundle, sizeof bundle, "%s/one.mlxb", folder);
-  CHECK_INT(shell("cd \"$1\" && tar cf one.mlxb -C m.mlxb manifest.json model.vmfb tokenizer.json weights.irpa", NULL), 0);
+  CHECK_INT(
+      shell("cd \"$1\" && tar cf one.mlxb -C m.mlxb manifest.json model.vmfb tokenizer.json weights.irpa",
+            NULL),
+      0);
   EXPECT(MLX_NOT_FOUND, "one.mlxb/manifest.json' is not signed: there is no ", "verify", bundle);
-  EXPECT(0, "one.mlxb", "sign", "-s", FIXTURES "plain.key", "-t", "a first one, which is longer than the second that takes its place", bundle);
+  EXPECT(0, "one.mlxb", "sign", "-s", FIXTURES "plain.key", "-t",
+         "a first one, which is longer than the second that takes its place", bundle);
   EXPECT(0, "one.mlxb", "sign", "-s", FIXTURES "plain.key", "-t", "second", bundle);
   EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
   EXPECT(0, "one.mlxb: signed by plain.pub, key 9CA35E82975492BB: second", "verify", bundle);
   CHECK_INT(shell("cd \"$1\" && tar tf one.mlxb", &out), 0);
   CHECK_TEXT(out, "manifest.json\nmodel.vmfb\ntokenizer.json\nweights.irpa\nmanifest.json.minisig\n");
   mlx_free(out);
-  CHECK_INT(shell("cd \"$1\" && mkdir out && tar xf one.mlxb -C out && \"$0\" verify out && tar cf again.mlxb -C out . && \"$0\" verify again.mlxb", NULL), 0);
-  if (there_is_minisign()) CHECK_INT(shell("cd \"$1\" && minisign -V -p " FIXTURES "plain.pub -m out/manifest.json", NULL), 0);
-  CHECK_INT(shell("cd \"$1\" && printf kode > m.mlxb/model.vmfb && tar cf bad.mlxb -C m.mlxb . -C ../out manifest.json.minisig", NULL), 0);
+  CHECK_INT(shell("cd \"$1\" && mkdir out && tar xf one.mlxb -C out && \"$0\" verify out && tar cf "
+                  "again.mlxb -C out . && \"$0\" verify again.mlxb",
+                  NULL),
+            0);
+  if (there_is_minisign())
+    CHECK_INT(shell("cd \"$1\" && minisign -V -p " FIXTURES "plain.pub -m out/manifest.json", NULL), 0);
+  CHECK_INT(shell("cd \"$1\" && printf kode > m.mlxb/model.vmfb && tar cf bad.mlxb -C m.mlxb . -C ../out "
+                  "manifest.json.minisig",
+                  NULL),
+            0);
   snprintf(bundle, sizeof bundle, "%s/bad.mlxb", folder);
   EXPECT(MLX_INVALID_INPUT, "bad.mlxb/model.vmfb' is not what the bundle's manifest says", "verify", bundle);
   end();
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // minisign
 
 // A key of minisign's full cost is made once, here: one gibibyte and some seconds.
@@ -455,9 +526,12 @@ TEST(minisign_reads_ours_and_we_read_its) {
   const bool here = there_is_minisign();
   char *out;
   write_text("f", "hello");
-  CHECK_INT(shell("cd \"$1\" && \"$0\" keygen -W -o ours && MLXCEL_PASSWORD=tiger \"$0\" keygen -o locked && \"$0\" sign -s ours.key -t 'by us' f", NULL), 0);
+  CHECK_INT(shell("cd \"$1\" && \"$0\" keygen -W -o ours && MLXCEL_PASSWORD=tiger \"$0\" keygen -o locked && "
+                  "\"$0\" sign -s ours.key -t 'by us' f",
+                  NULL),
+            0);
   char *locked = read_text("locked.key");
-  CHECK_CONTAINS(locked, "\nRWRTY0Iy");  // "Ed" "Sc" "B2"
+  CHECK_CONTAINS(locked, "\nRWRTY0Iy");            // "Ed" "Sc" "B2"
   CHECK_CONTAINS(locked, "AAACAAAAAAAAAEAAAAAA");  // 2^25 operations and 2^30 bytes, as minisign's own
   mlx_free(locked);
   if (!here) {
@@ -465,17 +539,22 @@ TEST(minisign_reads_ours_and_we_read_its) {
     end();
     return;
   }
+  // clang-format off
   static const char *const steps[] = {
-      "minisign -V -p ours.pub -m f | grep -q 'Trusted comment: by us'",                                        // our signature
-      "minisign -V -P \"$(tail -n 1 ours.pub)\" -m f",                                                          //
-      "minisign -S -s ours.key -m f -t 'by our key' && \"$0\" verify -p ours.pub f | grep -q 'by our key'",     // our keys
-      "echo tiger | minisign -S -s locked.key -m f -t 'locked' && \"$0\" verify -p locked.pub f",               //
-      "minisign -G -W -p m.pub -s m.key && \"$0\" sign -s m.key f && minisign -V -p m.pub -m f",                // its keys
-      "\"$0\" trust add m.pub && \"$0\" verify f | grep -q 'signed by m.pub'",                                  //
-      "minisign -S -s m.key -m f && \"$0\" verify f && minisign -S -l -s m.key -m f && \"$0\" verify f",        // its signatures
-      // A key that minisign encrypted with little memory, and so in no time.
-      "(ulimit -v 60000; printf 'a b\\na b\\n' | minisign -G -p e.pub -s e.key) && echo 'a b' | \"$0\" sign -s e.key f && minisign -V -p e.pub -m f",
+      // Our signature and keys, checked by minisign.
+      "minisign -V -p ours.pub -m f | grep -q 'Trusted comment: by us'",
+      "minisign -V -P \"$(tail -n 1 ours.pub)\" -m f",
+      "minisign -S -s ours.key -m f -t 'by our key' && \"$0\" verify -p ours.pub f | grep -q 'by our key'",
+      "echo tiger | minisign -S -s locked.key -m f -t 'locked' && \"$0\" verify -p locked.pub f",
+      // minisign's keys and signatures, checked by us.
+      "minisign -G -W -p m.pub -s m.key && \"$0\" sign -s m.key f && minisign -V -p m.pub -m f",
+      "\"$0\" trust add m.pub && \"$0\" verify f | grep -q 'signed by m.pub'",
+      "minisign -S -s m.key -m f && \"$0\" verify f && minisign -S -l -s m.key -m f && \"$0\" verify f",
+      // With little memory, minisign encrypts a key quickly.
+      "(ulimit -v 60000; printf 'a b\\na b\\n' | minisign -G -p e.pub -s e.key) && "
+      "echo 'a b' | \"$0\" sign -s e.key f && minisign -V -p e.pub -m f",
   };
+  // clang-format on
   for (size_t i = 0; i < sizeof steps / sizeof *steps; ++i) {
     char script[1024];
     snprintf(script, sizeof script, "cd \"$1\" && %s", steps[i]);
@@ -485,10 +564,12 @@ TEST(minisign_reads_ours_and_we_read_its) {
   end();
 }
 
-TEST_MAIN(CASE(keygen_makes_a_pair_and_never_replaces_one_unasked), CASE(a_pair_that_cannot_be_written_leaves_the_old_one),
-          CASE(a_password_comes_from_the_environment_or_stdin),
-          CASE(a_password_that_is_typed_is_not_shown), CASE(a_file_is_verified_by_whom_is_trusted),
-          CASE(every_file_is_looked_at_and_every_failure_told), CASE(a_large_file_takes_no_memory), CASE(trust_is_a_folder_of_keys), CASE(nobody_is_trusted_where_others_may_put_keys),
-          CASE(two_keys_of_one_number_are_told_apart), CASE(a_signature_of_a_bundle_holds_for_every_file_of_it),
-          CASE(what_is_not_here_is_said_to_be_unchecked), CASE(signing_writes_through_no_link), CASE(a_bundle_in_one_file_carries_its_signature),
-          CASE(minisign_reads_ours_and_we_read_its))
+TEST_MAIN(CASE(keygen_makes_a_pair_and_never_replaces_one_unasked),
+          CASE(a_pair_that_cannot_be_written_leaves_the_old_one),
+          CASE(a_password_comes_from_the_environment_or_stdin), CASE(a_password_that_is_typed_is_not_shown),
+          CASE(a_file_is_verified_by_whom_is_trusted), CASE(every_file_is_looked_at_and_every_failure_told),
+          CASE(a_large_file_takes_no_memory), CASE(trust_is_a_folder_of_keys),
+          CASE(nobody_is_trusted_where_others_may_put_keys), CASE(two_keys_of_one_number_are_told_apart),
+          CASE(a_signature_of_a_bundle_holds_for_every_file_of_it),
+          CASE(what_is_not_here_is_said_to_be_unchecked), CASE(signing_writes_through_no_link),
+          CASE(a_bundle_in_one_file_carries_its_signature), CASE(minisign_reads_ours_and_we_read_its))

@@ -6,10 +6,15 @@
 #include "tests/check.h"
 #include "tests/import_files.h"
 
-#define CONFIG "{\"model_type\":\"llama\",\"hidden_size\":64,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":true,\"eos_token_id\":7," \
-               "\"rope_parameters\":{\"rope_theta\":10000},\"rope_scaling\":null,\"huge\":18446744073709551615,\"architectures\":[\"L\",\"M\"]}"
+#define CONFIG                                                                                             \
+  "{\"model_type\":\"llama\",\"hidden_size\":64,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":true,\"eos_" \
+  "token_id\":7,"                                                                                          \
+  "\"rope_parameters\":{\"rope_theta\":10000},\"rope_scaling\":null,\"huge\":18446744073709551615,"        \
+  "\"architectures\":[\"L\",\"M\"]}"
 #define A "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}"
-#define BC "{\"b\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]},\"c\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[4,6]}}"
+#define BC                                                                                                  \
+  "{\"b\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]},\"c\":{\"dtype\":\"F16\",\"shape\":[1]," \
+  "\"data_offsets\":[4,6]}}"
 
 static char folder[64];
 
@@ -24,7 +29,9 @@ static const char *path_of(const char *name) {
   snprintf(path, sizeof path, "%s/%s", folder, name);
   return path;
 }
-static void write_text(const char *name, const char *text) { CHECK_OK(mlx_write_file(path_of(name), text, strlen(text))); }
+static void write_text(const char *name, const char *text) {
+  CHECK_OK(mlx_write_file(path_of(name), text, strlen(text)));
+}
 static void write_safetensors(const char *name, const char *header, size_t data_size) {
   bytes_t bytes = {0};
   put_safetensors(&bytes, header, data_size);
@@ -61,13 +68,15 @@ TEST(a_gguf_file_is_opened) {
   CHECK_INT(layers, 30);
   CHECK_OK(mlx_source_int(source, "only_in_hf", NULL, 1, 1000, &layers, &found));
   CHECK(!found);
-  CHECK_ERROR(mlx_source_int(source, "only_in_hf", NULL, 1, 1000, &layers, NULL), MLX_INTERNAL, "field 'only_in_hf' has no name in this format");
+  CHECK_ERROR(mlx_source_int(source, "only_in_hf", NULL, 1, 1000, &layers, NULL), MLX_INTERNAL,
+              "field 'only_in_hf' has no name in this format");
   CHECK_INT(mlx_source_array_length(source, NULL, "tokenizer.ggml.tokens"), 7);
   CHECK_INT(mlx_source_array_length(source, NULL, ".block_count"), 0);
   CHECK(mlx_source_has(source, NULL, ".list") && !mlx_source_has(source, "hidden_size", NULL));
   CHECK(mlx_source_tensor(source, "x", "b.weight") == mlx_source_tensor_at(source, 1));
   CHECK(!mlx_source_tensor_at(source, 2));
-  CHECK_ERROR(mlx_source_field_error(source, "a", ".b", MLX_UNSUPPORTED, "is %d", 3), MLX_UNSUPPORTED, "m.gguf: field 'llama.b' is 3");
+  CHECK_ERROR(mlx_source_field_error(source, "a", ".b", MLX_UNSUPPORTED, "is %d", 3), MLX_UNSUPPORTED,
+              "m.gguf: field 'llama.b' is 3");
   char *json;
   size_t length;
   int32_t ids[4];
@@ -103,7 +112,8 @@ TEST(a_hugging_face_directory_is_opened) {
   CHECK_OK(mlx_source_string(source, "model_type", NULL, &text, NULL));
   CHECK_TEXT(text, "llama");
   CHECK_INT(mlx_source_array_length(source, "architectures", NULL), 2);
-  CHECK(mlx_source_has(source, "rope_parameters.rope_theta", NULL) && !mlx_source_has(source, "rope_scaling", NULL));
+  CHECK(mlx_source_has(source, "rope_parameters.rope_theta", NULL) &&
+        !mlx_source_has(source, "rope_scaling", NULL));
   CHECK_INT(mlx_source_tensor_count(source), 1);
   CHECK_INT(mlx_source_tensor(source, "a", NULL)->size, 8);
   char *json;
@@ -130,17 +140,26 @@ TEST(wrong_types_name_the_field) {
   const char *text;
   char *json;
   size_t length;
-  CHECK_ERROR(mlx_source_int(source, "rms_norm_eps", NULL, 0, 9, &integer, NULL), MLX_INVALID_INPUT, "config.json: field 'rms_norm_eps' must be an integer");
-  CHECK_ERROR(mlx_source_int(source, "hidden_size", NULL, 0, 9, &integer, NULL), MLX_INVALID_INPUT, "field 'hidden_size' must be between 0 and 9");
-  CHECK_ERROR(mlx_source_int(source, "huge", NULL, INT64_MIN, INT64_MAX, &integer, NULL), MLX_INVALID_INPUT, "field 'huge' must be between");
-  CHECK_ERROR(mlx_source_number(source, "model_type", NULL, &number, NULL), MLX_INVALID_INPUT, "field 'model_type' must be a number");
-  CHECK_ERROR(mlx_source_bool(source, "hidden_size", NULL, &truth, NULL), MLX_INVALID_INPUT, "field 'hidden_size' must be true or false");
-  CHECK_ERROR(mlx_source_string(source, "hidden_size", NULL, &text, NULL), MLX_INVALID_INPUT, "field 'hidden_size' must be a string");
-  CHECK_ERROR(mlx_source_int(source, "hidden_size.more", NULL, 0, 9, &integer, NULL), MLX_INVALID_INPUT, "field 'hidden_size.more' is missing");
-  CHECK_ERROR(mlx_source_int(source, "rope_scaling", NULL, 0, 9, &integer, NULL), MLX_INVALID_INPUT, "field 'rope_scaling' is missing");
+  CHECK_ERROR(mlx_source_int(source, "rms_norm_eps", NULL, 0, 9, &integer, NULL), MLX_INVALID_INPUT,
+              "config.json: field 'rms_norm_eps' must be an integer");
+  CHECK_ERROR(mlx_source_int(source, "hidden_size", NULL, 0, 9, &integer, NULL), MLX_INVALID_INPUT,
+              "field 'hidden_size' must be between 0 and 9");
+  CHECK_ERROR(mlx_source_int(source, "huge", NULL, INT64_MIN, INT64_MAX, &integer, NULL), MLX_INVALID_INPUT,
+              "field 'huge' must be between");
+  CHECK_ERROR(mlx_source_number(source, "model_type", NULL, &number, NULL), MLX_INVALID_INPUT,
+              "field 'model_type' must be a number");
+  CHECK_ERROR(mlx_source_bool(source, "hidden_size", NULL, &truth, NULL), MLX_INVALID_INPUT,
+              "field 'hidden_size' must be true or false");
+  CHECK_ERROR(mlx_source_string(source, "hidden_size", NULL, &text, NULL), MLX_INVALID_INPUT,
+              "field 'hidden_size' must be a string");
+  CHECK_ERROR(mlx_source_int(source, "hidden_size.more", NULL, 0, 9, &integer, NULL), MLX_INVALID_INPUT,
+              "field 'hidden_size.more' is missing");
+  CHECK_ERROR(mlx_source_int(source, "rope_scaling", NULL, 0, 9, &integer, NULL), MLX_INVALID_INPUT,
+              "field 'rope_scaling' is missing");
   CHECK_OK(mlx_source_int(source, "nothing", NULL, 0, 9, &integer, &found));
   CHECK(!found && integer == 5);
-  CHECK_ERROR(mlx_source_field_error(source, "a.b", ".c", MLX_UNSUPPORTED, "is %d", 3), MLX_UNSUPPORTED, "config.json: field 'a.b' is 3");
+  CHECK_ERROR(mlx_source_field_error(source, "a.b", ".c", MLX_UNSUPPORTED, "is %d", 3), MLX_UNSUPPORTED,
+              "config.json: field 'a.b' is 3");
   CHECK_ERROR(mlx_source_tokenizer_json(source, &json, &length), MLX_NOT_FOUND, "has no tokenizer.json");
   mlx_source_close(source);
   end();
@@ -149,7 +168,8 @@ TEST(wrong_types_name_the_field) {
 TEST(shards_are_joined_by_their_index) {
   begin();
   write_text("config.json", CONFIG);
-  write_text("model.safetensors.index.json", "{\"metadata\":{},\"weight_map\":{\"b\":\"two.safetensors\",\"a\":\"one.safetensors\"}}");
+  write_text("model.safetensors.index.json",
+             "{\"metadata\":{},\"weight_map\":{\"b\":\"two.safetensors\",\"a\":\"one.safetensors\"}}");
   write_safetensors("one.safetensors", A, 8);
   write_safetensors("two.safetensors", BC, 6);
   mlx_source_t *source = open_folder();
@@ -166,7 +186,8 @@ TEST(shards_are_joined_by_their_index) {
 }
 
 TEST(a_wrong_index_is_refused) {
-  static const char *const escapes[] = {"../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".", "", "a\\\\b", "x\\u0000y"};
+  static const char *const escapes[] = {
+      "../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".", "", "a\\\\b", "x\\u0000y"};
   begin();
   write_text("config.json", CONFIG);
   write_safetensors("one.safetensors", A, 8);
@@ -174,7 +195,8 @@ TEST(a_wrong_index_is_refused) {
     char index[200];
     snprintf(index, sizeof index, "{\"weight_map\":{\"a\":\"%s\"}}", escapes[i]);
     write_text("model.safetensors.index.json", index);
-    check_refused(MLX_INVALID_INPUT, "index.json: field 'weight_map': tensor 'a' must name a file in the same folder");
+    check_refused(MLX_INVALID_INPUT,
+                  "index.json: field 'weight_map': tensor 'a' must name a file in the same folder");
   }
   write_text("model.safetensors.index.json", "{\"weight_map\":{\"a\":7}}");
   check_refused(MLX_INVALID_INPUT, "tensor 'a' must name a file in the same folder");
@@ -238,7 +260,8 @@ TEST(what_is_no_model_is_said) {
   mlx_status_free(status);
   write_text("generation_config.json", "[]");
   check_refused(MLX_INVALID_INPUT, "generation_config.json: the JSON value must be an object");
-  CHECK_ERROR(mlx_source_open(path_of("pytorch_model.bin"), &source), MLX_INVALID_INPUT, "is no model: expected a GGUF file or a Hugging Face model directory");
+  CHECK_ERROR(mlx_source_open(path_of("pytorch_model.bin"), &source), MLX_INVALID_INPUT,
+              "is no model: expected a GGUF file or a Hugging Face model directory");
   end();
 }
 
@@ -247,7 +270,8 @@ TEST(every_allocation_failure_is_reported) {
   write_text("config.json", CONFIG);
   write_text("generation_config.json", "{}");
   write_text("tokenizer.json", "{}");
-  write_text("model.safetensors.index.json", "{\"weight_map\":{\"b\":\"two.safetensors\",\"a\":\"one.safetensors\"}}");
+  write_text("model.safetensors.index.json",
+             "{\"weight_map\":{\"b\":\"two.safetensors\",\"a\":\"one.safetensors\"}}");
   write_safetensors("one.safetensors", A, 8);
   write_safetensors("two.safetensors", BC, 6);
   mlx_status_t status;
@@ -267,7 +291,7 @@ TEST(every_allocation_failure_is_reported) {
   end();
 }
 
-TEST_MAIN(CASE(a_gguf_file_is_opened), CASE(a_hugging_face_directory_is_opened), CASE(wrong_types_name_the_field),
-          CASE(shards_are_joined_by_their_index), CASE(a_wrong_index_is_refused),
-          CASE(end_tokens_come_from_the_generation_config_first), CASE(what_is_no_model_is_said),
-          CASE(every_allocation_failure_is_reported))
+TEST_MAIN(CASE(a_gguf_file_is_opened), CASE(a_hugging_face_directory_is_opened),
+          CASE(wrong_types_name_the_field), CASE(shards_are_joined_by_their_index),
+          CASE(a_wrong_index_is_refused), CASE(end_tokens_come_from_the_generation_config_first),
+          CASE(what_is_no_model_is_said), CASE(every_allocation_failure_is_reported))

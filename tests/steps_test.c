@@ -1,6 +1,7 @@
-// Several tokens a call: the schedule, and a session that takes, drops and goes on. The module here is written by hand, because
-// plain lowering has decode_1 only: its next token is (5 * token + position) mod 320, where the position is that of the token it
-// read, so that a wrong token or a wrong position anywhere gives wrong tokens ever after.
+// Several tokens a call: the schedule, and a session that takes, drops and goes on. The module here is
+// written by hand, because plain lowering has decode_1 only: its next token is (5 * token + position) mod
+// 320, where the position is that of the token it read, so that a wrong token or a wrong position anywhere
+// gives wrong tokens ever after.
 #include "artifact/archive.h"
 #include "base/cpu.h"
 #include "base/memory.h"
@@ -14,24 +15,29 @@
 
 static int32_t after(int32_t token, int64_t position) { return (int32_t)((5 * token + position) % 320); }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The module
 
-#define CONSTANTS                                                              \
-  "    %five = stablehlo.constant dense<5> : tensor<1xi32>\n"                  \
-  "    %one = stablehlo.constant dense<1> : tensor<1xi32>\n"                   \
+#define CONSTANTS                                             \
+  "    %five = stablehlo.constant dense<5> : tensor<1xi32>\n" \
+  "    %one = stablehlo.constant dense<1> : tensor<1xi32>\n"  \
   "    %vocab = stablehlo.constant dense<320> : tensor<1xi32>\n"
-#define LOAD_STATE                                                             \
-  "    %t0 = util.global.load @token : tensor<1xi32>\n"                        \
+#define LOAD_STATE                                      \
+  "    %t0 = util.global.load @token : tensor<1xi32>\n" \
   "    %p0 = util.global.load @position : tensor<1xi32>\n"
-#define STEP(from, to)                                                         \
-  "    %m" to " = stablehlo.multiply %t" from ", %five : tensor<1xi32>\n"      \
-  "    %s" to " = stablehlo.add %m" to ", %p" from " : tensor<1xi32>\n"        \
-  "    %t" to " = stablehlo.remainder %s" to ", %vocab : tensor<1xi32>\n"      \
-  "    %p" to " = stablehlo.add %p" from ", %one : tensor<1xi32>\n"            \
+#define STEP(from, to)                             \
+  "    %m" to " = stablehlo.multiply %t" from      \
+  ", %five : tensor<1xi32>\n"                      \
+  "    %s" to " = stablehlo.add %m" to ", %p" from \
+  " : tensor<1xi32>\n"                             \
+  "    %t" to " = stablehlo.remainder %s" to       \
+  ", %vocab : tensor<1xi32>\n"                     \
+  "    %p" to " = stablehlo.add %p" from           \
+  ", %one : tensor<1xi32>\n"                       \
   "    %c" to " = stablehlo.reshape %t" to " : (tensor<1xi32>) -> tensor<1x1xi32>\n"
-#define STORE_STATE(last)                                                      \
-  "    util.global.store %t" last ", @token : tensor<1xi32>\n"                 \
+#define STORE_STATE(last)         \
+  "    util.global.store %t" last \
+  ", @token : tensor<1xi32>\n"    \
   "    util.global.store %p" last ", @position : tensor<1xi32>\n"
 
 static const char module[] =
@@ -75,7 +81,8 @@ static const char *in_folder(const char *name) {
 }
 
 static void compile_module(void) {
-  static const char *const flags[] = {"--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
+  static const char *const flags[] = {"--iree-hal-target-device=local",
+                                      "--iree-hal-local-target-device-backends=llvm-cpu",
                                       "--iree-llvmcpu-target-cpu=host", "--iree-input-type=stablehlo"};
   mlx_iree_compiler_t compiler;
   mlx_cache_t *cache;
@@ -108,7 +115,8 @@ static void write_weights(void) {
 // Compiled once; the folder goes with the program.
 static void remove_folder(void) { mlx_status_free(mlx_remove_tree(folder)); }
 
-static mlx_status_t try_open(const int64_t *decode, size_t decode_count, int32_t eos, mlx_engine_t **out_engine) {
+static mlx_status_t try_open(const int64_t *decode, size_t decode_count, int32_t eos,
+                             mlx_engine_t **out_engine) {
   if (!folder[0]) {
     strcpy(folder, "/tmp/mlxcel-steps-XXXXXX");
     CHECK(mkdtemp(folder));
@@ -116,11 +124,27 @@ static mlx_status_t try_open(const int64_t *decode, size_t decode_count, int32_t
     compile_module();
     write_weights();
   }
-  mlx_manifest_t m = {.architecture = "counting", .source = "counting", .contract = MLX_CONTRACT_VERSION, .vocab = 320, .eos = {eos}, .eos_count = 1,
+  mlx_manifest_t m = {.architecture = "counting",
+                      .source = "counting",
+                      .contract = MLX_CONTRACT_VERSION,
+                      .vocab = 320,
+                      .eos = {eos},
+                      .eos_count = 1,
                       .variant_count = 1};
   mlx_variant_t *v = &m.variants[0];
-  *v = (mlx_variant_t){.dtype = "f32", .module = "model.vmfb", .weights = "weights.irpa", .context = CONTEXT, .rows = 1, .page_size = 16, .row_pages = 13,
-                       .pool_pages = 14, .prefill = {16}, .prefill_count = 1, .decode_count = decode_count, .kernels = {"decode"}, .kernel_count = 1,
+  *v = (mlx_variant_t){.dtype = "f32",
+                       .module = "model.vmfb",
+                       .weights = "weights.irpa",
+                       .context = CONTEXT,
+                       .rows = 1,
+                       .page_size = 16,
+                       .row_pages = 13,
+                       .pool_pages = 14,
+                       .prefill = {16},
+                       .prefill_count = 1,
+                       .decode_count = decode_count,
+                       .kernels = {"decode"},
+                       .kernel_count = 1,
                        .kv_bytes = 8};
   snprintf(v->target, sizeof v->target, "cpu:%s", mlx_cpu_level_here()->name);
   memcpy(v->decode, decode, decode_count * sizeof *decode);
@@ -128,9 +152,15 @@ static mlx_status_t try_open(const int64_t *decode, size_t decode_count, int32_t
   size_t manifest_length, tokenizer_length;
   CHECK_OK(mlx_manifest_write(&m, &manifest, &manifest_length));
   CHECK_OK(mlx_read_file(TOKENIZER, SIZE_MAX, &tokenizer, &tokenizer_length));
-  const mlx_model_parts_t parts = {.name = "counting", .manifest_name = "m.json", .tokenizer_name = TOKENIZER, .manifest = manifest,
-                                   .manifest_length = manifest_length, .tokenizer = tokenizer, .tokenizer_length = tokenizer_length,
-                                   .vmfb_path = in_folder("m.vmfb"), .weights_path = in_folder("w.irpa")};
+  const mlx_model_parts_t parts = {.name = "counting",
+                                   .manifest_name = "m.json",
+                                   .tokenizer_name = TOKENIZER,
+                                   .manifest = manifest,
+                                   .manifest_length = manifest_length,
+                                   .tokenizer = tokenizer,
+                                   .tokenizer_length = tokenizer_length,
+                                   .vmfb_path = in_folder("m.vmfb"),
+                                   .weights_path = in_folder("w.irpa")};
   mlx_engine_options_t options;
   mlx_engine_options_initialize(&options);
   options.device = MLX_USE_CPU;
@@ -146,11 +176,12 @@ static mlx_engine_t *open_engine(bool groups, int32_t eos) {
   return engine;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The schedule
 
 TEST(groups_grow_with_the_text_and_end_on_the_limit) {
-  const mlx_variant_t plain = {.decode = {1}, .decode_count = 1}, grouped = {.decode = {1, 8, 32}, .decode_count = 3};
+  const mlx_variant_t plain = {.decode = {1}, .decode_count = 1},
+                      grouped = {.decode = {1, 8, 32}, .decode_count = 3};
   for (size_t written = 1; written < 100; ++written) CHECK_INT(mlx_next_group(&plain, written, 1000), 1);
   static const size_t sizes[] = {1, 1, 1, 1, 1, 1, 1, 8, 8, 8, 32, 32, 8, 8, 8, 1, 1, 1};
   size_t written = 1;  // the first comes with the prompt
@@ -167,7 +198,7 @@ TEST(groups_grow_with_the_text_and_end_on_the_limit) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Sessions
 
 static const int32_t prompt[] = {7, 300, 12};
@@ -204,7 +235,8 @@ TEST(steps_that_do_not_fit_are_refused_before_any_work) {
   int32_t next, ids[CONTEXT];
   float logits[320];
   mlx_session_t *session = read_prompt(engine, &next);
-  CHECK_ERROR(mlx_session_steps(session, ids, 198), MLX_USAGE, "198 more tokens do not fit: the context holds 200, of which 3");
+  CHECK_ERROR(mlx_session_steps(session, ids, 198), MLX_USAGE,
+              "198 more tokens do not fit: the context holds 200, of which 3");
   CHECK_INT(mlx_session_length(session), 3);
   CHECK_OK(mlx_session_steps(session, ids, 197));
   CHECK_OK(mlx_session_logits(session, logits, 320));
@@ -268,10 +300,11 @@ TEST(a_session_resumes_after_groups) {
 
 TEST(a_module_without_a_promised_decode_function_is_refused) {
   mlx_engine_t *engine;
-  CHECK_ERROR(try_open((int64_t[]){1, 4, 8}, 3, 0, &engine), MLX_INVALID_INPUT, "the module has no function 'decode_8'");
+  CHECK_ERROR(try_open((int64_t[]){1, 4, 8}, 3, 0, &engine), MLX_INVALID_INPUT,
+              "the module has no function 'decode_8'");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Generating
 
 typedef struct listener {
@@ -284,8 +317,8 @@ static bool listen(void *user, const char *text, size_t length) {
   return ++listener->calls != listener->stop_after;
 }
 
-static void generate(mlx_engine_t *engine, int64_t max_tokens, bool ignore_eos, listener_t *listener, mlx_generation_t *out,
-                     mlx_session_t **out_session) {
+static void generate(mlx_engine_t *engine, int64_t max_tokens, bool ignore_eos, listener_t *listener,
+                     mlx_generation_t *out, mlx_session_t **out_session) {
   mlx_generate_options_t options;
   mlx_generate_options_initialize(&options);
   options.max_tokens = max_tokens;
@@ -296,8 +329,8 @@ static void generate(mlx_engine_t *engine, int64_t max_tokens, bool ignore_eos, 
   CHECK_OK(mlx_session_generate(*out_session, prompt, 3, &options, out));
 }
 
-// Whatever ends the text, wherever in a group: the same tokens, text and reason as one by one; and reading the last token goes
-// on as the header says.
+// Whatever ends the text, wherever in a group: the same tokens, text and reason as one by one; and reading
+// the last token goes on as the header says.
 static void check_same(int32_t eos, int64_t max_tokens, bool ignore_eos) {
   mlx_engine_t *engines[2] = {open_engine(false, eos), open_engine(true, eos)};
   mlx_session_t *sessions[2];
@@ -356,8 +389,10 @@ TEST(text_comes_after_each_group_and_a_callback_stops_it_there) {
   mlx_engine_close(engine);
 }
 
-TEST_MAIN(CASE(groups_grow_with_the_text_and_end_on_the_limit), CASE(steps_are_the_same_tokens_as_one_step_at_a_time),
-          CASE(a_session_resumes_after_groups),
-          CASE(steps_that_do_not_fit_are_refused_before_any_work), CASE(a_rewound_session_reads_on_and_gives_its_pages_back),
-          CASE(a_module_without_a_promised_decode_function_is_refused), CASE(generated_text_is_the_same_whatever_the_groups),
+TEST_MAIN(CASE(groups_grow_with_the_text_and_end_on_the_limit),
+          CASE(steps_are_the_same_tokens_as_one_step_at_a_time), CASE(a_session_resumes_after_groups),
+          CASE(steps_that_do_not_fit_are_refused_before_any_work),
+          CASE(a_rewound_session_reads_on_and_gives_its_pages_back),
+          CASE(a_module_without_a_promised_decode_function_is_refused),
+          CASE(generated_text_is_the_same_whatever_the_groups),
           CASE(text_comes_after_each_group_and_a_callback_stops_it_there))

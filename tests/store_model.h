@@ -2,10 +2,10 @@
 #ifndef MLXCEL_TESTS_STORE_MODEL_H_
 #define MLXCEL_TESTS_STORE_MODEL_H_
 
-#include "transfer/store.h"
 #include "base/digest.h"
 #include "base/file.h"
 #include "tests/check.h"
+#include "transfer/store.h"
 
 #define MAX_TEST_LAYERS 12
 
@@ -14,7 +14,8 @@ typedef struct test_layer {
   const char *path, *media_type, *name;
 } test_layer_t;
 
-static inline mlx_oci_descriptor_t store_blob(mlx_store_t *store, mlx_http_t *http, const test_layer_t *layer) {
+static inline mlx_oci_descriptor_t store_blob(mlx_store_t *store, mlx_http_t *http,
+                                              const test_layer_t *layer) {
   mlx_tally_t tally = 0;
   mlx_file_stamp_t stamp;
   mlx_blob_t blob = {.path = layer->path};
@@ -29,8 +30,9 @@ static inline mlx_oci_descriptor_t store_blob(mlx_store_t *store, mlx_http_t *ht
 }
 
 // Puts a model of these layers where |text| says. |config| is a file that is written for it.
-static inline void store_model(const char *text, const mlx_store_options_t *options, const char *artifact_type, const char *config,
-                               const test_layer_t *layers, size_t count) {
+static inline void store_model(const char *text, const mlx_store_options_t *options,
+                               const char *artifact_type, const char *config, const test_layer_t *layers,
+                               size_t count) {
   mlx_oci_ref_t ref;
   mlx_store_t *store;
   mlx_http_t *http;

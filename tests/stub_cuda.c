@@ -1,8 +1,8 @@
-// A libcuda for machines without a GPU: it answers questions, its memory is the host's, every copy is done when it returns, and
-// no kernel runs. What a test may say, in the environment:
+// A libcuda for machines without a GPU: it answers questions, its memory is the host's, every copy is done
+// when it returns, and no kernel runs. What a test may say, in the environment:
 //   STUB_SM, STUB_DRIVER   the GPU's kind and the driver's version; no STUB_SM: there is no GPU
-//   STUB_FREE              bytes of memory that are free (default: all of its 8 GiB); no allocation may be larger
-//   STUB_BAD_WRITE         copies of this many bytes to the GPU fail
+//   STUB_FREE              bytes of memory that are free (default: all of its 8 GiB); no allocation may be
+//   larger STUB_BAD_WRITE         copies of this many bytes to the GPU fail
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,9 @@ int cuDriverGetVersion(int *version) {
 }
 
 int cuGetErrorName(int code, const char **name) {
-  *name = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : code == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED" : "CUDA_ERROR_UNKNOWN";
+  *name = code == OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : code == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
+                                  : "CUDA_ERROR_UNKNOWN";
   return 0;
 }
 
@@ -158,16 +160,24 @@ int cuGetProcAddress(const char *name, void (**out)(void), int version, uint64_t
   static const struct {
     const char *name;
     void (*function)(void);
-  } named[] = {
-      NAMED("cuGetProcAddress", cuGetProcAddress), NAMED("cuGetErrorName", cuGetErrorName),
-      NAMED("cuGetErrorString", cuGetErrorName), NAMED("cuInit", cuInit),
-      NAMED("cuDeviceGetCount", cuDeviceGetCount), NAMED("cuDeviceGetName", cuDeviceGetName),
-      NAMED("cuDeviceGetAttribute", cuDeviceGetAttribute), NAMED("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain),
-      NAMED("cuStreamCreate", cuStreamCreate), NAMED("cuMemAlloc", cuMemAlloc_v2),
-      NAMED("cuMemAllocFromPoolAsync", cuMemAllocFromPoolAsync), NAMED("cuMemFree", cuMemFree_v2),
-      NAMED("cuMemFreeAsync", cuMemFreeAsync), NAMED("cuMemHostAlloc", cuMemHostAlloc),
-      NAMED("cuMemFreeHost", cuMemFreeHost), NAMED("cuMemcpyAsync", cuMemcpyAsync),
-      NAMED("cuMemcpyHtoDAsync", cuMemcpyHtoDAsync_v2), NAMED("cuLaunchKernel", refuse)};
+  } named[] = {NAMED("cuGetProcAddress", cuGetProcAddress),
+               NAMED("cuGetErrorName", cuGetErrorName),
+               NAMED("cuGetErrorString", cuGetErrorName),
+               NAMED("cuInit", cuInit),
+               NAMED("cuDeviceGetCount", cuDeviceGetCount),
+               NAMED("cuDeviceGetName", cuDeviceGetName),
+               NAMED("cuDeviceGetAttribute", cuDeviceGetAttribute),
+               NAMED("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain),
+               NAMED("cuStreamCreate", cuStreamCreate),
+               NAMED("cuMemAlloc", cuMemAlloc_v2),
+               NAMED("cuMemAllocFromPoolAsync", cuMemAllocFromPoolAsync),
+               NAMED("cuMemFree", cuMemFree_v2),
+               NAMED("cuMemFreeAsync", cuMemFreeAsync),
+               NAMED("cuMemHostAlloc", cuMemHostAlloc),
+               NAMED("cuMemFreeHost", cuMemFreeHost),
+               NAMED("cuMemcpyAsync", cuMemcpyAsync),
+               NAMED("cuMemcpyHtoDAsync", cuMemcpyHtoDAsync_v2),
+               NAMED("cuLaunchKernel", refuse)};
   (void)version, (void)flags;
   *out = (void (*)(void))cuCtxSetCurrent;
   for (size_t i = 0; i < sizeof named / sizeof *named; ++i) {

@@ -1,4 +1,5 @@
-// Archives: what tar itself writes is read, what we write tar unpacks, and what nobody should unpack is refused.
+// Archives: what tar itself writes is read, what we write tar unpacks, and what nobody should unpack is
+// refused.
 #include "artifact/tar.h"
 
 #include "tests/check.h"
@@ -64,18 +65,24 @@ TEST(what_tar_writes_is_read) {
   shell("mkdir -p in/sub && printf '{}' > in/config.json && printf hello > in/sub/a.txt && : > in/empty");
   static const char *const formats[] = {"v7", "ustar", "gnu", "oldgnu", "pax"};
   for (size_t i = 0; i < sizeof formats / sizeof *formats; ++i) {
-    snprintf(script, sizeof script, "tar --format=%s -cf %s.tar -C in ./config.json sub ./empty", formats[i], formats[i]);
+    snprintf(script, sizeof script, "tar --format=%s -cf %s.tar -C in ./config.json sub ./empty", formats[i],
+             formats[i]);
     shell(script);
     snprintf(script, sizeof script, "%s.tar", formats[i]);
     check_list(script, "config.json={};sub/;sub/a.txt=hello;empty=;");
   }
-  snprintf(script, sizeof script, "cp in/config.json in/%s; for f in gnu pax; do tar --format=$f -cf long-$f.tar -C in . --sort=name; done", deep);
+  snprintf(script, sizeof script,
+           "cp in/config.json in/%s; for f in gnu pax; do tar --format=$f -cf long-$f.tar -C in . "
+           "--sort=name; done",
+           deep);
   shell(script);
   snprintf(expected, sizeof expected, "config.json={};%s={};empty=;sub/;sub/a.txt=hello;", deep);
   check_list("long-gnu.tar", expected);
   check_list("long-pax.tar", expected);
-  snprintf(script, sizeof script, "rm in/%s; mkdir -p in/%.90s/%.90s; cp in/empty in/%.90s/%.90s/x; tar --format=ustar -cf prefix.tar -C in %.90s/%.90s/x", deep, deep, deep, deep,
-           deep, deep, deep);
+  snprintf(script, sizeof script,
+           "rm in/%s; mkdir -p in/%.90s/%.90s; cp in/empty in/%.90s/%.90s/x; tar --format=ustar -cf "
+           "prefix.tar -C in %.90s/%.90s/x",
+           deep, deep, deep, deep, deep, deep, deep);
   shell(script);
   snprintf(expected, sizeof expected, "%.90s/%.90s/x=;", deep, deep);
   check_list("prefix.tar", expected);
@@ -102,7 +109,8 @@ TEST(what_we_write_tar_unpacks_and_bytes_lie_aligned) {
   CHECK_INT(add_member(&out, "manifest.json", "{}", MLX_TAR_BLOCK), 512);  // nothing is put before it
   CHECK_INT(add_member(&out, "weights", "WWWW", ALIGNMENT) % ALIGNMENT, 0);
   CHECK_INT(add_member(&out, name, "leaf", 4096) % 4096, 0);
-  for (int i = 0; i < 9; ++i) {  // every distance from the next multiple, also the one a header alone would fill
+  for (int i = 0; i < 9;
+       ++i) {  // every distance from the next multiple, also the one a header alone would fill
     snprintf(script, sizeof script, "f%d", i);
     add_member(&out, script, "x", MLX_TAR_BLOCK);
     snprintf(script, sizeof script, "g%d", i);
@@ -113,8 +121,10 @@ TEST(what_we_write_tar_unpacks_and_bytes_lie_aligned) {
   CHECK_OK(mlx_write_file(in_folder("ours.tar"), out.data, out.length));
   mlx_text_clear(&out);
   snprintf(script, sizeof script,
-           "mkdir out && tar -xf ours.tar -C out 2>said && ! test -s said && test $(cat out/weights) = WWWW && test $(cat out/%s) = leaf && "
-           "test $(cat out/g8) = y && test $(find out -type f | wc -l) = 21 && test $(stat -c %%a%%Y out/f0) = 6440",
+           "mkdir out && tar -xf ours.tar -C out 2>said && ! test -s said && test $(cat out/weights) = WWWW "
+           "&& test $(cat out/%s) = leaf && "
+           "test $(cat out/g8) = y && test $(find out -type f | wc -l) = 21 && test $(stat -c %%a%%Y out/f0) "
+           "= 6440",
            name);
   shell(script);
   uint8_t block[MLX_TAR_BLOCK];
@@ -145,7 +155,7 @@ TEST(files_over_eight_gigabytes_have_their_size) {
   unlink(in_folder("big.tar"));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What is refused
 
 static void put_sum(uint8_t *block) {
@@ -159,12 +169,16 @@ TEST(damaged_archives_are_refused) {
   uint8_t good[4 * MLX_TAR_BLOCK] = {0}, bytes[sizeof good];
   CHECK_OK(mlx_tar_header("a", 5, good));
   memcpy(good + MLX_TAR_BLOCK, "hello", 5);
-  static const struct { int at, length; const char *put, *part; bool sum; } cases[] = {
+  static const struct {
+    int at, length;
+    const char *put, *part;
+    bool sum;
+  } cases[] = {
       {0, 1, "b", "checksum", false},
       {0, 4, "../b", "would leave", true},
       {0, 2, "/b", "would leave", true},
       {0, 1, "", "would leave", true},
-      {124, 12, "00000002000", "", true},        // 1024 bytes, just what there is before the end
+      {124, 12, "00000002000", "", true},  // 1024 bytes, just what there is before the end
       {124, 12, "00000003001", "cut off", true},
       {124, 12, "77777777777", "cut off", true},
       {124, 12, "0000000000x", "no number", true},
@@ -190,8 +204,10 @@ TEST(damaged_archives_are_refused) {
     mlx_status_t status = NULL;
     mlx_tar_member_t member;
     for (bool is = true; !status && is;) status = mlx_tar_next(&tar, &member, &is);
-    if (!cases[i].part[0]) CHECK_OK(status);
-    else CHECK_ERROR(status, MLX_INVALID_INPUT, cases[i].part);
+    if (!cases[i].part[0])
+      CHECK_OK(status);
+    else
+      CHECK_ERROR(status, MLX_INVALID_INPUT, cases[i].part);
   }
   for (size_t size = 0; size < sizeof good - MLX_TAR_BLOCK; ++size) {  // cut anywhere before its end mark
     mlx_tar_t tar = {.name = "cut.tar", .bytes = good, .size = size};
@@ -214,10 +230,23 @@ static mlx_status_t read_with_pax(const char *pax, mlx_text_t *out) {
 }
 
 TEST(pax_headers_say_names_and_sizes_or_are_refused) {
-  static const struct { const char *pax, *expected; } good[] = {
-      {"12 path=b/c\n", "b/c=hello;"}, {"10 size=4\n", "a=hell;"}, {"18 comment=a b\nc=\n", "a=hello;"}, {"10 path=b\n10 size=3\n", "b=hel;"}};
-  static const char *const bad[] = {"11 path=b/c\n", "13 path=b/c\n", "path=b\n", "99999999999999999999 path=b\n", "10 size=x\n", "8 path=\n", "12 size=-1\n", "3 =", "18 path=../escape\n",
-                                    "24 GNU.sparse.size=1000\n", "24 size=99999999999999999\n"};
+  static const struct {
+    const char *pax, *expected;
+  } good[] = {{"12 path=b/c\n", "b/c=hello;"},
+              {"10 size=4\n", "a=hell;"},
+              {"18 comment=a b\nc=\n", "a=hello;"},
+              {"10 path=b\n10 size=3\n", "b=hel;"}};
+  static const char *const bad[] = {"11 path=b/c\n",
+                                    "13 path=b/c\n",
+                                    "path=b\n",
+                                    "99999999999999999999 path=b\n",
+                                    "10 size=x\n",
+                                    "8 path=\n",
+                                    "12 size=-1\n",
+                                    "3 =",
+                                    "18 path=../escape\n",
+                                    "24 GNU.sparse.size=1000\n",
+                                    "24 size=99999999999999999\n"};
   for (size_t i = 0; i < sizeof good / sizeof *good; ++i) {
     mlx_text_t text = {0};
     CHECK_OK(read_with_pax(good[i].pax, &text));
@@ -231,5 +260,6 @@ TEST(pax_headers_say_names_and_sizes_or_are_refused) {
   }
 }
 
-TEST_MAIN(CASE(what_tar_writes_is_read), CASE(what_we_write_tar_unpacks_and_bytes_lie_aligned), CASE(files_over_eight_gigabytes_have_their_size),
-          CASE(damaged_archives_are_refused), CASE(pax_headers_say_names_and_sizes_or_are_refused))
+TEST_MAIN(CASE(what_tar_writes_is_read), CASE(what_we_write_tar_unpacks_and_bytes_lie_aligned),
+          CASE(files_over_eight_gigabytes_have_their_size), CASE(damaged_archives_are_refused),
+          CASE(pax_headers_say_names_and_sizes_or_are_refused))

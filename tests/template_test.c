@@ -1,4 +1,5 @@
-// Chat templates against jinja2 as transformers runs it: tests/parity/template_goldens.py makes tests/goldens/templates.json.
+// Chat templates against jinja2 as transformers runs it: tests/parity/template_goldens.py makes
+// tests/goldens/templates.json.
 #include <stdlib.h>
 #include <time.h>
 #include <yyjson.h>
@@ -59,12 +60,13 @@ TEST(small_templates_render_as_jinja2_renders_them) {
     size_t length = 0;
     mlx_status_t status = render(yyjson_get_str(source), yyjson_get_len(source), variables,
                                  yyjson_get_sint(yyjson_obj_get(root, "now")), &out, &length);
-    bool right = yyjson_is_null(wanted)
-                     ? status != NULL
-                     : !status && length == yyjson_get_len(wanted) && !memcmp(out, yyjson_get_str(wanted), length);
+    bool right = yyjson_is_null(wanted) ? status != NULL
+                                        : !status && length == yyjson_get_len(wanted) &&
+                                              !memcmp(out, yyjson_get_str(wanted), length);
     if (!right) {
       fprintf(stderr, "  %s\n    gives    %s\n    expected %s\n", yyjson_get_str(source),
-              status ? mlx_status_message(status) : out, yyjson_is_null(wanted) ? "an error" : yyjson_get_str(wanted));
+              status ? mlx_status_message(status) : out,
+              yyjson_is_null(wanted) ? "an error" : yyjson_get_str(wanted));
     }
     wrong += !right;
     mlx_status_free(status);
@@ -75,7 +77,7 @@ TEST(small_templates_render_as_jinja2_renders_them) {
   CHECK_INT(wrong, 0);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Real templates: ./build.sh test fetches them
 
 static char *chat_json(const char *source, size_t length, yyjson_val *tokens, size_t *out_length) {
@@ -89,8 +91,8 @@ static char *chat_json(const char *source, size_t length, yyjson_val *tokens, si
   return out;
 }
 
-static mlx_status_t render_conversation(const mlx_chat_t *chat, yyjson_val *conversation, int64_t now, char **out,
-                                        size_t *out_length) {
+static mlx_status_t render_conversation(const mlx_chat_t *chat, yyjson_val *conversation, int64_t now,
+                                        char **out, size_t *out_length) {
   mlx_chat_options_t options;
   mlx_chat_options_initialize(&options);
   char *messages = yyjson_val_write(yyjson_obj_get(conversation, "messages"), 0, NULL);
@@ -124,7 +126,8 @@ typedef struct tally {
   size_t templates, renders, refusals, wrong;
 } tally_t;
 
-static void check_template(yyjson_val *root, const char *folder, const char *name, yyjson_val *golden, tally_t *tally) {
+static void check_template(yyjson_val *root, const char *folder, const char *name, yyjson_val *golden,
+                           tally_t *tally) {
   char *path, *source, *json, digest[MLX_DIGEST_HEX];
   size_t length, json_length, index, count;
   mlx_chat_t *chat;
@@ -139,10 +142,11 @@ static void check_template(yyjson_val *root, const char *folder, const char *nam
     yyjson_val *conversation = yyjson_obj_get(yyjson_obj_get(root, "conversations"), yyjson_get_str(key));
     char *out = NULL;
     size_t out_length = 0;
-    mlx_status_t status =
-        render_conversation(chat, conversation, yyjson_get_sint(yyjson_obj_get(root, "now")), &out, &out_length);
+    mlx_status_t status = render_conversation(
+        chat, conversation, yyjson_get_sint(yyjson_obj_get(root, "now")), &out, &out_length);
     if (!status) digest_bytes(out, out_length, digest);
-    const bool right = yyjson_is_null(wanted) ? status != NULL : !status && !strncmp(digest, yyjson_get_str(wanted), 32);
+    const bool right =
+        yyjson_is_null(wanted) ? status != NULL : !status && !strncmp(digest, yyjson_get_str(wanted), 32);
     if (!right) {
       fprintf(stderr, "  %s on '%s': %s\n", name, yyjson_get_str(key),
               status                   ? mlx_status_message(status)
@@ -173,14 +177,16 @@ TEST(real_templates_render_conversations_byte_for_byte_as_transformers_does) {
   yyjson_val *root = yyjson_doc_get_root(doc), *key, *golden;
   size_t index, count;
   tally_t tally = {0};
-  const char *folder = getenv("MLXCEL_TEMPLATES") ? getenv("MLXCEL_TEMPLATES") : MLXCEL_MODELS "/../deps/llama.cpp/models/templates";
+  const char *folder = getenv("MLXCEL_TEMPLATES") ? getenv("MLXCEL_TEMPLATES")
+                                                  : MLXCEL_MODELS "/../deps/llama.cpp/models/templates";
   setenv("TZ", "UTC", 1);
   tzset();
   if (!mlx_is_dir(folder)) CHECK_FAIL("%s is missing: ./build.sh test fetches it", folder);
   yyjson_obj_foreach(yyjson_obj_get(root, "real"), index, count, key, golden)
       check_template(root, folder, yyjson_get_str(key), golden, &tally);
-  fprintf(stderr, "  %zu templates, %zu renders equal, %zu conversations refused as transformers refuses them\n", tally.templates,
-          tally.renders, tally.refusals);
+  fprintf(stderr,
+          "  %zu templates, %zu renders equal, %zu conversations refused as transformers refuses them\n",
+          tally.templates, tally.renders, tally.refusals);
   yyjson_doc_free(doc);
   CHECK_INT(tally.wrong, 0);
   CHECK(tally.templates >= 60);
@@ -189,10 +195,12 @@ TEST(real_templates_render_conversations_byte_for_byte_as_transformers_does) {
 TEST(errors_name_the_line_and_the_construct) {
   char *out;
   CHECK_ERROR(render_plain("a\n{{ x.y }}", &out), MLX_INVALID_INPUT, "test, line 2: 'x' is undefined");
-  CHECK_ERROR(render_plain("a\n\n{% if %}", &out), MLX_INVALID_INPUT, "line 3: expected an expression, not %}");
+  CHECK_ERROR(render_plain("a\n\n{% if %}", &out), MLX_INVALID_INPUT,
+              "line 3: expected an expression, not %}");
   CHECK_ERROR(render_plain("{% for x in [] %}", &out), MLX_INVALID_INPUT, "{% endfor %} is missing");
   CHECK_ERROR(render_plain("{% extends 'x' %}", &out), MLX_UNSUPPORTED, "{% extends %} is not supported");
-  CHECK_ERROR(render_plain("\n{{ 1 | urlize }}", &out), MLX_UNSUPPORTED, "line 2: there is no filter named 'urlize'");
+  CHECK_ERROR(render_plain("\n{{ 1 | urlize }}", &out), MLX_UNSUPPORTED,
+              "line 2: there is no filter named 'urlize'");
   CHECK_ERROR(render_plain("{{ raise_exception('only users') }}", &out), MLX_INVALID_INPUT,
               "refuses the conversation: only users");
   CHECK_ERROR(render_plain("{{ 9223372036854775807 + 1 }}", &out), MLX_UNSUPPORTED, "does not fit 64 bits");
@@ -215,7 +223,8 @@ TEST(a_template_that_would_never_end_is_stopped) {
       "{{ [] | tojson(indent=9999999999) }}{{ '%99999999d' % 1 }}",
       "{{ 2 ** 99999999999 }}",
       "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}",
-      "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}"};
+      "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l "
+      "}}"};
   for (size_t i = 0; i < sizeof sources / sizeof *sources; ++i) {
     char *out;
     const clock_t start = clock();
@@ -259,7 +268,8 @@ TEST(nesting_has_a_limit_and_no_crash) {
 
 TEST(chat_picks_the_template_and_gives_it_the_special_tokens) {
   static const char json[] =
-      "{\"templates\": {\"default\": \"{{ bos_token }}{{ messages[0].content }}{{ tools is none }}{{ x }}\", \"tool_use\": "
+      "{\"templates\": {\"default\": \"{{ bos_token }}{{ messages[0].content }}{{ tools is none }}{{ x }}\", "
+      "\"tool_use\": "
       "\"T{{ tools[0].n }}{{ add_generation_prompt }}\"}, \"tokens\": {\"bos_token\": \"<s>\"}}";
   static const char messages[] = "[{\"role\": \"user\", \"content\": \"hi\"}]";
   mlx_chat_t *chat;
@@ -284,14 +294,17 @@ TEST(chat_picks_the_template_and_gives_it_the_special_tokens) {
   CHECK_ERROR(mlx_chat_render(chat, messages, strlen(messages), &options, &out, &length), MLX_NOT_FOUND,
               "chat.json: chat template 'rag' is not there");
   options.template_name = NULL;
-  CHECK_ERROR(mlx_chat_render(chat, "[1]", 3, &options, &out, &length), MLX_INVALID_INPUT, "message 1 is not an object");
-  CHECK_ERROR(mlx_chat_render(chat, "[", 1, &options, &out, &length), MLX_INVALID_INPUT, "messages: not JSON at byte 1");
+  CHECK_ERROR(mlx_chat_render(chat, "[1]", 3, &options, &out, &length), MLX_INVALID_INPUT,
+              "message 1 is not an object");
+  CHECK_ERROR(mlx_chat_render(chat, "[", 1, &options, &out, &length), MLX_INVALID_INPUT,
+              "messages: not JSON at byte 1");
   mlx_chat_free(chat);
 }
 
 TEST(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing) {
   static const char source[] =
-      "{% macro m(a) %}{{ a | tojson(indent=2) }}{% endmacro %}{% for i in range(2000) %}{{ m([i, 'x' * 40]) }}{% endfor %}";
+      "{% macro m(a) %}{{ a | tojson(indent=2) }}{% endmacro %}{% for i in range(2000) %}{{ m([i, 'x' * 40]) "
+      "}}{% endfor %}";
   mlx_memory_set_calls(&counting_memory);
   long failures = 0;
   for (memory.target = 1;; ++memory.target) {
@@ -299,7 +312,9 @@ TEST(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing) {
     memory.count = 0;
     mlx_status_t status = render_plain(source, &out);
     const bool done = !status;
-    if (status) CHECK_INT(mlx_status_code(status) == MLX_OUT_OF_MEMORY || mlx_status_code(status) == MLX_UNSUPPORTED, true);
+    if (status)
+      CHECK_INT(mlx_status_code(status) == MLX_OUT_OF_MEMORY || mlx_status_code(status) == MLX_UNSUPPORTED,
+                true);
     mlx_status_free(status);
     mlx_free(out);
     CHECK_INT(memory.live, 0);
@@ -313,5 +328,6 @@ TEST(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing) {
 TEST_MAIN(CASE(small_templates_render_as_jinja2_renders_them),
           CASE(real_templates_render_conversations_byte_for_byte_as_transformers_does),
           CASE(errors_name_the_line_and_the_construct), CASE(a_template_that_would_never_end_is_stopped),
-          CASE(nesting_has_a_limit_and_no_crash), CASE(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing),
+          CASE(nesting_has_a_limit_and_no_crash),
+          CASE(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing),
           CASE(chat_picks_the_template_and_gives_it_the_special_tokens))

@@ -6,9 +6,11 @@
 
 #define COLUMNS 768  // six tiles, and blocks of 256
 
-// Element (row, column) of the eight rows at |tiles|, read as docs/packed-weights.md has it: by lane, piece and pair.
+// Element (row, column) of the eight rows at |tiles|, read as docs/packed-weights.md has it: by lane, piece
+// and pair.
 static float element(mlx_tiles_t t, const uint8_t *tiles, int row, int column) {
-  const size_t number = t.wide ? 4 : 2, codes = 128 * (size_t)t.bits, scales = 32 * (size_t)(1 + t.halves) * number;
+  const size_t number = t.wide ? 4 : 2, codes = 128 * (size_t)t.bits,
+               scales = 32 * (size_t)(1 + t.halves) * number;
   const uint8_t *tile = tiles + (size_t)(column / 128) * (codes + scales + (t.offset ? 32 * number : 0));
   const int piece = column % 128 / 32, half = column % 32 / 16, within = column % 16;
   const int lane = 4 * row + within % 8 / 2, pair = within / 8 * 2 + half, odd = within % 2;
@@ -23,7 +25,8 @@ static float element(mlx_tiles_t t, const uint8_t *tiles, int row, int column) {
   }
   const mlx_dtype_info_t *info = mlx_dtype_info(t.wide ? MLX_F32 : MLX_F16);
   float scale, offset = 0;
-  info->to_f32(tile + codes + (size_t)((row * 4 + piece) * (1 + t.halves) + (t.halves ? half : 0)) * number, 1, &scale);
+  info->to_f32(tile + codes + (size_t)((row * 4 + piece) * (1 + t.halves) + (t.halves ? half : 0)) * number,
+               1, &scale);
   if (t.offset) info->to_f32(tile + codes + scales + (size_t)(row * 4 + piece) * number, 1, &offset);
   const float product = scale * (float)code;
   return product + offset;
@@ -38,7 +41,8 @@ static void check_type(const random_packed_t *type, mlx_tiles_t tiles) {
   CHECK(bytes <= sizeof out);
   memset(out, 0, sizeof out);
   for (int row = 0; row < MLX_TILE_ROWS; ++row) {
-    for (size_t i = 0; i < COLUMNS / info->block_elements; ++i) random_block(type, &state, rows[row] + i * info->block_bytes);
+    for (size_t i = 0; i < COLUMNS / info->block_elements; ++i)
+      random_block(type, &state, rows[row] + i * info->block_bytes);
     for (int64_t nth = 0; nth < COLUMNS / MLX_CODES; ++nth) {
       mlx_codes_t codes;
       CHECK(mlx_codes_read(type->dtype, rows[row], (size_t)nth, &codes));
@@ -49,7 +53,9 @@ static void check_type(const random_packed_t *type, mlx_tiles_t tiles) {
     info->to_f32(rows[row], COLUMNS / info->block_elements, wide);
     for (int column = 0; column < COLUMNS; ++column) {
       const float value = element(tiles, out, row, column);
-      if (value != wide[column]) CHECK_FAIL("%s: element (%d, %d) is %g, expected %g", info->name, row, column, (double)value, (double)wide[column]);
+      if (value != wide[column])
+        CHECK_FAIL("%s: element (%d, %d) is %g, expected %g", info->name, row, column, (double)value,
+                   (double)wide[column]);
     }
   }
 }
@@ -71,7 +77,8 @@ TEST(tiles_for_both_hold_either) {
   for (size_t i = 0; i < RANDOM_PACKED_TYPES; ++i) {
     for (size_t k = 0; k < RANDOM_PACKED_TYPES; ++k) {
       mlx_panel_format_t a, b;
-      CHECK(mlx_panel_format(random_packed_types[i].dtype, &a) && mlx_panel_format(random_packed_types[k].dtype, &b));
+      CHECK(mlx_panel_format(random_packed_types[i].dtype, &a) &&
+            mlx_panel_format(random_packed_types[k].dtype, &b));
       if (!mlx_tiles_of(a).bits || !mlx_tiles_of(b).bits) continue;
       const mlx_tiles_t both = mlx_tiles_for_both(mlx_tiles_of(a), mlx_tiles_of(b));
       CHECK(mlx_tiles_equal(both, mlx_tiles_for_both(mlx_tiles_of(b), mlx_tiles_of(a))));
@@ -88,7 +95,8 @@ TEST(codes_above_127_keep_their_meaning) {
   CHECK(tiles.bits == 8 && tiles.wide && tiles.offset);
   for (int i = 0; i < MLX_CODES; ++i) codes.code[i] = (int16_t)(8 * i + 7);
   mlx_tiles_put(tiles, &codes, 3, 1, out);
-  for (int i = 0; i < MLX_CODES; ++i) CHECK(element(tiles, out, 3, 32 + i) == codes.scale[0] * (float)codes.code[i] - 1.0f);
+  for (int i = 0; i < MLX_CODES; ++i)
+    CHECK(element(tiles, out, 3, 32 + i) == codes.scale[0] * (float)codes.code[i] - 1.0f);
 }
 
 // The last tile of a row is padded, and so is the last row of tiles.
@@ -100,5 +108,5 @@ TEST(sizes_count_whole_tiles) {
   CHECK(mlx_tiles_bits(q4_0) == 4.5);
 }
 
-TEST_MAIN(CASE(tiles_hold_what_each_type_widens_to), CASE(tiles_for_both_hold_either), CASE(codes_above_127_keep_their_meaning),
-          CASE(sizes_count_whole_tiles))
+TEST_MAIN(CASE(tiles_hold_what_each_type_widens_to), CASE(tiles_for_both_hold_either),
+          CASE(codes_above_127_keep_their_meaning), CASE(sizes_count_whole_tiles))

@@ -1,50 +1,66 @@
-// The tokenizer's promises, on a vocabulary small enough to check by hand. The expected ids are also what Python's
-// `tokenizers` 0.23.3 gives for the same JSON; a real vocabulary on 100,000 lines is for tests/parity/tokenizer_lines.py.
+// The tokenizer's promises, on a vocabulary small enough to check by hand. The expected ids are also what
+// Python's `tokenizers` 0.23.3 gives for the same JSON; a real vocabulary on 100,000 lines is for
+// tests/parity/tokenizer_lines.py.
 #include <pthread.h>
 #include <time.h>
 
 #include "base/memory.h"
-#include "tokenizer/tokenizer.h"
 #include "tests/check.h"
 #include "tests/goldens/tokenizer_kinds.h"
+#include "tokenizer/tokenizer.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // A tokenizer.json with parts to replace
 
-#define VOCAB                                                                                                            \
-  "{\"a\":0,\"b\":1,\"c\":2,\"Ġ\":3,\"ab\":4,\"bc\":5,\"abc\":6,\"Ġa\":7,\"Ã\":8,\"©\":9,\"Ã©\":10,\"â\":11,\"Ĥ\":12,"   \
-  "\"ð\":13,\"Ł\":14,\"ĺ\":15,\"Ģ\":16,\"ÿ\":17,\"í\":18,\"ł\":19,\"1\":20,\"2\":21,\"Ċ\":22,\"aa\":23,\"aaaa\":24,"       \
+#define VOCAB                                                                                              \
+  "{\"a\":0,\"b\":1,\"c\":2,\"Ġ\":3,\"ab\":4,\"bc\":5,\"abc\":6,\"Ġa\":7,\"Ã\":8,\"©\":9,\"Ã©\":10,\"â\":" \
+  "11,\"Ĥ\":12,"                                                                                           \
+  "\"ð\":13,\"Ł\":14,\"ĺ\":15,\"Ģ\":16,\"ÿ\":17,\"í\":18,\"ł\":19,\"1\":20,\"2\":21,\"Ċ\":22,\"aa\":23,"   \
+  "\"aaaa\":24,"                                                                                           \
   "\"ï\":25,\"¿\":26,\"½\":27,\"<\":28,\">\":29,\"s\":30,\"Ġab\":31}"
 #define MERGES "[\"b c\",\"a b\",\"Ġ a\",\"Ã ©\",\"a a\",\"aa aa\",\"Ġ ab\",\"a bc\"]"
-#define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}"
-#define PLAIN_BYTES "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}"
+#define BYTE_LEVEL \
+  "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}"
+#define PLAIN_BYTES \
+  "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}"
 #define SEQUENCE(...) "{\"type\":\"Sequence\",\"pretokenizers\":[" __VA_ARGS__ "]}"
-#define SPLIT(kind, pattern, behavior, invert) \
-  "{\"type\":\"Split\",\"pattern\":{\"" kind "\":\"" pattern "\"},\"behavior\":\"" behavior "\",\"invert\":" invert "}"
-#define TEMPLATE(single, tokens) "{\"type\":\"TemplateProcessing\",\"single\":" single ",\"special_tokens\":" tokens "}"
+#define SPLIT(kind, pattern, behavior, invert)                                              \
+  "{\"type\":\"Split\",\"pattern\":{\"" kind "\":\"" pattern "\"},\"behavior\":\"" behavior \
+  "\",\"invert\":" invert "}"
+#define TEMPLATE(single, tokens) \
+  "{\"type\":\"TemplateProcessing\",\"single\":" single ",\"special_tokens\":" tokens "}"
 #define ADDED(id, content, options) "{\"id\":" id ",\"content\":\"" content "\"" options "}"
-#define SPECIALS                                                                                                          \
-  "[" ADDED("32", "<s>", ",\"special\":true,\"normalized\":false") "," ADDED("33", "<l>", ",\"lstrip\":true") ","         \
-  ADDED("34", "<r>", ",\"rstrip\":true") "," ADDED("35", "<w>", ",\"single_word\":true") ","                              \
-  ADDED("36", "<s><s>", ",\"normalized\":false") "]"
+#define SPECIALS                                                                                             \
+  "[" ADDED("32", "<s>", ",\"special\":true,\"normalized\":false") "," ADDED(                                \
+      "33", "<l>",                                                                                           \
+      ",\"lstrip\":true") "," ADDED("34", "<r>",                                                             \
+                                    ",\"rstrip\":true") "," ADDED("35", "<w>",                               \
+                                                                  ",\"single_word\":true") "," ADDED("36",   \
+                                                                                                     "<s><"  \
+                                                                                                     "s>",   \
+                                                                                                     ",\"no" \
+                                                                                                     "rmali" \
+                                                                                                     "zed\"" \
+                                                                                                     ":fals" \
+                                                                                                     "e") "]"
 
 typedef struct parts {
   const char *vocab, *merges, *model, *added, *normalizer, *pre_tokenizer, *decoder, *post_processor;
 } parts_t;  // NULL: the usual
 
-static const char *or(const char *text, const char *fallback) { return text ? text : fallback; }
+static const char * or (const char *text, const char *fallback) { return text ? text : fallback; }
 
 static char *make_json(parts_t parts) {
   mlx_text_t text = {0};
   char *json;
   mlx_text_puts(&text, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,");
-  mlx_text_printf(&text, "\"added_tokens\":%s,", or(parts.added, "[]"));
-  mlx_text_printf(&text, "\"normalizer\":%s,", or(parts.normalizer, "null"));
-  mlx_text_printf(&text, "\"pre_tokenizer\":%s,", or(parts.pre_tokenizer, BYTE_LEVEL));
-  mlx_text_printf(&text, "\"post_processor\":%s,", or(parts.post_processor, "null"));
-  mlx_text_printf(&text, "\"decoder\":%s,", or(parts.decoder, BYTE_LEVEL));
-  mlx_text_printf(&text, "\"model\":{\"type\":\"BPE\",%s", or(parts.model, ""));
-  mlx_text_printf(&text, "\"vocab\":%s,\"merges\":%s}}", or(parts.vocab, VOCAB), or(parts.merges, MERGES));
+  mlx_text_printf(&text, "\"added_tokens\":%s,", or (parts.added, "[]"));
+  mlx_text_printf(&text, "\"normalizer\":%s,", or (parts.normalizer, "null"));
+  mlx_text_printf(&text, "\"pre_tokenizer\":%s,", or (parts.pre_tokenizer, BYTE_LEVEL));
+  mlx_text_printf(&text, "\"post_processor\":%s,", or (parts.post_processor, "null"));
+  mlx_text_printf(&text, "\"decoder\":%s,", or (parts.decoder, BYTE_LEVEL));
+  mlx_text_printf(&text, "\"model\":{\"type\":\"BPE\",%s", or (parts.model, ""));
+  mlx_text_printf(&text, "\"vocab\":%s,\"merges\":%s}}", or (parts.vocab, VOCAB), or (parts.merges, MERGES));
   CHECK_OK(mlx_text_take(&text, &json, NULL));
   return json;
 }
@@ -63,7 +79,8 @@ static mlx_tokenizer_t *create(parts_t parts) {
 }
 
 // The ids of a text as "1 2 3", in a buffer good until the next call.
-static const char *ids_of(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, bool add_special) {
+static const char *ids_of(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
+                          bool add_special) {
   static char out[4096];
   int32_t *ids;
   size_t count, used = 0;
@@ -76,20 +93,21 @@ static const char *ids_of(const mlx_tokenizer_t *tokenizer, const char *text, si
   return out;
 }
 
-#define CHECK_IDS(tokenizer, text, expected) CHECK_TEXT(ids_of(tokenizer, text, strlen(text), false), expected)
+#define CHECK_IDS(tokenizer, text, expected) \
+  CHECK_TEXT(ids_of(tokenizer, text, strlen(text), false), expected)
 
-#define CHECK_SPLIT(pre_tokenizer_text, text, expected)                            \
-  do {                                                                             \
+#define CHECK_SPLIT(pre_tokenizer_text, text, expected)                               \
+  do {                                                                                \
     mlx_tokenizer_t *split_ = create((parts_t){.pre_tokenizer = pre_tokenizer_text}); \
-    CHECK_IDS(split_, text, expected);                                             \
-    mlx_tokenizer_free(split_);                                                    \
+    CHECK_IDS(split_, text, expected);                                                \
+    mlx_tokenizer_free(split_);                                                       \
   } while (0)
 
-#define CHECK_REFUSED(code, part, ...)                                                 \
-  do {                                                                                 \
-    mlx_tokenizer_t *refused_ = NULL;                                                  \
+#define CHECK_REFUSED(code, part, ...)                                                         \
+  do {                                                                                         \
+    mlx_tokenizer_t *refused_ = NULL;                                                          \
     CHECK_ERROR(try_create((parts_t){__VA_ARGS__}, &refused_), code, "tokenizer.json: " part); \
-    CHECK(!refused_);                                                                  \
+    CHECK(!refused_);                                                                          \
   } while (0)
 
 static double seconds(void) {
@@ -98,12 +116,12 @@ static double seconds(void) {
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Encoding
 
 TEST(encode_applies_merges_by_rank) {
   mlx_tokenizer_t *tokenizer = create((parts_t){0});
-  CHECK_IDS(tokenizer, "abc", "6");       // b c first, then a bc
+  CHECK_IDS(tokenizer, "abc", "6");  // b c first, then a bc
   CHECK_IDS(tokenizer, "abab", "4 4");
   CHECK_IDS(tokenizer, "aaaaa", "24 0");  // the leftmost of equals
   CHECK_IDS(tokenizer, " ab", "31");      // a b has a lower rank than Ġ a
@@ -149,10 +167,14 @@ TEST(bytes_without_a_token_are_dropped_or_unknown) {
 TEST(broken_utf8_is_read_as_replacement_characters) {
   mlx_tokenizer_t *tokenizer = create((parts_t){0});
   CHECK_TEXT(ids_of(tokenizer, "a\xff", 2, false), "0 25 26 27");
-  CHECK_TEXT(ids_of(tokenizer, "\xe2\x82", 2, false), "25 26 27");             // one for a cut character
-  CHECK_TEXT(ids_of(tokenizer, "\xc3" "a", 2, false), "25 26 27 0");
-  CHECK_TEXT(ids_of(tokenizer, "\xed\xa0", 2, false), "25 26 27 25 26 27");    // a surrogate: one for each byte
-  CHECK_TEXT(ids_of(tokenizer, "a\0b", 3, false), "0 1");                      // NUL is a byte like others
+  CHECK_TEXT(ids_of(tokenizer, "\xe2\x82", 2, false), "25 26 27");  // one for a cut character
+  CHECK_TEXT(ids_of(tokenizer,
+                    "\xc3"
+                    "a",
+                    2, false),
+             "25 26 27 0");
+  CHECK_TEXT(ids_of(tokenizer, "\xed\xa0", 2, false), "25 26 27 25 26 27");  // a surrogate: one for each byte
+  CHECK_TEXT(ids_of(tokenizer, "a\0b", 3, false), "0 1");                    // NUL is a byte like others
   mlx_tokenizer_free(tokenizer);
 }
 
@@ -173,7 +195,7 @@ TEST(long_runs_encode_quickly) {
   mlx_tokenizer_free(tokenizer);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Added tokens and templates
 
 TEST(added_tokens_are_found_inside_text) {
@@ -191,9 +213,11 @@ TEST(added_tokens_are_found_inside_text) {
 TEST(the_template_is_added_only_when_asked) {
   mlx_tokenizer_t *tokenizer = create((parts_t){
       .added = SPECIALS,
-      .post_processor = "{\"type\":\"Sequence\",\"processors\":[" BYTE_LEVEL ",{\"type\":\"TemplateProcessing\",\"single\":["
-                        "{\"SpecialToken\":{\"id\":\"bos\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],"
-                        "\"pair\":[],\"special_tokens\":{\"bos\":{\"id\":\"bos\",\"ids\":[32],\"tokens\":[\"<s>\"]}}}]}"});
+      .post_processor =
+          "{\"type\":\"Sequence\",\"processors\":[" BYTE_LEVEL
+          ",{\"type\":\"TemplateProcessing\",\"single\":["
+          "{\"SpecialToken\":{\"id\":\"bos\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],"
+          "\"pair\":[],\"special_tokens\":{\"bos\":{\"id\":\"bos\",\"ids\":[32],\"tokens\":[\"<s>\"]}}}]}"});
   CHECK_TEXT(ids_of(tokenizer, "ab", 2, false), "4");
   CHECK_TEXT(ids_of(tokenizer, "ab", 2, true), "32 4");
   CHECK_TEXT(ids_of(tokenizer, "", 0, true), "32");
@@ -215,18 +239,21 @@ TEST(tokens_are_found_by_name) {
   mlx_tokenizer_free(tokenizer);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Pre-tokenizing
 
 TEST(splits_follow_their_behavior) {
   CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "b", "Isolated", "false") "," PLAIN_BYTES), "ab abb", "0 1 7 1 1");
   CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "b", "Removed", "false") "," PLAIN_BYTES), "ab abb", "0 7");
-  CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "b", "MergedWithPrevious", "false") "," PLAIN_BYTES), "ab abbc", "4 31 1 2");
+  CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "b", "MergedWithPrevious", "false") "," PLAIN_BYTES), "ab abbc",
+              "4 31 1 2");
   CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "b", "MergedWithNext", "false") "," PLAIN_BYTES), "abcbbc", "0 5 1 5");
   CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "a", "Contiguous", "false") "," PLAIN_BYTES), "aabcaa", "23 5 23");
   CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "a", "Removed", "true") "," PLAIN_BYTES), "aabcaa", "0 0 0 0");
-  CHECK_SPLIT(SEQUENCE(SPLIT("String", ".", "Isolated", "false") "," PLAIN_BYTES), "ab", "4");  // not any character
-  CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "x|(?=b)", "Isolated", "false") "," PLAIN_BYTES), "abc", "0 5");  // empty matches cut
+  CHECK_SPLIT(SEQUENCE(SPLIT("String", ".", "Isolated", "false") "," PLAIN_BYTES), "ab",
+              "4");  // not any character
+  CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "x|(?=b)", "Isolated", "false") "," PLAIN_BYTES), "abc",
+              "0 5");  // empty matches cut
 }
 
 TEST(byte_level_splits_as_gpt2_did) {
@@ -241,20 +268,23 @@ TEST(digits_stand_alone) {
   mlx_tokenizer_t *tokenizer = create((parts_t){.vocab = both, .merges = merge});
   CHECK_IDS(tokenizer, "12", "2");
   mlx_tokenizer_free(tokenizer);
-  tokenizer = create((parts_t){.vocab = both, .merges = merge,
-                               .pre_tokenizer = SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":true}," BYTE_LEVEL)});
+  tokenizer = create(
+      (parts_t){.vocab = both,
+                .merges = merge,
+                .pre_tokenizer = SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":true}," BYTE_LEVEL)});
   CHECK_IDS(tokenizer, "12", "0 1");
   mlx_tokenizer_free(tokenizer);
 }
 
 TEST(hostile_regex_is_an_error_not_a_hang) {
-  mlx_tokenizer_t *tokenizer = create(
-      (parts_t){.pre_tokenizer = SEQUENCE(SPLIT("Regex", "(?:(a+)+)+$", "Isolated", "false") "," PLAIN_BYTES)});
+  mlx_tokenizer_t *tokenizer = create((parts_t){
+      .pre_tokenizer = SEQUENCE(SPLIT("Regex", "(?:(a+)+)+$", "Isolated", "false") "," PLAIN_BYTES)});
   const char *text = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
   int32_t *ids;
   size_t count;
   double start = seconds();
-  CHECK_ERROR(mlx_tokenizer_encode(tokenizer, text, strlen(text), false, &ids, &count), MLX_UNSUPPORTED, "retry-limit");
+  CHECK_ERROR(mlx_tokenizer_encode(tokenizer, text, strlen(text), false, &ids, &count), MLX_UNSUPPORTED,
+              "retry-limit");
   CHECK(seconds() - start < 10);
   CHECK(!ids && !count);
   mlx_tokenizer_free(tokenizer);
@@ -264,30 +294,40 @@ TEST(hostile_regex_is_an_error_not_a_hang) {
                 .pre_tokenizer = SPLIT("Regex", "(?{callout})", "Isolated", "false"));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Decoding
 
 TEST(decode_replaces_broken_bytes_as_python_does) {
   mlx_tokenizer_t *tokenizer = create((parts_t){.added = SPECIALS});
-  static const struct { int32_t ids[6]; size_t count; bool skip_special; const char *text; } cases[] = {
+  static const struct {
+    int32_t ids[6];
+    size_t count;
+    bool skip_special;
+    const char *text;
+  } cases[] = {
       {{6, 31, 10}, 3, false, "abc abé"},
-      {{8, 9}, 2, false, "é"},                                // halves of a character in two tokens
-      {{11, 12, 0}, 3, false, "\xef\xbf\xbd" "a"},              // a good beginning: one
+      {{8, 9}, 2, false, "é"},  // halves of a character in two tokens
+      {{11, 12, 0},
+       3,
+       false,
+       "\xef\xbf\xbd"
+       "a"},                                                             // a good beginning: one
       {{18, 19, 16}, 3, false, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},  // a surrogate: three
-      {{13, 14, 15}, 3, false, "\xef\xbf\xbd"},                // cut off at the end
+      {{13, 14, 15}, 3, false, "\xef\xbf\xbd"},                          // cut off at the end
       {{13, 14, 8, 9}, 4, false, "\xef\xbf\xbdé"},
       {{17, 16}, 2, false, "\xef\xbf\xbd\xef\xbf\xbd"},
       {{0, 32, 1}, 3, false, "a<s>b"},
       {{0, 32, 1}, 3, true, "ab"},
       {{8, 32, 9}, 3, true, "é"},
-      {{0, 33, 1}, 3, true, "a<l>b"},                          // added, but not special
-      {{-1, 0, 37, 2000000000}, 4, false, "a"},                // no tokens, no text
+      {{0, 33, 1}, 3, true, "a<l>b"},            // added, but not special
+      {{-1, 0, 37, 2000000000}, 4, false, "a"},  // no tokens, no text
       {{0}, 0, false, ""},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     char *text;
     size_t length;
-    CHECK_OK(mlx_tokenizer_decode(tokenizer, cases[i].ids, cases[i].count, cases[i].skip_special, &text, &length));
+    CHECK_OK(
+        mlx_tokenizer_decode(tokenizer, cases[i].ids, cases[i].count, cases[i].skip_special, &text, &length));
     CHECK_TEXT(text, cases[i].text);
     CHECK_INT(length, strlen(cases[i].text));
     mlx_free(text);
@@ -342,10 +382,11 @@ TEST(streaming_and_decode_agree_on_any_ids) {
   mlx_tokenizer_free(tokenizer);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Every kind
 
-static void check_decoded(const mlx_tokenizer_t *tokenizer, const char *ids_text, bool skip_special, const char *expected) {
+static void check_decoded(const mlx_tokenizer_t *tokenizer, const char *ids_text, bool skip_special,
+                          const char *expected) {
   int32_t ids[256];
   size_t count = 0;
   mlx_detokenizer_t detokenizer = {0};
@@ -354,7 +395,8 @@ static void check_decoded(const mlx_tokenizer_t *tokenizer, const char *ids_text
   for (const char *at = ids_text; *at; at = end) ids[count++] = (int32_t)strtol(at, &end, 10);
   CHECK_OK(mlx_tokenizer_decode(tokenizer, ids, count, skip_special, &text, NULL));
   CHECK_TEXT(text, expected);
-  for (size_t i = 0; i < count; ++i) mlx_detokenizer_push(tokenizer, &detokenizer, ids[i], skip_special, &streamed);
+  for (size_t i = 0; i < count; ++i)
+    mlx_detokenizer_push(tokenizer, &detokenizer, ids[i], skip_special, &streamed);
   mlx_detokenizer_flush(tokenizer, &detokenizer, &streamed);
   CHECK_OK(mlx_text_finish(&streamed));
   if (!strstr(text, "\xef\xbf\xbd")) CHECK_TEXT(streamed.data, text);
@@ -386,15 +428,21 @@ TEST(byte_tokens_stream_as_whole_characters) {
   mlx_detokenizer_t detokenizer = {0};
   mlx_text_t out = {0};
   char *text;
-  static const int32_t ids[] = {3 + 0xe4, 3 + 0xbd, 3 + 0xa0, 3 + 0xe5, 259};  // a whole character, half a one, "a"
-  CHECK_OK(mlx_tokenizer_create("t.json", golden_tokenizers[0].json, strlen(golden_tokenizers[0].json), &tokenizer));
+  static const int32_t ids[] = {3 + 0xe4, 3 + 0xbd, 3 + 0xa0, 3 + 0xe5,
+                                259};  // a whole character, half a one, "a"
+  CHECK_OK(mlx_tokenizer_create("t.json", golden_tokenizers[0].json, strlen(golden_tokenizers[0].json),
+                                &tokenizer));
   for (size_t i = 0; i < 5; ++i) {
     mlx_detokenizer_push(tokenizer, &detokenizer, ids[i], false, &out);
     CHECK_INT(out.length, i < 2 ? 0 : i < 4 ? 3 : 7);
   }
-  CHECK_TEXT(out.data, "\xe4\xbd\xa0\xef\xbf\xbd" "a");
+  CHECK_TEXT(out.data,
+             "\xe4\xbd\xa0\xef\xbf\xbd"
+             "a");
   CHECK_OK(mlx_tokenizer_decode(tokenizer, ids, 5, false, &text, NULL));
-  CHECK_TEXT(text, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" "a");  // Hugging Face replaces the whole run
+  CHECK_TEXT(text,
+             "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"
+             "a");  // Hugging Face replaces the whole run
   mlx_free(text);
   mlx_text_clear(&out);
   mlx_tokenizer_free(tokenizer);
@@ -424,14 +472,16 @@ TEST(a_megabyte_of_one_character_is_quick_for_every_kind) {
   mlx_free(text);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Refusing
 
 TEST(unsupported_fields_are_refused_by_name) {
-  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'normalizer.type' is 'ByteLevel'", .normalizer = "{\"type\":\"ByteLevel\"}");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'normalizer.type' is 'ByteLevel'",
+                .normalizer = "{\"type\":\"ByteLevel\"}");
   CHECK_REFUSED(MLX_UNSUPPORTED, "field 'normalizer.normalizers[0].type' is 'Odd'",
                 .normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Odd\"}]}");
-  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'pre_tokenizer.type' is 'Whitespace'", .pre_tokenizer = "{\"type\":\"Whitespace\"}");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'pre_tokenizer.type' is 'Whitespace'",
+                .pre_tokenizer = "{\"type\":\"Whitespace\"}");
   CHECK_REFUSED(MLX_UNSUPPORTED, "field 'decoder' is ByteLevel, but pre_tokenizer has no ByteLevel",
                 .pre_tokenizer = "null");
   CHECK_REFUSED(MLX_UNSUPPORTED, "field 'pre_tokenizer.pretokenizers[1]' comes after ByteLevel",
@@ -439,21 +489,26 @@ TEST(unsupported_fields_are_refused_by_name) {
   CHECK_REFUSED(MLX_UNSUPPORTED, "field 'pre_tokenizer.behavior' is 'Odd'",
                 .pre_tokenizer = SPLIT("Regex", "a", "Odd", "false"));
   CHECK_REFUSED(MLX_UNSUPPORTED, "field 'decoder.type' is 'CTC'", .decoder = "{\"type\":\"CTC\"}");
-  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'decoder' is not ByteLevel, but pre_tokenizer has it", .decoder = "{\"type\":\"Fuse\"}");
-  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'decoder.decoders[1]' is out of order",
-                .decoder = "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}]}");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'decoder' is not ByteLevel, but pre_tokenizer has it",
+                .decoder = "{\"type\":\"Fuse\"}");
+  CHECK_REFUSED(
+      MLX_UNSUPPORTED, "field 'decoder.decoders[1]' is out of order",
+      .decoder = "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}]}");
   CHECK_REFUSED(MLX_UNSUPPORTED, "field 'decoder' is null", .decoder = "null");
-  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'post_processor.type' is 'Odd'", .post_processor = "{\"type\":\"Odd\"}");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'post_processor.type' is 'Odd'",
+                .post_processor = "{\"type\":\"Odd\"}");
   CHECK_REFUSED(MLX_UNSUPPORTED, "field 'model.dropout' is set", .model = "\"dropout\":0.1,");
   CHECK_REFUSED(MLX_UNSUPPORTED, "field 'model.byte_fallback' is true", .model = "\"byte_fallback\":true,");
-  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'model.end_of_word_suffix' is set", .model = "\"end_of_word_suffix\":\"</w>\",");
+  CHECK_REFUSED(MLX_UNSUPPORTED, "field 'model.end_of_word_suffix' is set",
+                .model = "\"end_of_word_suffix\":\"</w>\",");
   CHECK_REFUSED(MLX_UNSUPPORTED, "field 'model.continuing_subword_prefix' is set",
                 .model = "\"continuing_subword_prefix\":\"##\",");
 }
 
 TEST(other_kinds_of_tokenizer_are_refused_by_name) {
   mlx_tokenizer_t *tokenizer = NULL;
-  const char *words = "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{}}}", *padded = "{\"padding\":{},\"model\":{}}";
+  const char *words = "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{}}}",
+             *padded = "{\"padding\":{},\"model\":{}}";
   const char *truncated = "{\"truncation\":{\"max_length\":5}}", *list = "[1]", *cut = "{\"model\":";
   CHECK_ERROR(mlx_tokenizer_create("t.json", words, strlen(words), &tokenizer), MLX_UNSUPPORTED,
               "t.json: field 'model.type' is 'WordLevel'; only BPE, Unigram and WordPiece are supported");
@@ -461,9 +516,12 @@ TEST(other_kinds_of_tokenizer_are_refused_by_name) {
               "field 'padding' is set");
   CHECK_ERROR(mlx_tokenizer_create("t.json", truncated, strlen(truncated), &tokenizer), MLX_UNSUPPORTED,
               "field 'truncation' is set");
-  CHECK_ERROR(mlx_tokenizer_create("t.json", list, strlen(list), &tokenizer), MLX_INVALID_INPUT, "must be an object");
-  CHECK_ERROR(mlx_tokenizer_create("t.json", cut, strlen(cut), &tokenizer), MLX_INVALID_INPUT, "not valid JSON");
-  CHECK_ERROR(mlx_tokenizer_create("t.json", "{}", 2, &tokenizer), MLX_INVALID_INPUT, "field 'model' is missing");
+  CHECK_ERROR(mlx_tokenizer_create("t.json", list, strlen(list), &tokenizer), MLX_INVALID_INPUT,
+              "must be an object");
+  CHECK_ERROR(mlx_tokenizer_create("t.json", cut, strlen(cut), &tokenizer), MLX_INVALID_INPUT,
+              "not valid JSON");
+  CHECK_ERROR(mlx_tokenizer_create("t.json", "{}", 2, &tokenizer), MLX_INVALID_INPUT,
+              "field 'model' is missing");
 }
 
 #define KIND_REFUSED(code, json, part)                                                              \
@@ -475,26 +533,38 @@ TEST(other_kinds_of_tokenizer_are_refused_by_name) {
 #define FUSE "{\"decoder\":{\"type\":\"Fuse\"},"
 
 TEST(bad_models_of_other_kinds_are_refused) {
-  KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"Unigram\",\"vocab\":{}}}", "field 'model.vocab' must be an array");
-  KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}", "field 'model.vocab[0]' must be");
+  KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"Unigram\",\"vocab\":{}}}",
+               "field 'model.vocab' must be an array");
+  KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}",
+               "field 'model.vocab[0]' must be");
   KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"Unigram\",\"unk_id\":1,\"vocab\":[[\"a\",0]]}}",
                "field 'model.unk_id' is 1, but model.vocab has 1 tokens");
-  KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "field 'model.unk_token' must be a string");
+  KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}",
+               "field 'model.unk_token' must be a string");
   KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"u\",\"vocab\":{}}}",
                "field 'model.unk_token' is 'u', which is not in model.vocab");
-  KIND_REFUSED(MLX_UNSUPPORTED, "{\"decoder\":{\"type\":\"ByteLevel\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":"
-               "{\"type\":\"Unigram\",\"vocab\":[]}}", "field 'pre_tokenizer' has ByteLevel, which is supported for BPE only");
-  KIND_REFUSED(MLX_UNSUPPORTED, "{\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":1},\"model\":{}}",
+  KIND_REFUSED(MLX_UNSUPPORTED,
+               "{\"decoder\":{\"type\":\"ByteLevel\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":"
+               "{\"type\":\"Unigram\",\"vocab\":[]}}",
+               "field 'pre_tokenizer' has ByteLevel, which is supported for BPE only");
+  KIND_REFUSED(MLX_UNSUPPORTED,
+               "{\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":1},\"model\":{}}",
                "field 'decoder.stop' must be 0");
-  KIND_REFUSED(MLX_INVALID_INPUT, "{\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"ab\"},\"model\":{}}",
+  KIND_REFUSED(MLX_INVALID_INPUT,
+               "{\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"ab\"},\"model\":{}}",
                "field 'decoder.replacement' must be one character");
-  KIND_REFUSED(MLX_INVALID_INPUT, "{\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"a\",\"add_prefix_space\":false},\"model\":{}}",
-               "field 'decoder.prepend_scheme' is 'always', but add_prefix_space is false");
-  KIND_REFUSED(MLX_INVALID_INPUT, "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"},\"model\":{}}",
-               "field 'normalizer.pattern': not a regular expression");
+  KIND_REFUSED(
+      MLX_INVALID_INPUT,
+      "{\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"a\",\"add_prefix_space\":false},\"model\":{}}",
+      "field 'decoder.prepend_scheme' is 'always', but add_prefix_space is false");
+  KIND_REFUSED(
+      MLX_INVALID_INPUT,
+      "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"},\"model\":{}}",
+      "field 'normalizer.pattern': not a regular expression");
 }
 
-// Without an unk_id Unigram has nothing for a character it lacks: Hugging Face too makes that an error of the text.
+// Without an unk_id Unigram has nothing for a character it lacks: Hugging Face too makes that an error of the
+// text.
 TEST(unigram_without_unk_id_fails_on_unknown_characters) {
   const char *json = FUSE "\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",-1]]}}";
   mlx_tokenizer_t *tokenizer;
@@ -502,13 +572,16 @@ TEST(unigram_without_unk_id_fails_on_unknown_characters) {
   size_t count;
   CHECK_OK(mlx_tokenizer_create("t.json", json, strlen(json), &tokenizer));
   CHECK_IDS(tokenizer, "aa", "0 0");
-  CHECK_ERROR(mlx_tokenizer_encode(tokenizer, "ab", 2, false, &ids, &count), MLX_UNSUPPORTED, "has the character 'b'");
+  CHECK_ERROR(mlx_tokenizer_encode(tokenizer, "ab", 2, false, &ids, &count), MLX_UNSUPPORTED,
+              "has the character 'b'");
   mlx_tokenizer_free(tokenizer);
 }
 
 TEST(a_merge_of_unknown_parts_is_refused) {
-  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[1]' needs the token 'z'", .merges = "[\"a b\",\"z b\"]");
-  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[1]' needs the token 'z'", .merges = "[\"a b\",[\"b\",\"z\"]]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[1]' needs the token 'z'",
+                .merges = "[\"a b\",\"z b\"]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[1]' needs the token 'z'",
+                .merges = "[\"a b\",[\"b\",\"z\"]]");
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[0]' needs the token 'cb'", .merges = "[\"c b\"]");
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[0]' must be", .merges = "[\"a\"]");
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[0]' must be", .merges = "[\"a b c\"]");
@@ -520,15 +593,19 @@ TEST(a_merge_of_unknown_parts_is_refused) {
 }
 
 TEST(bad_ids_are_refused) {
-  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.vocab.b' has id 0, which 'a' has too", .vocab = "{\"a\":0,\"b\":0}");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.vocab.b' has id 0, which 'a' has too",
+                .vocab = "{\"a\":0,\"b\":0}");
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.vocab.a' must be a token id", .vocab = "{\"a\":-1}");
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.vocab.a' must be a token id", .vocab = "{\"a\":0.5}");
   CHECK_REFUSED(MLX_UNSUPPORTED, "field 'model.vocab.a' is 4294967296", .vocab = "{\"a\":4294967296}");
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'a' is given twice", .vocab = "{\"a\":0,\"a\":1}");
-  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[0].id' must be a token id", .added = "[{\"content\":\"<s>\"}]");
-  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[0].id' is 40", .added = "[" ADDED("40", "<s>", "") "]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[0].id' must be a token id",
+                .added = "[{\"content\":\"<s>\"}]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[0].id' is 40",
+                .added = "[" ADDED("40", "<s>", "") "]");
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[0].id' is 1", .added = "[" ADDED("1", "a", "") "]");
-  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[0].content' must be", .added = "[" ADDED("0", "", "") "]");
+  CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[0].content' must be",
+                .added = "[" ADDED("0", "", "") "]");
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[0].content' must be",
                 .added = "[{\"id\":0,\"content\":[1,2]}]");
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'added_tokens[1].content' 'a' is added twice",
@@ -547,12 +624,14 @@ TEST(bad_templates_are_refused) {
                 .post_processor = TEMPLATE("{}", "{}"));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Memory and threads
 
 static int allocations_left;
 
-static void *failing_resize(void *ptr, size_t size) { return allocations_left-- > 0 ? realloc(ptr, size) : NULL; }
+static void *failing_resize(void *ptr, size_t size) {
+  return allocations_left-- > 0 ? realloc(ptr, size) : NULL;
+}
 
 static mlx_status_t do_everything(const char *json) {
   mlx_tokenizer_t *tokenizer;
@@ -569,11 +648,14 @@ static mlx_status_t do_everything(const char *json) {
   return status;
 }
 
-// A whole small file, cut short at every byte and with every bit flipped: read, or refused by the file's name.
+// A whole small file, cut short at every byte and with every bit flipped: read, or refused by the file's
+// name.
 TEST(a_damaged_file_is_refused_by_name_or_read) {
   static const char file[] =
-      "{\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}],\"pre_tokenizer\":{\"type\":\"ByteLevel\","
-      "\"add_prefix_space\":false,\"use_regex\":true},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\","
+      "{\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}],\"pre_tokenizer\":{\"type\":"
+      "\"ByteLevel\","
+      "\"add_prefix_space\":false,\"use_regex\":true},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{"
+      "\"type\":\"BPE\","
       "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}";
   const size_t size = sizeof file - 1;
   char copy[sizeof file];
@@ -668,17 +750,20 @@ TEST(threads_share_one_tokenizer) {
   mlx_free(json);
 }
 
-TEST_MAIN(CASE(a_damaged_file_is_refused_by_name_or_read), CASE(encode_applies_merges_by_rank), CASE(the_last_of_equal_merges_counts),
-          CASE(the_version_line_of_old_files_is_no_merge), CASE(ignore_merges_takes_a_whole_word),
-          CASE(bytes_without_a_token_are_dropped_or_unknown), CASE(broken_utf8_is_read_as_replacement_characters),
-          CASE(long_runs_encode_quickly), CASE(added_tokens_are_found_inside_text), CASE(the_template_is_added_only_when_asked),
-          CASE(tokens_are_found_by_name), CASE(splits_follow_their_behavior), CASE(byte_level_splits_as_gpt2_did),
-          CASE(digits_stand_alone), CASE(hostile_regex_is_an_error_not_a_hang),
-          CASE(decode_replaces_broken_bytes_as_python_does), CASE(streaming_never_prints_half_a_character),
-          CASE(streaming_and_decode_agree_on_any_ids), CASE(unsupported_fields_are_refused_by_name),
-          CASE(other_kinds_of_tokenizer_are_refused_by_name), CASE(a_merge_of_unknown_parts_is_refused),
-          CASE(bad_models_of_other_kinds_are_refused),
-          CASE(unigram_without_unk_id_fails_on_unknown_characters), CASE(every_kind_matches_hugging_face_on_small_vocabularies),
-          CASE(byte_tokens_stream_as_whole_characters), CASE(a_megabyte_of_one_character_is_quick_for_every_kind),
-          CASE(bad_ids_are_refused), CASE(bad_templates_are_refused), CASE(every_failed_allocation_is_an_error), CASE(every_failed_allocation_is_an_error_for_every_kind),
-          CASE(threads_share_one_tokenizer))
+TEST_MAIN(CASE(a_damaged_file_is_refused_by_name_or_read), CASE(encode_applies_merges_by_rank),
+          CASE(the_last_of_equal_merges_counts), CASE(the_version_line_of_old_files_is_no_merge),
+          CASE(ignore_merges_takes_a_whole_word), CASE(bytes_without_a_token_are_dropped_or_unknown),
+          CASE(broken_utf8_is_read_as_replacement_characters), CASE(long_runs_encode_quickly),
+          CASE(added_tokens_are_found_inside_text), CASE(the_template_is_added_only_when_asked),
+          CASE(tokens_are_found_by_name), CASE(splits_follow_their_behavior),
+          CASE(byte_level_splits_as_gpt2_did), CASE(digits_stand_alone),
+          CASE(hostile_regex_is_an_error_not_a_hang), CASE(decode_replaces_broken_bytes_as_python_does),
+          CASE(streaming_never_prints_half_a_character), CASE(streaming_and_decode_agree_on_any_ids),
+          CASE(unsupported_fields_are_refused_by_name), CASE(other_kinds_of_tokenizer_are_refused_by_name),
+          CASE(a_merge_of_unknown_parts_is_refused), CASE(bad_models_of_other_kinds_are_refused),
+          CASE(unigram_without_unk_id_fails_on_unknown_characters),
+          CASE(every_kind_matches_hugging_face_on_small_vocabularies),
+          CASE(byte_tokens_stream_as_whole_characters),
+          CASE(a_megabyte_of_one_character_is_quick_for_every_kind), CASE(bad_ids_are_refused),
+          CASE(bad_templates_are_refused), CASE(every_failed_allocation_is_an_error),
+          CASE(every_failed_allocation_is_an_error_for_every_kind), CASE(threads_share_one_tokenizer))

@@ -1,5 +1,5 @@
-// Weights and tensors on their way to a GPU and back, on tests/stub_cuda.c, whose memory is the host's: what is copied where,
-// what is used again, and what is said when something fails.
+// Weights and tensors on their way to a GPU and back, on tests/stub_cuda.c, whose memory is the host's: what
+// is copied where, what is used again, and what is said when something fails.
 #include <dlfcn.h>
 #include <sys/mman.h>
 
@@ -54,7 +54,8 @@ static mlx_map_t compile(const char *name, const char *text, const char *const *
   snprintf(out, sizeof out, "%s/%s.vmfb", folder, name);
   if (!mlx_is_file(out)) {
     CHECK_OK(mlx_write_file(in, text, strlen(text)));
-    const char *const argv[] = {MLXCEL_TEST_IREE_COMPILE, in, "-o", out, target[0], target[1], target[2], NULL};
+    const char *const argv[] = {
+        MLXCEL_TEST_IREE_COMPILE, in, "-o", out, target[0], target[1], target[2], NULL};
     command_t run;
     command_start(&run, argv);
     command_wait(&run);
@@ -66,7 +67,9 @@ static mlx_map_t compile(const char *name, const char *text, const char *const *
 }
 
 static const char *const for_cuda[] = {"--iree-hal-target-device=cuda", "--iree-cuda-target=sm_80", NULL};
-static const char *const for_cpu[] = {"--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu", "--iree-llvmcpu-target-cpu=host"};
+static const char *const for_cpu[] = {"--iree-hal-target-device=local",
+                                      "--iree-hal-local-target-device-backends=llvm-cpu",
+                                      "--iree-llvmcpu-target-cpu=host"};
 
 static uint8_t *archive;  // WHOLE_SIZE bytes, all different from their neighbours
 
@@ -90,7 +93,8 @@ static void set_up(void) {
   for (size_t i = 0; i < WHOLE_SIZE; ++i) archive[i] = (uint8_t)(i * 7 + (i >> 8) * 13 + (i >> 20));
 }
 
-static void check_result(mlx_device_t *device, mlx_program_t *program, const char *function, const void *expected, size_t size) {
+static void check_result(mlx_device_t *device, mlx_program_t *program, const char *function,
+                         const void *expected, size_t size) {
   mlx_buffer_t *output;
   uint8_t *bytes;
   CHECK_OK(mlx_alloc(size, 1, &bytes));
@@ -162,7 +166,8 @@ TEST(weights_that_do_not_fit_the_module_are_named) {
   mlx_weights_t given = weights();
   mlx_parameter_t *first = (mlx_parameter_t *)(uintptr_t)given.parameters;
   first->size = B_SIZE - 1;
-  check_load_fails(vmfb, &given, MLX_INVALID_INPUT, "the module wants 9000000 bytes of weight 'b', which has 8999999");
+  check_load_fails(vmfb, &given, MLX_INVALID_INPUT,
+                   "the module wants 9000000 bytes of weight 'b', which has 8999999");
   first->name = "c";
   check_load_fails(vmfb, &given, MLX_NOT_FOUND, "there is no weight 'b'");
   first->data = archive + B_OFFSET + 4;
@@ -186,9 +191,11 @@ TEST(a_gpu_that_fails_in_an_upload_is_quoted) {
   check_load_fails(vmfb, &given, MLX_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY");
   setenv("STUB_FREE", "9000128", 1);
   setenv("STUB_BAD_WRITE", "611520", 1);  // the last piece
-  check_load_fails(vmfb, &given, MLX_UNAVAILABLE, "uploading the weights: the driver says CUDA_ERROR_LAUNCH_FAILED (719)");
+  check_load_fails(vmfb, &given, MLX_UNAVAILABLE,
+                   "uploading the weights: the driver says CUDA_ERROR_LAUNCH_FAILED (719)");
   setenv("STUB_BAD_WRITE", "2097152", 1);
-  check_load_fails(vmfb, &given, MLX_UNAVAILABLE, "uploading the weights: the driver says CUDA_ERROR_LAUNCH_FAILED (719)");
+  check_load_fails(vmfb, &given, MLX_UNAVAILABLE,
+                   "uploading the weights: the driver says CUDA_ERROR_LAUNCH_FAILED (719)");
   unsetenv("STUB_FREE");
   unsetenv("STUB_BAD_WRITE");
   mlx_unmap(&vmfb);
@@ -229,6 +236,7 @@ TEST(inputs_are_made_of_memory_that_nobody_uses) {
   mlx_unmap(&vmfb);
 }
 
-TEST_MAIN(CASE(weights_reach_a_gpu_and_progress_is_told_from_nothing_to_all), CASE(a_cpu_binds_weights_and_the_whole_archive_in_place),
+TEST_MAIN(CASE(weights_reach_a_gpu_and_progress_is_told_from_nothing_to_all),
+          CASE(a_cpu_binds_weights_and_the_whole_archive_in_place),
           CASE(weights_that_do_not_fit_the_module_are_named), CASE(a_gpu_that_fails_in_an_upload_is_quoted),
           CASE(inputs_are_made_of_memory_that_nobody_uses))

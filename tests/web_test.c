@@ -1,11 +1,12 @@
-// mlxcel pull https://...: bundles from plain web servers of several kinds (tests/hub_server.py), and what a person is told when it fails.
+// mlxcel pull https://...: bundles from plain web servers of several kinds (tests/hub_server.py), and what a
+// person is told when it fails.
 #include <sys/stat.h>
 
-#include "transfer/pull.h"
 #include "base/digest.h"
 #include "tests/command.h"
 #include "tests/folder.h"
 #include "tests/server.h"
+#include "transfer/pull.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 
@@ -24,7 +25,10 @@ static void start(void) {
   strcpy(folder, "/tmp/mlxcel-web-XXXXXX");
   CHECK(mkdtemp(folder));
   setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
-  server_start(&server, (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/hub_server.py", in_folder("site"), NULL}, "http");
+  server_start(
+      &server,
+      (const char *const[]){"python3", MLXCEL_SOURCE_DIR "/tests/hub_server.py", in_folder("site"), NULL},
+      "http");
   atexit(clean_up);
   RUN(&run, "compile", TINY, "-o", in_folder("site/tiny.mlxb"), "-c", "128");
   command_done(&run);
@@ -65,7 +69,12 @@ static void check_same(const char *a, const char *b) {
 }
 
 TEST(servers_have_their_own_words_for_what_they_do_not_have) {
-  static const char *const controls[] = {"{}", "{\"missing\": 403}", "{\"missing\": 410}", "{\"head\": 405}", "{\"head\": 403}", "{\"head\": 501, \"missing\": 403}",
+  static const char *const controls[] = {"{}",
+                                         "{\"missing\": 403}",
+                                         "{\"missing\": 410}",
+                                         "{\"head\": 405}",
+                                         "{\"head\": 403}",
+                                         "{\"head\": 501, \"missing\": 403}",
                                          "{\"page\": \"<html>not found</html>\"}"};
   for (size_t i = 0; i < sizeof controls / sizeof *controls; ++i) {
     begin(controls[i]);
@@ -76,12 +85,14 @@ TEST(servers_have_their_own_words_for_what_they_do_not_have) {
     check_same(in_folder("one.mlxb"), in_folder("site/one.mlxb"));
     if (!strstr(controls[i], "page")) {  // one that has a page for everything seems to have the weights too
       CHECK_OK(pull("thin.mlxb", "thin.mlxb"));
-      CHECK(mlx_is_file(in_folder("thin.mlxb/manifest.json")) && !mlx_is_file(in_folder("thin.mlxb/weights.irpa")));
+      CHECK(mlx_is_file(in_folder("thin.mlxb/manifest.json")) &&
+            !mlx_is_file(in_folder("thin.mlxb/weights.irpa")));
     }
     command_shell(folder, "rm -rf tiny.mlxb one.mlxb thin.mlxb; [ \"$(ls)\" = site ]");
   }
   begin("{\"page\": \"<html>not found</html>\"}");
-  check_told(pull("none.mlxb", "none.mlxb"), MLX_INVALID_INPUT, "/plain/none.mlxb gave is no compiled model", "give the address of a folder or a file");
+  check_told(pull("none.mlxb", "none.mlxb"), MLX_INVALID_INPUT, "/plain/none.mlxb gave is no compiled model",
+             "give the address of a folder or a file");
   command_shell(folder, "[ \"$(ls)\" = site ]");
 }
 
@@ -101,11 +112,14 @@ static void keep_progress(void *user, mlx_report_kind_t kind, const char *text) 
 }
 
 TEST(the_size_of_a_file_is_known_before_it_comes) {
-  static const char *const controls[] = {"{\"one.mlxb\": {\"claim\": 1000000000000000}}", "{\"head\": 405, \"one.mlxb\": {\"no_range\": true, \"claim\": 1000000000000000}}"};
+  static const char *const controls[] = {
+      "{\"one.mlxb\": {\"claim\": 1000000000000000}}",
+      "{\"head\": 405, \"one.mlxb\": {\"no_range\": true, \"claim\": 1000000000000000}}"};
   for (int i = 0; i < 2; ++i) {
     begin(controls[i]);
     check_told(pull("one.mlxb", "one.mlxb"), MLX_IO, "1000.0 TB", "free some space");
-    CHECK_INT(count_of(server_log(&server), "\"GET\", \"path\": \"/plain/one.mlxb\""), i);  // but for a look at its first byte
+    CHECK_INT(count_of(server_log(&server), "\"GET\", \"path\": \"/plain/one.mlxb\""),
+              i);  // but for a look at its first byte
     command_shell(folder, "[ \"$(ls)\" = site ]");
   }
   char said[256] = "";
@@ -119,11 +133,15 @@ TEST(the_size_of_a_file_is_known_before_it_comes) {
 
 TEST(what_cannot_be_pulled_leaves_nothing_and_says_why) {
   begin("{}");
-  check_told(pull("none.mlxb", "none.mlxb"), MLX_NOT_FOUND, "/plain/none.mlxb: the server has no such thing (404)", "give the address of a folder or a file");
+  check_told(pull("none.mlxb", "none.mlxb"), MLX_NOT_FOUND,
+             "/plain/none.mlxb: the server has no such thing (404)",
+             "give the address of a folder or a file");
   server_control(&server, "{\"missing\": 403}");
-  check_told(pull("none.mlxb", "none.mlxb"), MLX_NOT_FOUND, "the server has no such thing, or forbids it (403)", "give the address of a folder or a file");
+  check_told(pull("none.mlxb", "none.mlxb"), MLX_NOT_FOUND,
+             "the server has no such thing, or forbids it (403)", "give the address of a folder or a file");
   options.target = "cuda:sm_90";
-  check_told(pull("one.mlxb", "one.mlxb"), MLX_NOT_FOUND, "the model was not compiled for cuda:sm_90", "it was for: cpu:host");
+  check_told(pull("one.mlxb", "one.mlxb"), MLX_NOT_FOUND, "the model was not compiled for cuda:sm_90",
+             "it was for: cpu:host");
   options.target = NULL;
   CHECK_OK(mlx_write_file(in_folder("file"), "x", 1));
   for (int i = 0; i < 2; ++i) {  // below a file there is no place
@@ -136,8 +154,11 @@ TEST(what_cannot_be_pulled_leaves_nothing_and_says_why) {
   check_told(pull("one.mlxb", "one.mlxb"), MLX_UNAVAILABLE, "503", "");
   command_shell(folder, "rm file; [ \"$(ls)\" = site ]");
   char *path;
-  check_told(mlx_pull_url("http://127.0.0.1:1/one.mlxb", &options, &path), MLX_UNAVAILABLE, "127.0.0.1:1", "check the address");
+  check_told(mlx_pull_url("http://127.0.0.1:1/one.mlxb", &options, &path), MLX_UNAVAILABLE, "127.0.0.1:1",
+             "check the address");
 }
 
-TEST_MAIN(CASE(servers_have_their_own_words_for_what_they_do_not_have), CASE(a_file_that_was_cut_off_is_kept_and_goes_on),
-          CASE(the_size_of_a_file_is_known_before_it_comes), CASE(what_cannot_be_pulled_leaves_nothing_and_says_why))
+TEST_MAIN(CASE(servers_have_their_own_words_for_what_they_do_not_have),
+          CASE(a_file_that_was_cut_off_is_kept_and_goes_on),
+          CASE(the_size_of_a_file_is_known_before_it_comes),
+          CASE(what_cannot_be_pulled_leaves_nothing_and_says_why))

@@ -8,13 +8,17 @@
 #define COLUMNS 3
 
 // Bits that arithmetic would change are among them: a signalling NaN, a subnormal.
-static const uint16_t bf16_rows[4][COLUMNS] = {{0x3f80, 0x7f81, 0x0001}, {0xff80, 0x8000, 0xbf81}, {0x4049, 0x7f7f, 0}, {1, 2, 3}};
-static const float f32_rows[2][COLUMNS] = {{1.00390625f, 1.01171875f, -70000.0f}, {0x1p-24f, 0x1p-132f, 0.1f}};
+static const uint16_t bf16_rows[4][COLUMNS] = {
+    {0x3f80, 0x7f81, 0x0001}, {0xff80, 0x8000, 0xbf81}, {0x4049, 0x7f7f, 0}, {1, 2, 3}};
+static const float f32_rows[2][COLUMNS] = {{1.00390625f, 1.01171875f, -70000.0f},
+                                           {0x1p-24f, 0x1p-132f, 0.1f}};
 static const float norm[COLUMNS] = {0.1f, 1.00390625f, -3e38f};
 
-static mlx_weight_t weight(const char *name, mlx_dtype_t dtype, int64_t rows, const void *data, mlx_row_order_t order) {
+static mlx_weight_t weight(const char *name, mlx_dtype_t dtype, int64_t rows, const void *data,
+                           mlx_row_order_t order) {
   mlx_weight_t w = {.name = (char *)(uintptr_t)name, .order = order, .order_head_dim = 4};
-  w.tensor = (mlx_tensor_t){.dtype = dtype, .rank = rows ? 2 : 1, .dims = {rows ? rows : COLUMNS, COLUMNS}, .data = data};
+  w.tensor = (mlx_tensor_t){
+      .dtype = dtype, .rank = rows ? 2 : 1, .dims = {rows ? rows : COLUMNS, COLUMNS}, .data = data};
   CHECK(mlx_dtype_tensor_bytes(dtype, w.tensor.rank, w.tensor.dims, &w.tensor.size));
   return w;
 }
@@ -27,7 +31,8 @@ static void drop_weights(mlx_map_t *map) {
 }
 
 // Writes weights as |dtype| and maps what came out; drop_weights is its end.
-static mlx_map_t write_list(mlx_weight_t *weights, size_t count, mlx_dtype_t dtype, mlx_archive_t *out_archive) {
+static mlx_map_t write_list(mlx_weight_t *weights, size_t count, mlx_dtype_t dtype,
+                            mlx_archive_t *out_archive) {
   const mlx_model_t model = {.weights = weights, .weight_count = count};
   char path[96];
   strcpy(weights_folder, "/tmp/mlxcel-weights-XXXXXX");
@@ -53,7 +58,8 @@ static void check_bytes(const mlx_archive_entry_t *entry, const void *expected, 
   if (entry->size != size) CHECK_FAIL("%s has %zu bytes, expected %zu", entry->name, entry->size, size);
   for (size_t i = 0; i < size; ++i) {
     uint8_t want = ((const uint8_t *)expected)[i];
-    if (entry->data[i] != want) CHECK_FAIL("%s: byte %zu is %02x, expected %02x", entry->name, i, entry->data[i], want);
+    if (entry->data[i] != want)
+      CHECK_FAIL("%s: byte %zu is %02x, expected %02x", entry->name, i, entry->data[i], want);
   }
 }
 
@@ -89,18 +95,24 @@ TEST(other_tensors_are_rounded_and_vectors_stay_f32) {
   drop_weights(&map);
 }
 
-// Two experts of two rows; what is stored has the rows of gate and up one after the other or in turn, as rows or as columns.
+// Two experts of two rows; what is stored has the rows of gate and up one after the other or in turn, as rows
+// or as columns.
 #define EXPERTS 2
 #define ROWS 2
 
-static float value_of(int expert, int half, int row, int column) { return (float)(1000 * expert + 100 * half + 10 * row + column); }
+static float value_of(int expert, int half, int row, int column) {
+  return (float)(1000 * expert + 100 * half + 10 * row + column);
+}
 
 static void check_half(mlx_half_t half, mlx_row_order_t order, int columns) {
   float stored[EXPERTS * 2 * ROWS * COLUMNS], expected[EXPERTS * ROWS * COLUMNS];
-  const bool in_turn = half == MLX_EVEN_HALF || half == MLX_ODD_HALF, second = half == MLX_SECOND_HALF || half == MLX_ODD_HALF;
+  const bool in_turn = half == MLX_EVEN_HALF || half == MLX_ODD_HALF,
+             second = half == MLX_SECOND_HALF || half == MLX_ODD_HALF;
   for (int i = 0; i < EXPERTS * 2 * ROWS * columns; ++i) {
-    const int expert = i / (2 * ROWS * columns), rest = i % (2 * ROWS * columns), across = order == MLX_ROWS_ARE_COLUMNS;
-    const int line = across ? rest % (2 * ROWS) : rest / columns, column = across ? rest / (2 * ROWS) : rest % columns;
+    const int expert = i / (2 * ROWS * columns), rest = i % (2 * ROWS * columns),
+              across = order == MLX_ROWS_ARE_COLUMNS;
+    const int line = across ? rest % (2 * ROWS) : rest / columns,
+              column = across ? rest / (2 * ROWS) : rest % columns;
     stored[i] = value_of(expert, in_turn ? line % 2 : line / ROWS, in_turn ? line / 2 : line % ROWS, column);
   }
   for (int i = 0; i < EXPERTS * ROWS * columns; ++i) {
@@ -108,7 +120,8 @@ static void check_half(mlx_half_t half, mlx_row_order_t order, int columns) {
   }
   const size_t size = (size_t)(EXPERTS * ROWS * columns) * sizeof(float);
   mlx_weight_t w = {.name = (char *)(uintptr_t)"half", .order = order, .half = half};
-  w.tensor = (mlx_tensor_t){.dtype = MLX_F32, .rank = columns == 1 ? 2 : 3, .dims = {EXPERTS, ROWS, columns}, .size = size};
+  w.tensor = (mlx_tensor_t){
+      .dtype = MLX_F32, .rank = columns == 1 ? 2 : 3, .dims = {EXPERTS, ROWS, columns}, .size = size};
   w.tensor.data = (const uint8_t *)stored;
   mlx_archive_t archive;
   mlx_map_t map = write_list(&w, 1, MLX_F32, &archive);
@@ -125,5 +138,6 @@ TEST(a_weight_may_be_a_half_of_each_experts_rows) {
   }
 }
 
-TEST_MAIN(CASE(a_weight_may_be_a_half_of_each_experts_rows), CASE(a_tensor_of_the_type_asked_for_keeps_its_very_bits),
+TEST_MAIN(CASE(a_weight_may_be_a_half_of_each_experts_rows),
+          CASE(a_tensor_of_the_type_asked_for_keeps_its_very_bits),
           CASE(other_tensors_are_rounded_and_vectors_stay_f32))

@@ -1,4 +1,5 @@
-// What tests take from POSIX beyond base/windows/posix.h, and tests/command.h on Windows. /tmp is a folder of the drive we stand on.
+// What tests take from POSIX beyond base/windows/posix.h, and tests/command.h on Windows. /tmp is a folder of
+// the drive we stand on.
 #ifndef MLXCEL_TESTS_WINDOWS_H_
 #define MLXCEL_TESTS_WINDOWS_H_
 

@@ -1,4 +1,5 @@
-// What base/windows promises: names in UTF-8, long paths, files that others may move, locks, children, the environment.
+// What base/windows promises: names in UTF-8, long paths, files that others may move, locks, children, the
+// environment.
 #include <errno.h>
 #include <pthread.h>
 
@@ -54,7 +55,8 @@ TEST(names_are_utf8) {
 TEST(paths_may_be_long) {
   char path[2048];
   size_t length = (size_t)snprintf(path, sizeof path, "%s", root);
-  for (int i = 0; i < 12; ++i) length += (size_t)snprintf(path + length, sizeof path - length, "%s%050d", i % 2 ? "\\" : "/", i);
+  for (int i = 0; i < 12; ++i)
+    length += (size_t)snprintf(path + length, sizeof path - length, "%s%050d", i % 2 ? "\\" : "/", i);
   CHECK(length > 600);
   CHECK_OK(mlx_make_dirs(path, 0700));
   snprintf(path + length, sizeof path - length, "/file");
@@ -73,7 +75,8 @@ TEST(either_slash_ends_a_folder) {
   CHECK_OK(mlx_folder_of("C:\\models\\a.gguf", &folder));
   CHECK_TEXT(folder, "C:\\models");
   mlx_free(folder);
-  CHECK(mlx_is_absolute("C:\\x") && mlx_is_absolute("d:/x") && mlx_is_absolute("\\\\server\\share") && !mlx_is_absolute("C:x") && !mlx_is_absolute("x\\y"));
+  CHECK(mlx_is_absolute("C:\\x") && mlx_is_absolute("d:/x") && mlx_is_absolute("\\\\server\\share") &&
+        !mlx_is_absolute("C:x") && !mlx_is_absolute("x\\y"));
   CHECK(mlx_is_path("x\\y") && mlx_is_path("./x") && !mlx_is_path("x"));
 }
 
@@ -115,7 +118,8 @@ TEST(a_stamp_tells_one_state_of_a_file_from_another) {
   mlx_nap(20);
   CHECK_OK(mlx_write_file(in_root("s"), "2", 1));
   CHECK_OK(mlx_file_stamp(in_root("s"), &two));
-  CHECK(one.size == 1 && one.modified_ns > INT64_C(1600000000000000000) && one.inode && memcmp(&one, &two, sizeof one));
+  CHECK(one.size == 1 && one.modified_ns > INT64_C(1600000000000000000) && one.inode &&
+        memcmp(&one, &two, sizeof one));
 }
 
 TEST(a_lock_is_held_by_one_and_a_lease_by_many) {
@@ -146,7 +150,8 @@ static mlx_process_options_t program(const char *const *argv, double limit) {
 }
 
 TEST(arguments_reach_a_child_as_they_are) {
-  static const char *const given[] = {"plain", "", "two words", "a\"b", "back\\slash\\", "both\\\"\\\\", "tab\there", "世界", "*"};
+  static const char *const given[] = {"plain",        "",          "two words", "a\"b", "back\\slash\\",
+                                      "both\\\"\\\\", "tab\there", "世界",      "*"};
   const char *argv[16] = {MLXCEL_BINARY, "tokenize"};
   // The only program we have that prints its arguments complains about them: one each.
   for (size_t i = 0; i < sizeof given / sizeof *given; ++i) {
@@ -156,7 +161,8 @@ TEST(arguments_reach_a_child_as_they_are) {
     mlx_process_options_t options = program(argv, 60);
     CHECK_OK(mlx_process_capture(&options, 1 << 16, &text, &result));
     CHECK_INT(result.exit_code, MLX_USAGE);
-    snprintf(expected, sizeof expected, "unknown verb '%s'", strcmp(given[i], "tab\there") ? given[i] : "tab?here");
+    snprintf(expected, sizeof expected, "unknown verb '%s'",
+             strcmp(given[i], "tab\there") ? given[i] : "tab?here");
     CHECK_CONTAINS(text, expected);
     mlx_free(text);
   }
@@ -180,7 +186,8 @@ TEST(a_childs_output_is_in_its_log) {
   const char *argv[] = {MLXCEL_BINARY, "--version", NULL};
   char *log = in_root("child.log");
   mlx_process_result_t result;
-  mlx_process_options_t options = {.argv = argv, .log_path = log, .log_head = "head\n", .time_limit_seconds = 60};
+  mlx_process_options_t options = {
+      .argv = argv, .log_path = log, .log_head = "head\n", .time_limit_seconds = 60};
   CHECK_OK(mlx_process_run(&options, &result));
   CHECK_INT(result.exit_code, 0);
   char *text;
@@ -207,7 +214,9 @@ TEST(a_users_folders_are_those_of_the_system) {
   static const struct {
     mlx_user_kind_t kind;
     const char *variable, *expected;
-  } rows[] = {{MLX_USER_CONFIG, "APPDATA", "C:\\a/mlxcel"}, {MLX_USER_CACHE, "LOCALAPPDATA", "C:\\a/mlxcel/cache"}, {MLX_USER_STATE, "LOCALAPPDATA", "C:\\a/mlxcel"}};
+  } rows[] = {{MLX_USER_CONFIG, "APPDATA", "C:\\a/mlxcel"},
+              {MLX_USER_CACHE, "LOCALAPPDATA", "C:\\a/mlxcel/cache"},
+              {MLX_USER_STATE, "LOCALAPPDATA", "C:\\a/mlxcel"}};
   for (size_t i = 0; i < 3; ++i) {
     char *folder;
     CHECK(!setenv(rows[i].variable, "C:\\a", 1));
@@ -229,15 +238,24 @@ TEST(libraries_are_opened_by_name) {
   CHECK(mlx_is_path(path) && !strchr(path, '\\'));
   mlx_free(path);
   mlx_library_close(library);
-  CHECK_ERROR(mlx_library_open("no-such-library.dll", &library), MLX_NOT_FOUND, "no-such-library.dll: cannot open it");
+  CHECK_ERROR(mlx_library_open("no-such-library.dll", &library), MLX_NOT_FOUND,
+              "no-such-library.dll: cannot open it");
 }
 
 int main(int argc, char **argv) {
-  static const check_case_t cases[] = {
-      CASE(names_are_utf8), CASE(paths_may_be_long), CASE(either_slash_ends_a_folder), CASE(a_file_that_is_being_read_is_replaced_when_it_is_closed),
-      CASE(errors_are_those_of_elsewhere), CASE(a_stamp_tells_one_state_of_a_file_from_another), CASE(a_lock_is_held_by_one_and_a_lease_by_many),
-      CASE(arguments_reach_a_child_as_they_are), CASE(a_child_ends_at_its_limit), CASE(a_childs_output_is_in_its_log),
-      CASE(the_environment_is_utf8), CASE(a_users_folders_are_those_of_the_system), CASE(libraries_are_opened_by_name)};
+  static const check_case_t cases[] = {CASE(names_are_utf8),
+                                       CASE(paths_may_be_long),
+                                       CASE(either_slash_ends_a_folder),
+                                       CASE(a_file_that_is_being_read_is_replaced_when_it_is_closed),
+                                       CASE(errors_are_those_of_elsewhere),
+                                       CASE(a_stamp_tells_one_state_of_a_file_from_another),
+                                       CASE(a_lock_is_held_by_one_and_a_lease_by_many),
+                                       CASE(arguments_reach_a_child_as_they_are),
+                                       CASE(a_child_ends_at_its_limit),
+                                       CASE(a_childs_output_is_in_its_log),
+                                       CASE(the_environment_is_utf8),
+                                       CASE(a_users_folders_are_those_of_the_system),
+                                       CASE(libraries_are_opened_by_name)};
   strcpy(root, "/tmp/mlxcel-windows-test-XXXXXX");
   if (!mkdtemp(root)) return 1;
   const int result = check_run(cases, sizeof cases / sizeof *cases, argc, argv);

@@ -1,5 +1,5 @@
-// What of Mbed TLS is built: a client of TLS 1.2 and 1.3 that verifies certificates, and nothing else. No server, no DTLS, no
-// ciphers that lack forward secrecy or authentication, no renegotiation.
+// What of Mbed TLS is built: a client of TLS 1.2 and 1.3 that verifies certificates, and nothing else. No
+// server, no DTLS, no ciphers that lack forward secrecy or authentication, no renegotiation.
 #ifndef MLXCEL_MBEDTLS_CONFIG_H_
 #define MLXCEL_MBEDTLS_CONFIG_H_
 

@@ -1,13 +1,14 @@
 // Byte-pair encoding of one piece, over its bytes or over its characters, and the hash tables it lives on.
 //
-// Merging follows Hugging Face to the letter: the pair of lowest rank first, the leftmost of equals. A heap of candidates
-// over a linked list of symbols keeps it near-linear, so that a megabyte of one letter is no denial of service. There is
-// no cache of words: a table shared by threads would cost more here than it saves.
+// Merging follows Hugging Face to the letter: the pair of lowest rank first, the leftmost of equals. A heap
+// of candidates over a linked list of symbols keeps it near-linear, so that a megabyte of one letter is no
+// denial of service. There is no cache of words: a table shared by threads would cost more here than it
+// saves.
 #include <string.h>
 
 #include "tokenizer/internal.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Hashing
 
 struct mlx_pair_slot {
@@ -41,7 +42,8 @@ static uint64_t hash_text(uint64_t seed, const char *text, size_t length) {
 static mlx_status_t slots_for(size_t capacity, size_t *out_slots) {
   size_t slots = *out_slots = 16;
   while (slots / 2 < capacity) {
-    if (!mlx_mul(slots, 2, &slots)) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: table of %zu", capacity);
+    if (!mlx_mul(slots, 2, &slots))
+      return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: table of %zu", capacity);
   }
   *out_slots = slots;
   return NULL;
@@ -158,10 +160,11 @@ void mlx_trie_free(mlx_trie_t *trie) {
   *trie = (mlx_trie_t){0};
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Spelling bytes as characters
 
-// Printable bytes spell themselves; the 68 others (controls, space, 0x7f to 0xa0, 0xad) take U+0100 onwards in order.
+// Printable bytes spell themselves; the 68 others (controls, space, 0x7f to 0xa0, 0xad) take U+0100 onwards
+// in order.
 static uint32_t byte_character(uint8_t byte) {
   if (byte <= 0x20) return 0x100u + byte;
   if (byte >= 0x7f && byte <= 0xa0) return 0x121u + (byte - 0x7fu);
@@ -206,7 +209,7 @@ bool mlx_unspell(const char *text, size_t length, char *out, size_t *out_length)
   return true;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Merging
 
 struct mlx_symbol {
@@ -227,8 +230,8 @@ mlx_status_t mlx_ids_append(mlx_ids_t *ids, int32_t id) {
   return NULL;
 }
 
-mlx_status_t mlx_append_bytes(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, mlx_ids_t *ids,
-                              bool *out_done) {
+mlx_status_t mlx_append_bytes(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
+                              mlx_ids_t *ids, bool *out_done) {
   *out_done = false;
   for (size_t i = 0; i < length; ++i) {
     if (tokenizer->byte_ids[(uint8_t)text[i]] < 0) return NULL;
@@ -285,7 +288,8 @@ static mlx_status_t push_merge(const mlx_tokenizer_t *tokenizer, mlx_merger_t *m
   return NULL;
 }
 
-// Laying out the symbols of a piece. An unknown one waits for the next that is known, because runs of them may be one.
+// Laying out the symbols of a piece. An unknown one waits for the next that is known, because runs of them
+// may be one.
 typedef struct layout {
   const mlx_tokenizer_t *tokenizer;
   struct mlx_symbol *symbols;  // has room for one per byte
@@ -361,7 +365,8 @@ static mlx_status_t merge_symbols(const mlx_tokenizer_t *tokenizer, mlx_merger_t
   while (merger->heap_count) {
     struct mlx_candidate top = pop(merger), now;
     struct mlx_symbol *left = &merger->symbols[top.at];
-    // Stale when either side has changed, unless the pair now there becomes the same token: so does Hugging Face.
+    // Stale when either side has changed, unless the pair now there becomes the same token: so does Hugging
+    // Face.
     if (left->id < 0 || !find_merge(tokenizer, merger, top.at, &now) || now.id != top.id) continue;
     struct mlx_symbol *right = &merger->symbols[left->next];
     left->id = top.id;
@@ -379,8 +384,8 @@ static mlx_status_t merge_symbols(const mlx_tokenizer_t *tokenizer, mlx_merger_t
 }
 
 // The token that is the whole piece, or -1 (for ignore_merges).
-static mlx_status_t find_whole(const mlx_tokenizer_t *tokenizer, mlx_merger_t *merger, const char *bytes, size_t length,
-                               int32_t *out_id) {
+static mlx_status_t find_whole(const mlx_tokenizer_t *tokenizer, mlx_merger_t *merger, const char *bytes,
+                               size_t length, int32_t *out_id) {
   *out_id = -1;
   if (length > tokenizer->longest_text) return NULL;
   if (!tokenizer->byte_level) {
@@ -394,8 +399,8 @@ static mlx_status_t find_whole(const mlx_tokenizer_t *tokenizer, mlx_merger_t *m
   return NULL;
 }
 
-mlx_status_t mlx_merger_run(const mlx_tokenizer_t *tokenizer, mlx_merger_t *merger, const char *bytes, size_t length,
-                            mlx_ids_t *ids) {
+mlx_status_t mlx_merger_run(const mlx_tokenizer_t *tokenizer, mlx_merger_t *merger, const char *bytes,
+                            size_t length, mlx_ids_t *ids) {
   if (tokenizer->ignore_merges) {
     int32_t whole;
     MLX_TRY(find_whole(tokenizer, merger, bytes, length, &whole));

@@ -1,9 +1,10 @@
-// SentencePiece's compiled map of characters, the Precompiled normalizer (T5, XLM-R): a trie over bytes in the form of a
-// double array, and one text with all replacements, each ended by NUL.
+// SentencePiece's compiled map of characters, the Precompiled normalizer (T5, XLM-R): a trie over bytes in
+// the form of a double array, and one text with all replacements, each ended by NUL.
 //
-// It is run as Hugging Face runs it: over graphemes, what a reader would call characters. A grapheme of fewer than six bytes
-// is looked up as a whole, and if any beginning of it is in the map, the shortest, that replacement stands for all of it;
-// else each of its characters is looked up by itself. That loses marks now and then, there as here.
+// It is run as Hugging Face runs it: over graphemes, what a reader would call characters. A grapheme of fewer
+// than six bytes is looked up as a whole, and if any beginning of it is in the map, the shortest, that
+// replacement stands for all of it; else each of its characters is looked up by itself. That loses marks now
+// and then, there as here.
 #include <string.h>
 
 #include "tokenizer/internal.h"
@@ -17,7 +18,7 @@ struct mlx_charsmap {
   size_t text_length;
 };
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Graphemes
 
 typedef enum grapheme_class {
@@ -67,9 +68,9 @@ static grapheme_class_t class_of(uint32_t character) {
 // What came before, as far as the rules of Unicode's annex 29 look back.
 typedef struct grapheme_state {
   grapheme_class_t last;
-  int flags;        // regional indicators in a row
-  int emoji;        // 1: a pictograph and what extends it; 2: and a joiner
-  int conjunct;     // 1: an Indic consonant and what extends it; 2: with a linker among that
+  int flags;     // regional indicators in a row
+  int emoji;     // 1: a pictograph and what extends it; 2: and a joiner
+  int conjunct;  // 1: an Indic consonant and what extends it; 2: with a linker among that
 } grapheme_state_t;
 
 static bool is_control(grapheme_class_t is) {
@@ -79,34 +80,35 @@ static bool is_control(grapheme_class_t is) {
 // True when |next| goes on with the grapheme. The numbers are the rules'.
 static bool goes_on(const grapheme_state_t *state, grapheme_class_t next) {
   grapheme_class_t last = state->last;
-  if (last == GRAPHEME_CR && next == GRAPHEME_LF) return true;                          // GB3
-  if (is_control(last) || is_control(next)) return false;                               // GB4, GB5
+  if (last == GRAPHEME_CR && next == GRAPHEME_LF) return true;  // GB3
+  if (is_control(last) || is_control(next)) return false;       // GB4, GB5
   switch (next) {
     case GRAPHEME_L:
     case GRAPHEME_LV:
-    case GRAPHEME_LVT: return last == GRAPHEME_L || last == GRAPHEME_PREPEND;           // GB6
+    case GRAPHEME_LVT: return last == GRAPHEME_L || last == GRAPHEME_PREPEND;  // GB6
     case GRAPHEME_V:
       if (last == GRAPHEME_L || last == GRAPHEME_LV || last == GRAPHEME_V) return true;  // GB6, GB7
       break;
     case GRAPHEME_T:
-      if (last == GRAPHEME_LV || last == GRAPHEME_V || last == GRAPHEME_LVT || last == GRAPHEME_T) return true;  // GB7, GB8
+      if (last == GRAPHEME_LV || last == GRAPHEME_V || last == GRAPHEME_LVT || last == GRAPHEME_T)
+        return true;  // GB7, GB8
       break;
     case GRAPHEME_EXTEND:
     case GRAPHEME_LINKER:
     case GRAPHEME_ZWJ:
-    case GRAPHEME_SPACINGMARK: return true;                                             // GB9, GB9a
+    case GRAPHEME_SPACINGMARK: return true;  // GB9, GB9a
     case GRAPHEME_CONSONANT:
-      if (state->conjunct == 2) return true;                                            // GB9c
+      if (state->conjunct == 2) return true;  // GB9c
       break;
     case GRAPHEME_EXTENDED_PICTOGRAPHIC:
-      if (state->emoji == 2) return true;                                               // GB11
+      if (state->emoji == 2) return true;  // GB11
       break;
     case GRAPHEME_REGIONAL_INDICATOR:
-      if (state->flags % 2) return true;                                                // GB12, GB13
+      if (state->flags % 2) return true;  // GB12, GB13
       break;
     default: break;
   }
-  return last == GRAPHEME_PREPEND;                                                      // GB9b
+  return last == GRAPHEME_PREPEND;  // GB9b
 }
 
 static void advance(grapheme_state_t *state, uint32_t character, grapheme_class_t is) {
@@ -142,7 +144,7 @@ static size_t grapheme_length(const char *text, size_t length, grapheme_state_t 
   return at;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reading
 
 static int base64_value(char c) {
@@ -154,7 +156,8 @@ static int base64_value(char c) {
 
 static mlx_status_t decode_base64(const char *text, size_t length, uint8_t **out_bytes, size_t *out_length) {
   uint8_t *bytes;
-  size_t count = 0, padding = length && text[length - 1] == '=' ? 1 + (length > 1 && text[length - 2] == '=') : 0;
+  size_t count = 0,
+         padding = length && text[length - 1] == '=' ? 1 + (length > 1 && text[length - 2] == '=') : 0;
   uint32_t bits = 0;
   *out_bytes = NULL;
   if (length % 4) return mlx_error(MLX_INVALID_INPUT, "not base64");
@@ -189,7 +192,8 @@ static bool is_utf8(const char *text, size_t length) {
 // The size of the array in bytes, the array, and the texts.
 static mlx_status_t read_map(const uint8_t *bytes, size_t length, struct mlx_charsmap *charsmap) {
   size_t size = length >= 4 ? little_endian(bytes) / 4 * 4 : 0;
-  if (length < 4 || size > length - 4 || !size) return mlx_error(MLX_INVALID_INPUT, "the map's array does not fit into it");
+  if (length < 4 || size > length - 4 || !size)
+    return mlx_error(MLX_INVALID_INPUT, "the map's array does not fit into it");
   charsmap->unit_count = size / 4;
   charsmap->text_length = length - 4 - size;
   if (!is_utf8((const char *)bytes + 4 + size, charsmap->text_length)) {
@@ -225,13 +229,14 @@ void mlx_charsmap_free(struct mlx_charsmap *charsmap) {
   mlx_free(charsmap);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Running
 
 // Where a unit's children are, relative to it.
 static size_t unit_offset(uint32_t unit) { return (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6); }
 
-// The value of the shortest beginning of |text| that the trie has, or -1. An array that leads out of itself has none.
+// The value of the shortest beginning of |text| that the trie has, or -1. An array that leads out of itself
+// has none.
 static int64_t shortest_match(const struct mlx_charsmap *charsmap, const char *text, size_t length) {
   size_t at = unit_offset(charsmap->units[0]);
   for (size_t i = 0; i < length && text[i]; ++i) {
@@ -256,11 +261,13 @@ static const char *find_replacement(const struct mlx_charsmap *charsmap, const c
   return found;
 }
 
-void mlx_charsmap_run(const struct mlx_charsmap *charsmap, const char *text, size_t length, size_t max, mlx_text_t *out) {
+void mlx_charsmap_run(const struct mlx_charsmap *charsmap, const char *text, size_t length, size_t max,
+                      mlx_text_t *out) {
   grapheme_state_t state = {0};
   for (size_t at = 0, grapheme, found_length; at < length && out->length <= max; at += grapheme) {
     grapheme = grapheme_length(text + at, length - at, &state);
-    const char *found = grapheme < MAX_WHOLE ? find_replacement(charsmap, text + at, grapheme, &found_length) : NULL;
+    const char *found =
+        grapheme < MAX_WHOLE ? find_replacement(charsmap, text + at, grapheme, &found_length) : NULL;
     if (found) mlx_text_append(out, found, found_length);
     for (size_t i = at, size; !found && i < at + grapheme && out->length <= max; i += size) {
       mlx_character_at(text + i, &size);

@@ -1,8 +1,9 @@
 // Ids to text: what the file's decoder makes of them, whole or as they come.
 //
-// Streaming gives out a character as soon as it is whole. That is all a decoder needs, with one exception: of a run of byte
-// tokens (<0xE4><0xBD><0xA0>) that turns out not to be UTF-8 Hugging Face replaces every byte, also those of characters
-// before the bad one. A stream has given those out already; only decoding the whole list can know.
+// Streaming gives out a character as soon as it is whole. That is all a decoder needs, with one exception: of
+// a run of byte tokens (<0xE4><0xBD><0xA0>) that turns out not to be UTF-8 Hugging Face replaces every byte,
+// also those of characters before the bad one. A stream has given those out already; only decoding the whole
+// list can know.
 #include <string.h>
 
 #include "tokenizer/internal.h"
@@ -16,11 +17,11 @@ static const mlx_token_t *token_of(const mlx_tokenizer_t *tokenizer, int32_t id,
   return !token->text || (skip_special && token->skipped) ? NULL : token;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Bytes to text
 
-// Takes one byte more; gives out a character when it is whole. What can no longer become one is replaced by one U+FFFD
-// for each longest good beginning, as Python's errors='replace' and Rust's from_utf8_lossy do.
+// Takes one byte more; gives out a character when it is whole. What can no longer become one is replaced by
+// one U+FFFD for each longest good beginning, as Python's errors='replace' and Rust's from_utf8_lossy do.
 static void push_byte(mlx_detokenizer_t *detokenizer, char byte, mlx_text_t *out) {
   detokenizer->tail[detokenizer->tail_length++] = byte;
   int length = mlx_utf8_length(detokenizer->tail, detokenizer->tail_length);
@@ -37,7 +38,8 @@ static void push_byte(mlx_detokenizer_t *detokenizer, char byte, mlx_text_t *out
   if (had_beginning) push_byte(detokenizer, byte, out);
 }
 
-void mlx_detokenizer_bytes(mlx_detokenizer_t *detokenizer, const char *bytes, size_t length, mlx_text_t *out) {
+void mlx_detokenizer_bytes(mlx_detokenizer_t *detokenizer, const char *bytes, size_t length,
+                           mlx_text_t *out) {
   for (size_t i = 0; i < length;) {
     size_t run = i;
     while (!detokenizer->tail_length && run < length && (uint8_t)bytes[run] < 0x80) ++run;
@@ -50,12 +52,12 @@ void mlx_detokenizer_bytes(mlx_detokenizer_t *detokenizer, const char *bytes, si
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Tokens of words and characters
 
 // The text's beginning loses what the decoder strips.
-static void give(const mlx_decoder_t *decoder, mlx_detokenizer_t *detokenizer, const char *text, size_t length,
-                 mlx_text_t *out) {
+static void give(const mlx_decoder_t *decoder, mlx_detokenizer_t *detokenizer, const char *text,
+                 size_t length, mlx_text_t *out) {
   while (length && detokenizer->stripped < decoder->strip_count) {
     size_t size;
     if (mlx_character_at(text, &size) != decoder->strip) {
@@ -83,19 +85,22 @@ static int byte_of(const char *text, size_t length) {
 }
 
 // A byte of a run of byte tokens. In a stream a bad one costs its own character only.
-static void push_fallback(const mlx_decoder_t *decoder, mlx_detokenizer_t *detokenizer, char byte, mlx_text_t *out) {
+static void push_fallback(const mlx_decoder_t *decoder, mlx_detokenizer_t *detokenizer, char byte,
+                          mlx_text_t *out) {
   detokenizer->tail[detokenizer->tail_length++] = byte;
   int length = mlx_utf8_length(detokenizer->tail, detokenizer->tail_length);
   if (length > 0) {
     give(decoder, detokenizer, detokenizer->tail, (size_t)length, out);
     detokenizer->tail_length = 0;
   } else if (!length) {
-    for (; detokenizer->tail_length; --detokenizer->tail_length) give(decoder, detokenizer, replacement, 3, out);
+    for (; detokenizer->tail_length; --detokenizer->tail_length)
+      give(decoder, detokenizer, replacement, 3, out);
   }
 }
 
 static void end_fallback(const mlx_decoder_t *decoder, mlx_detokenizer_t *detokenizer, mlx_text_t *out) {
-  for (; detokenizer->tail_length; --detokenizer->tail_length) give(decoder, detokenizer, replacement, 3, out);
+  for (; detokenizer->tail_length; --detokenizer->tail_length)
+    give(decoder, detokenizer, replacement, 3, out);
 }
 
 // Replaces |pattern| in all of |text| by |content|.
@@ -122,9 +127,9 @@ static void replace_in(mlx_text_t *inout, const char *pattern, size_t pattern_le
 
 // What WordPiece's cleanup undoes, in its order.
 static void clean_up(mlx_text_t *inout) {
-  static const char *const pairs[][2] = {{" .", "."},     {" ?", "?"},     {" !", "!"},     {" ,", ","},
-                                         {" ' ", "'"},    {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
-                                         {" 's", "'s"},   {" 've", "'ve"}, {" 're", "'re"}};
+  static const char *const pairs[][2] = {
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   for (size_t i = 0; i < sizeof pairs / sizeof *pairs; ++i) {
     replace_in(inout, pairs[i][0], strlen(pairs[i][0]), pairs[i][1], strlen(pairs[i][1]));
   }
@@ -156,7 +161,7 @@ static void spell_token(const mlx_decoder_t *decoder, const mlx_token_t *token, 
   if (decoder->cleanup) clean_up(out);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The public functions
 
 void mlx_detokenizer_push(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *detokenizer, int32_t id,
@@ -182,7 +187,8 @@ void mlx_detokenizer_push(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *d
   mlx_text_clear(&spelled);
 }
 
-void mlx_detokenizer_flush(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *detokenizer, mlx_text_t *out) {
+void mlx_detokenizer_flush(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *detokenizer,
+                           mlx_text_t *out) {
   if (!tokenizer->decoder.byte_level) {
     end_fallback(&tokenizer->decoder, detokenizer, out);
   } else if (detokenizer->tail_length) {
@@ -191,7 +197,8 @@ void mlx_detokenizer_flush(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *
   *detokenizer = (mlx_detokenizer_t){0};
 }
 
-void mlx_tokenizer_piece(const mlx_tokenizer_t *tokenizer, int32_t id, bool first, bool skip_special, mlx_text_t *out) {
+void mlx_tokenizer_piece(const mlx_tokenizer_t *tokenizer, int32_t id, bool first, bool skip_special,
+                         mlx_text_t *out) {
   const mlx_token_t *token = token_of(tokenizer, id, skip_special);
   const mlx_decoder_t *decoder = &tokenizer->decoder;
   if (!token) return;
@@ -229,9 +236,10 @@ static int fallback_byte(const mlx_tokenizer_t *tokenizer, int32_t id, bool skip
   return byte;
 }
 
-// The end of the run of byte tokens at |at|; |at| itself when there is none. *out_bad: it is not UTF-8, and how long.
-static size_t scan_run(const mlx_tokenizer_t *tokenizer, const int32_t *ids, size_t count, size_t at, bool skip_special,
-                       size_t *out_bytes, bool *out_bad) {
+// The end of the run of byte tokens at |at|; |at| itself when there is none. *out_bad: it is not UTF-8, and
+// how long.
+static size_t scan_run(const mlx_tokenizer_t *tokenizer, const int32_t *ids, size_t count, size_t at,
+                       bool skip_special, size_t *out_bytes, bool *out_bad) {
   mlx_detokenizer_t checker = {0};
   *out_bytes = 0;
   *out_bad = false;
@@ -249,8 +257,8 @@ static size_t scan_run(const mlx_tokenizer_t *tokenizer, const int32_t *ids, siz
   return at;
 }
 
-mlx_status_t mlx_tokenizer_decode(const mlx_tokenizer_t *tokenizer, const int32_t *ids, size_t count, bool skip_special,
-                                  char **out_text, size_t *out_length) {
+mlx_status_t mlx_tokenizer_decode(const mlx_tokenizer_t *tokenizer, const int32_t *ids, size_t count,
+                                  bool skip_special, char **out_text, size_t *out_length) {
   mlx_text_t text = {0};
   mlx_detokenizer_t detokenizer = {0};
   const mlx_decoder_t *decoder = &tokenizer->decoder;
@@ -260,7 +268,8 @@ mlx_status_t mlx_tokenizer_decode(const mlx_tokenizer_t *tokenizer, const int32_
     bool bad = false;
     end = decoder->byte_fallback ? scan_run(tokenizer, ids, count, i, skip_special, &bytes, &bad) : i;
     if (end == i) end = i + 1;
-    for (size_t j = i; j < end && !bad; ++j) mlx_detokenizer_push(tokenizer, &detokenizer, ids[j], skip_special, &text);
+    for (size_t j = i; j < end && !bad; ++j)
+      mlx_detokenizer_push(tokenizer, &detokenizer, ids[j], skip_special, &text);
     for (size_t j = 0; j < bytes && bad; ++j) give(decoder, &detokenizer, replacement, 3, &text);
     detokenizer.started |= bad;
   }

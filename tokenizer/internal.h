@@ -1,12 +1,14 @@
 // What the files of the tokenizer share; nobody else includes this.
 //
 //   tokenizer.c              the public functions: added tokens, post-processing
-//   tokenizer_read.c         tokenizer.json -> struct mlx_tokenizer, with tokenizer_read_model.c (model, added_tokens) and
+//   tokenizer_read.c         tokenizer.json -> struct mlx_tokenizer, with tokenizer_read_model.c (model,
+//   added_tokens) and
 //                            tokenizer_read_steps.c (normalizer, pre_tokenizer, decoder)
 //   tokenizer_normalize.c    text -> text, by the steps of the file; tokenizer_unicode.c has the characters,
 //                            tokenizer_charsmap.c SentencePiece's own map of them
 //   tokenizer_pretokenize.c  text -> pieces, by regular expressions and classes of characters
-//   tokenizer_bpe.c          pieces -> ids, and the hash tables that need; tokenizer_unigram.c, tokenizer_wordpiece.c: the
+//   tokenizer_bpe.c          pieces -> ids, and the hash tables that need; tokenizer_unigram.c,
+//   tokenizer_wordpiece.c: the
 //                            two other models
 //   tokenizer_decode.c       ids -> text
 #ifndef MLXCEL_TOKENIZER_INTERNAL_H_
@@ -19,7 +21,7 @@
 #include "base/memory.h"
 #include "tokenizer/tokenizer.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Vocabulary and merges (tokenizer_bpe.c)
 
 typedef struct mlx_token {
@@ -27,14 +29,15 @@ typedef struct mlx_token {
   const char *bytes;  // what it decodes to; not always UTF-8 by itself
   uint32_t text_length;
   uint32_t byte_length;
-  bool in_model;  // from model.vocab: what merging and ignore_merges may yield (an added token only matches whole)
+  bool in_model;  // from model.vocab: what merging and ignore_merges may yield (an added token only matches
+                  // whole)
   bool added;     // one of added_tokens, whether or not in the model too
   bool special;
   bool skipped;  // where special tokens are not wanted
 } mlx_token_t;
 
-// A map from 64-bit keys to 64-bit values of a capacity fixed at creation. The seed is random, so that no file can be
-// written whose keys all fall on one slot.
+// A map from 64-bit keys to 64-bit values of a capacity fixed at creation. The seed is random, so that no
+// file can be written whose keys all fall on one slot.
 typedef struct mlx_pair_map {
   struct mlx_pair_slot *slots;
   size_t mask;
@@ -42,7 +45,8 @@ typedef struct mlx_pair_map {
 } mlx_pair_map_t;
 
 mlx_status_t mlx_pair_map_create(size_t capacity, uint64_t seed, mlx_pair_map_t *out_map) MLX_MUST_USE;
-void mlx_pair_map_put(mlx_pair_map_t *map, uint64_t key, uint64_t value);  // replaces; never more keys than the capacity
+void mlx_pair_map_put(mlx_pair_map_t *map, uint64_t key,
+                      uint64_t value);  // replaces; never more keys than the capacity
 bool mlx_pair_map_get(const mlx_pair_map_t *map, uint64_t key, uint64_t *out_value);
 void mlx_pair_map_free(mlx_pair_map_t *map);
 
@@ -55,13 +59,15 @@ typedef struct mlx_trie {
   size_t nodes;
 } mlx_trie_t;
 
-mlx_status_t mlx_trie_create(size_t bytes, uint64_t seed, mlx_trie_t *out_trie) MLX_MUST_USE;  // room for so many bytes
-void mlx_trie_add(mlx_trie_t *trie, const char *text, size_t length, int32_t end);             // replaces
-mlx_status_t mlx_trie_shrink(mlx_trie_t *trie) MLX_MUST_USE;  // gives back the room that tokens with equal beginnings left
+mlx_status_t mlx_trie_create(size_t bytes, uint64_t seed,
+                             mlx_trie_t *out_trie) MLX_MUST_USE;                    // room for so many bytes
+void mlx_trie_add(mlx_trie_t *trie, const char *text, size_t length, int32_t end);  // replaces
+mlx_status_t mlx_trie_shrink(mlx_trie_t *trie)
+    MLX_MUST_USE;  // gives back the room that tokens with equal beginnings left
 bool mlx_trie_step(const mlx_trie_t *trie, uint32_t *inout_node, char byte);
 void mlx_trie_free(mlx_trie_t *trie);
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Characters (tokenizer_unicode.c)
 
 // The character at |text|, which is valid UTF-8.
@@ -85,7 +91,7 @@ typedef struct mlx_marks {
 mlx_status_t mlx_normal_form(mlx_normal_form_t form, const char *text, size_t length, mlx_marks_t *marks,
                              mlx_text_t *out) MLX_MUST_USE;
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Pre-tokenizing (tokenizer_pretokenize.c)
 
 typedef enum mlx_split_behavior {
@@ -108,10 +114,10 @@ typedef enum mlx_prepend { MLX_PREPEND_ALWAYS, MLX_PREPEND_FIRST, MLX_PREPEND_NE
 
 typedef struct mlx_split_step {
   mlx_split_kind_t kind;
-  OnigRegex regex;                        // owned
-  bool (*belongs)(uint32_t character);    // of CLASS
-  uint32_t character;                     // of CHARACTER and METASPACE
-  mlx_prepend_t prepend;                  // of METASPACE
+  OnigRegex regex;                      // owned
+  bool (*belongs)(uint32_t character);  // of CLASS
+  uint32_t character;                   // of CHARACTER and METASPACE
+  mlx_prepend_t prepend;                // of METASPACE
   mlx_split_behavior_t behavior;
   bool invert;  // what the regex does not match is the delimiter
 } mlx_split_step_t;
@@ -153,7 +159,7 @@ mlx_status_t mlx_splitter_run(const mlx_tokenizer_t *tokenizer, mlx_splitter_t *
                               size_t length, size_t start) MLX_MUST_USE;
 void mlx_splitter_end(mlx_splitter_t *splitter);
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Normalizing (tokenizer_normalize.c)
 
 typedef enum mlx_normal_kind {
@@ -188,28 +194,30 @@ typedef struct mlx_normalizer {
   mlx_marks_t marks;
 } mlx_normalizer_t;  // zero-initialise to start
 
-// *out_text is |text| itself or lies in |normalizer| until the next run. *inout_start: bytes at its beginning that stand for the
-// whole text's first character.
+// *out_text is |text| itself or lies in |normalizer| until the next run. *inout_start: bytes at its beginning
+// that stand for the whole text's first character.
 mlx_status_t mlx_normalizer_run(const mlx_tokenizer_t *tokenizer, mlx_normalizer_t *normalizer,
-                                mlx_splitter_t *splitter, const char *text, size_t length, const char **out_text,
-                                size_t *out_length, size_t *inout_start) MLX_MUST_USE;
+                                mlx_splitter_t *splitter, const char *text, size_t length,
+                                const char **out_text, size_t *out_length, size_t *inout_start) MLX_MUST_USE;
 void mlx_normalizer_end(mlx_normalizer_t *normalizer);
 void mlx_normal_step_free(mlx_normal_step_t *step);
 
 // SentencePiece's compiled map of characters (tokenizer_charsmap.c), from its base64 text.
-mlx_status_t mlx_charsmap_create(const char *base64, size_t length, struct mlx_charsmap **out_charsmap) MLX_MUST_USE;
+mlx_status_t mlx_charsmap_create(const char *base64, size_t length,
+                                 struct mlx_charsmap **out_charsmap) MLX_MUST_USE;
 // Stops once more than |max| bytes came out.
-void mlx_charsmap_run(const struct mlx_charsmap *charsmap, const char *text, size_t length, size_t max, mlx_text_t *out);
+void mlx_charsmap_run(const struct mlx_charsmap *charsmap, const char *text, size_t length, size_t max,
+                      mlx_text_t *out);
 void mlx_charsmap_free(struct mlx_charsmap *charsmap);
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The tokenizer
 
 typedef struct mlx_added_token {
   int32_t id;
   bool single_word, lstrip, rstrip;
   bool normalized;  // looked for in the normalized text
-  char *normal;  // owned: its normal form where that is another text, or NULL
+  char *normal;     // owned: its normal form where that is another text, or NULL
   size_t normal_length;
 } mlx_added_token_t;
 
@@ -308,8 +316,8 @@ typedef struct mlx_merger {
   char *spelled;
   size_t spelled_capacity;
 } mlx_merger_t;  // zero-initialise to start
-mlx_status_t mlx_merger_run(const mlx_tokenizer_t *tokenizer, mlx_merger_t *merger, const char *bytes, size_t length,
-                            mlx_ids_t *ids) MLX_MUST_USE;
+mlx_status_t mlx_merger_run(const mlx_tokenizer_t *tokenizer, mlx_merger_t *merger, const char *bytes,
+                            size_t length, mlx_ids_t *ids) MLX_MUST_USE;
 void mlx_merger_end(mlx_merger_t *merger);
 
 // The best path through a piece (tokenizer_unigram.c).
@@ -317,8 +325,8 @@ typedef struct mlx_lattice {
   struct mlx_lattice_node *nodes;
   size_t capacity;
 } mlx_lattice_t;  // zero-initialise to start
-mlx_status_t mlx_lattice_run(const mlx_tokenizer_t *tokenizer, mlx_lattice_t *lattice, const char *text, size_t length,
-                             mlx_ids_t *ids) MLX_MUST_USE;
+mlx_status_t mlx_lattice_run(const mlx_tokenizer_t *tokenizer, mlx_lattice_t *lattice, const char *text,
+                             size_t length, mlx_ids_t *ids) MLX_MUST_USE;
 void mlx_lattice_end(mlx_lattice_t *lattice);
 
 // The longest tokens first (tokenizer_wordpiece.c).
@@ -326,8 +334,8 @@ mlx_status_t mlx_wordpiece_run(const mlx_tokenizer_t *tokenizer, const char *tex
                                mlx_ids_t *ids) MLX_MUST_USE;
 
 // Appends the tokens of all bytes of |text|; false when one has none (tokenizer_bpe.c).
-mlx_status_t mlx_append_bytes(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, mlx_ids_t *ids,
-                              bool *out_done) MLX_MUST_USE;
+mlx_status_t mlx_append_bytes(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
+                              mlx_ids_t *ids, bool *out_done) MLX_MUST_USE;
 // The id of the model's token |text|, -1 when there is none.
 int32_t mlx_model_find(const mlx_tokenizer_t *tokenizer, const char *text, size_t length);
 
@@ -336,7 +344,8 @@ void mlx_detokenizer_bytes(mlx_detokenizer_t *detokenizer, const char *bytes, si
 
 // GPT-2's reversible spelling: each byte as one printable character. The length written is 1 or 2.
 size_t mlx_spell_byte(uint8_t byte, char out[2]);
-// Undoes the spelling of a whole token into |out| (at least |length| bytes). False when a character spells no byte.
+// Undoes the spelling of a whole token into |out| (at least |length| bytes). False when a character spells no
+// byte.
 bool mlx_unspell(const char *text, size_t length, char *out, size_t *out_length);
 
 #endif  // MLXCEL_TOKENIZER_INTERNAL_H_

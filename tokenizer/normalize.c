@@ -1,7 +1,7 @@
 // Normalizing: the text a file's normalizer makes of a text, one step after the other.
 //
-// Hugging Face keeps a map from every new character to the old ones; all that can be seen of it in ids is which of the new ones
-// stand for the text's first (Metaspace's "first" asks), so that is all we keep.
+// Hugging Face keeps a map from every new character to the old ones; all that can be seen of it in ids is
+// which of the new ones stand for the text's first (Metaspace's "first" asks), so that is all we keep.
 #include <string.h>
 
 #include "tokenizer/internal.h"
@@ -23,7 +23,7 @@ static mlx_status_t check_size(const mlx_text_t *out) {
                    MAX_NORMALIZED >> 20);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Steps that look at one character at a time
 
 static bool is_nmt_dropped(uint32_t c) {
@@ -31,8 +31,8 @@ static bool is_nmt_dropped(uint32_t c) {
 }
 
 static bool is_nmt_space(uint32_t c) {
-  return c == 0x09 || c == 0x0a || c == 0x0c || c == 0x0d || c == 0x1680 || (c >= 0x200b && c <= 0x200f) || c == 0x2028 ||
-         c == 0x2029 || c == 0x2581 || c == 0xfeff || c == 0xfffd;
+  return c == 0x09 || c == 0x0a || c == 0x0c || c == 0x0d || c == 0x1680 || (c >= 0x200b && c <= 0x200f) ||
+         c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xfeff || c == 0xfffd;
 }
 
 static bool is_chinese(uint32_t c) {
@@ -74,12 +74,13 @@ static void run_characters(running_t *running, const char *text, size_t length) 
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Steps that look further
 
 static void run_strip(running_t *running, const char *text, size_t length) {
   size_t start = 0, end = length;
-  for (size_t size; running->step->left && start < length && mlx_is_space(mlx_character_at(text + start, &size));) {
+  for (size_t size;
+       running->step->left && start < length && mlx_is_space(mlx_character_at(text + start, &size));) {
     start += size;
   }
   while (running->step->right && end > start) {
@@ -97,7 +98,9 @@ static mlx_status_t replace(void *user, const char *text, size_t length, bool is
   const mlx_normal_step_t *step = running->step;
   const size_t at = (size_t)(text - running->text);
   if (!is_match) {
-    if (at < running->start) running->new_start = running->out->length + (length < running->start - at ? length : running->start - at);
+    if (at < running->start)
+      running->new_start =
+          running->out->length + (length < running->start - at ? length : running->start - at);
     mlx_text_append(running->out, text, length);
     return NULL;
   }
@@ -108,11 +111,13 @@ static mlx_status_t replace(void *user, const char *text, size_t length, bool is
   return check_size(running->out);
 }
 
-static mlx_status_t run_replace(running_t *running, mlx_splitter_t *splitter, const char *text, size_t length) {
+static mlx_status_t run_replace(running_t *running, mlx_splitter_t *splitter, const char *text,
+                                size_t length) {
   const mlx_normal_step_t *step = running->step;
   if (step->regex) return mlx_splitter_matches(splitter, step->regex, text, length, replace, running);
   size_t done = 0;
-  for (const char *found; (found = memmem(text + done, length - done, step->pattern, step->pattern_length));) {
+  for (const char *found;
+       (found = memmem(text + done, length - done, step->pattern, step->pattern_length));) {
     size_t at = (size_t)(found - text);
     if (at > done) MLX_TRY(replace(running, text + done, at - done, false));
     MLX_TRY(replace(running, found, step->pattern_length, true));
@@ -140,10 +145,10 @@ static mlx_status_t run_step(running_t *running, mlx_normalizer_t *normalizer, m
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 
-// What the step makes of the text's first character alone; where that is not how the whole begins, because it went together with
-// what follows, the first character of the whole.
+// What the step makes of the text's first character alone; where that is not how the whole begins, because it
+// went together with what follows, the first character of the whole.
 static mlx_status_t find_start(running_t *running, mlx_normalizer_t *normalizer) {
   const mlx_text_t *whole = running->out;
   mlx_text_t alone = {0};
@@ -176,16 +181,18 @@ static bool is_ascii(const char *text, size_t length) {
 }
 
 mlx_status_t mlx_normalizer_run(const mlx_tokenizer_t *tokenizer, mlx_normalizer_t *normalizer,
-                                mlx_splitter_t *splitter, const char *text, size_t length, const char **out_text,
-                                size_t *out_length, size_t *inout_start) {
+                                mlx_splitter_t *splitter, const char *text, size_t length,
+                                const char **out_text, size_t *out_length, size_t *inout_start) {
   for (size_t i = 0; i < tokenizer->normal_count; ++i) {
-    running_t running = {.step = &tokenizer->normal_steps[i], .out = &normalizer->next, .text = text, .start = *inout_start};
+    running_t running = {
+        .step = &tokenizer->normal_steps[i], .out = &normalizer->next, .text = text, .start = *inout_start};
     if (keeps_ascii(running.step) && is_ascii(text, length)) continue;
     normalizer->next.length = 0;
     MLX_TRY(run_step(&running, normalizer, splitter, text, length));
     MLX_TRY(mlx_text_finish(&normalizer->next));
     MLX_TRY(check_size(&normalizer->next));
-    if (running.step->kind == MLX_NORMAL_FORM || running.step->kind == MLX_NORMAL_PRECOMPILED) MLX_TRY(find_start(&running, normalizer));
+    if (running.step->kind == MLX_NORMAL_FORM || running.step->kind == MLX_NORMAL_PRECOMPILED)
+      MLX_TRY(find_start(&running, normalizer));
     *inout_start = running.new_start < normalizer->next.length ? running.new_start : normalizer->next.length;
     mlx_text_t swap = normalizer->now;
     normalizer->now = normalizer->next;

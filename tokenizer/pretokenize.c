@@ -1,13 +1,14 @@
-// Pre-tokenizing: cutting a stretch of text into the pieces that BPE works on, one step of the file after the other.
+// Pre-tokenizing: cutting a stretch of text into the pieces that BPE works on, one step of the file after the
+// other.
 //
 // A step may also change the text: ByteLevel's space before it, Metaspace's character for spaces.
 //
-// The regular expressions run on Oniguruma because the Python package runs them on it: the same engine, syntax and Unicode
-// tables give the same cuts. Where the package uses Rust's own tables instead (Digits, single_word), the pattern in
-// tokenizer_read.c makes up for the difference.
+// The regular expressions run on Oniguruma because the Python package runs them on it: the same engine,
+// syntax and Unicode tables give the same cuts. Where the package uses Rust's own tables instead (Digits,
+// single_word), the pattern in tokenizer_read.c makes up for the difference.
 //
-// A pattern comes from a file and the text from a stranger, so every search has limits on retries and memory and every
-// encode has a deadline: the worst pair of them ends in an error, not in a hang.
+// A pattern comes from a file and the text from a stranger, so every search has limits on retries and memory
+// and every encode has a deadline: the worst pair of them ends in an error, not in a hang.
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
@@ -22,7 +23,7 @@
 #define SECOND_NS 1000000000
 #define MIN_SECONDS 10  // an encode may take this and one second more per 100 KB: a hundred times the usual
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Regular expressions
 
 static pthread_once_t regex_once = PTHREAD_ONCE_INIT;
@@ -36,8 +37,9 @@ static void init_regex_library(void) {
   onig_set_parse_depth_limit(MAX_NESTING);
   // The default syntax is what the package uses; but a file may not call into the program.
   onig_copy_syntax(&regex_syntax, OnigDefaultSyntax);
-  onig_set_syntax_op2(&regex_syntax, onig_get_syntax_op2(&regex_syntax) & ~(ONIG_SYN_OP2_QMARK_BRACE_CALLOUT_CONTENTS |
-                                                                            ONIG_SYN_OP2_ASTERISK_CALLOUT_NAME));
+  onig_set_syntax_op2(&regex_syntax,
+                      onig_get_syntax_op2(&regex_syntax) &
+                          ~(ONIG_SYN_OP2_QMARK_BRACE_CALLOUT_CONTENTS | ONIG_SYN_OP2_ASTERISK_CALLOUT_NAME));
 }
 
 mlx_status_t mlx_regex_create(const char *pattern, size_t length, OnigRegex *out_regex) {
@@ -49,7 +51,8 @@ mlx_status_t mlx_regex_create(const char *pattern, size_t length, OnigRegex *out
   }
   OnigErrorInfo info;
   const OnigUChar *start = (const OnigUChar *)pattern;
-  int code = onig_new(out_regex, start, start + length, ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, &regex_syntax, &info);
+  int code =
+      onig_new(out_regex, start, start + length, ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, &regex_syntax, &info);
   if (code == ONIG_NORMAL) return NULL;
   *out_regex = NULL;
   if (code == ONIGERR_MEMORY) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory while compiling a pattern");
@@ -79,15 +82,15 @@ static mlx_status_t search_error(int code) {
 }
 
 // Searches |text| from |from|. *out_found is false when there is no further match.
-static mlx_status_t search(mlx_splitter_t *splitter, OnigRegex regex, const char *text, size_t length, size_t from,
-                           bool *out_found, size_t *out_start, size_t *out_end) {
+static mlx_status_t search(mlx_splitter_t *splitter, OnigRegex regex, const char *text, size_t length,
+                           size_t from, bool *out_found, size_t *out_start, size_t *out_end) {
   const OnigUChar *start = (const OnigUChar *)text, *end = start + length;
   *out_found = false;
   if (now_ns() > splitter->deadline_ns) {
     return mlx_error(MLX_TIMEOUT, "a pattern of the tokenizer takes too long on this text");
   }
-  int result = onig_search_with_param(regex, start, end, start + from, end, splitter->region, ONIG_OPTION_NONE,
-                                      splitter->limits);
+  int result = onig_search_with_param(regex, start, end, start + from, end, splitter->region,
+                                      ONIG_OPTION_NONE, splitter->limits);
   if (result == ONIG_MISMATCH) return NULL;
   if (result < 0) return search_error(result);
   *out_found = true;
@@ -96,8 +99,8 @@ static mlx_status_t search(mlx_splitter_t *splitter, OnigRegex regex, const char
   return NULL;
 }
 
-// As Rust's onig::find_iter finds them: an empty match is taken unless it touches the end of the match before, in which
-// case the search goes on one character later.
+// As Rust's onig::find_iter finds them: an empty match is taken unless it touches the end of the match
+// before, in which case the search goes on one character later.
 mlx_status_t mlx_splitter_matches(mlx_splitter_t *splitter, OnigRegex regex, const char *text, size_t length,
                                   mlx_match_fn_t fn, void *user) {
   size_t done = 0, from = 0, last_end = SIZE_MAX, start, end;
@@ -105,7 +108,8 @@ mlx_status_t mlx_splitter_matches(mlx_splitter_t *splitter, OnigRegex regex, con
     bool found;
     MLX_TRY(search(splitter, regex, text, length, from, &found, &start, &end));
     if (!found) break;
-    if (end < start || start < done) return mlx_error(MLX_UNSUPPORTED, "a pattern of the tokenizer matches backwards");
+    if (end < start || start < done)
+      return mlx_error(MLX_UNSUPPORTED, "a pattern of the tokenizer matches backwards");
     if (start == end && end == last_end) {
       int step_length = from < length ? mlx_utf8_length(text + from, length - from) : 1;
       from += step_length > 0 ? (size_t)step_length : 1;
@@ -118,7 +122,7 @@ mlx_status_t mlx_splitter_matches(mlx_splitter_t *splitter, OnigRegex regex, con
   return done < length ? fn(user, text + done, length - done, false) : NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Splitting one piece
 
 static mlx_status_t add_piece(mlx_pieces_t *pieces, const char *text, size_t length) {
@@ -127,13 +131,14 @@ static mlx_status_t add_piece(mlx_pieces_t *pieces, const char *text, size_t len
   return NULL;
 }
 
-// The matches of one piece are told in order, with the stretches between them, and become pieces by the behavior.
+// The matches of one piece are told in order, with the stretches between them, and become pieces by the
+// behavior.
 typedef struct cutter {
   mlx_pieces_t *out;
   mlx_split_behavior_t behavior;
   bool invert;
-  size_t base;         // where this piece's own results begin in |out|
-  bool after_match;    // the last one told was a delimiter
+  size_t base;       // where this piece's own results begin in |out|
+  bool after_match;  // the last one told was a delimiter
 } cutter_t;
 
 static mlx_status_t cut(void *user, const char *text, size_t length, bool is_match) {
@@ -165,11 +170,13 @@ static void drop_empty(mlx_pieces_t *pieces, size_t base) {
 }
 
 // Every character that belongs is a match of its own.
-static mlx_status_t cut_at_characters(const mlx_split_step_t *step, const mlx_piece_t *piece, cutter_t *cutter) {
+static mlx_status_t cut_at_characters(const mlx_split_step_t *step, const mlx_piece_t *piece,
+                                      cutter_t *cutter) {
   size_t done = 0;
   for (size_t i = 0, length; i < piece->length; i += length) {
     uint32_t character = mlx_character_at(piece->text + i, &length);
-    if (step->kind == MLX_SPLIT_CHARACTER ? character != step->character : !step->belongs(character)) continue;
+    if (step->kind == MLX_SPLIT_CHARACTER ? character != step->character : !step->belongs(character))
+      continue;
     if (done < i) MLX_TRY(cut(cutter, piece->text + done, i - done, false));
     MLX_TRY(cut(cutter, piece->text + i, length, true));
     done = i + length;
@@ -177,13 +184,15 @@ static mlx_status_t cut_at_characters(const mlx_split_step_t *step, const mlx_pi
   return done < piece->length ? cut(cutter, piece->text + done, piece->length - done, false) : NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Steps
 
 static mlx_status_t run_split(mlx_splitter_t *splitter, const mlx_split_step_t *step) {
   for (size_t i = 0; i < splitter->pieces.count; ++i) {
     const mlx_piece_t *piece = &splitter->pieces.items[i];
-    cutter_t cutter = {.out = &splitter->next, .behavior = step->behavior, .invert = step->invert,
+    cutter_t cutter = {.out = &splitter->next,
+                       .behavior = step->behavior,
+                       .invert = step->invert,
                        .base = splitter->next.count};
     MLX_TRY(step->kind == MLX_SPLIT_REGEX
                 ? mlx_splitter_matches(splitter, step->regex, piece->text, piece->length, cut, &cutter)
@@ -193,7 +202,8 @@ static mlx_status_t run_split(mlx_splitter_t *splitter, const mlx_split_step_t *
   return NULL;
 }
 
-// Appends a copy of |piece| with its spaces replaced by |character| and one before it where the scheme says so.
+// Appends a copy of |piece| with its spaces replaced by |character| and one before it where the scheme says
+// so.
 static void write_metaspace(mlx_text_t *out, const mlx_piece_t *piece, uint32_t character, bool prepend) {
   char bytes[4];
   size_t length = mlx_character_write(character, bytes), done = 0;
@@ -233,7 +243,8 @@ static mlx_status_t run_writing(mlx_splitter_t *splitter, const mlx_split_step_t
   splitter->origin = out->data;
   splitter->start = start;
   const char *at = out->data;
-  for (size_t i = 0; i < splitter->next.count; at += splitter->next.items[i++].length) splitter->next.items[i].text = at;
+  for (size_t i = 0; i < splitter->next.count; at += splitter->next.items[i++].length)
+    splitter->next.items[i].text = at;
   return NULL;
 }
 
@@ -241,7 +252,8 @@ mlx_status_t mlx_splitter_begin(size_t text_length, mlx_splitter_t *out_splitter
   *out_splitter = (mlx_splitter_t){
       .region = onig_region_new(),
       .limits = onig_new_match_param(),
-      .deadline_ns = now_ns() + (int64_t)MIN_SECONDS * SECOND_NS + (int64_t)text_length * (SECOND_NS / 100000),
+      .deadline_ns =
+          now_ns() + (int64_t)MIN_SECONDS * SECOND_NS + (int64_t)text_length * (SECOND_NS / 100000),
   };
   if (!out_splitter->region || !out_splitter->limits) {
     mlx_splitter_end(out_splitter);

@@ -1,8 +1,8 @@
 // tokenizer.json -> struct mlx_tokenizer: the fields, the order of the parts, and the post-processor.
 //
-// The file is foreign: every id, string and merge is checked before it is used, and whatever we do not do exactly as
-// Hugging Face does is refused by the name of its field. Nothing is guessed or skipped, except fields that cannot change
-// an id (trim_offsets, the pair template, type ids).
+// The file is foreign: every id, string and merge is checked before it is used, and whatever we do not do
+// exactly as Hugging Face does is refused by the name of its field. Nothing is guessed or skipped, except
+// fields that cannot change an id (trim_offsets, the pair template, type ids).
 #include "tokenizer/read.h"
 
 #include <stdio.h>
@@ -10,10 +10,11 @@
 
 #define MAX_TEMPLATE 256
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Fields, named by their whole path
 
-mlx_status_t mlx_field_error(const mlx_json_t *json, mlx_code_t code, const char *path, const char *fmt, ...) {
+mlx_status_t mlx_field_error(const mlx_json_t *json, mlx_code_t code, const char *path, const char *fmt,
+                             ...) {
   char what[256];
   va_list args;
   va_start(args, fmt);
@@ -40,12 +41,13 @@ const char *mlx_field_index(char out[MLX_PATH_SIZE], const char *path, size_t in
 
 mlx_status_t mlx_field_container(const mlx_json_t *json, const char *path, yyjson_val *value, bool array) {
   if (array ? yyjson_is_arr(value) : yyjson_is_obj(value)) return NULL;
-  return mlx_field_error(json, MLX_INVALID_INPUT, path, value ? "must be an %s" : "is missing; it must be an %s",
-                     array ? "array" : "object");
+  return mlx_field_error(json, MLX_INVALID_INPUT, path,
+                         value ? "must be an %s" : "is missing; it must be an %s",
+                         array ? "array" : "object");
 }
 
 mlx_status_t mlx_field_bool(const mlx_json_t *json, const char *path, yyjson_val *object, const char *key,
-                              bool fallback, bool *out) {
+                            bool fallback, bool *out) {
   char full[MLX_PATH_SIZE];
   yyjson_val *value = mlx_json_find(object, key);
   *out = value ? yyjson_is_true(value) : fallback;
@@ -54,7 +56,7 @@ mlx_status_t mlx_field_bool(const mlx_json_t *json, const char *path, yyjson_val
 }
 
 mlx_status_t mlx_field_id(const mlx_json_t *json, const char *path, const char *rest, yyjson_val *value,
-                            int32_t *out_id) {
+                          int32_t *out_id) {
   char full[MLX_PATH_SIZE];
   *out_id = -1;
   if (yyjson_is_uint(value) && yyjson_get_uint(value) <= MLX_MAX_ID) {
@@ -64,20 +66,24 @@ mlx_status_t mlx_field_id(const mlx_json_t *json, const char *path, const char *
   mlx_field_path(full, "%s%.80s", path, rest);
   if (!yyjson_is_uint(value)) return mlx_field_error(json, MLX_INVALID_INPUT, full, "must be a token id");
   return mlx_field_error(json, MLX_UNSUPPORTED, full, "is %llu; ids up to %d are supported",
-                     (unsigned long long)yyjson_get_uint(value), MLX_MAX_ID);
+                         (unsigned long long)yyjson_get_uint(value), MLX_MAX_ID);
 }
 
-mlx_status_t mlx_field_type(const mlx_json_t *json, const char *path, yyjson_val *object, const char **out_type) {
+mlx_status_t mlx_field_type(const mlx_json_t *json, const char *path, yyjson_val *object,
+                            const char **out_type) {
   char full[MLX_PATH_SIZE];
   *out_type = "";
   MLX_TRY(mlx_field_container(json, path, object, false));
   yyjson_val *type = mlx_json_find(object, "type");
   if (!type) return NULL;
   *out_type = yyjson_get_str(type);
-  return *out_type ? NULL : mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, "type"), "must be a string");
+  return *out_type ? NULL
+                   : mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, "type"),
+                                     "must be a string");
 }
 
-mlx_status_t mlx_field_refuse_type(const mlx_json_t *json, const char *path, const char *type, const char *supported) {
+mlx_status_t mlx_field_refuse_type(const mlx_json_t *json, const char *path, const char *type,
+                                   const char *supported) {
   char full[MLX_PATH_SIZE];
   mlx_field_join(full, path, "type");
   return mlx_field_error(json, MLX_UNSUPPORTED, full, "is '%.60s'; only %s supported", type, supported);
@@ -89,11 +95,12 @@ mlx_status_t mlx_field_string(const mlx_json_t *json, const char *path, yyjson_v
   yyjson_val *value = mlx_json_find(object, key);
   *out = yyjson_get_str(value);
   *out_length = yyjson_get_len(value);
-  return *out ? NULL : mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, key), "must be a string");
+  return *out ? NULL
+              : mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, key), "must be a string");
 }
 
-mlx_status_t mlx_field_character(const mlx_json_t *json, const char *path, yyjson_val *object, const char *key,
-                                 uint32_t *out) {
+mlx_status_t mlx_field_character(const mlx_json_t *json, const char *path, yyjson_val *object,
+                                 const char *key, uint32_t *out) {
   char full[MLX_PATH_SIZE];
   const char *text;
   size_t length, character = 0;
@@ -103,7 +110,8 @@ mlx_status_t mlx_field_character(const mlx_json_t *json, const char *path, yyjso
   return mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, key), "must be one character");
 }
 
-mlx_status_t mlx_field_size(const mlx_json_t *json, const char *path, yyjson_val *object, const char *key, size_t *out) {
+mlx_status_t mlx_field_size(const mlx_json_t *json, const char *path, yyjson_val *object, const char *key,
+                            size_t *out) {
   char full[MLX_PATH_SIZE];
   yyjson_val *value = mlx_json_find(object, key);
   *out = (size_t)yyjson_get_uint(value);
@@ -111,10 +119,11 @@ mlx_status_t mlx_field_size(const mlx_json_t *json, const char *path, yyjson_val
   return mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, key), "must be a whole number");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // post_processor
 
-static mlx_status_t add_template_id(const mlx_json_t *json, const char *path, int32_t id, mlx_tokenizer_t *tokenizer) {
+static mlx_status_t add_template_id(const mlx_json_t *json, const char *path, int32_t id,
+                                    mlx_tokenizer_t *tokenizer) {
   if (tokenizer->template_count >= MAX_TEMPLATE) {
     return mlx_field_error(json, MLX_UNSUPPORTED, path, "is longer than %d tokens", MAX_TEMPLATE);
   }
@@ -138,9 +147,11 @@ static mlx_status_t read_template_item(const mlx_json_t *json, yyjson_val *speci
                                        const char *path, mlx_tokenizer_t *tokenizer) {
   char ids_path[MLX_PATH_SIZE];
   size_t index, max;
-  yyjson_val *value, *sequence = mlx_json_find(item, "Sequence"), *special = mlx_json_find(item, "SpecialToken");
+  yyjson_val *value, *sequence = mlx_json_find(item, "Sequence"),
+                     *special = mlx_json_find(item, "SpecialToken");
   const char *name = yyjson_get_str(mlx_json_find(sequence ? sequence : special, "id"));
-  if (!name) return mlx_field_error(json, MLX_INVALID_INPUT, path, "must be a Sequence or a SpecialToken with an id");
+  if (!name)
+    return mlx_field_error(json, MLX_INVALID_INPUT, path, "must be a Sequence or a SpecialToken with an id");
   if (sequence) {
     if (!strcmp(name, "A")) return add_template_id(json, path, MLX_TEMPLATE_TEXT, tokenizer);
     return mlx_field_error(json, MLX_UNSUPPORTED, path, "is sequence '%.60s'; only A is supported", name);
@@ -158,7 +169,8 @@ static mlx_status_t read_template_item(const mlx_json_t *json, yyjson_val *speci
 }
 
 // BERT's and RoBERTa's: cls, the text, sep. Each is ["[CLS]", 101].
-static mlx_status_t read_bert(const mlx_json_t *json, yyjson_val *object, const char *path, mlx_tokenizer_t *tokenizer) {
+static mlx_status_t read_bert(const mlx_json_t *json, yyjson_val *object, const char *path,
+                              mlx_tokenizer_t *tokenizer) {
   static const char *const keys[] = {"cls", "sep"};
   char full[MLX_PATH_SIZE];
   MLX_TRY(begin_template(json, path, tokenizer));
@@ -182,8 +194,8 @@ static mlx_status_t read_template(const mlx_json_t *json, yyjson_val *object, co
   MLX_TRY(mlx_field_container(json, mlx_field_join(full, path, "single"), single, true));
   MLX_TRY(begin_template(json, path, tokenizer));
   yyjson_arr_foreach(single, index, max, item) {
-    MLX_TRY(read_template_item(json, mlx_json_find(object, "special_tokens"), item, mlx_field_index(item_path, full, index),
-                               tokenizer));
+    MLX_TRY(read_template_item(json, mlx_json_find(object, "special_tokens"), item,
+                               mlx_field_index(item_path, full, index), tokenizer));
   }
   return NULL;
 }
@@ -198,10 +210,12 @@ static mlx_status_t read_post_processor(const mlx_json_t *json, yyjson_val *obje
   MLX_TRY(mlx_field_type(json, path, object, &type));
   if (!strcmp(type, "ByteLevel")) return NULL;  // moves offsets only
   if (!strcmp(type, "TemplateProcessing")) return read_template(json, object, path, tokenizer);
-  if (!strcmp(type, "BertProcessing") || !strcmp(type, "RobertaProcessing")) return read_bert(json, object, path, tokenizer);
+  if (!strcmp(type, "BertProcessing") || !strcmp(type, "RobertaProcessing"))
+    return read_bert(json, object, path, tokenizer);
   if (strcmp(type, "Sequence")) {
-    return mlx_field_refuse_type(json, path, type,
-                                 "BertProcessing, ByteLevel, RobertaProcessing, TemplateProcessing and Sequence are");
+    return mlx_field_refuse_type(
+        json, path, type,
+        "BertProcessing, ByteLevel, RobertaProcessing, TemplateProcessing and Sequence are");
   }
   yyjson_val *list = mlx_json_find(object, "processors");
   MLX_TRY(mlx_field_container(json, mlx_field_join(full, path, "processors"), list, true));
@@ -211,7 +225,7 @@ static mlx_status_t read_post_processor(const mlx_json_t *json, yyjson_val *obje
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 
 static mlx_status_t refuse_unless_null(const mlx_json_t *json, const char *key) {
   if (!mlx_json_find(json->root, key)) return NULL;

@@ -1,4 +1,5 @@
-// model and added_tokens of a tokenizer.json: the tokens by id, and what each kind of model needs to find them.
+// model and added_tokens of a tokenizer.json: the tokens by id, and what each kind of model needs to find
+// them.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +13,10 @@
 // single_word asks the regex crate's \w: unlike Oniguruma's it has the joiners, and not ² ³ ¹ ¼ ½ ¾.
 static const char word_pattern[] = "[\\w\\x{200C}\\x{200D}&&[^\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}]]";
 
-static const char *const kinds[] = {[MLX_MODEL_BPE] = "BPE", [MLX_MODEL_UNIGRAM] = "Unigram",
-                                    [MLX_MODEL_WORDPIECE] = "WordPiece"};
+static const char *const kinds[] = {
+    [MLX_MODEL_BPE] = "BPE", [MLX_MODEL_UNIGRAM] = "Unigram", [MLX_MODEL_WORDPIECE] = "WordPiece"};
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The table of tokens
 
 // State of reading the model and the added tokens.
@@ -31,7 +32,7 @@ typedef struct model_reader {
 static mlx_status_t taken_error(const mlx_json_t *json, const char *path, const char *verb, int32_t id,
                                 const mlx_token_t *token) {
   return mlx_field_error(json, MLX_INVALID_INPUT, path, "%s %d, which '%.*s' has too", verb, id,
-                     token->text_length > 60 ? 60 : (int)token->text_length, token->text);
+                         token->text_length > 60 ? 60 : (int)token->text_length, token->text);
 }
 
 // Walks model.vocab: {"token": id} or, for Unigram, [["token", score]], where the place is the id.
@@ -58,18 +59,21 @@ static vocab_walk_t begin_walk(const model_reader_t *reader) {
   return walk;
 }
 
-static mlx_status_t next_pair(const model_reader_t *reader, vocab_walk_t *walk, vocab_item_t *out, bool *out_found) {
+static mlx_status_t next_pair(const model_reader_t *reader, vocab_walk_t *walk, vocab_item_t *out,
+                              bool *out_found) {
   char path[MLX_PATH_SIZE];
   yyjson_val *pair = yyjson_arr_iter_next(&walk->pairs), *text = yyjson_arr_get_first(pair);
   if (!pair) return NULL;
-  *out = (vocab_item_t){yyjson_get_str(text), yyjson_get_len(text), walk->next_id++, yyjson_arr_get_last(pair)};
+  *out =
+      (vocab_item_t){yyjson_get_str(text), yyjson_get_len(text), walk->next_id++, yyjson_arr_get_last(pair)};
   *out_found = true;
   if (yyjson_arr_size(pair) == 2 && out->text && yyjson_is_num(out->score)) return NULL;
-  return mlx_field_error(reader->json, MLX_INVALID_INPUT, mlx_field_index(path, "model.vocab", (size_t)out->id),
-                         "must be [token, score]");
+  return mlx_field_error(reader->json, MLX_INVALID_INPUT,
+                         mlx_field_index(path, "model.vocab", (size_t)out->id), "must be [token, score]");
 }
 
-static mlx_status_t next_item(const model_reader_t *reader, vocab_walk_t *walk, vocab_item_t *out, bool *out_found) {
+static mlx_status_t next_item(const model_reader_t *reader, vocab_walk_t *walk, vocab_item_t *out,
+                              bool *out_found) {
   *out_found = false;
   if (reader->tokenizer->kind == MLX_MODEL_UNIGRAM) return next_pair(reader, walk, out, out_found);
   yyjson_val *key = yyjson_obj_iter_next(&walk->entries);
@@ -101,7 +105,8 @@ static mlx_status_t measure(model_reader_t *reader, size_t *out_bytes, size_t *o
     bytes += yyjson_get_len(mlx_json_find(value, "content"));
   }
   if (top > MLX_MAX_ID) {
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, "model.vocab", "is longer than %d tokens", MLX_MAX_ID + 1);
+    return mlx_field_error(reader->json, MLX_UNSUPPORTED, "model.vocab", "is longer than %d tokens",
+                           MLX_MAX_ID + 1);
   }
   *out_bytes = bytes;
   *out_ids = (size_t)(top + 1);
@@ -114,7 +119,8 @@ static void set_token(model_reader_t *reader, int32_t id, const char *text, size
   size_t byte_length;
   memcpy(copy, text, length);
   mlx_token_t *token = &reader->tokenizer->tokens[id];
-  *token = (mlx_token_t){.text = copy, .text_length = (uint32_t)length, .bytes = copy, .byte_length = (uint32_t)length};
+  *token = (mlx_token_t){
+      .text = copy, .text_length = (uint32_t)length, .bytes = copy, .byte_length = (uint32_t)length};
   reader->arena_used += length;
   if (reader->tokenizer->byte_level && mlx_unspell(text, length, copy + length, &byte_length)) {
     token->bytes = copy + length;
@@ -152,7 +158,7 @@ static void find_byte_ids(mlx_tokenizer_t *tokenizer) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // BPE
 
 typedef struct merge_parts {
@@ -164,7 +170,8 @@ typedef struct merge_parts {
 static bool split_merge(yyjson_val *merge, merge_parts_t *out) {
   if (yyjson_is_arr(merge) && yyjson_arr_size(merge) == 2) {
     yyjson_val *left = yyjson_arr_get_first(merge), *right = yyjson_arr_get_last(merge);
-    *out = (merge_parts_t){yyjson_get_str(left), yyjson_get_str(right), yyjson_get_len(left), yyjson_get_len(right)};
+    *out = (merge_parts_t){yyjson_get_str(left), yyjson_get_str(right), yyjson_get_len(left),
+                           yyjson_get_len(right)};
     return out->left && out->right;
   }
   if (!yyjson_is_str(merge)) return false;
@@ -175,13 +182,14 @@ static bool split_merge(yyjson_val *merge, merge_parts_t *out) {
   return true;
 }
 
-static mlx_status_t find_part(const mlx_json_t *json, const mlx_tokenizer_t *tokenizer, size_t index, const char *text,
-                              size_t length, int32_t *out_id) {
+static mlx_status_t find_part(const mlx_json_t *json, const mlx_tokenizer_t *tokenizer, size_t index,
+                              const char *text, size_t length, int32_t *out_id) {
   char path[MLX_PATH_SIZE];
   *out_id = mlx_names_find(tokenizer, text, length);
   if (*out_id >= 0) return NULL;
   return mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_index(path, "model.merges", index),
-                     "needs the token '%.*s', which is not in model.vocab", length > 60 ? 60 : (int)length, text);
+                         "needs the token '%.*s', which is not in model.vocab",
+                         length > 60 ? 60 : (int)length, text);
 }
 
 static mlx_status_t read_merge(const mlx_json_t *json, yyjson_val *merge, size_t index, uint32_t rank,
@@ -191,7 +199,7 @@ static mlx_status_t read_merge(const mlx_json_t *json, yyjson_val *merge, size_t
   if (!split_merge(merge, &parts)) {
     char path[MLX_PATH_SIZE];
     return mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_index(path, "model.merges", index),
-                       "must be \"a b\" or [\"a\", \"b\"]");
+                           "must be \"a b\" or [\"a\", \"b\"]");
   }
   MLX_TRY(find_part(json, tokenizer, index, parts.left, parts.left_length, &left));
   MLX_TRY(find_part(json, tokenizer, index, parts.right, parts.right_length, &right));
@@ -199,7 +207,8 @@ static mlx_status_t read_merge(const mlx_json_t *json, yyjson_val *merge, size_t
   memcpy(joined, parts.left, parts.left_length);
   memcpy(joined + parts.left_length, parts.right, parts.right_length);
   MLX_TRY(find_part(json, tokenizer, index, joined, parts.left_length + parts.right_length, &merged));
-  mlx_pair_map_put(&tokenizer->merges, mlx_pair((uint32_t)left, (uint32_t)right), mlx_pair(rank, (uint32_t)merged));
+  mlx_pair_map_put(&tokenizer->merges, mlx_pair((uint32_t)left, (uint32_t)right),
+                   mlx_pair(rank, (uint32_t)merged));
   return NULL;
 }
 
@@ -208,7 +217,8 @@ static mlx_status_t read_merges(const mlx_json_t *json, yyjson_val *merges, mlx_
   yyjson_val *merge;
   char *joined;
   uint32_t rank = 0;
-  if (yyjson_arr_size(merges) >= UINT32_MAX) return mlx_field_error(json, MLX_UNSUPPORTED, "model.merges", "is too long");
+  if (yyjson_arr_size(merges) >= UINT32_MAX)
+    return mlx_field_error(json, MLX_UNSUPPORTED, "model.merges", "is too long");
   MLX_TRY(mlx_pair_map_create(yyjson_arr_size(merges), tokenizer->seed, &tokenizer->merges));
   MLX_TRY(mlx_alloc(2 * tokenizer->longest_text, 1, &joined));
   mlx_status_t status = NULL;
@@ -254,8 +264,8 @@ static mlx_status_t read_unk_token(const model_reader_t *reader) {
   tokenizer->unk_id = mlx_model_find(tokenizer, yyjson_get_str(unk), yyjson_get_len(unk));
   for (int byte = 0; byte < 256; ++byte) needed |= tokenizer->byte_ids[byte] < 0;
   if (tokenizer->unk_id >= 0 || !needed) return NULL;
-  return mlx_field_error(reader->json, MLX_INVALID_INPUT, "model.unk_token", "is '%.60s', which is not in model.vocab",
-                         yyjson_get_str(unk));
+  return mlx_field_error(reader->json, MLX_INVALID_INPUT, "model.unk_token",
+                         "is '%.60s', which is not in model.vocab", yyjson_get_str(unk));
 }
 
 static mlx_status_t read_bpe(const model_reader_t *reader) {
@@ -267,21 +277,23 @@ static mlx_status_t read_bpe(const model_reader_t *reader) {
   MLX_TRY(mlx_field_bool(json, "model", reader->model, "byte_fallback", false, &tokenizer->byte_fallback));
   MLX_TRY(mlx_field_bool(json, "model", reader->model, "fuse_unk", false, &tokenizer->fuse_unk));
   if (tokenizer->byte_fallback && tokenizer->byte_level) {
-    return mlx_field_error(json, MLX_UNSUPPORTED, "model.byte_fallback", "is true; with ByteLevel only false is supported");
+    return mlx_field_error(json, MLX_UNSUPPORTED, "model.byte_fallback",
+                           "is true; with ByteLevel only false is supported");
   }
   MLX_TRY(mlx_field_container(json, "model.merges", merges, true));
   MLX_TRY(read_unk_token(reader));
   return read_merges(json, merges, tokenizer);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Unigram and WordPiece
 
 static mlx_status_t fill_trie(const model_reader_t *reader) {
   mlx_tokenizer_t *tokenizer = reader->tokenizer;
   if (tokenizer->longest_text > MAX_TRIE_TOKEN) {
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, "model.vocab", "has a token of %zu bytes; %d are supported",
-                           tokenizer->longest_text, MAX_TRIE_TOKEN);
+    return mlx_field_error(reader->json, MLX_UNSUPPORTED, "model.vocab",
+                           "has a token of %zu bytes; %d are supported", tokenizer->longest_text,
+                           MAX_TRIE_TOKEN);
   }
   MLX_TRY(mlx_trie_create(reader->vocab_bytes, tokenizer->seed, &tokenizer->trie));
   for (size_t id = 0; id < tokenizer->vocab_size; ++id) {
@@ -291,9 +303,9 @@ static mlx_status_t fill_trie(const model_reader_t *reader) {
   return mlx_trie_shrink(&tokenizer->trie);
 }
 
-// A number as Rust's serde_json reads it: its digits as a whole number, then one multiplication or division by a power of
-// ten. That is an ulp off now and then, and which of two nearly equal cuts wins can hang on it. The digits are the fewest
-// that mean this number, which is what every program writes.
+// A number as Rust's serde_json reads it: its digits as a whole number, then one multiplication or division
+// by a power of ten. That is an ulp off now and then, and which of two nearly equal cuts wins can hang on it.
+// The digits are the fewest that mean this number, which is what every program writes.
 static double score_of(yyjson_val *value) {
   double number = yyjson_get_num(value), power;
   char digits[40];
@@ -354,17 +366,18 @@ static mlx_status_t read_wordpiece(const model_reader_t *reader) {
   size_t length;
   MLX_TRY(mlx_field_string(json, "model", reader->model, "unk_token", &unk, &length));
   MLX_TRY(read_unk_token(reader));
-  MLX_TRY(mlx_field_string(json, "model", reader->model, "continuing_subword_prefix", &prefix, &tokenizer->prefix_length));
+  MLX_TRY(mlx_field_string(json, "model", reader->model, "continuing_subword_prefix", &prefix,
+                           &tokenizer->prefix_length));
   MLX_TRY(mlx_copy_text(prefix, tokenizer->prefix_length, &tokenizer->prefix));
   MLX_TRY(mlx_field_size(json, "model", reader->model, "max_input_chars_per_word", &tokenizer->max_word));
   return fill_trie(reader);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // added_tokens
 
-// Hugging Face numbers added tokens itself: by the vocabulary where they are in it, else counting on. A file that says
-// otherwise would mean other ids here than there.
+// Hugging Face numbers added tokens itself: by the vocabulary where they are in it, else counting on. A file
+// that says otherwise would mean other ids here than there.
 static mlx_status_t check_added_id(const mlx_json_t *json, const mlx_tokenizer_t *tokenizer, const char *path,
                                    int32_t id, int32_t in_vocab, size_t model_size, int32_t highest) {
   char full[MLX_PATH_SIZE];
@@ -372,7 +385,8 @@ static mlx_status_t check_added_id(const mlx_json_t *json, const mlx_tokenizer_t
   if (in_vocab >= 0) expected = (size_t)in_vocab;
   if ((size_t)id != expected) {
     return mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, "id"),
-                       "is %d, but by model.vocab and the added tokens before it must be %zu", id, expected);
+                           "is %d, but by model.vocab and the added tokens before it must be %zu", id,
+                           expected);
   }
   if (in_vocab < 0 && tokenizer->tokens[id].text) {
     return taken_error(json, mlx_field_join(full, path, "id"), "is", id, &tokenizer->tokens[id]);
@@ -392,11 +406,12 @@ static mlx_status_t normalize_added(model_reader_t *reader, const char *path, co
   mlx_status_t status = mlx_normalizer_run(reader->tokenizer, &normalizer, &splitter, text, length, &normal,
                                            &normal_length, &start);
   if (!status && (!normal_length || normal_length > MAX_ADDED_LENGTH)) {
-    status = mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "normalizes to nothing or to more than %d bytes",
-                             MAX_ADDED_LENGTH);
+    status = mlx_field_error(reader->json, MLX_UNSUPPORTED, path,
+                             "normalizes to nothing or to more than %d bytes", MAX_ADDED_LENGTH);
   }
   if (!status && (normal_length != length || memcmp(normal, text, length))) {
-    status = mlx_alloc(2 * normal_length, 1, &added->normal);  // twice: decode_normal_form puts its bytes after it
+    status =
+        mlx_alloc(2 * normal_length, 1, &added->normal);  // twice: decode_normal_form puts its bytes after it
     if (!status) memcpy(added->normal, normal, added->normal_length = normal_length);
   }
   mlx_normalizer_end(&normalizer);
@@ -404,8 +419,8 @@ static mlx_status_t normalize_added(model_reader_t *reader, const char *path, co
   return status;
 }
 
-static mlx_status_t read_added_token(model_reader_t *reader, yyjson_val *object, const char *path, int32_t highest,
-                                     mlx_added_token_t *added) {
+static mlx_status_t read_added_token(model_reader_t *reader, yyjson_val *object, const char *path,
+                                     int32_t highest, mlx_added_token_t *added) {
   char full[MLX_PATH_SIZE];
   const mlx_json_t *json = reader->json;
   mlx_tokenizer_t *tokenizer = reader->tokenizer;
@@ -436,14 +451,16 @@ static mlx_status_t read_added_token(model_reader_t *reader, yyjson_val *object,
   return added->normalized ? normalize_added(reader, full, text, length, added) : NULL;
 }
 
-// A token with another normal form is decoded as that, and is special only if something special is spelled so.
+// A token with another normal form is decoded as that, and is special only if something special is spelled
+// so.
 static void decode_normal_form(mlx_tokenizer_t *tokenizer, const mlx_added_token_t *added) {
   mlx_token_t *token = &tokenizer->tokens[added->id];
   if (!added->normal) return;
   int32_t same = mlx_names_find(tokenizer, added->normal, added->normal_length);
   token->skipped = same >= 0 && tokenizer->tokens[same].special;
   size_t length = added->normal_length;
-  bool spelled = tokenizer->byte_level && mlx_unspell(added->normal, length, added->normal + added->normal_length, &length);
+  bool spelled = tokenizer->byte_level &&
+                 mlx_unspell(added->normal, length, added->normal + added->normal_length, &length);
   token->bytes = added->normal + (spelled ? added->normal_length : 0);
   token->byte_length = (uint32_t)(spelled ? length : added->normal_length);
 }
@@ -502,10 +519,11 @@ static mlx_status_t read_added_tokens(model_reader_t *reader) {
   skip_repeats(tokenizer);
   MLX_TRY(fill_set(reader, false, &tokenizer->raw_added));
   MLX_TRY(fill_set(reader, true, &tokenizer->normalized_added));
-  return any_single_word ? mlx_regex_create(word_pattern, sizeof word_pattern - 1, &tokenizer->word_regex) : NULL;
+  return any_single_word ? mlx_regex_create(word_pattern, sizeof word_pattern - 1, &tokenizer->word_regex)
+                         : NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 
 mlx_status_t mlx_read_kind(const mlx_json_t *json, mlx_tokenizer_t *tokenizer) {
   const char *type;
@@ -535,7 +553,10 @@ static mlx_status_t make_tables(model_reader_t *reader) {
 
 mlx_status_t mlx_read_model(const mlx_json_t *json, mlx_tokenizer_t *tokenizer) {
   yyjson_val *model = mlx_json_find(json->root, "model");
-  model_reader_t reader = {.json = json, .tokenizer = tokenizer, .model = model, .vocab = mlx_json_find(model, "vocab"),
+  model_reader_t reader = {.json = json,
+                           .tokenizer = tokenizer,
+                           .model = model,
+                           .vocab = mlx_json_find(model, "vocab"),
                            .added = mlx_json_find(json->root, "added_tokens")};
   if (reader.added) MLX_TRY(mlx_field_container(json, "added_tokens", reader.added, true));
   MLX_TRY(make_tables(&reader));

@@ -19,7 +19,8 @@ typedef struct steps_reader {
   int stage;  // of the decoder: what was read last, -1 for nothing
 } steps_reader_t;
 
-typedef mlx_status_t (*read_fn_t)(steps_reader_t *reader, yyjson_val *object, const char *path, const char *type);
+typedef mlx_status_t (*read_fn_t)(steps_reader_t *reader, yyjson_val *object, const char *path,
+                                  const char *type);
 
 // Reads a component, or those of a Sequence, whose list is called |key|.
 static mlx_status_t read_nested(steps_reader_t *reader, yyjson_val *object, const char *path, const char *key,
@@ -37,10 +38,11 @@ static mlx_status_t read_nested(steps_reader_t *reader, yyjson_val *object, cons
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Patterns
 
-// A literal as a pattern: the same characters escaped as Rust's regex::escape does, which is what the package compiles.
+// A literal as a pattern: the same characters escaped as Rust's regex::escape does, which is what the package
+// compiles.
 static void escape(mlx_text_t *out, const char *text, size_t length) {
   for (size_t i = 0; i < length; ++i) {
     if (text[i] && strchr("\\.+*?()|[]{}^$#&-~", text[i])) mlx_text_append(out, "\\", 1);
@@ -49,8 +51,8 @@ static void escape(mlx_text_t *out, const char *text, size_t length) {
 }
 
 // A Split's or Replace's pattern: {"Regex": text} or {"String": text}, of which *out_literal tells.
-static mlx_status_t read_pattern(const steps_reader_t *reader, yyjson_val *object, const char *path, const char **out_text,
-                                 size_t *out_length, bool *out_literal) {
+static mlx_status_t read_pattern(const steps_reader_t *reader, yyjson_val *object, const char *path,
+                                 const char **out_text, size_t *out_length, bool *out_literal) {
   char full[MLX_PATH_SIZE];
   yyjson_val *pattern = mlx_json_find(object, "pattern");
   yyjson_val *regex = mlx_json_find(pattern, "Regex"), *literal = mlx_json_find(pattern, "String");
@@ -63,8 +65,8 @@ static mlx_status_t read_pattern(const steps_reader_t *reader, yyjson_val *objec
                          "must be {\"Regex\": text} or {\"String\": text}");
 }
 
-static mlx_status_t compile(const steps_reader_t *reader, const char *path, const char *pattern, size_t length,
-                            bool literal, OnigRegex *out_regex) {
+static mlx_status_t compile(const steps_reader_t *reader, const char *path, const char *pattern,
+                            size_t length, bool literal, OnigRegex *out_regex) {
   mlx_text_t escaped = {0};
   if (literal) {
     escape(&escaped, pattern, length);
@@ -76,7 +78,7 @@ static mlx_status_t compile(const steps_reader_t *reader, const char *path, cons
   return mlx_status_annotate(status, "%s: field '%s'", reader->json->name, path);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // normalizer
 
 static mlx_status_t add_normal(steps_reader_t *reader, const char *path, mlx_normal_step_t step) {
@@ -104,28 +106,31 @@ static mlx_status_t read_bert_normalizer(steps_reader_t *reader, yyjson_val *obj
 }
 
 // The text that Prepend and Replace put in.
-static mlx_status_t read_content(steps_reader_t *reader, yyjson_val *object, const char *path, const char *key,
-                                 char **out_text, size_t *out_length) {
+static mlx_status_t read_content(steps_reader_t *reader, yyjson_val *object, const char *path,
+                                 const char *key, char **out_text, size_t *out_length) {
   char full[MLX_PATH_SIZE];
   const char *text;
   MLX_TRY(mlx_field_string(reader->json, path, object, key, &text, out_length));
   if (*out_length <= MAX_CONTENT) return mlx_copy_text(text, *out_length, out_text);
-  return mlx_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, key), "is longer than %d bytes",
-                         MAX_CONTENT);
+  return mlx_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, key),
+                         "is longer than %d bytes", MAX_CONTENT);
 }
 
-static mlx_status_t fill_replace(steps_reader_t *reader, yyjson_val *object, const char *path, mlx_normal_step_t *step) {
+static mlx_status_t fill_replace(steps_reader_t *reader, yyjson_val *object, const char *path,
+                                 mlx_normal_step_t *step) {
   char full[MLX_PATH_SIZE];
   const char *pattern;
   bool literal;
   MLX_TRY(read_pattern(reader, object, path, &pattern, &step->pattern_length, &literal));
   MLX_TRY(read_content(reader, object, path, "content", &step->content, &step->content_length));
   if (literal && step->pattern_length) return mlx_copy_text(pattern, step->pattern_length, &step->pattern);
-  return compile(reader, mlx_field_join(full, path, "pattern"), pattern, step->pattern_length, literal, &step->regex);
+  return compile(reader, mlx_field_join(full, path, "pattern"), pattern, step->pattern_length, literal,
+                 &step->regex);
 }
 
 // Reads what owns memory; nothing is left behind on failure.
-static mlx_status_t read_owner(steps_reader_t *reader, yyjson_val *object, const char *path, mlx_normal_kind_t kind) {
+static mlx_status_t read_owner(steps_reader_t *reader, yyjson_val *object, const char *path,
+                               mlx_normal_kind_t kind) {
   mlx_normal_step_t step = {.kind = kind};
   mlx_status_t status = NULL;
   char full[MLX_PATH_SIZE];
@@ -139,8 +144,8 @@ static mlx_status_t read_owner(steps_reader_t *reader, yyjson_val *object, const
     mlx_field_join(full, path, "precompiled_charsmap");
     status = mlx_field_string(reader->json, path, object, "precompiled_charsmap", &map, &length);
     if (!status) {
-      status = mlx_status_annotate(mlx_charsmap_create(map, length, &step.charsmap), "%s: field '%s'", reader->json->name,
-                                   full);
+      status = mlx_status_annotate(mlx_charsmap_create(map, length, &step.charsmap), "%s: field '%s'",
+                                   reader->json->name, full);
     }
   }
   if (!status) return add_normal(reader, path, step);
@@ -148,12 +153,18 @@ static mlx_status_t read_owner(steps_reader_t *reader, yyjson_val *object, const
   return status;
 }
 
-static mlx_status_t read_normalizer(steps_reader_t *reader, yyjson_val *object, const char *path, const char *type) {
-  static const struct { const char *name; mlx_normal_step_t step; } plain[] = {
-      {"NFC", {.kind = MLX_NORMAL_FORM, .form = MLX_NFC}},   {"NFD", {.kind = MLX_NORMAL_FORM, .form = MLX_NFD}},
-      {"NFKC", {.kind = MLX_NORMAL_FORM, .form = MLX_NFKC}}, {"NFKD", {.kind = MLX_NORMAL_FORM, .form = MLX_NFKD}},
-      {"Lowercase", {.kind = MLX_NORMAL_LOWERCASE}},         {"StripAccents", {.kind = MLX_NORMAL_STRIP_ACCENTS}},
-      {"Nmt", {.kind = MLX_NORMAL_NMT}}};
+static mlx_status_t read_normalizer(steps_reader_t *reader, yyjson_val *object, const char *path,
+                                    const char *type) {
+  static const struct {
+    const char *name;
+    mlx_normal_step_t step;
+  } plain[] = {{"NFC", {.kind = MLX_NORMAL_FORM, .form = MLX_NFC}},
+               {"NFD", {.kind = MLX_NORMAL_FORM, .form = MLX_NFD}},
+               {"NFKC", {.kind = MLX_NORMAL_FORM, .form = MLX_NFKC}},
+               {"NFKD", {.kind = MLX_NORMAL_FORM, .form = MLX_NFKD}},
+               {"Lowercase", {.kind = MLX_NORMAL_LOWERCASE}},
+               {"StripAccents", {.kind = MLX_NORMAL_STRIP_ACCENTS}},
+               {"Nmt", {.kind = MLX_NORMAL_NMT}}};
   for (size_t i = 0; i < sizeof plain / sizeof *plain; ++i) {
     if (!strcmp(type, plain[i].name)) return add_normal(reader, path, plain[i].step);
   }
@@ -167,12 +178,13 @@ static mlx_status_t read_normalizer(steps_reader_t *reader, yyjson_val *object, 
   if (!strcmp(type, "Prepend")) return read_owner(reader, object, path, MLX_NORMAL_PREPEND);
   if (!strcmp(type, "Replace")) return read_owner(reader, object, path, MLX_NORMAL_REPLACE);
   if (!strcmp(type, "Precompiled")) return read_owner(reader, object, path, MLX_NORMAL_PRECOMPILED);
-  return mlx_field_refuse_type(reader->json, path, type,
-                               "BertNormalizer, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Replace, Strip, "
-                               "StripAccents and Sequence are");
+  return mlx_field_refuse_type(
+      reader->json, path, type,
+      "BertNormalizer, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Replace, Strip, "
+      "StripAccents and Sequence are");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // pre_tokenizer
 
 static mlx_status_t add_step(steps_reader_t *reader, const char *path, mlx_split_step_t step) {
@@ -184,8 +196,8 @@ static mlx_status_t add_step(steps_reader_t *reader, const char *path, mlx_split
   return NULL;
 }
 
-static mlx_status_t add_regex(steps_reader_t *reader, const char *path, const char *pattern, size_t length, bool literal,
-                              mlx_split_step_t step) {
+static mlx_status_t add_regex(steps_reader_t *reader, const char *path, const char *pattern, size_t length,
+                              bool literal, mlx_split_step_t step) {
   MLX_TRY(compile(reader, path, pattern, length, literal, &step.regex));
   return add_step(reader, path, step);
 }
@@ -197,12 +209,14 @@ static mlx_status_t read_byte_level(steps_reader_t *reader, yyjson_val *object, 
   MLX_TRY(mlx_field_bool(reader->json, path, object, "use_regex", true, &use_regex));
   reader->tokenizer->byte_level = true;
   if (add_prefix_space) MLX_TRY(add_step(reader, path, prefix));
-  return use_regex ? add_regex(reader, path, byte_level_pattern, sizeof byte_level_pattern - 1, false, words) : NULL;
+  return use_regex ? add_regex(reader, path, byte_level_pattern, sizeof byte_level_pattern - 1, false, words)
+                   : NULL;
 }
 
 static mlx_status_t read_behavior(const mlx_json_t *json, yyjson_val *object, const char *path,
                                   mlx_split_behavior_t *out_behavior) {
-  static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+  static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext",
+                                      "Contiguous"};
   char full[MLX_PATH_SIZE];
   const char *name = yyjson_get_str(mlx_json_find(object, "behavior"));
   mlx_field_join(full, path, "behavior");
@@ -226,7 +240,8 @@ static mlx_status_t read_split(steps_reader_t *reader, yyjson_val *object, const
   return add_regex(reader, mlx_field_join(full, path, "pattern"), pattern, length, literal, step);
 }
 
-static mlx_status_t read_scheme(steps_reader_t *reader, yyjson_val *object, const char *path, mlx_prepend_t *out) {
+static mlx_status_t read_scheme(steps_reader_t *reader, yyjson_val *object, const char *path,
+                                mlx_prepend_t *out) {
   static const char *const names[] = {"always", "first", "never"};
   char full[MLX_PATH_SIZE];
   yyjson_val *value = mlx_json_find(object, "prepend_scheme");
@@ -242,7 +257,8 @@ static mlx_status_t read_scheme(steps_reader_t *reader, yyjson_val *object, cons
   // What older files say instead; Hugging Face too refuses a contradiction.
   MLX_TRY(mlx_field_bool(reader->json, path, object, "add_prefix_space", true, &add_prefix_space));
   if (add_prefix_space || *out == MLX_PREPEND_NEVER) return NULL;
-  return mlx_field_error(reader->json, MLX_INVALID_INPUT, full, "is '%s', but add_prefix_space is false", name);
+  return mlx_field_error(reader->json, MLX_INVALID_INPUT, full, "is '%s', but add_prefix_space is false",
+                         name);
 }
 
 static mlx_status_t read_metaspace(steps_reader_t *reader, yyjson_val *object, const char *path) {
@@ -257,19 +273,23 @@ static mlx_status_t read_metaspace(steps_reader_t *reader, yyjson_val *object, c
 }
 
 // Steps that cut at characters of a class.
-static mlx_status_t read_class(steps_reader_t *reader, yyjson_val *object, const char *path, const char *type) {
+static mlx_status_t read_class(steps_reader_t *reader, yyjson_val *object, const char *path,
+                               const char *type) {
   mlx_split_step_t spaces = {.kind = MLX_SPLIT_CLASS, .belongs = mlx_is_space, .behavior = MLX_SPLIT_REMOVED};
-  mlx_split_step_t points = {.kind = MLX_SPLIT_CLASS, .belongs = mlx_is_punctuation, .behavior = MLX_SPLIT_ISOLATED};
+  mlx_split_step_t points = {
+      .kind = MLX_SPLIT_CLASS, .belongs = mlx_is_punctuation, .behavior = MLX_SPLIT_ISOLATED};
   if (!strcmp(type, "WhitespaceSplit")) return add_step(reader, path, spaces);
   if (!strcmp(type, "Punctuation")) {
-    if (mlx_json_find(object, "behavior")) MLX_TRY(read_behavior(reader->json, object, path, &points.behavior));
+    if (mlx_json_find(object, "behavior"))
+      MLX_TRY(read_behavior(reader->json, object, path, &points.behavior));
     return add_step(reader, path, points);
   }
   MLX_TRY(add_step(reader, path, spaces));
   return add_step(reader, path, points);
 }
 
-static mlx_status_t read_pre_tokenizer(steps_reader_t *reader, yyjson_val *object, const char *path, const char *type) {
+static mlx_status_t read_pre_tokenizer(steps_reader_t *reader, yyjson_val *object, const char *path,
+                                       const char *type) {
   // After ByteLevel the text is spelled in other characters; no known file splits it further.
   if (reader->tokenizer->byte_level) {
     return mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "comes after ByteLevel, which must be last");
@@ -286,17 +306,24 @@ static mlx_status_t read_pre_tokenizer(steps_reader_t *reader, yyjson_val *objec
     mlx_split_step_t step = {.behavior = individual ? MLX_SPLIT_ISOLATED : MLX_SPLIT_CONTIGUOUS};
     return add_regex(reader, path, digits_pattern, sizeof digits_pattern - 1, false, step);
   }
-  return mlx_field_refuse_type(reader->json, path, type,
-                               "BertPreTokenizer, ByteLevel, Digits, Metaspace, Punctuation, Split, WhitespaceSplit and "
-                               "Sequence are");
+  return mlx_field_refuse_type(
+      reader->json, path, type,
+      "BertPreTokenizer, ByteLevel, Digits, Metaspace, Punctuation, Split, WhitespaceSplit and "
+      "Sequence are");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // decoder
 
-// What is read must come in the order that mlx_decoder_t runs in: Replace, ByteFallback, Fuse, Strip. The other types are
-// whole decoders and stand alone.
-typedef enum decoder_stage { STAGE_REPLACE, STAGE_BYTES, STAGE_FUSE, STAGE_STRIP, STAGE_WHOLE } decoder_stage_t;
+// What is read must come in the order that mlx_decoder_t runs in: Replace, ByteFallback, Fuse, Strip. The
+// other types are whole decoders and stand alone.
+typedef enum decoder_stage {
+  STAGE_REPLACE,
+  STAGE_BYTES,
+  STAGE_FUSE,
+  STAGE_STRIP,
+  STAGE_WHOLE
+} decoder_stage_t;
 
 static mlx_status_t read_replacement(steps_reader_t *reader, yyjson_val *object, const char *path) {
   char full[MLX_PATH_SIZE];
@@ -304,7 +331,8 @@ static mlx_status_t read_replacement(steps_reader_t *reader, yyjson_val *object,
   const char *pattern;
   bool literal;
   if (decoder->replacement_count == MLX_MAX_REPLACEMENTS) {
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "is one Replace of more than %d", MLX_MAX_REPLACEMENTS);
+    return mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "is one Replace of more than %d",
+                           MLX_MAX_REPLACEMENTS);
   }
   mlx_replacement_t *change = &decoder->replacements[decoder->replacement_count++];
   MLX_TRY(read_pattern(reader, object, path, &pattern, &change->pattern_length, &literal));
@@ -323,11 +351,13 @@ static mlx_status_t read_strip(steps_reader_t *reader, yyjson_val *object, const
   MLX_TRY(mlx_field_character(reader->json, path, object, "content", &decoder->strip));
   MLX_TRY(mlx_field_size(reader->json, path, object, "start", &decoder->strip_count));
   MLX_TRY(mlx_field_size(reader->json, path, object, "stop", &stop));
-  if (stop) return mlx_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, "stop"), "must be 0");
+  if (stop)
+    return mlx_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, "stop"), "must be 0");
   return fused ? NULL : mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "must come after Fuse");
 }
 
-static mlx_status_t read_whole(steps_reader_t *reader, yyjson_val *object, const char *path, const char *type) {
+static mlx_status_t read_whole(steps_reader_t *reader, yyjson_val *object, const char *path,
+                               const char *type) {
   mlx_decoder_t *decoder = &reader->tokenizer->decoder;
   if (!strcmp(type, "Metaspace")) {
     mlx_prepend_t scheme;
@@ -344,23 +374,29 @@ static mlx_status_t read_whole(steps_reader_t *reader, yyjson_val *object, const
   return NULL;
 }
 
-static mlx_status_t read_decoder(steps_reader_t *reader, yyjson_val *object, const char *path, const char *type) {
-  static const struct { const char *name; decoder_stage_t stage; } stages[] = {
-      {"Replace", STAGE_REPLACE}, {"ByteFallback", STAGE_BYTES}, {"Fuse", STAGE_FUSE},       {"Strip", STAGE_STRIP},
-      {"ByteLevel", STAGE_WHOLE}, {"Metaspace", STAGE_WHOLE},    {"WordPiece", STAGE_WHOLE}};
+static mlx_status_t read_decoder(steps_reader_t *reader, yyjson_val *object, const char *path,
+                                 const char *type) {
+  static const struct {
+    const char *name;
+    decoder_stage_t stage;
+  } stages[] = {{"Replace", STAGE_REPLACE}, {"ByteFallback", STAGE_BYTES}, {"Fuse", STAGE_FUSE},
+                {"Strip", STAGE_STRIP},     {"ByteLevel", STAGE_WHOLE},    {"Metaspace", STAGE_WHOLE},
+                {"WordPiece", STAGE_WHOLE}};
   size_t index = 0, count = sizeof stages / sizeof *stages;
   while (index < count && strcmp(type, stages[index].name)) ++index;
   if (index == count) {
-    return mlx_field_refuse_type(reader->json, path, type,
-                                 "ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Strip, WordPiece and Sequence are");
+    return mlx_field_refuse_type(
+        reader->json, path, type,
+        "ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Strip, WordPiece and Sequence are");
   }
   decoder_stage_t stage = stages[index].stage;
   // Replace may come again, and first; nothing else may.
   bool in_order = stage == STAGE_REPLACE ? reader->stage <= STAGE_REPLACE : reader->stage < (int)stage;
   if (stage == STAGE_WHOLE) in_order = reader->stage < 0;
   if (!in_order) {
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, path,
-                           "is out of order; supported are Replace, ByteFallback, Fuse, Strip or one decoder alone");
+    return mlx_field_error(
+        reader->json, MLX_UNSUPPORTED, path,
+        "is out of order; supported are Replace, ByteFallback, Fuse, Strip or one decoder alone");
   }
   bool fused = reader->stage == STAGE_FUSE;
   reader->stage = (int)stage;
@@ -374,11 +410,12 @@ static mlx_status_t read_decoder(steps_reader_t *reader, yyjson_val *object, con
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 
 mlx_status_t mlx_read_steps(const mlx_json_t *json, mlx_tokenizer_t *tokenizer) {
   steps_reader_t reader = {.json = json, .tokenizer = tokenizer, .stage = -1};
-  yyjson_val *normalizer = mlx_json_find(json->root, "normalizer"), *splits = mlx_json_find(json->root, "pre_tokenizer");
+  yyjson_val *normalizer = mlx_json_find(json->root, "normalizer"),
+             *splits = mlx_json_find(json->root, "pre_tokenizer");
   yyjson_val *decoder = mlx_json_find(json->root, "decoder");
   MLX_TRY(mlx_alloc(MAX_STEPS, sizeof *tokenizer->normal_steps, &tokenizer->normal_steps));
   MLX_TRY(mlx_alloc(MAX_STEPS, sizeof *tokenizer->steps, &tokenizer->steps));
@@ -387,7 +424,8 @@ mlx_status_t mlx_read_steps(const mlx_json_t *json, mlx_tokenizer_t *tokenizer) 
   if (!decoder) return mlx_field_error(json, MLX_UNSUPPORTED, "decoder", "is null, which is not supported");
   MLX_TRY(read_nested(&reader, decoder, "decoder", "decoders", read_decoder));
   if (tokenizer->byte_level && tokenizer->kind != MLX_MODEL_BPE) {
-    return mlx_field_error(json, MLX_UNSUPPORTED, "pre_tokenizer", "has ByteLevel, which is supported for BPE only");
+    return mlx_field_error(json, MLX_UNSUPPORTED, "pre_tokenizer",
+                           "has ByteLevel, which is supported for BPE only");
   }
   if (tokenizer->byte_level == tokenizer->decoder.byte_level) return NULL;
   return mlx_field_error(json, MLX_UNSUPPORTED, "decoder",

@@ -1,8 +1,8 @@
 // The public functions of the tokenizer: creating, and encoding around added tokens.
 //
-// Encoding has Hugging Face's order: added tokens are cut out first, what is left is normalized, the added tokens that are
-// looked for in normalized text are cut out, what is left then is pre-tokenized into pieces, the model turns each piece
-// into ids, and the post-processor's template goes around the result.
+// Encoding has Hugging Face's order: added tokens are cut out first, what is left is normalized, the added
+// tokens that are looked for in normalized text are cut out, what is left then is pre-tokenized into pieces,
+// the model turns each piece into ids, and the post-processor's template goes around the result.
 #include "tokenizer/tokenizer.h"
 
 #include <string.h>
@@ -12,18 +12,21 @@
 
 #define MAX_TEXT ((size_t)256 << 20)  // positions are 32-bit, and U+FFFD or added spaces can triple a text
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Creating
 
-mlx_status_t mlx_tokenizer_create(const char *name, const char *json, size_t length, mlx_tokenizer_t **out_tokenizer) {
+mlx_status_t mlx_tokenizer_create(const char *name, const char *json, size_t length,
+                                  mlx_tokenizer_t **out_tokenizer) {
   mlx_json_t document;
   *out_tokenizer = NULL;
   mlx_tokenizer_t *tokenizer;
   MLX_TRY(mlx_json_parse(name, json, length, &document));
   mlx_status_t status = mlx_alloc(1, sizeof *tokenizer, &tokenizer);
   if (!status) {
-    // Any seed gives the same ids; a random one keeps a file from aiming at the hash. Without entropy, that alone is lost.
-    if (getrandom(&tokenizer->seed, sizeof tokenizer->seed, 0) != sizeof tokenizer->seed) tokenizer->seed = (uintptr_t)tokenizer;
+    // Any seed gives the same ids; a random one keeps a file from aiming at the hash. Without entropy, that
+    // alone is lost.
+    if (getrandom(&tokenizer->seed, sizeof tokenizer->seed, 0) != sizeof tokenizer->seed)
+      tokenizer->seed = (uintptr_t)tokenizer;
     status = mlx_tokenizer_read(&document, tokenizer);
   }
   mlx_json_close(&document);
@@ -81,7 +84,7 @@ bool mlx_tokenizer_is_special(const mlx_tokenizer_t *tokenizer, int32_t id) {
   return id >= 0 && (size_t)id < tokenizer->vocab_size && tokenizer->tokens[id].special;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Added tokens
 
 // Everything one encode works on.
@@ -112,13 +115,15 @@ static size_t character_before(const char *text, size_t at) {
   return at - start;
 }
 
-static bool stands_alone(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, size_t start, size_t stop) {
+static bool stands_alone(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, size_t start,
+                         size_t stop) {
   if (start) {
     size_t before = character_before(text, start);
     if (mlx_regex_is(tokenizer->word_regex, text + start - before, before)) return false;
   }
   if (stop == length) return true;
-  return !mlx_regex_is(tokenizer->word_regex, text + stop, (size_t)mlx_utf8_length(text + stop, length - stop));
+  return !mlx_regex_is(tokenizer->word_regex, text + stop,
+                       (size_t)mlx_utf8_length(text + stop, length - stop));
 }
 
 // Where the spaces before |at| begin, but not before |limit|.
@@ -139,8 +144,8 @@ static size_t skip_spaces(const char *text, size_t length, size_t at) {
 // |start_bytes|: bytes at the beginning of the stretch that stand for the whole text's first character.
 typedef mlx_status_t (*text_fn_t)(encoder_t *encoder, const char *text, size_t length, size_t start_bytes);
 
-// Cuts the tokens of |set| out of |text| and gives the stretches between them to |rest|. A token that takes the spaces
-// after it (rstrip) does not hide tokens in those spaces: they come too, as with Hugging Face.
+// Cuts the tokens of |set| out of |text| and gives the stretches between them to |rest|. A token that takes
+// the spaces after it (rstrip) does not hide tokens in those spaces: they come too, as with Hugging Face.
 static mlx_status_t cut_added(encoder_t *encoder, const mlx_added_set_t *set, const char *text, size_t length,
                               size_t start_bytes, text_fn_t rest) {
   size_t done = 0, spaces_start = 0, spaces_stop = 0;
@@ -157,24 +162,31 @@ static mlx_status_t cut_added(encoder_t *encoder, const mlx_added_set_t *set, co
     if (added->single_word && !stands_alone(encoder->tokenizer, text, length, start, stop)) continue;
     if (added->lstrip) start = skip_spaces_back(text, done, start);
     if (added->rstrip) {
-      // Inside the spaces skipped last their end is known: a token that is itself a space would walk them each time.
-      if (stop < spaces_start || stop > spaces_stop) spaces_stop = skip_spaces(text, length, spaces_start = stop);
+      // Inside the spaces skipped last their end is known: a token that is itself a space would walk them
+      // each time.
+      if (stop < spaces_start || stop > spaces_stop)
+        spaces_stop = skip_spaces(text, length, spaces_start = stop);
       stop = spaces_stop;
     }
-    if (done < start) MLX_TRY(rest(encoder, text + done, start - done, done < start_bytes ? start_bytes - done : 0));
+    if (done < start)
+      MLX_TRY(rest(encoder, text + done, start - done, done < start_bytes ? start_bytes - done : 0));
     MLX_TRY(mlx_ids_append(&encoder->ids, added->id));
     done = stop;
   }
-  return done < length ? rest(encoder, text + done, length - done, done < start_bytes ? start_bytes - done : 0) : NULL;
+  return done < length
+             ? rest(encoder, text + done, length - done, done < start_bytes ? start_bytes - done : 0)
+             : NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Encoding
 
 static mlx_status_t encode_piece(encoder_t *encoder, const char *text, size_t length) {
   switch (encoder->tokenizer->kind) {
-    case MLX_MODEL_BPE: return mlx_merger_run(encoder->tokenizer, &encoder->merger, text, length, &encoder->ids);
-    case MLX_MODEL_UNIGRAM: return mlx_lattice_run(encoder->tokenizer, &encoder->lattice, text, length, &encoder->ids);
+    case MLX_MODEL_BPE:
+      return mlx_merger_run(encoder->tokenizer, &encoder->merger, text, length, &encoder->ids);
+    case MLX_MODEL_UNIGRAM:
+      return mlx_lattice_run(encoder->tokenizer, &encoder->lattice, text, length, &encoder->ids);
     case MLX_MODEL_WORDPIECE: return mlx_wordpiece_run(encoder->tokenizer, text, length, &encoder->ids);
   }
   return mlx_error(MLX_INTERNAL, "no such kind of tokenizer");
@@ -189,9 +201,10 @@ static mlx_status_t encode_plain(encoder_t *encoder, const char *text, size_t le
   return NULL;
 }
 
-static mlx_status_t encode_normalized(encoder_t *encoder, const char *text, size_t length, size_t start_bytes) {
-  MLX_TRY(mlx_normalizer_run(encoder->tokenizer, &encoder->normalizer, &encoder->splitter, text, length, &text, &length,
-                             &start_bytes));
+static mlx_status_t encode_normalized(encoder_t *encoder, const char *text, size_t length,
+                                      size_t start_bytes) {
+  MLX_TRY(mlx_normalizer_run(encoder->tokenizer, &encoder->normalizer, &encoder->splitter, text, length,
+                             &text, &length, &start_bytes));
   return cut_added(encoder, &encoder->tokenizer->normalized_added, text, length, start_bytes, encode_plain);
 }
 
@@ -215,8 +228,8 @@ static mlx_status_t apply_template(const mlx_tokenizer_t *tokenizer, mlx_ids_t *
   return NULL;
 }
 
-static mlx_status_t encode_valid(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, bool add_special,
-                                 mlx_ids_t *out_ids) {
+static mlx_status_t encode_valid(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
+                                 bool add_special, mlx_ids_t *out_ids) {
   encoder_t encoder = {.tokenizer = tokenizer};
   MLX_TRY(mlx_splitter_begin(length, &encoder.splitter));
   size_t first = 0;
@@ -240,13 +253,14 @@ static bool is_utf8(const char *text, size_t length) {
   return true;
 }
 
-mlx_status_t mlx_tokenizer_encode(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, bool add_special,
-                                  int32_t **out_ids, size_t *out_count) {
+mlx_status_t mlx_tokenizer_encode(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
+                                  bool add_special, int32_t **out_ids, size_t *out_count) {
   mlx_text_t repaired = {0};
   mlx_ids_t ids = {0};
   *out_ids = NULL;
   *out_count = 0;
-  if (length > MAX_TEXT) return mlx_error(MLX_UNSUPPORTED, "a text of %zu bytes is too long to tokenize", length);
+  if (length > MAX_TEXT)
+    return mlx_error(MLX_UNSUPPORTED, "a text of %zu bytes is too long to tokenize", length);
   mlx_status_t status = NULL;
   if (!is_utf8(text, length)) {
     mlx_detokenizer_t detokenizer = {0};
@@ -257,7 +271,8 @@ mlx_status_t mlx_tokenizer_encode(const mlx_tokenizer_t *tokenizer, const char *
     length = repaired.length;
   }
   if (!status) status = encode_valid(tokenizer, text, length, add_special, &ids);
-  if (!status && !ids.items) status = mlx_alloc(0, sizeof *ids.items, &ids.items);  // no ids: still a pointer to free
+  if (!status && !ids.items)
+    status = mlx_alloc(0, sizeof *ids.items, &ids.items);  // no ids: still a pointer to free
   mlx_text_clear(&repaired);
   if (status) {
     mlx_free(ids.items);

@@ -1,10 +1,12 @@
-// Characters: UTF-8, the classes and the lower case that normalizers and pre-tokenizers ask for, and the four normal forms.
+// Characters: UTF-8, the classes and the lower case that normalizers and pre-tokenizers ask for, and the four
+// normal forms.
 //
-// All of it is what Hugging Face's package does, whose tables are of several Unicode versions and older than today's: a
-// character that is newer than them is left as it is, here as there. tests/parity/unicode_tables.py reads them off the
-// package.
+// All of it is what Hugging Face's package does, whose tables are of several Unicode versions and older than
+// today's: a character that is newer than them is left as it is, here as there.
+// tests/parity/unicode_tables.py reads them off the package.
 //
-// Normalizing streams: only the marks after one character wait, so memory is bounded by the longest run of them.
+// Normalizing streams: only the marks after one character wait, so memory is bounded by the longest run of
+// them.
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +29,7 @@ typedef struct lower_range {
 
 #include "tokenizer/unicode_tables.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // UTF-8
 
 uint32_t mlx_character_at(const char *text, size_t *out_length) {
@@ -55,7 +57,7 @@ void mlx_character_append(mlx_text_t *out, uint32_t character) {
   mlx_text_append(out, bytes, mlx_character_write(character, bytes));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Classes
 
 static bool in_ranges(const range_t *ranges, size_t count, uint32_t character) {
@@ -74,14 +76,16 @@ static bool in_ranges(const range_t *ranges, size_t count, uint32_t character) {
 #define IN_RANGES(ranges, character) in_ranges(ranges, sizeof(ranges) / sizeof *(ranges), character)
 
 bool mlx_is_mark(uint32_t character) { return character >= 0x300 && IN_RANGES(mark_ranges, character); }
-bool mlx_is_nonspacing(uint32_t character) { return character >= 0x300 && IN_RANGES(nonspacing_ranges, character); }
+bool mlx_is_nonspacing(uint32_t character) {
+  return character >= 0x300 && IN_RANGES(nonspacing_ranges, character);
+}
 bool mlx_is_control(uint32_t character) { return IN_RANGES(control_ranges, character); }
 bool mlx_is_punctuation(uint32_t character) { return IN_RANGES(punctuation_ranges, character); }
 
 bool mlx_is_space(uint32_t c) {
   if (c < 0x80) return c == ' ' || (c >= 0x09 && c <= 0x0d);
-  return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
-         c == 0x202f || c == 0x205f || c == 0x3000;
+  return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
+         c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 void mlx_append_lower(mlx_text_t *out, uint32_t character) {
@@ -100,7 +104,8 @@ void mlx_append_lower(mlx_text_t *out, uint32_t character) {
     }
   }
   const lower_range_t *range = &lower_ranges[low < count ? low : 0];
-  bool inside = character >= range->first && character <= range->last && (character - range->first) % range->step == 0;
+  bool inside =
+      character >= range->first && character <= range->last && (character - range->first) % range->step == 0;
   mlx_character_append(out, inside ? (uint32_t)((int32_t)character + range->delta) : character);
 }
 
@@ -115,10 +120,11 @@ static uint8_t combining_class(uint32_t character) {
       high = middle;
     }
   }
-  return low < count && character >= combining_classes[low].first ? combining_classes[low].combining_class : 0;
+  return low < count && character >= combining_classes[low].first ? combining_classes[low].combining_class
+                                                                  : 0;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Decomposing and composing
 
 typedef struct entry {
@@ -143,7 +149,8 @@ static int compare_compositions(const void *a, const void *b) {
 
 static bool begins_entry(char byte) { return byte == '+' || byte == '-' || byte == '\t'; }
 
-// Finds where the entries of a table's text begin. In canonical_text no part is a '+' or '-', in compatible_text none a tab.
+// Finds where the entries of a table's text begin. In canonical_text no part is a '+' or '-', in
+// compatible_text none a tab.
 static void index_entries(const char *text, size_t length, bool tabs, entry_t *entries, size_t count) {
   const char *end = text + length;
   for (size_t i = 0, step; i < count && text < end; ++i) {
@@ -163,7 +170,8 @@ static void index_tables(void) {
     if (canonical[i].parts[-(ptrdiff_t)own_length - 1] != '+') continue;
     uint32_t first = mlx_character_at(canonical[i].parts, &first_length);
     uint32_t second = mlx_character_at(canonical[i].parts + first_length, &second_length);
-    compositions[count++] = (composition_t){.pair = mlx_pair(first, second), .character = canonical[i].character};
+    compositions[count++] =
+        (composition_t){.pair = mlx_pair(first, second), .character = canonical[i].character};
   }
   qsort(compositions, count, sizeof *compositions, compare_compositions);
 }
@@ -181,7 +189,15 @@ static const entry_t *find_entry(const entry_t *entries, size_t count, uint32_t 
   return low < count && entries[low].character == character ? &entries[low] : NULL;
 }
 
-enum { S_BASE = 0xac00, L_BASE = 0x1100, V_BASE = 0x1161, T_BASE = 0x11a7, L_COUNT = 19, V_COUNT = 21, T_COUNT = 28 };
+enum {
+  S_BASE = 0xac00,
+  L_BASE = 0x1100,
+  V_BASE = 0x1161,
+  T_BASE = 0x11a7,
+  L_COUNT = 19,
+  V_COUNT = 21,
+  T_COUNT = 28
+};
 
 // What the two become together, or 0.
 static uint32_t compose(uint32_t first, uint32_t second) {
@@ -198,7 +214,7 @@ static uint32_t compose(uint32_t first, uint32_t second) {
   return found ? found->character : 0;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Normal forms
 
 #define CLASS_SHIFT 24  // a mark that waits is its class and, below, the character
@@ -211,13 +227,15 @@ typedef struct normalizing {
   mlx_text_t *out;
 } normalizing_t;
 
-// Sorts by class and keeps the order of equals: by insertion, or by counting where many marks follow each other.
+// Sorts by class and keeps the order of equals: by insertion, or by counting where many marks follow each
+// other.
 static mlx_status_t sort_marks(mlx_marks_t *marks) {
   if (marks->count <= 32) {
     for (size_t i = 1; i < marks->count; ++i) {
       uint32_t moved = marks->items[i];
       size_t at = i;
-      for (; at && marks->items[at - 1] >> CLASS_SHIFT > moved >> CLASS_SHIFT; --at) marks->items[at] = marks->items[at - 1];
+      for (; at && marks->items[at - 1] >> CLASS_SHIFT > moved >> CLASS_SHIFT; --at)
+        marks->items[at] = marks->items[at - 1];
       marks->items[at] = moved;
     }
     return NULL;
@@ -227,7 +245,8 @@ static mlx_status_t sort_marks(mlx_marks_t *marks) {
   MLX_TRY(mlx_alloc(marks->count, sizeof *sorted, &sorted));
   for (size_t i = 0; i < marks->count; ++i) ++starts[(marks->items[i] >> CLASS_SHIFT) + 1];
   for (size_t i = 1; i < 257; ++i) starts[i] += starts[i - 1];
-  for (size_t i = 0; i < marks->count; ++i) sorted[starts[marks->items[i] >> CLASS_SHIFT]++] = marks->items[i];
+  for (size_t i = 0; i < marks->count; ++i)
+    sorted[starts[marks->items[i] >> CLASS_SHIFT]++] = marks->items[i];
   memcpy(marks->items, sorted, marks->count * sizeof *sorted);
   mlx_free(sorted);
   return NULL;
@@ -273,7 +292,8 @@ static mlx_status_t take(normalizing_t *state, uint32_t character) {
     return NULL;
   }
   if (marks->count) MLX_TRY(settle(state));
-  uint32_t joined = state->composes && state->starter && !marks->count ? compose(state->starter, character) : 0;
+  uint32_t joined =
+      state->composes && state->starter && !marks->count ? compose(state->starter, character) : 0;
   if (!joined) give_out(state);
   state->starter = joined ? joined : character;
   if (!character) {  // NUL cannot wait: 0 says that nothing does
@@ -309,7 +329,8 @@ mlx_status_t mlx_normal_form(mlx_normal_form_t form, const char *text, size_t le
                          .out = out};
   pthread_once(&tables_once, index_tables);
   marks->count = 0;
-  for (size_t i = 0, step; i < length; i += step) MLX_TRY(decompose(&state, mlx_character_at(text + i, &step)));
+  for (size_t i = 0, step; i < length; i += step)
+    MLX_TRY(decompose(&state, mlx_character_at(text + i, &step)));
   MLX_TRY(settle(&state));
   give_out(&state);
   return NULL;

@@ -3,25 +3,27 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/user.h"
-#include "transfer/settings.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "base/user.h"
+#include "transfer/settings.h"
 
 #define MAX_CONFIG (1u << 20)
 #define MAX_HELPER_ANSWER (64u << 10)
-#define HELPER_SECONDS 60  // a person may have to unlock something
+#define HELPER_SECONDS 60                                        // a person may have to unlock something
 #define UNKNOWN_HOST "credentials not found in native keychain"  // what the programs' protocol has for one
 
 static void put_base64(mlx_text_t *out, const char *bytes, size_t length) {
   static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   for (size_t i = 0; i < length; i += 3) {
     const size_t left = length - i;
-    const unsigned a = (unsigned char)bytes[i], b = left > 1 ? (unsigned char)bytes[i + 1] : 0, c = left > 2 ? (unsigned char)bytes[i + 2] : 0;
-    const char four[4] = {digits[a >> 2], digits[(a & 3) << 4 | b >> 4], left > 1 ? digits[(b & 15) << 2 | c >> 6] : '=', left > 2 ? digits[c & 63] : '='};
+    const unsigned a = (unsigned char)bytes[i], b = left > 1 ? (unsigned char)bytes[i + 1] : 0,
+                   c = left > 2 ? (unsigned char)bytes[i + 2] : 0;
+    const char four[4] = {digits[a >> 2], digits[(a & 3) << 4 | b >> 4],
+                          left > 1 ? digits[(b & 15) << 2 | c >> 6] : '=', left > 2 ? digits[c & 63] : '='};
     mlx_text_append(out, four, 4);
   }
 }
@@ -37,7 +39,7 @@ static mlx_status_t encode_pair(const char *user, const char *password, char **o
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // docker's file
 
 static bool is_helper_name(const char *name) {
@@ -52,7 +54,8 @@ static mlx_status_t read_helper(const mlx_json_t *json, const char *host, char *
   if (helpers) MLX_TRY(mlx_json_string_or(json, helpers, host, NULL, &helper));
   if (!helper) MLX_TRY(mlx_json_string_or(json, json->root, "credsStore", NULL, &helper));
   if (!helper || !*helper) return NULL;
-  if (!is_helper_name(helper)) return mlx_json_error(json, "credHelpers", "names a program that cannot be one");
+  if (!is_helper_name(helper))
+    return mlx_json_error(json, "credHelpers", "names a program that cannot be one");
   return mlx_copy_text(helper, strlen(helper), out_helper);
 }
 
@@ -74,7 +77,8 @@ static yyjson_val *find_entry(yyjson_val *auths, const char *host) {
   return NULL;
 }
 
-static mlx_status_t read_auth(const mlx_json_t *json, const char *host, char **out_auth, char **out_identity) {
+static mlx_status_t read_auth(const mlx_json_t *json, const char *host, char **out_auth,
+                              char **out_identity) {
   yyjson_val *auths = mlx_json_find(json->root, "auths");
   if (auths && !yyjson_is_obj(auths)) return mlx_json_error(json, "auths", "must be an object");
   yyjson_val *entry = auths ? find_entry(auths, host) : NULL;
@@ -87,14 +91,15 @@ static mlx_status_t read_auth(const mlx_json_t *json, const char *host, char **o
   MLX_TRY(mlx_json_string_or(json, entry, "username", NULL, &user));
   MLX_TRY(mlx_json_string_or(json, entry, "password", NULL, &password));
   if (*auth) {
-    if (strspn(auth, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") != strlen(auth)) return mlx_json_error(json, "auth", "is not base64");
+    if (strspn(auth, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") != strlen(auth))
+      return mlx_json_error(json, "auth", "is not base64");
     return mlx_copy_text(auth, strlen(auth), out_auth);
   }
   return user && password ? encode_pair(user, password, out_auth) : NULL;
 }
 
-mlx_status_t mlx_docker_config_read(const char *name, const char *text, size_t length, const char *host, char **out_auth, char **out_identity,
-                                    char **out_helper) {
+mlx_status_t mlx_docker_config_read(const char *name, const char *text, size_t length, const char *host,
+                                    char **out_auth, char **out_identity, char **out_helper) {
   mlx_json_t json;
   *out_auth = *out_identity = *out_helper = NULL;
   MLX_TRY(mlx_json_parse(name, text, length, &json));
@@ -104,40 +109,48 @@ mlx_status_t mlx_docker_config_read(const char *name, const char *text, size_t l
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Its programs
 
-static mlx_status_t read_answer(const char *program, const char *answer, char **out_auth, char **out_identity) {
+static mlx_status_t read_answer(const char *program, const char *answer, char **out_auth,
+                                char **out_identity) {
   mlx_json_t json;
   const char *user, *secret;
   MLX_TRY(mlx_json_parse(program, answer, strlen(answer), &json));
   mlx_status_t status = mlx_json_string(&json, json.root, "Username", &user);
   if (!status) status = mlx_json_string(&json, json.root, "Secret", &secret);
   const bool is_identity = !status && !strcmp(user, "<token>");  // the programs' word for it
-  if (!status) status = is_identity ? mlx_copy_text(secret, strlen(secret), out_identity) : encode_pair(user, secret, out_auth);
+  if (!status)
+    status = is_identity ? mlx_copy_text(secret, strlen(secret), out_identity)
+                         : encode_pair(user, secret, out_auth);
   mlx_json_close(&json);
   return status;
 }
 
-// The host goes in by a pipe, as their protocol wants it; the shell only makes that pipe, and no text becomes part of its script.
+// The host goes in by a pipe, as their protocol wants it; the shell only makes that pipe, and no text becomes
+// part of its script.
 static mlx_status_t ask_helper(const char *helper, const char *host, char **out_auth, char **out_identity) {
   char program[96], *answer = NULL, ended[64];
   snprintf(program, sizeof program, "docker-credential-%s", helper);
-  const char *argv[] = {"/bin/sh", "-c", "printf %s \"$1\" | \"$2\" get 2>/dev/null", "sh", host, program, NULL};
+  const char *argv[] = {"/bin/sh", "-c", "printf %s \"$1\" | \"$2\" get 2>/dev/null", "sh", host,
+                        program,   NULL};
   const mlx_process_options_t options = {.argv = argv, .time_limit_seconds = HELPER_SECONDS};
   mlx_process_result_t result;
   MLX_TRY(mlx_process_capture(&options, MAX_HELPER_ANSWER, &answer, &result));
   mlx_status_t status = NULL;
   const bool ended_itself = !result.signal && !result.timed_out;
   if (ended_itself && result.exit_code == 127) {
-    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "docker's config.json names %s for %s, which is not on the PATH", program, host),
-                             "install it, or remove its name from that file and run `docker login %s`", host);
+    status = mlx_status_hint(
+        mlx_error(MLX_NOT_FOUND, "docker's config.json names %s for %s, which is not on the PATH", program,
+                  host),
+        "install it, or remove its name from that file and run `docker login %s`", host);
   } else if (ended_itself && result.exit_code == 0) {
     status = read_answer(program, answer, out_auth, out_identity);
   } else if (!ended_itself || strncmp(answer, UNKNOWN_HOST, strlen(UNKNOWN_HOST))) {
     mlx_process_describe(&result, ended, sizeof ended);
     answer[strcspn(answer, "\r\n")] = 0;
-    status = mlx_error(MLX_TOOL_FAILED, "%s has no answer for %s: %s%s%.200s", program, host, ended, *answer ? ": " : "", answer);
+    status = mlx_error(MLX_TOOL_FAILED, "%s has no answer for %s: %s%s%.200s", program, host, ended,
+                       *answer ? ": " : "", answer);
   }
   mlx_free(answer);
   return status;
@@ -151,7 +164,8 @@ static mlx_status_t config_path(char **out_path) {
 }
 
 // As docker does: what a program has goes before what stands in the file, which may be of an earlier day.
-static mlx_status_t find_credentials(const char *path, const char *host, char **out_auth, char **out_identity) {
+static mlx_status_t find_credentials(const char *path, const char *host, char **out_auth,
+                                     char **out_identity) {
   char *text, *helper = NULL, *auth = NULL, *identity = NULL;
   size_t length;
   MLX_TRY(mlx_read_file(path, MAX_CONFIG, &text, &length));

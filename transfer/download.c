@@ -21,21 +21,22 @@ typedef struct fetch {
   const mlx_download_t *d;
   mlx_tally_t *tally;
   char *part, *etag_path;
-  char etag[MAX_ETAG];   // of what is in the part; "": not known
-  mlx_writer_t writer;   // on the part; its offset is what is there, and digested
+  char etag[MAX_ETAG];  // of what is in the part; "": not known
+  mlx_writer_t writer;  // on the part; its offset is what is there, and digested
   mlx_digest_t sha256;
   mlx_sha1_t sha1;
-  bool begun;            // this answer's head was looked at
+  bool begun;  // this answer's head was looked at
 } fetch_t;
 
 static bool has_digest(const mlx_download_t *d) { return d->sha256[0] || d->git_sha1[0]; }
 
 static bool is_there(const char *path, uint64_t size) {
   struct stat info;
-  return !lstat(path, &info) && S_ISREG(info.st_mode) && (size == MLX_SIZE_UNKNOWN || (uint64_t)info.st_size == size);
+  return !lstat(path, &info) && S_ISREG(info.st_mode) &&
+         (size == MLX_SIZE_UNKNOWN || (uint64_t)info.st_size == size);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The part
 
 static void begin_digests(fetch_t *f) {
@@ -82,8 +83,8 @@ static mlx_status_t read_etag(fetch_t *f) {
   return NULL;
 }
 
-// Opens the part and reads what an earlier process left of it. Without an ETag or a digest nothing tells whether the rest would
-// belong to it.
+// Opens the part and reads what an earlier process left of it. Without an ETag or a digest nothing tells
+// whether the rest would belong to it.
 static mlx_status_t open_part(fetch_t *f) {
   MLX_TRY(mlx_copy_text(f->part, strlen(f->part), &f->writer.path));
   f->writer.fd = open(f->part, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -97,7 +98,7 @@ static mlx_status_t open_part(fetch_t *f) {
   return mlx_read_pieces(f->writer.fd, f->part, take_old_piece, f);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The answer
 
 // Remembers what the server calls this state of the file. A weak one does not promise equal bytes.
@@ -112,23 +113,27 @@ static mlx_status_t keep_etag(fetch_t *f, const mlx_http_response_t *response) {
 static mlx_status_t begin_answer(fetch_t *f, const mlx_http_response_t *response) {
   char range[96];
   if (response->status != 206) {
-    if (f->writer.offset) MLX_TRY(start_over(f));  // the server sends all of it: it changed, or ranges are not for it
+    if (f->writer.offset)
+      MLX_TRY(start_over(f));  // the server sends all of it: it changed, or ranges are not for it
     return keep_etag(f, response);
   }
   unsigned long long first = 0;
-  if (!mlx_http_header(response, "Content-Range", range, sizeof range) || sscanf(range, "bytes %llu-", &first) != 1 || first != f->writer.offset) {
-    return mlx_error(MLX_INVALID_INPUT, "%s: asked for the bytes from %llu on, the server sent '%s'", f->d->name,
-                     (unsigned long long)f->writer.offset, range);
+  if (!mlx_http_header(response, "Content-Range", range, sizeof range) ||
+      sscanf(range, "bytes %llu-", &first) != 1 || first != f->writer.offset) {
+    return mlx_error(MLX_INVALID_INPUT, "%s: asked for the bytes from %llu on, the server sent '%s'",
+                     f->d->name, (unsigned long long)f->writer.offset, range);
   }
   return NULL;
 }
 
-static mlx_status_t take_piece(void *user, const mlx_http_response_t *response, const char *bytes, size_t length) {
+static mlx_status_t take_piece(void *user, const mlx_http_response_t *response, const char *bytes,
+                               size_t length) {
   fetch_t *f = user;
   if (!f->begun) MLX_TRY(begin_answer(f, response));
   f->begun = true;
   if (length > f->d->size - f->writer.offset) {
-    return mlx_error(MLX_INVALID_INPUT, "%s: the server sends more than the %llu bytes it should have", f->d->name, (unsigned long long)f->d->size);
+    return mlx_error(MLX_INVALID_INPUT, "%s: the server sends more than the %llu bytes it should have",
+                     f->d->name, (unsigned long long)f->d->size);
   }
   add_digests(f, bytes, length);
   MLX_TRY(mlx_writer_write(&f->writer, bytes, length));
@@ -146,14 +151,19 @@ static mlx_status_t ask(fetch_t *f, mlx_http_response_t *response) {
     if (f->etag[0]) headers[1] = condition;
   }
   f->begun = false;
-  const mlx_http_request_t request = {.url = f->d->url, .authorization = f->d->authorization, .headers = headers, .once = true, .sink = take_piece, .user = f};
+  const mlx_http_request_t request = {.url = f->d->url,
+                                      .authorization = f->d->authorization,
+                                      .headers = headers,
+                                      .once = true,
+                                      .sink = take_piece,
+                                      .user = f};
   mlx_status_t status = mlx_http_send(f->http, &request, response);
   if (status) return status;
   if (response->status == 416) return start_over(f);  // there is no such range any more
   MLX_TRY(mlx_http_check(&request, response));
   if (f->d->size != MLX_SIZE_UNKNOWN && f->writer.offset < f->d->size) {
-    return mlx_error(MLX_INVALID_INPUT, "%s: the server sent %llu of %llu bytes", f->d->name, (unsigned long long)f->writer.offset,
-                     (unsigned long long)f->d->size);
+    return mlx_error(MLX_INVALID_INPUT, "%s: the server sent %llu of %llu bytes", f->d->name,
+                     (unsigned long long)f->writer.offset, (unsigned long long)f->d->size);
   }
   return NULL;
 }
@@ -171,7 +181,8 @@ static mlx_status_t get_rest(fetch_t *f) {
     if (!status && !unsatisfied) return NULL;
     if (f->writer.offset > before) failed = 0, pause = options->pause_seconds;
     if ((!passing && !unsatisfied) || ++failed >= options->tries) {
-      return status ? status : mlx_error(MLX_INVALID_INPUT, "%s: the server has no bytes to give (416)", f->d->name);
+      return status ? status
+                    : mlx_error(MLX_INVALID_INPUT, "%s: the server has no bytes to give (416)", f->d->name);
     }
     mlx_status_free(status);
     MLX_TRY(mlx_http_pause(options, pause));
@@ -180,13 +191,14 @@ static mlx_status_t get_rest(fetch_t *f) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // One file
 
 static mlx_status_t compare(const fetch_t *f, const char *kind, const char *got, const char *expected) {
   if (!strcmp(got, expected)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "%s: its %s is %s, it should be %s", f->d->name, kind, got, expected),
-                         "what came was removed: run the command again; if it stays so, the server's copy is damaged");
+  return mlx_status_hint(
+      mlx_error(MLX_INVALID_INPUT, "%s: its %s is %s, it should be %s", f->d->name, kind, got, expected),
+      "what came was removed: run the command again; if it stays so, the server's copy is damaged");
 }
 
 static mlx_status_t check_digests(fetch_t *f) {
@@ -229,7 +241,8 @@ static mlx_status_t fetch(fetch_t *f) {
   MLX_TRY(status);
   MLX_TRY(mlx_format(&f->part, "%s.part", f->d->path));
   MLX_TRY(mlx_format(&f->etag_path, "%s.part.etag", f->d->path));
-  if (is_there(f->d->path, f->d->size)) MLX_TRY(mlx_rename(f->d->path, f->part));  // a part that lacks nothing, and is read as one
+  if (is_there(f->d->path, f->d->size))
+    MLX_TRY(mlx_rename(f->d->path, f->part));  // a part that lacks nothing, and is read as one
   MLX_TRY(get_all(f));
   MLX_TRY(mlx_writer_close(&f->writer));
   MLX_TRY(mlx_rename(f->part, f->d->path));
@@ -252,7 +265,7 @@ mlx_status_t mlx_download_file(mlx_http_t *http, const mlx_download_t *download,
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // All of them
 
 uint64_t mlx_download_present(const char *path, uint64_t size) {
@@ -264,12 +277,14 @@ uint64_t mlx_download_present(const char *path, uint64_t size) {
   return (uint64_t)info.st_size < size ? (uint64_t)info.st_size : size;
 }
 
-static mlx_status_t add_sizes(const mlx_download_t *downloads, size_t count, uint64_t *out_all, uint64_t *out_missing) {
+static mlx_status_t add_sizes(const mlx_download_t *downloads, size_t count, uint64_t *out_all,
+                              uint64_t *out_missing) {
   *out_all = *out_missing = 0;
   for (size_t i = 0; i < count; ++i) {
     if (downloads[i].size == MLX_SIZE_UNKNOWN) continue;
     if (__builtin_add_overflow(*out_all, downloads[i].size, out_all)) {
-      return mlx_error(MLX_INVALID_INPUT, "%s: its size, %llu bytes, cannot be", downloads[i].name, (unsigned long long)downloads[i].size);
+      return mlx_error(MLX_INVALID_INPUT, "%s: its size, %llu bytes, cannot be", downloads[i].name,
+                       (unsigned long long)downloads[i].size);
     }
     *out_missing += downloads[i].size - mlx_download_present(downloads[i].path, downloads[i].size);
   }
@@ -282,22 +297,30 @@ mlx_status_t mlx_download_check_space(const char *folder, uint64_t missing) {
   uint64_t room;
   if (__builtin_mul_overflow((uint64_t)disk.f_bavail, (uint64_t)disk.f_frsize, &room)) return NULL;
   if (!missing || (missing <= UINT64_MAX - SPARE_BYTES && missing + SPARE_BYTES <= room)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_IO, "%s are to come and %s stay free, the disk of '%s' has room for %s", mlx_bytes_show(missing).text,
-                                   mlx_bytes_show(SPARE_BYTES).text, folder, mlx_bytes_show(room).text),
-                         "free some space, or put it elsewhere: MLXCEL_CACHE names the folder, -o the place of one model");
+  return mlx_status_hint(
+      mlx_error(MLX_IO, "%s are to come and %s stay free, the disk of '%s' has room for %s",
+                mlx_bytes_show(missing).text, mlx_bytes_show(SPARE_BYTES).text, folder,
+                mlx_bytes_show(room).text),
+      "free some space, or put it elsewhere: MLXCEL_CACHE names the folder, -o the place of one model");
 }
 
 static mlx_status_t download_job(void *user, size_t index, mlx_http_t *http, mlx_tally_t *tally) {
   return mlx_download_file(http, (const mlx_download_t *)user + index, tally);
 }
 
-mlx_status_t mlx_download_all(const char *title, const char *folder, const mlx_download_t *downloads, size_t count,
-                              const mlx_http_options_t *http, const mlx_report_t *report) {
+mlx_status_t mlx_download_all(const char *title, const char *folder, const mlx_download_t *downloads,
+                              size_t count, const mlx_http_options_t *http, const mlx_report_t *report) {
   uint64_t all, missing;
   MLX_TRY(mlx_make_dirs(folder, 0755));
   MLX_TRY(add_sizes(downloads, count, &all, &missing));
   MLX_TRY(mlx_download_check_space(folder, missing));
-  const mlx_transfer_t transfer = {.title = title, .count = count, .parallel = PARALLEL, .bytes = all, .job = download_job,
-                                   .user = (void *)(uintptr_t)downloads, .http = http, .report = report};
+  const mlx_transfer_t transfer = {.title = title,
+                                   .count = count,
+                                   .parallel = PARALLEL,
+                                   .bytes = all,
+                                   .job = download_job,
+                                   .user = (void *)(uintptr_t)downloads,
+                                   .http = http,
+                                   .report = report};
   return mlx_transfer_run(&transfer);
 }

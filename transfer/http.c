@@ -11,16 +11,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "transfer/settings.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "transfer/settings.h"
 
 #define MAX_HEAD (256u << 10)       // of header lines
 #define MAX_ERROR_BODY (16u << 10)  // kept of an answer that is an error
 #define MAX_REDIRECTS 10
-#define LONGEST_PAUSE 60.0          // whatever a server asks for
-#define UPLOAD_PATIENCE 10          // a registry reads what it was sent once more before it answers
+#define LONGEST_PAUSE 60.0  // whatever a server asks for
+#define UPLOAD_PATIENCE 10  // a registry reads what it was sent once more before it answers
 
 struct mlx_http {
   mlx_http_options_t options;
@@ -38,9 +38,9 @@ typedef struct exchange {
   struct curl_slist *headers;
   int body_fd;
   uint64_t body_done;
-  curl_off_t moved;     // bytes both ways at the last look
-  double moved_at;      // when they last changed
-  double stall_seconds; // how long they may stay
+  curl_off_t moved;      // bytes both ways at the last look
+  double moved_at;       // when they last changed
+  double stall_seconds;  // how long they may stay
   bool stalled;
 } exchange_t;
 
@@ -57,7 +57,7 @@ void mlx_http_response_clear(mlx_http_response_t *response) {
   *response = (mlx_http_response_t){0};
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Opening
 
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
@@ -67,11 +67,18 @@ static void start_curl(void) { curl_started = curl_global_init(CURL_GLOBAL_DEFAU
 
 #ifdef _WIN32  // the system's own TLS has its own store
 static const char *const bundles[] = {NULL};
-#define WITHOUT_BUNDLE "add its authority to the system's certificates, or set SSL_CERT_FILE to a bundle that holds it"
+#define WITHOUT_BUNDLE \
+  "add its authority to the system's certificates, or set SSL_CERT_FILE to a bundle that holds it"
 #else
-static const char *const bundles[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
-                                      "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/pki/tls/cacert.pem", "/etc/ssl/cert.pem", NULL};
-#define WITHOUT_BUNDLE "no certificates are installed here: install the system's ca-certificates, or set SSL_CERT_FILE"
+static const char *const bundles[] = {"/etc/ssl/certs/ca-certificates.crt",
+                                      "/etc/pki/tls/certs/ca-bundle.crt",
+                                      "/etc/ssl/ca-bundle.pem",
+                                      "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+                                      "/etc/pki/tls/cacert.pem",
+                                      "/etc/ssl/cert.pem",
+                                      NULL};
+#define WITHOUT_BUNDLE \
+  "no certificates are installed here: install the system's ca-certificates, or set SSL_CERT_FILE"
 #endif
 
 bool mlx_http_has_store(void) { return !bundles[0]; }
@@ -82,7 +89,8 @@ mlx_status_t mlx_http_certificates(char **out_path) {
   for (size_t i = 0; i < sizeof variables / sizeof *variables; ++i) {
     const char *path = getenv(variables[i]);
     if (!path || !*path) continue;
-    if (!mlx_is_file(path)) return mlx_error(MLX_NOT_FOUND, "%s is '%s', which is not a file", variables[i], path);
+    if (!mlx_is_file(path))
+      return mlx_error(MLX_NOT_FOUND, "%s is '%s', which is not a file", variables[i], path);
     return mlx_copy_text(path, strlen(path), out_path);
   }
   for (const char *const *path = bundles; *path; ++path) {
@@ -94,7 +102,8 @@ mlx_status_t mlx_http_certificates(char **out_path) {
 mlx_status_t mlx_http_open(const mlx_http_options_t *options, mlx_http_t **out_http) {
   *out_http = NULL;
   pthread_once(&curl_once, start_curl);
-  if (curl_started) return mlx_error(MLX_UNAVAILABLE, "libcurl does not start: %s", curl_easy_strerror(curl_started));
+  if (curl_started)
+    return mlx_error(MLX_UNAVAILABLE, "libcurl does not start: %s", curl_easy_strerror(curl_started));
   mlx_http_t *http;
   MLX_TRY(mlx_alloc(1, sizeof *http, &http));
   http->options = *options;
@@ -115,7 +124,7 @@ void mlx_http_close(mlx_http_t *http) {
   mlx_free(http);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What curl calls
 
 static size_t on_header(char *line, size_t one, size_t length, void *user) {
@@ -141,8 +150,8 @@ static size_t on_body(char *bytes, size_t one, size_t length, void *user) {
     const size_t room = MAX_ERROR_BODY - body->length;
     mlx_text_append(body, bytes, length < room ? length : room);
   } else if (length > e->request->max_bytes - body->length) {
-    e->failure = mlx_error(MLX_INVALID_INPUT, "%s: the answer is longer than %zu bytes", mlx_http_show(e->request->url).text,
-                           e->request->max_bytes);
+    e->failure = mlx_error(MLX_INVALID_INPUT, "%s: the answer is longer than %zu bytes",
+                           mlx_http_show(e->request->url).text, e->request->max_bytes);
     return 0;
   } else {
     mlx_text_append(body, bytes, length);
@@ -174,12 +183,14 @@ static size_t on_read(char *out, size_t one, size_t room, void *user) {
 
 static int on_seek(void *user, curl_off_t offset, int origin) {
   exchange_t *e = user;
-  if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > e->request->body_length) return CURL_SEEKFUNC_FAIL;
+  if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > e->request->body_length)
+    return CURL_SEEKFUNC_FAIL;
   e->body_done = (uint64_t)offset;
   return CURL_SEEKFUNC_OK;
 }
 
-// Curl's own watch over slow transfers averages over seconds; this one sees a connection on which nothing comes.
+// Curl's own watch over slow transfers averages over seconds; this one sees a connection on which nothing
+// comes.
 static int on_progress(void *user, curl_off_t down_all, curl_off_t down, curl_off_t up_all, curl_off_t up) {
   (void)down_all, (void)up_all;
   exchange_t *e = user;
@@ -190,7 +201,7 @@ static int on_progress(void *user, curl_off_t down_all, curl_off_t down, curl_of
   return e->stalled || (cancelled && atomic_load(cancelled));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // One try
 
 static mlx_status_t add_header(exchange_t *e, const char *line) {
@@ -207,8 +218,9 @@ static mlx_status_t set_headers(exchange_t *e) {
   if (request->authorization) {
     char *line;
     MLX_TRY(mlx_format(&line, "Authorization: %s", request->authorization));
-    mlx_status_t status = strpbrk(line, "\r\n") ? mlx_error(MLX_INVALID_INPUT, "a token with a line break in it cannot be sent")
-                                                : add_header(e, line);
+    mlx_status_t status = strpbrk(line, "\r\n")
+                              ? mlx_error(MLX_INVALID_INPUT, "a token with a line break in it cannot be sent")
+                              : add_header(e, line);
     mlx_free(line);
     MLX_TRY(status);
   }
@@ -233,7 +245,8 @@ static mlx_status_t set_body(exchange_t *e) {
   curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, on_seek);
   curl_easy_setopt(curl, CURLOPT_SEEKDATA, e);
   e->stall_seconds *= UPLOAD_PATIENCE;
-  // On a connection that was used before, curl sends a request that broke once more by itself: not what "once" means.
+  // On a connection that was used before, curl sends a request that broke once more by itself: not what
+  // "once" means.
   if (request->once) curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, 1L);
   if (!request->body_path) return NULL;
   e->body_fd = open(request->body_path, O_RDONLY | O_CLOEXEC);
@@ -275,27 +288,35 @@ static mlx_status_t transfer_error(const exchange_t *e, CURLcode code) {
   const mlx_http_shown_t url = mlx_http_show(e->request->url);
   switch (code) {
     case CURLE_ABORTED_BY_CALLBACK:
-      if (e->stalled) return mlx_error(MLX_TIMEOUT, "%s: nothing came for %g seconds", url.text, e->stall_seconds);
+      if (e->stalled)
+        return mlx_error(MLX_TIMEOUT, "%s: nothing came for %g seconds", url.text, e->stall_seconds);
       return mlx_error(MLX_CANCELLED, "%s: stopped", url.text);
     case CURLE_OUT_OF_MEMORY: return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
     case CURLE_OPERATION_TIMEDOUT: return mlx_error(MLX_TIMEOUT, "%s: %s", url.text, said);
     case CURLE_URL_MALFORMAT:
-    case CURLE_UNSUPPORTED_PROTOCOL: return mlx_error(MLX_USAGE, "'%s' is not an address of http or https (%s)", url.text, said);
-    case CURLE_TOO_MANY_REDIRECTS: return mlx_error(MLX_INVALID_INPUT, "%s: redirected more than %d times", url.text, MAX_REDIRECTS);
-    case CURLE_SSL_CACERT_BADFILE: return mlx_error(MLX_INVALID_INPUT, "'%s' holds no certificates (%s)", e->http->ca_file, said);
+    case CURLE_UNSUPPORTED_PROTOCOL:
+      return mlx_error(MLX_USAGE, "'%s' is not an address of http or https (%s)", url.text, said);
+    case CURLE_TOO_MANY_REDIRECTS:
+      return mlx_error(MLX_INVALID_INPUT, "%s: redirected more than %d times", url.text, MAX_REDIRECTS);
+    case CURLE_SSL_CACERT_BADFILE:
+      return mlx_error(MLX_INVALID_INPUT, "'%s' holds no certificates (%s)", e->http->ca_file, said);
     case CURLE_PEER_FAILED_VERIFICATION:
-      return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s: its certificate cannot be trusted (%s)", url.text, said),
-                             "%s; --insecure accepts any certificate",
-                             e->http->ca_file ? "set SSL_CERT_FILE to a bundle that holds its authority" : WITHOUT_BUNDLE);
+      return mlx_status_hint(
+          mlx_error(MLX_UNAVAILABLE, "%s: its certificate cannot be trusted (%s)", url.text, said),
+          "%s; --insecure accepts any certificate",
+          e->http->ca_file ? "set SSL_CERT_FILE to a bundle that holds its authority" : WITHOUT_BUNDLE);
     case CURLE_SSL_CONNECT_ERROR:
-      return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, said), "it may not speak https: a registry of one's own that does not wants --plain-http");
+      return mlx_status_hint(
+          mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, said),
+          "it may not speak https: a registry of one's own that does not wants --plain-http");
     default: return mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, said);
   }
 }
 
 static bool is_passing(CURLcode code) {
-  return code == CURLE_COULDNT_CONNECT || code == CURLE_OPERATION_TIMEDOUT || code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR ||
-         code == CURLE_GOT_NOTHING || code == CURLE_PARTIAL_FILE || code == CURLE_SSL_CONNECT_ERROR;
+  return code == CURLE_COULDNT_CONNECT || code == CURLE_OPERATION_TIMEDOUT || code == CURLE_RECV_ERROR ||
+         code == CURLE_SEND_ERROR || code == CURLE_GOT_NOTHING || code == CURLE_PARTIAL_FILE ||
+         code == CURLE_SSL_CONNECT_ERROR;
 }
 
 static mlx_status_t perform(exchange_t *e) {
@@ -313,8 +334,14 @@ static mlx_status_t perform(exchange_t *e) {
   return url ? mlx_copy_text(url, strlen(url), &e->response->url) : NULL;
 }
 
-static mlx_status_t try_once(mlx_http_t *http, const mlx_http_request_t *request, mlx_http_response_t *response) {
-  exchange_t e = {.http = http, .request = request, .response = response, .body_fd = -1, .moved_at = mlx_seconds(), .stall_seconds = http->options.stall_seconds};
+static mlx_status_t try_once(mlx_http_t *http, const mlx_http_request_t *request,
+                             mlx_http_response_t *response) {
+  exchange_t e = {.http = http,
+                  .request = request,
+                  .response = response,
+                  .body_fd = -1,
+                  .moved_at = mlx_seconds(),
+                  .stall_seconds = http->options.stall_seconds};
   curl_easy_reset(http->curl);  // keeps connections
   set_transport(&e);
   mlx_status_t status = set_headers(&e);
@@ -325,7 +352,7 @@ static mlx_status_t try_once(mlx_http_t *http, const mlx_http_request_t *request
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // And again
 
 mlx_status_t mlx_http_pause(const mlx_http_options_t *options, double seconds) {
@@ -350,11 +377,13 @@ static double pause_before(const mlx_http_t *http, const mlx_http_response_t *re
   return seconds < LONGEST_PAUSE ? seconds : LONGEST_PAUSE;
 }
 
-mlx_status_t mlx_http_send(mlx_http_t *http, const mlx_http_request_t *request, mlx_http_response_t *out_response) {
+mlx_status_t mlx_http_send(mlx_http_t *http, const mlx_http_request_t *request,
+                           mlx_http_response_t *out_response) {
   *out_response = (mlx_http_response_t){0};
   for (int done = 1;; ++done) {
     mlx_status_t status = try_once(http, request, out_response);
-    if (!out_response->passing || request->once || request->sink || done >= http->options.tries) return status;
+    if (!out_response->passing || request->once || request->sink || done >= http->options.tries)
+      return status;
     const double seconds = pause_before(http, out_response, done);
     mlx_status_free(status);
     mlx_http_response_clear(out_response);
@@ -362,7 +391,7 @@ mlx_status_t mlx_http_send(mlx_http_t *http, const mlx_http_request_t *request, 
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reading answers
 
 bool mlx_http_header(const mlx_http_response_t *response, const char *name, char *out, size_t size) {
@@ -399,11 +428,15 @@ mlx_http_shown_t mlx_http_show(const char *url) {
 static mlx_status_t judge(CURLU *parts, const char *url, bool *out_protected) {
   char *host = NULL;
   const bool secure = !strncasecmp(url, "https://", 8);
-  const bool good = (secure || !strncasecmp(url, "http://", 7)) && !curl_url_set(parts, CURLUPART_URL, url, CURLU_DISALLOW_USER) &&
+  const bool good = (secure || !strncasecmp(url, "http://", 7)) &&
+                    !curl_url_set(parts, CURLUPART_URL, url, CURLU_DISALLOW_USER) &&
                     !curl_url_get(parts, CURLUPART_HOST, &host, 0);
   *out_protected = good && (secure || mlx_is_local_host(host, strlen(host)));
   curl_free(host);
-  return good ? NULL : mlx_error(MLX_INVALID_INPUT, "'%s' is not an address of http or https that a secret may go to", mlx_http_show(url).text);
+  return good
+             ? NULL
+             : mlx_error(MLX_INVALID_INPUT, "'%s' is not an address of http or https that a secret may go to",
+                         mlx_http_show(url).text);
 }
 
 mlx_status_t mlx_http_judge(const char *url, bool *out_protected) {
@@ -418,8 +451,10 @@ mlx_status_t mlx_http_judge(const char *url, bool *out_protected) {
 // What the server said of its refusal: a header of its own, or the beginning of a short text.
 static void quote_reason(const mlx_http_response_t *response, char *out, size_t size) {
   char said[256] = "";
-  if (!mlx_http_header(response, "X-Error-Message", said, sizeof said) && response->body.length && response->body.data[0] != '<') {
-    snprintf(said, sizeof said, "%.*s", (int)(response->body.length < 200 ? response->body.length : 200), response->body.data);
+  if (!mlx_http_header(response, "X-Error-Message", said, sizeof said) && response->body.length &&
+      response->body.data[0] != '<') {
+    snprintf(said, sizeof said, "%.*s", (int)(response->body.length < 200 ? response->body.length : 200),
+             response->body.data);
   }
   said[strcspn(said, "\r\n")] = 0;
   snprintf(out, size, said[0] ? ": %s" : "%s", said);
@@ -432,21 +467,30 @@ mlx_status_t mlx_http_check(const mlx_http_request_t *request, const mlx_http_re
   const long code = response->status;
   const mlx_http_shown_t url = mlx_http_show(request->url);
   const char *method = request->method ? request->method : "GET";
-  if (code == 404) return mlx_error(MLX_NOT_FOUND, "%s %s: the server has no such thing (404)%s", method, url.text, said);
-  if (code == 401) return mlx_error(MLX_UNAVAILABLE, "%s %s: the server wants to know who asks (401)%s", method, url.text, said);
-  if (code == 403) return mlx_error(MLX_UNAVAILABLE, "%s %s: the server forbids it (403)%s", method, url.text, said);
+  if (code == 404)
+    return mlx_error(MLX_NOT_FOUND, "%s %s: the server has no such thing (404)%s", method, url.text, said);
+  if (code == 401)
+    return mlx_error(MLX_UNAVAILABLE, "%s %s: the server wants to know who asks (401)%s", method, url.text,
+                     said);
+  if (code == 403)
+    return mlx_error(MLX_UNAVAILABLE, "%s %s: the server forbids it (403)%s", method, url.text, said);
   if (code == 429) {
-    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s %s: too many requests (429)%s", method, url.text, said), "try again later");
+    return mlx_status_hint(
+        mlx_error(MLX_UNAVAILABLE, "%s %s: too many requests (429)%s", method, url.text, said),
+        "try again later");
   }
-  if (code == 501) return mlx_error(MLX_UNSUPPORTED, "%s %s: the server does not do this (501)%s", method, url.text, said);
-  mlx_status_t status = mlx_error(code >= 500 ? MLX_UNAVAILABLE : MLX_INVALID_INPUT, "%s %s: the server answered %ld%s", method, url.text, code, said);
+  if (code == 501)
+    return mlx_error(MLX_UNSUPPORTED, "%s %s: the server does not do this (501)%s", method, url.text, said);
+  mlx_status_t status = mlx_error(code >= 500 ? MLX_UNAVAILABLE : MLX_INVALID_INPUT,
+                                  "%s %s: the server answered %ld%s", method, url.text, code, said);
   return code >= 500 ? mlx_status_hint(status, "the server is at fault: try again later") : status;
 }
 
 void mlx_http_escape(mlx_text_t *out, const char *text, bool slashes) {
   for (; *text; ++text) {
     const unsigned char c = (unsigned char)*text;
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr("-._~", c) || (slashes && c == '/');
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       strchr("-._~", c) || (slashes && c == '/');
     if (plain) {
       mlx_text_append(out, text, 1);
     } else {

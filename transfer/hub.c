@@ -7,7 +7,6 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -15,7 +14,7 @@
 #define MAX_FILES 100000
 #define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // References
 
 bool mlx_is_hub_ref(const char *text) { return !strncmp(text, MLX_HUB_PREFIX, strlen(MLX_HUB_PREFIX)); }
@@ -45,8 +44,10 @@ static bool split_ref(const char *text, mlx_hub_ref_t *ref) {
     if (!cut(rest + 1, end, ref->revision, sizeof ref->revision) || !ref->revision[0]) return false;
     rest = end;
   }
-  if (*rest == ':' && (!rest[1] || !cut(rest + 1, rest + strlen(rest), ref->selector, sizeof ref->selector))) return false;
-  return is_name(ref->org) && is_name(ref->name) && mlx_is_safe_path(ref->revision) && (!ref->selector[0] || mlx_is_safe_path(ref->selector));
+  if (*rest == ':' && (!rest[1] || !cut(rest + 1, rest + strlen(rest), ref->selector, sizeof ref->selector)))
+    return false;
+  return is_name(ref->org) && is_name(ref->name) && mlx_is_safe_path(ref->revision) &&
+         (!ref->selector[0] || mlx_is_safe_path(ref->selector));
 }
 
 mlx_status_t mlx_hub_ref_parse(const char *text, mlx_hub_ref_t *out_ref) {
@@ -56,7 +57,7 @@ mlx_status_t mlx_hub_ref_parse(const char *text, mlx_hub_ref_t *out_ref) {
                          "write hf:ORG/NAME, hf:ORG/NAME@REVISION or hf:ORG/NAME:Q4_K_M");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The hub's answer
 
 static bool is_hex(const char *text, size_t length) {
@@ -68,7 +69,8 @@ static mlx_status_t read_digests(const mlx_json_t *json, yyjson_val *item, mlx_h
   if (lfs && !yyjson_is_obj(lfs)) return mlx_json_error(json, "lfs", "must be an object");
   const char *sha256 = lfs ? yyjson_get_str(mlx_json_find(lfs, "sha256")) : NULL;
   const char *git = yyjson_get_str(mlx_json_find(item, "blobId"));
-  if (sha256 && !is_hex(sha256, MLX_DIGEST_HEX - 1)) return mlx_json_error(json, "sha256", "is not a SHA-256");
+  if (sha256 && !is_hex(sha256, MLX_DIGEST_HEX - 1))
+    return mlx_json_error(json, "sha256", "is not a SHA-256");
   if (sha256) {
     snprintf(file->sha256, sizeof file->sha256, "%s", sha256);
   } else if (is_hex(git, MLX_SHA1_HEX - 1)) {
@@ -82,7 +84,9 @@ static mlx_status_t read_file(const mlx_json_t *json, yyjson_val *item, mlx_hub_
   int64_t size;
   if (!yyjson_is_obj(item)) return mlx_json_error(json, "siblings", "holds something that is not an object");
   MLX_TRY(mlx_json_string(json, item, "rfilename", &name));
-  if (!mlx_is_safe_path(name)) return mlx_json_error(json, "rfilename", "holds a name that would leave the model's folder, or that no file can have");
+  if (!mlx_is_safe_path(name))
+    return mlx_json_error(json, "rfilename",
+                          "holds a name that would leave the model's folder, or that no file can have");
   MLX_TRY(mlx_json_int(json, item, "size", 0, INT64_MAX / 2, &size));
   file->size = (uint64_t)size;
   MLX_TRY(read_digests(json, item, file));
@@ -97,7 +101,8 @@ static mlx_status_t read_listing(const mlx_json_t *json, mlx_hub_listing_t *list
   if (!is_hex(commit, MLX_SHA1_HEX - 1)) return mlx_json_error(json, "sha", "is not a commit");
   snprintf(listing->commit, sizeof listing->commit, "%s", commit);
   MLX_TRY(mlx_json_need(json, json->root, "siblings", &list));
-  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MAX_FILES) return mlx_json_error(json, "siblings", "must be a list of files");
+  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MAX_FILES)
+    return mlx_json_error(json, "siblings", "must be a list of files");
   MLX_TRY(mlx_alloc(yyjson_arr_size(list), sizeof *listing->files, &listing->files));
   yyjson_arr_foreach(list, index, count, item) {
     ++listing->count;
@@ -106,7 +111,8 @@ static mlx_status_t read_listing(const mlx_json_t *json, mlx_hub_listing_t *list
   return NULL;
 }
 
-mlx_status_t mlx_hub_listing_read(const char *name, const char *text, size_t length, mlx_hub_listing_t *out_listing) {
+mlx_status_t mlx_hub_listing_read(const char *name, const char *text, size_t length,
+                                  mlx_hub_listing_t *out_listing) {
   *out_listing = (mlx_hub_listing_t){0};
   mlx_json_t json;
   MLX_TRY(mlx_json_parse(name, text, length, &json));
@@ -122,7 +128,7 @@ void mlx_hub_listing_free(mlx_hub_listing_t *listing) {
   *listing = (mlx_hub_listing_t){0};
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Choosing: GGUF
 
 static bool ends_with(const char *text, const char *end) {
@@ -136,15 +142,18 @@ static const char *base_name(const char *path) {
 }
 
 // A GGUF file of text weights; "mmproj" ones hold a model's eyes.
-static bool is_gguf(const char *name) { return ends_with(name, ".gguf") && strncasecmp(base_name(name), "mmproj", 6); }
+static bool is_gguf(const char *name) {
+  return ends_with(name, ".gguf") && strncasecmp(base_name(name), "mmproj", 6);
+}
 
-// Length of a GGUF's name without what its part of a split adds, "-00001-of-00003.gguf"; *|out_parts| is 1 for a whole one.
+// Length of a GGUF's name without what its part of a split adds, "-00001-of-00003.gguf"; *|out_parts| is 1
+// for a whole one.
 static size_t stem_length(const char *name, unsigned *out_part, unsigned *out_parts) {
   const size_t length = strlen(name) - strlen(".gguf"), suffix = strlen("-00001-of-00003");
   *out_part = *out_parts = 1;
   int used = 0;
-  if (length > suffix && sscanf(name + length - suffix, "-%5u-of-%5u%n", out_part, out_parts, &used) == 2 && (size_t)used == suffix &&
-      *out_part >= 1 && *out_part <= *out_parts) {
+  if (length > suffix && sscanf(name + length - suffix, "-%5u-of-%5u%n", out_part, out_parts, &used) == 2 &&
+      (size_t)used == suffix && *out_part >= 1 && *out_part <= *out_parts) {
     return length - suffix;
   }
   *out_part = *out_parts = 1;
@@ -184,8 +193,8 @@ static mlx_status_t choose_gguf(mlx_hub_listing_t *listing, size_t index, const 
   const size_t stem = stem_length(name, &part, &parts);
   for (size_t i = 0; i < listing->count; ++i) {
     mlx_hub_file_t *file = &listing->files[i];
-    if (!ends_with(file->name, ".gguf") || stem_length(file->name, &other_part, &other_parts) != stem || other_parts != parts ||
-        strncmp(file->name, name, stem)) {
+    if (!ends_with(file->name, ".gguf") || stem_length(file->name, &other_part, &other_parts) != stem ||
+        other_parts != parts || strncmp(file->name, name, stem)) {
       continue;
     }
     if (!file->chosen) ++found;
@@ -220,18 +229,21 @@ static mlx_status_t select_named(mlx_hub_listing_t *listing, const char *selecto
   for (size_t i = 0; i < listing->count; ++i) {
     if (strcmp(listing->files[i].name, selector)) continue;
     if (ends_with(selector, ".gguf")) return choose_gguf(listing, i, out_main);
-    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s' is not a GGUF file", selector), "leave it out to pull the whole model");
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s' is not a GGUF file", selector),
+                           "leave it out to pull the whole model");
   }
   size_t count;
   const size_t found = find_gguf(listing, selector, &count);
   if (count == 1) return choose_gguf(listing, found, out_main);
   list_ggufs(listing, count ? selector : NULL, names, sizeof names);
-  if (count) return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' fits several files", selector), "name one: %s", names);
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model has no GGUF file '%s' and none quantised so", selector),
-                         names[0] ? "it has: %s" : "it has no GGUF files%s", names);
+  if (count)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' fits several files", selector), "name one: %s", names);
+  return mlx_status_hint(
+      mlx_error(MLX_NOT_FOUND, "the model has no GGUF file '%s' and none quantised so", selector),
+      names[0] ? "it has: %s" : "it has no GGUF files%s", names);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Choosing: a Hugging Face directory
 
 static mlx_hub_file_t *find_file(const mlx_hub_listing_t *listing, const char *name) {
@@ -248,9 +260,10 @@ static bool is_shard(const char *name) {
 }
 
 static bool is_companion(const char *name) {
-  static const char *const names[] = {"config.json",        "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
-                                      "tokenizer.model",    "special_tokens_map.json", "vocab.json",     "merges.txt",
-                                      "added_tokens.json",  "chat_template.jinja",     "chat_template.json"};
+  static const char *const names[] = {
+      "config.json",       "generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
+      "tokenizer.model",   "special_tokens_map.json", "vocab.json",        "merges.txt",
+      "added_tokens.json", "chat_template.jinja",     "chat_template.json"};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     if (!strcmp(name, names[i])) return true;
   }
@@ -258,7 +271,8 @@ static bool is_companion(const char *name) {
   return !strncmp(name, folder, strlen(folder)) && ends_with(name, ".jinja");
 }
 
-// Some repositories hold the same weights twice, under other names: only those that the index means are wanted.
+// Some repositories hold the same weights twice, under other names: only those that the index means are
+// wanted.
 static size_t choose_safetensors(mlx_hub_listing_t *listing) {
   const bool sharded = find_file(listing, "model.safetensors.index.json") != NULL;
   size_t weights = 0;
@@ -266,7 +280,8 @@ static size_t choose_safetensors(mlx_hub_listing_t *listing) {
     mlx_hub_file_t *file = &listing->files[i];
     const bool weight = sharded ? is_shard(file->name) : !strcmp(file->name, "model.safetensors");
     weights += weight;
-    file->chosen = weight || is_companion(file->name) || (sharded && !strcmp(file->name, "model.safetensors.index.json"));
+    file->chosen = weight || is_companion(file->name) ||
+                   (sharded && !strcmp(file->name, "model.safetensors.index.json"));
   }
   return weights;
 }
@@ -274,14 +289,21 @@ static size_t choose_safetensors(mlx_hub_listing_t *listing) {
 static mlx_status_t no_weights(const mlx_hub_listing_t *listing) {
   for (size_t i = 0; i < listing->count; ++i) {
     const char *name = listing->files[i].name;
-    if (!ends_with(name, ".bin") && !ends_with(name, ".pth") && !ends_with(name, ".pt") && !ends_with(name, ".ckpt")) continue;
-    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "its weights are in '%s', a pickle: a program that runs when it is read", name),
-                           "mlxcel never fetches pickles; look for a revision or a copy with safetensors or GGUF");
+    if (!ends_with(name, ".bin") && !ends_with(name, ".pth") && !ends_with(name, ".pt") &&
+        !ends_with(name, ".ckpt"))
+      continue;
+    return mlx_status_hint(
+        mlx_error(MLX_UNSUPPORTED, "its weights are in '%s', a pickle: a program that runs when it is read",
+                  name),
+        "mlxcel never fetches pickles; look for a revision or a copy with safetensors or GGUF");
   }
-  return mlx_error(MLX_UNSUPPORTED, "the model has neither model.safetensors (or its index) with a config.json, nor a GGUF file");
+  return mlx_error(
+      MLX_UNSUPPORTED,
+      "the model has neither model.safetensors (or its index) with a config.json, nor a GGUF file");
 }
 
-mlx_status_t mlx_hub_select(mlx_hub_listing_t *listing, const char *selector, const char **out_main, bool *out_by_default) {
+mlx_status_t mlx_hub_select(mlx_hub_listing_t *listing, const char *selector, const char **out_main,
+                            bool *out_by_default) {
   char names[1024];
   size_t count;
   *out_main = NULL;
@@ -298,5 +320,6 @@ mlx_status_t mlx_hub_select(mlx_hub_listing_t *listing, const char *selector, co
   }
   if (count == 1) return choose_gguf(listing, found, out_main);
   list_ggufs(listing, NULL, names, sizeof names);
-  return mlx_status_hint(mlx_error(MLX_USAGE, "the model has several GGUF files"), "name one or a quantisation after a colon: %s", names);
+  return mlx_status_hint(mlx_error(MLX_USAGE, "the model has several GGUF files"),
+                         "name one or a quantisation after a colon: %s", names);
 }

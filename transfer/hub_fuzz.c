@@ -1,7 +1,7 @@
 #include <string.h>
 
-#include "transfer/hub.h"
 #include "base/memory.h"
+#include "transfer/hub.h"
 
 // The first line is what is asked for, the rest the hub's answer.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -14,7 +14,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const char *main_file;
   bool by_default;
   mlx_status_t status = mlx_hub_ref_parse(ref_text, &ref);
-  if (!status) status = mlx_hub_listing_read("answer", (const char *)end + 1, size - (size_t)(end + 1 - data), &listing);
+  if (!status)
+    status = mlx_hub_listing_read("answer", (const char *)end + 1, size - (size_t)(end + 1 - data), &listing);
   if (!status) status = mlx_hub_select(&listing, ref.selector, &main_file, &by_default);
   mlx_hub_listing_free(&listing);
   mlx_status_free(status);

@@ -1,7 +1,8 @@
 // A folder laid out as the OCI image specification says: blobs by digest, and an index with the tags.
 //
-// Whoever writes holds a lock on the file that marks the folder as one (oci-layout): shared with others while blobs are put there, alone
-// while the index is changed. Readers need none: every file gets its name when it is whole.
+// Whoever writes holds a lock on the file that marks the folder as one (oci-layout): shared with others while
+// blobs are put there, alone while the index is changed. Readers need none: every file gets its name when it
+// is whole.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,10 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "transfer/store.h"
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "transfer/store.h"
 
 #define MARKER "{\"imageLayoutVersion\": \"1.0.0\"}\n"
 
@@ -35,7 +36,8 @@ static mlx_status_t compare(const char *name, const char *hex, const char *diges
 static mlx_status_t explain(mlx_status_t status, const char *folder) {
   const mlx_code_t code = mlx_status_code(status);
   if (code != MLX_INVALID_INPUT && code != MLX_NOT_FOUND) return status;
-  return mlx_status_hint(status, "'%s' is damaged or not whole: push the model to it again, or copy the folder again", folder);
+  return mlx_status_hint(
+      status, "'%s' is damaged or not whole: push the model to it again, or copy the folder again", folder);
 }
 
 static mlx_status_t write_text(const char *folder, const char *name, const char *text, size_t length) {
@@ -56,7 +58,8 @@ static mlx_status_t refuse_foreign_folder(const char *folder, const char *marker
   mlx_file_name_t last = {""};
   MLX_TRY(mlx_list_dir(folder, take_name, &last));
   if (!last.text[0] || mlx_is_file(marker)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' holds '%s' and is no OCI layout", folder, last.text), "name a folder that is empty, or not there yet");
+  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' holds '%s' and is no OCI layout", folder, last.text),
+                         "name a folder that is empty, or not there yet");
 }
 
 // Two that make the same folder at once write the same bytes into the same file.
@@ -83,10 +86,14 @@ static mlx_status_t sweep_name(void *user, const char *name) {
   return status;
 }
 
-// While nobody else writes, whatever has a temporary name is a dead process's. What cannot be removed is no reason to fail.
-static void sweep(const char *folder) { mlx_status_free(mlx_list_dir(folder, sweep_name, (void *)(uintptr_t)folder)); }
+// While nobody else writes, whatever has a temporary name is a dead process's. What cannot be removed is no
+// reason to fail.
+static void sweep(const char *folder) {
+  mlx_status_free(mlx_list_dir(folder, sweep_name, (void *)(uintptr_t)folder));
+}
 
-// Makes the folder a layout and takes its lock (LOCK_SH, LOCK_EX); where the file system has no locks, *|out_lock| is -1.
+// Makes the folder a layout and takes its lock (LOCK_SH, LOCK_EX); where the file system has no locks,
+// *|out_lock| is -1.
 static mlx_status_t enter(const char *folder, int operation, int *out_lock) {
   char *marker = NULL, *blobs = NULL;
   *out_lock = -1;
@@ -109,7 +116,7 @@ static mlx_status_t enter(const char *folder, int operation, int *out_lock) {
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Documents
 
 static mlx_status_t read_index(const char *folder, mlx_oci_document_t *out_index) {
@@ -154,7 +161,8 @@ mlx_status_t mlx_layout_get_document(const char *folder, const char *reference, 
     if (found) status = read_blob(folder, index.items[i].digest, out_json);
   }
   mlx_oci_document_free(&index);
-  return found || status ? status : mlx_error(MLX_NOT_FOUND, "'%s' has nothing tagged '%s'", folder, reference);
+  return found || status ? status
+                         : mlx_error(MLX_NOT_FOUND, "'%s' has nothing tagged '%s'", folder, reference);
 }
 
 // Adds an item to the index, or makes one with it, while nobody else does.
@@ -164,7 +172,8 @@ static mlx_status_t add_to_index(const char *folder, const char *tag, const mlx_
   mlx_text_t json = {0}, none = {0};
   MLX_TRY(mlx_join_path(folder, "index.json", &path));
   mlx_oci_index_write(NULL, 0, &none);
-  mlx_status_t status = mlx_is_file(path) ? mlx_read_file(path, MLX_OCI_MAX_DOCUMENT, &old, &length) : mlx_text_take(&none, &old, &length);
+  mlx_status_t status = mlx_is_file(path) ? mlx_read_file(path, MLX_OCI_MAX_DOCUMENT, &old, &length)
+                                          : mlx_text_take(&none, &old, &length);
   if (!status) status = mlx_oci_index_add(path, old, length, described, tag, &json);
   if (!status) status = write_text(folder, "index.json", json.data, json.length);
   mlx_text_clear(&json);
@@ -174,7 +183,8 @@ static mlx_status_t add_to_index(const char *folder, const char *tag, const mlx_
   return status;
 }
 
-mlx_status_t mlx_layout_put_document(const char *folder, const char *tag, const mlx_oci_descriptor_t *described, const char *json, size_t length) {
+mlx_status_t mlx_layout_put_document(const char *folder, const char *tag,
+                                     const mlx_oci_descriptor_t *described, const char *json, size_t length) {
   mlx_blob_t blob = {.described = *described, .bytes = json};
   blob.described.size = length;
   MLX_TRY(mlx_layout_put_blob(folder, &blob));
@@ -185,11 +195,13 @@ mlx_status_t mlx_layout_put_document(const char *folder, const char *tag, const 
   return status;
 }
 
-static mlx_status_t refers(const char *folder, const mlx_oci_descriptor_t *item, const char *digest, bool *out_does) {
+static mlx_status_t refers(const char *folder, const mlx_oci_descriptor_t *item, const char *digest,
+                           bool *out_does) {
   mlx_text_t json = {0};
   mlx_oci_document_t document = {0};
   mlx_status_t status = read_blob(folder, item->digest, &json);
-  if (!status) status = mlx_oci_document_read(item->digest, json.data ? json.data : "", json.length, &document);
+  if (!status)
+    status = mlx_oci_document_read(item->digest, json.data ? json.data : "", json.length, &document);
   *out_does = !status && !strcmp(document.subject.digest, digest);
   mlx_oci_document_free(&document);
   mlx_text_clear(&json);
@@ -197,11 +209,14 @@ static mlx_status_t refers(const char *folder, const mlx_oci_descriptor_t *item,
 }
 
 // Adds those of |from| that refer to |digest| and are not listed yet.
-static mlx_status_t add_referrers(const char *folder, const mlx_oci_document_t *from, const char *digest, const char *artifact_type, mlx_oci_document_t *index) {
+static mlx_status_t add_referrers(const char *folder, const mlx_oci_document_t *from, const char *digest,
+                                  const char *artifact_type, mlx_oci_document_t *index) {
   for (size_t i = 0; i < from->count; ++i) {
     const mlx_oci_descriptor_t *item = &from->items[i];
     bool does, there = false;
-    if (strcmp(item->media_type, MLX_OCI_MANIFEST) || (item->artifact_type[0] && strcmp(item->artifact_type, artifact_type))) continue;
+    if (strcmp(item->media_type, MLX_OCI_MANIFEST) ||
+        (item->artifact_type[0] && strcmp(item->artifact_type, artifact_type)))
+      continue;
     for (size_t j = 0; j < index->count; ++j) there = there || !strcmp(index->items[j].digest, item->digest);
     if (there) continue;
     MLX_TRY(refers(folder, item, digest, &does));
@@ -213,7 +228,8 @@ static mlx_status_t add_referrers(const char *folder, const mlx_oci_document_t *
 }
 
 // What others copied from a registry without the referrers API has the list under a tag, as there.
-static mlx_status_t read_tagged_list(const char *folder, const mlx_oci_document_t *index, const char *digest, mlx_oci_document_t *out_list) {
+static mlx_status_t read_tagged_list(const char *folder, const mlx_oci_document_t *index, const char *digest,
+                                     mlx_oci_document_t *out_list) {
   *out_list = (mlx_oci_document_t){0};
   for (size_t i = 0; i < index->count; ++i) {
     const char *tag = index->items[i].tag;
@@ -227,7 +243,8 @@ static mlx_status_t read_tagged_list(const char *folder, const mlx_oci_document_
   return NULL;
 }
 
-mlx_status_t mlx_layout_referrers(const char *folder, const char *digest, const char *artifact_type, mlx_oci_document_t *out_index) {
+mlx_status_t mlx_layout_referrers(const char *folder, const char *digest, const char *artifact_type,
+                                  mlx_oci_document_t *out_index) {
   mlx_oci_document_t index, list;
   MLX_TRY(read_index(folder, &index));
   mlx_status_t status = read_tagged_list(folder, &index, digest, &list);
@@ -250,7 +267,7 @@ mlx_status_t mlx_layout_tags(const char *folder, mlx_text_t *out_tags, size_t *o
   return mlx_text_finish(out_tags);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Blobs
 
 static mlx_status_t holds_blob(const char *path, const mlx_oci_descriptor_t *described, bool *out_does) {
@@ -268,7 +285,8 @@ static mlx_status_t write_checked(const mlx_blob_t *blob, const char *to) {
   char *temporary, hex[MLX_DIGEST_HEX] = "";
   if (blob->path) MLX_TRY(need_file(blob->path));
   MLX_TRY(mlx_temporary_path(to, &temporary));
-  mlx_status_t status = blob->path ? mlx_copy_file(blob->path, temporary) : mlx_write_file(temporary, blob->bytes, (size_t)blob->described.size);
+  mlx_status_t status = blob->path ? mlx_copy_file(blob->path, temporary)
+                                   : mlx_write_file(temporary, blob->bytes, (size_t)blob->described.size);
   if (!status) status = mlx_digest_file(temporary, hex);
   if (!status) status = compare(blob->path ? blob->path : "what is pushed", hex, blob->described.digest);
   if (!status) status = mlx_rename(temporary, to);
@@ -296,7 +314,8 @@ mlx_status_t mlx_layout_put_blob(const char *folder, const mlx_blob_t *blob) {
   return status;
 }
 
-mlx_status_t mlx_layout_get_blob(const char *folder, const mlx_oci_descriptor_t *described, const char *path) {
+mlx_status_t mlx_layout_get_blob(const char *folder, const mlx_oci_descriptor_t *described,
+                                 const char *path) {
   char *from;
   bool is_there;
   MLX_TRY(holds_blob(path, described, &is_there));

@@ -7,14 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "artifact/tar.h"
+#include "base/file.h"
+#include "base/memory.h"
 #include "transfer/download.h"
 #include "transfer/hub.h"
 #include "transfer/oci_place.h"
 #include "transfer/output.h"
 #include "transfer/pull.h"
-#include "artifact/tar.h"
-#include "base/file.h"
-#include "base/memory.h"
 
 #define PARALLEL 4
 #define MAX_LAYERS 4096
@@ -28,11 +28,20 @@ static bool ends_with(const char *text, const char *end) {
 }
 
 mlx_layer_kind_t mlx_modelpack_layer_kind(const char *media_type) {
-  static const struct { const char *format; mlx_layer_kind_t kind; } formats[] = {
-      {"raw", MLX_LAYER_FILE},     {"gguf", MLX_LAYER_FILE},           {"safetensors", MLX_LAYER_FILE},
-      {"tar", MLX_LAYER_TAR},      {"tar+gzip", MLX_LAYER_COMPRESSED}, {"tar+zstd", MLX_LAYER_COMPRESSED}};
-  static const struct { const char *content; bool wanted, needed; } contents[] = {
-      {"weight.v1.", true, true}, {"weight.config.v1.", true, true}, {"doc.v1.", true, false}, {"code.v1.", false, false}, {"dataset.v1.", false, false}};
+  static const struct {
+    const char *format;
+    mlx_layer_kind_t kind;
+  } formats[] = {
+      {"raw", MLX_LAYER_FILE}, {"gguf", MLX_LAYER_FILE},           {"safetensors", MLX_LAYER_FILE},
+      {"tar", MLX_LAYER_TAR},  {"tar+gzip", MLX_LAYER_COMPRESSED}, {"tar+zstd", MLX_LAYER_COMPRESSED}};
+  static const struct {
+    const char *content;
+    bool wanted, needed;
+  } contents[] = {{"weight.v1.", true, true},
+                  {"weight.config.v1.", true, true},
+                  {"doc.v1.", true, false},
+                  {"code.v1.", false, false},
+                  {"dataset.v1.", false, false}};
   if (strncmp(media_type, PREFIX, strlen(PREFIX))) return MLX_LAYER_UNKNOWN;
   const char *rest = media_type + strlen(PREFIX);
   for (size_t i = 0; i < sizeof contents / sizeof *contents; ++i) {
@@ -40,7 +49,8 @@ mlx_layer_kind_t mlx_modelpack_layer_kind(const char *media_type) {
     if (strncmp(rest, contents[i].content, length)) continue;
     for (size_t j = 0; j < sizeof formats / sizeof *formats; ++j) {
       if (strcmp(rest + length, formats[j].format)) continue;
-      if (!contents[i].wanted || (formats[j].kind == MLX_LAYER_COMPRESSED && !contents[i].needed)) return MLX_LAYER_NOT_WANTED;
+      if (!contents[i].wanted || (formats[j].kind == MLX_LAYER_COMPRESSED && !contents[i].needed))
+        return MLX_LAYER_NOT_WANTED;
       return formats[j].kind;
     }
   }
@@ -54,16 +64,21 @@ bool mlx_modelpack_is_compiled(const mlx_oci_document_t *model) {
   return false;
 }
 
-static bool is_pickle(const char *name) { return ends_with(name, ".bin") || ends_with(name, ".pt") || ends_with(name, ".pth") || ends_with(name, ".ckpt"); }
+static bool is_pickle(const char *name) {
+  return ends_with(name, ".bin") || ends_with(name, ".pt") || ends_with(name, ".pth") ||
+         ends_with(name, ".ckpt");
+}
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Files and what to open
 
 static mlx_status_t add_file(mlx_hub_listing_t *files, const char *name) {
   for (size_t i = 0; i < files->count; ++i) {
-    if (!strcmp(files->files[i].name, name)) return mlx_error(MLX_INVALID_INPUT, "the model has '%s' twice", name);
+    if (!strcmp(files->files[i].name, name))
+      return mlx_error(MLX_INVALID_INPUT, "the model has '%s' twice", name);
   }
-  if (files->count == MAX_FILES) return mlx_error(MLX_INVALID_INPUT, "the model has more than %d files", MAX_FILES);
+  if (files->count == MAX_FILES)
+    return mlx_error(MLX_INVALID_INPUT, "the model has more than %d files", MAX_FILES);
   MLX_TRY(mlx_resize(files->count + 1, sizeof *files->files, &files->files));
   files->files[files->count] = (mlx_hub_file_t){0};
   MLX_TRY(mlx_copy_text(name, strlen(name), &files->files[files->count].name));
@@ -96,12 +111,14 @@ mlx_status_t mlx_modelpack_main(const char *folder, const mlx_report_t *report, 
   mlx_status_t status = mlx_list_dir(folder, visit, &walk);
   if (!status) status = mlx_hub_select(&files, "", &main_file, &by_default);
   if (!status && by_default) mlx_report_note(report, "of several quantisations: %s", main_file);
-  if (!status) status = main_file ? mlx_join_path(folder, main_file, out_path) : mlx_copy_text(folder, strlen(folder), out_path);
+  if (!status)
+    status = main_file ? mlx_join_path(folder, main_file, out_path)
+                       : mlx_copy_text(folder, strlen(folder), out_path);
   mlx_hub_listing_free(&files);
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Archives
 
 static mlx_status_t make_folder_of(const char *path) {
@@ -160,7 +177,7 @@ mlx_status_t mlx_modelpack_unpack(const char *path, const char *folder, mlx_hub_
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Planning
 
 typedef struct layer {
@@ -174,8 +191,8 @@ typedef struct pull {
   mlx_store_t *store;
   const mlx_oci_ref_t *ref;
   const char *digest;
-  char *folder;    // where the model will be
-  char *staging;   // files/ of it is what will be renamed to that, layers/ has archives
+  char *folder;   // where the model will be
+  char *staging;  // files/ of it is what will be renamed to that, layers/ has archives
   layer_t *layers;
   size_t count;
   size_t tars;
@@ -192,9 +209,11 @@ static void free_pull(pull_t *pull) {
 }
 
 static mlx_status_t compressed(const mlx_oci_descriptor_t *layer) {
-  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "the layer '%s' is compressed (%s), which mlxcel does not unpack", layer->path[0] ? layer->path : layer->digest,
-                                   layer->media_type),
-                         "unpack it with other tools (oras pull, then tar) and open the folder; or pack the model with raw or tar layers, as ModelPack advises");
+  return mlx_status_hint(
+      mlx_error(MLX_UNSUPPORTED, "the layer '%s' is compressed (%s), which mlxcel does not unpack",
+                layer->path[0] ? layer->path : layer->digest, layer->media_type),
+      "unpack it with other tools (oras pull, then tar) and open the folder; or pack the model with raw or "
+      "tar layers, as ModelPack advises");
 }
 
 // The name of a file whose layer has none, where its media type tells what it is.
@@ -207,33 +226,44 @@ static mlx_status_t add_layer(pull_t *pull, const mlx_oci_descriptor_t *describe
   const mlx_layer_kind_t kind = mlx_modelpack_layer_kind(described->media_type);
   const char *name = described->path[0] ? described->path : usual_name(described);
   if (kind == MLX_LAYER_NOT_WANTED) return NULL;
-  if (kind == MLX_LAYER_FILE && is_pickle(name)) return add_file(&pull->files, name);  // named, where it is all there is, but not fetched
+  if (kind == MLX_LAYER_FILE && is_pickle(name))
+    return add_file(&pull->files, name);  // named, where it is all there is, but not fetched
   if (kind == MLX_LAYER_COMPRESSED) return compressed(described);
-  if (kind == MLX_LAYER_UNKNOWN) return mlx_error(MLX_UNSUPPORTED, "the layer %s is of the kind '%s', which ModelPack does not have", described->digest, described->media_type);
+  if (kind == MLX_LAYER_UNKNOWN)
+    return mlx_error(MLX_UNSUPPORTED, "the layer %s is of the kind '%s', which ModelPack does not have",
+                     described->digest, described->media_type);
   layer_t *layer = &pull->layers[pull->count];
   *layer = (layer_t){.described = described, .tar = kind == MLX_LAYER_TAR};
   uint64_t space = described->size;
   if (layer->tar) {
     ++pull->tars;
-    if (__builtin_mul_overflow(space, 2, &space)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");  // it is unpacked beside itself
-    MLX_TRY(mlx_format(&layer->path, "%s/layers/%s.tar", pull->staging, described->digest + strlen("sha256:")));
+    if (__builtin_mul_overflow(space, 2, &space))
+      return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");  // it is unpacked beside itself
+    MLX_TRY(
+        mlx_format(&layer->path, "%s/layers/%s.tar", pull->staging, described->digest + strlen("sha256:")));
   } else {
     if (!mlx_is_safe_path(name)) {
-      return mlx_error(MLX_INVALID_INPUT, name[0] ? "the layer %s is called '%s', which would leave the model's folder, or which no file can be called"
-                                                  : "the layer %s%s has no name: neither org.cncf.model.filepath nor a title", described->digest, name);
+      return mlx_error(MLX_INVALID_INPUT,
+                       name[0] ? "the layer %s is called '%s', which would leave the model's folder, or "
+                                 "which no file can be called"
+                               : "the layer %s%s has no name: neither org.cncf.model.filepath nor a title",
+                       described->digest, name);
     }
     MLX_TRY(add_file(&pull->files, name));
     MLX_TRY(mlx_format(&layer->path, "%s/files/%s", pull->staging, name));
   }
   ++pull->count;
   space -= mlx_download_present(layer->path, described->size);
-  if (__builtin_add_overflow(pull->bytes, space, &pull->bytes)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
+  if (__builtin_add_overflow(pull->bytes, space, &pull->bytes))
+    return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
   return NULL;
 }
 
-// Which layers come. Where no archive may hold more files, what they are must make a model: better said now than after gigabytes.
+// Which layers come. Where no archive may hold more files, what they are must make a model: better said now
+// than after gigabytes.
 static mlx_status_t plan(pull_t *pull, const mlx_oci_document_t *model) {
-  if (model->count > MAX_LAYERS) return mlx_error(MLX_INVALID_INPUT, "there are more than %d layers", MAX_LAYERS);
+  if (model->count > MAX_LAYERS)
+    return mlx_error(MLX_INVALID_INPUT, "there are more than %d layers", MAX_LAYERS);
   MLX_TRY(mlx_alloc(model->count, sizeof *pull->layers, &pull->layers));
   for (size_t i = 0; i < model->count; ++i) MLX_TRY(add_layer(pull, &model->items[i]));
   const char *main_file;
@@ -241,7 +271,7 @@ static mlx_status_t plan(pull_t *pull, const mlx_oci_document_t *model) {
   return pull->tars ? NULL : mlx_hub_select(&pull->files, "", &main_file, &by_default);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Fetching
 
 static mlx_status_t get_job(void *user, size_t index, mlx_http_t *http, mlx_tally_t *tally) {
@@ -258,9 +288,16 @@ static mlx_status_t get_layers(pull_t *pull) {
   MLX_TRY(mlx_output_stage(pull->staging));
   MLX_TRY(mlx_download_check_space(pull->staging, pull->bytes));
   snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(pull->ref->name).text);
-  const mlx_transfer_t transfer = {.title = title, .count = pull->count, .parallel = PARALLEL, .bytes = bytes, .job = get_job, .user = pull,
-                                   .http = &pull->options->store.http, .report = pull->options->report};
-  return mlx_status_hint(mlx_transfer_run(&transfer), "what came so far is kept: run the command again to go on");
+  const mlx_transfer_t transfer = {.title = title,
+                                   .count = pull->count,
+                                   .parallel = PARALLEL,
+                                   .bytes = bytes,
+                                   .job = get_job,
+                                   .user = pull,
+                                   .http = &pull->options->store.http,
+                                   .report = pull->options->report};
+  return mlx_status_hint(mlx_transfer_run(&transfer),
+                         "what came so far is kept: run the command again to go on");
 }
 
 static mlx_status_t unpack_layers(pull_t *pull, const char *files) {
@@ -268,7 +305,8 @@ static mlx_status_t unpack_layers(pull_t *pull, const char *files) {
   for (size_t i = 0; i < pull->count && !status; ++i) {
     const layer_t *layer = &pull->layers[i];
     if (!layer->tar) continue;
-    mlx_report_progress(pull->options->report, "unpacking %s", layer->described->path[0] ? layer->described->path : layer->described->digest);
+    mlx_report_progress(pull->options->report, "unpacking %s",
+                        layer->described->path[0] ? layer->described->path : layer->described->digest);
     status = mlx_modelpack_unpack(layer->path, files, &pull->files);
   }
   mlx_report_done(pull->options->report);
@@ -283,7 +321,8 @@ static mlx_status_t fetch(pull_t *pull, const mlx_oci_document_t *model) {
   mlx_status_t status = unpack_layers(pull, files);
   if (!status) status = mlx_modelpack_main(files, NULL, &main_path);
   const mlx_code_t code = mlx_status_code(status);
-  if (code == MLX_INVALID_INPUT || code == MLX_UNSUPPORTED) status = mlx_status_join(status, mlx_remove_tree(pull->staging));  // to come again would not help
+  if (code == MLX_INVALID_INPUT || code == MLX_UNSUPPORTED)
+    status = mlx_status_join(status, mlx_remove_tree(pull->staging));  // to come again would not help
   if (!status) status = make_folder_of(pull->folder);
   if (!status) status = mlx_rename(files, pull->folder);
   if (!status) status = mlx_remove_tree(pull->staging);
@@ -292,7 +331,7 @@ static mlx_status_t fetch(pull_t *pull, const mlx_oci_document_t *model) {
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Places
 
 static mlx_status_t pull_to_cache(pull_t *pull, const mlx_oci_document_t *model, char **out_path) {
@@ -307,7 +346,8 @@ static mlx_status_t pull_to_cache(pull_t *pull, const mlx_oci_document_t *model,
   return status;
 }
 
-static mlx_status_t pull_to_output(pull_t *pull, const mlx_oci_document_t *model, const char *output, char **out_path) {
+static mlx_status_t pull_to_output(pull_t *pull, const mlx_oci_document_t *model, const char *output,
+                                   char **out_path) {
   mlx_lock_t lock;
   MLX_TRY(mlx_pull_place_bundle("", output, &pull->folder));
   MLX_TRY(mlx_format(&pull->staging, "%s.%.16s.part", pull->folder, pull->digest + strlen("sha256:")));
@@ -317,12 +357,14 @@ static mlx_status_t pull_to_output(pull_t *pull, const mlx_oci_document_t *model
   return status ? status : mlx_modelpack_main(pull->folder, pull->options->report, out_path);
 }
 
-mlx_status_t mlx_modelpack_pull(mlx_store_t *store, const mlx_oci_ref_t *ref, const mlx_oci_document_t *model, const char *digest,
-                                const mlx_push_options_t *options, char **out_path) {
+mlx_status_t mlx_modelpack_pull(mlx_store_t *store, const mlx_oci_ref_t *ref, const mlx_oci_document_t *model,
+                                const char *digest, const mlx_push_options_t *options, char **out_path) {
   pull_t pull = {.options = options, .store = store, .ref = ref, .digest = digest};
   *out_path = NULL;
-  if (options->target) return mlx_error(MLX_USAGE, "the model holds no compiled code: --target has nothing to choose from");
-  mlx_status_t status = options->output ? pull_to_output(&pull, model, options->output, out_path) : pull_to_cache(&pull, model, out_path);
+  if (options->target)
+    return mlx_error(MLX_USAGE, "the model holds no compiled code: --target has nothing to choose from");
+  mlx_status_t status = options->output ? pull_to_output(&pull, model, options->output, out_path)
+                                        : pull_to_cache(&pull, model, out_path);
   free_pull(&pull);
   return status;
 }

@@ -20,10 +20,12 @@
 #define TAG "mlxcel.tag"
 #define SERIAL "mlxcel.serial"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // References
 
-bool mlx_is_oci_ref(const char *text) { return !strncmp(text, SCHEME, strlen(SCHEME)) || !strncmp(text, LAYOUT, strlen(LAYOUT)); }
+bool mlx_is_oci_ref(const char *text) {
+  return !strncmp(text, SCHEME, strlen(SCHEME)) || !strncmp(text, LAYOUT, strlen(LAYOUT));
+}
 
 bool mlx_oci_is_digest(const char *text) {
   return !strncmp(text, "sha256:", 7) && strlen(text) == 71 && strspn(text + 7, "0123456789abcdef") == 64;
@@ -40,7 +42,8 @@ static bool is_tag(const char *text) {
 static bool is_repository(const char *text) {
   for (const char *part = text;; ++part) {
     const size_t length = strspn(part, "abcdefghijklmnopqrstuvwxyz0123456789._-");
-    if (!length || !isalnum((unsigned char)part[0]) || !isalnum((unsigned char)part[length - 1])) return false;
+    if (!length || !isalnum((unsigned char)part[0]) || !isalnum((unsigned char)part[length - 1]))
+      return false;
     part += length;
     if (!*part) return true;
     if (*part != '/') return false;
@@ -48,7 +51,8 @@ static bool is_repository(const char *text) {
 }
 
 static bool is_host(const char *text) {
-  return *text && strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:[]") == strlen(text);
+  return *text &&
+         strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:[]") == strlen(text);
 }
 
 static bool cut(const char *start, size_t length, char *out, size_t size) {
@@ -66,14 +70,18 @@ static bool split_remote(const char *text, mlx_oci_ref_t *ref) {
   const char *reference = *end ? end + 1 : "latest";
   if (!cut(name, (size_t)(end - name), ref->name, sizeof ref->name)) return false;
   if (!cut(reference, strlen(reference), ref->reference, sizeof ref->reference)) return false;
-  return is_host(ref->host) && is_repository(ref->name) && (at ? mlx_oci_is_digest(ref->reference) : is_tag(ref->reference));
+  return is_host(ref->host) && is_repository(ref->name) &&
+         (at ? mlx_oci_is_digest(ref->reference) : is_tag(ref->reference));
 }
 
-// A folder may hold colons: the last one that a tag follows, and no slash, is the tag's. So with an @ and a digest.
+// A folder may hold colons: the last one that a tag follows, and no slash, is the tag's. So with an @ and a
+// digest.
 static bool split_layout(const char *text, mlx_oci_ref_t *ref) {
   const char *at = strrchr(text, '@'), *colon = strrchr(text, ':'), *end = NULL;
-  if (at && mlx_oci_is_digest(at + 1)) end = at;
-  else if (colon && is_tag(colon + 1)) end = colon;
+  if (at && mlx_oci_is_digest(at + 1))
+    end = at;
+  else if (colon && is_tag(colon + 1))
+    end = colon;
   ref->layout = true;
   snprintf(ref->reference, sizeof ref->reference, "%s", end ? end + 1 : "latest");
   const size_t length = end ? (size_t)(end - text) : strlen(text);
@@ -93,10 +101,11 @@ void mlx_oci_digest(const void *bytes, size_t length, char out_digest[MLX_OCI_DI
   mlx_digest_bytes(bytes, length, out_digest + 7);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reading
 
-static mlx_status_t read_text(const mlx_json_t *json, yyjson_val *object, const char *key, char *out, size_t size) {
+static mlx_status_t read_text(const mlx_json_t *json, yyjson_val *object, const char *key, char *out,
+                              size_t size) {
   const char *value;
   MLX_TRY(mlx_json_string_or(json, object, key, "", &value));
   if (strlen(value) >= size) return mlx_json_error(json, key, "is too long");
@@ -115,7 +124,8 @@ static mlx_status_t read_notes(const mlx_json_t *json, yyjson_val *object, mlx_o
   return NULL;
 }
 
-static mlx_status_t read_descriptor(const mlx_json_t *json, yyjson_val *value, const char *key, mlx_oci_descriptor_t *out) {
+static mlx_status_t read_descriptor(const mlx_json_t *json, yyjson_val *value, const char *key,
+                                    mlx_oci_descriptor_t *out) {
   const char *digest;
   int64_t size;
   if (!yyjson_is_obj(value)) return mlx_json_error(json, key, "is not a descriptor");
@@ -129,7 +139,8 @@ static mlx_status_t read_descriptor(const mlx_json_t *json, yyjson_val *value, c
   yyjson_val *notes = mlx_json_find(value, "annotations");
   if (!notes) return NULL;
   if (!yyjson_is_obj(notes)) return mlx_json_error(json, "annotations", "must be an object");
-  MLX_TRY(read_text(json, notes, mlx_json_find(notes, FILEPATH) ? FILEPATH : TITLE, out->path, sizeof out->path));
+  MLX_TRY(
+      read_text(json, notes, mlx_json_find(notes, FILEPATH) ? FILEPATH : TITLE, out->path, sizeof out->path));
   MLX_TRY(read_notes(json, notes, &out->notes));
   return read_text(json, notes, REF_NAME, out->tag, sizeof out->tag);
 }
@@ -138,9 +149,11 @@ static mlx_status_t read_items(const mlx_json_t *json, const char *key, mlx_oci_
   yyjson_val *list, *item;
   size_t index, count;
   MLX_TRY(mlx_json_need(json, json->root, key, &list));
-  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MAX_ITEMS) return mlx_json_error(json, key, "must be a list of descriptors");
+  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MAX_ITEMS)
+    return mlx_json_error(json, key, "must be a list of descriptors");
   MLX_TRY(mlx_alloc(yyjson_arr_size(list), sizeof *out->items, &out->items));
-  yyjson_arr_foreach(list, index, count, item) MLX_TRY(read_descriptor(json, item, key, &out->items[out->count++]));
+  yyjson_arr_foreach(list, index, count, item)
+      MLX_TRY(read_descriptor(json, item, key, &out->items[out->count++]));
   return NULL;
 }
 
@@ -149,7 +162,8 @@ static mlx_status_t read_document(const mlx_json_t *json, mlx_oci_document_t *ou
   MLX_TRY(mlx_json_int(json, json->root, "schemaVersion", 2, 2, &version));
   MLX_TRY(read_text(json, json->root, "mediaType", out->media_type, sizeof out->media_type));
   MLX_TRY(read_text(json, json->root, "artifactType", out->artifact_type, sizeof out->artifact_type));
-  yyjson_val *notes = mlx_json_find(json->root, "annotations"), *subject = mlx_json_find(json->root, "subject");
+  yyjson_val *notes = mlx_json_find(json->root, "annotations"),
+             *subject = mlx_json_find(json->root, "subject");
   if (notes) MLX_TRY(read_notes(json, notes, &out->notes));
   if (subject) MLX_TRY(read_descriptor(json, subject, "subject", &out->subject));
   if (mlx_json_find(json->root, "manifests")) return read_items(json, "manifests", out);
@@ -159,7 +173,8 @@ static mlx_status_t read_document(const mlx_json_t *json, mlx_oci_document_t *ou
   return read_items(json, "layers", out);
 }
 
-mlx_status_t mlx_oci_document_read(const char *name, const char *text, size_t length, mlx_oci_document_t *out_document) {
+mlx_status_t mlx_oci_document_read(const char *name, const char *text, size_t length,
+                                   mlx_oci_document_t *out_document) {
   *out_document = (mlx_oci_document_t){0};
   mlx_json_t json;
   MLX_TRY(mlx_json_parse(name, text, length, &json));
@@ -173,17 +188,20 @@ static mlx_status_t read_tags(const mlx_json_t *json, mlx_text_t *out_tags, size
   yyjson_val *list = mlx_json_find(json->root, "tags"), *item;
   size_t index, count;
   if (!list || yyjson_is_null(list)) return NULL;  // of a name without any
-  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MAX_ITEMS) return mlx_json_error(json, "tags", "must be a list");
+  if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MAX_ITEMS)
+    return mlx_json_error(json, "tags", "must be a list");
   yyjson_arr_foreach(list, index, count, item) {
     const char *tag = yyjson_get_str(item);
-    if (!tag || strlen(tag) != yyjson_get_len(item) || !is_tag(tag)) return mlx_json_error(json, "tags", "holds what cannot be a tag");
+    if (!tag || strlen(tag) != yyjson_get_len(item) || !is_tag(tag))
+      return mlx_json_error(json, "tags", "holds what cannot be a tag");
     mlx_text_append(out_tags, tag, strlen(tag) + 1);
     ++*out_count;
   }
   return mlx_text_finish(out_tags);
 }
 
-mlx_status_t mlx_oci_tags_read(const char *name, const char *text, size_t length, mlx_text_t *out_tags, size_t *out_count) {
+mlx_status_t mlx_oci_tags_read(const char *name, const char *text, size_t length, mlx_text_t *out_tags,
+                               size_t *out_count) {
   mlx_json_t json;
   MLX_TRY(mlx_json_parse(name, text, length, &json));
   mlx_status_t status = read_tags(&json, out_tags, out_count);
@@ -196,7 +214,7 @@ void mlx_oci_document_free(mlx_oci_document_t *document) {
   *document = (mlx_oci_document_t){0};
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Writing: the same bytes for the same content, since their digest is their name
 
 static void put_pair(mlx_text_t *out, const char *comma, const char *key, const char *value) {
@@ -208,7 +226,8 @@ static void put_pair(mlx_text_t *out, const char *comma, const char *key, const 
 static const char *put_notes(mlx_text_t *out, const char *comma, const mlx_oci_notes_t *notes) {
   char serial[24];
   snprintf(serial, sizeof serial, "%llu", (unsigned long long)notes->serial);
-  const char *const pairs[][2] = {{TARGET, notes->target}, {CPU, notes->cpu}, {TAG, notes->tag}, {SERIAL, notes->serial ? serial : ""}};
+  const char *const pairs[][2] = {
+      {TARGET, notes->target}, {CPU, notes->cpu}, {TAG, notes->tag}, {SERIAL, notes->serial ? serial : ""}};
   for (size_t i = 0; i < sizeof pairs / sizeof *pairs; ++i) {
     if (pairs[i][1][0]) put_pair(out, comma, pairs[i][0], pairs[i][1]), comma = ", ";
   }
@@ -267,13 +286,16 @@ void mlx_oci_index_write(const mlx_oci_descriptor_t *items, size_t count, mlx_te
 static void put_value(mlx_text_t *out, yyjson_val *value) {
   size_t length;
   char *text = yyjson_val_write(value, 0, &length);
-  if (text) mlx_text_append(out, text, length);
-  else out->failed = true;
+  if (text)
+    mlx_text_append(out, text, length);
+  else
+    out->failed = true;
   free(text);
 }
 
 // Adds to the list what is not replaced of it, then the new one where that is not there yet.
-static void put_list_with(mlx_text_t *out, yyjson_val *list, const mlx_oci_document_t *index, const mlx_oci_descriptor_t *described, const char *tag) {
+static void put_list_with(mlx_text_t *out, yyjson_val *list, const mlx_oci_document_t *index,
+                          const mlx_oci_descriptor_t *described, const char *tag) {
   yyjson_val *item;
   size_t i, count;
   bool there = false;
@@ -294,7 +316,8 @@ static void put_list_with(mlx_text_t *out, yyjson_val *list, const mlx_oci_docum
   mlx_text_puts(out, "\n  ]");
 }
 
-static mlx_status_t put_index_with(const mlx_json_t *json, const mlx_oci_document_t *index, const mlx_oci_descriptor_t *described, const char *tag, mlx_text_t *out) {
+static mlx_status_t put_index_with(const mlx_json_t *json, const mlx_oci_document_t *index,
+                                   const mlx_oci_descriptor_t *described, const char *tag, mlx_text_t *out) {
   yyjson_val *list, *key, *value;
   size_t i, count;
   MLX_TRY(mlx_json_need(json, json->root, "manifests", &list));
@@ -314,7 +337,8 @@ static mlx_status_t put_index_with(const mlx_json_t *json, const mlx_oci_documen
   return mlx_text_finish(out);
 }
 
-mlx_status_t mlx_oci_index_add(const char *name, const char *text, size_t length, const mlx_oci_descriptor_t *described, const char *tag, mlx_text_t *out) {
+mlx_status_t mlx_oci_index_add(const char *name, const char *text, size_t length,
+                               const mlx_oci_descriptor_t *described, const char *tag, mlx_text_t *out) {
   mlx_oci_document_t index;
   mlx_json_t json;
   MLX_TRY(mlx_oci_document_read(name, text, length, &index));
@@ -327,10 +351,11 @@ mlx_status_t mlx_oci_index_add(const char *name, const char *text, size_t length
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Pages
 
-// True when one of the parameters |text| starts with, "; a=b; rel="next"", says that the link is to the next page.
+// True when one of the parameters |text| starts with, "; a=b; rel="next"", says that the link is to the next
+// page.
 static bool is_next(const char *text, size_t length) {
   for (const char *end = text + length; text < end;) {
     const char *stop = memchr(text + 1, ';', (size_t)(end - text - 1));
@@ -338,7 +363,9 @@ static bool is_next(const char *text, size_t length) {
     while (text < stop && strchr("; \t", *text)) ++text;
     size_t rest = (size_t)(stop - text);
     while (rest && strchr(" \t", text[rest - 1])) --rest;
-    if ((rest == 10 && !strncasecmp(text, "rel=\"next\"", 10)) || (rest == 8 && !strncasecmp(text, "rel=next", 8))) return true;
+    if ((rest == 10 && !strncasecmp(text, "rel=\"next\"", 10)) ||
+        (rest == 8 && !strncasecmp(text, "rel=next", 8)))
+      return true;
     text = stop;
   }
   return false;
@@ -350,13 +377,14 @@ bool mlx_oci_next_link(const char *header, char *out_link, size_t size) {
     const char *close = strchr(open, '>');
     if (!close) return false;
     const size_t parameters = strcspn(close + 1, ",<");
-    if (is_next(close + 1, parameters)) return close > open + 1 && cut(open + 1, (size_t)(close - open - 1), out_link, size);
+    if (is_next(close + 1, parameters))
+      return close > open + 1 && cut(open + 1, (size_t)(close - open - 1), out_link, size);
     open = close + 1 + parameters;
   }
   return false;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Who may
 
 // The value of |key| in a list of key="value"; false when it is missing or does not fit.
@@ -366,7 +394,8 @@ static bool find_parameter(const char *text, const char *key, char *out, size_t 
   *out = 0;
   for (const char *c = text; *c; ++c) {
     if (*c == '"') quoted = !quoted;
-    if (quoted || (c != text && !strchr(" ,", c[-1])) || strncasecmp(c, key, length) || c[length] != '=') continue;
+    if (quoted || (c != text && !strchr(" ,", c[-1])) || strncasecmp(c, key, length) || c[length] != '=')
+      continue;
     const char *value = c + length + 1;
     const bool in_quotes = *value == '"';
     value += in_quotes;
@@ -376,7 +405,8 @@ static bool find_parameter(const char *text, const char *key, char *out, size_t 
 }
 
 void mlx_oci_challenge_read(const char *header, mlx_oci_challenge_t *out) {
-  *out = (mlx_oci_challenge_t){.bearer = !strncasecmp(header, "Bearer ", 7), .basic = !strncasecmp(header, "Basic", 5)};
+  *out = (mlx_oci_challenge_t){.bearer = !strncasecmp(header, "Bearer ", 7),
+                               .basic = !strncasecmp(header, "Basic", 5)};
   if (!out->bearer) return;
   out->bearer = find_parameter(header + 7, "realm", out->realm, sizeof out->realm);
   find_parameter(header + 7, "service", out->service, sizeof out->service);

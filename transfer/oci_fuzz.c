@@ -4,8 +4,8 @@
 
 #include "base/memory.h"
 
-// The first line is a reference and an authentication header, the rest a manifest, an index or a token. What is read must be written so
-// that it reads the same.
+// The first line is a reference and an authentication header, the rest a manifest, an index or a token. What
+// is read must be written so that it reads the same.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const uint8_t *end = size ? memchr(data, '\n', size) : NULL;
@@ -38,10 +38,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     mlx_oci_document_free(&again);
   }
   mlx_text_clear(&text);
-  const mlx_oci_descriptor_t added = {.media_type = MLX_OCI_MANIFEST, .digest = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a", .size = 2};
+  const mlx_oci_descriptor_t added = {
+      .media_type = MLX_OCI_MANIFEST,
+      .digest = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+      .size = 2};
   mlx_status_t no_index = mlx_oci_index_add("index", json, length, &added, "v1", &text);
   if (!no_index) {
-    if (mlx_oci_document_read("added to", text.data, text.length, &again) || !again.count || strcmp(again.items[again.count - 1].tag, "v1")) __builtin_trap();
+    if (mlx_oci_document_read("added to", text.data, text.length, &again) || !again.count ||
+        strcmp(again.items[again.count - 1].tag, "v1"))
+      __builtin_trap();
     mlx_oci_document_free(&again);
   }
   mlx_status_free(no_index);

@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-#include "transfer/http.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "cache/cache.h"
+#include "transfer/http.h"
 
 static mlx_status_t place_folder(const mlx_oci_ref_t *ref, char **out_folder) {
   mlx_cache_t *cache;
@@ -55,7 +55,8 @@ mlx_status_t mlx_oci_place_folder(const mlx_oci_place_t *place, const char *dige
   return folder_of_digest(place->folder, digest, out_folder);
 }
 
-mlx_status_t mlx_oci_place_remember(const mlx_oci_place_t *place, const mlx_oci_ref_t *ref, const char *digest) {
+mlx_status_t mlx_oci_place_remember(const mlx_oci_place_t *place, const mlx_oci_ref_t *ref,
+                                    const char *digest) {
   char *path, *refs = NULL;
   if (ref->layout) return NULL;
   MLX_TRY(ref_path(place->folder, ref, &path));

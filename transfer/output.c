@@ -8,7 +8,8 @@
 
 static mlx_status_t check_free(const char *path) {
   if (!mlx_is_dir(path) && !mlx_is_file(path)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is there already", path), "give -o a name that is free, or remove it");
+  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is there already", path),
+                         "give -o a name that is free, or remove it");
 }
 
 static mlx_status_t take_lock(const char *path, const mlx_report_t *report, mlx_lock_t *out_lock) {
@@ -37,5 +38,6 @@ mlx_status_t mlx_output_stage(const char *staging) {
   struct stat info;
   if (lstat(staging, &info)) return mlx_make_dirs(staging, 0755);
   if (S_ISDIR(info.st_mode) && info.st_uid == geteuid()) return NULL;
-  return mlx_status_hint(mlx_error(MLX_IO, "'%s' is not a folder of yours", staging), "what is pulled would come there: remove it");
+  return mlx_status_hint(mlx_error(MLX_IO, "'%s' is not a folder of yours", staging),
+                         "what is pulled would come there: remove it");
 }

@@ -7,14 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "transfer/download.h"
-#include "transfer/hub.h"
-#include "transfer/settings.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
 #include "cache/cache.h"
 #include "cache/lock.h"
+#include "transfer/download.h"
+#include "transfer/hub.h"
+#include "transfer/settings.h"
 
 #define MAX_RECORD (16u << 20)
 
@@ -45,7 +45,9 @@ static mlx_status_t open_place(const char *text, place_t *out) {
   mlx_text_puts(&name, "+");
   mlx_http_escape(&name, out->ref.selector, false);
   mlx_status_t status = mlx_text_finish(&name);
-  if (!status) status = mlx_format(&out->folder, "%s/models/%s/%s", mlx_cache_folder(cache), out->ref.org, out->ref.name);
+  if (!status)
+    status =
+        mlx_format(&out->folder, "%s/models/%s/%s", mlx_cache_folder(cache), out->ref.org, out->ref.name);
   if (!status) status = mlx_format(&out->record, "%s/refs/%s.json", out->folder, name.data);
   mlx_text_clear(&name);
   mlx_cache_close(cache);
@@ -53,10 +55,11 @@ static mlx_status_t open_place(const char *text, place_t *out) {
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Records
 
-static mlx_status_t write_record(const place_t *place, const mlx_hub_listing_t *listing, const char *main_file) {
+static mlx_status_t write_record(const place_t *place, const mlx_hub_listing_t *listing,
+                                 const char *main_file) {
   mlx_text_t json = {0};
   mlx_text_printf(&json, "{\n  \"commit\": \"%s\",\n  \"main\": ", listing->commit);
   mlx_text_json_string(&json, main_file ? main_file : "", main_file ? strlen(main_file) : 0);
@@ -84,9 +87,11 @@ static mlx_status_t write_record(const place_t *place, const mlx_hub_listing_t *
 static mlx_status_t read_record(const mlx_json_t *json, char out_commit[41], char **out_main) {
   const char *commit, *main_file;
   MLX_TRY(mlx_json_string(json, json->root, "commit", &commit));
-  if (strlen(commit) != 40 || strspn(commit, "0123456789abcdef") != 40) return mlx_json_error(json, "commit", "is not a commit");
+  if (strlen(commit) != 40 || strspn(commit, "0123456789abcdef") != 40)
+    return mlx_json_error(json, "commit", "is not a commit");
   MLX_TRY(mlx_json_string(json, json->root, "main", &main_file));
-  if (*main_file && !mlx_is_safe_path(main_file)) return mlx_json_error(json, "main", "is not the path of a file");
+  if (*main_file && !mlx_is_safe_path(main_file))
+    return mlx_json_error(json, "main", "is not the path of a file");
   memcpy(out_commit, commit, 41);
   return mlx_copy_text(main_file, strlen(main_file), out_main);
 }
@@ -128,7 +133,8 @@ static mlx_status_t use_record(const place_t *place, const char *text, size_t le
   if (!status) status = mlx_join_path(place->folder, commit, &folder);
   if (!status) status = files_are_there(&json, folder, &there);
   if (!status && there) {
-    status = *main_file ? mlx_join_path(folder, main_file, out_path) : mlx_copy_text(folder, strlen(folder), out_path);
+    status = *main_file ? mlx_join_path(folder, main_file, out_path)
+                        : mlx_copy_text(folder, strlen(folder), out_path);
   }
   mlx_free(folder);
   mlx_free(main_file);
@@ -158,7 +164,7 @@ mlx_status_t mlx_pull_find(const char *ref, char **out_path) {
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Pulling
 
 // One pull under way.
@@ -168,8 +174,8 @@ typedef struct pull {
   char *endpoint, *authorization;
   mlx_hub_listing_t listing;
   const char *main_file;
-  char *folder;      // where the files will be
-  char *staging;     // where they come to
+  char *folder;   // where the files will be
+  char *staging;  // where they come to
   mlx_download_t *downloads;
   size_t count;
 } pull_t;
@@ -191,12 +197,17 @@ static void free_pull(pull_t *pull) {
 static mlx_status_t explain(const pull_t *pull, mlx_status_t status, long http_status) {
   const mlx_hub_ref_t *ref = &pull->place->ref;
   if (http_status == 401 || http_status == 403) {
-    return mlx_status_hint(status, pull->authorization
-                                       ? "the token has no access to %s/%s: accept the model's terms on its page of the hub, or use another token"
-                                       : "%s/%s is private, gated or does not exist: set HF_TOKEN to a token of yours (and accept the model's terms on its page)",
+    return mlx_status_hint(status,
+                           pull->authorization
+                               ? "the token has no access to %s/%s: accept the model's terms on its page of "
+                                 "the hub, or use another token"
+                               : "%s/%s is private, gated or does not exist: set HF_TOKEN to a token of "
+                                 "yours (and accept the model's terms on its page)",
                            ref->org, ref->name);
   }
-  if (http_status == 404) return mlx_status_hint(status, "check the name and the revision: %s/%s at '%s'", ref->org, ref->name, ref->revision);
+  if (http_status == 404)
+    return mlx_status_hint(status, "check the name and the revision: %s/%s at '%s'", ref->org, ref->name,
+                           ref->revision);
   return status;
 }
 
@@ -209,11 +220,14 @@ static mlx_status_t ask_hub(pull_t *pull) {
   mlx_http_t *http = NULL;
   mlx_http_response_t response = {0};
   mlx_status_t status = mlx_text_finish(&url);
-  const mlx_http_request_t request = {.url = url.data, .authorization = pull->authorization, .max_bytes = MLX_HUB_MAX_ANSWER};
+  const mlx_http_request_t request = {
+      .url = url.data, .authorization = pull->authorization, .max_bytes = MLX_HUB_MAX_ANSWER};
   if (!status) status = mlx_http_open(&pull->options->http, &http);
   if (!status) status = mlx_http_send(http, &request, &response);
   if (!status) status = explain(pull, mlx_http_check(&request, &response), response.status);
-  if (!status) status = mlx_hub_listing_read(mlx_http_show(url.data).text, response.body.data ? response.body.data : "", response.body.length, &pull->listing);
+  if (!status)
+    status = mlx_hub_listing_read(mlx_http_show(url.data).text, response.body.data ? response.body.data : "",
+                                  response.body.length, &pull->listing);
   mlx_http_response_clear(&response);
   mlx_http_close(http);
   mlx_text_clear(&url);
@@ -223,14 +237,19 @@ static mlx_status_t ask_hub(pull_t *pull) {
 static mlx_status_t choose_folders(pull_t *pull) {
   const char *output = pull->options->output;
   if (output && (mlx_is_dir(output) || mlx_is_file(output))) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is there already", output), "give -o a name that is free, or remove it");
+    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is there already", output),
+                           "give -o a name that is free, or remove it");
   }
   mlx_text_t name = {0};  // what is on its way belongs to one commit and one choice of files
   mlx_text_printf(&name, "%s+", pull->listing.commit);
   mlx_http_escape(&name, pull->place->ref.selector, false);
   mlx_status_t status = mlx_text_finish(&name);
-  if (!status) status = output ? mlx_copy_text(output, strlen(output), &pull->folder) : mlx_join_path(pull->place->folder, pull->listing.commit, &pull->folder);
-  if (!status) status = output ? mlx_format(&pull->staging, "%s.%s.part", output, name.data) : mlx_format(&pull->staging, "%s/%s.part", pull->place->folder, name.data);
+  if (!status)
+    status = output ? mlx_copy_text(output, strlen(output), &pull->folder)
+                    : mlx_join_path(pull->place->folder, pull->listing.commit, &pull->folder);
+  if (!status)
+    status = output ? mlx_format(&pull->staging, "%s.%s.part", output, name.data)
+                    : mlx_format(&pull->staging, "%s/%s.part", pull->place->folder, name.data);
   mlx_text_clear(&name);
   return status;
 }
@@ -238,7 +257,8 @@ static mlx_status_t choose_folders(pull_t *pull) {
 static mlx_status_t add_download(pull_t *pull, const mlx_hub_file_t *file) {
   const mlx_hub_ref_t *ref = &pull->place->ref;
   if (!file->sha256[0] && !file->git_sha1[0]) {
-    return mlx_error(MLX_INVALID_INPUT, "the hub gives no digest of '%s': what comes could not be checked", file->name);
+    return mlx_error(MLX_INVALID_INPUT, "the hub gives no digest of '%s': what comes could not be checked",
+                     file->name);
   }
   char *path = NULL, *url = NULL, *final;
   MLX_TRY(mlx_join_path(pull->folder, file->name, &final));
@@ -256,13 +276,16 @@ static mlx_status_t add_download(pull_t *pull, const mlx_hub_file_t *file) {
     return status;
   }
   mlx_download_t *download = &pull->downloads[pull->count++];
-  *download = (mlx_download_t){.name = file->name, .url = url, .authorization = pull->authorization, .path = path, .size = file->size};
+  *download = (mlx_download_t){
+      .name = file->name, .url = url, .authorization = pull->authorization, .path = path, .size = file->size};
   memcpy(download->sha256, file->sha256, sizeof download->sha256);
   memcpy(download->git_sha1, file->git_sha1, sizeof download->git_sha1);
   return NULL;
 }
 
-static int compare_names(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int compare_names(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 // Sorted, equal names are neighbours.
 static mlx_status_t refuse_twice(const mlx_hub_listing_t *listing) {
@@ -275,7 +298,8 @@ static mlx_status_t refuse_twice(const mlx_hub_listing_t *listing) {
   }
   qsort(names, count, sizeof *names, compare_names);
   for (size_t i = 1; i < count && !status; ++i) {
-    if (!strcmp(names[i - 1], names[i])) status = mlx_error(MLX_INVALID_INPUT, "the hub lists '%s' twice", names[i]);
+    if (!strcmp(names[i - 1], names[i]))
+      status = mlx_error(MLX_INVALID_INPUT, "the hub lists '%s' twice", names[i]);
   }
   mlx_free(names);
   return status;
@@ -283,7 +307,8 @@ static mlx_status_t refuse_twice(const mlx_hub_listing_t *listing) {
 
 static mlx_status_t plan(pull_t *pull) {
   bool by_default;
-  mlx_status_t status = mlx_hub_select(&pull->listing, pull->place->ref.selector, &pull->main_file, &by_default);
+  mlx_status_t status =
+      mlx_hub_select(&pull->listing, pull->place->ref.selector, &pull->main_file, &by_default);
   MLX_TRY(mlx_status_annotate(status, "%s/%s", pull->place->ref.org, pull->place->ref.name));
   if (by_default) mlx_report_note(pull->options->report, "of several quantisations: %s", pull->main_file);
   MLX_TRY(refuse_twice(&pull->listing));
@@ -327,7 +352,8 @@ static mlx_status_t fetch(pull_t *pull) {
   MLX_TRY(plan(pull));
   if (pull->count) {
     MLX_TRY(mlx_make_dirs(pull->staging, 0755));  // where that cannot be, nothing came that could be kept
-    mlx_status_t status = mlx_download_all(title, pull->staging, pull->downloads, pull->count, &pull->options->http, pull->options->report);
+    mlx_status_t status = mlx_download_all(title, pull->staging, pull->downloads, pull->count,
+                                           &pull->options->http, pull->options->report);
     MLX_TRY(mlx_status_hint(status, "what came so far is kept: run the command again to go on"));
   }
   return publish(pull);
@@ -344,7 +370,8 @@ static mlx_status_t fetch_locked(const place_t *place, const mlx_pull_options_t 
   pull_t pull = {.options = options, .place = place};
   status = fetch(&pull);
   if (!status) {
-    status = pull.main_file ? mlx_join_path(pull.folder, pull.main_file, out_path) : mlx_copy_text(pull.folder, strlen(pull.folder), out_path);
+    status = pull.main_file ? mlx_join_path(pull.folder, pull.main_file, out_path)
+                            : mlx_copy_text(pull.folder, strlen(pull.folder), out_path);
   }
   free_pull(&pull);
   mlx_lock_release(&lock);
@@ -357,9 +384,13 @@ mlx_status_t mlx_pull_hub(const char *text, const mlx_pull_options_t *options, c
   MLX_TRY(open_place(text, &place));
   mlx_status_t status = NULL;
   if (mlx_hub_offline()) {
-    status = options->output ? mlx_error(MLX_USAGE, "HF_HUB_OFFLINE forbids asking the hub, and -o is for what it sends") : find_pulled(&place, out_path);
+    status = options->output
+                 ? mlx_error(MLX_USAGE, "HF_HUB_OFFLINE forbids asking the hub, and -o is for what it sends")
+                 : find_pulled(&place, out_path);
     if (!status && !*out_path) {
-      status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' was never pulled, and HF_HUB_OFFLINE forbids asking the hub", text), "unset HF_HUB_OFFLINE");
+      status = mlx_status_hint(
+          mlx_error(MLX_NOT_FOUND, "'%s' was never pulled, and HF_HUB_OFFLINE forbids asking the hub", text),
+          "unset HF_HUB_OFFLINE");
     }
   } else {
     status = fetch_locked(&place, options, out_path);

@@ -1,16 +1,17 @@
-// Pull from a registry or an OCI folder: the model a tag names, and the module compiled for the target that is wanted.
+// Pull from a registry or an OCI folder: the model a tag names, and the module compiled for the target that
+// is wanted.
 #include <stdio.h>
 #include <string.h>
 
 #include "artifact/bundle.h"
+#include "base/file.h"
+#include "base/memory.h"
 #include "transfer/download.h"
 #include "transfer/modelpack.h"
 #include "transfer/oci_place.h"
 #include "transfer/output.h"
 #include "transfer/pull.h"
 #include "transfer/push.h"
-#include "base/file.h"
-#include "base/memory.h"
 
 #define PARALLEL 4
 #define MAX_LAYERS 256
@@ -20,7 +21,7 @@ typedef struct fetch {
   const mlx_oci_ref_t *ref;
   mlx_store_t *store;
   mlx_oci_document_t model, module;
-  mlx_oci_document_t others[MLX_MAX_TARGETS];      // of the same bundle, where all targets are wanted
+  mlx_oci_document_t others[MLX_MAX_TARGETS];  // of the same bundle, where all targets are wanted
   size_t other_count;
   char model_digest[MLX_OCI_DIGEST], module_digest[MLX_OCI_DIGEST];
   const mlx_oci_descriptor_t *layers[MAX_LAYERS];  // of all of them, as far as they are needed
@@ -37,7 +38,8 @@ static void free_fetch(fetch_t *fetch) {
   mlx_free(fetch->staging);
 }
 
-static mlx_status_t get_document(fetch_t *fetch, const char *reference, mlx_oci_document_t *out, char out_digest[MLX_OCI_DIGEST]) {
+static mlx_status_t get_document(fetch_t *fetch, const char *reference, mlx_oci_document_t *out,
+                                 char out_digest[MLX_OCI_DIGEST]) {
   mlx_text_t json = {0};
   mlx_status_t status = mlx_store_get_document(fetch->store, reference, &json);
   if (!status) status = mlx_oci_document_read(reference, json.data ? json.data : "", json.length, out);
@@ -51,13 +53,15 @@ static void list_targets(const mlx_oci_document_t *index, char *out, size_t size
   *out = 0;
   for (size_t i = 0; i < index->count && used + 70 < size; ++i) {
     bool named = false;
-    for (size_t j = 0; j < i && !named; ++j) named = !strcmp(index->items[j].notes.target, index->items[i].notes.target);
+    for (size_t j = 0; j < i && !named; ++j)
+      named = !strcmp(index->items[j].notes.target, index->items[i].notes.target);
     if (named) continue;
     used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", index->items[i].notes.target);
   }
 }
 
-// Modules alone; where some were pushed under |tag|, no others: a later push of the same weights under another tag is not what it means.
+// Modules alone; where some were pushed under |tag|, no others: a later push of the same weights under
+// another tag is not what it means.
 static void keep_modules(mlx_oci_document_t *index, const char *tag) {
   size_t kept = 0, tagged = 0;
   for (size_t i = 0; i < index->count; ++i) {
@@ -70,13 +74,17 @@ static void keep_modules(mlx_oci_document_t *index, const char *tag) {
   if (tagged) index->count = tagged;
 }
 
-static bool wants_all(const fetch_t *fetch) { return fetch->options->target && !strcmp(fetch->options->target, "all"); }
+static bool wants_all(const fetch_t *fetch) {
+  return fetch->options->target && !strcmp(fetch->options->target, "all");
+}
 
 // Whether the module at |b|, which is listed behind that at |a|, was pushed later too, as far as they say.
-static bool is_later(const mlx_oci_document_t *index, size_t a, size_t b) { return index->items[b].notes.serial >= index->items[a].notes.serial; }
+static bool is_later(const mlx_oci_document_t *index, size_t a, size_t b) {
+  return index->items[b].notes.serial >= index->items[a].notes.serial;
+}
 
-// The index of the module to take: the one wanted, else the only one, else the best for this machine. Of several for a target, and where all
-// are wanted, the one pushed last.
+// The index of the module to take: the one wanted, else the only one, else the best for this machine. Of
+// several for a target, and where all are wanted, the one pushed last.
 static mlx_status_t choose_module(const fetch_t *fetch, const mlx_oci_document_t *index, size_t *out_chosen) {
   const mlx_push_options_t *options = fetch->options;
   char targets[1024];
@@ -85,28 +93,38 @@ static mlx_status_t choose_module(const fetch_t *fetch, const mlx_oci_document_t
   for (size_t i = 0; i < index->count; ++i) {
     const mlx_oci_notes_t *notes = &index->items[i].notes;
     const size_t rank = !options->target && options->rank ? options->rank(notes->target, notes->cpu) : 0;
-    if ((options->target && !wants_all(fetch) && strcmp(notes->target, options->target)) || rank < best) continue;
+    if ((options->target && !wants_all(fetch) && strcmp(notes->target, options->target)) || rank < best)
+      continue;
     const bool takes = !fitting || rank > best || is_later(index, *out_chosen, i);
-    if (!fitting || rank || wants_all(fetch)) fitting = 1;
-    else if (strcmp(index->items[*out_chosen].notes.target, notes->target)) ++fitting;
+    if (!fitting || rank || wants_all(fetch))
+      fitting = 1;
+    else if (strcmp(index->items[*out_chosen].notes.target, notes->target))
+      ++fitting;
     best = rank;
     if (takes) *out_chosen = i;
   }
   if (fitting == 1) {
     const char *target = index->items[*out_chosen].notes.target;
-    if (best && strcmp(target, targets)) mlx_report_note(options->report, "taking the code for %s, of %s", target, targets);
+    if (best && strcmp(target, targets))
+      mlx_report_note(options->report, "taking the code for %s, of %s", target, targets);
     return NULL;
   }
-  if (!index->count) return mlx_error(MLX_UNSUPPORTED, "the model is there, but nothing that was compiled for it");
+  if (!index->count)
+    return mlx_error(MLX_UNSUPPORTED, "the model is there, but nothing that was compiled for it");
   if (fitting) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "the model was compiled for several targets, none of them known to run here"), "name one with --target: %s", targets);
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "the model was compiled for several targets, none of them known to run here"),
+        "name one with --target: %s", targets);
   }
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model was not compiled for %s", options->target), "it was for: %s", targets);
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model was not compiled for %s", options->target),
+                         "it was for: %s", targets);
 }
 
-static mlx_status_t get_one(fetch_t *fetch, const char *reference, mlx_oci_document_t *out, char out_digest[MLX_OCI_DIGEST]) {
+static mlx_status_t get_one(fetch_t *fetch, const char *reference, mlx_oci_document_t *out,
+                            char out_digest[MLX_OCI_DIGEST]) {
   MLX_TRY(get_document(fetch, reference, out, out_digest));
-  if (!strcmp(out->subject.digest, fetch->model_digest) && !strcmp(out->artifact_type, MLX_OCI_MODULE)) return NULL;
+  if (!strcmp(out->subject.digest, fetch->model_digest) && !strcmp(out->artifact_type, MLX_OCI_MODULE))
+    return NULL;
   return mlx_error(MLX_INVALID_INPUT, "the module %s belongs to another model", out_digest);
 }
 
@@ -124,11 +142,13 @@ static bool of_one_bundle(const mlx_oci_document_t *a, const mlx_oci_document_t 
 // One bundle pushed under two tags has its modules twice.
 static bool has_target(const fetch_t *fetch, const char *target) {
   bool has = !strcmp(fetch->module.notes.target, target);
-  for (size_t i = 0; i < fetch->other_count && !has; ++i) has = !strcmp(fetch->others[i].notes.target, target);
+  for (size_t i = 0; i < fetch->other_count && !has; ++i)
+    has = !strcmp(fetch->others[i].notes.target, target);
   return has;
 }
 
-// Modules of one bundle have its manifest. Those of others cannot be in it; whoever asked for all is told which targets they were for.
+// Modules of one bundle have its manifest. Those of others cannot be in it; whoever asked for all is told
+// which targets they were for.
 static mlx_status_t get_others(fetch_t *fetch, const mlx_oci_document_t *index) {
   char digest[MLX_OCI_DIGEST];
   mlx_oci_document_t left = {.items = index->items};  // their descriptors, moved to the front
@@ -170,7 +190,8 @@ static mlx_status_t get_modules(fetch_t *fetch) {
   mlx_oci_document_t index;
   if (fetch->module_digest[0] && !wants_all(fetch)) {
     if (!wanted || !strcmp(wanted, fetch->module.notes.target)) return NULL;
-    return mlx_error(MLX_NOT_FOUND, "%s was compiled for %s, not for %s", fetch->module_digest, fetch->module.notes.target, wanted);
+    return mlx_error(MLX_NOT_FOUND, "%s was compiled for %s, not for %s", fetch->module_digest,
+                     fetch->module.notes.target, wanted);
   }
   MLX_TRY(mlx_store_referrers(fetch->store, fetch->model_digest, MLX_OCI_MODULE, &index));
   keep_modules(&index, fetch->ref->reference);
@@ -189,31 +210,38 @@ static const mlx_oci_descriptor_t *find_layer(const fetch_t *fetch, const char *
 static bool belongs(const fetch_t *fetch, const mlx_manifest_t *manifest, const char *name) {
   if (!strcmp(name, MLX_BUNDLE_MANIFEST) || !strcmp(name, MLX_BUNDLE_SIGNATURE)) return true;
   if (!mlx_manifest_file(manifest, name)) {
-    mlx_report_note(fetch->options->report, "left out, since the model's manifest does not list it: %s", name);
+    mlx_report_note(fetch->options->report, "left out, since the model's manifest does not list it: %s",
+                    name);
     return false;
   }
   return wants_all(fetch) || mlx_manifest_needs(manifest, fetch->module.notes.target, name);
 }
 
 // Those of a document that belong to the bundle whose manifest this is, and are wanted.
-static mlx_status_t add_layers(fetch_t *fetch, const mlx_oci_document_t *document, const mlx_manifest_t *manifest) {
+static mlx_status_t add_layers(fetch_t *fetch, const mlx_oci_document_t *document,
+                               const mlx_manifest_t *manifest) {
   for (size_t i = 0; i < document->count; ++i) {
     const mlx_oci_descriptor_t *layer = &document->items[i];
     if (!belongs(fetch, manifest, layer->path)) continue;
     const mlx_oci_descriptor_t *same = find_layer(fetch, layer->path);
     if (same && !strcmp(same->digest, layer->digest)) continue;  // modules of one bundle share its manifest
     if (same) return mlx_error(MLX_INVALID_INPUT, "there are two layers for '%s'", layer->path);
-    if (fetch->count == MAX_LAYERS) return mlx_error(MLX_INVALID_INPUT, "there are more than %d layers", MAX_LAYERS);
+    if (fetch->count == MAX_LAYERS)
+      return mlx_error(MLX_INVALID_INPUT, "there are more than %d layers", MAX_LAYERS);
     fetch->layers[fetch->count++] = layer;
   }
   return NULL;
 }
 
-static mlx_status_t add_module(fetch_t *fetch, const mlx_oci_document_t *module, const mlx_manifest_t *manifest) {
+static mlx_status_t add_module(fetch_t *fetch, const mlx_oci_document_t *module,
+                               const mlx_manifest_t *manifest) {
   for (size_t i = 0; i < manifest->variant_count; ++i) {
-    if (!strcmp(manifest->variants[i].target, module->notes.target)) return add_layers(fetch, module, manifest);
+    if (!strcmp(manifest->variants[i].target, module->notes.target))
+      return add_layers(fetch, module, manifest);
   }
-  return mlx_error(MLX_INVALID_INPUT, "a module says that it was compiled for '%s', its manifest that it was for %s", module->notes.target, mlx_manifest_targets_text(manifest).text);
+  return mlx_error(MLX_INVALID_INPUT,
+                   "a module says that it was compiled for '%s', its manifest that it was for %s",
+                   module->notes.target, mlx_manifest_targets_text(manifest).text);
 }
 
 // The module's manifest comes first: it says what else is needed, and so how much.
@@ -222,8 +250,11 @@ static mlx_status_t get_manifest(fetch_t *fetch) {
   char *path;
   mlx_http_t *http = NULL;
   mlx_tally_t tally = 0;
-  if (!layer) return mlx_error(MLX_INVALID_INPUT, "the module %s has no " MLX_BUNDLE_MANIFEST, fetch->module_digest);
-  if (layer->size > MLX_MAX_MANIFEST) return mlx_error(MLX_INVALID_INPUT, "the manifest %s is longer than %u bytes", layer->digest, MLX_MAX_MANIFEST);
+  if (!layer)
+    return mlx_error(MLX_INVALID_INPUT, "the module %s has no " MLX_BUNDLE_MANIFEST, fetch->module_digest);
+  if (layer->size > MLX_MAX_MANIFEST)
+    return mlx_error(MLX_INVALID_INPUT, "the manifest %s is longer than %u bytes", layer->digest,
+                     MLX_MAX_MANIFEST);
   MLX_TRY(mlx_join_path(fetch->staging, MLX_BUNDLE_MANIFEST, &path));
   mlx_status_t status = mlx_http_open(&fetch->options->store.http, &http);
   if (!status) status = mlx_store_get_blob(fetch->store, http, layer, path, &tally);
@@ -239,13 +270,16 @@ static mlx_status_t plan(fetch_t *fetch) {
   const mlx_manifest_t *manifest = mlx_bundle_manifest(bundle);
   mlx_status_t status = mlx_pull_need_files(manifest);
   if (!status) status = add_module(fetch, &fetch->module, manifest);
-  for (size_t i = 0; i < fetch->other_count && !status; ++i) status = add_module(fetch, &fetch->others[i], manifest);
+  for (size_t i = 0; i < fetch->other_count && !status; ++i)
+    status = add_module(fetch, &fetch->others[i], manifest);
   if (!status) status = add_layers(fetch, &fetch->model, manifest);
   mlx_bundle_close(bundle);
   return status;
 }
 
-static mlx_status_t layer_path(const fetch_t *fetch, size_t index, char **out_path) { return mlx_join_path(fetch->staging, fetch->layers[index]->path, out_path); }
+static mlx_status_t layer_path(const fetch_t *fetch, size_t index, char **out_path) {
+  return mlx_join_path(fetch->staging, fetch->layers[index]->path, out_path);
+}
 
 static mlx_status_t get_job(void *user, size_t index, mlx_http_t *http, mlx_tally_t *tally) {
   fetch_t *fetch = user;
@@ -261,7 +295,8 @@ static mlx_status_t add_sizes(const fetch_t *fetch, uint64_t *out_all, uint64_t 
   for (size_t i = 0; i < fetch->count; ++i) {
     char *path;
     const uint64_t size = fetch->layers[i]->size;
-    if (__builtin_add_overflow(*out_all, size, out_all)) return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
+    if (__builtin_add_overflow(*out_all, size, out_all))
+      return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
     MLX_TRY(layer_path(fetch, i, &path));
     *out_missing += size - mlx_download_present(path, size);
     mlx_free(path);
@@ -275,9 +310,16 @@ static mlx_status_t get_layers(fetch_t *fetch, const char *name) {
   MLX_TRY(add_sizes(fetch, &all, &missing));
   MLX_TRY(mlx_download_check_space(fetch->staging, missing));
   snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(name).text);
-  const mlx_transfer_t transfer = {.title = title, .count = fetch->count, .parallel = PARALLEL, .bytes = all, .job = get_job, .user = fetch,
-                                   .http = &fetch->options->store.http, .report = fetch->options->report};
-  return mlx_status_hint(mlx_transfer_run(&transfer), "what came so far is kept: run the command again to go on");
+  const mlx_transfer_t transfer = {.title = title,
+                                   .count = fetch->count,
+                                   .parallel = PARALLEL,
+                                   .bytes = all,
+                                   .job = get_job,
+                                   .user = fetch,
+                                   .http = &fetch->options->store.http,
+                                   .report = fetch->options->report};
+  return mlx_status_hint(mlx_transfer_run(&transfer),
+                         "what came so far is kept: run the command again to go on");
 }
 
 // What an earlier pull left and this one has no use for.
@@ -300,19 +342,26 @@ static mlx_status_t check_bundle(const fetch_t *fetch) {
   for (size_t i = 0; !status && i < manifest->file_count; ++i) {
     const mlx_oci_descriptor_t *layer = find_layer(fetch, manifest->files[i].name);
     const bool same = layer && !strcmp(layer->digest + strlen("sha256:"), manifest->files[i].sha256);
-    if (layer ? same : !wants_all(fetch) && !mlx_manifest_needs(manifest, fetch->module.notes.target, manifest->files[i].name)) continue;
-    status = mlx_error(MLX_INVALID_INPUT, "the module was compiled with another '%s' than the model has", manifest->files[i].name);
+    if (layer ? same
+              : !wants_all(fetch) &&
+                    !mlx_manifest_needs(manifest, fetch->module.notes.target, manifest->files[i].name))
+      continue;
+    status = mlx_error(MLX_INVALID_INPUT, "the module was compiled with another '%s' than the model has",
+                       manifest->files[i].name);
   }
   mlx_bundle_close(bundle);
   return status;
 }
 
 static bool is_model(const mlx_oci_document_t *document) {
-  const char *type = document->artifact_type[0] ? document->artifact_type : document->config.media_type;  // as the image specification has it
+  const char *type = document->artifact_type[0]
+                         ? document->artifact_type
+                         : document->config.media_type;  // as the image specification has it
   return !strcmp(type, MLX_OCI_MODEL) || !strcmp(type, MLX_OCI_MODEL_CONFIG);
 }
 
-// A tag that is not there, with those that are, or a name that has none; lists of referrers are none that a person would want.
+// A tag that is not there, with those that are, or a name that has none; lists of referrers are none that a
+// person would want.
 static mlx_status_t name_tags(fetch_t *fetch, mlx_status_t missing) {
   mlx_text_t tags = {0};
   char names[1024] = "";
@@ -330,7 +379,8 @@ static mlx_status_t name_tags(fetch_t *fetch, mlx_status_t missing) {
   mlx_status_free(status);  // the missing one is what there is to tell
   mlx_text_clear(&tags);
   if (used) return mlx_status_hint(missing, "there are: %s", names);
-  return mlx_status_hint(missing, "nothing is called '%s' there: is the name written right?", fetch->ref->name);
+  return mlx_status_hint(missing, "nothing is called '%s' there: is the name written right?",
+                         fetch->ref->name);
 }
 
 // The reference named a module: its subject is the model.
@@ -345,22 +395,27 @@ static mlx_status_t get_model(fetch_t *fetch) {
   const mlx_oci_ref_t *ref = fetch->ref;
   MLX_TRY(mlx_store_open(ref, &fetch->options->store, &fetch->store));
   mlx_status_t status = get_document(fetch, ref->reference, &fetch->model, fetch->model_digest);
-  if (mlx_status_code(status) == MLX_NOT_FOUND && !mlx_oci_is_digest(ref->reference)) return name_tags(fetch, status);
+  if (mlx_status_code(status) == MLX_NOT_FOUND && !mlx_oci_is_digest(ref->reference))
+    return name_tags(fetch, status);
   MLX_TRY(status);
-  if (!strcmp(fetch->model.artifact_type, MLX_OCI_MODULE) && fetch->model.subject.digest[0]) MLX_TRY(get_subject(fetch));
+  if (!strcmp(fetch->model.artifact_type, MLX_OCI_MODULE) && fetch->model.subject.digest[0])
+    MLX_TRY(get_subject(fetch));
   if (is_model(&fetch->model)) return NULL;
-  return mlx_error(MLX_UNSUPPORTED, "'%s' is not a model: its artifactType is '%s', not " MLX_OCI_MODEL, ref->reference, fetch->model.artifact_type);
+  return mlx_error(MLX_UNSUPPORTED, "'%s' is not a model: its artifactType is '%s', not " MLX_OCI_MODEL,
+                   ref->reference, fetch->model.artifact_type);
 }
 
 // Makes fetch->folder, which is not there yet.
 static mlx_status_t get_files(fetch_t *fetch, const char *name) {
-  MLX_TRY(mlx_format(&fetch->staging, "%s.%.16s.%.16s%s.part", fetch->folder, fetch->model_digest + 7, fetch->module_digest + 7, wants_all(fetch) ? ".all" : ""));
+  MLX_TRY(mlx_format(&fetch->staging, "%s.%.16s.%.16s%s.part", fetch->folder, fetch->model_digest + 7,
+                     fetch->module_digest + 7, wants_all(fetch) ? ".all" : ""));
   MLX_TRY(mlx_output_stage(fetch->staging));
   mlx_status_t status = plan(fetch);
   if (!status) MLX_TRY(get_layers(fetch, name));
   if (!status) status = mlx_list_dir(fetch->staging, remove_stray, fetch);
   if (!status) status = check_bundle(fetch);
-  if (mlx_status_code(status) == MLX_INVALID_INPUT) return mlx_status_join(status, mlx_remove_tree(fetch->staging));  // to come again would not help
+  if (mlx_status_code(status) == MLX_INVALID_INPUT)
+    return mlx_status_join(status, mlx_remove_tree(fetch->staging));  // to come again would not help
   return status ? status : mlx_rename(fetch->staging, fetch->folder);
 }
 

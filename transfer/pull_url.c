@@ -4,19 +4,19 @@
 #include <sys/stat.h>
 
 #include "artifact/bundle.h"
-#include "transfer/download.h"
 #include "artifact/minisign.h"
-#include "transfer/output.h"
-#include "transfer/pull.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "transfer/download.h"
+#include "transfer/output.h"
+#include "transfer/pull.h"
 
 typedef struct site {
   const mlx_pull_options_t *options;
-  char *base;      // the folder's address, without a slash at its end
-  char *folder;    // where the bundle will be
-  mlx_lock_t lock; // of that place
-  char *staging;   // where its files come to
+  char *base;       // the folder's address, without a slash at its end
+  char *folder;     // where the bundle will be
+  mlx_lock_t lock;  // of that place
+  char *staging;    // where its files come to
   mlx_http_response_t manifest;
   char *urls[MLX_MAX_BUNDLE_FILES], *paths[MLX_MAX_BUNDLE_FILES];
   mlx_download_t downloads[MLX_MAX_BUNDLE_FILES];
@@ -36,23 +36,33 @@ static void free_site(site_t *site) {
 }
 
 mlx_status_t mlx_pull_need_files(const mlx_manifest_t *manifest) {
-  return manifest->file_count ? NULL : mlx_error(MLX_INVALID_INPUT, "the manifest is an older compiler's and lists no files: what comes could not be checked");
+  return manifest->file_count
+             ? NULL
+             : mlx_error(
+                   MLX_INVALID_INPUT,
+                   "the manifest is an older compiler's and lists no files: what comes could not be checked");
 }
 
 mlx_status_t mlx_pull_place_bundle(const char *name, const char *output, char **out_path) {
   *out_path = NULL;
   const size_t length = strlen(name);
   const bool suffixed = length > 5 && !strcmp(name + length - 5, ".mlxb");
-  if (!output && !mlx_is_safe_path(name)) return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' cannot be the name of a folder", name), "give one with -o");
-  MLX_TRY(output ? mlx_copy_text(output, strlen(output), out_path) : mlx_format(out_path, suffixed ? "%s" : "%s.mlxb", name));
-  for (size_t end = strlen(*out_path); end > 1 && (*out_path)[end - 1] == '/'; --end) (*out_path)[end - 1] = 0;
+  if (!output && !mlx_is_safe_path(name))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' cannot be the name of a folder", name),
+                           "give one with -o");
+  MLX_TRY(output ? mlx_copy_text(output, strlen(output), out_path)
+                 : mlx_format(out_path, suffixed ? "%s" : "%s.mlxb", name));
+  for (size_t end = strlen(*out_path); end > 1 && (*out_path)[end - 1] == '/'; --end)
+    (*out_path)[end - 1] = 0;
   return NULL;
 }
 
 static mlx_status_t read_address(site_t *site, const char *url) {
   size_t length = strlen(url);
   const char *tail = "/" MLX_BUNDLE_MANIFEST;
-  if (strpbrk(url, "?#")) return mlx_error(MLX_USAGE, "'%s' is not the address of a folder: it has a query", mlx_http_show(url).text);
+  if (strpbrk(url, "?#"))
+    return mlx_error(MLX_USAGE, "'%s' is not the address of a folder: it has a query",
+                     mlx_http_show(url).text);
   if (length > strlen(tail) && !strcmp(url + length - strlen(tail), tail)) length -= strlen(tail);
   while (length && url[length - 1] == '/') --length;
   return mlx_copy_text(url, length, &site->base);
@@ -61,7 +71,8 @@ static mlx_status_t read_address(site_t *site, const char *url) {
 // A server that lists no folders may forbid what it does not have.
 static bool is_missing(long status) { return status == 404 || status == 410 || status == 403; }
 
-static mlx_status_t get_text(const site_t *site, const char *name, mlx_http_response_t *response, bool *out_missing) {
+static mlx_status_t get_text(const site_t *site, const char *name, mlx_http_response_t *response,
+                             bool *out_missing) {
   char *url;
   mlx_http_t *http = NULL;
   *response = (mlx_http_response_t){0};
@@ -87,20 +98,27 @@ static looked_t read_look(const mlx_http_response_t *response) {
   looked_t looked = {.status = response->status, .size = MLX_SIZE_UNKNOWN};
   char text[96];
   unsigned long long size = 0;
-  if (response->status == 206 && mlx_http_header(response, "Content-Range", text, sizeof text)) sscanf(text, "bytes 0-0/%llu", &size);
-  if (response->status == 200 && mlx_http_header(response, "Content-Length", text, sizeof text)) sscanf(text, "%llu", &size);
+  if (response->status == 206 && mlx_http_header(response, "Content-Range", text, sizeof text))
+    sscanf(text, "bytes 0-0/%llu", &size);
+  if (response->status == 200 && mlx_http_header(response, "Content-Length", text, sizeof text))
+    sscanf(text, "%llu", &size);
   if (size) looked.size = size;  // of an answer to HEAD, 0 is often no length
   return looked;
 }
 
-// Whoever does not answer HEAD is asked for the first byte. A server that cannot be asked is no error here: fetching the file will tell.
+// Whoever does not answer HEAD is asked for the first byte. A server that cannot be asked is no error here:
+// fetching the file will tell.
 static mlx_status_t look(const site_t *site, const char *url, looked_t *out_looked) {
   static const char *const first_byte[] = {"Range: bytes=0-0", NULL};
   mlx_http_t *http;
   MLX_TRY(mlx_http_open(&site->options->http, &http));
   for (int i = 0; i < 2; ++i) {
     mlx_http_response_t response;
-    const mlx_http_request_t request = {.method = i ? NULL : "HEAD", .url = url, .headers = i ? first_byte : NULL, .once = true, .max_bytes = 1};
+    const mlx_http_request_t request = {.method = i ? NULL : "HEAD",
+                                        .url = url,
+                                        .headers = i ? first_byte : NULL,
+                                        .once = true,
+                                        .max_bytes = 1};
     mlx_status_free(mlx_http_send(http, &request, &response));
     *out_looked = read_look(&response);
     mlx_http_response_clear(&response);
@@ -135,34 +153,45 @@ static mlx_status_t add_file(site_t *site, const char *name, uint64_t size, cons
   const size_t i = site->count;
   MLX_TRY(mlx_format(&site->urls[i], "%s/%s", site->base, name));
   MLX_TRY(mlx_join_path(site->staging, name, &site->paths[i]));
-  site->downloads[i] = (mlx_download_t){.name = name, .url = site->urls[i], .path = site->paths[i], .size = size};
+  site->downloads[i] =
+      (mlx_download_t){.name = name, .url = site->urls[i], .path = site->paths[i], .size = size};
   snprintf(site->downloads[i].sha256, sizeof site->downloads[i].sha256, "%s", sha256);
   ++site->count;
   return NULL;
 }
 
 // The target whose files are to come; NULL: all.
-static mlx_status_t choose_target(const mlx_pull_options_t *options, const mlx_manifest_t *manifest, const char **out_target) {
+static mlx_status_t choose_target(const mlx_pull_options_t *options, const mlx_manifest_t *manifest,
+                                  const char **out_target) {
   const mlx_targets_text_t targets = mlx_manifest_targets_text(manifest);
   size_t best = 0;
   *out_target = NULL;
-  if (options->target ? !strcmp(options->target, "all") : manifest->variant_count == 1 || !options->rank) return NULL;
+  if (options->target ? !strcmp(options->target, "all") : manifest->variant_count == 1 || !options->rank)
+    return NULL;
   for (size_t i = 0; i < manifest->variant_count; ++i) {
     const char *target = manifest->variants[i].target;
-    const size_t rank = options->target ? !strcmp(target, options->target) : options->rank(target, manifest->variants[i].cpu);
+    const size_t rank =
+        options->target ? !strcmp(target, options->target) : options->rank(target, manifest->variants[i].cpu);
     if (rank <= best) continue;
     best = rank;
     *out_target = target;
   }
-  if (!best && options->target) return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model was not compiled for %s", options->target), "it was for: %s", targets.text);
-  if (!best) return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "the model was compiled for %s, of which this machine runs nothing", targets.text), "bring all of it for another with --target all");
+  if (!best && options->target)
+    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model was not compiled for %s", options->target),
+                           "it was for: %s", targets.text);
+  if (!best)
+    return mlx_status_hint(
+        mlx_error(MLX_UNAVAILABLE, "the model was compiled for %s, of which this machine runs nothing",
+                  targets.text),
+        "bring all of it for another with --target all");
   return NULL;
 }
 
 // A bundle may name its weights without having them.
 static mlx_status_t has_weights(const site_t *site, const char *name, bool *out_has) {
   MLX_TRY(has_file(site, name, out_has));
-  if (!*out_has) mlx_report_note(site->options->report, "%s is not there: it will be looked for by its digest", name);
+  if (!*out_has)
+    mlx_report_note(site->options->report, "%s is not there: it will be looked for by its digest", name);
   return NULL;
 }
 
@@ -170,13 +199,17 @@ static mlx_status_t plan(site_t *site, const mlx_manifest_t *manifest) {
   const char *target;
   MLX_TRY(mlx_pull_need_files(manifest));
   MLX_TRY(choose_target(site->options, manifest, &target));
-  if (target && manifest->variant_count > 1) mlx_report_note(site->options->report, "taking the code for %s, of %s", target, mlx_manifest_targets_text(manifest).text);
+  if (target && manifest->variant_count > 1)
+    mlx_report_note(site->options->report, "taking the code for %s, of %s", target,
+                    mlx_manifest_targets_text(manifest).text);
   for (size_t i = 0; i < manifest->file_count; ++i) {
     bool has = true;
     if (target && !mlx_manifest_needs(manifest, target, manifest->files[i].name)) continue;
-    if (mlx_is_weights_file(manifest->files[i].name)) MLX_TRY(has_weights(site, manifest->files[i].name, &has));
+    if (mlx_is_weights_file(manifest->files[i].name))
+      MLX_TRY(has_weights(site, manifest->files[i].name, &has));
     if (!has) continue;
-    MLX_TRY(add_file(site, manifest->files[i].name, (uint64_t)manifest->files[i].size, manifest->files[i].sha256));
+    MLX_TRY(add_file(site, manifest->files[i].name, (uint64_t)manifest->files[i].size,
+                     manifest->files[i].sha256));
   }
   return NULL;
 }
@@ -184,7 +217,8 @@ static mlx_status_t plan(site_t *site, const mlx_manifest_t *manifest) {
 static mlx_status_t write_body(const site_t *site, const char *name, const mlx_http_response_t *response) {
   char *path;
   MLX_TRY(mlx_join_path(site->staging, name, &path));
-  mlx_status_t status = mlx_write_file(path, response->body.data ? response->body.data : "", response->body.length);
+  mlx_status_t status =
+      mlx_write_file(path, response->body.data ? response->body.data : "", response->body.length);
   mlx_free(path);
   return status;
 }
@@ -192,9 +226,12 @@ static mlx_status_t write_body(const site_t *site, const char *name, const mlx_h
 // A server that answers whatever it is asked for with a page has no signature.
 static mlx_status_t keep_signature(const site_t *site, const mlx_http_response_t *response) {
   mlx_signature_t signature;
-  mlx_status_t status = mlx_signature_read(MLX_BUNDLE_SIGNATURE, response->body.data ? response->body.data : "", response->body.length, &signature);
+  mlx_status_t status =
+      mlx_signature_read(MLX_BUNDLE_SIGNATURE, response->body.data ? response->body.data : "",
+                         response->body.length, &signature);
   if (!status) return write_body(site, MLX_BUNDLE_SIGNATURE, response);
-  mlx_report_note(site->options->report, "what the server has as %s is no signature: it is left out", MLX_BUNDLE_SIGNATURE);
+  mlx_report_note(site->options->report, "what the server has as %s is no signature: it is left out",
+                  MLX_BUNDLE_SIGNATURE);
   mlx_status_free(status);
   return NULL;
 }
@@ -217,7 +254,8 @@ static mlx_status_t get_signature(const site_t *site) {
 static mlx_status_t get_files(const site_t *site) {
   char title[300];
   snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(site->folder).text);
-  mlx_status_t status = mlx_download_all(title, site->staging, site->downloads, site->count, &site->options->http, site->options->report);
+  mlx_status_t status = mlx_download_all(title, site->staging, site->downloads, site->count,
+                                         &site->options->http, site->options->report);
   return mlx_status_hint(status, "what came so far is kept: run the command again to go on");
 }
 
@@ -228,12 +266,14 @@ static mlx_status_t hint_address(mlx_status_t status) {
 static mlx_status_t check_file(const site_t *site) {
   const mlx_http_shown_t shown = mlx_http_show(site->base);
   mlx_bundle_t *bundle;
-  if (!mlx_is_bundle(site->paths[0])) return hint_address(mlx_error(MLX_INVALID_INPUT, "what %s gave is no compiled model", shown.text));
+  if (!mlx_is_bundle(site->paths[0]))
+    return hint_address(mlx_error(MLX_INVALID_INPUT, "what %s gave is no compiled model", shown.text));
   const char *target;
   mlx_status_t status = mlx_bundle_open(site->paths[0], &bundle);
   if (!status) {
     status = mlx_bundle_check_all(bundle, site->options->report);
-    if (!status && site->options->target) status = choose_target(site->options, mlx_bundle_manifest(bundle), &target);  // it comes with all
+    if (!status && site->options->target)
+      status = choose_target(site->options, mlx_bundle_manifest(bundle), &target);  // it comes with all
     mlx_bundle_close(bundle);
   }
   return mlx_status_annotate(status, "what %s gave", shown.text);
@@ -248,15 +288,19 @@ static mlx_status_t plan_file(site_t *site) {
   MLX_TRY(mlx_pull_place_bundle(slash ? slash + 1 : site->base, site->options->output, &site->folder));
   MLX_TRY(look(site, site->base, &looked));
   if (is_missing(looked.status)) {
-    return hint_address(mlx_error(MLX_NOT_FOUND, "%s: the server has no such thing%s (%ld)", mlx_http_show(site->base).text, looked.status == 403 ? ", or forbids it" : "",
-                                  looked.status));
+    return hint_address(mlx_error(MLX_NOT_FOUND, "%s: the server has no such thing%s (%ld)",
+                                  mlx_http_show(site->base).text,
+                                  looked.status == 403 ? ", or forbids it" : "", looked.status));
   }
   MLX_TRY(mlx_output_hold(site->folder, site->options->report, &site->lock));
   MLX_TRY(mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex));
   MLX_TRY(mlx_output_stage(site->staging));
   MLX_TRY(mlx_copy_text(site->base, strlen(site->base), &site->urls[0]));
   MLX_TRY(mlx_join_path(site->staging, "bundle", &site->paths[0]));
-  site->downloads[0] = (mlx_download_t){.name = slash ? slash + 1 : site->base, .url = site->urls[0], .path = site->paths[0], .size = looked.size};
+  site->downloads[0] = (mlx_download_t){.name = slash ? slash + 1 : site->base,
+                                        .url = site->urls[0],
+                                        .path = site->paths[0],
+                                        .size = looked.size};
   site->count = 1;
   return NULL;
 }
@@ -271,7 +315,8 @@ static bool has_part(const char *path) {
   return has;
 }
 
-// A bundle in one file, which says itself what it must be. It comes to a folder of its own, where one that was cut off goes on.
+// A bundle in one file, which says itself what it must be. It comes to a folder of its own, where one that
+// was cut off goes on.
 static mlx_status_t pull_file(site_t *site) {
   MLX_TRY(plan_file(site));
   MLX_TRY(mlx_remove_tree(site->paths[0]));  // one that was complete may be of an earlier day
@@ -297,10 +342,13 @@ static mlx_status_t pull_site(site_t *site, const char *url) {
     mlx_status_free(status);
     return pull_file(site);
   }
-  if (!site->manifest.status) status = mlx_status_hint(status, "check the address, and the network: proxies are those of http_proxy and https_proxy");
+  if (!site->manifest.status)
+    status = mlx_status_hint(
+        status, "check the address, and the network: proxies are those of http_proxy and https_proxy");
   MLX_TRY(status);
   const mlx_http_shown_t shown = mlx_http_show(site->base);
-  MLX_TRY(mlx_manifest_read(shown.text, site->manifest.body.data ? site->manifest.body.data : "", site->manifest.body.length, &manifest));
+  MLX_TRY(mlx_manifest_read(shown.text, site->manifest.body.data ? site->manifest.body.data : "",
+                            site->manifest.body.length, &manifest));
   MLX_TRY(choose_folders(site));
   MLX_TRY(plan(site, &manifest));
   MLX_TRY(get_files(site));

@@ -8,7 +8,8 @@
 #include "base/memory.h"
 
 #define PARALLEL 4
-#define MAX_LAYERS (MLX_MAX_BUNDLE_FILES + 2)       // of either document: the files, and the manifest and its signature
+#define MAX_LAYERS \
+  (MLX_MAX_BUNDLE_FILES + 2)  // of either document: the files, and the manifest and its signature
 #define MAX_BLOBS (MAX_LAYERS + MLX_MAX_TARGETS + 2)  // of all, and their configurations
 #define EMPTY "{}"
 
@@ -30,8 +31,8 @@ typedef struct push {
   const mlx_push_options_t *options;
   mlx_store_t *store;
   mlx_bundle_t *bundle;
-  const mlx_manifest_t *manifest;   // the bundle's
-  char *signature;                  // its text; NULL: there is none
+  const mlx_manifest_t *manifest;  // the bundle's
+  char *signature;                 // its text; NULL: there is none
   size_t signature_length;
   mlx_blob_t blobs[MAX_BLOBS];
   size_t count;
@@ -51,7 +52,7 @@ static void free_push(push_t *push) {
   mlx_store_close(push->store);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Blobs and documents
 
 static mlx_oci_descriptor_t describe_blob(const char *media_type, const char *digest, uint64_t size) {
@@ -70,7 +71,8 @@ static void add_blob(push_t *push, const mlx_oci_descriptor_t *described, const 
 }
 
 // A file that the manifest lists, checked against it.
-static mlx_status_t add_file(push_t *push, const char *name, const char *media_type, mlx_oci_descriptor_t *layers, size_t *layer_count) {
+static mlx_status_t add_file(push_t *push, const char *name, const char *media_type,
+                             mlx_oci_descriptor_t *layers, size_t *layer_count) {
   const mlx_bundle_file_t *file = mlx_manifest_file(push->manifest, name);
   char digest[MLX_OCI_DIGEST];
   mlx_map_t view;
@@ -93,7 +95,8 @@ static mlx_oci_descriptor_t add_text(push_t *push, const char *media_type, const
   return described;
 }
 
-// ModelPack's account of the model. No dates: the same model must have the same digest wherever it is pushed from.
+// ModelPack's account of the model. No dates: the same model must have the same digest wherever it is pushed
+// from.
 static mlx_status_t write_config(push_t *push) {
   mlx_text_t *out = &push->config;
   const mlx_manifest_t *m = push->manifest;
@@ -101,15 +104,18 @@ static mlx_status_t write_config(push_t *push) {
   mlx_text_json_string(out, m->architecture, strlen(m->architecture));
   mlx_text_puts(out, ", \"name\": ");
   mlx_text_json_string(out, m->source, strlen(m->source));
-  mlx_text_puts(out, "},\n  \"config\": {\"architecture\": \"transformer\", \"format\": \"irpa\", \"precision\": ");
+  mlx_text_puts(
+      out, "},\n  \"config\": {\"architecture\": \"transformer\", \"format\": \"irpa\", \"precision\": ");
   mlx_text_json_string(out, m->variants[0].dtype, strlen(m->variants[0].dtype));
   mlx_text_puts(out, "},\n  \"modelfs\": {\"type\": \"layers\", \"diffIds\": [");
-  for (size_t i = 0; i < push->layer_count; ++i) mlx_text_printf(out, "%s\"%s\"", i ? ", " : "", push->layers[i].digest);
+  for (size_t i = 0; i < push->layer_count; ++i)
+    mlx_text_printf(out, "%s\"%s\"", i ? ", " : "", push->layers[i].digest);
   mlx_text_puts(out, "]}\n}\n");
   return mlx_text_finish(out);
 }
 
-static mlx_status_t describe(const mlx_oci_document_t *document, mlx_text_t *text, mlx_oci_descriptor_t *out) {
+static mlx_status_t describe(const mlx_oci_document_t *document, mlx_text_t *text,
+                             mlx_oci_descriptor_t *out) {
   mlx_oci_manifest_write(document, text);
   MLX_TRY(mlx_text_finish(text));
   *out = (mlx_oci_descriptor_t){.size = text->length};
@@ -125,19 +131,23 @@ static const char *media_type_of(const char *name) {
   return mlx_is_weights_file(name) ? MLX_OCI_WEIGHT : MLX_OCI_WEIGHT_CONFIG;
 }
 
-// All but the code, in an order that does not depend on it: whatever it is compiled for, the same model has the same digest.
+// All but the code, in an order that does not depend on it: whatever it is compiled for, the same model has
+// the same digest.
 static mlx_status_t describe_model(push_t *push) {
   for (size_t i = 0; i < push->manifest->file_count; ++i) {
     const char *name = push->manifest->files[i].name;
-    if (!mlx_is_module_file(name)) MLX_TRY(add_file(push, name, media_type_of(name), push->layers, &push->layer_count));
+    if (!mlx_is_module_file(name))
+      MLX_TRY(add_file(push, name, media_type_of(name), push->layers, &push->layer_count));
   }
   MLX_TRY(write_config(push));
-  mlx_oci_document_t model = {.artifact_type = MLX_OCI_MODEL, .items = push->layers, .count = push->layer_count};
+  mlx_oci_document_t model = {
+      .artifact_type = MLX_OCI_MODEL, .items = push->layers, .count = push->layer_count};
   model.config = add_text(push, MLX_OCI_MODEL_CONFIG, push->config.data, push->config.length);
   return describe(&model, &push->model, &push->model_described);
 }
 
-// The manifest, which is of all targets, and what signs it: a bundle of one target is the same bundle, with less in it.
+// The manifest, which is of all targets, and what signs it: a bundle of one target is the same bundle, with
+// less in it.
 static void add_manifest(push_t *push, module_t *module) {
   size_t length;
   const char *text = mlx_bundle_manifest_text(push->bundle, &length);
@@ -153,13 +163,19 @@ static void add_manifest(push_t *push, module_t *module) {
 static mlx_status_t add_module(push_t *push, const mlx_variant_t *variant, module_t *module) {
   add_manifest(push, module);
   for (size_t i = 0; i < mlx_variant_module_count(variant); ++i) {
-    MLX_TRY(add_file(push, mlx_variant_module(variant, i).text, MLX_OCI_MODULE_CODE, module->layers, &module->count));
+    MLX_TRY(add_file(push, mlx_variant_module(variant, i).text, MLX_OCI_MODULE_CODE, module->layers,
+                     &module->count));
   }
   return NULL;
 }
 
-static mlx_status_t describe_module(push_t *push, const mlx_variant_t *variant, uint64_t serial, module_t *module) {
-  mlx_oci_document_t document = {.artifact_type = MLX_OCI_MODULE, .items = module->layers, .count = module->count, .subject = push->model_described, .notes.serial = serial};
+static mlx_status_t describe_module(push_t *push, const mlx_variant_t *variant, uint64_t serial,
+                                    module_t *module) {
+  mlx_oci_document_t document = {.artifact_type = MLX_OCI_MODULE,
+                                 .items = module->layers,
+                                 .count = module->count,
+                                 .subject = push->model_described,
+                                 .notes.serial = serial};
   snprintf(document.notes.target, sizeof document.notes.target, "%s", variant->target);
   snprintf(document.notes.cpu, sizeof document.notes.cpu, "%s", variant->cpu);
   snprintf(document.notes.tag, sizeof document.notes.tag, "%s", push->tag);
@@ -192,10 +208,12 @@ static mlx_status_t describe_modules(push_t *push, const mlx_oci_document_t *ind
   return NULL;
 }
 
-// A place that nothing was pushed to yet has no list of what refers to the model; one that is damaged is no reason not to push it anew.
+// A place that nothing was pushed to yet has no list of what refers to the model; one that is damaged is no
+// reason not to push it anew.
 static mlx_status_t look_and_describe_modules(push_t *push) {
   mlx_oci_document_t index = {0};
-  mlx_status_t status = mlx_store_referrers(push->store, push->model_described.digest, MLX_OCI_MODULE, &index);
+  mlx_status_t status =
+      mlx_store_referrers(push->store, push->model_described.digest, MLX_OCI_MODULE, &index);
   if (mlx_status_code(status) == MLX_NOT_FOUND || mlx_status_code(status) == MLX_INVALID_INPUT) {
     mlx_status_free(status);
     status = NULL;
@@ -205,7 +223,7 @@ static mlx_status_t look_and_describe_modules(push_t *push) {
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Sending
 
 static mlx_status_t put_job(void *user, size_t index, mlx_http_t *http, mlx_tally_t *tally) {
@@ -218,20 +236,29 @@ static mlx_status_t send_blobs(push_t *push) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < push->count; ++i) bytes += push->blobs[i].described.size;
   snprintf(title, sizeof title, "pushing %.255s", mlx_file_name(push->path).text);
-  const mlx_transfer_t transfer = {.title = title, .count = push->count, .parallel = PARALLEL, .bytes = bytes, .job = put_job, .user = push,
-                                   .http = &push->options->store.http, .report = push->options->report};
+  const mlx_transfer_t transfer = {.title = title,
+                                   .count = push->count,
+                                   .parallel = PARALLEL,
+                                   .bytes = bytes,
+                                   .job = put_job,
+                                   .user = push,
+                                   .http = &push->options->store.http,
+                                   .report = push->options->report};
   return mlx_transfer_run(&transfer);
 }
 
 // The model first without its name, then what refers to it, then the name: whoever pulls by it finds all.
 static mlx_status_t send_documents(push_t *push) {
   const char *model = push->model_described.digest;
-  MLX_TRY(mlx_store_put_document(push->store, NULL, &push->model_described, push->model.data, push->model.length, NULL));
+  MLX_TRY(mlx_store_put_document(push->store, NULL, &push->model_described, push->model.data,
+                                 push->model.length, NULL));
   for (size_t i = 0; i < push->manifest->variant_count; ++i) {
     const module_t *module = &push->modules[i];
-    MLX_TRY(mlx_store_put_document(push->store, NULL, &module->described, module->document.data, module->document.length, model));
+    MLX_TRY(mlx_store_put_document(push->store, NULL, &module->described, module->document.data,
+                                   module->document.length, model));
   }
-  return mlx_store_put_document(push->store, push->tag, &push->model_described, push->model.data, push->model.length, NULL);
+  return mlx_store_put_document(push->store, push->tag, &push->model_described, push->model.data,
+                                push->model.length, NULL);
 }
 
 // What was pulled for one target is not the whole.
@@ -239,43 +266,53 @@ static mlx_status_t need_all(const push_t *push) {
   const mlx_manifest_t *m = push->manifest;
   for (size_t i = 0; i < m->file_count && m->variant_count > 1; ++i) {
     if (mlx_bundle_has(push->bundle, m->files[i].name) || mlx_is_weights_file(m->files[i].name)) continue;
-    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' was pulled for one of its targets (%s): it has no %s", push->path, mlx_manifest_targets_text(m).text, m->files[i].name),
-                           "bring all of it with mlxcel pull --target all, and push that");
+    return mlx_status_hint(
+        mlx_error(MLX_NOT_FOUND, "'%s' was pulled for one of its targets (%s): it has no %s", push->path,
+                  mlx_manifest_targets_text(m).text, m->files[i].name),
+        "bring all of it with mlxcel pull --target all, and push that");
   }
   return NULL;
 }
 
 static mlx_status_t open_bundle(push_t *push) {
-  if (!mlx_is_dir(push->path) && !mlx_is_file(push->path)) return mlx_error(MLX_NOT_FOUND, "there is no '%s'", push->path);
+  if (!mlx_is_dir(push->path) && !mlx_is_file(push->path))
+    return mlx_error(MLX_NOT_FOUND, "there is no '%s'", push->path);
   if (!mlx_is_bundle(push->path)) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is not a compiled model", push->path), "mlxcel compile MODEL -o NAME.mlxb makes one");
+    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is not a compiled model", push->path),
+                           "mlxcel compile MODEL -o NAME.mlxb makes one");
   }
   MLX_TRY(mlx_bundle_open(push->path, &push->bundle));
   push->manifest = mlx_bundle_manifest(push->bundle);
   if (push->manifest->file_count) {
     MLX_TRY(need_all(push));
     if (!mlx_bundle_has(push->bundle, MLX_BUNDLE_SIGNATURE)) return NULL;
-    return mlx_bundle_read(push->bundle, MLX_BUNDLE_SIGNATURE, MLX_MAX_SIGNATURE_FILE, &push->signature, &push->signature_length);
+    return mlx_bundle_read(push->bundle, MLX_BUNDLE_SIGNATURE, MLX_MAX_SIGNATURE_FILE, &push->signature,
+                           &push->signature_length);
   }
-  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s' is of an older compiler, without digests", push->path), "compile the model again");
+  return mlx_status_hint(
+      mlx_error(MLX_UNSUPPORTED, "'%s' is of an older compiler, without digests", push->path),
+      "compile the model again");
 }
 
 static mlx_status_t run_push(push_t *push, const mlx_oci_ref_t *ref) {
   MLX_TRY(open_bundle(push));
   MLX_TRY(mlx_store_open(ref, &push->options->store, &push->store));
   MLX_TRY(describe_model(push));
-  for (size_t i = 0; i < push->manifest->variant_count; ++i) MLX_TRY(add_module(push, &push->manifest->variants[i], &push->modules[i]));
+  for (size_t i = 0; i < push->manifest->variant_count; ++i)
+    MLX_TRY(add_module(push, &push->manifest->variants[i], &push->modules[i]));
   MLX_TRY(look_and_describe_modules(push));
   mlx_report_done(push->options->report);
   MLX_TRY(send_blobs(push));
   MLX_TRY(send_documents(push));
   for (size_t i = 0; i < push->manifest->variant_count; ++i) {
-    mlx_report_note(push->options->report, "the code for %s is %s", push->manifest->variants[i].target, push->modules[i].described.digest);
+    mlx_report_note(push->options->report, "the code for %s is %s", push->manifest->variants[i].target,
+                    push->modules[i].described.digest);
   }
   return NULL;
 }
 
-mlx_status_t mlx_push_bundle(const char *path, const char *text, const mlx_push_options_t *options, char out_digest[MLX_OCI_DIGEST]) {
+mlx_status_t mlx_push_bundle(const char *path, const char *text, const mlx_push_options_t *options,
+                             char out_digest[MLX_OCI_DIGEST]) {
   mlx_oci_ref_t ref;
   push_t *push;
   MLX_TRY(mlx_oci_ref_parse(text, &ref));

@@ -1,39 +1,41 @@
-// A registry that speaks the OCI distribution API. Where it lacks the referrers API, a tag named after the subject holds the list.
+// A registry that speaks the OCI distribution API. Where it lacks the referrers API, a tag named after the
+// subject holds the list.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/file.h"
+#include "base/memory.h"
 #include "transfer/credentials.h"
 #include "transfer/download.h"
 #include "transfer/settings.h"
 #include "transfer/store.h"
-#include "base/file.h"
-#include "base/memory.h"
 
 #define CHUNK (64u << 20)
 #define MAX_URL 4096
-#define MAX_PAGES 256   // of a list
+#define MAX_PAGES 256  // of a list
 #define MAX_LISTED 10000
 #define MAX_RENEWALS 8  // of a token, for one blob
 #define ACCEPT "Accept: " MLX_OCI_MANIFEST ", " MLX_OCI_INDEX
 
 struct mlx_registry {
-  char *base;           // "https://HOST"
+  char *base;  // "https://HOST"
   char *host, *name;
   mlx_store_options_t options;
-  mlx_http_t *http;     // for everything but blobs
-  char *credentials;    // "Basic ..."; NULL: none
-  char *identity;       // a token for token servers alone; NULL: none
+  mlx_http_t *http;   // for everything but blobs
+  char *credentials;  // "Basic ..."; NULL: none
+  char *identity;     // a token for token servers alone; NULL: none
   pthread_mutex_t lock;
   char *authorization;  // what the registry wants now; under the lock
 };
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Opening
 
-mlx_status_t mlx_registry_open(const mlx_oci_ref_t *ref, const mlx_store_options_t *options, mlx_registry_t **out_registry) {
+mlx_status_t mlx_registry_open(const mlx_oci_ref_t *ref, const mlx_store_options_t *options,
+                               mlx_registry_t **out_registry) {
   *out_registry = NULL;
   mlx_registry_t *registry;
   MLX_TRY(mlx_alloc(1, sizeof *registry, &registry));
@@ -68,7 +70,7 @@ void mlx_registry_close(mlx_registry_t *registry) {
   mlx_free(registry);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Asking, with a token where one is wanted
 
 static mlx_status_t copy_authorization(mlx_registry_t *registry, char **out) {
@@ -81,9 +83,12 @@ static mlx_status_t copy_authorization(mlx_registry_t *registry, char **out) {
 }
 
 static mlx_status_t refused(const mlx_registry_t *registry, mlx_status_t status) {
-  return mlx_status_hint(status, registry->credentials || registry->identity ? "docker's credentials for %s do not suffice: `docker login %s` as somebody who may"
-                                                       : "there are no credentials for %s: `docker login %s` makes them",
-                         registry->host, registry->host);
+  return mlx_status_hint(
+      status,
+      registry->credentials || registry->identity
+          ? "docker's credentials for %s do not suffice: `docker login %s` as somebody who may"
+          : "there are no credentials for %s: `docker login %s` makes them",
+      registry->host, registry->host);
 }
 
 static void put_question(mlx_text_t *out, const mlx_oci_challenge_t *challenge) {
@@ -93,14 +98,17 @@ static void put_question(mlx_text_t *out, const mlx_oci_challenge_t *challenge) 
   mlx_http_escape(out, challenge->scope, false);
 }
 
-// Credentials travel to the registry's own choice of a token server, but never unprotected to another machine. An identity token goes in the
-// body of a request (OAuth 2's "refresh token"), a name and a password in its head.
-static mlx_status_t get_token(mlx_registry_t *registry, mlx_http_t *http, const mlx_oci_challenge_t *challenge, char **out_authorization) {
+// Credentials travel to the registry's own choice of a token server, but never unprotected to another
+// machine. An identity token goes in the body of a request (OAuth 2's "refresh token"), a name and a password
+// in its head.
+static mlx_status_t get_token(mlx_registry_t *registry, mlx_http_t *http,
+                              const mlx_oci_challenge_t *challenge, char **out_authorization) {
   mlx_text_t url = {0}, form = {0};
   mlx_http_response_t response = {0};
   char *token = NULL;
   bool known;
-  MLX_TRY(mlx_status_annotate(mlx_http_judge(challenge->realm, &known), "the token server of %s", registry->host));
+  MLX_TRY(mlx_status_annotate(mlx_http_judge(challenge->realm, &known), "the token server of %s",
+                              registry->host));
   const bool identity = known && registry->identity;
   mlx_text_puts(&url, challenge->realm);
   if (identity) {
@@ -115,11 +123,18 @@ static mlx_status_t get_token(mlx_registry_t *registry, mlx_http_t *http, const 
   mlx_status_t status = mlx_text_finish(&url);
   if (!status) status = mlx_text_finish(&form);
   const char *const headers[] = {identity ? "Content-Type: application/x-www-form-urlencoded" : NULL, NULL};
-  const mlx_http_request_t request = {.method = identity ? "POST" : NULL, .url = url.data, .authorization = known ? registry->credentials : NULL, .headers = headers,
-                                      .body = form.data, .body_length = form.length, .max_bytes = 1 << 20};
+  const mlx_http_request_t request = {.method = identity ? "POST" : NULL,
+                                      .url = url.data,
+                                      .authorization = known ? registry->credentials : NULL,
+                                      .headers = headers,
+                                      .body = form.data,
+                                      .body_length = form.length,
+                                      .max_bytes = 1 << 20};
   if (!status) status = mlx_http_send(http, &request, &response);
   if (!status) status = refused(registry, mlx_http_check(&request, &response));
-  if (!status) status = mlx_oci_token_read(mlx_http_show(url.data).text, response.body.data ? response.body.data : "", response.body.length, &token);
+  if (!status)
+    status = mlx_oci_token_read(mlx_http_show(url.data).text, response.body.data ? response.body.data : "",
+                                response.body.length, &token);
   if (!status) status = mlx_format(out_authorization, "Bearer %s", token);
   mlx_free(token);
   mlx_http_response_clear(&response);
@@ -129,7 +144,8 @@ static mlx_status_t get_token(mlx_registry_t *registry, mlx_http_t *http, const 
 }
 
 // Gets what a 401 asked for. *|out_can|: the request may be tried again with it.
-static mlx_status_t authenticate(mlx_registry_t *registry, mlx_http_t *http, const mlx_http_response_t *response, bool *out_can) {
+static mlx_status_t authenticate(mlx_registry_t *registry, mlx_http_t *http,
+                                 const mlx_http_response_t *response, bool *out_can) {
   char header[2048], *authorization = NULL;
   mlx_oci_challenge_t challenge;
   mlx_status_t status = NULL;
@@ -137,7 +153,8 @@ static mlx_status_t authenticate(mlx_registry_t *registry, mlx_http_t *http, con
   if (!mlx_http_header(response, "WWW-Authenticate", header, sizeof header)) return NULL;
   mlx_oci_challenge_read(header, &challenge);
   if (challenge.bearer) {
-    if (!challenge.scope[0]) snprintf(challenge.scope, sizeof challenge.scope, "repository:%.400s:pull,push", registry->name);
+    if (!challenge.scope[0])
+      snprintf(challenge.scope, sizeof challenge.scope, "repository:%.400s:pull,push", registry->name);
     status = get_token(registry, http, &challenge, &authorization);
   } else if (challenge.basic && registry->credentials) {
     status = mlx_copy_text(registry->credentials, strlen(registry->credentials), &authorization);
@@ -153,7 +170,8 @@ static mlx_status_t authenticate(mlx_registry_t *registry, mlx_http_t *http, con
 }
 
 // Sends once more after a 401. The token is for the registry alone: an upload may be sent to another host.
-static mlx_status_t ask(mlx_registry_t *registry, mlx_http_t *http, const mlx_http_request_t *given, mlx_http_response_t *response) {
+static mlx_status_t ask(mlx_registry_t *registry, mlx_http_t *http, const mlx_http_request_t *given,
+                        mlx_http_response_t *response) {
   const size_t length = strlen(registry->base);
   const bool ours = !strncmp(given->url, registry->base, length) && given->url[length] == '/';
   for (int tries = 0;; ++tries) {
@@ -163,7 +181,9 @@ static mlx_status_t ask(mlx_registry_t *registry, mlx_http_t *http, const mlx_ht
     request.authorization = ours ? authorization : NULL;
     mlx_status_t status = mlx_http_send(http, &request, response);
     mlx_free(authorization);
-    if (mlx_status_code(status) == MLX_UNAVAILABLE) status = mlx_status_hint(status, "check the address, and the network: proxies are those of http_proxy and https_proxy");
+    if (mlx_status_code(status) == MLX_UNAVAILABLE)
+      status = mlx_status_hint(
+          status, "check the address, and the network: proxies are those of http_proxy and https_proxy");
     if (status || response->status != 401 || !ours || tries == 1) return status;
     bool can;
     MLX_TRY(authenticate(registry, http, response, &can));
@@ -172,34 +192,41 @@ static mlx_status_t ask(mlx_registry_t *registry, mlx_http_t *http, const mlx_ht
   }
 }
 
-static mlx_status_t check(const mlx_registry_t *registry, const mlx_http_request_t *request, const mlx_http_response_t *response) {
+static mlx_status_t check(const mlx_registry_t *registry, const mlx_http_request_t *request,
+                          const mlx_http_response_t *response) {
   mlx_status_t status = mlx_http_check(request, response);
   return response->status == 401 || response->status == 403 ? refused(registry, status) : status;
 }
 
-static mlx_status_t make_url(const mlx_registry_t *registry, char **out_url, const char *kind, const char *what) {
+static mlx_status_t make_url(const mlx_registry_t *registry, char **out_url, const char *kind,
+                             const char *what) {
   return mlx_format(out_url, "%s/v2/%s/%s/%s", registry->base, registry->name, kind, what);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Where an answer leads to
 
-// A link that came with an answer, as an address. It may lead elsewhere, where no token goes along, but not out of protection.
+// A link that came with an answer, as an address. It may lead elsewhere, where no token goes along, but not
+// out of protection.
 static mlx_status_t resolve_link(const mlx_http_response_t *response, const char *link, char **out_url) {
   const char *from = response->url;
   const bool secure = !strncasecmp(from, "https://", 8);
   const size_t host = strlen(secure ? "https://" : "http://");
   *out_url = NULL;
-  if (link[0] == '/' && link[1] != '/') return mlx_format(out_url, "%.*s%s", (int)(host + strcspn(from + host, "/?#")), from, link);
+  if (link[0] == '/' && link[1] != '/')
+    return mlx_format(out_url, "%.*s%s", (int)(host + strcspn(from + host, "/?#")), from, link);
   if (link[0] == '?') return mlx_format(out_url, "%.*s%s", (int)strcspn(from, "?#"), from, link);
-  if (!strncasecmp(link, "https://", 8) || (!secure && !strncasecmp(link, "http://", 7))) return mlx_copy_text(link, strlen(link), out_url);
-  return mlx_error(MLX_INVALID_INPUT, "%s leads on to '%s', which cannot be followed", mlx_http_show(from).text, mlx_http_show(link).text);
+  if (!strncasecmp(link, "https://", 8) || (!secure && !strncasecmp(link, "http://", 7)))
+    return mlx_copy_text(link, strlen(link), out_url);
+  return mlx_error(MLX_INVALID_INPUT, "%s leads on to '%s', which cannot be followed",
+                   mlx_http_show(from).text, mlx_http_show(link).text);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Manifests
 
-mlx_status_t mlx_registry_get_document(mlx_registry_t *registry, const char *reference, mlx_text_t *out_json) {
+mlx_status_t mlx_registry_get_document(mlx_registry_t *registry, const char *reference,
+                                       mlx_text_t *out_json) {
   char *url;
   mlx_http_response_t response = {0};
   MLX_TRY(make_url(registry, &url, "manifests", reference));
@@ -214,13 +241,19 @@ mlx_status_t mlx_registry_get_document(mlx_registry_t *registry, const char *ref
   return status;
 }
 
-static mlx_status_t put_json(mlx_registry_t *registry, const char *reference, const char *media_type, const char *json, size_t length, bool *out_knows_subject) {
+static mlx_status_t put_json(mlx_registry_t *registry, const char *reference, const char *media_type,
+                             const char *json, size_t length, bool *out_knows_subject) {
   char *url, type[160], subject[MLX_OCI_DIGEST];
   mlx_http_response_t response = {0};
   MLX_TRY(make_url(registry, &url, "manifests", reference));
   snprintf(type, sizeof type, "Content-Type: %s", media_type);
   const char *const headers[] = {type, NULL};
-  const mlx_http_request_t request = {.method = "PUT", .url = url, .headers = headers, .body = json, .body_length = length, .max_bytes = 1 << 20};
+  const mlx_http_request_t request = {.method = "PUT",
+                                      .url = url,
+                                      .headers = headers,
+                                      .body = json,
+                                      .body_length = length,
+                                      .max_bytes = 1 << 20};
   mlx_status_t status = ask(registry, registry->http, &request, &response);
   if (!status) status = check(registry, &request, &response);
   if (!status) *out_knows_subject = mlx_http_header(&response, "OCI-Subject", subject, sizeof subject);
@@ -241,7 +274,8 @@ static mlx_status_t get_tagged(mlx_registry_t *registry, const char *tag, mlx_te
   return NULL;
 }
 
-static mlx_status_t tagged_referrers(mlx_registry_t *registry, const char *digest, mlx_oci_document_t *out_index) {
+static mlx_status_t tagged_referrers(mlx_registry_t *registry, const char *digest,
+                                     mlx_oci_document_t *out_index) {
   char tag[MLX_OCI_DIGEST];
   mlx_text_t json = {0};
   referrers_tag(digest, tag);
@@ -251,7 +285,8 @@ static mlx_status_t tagged_referrers(mlx_registry_t *registry, const char *diges
   return status;
 }
 
-static mlx_status_t add_to_tag(mlx_registry_t *registry, const char *subject, const mlx_oci_descriptor_t *described) {
+static mlx_status_t add_to_tag(mlx_registry_t *registry, const char *subject,
+                               const mlx_oci_descriptor_t *described) {
   char tag[MLX_OCI_DIGEST];
   bool unused;
   mlx_text_t old = {0}, json = {0};
@@ -266,14 +301,15 @@ static mlx_status_t add_to_tag(mlx_registry_t *registry, const char *subject, co
   return status;
 }
 
-mlx_status_t mlx_registry_put_document(mlx_registry_t *registry, const char *reference, const mlx_oci_descriptor_t *described, const char *json,
-                                       size_t length, const char *subject) {
+mlx_status_t mlx_registry_put_document(mlx_registry_t *registry, const char *reference,
+                                       const mlx_oci_descriptor_t *described, const char *json, size_t length,
+                                       const char *subject) {
   bool knows_subject;
   MLX_TRY(put_json(registry, reference, described->media_type, json, length, &knows_subject));
   return subject && !knows_subject ? add_to_tag(registry, subject, described) : NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Lists, a page at a time
 
 typedef mlx_status_t (*page_fn_t)(void *user, const char *name, const char *json, size_t length);
@@ -282,18 +318,24 @@ typedef struct pages {
   mlx_registry_t *registry;
   char *urls[MAX_PAGES];  // asked so far and the next one; owned
   size_t count;
-  bool lacks;             // the registry has no such list
+  bool lacks;  // the registry has no such list
 } pages_t;
 
 static mlx_status_t find_next(pages_t *pages, const mlx_http_response_t *response) {
   char header[MAX_URL], link[MAX_URL], *url;
-  if (!mlx_http_header(response, "Link", header, sizeof header) || !mlx_oci_next_link(header, link, sizeof link)) return NULL;
+  if (!mlx_http_header(response, "Link", header, sizeof header) ||
+      !mlx_oci_next_link(header, link, sizeof link))
+    return NULL;
   MLX_TRY(resolve_link(response, link, &url));
   mlx_status_t status = NULL;
   for (size_t i = 0; i < pages->count && !status; ++i) {
-    if (!strcmp(pages->urls[i], url)) status = mlx_error(MLX_INVALID_INPUT, "%s: the pages of a list go round in a circle", mlx_http_show(url).text);
+    if (!strcmp(pages->urls[i], url))
+      status = mlx_error(MLX_INVALID_INPUT, "%s: the pages of a list go round in a circle",
+                         mlx_http_show(url).text);
   }
-  if (!status && pages->count == MAX_PAGES) status = mlx_error(MLX_INVALID_INPUT, "%s: a list has more than %d pages", mlx_http_show(url).text, MAX_PAGES);
+  if (!status && pages->count == MAX_PAGES)
+    status =
+        mlx_error(MLX_INVALID_INPUT, "%s: a list has more than %d pages", mlx_http_show(url).text, MAX_PAGES);
   if (status) {
     mlx_free(url);
     return status;
@@ -303,7 +345,9 @@ static mlx_status_t find_next(pages_t *pages, const mlx_http_response_t *respons
 }
 
 // 404 is what the specification has for it; the others are how registries from before it say so.
-static bool is_lacking(long status) { return status == 404 || status == 405 || status == 400 || status == 501; }
+static bool is_lacking(long status) {
+  return status == 404 || status == 405 || status == 400 || status == 501;
+}
 
 static mlx_status_t get_page(pages_t *pages, page_fn_t page, void *user) {
   mlx_http_response_t response = {0};
@@ -312,14 +356,17 @@ static mlx_status_t get_page(pages_t *pages, page_fn_t page, void *user) {
   mlx_status_t status = ask(pages->registry, pages->registry->http, &request, &response);
   pages->lacks = !status && pages->count == 1 && is_lacking(response.status);
   if (!status && !pages->lacks) status = check(pages->registry, &request, &response);
-  if (!status && !pages->lacks) status = page(user, mlx_http_show(url).text, response.body.data ? response.body.data : "", response.body.length);
+  if (!status && !pages->lacks)
+    status = page(user, mlx_http_show(url).text, response.body.data ? response.body.data : "",
+                  response.body.length);
   if (!status && !pages->lacks) status = find_next(pages, &response);
   mlx_http_response_clear(&response);
   return status;
 }
 
 // Gives |page| every page of the list at |url|, which it takes over. *|out_lacks|: there is no such list.
-static mlx_status_t get_pages(mlx_registry_t *registry, char *url, page_fn_t page, void *user, bool *out_lacks) {
+static mlx_status_t get_pages(mlx_registry_t *registry, char *url, page_fn_t page, void *user,
+                              bool *out_lacks) {
   pages_t pages = {.registry = registry, .urls = {url}, .count = 1};
   mlx_status_t status = NULL;
   for (size_t got = 0; got < pages.count && !status; ++got) status = get_page(&pages, page, user);
@@ -331,15 +378,18 @@ static mlx_status_t get_pages(mlx_registry_t *registry, char *url, page_fn_t pag
 static mlx_status_t take_referrers(void *user, const char *name, const char *json, size_t length) {
   mlx_oci_document_t *all = user, page;
   MLX_TRY(mlx_oci_document_read(name, json, length, &page));
-  mlx_status_t status = page.count > MAX_LISTED - all->count ? mlx_error(MLX_INVALID_INPUT, "%s: more than %d manifests are listed", name, MAX_LISTED)
-                                                            : mlx_resize(all->count + page.count + 1, sizeof *all->items, &all->items);
+  mlx_status_t status =
+      page.count > MAX_LISTED - all->count
+          ? mlx_error(MLX_INVALID_INPUT, "%s: more than %d manifests are listed", name, MAX_LISTED)
+          : mlx_resize(all->count + page.count + 1, sizeof *all->items, &all->items);
   if (!status && page.count) memcpy(all->items + all->count, page.items, page.count * sizeof *page.items);
   if (!status) all->count += page.count;
   mlx_oci_document_free(&page);
   return status;
 }
 
-mlx_status_t mlx_registry_referrers(mlx_registry_t *registry, const char *digest, const char *artifact_type, mlx_oci_document_t *out_index) {
+mlx_status_t mlx_registry_referrers(mlx_registry_t *registry, const char *digest, const char *artifact_type,
+                                    mlx_oci_document_t *out_index) {
   mlx_text_t text = {0};
   char *url;
   bool lacks;
@@ -360,7 +410,9 @@ typedef struct tags {
 static mlx_status_t take_tags(void *user, const char *name, const char *json, size_t length) {
   tags_t *tags = user;
   MLX_TRY(mlx_oci_tags_read(name, json, length, tags->text, tags->count));
-  return *tags->count <= MAX_LISTED ? NULL : mlx_error(MLX_INVALID_INPUT, "%s: there are more than %d tags", name, MAX_LISTED);
+  return *tags->count <= MAX_LISTED
+             ? NULL
+             : mlx_error(MLX_INVALID_INPUT, "%s: there are more than %d tags", name, MAX_LISTED);
 }
 
 mlx_status_t mlx_registry_tags(mlx_registry_t *registry, mlx_text_t *out_tags, size_t *out_count) {
@@ -371,7 +423,7 @@ mlx_status_t mlx_registry_tags(mlx_registry_t *registry, mlx_text_t *out_tags, s
   return get_pages(registry, url, take_tags, &tags, &lacks);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Blobs out
 
 typedef struct upload {
@@ -401,7 +453,8 @@ static mlx_status_t has_blob(upload_t *u, bool *out_has) {
   const mlx_http_request_t request = {.method = "HEAD", .url = url};
   mlx_status_t status = ask(u->registry, u->http, &request, &response);
   *out_has = !status && response.status == 200;
-  if (!status && response.status != 200 && response.status != 404) status = check(u->registry, &request, &response);
+  if (!status && response.status != 200 && response.status != 404)
+    status = check(u->registry, &request, &response);
   mlx_http_response_clear(&response);
   mlx_free(url);
   return status;
@@ -410,11 +463,13 @@ static mlx_status_t has_blob(upload_t *u, bool *out_has) {
 static mlx_status_t take_location(upload_t *u, const mlx_http_response_t *response) {
   char given[MAX_URL], *url = NULL;
   int length = -1;
-  if (mlx_http_header(response, "Location", given, sizeof given)) MLX_TRY(resolve_link(response, given, &url));
+  if (mlx_http_header(response, "Location", given, sizeof given))
+    MLX_TRY(resolve_link(response, given, &url));
   if (url) length = snprintf(u->location, sizeof u->location, "%s", url);
   mlx_free(url);
   if (length > 0 && (size_t)length < sizeof u->location) return NULL;
-  return mlx_error(MLX_INVALID_INPUT, "%s does not say where to send %s", u->registry->host, u->blob->described.digest);
+  return mlx_error(MLX_INVALID_INPUT, "%s does not say where to send %s", u->registry->host,
+                   u->blob->described.digest);
 }
 
 static mlx_status_t begin_upload(upload_t *u) {
@@ -432,14 +487,26 @@ static mlx_status_t begin_upload(upload_t *u) {
 }
 
 // One request with |length| bytes of the blob from the offset on. *|out_passing|: it may go better later.
-static mlx_status_t send_piece(upload_t *u, const char *method, const char *url, uint64_t length, bool *out_passing) {
+static mlx_status_t send_piece(upload_t *u, const char *method, const char *url, uint64_t length,
+                               bool *out_passing) {
   char range[64];
   const mlx_blob_t *blob = u->blob;
-  snprintf(range, sizeof range, "Content-Range: %llu-%llu", (unsigned long long)u->offset, (unsigned long long)(u->offset + length - 1));
-  const char *const headers[] = {"Content-Type: application/octet-stream", strcmp(method, "PATCH") ? NULL : range, NULL};
-  const mlx_http_request_t request = {.method = method, .url = url, .headers = headers, .once = true, .max_bytes = 1 << 20,
-                                      .body = blob->path || !blob->bytes ? NULL : (const char *)blob->bytes + u->offset, .body_path = length ? blob->path : NULL,
-                                      .body_offset = u->offset, .body_length = length, .sent = on_sent, .user = u};
+  snprintf(range, sizeof range, "Content-Range: %llu-%llu", (unsigned long long)u->offset,
+           (unsigned long long)(u->offset + length - 1));
+  const char *const headers[] = {"Content-Type: application/octet-stream",
+                                 strcmp(method, "PATCH") ? NULL : range, NULL};
+  const mlx_http_request_t request = {
+      .method = method,
+      .url = url,
+      .headers = headers,
+      .once = true,
+      .max_bytes = 1 << 20,
+      .body = blob->path || !blob->bytes ? NULL : (const char *)blob->bytes + u->offset,
+      .body_path = length ? blob->path : NULL,
+      .body_offset = u->offset,
+      .body_length = length,
+      .sent = on_sent,
+      .user = u};
   mlx_http_response_t response = {0};
   mlx_status_t status = ask(u->registry, u->http, &request, &response);
   *out_passing = response.passing || response.status == 416;
@@ -456,8 +523,10 @@ static mlx_status_t look_where_it_is(upload_t *u) {
   unsigned long long last;
   const mlx_http_request_t request = {.url = u->location, .max_bytes = 1 << 20};
   mlx_status_t status = ask(u->registry, u->http, &request, &response);
-  const bool known = !status && response.status == 204 && mlx_http_header(&response, "Range", range, sizeof range);
-  if (known && sscanf(range, "%*[^-]-%llu", &last) == 1 && last < u->blob->described.size) u->offset = last ? last + 1 : 0;
+  const bool known =
+      !status && response.status == 204 && mlx_http_header(&response, "Range", range, sizeof range);
+  if (known && sscanf(range, "%*[^-]-%llu", &last) == 1 && last < u->blob->described.size)
+    u->offset = last ? last + 1 : 0;
   if (known) status = take_location(u, &response);
   mlx_http_response_clear(&response);
   if (!known) {
@@ -467,8 +536,8 @@ static mlx_status_t look_where_it_is(upload_t *u) {
   return status;
 }
 
-// A short blob goes with the request that names it. A long one goes in pieces that say where they belong, so that one which broke
-// can go on; the name follows by itself.
+// A short blob goes with the request that names it. A long one goes in pieces that say where they belong, so
+// that one which broke can go on; the name follows by itself.
 static mlx_status_t send_all(upload_t *u, bool *out_passing) {
   const uint64_t size = u->blob->described.size, chunk = u->registry->options.chunk_bytes;
   char url[MAX_URL + 128];
@@ -479,7 +548,8 @@ static mlx_status_t send_all(upload_t *u, bool *out_passing) {
     MLX_TRY(send_piece(u, "PATCH", url, length, out_passing));
     u->offset = before + length;
   }
-  snprintf(url, sizeof url, "%s%cdigest=%s", u->location, strchr(u->location, '?') ? '&' : '?', u->blob->described.digest);
+  snprintf(url, sizeof url, "%s%cdigest=%s", u->location, strchr(u->location, '?') ? '&' : '?',
+           u->blob->described.digest);
   return send_piece(u, "PUT", url, size - u->offset, out_passing);
 }
 
@@ -490,7 +560,8 @@ static mlx_status_t recover(upload_t *u, bool *out_has) {
   return u->blob->described.size > u->registry->options.chunk_bytes ? look_where_it_is(u) : begin_upload(u);
 }
 
-mlx_status_t mlx_registry_put_blob(mlx_registry_t *registry, mlx_http_t *http, const mlx_blob_t *blob, mlx_tally_t *tally) {
+mlx_status_t mlx_registry_put_blob(mlx_registry_t *registry, mlx_http_t *http, const mlx_blob_t *blob,
+                                   mlx_tally_t *tally) {
   upload_t u = {.registry = registry, .http = http, .blob = blob, .tally = tally};
   bool has, passing;
   const mlx_http_options_t *options = mlx_http_settings(http);
@@ -501,8 +572,12 @@ mlx_status_t mlx_registry_put_blob(mlx_registry_t *registry, mlx_http_t *http, c
   for (int failed = 0; !has;) {
     mlx_status_t status = send_all(&u, &passing);
     if (!status) break;
-    if (u.offset > reached) failed = 0, pause = options->pause_seconds, reached = u.offset;  // a try that brought something does not count
-    if (!passing || ++failed >= options->tries) return mlx_status_annotate(status, "%s", blob->described.path[0] ? blob->described.path : blob->described.digest);
+    if (u.offset > reached)
+      failed = 0, pause = options->pause_seconds,
+      reached = u.offset;  // a try that brought something does not count
+    if (!passing || ++failed >= options->tries)
+      return mlx_status_annotate(status, "%s",
+                                 blob->described.path[0] ? blob->described.path : blob->described.digest);
     mlx_status_free(status);
     MLX_TRY(mlx_http_pause(options, pause));
     pause *= 2;
@@ -512,19 +587,23 @@ mlx_status_t mlx_registry_put_blob(mlx_registry_t *registry, mlx_http_t *http, c
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Blobs in
 
-static mlx_status_t download_blob(mlx_http_t *http, const mlx_oci_descriptor_t *described, const char *url, const char *authorization, const char *path,
-                                  mlx_tally_t *tally) {
-  mlx_download_t download = {.name = described->path[0] ? described->path : described->digest, .url = url, .authorization = authorization, .path = path,
+static mlx_status_t download_blob(mlx_http_t *http, const mlx_oci_descriptor_t *described, const char *url,
+                                  const char *authorization, const char *path, mlx_tally_t *tally) {
+  mlx_download_t download = {.name = described->path[0] ? described->path : described->digest,
+                             .url = url,
+                             .authorization = authorization,
+                             .path = path,
                              .size = described->size};
   snprintf(download.sha256, sizeof download.sha256, "%s", described->digest + strlen("sha256:"));
   return mlx_download_file(http, &download, tally);
 }
 
 // A token may have run out on the way: asks for the blob's head, which gets a new one where that is so.
-static mlx_status_t renew_token(mlx_registry_t *registry, mlx_http_t *http, const char *url, const char *used, bool *out_renewed) {
+static mlx_status_t renew_token(mlx_registry_t *registry, mlx_http_t *http, const char *url, const char *used,
+                                bool *out_renewed) {
   char *now = NULL;
   mlx_http_response_t response = {0};
   const mlx_http_request_t request = {.method = "HEAD", .url = url};
@@ -536,7 +615,9 @@ static mlx_status_t renew_token(mlx_registry_t *registry, mlx_http_t *http, cons
   return status;
 }
 
-mlx_status_t mlx_registry_get_blob(mlx_registry_t *registry, mlx_http_t *http, const mlx_oci_descriptor_t *described, const char *path, mlx_tally_t *tally) {
+mlx_status_t mlx_registry_get_blob(mlx_registry_t *registry, mlx_http_t *http,
+                                   const mlx_oci_descriptor_t *described, const char *path,
+                                   mlx_tally_t *tally) {
   char *url;
   bool again = true;
   mlx_status_t status = NULL;

@@ -19,7 +19,7 @@ static mlx_status_t below(const char *variable, const char *path, const char *ho
   return home ? mlx_join_path(home, home_path, out_path) : NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The hub
 
 mlx_status_t mlx_hub_endpoint(const char *given, char **out_url) {
@@ -27,13 +27,15 @@ mlx_status_t mlx_hub_endpoint(const char *given, char **out_url) {
   if (!given || !*given) given = mlx_environment("HF_ENDPOINT");
   if (!given) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "no hub is known to pull from"),
-                           "set HF_ENDPOINT to the hub's address, as its own client knows it (https://...), here or in ~/.config/mlxcel/config");
+                           "set HF_ENDPOINT to the hub's address, as its own client knows it (https://...), "
+                           "here or in ~/.config/mlxcel/config");
   }
   MLX_TRY(mlx_copy_text(given, strlen(given), out_url));
   size_t length = strlen(*out_url);
   while (length && (*out_url)[length - 1] == '/') (*out_url)[--length] = 0;
   if (!strncasecmp(*out_url, "https://", 8) || !strncasecmp(*out_url, "http://", 7)) return NULL;
-  mlx_status_t status = mlx_error(MLX_USAGE, "the hub's address, '%s', does not begin with https:// or http://", *out_url);
+  mlx_status_t status =
+      mlx_error(MLX_USAGE, "the hub's address, '%s', does not begin with https:// or http://", *out_url);
   mlx_free(*out_url);
   *out_url = NULL;
   return status;
@@ -84,5 +86,6 @@ mlx_status_t mlx_hub_authorization(const char *endpoint, char **out_authorizatio
 
 bool mlx_hub_offline(void) {
   const char *value = mlx_environment("HF_HUB_OFFLINE");
-  return value && (!strcmp(value, "1") || !strcasecmp(value, "true") || !strcasecmp(value, "yes") || !strcasecmp(value, "on"));
+  return value && (!strcmp(value, "1") || !strcasecmp(value, "true") || !strcasecmp(value, "yes") ||
+                   !strcasecmp(value, "on"));
 }

@@ -11,11 +11,13 @@ struct mlx_store {
   char *folder;
 };
 
-mlx_status_t mlx_store_open(const mlx_oci_ref_t *ref, const mlx_store_options_t *options, mlx_store_t **out_store) {
+mlx_status_t mlx_store_open(const mlx_oci_ref_t *ref, const mlx_store_options_t *options,
+                            mlx_store_t **out_store) {
   *out_store = NULL;
   mlx_store_t *store;
   MLX_TRY(mlx_alloc(1, sizeof *store, &store));
-  mlx_status_t status = ref->layout ? mlx_copy_text(ref->name, strlen(ref->name), &store->folder) : mlx_registry_open(ref, options, &store->registry);
+  mlx_status_t status = ref->layout ? mlx_copy_text(ref->name, strlen(ref->name), &store->folder)
+                                    : mlx_registry_open(ref, options, &store->registry);
   if (status) {
     mlx_store_close(store);
     return status;
@@ -39,14 +41,17 @@ static mlx_status_t check_document(const char *reference, const mlx_text_t *json
 }
 
 mlx_status_t mlx_store_get_document(mlx_store_t *store, const char *reference, mlx_text_t *out_json) {
-  MLX_TRY(store->registry ? mlx_registry_get_document(store->registry, reference, out_json) : mlx_layout_get_document(store->folder, reference, out_json));
+  MLX_TRY(store->registry ? mlx_registry_get_document(store->registry, reference, out_json)
+                          : mlx_layout_get_document(store->folder, reference, out_json));
   return check_document(reference, out_json);
 }
 
-mlx_status_t mlx_store_put_document(mlx_store_t *store, const char *tag, const mlx_oci_descriptor_t *described, const char *json, size_t length,
+mlx_status_t mlx_store_put_document(mlx_store_t *store, const char *tag,
+                                    const mlx_oci_descriptor_t *described, const char *json, size_t length,
                                     const char *subject) {
   if (!store->registry) return mlx_layout_put_document(store->folder, tag, described, json, length);
-  return mlx_registry_put_document(store->registry, tag ? tag : described->digest, described, json, length, subject);
+  return mlx_registry_put_document(store->registry, tag ? tag : described->digest, described, json, length,
+                                   subject);
 }
 
 // Some tools copy lists and leave out what they do not know: the manifest itself says it too.
@@ -54,9 +59,12 @@ static mlx_status_t complete(mlx_store_t *store, mlx_oci_descriptor_t *item) {
   mlx_text_t json = {0};
   mlx_oci_document_t document = {0};
   mlx_status_t status = mlx_store_get_document(store, item->digest, &json);
-  if (!status) status = mlx_oci_document_read(item->digest, json.data ? json.data : "", json.length, &document);
+  if (!status)
+    status = mlx_oci_document_read(item->digest, json.data ? json.data : "", json.length, &document);
   if (!status) {
-    memcpy(item->artifact_type, document.artifact_type[0] ? document.artifact_type : document.config.media_type, sizeof item->artifact_type);
+    memcpy(item->artifact_type,
+           document.artifact_type[0] ? document.artifact_type : document.config.media_type,
+           sizeof item->artifact_type);
     item->notes = document.notes;
   }
   mlx_oci_document_free(&document);
@@ -64,14 +72,18 @@ static mlx_status_t complete(mlx_store_t *store, mlx_oci_descriptor_t *item) {
   return status;
 }
 
-mlx_status_t mlx_store_referrers(mlx_store_t *store, const char *digest, const char *artifact_type, mlx_oci_document_t *out_index) {
+mlx_status_t mlx_store_referrers(mlx_store_t *store, const char *digest, const char *artifact_type,
+                                 mlx_oci_document_t *out_index) {
   *out_index = (mlx_oci_document_t){0};
-  mlx_status_t status = store->registry ? mlx_registry_referrers(store->registry, digest, artifact_type, out_index)
-                                        : mlx_layout_referrers(store->folder, digest, artifact_type, out_index);
+  mlx_status_t status = store->registry
+                            ? mlx_registry_referrers(store->registry, digest, artifact_type, out_index)
+                            : mlx_layout_referrers(store->folder, digest, artifact_type, out_index);
   size_t looked = 0;
   for (size_t i = 0; i < out_index->count && !status; ++i) {
     if (out_index->items[i].artifact_type[0]) continue;
-    if (++looked > MAX_LOOKS) status = mlx_error(MLX_INVALID_INPUT, "more than %d manifests refer to %s without saying what they are", MAX_LOOKS, digest);
+    if (++looked > MAX_LOOKS)
+      status = mlx_error(MLX_INVALID_INPUT, "more than %d manifests refer to %s without saying what they are",
+                         MAX_LOOKS, digest);
     if (!status) status = complete(store, &out_index->items[i]);
   }
   if (status) mlx_oci_document_free(out_index);
@@ -80,17 +92,20 @@ mlx_status_t mlx_store_referrers(mlx_store_t *store, const char *digest, const c
 
 mlx_status_t mlx_store_tags(mlx_store_t *store, mlx_text_t *out_tags, size_t *out_count) {
   *out_count = 0;
-  return store->registry ? mlx_registry_tags(store->registry, out_tags, out_count) : mlx_layout_tags(store->folder, out_tags, out_count);
+  return store->registry ? mlx_registry_tags(store->registry, out_tags, out_count)
+                         : mlx_layout_tags(store->folder, out_tags, out_count);
 }
 
-mlx_status_t mlx_store_put_blob(mlx_store_t *store, mlx_http_t *http, const mlx_blob_t *blob, mlx_tally_t *tally) {
+mlx_status_t mlx_store_put_blob(mlx_store_t *store, mlx_http_t *http, const mlx_blob_t *blob,
+                                mlx_tally_t *tally) {
   if (store->registry) return mlx_registry_put_blob(store->registry, http, blob, tally);
   MLX_TRY(mlx_layout_put_blob(store->folder, blob));
   atomic_fetch_add(tally, blob->described.size);
   return NULL;
 }
 
-mlx_status_t mlx_store_get_blob(mlx_store_t *store, mlx_http_t *http, const mlx_oci_descriptor_t *described, const char *path, mlx_tally_t *tally) {
+mlx_status_t mlx_store_get_blob(mlx_store_t *store, mlx_http_t *http, const mlx_oci_descriptor_t *described,
+                                const char *path, mlx_tally_t *tally) {
   if (store->registry) return mlx_registry_get_blob(store->registry, http, described, path, tally);
   MLX_TRY(mlx_layout_get_blob(store->folder, described, path));
   atomic_fetch_add(tally, described->size);

@@ -35,7 +35,8 @@ mlx_bytes_text_t mlx_bytes_show(uint64_t bytes) {
 // The first failure counts; a transfer that was stopped because of it has nothing to say.
 static void keep_failure(crew_t *crew, mlx_status_t failure) {
   pthread_mutex_lock(&crew->lock);
-  if (!crew->failure || (mlx_status_code(crew->failure) == MLX_CANCELLED && mlx_status_code(failure) != MLX_CANCELLED)) {
+  if (!crew->failure ||
+      (mlx_status_code(crew->failure) == MLX_CANCELLED && mlx_status_code(failure) != MLX_CANCELLED)) {
     mlx_status_t old = crew->failure;
     crew->failure = failure;
     failure = old;
@@ -58,7 +59,8 @@ static void *work(void *user) {
   mlx_http_t *http;
   size_t index;
   mlx_status_t status = mlx_http_open(&crew->http, &http);
-  while (!status && next_job(crew, &index)) status = crew->transfer->job(crew->transfer->user, index, http, &crew->tally);
+  while (!status && next_job(crew, &index))
+    status = crew->transfer->job(crew->transfer->user, index, http, &crew->tally);
   mlx_http_close(http);
   if (status) keep_failure(crew, status);
   pthread_mutex_lock(&crew->lock);
@@ -68,13 +70,13 @@ static void *work(void *user) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Watching
 
 typedef struct watch {
-  uint64_t last;   // the tally at the last look
+  uint64_t last;  // the tally at the last look
   double when;
-  double speed;    // bytes a second, smoothed
+  double speed;  // bytes a second, smoothed
 } watch_t;
 
 static void show(crew_t *crew, watch_t *watch) {
@@ -93,10 +95,12 @@ static void show(crew_t *crew, watch_t *watch) {
   }
   char left[48] = "";
   const double seconds = watch->speed > 0 ? (double)(t->bytes - done) / watch->speed : 0;
-  if (seconds >= 120) snprintf(left, sizeof left, ", %.0f min left", seconds / 60);
-  else if (seconds > 0) snprintf(left, sizeof left, ", %.0f s left", seconds);
-  mlx_report_progress(t->report, "%s: %s of %s, %s/s%s", t->title, mlx_bytes_show(done).text, mlx_bytes_show(t->bytes).text,
-                      mlx_bytes_show((uint64_t)watch->speed).text, left);
+  if (seconds >= 120)
+    snprintf(left, sizeof left, ", %.0f min left", seconds / 60);
+  else if (seconds > 0)
+    snprintf(left, sizeof left, ", %.0f s left", seconds);
+  mlx_report_progress(t->report, "%s: %s of %s, %s/s%s", t->title, mlx_bytes_show(done).text,
+                      mlx_bytes_show(t->bytes).text, mlx_bytes_show((uint64_t)watch->speed).text, left);
 }
 
 static void wait_for(crew_t *crew) {
@@ -119,7 +123,10 @@ static void wait_for(crew_t *crew) {
 }
 
 mlx_status_t mlx_transfer_run(const mlx_transfer_t *transfer) {
-  crew_t crew = {.transfer = transfer, .http = *transfer->http, .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+  crew_t crew = {.transfer = transfer,
+                 .http = *transfer->http,
+                 .lock = PTHREAD_MUTEX_INITIALIZER,
+                 .changed = PTHREAD_COND_INITIALIZER};
   crew.http.cancelled = &crew.stop;
   size_t wanted = transfer->parallel < transfer->count ? transfer->parallel : transfer->count;
   if (wanted > MAX_THREADS) wanted = MAX_THREADS;

@@ -9,13 +9,15 @@
 
 static HANDLE handle_of(int fd) { return (HANDLE)_get_osfhandle(fd); }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Opening
 
 static DWORD access_for(int flags) {
   const int way = flags & (O_RDONLY | O_WRONLY | O_RDWR);
   if (way == O_RDWR) return GENERIC_READ | GENERIC_WRITE;
-  if (way == O_WRONLY) return flags & O_APPEND ? FILE_APPEND_DATA | SYNCHRONIZE : GENERIC_WRITE;  // the system itself appends: at once
+  if (way == O_WRONLY)
+    return flags & O_APPEND ? FILE_APPEND_DATA | SYNCHRONIZE
+                            : GENERIC_WRITE;  // the system itself appends: at once
   return GENERIC_READ;
 }
 
@@ -29,7 +31,8 @@ static HANDLE open_handle(const wchar_t *path, int flags) {
                            (flags & O_NOFOLLOW ? FILE_FLAG_OPEN_REPARSE_POINT : 0);
   const DWORD access = access_for(flags), disposition = disposition_for(flags);
   if (access == GENERIC_READ && disposition == OPEN_EXISTING) {  // so that futimens works, where it may
-    HANDLE handle = CreateFileW(path, access | FILE_WRITE_ATTRIBUTES, SHARE, NULL, disposition, attributes, NULL);
+    HANDLE handle =
+        CreateFileW(path, access | FILE_WRITE_ATTRIBUTES, SHARE, NULL, disposition, attributes, NULL);
     if (handle != INVALID_HANDLE_VALUE) return handle;
   }
   return CreateFileW(path, access, SHARE, NULL, disposition, attributes, NULL);
@@ -43,7 +46,9 @@ static bool is_link(HANDLE handle) {
 static int fail_to_open(const wchar_t *path, int flags) {
   mlx_windows_failed();
   const DWORD attributes = errno == EACCES ? GetFileAttributesW(path) : INVALID_FILE_ATTRIBUTES;
-  if (attributes != INVALID_FILE_ATTRIBUTES && attributes & FILE_ATTRIBUTE_DIRECTORY && !(flags & O_DIRECTORY)) errno = EISDIR;
+  if (attributes != INVALID_FILE_ATTRIBUTES && attributes & FILE_ATTRIBUTE_DIRECTORY &&
+      !(flags & O_DIRECTORY))
+    errno = EISDIR;
   return -1;
 }
 
@@ -73,7 +78,7 @@ FILE *mlx_posix_fopen(const char *path, const char *mode) {
   return file;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reading and writing
 
 // The console hands out UTF-16, whole lines; Ctrl-Z at the start of one is its end.
@@ -86,7 +91,8 @@ static ssize_t read_console(HANDLE console, void *bytes, size_t length) {
   for (DWORD i = 0; i < got; ++i) {
     if (wide[i] != L'\r') wide[kept++] = wide[i];
   }
-  return WideCharToMultiByte(CP_UTF8, 0, wide, (int)kept, bytes, (int)(length < MOST_BYTES ? length : MOST_BYTES), NULL, NULL);
+  return WideCharToMultiByte(CP_UTF8, 0, wide, (int)kept, bytes,
+                             (int)(length < MOST_BYTES ? length : MOST_BYTES), NULL, NULL);
 }
 
 ssize_t mlx_posix_read(int fd, void *bytes, size_t length) {
@@ -98,7 +104,9 @@ ssize_t mlx_posix_write(int fd, const void *bytes, size_t length) {
   return _write(fd, bytes, length < MOST_BYTES ? (unsigned)length : MOST_BYTES);
 }
 
-static OVERLAPPED place(int64_t offset) { return (OVERLAPPED){.Offset = (DWORD)offset, .OffsetHigh = (DWORD)(offset >> 32)}; }
+static OVERLAPPED place(int64_t offset) {
+  return (OVERLAPPED){.Offset = (DWORD)offset, .OffsetHigh = (DWORD)(offset >> 32)};
+}
 
 ssize_t pread(int fd, void *bytes, size_t length, int64_t offset) {
   OVERLAPPED at = place(offset);
@@ -110,12 +118,16 @@ ssize_t pread(int fd, void *bytes, size_t length, int64_t offset) {
 ssize_t pwrite(int fd, const void *bytes, size_t length, int64_t offset) {
   OVERLAPPED at = place(offset);
   DWORD done = 0;
-  return WriteFile(handle_of(fd), bytes, length < MOST_BYTES ? (DWORD)length : MOST_BYTES, &done, &at) ? (ssize_t)done : mlx_windows_failed();
+  return WriteFile(handle_of(fd), bytes, length < MOST_BYTES ? (DWORD)length : MOST_BYTES, &done, &at)
+             ? (ssize_t)done
+             : mlx_windows_failed();
 }
 
 int mlx_posix_ftruncate(int fd, int64_t length) {
   FILE_END_OF_FILE_INFO end = {.EndOfFile.QuadPart = length};
-  return SetFileInformationByHandle(handle_of(fd), FileEndOfFileInfo, &end, sizeof end) ? 0 : mlx_windows_failed();
+  return SetFileInformationByHandle(handle_of(fd), FileEndOfFileInfo, &end, sizeof end)
+             ? 0
+             : mlx_windows_failed();
 }
 
 int fsync(int fd) {
@@ -130,7 +142,7 @@ int mlx_posix_isatty(int fd) {
   return GetConsoleMode(handle_of(fd), &mode) != 0;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What is there
 
 static struct timespec time_of(LARGE_INTEGER ticks) {
@@ -147,14 +159,17 @@ static int stat_handle(HANDLE handle, struct mlx_posix_stat *out) {
     out->st_mode = type == FILE_TYPE_PIPE ? S_IFIFO : S_IFCHR;
     return 0;
   }
-  if (!GetFileInformationByHandle(handle, &info) || !GetFileInformationByHandleEx(handle, FileBasicInfo, &times, sizeof times)) {
+  if (!GetFileInformationByHandle(handle, &info) ||
+      !GetFileInformationByHandleEx(handle, FileBasicInfo, &times, sizeof times)) {
     return mlx_windows_failed();
   }
   const DWORD attributes = info.dwFileAttributes;
   out->st_dev = info.dwVolumeSerialNumber;
   out->st_ino = (uint64_t)info.nFileIndexHigh << 32 | info.nFileIndexLow;
   out->st_size = (int64_t)((uint64_t)info.nFileSizeHigh << 32 | info.nFileSizeLow);
-  out->st_mode = attributes & FILE_ATTRIBUTE_REPARSE_POINT ? S_IFLNK | 0700 : attributes & FILE_ATTRIBUTE_DIRECTORY ? S_IFDIR | 0700 : S_IFREG | 0600;
+  out->st_mode = attributes & FILE_ATTRIBUTE_REPARSE_POINT ? S_IFLNK | 0700
+                 : attributes & FILE_ATTRIBUTE_DIRECTORY   ? S_IFDIR | 0700
+                                                           : S_IFREG | 0600;
   out->st_nlink = info.nNumberOfLinks;
   out->st_atim = time_of(times.LastAccessTime);
   out->st_mtim = time_of(times.LastWriteTime);
@@ -165,7 +180,8 @@ static int stat_handle(HANDLE handle, struct mlx_posix_stat *out) {
 static HANDLE look_at(const char *path, DWORD flags) {
   wchar_t *wide = mlx_wide_path(path);
   if (!wide) return INVALID_HANDLE_VALUE;
-  HANDLE handle = CreateFileW(wide, FILE_READ_ATTRIBUTES, SHARE, NULL, OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS | flags, NULL);
+  HANDLE handle = CreateFileW(wide, FILE_READ_ATTRIBUTES, SHARE, NULL, OPEN_EXISTING,
+                              FILE_FLAG_BACKUP_SEMANTICS | flags, NULL);
   if (handle == INVALID_HANDLE_VALUE) mlx_windows_failed();
   free(wide);
   return handle;
@@ -176,13 +192,16 @@ static int stat_path(const char *path, DWORD flags, struct mlx_posix_stat *out) 
   if (handle == INVALID_HANDLE_VALUE) return -1;
   const int result = stat_handle(handle, out);
   CloseHandle(handle);
-  // A followed link that is still one is something else that the system keeps in such a way: a file in a cloud, a volume.
+  // A followed link that is still one is something else that the system keeps in such a way: a file in a
+  // cloud, a volume.
   if (!result && !flags && S_ISLNK(out->st_mode)) out->st_mode = S_IFREG | 0600;
   return result;
 }
 
 int mlx_posix_stat(const char *path, struct mlx_posix_stat *out) { return stat_path(path, 0, out); }
-int mlx_posix_lstat(const char *path, struct mlx_posix_stat *out) { return stat_path(path, FILE_FLAG_OPEN_REPARSE_POINT, out); }
+int mlx_posix_lstat(const char *path, struct mlx_posix_stat *out) {
+  return stat_path(path, FILE_FLAG_OPEN_REPARSE_POINT, out);
+}
 int mlx_posix_fstat(int fd, struct mlx_posix_stat *out) { return stat_handle(handle_of(fd), out); }
 
 int mlx_posix_access(const char *path, int mode) {
@@ -231,15 +250,19 @@ char *realpath(const char *path, char *resolved) {
   return result;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Changing names
 
-// A file that somebody has just open (a reader of ours, an indexer, a scanner) is not replaced until it is closed: that is worth some waiting.
+// A file that somebody has just open (a reader of ours, an indexer, a scanner) is not replaced until it is
+// closed: that is worth some waiting.
 static int replace(const wchar_t *from, const wchar_t *to) {
   static const DWORD naps[] = {1, 5, 20, 50, 100, 200, 400};
   for (size_t i = 0;; ++i) {
     if (MoveFileExW(from, to, MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH)) return 0;
-    const DWORD attributes = GetLastError() == ERROR_ACCESS_DENIED || GetLastError() == ERROR_SHARING_VIOLATION ? GetFileAttributesW(to) : INVALID_FILE_ATTRIBUTES;
+    const DWORD attributes =
+        GetLastError() == ERROR_ACCESS_DENIED || GetLastError() == ERROR_SHARING_VIOLATION
+            ? GetFileAttributesW(to)
+            : INVALID_FILE_ATTRIBUTES;
     mlx_windows_failed();
     const bool is_file = attributes != INVALID_FILE_ATTRIBUTES && !(attributes & FILE_ATTRIBUTE_DIRECTORY);
     if (!is_file || i == sizeof naps / sizeof *naps) return -1;
@@ -267,9 +290,11 @@ int mlx_posix_unlink(const char *path) {
   int result = DeleteFileW(wide) ? 0 : mlx_windows_failed();
   const DWORD attributes = result && errno == EACCES ? GetFileAttributesW(wide) : INVALID_FILE_ATTRIBUTES;
   if (attributes != INVALID_FILE_ATTRIBUTES) {
-    if (attributes & FILE_ATTRIBUTE_DIRECTORY && attributes & FILE_ATTRIBUTE_REPARSE_POINT) {  // a link to a folder
+    if (attributes & FILE_ATTRIBUTE_DIRECTORY &&
+        attributes & FILE_ATTRIBUTE_REPARSE_POINT) {  // a link to a folder
       if (RemoveDirectoryW(wide)) result = 0;
-    } else if (attributes & FILE_ATTRIBUTE_READONLY && SetFileAttributesW(wide, attributes & ~(DWORD)FILE_ATTRIBUTE_READONLY)) {
+    } else if (attributes & FILE_ATTRIBUTE_READONLY &&
+               SetFileAttributesW(wide, attributes & ~(DWORD)FILE_ATTRIBUTE_READONLY)) {
       if (DeleteFileW(wide)) result = 0;  // elsewhere it is the folder that must be writable
     }
   }
@@ -289,12 +314,13 @@ int mlx_posix_mkdir(const char *path, int mode) {
   wchar_t *wide = mlx_wide_path(path);
   if (!wide) return -1;
   const int result = CreateDirectoryW(wide, NULL) ? 0 : mlx_windows_failed();
-  if (result && GetFileAttributesW(wide) != INVALID_FILE_ATTRIBUTES) errno = EEXIST;  // a drive refuses otherwise
+  if (result && GetFileAttributesW(wide) != INVALID_FILE_ATTRIBUTES)
+    errno = EEXIST;  // a drive refuses otherwise
   free(wide);
   return result;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Of an open file
 
 int futimens(int fd, const struct timespec times[2]) {
@@ -307,7 +333,8 @@ int futimens(int fd, const struct timespec times[2]) {
 // Locks keep others from reading and writing what they cover: they cover a byte that no file has.
 int flock(int fd, int operation) {
   OVERLAPPED at = place(INT64_C(1) << 62);
-  const DWORD flags = (operation & LOCK_EX ? LOCKFILE_EXCLUSIVE_LOCK : 0) | (operation & LOCK_NB ? LOCKFILE_FAIL_IMMEDIATELY : 0);
+  const DWORD flags = (operation & LOCK_EX ? LOCKFILE_EXCLUSIVE_LOCK : 0) |
+                      (operation & LOCK_NB ? LOCKFILE_FAIL_IMMEDIATELY : 0);
   if (LockFileEx(handle_of(fd), flags, 0, 1, 0, &at)) return 0;
   mlx_windows_failed();
   if (errno == EAGAIN) errno = EWOULDBLOCK;
@@ -331,13 +358,15 @@ int munmap(void *address, size_t length) {
 int statvfs(const char *path, struct statvfs *out) {
   ULARGE_INTEGER bytes;
   wchar_t *wide = mlx_wide_path(path);
-  const int result = wide && GetDiskFreeSpaceExW(wide, &bytes, NULL, NULL) ? 0 : wide ? mlx_windows_failed() : -1;
+  const int result = wide && GetDiskFreeSpaceExW(wide, &bytes, NULL, NULL) ? 0
+                     : wide                                                ? mlx_windows_failed()
+                                                                           : -1;
   if (!result) *out = (struct statvfs){.f_bavail = bytes.QuadPart, .f_frsize = 1};
   free(wide);
   return result;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Folders
 
 struct mlx_posix_dir {
@@ -370,7 +399,9 @@ DIR *opendir(const char *path) {
 struct dirent *readdir(DIR *dir) {
   if (!dir->fresh && !FindNextFileW(dir->find, &dir->data)) return NULL;
   dir->fresh = false;
-  if (!WideCharToMultiByte(CP_UTF8, 0, dir->data.cFileName, -1, dir->entry.d_name, sizeof dir->entry.d_name, NULL, NULL)) return NULL;
+  if (!WideCharToMultiByte(CP_UTF8, 0, dir->data.cFileName, -1, dir->entry.d_name, sizeof dir->entry.d_name,
+                           NULL, NULL))
+    return NULL;
   return &dir->entry;
 }
 

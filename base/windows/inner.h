@@ -8,7 +8,8 @@
 
 // UTF-16 of |text|, or NULL with errno set. Release with free.
 wchar_t *mlx_wide(const char *text);
-// The same of a path: '\' for '/', "NUL" for /dev/null, our own for /proc/self/exe, and the prefix that long paths want.
+// The same of a path: '\' for '/', "NUL" for /dev/null, our own for /proc/self/exe, and the prefix that long
+// paths want.
 wchar_t *mlx_wide_path(const char *path);
 // UTF-8 of |text|, or NULL with errno set. Release with free.
 char *mlx_narrow(const wchar_t *text);

@@ -1,10 +1,14 @@
-// The part of POSIX that mlxcel calls, on Windows. CMake puts this header before every file of ours there, so that the rest of the tree is
-// written once; third-party code never sees it. What a call cannot do there it says at its place.
+// The part of POSIX that mlxcel calls, on Windows. CMake puts this header before every file of ours there, so
+// that the rest of the tree is written once; third-party code never sees it. What a call cannot do there it
+// says at its place.
 //
-// Text is UTF-8 on our side and UTF-16 on the system's. Paths may have either slash and a drive; those we hand out have '/'. Paths longer than
-// 260 characters work, and /dev/null and /proc/self/exe are what they are elsewhere. Every file is opened so that others may rename or remove it, is not inherited by children, and is never translated.
+// Text is UTF-8 on our side and UTF-16 on the system's. Paths may have either slash and a drive; those we
+// hand out have '/'. Paths longer than 260 characters work, and /dev/null and /proc/self/exe are what they
+// are elsewhere. Every file is opened so that others may rename or remove it, is not inherited by children,
+// and is never translated.
 //
-// This is not a port of POSIX: processes (base/child.h), terminals (line/tty.h) and shared libraries (base/library.h) have halves of their own.
+// This is not a port of POSIX: processes (base/child.h), terminals (line/tty.h) and shared libraries
+// (base/library.h) have halves of their own.
 #ifndef MLXCEL_BASE_WINDOWS_POSIX_H_
 #define MLXCEL_BASE_WINDOWS_POSIX_H_
 
@@ -21,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The program
 
 // start.c has the real one: it hands over UTF-8, argv[0] with '/' and without ".exe".
@@ -39,7 +43,7 @@ mlx_posix_handler_t mlx_posix_signal(int number, mlx_posix_handler_t handler);
 
 #define geteuid() 0  // who owns what is said by access lists, which are not looked at
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Files
 
 #define O_CLOEXEC 0
@@ -63,20 +67,21 @@ ssize_t mlx_posix_write(int fd, const void *bytes, size_t length);
 int mlx_posix_rename(const char *from, const char *to);  // replaces a file as soon as nobody has it open
 int mlx_posix_unlink(const char *path);
 int mlx_posix_rmdir(const char *path);
-int mlx_posix_mkdir(const char *path, int mode);         // the mode is that of the folder above
-int mlx_posix_access(const char *path, int mode);        // whether it is there
+int mlx_posix_mkdir(const char *path, int mode);   // the mode is that of the folder above
+int mlx_posix_access(const char *path, int mode);  // whether it is there
 int mlx_posix_ftruncate(int fd, int64_t length);
 int mlx_posix_isatty(int fd);
 FILE *mlx_posix_fopen(const char *path, const char *mode);
-int fsync(int fd);                                       // EINVAL for what was opened for reading
+int fsync(int fd);  // EINVAL for what was opened for reading
 ssize_t pread(int fd, void *bytes, size_t length, int64_t offset);
 ssize_t pwrite(int fd, const void *bytes, size_t length, int64_t offset);
-char *realpath(const char *path, char *resolved);        // |resolved| is NULL
+char *realpath(const char *path, char *resolved);  // |resolved| is NULL
 static inline int fchmod(int fd, int mode) { return (void)fd, (void)mode, 0; }
 
 #define AT_FDCWD (-100)
 #define RENAME_EXCHANGE 2
-int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);  // ENOSYS: nothing exchanges two names
+int renameat2(int from_folder, const char *from, int to_folder, const char *to,
+              unsigned flags);  // ENOSYS: nothing exchanges two names
 
 // A file's permissions are not looked at: its mode says that its owner may do everything, and nobody else.
 #undef stat
@@ -109,7 +114,8 @@ int flock(int fd, int operation);  // not of a folder
 #define PROT_READ 1
 #define MAP_PRIVATE 2
 #define MAP_FAILED ((void *)-1)
-void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset);  // a whole file, for reading
+void *mmap(void *address, size_t length, int protection, int flags, int fd,
+           int64_t offset);  // a whole file, for reading
 int munmap(void *address, size_t length);
 
 struct statvfs {
@@ -127,7 +133,7 @@ DIR *opendir(const char *path);
 struct dirent *readdir(DIR *dir);
 int closedir(DIR *dir);
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The machine, and what other C libraries have
 
 #define _SC_PHYS_PAGES 1

@@ -1,14 +1,14 @@
 // The program's beginning, its environment, and what the machine tells.
-#include <errno.h>
-#include <stdatomic.h>
-#include <windows.h>
 #include <bcrypt.h>
+#include <errno.h>
 #include <psapi.h>
 #include <shellapi.h>
+#include <stdatomic.h>
+#include <windows.h>
 
 #include "base/windows/inner.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The console
 
 static struct outer {
@@ -26,7 +26,8 @@ static void restore_console(void) {
   if (outer.code_page) SetConsoleOutputCP(outer.code_page);
 }
 
-// What we show is UTF-8 with escape sequences, as for any terminal. A console that is too old for them is a dumb one.
+// What we show is UTF-8 with escape sequences, as for any terminal. A console that is too old for them is a
+// dumb one.
 static void prepare_console(void) {
   bool draws = false;
   outer.code_page = GetConsoleOutputCP();
@@ -41,7 +42,7 @@ static void prepare_console(void) {
   if (draws && !getenv("TERM")) setenv("TERM", "xterm-256color", 1);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The arguments
 
 static void plain_program_name(char *name) {
@@ -78,10 +79,12 @@ int main(void) {
 
 mlx_posix_handler_t mlx_posix_signal(int number, mlx_posix_handler_t handler) {
 #undef signal
-  return number == SIGPIPE ? SIG_DFL : signal(number, handler);  // the C library ends a program that asks for what it does not know
+  return number == SIGPIPE
+             ? SIG_DFL
+             : signal(number, handler);  // the C library ends a program that asks for what it does not know
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The environment
 
 // What was handed out stays valid: each different value of a name is kept once.
@@ -126,7 +129,7 @@ int setenv(const char *name, const char *value, int overwrite) {
 
 int unsetenv(const char *name) { return setenv(name, "", 1); }  // which is how the C library removes one
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The machine
 
 long sysconf(int name) {

@@ -22,7 +22,8 @@ char *mlx_narrow(const wchar_t *text) {
   return narrow;
 }
 
-// Past this many characters, the system wants the whole path and a prefix that switches off every reading of it.
+// Past this many characters, the system wants the whole path and a prefix that switches off every reading of
+// it.
 #define PLAIN_PATH 240
 
 static wchar_t *with_prefix(wchar_t *path) {
@@ -47,7 +48,8 @@ static wchar_t *own_path(void) {
 }
 
 wchar_t *mlx_wide_path(const char *path) {
-  wchar_t *wide = !strcmp(path, "/proc/self/exe") ? own_path() : mlx_wide(strcmp(path, "/dev/null") ? path : "NUL");
+  wchar_t *wide =
+      !strcmp(path, "/proc/self/exe") ? own_path() : mlx_wide(strcmp(path, "/dev/null") ? path : "NUL");
   if (!wide) return NULL;
   for (wchar_t *c = wide; *c; ++c) {
     if (*c == L'/') *c = L'\\';
@@ -60,14 +62,36 @@ int mlx_windows_failed(void) {
     DWORD error;
     int number;
   } rows[] = {
-      {ERROR_FILE_NOT_FOUND, ENOENT},     {ERROR_PATH_NOT_FOUND, ENOENT},   {ERROR_INVALID_NAME, ENOENT},   {ERROR_BAD_NETPATH, ENOENT},
-      {ERROR_INVALID_DRIVE, ENOENT},      {ERROR_ACCESS_DENIED, EACCES},    {ERROR_SHARING_VIOLATION, EACCES}, {ERROR_USER_MAPPED_FILE, EACCES},
-      {ERROR_PRIVILEGE_NOT_HELD, EPERM},  {ERROR_FILE_EXISTS, EEXIST},      {ERROR_ALREADY_EXISTS, EEXIST}, {ERROR_DIR_NOT_EMPTY, ENOTEMPTY},
-      {ERROR_DIRECTORY, ENOTDIR},         {ERROR_DISK_FULL, ENOSPC},        {ERROR_HANDLE_DISK_FULL, ENOSPC}, {ERROR_NOT_ENOUGH_MEMORY, ENOMEM},
-      {ERROR_OUTOFMEMORY, ENOMEM},        {ERROR_LOCK_VIOLATION, EAGAIN},   {ERROR_BROKEN_PIPE, EPIPE},     {ERROR_NO_DATA, EPIPE},
-      {ERROR_TOO_MANY_OPEN_FILES, EMFILE}, {ERROR_INVALID_HANDLE, EBADF},   {ERROR_INVALID_FUNCTION, EINVAL}, {ERROR_INVALID_PARAMETER, EINVAL},
-      {ERROR_WRITE_PROTECT, EROFS},       {ERROR_NOT_SAME_DEVICE, EXDEV},   {ERROR_FILENAME_EXCED_RANGE, ENAMETOOLONG},
-      {ERROR_BAD_EXE_FORMAT, ENOEXEC},    {ERROR_EXE_MACHINE_TYPE_MISMATCH, ENOEXEC}, {ERROR_NOT_SUPPORTED, EINVAL},
+      {ERROR_FILE_NOT_FOUND, ENOENT},
+      {ERROR_PATH_NOT_FOUND, ENOENT},
+      {ERROR_INVALID_NAME, ENOENT},
+      {ERROR_BAD_NETPATH, ENOENT},
+      {ERROR_INVALID_DRIVE, ENOENT},
+      {ERROR_ACCESS_DENIED, EACCES},
+      {ERROR_SHARING_VIOLATION, EACCES},
+      {ERROR_USER_MAPPED_FILE, EACCES},
+      {ERROR_PRIVILEGE_NOT_HELD, EPERM},
+      {ERROR_FILE_EXISTS, EEXIST},
+      {ERROR_ALREADY_EXISTS, EEXIST},
+      {ERROR_DIR_NOT_EMPTY, ENOTEMPTY},
+      {ERROR_DIRECTORY, ENOTDIR},
+      {ERROR_DISK_FULL, ENOSPC},
+      {ERROR_HANDLE_DISK_FULL, ENOSPC},
+      {ERROR_NOT_ENOUGH_MEMORY, ENOMEM},
+      {ERROR_OUTOFMEMORY, ENOMEM},
+      {ERROR_LOCK_VIOLATION, EAGAIN},
+      {ERROR_BROKEN_PIPE, EPIPE},
+      {ERROR_NO_DATA, EPIPE},
+      {ERROR_TOO_MANY_OPEN_FILES, EMFILE},
+      {ERROR_INVALID_HANDLE, EBADF},
+      {ERROR_INVALID_FUNCTION, EINVAL},
+      {ERROR_INVALID_PARAMETER, EINVAL},
+      {ERROR_WRITE_PROTECT, EROFS},
+      {ERROR_NOT_SAME_DEVICE, EXDEV},
+      {ERROR_FILENAME_EXCED_RANGE, ENAMETOOLONG},
+      {ERROR_BAD_EXE_FORMAT, ENOEXEC},
+      {ERROR_EXE_MACHINE_TYPE_MISMATCH, ENOEXEC},
+      {ERROR_NOT_SUPPORTED, EINVAL},
   };
   const DWORD error = GetLastError();
   errno = EIO;

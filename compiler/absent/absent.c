@@ -1,5 +1,6 @@
-// The compiler of a build that has none (the runtime-only package): every question the command line asks of compiler/ and models/, answered by
-// where a compiler is to be had. What a compiled model needs is all in the runtime, and never comes here.
+// The compiler of a build that has none (the runtime-only package): every question the command line asks of
+// compiler/ and models/, answered by where a compiler is to be had. What a compiled model needs is all in the
+// runtime, and never comes here.
 #include "base/file.h"
 #include "base/memory.h"
 #include "compiler/compile.h"
@@ -11,25 +12,30 @@
 bool mlx_compiler_is_here(void) { return false; }
 
 const char *mlx_compiler_elsewhere(void) {
-  return "compile with the full package (the one without '-runtime' in its name), on any machine: mlxcel compile MODEL --target cpu:portable, or cuda:sm_XX";
+  return "compile with the full package (the one without '-runtime' in its name), on any machine: mlxcel "
+         "compile MODEL --target cpu:portable, or cuda:sm_XX";
 }
 
 static mlx_status_t no_compiler(void) {
-  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "this mlxcel is the runtime alone: it runs compiled models (.mlxb) and has no compiler"),
-                         "%s", mlx_compiler_elsewhere());
+  return mlx_status_hint(
+      mlx_error(MLX_UNSUPPORTED,
+                "this mlxcel is the runtime alone: it runs compiled models (.mlxb) and has no compiler"),
+      "%s", mlx_compiler_elsewhere());
 }
 
 // About one model: whether there is anything of that name comes first.
 static mlx_status_t refuse(const char *model) {
-  if (!mlx_is_file(model) && !mlx_is_dir(model)) return mlx_error(MLX_NOT_FOUND, "'%s' does not exist", model);
+  if (!mlx_is_file(model) && !mlx_is_dir(model))
+    return mlx_error(MLX_NOT_FOUND, "'%s' does not exist", model);
   mlx_status_t status = no_compiler();
-  mlx_status_t named = mlx_error(MLX_UNSUPPORTED, "'%s' is not compiled, and %s", model, mlx_status_message(status));
+  mlx_status_t named =
+      mlx_error(MLX_UNSUPPORTED, "'%s' is not compiled, and %s", model, mlx_status_message(status));
   named = mlx_status_hint(named, "%s", mlx_status_hint_text(status));
   mlx_status_free(status);
   return named;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Options, which the engine holds against what a compiled model is
 
 mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_choice) {
@@ -38,7 +44,8 @@ mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_
   return NULL;
 }
 
-mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *out_choice, mlx_dtype_t *out_dtype) {
+mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *out_choice,
+                                      mlx_dtype_t *out_dtype) {
   (void)text;
   *out_choice = MLX_WEIGHTS_AUTO;
   *out_dtype = MLX_F32;
@@ -50,10 +57,11 @@ mlx_status_t mlx_quantize_parse(const char *text, mlx_quantize_t *out_kind) {
   return text ? no_compiler() : NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Compiling
 
-mlx_status_t mlx_compile(const char *model, const mlx_compile_options_t *options, mlx_cache_t *cache, mlx_compiled_t *out) {
+mlx_status_t mlx_compile(const char *model, const mlx_compile_options_t *options, mlx_cache_t *cache,
+                         mlx_compiled_t *out) {
   (void)options, (void)cache;
   *out = (mlx_compiled_t){0};
   return refuse(model);
@@ -66,12 +74,14 @@ mlx_status_t mlx_compiled_check_path(const char *path) {
   return NULL;
 }
 
-mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path, const mlx_write_options_t *options) {
+mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path,
+                                const mlx_write_options_t *options) {
   (void)compiled, (void)path, (void)options;
   return no_compiler();
 }
 
-mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx_report_t *report, mlx_cache_entry_t *out_entry, char **out_path) {
+mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx_report_t *report,
+                               mlx_cache_entry_t *out_entry, char **out_path) {
   (void)cache, (void)target, (void)report;
   *out_entry = (mlx_cache_entry_t){0};
   *out_path = NULL;
@@ -90,14 +100,16 @@ mlx_status_t mlx_compile_tokenizer(const char *model, char **out_name, char **ou
   return refuse(model);
 }
 
-mlx_status_t mlx_compile_stablehlo(const char *model, const mlx_compile_options_t *options, char **out_text, size_t *out_length) {
+mlx_status_t mlx_compile_stablehlo(const char *model, const mlx_compile_options_t *options, char **out_text,
+                                   size_t *out_length) {
   (void)options;
   *out_text = NULL;
   *out_length = 0;
   return refuse(model);
 }
 
-mlx_status_t mlx_compile_source_digest(const char *model, const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
+mlx_status_t mlx_compile_source_digest(const char *model, const mlx_report_t *report,
+                                       char out_hex[MLX_DIGEST_HEX]) {
   (void)report;
   out_hex[0] = 0;
   return refuse(model);
@@ -109,10 +121,11 @@ bool mlx_compiled_title(const char *title, mlx_title_t *out_title) {
   return false;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Its tools
 
-mlx_status_t mlx_iree_compiler_find(mlx_cache_t *cache, const char *explicit_path, const mlx_report_t *report, mlx_iree_compiler_t *out) {
+mlx_status_t mlx_iree_compiler_find(mlx_cache_t *cache, const char *explicit_path, const mlx_report_t *report,
+                                    mlx_iree_compiler_t *out) {
   (void)cache, (void)explicit_path, (void)report;
   *out = (mlx_iree_compiler_t){0};
   return no_compiler();
@@ -148,7 +161,7 @@ const char *mlx_kernels_cpu_level(const char *level) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Models that are not compiled: none opens, so what asks about an open one is never called
 
 mlx_status_t mlx_model_open(const char *path, mlx_model_t **out_model) {

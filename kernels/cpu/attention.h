@@ -1,4 +1,5 @@
-// Attention of one head over the positions that exist: up to eight tokens of one row, neighbours, against pages of the pool.
+// Attention of one head over the positions that exist: up to eight tokens of one row, neighbours, against
+// pages of the pool.
 #ifndef MLXCEL_KERNELS_CPU_ATTENTION_H_
 #define MLXCEL_KERNELS_CPU_ATTENTION_H_
 
@@ -6,23 +7,25 @@
 #include "vector.h"
 
 #define ATTEND_TOKENS 8
-#define ATTEND_PAGES 8          // looked at together
+#define ATTEND_PAGES 8  // looked at together
 #define ATTEND_MOST_HEAD 256
 #if defined(__AVX512F__)
-#define ATTEND_TOGETHER 2       // pages whose scores with ATTEND_TOKENS tokens are made at a time: as many sums as there are registers for
+#define ATTEND_TOGETHER \
+  2  // pages whose scores with ATTEND_TOKENS tokens are made at a time: as many sums as there are registers
+     // for
 #else
 #define ATTEND_TOGETHER 1
 #endif
 
 typedef struct attend {
-  const uint8_t *pool;       // this layer's
-  const int32_t *pages;      // of the row
+  const uint8_t *pool;             // this layer's
+  const int32_t *pages;            // of the row
   int64_t page_bytes, head_bytes;  // of a page, all heads; of one head's keys or values in it
   int head_dim, head, pool_pages;
   float scale;
   const float *q[ATTEND_TOKENS];
   float *out[ATTEND_TOKENS];
-  int position;              // of the first token
+  int position;  // of the first token
 } attend_t;
 
 INLINE v16 load_kv(int32_t format, const uint8_t *at, int64_t index) {
@@ -32,7 +35,8 @@ INLINE v16 load_kv(int32_t format, const uint8_t *at, int64_t index) {
 
 INLINE const uint8_t *keys_of(const attend_t *a, int nth) {
   const int page = a->pages[nth];
-  return a->pool + (page < 0 || page >= a->pool_pages ? 0 : page) * a->page_bytes + 2 * a->head * a->head_bytes;
+  return a->pool + (page < 0 || page >= a->pool_pages ? 0 : page) * a->page_bytes +
+         2 * a->head * a->head_bytes;
 }
 
 // Scores of TOKENS queries with the keys of PAGES pages, one after the other from |nth| on.
@@ -49,12 +53,14 @@ INLINE void score(const attend_t *a, int32_t format, int TOKENS, int PAGES, int 
       for (int p = 0; p < PAGES; ++p) sum[p * TOKENS + t] = v_fma(key[p], each, sum[p * TOKENS + t]);
     }
   }
-  for (int i = 0; i < TOKENS * PAGES; ++i) out[i % TOKENS * ATTEND_PAGES + i / TOKENS] = v_mul(sum[i], v_all(a->scale));
+  for (int i = 0; i < TOKENS * PAGES; ++i)
+    out[i % TOKENS * ATTEND_PAGES + i / TOKENS] = v_mul(sum[i], v_all(a->scale));
 }
 
-// mixed[t] += power[t] times the first |count| values of one page; the others may be anything, also no numbers
-INLINE void mix(const attend_t *a, int32_t format, int TOKENS, const uint8_t *values, int count, const float *power, int64_t power_step,
-                float *mixed) {
+// mixed[t] += power[t] times the first |count| values of one page; the others may be anything, also no
+// numbers
+INLINE void mix(const attend_t *a, int32_t format, int TOKENS, const uint8_t *values, int count,
+                const float *power, int64_t power_step, float *mixed) {
   for (int j = 0; j < a->head_dim; j += 16) {
     v16 even[ATTEND_TOKENS], odd[ATTEND_TOKENS];
     for (int t = 0; t < TOKENS; ++t) {
@@ -66,7 +72,8 @@ INLINE void mix(const attend_t *a, int32_t format, int TOKENS, const uint8_t *va
       for (int t = 0; t < TOKENS; ++t) odd[t] = v_mul(last, v_all(power[t * power_step + count - 1]));
     }
     for (int i = 0; i + 1 < count; i += 2) {
-      const v16 first = load_kv(format, values, i * a->head_dim + j), second = load_kv(format, values, (i + 1) * a->head_dim + j);
+      const v16 first = load_kv(format, values, i * a->head_dim + j),
+                second = load_kv(format, values, (i + 1) * a->head_dim + j);
       for (int t = 0; t < TOKENS; ++t) {
         even[t] = v_fma(first, v_all(power[t * power_step + i]), even[t]);
         odd[t] = v_fma(second, v_all(power[t * power_step + i + 1]), odd[t]);
@@ -76,7 +83,8 @@ INLINE void mix(const attend_t *a, int32_t format, int TOKENS, const uint8_t *va
   }
 }
 
-// Powers of one query's scores in |pages| pages, against the largest seen so far; what was mixed before is scaled down to it.
+// Powers of one query's scores in |pages| pages, against the largest seen so far; what was mixed before is
+// scaled down to it.
 INLINE void soften(int pages, int head_dim, v16 *scores, float *peak, float *sum, float *mixed) {
   v16 largest = scores[0];
   for (int p = 1; p < pages; ++p) largest = v_max(largest, scores[p]);
@@ -122,20 +130,31 @@ INLINE void attend_tokens(const attend_t *a, int32_t format, int TOKENS, int cou
     for (p = 0; p < pages; ++p) {
       const int there = a->position + count - (nth + p) * MLX_CPU_PAGE;
       const uint8_t *values = keys_of(a, nth + p) + a->head_bytes;
-      mix(a, format, TOKENS, values, there < MLX_CPU_PAGE ? there : MLX_CPU_PAGE, (const float *)&scores[0][p], ATTEND_PAGES * 16, mixed[0]);
+      mix(a, format, TOKENS, values, there < MLX_CPU_PAGE ? there : MLX_CPU_PAGE,
+          (const float *)&scores[0][p], ATTEND_PAGES * 16, mixed[0]);
     }
   }
   for (int t = 0; t < count; ++t) {
-    for (int j = 0; j < a->head_dim; j += 16) v_store(a->out[t] + j, v_mul(v_load(mixed[t] + j), v_all(1 / sum[t])));
+    for (int j = 0; j < a->head_dim; j += 16)
+      v_store(a->out[t] + j, v_mul(v_load(mixed[t] + j), v_all(1 / sum[t])));
   }
 }
 
 // |count| tokens; where it is less than ATTEND_TOKENS, q of those that are not there is that of some other.
 static void attend_some(const attend_t *a, int32_t format, int count) {
   switch (format) {
-    case MLX_PANEL_F32: count == 1 ? attend_tokens(a, MLX_PANEL_F32, 1, 1) : attend_tokens(a, MLX_PANEL_F32, ATTEND_TOKENS, count); break;
-    case MLX_PANEL_F16: count == 1 ? attend_tokens(a, MLX_PANEL_F16, 1, 1) : attend_tokens(a, MLX_PANEL_F16, ATTEND_TOKENS, count); break;
-    default: count == 1 ? attend_tokens(a, MLX_PANEL_BF16, 1, 1) : attend_tokens(a, MLX_PANEL_BF16, ATTEND_TOKENS, count); break;
+    case MLX_PANEL_F32:
+      count == 1 ? attend_tokens(a, MLX_PANEL_F32, 1, 1)
+                 : attend_tokens(a, MLX_PANEL_F32, ATTEND_TOKENS, count);
+      break;
+    case MLX_PANEL_F16:
+      count == 1 ? attend_tokens(a, MLX_PANEL_F16, 1, 1)
+                 : attend_tokens(a, MLX_PANEL_F16, ATTEND_TOKENS, count);
+      break;
+    default:
+      count == 1 ? attend_tokens(a, MLX_PANEL_BF16, 1, 1)
+                 : attend_tokens(a, MLX_PANEL_BF16, ATTEND_TOKENS, count);
+      break;
   }
 }
 

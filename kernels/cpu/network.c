@@ -1,14 +1,16 @@
-// Network: a whole model, one call. Prefill reads a prompt's tokens, decode chooses STEPS tokens one after the other; both are
-// the same list of phases, over all tokens together.
+// Network: a whole model, one call. Prefill reads a prompt's tokens, decode chooses STEPS tokens one after
+// the other; both are the same list of phases, over all tokens together.
 //
-// IREE may run a call's workgroups one after another on one thread, or all at once: so no workgroup waits for one that has not
-// come. A phase is so many items, and whoever is there takes some, does them, and takes more (one word, the ticket, has the phase
-// and its next item). Who finishes a phase's last item opens the next one; a phase of one item it does itself, at once. So one
-// thread alone can do everything, and one that comes late helps from where the others are. Items are the same whoever does
-// them, and no sum is divided between two: the same bits for any number of threads.
+// IREE may run a call's workgroups one after another on one thread, or all at once: so no workgroup waits for
+// one that has not come. A phase is so many items, and whoever is there takes some, does them, and takes more
+// (one word, the ticket, has the phase and its next item). Who finishes a phase's last item opens the next
+// one; a phase of one item it does itself, at once. So one thread alone can do everything, and one that comes
+// late helps from where the others are. Items are the same whoever does them, and no sum is divided between
+// two: the same bits for any number of threads.
 //
-// Where others use the machine, a thread may lose its core with items in hand, and all wait. Where that happens again and again the call goes
-// on without it: who waited says so, and who finds that said for the MOST_DELAYSth time when it comes back leaves, until the next call.
+// Where others use the machine, a thread may lose its core with items in hand, and all wait. Where that
+// happens again and again the call goes on without it: who waited says so, and who finds that said for the
+// MOST_DELAYSth time when it comes back leaves, until the next call.
 //
 // Freestanding C: no libc, no globals. network.h has the layouts.
 #include "network.h"
@@ -21,16 +23,18 @@
 #include "tiles.h"
 #include "vector.h"
 
-#define IDLE UINT64_MAX          // in the ticket: no call is running; the scratch starts so
-#define PATIENCE 10000           // turns of waiting, half a millisecond or so, before somebody is late; in prefill, whose items are
-#define LONG_PATIENCE 100000     // longer and whose calls take longer to come round again, this many
-#define MOST_DELAYS 8            // of a call: one costs a few milliseconds, to go on with a thread less costs the rest of the call
-#define BLOCK_TOKENS 96          // of a product's item, where there are many
-#define TILED_TOKENS 256         // of one that is computed in tiles, and
-#define TILED_PAIRS 2            // of panels, and
-#define TILED_BLOCKS 8           // blocks of columns that are split into parts at a time: whole groups
-#define WIDE_COLUMNS 128         // widened at a time: with four panels, what the first cache holds
-#define SEPARATE _Alignas(64)    // on a cache line of its own
+#define IDLE UINT64_MAX  // in the ticket: no call is running; the scratch starts so
+#define PATIENCE \
+  10000  // turns of waiting, half a millisecond or so, before somebody is late; in prefill, whose items are
+#define LONG_PATIENCE 100000  // longer and whose calls take longer to come round again, this many
+#define MOST_DELAYS \
+  8  // of a call: one costs a few milliseconds, to go on with a thread less costs the rest of the call
+#define BLOCK_TOKENS 96        // of a product's item, where there are many
+#define TILED_TOKENS 256       // of one that is computed in tiles, and
+#define TILED_PAIRS 2          // of panels, and
+#define TILED_BLOCKS 8         // blocks of columns that are split into parts at a time: whole groups
+#define WIDE_COLUMNS 128       // widened at a time: with four panels, what the first cache holds
+#define SEPARATE _Alignas(64)  // on a cache line of its own
 _Static_assert(TILED_BLOCKS % MLX_PANEL_GROUP == 0, "tiles begin where a group of blocks does");
 
 typedef struct control {
@@ -58,7 +62,7 @@ typedef struct call {
   int32_t *row_of, *position_of, *id_of, *last_of, *taking_part;  // slots, as network.h has them
   float *turns, *x, *h, *qkv, *attended, *act, *best;
   uint16_t *h_parts, *act_parts;
-  int width;                     // T of prefill_T; 0: this is decode
+  int width;  // T of prefill_T; 0: this is decode
   uint32_t steps, workgroups;
 } call_t;
 
@@ -72,20 +76,24 @@ INLINE int qkv_width(const mlx_network_t *n) { return q_width(n) + 2 * kv_width(
 INLINE bool is_tiled(const call_t *c, int columns) {
   return HAS_TILES && c->n->tiles && c->control->tokens >= LEAST_TILED && columns % MLX_PANEL_BLOCK == 0;
 }
-INLINE int64_t parts_of_tokens(int columns) { return (int64_t)columns / MLX_PANEL_BLOCK * A_BLOCK; }  // 16 of them
+INLINE int64_t parts_of_tokens(int columns) {
+  return (int64_t)columns / MLX_PANEL_BLOCK * A_BLOCK;
+}  // 16 of them
 
 // 16 columns of a token, from |column| on.
 INLINE void leave_parts(uint16_t *parts, v16 values, int token, int columns, int column) {
-  uint16_t *tiles = parts + token / 16 * parts_of_tokens(columns) + (int64_t)(column / MLX_PANEL_BLOCK) * A_BLOCK;
+  uint16_t *tiles =
+      parts + token / 16 * parts_of_tokens(columns) + (int64_t)(column / MLX_PANEL_BLOCK) * A_BLOCK;
   split_columns(values, tiles + token % 16 * MLX_PANEL_BLOCK + column % MLX_PANEL_BLOCK);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The start of a step: which tokens there are
 
 static void add_token(const call_t *c, int row, int64_t position, int id) {
   const uint32_t slot = c->control->tokens++;
-  const int64_t end = (int64_t)c->n->row_pages * MLX_CPU_PAGE;  // a wrong number may give wrong results, but never a wrong address
+  const int64_t end = (int64_t)c->n->row_pages *
+                      MLX_CPU_PAGE;  // a wrong number may give wrong results, but never a wrong address
   c->row_of[slot] = row;
   c->position_of[slot] = (int32_t)(position < 0 ? 0 : position < end ? position : end - 1);
   c->id_of[slot] = id < 0 ? 0 : id < c->n->vocab ? id : c->n->vocab - 1;
@@ -111,9 +119,11 @@ static void list_tokens(const call_t *c) {
 static void embed(const call_t *c, int slot) {
   const mlx_network_t *n = c->n;
   const int half = n->head_dim / 2;
-  widen_row(n->embed.format, c->weights + n->embed.at, c->id_of[slot], n->hidden, c->x + (int64_t)slot * n->hidden);
+  widen_row(n->embed.format, c->weights + n->embed.at, c->id_of[slot], n->hidden,
+            c->x + (int64_t)slot * n->hidden);
   float *cosine = c->turns + (int64_t)slot * n->head_dim, *sine = cosine + half;
-  for (int i = 0; i < half; ++i) sine_and_cosine((float)c->position_of[slot] * c->frequencies[i], &sine[i], &cosine[i]);
+  for (int i = 0; i < half; ++i)
+    sine_and_cosine((float)c->position_of[slot] * c->frequencies[i], &sine[i], &cosine[i]);
 }
 
 static void normalise(const call_t *c, const float *x, const mlx_network_weight_t *weight, int token) {
@@ -125,12 +135,14 @@ static void normalise(const call_t *c, const float *x, const mlx_network_weight_
   float sum = v_sum(squares);
   for (int i = whole; i < width; ++i) sum += x[i] * x[i];
   const float scale = 1 / square_root(sum / (float)width + c->n->norm_eps);
-  for (int i = 0; i < whole; i += 16) v_store(out + i, v_mul(v_mul(v_load(x + i), v_all(scale)), v_load(gain + i)));
+  for (int i = 0; i < whole; i += 16)
+    v_store(out + i, v_mul(v_mul(v_load(x + i), v_all(scale)), v_load(gain + i)));
   for (int i = whole; i < width; ++i) out[i] = x[i] * scale * gain[i];
-  for (int i = 0; is_tiled(c, width) && i < width; i += 16) leave_parts(c->h_parts, v_load(out + i), token, width, i);
+  for (int i = 0; is_tiled(c, width) && i < width; i += 16)
+    leave_parts(c->h_parts, v_load(out + i), token, width, i);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Matrix products: many tokens in tiles, one token panel by panel
 
 typedef enum end { END_STORE, END_ADD, END_SWIGLU, END_LOGITS } end_t;
@@ -138,17 +150,19 @@ typedef enum end { END_STORE, END_ADD, END_SWIGLU, END_LOGITS } end_t;
 typedef struct product {
   const mlx_network_weight_t *weight, *up;  // up: for SWIGLU
   int rows, columns, tokens;
-  const float *x;                           // [tokens][columns]
-  const uint16_t *parts;                    // of x
+  const float *x;         // [tokens][columns]
+  const uint16_t *parts;  // of x
   float *y;
-  int64_t y_step;                           // from a token's results to the next one's
+  int64_t y_step;  // from a token's results to the next one's
   end_t end;
 } product_t;
 
 INLINE int panel_count(const product_t *p) { return divide_up(p->rows, MLX_PANEL_ROWS); }
 INLINE int group_panels(const product_t *p) { return p->end == END_SWIGLU ? TILE_PANELS / 2 : TILE_PANELS; }
 INLINE int block_count(const product_t *p) { return divide_up(p->tokens, BLOCK_TOKENS); }
-INLINE bool in_tiles(const call_t *c, const product_t *p) { return p->end != END_LOGITS && is_tiled(c, p->columns); }
+INLINE bool in_tiles(const call_t *c, const product_t *p) {
+  return p->end != END_LOGITS && is_tiled(c, p->columns);
+}
 INLINE int tiled_panels(const product_t *p) { return p->up ? TILED_PAIRS : 2 * TILED_PAIRS; }
 INLINE int tiled_groups(const product_t *p) { return divide_up(panel_count(p), tiled_panels(p)); }
 
@@ -191,17 +205,22 @@ typedef struct mind {
   uint32_t items;
 } mind_t;
 
-static void multiply_one(const call_t *c, const product_t *p, mind_t *mind, uint64_t phase, int from, int to) {
-  const int64_t bytes = mlx_panel_bytes(p->weight->format, p->columns), up_bytes = p->up ? mlx_panel_bytes(p->up->format, p->columns) : 0;
+static void multiply_one(const call_t *c, const product_t *p, mind_t *mind, uint64_t phase, int from,
+                         int to) {
+  const int64_t bytes = mlx_panel_bytes(p->weight->format, p->columns),
+                up_bytes = p->up ? mlx_panel_bytes(p->up->format, p->columns) : 0;
   const bool packed = is_packed(p->weight->format) || (p->up && is_packed(p->up->format));
   if (mind->vector_of != phase || (packed && !mind->vector.packed)) {
     take_vector(p->x, p->columns, packed, &mind->vector);
     mind->vector_of = phase;
   }
   for (int panel = from; panel < to; ++panel) {
-    const v16 value = multiply_panel(p->weight->format, c->weights + p->weight->at + panel * bytes, &mind->vector, p->columns);
+    const v16 value = multiply_panel(p->weight->format, c->weights + p->weight->at + panel * bytes,
+                                     &mind->vector, p->columns);
     v16 up = value;
-    if (p->up) up = multiply_panel(p->up->format, c->weights + p->up->at + panel * up_bytes, &mind->vector, p->columns);
+    if (p->up)
+      up =
+          multiply_panel(p->up->format, c->weights + p->up->at + panel * up_bytes, &mind->vector, p->columns);
     finish(c, p, 0, panel, value, up);
   }
 }
@@ -210,7 +229,8 @@ static void multiply_one(const call_t *c, const product_t *p, mind_t *mind, uint
 static void multiply_many(const call_t *c, const product_t *p, int item) {
   float wide[WIDE_COLUMNS * TILE_ROWS], sums[BLOCK_TOKENS * TILE_ROWS];
   const int blocks = block_count(p), panels = panel_count(p), step = group_panels(p);
-  const int first = item / blocks * step, token = item % blocks * BLOCK_TOKENS, tokens = least(BLOCK_TOKENS, p->tokens - token);
+  const int first = item / blocks * step, token = item % blocks * BLOCK_TOKENS,
+            tokens = least(BLOCK_TOKENS, p->tokens - token);
   for (int i = 0; i < BLOCK_TOKENS * TILE_ROWS; i += 16) v_store(sums + i, v_zero());
   for (int k = 0; k < p->columns; k += WIDE_COLUMNS) {
     const int count = least(WIDE_COLUMNS, p->columns - k);
@@ -222,7 +242,8 @@ static void multiply_many(const call_t *c, const product_t *p, int item) {
     }
     for (int t = 0; t < tokens; t += TILE_TOKENS) {
       const float *x[TILE_TOKENS];
-      for (int i = 0; i < TILE_TOKENS; ++i) x[i] = p->x + (int64_t)(token + least(t + i, tokens - 1)) * p->columns + k;
+      for (int i = 0; i < TILE_TOKENS; ++i)
+        x[i] = p->x + (int64_t)(token + least(t + i, tokens - 1)) * p->columns + k;
       multiply_tile(wide, x, count, sums + t * TILE_ROWS);
     }
   }
@@ -240,13 +261,15 @@ INLINE int parts_of_product(const product_t *p) {
   return parts > up ? parts : up;
 }
 
-// The same in tiles, two panels at a time, of SWIGLU one of each matrix. What is taken of x at a time is used for all pairs of the item
-// while the caches have it.
+// The same in tiles, two panels at a time, of SWIGLU one of each matrix. What is taken of x at a time is used
+// for all pairs of the item while the caches have it.
 static void multiply_tiled(const call_t *c, const product_t *p, int item) {
   _Alignas(64) uint16_t b[TILED_PAIRS][TILED_BLOCKS * B_BLOCK];
   _Alignas(64) float sums[TILED_PAIRS][TILED_TOKENS * 32];
-  const int groups = tiled_groups(p), token = item / groups * TILED_TOKENS, tokens = least(TILED_TOKENS, p->tokens - token);
-  const int first = item % groups * tiled_panels(p), panels = panel_count(p), blocks = p->columns / MLX_PANEL_BLOCK;
+  const int groups = tiled_groups(p), token = item / groups * TILED_TOKENS,
+            tokens = least(TILED_TOKENS, p->tokens - token);
+  const int first = item % groups * tiled_panels(p), panels = panel_count(p),
+            blocks = p->columns / MLX_PANEL_BLOCK;
   const int pairs = least(TILED_PAIRS, divide_up(panels - first, p->up ? 1 : 2)), parts = parts_of_product(p);
   const int64_t group_parts = parts_of_tokens(p->columns);
   configure_tiles();
@@ -254,13 +277,15 @@ static void multiply_tiled(const call_t *c, const product_t *p, int item) {
     const int count = least(TILED_BLOCKS, blocks - k);
     for (int i = 0; i < 2 * pairs; ++i) {
       const mlx_network_weight_t *weight = p->up && i % 2 ? p->up : p->weight;
-      const int panel = least(first + (p->up ? i / 2 : i), panels - 1);  // of those past the last nobody wants the sums
+      const int panel =
+          least(first + (p->up ? i / 2 : i), panels - 1);  // of those past the last nobody wants the sums
       const uint8_t *from = c->weights + weight->at + panel * mlx_panel_bytes(weight->format, p->columns);
       split_panel(weight->format, from, parts, k, count, i % 2, b[i / 2]);
     }
     for (int t = 0; t < tokens; t += 32) {
       const uint16_t *a = p->parts + (token + t) / 16 * group_parts + (int64_t)k * A_BLOCK;
-      for (int i = 0; i < pairs; ++i) multiply_tiles(a, group_parts, b[i], parts, count, k == 0, sums[i] + 32 * t);
+      for (int i = 0; i < pairs; ++i)
+        multiply_tiles(a, group_parts, b[i], parts, count, k == 0, sums[i] + 32 * t);
     }
   }
   release_tiles();
@@ -286,7 +311,7 @@ static void multiply(const call_t *c, const product_t *p, mind_t *mind, uint64_t
   for (int item = from; !in_tiles(c, p) && item < to; ++item) multiply_many(c, p, item);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Keys, values and attention
 
 INLINE int64_t kv_head_bytes(const mlx_network_t *n) {
@@ -327,7 +352,8 @@ static void append(const call_t *c, int layer, int slot) {
   const int listed = c->pages[(int64_t)c->row_of[slot] * n->row_pages + position / MLX_CPU_PAGE];
   const int64_t page = (int64_t)layer * n->pool_pages + (listed < 0 || listed >= n->pool_pages ? 0 : listed);
   for (int head = 0; head < n->kv_heads; ++head) {
-    uint8_t *keys = c->kv + page * kv_page_bytes(n) + 2 * head * kv_head_bytes(n), *values = keys + kv_head_bytes(n);
+    uint8_t *keys = c->kv + page * kv_page_bytes(n) + 2 * head * kv_head_bytes(n),
+            *values = keys + kv_head_bytes(n);
     for (int d = 0; d < hd; ++d) put_number(n->kv_format, keys, d * MLX_CPU_PAGE + place, k[head * hd + d]);
     for (int d = 0; d < hd; ++d) put_number(n->kv_format, values, place * hd + d, v[head * hd + d]);
   }
@@ -336,7 +362,8 @@ static void append(const call_t *c, int layer, int slot) {
 // One head of up to ATTEND_TOKENS tokens: those of one row go together.
 static void attend(const call_t *c, int layer, int item) {
   const mlx_network_t *n = c->n;
-  const int tokens = (int)c->control->tokens, tiles = divide_up(tokens, ATTEND_TOKENS), hd = n->head_dim, head = item / tiles;
+  const int tokens = (int)c->control->tokens, tiles = divide_up(tokens, ATTEND_TOKENS), hd = n->head_dim,
+            head = item / tiles;
   const int end = least(tokens, (item % tiles + 1) * ATTEND_TOKENS);
   attend_t a = {.pool = c->kv + (int64_t)layer * n->pool_pages * kv_page_bytes(n),
                 .page_bytes = kv_page_bytes(n),
@@ -356,12 +383,13 @@ static void attend(const call_t *c, int layer, int item) {
     }
     attend_some(&a, n->kv_format, count);
     for (int i = 0; i < count && is_tiled(c, q_width(n)); ++i) {
-      for (int d = 0; d < hd; d += 16) leave_parts(c->h_parts, v_load(a.out[i] + d), slot + i, q_width(n), head * hd + d);
+      for (int d = 0; d < hd; d += 16)
+        leave_parts(c->h_parts, v_load(a.out[i] + d), slot + i, q_width(n), head * hd + d);
     }
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The end of a step
 
 static void choose(const call_t *c, uint32_t step) {
@@ -370,14 +398,15 @@ static void choose(const call_t *c, uint32_t step) {
     const int row = c->taking_part[i];
     const float *best = c->best + 2 * (int64_t)row * panels;
     int highest = 0;
-    for (int panel = 1; panel < panels; ++panel) highest = best[2 * panel] > best[2 * highest] ? panel : highest;
+    for (int panel = 1; panel < panels; ++panel)
+      highest = best[2 * panel] > best[2 * highest] ? panel : highest;
     c->token[row] = highest * MLX_PANEL_ROWS + (int)best[2 * highest + 1];
     c->position[row] = c->position_of[c->last_of[i]] + 1;
   }
   for (int row = 0; row < c->n->rows; ++row) c->result[(int64_t)row * c->steps + step] = c->token[row];
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Phases
 
 enum { LIST, EMBED, BEFORE_LAYERS };
@@ -386,35 +415,48 @@ enum { FINAL_NORM, HEAD, CHOOSE, AFTER_LAYERS };
 
 typedef struct phase {
   bool in_layer;
-  int layer, kind;  // of the enum for its place: kinds of what is not in a layer are told apart by |layer|: -1 before, layers after
+  int layer, kind;  // of the enum for its place: kinds of what is not in a layer are told apart by |layer|:
+                    // -1 before, layers after
 } phase_t;
 
-INLINE uint64_t phases_of_step(const call_t *c) { return BEFORE_LAYERS + IN_LAYER * (uint64_t)c->n->layers + AFTER_LAYERS; }
+INLINE uint64_t phases_of_step(const call_t *c) {
+  return BEFORE_LAYERS + IN_LAYER * (uint64_t)c->n->layers + AFTER_LAYERS;
+}
 
 static phase_t phase_at(const call_t *c, uint64_t number) {
   const int at = (int)(number % phases_of_step(c)), in = IN_LAYER * c->n->layers;
   if (at < BEFORE_LAYERS) return (phase_t){false, -1, at};
-  if (at < BEFORE_LAYERS + in) return (phase_t){true, (at - BEFORE_LAYERS) / IN_LAYER, (at - BEFORE_LAYERS) % IN_LAYER};
+  if (at < BEFORE_LAYERS + in)
+    return (phase_t){true, (at - BEFORE_LAYERS) / IN_LAYER, (at - BEFORE_LAYERS) % IN_LAYER};
   return (phase_t){false, c->n->layers, at - BEFORE_LAYERS - in};
 }
 
 static product_t product_of(const call_t *c, phase_t phase, int nth) {
   const mlx_network_t *n = c->n;
   const mlx_network_layer_t *l = &c->layers[phase.in_layer ? phase.layer : 0];
-  const int tokens = (int)c->control->tokens, q = q_width(n), kv = kv_width(n), hidden = n->hidden, ffn = n->ffn;
-  if (!phase.in_layer) return (product_t){&n->head, 0, n->vocab, hidden, (int)c->control->rows, c->h, 0, c->logits, n->vocab, END_LOGITS};
-  if (phase.kind == O) return (product_t){&l->o, 0, hidden, q, tokens, c->attended, c->h_parts, c->x, hidden, END_ADD};
-  if (phase.kind == GATE_UP) return (product_t){&l->gate, &l->up, ffn, hidden, tokens, c->h, c->h_parts, c->act, ffn, END_SWIGLU};
-  if (phase.kind == DOWN) return (product_t){&l->down, 0, hidden, ffn, tokens, c->act, c->act_parts, c->x, hidden, END_ADD};
-  if (nth == 0) return (product_t){&l->q, 0, q, hidden, tokens, c->h, c->h_parts, c->qkv, qkv_width(n), END_STORE};
+  const int tokens = (int)c->control->tokens, q = q_width(n), kv = kv_width(n), hidden = n->hidden,
+            ffn = n->ffn;
+  if (!phase.in_layer)
+    return (product_t){&n->head, 0, n->vocab,  hidden,   (int)c->control->rows,
+                       c->h,     0, c->logits, n->vocab, END_LOGITS};
+  if (phase.kind == O)
+    return (product_t){&l->o, 0, hidden, q, tokens, c->attended, c->h_parts, c->x, hidden, END_ADD};
+  if (phase.kind == GATE_UP)
+    return (product_t){&l->gate, &l->up, ffn, hidden, tokens, c->h, c->h_parts, c->act, ffn, END_SWIGLU};
+  if (phase.kind == DOWN)
+    return (product_t){&l->down, 0, hidden, ffn, tokens, c->act, c->act_parts, c->x, hidden, END_ADD};
+  if (nth == 0)
+    return (product_t){&l->q, 0, q, hidden, tokens, c->h, c->h_parts, c->qkv, qkv_width(n), END_STORE};
   const mlx_network_weight_t *weight = nth == 1 ? &l->k : &l->v;
-  return (product_t){weight, 0, kv, hidden, tokens, c->h, c->h_parts, c->qkv + q + (nth - 1) * kv, qkv_width(n), END_STORE};
+  return (product_t){
+      weight, 0, kv, hidden, tokens, c->h, c->h_parts, c->qkv + q + (nth - 1) * kv, qkv_width(n), END_STORE};
 }
 
 INLINE int products_of(phase_t phase) { return phase.in_layer && phase.kind == QKV ? 3 : 1; }
 
 static bool is_product(phase_t phase) {
-  if (phase.in_layer) return phase.kind == QKV || phase.kind == O || phase.kind == GATE_UP || phase.kind == DOWN;
+  if (phase.in_layer)
+    return phase.kind == QKV || phase.kind == O || phase.kind == GATE_UP || phase.kind == DOWN;
   return phase.layer >= 0 && phase.kind == HEAD;
 }
 
@@ -429,7 +471,8 @@ static uint32_t items_of(const call_t *c, uint64_t number) {
     }
     return items;
   }
-  if (phase.in_layer && phase.kind == ATTEND) return (uint32_t)c->n->heads * ((tokens + ATTEND_TOKENS - 1) / ATTEND_TOKENS);
+  if (phase.in_layer && phase.kind == ATTEND)
+    return (uint32_t)c->n->heads * ((tokens + ATTEND_TOKENS - 1) / ATTEND_TOKENS);
   if (phase.in_layer) return tokens;
   if (phase.layer < 0) return phase.kind == LIST ? 1 : tokens;
   return phase.kind == CHOOSE ? 1 : c->control->rows;
@@ -474,7 +517,7 @@ static void do_items(const call_t *c, mind_t *mind, uint64_t number, int from, i
   for (int item = from; item < to; ++item) do_item(c, phase, step, item);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Taking part
 
 // Does what has one item, and opens the first phase from |number| on that has more.
@@ -488,8 +531,9 @@ static void open_phase(const call_t *c, mind_t *mind, uint64_t number) {
   __atomic_store_n(&c->control->ticket, number << 32, __ATOMIC_RELEASE);
 }
 
-// Takes items of the phase that is open; false when all are taken. Of decode's short ones a thread's share of what is left at once, also of what
-// somebody who is not there yet might want; of a prompt's, which take long, a part of that.
+// Takes items of the phase that is open; false when all are taken. Of decode's short ones a thread's share of
+// what is left at once, also of what somebody who is not there yet might want; of a prompt's, which take
+// long, a part of that.
 static bool take(const call_t *c, mind_t *mind, uint64_t ticket, uint32_t *from, uint32_t *to) {
   if (mind->items_of != ticket >> 32) {
     mind->items_of = ticket >> 32;
@@ -497,19 +541,23 @@ static bool take(const call_t *c, mind_t *mind, uint64_t ticket, uint32_t *from,
   }
   const uint32_t items = mind->items, next = (uint32_t)ticket;
   if (next >= items) return false;
-  const uint32_t present = __atomic_load_n(&c->control->present, __ATOMIC_RELAXED) + 1, parts = present < 2 ? 2 : present;
+  const uint32_t present = __atomic_load_n(&c->control->present, __ATOMIC_RELAXED) + 1,
+                 parts = present < 2 ? 2 : present;
   const uint32_t share = (items - next) / (c->width ? 8 * parts : parts);
   *from = next;
   *to = next + (share ? share : 1);
-  return __atomic_compare_exchange_n(&c->control->ticket, &ticket, ticket + (*to - next), false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+  return __atomic_compare_exchange_n(&c->control->ticket, &ticket, ticket + (*to - next), false,
+                                     __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-// Finished items of phase |number|. Who finishes the last opens the next phase; true when that one was waited for too often and leaves. It
-// is no longer counted before the phase is open, and who is alone stays, whoever said late: that may have been meant for a phase before.
+// Finished items of phase |number|. Who finishes the last opens the next phase; true when that one was waited
+// for too often and leaves. It is no longer counted before the phase is open, and who is alone stays, whoever
+// said late: that may have been meant for a phase before.
 static bool finish_items(const call_t *c, mind_t *mind, uint64_t number, uint32_t items) {
   control_t *control = c->control;
   if (__atomic_sub_fetch(&control->left_to_do, items, __ATOMIC_ACQ_REL) != 0) return false;
-  const bool late = __atomic_load_n(&control->late, __ATOMIC_RELAXED) == 1 && __atomic_load_n(&control->present, __ATOMIC_RELAXED) != 0;
+  const bool late = __atomic_load_n(&control->late, __ATOMIC_RELAXED) == 1 &&
+                    __atomic_load_n(&control->present, __ATOMIC_RELAXED) != 0;
   const bool leaves = late && ++control->delays + 1 >= MOST_DELAYS;  // only who finishes a phase counts
   if (leaves) {
     __atomic_store_n(&control->closed, 1, __ATOMIC_RELAXED);
@@ -528,7 +576,9 @@ static bool take_part(const call_t *c) {
   mind_t mind;
   mind.vector_of = mind.items_of = IDLE;
   uint64_t idle = IDLE;
-  if (__atomic_compare_exchange_n(&control->ticket, &idle, UINT32_MAX, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) open_phase(c, &mind, 0);
+  if (__atomic_compare_exchange_n(&control->ticket, &idle, UINT32_MAX, false, __ATOMIC_ACQUIRE,
+                                  __ATOMIC_RELAXED))
+    open_phase(c, &mind, 0);
   for (int waited = 0;;) {
     const uint64_t ticket = __atomic_load_n(&control->ticket, __ATOMIC_ACQUIRE);
     uint32_t from, to;
@@ -558,14 +608,16 @@ static void come_and_go(const call_t *c) {
   __atomic_store_n(&control->ticket, IDLE, __ATOMIC_RELEASE);
 }
 
-// Operands in the order of compiler/cpu_network.c. |width|: T of prefill_T, or 0 for decode, which has neither |tokens| nor |start|
-// and whose |count| says which rows are active.
-void mlx_network_run(const uint8_t *weights, const int32_t *plan, const int32_t *tokens, const int32_t *start, const int32_t *count,
-                     const int32_t *pages, uint8_t *kv, int32_t *scratch, int32_t *token, int32_t *position, float *logits, int32_t *result,
-                     int64_t width, int64_t steps) __attribute__((visibility("hidden")));
-void mlx_network_run(const uint8_t *weights, const int32_t *plan, const int32_t *tokens, const int32_t *start, const int32_t *count,
-                     const int32_t *pages, uint8_t *kv, int32_t *scratch, int32_t *token, int32_t *position, float *logits, int32_t *result,
-                     int64_t width, int64_t steps) {
+// Operands in the order of compiler/cpu_network.c. |width|: T of prefill_T, or 0 for decode, which has
+// neither |tokens| nor |start| and whose |count| says which rows are active.
+void mlx_network_run(const uint8_t *weights, const int32_t *plan, const int32_t *tokens, const int32_t *start,
+                     const int32_t *count, const int32_t *pages, uint8_t *kv, int32_t *scratch,
+                     int32_t *token, int32_t *position, float *logits, int32_t *result, int64_t width,
+                     int64_t steps) __attribute__((visibility("hidden")));
+void mlx_network_run(const uint8_t *weights, const int32_t *plan, const int32_t *tokens, const int32_t *start,
+                     const int32_t *count, const int32_t *pages, uint8_t *kv, int32_t *scratch,
+                     int32_t *token, int32_t *position, float *logits, int32_t *result, int64_t width,
+                     int64_t steps) {
   const mlx_network_t *n = (const void *)plan;
   const mlx_network_scratch_t s = mlx_network_scratch(n);
   const float *frequencies = (const float *)(const void *)(n + 1);

@@ -1,47 +1,67 @@
-// What the compiler tells the CPU's kernel (network.c), and where both find things: shared by them, so it is plain C.
+// What the compiler tells the CPU's kernel (network.c), and where both find things: shared by them, so it is
+// plain C.
 //
-// Matrices lie in panels of 16 rows: what the 16 rows have of one column, or of one block of 32 columns, is together, so that a
-// vector register holds one column of 16 rows. Rows past the last one are zero. In a block of a packed format:
+// Matrices lie in panels of 16 rows: what the 16 rows have of one column, or of one block of 32 columns, is
+// together, so that a vector register holds one column of 16 rows. Rows past the last one are zero. In a
+// block of a packed format:
 //
 //   F32, F16, BF16  a column: 16 numbers
-//   Q4_0            16 scales (f16), then four times 16 words, each with the codes of 8 columns of one row, the first column lowest
-//   Q4_1            16 scales, 16 offsets (f16), then as Q4_0
-//   Q8_0            16 scales (f16), then for each column 16 codes of a byte
-//   Q4_WIDE         as Q4_1, scales and offsets in f32
+//   Q4_0            16 scales (f16), then four times 16 words, each with the codes of 8 columns of one row,
+//   the first column lowest Q4_1            16 scales, 16 offsets (f16), then as Q4_0 Q8_0            16
+//   scales (f16), then for each column 16 codes of a byte Q4_WIDE         as Q4_1, scales and offsets in f32
 //   Q8_WIDE         16 scales, 16 offsets (f32), then for each column 16 codes of a byte without sign
 //   Q8_HALVES       16 scales (f32) of the first 16 columns, 16 of the others, then as Q8_0
 //   Q8_1            as Q8_WIDE, scales and offsets in f16
 //   Q4_BF16         as Q4_1, scales and offsets in bf16
 //   Q8_BF16         as Q8_WIDE, scales and offsets in bf16
-//   Q4_K            of each 256 columns 16 scales, 16 offsets (f16), which the integers of their 8 blocks multiply: each has 16 integers of
+//   Q4_K            of each 256 columns 16 scales, 16 offsets (f16), which the integers of their 8 blocks
+//   multiply: each has 16 integers of
 //                   a byte for the scale, 16 for the offset, then as Q4_1
 //   Q5_K            the same, then as Q8_WIDE
-//   Q6_K            of each 256 columns 16 scales (f16); a block has 16 signed bytes for the scale of its first 16 columns, 16 for the others',
+//   Q6_K            of each 256 columns 16 scales (f16); a block has 16 signed bytes for the scale of its
+//   first 16 columns, 16 for the others',
 //                   then as Q8_0
-//   Q2_K            as Q4_K with twice the integers: scales of the first 16 columns and of the others, offsets likewise
+//   Q2_K            as Q4_K with twice the integers: scales of the first 16 columns and of the others,
+//   offsets likewise
 //
 // compiler/panels.c has the same as a table, and what becomes of each type of a file.
 //
-// KV pool: [layers][pool pages][KV heads] of a key page [head_dim][16 positions] and a value page [16 positions][head_dim].
+// KV pool: [layers][pool pages][KV heads] of a key page [head_dim][16 positions] and a value page [16
+// positions][head_dim].
 #ifndef MLXCEL_KERNELS_CPU_NETWORK_H_
 #define MLXCEL_KERNELS_CPU_NETWORK_H_
 
 #include <stdint.h>
 
 #define MLX_PANEL_ROWS 16
-#define MLX_PANEL_BLOCK 32         // columns of a packed block
-#define MLX_CPU_PAGE 16            // positions in a page: the kernel's vectors are as wide
-#define MLX_CPU_WORKGROUPS 64      // threads that one call can use
+#define MLX_PANEL_BLOCK 32     // columns of a packed block
+#define MLX_CPU_PAGE 16        // positions in a page: the kernel's vectors are as wide
+#define MLX_CPU_WORKGROUPS 64  // threads that one call can use
 #define MLX_CPU_MOST_COLUMNS 65536
 #define MLX_CPU_CONTROL_WORDS 128  // of the scratch, before everything else
 
 typedef enum mlx_panel_format {
-  MLX_PANEL_F32, MLX_PANEL_F16, MLX_PANEL_BF16, MLX_PANEL_Q4_0, MLX_PANEL_Q4_1, MLX_PANEL_Q8_0,
-  MLX_PANEL_Q4_WIDE, MLX_PANEL_Q8_WIDE, MLX_PANEL_Q8_HALVES, MLX_PANEL_Q8_1, MLX_PANEL_Q4_BF16, MLX_PANEL_Q8_BF16,
-  MLX_PANEL_Q4_K, MLX_PANEL_Q5_K, MLX_PANEL_Q6_K, MLX_PANEL_Q2_K, MLX_PANEL_FORMATS
+  MLX_PANEL_F32,
+  MLX_PANEL_F16,
+  MLX_PANEL_BF16,
+  MLX_PANEL_Q4_0,
+  MLX_PANEL_Q4_1,
+  MLX_PANEL_Q8_0,
+  MLX_PANEL_Q4_WIDE,
+  MLX_PANEL_Q8_WIDE,
+  MLX_PANEL_Q8_HALVES,
+  MLX_PANEL_Q8_1,
+  MLX_PANEL_Q4_BF16,
+  MLX_PANEL_Q8_BF16,
+  MLX_PANEL_Q4_K,
+  MLX_PANEL_Q5_K,
+  MLX_PANEL_Q6_K,
+  MLX_PANEL_Q2_K,
+  MLX_PANEL_FORMATS
 } mlx_panel_format_t;
 
-// Bytes that a panel has for each 32 columns; of the formats without blocks also a multiple of what one column takes.
+// Bytes that a panel has for each 32 columns; of the formats without blocks also a multiple of what one
+// column takes.
 static inline int64_t mlx_panel_block_bytes(int32_t format) {
   switch (format) {
     case MLX_PANEL_F32: return 2048;
@@ -67,14 +87,18 @@ static inline int64_t mlx_panel_block_bytes(int32_t format) {
 static inline int64_t mlx_panel_group_bytes(int32_t format) {
   return format == MLX_PANEL_Q6_K ? 32 : format >= MLX_PANEL_Q4_K ? 64 : 0;
 }
-static inline int64_t mlx_panel_own_bytes(int32_t format) { return mlx_panel_block_bytes(format) - mlx_panel_group_bytes(format) / MLX_PANEL_GROUP; }
+static inline int64_t mlx_panel_own_bytes(int32_t format) {
+  return mlx_panel_block_bytes(format) - mlx_panel_group_bytes(format) / MLX_PANEL_GROUP;
+}
 
 // Where block |nth| of a panel begins.
 static inline int64_t mlx_panel_block_at(int32_t format, int64_t nth) {
   return nth * mlx_panel_own_bytes(format) + (nth / MLX_PANEL_GROUP + 1) * mlx_panel_group_bytes(format);
 }
 
-static inline int64_t mlx_panel_bytes(int32_t format, int64_t columns) { return mlx_panel_block_bytes(format) * columns / MLX_PANEL_BLOCK; }
+static inline int64_t mlx_panel_bytes(int32_t format, int64_t columns) {
+  return mlx_panel_block_bytes(format) * columns / MLX_PANEL_BLOCK;
+}
 
 // A weight: bytes from the archive's start, and for a matrix its format. Norms are plain f32.
 typedef struct mlx_network_weight {
@@ -89,9 +113,9 @@ typedef struct mlx_network_layer {
 typedef struct mlx_network {
   int32_t hidden, ffn, heads, kv_heads, head_dim, layers, vocab;
   int32_t rows, row_pages, pool_pages;
-  int32_t most_tokens;   // of all rows together, in one call
-  int32_t kv_format;     // F32, F16 or BF16
-  int32_t tiles;         // 1: the kernel multiplies tiles of parts, for which the scratch has room
+  int32_t most_tokens;  // of all rows together, in one call
+  int32_t kv_format;    // F32, F16 or BF16
+  int32_t tiles;        // 1: the kernel multiplies tiles of parts, for which the scratch has room
   int32_t padding;
   float norm_eps, scale;
   mlx_network_weight_t embed, final_norm, head;
@@ -100,16 +124,17 @@ typedef struct mlx_network {
 
 // Where the scratch, an i32 tensor, has what: in words.
 typedef struct mlx_network_scratch {
-  int64_t slots;    // [5][most_tokens] of each token its row, position and id; of each row that takes part its last token and itself
-  int64_t turns;    // [most_tokens][head_dim] cosines, then sines
-  int64_t x, h;     // [most_tokens][hidden] the residual stream; what a norm made of it
-  int64_t qkv;      // [most_tokens][(heads + 2 kv_heads) * head_dim]
-  int64_t attended; // [most_tokens][heads * head_dim]
-  int64_t act;      // [most_tokens][ffn]
-  int64_t h_parts;  // [most_tokens rounded up to 32] of what h or attended has, cut into parts (tiles.h)
-  int64_t act_parts;// and of act
-  int64_t best;     // [rows][panels of the head][2] largest logit, and its token
-  int64_t words;    // of all
+  int64_t slots;  // [5][most_tokens] of each token its row, position and id; of each row that takes part its
+                  // last token and itself
+  int64_t turns;  // [most_tokens][head_dim] cosines, then sines
+  int64_t x, h;   // [most_tokens][hidden] the residual stream; what a norm made of it
+  int64_t qkv;    // [most_tokens][(heads + 2 kv_heads) * head_dim]
+  int64_t attended;   // [most_tokens][heads * head_dim]
+  int64_t act;        // [most_tokens][ffn]
+  int64_t h_parts;    // [most_tokens rounded up to 32] of what h or attended has, cut into parts (tiles.h)
+  int64_t act_parts;  // and of act
+  int64_t best;       // [rows][panels of the head][2] largest logit, and its token
+  int64_t words;      // of all
 } mlx_network_scratch_t;
 
 static inline int64_t mlx_round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
@@ -137,6 +162,8 @@ static inline mlx_network_scratch_t mlx_network_scratch(const mlx_network_t *n) 
   return s;
 }
 
-static inline int64_t mlx_network_frequency_words(const mlx_network_t *n) { return mlx_round_up(n->head_dim / 2, 2); }
+static inline int64_t mlx_network_frequency_words(const mlx_network_t *n) {
+  return mlx_round_up(n->head_dim / 2, 2);
+}
 
 #endif  // MLXCEL_KERNELS_CPU_NETWORK_H_

@@ -7,7 +7,7 @@
 #include "network.h"
 #include "vector.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // A panel times a vector. Four sums side by side: one would wait for itself.
 
 INLINE v16 load_column(int32_t format, const uint8_t *panel, int column) {
@@ -34,36 +34,53 @@ INLINE v16 multiply_plain(int32_t format, const uint8_t *panel, const float *x, 
   return v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3]));
 }
 
-// A block's scales, and its offsets where it has any. |format| is a constant wherever these are asked, and so are their answers.
+// A block's scales, and its offsets where it has any. |format| is a constant wherever these are asked, and so
+// are their answers.
 INLINE bool is_grouped(int32_t format) { return format >= MLX_PANEL_Q4_K; }
-INLINE bool is_halves(int32_t format) { return format == MLX_PANEL_Q8_HALVES || format == MLX_PANEL_Q6_K || format == MLX_PANEL_Q2_K; }
-INLINE bool has_offsets(int32_t format) {  // one for the block
-  return format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE || format == MLX_PANEL_Q8_1 ||
-         format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q8_BF16 || format == MLX_PANEL_Q4_K || format == MLX_PANEL_Q5_K;
+INLINE bool is_halves(int32_t format) {
+  return format == MLX_PANEL_Q8_HALVES || format == MLX_PANEL_Q6_K || format == MLX_PANEL_Q2_K;
 }
-INLINE bool is_wide(int32_t format) { return format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE || format == MLX_PANEL_Q8_HALVES; }
+INLINE bool has_offsets(int32_t format) {  // one for the block
+  return format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE ||
+         format == MLX_PANEL_Q8_1 || format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q8_BF16 ||
+         format == MLX_PANEL_Q4_K || format == MLX_PANEL_Q5_K;
+}
+INLINE bool is_wide(int32_t format) {
+  return format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q8_WIDE || format == MLX_PANEL_Q8_HALVES;
+}
 INLINE bool is_bf16(int32_t format) { return format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q8_BF16; }
 INLINE bool is_q4(int32_t format) {
-  return format == MLX_PANEL_Q4_0 || format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE || format == MLX_PANEL_Q4_BF16 ||
-         format == MLX_PANEL_Q4_K || format == MLX_PANEL_Q2_K;
+  return format == MLX_PANEL_Q4_0 || format == MLX_PANEL_Q4_1 || format == MLX_PANEL_Q4_WIDE ||
+         format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q4_K || format == MLX_PANEL_Q2_K;
 }
-INLINE int scale_bytes(int32_t format) { return (int)mlx_panel_own_bytes(format) - (is_q4(format) ? 256 : 512); }
-// Scales and offsets in their order in block |nth|, which is at |block|: with one of each, offsets are the second; of halves, the scales of
-// both, then the offsets. Those of a group are multiplied by the block's integers.
+INLINE int scale_bytes(int32_t format) {
+  return (int)mlx_panel_own_bytes(format) - (is_q4(format) ? 256 : 512);
+}
+// Scales and offsets in their order in block |nth|, which is at |block|: with one of each, offsets are the
+// second; of halves, the scales of both, then the offsets. Those of a group are multiplied by the block's
+// integers.
 INLINE v16 load_nth(int32_t format, const uint8_t *block, int nth, int which) {
   if (is_grouped(format)) {
-    const uint8_t *group = block - nth % MLX_PANEL_GROUP * mlx_panel_own_bytes(format) - mlx_panel_group_bytes(format);
+    const uint8_t *group =
+        block - nth % MLX_PANEL_GROUP * mlx_panel_own_bytes(format) - mlx_panel_group_bytes(format);
     const bool offset = which >= (is_halves(format) ? 2 : 1);
-    const v16 factors = format == MLX_PANEL_Q6_K ? v_load_i8(block + 16 * which) : v_load_u8(block + 16 * which);
+    const v16 factors =
+        format == MLX_PANEL_Q6_K ? v_load_i8(block + 16 * which) : v_load_u8(block + 16 * which);
     return v_mul(v_load_f16(group + (offset ? 32 : 0)), factors);
   }
   if (is_wide(format)) return v_load((const float *)(const void *)(block + 64 * which));
   return is_bf16(format) ? v_load_bf16(block + 32 * which) : v_load_f16(block + 32 * which);
 }
-INLINE v16 load_scale(int32_t format, const uint8_t *block, int nth) { return load_nth(format, block, nth, 0); }
-INLINE v16 load_second(int32_t format, const uint8_t *block, int nth) { return load_nth(format, block, nth, 1); }
+INLINE v16 load_scale(int32_t format, const uint8_t *block, int nth) {
+  return load_nth(format, block, nth, 0);
+}
+INLINE v16 load_second(int32_t format, const uint8_t *block, int nth) {
+  return load_nth(format, block, nth, 1);
+}
 INLINE bool is_unsigned(int32_t format) { return has_offsets(format); }
-INLINE v16 load_bytes(int32_t format, const uint8_t *codes) { return is_unsigned(format) ? v_load_u8(codes) : v_load_i8(codes); }
+INLINE v16 load_bytes(int32_t format, const uint8_t *codes) {
+  return is_unsigned(format) ? v_load_u8(codes) : v_load_i8(codes);
+}
 INLINE bool is_packed(int32_t format) { return format >= MLX_PANEL_Q4_0; }
 INLINE table_t codes_table(int32_t format) { return table_from(format == MLX_PANEL_Q4_0 ? -8 : 0); }
 
@@ -74,7 +91,8 @@ INLINE v16 multiply_q4(int32_t format, const uint8_t *panel, const float *x, con
   const int scales = scale_bytes(format);
   const table_t table = codes_table(format);
   v16 total = v_zero(), offset = v_zero();
-  for (int k = 0, nth = 0; k < columns; k += MLX_PANEL_BLOCK, x += MLX_PANEL_BLOCK, panel += scales + 256, ++nth) {
+  for (int k = 0, nth = 0; k < columns;
+       k += MLX_PANEL_BLOCK, x += MLX_PANEL_BLOCK, panel += scales + 256, ++nth) {
     v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
     if (nth % MLX_PANEL_GROUP == 0) panel += mlx_panel_group_bytes(format);
     ask_ahead(panel, scales + 256);
@@ -144,24 +162,28 @@ INLINE v16 multiply_q8(int32_t format, const uint8_t *panel, const float *x, con
     ask_ahead(panel, bytes);
     if (is_halves(format)) {
       total = v_fma(load_scale(format, panel, nth), multiply_bytes(format, panel + scales, x, 16), total);
-      second = v_fma(load_second(format, panel, nth), multiply_bytes(format, panel + scales + 256, x + 16, 16), second);
+      second = v_fma(load_second(format, panel, nth),
+                     multiply_bytes(format, panel + scales + 256, x + 16, 16), second);
     } else {
-      total = v_fma(load_scale(format, panel, nth), multiply_bytes(format, panel + scales, x, MLX_PANEL_BLOCK), total);
+      total = v_fma(load_scale(format, panel, nth),
+                    multiply_bytes(format, panel + scales, x, MLX_PANEL_BLOCK), total);
     }
     if (has_offsets(format)) second = v_fma(load_second(format, panel, nth), v_all(sums[nth]), second);
   }
   return v_add(total, second);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // A panel as f32: columns [from, from + count) to out[column * step][16]; |from| is a multiple of the block
 
-// The product is rounded before the sum, as whoever packed the numbers means it: with scales in f32 one rounding would be another number.
+// The product is rounded before the sum, as whoever packed the numbers means it: with scales in f32 one
+// rounding would be another number.
 INLINE v16 widen_codes(v16 codes, v16 scale, v16 offset) { return v_add(v_mul(codes, scale), offset); }
 
 INLINE void widen_q4(int32_t format, const uint8_t *block, int nth, float *out, int64_t step) {
   const table_t table = codes_table(format);
-  v16 scale = load_scale(format, block, nth), offset = has_offsets(format) ? load_second(format, block, nth) : v_zero();
+  v16 scale = load_scale(format, block, nth),
+      offset = has_offsets(format) ? load_second(format, block, nth) : v_zero();
   if (is_halves(format)) offset = load_nth(format, block, nth, 2);
   for (int i = 0; i < 4; ++i, out += 8 * step) {
     const codes_t codes = codes_load(block + scale_bytes(format) + 64 * i);
@@ -182,7 +204,8 @@ INLINE void widen_q4(int32_t format, const uint8_t *block, int nth, float *out, 
 
 INLINE void widen_q8(int32_t format, const uint8_t *block, int nth, float *out, int64_t step) {
   const uint8_t *codes = block + scale_bytes(format);
-  const v16 first = load_scale(format, block, nth), second = is_halves(format) ? load_second(format, block, nth) : first;
+  const v16 first = load_scale(format, block, nth),
+            second = is_halves(format) ? load_second(format, block, nth) : first;
   const v16 offset = has_offsets(format) ? load_second(format, block, nth) : v_zero();
   for (int i = 0; i < MLX_PANEL_BLOCK; ++i) {
     v_store(out + i * step, widen_codes(load_bytes(format, codes + 16 * i), i < 16 ? first : second, offset));
@@ -226,7 +249,7 @@ static void widen_row(int32_t format, const uint8_t *matrix, int row, int column
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Several panels, widened, times several vectors: as many sums as there are registers for
 
 #if defined(__AVX512F__)

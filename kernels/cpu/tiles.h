@@ -1,28 +1,32 @@
 // Products on AMX: 16-bit matrix units, made to compute as f32 does.
 //
-// A float is the sum of three bf16 parts, exactly: its 24 bits are three times 8. Of the nine products of two floats' parts the six
-// largest are summed in f32; what is left out is below what f32 would round away. So this is no faster mode with other results: it is
-// f32 on a unit that has eight times the multipliers. Weights that have fewer bits have fewer parts, bf16 one. Packed weights are widened
-// to f32 first: scaling the products of their codes block by block takes longer than three products more.
+// A float is the sum of three bf16 parts, exactly: its 24 bits are three times 8. Of the nine products of two
+// floats' parts the six largest are summed in f32; what is left out is below what f32 would round away. So
+// this is no faster mode with other results: it is f32 on a unit that has eight times the multipliers.
+// Weights that have fewer bits have fewer parts, bf16 one. Packed weights are widened to f32 first: scaling
+// the products of their codes block by block takes longer than three products more.
 //
-// Weights: |b| tiles, 32 columns of 16 rows as pairs of neighbouring columns. Tokens: |a| tiles, 16 tokens' 32 columns. A tile is 1 KB
-// without gaps, and the tiles of a block's three parts are neighbours: [16 tokens][block][part].
+// Weights: |b| tiles, 32 columns of 16 rows as pairs of neighbouring columns. Tokens: |a| tiles, 16 tokens'
+// 32 columns. A tile is 1 KB without gaps, and the tiles of a block's three parts are neighbours: [16
+// tokens][block][part].
 #ifndef MLXCEL_KERNELS_CPU_TILES_H_
 #define MLXCEL_KERNELS_CPU_TILES_H_
 
 #include "panels.h"
 
 #define PARTS 3
-#define TILE 512       // numbers of 16 bits in a tile
-#define A_BLOCK (PARTS * TILE)       // and in 16 tokens' tiles of a block
-#define B_BLOCK (2 * PARTS * TILE)   // and in those of a block of two panels
-#define LEAST_TILED 8  // tokens for which it is worth it
+#define TILE 512                    // numbers of 16 bits in a tile
+#define A_BLOCK (PARTS * TILE)      // and in 16 tokens' tiles of a block
+#define B_BLOCK (2 * PARTS * TILE)  // and in those of a block of two panels
+#define LEAST_TILED 8               // tokens for which it is worth it
 
 #if defined(__AMX_BF16__)
 #define HAS_TILES 1
 
 INLINE __m512i bits_of(v16 x) { return _mm512_castps_si512(x); }
-INLINE v16 upper_half(v16 x) { return _mm512_castsi512_ps(_mm512_and_si512(bits_of(x), _mm512_set1_epi32((int)0xffff0000))); }
+INLINE v16 upper_half(v16 x) {
+  return _mm512_castsi512_ps(_mm512_and_si512(bits_of(x), _mm512_set1_epi32((int)0xffff0000)));
+}
 
 // 16 columns of a token as parts; |at| is the place in the first part's tile.
 INLINE void split_columns(v16 x, uint16_t *at) {
@@ -35,7 +39,8 @@ INLINE void split_columns(v16 x, uint16_t *at) {
 // Two neighbouring columns of 16 rows as parts: a row of as many |b| tiles.
 INLINE void split_pair(v16 even, v16 odd, int parts, uint16_t *at) {
   for (int i = 0; i < parts; ++i, at += TILE) {
-    _mm512_storeu_si512(at, _mm512_mask_blend_epi16(0x55555555, bits_of(odd), _mm512_srli_epi32(bits_of(even), 16)));
+    _mm512_storeu_si512(
+        at, _mm512_mask_blend_epi16(0x55555555, bits_of(odd), _mm512_srli_epi32(bits_of(even), 16)));
     even = v_sub(even, upper_half(even));
     odd = v_sub(odd, upper_half(odd));
   }
@@ -61,7 +66,8 @@ INLINE void release_tiles(void) { __asm__ volatile("tilerelease"); }
 #define TILE_ZERO(tile) __asm__ volatile("tilezero %tmm" #tile)
 #define TILE_MULTIPLY(sum, a, b) __asm__ volatile("tdpbf16ps %tmm" #b ", %tmm" #a ", %tmm" #sum)
 
-// Four sums: tiles 0 and 1 of the first 16 tokens with two panels, 2 and 3 of the second 16, |second| further.
+// Four sums: tiles 0 and 1 of the first 16 tokens with two panels, 2 and 3 of the second 16, |second|
+// further.
 INLINE void multiply_part(const uint16_t *a, int64_t second) {
   TILE_LOAD(4, a, 64);
   TILE_LOAD(5, a + second, 64);
@@ -71,9 +77,10 @@ INLINE void multiply_part(const uint16_t *a, int64_t second) {
   TILE_MULTIPLY(3, 5, 7);
 }
 
-// sums [32 tokens][32 rows] (+)= a [2][blocks] with b [blocks], of whose parts there are |parts|; |second|: from a's first 16 tokens to the
-// others.
-INLINE void multiply_tiles(const uint16_t *a, int64_t second, const uint16_t *b, int parts, int blocks, bool first, float *sums) {
+// sums [32 tokens][32 rows] (+)= a [2][blocks] with b [blocks], of whose parts there are |parts|; |second|:
+// from a's first 16 tokens to the others.
+INLINE void multiply_tiles(const uint16_t *a, int64_t second, const uint16_t *b, int parts, int blocks,
+                           bool first, float *sums) {
   const int64_t stride = 128;
   if (first) {
     TILE_ZERO(0);
@@ -100,12 +107,15 @@ INLINE void multiply_tiles(const uint16_t *a, int64_t second, const uint16_t *b,
 }
 
 // How many parts a number has.
-INLINE int parts_of(int32_t format) { return format == MLX_PANEL_BF16 ? 1 : format == MLX_PANEL_F16 ? 2 : PARTS; }
+INLINE int parts_of(int32_t format) {
+  return format == MLX_PANEL_BF16 ? 1 : format == MLX_PANEL_F16 ? 2 : PARTS;
+}
 
 INLINE void split_q4(int32_t format, const uint8_t *panel, int nth, uint16_t *to) {
   const table_t table = codes_table(format);
   const uint8_t *block = panel + mlx_panel_block_at(format, nth);
-  const v16 scale = load_scale(format, block, nth), offset = has_offsets(format) ? load_second(format, block, nth) : v_zero();
+  const v16 scale = load_scale(format, block, nth),
+            offset = has_offsets(format) ? load_second(format, block, nth) : v_zero();
 #define WIDE_COLUMN(nth) v_fma(CODES_COLUMN(table, codes, nth), scale, offset)
   for (int i = 0; i < 4; ++i, to += 128) {
     const codes_t codes = codes_load(block + scale_bytes(format) + 64 * i);
@@ -121,11 +131,13 @@ INLINE void split_q4(int32_t format, const uint8_t *panel, int nth, uint16_t *to
 INLINE void split_block(int32_t format, const uint8_t *panel, int parts, int block, uint16_t *to) {
   float wide[MLX_PANEL_BLOCK * 16];
   widen_panel(format, panel, block * MLX_PANEL_BLOCK, MLX_PANEL_BLOCK, wide, 16);
-  for (int i = 0; i < 16; ++i) split_pair(v_load(wide + 32 * i), v_load(wide + 32 * i + 16), parts, to + 32 * i);
+  for (int i = 0; i < 16; ++i)
+    split_pair(v_load(wide + 32 * i), v_load(wide + 32 * i + 16), parts, to + 32 * i);
 }
 
 // |blocks| blocks of a panel from |block| on, to b's places for panel |nth|.
-static void split_panel(int32_t format, const uint8_t *panel, int parts, int block, int blocks, int nth, uint16_t *b) {
+static void split_panel(int32_t format, const uint8_t *panel, int parts, int block, int blocks, int nth,
+                        uint16_t *b) {
   b += nth * PARTS * TILE;
   for (int k = block; k < block + blocks; ++k, b += B_BLOCK) {
     switch (format) {

@@ -1,5 +1,5 @@
-// Sixteen floats: one register with AVX-512, two with AVX2, four with NEON and SSE2, which have a file each. And the few functions that a
-// network needs of them.
+// Sixteen floats: one register with AVX-512, two with AVX2, four with NEON and SSE2, which have a file each.
+// And the few functions that a network needs of them.
 #ifndef MLXCEL_KERNELS_CPU_VECTOR_H_
 #define MLXCEL_KERNELS_CPU_VECTOR_H_
 
@@ -30,7 +30,9 @@ INLINE v16 v_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }
 INLINE v16 v_min(v16 a, v16 b) { return _mm512_min_ps(a, b); }
 INLINE v16 v_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE v16 v_round(v16 x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-INLINE v16 v_power2(v16 whole) { return _mm512_scalef_ps(_mm512_set1_ps(1), whole); }  // of whole numbers from -126 to 127
+INLINE v16 v_power2(v16 whole) {
+  return _mm512_scalef_ps(_mm512_set1_ps(1), whole);
+}  // of whole numbers from -126 to 127
 INLINE v16 v_load_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(p)); }
 INLINE v16 v_load_bf16(const void *p) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
@@ -63,7 +65,8 @@ INLINE table_t table_from(float first) {
   return _mm512_add_ps(count, _mm512_set1_ps(first));
 }
 INLINE codes_t codes_load(const void *p) { return (codes_t){_mm512_loadu_si512(p)}; }
-#define CODES_COLUMN(table, codes, nth) _mm512_permutexvar_ps(_mm512_srli_epi32((codes).words, 4 * (nth)), table)
+#define CODES_COLUMN(table, codes, nth) \
+  _mm512_permutexvar_ps(_mm512_srli_epi32((codes).words, 4 * (nth)), table)
 
 #else
 
@@ -85,11 +88,14 @@ INLINE v16 v_mul(v16 a, v16 b) { return BOTH(_mm256_mul_ps(a.low, b.low), _mm256
 INLINE v16 v_div(v16 a, v16 b) { return BOTH(_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)); }
 INLINE v16 v_max(v16 a, v16 b) { return BOTH(_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)); }
 INLINE v16 v_min(v16 a, v16 b) { return BOTH(_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)); }
-INLINE v16 v_fma(v16 a, v16 b, v16 c) { return BOTH(_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)); }
+INLINE v16 v_fma(v16 a, v16 b, v16 c) {
+  return BOTH(_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high));
+}
 INLINE __m256 round8(__m256 x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE v16 v_round(v16 x) { return BOTH(round8(x.low), round8(x.high)); }
 INLINE __m256 power8(__m256 whole) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(whole), _mm256_set1_epi32(127)), 23));
+  return _mm256_castsi256_ps(
+      _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(whole), _mm256_set1_epi32(127)), 23));
 }
 INLINE v16 v_power2(v16 whole) { return BOTH(power8(whole.low), power8(whole.high)); }
 INLINE v16 v_load_f16(const void *p) {
@@ -102,11 +108,13 @@ INLINE __m256 bf16_8(const __m128i *p) {
 INLINE v16 v_load_bf16(const void *p) { return BOTH(bf16_8(p), bf16_8((const __m128i *)p + 1)); }
 INLINE v16 v_load_i8(const void *p) {
   const __m128i bytes = _mm_loadu_si128(p);
-  return BOTH(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))));
+  return BOTH(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+              _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))));
 }
 INLINE v16 v_load_u8(const void *p) {
   const __m128i bytes = _mm_loadu_si128(p);
-  return BOTH(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))));
+  return BOTH(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
+              _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))));
 }
 INLINE void v_split(v16 x, __m256 *low, __m256 *high) {
   *low = x.low;
@@ -118,10 +126,18 @@ INLINE __m256 first8(__m256 x, int count) {
   return _mm256_blendv_ps(_mm256_set1_ps(-__builtin_inff()), x, keep);
 }
 INLINE v16 v_first(v16 x, int count) { return BOTH(first8(x.low, count), first8(x.high, count - 8)); }
-INLINE __m256 above8(__m256 x, float limit, __m256 y) { return _mm256_and_ps(_mm256_cmp_ps(x, _mm256_set1_ps(limit), _CMP_GT_OQ), y); }
-INLINE v16 v_where_above(v16 x, float limit, v16 y) { return BOTH(above8(x.low, limit, y.low), above8(x.high, limit, y.high)); }
-INLINE unsigned equal8(__m256 x, float value) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(value), _CMP_EQ_OQ)); }
-INLINE int v_find(v16 x, float value) { return __builtin_ctz(equal8(x.low, value) | equal8(x.high, value) << 8 | 0x10000u); }
+INLINE __m256 above8(__m256 x, float limit, __m256 y) {
+  return _mm256_and_ps(_mm256_cmp_ps(x, _mm256_set1_ps(limit), _CMP_GT_OQ), y);
+}
+INLINE v16 v_where_above(v16 x, float limit, v16 y) {
+  return BOTH(above8(x.low, limit, y.low), above8(x.high, limit, y.high));
+}
+INLINE unsigned equal8(__m256 x, float value) {
+  return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(value), _CMP_EQ_OQ));
+}
+INLINE int v_find(v16 x, float value) {
+  return __builtin_ctz(equal8(x.low, value) | equal8(x.high, value) << 8 | 0x10000u);
+}
 
 typedef struct codes {
   __m256i low, high;
@@ -135,8 +151,9 @@ INLINE codes_t codes_load(const void *p) {
 INLINE __m256 column8(__m256 first, __m256i words) {
   return _mm256_add_ps(_mm256_cvtepi32_ps(_mm256_and_si256(words, _mm256_set1_epi32(15))), first);
 }
-#define CODES_COLUMN(table, codes, nth) \
-  BOTH(column8(table, _mm256_srli_epi32((codes).low, 4 * (nth))), column8(table, _mm256_srli_epi32((codes).high, 4 * (nth))))
+#define CODES_COLUMN(table, codes, nth)                           \
+  BOTH(column8(table, _mm256_srli_epi32((codes).low, 4 * (nth))), \
+       column8(table, _mm256_srli_epi32((codes).high, 4 * (nth))))
 
 #endif
 
@@ -160,7 +177,9 @@ INLINE float v_largest(v16 x) {
 }
 
 INLINE float square_root(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
-INLINE uint16_t f16_bits(float x) { return (uint16_t)_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT), 0); }
+INLINE uint16_t f16_bits(float x) {
+  return (uint16_t)_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT), 0);
+}
 INLINE void relax(void) { _mm_pause(); }  // between two looks at what another thread writes
 
 #endif  // of x86-64 with AVX2
@@ -183,15 +202,26 @@ INLINE v16 v_exp(v16 exponent) {
 
 INLINE v16 v_silu(v16 x) { return v_div(x, v_add(v_all(1), v_exp(v_sub(v_zero(), x)))); }
 
-// Sine and cosine of an angle given in f32, in double: right to the last bit of f32 but for ties, up to a million turns.
+// Sine and cosine of an angle given in f32, in double: right to the last bit of f32 but for ties, up to a
+// million turns.
 INLINE void sine_and_cosine(float angle, float *sine, float *cosine) {
-  const double x = angle, turns = x * 0.63661977236758134308;                      // in quarters
+  const double x = angle, turns = x * 0.63661977236758134308;  // in quarters
   const double whole = (double)(int64_t)(turns < 0 ? turns - 0.5 : turns + 0.5);
   const double r = (x - whole * 1.57079632673412561417) - whole * 6.07710050650619224932e-11, z = r * r;
-  const double s = r + r * z * (-1.66666666666666324348e-01 + z * (8.33333333332248946124e-03 + z * (-1.98412698298579493134e-04 +
-                   z * (2.75573137070700676789e-06 + z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)))));
-  const double c = 1 - z / 2 + z * z * (4.16666666666666019037e-02 + z * (-1.38888888888741095749e-03 + z * (2.48015872894767294178e-05 +
-                   z * (-2.75573143513906633035e-07 + z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11)))));
+  const double s =
+      r + r * z *
+              (-1.66666666666666324348e-01 +
+               z * (8.33333333332248946124e-03 +
+                    z * (-1.98412698298579493134e-04 +
+                         z * (2.75573137070700676789e-06 +
+                              z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)))));
+  const double c = 1 - z / 2 +
+                   z * z *
+                       (4.16666666666666019037e-02 +
+                        z * (-1.38888888888741095749e-03 +
+                             z * (2.48015872894767294178e-05 +
+                                  z * (-2.75573143513906633035e-07 +
+                                       z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11)))));
   const int64_t quarter = (int64_t)whole & 3;
   *sine = (float)(quarter == 0 ? s : quarter == 1 ? c : quarter == 2 ? -s : -c);
   *cosine = (float)(quarter == 0 ? c : quarter == 1 ? -s : quarter == 2 ? -c : s);

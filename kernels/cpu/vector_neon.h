@@ -1,7 +1,8 @@
-// Sixteen floats as four registers of NEON, which every aarch64 CPU has: vector.h's words in its instructions.
+// Sixteen floats as four registers of NEON, which every aarch64 CPU has: vector.h's words in its
+// instructions.
 //
-// No dot products of bytes (dotprod, i8mm): activations are f32. No bf16 products (bfmmla): its sums are rounded to odd, not to nearest,
-// so that three parts of a float would not give what f32 gives.
+// No dot products of bytes (dotprod, i8mm): activations are f32. No bf16 products (bfmmla): its sums are
+// rounded to odd, not to nearest, so that three parts of a float would not give what f32 gives.
 #ifndef MLXCEL_KERNELS_CPU_VECTOR_NEON_H_
 #define MLXCEL_KERNELS_CPU_VECTOR_NEON_H_
 
@@ -21,7 +22,9 @@ INLINE v16 v_all(float x) {
   return (v16){all, all, all, all};
 }
 INLINE v16 v_zero(void) { return v_all(0); }
-INLINE v16 v_load(const float *p) { return (v16){vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)}; }
+INLINE v16 v_load(const float *p) {
+  return (v16){vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)};
+}
 INLINE void v_store(float *p, v16 x) {
   vst1q_f32(p, x.a);
   vst1q_f32(p + 4, x.b);
@@ -35,11 +38,15 @@ INLINE v16 v_div(v16 x, v16 y) { return EACH(TWO, vdivq_f32, x, y); }
 INLINE v16 v_max(v16 x, v16 y) { return EACH(TWO, vmaxq_f32, x, y); }
 INLINE v16 v_min(v16 x, v16 y) { return EACH(TWO, vminq_f32, x, y); }
 INLINE v16 v_fma(v16 x, v16 y, v16 sum) { return EACH(THREE, vfmaq_f32, sum, x, y); }
-INLINE v16 v_round(v16 x) { return (v16){vrndnq_f32(x.a), vrndnq_f32(x.b), vrndnq_f32(x.c), vrndnq_f32(x.d)}; }
+INLINE v16 v_round(v16 x) {
+  return (v16){vrndnq_f32(x.a), vrndnq_f32(x.b), vrndnq_f32(x.c), vrndnq_f32(x.d)};
+}
 INLINE float32x4_t power4(float32x4_t whole) {
   return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(whole), vdupq_n_s32(127)), 23));
 }
-INLINE v16 v_power2(v16 whole) { return (v16){power4(whole.a), power4(whole.b), power4(whole.c), power4(whole.d)}; }
+INLINE v16 v_power2(v16 whole) {
+  return (v16){power4(whole.a), power4(whole.b), power4(whole.c), power4(whole.d)};
+}
 
 INLINE float32x4_t half4(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 INLINE v16 v_load_f16(const void *p) {
@@ -69,7 +76,9 @@ INLINE float32x4_t first4(float32x4_t x, int count) {
   return vbslq_f32(vcgtq_s32(vdupq_n_s32(count), vld1q_s32(lanes)), x, vdupq_n_f32(-__builtin_inff()));
 }
 // -infinity where the lane's number is |count| or more
-INLINE v16 v_first(v16 x, int count) { return (v16){first4(x.a, count), first4(x.b, count - 4), first4(x.c, count - 8), first4(x.d, count - 12)}; }
+INLINE v16 v_first(v16 x, int count) {
+  return (v16){first4(x.a, count), first4(x.b, count - 4), first4(x.c, count - 8), first4(x.d, count - 12)};
+}
 INLINE float32x4_t above4(float32x4_t x, float32x4_t limit, float32x4_t y) {
   return vreinterpretq_f32_u32(vandq_u32(vcgtq_f32(x, limit), vreinterpretq_u32_f32(y)));
 }
@@ -101,7 +110,8 @@ INLINE float32x4_t column4(float32x4_t first, uint32x4_t words, int nth) {
   return vaddq_f32(vcvtq_f32_u32(codes), first);
 }
 INLINE v16 codes_column(float32x4_t first, codes_t codes, int nth) {
-  return (v16){column4(first, codes.a, nth), column4(first, codes.b, nth), column4(first, codes.c, nth), column4(first, codes.d, nth)};
+  return (v16){column4(first, codes.a, nth), column4(first, codes.b, nth), column4(first, codes.c, nth),
+               column4(first, codes.d, nth)};
 }
 #define CODES_COLUMN(table, codes, nth) codes_column(table, codes, nth)
 
@@ -114,7 +124,11 @@ INLINE float v_sum(v16 x) {
 INLINE float v_largest(v16 x) { return vmaxvq_f32(vmaxq_f32(vmaxq_f32(x.a, x.b), vmaxq_f32(x.c, x.d))); }
 
 INLINE float square_root(float x) { return vget_lane_f32(vsqrt_f32(vdup_n_f32(x)), 0); }
-INLINE uint16_t f16_bits(float x) { return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0); }
-INLINE void relax(void) { __asm__ volatile("isb" ::: "memory"); }  // yield is a nop on most CPUs; this takes about as long as x86's pause
+INLINE uint16_t f16_bits(float x) {
+  return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0);
+}
+INLINE void relax(void) {
+  __asm__ volatile("isb" ::: "memory");
+}  // yield is a nop on most CPUs; this takes about as long as x86's pause
 
 #endif  // MLXCEL_KERNELS_CPU_VECTOR_NEON_H_

@@ -1,5 +1,5 @@
-// Sixteen floats as four registers of SSE2, which every x86-64 CPU has: vector.h's words for those without AVX2. There is no fused
-// multiply-add: v_fma rounds twice.
+// Sixteen floats as four registers of SSE2, which every x86-64 CPU has: vector.h's words for those without
+// AVX2. There is no fused multiply-add: v_fma rounds twice.
 #ifndef MLXCEL_KERNELS_CPU_VECTOR_SSE_H_
 #define MLXCEL_KERNELS_CPU_VECTOR_SSE_H_
 
@@ -20,7 +20,9 @@ INLINE v16 v_all(float x) {
   return (v16){all, all, all, all};
 }
 INLINE v16 v_zero(void) { return v_all(0); }
-INLINE v16 v_load(const float *p) { return (v16){_mm_loadu_ps(p), _mm_loadu_ps(p + 4), _mm_loadu_ps(p + 8), _mm_loadu_ps(p + 12)}; }
+INLINE v16 v_load(const float *p) {
+  return (v16){_mm_loadu_ps(p), _mm_loadu_ps(p + 4), _mm_loadu_ps(p + 8), _mm_loadu_ps(p + 12)};
+}
 INLINE void v_store(float *p, v16 x) {
   _mm_storeu_ps(p, x.a);
   _mm_storeu_ps(p + 4, x.b);
@@ -46,52 +48,68 @@ INLINE __m128 pick4(__m128i where, __m128 x, __m128 otherwise) {
   const __m128 mask = _mm_castsi128_ps(where);
   return _mm_or_ps(_mm_and_ps(mask, x), _mm_andnot_ps(mask, otherwise));
 }
-// Halves in the low 16 bits of each lane. Subnormal ones are whole numbers of 2^-24: subnormal floats are flushed to zero here.
+// Halves in the low 16 bits of each lane. Subnormal ones are whole numbers of 2^-24: subnormal floats are
+// flushed to zero here.
 INLINE __m128 half4(__m128i bits) {
-  const __m128i magnitude = _mm_and_si128(bits, _mm_set1_epi32(0x7fff)), sign = _mm_slli_epi32(_mm_and_si128(bits, _mm_set1_epi32(0x8000)), 16);
-  const __m128i no_number = _mm_cmpgt_epi32(magnitude, _mm_set1_epi32(0x7bff)), small = _mm_cmplt_epi32(magnitude, _mm_set1_epi32(0x0400));
-  const __m128i bias = _mm_add_epi32(_mm_set1_epi32(112 << 23), _mm_and_si128(no_number, _mm_set1_epi32(112 << 23)));
+  const __m128i magnitude = _mm_and_si128(bits, _mm_set1_epi32(0x7fff)),
+                sign = _mm_slli_epi32(_mm_and_si128(bits, _mm_set1_epi32(0x8000)), 16);
+  const __m128i no_number = _mm_cmpgt_epi32(magnitude, _mm_set1_epi32(0x7bff)),
+                small = _mm_cmplt_epi32(magnitude, _mm_set1_epi32(0x0400));
+  const __m128i bias =
+      _mm_add_epi32(_mm_set1_epi32(112 << 23), _mm_and_si128(no_number, _mm_set1_epi32(112 << 23)));
   const __m128 normal = _mm_castsi128_ps(_mm_add_epi32(_mm_slli_epi32(magnitude, 13), bias));
   const __m128 subnormal = _mm_mul_ps(_mm_cvtepi32_ps(magnitude), _mm_set1_ps(0x1p-24f));
   return _mm_or_ps(pick4(small, subnormal, normal), _mm_castsi128_ps(sign));
 }
 INLINE v16 v_load_f16(const void *p) {
-  const __m128i zero = _mm_setzero_si128(), low = _mm_loadu_si128(p), high = _mm_loadu_si128((const __m128i *)p + 1);
-  return (v16){half4(_mm_unpacklo_epi16(low, zero)), half4(_mm_unpackhi_epi16(low, zero)), half4(_mm_unpacklo_epi16(high, zero)),
-               half4(_mm_unpackhi_epi16(high, zero))};
+  const __m128i zero = _mm_setzero_si128(), low = _mm_loadu_si128(p),
+                high = _mm_loadu_si128((const __m128i *)p + 1);
+  return (v16){half4(_mm_unpacklo_epi16(low, zero)), half4(_mm_unpackhi_epi16(low, zero)),
+               half4(_mm_unpacklo_epi16(high, zero)), half4(_mm_unpackhi_epi16(high, zero))};
 }
 INLINE v16 v_load_bf16(const void *p) {
-  const __m128i zero = _mm_setzero_si128(), low = _mm_loadu_si128(p), high = _mm_loadu_si128((const __m128i *)p + 1);
-  return (v16){_mm_castsi128_ps(_mm_unpacklo_epi16(zero, low)), _mm_castsi128_ps(_mm_unpackhi_epi16(zero, low)),
-               _mm_castsi128_ps(_mm_unpacklo_epi16(zero, high)), _mm_castsi128_ps(_mm_unpackhi_epi16(zero, high))};
+  const __m128i zero = _mm_setzero_si128(), low = _mm_loadu_si128(p),
+                high = _mm_loadu_si128((const __m128i *)p + 1);
+  return (v16){
+      _mm_castsi128_ps(_mm_unpacklo_epi16(zero, low)), _mm_castsi128_ps(_mm_unpackhi_epi16(zero, low)),
+      _mm_castsi128_ps(_mm_unpacklo_epi16(zero, high)), _mm_castsi128_ps(_mm_unpackhi_epi16(zero, high))};
 }
-INLINE __m128 byte4(__m128i top) { return _mm_cvtepi32_ps(_mm_srai_epi32(top, 24)); }  // of each lane's highest byte
+INLINE __m128 byte4(__m128i top) {
+  return _mm_cvtepi32_ps(_mm_srai_epi32(top, 24));
+}  // of each lane's highest byte
 INLINE v16 v_load_u8(const void *p) {
   const __m128i zero = _mm_setzero_si128(), bytes = _mm_loadu_si128(p);
   const __m128i low = _mm_unpacklo_epi8(bytes, zero), high = _mm_unpackhi_epi8(bytes, zero);
   return (v16){_mm_cvtepi32_ps(_mm_unpacklo_epi16(low, zero)), _mm_cvtepi32_ps(_mm_unpackhi_epi16(low, zero)),
-               _mm_cvtepi32_ps(_mm_unpacklo_epi16(high, zero)), _mm_cvtepi32_ps(_mm_unpackhi_epi16(high, zero))};
+               _mm_cvtepi32_ps(_mm_unpacklo_epi16(high, zero)),
+               _mm_cvtepi32_ps(_mm_unpackhi_epi16(high, zero))};
 }
 INLINE v16 v_load_i8(const void *p) {
   const __m128i zero = _mm_setzero_si128(), bytes = _mm_loadu_si128(p);
   const __m128i low = _mm_unpacklo_epi8(zero, bytes), high = _mm_unpackhi_epi8(zero, bytes);
-  return (v16){byte4(_mm_unpacklo_epi16(zero, low)), byte4(_mm_unpackhi_epi16(zero, low)), byte4(_mm_unpacklo_epi16(zero, high)),
-               byte4(_mm_unpackhi_epi16(zero, high))};
+  return (v16){byte4(_mm_unpacklo_epi16(zero, low)), byte4(_mm_unpackhi_epi16(zero, low)),
+               byte4(_mm_unpacklo_epi16(zero, high)), byte4(_mm_unpackhi_epi16(zero, high))};
 }
 
 INLINE __m128 first4(__m128 x, int count) {
-  return pick4(_mm_cmpgt_epi32(_mm_set1_epi32(count), _mm_setr_epi32(0, 1, 2, 3)), x, _mm_set1_ps(-__builtin_inff()));
+  return pick4(_mm_cmpgt_epi32(_mm_set1_epi32(count), _mm_setr_epi32(0, 1, 2, 3)), x,
+               _mm_set1_ps(-__builtin_inff()));
 }
 // -infinity where the lane's number is |count| or more
-INLINE v16 v_first(v16 x, int count) { return (v16){first4(x.a, count), first4(x.b, count - 4), first4(x.c, count - 8), first4(x.d, count - 12)}; }
+INLINE v16 v_first(v16 x, int count) {
+  return (v16){first4(x.a, count), first4(x.b, count - 4), first4(x.c, count - 8), first4(x.d, count - 12)};
+}
 INLINE __m128 above4(__m128 x, __m128 limit, __m128 y) { return _mm_and_ps(_mm_cmpgt_ps(x, limit), y); }
 INLINE v16 v_where_above(v16 x, float limit, v16 y) {  // y, and zero where x is not above the limit
   const v16 limits = v_all(limit);
   return EACH(THREE, above4, x, limits, y);
 }
-INLINE unsigned equal4(__m128 x, float value) { return (unsigned)_mm_movemask_ps(_mm_cmpeq_ps(x, _mm_set1_ps(value))); }
+INLINE unsigned equal4(__m128 x, float value) {
+  return (unsigned)_mm_movemask_ps(_mm_cmpeq_ps(x, _mm_set1_ps(value)));
+}
 INLINE int v_find(v16 x, float value) {  // the first lane that has it; 16: none
-  const unsigned low = equal4(x.a, value) | equal4(x.b, value) << 4, high = equal4(x.c, value) | equal4(x.d, value) << 4;
+  const unsigned low = equal4(x.a, value) | equal4(x.b, value) << 4,
+                 high = equal4(x.c, value) | equal4(x.d, value) << 4;
   return __builtin_ctz(low | high << 8 | 0x10000u);
 }
 
@@ -103,13 +121,16 @@ typedef __m128 table_t;
 INLINE table_t table_from(float first) { return _mm_set1_ps(first); }
 INLINE codes_t codes_load(const void *p) {
   const __m128i *at = p;
-  return (codes_t){_mm_loadu_si128(at), _mm_loadu_si128(at + 1), _mm_loadu_si128(at + 2), _mm_loadu_si128(at + 3)};
+  return (codes_t){_mm_loadu_si128(at), _mm_loadu_si128(at + 1), _mm_loadu_si128(at + 2),
+                   _mm_loadu_si128(at + 3)};
 }
 INLINE __m128 column4(__m128 first, __m128i words, int nth) {
-  return _mm_add_ps(_mm_cvtepi32_ps(_mm_and_si128(_mm_srli_epi32(words, 4 * nth), _mm_set1_epi32(15))), first);
+  return _mm_add_ps(_mm_cvtepi32_ps(_mm_and_si128(_mm_srli_epi32(words, 4 * nth), _mm_set1_epi32(15))),
+                    first);
 }
 INLINE v16 codes_column(__m128 first, codes_t codes, int nth) {
-  return (v16){column4(first, codes.a, nth), column4(first, codes.b, nth), column4(first, codes.c, nth), column4(first, codes.d, nth)};
+  return (v16){column4(first, codes.a, nth), column4(first, codes.b, nth), column4(first, codes.c, nth),
+               column4(first, codes.d, nth)};
 }
 #define CODES_COLUMN(table, codes, nth) codes_column(table, codes, nth)
 
@@ -129,12 +150,14 @@ INLINE float square_root(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(
 
 // To the nearest half, ties to even.
 INLINE uint16_t f16_bits(float x) {
-  const uint32_t bits = (uint32_t)_mm_cvtsi128_si32(_mm_castps_si128(_mm_set_ss(x))), magnitude = bits & 0x7fffffff;
+  const uint32_t bits = (uint32_t)_mm_cvtsi128_si32(_mm_castps_si128(_mm_set_ss(x))),
+                 magnitude = bits & 0x7fffffff;
   const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
   if (magnitude > 0x7f800000) return sign | 0x7e00;
   if (magnitude >= 0x477ff000) return sign | 0x7c00;
   if (magnitude < 0x38800000) {  // subnormal: whole numbers of 2^-24
-    return sign | (uint16_t)_mm_cvtss_si32(_mm_set_ss(_mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((int)magnitude))) * 0x1p24f));
+    return sign | (uint16_t)_mm_cvtss_si32(_mm_set_ss(
+                      _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((int)magnitude))) * 0x1p24f));
   }
   return sign | (uint16_t)((magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13);
 }

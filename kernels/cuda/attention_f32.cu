@@ -1,84 +1,96 @@
-// Attention over a paged KV pool of f32, computed in f32: what attention.cu does where nothing may be rounded to 16 bits.
+// Attention over a paged KV pool of f32, computed in f32: what attention.cu does where nothing may be rounded
+// to 16 bits.
 //
 // One compilation (NVRTC) gives both kernels, for one shape. A batch is ROWS sequences of TOKENS new tokens
-// each, of which the first count[row] are real; token t of a row is at position start[row] + t, and position p lies
-// in page pages[row][p / PAGE] at place p % PAGE. Both kernels are deterministic: one thread writes each element, sums
-// run in a fixed order, which for a query depends on SPLIT alone.
+// each, of which the first count[row] are real; token t of a row is at position start[row] + t, and position
+// p lies in page pages[row][p / PAGE] at place p % PAGE. Both kernels are deterministic: one thread writes
+// each element, sums run in a fixed order, which for a query depends on SPLIT alone.
 //
-// Macros:  ROWS, TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, to 256), ROW_PAGES (pages of a row's table),
-//          POOL_PAGES (pages of a layer), SCALE (of the scores, positive), TURN; APPEND_NAME, ATTEND_NAME (symbols; append and
-//          attend unless given).
+// Macros:  ROWS, TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, to 256), ROW_PAGES (pages of a row's
+// table),
+//          POOL_PAGES (pages of a layer), SCALE (of the scores, positive), TURN; APPEND_NAME, ATTEND_NAME
+//          (symbols; append and attend unless given).
 // Pool:    f32 [layers][POOL_PAGES][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
 //
-// append   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM], k and v f32 [ROWS*TOKENS, KV_HEADS*HEAD_DIM], with TURN cosine and sine f32
-//           [ROWS*TOKENS, HEAD_DIM/2], start i32[ROWS], count i32[ROWS], pages i32[ROWS, ROW_PAGES], pool in/out, turned q f32;
-//           int layer)
-//          puts k and v into the pool; with TURN it rotates q and k by their positions first, else q is only copied
-//          grid (ceil(ROWS*TOKENS*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1), no dynamic shared memory
+// append   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM], k and v f32 [ROWS*TOKENS, KV_HEADS*HEAD_DIM], with TURN
+// cosine and sine f32
+//           [ROWS*TOKENS, HEAD_DIM/2], start i32[ROWS], count i32[ROWS], pages i32[ROWS, ROW_PAGES], pool
+//           in/out, turned q f32; int layer)
+//          puts k and v into the pool; with TURN it rotates q and k by their positions first, else q is only
+//          copied grid (ceil(ROWS*TOKENS*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1), no
+//          dynamic shared memory
 // attend   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM] rotated, pool, start, count, pages as above,
 //           out f32 [ROWS*TOKENS, HEADS*HEAD_DIM], zero for tokens that are not real; int layer)
 //          grid (KV_HEADS, ceil(TOKENS * HEADS/KV_HEADS / QUERIES), ROWS*SPLIT), block (THREADS, 1, 1)
 //          dynamic shared memory  ((QUERIES + 2*STAGES*STEP) * (HEAD_DIM+4) + QUERIES * (STEP+4)) * 4 bytes
-//          A block has QUERIES queries, those of the heads that share keys counted singly, and takes STEP keys at a time;
-//          STAGES steps are in shared memory. compiler/packed_ops.c chooses these and THREADS.
-//          SPLIT > 1 (sm_90 and later, not sm_12x) gives a head's steps to the blocks of a cluster, for few queries
-//          with a long history; the cluster size is part of the kernel, the launch a plain one.
+//          A block has QUERIES queries, those of the heads that share keys counted singly, and takes STEP
+//          keys at a time; STAGES steps are in shared memory. compiler/packed_ops.c chooses these and
+//          THREADS. SPLIT > 1 (sm_90 and later, not sm_12x) gives a head's steps to the blocks of a cluster,
+//          for few queries with a long history; the cluster size is part of the kernel, the launch a plain
+//          one.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
 typedef float pool_t;
-__device__ __forceinline__ void store4(pool_t* to, float4 f) { *(float4*)to = f; }
+__device__ __forceinline__ void store4(pool_t *to, float4 f) { *(float4 *)to = f; }
 
 #include "attention_append.cuh"
 
 // ---- attend ----
 
-// A thread, `down` of DOWN and `across` of 16, has the queries down, down + DOWN, ... In the products with keys it has of a step the keys
-// across, across + 16, ..., in those with values of the head the groups of 4 columns across, across + 16, ... The 16 threads of
-// a query are half a warp: what they tell each other goes by shuffles, and the weights through shared memory without a barrier.
-constexpr int SHARE = HEADS / KV_HEADS;                          // heads with the same keys; query n is of token n / SHARE
+// A thread, `down` of DOWN and `across` of 16, has the queries down, down + DOWN, ... In the products with
+// keys it has of a step the keys across, across + 16, ..., in those with values of the head the groups of 4
+// columns across, across + 16, ... The 16 threads of a query are half a warp: what they tell each other goes
+// by shuffles, and the weights through shared memory without a barrier.
+constexpr int SHARE = HEADS / KV_HEADS;  // heads with the same keys; query n is of token n / SHARE
 constexpr int DOWN = THREADS / 16, RQ = QUERIES / DOWN, RK = STEP / 16;
-constexpr int PITCH = HEAD_DIM + 4, WEIGHT_PITCH = STEP + 4;     // floats; 8 rows at one column are in different banks
-constexpr int GROUPS = HEAD_DIM / 4, RC = (GROUPS + 15) / 16;    // groups of 4 columns, and how many a thread has
+constexpr int PITCH = HEAD_DIM + 4,
+              WEIGHT_PITCH = STEP + 4;  // floats; 8 rows at one column are in different banks
+constexpr int GROUPS = HEAD_DIM / 4,
+              RC = (GROUPS + 15) / 16;  // groups of 4 columns, and how many a thread has
 static_assert(HEAD_DIM % 16 == 0 && QUERIES % DOWN == 0 && STEP % 16 == 0 && HEADS % KV_HEADS == 0, "shape");
 
-__device__ __forceinline__ void copy_chunk(float* to, const float* from, bool valid) {  // 16 bytes, or zeros
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               :: "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(valid ? 16 : 0) : "memory");
+__device__ __forceinline__ void copy_chunk(float *to, const float *from, bool valid) {  // 16 bytes, or zeros
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)),
+               "l"(from), "r"(valid ? 16 : 0)
+               : "memory");
 }
 
 // What a thread knows of its queries.
 struct Softmax {
-  float4 sum[RQ][RC];                                            // of weight * value, this thread's columns
-  float peak[RQ];                                                // largest score so far
-  float weight[RQ];                                              // sum of weights, this thread's keys only
+  float4 sum[RQ][RC];  // of weight * value, this thread's columns
+  float peak[RQ];      // largest score so far
+  float weight[RQ];    // sum of weights, this thread's keys only
 };
 
 __device__ __forceinline__ float dot4(float4 a, float4 b, float sum) {
   return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-__device__ __forceinline__ void score_keys(float (&score)[RQ][RK], const float* queries, const float* keys, int down, int across) {
+__device__ __forceinline__ void score_keys(float (&score)[RQ][RK], const float *queries, const float *keys,
+                                           int down, int across) {
 #pragma unroll
   for (int i = 0; i < RQ * RK; i++) score[i / RK][i % RK] = 0;
 #pragma unroll 4
   for (int c = 0; c < HEAD_DIM; c += 4) {
     float4 b[RK];
 #pragma unroll
-    for (int j = 0; j < RK; j++) b[j] = *(const float4*)(keys + (across + j * 16) * PITCH + c);
+    for (int j = 0; j < RK; j++) b[j] = *(const float4 *)(keys + (across + j * 16) * PITCH + c);
 #pragma unroll
     for (int i = 0; i < RQ; i++) {
-      const float4 a = *(const float4*)(queries + (down + i * DOWN) * PITCH + c);
+      const float4 a = *(const float4 *)(queries + (down + i * DOWN) * PITCH + c);
 #pragma unroll
       for (int j = 0; j < RK; j++) score[i][j] = dot4(a, b[j], score[i][j]);
     }
   }
 }
 
-// Turns scores into weights, which go to shared memory. Keys behind a query's own position weigh nothing: `first` is the query the
-// block begins with, `ahead` how far the thread's first key lies behind the position of token 0.
-__device__ __forceinline__ void weigh(Softmax& soft, float (&score)[RQ][RK], float* weights, int down, int across, int first, int ahead) {
+// Turns scores into weights, which go to shared memory. Keys behind a query's own position weigh nothing:
+// `first` is the query the block begins with, `ahead` how far the thread's first key lies behind the position
+// of token 0.
+__device__ __forceinline__ void weigh(Softmax &soft, float (&score)[RQ][RK], float *weights, int down,
+                                      int across, int first, int ahead) {
 #pragma unroll
   for (int i = 0; i < RQ; i++) {
     float peak = soft.peak[i];
@@ -90,7 +102,7 @@ __device__ __forceinline__ void weigh(Softmax& soft, float (&score)[RQ][RK], flo
     }
 #pragma unroll
     for (int step = 8; step; step /= 2) peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, step));
-    const float now = __fmul_rn(peak, SCALE2);                   // rounded alike each time: peak as before, shrink 1
+    const float now = __fmul_rn(peak, SCALE2);  // rounded alike each time: peak as before, shrink 1
     const float shrink = power2(__fmul_rn(soft.peak[i], SCALE2) - now);
     soft.peak[i] = peak;
     soft.weight[i] *= shrink;
@@ -102,34 +114,36 @@ __device__ __forceinline__ void weigh(Softmax& soft, float (&score)[RQ][RK], flo
     }
 #pragma unroll
     for (int c = 0; c < RC; c++) {
-      float4& s = soft.sum[i][c];
+      float4 &s = soft.sum[i][c];
       s = make_float4(s.x * shrink, s.y * shrink, s.z * shrink, s.w * shrink);
     }
   }
 }
 
-__device__ __forceinline__ void add_scaled(float4& sum, float weight, float4 v) {
+__device__ __forceinline__ void add_scaled(float4 &sum, float weight, float4 v) {
   sum.x = fmaf(weight, v.x, sum.x);
   sum.y = fmaf(weight, v.y, sum.y);
   sum.z = fmaf(weight, v.z, sum.z);
   sum.w = fmaf(weight, v.w, sum.w);
 }
 
-__device__ __forceinline__ void add_values(Softmax& soft, const float* weights, const float* values, int down, int across) {
+__device__ __forceinline__ void add_values(Softmax &soft, const float *weights, const float *values, int down,
+                                           int across) {
 #pragma unroll 2
   for (int key = 0; key < STEP; key += 4) {
     float4 w[RQ];
 #pragma unroll
-    for (int i = 0; i < RQ; i++) w[i] = *(const float4*)(weights + (down + i * DOWN) * WEIGHT_PITCH + key);
+    for (int i = 0; i < RQ; i++) w[i] = *(const float4 *)(weights + (down + i * DOWN) * WEIGHT_PITCH + key);
 #pragma unroll
     for (int c = 0; c < RC; c++) {
       if (GROUPS % 16 && across + c * 16 >= GROUPS) break;
-      const float* from = values + key * PITCH + (across + c * 16) * 4;
+      const float *from = values + key * PITCH + (across + c * 16) * 4;
 #pragma unroll
       for (int n = 0; n < 4; n++) {
-        const float4 v = *(const float4*)(from + n * PITCH);
+        const float4 v = *(const float4 *)(from + n * PITCH);
 #pragma unroll
-        for (int i = 0; i < RQ; i++) add_scaled(soft.sum[i][c], n == 0 ? w[i].x : n == 1 ? w[i].y : n == 2 ? w[i].z : w[i].w, v);
+        for (int i = 0; i < RQ; i++)
+          add_scaled(soft.sum[i][c], n == 0 ? w[i].x : n == 1 ? w[i].y : n == 2 ? w[i].z : w[i].w, v);
       }
     }
   }
@@ -138,25 +152,31 @@ __device__ __forceinline__ void add_values(Softmax& soft, const float* weights, 
 #include "cluster.cuh"
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 2)
-ATTEND_NAME(const float* __restrict__ q, const float* __restrict__ pool, const int* __restrict__ start,
-            const int* __restrict__ count, const int* __restrict__ pages, float* __restrict__ out, int layer) {
+    ATTEND_NAME(const float *__restrict__ q, const float *__restrict__ pool, const int *__restrict__ start,
+                const int *__restrict__ count, const int *__restrict__ pages, float *__restrict__ out,
+                int layer) {
   extern __shared__ __align__(16) float memory[];
-  float* queries = memory;                                       // [QUERIES][PITCH]
-  float* keys = queries + QUERIES * PITCH;                       // [STAGES][STEP][PITCH]
-  float* values = keys + STAGES * STEP * PITCH;                  // [STAGES][STEP][PITCH]
-  float* weights = values + STAGES * STEP * PITCH;               // [QUERIES][WEIGHT_PITCH]
+  float *queries = memory;                          // [QUERIES][PITCH]
+  float *keys = queries + QUERIES * PITCH;          // [STAGES][STEP][PITCH]
+  float *values = keys + STAGES * STEP * PITCH;     // [STAGES][STEP][PITCH]
+  float *weights = values + STAGES * STEP * PITCH;  // [QUERIES][WEIGHT_PITCH]
   const int down = threadIdx.x / 16, across = threadIdx.x % 16;
-  // The last queries see most. They go first; the others come in the opposite order, so that a multiprocessor that
-  // holds two blocks holds a long and a short one.
-  const int tiles = gridDim.y, order = blockIdx.y, tile = order < tiles / 2 ? tiles - 1 - order : order - tiles / 2;
-  const int head = blockIdx.x, row = blockIdx.z / SPLIT, rank = blockIdx.z % SPLIT, first_query = tile * QUERIES;
+  // The last queries see most. They go first; the others come in the opposite order, so that a multiprocessor
+  // that holds two blocks holds a long and a short one.
+  const int tiles = gridDim.y, order = blockIdx.y,
+            tile = order < tiles / 2 ? tiles - 1 - order : order - tiles / 2;
+  const int head = blockIdx.x, row = blockIdx.z / SPLIT, rank = blockIdx.z % SPLIT,
+            first_query = tile * QUERIES;
   const int base = start[row], real = count[row] < TOKENS ? count[row] : TOKENS;
-  const int last = (first_query + QUERIES - 1) / SHARE + 1 < real ? (first_query + QUERIES - 1) / SHARE + 1 : real;
-  const int seen = last > first_query / SHARE ? base + last : 0; // keys the tile sees; none if it has no real query
+  const int last =
+      (first_query + QUERIES - 1) / SHARE + 1 < real ? (first_query + QUERIES - 1) / SHARE + 1 : real;
+  const int seen =
+      last > first_query / SHARE ? base + last : 0;  // keys the tile sees; none if it has no real query
   const int share = (seen + STEP * SPLIT - 1) / (STEP * SPLIT) * STEP;  // keys of one block of the cluster
   const int begin = rank * share, end = begin + share < seen ? begin + share : seen;
 
-  auto fill = [&](float* to, int first, int what) {              // keys (0) or values (1) from `first` on, zeros past the end
+  auto fill = [&](float *to, int first,
+                  int what) {  // keys (0) or values (1) from `first` on, zeros past the end
 #pragma unroll 4
     for (int i = threadIdx.x; first < end && i < STEP * GROUPS; i += THREADS) {
       const int key = i / GROUPS, group = i % GROUPS;
@@ -165,9 +185,11 @@ ATTEND_NAME(const float* __restrict__ q, const float* __restrict__ pool, const i
       copy_chunk(to + (first / STEP % STAGES * STEP + key) * PITCH + group * 4,
                  valid ? pool + from + what * PAGE * HEAD_DIM + group * 4 : pool, valid);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");         // one group of copies each, empty past the end
+    asm volatile("cp.async.commit_group;" ::: "memory");  // one group of copies each, empty past the end
   };
-  auto place = [&](int query) { return ((u64)(row * TOKENS + query / SHARE) * HEADS + head * SHARE + query % SHARE) * HEAD_DIM; };
+  auto place = [&](int query) {
+    return ((u64)(row * TOKENS + query / SHARE) * HEADS + head * SHARE + query % SHARE) * HEAD_DIM;
+  };
   for (int i = threadIdx.x; i < QUERIES * GROUPS; i += THREADS) {
     const int query = first_query + i / GROUPS, group = i % GROUPS;
     const bool valid = query < real * SHARE;
@@ -175,27 +197,28 @@ ATTEND_NAME(const float* __restrict__ q, const float* __restrict__ pool, const i
   }
 #pragma unroll
   for (int i = 0; i < STAGES; i++) {
-    fill(keys, begin + i * STEP, 0);                             // the first with the queries
+    fill(keys, begin + i * STEP, 0);  // the first with the queries
     fill(values, begin + i * STEP, 1);
   }
 
   Softmax soft;
 #pragma unroll
-  for (int i = 0; i < RQ; i++) {                                 // a finite peak to start from: who sees no key weighs nothing
+  for (int i = 0; i < RQ; i++) {  // a finite peak to start from: who sees no key weighs nothing
     soft.peak[i] = -1e30f, soft.weight[i] = 0;
 #pragma unroll
     for (int c = 0; c < RC; c++) soft.sum[i][c] = make_float4(0, 0, 0, 0);
   }
-  for (int first = begin; first < end; first += STEP) {          // keys arrive while values are added, values while keys are scored
+  for (int first = begin; first < end;
+       first += STEP) {  // keys arrive while values are added, values while keys are scored
     float score[RQ][RK];
     const int stage = first / STEP % STAGES * STEP * PITCH;
-    asm volatile("cp.async.wait_group %0;" :: "n"(2 * STAGES - 1) : "memory");
+    asm volatile("cp.async.wait_group %0;" ::"n"(2 * STAGES - 1) : "memory");
     __syncthreads();
     score_keys(score, queries, keys + stage, down, across);
     __syncthreads();
     fill(keys, first + STAGES * STEP, 0);
     weigh(soft, score, weights, down, across, first_query, first + across - base);
-    asm volatile("cp.async.wait_group %0;" :: "n"(2 * STAGES - 1) : "memory");
+    asm volatile("cp.async.wait_group %0;" ::"n"(2 * STAGES - 1) : "memory");
     __syncthreads();
     add_values(soft, weights, values + stage, down, across);
     __syncthreads();
@@ -216,20 +239,22 @@ ATTEND_NAME(const float* __restrict__ q, const float* __restrict__ pool, const i
     for (int c = 0; c < RC; c++) {
       const float4 s = soft.sum[i][c];
       if (query < TOKENS * SHARE && across + c * 16 < GROUPS)
-        *(float4*)(out + place(query) + (across + c * 16) * 4) = make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale);
+        *(float4 *)(out + place(query) + (across + c * 16) * 4) =
+            make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale);
     }
   }
 #else
   // The blocks leave what they have; it is put together in their order.
-  float* sums = queries;                                         // [QUERIES][PITCH]
-  float* peak_here = weights;                                    // [QUERIES]
-  float* weight_here = weights + QUERIES;                        // [QUERIES]
-  __syncthreads();                                               // the last queries and weights are read
+  float *sums = queries;                   // [QUERIES][PITCH]
+  float *peak_here = weights;              // [QUERIES]
+  float *weight_here = weights + QUERIES;  // [QUERIES]
+  __syncthreads();                         // the last queries and weights are read
 #pragma unroll
   for (int i = 0; i < RQ; i++) {
 #pragma unroll
     for (int c = 0; c < RC; c++)
-      if (across + c * 16 < GROUPS) *(float4*)(sums + (down + i * DOWN) * PITCH + (across + c * 16) * 4) = soft.sum[i][c];
+      if (across + c * 16 < GROUPS)
+        *(float4 *)(sums + (down + i * DOWN) * PITCH + (across + c * 16) * 4) = soft.sum[i][c];
     if (across == 0) peak_here[down + i * DOWN] = soft.peak[i], weight_here[down + i * DOWN] = soft.weight[i];
   }
   wait_cluster();
@@ -246,6 +271,6 @@ ATTEND_NAME(const float* __restrict__ q, const float* __restrict__ pool, const i
     }
     if (query < TOKENS * SHARE) out[place(query) + column] = query < real * SHARE ? sum / weight : 0;
   }
-  wait_cluster();                                                // nobody leaves while its memory is being read
+  wait_cluster();  // nobody leaves while its memory is being read
 #endif
 }

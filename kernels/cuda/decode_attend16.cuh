@@ -1,7 +1,7 @@
 // Decode: how a warp answers queries when keys and values have 16 bits: on tensor cores.
 
-// Puts a number of a query where scores_of wants it: columns 2i and 2i + 1 of one operand are the first two parts of query i, column
-// 2i of the other is its third part.
+// Puts a number of a query where scores_of wants it: columns 2i and 2i + 1 of one operand are the first two
+// parts of query i, column 2i of the other is its third part.
 static __device__ __forceinline__ void ask(Attention *a, int query, int d, float value) {
   u16(*to)[8] = &a->question[query / ASKED][d / 32 * 2 + d / 4 % 2][query % ASKED * 8 + d / 8 % 4];
 #pragma unroll
@@ -12,10 +12,11 @@ static __device__ __forceinline__ void ask(Attention *a, int query, int d, float
   }
 }
 
-// A pass of a warp is 16 positions for four queries, on tensor cores. Lane 4 * row + quad has of the keys of |row| and |row| + 8 the
-// eight numbers from 8 * quad on, of every 32; and of the values of |quad| and 4, 8, 12 further on the eight numbers from 8 * row
-// on. Those are 64 columns: where values have more, as many warps take the same positions. Which numbers of a row an instruction
-// takes together is free, as long as both operands agree.
+// A pass of a warp is 16 positions for four queries, on tensor cores. Lane 4 * row + quad has of the keys of
+// |row| and |row| + 8 the eight numbers from 8 * quad on, of every 32; and of the values of |quad| and 4, 8,
+// 12 further on the eight numbers from 8 * row on. Those are 64 columns: where values have more, as many
+// warps take the same positions. Which numbers of a row an instruction takes together is free, as long as
+// both operands agree.
 #define PASS 16
 #define ROUND (WARPS / SIDES * PASS)
 #define BUFFERS (HEAD_DIM <= 64 ? 2 : 1)  // passes that are loaded before the first is used
@@ -28,18 +29,25 @@ struct Pass {
 
 static __device__ __forceinline__ uint4 load16(const u16 *from) {
   uint4 v;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from));
   return v;
 }
 
 static __device__ __forceinline__ int lane_row() { return (threadIdx.x & 31) >> 2; }
 static __device__ __forceinline__ int lane_quad() { return threadIdx.x & 3; }
-static __device__ __forceinline__ constexpr int value_row(int i) { return (i & 1) * 8 + (i & 2) * 2; }  // from the quad's on
+static __device__ __forceinline__ constexpr int value_row(int i) {
+  return (i & 1) * 8 + (i & 2) * 2;
+}  // from the quad's on
 
-static __device__ __forceinline__ int value_column() { return (int)(threadIdx.x >> 5) % SIDES * 64 + lane_row() * 8; }
+static __device__ __forceinline__ int value_column() {
+  return (int)(threadIdx.x >> 5) % SIDES * 64 + lane_row() * 8;
+}
 
 // Positions from |first| on that are below |end|; the newest one is not there yet.
-static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first, int end) {
+static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first,
+                                                 int end) {
   const int row = lane_row(), quad = lane_quad();
   const u16 *from = kv_place(m, layer, head, first < end ? __ldg(m.pages + first / PAGE) : 0, first);
   const u16 *k = from + row * HEAD_DIM + quad * 8, *v = from + (PAGE + quad) * HEAD_DIM + value_column();
@@ -64,21 +72,25 @@ static __device__ __forceinline__ void put_newest(const Attention *a, Pass &pass
 #pragma unroll
   for (int i = 0; i < 2 * KEY_BLOCKS; ++i) {
     const int column = i / 2 * 32 + lane_quad() * 8;
-    if (lane_row() + i % 2 * 8 == nth && column < HEAD_DIM) pass.k[i % 2][i / 2] = *(const uint4 *)(a->k + column);
+    if (lane_row() + i % 2 * 8 == nth && column < HEAD_DIM)
+      pass.k[i % 2][i / 2] = *(const uint4 *)(a->k + column);
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if (lane_quad() + value_row(i) == nth && value_column() < HEAD_DIM) pass.v[i] = *(const uint4 *)(a->v + value_column());
+    if (lane_quad() + value_row(i) == nth && value_column() < HEAD_DIM)
+      pass.v[i] = *(const uint4 *)(a->v + value_column());
   }
 }
 
 // Of query |quad|, at positions |row| and |row| + 8.
-static __device__ __forceinline__ float2 scores_of(const Pass &pass, const u16 (&question)[2 * KEY_BLOCKS][32][8], int end) {
+static __device__ __forceinline__ float2 scores_of(const Pass &pass,
+                                                   const u16 (&question)[2 * KEY_BLOCKS][32][8], int end) {
   const int row = lane_row();
   float upper[4] = {}, lower[4] = {};
 #pragma unroll
   for (int i = 0; i < 2 * KEY_BLOCKS; ++i) {
-    const uint4 low = pass.k[0][i / 2], high = pass.k[1][i / 2], q = *(const uint4 *)question[i][threadIdx.x & 31];
+    const uint4 low = pass.k[0][i / 2], high = pass.k[1][i / 2],
+                q = *(const uint4 *)question[i][threadIdx.x & 31];
     const uint4 keys = i % 2 ? uint4{low.z, high.z, low.w, high.w} : uint4{low.x, high.x, low.y, high.y};
     multiply(upper, keys, {q.x, q.y});
     multiply(lower, keys, row % 2 ? uint2{0, 0} : uint2{q.z, q.w});
@@ -88,11 +100,12 @@ static __device__ __forceinline__ float2 scores_of(const Pass &pass, const u16 (
 }
 
 struct Mix {
-  float peak, sum;                    // of query |quad|; the sum of this lane's positions
-  float mixed[8][4];                  // rows of the sums: one of a query's first two parts, and its third
+  float peak, sum;    // of query |quad|; the sum of this lane's positions
+  float mixed[8][4];  // rows of the sums: one of a query's first two parts, and its third
 };
 
-// The scores as factors of the values: an operand whose rows are the first parts of the queries, the second, the third.
+// The scores as factors of the values: an operand whose rows are the first parts of the queries, the second,
+// the third.
 static __device__ __forceinline__ uint4 weigh(Mix &mix, float2 score) {
   const int row = lane_row(), from = lane_quad() * 4 + (row & 3);
   float peak = fmaxf(mix.peak, fmaxf(score.x, score.y));
@@ -116,7 +129,8 @@ static __device__ __forceinline__ uint4 weigh(Mix &mix, float2 score) {
     p = {p.x - low16(pair), p.y - high16(pair)};
   }
   const bool second = row & 4;
-  return {second ? word[0][1] : word[0][0], second ? 0 : word[0][2], second ? word[1][1] : word[1][0], second ? 0 : word[1][2]};
+  return {second ? word[0][1] : word[0][0], second ? 0 : word[0][2], second ? word[1][1] : word[1][0],
+          second ? 0 : word[1][2]};
 }
 
 static __device__ __forceinline__ void mix_in(Mix &mix, const Pass &pass, uint4 weights) {
@@ -126,20 +140,24 @@ static __device__ __forceinline__ void mix_in(Mix &mix, const Pass &pass, uint4 
 #pragma unroll
     for (int n = 0; n < 4; ++n) v[n] = word_of(pass.v[n], i);
     multiply(mix.mixed[2 * i], weights, {__byte_perm(v[0], v[1], 0x5410), __byte_perm(v[2], v[3], 0x5410)});
-    multiply(mix.mixed[2 * i + 1], weights, {__byte_perm(v[0], v[1], 0x7632), __byte_perm(v[2], v[3], 0x7632)});
+    multiply(mix.mixed[2 * i + 1], weights,
+             {__byte_perm(v[0], v[1], 0x7632), __byte_perm(v[2], v[3], 0x7632)});
   }
 }
 
-static __device__ __forceinline__ void mix_pass(Mix &mix, const Pass &pass, const Attention *a, int asked, int, int end) {
+static __device__ __forceinline__ void mix_pass(Mix &mix, const Pass &pass, const Attention *a, int asked,
+                                                int, int end) {
   mix_in(mix, pass, weigh(mix, scores_of(pass, a->question[asked / ASKED], end)));
 }
 
 // What this warp found, for the block.
 static __device__ __forceinline__ void tell_block(Attention *a, Mix &mix, int query, int count) {
-  const int warp = threadIdx.x >> 5, quad = lane_quad(), row = lane_row(), column = warp % SIDES * 64 + quad * 16;
+  const int warp = threadIdx.x >> 5, quad = lane_quad(), row = lane_row(),
+            column = warp % SIDES * 64 + quad * 16;
 #pragma unroll
   for (int lanes = 4; lanes < 32; lanes <<= 1) mix.sum += __shfl_xor_sync(~0u, mix.sum, lanes);
-  if (row == 0 && quad < count) a->peak[warp / SIDES][query + quad] = mix.peak, a->sum[warp / SIDES][query + quad] = mix.sum;
+  if (row == 0 && quad < count)
+    a->peak[warp / SIDES][query + quad] = mix.peak, a->sum[warp / SIDES][query + quad] = mix.sum;
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
     float value = mix.mixed[i % 8][i / 8] + mix.mixed[i % 8][i / 8 + 2];

@@ -1,7 +1,9 @@
-// Decode: how a warp answers queries when keys and values are f32: with plain multiplications, all of them in f32.
+// Decode: how a warp answers queries when keys and values are f32: with plain multiplications, all of them in
+// f32.
 //
-// A pass of a warp is POSITIONS positions for four queries. Lane 4 * row + quad has of the key of |row| (and |row| + 8) every fourth
-// group of four numbers; of the values every lane has every 32nd number, of all positions.
+// A pass of a warp is POSITIONS positions for four queries. Lane 4 * row + quad has of the key of |row| (and
+// |row| + 8) every fourth group of four numbers; of the values every lane has every 32nd number, of all
+// positions.
 
 #define PASS (HEAD_DIM <= 64 ? 16 : 8)
 #define ROUND (WARPS * PASS)
@@ -11,7 +13,9 @@
 #define VALUE_COLUMNS ceil_div(HEAD_DIM, 32)
 static_assert(PAGE % PASS == 0, "a pass lies in one page");
 
-static __device__ __forceinline__ void ask(Attention *a, int query, int d, float value) { a->question[query][d] = value; }
+static __device__ __forceinline__ void ask(Attention *a, int query, int d, float value) {
+  a->question[query][d] = value;
+}
 
 struct Pass {
   int first;
@@ -24,14 +28,16 @@ static __device__ __forceinline__ int lane_quad() { return threadIdx.x & 3; }
 static __device__ __forceinline__ int value_column(int i) { return (int)(threadIdx.x & 31) + i * 32; }
 
 // Positions from |first| on that are below |end|; the newest one is not there yet.
-static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first, int end) {
+static __device__ __forceinline__ void load_pass(const Model &m, Pass &pass, int layer, int head, int first,
+                                                 int end) {
   const float *from = kv_place(m, layer, head, first < end ? __ldg(m.pages + first / PAGE) : 0, first);
   const float *k = from + lane_row() * HEAD_DIM + lane_quad() * 4, *v = from + PAGE * HEAD_DIM;
   pass.first = first;
 #pragma unroll
   for (int i = 0; i < KEY_ROWS * KEY_FOURS; ++i) {
     const int further = i / KEY_FOURS * 8, column = i % KEY_FOURS * 16;
-    pass.k[i / KEY_FOURS][i % KEY_FOURS] = first + lane_row() + further < end ? look4(k + further * HEAD_DIM + column) : float4{0, 0, 0, 0};
+    pass.k[i / KEY_FOURS][i % KEY_FOURS] =
+        first + lane_row() + further < end ? look4(k + further * HEAD_DIM + column) : float4{0, 0, 0, 0};
   }
 #pragma unroll
   for (int i = 0; i < PASS * VALUE_COLUMNS; ++i) {
@@ -53,7 +59,8 @@ static __device__ __forceinline__ void put_newest(const Attention *a, Pass &pass
 #pragma unroll
   for (int i = 0; i < PASS * VALUE_COLUMNS; ++i) {
     const int column = value_column(i % VALUE_COLUMNS);
-    if (i / VALUE_COLUMNS == nth && column < HEAD_DIM) pass.v[i / VALUE_COLUMNS][i % VALUE_COLUMNS] = a->v[column];
+    if (i / VALUE_COLUMNS == nth && column < HEAD_DIM)
+      pass.v[i / VALUE_COLUMNS][i % VALUE_COLUMNS] = a->v[column];
   }
 }
 
@@ -67,7 +74,8 @@ static __device__ __forceinline__ float dot(float4 a, float4 b, float sum) {
 }
 
 // Of query |quad|, at positions |row| and |row| + 8.
-static __device__ __forceinline__ void scores_of(const Pass &pass, const Attention *a, int asked, int queries, int end, float (&score)[KEY_ROWS]) {
+static __device__ __forceinline__ void scores_of(const Pass &pass, const Attention *a, int asked, int queries,
+                                                 int end, float (&score)[KEY_ROWS]) {
 #pragma unroll
   for (int q = 0; q < ASKED; ++q) {
     if (asked + q >= queries) break;
@@ -87,7 +95,8 @@ static __device__ __forceinline__ void scores_of(const Pass &pass, const Attenti
   }
 }
 
-static __device__ __forceinline__ void mix_pass(Mix &mix, const Pass &pass, Attention *a, int asked, int queries, int end) {
+static __device__ __forceinline__ void mix_pass(Mix &mix, const Pass &pass, Attention *a, int asked,
+                                                int queries, int end) {
   float4 *factors = a->factors[threadIdx.x >> 5];
   float score[KEY_ROWS] = {}, peak = mix.peak;
   scores_of(pass, a, asked, queries, end, score);
@@ -105,7 +114,8 @@ static __device__ __forceinline__ void mix_pass(Mix &mix, const Pass &pass, Atte
     ((float *)&factors[lane_row() + r * 8])[lane_quad()] = factor;
   }
 #pragma unroll
-  for (int i = 0; i < ASKED * VALUE_COLUMNS; ++i) mix.mixed[i / VALUE_COLUMNS][i % VALUE_COLUMNS] *= __shfl_sync(~0u, keep, i / VALUE_COLUMNS);
+  for (int i = 0; i < ASKED * VALUE_COLUMNS; ++i)
+    mix.mixed[i / VALUE_COLUMNS][i % VALUE_COLUMNS] *= __shfl_sync(~0u, keep, i / VALUE_COLUMNS);
   __syncwarp();
 #pragma unroll
   for (int i = 0; i < PASS; ++i) {
@@ -126,10 +136,12 @@ static __device__ __forceinline__ void tell_block(Attention *a, Mix &mix, int qu
   const int warp = threadIdx.x >> 5, quad = lane_quad();
 #pragma unroll
   for (int lanes = 4; lanes < 32; lanes <<= 1) mix.sum += __shfl_xor_sync(~0u, mix.sum, lanes);
-  if (lane_row() == 0 && quad < count) a->peak[warp][query + quad] = mix.peak, a->sum[warp][query + quad] = mix.sum;
+  if (lane_row() == 0 && quad < count)
+    a->peak[warp][query + quad] = mix.peak, a->sum[warp][query + quad] = mix.sum;
 #pragma unroll
   for (int i = 0; i < ASKED * VALUE_COLUMNS; ++i) {
     const int column = value_column(i % VALUE_COLUMNS);
-    if (i / VALUE_COLUMNS < count && column < HEAD_DIM) a->mixed[warp][query + i / VALUE_COLUMNS][column] = mix.mixed[i / VALUE_COLUMNS][i % VALUE_COLUMNS];
+    if (i / VALUE_COLUMNS < count && column < HEAD_DIM)
+      a->mixed[warp][query + i / VALUE_COLUMNS][column] = mix.mixed[i / VALUE_COLUMNS][i % VALUE_COLUMNS];
   }
 }

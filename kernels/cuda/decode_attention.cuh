@@ -1,5 +1,5 @@
-// Decode: attention. A task is one KV head, some of its queries and a range of positions; a head's tasks are merged by the head's
-// owner. How a warp answers queries is in decode_attend16.cuh or decode_attend32.cuh.
+// Decode: attention. A task is one KV head, some of its queries and a range of positions; a head's tasks are
+// merged by the head's owner. How a warp answers queries is in decode_attend16.cuh or decode_attend32.cuh.
 
 // Angle less its whole turns first, as the plain lowering does.
 static __device__ __forceinline__ void turn_table(Shared *s, int position) {
@@ -12,8 +12,10 @@ static __device__ __forceinline__ void turn_table(Shared *s, int position) {
   sincosf(angle, &s->sine[threadIdx.x], &s->cosine[threadIdx.x]);
 }
 
-static __device__ __forceinline__ kv_t *kv_place(const Model &m, int layer, int head, int page, int position) {
-  return m.kv + ((((u64)layer * POOL_PAGES + (u32)page) * KV_HEADS + head) * 2 * PAGE + position % PAGE) * HEAD_DIM;
+static __device__ __forceinline__ kv_t *kv_place(const Model &m, int layer, int head, int page,
+                                                 int position) {
+  return m.kv +
+         ((((u64)layer * POOL_PAGES + (u32)page) * KV_HEADS + head) * 2 * PAGE + position % PAGE) * HEAD_DIM;
 }
 
 #ifdef KV_F32
@@ -22,10 +24,11 @@ static __device__ __forceinline__ kv_t *kv_place(const Model &m, int layer, int 
 #include "decode_attend16.cuh"
 #endif
 
-// How the work on |position| is divided. Only the position and the grid's size decide, so that sums do not depend on who takes part.
+// How the work on |position| is divided. Only the position and the grid's size decide, so that sums do not
+// depend on who takes part.
 struct Plan {
   int splits, positions;  // ranges of positions, and how many are in each but the last
-  int queries;            // of a task: one while there are blocks for all tasks, else all that share a KV head
+  int queries;  // of a task: one while there are blocks for all tasks, else all that share a KV head
   __device__ __forceinline__ int tasks() const { return HEADS / queries * splits; }
   __device__ __forceinline__ int query(int task) const { return task % (HEADS / queries) * queries; }
   __device__ __forceinline__ int split(int task) const { return task / (HEADS / queries); }
@@ -33,11 +36,14 @@ struct Plan {
 
 static __device__ __forceinline__ Plan plan_of(int position) {
   const int splits = min(MAX_SPLITS, position / SPLIT + 1);
-  return {splits, splits == 1 ? position + 1 : (position / splits / PAGE + 1) * PAGE, HEADS * splits <= BLOCKS ? 1 : GROUP};
+  return {splits, splits == 1 ? position + 1 : (position / splits / PAGE + 1) * PAGE,
+          HEADS * splits <= BLOCKS ? 1 : GROUP};
 }
 
-// |count| queries, turned; and if |newest|, the key and value of their head, which the head's first task puts into the cache.
-static __device__ __forceinline__ void hear_qkv(const Model &m, Shared *s, int layer, int query, int count, int position, bool newest) {
+// |count| queries, turned; and if |newest|, the key and value of their head, which the head's first task puts
+// into the cache.
+static __device__ __forceinline__ void hear_qkv(const Model &m, Shared *s, int layer, int query, int count,
+                                                int position, bool newest) {
   Attention *a = &s->work.attention;
   const float *words = m.scratch->qkv;
   const int half = HEAD_DIM / 2, query_pairs = count * half, head = query / GROUP;
@@ -45,7 +51,8 @@ static __device__ __forceinline__ void hear_qkv(const Model &m, Shared *s, int l
   for (int i = threadIdx.x; i < query_pairs + (newest ? 2 * half : 0); i += THREADS) {
     const bool asks = i < query_pairs, value = i >= query_pairs + half;
     const int pair = i % half, nth = i / half;
-    const int first = (asks ? (query + nth) * HEAD_DIM : Q_WIDTH + (value ? KV_WIDTH : 0) + head * HEAD_DIM) + pair;
+    const int first =
+        (asks ? (query + nth) * HEAD_DIM : Q_WIDTH + (value ? KV_WIDTH : 0) + head * HEAD_DIM) + pair;
     float low, high;
     do {
       low = look(words + first);
@@ -65,27 +72,32 @@ static __device__ __forceinline__ void hear_qkv(const Model &m, Shared *s, int l
     row[pair] = l;
     row[pair + half] = h;
     if (query % GROUP) continue;
-    kv_t *cached = kv_place(m, layer, head, m.pages[position / PAGE], position) + (value ? PAGE * HEAD_DIM : 0);
+    kv_t *cached =
+        kv_place(m, layer, head, m.pages[position / PAGE], position) + (value ? PAGE * HEAD_DIM : 0);
     cached[pair] = l;
     cached[pair + half] = h;
   }
 }
 
 // Brings what this block's first task will load into the L2 cache.
-static __device__ __forceinline__ void expect_keys(const Model &m, const Shared *s, int layer, Plan plan, int position) {
+static __device__ __forceinline__ void expect_keys(const Model &m, const Shared *s, int layer, Plan plan,
+                                                   int position) {
   if (s->block >= plan.tasks()) return;
-  const int head = plan.query(s->block) / GROUP, begin = plan.split(s->block) * plan.positions, end = min(begin + plan.positions, position);
+  const int head = plan.query(s->block) / GROUP, begin = plan.split(s->block) * plan.positions,
+            end = min(begin + plan.positions, position);
 #pragma unroll 1
   for (int i = threadIdx.x; i < 2 * (end - begin); i += THREADS) {
     const int at = begin + i / 2;
     const kv_t *row = kv_place(m, layer, head, __ldg(m.pages + at / PAGE), at) + i % 2 * PAGE * HEAD_DIM;
 #pragma unroll 1
-    for (int d = 0; d < HEAD_DIM; d += 128 / (int)sizeof(kv_t)) asm volatile("prefetch.global.L2 [%0];" ::"l"(row + d));
+    for (int d = 0; d < HEAD_DIM; d += 128 / (int)sizeof(kv_t))
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(row + d));
   }
 }
 
 // What the warps found, as one split of the head, or as the head's result where it has only one.
-static __device__ __forceinline__ void tell_split(const Model &m, const Attention *a, int query, int count, int split, int splits) {
+static __device__ __forceinline__ void tell_split(const Model &m, const Attention *a, int query, int count,
+                                                  int split, int splits) {
 #pragma unroll 1
   for (int i = threadIdx.x; i < count * HEAD_DIM; i += THREADS) {
     const int nth = i / HEAD_DIM, d = i % HEAD_DIM;
@@ -108,7 +120,8 @@ static __device__ __forceinline__ void tell_split(const Model &m, const Attentio
   }
 }
 
-static __device__ __forceinline__ void attend_task(const Model &m, Shared *s, int layer, int task, Plan plan, int position) {
+static __device__ __forceinline__ void attend_task(const Model &m, Shared *s, int layer, int task, Plan plan,
+                                                   int position) {
   Attention *a = &s->work.attention;
   const int query = plan.query(task), split = plan.split(task), begin = split * plan.positions;
   const int end = min(begin + plan.positions, position + 1), cached = min(end, position);
@@ -144,13 +157,15 @@ static __device__ __forceinline__ void attend_task(const Model &m, Shared *s, in
 
 static __device__ __forceinline__ void attend(const Model &m, Shared *s, int layer, Plan plan, int position) {
 #pragma unroll 1
-  for (int task = s->block; task < plan.tasks(); task += s->blocks) attend_task(m, s, layer, task, plan, position);
+  for (int task = s->block; task < plan.tasks(); task += s->blocks)
+    attend_task(m, s, layer, task, plan, position);
 }
 
 // The head's splits: each warp merges every WARPS-th, in order, then all warps' results meet.
 static __device__ __forceinline__ void merge_head(const Model &m, Shared *s, int head, int splits) {
   Merge *g = &s->work.merge;
-  constexpr int words = ceil_div(HEAD_DIM + 2, 32), mine = ceil_div(MAX_SPLITS, WARPS);  // lanes hold the values, then peak and sum
+  constexpr int words = ceil_div(HEAD_DIM + 2, 32),
+                mine = ceil_div(MAX_SPLITS, WARPS);  // lanes hold the values, then peak and sum
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   float value[mine][words];
   bool again;

@@ -23,7 +23,9 @@ struct Producer {
     }
 #if __CUDA_ARCH__ >= 900
     if ((threadIdx.x & 31) == 0) {
-      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(full())), "r"(bytes) : "memory");
+      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(full())),
+                   "r"(bytes)
+                   : "memory");
     }
     __syncwarp();
 #else
@@ -42,12 +44,13 @@ struct Producer {
   }
 };
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Who computes which rows
 
 static __device__ Rows share(int rows, int block, int blocks) {
   const u32 units = ceil_div(rows, SHARE_UNIT);
-  return {(int)((u64)units * (u32)block / (u32)blocks) * SHARE_UNIT, min(rows, (int)((u64)units * ((u32)block + 1) / (u32)blocks) * SHARE_UNIT)};
+  return {(int)((u64)units * (u32)block / (u32)blocks) * SHARE_UNIT,
+          min(rows, (int)((u64)units * ((u32)block + 1) / (u32)blocks) * SHARE_UNIT)};
 }
 
 #define AT(weight, layer) (m.weights + weight##_AT + (u64)(layer) * weight##_STEP)
@@ -59,13 +62,14 @@ static __device__ __forceinline__ const u8 *qkv_row(const Model &m, int layer, i
   return AT(V, layer) + QkvFormat::row_offset<HIDDEN>(row - KV_WIDTH);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The producer's day
 
 template <typename F, int K, typename At>
 static __device__ __forceinline__ void stream_rows(Producer &p, Rows rows, At at) {
 #pragma unroll 1
-  for (int r = rows.begin; r < rows.end; r += TILE) F::template put_tile<K>(p, r, min(TILE, rows.end - r), at);
+  for (int r = rows.begin; r < rows.end; r += TILE)
+    F::template put_tile<K>(p, r, min(TILE, rows.end - r), at);
 }
 
 // Rows of the gate and the same rows of the matrix beside it in turn: their sums meet in one thread.
@@ -75,7 +79,8 @@ static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, cons
 #pragma unroll 1
     for (int i = 0; i < 2; ++i) {
       const u8 *matrix = i ? up : gate;
-      GateFormat::put_tile<HIDDEN>(p, r, min(TILE, rows.end - r), [&](int row) { return matrix + GateFormat::row_offset<HIDDEN>(row); });
+      GateFormat::put_tile<HIDDEN>(p, r, min(TILE, rows.end - r),
+                                   [&](int row) { return matrix + GateFormat::row_offset<HIDDEN>(row); });
     }
   }
 }
@@ -87,10 +92,13 @@ static __device__ void produce(const Model &m, Shared *s, int steps) {
 #pragma unroll 1
     for (int l = 0; l < LAYERS; ++l) {
       stream_rows<QkvFormat, HIDDEN>(p, s->qkv, [&](int row) { return qkv_row(m, l, row); });
-      stream_rows<OFormat, Q_WIDTH>(p, s->width, [&](int row) { return AT(O, l) + OFormat::row_offset<Q_WIDTH>(row); });
+      stream_rows<OFormat, Q_WIDTH>(p, s->width,
+                                    [&](int row) { return AT(O, l) + OFormat::row_offset<Q_WIDTH>(row); });
       stream_pairs(p, s->ffn, AT(GATE, l), AT(UP, l));
-      stream_rows<DownFormat, FFN>(p, s->width, [&](int row) { return AT(DOWN, l) + DownFormat::row_offset<FFN>(row); });
+      stream_rows<DownFormat, FFN>(p, s->width,
+                                   [&](int row) { return AT(DOWN, l) + DownFormat::row_offset<FFN>(row); });
     }
-    stream_rows<HeadFormat, HIDDEN>(p, s->vocab, [&](int row) { return m.weights + HEAD_AT + HeadFormat::row_offset<HIDDEN>(row); });
+    stream_rows<HeadFormat, HIDDEN>(
+        p, s->vocab, [&](int row) { return m.weights + HEAD_AT + HeadFormat::row_offset<HIDDEN>(row); });
   }
 }

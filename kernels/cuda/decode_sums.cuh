@@ -1,11 +1,14 @@
 // Decode: what the consumers multiply with, and the sums of rows.
 
-static __device__ __forceinline__ void consumers_meet() { asm volatile("barrier.sync 1, %0;" ::"n"(THREADS) : "memory"); }
+static __device__ __forceinline__ void consumers_meet() {
+  asm volatile("barrier.sync 1, %0;" ::"n"(THREADS) : "memory");
+}
 
 // This lane's two words of a staged piece; a part that there is not is zero.
 static __device__ __forceinline__ uint2 staged_words(const Shared *s, int run, int piece) {
   const int lane = threadIdx.x & 31, quad = lane & 3, part = lane >> 2 & 3, half = lane >> 4;
-  const u8 *from = s->work.runs[threadIdx.x >> 5] + run * RUN_BYTES + piece * PIECE_BYTES + ((half * 4 + quad) * PARTS + part) * 8;
+  const u8 *from = s->work.runs[threadIdx.x >> 5] + run * RUN_BYTES + piece * PIECE_BYTES +
+                   ((half * 4 + quad) * PARTS + part) * 8;
   return part < PARTS ? *(const uint2 *)from : uint2{0, 0};
 }
 
@@ -37,7 +40,8 @@ static __device__ __forceinline__ float piece_sum(float4 x) {
 
 // The values of this warp's columns become its activations.
 template <int K>
-static __device__ __forceinline__ void stage_all(Shared *s, Activations<K> &x, const float4 (&value)[Cut<K>::runs]) {
+static __device__ __forceinline__ void stage_all(Shared *s, Activations<K> &x,
+                                                 const float4 (&value)[Cut<K>::runs]) {
   using C = Cut<K>;
 #pragma unroll
   for (int i = 0; OFFSETS && i < C::runs; ++i) x.sum[i] = piece_sum(value[i]);
@@ -49,7 +53,8 @@ static __device__ __forceinline__ void stage_all(Shared *s, Activations<K> &x, c
     __syncwarp();
     if (!C::kept) return;
 #pragma unroll
-    for (int i = 0; i < 4 * C::staged && begin + i / 4 < C::runs; ++i) x.word[begin + i / 4][i % 4] = staged_words(s, i / 4, i % 4);
+    for (int i = 0; i < 4 * C::staged && begin + i / 4 < C::runs; ++i)
+      x.word[begin + i / 4][i % 4] = staged_words(s, i / 4, i % 4);
   }
 }
 
@@ -91,8 +96,10 @@ static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain
   }
 }
 
-// The residual stream times the norm's gain. Its length divides the sums, when they are there: see norm_scale.
-static __device__ __forceinline__ void normalise(Shared *s, float4 (&value)[Cut<HIDDEN>::runs], const float4 (&gain)[Cut<HIDDEN>::runs],
+// The residual stream times the norm's gain. Its length divides the sums, when they are there: see
+// norm_scale.
+static __device__ __forceinline__ void normalise(Shared *s, float4 (&value)[Cut<HIDDEN>::runs],
+                                                 const float4 (&gain)[Cut<HIDDEN>::runs],
                                                  Activations<HIDDEN> &x) {
   float square = 0;
 #pragma unroll
@@ -113,7 +120,8 @@ static __device__ __forceinline__ float norm_scale(const Shared *s) {
   return rsqrtf(sum / HIDDEN + NORM_EPS);
 }
 
-static __device__ __forceinline__ void hear_and_normalise(Shared *s, const float *words, const u8 *weight, Activations<HIDDEN> &x) {
+static __device__ __forceinline__ void hear_and_normalise(Shared *s, const float *words, const u8 *weight,
+                                                          Activations<HIDDEN> &x) {
   float4 value[Cut<HIDDEN>::runs], gain[Cut<HIDDEN>::runs];
   load_gain(weight, gain);
   hear_all<HIDDEN>(words, value);
@@ -127,12 +135,13 @@ static __device__ __forceinline__ void embed(const Model &m, Shared *s, int toke
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
-    value[i] = C::has(i, column) ? EmbedFormat::four<HIDDEN>(m.weights + EMBED_AT, token, column) : float4{0, 0, 0, 0};
+    value[i] = C::has(i, column) ? EmbedFormat::four<HIDDEN>(m.weights + EMBED_AT, token, column)
+                                 : float4{0, 0, 0, 0};
   }
   normalise(s, value, gain, x);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Consumers: sums of rows
 
 struct Consumer {
@@ -165,7 +174,8 @@ struct Consumer {
     return sum;
   }
 
-  // done(row, sum, before(row)) for each row, by one thread each; before() is called long before the sum is there.
+  // done(row, sum, before(row)) for each row, by one thread each; before() is called long before the sum is
+  // there.
   template <typename F, int K, typename Before, typename Done>
   __device__ __forceinline__ void rows(const Activations<K> &x, Rows rows, Before before, Done done) {
 #pragma unroll 1
@@ -180,7 +190,8 @@ struct Consumer {
     }
   }
 
-  // done(row, gate's sum, up's sum). first() is called by all threads, when all have their activations, before the first done().
+  // done(row, gate's sum, up's sum). first() is called by all threads, when all have their activations,
+  // before the first done().
   template <typename F, typename First, typename Done>
   __device__ __forceinline__ void pairs(const Activations<HIDDEN> &x, Rows rows, First first, Done done) {
     const int t = threadIdx.x, low = t / TILE * 2 * TILE + t % TILE;

@@ -1,8 +1,10 @@
-// Decode: weights that stay packed. kernels/cuda/packed.h says how a matrix lies: tiles of 8 rows x 128 columns, one after the other.
+// Decode: weights that stay packed. kernels/cuda/packed.h says how a matrix lies: tiles of 8 rows x 128
+// columns, one after the other.
 //
-// As with 16-bit rows an instruction takes eight rows and 32 columns, a piece; but lane 4 * row + quad holds of a piece the pairs of
-// columns that begin at 2 * quad and 2 * quad + 8 in either half of it, and the halves are the instruction's two rows. Codes are
-// exact in bf16, so a piece's sum is as good as f32 makes it; then the row's scale of that piece multiplies it.
+// As with 16-bit rows an instruction takes eight rows and 32 columns, a piece; but lane 4 * row + quad holds
+// of a piece the pairs of columns that begin at 2 * quad and 2 * quad + 8 in either half of it, and the
+// halves are the instruction's two rows. Codes are exact in bf16, so a piece's sum is as good as f32 makes
+// it; then the row's scale of that piece multiplies it.
 //
 // For each role a macro (QKV_TILES ...) gives the template's arguments.
 
@@ -21,9 +23,11 @@ static __device__ __forceinline__ u32 less(u32 a, u32 b) {
   return y;
 }
 
-template <int BITS, bool WIDE, bool OFFSET, bool HALVES, int CENTER>  // WIDE: scales and offsets are f32; codes mean CENTER less
+template <int BITS, bool WIDE, bool OFFSET, bool HALVES,
+          int CENTER>  // WIDE: scales and offsets are f32; codes mean CENTER less
 struct Tiles {
-  static constexpr int number = WIDE ? 4 : 2, scales = 128 * BITS, offsets = scales + 32 * (1 + HALVES) * number;
+  static constexpr int number = WIDE ? 4 : 2, scales = 128 * BITS,
+                       offsets = scales + 32 * (1 + HALVES) * number;
   static constexpr int bytes = offsets + (OFFSET ? 32 * number : 0);
 
   struct Sum {
@@ -36,7 +40,9 @@ struct Tiles {
   };
 
   template <int K>
-  static __device__ __forceinline__ u64 row_offset(int row) { return (u64)(row / TILE) * (ceil_div(K, 128) * bytes); }
+  static __device__ __forceinline__ u64 row_offset(int row) {
+    return (u64)(row / TILE) * (ceil_div(K, 128) * bytes);
+  }
 
   template <int K, typename P, typename At>
   static __device__ __forceinline__ void put_tile(P &p, int first, int, At at) {
@@ -74,10 +80,13 @@ struct Tiles {
   static __device__ __forceinline__ uint4 unpack(const uint4 (&codes)[BITS / 4], int piece) {
     if constexpr (BITS == 4) {
       const u32 word = word_of(codes[0], piece), center = 0x43004300u + CENTER * 0x00010001u;
-      return {less((word & 0x000f000fu) | 0x43004300u, center), less((word >> 4 & 0x000f000fu) | 0x43004300u, center),
-              less((word >> 8 & 0x000f000fu) | 0x43004300u, center), less((word >> 12 & 0x000f000fu) | 0x43004300u, center)};
+      return {less((word & 0x000f000fu) | 0x43004300u, center),
+              less((word >> 4 & 0x000f000fu) | 0x43004300u, center),
+              less((word >> 8 & 0x000f000fu) | 0x43004300u, center),
+              less((word >> 12 & 0x000f000fu) | 0x43004300u, center)};
     } else {
-      const u32 low = word_of(codes[piece / 2], piece % 2 * 2), high = word_of(codes[piece / 2], piece % 2 * 2 + 1);
+      const u32 low = word_of(codes[piece / 2], piece % 2 * 2),
+                high = word_of(codes[piece / 2], piece % 2 * 2 + 1);
       return {signed_pair(low), signed_pair(low >> 8), signed_pair(high), signed_pair(high >> 8)};
     }
   }
@@ -88,7 +97,8 @@ struct Tiles {
   }
 
   template <int K, typename S>
-  static __device__ __forceinline__ void take(const S *s, const u8 *stage, int segment, const Activations<K> &x, Sum &sum) {
+  static __device__ __forceinline__ void take(const S *s, const u8 *stage, int segment,
+                                              const Activations<K> &x, Sum &sum) {
     using C = Cut<K>;
     const int lane = threadIdx.x & 31, row = lane >> 2, quad = lane & 3;
 #pragma unroll
@@ -122,21 +132,25 @@ struct Tiles {
   template <int K>
   static __device__ __forceinline__ float one(const u8 *table, int row, int column) {
     const u8 *tile = table + row_offset<K>(row) + column / 128 * bytes;
-    const int nth = row % TILE, piece = column / 32 % 4, half = column / 16 % 2, lane = nth * 4 + column / 2 % 4;
+    const int nth = row % TILE, piece = column / 32 % 4, half = column / 16 % 2,
+              lane = nth * 4 + column / 2 % 4;
     const int pair = half + column / 8 % 2 * 2, odd = column % 2;
     int code;
     if constexpr (BITS == 4) {
       code = (int)(*(const u32 *)(tile + lane * 16 + piece * 4) >> (pair + odd * 4) * 4 & 15) - CENTER;
     } else {
-      code = ((const signed char *)tile)[piece / 2 * 512 + lane * 16 + piece % 2 * 8 + pair / 2 * 4 + pair % 2 + odd * 2];
+      code = ((const signed char *)
+                  tile)[piece / 2 * 512 + lane * 16 + piece % 2 * 8 + pair / 2 * 4 + pair % 2 + odd * 2];
     }
-    const float value = __fmul_rn(read_number(tile + scales, HALVES ? (nth * 4 + piece) * 2 + half : nth * 4 + piece), (float)code);
+    const float value = __fmul_rn(
+        read_number(tile + scales, HALVES ? (nth * 4 + piece) * 2 + half : nth * 4 + piece), (float)code);
     return OFFSET ? __fadd_rn(value, read_number(tile + offsets, nth * 4 + piece)) : value;
   }
 
   template <int K>
   static __device__ __forceinline__ float4 four(const u8 *table, int row, int column) {
-    return {one<K>(table, row, column), one<K>(table, row, column + 1), one<K>(table, row, column + 2), one<K>(table, row, column + 3)};
+    return {one<K>(table, row, column), one<K>(table, row, column + 1), one<K>(table, row, column + 2),
+            one<K>(table, row, column + 3)};
   }
 };
 

@@ -1,12 +1,24 @@
 // Decode: numbers, and words that carry their own flag.
 
 #ifdef DTYPE_F16
-static __device__ __forceinline__ u16 to16(float x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
-static __device__ __forceinline__ float from16(u16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
+static __device__ __forceinline__ u16 to16(float x) {
+  u16 y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  return y;
+}
+static __device__ __forceinline__ float from16(u16 x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+  return y;
+}
 #define TO_PAIR "cvt.rn.f16x2.f32"
 #define MMA "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 #else
-static __device__ __forceinline__ u16 to16(float x) { u16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
+static __device__ __forceinline__ u16 to16(float x) {
+  u16 y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  return y;
+}
 static __device__ __forceinline__ float from16(u16 x) { return __uint_as_float((u32)x << 16); }
 #define TO_PAIR "cvt.rn.bf16x2.f32"
 #define MMA "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
@@ -37,9 +49,12 @@ static __device__ __forceinline__ void multiply_once(float (&product)[4], uint4 
                : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y), "f"(0.0f));
 }
 
-static __device__ __forceinline__ u32 word_of(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+static __device__ __forceinline__ u32 word_of(uint4 v, int i) {
+  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
 
-// What is computed with f32 keys and values is to be right in f32: there the quick exponential is not good enough.
+// What is computed with f32 keys and values is to be right in f32: there the quick exponential is not good
+// enough.
 #ifdef KV_F32
 static __device__ __forceinline__ float exp_of(float x) { return expf(x); }
 #else
@@ -52,7 +67,7 @@ static __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Words that carry their own flag
 
 static __device__ __forceinline__ void tell(float *word, float value) {
@@ -84,5 +99,6 @@ static __device__ __forceinline__ float4 look4(const float *words) {
   return v;
 }
 
-static __device__ __forceinline__ bool any_empty(float4 v) { return is_empty(v.x) || is_empty(v.y) || is_empty(v.z) || is_empty(v.w); }
-
+static __device__ __forceinline__ bool any_empty(float4 v) {
+  return is_empty(v.x) || is_empty(v.y) || is_empty(v.z) || is_empty(v.w);
+}

@@ -9,23 +9,27 @@
 //
 // Tensor-core kernel
 //   EPILOGUE 0  (x[M,K], w[N,K], y[M,N] f32)                     y = x.w^T
-//   EPILOGUE 1  (x[M,K], w[N,K], residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the residual itself:
-//                                                                each element is read and written by one thread
+//   EPILOGUE 1  (x[M,K], w[N,K], residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the residual
+//   itself:
+//                                                                each element is read and written by one
+//                                                                thread
 //   EPILOGUE 2  (x[M,K], w[N,K], w2[N,K], y[M,N] 16-bit)         y = silu(x.w^T) * (x.w2^T), rounded once
-//   Tile macros: BM x BN (a block's part of y), SPLIT, STAGES, WARPS, BLOCK; compiler/kernel_ops.c chooses them and computes
-//   the launch:
+//   Tile macros: BM x BN (a block's part of y), SPLIT, STAGES, WARPS, BLOCK; compiler/kernel_ops.c chooses
+//   them and computes the launch:
 //              grid  (ceil(M/BM), ceil(N/BN), SPLIT)
-//              block (BLOCK, 1, 1): 32*WARPS, with wgmma (below) 32*WARPS + 128. The PTX that goes with a wgmma cubin is launched
-//              the same way on later GPUs, and has those 128 threads too many: they leave at once.
-//              dynamic shared memory  STAGES * ((BM + BN * (EPILOGUE == 2 ? 2 : 1)) * 128 + 16) bytes
-//   SPLIT > 1 (sm_90 and later, not sm_12x) cuts K between the SPLIT blocks of a cluster, which add their parts in
-//   order through each other's shared memory. The cluster size is part of the kernel: the launch stays a plain one.
-//   Compiled for sm_90a with BM a multiple of 64 it multiplies with wgmma, and four warps more do the copying;
-//   elsewhere with mma.sync.
+//              block (BLOCK, 1, 1): 32*WARPS, with wgmma (below) 32*WARPS + 128. The PTX that goes with a
+//              wgmma cubin is launched the same way on later GPUs, and has those 128 threads too many: they
+//              leave at once. dynamic shared memory  STAGES * ((BM + BN * (EPILOGUE == 2 ? 2 : 1)) * 128 +
+//              16) bytes
+//   SPLIT > 1 (sm_90 and later, not sm_12x) cuts K between the SPLIT blocks of a cluster, which add their
+//   parts in order through each other's shared memory. The cluster size is part of the kernel: the launch
+//   stays a plain one. Compiled for sm_90a with BM a multiple of 64 it multiplies with wgmma, and four warps
+//   more do the copying; elsewhere with mma.sync.
 //
 // GEMV
 //   (x[M,K] f32, w[N,K], y[M,N] f32)   y = x.w^T, x not rounded, M <= 8
-//   Launch:    grid (ceil(N / (GEMV_WARPS*GEMV_ROWS)), 1, 1), block (32*GEMV_WARPS, 1, 1), no dynamic shared memory
+//   Launch:    grid (ceil(N / (GEMV_WARPS*GEMV_ROWS)), 1, 1), block (32*GEMV_WARPS, 1, 1), no dynamic shared
+//   memory
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -41,8 +45,8 @@ typedef unsigned long long u64;
 
 #if defined(GEMV)
 
-// A warp takes GEMV_ROWS rows of w: 16 bytes a lane from each, GEMV_DEPTH such rounds asked for before the first is
-// used. Few rows a warp when N is small, so that the loads spread over all multiprocessors.
+// A warp takes GEMV_ROWS rows of w: 16 bytes a lane from each, GEMV_DEPTH such rounds asked for before the
+// first is used. Few rows a warp when N is small, so that the loads spread over all multiprocessors.
 #ifndef GEMV_ROWS
 #define GEMV_ROWS (N >= 16384 ? 4 : N >= 8192 ? 2 : 1)
 #endif
@@ -53,41 +57,44 @@ typedef unsigned long long u64;
 #define GEMV_DEPTH (M > 4 ? 1 : 2)
 #endif
 
-constexpr int CHUNK = 256;                                       // elements of K a warp covers in one round
+constexpr int CHUNK = 256;  // elements of K a warp covers in one round
 constexpr int CHUNKS = (K + CHUNK - 1) / CHUNK;
-constexpr int FIT = 49152 / 4 / M / CHUNK;                       // chunks of x that 48 KB of shared memory hold
-constexpr int PANEL = CHUNKS < FIT ? CHUNKS : FIT;               // chunks of x staged at a time
+constexpr int FIT = 49152 / 4 / M / CHUNK;          // chunks of x that 48 KB of shared memory hold
+constexpr int PANEL = CHUNKS < FIT ? CHUNKS : FIT;  // chunks of x staged at a time
 
-__device__ __forceinline__ uint4 load_weights(const u16* from) {
-  uint4 v;                                                       // read once: leave L1 to x
+__device__ __forceinline__ uint4 load_weights(const u16 *from) {
+  uint4 v;  // read once: leave L1 to x
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from));
   return v;
 }
 
-__device__ __forceinline__ void widen(u32 pair, float& low, float& high) {
+__device__ __forceinline__ void widen(u32 pair, float &low, float &high) {
 #if defined(DTYPE_BF16)
   low = __uint_as_float(pair << 16);
   high = __uint_as_float(pair & 0xffff0000u);
 #else
   asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-      : "=f"(low), "=f"(high) : "r"(pair));
+      : "=f"(low), "=f"(high)
+      : "r"(pair));
 #endif
 }
 
 extern "C" __global__ void __launch_bounds__(32 * GEMV_WARPS)
-NAME(const float* __restrict__ x, const u16* __restrict__ w, float* __restrict__ y) {
-  // Each lane wants 8 neighbouring floats: kept as two planes of 4, so that a warp's 16-byte reads hit every bank once.
+    NAME(const float *__restrict__ x, const u16 *__restrict__ w, float *__restrict__ y) {
+  // Each lane wants 8 neighbouring floats: kept as two planes of 4, so that a warp's 16-byte reads hit every
+  // bank once.
   __shared__ float4 panel[M][PANEL][2][32];
   const int lane = threadIdx.x % 32;
   const int first = (blockIdx.x * GEMV_WARPS + threadIdx.x / 32) * GEMV_ROWS;
 
-  const u16* rows[GEMV_ROWS];                                    // past the end: the last row again, never stored
+  const u16 *rows[GEMV_ROWS];  // past the end: the last row again, never stored
   for (int r = 0; r < GEMV_ROWS; r++) rows[r] = w + (u64)(first + r < N ? first + r : N - 1) * K + lane * 8;
 
   float sum[M][GEMV_ROWS] = {};
   uint4 next[GEMV_DEPTH][GEMV_ROWS];
-  auto ask = [&](int chunk) {                                    // start the loads of GEMV_DEPTH chunks
+  auto ask = [&](int chunk) {  // start the loads of GEMV_DEPTH chunks
 #pragma unroll
     for (int d = 0; d < GEMV_DEPTH; d++)
 #pragma unroll
@@ -98,12 +105,12 @@ NAME(const float* __restrict__ x, const u16* __restrict__ w, float* __restrict__
 
   for (int base = 0; base < CHUNKS; base += PANEL) {
     const int here = CHUNKS - base < PANEL ? CHUNKS - base : PANEL;
-    ask(base);                                                   // on the way while x is staged
+    ask(base);  // on the way while x is staged
     if (base) __syncthreads();
     for (int i = threadIdx.x; i < M * here * 64; i += 32 * GEMV_WARPS) {
       const int m = i / (here * 64), quad = i % (here * 64), k = base * CHUNK + quad * 4;
       panel[m][quad / 64][quad % 2][quad / 2 % 32] =
-          k < K ? *(const float4*)(x + (u64)m * K + k) : make_float4(0, 0, 0, 0);
+          k < K ? *(const float4 *)(x + (u64)m * K + k) : make_float4(0, 0, 0, 0);
     }
     __syncthreads();
 
@@ -123,10 +130,14 @@ NAME(const float* __restrict__ x, const u16* __restrict__ w, float* __restrict__
 #pragma unroll
           for (int r = 0; r < GEMV_ROWS; r++) {
             float low, high, s = sum[m][r];
-            widen(now[d][r].x, low, high); s = fmaf(high, a.y, fmaf(low, a.x, s));
-            widen(now[d][r].y, low, high); s = fmaf(high, a.w, fmaf(low, a.z, s));
-            widen(now[d][r].z, low, high); s = fmaf(high, b.y, fmaf(low, b.x, s));
-            widen(now[d][r].w, low, high); s = fmaf(high, b.w, fmaf(low, b.z, s));
+            widen(now[d][r].x, low, high);
+            s = fmaf(high, a.y, fmaf(low, a.x, s));
+            widen(now[d][r].y, low, high);
+            s = fmaf(high, a.w, fmaf(low, a.z, s));
+            widen(now[d][r].z, low, high);
+            s = fmaf(high, b.y, fmaf(low, b.x, s));
+            widen(now[d][r].w, low, high);
+            s = fmaf(high, b.w, fmaf(low, b.z, s));
             sum[m][r] = s;
           }
         }
@@ -156,49 +167,56 @@ NAME(const float* __restrict__ x, const u16* __restrict__ w, float* __restrict__
 #define WGMMA 0
 #endif
 
-constexpr int BK = 64;                                           // elements of K a stage: one 128-byte row
+constexpr int BK = 64;  // elements of K a stage: one 128-byte row
 constexpr int WEIGHTS = EPILOGUE == 2 ? 2 : 1;
 constexpr int STAGE_BYTES = (BM + BN * WEIGHTS) * 128;
-constexpr int WORKERS = 32 * WARPS;                              // threads that multiply
-constexpr int COPIERS = WGMMA ? 128 : WORKERS;                   // threads that copy: others, or the same
+constexpr int WORKERS = 32 * WARPS;             // threads that multiply
+constexpr int COPIERS = WGMMA ? 128 : WORKERS;  // threads that copy: others, or the same
 constexpr int THREADS = WGMMA ? WORKERS + COPIERS : WORKERS;
 
-// How the warps share a tile. With wgmma four warps hold 64 rows, 16 each, and groups of four lie first down, then
-// across; with mma.sync a warp holds a near-square. Either way a warp's part is FM x FN fragments of 16 x 8, in which
-// a lane holds {row lane/4, row lane/4 + 8} x {column 2*(lane%4), the next}.
-constexpr int DOWN = WGMMA ? BM / 64 : BM >= 64 ? 2 : 1;         // groups (wgmma) or warps (mma.sync) down the tile
+// How the warps share a tile. With wgmma four warps hold 64 rows, 16 each, and groups of four lie first down,
+// then across; with mma.sync a warp holds a near-square. Either way a warp's part is FM x FN fragments of 16
+// x 8, in which a lane holds {row lane/4, row lane/4 + 8} x {column 2*(lane%4), the next}.
+constexpr int DOWN = WGMMA ? BM / 64 : BM >= 64 ? 2 : 1;  // groups (wgmma) or warps (mma.sync) down the tile
 constexpr int ACROSS = (WGMMA ? WARPS / 4 : WARPS) / DOWN;
-constexpr int WN = BN / ACROSS;                                  // columns of a warp's part
+constexpr int WN = BN / ACROSS;  // columns of a warp's part
 constexpr int FM = WGMMA ? 1 : BM / DOWN / 16;
 constexpr int FN = WN / 8;
 static_assert(K % 8 == 0 && STAGES >= 2 && DOWN * ACROSS * (WGMMA ? 4 : 1) == WARPS, "tile");
 static_assert(WN % (WGMMA ? 64 : 16) == 0 && ACROSS * WN == BN, "tile");
-static_assert(BM % (COPIERS / 8) == 0 && BN % (COPIERS / 8) == 0, "each thread copies the same chunk of some rows");
+static_assert(BM % (COPIERS / 8) == 0 && BN % (COPIERS / 8) == 0,
+              "each thread copies the same chunk of some rows");
 
-constexpr int STEPS = (K + BK - 1) / BK;                         // along K
-constexpr int STEPS_EACH = (STEPS + SPLIT - 1) / SPLIT;          // of one block of a cluster
-constexpr int PARTS = FM * FN;                                   // fragments a thread multiplies
-constexpr int MINE = (PARTS + SPLIT - 1) / SPLIT;                // fragments a thread finishes
-static_assert(SPLIT == 1 || BM * BN * WEIGHTS * 4 <= STAGES * STAGE_BYTES, "the parts pass through the stages' memory");
+constexpr int STEPS = (K + BK - 1) / BK;                 // along K
+constexpr int STEPS_EACH = (STEPS + SPLIT - 1) / SPLIT;  // of one block of a cluster
+constexpr int PARTS = FM * FN;                           // fragments a thread multiplies
+constexpr int MINE = (PARTS + SPLIT - 1) / SPLIT;        // fragments a thread finishes
+static_assert(SPLIT == 1 || BM * BN * WEIGHTS * 4 <= STAGES * STAGE_BYTES,
+              "the parts pass through the stages' memory");
 
 // ---- shared memory ----
-// A tile is rows of 128 bytes whose 16-byte chunks are permuted by the row's last three bits: reading one chunk of 8
-// neighbouring rows then touches all banks. This is also the 128-byte swizzle that wgmma reads.
+// A tile is rows of 128 bytes whose 16-byte chunks are permuted by the row's last three bits: reading one
+// chunk of 8 neighbouring rows then touches all banks. This is also the 128-byte swizzle that wgmma reads.
 
-__device__ __forceinline__ u32 place(u32 tile, int row, int chunk) { return tile + row * 128 + (chunk ^ row % 8) * 16; }
+__device__ __forceinline__ u32 place(u32 tile, int row, int chunk) {
+  return tile + row * 128 + (chunk ^ row % 8) * 16;
+}
 
-// Copies columns [k, k + BK) of ROWS rows from `first` on, as copier `self`; what lies outside the matrix becomes zero.
+// Copies columns [k, k + BK) of ROWS rows from `first` on, as copier `self`; what lies outside the matrix
+// becomes zero.
 template <int ROWS, int TOTAL>
-__device__ __forceinline__ void copy_tile(u32 tile, const u16* __restrict__ from, int first, int k, int self) {
+__device__ __forceinline__ void copy_tile(u32 tile, const u16 *__restrict__ from, int first, int k,
+                                          int self) {
   const int chunk = self % 8;
   const bool inside = K % BK == 0 || k + chunk * 8 < K;
 #pragma unroll
   for (int i = 0; i < ROWS / (COPIERS / 8); i++) {
     const int row = self / 8 + i * (COPIERS / 8);
     const bool valid = inside && (TOTAL % ROWS == 0 || first + row < TOTAL);
-    const u16* source = valid ? from + (u64)(first + row) * K + k + chunk * 8 : from;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :: "r"(place(tile, row, chunk)), "l"(source), "r"(valid ? 16 : 0) : "memory");
+    const u16 *source = valid ? from + (u64)(first + row) * K + k + chunk * 8 : from;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place(tile, row, chunk)), "l"(source),
+                 "r"(valid ? 16 : 0)
+                 : "memory");
   }
 }
 
@@ -211,18 +229,23 @@ __device__ __forceinline__ u64 describe(u32 tile) {
   return (u64)(tile >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
 
-#define D8(d, i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3]), \
-                 "+f"(d[i + 1][0]), "+f"(d[i + 1][1]), "+f"(d[i + 1][2]), "+f"(d[i + 1][3])
+#define D8(d, i)                                                                                    \
+  "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3]), "+f"(d[i + 1][0]), "+f"(d[i + 1][1]), \
+      "+f"(d[i + 1][2]), "+f"(d[i + 1][3])
 
 __device__ __forceinline__ void wgmma64(float (*d)[4], u64 a, u64 b) {  // d[64,64] += a[64,16] . b[64,16]^T
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {"
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE
+               " {"
                "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
                "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, %32, %33, 1, 1, 1, 0, 0;"
-               : D8(d, 0), D8(d, 2), D8(d, 4), D8(d, 6) : "l"(a), "l"(b));
+               : D8(d, 0), D8(d, 2), D8(d, 4), D8(d, 6)
+               : "l"(a), "l"(b));
 }
 
-__device__ __forceinline__ void wgmma128(float (*d)[4], u64 a, u64 b) {  // d[64,128] += a[64,16] . b[128,16]^T
-  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {"
+__device__ __forceinline__ void wgmma128(float (*d)[4], u64 a,
+                                         u64 b) {  // d[64,128] += a[64,16] . b[128,16]^T
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE
+               " {"
                "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
                "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
                "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
@@ -231,8 +254,10 @@ __device__ __forceinline__ void wgmma128(float (*d)[4], u64 a, u64 b) {  // d[64
                : "l"(a), "l"(b));
 }
 
-__device__ __forceinline__ void wgmma256(float (*d)[4], u64 a, u64 b) {  // d[64,256] += a[64,16] . b[256,16]^T
-  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPE "." TYPE " {"
+__device__ __forceinline__ void wgmma256(float (*d)[4], u64 a,
+                                         u64 b) {  // d[64,256] += a[64,16] . b[256,16]^T
+  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPE "." TYPE
+               " {"
                "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
                "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
                "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
@@ -242,13 +267,14 @@ __device__ __forceinline__ void wgmma256(float (*d)[4], u64 a, u64 b) {  // d[64
                "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"
                "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127},"
                " %128, %129, 1, 1, 1, 0, 0;"
-               : D8(d, 0), D8(d, 2), D8(d, 4), D8(d, 6), D8(d, 8), D8(d, 10), D8(d, 12), D8(d, 14),
-                 D8(d, 16), D8(d, 18), D8(d, 20), D8(d, 22), D8(d, 24), D8(d, 26), D8(d, 28), D8(d, 30)
+               : D8(d, 0), D8(d, 2), D8(d, 4), D8(d, 6), D8(d, 8), D8(d, 10), D8(d, 12), D8(d, 14), D8(d, 16),
+                 D8(d, 18), D8(d, 20), D8(d, 22), D8(d, 24), D8(d, 26), D8(d, 28), D8(d, 30)
                : "l"(a), "l"(b));
 }
 
-// Starts the products of a stage and leaves them running. The wider an instruction, the less often x is read again:
-// where a group has all the tile's columns, those of w and w2, which lie one after the other, go together.
+// Starts the products of a stage and leaves them running. The wider an instruction, the less often x is read
+// again: where a group has all the tile's columns, those of w and w2, which lie one after the other, go
+// together.
 __device__ __forceinline__ void multiply(float (&sum)[WEIGHTS][PARTS][4], u32 stage, int row, int column) {
   constexpr int RUNS = ACROSS == 1 ? 1 : WEIGHTS, RUN = WEIGHTS * WN / RUNS;
   constexpr int WIDE = RUN % 256 == 0 ? 256 : RUN % 128 == 0 ? 128 : 64;
@@ -256,16 +282,19 @@ __device__ __forceinline__ void multiply(float (&sum)[WEIGHTS][PARTS][4], u32 st
   const u64 b = describe(stage + (BM + column) * 128);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-  for (int k = 0; k < BK / 16; k++)                              // 16 elements further: 2 chunks of 16 bytes
+  for (int k = 0; k < BK / 16; k++)  // 16 elements further: 2 chunks of 16 bytes
 #pragma unroll
     for (int w = 0; w < RUNS; w++)
 #pragma unroll
       for (int n = 0; n < RUN; n += WIDE) {
-        float (*d)[4] = sum[w] + n / 8;
+        float(*d)[4] = sum[w] + n / 8;
         const u64 ak = a + k * 2, bk = b + (w * BN + n) * 128 / 16 + k * 2;
-        if constexpr (WIDE == 256) wgmma256(d, ak, bk);
-        else if constexpr (WIDE == 128) wgmma128(d, ak, bk);
-        else wgmma64(d, ak, bk);
+        if constexpr (WIDE == 256)
+          wgmma256(d, ak, bk);
+        else if constexpr (WIDE == 128)
+          wgmma128(d, ak, bk);
+        else
+          wgmma64(d, ak, bk);
       }
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
@@ -273,8 +302,11 @@ __device__ __forceinline__ void multiply(float (&sum)[WEIGHTS][PARTS][4], u32 st
 __device__ __forceinline__ void wait_barrier(u32 barrier, u32 parity) {
   u32 done;
   do {
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
   } while (!done);
 }
 
@@ -282,11 +314,14 @@ __device__ __forceinline__ void wait_barrier(u32 barrier, u32 parity) {
 
 __device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(from) : "memory");
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "r"(from)
+               : "memory");
 }
 
 __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 "
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE
+               ".f32 "
                "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -295,16 +330,17 @@ __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u3
 __device__ __forceinline__ void multiply(float (&sum)[WEIGHTS][PARTS][4], u32 stage, int row, int column) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int k = 0; k < BK / 8; k += 2) {                          // chunks k and k + 1: 16 elements
+  for (int k = 0; k < BK / 8; k += 2) {  // chunks k and k + 1: 16 elements
     u32 a[FM][4];
 #pragma unroll
     for (int i = 0; i < FM; i++) load_matrices(a[i], place(stage, row + i * 16 + lane % 16, k + lane / 16));
 #pragma unroll
     for (int w = 0; w < WEIGHTS; w++)
 #pragma unroll
-      for (int j = 0; j < FN; j += 2) {                          // two fragments of 8 columns at a time
+      for (int j = 0; j < FN; j += 2) {  // two fragments of 8 columns at a time
         u32 b[4];
-        load_matrices(b, place(stage + BM * 128, w * BN + column + j * 8 + lane % 8 + lane / 16 * 8, k + lane / 8 % 2));
+        load_matrices(
+            b, place(stage + BM * 128, w * BN + column + j * 8 + lane % 8 + lane / 16 * 8, k + lane / 8 % 2));
 #pragma unroll
         for (int i = 0; i < FM; i++) {
           mma(sum[w][i * FN + j], a[i], b[0], b[1]);
@@ -320,7 +356,9 @@ __device__ __forceinline__ void multiply(float (&sum)[WEIGHTS][PARTS][4], u32 st
 
 #if EPILOGUE == 2
 typedef u16 output;
-__device__ __forceinline__ float swiglu(float gate, float up) { return __fdividef(gate, 1.0f + __expf(-gate)) * up; }
+__device__ __forceinline__ float swiglu(float gate, float up) {
+  return __fdividef(gate, 1.0f + __expf(-gate)) * up;
+}
 __device__ __forceinline__ u32 narrow(float low, float high) {
   u32 pair;
   asm("cvt.rn." TYPE "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -330,25 +368,31 @@ __device__ __forceinline__ u32 narrow(float low, float high) {
 typedef float output;
 #endif
 
-constexpr bool WHOLE = N % 2 == 0;                               // pairs of columns are aligned and never half outside
+constexpr bool WHOLE = N % 2 == 0;  // pairs of columns are aligned and never half outside
 
-__device__ __forceinline__ float2 read_pair(const float* from, int row, int column) {
+__device__ __forceinline__ float2 read_pair(const float *from, int row, int column) {
   if (row >= M || column >= N) return make_float2(0, 0);
   from += (u64)row * N + column;
-  if (WHOLE) return *(const float2*)from;
+  if (WHOLE) return *(const float2 *)from;
   return make_float2(from[0], column + 1 < N ? from[1] : 0);
 }
 
-__device__ __forceinline__ void store_pair(output* to, int row, int column, float low, float high) {
+__device__ __forceinline__ void store_pair(output *to, int row, int column, float low, float high) {
   if (row >= M || column >= N) return;
   to += (u64)row * N + column;
 #if EPILOGUE == 2
   const u32 pair = narrow(low, high);
-  if (WHOLE) { *(u32*)to = pair; return; }
+  if (WHOLE) {
+    *(u32 *)to = pair;
+    return;
+  }
   to[0] = pair & 0xffff;
   if (column + 1 < N) to[1] = pair >> 16;
 #else
-  if (WHOLE) { *(float2*)to = make_float2(low, high); return; }
+  if (WHOLE) {
+    *(float2 *)to = make_float2(low, high);
+    return;
+  }
   to[0] = low;
   if (column + 1 < N) to[1] = high;
 #endif
@@ -357,22 +401,24 @@ __device__ __forceinline__ void store_pair(output* to, int row, int column, floa
 #include "cluster.cuh"
 
 extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
-NAME(const u16* __restrict__ x, const u16* __restrict__ w,
+    NAME(const u16 *__restrict__ x, const u16 *__restrict__ w,
 #if EPILOGUE == 2
-     const u16* __restrict__ w2,
+         const u16 *__restrict__ w2,
 #elif EPILOGUE == 1
-     const float* residual,                                      // no __restrict__: it may be y
+         const float *residual,  // no __restrict__: it may be y
 #endif
-     output* y) {
+         output *y) {
   if (THREADS < BLOCK && threadIdx.x >= THREADS) return;
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 stages = (u32)__cvta_generic_to_shared(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int top = blockIdx.x * BM, left = blockIdx.y * BN;       // neighbouring blocks share w: it comes from HBM once
+  const int top = blockIdx.x * BM,
+            left = blockIdx.y * BN;  // neighbouring blocks share w: it comes from HBM once
   const int row = WGMMA ? warp / 4 % DOWN * 64 + warp % 4 * 16 : warp % DOWN * (BM / DOWN);
   const int column = (WGMMA ? warp / 4 : warp) / DOWN * WN;
   const int begin = blockIdx.z * STEPS_EACH;
-  const int steps = STEPS - begin < STEPS_EACH ? STEPS - begin : STEPS_EACH;  // none or fewer for the last of a cluster
+  const int steps =
+      STEPS - begin < STEPS_EACH ? STEPS - begin : STEPS_EACH;  // none or fewer for the last of a cluster
 
   auto fill = [&](int step, int self) {
     const u32 stage = stages + step % STAGES * STAGE_BYTES;
@@ -386,13 +432,13 @@ NAME(const u16* __restrict__ x, const u16* __restrict__ w,
 
   float sum[WEIGHTS][PARTS][4] = {};
 #if WGMMA
-  // The copiers run ahead as far as the stages allow. A stage's barrier `full` turns when all of them have filled it,
-  // `empty` when every warp has read it; step s is the (s / STAGES)th turn.
+  // The copiers run ahead as far as the stages allow. A stage's barrier `full` turns when all of them have
+  // filled it, `empty` when every warp has read it; step s is the (s / STAGES)th turn.
   const u32 full = stages + STAGES * STAGE_BYTES, empty = full + STAGES * 8;
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(full + i * 8), "r"(COPIERS) : "memory");
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(empty + i * 8), "r"(WARPS) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(full + i * 8), "r"(COPIERS) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + i * 8), "r"(WARPS) : "memory");
     }
   }
   __syncthreads();
@@ -400,7 +446,8 @@ NAME(const u16* __restrict__ x, const u16* __restrict__ w,
     for (int step = 0; step < steps; step++) {
       wait_barrier(empty + step % STAGES * 8, step / STAGES % 2 ^ 1);
       fill(step, threadIdx.x - WORKERS);
-      asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(full + step % STAGES * 8) : "memory");
+      asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(full + step % STAGES * 8)
+                   : "memory");
     }
     asm volatile("cp.async.wait_all;" ::: "memory");
 #if SPLIT > 1
@@ -414,18 +461,19 @@ NAME(const u16* __restrict__ x, const u16* __restrict__ w,
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // wgmma reads what cp.async wrote
     multiply(sum, stages + step % STAGES * STAGE_BYTES, row, column);
     asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-    if (step > 0 && lane == 0)                                   // the products of the step before are done
-      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(empty + (step - 1) % STAGES * 8) : "memory");
+    if (step > 0 && lane == 0)  // the products of the step before are done
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty + (step - 1) % STAGES * 8)
+                   : "memory");
   }
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #else
-  for (int step = 0; step < STAGES - 1; step++) {                // one group of copies a step, empty past the end
+  for (int step = 0; step < STAGES - 1; step++) {  // one group of copies a step, empty past the end
     if (step < steps) fill(step, threadIdx.x);
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
   for (int step = 0; step < steps; step++) {
-    asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
-    __syncthreads();                                             // this stage is there, the one refilled next is read
+    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+    __syncthreads();  // this stage is there, the one refilled next is read
     if (step + STAGES - 1 < steps) fill(step + STAGES - 1, threadIdx.x);
     asm volatile("cp.async.commit_group;" ::: "memory");
     multiply(sum, stages + step % STAGES * STAGE_BYTES, row, column);
@@ -437,16 +485,17 @@ NAME(const u16* __restrict__ x, const u16* __restrict__ w,
   auto row_of = [&](int part) { return top + row + part / FN * 16 + lane / 4; };
   auto column_of = [&](int part) { return left + column + part % FN * 8 + lane % 4 * 2; };
 #if SPLIT > 1
-  asm volatile("bar.sync 1, %0;" :: "n"(WORKERS) : "memory");    // all products are done: the stages' memory is free
-  float4* parts = (float4*)memory;
+  asm volatile("bar.sync 1, %0;" ::"n"(WORKERS)
+               : "memory");  // all products are done: the stages' memory is free
+  float4 *parts = (float4 *)memory;
 #pragma unroll
   for (int i = 0; i < WEIGHTS * PARTS; i++) {
-    const float (&s)[4] = sum[i / PARTS][i % PARTS];
+    const float(&s)[4] = sum[i / PARTS][i % PARTS];
     parts[i * WORKERS + threadIdx.x] = make_float4(s[0], s[1], s[2], s[3]);
   }
 #endif
 #if EPILOGUE == 1
-  float2 add[MINE][2];                                           // all reads before the first write: they overlap
+  float2 add[MINE][2];  // all reads before the first write: they overlap
 #pragma unroll
   for (int i = 0; i < MINE; i++)
 #pragma unroll
@@ -468,12 +517,13 @@ NAME(const u16* __restrict__ x, const u16* __restrict__ w,
       if (from + i >= PARTS) continue;
       const u32 here = stages + ((n * PARTS + from + i) * WORKERS + threadIdx.x) * 16;
 #pragma unroll
-      for (int rank = 0; rank < SPLIT; rank++) {                 // in this order, always
+      for (int rank = 0; rank < SPLIT; rank++) {  // in this order, always
         const float4 p = read_cluster4(here, rank);
-        total[i][n] = make_float4(total[i][n].x + p.x, total[i][n].y + p.y, total[i][n].z + p.z, total[i][n].w + p.w);
+        total[i][n] =
+            make_float4(total[i][n].x + p.x, total[i][n].y + p.y, total[i][n].z + p.z, total[i][n].w + p.w);
       }
 #else
-      const float (&s)[4] = sum[n][i];
+      const float(&s)[4] = sum[n][i];
       total[i][n] = make_float4(s[0], s[1], s[2], s[3]);
 #endif
     }
@@ -492,7 +542,7 @@ NAME(const u16* __restrict__ x, const u16* __restrict__ w,
     store_pair(y, row_of(from + i) + 8, column_of(from + i), v.z, v.w);
   }
 #if SPLIT > 1
-  wait_cluster();                                                // nobody leaves while its memory is being read
+  wait_cluster();  // nobody leaves while its memory is being read
 #endif
 }
 

@@ -1,14 +1,16 @@
 // Products over packed weights (packed.cu): cutting x into parts, once for all matrices it meets.
 
-// A thread has 8 neighbouring columns of a row, 16 bytes of each part; the first of the four of a block has its sum.
-extern "C" __global__ void __launch_bounds__(256) NAME(const float* __restrict__ x, u8* __restrict__ parts) {
-  constexpr int EACH = (RUNS + 3) / 4 * 64;                      // threads of a row
+// A thread has 8 neighbouring columns of a row, 16 bytes of each part; the first of the four of a block has
+// its sum.
+extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__ x, u8 *__restrict__ parts) {
+  constexpr int EACH = (RUNS + 3) / 4 * 64;  // threads of a row
   const u64 index = (u64)blockIdx.x * 256 + threadIdx.x;
   const int row = index / EACH, nth = index % EACH, run = nth / 16;
-  if (row >= MP) return;                                         // all 64 of four runs, or none
+  if (row >= MP) return;  // all 64 of four runs, or none
   float v[8] = {};
   if (row < M && nth * 8 < K) {
-    const float4 a = *(const float4*)(x + (u64)row * K + nth * 8), b = *(const float4*)(x + (u64)row * K + nth * 8 + 4);
+    const float4 a = *(const float4 *)(x + (u64)row * K + nth * 8),
+                 b = *(const float4 *)(x + (u64)row * K + nth * 8 + 4);
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
   }
   u32 part[4][3], total[3];
@@ -21,12 +23,15 @@ extern "C" __global__ void __launch_bounds__(256) NAME(const float* __restrict__
   sum += __shfl_xor_sync(~0u, sum, 1);
   sum += __shfl_xor_sync(~0u, sum, 2);
   cut(total, sum, 0);
-  auto place = [&](int chunk, int i, int piece) { return parts + (((u64)chunk * 3 + i) * MP + row) * 128 + (piece ^ row % 8) * 16; };
+  auto place = [&](int chunk, int i, int piece) {
+    return parts + (((u64)chunk * 3 + i) * MP + row) * 128 + (piece ^ row % 8) * 16;
+  };
   if (run < RUNS)
 #pragma unroll
-    for (int i = 0; i < 3; i++) *(uint4*)place(nth / 8, i, nth % 8) = make_uint4(part[0][i], part[1][i], part[2][i], part[3][i]);
+    for (int i = 0; i < 3; i++)
+      *(uint4 *)place(nth / 8, i, nth % 8) = make_uint4(part[0][i], part[1][i], part[2][i], part[3][i]);
   if (nth % 4) return;
 #pragma unroll
   for (int i = 0; i < 3; i++)
-    ((u16*)place(CHUNKS + run / 16, i, run % 16 / 2))[nth / 4 % 4 * 2 + run % 2] = total[i];
+    ((u16 *)place(CHUNKS + run / 16, i, run % 16 / 2))[nth / 4 % 4 * 2 + run % 2] = total[i];
 }

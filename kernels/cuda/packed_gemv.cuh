@@ -1,45 +1,50 @@
-// Products over packed weights (packed.cu): few rows of x, where reading the weights once is all the time there is.
+// Products over packed weights (packed.cu): few rows of x, where reading the weights once is all the time
+// there is.
 
-// GEMV_WARPS warps take GEMV_GROUPS groups of 16 rows, then those a whole grid further, and of these the tiles along K by turns: many
-// loads are then under way however few the rows are. x lies cut in shared memory, a panel of K at a time, as tensor cores want it.
+// GEMV_WARPS warps take GEMV_GROUPS groups of 16 rows, then those a whole grid further, and of these the
+// tiles along K by turns: many loads are then under way however few the rows are. x lies cut in shared
+// memory, a panel of K at a time, as tensor cores want it.
 constexpr int TEAMS = 8 / GEMV_WARPS;
 constexpr int STEPS = (N + 16 * GEMV_GROUPS * TEAMS - 1) / (16 * GEMV_GROUPS * TEAMS);
-constexpr int AHEAD = 4;                                         // a warp's runs on their way to L2, beside the one to registers
-constexpr int FIT = 65536 / (M * 784) / 8 * 8;                   // runs, a multiple of 8: a warp's runs are the same for any M
+constexpr int AHEAD = 4;  // a warp's runs on their way to L2, beside the one to registers
+constexpr int FIT = 65536 / (M * 784) / 8 * 8;  // runs, a multiple of 8: a warp's runs are the same for any M
 constexpr int PANEL = RUNS < FIT ? RUNS : FIT;
-static_assert(M <= 8 && GEMV_GROUPS <= GEMV_WARPS, "one fragment of columns, a warp for each group at the end");
+static_assert(M <= 8 && GEMV_GROUPS <= GEMV_WARPS,
+              "one fragment of columns, a warp for each group at the end");
 
-// Where three parts of x fit into a fragment's 8 columns, they are multiplied at once: column n is row n % M of part n / M.
+// Where three parts of x fit into a fragment's 8 columns, they are multiplied at once: column n is row n % M
+// of part n / M.
 constexpr int PASSES = 3 * M <= 8 ? 1 : 3, COLUMNS = 3 * M / PASSES;
 
 struct Panel {
-  uint2 part[PANEL][8][PASSES][COLUMNS][4];                      // of 16 columns of x: {2*quad, +1}, {2*quad + 8, +1}
-  float sum[PANEL][4][M];                                        // of a piece
+  uint2 part[PANEL][8][PASSES][COLUMNS][4];  // of 16 columns of x: {2*quad, +1}, {2*quad + 8, +1}
+  float sum[PANEL][4][M];                    // of a piece
 };
 struct Memory {
   float4 sums[2][8][GEMV_GROUPS][32];
   Panel panel;
 };
 
-__device__ __forceinline__ void stage(Panel& panel, const float* __restrict__ x, int base, int here) {
+__device__ __forceinline__ void stage(Panel &panel, const float *__restrict__ x, int base, int here) {
   for (int i = threadIdx.x; i < here * 32 * M; i += 256) {
     const int quad = i % 4, m = i / 4 % M, step = i / 4 / M, k = base * 128 + step * 16 + quad * 2;
-    const bool inside = k < K;                                   // K is a multiple of 16: so is what follows
-    const float2 a = inside ? *(const float2*)(x + (u64)m * K + k) : make_float2(0, 0);
-    const float2 b = inside ? *(const float2*)(x + (u64)m * K + k + 8) : make_float2(0, 0);
+    const bool inside = k < K;  // K is a multiple of 16: so is what follows
+    const float2 a = inside ? *(const float2 *)(x + (u64)m * K + k) : make_float2(0, 0);
+    const float2 b = inside ? *(const float2 *)(x + (u64)m * K + k + 8) : make_float2(0, 0);
     u32 low[3], high[3];
     cut(low, a.x, a.y);
     cut(high, b.x, b.y);
 #pragma unroll
     for (int p = 0; p < 3; p++)
-      panel.part[step / 8][step % 8][PASSES == 1 ? 0 : p][PASSES == 1 ? p * M + m : m][quad] = make_uint2(low[p], high[p]);
+      panel.part[step / 8][step % 8][PASSES == 1 ? 0 : p][PASSES == 1 ? p * M + m : m][quad] =
+          make_uint2(low[p], high[p]);
   }
   if (OFFSET)
     for (int i = threadIdx.x; i < here * 4 * M; i += 256) {
       const int m = i % M, piece = i / M, k = base * 128 + piece * 32;
       float sum = 0;
       for (int j = 0; k < K && j < 32; j += 4) {
-        const float4 v = *(const float4*)(x + (u64)m * K + k + j);
+        const float4 v = *(const float4 *)(x + (u64)m * K + k + j);
         sum += (v.x + v.y) + (v.z + v.w);
       }
       panel.sum[piece / 4][piece % 4][m] = sum;
@@ -52,16 +57,22 @@ struct Run {
   u32 scale[GEMV_GROUPS][2][1 + HALVES], offset[GEMV_GROUPS][2];
 };
 
-__device__ __forceinline__ void fold(float (&acc)[GEMV_GROUPS][4], const Run& run, const Panel& panel, int nth) {
+__device__ __forceinline__ void fold(float (&acc)[GEMV_GROUPS][4], const Run &run, const Panel &panel,
+                                     int nth) {
   const int lane = threadIdx.x % 32, column = lane / 4, quad = lane % 4;
 #pragma unroll
   for (int piece = 0; piece < 4; piece++) {
     uint2 b[2][PASSES];
 #pragma unroll
     for (int i = 0; i < 2 * PASSES; i++)
-      b[i / PASSES][i % PASSES] = column < COLUMNS ? panel.part[nth][piece * 2 + i / PASSES][i % PASSES][column < COLUMNS ? column : 0][quad] : make_uint2(0, 0);
+      b[i / PASSES][i % PASSES] =
+          column < COLUMNS
+              ? panel.part[nth][piece * 2 + i / PASSES][i % PASSES][column < COLUMNS ? column : 0][quad]
+              : make_uint2(0, 0);
     float2 sum = make_float2(0, 0);
-    if (OFFSET && quad * 2 < M) sum = make_float2(panel.sum[nth][piece][quad * 2], quad * 2 + 1 < M ? panel.sum[nth][piece][quad * 2 + 1] : 0);
+    if (OFFSET && quad * 2 < M)
+      sum = make_float2(panel.sum[nth][piece][quad * 2],
+                        quad * 2 + 1 < M ? panel.sum[nth][piece][quad * 2 + 1] : 0);
 #pragma unroll
     for (int g = 0; g < GEMV_GROUPS; g++) {
       float d[2][4] = {};
@@ -101,12 +112,14 @@ struct Cursor {
     step += gridDim.x;
   }
 
-  __device__ __forceinline__ const u8* tile(const u8* w, int nth) const {  // past the end: the last tile again, never stored
+  __device__ __forceinline__ const u8 *tile(
+      const u8 *w, int nth) const {  // past the end: the last tile again, never stored
     const int at = (step * TEAMS + threadIdx.x / 32 / GEMV_WARPS) * GEMV_GROUPS * 2 + nth;
-    return w + ((u64)(TILES % (GEMV_GROUPS * TEAMS * 2) == 0 || at < TILES ? at : TILES - 1) * RUNS + run) * TILE_BYTES;
+    return w + ((u64)(TILES % (GEMV_GROUPS * TEAMS * 2) == 0 || at < TILES ? at : TILES - 1) * RUNS + run) *
+                   TILE_BYTES;
   }
 
-  __device__ __forceinline__ void load(Run& to, const u8* w) const {
+  __device__ __forceinline__ void load(Run &to, const u8 *w) const {
     if (step >= STEPS) return;
 #pragma unroll
     for (int i = 0; i < GEMV_GROUPS * 2; i++) {
@@ -117,22 +130,22 @@ struct Cursor {
     }
   }
 
-  __device__ __forceinline__ void prefetch(const u8* w) const {
+  __device__ __forceinline__ void prefetch(const u8 *w) const {
     constexpr int LINES = (TILE_BYTES + 127) / 128;
     for (int i = threadIdx.x % 32; step < STEPS && i < GEMV_GROUPS * 2 * LINES; i += 32)
-      asm volatile("prefetch.global.L2 [%0];" :: "l"(tile(w, i / LINES) + i % LINES * 128));
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(tile(w, i / LINES) + i % LINES * 128));
   }
 };
 
 extern "C" __global__ void __launch_bounds__(256, GEMV_GROUPS == 1 && BITS == 4 ? 3 : 2)
-NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ y) {
+    NAME(const float *__restrict__ x, const u8 *__restrict__ w, float *__restrict__ y) {
   extern __shared__ __align__(16) unsigned char bytes[];
-  Memory& memory = *(Memory*)bytes;
+  Memory &memory = *(Memory *)bytes;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   Cursor near = {warp % GEMV_WARPS < RUNS ? (int)blockIdx.x : STEPS, warp % GEMV_WARPS}, far = near;
   for (int i = 0; i < AHEAD; i++) far.prefetch(w), far.advance();
   Run next;
-  near.load(next, w);                                            // on the way while x is staged
+  near.load(next, w);  // on the way while x is staged
 
   for (int step = blockIdx.x, turn = 0; step < STEPS; step += gridDim.x, turn ^= 1) {
     float acc[GEMV_GROUPS][4] = {};
@@ -153,22 +166,29 @@ NAME(const float* __restrict__ x, const u8* __restrict__ w, float* __restrict__ 
       }
     }
 #pragma unroll
-    for (int g = 0; g < GEMV_GROUPS; g++) memory.sums[turn][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
-    __syncthreads();                                             // the sums of the turn before are read by now
-    if (warp >= GEMV_GROUPS * TEAMS) continue;                   // the others finish a group of 16 rows each
+    for (int g = 0; g < GEMV_GROUPS; g++)
+      memory.sums[turn][warp][g][lane] = make_float4(acc[g][0], acc[g][1], acc[g][2], acc[g][3]);
+    __syncthreads();                            // the sums of the turn before are read by now
+    if (warp >= GEMV_GROUPS * TEAMS) continue;  // the others finish a group of 16 rows each
     float4 total = make_float4(0, 0, 0, 0);
     for (int i = 0; i < GEMV_WARPS; i++) {
       const float4 s = memory.sums[turn][warp / GEMV_GROUPS * GEMV_WARPS + i][warp % GEMV_GROUPS][lane];
       total = make_float4(total.x + s.x, total.y + s.y, total.z + s.z, total.w + s.w);
     }
-    auto store = [&](int m, int row, float v) { if (m < M && row < N) y[(u64)m * N + row] = v; };
+    auto store = [&](int m, int row, float v) {
+      if (m < M && row < N) y[(u64)m * N + row] = v;
+    };
     const int row = (step * GEMV_GROUPS * TEAMS + warp) * 16 + lane / 4, quad = lane % 4;
     if (PASSES == 1) {
-      auto column = [&](int n, float even, float odd) { return __shfl_sync(~0u, n % 2 ? odd : even, lane - quad + n / 2); };
+      auto column = [&](int n, float even, float odd) {
+        return __shfl_sync(~0u, n % 2 ? odd : even, lane - quad + n / 2);
+      };
 #pragma unroll
-      for (int m = 0; m < M; m++) {                              // the small parts first
-        const float upper = (column(2 * M + m, total.x, total.y) + column(M + m, total.x, total.y)) + column(m, total.x, total.y);
-        const float lower = (column(2 * M + m, total.z, total.w) + column(M + m, total.z, total.w)) + column(m, total.z, total.w);
+      for (int m = 0; m < M; m++) {  // the small parts first
+        const float upper = (column(2 * M + m, total.x, total.y) + column(M + m, total.x, total.y)) +
+                            column(m, total.x, total.y);
+        const float lower = (column(2 * M + m, total.z, total.w) + column(M + m, total.z, total.w)) +
+                            column(m, total.z, total.w);
         if (quad == 0) store(m, row, upper), store(m, row + 8, lower);
       }
     } else {

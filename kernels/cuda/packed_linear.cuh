@@ -13,9 +13,10 @@ constexpr int WEIGHTS = EPILOGUE == 2 ? 2 : 1;
 constexpr int THREADS = 32 * WARPS;
 constexpr int PLANE = BM * 128, STAGE_BYTES = 3 * PLANE;
 
-// The weights' rows are the rows of the products, the tokens their columns. A warp has FR groups of 16 rows, those of the DOWN warps
-// above each other in turn, and WT tokens; of each group, with EPILOGUE 2, of both matrices. A group's sums are FT fragments of 16 x 8,
-// in which a lane holds {row lane/4, row lane/4 + 8} x {token 2*(lane%4), the next}.
+// The weights' rows are the rows of the products, the tokens their columns. A warp has FR groups of 16 rows,
+// those of the DOWN warps above each other in turn, and WT tokens; of each group, with EPILOGUE 2, of both
+// matrices. A group's sums are FT fragments of 16 x 8, in which a lane holds {row lane/4, row lane/4 + 8} x
+// {token 2*(lane%4), the next}.
 constexpr int ACROSS = WGMMA || WARPS < 4 || BM < 32 ? 1 : 2;
 constexpr int DOWN = WARPS / ACROSS;
 constexpr int FR = BN / (16 * DOWN);
@@ -23,49 +24,54 @@ constexpr int GROUPS = FR * WEIGHTS;
 constexpr int WT = BM / ACROSS, FT = WT / 8;
 static_assert(FR * 16 * DOWN == BN && WT % 16 == 0 && STAGES >= 3, "tile");
 
-constexpr int RUNS_EACH = (RUNS + SPLIT - 1) / SPLIT;            // of one block of a cluster
+constexpr int RUNS_EACH = (RUNS + SPLIT - 1) / SPLIT;  // of one block of a cluster
 constexpr int FRAGMENTS = FR * FT;
-constexpr int MINE = (FRAGMENTS + SPLIT - 1) / SPLIT;            // fragments a thread finishes
-static_assert(SPLIT == 1 || BM * BN * WEIGHTS * 4 <= STAGES * STAGE_BYTES, "the sums pass through the stages' memory");
+constexpr int MINE = (FRAGMENTS + SPLIT - 1) / SPLIT;  // fragments a thread finishes
+static_assert(SPLIT == 1 || BM * BN * WEIGHTS * 4 <= STAGES * STAGE_BYTES,
+              "the sums pass through the stages' memory");
 
 // ---- a lane's share of the weights ----
 
 struct Weights {
-  const u8* tile[GROUPS];                                        // of rows 0..7 of each group, of the run that is loaded next
-  u32 below[GROUPS];                                             // bytes to the tile of rows 8..15
+  const u8 *tile[GROUPS];  // of rows 0..7 of each group, of the run that is loaded next
+  u32 below[GROUPS];       // bytes to the tile of rows 8..15
   u32 words[GROUPS][2][4];
   u32 scale[GROUPS][2][1 + HALVES];
 };
 
-__device__ __forceinline__ void begin_weights(Weights& v, int group, const u8* w, int row, int run) {
-  const int at = row / 8 < TILES ? row / 8 : TILES - 1;          // past the end: the last tile again, never stored
+__device__ __forceinline__ void begin_weights(Weights &v, int group, const u8 *w, int row, int run) {
+  const int at = row / 8 < TILES ? row / 8 : TILES - 1;  // past the end: the last tile again, never stored
   v.tile[group] = w + ((u64)at * RUNS + run) * TILE_BYTES;
   v.below[group] = at + 1 < TILES ? RUNS * TILE_BYTES : 0;
 }
 
-__device__ __forceinline__ void load_group(Weights& v, int group, int nth) {  // the nth 16 bytes of the codes
+__device__ __forceinline__ void load_group(Weights &v, int group, int nth) {  // the nth 16 bytes of the codes
   load_codes(v.words[group][0], v.tile[group], nth);
   load_codes(v.words[group][1], v.tile[group] + v.below[group], nth);
 }
 
-__device__ __forceinline__ void load_scales(Weights& v, int group) {
+__device__ __forceinline__ void load_scales(Weights &v, int group) {
   load_scales(v.scale[group][0], v.tile[group]);
   load_scales(v.scale[group][1], v.tile[group] + v.below[group]);
 }
 
-// After a piece's codes are unpacked: asks for what follows once they were the last of their load. The next is used a few hundred
-// cycles later at the earliest; the run after it is called into L2, and then that is enough.
-__device__ __forceinline__ void advance(Weights& v, int group, int piece, int left) {
+// After a piece's codes are unpacked: asks for what follows once they were the last of their load. The next
+// is used a few hundred cycles later at the earliest; the run after it is called into L2, and then that is
+// enough.
+__device__ __forceinline__ void advance(Weights &v, int group, int piece, int left) {
   if (piece % PIECES != PIECES - 1) return;
-  if (piece < 3) { load_group(v, group, 1); return; }
+  if (piece < 3) {
+    load_group(v, group, 1);
+    return;
+  }
   v.tile[group] += TILE_BYTES;
   if (left <= 0) return;
   load_group(v, group, 0);
   load_scales(v, group);
   if (left > 1 && threadIdx.x % 32 < (TILE_BYTES + 127) / 128) {
-    const u8* ahead = v.tile[group] + TILE_BYTES + threadIdx.x % 32 * 128;
-    asm volatile("prefetch.global.L2 [%0];" :: "l"(ahead));
-    asm volatile("prefetch.global.L2 [%0];" :: "l"(ahead + v.below[group]));
+    const u8 *ahead = v.tile[group] + TILE_BYTES + threadIdx.x % 32 * 128;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(ahead));
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(ahead + v.below[group]));
   }
 }
 
@@ -78,17 +84,20 @@ __device__ __forceinline__ void scale_into(float (&acc)[4], const float (&d)[4],
 }
 
 // ---- offsets ----
-// What they add is a product of its own, of all offsets of a row with the sums of x's blocks: 16 columns are the 4 blocks of 4 runs, so
-// ordered that a lane has what it loads. Both sides are cut into three parts, of whose products those under 2^-24 are left out.
+// What they add is a product of its own, of all offsets of a row with the sums of x's blocks: 16 columns are
+// the 4 blocks of 4 runs, so ordered that a lane has what it loads. Both sides are cut into three parts, of
+// whose products those under 2^-24 are left out.
 
-constexpr int OFFSET_PARTS = SCALE_F32 ? 3 : 2;                  // a f16 has no third one
+constexpr int OFFSET_PARTS = SCALE_F32 ? 3 : 2;  // a f16 has no third one
 
-// The offsets of the four runs from `run` on, of which those outside [from, to) count as zero. v.tile is at run `from`.
-__device__ __forceinline__ void load_offsets(u32 (&offset)[4][2], const Weights& v, int group, int run, int from, int to) {
+// The offsets of the four runs from `run` on, of which those outside [from, to) count as zero. v.tile is at
+// run `from`.
+__device__ __forceinline__ void load_offsets(u32 (&offset)[4][2], const Weights &v, int group, int run,
+                                             int from, int to) {
 #pragma unroll
-  for (int i = 0; i < 8; i++) {                                  // as in unpack: rows 0..7 and 8..15, then 8 columns further
+  for (int i = 0; i < 8; i++) {  // as in unpack: rows 0..7 and 8..15, then 8 columns further
     const int r = run + i / 4 * 2 + i % 2;
-    const u8* tile = v.tile[group] + (i / 2 % 2 ? v.below[group] : 0) + (long long)(r - from) * TILE_BYTES;
+    const u8 *tile = v.tile[group] + (i / 2 % 2 ? v.below[group] : 0) + (long long)(r - from) * TILE_BYTES;
     offset[i / 2][i % 2] = r >= from && r < to ? load_number(tile + OFFSETS_AT, threadIdx.x % 32) : 0;
   }
 }
@@ -103,13 +112,18 @@ __device__ __forceinline__ void cut_offsets(u32 (&a)[3][4], const u32 (&offset)[
   }
 }
 
-// Which chunks a block of `runs` runs from `first` on reads: with OFFSET first those of the sums, then its own.
+// Which chunks a block of `runs` runs from `first` on reads: with OFFSET first those of the sums, then its
+// own.
 struct Chunks {
   int first, runs;
 
-  __device__ __forceinline__ int lead() const { return OFFSET && runs > 0 ? (first + runs - 1) / 16 - first / 16 + 1 : 0; }
+  __device__ __forceinline__ int lead() const {
+    return OFFSET && runs > 0 ? (first + runs - 1) / 16 - first / 16 + 1 : 0;
+  }
   __device__ __forceinline__ int count() const { return lead() + runs * 2; }
-  __device__ __forceinline__ int at(int nth) const { return nth < lead() ? CHUNKS + first / 16 + nth : first * 2 + nth - lead(); }
+  __device__ __forceinline__ int at(int nth) const {
+    return nth < lead() ? CHUNKS + first / 16 + nth : first * 2 + nth - lead();
+  }
 };
 
 #if WGMMA
@@ -121,17 +135,22 @@ __device__ __forceinline__ u64 describe(u32 tile) {
   return (u64)(tile >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
 
-#define D8(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3]), \
-              "+f"(d[i + 1][0]), "+f"(d[i + 1][1]), "+f"(d[i + 1][2]), "+f"(d[i + 1][3])
+#define D8(i)                                                                                       \
+  "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3]), "+f"(d[i + 1][0]), "+f"(d[i + 1][1]), \
+      "+f"(d[i + 1][2]), "+f"(d[i + 1][3])
 #define L8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define L16 L8 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define L32 L16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define L64 L32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
-                ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define MULTIPLY(shape, list, a0, a1, a2, a3, b, more, ...) \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, " more ", 0; wgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" list "}, " \
-               "{" a0 "," a1 "," a2 "," a3 "}, " b ", p, 1, 1, 0; }" \
-               : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tile), "r"((int)add))
+#define L64                                                              \
+  L32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
+      ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define MULTIPLY(shape, list, a0, a1, a2, a3, b, more, ...)                                      \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, " more ", 0; wgmma.mma_async.sync.aligned." shape \
+               ".f32.bf16.bf16 {" list                                                           \
+               "}, "                                                                             \
+               "{" a0 "," a1 "," a2 "," a3 "}, " b ", p, 1, 1, 0; }"                             \
+               : __VA_ARGS__                                                                     \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tile), "r"((int)add))
 
 __device__ __forceinline__ void multiply(float (&d)[FT][4], const u32 (&a)[4], u64 tile, bool add) {
 #if BM == 16
@@ -141,8 +160,8 @@ __device__ __forceinline__ void multiply(float (&d)[FT][4], const u32 (&a)[4], u
 #elif BM == 64
   MULTIPLY("m64n64k16", L32, "%32", "%33", "%34", "%35", "%36", "%37", D8(0), D8(2), D8(4), D8(6));
 #elif BM == 128
-  MULTIPLY("m64n128k16", L64, "%64", "%65", "%66", "%67", "%68", "%69",
-           D8(0), D8(2), D8(4), D8(6), D8(8), D8(10), D8(12), D8(14));
+  MULTIPLY("m64n128k16", L64, "%64", "%65", "%66", "%67", "%68", "%69", D8(0), D8(2), D8(4), D8(6), D8(8),
+           D8(10), D8(12), D8(14));
 #else
 #error "BM is 16, 32, 64 or 128"
 #endif
@@ -151,19 +170,24 @@ __device__ __forceinline__ void multiply(float (&d)[FT][4], const u32 (&a)[4], u
 __device__ __forceinline__ void wait_barrier(u32 barrier, u32 parity) {
   u32 done;
   do {
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
   } while (!done);
 }
 
-__device__ __forceinline__ void copy_bulk(u32 to, const u8* from, u32 bytes, u32 barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               :: "r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+__device__ __forceinline__ void copy_bulk(u32 to, const u8 *from, u32 bytes, u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
 }
 
-// A unit of work is one group's product with one block of columns, 32 or with HALVES 16. While a warpgroup scales one and unpacks the
-// next, the other warpgroups' products run.
-constexpr int UNITS = 1 + HALVES;                                // of a piece
+// A unit of work is one group's product with one block of columns, 32 or with HALVES 16. While a warpgroup
+// scales one and unpacks the next, the other warpgroups' products run.
+constexpr int UNITS = 1 + HALVES;  // of a piece
 
 struct Unit {
   float d[FT][4];
@@ -171,8 +195,9 @@ struct Unit {
   float scale[2];
 };
 
-__device__ __forceinline__ void start_unit(Unit& u, const Weights& v, int group, int piece, int half, u32 stage) {
-  const u64 tile = describe(stage) + piece % 2 * 4;              // 32 columns further: 4 chunks of 16 bytes
+__device__ __forceinline__ void start_unit(Unit &u, const Weights &v, int group, int piece, int half,
+                                           u32 stage) {
+  const u64 tile = describe(stage) + piece % 2 * 4;  // 32 columns further: 4 chunks of 16 bytes
 #pragma unroll
   for (int k = 0; k < 2; k++)
     if (!HALVES || k == half) unpack(u.a[k], v.words[group][0], v.words[group][1], piece, k);
@@ -181,7 +206,7 @@ __device__ __forceinline__ void start_unit(Unit& u, const Weights& v, int group,
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   bool add = false;
 #pragma unroll
-  for (int p = 2; p >= 0; p--)                                   // the small parts first
+  for (int p = 2; p >= 0; p--)  // the small parts first
 #pragma unroll
     for (int k = 0; k < 2; k++)
       if (!HALVES || k == half) {
@@ -191,20 +216,22 @@ __device__ __forceinline__ void start_unit(Unit& u, const Weights& v, int group,
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-__device__ __forceinline__ void finish_unit(float (&acc)[FT][4], const Unit& u) {
+__device__ __forceinline__ void finish_unit(float (&acc)[FT][4], const Unit &u) {
 #pragma unroll
   for (int j = 0; j < FT; j++) scale_into(acc[j], u.d[j], u.scale[0], u.scale[1]);
 }
 
-// The products of four runs are summed by themselves and then added: tensor cores do not round sums to nearest.
-__device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], float (&d)[FT][4], const Weights& v, u32 stage, int run, int from, int to) {
+// The products of four runs are summed by themselves and then added: tensor cores do not round sums to
+// nearest.
+__device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], float (&d)[FT][4], const Weights &v,
+                                            u32 stage, int run, int from, int to) {
 #pragma unroll
   for (int g = 0; g < GROUPS; g++) {
     u32 offset[2][4][2];
     load_offsets(offset[0], v, g, run, from, to);
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-      if (run + k * 4 >= to) break;                              // what lies further was never written
+      if (run + k * 4 >= to) break;  // what lies further was never written
       if (k < 3) load_offsets(offset[(k + 1) % 2], v, g, run + k * 4 + 4, from, to);
       u32 a[3][4];
       cut_offsets(a, offset[k % 2]);
@@ -213,7 +240,8 @@ __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], float (
       for (int order = 2; order >= 0; order--)
 #pragma unroll
         for (int p = 0; p <= order; p++)
-          if (p < OFFSET_PARTS) multiply(d, a[p], describe(stage + (order - p) * PLANE) + k * 2, order < 2 || p > 0);
+          if (p < OFFSET_PARTS)
+            multiply(d, a[p], describe(stage + (order - p) * PLANE) + k * 2, order < 2 || p > 0);
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
       asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
@@ -222,21 +250,28 @@ __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], float (
   }
 }
 
-// Multiplies a block's chunks. One thread copies, as far ahead as a stage less than there are: the stage it refills was left a chunk
-// ago, so that it hardly ever waits. Barrier `full` turns when a stage's bytes are there, `empty` when every warp is done.
-__device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights& v, const u8* parts, u32 stages, int top, Chunks chunks) {
+// Multiplies a block's chunks. One thread copies, as far ahead as a stage less than there are: the stage it
+// refills was left a chunk ago, so that it hardly ever waits. Barrier `full` turns when a stage's bytes are
+// there, `empty` when every warp is done.
+__device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights &v, const u8 *parts,
+                                             u32 stages, int top, Chunks chunks) {
   const u32 full = stages + STAGES * STAGE_BYTES, empty = full + STAGES * 8;
   const u32 rows = MP - top < BM ? MP - top : BM;
   auto fill = [&](int chunk) {
     const int stage = chunk % STAGES;
     if (chunk >= STAGES) wait_barrier(empty + stage * 8, chunk / STAGES % 2 ^ 1);
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(full + stage * 8), "r"(rows * 384) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full + stage * 8),
+                 "r"(rows * 384)
+                 : "memory");
     for (int p = 0; p < 3; p++)
-      copy_bulk(stages + stage * STAGE_BYTES + p * PLANE, parts + (((u64)chunks.at(chunk) * 3 + p) * MP + top) * 128, rows * 128, full + stage * 8);
+      copy_bulk(stages + stage * STAGE_BYTES + p * PLANE,
+                parts + (((u64)chunks.at(chunk) * 3 + p) * MP + top) * 128, rows * 128, full + stage * 8);
   };
-  auto enter = [&](int chunk) {                                  // leaves the chunk before, and waits for this one
+  auto enter = [&](int chunk) {  // leaves the chunk before, and waits for this one
     if (chunk > 0) {
-      if (threadIdx.x % 32 == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(empty + (chunk - 1) % STAGES * 8) : "memory");
+      if (threadIdx.x % 32 == 0)
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(empty + (chunk - 1) % STAGES * 8)
+                     : "memory");
       if (threadIdx.x == 0 && chunk + STAGES - 2 < chunks.count()) fill(chunk + STAGES - 2);
       __syncwarp();
     }
@@ -246,8 +281,8 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(full + i * 8) : "memory");
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(empty + i * 8), "r"(WARPS) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + i * 8) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + i * 8), "r"(WARPS) : "memory");
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     for (int chunk = 0; chunk < STAGES - 1 && chunk < chunks.count(); chunk++) fill(chunk);
@@ -259,8 +294,9 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
   for (int i = 0; i < FT * 4; i++) unit.d[i / 4][i % 4] = 0;
   if (OFFSET)
     for (int chunk = 0; chunk < chunks.lead(); chunk++)
-      add_offsets(acc, unit.d, v, enter(chunk), (chunks.first / 16 + chunk) * 16, chunks.first, chunks.first + chunks.runs);
-  unit.scale[0] = unit.scale[1] = 0;                             // what is there before the first unit adds nothing
+      add_offsets(acc, unit.d, v, enter(chunk), (chunks.first / 16 + chunk) * 16, chunks.first,
+                  chunks.first + chunks.runs);
+  unit.scale[0] = unit.scale[1] = 0;  // what is there before the first unit adds nothing
   u32 stage = 0;
   for (int run = 0; run < chunks.runs; run++)
 #pragma unroll
@@ -282,7 +318,9 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
 
 __device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(from) : "memory");
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "r"(from)
+               : "memory");
 }
 
 // The right side of two fragments of 8 tokens: 16 columns from `at` (in 16-byte pieces) on.
@@ -292,7 +330,8 @@ __device__ __forceinline__ void load_tokens(u32 (&b)[4], u32 plane, int token, i
 }
 
 // A piece of a run, all groups.
-__device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weights& v, u32 stage, int column, int piece, int left) {
+__device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weights &v, u32 stage, int column,
+                                               int piece, int left) {
   u32 a[GROUPS][2][4];
   float scale[GROUPS][2][1 + HALVES];
 #pragma unroll
@@ -306,17 +345,18 @@ __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weig
     advance(v, g, piece, left);
   }
 #pragma unroll
-  for (int j = 0; j < FT; j += 2) {                              // two fragments of 8 tokens at a time
+  for (int j = 0; j < FT; j += 2) {  // two fragments of 8 tokens at a time
     u32 b[2][3][4];
 #pragma unroll
-    for (int i = 0; i < 6; i++) load_tokens(b[i / 3][i % 3], stage + i % 3 * PLANE, column + j * 8, piece % 2 * 4 + i / 3 * 2);
+    for (int i = 0; i < 6; i++)
+      load_tokens(b[i / 3][i % 3], stage + i % 3 * PLANE, column + j * 8, piece % 2 * 4 + i / 3 * 2);
 #pragma unroll
     for (int g = 0; g < GROUPS; g++)
 #pragma unroll
       for (int n = 0; n < 2; n++) {
         float d[2][4] = {};
 #pragma unroll
-        for (int p = 2; p >= 0; p--)                             // the small parts first
+        for (int p = 2; p >= 0; p--)  // the small parts first
 #pragma unroll
           for (int k = 0; k < 2; k++) mma(d[HALVES ? k : 0], a[g][k], b[k][p][n * 2], b[k][p][n * 2 + 1]);
 #pragma unroll
@@ -325,8 +365,9 @@ __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weig
   }
 }
 
-__device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const Weights& v, u32 stage, int column, int run, int from, int to) {
-  for (int k = 0; k < 4 && run + k * 4 < to; k++)                // what lies further was never written
+__device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const Weights &v, u32 stage,
+                                            int column, int run, int from, int to) {
+  for (int k = 0; k < 4 && run + k * 4 < to; k++)  // what lies further was never written
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
       u32 offset[4][2], a[3][4];
@@ -335,7 +376,7 @@ __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const W
 #pragma unroll
       for (int j = 0; j < FT; j += 2) {
         u32 b[3][4];
-        float d[2][4] = {};                                      // summed by itself: tensor cores do not round sums to nearest
+        float d[2][4] = {};  // summed by itself: tensor cores do not round sums to nearest
 #pragma unroll
         for (int p = 0; p < 3; p++) load_tokens(b[p], stage + p * PLANE, column + j * 8, k * 2);
 #pragma unroll
@@ -352,28 +393,33 @@ __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const W
     }
 }
 
-__device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights& v, const u8* parts, u32 stages, int top, Chunks chunks) {
+__device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weights &v, const u8 *parts,
+                                             u32 stages, int top, Chunks chunks) {
   const int column = threadIdx.x / 32 / DOWN * WT;
-  const int rows = MP - top < BM ? MP - top : BM;                // rows past the end stay as they are: nobody reads their columns
-  auto fill = [&](int chunk) {                                   // one group of copies a chunk, empty past the end
+  const int rows =
+      MP - top < BM ? MP - top : BM;  // rows past the end stay as they are: nobody reads their columns
+  auto fill = [&](int chunk) {        // one group of copies a chunk, empty past the end
     const u32 stage = stages + chunk % STAGES * STAGE_BYTES;
-    const u8* from = parts + ((u64)chunks.at(chunk) * 3 * MP + top) * 128;
+    const u8 *from = parts + ((u64)chunks.at(chunk) * 3 * MP + top) * 128;
     for (int i = threadIdx.x; chunk < chunks.count() && i < rows * 8; i += THREADS)
 #pragma unroll
       for (int p = 0; p < 3; p++)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(stage + p * PLANE + i * 16), "l"(from + ((u64)p * MP * 8 + i) * 16) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(stage + p * PLANE + i * 16),
+                     "l"(from + ((u64)p * MP * 8 + i) * 16)
+                     : "memory");
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
   auto enter = [&](int chunk) {
-    asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
-    __syncthreads();                                             // this stage is there, the one refilled next is read
+    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+    __syncthreads();  // this stage is there, the one refilled next is read
     fill(chunk + STAGES - 1);
     return stages + chunk % STAGES * STAGE_BYTES;
   };
   for (int chunk = 0; chunk < STAGES - 1; chunk++) fill(chunk);
   if (OFFSET)
     for (int chunk = 0; chunk < chunks.lead(); chunk++)
-      add_offsets(acc, v, enter(chunk), column, (chunks.first / 16 + chunk) * 16, chunks.first, chunks.first + chunks.runs);
+      add_offsets(acc, v, enter(chunk), column, (chunks.first / 16 + chunk) * 16, chunks.first,
+                  chunks.first + chunks.runs);
   u32 stage = 0;
   for (int run = 0; run < chunks.runs; run++)
 #pragma unroll
@@ -392,19 +438,21 @@ __device__ __forceinline__ void multiply_all(float (&acc)[GROUPS][FT][4], Weight
 __device__ __forceinline__ float swiglu(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
-NAME(const u8* __restrict__ parts, const u8* __restrict__ w,
+    NAME(const u8 *__restrict__ parts, const u8 *__restrict__ w,
 #if EPILOGUE == 2
-     const u8* __restrict__ w2,
+         const u8 *__restrict__ w2,
 #elif EPILOGUE == 1
-     const float* residual,                                      // no __restrict__: it may be y
+         const float *residual,  // no __restrict__: it may be y
 #endif
-     float* y) {
+         float *y) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 stages = (u32)__cvta_generic_to_shared(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int top = blockIdx.x * BM, left = blockIdx.y * BN;       // neighbouring blocks share w: it comes from HBM once
+  const int top = blockIdx.x * BM,
+            left = blockIdx.y * BN;  // neighbouring blocks share w: it comes from HBM once
   const int begin = blockIdx.z * RUNS_EACH;
-  const int runs = RUNS - begin < RUNS_EACH ? RUNS - begin : RUNS_EACH;  // none or fewer for the last of a cluster
+  const int runs =
+      RUNS - begin < RUNS_EACH ? RUNS - begin : RUNS_EACH;  // none or fewer for the last of a cluster
 
   float acc[GROUPS][FT][4] = {};
   Weights weights;
@@ -424,21 +472,21 @@ NAME(const u8* __restrict__ parts, const u8* __restrict__ w,
   // Of a cluster's blocks each finishes a run of the fragments, MINE from this one on.
   const int from = SPLIT == 1 ? 0 : blockIdx.z * MINE;
 #if SPLIT > 1
-  __syncthreads();                                               // all products are done: the stages' memory is free
-  float4* shared = (float4*)memory;
+  __syncthreads();  // all products are done: the stages' memory is free
+  float4 *shared = (float4 *)memory;
 #pragma unroll
   for (int i = 0; i < GROUPS * FT; i++) {
-    const float (&s)[4] = acc[i / FT][i % FT];
+    const float(&s)[4] = acc[i / FT][i % FT];
     shared[i * THREADS + threadIdx.x] = make_float4(s[0], s[1], s[2], s[3]);
   }
 #endif
-  auto place = [&](int f, int e) {                               // of element e of fragment f in y; past its end if it has none
+  auto place = [&](int f, int e) {  // of element e of fragment f in y; past its end if it has none
     const int token = top + warp / DOWN * WT + f % FT * 8 + lane % 4 * 2 + e % 2;
     const int row = left + (f / FT * DOWN + warp % DOWN) * 16 + lane / 4 + e / 2 * 8;
     return token < M && row < N && f < FRAGMENTS ? (u64)token * N + row : (u64)M * N;
   };
 #if EPILOGUE == 1
-  float add[MINE][4];                                            // all reads before the first write: they overlap
+  float add[MINE][4];  // all reads before the first write: they overlap
 #pragma unroll
   for (int i = 0; i < MINE * 4; i++) {
     const u64 at = place(from + i / 4, i % 4);
@@ -457,7 +505,7 @@ NAME(const u8* __restrict__ parts, const u8* __restrict__ w,
     for (int n = 0; n < WEIGHTS; n++) {
 #if SPLIT > 1
 #pragma unroll
-      for (int rank = 0; rank < SPLIT; rank++) {                 // in this order, always
+      for (int rank = 0; rank < SPLIT; rank++) {  // in this order, always
         const float4 p = read_cluster4(stages + (((group + n) * FT + j) * THREADS + threadIdx.x) * 16, rank);
         v[n][0] += p.x, v[n][1] += p.y, v[n][2] += p.z, v[n][3] += p.w;
       }
@@ -480,6 +528,6 @@ NAME(const u8* __restrict__ parts, const u8* __restrict__ w,
     }
   }
 #if SPLIT > 1
-  wait_cluster();                                                // nobody leaves while its memory is being read
+  wait_cluster();  // nobody leaves while its memory is being read
 #endif
 }

@@ -20,7 +20,7 @@ static const char *const token_names[] = {"bos_token", "eos_token", "unk_token",
                                           "pad_token", "cls_token", "mask_token"};
 #define TOKEN_NAMES (sizeof token_names / sizeof *token_names)
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Writing: a set of names and texts, of which the first of a name stays
 
 typedef struct chat_template {
@@ -34,11 +34,14 @@ typedef struct chat {
   mlx_text_t tokens;  // JSON members
 } chat_t;
 
-static mlx_status_t add_template(chat_t *chat, const char *name, size_t name_length, const char *text, size_t length) {
+static mlx_status_t add_template(chat_t *chat, const char *name, size_t name_length, const char *text,
+                                 size_t length) {
   for (size_t i = 0; i < chat->count; ++i) {
-    if (strlen(chat->templates[i].name) == name_length && !memcmp(chat->templates[i].name, name, name_length)) return NULL;
+    if (strlen(chat->templates[i].name) == name_length && !memcmp(chat->templates[i].name, name, name_length))
+      return NULL;
   }
-  if (chat->count == MAX_TEMPLATES) return mlx_error(MLX_UNSUPPORTED, "the model has more than %d chat templates", MAX_TEMPLATES);
+  if (chat->count == MAX_TEMPLATES)
+    return mlx_error(MLX_UNSUPPORTED, "the model has more than %d chat templates", MAX_TEMPLATES);
   chat_template_t *added = &chat->templates[chat->count++];
   added->length = length;
   MLX_TRY(mlx_copy_text(name, name_length, &added->name));
@@ -77,7 +80,7 @@ static void clear_chat(chat_t *chat) {
   mlx_text_clear(&chat->tokens);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Hugging Face
 
 typedef struct folder {
@@ -85,7 +88,8 @@ typedef struct folder {
   chat_t *chat;
 } folder_t;
 
-static mlx_status_t add_file(chat_t *chat, const char *folder, const char *file, const char *name, size_t name_length) {
+static mlx_status_t add_file(chat_t *chat, const char *folder, const char *file, const char *name,
+                             size_t name_length) {
   char *path, *text = NULL;
   size_t length;
   MLX_TRY(mlx_join_path(folder, file, &path));
@@ -126,13 +130,15 @@ static mlx_status_t add_config_templates(chat_t *chat, const mlx_json_t *json) {
   yyjson_val *value = mlx_json_find(json->root, "chat_template"), *item;
   size_t index, count;
   if (!value) return NULL;
-  if (yyjson_is_str(value)) return add_template(chat, "default", 7, yyjson_get_str(value), yyjson_get_len(value));
+  if (yyjson_is_str(value))
+    return add_template(chat, "default", 7, yyjson_get_str(value), yyjson_get_len(value));
   if (!yyjson_is_arr(value)) return mlx_json_error(json, "chat_template", "must be a string or a list");
   yyjson_arr_foreach(value, index, count, item) {
     yyjson_val *name = yyjson_obj_get(item, "name"), *text = yyjson_obj_get(item, "template");
     if (!yyjson_is_str(name) || !yyjson_is_str(text))
       return mlx_json_error(json, "chat_template", "must hold names and templates");
-    MLX_TRY(add_template(chat, yyjson_get_str(name), yyjson_get_len(name), yyjson_get_str(text), yyjson_get_len(text)));
+    MLX_TRY(add_template(chat, yyjson_get_str(name), yyjson_get_len(name), yyjson_get_str(text),
+                         yyjson_get_len(text)));
   }
   return NULL;
 }
@@ -158,7 +164,8 @@ static mlx_status_t open_json(const char *folder, const char *name, char **out_p
   return status;
 }
 
-static mlx_status_t read_folder(chat_t *chat, const char *folder, const mlx_json_t *config, const mlx_json_t *map) {
+static mlx_status_t read_folder(chat_t *chat, const char *folder, const mlx_json_t *config,
+                                const mlx_json_t *map) {
   MLX_TRY(add_file(chat, folder, TEMPLATE_FILE, "default", 7));
   MLX_TRY(add_named_files(chat, folder));
   if (!chat->count && config->root) MLX_TRY(add_config_templates(chat, config));
@@ -217,7 +224,7 @@ mlx_status_t mlx_hf_chat_files(const mlx_hf_t *hf, mlx_visit_fn_t visit, void *u
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // GGUF
 
 static mlx_status_t add_gguf_template(chat_t *chat, const mlx_gguf_t *gguf, const char *key, const char *name,
@@ -237,7 +244,9 @@ static mlx_status_t add_gguf_templates(chat_t *chat, const mlx_gguf_t *gguf) {
     size_t length;
     char key[256];
     const char *name = mlx_gguf_next_string(&cursor, &length);
-    if (length > 128) return mlx_gguf_error(gguf, "tokenizer.chat_templates", MLX_INVALID_INPUT, "holds a name that is too long");
+    if (length > 128)
+      return mlx_gguf_error(gguf, "tokenizer.chat_templates", MLX_INVALID_INPUT,
+                            "holds a name that is too long");
     snprintf(key, sizeof key, "tokenizer.chat_template.%.*s", (int)length, name);
     MLX_TRY(add_gguf_template(chat, gguf, key, name, length));
   }
@@ -245,7 +254,8 @@ static mlx_status_t add_gguf_templates(chat_t *chat, const mlx_gguf_t *gguf) {
 }
 
 static mlx_status_t add_gguf_tokens(chat_t *chat, const mlx_gguf_t *gguf) {
-  static const char *const keys[TOKEN_NAMES] = {"bos", "eos", "unknown", "seperator", "padding", "cls", "mask"};
+  static const char *const keys[TOKEN_NAMES] = {"bos",     "eos", "unknown", "seperator",
+                                                "padding", "cls", "mask"};
   const mlx_gguf_field_t *tokens = mlx_gguf_find(gguf, "tokenizer.ggml.tokens");
   if (!tokens || !tokens->is_array || tokens->type != MLX_GGUF_STRING) return NULL;
   for (size_t i = 0; i < TOKEN_NAMES; ++i) {

@@ -1,5 +1,5 @@
-// libFuzzer target: config.json, generation_config.json and an index, with a NUL byte between them, read as mlx_hf_open
-// reads them, but without files.
+// libFuzzer target: config.json, generation_config.json and an index, with a NUL byte between them, read as
+// mlx_hf_open reads them, but without files.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -19,7 +19,7 @@
 #define DEFAULT_ALIGNMENT 32
 #define TRUNCATED_HINT "the download may be incomplete: fetch it again"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Reading bytes
 
 typedef struct reader {
@@ -32,23 +32,27 @@ typedef struct reader {
 } reader_t;
 
 // "FILE: tensor 'NAME': WHAT", or "FILE: tensor 12: WHAT" while its name is not read yet.
-static mlx_status_t fail(const reader_t *reader, mlx_code_t code, const char *fmt, ...) MLX_PRINTF(3, 4) MLX_MUST_USE;
+static mlx_status_t fail(const reader_t *reader, mlx_code_t code, const char *fmt, ...)
+    MLX_PRINTF(3, 4) MLX_MUST_USE;
 static mlx_status_t fail(const reader_t *reader, mlx_code_t code, const char *fmt, ...) {
   char what[512];
   va_list args;
   va_start(args, fmt);
   vsnprintf(what, sizeof what, fmt, args);
   va_end(args);
-  if (reader->label) return mlx_error(code, "%s: %s '%s': %s", reader->name, reader->part, reader->label, what);
+  if (reader->label)
+    return mlx_error(code, "%s: %s '%s': %s", reader->name, reader->part, reader->label, what);
   if (!strcmp(reader->part, "header")) return mlx_error(code, "%s: %s", reader->name, what);
-  return mlx_error(code, "%s: %s %llu: %s", reader->name, reader->part, (unsigned long long)reader->index, what);
+  return mlx_error(code, "%s: %s %llu: %s", reader->name, reader->part, (unsigned long long)reader->index,
+                   what);
 }
 
 static size_t left(const reader_t *reader) { return reader->size - reader->at; }
 
 static mlx_status_t ends_early(const reader_t *reader) {
-  mlx_status_t status = fail(reader, MLX_INVALID_INPUT, "the file ends inside it (%zu bytes long, wanted more at %zu)",
-                             reader->size, reader->at);
+  mlx_status_t status =
+      fail(reader, MLX_INVALID_INPUT, "the file ends inside it (%zu bytes long, wanted more at %zu)",
+           reader->size, reader->at);
   return mlx_status_hint(status, TRUNCATED_HINT);
 }
 
@@ -83,7 +87,8 @@ static mlx_status_t read_name(reader_t *reader, size_t max_length, char **out_na
   size_t length;
   MLX_TRY(read_string(reader, &bytes, &length));
   if (!length || length > max_length) {
-    return fail(reader, MLX_INVALID_INPUT, "its name is %zu bytes long; 1 to %zu are allowed", length, max_length);
+    return fail(reader, MLX_INVALID_INPUT, "its name is %zu bytes long; 1 to %zu are allowed", length,
+                max_length);
   }
   if (!mlx_name_is_plain(bytes, length)) {
     return fail(reader, MLX_INVALID_INPUT, "its name holds control characters or is not UTF-8");
@@ -91,7 +96,7 @@ static mlx_status_t read_name(reader_t *reader, size_t max_length, char **out_na
   return mlx_copy_text(bytes, length, out_name);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Header
 
 static mlx_status_t read_header(reader_t *reader, uint64_t *out_tensors, uint64_t *out_fields) {
@@ -103,37 +108,41 @@ static mlx_status_t read_header(reader_t *reader, uint64_t *out_tensors, uint64_
   reader->at = 4;
   MLX_TRY(read_uint(reader, 4, &version));
   if (version > 0xffff && !(version & 0xffff)) {
-    return mlx_status_hint(fail(reader, MLX_UNSUPPORTED, "a big-endian GGUF file; only little-endian ones are read"),
-                           "fetch the little-endian file of this model");
+    return mlx_status_hint(
+        fail(reader, MLX_UNSUPPORTED, "a big-endian GGUF file; only little-endian ones are read"),
+        "fetch the little-endian file of this model");
   }
   if (version < 2) {
-    return mlx_status_hint(
-        fail(reader, MLX_UNSUPPORTED, "GGUF version %llu; versions 2 and 3 are read", (unsigned long long)version),
-        "the file is from before August 2023: fetch a newer one of this model");
+    return mlx_status_hint(fail(reader, MLX_UNSUPPORTED, "GGUF version %llu; versions 2 and 3 are read",
+                                (unsigned long long)version),
+                           "the file is from before August 2023: fetch a newer one of this model");
   }
   if (version > 3) {
-    return mlx_status_hint(
-        fail(reader, MLX_UNSUPPORTED, "GGUF version %llu; versions 2 and 3 are read", (unsigned long long)version),
-        "a newer mlxcel may read it");
+    return mlx_status_hint(fail(reader, MLX_UNSUPPORTED, "GGUF version %llu; versions 2 and 3 are read",
+                                (unsigned long long)version),
+                           "a newer mlxcel may read it");
   }
   MLX_TRY(read_uint(reader, 8, out_tensors));
   MLX_TRY(read_uint(reader, 8, out_fields));
-  // Nothing is allocated from these: the arrays grow as entries are read. This only says early and clearly what is wrong.
+  // Nothing is allocated from these: the arrays grow as entries are read. This only says early and clearly
+  // what is wrong.
   if (*out_fields > left(reader) / MIN_FIELD_BYTES || *out_tensors > left(reader) / MIN_TENSOR_BYTES) {
     mlx_status_t status =
-        fail(reader, MLX_INVALID_INPUT, "the header announces %llu fields and %llu tensors, more than %zu bytes can hold",
+        fail(reader, MLX_INVALID_INPUT,
+             "the header announces %llu fields and %llu tensors, more than %zu bytes can hold",
              (unsigned long long)*out_fields, (unsigned long long)*out_tensors, reader->size);
     return mlx_status_hint(status, TRUNCATED_HINT);
   }
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Fields
 
 static const uint8_t type_widths[MLX_GGUF_TYPE_COUNT] = {
-    [MLX_GGUF_U8] = 1,  [MLX_GGUF_I8] = 1,   [MLX_GGUF_U16] = 2, [MLX_GGUF_I16] = 2, [MLX_GGUF_U32] = 4, [MLX_GGUF_I32] = 4,
-    [MLX_GGUF_F32] = 4, [MLX_GGUF_BOOL] = 1, [MLX_GGUF_U64] = 8, [MLX_GGUF_I64] = 8, [MLX_GGUF_F64] = 8,
+    [MLX_GGUF_U8] = 1,  [MLX_GGUF_I8] = 1,  [MLX_GGUF_U16] = 2, [MLX_GGUF_I16] = 2,
+    [MLX_GGUF_U32] = 4, [MLX_GGUF_I32] = 4, [MLX_GGUF_F32] = 4, [MLX_GGUF_BOOL] = 1,
+    [MLX_GGUF_U64] = 8, [MLX_GGUF_I64] = 8, [MLX_GGUF_F64] = 8,
 };
 
 static mlx_status_t read_type(reader_t *reader, mlx_gguf_type_t *out_type) {
@@ -159,7 +168,8 @@ static mlx_status_t skip_elements(reader_t *reader, const mlx_gguf_field_t *fiel
   reader->at += (size_t)field->count * width;
   if (field->type != MLX_GGUF_BOOL) return NULL;
   for (uint64_t i = 0; i < field->count; ++i) {
-    if (field->data[i] > 1) return fail(reader, MLX_INVALID_INPUT, "a truth value is %d, not 0 or 1", field->data[i]);
+    if (field->data[i] > 1)
+      return fail(reader, MLX_INVALID_INPUT, "a truth value is %d, not 0 or 1", field->data[i]);
   }
   return NULL;
 }
@@ -209,7 +219,8 @@ static mlx_status_t read_fields(reader_t *reader, uint64_t count, mlx_gguf_t *gg
   return NULL;
 }
 
-// A part of a split model numbers itself from 0 and says how many parts, and how many tensors in all, there are.
+// A part of a split model numbers itself from 0 and says how many parts, and how many tensors in all, there
+// are.
 static mlx_status_t check_split(mlx_gguf_t *gguf) {
   int64_t part = 0, part_count = 1;
   bool found;
@@ -230,7 +241,8 @@ static mlx_status_t check_architecture(mlx_gguf_t *gguf) {
   size_t length = strlen(gguf->architecture);
   if (length && length <= MAX_ARCHITECTURE && mlx_name_is_plain(gguf->architecture, length)) return NULL;
   gguf->architecture = NULL;
-  return mlx_gguf_error(gguf, "general.architecture", MLX_INVALID_INPUT, "must be a name of 1 to %d characters", MAX_ARCHITECTURE);
+  return mlx_gguf_error(gguf, "general.architecture", MLX_INVALID_INPUT,
+                        "must be a name of 1 to %d characters", MAX_ARCHITECTURE);
 }
 
 // The fields that say how to read the rest.
@@ -240,14 +252,14 @@ static mlx_status_t check_general(mlx_gguf_t *gguf, size_t *out_alignment) {
   MLX_TRY(check_split(gguf));
   MLX_TRY(mlx_gguf_int(gguf, "general.alignment", 1, UINT32_MAX, &alignment, &found));
   if (alignment < 8 || alignment & (alignment - 1)) {
-    return mlx_gguf_error(gguf, "general.alignment", MLX_INVALID_INPUT, "is %lld; it must be a power of two, at least 8",
-                          (long long)alignment);
+    return mlx_gguf_error(gguf, "general.alignment", MLX_INVALID_INPUT,
+                          "is %lld; it must be a power of two, at least 8", (long long)alignment);
   }
   *out_alignment = (size_t)alignment;
   return check_architecture(gguf);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Tensors
 
 // Types we know of but do not widen, so that the message can say which one it was.
@@ -255,24 +267,27 @@ static const struct {
   int type;
   const char *name;
 } unsupported_types[] = {
-    {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {21, "IQ3_S"},
-    {22, "IQ2_S"}, {24, "I8"},    {25, "I16"},     {26, "I32"},    {27, "I64"},     {28, "F64"},   {29, "IQ1_M"},
-    {34, "TQ1_0"}, {35, "TQ2_0"}, {40, "NVFP4"},   {41, "Q1_0"},
+    {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"},
+    {21, "IQ3_S"}, {22, "IQ2_S"}, {24, "I8"},      {25, "I16"},    {26, "I32"},     {27, "I64"},
+    {28, "F64"},   {29, "IQ1_M"}, {34, "TQ1_0"},   {35, "TQ2_0"},  {40, "NVFP4"},   {41, "Q1_0"},
 };
 
 static mlx_status_t unsupported_type(const reader_t *reader, uint64_t type) {
   mlx_text_t known = {0};
   for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
     const mlx_dtype_info_t *info = mlx_dtype_info((mlx_dtype_t)i);
-    if (info->gguf_type >= 0 && info->to_f32) mlx_text_printf(&known, "%s%s", known.length ? ", " : "", info->name);
+    if (info->gguf_type >= 0 && info->to_f32)
+      mlx_text_printf(&known, "%s%s", known.length ? ", " : "", info->name);
   }
   mlx_status_t status = NULL;
   for (size_t i = 0; i < sizeof unsupported_types / sizeof *unsupported_types && !status; ++i) {
     if ((uint64_t)unsupported_types[i].type != type) continue;
     status = fail(reader, MLX_UNSUPPORTED, "its type %s is not supported", unsupported_types[i].name);
   }
-  if (!status) status = fail(reader, MLX_UNSUPPORTED, "its type, number %llu, is not known", (unsigned long long)type);
-  status = mlx_status_hint(status, "fetch this model in types that are read: %s", known.data ? known.data : "");
+  if (!status)
+    status = fail(reader, MLX_UNSUPPORTED, "its type, number %llu, is not known", (unsigned long long)type);
+  status =
+      mlx_status_hint(status, "fetch this model in types that are read: %s", known.data ? known.data : "");
   mlx_text_clear(&known);
   return status;
 }
@@ -296,8 +311,8 @@ static mlx_status_t read_tensor(reader_t *reader, mlx_tensor_t *tensor, uint64_t
   uint64_t rank, extent;
   MLX_TRY(read_uint(reader, 4, &rank));
   if (rank < 1 || rank > MLX_MAX_RANK) {
-    return fail(reader, MLX_INVALID_INPUT, "it has %llu dimensions; 1 to %d are allowed", (unsigned long long)rank,
-                MLX_MAX_RANK);
+    return fail(reader, MLX_INVALID_INPUT, "it has %llu dimensions; 1 to %d are allowed",
+                (unsigned long long)rank, MLX_MAX_RANK);
   }
   tensor->rank = (int)rank;
   for (int i = tensor->rank - 1; i >= 0; --i) {  // the file has the innermost first
@@ -310,22 +325,24 @@ static mlx_status_t read_tensor(reader_t *reader, mlx_tensor_t *tensor, uint64_t
   MLX_TRY(read_dtype(reader, &tensor->dtype));
   const mlx_dtype_info_t *info = mlx_dtype_info(tensor->dtype);
   if (!mlx_dtype_tensor_bytes(tensor->dtype, tensor->rank, tensor->dims, &tensor->size)) {
-    return fail(reader, MLX_INVALID_INPUT, "its rows of %lld are not whole blocks of %zu (%s), or its size overflows",
+    return fail(reader, MLX_INVALID_INPUT,
+                "its rows of %lld are not whole blocks of %zu (%s), or its size overflows",
                 (long long)tensor->dims[tensor->rank - 1], info->block_elements, info->name);
   }
   return read_uint(reader, 8, out_offset);
 }
 
-static mlx_status_t place_tensor(reader_t *reader, size_t start, size_t alignment, uint64_t offset, mlx_tensor_t *tensor) {
+static mlx_status_t place_tensor(reader_t *reader, size_t start, size_t alignment, uint64_t offset,
+                                 mlx_tensor_t *tensor) {
   reader->label = tensor->name;
   if (offset % alignment) {
-    return fail(reader, MLX_INVALID_INPUT, "its offset %llu is not a multiple of %zu", (unsigned long long)offset,
-                alignment);
+    return fail(reader, MLX_INVALID_INPUT, "its offset %llu is not a multiple of %zu",
+                (unsigned long long)offset, alignment);
   }
   if (start > reader->size || !mlx_range_ok(offset, tensor->size, reader->size - start)) {
-    mlx_status_t status =
-        fail(reader, MLX_INVALID_INPUT, "its data, %zu bytes at %zu + %llu, lies outside the file (%zu bytes)",
-             tensor->size, start, (unsigned long long)offset, reader->size);
+    mlx_status_t status = fail(reader, MLX_INVALID_INPUT,
+                               "its data, %zu bytes at %zu + %llu, lies outside the file (%zu bytes)",
+                               tensor->size, start, (unsigned long long)offset, reader->size);
     return mlx_status_hint(status, TRUNCATED_HINT);
   }
   tensor->data = reader->bytes + start + (size_t)offset;
@@ -352,7 +369,8 @@ static mlx_status_t read_tensors(reader_t *reader, uint64_t count, size_t alignm
 }
 
 static int compare_places(const void *a, const void *b) {
-  const uint8_t *left_data = (*(const mlx_tensor_t *const *)a)->data, *right_data = (*(const mlx_tensor_t *const *)b)->data;
+  const uint8_t *left_data = (*(const mlx_tensor_t *const *)a)->data,
+                *right_data = (*(const mlx_tensor_t *const *)b)->data;
   return (left_data > right_data) - (left_data < right_data);
 }
 
@@ -366,8 +384,8 @@ static mlx_status_t index_tensors(mlx_gguf_t *gguf) {
   qsort(sorted, count, sizeof *sorted, compare_places);
   for (size_t i = 1; i < count; ++i) {
     if (sorted[i - 1]->size <= (size_t)(sorted[i]->data - sorted[i - 1]->data)) continue;
-    return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s': its data overlaps that of '%s'", gguf->name, sorted[i]->name,
-                     sorted[i - 1]->name);
+    return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s': its data overlaps that of '%s'", gguf->name,
+                     sorted[i]->name, sorted[i - 1]->name);
   }
   qsort(sorted, count, sizeof *sorted, mlx_tensor_compare);
   for (size_t i = 1; i < count; ++i) {
@@ -377,7 +395,7 @@ static mlx_status_t index_tensors(mlx_gguf_t *gguf) {
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The whole file
 
 static mlx_status_t parse_into(reader_t *reader, mlx_gguf_t *gguf) {
@@ -420,7 +438,7 @@ void mlx_gguf_close(mlx_gguf_t *gguf) {
   mlx_free(gguf);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Lookups
 
 #define FULL_KEY (MAX_ARCHITECTURE + 256)
@@ -459,7 +477,8 @@ static mlx_status_t find_scalar(const mlx_gguf_t *gguf, const char *key, const c
   if (out_found) *out_found = field != NULL;
   *out_field = field;
   if (!field && !out_found) return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "is missing");
-  if (field && field->is_array) return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "must be %s, but is an array", wanted);
+  if (field && field->is_array)
+    return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "must be %s, but is an array", wanted);
   return NULL;
 }
 
@@ -495,9 +514,11 @@ mlx_status_t mlx_gguf_int(const mlx_gguf_t *gguf, const char *key, int64_t min, 
   MLX_TRY(find_scalar(gguf, key, "an integer", &field, out_found));
   if (!field) return NULL;
   bool is_integer = mlx_gguf_int_at(field, 0, &value);
-  if (!is_integer && field->type != MLX_GGUF_U64) return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "must be an integer");
+  if (!is_integer && field->type != MLX_GGUF_U64)
+    return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "must be an integer");
   if (!is_integer || value < min || value > max) {
-    return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "must be between %lld and %lld", (long long)min, (long long)max);
+    return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "must be between %lld and %lld", (long long)min,
+                          (long long)max);
   }
   *out = value;
   return NULL;
@@ -533,7 +554,8 @@ mlx_status_t mlx_gguf_bool(const mlx_gguf_t *gguf, const char *key, bool *out, b
   const mlx_gguf_field_t *field;
   MLX_TRY(find_scalar(gguf, key, "true or false", &field, out_found));
   if (!field) return NULL;
-  if (field->type != MLX_GGUF_BOOL) return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "must be true or false");
+  if (field->type != MLX_GGUF_BOOL)
+    return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "must be true or false");
   *out = field->data[0];
   return NULL;
 }
@@ -546,7 +568,8 @@ mlx_status_t mlx_gguf_string(const mlx_gguf_t *gguf, const char *key, const char
   const uint8_t *cursor = field->data;
   size_t length;
   mlx_gguf_next_string(&cursor, &length);
-  if (strlen(field->text) != length) return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "contains a NUL character");
+  if (strlen(field->text) != length)
+    return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "contains a NUL character");
   *out = field->text;
   return NULL;
 }

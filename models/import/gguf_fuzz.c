@@ -1,5 +1,6 @@
-// libFuzzer target: any bytes as a GGUF file, or, after "SPLT" and the length of the first, as two parts of a split model. What parses
-// must be readable to the last byte, what is joined must be found again, and a tokenizer.json or chat.json that is written must be JSON.
+// libFuzzer target: any bytes as a GGUF file, or, after "SPLT" and the length of the first, as two parts of a
+// split model. What parses must be readable to the last byte, what is joined must be found again, and a
+// tokenizer.json or chat.json that is written must be JSON.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,10 +71,13 @@ static void read_split(const uint8_t *data, size_t size) {
   mlx_gguf_part_t parts[2] = {{0}};
   mlx_gguf_model_t model = {.parts = parts, .part_count = 2};
   mlx_status_t status = mlx_gguf_parse("1.gguf", data, first_size, &parts[0].file);
-  if (!status) status = mlx_gguf_parse("2.gguf", data + first_size, size - sizeof first_size - first_size, &parts[1].file);
+  if (!status)
+    status =
+        mlx_gguf_parse("2.gguf", data + first_size, size - sizeof first_size - first_size, &parts[1].file);
   if (!status) status = mlx_gguf_model_join(&model);
   for (size_t i = 0; !status && i < model.tensor_count; ++i) {
-    if (mlx_tensor_find(model.tensors, model.tensor_count, model.tensors[i]->name) != model.tensors[i]) abort();
+    if (mlx_tensor_find(model.tensors, model.tensor_count, model.tensors[i]->name) != model.tensors[i])
+      abort();
     read_tensor(model.tensors[i]);
   }
   mlx_status_free(status);

@@ -1,8 +1,10 @@
-// A GGUF model on disk: one file, or all parts of a split one, which are found by their names. The first part has the metadata; the
-// others have, as llama-gguf-split and the gguf package write them, little more than their number.
+// A GGUF model on disk: one file, or all parts of a split one, which are found by their names. The first part
+// has the metadata; the others have, as llama-gguf-split and the gguf package write them, little more than
+// their number.
 //
-// Nothing in the files says which model a part belongs to. What can be checked is: their number and names, what they say about
-// themselves and each other, every field that more than one of them has, and that no tensor is missing or there twice.
+// Nothing in the files says which model a part belongs to. What can be checked is: their number and names,
+// what they say about themselves and each other, every field that more than one of them has, and that no
+// tensor is missing or there twice.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,31 +15,38 @@
 
 #define SAME_MODEL_HINT "all parts must be of one model: fetch them again from one place"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Names
 
-// A part is called "STEM-00002-of-00003.gguf", with the numbers that its fields have; *|out_stem_length| is that of STEM with its folder.
+// A part is called "STEM-00002-of-00003.gguf", with the numbers that its fields have; *|out_stem_length| is
+// that of STEM with its folder.
 static mlx_status_t check_name(const char *path, const mlx_gguf_t *file, size_t *out_stem_length) {
   char ending[64];
-  size_t ending_length = (size_t)snprintf(ending, sizeof ending, "-%05d-of-%05d.gguf", file->part + 1, file->part_count);
+  size_t ending_length =
+      (size_t)snprintf(ending, sizeof ending, "-%05d-of-%05d.gguf", file->part + 1, file->part_count);
   size_t length = strlen(path);
   *out_stem_length = length > ending_length ? length - ending_length : 0;
   if (*out_stem_length && !strcmp(path + *out_stem_length, ending)) return NULL;
-  mlx_status_t status = mlx_error(MLX_INVALID_INPUT, "%s: by its fields it is part %d of %d, but its name does not end in '%s'",
-                                  path, file->part + 1, file->part_count, ending);
-  return mlx_status_hint(status, "the parts are found by their names: give them those that they were published under");
+  mlx_status_t status =
+      mlx_error(MLX_INVALID_INPUT, "%s: by its fields it is part %d of %d, but its name does not end in '%s'",
+                path, file->part + 1, file->part_count, ending);
+  return mlx_status_hint(
+      status, "the parts are found by their names: give them those that they were published under");
 }
 
 static mlx_status_t missing_part(const char *path, size_t index, size_t count, const char *given) {
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' is missing: part %zu of %zu of the model", path, index + 1, count),
-                         "fetch it into the folder of '%s'", given);
+  return mlx_status_hint(
+      mlx_error(MLX_NOT_FOUND, "'%s' is missing: part %zu of %zu of the model", path, index + 1, count),
+      "fetch it into the folder of '%s'", given);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // What the parts say about each other
 
 // What each part has for itself.
-static bool is_own_field(const char *key) { return !strcmp(key, "split.no") || !strcmp(key, "general.alignment"); }
+static bool is_own_field(const char *key) {
+  return !strcmp(key, "split.no") || !strcmp(key, "general.alignment");
+}
 
 static mlx_status_t check_fields(const mlx_gguf_t *first, const mlx_gguf_t *file) {
   for (size_t i = 0; i < file->field_count; ++i) {
@@ -59,7 +68,9 @@ static mlx_status_t given_twice(const mlx_gguf_model_t *model, const char *name)
   for (size_t i = 0, found = 0; i < model->part_count && found < 2; ++i) {
     if (mlx_gguf_tensor(model->parts[i].file, name)) files[found++] = model->parts[i].file->name;
   }
-  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is also in '%s'", files[1], name, files[0]), SAME_MODEL_HINT);
+  return mlx_status_hint(
+      mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is also in '%s'", files[1], name, files[0]),
+      SAME_MODEL_HINT);
 }
 
 mlx_status_t mlx_gguf_model_join(mlx_gguf_model_t *model) {
@@ -67,10 +78,12 @@ mlx_status_t mlx_gguf_model_join(mlx_gguf_model_t *model) {
   size_t count = 0;
   for (size_t i = 0; i < model->part_count; ++i) {
     if (i) MLX_TRY(check_fields(first, model->parts[i].file));
-    if (!mlx_add(count, model->parts[i].file->tensor_count, &count)) return mlx_error(MLX_INVALID_INPUT, "%s: too many tensors", first->name);
+    if (!mlx_add(count, model->parts[i].file->tensor_count, &count))
+      return mlx_error(MLX_INVALID_INPUT, "%s: too many tensors", first->name);
   }
   if (first->part_count > 1 && (uint64_t)first->model_tensors != count) {
-    mlx_status_t status = mlx_gguf_error(first, "split.tensors.count", MLX_INVALID_INPUT, "is %lld, but all parts together have %zu tensors",
+    mlx_status_t status = mlx_gguf_error(first, "split.tensors.count", MLX_INVALID_INPUT,
+                                         "is %lld, but all parts together have %zu tensors",
                                          (long long)first->model_tensors, count);
     return mlx_status_hint(status, SAME_MODEL_HINT);
   }
@@ -81,15 +94,17 @@ mlx_status_t mlx_gguf_model_join(mlx_gguf_model_t *model) {
   }
   qsort(model->tensors, count, sizeof *model->tensors, mlx_tensor_compare);
   for (size_t i = 1; i < count; ++i) {
-    if (!strcmp(model->tensors[i - 1]->name, model->tensors[i]->name)) return given_twice(model, model->tensors[i]->name);
+    if (!strcmp(model->tensors[i - 1]->name, model->tensors[i]->name))
+      return given_twice(model, model->tensors[i]->name);
   }
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Opening
 
-static mlx_status_t open_part(const char *stem, size_t index, size_t count, const char *given, mlx_gguf_part_t *part) {
+static mlx_status_t open_part(const char *stem, size_t index, size_t count, const char *given,
+                              mlx_gguf_part_t *part) {
   size_t stem_length;
   MLX_TRY(mlx_format(&part->path, "%s-%05zu-of-%05zu.gguf", stem, index + 1, count));
   if (!mlx_is_file(part->path)) return missing_part(part->path, index, count, given);

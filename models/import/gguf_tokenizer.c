@@ -1,10 +1,10 @@
-// Writes a Hugging Face tokenizer.json from the tokenizer.* fields of a GGUF file, so that the runtime knows one tokenizer
-// format only.
+// Writes a Hugging Face tokenizer.json from the tokenizer.* fields of a GGUF file, so that the runtime knows
+// one tokenizer format only.
 //
-// Here is what all kinds share, and byte-level BPE ("gpt2"); the others are in gguf_wordlike.c. GGUF names the pre-tokenizer
-// instead of describing it, so there is a table from that name to what the model's own tokenizer.json says (llama.cpp leaves
-// out the Unicode normalisation some of them have; we do not). A name that is not in the table is refused: guessing would
-// give other tokens than Hugging Face, silently.
+// Here is what all kinds share, and byte-level BPE ("gpt2"); the others are in gguf_wordlike.c. GGUF names
+// the pre-tokenizer instead of describing it, so there is a table from that name to what the model's own
+// tokenizer.json says (llama.cpp leaves out the Unicode normalisation some of them have; we do not). A name
+// that is not in the table is refused: guessing would give other tokens than Hugging Face, silently.
 #include "models/import/gguf_tokenizer.h"
 
 #include <string.h>
@@ -13,45 +13,49 @@
 
 #define KEY MLX_TOKENIZER_KEY
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Pre-tokenizers
 
 #define BYTE_LEVEL(regex) \
   "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":" regex "}"
-#define SPLIT(regex) "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex "\"},\"behavior\":\"Isolated\",\"invert\":false}"
+#define SPLIT(regex) \
+  "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex "\"},\"behavior\":\"Isolated\",\"invert\":false}"
 #define SEQUENCE(parts) "{\"type\":\"Sequence\",\"pretokenizers\":[" parts "]}"
 #define DIGITS "{\"type\":\"Digits\",\"individual_digits\":true}"
 #define NFC "{\"type\":\"NFC\"}"
-// The words of GPT-4 and its heirs, with |digits| for how many of them make one word. In JSON's and in C's escapes.
+// The words of GPT-4 and its heirs, with |digits| for how many of them make one word. In JSON's and in C's
+// escapes.
 #define MODERN_WORDS(digits)                                                     \
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|" digits \
   "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
-#define GPT2_WORDS "'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| ?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+"
+#define GPT2_WORDS \
+  "'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| ?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+"
 
 #define GPT2 BYTE_LEVEL("true")
 #define SINGLE_DIGITS SEQUENCE(DIGITS "," BYTE_LEVEL("true"))
 #define LLAMA3 SEQUENCE(SPLIT(MODERN_WORDS("\\\\p{N}{1,3}")) "," BYTE_LEVEL("false"))
 #define QWEN2 SEQUENCE(SPLIT(MODERN_WORDS("\\\\p{N}")) "," BYTE_LEVEL("false"))
 // What llama.cpp does for this name: punctuation, then GPT-2's words, then digits in threes.
-#define DEFAULT                                                                                                 \
-  SEQUENCE(SPLIT("[\\\\p{P}\\\\$\\\\+<=>\\\\^~\\\\|]+") "," SPLIT(GPT2_WORDS) "," SPLIT("\\\\p{N}+") "," SPLIT( \
-      "[0-9][0-9][0-9]") "," BYTE_LEVEL("false"))
+#define DEFAULT                                                                          \
+  SEQUENCE(SPLIT("[\\\\p{P}\\\\$\\\\+<=>\\\\^~\\\\|]+") "," SPLIT(GPT2_WORDS) "," SPLIT( \
+      "\\\\p{N}+") "," SPLIT("[0-9][0-9][0-9]") "," BYTE_LEVEL("false"))
 
 #define PLAIN_SPLITS(parts) SEQUENCE(parts "," BYTE_LEVEL("false"))
 // The words of GPT-4o: capitals and small letters apart; |suffix| for 's and its kin, |digits| as above.
-#define CASED_WORDS(suffix, digits)                                                                                     \
-  "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+" \
-  suffix                                                                                                                \
-  "|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+[\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*" \
-  suffix "|" digits "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+#define CASED_WORDS(suffix, digits)                                                                         \
+  "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]*[\\\\p{Ll}\\\\p{Lm}\\\\p{"  \
+  "Lo}\\\\p{M}]+" suffix                                                                                    \
+  "|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?[\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}]+[\\\\p{Ll}\\\\p{Lm}\\\\p{" \
+  "Lo}\\\\p{M}]*" suffix "|" digits                                                                         \
+  "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n/]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
 #define GPT4O PLAIN_SPLITS(SPLIT(CASED_WORDS("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "\\\\p{N}{1,3}")))
 #define TEKKEN PLAIN_SPLITS(SPLIT(CASED_WORDS("", "\\\\p{N}")))
-#define DEEPSEEK_CODER                                                                      \
-  PLAIN_SPLITS(SPLIT("[\\r\\n]") "," SPLIT("\\\\s?\\\\p{L}+") "," SPLIT("\\\\s?\\\\p{P}+") "," \
-                   SPLIT("[一-龥ࠀ-一가-퟿]+") "," DIGITS)
-#define DEEPSEEK_V3                                                                                             \
-  PLAIN_SPLITS(SPLIT("\\\\p{N}{1,3}") "," SPLIT("[一-龥぀-ゟ゠-ヿ]+") "," SPLIT(                                  \
-      "[!\\\"#$%&'()*+,\\\\-./:;<=>?@\\\\[\\\\\\\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\\\p{L}\\\\p{P}\\\\p{S}]?"      \
+#define DEEPSEEK_CODER                                                                                \
+  PLAIN_SPLITS(SPLIT("[\\r\\n]") "," SPLIT("\\\\s?\\\\p{L}+") "," SPLIT("\\\\s?\\\\p{P}+") "," SPLIT( \
+      "[一-龥ࠀ-一가-퟿]+") "," DIGITS)
+#define DEEPSEEK_V3                                                                                          \
+  PLAIN_SPLITS(SPLIT("\\\\p{N}{1,3}") "," SPLIT("[一-龥぀-ゟ゠-ヿ]+") "," SPLIT(                       \
+      "[!\\\"#$%&'()*+,\\\\-./:;<=>?@\\\\[\\\\\\\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\\\p{L}\\\\p{P}\\\\p{S}]?" \
       "[\\\\p{L}\\\\p{M}]+| ?[\\\\p{P}\\\\p{S}]+[\\r\\n]*|\\\\s*[\\r\\n]+|\\\\s+(?!\\\\S)|\\\\s+"))
 
 typedef struct pre {
@@ -86,17 +90,19 @@ static const pre_t pres[] = {
 
 static mlx_status_t unknown_pre(const mlx_gguf_t *gguf, const char *name) {
   mlx_text_t known = {0};
-  for (size_t i = 0; i < sizeof pres / sizeof *pres; ++i) mlx_text_printf(&known, "%s%s", i ? ", " : "", pres[i].name);
+  for (size_t i = 0; i < sizeof pres / sizeof *pres; ++i)
+    mlx_text_printf(&known, "%s%s", i ? ", " : "", pres[i].name);
   mlx_status_t status = mlx_text_finish(&known);
   if (!status && name) {
     status = mlx_gguf_error(gguf, KEY("pre"), MLX_UNSUPPORTED, "names the pre-tokenizer '%s'; known are %s",
                             mlx_name_shown(name), known.data);
-    status = mlx_status_hint(status, "use the model's Hugging Face directory, which has its own tokenizer.json");
-  } else if (!status) {
-    status = mlx_gguf_error(gguf, KEY("pre"), MLX_UNSUPPORTED, "is missing, so the tokens would be a guess; known are %s",
-                            known.data);
     status =
-        mlx_status_hint(status, "the file is from before April 2024: fetch a newer one, or use the Hugging Face directory");
+        mlx_status_hint(status, "use the model's Hugging Face directory, which has its own tokenizer.json");
+  } else if (!status) {
+    status = mlx_gguf_error(gguf, KEY("pre"), MLX_UNSUPPORTED,
+                            "is missing, so the tokens would be a guess; known are %s", known.data);
+    status = mlx_status_hint(
+        status, "the file is from before April 2024: fetch a newer one, or use the Hugging Face directory");
   }
   mlx_text_clear(&known);
   return status;
@@ -114,7 +120,7 @@ static mlx_status_t find_pre(const mlx_gguf_t *gguf, const pre_t **out_pre) {
   return unknown_pre(gguf, name);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Vocabulary: the tokens by id, and a hash table from their bytes to the id
 
 // FNV-1a. Started from an address, so that nobody can prepare a file whose tokens all fall into one slot.
@@ -124,7 +130,8 @@ static uint64_t hash_bytes(uint64_t hash, const char *bytes, size_t length) {
 }
 
 // The slot of the token that is |head| followed by |tail|, or the free slot where it would go.
-static uint32_t *find_slot(const mlx_gguf_vocabulary_t *vocabulary, mlx_gguf_token_t head, mlx_gguf_token_t tail) {
+static uint32_t *find_slot(const mlx_gguf_vocabulary_t *vocabulary, mlx_gguf_token_t head,
+                           mlx_gguf_token_t tail) {
   uint64_t hash = hash_bytes((uint64_t)(uintptr_t)vocabulary->slots, head.bytes, head.length);
   hash = hash_bytes(hash, tail.bytes, tail.length);
   for (size_t at = (size_t)(hash ^ hash >> 32);; ++at) {
@@ -136,7 +143,8 @@ static uint32_t *find_slot(const mlx_gguf_vocabulary_t *vocabulary, mlx_gguf_tok
   }
 }
 
-int64_t mlx_gguf_vocabulary_find(const mlx_gguf_vocabulary_t *vocabulary, mlx_gguf_token_t head, mlx_gguf_token_t tail) {
+int64_t mlx_gguf_vocabulary_find(const mlx_gguf_vocabulary_t *vocabulary, mlx_gguf_token_t head,
+                                 mlx_gguf_token_t tail) {
   return (int64_t)*find_slot(vocabulary, head, tail) - 1;
 }
 
@@ -193,7 +201,8 @@ static mlx_status_t spell_tokens(mlx_gguf_vocabulary_t *vocabulary, mlx_gguf_spe
   return NULL;
 }
 
-mlx_status_t mlx_gguf_vocabulary_read(const mlx_gguf_t *gguf, mlx_gguf_spell_t spell, mlx_gguf_vocabulary_t *out) {
+mlx_status_t mlx_gguf_vocabulary_read(const mlx_gguf_t *gguf, mlx_gguf_spell_t spell,
+                                      mlx_gguf_vocabulary_t *out) {
   const mlx_gguf_field_t *field;
   size_t slots = 16;
   MLX_TRY(need_array(gguf, KEY("tokens"), &field));
@@ -214,8 +223,8 @@ mlx_status_t mlx_gguf_vocabulary_read(const mlx_gguf_t *gguf, mlx_gguf_spell_t s
   for (; out->count < field->count; ++out->count) {
     uint32_t *slot = find_slot(out, out->tokens[out->count], (mlx_gguf_token_t){"", 0});
     if (*slot) {
-      return mlx_gguf_error(gguf, KEY("tokens"), MLX_INVALID_INPUT, "has the same token at %u and %zu", *slot - 1,
-                            out->count);
+      return mlx_gguf_error(gguf, KEY("tokens"), MLX_INVALID_INPUT, "has the same token at %u and %zu",
+                            *slot - 1, out->count);
     }
     *slot = (uint32_t)out->count + 1;
   }
@@ -229,14 +238,15 @@ void mlx_gguf_vocabulary_clear(mlx_gguf_vocabulary_t *vocabulary) {
   mlx_text_clear(&vocabulary->spelled);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The parts of the file
 
 void mlx_gguf_write_token(const mlx_gguf_vocabulary_t *vocabulary, size_t id, mlx_text_t *text) {
   mlx_text_json_string(text, vocabulary->tokens[id].bytes, vocabulary->tokens[id].length);
 }
 
-// Tokens that are found in the text before anything else: control tokens are special, user-defined ones are not.
+// Tokens that are found in the text before anything else: control tokens are special, user-defined ones are
+// not.
 static void write_added_tokens(const mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text) {
   const char *separator = "\n";
   for (size_t i = 0; i < vocabulary->count; ++i) {
@@ -245,15 +255,16 @@ static void write_added_tokens(const mlx_gguf_vocabulary_t *vocabulary, mlx_text
     if ((!special && type != MLX_TOKEN_USER_DEFINED) || !vocabulary->tokens[i].length) continue;
     mlx_text_printf(text, "%s    {\"id\":%zu,\"content\":", separator, i);
     mlx_gguf_write_token(vocabulary, i, text);
-    mlx_text_printf(text, ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":%s}",
-                    special ? "true" : "false");
+    mlx_text_printf(
+        text, ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":%s}",
+        special ? "true" : "false");
     separator = ",\n";
   }
 }
 
 // The id of the token that begins or ends every text, or -1 when none does.
-static mlx_status_t read_edge(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary, const char *flag_key,
-                              const char *id_key, bool fallback, int64_t *out_id) {
+static mlx_status_t read_edge(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
+                              const char *flag_key, const char *id_key, bool fallback, int64_t *out_id) {
   bool add = fallback, found;
   *out_id = -1;
   MLX_TRY(mlx_gguf_bool(gguf, flag_key, &add, &found));
@@ -268,8 +279,8 @@ static void write_edge(const mlx_gguf_vocabulary_t *vocabulary, int64_t id, int 
 }
 
 // BOS, the text, EOS: one element of "single", or one half of "pair".
-static void write_sequence(const mlx_gguf_vocabulary_t *vocabulary, int64_t bos, int64_t eos, char name, int type_id,
-                           mlx_text_t *text) {
+static void write_sequence(const mlx_gguf_vocabulary_t *vocabulary, int64_t bos, int64_t eos, char name,
+                           int type_id, mlx_text_t *text) {
   write_edge(vocabulary, bos, type_id, text);
   mlx_text_printf(text, "%s{\"Sequence\":{\"id\":\"%c\",\"type_id\":%d}}", bos < 0 ? "" : ",", name, type_id);
   if (eos >= 0) mlx_text_puts(text, ",");
@@ -310,10 +321,11 @@ static mlx_status_t write_post_processor(const mlx_gguf_t *gguf, const mlx_gguf_
 
 mlx_status_t mlx_gguf_write_frame(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
                                   const mlx_gguf_frame_t *frame, mlx_text_t *text) {
-  mlx_text_puts(text, "{\n  \"version\":\"1.0\",\n  \"truncation\":null,\n  \"padding\":null,\n  \"added_tokens\":[");
+  mlx_text_puts(
+      text, "{\n  \"version\":\"1.0\",\n  \"truncation\":null,\n  \"padding\":null,\n  \"added_tokens\":[");
   write_added_tokens(vocabulary, text);
-  mlx_text_printf(text, "],\n  \"normalizer\":%s,\n  \"pre_tokenizer\":%s,\n  \"post_processor\":", frame->normalizer,
-                  frame->pre_tokenizer);
+  mlx_text_printf(text, "],\n  \"normalizer\":%s,\n  \"pre_tokenizer\":%s,\n  \"post_processor\":",
+                  frame->normalizer, frame->pre_tokenizer);
   return write_post_processor(gguf, vocabulary, frame, text);
 }
 
@@ -326,7 +338,7 @@ void mlx_gguf_write_vocabulary(const mlx_gguf_vocabulary_t *vocabulary, mlx_text
   mlx_text_puts(text, vocabulary->count ? "}" : "{}");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Byte-level BPE
 
 // A merge is "LEFT RIGHT"; both and what they make must be tokens.
@@ -341,12 +353,14 @@ static mlx_status_t write_merges(const mlx_gguf_t *gguf, const mlx_gguf_field_t 
     size_t cut = space ? (size_t)(space - merge) : 0;
     if (!cut || cut + 1 == length || memchr(space + 1, ' ', length - cut - 1)) {
       return mlx_gguf_error(gguf, KEY("merges"), MLX_INVALID_INPUT,
-                            "has an entry, %llu, that is not two tokens with a space between", (unsigned long long)i);
+                            "has an entry, %llu, that is not two tokens with a space between",
+                            (unsigned long long)i);
     }
     mlx_gguf_token_t head = {merge, cut}, tail = {space + 1, length - cut - 1};
-    if (!*find_slot(vocabulary, head, none) || !*find_slot(vocabulary, tail, none) || !*find_slot(vocabulary, head, tail)) {
-      return mlx_gguf_error(gguf, KEY("merges"), MLX_INVALID_INPUT, "has an entry, %llu, with a part that is not a token",
-                            (unsigned long long)i);
+    if (!*find_slot(vocabulary, head, none) || !*find_slot(vocabulary, tail, none) ||
+        !*find_slot(vocabulary, head, tail)) {
+      return mlx_gguf_error(gguf, KEY("merges"), MLX_INVALID_INPUT,
+                            "has an entry, %llu, with a part that is not a token", (unsigned long long)i);
     }
     mlx_text_puts(text, i ? ",\n      " : "\n      ");
     mlx_text_json_string(text, merge, length);
@@ -354,23 +368,31 @@ static mlx_status_t write_merges(const mlx_gguf_t *gguf, const mlx_gguf_field_t 
   return NULL;
 }
 
-static mlx_status_t write_byte_level(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text) {
+static mlx_status_t write_byte_level(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
+                                     mlx_text_t *text) {
   const pre_t *pre = NULL;
   const mlx_gguf_field_t *merges;
   MLX_TRY(find_pre(gguf, &pre));
   MLX_TRY(need_array(gguf, KEY("merges"), &merges));
   MLX_TRY(mlx_gguf_vocabulary_read(gguf, NULL, vocabulary));
-  mlx_gguf_frame_t frame = {.normalizer = pre->normalizer, .pre_tokenizer = pre->pre_tokenizer, .add_bos = pre->add_bos,
-                            .bos_key = KEY("bos_token_id"), .eos_key = KEY("eos_token_id")};
+  mlx_gguf_frame_t frame = {.normalizer = pre->normalizer,
+                            .pre_tokenizer = pre->pre_tokenizer,
+                            .add_bos = pre->add_bos,
+                            .bos_key = KEY("bos_token_id"),
+                            .eos_key = KEY("eos_token_id")};
   MLX_TRY(mlx_gguf_write_frame(gguf, vocabulary, &frame, text));
+  mlx_text_puts(text,
+                ",\n  "
+                "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_"
+                "regex\":true},\n");
   mlx_text_puts(
       text,
-      ",\n  \"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":true},\n");
-  mlx_text_puts(text,
-                "  \"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,");
-  mlx_text_printf(
-      text, "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":%s,\n    \"vocab\":",
-      pre->ignore_merges ? "true" : "false");
+      "  "
+      "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,");
+  mlx_text_printf(text,
+                  "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":%"
+                  "s,\n    \"vocab\":",
+                  pre->ignore_merges ? "true" : "false");
   mlx_gguf_write_vocabulary(vocabulary, text);
   mlx_text_puts(text, ",\n    \"merges\":[");
   MLX_TRY(write_merges(gguf, merges, vocabulary, text));
@@ -378,14 +400,19 @@ static mlx_status_t write_byte_level(const mlx_gguf_t *gguf, mlx_gguf_vocabulary
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The whole
 
-typedef mlx_status_t (*write_fn_t)(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text);
+typedef mlx_status_t (*write_fn_t)(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
+                                   mlx_text_t *text);
 
-static const struct { const char *name; write_fn_t write; } kinds[] = {
-    {"gpt2", write_byte_level}, {"llama", mlx_gguf_write_sentencepiece}, {"t5", mlx_gguf_write_unigram},
-    {"bert", mlx_gguf_write_wordpiece}};
+static const struct {
+  const char *name;
+  write_fn_t write;
+} kinds[] = {{"gpt2", write_byte_level},
+             {"llama", mlx_gguf_write_sentencepiece},
+             {"t5", mlx_gguf_write_unigram},
+             {"bert", mlx_gguf_write_wordpiece}};
 
 mlx_status_t mlx_gguf_tokenizer_json(const mlx_gguf_t *gguf, char **out_json, size_t *out_length) {
   *out_json = NULL;
@@ -396,11 +423,13 @@ mlx_status_t mlx_gguf_tokenizer_json(const mlx_gguf_t *gguf, char **out_json, si
     if (!strcmp(model, kinds[i].name)) write = kinds[i].write;
   }
   if (!write) {
-    mlx_status_t status = mlx_gguf_error(gguf, KEY("model"), MLX_UNSUPPORTED,
-                                         "is '%s'; only 'gpt2' (byte-level BPE), 'llama' (SentencePiece's BPE), 't5' (its "
-                                         "Unigram) and 'bert' (WordPiece) are supported",
-                                         mlx_name_shown(model));
-    return mlx_status_hint(status, "use the model's Hugging Face directory, which has its own tokenizer.json");
+    mlx_status_t status =
+        mlx_gguf_error(gguf, KEY("model"), MLX_UNSUPPORTED,
+                       "is '%s'; only 'gpt2' (byte-level BPE), 'llama' (SentencePiece's BPE), 't5' (its "
+                       "Unigram) and 'bert' (WordPiece) are supported",
+                       mlx_name_shown(model));
+    return mlx_status_hint(status,
+                           "use the model's Hugging Face directory, which has its own tokenizer.json");
   }
   mlx_gguf_vocabulary_t vocabulary = {0};
   mlx_text_t text = {0};
@@ -414,7 +443,8 @@ mlx_status_t mlx_gguf_tokenizer_json(const mlx_gguf_t *gguf, char **out_json, si
 mlx_status_t mlx_gguf_eos_ids(const mlx_gguf_t *gguf, int32_t *out_ids, size_t capacity, size_t *out_count) {
   static const char *const keys[] = {KEY("eos_token_id"), KEY("eot_token_id"), KEY("eom_token_id")};
   const mlx_gguf_field_t *tokens = mlx_gguf_find(gguf, KEY("tokens"));
-  int64_t last = tokens && tokens->is_array && tokens->count <= INT32_MAX ? (int64_t)tokens->count - 1 : INT32_MAX;
+  int64_t last =
+      tokens && tokens->is_array && tokens->count <= INT32_MAX ? (int64_t)tokens->count - 1 : INT32_MAX;
   *out_count = 0;
   for (size_t i = 0; i < sizeof keys / sizeof *keys; ++i) {
     int64_t id = -1;

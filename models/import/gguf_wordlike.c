@@ -1,10 +1,11 @@
-// tokenizer.json from the kinds of GGUF vocabulary that are spelled in characters: SentencePiece's BPE ("llama": Llama 2,
-// Mistral, Gemma, Phi-3), its Unigram ("t5") and WordPiece ("bert").
+// tokenizer.json from the kinds of GGUF vocabulary that are spelled in characters: SentencePiece's BPE
+// ("llama": Llama 2, Mistral, Gemma, Phi-3), its Unigram ("t5") and WordPiece ("bert").
 //
-// SentencePiece has a score for every token and no merges: of two neighbours that are a token together those of the highest
-// score are joined first. Hugging Face writes that as a list of merges, every way to cut a token into two others, by the
-// scores of what they make; so do we, in its order. llama.cpp takes the leftmost of equal scores instead, which is the same
-// for every vocabulary SentencePiece trained, because it gives no score twice.
+// SentencePiece has a score for every token and no merges: of two neighbours that are a token together those
+// of the highest score are joined first. Hugging Face writes that as a list of merges, every way to cut a
+// token into two others, by the scores of what they make; so do we, in its order. llama.cpp takes the
+// leftmost of equal scores instead, which is the same for every vocabulary SentencePiece trained, because it
+// gives no score twice.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +13,15 @@
 #include "models/import/gguf_tokenizer.h"
 
 #define KEY MLX_TOKENIZER_KEY
-#define MAX_MERGED 512  // bytes of a token with merges; the longest in use are about 100. Bounds the time to cut it
+#define MAX_MERGED \
+  512  // bytes of a token with merges; the longest in use are about 100. Bounds the time to cut it
 #define SPACE "\xe2\x96\x81"  // U+2581, what SentencePiece writes for a space
 
 static bool begins_with(mlx_gguf_token_t token, const char *prefix) {
   return token.length >= strlen(prefix) && !memcmp(token.bytes, prefix, strlen(prefix));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // SentencePiece's BPE
 
 typedef struct merge {
@@ -57,13 +59,16 @@ static float score_at(const mlx_gguf_field_t *scores, size_t id) {
 }
 
 // Every way to cut the token |id| into two others.
-static mlx_status_t cut_token(const mlx_gguf_vocabulary_t *vocabulary, uint32_t id, float score, merges_t *merges) {
+static mlx_status_t cut_token(const mlx_gguf_vocabulary_t *vocabulary, uint32_t id, float score,
+                              merges_t *merges) {
   mlx_gguf_token_t token = vocabulary->tokens[id], none = {"", 0};
   for (size_t cut = 1; cut < token.length; ++cut) {
     if (((unsigned char)token.bytes[cut] & 0xc0) == 0x80) continue;  // inside a character
-    int64_t left = mlx_gguf_vocabulary_find(vocabulary, (mlx_gguf_token_t){token.bytes, cut}, none), right = -1;
+    int64_t left = mlx_gguf_vocabulary_find(vocabulary, (mlx_gguf_token_t){token.bytes, cut}, none),
+            right = -1;
     if (left >= 0) {
-      right = mlx_gguf_vocabulary_find(vocabulary, (mlx_gguf_token_t){token.bytes + cut, token.length - cut}, none);
+      right = mlx_gguf_vocabulary_find(vocabulary, (mlx_gguf_token_t){token.bytes + cut, token.length - cut},
+                                       none);
     }
     if (right < 0) continue;
     MLX_TRY(mlx_reserve(merges->count + 1, sizeof *merges->items, &merges->capacity, &merges->items));
@@ -72,21 +77,25 @@ static mlx_status_t cut_token(const mlx_gguf_vocabulary_t *vocabulary, uint32_t 
   return NULL;
 }
 
-static mlx_status_t find_scores(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary, const mlx_gguf_field_t **out_scores) {
+static mlx_status_t find_scores(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
+                                const mlx_gguf_field_t **out_scores) {
   const mlx_gguf_field_t *scores = *out_scores = mlx_gguf_find(gguf, KEY("scores"));
-  if (scores && scores->is_array && scores->type == MLX_GGUF_F32 && scores->count == vocabulary->count) return NULL;
-  return mlx_gguf_error(gguf, KEY("scores"), MLX_INVALID_INPUT, "must be an array with one f32 for each of the %zu tokens",
-                        vocabulary->count);
+  if (scores && scores->is_array && scores->type == MLX_GGUF_F32 && scores->count == vocabulary->count)
+    return NULL;
+  return mlx_gguf_error(gguf, KEY("scores"), MLX_INVALID_INPUT,
+                        "must be an array with one f32 for each of the %zu tokens", vocabulary->count);
 }
 
-static mlx_status_t find_merges(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary, merges_t *merges) {
+static mlx_status_t find_merges(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
+                                merges_t *merges) {
   const mlx_gguf_field_t *scores;
   MLX_TRY(find_scores(gguf, vocabulary, &scores));
   for (size_t i = 0; i < vocabulary->count; ++i) {
     uint8_t type = vocabulary->types[i];
     if (type == MLX_TOKEN_CONTROL || type == MLX_TOKEN_UNKNOWN || type == MLX_TOKEN_BYTE) continue;
     if (vocabulary->tokens[i].length > MAX_MERGED) {
-      return mlx_gguf_error(gguf, KEY("tokens"), MLX_UNSUPPORTED, "has a token, %zu, of %zu bytes; %d are supported", i,
+      return mlx_gguf_error(gguf, KEY("tokens"), MLX_UNSUPPORTED,
+                            "has a token, %zu, of %zu bytes; %d are supported", i,
                             vocabulary->tokens[i].length, MAX_MERGED);
     }
     MLX_TRY(cut_token(vocabulary, (uint32_t)i, score_at(scores, i), merges));
@@ -96,7 +105,8 @@ static mlx_status_t find_merges(const mlx_gguf_t *gguf, const mlx_gguf_vocabular
 }
 
 // The token for what is not known: the file's field, or the token of that type; -1 for none.
-static mlx_status_t find_unknown(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary, int64_t *out_id) {
+static mlx_status_t find_unknown(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
+                                 int64_t *out_id) {
   bool found;
   *out_id = -1;
   MLX_TRY(mlx_gguf_int(gguf, KEY("unknown_token_id"), 0, (int64_t)vocabulary->count - 1, out_id, &found));
@@ -117,13 +127,16 @@ static bool has_bytes(const mlx_gguf_vocabulary_t *vocabulary) {
 
 // Pieces to text, byte by byte; |stripped|: without the space that was put before the first.
 static void write_piece_decoder(bool stripped, mlx_text_t *text) {
-  mlx_text_puts(text, ",\n  \"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
-                      "{\"String\":\"" SPACE "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}");
-  mlx_text_puts(text, stripped ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},\n" : "]},\n");
+  mlx_text_puts(text,
+                ",\n  \"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
+                "{\"String\":\"" SPACE
+                "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}");
+  mlx_text_puts(text,
+                stripped ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},\n" : "]},\n");
 }
 
-static mlx_status_t write_model(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary, const merges_t *merges,
-                                mlx_text_t *text) {
+static mlx_status_t write_model(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
+                                const merges_t *merges, mlx_text_t *text) {
   int64_t unknown;
   MLX_TRY(find_unknown(gguf, vocabulary, &unknown));
   mlx_text_puts(text, "  \"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":");
@@ -133,7 +146,8 @@ static mlx_status_t write_model(const mlx_gguf_t *gguf, const mlx_gguf_vocabular
     mlx_text_puts(text, "null");
   }
   mlx_text_puts(text, ",\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":true,");
-  mlx_text_printf(text, "\"byte_fallback\":%s,\"ignore_merges\":false,\n    \"vocab\":", has_bytes(vocabulary) ? "true" : "false");
+  mlx_text_printf(text, "\"byte_fallback\":%s,\"ignore_merges\":false,\n    \"vocab\":",
+                  has_bytes(vocabulary) ? "true" : "false");
   mlx_gguf_write_vocabulary(vocabulary, text);
   mlx_text_puts(text, ",\n    \"merges\":[");
   for (size_t i = 0; i < merges->count; ++i) {
@@ -147,8 +161,10 @@ static mlx_status_t write_model(const mlx_gguf_t *gguf, const mlx_gguf_vocabular
   return NULL;
 }
 
-mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text) {
-  static const char spaces[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" SPACE "\"}";
+mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
+                                          mlx_text_t *text) {
+  static const char spaces[] =
+      "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" SPACE "\"}";
   static const char prefixed[] =
       "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"" SPACE
       "\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" SPACE "\"}]}";
@@ -156,8 +172,11 @@ mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocab
   merges_t merges = {0};
   MLX_TRY(mlx_gguf_bool(gguf, KEY("add_space_prefix"), &add_prefix, &found));
   MLX_TRY(mlx_gguf_vocabulary_read(gguf, spell_piece, vocabulary));
-  mlx_gguf_frame_t frame = {.normalizer = add_prefix ? prefixed : spaces, .pre_tokenizer = "null", .add_bos = true,
-                            .bos_key = KEY("bos_token_id"), .eos_key = KEY("eos_token_id")};
+  mlx_gguf_frame_t frame = {.normalizer = add_prefix ? prefixed : spaces,
+                            .pre_tokenizer = "null",
+                            .add_bos = true,
+                            .bos_key = KEY("bos_token_id"),
+                            .eos_key = KEY("eos_token_id")};
   MLX_TRY(mlx_gguf_write_frame(gguf, vocabulary, &frame, text));
   write_piece_decoder(add_prefix, text);
   mlx_status_t status = find_merges(gguf, vocabulary, &merges);
@@ -166,16 +185,17 @@ mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocab
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // SentencePiece's Unigram, as T5's tokenizer has it
 
 static void write_base64(const uint8_t *bytes, size_t count, mlx_text_t *text) {
   static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   for (size_t i = 0; i < count; i += 3) {
     const size_t left = count - i;
-    const uint32_t group = (uint32_t)bytes[i] << 16 | (left > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) | (left > 2 ? bytes[i + 2] : 0);
-    const char quad[4] = {digits[group >> 18], digits[group >> 12 & 63], left > 1 ? digits[group >> 6 & 63] : '=',
-                          left > 2 ? digits[group & 63] : '='};
+    const uint32_t group = (uint32_t)bytes[i] << 16 | (left > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) |
+                           (left > 2 ? bytes[i + 2] : 0);
+    const char quad[4] = {digits[group >> 18], digits[group >> 12 & 63],
+                          left > 1 ? digits[group >> 6 & 63] : '=', left > 2 ? digits[group & 63] : '='};
     mlx_text_append(text, quad, sizeof quad);
   }
 }
@@ -205,17 +225,20 @@ static mlx_status_t write_charsmap(const mlx_gguf_t *gguf, mlx_text_t *text) {
   return mlx_text_finish(text);
 }
 
-static mlx_status_t write_pieces(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text) {
+static mlx_status_t write_pieces(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
+                                 mlx_text_t *text) {
   const mlx_gguf_field_t *scores;
   int64_t unknown;
   MLX_TRY(find_scores(gguf, vocabulary, &scores));
   MLX_TRY(find_unknown(gguf, vocabulary, &unknown));
   if (unknown < 0) return mlx_gguf_error(gguf, KEY("unknown_token_id"), MLX_INVALID_INPUT, "is missing");
-  mlx_text_printf(text, "  \"model\":{\"type\":\"Unigram\",\"unk_id\":%lld,\"byte_fallback\":%s,\n    \"vocab\":[", (long long)unknown,
-                  has_bytes(vocabulary) ? "true" : "false");
+  mlx_text_printf(text,
+                  "  \"model\":{\"type\":\"Unigram\",\"unk_id\":%lld,\"byte_fallback\":%s,\n    \"vocab\":[",
+                  (long long)unknown, has_bytes(vocabulary) ? "true" : "false");
   for (size_t i = 0; i < vocabulary->count; ++i) {
     const float score = score_at(scores, i);
-    if (score - score != 0) return mlx_gguf_error(gguf, KEY("scores"), MLX_INVALID_INPUT, "has an infinity, at %zu", i);
+    if (score - score != 0)
+      return mlx_gguf_error(gguf, KEY("scores"), MLX_INVALID_INPUT, "has an infinity, at %zu", i);
     mlx_text_puts(text, i ? ",\n      [" : "\n      [");
     mlx_gguf_write_token(vocabulary, i, text);
     mlx_text_puts(text, ",");
@@ -226,25 +249,35 @@ static mlx_status_t write_pieces(const mlx_gguf_t *gguf, const mlx_gguf_vocabula
   return NULL;
 }
 
-mlx_status_t mlx_gguf_write_unigram(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text) {
+mlx_status_t mlx_gguf_write_unigram(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
+                                    mlx_text_t *text) {
   bool add_prefix = true, squeeze = true, suffix = false, found;
   mlx_text_t charsmap = {0}, metaspace = {0}, pre_tokenizer = {0};
   MLX_TRY(mlx_gguf_bool(gguf, KEY("add_space_prefix"), &add_prefix, &found));
   MLX_TRY(mlx_gguf_bool(gguf, KEY("remove_extra_whitespaces"), &squeeze, &found));
   MLX_TRY(mlx_gguf_bool(gguf, KEY("treat_whitespace_as_suffix"), &suffix, &found));
-  if (suffix) return mlx_gguf_error(gguf, KEY("treat_whitespace_as_suffix"), MLX_UNSUPPORTED, "is true, which is not supported");
+  if (suffix)
+    return mlx_gguf_error(gguf, KEY("treat_whitespace_as_suffix"), MLX_UNSUPPORTED,
+                          "is true, which is not supported");
   MLX_TRY(mlx_gguf_vocabulary_read(gguf, spell_piece, vocabulary));
-  mlx_text_printf(&metaspace, "{\"type\":\"Metaspace\",\"replacement\":\"" SPACE "\",\"prepend_scheme\":\"%s\",\"split\":true}",
+  mlx_text_printf(&metaspace,
+                  "{\"type\":\"Metaspace\",\"replacement\":\"" SPACE
+                  "\",\"prepend_scheme\":\"%s\",\"split\":true}",
                   add_prefix ? "always" : "never");
   mlx_status_t status = mlx_text_finish(&metaspace);
   if (!status) {
-    mlx_text_printf(&pre_tokenizer, squeeze ? "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},%s]}" : "%s",
-                    metaspace.data);
+    mlx_text_printf(
+        &pre_tokenizer,
+        squeeze ? "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},%s]}" : "%s",
+        metaspace.data);
     status = mlx_text_finish(&pre_tokenizer);
   }
   if (!status) status = write_charsmap(gguf, &charsmap);
-  const mlx_gguf_frame_t frame = {.normalizer = charsmap.data, .pre_tokenizer = pre_tokenizer.data, .add_eos = true,
-                                  .bos_key = KEY("bos_token_id"), .eos_key = KEY("eos_token_id")};
+  const mlx_gguf_frame_t frame = {.normalizer = charsmap.data,
+                                  .pre_tokenizer = pre_tokenizer.data,
+                                  .add_eos = true,
+                                  .bos_key = KEY("bos_token_id"),
+                                  .eos_key = KEY("eos_token_id")};
   if (!status) status = mlx_gguf_write_frame(gguf, vocabulary, &frame, text);
   if (!status && has_bytes(vocabulary)) write_piece_decoder(add_prefix, text);
   if (!status && !has_bytes(vocabulary)) mlx_text_printf(text, ",\n  \"decoder\":%s,\n", metaspace.data);
@@ -254,7 +287,7 @@ mlx_status_t mlx_gguf_write_unigram(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_
   return status ? status : write_pieces(gguf, vocabulary, text);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // WordPiece
 
 // GGUF marks the beginning of a word instead of its inside: U+2581 before it instead of "##" before the rest.
@@ -281,32 +314,38 @@ static bool is_lowercase(const mlx_gguf_vocabulary_t *vocabulary) {
   return true;
 }
 
-mlx_status_t mlx_gguf_write_wordpiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text) {
+mlx_status_t mlx_gguf_write_wordpiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
+                                      mlx_text_t *text) {
   mlx_text_t normalizer = {0};
   int64_t unknown;
   bool found = false;
   MLX_TRY(mlx_gguf_vocabulary_read(gguf, spell_word, vocabulary));
   MLX_TRY(find_unknown(gguf, vocabulary, &unknown));
   if (unknown < 0) return mlx_gguf_error(gguf, KEY("unknown_token_id"), MLX_INVALID_INPUT, "is missing");
-  mlx_text_printf(&normalizer,
-                  "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":null,"
-                  "\"lowercase\":%s}",
-                  is_lowercase(vocabulary) ? "true" : "false");
+  mlx_text_printf(
+      &normalizer,
+      "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":null,"
+      "\"lowercase\":%s}",
+      is_lowercase(vocabulary) ? "true" : "false");
   // What begins a text is called cls in older files, what ends it seperator in all of them.
   int64_t ignored;
   mlx_status_t status = mlx_text_finish(&normalizer);
   if (!status) status = mlx_gguf_int(gguf, KEY("bos_token_id"), 0, INT32_MAX, &ignored, &found);
-  mlx_gguf_frame_t frame = {.normalizer = normalizer.data, .pre_tokenizer = "{\"type\":\"BertPreTokenizer\"}",
-                            .add_bos = true, .add_eos = true,
+  mlx_gguf_frame_t frame = {.normalizer = normalizer.data,
+                            .pre_tokenizer = "{\"type\":\"BertPreTokenizer\"}",
+                            .add_bos = true,
+                            .add_eos = true,
                             .bos_key = found ? KEY("bos_token_id") : KEY("cls_token_id"),
                             .eos_key = KEY("seperator_token_id")};
   if (!status) status = mlx_gguf_write_frame(gguf, vocabulary, &frame, text);
   mlx_text_clear(&normalizer);
   MLX_TRY(status);
-  mlx_text_puts(text, ",\n  \"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},\n"
-                      "  \"model\":{\"type\":\"WordPiece\",\"unk_token\":");
+  mlx_text_puts(text,
+                ",\n  \"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},\n"
+                "  \"model\":{\"type\":\"WordPiece\",\"unk_token\":");
   mlx_gguf_write_token(vocabulary, (size_t)unknown, text);
-  mlx_text_puts(text, ",\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":100,\n    \"vocab\":");
+  mlx_text_puts(text,
+                ",\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":100,\n    \"vocab\":");
   mlx_gguf_write_vocabulary(vocabulary, text);
   mlx_text_puts(text, "}\n}\n");
   return NULL;

@@ -18,7 +18,7 @@
 #define WEIGHTS_NAME "model.safetensors"
 #define INDEX_NAME "model.safetensors.index.json"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Files of the folder
 
 // Joins folder and |name|, and remembers the path among the files that were read.
@@ -37,7 +37,7 @@ static mlx_status_t has_file(const mlx_hf_t *hf, const char *name, bool *out_fou
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Configs
 
 static mlx_status_t parse_config(mlx_hf_t *hf, const char *path, const char *bytes, size_t length) {
@@ -55,7 +55,8 @@ static mlx_status_t read_configs(mlx_hf_t *hf) {
   bool found;
   MLX_TRY(has_file(hf, CONFIG_NAME, &found));
   if (!found) {
-    return mlx_error(MLX_NOT_FOUND, "'%s' has no config.json: is it a Hugging Face model directory?", hf->folder);
+    return mlx_error(MLX_NOT_FOUND, "'%s' has no config.json: is it a Hugging Face model directory?",
+                     hf->folder);
   }
   MLX_TRY(add_file(hf, CONFIG_NAME, &path));
   MLX_TRY(mlx_read_file(path, MAX_CONFIG, &bytes, &length));
@@ -75,8 +76,8 @@ static mlx_status_t new_hf(const char *folder, mlx_hf_t **out_hf) {
   return mlx_copy_text(folder, strlen(folder), &(*out_hf)->folder);
 }
 
-mlx_status_t mlx_hf_parse(const char *folder, const char *config, size_t config_length, const char *generation,
-                          size_t generation_length, mlx_hf_t **out_hf) {
+mlx_status_t mlx_hf_parse(const char *folder, const char *config, size_t config_length,
+                          const char *generation, size_t generation_length, mlx_hf_t **out_hf) {
   *out_hf = NULL;
   mlx_hf_t *hf = NULL;
   const char *path;
@@ -93,7 +94,7 @@ mlx_status_t mlx_hf_parse(const char *folder, const char *config, size_t config_
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Weights
 
 static mlx_status_t open_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **out_shard) {
@@ -110,14 +111,16 @@ static mlx_status_t open_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **
   return mlx_safetensors_parse(path, shard->map.data, shard->map.size, &shard->file);
 }
 
-// The shard a tensor is said to be in. Tensors come grouped by shard, so the last one asked for is looked at first.
+// The shard a tensor is said to be in. Tensors come grouped by shard, so the last one asked for is looked at
+// first.
 static mlx_status_t find_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **out_shard) {
   for (size_t i = hf->shard_count; i-- > 0;) {
     if (strcmp(hf->shards[i].name, name)) continue;
     *out_shard = &hf->shards[i];
     return NULL;
   }
-  return mlx_status_hint(open_shard(hf, name, out_shard), "the download may be incomplete: " INDEX_NAME " names this file");
+  return mlx_status_hint(open_shard(hf, name, out_shard),
+                         "the download may be incomplete: " INDEX_NAME " names this file");
 }
 
 static mlx_status_t open_single(mlx_hf_t *hf) {
@@ -147,8 +150,9 @@ mlx_status_t mlx_hf_check_index(const mlx_json_t *index) {
       return mlx_json_error(index, "weight_map", "has a tensor name with control characters");
     }
     if (is_file_name(value)) continue;
-    return mlx_error(MLX_INVALID_INPUT, "%s: field 'weight_map': tensor '%s' must name a file in the same folder",
-                     index->name, yyjson_get_str(key));
+    return mlx_error(MLX_INVALID_INPUT,
+                     "%s: field 'weight_map': tensor '%s' must name a file in the same folder", index->name,
+                     yyjson_get_str(key));
   }
   return NULL;
 }
@@ -157,7 +161,8 @@ static int compare_names(const void *a, const void *b) {
   return strcmp((*(const mlx_tensor_t *const *)a)->name, (*(const mlx_tensor_t *const *)b)->name);
 }
 
-// Every tensor of the map must be in its shard. A tensor the map does not name is ignored, as Hugging Face does.
+// Every tensor of the map must be in its shard. A tensor the map does not name is ignored, as Hugging Face
+// does.
 static mlx_status_t open_sharded(mlx_hf_t *hf) {
   yyjson_val *map = mlx_json_find(hf->index.root, "weight_map"), *key, *value;
   size_t i, count;
@@ -169,8 +174,8 @@ static mlx_status_t open_sharded(mlx_hf_t *hf) {
     MLX_TRY(find_shard(hf, yyjson_get_str(value), &shard));
     hf->tensors[i] = mlx_safetensors_tensor(shard->file, name);
     if (!hf->tensors[i]) {
-      return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' should be in '%s', but is not", hf->index.name, name,
-                       shard->name);
+      return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' should be in '%s', but is not", hf->index.name,
+                       name, shard->name);
     }
   }
   hf->tensor_count = count;
@@ -193,10 +198,12 @@ static mlx_status_t no_weights(const mlx_hf_t *hf) {
   bool single, sharded;
   MLX_TRY(has_file(hf, "pytorch_model.bin", &single));
   MLX_TRY(has_file(hf, "pytorch_model.bin.index.json", &sharded));
-  mlx_status_t status = mlx_error(MLX_NOT_FOUND, "'%s' has neither " WEIGHTS_NAME " nor " INDEX_NAME, hf->folder);
+  mlx_status_t status =
+      mlx_error(MLX_NOT_FOUND, "'%s' has neither " WEIGHTS_NAME " nor " INDEX_NAME, hf->folder);
   return mlx_status_hint(
-      status, single || sharded ? "its weights are pickled PyTorch files, which can run code: convert them to safetensors"
-                                : "the download may be incomplete: fetch the weights too");
+      status, single || sharded
+                  ? "its weights are pickled PyTorch files, which can run code: convert them to safetensors"
+                  : "the download may be incomplete: fetch the weights too");
 }
 
 // Hugging Face's order: the single file wins where both are there.
@@ -210,7 +217,7 @@ static mlx_status_t open_weights(mlx_hf_t *hf) {
   return open_sharded(hf);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The directory
 
 static mlx_status_t open_into(mlx_hf_t *hf) {
@@ -256,7 +263,8 @@ const mlx_tensor_t *mlx_hf_tensor(const mlx_hf_t *hf, const char *name) {
   mlx_tensor_t wanted = {.name = name};
   const mlx_tensor_t *key = &wanted;
   if (!hf->tensor_count) return NULL;
-  const mlx_tensor_t **found = bsearch(&key, hf->tensors, hf->tensor_count, sizeof *hf->tensors, compare_names);
+  const mlx_tensor_t **found =
+      bsearch(&key, hf->tensors, hf->tensor_count, sizeof *hf->tensors, compare_names);
   return found ? *found : NULL;
 }
 
@@ -268,14 +276,15 @@ mlx_status_t mlx_hf_tokenizer_json(const mlx_hf_t *hf, char **out_json, size_t *
   if (mlx_is_file(path)) {
     status = mlx_read_file(path, MAX_TOKENIZER, out_json, out_length);
   } else {
-    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' has no tokenizer.json", hf->folder),
-                             "tokenizer.model or vocab.json alone are not read: fetch or make a tokenizer.json");
+    status =
+        mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' has no tokenizer.json", hf->folder),
+                        "tokenizer.model or vocab.json alone are not read: fetch or make a tokenizer.json");
   }
   mlx_free(path);
   return status;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Fields
 
 yyjson_val *mlx_hf_find(const mlx_hf_t *hf, const char *key) {
@@ -294,7 +303,8 @@ static mlx_status_t find_field(const mlx_hf_t *hf, const char *key, yyjson_val *
   return *out_value || out_found ? NULL : mlx_json_error(&hf->config, key, "is missing");
 }
 
-mlx_status_t mlx_hf_int(const mlx_hf_t *hf, const char *key, int64_t min, int64_t max, int64_t *out, bool *out_found) {
+mlx_status_t mlx_hf_int(const mlx_hf_t *hf, const char *key, int64_t min, int64_t max, int64_t *out,
+                        bool *out_found) {
   yyjson_val *value;
   MLX_TRY(find_field(hf, key, &value, out_found));
   return value ? mlx_json_check_int(&hf->config, value, key, min, max, out) : NULL;
@@ -331,13 +341,15 @@ mlx_status_t mlx_hf_string(const mlx_hf_t *hf, const char *key, const char **out
   return NULL;
 }
 
-static mlx_status_t add_eos(const mlx_json_t *json, yyjson_val *value, int32_t *ids, size_t capacity, size_t *inout_count) {
+static mlx_status_t add_eos(const mlx_json_t *json, yyjson_val *value, int32_t *ids, size_t capacity,
+                            size_t *inout_count) {
   int64_t id = 0;
   MLX_TRY(mlx_json_check_int(json, value, "eos_token_id", 0, INT32_MAX, &id));
   for (size_t i = 0; i < *inout_count; ++i) {
     if (ids[i] == id) return NULL;
   }
-  if (*inout_count == capacity) return mlx_json_error(json, "eos_token_id", "lists more ids than can be handled");
+  if (*inout_count == capacity)
+    return mlx_json_error(json, "eos_token_id", "lists more ids than can be handled");
   ids[(*inout_count)++] = (int32_t)id;
   return NULL;
 }

@@ -1,5 +1,6 @@
-// Which tensors of a Hugging Face directory are one packed matrix, and how: `quantization` (MLX) or `quantization_config`
-// (GPTQ, AWQ) of config.json says it, the tensors must agree, and what is not handled is refused by field and value.
+// Which tensors of a Hugging Face directory are one packed matrix, and how: `quantization` (MLX) or
+// `quantization_config` (GPTQ, AWQ) of config.json says it, the tensors must agree, and what is not handled
+// is refused by field and value.
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -14,11 +15,12 @@ typedef struct scheme {
   mlx_packing_kind_t kind;  // MLX_NOT_PACKED: nothing is packed
   int64_t bits, group;      // group -1: all columns are one
   bool zeros_less_one;
-  bool sure;                // the module itself is named as packed; otherwise its tensors tell
-  const char *group_key;    // the field that group is from, for errors
+  bool sure;              // the module itself is named as packed; otherwise its tensors tell
+  const char *group_key;  // the field that group is from, for errors
 } scheme_t;
 
-static mlx_status_t refuse(const mlx_hf_t *hf, const char *key, const char *fmt, ...) MLX_PRINTF(3, 4) MLX_MUST_USE;
+static mlx_status_t refuse(const mlx_hf_t *hf, const char *key, const char *fmt, ...)
+    MLX_PRINTF(3, 4) MLX_MUST_USE;
 static mlx_status_t refuse(const mlx_hf_t *hf, const char *key, const char *fmt, ...) {
   char what[512];
   va_list args;
@@ -28,11 +30,12 @@ static mlx_status_t refuse(const mlx_hf_t *hf, const char *key, const char *fmt,
   return mlx_error(MLX_UNSUPPORTED, "%s: field '%s' %s", hf->config.name, mlx_name_shown(key), what);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // MLX: {"group_size": 64, "bits": 4, "mode": "affine", "model.layers.0.mlp.down_proj": {…} or true or false}
 
 // |place|: the object's own name, for errors.
-static mlx_status_t read_mlx_fields(const mlx_hf_t *hf, yyjson_val *object, const char *place, scheme_t *out) {
+static mlx_status_t read_mlx_fields(const mlx_hf_t *hf, yyjson_val *object, const char *place,
+                                    scheme_t *out) {
   char bits_key[400], group_key[400], mode_key[400];
   snprintf(bits_key, sizeof bits_key, "%s.bits", place);
   snprintf(group_key, sizeof group_key, "%s.group_size", place);
@@ -60,8 +63,8 @@ static mlx_status_t check_mlx_keys(const mlx_hf_t *hf, yyjson_val *object) {
   yyjson_val *key, *value;
   yyjson_obj_foreach(object, index, max, key, value) {
     const char *name = yyjson_get_str(key);
-    if (yyjson_is_obj(value) || yyjson_is_bool(value) || !strcmp(name, "bits") || !strcmp(name, "group_size") ||
-        !strcmp(name, "mode")) {
+    if (yyjson_is_obj(value) || yyjson_is_bool(value) || !strcmp(name, "bits") ||
+        !strcmp(name, "group_size") || !strcmp(name, "mode")) {
       continue;
     }
     char place[400];
@@ -85,7 +88,7 @@ static mlx_status_t read_mlx(const mlx_hf_t *hf, yyjson_val *object, const char 
   return read_mlx_fields(hf, own, place, out);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // GPTQ and AWQ: {"quant_method": "gptq", "bits": 4, "group_size": 128, …}
 
 #define FIELD(name) "quantization_config." name
@@ -100,14 +103,15 @@ static mlx_status_t read_common(const mlx_hf_t *hf, scheme_t *out) {
 }
 
 // |key| must be one of the two, in any case, or not be there, which means the first. |second| may be NULL.
-static mlx_status_t read_choice(const mlx_hf_t *hf, const char *key, const char *first, const char *second, bool *out_second) {
+static mlx_status_t read_choice(const mlx_hf_t *hf, const char *key, const char *first, const char *second,
+                                bool *out_second) {
   const char *value = first;
   bool found;
   MLX_TRY(mlx_hf_string(hf, key, &value, &found));
   *out_second = second && !strcasecmp(value, second);
   if (*out_second || !strcasecmp(value, first)) return NULL;
-  return refuse(hf, key, "is '%s'; only %s%s%s is supported", mlx_name_shown(value), first, second ? " or " : "",
-                second ? second : "");
+  return refuse(hf, key, "is '%s'; only %s%s%s is supported", mlx_name_shown(value), first,
+                second ? " or " : "", second ? second : "");
 }
 
 static mlx_status_t read_gptq(const mlx_hf_t *hf, scheme_t *out) {
@@ -118,7 +122,9 @@ static mlx_status_t read_gptq(const mlx_hf_t *hf, scheme_t *out) {
   MLX_TRY(read_choice(hf, FIELD("format"), "gptq", "gptq_v2", &newer));
   out->zeros_less_one = !second && !newer;
   MLX_TRY(mlx_hf_bool(hf, FIELD("is_marlin_format"), &marlin, &found));
-  if (marlin) return refuse(hf, FIELD("is_marlin_format"), "is true; weights repacked for one kernel are not supported");
+  if (marlin)
+    return refuse(hf, FIELD("is_marlin_format"),
+                  "is true; weights repacked for one kernel are not supported");
   // Modules with bits or groups of their own, by regular expression.
   yyjson_val *dynamic = mlx_hf_find(hf, FIELD("dynamic"));
   if (dynamic && !(yyjson_is_obj(dynamic) && !yyjson_obj_size(dynamic))) {
@@ -149,14 +155,23 @@ static mlx_status_t read_scheme(const mlx_hf_t *hf, const char *module, scheme_t
     *out = (scheme_t){.kind = MLX_PACKED_MXFP4, .bits = 4, .group = 32};
     return NULL;
   }
-  return refuse(hf, FIELD("quant_method"), "is '%s'; gptq, awq and mxfp4 are supported", mlx_name_shown(method));
+  return refuse(hf, FIELD("quant_method"), "is '%s'; gptq, awq and mxfp4 are supported",
+                mlx_name_shown(method));
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Tensors
 
 typedef enum extent {
-  NONE = 0, ROWS, ROW_WORDS, COLUMNS, COLUMN_WORDS, CODE_WORDS, GROUPS, GROUP_BYTES, EXTENT_COUNT,
+  NONE = 0,
+  ROWS,
+  ROW_WORDS,
+  COLUMNS,
+  COLUMN_WORDS,
+  CODE_WORDS,
+  GROUPS,
+  GROUP_BYTES,
+  EXTENT_COUNT,
 } extent_t;
 
 // How each kind stores a matrix.
@@ -175,7 +190,8 @@ static const struct {
     [MLX_PACKED_AWQ] = {{".qweight", WORDS_I32, {COLUMNS, ROW_WORDS}},
                         {".scales", FLOATS, {GROUPS, ROWS}},
                         {".qzeros", WORDS_I32, {GROUPS, ROW_WORDS}}},
-    [MLX_PACKED_MXFP4] = {{"_blocks", BYTES, {ROWS, GROUPS, GROUP_BYTES}}, {"_scales", BYTES, {ROWS, GROUPS}}},
+    [MLX_PACKED_MXFP4] = {{"_blocks", BYTES, {ROWS, GROUPS, GROUP_BYTES}},
+                          {"_scales", BYTES, {ROWS, GROUPS}}},
 };
 
 static const char *file_of(const mlx_hf_t *hf, const mlx_tensor_t *tensor) {
@@ -198,8 +214,8 @@ static mlx_status_t check_type(const mlx_hf_t *hf, const mlx_packing_t *p, int p
     wanted = mlx_dtype_info(words)->name;
   }
   if (right) return NULL;
-  return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' has type %s; this packing has %s there", file_of(hf, tensor),
-                   tensor->name, info->name, wanted);
+  return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' has type %s; this packing has %s there",
+                   file_of(hf, tensor), tensor->name, info->name, wanted);
 }
 
 static mlx_status_t check_shape(const mlx_hf_t *hf, const mlx_packing_t *p, int part) {
@@ -223,11 +239,13 @@ static mlx_status_t check_shape(const mlx_hf_t *hf, const mlx_packing_t *p, int 
     same = same && tensor->dims[i] == extent;
     mlx_text_printf(&want, "%s%lld", i ? ", " : "", (long long)extent);
   }
-  for (int i = 0; i < tensor->rank; ++i) mlx_text_printf(&have, "%s%lld", i ? ", " : "", (long long)tensor->dims[i]);
+  for (int i = 0; i < tensor->rank; ++i)
+    mlx_text_printf(&have, "%s%lld", i ? ", " : "", (long long)tensor->dims[i]);
   mlx_status_t status = NULL;
   if (!same) {
-    status = mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' has shape [%s]; the model's fields say [%s]", file_of(hf, tensor),
-                       tensor->name, have.data ? have.data : "", want.data ? want.data : "");
+    status =
+        mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' has shape [%s]; the model's fields say [%s]",
+                  file_of(hf, tensor), tensor->name, have.data ? have.data : "", want.data ? want.data : "");
   }
   mlx_text_clear(&want);
   mlx_text_clear(&have);
@@ -242,8 +260,9 @@ static mlx_status_t check_groups(const mlx_hf_t *hf, const mlx_packing_t *p) {
     const uint8_t *b = tensor->data + 4 * i;
     const uint32_t group = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
     if (group < groups) continue;
-    return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s': element %lld is %ld; there are %lld groups", file_of(hf, tensor),
-                     tensor->name, (long long)i, (long)(int32_t)group, (long long)groups);
+    return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s': element %lld is %ld; there are %lld groups",
+                     file_of(hf, tensor), tensor->name, (long long)i, (long)(int32_t)group,
+                     (long long)groups);
   }
   return NULL;
 }
@@ -262,19 +281,21 @@ static mlx_status_t check_parts(const mlx_hf_t *hf, const char *module, const ml
   return check_groups(hf, p);
 }
 
-static mlx_status_t check_extents(const mlx_hf_t *hf, const char *module, const scheme_t *scheme, const mlx_packing_t *p) {
+static mlx_status_t check_extents(const mlx_hf_t *hf, const char *module, const scheme_t *scheme,
+                                  const mlx_packing_t *p) {
   if (p->kind == MLX_PACKED_MXFP4) {
     if (p->columns % p->group == 0) return NULL;
-    return mlx_error(MLX_INVALID_INPUT, "%s: '%s' has %lld columns; MXFP4 stores them in groups of %lld", hf->config.name, module,
-                     (long long)p->columns, (long long)p->group);
+    return mlx_error(MLX_INVALID_INPUT, "%s: '%s' has %lld columns; MXFP4 stores them in groups of %lld",
+                     hf->config.name, module, (long long)p->columns, (long long)p->group);
   }
   if (p->columns % p->group || p->columns % 8) {
-    return mlx_error(MLX_INVALID_INPUT, "%s: field '%s' is %lld, which does not divide the %lld columns of '%s'",
-                     hf->config.name, scheme->group_key, (long long)scheme->group, (long long)p->columns, module);
+    return mlx_error(
+        MLX_INVALID_INPUT, "%s: field '%s' is %lld, which does not divide the %lld columns of '%s'",
+        hf->config.name, scheme->group_key, (long long)scheme->group, (long long)p->columns, module);
   }
   if (p->kind == MLX_PACKED_MLX || p->rows % 8 == 0) return NULL;
-  return mlx_error(MLX_INVALID_INPUT, "%s: '%s' has %lld rows; this packing stores them in eights", hf->config.name, module,
-                   (long long)p->rows);
+  return mlx_error(MLX_INVALID_INPUT, "%s: '%s' has %lld rows; this packing stores them in eights",
+                   hf->config.name, module, (long long)p->rows);
 }
 
 static void find_parts(const mlx_hf_t *hf, const char *module, mlx_packing_t *p) {
@@ -286,14 +307,16 @@ static void find_parts(const mlx_hf_t *hf, const char *module, mlx_packing_t *p)
   }
 }
 
-// MLX keeps the plain name for the codes: scales beside them, or their type, tell. The others have a name of their own.
+// MLX keeps the plain name for the codes: scales beside them, or their type, tell. The others have a name of
+// their own.
 static bool is_packed(const scheme_t *scheme, const mlx_packing_t *p) {
   const mlx_tensor_t *codes = p->parts[MLX_PART_CODES];
   if (p->kind != MLX_PACKED_MLX) return codes != NULL;
   return scheme->sure || p->parts[MLX_PART_SCALES] || (codes && codes->dtype == MLX_U32);
 }
 
-mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t stack, int64_t rows, int64_t columns, mlx_packing_t *out) {
+mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t stack, int64_t rows,
+                            int64_t columns, mlx_packing_t *out) {
   static const char suffix[] = ".weight";
   char module[256];
   size_t length = strlen(name);
@@ -306,12 +329,19 @@ mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t stack,
   MLX_TRY(read_scheme(hf, module, &scheme));
   const bool mxfp4 = scheme.kind == MLX_PACKED_MXFP4;
   if (!scheme.kind || mxfp4 == named || (mxfp4 && !stack)) return NULL;
-  mlx_packing_t p = {.kind = scheme.kind, .bits = (int)scheme.bits, .stack = stack, .rows = stack ? stack * rows : rows, .columns = columns,
-                     .group = scheme.group < 0 ? columns : scheme.group, .zeros_less_one = scheme.zeros_less_one};
+  mlx_packing_t p = {.kind = scheme.kind,
+                     .bits = (int)scheme.bits,
+                     .stack = stack,
+                     .rows = stack ? stack * rows : rows,
+                     .columns = columns,
+                     .group = scheme.group < 0 ? columns : scheme.group,
+                     .zeros_less_one = scheme.zeros_less_one};
   find_parts(hf, module, &p);
   if (!is_packed(&scheme, &p)) return NULL;
   if (stack && p.kind != MLX_PACKED_MLX && p.kind != MLX_PACKED_MXFP4) {
-    return mlx_error(MLX_UNSUPPORTED, "%s: '%s' is many packed matrices under one name, which is supported for MLX's packing and MXFP4 alone",
+    return mlx_error(MLX_UNSUPPORTED,
+                     "%s: '%s' is many packed matrices under one name, which is supported for MLX's packing "
+                     "and MXFP4 alone",
                      hf->folder, module);
   }
   MLX_TRY(check_extents(hf, module, &scheme, &p));

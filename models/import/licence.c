@@ -40,7 +40,8 @@ void mlx_readme_licence(const char *text, size_t length, char *out, size_t size)
     line += here + 1;
     here = line_length(line, end);
     if (here >= strlen(fence) && !memcmp(line, fence, strlen(fence))) return;
-    if (here > strlen(key) && !memcmp(line, key, strlen(key))) take_value(line + strlen(key), here - strlen(key), out, size);
+    if (here > strlen(key) && !memcmp(line, key, strlen(key)))
+      take_value(line + strlen(key), here - strlen(key), out, size);
   }
 }
 

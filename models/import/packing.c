@@ -20,7 +20,7 @@ static float load_float(const mlx_tensor_t *tensor, int64_t index) {
   return value;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // MLX
 
 // A row is one stream of bits: where 32 is no multiple of |bits|, codes straddle words.
@@ -37,7 +37,8 @@ static void widen_mlx_row(const mlx_packing_t *p, int64_t row, float *out) {
         held |= (uint64_t)load_u32(p->parts[MLX_PART_CODES]->data, word++) << held_bits;
         held_bits += 32;
       }
-      // Two statements: within one a compiler may fuse the two into one rounding, which f32 scales would show.
+      // Two statements: within one a compiler may fuse the two into one rounding, which f32 scales would
+      // show.
       const float product = scale * (float)(held & ((1u << p->bits) - 1));
       *out++ = product + bias;
       held >>= p->bits;
@@ -46,11 +47,12 @@ static void widen_mlx_row(const mlx_packing_t *p, int64_t row, float *out) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // GPTQ and AWQ
 
 // Where the code of the eight rows (or columns) of a word lies in it.
-static const uint8_t in_order[WORD_CODES] = {0, 1, 2, 3, 4, 5, 6, 7}, interleaved[WORD_CODES] = {0, 4, 1, 5, 2, 6, 3, 7};
+static const uint8_t in_order[WORD_CODES] = {0, 1, 2, 3, 4, 5, 6, 7},
+                     interleaved[WORD_CODES] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 // The code of |row| in line |line| of a tensor whose words hold eight rows each.
 static int code_along_rows(const mlx_packing_t *p, mlx_packed_part_t part, int64_t line, int64_t row) {
@@ -97,7 +99,7 @@ static void widen_columns(const mlx_packing_t *p, int64_t first, int64_t count, 
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // MXFP4
 
 #define BLOCK 32  // elements that share a scale, two to a byte, the first in its lower half
@@ -115,7 +117,7 @@ static void widen_mxfp4_row(const mlx_packing_t *p, int64_t row, float *out) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Codes
 
 bool mlx_packing_has_codes(const mlx_packing_t *p) {
@@ -168,11 +170,14 @@ void mlx_packing_codes(const mlx_packing_t *p, int64_t row, int64_t nth, mlx_cod
 
 void mlx_packing_widen(const mlx_packing_t *p, int64_t first, int64_t count, float *out) {
   if (p->kind == MLX_PACKED_GPTQ || p->kind == MLX_PACKED_AWQ) {
-    for (int64_t column = 0; column < p->columns; column += WORD_CODES) widen_columns(p, first, count, column, out + column);
+    for (int64_t column = 0; column < p->columns; column += WORD_CODES)
+      widen_columns(p, first, count, column, out + column);
     return;
   }
   for (int64_t i = 0; i < count; ++i, out += p->columns) {
-    if (p->kind == MLX_PACKED_MLX) widen_mlx_row(p, first + i, out);
-    else widen_mxfp4_row(p, first + i, out);
+    if (p->kind == MLX_PACKED_MLX)
+      widen_mlx_row(p, first + i, out);
+    else
+      widen_mxfp4_row(p, first + i, out);
   }
 }

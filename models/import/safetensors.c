@@ -11,9 +11,10 @@
 #define MAX_NAME 1024
 #define TRUNCATED_HINT "the download may be incomplete: fetch it again"
 
-static mlx_status_t tensor_error(const mlx_safetensors_t *file, const char *tensor, mlx_code_t code, const char *fmt, ...)
-    MLX_PRINTF(4, 5) MLX_MUST_USE;
-static mlx_status_t tensor_error(const mlx_safetensors_t *file, const char *tensor, mlx_code_t code, const char *fmt, ...) {
+static mlx_status_t tensor_error(const mlx_safetensors_t *file, const char *tensor, mlx_code_t code,
+                                 const char *fmt, ...) MLX_PRINTF(4, 5) MLX_MUST_USE;
+static mlx_status_t tensor_error(const mlx_safetensors_t *file, const char *tensor, mlx_code_t code,
+                                 const char *fmt, ...) {
   char what[512];
   va_list args;
   va_start(args, fmt);
@@ -22,10 +23,11 @@ static mlx_status_t tensor_error(const mlx_safetensors_t *file, const char *tens
   return mlx_error(code, "%s: tensor '%s': %s", file->name, tensor, what);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // One tensor: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 
-static mlx_status_t read_dtype(const mlx_safetensors_t *file, const char *name, yyjson_val *entry, mlx_dtype_t *out_dtype) {
+static mlx_status_t read_dtype(const mlx_safetensors_t *file, const char *name, yyjson_val *entry,
+                               mlx_dtype_t *out_dtype) {
   yyjson_val *value = mlx_json_find(entry, "dtype");
   if (!yyjson_is_str(value)) return tensor_error(file, name, MLX_INVALID_INPUT, "'dtype' must be a string");
   for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
@@ -34,23 +36,25 @@ static mlx_status_t read_dtype(const mlx_safetensors_t *file, const char *name, 
     *out_dtype = (mlx_dtype_t)i;
     return NULL;
   }
-  mlx_status_t status =
-      tensor_error(file, name, MLX_UNSUPPORTED, "its type %s is not supported", mlx_name_shown(yyjson_get_str(value)));
+  mlx_status_t status = tensor_error(file, name, MLX_UNSUPPORTED, "its type %s is not supported",
+                                     mlx_name_shown(yyjson_get_str(value)));
   return mlx_status_hint(status, "fetch this model in F32, F16 or BF16");
 }
 
 static mlx_status_t read_shape(const mlx_safetensors_t *file, yyjson_val *entry, mlx_tensor_t *tensor) {
   yyjson_val *shape = mlx_json_find(entry, "shape"), *extent;
-  if (!yyjson_is_arr(shape)) return tensor_error(file, tensor->name, MLX_INVALID_INPUT, "'shape' must be an array");
+  if (!yyjson_is_arr(shape))
+    return tensor_error(file, tensor->name, MLX_INVALID_INPUT, "'shape' must be an array");
   if (yyjson_arr_size(shape) > MLX_MAX_RANK) {
-    return tensor_error(file, tensor->name, MLX_UNSUPPORTED, "it has %zu dimensions; at most %d are supported",
-                        yyjson_arr_size(shape), MLX_MAX_RANK);
+    return tensor_error(file, tensor->name, MLX_UNSUPPORTED,
+                        "it has %zu dimensions; at most %d are supported", yyjson_arr_size(shape),
+                        MLX_MAX_RANK);
   }
   size_t index, max;
   yyjson_arr_foreach(shape, index, max, extent) {
     if (!yyjson_is_uint(extent) || yyjson_get_uint(extent) > INT64_MAX) {
-      return tensor_error(file, tensor->name, MLX_INVALID_INPUT, "extent %zu of its 'shape' is not a natural number",
-                          index);
+      return tensor_error(file, tensor->name, MLX_INVALID_INPUT,
+                          "extent %zu of its 'shape' is not a natural number", index);
     }
     tensor->dims[index] = (int64_t)yyjson_get_uint(extent);
   }
@@ -59,8 +63,8 @@ static mlx_status_t read_shape(const mlx_safetensors_t *file, yyjson_val *entry,
   return tensor_error(file, tensor->name, MLX_INVALID_INPUT, "the size of its 'shape' overflows");
 }
 
-static mlx_status_t read_offsets(const mlx_safetensors_t *file, yyjson_val *entry, const uint8_t *data, size_t data_size,
-                                 mlx_tensor_t *tensor) {
+static mlx_status_t read_offsets(const mlx_safetensors_t *file, yyjson_val *entry, const uint8_t *data,
+                                 size_t data_size, mlx_tensor_t *tensor) {
   yyjson_val *offsets = mlx_json_find(entry, "data_offsets");
   yyjson_val *first = yyjson_arr_get(offsets, 0), *second = yyjson_arr_get(offsets, 1);
   if (yyjson_arr_size(offsets) != 2 || !yyjson_is_uint(first) || !yyjson_is_uint(second)) {
@@ -69,8 +73,8 @@ static mlx_status_t read_offsets(const mlx_safetensors_t *file, yyjson_val *entr
   uint64_t begin = yyjson_get_uint(first), end = yyjson_get_uint(second);
   if (begin > end || end - begin != tensor->size) {
     return tensor_error(file, tensor->name, MLX_INVALID_INPUT,
-                        "'data_offsets' [%llu, %llu] do not hold the %zu bytes of its shape", (unsigned long long)begin,
-                        (unsigned long long)end, tensor->size);
+                        "'data_offsets' [%llu, %llu] do not hold the %zu bytes of its shape",
+                        (unsigned long long)begin, (unsigned long long)end, tensor->size);
   }
   if (end > data_size) {
     mlx_status_t status = tensor_error(file, tensor->name, MLX_INVALID_INPUT,
@@ -82,28 +86,31 @@ static mlx_status_t read_offsets(const mlx_safetensors_t *file, yyjson_val *entr
   return NULL;
 }
 
-static mlx_status_t read_tensor(const mlx_safetensors_t *file, yyjson_val *key, yyjson_val *entry, const uint8_t *data,
-                                size_t data_size, mlx_tensor_t *tensor) {
+static mlx_status_t read_tensor(const mlx_safetensors_t *file, yyjson_val *key, yyjson_val *entry,
+                                const uint8_t *data, size_t data_size, mlx_tensor_t *tensor) {
   const char *name = yyjson_get_str(key);
   size_t length = yyjson_get_len(key);
   if (!length || length > MAX_NAME || !mlx_name_is_plain(name, length)) {
-    return mlx_error(MLX_INVALID_INPUT, "%s: a tensor's name is empty, longer than %d bytes or holds control characters",
+    return mlx_error(MLX_INVALID_INPUT,
+                     "%s: a tensor's name is empty, longer than %d bytes or holds control characters",
                      file->name, MAX_NAME);
   }
   tensor->name = name;
-  if (!yyjson_is_obj(entry)) return tensor_error(file, name, MLX_INVALID_INPUT, "its entry must be an object");
+  if (!yyjson_is_obj(entry))
+    return tensor_error(file, name, MLX_INVALID_INPUT, "its entry must be an object");
   MLX_TRY(read_dtype(file, name, entry, &tensor->dtype));
   MLX_TRY(read_shape(file, entry, tensor));
   return read_offsets(file, entry, data, data_size, tensor);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // The whole file
 
 static int compare_places(const void *a, const void *b) {
   const mlx_tensor_t *left = a, *right = b;
   if (left->data != right->data) return left->data < right->data ? -1 : 1;
-  return (left->size > right->size) - (left->size < right->size);  // an empty tensor comes before the one it touches
+  return (left->size > right->size) -
+         (left->size < right->size);  // an empty tensor comes before the one it touches
 }
 
 static int compare_names(const void *a, const void *b) {
@@ -158,28 +165,33 @@ static mlx_status_t read_tensors(mlx_safetensors_t *file, const uint8_t *data, s
 
 static mlx_status_t parse_into(mlx_safetensors_t *file, const uint8_t *bytes, size_t size) {
   if (size < 8) {
-    mlx_status_t status = mlx_error(MLX_INVALID_INPUT, "%s: not a safetensors file: only %zu bytes long", file->name, size);
+    mlx_status_t status =
+        mlx_error(MLX_INVALID_INPUT, "%s: not a safetensors file: only %zu bytes long", file->name, size);
     return mlx_status_hint(status, TRUNCATED_HINT);
   }
   uint64_t length = 0;
   for (int i = 0; i < 8; ++i) length |= (uint64_t)bytes[i] << 8 * i;
   if (length > MAX_HEADER) {
-    return mlx_error(MLX_INVALID_INPUT, "%s: not a safetensors file: a header of %llu bytes, at most %d are allowed",
-                     file->name, (unsigned long long)length, MAX_HEADER);
+    return mlx_error(MLX_INVALID_INPUT,
+                     "%s: not a safetensors file: a header of %llu bytes, at most %d are allowed", file->name,
+                     (unsigned long long)length, MAX_HEADER);
   }
   if (length > size - 8) {
-    mlx_status_t status = mlx_error(MLX_INVALID_INPUT, "%s: its header of %llu bytes is longer than the file (%zu bytes)",
-                                    file->name, (unsigned long long)length, size);
+    mlx_status_t status =
+        mlx_error(MLX_INVALID_INPUT, "%s: its header of %llu bytes is longer than the file (%zu bytes)",
+                  file->name, (unsigned long long)length, size);
     return mlx_status_hint(status, TRUNCATED_HINT);
   }
   if (!length || bytes[8] != '{') {
-    return mlx_error(MLX_INVALID_INPUT, "%s: not a safetensors file: its header does not start with '{'", file->name);
+    return mlx_error(MLX_INVALID_INPUT, "%s: not a safetensors file: its header does not start with '{'",
+                     file->name);
   }
   MLX_TRY(mlx_json_parse(file->name, (const char *)bytes + 8, (size_t)length, &file->header));
   return read_tensors(file, bytes + 8 + (size_t)length, size - 8 - (size_t)length);
 }
 
-mlx_status_t mlx_safetensors_parse(const char *name, const uint8_t *bytes, size_t size, mlx_safetensors_t **out_file) {
+mlx_status_t mlx_safetensors_parse(const char *name, const uint8_t *bytes, size_t size,
+                                   mlx_safetensors_t **out_file) {
   *out_file = NULL;
   mlx_safetensors_t *file;
   MLX_TRY(mlx_alloc(1, sizeof *file, &file));

@@ -1,7 +1,8 @@
 // safetensors: reads the tensor table of one file from bytes that are already in memory.
 //
-// As strict as the format's own reader: a header of at most 100 MB that starts with '{', no key twice, and tensors that
-// cover the data exactly, without a hole or an overlap, so that nothing can hide in the file. Tensor bytes are not touched.
+// As strict as the format's own reader: a header of at most 100 MB that starts with '{', no key twice, and
+// tensors that cover the data exactly, without a hole or an overlap, so that nothing can hide in the file.
+// Tensor bytes are not touched.
 //
 // Threads: immutable after parse, so any number of threads may read.
 #ifndef MLXCEL_MODELS_IMPORT_SAFETENSORS_H_
@@ -25,6 +26,7 @@ mlx_status_t mlx_safetensors_parse(const char *name, const uint8_t *bytes, size_
                                    mlx_safetensors_t **out_file) MLX_MUST_USE;
 void mlx_safetensors_close(mlx_safetensors_t *file);  // NULL is fine
 
-const mlx_tensor_t *mlx_safetensors_tensor(const mlx_safetensors_t *file, const char *name);  // NULL when it has none
+const mlx_tensor_t *mlx_safetensors_tensor(const mlx_safetensors_t *file,
+                                           const char *name);  // NULL when it has none
 
 #endif  // MLXCEL_MODELS_IMPORT_SAFETENSORS_H_

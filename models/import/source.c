@@ -1,4 +1,5 @@
-// The one door to a model on disk: each function asks the reader of the format the source is in. No format knowledge here.
+// The one door to a model on disk: each function asks the reader of the format the source is in. No format
+// knowledge here.
 #include <stdio.h>
 #include <string.h>
 
@@ -19,30 +20,35 @@ struct mlx_source {
   bool *asked;                   // owned: which fields of gguf somebody has asked for
 };
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Opening
 
 static mlx_status_t no_model(const char *path) {
-  mlx_status_t status =
-      mlx_error(MLX_INVALID_INPUT, "'%s' is no model: expected a GGUF file or a Hugging Face model directory", path);
+  mlx_status_t status = mlx_error(
+      MLX_INVALID_INPUT, "'%s' is no model: expected a GGUF file or a Hugging Face model directory", path);
   const char *suffix = strrchr(path, '.');
   if (suffix && !strcmp(suffix, ".safetensors")) {
     return mlx_status_hint(status, "give the folder that holds it and its config.json");
   }
   if (suffix && !strcmp(suffix, ".vmfb")) {
-    return mlx_status_hint(status, "a vmfb alone has no weights and no tokenizer: compile without --emit, and give the .mlxb");
+    return mlx_status_hint(
+        status, "a vmfb alone has no weights and no tokenizer: compile without --emit, and give the .mlxb");
   }
   return mlx_status_hint(status, "a GGUF file starts with the letters GGUF; the download may have failed");
 }
 
 static mlx_status_t open_file(mlx_source_t *source) {
   mlx_map_t map;
-  MLX_TRY(mlx_status_hint(mlx_map_file(source->path, &map), "give a GGUF file or a Hugging Face model directory; to run it, a compiled model (.mlxb) too"));
+  MLX_TRY(mlx_status_hint(
+      mlx_map_file(source->path, &map),
+      "give a GGUF file or a Hugging Face model directory; to run it, a compiled model (.mlxb) too"));
   bool is_gguf = map.size >= 4 && !memcmp(map.data, "GGUF", 4);
-  mlx_status_t status = is_gguf ? mlx_gguf_model_open(source->path, &map, &source->gguf_model) : no_model(source->path);
+  mlx_status_t status =
+      is_gguf ? mlx_gguf_model_open(source->path, &map, &source->gguf_model) : no_model(source->path);
   if (!status) source->gguf = source->gguf_model->parts[0].file;
   mlx_unmap(&map);
-  if (!status && source->gguf->field_count) status = mlx_alloc(source->gguf->field_count, sizeof *source->asked, &source->asked);
+  if (!status && source->gguf->field_count)
+    status = mlx_alloc(source->gguf->field_count, sizeof *source->asked, &source->asked);
   return status;
 }
 
@@ -81,7 +87,7 @@ const char *mlx_source_file(const mlx_source_t *source, size_t index) {
   return index < source->hf->file_count ? source->hf->files[index] : NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Fields
 
 static const char *pick(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
@@ -95,8 +101,8 @@ static const char *ask(const mlx_source_t *source, const char *hf_key, const cha
   return pick(source, hf_key, gguf_key);
 }
 
-mlx_status_t mlx_source_field_error(const mlx_source_t *source, const char *hf_key, const char *gguf_key, mlx_code_t code,
-                                    const char *fmt, ...) {
+mlx_status_t mlx_source_field_error(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
+                                    mlx_code_t code, const char *fmt, ...) {
   char what[512];
   va_list args;
   va_start(args, fmt);
@@ -109,39 +115,44 @@ mlx_status_t mlx_source_field_error(const mlx_source_t *source, const char *hf_k
 }
 
 // A field that the format has no name for: fine when it is optional.
-static mlx_status_t no_such_field(const mlx_source_t *source, const char *hf_key, const char *gguf_key, bool *out_found) {
-  if (!out_found) return mlx_source_field_error(source, hf_key, gguf_key, MLX_INTERNAL, "has no name in this format");
+static mlx_status_t no_such_field(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
+                                  bool *out_found) {
+  if (!out_found)
+    return mlx_source_field_error(source, hf_key, gguf_key, MLX_INTERNAL, "has no name in this format");
   *out_found = false;
   return NULL;
 }
 
-mlx_status_t mlx_source_int(const mlx_source_t *source, const char *hf_key, const char *gguf_key, int64_t min, int64_t max,
-                            int64_t *out, bool *out_found) {
+mlx_status_t mlx_source_int(const mlx_source_t *source, const char *hf_key, const char *gguf_key, int64_t min,
+                            int64_t max, int64_t *out, bool *out_found) {
   const char *key = ask(source, hf_key, gguf_key);
   if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
   return source->gguf ? mlx_gguf_int(source->gguf, key, min, max, out, out_found)
                       : mlx_hf_int(source->hf, key, min, max, out, out_found);
 }
 
-mlx_status_t mlx_source_number(const mlx_source_t *source, const char *hf_key, const char *gguf_key, double *out,
-                               bool *out_found) {
+mlx_status_t mlx_source_number(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
+                               double *out, bool *out_found) {
   const char *key = ask(source, hf_key, gguf_key);
   if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
-  return source->gguf ? mlx_gguf_number(source->gguf, key, out, out_found) : mlx_hf_number(source->hf, key, out, out_found);
+  return source->gguf ? mlx_gguf_number(source->gguf, key, out, out_found)
+                      : mlx_hf_number(source->hf, key, out, out_found);
 }
 
 mlx_status_t mlx_source_bool(const mlx_source_t *source, const char *hf_key, const char *gguf_key, bool *out,
                              bool *out_found) {
   const char *key = ask(source, hf_key, gguf_key);
   if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
-  return source->gguf ? mlx_gguf_bool(source->gguf, key, out, out_found) : mlx_hf_bool(source->hf, key, out, out_found);
+  return source->gguf ? mlx_gguf_bool(source->gguf, key, out, out_found)
+                      : mlx_hf_bool(source->hf, key, out, out_found);
 }
 
-mlx_status_t mlx_source_string(const mlx_source_t *source, const char *hf_key, const char *gguf_key, const char **out,
-                               bool *out_found) {
+mlx_status_t mlx_source_string(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
+                               const char **out, bool *out_found) {
   const char *key = ask(source, hf_key, gguf_key);
   if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
-  return source->gguf ? mlx_gguf_string(source->gguf, key, out, out_found) : mlx_hf_string(source->hf, key, out, out_found);
+  return source->gguf ? mlx_gguf_string(source->gguf, key, out, out_found)
+                      : mlx_hf_string(source->hf, key, out, out_found);
 }
 
 bool mlx_source_has(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
@@ -164,38 +175,49 @@ static yyjson_val *element_at(const mlx_source_t *source, const char *key, size_
 
 mlx_status_t mlx_source_number_at(const mlx_source_t *source, const char *hf_key, size_t index, double *out) {
   yyjson_val *value = element_at(source, hf_key, index);
-  if (!yyjson_is_num(value)) return mlx_source_field_error(source, hf_key, NULL, MLX_INVALID_INPUT, "must be a list of numbers");
+  if (!yyjson_is_num(value))
+    return mlx_source_field_error(source, hf_key, NULL, MLX_INVALID_INPUT, "must be a list of numbers");
   *out = yyjson_get_num(value);
   return NULL;
 }
 
-mlx_status_t mlx_source_string_at(const mlx_source_t *source, const char *hf_key, size_t index, const char **out) {
+mlx_status_t mlx_source_string_at(const mlx_source_t *source, const char *hf_key, size_t index,
+                                  const char **out) {
   yyjson_val *value = element_at(source, hf_key, index);
-  if (!yyjson_is_str(value)) return mlx_source_field_error(source, hf_key, NULL, MLX_INVALID_INPUT, "must be a list of strings");
+  if (!yyjson_is_str(value))
+    return mlx_source_field_error(source, hf_key, NULL, MLX_INVALID_INPUT, "must be a list of strings");
   *out = mlx_name_shown(yyjson_get_str(value));
   return NULL;
 }
 
 mlx_status_t mlx_source_int_at(const mlx_source_t *source, const char *gguf_key, size_t index, int64_t *out) {
-  const mlx_gguf_field_t *field = source->gguf ? mlx_gguf_find(source->gguf, ask(source, NULL, gguf_key)) : NULL;
+  const mlx_gguf_field_t *field =
+      source->gguf ? mlx_gguf_find(source->gguf, ask(source, NULL, gguf_key)) : NULL;
   if (field && field->is_array && index < field->count && field->type == MLX_GGUF_BOOL) {
     *out = field->data[index] != 0;
     return NULL;
   }
   if (field && field->is_array && index < field->count && mlx_gguf_int_at(field, index, out)) return NULL;
-  return mlx_source_field_error(source, NULL, gguf_key, MLX_INVALID_INPUT, "must be a list of whole numbers or bools");
+  return mlx_source_field_error(source, NULL, gguf_key, MLX_INVALID_INPUT,
+                                "must be a list of whole numbers or bools");
 }
 
 bool mlx_source_mentions(const mlx_source_t *source, const char *hf_key) {
   return source->hf && yyjson_obj_get(source->hf->config.root, hf_key) != NULL;
 }
 
-// Fields that say nothing about the maths, or nothing that the tensors do not say. Norms have an epsilon of their kind, and one of
-// another kind is nobody's; the first converters wrote use_parallel_residual, true, for every architecture; and a file that also knows
-// how images go in is read for its text.
+// Fields that say nothing about the maths, or nothing that the tensors do not say. Norms have an epsilon of
+// their kind, and one of another kind is nobody's; the first converters wrote use_parallel_residual, true,
+// for every architecture; and a file that also knows how images go in is read for its text.
 static bool is_harmless(const char *name) {
-  static const char *const names[] = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "rope.scaling.original_context_length",
-                                      "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "use_parallel_residual", NULL};
+  static const char *const names[] = {"vocab_size",
+                                      "tensor_data_layout",
+                                      "rope.scaling.finetuned",
+                                      "rope.scaling.original_context_length",
+                                      "attention.layer_norm_epsilon",
+                                      "attention.layer_norm_rms_epsilon",
+                                      "use_parallel_residual",
+                                      NULL};
   for (const char *const *known = names; *known; ++known) {
     if (!strcmp(name, *known)) return true;
   }
@@ -213,19 +235,23 @@ mlx_status_t mlx_source_check_asked(const mlx_source_t *source) {
   const size_t length = source->gguf ? strlen(source->gguf->architecture) : 0;
   for (size_t i = 0; source->gguf && i < source->gguf->field_count; ++i) {
     const mlx_gguf_field_t *field = &source->gguf->fields[i];
-    if (source->asked[i] || strncmp(field->key, source->gguf->architecture, length) || field->key[length] != '.') continue;
+    if (source->asked[i] || strncmp(field->key, source->gguf->architecture, length) ||
+        field->key[length] != '.')
+      continue;
     if (is_harmless(field->key + length + 1) || is_nothing(field)) continue;
-    return mlx_status_hint(mlx_gguf_error(source->gguf, field->key, MLX_UNSUPPORTED,
-                                          "is not known for this architecture; it may change what the model computes"),
-                           "give the model's Hugging Face directory, if mlxcel knows its model_type");
+    return mlx_status_hint(
+        mlx_gguf_error(source->gguf, field->key, MLX_UNSUPPORTED,
+                       "is not known for this architecture; it may change what the model computes"),
+        "give the model's Hugging Face directory, if mlxcel knows its model_type");
   }
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Tensors
 
-const mlx_tensor_t *mlx_source_tensor(const mlx_source_t *source, const char *hf_name, const char *gguf_name) {
+const mlx_tensor_t *mlx_source_tensor(const mlx_source_t *source, const char *hf_name,
+                                      const char *gguf_name) {
   const char *name = pick(source, hf_name, gguf_name);
   if (!name) return NULL;
   const mlx_gguf_model_t *gguf = source->gguf_model;
@@ -241,13 +267,13 @@ const mlx_tensor_t *mlx_source_tensor_at(const mlx_source_t *source, size_t inde
   return source->gguf_model ? source->gguf_model->tensors[index] : source->hf->tensors[index];
 }
 
-mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name, int64_t stack, int64_t rows, int64_t columns,
-                                mlx_packing_t *out_packing) {
+mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name, int64_t stack, int64_t rows,
+                                int64_t columns, mlx_packing_t *out_packing) {
   *out_packing = (mlx_packing_t){0};
   return source->gguf ? NULL : mlx_hf_packing(source->hf, hf_name, stack, rows, columns, out_packing);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Tokenizer
 
 mlx_status_t mlx_source_tokenizer_json(const mlx_source_t *source, char **out_json, size_t *out_length) {
@@ -260,10 +286,12 @@ mlx_status_t mlx_source_chat_files(const mlx_source_t *source, mlx_visit_fn_t vi
 }
 
 mlx_status_t mlx_source_chat_json(const mlx_source_t *source, char **out_json, size_t *out_length) {
-  return source->gguf ? mlx_gguf_chat_json(source->gguf, out_json, out_length) : mlx_hf_chat_json(source->hf, out_json, out_length);
+  return source->gguf ? mlx_gguf_chat_json(source->gguf, out_json, out_length)
+                      : mlx_hf_chat_json(source->hf, out_json, out_length);
 }
 
-mlx_status_t mlx_source_eos_ids(const mlx_source_t *source, int32_t *out_ids, size_t capacity, size_t *out_count) {
+mlx_status_t mlx_source_eos_ids(const mlx_source_t *source, int32_t *out_ids, size_t capacity,
+                                size_t *out_count) {
   return source->gguf ? mlx_gguf_eos_ids(source->gguf, out_ids, capacity, out_count)
                       : mlx_hf_eos_ids(source->hf, out_ids, capacity, out_count);
 }

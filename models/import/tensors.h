@@ -13,7 +13,8 @@ static inline int mlx_tensor_compare(const void *a, const void *b) {
 }
 
 // NULL when none of the |count| has that name.
-static inline const mlx_tensor_t *mlx_tensor_find(const mlx_tensor_t *const *sorted, size_t count, const char *name) {
+static inline const mlx_tensor_t *mlx_tensor_find(const mlx_tensor_t *const *sorted, size_t count,
+                                                  const char *name) {
   mlx_tensor_t wanted = {.name = name};
   const mlx_tensor_t *key = &wanted;
   if (!count) return NULL;

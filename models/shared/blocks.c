@@ -24,9 +24,12 @@ mlx_value_t mlx_block_attention(mlx_graph_t *g, const mlx_config_t *c, int layer
   const mlx_rope_t *rope = mlx_rope_of(g, c, layer);
   mlx_attention_t attention = mlx_attention_of(c, layer);
   if (c->sinks) attention.sinks = mlx_op_weight(g, "model.layers.%d.self_attn.sinks", layer);  // [heads]
-  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"), MLX_B("self_attn.q_proj", c->q_bias));   // [M, heads * head_dim]
-  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"), MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
-  mlx_value_t v = mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
+  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"),
+                                     MLX_B("self_attn.q_proj", c->q_bias));  // [M, heads * head_dim]
+  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"),
+                                     MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
+  mlx_value_t v =
+      mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
   if (c->qk_norm) {
     q = mlx_op_head_rmsnorm(g, "q_normed", q, c->head_dim, MLX_W("self_attn.q_norm"), c->norm_eps);
     k = mlx_op_head_rmsnorm(g, "k_normed", k, c->head_dim, MLX_W("self_attn.k_norm"), c->norm_eps);
@@ -40,7 +43,8 @@ mlx_value_t mlx_block_attention(mlx_graph_t *g, const mlx_config_t *c, int layer
 }
 
 mlx_value_t mlx_block_gated_mlp(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
-  mlx_value_t gate = mlx_op_linear_bias(g, "gate", h, MLX_W("mlp.gate_proj"), MLX_B("mlp.gate_proj", c->mlp_bias));  // [M, ffn]
+  mlx_value_t gate = mlx_op_linear_bias(g, "gate", h, MLX_W("mlp.gate_proj"),
+                                        MLX_B("mlp.gate_proj", c->mlp_bias));  // [M, ffn]
   mlx_value_t up = mlx_op_linear_bias(g, "up", h, MLX_W("mlp.up_proj"), MLX_B("mlp.up_proj", c->mlp_bias));
   h = mlx_op_gated(g, "act", c->act, gate, up);
   return mlx_op_linear_bias(g, "down", h, MLX_W("mlp.down_proj"), MLX_B("mlp.down_proj", c->mlp_bias));

@@ -12,34 +12,40 @@ bool mlx_has_o_bias(const mlx_config_t *c) { return c->o_bias; }
 bool mlx_has_mlp_bias(const mlx_config_t *c) { return c->mlp_bias; }
 bool mlx_has_qk_norm(const mlx_config_t *c) { return c->qk_norm; }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Sizes
 
 static mlx_status_t read_heads(const mlx_source_t *source, const mlx_size_names_t *names, mlx_config_t *c) {
   const char *kv_name = names->kv_heads ? names->kv_heads : "num_key_value_heads";
   bool found;
-  MLX_TRY(mlx_source_int(source, names->heads ? names->heads : "num_attention_heads", ".attention.head_count", 1, 4096, &c->heads, NULL));
+  MLX_TRY(mlx_source_int(source, names->heads ? names->heads : "num_attention_heads", ".attention.head_count",
+                         1, 4096, &c->heads, NULL));
   const bool by_class = !mlx_source_is_gguf(source);
-  c->kv_heads = by_class && names->default_kv_heads && !mlx_source_mentions(source, kv_name) ? names->default_kv_heads : c->heads;
+  c->kv_heads = by_class && names->default_kv_heads && !mlx_source_mentions(source, kv_name)
+                    ? names->default_kv_heads
+                    : c->heads;
   MLX_TRY(mlx_source_int(source, kv_name, ".attention.head_count_kv", 1, 4096, &c->kv_heads, &found));
   if (c->heads % c->kv_heads) {
     return mlx_source_field_error(source, kv_name, ".attention.head_count_kv", MLX_INVALID_INPUT,
-                                  "is %lld, which does not divide the %lld query heads", (long long)c->kv_heads,
-                                  (long long)c->heads);
+                                  "is %lld, which does not divide the %lld query heads",
+                                  (long long)c->kv_heads, (long long)c->heads);
   }
   const bool fixed = by_class && names->default_head_dim && !mlx_source_mentions(source, "head_dim");
   c->head_dim = fixed ? names->default_head_dim : c->hidden / c->heads;
-  MLX_TRY(mlx_source_int(source, "head_dim", ".attention.key_length", 2, 2 * MLX_MAX_FREQUENCIES, &c->head_dim, &found));
+  MLX_TRY(mlx_source_int(source, "head_dim", ".attention.key_length", 2, 2 * MLX_MAX_FREQUENCIES,
+                         &c->head_dim, &found));
   const bool uneven = !found && !fixed && c->hidden % c->heads;
   if (c->head_dim < 2 || c->head_dim > 2 * MLX_MAX_FREQUENCIES || c->head_dim % 2 || uneven) {
     return mlx_source_field_error(source, "head_dim", ".attention.key_length", MLX_INVALID_INPUT,
-                                  "must be even (hidden size %lld, %lld heads)", (long long)c->hidden, (long long)c->heads);
+                                  "must be even (hidden size %lld, %lld heads)", (long long)c->hidden,
+                                  (long long)c->heads);
   }
   int64_t value_dim = c->head_dim;
   MLX_TRY(mlx_source_int(source, NULL, ".attention.value_length", 1, 1 << 20, &value_dim, &found));
   if (value_dim == c->head_dim) return NULL;
   return mlx_source_field_error(source, NULL, ".attention.value_length", MLX_UNSUPPORTED,
-                                "is %lld; only the width of the keys, %lld, is supported", (long long)value_dim, (long long)c->head_dim);
+                                "is %lld; only the width of the keys, %lld, is supported",
+                                (long long)value_dim, (long long)c->head_dim);
 }
 
 // GGUF files of encoders say that their attention looks both ways.
@@ -47,7 +53,8 @@ static mlx_status_t require_causal(const mlx_source_t *source) {
   bool causal = true, found;
   MLX_TRY(mlx_source_bool(source, NULL, ".attention.causal", &causal, &found));
   if (causal) return NULL;
-  return mlx_source_field_error(source, NULL, ".attention.causal", MLX_UNSUPPORTED, "is false; only models that write text are supported");
+  return mlx_source_field_error(source, NULL, ".attention.causal", MLX_UNSUPPORTED,
+                                "is false; only models that write text are supported");
 }
 
 // GGUF does not say how large the vocabulary is, nor that the head is tied: the tensors do.
@@ -64,19 +71,23 @@ static mlx_status_t read_vocab(const mlx_source_t *source, bool tied_by_default,
   return mlx_source_bool(source, "tie_word_embeddings", NULL, &c->tied_head, &found);
 }
 
-mlx_status_t mlx_read_sizes(const mlx_source_t *source, const mlx_size_names_t *names, bool tied_by_default, mlx_config_t *c) {
+mlx_status_t mlx_read_sizes(const mlx_source_t *source, const mlx_size_names_t *names, bool tied_by_default,
+                            mlx_config_t *c) {
   static const mlx_size_names_t usual;
   const int64_t big = 1 << 20;
   if (!names) names = &usual;
-  MLX_TRY(mlx_source_int(source, names->layers ? names->layers : "num_hidden_layers", ".block_count", 1, MLX_MAX_LAYERS, &c->layers, NULL));
-  MLX_TRY(mlx_source_int(source, names->hidden ? names->hidden : "hidden_size", ".embedding_length", 1, big, &c->hidden, NULL));
+  MLX_TRY(mlx_source_int(source, names->layers ? names->layers : "num_hidden_layers", ".block_count", 1,
+                         MLX_MAX_LAYERS, &c->layers, NULL));
+  MLX_TRY(mlx_source_int(source, names->hidden ? names->hidden : "hidden_size", ".embedding_length", 1, big,
+                         &c->hidden, NULL));
   c->ffn = 4 * c->hidden;  // gpt2's n_inner may be missing
   bool found;
-  MLX_TRY(mlx_source_int(source, names->ffn ? names->ffn : "intermediate_size", ".feed_forward_length", 1, big, &c->ffn,
-                         names->ffn ? &found : NULL));
+  MLX_TRY(mlx_source_int(source, names->ffn ? names->ffn : "intermediate_size", ".feed_forward_length", 1,
+                         big, &c->ffn, names->ffn ? &found : NULL));
   MLX_TRY(read_heads(source, names, c));
   MLX_TRY(require_causal(source));
-  MLX_TRY(mlx_source_int(source, names->context ? names->context : "max_position_embeddings", ".context_length", 1, 1 << 30, &c->context, NULL));
+  MLX_TRY(mlx_source_int(source, names->context ? names->context : "max_position_embeddings",
+                         ".context_length", 1, 1 << 30, &c->context, NULL));
   MLX_TRY(read_vocab(source, tied_by_default, c));
   c->qkv_width = (c->heads + 2 * c->kv_heads) * c->head_dim;
   c->gate_up_width = 2 * c->ffn;
@@ -85,19 +96,29 @@ mlx_status_t mlx_read_sizes(const mlx_source_t *source, const mlx_size_names_t *
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Single fields
 
-mlx_status_t mlx_read_eps(const mlx_source_t *source, const char *hf_key, const char *gguf_key, mlx_config_t *c) {
+mlx_status_t mlx_read_eps(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
+                          mlx_config_t *c) {
   MLX_TRY(mlx_source_number(source, hf_key, gguf_key, &c->norm_eps, NULL));
   if (c->norm_eps >= 0.0 && c->norm_eps < 1.0) return NULL;
   return mlx_source_field_error(source, hf_key, gguf_key, MLX_INVALID_INPUT, "must lie in [0, 1)");
 }
 
-mlx_status_t mlx_read_act(const mlx_source_t *source, const char *hf_key, mlx_act_t otherwise, mlx_act_t *out) {
-  static const struct { const char *name; mlx_act_t act; } known[] = {
-      {"silu", MLX_ACT_SILU}, {"swish", MLX_ACT_SILU}, {"gelu", MLX_ACT_GELU}, {"gelu_new", MLX_ACT_GELU_TANH},
-      {"gelu_pytorch_tanh", MLX_ACT_GELU_TANH}, {"gelu_fast", MLX_ACT_GELU_TANH}, {"relu", MLX_ACT_RELU}, {"relu2", MLX_ACT_RELU2}};
+mlx_status_t mlx_read_act(const mlx_source_t *source, const char *hf_key, mlx_act_t otherwise,
+                          mlx_act_t *out) {
+  static const struct {
+    const char *name;
+    mlx_act_t act;
+  } known[] = {{"silu", MLX_ACT_SILU},
+               {"swish", MLX_ACT_SILU},
+               {"gelu", MLX_ACT_GELU},
+               {"gelu_new", MLX_ACT_GELU_TANH},
+               {"gelu_pytorch_tanh", MLX_ACT_GELU_TANH},
+               {"gelu_fast", MLX_ACT_GELU_TANH},
+               {"relu", MLX_ACT_RELU},
+               {"relu2", MLX_ACT_RELU2}};
   const char *name;
   bool found;
   *out = otherwise;
@@ -108,7 +129,8 @@ mlx_status_t mlx_read_act(const mlx_source_t *source, const char *hf_key, mlx_ac
     *out = known[i].act;
     return NULL;
   }
-  return mlx_source_field_error(source, hf_key, NULL, MLX_UNSUPPORTED, "is '%s', an activation mlxcel does not know", name);
+  return mlx_source_field_error(source, hf_key, NULL, MLX_UNSUPPORTED,
+                                "is '%s', an activation mlxcel does not know", name);
 }
 
 bool mlx_gguf_says(const mlx_source_t *source, const char *gguf_key) {
@@ -120,13 +142,15 @@ bool mlx_gguf_says(const mlx_source_t *source, const char *gguf_key) {
   return true;
 }
 
-mlx_status_t mlx_read_number(const mlx_source_t *source, const char *hf_key, const char *gguf_key, double otherwise, double *out) {
+mlx_status_t mlx_read_number(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
+                             double otherwise, double *out) {
   bool found;
   *out = otherwise;
   return mlx_source_number(source, hf_key, gguf_key, out, &found);
 }
 
-mlx_status_t mlx_read_switch(const mlx_source_t *source, const char *hf_key, const char *gguf_tensor, bool otherwise, bool *out) {
+mlx_status_t mlx_read_switch(const mlx_source_t *source, const char *hf_key, const char *gguf_tensor,
+                             bool otherwise, bool *out) {
   bool found;
   *out = otherwise;
   if (!mlx_source_is_gguf(source)) return hf_key ? mlx_source_bool(source, hf_key, NULL, out, &found) : NULL;
@@ -134,7 +158,8 @@ mlx_status_t mlx_read_switch(const mlx_source_t *source, const char *hf_key, con
   return NULL;
 }
 
-mlx_status_t mlx_read_attention_bias(const mlx_source_t *source, const char *hf_key, bool otherwise, mlx_config_t *c) {
+mlx_status_t mlx_read_attention_bias(const mlx_source_t *source, const char *hf_key, bool otherwise,
+                                     mlx_config_t *c) {
   MLX_TRY(mlx_read_switch(source, hf_key, "blk.0.attn_q.bias", otherwise, &c->q_bias));
   MLX_TRY(mlx_read_switch(source, hf_key, "blk.0.attn_k.bias", otherwise, &c->kv_bias));
   return mlx_read_switch(source, hf_key, "blk.0.attn_output.bias", otherwise, &c->o_bias);
@@ -144,7 +169,8 @@ mlx_status_t mlx_require_switch(const mlx_source_t *source, const char *hf_key, 
   bool on = expected, found;
   MLX_TRY(mlx_source_bool(source, hf_key, NULL, &on, &found));
   if (on == expected) return NULL;
-  return mlx_source_field_error(source, hf_key, NULL, MLX_UNSUPPORTED, "is %s, which is not supported", on ? "true" : "false");
+  return mlx_source_field_error(source, hf_key, NULL, MLX_UNSUPPORTED, "is %s, which is not supported",
+                                on ? "true" : "false");
 }
 
 mlx_status_t mlx_read_multipliers(const mlx_source_t *source, mlx_config_t *c) {
@@ -153,7 +179,9 @@ mlx_status_t mlx_read_multipliers(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_number(source, "attention_multiplier", ".attention.scale", 1.0, &c->attention_scale));
   MLX_TRY(mlx_read_number(source, "residual_multiplier", ".residual_scale", 1.0, &c->residual_scale));
   MLX_TRY(mlx_read_number(source, "logits_scaling", ".logit_scale", 1.0, &divisor));
-  if (divisor == 0.0) return mlx_source_field_error(source, "logits_scaling", ".logit_scale", MLX_INVALID_INPUT, "must not be 0");
+  if (divisor == 0.0)
+    return mlx_source_field_error(source, "logits_scaling", ".logit_scale", MLX_INVALID_INPUT,
+                                  "must not be 0");
   c->logit_scale = 1.0 / divisor;
   return NULL;
 }
@@ -171,28 +199,30 @@ mlx_status_t mlx_read_expert_weights(const mlx_source_t *source, bool otherwise,
   MLX_TRY(mlx_source_bool(source, "norm_topk_prob", ".expert_weights_norm", &c->experts_sum_to_one, &found));
   MLX_TRY(mlx_source_int(source, NULL, ".expert_gating_func", 0, 1 << 20, &by, &found));
   if (by > 1) {
-    return mlx_source_field_error(source, NULL, ".expert_gating_func", MLX_UNSUPPORTED, "is %lld; only 1, softmax, is supported",
-                                  (long long)by);
+    return mlx_source_field_error(source, NULL, ".expert_gating_func", MLX_UNSUPPORTED,
+                                  "is %lld; only 1, softmax, is supported", (long long)by);
   }
   MLX_TRY(mlx_source_number(source, NULL, ".expert_weights_scale", &scale, &found));
   if (scale == 1.0 || scale == 0.0) return NULL;  // 0: none
-  return mlx_source_field_error(source, NULL, ".expert_weights_scale", MLX_UNSUPPORTED, "is %g; only 1 is supported", scale);
+  return mlx_source_field_error(source, NULL, ".expert_weights_scale", MLX_UNSUPPORTED,
+                                "is %g; only 1 is supported", scale);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Windows
 
 static mlx_status_t read_layer_types(const mlx_source_t *source, mlx_config_t *c) {
   if (mlx_source_array_length(source, "layer_types", NULL) != (size_t)c->layers) {
-    return mlx_source_field_error(source, "layer_types", NULL, MLX_INVALID_INPUT, "must have one entry for each of the %lld layers",
-                                  (long long)c->layers);
+    return mlx_source_field_error(source, "layer_types", NULL, MLX_INVALID_INPUT,
+                                  "must have one entry for each of the %lld layers", (long long)c->layers);
   }
   for (int64_t i = 0; i < c->layers; ++i) {
     const char *type;
     MLX_TRY(mlx_source_string_at(source, "layer_types", (size_t)i, &type));
     c->windowed[i] = !strcmp(type, "sliding_attention");
     if (!c->windowed[i] && strcmp(type, "full_attention")) {
-      return mlx_source_field_error(source, "layer_types", NULL, MLX_UNSUPPORTED, "has '%s', a kind of layer mlxcel does not know", type);
+      return mlx_source_field_error(source, "layer_types", NULL, MLX_UNSUPPORTED,
+                                    "has '%s', a kind of layer mlxcel does not know", type);
     }
   }
   return NULL;
@@ -205,8 +235,8 @@ static mlx_status_t read_pattern(const mlx_source_t *source, int64_t *every, mlx
   bool found;
   if (!listed) return mlx_source_int(source, NULL, key, 0, 1 << 20, every, &found);
   if (listed != (size_t)c->layers) {
-    return mlx_source_field_error(source, NULL, key, MLX_INVALID_INPUT, "must have one entry for each of the %lld layers",
-                                  (long long)c->layers);
+    return mlx_source_field_error(source, NULL, key, MLX_INVALID_INPUT,
+                                  "must have one entry for each of the %lld layers", (long long)c->layers);
   }
   for (int64_t i = 0; i < c->layers; ++i) {
     int64_t windowed;
@@ -219,7 +249,8 @@ static mlx_status_t read_pattern(const mlx_source_t *source, int64_t *every, mlx
 mlx_status_t mlx_read_windows(const mlx_source_t *source, int64_t every, int64_t otherwise, mlx_config_t *c) {
   bool found;
   c->window = mlx_source_is_gguf(source) || mlx_source_mentions(source, "sliding_window") ? 0 : otherwise;
-  MLX_TRY(mlx_source_int(source, "sliding_window", ".attention.sliding_window", 0, 1 << 30, &c->window, &found));
+  MLX_TRY(
+      mlx_source_int(source, "sliding_window", ".attention.sliding_window", 0, 1 << 30, &c->window, &found));
   MLX_TRY(read_pattern(source, &every, c));
   if (mlx_source_has(source, "layer_types", NULL)) {
     MLX_TRY(read_layer_types(source, c));

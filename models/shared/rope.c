@@ -1,33 +1,39 @@
-// Ropes: the frequencies of every scaling type, computed in f32 step by step as Hugging Face's modeling_rope_utils.py does.
+// Ropes: the frequencies of every scaling type, computed in f32 step by step as Hugging Face's
+// modeling_rope_utils.py does.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "models/shared/fields.h"
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Where the fields are
 
-typedef struct rope_key { char text[128]; } rope_key_t;
+typedef struct rope_key {
+  char text[128];
+} rope_key_t;
 
 // transformers 5 writes rope_parameters, older versions rope_scaling.
 static rope_key_t key_of(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *name) {
   rope_key_t key;
-  snprintf(key.text, sizeof key.text, "rope_parameters.%s%s%s", f->group ? f->group : "", f->group ? "." : "", name);
+  snprintf(key.text, sizeof key.text, "rope_parameters.%s%s%s", f->group ? f->group : "", f->group ? "." : "",
+           name);
   if (mlx_source_has(source, key.text, NULL) || f->unscaled) return key;
   rope_key_t old;
   snprintf(old.text, sizeof old.text, "rope_scaling.%s", name);
   return mlx_source_has(source, old.text, NULL) ? old : key;
 }
 
-static mlx_status_t rope_number(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *name, const char *gguf_key,
-                                double *out, bool *out_found) {
+static mlx_status_t rope_number(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *name,
+                                const char *gguf_key, double *out, bool *out_found) {
   return mlx_source_number(source, key_of(source, f, name).text, gguf_key, out, out_found);
 }
 
-static mlx_status_t positive(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *name, const char *gguf_key, double value) {
+static mlx_status_t positive(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *name,
+                             const char *gguf_key, double value) {
   if (value > 0.0) return NULL;
-  return mlx_source_field_error(source, key_of(source, f, name).text, gguf_key, MLX_INVALID_INPUT, "must be greater than 0");
+  return mlx_source_field_error(source, key_of(source, f, name).text, gguf_key, MLX_INVALID_INPUT,
+                                "must be greater than 0");
 }
 
 static mlx_status_t read_type(const mlx_source_t *source, const mlx_rope_fields_t *f, const char **out_type) {
@@ -36,13 +42,16 @@ static mlx_status_t read_type(const mlx_source_t *source, const mlx_rope_fields_
   *out_type = "default";
   if (f->unscaled && mlx_source_is_gguf(source)) return NULL;
   for (int i = 0; i < 2 && !found; ++i) {
-    MLX_TRY(mlx_source_string(source, key_of(source, f, names[i]).text, i ? NULL : ".rope.scaling.type", out_type, &found));
+    MLX_TRY(mlx_source_string(source, key_of(source, f, names[i]).text, i ? NULL : ".rope.scaling.type",
+                              out_type, &found));
   }
   // A factor without a type means linear scaling in some files, and nothing in others.
-  static const char *const factors[][2] = {{"rope_scaling", ".rope.scaling.factor"}, {NULL, ".rope.scale_linear"}};
+  static const char *const factors[][2] = {{"rope_scaling", ".rope.scaling.factor"},
+                                           {NULL, ".rope.scale_linear"}};
   for (int i = 0; i < 2 && !found && !f->unscaled; ++i) {
     if (!mlx_source_has(source, factors[i][0], factors[i][1])) continue;
-    return mlx_source_field_error(source, factors[i][0], factors[i][1], MLX_UNSUPPORTED, "is given, but no type of scaling");
+    return mlx_source_field_error(source, factors[i][0], factors[i][1], MLX_UNSUPPORTED,
+                                  "is given, but no type of scaling");
   }
   if (!strcmp(*out_type, "none")) {
     (void)mlx_source_has(source, NULL, ".rope.scaling.factor");  // is for nothing then
@@ -53,9 +62,11 @@ static mlx_status_t read_type(const mlx_source_t *source, const mlx_rope_fields_
 }
 
 static mlx_status_t read_theta(const mlx_source_t *source, const mlx_rope_fields_t *f, double *out) {
-  const char *name = f->theta ? f->theta : "rope_theta", *gguf_name = f->gguf_theta ? f->gguf_theta : ".rope.freq_base";
+  const char *name = f->theta ? f->theta : "rope_theta",
+             *gguf_name = f->gguf_theta ? f->gguf_theta : ".rope.freq_base";
   bool found;
-  *out = f->default_theta > 0.0 && !mlx_source_is_gguf(source) ? f->default_theta : 10000.0;  // GGUF has one default for all
+  *out = f->default_theta > 0.0 && !mlx_source_is_gguf(source) ? f->default_theta
+                                                               : 10000.0;  // GGUF has one default for all
   MLX_TRY(mlx_source_number(source, name, gguf_name, out, &found));
   if (!found) MLX_TRY(rope_number(source, f, "rope_theta", NULL, out, &found));
   if (*out > 1.0) return NULL;
@@ -63,25 +74,28 @@ static mlx_status_t read_theta(const mlx_source_t *source, const mlx_rope_fields
 }
 
 // Dims of a head that are turned.
-static mlx_status_t read_dims(const mlx_source_t *source, const mlx_rope_fields_t *f, const mlx_config_t *c, int64_t *out) {
-  const char *names[] = {f->partial ? f->partial : "partial_rotary_factor", "rope_parameters.partial_rotary_factor"};
+static mlx_status_t read_dims(const mlx_source_t *source, const mlx_rope_fields_t *f, const mlx_config_t *c,
+                              int64_t *out) {
+  const char *names[] = {f->partial ? f->partial : "partial_rotary_factor",
+                         "rope_parameters.partial_rotary_factor"};
   double share = f->default_partial > 0.0 ? f->default_partial : 1.0;
   bool found = false;
   for (int i = 0; i < 2; ++i) {
     MLX_TRY(mlx_source_number(source, names[i], NULL, &share, &found));
     if (found && ((!f->partial && share != 1.0) || !(share > 0.0 && share <= 1.0))) {
-      return mlx_source_field_error(source, names[i], NULL, MLX_UNSUPPORTED, "is %g; this model cannot turn that part of a head", share);
+      return mlx_source_field_error(source, names[i], NULL, MLX_UNSUPPORTED,
+                                    "is %g; this model cannot turn that part of a head", share);
     }
   }
   *out = (int64_t)((double)c->head_dim * share);
   MLX_TRY(mlx_source_int(source, NULL, ".rope.dimension_count", 2, c->head_dim, out, &found));
   if (*out >= 2 && *out % 2 == 0 && (f->partial || *out == c->head_dim)) return NULL;
   return mlx_source_field_error(source, names[0], ".rope.dimension_count", MLX_UNSUPPORTED,
-                                "means %lld of %lld dimensions; this model cannot turn that part of a head", (long long)*out,
-                                (long long)c->head_dim);
+                                "means %lld of %lld dimensions; this model cannot turn that part of a head",
+                                (long long)*out, (long long)c->head_dim);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Frequencies
 
 static float power(double theta, int64_t i, int64_t dims) {
@@ -97,16 +111,20 @@ static mlx_status_t scale_linear(const mlx_source_t *source, const mlx_rope_fiel
 }
 
 // Positions the model was first trained for.
-static mlx_status_t read_original(const mlx_source_t *source, const mlx_rope_fields_t *f, const mlx_config_t *c, double *out) {
+static mlx_status_t read_original(const mlx_source_t *source, const mlx_rope_fields_t *f,
+                                  const mlx_config_t *c, double *out) {
   bool found;
   *out = (double)c->context;
   MLX_TRY(mlx_source_number(source, "original_max_position_embeddings", NULL, out, &found));
-  MLX_TRY(rope_number(source, f, "original_max_position_embeddings", ".rope.scaling.original_context_length", out, &found));
-  return positive(source, f, "original_max_position_embeddings", ".rope.scaling.original_context_length", *out);
+  MLX_TRY(rope_number(source, f, "original_max_position_embeddings", ".rope.scaling.original_context_length",
+                      out, &found));
+  return positive(source, f, "original_max_position_embeddings", ".rope.scaling.original_context_length",
+                  *out);
 }
 
 // Long waves are stretched by the factor, short ones stay, those between are mixed.
-static mlx_status_t scale_llama3(const mlx_source_t *source, const mlx_rope_fields_t *f, const mlx_config_t *c, mlx_rope_t *rope) {
+static mlx_status_t scale_llama3(const mlx_source_t *source, const mlx_rope_fields_t *f,
+                                 const mlx_config_t *c, mlx_rope_t *rope) {
   double factor, low, high, original;
   MLX_TRY(rope_number(source, f, "factor", NULL, &factor, NULL));
   MLX_TRY(rope_number(source, f, "low_freq_factor", NULL, &low, NULL));
@@ -134,19 +152,23 @@ typedef struct yarn {
 } yarn_t;
 
 // yarn's attention factor, from what the file says of it.
-static mlx_status_t yarn_scale(const mlx_source_t *source, const mlx_rope_fields_t *f, double factor, double *out) {
+static mlx_status_t yarn_scale(const mlx_source_t *source, const mlx_rope_fields_t *f, double factor,
+                               double *out) {
   double mscale = 0, all_dim = 0, more = 1, mix = 1;
   bool found;
   const double stretch = factor > 1.0 ? log(factor) : 0.0;
-  if (mlx_source_has(source, NULL, ".rope.scaling.yarn_log_multiplier")) mscale = 1;  // GGUF has no field for it
+  if (mlx_source_has(source, NULL, ".rope.scaling.yarn_log_multiplier"))
+    mscale = 1;  // GGUF has no field for it
   MLX_TRY(rope_number(source, f, "mscale", NULL, &mscale, &found));
   MLX_TRY(rope_number(source, f, "mscale_all_dim", ".rope.scaling.yarn_log_multiplier", &all_dim, &found));
   *out = 0.1 * stretch + 1.0;
-  if (mscale != 0.0 && all_dim != 0.0) *out = (0.1 * mscale * stretch + 1.0) / (0.1 * all_dim * stretch + 1.0);
+  if (mscale != 0.0 && all_dim != 0.0)
+    *out = (0.1 * mscale * stretch + 1.0) / (0.1 * all_dim * stretch + 1.0);
   MLX_TRY(rope_number(source, f, "attention_factor", ".rope.scaling.yarn_attn_factor", out, &found));
   MLX_TRY(mlx_source_number(source, NULL, ".rope.scaling.yarn_ext_factor", &mix, &found));
   if (mix != 1.0) {
-    return mlx_source_field_error(source, NULL, ".rope.scaling.yarn_ext_factor", MLX_UNSUPPORTED, "is %g; only 1 is supported", mix);
+    return mlx_source_field_error(source, NULL, ".rope.scaling.yarn_ext_factor", MLX_UNSUPPORTED,
+                                  "is %g; only 1 is supported", mix);
   }
   MLX_TRY(mlx_source_number(source, NULL, ".rope.scaling.attn_factor", &more, &found));
   *out *= more;
@@ -174,7 +196,8 @@ static void stretch_yarn(const yarn_t *y, double theta, mlx_rope_t *rope) {
   }
 }
 
-static mlx_status_t scale_yarn(const mlx_source_t *source, const mlx_rope_fields_t *f, const mlx_config_t *c, double theta, mlx_rope_t *rope) {
+static mlx_status_t scale_yarn(const mlx_source_t *source, const mlx_rope_fields_t *f, const mlx_config_t *c,
+                               double theta, mlx_rope_t *rope) {
   yarn_t y = {.fast = 32, .slow = 1, .truncate = !(f->gguf_untruncated && mlx_source_is_gguf(source))};
   bool found;
   MLX_TRY(read_original(source, f, c, &y.original));
@@ -191,24 +214,26 @@ static mlx_status_t scale_yarn(const mlx_source_t *source, const mlx_rope_fields
   return NULL;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 // Factors that are listed, one for each pair
 
 // From the array |name|, or from the GGUF tensor |tensor_name|.
-static mlx_status_t divide_by(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *name, const char *tensor_name,
-                              double theta, mlx_rope_t *rope) {
+static mlx_status_t divide_by(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *name,
+                              const char *tensor_name, double theta, mlx_rope_t *rope) {
   float factors[MLX_MAX_FREQUENCIES];
   const int64_t half = rope->dims / 2;
   if (mlx_source_is_gguf(source)) {
     const mlx_tensor_t *tensor = mlx_source_tensor(source, NULL, tensor_name);
     if (!tensor || tensor->rank != 1 || tensor->dims[0] != half || tensor->dtype != MLX_F32) {
-      return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' must hold %lld F32 values", mlx_source_path(source), tensor_name, (long long)half);
+      return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' must hold %lld F32 values",
+                       mlx_source_path(source), tensor_name, (long long)half);
     }
     memcpy(factors, tensor->data, tensor->size);
   } else {
     const rope_key_t key = key_of(source, f, name);
     if (mlx_source_array_length(source, key.text, NULL) != (size_t)half) {
-      return mlx_source_field_error(source, key.text, NULL, MLX_INVALID_INPUT, "must have %lld numbers", (long long)half);
+      return mlx_source_field_error(source, key.text, NULL, MLX_INVALID_INPUT, "must have %lld numbers",
+                                    (long long)half);
     }
     for (int64_t i = 0; i < half; ++i) {
       double number;
@@ -221,7 +246,8 @@ static mlx_status_t divide_by(const mlx_source_t *source, const mlx_rope_fields_
 }
 
 // One list of factors for contexts up to the original one, another for longer ones.
-static mlx_status_t scale_longrope(const mlx_source_t *source, const mlx_rope_fields_t *f, mlx_config_t *c, double theta, mlx_rope_t *rope) {
+static mlx_status_t scale_longrope(const mlx_source_t *source, const mlx_rope_fields_t *f, mlx_config_t *c,
+                                   double theta, mlx_rope_t *rope) {
   double original;
   bool found;
   MLX_TRY(read_original(source, f, c, &original));
@@ -235,24 +261,29 @@ static mlx_status_t scale_longrope(const mlx_source_t *source, const mlx_rope_fi
   return divide_by(source, f, "long_factor", "rope_factors_long.weight", theta, rope);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------------
 
-static mlx_status_t scale_rope(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *type, double theta, mlx_config_t *c,
-                               mlx_rope_t *rope) {
-  if (mlx_source_tensor(source, NULL, "rope_factors_long.weight")) return scale_longrope(source, f, c, theta, rope);
-  if (mlx_source_tensor(source, NULL, "rope_freqs.weight") && !f->unscaled) return divide_by(source, f, "", "rope_freqs.weight", theta, rope);
+static mlx_status_t scale_rope(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *type,
+                               double theta, mlx_config_t *c, mlx_rope_t *rope) {
+  if (mlx_source_tensor(source, NULL, "rope_factors_long.weight"))
+    return scale_longrope(source, f, c, theta, rope);
+  if (mlx_source_tensor(source, NULL, "rope_freqs.weight") && !f->unscaled)
+    return divide_by(source, f, "", "rope_freqs.weight", theta, rope);
   if (!strcmp(type, "default")) return NULL;
-  if (!strcmp(type, "dynamic")) return NULL;  // as default up to the context the model was made for, and no further is allowed
+  if (!strcmp(type, "dynamic"))
+    return NULL;  // as default up to the context the model was made for, and no further is allowed
   if (!strcmp(type, "linear")) return scale_linear(source, f, rope);
   if (!strcmp(type, "llama3")) return scale_llama3(source, f, c, rope);
   if (!strcmp(type, "yarn")) return scale_yarn(source, f, c, theta, rope);
   if (!strcmp(type, "longrope")) return scale_longrope(source, f, c, theta, rope);
-  return mlx_source_field_error(source, key_of(source, f, "rope_type").text, ".rope.scaling.type", MLX_UNSUPPORTED,
-                                "is '%s', a scaling of positions mlxcel does not know", type);
+  return mlx_source_field_error(source, key_of(source, f, "rope_type").text, ".rope.scaling.type",
+                                MLX_UNSUPPORTED, "is '%s', a scaling of positions mlxcel does not know",
+                                type);
 }
 
 // The base, stretched by alpha where the type is "dynamic".
-static mlx_status_t stretch_theta(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *type, int64_t dims, double *theta) {
+static mlx_status_t stretch_theta(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *type,
+                                  int64_t dims, double *theta) {
   double alpha = 0;
   bool found;
   if (!f->alpha || strcmp(type, "dynamic")) return NULL;
@@ -261,7 +292,8 @@ static mlx_status_t stretch_theta(const mlx_source_t *source, const mlx_rope_fie
   return NULL;
 }
 
-mlx_status_t mlx_read_rope(const mlx_source_t *source, const mlx_rope_fields_t *fields, mlx_config_t *c, mlx_rope_t *out) {
+mlx_status_t mlx_read_rope(const mlx_source_t *source, const mlx_rope_fields_t *fields, mlx_config_t *c,
+                           mlx_rope_t *out) {
   const char *type;
   double theta;
   *out = (mlx_rope_t){.scale = 1.0, .adjacent = fields->adjacent};

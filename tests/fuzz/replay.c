@@ -1,5 +1,5 @@
-// Runs a fuzz target without libFuzzer: every committed case in the folder given, and each of them cut short and with bits
-// flipped, a few thousand inputs in all and the same ones on every run.
+// Runs a fuzz target without libFuzzer: every committed case in the folder given, and each of them cut short
+// and with bits flipped, a few thousand inputs in all and the same ones on every run.
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +32,8 @@ static mlx_status_t replay_case(void *user, const char *name) {
   uint64_t state = size;
   for (int i = 0; !status && size && i < 400; ++i) {
     memcpy(copy, bytes, size);
-    for (uint64_t flips = next_random(&state) % 4; flips; --flips) copy[next_random(&state) % size] ^= (char)(1 << next_random(&state) % 8);
+    for (uint64_t flips = next_random(&state) % 4; flips; --flips)
+      copy[next_random(&state) % size] ^= (char)(1 << next_random(&state) % 8);
     LLVMFuzzerTestOneInput((const uint8_t *)copy, i % 4 ? size : next_random(&state) % size);
   }
   mlx_free(copy);

@@ -1,10 +1,12 @@
-// The C side of kl_gate.py: what a compiled model says after each prompt and after each greedy step from there.
+// The C side of kl_gate.py: what a compiled model says after each prompt and after each greedy step from
+// there.
 //
 //   logits_dump BUNDLE cpu|cuda STEPS < prompts > records
 //
-// A line of the input is a prompt: token ids, separated by spaces. For each one a fresh session reads it and takes STEPS
-// greedy steps, one at a time. A record is the token chosen (i32) and the logits it was chosen from (f32 x vocabulary);
-// a prompt gives STEPS + 1 of them, the first from the prefill. A tool for tests, so it may print and exit.
+// A line of the input is a prompt: token ids, separated by spaces. For each one a fresh session reads it and
+// takes STEPS greedy steps, one at a time. A record is the token chosen (i32) and the logits it was chosen
+// from (f32 x vocabulary); a prompt gives STEPS + 1 of them, the first from the prefill. A tool for tests, so
+// it may print and exit.
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -37,7 +39,8 @@ static int64_t parse_steps(const char *text) {
   char *end;
   errno = 0;
   long long steps = strtoll(text, &end, 10);
-  if (end == text || *end || errno || steps < 0 || steps > INT32_MAX) fail(2, "STEPS must be a number, 0 or more", 0);
+  if (end == text || *end || errno || steps < 0 || steps > INT32_MAX)
+    fail(2, "STEPS must be a number, 0 or more", 0);
   return steps;
 }
 
@@ -62,12 +65,14 @@ static size_t parse_ids(const char *text, size_t line, int32_t **ids, size_t *ca
 
 static void write_record(mlx_session_t *session, int32_t token, float *logits, size_t vocab) {
   need(mlx_session_logits(session, logits, vocab));
-  if (fwrite(&token, sizeof token, 1, stdout) != 1 || fwrite(logits, sizeof *logits, vocab, stdout) != vocab) {
+  if (fwrite(&token, sizeof token, 1, stdout) != 1 ||
+      fwrite(logits, sizeof *logits, vocab, stdout) != vocab) {
     fail(1, "the output could not be written", 0);
   }
 }
 
-static void answer(mlx_engine_t *engine, const int32_t *ids, size_t count, int64_t steps, float *logits, size_t vocab) {
+static void answer(mlx_engine_t *engine, const int32_t *ids, size_t count, int64_t steps, float *logits,
+                   size_t vocab) {
   mlx_session_t *session;
   int32_t token;
   need(mlx_session_create(engine, &session));
@@ -108,8 +113,9 @@ int main(int argc, char **argv) {
   if (ferror(stdin)) fail(1, "the input could not be read", 0);
   if (!line) fail(1, "the input has no prompt", 0);
   if (fflush(stdout)) fail(1, "the output could not be written", 0);
-  fprintf(stderr, "logits_dump: %zu prompts, %lld steps each, %lld tokens known, stored as %s, on %s%s%s\n", line, (long long)steps,
-          (long long)info.vocab, info.dtype, info.device, *info.gpu ? ", " : "", info.gpu);
+  fprintf(stderr, "logits_dump: %zu prompts, %lld steps each, %lld tokens known, stored as %s, on %s%s%s\n",
+          line, (long long)steps, (long long)info.vocab, info.dtype, info.device, *info.gpu ? ", " : "",
+          info.gpu);
   free(text);
   mlx_free(ids);
   mlx_free(logits);

@@ -3,9 +3,10 @@
 //   tokenizer_dump TOKENIZER.json < requests > answers
 //   tokenizer_dump MODEL.gguf > TOKENIZER.json        what we make of its metadata
 //
-// A request is a line "LENGTH FLAGS\n" and LENGTH bytes: a text to encode (FLAGS 0, or 1 to add special tokens) or a list
-// of ids to decode (FLAGS 2). An answer is four lines: the ids, then the text they decode to with special tokens, without
-// them, and by streaming, each as a JSON string. Times go to stderr. A tool for tests, so it may print and exit.
+// A request is a line "LENGTH FLAGS\n" and LENGTH bytes: a text to encode (FLAGS 0, or 1 to add special
+// tokens) or a list of ids to decode (FLAGS 2). An answer is four lines: the ids, then the text they decode
+// to with special tokens, without them, and by streaming, each as a JSON string. Times go to stderr. A tool
+// for tests, so it may print and exit.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,8 @@ static void print_text(const char *text, size_t length) {
   mlx_text_clear(&line);
 }
 
-static void print_decoded(const mlx_tokenizer_t *tokenizer, const int32_t *ids, size_t count, bool skip_special) {
+static void print_decoded(const mlx_tokenizer_t *tokenizer, const int32_t *ids, size_t count,
+                          bool skip_special) {
   char *text;
   size_t length;
   need(mlx_tokenizer_decode(tokenizer, ids, count, skip_special, &text, &length));
@@ -61,7 +63,8 @@ static void read_ids(char *text, int32_t **out_ids, size_t *out_count) {
   size_t capacity = 0;
   *out_ids = NULL;
   *out_count = 0;
-  for (char *end; need(mlx_reserve(*out_count + 1, sizeof **out_ids, &capacity, out_ids)), *text; text = end) {
+  for (char *end; need(mlx_reserve(*out_count + 1, sizeof **out_ids, &capacity, out_ids)), *text;
+       text = end) {
     (*out_ids)[(*out_count)++] = (int32_t)strtol(text, &end, 10);
   }
 }
