@@ -42,9 +42,9 @@ static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
   put_text(json, INNER, "module", variant->module);
   put_text(json, INNER, "weights", variant->weights);
   put_int(json, INNER, "context", variant->context);
-  put_int(json, INNER, "rows", variant->rows);
+  put_int(json, INNER, "rows", variant->sequences);
   put_int(json, INNER, "page_size", variant->page_size);
-  put_int(json, INNER, "row_pages", variant->row_pages);
+  put_int(json, INNER, "row_pages", variant->sequence_pages);
   put_int(json, INNER, "pool_pages", variant->pool_pages);
   put_numbers(json, "prefill", variant->prefill, variant->prefill_count);
   put_numbers(json, "decode", variant->decode, variant->decode_count);
@@ -278,13 +278,13 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   MLX_TRY(mlx_json_int(json, object, "context", 1, most, &variant->context));
   if (variant->context != m->variants[0].context)
     return mlx_json_error(json, "context", "is not the same for all targets");
-  MLX_TRY(mlx_json_int(json, object, "rows", 1, MLX_MAX_ROWS, &variant->rows));
+  MLX_TRY(mlx_json_int(json, object, "rows", 1, MLX_MAX_SEQUENCES, &variant->sequences));
   MLX_TRY(mlx_json_int(json, object, "page_size", 1, 4096, &variant->page_size));
   MLX_TRY(mlx_json_int(json, object, "pool_pages", 2, most, &variant->pool_pages));
-  MLX_TRY(mlx_json_int(json, object, "row_pages", 1, most, &variant->row_pages));
-  if (variant->row_pages * variant->page_size < variant->context)
+  MLX_TRY(mlx_json_int(json, object, "row_pages", 1, most, &variant->sequence_pages));
+  if (variant->sequence_pages * variant->page_size < variant->context)
     return mlx_json_error(json, "row_pages", "cannot hold the context");
-  if (variant->pool_pages - 1 < variant->row_pages)
+  if (variant->pool_pages - 1 < variant->sequence_pages)
     return mlx_json_error(json, "pool_pages", "cannot hold one row");
   MLX_TRY(read_sizes(json, object, "prefill", 1 << 20, variant->prefill, &variant->prefill_count));
   MLX_TRY(read_decode(json, object, variant));

@@ -26,7 +26,7 @@
 #define MLX_BUNDLE_FORMAT "mlxcel-bundle"
 #define MLX_MAX_MANIFEST (1u << 20)  // bytes
 
-#define MLX_MAX_ROWS 4096
+#define MLX_MAX_SEQUENCES 4096
 #define MLX_MAX_BUCKETS 8
 #define MLX_MAX_EOS 16
 #define MLX_MAX_GROUP 1024  // tokens that one call of decode_K may choose
@@ -52,12 +52,12 @@ typedef struct mlx_variant {
   char cpu[MLX_DIGEST_HEX];      // for cpu:host, that machine's mlx_cpu_identity; otherwise empty
   char dtype[16];                // of its weights and KV cache: "f32", "bf16", "f16"
   char module[MLX_BUNDLE_NAME];  // the file with the code; a portable one has a module for each level instead
-  char weights[MLX_BUNDLE_NAME];     // the archive it was compiled for
-  int64_t context;                   // positions a sequence may use
-  int64_t rows;                      // sequences decoded together
-  int64_t page_size, row_pages;      // positions in a page; pages of a row, enough for the context
-  int64_t pool_pages;                // the KV pool's pages, page 0 belonging to nobody
-  int64_t prefill[MLX_MAX_BUCKETS];  // T of each prefill_T, ascending
+  char weights[MLX_BUNDLE_NAME];      // the archive it was compiled for
+  int64_t context;                    // positions a sequence may use
+  int64_t sequences;                  // sequences decoded together
+  int64_t page_size, sequence_pages;  // positions in a page; pages of a row, enough for the context
+  int64_t pool_pages;                 // the KV pool's pages, page 0 belonging to nobody
+  int64_t prefill[MLX_MAX_BUCKETS];   // T of each prefill_T, ascending
   size_t prefill_count;
   int64_t decode[MLX_MAX_BUCKETS];  // K of each decode_K, ascending; the first is 1
   size_t decode_count;

@@ -138,9 +138,9 @@ static mlx_status_t make_graph(const mlx_model_t *model, const mlx_compile_optio
                     "differ from Hugging Face's",
                     (long long)model->config.local_context);
   }
-  if (options->rows < 0 || options->rows > MLX_MAX_ROWS) {
-    return mlx_error(MLX_USAGE, "%lld rows were asked for; 1 to %d are possible", (long long)options->rows,
-                     MLX_MAX_ROWS);
+  if (options->sequences < 0 || options->sequences > MLX_MAX_SEQUENCES) {
+    return mlx_error(MLX_USAGE, "%lld rows were asked for; 1 to %d are possible",
+                     (long long)options->sequences, MLX_MAX_SEQUENCES);
   }
   if (!mlx_dtype_info(options->dtype)->from_f32) {
     return mlx_error(MLX_USAGE, "weights cannot be stored as %s", mlx_dtype_info(options->dtype)->name);
@@ -148,7 +148,7 @@ static mlx_status_t make_graph(const mlx_model_t *model, const mlx_compile_optio
   mlx_graph_options_initialize(context, out_graph);
   out_graph->form = form;
   out_graph->dtype = options->dtype;
-  if (options->rows) out_graph->rows = options->rows;
+  if (options->sequences) out_graph->sequences = options->sequences;
   return NULL;
 }
 
@@ -593,9 +593,9 @@ static void describe_variant(job_t *job, const mlx_compiled_file_t *modules, siz
     position = pool = 0;  // not known
   mlx_variant_t *v = &job->manifest.variants[job->manifest.variant_count++];
   *v = (mlx_variant_t){.context = job->graph.context,
-                       .rows = job->graph.rows,
+                       .sequences = job->graph.sequences,
                        .page_size = job->graph.page_size,
-                       .row_pages = mlx_graph_row_pages(&job->graph),
+                       .sequence_pages = mlx_graph_sequence_pages(&job->graph),
                        .pool_pages = mlx_graph_pool_pages(&job->graph),
                        .prefill_count = job->graph.bucket_count,
                        .decode_count = job->graph.step_count,

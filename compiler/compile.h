@@ -46,8 +46,8 @@ typedef struct mlx_compile_options {
   mlx_quantize_t quantize;  // makes packed weights of wider ones: not with MLX_WEIGHTS_WIDE, and an error
                             // where nothing can be packed
   int64_t
-      context;   // positions to make room for; 0: the model's, up to 2048; MLX_CONTEXT_OF_MODEL: the model's
-  int64_t rows;  // sequences decoded together; 0: 1
+      context;  // positions to make room for; 0: the model's, up to 2048; MLX_CONTEXT_OF_MODEL: the model's
+  int64_t sequences;  // sequences decoded together; 0: 1
   mlx_kernel_choice_t kernels;
   const char *iree_compile;    // NULL: found as compiler/driver.h says
   double time_limit_seconds;   // for iree-compile; 0: the driver's default

@@ -54,10 +54,10 @@ static void describe(emission_t *e) {
                                .head_dim = (int32_t)c->head_dim,
                                .layers = (int32_t)c->layers,
                                .vocab = (int32_t)c->vocab,
-                               .rows = (int32_t)o->rows,
-                               .row_pages = (int32_t)mlx_graph_row_pages(o),
+                               .sequences = (int32_t)o->sequences,
+                               .sequence_pages = (int32_t)mlx_graph_sequence_pages(o),
                                .pool_pages = (int32_t)mlx_graph_pool_pages(o),
-                               .most_tokens = (int32_t)(o->rows * o->buckets[o->bucket_count - 1]),
+                               .most_tokens = (int32_t)(o->sequences * o->buckets[o->bucket_count - 1]),
                                .kv_format = (int32_t)kv,
                                .tiles = !strcmp(o->kernels->cpu_level, "sapphirerapids"),
                                .norm_eps = (float)e->plan->norm_eps,
@@ -99,9 +99,9 @@ static mlx_status_t declare(const emission_t *e) {
   mlx_builder_state_empty(b, MLX_STATE_KV,
                           MLX_TYPE(o->dtype, kv));  // what no token has been written to is not read
   mlx_builder_state_of_ones(b, MLX_STATE_SCRATCH, MLX_TYPE(MLX_I32, mlx_network_scratch(n).words));
-  mlx_builder_state(b, MLX_STATE_TOKEN, MLX_TYPE(MLX_I32, o->rows));
-  mlx_builder_state(b, MLX_STATE_POSITION, MLX_TYPE(MLX_I32, o->rows));
-  mlx_builder_state(b, MLX_STATE_LOGITS, MLX_TYPE(MLX_F32, o->rows, n->vocab));
+  mlx_builder_state(b, MLX_STATE_TOKEN, MLX_TYPE(MLX_I32, o->sequences));
+  mlx_builder_state(b, MLX_STATE_POSITION, MLX_TYPE(MLX_I32, o->sequences));
+  mlx_builder_state(b, MLX_STATE_LOGITS, MLX_TYPE(MLX_F32, o->sequences, n->vocab));
   return NULL;
 }
 
@@ -150,7 +150,7 @@ static void call_and_return(const emission_t *e, const char *name, const mlx_lin
 
 static void emit_prefill(const emission_t *e, int64_t tokens, const char *file) {
   mlx_builder_t *b = e->g->b;
-  const int64_t rows = e->g->options->rows;
+  const int64_t rows = e->g->options->sequences;
   char name[32];
   snprintf(name, sizeof name, "prefill_%lld", (long long)tokens);
   mlx_builder_begin(b, name,
@@ -159,7 +159,7 @@ static void emit_prefill(const emission_t *e, int64_t tokens, const char *file) 
   mlx_value_t start = mlx_builder_argument(b, "start", MLX_TYPE(MLX_I32, rows));
   mlx_value_t count = mlx_builder_argument(b, "count", MLX_TYPE(MLX_I32, rows));
   mlx_value_t pages =
-      mlx_builder_argument(b, "pages", MLX_TYPE(MLX_I32, rows, mlx_graph_row_pages(e->g->options)));
+      mlx_builder_argument(b, "pages", MLX_TYPE(MLX_I32, rows, mlx_graph_sequence_pages(e->g->options)));
   const mlx_linked_t kernel =
       kernel_of(e, input, start, count, pages, MLX_TYPE(MLX_I32, rows), tokens, 1, file);
   call_and_return(e, "next", &kernel);
@@ -167,14 +167,14 @@ static void emit_prefill(const emission_t *e, int64_t tokens, const char *file) 
 
 static void emit_decode(const emission_t *e, int64_t steps, const char *file) {
   mlx_builder_t *b = e->g->b;
-  const int64_t rows = e->g->options->rows;
+  const int64_t rows = e->g->options->sequences;
   char name[32];
   snprintf(name, sizeof name, "decode_%lld", (long long)steps);
   mlx_builder_begin(b, name,
                     "Reads the token of each active row and goes on from there, one token after the other.");
   mlx_value_t active = mlx_builder_argument(b, "active", MLX_TYPE(MLX_I32, rows));
   mlx_value_t pages =
-      mlx_builder_argument(b, "pages", MLX_TYPE(MLX_I32, rows, mlx_graph_row_pages(e->g->options)));
+      mlx_builder_argument(b, "pages", MLX_TYPE(MLX_I32, rows, mlx_graph_sequence_pages(e->g->options)));
   const mlx_linked_t kernel =
       kernel_of(e, active, active, active, pages, MLX_TYPE(MLX_I32, rows, steps), 0, steps, file);
   call_and_return(e, "chosen", &kernel);

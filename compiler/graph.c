@@ -18,8 +18,8 @@ static void choose_buckets(const int64_t *sizes, size_t count, mlx_graph_options
 }
 
 void mlx_graph_options_initialize(int64_t context, mlx_graph_options_t *out_options) {
-  *out_options =
-      (mlx_graph_options_t){.context = context, .rows = 1, .page_size = 16, .steps = {1}, .step_count = 1};
+  *out_options = (mlx_graph_options_t){
+      .context = context, .sequences = 1, .page_size = 16, .steps = {1}, .step_count = 1};
   choose_buckets((int64_t[]){16, 128}, 2, out_options);
 }
 
@@ -116,16 +116,16 @@ mlx_storage_t mlx_graph_storage(const mlx_graph_options_t *options) {
                          .tiles = options->kernels ? options->kernels->tiles : NULL};
 }
 
-int64_t mlx_graph_row_pages(const mlx_graph_options_t *options) {
+int64_t mlx_graph_sequence_pages(const mlx_graph_options_t *options) {
   return (options->context + options->page_size - 1) / options->page_size;
 }
 
-int64_t mlx_graph_row_positions(const mlx_graph_options_t *options) {
-  return mlx_graph_row_pages(options) * options->page_size;
+int64_t mlx_graph_sequence_positions(const mlx_graph_options_t *options) {
+  return mlx_graph_sequence_pages(options) * options->page_size;
 }
 
 int64_t mlx_graph_pool_pages(const mlx_graph_options_t *options) {
-  return 1 + options->rows * mlx_graph_row_pages(options);  // page 0 belongs to nobody
+  return 1 + options->sequences * mlx_graph_sequence_pages(options);  // page 0 belongs to nobody
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -168,9 +168,9 @@ void mlx_graph_declare(mlx_graph_t *g) {
     mlx_builder_parameter(g->b, weight->name, type);
   }
   declare_kv(g);
-  mlx_builder_state(g->b, MLX_STATE_TOKEN, MLX_TYPE(MLX_I32, g->options->rows));
-  mlx_builder_state(g->b, MLX_STATE_POSITION, MLX_TYPE(MLX_I32, g->options->rows));
-  mlx_builder_state(g->b, MLX_STATE_LOGITS, MLX_TYPE(MLX_F32, g->options->rows, c->vocab));
+  mlx_builder_state(g->b, MLX_STATE_TOKEN, MLX_TYPE(MLX_I32, g->options->sequences));
+  mlx_builder_state(g->b, MLX_STATE_POSITION, MLX_TYPE(MLX_I32, g->options->sequences));
+  mlx_builder_state(g->b, MLX_STATE_LOGITS, MLX_TYPE(MLX_F32, g->options->sequences, c->vocab));
 }
 
 // What the decode kernel has besides.
@@ -195,7 +195,7 @@ static mlx_value_t row_numbers(mlx_graph_t *g, mlx_type_t type) {
 // positions and valid are [rows, T]; a token that is not valid writes to page 0.
 static void place_tokens(mlx_graph_t *g, mlx_value_t positions, mlx_value_t valid) {
   mlx_builder_t *b = g->b;
-  const int64_t rows = g->options->rows, t = g->tokens, m = rows * t;
+  const int64_t rows = g->options->sequences, t = g->tokens, m = rows * t;
   const mlx_type_t grid = MLX_TYPE(MLX_I32, rows, t), pair = MLX_TYPE(MLX_I32, rows, t, 1),
                    column = MLX_TYPE(MLX_I32, m, 1);
   g->positions = mlx_build_reshape(b, "positions", positions, MLX_TYPE(MLX_I32, m));
@@ -216,7 +216,7 @@ static void place_tokens(mlx_graph_t *g, mlx_value_t positions, mlx_value_t vali
   g->slots = mlx_build_concat_last(b, "slots", page_column, place_column);
 
   mlx_builder_comment(b, "what each query may not see: every later position");
-  const mlx_type_t mask = MLX_TYPE(MLX_I32, rows, t, mlx_graph_row_positions(g->options));
+  const mlx_type_t mask = MLX_TYPE(MLX_I32, rows, t, mlx_graph_sequence_positions(g->options));
   mlx_value_t key = mlx_build_iota(b, "key_position", 2, mask);
   mlx_value_t query = mlx_build_broadcast(b, "query_position", positions, (int64_t[]){0, 1}, mask);
   g->hidden_from_query = mlx_build_compare(b, "hidden_from_query", "GT", key, query);
@@ -232,7 +232,7 @@ static void begin_function(mlx_graph_t *g, const char *name, const char *comment
 
 static mlx_value_t pages_argument(mlx_graph_t *g) {
   return mlx_builder_argument(g->b, "pages",
-                              MLX_TYPE(MLX_I32, g->options->rows, mlx_graph_row_pages(g->options)));
+                              MLX_TYPE(MLX_I32, g->options->sequences, mlx_graph_sequence_pages(g->options)));
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ static mlx_value_t choose_token(mlx_graph_t *g, mlx_value_t logits, mlx_value_t 
 
 static void emit_prefill(mlx_graph_t *g, int64_t tokens) {
   mlx_builder_t *b = g->b;
-  const int64_t rows = g->options->rows;
+  const int64_t rows = g->options->sequences;
   const mlx_type_t per_row = MLX_TYPE(MLX_I32, rows), grid = MLX_TYPE(MLX_I32, rows, tokens);
   char name[32];
   snprintf(name, sizeof name, "prefill_%lld", (long long)tokens);
@@ -300,7 +300,7 @@ static void emit_prefill(mlx_graph_t *g, int64_t tokens) {
 
 void mlx_graph_begin_decode(mlx_graph_t *g) {
   mlx_builder_t *b = g->b;
-  const int64_t rows = g->options->rows;
+  const int64_t rows = g->options->sequences;
   const mlx_type_t per_row = MLX_TYPE(MLX_I32, rows);
   begin_function(g, "decode_1",
                  "Reads the token of each active row at its position and chooses the one after it.", 1);
@@ -319,7 +319,7 @@ void mlx_graph_begin_decode(mlx_graph_t *g) {
 
 static void emit_decode(mlx_graph_t *g) {
   mlx_builder_t *b = g->b;
-  const int64_t rows = g->options->rows;
+  const int64_t rows = g->options->sequences;
   mlx_graph_begin_decode(g);
   mlx_value_t hidden = g->model->arch->forward(g, g->model, mlx_builder_load(b, MLX_STATE_TOKEN));
   mlx_value_t logits = g->model->arch->head(g, g->model, hidden);

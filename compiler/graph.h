@@ -23,7 +23,7 @@ typedef struct mlx_graph_options {
   mlx_layout_t layout;  // of the weights; but rows for the CPU's kernel only
   mlx_quantize_t quantize;
   int64_t context;                   // positions a row may use; the pages hold it rounded up
-  int64_t rows;                      // sequences decoded together
+  int64_t sequences;                 // sequences decoded together
   int64_t page_size;                 // positions in a page
   int64_t buckets[MLX_MAX_BUCKETS];  // prefill sizes, ascending
   size_t bucket_count;
@@ -42,8 +42,8 @@ mlx_status_t mlx_graph_use_kernels(const mlx_model_t *model, mlx_kernels_t *kern
 
 mlx_storage_t mlx_graph_storage(const mlx_graph_options_t *options);
 
-int64_t mlx_graph_row_pages(const mlx_graph_options_t *options);
-int64_t mlx_graph_row_positions(const mlx_graph_options_t *options);
+int64_t mlx_graph_sequence_pages(const mlx_graph_options_t *options);
+int64_t mlx_graph_sequence_positions(const mlx_graph_options_t *options);
 int64_t mlx_graph_pool_pages(const mlx_graph_options_t *options);
 
 // The whole module as MLIR text. Release with mlx_free.

@@ -164,7 +164,7 @@ static attend_tile_t choose_attend_tile(const mlx_graph_t *g, const mlx_attentio
   if (t.wq == 2 && t.wk > step / 32) t.wk = step / 32;
   if (t.wq == 4) t.wk = a->head_dim <= 80 ? 2 : 1;
   t.keys = step / t.wk < 32 ? step / t.wk : 32;
-  const int64_t blocks = a->heads * ceil_div(tokens, 16 * t.wq) * g->options->rows;
+  const int64_t blocks = a->heads * ceil_div(tokens, 16 * t.wq) * g->options->sequences;
   while (mlx_kernel_is_hopper(g) && t.split < 8 && blocks * t.split * 2 <= processors) t.split *= 2;
   return t;
 }
@@ -174,17 +174,17 @@ static mlx_text_t define_attention(const mlx_graph_t *g, const mlx_attention_t *
   const mlx_graph_options_t *o = g->options;
   mlx_text_t definitions = {0};
   mlx_text_printf(&definitions, "APPEND_NAME=mlx_append\nATTEND_NAME=mlx_attend\nSCALE=%.9ef\n", a->scale);
-  MLX_DEFINE(&definitions, {"ROWS", o->rows}, {"TOKENS", g->tokens}, {"HEADS", a->heads},
+  MLX_DEFINE(&definitions, {"ROWS", o->sequences}, {"TOKENS", g->tokens}, {"HEADS", a->heads},
              {"KV_HEADS", a->kv_heads}, {"HEAD_DIM", a->head_dim});
-  MLX_DEFINE(&definitions, {"ROW_PAGES", mlx_graph_row_pages(o)}, {"POOL_PAGES", mlx_graph_pool_pages(o)},
-             {"TURN", turns});
+  MLX_DEFINE(&definitions, {"ROW_PAGES", mlx_graph_sequence_pages(o)},
+             {"POOL_PAGES", mlx_graph_pool_pages(o)}, {"TURN", turns});
   return definitions;
 }
 
 // Puts k and v into the pool, turned by |table| if there is one; gives q, turned likewise.
 static mlx_value_t append(mlx_graph_t *g, const mlx_attention_t *a, const char *file, mlx_value_t q,
                           mlx_value_t k, mlx_value_t v, const mlx_rope_table_t *table) {
-  const int64_t m = g->options->rows * g->tokens;
+  const int64_t m = g->options->sequences * g->tokens;
   mlx_extern_t kernel = {.symbol = "mlx_append",
                          .file = file,
                          .grid = {ceil_div(m * (a->heads + 2 * a->kv_heads) * a->head_dim, 2048), 1, 1},
@@ -215,13 +215,13 @@ static mlx_extern_t attend_16(mlx_graph_t *g, const mlx_attention_t *a, bool tur
   MLX_DEFINE(&definitions, {"WQ", t.wq}, {"WK", t.wk}, {"KEYS", t.keys}, {"SPLIT", t.split});
   return (mlx_extern_t){
       .file = mlx_kernel_image(g, MLX_KERNEL_ATTENTION, &definitions),
-      .grid = {a->heads, ceil_div(g->tokens, 16 * t.wq), g->options->rows * t.split},
+      .grid = {a->heads, ceil_div(g->tokens, 16 * t.wq), g->options->sequences * t.split},
       .threads = 32 * t.wq * t.wk,
       .shared_bytes = (keys > merging ? keys : merging) * (a->head_dim + 8) * 8 + t.wq * (t.wk + 1) * 128};
 }
 
 static mlx_extern_t attend_32(mlx_graph_t *g, const mlx_attention_t *a, bool turns) {
-  const int64_t rows = g->options->rows, processors = g->options->kernels->gpu->blocks;
+  const int64_t rows = g->options->sequences, processors = g->options->kernels->gpu->blocks;
   const mlx_attend_f32_tile_t t = mlx_attend_f32_tile(rows, g->tokens, a->heads, a->kv_heads, a->head_dim,
                                                       mlx_kernel_is_hopper(g), processors);
   mlx_text_t definitions = define_attention(g, a, turns);
@@ -244,7 +244,7 @@ mlx_value_t mlx_kernel_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_v
   memcpy(attend.operands, operands, sizeof operands);
   attend.symbol = "mlx_attend";
   attend.operand_count = attend.updated_from = 5;
-  attend.result = MLX_TYPE(g->options->dtype, g->options->rows * g->tokens, a->heads * a->head_dim);
+  attend.result = MLX_TYPE(g->options->dtype, g->options->sequences * g->tokens, a->heads * a->head_dim);
   attend.constant = (int32_t)a->layer;
   attend.has_constant = true;
   return mlx_build_extern(g->b, "attended", &attend, NULL);
@@ -312,7 +312,8 @@ void mlx_kernel_decode(mlx_graph_t *g, const mlx_decode_plan_t *plan, int64_t st
       b, name,
       "Reads the token of the row, if it is active, and goes on from there, one token after the other.");
   mlx_value_t active = mlx_builder_argument(b, "active", MLX_TYPE(MLX_I32, 1));
-  mlx_value_t pages = mlx_builder_argument(b, "pages", MLX_TYPE(MLX_I32, 1, mlx_graph_row_pages(g->options)));
+  mlx_value_t pages =
+      mlx_builder_argument(b, "pages", MLX_TYPE(MLX_I32, 1, mlx_graph_sequence_pages(g->options)));
   static const char *const states[] = {MLX_STATE_KV, MLX_STATE_SCRATCH, MLX_STATE_TOKEN, MLX_STATE_POSITION,
                                        MLX_STATE_LOGITS};
   mlx_extern_t kernel = {.symbol = "mlx_decode",

@@ -158,7 +158,7 @@ mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int6
 static mlx_value_t update_cache(mlx_graph_t *g, const mlx_attention_t *a, const char *cache, const char *name,
                                 mlx_value_t x) {
   mlx_builder_t *b = g->b;
-  const int64_t rows = g->options->rows, pages = mlx_graph_row_pages(g->options);
+  const int64_t rows = g->options->sequences, pages = mlx_graph_sequence_pages(g->options);
   mlx_value_t by_head =
       mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, x.dims[0], a->kv_heads, a->head_dim));
   mlx_value_t stored = mlx_build_convert(b, "stored", by_head, g->options->dtype);
@@ -169,17 +169,19 @@ static mlx_value_t update_cache(mlx_graph_t *g, const mlx_attention_t *a, const 
   mlx_value_t paged = mlx_build_gather(b, "paged", pool, index);  // [rows, P, page, kv_heads, head_dim]
   paged = mlx_build_convert(b, "paged_f32", paged, MLX_F32);
   return mlx_build_reshape(
-      b, name, paged, MLX_TYPE(MLX_F32, rows, mlx_graph_row_positions(g->options), a->kv_heads, a->head_dim));
+      b, name, paged,
+      MLX_TYPE(MLX_F32, rows, mlx_graph_sequence_positions(g->options), a->kv_heads, a->head_dim));
 }
 
 // What a query may not see: later positions, and where there is a window those that it has left behind.
 static mlx_value_t hidden_positions(mlx_graph_t *g, const mlx_attention_t *a) {
   mlx_builder_t *b = g->b;
   if (!a->window || a->window >= g->options->context) return g->hidden_from_query;
-  const mlx_type_t mask = MLX_TYPE(MLX_I32, g->options->rows, g->tokens, mlx_graph_row_positions(g->options));
+  const mlx_type_t mask =
+      MLX_TYPE(MLX_I32, g->options->sequences, g->tokens, mlx_graph_sequence_positions(g->options));
   mlx_value_t key = mlx_build_iota(b, "key_position", 2, mask);
-  mlx_value_t position =
-      mlx_build_reshape(b, "position_by_row", g->positions, MLX_TYPE(MLX_I32, g->options->rows, g->tokens));
+  mlx_value_t position = mlx_build_reshape(b, "position_by_row", g->positions,
+                                           MLX_TYPE(MLX_I32, g->options->sequences, g->tokens));
   mlx_value_t query = mlx_build_broadcast(b, "query_position", position, (int64_t[]){0, 1}, mask);
   mlx_value_t width = mlx_build_int(b, "window", a->window, mask);
   mlx_value_t last_left = mlx_build_binary(b, "last_left_behind", "subtract", query, width);
@@ -220,8 +222,8 @@ static mlx_value_t softmax(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t
 mlx_value_t mlx_plain_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
                                 mlx_value_t v) {
   mlx_builder_t *b = g->b;
-  const int64_t rows = g->options->rows, t = g->tokens, context = mlx_graph_row_positions(g->options),
-                group = a->heads / a->kv_heads;
+  const int64_t rows = g->options->sequences, t = g->tokens,
+                context = mlx_graph_sequence_positions(g->options), group = a->heads / a->kv_heads;
   mlx_value_t keys = update_cache(g, a, g->kv_names[2 * a->layer], "keys", k);
   mlx_value_t values = update_cache(g, a, g->kv_names[2 * a->layer + 1], "values", v);
 

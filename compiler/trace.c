@@ -272,7 +272,7 @@ mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_opt
                                    mlx_decode_plan_t *out_plan, bool *out_fits) {
   *out_plan = (mlx_decode_plan_t){.hidden = model->config.hidden, .ffn = model->config.ffn};
   *out_fits = false;
-  if (!options->kernels || options->rows != 1) return NULL;
+  if (!options->kernels || options->sequences != 1) return NULL;
   const bool packed = options->layout == MLX_LAYOUT_TILES;
   plan_launch(model, options->kernels->gpu, packed, out_plan);
   mlx_graph_options_t plain = *options;

@@ -196,7 +196,7 @@ static mlx_status_t check_functions(const mlx_engine_t *engine, const char *name
 
 static mlx_status_t make_pool(mlx_engine_t *engine) {
   const mlx_variant_t *m = engine->variant;
-  MLX_TRY(mlx_alloc((size_t)m->rows, sizeof *engine->row_taken, &engine->row_taken));
+  MLX_TRY(mlx_alloc((size_t)m->sequences, sizeof *engine->sequence_taken, &engine->sequence_taken));
   MLX_TRY(mlx_alloc((size_t)m->pool_pages, sizeof *engine->free_pages, &engine->free_pages));
   for (int64_t page = m->pool_pages - 1; page > 0; --page)
     engine->free_pages[engine->free_page_count++] = (int32_t)page;
@@ -306,7 +306,7 @@ void mlx_engine_close(mlx_engine_t *engine) {
     mlx_unmap(&engine->weights);
   }
   mlx_bundle_close(engine->bundle);
-  mlx_free(engine->row_taken);
+  mlx_free(engine->sequence_taken);
   mlx_free(engine->free_pages);
   mlx_free(engine);
 }
@@ -408,7 +408,7 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
                              .kernels = engine->kernels.text,
                              .context = engine->context,
                              .vocab = m->vocab,
-                             .rows = variant->rows,
+                             .sequences = variant->sequences,
                              .weight_bytes = weights,
                              .token_weight_bytes = weights - unread_bytes(&engine->archive),
                              .kv_bytes = (uint64_t)variant->kv_bytes};

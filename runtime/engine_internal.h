@@ -24,9 +24,9 @@ struct mlx_engine {
   mlx_device_t *device;
   mlx_program_t *program;
   char device_reason[256], gpu_name[128];
-  int64_t context;      // positions a session may use
-  bool *row_taken;      // [rows]
-  int32_t *free_pages;  // [pool_pages] a stack of pages nobody has; page 0 is never in it
+  int64_t context;       // positions a session may use
+  bool *sequence_taken;  // [rows]
+  int32_t *free_pages;   // [pool_pages] a stack of pages nobody has; page 0 is never in it
   size_t free_page_count;
   struct mlx_vocabulary
       *vocabularies[2];  // of the first token and of later ones, once a grammar asked for them

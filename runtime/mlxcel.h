@@ -101,7 +101,7 @@ typedef struct mlx_engine_info {
   const char *cpu_level,
       *levels;          // of a portable model: whose code runs, and what there was to choose from; else ""
   const char *kernels;  // "decode, linear", or "none (plain lowering)"
-  int64_t context, vocab, rows;
+  int64_t context, vocab, sequences;
   uint64_t weight_bytes;        // all of them
   uint64_t token_weight_bytes;  // those that choosing one token reads: an embedding table that is no head is
                                 // not among them

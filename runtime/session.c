@@ -34,15 +34,15 @@ static void give_pages(mlx_session_t *session, int64_t length) {
 mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_session) {
   *out_session = NULL;
   int64_t row = 0;
-  while (row < engine->variant->rows && engine->row_taken[row]) ++row;
-  if (row == engine->variant->rows) {
+  while (row < engine->variant->sequences && engine->sequence_taken[row]) ++row;
+  if (row == engine->variant->sequences) {
     return mlx_error(MLX_UNAVAILABLE, "all %lld rows of the engine are taken",
-                     (long long)engine->variant->rows);
+                     (long long)engine->variant->sequences);
   }
   mlx_session_t *session;
   MLX_TRY(mlx_alloc(1, sizeof *session, &session));
   mlx_status_t status =
-      mlx_alloc((size_t)engine->variant->row_pages, sizeof *session->pages, &session->pages);
+      mlx_alloc((size_t)engine->variant->sequence_pages, sizeof *session->pages, &session->pages);
   if (!status) status = mlx_alloc((size_t)engine->context, sizeof *session->ids, &session->ids);
   if (status) {
     mlx_free(session->pages);
@@ -51,7 +51,7 @@ mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_sessio
   }
   session->engine = engine;
   session->row = row;
-  engine->row_taken[row] = true;
+  engine->sequence_taken[row] = true;
   *out_session = session;
   return NULL;
 }
@@ -60,7 +60,7 @@ void mlx_session_free(mlx_session_t *session) {
   if (!session) return;
   mlx_engine_t *engine = session->engine;
   give_pages(session, 0);
-  engine->row_taken[session->row] = false;
+  engine->sequence_taken[session->row] = false;
   mlx_free(session->pages);
   mlx_free(session->ids);
   mlx_free(session);
@@ -74,7 +74,7 @@ int64_t mlx_session_length(const mlx_session_t *session) { return session->lengt
 // A [rows, width] tensor that is zero but for this row's |values|.
 static mlx_status_t row_tensor(const mlx_session_t *session, int64_t width, const int32_t *values,
                                size_t count, int rank, mlx_buffer_t **out_buffer) {
-  const int64_t rows = session->engine->variant->rows;
+  const int64_t rows = session->engine->variant->sequences;
   int32_t *grid;
   MLX_TRY(mlx_alloc((size_t)(rows * width), sizeof *grid, &grid));
   memcpy(grid + session->row * width, values, count * sizeof *grid);
@@ -89,7 +89,7 @@ static mlx_status_t row_tensor(const mlx_session_t *session, int64_t width, cons
 static mlx_status_t call_for_tokens(mlx_session_t *session, const char *function, mlx_buffer_t **inputs,
                                     size_t input_count, size_t width, int32_t *out_ids) {
   mlx_engine_t *engine = session->engine;
-  const size_t total = (size_t)engine->variant->rows * width;
+  const size_t total = (size_t)engine->variant->sequences * width;
   mlx_buffer_t *output = NULL;
   int32_t *tokens = NULL;
   session->has_choice = false;
@@ -114,7 +114,7 @@ static mlx_status_t prefill(mlx_session_t *session, int64_t bucket, const int32_
   if (!status) status = row_tensor(session, bucket, ids, (size_t)count, 2, &inputs[0]);
   if (!status) status = row_tensor(session, 1, &start, 1, 1, &inputs[1]);
   if (!status) status = row_tensor(session, 1, &count, 1, 1, &inputs[2]);
-  const int64_t width = session->engine->variant->row_pages;
+  const int64_t width = session->engine->variant->sequence_pages;
   if (!status) status = row_tensor(session, width, session->pages, (size_t)width, 2, &inputs[3]);
   if (!status) status = call_for_tokens(session, function, inputs, 4, 1, out_next);
   for (int i = 0; i < 4; ++i) mlx_buffer_free(inputs[i]);
@@ -187,7 +187,7 @@ size_t mlx_largest_group(const mlx_variant_t *variant, size_t limit) {
 
 // One call of decode_|group|, whose pages are taken.
 static mlx_status_t decode(mlx_session_t *session, size_t group, int32_t *out_ids) {
-  const int64_t width = session->engine->variant->row_pages;
+  const int64_t width = session->engine->variant->sequence_pages;
   const int32_t active = 1, first = session->choice;
   char function[32];
   snprintf(function, sizeof function, "decode_%zu", group);
@@ -243,7 +243,7 @@ mlx_status_t mlx_session_resume(mlx_session_t *session, const int32_t *ids, size
 
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) {
   mlx_engine_t *engine = session->engine;
-  const size_t vocab = (size_t)engine->manifest.vocab, total = vocab * (size_t)engine->variant->rows;
+  const size_t vocab = (size_t)engine->manifest.vocab, total = vocab * (size_t)engine->variant->sequences;
   if (count != vocab) return mlx_error(MLX_USAGE, "there are %zu logits, not %zu", vocab, count);
   MLX_TRY(need_choice(session));
   float *all;

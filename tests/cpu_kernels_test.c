@@ -198,7 +198,7 @@ TEST(rows_share_a_call_and_do_not_disturb_each_other) {
   const char *model = random_llama_write(&odd, root, "odd");
   mlx_engine_t *alone = open_model(model, (mlx_compile_options_t){.target = TARGET, .context = 128}, 2);
   mlx_engine_t *both =
-      open_model(model, (mlx_compile_options_t){.target = TARGET, .context = 128, .rows = 2}, 2);
+      open_model(model, (mlx_compile_options_t){.target = TARGET, .context = 128, .sequences = 2}, 2);
   mlx_session_t *sessions[2], *single;
   int32_t expected[2][10], ids[2][10];
   for (int i = 0; i < 2; ++i) {

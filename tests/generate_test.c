@@ -44,7 +44,7 @@ TEST(smollm2_in_f32_matches_hf_token_for_token_within_its_memory) {
 // The same through the C API
 
 static mlx_engine_t *open_tiny(int64_t rows, int64_t context) {
-  return open_compiled(TINY, &(mlx_compile_options_t){.rows = rows, .context = context}, NULL, 0);
+  return open_compiled(TINY, &(mlx_compile_options_t){.sequences = rows, .context = context}, NULL, 0);
 }
 
 TEST(logits_match_hf_within_one_in_ten_thousand) {

@@ -77,9 +77,10 @@ static void prepare(void) {
   compile_plain(model, MLX_F16, 1024, "b.mlxb");
   compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 1024},
                "b-sm_90");
-  compile_ours(model,
-               (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 640, .rows = 2},
-               "d-sm_90");
+  compile_ours(
+      model,
+      (mlx_compile_options_t){.target = "cuda:sm_90", .dtype = MLX_F16, .context = 640, .sequences = 2},
+      "d-sm_90");
   model = random_llama_write(&model_c, folder, "c");
   compile_plain(model, MLX_BF16, 640, "c.mlxb");
   compile_ours(model, (mlx_compile_options_t){.target = "cuda:sm_80", .dtype = MLX_BF16, .context = 640},
@@ -380,7 +381,7 @@ TEST(two_sessions_of_one_engine_leave_each_other_alone) {
   static const size_t lengths[] = {100, 37};
   mlx_engine_t *ours = open_ours(TWO_ROWS);
   pair_t pairs[2];
-  CHECK_INT(mlx_engine_info(ours).rows, 2);
+  CHECK_INT(mlx_engine_info(ours).sequences, 2);
   for (int i = 0; i < 2; ++i) {
     pairs[i] = (pair_t){.subject = TWO_ROWS, .plain_engine = gpu_open(TWO_ROWS->plain), .ours_engine = ours};
     pair_begin(&pairs[i]);

@@ -131,7 +131,7 @@ TEST(the_manifest_names_the_kernels_and_the_groups_that_were_linked) {
   CHECK_OK(compile(model, options, &manifest));
   check_manifest(&manifest, "decode, linear, attention", 4);
   CHECK_INT(manifest.variants[0].driver, 13000);  // NVRTC's
-  options.rows = 2;                               // the decode kernel has one row
+  options.sequences = 2;                          // the decode kernel has one row
   CHECK_OK(compile(model, options, &manifest));
   check_manifest(&manifest, "linear, attention", 1);
   options = options_for("cuda:sm_90", MLX_BF16, MLX_KERNELS_OFF);

@@ -92,7 +92,7 @@ INLINE void leave_parts(uint16_t *parts, v16 values, int token, int columns, int
 
 static void add_token(const call_t *c, int row, int64_t position, int id) {
   const uint32_t slot = c->control->tokens++;
-  const int64_t end = (int64_t)c->n->row_pages *
+  const int64_t end = (int64_t)c->n->sequence_pages *
                       MLX_CPU_PAGE;  // a wrong number may give wrong results, but never a wrong address
   c->row_of[slot] = row;
   c->position_of[slot] = (int32_t)(position < 0 ? 0 : position < end ? position : end - 1);
@@ -101,7 +101,7 @@ static void add_token(const call_t *c, int row, int64_t position, int id) {
 
 static void list_tokens(const call_t *c) {
   c->control->tokens = c->control->rows = 0;
-  for (int row = 0; row < c->n->rows; ++row) {
+  for (int row = 0; row < c->n->sequences; ++row) {
     const int count = c->width ? least(c->count[row], c->width) : c->count[row] != 0;
     for (int t = 0; t < count; ++t) {
       if (c->width) {
@@ -349,7 +349,7 @@ static void append(const call_t *c, int layer, int slot) {
   float *q = c->qkv + (int64_t)slot * qkv_width(n), *k = q + q_width(n), *v = k + kv_width(n);
   const float *turns = c->turns + (int64_t)slot * hd;
   for (int head = 0; head < n->heads + n->kv_heads; ++head) turn(q + head * hd, turns, hd / 2);
-  const int listed = c->pages[(int64_t)c->row_of[slot] * n->row_pages + position / MLX_CPU_PAGE];
+  const int listed = c->pages[(int64_t)c->row_of[slot] * n->sequence_pages + position / MLX_CPU_PAGE];
   const int64_t page = (int64_t)layer * n->pool_pages + (listed < 0 || listed >= n->pool_pages ? 0 : listed);
   for (int head = 0; head < n->kv_heads; ++head) {
     uint8_t *keys = c->kv + page * kv_page_bytes(n) + 2 * head * kv_head_bytes(n),
@@ -374,7 +374,7 @@ static void attend(const call_t *c, int layer, int item) {
                 .scale = n->scale};
   for (int slot = item % tiles * ATTEND_TOKENS, count; slot < end; slot += count) {
     for (count = 1; slot + count < end && c->row_of[slot + count] == c->row_of[slot];) ++count;
-    a.pages = c->pages + (int64_t)c->row_of[slot] * n->row_pages;
+    a.pages = c->pages + (int64_t)c->row_of[slot] * n->sequence_pages;
     a.position = c->position_of[slot];
     for (int i = 0; i < ATTEND_TOKENS; ++i) {
       const int64_t nth = slot + least(i, count - 1);
@@ -403,7 +403,7 @@ static void choose(const call_t *c, uint32_t step) {
     c->token[row] = highest * MLX_PANEL_ROWS + (int)best[2 * highest + 1];
     c->position[row] = c->position_of[c->last_of[i]] + 1;
   }
-  for (int row = 0; row < c->n->rows; ++row) c->result[(int64_t)row * c->steps + step] = c->token[row];
+  for (int row = 0; row < c->n->sequences; ++row) c->result[(int64_t)row * c->steps + step] = c->token[row];
 }
 
 // ----------------------------------------------------------------------------------------------------------

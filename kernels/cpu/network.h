@@ -112,7 +112,7 @@ typedef struct mlx_network_layer {
 
 typedef struct mlx_network {
   int32_t hidden, ffn, heads, kv_heads, head_dim, layers, vocab;
-  int32_t rows, row_pages, pool_pages;
+  int32_t sequences, sequence_pages, pool_pages;
   int32_t most_tokens;  // of all rows together, in one call
   int32_t kv_format;    // F32, F16 or BF16
   int32_t tiles;        // 1: the kernel multiplies tiles of parts, for which the scratch has room
@@ -158,7 +158,8 @@ static inline mlx_network_scratch_t mlx_network_scratch(const mlx_network_t *n) 
   s.h_parts = mlx_round_up(s.act + tokens * n->ffn, 16);
   s.act_parts = s.h_parts + (n->tiles ? mlx_parts_words(tokens, widest) : 0);
   s.best = s.act_parts + (n->tiles ? mlx_parts_words(tokens, n->ffn) : 0);
-  s.words = mlx_round_up(s.best + 2 * n->rows * mlx_round_up(n->vocab, MLX_PANEL_ROWS) / MLX_PANEL_ROWS, 16);
+  s.words =
+      mlx_round_up(s.best + 2 * n->sequences * mlx_round_up(n->vocab, MLX_PANEL_ROWS) / MLX_PANEL_ROWS, 16);
   return s;
 }
 
