@@ -1,5 +1,8 @@
-// The test harness: a test file is a list of TEST(promise) functions ending in TEST_MAIN(...). A failed CHECK
-// prints the place and both sides, and ends that test only. Run with a name to run just that test.
+// The test harness. A test file is a list of TEST(promise) functions and ends in TEST_MAIN(...).
+//
+// A failed CHECK prints its place and both sides, and ends that test only. SKIP ends a test that cannot run
+// on this machine and prints the reason. The program prints "N passed, N failed, N skipped"; its exit status
+// is 77 if it skipped every test. With an argument, only the test of that name runs.
 #ifndef MLXCEL_TESTS_CHECK_H_
 #define MLXCEL_TESTS_CHECK_H_
 
@@ -21,6 +24,18 @@ static jmp_buf check_exit;
     fprintf(stderr, __VA_ARGS__);                     \
     fputc('\n', stderr);                              \
     longjmp(check_exit, 1);                           \
+  } while (0)
+
+#define CHECK_SKIPPED 77  // exit status; also what SKIP passes to longjmp
+
+// Ends the test as skipped: what it needs is not on this machine. The arguments are a printf format and its
+// values that name what is missing.
+#define SKIP(...)                       \
+  do {                                  \
+    fprintf(stderr, "  skipped: ");     \
+    fprintf(stderr, __VA_ARGS__);       \
+    fputc('\n', stderr);                \
+    longjmp(check_exit, CHECK_SKIPPED); \
   } while (0)
 
 #define CHECK(condition)                                     \
@@ -84,21 +99,24 @@ typedef struct check_case {
 #endif
 
 static inline int check_run(const check_case_t *cases, size_t count, int argc, char **argv) {
-  static int failed, ran;  // static: longjmp may lose what a register holds
+  static int failed, skipped, ran;  // static: longjmp may lose what a register holds
   static size_t i;
   for (i = 0; i < count; ++i) {
     if (!cases[i].name || (argc > 1 && strcmp(argv[1], cases[i].name))) continue;
     fprintf(stderr, "%s\n", cases[i].name);
     ++ran;
-    if (setjmp(check_exit)) {
-      fprintf(stderr, "  FAILED\n");
-      ++failed;
-    } else {
-      cases[i].run();
+    switch (setjmp(check_exit)) {
+      case 0: cases[i].run(); break;
+      case CHECK_SKIPPED: ++skipped; break;
+      default:
+        fprintf(stderr, "  FAILED\n");
+        ++failed;
+        break;
     }
   }
-  fprintf(stderr, "%d passed, %d failed\n", ran - failed, failed);
-  return failed || !ran;
+  fprintf(stderr, "%d passed, %d failed, %d skipped\n", ran - failed - skipped, failed, skipped);
+  if (failed || !ran) return 1;
+  return skipped == ran ? CHECK_SKIPPED : 0;
 }
 
 #define TEST_MAIN(...)                                                 \
