@@ -595,9 +595,18 @@ run_ctest() {  # FOLDER OPTIONS...
   shift
   ctest=$(ctest_beside_cmake)
   PATH=$PATH:$deps/debian/bin "$ctest" --test-dir "$folder" --parallel "$(test_jobs)" --output-on-failure --output-junit "$folder/tests.xml" "$@"
+  count_cases "$folder/Testing/Temporary/LastTest.log"
   total=$("$ctest" --test-dir "$folder" -N "$@" | awk '/^Total Tests:/ {print $3}')
   skipped=$(sed -n 's/^.*[[:space:]]skipped="\([0-9]*\)".*$/\1/p' "$folder/tests.xml" | head -n 1)
-  printf '%d passed, 0 failed, %d skipped\n' $((total - skipped)) "$skipped"
+  printf 'programs: %d passed, 0 failed, %d skipped\n' $((total - skipped)) "$skipped"
+}
+
+# Each program prints the names of its cases, "  skipped: REASON" under a skipped one, and how many passed, failed and were skipped.
+count_cases() {  # LOG
+  awk '/^ *skipped: / {sub(/^ */, ""); print before ": " $0}
+       /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ {passed += $1; failed += $3; skipped += $5}
+       {before = $0}
+       END {printf "cases: %d passed, %d failed, %d skipped\n", passed, failed, skipped}' "$1"
 }
 
 # Tests that need a GPU lie in build/gpu with all that they read. Where that folder came from another machine, or nothing can be

@@ -2,14 +2,15 @@
 """Drives kernels/cuda/decode.cu by itself: is it right, how fast is it, and where does the time go?
 
   decode_probe.py [--shape llama-1b|llama-8b|odd|grouped] [--dtype bf16|f16|FORMATS] [--depths 16,4096]
-                  [--without ring,waits,attention] [--clocks] [--nvrtc LIBRARY]
+                  [--without ring,waits,attention] [--clocks] [--nvrtc LIBRARY] [--check-source]
 
 FORMATS are packed weights: q4_0, q4_1, q8_0, q4_k, q5_k, q6_k, mixed; or two of them, "q4_0,q8_0": the second is the head's.
 
 Needs a GPU, torch and NVRTC. Compares with a float64 forward in torch (tokens, logits; single steps against a group; a grid of a
 third against the whole one, bit for bit), then times groups of 64 tokens. --without takes a part out, to see what it costs
 (results are then wrong and not compared): the weight stream, the waiting for other blocks, attention. --clocks counts the cycles
-of three blocks by phase. docs/decode-kernel.md is written from what this prints.
+of three blocks by phase. docs/internals/decode-kernel.md is written from what this prints. --check-source only checks that the source
+still has every line that --without and --clocks replace; it needs neither a GPU nor torch.
 """
 import argparse
 import ctypes
@@ -17,59 +18,44 @@ import glob
 import math
 import sys
 
-import torch
-
 from kernel_source import source
+from weight_layout import SHAPES, Layout
+
+try:
+    import torch
+except ImportError:
+    torch = None  # --check-source needs none
 
 PAGE, CONTEXT, SHARED_BYTES, BLOCKS, THREADS = 16, 8192, 232448, 132, 288
-SHAPES = {  # hidden, ffn, heads, KV heads, head_dim, layers, vocabulary, theta, tied
-    "llama-1b": (2048, 8192, 32, 8, 64, 16, 128256, 500000.0, True),
-    "llama-8b": (4096, 14336, 32, 8, 128, 32, 128256, 500000.0, False),
-    "odd": (200, 328, 5, 5, 48, 3, 1003, 10000.0, False),
-    "grouped": (576, 1536, 9, 3, 64, 2, 4999, 10000.0, True),
-}
-TILES = {  # bits, f32 numbers, offsets, scales of half a block, what is taken from a code
-    "q4_0": (4, 0, 0, 0, 8), "q4_1": (4, 0, 1, 0, 0), "q8_0": (8, 0, 0, 0, 0), "q4_k": (4, 1, 1, 0, 0), "q5_k": (8, 1, 1, 0, 0),
-    "q6_k": (8, 1, 0, 1, 0), "mixed": (8, 1, 1, 1, 0)}
 PHASES = ["full", "x0", "qkv", "attend", "merge", "attended", "o", "x1", "", "pairs", "hidden", "down", "head", "", "embed"]
 
 
-class Tiles:
-    """Matrices as kernels/cuda/decode_tiles.cuh has them."""
-    def __init__(self, name):
-        self.bits, self.wide, self.offset, self.halves, self.center = self.arguments = TILES[name]
-        self.number = 4 if self.wide else 2
-        self.tile_bytes = 128 * self.bits + 32 * self.number * (1 + self.halves + self.offset)
-
-    def size(self, dims):
-        return -(-dims[0] // 8) * -(-dims[1] // 128) * self.tile_bytes
-
-    def make(self, dims, scale):
-        """A random matrix: its bytes and its numbers."""
-        rows, runs = -(-dims[0] // 8) * 8, -(-dims[1] // 128)
-        low, high = (-self.center, 16 - self.center) if self.bits == 4 else (-128, 128)
-        inside = torch.zeros(rows, runs * 4, device="cuda")
-        inside[:dims[0], :dims[1] // 32] = 1
-        kind = torch.float32 if self.wide else torch.float16
-        codes = torch.randint(low, high, (rows, runs * 128), device="cuda") * inside.repeat_interleave(32, 1).long()
-        spread = scale / ((high - low) / 12 ** 0.5)
-        scales = ((torch.rand(rows, runs * 4 * (1 + self.halves), device="cuda") + 0.5) * spread * inside.repeat_interleave(1 + self.halves, 1)).to(kind)
-        offsets = (torch.randn(rows, runs * 4, device="cuda") * scale * inside).to(kind)
-        numbers = scales.double().repeat_interleave(16 if self.halves else 32, 1) * codes
-        if self.offset:
-            numbers += offsets.double().repeat_interleave(32, 1)
-        # codes: [tile row, row, run, piece, half, pair of the half, quad, odd] of a column 2 * quad + 8 * pair + odd
-        c = (codes + self.center).view(rows // 8, 8, runs, 4, 2, 2, 4, 2)
-        if self.bits == 4:  # a word is nibbles half + 2 * pair, odd ones four later
-            c = c.permute(0, 2, 1, 6, 3, 7, 5, 4).reshape(rows // 8, runs, 8, 4, 4, 8)
-            words = (c << (torch.arange(8, device="cuda") * 4)).sum(-1)
-            packed = words.to(torch.int64).view(torch.uint8).view(rows // 8, runs, 128, 8)[..., :4].reshape(rows // 8, runs, 512)
-        else:  # two pieces a half; words by pair, bytes half and odd
-            c = c.view(rows // 8, 8, runs, 2, 2, 2, 2, 4, 2).permute(0, 2, 3, 1, 7, 4, 6, 8, 5)
-            packed = c.reshape(rows // 8, runs, 1024).to(torch.int8).view(torch.uint8)
-        by_tile = lambda x: x.view(rows // 8, 8, runs, -1).permute(0, 2, 1, 3).contiguous().view(torch.uint8).view(rows // 8, runs, -1)
-        parts = [packed, by_tile(scales)] + ([by_tile(offsets)] if self.offset else [])
-        return torch.cat(parts, 2).reshape(-1), numbers[:dims[0], :dims[1]]
+def random_tiles(tiles, dims, scale):
+    """A random quantized matrix: its bytes and the values they stand for."""
+    rows, runs = -(-dims[0] // 8) * 8, -(-dims[1] // 128)
+    low, high = (-tiles.center, 16 - tiles.center) if tiles.bits == 4 else (-128, 128)
+    inside = torch.zeros(rows, runs * 4, device="cuda")
+    inside[:dims[0], :dims[1] // 32] = 1
+    kind = torch.float32 if tiles.wide else torch.float16
+    codes = torch.randint(low, high, (rows, runs * 128), device="cuda") * inside.repeat_interleave(32, 1).long()
+    spread = scale / ((high - low) / 12 ** 0.5)
+    scales = ((torch.rand(rows, runs * 4 * (1 + tiles.halves), device="cuda") + 0.5) * spread * inside.repeat_interleave(1 + tiles.halves, 1)).to(kind)
+    offsets = (torch.randn(rows, runs * 4, device="cuda") * scale * inside).to(kind)
+    numbers = scales.double().repeat_interleave(16 if tiles.halves else 32, 1) * codes
+    if tiles.offset:
+        numbers += offsets.double().repeat_interleave(32, 1)
+    # codes: [tile row, row, run, piece, half, pair of the half, quad, odd] of a column 2 * quad + 8 * pair + odd
+    c = (codes + tiles.center).view(rows // 8, 8, runs, 4, 2, 2, 4, 2)
+    if tiles.bits == 4:  # a word is nibbles half + 2 * pair, odd ones four later
+        c = c.permute(0, 2, 1, 6, 3, 7, 5, 4).reshape(rows // 8, runs, 8, 4, 4, 8)
+        words = (c << (torch.arange(8, device="cuda") * 4)).sum(-1)
+        packed = words.to(torch.int64).view(torch.uint8).view(rows // 8, runs, 128, 8)[..., :4].reshape(rows // 8, runs, 512)
+    else:  # two pieces a half; words by pair, bytes half and odd
+        c = c.view(rows // 8, 8, runs, 2, 2, 2, 2, 4, 2).permute(0, 2, 3, 1, 7, 4, 6, 8, 5)
+        packed = c.reshape(rows // 8, runs, 1024).to(torch.int8).view(torch.uint8)
+    by_tile = lambda x: x.view(rows // 8, 8, runs, -1).permute(0, 2, 1, 3).contiguous().view(torch.uint8).view(rows // 8, runs, -1)
+    parts = [packed, by_tile(scales)] + ([by_tile(offsets)] if tiles.offset else [])
+    return torch.cat(parts, 2).reshape(-1), numbers[:dims[0], :dims[1]]
 
 
 def replaced(text, *pairs):
@@ -114,46 +100,6 @@ def with_clocks(text):
   s->clocks[19] = clock64() - begin;
   if (threadIdx.x == 0 && nth >= 0) for (int i = 0; i < 20; ++i) ((float *)m.scratch->padding)[nth * 20 + i] = (float)s->clocks[i] / steps;
   return token;\n}\n\n// ------"""))
-
-
-class Layout:
-    """Where the weights are, as weights.irpa has them."""
-    def __init__(self, shape, formats=()):
-        hidden, ffn, heads, kv_heads, head_dim, layers, vocab, _, tied = shape
-        self.tiles = [Tiles(name) for name in formats]
-        queries, keys, self.bytes, self.at, self.dims = heads * head_dim, kv_heads * head_dim, 0, {}, {}
-        self.add("EMBED", 0, (vocab, hidden))
-        for layer in range(layers):
-            for name, dims in (("ATTN_NORM", (hidden,)), ("Q", (queries, hidden)), ("K", (keys, hidden)), ("V", (keys, hidden)),
-                               ("O", (hidden, queries)), ("MLP_NORM", (hidden,)), ("GATE", (ffn, hidden)), ("UP", (ffn, hidden)),
-                               ("DOWN", (hidden, ffn))):
-                self.add(name, layer, dims)
-        self.add("FINAL_NORM", 0, (hidden,))
-        if tied:
-            self.at["HEAD", 0], self.dims["HEAD"] = self.at["EMBED", 0], self.dims["EMBED"]
-        else:
-            self.add("HEAD", 0, (vocab, hidden))
-
-    def add(self, name, layer, dims):
-        self.at[name, layer] = self.bytes = (self.bytes + 63) // 64 * 64
-        self.dims[name] = dims
-        tiles = self.tiles_of(name)
-        self.bytes += 4 * dims[0] if len(dims) == 1 else tiles.size(dims) if tiles else 2 * math.prod(dims)
-
-    def tiles_of(self, name):
-        return self.tiles and self.tiles[-1 if name in ("EMBED", "HEAD") else 0]
-
-    def definitions(self):
-        for name in ("QKV", "O", "GATE", "DOWN", "HEAD", "EMBED") if self.tiles else ():
-            yield f"{name}_TILES=" + ",".join(map(str, self.tiles_of(name).arguments))
-        if self.tiles:
-            yield "PACKED=1"
-            yield "KV_F32=1"
-            yield f"OFFSETS={max(tiles.offset for tiles in self.tiles)}"
-        for name in self.dims:
-            first = self.at[name, 0]
-            yield f"{name}_AT={first}ull"
-            yield f"{name}_STEP={self.at.get((name, 1), first) - first}ull"
 
 
 def frequencies(shape):
@@ -238,7 +184,7 @@ class Model:
         at = self.layout.at[name, layer]
         if (at, layer) in self.numbers:
             return
-        packed, numbers = self.layout.tiles_of(name).make(self.layout.dims[name], spread)
+        packed, numbers = random_tiles(self.layout.tiles_of(name), self.layout.dims[name], spread)
         self.weights[at:at + len(packed)] = packed
         self.numbers[at, layer] = numbers.float()
 
@@ -327,9 +273,18 @@ def main():
     parser.add_argument("--without", default="")
     parser.add_argument("--clocks", action="store_true")
     parser.add_argument("--nvrtc")
+    parser.add_argument("--check-source", action="store_true")
     options = parser.parse_args()
-    torch.zeros(1, device="cuda")
     text = source("decode.cu")
+    if options.check_source:
+        with_clocks(text)
+        for part in ("ring", "waits", "attention"):
+            without(text, part)
+        print("decode.cu has every line that --without and --clocks replace")
+        return
+    if not torch:
+        sys.exit("decode_probe.py needs torch and a GPU")
+    torch.zeros(1, device="cuda")
     parts = [part for part in options.without.split(",") if part]
     if options.clocks:
         text = with_clocks(text)

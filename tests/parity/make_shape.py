@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes a random Llama of a real model's shape, for measuring where the real weights cannot be had.
 
-  make_shape.py OUT llama-1b|llama-8b|llama-test [--dtype bf16|f16|f32] [--sparse]
+  make_shape.py OUT llama-1b|llama-8b|llama-test|odd|grouped [--dtype bf16|f16|f32] [--sparse]
 
 Writes a Hugging Face directory: config.json, model.safetensors and the tiny fixture's tokenizer.json, whose 320 tokens are the
 first of the model's. Needs numpy only. Matrices are N(0, 1 / in), norms N(1, 0.05), so that activations keep their size; the seed
@@ -16,31 +16,28 @@ import shutil
 
 import numpy as np
 
+from weight_layout import SHAPES
+
 TOKENIZER = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "tiny-llama" / "tokenizer.json"
 SEED, BLOCK = 20261115, 16777213  # the largest prime below 2^24
 
-# layers, hidden, ffn, heads, KV heads, head's width, vocabulary, tied, positions
-SHAPES = {
-    "llama-1b": (16, 2048, 8192, 32, 8, 64, 128256, True, 131072),    # Llama-3.2-1B, without its rope scaling
-    "llama-8b": (32, 4096, 14336, 32, 8, 128, 128256, False, 131072),  # Llama-3.1-8B, likewise
-    "llama-test": (2, 256, 768, 4, 2, 64, 1000, True, 4096),           # to try the scripts with
-}
+POSITIONS = 131072  # max_position_embeddings
 SAFETENSORS = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
 TORCH = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 
 
 def config_of(shape, dtype):
-    layers, hidden, ffn, heads, kv_heads, width, vocab, tied, positions = SHAPES[shape]
+    hidden, ffn, heads, kv_heads, width, layers, vocab, theta, tied = SHAPES[shape]
     return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": ffn,
             "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": width,
-            "vocab_size": vocab, "max_position_embeddings": positions, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+            "vocab_size": vocab, "max_position_embeddings": POSITIONS, "rms_norm_eps": 1e-5, "rope_theta": theta,
             "rope_scaling": None, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": tied,
             "bos_token_id": 0, "eos_token_id": 2, "torch_dtype": TORCH[dtype]}
 
 
 def tensors_of(shape):
     """Name -> dimensions, in the order of the file."""
-    layers, hidden, ffn, heads, kv_heads, width, vocab, tied, _ = SHAPES[shape]
+    hidden, ffn, heads, kv_heads, width, layers, vocab, _, tied = SHAPES[shape]
     tensors = {"model.embed_tokens.weight": (vocab, hidden)}
     for i in range(layers):
         p = f"model.layers.{i}."

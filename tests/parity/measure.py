@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Prints the figures of docs/measurements.md as a Markdown table: sizes, times and memory of the real model on this machine.
 
-  measure.py BUILD_FOLDER MODEL.gguf        (./build.sh measure calls it; run it on a quiet machine)
+  measure.py BUILD_FOLDER MODEL.gguf [--quick]      (./build.sh measure calls it; run it on a quiet machine)
+
+--quick runs everything once and leaves the demo out: it shows that the script works, its figures mean nothing.
 """
 import json
 import os
@@ -13,7 +15,7 @@ import sys
 import tempfile
 import time
 
-build, model = pathlib.Path(sys.argv[1]), sys.argv[2]
+build, model, quick = pathlib.Path(sys.argv[1]), sys.argv[2], "--quick" in sys.argv
 mlxcel = str(build / "bin" / "mlxcel")
 PROMPT = "The capital of France is"
 LONG = " ".join(["The quick brown fox jumps over the lazy dog."] * 60)
@@ -46,17 +48,18 @@ def main():
         seconds, peak, _ = child([mlxcel, "compile", model, "--emit", "vmfb", "-o", folder + "/x.vmfb"], env)
         rows.append(("compile, empty cache: time; peak memory with iree-compile's", f"{seconds:.1f} s; {peak:.0f} MiB"))
         rows.append(("vmfb", f"{os.path.getsize(folder + '/x.vmfb') / 1e6:.2f} MB"))
-        runs = [run(env, PROMPT, 64) for _ in range(5)]
+        runs = [run(env, PROMPT, 64) for _ in range(1 if quick else 5)]
         decode = [r[2]["decode_tokens_per_second"] for r in runs]
         rows.append(("run, warm cache, start to weights bound (median of 5)", f"{statistics.median(r[2]['load_seconds'] for r in runs):.2f} s"))
         rows.append(("decode, context 2048, 64 tokens (median of 5; lowest, highest)",
                      f"{statistics.median(decode):.1f} tok/s ({min(decode):.1f}, {max(decode):.1f})"))
-        long = [run(env, LONG, 1) for _ in range(3)]
+        long = [run(env, LONG, 1) for _ in range(1 if quick else 3)]
         rows.append(("prefill of a long prompt (median of 3)",
                      f"{statistics.median(r[2]['prompt_tokens_per_second'] for r in long):.0f} tok/s"))
         rows.append(("peak memory of run", f"{max(r[1] for r in runs + long):.0f} MiB, of which f32 weights {134515008 * 4 / 2**20:.0f} MiB"))
-    demo = [child([str(pathlib.Path(__file__).resolve().parents[2] / "build.sh"), "demo"], dict(os.environ))[0] for _ in range(3)]
-    rows.append(("./build.sh demo, second time (median of the 2 after the first)", f"{statistics.median(demo[1:]):.1f} s"))
+    demo = [] if quick else [child([str(pathlib.Path(__file__).resolve().parents[2] / "build.sh"), "demo"], dict(os.environ))[0] for _ in range(3)]
+    if demo:
+        rows.append(("./build.sh demo, second time (median of the 2 after the first)", f"{statistics.median(demo[1:]):.1f} s"))
     print("| what | measured |\n| --- | --- |")
     for what, value in rows:
         print(f"| {what} | {value} |")

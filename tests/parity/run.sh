@@ -7,11 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 python=$MLXCEL_BUILD/parity
 export MLXCEL_CACHE=$MLXCEL_BUILD/test-cache
-if ! cmp -s requirements.txt "$python/requirements.txt"; then
-  rm -rf "$python"
-  python3 -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: --target "$python" -r requirements.txt
-  cp requirements.txt "$python/requirements.txt"
-fi
+python3 smoke.py "$MLXCEL_BUILD" --install
 export PYTHONPATH=$python
 python3 stablehlo.py "$MLXCEL_BUILD/bin/mlxcel"
 "$MLXCEL_BUILD/bin/mlxcel" compile "$MLXCEL_MODEL" -o "$MLXCEL_BUILD/parity-smollm2.mlxb"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What --quantize costs: perplexity over a text, and the divergence from the same weights in float32.
 
-  quantise_cost.py BUILD MODEL.gguf [--text FILE] [--chunks 16] [--types q8_0,q4_1,q4_0]
+  quantize_cost.py BUILD MODEL.gguf [--text FILE] [--chunks 16] [--types q8_0,q4_1,q4_0]
 
 BUILD has bin/mlxcel. MODEL is a Llama's GGUF file. What can be fetched here is packed already, and quantising a number twice the same way
 costs nothing: so every weight is first moved by a random part of its block's step (fixed seed), to what it may have been before the file's
@@ -84,7 +84,7 @@ def main():
         os.environ["MLXCEL_CACHE"] = str(folder / "cache")
         text = a.text or folder / "text.txt"
         if not a.text:
-            text.write_text("\n".join(page.read_text() for page in sorted(docs.glob("*.md")) if page.name != "quantisation.md"))
+            text.write_text("\n".join(page.read_text() for page in sorted(docs.glob("*.md")) if page.name != "quantization.md"))
         bundle = folder / "as-it-is.mlxb"
         size = weights_size(mlxcel, a.model, [], bundle)
         gguf_llama.widen = unround(np.random.default_rng(6), gguf_llama.widen)

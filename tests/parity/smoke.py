@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+"""Runs the smallest case of every script in tests/parity, so that none of them rots.
+
+  smoke.py BUILD [SCRIPT...]
+
+BUILD is the build folder. The scripts run in a copy of the tree: a script that writes a golden or a fixture must write what is committed. A
+script that needs torch or a GPU is skipped on a machine without them, and the reason is printed. A script without a case below fails the test.
+Packages are those of requirements.txt, installed into BUILD/parity. Exit status: 0, 1 if a script failed, 77 if the packages cannot be had.
+"""
+import filecmp
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+LIBRARIES = {"kernel_source.py": "decode_probe.py and packed_probe.py", "weight_layout.py": "make_shape.py and make_bundle.py"}
+
+
+class Skipped(Exception):
+    pass
+
+
+class Case:
+    """What a case may use: the copied tree, the build and a folder of its own."""
+
+    def __init__(self, build, tree, folder):
+        self.build, self.tree, self.folder = build, tree, folder
+        self.mlxcel = build / "bin" / "mlxcel"
+        self.parity, self.tests = tree / "tests" / "parity", tree / "tests"
+        self.smollm2 = build / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+        self.templates = build / "deps" / "llama.cpp" / "models" / "templates"
+
+    def run(self, *command, out=None, env=None):
+        """Runs a script of tests/parity (by name) or a program; stdout goes to the file |out|."""
+        command = [str(word) for word in command]
+        if command[0].endswith(".py"):
+            command = [sys.executable, str(self.parity / command[0]), *command[1:]]
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})))
+        if done.returncode:
+            raise AssertionError(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
+        if out:
+            out.write_text(done.stdout)
+        return done.stdout
+
+    def same(self, path):
+        """The file or folder |path| of the copy must be what is committed."""
+        ours, committed = self.tree / path, ROOT / path
+        names = [""] if ours.is_file() else [p.name for p in committed.iterdir()]
+        for name in names:
+            if not filecmp.cmp(ours / name, committed / name, shallow=False):
+                raise AssertionError(f"{path}/{name} differs from the committed file".replace("/ ", " "))
+
+    def printed(self, path, *command):
+        """What |command| prints must be the committed file |path|."""
+        self.run(*command, out=self.tree / path)
+        self.same(path)
+
+
+def need(*modules):
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise Skipped(f"needs {module}")
+
+
+def need_file(path):
+    if not path.exists():
+        raise Skipped(f"needs {path}; ./build.sh test fetches it")
+
+
+def chat_formats(c):
+    c.printed("tests/goldens/chat_formats.json", "chat_formats.py", c.mlxcel, ROOT / "tests/fixtures/tiny-llama")
+
+
+def config_defaults(c):
+    c.run("config_defaults.py")
+    c.same("tests/goldens/config_defaults.json")
+
+
+def dequant_goldens(c):
+    c.run("dequant_goldens.py")
+    c.same("tests/goldens/dequant.h")
+
+
+def golden_runs(c):
+    c.run("golden_runs.py", c.mlxcel, ROOT / "tests/fixtures/tiny-llama", ROOT / "tests/goldens/tiny-llama.json", "--device", "cpu")
+
+
+def make_bundle(c):
+    model, compiled, bundle = c.folder / "model", c.folder / "compiled.mlxb", c.folder / "bundle.mlxb"
+    c.run("make_shape.py", model, "llama-test", "--sparse")
+    c.run(c.mlxcel, "compile", model, "--target", "cpu", "--kernels", "off", "--dtype", "bf16", "-c", "64", "--no-weights", "-o", compiled)
+    c.run("make_bundle.py", bundle, compiled, "llama-test")
+    out = c.run(c.mlxcel, "run", "-m", bundle, "--device", "cpu", "-p", "a", "-n", "4", "--ignore-eos", "--temp", "0", "--allow-unsigned", "--json")
+    assert len(json.loads(out)["output_ids"]) == 4
+
+
+def make_gguf(c):
+    c.run("make_gguf.py")
+    for name in ("granitemoe", "gpt_oss-mxfp4", "minicpm"):
+        c.same(f"tests/fixtures/{name}.gguf")
+
+
+def make_shape(c):
+    c.run("make_shape.py", c.folder / "model", "llama-test")
+    out = c.run(c.mlxcel, "show", c.folder / "model")
+    assert "llama" in out, out
+
+
+def make_tiny(c):
+    c.run("make_tiny.py", "model")
+    c.same("tests/fixtures/tiny-llama")
+    c.same("tests/fixtures/tiny-llama.gguf")
+
+
+def measure(c):
+    need_file(c.smollm2)
+    assert "tok/s" in c.run("measure.py", c.build, c.smollm2, "--quick")
+
+
+def medians(c):
+    for name, speed in (("ours.1", 30.0), ("peer.1", 20.0)):
+        rows = [{"n_prompt": n, "avg_ts": speed} for n in (512, 0)]
+        (c.folder / name).write_text(json.dumps(rows))
+    assert c.run("medians.py", c.folder).count("1.50x") == 2
+
+
+def models_table(c):
+    c.run("models_table.py")
+    c.same("models/README.md")
+
+
+def numpy_models(c):
+    c.run("numpy_models.py", "mimo")
+    c.same("tests/fixtures/mimo")
+    c.same("tests/goldens/mimo.json")
+
+
+def packed_probe(c):
+    need_file(c.build / "deps" / "nvrtc")
+    library = next((c.build / "deps" / "nvrtc").glob("libnvrtc.so.*"))
+    c.run("packed_probe.py", "--compile", "sm_80", "--only", "embed", "--small", "--cache", c.folder, "--nvrtc", library)
+    assert any(c.folder.glob("*.cubin"))
+
+
+def quantize_cost(c):
+    need_file(c.smollm2)
+    text = c.folder / "text.txt"
+    text.write_text("A compiler translates a program into another language. " * 60)
+    out = c.run("quantize_cost.py", c.build, c.smollm2, "--chunks", "1", "--types", "q8_0", "--text", text)
+    assert "--quantize q8_0" in out, out
+
+
+def side_by_side(c):
+    peer = c.folder / "peer.json"
+    peer.write_text(json.dumps([{"n_prompt": 8, "n_gen": 0, "avg_ts": 1.0}, {"n_prompt": 0, "n_gen": 4, "avg_ts": 1.0}]))
+    out = c.run("side_by_side.py", c.mlxcel, ROOT / "tests/fixtures/tiny-llama", "-", "-p", "8", "-n", "4", "-r", "1", "--turns", "2",
+                "--device", "cpu", "--dtype", "f32", "--peer", "cat", peer)
+    assert "| pp8 |" in out and "| tg4 |" in out, out
+
+
+def template_goldens(c):
+    need_file(c.templates)
+    c.printed("tests/goldens/templates.json", "template_goldens.py", c.templates)
+
+
+def template_random(c):
+    goldens = c.folder / "random.json"
+    c.run("template_random.py", "200", "1", out=goldens)
+    c.run(c.build / "tests" / "template_test", "small_templates_render_as_jinja2_renders_them", env={"MLXCEL_TEMPLATE_GOLDENS": str(goldens)})
+
+
+def tokenizer_lines(c):
+    c.run("tokenizer_lines.py", c.build / "tests" / "tokenizer_dump", ROOT / "tests/fixtures/tiny-llama/tokenizer.json", "--lines", "500")
+
+
+def unicode_table(path, script):
+    """The table depends on the Unicode version of this Python; only the same version gives the same file."""
+    def case(c):
+        committed = (ROOT / path).read_text()
+        c.run(script, out=c.tree / path)
+        made = (c.tree / path).read_text()
+        if made.split("\n")[0] == committed.split("\n")[0]:
+            c.same(path)
+    return case
+
+
+def shell_script(script, *arguments):
+    def case(c):
+        assert c.run("bash", c.parity / script, *(argument(c) for argument in arguments)).strip()
+    return case
+
+
+def prebuilt(c):
+    """A module compiled once serves as the output of a second compile of the same shape."""
+    vmfb, bundle = c.folder / "m.vmfb", c.folder / "m.mlxb"
+    model = ROOT / "tests/fixtures/tiny-llama"
+    options = ["--target", "cpu", "-c", "64", "--no-config"]
+    c.run(c.mlxcel, "compile", model, "--emit", "vmfb", "-o", vmfb, *options)
+    c.run(c.mlxcel, "compile", model, "--iree-compile", c.parity / "prebuilt_iree_compile.sh", "-o", bundle, *options,
+          env={"MLXCEL_PREBUILT": str(vmfb), "MLXCEL_CACHE": str(c.folder / "cache")})
+    assert filecmp.cmp(vmfb, bundle / "model.vmfb", shallow=False)
+
+
+CASES = {
+    "chat_formats.py": (("transformers", "jinja2"), chat_formats),
+    "config_defaults.py": (("transformers",), config_defaults),
+    "decode_probe.py": ((), lambda c: c.run("decode_probe.py", "--check-source")),
+    "dequant_goldens.py": (("gguf", "numpy"), dequant_goldens),
+    "gguf_fixtures.py": (("torch", "transformers", "gguf"), lambda c: c.run("gguf_fixtures.py", "llama")),
+    "gguf_llama.py": (("gguf", "numpy"), lambda c: c.run("gguf_llama.py", ROOT / "tests/fixtures/tiny-llama.gguf")),
+    "golden_runs.py": ((), golden_runs),
+    "identity.sh": ((), shell_script("identity.sh", lambda c: c.build, lambda c: "tiny-llama")),
+    "kl_gate.py": (("torch", "transformers"), lambda c: c.run("kl_gate.py", "--help")),
+    "make_bundle.py": (("numpy",), make_bundle),
+    "make_fixtures.py": (("torch", "transformers"), lambda c: c.run("make_fixtures.py", "llama-linear")),
+    "make_gguf.py": (("gguf", "numpy"), make_gguf),
+    "make_shape.py": (("numpy",), make_shape),
+    "make_tiny.py": (("numpy", "tokenizers", "safetensors", "gguf"), make_tiny),
+    "measure.py": ((), measure),
+    "measure_read_bandwidth.py": (("torch", "triton"), lambda c: c.run("measure_read_bandwidth.py", "1")),
+    "medians.py": ((), medians),
+    "models_table.py": ((), models_table),
+    "numpy_models.py": (("numpy",), numpy_models),
+    "packed_probe.py": (("numpy",), packed_probe),
+    "packing_goldens.py": (("torch", "transformers"), lambda c: c.run("packing_goldens.py")),
+    "peer.py": (("torch", "transformers"), lambda c: c.run("peer.py", "--help")),
+    "prebuilt_iree_compile.sh": ((), prebuilt),
+    "quantize_cost.py": (("numpy",), quantize_cost),
+    "side_by_side.py": ((), side_by_side),
+    "stablehlo.py": (("jaxlib", "numpy", "safetensors"), lambda c: c.run("stablehlo.py", c.mlxcel)),
+    "template_goldens.py": (("transformers", "jinja2"), template_goldens),
+    "template_random.py": (("transformers", "jinja2"), template_random),
+    "template_tables.py": ((), unicode_table("template/unicode_tables.h", "template_tables.py")),
+    "tokenizer_goldens.py": (("tokenizers", "gguf", "numpy"),
+                             lambda c: c.printed("tests/goldens/tokenizer_kinds.h", "tokenizer_goldens.py")),
+    "tokenizer_kinds.py": (("tokenizers", "gguf", "numpy"),
+                           lambda c: c.run("tokenizer_kinds.py", c.build / "tests" / "tokenizer_dump", "--lines", "200", "--only", "wordpiece")),
+    "tokenizer_lines.py": (("tokenizers",), tokenizer_lines),
+    "unicode_tables.py": (("tokenizers",), unicode_table("tokenizer/unicode_tables.h", "unicode_tables.py")),
+    "width_table.py": ((), unicode_table("line/width_table.h", "width_table.py")),
+}
+
+
+def install(build):
+    """The packages of requirements.txt in BUILD/parity; False if they cannot be had."""
+    folder, wanted = build / "parity", (HERE / "requirements.txt").read_bytes()
+    stamp = folder / "requirements.txt"
+    if not stamp.exists() or stamp.read_bytes() != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes",
+                               "--only-binary=:all:", "--target", str(folder), "-r", str(HERE / "requirements.txt")])
+        if done.returncode:
+            return False
+        stamp.write_bytes(wanted)
+    return True
+
+
+def main():
+    build, wanted = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
+    if not install(build):
+        print("skipped: the packages of tests/parity/requirements.txt cannot be installed here")
+        return 77
+    if wanted == ["--install"]:
+        return 0
+    os.environ["PYTHONPATH"] = str(build / "parity")
+    sys.path.insert(0, str(build / "parity"))
+    scripts = sorted(p.name for p in HERE.iterdir() if p.suffix in (".py", ".sh") and p.name not in ("smoke.py", "run.sh"))
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    with tempfile.TemporaryDirectory() as temporary:
+        tree = pathlib.Path(temporary) / "tree"
+        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))
+        for script in scripts:
+            if (wanted and script not in wanted) or script in LIBRARIES:
+                continue
+            begin, folder = time.time(), pathlib.Path(temporary) / script
+            folder.mkdir()
+            try:
+                modules, case = CASES[script]
+                need(*modules)
+                case(Case(build, tree, folder))
+                result = "passed"
+            except Skipped as reason:
+                result = f"skipped: {reason}"
+            except KeyError:
+                result = "failed: smoke.py has no case for it"
+            except (AssertionError, OSError) as error:
+                result = f"failed: {error}"
+            counts[result.split(":")[0]] += 1
+            print(f"{script}: {result} ({time.time() - begin:.1f} s)", flush=True)
+    print("{passed} passed, {failed} failed, {skipped} skipped".format(**counts))
+    return counts["failed"] > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
