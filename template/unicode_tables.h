@@ -1,4 +1,4 @@
-// Written by tests/parity/template_tables.py from Python's str of Unicode 14.0.0; nobody edits this.
+// Written by tests/parity/template_tables.py from Python's str of Unicode 14.0.0. Do not edit.
 
 static const case_range_t lower_ranges[] = {
     {0x41, 0x5a, 1, 32}, {0xc0, 0xd6, 1, 32}, {0xd8, 0xde, 1, 32}, {0x100, 0x12e, 2, 1}, {0x132, 0x136, 2, 1},

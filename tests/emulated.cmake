@@ -1,5 +1,5 @@
-# Tests of a build for another machine, where CMAKE_CROSSCOMPILING_EMULATOR runs it. ctest has the emulator run the tests themselves; what they start the
-# kernel would not run, so they start scripts: mlxcel through the emulator, and iree-compile, which is of this machine, told to compile for the other.
+# Tests of a cross build under CMAKE_CROSSCOMPILING_EMULATOR. ctest runs the test programs through the emulator. The programs that a test starts need
+# the emulator too, so they are scripts: one runs mlxcel through the emulator, one runs this machine's iree-compile for the other machine.
 set(emulated ${CMAKE_BINARY_DIR}/emulated)
 string(REPLACE ";" " " emulator "${CMAKE_CROSSCOMPILING_EMULATOR}")
 

@@ -1,4 +1,4 @@
-// Written by tests/parity/unicode_tables.py from unicode-segmentation 1.13.3, Unicode 17; nobody edits this.
+// Written by tests/parity/unicode_tables.py from unicode-segmentation 1.13.3, Unicode 17. Do not edit.
 
 // What a character does in a grapheme; whole Hangul syllables are left to the code.
 static const grapheme_range_t grapheme_ranges[] = {

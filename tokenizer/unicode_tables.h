@@ -1,5 +1,5 @@
 // Written by tests/parity/unicode_tables.py from tokenizers 0.23.3 and the unicodedata of Unicode
-// 14.0.0; nobody edits this. The package normalizes by Unicode 9.0, has the categories of 8.0 and the lower
+// 14.0.0. Do not edit. The package normalizes by Unicode 9.0, has the categories of 8.0 and the lower
 // case of its Rust compiler.
 
 enum { CANONICAL_COUNT = 2060, COMPOSITION_COUNT = 940, COMPATIBLE_COUNT = 3678 };

@@ -1,5 +1,5 @@
-// Runs a fuzz target without libFuzzer: every committed case in the folder given, and each of them cut short
-// and with bits flipped, a few thousand inputs in all and the same ones on every run.
+// Runs a fuzz target without libFuzzer on every committed case of a folder, and on truncated and bit-flipped
+// copies of each case. The few thousand inputs are the same on every run.
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of a fuzz build for so many seconds each; findings land in build/fuzz/findings.
+# Runs every fuzz target of a fuzz build for SECONDS each. Findings are written to BUILD_FOLDER/findings.
 #   tests/fuzz/run.sh BUILD_FOLDER SECONDS
 set -euo pipefail
 cd "$(dirname "$0")"

@@ -1,4 +1,4 @@
-// Written by tests/parity/tokenizer_goldens.py with tokenizers 0.23.3; nobody edits this.
+// Written by tests/parity/tokenizer_goldens.py with tokenizers 0.23.3. Do not edit.
 
 typedef struct tokenizer_golden {
   size_t tokenizer;  // index into golden_tokenizers

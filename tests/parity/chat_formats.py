@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/chat_formats.json: what jinja2, as transformers runs it, makes of the chat formats that mlxcel lends.
+"""Writes tests/goldens/chat_formats.json: the built-in chat formats of mlxcel, rendered by jinja2 as transformers runs it.
 
   chat_formats.py MLXCEL MODEL > tests/goldens/chat_formats.json
 
-MLXCEL is the binary, which prints each format's template; MODEL any model. Needs: pip install transformers==5.22.2 jinja2==3.1.6
+MLXCEL is the binary; it prints the template of each format. MODEL is any model. Needs: pip install transformers==5.22.2 jinja2==3.1.6
 """
 import json
 import subprocess

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/config_defaults.json: what Hugging Face takes a field of config.json for when it is not there.
+"""Writes tests/goldens/config_defaults.json: the value Hugging Face uses for a field that config.json lacks.
 
-  config_defaults.py     needs transformers (and torch, which its configuration classes import)
+  config_defaults.py     needs transformers
 
-For every architecture: the config of its fixture less one field, read by Hugging Face's own class, which says what the field then is.
-tests/config_defaults_test.c reads the config without the field and with that value in it, and wants the same model of both.
+For each architecture and field, Hugging Face's class reads the fixture's config without the field and gives its default.
+tests/config_defaults_test.c reads the config without the field and with that default, and expects the same model.
 """
 import json
 import pathlib
@@ -12,7 +12,7 @@ import pathlib
 import transformers
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
-# Fields that are no part of the maths, and the sizes without which there is no model: those are required.
+# Fields without effect on the network, and required sizes.
 LEFT_OUT = {"architectures", "bos_token_id", "dtype", "eos_token_id", "initializer_range", "model_type", "pad_token_id", "transformers_version",
             "use_cache", "vocab_size", "num_hidden_layers", "hidden_size", "n_embd", "n_layer"}
 UNKNOWN = object()
@@ -22,7 +22,7 @@ def default_of(config, key):
     less = {k: v for k, v in config.items() if k not in (key, "model_type")}
     try:
         return transformers.AutoConfig.for_model(config["model_type"], **less).to_dict().get(key, UNKNOWN)
-    except Exception:  # its own checks may refuse the rest without it
+    except Exception:  # the class may reject a config without this field
         return UNKNOWN
 
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Drives kernels/cuda/decode.cu by itself: is it right, how fast is it, and where does the time go?
+"""Tests and times kernels/cuda/decode.cu on its own, and shows where its time goes.
 
   decode_probe.py [--shape llama-1b|llama-8b|odd|grouped] [--dtype bf16|f16|FORMATS] [--depths 16,4096]
                   [--without ring,waits,attention] [--clocks] [--nvrtc LIBRARY] [--check-source]
 
-FORMATS are packed weights: q4_0, q4_1, q8_0, q4_k, q5_k, q6_k, mixed; or two of them, "q4_0,q8_0": the second is the head's.
+FORMATS are quantized weights: q4_0, q4_1, q8_0, q4_k, q5_k, q6_k, mixed; or two of them, "q4_0,q8_0", the second for the head.
 
-Needs a GPU, torch and NVRTC. Compares with a float64 forward in torch (tokens, logits; single steps against a group; a grid of a
-third against the whole one, bit for bit), then times groups of 64 tokens. --without takes a part out, to see what it costs
-(results are then wrong and not compared): the weight stream, the waiting for other blocks, attention. --clocks counts the cycles
+Needs a GPU, torch and NVRTC. Compares tokens and logits with a float64 forward in torch, single steps with a group
+of steps, and a third of the grid with the whole grid (bit for bit). Then times groups of 64 tokens. --without removes a part to show its cost
+(results are then wrong and not compared): the weight stream, the waits for other blocks, or attention. --clocks counts the cycles
 of three blocks by phase. docs/internals/decode-kernel.md is written from what this prints. --check-source only checks that the source
 still has every line that --without and --clocks replace; it needs neither a GPU nor torch.
 """

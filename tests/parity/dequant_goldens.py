@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/goldens/dequant.h: random blocks of each type and what the gguf package widens them to, bit for bit: a few blocks in
-full, and a hash over RANDOM_BLOCKS more that tests/dtype_test.c makes again.
+"""Makes tests/goldens/dequant.h: random blocks of each type and their values as the gguf package dequantizes them, bit for bit.
+A few blocks are stored in full. RANDOM_BLOCKS more, which tests/dtype_test.c generates again, are stored as a hash.
 
     pip install gguf numpy && python3 tests/parity/dequant_goldens.py
 """
@@ -9,9 +9,9 @@ import pathlib
 import gguf
 import numpy as np
 
-# Scales that go wrong first: zeros, subnormals, the largest and smallest normals, infinities, NaNs.
+# Edge cases of scales: zeros, subnormals, the largest and smallest normals, infinities, NaNs.
 EDGES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0xFD55]
-# Where in a block its f16 values are.
+# Byte offsets of the f16 values in a block.
 SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
           "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0],
           "MXFP4": []}
@@ -30,7 +30,7 @@ def blocks_of(name, rng):
     elements, width = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
     if elements == 1:
         return rng.integers(0, 256, (1, 16 * width), dtype=np.uint8)
-    edges = EDGES if elements == 32 else EDGES[3:4]  # blocks of 256 take much room: the hash has the other edges
+    edges = EDGES if elements == 32 else EDGES[3:4]  # blocks of 256 are large: the hash covers the other edges
     blocks = rng.integers(0, 256, (len(edges) + (4 if elements == 32 else 1), width), dtype=np.uint8)
     for i in range(len(blocks)):
         for j, at in enumerate(SCALES[name]):
@@ -67,7 +67,7 @@ def random_hash(name):
             put_half(data[i], at, EDGES[i // len(EDGES) ** j % len(EDGES)])
     with np.errstate(all="ignore"):
         out = dequantize(data.reshape(1, -1), name)
-    out[(out & 0x7FFFFFFF) > 0x7F800000] = 0x7FC00000  # which NaN an operation makes is the machine's affair
+    out[(out & 0x7FFFFFFF) > 0x7F800000] = 0x7FC00000  # the NaN an operation produces depends on the machine
     return fnv1a(out)
 
 

@@ -4,10 +4,9 @@
   gguf_fixtures.py [NAME...]   writes tests/fixtures/gguf/NAME/ and NAME.gguf; all of them without a NAME.
                                Needs torch, transformers and gguf.
 
-The directory is written by Hugging Face's own class. The file has the names that the gguf package maps Hugging Face's to, is written by
-that package, and has the fields, the row orders and the stacks that llama.cpp's convert_hf_to_gguf.py gives each architecture (read in
-its sources of 2026; what is here is our own). Nothing of models/*.c is used. What that converter does not store a pair cannot have:
-Mistral's and StarCoder2's windows, Gemma 2's query_pre_attn_scalar, GPT-2's n_inner and so on keep the values that are meant without it.
+Hugging Face's class writes the directory. The gguf package writes the file, with the names it maps Hugging Face's names to. Fields, row orders and
+stacked tensors follow llama.cpp's convert_hf_to_gguf.py of 2026. The script uses nothing of models/*.c. The converter does not store some fields
+(windows of Mistral and StarCoder2, query_pre_attn_scalar of Gemma 2, n_inner of GPT-2); those keep their default values here.
 """
 import json
 import math
@@ -33,9 +32,9 @@ def rope(kind, **more):
 
 LLAMA3 = rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=128)
 LONGROPE = dict(short_factor=[1.0, 1.25], long_factor=[1.5, 8.0])
-TEN_THOUSAND = dict(rope_type="default", rope_theta=10000.0)  # where the converter does not store the base
+TEN_THOUSAND = dict(rope_type="default", rope_theta=10000.0)  # for architectures whose rope base the converter does not store
 
-# name: (model_type, what differs from USUAL)
+# name: (model_type, fields that differ from USUAL)
 MODELS = {
     "llama": ("llama", dict(head_dim=8, attention_bias=True, mlp_bias=True, rope_parameters=rope("default"))),
     "llama-tied": ("llama", dict(tie_word_embeddings=True, rope_parameters=rope("linear", factor=3.0))),
@@ -109,7 +108,7 @@ def sizes(w, h):
 
 
 def usual(w, h):
-    """What every architecture gets that has no list of its own."""
+    """Fields of an architecture without its own list."""
     sizes(w, h)
     w.add_feed_forward_length(h["intermediate_size"])
     w.add_head_count_kv(h["num_key_value_heads"])
@@ -153,7 +152,7 @@ def like_llama(w, h):
 
 def mistral(w, h):
     like_llama(w, h)
-    if h.get("sliding_window"):  # the converter does not write it; others do
+    if h.get("sliding_window"):  # the converter does not write it; other tools do
         w.add_sliding_window(h["sliding_window"])
 
 
@@ -322,7 +321,7 @@ STACKS = (r"(.*\.block_sparse_moe\.experts)\.(\d+)\.(w[123]\.weight)$", r"(.*\.m
 
 
 def stacked(tensors):
-    """One tensor an expert, or a head, becomes one tensor of all, in their order."""
+    """Stacks the tensors of all experts, or of all heads, into one."""
     out, stacks = {}, {}
     for name, x in tensors.items():
         found = next((m for m in (re.match(s, name) for s in STACKS) if m), None)

@@ -1,8 +1,8 @@
-"""Reads a Llama out of a GGUF file with numpy alone, under Hugging Face's names: where kl_gate.py runs there is no gguf package.
+"""Reads a Llama from a GGUF file into numpy arrays under Hugging Face's names. kl_gate.py uses it where the gguf package is not installed.
 
-Knows F32, F16, BF16, Q8_0 and Q4_1, which is what SmolLM2's file and our fixtures hold; anything else is an error by name.
+Supports F32, F16, BF16, Q8_0 and Q4_1, the types of SmolLM2's file and of our fixtures. Another type is an error that names it.
 
-  gguf_llama.py MODEL.gguf      holds every tensor against the gguf package's widening, bit for bit (where that is installed)
+  gguf_llama.py MODEL.gguf      compares every tensor with the gguf package, bit for bit (needs that package)
 """
 import math
 import struct
@@ -94,7 +94,7 @@ def read(path):
 
 
 def deinterleave(x, heads):
-    """Undoes what llama.cpp's converter does to the rows of q and k: adjacent pairs become halves of a head again."""
+    """Undoes the row permutation of q and k by llama.cpp's converter (adjacent pairs instead of halves of a head)."""
     return x.reshape(heads, x.shape[0] // heads // 2, 2, x.shape[1]).swapaxes(1, 2).reshape(x.shape)
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Holds `mlxcel run` against a golden file, on any machine and device: the C tests do the same where they can compile.
+"""Compares `mlxcel run` with a golden file, on any machine and device. The C tests do the same on machines with a compiler.
 
   golden_runs.py MLXCEL MODEL GOLDENS.json [more options of mlxcel run, such as --device cuda]
 
-Prints a line a prompt and a summary; exits 1 when an id differs.
+Prints one line per prompt and a summary. Exit status 1 if a token id differs.
 """
 import json
 import subprocess

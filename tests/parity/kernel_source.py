@@ -1,4 +1,4 @@
-"""The text of a kernel in kernels/cuda with what it includes, as `mlxcel compile` hands it to NVRTC."""
+"""The text of a kernel in kernels/cuda with its includes expanded, as `mlxcel compile` passes it to NVRTC."""
 import pathlib
 import re
 

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""The numeric gate of the fast modes: what a bf16 or f16 bundle says may be no further from Hugging Face fp32 than Hugging Face
-in that dtype is, and must be the same on every run.
+"""The numeric gate of the bf16 and f16 modes: a bundle's distributions may be no further from Hugging Face fp32 than those of Hugging Face
+in the same dtype, and must be the same on every run.
 
   kl_gate.py LOGITS_DUMP BUNDLE MODEL [--dtype bf16|f16] [--device cuda|cpu] [--steps 16] [--prompts FILE] [--folder DIR]
 
 LOGITS_DUMP is build/tests/logits_dump. MODEL is what the bundle was compiled from: a Hugging Face directory or a Llama's GGUF
-file. Needs numpy, tokenizers, torch and transformers; DIR takes two files of (prompts x (steps + 1) x vocabulary x 4) bytes.
+file. Needs numpy, tokenizers, torch and transformers; DIR receives two files of (prompts x (steps + 1) x vocabulary x 4) bytes.
 
-The reference is transformers in float32, TF32 off, with the weights as the file has them (a packed type widened to float32):
-rounding the weights is part of both errors. Each prompt is read and continued greedily by us; prompt and continuation then go
+The reference is transformers in float32, TF32 off, with the weights as the file has them (a quantized type dequantized to float32):
+the rounding of the weights is part of both errors. mlxcel reads each prompt and continues it greedily. Prompt and continuation then go
 through both Hugging Face models as one sequence, and the distributions are compared at the last token of the prompt (the
 prefill) and at each token after it (decoding): KL(fp32 || ours) and KL(fp32 || Hugging Face in that dtype), in float64.
 
-Passes when two runs of ours are the same bytes and our mean KL is no larger over the prefills, over the decoding steps and over
+Passes if two runs of mlxcel give the same bytes, and if its mean KL is no larger over the prefills, over the decoding steps, and over
 both together. Exit status 0 or 1.
 """
 import argparse
@@ -53,7 +53,7 @@ def tokenize(bundle, prompts):
 
 
 def dump(args, prompts, vocab, folder):
-    """Both runs of ours: [prompts, steps + 1] records of a token and its logits, and whether the runs were the same."""
+    """Both runs of mlxcel: [prompts, steps + 1] records of a token and its logits, and whether the runs were the same."""
     text = "".join(" ".join(map(str, ids)) + "\n" for ids in prompts)
     paths = [pathlib.Path(folder) / f"logits-{run}.bin" for run in (1, 2)]
     for path in paths:

@@ -1,12 +1,11 @@
-// The C side of kl_gate.py: what a compiled model says after each prompt and after each greedy step from
-// there.
+// The C side of kl_gate.py: writes the logits of a compiled model after each prompt and each greedy step.
 //
 //   logits_dump BUNDLE cpu|cuda STEPS < prompts > records
 //
 // A line of the input is a prompt: token ids, separated by spaces. For each one a fresh session reads it and
 // takes STEPS greedy steps, one at a time. A record is the token chosen (i32) and the logits it was chosen
-// from (f32 x vocabulary); a prompt gives STEPS + 1 of them, the first from the prefill. A tool for tests, so
-// it may print and exit.
+// from (f32 x vocabulary); a prompt gives STEPS + 1 of them, the first from the prefill. This is a test
+// tool, so it may print and exit.
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>

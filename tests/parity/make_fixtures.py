@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the tiny models of tests/arch_test.c, one for each architecture, and what Hugging Face says about them.
+"""Makes the fixtures of tests/arch_test.c, one or more per architecture, and their goldens by Hugging Face.
 
   make_fixtures.py [NAME...]   writes tests/fixtures/NAME (config, weights) and tests/goldens/NAME.json; all of them without a NAME.
                                Needs torch and transformers.
 
 A fixture is a random model of Hugging Face's own class with every feature of its architecture that the config can switch on.
-Weights come from numpy's generator with a fixed seed and are stored as bf16; everything is computed in f32. A seed is taken only
-if no choice of a token is near a tie, so that rounding cannot change one. numpy_models.py makes those that transformers has no class of.
+Weights come from numpy's generator with a fixed seed and are stored as bf16; everything is computed in f32. A seed is used only
+if no greedy choice is near a tie, so that rounding cannot change a token. numpy_models.py makes the fixtures of architectures that transformers lacks.
 """
 import json
 import pathlib
@@ -25,7 +25,7 @@ def rope(kind, **more):
     return dict(rope_type=kind, rope_theta=10000.0, **more)
 
 
-# name: (model_type, what differs from USUAL)
+# name: (model_type, fields that differ from USUAL)
 FIXTURES = {
     "llama-llama3": ("llama", dict(head_dim=16, tie_word_embeddings=True, rope_parameters=rope(
         "llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=128))),
@@ -100,7 +100,7 @@ FIXTURES = {
 
 
 def fill(model, seed):
-    """Weights large enough that every part of the network can be seen in the logits, as bf16 has them."""
+    """bf16 weights, large enough that every part of the network affects the logits."""
     rng = np.random.default_rng(seed)
     for name, p in sorted(model.named_parameters()):
         x = rng.standard_normal(p.shape)
@@ -108,14 +108,14 @@ def fill(model, seed):
             x *= (1.0 if "embed" in name or "wte" in name or "wpe" in name else 2.0) / p.shape[-1] ** 0.5
         elif name.endswith("bias") or "sink" in name:
             x *= 0.3
-        else:  # a norm's gain: some are stored as what is added to one
+        else:  # the gain of a norm; some architectures store gain - 1
             x = 0.3 * x + (0.0 if abs(float(p.detach().mean())) < 0.5 else 1.0)
         with torch.no_grad():
             p.copy_(torch.from_numpy(x).to(torch.bfloat16).to(torch.float32))
 
 
 def pack_experts(model, seed):
-    """Experts as the published gpt-oss has them: random codes and scales, widened by transformers' own function. The tensors to store."""
+    """Experts in the format of the published gpt-oss: random codes and scales, dequantized by transformers. Returns the tensors to store."""
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
     rng, stored = np.random.default_rng(seed), {}
     for name, p in sorted(model.named_parameters()):
@@ -154,7 +154,7 @@ def make_model(kind, differences, seed, packed=False):
 
 
 def run(model, ids):
-    """Greedy tokens, the logits that chose the last one, and how near the nearest choice was to a tie."""
+    """Greedy tokens, the logits of the last one, and the smallest margin between the two best logits."""
     x, out, margin = torch.tensor([ids]), [], 1.0
     with torch.no_grad():
         for _ in range(STEPS):

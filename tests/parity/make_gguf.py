@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes fixtures as llama.cpp's converter writes such a model, for tests/arch_test.c to hold against the directories.
+"""Writes fixtures as GGUF files in the way of llama.cpp's converter. tests/arch_test.c compares them with the directories.
 
   make_gguf.py [NAME...]    writes tests/fixtures/NAME.gguf from tests/fixtures/NAME; needs numpy and gguf
 
-The names come from the gguf package. What the converter does to rows and fields is written here after its classes GraniteMoeModel,
-GptOssModel and MiniCPMModel. There is no tokenizer in the files: they are read, not run.
+The names come from the gguf package. Row orders and fields follow the converter's classes GraniteMoeModel,
+GptOssModel and MiniCPMModel. The files have no tokenizer: tests read them but do not run them.
 """
 import json
 import pathlib
@@ -20,7 +20,7 @@ ARCHS = {"granitemoe": gguf.MODEL_ARCH.GRANITE_MOE, "gpt_oss": gguf.MODEL_ARCH.G
 
 
 def read_safetensors(path):
-    """BF16 as f32, U8 as it is."""
+    """BF16 tensors as f32, U8 tensors unchanged."""
     data = path.read_bytes()
     size, = struct.unpack("<Q", data[:8])
     tensors = {}
@@ -34,12 +34,12 @@ def read_safetensors(path):
 
 
 def permute(x, heads):
-    """The halves of each head in turn."""
+    """Interleaves the two rope halves of each head."""
     return x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
 
 
 def mxfp4_blocks(blocks, scales):
-    """A scale and 16 bytes, of which byte i has the elements i and i + 16: [experts, rows, bytes]"""
+    """[experts, rows, bytes]: per block a scale and 16 bytes; byte i holds elements i and i + 16."""
     codes = np.stack([blocks & 15, blocks >> 4], -1).reshape(*blocks.shape[:-1], 32)
     packed = codes[..., :16] | codes[..., 16:] << 4
     return np.concatenate([scales[..., None], packed], -1).reshape(*blocks.shape[:2], -1)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes a random Llama of a real model's shape, for measuring where the real weights cannot be had.
+"""Makes a Llama with random weights in the shape of a real model, for measurements without the real weights.
 
   make_shape.py OUT llama-1b|llama-8b|llama-test|odd|grouped [--dtype bf16|f16|f32] [--sparse]
 
 Writes a Hugging Face directory: config.json, model.safetensors and the tiny fixture's tokenizer.json, whose 320 tokens are the
 first of the model's. Needs numpy only. Matrices are N(0, 1 / in), norms N(1, 0.05), so that activations keep their size; the seed
-is fixed. The numbers of one block repeat, its length a prime, so that no two rows of a tensor are the same.
---sparse writes the header and no data (a file with a hole): enough to compile a module from, wrong to run.
+is fixed. The weights repeat one block of random numbers. Its length is prime, so no two rows of a tensor are equal.
+--sparse writes the header and no data (a sparse file): enough to compile a module, useless to run.
 """
 import argparse
 import json
@@ -57,7 +57,7 @@ def tensors_of(shape):
 
 
 def stored(x, dtype):
-    """float32 numbers as they are stored; bf16 is rounded to nearest, ties to even."""
+    """float32 values in the stored type; bf16 rounds to nearest even."""
     if dtype == "f32":
         return x.astype("<f4")
     if dtype == "f16":
@@ -81,7 +81,7 @@ class Numbers:
 
     def write(self, file, number, dims):
         block, left = self.block(dims), math.prod(dims)
-        at = (number * 7919 * 1009 + 1) % BLOCK  # each tensor begins somewhere else
+        at = (number * 7919 * 1009 + 1) % BLOCK  # each tensor starts at another offset
         while left:
             part = block[at:at + left]
             file.write(part.data)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the tiny Llama model the test suite runs, and what Hugging Face says about it.
+"""Makes the tiny Llama fixture of the test suite and its golden by Hugging Face.
 
   make_tiny.py model     writes tests/fixtures/tiny-llama (sharded safetensors) and tests/fixtures/tiny-llama.gguf;
                          needs numpy, tokenizers, safetensors, gguf
@@ -77,7 +77,7 @@ def write_safetensors(t):
 
 
 def write_gguf(t, tok):
-    """As llama.cpp's converter writes a Llama: its names, and the rows of q and k interleaved for adjacent-pair rope."""
+    """Writes a GGUF file in the way of llama.cpp's converter, with the rows of q and k interleaved for adjacent-pair rope."""
     import gguf
     w = gguf.GGUFWriter(GGUF, "llama")
     w.add_name("tiny-llama")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the figures of docs/measurements.md as a Markdown table: sizes, times and memory of the real model on this machine.
+"""Prints the CPU figures of docs/measurements.md as a Markdown table: sizes, times and memory of SmolLM2 on this machine.
 
   measure.py BUILD_FOLDER MODEL.gguf [--quick]      (./build.sh measure calls it; run it on a quiet machine)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How fast this GPU reads its memory: the roof that decoding is measured against.
+"""Measures the read bandwidth of this GPU, the upper bound of decoding speed.
 
   measure_read_bandwidth.py [GIB]       (default 8)
 
-Adds up GIB of random numbers with torch's own reduction and with a Triton kernel of 16-byte loads in several shapes, each checked
-against the right sum; the fastest median of 20 counts. Needs torch and Triton.
+Sums GIB of random numbers with torch's reduction and with a Triton kernel of 16-byte loads in several shapes. Each sum is checked.
+Reports the fastest median of 20 runs. Needs torch and Triton.
 """
 import statistics
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Medians and ratios of what bench/compare measured: FOLDER/ours.N and FOLDER/peer.N, as `mlxcel bench -o json` and `llama-bench -o json`
-print them.
+"""Prints medians and ratios of a run of bench/compare: FOLDER/ours.N and FOLDER/peer.N hold what `mlxcel bench -o json` and `llama-bench -o json`
+printed.
 
   medians.py FOLDER
 """

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes models/README.md: which architectures there are, and in which formats a test holds us to them.
+"""Writes models/README.md: the architectures, and the formats in which a test proves each of them.
 
   models_table.py     needs nothing; run it after make_fixtures.py and gguf_fixtures.py
 
-Nothing is claimed here. A format counts as proven when the files that its test reads are there: that test runs all it finds.
+A format counts as proven if the fixture of its test exists: the test runs every fixture it finds.
 """
 import json
 import pathlib

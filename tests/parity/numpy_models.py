@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Fixtures of architectures that transformers has no class of: the reference is the numpy forward below.
+"""Makes fixtures of architectures that transformers lacks. The reference is the numpy forward below.
 
   numpy_models.py [NAME...]    writes tests/fixtures/NAME and tests/goldens/NAME.json; all of them without a NAME. Needs numpy.
 
-It is written from the modeling files that the models publish beside their weights: modeling_internlm3.py, modeling_minicpm.py (with the
-longrope of MiniCPM4) and modeling_mimo.py, which is Qwen2 with layers that plain decoding does not use. Weights, prompts and what makes a
-seed good are as in make_fixtures.py.
+The forward follows the modeling files that the models publish beside their weights: modeling_internlm3.py, modeling_minicpm.py (with the
+longrope of MiniCPM4) and modeling_mimo.py, which is Qwen2 with extra layers that decoding does not use. Weights, prompts and the
+choice of seeds are those of make_fixtures.py.
 """
 import json
 import math
@@ -30,14 +30,14 @@ def make_prompts():
 
 
 def is_good(out, margin):
-    """No choice near a tie, so that rounding cannot change one, and no text that goes round in circles."""
+    """True if no greedy choice is near a tie and the text does not repeat itself."""
     return margin >= 5e-4 and len(set(out)) >= 6
 
 
 COMMON = {**USUAL, "vocab_size": VOCAB, "bos_token_id": 0, "eos_token_id": 2, "hidden_act": "silu", "rms_norm_eps": 1e-5,
           "rope_theta": 10000.0}
 
-# name: what config.json has besides COMMON
+# name: fields of config.json besides COMMON
 FIXTURES = {
     "internlm3": dict(model_type="internlm3", head_dim=16, qkv_bias=True, bias=True, tie_word_embeddings=False,
                       rope_scaling=dict(rope_type="dynamic", factor=6.0)),
@@ -59,7 +59,7 @@ def head_dim(c):
 
 
 def biases(c):
-    """Which of q, k and v, of o, and of the MLP have one."""
+    """Whether q, k and v, o, and the MLP have a bias."""
     return {"internlm3": lambda: (c["qkv_bias"], c["bias"], c["bias"]),
             "minicpm": lambda: (c.get("attention_bias", False), c.get("attention_bias", False), False),
             "mimo": lambda: (True, False, False)}[c["model_type"]]()
@@ -102,13 +102,13 @@ def shapes(c):
 
 
 def to_bf16(x):
-    """The nearest bf16, as its bits."""
+    """The bits of the nearest bf16."""
     bits = x.astype(np.float32).view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
 def make_weights(c, seed):
-    """The bits of every tensor, as make_fixtures.py draws them."""
+    """The bf16 bits of every tensor, drawn as in make_fixtures.py."""
     rng, stored = np.random.default_rng(seed), {}
     for name, shape in sorted(shapes(c).items()):
         x = rng.standard_normal(shape)
@@ -139,7 +139,7 @@ def cos_sin(c, positions):
     d, scaling = head_dim(c), c.get("rope_scaling") or {}
     frequencies = 1 / np.float32(c["rope_theta"]) ** (np.arange(0, d, 2, dtype=np.float32) / np.float32(d))
     kind, scale = scaling.get("rope_type", "default"), 1.0
-    if kind == "longrope":  # MiniCPM's table is made once, for all positions the model can have: their number chooses the factors
+    if kind == "longrope":  # MiniCPM builds one table for all positions; the maximum position selects the factors
         most, original = c["max_position_embeddings"], scaling["original_max_position_embeddings"]
         frequencies = frequencies / np.array(scaling["long_factor" if most > original else "short_factor"], np.float32)
         scale = math.sqrt(1 + math.log(most / original) / math.log(original))
@@ -203,7 +203,7 @@ def forward(c, w, ids):
 
 
 def run(c, w, ids):
-    """Greedy tokens, the logits that chose the last one, and how near the nearest choice was to a tie."""
+    """Greedy tokens, the logits of the last one, and the smallest margin between the two best logits."""
     ids, out, margin = list(ids), [], 1.0
     for _ in range(STEPS):
         logits = forward(c, w, ids)

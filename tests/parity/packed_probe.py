@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Drives kernels/cuda/packed.cu and attention_f32.cu by themselves: are they right to f32's rounding, and how fast?
+"""Tests kernels/cuda/packed.cu and attention_f32.cu on their own for accuracy (f32 rounding) and speed.
 
   packed_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only linear,portable,gemv,embed,cut,attention,speed] [--small] [--m 512,...]
                   [--formats Q4_0,...] [--tile BM,BN,SPLIT,STAGES,WARPS]... [--attend QUERIES,STEP,SPLIT,STAGES,THREADS]...
                   [--stream GROUPS,WARPS,BLOCKS_A_MULTIPROCESSOR]...
 
-Compiling needs NVRTC and gcc alone (--compile does nothing else); running needs a GPU and torch. Every
-kernel is compared with float64 over the widened weights, beside torch's f32 product of the same (TF32 off): "off" is the norm of the
-difference over the norm of the result. --small leaves out the large shapes, for compute-sanitizer. --tile times the 1B shape's products
-with that tile beside the one compiler/packed_ops.c chooses, --attend its attention, --stream
-the streaming product. docs/measurements.md has what this printed.
+Compiling (--compile does only that) needs NVRTC and gcc; running needs a GPU and torch. Each kernel is compared with a float64 product of the
+dequantized weights, next to torch's f32 product (TF32 off). "off" is the norm of the difference divided by the norm of the result. --small
+omits the large shapes, for compute-sanitizer. --tile times the products of the 1B shape with another tile than the compiler chooses,
+--attend the attention, --stream the streaming product.
 """
 import argparse
 import ctypes
@@ -59,7 +58,7 @@ class AttendTile(ctypes.Structure):
 
 
 def load_ops():
-    """compiler/packed_ops.c itself: the tiles are chosen in one place."""
+    """The tile selection of the compiler, compiled as a library: one source for both."""
     folder = tempfile.mkdtemp()
     subprocess.run(["gcc", "-std=c11", "-O1", "-fPIC", "-shared", f"-I{ROOT}", str(ROOT / "compiler" / "packed_ops.c"), "-o", f"{folder}/ops.so"], check=True)
     ops = ctypes.CDLL(f"{folder}/ops.so")
@@ -159,7 +158,7 @@ def tile_for(m, n, k, end, arch):
 
 
 PAGE = 16
-ATTENTION_CASES = [  # rows, tokens, heads, KV heads, head_dim, positions before the first new token
+ATTENTION_CASES = [  # sequences, tokens, heads, KV heads, head_dim, positions before the first new token
     (1, 512, 32, 8, 64, 0), (1, 512, 32, 8, 64, 3584), (1, 1, 32, 8, 64, 4095), (2, 17, 9, 3, 48, 70), (1, 70, 4, 4, 128, 3), (1, 33, 2, 1, 256, 100),
     (3, 5, 4, 2, 80, 0)]
 SMALL_ATTENTION = [(2, 17, 9, 3, 48, 70), (1, 3, 2, 1, 16, 200)]
@@ -184,7 +183,7 @@ def attention_job(case, tile, arch):
 # ---- weights ----
 
 class Matrix:
-    """Random packed weights: codes, scales and offsets, packed as the layout says, and widened."""
+    """Random quantized weights: codes, scales and offsets in the stored layout, and their f32 values."""
     def __init__(self, form, n, k, seed=0):
         import torch
         self.form, self.n, self.k = form, n, k
@@ -397,7 +396,7 @@ def check_embed(d, form, m, n, k):
 
 
 class Attention:
-    """Two layers' pool, of which the second is used; a row's last tokens are not real."""
+    """A KV pool of two layers; the test uses the second. The last tokens of a sequence are padding."""
     def __init__(self, d, case, tile=None):
         self.d, self.case, self.tile, torch = d, case, tile or attention_tile(case), d.torch
         rows, tokens, heads, kv_heads, hd, before = case
@@ -483,10 +482,10 @@ def check_all(d, wanted, small, formats):
     if "linear" in wanted:
         for case in linears:
             check_linear(d, *case)
-    if "portable" in wanted:                                         # mma.sync, by the code for an older GPU's PTX and for this one's
+    if "portable" in wanted:                                         # mma.sync, compiled for an older GPU and for this one
         for case in linears:
             check_linear(d, *case, tile=portable_tiles(*case[1:]), arch="sm_90")
-        for case in linears[:6]:                                     # and what a later GPU makes of the launch that Hopper gets
+        for case in linears[:6]:                                     # and the launch for Hopper on a later GPU
             check_linear(d, *case, tile=tile_for(*case[1:], "sm_90a"), arch="sm_90")
     if "gemv" in wanted:
         for case in GEMV_CASES[1:4] if small else GEMV_CASES:

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/goldens/packing.h: random packed matrices of each kind and what they widen to, bit for bit.
+"""Makes tests/goldens/packing.h: random quantized matrices of each kind and their f32 values, bit for bit.
 
     pip install numpy torch transformers && python3 tests/parity/packing_goldens.py
 
-The matrices come from a generator that tests/packing_test.c has too, so only a digest and the last words of each are kept.
-Codes are unpacked in the way of the project that owns the format: packs of bytes (mlx), shifted words (auto-gptq), shifted words and a
-reversed order (AutoAWQ). The arithmetic is f32 on the stored scales: mlx.dequantize and the two others round its result to the scales'
-type. MXFP4 is widened by transformers' own convert_moe_packed_tensors.
+tests/packing_test.c has the same generator, so the file keeps only a digest and the last words of each matrix. Codes are unpacked as the
+project that owns the format does: bytes (mlx), shifted words (auto-gptq), shifted words in reversed order (AutoAWQ). The arithmetic is f32 on the
+stored scales; mlx.dequantize and the other two round that result to the type of the scales. transformers' convert_moe_packed_tensors dequantizes MXFP4.
 """
 import importlib.metadata
 import pathlib

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times the peer: Hugging Face transformers, bf16, batch 1, at the best we know how to make it run on this GPU.
+"""Times the peer: Hugging Face transformers, bf16, batch 1, in its fastest known configuration on this GPU.
 
   peer.py MODEL_DIR [-p 512] [-n 128] [-d 0,4096] [-r 5] [--compile]
 
 Decoding: a static cache and one step, greedy choice included, in one CUDA graph that is replayed for each token. The prompt:
-eager and as a CUDA graph. --compile tries both through torch.compile as well (a minute more). Of each the best median counts.
+eager and as a CUDA graph. --compile tries both through torch.compile as well (a minute more). The best median of each counts.
 Prints a line of JSON for each test, named as llama-bench names it: {"test": "tg128 @ d4096", "tokens_per_second": 381.9, ...}.
 """
 import argparse

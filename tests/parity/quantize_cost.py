@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What --quantize costs: perplexity over a text, and the divergence from the same weights in float32.
+"""Measures the cost of --quantize: perplexity over a text, and the divergence from the same weights in float32.
 
   quantize_cost.py BUILD MODEL.gguf [--text FILE] [--chunks 16] [--types q8_0,q4_1,q4_0]
 
-BUILD has bin/mlxcel. MODEL is a Llama's GGUF file. What can be fetched here is packed already, and quantising a number twice the same way
-costs nothing: so every weight is first moved by a random part of its block's step (fixed seed), to what it may have been before the file's
-maker rounded it. The reference is that network in float32. Needs numpy.
+BUILD has bin/mlxcel. MODEL is a Llama's GGUF file. The available file is quantized already, and quantizing a number twice in the same way
+costs nothing. So the script first moves every weight by a random fraction of its block's step (fixed seed), to a value it may have had before
+quantization. The reference is that network in float32. Needs numpy.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ def arguments():
 
 
 def unround(random, widen):
-    """gguf_llama's widening, and every number of a packed type moved by up to half a step."""
+    """gguf_llama.widen, with every quantized value moved by up to half a step."""
     widths = {name: width for name, _, width in gguf_llama.TYPES.values()}
 
     def moved(data, name):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`mlxcel bench` and the peer on the same machine in one run, by turns (ours, peer, ours, peer, ours), so that both meet the same
-clocks and the same neighbours.
+"""Runs `mlxcel bench` and the peer alternately on the same machine (ours, peer, ours, peer, ours), so that both see the same clocks and
+the same load.
 
   side_by_side.py MLXCEL BUNDLE_OR_MODEL MODEL_DIR [-p 512] [-n 128] [-d 0,4096] [-r 5] [--dtype bf16] [--device cuda]
                   [--turns 5] [--compile] [--peer COMMAND...]
@@ -60,7 +60,7 @@ def test_name(row):
 
 
 def figures(text):
-    """Test's name -> tokens a second, from whatever shape of rows a bench prints."""
+    """Test name -> tokens per second, from the JSON of any of the benchmarks."""
     found = {}
     for row in objects(parse(text)):
         rate = next((row[key] for key in ("tokens_per_second", "avg_ts") if isinstance(row.get(key), (int, float))), None)

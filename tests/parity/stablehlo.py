@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs `mlxcel compile --emit stablehlo` output in an implementation that is not ours.
+"""Runs `mlxcel compile --emit stablehlo` output in an independent implementation.
 
   stablehlo.py MLXCEL
 
@@ -42,7 +42,7 @@ def arguments_of(text, function):
 
 
 def only(module, function):
-    """The interpreter runs @main: keep one function under that name."""
+    """Renames one function to @main, which the interpreter runs."""
     for op in list(module.body.operations):
         if isinstance(op, func.FuncOp):
             if op.name.value == function:

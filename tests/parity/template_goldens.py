@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/templates.json: what jinja2, as transformers runs it, makes of templates.
+"""Writes tests/goldens/templates.json: templates rendered by jinja2 as transformers runs it.
 
   template_goldens.py TEMPLATES_FOLDER > tests/goldens/templates.json
   template_goldens.py TEMPLATES_FOLDER --show NAME CONVERSATION      print one render
 
-TEMPLATES_FOLDER holds the real chat templates that ./build.sh fetches (build/deps/llama.cpp/models/templates). They belong to their models' makers, so the
-golden file has digests of them and of what they render, and only the conversations and the small templates are written out.
+TEMPLATES_FOLDER holds the real chat templates that ./build.sh fetches (build/deps/llama.cpp/models/templates). Their licences belong to the models, so
+the golden file holds digests of them and of their output. Only the conversations and the small templates are stored as text.
 Needs: pip install transformers==5.22.2 jinja2==3.1.6
 """
 import datetime

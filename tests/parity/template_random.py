@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Holds random templates against jinja2 as transformers runs it: expressions and statements made by dice from what Jinja has.
+"""Compares random templates with jinja2 as transformers runs it. Expressions and statements are drawn from Jinja's grammar.
 
   template_random.py COUNT SEED > random.json
   MLXCEL_TEMPLATE_GOLDENS=random.json build/tests/template_test small_templates_render_as_jinja2_renders_them
 
-Left out, because they differ on purpose or by a quirk of jinja2's constant folding: integers over 64 bits, powers, slices of what has no items,
-unknown filters, names of the context that the template sets after it used them in an inner scope, the text of functions and generators.  Needs: pip install transformers==5.22.2 jinja2==3.1.6
+Left out, because they differ on purpose or by jinja2's constant folding: integers over 64 bits, powers, slices of values without items,
+unknown filters, context names that a template sets after using them in an inner scope, the text of functions and generators. Needs: pip install transformers==5.22.2 jinja2==3.1.6
 """
 import json
 import pathlib

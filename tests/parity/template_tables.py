@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes template/unicode_tables.h: what Python's str does to single characters, read off Python itself.
+"""Writes template/unicode_tables.h: how Python's str treats single characters, asked of Python itself.
 
   template_tables.py > template/unicode_tables.h
 """
@@ -9,7 +9,7 @@ CODES = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 
 
 def ranges(belongs):
-    """[first, last] of every stretch of characters that belong; surrogates never decide."""
+    """[first, last] of every range of characters that belong; surrogates are ignored."""
     found = []
     for code in CODES:
         if not belongs(chr(code)):
@@ -30,7 +30,7 @@ def print_ranges(name, comment, belongs):
 
 
 def print_case(name, change):
-    """Stretches of characters with the same distance to their other case, every one or every second; then the ones that become many."""
+    """Ranges with a constant distance to the other case (step 1 or 2), then the characters that map to several."""
     stretches, special = [], []
     for code in CODES:
         text = change(chr(code))
@@ -58,7 +58,7 @@ def print_case(name, change):
     print("};\n")
 
 
-print(f"// Written by tests/parity/template_tables.py from Python's str of Unicode {unicodedata.unidata_version}; nobody edits this.\n")
+print(f"// Written by tests/parity/template_tables.py from Python's str of Unicode {unicodedata.unidata_version}. Do not edit.\n")
 print_case("lower", str.lower)
 print_case("upper", str.upper)
 print_case("title", str.title)

@@ -1,12 +1,12 @@
-// The C side of tokenizer_lines.py: encodes and decodes what it is sent and prints what came out.
+// The C side of tokenizer_lines.py: encodes and decodes texts from stdin and prints the results.
 //
 //   tokenizer_dump TOKENIZER.json < requests > answers
-//   tokenizer_dump MODEL.gguf > TOKENIZER.json        what we make of its metadata
+//   tokenizer_dump MODEL.gguf > TOKENIZER.json        the tokenizer made from its metadata
 //
 // A request is a line "LENGTH FLAGS\n" and LENGTH bytes: a text to encode (FLAGS 0, or 1 to add special
 // tokens) or a list of ids to decode (FLAGS 2). An answer is four lines: the ids, then the text they decode
-// to with special tokens, without them, and by streaming, each as a JSON string. Times go to stderr. A tool
-// for tests, so it may print and exit.
+// to with special tokens, without them, and by streaming, each as a JSON string. Times go to stderr. This is
+// a test tool, so it may print and exit.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

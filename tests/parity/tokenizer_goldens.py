@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/tokenizer_kinds.h: small tokenizers of every kind, texts, and what the `tokenizers` package makes of them.
+"""Writes tests/goldens/tokenizer_kinds.h: small tokenizers of every kind, texts, and their tokens by the `tokenizers` package.
 
   tokenizer_goldens.py > tests/goldens/tokenizer_kinds.h
 
-The vocabularies are made by hand, so that a difference can be followed with a pencil. Needs: pip install tokenizers gguf numpy
+The vocabularies are written by hand and small enough to check on paper. Needs: pip install tokenizers gguf numpy
 """
 import base64
 import itertools
@@ -57,7 +57,7 @@ def unigram():
             "pre_tokenizer": metaspace, "decoder": metaspace, "post_processor": None,
             "model": {"type": "Unigram", "unk_id": 0, "vocab": [list(pair) for pair in zip(tokens, scores)]}}
     yield "unigram", base
-    texts = {"": 0, " ": 1, "fi": 3, "é": 6, "Å": 9, "1⁄2": 12}  # where each begins in the text below
+    texts = {"": 0, " ": 1, "fi": 3, "é": 6, "Å": 9, "1⁄2": 12}  # offset of each in the text below
     keys = {"\x07": "", "\t": " ", "\n": " ", "ﬁ": "fi", "e\u0301": "é", "Å": "Å", "½": "1⁄2"}
     units = double_array({key.encode(): texts[text] for key, text in keys.items()})
     compiled = struct.pack(f"<I{len(units)}I", 4 * len(units), *units) + "\0 \0fi\0é\0Å\0001⁄2\0".encode()
@@ -90,7 +90,7 @@ def byte_level():
 
 
 def c_string(data):
-    """Octal escapes for all but plain ASCII: whatever the text, the C string is its bytes."""
+    """A C string literal of the bytes, with octal escapes for all but printable ASCII."""
     out = "".join(chr(b) if 32 <= b < 127 and chr(b) not in "\"\\?" else f"\\{b:03o}" for b in data)
     lines, line = [], ""
     for c in out.replace("\\", "\0\\").split("\0"):
@@ -104,7 +104,7 @@ def c_string(data):
 
 def main():
     rng = random.Random(1)
-    print(f"// Written by tests/parity/tokenizer_goldens.py with tokenizers {tokenizers.__version__}; nobody edits this.\n")
+    print(f"// Written by tests/parity/tokenizer_goldens.py with tokenizers {tokenizers.__version__}. Do not edit.\n")
     print("typedef struct tokenizer_golden {\n  size_t tokenizer;  // index into golden_tokenizers\n  const char *text;  // NULL: ids to decode only\n"
           "  size_t length;\n  const char *ids, *decoded, *decoded_bare;  // with special tokens, without them\n} tokenizer_golden_t;\n")
     made = list(itertools.chain(sentencepiece(), unigram(), wordpiece(), byte_level()))

@@ -4,8 +4,8 @@
   tokenizer_kinds.py DRIVER [--lines N] [--seed N] [--only NAME] [--keep FOLDER]
 
 Trains a small tokenizer of each kind (byte-level BPE, SentencePiece's BPE with byte fallback, Unigram, WordPiece) on this tree
-and on mixed lines, writes it as the models people use write theirs, and compares it on N lines as tokenizer_lines.py does. Then
-the same vocabularies under other options and out of GGUF files, on a fifth of the lines. The hub is not needed.
+and on mixed lines, writes it in the form that published models use, and compares it on N lines as tokenizer_lines.py does. Then
+compares the same vocabularies with other options and from GGUF files on a fifth of the lines.
 Needs: pip install tokenizers gguf numpy
 """
 import argparse
@@ -97,7 +97,7 @@ FALLBACK = [replace(SPACE, " "), {"type": "ByteFallback"}, {"type": "Fuse"}]
 
 
 def grapheme_lines(count, seed):
-    """What Unicode's rules for graphemes are about: marks, joiners, flags, jamo, Indic conjuncts, prepended signs, controls."""
+    """Text for the grapheme rules of Unicode: marks, joiners, flags, jamo, Indic conjuncts, prepended signs, controls."""
     rng = random.Random(seed)
     characters = ["a", "é", "ﬁ", "©", "®", "\u00ad", "\r", "\n", "\t", "\u0300", "\u0301", "\u0338", "\u0903", "\u093e", "\u200c", "\u200d", "\ufe0f", "\u0600", "\u06dd",
                   "\u0d4e", "\u1100", "\u1161", "\u11a8", "가", "각", "\ua960", "\u0915", "\u0958", "\u094d", "\u093c", "\u09cd", "\u0995", "\u1039", "❤", "👩", "😀", "🏽", "🇩",
@@ -157,7 +157,7 @@ def sentencepiece_bpe(lines):
 def double_array(keys):
     """The units of a darts-clone double array over |keys|: bytes -> value."""
     units, used, first_free = {0: 0}, {0}, 1
-    work = [(0, sorted(keys.items()), 0)]  # place of the node, its keys, how many bytes of them lead to it
+    work = [(0, sorted(keys.items()), 0)]  # unit of the node, its keys, bytes consumed so far
     while work:
         place, items, depth = work.pop()
         leaf = [value for key, value in items if len(key) == depth]
@@ -181,7 +181,7 @@ def double_array(keys):
 
 
 def charsmap():
-    """A map as SentencePiece compiles one for nmt_nfkc, with what it does to marks and controls."""
+    """A charsmap in the form SentencePiece compiles for nmt_nfkc, with its rules for marks and controls."""
     changes = {}
     for code in [*range(1, 0xd800), *range(0xe000, 0x10000), *range(0x1d400, 0x1d800), *range(0x1f100, 0x1f200)]:
         text = chr(code)
@@ -232,7 +232,7 @@ def wordpiece(lines):
 
 
 def written_merges(vocab, scores):
-    """How Hugging Face's converter turns SentencePiece's scores into merges."""
+    """Merges from SentencePiece scores, as Hugging Face's converter derives them."""
     merges = []
     for token, score in scores.items():
         cuts = [(token[:i], token[i:]) for i in range(1, len(token)) if token[:i] in vocab and token[i:] in vocab]
@@ -241,7 +241,7 @@ def written_merges(vocab, scores):
 
 
 def convert_gguf(driver, folder, name, tokenizer, tokens, types, scores, **fields):
-    """Writes a GGUF with this vocabulary and gives the tokenizer.json that DRIVER makes of it."""
+    """Writes a GGUF file with this vocabulary and returns the tokenizer.json that DRIVER makes from it."""
     path = folder / f"{name}.gguf"
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_tokenizer_model(tokenizer)
@@ -281,7 +281,7 @@ def gguf_kinds(driver, folder, made):
     tokens = [piece for piece, _ in pieces]
     types = [2 if t == "<unk>" else 3 if t in ("<s>", "</s>") else 6 if t in BYTES else 1 for t in tokens]
     for name, kept, prefix, squeezed, mapped in (("bytes", 7, True, True, True), ("plain", 6, False, False, False)):
-        first = {t: i for i, t in reversed(list(enumerate(tokens)))}  # the trainer may make a piece of what is special
+        first = {t: i for i, t in reversed(list(enumerate(tokens)))}  # the trainer may also learn a special token as a piece
         which = [i for i, kind in enumerate(types) if kind < kept and first[tokens[i]] == i]
         scores = [struct.unpack("f", struct.pack("f", pieces[i][1]))[0] for i in which]
         content = convert_gguf(driver, folder, f"gguf-t5-{name}", "t5", [tokens[i] for i in which], [types[i] for i in which], scores,
@@ -310,7 +310,7 @@ def main():
     parser.add_argument("driver")
     parser.add_argument("--lines", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="compare only those whose name has this in it")
+    parser.add_argument("--only", default="", help="compare only tokenizers whose name contains this")
     parser.add_argument("--keep", help="leave the tokenizers in this folder")
     args = parser.parse_args()
     lines, training = tokenizer_lines.make_lines(args.lines, args.seed), corpus(args.seed)

@@ -3,12 +3,12 @@
 
   tokenizer_lines.py DRIVER TOKENIZER.json... [--lines N] [--seed N] [--variants]
 
-DRIVER is the program built from tokenizer_dump.c. With --variants the first file's vocabulary is also tried under the
-pre-tokenizers of other families (GPT-2, Llama 3, Qwen2, GPT-4o, DeepSeek) and under odd options no model combines.
+DRIVER is the program built from tokenizer_dump.c. With --variants the first file's vocabulary is also tried with the
+pre-tokenizers of other families (GPT-2, Llama 3, Qwen2, GPT-4o, DeepSeek) and with unusual combinations of options.
 For every line: the ids, the text decoded with and without special tokens, and the text decoded by streaming. Also
 decodes lists of random ids, which are mostly broken UTF-8. Exits 1 on the first file with a difference.
 
-Lines are made from a seed and from the Python installation that runs this, so one machine always makes the same ones.
+Lines come from a seed and from the running Python installation, so a machine always makes the same lines.
 Needs: pip install tokenizers
 """
 import argparse
@@ -264,7 +264,7 @@ def compare(driver, name, path, lines, seed):
         for i, ids in enumerate(expected):
             answer = answers[start + i]
             tokens += len(ids)
-            # Of byte tokens that are no UTF-8 a stream has given out the good ones before it can know.
+            # A stream emits the valid bytes of an invalid UTF-8 sequence before it can know that the sequence is invalid.
             streamed = answer[3] if falls_back and "\ufffd" in full[i] else full[i]
             if answer != (ids, full[i], bare[i], streamed):
                 wrong += 1

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Writes tokenizer/unicode_tables.h: what the `tokenizers` package does to single characters.
+"""Writes tokenizer/unicode_tables.h: how the `tokenizers` package treats single characters.
 
   unicode_tables.py > tokenizer/unicode_tables.h
   unicode_tables.py GRAPHEMES > tokenizer/grapheme_table.h
 
-The package mixes tables of several Unicode versions (normalization 9.0, categories 8.0, lower case of its Rust compiler), so they
-are read off the package itself, character by character. Python's unicodedata adds what cannot be seen from outside: which pair a
-character is made of and the number of a combining class. Both never change once a character is assigned, and every result is
-checked against the package. Needs: pip install tokenizers
-GRAPHEMES is src/tables.rs of the crate unicode-segmentation 1.13.3, by which the package finds what belongs together: the properties
+The package mixes tables of several Unicode versions (normalization 9.0, categories 8.0, lower case of its Rust compiler), so the
+script asks the package itself, character by character. Python's unicodedata adds the canonical pair of a character and the number of its
+combining class, which the package does not expose. Both are fixed once a character is assigned, and every result is checked against the
+package. Needs: pip install tokenizers
+GRAPHEMES is src/tables.rs of the crate unicode-segmentation 1.13.3, which the package uses to find graphemes: the properties
 Grapheme_Cluster_Break and Indic_Conjunct_Break of Unicode 17.
 """
 import pathlib
@@ -33,17 +33,17 @@ def is_hangul(code):
 
 
 def combining_class(code):
-    """The class the package orders by: unicodedata's, or 0 where the package's Unicode does not know the character yet."""
+    """The combining class the package orders by: unicodedata's, or 0 where the package's Unicode does not know the character yet."""
     value = unicodedata.combining(chr(code))
     if not value or nfd(chr(code)) != chr(code):
         return 0
-    low, high = "\u0334", "\u0345"  # classes 1 and 240: below and above all others
+    low, high = "\u0334", "\u0345"  # classes 1 and 240: the lowest and the highest
     moves = nfd(chr(code) + low) != chr(code) + low if value > 1 else nfd(high + chr(code)) != high + chr(code)
     return value if moves else 0
 
 
 def canonical_entries():
-    """(kind, character, what it decomposes to in one step): '+' can be composed again, '-' can not."""
+    """(kind, character, its one-step decomposition); '+' composes again, '-' does not."""
     for code in CODES:
         text = chr(code)
         if nfd(text) == text or is_hangul(code):
@@ -54,7 +54,7 @@ def canonical_entries():
 
 
 def compatible_entries():
-    """(character, the whole of what NFKD makes of it) where that is not what NFD makes of it."""
+    """(character, its full NFKD decomposition) where that differs from NFD."""
     for code in CODES:
         if nfkd(chr(code)) != nfd(chr(code)):
             yield "\t", chr(code), nfkd(chr(code))
@@ -86,7 +86,7 @@ def write_text(name, comment, entries):
 
 
 def ranges_of(values):
-    """(first, last, value) of every run of neighbours with the same value that is not None."""
+    """(first, last, value) of every range with one value other than None."""
     runs = []
     for code, value in values:
         if value is None:
@@ -111,7 +111,7 @@ def write_rows(name, comment, type_name, rows):
 
 
 def lower_rows():
-    """(first, last, step, what to add); U+0130 alone becomes two characters and is left to the code."""
+    """(first, last, step, offset); the code handles U+0130, the only one that becomes two characters."""
     assert lower("\u0130") == "i\u0307"
     rows = []
     for code in CODES:
@@ -127,7 +127,7 @@ def lower_rows():
 
 
 def grapheme_rows(path):
-    """(first, last, class) for all that is not Any; whole Hangul syllables are left to the code."""
+    """(first, last, class) for all classes but Any; the code handles whole Hangul syllables."""
     text = pathlib.Path(path).read_text()
     table = text[text.index("grapheme_cat_table: &[(char, char, GraphemeCat)]"):]
     rows = re.findall(r"\('\\u\{([0-9a-f]+)\}',\s*'\\u\{([0-9a-f]+)\}',\s*GC_(\w+)\)", table)
@@ -139,7 +139,7 @@ def grapheme_rows(path):
             found.update((c, name) for c in range(int(first, 16), int(last, 16) + 1))
     assert len(rows) > 1500 and len(linkers) >= 20 and all(found[c] == "Extend" for c in linkers)
     extends = {c for first, last in extend for c in range(int(first, 16), int(last, 16) + 1)}
-    assert extends == {c for c, name in found.items() if name in ("Extend", "ZWJ") and c != 0x200c} - linkers  # so the code has it
+    assert extends == {c for c, name in found.items() if name in ("Extend", "ZWJ") and c != 0x200c} - linkers  # the code relies on it
     found.update((c, "Linker") for c in linkers)
     return [(a, b, "GRAPHEME_" + name.replace("InCB_", "").upper()) for a, b, name in ranges_of(sorted(found.items()))]
 
@@ -149,7 +149,7 @@ def write_set(name, comment, belongs):
 
 
 def write_graphemes(path):
-    print("// Written by tests/parity/unicode_tables.py from unicode-segmentation 1.13.3, Unicode 17; nobody edits this.")
+    print("// Written by tests/parity/unicode_tables.py from unicode-segmentation 1.13.3, Unicode 17. Do not edit.")
     write_rows("grapheme_ranges", "What a character does in a grapheme; whole Hangul syllables are left to the code.", "grapheme_range_t",
                grapheme_rows(path))
 
@@ -158,7 +158,7 @@ def main():
     if len(sys.argv) > 1:
         return write_graphemes(sys.argv[1])
     print(f"// Written by tests/parity/unicode_tables.py from tokenizers {tokenizers.__version__} and the unicodedata of Unicode\n"
-          f"// {unicodedata.unidata_version}; nobody edits this. The package normalizes by Unicode 9.0, has the categories of 8.0 and the lower\n"
+          f"// {unicodedata.unidata_version}. Do not edit. The package normalizes by Unicode 9.0, has the categories of 8.0 and the lower\n"
           "// case of its Rust compiler.")
     canonical, compatible = list(canonical_entries()), list(compatible_entries())
     print(f"\nenum {{ CANONICAL_COUNT = {len(canonical)}, COMPOSITION_COUNT = {sum(kind == '+' for kind, _, _ in canonical)}, "

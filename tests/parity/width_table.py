@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes line/width_table.h: which characters take no column of a terminal, and which take two.
+"""Writes line/width_table.h: the characters that take no terminal column, and those that take two.
 
   width_table.py > line/width_table.h
 
-From Python's unicodedata: marks and format characters (but the soft hyphen) and the later parts of Hangul syllables take none, East Asian
-wide and full-width ones two, as in wcwidth of the common terminals.
+From Python's unicodedata. Marks, format characters (except the soft hyphen) and the later parts of Hangul syllables take no column. East
+Asian wide and full-width characters take two, as in wcwidth of common terminals.
 """
 import unicodedata
 
@@ -16,7 +16,7 @@ def width(code):
     if code != 0xad and (unicodedata.category(char) in ("Mn", "Me", "Cf") or 0x1160 <= code <= 0x11ff):
         return 0
     if unicodedata.category(char) == "Cn" and not 0x20000 <= code <= 0x3fffd:
-        return 1  # nothing yet, for which older Pythons say F; in these planes only ideographs will come
+        return 1  # unassigned; older Pythons call it F. These planes will hold only ideographs
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
