@@ -14,7 +14,7 @@ typedef struct piece {
 typedef struct pieces {
   mlx_text_t bytes;
   size_t *starts;   // [size + 1] into bytes
-  piece_t *sorted;  // those with text
+  piece_t *sorted;  // the tokens that have text
   size_t count;
 } pieces_t;
 
@@ -53,8 +53,8 @@ static uint32_t shared_bytes(const piece_t *a, const piece_t *b) {
 static mlx_status_t build(const pieces_t *p, mlx_vocabulary_t *v) {
   MLX_TRY(mlx_alloc(v->size, sizeof *v->same, &v->same));
   for (size_t i = 0; i < v->size; ++i) v->same[i] = -1;
-  MLX_TRY(mlx_alloc(p->bytes.length, sizeof *v->nodes, &v->nodes));  // at most a node a byte
-  uint32_t open[MLX_LONGEST_PIECE];                                  // the nodes on the way to the last piece
+  MLX_TRY(mlx_alloc(p->bytes.length, sizeof *v->nodes, &v->nodes));  // at most one node for each byte
+  uint32_t open[MLX_LONGEST_PIECE];  // the nodes along the path to the last piece
   uint32_t depth = 0;
   for (size_t i = 0; i < p->count; ++i) {
     const piece_t *piece = &p->sorted[i];

@@ -1,7 +1,9 @@
-// Tokens of a template. jinja2 does this with regular expressions; the order in which they are tried is kept
-// here: the end of a tag before operators (but not inside brackets), floats before integers, raw blocks
-// before others.
-#include "template/internal.h"
+// Tokens of a template. jinja2 uses regular expressions here, and this lexer keeps their order: the end of a
+// tag before operators (except inside brackets), floats before integers, raw blocks before other tags.
+#include "template/lex.h"
+
+#include "template/error.h"
+#include "template/unicode.h"
 
 #define MAX_BRACKETS 200
 
@@ -17,7 +19,7 @@ typedef struct lexer {
 } lexer_t;
 
 static mlx_status_t fail(const lexer_t *l, const char *what) {
-  return mlx_template_error(l->template, l->line, MLX_INVALID_INPUT, "%s", what);
+  return mlx_template_error(l->template->name, l->line, MLX_INVALID_INPUT, "%s", what);
 }
 
 static mlx_status_t put(lexer_t *l, mlx_token_kind_t kind, size_t start, size_t end) {
@@ -48,7 +50,7 @@ static void advance(lexer_t *l, size_t to) {
 static size_t skip_spaces(const lexer_t *l, size_t at) {
   while (at < l->length) {
     size_t length;
-    if (!mlx_template_space(mlx_template_character(l->source + at, &length))) break;
+    if (!mlx_codepoint_is_space(mlx_codepoint_decode(l->source + at, &length))) break;
     at += length;
   }
   return at;
@@ -128,6 +130,7 @@ static mlx_status_t skip_comment(lexer_t *l, size_t start) {
 // Inside tags
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 static bool is_name(char c) {
   return is_digit(c) || c == '_' || ((c | 32) >= 'a' && (c | 32) <= 'z') || (unsigned char)c >= 0x80;
 }
@@ -197,7 +200,7 @@ static mlx_status_t balance(lexer_t *l, char c) {
     l->brackets[l->depth++] = c == '(' ? ')' : c == '[' ? ']' : '}';
   } else if (strchr(")]}", c)) {
     if (!l->depth || l->brackets[--l->depth] != c) {
-      return mlx_template_error(l->template, l->line, MLX_INVALID_INPUT, "unexpected '%c'", c);
+      return mlx_template_error(l->template->name, l->line, MLX_INVALID_INPUT, "unexpected '%c'", c);
     }
   }
   return NULL;
@@ -224,7 +227,8 @@ static mlx_status_t lex_word(lexer_t *l) {
     kind = MLX_TOKEN_OPERATOR;
     size_t length = c ? operator_length(l, at) : 0;
     if (!length)
-      return mlx_template_error(l->template, l->line, MLX_INVALID_INPUT, "unexpected character '%c'", c);
+      return mlx_template_error(l->template->name, l->line, MLX_INVALID_INPUT, "unexpected character '%c'",
+                                c);
     end = at + length;
     if (length == 1) MLX_TRY(balance(l, c));
   }

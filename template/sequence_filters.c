@@ -1,6 +1,12 @@
-// Filters of sequences: sorting, grouping, mapping, selecting. A generator of jinja2's is a list here that
-// can be read once.
+// Filters of sequences: sorting, grouping, mapping, selecting. Where jinja2 returns a generator, the result
+// is a list that can be read once.
+#include "template/builtin.h"
 #include "template/filters.h"
+#include "template/lookup.h"
+#include "template/methods.h"
+#include "template/operators.h"
+#include "template/unicode.h"
+#include "template/value_repr.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Attributes of items
@@ -36,7 +42,7 @@ static mlx_status_t ignore_case(mlx_render_t *r, mlx_var_t *inout) {
   if (inout->kind != MLX_VAR_STRING) return NULL;
   mlx_sink_t sink = {.arena = &r->arena};
   mlx_sink_case(&sink, inout->text, MLX_LOWER);
-  return mlx_sink_take(r, &sink, inout);
+  return mlx_sink_to_string(r, &sink, inout);
 }
 
 // What an item is sorted or compared by: itself or an attribute, in small letters unless case matters.
@@ -48,7 +54,7 @@ static mlx_status_t key_of(mlx_render_t *r, const mlx_var_t *item, const mlx_var
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Filters
+// Items
 
 static mlx_status_t filter_length(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   int64_t length;
@@ -57,37 +63,36 @@ static mlx_status_t filter_length(mlx_render_t *r, const mlx_call_t *call, mlx_v
   return NULL;
 }
 
-static mlx_status_t copy_items(mlx_render_t *r, const mlx_var_t *from, mlx_list_shape_t shape,
-                               mlx_var_t *out) {
+static mlx_status_t copy_items(mlx_render_t *r, const mlx_var_t *from, mlx_py_type_t type, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
   mlx_var_t list;
   MLX_TRY(mlx_var_items(r, from, &items, &count));
-  MLX_TRY(mlx_new_list(r, shape, count, &list));
+  MLX_TRY(mlx_list_create(r, type, count, &list));
   for (size_t i = 0; i < count; ++i) MLX_TRY(mlx_list_push(r, list.list, items[i]));
   *out = list;
   return NULL;
 }
 
 static mlx_status_t filter_list(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
-  return copy_items(r, &call->self, MLX_SHAPE_LIST, out);
+  return copy_items(r, &call->self, MLX_PY_LIST, out);
 }
 
 static mlx_status_t filter_items(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
-  if (call->self.kind == MLX_VAR_UNDEFINED) return mlx_new_list(r, MLX_SHAPE_GENERATOR, 0, out);
+  if (call->self.kind == MLX_VAR_UNDEFINED) return mlx_list_create(r, MLX_PY_GENERATOR, 0, out);
   if (call->self.kind != MLX_VAR_DICT) MLX_FAIL(r, "Can only get item pairs from a mapping.");
   MLX_TRY(mlx_builtin_call(r, mlx_method_find(&call->self, (mlx_span_t){"items", 5}), &call->self,
                            &(mlx_args_t){0}, out));
-  out->list->shape = MLX_SHAPE_GENERATOR;
+  out->list->type = MLX_PY_GENERATOR;
   return NULL;
 }
 
 static mlx_status_t filter_first(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
-  const bool is_generator = mlx_is_list(&call->self, MLX_SHAPE_GENERATOR);
+  const bool is_generator = mlx_var_is_list(&call->self, MLX_PY_GENERATOR);
   MLX_TRY(mlx_call_items(r, call, &items, &count));
-  if (!count) return mlx_undefined(r, out, "No first item, sequence was empty.");
+  if (!count) return mlx_undefined_create(r, out, "No first item, sequence was empty.");
   *out = items[0];
   if (is_generator) {  // takes one and leaves the others
     ++call->self.list->items;
@@ -97,8 +102,8 @@ static mlx_status_t filter_first(mlx_render_t *r, const mlx_call_t *call, mlx_va
   return NULL;
 }
 
-static mlx_status_t need_reversible(mlx_render_t *r, const mlx_var_t *v) {
-  if (!mlx_var_iterable(v) || mlx_is_list(v, MLX_SHAPE_GENERATOR))
+static mlx_status_t expect_reversible(mlx_render_t *r, const mlx_var_t *v) {
+  if (!mlx_var_is_iterable(v) || mlx_var_is_list(v, MLX_PY_GENERATOR))
     MLX_FAIL(r, "'%s' object is not reversible", mlx_var_type(v));
   return NULL;
 }
@@ -106,9 +111,9 @@ static mlx_status_t need_reversible(mlx_render_t *r, const mlx_var_t *v) {
 static mlx_status_t filter_last(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
-  MLX_TRY(need_reversible(r, &call->self));
+  MLX_TRY(expect_reversible(r, &call->self));
   MLX_TRY(mlx_call_items(r, call, &items, &count));
-  if (!count) return mlx_undefined(r, out, "No last item, sequence was empty.");
+  if (!count) return mlx_undefined_create(r, out, "No last item, sequence was empty.");
   *out = items[count - 1];
   return NULL;
 }
@@ -117,8 +122,8 @@ static mlx_status_t filter_reverse(mlx_render_t *r, const mlx_call_t *call, mlx_
   const mlx_var_t none = mlx_none(), step = mlx_int(-1);
   if (call->self.kind == MLX_VAR_STRING) return mlx_var_slice(r, &call->self, &none, &none, &step, out);
   mlx_var_t list;
-  const bool is_generator = mlx_is_list(&call->self, MLX_SHAPE_GENERATOR);
-  MLX_TRY(copy_items(r, &call->self, is_generator ? MLX_SHAPE_LIST : MLX_SHAPE_GENERATOR, &list));
+  const bool is_generator = mlx_var_is_list(&call->self, MLX_PY_GENERATOR);
+  MLX_TRY(copy_items(r, &call->self, is_generator ? MLX_PY_LIST : MLX_PY_GENERATOR, &list));
   for (size_t i = 0, j = list.list->count; i + 1 < j; ++i) {
     mlx_var_t swapped = list.list->items[i];
     list.list->items[i] = list.list->items[--j];
@@ -141,15 +146,18 @@ static mlx_status_t filter_join(mlx_render_t *r, const mlx_call_t *call, mlx_var
     if (i) mlx_sink_append(&sink, separator.bytes, separator.length);
     MLX_TRY(mlx_var_write(r, &sink, &item));
   }
-  return mlx_sink_take(r, &sink, out);
+  return mlx_sink_to_string(r, &sink, out);
 }
+
+// ----------------------------------------------------------------------------------------------------------
+// Sorting
 
 typedef struct sorted {
   mlx_var_t key, item;
-} sorted_t;
+} keyed_t;
 
 // Stable, by merging. Python sorts in reverse by keeping equal items in their order.
-static mlx_status_t merge_sort(mlx_render_t *r, sorted_t *rows, sorted_t *spare, size_t count, bool reverse) {
+static mlx_status_t merge_sort(mlx_render_t *r, keyed_t *rows, keyed_t *spare, size_t count, bool reverse) {
   for (size_t width = 1; width < count; width *= 2) {
     for (size_t start = 0; start < count; start += 2 * width) {
       const size_t middle = start + width < count ? start + width : count,
@@ -168,11 +176,11 @@ static mlx_status_t merge_sort(mlx_render_t *r, sorted_t *rows, sorted_t *spare,
   return NULL;
 }
 
-static mlx_status_t sort_rows(mlx_render_t *r, sorted_t *rows, size_t count, bool reverse, mlx_var_t *out) {
-  sorted_t *spare;
+static mlx_status_t sort_items(mlx_render_t *r, keyed_t *rows, size_t count, bool reverse, mlx_var_t *out) {
+  keyed_t *spare;
   MLX_TRY(mlx_arena_take(&r->arena, count ? count : 1, sizeof *spare, &spare));
   MLX_TRY(merge_sort(r, rows, spare, count, reverse));
-  MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, count, out));
+  MLX_TRY(mlx_list_create(r, MLX_PY_LIST, count, out));
   for (size_t i = 0; i < count; ++i) MLX_TRY(mlx_list_push(r, out->list, rows[i].item));
   return NULL;
 }
@@ -185,7 +193,7 @@ static mlx_status_t multi_key(mlx_render_t *r, const mlx_var_t *item, const mlx_
     return key_of(r, item, attribute, case_sensitive, out);
   }
   mlx_var_t keys, key;
-  MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, 0, &keys));
+  MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &keys));
   for (size_t start = 0, at = 0; at <= attribute->text.length; ++at) {
     if (at < attribute->text.length && attribute->text.bytes[at] != ',') continue;
     const mlx_var_t part = mlx_string(attribute->text.bytes + start, at - start);
@@ -200,7 +208,7 @@ static mlx_status_t multi_key(mlx_render_t *r, const mlx_var_t *item, const mlx_
 static mlx_status_t filter_sort(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
-  sorted_t *rows;
+  keyed_t *rows;
   MLX_TRY(mlx_call_items(r, call, &items, &count));
   MLX_TRY(mlx_arena_take(&r->arena, count ? count : 1, sizeof *rows, &rows));
   for (size_t i = 0; i < count; ++i) {
@@ -208,12 +216,12 @@ static mlx_status_t filter_sort(mlx_render_t *r, const mlx_call_t *call, mlx_var
     MLX_TRY(multi_key(r, &items[i], mlx_call_given(call, 2) ? &call->parameters[2] : NULL,
                       mlx_call_flag(call, 1), &rows[i].key));
   }
-  return sort_rows(r, rows, count, mlx_call_flag(call, 0), out);
+  return sort_items(r, rows, count, mlx_call_flag(call, 0), out);
 }
 
 static mlx_status_t filter_dictsort(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
-  sorted_t *rows;
-  MLX_TRY(mlx_need_defined(r, &call->self));
+  keyed_t *rows;
+  MLX_TRY(mlx_var_expect_defined(r, &call->self));
   if (call->self.kind != MLX_VAR_DICT)
     MLX_FAIL(r, "dictsort wants a mapping, not '%s'", mlx_var_type(&call->self));
   const mlx_dict_t *dict = call->self.dict;
@@ -223,20 +231,54 @@ static mlx_status_t filter_dictsort(mlx_render_t *r, const mlx_call_t *call, mlx
     MLX_FAIL(r, "You can only sort by either \"key\" or \"value\"");
   MLX_TRY(mlx_arena_take(&r->arena, dict->count ? dict->count : 1, sizeof *rows, &rows));
   for (size_t i = 0; i < dict->count; ++i) {
-    MLX_TRY(mlx_new_tuple(r, dict->entries[i].key, dict->entries[i].value, &rows[i].item));
+    MLX_TRY(mlx_tuple_create(r, dict->entries[i].key, dict->entries[i].value, &rows[i].item));
     MLX_TRY(key_of(r, by_value ? &dict->entries[i].value : &dict->entries[i].key, NULL,
                    mlx_call_flag(call, 0), &rows[i].key));
   }
-  return sort_rows(r, rows, dict->count, mlx_call_flag(call, 2), out);
+  return sort_items(r, rows, dict->count, mlx_call_flag(call, 2), out);
 }
+
+static mlx_status_t filter_groupby(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+  const mlx_var_t *items, *fallback = mlx_call_given(call, 1) ? &call->parameters[1] : NULL;
+  size_t count;
+  keyed_t *rows;
+  mlx_var_t sorted, groups, group = mlx_none(), last = mlx_none(), entry;
+  MLX_TRY(mlx_call_items(r, call, &items, &count));
+  MLX_TRY(mlx_arena_take(&r->arena, count ? count : 1, sizeof *rows, &rows));
+  for (size_t i = 0; i < count; ++i) {
+    rows[i].item = items[i];
+    MLX_TRY(get_path(r, &items[i], &call->parameters[0], fallback, &rows[i].key));
+    if (!mlx_call_flag(call, 2)) MLX_TRY(ignore_case(r, &rows[i].key));
+  }
+  MLX_TRY(sort_items(r, rows, count, false, &sorted));
+  MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &groups));
+  for (size_t i = 0; i < count; ++i) {
+    bool same = false;
+    if (i) MLX_TRY(mlx_var_equal(r, &last, &rows[i].key, &same));
+    if (!same) {
+      mlx_var_t shown;
+      MLX_TRY(get_path(r, &rows[i].item, &call->parameters[0], fallback, &shown));
+      MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &group));
+      MLX_TRY(mlx_tuple_create(r, shown, group, &entry));
+      MLX_TRY(mlx_list_push(r, groups.list, entry));
+    }
+    last = rows[i].key;
+    MLX_TRY(mlx_list_push(r, group.list, rows[i].item));
+  }
+  *out = groups;
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Choosing
 
 static mlx_status_t filter_unique(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
   mlx_var_t seen, kept, key;
   MLX_TRY(mlx_call_items(r, call, &items, &count));
-  MLX_TRY(mlx_new_dict(r, MLX_VAR_DICT, &seen));
-  MLX_TRY(mlx_new_list(r, MLX_SHAPE_GENERATOR, 0, &kept));
+  MLX_TRY(mlx_dict_create(r, MLX_VAR_DICT, &seen));
+  MLX_TRY(mlx_list_create(r, MLX_PY_GENERATOR, 0, &kept));
   for (size_t i = 0; i < count; ++i) {
     const size_t before = seen.dict->count;
     MLX_TRY(key_of(r, &items[i], mlx_call_given(call, 1) ? &call->parameters[1] : NULL,
@@ -253,7 +295,7 @@ static mlx_status_t pick_extreme(mlx_render_t *r, const mlx_call_t *call, int wa
   size_t count;
   mlx_var_t best, key;
   MLX_TRY(mlx_call_items(r, call, &items, &count));
-  if (!count) return mlx_undefined(r, out, "No aggregated item, sequence was empty.");
+  if (!count) return mlx_undefined_create(r, out, "No aggregated item, sequence was empty.");
   *out = items[0];
   MLX_TRY(key_of(r, &items[0], attribute, mlx_call_flag(call, 0), &best));
   for (size_t i = 1; i < count; ++i) {
@@ -270,6 +312,7 @@ static mlx_status_t pick_extreme(mlx_render_t *r, const mlx_call_t *call, int wa
 static mlx_status_t filter_min(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   return pick_extreme(r, call, -1, out);
 }
+
 static mlx_status_t filter_max(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   return pick_extreme(r, call, 1, out);
 }
@@ -286,23 +329,27 @@ static mlx_status_t filter_attr(mlx_render_t *r, const mlx_call_t *call, mlx_var
   mlx_span_t name;
   MLX_TRY(mlx_var_text(r, &call->parameters[0], &name));
   if (call->self.kind == MLX_VAR_DICT && !mlx_method_find(&call->self, name)) {  // never an item
-    return mlx_undefined(r, out, "'dict object' has no attribute '%.*s'", (int)name.length, name.bytes);
+    return mlx_undefined_create(r, out, "'dict object' has no attribute '%.*s'", (int)name.length,
+                                name.bytes);
   }
   return mlx_var_attribute(r, &call->self, name, out);
 }
+
+// ----------------------------------------------------------------------------------------------------------
+// Grouping and summing
 
 static mlx_status_t filter_batch(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
   int64_t size;
   mlx_var_t rows, row = mlx_none();
-  MLX_TRY(mlx_call_whole(r, call, 0, 0, &size));
+  MLX_TRY(mlx_call_integer(r, call, 0, 0, &size));
   if (size < 1) MLX_FAIL(r, "batch wants at least 1 item a row");
   MLX_TRY(mlx_call_items(r, call, &items, &count));
-  MLX_TRY(mlx_new_list(r, MLX_SHAPE_GENERATOR, 0, &rows));
+  MLX_TRY(mlx_list_create(r, MLX_PY_GENERATOR, 0, &rows));
   for (size_t i = 0; i < count; ++i) {
     if (i % (size_t)size == 0) {
-      MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, 0, &row));
+      MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &row));
       MLX_TRY(mlx_list_push(r, rows.list, row));
     }
     MLX_TRY(mlx_list_push(r, row.list, items[i]));
@@ -318,50 +365,19 @@ static mlx_status_t filter_slice(mlx_render_t *r, const mlx_call_t *call, mlx_va
   size_t count, at = 0;
   int64_t slices;
   mlx_var_t rows, row;
-  MLX_TRY(mlx_call_whole(r, call, 0, 0, &slices));
+  MLX_TRY(mlx_call_integer(r, call, 0, 0, &slices));
   if (slices < 1) MLX_FAIL(r, "slice wants at least 1 slice");
   MLX_TRY(mlx_call_items(r, call, &items, &count));
-  MLX_TRY(mlx_new_list(r, MLX_SHAPE_GENERATOR, 0, &rows));
+  MLX_TRY(mlx_list_create(r, MLX_PY_GENERATOR, 0, &rows));
   const size_t each = count / (size_t)slices, extra = count % (size_t)slices;
   for (size_t n = 0; n < (size_t)slices; ++n) {
     const size_t end = at + each + (n < extra);
-    MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, 0, &row));
+    MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &row));
     while (at < end) MLX_TRY(mlx_list_push(r, row.list, items[at++]));
     if (mlx_call_given(call, 1) && n >= extra) MLX_TRY(mlx_list_push(r, row.list, call->parameters[1]));
     MLX_TRY(mlx_list_push(r, rows.list, row));
   }
   *out = rows;
-  return NULL;
-}
-
-static mlx_status_t filter_groupby(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
-  const mlx_var_t *items, *fallback = mlx_call_given(call, 1) ? &call->parameters[1] : NULL;
-  size_t count;
-  sorted_t *rows;
-  mlx_var_t sorted, groups, group = mlx_none(), last = mlx_none(), entry;
-  MLX_TRY(mlx_call_items(r, call, &items, &count));
-  MLX_TRY(mlx_arena_take(&r->arena, count ? count : 1, sizeof *rows, &rows));
-  for (size_t i = 0; i < count; ++i) {
-    rows[i].item = items[i];
-    MLX_TRY(get_path(r, &items[i], &call->parameters[0], fallback, &rows[i].key));
-    if (!mlx_call_flag(call, 2)) MLX_TRY(ignore_case(r, &rows[i].key));
-  }
-  MLX_TRY(sort_rows(r, rows, count, false, &sorted));
-  MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, 0, &groups));
-  for (size_t i = 0; i < count; ++i) {
-    bool same = false;
-    if (i) MLX_TRY(mlx_var_equal(r, &last, &rows[i].key, &same));
-    if (!same) {
-      mlx_var_t shown;
-      MLX_TRY(get_path(r, &rows[i].item, &call->parameters[0], fallback, &shown));
-      MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, 0, &group));
-      MLX_TRY(mlx_new_tuple(r, shown, group, &entry));
-      MLX_TRY(mlx_list_push(r, groups.list, entry));
-    }
-    last = rows[i].key;
-    MLX_TRY(mlx_list_push(r, group.list, rows[i].item));
-  }
-  *out = groups;
   return NULL;
 }
 
@@ -379,6 +395,9 @@ static mlx_status_t filter_sum(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   return NULL;
 }
 
+// ----------------------------------------------------------------------------------------------------------
+// Filters that call another filter or test by name
+
 // The arguments of map, select and their kin from |first| on: a name, and what goes to the filter or test of
 // that name.
 static mlx_status_t named_builtin(mlx_render_t *r, const mlx_call_t *call, size_t first, bool is_filter,
@@ -386,7 +405,7 @@ static mlx_status_t named_builtin(mlx_render_t *r, const mlx_call_t *call, size_
   const mlx_var_t *name = &call->args->positional[first];
   if (name->kind != MLX_VAR_STRING)
     MLX_FAIL(r, "a %s's name is wanted, not '%s'", is_filter ? "filter" : "test", mlx_var_type(name));
-  *out = is_filter ? mlx_filter_find(name->text) : mlx_test_find(name->text);
+  *out = is_filter ? r->registry->find_filter(name->text) : r->registry->find_test(name->text);
   *out_args =
       (mlx_args_t){call->args->positional + first + 1, call->args->count - first - 1, call->args->named};
   if (*out) return NULL;
@@ -400,14 +419,14 @@ static mlx_status_t filter_map(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   size_t count;
   mlx_args_t args;
   mlx_var_t mapped, value;
-  MLX_TRY(mlx_new_list(r, MLX_SHAPE_GENERATOR, 0, &mapped));
+  MLX_TRY(mlx_list_create(r, MLX_PY_GENERATOR, 0, &mapped));
   *out = mapped;
   if (!mlx_var_truth(&call->self)) return NULL;
   if (call->args->count) {
     MLX_TRY(named_builtin(r, call, 0, true, &builtin, &args));
   } else {
-    attribute = mlx_dict_named(call->args->named, (mlx_span_t){"attribute", 9});
-    fallback = mlx_dict_named(call->args->named, (mlx_span_t){"default", 7});
+    attribute = mlx_dict_get(call->args->named, (mlx_span_t){"attribute", 9});
+    fallback = mlx_dict_get(call->args->named, (mlx_span_t){"default", 7});
     if (fallback && fallback->kind == MLX_VAR_NONE) fallback = NULL;
     if (!attribute) MLX_FAIL(r, "map requires a filter argument");
   }
@@ -427,7 +446,7 @@ static mlx_status_t select_items(mlx_render_t *r, const mlx_call_t *call, bool b
   size_t count;
   mlx_args_t args;
   mlx_var_t kept, value;
-  MLX_TRY(mlx_new_list(r, MLX_SHAPE_GENERATOR, 0, &kept));
+  MLX_TRY(mlx_list_create(r, MLX_PY_GENERATOR, 0, &kept));
   *out = kept;
   if (!mlx_var_truth(&call->self)) return NULL;
   if (by_attribute && !call->args->count) MLX_FAIL(r, "Missing parameter for attribute name");
@@ -446,15 +465,21 @@ static mlx_status_t select_items(mlx_render_t *r, const mlx_call_t *call, bool b
 static mlx_status_t filter_select(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   return select_items(r, call, false, true, out);
 }
+
 static mlx_status_t filter_reject(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   return select_items(r, call, false, false, out);
 }
+
 static mlx_status_t filter_selectattr(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   return select_items(r, call, true, true, out);
 }
+
 static mlx_status_t filter_rejectattr(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   return select_items(r, call, true, false, out);
 }
+
+// ----------------------------------------------------------------------------------------------------------
+// Table
 
 const mlx_builtin_t *mlx_sequence_filter_find(mlx_span_t name) {
   static const mlx_builtin_t filters[] = {{"attr", filter_attr, "name"},
