@@ -1,3 +1,4 @@
+// Character classes as rules over the bytes of UTF-8.
 #include "grammar/char_class.h"
 
 #include <stdlib.h>

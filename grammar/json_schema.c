@@ -1,3 +1,4 @@
+// Writes one rule for each subschema, then the rules that they share.
 #include "grammar/json_schema.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+// Alternatives. oneOf is supported only if its alternatives are provably disjoint.
 #include "grammar/json_schema_alternatives.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// Arrays: prefixItems, then items.
 #include "grammar/json_schema_array.h"
 
 #include <stdio.h>

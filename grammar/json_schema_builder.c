@@ -1,3 +1,4 @@
+// The rules of subschemas, errors with their path, and $ref.
 #include "grammar/json_schema_builder.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+// Keyword tables, and the types that keywords imply.
 #include "grammar/json_schema_keywords.h"
 
 #include <math.h>

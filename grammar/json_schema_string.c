@@ -1,3 +1,4 @@
+// Strings: a length, a pattern or a format.
 #include "grammar/json_schema_string.h"
 
 #include "grammar/json_schema_pattern.h"
@@ -5,12 +6,14 @@
 // clang-format off
 #define HOUR "([01] [0-9] | \"2\" [0-3])"
 #define MINUTE "[0-5] [0-9]"
-#define TIME HOUR " \":\" " MINUTE " \":\" " MINUTE " (\".\" [0-9]{1,6})? (\"Z\" | [-+] " HOUR " \":\" " MINUTE ")"
+#define OFFSET "(\"Z\" | [-+] " HOUR " \":\" " MINUTE ")"
+#define TIME HOUR " \":\" " MINUTE " \":\" " MINUTE " (\".\" [0-9]{1,6})? " OFFSET
 #define DATE                                                                                          \
   "[0-9]{4} \"-\" ("                                                                                  \
   "\"02-\" (\"0\" [1-9] | \"1\" [0-9] | \"2\" [0-8])"                                                 \
   " | (\"04\" | \"06\" | \"09\" | \"11\") \"-\" (\"0\" [1-9] | [12] [0-9] | \"30\")"                  \
-  " | (\"01\" | \"03\" | \"05\" | \"07\" | \"08\" | \"10\" | \"12\") \"-\" (\"0\" [1-9] | [12] [0-9] | \"3\" [01]))"
+  " | (\"01\" | \"03\" | \"05\" | \"07\" | \"08\" | \"10\" | \"12\") \"-\" "                            \
+      "(\"0\" [1-9] | [12] [0-9] | \"3\" [01]))"
 #define UUID "[0-9a-f]{8} \"-\" [0-9a-f]{4} \"-\" [0-9a-f]{4} \"-\" [0-9a-f]{4} \"-\" [0-9a-f]{12}"
 // clang-format on
 

@@ -1,3 +1,4 @@
+// Building a grammar: rules, alternates, byte sets and names.
 #include "grammar/rules.h"
 
 #include <string.h>

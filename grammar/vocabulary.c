@@ -1,3 +1,5 @@
+// Builds the trie from the sorted pieces: each piece adds the nodes after the bytes it shares with the
+// previous one.
 #include "grammar/vocabulary.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// Arena: blocks of at least 64 KiB, handed out front to back.
 #include "template/arena.h"
 
 #include <string.h>
@@ -9,7 +10,7 @@
 
 struct mlx_arena_block {
   struct mlx_arena_block *next;
-  size_t size, used;  // of the bytes that follow
+  size_t size, used;  // bytes after this header
 };
 
 static mlx_status_t add_block(mlx_arena_t *arena, size_t bytes) {

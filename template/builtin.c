@@ -1,3 +1,4 @@
+// Calling a builtin: binds the arguments to its parameters, as Python does.
 #include "template/builtin.h"
 
 #include "template/value_repr.h"
@@ -20,7 +21,7 @@ static const char *next_parameter(const char *cursor, mlx_span_t *out, bool *ino
   return cursor + out->length;
 }
 
-// Puts arguments where the declaration has their names.
+// Assigns the arguments to the declared parameters.
 static mlx_status_t bind(mlx_render_t *r, const mlx_builtin_t *builtin, const mlx_args_t *args,
                          mlx_call_t *call) {
   mlx_span_t name;
@@ -36,13 +37,13 @@ static mlx_status_t bind(mlx_render_t *r, const mlx_builtin_t *builtin, const ml
     if (call->given[index]) {
       call->parameters[index] = named ? *named : args->positional[index];
     } else if (required) {
-      MLX_FAIL(r, "%s() is missing '%.*s'", builtin->name, (int)name.length, name.bytes);
+      MLX_FAIL(r, "%s() is missing the argument '%.*s'", builtin->name, (int)name.length, name.bytes);
     }
   }
   if (args->count > index)
     MLX_FAIL(r, "%s() takes at most %zu arguments, %zu were given", builtin->name, index, args->count);
   if (args->named && named_used < args->named->count)
-    MLX_FAIL(r, "%s() got an argument with a name it does not know", builtin->name);
+    MLX_FAIL(r, "%s() got an unexpected keyword argument", builtin->name);
   return NULL;
 }
 

@@ -4,6 +4,7 @@
 #include "template/operators.h"
 #include "template/string_methods.h"
 
+// Defines a test whose result is |expression| of |v|, the tested value.
 #define TEST(name, expression)                                                        \
   static mlx_status_t name(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { \
     const mlx_var_t *v = &call->self;                                                 \

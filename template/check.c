@@ -1,3 +1,4 @@
+// Resolves filters and tests, and finds the variables that macros use.
 #include "template/check.h"
 
 #include "template/error.h"
@@ -6,12 +7,13 @@ typedef struct check {
   const mlx_template_t *template;
   const mlx_builtin_registry_t *registry;
   int depth;
-  bool caller, varargs, kwargs;  // asked for since the macro began
+  bool caller, varargs, kwargs;  // used since the macro began
 } check_t;
 
 static mlx_status_t check_chain(check_t *c, mlx_node_t *node, bool soft) MLX_MUST_USE;
 
-// An unknown filter or test is an error at once, but inside a condition only when it is reached.
+// |soft|: inside a condition, where an unknown filter or test is an error only when it is evaluated, as in
+// jinja2.
 static mlx_status_t check_builtin(const check_t *c, mlx_node_t *node, bool soft) {
   const bool is_filter = node->kind == MLX_NODE_FILTER;
   node->builtin = is_filter ? c->registry->find_filter(node->text) : c->registry->find_test(node->text);
@@ -68,10 +70,11 @@ static mlx_status_t check_chain(check_t *c, mlx_node_t *node, bool soft) {
   if (!node) return NULL;
   if (++c->depth > MLX_MAX_RENDER_DEPTH) {
     return mlx_template_error(c->template->name, node->line, MLX_INVALID_INPUT,
-                              "the template is nested too deep");
+                              "the template is nested too deeply");
   }
   for (; node; node = node->next) {
-    // An elif is inside the if before it; there may be more of them than there is depth.
+    // An elif is a node inside the if before it. A loop visits them, because there may be more than the depth
+    // limit.
     for (mlx_node_t *branch = node; branch; branch = branch->kind == MLX_NODE_IF ? branch->otherwise : NULL) {
       if (branch != node && branch->kind != MLX_NODE_IF) {
         MLX_TRY(check_chain(c, branch, true));

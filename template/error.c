@@ -1,3 +1,4 @@
+// Formats the errors of a template.
 #include "template/error.h"
 
 #include <stdio.h>

@@ -20,8 +20,8 @@ static mlx_status_t set_literal(mlx_render_t *r, mlx_scope_t *scope, const char 
   return mlx_scope_set(r, scope, (mlx_span_t){name, strlen(name)}, value);
 }
 
-// {% set ns.name = value %}: only namespaces can be written to, and transformers keeps names with an
-// underscore back.
+// {% set ns.name = value %}. Only a namespace can be changed, and transformers blocks names that begin with
+// an underscore.
 static mlx_status_t set_attribute(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *target,
                                   mlx_var_t value) {
   mlx_var_t object;
@@ -29,7 +29,7 @@ static mlx_status_t set_attribute(mlx_render_t *r, mlx_scope_t *scope, const mlx
   if (object.kind != MLX_VAR_NAMESPACE)
     MLX_FAIL(r, "attributes can be set on a namespace only, not on '%s'", mlx_var_type(&object));
   if (target->text.bytes[0] == '_')
-    MLX_FAIL(r, "a namespace does not take names that begin with an underscore");
+    MLX_FAIL(r, "a namespace does not accept names that begin with an underscore");
   return mlx_dict_put(r, object.dict, mlx_string(target->text.bytes, target->text.length), value);
 }
 
@@ -40,10 +40,10 @@ static mlx_status_t assign(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t
   if (target->kind == MLX_NODE_ATTRIBUTE) return set_attribute(r, scope, target, value);
   MLX_TRY(mlx_var_items(r, &value, &items, &count));
   for (const mlx_node_t *item = target->first; item; item = item->next, ++index) {
-    if (index == count) MLX_FAIL(r, "not enough values to unpack: there are %zu", count);
+    if (index == count) MLX_FAIL(r, "not enough values to unpack: got %zu", count);
     MLX_TRY(assign(r, scope, item, items[index]));
   }
-  if (index < count) MLX_FAIL(r, "too many values to unpack: %zu, expected %zu", count, index);
+  if (index < count) MLX_FAIL(r, "too many values to unpack: got %zu, expected %zu", count, index);
   return NULL;
 }
 
@@ -59,9 +59,9 @@ static mlx_status_t add_argument(mlx_render_t *r, mlx_scope_t *scope, const mlx_
     return mlx_dict_put(r, named, mlx_string(node->text.bytes, node->text.length), value);
   if (node->kind != MLX_NODE_SPREAD) return mlx_list_push(r, positional, value);
   if (node->named) {
-    if (value.kind != MLX_VAR_DICT) MLX_FAIL(r, "** wants a mapping, not '%s'", mlx_var_type(&value));
+    if (value.kind != MLX_VAR_DICT) MLX_FAIL(r, "** expects a mapping, not '%s'", mlx_var_type(&value));
     for (size_t i = 0; i < value.dict->count; ++i) {
-      if (value.dict->entries[i].key.kind != MLX_VAR_STRING) MLX_FAIL(r, "** wants names that are strings");
+      if (value.dict->entries[i].key.kind != MLX_VAR_STRING) MLX_FAIL(r, "** expects string keys");
       MLX_TRY(mlx_dict_put(r, named, value.dict->entries[i].key, value.dict->entries[i].value));
     }
     return NULL;
@@ -86,7 +86,7 @@ static mlx_status_t eval_arguments(mlx_render_t *r, mlx_scope_t *scope, const ml
   return NULL;
 }
 
-// Runs statements and takes what they write.
+// Runs statements and returns their output as a string.
 static mlx_status_t capture(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *body, mlx_var_t *out) {
   mlx_sink_t sink = {.arena = &r->arena}, *outer = r->out;
   r->out = &sink;
@@ -95,6 +95,7 @@ static mlx_status_t capture(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_
   return status ? status : mlx_sink_to_string(r, &sink, out);
 }
 
+// Binds the arguments that match no parameter: varargs, kwargs and caller.
 static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_node_t *macro, const mlx_args_t *args,
                                     size_t parameters, mlx_scope_t *scope) {
   const bool explicit_caller = mlx_scope_find_local(scope, (mlx_span_t){"caller", 6}) != NULL;
@@ -162,10 +163,10 @@ static mlx_status_t call_macro(mlx_render_t *r, const mlx_function_t *function, 
 static mlx_status_t run_loop(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer,
                              const mlx_var_t *over, int64_t depth) MLX_MUST_USE;
 
-// loop(children) in a recursive loop: the same loop over other things, as text.
+// loop(children) in a recursive loop: runs the same loop over |children| and returns its output.
 static mlx_status_t call_loop(mlx_render_t *r, const mlx_loop_t *loop, const mlx_args_t *args,
                               mlx_var_t *out) {
-  if (!loop->node->named) MLX_FAIL(r, "the loop is not recursive: 'recursive' is missing after its 'for'");
+  if (!loop->node->named) MLX_FAIL(r, "loop() needs a recursive loop: {%% for ... recursive %%}");
   if (args->count != 1 || args->named) MLX_FAIL(r, "loop() takes one argument");
   mlx_sink_t sink = {.arena = &r->arena}, *outer = r->out;
   r->out = &sink;
@@ -359,7 +360,7 @@ static mlx_status_t eval_kind(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
     case MLX_NODE_COMPARE: return eval_compare(r, scope, node, out);
     case MLX_NODE_CONCAT: return eval_concat(r, scope, node, out);
     case MLX_NODE_CONDITION: return eval_condition(r, scope, node, out);
-    default: MLX_FAIL(r, "this cannot stand here");
+    default: MLX_FAIL(r, "this node is not an expression");
   }
 }
 
@@ -379,7 +380,7 @@ static mlx_status_t eval(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *
 // ----------------------------------------------------------------------------------------------------------
 // Statements
 
-// The items for which the loop's own `if` holds.
+// Keeps the items for which the loop's `if` is true.
 static mlx_status_t filter_items(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer,
                                  const mlx_var_t **inout_items, size_t *inout_count) {
   mlx_var_t kept, holds;
@@ -448,7 +449,7 @@ static mlx_status_t run_set(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_
   return assign(r, scope, node->a, value);
 }
 
-// What a body in a scope of its own writes, through filters (or NULL).
+// The output of a body that runs in a new scope, after |filters| (or NULL).
 static mlx_status_t capture_filtered(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *body,
                                      const mlx_node_t *filters, mlx_var_t *out) {
   mlx_scope_t *inner;
@@ -533,7 +534,7 @@ static mlx_status_t run(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *n
     case MLX_NODE_SCOPE: return run_scope(r, scope, node);
     case MLX_NODE_BREAK: r->flow = MLX_FLOW_BREAK; return NULL;
     case MLX_NODE_CONTINUE: r->flow = MLX_FLOW_CONTINUE; return NULL;
-    default: MLX_FAIL(r, "this cannot stand here");
+    default: MLX_FAIL(r, "this node is not a statement");
   }
 }
 

@@ -18,24 +18,24 @@ static int hex_digit(char c) {
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// \xhh, \uhhhh, \Uhhhhhhhh, of which |at| is the letter.
+// Reads \xhh, \uhhhh or \Uhhhhhhhh; |at| is at the letter, and ends at the last digit.
 static mlx_status_t unescape_hex(const mlx_parser_t *p, mlx_span_t text, size_t *inout_at, mlx_sink_t *sink) {
   const char letter = text.bytes[*inout_at];
   const size_t count = letter == 'x' ? 2 : letter == 'u' ? 4 : 8;
   uint32_t code = 0;
   for (size_t i = 1; i <= count; ++i) {
     int digit = *inout_at + i < text.length ? hex_digit(text.bytes[*inout_at + i]) : -1;
-    if (digit < 0) return mlx_parser_error(p, "a string has an escape that is cut short");
+    if (digit < 0) return mlx_parser_error(p, "an escape in a string has too few hexadecimal digits");
     code = code << 4 | (uint32_t)digit;
   }
   if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
-    return mlx_parser_error(p, "a string escapes something that is no character");
+    return mlx_parser_error(p, "an escape in a string is not a Unicode character");
   mlx_sink_character(sink, code);
   *inout_at += count;
   return NULL;
 }
 
-// Python's unicode-escape: an unknown escape keeps its backslash.
+// As Python's unicode-escape codec: an unknown escape keeps its backslash.
 static mlx_status_t unescape(mlx_parser_t *p, mlx_span_t text, mlx_sink_t *sink) {
   static const char letters[] = "abfnrtv\\'\"", meanings[] = "\a\b\f\n\r\t\v\\'\"";
   for (size_t i = 0; i < text.length; ++i) {
@@ -58,7 +58,7 @@ static mlx_status_t unescape(mlx_parser_t *p, mlx_span_t text, mlx_sink_t *sink)
       mlx_sink_character(sink, code);
     } else if (next == 'N') {
       return mlx_template_error(p->template->name, p->token->line, MLX_UNSUPPORTED,
-                                "characters by name (\\N{...}) are not supported");
+                                "named characters (\\N{...}) are not supported");
     } else if (next != '\n') {
       mlx_sink_append(sink, (const char[]){'\\', next}, 2);
     }
@@ -71,7 +71,7 @@ static mlx_status_t parse_string(mlx_parser_t *p, mlx_node_t *node) {
   for (; p->token->kind == MLX_TOKEN_STRING; ++p->token) {
     MLX_TRY(unescape(p, (mlx_span_t){p->token->text.bytes + 1, p->token->text.length - 2}, &sink));
   }
-  if (sink.failed) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: a template's string");
+  if (sink.failed) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: string in a template");
   node->value = mlx_string(sink.data ? sink.data : "", sink.length);
   return NULL;
 }
@@ -135,7 +135,6 @@ mlx_status_t mlx_parse_member(mlx_parser_t *p, mlx_tuple_style_t style, mlx_node
   return parse_primary(p, out);
 }
 
-// One expression, or several with commas between them as a tuple. Only |in_parentheses| may it be empty.
 mlx_status_t mlx_parse_tuple(mlx_parser_t *p, mlx_tuple_style_t style, const char *extra_end,
                              bool in_parentheses, mlx_node_t **out) {
   mlx_node_t *tuple, **tail, *item;
@@ -264,8 +263,7 @@ static mlx_status_t parse_arguments(mlx_parser_t *p, mlx_node_t **out) {
     if (mlx_parser_at_op(p, ")")) break;
     MLX_TRY(parse_argument(p, &argument));
     bool is_named = argument->kind == MLX_NODE_KEYWORD || argument->kind == MLX_NODE_SPREAD;
-    if (named && !is_named)
-      return mlx_parser_error(p, "an argument without a name comes after one with a name");
+    if (named && !is_named) return mlx_parser_error(p, "a positional argument follows a keyword argument");
     named = named || is_named;
     *tail = argument;
     tail = &argument->next;
@@ -349,7 +347,7 @@ static mlx_status_t parse_postfix(mlx_parser_t *p, mlx_node_t **inout) {
   }
 }
 
-// A name with dots, as filters and tests may have.
+// Reads the name of a filter or test, which may have dots.
 static mlx_status_t parse_dotted(mlx_parser_t *p, mlx_span_t *out) {
   MLX_TRY(mlx_parser_expect_name(p, out));
   while (mlx_parser_skip_op(p, ".")) {
@@ -360,7 +358,6 @@ static mlx_status_t parse_dotted(mlx_parser_t *p, mlx_span_t *out) {
   return NULL;
 }
 
-// The name of a filter and its arguments; a chain of them. |inout| is NULL at first in a filter block.
 mlx_status_t mlx_parse_filters(mlx_parser_t *p, bool inline_start, mlx_node_t **inout) {
   while (inline_start || mlx_parser_at_op(p, "|")) {
     mlx_node_t *node;

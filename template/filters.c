@@ -41,7 +41,7 @@ static mlx_status_t filter_capitalize(mlx_render_t *r, const mlx_call_t *call, m
   return filter_case(r, call, MLX_CAPITALIZE, out);
 }
 
-// jinja2's own idea of words: they begin after spaces, hyphens and opening brackets only.
+// Unlike str.title(), jinja2's words begin only after whitespace, hyphens and opening brackets.
 static mlx_status_t filter_title(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   mlx_span_t text;
   mlx_sink_t sink = {.arena = &r->arena};
@@ -66,7 +66,7 @@ static mlx_status_t filter_trim(mlx_render_t *r, const mlx_call_t *call, mlx_var
   MLX_TRY(mlx_call_text(r, call, &text));
   MLX_TRY(mlx_render_charge(r, text.length));
   if (mlx_call_given(call, 0) && call->parameters[0].kind != MLX_VAR_STRING)
-    MLX_FAIL(r, "trim wants a string, not '%s'", mlx_var_type(&call->parameters[0]));
+    MLX_FAIL(r, "trim expects a string, not '%s'", mlx_var_type(&call->parameters[0]));
   text = mlx_span_strip(text, mlx_call_given(call, 0) ? &call->parameters[0].text : NULL, true, true);
   *out = mlx_string(text.bytes, text.length);
   out->markup = call->self.kind == MLX_VAR_STRING && call->self.markup;
@@ -124,7 +124,7 @@ static mlx_status_t filter_indent(mlx_render_t *r, const mlx_call_t *call, mlx_v
     with = (mlx_span_t){" ", 1};
   }
   if (call->self.kind != MLX_VAR_STRING)
-    MLX_FAIL(r, "indent wants a string, not '%s'", mlx_var_type(&call->self));
+    MLX_FAIL(r, "indent expects a string, not '%s'", mlx_var_type(&call->self));
   text = call->self.text;
   const bool first = mlx_call_flag(call, 1), blank = mlx_call_flag(call, 2);
   mlx_sink_append(&sink, text.bytes, text.length);
@@ -168,7 +168,7 @@ static mlx_status_t filter_truncate(mlx_render_t *r, const mlx_call_t *call, mlx
     MLX_FAIL(r, "truncate: expected a length of at least %zu", mlx_span_characters(end));
   *out = self;
   if (count <= length + leeway) return NULL;
-  if (self.kind != MLX_VAR_STRING) MLX_FAIL(r, "truncate wants a string, not '%s'", mlx_var_type(&self));
+  if (self.kind != MLX_VAR_STRING) MLX_FAIL(r, "truncate expects a string, not '%s'", mlx_var_type(&self));
   stop = mlx_int(keep);
   MLX_TRY(mlx_var_slice(r, &self, &none, &stop, &none, &cut));
   if (!mlx_call_flag(call, 1)) {
@@ -221,7 +221,7 @@ static mlx_status_t filter_tojson(mlx_render_t *r, const mlx_call_t *call, mlx_v
     size_t count;
     MLX_TRY(mlx_var_items(r, &call->parameters[2], &items, &count));
     if (count != 2 || items[0].kind != MLX_VAR_STRING || items[1].kind != MLX_VAR_STRING)
-      MLX_FAIL(r, "tojson: separators are two strings");
+      MLX_FAIL(r, "tojson: expected two strings as separators");
     style.item_separator = items[0].text;
     style.key_separator = items[1].text;
   }
@@ -232,7 +232,7 @@ static mlx_status_t filter_tojson(mlx_render_t *r, const mlx_call_t *call, mlx_v
 // ----------------------------------------------------------------------------------------------------------
 // Numbers
 
-// Python's int() or float() of a text; false where it is none.
+// Python's int() (|whole_only|) or float() of a string; false if it is not a number.
 static bool read_number(mlx_span_t text, bool whole_only, int base, mlx_var_t *out) {
   char digits[128], *end;
   size_t count = 0;
@@ -325,9 +325,10 @@ static mlx_status_t filter_round(mlx_render_t *r, const mlx_call_t *call, mlx_va
   const bool ceils = method.kind == MLX_VAR_STRING && mlx_span_is(method.text, "ceil");
   const bool floors = method.kind == MLX_VAR_STRING && mlx_span_is(method.text, "floor");
   if (!ceils && !floors && !(method.kind == MLX_VAR_STRING && mlx_span_is(method.text, "common")))
-    MLX_FAIL(r, "method must be common, ceil or floor");
+    MLX_FAIL(r, "round: method must be common, ceil or floor");
   if (precision < -300 || precision > 300)
-    return mlx_render_error(r, MLX_UNSUPPORTED, "round: such a precision is not supported");
+    return mlx_render_error(r, MLX_UNSUPPORTED, "round: precision %lld is not supported",
+                            (long long)precision);
   if (ceils || floors) {
     const double scale = pow(10, (double)precision), scaled = mlx_var_number(&call->self) * scale;
     *out = mlx_float((ceils ? ceil(scaled) : floor(scaled)) / scale);

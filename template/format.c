@@ -30,7 +30,7 @@ static const char *read_digits(const char *at, const char *end, int64_t *out) {
   return at;
 }
 
-// [[fill]align][sign][#][0][width][,][.precision][type]
+// Reads [[fill]align][sign][#][0][width][,][.precision][type].
 static mlx_status_t read_spec(const mlx_render_t *r, mlx_span_t text, spec_t *out) {
   const char *at = text.bytes, *end = at + text.length;
   size_t length = 0;
@@ -55,7 +55,7 @@ static mlx_status_t read_spec(const mlx_render_t *r, mlx_span_t text, spec_t *ou
   if (at < end) out->type = *at++;
   if (at < end) MLX_FAIL(r, "invalid format specifier '%.*s'", (int)text.length, text.bytes);
   if (out->width > MAX_WIDTH || out->precision > 200)
-    return mlx_render_error(r, MLX_UNSUPPORTED, "a format is too wide");
+    return mlx_render_error(r, MLX_UNSUPPORTED, "the width or precision of a format is too large");
   return NULL;
 }
 
@@ -84,7 +84,7 @@ static void write_text(mlx_sink_t *sink, mlx_span_t text, const spec_t *spec) {
                spec->align ? spec->align : '<');
 }
 
-// Puts commas between thousands of the whole part.
+// Inserts commas between the thousands of the integer part.
 static size_t group(const char *digits, char *out) {
   const size_t whole = strspn(digits, "0123456789");
   size_t count = 0;
@@ -182,7 +182,7 @@ static mlx_status_t first_value(mlx_render_t *r, mlx_span_t name, const mlx_args
     index = (int64_t)(*inout_next)++;
   } else if (name.bytes[0] >= '0' && name.bytes[0] <= '9') {
     if (read_digits(name.bytes, name.bytes + name.length, &index) != name.bytes + name.length)
-      MLX_FAIL(r, "a format's field is malformed");
+      MLX_FAIL(r, "malformed field in a format string");
   }
   if (index >= 0) {
     if ((size_t)index >= args->count)
@@ -210,7 +210,7 @@ static mlx_status_t field_value(mlx_render_t *r, mlx_span_t path, const mlx_args
     const mlx_span_t name = {path.bytes + start, at - start};
     mlx_var_t object = *out, key = mlx_string(name.bytes, name.length);
     if (is_item) {
-      if (at++ == path.length) MLX_FAIL(r, "expected ']' in a format's field");
+      if (at++ == path.length) MLX_FAIL(r, "expected ']' in a field of a format string");
       int64_t index;
       if (name.length &&
           read_digits(name.bytes, name.bytes + name.length, &index) == name.bytes + name.length)
@@ -258,7 +258,7 @@ static mlx_status_t write_field(mlx_render_t *r, mlx_sink_t *sink, mlx_span_t te
     MLX_FAIL(r, "Unknown conversion specifier %c", field.conversion);
   }
   if (memchr(field.spec.bytes, '{', field.spec.length)) {
-    return mlx_render_error(r, MLX_UNSUPPORTED, "fields inside of a format's field are not supported");
+    return mlx_render_error(r, MLX_UNSUPPORTED, "nested fields in a format string are not supported");
   }
   MLX_TRY(read_spec(r, field.spec, &spec));
   if (!field.spec.length) return mlx_var_write(r, sink, &value);
@@ -301,7 +301,7 @@ typedef struct percent {
   mlx_span_t format;
   size_t at;
   const mlx_var_t *values;  // the operand
-  const mlx_var_t *items;   // its items when it is a tuple, else itself
+  const mlx_var_t *items;   // the items of a tuple, or the operand itself
   size_t count, next;
   bool by_name;
 } percent_t;
@@ -326,10 +326,12 @@ static mlx_status_t named_value(mlx_render_t *r, percent_t *p, const mlx_var_t *
 
 static mlx_status_t read_size(mlx_render_t *r, percent_t *p, int64_t *out) {
   const char *end = p->format.bytes + p->format.length, *at = p->format.bytes + p->at;
-  if (at < end && *at == '*') return mlx_render_error(r, MLX_UNSUPPORTED, "* in a format is not supported");
+  if (at < end && *at == '*')
+    return mlx_render_error(r, MLX_UNSUPPORTED, "* in a format string is not supported");
   if (at < end && *at >= '0' && *at <= '9') at = read_digits(at, end, out);
   p->at = (size_t)(at - p->format.bytes);
-  if (*out > MAX_WIDTH) return mlx_render_error(r, MLX_UNSUPPORTED, "a format is too wide");
+  if (*out > MAX_WIDTH)
+    return mlx_render_error(r, MLX_UNSUPPORTED, "the width or precision of a format is too large");
   return NULL;
 }
 
@@ -396,7 +398,7 @@ mlx_status_t mlx_format_percent(mlx_render_t *r, mlx_span_t format, const mlx_va
       mlx_sink_append(&sink, &c, 1);
     }
   }
-  // Python lets whatever has items be left over, but for tuples and strings.
+  // Python allows unused arguments if the operand is a mapping or a sequence other than a tuple or string.
   const bool has_items = values->kind == MLX_VAR_DICT || values->kind == MLX_VAR_UNDEFINED ||
                          (values->kind == MLX_VAR_LIST && !is_tuple && values->list->type <= MLX_PY_RANGE);
   if (p.next < p.count && !p.by_name && !has_items)

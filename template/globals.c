@@ -29,7 +29,7 @@ static mlx_status_t global_range(mlx_render_t *r, const mlx_call_t *call, mlx_va
   return NULL;
 }
 
-// dict(pairs, a=1) and namespace(pairs, a=1).
+// Fills the result of dict(pairs, a=1) or namespace(pairs, a=1).
 static mlx_status_t fill_dict(mlx_render_t *r, const mlx_call_t *call, mlx_dict_t *dict) {
   if (call->args->count > 1) MLX_FAIL(r, "dict expected at most 1 argument, got %zu", call->args->count);
   if (call->args->count && call->args->positional[0].kind == MLX_VAR_DICT) {
@@ -64,7 +64,7 @@ static mlx_status_t global_namespace(mlx_render_t *r, const mlx_call_t *call, ml
   for (size_t i = 0; i < out->dict->count; ++i) {
     const mlx_var_t *key = &out->dict->entries[i].key;
     if (key->kind == MLX_VAR_STRING && key->text.length && key->text.bytes[0] == '_') {
-      MLX_FAIL(r, "a namespace does not take names that begin with an underscore");
+      MLX_FAIL(r, "a namespace does not accept names that begin with an underscore");
     }
   }
   return NULL;
@@ -74,24 +74,25 @@ static mlx_status_t global_raise_exception(mlx_render_t *r, const mlx_call_t *ca
   mlx_span_t text;
   *out = mlx_none();
   MLX_TRY(mlx_var_text(r, &call->parameters[0], &text));
-  return mlx_status_hint(mlx_render_error(r, MLX_INVALID_INPUT, "the template refuses the conversation: %.*s",
-                                          (int)text.length, text.bytes),
-                         "the message is the model's own: see which roles and which order its template takes "
-                         "(mlxcel template --show)");
+  return mlx_status_hint(
+      mlx_render_error(r, MLX_INVALID_INPUT, "the template refuses the conversation: %.*s", (int)text.length,
+                       text.bytes),
+      "the message comes from the model's chat template; to see the roles and order that it accepts: "
+      "mlxcel template --show");
 }
 
 static mlx_status_t global_strftime_now(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   char format[256], text[1024];
   if (call->parameters[0].kind != MLX_VAR_STRING)
-    MLX_FAIL(r, "strftime_now wants a string, not '%s'", mlx_var_type(&call->parameters[0]));
+    MLX_FAIL(r, "strftime_now expects a string, not '%s'", mlx_var_type(&call->parameters[0]));
   const mlx_span_t wanted = call->parameters[0].text;
   if (wanted.length + 2 > sizeof format || memchr(wanted.bytes, 0, wanted.length))
     MLX_FAIL(r, "strftime_now: the format is too long");
   memcpy(format, wanted.bytes, wanted.length);
-  memcpy(format + wanted.length, "|", 2);  // an empty result is told from one that does not fit
+  memcpy(format + wanted.length, "|", 2);  // so that strftime returns 0 only if the result does not fit
   const time_t now = r->now ? (time_t)r->now : time(NULL);
   struct tm local;
-  if (!localtime_r(&now, &local)) MLX_FAIL(r, "strftime_now: there is no such time");
+  if (!localtime_r(&now, &local)) MLX_FAIL(r, "strftime_now: the time is out of range");
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
@@ -101,7 +102,8 @@ static mlx_status_t global_strftime_now(mlx_render_t *r, const mlx_call_t *call,
 #pragma GCC diagnostic pop
 #endif
   if (!length) MLX_FAIL(r, "strftime_now: the result is too long");
-  for (size_t i = 0; i + 1 < length;) {  // names of days and months may come in any encoding
+  // The locale may give names of days and months in any encoding.
+  for (size_t i = 0; i + 1 < length;) {
     int step = mlx_utf8_length(text + i, length - 1 - i);
     if (step <= 0) MLX_FAIL(r, "strftime_now: the result is not UTF-8");
     i += (size_t)step;
@@ -111,7 +113,7 @@ static mlx_status_t global_strftime_now(mlx_render_t *r, const mlx_call_t *call,
   return mlx_sink_to_string(r, &sink, out);
 }
 
-// A joiner says nothing the first time it is called and its separator from then on.
+// A joiner returns an empty string on its first call and its separator on later calls.
 static mlx_status_t call_joiner(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   (void)r;
   mlx_list_t *state = call->self.list;

@@ -74,7 +74,7 @@ static mlx_status_t macro_attribute(mlx_render_t *r, const mlx_node_t *macro, ml
   return NULL;
 }
 
-// Python's getattr; what the sandbox keeps back is found, and undefined.
+// Python's getattr. A name that the sandbox blocks counts as found, with an undefined value.
 static mlx_status_t get_attribute(mlx_render_t *r, const mlx_var_t *object, mlx_span_t name, mlx_var_t *out,
                                   bool *out_found) {
   const mlx_builtin_t *method = r->registry->find_method(object, name);
@@ -117,7 +117,7 @@ mlx_status_t mlx_var_attribute(mlx_render_t *r, const mlx_var_t *object, mlx_spa
   return mlx_render_charge(r, object->dict->count);
 }
 
-// Character |index| of a text; false past its end.
+// Character |index| of a string, from the end if negative; false if out of range.
 static bool character_at(mlx_span_t text, int64_t index, mlx_span_t *out) {
   if (index < 0) index += (int64_t)mlx_span_characters(text);
   if (index < 0) return false;
@@ -167,6 +167,7 @@ mlx_status_t mlx_var_item(mlx_render_t *r, const mlx_var_t *object, const mlx_va
 // ----------------------------------------------------------------------------------------------------------
 // Slices
 
+// Reads a bound of a slice and clamps it to [lowest, highest].
 static mlx_status_t read_bound(mlx_render_t *r, const mlx_var_t *bound, int64_t count, int64_t lowest,
                                int64_t highest, int64_t fallback, int64_t *out) {
   *out = fallback;

@@ -1,4 +1,4 @@
-// The methods of lists, dicts and loops. string_methods.c has those of strings.
+// The methods of lists, dicts and loops. string_methods.c has the methods of strings.
 #include "template/methods.h"
 
 #include "template/string_methods.h"

@@ -103,7 +103,7 @@ static mlx_status_t float_binary(const mlx_render_t *r, mlx_op_t op, double a, d
   return NULL;
 }
 
-// Markup escapes what it is added to.
+// If one of the strings is Markup, the other one is escaped.
 static mlx_status_t add_texts(mlx_render_t *r, const mlx_var_t *a, const mlx_var_t *b, mlx_var_t *out) {
   mlx_var_t left = *a, right = *b;
   if (a->markup && !b->markup) MLX_TRY(mlx_span_escape(r, b->text, &right));

@@ -1,3 +1,4 @@
+// Parser: moving over tokens, and making nodes.
 #include "template/parser.h"
 
 #include "template/error.h"
@@ -73,5 +74,5 @@ mlx_status_t mlx_parser_add_node_of(mlx_parser_t *p, mlx_node_kind_t kind, mlx_n
 }
 
 mlx_status_t mlx_parser_enter(mlx_parser_t *p) {
-  return ++p->depth > MAX_PARSE_DEPTH ? mlx_parser_error(p, "the template is nested too deep") : NULL;
+  return ++p->depth > MAX_PARSE_DEPTH ? mlx_parser_error(p, "the template is nested too deeply") : NULL;
 }

@@ -1,3 +1,4 @@
+// Errors and limits of a render.
 #include "template/render.h"
 
 #include "template/error.h"

@@ -1,3 +1,4 @@
+// Variables by linear search: a scope of a chat template has few of them.
 #include "template/scope.h"
 
 mlx_status_t mlx_scope_create(mlx_render_t *r, mlx_scope_t *outer, mlx_scope_t **out) {

@@ -11,8 +11,8 @@
 // ----------------------------------------------------------------------------------------------------------
 // Attributes of items
 
-// One item by a path such as "function.name" or 0, as make_attrgetter has it; |fallback| (or NULL) where a
-// step is undefined.
+// Looks up a path such as "function.name" or 0 in an item, as jinja2's make_attrgetter does. |fallback| (or
+// NULL) replaces an undefined step.
 static mlx_status_t get_path(mlx_render_t *r, const mlx_var_t *item, const mlx_var_t *path,
                              const mlx_var_t *fallback, mlx_var_t *out) {
   *out = *item;
@@ -45,7 +45,7 @@ static mlx_status_t ignore_case(mlx_render_t *r, mlx_var_t *inout) {
   return mlx_sink_to_string(r, &sink, inout);
 }
 
-// What an item is sorted or compared by: itself or an attribute, in small letters unless case matters.
+// The key that an item is compared by: itself or an attribute, in lower case unless |case_sensitive|.
 static mlx_status_t key_of(mlx_render_t *r, const mlx_var_t *item, const mlx_var_t *attribute,
                            bool case_sensitive, mlx_var_t *out) {
   *out = *item;
@@ -94,7 +94,7 @@ static mlx_status_t filter_first(mlx_render_t *r, const mlx_call_t *call, mlx_va
   MLX_TRY(mlx_call_items(r, call, &items, &count));
   if (!count) return mlx_undefined_create(r, out, "No first item, sequence was empty.");
   *out = items[0];
-  if (is_generator) {  // takes one and leaves the others
+  if (is_generator) {  // consumes only the first item
     ++call->self.list->items;
     call->self.list->count = count - 1;
     call->self.list->capacity = 0;
@@ -156,7 +156,7 @@ typedef struct sorted {
   mlx_var_t key, item;
 } keyed_t;
 
-// Stable, by merging. Python sorts in reverse by keeping equal items in their order.
+// Stable merge sort. As in Python, a reverse sort keeps equal items in their order.
 static mlx_status_t merge_sort(mlx_render_t *r, keyed_t *rows, keyed_t *spare, size_t count, bool reverse) {
   for (size_t width = 1; width < count; width *= 2) {
     for (size_t start = 0; start < count; start += 2 * width) {
@@ -185,7 +185,7 @@ static mlx_status_t sort_items(mlx_render_t *r, keyed_t *rows, size_t count, boo
   return NULL;
 }
 
-// The attributes of "a,b" together, as a list.
+// The sort key of the attributes "a,b": a list of both.
 static mlx_status_t multi_key(mlx_render_t *r, const mlx_var_t *item, const mlx_var_t *attribute,
                               bool case_sensitive, mlx_var_t *out) {
   if (!attribute || attribute->kind != MLX_VAR_STRING ||
@@ -223,7 +223,7 @@ static mlx_status_t filter_dictsort(mlx_render_t *r, const mlx_call_t *call, mlx
   keyed_t *rows;
   MLX_TRY(mlx_var_expect_defined(r, &call->self));
   if (call->self.kind != MLX_VAR_DICT)
-    MLX_FAIL(r, "dictsort wants a mapping, not '%s'", mlx_var_type(&call->self));
+    MLX_FAIL(r, "dictsort expects a mapping, not '%s'", mlx_var_type(&call->self));
   const mlx_dict_t *dict = call->self.dict;
   const mlx_var_t by = call->given[1] ? call->parameters[1] : mlx_literal("key");
   const bool by_value = by.kind == MLX_VAR_STRING && mlx_span_is(by.text, "value");
@@ -328,7 +328,7 @@ static mlx_status_t filter_default(mlx_render_t *r, const mlx_call_t *call, mlx_
 static mlx_status_t filter_attr(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   mlx_span_t name;
   MLX_TRY(mlx_var_text(r, &call->parameters[0], &name));
-  if (call->self.kind == MLX_VAR_DICT && !mlx_method_find(&call->self, name)) {  // never an item
+  if (call->self.kind == MLX_VAR_DICT && !mlx_method_find(&call->self, name)) {  // attr never looks up items
     return mlx_undefined_create(r, out, "'dict object' has no attribute '%.*s'", (int)name.length,
                                 name.bytes);
   }
@@ -344,7 +344,7 @@ static mlx_status_t filter_batch(mlx_render_t *r, const mlx_call_t *call, mlx_va
   int64_t size;
   mlx_var_t rows, row = mlx_none();
   MLX_TRY(mlx_call_integer(r, call, 0, 0, &size));
-  if (size < 1) MLX_FAIL(r, "batch wants at least 1 item a row");
+  if (size < 1) MLX_FAIL(r, "batch expects a size of at least 1");
   MLX_TRY(mlx_call_items(r, call, &items, &count));
   MLX_TRY(mlx_list_create(r, MLX_PY_GENERATOR, 0, &rows));
   for (size_t i = 0; i < count; ++i) {
@@ -366,7 +366,7 @@ static mlx_status_t filter_slice(mlx_render_t *r, const mlx_call_t *call, mlx_va
   int64_t slices;
   mlx_var_t rows, row;
   MLX_TRY(mlx_call_integer(r, call, 0, 0, &slices));
-  if (slices < 1) MLX_FAIL(r, "slice wants at least 1 slice");
+  if (slices < 1) MLX_FAIL(r, "slice expects at least 1 slice");
   MLX_TRY(mlx_call_items(r, call, &items, &count));
   MLX_TRY(mlx_list_create(r, MLX_PY_GENERATOR, 0, &rows));
   const size_t each = count / (size_t)slices, extra = count % (size_t)slices;
@@ -398,13 +398,13 @@ static mlx_status_t filter_sum(mlx_render_t *r, const mlx_call_t *call, mlx_var_
 // ----------------------------------------------------------------------------------------------------------
 // Filters that call another filter or test by name
 
-// The arguments of map, select and their kin from |first| on: a name, and what goes to the filter or test of
-// that name.
+// Reads the arguments of map, select and the like: argument |first| names a filter or test, and the rest are
+// its arguments.
 static mlx_status_t named_builtin(mlx_render_t *r, const mlx_call_t *call, size_t first, bool is_filter,
                                   const mlx_builtin_t **out, mlx_args_t *out_args) {
   const mlx_var_t *name = &call->args->positional[first];
   if (name->kind != MLX_VAR_STRING)
-    MLX_FAIL(r, "a %s's name is wanted, not '%s'", is_filter ? "filter" : "test", mlx_var_type(name));
+    MLX_FAIL(r, "expected the name of a %s, not '%s'", is_filter ? "filter" : "test", mlx_var_type(name));
   *out = is_filter ? r->registry->find_filter(name->text) : r->registry->find_test(name->text);
   *out_args =
       (mlx_args_t){call->args->positional + first + 1, call->args->count - first - 1, call->args->named};

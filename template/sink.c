@@ -1,3 +1,4 @@
+// Sink: appending doubles the capacity, and the old text stays in the arena until the arena is cleared.
 #include "template/sink.h"
 
 #include "base/memory.h"

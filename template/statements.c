@@ -15,7 +15,7 @@ static mlx_status_t expect_tag_end(mlx_parser_t *p) {
 static mlx_status_t check_target(const mlx_parser_t *p, const mlx_node_t *target) {
   if (target->kind == MLX_NODE_NAME || target->kind == MLX_NODE_ATTRIBUTE) return NULL;
   if ((target->kind != MLX_NODE_TUPLE && target->kind != MLX_NODE_LIST) || !target->first)
-    return mlx_parser_error(p, "this cannot be assigned to");
+    return mlx_parser_error(p, "cannot assign to this expression");
   for (const mlx_node_t *item = target->first; item; item = item->next) MLX_TRY(check_target(p, item));
   return NULL;
 }
@@ -28,9 +28,9 @@ static mlx_status_t parse_target(mlx_parser_t *p, const char *extra_end, mlx_nod
 static mlx_status_t parse_if(mlx_parser_t *p, mlx_node_t **out) {
   static const char *const ends[] = {"elif", "else", "endif", NULL}, *const end[] = {"endif", NULL};
   mlx_node_t *node;
-  for (mlx_node_t **place = out;; place = &node->otherwise) {
+  for (mlx_node_t **link = out;; link = &node->otherwise) {
     MLX_TRY(mlx_parser_add_node(p, MLX_NODE_IF, &node));
-    *place = node;
+    *link = node;
     MLX_TRY(mlx_parse_tuple(p, MLX_TUPLE_NO_CONDITION, NULL, false, &node->a));
     MLX_TRY(parse_statements(p, ends, &node->body));
     if (mlx_parser_skip_keyword(p, "elif")) continue;
@@ -84,9 +84,9 @@ static mlx_status_t parse_parameters(mlx_parser_t *p, mlx_node_t **out) {
       MLX_TRY(mlx_parse_expression(p, true, &parameter->a));
       defaults = true;
     } else if (mlx_span_is(parameter->text, "caller")) {
-      return mlx_parser_error(p, "the parameter 'caller' wants a default");
+      return mlx_parser_error(p, "the parameter 'caller' needs a default");
     } else if (defaults) {
-      return mlx_parser_error(p, "a parameter without a default comes after one with a default");
+      return mlx_parser_error(p, "a parameter without a default follows one with a default");
     }
     *tail = parameter;
     tail = &parameter->next;
@@ -95,9 +95,9 @@ static mlx_status_t parse_parameters(mlx_parser_t *p, mlx_node_t **out) {
   return NULL;
 }
 
-// A body that does not see the loops around it.
-static mlx_status_t parse_closed_body(mlx_parser_t *p, const char *end_word, mlx_node_t **out) {
-  const char *const ends[] = {end_word, NULL};
+// Parses a body in which break and continue do not apply to the loops around it.
+static mlx_status_t parse_closed_body(mlx_parser_t *p, const char *end_keyword, mlx_node_t **out) {
+  const char *const ends[] = {end_keyword, NULL};
   const int loops = p->loops;
   p->loops = 0;
   MLX_TRY(parse_statements(p, ends, out));
@@ -122,7 +122,7 @@ static mlx_status_t parse_call_block(mlx_parser_t *p, mlx_node_t **out) {
   node->text = (mlx_span_t){"caller", 6};
   if (mlx_parser_at_op(p, "(")) MLX_TRY(parse_parameters(p, &node->first));
   MLX_TRY(mlx_parse_expression(p, true, &node->a));
-  if (node->a->kind != MLX_NODE_CALL) return mlx_parser_error(p, "a call block wants a call");
+  if (node->a->kind != MLX_NODE_CALL) return mlx_parser_error(p, "expected a call in {% call %}");
   return parse_closed_body(p, "endcall", &node->body);
 }
 
@@ -165,7 +165,7 @@ static mlx_status_t parse_generation(mlx_parser_t *p, mlx_node_t **out) {
 
 static mlx_status_t parse_loop_control(mlx_parser_t *p, mlx_node_kind_t kind, mlx_node_t **out) {
   return p->loops ? mlx_parser_add_node(p, kind, out)
-                  : mlx_parser_error(p, "break and continue belong into a loop");
+                  : mlx_parser_error(p, "break or continue outside of a loop");
 }
 
 static mlx_status_t parse_break(mlx_parser_t *p, mlx_node_t **out) {
@@ -178,14 +178,14 @@ static mlx_status_t parse_continue(mlx_parser_t *p, mlx_node_t **out) {
 
 static mlx_status_t parse_unsupported(mlx_parser_t *p, mlx_node_t **out) {
   (void)out;
-  const mlx_span_t word = p->token[-1].text;
+  const mlx_span_t keyword = p->token[-1].text;
   return mlx_template_error(p->template->name, p->token->line, MLX_UNSUPPORTED,
-                            "{%% %.*s %%} is not supported", (int)word.length, word.bytes);
+                            "{%% %.*s %%} is not supported", (int)keyword.length, keyword.bytes);
 }
 
 static mlx_status_t parse_tag(mlx_parser_t *p, mlx_node_t **out) {
   static const struct {
-    const char *word;
+    const char *keyword;
     mlx_status_t (*parse)(mlx_parser_t *p, mlx_node_t **out);
   } tags[] = {{"if", parse_if},
               {"for", parse_for},
@@ -205,7 +205,7 @@ static mlx_status_t parse_tag(mlx_parser_t *p, mlx_node_t **out) {
               {"autoescape", parse_unsupported},
               {"print", parse_unsupported}};
   for (size_t i = 0; i < sizeof tags / sizeof *tags; ++i) {
-    if (mlx_parser_skip_keyword(p, tags[i].word)) return tags[i].parse(p, out);
+    if (mlx_parser_skip_keyword(p, tags[i].keyword)) return tags[i].parse(p, out);
   }
   return p->token->kind == MLX_TOKEN_NAME
              ? mlx_template_error(p->template->name, p->token->line, MLX_INVALID_INPUT, "unknown tag '%.*s'",
@@ -234,24 +234,24 @@ static mlx_status_t parse_statement(mlx_parser_t *p, mlx_node_t **out) {
   return NULL;
 }
 
-static bool at_end_word(const mlx_parser_t *p, const char *const *ends) {
+static bool at_end_keyword(const mlx_parser_t *p, const char *const *ends) {
   for (; p->token->kind == MLX_TOKEN_TAG && *ends; ++ends) {
     if (p->token[1].kind == MLX_TOKEN_NAME && mlx_span_is(p->token[1].text, *ends)) return true;
   }
   return false;
 }
 
-// Statements up to a tag that begins with one of |ends|, whose word becomes the current token. Inside a tag,
-// that tag ends first.
+// Expects the end of the current tag, then parses statements up to a tag that begins with one of |ends|. That
+// keyword becomes the current token.
 static mlx_status_t parse_statements(mlx_parser_t *p, const char *const *ends, mlx_node_t **out) {
   mlx_node_t **tail = out, *node;
   *out = NULL;
-  mlx_parser_skip_op(p, ":");  // jinja2 lets a colon stand there, as in Python
+  mlx_parser_skip_op(p, ":");  // jinja2 allows a colon at the end of a tag
   MLX_TRY(expect_tag_end(p));
-  while (!at_end_word(p, ends)) {
+  while (!at_end_keyword(p, ends)) {
     if (p->token->kind == MLX_TOKEN_END) {
       return mlx_template_error(p->template->name, p->token->line, MLX_INVALID_INPUT,
-                                "the template ends where {%% %s %%} is missing", ends[0]);
+                                "the template ends, but {%% %s %%} is missing", ends[0]);
     }
     MLX_TRY(parse_statement(p, &node));
     *tail = node;

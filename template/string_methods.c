@@ -10,7 +10,7 @@
 
 static mlx_status_t expect_text(mlx_render_t *r, const mlx_var_t *v, const char *what) {
   MLX_TRY(mlx_var_expect_defined(r, v));
-  if (v->kind != MLX_VAR_STRING) MLX_FAIL(r, "%s wants a string, not '%s'", what, mlx_var_type(v));
+  if (v->kind != MLX_VAR_STRING) MLX_FAIL(r, "%s expects a string, not '%s'", what, mlx_var_type(v));
   return NULL;
 }
 
@@ -21,7 +21,7 @@ static mlx_status_t expect_integer(mlx_render_t *r, const mlx_var_t *v, int64_t 
   return NULL;
 }
 
-// A part of the method's own string, which keeps what it was.
+// A part of the method's string; Markup if the string is Markup.
 static mlx_status_t copy_part(const mlx_call_t *call, mlx_span_t part, mlx_var_t *out) {
   *out = mlx_string(part.bytes, part.length);
   out->markup = call->self.markup;
@@ -80,7 +80,7 @@ static mlx_status_t text_capitalize(mlx_render_t *r, const mlx_call_t *call, mlx
 // ----------------------------------------------------------------------------------------------------------
 // Splitting
 
-// The parts of Markup are Markup.
+// Makes the parts Markup if the string is Markup.
 static mlx_status_t copy_markup(mlx_render_t *r, const mlx_call_t *call, const mlx_var_t *list) {
   for (size_t i = 0; call->self.markup && i < list->list->count; ++i) list->list->items[i].markup = true;
   return mlx_render_charge(r, list->list->count);
@@ -89,27 +89,27 @@ static mlx_status_t copy_markup(mlx_render_t *r, const mlx_call_t *call, const m
 typedef struct splitting {
   mlx_span_t text, separator;
   bool by_space;
-  int64_t most;  // cuts; -1: all
+  int64_t max_splits;  // -1: no limit
 } split_t;
 
 static mlx_status_t read_split(mlx_render_t *r, const mlx_call_t *call, split_t *out) {
   *out = (split_t){.text = call->self.text,
                    .by_space = !call->given[0] || call->parameters[0].kind == MLX_VAR_NONE,
-                   .most = -1};
+                   .max_splits = -1};
   if (!out->by_space) {
     MLX_TRY(expect_text(r, &call->parameters[0], "split()"));
     out->separator = call->parameters[0].text;
     if (!out->separator.length) MLX_FAIL(r, "empty separator");
   }
-  if (call->given[1]) MLX_TRY(expect_integer(r, &call->parameters[1], &out->most));
+  if (call->given[1]) MLX_TRY(expect_integer(r, &call->parameters[1], &out->max_splits));
   return mlx_render_charge(r, call->self.text.length);
 }
 
 static mlx_status_t split_spaces(mlx_render_t *r, const split_t *s, mlx_list_t *list) {
   mlx_span_t rest = mlx_span_strip(s->text, NULL, true, false);
-  for (int64_t cuts = 0; rest.length; ++cuts) {
+  for (int64_t splits = 0; rest.length; ++splits) {
     size_t end = 0, length;
-    if (s->most >= 0 && cuts >= s->most) {
+    if (s->max_splits >= 0 && splits >= s->max_splits) {
       return mlx_list_push(r, list, mlx_string(rest.bytes, rest.length));
     }
     for (; end < rest.length && !mlx_codepoint_is_space(mlx_codepoint_decode(rest.bytes + end, &length));
@@ -132,7 +132,7 @@ static mlx_status_t text_split(mlx_render_t *r, const mlx_call_t *call, mlx_var_
     return copy_markup(r, call, out);
   }
   mlx_span_t rest = s.text;
-  for (int64_t cuts = 0; s.most < 0 || cuts < s.most; ++cuts) {
+  for (int64_t splits = 0; s.max_splits < 0 || splits < s.max_splits; ++splits) {
     const char *found = memmem(rest.bytes, rest.length, s.separator.bytes, s.separator.length);
     if (!found) break;
     MLX_TRY(mlx_list_push(r, list.list, mlx_string(rest.bytes, (size_t)(found - rest.bytes))));
@@ -143,7 +143,7 @@ static mlx_status_t text_split(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   return copy_markup(r, call, out);
 }
 
-// Where the last |part| begins; -1: nowhere.
+// The offset of the last |part|, or -1.
 static int64_t find_last(mlx_span_t text, mlx_span_t part) {
   for (size_t at = text.length - part.length + 1; part.length <= text.length && at-- > 0;) {
     if (!memcmp(text.bytes + at, part.bytes, part.length)) return (int64_t)at;
@@ -151,7 +151,8 @@ static int64_t find_last(mlx_span_t text, mlx_span_t part) {
   return -1;
 }
 
-static size_t last_space(mlx_span_t text) {  // the start of the last word
+// The offset of the last word.
+static size_t last_word(mlx_span_t text) {
   size_t at = text.length;
   while (at) {
     size_t start = at - 1, length;
@@ -168,8 +169,8 @@ static mlx_status_t text_rsplit(mlx_render_t *r, const mlx_call_t *call, mlx_var
   MLX_TRY(read_split(r, call, &s));
   MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &list));
   mlx_span_t rest = s.by_space ? mlx_span_strip(s.text, NULL, false, true) : s.text;
-  for (int64_t cuts = 0; s.most < 0 || cuts < s.most; ++cuts) {
-    int64_t at = s.by_space ? (int64_t)last_space(rest) - 1 : find_last(rest, s.separator);
+  for (int64_t splits = 0; s.max_splits < 0 || splits < s.max_splits; ++splits) {
+    int64_t at = s.by_space ? (int64_t)last_word(rest) - 1 : find_last(rest, s.separator);
     if (at < 0) break;
     const size_t start = (size_t)at + (s.by_space ? 1 : s.separator.length);
     MLX_TRY(mlx_list_push(r, list.list, mlx_string(rest.bytes + start, rest.length - start)));
@@ -208,7 +209,7 @@ static mlx_status_t text_replace(mlx_render_t *r, const mlx_call_t *call, mlx_va
 // ----------------------------------------------------------------------------------------------------------
 // Searching
 
-// The place of character |index| in bytes; a negative one counts from the end.
+// The byte offset of character |index|; a negative index counts from the end.
 static size_t byte_offset(mlx_span_t text, int64_t index) {
   const int64_t count = (int64_t)mlx_span_characters(text);
   if (index < 0) index = index + count < 0 ? 0 : index + count;
@@ -218,8 +219,8 @@ static size_t byte_offset(mlx_span_t text, int64_t index) {
   return at;
 }
 
-// The stretch of the string that start and end, from parameter |first| on, leave. Not valid: it starts past
-// its end.
+// The part of the string between the parameters start and end, which are number |first| and the next. Not
+// valid if it starts after its end.
 static mlx_status_t read_range(mlx_render_t *r, const mlx_call_t *call, size_t first, mlx_span_t *out,
                                size_t *out_start, bool *out_valid) {
   int64_t start = 0, end = INT64_MAX;
@@ -289,20 +290,20 @@ static mlx_status_t find_offset(mlx_render_t *r, const mlx_call_t *call, bool la
   mlx_span_t text;
   size_t start;
   bool valid;
-  int64_t place = -1;
+  int64_t offset = -1;
   MLX_TRY(expect_text(r, &call->parameters[0], "find()"));
   MLX_TRY(read_range(r, call, 1, &text, &start, &valid));
   const mlx_span_t part = call->parameters[0].text;
   if (valid && last) {
-    place = find_last(text, part);
+    offset = find_last(text, part);
   } else if (valid) {
     const char *found = part.length ? memmem(text.bytes, text.length, part.bytes, part.length) : text.bytes;
-    if (found) place = found - text.bytes;
+    if (found) offset = found - text.bytes;
   }
-  if (place < 0 && must) MLX_FAIL(r, "substring not found");
+  if (offset < 0 && must) MLX_FAIL(r, "substring not found");
   *out = mlx_int(
-      place < 0 ? -1
-                : (int64_t)mlx_span_characters((mlx_span_t){call->self.text.bytes, start + (size_t)place}));
+      offset < 0 ? -1
+                 : (int64_t)mlx_span_characters((mlx_span_t){call->self.text.bytes, start + (size_t)offset}));
   return NULL;
 }
 
@@ -413,18 +414,18 @@ static mlx_status_t partition(mlx_render_t *r, const mlx_call_t *call, bool last
   const mlx_span_t text = call->self.text, part = call->parameters[0].text;
   if (!part.length) MLX_FAIL(r, "empty separator");
   const char *first = memmem(text.bytes, text.length, part.bytes, part.length);
-  const int64_t place = last ? find_last(text, part) : first ? first - text.bytes : -1;
-  const size_t at = place < 0 ? 0 : (size_t)place;
+  const int64_t offset = last ? find_last(text, part) : first ? first - text.bytes : -1;
+  const size_t at = offset < 0 ? 0 : (size_t)offset;
   mlx_var_t whole = mlx_string(text.bytes, text.length), empty = mlx_literal("");
   MLX_TRY(mlx_render_charge(r, text.length));
   MLX_TRY(mlx_list_create(r, MLX_PY_TUPLE, 3, out));
-  MLX_TRY(mlx_list_push(r, out->list, place >= 0 ? mlx_string(text.bytes, at) : last ? empty : whole));
-  MLX_TRY(mlx_list_push(r, out->list, place >= 0 ? call->parameters[0] : empty));
+  MLX_TRY(mlx_list_push(r, out->list, offset >= 0 ? mlx_string(text.bytes, at) : last ? empty : whole));
+  MLX_TRY(mlx_list_push(r, out->list, offset >= 0 ? call->parameters[0] : empty));
   const size_t after = at + part.length;
   MLX_TRY(mlx_list_push(r, out->list,
-                        place >= 0 ? mlx_string(text.bytes + after, text.length - after)
-                        : last     ? whole
-                                   : empty));
+                        offset >= 0 ? mlx_string(text.bytes + after, text.length - after)
+                        : last      ? whole
+                                    : empty));
   return copy_markup(r, call, out);
 }
 

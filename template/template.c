@@ -1,3 +1,4 @@
+// The public functions. This file is the top layer: it connects the parser, the builtins and the evaluator.
 #include "template/template.h"
 
 #include "base/memory.h"
@@ -23,7 +24,7 @@ static const mlx_builtin_registry_t registry = {
 // ----------------------------------------------------------------------------------------------------------
 // Create
 
-// As jinja2 does: every end of line becomes \n, and one at the end is dropped.
+// Copies the source. As in jinja2, every line end becomes \n, and one at the end of the source is dropped.
 static mlx_status_t copy_source(mlx_template_t *template, const char *source, size_t length) {
   MLX_TRY(mlx_copy_text(source, length, &template->source));
   size_t count = 0;
@@ -43,7 +44,8 @@ static mlx_status_t copy_source(mlx_template_t *template, const char *source, si
 
 static mlx_status_t check_source(const char *name, const char *source, size_t length) {
   if (length > MAX_SOURCE)
-    return mlx_error(MLX_UNSUPPORTED, "%s: a template of %zu bytes is too large", name, length);
+    return mlx_error(MLX_UNSUPPORTED, "%s: the template has %zu bytes; the limit is %zu", name, length,
+                     MAX_SOURCE);
   for (size_t i = 0; i < length;) {
     int step = mlx_utf8_length(source + i, length - i);
     if (step <= 0) return mlx_error(MLX_INVALID_INPUT, "%s: the template is not UTF-8 at byte %zu", name, i);

@@ -1,3 +1,4 @@
+// String operations that the methods of str, the filters and the operators share.
 #include "template/text.h"
 
 #include "template/unicode.h"
@@ -49,12 +50,12 @@ mlx_status_t mlx_span_replace(mlx_render_t *r, mlx_span_t text, mlx_span_t old, 
     const char *found =
         old.length
             ? (at < text.length ? memmem(text.bytes + at, text.length - at, old.bytes, old.length) : NULL)
-            : text.bytes + at;  // the empty string is before every character and at the end
+            : text.bytes + at;  // the empty string occurs before every character and at the end
     if (!found) break;
-    const size_t place = (size_t)(found - text.bytes);
-    mlx_sink_append(&sink, text.bytes + at, place - at);
+    const size_t offset = (size_t)(found - text.bytes);
+    mlx_sink_append(&sink, text.bytes + at, offset - at);
     mlx_sink_append(&sink, new.bytes, new.length);
-    at = place + old.length;
+    at = offset + old.length;
     if (!old.length) {
       size_t length = 1;
       if (at < text.length) mlx_codepoint_decode(text.bytes + at, &length);

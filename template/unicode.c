@@ -1,3 +1,5 @@
+// Classification and case of characters, from tables that Python itself generated
+// (tests/parity/template_tables.py).
 #include "template/unicode.h"
 
 typedef struct case_range {
@@ -92,8 +94,8 @@ static void write_case(mlx_sink_t *sink, uint32_t character, const case_range_t 
 #define WRITE_CASE(sink, character, table) \
   write_case(sink, character, table##_ranges, COUNT(table##_ranges), table##_special, COUNT(table##_special))
 
-// Whether the first letter with a case before (or after) |at| exists, whatever does not end a word left
-// aside.
+// The rule of the final sigma: whether a cased letter comes before |at|, with only case-ignorable characters
+// between.
 static bool cased_before(mlx_span_t text, size_t at) {
   while (at > 0) {
     size_t length;
@@ -106,6 +108,7 @@ static bool cased_before(mlx_span_t text, size_t at) {
   return false;
 }
 
+// The same after |at|.
 static bool cased_after(mlx_span_t text, size_t at) {
   for (size_t length; at < text.length; at += length) {
     const uint32_t c = mlx_codepoint_decode(text.bytes + at, &length);
@@ -118,25 +121,25 @@ static bool cased_after(mlx_span_t text, size_t at) {
 static void write_lower(mlx_sink_t *sink, mlx_span_t text, size_t at, uint32_t c, size_t length) {
   if (c != 0x3a3) {
     WRITE_CASE(sink, c, lower);
-  } else {  // a sigma at the end of a word
+  } else {  // a capital sigma becomes a final sigma at the end of a word
     mlx_sink_character(sink, cased_before(text, at) && !cased_after(text, at + length) ? 0x3c2 : 0x3c3);
   }
 }
 
 void mlx_sink_case(mlx_sink_t *sink, mlx_span_t text, mlx_letter_case_t letter_case) {
-  bool inside = false;  // a word
+  bool in_word = false;
   for (size_t at = 0, length; at < text.length; at += length) {
     const uint32_t c = mlx_codepoint_decode(text.bytes + at, &length);
-    const bool small = letter_case == MLX_LOWER || (letter_case == MLX_CAPITALIZE && at) ||
-                       (letter_case == MLX_TITLE && inside);
-    if (small) {
+    const bool lower = letter_case == MLX_LOWER || (letter_case == MLX_CAPITALIZE && at) ||
+                       (letter_case == MLX_TITLE && in_word);
+    if (lower) {
       write_lower(sink, text, at, c, length);
     } else if (letter_case == MLX_UPPER) {
       WRITE_CASE(sink, c, upper);
     } else {
       WRITE_CASE(sink, c, title);
     }
-    inside = IN_TABLE(cased, c);
+    in_word = IN_TABLE(cased, c);
   }
 }
 

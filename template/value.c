@@ -39,7 +39,7 @@ mlx_status_t mlx_var_expect_defined(const mlx_render_t *r, const mlx_var_t *v) {
 
 mlx_status_t mlx_var_expect_number(const mlx_render_t *r, const mlx_var_t *v) {
   MLX_TRY(mlx_var_expect_defined(r, v));
-  if (!mlx_var_is_number(v)) MLX_FAIL(r, "a number is wanted, not '%s'", mlx_var_type(v));
+  if (!mlx_var_is_number(v)) MLX_FAIL(r, "expected a number, not '%s'", mlx_var_type(v));
   return NULL;
 }
 
@@ -87,6 +87,7 @@ mlx_status_t mlx_dict_create(mlx_render_t *r, mlx_var_kind_t kind, mlx_var_t *ou
   return NULL;
 }
 
+// As in Python, except that a tuple inside a tuple is not hashable.
 static bool hashable(const mlx_var_t *v) {
   if (v->kind == MLX_VAR_DICT) return false;
   if (v->kind != MLX_VAR_LIST) return true;

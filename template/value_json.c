@@ -54,19 +54,19 @@ static mlx_status_t json_key(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t 
   return NULL;
 }
 
-// Entries sorted by key, by insertion: there are few.
+// Copies the entries sorted by key. Insertion sort, because dicts are small.
 static mlx_status_t sorted_entries(mlx_render_t *r, const mlx_dict_t *dict, mlx_entry_t **out) {
   mlx_entry_t *entries;
   MLX_TRY(mlx_arena_take(&r->arena, dict->count ? dict->count : 1, sizeof *entries, &entries));
   for (size_t i = 0; i < dict->count; ++i) {
-    size_t place = i;
-    for (; place; --place) {
+    size_t at = i;
+    for (; at; --at) {
       int order;
-      MLX_TRY(mlx_var_order(r, &entries[place - 1].key, &dict->entries[i].key, &order));
+      MLX_TRY(mlx_var_order(r, &entries[at - 1].key, &dict->entries[i].key, &order));
       if (order <= 0) break;
-      entries[place] = entries[place - 1];
+      entries[at] = entries[at - 1];
     }
-    entries[place] = dict->entries[i];
+    entries[at] = dict->entries[i];
   }
   *out = entries;
   return NULL;
@@ -170,7 +170,6 @@ static mlx_status_t list_from_json(mlx_render_t *r, yyjson_val *json, mlx_var_t 
   return NULL;
 }
 
-// Strings are borrowed from the document, which outlives the render.
 mlx_status_t mlx_var_from_json(mlx_render_t *r, yyjson_val *json, mlx_var_t *out) {
   *out = mlx_none();
   MLX_TRY(mlx_render_enter(r));

@@ -9,7 +9,7 @@
 #include "template/node.h"
 #include "template/unicode.h"
 
-// The fewest digits that read back as the same number, as Python writes them.
+// Writes the shortest digits that parse to the same number, in Python's notation.
 void mlx_float_write(mlx_sink_t *sink, double number) {
   char text[64], digits[64];
   int precision = 1;
@@ -105,7 +105,7 @@ static mlx_status_t repr_list(mlx_render_t *r, mlx_sink_t *sink, const mlx_list_
   static const char *const starts[] = {"[", "(", "", "dict_keys([", "dict_values([", "dict_items(["};
   static const char *const ends[] = {"]", ")", "", "])", "])", "])"};
   if (list->type == MLX_PY_RANGE) return repr_range(sink, list);
-  if (list->type == MLX_PY_GENERATOR) MLX_FAIL(r, "a generator has no text: put |list after it");
+  if (list->type == MLX_PY_GENERATOR) MLX_FAIL(r, "a generator cannot be printed: convert it with |list");
   mlx_sink_puts(sink, starts[list->type]);
   for (size_t i = 0; i < list->count; ++i) {
     if (i) mlx_sink_puts(sink, ", ");
@@ -144,7 +144,7 @@ static mlx_status_t repr_kind(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t
       mlx_sink_puts(sink, text);
       return NULL;
     default:
-      if (!v->function->macro) MLX_FAIL(r, "a function has no text: is it to be called?");
+      if (!v->function->macro) MLX_FAIL(r, "a function cannot be printed: call it with ()");
       mlx_sink_puts(sink, "<Macro ");
       repr_text(sink, v->function->macro->text);
       mlx_sink_puts(sink, ">");

@@ -1,5 +1,5 @@
-// JSON schemas: whatever is written under one satisfies it, by a checker of its own; what cannot be kept is
-// refused by name.
+// JSON schemas: text sampled under a schema satisfies it, as checked by an independent validator. Unsupported
+// keywords are errors that name the keyword.
 #include <math.h>
 #include <oniguruma.h>
 #include <yyjson.h>
@@ -8,7 +8,7 @@
 #include "tests/random_text.h"
 
 // ----------------------------------------------------------------------------------------------------------
-// The checker
+// The validator
 
 static bool fits(yyjson_val *root, yyjson_val *schema, yyjson_val *value);
 
@@ -242,11 +242,11 @@ static void write_many(random_writer_t *w, const char *vocabulary, int each) {
     mlx_grammar_free(grammar);
     yyjson_doc_free(schema);
   }
-  fprintf(stderr, "  %s: %zu texts over %zu schemas, %zu bytes, all right; a mask took %.3f ms on average\n",
+  fprintf(stderr, "  %s: %zu texts of %zu schemas, %zu bytes, all valid; %.3f ms per mask on average\n",
           vocabulary, texts, SCHEMAS, bytes, 1e3 * w->mask_seconds / (double)w->mask_count);
 }
 
-TEST(thousands_of_random_texts_satisfy_their_schema) {
+TEST(text_sampled_under_a_schema_satisfies_it) {
   random_writer_t tiny = random_writer_tiny(), smollm2 = random_writer_smollm2();
   write_many(&tiny, "tiny", MLXCEL_SANITIZED ? 30 : 250);
   write_many(&smollm2, "SmolLM2", MLXCEL_SANITIZED ? 2 : 12);
@@ -261,7 +261,7 @@ static bool accepts(mlx_matcher_t *matcher, const char *text) {
   return accepted && mlx_matcher_is_complete(matcher);
 }
 
-TEST(a_range_of_whole_numbers_has_exactly_those) {
+TEST(an_integer_range_accepts_exactly_its_integers) {
   mlx_random_t random;
   mlx_random_seed(&random, 3);
   for (int round = 0; round < 200; ++round) {
@@ -284,7 +284,7 @@ TEST(a_range_of_whole_numbers_has_exactly_those) {
   }
 }
 
-TEST(texts_that_a_schema_allows_are_accepted) {
+TEST(valid_texts_are_accepted_and_invalid_texts_rejected) {
   static const struct {
     const char *schema, *good[4], *bad[6];
   } rows[] = {
@@ -313,7 +313,7 @@ TEST(texts_that_a_schema_allows_are_accepted) {
     CHECK_OK(mlx_grammar_create_from_schema("schema", rows[i].schema, strlen(rows[i].schema), &grammar));
     CHECK_OK(mlx_matcher_create(grammar, &matcher));
     for (int j = 0; j < 4 && rows[i].good[j]; ++j) {
-      if (!accepts(matcher, rows[i].good[j])) CHECK_FAIL("%s refuses %s", rows[i].schema, rows[i].good[j]);
+      if (!accepts(matcher, rows[i].good[j])) CHECK_FAIL("%s rejects %s", rows[i].schema, rows[i].good[j]);
     }
     for (int j = 0; j < 6 && rows[i].bad[j]; ++j) {
       if (accepts(matcher, rows[i].bad[j])) CHECK_FAIL("%s accepts %s", rows[i].schema, rows[i].bad[j]);
@@ -323,7 +323,7 @@ TEST(texts_that_a_schema_allows_are_accepted) {
   }
 }
 
-TEST(what_cannot_be_kept_is_refused_by_name_and_place) {
+TEST(errors_name_the_keyword_and_its_path) {
   static const struct {
     const char *schema;
     mlx_code_t code;
@@ -331,7 +331,7 @@ TEST(what_cannot_be_kept_is_refused_by_name_and_place) {
   } rows[] = {
       {"[]", MLX_INVALID_INPUT, "--json-schema"},
       {"{\"type\":", MLX_INVALID_INPUT, "--json-schema"},
-      {"{\"type\":\"text\"}", MLX_INVALID_INPUT, "#: 'type' is no type"},
+      {"{\"type\":\"text\"}", MLX_INVALID_INPUT, "#: 'type' is not a type"},
       {"{\"not\":{}}", MLX_UNSUPPORTED, "--json-schema: #: 'not' is not supported"},
       {"{\"type\":\"object\",\"patternProperties\":{}}", MLX_UNSUPPORTED,
        "'patternProperties' is not supported"},
@@ -342,43 +342,44 @@ TEST(what_cannot_be_kept_is_refused_by_name_and_place) {
       {"{\"if\":{}}", MLX_UNSUPPORTED, "'if' is not supported"},
       {"{\"type\":\"string\",\"format\":\"email\"}", MLX_UNSUPPORTED,
        "'format' is supported for date, time, date-time and uuid only"},
-      {"{\"type\":\"string\",\"pattern\":\"^a(?=b)\"}", MLX_UNSUPPORTED, "'pattern' looks ahead or behind"},
+      {"{\"type\":\"string\",\"pattern\":\"^a(?=b)\"}", MLX_UNSUPPORTED,
+       "'pattern' has a lookahead or lookbehind"},
       {"{\"type\":\"string\",\"pattern\":\"a\\\\b\"}", MLX_UNSUPPORTED, "'pattern' uses an escape"},
       {"{\"type\":\"string\",\"pattern\":\"^a|b$\"}", MLX_UNSUPPORTED, "'pattern' has ^ or $ beside a |"},
-      {"{\"type\":\"string\",\"pattern\":\"(a\"}", MLX_UNSUPPORTED, "'pattern' has a ( without its )"},
+      {"{\"type\":\"string\",\"pattern\":\"(a\"}", MLX_UNSUPPORTED, "'pattern' has a ( without )"},
       {"{\"type\":\"string\",\"pattern\":\"a\",\"minLength\":2}", MLX_UNSUPPORTED,
        "'pattern' beside another limit"},
       {"{\"type\":\"string\",\"maxLength\":1000000}", MLX_UNSUPPORTED, "'maxLength' may be 10000 at most"},
-      {"{\"type\":\"string\",\"minLength\":-1}", MLX_INVALID_INPUT, "'minLength' is no whole number"},
+      {"{\"type\":\"string\",\"minLength\":-1}", MLX_INVALID_INPUT, "'minLength' is not a whole number"},
       {"{\"type\":\"integer\",\"multipleOf\":5}", MLX_UNSUPPORTED, "'multipleOf' is not supported"},
       {"{\"type\":\"integer\",\"minimum\":5,\"maximum\":4}", MLX_UNSUPPORTED, "'maximum' leaves no number"},
       {"{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", MLX_UNSUPPORTED,
-       "'oneOf' has alternatives of which two may hold at once"},
+       "'oneOf' has two alternatives that can be valid at once"},
       {"{\"anyOf\":[{}],\"type\":\"object\"}", MLX_UNSUPPORTED, "'type' is not supported beside 'anyOf'"},
       {"{\"allOf\":[{\"type\":\"string\"}]}", MLX_UNSUPPORTED, "'allOf' is supported for objects only"},
-      {"{\"allOf\":[{\"$ref\":\"#\"}]}", MLX_UNSUPPORTED, "'allOf' is nested too deeply, or in itself"},
+      {"{\"allOf\":[{\"$ref\":\"#\"}]}", MLX_UNSUPPORTED, "'allOf' is nested too deeply, or contains itself"},
       {"{\"$ref\":\"#/$defs/a\"}", MLX_INVALID_INPUT, "there is no schema there"},
-      {"{\"$ref\":\"http://x/y\"}", MLX_UNSUPPORTED, "lies outside of the schema"},
+      {"{\"$ref\":\"http://x/y\"}", MLX_UNSUPPORTED, "is outside of the schema"},
       {"{\"$ref\":\"#\"}", MLX_UNSUPPORTED, "has no end"},
       {"{\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}", MLX_UNSUPPORTED, "has no end"},
       {"{\"type\":\"object\",\"required\":[\"a\"],\"additionalProperties\":false}", MLX_UNSUPPORTED,
        "'a' is required, but additionalProperties forbids it"},
-      {"{\"type\":\"array\",\"items\":[{}]}", MLX_UNSUPPORTED, "it is called prefixItems now"},
+      {"{\"type\":\"array\",\"items\":[{}]}", MLX_UNSUPPORTED, "use prefixItems"},
       {"{\"type\":\"array\",\"minItems\":3,\"maxItems\":2}", MLX_INVALID_INPUT,
        "'minItems' is more than 'maxItems'"},
       {"{\"properties\":{\"a\":false}}", MLX_UNSUPPORTED,
-       "#/properties/a: 'false' is a schema that nothing fits"},
-      {"{\"enum\":[1],\"type\":\"string\"}", MLX_INVALID_INPUT, "'enum' has no value of its 'type'"},
+       "#/properties/a: 'false' is a schema that no value satisfies"},
+      {"{\"enum\":[1],\"type\":\"string\"}", MLX_INVALID_INPUT, "'enum' has no value of the schema's 'type'"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
     mlx_grammar_t *grammar;
     mlx_status_t status =
         mlx_grammar_create_from_schema("--json-schema", rows[i].schema, strlen(rows[i].schema), &grammar);
-    if (!status) CHECK_FAIL("%s is not refused", rows[i].schema);
+    if (!status) CHECK_FAIL("%s is accepted", rows[i].schema);
     CHECK_ERROR(status, rows[i].code, rows[i].part);
   }
 }
 
-TEST_MAIN(CASE(a_range_of_whole_numbers_has_exactly_those), CASE(texts_that_a_schema_allows_are_accepted),
-          CASE(what_cannot_be_kept_is_refused_by_name_and_place),
-          CASE(thousands_of_random_texts_satisfy_their_schema))
+TEST_MAIN(CASE(an_integer_range_accepts_exactly_its_integers),
+          CASE(valid_texts_are_accepted_and_invalid_texts_rejected),
+          CASE(errors_name_the_keyword_and_its_path), CASE(text_sampled_under_a_schema_satisfies_it))
