@@ -37,20 +37,22 @@ mlx_status_t mlx_schema_put_array(mlx_schema_builder_t *b, yyjson_val *schema, m
     mlx_text_puts(out, placed ? " \",\" ws " : "");
     MLX_TRY(mlx_schema_put_rule(b, out, value, "prefixItems", index));
   }
-  const uint64_t least = min > placed ? min - placed : 0, most = max == UINT64_MAX ? max : max - placed;
-  if (!closed && most && placed) {
+  const uint64_t rest_min = min > placed ? min - placed : 0,
+                 rest_max = max == UINT64_MAX ? max : max - placed;
+  if (!closed && rest_max && placed) {
     mlx_text_puts(out, " (\",\" ws ");
     MLX_TRY(put_items(b, out, items));
     mlx_text_puts(out, ")");
-    mlx_gbnf_put_repetition(out, least, most);
-  } else if (!closed && most) {
+    mlx_gbnf_put_repetition(out, rest_min, rest_max);
+  } else if (!closed && rest_max) {
     mlx_text_puts(out, "(");
     MLX_TRY(put_items(b, out, items));
     mlx_text_puts(out, " (\",\" ws ");
     MLX_TRY(put_items(b, out, items));
     mlx_text_puts(out, ")");
-    mlx_gbnf_put_repetition(out, least ? least - 1 : 0, most == UINT64_MAX ? most : most - 1);
-    mlx_text_puts(out, least ? ")" : ")?");
+    mlx_gbnf_put_repetition(out, rest_min ? rest_min - 1 : 0,
+                            rest_max == UINT64_MAX ? rest_max : rest_max - 1);
+    mlx_text_puts(out, rest_min ? ")" : ")?");
   }
   mlx_text_puts(out, " ws \"]\"");
   return NULL;

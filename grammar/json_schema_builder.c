@@ -105,7 +105,7 @@ mlx_status_t mlx_schema_resolve(const mlx_schema_builder_t *b, yyjson_val *ref, 
   }
   *out = value;
   if (!value || !(yyjson_is_obj(value) || yyjson_is_bool(value))) {
-    return mlx_schema_invalid(b, text, "is the target of a $ref, but there is no schema there");
+    return mlx_schema_invalid(b, text, "is the target of a $ref, but not a schema");
   }
   return NULL;
 }

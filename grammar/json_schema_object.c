@@ -210,7 +210,7 @@ static mlx_status_t put_property(mlx_schema_builder_t *b, const property_t *p, c
   return NULL;
 }
 
-// Writes rules oN-k: property k and those after it; oN-k-c: the same after a comma.
+// Writes rules oN-k: property k and the properties after it; oN-k-c: the same after a comma.
 static mlx_status_t put_properties(mlx_schema_builder_t *b, const object_t *o, size_t part, bool open) {
   for (size_t k = 0; k < o->count; ++k) {
     mlx_text_printf(&b->out, "o%zu-%zu-p ::= ", part, k);

@@ -27,7 +27,7 @@ static int compare_pieces(const void *a, const void *b) {
   return x->length != y->length ? (x->length < y->length ? -1 : 1) : (x->id > y->id) - (x->id < y->id);
 }
 
-static mlx_status_t gather(const mlx_tokenizer_t *tokenizer, size_t size, bool first, pieces_t *p) {
+static mlx_status_t collect_pieces(const mlx_tokenizer_t *tokenizer, size_t size, bool first, pieces_t *p) {
   MLX_TRY(mlx_alloc(size + 1, sizeof *p->starts, &p->starts));
   MLX_TRY(mlx_alloc(size, sizeof *p->sorted, &p->sorted));
   for (size_t i = 0; i < size; ++i) {
@@ -82,7 +82,7 @@ mlx_status_t mlx_vocabulary_create(const mlx_tokenizer_t *tokenizer, size_t size
   MLX_TRY(mlx_alloc(1, sizeof *v, &v));
   v->size = size;
   pieces_t pieces = {0};
-  mlx_status_t status = gather(tokenizer, size, first, &pieces);
+  mlx_status_t status = collect_pieces(tokenizer, size, first, &pieces);
   if (!status) status = build(&pieces, v);
   mlx_text_clear(&pieces.bytes);
   mlx_free(pieces.starts);

@@ -1,5 +1,5 @@
-// Arena: memory that is released all at once. A template's nodes live in its own arena, and the values of one
-// render live in the render's.
+// Arena: memory that is released all at once. A template has one for its nodes, and a render has one for its
+// values.
 #ifndef MLXCEL_TEMPLATE_ARENA_H_
 #define MLXCEL_TEMPLATE_ARENA_H_
 

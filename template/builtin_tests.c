@@ -32,13 +32,13 @@ TEST(test_sequence, v->kind == MLX_VAR_UNDEFINED || v->kind == MLX_VAR_STRING ||
 TEST(test_filter, v->kind == MLX_VAR_STRING && r->registry->find_filter(v->text))
 TEST(test_test, v->kind == MLX_VAR_STRING && r->registry->find_test(v->text))
 
-static mlx_status_t has_remainder(mlx_render_t *r, const mlx_var_t *v, int64_t by, int64_t wanted,
+static mlx_status_t has_remainder(mlx_render_t *r, const mlx_var_t *v, int64_t by, int64_t expected,
                                   mlx_var_t *out) {
   const mlx_var_t divisor = mlx_int(by);
-  mlx_var_t rest;
+  mlx_var_t remainder;
   MLX_TRY(mlx_var_expect_number(r, v));
-  MLX_TRY(mlx_var_binary(r, MLX_OP_MOD, v, &divisor, &rest));
-  *out = mlx_bool(mlx_var_number(&rest) == (double)wanted);
+  MLX_TRY(mlx_var_binary(r, MLX_OP_MOD, v, &divisor, &remainder));
+  *out = mlx_bool(mlx_var_number(&remainder) == (double)expected);
   return NULL;
 }
 

@@ -1,4 +1,4 @@
-// Check: what jinja2's compiler does before a template runs.
+// Check: the checks that jinja2's compiler makes before a template runs.
 #ifndef MLXCEL_TEMPLATE_CHECK_H_
 #define MLXCEL_TEMPLATE_CHECK_H_
 

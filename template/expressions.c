@@ -430,10 +430,11 @@ static mlx_status_t parse_unary(mlx_parser_t *p, bool with_filter, mlx_node_t **
   return with_filter ? parse_filter_expression(p, out) : NULL;
 }
 
-typedef struct operator_row {
+typedef struct operator{
   const char *text;
   mlx_op_t op;
-} operator_t;
+}
+operator_t;
 
 static mlx_op_t skip_operator(mlx_parser_t *p, const operator_t *rows) {
   for (; rows->text; ++rows) {

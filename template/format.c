@@ -364,10 +364,10 @@ static mlx_status_t write_percent(mlx_render_t *r, percent_t *p, mlx_sink_t *sin
   if (left) spec.align = '<';
   if (spec.type == 's' || spec.type == 'r') {
     mlx_sink_t text = {.arena = &r->arena};
-    mlx_var_t shown;
+    mlx_var_t value_text;
     MLX_TRY(spec.type == 's' ? mlx_var_write(r, &text, value) : mlx_var_repr(r, &text, value));
-    MLX_TRY(mlx_sink_to_string(r, &text, &shown));
-    write_text(sink, shown.text, &spec);
+    MLX_TRY(mlx_sink_to_string(r, &text, &value_text));
+    write_text(sink, value_text.text, &spec);
     return NULL;
   }
   MLX_TRY(mlx_var_expect_defined(r, value));

@@ -85,11 +85,11 @@ static mlx_status_t global_strftime_now(mlx_render_t *r, const mlx_call_t *call,
   char format[256], text[1024];
   if (call->parameters[0].kind != MLX_VAR_STRING)
     MLX_FAIL(r, "strftime_now expects a string, not '%s'", mlx_var_type(&call->parameters[0]));
-  const mlx_span_t wanted = call->parameters[0].text;
-  if (wanted.length + 2 > sizeof format || memchr(wanted.bytes, 0, wanted.length))
+  const mlx_span_t given = call->parameters[0].text;
+  if (given.length + 2 > sizeof format || memchr(given.bytes, 0, given.length))
     MLX_FAIL(r, "strftime_now: the format is too long");
-  memcpy(format, wanted.bytes, wanted.length);
-  memcpy(format + wanted.length, "|", 2);  // so that strftime returns 0 only if the result does not fit
+  memcpy(format, given.bytes, given.length);
+  memcpy(format + given.length, "|", 2);  // so that strftime returns 0 only if the result does not fit
   const time_t now = r->now ? (time_t)r->now : time(NULL);
   struct tm local;
   if (!localtime_r(&now, &local)) MLX_FAIL(r, "strftime_now: the time is out of range");

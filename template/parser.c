@@ -9,7 +9,7 @@ mlx_status_t mlx_parser_error(const mlx_parser_t *p, const char *what) {
   return mlx_template_error(p->template->name, p->token->line, MLX_INVALID_INPUT, "%s", what);
 }
 
-mlx_status_t mlx_parser_unexpected(const mlx_parser_t *p, const char *wanted) {
+mlx_status_t mlx_parser_unexpected(const mlx_parser_t *p, const char *expected) {
   static const char *const ends[] = {[MLX_TOKEN_END] = "the end of the template",
                                      [MLX_TOKEN_TEXT] = "text",
                                      [MLX_TOKEN_PRINT] = "{{",
@@ -18,11 +18,11 @@ mlx_status_t mlx_parser_unexpected(const mlx_parser_t *p, const char *wanted) {
                                      [MLX_TOKEN_TAG_END] = "%}"};
   const mlx_lexeme_t *t = p->token;
   if (t->kind <= MLX_TOKEN_TAG_END) {
-    return mlx_template_error(p->template->name, t->line, MLX_INVALID_INPUT, "expected %s, not %s", wanted,
+    return mlx_template_error(p->template->name, t->line, MLX_INVALID_INPUT, "expected %s, not %s", expected,
                               ends[t->kind]);
   }
-  return mlx_template_error(p->template->name, t->line, MLX_INVALID_INPUT, "expected %s, not '%.*s'", wanted,
-                            (int)(t->text.length > 40 ? 40 : t->text.length), t->text.bytes);
+  return mlx_template_error(p->template->name, t->line, MLX_INVALID_INPUT, "expected %s, not '%.*s'",
+                            expected, (int)(t->text.length > 40 ? 40 : t->text.length), t->text.bytes);
 }
 
 bool mlx_parser_at_op(const mlx_parser_t *p, const char *op) {
@@ -46,8 +46,8 @@ bool mlx_parser_skip_keyword(mlx_parser_t *p, const char *word) {
 }
 
 mlx_status_t mlx_parser_expect_op(mlx_parser_t *p, const char *op) {
-  char wanted[8] = {'\'', op[0], '\'', 0};
-  return mlx_parser_skip_op(p, op) ? NULL : mlx_parser_unexpected(p, wanted);
+  char expected[8] = {'\'', op[0], '\'', 0};
+  return mlx_parser_skip_op(p, op) ? NULL : mlx_parser_unexpected(p, expected);
 }
 
 mlx_status_t mlx_parser_expect_name(mlx_parser_t *p, mlx_span_t *out) {

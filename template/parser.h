@@ -14,8 +14,8 @@ typedef struct mlx_parser {
 // ---- tokens ----
 
 mlx_status_t mlx_parser_error(const mlx_parser_t *p, const char *what) MLX_MUST_USE;
-// "expected |wanted|, not ..."
-mlx_status_t mlx_parser_unexpected(const mlx_parser_t *p, const char *wanted) MLX_MUST_USE;
+// "expected |expected|, not ..."
+mlx_status_t mlx_parser_unexpected(const mlx_parser_t *p, const char *expected) MLX_MUST_USE;
 bool mlx_parser_at_op(const mlx_parser_t *p, const char *op);
 bool mlx_parser_at_keyword(const mlx_parser_t *p, const char *keyword);
 bool mlx_parser_skip_op(mlx_parser_t *p, const char *op);  // false if the token is another one

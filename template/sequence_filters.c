@@ -152,12 +152,12 @@ static mlx_status_t filter_join(mlx_render_t *r, const mlx_call_t *call, mlx_var
 // ----------------------------------------------------------------------------------------------------------
 // Sorting
 
-typedef struct sorted {
+typedef struct keyed {
   mlx_var_t key, item;
 } keyed_t;
 
 // Stable merge sort. As in Python, a reverse sort keeps equal items in their order.
-static mlx_status_t merge_sort(mlx_render_t *r, keyed_t *rows, keyed_t *spare, size_t count, bool reverse) {
+static mlx_status_t merge_sort(mlx_render_t *r, keyed_t *keyed, keyed_t *spare, size_t count, bool reverse) {
   for (size_t width = 1; width < count; width *= 2) {
     for (size_t start = 0; start < count; start += 2 * width) {
       const size_t middle = start + width < count ? start + width : count,
@@ -165,23 +165,23 @@ static mlx_status_t merge_sort(mlx_render_t *r, keyed_t *rows, keyed_t *spare, s
       size_t a = start, b = middle;
       for (size_t i = start; i < end; ++i) {
         int order = -1;
-        if (a < middle && b < end) MLX_TRY(mlx_var_order(r, &rows[a].key, &rows[b].key, &order));
+        if (a < middle && b < end) MLX_TRY(mlx_var_order(r, &keyed[a].key, &keyed[b].key, &order));
         if (reverse) order = -order;
         const bool take_a = a < middle && (b == end || (a < middle && order <= 0));
-        spare[i] = take_a ? rows[a++] : rows[b++];
+        spare[i] = take_a ? keyed[a++] : keyed[b++];
       }
     }
-    memcpy(rows, spare, count * sizeof *rows);
+    memcpy(keyed, spare, count * sizeof *keyed);
   }
   return NULL;
 }
 
-static mlx_status_t sort_items(mlx_render_t *r, keyed_t *rows, size_t count, bool reverse, mlx_var_t *out) {
+static mlx_status_t sort_items(mlx_render_t *r, keyed_t *keyed, size_t count, bool reverse, mlx_var_t *out) {
   keyed_t *spare;
   MLX_TRY(mlx_arena_take(&r->arena, count ? count : 1, sizeof *spare, &spare));
-  MLX_TRY(merge_sort(r, rows, spare, count, reverse));
+  MLX_TRY(merge_sort(r, keyed, spare, count, reverse));
   MLX_TRY(mlx_list_create(r, MLX_PY_LIST, count, out));
-  for (size_t i = 0; i < count; ++i) MLX_TRY(mlx_list_push(r, out->list, rows[i].item));
+  for (size_t i = 0; i < count; ++i) MLX_TRY(mlx_list_push(r, out->list, keyed[i].item));
   return NULL;
 }
 
@@ -208,19 +208,19 @@ static mlx_status_t multi_key(mlx_render_t *r, const mlx_var_t *item, const mlx_
 static mlx_status_t filter_sort(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
-  keyed_t *rows;
+  keyed_t *keyed;
   MLX_TRY(mlx_call_items(r, call, &items, &count));
-  MLX_TRY(mlx_arena_take(&r->arena, count ? count : 1, sizeof *rows, &rows));
+  MLX_TRY(mlx_arena_take(&r->arena, count ? count : 1, sizeof *keyed, &keyed));
   for (size_t i = 0; i < count; ++i) {
-    rows[i].item = items[i];
+    keyed[i].item = items[i];
     MLX_TRY(multi_key(r, &items[i], mlx_call_given(call, 2) ? &call->parameters[2] : NULL,
-                      mlx_call_flag(call, 1), &rows[i].key));
+                      mlx_call_flag(call, 1), &keyed[i].key));
   }
-  return sort_items(r, rows, count, mlx_call_flag(call, 0), out);
+  return sort_items(r, keyed, count, mlx_call_flag(call, 0), out);
 }
 
 static mlx_status_t filter_dictsort(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
-  keyed_t *rows;
+  keyed_t *keyed;
   MLX_TRY(mlx_var_expect_defined(r, &call->self));
   if (call->self.kind != MLX_VAR_DICT)
     MLX_FAIL(r, "dictsort expects a mapping, not '%s'", mlx_var_type(&call->self));
@@ -229,41 +229,41 @@ static mlx_status_t filter_dictsort(mlx_render_t *r, const mlx_call_t *call, mlx
   const bool by_value = by.kind == MLX_VAR_STRING && mlx_span_is(by.text, "value");
   if (!by_value && !(by.kind == MLX_VAR_STRING && mlx_span_is(by.text, "key")))
     MLX_FAIL(r, "You can only sort by either \"key\" or \"value\"");
-  MLX_TRY(mlx_arena_take(&r->arena, dict->count ? dict->count : 1, sizeof *rows, &rows));
+  MLX_TRY(mlx_arena_take(&r->arena, dict->count ? dict->count : 1, sizeof *keyed, &keyed));
   for (size_t i = 0; i < dict->count; ++i) {
-    MLX_TRY(mlx_tuple_create(r, dict->entries[i].key, dict->entries[i].value, &rows[i].item));
+    MLX_TRY(mlx_tuple_create(r, dict->entries[i].key, dict->entries[i].value, &keyed[i].item));
     MLX_TRY(key_of(r, by_value ? &dict->entries[i].value : &dict->entries[i].key, NULL,
-                   mlx_call_flag(call, 0), &rows[i].key));
+                   mlx_call_flag(call, 0), &keyed[i].key));
   }
-  return sort_items(r, rows, dict->count, mlx_call_flag(call, 2), out);
+  return sort_items(r, keyed, dict->count, mlx_call_flag(call, 2), out);
 }
 
 static mlx_status_t filter_groupby(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items, *fallback = mlx_call_given(call, 1) ? &call->parameters[1] : NULL;
   size_t count;
-  keyed_t *rows;
+  keyed_t *keyed;
   mlx_var_t sorted, groups, group = mlx_none(), last = mlx_none(), entry;
   MLX_TRY(mlx_call_items(r, call, &items, &count));
-  MLX_TRY(mlx_arena_take(&r->arena, count ? count : 1, sizeof *rows, &rows));
+  MLX_TRY(mlx_arena_take(&r->arena, count ? count : 1, sizeof *keyed, &keyed));
   for (size_t i = 0; i < count; ++i) {
-    rows[i].item = items[i];
-    MLX_TRY(get_path(r, &items[i], &call->parameters[0], fallback, &rows[i].key));
-    if (!mlx_call_flag(call, 2)) MLX_TRY(ignore_case(r, &rows[i].key));
+    keyed[i].item = items[i];
+    MLX_TRY(get_path(r, &items[i], &call->parameters[0], fallback, &keyed[i].key));
+    if (!mlx_call_flag(call, 2)) MLX_TRY(ignore_case(r, &keyed[i].key));
   }
-  MLX_TRY(sort_items(r, rows, count, false, &sorted));
+  MLX_TRY(sort_items(r, keyed, count, false, &sorted));
   MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &groups));
   for (size_t i = 0; i < count; ++i) {
     bool same = false;
-    if (i) MLX_TRY(mlx_var_equal(r, &last, &rows[i].key, &same));
+    if (i) MLX_TRY(mlx_var_equal(r, &last, &keyed[i].key, &same));
     if (!same) {
-      mlx_var_t shown;
-      MLX_TRY(get_path(r, &rows[i].item, &call->parameters[0], fallback, &shown));
+      mlx_var_t name;
+      MLX_TRY(get_path(r, &keyed[i].item, &call->parameters[0], fallback, &name));
       MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &group));
-      MLX_TRY(mlx_tuple_create(r, shown, group, &entry));
+      MLX_TRY(mlx_tuple_create(r, name, group, &entry));
       MLX_TRY(mlx_list_push(r, groups.list, entry));
     }
-    last = rows[i].key;
-    MLX_TRY(mlx_list_push(r, group.list, rows[i].item));
+    last = keyed[i].key;
+    MLX_TRY(mlx_list_push(r, group.list, keyed[i].item));
   }
   *out = groups;
   return NULL;
@@ -290,7 +290,9 @@ static mlx_status_t filter_unique(mlx_render_t *r, const mlx_call_t *call, mlx_v
   return NULL;
 }
 
-static mlx_status_t pick_extreme(mlx_render_t *r, const mlx_call_t *call, int wanted, mlx_var_t *out) {
+// The item whose key is smallest (|expected_order| -1) or largest (1).
+static mlx_status_t pick_extreme(mlx_render_t *r, const mlx_call_t *call, int expected_order,
+                                 mlx_var_t *out) {
   const mlx_var_t *items, *attribute = mlx_call_given(call, 1) ? &call->parameters[1] : NULL;
   size_t count;
   mlx_var_t best, key;
@@ -302,7 +304,7 @@ static mlx_status_t pick_extreme(mlx_render_t *r, const mlx_call_t *call, int wa
     int order;
     MLX_TRY(key_of(r, &items[i], attribute, mlx_call_flag(call, 0), &key));
     MLX_TRY(mlx_var_order(r, &key, &best, &order));
-    if (order != wanted) continue;
+    if (order != expected_order) continue;
     best = key;
     *out = items[i];
   }
@@ -342,21 +344,21 @@ static mlx_status_t filter_batch(mlx_render_t *r, const mlx_call_t *call, mlx_va
   const mlx_var_t *items;
   size_t count;
   int64_t size;
-  mlx_var_t rows, row = mlx_none();
+  mlx_var_t batches, batch = mlx_none();
   MLX_TRY(mlx_call_integer(r, call, 0, 0, &size));
   if (size < 1) MLX_FAIL(r, "batch expects a size of at least 1");
   MLX_TRY(mlx_call_items(r, call, &items, &count));
-  MLX_TRY(mlx_list_create(r, MLX_PY_GENERATOR, 0, &rows));
+  MLX_TRY(mlx_list_create(r, MLX_PY_GENERATOR, 0, &batches));
   for (size_t i = 0; i < count; ++i) {
     if (i % (size_t)size == 0) {
-      MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &row));
-      MLX_TRY(mlx_list_push(r, rows.list, row));
+      MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &batch));
+      MLX_TRY(mlx_list_push(r, batches.list, batch));
     }
-    MLX_TRY(mlx_list_push(r, row.list, items[i]));
+    MLX_TRY(mlx_list_push(r, batch.list, items[i]));
   }
-  for (; count && mlx_call_given(call, 1) && (int64_t)row.list->count < size;)
-    MLX_TRY(mlx_list_push(r, row.list, call->parameters[1]));
-  *out = rows;
+  for (; count && mlx_call_given(call, 1) && (int64_t)batch.list->count < size;)
+    MLX_TRY(mlx_list_push(r, batch.list, call->parameters[1]));
+  *out = batches;
   return NULL;
 }
 
@@ -364,20 +366,20 @@ static mlx_status_t filter_slice(mlx_render_t *r, const mlx_call_t *call, mlx_va
   const mlx_var_t *items;
   size_t count, at = 0;
   int64_t slices;
-  mlx_var_t rows, row;
+  mlx_var_t columns, slice;
   MLX_TRY(mlx_call_integer(r, call, 0, 0, &slices));
   if (slices < 1) MLX_FAIL(r, "slice expects at least 1 slice");
   MLX_TRY(mlx_call_items(r, call, &items, &count));
-  MLX_TRY(mlx_list_create(r, MLX_PY_GENERATOR, 0, &rows));
+  MLX_TRY(mlx_list_create(r, MLX_PY_GENERATOR, 0, &columns));
   const size_t each = count / (size_t)slices, extra = count % (size_t)slices;
   for (size_t n = 0; n < (size_t)slices; ++n) {
     const size_t end = at + each + (n < extra);
-    MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &row));
-    while (at < end) MLX_TRY(mlx_list_push(r, row.list, items[at++]));
-    if (mlx_call_given(call, 1) && n >= extra) MLX_TRY(mlx_list_push(r, row.list, call->parameters[1]));
-    MLX_TRY(mlx_list_push(r, rows.list, row));
+    MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &slice));
+    while (at < end) MLX_TRY(mlx_list_push(r, slice.list, items[at++]));
+    if (mlx_call_given(call, 1) && n >= extra) MLX_TRY(mlx_list_push(r, slice.list, call->parameters[1]));
+    MLX_TRY(mlx_list_push(r, columns.list, slice));
   }
-  *out = rows;
+  *out = columns;
   return NULL;
 }
 
@@ -439,7 +441,7 @@ static mlx_status_t filter_map(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   return NULL;
 }
 
-static mlx_status_t select_items(mlx_render_t *r, const mlx_call_t *call, bool by_attribute, bool wanted,
+static mlx_status_t select_items(mlx_render_t *r, const mlx_call_t *call, bool by_attribute, bool expected,
                                  mlx_var_t *out) {
   const mlx_var_t *items;
   const mlx_builtin_t *test = NULL;
@@ -457,7 +459,7 @@ static mlx_status_t select_items(mlx_render_t *r, const mlx_call_t *call, bool b
     if (by_attribute) MLX_TRY(get_path(r, &items[i], &call->args->positional[0], NULL, &item));
     value = item;
     if (test) MLX_TRY(mlx_builtin_call(r, test, &item, &args, &value));
-    if (mlx_var_truth(&value) == wanted) MLX_TRY(mlx_list_push(r, kept.list, items[i]));
+    if (mlx_var_truth(&value) == expected) MLX_TRY(mlx_list_push(r, kept.list, items[i]));
   }
   return NULL;
 }

@@ -86,7 +86,7 @@ static mlx_status_t copy_markup(mlx_render_t *r, const mlx_call_t *call, const m
   return mlx_render_charge(r, list->list->count);
 }
 
-typedef struct splitting {
+typedef struct split {
   mlx_span_t text, separator;
   bool by_space;
   int64_t max_splits;  // -1: no limit
@@ -285,7 +285,7 @@ static mlx_status_t text_removesuffix(mlx_render_t *r, const mlx_call_t *call, m
   return remove_affix(r, call, true, out);
 }
 
-static mlx_status_t find_offset(mlx_render_t *r, const mlx_call_t *call, bool last, bool must,
+static mlx_status_t find_offset(mlx_render_t *r, const mlx_call_t *call, bool last, bool required,
                                 mlx_var_t *out) {
   mlx_span_t text;
   size_t start;
@@ -300,7 +300,7 @@ static mlx_status_t find_offset(mlx_render_t *r, const mlx_call_t *call, bool la
     const char *found = part.length ? memmem(text.bytes, text.length, part.bytes, part.length) : text.bytes;
     if (found) offset = found - text.bytes;
   }
-  if (offset < 0 && must) MLX_FAIL(r, "substring not found");
+  if (offset < 0 && required) MLX_FAIL(r, "substring not found");
   *out = mlx_int(
       offset < 0 ? -1
                  : (int64_t)mlx_span_characters((mlx_span_t){call->self.text.bytes, start + (size_t)offset}));
@@ -373,7 +373,8 @@ static mlx_status_t pad(mlx_render_t *r, const mlx_call_t *call, int side, mlx_v
   if (call->given[1]) {
     MLX_TRY(expect_text(r, &call->parameters[1], "the fill character"));
     fill = call->parameters[1].text;
-    if (mlx_span_characters(fill) != 1) MLX_FAIL(r, "The fill character must be exactly one character long");
+    if (mlx_span_characters(fill) != 1)
+      MLX_FAIL(r, "The fill character required be exactly one character long");
   }
   const int64_t length = (int64_t)mlx_span_characters(call->self.text),
                 missing = width > length ? width - length : 0;

@@ -1,4 +1,4 @@
-// Value: what a template computes with, as Python sees it.
+// Value: a Python value in a template.
 //
 // Values live in the render's arena or borrow from the template and its input, so they are copied freely and
 // never released one by one.

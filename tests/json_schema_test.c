@@ -358,7 +358,7 @@ TEST(errors_name_the_keyword_and_its_path) {
       {"{\"anyOf\":[{}],\"type\":\"object\"}", MLX_UNSUPPORTED, "'type' is not supported beside 'anyOf'"},
       {"{\"allOf\":[{\"type\":\"string\"}]}", MLX_UNSUPPORTED, "'allOf' is supported for objects only"},
       {"{\"allOf\":[{\"$ref\":\"#\"}]}", MLX_UNSUPPORTED, "'allOf' is nested too deeply, or contains itself"},
-      {"{\"$ref\":\"#/$defs/a\"}", MLX_INVALID_INPUT, "there is no schema there"},
+      {"{\"$ref\":\"#/$defs/a\"}", MLX_INVALID_INPUT, "is the target of a $ref, but not a schema"},
       {"{\"$ref\":\"http://x/y\"}", MLX_UNSUPPORTED, "is outside of the schema"},
       {"{\"$ref\":\"#\"}", MLX_UNSUPPORTED, "has no end"},
       {"{\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}", MLX_UNSUPPORTED, "has no end"},
