@@ -53,7 +53,7 @@ static void put_same_length(mlx_text_t *out, const char *low, const char *high) 
   mlx_text_puts(out, ")");
 }
 
-// Whole numbers from |low| to |high|, both at lowest 0.
+// Whole numbers from |low| to |high|, both at least 0.
 static void put_whole(mlx_text_t *out, int64_t low, int64_t high) {
   const char *separator = "(";
   for (int64_t ten = 10; low <= high; ten *= 10) {
@@ -69,14 +69,14 @@ static void put_whole(mlx_text_t *out, int64_t low, int64_t high) {
   mlx_text_puts(out, ")");
 }
 
-// At highest 15 digits in all, so that parsing the number never rounds it up to |high|.
+// At most 15 digits in all, so that parsing the number never rounds it up to |high|.
 static void put_fraction(mlx_text_t *out, int64_t high) {
   int places = 15;
   for (; high; high /= 10) --places;
   if (places > 0) mlx_text_printf(out, " (\".\" [0-9]{1,%d})?", places);
 }
 
-// Numbers with a fraction from |low| to |high|, both at lowest 0; without |high| itself if |open|.
+// Numbers with a fraction from |low| to |high|, both at least 0; without |high| itself if |open|.
 static bool put_magnitudes(mlx_text_t *out, const char *separator, const char *sign, int64_t low,
                            int64_t high, bool open) {
   if (low > high || (low == high && open)) return false;
@@ -91,9 +91,9 @@ static bool put_magnitudes(mlx_text_t *out, const char *separator, const char *s
 }
 
 static bool put_bounded(mlx_text_t *out, int64_t low, int64_t high, bool low_open, bool high_open) {
-  const int64_t lowest =
-      high < 0 ? -high + high_open : high == 0 && high_open;  // smallest magnitude of the negative numbers
-  bool any = low < 0 && put_magnitudes(out, "", "\"-\" ", lowest, -low, low_open);
+  // The smallest magnitude of the negative numbers.
+  const int64_t smallest = high < 0 ? -high + high_open : high == 0 && high_open;
+  bool any = low < 0 && put_magnitudes(out, "", "\"-\" ", smallest, -low, low_open);
   if (high >= 0) {
     any |= put_magnitudes(out, any ? " | " : "", "",
                           low > 0                ? low + low_open
@@ -162,5 +162,5 @@ mlx_status_t mlx_schema_put_number(mlx_schema_builder_t *b, yyjson_val *schema, 
   const char *keyword = "minimum";
   if (yyjson_obj_get(schema, "exclusiveMaximum")) keyword = "exclusiveMaximum";
   if (yyjson_obj_get(schema, "maximum")) keyword = "maximum";
-  return mlx_schema_unsupported(b, keyword, "leaves no number of at highest 15 digits");
+  return mlx_schema_unsupported(b, keyword, "leaves no number of at most 15 digits");
 }

@@ -31,8 +31,8 @@ typedef struct reader {
 
 static const range_t digits[] = {{'0', '9'}};
 static const range_t words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-// Regular expression engines disagree on what a space is. The first COMMON_SPACES ranges are spaces in every
-// engine:
+// Regular expression engines disagree about spaces. The first COMMON_SPACES ranges are spaces in every
+// engine, and
 // \s matches only these. \S matches only characters that are a space in no engine.
 #define COMMON_SPACES 2
 static const range_t spaces[] = {{9, 13},          {32, 32},         {0x1c, 0x1f},     {0x85, 0x85},

@@ -9,8 +9,8 @@
 
 typedef struct mlx_conversation mlx_conversation_t;
 
-mlx_status_t mlx_conversation_create(mlx_conversation_t **out_conversation)
-    MLX_MUST_USE;                                              // empty; release with mlx_conversation_free
+// Creates an empty conversation. Release with mlx_conversation_free.
+mlx_status_t mlx_conversation_create(mlx_conversation_t **out_conversation) MLX_MUST_USE;
 void mlx_conversation_free(mlx_conversation_t *conversation);  // NULL is fine
 // Parses a JSON list of messages, or an object with such a list as "messages". A message is an object whose
 // "role" is a string and whose optional "content" is a string, a list or null. Its other fields are kept.
@@ -29,8 +29,8 @@ size_t mlx_conversation_count(const mlx_conversation_t *conversation);
 // conversation changes.
 const char *mlx_conversation_role(const mlx_conversation_t *conversation, size_t index);
 const char *mlx_conversation_text(const mlx_conversation_t *conversation, size_t index);
-void mlx_conversation_cut(mlx_conversation_t *conversation,
-                          size_t count);  // removes message |count| and all after it
+// Removes message |count| and all after it.
+void mlx_conversation_cut(mlx_conversation_t *conversation, size_t count);
 // The index of the next user message after |index|, where the next turn begins; the count if there is none.
 size_t mlx_conversation_next_turn(const mlx_conversation_t *conversation, size_t index);
 // Writes a JSON list of the system message, if any, and the messages from |first| on. Release with mlx_free.

@@ -373,8 +373,7 @@ static mlx_status_t pad(mlx_render_t *r, const mlx_call_t *call, int side, mlx_v
   if (call->given[1]) {
     MLX_TRY(expect_text(r, &call->parameters[1], "the fill character"));
     fill = call->parameters[1].text;
-    if (mlx_span_characters(fill) != 1)
-      MLX_FAIL(r, "The fill character required be exactly one character long");
+    if (mlx_span_characters(fill) != 1) MLX_FAIL(r, "The fill character must be exactly one character long");
   }
   const int64_t length = (int64_t)mlx_span_characters(call->self.text),
                 missing = width > length ? width - length : 0;

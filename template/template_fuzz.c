@@ -15,14 +15,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char conversation[] =
-    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Hi "
-    "é\"},{\"role\":\"assistant\",\"content\":null,"
-    "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":[1,2.5,true,null]}}}]}],\"tools\":[{"
-    "\"type\":"
-    "\"function\",\"function\":"
-    "{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}],\"add_generation_prompt\":true,\"bos_token\":\"<"
-    "s>\",\"n\":7,\"f\":-"
-    "0.5,\"s\":\"a b\"}";
+    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\","
+    "\"content\":\"Hi é\"},{\"role\":\"assistant\",\"content\":null,"
+    "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":[1,2.5,true,null]}}}]}],"
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+    "\"parameters\":{\"type\":\"object\"}}}],\"add_generation_prompt\":true,\"bos_token\":\"<s>\","
+    "\"n\":7,\"f\":-0.5,\"s\":\"a b\"}";
 
 static void check_utf8(const char *text, size_t length) {
   for (size_t i = 0; i < length;) {

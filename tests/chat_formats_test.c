@@ -73,32 +73,32 @@ TEST(every_format_renders_as_in_jinja2) {
 TEST(every_format_matches_the_format_its_models_were_trained_on) {
   static const char *const expected[][2] = {
       {"chatml",
-       "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nA<|im_end|>\n<|im_start|>assistant\nB<|im_end|>\n<"
-       "|im_start|>user\nC<|im_end|>\n"
+       "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nA<|im_end|>\n<|im_start|>assistant\n"
+       "B<|im_end|>\n<|im_start|>user\nC<|im_end|>\n"
        "<|im_start|>assistant\n"},
       {"deepseek2", "<s>S\n\nUser: A\n\nAssistant: B</s>User: C\n\nAssistant:"},
       {"gemma",
-       "<s><start_of_turn>user\nS\n\nA<end_of_turn>\n<start_of_turn>model\nB<end_of_turn>\n<start_of_turn>"
-       "user\nC<end_of_turn>\n"
+       "<s><start_of_turn>user\nS\n\nA<end_of_turn>\n<start_of_turn>model\nB<end_of_turn>\n"
+       "<start_of_turn>user\nC<end_of_turn>\n"
        "<start_of_turn>model\n"},
       {"llama2", "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nA [/INST] B </s><s>[INST] C [/INST]"},
       {"llama3",
-       "<s><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>"
-       "\n\nA<|eot_id|>"
-       "<|start_header_id|>assistant<|end_header_id|>\n\nB<|eot_id|><|start_header_id|>user<|end_header_id|>"
-       "\n\nC<|eot_id|>"
-       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+       "<s><|start_header_id|>system<|end_header_id|>\n\n"
+       "S<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
+       "A<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+       "B<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
+       "C<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
       {"mistral", "<s>[INST] S\n\nA[/INST] B</s>[INST] C[/INST]"},
       {"phi3",
-       "<|system|>\nS<|end|>\n<|user|>\nA<|end|>\n<|assistant|>\nB<|end|>\n<|user|>\nC<|end|>\n<|assistant|>"
-       "\n"},
+       "<|system|>\nS<|end|>\n<|user|>\nA<|end|>\n<|assistant|>\nB<|end|>\n<|user|>\nC<|end|>\n"
+       "<|assistant|>\n"},
       {"vicuna", "<s>S\n\nUSER: A\nASSISTANT: B</s>\nUSER: C\nASSISTANT:"},
       {"zephyr",
        "<|system|>\nS</s>\n<|user|>\nA</s>\n<|assistant|>\nB</s>\n<|user|>\nC</s>\n<|assistant|>\n"},
   };
   static const char messages[] =
-      "[{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"A\"}, "
-      "{\"role\": \"assistant\", \"content\": \"B\"}, {\"role\": \"user\", \"content\": \"C\"}]";
+      "[{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"A\"},"
+      " {\"role\": \"assistant\", \"content\": \"B\"}, {\"role\": \"user\", \"content\": \"C\"}]";
   for (size_t i = 0; i < sizeof expected / sizeof *expected; ++i) {
     mlx_chat_t *chat = create_chat(expected[i][0], "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
     mlx_chat_options_t options;
@@ -141,8 +141,8 @@ TEST(formats_match_the_templates_of_real_models) {
     const bool system = strcmp(pairs[i][0], "gemma");  // the Gemma template refuses a system message
     char messages[256];
     snprintf(messages, sizeof messages,
-             "[%s{\"role\": \"user\", \"content\": \"A\"}, {\"role\": \"assistant\", \"content\": \"B\"}, "
-             "{\"role\": \"user\", \"content\": \"C\"}]",
+             "[%s{\"role\": \"user\", \"content\": \"A\"}, {\"role\": \"assistant\", \"content\": \"B\"},"
+             " {\"role\": \"user\", \"content\": \"C\"}]",
              system ? "{\"role\": \"system\", \"content\": \"S\"}, " : "");
     char *expected = render(from_model, messages), *text = render(built_in, messages);
     CHECK_TEXT(text, expected);

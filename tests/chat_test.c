@@ -69,8 +69,8 @@ TEST(import_reads_templates_and_tokens_of_a_hugging_face_directory) {
   CHECK(!text);  // the model has no template
   mlx_hf_close(hf);
   put_file("m/tokenizer_config.json",
-           "{\"chat_template\": \"A\", \"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}, "
-           "\"pad_token\": null}");
+           "{\"chat_template\": \"A\", \"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"},"
+           " \"pad_token\": null}");
   check_chat_json("templates", "default", "A");
   check_chat_json("tokens", "bos_token", "<s>");
   check_chat_json("tokens", "eos_token", "</s>");
@@ -79,8 +79,8 @@ TEST(import_reads_templates_and_tokens_of_a_hugging_face_directory) {
   check_chat_json("tokens", "pad_token", "<pad>");
   check_chat_json("tokens", "bos_token", "<s>");
   put_file("m/tokenizer_config.json",
-           "{\"chat_template\": [{\"name\": \"default\", \"template\": \"B\"}, {\"name\": \"tool_use\", "
-           "\"template\": \"C\"}]}");
+           "{\"chat_template\": [{\"name\": \"default\", \"template\": \"B\"}, {\"name\": \"tool_use\","
+           " \"template\": \"C\"}]}");
   check_chat_json("templates", "default", "B");
   check_chat_json("templates", "tool_use", "C");
   put_file("m/chat_template.jinja", "D\n");
@@ -106,8 +106,8 @@ TEST(import_reads_templates_and_tokens_of_gguf_metadata) {
   put_field_string(&file, "general.architecture", "llama");
   put_tokenizer(&file, "smollm");
   put_field(&file, "tokenizer.ggml.bos_token_id", MLX_GGUF_U32, 1, 4);
-  put_field(&file, "tokenizer.ggml.eos_token_id", MLX_GGUF_U32, 9999,
-            4);  // an id beyond the vocabulary is ignored
+  // An id beyond the vocabulary is ignored.
+  put_field(&file, "tokenizer.ggml.eos_token_id", MLX_GGUF_U32, 9999, 4);
   put_field_string(&file, "tokenizer.chat_template", "A");
   put_field_strings(&file, "tokenizer.chat_templates", names, 1);
   put_field_string(&file, "tokenizer.chat_template.tool_use", "B \"x\"");
@@ -118,8 +118,8 @@ TEST(import_reads_templates_and_tokens_of_gguf_metadata) {
   CHECK_OK(mlx_gguf_parse("x.gguf", (const uint8_t *)file.data, file.length, &gguf));
   CHECK_OK(mlx_gguf_chat_json(gguf, &text, &length));
   snprintf(wanted, sizeof wanted,
-           "{\n\"templates\": {\n  \"default\": \"A\",\n  \"tool_use\": \"B \\\"x\\\"\"},\n\"tokens\": "
-           "{\"bos_token\": \"%s\"}\n}\n",
+           "{\n\"templates\": {\n  \"default\": \"A\",\n  \"tool_use\": \"B \\\"x\\\"\"},\n"
+           "\"tokens\": {\"bos_token\": \"%s\"}\n}\n",
            sample_tokens[1]);
   CHECK_TEXT(text, wanted);
   mlx_free(text);
@@ -255,8 +255,8 @@ TEST(a_chat_runs_from_a_directory_and_from_a_bundle_with_its_template) {
   CHECK_OK(mlx_engine_open_bundle(in_folder("c.mlxb"), &options, &engine));
   CHECK_CONTAINS(mlx_chat_source(mlx_engine_chat(engine), NULL, false), "{{ bos_token }}");
   mlx_engine_close(engine);
-  RUN(&run, "compile", TINY, "-o",
-      in_folder("c.mlxb"));  // overwrites the bundle with one that has no template
+  // Overwrites the bundle with one that has no template.
+  RUN(&run, "compile", TINY, "-o", in_folder("c.mlxb"));
   CHECK_INT(run.exit_code, 0);
   command_free(&run);
   CHECK_ERROR(mlx_chat_open_bundle(in_folder("c.mlxb"), &chat), MLX_NOT_FOUND, "has no chat template");

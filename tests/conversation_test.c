@@ -31,8 +31,8 @@ TEST(messages_are_written_as_they_were_added) {
   CHECK_TEXT(mlx_conversation_system(c), "two");
   CHECK_INT(mlx_conversation_count(c), 3);
   check_json(c, 0,
-             "[\n  {\"role\": \"system\", \"content\": \"two\"},\n  {\"role\": \"user\", \"content\": \"a "
-             "\\\"b\\\"\\n\\ufffd\"},\n"
+             "[\n  {\"role\": \"system\", \"content\": \"two\"},\n"
+             "  {\"role\": \"user\", \"content\": \"a \\\"b\\\"\\n\\ufffd\"},\n"
              "  {\"role\": \"assistant\", \"content\": \"\"}\n]\n");
   CHECK_OK(mlx_conversation_set_system(c, NULL, 0));
   CHECK_INT(mlx_conversation_count(c), 2);
@@ -43,10 +43,9 @@ TEST(messages_are_written_as_they_were_added) {
 
 TEST(a_turn_begins_with_a_user_message_and_the_system_message_stays) {
   mlx_conversation_t *c = parse(
-      "[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"a\"},{\"role\":"
-      "\"assistant\",\"tool_calls\":[1]},"
-      "{\"role\":\"tool\",\"content\":\"r\"},{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\","
-      "\"content\":\"c\"}]");
+      "[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"a\"},"
+      "{\"role\":\"assistant\",\"tool_calls\":[1]},{\"role\":\"tool\",\"content\":\"r\"},"
+      "{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\",\"content\":\"c\"}]");
   CHECK_INT(mlx_conversation_next_turn(c, 0), 1);
   CHECK_INT(mlx_conversation_next_turn(c, 1), 5);
   CHECK_INT(mlx_conversation_next_turn(c, 5), 6);
@@ -58,15 +57,13 @@ TEST(a_turn_begins_with_a_user_message_and_the_system_message_stays) {
 
 TEST(parsing_keeps_every_field_of_a_message) {
   mlx_conversation_t *c = parse(
-      "{\"model\": \"x\", \"messages\": [{\"role\": \"assistant\", \"content\": null, \"reasoning_content\": "
-      "\"hm\", "
-      "\"tool_calls\": [{\"id\": 12345678901234567890, \"x\": 0.1}]}, {\"role\": \"user\", \"content\": "
-      "[{\"type\": \"text\"}]}]}");
+      "{\"model\": \"x\", \"messages\": [{\"role\": \"assistant\", \"content\": null,"
+      " \"reasoning_content\": \"hm\", \"tool_calls\": [{\"id\": 12345678901234567890, \"x\": 0.1}]},"
+      " {\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}");
   CHECK_TEXT(mlx_conversation_text(c, 0), "");
   check_json(c, 0,
-             "[\n  "
-             "{\"role\":\"assistant\",\"content\":null,\"reasoning_content\":\"hm\",\"tool_calls\":[{\"id\":"
-             "12345678901234567890,\"x\":0.1}]},\n"
+             "[\n  {\"role\":\"assistant\",\"content\":null,\"reasoning_content\":\"hm\","
+             "\"tool_calls\":[{\"id\":12345678901234567890,\"x\":0.1}]},\n"
              "  {\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}\n]\n");
   mlx_conversation_free(c);
 }

@@ -109,9 +109,8 @@ TEST(errors_name_the_line_and_column) {
   for (int i = 0; i < 500; ++i) strcat(deep, "(");
   mlx_grammar_t *grammar;
   CHECK_ERROR(mlx_grammar_create("g", deep, strlen(deep), &grammar), MLX_INVALID_INPUT, "deeper than 100");
-  const char *large =
-      "root ::= ((([a-z]{9999} [b]){9999} [c]){9999} \"d\"){9999}";  // 40000 symbols: repetitions share a
-                                                                     // rule
+  // 40000 symbols, because the repetitions of an item share its rule.
+  const char *large = "root ::= ((([a-z]{9999} [b]){9999} [c]){9999} \"d\"){9999}";
   CHECK_OK(mlx_grammar_create("g", large, strlen(large), &grammar));
   mlx_grammar_free(grammar);
 }
@@ -174,14 +173,13 @@ TEST(a_mask_allows_exactly_the_accepted_tokens) {
 // dropped.
 TEST(masks_respect_a_tokenizer_that_drops_the_first_space) {
   static const char json[] =
-      "{\"normalizer\":null,\"pre_tokenizer\":null,\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{"
-      "\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},"
-      "\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" "
-      "\",\"start\":1,\"stop\":0}]},"
-      "\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true}],"
-      "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"<s>\",\"vocab\":{\"<s>\":0,\"<0xC3>"
-      "\":1,"
-      "\"<0xA9>\":2,\"<0x0A>\":3,\"_\":4,\"a\":5,\"b\":6,\"_a\":7,\"ab\":8,\"__\":9},\"merges\":[]}}";
+      "{\"normalizer\":null,\"pre_tokenizer\":null,\"decoder\":{\"type\":\"Sequence\","
+      "\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":\" \"},"
+      "{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,"
+      "\"stop\":0}]},\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true}],"
+      "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"<s>\",\"vocab\":{\"<s>\":0,"
+      "\"<0xC3>\":1,\"<0xA9>\":2,\"<0x0A>\":3,\"_\":4,\"a\":5,\"b\":6,\"_a\":7,\"ab\":8,\"__\":9},"
+      "\"merges\":[]}}";
   mlx_tokenizer_t *tokenizer;
   CHECK_OK(mlx_tokenizer_create("inline", json, strlen(json), &tokenizer));
   CHECK(mlx_tokenizer_first_differs(tokenizer));

@@ -153,20 +153,18 @@ static const char *const schemas[] = {
     "{}",
     "{\"type\":\"object\"}",
     "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"age\":{\"type\":\"integer\","
-    "\"minimum\":0,\"maximum\":120},"
-    "\"tags\":{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":8},"
-    "\"maxItems\":4}},\"required\":[\"name\",\"age\"]}",
+    "\"minimum\":0,\"maximum\":120},\"tags\":{\"type\":\"array\",\"items\":{\"type\":\"string\","
+    "\"minLength\":1,\"maxLength\":8},\"maxItems\":4}},\"required\":[\"name\",\"age\"]}",
     "{\"properties\":{\"a\":{\"type\":\"null\"},\"b\":{\"type\":\"boolean\"},\"c\":{\"type\":[\"number\","
     "\"string\"]}},\"additionalProperties\":false}",
-    "{\"type\":\"object\",\"properties\":{\"na\":{\"const\":1},\"name\":{\"const\":2},\"naïve "
-    "\\\"q\\\"\":{\"const\":3}},\"required\":[\"name\"],"
+    "{\"type\":\"object\",\"properties\":{\"na\":{\"const\":1},\"name\":{\"const\":2},"
+    "\"naïve \\\"q\\\"\":{\"const\":3}},\"required\":[\"name\"],"
     "\"additionalProperties\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}",
     "{\"type\":\"object\",\"required\":[\"x\",\"y\"],\"additionalProperties\":{\"type\":\"number\","
     "\"minimum\":-2.5,\"exclusiveMaximum\":7}}",
     "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\",\"format\":\"date\"},{\"type\":\"string\","
-    "\"format\":\"time\"},"
-    "{\"type\":\"string\",\"format\":\"date-time\"},{\"type\":\"string\",\"format\":\"uuid\"}],\"items\":{"
-    "\"type\":\"boolean\"},\"minItems\":5,\"maxItems\":7}",
+    "\"format\":\"time\"},{\"type\":\"string\",\"format\":\"date-time\"},{\"type\":\"string\","
+    "\"format\":\"uuid\"}],\"items\":{\"type\":\"boolean\"},\"minItems\":5,\"maxItems\":7}",
     "{\"type\":\"array\",\"items\":{\"enum\":[\"red\",\"grün\",3,null,{\"a\":[1,2]},\"a\\\"b\\\\c\\n\"]},"
     "\"minItems\":2,\"maxItems\":5}",
     "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"integer\",\"exclusiveMinimum\":-1200,"
@@ -174,34 +172,31 @@ static const char *const schemas[] = {
     "{\"type\":\"array\",\"minItems\":3,\"items\":{\"type\":\"number\",\"minimum\":0,\"maximum\":1}}",
     "{\"type\":\"array\",\"minItems\":3,\"items\":{\"type\":\"number\",\"exclusiveMinimum\":-3,"
     "\"exclusiveMaximum\":0}}",
-    "{\"$defs\":{\"tree\":{\"type\":\"object\",\"properties\":{\"value\":{\"type\":\"integer\"},\"children\":"
-    "{\"type\":\"array\","
-    "\"items\":{\"$ref\":\"#/$defs/tree\"}}},\"required\":[\"value\",\"children\"]}},\"$ref\":\"#/$defs/"
-    "tree\"}",
+    "{\"$defs\":{\"tree\":{\"type\":\"object\",\"properties\":{\"value\":{\"type\":\"integer\"},"
+    "\"children\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/tree\"}}},\"required\":[\"value\","
+    "\"children\"]}},\"$ref\":\"#/$defs/tree\"}",
     "{\"type\":\"object\",\"properties\":{\"next\":{\"anyOf\":[{\"type\":\"null\"},{\"$ref\":\"#\"}]}},"
     "\"required\":[\"next\"],\"additionalProperties\":false}",
-    "{\"anyOf\":[{\"type\":\"string\",\"maxLength\":3},{\"type\":\"number\"},{\"type\":\"array\",\"items\":{"
-    "\"type\":\"integer\"},\"maxItems\":0}]}",
-    "{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"kind\":{\"const\":\"circle\"},\"r\":{\"type\":"
-    "\"number\"}},\"required\":[\"kind\",\"r\"]},"
-    "{\"type\":\"object\",\"properties\":{\"kind\":{\"const\":\"box\"},\"w\":{\"type\":\"number\"}},"
-    "\"required\":[\"kind\",\"w\"]},{\"type\":\"null\"}]}",
+    "{\"anyOf\":[{\"type\":\"string\",\"maxLength\":3},{\"type\":\"number\"},{\"type\":\"array\","
+    "\"items\":{\"type\":\"integer\"},\"maxItems\":0}]}",
+    "{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"kind\":{\"const\":\"circle\"},"
+    "\"r\":{\"type\":\"number\"}},\"required\":[\"kind\",\"r\"]},{\"type\":\"object\","
+    "\"properties\":{\"kind\":{\"const\":\"box\"},\"w\":{\"type\":\"number\"}},\"required\":[\"kind\","
+    "\"w\"]},{\"type\":\"null\"}]}",
     "{\"definitions\":{\"id\":{\"type\":\"object\",\"properties\":{\"id\":{\"type\":\"integer\"}},"
-    "\"required\":[\"id\"]}},"
-    "\"type\":\"object\",\"allOf\":[{\"$ref\":\"#/definitions/"
-    "id\"},{\"properties\":{\"name\":{\"type\":\"string\"}},\"required\":[\"name\"]}],"
+    "\"required\":[\"id\"]}},\"type\":\"object\",\"allOf\":[{\"$ref\":\"#/definitions/id\"},"
+    "{\"properties\":{\"name\":{\"type\":\"string\"}},\"required\":[\"name\"]}],"
     "\"properties\":{\"note\":{\"type\":\"string\"}}}",
-    "{\"type\":\"array\",\"minItems\":2,\"items\":{\"type\":\"string\",\"pattern\":\"^[A-Z]{2,3}-\\\\d{4}("
-    "\\\\.[a-f0-9]+|_\\\\w*)?$\"}}",
-    "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"string\",\"pattern\":\"^(?:[^a-z\\\\s]|é|"
-    "\\\\\\\\|\\\"|\\\\n)+$\"}}",
+    "{\"type\":\"array\",\"minItems\":2,\"items\":{\"type\":\"string\","
+    "\"pattern\":\"^[A-Z]{2,3}-\\\\d{4}(\\\\.[a-f0-9]+|_\\\\w*)?$\"}}",
+    "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"string\","
+    "\"pattern\":\"^(?:[^a-z\\\\s]|é|\\\\\\\\|\\\"|\\\\n)+$\"}}",
     "{\"type\":\"string\",\"pattern\":\"^(cat|dog)s?\"}",
-    "{\"title\":\"a\",\"description\":\"b\",\"default\":1,\"type\":\"string\",\"minLength\":4,\"maxLength\":"
-    "12}",
+    "{\"title\":\"a\",\"description\":\"b\",\"default\":1,\"type\":\"string\",\"minLength\":4,"
+    "\"maxLength\":12}",
     "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},true],\"items\":false}",
-    "{\"type\":\"object\",\"properties\":{\"a/"
-    "b\":{\"type\":\"object\",\"properties\":{\"~c\":{\"type\":\"integer\",\"minimum\":7,\"maximum\":7}},"
-    "\"required\":[\"~c\"]},"
+    "{\"type\":\"object\",\"properties\":{\"a/b\":{\"type\":\"object\","
+    "\"properties\":{\"~c\":{\"type\":\"integer\",\"minimum\":7,\"maximum\":7}},\"required\":[\"~c\"]},"
     "\"d\":{\"$ref\":\"#/properties/a~1b/properties/~0c\"}},\"required\":[\"a/b\",\"d\"]}",
 };
 #define SCHEMAS (sizeof schemas / sizeof *schemas)

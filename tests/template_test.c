@@ -222,8 +222,8 @@ TEST(a_template_that_exceeds_its_limits_is_stopped) {
       "{{ [] | tojson(indent=9999999999) }}{{ '%99999999d' % 1 }}",
       "{{ 2 ** 99999999999 }}",
       "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}",
-      "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l "
-      "}}"};
+      "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ "
+      "ns.l }}"};
   for (size_t i = 0; i < sizeof sources / sizeof *sources; ++i) {
     char *out;
     const clock_t start = clock();
@@ -267,9 +267,9 @@ TEST(deep_nesting_is_an_error_and_does_not_crash) {
 
 TEST(chat_selects_the_template_and_passes_the_special_tokens) {
   static const char json[] =
-      "{\"templates\": {\"default\": \"{{ bos_token }}{{ messages[0].content }}{{ tools is none }}{{ x }}\", "
-      "\"tool_use\": "
-      "\"T{{ tools[0].n }}{{ add_generation_prompt }}\"}, \"tokens\": {\"bos_token\": \"<s>\"}}";
+      "{\"templates\": {\"default\": \"{{ bos_token }}{{ messages[0].content }}{{ tools is none }}{{ x "
+      "}}\", \"tool_use\": \"T{{ tools[0].n }}{{ add_generation_prompt }}\"},"
+      " \"tokens\": {\"bos_token\": \"<s>\"}}";
   static const char messages[] = "[{\"role\": \"user\", \"content\": \"hi\"}]";
   mlx_chat_t *chat;
   mlx_chat_options_t options;
@@ -302,8 +302,8 @@ TEST(chat_selects_the_template_and_passes_the_special_tokens) {
 
 TEST(a_failed_allocation_returns_an_error_and_leaks_nothing) {
   static const char source[] =
-      "{% macro m(a) %}{{ a | tojson(indent=2) }}{% endmacro %}{% for i in range(2000) %}{{ m([i, 'x' * 40]) "
-      "}}{% endfor %}";
+      "{% macro m(a) %}{{ a | tojson(indent=2) }}{% endmacro %}{% for i in range(2000) %}{{ m([i,"
+      " 'x' * 40]) }}{% endfor %}";
   mlx_memory_set_calls(&counting_memory);
   long failures = 0;
   for (memory.target = 1;; ++memory.target) {
