@@ -1,28 +1,27 @@
-// What a grammar must be before a matcher may follow it: every rule comes to an end, and no rule begins with
-// itself, since a matcher would have to go into it for ever.
-#include <string.h>
+// Checks that a matcher can follow a grammar: every rule matches some finite text, and no rule is
+// left-recursive, because a matcher would expand it without end.
+#include "grammar/check.h"
 
 #include "base/memory.h"
-#include "grammar/internal.h"
 
 typedef struct use {
   uint32_t alternate;
-  int32_t next;  // of the same rule
+  int32_t next;  // the next use of the same rule, or -1
 } use_t;
 
 typedef struct check {
   const mlx_grammar_t *g;
   uint32_t *rule_of;      // [alternates]
-  use_t *uses;            // every RULE symbol
+  use_t *uses;            // one for each RULE symbol
   int32_t *first_use;     // [rules]
-  uint32_t *missing;      // [alternates] symbols that have not been found to hold
+  uint32_t *missing;      // [alternates] symbols that do not hold yet
   uint32_t *queue;        // [rules]
   bool *nullable, *ends;  // [rules]
-  // Tarjan's strongly connected components over "begins with"
-  uint32_t *order, *low, *component;  // [rules]; 0: not met
+  // Tarjan's strongly connected components of the relation "can begin with"
+  uint32_t *order, *low, *component;  // [rules]; 0: not visited
   uint32_t *stack, *path;             // [rules]
-  uint32_t *place;                    // [rules] where each rule on the path is in its alternates: a symbol
-  int32_t *at_alternate;              // [rules]
+  uint32_t *cursor;                   // [rules] the next symbol to look at, for each rule on the path
+  int32_t *at_alternate;              // [rules] the alternate of that symbol
 } check_t;
 
 static mlx_status_t allocate(check_t *c) {
@@ -34,7 +33,7 @@ static mlx_status_t allocate(check_t *c) {
   MLX_TRY(mlx_alloc(rules, sizeof *c->ends, &c->ends));
   MLX_TRY(mlx_alloc(rules, sizeof *c->first_use, &c->first_use));
   MLX_TRY(mlx_alloc(rules, sizeof *c->at_alternate, &c->at_alternate));
-  uint32_t **const arrays[] = {&c->queue, &c->order, &c->low, &c->component, &c->stack, &c->path, &c->place};
+  uint32_t **const arrays[] = {&c->queue, &c->order, &c->low, &c->component, &c->stack, &c->path, &c->cursor};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i)
     MLX_TRY(mlx_alloc(rules, sizeof **arrays[i], arrays[i]));
   return NULL;
@@ -43,7 +42,7 @@ static mlx_status_t allocate(check_t *c) {
 static void release(check_t *c) {
   void *const arrays[] = {c->rule_of,  c->uses, c->first_use, c->missing,     c->queue,
                           c->nullable, c->ends, c->order,     c->low,         c->component,
-                          c->stack,    c->path, c->place,     c->at_alternate};
+                          c->stack,    c->path, c->cursor,    c->at_alternate};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) mlx_free(arrays[i]);
 }
 
@@ -63,7 +62,7 @@ static void list_uses(check_t *c) {
   }
 }
 
-// holds[rule]: some alternate has only rules that hold, and bytes only |with_bytes|.
+// Sets holds[rule] if all symbols of one of its alternates hold. Bytes hold if |with_bytes|.
 static void spread(check_t *c, bool with_bytes, bool *holds) {
   const mlx_grammar_t *g = c->g;
   size_t queued = 0;
@@ -86,16 +85,16 @@ static void spread(check_t *c, bool with_bytes, bool *holds) {
   }
 }
 
-// The next rule that |rule| may begin with; its place moves on. False after the last.
-static bool next_beginning(check_t *c, uint32_t rule, uint32_t *out) {
+// The next rule that |rule| can begin with; advances its cursor. False after the last.
+static bool next_first_rule(check_t *c, uint32_t rule, uint32_t *out) {
   const mlx_grammar_t *g = c->g;
   while (c->at_alternate[rule] >= 0) {
-    const mlx_symbol_t symbol = g->symbols[c->place[rule]];
+    const mlx_symbol_t symbol = g->symbols[c->cursor[rule]];
     if (symbol.kind == MLX_SYMBOL_RULE && c->nullable[symbol.value]) {
-      ++c->place[rule];
+      ++c->cursor[rule];
     } else {
       c->at_alternate[rule] = g->alternates[c->at_alternate[rule]].next;
-      if (c->at_alternate[rule] >= 0) c->place[rule] = g->alternates[c->at_alternate[rule]].start;
+      if (c->at_alternate[rule] >= 0) c->cursor[rule] = g->alternates[c->at_alternate[rule]].start;
     }
     if (symbol.kind != MLX_SYMBOL_RULE) continue;
     *out = symbol.value;
@@ -121,10 +120,10 @@ static void find_components(check_t *c, uint32_t start, uint32_t *inout_number) 
       c->order[next] = c->low[next] = ++*inout_number;
       c->stack[stacked++] = c->path[depth++] = next;
       c->at_alternate[next] = g->rules[next].first;
-      c->place[next] = g->alternates[g->rules[next].first].start;
+      c->cursor[next] = g->alternates[g->rules[next].first].start;
     }
     const uint32_t rule = c->path[depth - 1];
-    entering = next_beginning(c, rule, &next);
+    entering = next_first_rule(c, rule, &next);
     if (entering && c->order[next]) {
       if (!c->component[next] && c->order[next] < c->low[rule]) c->low[rule] = c->order[next];
       entering = false;
@@ -137,22 +136,22 @@ static void find_components(check_t *c, uint32_t start, uint32_t *inout_number) 
   }
 }
 
-static mlx_status_t refuse(const mlx_grammar_t *g, size_t rule, const char *what, const char *hint) {
+static mlx_status_t rule_error(const mlx_grammar_t *g, size_t rule, const char *what, const char *hint) {
   mlx_status_t status = mlx_error(MLX_UNSUPPORTED, "%s: line %u: rule '%s' %s", g->source,
                                   g->rules[rule].line, g->names + g->rules[rule].name, what);
   return mlx_status_hint(status, "%s", hint);
 }
 
-// A circle of beginnings is harmless where nothing is left to do after each of them: the matcher meets itself
-// and stops.
-static mlx_status_t refuse_left_recursion(check_t *c) {
+// A cycle is harmless if each of its rules is the last symbol of an alternate: the matcher then reaches the
+// same stack again and stops.
+static mlx_status_t check_left_recursion(check_t *c) {
   const mlx_grammar_t *g = c->g;
   for (size_t a = 0; a < g->alternate_count; ++a) {
     for (const mlx_symbol_t *s = g->symbols + g->alternates[a].start; s->kind == MLX_SYMBOL_RULE; ++s) {
       const bool is_last = s[1].kind == MLX_SYMBOL_END;
       if (!is_last && c->component[s->value] == c->component[c->rule_of[a]]) {
-        return refuse(g, c->rule_of[a], "begins with itself (left recursion)",
-                      "write a ::= a x | y as a ::= y x*");
+        return rule_error(g, c->rule_of[a], "begins with itself (left recursion)",
+                          "write a ::= a x | y as a ::= y x*");
       }
       if (!c->nullable[s->value]) break;
     }
@@ -167,8 +166,8 @@ static mlx_status_t run(check_t *c) {
   spread(c, true, c->ends);
   for (size_t r = 0; r < g->rule_count; ++r) {
     if (!c->ends[r]) {
-      return refuse(g, r, "has no end: every text of it would go on for ever",
-                    "give it an alternative without itself");
+      return rule_error(g, r, "has no end: it refers to itself in every alternate",
+                        "add an alternate that does not refer to the rule");
     }
   }
   spread(c, false, c->nullable);
@@ -176,7 +175,7 @@ static mlx_status_t run(check_t *c) {
   for (size_t r = 0; r < g->rule_count; ++r) {
     if (!c->order[r]) find_components(c, (uint32_t)r, &number);
   }
-  return refuse_left_recursion(c);
+  return check_left_recursion(c);
 }
 
 mlx_status_t mlx_grammar_check(const mlx_grammar_t *g) {

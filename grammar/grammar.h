@@ -1,15 +1,15 @@
-// Grammar: which texts may be written, and at every place which tokens lead to one of them.
+// Grammar: constrains the generated text to a language.
 //
-// A grammar is GBNF, llama.cpp's notation (docs/sampling.md), or made from a JSON schema (json_schema.h). It
-// is compiled to rules over bytes, so that a token may end inside a character. A matcher follows a text: all
-// ways through the rules at once, as a set of stacks; sets that were met before are numbered states with
-// known transitions, so that most of a text costs a table lookup a byte.
+// A grammar is written in GBNF, llama.cpp's notation (docs/sampling.md), or made from a JSON schema
+// (json_schema.h). It is compiled to rules over bytes, so a token may end inside a character. A matcher
+// (matcher.h) follows a text through all alternates at once and caches its states, so most bytes cost one
+// table lookup.
 //
-// Grammars are foreign input: rules without an end, left recursion and anything beyond the limits below are
-// refused by name.
+// Grammars are untrusted input. Rules that match no finite text, left recursion, and grammars over the limits
+// below are errors that name the rule.
 //
-// Ownership: a grammar never changes after create; matchers borrow it. Threads: a matcher belongs to one at a
-// time.
+// Ownership: a grammar does not change after it is created; matchers borrow it. Threads: any number of
+// threads may use a grammar, but only one thread at a time may use a matcher.
 #ifndef MLXCEL_GRAMMAR_GRAMMAR_H_
 #define MLXCEL_GRAMMAR_GRAMMAR_H_
 
@@ -17,14 +17,14 @@
 
 #include "base/status.h"
 
-#define MLX_GRAMMAR_MAX_SYMBOLS (1u << 20)  // of all rules, after repetitions are written out
-#define MLX_GRAMMAR_MAX_REPEAT 10000        // {n}
-#define MLX_GRAMMAR_MAX_NESTING 100         // of parentheses
-#define MLX_GRAMMAR_MAX_DEPTH 2000    // of rules inside rules while matching; what lies deeper is not allowed
-#define MLX_GRAMMAR_MAX_STACKS 20000  // ways through the rules at one place
+#define MLX_GRAMMAR_MAX_SYMBOLS (1u << 20)  // of all rules, after repetitions are expanded
+#define MLX_GRAMMAR_MAX_REPEAT 10000        // n of {n}
+#define MLX_GRAMMAR_MAX_NESTING 100         // parentheses inside parentheses
+#define MLX_GRAMMAR_MAX_DEPTH 2000          // rules inside rules while matching; deeper text is not accepted
+#define MLX_GRAMMAR_MAX_STACKS 20000        // stacks of one matcher state
 #define MLX_GRAMMAR_MAX_STATES (1u << 20)
 
-// What a text must look like. |name| is what errors call it. Release with mlx_grammar_free.
+// |name| appears in errors. Release with mlx_grammar_free.
 typedef struct mlx_grammar mlx_grammar_t;
 mlx_status_t mlx_grammar_create(const char *name, const char *gbnf, size_t length,
                                 mlx_grammar_t **out_grammar) MLX_MUST_USE;

@@ -1,4 +1,5 @@
-// Fuzz target: a foreign grammar, up to a byte 0xff, and a text to follow by it, whole and byte by byte.
+// Fuzz target: an untrusted grammar, the byte 0xff, and a text. Matching the text at once and byte by byte
+// must agree.
 #include <stdint.h>
 #include <string.h>
 

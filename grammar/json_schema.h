@@ -1,9 +1,9 @@
-// JSON schema -> GBNF: a grammar whose every text is JSON that the schema accepts.
+// JSON schema to GBNF: every text of the grammar is JSON that the schema accepts.
 //
-// It may have fewer texts than the schema accepts, never others: properties come in the schema's order, those
-// that are not named come only where additionalProperties says so, numbers have at most 15 digits. A keyword
-// that it cannot keep is refused by its name and place; none is ignored but those that only describe (title,
-// description, default ...). docs/sampling.md lists them.
+// The grammar may accept fewer texts than the schema, never more. Properties come in the schema's order,
+// additional properties only if additionalProperties allows them, and numbers have at most 15 digits. An
+// unsupported keyword is an error with its name and path. Only annotations (title, description, default ...)
+// are ignored. docs/sampling.md lists the keywords.
 #ifndef MLXCEL_GRAMMAR_JSON_SCHEMA_H_
 #define MLXCEL_GRAMMAR_JSON_SCHEMA_H_
 

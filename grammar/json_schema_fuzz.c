@@ -1,5 +1,4 @@
-// Fuzz target: a foreign JSON schema. What it becomes must be a grammar that parses, and its first texts must
-// be JSON.
+// Fuzz target: an untrusted JSON schema. Its GBNF must parse, and a random text of the grammar must be JSON.
 #include <stdint.h>
 #include <string.h>
 #include <yyjson.h>
@@ -19,7 +18,8 @@ static uint64_t next_random(uint64_t *state) {  // splitmix64
   return z ^ (z >> 31);
 }
 
-// Takes a random byte that is accepted, as long as there is one.
+// Writes random accepted bytes until none is accepted. The text must be JSON wherever the matcher says it is
+// complete.
 static void write_text(const mlx_grammar_t *grammar, uint64_t seed) {
   mlx_matcher_t *matcher;
   char text[MAX_STEPS];
@@ -38,7 +38,7 @@ static void write_text(const mlx_grammar_t *grammar, uint64_t seed) {
       text[length] = (char)(uint8_t)(first + i);
       status = mlx_matcher_accept(matcher, text + length, 1, &accepted);
     }
-    if (!status && !accepted && !complete) __builtin_trap();  // a way that leads nowhere
+    if (!status && !accepted && !complete) __builtin_trap();  // an incomplete text that cannot continue
     if (!accepted) break;
     ++length;
   }

@@ -1,11 +1,11 @@
-// Regular expressions as GBNF, for what stands inside a JSON string: a quote or a backslash that the
-// expression matches is written with its backslash. Only the regular part of ECMA-262: no assertions inside,
-// no back references.
+// Regular expressions (ECMA-262) as GBNF for the content of a JSON string: characters that JSON escapes are
+// written escaped. Assertions other than ^ at the start and $ at the end, and back references, are not
+// supported.
+#include "grammar/json_schema_pattern.h"
+
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/memory.h"
-#include "grammar/json_schema_internal.h"
 
 #define MAX_NESTING 50
 #define MAX_REPEAT 10000
@@ -31,8 +31,10 @@ typedef struct reader {
 
 static const range_t digits[] = {{'0', '9'}};
 static const range_t words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-// What every engine takes for a space comes first. \s is those only, and \S what no engine takes for one.
-#define SURE_SPACES 2
+// Regular expression engines disagree about spaces. The first COMMON_SPACES ranges are spaces in every
+// engine, and
+// \s matches only these. \S matches only characters that are a space in no engine.
+#define COMMON_SPACES 2
 static const range_t spaces[] = {{9, 13},          {32, 32},         {0x1c, 0x1f},     {0x85, 0x85},
                                  {0xa0, 0xa0},     {0x1680, 0x1680}, {0x180e, 0x180e}, {0x2000, 0x200a},
                                  {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
@@ -43,7 +45,7 @@ static const range_t spaces[] = {{9, 13},          {32, 32},         {0x1c, 0x1f
 
 static void add(reader_t *r, set_t *set, uint32_t first, uint32_t last) {
   if (set->count == MAX_RANGES) {
-    r->problem = "has a class of too many characters";
+    r->problem = "has a character class with too many ranges";
     return;
   }
   set->items[set->count++] = (range_t){first, last};
@@ -54,8 +56,8 @@ static int compare(const void *a, const void *b) {
   return (x->first > y->first) - (x->first < y->first);
 }
 
-// The characters that are in none of |ranges|.
-static void add_others(reader_t *r, set_t *set, range_t *ranges, size_t count) {
+// Adds the characters that are in none of |ranges|.
+static void add_complement(reader_t *r, set_t *set, range_t *ranges, size_t count) {
   qsort(ranges, count, sizeof *ranges, compare);
   uint32_t from = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -65,7 +67,7 @@ static void add_others(reader_t *r, set_t *set, range_t *ranges, size_t count) {
   if (from <= LAST_CHARACTER) add(r, set, from, LAST_CHARACTER);
 }
 
-// \d \w \s and the capitals that mean all others; false for another letter.
+// Adds the set of \d, \w, \s or of the complements \D, \W, \S; false for another letter.
 static bool add_named(reader_t *r, set_t *set, char name) {
   const range_t *from = NULL;
   size_t count = 0;
@@ -86,19 +88,20 @@ static bool add_named(reader_t *r, set_t *set, char name) {
   }
   range_t copy[16];
   const bool is_capital = !(name & 32);
-  if (from == spaces && is_capital == r->negated) count = SURE_SPACES;
+  if (from == spaces && is_capital == r->negated) count = COMMON_SPACES;
   memcpy(copy, from, count * sizeof *copy);
   if (!is_capital) {
     for (size_t i = 0; i < count; ++i) add(r, set, copy[i].first, copy[i].last);
   } else {
-    add_others(r, set, copy, count);
+    add_complement(r, set, copy, count);
   }
   return true;
 }
 
 static void put_character(mlx_text_t *out, uint32_t c) { mlx_text_printf(out, "\\U%08X", c); }
 
-static const char *escape_of(uint32_t c) {  // as JSON writes it, as GBNF spells that
+// The JSON escape of |c| as a GBNF literal; NULL: none.
+static const char *escape_of(uint32_t c) {
   switch (c) {
     case '"': return "\"\\\\\\\"\"";
     case '\\': return "\"\\\\\\\\\"";
@@ -122,7 +125,7 @@ static bool has(const set_t *set, uint32_t c) {
   return false;
 }
 
-// One character of the set. |with_escapes|: also those that JSON escapes.
+// Writes a class that matches one character of the set. |with_escapes|: also characters that JSON escapes.
 static void put_set(reader_t *r, const set_t *set, bool with_escapes) {
   static const range_t plain[] = {{32, '!'}, {'#', '['}, {']', 126}, {128, 0xd7ff}, {0xe000, LAST_CHARACTER}};
   static const uint32_t escaped[] = {'"', '\\', '\b', '\f', '\n', '\r', '\t'};
@@ -149,13 +152,13 @@ static void put_set(reader_t *r, const set_t *set, bool with_escapes) {
     separator = " | ";
   }
   mlx_text_puts(r->out, ")");
-  if (!*separator) r->problem = "has a class that no JSON string can be written with";
+  if (!*separator) r->problem = "has a character class that no character of a JSON string matches";
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Reading
 
-static uint32_t read_utf8(reader_t *r) {  // what yyjson read is valid
+static uint32_t read_utf8(reader_t *r) {
   const int length = mlx_utf8_length(r->at, (size_t)(r->end - r->at));
   const unsigned char *c = (const unsigned char *)r->at;
   if (length <= 0) {
@@ -176,7 +179,7 @@ static uint32_t read_hex(reader_t *r, int count) {
     const char lower = (char)(c | 32);
     const int digit = c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
     if (digit < 0) {
-      r->problem = "has \\x or \\u without its digits";
+      r->problem = "has \\x or \\u without its hexadecimal digits";
       return 0;
     }
     out = out << 4 | (uint32_t)digit;
@@ -184,7 +187,7 @@ static uint32_t read_hex(reader_t *r, int count) {
   return out;
 }
 
-// After a backslash: one character, or a named set in |set| (then it returns UINT32_MAX).
+// Reads what follows a backslash. Returns one character, or UINT32_MAX after adding a named set to |set|.
 static uint32_t read_escape(reader_t *r, set_t *set) {
   static const char names[] = "nrtfv0", values[] = "\n\r\t\f\v";
   if (r->at == r->end) {
@@ -228,15 +231,15 @@ static void read_class(reader_t *r) {
       const bool escape_again = *r->at == '\\';
       if (escape_again) ++r->at;
       last = escape_again ? read_escape(r, &set) : read_utf8(r);
-      if (last == UINT32_MAX || last < first) r->problem = "has a range that is none";
+      if (last == UINT32_MAX || last < first) r->problem = "has an invalid range";
     }
     if (!r->problem) add(r, &set, first, last);
   }
   r->negated = false;
-  if (r->at == r->end && !r->problem) r->problem = "has a [ without its ]";
+  if (r->at == r->end && !r->problem) r->problem = "has a [ without ]";
   if (r->problem) return;
   ++r->at;
-  if (negated) add_others(r, &others, set.items, set.count);
+  if (negated) add_complement(r, &others, set.items, set.count);
   put_set(r, negated ? &others : &set, !negated);
 }
 
@@ -246,7 +249,7 @@ static void read_group(reader_t *r) {
   if (r->end - r->at >= 2 && r->at[0] == '?' && r->at[1] == ':') {
     r->at += 2;
   } else if (r->at < r->end && *r->at == '?') {
-    r->problem = "looks ahead or behind ((?=, (?!, (?<), which is not supported";
+    r->problem = "has a lookahead or lookbehind ((?=, (?!, (?<), which is not supported";
     return;
   }
   if (++r->nesting > MAX_NESTING) {
@@ -255,7 +258,7 @@ static void read_group(reader_t *r) {
   }
   mlx_text_puts(r->out, "(");
   read_alternates(r);
-  if (!r->problem && (r->at == r->end || *r->at != ')')) r->problem = "has a ( without its )";
+  if (!r->problem && (r->at == r->end || *r->at != ')')) r->problem = "has a ( without )";
   if (r->problem) return;
   ++r->at;
   --r->nesting;
@@ -270,7 +273,7 @@ static void put_literal(reader_t *r, uint32_t c) {
   } else if (escape_of(c)) {
     mlx_text_puts(r->out, escape_of(c));
   } else {
-    r->problem = "wants a control character, which is not supported";
+    r->problem = "matches a control character, which is not supported";
   }
 }
 
@@ -278,9 +281,9 @@ static void read_atom(reader_t *r) {
   set_t set = {.count = 0};
   const char c = *r->at;
   if (c == '^' || c == '$') {
-    r->problem = "has a ^ or $ inside, which is not supported";
+    r->problem = "has a ^ or $ in the middle, which is not supported";
   } else if (c == '*' || c == '+' || c == '?' || c == '{') {
-    r->problem = "repeats nothing";
+    r->problem = "has a repetition with nothing before it";
   } else if (c == '(') {
     ++r->at;
     read_group(r);
@@ -289,7 +292,7 @@ static void read_atom(reader_t *r) {
     read_class(r);
   } else if (c == '.') {
     ++r->at;
-    add_others(r, &set, (range_t[]){{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}, 3);
+    add_complement(r, &set, (range_t[]){{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}, 3);
     put_set(r, &set, false);
   } else if (c == '\\') {
     ++r->at;
@@ -306,17 +309,17 @@ static void read_atom(reader_t *r) {
   }
 }
 
-// *out: SIZE_MAX when there are no digits.
+// *|out| is SIZE_MAX if there are no digits.
 static void read_count(reader_t *r, size_t *out) {
   *out = SIZE_MAX;
   for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; ++r->at) {
     *out = (*out == SIZE_MAX ? 0 : *out * 10) + (size_t)(*r->at - '0');
-    if (*out > MAX_REPEAT) r->problem = "repeats something more than 10000 times";
+    if (*out > MAX_REPEAT) r->problem = "repeats more than 10000 times";
     if (r->problem) return;
   }
 }
 
-// {m}, {m,} or {m,n}
+// Reads {m}, {m,} or {m,n}.
 static void read_counts(reader_t *r) {
   size_t min, max;
   ++r->at;
@@ -326,7 +329,7 @@ static void read_counts(reader_t *r) {
   if (!r->problem) read_count(r, &max);
   if (r->problem) return;
   if (min == SIZE_MAX || r->at == r->end || *r->at != '}' || max < min) {
-    r->problem = "has a { that is no repetition";
+    r->problem = "has a { that does not begin a repetition";
     return;
   }
   ++r->at;
@@ -342,7 +345,7 @@ static void read_quantifier(reader_t *r) {
   } else {
     mlx_text_append(r->out, r->at++, 1);
   }
-  if (!r->problem && r->at < r->end && *r->at == '?') ++r->at;  // lazy: the same texts
+  if (!r->problem && r->at < r->end && *r->at == '?') ++r->at;  // a lazy quantifier matches the same texts
 }
 
 static void read_alternates(reader_t *r) {
@@ -361,7 +364,7 @@ static void read_alternates(reader_t *r) {
   }
 }
 
-// Whether a | stands outside all parentheses and classes.
+// Whether there is a | outside of all parentheses and classes.
 static bool has_outer_bar(const char *at, const char *end) {
   int nesting = 0;
   bool in_class = false;
@@ -381,7 +384,7 @@ static bool has_outer_bar(const char *at, const char *end) {
   return false;
 }
 
-void mlx_gbnf_pattern(mlx_text_t *out, const char *pattern, size_t length, const char **out_problem) {
+void mlx_gbnf_put_pattern(mlx_text_t *out, const char *pattern, size_t length, const char **out_problem) {
   reader_t r = {.out = out, .at = pattern, .end = pattern + length};
   const bool from_start = length && pattern[0] == '^';
   size_t backslashes = 0;
@@ -395,7 +398,7 @@ void mlx_gbnf_pattern(mlx_text_t *out, const char *pattern, size_t length, const
   if (!from_start) mlx_text_puts(out, "char* ");
   mlx_text_puts(out, "(");
   read_alternates(&r);
-  if (!r.problem && r.at < r.end) r.problem = "has a ) without its (";
+  if (!r.problem && r.at < r.end) r.problem = "has a ) without (";
   mlx_text_puts(out, to_end ? ")" : ") char*");
   *out_problem = r.problem;
 }

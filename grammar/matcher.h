@@ -1,4 +1,4 @@
-// Matcher: follows one text through a grammar and tells which tokens may come next.
+// Matcher: follows one text through a grammar and computes which tokens may come next.
 #ifndef MLXCEL_GRAMMAR_MATCHER_H_
 #define MLXCEL_GRAMMAR_MATCHER_H_
 
@@ -7,18 +7,18 @@
 
 typedef struct mlx_matcher mlx_matcher_t;
 
-// At the beginning of a text. Release with mlx_matcher_free, before the grammar.
+// Starts at the beginning of a text. Release with mlx_matcher_free before the grammar is released.
 mlx_status_t mlx_matcher_create(const mlx_grammar_t *grammar, mlx_matcher_t **out_matcher) MLX_MUST_USE;
 void mlx_matcher_free(mlx_matcher_t *matcher);
 void mlx_matcher_restart(mlx_matcher_t *matcher);
 
-// Follows |bytes|. *out_accepted: no text of the grammar goes on like this when false, and the matcher stays
-// where it was.
+// Advances over |bytes|. If no text of the grammar continues with them, *|out_accepted| is false and the
+// matcher does not move.
 mlx_status_t mlx_matcher_accept(mlx_matcher_t *matcher, const char *bytes, size_t length,
                                 bool *out_accepted) MLX_MUST_USE;
 bool mlx_matcher_is_complete(const mlx_matcher_t *matcher);  // the text may end here
-// Sets the bit of every token that may follow and clears all others; |allowed| has a bit for each of the
-// vocabulary's ids.
+// Sets the bit of every token that may follow and clears all others. |allowed| has one bit for each token of
+// the vocabulary.
 mlx_status_t mlx_matcher_mask(mlx_matcher_t *matcher, const mlx_vocabulary_t *vocabulary,
                               uint64_t *allowed) MLX_MUST_USE;
 

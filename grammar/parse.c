@@ -1,26 +1,27 @@
-// GBNF -> rules over bytes.
+// GBNF parser: source text to rules over bytes.
 //
 //   rule       ::= name "::=" alternates newline
 //   alternates ::= sequence ("|" sequence)*
-//   item       ::= (literal | class | "." | name | "(" alternates ")") ("*" | "+" | "?" | "{" m ("," n?)? "}"
-//   | "{," n "}")*
+//   sequence   ::= (item repetition*)*
+//   item       ::= literal | class | "." | name | "(" alternates ")"
+//   repetition ::= "*" | "+" | "?" | "{" m "}" | "{" m "," n? "}" | "{," n "}"
 //
-// Groups and repetitions become rules of their own. Inside parentheses, after "::=" and around "|" a line may
-// end.
+// Groups and repetitions become rules of their own. A line may end inside parentheses, after "::=" and around
+// "|".
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "grammar/internal.h"
-
-#define NO_RULE UINT32_MAX
+#include "grammar/char_class.h"
+#include "grammar/check.h"
+#include "grammar/rules.h"
 
 typedef struct parser {
   mlx_grammar_t *grammar;
   const char *text, *at, *end;
-  uint32_t name;  // of the rule that is being read
+  uint32_t name;  // of the rule being read
   int nesting;
-  const char *counted;  // lines up to here are in |line|
+  const char *counted;  // |line| counts the lines up to here
   uint32_t line;
 } parser_t;
 
@@ -28,46 +29,6 @@ typedef struct sequence {
   mlx_symbol_t *symbols;
   size_t count, capacity;
 } sequence_t;
-
-// ----------------------------------------------------------------------------------------------------------
-// Building
-
-static mlx_status_t too_large(const mlx_grammar_t *g) {
-  return mlx_error(MLX_UNSUPPORTED,
-                   "%s: the grammar is too large: it may have %u symbols with its repetitions written out",
-                   g->source, MLX_GRAMMAR_MAX_SYMBOLS);
-}
-
-mlx_status_t mlx_grammar_add_rule(mlx_grammar_t *g, uint32_t name, uint32_t line, uint32_t *out) {
-  if (g->rule_count >= MLX_GRAMMAR_MAX_SYMBOLS) return too_large(g);
-  MLX_TRY(mlx_reserve(g->rule_count + 1, sizeof *g->rules, &g->rule_capacity, &g->rules));
-  *out = (uint32_t)g->rule_count;
-  g->rules[g->rule_count++] =
-      (mlx_rule_t){.name = name, .line = line, .first = MLX_NO_ALTERNATE, .last = MLX_NO_ALTERNATE};
-  return NULL;
-}
-
-mlx_status_t mlx_grammar_add_alternate(mlx_grammar_t *g, uint32_t rule, const mlx_symbol_t *symbols,
-                                       size_t count) {
-  if (g->symbol_count + count + 1 > MLX_GRAMMAR_MAX_SYMBOLS) return too_large(g);
-  MLX_TRY(mlx_reserve(g->symbol_count + count + 1, sizeof *g->symbols, &g->symbol_capacity, &g->symbols));
-  MLX_TRY(mlx_reserve(g->alternate_count + 1, sizeof *g->alternates, &g->alternate_capacity, &g->alternates));
-  const int32_t index = (int32_t)g->alternate_count++;
-  g->alternates[index] = (mlx_alternate_t){(uint32_t)g->symbol_count, MLX_NO_ALTERNATE};
-  if (count) memcpy(g->symbols + g->symbol_count, symbols, count * sizeof *symbols);
-  g->symbol_count += count;
-  g->symbols[g->symbol_count++] = (mlx_symbol_t){MLX_SYMBOL_END, 0};
-  mlx_rule_t *r = &g->rules[rule];
-  if (r->first < 0) {
-    r->first = index;
-  } else {
-    g->alternates[r->last].next = index;
-  }
-  r->last = index;
-  return NULL;
-}
-
-static mlx_symbol_t rule_symbol(uint32_t rule) { return (mlx_symbol_t){MLX_SYMBOL_RULE, rule & 0x3fffffff}; }
 
 static mlx_status_t push(sequence_t *sequence, mlx_symbol_t symbol) {
   MLX_TRY(
@@ -88,7 +49,7 @@ static uint32_t line_of(parser_t *p) {
   return p->line;
 }
 
-static mlx_status_t wrong(parser_t *p, const char *what) {
+static mlx_status_t parse_error(parser_t *p, const char *what) {
   const char *line = p->at;
   while (line > p->text && line[-1] != '\n') --line;
   return mlx_error(MLX_INVALID_INPUT, "%s: line %u, column %zu: %s", p->grammar->source, line_of(p),
@@ -117,17 +78,17 @@ static mlx_status_t read_hex(parser_t *p, int digits, uint32_t *out) {
     const char c = p->at < p->end ? *p->at : 0;
     const char lower = (char)(c | 32);
     const int digit = c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-    if (digit < 0) return wrong(p, "\\x wants 2 hexadecimal digits, \\u wants 4, \\U wants 8");
+    if (digit < 0) return parse_error(p, "expected 2 hexadecimal digits after \\x, 4 after \\u, 8 after \\U");
     *out = *out << 4 | (uint32_t)digit;
   }
   if (*out > 0x10ffff || (*out >= 0xd800 && *out <= 0xdfff))
-    return wrong(p, "this number is no Unicode character");
+    return parse_error(p, "this number is not a Unicode character");
   return NULL;
 }
 
 static mlx_status_t read_escape(parser_t *p, uint32_t *out) {
   static const char from[] = "trn\\\"[]-^", to[] = "\t\r\n\\\"[]-^";
-  if (p->at == p->end) return wrong(p, "the text ends after a backslash");
+  if (p->at == p->end) return parse_error(p, "the grammar ends after a backslash");
   const char c = *p->at;
   if (c == 'x' || c == 'u' || c == 'U') {
     ++p->at;
@@ -135,7 +96,7 @@ static mlx_status_t read_escape(parser_t *p, uint32_t *out) {
   }
   const char *found = c ? strchr(from, c) : NULL;
   if (!found)
-    return wrong(p, "an unknown escape; known are \\t \\r \\n \\\\ \\\" \\[ \\] \\- \\^ \\x \\u \\U");
+    return parse_error(p, "unknown escape; expected \\t \\r \\n \\\\ \\\" \\[ \\] \\- \\^ \\x \\u \\U");
   *out = (uint32_t)(unsigned char)to[found - from];
   ++p->at;
   return NULL;
@@ -147,7 +108,7 @@ static mlx_status_t read_character(parser_t *p, uint32_t *out) {
     return read_escape(p, out);
   }
   const int length = mlx_utf8_length(p->at, (size_t)(p->end - p->at));
-  if (length <= 0) return wrong(p, "this is not UTF-8");
+  if (length <= 0) return parse_error(p, "invalid UTF-8");
   const unsigned char *c = (const unsigned char *)p->at;
   *out = length == 1 ? c[0] : c[0] & (0xffu >> (length + 1));
   for (int i = 1; i < length; ++i) *out = *out << 6 | (c[i] & 63);
@@ -158,7 +119,7 @@ static mlx_status_t read_character(parser_t *p, uint32_t *out) {
 // ----------------------------------------------------------------------------------------------------------
 // Items
 
-static mlx_status_t push_character(parser_t *p, sequence_t *sequence, uint32_t c) {
+static mlx_status_t push_character(sequence_t *sequence, uint32_t c) {
   if (c < 0x80) return push(sequence, (mlx_symbol_t){MLX_SYMBOL_BYTE, c & 0x7f});
   const uint8_t bytes[4] = {(uint8_t)(c < 0x800     ? 0xc0 | c >> 6
                                       : c < 0x10000 ? 0xe0 | c >> 12
@@ -167,7 +128,6 @@ static mlx_status_t push_character(parser_t *p, sequence_t *sequence, uint32_t c
   for (int shift = c < 0x800 ? 0 : c < 0x10000 ? 6 : 12; shift >= 0; shift -= 6) {
     MLX_TRY(push(sequence, (mlx_symbol_t){MLX_SYMBOL_BYTE, 0x80 | (c >> shift & 63)}));
   }
-  (void)p;
   return NULL;
 }
 
@@ -177,10 +137,10 @@ static mlx_status_t read_literal(parser_t *p, sequence_t *sequence) {
     uint32_t c;
     if (p->at == p->end || *p->at == '\n') {
       p->at = start;
-      return wrong(p, "this \" has no end on its line");
+      return parse_error(p, "this \" is not closed on its line");
     }
     MLX_TRY(read_character(p, &c));
-    MLX_TRY(push_character(p, sequence, c));
+    MLX_TRY(push_character(sequence, c));
   }
   ++p->at;
   return NULL;
@@ -197,14 +157,14 @@ static mlx_status_t read_ranges(parser_t *p, ranges_t *ranges) {
     mlx_char_range_t range;
     if (p->at == p->end || *p->at == '\n') {
       p->at = start;
-      return wrong(p, "this [ has no end on its line");
+      return parse_error(p, "this [ is not closed on its line");
     }
     MLX_TRY(read_character(p, &range.first));
     range.last = range.first;
     if (is_at(p, '-') && p->end - p->at > 1 && p->at[1] != ']') {
       ++p->at;
       MLX_TRY(read_character(p, &range.last));
-      if (range.last < range.first) return wrong(p, "this range ends before it begins");
+      if (range.last < range.first) return parse_error(p, "this range ends before it begins");
     }
     MLX_TRY(mlx_reserve(ranges->count + 1, sizeof *ranges->items, &ranges->capacity, &ranges->items));
     ranges->items[ranges->count++] = range;
@@ -229,52 +189,37 @@ static mlx_status_t read_class(parser_t *p, sequence_t *sequence) {
 }
 
 static mlx_status_t read_name(parser_t *p, uint32_t *out_rule) {
-  mlx_grammar_t *g = p->grammar;
   const char *start = p->at;
   while (p->at < p->end && is_word(*p->at)) ++p->at;
-  const size_t length = (size_t)(p->at - start);
-  for (uint32_t at = 0; at < g->name_length; at += (uint32_t)strlen(g->names + at) + 1 + sizeof(uint32_t)) {
-    if (strlen(g->names + at) != length || memcmp(g->names + at, start, length)) continue;
-    memcpy(out_rule, g->names + at + length + 1, sizeof *out_rule);  // a name is followed by its rule
-    return NULL;
-  }
-  const size_t needed = g->name_length + length + 1 + sizeof(uint32_t);
-  if (needed > MLX_GRAMMAR_MAX_SYMBOLS) return too_large(g);
-  MLX_TRY(mlx_reserve(needed, 1, &g->name_capacity, &g->names));
-  MLX_TRY(mlx_grammar_add_rule(g, (uint32_t)g->name_length, line_of(p), out_rule));
-  memcpy(g->names + g->name_length, start, length);
-  g->names[g->name_length + length] = 0;
-  memcpy(g->names + g->name_length + length + 1, out_rule, sizeof *out_rule);
-  g->name_length = needed;
-  return NULL;
+  return mlx_grammar_find_or_add_name(p->grammar, start, (size_t)(p->at - start), line_of(p), out_rule);
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Repetitions
 
-// R ::= item R | nothing
+// Adds R ::= item R | "".
 static mlx_status_t add_star(parser_t *p, mlx_symbol_t item, mlx_symbol_t *out) {
   uint32_t rule;
   MLX_TRY(mlx_grammar_add_rule(p->grammar, p->name, line_of(p), &rule));
-  *out = rule_symbol(rule);
+  *out = mlx_rule_symbol(rule);
   MLX_TRY(mlx_grammar_add_alternate(p->grammar, rule, (const mlx_symbol_t[]){item, *out}, 2));
   return mlx_grammar_add_alternate(p->grammar, rule, NULL, 0);
 }
 
-// R ::= item rest | nothing, |count| of them in one another.
+// Adds |count| nested rules R ::= item R' | "".
 static mlx_status_t add_optionals(parser_t *p, mlx_symbol_t item, uint32_t count, mlx_symbol_t *out) {
   for (uint32_t i = 0; i < count; ++i) {
     uint32_t rule;
     MLX_TRY(mlx_grammar_add_rule(p->grammar, p->name, line_of(p), &rule));
     MLX_TRY(mlx_grammar_add_alternate(p->grammar, rule, (const mlx_symbol_t[]){item, *out}, i ? 2 : 1));
     MLX_TRY(mlx_grammar_add_alternate(p->grammar, rule, NULL, 0));
-    *out = rule_symbol(rule);
+    *out = mlx_rule_symbol(rule);
   }
   return NULL;
 }
 
-// What was pushed since |start|, as one symbol.
-static mlx_status_t take_item(parser_t *p, sequence_t *sequence, size_t start, mlx_symbol_t *out) {
+// Replaces the symbols from |start| on by one symbol.
+static mlx_status_t replace_item(parser_t *p, sequence_t *sequence, size_t start, mlx_symbol_t *out) {
   const size_t count = sequence->count - start;
   if (count == 1) {
     *out = sequence->symbols[start];
@@ -282,7 +227,7 @@ static mlx_status_t take_item(parser_t *p, sequence_t *sequence, size_t start, m
     uint32_t rule;
     MLX_TRY(mlx_grammar_add_rule(p->grammar, p->name, line_of(p), &rule));
     MLX_TRY(mlx_grammar_add_alternate(p->grammar, rule, count ? sequence->symbols + start : NULL, count));
-    *out = rule_symbol(rule);
+    *out = mlx_rule_symbol(rule);
   }
   sequence->count = start;
   return NULL;
@@ -292,12 +237,13 @@ static mlx_status_t read_count(parser_t *p, uint32_t *out) {
   *out = 0;
   for (; p->at < p->end && *p->at >= '0' && *p->at <= '9'; ++p->at) {
     *out = *out * 10 + (uint32_t)(*p->at - '0');
-    if (*out > MLX_GRAMMAR_MAX_REPEAT) return wrong(p, "a repetition of more than 10000 is not supported");
+    if (*out > MLX_GRAMMAR_MAX_REPEAT)
+      return parse_error(p, "a repetition of more than 10000 times is not supported");
   }
   return NULL;
 }
 
-// "{m}", "{m,}", "{,n}", "{m,n}"
+// Reads "{m}", "{m,}", "{,n}" or "{m,n}".
 static mlx_status_t read_counts(parser_t *p, uint32_t *out_min, uint32_t *out_max, bool *out_open) {
   ++p->at;
   skip_space(p, p->nesting > 0);
@@ -315,10 +261,11 @@ static mlx_status_t read_counts(parser_t *p, uint32_t *out_min, uint32_t *out_ma
     *out_open = p->at == digits;
     skip_space(p, p->nesting > 0);
   } else if (!has_min) {
-    return wrong(p, "a repetition wants a number: {3}, {3,}, {,3} or {1,3}");
+    return parse_error(p, "expected a number in this repetition: {3}, {3,}, {,3} or {1,3}");
   }
-  if (!is_at(p, '}')) return wrong(p, "a repetition wants a } here");
-  if (!*out_open && *out_max < *out_min) return wrong(p, "this repetition's most is less than its least");
+  if (!is_at(p, '}')) return parse_error(p, "expected } at the end of this repetition");
+  if (!*out_open && *out_max < *out_min)
+    return parse_error(p, "this repetition's maximum is less than its minimum");
   ++p->at;
   return NULL;
 }
@@ -326,7 +273,7 @@ static mlx_status_t read_counts(parser_t *p, uint32_t *out_min, uint32_t *out_ma
 static mlx_status_t read_repetition(parser_t *p, sequence_t *sequence, size_t start) {
   uint32_t min = 0, max = 0;
   bool open = false;
-  if (start == SIZE_MAX) return wrong(p, "there is nothing before this to repeat");
+  if (start == SIZE_MAX) return parse_error(p, "nothing to repeat before this");
   switch (*p->at) {
     case '*':
       open = true;
@@ -344,7 +291,7 @@ static mlx_status_t read_repetition(parser_t *p, sequence_t *sequence, size_t st
     default: MLX_TRY(read_counts(p, &min, &max, &open));
   }
   mlx_symbol_t item, rest = {0};
-  MLX_TRY(take_item(p, sequence, start, &item));
+  MLX_TRY(replace_item(p, sequence, start, &item));
   for (uint32_t i = 0; i < min; ++i) MLX_TRY(push(sequence, item));
   if (open) {
     MLX_TRY(add_star(p, item, &rest));
@@ -364,17 +311,17 @@ static mlx_status_t read_group(parser_t *p, sequence_t *sequence) {
   const char *start = p->at++;
   uint32_t rule;
   if (++p->nesting > MLX_GRAMMAR_MAX_NESTING)
-    return wrong(p, "parentheses in parentheses deeper than 100 are not supported");
+    return parse_error(p, "parentheses nested deeper than 100 are not supported");
   MLX_TRY(mlx_grammar_add_rule(p->grammar, p->name, line_of(p), &rule));
   skip_space(p, true);
   MLX_TRY(read_alternates(p, rule));
   if (!is_at(p, ')')) {
     if (p->at == p->end) p->at = start;
-    return wrong(p, p->at == start ? "this ( has no end" : "a ) was expected here");
+    return parse_error(p, p->at == start ? "this ( is not closed" : "expected )");
   }
   ++p->at;
   --p->nesting;
-  return push(sequence, rule_symbol(rule));
+  return push(sequence, mlx_rule_symbol(rule));
 }
 
 static mlx_status_t read_item(parser_t *p, sequence_t *sequence, bool *out_found) {
@@ -383,17 +330,18 @@ static mlx_status_t read_item(parser_t *p, sequence_t *sequence, bool *out_found
   if (is_at(p, '[') || is_at(p, '.')) return read_class(p, sequence);
   if (is_at(p, '(')) return read_group(p, sequence);
   if (is_at(p, '<') || is_at(p, '!')) {
-    return wrong(p, "tokens (<think>, <[1000]>, !<...>) are not supported; write their text as a literal");
+    return parse_error(
+        p, "tokens (<think>, <[1000]>, !<...>) are not supported; write the token's text as a literal");
   }
   *out_found = p->at < p->end && is_word(*p->at);
   if (!*out_found) return NULL;
   uint32_t rule;
   MLX_TRY(read_name(p, &rule));
-  return push(sequence, rule_symbol(rule));
+  return push(sequence, mlx_rule_symbol(rule));
 }
 
 static mlx_status_t read_sequence(parser_t *p, sequence_t *sequence) {
-  size_t last = SIZE_MAX;  // where the last item begins
+  size_t last = SIZE_MAX;  // index of the last item's first symbol
   for (;;) {
     const size_t start = sequence->count;
     bool found;
@@ -408,8 +356,8 @@ static mlx_status_t read_sequence(parser_t *p, sequence_t *sequence) {
   }
 }
 
-// A rule goes on in the next line when that begins with "|".
-static bool goes_on(parser_t *p) {
+// A rule continues on the next line if that line begins with "|".
+static bool has_next_alternate(parser_t *p) {
   const char *here = p->at;
   skip_space(p, true);
   if (is_at(p, '|')) return true;
@@ -424,7 +372,7 @@ static mlx_status_t read_alternates(parser_t *p, uint32_t rule) {
     sequence.count = 0;
     status = read_sequence(p, &sequence);
     if (!status) status = mlx_grammar_add_alternate(p->grammar, rule, sequence.symbols, sequence.count);
-    if (status || !goes_on(p)) break;
+    if (status || !has_next_alternate(p)) break;
     ++p->at;
     skip_space(p, true);
   }
@@ -435,19 +383,19 @@ static mlx_status_t read_alternates(parser_t *p, uint32_t rule) {
 static mlx_status_t read_rule(parser_t *p) {
   const char *start = p->at;
   uint32_t rule;
-  if (!is_word(*p->at)) return wrong(p, "a rule was expected here: name ::= ...");
+  if (!is_word(*p->at)) return parse_error(p, "expected a rule: name ::= ...");
   MLX_TRY(read_name(p, &rule));
   if (p->grammar->rules[rule].first >= 0) {
     p->at = start;
-    return wrong(p, "this rule is there already");
+    return parse_error(p, "this rule is already defined");
   }
   p->name = p->grammar->rules[rule].name;
   skip_space(p, false);
-  if (p->end - p->at < 3 || memcmp(p->at, "::=", 3)) return wrong(p, "::= was expected here");
+  if (p->end - p->at < 3 || memcmp(p->at, "::=", 3)) return parse_error(p, "expected ::=");
   p->at += 3;
   skip_space(p, true);
   MLX_TRY(read_alternates(p, rule));
-  if (p->at < p->end && *p->at != '\n') return wrong(p, "the end of the line was expected here");
+  if (p->at < p->end && *p->at != '\n') return parse_error(p, "expected the end of the line");
   return NULL;
 }
 
@@ -455,13 +403,11 @@ static mlx_status_t check_names(const mlx_grammar_t *g) {
   for (size_t i = 0; i < g->rule_count; ++i) {
     if (g->rules[i].first >= 0) continue;
     const char *name = g->names + g->rules[i].name;
-    uint32_t owner;
-    memcpy(&owner, name + strlen(name) + 1, sizeof owner);
-    if (owner != i) {
+    if (!mlx_grammar_is_named(g, (uint32_t)i)) {
       return mlx_error(MLX_INVALID_INPUT, "%s: line %u: an empty [] in rule '%s' matches nothing", g->source,
                        g->rules[i].line, name);
     }
-    return mlx_error(MLX_INVALID_INPUT, "%s: line %u: rule '%s' is used but not there", g->source,
+    return mlx_error(MLX_INVALID_INPUT, "%s: line %u: rule '%s' is used but not defined", g->source,
                      g->rules[i].line, name);
   }
   return NULL;
@@ -474,15 +420,12 @@ static mlx_status_t find_root(mlx_grammar_t *g) {
     return NULL;
   }
   return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "%s: there is no rule 'root'", g->source),
-                         "the whole text is what 'root' says: root ::= ...");
+                         "add the rule that matches the whole text: root ::= ...");
 }
 
 static mlx_status_t parse(mlx_grammar_t *g, const char *text, size_t length) {
   parser_t p = {.grammar = g, .text = text, .at = text, .end = text + length, .counted = text, .line = 1};
-  MLX_TRY(mlx_reserve(256, sizeof *g->sets, &g->set_capacity, &g->sets));
-  memset(g->sets, 0, 256 * sizeof *g->sets);
-  for (int i = 0; i < 256; ++i) g->sets[i].bits[i / 64] = (uint64_t)1 << i % 64;
-  g->set_count = 256;
+  MLX_TRY(mlx_grammar_add_bytes(g));
   skip_space(&p, true);
   while (p.at < p.end) {
     MLX_TRY(read_rule(&p));
@@ -490,7 +433,7 @@ static mlx_status_t parse(mlx_grammar_t *g, const char *text, size_t length) {
   }
   MLX_TRY(find_root(g));
   MLX_TRY(check_names(g));
-  mlx_grammar_find_classes(g);
+  mlx_grammar_find_byte_classes(g);
   return mlx_grammar_check(g);
 }
 
@@ -506,15 +449,4 @@ mlx_status_t mlx_grammar_create(const char *name, const char *gbnf, size_t lengt
   }
   *out = g;
   return NULL;
-}
-
-void mlx_grammar_free(mlx_grammar_t *g) {
-  if (!g) return;
-  mlx_free(g->source);
-  mlx_free(g->symbols);
-  mlx_free(g->alternates);
-  mlx_free(g->rules);
-  mlx_free(g->sets);
-  mlx_free(g->names);
-  mlx_free(g);
 }

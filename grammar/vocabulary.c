@@ -1,3 +1,5 @@
+// Builds the trie from the sorted pieces: each piece adds the nodes after the bytes it shares with the
+// previous one.
 #include "grammar/vocabulary.h"
 
 #include <stdlib.h>
@@ -14,7 +16,7 @@ typedef struct piece {
 typedef struct pieces {
   mlx_text_t bytes;
   size_t *starts;   // [size + 1] into bytes
-  piece_t *sorted;  // those with text
+  piece_t *sorted;  // the tokens that have text
   size_t count;
 } pieces_t;
 
@@ -25,7 +27,7 @@ static int compare_pieces(const void *a, const void *b) {
   return x->length != y->length ? (x->length < y->length ? -1 : 1) : (x->id > y->id) - (x->id < y->id);
 }
 
-static mlx_status_t gather(const mlx_tokenizer_t *tokenizer, size_t size, bool first, pieces_t *p) {
+static mlx_status_t collect_pieces(const mlx_tokenizer_t *tokenizer, size_t size, bool first, pieces_t *p) {
   MLX_TRY(mlx_alloc(size + 1, sizeof *p->starts, &p->starts));
   MLX_TRY(mlx_alloc(size, sizeof *p->sorted, &p->sorted));
   for (size_t i = 0; i < size; ++i) {
@@ -53,8 +55,8 @@ static uint32_t shared_bytes(const piece_t *a, const piece_t *b) {
 static mlx_status_t build(const pieces_t *p, mlx_vocabulary_t *v) {
   MLX_TRY(mlx_alloc(v->size, sizeof *v->same, &v->same));
   for (size_t i = 0; i < v->size; ++i) v->same[i] = -1;
-  MLX_TRY(mlx_alloc(p->bytes.length, sizeof *v->nodes, &v->nodes));  // at most a node a byte
-  uint32_t open[MLX_LONGEST_PIECE];                                  // the nodes on the way to the last piece
+  MLX_TRY(mlx_alloc(p->bytes.length, sizeof *v->nodes, &v->nodes));  // at most one node for each byte
+  uint32_t open[MLX_LONGEST_PIECE];  // the nodes along the path to the last piece
   uint32_t depth = 0;
   for (size_t i = 0; i < p->count; ++i) {
     const piece_t *piece = &p->sorted[i];
@@ -80,7 +82,7 @@ mlx_status_t mlx_vocabulary_create(const mlx_tokenizer_t *tokenizer, size_t size
   MLX_TRY(mlx_alloc(1, sizeof *v, &v));
   v->size = size;
   pieces_t pieces = {0};
-  mlx_status_t status = gather(tokenizer, size, first, &pieces);
+  mlx_status_t status = collect_pieces(tokenizer, size, first, &pieces);
   if (!status) status = build(&pieces, v);
   mlx_text_clear(&pieces.bytes);
   mlx_free(pieces.starts);

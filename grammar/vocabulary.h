@@ -1,8 +1,8 @@
-// Vocabulary: the bytes of all tokens as one trie, laid out so that asking something of every token is one
-// walk through memory.
+// Vocabulary: the bytes of all tokens as one trie in an array, so that one pass over memory visits every
+// token.
 //
-// Ownership: a vocabulary belongs to whoever created it and keeps nothing of the tokenizer.
-// Threads: it never changes after create; any number may use it at the same time.
+// Ownership: the caller owns the vocabulary, which does not refer to the tokenizer after it is created.
+// Threads: it does not change after it is created; any number of threads may use it at once.
 #ifndef MLXCEL_GRAMMAR_VOCABULARY_H_
 #define MLXCEL_GRAMMAR_VOCABULARY_H_
 
@@ -12,24 +12,24 @@
 #include "tokenizer/tokenizer.h"
 
 typedef struct mlx_vocabulary_node {
-  uint32_t skip;   // the node after all that begin with this one
-  int32_t token;   // one that ends here, or -1; others with the same bytes follow in |same|
-  uint16_t depth;  // bytes before this one
+  uint32_t skip;   // index of the first node after this one's subtree
+  int32_t token;   // a token that ends here, or -1; |same| links the other tokens with the same bytes
+  uint16_t depth;  // number of bytes before this one
   uint8_t byte;
 } mlx_vocabulary_node_t;
 
 typedef struct mlx_vocabulary {
-  mlx_vocabulary_node_t *nodes;  // in the order of their bytes, a beginning before what goes on from it
+  mlx_vocabulary_node_t *nodes;  // in preorder, siblings sorted by byte
   size_t count;
   int32_t *same;   // [size] the next token with the same bytes, or -1
-  size_t size;     // ids from 0 on
-  size_t longest;  // bytes
+  size_t size;     // number of tokens
+  size_t longest;  // bytes of the longest token
 } mlx_vocabulary_t;
 
-#define MLX_LONGEST_PIECE 1024  // a longer token has no place in the trie: a grammar never allows it
+#define MLX_LONGEST_PIECE 1024  // bytes; the trie has no longer token, so a grammar never allows one
 
-// The tokens below |size| that give text; special ones do not. |first|: as they are at the beginning of a
-// text. Release with mlx_vocabulary_free.
+// Contains the tokens below |size| that have text; special tokens have none. |first|: with the text that a
+// token has at the beginning of an output. Release with mlx_vocabulary_free.
 mlx_status_t mlx_vocabulary_create(const mlx_tokenizer_t *tokenizer, size_t size, bool first,
                                    mlx_vocabulary_t **out_vocabulary) MLX_MUST_USE;
 void mlx_vocabulary_free(mlx_vocabulary_t *vocabulary);

@@ -1,5 +1,4 @@
-// Well-known chat formats, for models that bring no template of their own. Each is Jinja, as a model's own
-// would be, and goes the same way.
+// Well-known chat formats as Jinja templates, for models that have no chat template.
 #include <string.h>
 
 #include "template/chat_formats.h"
@@ -8,16 +7,19 @@ typedef struct format {
   const char *name, *source;
 } format_t;
 
-// Where a format has no place for a system message, the first user's message begins with it.
-#define SYSTEM_APART                                          \
+// For formats without a system role: takes the system message out, so that the first user message can begin
+// with it.
+#define SPLIT_SYSTEM                                          \
   "{%- set system = '' -%}\n"                                 \
   "{%- if messages and messages[0]['role'] == 'system' -%}\n" \
   "  {%- set system = messages[0]['content'] -%}\n"           \
   "  {%- set messages = messages[1:] -%}\n"                   \
   "{%- endif -%}\n"
 
+// clang-format off
 static const format_t formats[] = {
-    {"chatml",  // Qwen, SmolLM and many others
+    // Qwen, SmolLM and many others.
+    {"chatml",
      "{%- for message in messages -%}\n"
      "  {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' -}}\n"
      "{%- endfor -%}\n"
@@ -32,15 +34,17 @@ static const format_t formats[] = {
      "{%- endfor -%}\n"
      "{%- if add_generation_prompt -%}{{- 'Assistant:' -}}{%- endif -%}\n"},
     {"gemma",
-     SYSTEM_APART "{{- bos_token -}}\n"
-                  "{%- for message in messages -%}\n"
-                  "  {%- set role = 'model' if message['role'] == 'assistant' else message['role'] -%}\n"
-                  "  {{- '<start_of_turn>' + role + '\\n' -}}\n"
-                  "  {%- if loop.first and system -%}{{- system | trim + '\\n\\n' -}}{%- endif -%}\n"
-                  "  {{- message['content'] | trim + '<end_of_turn>\\n' -}}\n"
-                  "{%- endfor -%}\n"
-                  "{%- if add_generation_prompt -%}{{- '<start_of_turn>model\\n' -}}{%- endif -%}\n"},
-    {"llama2", SYSTEM_APART
+     SPLIT_SYSTEM
+     "{{- bos_token -}}\n"
+     "{%- for message in messages -%}\n"
+     "  {%- set role = 'model' if message['role'] == 'assistant' else message['role'] -%}\n"
+     "  {{- '<start_of_turn>' + role + '\\n' -}}\n"
+     "  {%- if loop.first and system -%}{{- system | trim + '\\n\\n' -}}{%- endif -%}\n"
+     "  {{- message['content'] | trim + '<end_of_turn>\\n' -}}\n"
+     "{%- endfor -%}\n"
+     "{%- if add_generation_prompt -%}{{- '<start_of_turn>model\\n' -}}{%- endif -%}\n"},
+    {"llama2",
+     SPLIT_SYSTEM
      "{%- for message in messages -%}\n"
      "  {%- if message['role'] == 'user' -%}\n"
      "    {{- bos_token + '[INST] ' -}}\n"
@@ -53,21 +57,23 @@ static const format_t formats[] = {
      "{{- bos_token -}}\n"
      "{%- for message in messages -%}\n"
      "  {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim "
-     "+ '<|eot_id|>' -}}\n"
+       "+ '<|eot_id|>' -}}\n"
      "{%- endfor -%}\n"
      "{%- if add_generation_prompt -%}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}{%- endif "
-     "-%}\n"},
-    {"mistral",  // its third form; the system's words stand with the first user's, so that what was read
-                 // stays read
-     SYSTEM_APART "{{- bos_token -}}\n"
-                  "{%- for message in messages -%}\n"
-                  "  {%- if message['role'] == 'user' -%}\n"
-                  "    {{- '[INST] ' -}}\n"
-                  "    {%- if loop.first and system -%}{{- system + '\\n\\n' -}}{%- endif -%}\n"
-                  "    {{- message['content'] + '[/INST]' -}}\n"
-                  "  {%- else -%}{{- ' ' + message['content'] | trim + eos_token -}}\n"
-                  "  {%- endif -%}\n"
-                  "{%- endfor -%}\n"},
+       "-%}\n"},
+    // Mistral's v3 format, except that the system message begins the first user message. Mistral's own
+    // template puts it in the last one, which would change the start of the prompt with every turn.
+    {"mistral",
+     SPLIT_SYSTEM
+     "{{- bos_token -}}\n"
+     "{%- for message in messages -%}\n"
+     "  {%- if message['role'] == 'user' -%}\n"
+     "    {{- '[INST] ' -}}\n"
+     "    {%- if loop.first and system -%}{{- system + '\\n\\n' -}}{%- endif -%}\n"
+     "    {{- message['content'] + '[/INST]' -}}\n"
+     "  {%- else -%}{{- ' ' + message['content'] | trim + eos_token -}}\n"
+     "  {%- endif -%}\n"
+     "{%- endfor -%}\n"},
     {"phi3",
      "{%- for message in messages -%}\n"
      "  {{- '<|' + message['role'] + '|>\\n' + message['content'] + '<|end|>\\n' -}}\n"
@@ -78,7 +84,7 @@ static const format_t formats[] = {
      "{%- for message in messages -%}\n"
      "  {%- if message['role'] == 'user' -%}{{- 'USER: ' + message['content'] + '\\n' -}}\n"
      "  {%- elif message['role'] == 'assistant' -%}{{- 'ASSISTANT: ' + message['content'] + eos_token + "
-     "'\\n' -}}\n"
+       "'\\n' -}}\n"
      "  {%- else -%}{{- message['content'] + '\\n\\n' -}}\n"
      "  {%- endif -%}\n"
      "{%- endfor -%}\n"
@@ -89,6 +95,7 @@ static const format_t formats[] = {
      "{%- endfor -%}\n"
      "{%- if add_generation_prompt -%}{{- '<|assistant|>\\n' -}}{%- endif -%}\n"},
 };
+// clang-format on
 #define FORMATS (sizeof formats / sizeof *formats)
 
 const char *mlx_chat_format(const char *name) {

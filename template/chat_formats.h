@@ -2,7 +2,7 @@
 #ifndef MLXCEL_TEMPLATE_CHAT_FORMATS_H_
 #define MLXCEL_TEMPLATE_CHAT_FORMATS_H_
 
-// The Jinja source of the format |name|, or NULL if there is none of that name.
+// The Jinja source of the format |name|, or NULL if the name is unknown.
 const char *mlx_chat_format(const char *name);
 // The names of all formats, NULL-terminated.
 const char *const *mlx_chat_format_names(void);

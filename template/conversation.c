@@ -1,5 +1,5 @@
-// Conversation: messages in order. Each is kept as the JSON it came as, so that what a template may read of
-// it (tool calls, reasoning, parts) goes through untouched.
+// Conversation: messages in order. Each message keeps its original JSON, so that a template sees all of its
+// fields (tool calls, reasoning, content parts) unchanged.
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,7 +55,7 @@ static mlx_status_t make_message(const char *role, const char *text, size_t leng
   return status;
 }
 
-// Takes the message, also when it fails.
+// Takes ownership of the message, also on failure.
 static mlx_status_t insert(mlx_conversation_t *conversation, size_t index, message_t *message) {
   mlx_status_t status = mlx_reserve(conversation->count + 1, sizeof *conversation->messages,
                                     &conversation->capacity, &conversation->messages);
@@ -129,7 +129,7 @@ mlx_status_t mlx_conversation_json(const mlx_conversation_t *conversation, size_
 
 static mlx_status_t message_error(const char *name, size_t index, const char *what) {
   return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "%s: message %zu %s", name, index + 1, what),
-                         "a conversation is a list of {\"role\": \"user\", \"content\": \"...\"}");
+                         "write a conversation as a list of {\"role\": \"user\", \"content\": \"...\"}");
 }
 
 static mlx_status_t read_message(const char *name, size_t index, yyjson_val *value, message_t *out) {
@@ -140,7 +140,7 @@ static mlx_status_t read_message(const char *name, size_t index, yyjson_val *val
   if (strlen(yyjson_get_str(role)) != yyjson_get_len(role))
     return message_error(name, index, "has a zero byte in its role");
   if (content && !yyjson_is_str(content) && !yyjson_is_arr(content) && !yyjson_is_null(content))
-    return message_error(name, index, "has a content that is no text, list or null");
+    return message_error(name, index, "has a content that is not a string, a list or null");
   const bool is_text = yyjson_is_str(content);
   mlx_status_t status = mlx_copy_text(yyjson_get_str(role), yyjson_get_len(role), &out->role);
   if (!status)

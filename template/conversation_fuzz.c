@@ -1,4 +1,4 @@
-// Fuzz target: a saved conversation. What is read must come out as JSON that reads as the same again.
+// Fuzz target: a saved conversation. Parsing, writing and parsing it again must give the same conversation.
 #include <stdint.h>
 #include <string.h>
 

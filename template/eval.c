@@ -1,60 +1,27 @@
-// Runs the nodes of a template: statements write text, expressions make values. Scopes are jinja2's: a loop's
-// body, a macro, a call block and {% with %} have their own, an if has not; a macro sees the scope it was
-// made in as it is when it is called.
-#include "template/internal.h"
+// Evaluator: statements write text, expressions make values.
+//
+// Scopes are jinja2's. The body of a loop, a macro, a call block and {% with %} have a scope of their own; an
+// if has none. A macro sees the variables around its definition as they are when it is called.
+#include "template/eval.h"
+
+#include "template/builtin.h"
+#include "template/lookup.h"
+#include "template/value_repr.h"
 
 static mlx_status_t eval(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
                          mlx_var_t *out) MLX_MUST_USE;
+
 static mlx_status_t run_chain(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
-// Scopes
-
-static mlx_status_t new_scope(mlx_render_t *r, mlx_scope_t *outer, mlx_scope_t **out) {
-  MLX_TRY(mlx_arena_take(&r->arena, 1, sizeof **out, out));
-  (*out)->outer = outer;
-  return NULL;
-}
-
-static mlx_var_t *find_here(const mlx_scope_t *scope, mlx_span_t name) {
-  for (size_t i = 0; i < scope->count; ++i) {
-    if (mlx_span_equal(scope->variables[i].name, name)) return &scope->variables[i].value;
-  }
-  return NULL;
-}
-
-static mlx_var_t *find_variable(const mlx_scope_t *scope, mlx_span_t name) {
-  for (; scope; scope = scope->outer) {
-    mlx_var_t *found = find_here(scope, name);
-    if (found) return found;
-  }
-  return NULL;
-}
-
-mlx_status_t mlx_scope_set(mlx_render_t *r, mlx_scope_t *scope, mlx_span_t name, mlx_var_t value) {
-  mlx_var_t *found = find_here(scope, name);
-  if (found) {
-    *found = value;
-    return NULL;
-  }
-  if (scope->count == scope->capacity) {
-    mlx_variable_t *larger;
-    size_t capacity = scope->capacity ? scope->capacity * 2 : 4;
-    MLX_TRY(mlx_arena_take(&r->arena, capacity, sizeof *larger, &larger));
-    if (scope->count) memcpy(larger, scope->variables, scope->count * sizeof *larger);
-    scope->variables = larger;
-    scope->capacity = capacity;
-  }
-  scope->variables[scope->count++] = (mlx_variable_t){name, value};
-  return NULL;
-}
+// Assignment
 
 static mlx_status_t set_literal(mlx_render_t *r, mlx_scope_t *scope, const char *name, mlx_var_t value) {
   return mlx_scope_set(r, scope, (mlx_span_t){name, strlen(name)}, value);
 }
 
-// {% set ns.name = value %}: only namespaces can be written to, and transformers keeps names with an
-// underscore back.
+// {% set ns.name = value %}. Only a namespace can be changed, and transformers blocks names that begin with
+// an underscore.
 static mlx_status_t set_attribute(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *target,
                                   mlx_var_t value) {
   mlx_var_t object;
@@ -62,7 +29,7 @@ static mlx_status_t set_attribute(mlx_render_t *r, mlx_scope_t *scope, const mlx
   if (object.kind != MLX_VAR_NAMESPACE)
     MLX_FAIL(r, "attributes can be set on a namespace only, not on '%s'", mlx_var_type(&object));
   if (target->text.bytes[0] == '_')
-    MLX_FAIL(r, "a namespace does not take names that begin with an underscore");
+    MLX_FAIL(r, "a namespace does not accept names that begin with an underscore");
   return mlx_dict_put(r, object.dict, mlx_string(target->text.bytes, target->text.length), value);
 }
 
@@ -73,10 +40,10 @@ static mlx_status_t assign(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t
   if (target->kind == MLX_NODE_ATTRIBUTE) return set_attribute(r, scope, target, value);
   MLX_TRY(mlx_var_items(r, &value, &items, &count));
   for (const mlx_node_t *item = target->first; item; item = item->next, ++index) {
-    if (index == count) MLX_FAIL(r, "not enough values to unpack: there are %zu", count);
+    if (index == count) MLX_FAIL(r, "not enough values to unpack: got %zu", count);
     MLX_TRY(assign(r, scope, item, items[index]));
   }
-  if (index < count) MLX_FAIL(r, "too many values to unpack: %zu, expected %zu", count, index);
+  if (index < count) MLX_FAIL(r, "too many values to unpack: got %zu, expected %zu", count, index);
   return NULL;
 }
 
@@ -92,9 +59,9 @@ static mlx_status_t add_argument(mlx_render_t *r, mlx_scope_t *scope, const mlx_
     return mlx_dict_put(r, named, mlx_string(node->text.bytes, node->text.length), value);
   if (node->kind != MLX_NODE_SPREAD) return mlx_list_push(r, positional, value);
   if (node->named) {
-    if (value.kind != MLX_VAR_DICT) MLX_FAIL(r, "** wants a mapping, not '%s'", mlx_var_type(&value));
+    if (value.kind != MLX_VAR_DICT) MLX_FAIL(r, "** expects a mapping, not '%s'", mlx_var_type(&value));
     for (size_t i = 0; i < value.dict->count; ++i) {
-      if (value.dict->entries[i].key.kind != MLX_VAR_STRING) MLX_FAIL(r, "** wants names that are strings");
+      if (value.dict->entries[i].key.kind != MLX_VAR_STRING) MLX_FAIL(r, "** expects string keys");
       MLX_TRY(mlx_dict_put(r, named, value.dict->entries[i].key, value.dict->entries[i].value));
     }
     return NULL;
@@ -111,71 +78,30 @@ static mlx_status_t eval_arguments(mlx_render_t *r, mlx_scope_t *scope, const ml
   mlx_var_t positional, named;
   *out = (mlx_args_t){0};
   if (!first) return NULL;
-  MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, 4, &positional));
-  MLX_TRY(mlx_new_dict(r, MLX_VAR_DICT, &named));
+  MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 4, &positional));
+  MLX_TRY(mlx_dict_create(r, MLX_VAR_DICT, &named));
   for (const mlx_node_t *node = first; node; node = node->next)
     MLX_TRY(add_argument(r, scope, node, positional.list, named.dict));
   *out = (mlx_args_t){positional.list->items, positional.list->count, named.dict->count ? named.dict : NULL};
   return NULL;
 }
 
-static const char *next_parameter(const char *cursor, mlx_span_t *out, bool *inout_required) {
-  while (*cursor == ' ' || *cursor == '|') {
-    if (*cursor++ == '|') *inout_required = false;
-  }
-  *out = (mlx_span_t){cursor, strcspn(cursor, " |")};
-  return cursor + out->length;
-}
-
-// Puts arguments where the declaration has their names.
-static mlx_status_t bind(mlx_render_t *r, const mlx_builtin_t *builtin, const mlx_args_t *args,
-                         mlx_call_t *call) {
-  mlx_span_t name;
-  bool required = true;
-  size_t index = 0, named_used = 0;
-  for (const char *cursor = next_parameter(builtin->parameters, &name, &required); name.length;
-       cursor = next_parameter(cursor, &name, &required), ++index) {
-    const mlx_var_t *named = mlx_dict_named(args->named, name);
-    if (named && index < args->count)
-      MLX_FAIL(r, "%s() got two values for '%.*s'", builtin->name, (int)name.length, name.bytes);
-    named_used += named != NULL;
-    call->given[index] = named || index < args->count;
-    if (call->given[index]) {
-      call->parameters[index] = named ? *named : args->positional[index];
-    } else if (required) {
-      MLX_FAIL(r, "%s() is missing '%.*s'", builtin->name, (int)name.length, name.bytes);
-    }
-  }
-  if (args->count > index)
-    MLX_FAIL(r, "%s() takes at most %zu arguments, %zu were given", builtin->name, index, args->count);
-  if (args->named && named_used < args->named->count)
-    MLX_FAIL(r, "%s() got an argument with a name it does not know", builtin->name);
-  return NULL;
-}
-
-mlx_status_t mlx_builtin_call(mlx_render_t *r, const mlx_builtin_t *builtin, const mlx_var_t *self,
-                              const mlx_args_t *args, mlx_var_t *out) {
-  mlx_call_t call = {.self = self ? *self : mlx_none(), .args = args};
-  MLX_TRY(mlx_render_charge(r, 1));
-  if (strcmp(builtin->parameters, "*")) MLX_TRY(bind(r, builtin, args, &call));
-  return builtin->run(r, &call, out);
-}
-
-// Runs statements and takes what they write.
+// Runs statements and returns their output as a string.
 static mlx_status_t capture(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *body, mlx_var_t *out) {
   mlx_sink_t sink = {.arena = &r->arena}, *outer = r->out;
   r->out = &sink;
   mlx_status_t status = run_chain(r, scope, body);
   r->out = outer;
-  return status ? status : mlx_sink_take(r, &sink, out);
+  return status ? status : mlx_sink_to_string(r, &sink, out);
 }
 
+// Binds the arguments that match no parameter: varargs, kwargs and caller.
 static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_node_t *macro, const mlx_args_t *args,
                                     size_t parameters, mlx_scope_t *scope) {
-  const bool explicit_caller = find_here(scope, (mlx_span_t){"caller", 6}) != NULL;
+  const bool explicit_caller = mlx_scope_find_local(scope, (mlx_span_t){"caller", 6}) != NULL;
   mlx_var_t varargs, kwargs;
-  MLX_TRY(mlx_new_list(r, MLX_SHAPE_TUPLE, 0, &varargs));
-  MLX_TRY(mlx_new_dict(r, MLX_VAR_DICT, &kwargs));
+  MLX_TRY(mlx_list_create(r, MLX_PY_TUPLE, 0, &varargs));
+  MLX_TRY(mlx_dict_create(r, MLX_VAR_DICT, &kwargs));
   if (args->count > parameters && !macro->uses_varargs) {
     MLX_FAIL(r, "macro '%.*s' takes at most %zu arguments, %zu were given", (int)macro->text.length,
              macro->text.bytes, parameters, args->count);
@@ -199,9 +125,9 @@ static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_node_t *macro, co
   }
   if (macro->uses_varargs) MLX_TRY(set_literal(r, scope, "varargs", varargs));
   if (macro->uses_kwargs) MLX_TRY(set_literal(r, scope, "kwargs", kwargs));
-  if (macro->uses_caller && !find_here(scope, (mlx_span_t){"caller", 6})) {
+  if (macro->uses_caller && !mlx_scope_find_local(scope, (mlx_span_t){"caller", 6})) {
     mlx_var_t caller;
-    MLX_TRY(mlx_undefined(r, &caller, "no caller is defined"));
+    MLX_TRY(mlx_undefined_create(r, &caller, "no caller is defined"));
     MLX_TRY(set_literal(r, scope, "caller", caller));
   }
   return NULL;
@@ -212,9 +138,9 @@ static mlx_status_t call_macro(mlx_render_t *r, const mlx_function_t *function, 
   const mlx_node_t *macro = function->macro;
   mlx_scope_t *scope;
   size_t index = 0;
-  MLX_TRY(new_scope(r, function->scope, &scope));
+  MLX_TRY(mlx_scope_create(r, function->scope, &scope));
   for (const mlx_node_t *p = macro->first; p; p = p->next, ++index) {
-    const mlx_var_t *named = mlx_dict_named(args->named, p->text);
+    const mlx_var_t *named = mlx_dict_get(args->named, p->text);
     mlx_var_t value;
     if (named && index < args->count) {
       MLX_FAIL(r, "macro '%.*s' got two values for '%.*s'", (int)macro->text.length, macro->text.bytes,
@@ -225,8 +151,8 @@ static mlx_status_t call_macro(mlx_render_t *r, const mlx_function_t *function, 
     } else if (p->a) {
       MLX_TRY(eval(r, scope, p->a, &value));
     } else {
-      MLX_TRY(
-          mlx_undefined(r, &value, "parameter '%.*s' was not provided", (int)p->text.length, p->text.bytes));
+      MLX_TRY(mlx_undefined_create(r, &value, "parameter '%.*s' was not provided", (int)p->text.length,
+                                   p->text.bytes));
     }
     MLX_TRY(mlx_scope_set(r, scope, p->text, value));
   }
@@ -237,21 +163,21 @@ static mlx_status_t call_macro(mlx_render_t *r, const mlx_function_t *function, 
 static mlx_status_t run_loop(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer,
                              const mlx_var_t *over, int64_t depth) MLX_MUST_USE;
 
-// loop(children) in a recursive loop: the same loop over other things, as text.
+// loop(children) in a recursive loop: runs the same loop over |children| and returns its output.
 static mlx_status_t call_loop(mlx_render_t *r, const mlx_loop_t *loop, const mlx_args_t *args,
                               mlx_var_t *out) {
-  if (!loop->node->named) MLX_FAIL(r, "the loop is not recursive: 'recursive' is missing after its 'for'");
+  if (!loop->node->named) MLX_FAIL(r, "loop() needs a recursive loop: {%% for ... recursive %%}");
   if (args->count != 1 || args->named) MLX_FAIL(r, "loop() takes one argument");
   mlx_sink_t sink = {.arena = &r->arena}, *outer = r->out;
   r->out = &sink;
   mlx_status_t status = run_loop(r, loop->node, loop->scope, &args->positional[0], loop->depth + 1);
   r->out = outer;
-  return status ? status : mlx_sink_take(r, &sink, out);
+  return status ? status : mlx_sink_to_string(r, &sink, out);
 }
 
-mlx_status_t mlx_var_call(mlx_render_t *r, const mlx_var_t *function, const mlx_args_t *args,
-                          mlx_var_t *out) {
-  MLX_TRY(mlx_need_defined(r, function));
+static mlx_status_t call_value(mlx_render_t *r, const mlx_var_t *function, const mlx_args_t *args,
+                               mlx_var_t *out) {
+  MLX_TRY(mlx_var_expect_defined(r, function));
   const int line = r->line;
   mlx_status_t status;
   if (function->kind == MLX_VAR_LOOP) {
@@ -271,8 +197,9 @@ mlx_status_t mlx_var_call(mlx_render_t *r, const mlx_var_t *function, const mlx_
 // Expressions
 
 static mlx_status_t eval_name(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
-  const mlx_var_t *found = find_variable(scope, node->text);
-  if (!found) return mlx_undefined(r, out, "'%.*s' is undefined", (int)node->text.length, node->text.bytes);
+  const mlx_var_t *found = mlx_scope_find(scope, node->text);
+  if (!found)
+    return mlx_undefined_create(r, out, "'%.*s' is undefined", (int)node->text.length, node->text.bytes);
   *out = *found;
   return NULL;
 }
@@ -280,7 +207,7 @@ static mlx_status_t eval_name(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
 static mlx_status_t eval_sequence(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
                                   mlx_var_t *out) {
   mlx_var_t list, item;
-  MLX_TRY(mlx_new_list(r, node->kind == MLX_NODE_TUPLE ? MLX_SHAPE_TUPLE : MLX_SHAPE_LIST, 0, &list));
+  MLX_TRY(mlx_list_create(r, node->kind == MLX_NODE_TUPLE ? MLX_PY_TUPLE : MLX_PY_LIST, 0, &list));
   for (const mlx_node_t *n = node->first; n; n = n->next) {
     MLX_TRY(eval(r, scope, n, &item));
     MLX_TRY(mlx_list_push(r, list.list, item));
@@ -291,7 +218,7 @@ static mlx_status_t eval_sequence(mlx_render_t *r, mlx_scope_t *scope, const mlx
 
 static mlx_status_t eval_dict(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
   mlx_var_t dict, key, value;
-  MLX_TRY(mlx_new_dict(r, MLX_VAR_DICT, &dict));
+  MLX_TRY(mlx_dict_create(r, MLX_VAR_DICT, &dict));
   for (const mlx_node_t *pair = node->first; pair; pair = pair->next) {
     MLX_TRY(eval(r, scope, pair->a, &key));
     MLX_TRY(eval(r, scope, pair->b, &value));
@@ -329,19 +256,23 @@ static mlx_status_t eval_call(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
   MLX_TRY(eval_arguments(r, scope, node->first, &args));
   if (caller) {
     mlx_var_t named = {.kind = MLX_VAR_DICT, .dict = args.named};
-    if (!args.named) MLX_TRY(mlx_new_dict(r, MLX_VAR_DICT, &named));
+    if (!args.named) MLX_TRY(mlx_dict_create(r, MLX_VAR_DICT, &named));
     MLX_TRY(mlx_dict_put(r, named.dict, mlx_literal("caller"), *caller));
     args.named = named.dict;
   }
   r->line = node->line;
-  return mlx_var_call(r, &function, &args, out);
+  return call_value(r, &function, &args, out);
 }
 
 static mlx_status_t eval_builtin(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
                                  mlx_var_t *out) {
-  mlx_var_t self = r->captured;
+  mlx_var_t self;
   mlx_args_t args;
-  if (node->a) MLX_TRY(eval(r, scope, node->a, &self));
+  if (node->a) {
+    MLX_TRY(eval(r, scope, node->a, &self));
+  } else {
+    self = *r->captured;
+  }
   MLX_TRY(eval_arguments(r, scope, node->first, &args));
   r->line = node->line;
   if (!node->builtin) {
@@ -386,7 +317,7 @@ static mlx_status_t eval_concat(mlx_render_t *r, mlx_scope_t *scope, const mlx_n
     MLX_TRY(eval(r, scope, part, &value));
     MLX_TRY(mlx_var_write(r, &sink, &value));
   }
-  return mlx_sink_take(r, &sink, out);
+  return mlx_sink_to_string(r, &sink, out);
 }
 
 static mlx_status_t eval_condition(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
@@ -395,7 +326,7 @@ static mlx_status_t eval_condition(mlx_render_t *r, mlx_scope_t *scope, const ml
   MLX_TRY(eval(r, scope, node->a, &condition));
   if (mlx_var_truth(&condition)) return eval(r, scope, node->b, out);
   if (node->c) return eval(r, scope, node->c, out);
-  return mlx_undefined(
+  return mlx_undefined_create(
       r, out, "the inline if-expression on line %d evaluated to false and no else section was defined.",
       node->line);
 }
@@ -429,15 +360,13 @@ static mlx_status_t eval_kind(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
     case MLX_NODE_COMPARE: return eval_compare(r, scope, node, out);
     case MLX_NODE_CONCAT: return eval_concat(r, scope, node, out);
     case MLX_NODE_CONDITION: return eval_condition(r, scope, node, out);
-    default: MLX_FAIL(r, "this cannot stand here");
+    default: MLX_FAIL(r, "this node is not an expression");
   }
 }
 
 static mlx_status_t enter(mlx_render_t *r, const mlx_node_t *node) {
   r->line = node->line;
-  if (++r->depth > MLX_TEMPLATE_DEPTH)
-    return mlx_render_error(r, MLX_UNSUPPORTED, "the template goes deeper than %d levels",
-                            MLX_TEMPLATE_DEPTH);
+  MLX_TRY(mlx_render_enter(r));
   return mlx_render_charge(r, 1);
 }
 
@@ -451,14 +380,14 @@ static mlx_status_t eval(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *
 // ----------------------------------------------------------------------------------------------------------
 // Statements
 
-// The items for which the loop's own `if` holds.
+// Keeps the items for which the loop's `if` is true.
 static mlx_status_t filter_items(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer,
                                  const mlx_var_t **inout_items, size_t *inout_count) {
   mlx_var_t kept, holds;
   mlx_scope_t *scope;
-  MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, 0, &kept));
+  MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &kept));
   for (size_t i = 0; i < *inout_count; ++i) {
-    MLX_TRY(new_scope(r, outer, &scope));
+    MLX_TRY(mlx_scope_create(r, outer, &scope));
     MLX_TRY(assign(r, scope, node->a, (*inout_items)[i]));
     MLX_TRY(eval(r, scope, node->c, &holds));
     if (mlx_var_truth(&holds)) MLX_TRY(mlx_list_push(r, kept.list, (*inout_items)[i]));
@@ -482,14 +411,14 @@ static mlx_status_t run_loop(mlx_render_t *r, const mlx_node_t *node, mlx_scope_
       .node = node, .scope = outer, .items = items, .count = count, .depth = depth, .changed = mlx_none()};
   for (; loop->index < count && r->flow != MLX_FLOW_BREAK; ++loop->index) {
     r->flow = MLX_FLOW_ON;
-    MLX_TRY(new_scope(r, outer, &scope));
+    MLX_TRY(mlx_scope_create(r, outer, &scope));
     MLX_TRY(set_literal(r, scope, "loop", (mlx_var_t){.kind = MLX_VAR_LOOP, .loop = loop}));
     MLX_TRY(assign(r, scope, node->a, items[loop->index]));
     MLX_TRY(run_chain(r, scope, node->body));
   }
   r->flow = MLX_FLOW_ON;
   if (!count && node->otherwise) {
-    MLX_TRY(new_scope(r, outer, &scope));
+    MLX_TRY(mlx_scope_create(r, outer, &scope));
     MLX_TRY(run_chain(r, scope, node->otherwise));
   }
   --r->depth;
@@ -520,15 +449,15 @@ static mlx_status_t run_set(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_
   return assign(r, scope, node->a, value);
 }
 
-// What a body in a scope of its own writes, through filters (or NULL).
+// The output of a body that runs in a new scope, after |filters| (or NULL).
 static mlx_status_t capture_filtered(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *body,
                                      const mlx_node_t *filters, mlx_var_t *out) {
   mlx_scope_t *inner;
-  MLX_TRY(new_scope(r, scope, &inner));
+  MLX_TRY(mlx_scope_create(r, scope, &inner));
   MLX_TRY(capture(r, inner, body, out));
   if (!filters) return NULL;
-  const mlx_var_t outer = r->captured;
-  r->captured = *out;
+  const mlx_var_t text = *out, *outer = r->captured;
+  r->captured = &text;
   MLX_TRY(eval(r, scope, filters, out));
   r->captured = outer;
   return NULL;
@@ -570,7 +499,7 @@ static mlx_status_t run_call_block(mlx_render_t *r, mlx_scope_t *scope, const ml
 static mlx_status_t run_with(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) {
   mlx_scope_t *inner;
   mlx_var_t value;
-  MLX_TRY(new_scope(r, scope, &inner));
+  MLX_TRY(mlx_scope_create(r, scope, &inner));
   for (const mlx_node_t *pair = node->first; pair; pair = pair->next) {
     MLX_TRY(eval(r, scope, pair->b, &value));
     MLX_TRY(assign(r, inner, pair->a, value));
@@ -586,7 +515,7 @@ static mlx_status_t run_output(mlx_render_t *r, mlx_scope_t *scope, const mlx_no
 
 static mlx_status_t run_scope(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) {
   mlx_scope_t *inner;
-  MLX_TRY(new_scope(r, scope, &inner));
+  MLX_TRY(mlx_scope_create(r, scope, &inner));
   return run_chain(r, inner, node->body);
 }
 
@@ -605,7 +534,7 @@ static mlx_status_t run(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *n
     case MLX_NODE_SCOPE: return run_scope(r, scope, node);
     case MLX_NODE_BREAK: r->flow = MLX_FLOW_BREAK; return NULL;
     case MLX_NODE_CONTINUE: r->flow = MLX_FLOW_CONTINUE; return NULL;
-    default: MLX_FAIL(r, "this cannot stand here");
+    default: MLX_FAIL(r, "this node is not a statement");
   }
 }
 
@@ -622,8 +551,8 @@ static mlx_status_t run_chain(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
   return NULL;
 }
 
-mlx_status_t mlx_render_body(mlx_render_t *r, mlx_scope_t *globals) {
+mlx_status_t mlx_eval_body(mlx_render_t *r, mlx_scope_t *globals, const mlx_node_t *body) {
   mlx_scope_t *scope;
-  MLX_TRY(new_scope(r, globals, &scope));
-  return run_chain(r, scope, r->template->body);
+  MLX_TRY(mlx_scope_create(r, globals, &scope));
+  return run_chain(r, scope, body);
 }

@@ -1,40 +1,19 @@
-// Filters of text and numbers, under jinja2's names and with its parameters; tojson is transformers'. Those
-// of sequences are in template_sequences.c.
+// Filters of text and numbers, with jinja2's names and parameters; tojson is transformers'.
+// sequence_filters.c has the filters of sequences.
 #include "template/filters.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-// ----------------------------------------------------------------------------------------------------------
-// Parameters
-
-bool mlx_call_flag(const mlx_call_t *call, size_t index) {
-  return call->given[index] && mlx_var_truth(&call->parameters[index]);
-}
-bool mlx_call_given(const mlx_call_t *call, size_t index) {
-  return call->given[index] && call->parameters[index].kind != MLX_VAR_NONE;
-}
-
-mlx_status_t mlx_call_whole(mlx_render_t *r, const mlx_call_t *call, size_t index, int64_t fallback,
-                            int64_t *out) {
-  *out = fallback;
-  if (!call->given[index]) return NULL;
-  MLX_TRY(mlx_need_defined(r, &call->parameters[index]));
-  if (!mlx_is_whole(&call->parameters[index])) {
-    MLX_FAIL(r, "'%s' object cannot be interpreted as an integer", mlx_var_type(&call->parameters[index]));
-  }
-  *out = mlx_whole(&call->parameters[index]);
-  return NULL;
-}
-
-mlx_status_t mlx_call_text(mlx_render_t *r, const mlx_call_t *call, mlx_span_t *out) {
-  return mlx_var_text(r, &call->self, out);
-}
-mlx_status_t mlx_call_items(mlx_render_t *r, const mlx_call_t *call, const mlx_var_t **out_items,
-                            size_t *out_count) {
-  return mlx_var_items(r, &call->self, out_items, out_count);
-}
+#include "template/format.h"
+#include "template/lookup.h"
+#include "template/operators.h"
+#include "template/string_methods.h"
+#include "template/text.h"
+#include "template/unicode.h"
+#include "template/value_json.h"
+#include "template/value_repr.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Text
@@ -45,7 +24,7 @@ static mlx_status_t filter_case(mlx_render_t *r, const mlx_call_t *call, mlx_let
   mlx_sink_t sink = {.arena = &r->arena};
   MLX_TRY(mlx_call_text(r, call, &text));
   mlx_sink_case(&sink, text, letter_case);
-  MLX_TRY(mlx_sink_take(r, &sink, out));
+  MLX_TRY(mlx_sink_to_string(r, &sink, out));
   out->markup = call->self.kind == MLX_VAR_STRING && call->self.markup;
   return NULL;
 }
@@ -53,31 +32,33 @@ static mlx_status_t filter_case(mlx_render_t *r, const mlx_call_t *call, mlx_let
 static mlx_status_t filter_upper(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   return filter_case(r, call, MLX_UPPER, out);
 }
+
 static mlx_status_t filter_lower(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   return filter_case(r, call, MLX_LOWER, out);
 }
+
 static mlx_status_t filter_capitalize(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   return filter_case(r, call, MLX_CAPITALIZE, out);
 }
 
-// jinja2's own idea of words: they begin after spaces, hyphens and opening brackets only.
+// Unlike str.title(), jinja2's words begin only after whitespace, hyphens and opening brackets.
 static mlx_status_t filter_title(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   mlx_span_t text;
   mlx_sink_t sink = {.arena = &r->arena};
   MLX_TRY(mlx_call_text(r, call, &text));
   for (size_t at = 0, end; at < text.length; at = end) {
     size_t length;
-    uint32_t c = mlx_template_character(text.bytes + at, &length);
-    const bool breaks = mlx_template_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c));
+    uint32_t c = mlx_codepoint_decode(text.bytes + at, &length);
+    const bool breaks = mlx_codepoint_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c));
     for (end = at + length; end < text.length; end += length) {
-      c = mlx_template_character(text.bytes + end, &length);
-      if (breaks != (mlx_template_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c)))) break;
+      c = mlx_codepoint_decode(text.bytes + end, &length);
+      if (breaks != (mlx_codepoint_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c)))) break;
     }
-    mlx_template_character(text.bytes + at, &length);
+    mlx_codepoint_decode(text.bytes + at, &length);
     mlx_sink_case(&sink, (mlx_span_t){text.bytes + at, length}, MLX_UPPER);
     mlx_sink_case(&sink, (mlx_span_t){text.bytes + at + length, end - at - length}, MLX_LOWER);
   }
-  return mlx_sink_take(r, &sink, out);
+  return mlx_sink_to_string(r, &sink, out);
 }
 
 static mlx_status_t filter_trim(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
@@ -85,7 +66,7 @@ static mlx_status_t filter_trim(mlx_render_t *r, const mlx_call_t *call, mlx_var
   MLX_TRY(mlx_call_text(r, call, &text));
   MLX_TRY(mlx_render_charge(r, text.length));
   if (mlx_call_given(call, 0) && call->parameters[0].kind != MLX_VAR_STRING)
-    MLX_FAIL(r, "trim wants a string, not '%s'", mlx_var_type(&call->parameters[0]));
+    MLX_FAIL(r, "trim expects a string, not '%s'", mlx_var_type(&call->parameters[0]));
   text = mlx_span_strip(text, mlx_call_given(call, 0) ? &call->parameters[0].text : NULL, true, true);
   *out = mlx_string(text.bytes, text.length);
   out->markup = call->self.kind == MLX_VAR_STRING && call->self.markup;
@@ -126,8 +107,8 @@ static mlx_status_t filter_replace(mlx_render_t *r, const mlx_call_t *call, mlx_
   MLX_TRY(mlx_call_text(r, call, &text));
   MLX_TRY(mlx_var_text(r, &call->parameters[0], &old));
   MLX_TRY(mlx_var_text(r, &call->parameters[1], &new));
-  if (mlx_call_given(call, 2)) MLX_TRY(mlx_call_whole(r, call, 2, -1, &count));
-  return mlx_replace(r, text, old, new, count, out);
+  if (mlx_call_given(call, 2)) MLX_TRY(mlx_call_integer(r, call, 2, -1, &count));
+  return mlx_span_replace(r, text, old, new, count, out);
 }
 
 static mlx_status_t filter_indent(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
@@ -139,17 +120,17 @@ static mlx_status_t filter_indent(mlx_render_t *r, const mlx_call_t *call, mlx_v
     with = call->parameters[0].text;
     width = 1;
   } else {
-    MLX_TRY(mlx_call_whole(r, call, 0, 4, &width));
+    MLX_TRY(mlx_call_integer(r, call, 0, 4, &width));
     with = (mlx_span_t){" ", 1};
   }
   if (call->self.kind != MLX_VAR_STRING)
-    MLX_FAIL(r, "indent wants a string, not '%s'", mlx_var_type(&call->self));
+    MLX_FAIL(r, "indent expects a string, not '%s'", mlx_var_type(&call->self));
   text = call->self.text;
   const bool first = mlx_call_flag(call, 1), blank = mlx_call_flag(call, 2);
   mlx_sink_append(&sink, text.bytes, text.length);
   mlx_sink_puts(&sink, "\n");
-  MLX_TRY(mlx_sink_take(r, &sink, &lines));
-  MLX_TRY(mlx_split_lines(r, lines.text, false, &lines));
+  MLX_TRY(mlx_sink_to_string(r, &sink, &lines));
+  MLX_TRY(mlx_span_split_lines(r, lines.text, false, &lines));
   sink = (mlx_sink_t){.arena = &r->arena};
   for (size_t i = 0; i < lines.list->count; ++i) {
     const mlx_span_t line = lines.list->items[i].text;
@@ -157,7 +138,7 @@ static mlx_status_t filter_indent(mlx_render_t *r, const mlx_call_t *call, mlx_v
     if (i ? line.length || blank : first) mlx_sink_fill(&sink, with.bytes, with.length, width);
     mlx_sink_append(&sink, line.bytes, line.length);
   }
-  return mlx_sink_take(r, &sink, out);
+  return mlx_sink_to_string(r, &sink, out);
 }
 
 static mlx_status_t filter_center(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
@@ -165,7 +146,7 @@ static mlx_status_t filter_center(mlx_render_t *r, const mlx_call_t *call, mlx_v
   int64_t width;
   mlx_var_t argument;
   MLX_TRY(mlx_call_text(r, call, &text));
-  MLX_TRY(mlx_call_whole(r, call, 0, 80, &width));
+  MLX_TRY(mlx_call_integer(r, call, 0, 80, &width));
   argument = mlx_int(width);
   const mlx_var_t self = mlx_string(text.bytes, text.length);
   return mlx_builtin_call(r, mlx_string_method_find((mlx_span_t){"center", 6}), &self,
@@ -177,8 +158,8 @@ static mlx_status_t filter_truncate(mlx_render_t *r, const mlx_call_t *call, mlx
   int64_t length, leeway, count;
   mlx_var_t self, stop, cut;
   mlx_span_t end = {"...", 3};
-  MLX_TRY(mlx_call_whole(r, call, 0, 255, &length));
-  MLX_TRY(mlx_call_whole(r, call, 3, 5, &leeway));
+  MLX_TRY(mlx_call_integer(r, call, 0, 255, &length));
+  MLX_TRY(mlx_call_integer(r, call, 3, 5, &leeway));
   if (call->given[2]) MLX_TRY(mlx_var_text(r, &call->parameters[2], &end));
   self = call->self;
   MLX_TRY(mlx_var_length(r, &self, &count));
@@ -187,7 +168,7 @@ static mlx_status_t filter_truncate(mlx_render_t *r, const mlx_call_t *call, mlx
     MLX_FAIL(r, "truncate: expected a length of at least %zu", mlx_span_characters(end));
   *out = self;
   if (count <= length + leeway) return NULL;
-  if (self.kind != MLX_VAR_STRING) MLX_FAIL(r, "truncate wants a string, not '%s'", mlx_var_type(&self));
+  if (self.kind != MLX_VAR_STRING) MLX_FAIL(r, "truncate expects a string, not '%s'", mlx_var_type(&self));
   stop = mlx_int(keep);
   MLX_TRY(mlx_var_slice(r, &self, &none, &stop, &none, &cut));
   if (!mlx_call_flag(call, 1)) {
@@ -200,7 +181,7 @@ static mlx_status_t filter_truncate(mlx_render_t *r, const mlx_call_t *call, mlx
   mlx_sink_t sink = {.arena = &r->arena};
   mlx_sink_append(&sink, cut.text.bytes, cut.text.length);
   mlx_sink_append(&sink, end.bytes, end.length);
-  return mlx_sink_take(r, &sink, out);
+  return mlx_sink_to_string(r, &sink, out);
 }
 
 static mlx_status_t filter_format(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
@@ -210,7 +191,7 @@ static mlx_status_t filter_format(mlx_render_t *r, const mlx_call_t *call, mlx_v
     MLX_FAIL(r, "can't handle positional and keyword arguments at the same time");
   MLX_TRY(mlx_call_text(r, call, &text));
   if (!call->args->named) {
-    MLX_TRY(mlx_new_list(r, MLX_SHAPE_TUPLE, 0, &values));
+    MLX_TRY(mlx_list_create(r, MLX_PY_TUPLE, 0, &values));
     for (size_t i = 0; i < call->args->count; ++i)
       MLX_TRY(mlx_list_push(r, values.list, call->args->positional[i]));
   }
@@ -229,9 +210,9 @@ static mlx_status_t filter_tojson(mlx_render_t *r, const mlx_call_t *call, mlx_v
     style.item_separator.length = 1;
     if (text.kind != MLX_VAR_STRING) {
       int64_t width;
-      MLX_TRY(mlx_call_whole(r, call, 1, 0, &width));
+      MLX_TRY(mlx_call_integer(r, call, 1, 0, &width));
       mlx_sink_fill(&indent, " ", 1, width);
-      MLX_TRY(mlx_sink_take(r, &indent, &text));
+      MLX_TRY(mlx_sink_to_string(r, &indent, &text));
     }
     style.indent = text.text;
   }
@@ -240,18 +221,18 @@ static mlx_status_t filter_tojson(mlx_render_t *r, const mlx_call_t *call, mlx_v
     size_t count;
     MLX_TRY(mlx_var_items(r, &call->parameters[2], &items, &count));
     if (count != 2 || items[0].kind != MLX_VAR_STRING || items[1].kind != MLX_VAR_STRING)
-      MLX_FAIL(r, "tojson: separators are two strings");
+      MLX_FAIL(r, "tojson: expected two strings as separators");
     style.item_separator = items[0].text;
     style.key_separator = items[1].text;
   }
   MLX_TRY(mlx_var_json(r, &sink, &call->self, &style, 0));
-  return mlx_sink_take(r, &sink, out);
+  return mlx_sink_to_string(r, &sink, out);
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Numbers
 
-// Python's int() or float() of a text; false where it is none.
+// Python's int() (|whole_only|) or float() of a string; false if it is not a number.
 static bool read_number(mlx_span_t text, bool whole_only, int base, mlx_var_t *out) {
   char digits[128], *end;
   size_t count = 0;
@@ -290,8 +271,8 @@ static mlx_status_t filter_int(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   const mlx_var_t *v = &call->self;
   mlx_var_t number;
   int64_t base;
-  MLX_TRY(mlx_need_defined(r, v));
-  MLX_TRY(mlx_call_whole(r, call, 1, 10, &base));
+  MLX_TRY(mlx_var_expect_defined(r, v));
+  MLX_TRY(mlx_call_integer(r, call, 1, 10, &base));
   if (base != 10 && base != 16 && base != 8 && base != 2)
     return mlx_render_error(r, MLX_UNSUPPORTED, "int: base %lld is not supported", (long long)base);
   *out = call->given[0] ? call->parameters[0] : mlx_int(0);
@@ -299,8 +280,8 @@ static mlx_status_t filter_int(mlx_render_t *r, const mlx_call_t *call, mlx_var_
     if (read_number(v->text, true, (int)base, out)) return NULL;
     *out = call->given[0] ? call->parameters[0] : mlx_int(0);
     if (!read_number(v->text, false, 10, &number)) return NULL;
-  } else if (mlx_is_whole(v)) {
-    *out = mlx_int(mlx_whole(v));
+  } else if (mlx_var_is_integer(v)) {
+    *out = mlx_int(mlx_var_integer(v));
     return NULL;
   } else if (v->kind == MLX_VAR_FLOAT) {
     number = *v;
@@ -319,48 +300,43 @@ static mlx_status_t filter_int(mlx_render_t *r, const mlx_call_t *call, mlx_var_
 }
 
 static mlx_status_t filter_float(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
-  MLX_TRY(mlx_need_defined(r, &call->self));
+  MLX_TRY(mlx_var_expect_defined(r, &call->self));
   *out = call->given[0] ? call->parameters[0] : mlx_float(0);
   mlx_var_t number;
-  if (mlx_is_number(&call->self)) *out = mlx_float(mlx_number(&call->self));
+  if (mlx_var_is_number(&call->self)) *out = mlx_float(mlx_var_number(&call->self));
   if (call->self.kind == MLX_VAR_STRING && read_number(call->self.text, false, 10, &number)) *out = number;
   return NULL;
 }
 
-mlx_status_t mlx_need_number(mlx_render_t *r, const mlx_var_t *v) {
-  MLX_TRY(mlx_need_defined(r, v));
-  if (!mlx_is_number(v)) MLX_FAIL(r, "a number is wanted, not '%s'", mlx_var_type(v));
-  return NULL;
-}
-
 static mlx_status_t filter_abs(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
-  MLX_TRY(mlx_need_number(r, &call->self));
+  MLX_TRY(mlx_var_expect_number(r, &call->self));
   if (call->self.kind == MLX_VAR_FLOAT) {
     *out = mlx_float(fabs(call->self.number));
     return NULL;
   }
-  return mlx_var_sign(r, mlx_whole(&call->self) < 0, &call->self, out);
+  return mlx_var_sign(r, mlx_var_integer(&call->self) < 0, &call->self, out);
 }
 
 static mlx_status_t filter_round(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
   int64_t precision;
   const mlx_var_t method = call->given[1] ? call->parameters[1] : mlx_literal("common");
-  MLX_TRY(mlx_need_number(r, &call->self));
-  MLX_TRY(mlx_call_whole(r, call, 0, 0, &precision));
+  MLX_TRY(mlx_var_expect_number(r, &call->self));
+  MLX_TRY(mlx_call_integer(r, call, 0, 0, &precision));
   const bool ceils = method.kind == MLX_VAR_STRING && mlx_span_is(method.text, "ceil");
   const bool floors = method.kind == MLX_VAR_STRING && mlx_span_is(method.text, "floor");
   if (!ceils && !floors && !(method.kind == MLX_VAR_STRING && mlx_span_is(method.text, "common")))
-    MLX_FAIL(r, "method must be common, ceil or floor");
+    MLX_FAIL(r, "round: method must be common, ceil or floor");
   if (precision < -300 || precision > 300)
-    return mlx_render_error(r, MLX_UNSUPPORTED, "round: such a precision is not supported");
+    return mlx_render_error(r, MLX_UNSUPPORTED, "round: precision %lld is not supported",
+                            (long long)precision);
   if (ceils || floors) {
-    const double scale = pow(10, (double)precision), scaled = mlx_number(&call->self) * scale;
+    const double scale = pow(10, (double)precision), scaled = mlx_var_number(&call->self) * scale;
     *out = mlx_float((ceils ? ceil(scaled) : floor(scaled)) / scale);
-  } else if (mlx_is_whole(&call->self)) {
+  } else if (mlx_var_is_integer(&call->self)) {
     if (precision < 0)
       return mlx_render_error(r, MLX_UNSUPPORTED,
                               "round: a negative precision is not supported for integers");
-    *out = mlx_int(mlx_whole(&call->self));
+    *out = mlx_int(mlx_var_integer(&call->self));
   } else if (precision < 0 || !isfinite(call->self.number)) {
     const double scale = pow(10, (double)-precision);
     *out = mlx_float(isfinite(call->self.number) ? nearbyint(call->self.number / scale) * scale
@@ -372,6 +348,9 @@ static mlx_status_t filter_round(mlx_render_t *r, const mlx_call_t *call, mlx_va
   }
   return NULL;
 }
+
+// ----------------------------------------------------------------------------------------------------------
+// Table
 
 const mlx_builtin_t *mlx_filter_find(mlx_span_t name) {
   static const mlx_builtin_t filters[] = {

@@ -1,10 +1,14 @@
-// str.format and the % operator: the fields, flags and types that texts use. A format that asks for more is
-// refused.
+// Python's str.format and % operator: the fields, flags and types that chat templates use. A format that
+// needs another one is an error.
+#include "template/format.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
-#include "template/internal.h"
+#include "template/lookup.h"
+#include "template/unicode.h"
+#include "template/value_repr.h"
 
 #define MAX_WIDTH 10000
 
@@ -15,7 +19,7 @@ typedef struct spec {
   int64_t width, precision;  // -1: not given
 } spec_t;
 
-static mlx_status_t bad_format(const mlx_render_t *r, char type, const mlx_var_t *v) {
+static mlx_status_t unsupported_format(const mlx_render_t *r, char type, const mlx_var_t *v) {
   return mlx_render_error(r, MLX_UNSUPPORTED, "format '%c' is not supported for '%s'", type, mlx_var_type(v));
 }
 
@@ -26,12 +30,12 @@ static const char *read_digits(const char *at, const char *end, int64_t *out) {
   return at;
 }
 
-// [[fill]align][sign][#][0][width][,][.precision][type]
+// Reads [[fill]align][sign][#][0][width][,][.precision][type].
 static mlx_status_t read_spec(const mlx_render_t *r, mlx_span_t text, spec_t *out) {
   const char *at = text.bytes, *end = at + text.length;
   size_t length = 0;
   *out = (spec_t){.fill = {" ", 1}, .width = -1, .precision = -1};
-  if (at < end) mlx_template_character(at, &length);
+  if (at < end) mlx_codepoint_decode(at, &length);
   if (at < end && at + length < end && strchr("<>=^", at[length]) && at[length]) {
     out->fill = (mlx_span_t){at, length};
     out->align = at[length];
@@ -51,11 +55,11 @@ static mlx_status_t read_spec(const mlx_render_t *r, mlx_span_t text, spec_t *ou
   if (at < end) out->type = *at++;
   if (at < end) MLX_FAIL(r, "invalid format specifier '%.*s'", (int)text.length, text.bytes);
   if (out->width > MAX_WIDTH || out->precision > 200)
-    return mlx_render_error(r, MLX_UNSUPPORTED, "a format is too wide");
+    return mlx_render_error(r, MLX_UNSUPPORTED, "the width or precision of a format is too large");
   return NULL;
 }
 
-static void put_padded(mlx_sink_t *sink, mlx_span_t sign, mlx_span_t body, const spec_t *spec, char align) {
+static void write_padded(mlx_sink_t *sink, mlx_span_t sign, mlx_span_t body, const spec_t *spec, char align) {
   const int64_t length = (int64_t)(mlx_span_characters(sign) + mlx_span_characters(body));
   const int64_t missing = spec->width > length ? spec->width - length : 0;
   const int64_t left = align == '>' ? missing : align == '^' ? missing / 2 : 0;
@@ -66,20 +70,21 @@ static void put_padded(mlx_sink_t *sink, mlx_span_t sign, mlx_span_t body, const
   if (align != '=') mlx_sink_fill(sink, spec->fill.bytes, spec->fill.length, missing - left);
 }
 
-static void put_text(mlx_sink_t *sink, mlx_span_t text, const spec_t *spec) {
+static void write_text(mlx_sink_t *sink, mlx_span_t text, const spec_t *spec) {
   size_t end = text.length;
   if (spec->precision >= 0) {
     end = 0;
     for (int64_t n = 0; n < spec->precision && end < text.length; ++n) {
       size_t length;
-      mlx_template_character(text.bytes + end, &length);
+      mlx_codepoint_decode(text.bytes + end, &length);
       end += length;
     }
   }
-  put_padded(sink, (mlx_span_t){"", 0}, (mlx_span_t){text.bytes, end}, spec, spec->align ? spec->align : '<');
+  write_padded(sink, (mlx_span_t){"", 0}, (mlx_span_t){text.bytes, end}, spec,
+               spec->align ? spec->align : '<');
 }
 
-// Puts commas between thousands of the whole part.
+// Inserts commas between the thousands of the integer part.
 static size_t group(const char *digits, char *out) {
   const size_t whole = strspn(digits, "0123456789");
   size_t count = 0;
@@ -94,8 +99,8 @@ static size_t group(const char *digits, char *out) {
 static mlx_status_t digits_of(mlx_render_t *r, const mlx_var_t *v, const spec_t *spec, char *out, size_t size,
                               bool *out_negative) {
   const char type = spec->type;
-  if (mlx_is_whole(v) && (!type || strchr("dixXo", type))) {
-    const int64_t value = mlx_whole(v);
+  if (mlx_var_is_integer(v) && (!type || strchr("dixXo", type))) {
+    const int64_t value = mlx_var_integer(v);
     const uint64_t magnitude = value < 0 ? -(uint64_t)value : (uint64_t)value;
     *out_negative = value < 0;
     const char *prefix = !spec->alternate ? ""
@@ -111,8 +116,8 @@ static mlx_status_t digits_of(mlx_render_t *r, const mlx_var_t *v, const spec_t 
              prefix, magnitude);
     return NULL;
   }
-  if (!strchr("feEFgG%", type) || !type) return bad_format(r, type ? type : ' ', v);
-  double number = mlx_number(v);
+  if (!strchr("feEFgG%", type) || !type) return unsupported_format(r, type ? type : ' ', v);
+  double number = mlx_var_number(v);
   *out_negative = signbit(number);
   number = fabs(number);
   const int precision = spec->precision < 0 ? 6 : (int)spec->precision;
@@ -122,15 +127,15 @@ static mlx_status_t digits_of(mlx_render_t *r, const mlx_var_t *v, const spec_t 
   return NULL;
 }
 
-static mlx_status_t put_number(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v, spec_t *spec) {
+static mlx_status_t write_number(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v, spec_t *spec) {
   char digits[640], grouped[900];
   bool negative = false;
   if (v->kind == MLX_VAR_FLOAT && !spec->type) {
-    if (spec->precision >= 0) return bad_format(r, ' ', v);
+    if (spec->precision >= 0) return unsupported_format(r, ' ', v);
     mlx_sink_t plain = {.arena = &r->arena};
     mlx_var_t text;
     mlx_float_write(&plain, fabs(v->number));
-    MLX_TRY(mlx_sink_take(r, &plain, &text));
+    MLX_TRY(mlx_sink_to_string(r, &plain, &text));
     snprintf(digits, sizeof digits, "%.*s", (int)text.text.length, text.text.bytes);
     negative = signbit(v->number);
   } else {
@@ -146,18 +151,18 @@ static mlx_status_t put_number(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_
     spec->fill = (mlx_span_t){"0", 1};
     spec->align = '=';
   }
-  put_padded(sink, (mlx_span_t){sign, strlen(sign)}, (mlx_span_t){body, strlen(body)}, spec,
-             spec->align ? spec->align : '>');
+  write_padded(sink, (mlx_span_t){sign, strlen(sign)}, (mlx_span_t){body, strlen(body)}, spec,
+               spec->align ? spec->align : '>');
   return NULL;
 }
 
-static mlx_status_t put_value(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v, spec_t *spec) {
+static mlx_status_t write_value(mlx_render_t *r, mlx_sink_t *sink, const mlx_var_t *v, spec_t *spec) {
   mlx_span_t text;
-  if (mlx_is_number(v) && spec->type != 's') return put_number(r, sink, v, spec);
+  if (mlx_var_is_number(v) && spec->type != 's') return write_number(r, sink, v, spec);
   if (spec->type && spec->type != 's')
     MLX_FAIL(r, "Unknown format code '%c' for object of type '%s'", spec->type, mlx_var_type(v));
   MLX_TRY(mlx_var_text(r, v, &text));
-  put_text(sink, text, spec);
+  write_text(sink, text, spec);
   return NULL;
 }
 
@@ -177,7 +182,7 @@ static mlx_status_t first_value(mlx_render_t *r, mlx_span_t name, const mlx_args
     index = (int64_t)(*inout_next)++;
   } else if (name.bytes[0] >= '0' && name.bytes[0] <= '9') {
     if (read_digits(name.bytes, name.bytes + name.length, &index) != name.bytes + name.length)
-      MLX_FAIL(r, "a format's field is malformed");
+      MLX_FAIL(r, "malformed field in a format string");
   }
   if (index >= 0) {
     if ((size_t)index >= args->count)
@@ -185,7 +190,7 @@ static mlx_status_t first_value(mlx_render_t *r, mlx_span_t name, const mlx_args
     *out = args->positional[index];
     return NULL;
   }
-  named = mlx_dict_named(args->named, name);
+  named = mlx_dict_get(args->named, name);
   if (!named) MLX_FAIL(r, "format() has no argument '%.*s'", (int)name.length, name.bytes);
   *out = *named;
   return NULL;
@@ -205,7 +210,7 @@ static mlx_status_t field_value(mlx_render_t *r, mlx_span_t path, const mlx_args
     const mlx_span_t name = {path.bytes + start, at - start};
     mlx_var_t object = *out, key = mlx_string(name.bytes, name.length);
     if (is_item) {
-      if (at++ == path.length) MLX_FAIL(r, "expected ']' in a format's field");
+      if (at++ == path.length) MLX_FAIL(r, "expected ']' in a field of a format string");
       int64_t index;
       if (name.length &&
           read_digits(name.bytes, name.bytes + name.length, &index) == name.bytes + name.length)
@@ -235,8 +240,8 @@ static field_t read_field(mlx_span_t text) {
   return field;
 }
 
-static mlx_status_t put_field(mlx_render_t *r, mlx_sink_t *sink, mlx_span_t text, const mlx_args_t *args,
-                              size_t *inout_next) {
+static mlx_status_t write_field(mlx_render_t *r, mlx_sink_t *sink, mlx_span_t text, const mlx_args_t *args,
+                                size_t *inout_next) {
   const field_t field = read_field(text);
   spec_t spec;
   mlx_var_t value;
@@ -244,7 +249,7 @@ static mlx_status_t put_field(mlx_render_t *r, mlx_sink_t *sink, mlx_span_t text
   if (field.conversion == 'r') {
     mlx_sink_t repr = {.arena = &r->arena};
     MLX_TRY(mlx_var_repr(r, &repr, &value));
-    MLX_TRY(mlx_sink_take(r, &repr, &value));
+    MLX_TRY(mlx_sink_to_string(r, &repr, &value));
   } else if (field.conversion == 's') {
     mlx_span_t plain;
     MLX_TRY(mlx_var_text(r, &value, &plain));
@@ -253,14 +258,14 @@ static mlx_status_t put_field(mlx_render_t *r, mlx_sink_t *sink, mlx_span_t text
     MLX_FAIL(r, "Unknown conversion specifier %c", field.conversion);
   }
   if (memchr(field.spec.bytes, '{', field.spec.length)) {
-    return mlx_render_error(r, MLX_UNSUPPORTED, "fields inside of a format's field are not supported");
+    return mlx_render_error(r, MLX_UNSUPPORTED, "nested fields in a format string are not supported");
   }
   MLX_TRY(read_spec(r, field.spec, &spec));
   if (!field.spec.length) return mlx_var_write(r, sink, &value);
-  if (value.kind != MLX_VAR_STRING && !mlx_is_number(&value))
+  if (value.kind != MLX_VAR_STRING && !mlx_var_is_number(&value))
     MLX_FAIL(r, "unsupported format string passed to %s.__format__", mlx_var_type(&value));
-  if (value.kind == MLX_VAR_BOOL && !spec.type) return bad_format(r, ' ', &value);
-  return put_value(r, sink, &value, &spec);
+  if (value.kind == MLX_VAR_BOOL && !spec.type) return unsupported_format(r, ' ', &value);
+  return write_value(r, sink, &value, &spec);
 }
 
 mlx_status_t mlx_format_braces(mlx_render_t *r, mlx_span_t format, const mlx_args_t *args, mlx_var_t *out) {
@@ -283,10 +288,10 @@ mlx_status_t mlx_format_braces(mlx_render_t *r, mlx_span_t format, const mlx_arg
         if (!depth) break;
       }
       if (i == format.length) MLX_FAIL(r, "expected '}' before end of string");
-      MLX_TRY(put_field(r, &sink, (mlx_span_t){format.bytes + start, i - start}, args, &next));
+      MLX_TRY(write_field(r, &sink, (mlx_span_t){format.bytes + start, i - start}, args, &next));
     }
   }
-  return mlx_sink_take(r, &sink, out);
+  return mlx_sink_to_string(r, &sink, out);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -296,7 +301,7 @@ typedef struct percent {
   mlx_span_t format;
   size_t at;
   const mlx_var_t *values;  // the operand
-  const mlx_var_t *items;   // its items when it is a tuple, else itself
+  const mlx_var_t *items;   // the items of a tuple, or the operand itself
   size_t count, next;
   bool by_name;
 } percent_t;
@@ -313,7 +318,7 @@ static mlx_status_t named_value(mlx_render_t *r, percent_t *p, const mlx_var_t *
   const mlx_span_t name = {p->format.bytes + start, p->at - start};
   if (p->at++ >= p->format.length) MLX_FAIL(r, "incomplete format key");
   if (p->values->kind != MLX_VAR_DICT) MLX_FAIL(r, "format requires a mapping");
-  *out = mlx_dict_named(p->values->dict, name);
+  *out = mlx_dict_get(p->values->dict, name);
   if (!*out) MLX_FAIL(r, "'%.*s' is not in the mapping", (int)name.length, name.bytes);
   p->by_name = true;
   return NULL;
@@ -321,14 +326,16 @@ static mlx_status_t named_value(mlx_render_t *r, percent_t *p, const mlx_var_t *
 
 static mlx_status_t read_size(mlx_render_t *r, percent_t *p, int64_t *out) {
   const char *end = p->format.bytes + p->format.length, *at = p->format.bytes + p->at;
-  if (at < end && *at == '*') return mlx_render_error(r, MLX_UNSUPPORTED, "* in a format is not supported");
+  if (at < end && *at == '*')
+    return mlx_render_error(r, MLX_UNSUPPORTED, "* in a format string is not supported");
   if (at < end && *at >= '0' && *at <= '9') at = read_digits(at, end, out);
   p->at = (size_t)(at - p->format.bytes);
-  if (*out > MAX_WIDTH) return mlx_render_error(r, MLX_UNSUPPORTED, "a format is too wide");
+  if (*out > MAX_WIDTH)
+    return mlx_render_error(r, MLX_UNSUPPORTED, "the width or precision of a format is too large");
   return NULL;
 }
 
-static mlx_status_t put_percent(mlx_render_t *r, percent_t *p, mlx_sink_t *sink) {
+static mlx_status_t write_percent(mlx_render_t *r, percent_t *p, mlx_sink_t *sink) {
   spec_t spec = {.fill = {" ", 1}, .align = '>', .width = -1, .precision = -1};
   const mlx_var_t *value = NULL;
   bool left = false;
@@ -357,15 +364,15 @@ static mlx_status_t put_percent(mlx_render_t *r, percent_t *p, mlx_sink_t *sink)
   if (left) spec.align = '<';
   if (spec.type == 's' || spec.type == 'r') {
     mlx_sink_t text = {.arena = &r->arena};
-    mlx_var_t shown;
+    mlx_var_t value_text;
     MLX_TRY(spec.type == 's' ? mlx_var_write(r, &text, value) : mlx_var_repr(r, &text, value));
-    MLX_TRY(mlx_sink_take(r, &text, &shown));
-    put_text(sink, shown.text, &spec);
+    MLX_TRY(mlx_sink_to_string(r, &text, &value_text));
+    write_text(sink, value_text.text, &spec);
     return NULL;
   }
-  MLX_TRY(mlx_need_defined(r, value));
+  MLX_TRY(mlx_var_expect_defined(r, value));
   if (!strchr("dixXofFeEgG", spec.type)) MLX_FAIL(r, "unsupported format character '%c'", spec.type);
-  if (!mlx_is_number(value))
+  if (!mlx_var_is_number(value))
     MLX_FAIL(r, "%%%c format: a number is required, not %s", spec.type, mlx_var_type(value));
   mlx_var_t number = *value;
   if (strchr("di", spec.type) && value->kind == MLX_VAR_FLOAT) {
@@ -373,11 +380,11 @@ static mlx_status_t put_percent(mlx_render_t *r, percent_t *p, mlx_sink_t *sink)
     number = mlx_int((int64_t)value->number);
   }
   if (spec.zero && !left) spec.align = 0;
-  return put_number(r, sink, &number, &spec);
+  return write_number(r, sink, &number, &spec);
 }
 
 mlx_status_t mlx_format_percent(mlx_render_t *r, mlx_span_t format, const mlx_var_t *values, mlx_var_t *out) {
-  const bool is_tuple = mlx_is_list(values, MLX_SHAPE_TUPLE);
+  const bool is_tuple = mlx_var_is_list(values, MLX_PY_TUPLE);
   percent_t p = {.format = format,
                  .values = values,
                  .items = is_tuple ? values->list->items : values,
@@ -386,16 +393,15 @@ mlx_status_t mlx_format_percent(mlx_render_t *r, mlx_span_t format, const mlx_va
   while (p.at < format.length) {
     const char c = format.bytes[p.at++];
     if (c == '%') {
-      MLX_TRY(put_percent(r, &p, &sink));
+      MLX_TRY(write_percent(r, &p, &sink));
     } else {
       mlx_sink_append(&sink, &c, 1);
     }
   }
-  // Python lets whatever has items be left over, but for tuples and strings.
-  const bool has_items =
-      values->kind == MLX_VAR_DICT || values->kind == MLX_VAR_UNDEFINED ||
-      (values->kind == MLX_VAR_LIST && !is_tuple && values->list->shape <= MLX_SHAPE_RANGE);
+  // Python allows unused arguments if the operand is a mapping or a sequence other than a tuple or string.
+  const bool has_items = values->kind == MLX_VAR_DICT || values->kind == MLX_VAR_UNDEFINED ||
+                         (values->kind == MLX_VAR_LIST && !is_tuple && values->list->type <= MLX_PY_RANGE);
   if (p.next < p.count && !p.by_name && !has_items)
     MLX_FAIL(r, "not all arguments converted during string formatting");
-  return mlx_sink_take(r, &sink, out);
+  return mlx_sink_to_string(r, &sink, out);
 }

@@ -1,7 +1,9 @@
-// Tokens of a template. jinja2 does this with regular expressions; the order in which they are tried is kept
-// here: the end of a tag before operators (but not inside brackets), floats before integers, raw blocks
-// before others.
-#include "template/internal.h"
+// Tokens of a template. jinja2 uses regular expressions here, and this lexer keeps their order: the end of a
+// tag before operators (except inside brackets), floats before integers, raw blocks before other tags.
+#include "template/lex.h"
+
+#include "template/error.h"
+#include "template/unicode.h"
 
 #define MAX_BRACKETS 200
 
@@ -12,12 +14,12 @@ typedef struct lexer {
   int line;
   mlx_lexeme_t *tokens;  // in the template's arena
   size_t count, capacity;
-  char brackets[MAX_BRACKETS];  // those that must still close
+  char brackets[MAX_BRACKETS];  // the closing brackets that are still expected
   size_t depth;
 } lexer_t;
 
 static mlx_status_t fail(const lexer_t *l, const char *what) {
-  return mlx_template_error(l->template, l->line, MLX_INVALID_INPUT, "%s", what);
+  return mlx_template_error(l->template->name, l->line, MLX_INVALID_INPUT, "%s", what);
 }
 
 static mlx_status_t put(lexer_t *l, mlx_token_kind_t kind, size_t start, size_t end) {
@@ -48,7 +50,7 @@ static void advance(lexer_t *l, size_t to) {
 static size_t skip_spaces(const lexer_t *l, size_t at) {
   while (at < l->length) {
     size_t length;
-    if (!mlx_template_space(mlx_template_character(l->source + at, &length))) break;
+    if (!mlx_codepoint_is_space(mlx_codepoint_decode(l->source + at, &length))) break;
     at += length;
   }
   return at;
@@ -57,8 +59,9 @@ static size_t skip_spaces(const lexer_t *l, size_t at) {
 // ----------------------------------------------------------------------------------------------------------
 // Text between tags
 
-// Where text ends that a tag with |sign| follows: '-' takes all whitespace before it, '+' none, and a block
-// or comment without a sign takes the whitespace of a line that has nothing else before it.
+// Where the text [start, end) before a tag ends. '-' strips all whitespace before the tag, '+' none. A block
+// or comment without a sign strips the whitespace before it if nothing else precedes it on its line
+// (lstrip_blocks).
 static size_t text_end(const lexer_t *l, size_t start, size_t end, char sign, bool is_print) {
   const mlx_span_t text = {l->source + start, end - start};
   if (sign == '-') return start + mlx_span_strip(text, NULL, false, true).length;
@@ -75,8 +78,8 @@ static size_t tag_sign(const lexer_t *l, size_t at, char *out_sign) {
   return *out_sign ? at + 1 : at;
 }
 
-// The end of a tag or comment at |at|: "-%}" with all whitespace after it, "+%}", or "%}" with one newline.
-// 0: there is none.
+// Where the text after the end mark at |at| begins: "-%}" strips all whitespace after it, "%}" strips one
+// newline if |trims| (trim_blocks), "+%}" none. 0 if there is no end mark.
 static size_t tag_end(const lexer_t *l, size_t at, const char *mark, bool trims) {
   if (peek(l, at) == '-' && starts(l, at + 1, mark)) return skip_spaces(l, at + 3);
   if (trims && peek(l, at) == '+' && starts(l, at + 1, mark)) return at + 3;
@@ -84,7 +87,7 @@ static size_t tag_end(const lexer_t *l, size_t at, const char *mark, bool trims)
   return at + 2 + (trims && peek(l, at + 2) == '\n');
 }
 
-// "{% raw %}" at |at|: where its text begins, or 0.
+// Where the text of the "{% raw %}" at |at| begins; 0 if there is none.
 static size_t raw_start(const lexer_t *l, size_t at) {
   char sign;
   at = skip_spaces(l, tag_sign(l, at + 2, &sign));
@@ -96,7 +99,7 @@ static size_t raw_start(const lexer_t *l, size_t at) {
 
 static mlx_status_t put_raw(lexer_t *l, size_t start) {
   advance(l, start);
-  if (start >= l->length) return NULL;  // as jinja2 has it
+  if (start >= l->length) return NULL;  // jinja2 accepts a raw block without an end here
   for (size_t at = start; at < l->length; ++at) {
     char sign;
     if (!starts(l, at, "{%")) continue;
@@ -121,13 +124,14 @@ static mlx_status_t skip_comment(lexer_t *l, size_t start) {
     advance(l, end);
     return NULL;
   }
-  return fail(l, "a comment has no end: #} is missing");
+  return fail(l, "a comment is not closed: #} is missing");
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Inside tags
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 static bool is_name(char c) {
   return is_digit(c) || c == '_' || ((c | 32) >= 'a' && (c | 32) <= 'z') || (unsigned char)c >= 0x80;
 }
@@ -137,7 +141,7 @@ static bool is_digit_of(char c, int base) {
   return c >= '0' && c < '0' + base;
 }
 
-// Digits with single underscores between them; |at| when there is none.
+// The end of the digits at |at|, with single underscores between them; |at| if there is no digit.
 static size_t digits(const lexer_t *l, size_t at, int base) {
   if (!is_digit_of(peek(l, at), base)) return at;
   while (is_digit_of(peek(l, at), base) || (peek(l, at) == '_' && is_digit_of(peek(l, at + 1), base))) ++at;
@@ -197,7 +201,7 @@ static mlx_status_t balance(lexer_t *l, char c) {
     l->brackets[l->depth++] = c == '(' ? ')' : c == '[' ? ']' : '}';
   } else if (strchr(")]}", c)) {
     if (!l->depth || l->brackets[--l->depth] != c) {
-      return mlx_template_error(l->template, l->line, MLX_INVALID_INPUT, "unexpected '%c'", c);
+      return mlx_template_error(l->template->name, l->line, MLX_INVALID_INPUT, "unexpected '%c'", c);
     }
   }
   return NULL;
@@ -219,12 +223,13 @@ static mlx_status_t lex_word(lexer_t *l) {
   } else if (c == '\'' || c == '"') {
     kind = MLX_TOKEN_STRING;
     end = string_end(l, at);
-    if (!end) return fail(l, "a string has no end");
+    if (!end) return fail(l, "a string is not closed");
   } else {
     kind = MLX_TOKEN_OPERATOR;
     size_t length = c ? operator_length(l, at) : 0;
     if (!length)
-      return mlx_template_error(l->template, l->line, MLX_INVALID_INPUT, "unexpected character '%c'", c);
+      return mlx_template_error(l->template->name, l->line, MLX_INVALID_INPUT, "unexpected character '%c'",
+                                c);
     end = at + length;
     if (length == 1) MLX_TRY(balance(l, c));
   }
@@ -238,7 +243,7 @@ static mlx_status_t lex_tag(lexer_t *l, bool is_print) {
   for (;;) {
     advance(l, skip_spaces(l, l->at));
     if (l->at >= l->length)
-      return fail(l, is_print ? "a tag has no end: }} is missing" : "a tag has no end: %} is missing");
+      return fail(l, is_print ? "a tag is not closed: }} is missing" : "a tag is not closed: %} is missing");
     size_t end = l->depth ? 0 : tag_end(l, l->at, is_print ? "}}" : "%}", !is_print);
     if (!end) {
       MLX_TRY(lex_word(l));
@@ -250,7 +255,7 @@ static mlx_status_t lex_tag(lexer_t *l, bool is_print) {
   }
 }
 
-// Text up to the next tag, and that tag.
+// Reads the text up to the next tag, and that tag.
 static mlx_status_t lex_next(lexer_t *l) {
   size_t start = l->at, at = start;
   while (at < l->length && !(l->source[at] == '{' && at + 1 < l->length && strchr("{%#", l->source[at + 1]) &&

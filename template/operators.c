@@ -1,8 +1,11 @@
-// Operators with Python's meaning. Integers have 64 bits here: what would need more is an error, never a
+// Operators with Python's meaning. Integers have 64 bits; a result that does not fit is an error, never a
 // wrong number.
+#include "template/operators.h"
+
 #include <math.h>
 
-#include "template/internal.h"
+#include "template/format.h"
+#include "template/text.h"
 
 static mlx_status_t too_large(const mlx_render_t *r) {
   return mlx_render_error(r, MLX_UNSUPPORTED, "an integer does not fit 64 bits");
@@ -13,9 +16,10 @@ static const char *op_text(mlx_op_t op) {
   return texts[op];
 }
 
-static mlx_status_t no_operator(const mlx_render_t *r, mlx_op_t op, const mlx_var_t *a, const mlx_var_t *b) {
-  MLX_TRY(mlx_need_defined(r, a));
-  MLX_TRY(mlx_need_defined(r, b));
+static mlx_status_t unsupported_operands(const mlx_render_t *r, mlx_op_t op, const mlx_var_t *a,
+                                         const mlx_var_t *b) {
+  MLX_TRY(mlx_var_expect_defined(r, a));
+  MLX_TRY(mlx_var_expect_defined(r, b));
   MLX_FAIL(r, "unsupported operand types for %s: '%s' and '%s'", op_text(op), mlx_var_type(a),
            mlx_var_type(b));
 }
@@ -99,7 +103,7 @@ static mlx_status_t float_binary(const mlx_render_t *r, mlx_op_t op, double a, d
   return NULL;
 }
 
-// Markup escapes what it is added to.
+// If one of the strings is Markup, the other one is escaped.
 static mlx_status_t add_texts(mlx_render_t *r, const mlx_var_t *a, const mlx_var_t *b, mlx_var_t *out) {
   mlx_var_t left = *a, right = *b;
   if (a->markup && !b->markup) MLX_TRY(mlx_span_escape(r, b->text, &right));
@@ -107,14 +111,14 @@ static mlx_status_t add_texts(mlx_render_t *r, const mlx_var_t *a, const mlx_var
   mlx_sink_t sink = {.arena = &r->arena};
   mlx_sink_append(&sink, left.text.bytes, left.text.length);
   mlx_sink_append(&sink, right.text.bytes, right.text.length);
-  MLX_TRY(mlx_sink_take(r, &sink, out));
+  MLX_TRY(mlx_sink_to_string(r, &sink, out));
   out->markup = a->markup || b->markup;
   return NULL;
 }
 
 static mlx_status_t add_lists(mlx_render_t *r, const mlx_list_t *a, const mlx_list_t *b, mlx_var_t *out) {
   mlx_var_t sum;
-  MLX_TRY(mlx_new_list(r, a->shape, a->count + b->count, &sum));
+  MLX_TRY(mlx_list_create(r, a->type, a->count + b->count, &sum));
   for (size_t i = 0; i < a->count; ++i) MLX_TRY(mlx_list_push(r, sum.list, a->items[i]));
   for (size_t i = 0; i < b->count; ++i) MLX_TRY(mlx_list_push(r, sum.list, b->items[i]));
   *out = sum;
@@ -125,12 +129,12 @@ static mlx_status_t repeat(mlx_render_t *r, const mlx_var_t *sequence, int64_t t
   if (sequence->kind == MLX_VAR_STRING) {
     mlx_sink_t sink = {.arena = &r->arena};
     mlx_sink_fill(&sink, sequence->text.bytes, sequence->text.length, times);
-    MLX_TRY(mlx_sink_take(r, &sink, out));
+    MLX_TRY(mlx_sink_to_string(r, &sink, out));
     out->markup = sequence->markup;
     return NULL;
   }
   mlx_var_t list;
-  MLX_TRY(mlx_new_list(r, sequence->list->shape, 0, &list));
+  MLX_TRY(mlx_list_create(r, sequence->list->type, 0, &list));
   for (int64_t n = 0; n < times && sequence->list->count; ++n) {
     for (size_t i = 0; i < sequence->list->count; ++i)
       MLX_TRY(mlx_list_push(r, list.list, sequence->list->items[i]));
@@ -140,38 +144,42 @@ static mlx_status_t repeat(mlx_render_t *r, const mlx_var_t *sequence, int64_t t
 }
 
 static bool is_sequence(const mlx_var_t *v) {
-  return v->kind == MLX_VAR_STRING || (v->kind == MLX_VAR_LIST && v->list->shape <= MLX_SHAPE_TUPLE);
+  return v->kind == MLX_VAR_STRING || (v->kind == MLX_VAR_LIST && v->list->type <= MLX_PY_TUPLE);
 }
 
 mlx_status_t mlx_var_binary(mlx_render_t *r, mlx_op_t op, const mlx_var_t *a, const mlx_var_t *b,
                             mlx_var_t *out) {
-  if (mlx_is_whole(a) && mlx_is_whole(b)) return int_binary(r, op, mlx_whole(a), mlx_whole(b), out);
-  if (mlx_is_number(a) && mlx_is_number(b)) return float_binary(r, op, mlx_number(a), mlx_number(b), out);
+  if (mlx_var_is_integer(a) && mlx_var_is_integer(b))
+    return int_binary(r, op, mlx_var_integer(a), mlx_var_integer(b), out);
+  if (mlx_var_is_number(a) && mlx_var_is_number(b))
+    return float_binary(r, op, mlx_var_number(a), mlx_var_number(b), out);
   if (op == MLX_OP_ADD && a->kind == MLX_VAR_STRING && b->kind == MLX_VAR_STRING)
     return add_texts(r, a, b, out);
   if (op == MLX_OP_ADD && is_sequence(a) && is_sequence(b) && a->kind == b->kind &&
-      a->list->shape == b->list->shape) {
+      a->list->type == b->list->type) {
     return add_lists(r, a->list, b->list, out);
   }
-  if (op == MLX_OP_MUL && is_sequence(a) && mlx_is_whole(b)) return repeat(r, a, mlx_whole(b), out);
-  if (op == MLX_OP_MUL && is_sequence(b) && mlx_is_whole(a)) return repeat(r, b, mlx_whole(a), out);
+  if (op == MLX_OP_MUL && is_sequence(a) && mlx_var_is_integer(b))
+    return repeat(r, a, mlx_var_integer(b), out);
+  if (op == MLX_OP_MUL && is_sequence(b) && mlx_var_is_integer(a))
+    return repeat(r, b, mlx_var_integer(a), out);
   if (op == MLX_OP_MOD && a->kind == MLX_VAR_STRING && a->markup) {
     return mlx_render_error(r, MLX_UNSUPPORTED, "%% of text marked safe is not supported");
   }
   if (op == MLX_OP_MOD && a->kind == MLX_VAR_STRING) return mlx_format_percent(r, a->text, b, out);
-  return no_operator(r, op, a, b);
+  return unsupported_operands(r, op, a, b);
 }
 
 mlx_status_t mlx_var_sign(mlx_render_t *r, bool minus, const mlx_var_t *a, mlx_var_t *out) {
-  MLX_TRY(mlx_need_defined(r, a));
-  if (!mlx_is_number(a))
+  MLX_TRY(mlx_var_expect_defined(r, a));
+  if (!mlx_var_is_number(a))
     MLX_FAIL(r, "bad operand type for unary %s: '%s'", minus ? "-" : "+", mlx_var_type(a));
   if (a->kind == MLX_VAR_FLOAT) {
     *out = mlx_float(minus ? -a->number : a->number);
     return NULL;
   }
-  if (minus && mlx_whole(a) == INT64_MIN) return too_large(r);
-  *out = mlx_int(minus ? -mlx_whole(a) : mlx_whole(a));
+  if (minus && mlx_var_integer(a) == INT64_MIN) return too_large(r);
+  *out = mlx_int(minus ? -mlx_var_integer(a) : mlx_var_integer(a));
   return NULL;
 }
 

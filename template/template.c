@@ -1,54 +1,30 @@
+// The public functions. This file is the top layer: it connects the parser, the builtins and the evaluator.
 #include "template/template.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#include "base/memory.h"
+#include "base/text.h"
+#include "template/builtin_tests.h"
+#include "template/check.h"
+#include "template/eval.h"
+#include "template/filters.h"
+#include "template/globals.h"
+#include "template/methods.h"
+#include "template/statements.h"
+#include "template/value_json.h"
 
-#include "template/internal.h"
-
-#define MAX_SOURCE ((size_t)4 << 20)
-#define NODE_MEMORY ((size_t)1 << 30)
+#define MAX_SOURCE ((size_t)4 << 20)   // bytes
+#define NODE_MEMORY ((size_t)1 << 30)  // bytes
 #define DEFAULT_STEPS 20000000
 #define DEFAULT_MEMORY ((size_t)256 << 20)
 #define DEFAULT_OUTPUT ((size_t)64 << 20)
-#define BYTES_A_STEP 64
 
-// ----------------------------------------------------------------------------------------------------------
-// Errors and budgets
-
-static mlx_status_t error_at(const char *name, int line, mlx_code_t code, const char *fmt, va_list args) {
-  char message[1024];
-  vsnprintf(message, sizeof message, fmt, args);
-  return mlx_error(code, "%s, line %d: %s", name, line, message);
-}
-
-mlx_status_t mlx_template_error(const mlx_template_t *template, int line, mlx_code_t code, const char *fmt,
-                                ...) {
-  va_list args;
-  va_start(args, fmt);
-  mlx_status_t status = error_at(template->name, line, code, fmt, args);
-  va_end(args);
-  return status;
-}
-
-mlx_status_t mlx_render_error(const mlx_render_t *r, mlx_code_t code, const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  mlx_status_t status = error_at(r->template->name, r->line, code, fmt, args);
-  va_end(args);
-  return status;
-}
-
-mlx_status_t mlx_render_charge(mlx_render_t *r, size_t work) {
-  const uint64_t steps = 1 + work / BYTES_A_STEP;
-  if (steps > r->steps_left) return mlx_render_error(r, MLX_UNSUPPORTED, "the template takes too many steps");
-  r->steps_left -= steps;
-  return NULL;
-}
+static const mlx_builtin_registry_t registry = {
+    .find_filter = mlx_filter_find, .find_test = mlx_test_find, .find_method = mlx_method_find};
 
 // ----------------------------------------------------------------------------------------------------------
 // Create
 
-// As jinja2 does: every end of line becomes \n, and one at the end is dropped.
+// Copies the source. As in jinja2, every line end becomes \n, and one at the end of the source is dropped.
 static mlx_status_t copy_source(mlx_template_t *template, const char *source, size_t length) {
   MLX_TRY(mlx_copy_text(source, length, &template->source));
   size_t count = 0;
@@ -68,7 +44,8 @@ static mlx_status_t copy_source(mlx_template_t *template, const char *source, si
 
 static mlx_status_t check_source(const char *name, const char *source, size_t length) {
   if (length > MAX_SOURCE)
-    return mlx_error(MLX_UNSUPPORTED, "%s: a template of %zu bytes is too large", name, length);
+    return mlx_error(MLX_UNSUPPORTED, "%s: the template has %zu bytes; the limit is %zu", name, length,
+                     MAX_SOURCE);
   for (size_t i = 0; i < length;) {
     int step = mlx_utf8_length(source + i, length - i);
     if (step <= 0) return mlx_error(MLX_INVALID_INPUT, "%s: the template is not UTF-8 at byte %zu", name, i);
@@ -88,6 +65,7 @@ mlx_status_t mlx_template_create(const char *name, const char *source, size_t le
   template->arena.name = template->name;
   if (!status) status = copy_source(template, source, length);
   if (!status) status = mlx_template_parse(template);
+  if (!status) status = mlx_template_check(template, &registry);
   if (status) {
     mlx_template_free(template);
     return status;
@@ -105,85 +83,24 @@ void mlx_template_free(mlx_template_t *template) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Variables
-
-static mlx_status_t from_json(mlx_render_t *r, yyjson_val *json, mlx_var_t *out) MLX_MUST_USE;
-
-static mlx_status_t number_from_json(const mlx_render_t *r, yyjson_val *json, mlx_var_t *out) {
-  if (yyjson_is_real(json)) {
-    *out = mlx_float(yyjson_get_real(json));
-  } else if (yyjson_is_uint(json) && yyjson_get_uint(json) > INT64_MAX) {
-    return mlx_render_error(r, MLX_UNSUPPORTED, "the number %llu in the input does not fit 64 bits",
-                            (unsigned long long)yyjson_get_uint(json));
-  } else {
-    *out = mlx_int(yyjson_get_sint(json));
-  }
-  return NULL;
-}
-
-static mlx_status_t dict_from_json(mlx_render_t *r, yyjson_val *json, mlx_var_t *out) {
-  size_t index, count;
-  yyjson_val *key, *item;
-  mlx_var_t value;
-  MLX_TRY(mlx_new_dict(r, MLX_VAR_DICT, out));
-  yyjson_obj_foreach(json, index, count, key, item) {
-    MLX_TRY(from_json(r, item, &value));
-    MLX_TRY(mlx_dict_put(r, out->dict, mlx_string(yyjson_get_str(key), yyjson_get_len(key)), value));
-  }
-  return NULL;
-}
-
-static mlx_status_t list_from_json(mlx_render_t *r, yyjson_val *json, mlx_var_t *out) {
-  size_t index, count;
-  yyjson_val *item;
-  mlx_var_t value;
-  MLX_TRY(mlx_new_list(r, MLX_SHAPE_LIST, yyjson_arr_size(json), out));
-  yyjson_arr_foreach(json, index, count, item) {
-    MLX_TRY(from_json(r, item, &value));
-    MLX_TRY(mlx_list_push(r, out->list, value));
-  }
-  return NULL;
-}
-
-// Strings are borrowed from the document, which outlives the render.
-static mlx_status_t from_json(mlx_render_t *r, yyjson_val *json, mlx_var_t *out) {
-  *out = mlx_none();
-  if (++r->depth > MLX_TEMPLATE_DEPTH)
-    return mlx_render_error(r, MLX_UNSUPPORTED, "the input is nested too deep");
-  mlx_status_t status = NULL;
-  if (yyjson_is_bool(json)) {
-    *out = mlx_bool(yyjson_get_bool(json));
-  } else if (yyjson_is_num(json)) {
-    status = number_from_json(r, json, out);
-  } else if (yyjson_is_str(json)) {
-    *out = mlx_string(yyjson_get_str(json), yyjson_get_len(json));
-  } else if (yyjson_is_arr(json)) {
-    status = list_from_json(r, json, out);
-  } else if (yyjson_is_obj(json)) {
-    status = dict_from_json(r, json, out);
-  }
-  --r->depth;
-  return status;
-}
+// Render
 
 static mlx_status_t add_variables(mlx_render_t *r, const mlx_template_input_t *input, mlx_scope_t *scope) {
   MLX_TRY(mlx_globals_add(r, scope));
   for (size_t i = 0; i < input->variable_count; ++i) {
     const mlx_template_variable_t *variable = &input->variables[i];
     mlx_var_t value;
-    MLX_TRY(from_json(r, variable->value, &value));
+    MLX_TRY(mlx_var_from_json(r, variable->value, &value));
     MLX_TRY(mlx_scope_set(r, scope, (mlx_span_t){variable->name, strlen(variable->name)}, value));
   }
   return NULL;
 }
 
-// ----------------------------------------------------------------------------------------------------------
-// Render
-
 mlx_status_t mlx_template_render(const mlx_template_t *template, const mlx_template_input_t *input,
                                  char **out_text, size_t *out_length) {
   const mlx_template_limits_t *limits = &input->limits;
-  mlx_render_t r = {.template = template,
+  mlx_render_t r = {.template_name = template->name,
+                    .registry = &registry,
                     .arena = {.limit = limits->memory ? limits->memory : DEFAULT_MEMORY},
                     .steps_left = limits->steps ? limits->steps : DEFAULT_STEPS,
                     .line = 1,
@@ -196,7 +113,7 @@ mlx_status_t mlx_template_render(const mlx_template_t *template, const mlx_templ
   *out_length = 0;
   r.out = &out;
   mlx_status_t status = add_variables(&r, input, &globals);
-  if (!status) status = mlx_render_body(&r, &globals);
+  if (!status) status = mlx_eval_body(&r, &globals, template->body);
   if (!status) status = mlx_copy_text(out.data ? out.data : "", out.length, out_text);
   if (!status) *out_length = out.length;
   mlx_arena_clear(&r.arena);

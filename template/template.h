@@ -1,15 +1,24 @@
-// Template: a chat template, the Jinja that a model brings along, run exactly as transformers runs it with
-// jinja2 (ImmutableSandboxedEnvironment, trim_blocks, lstrip_blocks, loop controls, tojson and the globals of
-// its own).
+// Template: a model's chat template in Jinja, rendered exactly as transformers renders it with jinja2
+// (ImmutableSandboxedEnvironment, trim_blocks, lstrip_blocks, loop controls, transformers' tojson and
+// globals).
 //
-// A template is foreign code. It sees the variables given and nothing else: no files, no environment, no way
-// to change a value that it was given. Depth, steps, memory and output have limits, and whatever it does ends
-// in text or in a status that names the template's line. What of Jinja is not there (blocks, includes, a few
-// filters for HTML) is refused by name.
+// A template is untrusted code. It can read only the variables that the caller passes and cannot change them;
+// it has no access to files or the environment. Nesting, steps, memory and output are limited. Every error
+// names the line. Unsupported parts of Jinja (blocks, includes, some HTML filters) fail with their name.
 //
-// Ownership: the template belongs to whoever created it and keeps a copy of its source. Results are the
-// caller's, to be released with mlx_free. Threads: a template never changes after create; any number of
-// threads may render it at the same time.
+// Layers, from bottom to top; each file uses only the layers below it:
+//
+//   arena, sink, error, render   memory, text, errors, and the limits of a render
+//   unicode, value, value_*      Python's characters and values, str(), repr() and JSON
+//   text, lookup, format, operators
+//   builtin, scope, string_methods, methods, filters, sequence_filters, builtin_tests, globals
+//   lex, parser, expressions, statements, check   from the source to nodes (node.h)
+//   eval                         runs the nodes
+//   template                     the functions below
+//
+// Ownership: the caller owns the template, which keeps a copy of its source. Results are released with
+// mlx_free. Threads: a template does not change after mlx_template_create; any number of threads may render
+// it at once.
 #ifndef MLXCEL_TEMPLATE_TEMPLATE_H_
 #define MLXCEL_TEMPLATE_TEMPLATE_H_
 
@@ -20,14 +29,14 @@
 
 typedef struct mlx_template mlx_template_t;
 
-// Parses |length| bytes of |source|, UTF-8; |name| is what errors call it (copied).
+// Parses |length| bytes of |source|, in UTF-8. |name| is copied and appears in errors.
 mlx_status_t mlx_template_create(const char *name, const char *source, size_t length,
                                  mlx_template_t **out_template) MLX_MUST_USE;
 void mlx_template_free(mlx_template_t *template);  // NULL is fine
 
 typedef struct mlx_template_limits {
-  uint64_t steps;  // nodes evaluated, and one for every few bytes or items that a filter or method goes over
-  size_t memory;   // bytes of values made on the way
+  uint64_t steps;  // 1 for each node, and 1 for every 64 bytes or items that a builtin processes
+  size_t memory;   // bytes of values
   size_t output;   // bytes of text
 } mlx_template_limits_t;
 
@@ -37,14 +46,14 @@ typedef struct mlx_template_variable {
 } mlx_template_variable_t;
 
 typedef struct mlx_template_input {
-  const mlx_template_variable_t *variables;  // a later one of the same name wins
+  const mlx_template_variable_t *variables;  // of two with the same name, the later one counts
   size_t variable_count;
-  int64_t now;                   // what strftime_now tells, in seconds since 1970; 0: the clock's
-  mlx_template_limits_t limits;  // a 0 stands for the default: 20 million steps, 256 MiB, 64 MiB
+  int64_t now;                   // time of strftime_now in seconds since 1970; 0: the current time
+  mlx_template_limits_t limits;  // 0: the default (20 million steps, 256 MiB, 64 MiB)
 } mlx_template_input_t;
 
-// Renders into a text that ends with a NUL not counted in *|out_length|. A conversation that the template
-// itself refuses (raise_exception) is MLX_INVALID_INPUT with its message.
+// Renders to a text that ends with a NUL, which *|out_length| does not count. If the template refuses the
+// conversation (raise_exception), fails with MLX_INVALID_INPUT and the template's message.
 mlx_status_t mlx_template_render(const mlx_template_t *template, const mlx_template_input_t *input,
                                  char **out_text, size_t *out_length) MLX_MUST_USE;
 

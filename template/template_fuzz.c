@@ -1,8 +1,8 @@
-// Fuzz target: a foreign template, and foreign variables for it.
+// Fuzz target: an untrusted template with untrusted variables.
 //
-// The input is a template up to a byte 0xff (which is in no UTF-8 text), then a JSON object of variables;
-// without one, a small conversation stands in. What is rendered must be UTF-8 and come out the same a second
-// time.
+// The input is a template, the byte 0xff (which no UTF-8 text contains), and a JSON object of variables.
+// Without the byte, the variables are a small conversation. The output must be UTF-8, and a second render
+// must give the same.
 #include <stdint.h>
 #include <string.h>
 
@@ -15,14 +15,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char conversation[] =
-    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Hi "
-    "é\"},{\"role\":\"assistant\",\"content\":null,"
-    "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":[1,2.5,true,null]}}}]}],\"tools\":[{"
-    "\"type\":"
-    "\"function\",\"function\":"
-    "{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}],\"add_generation_prompt\":true,\"bos_token\":\"<"
-    "s>\",\"n\":7,\"f\":-"
-    "0.5,\"s\":\"a b\"}";
+    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\","
+    "\"content\":\"Hi é\"},{\"role\":\"assistant\",\"content\":null,"
+    "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":[1,2.5,true,null]}}}]}],"
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+    "\"parameters\":{\"type\":\"object\"}}}],\"add_generation_prompt\":true,\"bos_token\":\"<s>\","
+    "\"n\":7,\"f\":-0.5,\"s\":\"a b\"}";
 
 static void check_utf8(const char *text, size_t length) {
   for (size_t i = 0; i < length;) {

@@ -1,5 +1,4 @@
-// The chat formats that we lend to models without a template: as jinja2 renders them, byte for byte, and as
-// their models know them.
+// The built-in chat formats render as in jinja2 and match the formats that the models were trained on.
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -24,12 +23,12 @@ static char *as_json(yyjson_val *value, size_t *out_length) {
   return text;
 }
 
-// A chat of |name| with the tokens of |tokens|, a JSON object.
-static mlx_chat_t *lend(const char *name, const char *tokens) {
+// A chat with the built-in format |name| and the special tokens of |tokens|, a JSON object.
+static mlx_chat_t *create_chat(const char *name, const char *tokens) {
   char json[256];
   mlx_chat_t *chat;
   const char *source = mlx_chat_format(name);
-  if (!source) CHECK_FAIL("there is no format %s", name);
+  if (!source) CHECK_FAIL("unknown format %s", name);
   const int length = snprintf(json, sizeof json, "{\"templates\": {}, \"tokens\": %s}", tokens);
   CHECK_OK(mlx_chat_create_with(name, source, strlen(source), json, (size_t)length, &chat));
   return chat;
@@ -37,7 +36,7 @@ static mlx_chat_t *lend(const char *name, const char *tokens) {
 
 static void check_format(yyjson_val *format, yyjson_val *conversations, const char *tokens) {
   const char *name = yyjson_get_str(yyjson_obj_get(format, "name"));
-  mlx_chat_t *chat = lend(name, tokens);
+  mlx_chat_t *chat = create_chat(name, tokens);
   size_t index, count;
   yyjson_val *conversation;
   CHECK_TEXT(mlx_chat_format(name), yyjson_get_str(yyjson_obj_get(format, "source")));
@@ -57,7 +56,7 @@ static void check_format(yyjson_val *format, yyjson_val *conversations, const ch
   mlx_chat_free(chat);
 }
 
-TEST(every_format_renders_as_jinja2_renders_it) {
+TEST(every_format_renders_as_in_jinja2) {
   mlx_json_t json = open_goldens();
   char *tokens = as_json(yyjson_obj_get(json.root, "tokens"), NULL);
   yyjson_val *formats = yyjson_obj_get(json.root, "formats"), *format;
@@ -70,38 +69,38 @@ TEST(every_format_renders_as_jinja2_renders_it) {
   mlx_json_close(&json);
 }
 
-// What each model's makers write about it.
-TEST(every_format_is_what_its_models_were_trained_on) {
+// The expected texts come from the model authors' documentation.
+TEST(every_format_matches_the_format_its_models_were_trained_on) {
   static const char *const expected[][2] = {
       {"chatml",
-       "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nA<|im_end|>\n<|im_start|>assistant\nB<|im_end|>\n<"
-       "|im_start|>user\nC<|im_end|>\n"
+       "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nA<|im_end|>\n<|im_start|>assistant\n"
+       "B<|im_end|>\n<|im_start|>user\nC<|im_end|>\n"
        "<|im_start|>assistant\n"},
       {"deepseek2", "<s>S\n\nUser: A\n\nAssistant: B</s>User: C\n\nAssistant:"},
       {"gemma",
-       "<s><start_of_turn>user\nS\n\nA<end_of_turn>\n<start_of_turn>model\nB<end_of_turn>\n<start_of_turn>"
-       "user\nC<end_of_turn>\n"
+       "<s><start_of_turn>user\nS\n\nA<end_of_turn>\n<start_of_turn>model\nB<end_of_turn>\n"
+       "<start_of_turn>user\nC<end_of_turn>\n"
        "<start_of_turn>model\n"},
       {"llama2", "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nA [/INST] B </s><s>[INST] C [/INST]"},
       {"llama3",
-       "<s><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>"
-       "\n\nA<|eot_id|>"
-       "<|start_header_id|>assistant<|end_header_id|>\n\nB<|eot_id|><|start_header_id|>user<|end_header_id|>"
-       "\n\nC<|eot_id|>"
-       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+       "<s><|start_header_id|>system<|end_header_id|>\n\n"
+       "S<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
+       "A<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+       "B<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
+       "C<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
       {"mistral", "<s>[INST] S\n\nA[/INST] B</s>[INST] C[/INST]"},
       {"phi3",
-       "<|system|>\nS<|end|>\n<|user|>\nA<|end|>\n<|assistant|>\nB<|end|>\n<|user|>\nC<|end|>\n<|assistant|>"
-       "\n"},
+       "<|system|>\nS<|end|>\n<|user|>\nA<|end|>\n<|assistant|>\nB<|end|>\n<|user|>\nC<|end|>\n"
+       "<|assistant|>\n"},
       {"vicuna", "<s>S\n\nUSER: A\nASSISTANT: B</s>\nUSER: C\nASSISTANT:"},
       {"zephyr",
        "<|system|>\nS</s>\n<|user|>\nA</s>\n<|assistant|>\nB</s>\n<|user|>\nC</s>\n<|assistant|>\n"},
   };
   static const char messages[] =
-      "[{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"A\"}, "
-      "{\"role\": \"assistant\", \"content\": \"B\"}, {\"role\": \"user\", \"content\": \"C\"}]";
+      "[{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"A\"},"
+      " {\"role\": \"assistant\", \"content\": \"B\"}, {\"role\": \"user\", \"content\": \"C\"}]";
   for (size_t i = 0; i < sizeof expected / sizeof *expected; ++i) {
-    mlx_chat_t *chat = lend(expected[i][0], "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
+    mlx_chat_t *chat = create_chat(expected[i][0], "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
     mlx_chat_options_t options;
     char *text;
     size_t length;
@@ -122,8 +121,8 @@ static char *render(const mlx_chat_t *chat, const char *messages) {
   return text;
 }
 
-// Models that bring a template of the same format: ./build.sh test fetches theirs.
-TEST(formats_equal_the_templates_that_models_bring) {
+// These models have a chat template of the same format; ./build.sh test fetches it.
+TEST(formats_match_the_templates_of_real_models) {
   static const char *const pairs[][2] = {{"chatml", "Qwen-Qwen2.5-7B-Instruct"},
                                          {"gemma", "google-gemma-2-2b-it"},
                                          {"phi3", "microsoft-Phi-3.5-mini-instruct"}};
@@ -134,27 +133,28 @@ TEST(formats_equal_the_templates_that_models_bring) {
   for (size_t i = 0; i < 3; ++i) {
     char path[512], *source;
     size_t length;
-    mlx_chat_t *theirs, *ours = lend(pairs[i][0], "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
+    mlx_chat_t *from_model,
+        *built_in = create_chat(pairs[i][0], "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
     snprintf(path, sizeof path, "%s/%s.jinja", folder, pairs[i][1]);
     CHECK_OK(mlx_read_file(path, SIZE_MAX, &source, &length));
-    CHECK_OK(mlx_chat_create_with(path, source, length, tokens, strlen(tokens), &theirs));
-    const bool system = strcmp(pairs[i][0], "gemma");  // whose own template refuses one
+    CHECK_OK(mlx_chat_create_with(path, source, length, tokens, strlen(tokens), &from_model));
+    const bool system = strcmp(pairs[i][0], "gemma");  // the Gemma template refuses a system message
     char messages[256];
     snprintf(messages, sizeof messages,
-             "[%s{\"role\": \"user\", \"content\": \"A\"}, {\"role\": \"assistant\", \"content\": \"B\"}, "
-             "{\"role\": \"user\", \"content\": \"C\"}]",
+             "[%s{\"role\": \"user\", \"content\": \"A\"}, {\"role\": \"assistant\", \"content\": \"B\"},"
+             " {\"role\": \"user\", \"content\": \"C\"}]",
              system ? "{\"role\": \"system\", \"content\": \"S\"}, " : "");
-    char *expected = render(theirs, messages), *text = render(ours, messages);
+    char *expected = render(from_model, messages), *text = render(built_in, messages);
     CHECK_TEXT(text, expected);
     mlx_chat_free_text(text);
     mlx_chat_free_text(expected);
-    mlx_chat_free(ours);
-    mlx_chat_free(theirs);
+    mlx_chat_free(built_in);
+    mlx_chat_free(from_model);
     mlx_free(source);
   }
 }
 
-TEST(a_template_of_the_users_own_is_checked_at_once) {
+TEST(a_user_template_is_checked_when_it_is_loaded) {
   static const char bad[] = "a\nb\n{% if %}",
                     json[] = "{\"templates\": {\"default\": \"x\"}, \"tokens\": {\"bos_token\": \"<s>\"}}";
   mlx_chat_t *chat;
@@ -169,14 +169,14 @@ TEST(a_template_of_the_users_own_is_checked_at_once) {
       mlx_chat_create_with("my.jinja", "{{ bos_token }}{{ eos_token }}y", 31, json, strlen(json), &chat));
   mlx_chat_options_initialize(&options);
   CHECK_OK(mlx_chat_render(chat, "[]", 2, &options, &text, &length));
-  CHECK_TEXT(text, "<s>y");  // the model's own template is gone, its tokens are not
+  CHECK_TEXT(text, "<s>y");  // replaces the model's template and keeps its tokens
   mlx_chat_free_text(text);
   mlx_chat_free(chat);
   CHECK_OK(mlx_chat_create("x", "{\"templates\": {}, \"tokens\": {}}", 31, &chat));
   CHECK(!chat);
 }
 
-TEST_MAIN(CASE(every_format_renders_as_jinja2_renders_it),
-          CASE(every_format_is_what_its_models_were_trained_on),
-          CASE(formats_equal_the_templates_that_models_bring),
-          CASE(a_template_of_the_users_own_is_checked_at_once))
+TEST_MAIN(CASE(every_format_renders_as_in_jinja2),
+          CASE(every_format_matches_the_format_its_models_were_trained_on),
+          CASE(formats_match_the_templates_of_real_models),
+          CASE(a_user_template_is_checked_when_it_is_loaded))

@@ -1,4 +1,5 @@
-// A model's chat template on its way: out of the files, into the bundle, to the command line and the prompt.
+// Chat templates end to end: importing them from model files, bundling them, `mlxcel template` and `mlxcel
+// run --chat`.
 #include "models/import/chat.h"
 #include "base/json.h"
 #include "runtime/mlxcel.h"
@@ -27,7 +28,7 @@ static mlx_status_t link_name(void *user, const char *name) {
   return NULL;
 }
 
-// A copy of the tiny model, to which files can be added.
+// Makes a copy of the tiny model (symlinks) to which tests can add files.
 static void make_model(void) {
   strcpy(folder, "/tmp/mlxcel-chat-XXXXXX");
   CHECK(mkdtemp(folder));
@@ -37,7 +38,7 @@ static void make_model(void) {
 
 static void remove_model(void) { CHECK_OK(mlx_remove_tree(folder)); }
 
-// The member of chat.json that |key| names in |group|, made from the model in the folder.
+// Imports the model and checks the member |key| of |group| in its chat.json; NULL: absent.
 static void check_chat_json(const char *group, const char *key, const char *expected) {
   mlx_hf_t *hf;
   char *text;
@@ -58,18 +59,18 @@ static void check_chat_json(const char *group, const char *key, const char *expe
   mlx_hf_close(hf);
 }
 
-TEST(a_hugging_face_directory_gives_its_templates_and_tokens) {
+TEST(import_reads_templates_and_tokens_of_a_hugging_face_directory) {
   make_model();
   mlx_hf_t *hf;
   char *text;
   size_t length;
   CHECK_OK(mlx_hf_open(in_folder("m"), &hf));
   CHECK_OK(mlx_hf_chat_json(hf, &text, &length));
-  CHECK(!text);  // it has none
+  CHECK(!text);  // the model has no template
   mlx_hf_close(hf);
   put_file("m/tokenizer_config.json",
-           "{\"chat_template\": \"A\", \"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}, "
-           "\"pad_token\": null}");
+           "{\"chat_template\": \"A\", \"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"},"
+           " \"pad_token\": null}");
   check_chat_json("templates", "default", "A");
   check_chat_json("tokens", "bos_token", "<s>");
   check_chat_json("tokens", "eos_token", "</s>");
@@ -78,13 +79,13 @@ TEST(a_hugging_face_directory_gives_its_templates_and_tokens) {
   check_chat_json("tokens", "pad_token", "<pad>");
   check_chat_json("tokens", "bos_token", "<s>");
   put_file("m/tokenizer_config.json",
-           "{\"chat_template\": [{\"name\": \"default\", \"template\": \"B\"}, {\"name\": \"tool_use\", "
-           "\"template\": \"C\"}]}");
+           "{\"chat_template\": [{\"name\": \"default\", \"template\": \"B\"}, {\"name\": \"tool_use\","
+           " \"template\": \"C\"}]}");
   check_chat_json("templates", "default", "B");
   check_chat_json("templates", "tool_use", "C");
   put_file("m/chat_template.jinja", "D\n");
   check_chat_json("templates", "default", "D\n");
-  check_chat_json("templates", "tool_use", NULL);  // as transformers: the files take the place of the list
+  check_chat_json("templates", "tool_use", NULL);  // as in transformers, the files replace the list
   CHECK_OK(mlx_make_dirs(in_folder("m/additional_chat_templates"), 0700));
   put_file("m/additional_chat_templates/rag.jinja", "E");
   check_chat_json("templates", "rag", "E");
@@ -98,14 +99,15 @@ TEST(a_hugging_face_directory_gives_its_templates_and_tokens) {
   remove_model();
 }
 
-TEST(gguf_metadata_gives_its_templates_and_tokens) {
+TEST(import_reads_templates_and_tokens_of_gguf_metadata) {
   bytes_t file = {0};
   static const char *const names[] = {"tool_use"};
   put_header(&file, 3, 0, 11);
   put_field_string(&file, "general.architecture", "llama");
   put_tokenizer(&file, "smollm");
   put_field(&file, "tokenizer.ggml.bos_token_id", MLX_GGUF_U32, 1, 4);
-  put_field(&file, "tokenizer.ggml.eos_token_id", MLX_GGUF_U32, 9999, 4);  // no such token: it is left out
+  // An id beyond the vocabulary is ignored.
+  put_field(&file, "tokenizer.ggml.eos_token_id", MLX_GGUF_U32, 9999, 4);
   put_field_string(&file, "tokenizer.chat_template", "A");
   put_field_strings(&file, "tokenizer.chat_templates", names, 1);
   put_field_string(&file, "tokenizer.chat_template.tool_use", "B \"x\"");
@@ -116,8 +118,8 @@ TEST(gguf_metadata_gives_its_templates_and_tokens) {
   CHECK_OK(mlx_gguf_parse("x.gguf", (const uint8_t *)file.data, file.length, &gguf));
   CHECK_OK(mlx_gguf_chat_json(gguf, &text, &length));
   snprintf(wanted, sizeof wanted,
-           "{\n\"templates\": {\n  \"default\": \"A\",\n  \"tool_use\": \"B \\\"x\\\"\"},\n\"tokens\": "
-           "{\"bos_token\": \"%s\"}\n}\n",
+           "{\n\"templates\": {\n  \"default\": \"A\",\n  \"tool_use\": \"B \\\"x\\\"\"},\n"
+           "\"tokens\": {\"bos_token\": \"%s\"}\n}\n",
            sample_tokens[1]);
   CHECK_TEXT(text, wanted);
   mlx_free(text);
@@ -129,7 +131,7 @@ static void put_tiny_template(void) {
   put_file("m/tokenizer_config.json", "{\"chat_template\": \"" TEMPLATE "\", \"bos_token\": \"<B>\"}");
 }
 
-TEST(the_template_verb_prints_what_the_model_reads) {
+TEST(template_verb_prints_the_rendered_prompt) {
   command_t run;
   make_model();
   put_tiny_template();
@@ -151,7 +153,7 @@ TEST(the_template_verb_prints_what_the_model_reads) {
   remove_model();
 }
 
-TEST(a_real_gguf_file_renders_by_its_own_template) {
+TEST(a_real_gguf_file_renders_with_its_template) {
   static const char model[] = MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf";
   command_t run;
   strcpy(folder, "/tmp/mlxcel-chat-XXXXXX");
@@ -173,7 +175,7 @@ static void check_refused(command_t *run, int code, const char *part) {
   command_free(run);
 }
 
-TEST(what_cannot_be_rendered_is_answered) {
+TEST(failed_renders_report_the_cause) {
   command_t run;
   RUN(&run, "template", "-m", TINY, "--show");
   check_refused(&run, MLX_NOT_FOUND, "tiny-llama has no chat template");
@@ -209,7 +211,7 @@ static yyjson_val *prompt_ids(const command_t *run, mlx_json_t *out_json) {
   return yyjson_obj_get(out_json->root, "prompt_ids");
 }
 
-// The text is complete: not even a beginning-of-text token is added to it.
+// The rendered text is the whole prompt: no BOS token is added.
 static void check_chat_prompt(const char *model) {
   command_t run;
   mlx_json_t json;
@@ -233,7 +235,7 @@ static void check_chat_prompt(const char *model) {
   mlx_tokenizer_free(tokenizer);
 }
 
-TEST(a_chat_runs_from_source_and_from_a_bundle_which_carries_the_template) {
+TEST(a_chat_runs_from_a_directory_and_from_a_bundle_with_its_template) {
   command_t run;
   mlx_chat_t *chat;
   mlx_engine_t *engine;
@@ -253,15 +255,16 @@ TEST(a_chat_runs_from_source_and_from_a_bundle_which_carries_the_template) {
   CHECK_OK(mlx_engine_open_bundle(in_folder("c.mlxb"), &options, &engine));
   CHECK_CONTAINS(mlx_chat_source(mlx_engine_chat(engine), NULL, false), "{{ bos_token }}");
   mlx_engine_close(engine);
-  RUN(&run, "compile", TINY, "-o", in_folder("c.mlxb"));  // over it, without one
+  // Overwrites the bundle with one that has no template.
+  RUN(&run, "compile", TINY, "-o", in_folder("c.mlxb"));
   CHECK_INT(run.exit_code, 0);
   command_free(&run);
   CHECK_ERROR(mlx_chat_open_bundle(in_folder("c.mlxb"), &chat), MLX_NOT_FOUND, "has no chat template");
   remove_model();
 }
 
-// A model without a template keeps its special tokens for one that is lent.
-TEST(a_lent_template_has_the_models_special_tokens) {
+// A model without a chat template still provides its special tokens to a built-in format.
+TEST(a_built_in_format_uses_the_special_tokens_of_the_model) {
   command_t run;
   make_model();
   put_file("m/tokenizer_config.json", "{\"bos_token\": \"<B>\", \"eos_token\": \"<E>\"}");
@@ -287,9 +290,9 @@ TEST(a_lent_template_has_the_models_special_tokens) {
   remove_model();
 }
 
-TEST_MAIN(CASE(a_hugging_face_directory_gives_its_templates_and_tokens),
-          CASE(gguf_metadata_gives_its_templates_and_tokens),
-          CASE(the_template_verb_prints_what_the_model_reads),
-          CASE(a_real_gguf_file_renders_by_its_own_template), CASE(what_cannot_be_rendered_is_answered),
-          CASE(a_chat_runs_from_source_and_from_a_bundle_which_carries_the_template),
-          CASE(a_lent_template_has_the_models_special_tokens))
+TEST_MAIN(CASE(import_reads_templates_and_tokens_of_a_hugging_face_directory),
+          CASE(import_reads_templates_and_tokens_of_gguf_metadata),
+          CASE(template_verb_prints_the_rendered_prompt), CASE(a_real_gguf_file_renders_with_its_template),
+          CASE(failed_renders_report_the_cause),
+          CASE(a_chat_runs_from_a_directory_and_from_a_bundle_with_its_template),
+          CASE(a_built_in_format_uses_the_special_tokens_of_the_model))

@@ -1,4 +1,4 @@
-// Conversations: built message by message, and read from files that may be damaged.
+// Conversations: adding messages, and parsing files that may be damaged.
 #include "base/memory.h"
 #include "runtime/mlxcel.h"
 #include "tests/check.h"
@@ -19,7 +19,7 @@ static void check_json(const mlx_conversation_t *conversation, size_t first, con
   mlx_free(json);
 }
 
-TEST(messages_come_out_as_they_went_in) {
+TEST(messages_are_written_as_they_were_added) {
   mlx_conversation_t *c;
   CHECK_OK(mlx_conversation_create(&c));
   check_json(c, 0, "[]\n");
@@ -31,8 +31,8 @@ TEST(messages_come_out_as_they_went_in) {
   CHECK_TEXT(mlx_conversation_system(c), "two");
   CHECK_INT(mlx_conversation_count(c), 3);
   check_json(c, 0,
-             "[\n  {\"role\": \"system\", \"content\": \"two\"},\n  {\"role\": \"user\", \"content\": \"a "
-             "\\\"b\\\"\\n\\ufffd\"},\n"
+             "[\n  {\"role\": \"system\", \"content\": \"two\"},\n"
+             "  {\"role\": \"user\", \"content\": \"a \\\"b\\\"\\n\\ufffd\"},\n"
              "  {\"role\": \"assistant\", \"content\": \"\"}\n]\n");
   CHECK_OK(mlx_conversation_set_system(c, NULL, 0));
   CHECK_INT(mlx_conversation_count(c), 2);
@@ -41,12 +41,11 @@ TEST(messages_come_out_as_they_went_in) {
   mlx_conversation_free(c);
 }
 
-TEST(turns_begin_with_a_users_message_and_the_system_always_stays) {
+TEST(a_turn_begins_with_a_user_message_and_the_system_message_stays) {
   mlx_conversation_t *c = parse(
-      "[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"a\"},{\"role\":"
-      "\"assistant\",\"tool_calls\":[1]},"
-      "{\"role\":\"tool\",\"content\":\"r\"},{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\","
-      "\"content\":\"c\"}]");
+      "[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"a\"},"
+      "{\"role\":\"assistant\",\"tool_calls\":[1]},{\"role\":\"tool\",\"content\":\"r\"},"
+      "{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\",\"content\":\"c\"}]");
   CHECK_INT(mlx_conversation_next_turn(c, 0), 1);
   CHECK_INT(mlx_conversation_next_turn(c, 1), 5);
   CHECK_INT(mlx_conversation_next_turn(c, 5), 6);
@@ -56,22 +55,20 @@ TEST(turns_begin_with_a_users_message_and_the_system_always_stays) {
   mlx_conversation_free(c);
 }
 
-TEST(what_a_template_may_read_of_a_message_is_kept) {
+TEST(parsing_keeps_every_field_of_a_message) {
   mlx_conversation_t *c = parse(
-      "{\"model\": \"x\", \"messages\": [{\"role\": \"assistant\", \"content\": null, \"reasoning_content\": "
-      "\"hm\", "
-      "\"tool_calls\": [{\"id\": 12345678901234567890, \"x\": 0.1}]}, {\"role\": \"user\", \"content\": "
-      "[{\"type\": \"text\"}]}]}");
+      "{\"model\": \"x\", \"messages\": [{\"role\": \"assistant\", \"content\": null,"
+      " \"reasoning_content\": \"hm\", \"tool_calls\": [{\"id\": 12345678901234567890, \"x\": 0.1}]},"
+      " {\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}");
   CHECK_TEXT(mlx_conversation_text(c, 0), "");
   check_json(c, 0,
-             "[\n  "
-             "{\"role\":\"assistant\",\"content\":null,\"reasoning_content\":\"hm\",\"tool_calls\":[{\"id\":"
-             "12345678901234567890,\"x\":0.1}]},\n"
+             "[\n  {\"role\":\"assistant\",\"content\":null,\"reasoning_content\":\"hm\","
+             "\"tool_calls\":[{\"id\":12345678901234567890,\"x\":0.1}]},\n"
              "  {\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}\n]\n");
   mlx_conversation_free(c);
 }
 
-TEST(damaged_files_are_refused_by_name) {
+TEST(errors_name_the_file_and_the_message) {
   static const char whole[] =
       "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]";
   static const char *const cases[][2] = {
@@ -85,7 +82,7 @@ TEST(damaged_files_are_refused_by_name) {
       {"[{\"role\":5}]", "c.json: message 1 has no role"},
       {"[{\"role\":\"a\\u0000b\"}]", "c.json: message 1 has a zero byte in its role"},
       {"[{\"role\":\"user\",\"content\":{}}]",
-       "c.json: message 1 has a content that is no text, list or null"},
+       "c.json: message 1 has a content that is not a string, a list or null"},
       {"[{\"role\":\"user\",\"role\":\"user\"}]", "c.json: field 'role' is given twice"},
   };
   mlx_conversation_t *c;
@@ -94,7 +91,7 @@ TEST(damaged_files_are_refused_by_name) {
                 cases[i][1]);
     CHECK(!c);
   }
-  for (size_t length = 0; length < sizeof whole - 1; ++length) {  // a file that was cut anywhere
+  for (size_t length = 0; length < sizeof whole - 1; ++length) {  // a file truncated at any byte
     CHECK_ERROR(mlx_conversation_parse("c.json", whole, length, &c), MLX_INVALID_INPUT,
                 "c.json: not valid JSON");
   }
@@ -102,7 +99,7 @@ TEST(damaged_files_are_refused_by_name) {
 
 // ----------------------------------------------------------------------------------------------------------
 
-static mlx_status_t work(void) {
+static mlx_status_t use_every_function(void) {
   static const char json[] =
       "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]";
   mlx_conversation_t *c;
@@ -117,15 +114,15 @@ static mlx_status_t work(void) {
   return status;
 }
 
-TEST(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing) {
+TEST(a_failed_allocation_returns_an_error_and_leaks_nothing) {
   mlx_memory_set_calls(&counting_memory);
   memory.count = memory.target = memory.live = 0;
-  mlx_status_t status = work();
+  mlx_status_t status = use_every_function();
   const long total = memory.count;
   for (long target = 1; target <= total && !status; ++target) {
     memory.count = 0;
     memory.target = target;
-    mlx_status_t failure = work();
+    mlx_status_t failure = use_every_function();
     if (mlx_status_code(failure) != MLX_OUT_OF_MEMORY || memory.live) break;
     mlx_status_free(failure);
     if (target == total) memory.target = 0;
@@ -134,10 +131,10 @@ TEST(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing) {
   CHECK_OK(status);
   CHECK(total > 10);
   if (memory.target)
-    CHECK_FAIL("allocation %ld of %ld: not a status, or %ld blocks left", memory.target, total, memory.live);
+    CHECK_FAIL("allocation %ld of %ld: no error, or %ld blocks leaked", memory.target, total, memory.live);
 }
 
-TEST_MAIN(CASE(messages_come_out_as_they_went_in),
-          CASE(turns_begin_with_a_users_message_and_the_system_always_stays),
-          CASE(what_a_template_may_read_of_a_message_is_kept), CASE(damaged_files_are_refused_by_name),
-          CASE(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing))
+TEST_MAIN(CASE(messages_are_written_as_they_were_added),
+          CASE(a_turn_begins_with_a_user_message_and_the_system_message_stays),
+          CASE(parsing_keeps_every_field_of_a_message), CASE(errors_name_the_file_and_the_message),
+          CASE(a_failed_allocation_returns_an_error_and_leaks_nothing))

@@ -1,5 +1,5 @@
-// GBNF: what is accepted, what is refused and how, and that whatever is written under a grammar is a text of
-// it.
+// GBNF: which texts a grammar accepts, its errors, and that text sampled under a grammar belongs to its
+// language.
 #include <yyjson.h>
 
 #include "tests/random_text.h"
@@ -10,7 +10,7 @@ static mlx_grammar_t *parse(const char *gbnf) {
   return grammar;
 }
 
-// Byte by byte, so that every cut between two tokens is tried.
+// Matches byte by byte, to try every boundary between two tokens.
 static bool accepts(const char *gbnf, const char *text) {
   mlx_grammar_t *grammar = parse(gbnf);
   mlx_matcher_t *matcher;
@@ -23,7 +23,7 @@ static bool accepts(const char *gbnf, const char *text) {
   return accepted;
 }
 
-TEST(every_construct_accepts_its_texts_and_no_others) {
+TEST(each_construct_accepts_exactly_its_texts) {
   static const struct {
     const char *gbnf, *good[6], *bad[8];
   } rows[] = {
@@ -67,7 +67,7 @@ TEST(every_construct_accepts_its_texts_and_no_others) {
   }
 }
 
-TEST(what_is_wrong_is_said_with_its_place) {
+TEST(errors_name_the_line_and_column) {
   static const struct {
     const char *gbnf;
     mlx_code_t code;
@@ -75,23 +75,23 @@ TEST(what_is_wrong_is_said_with_its_place) {
   } rows[] = {
       {"", MLX_INVALID_INPUT, "--grammar: there is no rule 'root'"},
       {"a ::= \"x\"", MLX_INVALID_INPUT, "there is no rule 'root'"},
-      {"root ::= a\n\nb ::= \"\"", MLX_INVALID_INPUT, "line 1: rule 'a' is used but not there"},
-      {"root ::= \"a\"\nroot ::= \"b\"", MLX_INVALID_INPUT, "line 2, column 1: this rule is there already"},
-      {"root := \"a\"", MLX_INVALID_INPUT, "line 1, column 6: ::= was expected here"},
-      {"root ::= \"a", MLX_INVALID_INPUT, "line 1, column 10: this \" has no end on its line"},
-      {"root ::= [a", MLX_INVALID_INPUT, "line 1, column 10: this [ has no end on its line"},
+      {"root ::= a\n\nb ::= \"\"", MLX_INVALID_INPUT, "line 1: rule 'a' is used but not defined"},
+      {"root ::= \"a\"\nroot ::= \"b\"", MLX_INVALID_INPUT, "line 2, column 1: this rule is already defined"},
+      {"root := \"a\"", MLX_INVALID_INPUT, "line 1, column 6: expected ::="},
+      {"root ::= \"a", MLX_INVALID_INPUT, "line 1, column 10: this \" is not closed on its line"},
+      {"root ::= [a", MLX_INVALID_INPUT, "line 1, column 10: this [ is not closed on its line"},
       {"root ::= []", MLX_INVALID_INPUT, "an empty [] in rule 'root' matches nothing"},
       {"root ::= [z-a]", MLX_INVALID_INPUT, "this range ends before it begins"},
-      {"root ::= (\"a\"", MLX_INVALID_INPUT, "line 1, column 10: this ( has no end"},
-      {"root ::= \"a\")", MLX_INVALID_INPUT, "line 1, column 13: the end of the line was expected here"},
-      {"root ::= * \"a\"", MLX_INVALID_INPUT, "there is nothing before this to repeat"},
-      {"root ::= \"a\"{}", MLX_INVALID_INPUT, "a repetition wants a number"},
-      {"root ::= \"a\"{3,2}", MLX_INVALID_INPUT, "this repetition's most is less than its least"},
-      {"root ::= \"a\"{99999}", MLX_INVALID_INPUT, "a repetition of more than 10000 is not supported"},
-      {"root ::= \"\\q\"", MLX_INVALID_INPUT, "an unknown escape"},
-      {"root ::= \"\\x4\"", MLX_INVALID_INPUT, "\\x wants 2 hexadecimal digits"},
-      {"root ::= \"\\ud800\"", MLX_INVALID_INPUT, "this number is no Unicode character"},
-      {"root ::= \"\xff\"", MLX_INVALID_INPUT, "this is not UTF-8"},
+      {"root ::= (\"a\"", MLX_INVALID_INPUT, "line 1, column 10: this ( is not closed"},
+      {"root ::= \"a\")", MLX_INVALID_INPUT, "line 1, column 13: expected the end of the line"},
+      {"root ::= * \"a\"", MLX_INVALID_INPUT, "nothing to repeat before this"},
+      {"root ::= \"a\"{}", MLX_INVALID_INPUT, "expected a number in this repetition"},
+      {"root ::= \"a\"{3,2}", MLX_INVALID_INPUT, "this repetition's maximum is less than its minimum"},
+      {"root ::= \"a\"{99999}", MLX_INVALID_INPUT, "a repetition of more than 10000 times is not supported"},
+      {"root ::= \"\\q\"", MLX_INVALID_INPUT, "unknown escape"},
+      {"root ::= \"\\x4\"", MLX_INVALID_INPUT, "expected 2 hexadecimal digits after \\x"},
+      {"root ::= \"\\ud800\"", MLX_INVALID_INPUT, "this number is not a Unicode character"},
+      {"root ::= \"\xff\"", MLX_INVALID_INPUT, "invalid UTF-8"},
       {"root ::= <think>", MLX_INVALID_INPUT, "tokens (<think>, <[1000]>, !<...>) are not supported"},
       {"root ::= expr\nexpr ::= expr \"+\" num | num\nnum ::= [0-9]", MLX_UNSUPPORTED,
        "line 1: rule 'expr' begins with itself (left recursion)"},
@@ -109,14 +109,13 @@ TEST(what_is_wrong_is_said_with_its_place) {
   for (int i = 0; i < 500; ++i) strcat(deep, "(");
   mlx_grammar_t *grammar;
   CHECK_ERROR(mlx_grammar_create("g", deep, strlen(deep), &grammar), MLX_INVALID_INPUT, "deeper than 100");
-  const char *large =
-      "root ::= ((([a-z]{9999} [b]){9999} [c]){9999} \"d\"){9999}";  // only 40000 symbols: repetitions share
-                                                                     // their rule
+  // 40000 symbols, because the repetitions of an item share its rule.
+  const char *large = "root ::= ((([a-z]{9999} [b]){9999} [c]){9999} \"d\"){9999}";
   CHECK_OK(mlx_grammar_create("g", large, strlen(large), &grammar));
   mlx_grammar_free(grammar);
 }
 
-TEST(many_readings_of_one_text_stay_few_stacks) {
+TEST(an_ambiguous_text_needs_few_stacks) {
   CHECK(accepts("root ::= (\"a\" | \"aa\" | \"aaa\")* \"b\"",
                 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab"));
   CHECK(accepts("root ::= s\ns ::= \"a\" s s | \"\"", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"));
@@ -160,7 +159,7 @@ static void check_mask(random_writer_t *w, const char *gbnf, const char *text) {
   mlx_grammar_free(grammar);
 }
 
-TEST(a_mask_has_exactly_the_tokens_that_are_accepted) {
+TEST(a_mask_allows_exactly_the_accepted_tokens) {
   random_writer_t w = random_writer_smollm2();
   check_mask(&w, JSON_GRAMMAR, "");
   check_mask(&w, JSON_GRAMMAR, "{\"a");
@@ -170,18 +169,17 @@ TEST(a_mask_has_exactly_the_tokens_that_are_accepted) {
   random_writer_close(&w);
 }
 
-// A SentencePiece-like tokenizer: spaces are '_', bytes have tokens of their own, the text's first space is
+// A SentencePiece-like tokenizer: '_' is a space, single bytes have tokens, and the first space of a text is
 // dropped.
-TEST(a_tokenizer_that_drops_the_first_space_is_followed) {
+TEST(masks_respect_a_tokenizer_that_drops_the_first_space) {
   static const char json[] =
-      "{\"normalizer\":null,\"pre_tokenizer\":null,\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{"
-      "\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},"
-      "\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" "
-      "\",\"start\":1,\"stop\":0}]},"
-      "\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true}],"
-      "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"<s>\",\"vocab\":{\"<s>\":0,\"<0xC3>"
-      "\":1,"
-      "\"<0xA9>\":2,\"<0x0A>\":3,\"_\":4,\"a\":5,\"b\":6,\"_a\":7,\"ab\":8,\"__\":9},\"merges\":[]}}";
+      "{\"normalizer\":null,\"pre_tokenizer\":null,\"decoder\":{\"type\":\"Sequence\","
+      "\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":\" \"},"
+      "{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,"
+      "\"stop\":0}]},\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true}],"
+      "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"<s>\",\"vocab\":{\"<s>\":0,"
+      "\"<0xC3>\":1,\"<0xA9>\":2,\"<0x0A>\":3,\"_\":4,\"a\":5,\"b\":6,\"_a\":7,\"ab\":8,\"__\":9},"
+      "\"merges\":[]}}";
   mlx_tokenizer_t *tokenizer;
   CHECK_OK(mlx_tokenizer_create("inline", json, strlen(json), &tokenizer));
   CHECK(mlx_tokenizer_first_differs(tokenizer));
@@ -212,7 +210,7 @@ TEST(a_tokenizer_that_drops_the_first_space_is_followed) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Random texts, each held against a recogniser written by hand for its grammar
+// Random texts, each checked by a hand-written recogniser of its language
 
 static bool is_json_object(const char *text, size_t length) {
   yyjson_doc *doc = yyjson_read(text, length, 0);
@@ -226,7 +224,7 @@ static const char *skip_digits(const char *c) {
   return c;
 }
 
-// expr ::= term ([-+*/] term)*, term ::= [0-9]+ | "(" expr ")"; NULL when it is none
+// expr ::= term ([-+*/] term)*, term ::= [0-9]+ | "(" expr ")"; NULL: no match
 static const char *skip_expression(const char *c) {
   for (;;) {
     if (*c == '(') {
@@ -280,7 +278,7 @@ static bool is_anything_but_vowels(const char *text, size_t length) {
 
 static const struct {
   const char *gbnf;
-  bool (*is_one)(const char *text, size_t length);
+  bool (*contains)(const char *text, size_t length);
 } languages[] = {
     {JSON_GRAMMAR, is_json_object},
     {"root ::= expr \"=\" [0-9]+\nexpr ::= term ([-+*/] term)*\nterm ::= [0-9]+ | \"(\" expr \")\"", is_sum},
@@ -306,21 +304,20 @@ static void write_many(random_writer_t *w, const char *vocabulary, int count) {
       if (n % 7 == 0) options.mirostat = 2;
       mlx_text_t text = random_writer_write(w, matcher, &options);
       bytes += text.length;
-      if (!languages[i].is_one(text.data, text.length))
+      if (!languages[i].contains(text.data, text.length))
         CHECK_FAIL("seed %d: '%.*s'", n, (int)text.length, text.data);
       mlx_text_clear(&text);
     }
-    fprintf(
-        stderr,
-        "  %s, grammar %zu: %d texts of %.0f bytes on average; a mask took %.3f ms, the slowest %.2f ms\n",
-        vocabulary, i, count, (double)bytes / count, 1e3 * w->mask_seconds / (double)w->mask_count,
-        1e3 * w->slowest_mask);
+    fprintf(stderr,
+            "  %s, grammar %zu: %d texts of %.0f bytes on average; %.3f ms per mask, at most %.2f ms\n",
+            vocabulary, i, count, (double)bytes / count, 1e3 * w->mask_seconds / (double)w->mask_count,
+            1e3 * w->slowest_mask);
     mlx_matcher_free(matcher);
     mlx_grammar_free(grammar);
   }
 }
 
-TEST(thousands_of_random_texts_are_texts_of_their_grammar) {
+TEST(text_sampled_under_a_grammar_matches_it) {
   random_writer_t tiny = random_writer_tiny(), smollm2 = random_writer_smollm2();
   write_many(&tiny, "tiny", MLXCEL_SANITIZED ? 100 : 1000);
   write_many(&smollm2, "SmolLM2", MLXCEL_SANITIZED ? 5 : 50);
@@ -328,8 +325,9 @@ TEST(thousands_of_random_texts_are_texts_of_their_grammar) {
   random_writer_close(&smollm2);
 }
 
-// Deep nesting makes ever new states: they are forgotten, and too deep is simply not allowed.
-TEST(a_long_deep_text_is_followed_in_bounded_memory) {
+// Deep nesting creates new states without end: the matcher drops old ones, and rejects text beyond the depth
+// limit.
+TEST(a_long_deeply_nested_text_needs_bounded_memory) {
   mlx_grammar_t *grammar = parse("root ::= \"x\" | \"[\" root \",\" root \"]\" | \"(\" root \")\"");
   mlx_matcher_t *matcher;
   mlx_random_t random;
@@ -351,9 +349,7 @@ TEST(a_long_deep_text_is_followed_in_bounded_memory) {
   mlx_grammar_free(grammar);
 }
 
-TEST_MAIN(CASE(every_construct_accepts_its_texts_and_no_others), CASE(what_is_wrong_is_said_with_its_place),
-          CASE(many_readings_of_one_text_stay_few_stacks),
-          CASE(a_mask_has_exactly_the_tokens_that_are_accepted),
-          CASE(a_tokenizer_that_drops_the_first_space_is_followed),
-          CASE(thousands_of_random_texts_are_texts_of_their_grammar),
-          CASE(a_long_deep_text_is_followed_in_bounded_memory))
+TEST_MAIN(CASE(each_construct_accepts_exactly_its_texts), CASE(errors_name_the_line_and_column),
+          CASE(an_ambiguous_text_needs_few_stacks), CASE(a_mask_allows_exactly_the_accepted_tokens),
+          CASE(masks_respect_a_tokenizer_that_drops_the_first_space),
+          CASE(text_sampled_under_a_grammar_matches_it), CASE(a_long_deeply_nested_text_needs_bounded_memory))

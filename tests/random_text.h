@@ -1,5 +1,4 @@
-// Texts that a model without any idea writes under a grammar: random logits over a real vocabulary, through
-// the sampler.
+// Random text under a grammar: random logits over a real vocabulary, masked by the grammar and sampled.
 #ifndef MLXCEL_TESTS_RANDOM_TEXT_H_
 #define MLXCEL_TESTS_RANDOM_TEXT_H_
 
@@ -13,7 +12,7 @@
 
 #define TINY_TOKENIZER MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/tokenizer.json"
 #define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
-#define MOST_TOKENS 3000
+#define MAX_TOKENS 3000
 
 typedef struct random_writer {
   mlx_tokenizer_t *tokenizer;
@@ -22,13 +21,13 @@ typedef struct random_writer {
   int32_t eos;
   mlx_random_t random;
   float *logits;      // [vocab]
-  bool *closes;       // [vocab] tokens that bring a text nearer to its end
+  bool *closes;       // [vocab] tokens of closing brackets and quotes
   uint64_t *allowed;  // [vocab / 64]
   double mask_seconds, slowest_mask;
   size_t mask_count;
 } random_writer_t;
 
-// With |vocab| tokens, of which the tokenizer may know less.
+// Takes ownership of |tokenizer|.
 static inline random_writer_t random_writer_open(mlx_tokenizer_t *tokenizer, int32_t eos) {
   random_writer_t w = {.tokenizer = tokenizer, .vocab = mlx_tokenizer_vocab_size(tokenizer), .eos = eos};
   CHECK_OK(mlx_vocabulary_create(tokenizer, w.vocab, true, &w.first));
@@ -81,13 +80,13 @@ static inline void random_writer_close(random_writer_t *w) {
   mlx_tokenizer_free(w->tokenizer);
 }
 
-// A model that has written much wants to come to an end.
+// Random logits. With the number of tokens written, closing tokens become more likely, so that a text ends.
 static inline void random_writer_logits(random_writer_t *w, size_t written) {
-  const float haste = written < 12 ? 0 : written > 112 ? 20 : (float)(written - 12) / 5;
+  const float bias = written < 12 ? 0 : written > 112 ? 20 : (float)(written - 12) / 5;
   for (size_t i = 0; i < w->vocab; ++i) {
     const uint64_t bits = mlx_random_next(&w->random);
     w->logits[i] =
-        (float)(bits & 0xffff) / 16384 + (float)(bits >> 16 & 0xffff) / 16384 + (w->closes[i] ? haste : 0);
+        (float)(bits & 0xffff) / 16384 + (float)(bits >> 16 & 0xffff) / 16384 + (w->closes[i] ? bias : 0);
   }
   w->logits[w->eos] = mlx_random_next(&w->random) % 4 ? -100 : 100;
 }
@@ -101,7 +100,7 @@ static inline void random_writer_mask(random_writer_t *w, mlx_matcher_t *matcher
   ++w->mask_count;
 }
 
-// Writes one whole text of the grammar, as the detokenizer spells it. Release with mlx_text_clear.
+// Samples one complete text of the grammar and detokenizes it. Release with mlx_text_clear.
 static inline mlx_text_t random_writer_write(random_writer_t *w, mlx_matcher_t *matcher,
                                              const mlx_sampling_t *options) {
   mlx_sampler_t *sampler;
@@ -110,8 +109,8 @@ static inline mlx_text_t random_writer_write(random_writer_t *w, mlx_matcher_t *
   CHECK_OK(mlx_sampler_create(options, w->vocab, 2048, &sampler));
   mlx_matcher_restart(matcher);
   for (size_t written = 0;; ++written) {
-    if (written == MOST_TOKENS)
-      CHECK_FAIL("no end after %d tokens: %.*s", MOST_TOKENS, (int)text.length, text.data);
+    if (written == MAX_TOKENS)
+      CHECK_FAIL("no end after %d tokens: %.*s", MAX_TOKENS, (int)text.length, text.data);
     int32_t id;
     random_writer_mask(w, matcher, !written);
     const bool complete = mlx_matcher_is_complete(matcher);

@@ -114,7 +114,7 @@ TEST(wrong_flags_say_what_is_wrong_before_anything_is_loaded) {
       {"--logit-bias", "7+inf", 2, "option --logit-bias wants"},
       {"--logit-bias", "+1", 2, "option --logit-bias wants"},
       {"--logprobs", "3", 2, "--logprobs is part of what --json prints"},
-      {"--grammar", "root ::= a", 3, "--grammar: line 1: rule 'a' is used but not there"},
+      {"--grammar", "root ::= a", 3, "--grammar: line 1: rule 'a' is used but not defined"},
       {"--grammar", "root ::= root \"a\" | \"b\"", 4, "begins with itself (left recursion)"},
       {"--grammar-file", "/nowhere.gbnf", 5, "/nowhere.gbnf"},
       {"--json-schema", "{\"not\":{}}", 4, "--json-schema: #: 'not' is not supported"},

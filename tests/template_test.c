@@ -1,5 +1,5 @@
-// Chat templates against jinja2 as transformers runs it: tests/parity/template_goldens.py makes
-// tests/goldens/templates.json.
+// Chat templates render as transformers renders them with jinja2. tests/parity/template_goldens.py writes the
+// goldens.
 #include <stdlib.h>
 #include <time.h>
 #include <yyjson.h>
@@ -18,7 +18,7 @@
 static yyjson_doc *read_goldens(void) {
   char *text;
   size_t length;
-  const char *other = getenv("MLXCEL_TEMPLATE_GOLDENS");  // what tests/parity/template_random.py wrote
+  const char *other = getenv("MLXCEL_TEMPLATE_GOLDENS");  // written by tests/parity/template_random.py
   CHECK_OK(mlx_read_file(other ? other : GOLDENS, SIZE_MAX, &text, &length));
   yyjson_doc *doc = yyjson_read(text, length, 0);
   CHECK(doc);
@@ -78,7 +78,7 @@ TEST(small_templates_render_as_jinja2_renders_them) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Real templates: ./build.sh test fetches them
+// Templates of real models, which ./build.sh test fetches
 
 static char *chat_json(const char *source, size_t length, yyjson_val *tokens, size_t *out_length) {
   mlx_text_t json = {0};
@@ -151,7 +151,7 @@ static void check_template(yyjson_val *root, const char *folder, const char *nam
       fprintf(stderr, "  %s on '%s': %s\n", name, yyjson_get_str(key),
               status                   ? mlx_status_message(status)
               : yyjson_is_null(wanted) ? "no error"
-                                       : "other text");
+                                       : "different text");
     }
     const char *dump = getenv("MLXCEL_DUMP_RENDERS");
     if (dump && !right && out) {
@@ -172,7 +172,7 @@ static void check_template(yyjson_val *root, const char *folder, const char *nam
   mlx_free(path);
 }
 
-TEST(real_templates_render_conversations_byte_for_byte_as_transformers_does) {
+TEST(real_templates_render_byte_for_byte_as_in_transformers) {
   yyjson_doc *doc = read_goldens();
   yyjson_val *root = yyjson_doc_get_root(doc), *key, *golden;
   size_t index, count;
@@ -184,8 +184,7 @@ TEST(real_templates_render_conversations_byte_for_byte_as_transformers_does) {
   if (!mlx_is_dir(folder)) CHECK_FAIL("%s is missing: ./build.sh test fetches it", folder);
   yyjson_obj_foreach(yyjson_obj_get(root, "real"), index, count, key, golden)
       check_template(root, folder, yyjson_get_str(key), golden, &tally);
-  fprintf(stderr,
-          "  %zu templates, %zu renders equal, %zu conversations refused as transformers refuses them\n",
+  fprintf(stderr, "  %zu templates, %zu renders equal, %zu conversations refused as in transformers\n",
           tally.templates, tally.renders, tally.refusals);
   yyjson_doc_free(doc);
   CHECK_INT(tally.wrong, 0);
@@ -209,7 +208,7 @@ TEST(errors_name_the_line_and_the_construct) {
               "access to attribute 'append' of 'list' object is unsafe");
 }
 
-TEST(a_template_that_would_never_end_is_stopped) {
+TEST(a_template_that_exceeds_its_limits_is_stopped) {
   static const char *const sources[] = {
       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
       "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
@@ -223,8 +222,8 @@ TEST(a_template_that_would_never_end_is_stopped) {
       "{{ [] | tojson(indent=9999999999) }}{{ '%99999999d' % 1 }}",
       "{{ 2 ** 99999999999 }}",
       "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}",
-      "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l "
-      "}}"};
+      "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ "
+      "ns.l }}"};
   for (size_t i = 0; i < sizeof sources / sizeof *sources; ++i) {
     char *out;
     const clock_t start = clock();
@@ -233,7 +232,7 @@ TEST(a_template_that_would_never_end_is_stopped) {
   }
 }
 
-TEST(nesting_has_a_limit_and_no_crash) {
+TEST(deep_nesting_is_an_error_and_does_not_crash) {
   static const struct {
     const char *open, *close;
   } nests[] = {{"(", ")"},           {"[", "]"}, {"-", ""},   {"not ", ""},       {"1+", ""},
@@ -255,7 +254,7 @@ TEST(nesting_has_a_limit_and_no_crash) {
   mlx_text_t source = {0};
   char *out;
   for (int n = 0; n < 20000; ++n) mlx_text_puts(&source, "{% if 1 %}");
-  CHECK_ERROR(render_plain(source.data, &out), MLX_INVALID_INPUT, "nested too deep");
+  CHECK_ERROR(render_plain(source.data, &out), MLX_INVALID_INPUT, "nested too deeply");
   mlx_text_clear(&source);
   mlx_text_puts(&source, "{% if 0 %}");
   for (int n = 0; n < 20000; ++n) mlx_text_puts(&source, "{% elif 0 %}");
@@ -266,11 +265,11 @@ TEST(nesting_has_a_limit_and_no_crash) {
   mlx_text_clear(&source);
 }
 
-TEST(chat_picks_the_template_and_gives_it_the_special_tokens) {
+TEST(chat_selects_the_template_and_passes_the_special_tokens) {
   static const char json[] =
-      "{\"templates\": {\"default\": \"{{ bos_token }}{{ messages[0].content }}{{ tools is none }}{{ x }}\", "
-      "\"tool_use\": "
-      "\"T{{ tools[0].n }}{{ add_generation_prompt }}\"}, \"tokens\": {\"bos_token\": \"<s>\"}}";
+      "{\"templates\": {\"default\": \"{{ bos_token }}{{ messages[0].content }}{{ tools is none }}{{ x "
+      "}}\", \"tool_use\": \"T{{ tools[0].n }}{{ add_generation_prompt }}\"},"
+      " \"tokens\": {\"bos_token\": \"<s>\"}}";
   static const char messages[] = "[{\"role\": \"user\", \"content\": \"hi\"}]";
   mlx_chat_t *chat;
   mlx_chat_options_t options;
@@ -301,10 +300,10 @@ TEST(chat_picks_the_template_and_gives_it_the_special_tokens) {
   mlx_chat_free(chat);
 }
 
-TEST(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing) {
+TEST(a_failed_allocation_returns_an_error_and_leaks_nothing) {
   static const char source[] =
-      "{% macro m(a) %}{{ a | tojson(indent=2) }}{% endmacro %}{% for i in range(2000) %}{{ m([i, 'x' * 40]) "
-      "}}{% endfor %}";
+      "{% macro m(a) %}{{ a | tojson(indent=2) }}{% endmacro %}{% for i in range(2000) %}{{ m([i,"
+      " 'x' * 40]) }}{% endfor %}";
   mlx_memory_set_calls(&counting_memory);
   long failures = 0;
   for (memory.target = 1;; ++memory.target) {
@@ -326,8 +325,8 @@ TEST(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing) {
 }
 
 TEST_MAIN(CASE(small_templates_render_as_jinja2_renders_them),
-          CASE(real_templates_render_conversations_byte_for_byte_as_transformers_does),
-          CASE(errors_name_the_line_and_the_construct), CASE(a_template_that_would_never_end_is_stopped),
-          CASE(nesting_has_a_limit_and_no_crash),
-          CASE(running_out_of_memory_anywhere_is_a_status_and_leaks_nothing),
-          CASE(chat_picks_the_template_and_gives_it_the_special_tokens))
+          CASE(real_templates_render_byte_for_byte_as_in_transformers),
+          CASE(errors_name_the_line_and_the_construct), CASE(a_template_that_exceeds_its_limits_is_stopped),
+          CASE(deep_nesting_is_an_error_and_does_not_crash),
+          CASE(a_failed_allocation_returns_an_error_and_leaks_nothing),
+          CASE(chat_selects_the_template_and_passes_the_special_tokens))

@@ -1,43 +1,44 @@
-// The matcher: all ways through the rules at once.
+// Matcher: a nondeterministic pushdown automaton that is made deterministic while it runs.
 //
-// A way is a stack: the symbol to match next, and below it where to go on after each rule it is in. Equal
-// stacks are one node, so that a stack is a number and ways that meet again share all that lies below. A
-// state is a set of them. What a byte makes of a state is worked out once and remembered, by class of byte.
+// A stack holds the symbol to match next, and below it the symbols to continue with after each rule around
+// it. Stacks are stored as nodes with a parent, and equal stacks share one node, so a stack is one number. A
+// state is a set of stacks. The transition of a state by a byte class is computed once and cached.
+#include "grammar/matcher.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "grammar/internal.h"
-#include "grammar/matcher.h"
+#include "grammar/rules.h"
 
-#define BOTTOM 0               // node: nothing is left to do below
-#define COMPLETE 1             // node: the whole text was matched
-#define DEAD 0                 // state: no way leads on
-#define UNKNOWN -1             // transition: not worked out yet
-#define MASKS 16               // masks that are kept
-#define MANY_NODES (1u << 20)  // between two tokens, more than this are forgotten
+#define BOTTOM 0    // node: the empty stack
+#define COMPLETE 1  // node: the whole text matched
+#define DEAD 0      // state: no stack is left
+#define UNKNOWN -1  // transition: not computed yet
+#define CACHED_MASKS 16
+#define MANY_NODES (1u << 20)  // above this, the cache is dropped between two tokens
 #define TOO_MANY_NODES (1u << 23)
 
 typedef struct node {
   uint32_t symbol, parent;
   uint32_t depth;
-  uint32_t mark;  // the search that met it last
+  uint32_t mark;  // the last search that visited it
 } node_t;
 
 typedef struct state {
   uint32_t first, count;  // into members
 } state_t;
 
-typedef struct table {  // open addressing: slot -> number + 1, or 0
+typedef struct table {  // hash table with open addressing: slot -> index + 1, or 0
   uint32_t *slots;
   size_t mask, used;
 } table_t;
 
-typedef struct kept_mask {
+typedef struct cached_mask {
   const mlx_vocabulary_t *vocabulary;
   int32_t state;
   uint64_t *bits;  // owned
-} kept_mask_t;
+} cached_mask_t;
 
 struct mlx_matcher {
   const mlx_grammar_t *g;  // borrowed
@@ -47,19 +48,19 @@ struct mlx_matcher {
   state_t *states;
   size_t state_count, state_capacity;
   table_t state_table;
-  int32_t *next;  // [states][classes]
+  int32_t *next;  // [states][byte classes] transitions
   size_t next_capacity;
-  uint32_t *members;  // of all states: nodes, in order
+  uint32_t *members;  // the nodes of all states, sorted within each state
   size_t member_count, member_capacity;
-  uint32_t *work;  // nodes to look at
+  uint32_t *work;  // nodes to expand
   size_t work_count, work_capacity;
-  uint32_t *found;
+  uint32_t *found;  // nodes of the next state
   size_t found_count, found_capacity;
   uint32_t search;
   int32_t start, state;
-  int32_t *path;  // states on the way to a node of the vocabulary
+  int32_t *path;  // states along the path to a node of the vocabulary's trie
   size_t path_capacity;
-  kept_mask_t masks[MASKS];
+  cached_mask_t masks[CACHED_MASKS];
   size_t next_mask;
 };
 
@@ -94,7 +95,7 @@ static uint64_t hash_of(const mlx_matcher_t *m, const table_t *table, uint32_t n
   return hash_members(m->members + m->states[number].first, m->states[number].count);
 }
 
-// Room for one more, at most half full.
+// Makes room for one more entry and keeps the table at most half full.
 static mlx_status_t make_room(const mlx_matcher_t *m, table_t *table) {
   if (table->slots && table->used * 2 < table->mask) return NULL;
   table_t larger = {.mask = table->slots ? table->mask * 2 + 1 : 255};
@@ -109,8 +110,9 @@ static mlx_status_t make_room(const mlx_matcher_t *m, table_t *table) {
 
 static mlx_status_t too_ambiguous(const mlx_matcher_t *m) {
   return mlx_status_hint(
-      mlx_error(MLX_UNSUPPORTED, "%s: there are too many ways to read the text so far", m->g->source),
-      "write the grammar so that one text has few readings");
+      mlx_error(MLX_UNSUPPORTED, "%s: the grammar is too ambiguous: too many ways to parse the text so far",
+                m->g->source),
+      "rewrite the grammar so that a text can be parsed in few ways");
 }
 
 static mlx_status_t find_node(mlx_matcher_t *m, uint32_t symbol, uint32_t parent, uint32_t *out) {
@@ -136,7 +138,7 @@ static int compare_numbers(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// The state of what was found.
+// The state whose stacks are m->found.
 static mlx_status_t find_state(mlx_matcher_t *m, int32_t *out) {
   MLX_TRY(make_room(m, &m->state_table));
   if (m->found_count) qsort(m->found, m->found_count, sizeof *m->found, compare_numbers);
@@ -152,7 +154,7 @@ static mlx_status_t find_state(mlx_matcher_t *m, int32_t *out) {
     *out = (int32_t)number;
     return NULL;
   }
-  const size_t classes = m->g->class_count;
+  const size_t classes = m->g->byte_class_count;
   if (m->state_count >= MLX_GRAMMAR_MAX_STATES || m->member_count > TOO_MANY_NODES) return too_ambiguous(m);
   MLX_TRY(mlx_reserve(m->state_count + 1, sizeof *m->states, &m->state_capacity, &m->states));
   MLX_TRY(mlx_reserve((m->state_count + 1) * classes, sizeof *m->next, &m->next_capacity, &m->next));
@@ -168,9 +170,9 @@ static mlx_status_t find_state(mlx_matcher_t *m, int32_t *out) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Ways
+// Transitions
 
-// Goes on at |symbol| with |parent| below, unless this search was there.
+// Adds the stack of |symbol| on |parent| to the work, unless this search has visited it.
 static mlx_status_t visit(mlx_matcher_t *m, uint32_t symbol, uint32_t parent) {
   const mlx_symbol_t *symbols = m->g->symbols;
   while (symbols[symbol].kind == MLX_SYMBOL_END && parent != BOTTOM) {
@@ -186,7 +188,7 @@ static mlx_status_t visit(mlx_matcher_t *m, uint32_t symbol, uint32_t parent) {
   return NULL;
 }
 
-// Goes into rules until every way has a byte to match.
+// Expands rules until every stack has a byte on top.
 static mlx_status_t expand(mlx_matcher_t *m) {
   const mlx_grammar_t *g = m->g;
   while (m->work_count) {
@@ -199,7 +201,7 @@ static mlx_status_t expand(mlx_matcher_t *m) {
       m->found[m->found_count++] = node;
       continue;
     }
-    // Where nothing follows the rule there is nothing to come back to: lists do not grow the stack.
+    // A rule at the end of an alternate pushes nothing, so right-recursive lists do not grow the stack.
     if (g->symbols[symbol + 1].kind != MLX_SYMBOL_END) MLX_TRY(find_node(m, symbol + 1, below, &below));
     for (int32_t a = g->rules[g->symbols[symbol].value].first; a >= 0; a = g->alternates[a].next) {
       MLX_TRY(visit(m, g->alternates[a].start, below));
@@ -216,7 +218,7 @@ static void begin_search(mlx_matcher_t *m) {
   m->work_count = m->found_count = 0;
 }
 
-static mlx_status_t work_out(mlx_matcher_t *m, int32_t from, size_t byte_class, int32_t *out) {
+static mlx_status_t compute_transition(mlx_matcher_t *m, int32_t from, size_t byte_class, int32_t *out) {
   const mlx_grammar_t *g = m->g;
   begin_search(m);
   for (uint32_t i = 0; i < m->states[from].count; ++i) {
@@ -228,18 +230,18 @@ static mlx_status_t work_out(mlx_matcher_t *m, int32_t from, size_t byte_class, 
   }
   MLX_TRY(expand(m));
   MLX_TRY(find_state(m, out));
-  m->next[(size_t)from * g->class_count + byte_class] = *out;
+  m->next[(size_t)from * g->byte_class_count + byte_class] = *out;
   return NULL;
 }
 
 static inline mlx_status_t step(mlx_matcher_t *m, int32_t from, uint8_t byte, int32_t *out) {
-  const size_t byte_class = m->g->classes[byte];
-  *out = m->next[(size_t)from * m->g->class_count + byte_class];
-  return *out == UNKNOWN ? work_out(m, from, byte_class, out) : NULL;
+  const size_t byte_class = m->g->byte_class[byte];
+  *out = m->next[(size_t)from * m->g->byte_class_count + byte_class];
+  return *out == UNKNOWN ? compute_transition(m, from, byte_class, out) : NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Life
+// Creation
 
 static mlx_status_t begin(mlx_matcher_t *m) {
   MLX_TRY(mlx_reserve(2, sizeof *m->nodes, &m->node_capacity, &m->nodes));
@@ -276,7 +278,7 @@ static void release_tables(mlx_matcher_t *m) {
                           m->next,  m->members,          m->work,   m->found,
                           m->path};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) mlx_free(arrays[i]);
-  for (size_t i = 0; i < MASKS; ++i) mlx_free(m->masks[i].bits);
+  for (size_t i = 0; i < CACHED_MASKS; ++i) mlx_free(m->masks[i].bits);
 }
 
 void mlx_matcher_free(mlx_matcher_t *m) {
@@ -287,7 +289,7 @@ void mlx_matcher_free(mlx_matcher_t *m) {
 
 void mlx_matcher_restart(mlx_matcher_t *m) { m->state = m->start; }
 
-// The same stack in another matcher.
+// Copies a stack to another matcher.
 static mlx_status_t copy_stack(const mlx_matcher_t *from, uint32_t node, mlx_matcher_t *to, uint32_t *out) {
   uint32_t stack[MLX_GRAMMAR_MAX_DEPTH + 2];
   size_t depth = 0;
@@ -297,14 +299,15 @@ static mlx_status_t copy_stack(const mlx_matcher_t *from, uint32_t node, mlx_mat
   return NULL;
 }
 
-// Forgets all states but the present one: a long text of nested things makes ever new ones.
-static mlx_status_t forget(mlx_matcher_t *m) {
+// Drops all states but the current one. A long text with deep nesting would otherwise create new ones without
+// end.
+static mlx_status_t drop_cache(mlx_matcher_t *m) {
   mlx_matcher_t fresh = {.g = m->g};
   mlx_status_t status = begin(&fresh);
   if (!status) begin_search(&fresh);
-  const state_t present = m->states[m->state];
-  for (uint32_t i = 0; !status && i < present.count; ++i) {
-    const uint32_t node = m->members[present.first + i];
+  const state_t current = m->states[m->state];
+  for (uint32_t i = 0; !status && i < current.count; ++i) {
+    const uint32_t node = m->members[current.first + i];
     uint32_t copy = COMPLETE;
     if (node != COMPLETE) status = copy_stack(m, node, &fresh, &copy);
     if (!status)
@@ -331,8 +334,8 @@ mlx_status_t mlx_matcher_accept(mlx_matcher_t *m, const char *bytes, size_t leng
   if (!*out_accepted) return NULL;
   m->state = state;
   const bool many = m->node_count > MANY_NODES || m->member_count > MANY_NODES ||
-                    m->state_count * m->g->class_count > MANY_NODES;
-  return many ? forget(m) : NULL;
+                    m->state_count * m->g->byte_class_count > MANY_NODES;
+  return many ? drop_cache(m) : NULL;
 }
 
 bool mlx_matcher_is_complete(const mlx_matcher_t *m) {
@@ -343,7 +346,7 @@ bool mlx_matcher_is_complete(const mlx_matcher_t *m) {
   return false;
 }
 
-static mlx_status_t walk(mlx_matcher_t *m, const mlx_vocabulary_t *v, uint64_t *allowed) {
+static mlx_status_t walk_trie(mlx_matcher_t *m, const mlx_vocabulary_t *v, uint64_t *allowed) {
   MLX_TRY(mlx_reserve(v->longest + 1, sizeof *m->path, &m->path_capacity, &m->path));
   m->path[0] = m->state;
   for (size_t i = 0; i < v->count;) {
@@ -364,17 +367,17 @@ static mlx_status_t walk(mlx_matcher_t *m, const mlx_vocabulary_t *v, uint64_t *
 
 mlx_status_t mlx_matcher_mask(mlx_matcher_t *m, const mlx_vocabulary_t *v, uint64_t *allowed) {
   const size_t words = (v->size + 63) / 64;
-  for (size_t i = 0; i < MASKS; ++i) {
+  for (size_t i = 0; i < CACHED_MASKS; ++i) {
     if (!m->masks[i].bits || m->masks[i].state != m->state || m->masks[i].vocabulary != v) continue;
     memcpy(allowed, m->masks[i].bits, words * sizeof *allowed);
     return NULL;
   }
   memset(allowed, 0, words * sizeof *allowed);
-  MLX_TRY(walk(m, v, allowed));
-  kept_mask_t *kept = &m->masks[m->next_mask++ % MASKS];
-  mlx_free(kept->bits);
-  *kept = (kept_mask_t){.vocabulary = v, .state = m->state};
-  MLX_TRY(mlx_alloc(words, sizeof *kept->bits, &kept->bits));
-  memcpy(kept->bits, allowed, words * sizeof *allowed);
+  MLX_TRY(walk_trie(m, v, allowed));
+  cached_mask_t *cached = &m->masks[m->next_mask++ % CACHED_MASKS];
+  mlx_free(cached->bits);
+  *cached = (cached_mask_t){.vocabulary = v, .state = m->state};
+  MLX_TRY(mlx_alloc(words, sizeof *cached->bits, &cached->bits));
+  memcpy(cached->bits, allowed, words * sizeof *allowed);
   return NULL;
 }

@@ -1,0 +1,11 @@
+// Regular expressions of a JSON schema as GBNF.
+#ifndef MLXCEL_GRAMMAR_JSON_SCHEMA_PATTERN_H_
+#define MLXCEL_GRAMMAR_JSON_SCHEMA_PATTERN_H_
+
+#include "base/text.h"
+
+// Writes the content of a JSON string, without its quotes, in which |pattern| matches. *|out_problem| says
+// why the pattern is not supported; NULL: success.
+void mlx_gbnf_put_pattern(mlx_text_t *out, const char *pattern, size_t length, const char **out_problem);
+
+#endif  // MLXCEL_GRAMMAR_JSON_SCHEMA_PATTERN_H_
