@@ -62,10 +62,11 @@ print(f"// Written by tests/parity/template_tables.py from Python's str of Unico
 print_case("lower", str.lower)
 print_case("upper", str.upper)
 print_case("title", str.title)
-print_ranges("cased", "Letters with a case, after which a word's other letters are small.", lambda c: (c + "Σ").lower().endswith("ς"))
-print_ranges("case_ignorable", "What does not end a word for the sake of a final sigma.",
+print_ranges("cased", "Letters with a case: str.title() writes the letters after them in lower case.",
+             lambda c: (c + "Σ").lower().endswith("ς"))
+print_ranges("case_ignorable", "Characters that the rule of the final sigma skips (Case_Ignorable).",
              lambda c: ("A" + c + "Σ").lower().endswith("ς") and not (c + "Σ").lower().endswith("ς"))
-print_ranges("unprintable", "What repr() escapes.", lambda c: not c.isprintable())
+print_ranges("unprintable", "Not str.isprintable(): characters that repr() escapes.", lambda c: not c.isprintable())
 print_ranges("spaces", "str.isspace().", str.isspace)
 for name in ("alpha", "decimal", "digit", "numeric"):
     print_ranges(name + "s", f"str.is{name}().", getattr(str, "is" + name))
