@@ -79,8 +79,8 @@ static mlx_status_t add_group(mlx_session_t *session, writer_t *writer, const in
 
 // A group is never longer than the output before it. So the first tokens are streamed one by one, and the
 // user never waits for a group longer than for all the text so far.
-size_t mlx_group_next(const mlx_variant_t *variant, size_t written, size_t left) {
-  return mlx_group_largest(variant, written < left ? written : left);
+size_t mlx_decode_group_next(const mlx_variant_t *variant, size_t written, size_t left) {
+  return mlx_decode_group_largest(variant, written < left ? written : left);
 }
 
 // Samples the next token on the host. *out_ended is true, and no token is chosen, if the grammar's text is
@@ -127,7 +127,8 @@ static mlx_status_t decode_loop(mlx_session_t *session, writer_t *writer, int32_
     if (!left) return NULL;
     out->finish_reason = MLX_FINISH_CONTEXT;
     if (!room) return NULL;
-    count = writer->sampler ? 1 : mlx_group_next(engine->variant, out->count, left < room ? left : room);
+    count =
+        writer->sampler ? 1 : mlx_decode_group_next(engine->variant, out->count, left < room ? left : room);
     MLX_TRY(decode_group(session, writer, argmax, group, count));
   }
 }

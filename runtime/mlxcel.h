@@ -207,34 +207,37 @@ const char *mlx_chat_source(const mlx_chat_t *chat, const char *template_name, b
 
 // ----------------------------------------------------------------------------------------------------------
 // Sessions
+//
+// A session holds the tokens of its sequence. After a read or a step it also holds the next token: the one
+// that the model considers most likely. The next token becomes part of the sequence only with the next step.
 
 // Fails with MLX_UNAVAILABLE if all sequences of the engine are in use. Release with mlx_session_free.
 mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_session) MLX_MUST_USE;
 void mlx_session_free(mlx_session_t *session);  // NULL is fine
 
-// The number of positions in the sequence. The token that the model chose last is not part of it yet.
+// The number of tokens in the sequence, without the next token.
 int64_t mlx_session_length(const mlx_session_t *session);
 
-// Prefill: appends |count| tokens to the sequence, in chunks. *|out_next| is the most likely next token.
-// Fails before any work if the tokens do not fit into the context. After a failure part way,
-// mlx_session_length says how many tokens the sequence has.
+// Prefill: appends |count| tokens to the sequence, in chunks. *|out_next| is the next token. Fails before any
+// work if the tokens do not fit into the context. After a failure part way, mlx_session_length says how many
+// tokens the sequence has.
 mlx_status_t mlx_session_read(mlx_session_t *session, const int32_t *ids, size_t count,
                               int32_t *out_next) MLX_MUST_USE;
-// Decode: appends the token that the model chose last. *|out_next| is the most likely token after it.
+// Decode: appends the next token to the sequence. *|out_next| is the new next token.
 mlx_status_t mlx_session_step(mlx_session_t *session, int32_t *out_next) MLX_MUST_USE;
-// Decodes |count| steps, in as few calls of the module as possible. |out_ids| gets the token that each step
-// chose. Fails before any work if the steps do not fit into the context. After a failure part way,
+// Decodes |count| steps, in as few calls of the module as possible. |out_ids| gets the next token after each
+// step. Fails before any work if the steps do not fit into the context. After a failure part way,
 // mlx_session_length says how many tokens the sequence has.
 mlx_status_t mlx_session_steps(mlx_session_t *session, int32_t *out_ids, size_t count) MLX_MUST_USE;
-// Shortens the sequence to |length| positions. Unless that is its present length, the model's last choice is
-// dropped too: the session must read at least one token before it can step or return logits.
+// Shortens the sequence to |length| tokens. Unless that is its present length, the next token is dropped too:
+// the session must read at least one token before it can step or return logits.
 mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) MLX_MUST_USE;
 // Prefix reuse: rewinds to the longest common prefix of the sequence and |ids|, which is *|out_kept| tokens.
 // The caller then reads the remaining ids. The result is the same as reading all of |ids| in a new session.
 // At least one id always remains to read, because the next token comes from reading.
 mlx_status_t mlx_session_resume(mlx_session_t *session, const int32_t *ids, size_t count,
                                 size_t *out_kept) MLX_MUST_USE;
-// The logits of the next token. |count| must be the vocabulary size.
+// The logits from which the next token was chosen. |count| must be the vocabulary size.
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
@@ -320,8 +323,8 @@ typedef struct mlx_generation {
 } mlx_generation_t;
 
 // Reads |ids| and then generates. Penalties also look back on |ids| and on the sequence before them. An
-// end-of-text token is part of the result's ids but not of its text. The last token of the result is not part
-// of the sequence yet: to continue after it, read it first.
+// end-of-text token is part of the result's ids but not of its text. The last id of the result is not part of
+// the sequence yet: to continue after it, read it first.
 mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, size_t count,
                                   const mlx_generate_options_t *options,
                                   mlx_generation_t *out_generation) MLX_MUST_USE;

@@ -101,7 +101,7 @@ bool mlx_sampling_is_argmax(const mlx_sampling_t *o) {
 }
 
 static mlx_status_t range_error(const char *flag, const char *expected, double value) {
-  return mlx_status_hint(mlx_error(MLX_USAGE, "%s must be %s, not %g", flag, expected, value),
+  return mlx_status_hint(mlx_error(MLX_USAGE, "%s expects %s, not %g", flag, expected, value),
                          "see docs/sampling.md");
 }
 
@@ -111,24 +111,24 @@ mlx_status_t mlx_sampling_check(const mlx_sampling_t *o) {
     double value, min, max;
     const char *expected;
   } ranges[] = {
-      {"--temp", o->temperature, 0, 1e6, "0 or more"},
+      {"--temp", o->temperature, 0, 1e6, "a number of 0 or more"},
       {"--top-p", o->top_p, 0, 1, "a number from 0 to 1"},
       {"--min-p", o->min_p, 0, 1, "a number from 0 to 1"},
       {"--typical", o->typical_p, 0, 1, "a number from 0 to 1"},
-      {"--repeat-penalty", o->repeat_penalty, 1e-6, 1e6, "greater than 0"},
+      {"--repeat-penalty", o->repeat_penalty, 1e-6, 1e6, "a number above 0"},
       {"--frequency-penalty", o->frequency_penalty, -1e6, 1e6, "a number"},
       {"--presence-penalty", o->presence_penalty, -1e6, 1e6, "a number"},
       {"--repeat-last-n", (double)o->repeat_last_n, -1, 1e9, "-1, 0 or a number of tokens"},
-      {"--dry-multiplier", o->dry_multiplier, 0, 1e6, "0 or more"},
-      {"--dry-base", o->dry_base, 1, 1e6, "1 or more"},
-      {"--dry-allowed-length", (double)o->dry_allowed_length, 1, 1e9, "1 or more"},
+      {"--dry-multiplier", o->dry_multiplier, 0, 1e6, "a number of 0 or more"},
+      {"--dry-base", o->dry_base, 1, 1e6, "a number of 1 or more"},
+      {"--dry-allowed-length", (double)o->dry_allowed_length, 1, 1e9, "a number of 1 or more"},
       {"--dry-penalty-last-n", (double)o->dry_last_n, -1, 1e9, "-1, 0 or a number of tokens"},
       {"--top-nsigma", o->top_n_sigma, -1e6, 1e6, "a number"},
       {"--xtc-probability", o->xtc_probability, 0, 1, "a number from 0 to 1"},
       {"--xtc-threshold", o->xtc_threshold, 0, 1, "a number from 0 to 1"},
       {"--mirostat", (double)o->mirostat, 0, 2, "0, 1 or 2"},
-      {"--mirostat-ent", o->mirostat_tau, 0, 1e6, "0 or more"},
-      {"--mirostat-lr", o->mirostat_eta, 0, 1e6, "0 or more"},
+      {"--mirostat-ent", o->mirostat_tau, 0, 1e6, "a number of 0 or more"},
+      {"--mirostat-lr", o->mirostat_eta, 0, 1e6, "a number of 0 or more"},
   };
   for (size_t i = 0; i < sizeof ranges / sizeof *ranges; ++i) {
     if (!(ranges[i].value >= ranges[i].min && ranges[i].value <= ranges[i].max)) {

@@ -156,7 +156,7 @@ static mlx_status_t require_next(const mlx_session_t *session) {
   return mlx_error(MLX_USAGE, "the session must read at least one token first");
 }
 
-size_t mlx_group_largest(const mlx_variant_t *variant, size_t limit) {
+size_t mlx_decode_group_largest(const mlx_variant_t *variant, size_t limit) {
   size_t i = variant->decode_count - 1;
   while (i > 0 && (size_t)variant->decode[i] > limit) --i;
   return (size_t)variant->decode[i];
@@ -187,7 +187,7 @@ mlx_status_t mlx_session_steps(mlx_session_t *session, int32_t *out_ids, size_t 
   MLX_TRY(require_next(session));
   MLX_TRY(allocate_pages(session, session->length + (int64_t)count));
   for (size_t done = 0; done < count;) {
-    size_t group = mlx_group_largest(engine->variant, count - done);
+    size_t group = mlx_decode_group_largest(engine->variant, count - done);
     MLX_TRY(decode(session, group, out_ids + done));
     done += group;
   }

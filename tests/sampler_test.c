@@ -494,17 +494,17 @@ TEST(logprobs_are_the_log_softmax_of_the_logits) {
 TEST(options_out_of_range_are_refused_by_name) {
   mlx_sampling_t options = everything_off();
   options.top_p = 1.5;
-  CHECK_ERROR(mlx_sampling_check(&options), MLX_USAGE, "--top-p must be a number from 0 to 1, not 1.5");
+  CHECK_ERROR(mlx_sampling_check(&options), MLX_USAGE, "--top-p expects a number from 0 to 1, not 1.5");
   options = everything_off();
   options.temperature = NAN;
-  CHECK_ERROR(mlx_sampling_check(&options), MLX_USAGE, "--temp must be");
+  CHECK_ERROR(mlx_sampling_check(&options), MLX_USAGE, "--temp expects");
   options = everything_off();
   options.mirostat = 3;
-  CHECK_ERROR(mlx_sampling_check(&options), MLX_USAGE, "--mirostat must be 0, 1 or 2, not 3");
+  CHECK_ERROR(mlx_sampling_check(&options), MLX_USAGE, "--mirostat expects 0, 1 or 2, not 3");
   options = everything_off();
   options.biases = (const mlx_logit_bias_t[]){{1, NAN}};
   options.bias_count = 1;
-  CHECK_ERROR(mlx_sampling_check(&options), MLX_USAGE, "--logit-bias must be");
+  CHECK_ERROR(mlx_sampling_check(&options), MLX_USAGE, "--logit-bias expects");
 }
 
 TEST_MAIN(CASE(exp_and_log_match_libm_within_two_ulp), CASE(the_random_generator_matches_known_values),

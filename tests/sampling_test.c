@@ -1,4 +1,5 @@
-// Sampling, log-probabilities and grammars: through `mlxcel run`, and through the C API on a random model.
+// Sampling, log-probabilities and grammars as a person meets them: through `mlxcel run`, and through the C
+// API on a random model.
 #include <math.h>
 
 #include "runtime/host_sampler.h"
@@ -12,7 +13,7 @@ static mlx_engine_t *open_tiny(void) {
   return open_compiled(TINY, &(mlx_compile_options_t){.context = 256}, NULL, 0);
 }
 
-// Generates in a new session.
+// What one call to generate gives in a fresh session.
 static void generate(mlx_engine_t *engine, const mlx_generate_options_t *options, mlx_generation_t *out) {
   static const int32_t prompt[] = {315, 223, 310, 302, 278, 313, 80};  // "the quick brown"
   mlx_session_t *session;
@@ -44,7 +45,7 @@ static yyjson_val *field(yyjson_doc *doc, const char *key) {
   return yyjson_obj_get(yyjson_doc_get_root(doc), key);
 }
 
-TEST(the_same_seed_generates_the_same_text) {
+TEST(the_same_seed_writes_the_same_text) {
   yyjson_doc *first = RUN_JSON("--seed", "11"), *again = RUN_JSON("-s", "11"),
              *other = RUN_JSON("--seed", "12"), *any = RUN_JSON("--temp", "1");
   CHECK(yyjson_equals(field(first, "output_ids"), field(again, "output_ids")));
@@ -58,12 +59,12 @@ TEST(the_same_seed_generates_the_same_text) {
   for (int i = 0; i < 5; ++i) yyjson_doc_free(docs[i]);
 }
 
-TEST(sampling_flags_take_effect) {
+TEST(flags_change_what_they_say) {
   yyjson_doc *greedy = RUN_JSON("--temp", "0"), *top_1 = RUN_JSON("--temp", "2", "--top-k", "1"),
              *penalised = RUN_JSON("--temp", "0", "--presence-penalty", "100");
   CHECK(yyjson_equals(field(greedy, "output_ids"), field(top_1, "output_ids")));
   bool seen[320] = {false};
-  for (size_t i = 0; i < 24; ++i) {  // no token is repeated
+  for (size_t i = 0; i < 24; ++i) {  // whatever was there is not said again
     const int64_t id = yyjson_get_sint(yyjson_arr_get(field(penalised, "output_ids"), i));
     CHECK(!seen[id]);
     seen[id] = true;
@@ -97,17 +98,17 @@ TEST(logprobs_have_the_documented_shape) {
   yyjson_doc_free(doc);
 }
 
-TEST(wrong_flags_are_refused_before_anything_is_loaded) {
+TEST(wrong_flags_say_what_is_wrong_before_anything_is_loaded) {
   static const struct {
     const char *flag, *value;
     int code;
     const char *part;
-  } cases[] = {
+  } rows[] = {
       {"--temp", "-1", 2, "option --temp wants a number from 0 to 1000000, not '-1'"},
       {"--temp", "warm", 2, "option --temp wants a number"},
       {"--temp", "nan", 2, "option --temp wants a number"},
       {"--top-p", "1.5", 2, "option --top-p wants a number from 0 to 1, not '1.5'"},
-      {"--repeat-penalty", "0", 2, "--repeat-penalty must be greater than 0, not 0"},
+      {"--repeat-penalty", "0", 2, "--repeat-penalty expects a number above 0, not 0"},
       {"--mirostat", "3", 2, "option --mirostat wants a whole number from 0 to 2"},
       {"--logit-bias", "7", 2, "option --logit-bias wants TOKEN+BIAS or TOKEN-BIAS, not '7'"},
       {"--logit-bias", "7+inf", 2, "option --logit-bias wants"},
@@ -120,13 +121,13 @@ TEST(wrong_flags_are_refused_before_anything_is_loaded) {
       {"--json-schema", "@/nowhere.json", 5, "/nowhere.json"},
       {"--json-schema", "{", 3, "--json-schema"},
   };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
     command_t run;
-    RUN(&run, "run", "-m", "/nowhere/model.gguf", "-p", "x", cases[i].flag, cases[i].value);
-    if (run.exit_code != cases[i].code) {
-      CHECK_FAIL("%s %s: exit status %d: %s", cases[i].flag, cases[i].value, run.exit_code, run.err);
+    RUN(&run, "run", "-m", "/nowhere/model.gguf", "-p", "x", rows[i].flag, rows[i].value);
+    if (run.exit_code != rows[i].code) {
+      CHECK_FAIL("%s %s: exit status %d: %s", rows[i].flag, rows[i].value, run.exit_code, run.err);
     }
-    CHECK_CONTAINS(run.err, cases[i].part);
+    CHECK_CONTAINS(run.err, rows[i].part);
     CHECK_TEXT(run.out, "");
     command_free(&run);
   }
@@ -139,7 +140,7 @@ TEST(wrong_flags_are_refused_before_anything_is_loaded) {
 // ----------------------------------------------------------------------------------------------------------
 // Through the C API
 
-TEST(greedy_decoding_stays_on_the_device_unless_logits_are_needed) {
+TEST(temperature_0_stays_on_the_device_unless_something_needs_logits) {
   mlx_generate_options_t options;
   mlx_sampling_t sampling;
   mlx_generate_options_initialize(&options);
@@ -156,7 +157,7 @@ TEST(greedy_decoding_stays_on_the_device_unless_logits_are_needed) {
   CHECK(mlx_host_sampler_is_needed(&options));
 }
 
-TEST(host_and_device_choose_the_same_tokens_at_temperature_0) {
+TEST(the_host_chooses_what_the_device_chooses_at_temperature_0) {
   mlx_engine_t *engine = open_tiny();
   mlx_generate_options_t options;
   mlx_generation_t device, host;
@@ -169,7 +170,7 @@ TEST(host_and_device_choose_the_same_tokens_at_temperature_0) {
   CHECK_INT(host.count, 200);
   CHECK(!memcmp(host.ids, device.ids, 200 * sizeof *host.ids));
   CHECK_TEXT(host.text, device.text);
-  for (size_t i = 0; i < host.count; ++i) {  // the most likely token is the chosen one
+  for (size_t i = 0; i < host.count; ++i) {  // the best of five is the one that was chosen
     CHECK_INT(host.logprobs[i * 6].id, host.ids[i]);
     CHECK_INT(host.logprobs[i * 6 + 5].id, host.ids[i]);
   }
@@ -179,7 +180,7 @@ TEST(host_and_device_choose_the_same_tokens_at_temperature_0) {
   mlx_engine_close(engine);
 }
 
-TEST(logprobs_come_from_the_unmodified_logits) {
+TEST(logprobs_are_of_the_models_own_logits) {
   mlx_engine_t *engine = open_tiny();
   mlx_session_t *session;
   mlx_sampling_t sampling;
@@ -196,7 +197,7 @@ TEST(logprobs_come_from_the_unmodified_logits) {
   generate(engine, &options, &g);
   int32_t ids[64] = {315, 223, 310, 302, 278, 313, 80}, next;
   float logits[320];
-  for (size_t i = 0; i < g.count; ++i) {  // read the same tokens as a prompt
+  for (size_t i = 0; i < g.count; ++i) {  // the same tokens read as a prompt
     CHECK_OK(mlx_session_create(engine, &session));
     CHECK_OK(mlx_session_read(session, ids, 7 + i, &next));
     CHECK_OK(mlx_session_logits(session, logits, 320));
@@ -215,8 +216,8 @@ TEST(logprobs_come_from_the_unmodified_logits) {
   mlx_engine_close(engine);
 }
 
-// A model with random weights generates. Every text must end by itself and match the schema.
-TEST(hundreds_of_texts_of_a_random_model_match_their_schema) {
+// A model of random weights writes; every text ends by itself and is what the schema says.
+TEST(hundreds_of_texts_of_a_random_model_fit_their_schema) {
   static const char schema[] =
       "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":12},"
       "\"age\":{\"type\":\"integer\",\"minimum\":0,"
@@ -265,9 +266,10 @@ TEST(hundreds_of_texts_of_a_random_model_match_their_schema) {
   mlx_engine_close(engine);
 }
 
-TEST_MAIN(CASE(the_same_seed_generates_the_same_text), CASE(sampling_flags_take_effect),
-          CASE(logprobs_have_the_documented_shape), CASE(wrong_flags_are_refused_before_anything_is_loaded),
-          CASE(greedy_decoding_stays_on_the_device_unless_logits_are_needed),
-          CASE(host_and_device_choose_the_same_tokens_at_temperature_0),
-          CASE(logprobs_come_from_the_unmodified_logits),
-          CASE(hundreds_of_texts_of_a_random_model_match_their_schema))
+TEST_MAIN(CASE(the_same_seed_writes_the_same_text), CASE(flags_change_what_they_say),
+          CASE(logprobs_have_the_documented_shape),
+          CASE(wrong_flags_say_what_is_wrong_before_anything_is_loaded),
+          CASE(temperature_0_stays_on_the_device_unless_something_needs_logits),
+          CASE(the_host_chooses_what_the_device_chooses_at_temperature_0),
+          CASE(logprobs_are_of_the_models_own_logits),
+          CASE(hundreds_of_texts_of_a_random_model_fit_their_schema))

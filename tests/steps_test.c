@@ -196,19 +196,20 @@ static mlx_engine_t *open_engine(bool groups, int32_t eos) {
 TEST(groups_grow_with_the_output_and_never_exceed_the_limit) {
   const mlx_variant_t single = {.decode = {1}, .decode_count = 1},
                       grouped = {.decode = {1, 8, 32}, .decode_count = 3};
-  for (size_t written = 1; written < 100; ++written) CHECK_INT(mlx_group_next(&single, written, 1000), 1);
+  for (size_t written = 1; written < 100; ++written)
+    CHECK_INT(mlx_decode_group_next(&single, written, 1000), 1);
   static const size_t sizes[] = {1, 1, 1, 1, 1, 1, 1, 8, 8, 8, 32, 32, 8, 8, 8, 1, 1, 1};
   size_t written = 1;  // the first token comes from prefill
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
-    CHECK_INT(mlx_group_next(&grouped, written, 123 - written), sizes[i]);
+    CHECK_INT(mlx_decode_group_next(&grouped, written, 123 - written), sizes[i]);
     written += sizes[i];
   }
   CHECK_INT(written, 123);
   for (size_t left = 1; left < 100; ++left) {
-    size_t group = mlx_group_next(&grouped, 1000, left);
+    size_t group = mlx_decode_group_next(&grouped, 1000, left);
     CHECK(group <= left && group >= 1);
     CHECK_INT(group, left >= 32 ? 32 : left >= 8 ? 8 : 1);
-    CHECK_INT(group, mlx_group_largest(&grouped, left));
+    CHECK_INT(group, mlx_decode_group_largest(&grouped, left));
   }
 }
 
