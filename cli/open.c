@@ -143,7 +143,7 @@ static mlx_status_t find_source(const char *bundle, char **out_path) {
 // way out but the hint's.
 static mlx_status_t find_again(const char *bundle, mlx_status_t status, char **out_source) {
   *out_source = NULL;
-  if (mlx_status_code(status) != MLX_UNSUPPORTED || !mlx_engine_is_other_version(bundle)) return status;
+  if (mlx_status_code(status) != MLX_UNSUPPORTED || !mlx_engine_needs_recompile(bundle)) return status;
   if (mlx_compiler_elsewhere()) return mlx_status_rehint(status, "%s", mlx_compiler_elsewhere());
   mlx_status_free(find_source(bundle, out_source));  // without it the first error is the one that counts
   return status;
@@ -246,10 +246,12 @@ static mlx_status_t lend_template(const char *chat_template, const char *json, s
   const char *format = mlx_chat_format(chat_template);
   char *source;
   size_t source_length;
-  if (format) return mlx_chat_create_with(chat_template, format, strlen(format), json, length, out_chat);
+  if (format)
+    return mlx_chat_create_from_source(chat_template, format, strlen(format), json, length, out_chat);
   if (!mlx_is_file(chat_template)) return no_format(chat_template);
   MLX_TRY(mlx_read_file(chat_template, MAX_TEMPLATE, &source, &source_length));
-  mlx_status_t status = mlx_chat_create_with(chat_template, source, source_length, json, length, out_chat);
+  mlx_status_t status =
+      mlx_chat_create_from_source(chat_template, source, source_length, json, length, out_chat);
   mlx_free(source);
   return status;
 }
@@ -289,7 +291,7 @@ mlx_status_t mlx_cli_find_chat(const char *model, const char *chat_template, mlx
 
 mlx_status_t mlx_cli_open_chat(const char *model, const char *chat_template, mlx_chat_t **out_chat) {
   MLX_TRY(mlx_cli_find_chat(model, chat_template, out_chat));
-  return *out_chat ? NULL : mlx_chat_missing(model);
+  return *out_chat ? NULL : mlx_chat_missing_error(model);
 }
 
 // ----------------------------------------------------------------------------------------------------------

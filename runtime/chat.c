@@ -1,10 +1,11 @@
-// Chat: a conversation as the text that a model was trained to read. What transformers' apply_chat_template
-// does around jinja2: it picks the template, gives it messages, tools and the model's special tokens as
-// variables, and renders.
+// Chat templates: renders a conversation as the text that a model was trained to read.
 //
-// A compiled model carries chat.json for this (mlx_source_chat_json makes it):
+// This is the part of transformers' apply_chat_template around jinja2. It selects a template, passes
+// messages, tools and the model's special tokens as variables, and renders.
+//
+// A compiled model contains chat.json for this (written by mlx_source_chat_json):
 //   {"templates": {"default": "...", "tool_use": "..."}, "tokens": {"bos_token": "<s>", "eos_token": "</s>"}}
-// A model without a template has its tokens there, for a template that somebody else brings.
+// A model without a template still lists its tokens there, for a template that the user supplies.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,13 +22,13 @@
 
 struct mlx_chat {
   mlx_json_t json;
-  mlx_template_t **parsed;  // owned: by the index of "templates"; NULL where one does not parse, which is an
-                            // error once it is wanted
+  // Owned; in the order of "templates". NULL for a template that does not parse: only using it is an error.
+  mlx_template_t **parsed;
   size_t count;
-  char *name;  // owned: what errors call it
+  char *name;  // owned; for error messages
 };
 
-#define MAX_CHAT ((size_t)32 << 20)
+#define MAX_CHAT ((size_t)32 << 20)  // bytes of chat.json
 
 // ----------------------------------------------------------------------------------------------------------
 // Opening
@@ -65,7 +66,7 @@ mlx_status_t mlx_chat_create(const char *name, const char *json, size_t length, 
   return NULL;
 }
 
-// The text of a chat.json with |source| as its only template and the special tokens of |json|.
+// Writes a chat.json with |source| as its only template and the special tokens of |json|.
 static mlx_status_t replace_template(const char *name, const char *source, size_t source_length,
                                      const char *json, size_t length, char **out_json, size_t *out_length) {
   mlx_json_t old = {0};
@@ -86,14 +87,13 @@ static mlx_status_t replace_template(const char *name, const char *source, size_
   return status;
 }
 
-mlx_status_t mlx_chat_create_with(const char *name, const char *source, size_t source_length,
-                                  const char *json, size_t length, mlx_chat_t **out_chat) {
+mlx_status_t mlx_chat_create_from_source(const char *name, const char *source, size_t source_length,
+                                         const char *json, size_t length, mlx_chat_t **out_chat) {
   char *whole = NULL;
   size_t whole_length;
   mlx_template_t *parsed;
   *out_chat = NULL;
-  MLX_TRY(
-      mlx_template_create(name, source, source_length, &parsed));  // an error in it is told now, by its line
+  MLX_TRY(mlx_template_create(name, source, source_length, &parsed));  // reports a syntax error now
   mlx_template_free(parsed);
   mlx_status_t status = replace_template(name, source, source_length, json, length, &whole, &whole_length);
   if (!status) status = mlx_chat_create(name, whole, whole_length, out_chat);
@@ -101,10 +101,11 @@ mlx_status_t mlx_chat_create_with(const char *name, const char *source, size_t s
   return status;
 }
 
-mlx_status_t mlx_chat_missing(const char *name) {
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "%s has no chat template", name),
-                         "a model that was not made for chat has none (--chat-template NAME lends it one); "
-                         "one compiled by an older mlxcel lost it: compile it again");
+mlx_status_t mlx_chat_missing_error(const char *name) {
+  return mlx_status_hint(
+      mlx_error(MLX_NOT_FOUND, "%s has no chat template", name),
+      "supply one with --chat-template NAME; if an older mlxcel compiled the model, compile it "
+      "again");
 }
 
 mlx_status_t mlx_chat_read_bundle(const char *path, char **out_json, size_t *out_length) {
@@ -126,7 +127,7 @@ mlx_status_t mlx_chat_open_bundle(const char *path, mlx_chat_t **out_chat) {
   MLX_TRY(mlx_chat_read_bundle(path, &text, &length));
   mlx_status_t status = text ? mlx_chat_create(path, text, length, out_chat) : NULL;
   mlx_free(text);
-  return status || *out_chat ? status : mlx_chat_missing(path);
+  return status || *out_chat ? status : mlx_chat_missing_error(path);
 }
 
 void mlx_chat_free(mlx_chat_t *chat) {
@@ -139,13 +140,13 @@ void mlx_chat_free(mlx_chat_t *chat) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Choosing a template
+// Selecting a template
 
 static yyjson_val *templates_of(const mlx_chat_t *chat) {
   return yyjson_obj_get(chat->json.root, "templates");
 }
 
-static mlx_status_t no_template(const mlx_chat_t *chat, const char *wanted) {
+static mlx_status_t no_template_error(const mlx_chat_t *chat, const char *wanted) {
   char names[512] = "";
   size_t index, count;
   yyjson_val *key, *value;
@@ -153,11 +154,11 @@ static mlx_status_t no_template(const mlx_chat_t *chat, const char *wanted) {
     size_t length = strlen(names);
     snprintf(names + length, sizeof names - length, "%s%s", index ? ", " : "", yyjson_get_str(key));
   }
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "%s '%s' is not there", chat->name, wanted), "it has: %s",
-                         names);
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "%s '%s' does not exist", chat->name, wanted),
+                         "the templates are: %s", names);
 }
 
-static yyjson_val *choose(const mlx_chat_t *chat, const char *template_name, bool has_tools) {
+static yyjson_val *select_template(const mlx_chat_t *chat, const char *template_name, bool has_tools) {
   yyjson_val *templates = templates_of(chat), *found = NULL;
   if (template_name) return yyjson_obj_get(templates, template_name);
   if (has_tools) found = yyjson_obj_get(templates, "tool_use");
@@ -165,10 +166,10 @@ static yyjson_val *choose(const mlx_chat_t *chat, const char *template_name, boo
 }
 
 const char *mlx_chat_source(const mlx_chat_t *chat, const char *template_name, bool has_tools) {
-  return yyjson_get_str(choose(chat, template_name, has_tools));
+  return yyjson_get_str(select_template(chat, template_name, has_tools));
 }
 
-// The template that was parsed from |source|, or the error about it.
+// Finds the parsed template of |source|. Fails with the syntax error if it did not parse.
 static mlx_status_t find_parsed(const mlx_chat_t *chat, yyjson_val *source, const mlx_template_t **out) {
   yyjson_val *key, *value;
   size_t index, count;
@@ -180,13 +181,14 @@ static mlx_status_t find_parsed(const mlx_chat_t *chat, yyjson_val *source, cons
   if (*out) return NULL;
   MLX_TRY(mlx_template_create(chat->name, yyjson_get_str(source), yyjson_get_len(source), &again));
   mlx_template_free(again);
-  return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: %s", chat->name);  // it was when the chat was opened
+  return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: %s",
+                   chat->name);  // creating the chat ran out of memory
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Variables
 
-// A document that the caller wrote, read whole; |what| is for errors.
+// Parses JSON from the caller; |what| names it in error messages.
 static mlx_status_t read_json(const char *what, const char *text, size_t length, yyjson_doc **out) {
   yyjson_read_err error;
   char *copy;
@@ -197,7 +199,8 @@ static mlx_status_t read_json(const char *what, const char *text, size_t length,
   return mlx_error(MLX_INVALID_INPUT, "%s: not JSON at byte %zu: %s", what, error.pos, error.msg);
 }
 
-// Reasoning has had several names: a message that has it under one gets it under the two that templates read.
+// A message may have its reasoning under one of three names. Templates read two of them, so the copy gets
+// both.
 static mlx_status_t alias_reasoning(yyjson_mut_doc *doc, yyjson_val *message, yyjson_mut_val **out) {
   static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
   yyjson_val *reasoning = NULL, *key, *value;
@@ -214,7 +217,7 @@ static mlx_status_t alias_reasoning(yyjson_mut_doc *doc, yyjson_val *message, yy
   yyjson_obj_foreach(message, index, count, key, value) {
     yyjson_val *given = yyjson_equals_str(key, "reasoning_content") ? reasoning : value;
     ok = ok && yyjson_mut_obj_add(copy, yyjson_val_mut_copy(doc, key), yyjson_val_mut_copy(doc, given));
-    // Python's {"thinking": reasoning, **message}: the first place, the later value.
+    // As Python's {"thinking": reasoning, **message}: the key comes first, with the value of the message.
     if (ok && yyjson_equals_str(key, "thinking")) {
       yyjson_mut_val *moved = yyjson_mut_obj_remove_key(copy, "thinking");
       ok = moved && yyjson_mut_obj_insert(copy, yyjson_mut_str(doc, "thinking"), moved, 0);
@@ -231,7 +234,7 @@ static mlx_status_t alias_messages(yyjson_val *messages, yyjson_mut_doc *doc) {
   yyjson_mut_val *list = yyjson_mut_arr(doc), *copy;
   yyjson_val *message;
   size_t index, count;
-  if (!yyjson_is_arr(messages)) return mlx_error(MLX_INVALID_INPUT, "messages: a list of objects is wanted");
+  if (!yyjson_is_arr(messages)) return mlx_error(MLX_INVALID_INPUT, "messages: expected a list of objects");
   yyjson_arr_foreach(messages, index, count, message) {
     if (!yyjson_is_obj(message))
       return mlx_error(MLX_INVALID_INPUT, "messages: message %zu is not an object", index + 1);
@@ -242,16 +245,17 @@ static mlx_status_t alias_messages(yyjson_val *messages, yyjson_mut_doc *doc) {
   return NULL;
 }
 
+// The variables of one rendering.
 typedef struct inputs {
-  yyjson_doc *given, *messages, *tools, *more;  // owned
-  yyjson_mut_doc *aliased;                      // owned
+  yyjson_doc *given, *messages, *tools, *extra;  // owned
+  yyjson_mut_doc *aliased;                       // owned
   mlx_template_variable_t variables[MAX_VARIABLES];
   size_t count;
 } inputs_t;
 
 static mlx_status_t add_variable(inputs_t *in, const char *name, yyjson_val *value) {
   if (in->count == MAX_VARIABLES)
-    return mlx_error(MLX_INVALID_INPUT, "more than %d variables for a template", MAX_VARIABLES);
+    return mlx_error(MLX_INVALID_INPUT, "a template takes at most %d variables", MAX_VARIABLES);
   in->variables[in->count++] = (mlx_template_variable_t){name, value};
   return NULL;
 }
@@ -274,24 +278,24 @@ static mlx_status_t read_inputs(const mlx_chat_t *chat, const char *messages, si
   if (options->tools) {
     MLX_TRY(read_json("tools", options->tools, options->tools_length, &in->tools));
     if (!yyjson_is_arr(yyjson_doc_get_root(in->tools)))
-      return mlx_error(MLX_INVALID_INPUT, "tools: a list of objects is wanted");
+      return mlx_error(MLX_INVALID_INPUT, "tools: expected a list of objects");
   }
-  const char *more = options->variables ? options->variables : "{}";
-  MLX_TRY(read_json("variables", more, strlen(more), &in->more));
-  if (!yyjson_is_obj(yyjson_doc_get_root(in->more)))
-    return mlx_error(MLX_INVALID_INPUT, "variables: an object is wanted");
+  const char *extra = options->variables ? options->variables : "{}";
+  MLX_TRY(read_json("variables", extra, strlen(extra), &in->extra));
+  if (!yyjson_is_obj(yyjson_doc_get_root(in->extra)))
+    return mlx_error(MLX_INVALID_INPUT, "variables: expected an object");
   MLX_TRY(add_variable(in, "messages", yyjson_doc_get_root(in->messages)));
   MLX_TRY(add_variable(in, "tools", yyjson_doc_get_root(in->tools)));
   MLX_TRY(add_variable(in, "documents", NULL));
   MLX_TRY(add_object(in, yyjson_obj_get(chat->json.root, "tokens")));
-  return add_object(in, yyjson_doc_get_root(in->more));
+  return add_object(in, yyjson_doc_get_root(in->extra));
 }
 
 static void clear_inputs(inputs_t *in) {
   yyjson_doc_free(in->given);
   yyjson_doc_free(in->messages);
   yyjson_doc_free(in->tools);
-  yyjson_doc_free(in->more);
+  yyjson_doc_free(in->extra);
   yyjson_mut_doc_free(in->aliased);
 }
 
@@ -306,8 +310,8 @@ mlx_status_t mlx_chat_render(const mlx_chat_t *chat, const char *messages, size_
                              const mlx_chat_options_t *options, char **out_text, size_t *out_length) {
   *out_text = NULL;
   *out_length = 0;
-  yyjson_val *source = choose(chat, options->template_name, options->tools != NULL);
-  if (!source) return no_template(chat, options->template_name ? options->template_name : "default");
+  yyjson_val *source = select_template(chat, options->template_name, options->tools != NULL);
+  if (!source) return no_template_error(chat, options->template_name ? options->template_name : "default");
   inputs_t in = {0};
   const mlx_template_t *template;
   yyjson_doc *flags = yyjson_read("[false, true]", 13, 0);

@@ -1,4 +1,4 @@
-// Engine: opens a compiled model on a device.
+// Engine: opens a compiled model on a device, and answers questions about it and about the machine.
 #include <stdio.h>
 #include <string.h>
 
@@ -8,9 +8,11 @@
 #include "base/text.h"
 #include "grammar/vocabulary.h"
 #include "runtime/engine_internal.h"
+#include "runtime/prompt.h"
+#include "runtime/variant.h"
 
-#define MAX_JSON (256u << 20)
-#ifndef MLXCEL_IREE_VERSION  // of the IREE that we are built with, as far as the build knows it
+#define MAX_JSON (256u << 20)  // bytes
+#ifndef MLXCEL_IREE_VERSION    // the IREE version that mlxcel is built with; "" if the build does not know it
 #define MLXCEL_IREE_VERSION ""
 #endif
 
@@ -22,7 +24,7 @@ void mlx_engine_options_initialize(mlx_engine_options_t *out_options) {
 // Device
 
 static mlx_status_t open_cpu(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
-  MLX_TRY(mlx_choose_cpu(engine, name, options->cpu_level));
+  MLX_TRY(mlx_variant_choose_cpu(engine, name, options->cpu_level));
   return mlx_device_open(MLX_DEVICE_CPU, options->threads > 0 ? options->threads : mlx_cpu_count(),
                          &engine->device);
 }
@@ -30,16 +32,16 @@ static mlx_status_t open_cpu(mlx_engine_t *engine, const char *name, const mlx_e
 static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {
   mlx_gpu_info_t gpu;
   MLX_TRY(mlx_gpu_query(&gpu));
-  MLX_TRY(mlx_choose_gpu(engine, name, &gpu));
+  MLX_TRY(mlx_variant_choose_gpu(engine, name, &gpu));
   mlx_status_t status = mlx_device_open(MLX_DEVICE_CUDA, 0, &engine->device);
   if (!status) {
     snprintf(engine->gpu_name, sizeof engine->gpu_name, "%s", gpu.name);
     return NULL;
   }
   mlx_status_t reason =
-      mlx_error(MLX_UNAVAILABLE, "%s cannot be opened: %s", gpu.name, mlx_status_message(status));
+      mlx_error(MLX_UNAVAILABLE, "cannot open the GPU %s: %s", gpu.name, mlx_status_message(status));
   mlx_status_free(status);
-  return mlx_status_hint(reason, "see with `nvidia-smi` who else uses it, or use --device cpu");
+  return mlx_status_hint(reason, "run `nvidia-smi` to see which processes use it, or use --device cpu");
 }
 
 static bool has_cpu_code(const mlx_manifest_t *m) {
@@ -49,8 +51,9 @@ static bool has_cpu_code(const mlx_manifest_t *m) {
   return false;
 }
 
-// A model for a GPU runs on it; one for GPUs and CPUs runs on a CPU where no GPU can be used, and says why.
-static mlx_status_t open_either(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
+// --device auto: prefers the GPU. A model with code for both falls back to the CPU if the GPU cannot be used,
+// and device_reason says why.
+static mlx_status_t open_auto(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
   const mlx_targets_text_t targets = mlx_manifest_targets_text(&engine->manifest);
   bool gpu = false;
   for (size_t i = 0; i < engine->manifest.variant_count; ++i)
@@ -78,19 +81,20 @@ static mlx_status_t open_either(mlx_engine_t *engine, const char *name, const ml
   return NULL;
 }
 
-// The CPU is no way out for a model that has no code for one.
-static mlx_status_t mend_hint(const mlx_engine_t *engine, mlx_status_t status) {
+// Replaces a hint that suggests --device cpu if the model has no code for a CPU.
+static mlx_status_t fix_cpu_hint(const mlx_engine_t *engine, mlx_status_t status) {
   if (has_cpu_code(&engine->manifest) || !strstr(mlx_status_hint_text(status), "--device cpu")) return status;
-  return mlx_status_rehint(status,
-                           "`mlxcel doctor` says what a GPU lacks here; for a CPU the model must be "
-                           "compiled: mlxcel compile %s --target cpu",
-                           engine->manifest.source);
+  return mlx_status_rehint(
+      status,
+      "run `mlxcel doctor` to see why the GPU cannot be used, or compile the model for the "
+      "CPU: mlxcel compile %s --target cpu",
+      engine->manifest.source);
 }
 
 static mlx_status_t open_device(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
-  if (options->device == MLX_USE_CUDA) return mend_hint(engine, open_cuda(engine, name));
+  if (options->device == MLX_USE_CUDA) return fix_cpu_hint(engine, open_cuda(engine, name));
   if (options->device == MLX_USE_CPU) return open_cpu(engine, name, options);
-  return mend_hint(engine, open_either(engine, name, options));
+  return fix_cpu_hint(engine, open_auto(engine, name, options));
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -108,8 +112,8 @@ static size_text_t size_text(uint64_t bytes) {
   return size;
 }
 
-// Refuses what cannot fit before it is loaded, with the numbers. |state| is what the module will allocate for
-// itself (its KV pool and scratch); 0 when that is not known.
+// Fails before loading if the model does not fit into GPU memory. |state| is the memory that the module
+// allocates for its KV pool and scratch; 0 if unknown.
 static mlx_status_t check_gpu_memory(const mlx_engine_t *engine, const char *name, uint64_t weights,
                                      uint64_t state) {
   size_t free_bytes, total;
@@ -122,7 +126,7 @@ static mlx_status_t check_gpu_memory(const mlx_engine_t *engine, const char *nam
       mlx_error(MLX_OUT_OF_MEMORY, "%s needs %s of GPU memory for its weights%s, %s of %s are free", name,
                 size_text(weights).text, cache, size_text(free_bytes).text, size_text(total).text);
   return mlx_status_hint(
-      status, "see with `nvidia-smi` who else uses it; a smaller model%s or --device cpu needs less",
+      status, "run `nvidia-smi` to see which processes use the GPU; or use a smaller model%s or --device cpu",
       state ? ", a smaller context (-c)" : "");
 }
 
@@ -144,7 +148,8 @@ static mlx_status_t bind_weights(mlx_engine_t *engine, const mlx_engine_options_
   return status;
 }
 
-// From the cache two files, which this engine maps; of a bundle two views, which live as long as that.
+// Maps the module and the weights: two files of the cache, or two views of the bundle. The bundle owns its
+// views.
 static mlx_status_t map_files(mlx_engine_t *engine, const mlx_model_parts_t *parts) {
   if (!engine->bundle) {
     MLX_TRY(mlx_map_file(parts->vmfb_path, &engine->vmfb));
@@ -166,17 +171,17 @@ static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *
   mlx_status_t status = bind_weights(engine, options);
   bool memory = mlx_status_code(status) == MLX_OUT_OF_MEMORY;
   status = mlx_status_annotate(status, "loading %s", parts->vmfb_path ? parts->vmfb_path : parts->name);
-  return memory
-             ? mlx_status_hint(
-                   status, "weights and KV cache need more memory than there is: use a smaller context (-c)")
-             : mlx_status_hint(
-                   status, "the module does not fit this mlxcel or these weights: compile the model again");
+  return memory ? mlx_status_hint(status,
+                                  "weights and KV cache do not fit into memory: use a smaller context (-c)")
+                : mlx_status_hint(status,
+                                  "the module does not match this version of mlxcel or the weights: compile "
+                                  "the model again");
 }
 
-static mlx_status_t need_function(const mlx_engine_t *engine, const char *name, const char *function) {
+static mlx_status_t require_function(const mlx_engine_t *engine, const char *name, const char *function) {
   if (mlx_program_has(engine->program, function)) return NULL;
   return mlx_status_hint(
-      mlx_error(MLX_INVALID_INPUT, "%s: the module has no function '%s', which its manifest promises", name,
+      mlx_error(MLX_INVALID_INPUT, "%s: the module has no function '%s', but its manifest lists it", name,
                 function),
       "compile the model again");
 }
@@ -185,13 +190,13 @@ static mlx_status_t check_functions(const mlx_engine_t *engine, const char *name
   char function[32];
   for (size_t i = 0; i < engine->variant->prefill_count; ++i) {
     snprintf(function, sizeof function, "prefill_%lld", (long long)engine->variant->prefill[i]);
-    MLX_TRY(need_function(engine, name, function));
+    MLX_TRY(require_function(engine, name, function));
   }
   for (size_t i = 0; i < engine->variant->decode_count; ++i) {
     snprintf(function, sizeof function, "decode_%lld", (long long)engine->variant->decode[i]);
-    MLX_TRY(need_function(engine, name, function));
+    MLX_TRY(require_function(engine, name, function));
   }
-  return need_function(engine, name, "logits");
+  return require_function(engine, name, "logits");
 }
 
 static mlx_status_t make_pool(mlx_engine_t *engine) {
@@ -207,11 +212,11 @@ static mlx_status_t make_pool(mlx_engine_t *engine) {
 // Opening
 
 static mlx_status_t choose_context(mlx_engine_t *engine, const char *name, int64_t wanted) {
-  const int64_t most = engine->manifest.variants[0].context;  // all have the same
-  engine->context = wanted ? wanted : most;
-  if (engine->context >= 1 && engine->context <= most) return NULL;
+  const int64_t max_context = engine->manifest.variants[0].context;  // the same in all variants
+  engine->context = wanted ? wanted : max_context;
+  if (engine->context >= 1 && engine->context <= max_context) return NULL;
   return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled for a context of %lld, not %lld", name,
-                                   (long long)most, (long long)wanted),
+                                   (long long)max_context, (long long)wanted),
                          "compile the model again with --ctx %lld", (long long)wanted);
 }
 
@@ -228,12 +233,12 @@ static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *p
   size_t count;
   if (!prompt) return NULL;
   mlx_status_t status = mlx_tokenizer_encode(tokenizer, prompt, length, !is_chat, &ids, &count);
-  if (!status) status = mlx_check_prompt(ids, count, 0, context, vocab);
+  if (!status) status = mlx_prompt_check(ids, count, 0, context, vocab);
   mlx_free(ids);
   return status;
 }
 
-// A module of another IREE is another instruction set.
+// A module compiled by another IREE version uses other instructions and cannot be loaded.
 static bool is_other_iree(const mlx_manifest_origin_t *origin) {
   const char *ours = MLXCEL_IREE_VERSION;
   return origin->iree[0] && ours[0] && strcmp(origin->iree, ours);
@@ -268,7 +273,7 @@ static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *par
   return make_pool(engine);
 }
 
-// Takes the bundle, which may be NULL.
+// Takes ownership of |bundle|, also on failure. It may be NULL.
 static mlx_status_t open_engine(const mlx_model_parts_t *parts, mlx_bundle_t *bundle,
                                 const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
   *out_engine = NULL;
@@ -313,7 +318,7 @@ void mlx_engine_close(mlx_engine_t *engine) {
 
 bool mlx_engine_is_bundle(const char *path) { return mlx_is_bundle(path); }
 
-bool mlx_engine_is_other_version(const char *path) {
+bool mlx_engine_needs_recompile(const char *path) {
   char *text;
   size_t length;
   mlx_status_t status = mlx_bundle_read_manifest(path, &text, &length);
@@ -324,9 +329,9 @@ bool mlx_engine_is_other_version(const char *path) {
   return origin.contract >= 0 && (origin.contract != MLX_CONTRACT_VERSION || is_other_iree(&origin));
 }
 
-// Reads the texts of an admitted bundle, and opens an engine, which then has it.
-static mlx_status_t open_admitted(mlx_bundle_t *bundle, const mlx_engine_options_t *options,
-                                  mlx_engine_t **out_engine) {
+// Opens an engine from a bundle that passed the trust check. Takes ownership of |bundle|, also on failure.
+static mlx_status_t open_trusted(mlx_bundle_t *bundle, const mlx_engine_options_t *options,
+                                 mlx_engine_t **out_engine) {
   const mlx_bundle_place_t manifest = mlx_bundle_place(bundle, MLX_BUNDLE_MANIFEST),
                            tokenizer = mlx_bundle_place(bundle, MLX_BUNDLE_TOKENIZER);
   mlx_model_parts_t parts = {
@@ -356,11 +361,11 @@ mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t
   *out_engine = NULL;
   MLX_TRY(mlx_bundle_open(path, &bundle));
   const char *manifest = mlx_bundle_manifest_text(bundle, &length);
-  mlx_status_t status =
-      check_iree(path, manifest, length);  // first: nobody need sign or allow what cannot run
+  // The version check comes before the trust check: the user need not allow a bundle that cannot run.
+  mlx_status_t status = check_iree(path, manifest, length);
   if (!status) status = mlx_bundle_admit(bundle, options->allow_unsigned, &vouched);
   if (!status) {
-    MLX_TRY(open_admitted(bundle, options, out_engine));
+    MLX_TRY(open_trusted(bundle, options, out_engine));
     (*out_engine)->is_unsigned = !vouched;
     return NULL;
   }
@@ -369,7 +374,7 @@ mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Asking
+// Information
 
 static const mlx_archive_entry_t *find_weight(const mlx_archive_t *archive, const char *name) {
   for (size_t i = 0; i < archive->count; ++i) {
@@ -384,8 +389,9 @@ static uint64_t weight_bytes(const mlx_archive_t *archive) {
   return total;
 }
 
-// Beside a head of its own, an embedding is a table of which a token reads one row.
-static uint64_t unread_bytes(const mlx_archive_t *archive) {
+// The weights that a decode step does not stream: if the model has a separate output head, a step reads one
+// row of the embedding table.
+static uint64_t lookup_bytes(const mlx_archive_t *archive) {
   const mlx_archive_entry_t *embedding = find_weight(archive, "model.embed_tokens.weight");
   return embedding && find_weight(archive, "lm_head.weight") ? embedding->size : 0;
 }
@@ -410,23 +416,23 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
                              .vocab = m->vocab,
                              .sequences = variant->sequences,
                              .weight_bytes = weights,
-                             .token_weight_bytes = weights - unread_bytes(&engine->archive),
+                             .token_weight_bytes = weights - lookup_bytes(&engine->archive),
                              .kv_bytes = (uint64_t)variant->kv_bytes};
 }
 
 mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) {
   mlx_gpu_info_t gpu;
-  mlx_variant_t plain = {0};
+  mlx_variant_t variant = {0};  // code for this GPU without linked kernels
   *out_memory = 0;
   MLX_TRY(mlx_gpu_query(&gpu));
   if (!mlx_gpu_kind_find(gpu.sm)) {
     return mlx_status_hint(
-        mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: mlxcel does not know sm_%d (%s)", gpu.sm, gpu.name),
+        mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: sm_%d (%s) is not supported", gpu.sm, gpu.name),
         "use --device cpu");
   }
-  snprintf(plain.target, sizeof plain.target, "cuda:sm_%d", gpu.sm);
-  MLX_TRY(mlx_variant_check_gpu("code for this GPU", &plain, &gpu));
-  snprintf(out_target, size, "%s", plain.target);
+  snprintf(variant.target, sizeof variant.target, "cuda:sm_%d", gpu.sm);
+  MLX_TRY(mlx_variant_check_gpu("code for this GPU", &variant, &gpu));
+  snprintf(out_target, size, "%s", variant.target);
   *out_memory = gpu.memory;
   return NULL;
 }
@@ -449,7 +455,7 @@ static mlx_status_t run_smoke(mlx_device_t *device, mlx_program_t *program) {
   if (!status) status = mlx_buffer_read(device, output, sums, sizeof sums);
   for (int i = 0; i < 4 && !status; ++i) {
     if (sums[i] != 2 * values[i])
-      status = mlx_error(MLX_INTERNAL, "the device says that twice %d is %d", values[i], sums[i]);
+      status = mlx_error(MLX_INTERNAL, "the device computed 2 * %d = %d", values[i], sums[i]);
   }
   mlx_buffer_free(input);
   mlx_buffer_free(output);
@@ -474,10 +480,10 @@ mlx_status_t mlx_engine_smoke(mlx_device_choice_t choice, const char *vmfb_path)
 mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tokenizer,
                                      size_t tokenizer_length, const char *prompt, size_t prompt_length,
                                      bool prompt_is_chat, int64_t context, int64_t vocab) {
-  mlx_tokenizer_t *reader;
-  MLX_TRY(mlx_tokenizer_create(tokenizer_name, tokenizer, tokenizer_length, &reader));
-  mlx_status_t status = check_prompt(reader, prompt, prompt_length, prompt_is_chat, context, vocab);
-  mlx_tokenizer_free(reader);
+  mlx_tokenizer_t *encoder;
+  MLX_TRY(mlx_tokenizer_create(tokenizer_name, tokenizer, tokenizer_length, &encoder));
+  mlx_status_t status = check_prompt(encoder, prompt, prompt_length, prompt_is_chat, context, vocab);
+  mlx_tokenizer_free(encoder);
   return status;
 }
 

@@ -1,6 +1,8 @@
-// exp and log whose bits are the same on every machine: libm's differ from one C library to the next, and a
-// sampler that rounds another way may choose another token. Within two units in the last place of the true
-// value; only +, -, *, / and bits, in a fixed order.
+// exp, log and pow with bit-identical results on every machine.
+//
+// C libraries round these functions differently, and one different bit may make the sampler choose another
+// token. The functions here use only +, -, *, / and bit operations, in a fixed order. Their error is at most
+// two units in the last place.
 #ifndef MLXCEL_RUNTIME_EXACT_MATH_H_
 #define MLXCEL_RUNTIME_EXACT_MATH_H_
 
@@ -10,13 +12,13 @@
 #include <string.h>
 
 #if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF  // gcc contracts nothing under -std=c11
+#pragma STDC FP_CONTRACT OFF  // no fused multiply-add; gcc uses none under -std=c11
 #endif
 
-#define MLX_LN2_HIGH 6.93147180369123816490e-01  // its last 32 bits are zero, so that k times it is exact
+#define MLX_LN2_HIGH 6.93147180369123816490e-01  // the last 32 bits are zero, so k * LN2_HIGH is exact
 #define MLX_LN2_LOW 1.90821492927058770002e-10
 
-static inline double mlx_power_of_two(int64_t k) {  // -1022 to 1023
+static inline double mlx_power_of_two(int64_t k) {  // k: -1022 to 1023
   uint64_t bits = (uint64_t)(k + 1023) << 52;
   double out;
   memcpy(&out, &bits, sizeof out);
@@ -29,11 +31,11 @@ static inline double mlx_exp(double x) {
   if (x < -745.2) return 0;
   const double scaled = x * 1.44269504088896338700;
   const int64_t k = (int64_t)(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
-  const double r = (x - (double)k * MLX_LN2_HIGH) - (double)k * MLX_LN2_LOW;  // within half of ln 2
+  const double r = (x - (double)k * MLX_LN2_HIGH) - (double)k * MLX_LN2_LOW;  // |r| <= ln(2) / 2
   double sum = 0;
   for (int n = 14; n > 0; --n) sum = (sum + 1) * r / n;
   sum += 1;
-  const int64_t half = k / 2;  // two steps, because 2^k alone may not be a normal number
+  const int64_t half = k / 2;  // scale twice, because 2^k alone may be subnormal or infinite
   return sum * mlx_power_of_two(half) * mlx_power_of_two(k - half);
 }
 
@@ -62,7 +64,7 @@ static inline double mlx_log(double x) {
   return (double)k * MLX_LN2_HIGH + (2 * s + (2 * s * sum + (double)k * MLX_LN2_LOW));
 }
 
-// |base| > 0
+// |base| must be greater than 0.
 static inline double mlx_pow(double base, double exponent) { return mlx_exp(exponent * mlx_log(base)); }
 
 #endif  // MLXCEL_RUNTIME_EXACT_MATH_H_

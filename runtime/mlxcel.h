@@ -1,12 +1,42 @@
-// mlxcel's runtime, all of it: the one header that cli/ and server/ include.
+// mlxcel: the public interface of the runtime. cli/ and server/ include this header and nothing else of
+// runtime/.
 //
-//   engine    a compiled model loaded on a device. Many sessions share one.
-//   session   one sequence of tokens and its place in the engine's KV pool.
-//   chat      the model's own chat template: turns a conversation into the text that the model reads.
-//   conversation   messages with roles, in memory and in a file.
+//   engine         a compiled model, loaded on one device. Many sessions share an engine.
+//   session        one token sequence and its pages of the engine's KV pool.
+//   sampling       how the next token is chosen: temperature, top-p, penalties and so on.
+//   generation     the tokens and the text that one call of mlx_session_generate produced.
+//   chat           a model's chat template: renders a conversation as the text that the model reads.
+//   conversation   messages with roles (template/conversation.h).
+//   grammar        a set of texts that the output must belong to (grammar/grammar.h).
 //
-// Nothing here compiles: an engine opens what `mlxcel compile` made. Text in and out is UTF-8.
-// Threads: an engine and its sessions belong to one thread at a time.
+// The runtime compiles nothing: it opens what `mlxcel compile` wrote. A minimal program, without error
+// handling:
+//
+//   mlx_engine_options_t open;
+//   mlx_engine_options_initialize(&open);
+//   mlx_engine_t *engine;
+//   status = mlx_engine_open_bundle("model.mlxb", &open, &engine);
+//   int32_t *ids;
+//   size_t count;
+//   status = mlx_engine_tokenize(engine, "Hello", 5, &ids, &count);
+//   mlx_session_t *session;
+//   status = mlx_session_create(engine, &session);
+//   mlx_generate_options_t generate;
+//   mlx_generate_options_initialize(&generate);
+//   mlx_generation_t result;
+//   status = mlx_session_generate(session, ids, count, &generate, &result);
+//   puts(result.text);
+//   mlx_generation_clear(&result);
+//   mlx_session_free(session);
+//   mlx_engine_free_ids(ids);
+//   mlx_engine_close(engine);
+//
+// Errors: a function that can fail returns a status (base/status.h). NULL is success. The caller frees any
+// other status with mlx_status_free. A failed call that creates an object sets its out pointer to NULL.
+// Ownership: every function that returns memory says how to release it. Option structs and the pointers in
+// them are borrowed for the call only, unless a comment says otherwise.
+// Threads: an engine and all its sessions must be used by one thread at a time.
+// Text: all text is UTF-8. A length counts bytes, without a NUL.
 #ifndef MLXCEL_RUNTIME_MLXCEL_H_
 #define MLXCEL_RUNTIME_MLXCEL_H_
 
@@ -22,262 +52,279 @@ typedef struct mlx_session mlx_session_t;
 typedef struct mlx_chat mlx_chat_t;
 
 // ----------------------------------------------------------------------------------------------------------
-// Engine
-
-// The parts of a compiled model. Everything is borrowed for the call to open only.
-typedef struct mlx_model_parts {
-  const char *name;                            // the model's, for messages
-  const char *manifest_name, *tokenizer_name;  // where those texts come from, for messages
-  const char *manifest, *tokenizer;            // JSON texts
-  size_t manifest_length, tokenizer_length;
-  const char *chat;  // chat.json; NULL: the model has no chat template
-  size_t chat_length;
-  const char *vmfb_path, *weights_path;
-} mlx_model_parts_t;
+// Opening an engine
 
 typedef enum mlx_device_choice { MLX_USE_CPU, MLX_USE_CUDA, MLX_USE_AUTO } mlx_device_choice_t;
 
 typedef struct mlx_engine_options {
-  mlx_device_choice_t device;
-  const char
-      *reason;  // why, for mlx_engine_info, when "auto" was decided by the caller; NULL: the engine says
-  int threads;  // CPU workers; 0: one for each CPU this process may use
-  const char *cpu_level;  // whose code to run, of those that the model has ("x86-64-v3"); NULL: the highest
-                          // that this CPU runs
-  int64_t context;  // positions a session may use; 0: all that the model was compiled for. More than that is
-                    // an error
-  bool allow_unsigned;  // run a bundle that this machine did not make and no trusted key signed
-  const char *dtype;    // what the model must have been compiled to store ("bf16"); NULL: whatever it was
-  // A text that a session must be able to read: opening fails before anything is loaded when it cannot. May
-  // be NULL.
+  mlx_device_choice_t device;  // AUTO: a GPU if there is one and the model has code for it, else the CPU
+  const char *reason;     // why the caller chose this device, for mlx_engine_info; NULL: the engine explains
+  int threads;            // CPU worker threads; 0: one for each CPU that this process may use
+  const char *cpu_level;  // run the code for this CPU level ("x86-64-v3"); NULL: the highest that runs here
+  // Context length of a session, in positions. 0: the length that the model was compiled for. A larger value
+  // than that is an error.
+  int64_t context;
+  bool allow_unsigned;  // open a bundle even if another machine made it and no trusted key signed it
+  const char *dtype;    // fail unless the model was compiled with this dtype ("bf16"); NULL: any
+  // If not NULL, a text that a session must be able to read. Opening then fails before anything is loaded if
+  // the text does not fit.
   const char *prompt;
   size_t prompt_length;
-  bool prompt_is_chat;  // it was rendered by a chat template: nothing is added to it
-  // Called while weights go to a GPU: with 0 first, with all of them last, on the thread that opens. May be
-  // NULL.
+  bool prompt_is_chat;  // a chat template rendered the prompt, so no special tokens are added to it
+  // Called on the opening thread while weights are copied to a GPU: first with 0 bytes done, last with all.
+  // May be NULL.
   void (*on_load)(void *user, uint64_t done_bytes, uint64_t total_bytes);
   void *user;
 } mlx_engine_options_t;
-void mlx_engine_options_initialize(mlx_engine_options_t *out_options);  // auto, and zeros
+void mlx_engine_options_initialize(mlx_engine_options_t *out_options);  // MLX_USE_AUTO; everything else 0
 
-// What to compile for on this machine's GPU ("cuda:sm_90") and its memory; MLX_UNAVAILABLE, with the reason,
-// when there is none to use.
+// True if |path| looks like a bundle, so that mlx_engine_open_bundle is worth trying.
+bool mlx_engine_is_bundle(const char *path);
+// Opens a bundle (.mlxb), which is a directory or one file. Chooses the best of its targets for this machine.
+// Checks every file against its digest before use. Release with mlx_engine_close.
+mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t *options,
+                                    mlx_engine_t **out_engine) MLX_MUST_USE;
+// True if mlx_engine_open_bundle refuses this bundle because of its contract version or IREE version.
+// Compiling the model again fixes that.
+bool mlx_engine_needs_recompile(const char *path);
+
+// The parts of a model that was compiled into the local cache. All pointers are borrowed for the call.
+typedef struct mlx_model_parts {
+  const char *name;                            // the model's name, for messages
+  const char *manifest_name, *tokenizer_name;  // the names of the two JSON texts, for messages
+  const char *manifest, *tokenizer;            // JSON texts
+  size_t manifest_length, tokenizer_length;
+  const char *chat;  // the text of chat.json; NULL: the model has no chat template
+  size_t chat_length;
+  const char *vmfb_path, *weights_path;
+} mlx_model_parts_t;
+// Opens an engine from parts. Release with mlx_engine_close.
+mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_options_t *options,
+                             mlx_engine_t **out_engine) MLX_MUST_USE;
+// Closes the engine. All its sessions must be freed before. NULL is fine.
+void mlx_engine_close(mlx_engine_t *engine);
+
+typedef struct mlx_engine_info {
+  const char *device;         // "cpu" or "cuda"
+  const char *gpu;            // the GPU's name; "" on the CPU
+  const char *device_reason;  // why this device, if it was chosen by AUTO; else ""
+  bool is_unsigned;           // an unsigned bundle from another machine, opened because of allow_unsigned
+  int threads;                // CPU worker threads
+  const char *architecture, *source, *target;  // from the manifest
+  const char *dtype;                           // of weights and KV cache: "f32", "bf16" or "f16"
+  const char *cpu_level;                       // portable model: the CPU level whose code runs; else ""
+  const char *levels;                          // portable model: all CPU levels it has code for; else ""
+  const char *kernels;                         // "decode, linear", or "none (generic path)"
+  int64_t context;                             // context length of a session, in positions
+  int64_t vocab;                               // tokens in the vocabulary
+  int64_t sequences;                           // sessions that may exist at the same time
+  uint64_t weight_bytes;                       // all weights
+  // The weights that one decode step reads: all but an embedding table that is not also the output head.
+  uint64_t token_weight_bytes;
+  uint64_t kv_bytes;  // keys and values of one position; 0 if unknown
+} mlx_engine_info_t;
+// The strings are borrowed from the engine.
+mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine);
+
+// ----------------------------------------------------------------------------------------------------------
+// Asking about this machine, without an engine
+
+// The compiler target of this machine's GPU ("cuda:sm_90") and its memory in bytes. Fails with
+// MLX_UNAVAILABLE, and the reason, if there is no usable GPU.
 mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) MLX_MUST_USE;
-// How well code for |target| suits this machine: 0 when it does not run here or nobody knows; a GPU's code
-// before a CPU's, later before earlier, this very CPU's before any level's. |cpu| is of cpu:host whose it is
-// (mlx_variant_t has it), else "".
-size_t mlx_engine_rank_target(const char *target, const char *cpu);
-// "NVIDIA H200, sm_90, 139.8 GiB, driver for CUDA 13.0", or MLX_UNAVAILABLE with the reason.
+// One line about the GPU: "NVIDIA H200, sm_90, 139.8 GiB, driver for CUDA 13.0". Fails with MLX_UNAVAILABLE,
+// and the reason, if there is none.
 mlx_status_t mlx_engine_gpu_text(char *out_text, size_t size) MLX_MUST_USE;
-// Runs the module of mlx_compile_smoke on a device and checks what it says.
+// Ranks code for |target| on this machine: 0 if it does not run here or the target is unknown, else higher is
+// better. Any GPU ranks above any CPU, a newer GPU or CPU level above an older one, and code compiled for
+// exactly this CPU above any CPU level. For the target cpu:host, |cpu| identifies the CPU it was compiled on
+// (mlx_variant_t.cpu); else it is "".
+size_t mlx_engine_rank_target(const char *target, const char *cpu);
+// Runs the test module of mlx_compile_smoke on a device and checks the result.
 mlx_status_t mlx_engine_smoke(mlx_device_choice_t device, const char *vmfb_path) MLX_MUST_USE;
-// What opening an engine with a prompt checks, from the tokenizer's text alone: before there is anything to
-// open.
+// The check of mlx_engine_options_t.prompt, from the text of a tokenizer.json: it needs no compiled model.
 mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tokenizer,
                                      size_t tokenizer_length, const char *prompt, size_t prompt_length,
                                      bool prompt_is_chat, int64_t context, int64_t vocab) MLX_MUST_USE;
 
-// True when |path| is a bundle that mlx_engine_open_bundle would try.
-bool mlx_engine_is_bundle(const char *path);
-// True when mlx_engine_open_bundle refuses that for its contract or its IREE: compiled again, it runs.
-bool mlx_engine_is_other_version(const char *path);
-// Opens a bundle (.mlxb), a folder or one file, or the parts of a model that was compiled here. Of a bundle's
-// targets the best for this machine is taken; every file is checked against its digest before it is used.
-// Release with mlx_engine_close.
-mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t *options,
-                                    mlx_engine_t **out_engine) MLX_MUST_USE;
-mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_options_t *options,
-                             mlx_engine_t **out_engine) MLX_MUST_USE;
-void mlx_engine_close(mlx_engine_t *engine);  // after all its sessions
+// ----------------------------------------------------------------------------------------------------------
+// Tokens
 
-typedef struct mlx_engine_info {
-  const char *device;         // "cpu" or "cuda"
-  const char *gpu;            // its name; "" on the CPU
-  const char *device_reason;  // why that device, when it was chosen by "auto"; else ""
-  bool is_unsigned;  // a bundle that this machine did not make and no trusted key signed; it was allowed
-  int threads;       // CPU workers
-  const char *architecture, *source, *target;  // from the manifest
-  const char *dtype;  // of weights and KV cache, from the manifest: "f32", "bf16", "f16"
-  const char *cpu_level,
-      *levels;          // of a portable model: whose code runs, and what there was to choose from; else ""
-  const char *kernels;  // "decode, linear", or "none (plain lowering)"
-  int64_t context, vocab, sequences;
-  uint64_t weight_bytes;        // all of them
-  uint64_t token_weight_bytes;  // those that choosing one token reads: an embedding table that is no head is
-                                // not among them
-  uint64_t kv_bytes;            // keys and values of one position; 0: it is not known
-} mlx_engine_info_t;
-// Borrowed from the engine.
-mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine);
-
-// Token ids of |text|, special tokens in it recognised, the model's own beginning added. Release with
-// mlx_engine_free_ids.
+// The token ids of |text|, with the model's start token if it has one. Special tokens written in the text are
+// recognized. Release with mlx_engine_free_ids.
 mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, size_t length,
                                  int32_t **out_ids, size_t *out_count) MLX_MUST_USE;
-// The same for a text that a chat template rendered: it has its own beginning, so nothing is added.
+// The same for a text that a chat template rendered. Such a text already has its start token; none is added.
 mlx_status_t mlx_engine_tokenize_chat(const mlx_engine_t *engine, const char *text, size_t length,
                                       int32_t **out_ids, size_t *out_count) MLX_MUST_USE;
-void mlx_engine_free_ids(int32_t *ids);
-// The bytes of one token, a special one's too; they need not be whole characters. Release with mlx_free.
+void mlx_engine_free_ids(int32_t *ids);  // NULL is fine
+// The bytes of one token, also of a special one. They may be part of a character. Release with mlx_free.
 mlx_status_t mlx_engine_token_bytes(const mlx_engine_t *engine, int32_t id, char **out_bytes,
                                     size_t *out_length) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
-// Chat
+// Chat templates
 
-// The model's chat template, borrowed from the engine; NULL when it has none.
+// The model's chat template, borrowed from the engine; NULL if it has none.
 const mlx_chat_t *mlx_engine_chat(const mlx_engine_t *engine);
-// The same without an engine, from a bundle or from the text of a chat.json; |name| is what errors call it.
-// MLX_NOT_FOUND when the bundle has no chat template. Release with mlx_chat_free.
+// The chat template of a bundle, without opening an engine. Fails with MLX_NOT_FOUND if the bundle has none.
+// Release with mlx_chat_free.
 mlx_status_t mlx_chat_open_bundle(const char *path, mlx_chat_t **out_chat) MLX_MUST_USE;
+// The chat template in the text of a chat.json. *out_chat is NULL if the text has none. |name| identifies the
+// text in error messages. Release with mlx_chat_free.
 mlx_status_t mlx_chat_create(const char *name, const char *json, size_t length,
-                             mlx_chat_t **out_chat) MLX_MUST_USE;  // NULL: it has none
-// With |source|, Jinja, in the place of the model's own; |json| gives the special tokens and may be NULL. An
-// error in the template is told at once; |name| is what errors call it.
-mlx_status_t mlx_chat_create_with(const char *name, const char *source, size_t source_length,
-                                  const char *json, size_t length, mlx_chat_t **out_chat) MLX_MUST_USE;
-// The text of a bundle's chat.json; NULL when it has none. Release with mlx_free.
+                             mlx_chat_t **out_chat) MLX_MUST_USE;
+// A chat template from the Jinja text |source|, in place of the model's own. |json| is the model's chat.json,
+// for its special tokens, and may be NULL. Fails if the template does not parse. Release with mlx_chat_free.
+mlx_status_t mlx_chat_create_from_source(const char *name, const char *source, size_t source_length,
+                                         const char *json, size_t length, mlx_chat_t **out_chat) MLX_MUST_USE;
+// The text of a bundle's chat.json; NULL if it has none. Release with mlx_free.
 mlx_status_t mlx_chat_read_bundle(const char *path, char **out_json, size_t *out_length) MLX_MUST_USE;
 void mlx_chat_free(mlx_chat_t *chat);  // NULL is fine
-// The error that everybody gives about a model without a chat template.
-mlx_status_t mlx_chat_missing(const char *name) MLX_MUST_USE;
+// Makes the error that the model |name| has no chat template.
+mlx_status_t mlx_chat_missing_error(const char *name) MLX_MUST_USE;
 
 typedef struct mlx_chat_options {
-  const char
-      *template_name;  // NULL: "tool_use" where there are tools and a template of that name, else "default"
-  const char *tools;   // a JSON list of tools; NULL: none
+  const char *template_name;  // NULL: "tool_use" if there are tools and such a template, else "default"
+  const char *tools;          // a JSON list of tools; NULL: none
   size_t tools_length;
-  const char
-      *variables;  // a JSON object of what else the template is to know ("enable_thinking"); NULL: nothing
-  bool add_generation_prompt;  // end with the beginning of the model's turn
-  int64_t now;                 // the time that a template is told, in seconds since 1970; 0: the clock's
+  const char *variables;       // a JSON object of extra template variables ("enable_thinking"); NULL: none
+  bool add_generation_prompt;  // end with the start of an assistant message
+  int64_t now;                 // the time that the template sees, in seconds since 1970; 0: the system clock
 } mlx_chat_options_t;
-void mlx_chat_options_initialize(mlx_chat_options_t *out_options);  // with a generation prompt, and zeros
+void mlx_chat_options_initialize(mlx_chat_options_t *out_options);  // with a generation prompt; else 0
 
 // Renders a JSON list of messages ({"role": ..., "content": ...}) as transformers' apply_chat_template does.
-// Release the text with mlx_chat_free_text; it is complete, so tokens for it come from
-// mlx_engine_tokenize_chat.
+// Pass the text to mlx_engine_tokenize_chat: it is complete and needs no start token. Release it with
+// mlx_chat_free_text.
 mlx_status_t mlx_chat_render(const mlx_chat_t *chat, const char *messages, size_t length,
                              const mlx_chat_options_t *options, char **out_text,
                              size_t *out_length) MLX_MUST_USE;
-void mlx_chat_free_text(char *text);
-// The template's source, or NULL when there is none of that name (NULL: the one that would be chosen).
-// Borrowed from the chat.
+void mlx_chat_free_text(char *text);  // NULL is fine
+// The Jinja source of a template, borrowed from the chat. With |template_name| NULL it is the template that
+// mlx_chat_render would use. Returns NULL if there is no such template.
 const char *mlx_chat_source(const mlx_chat_t *chat, const char *template_name, bool has_tools);
 
 // ----------------------------------------------------------------------------------------------------------
-// Session
+// Sessions
+//
+// A session holds the tokens of its sequence. After a read or a step it also holds the next token: the one
+// that the model considers most likely. The next token becomes part of the sequence only with the next step.
 
-// Fails when all rows of the engine are taken. Release with mlx_session_free.
+// Fails with MLX_UNAVAILABLE if all sequences of the engine are in use. Release with mlx_session_free.
 mlx_status_t mlx_session_create(mlx_engine_t *engine, mlx_session_t **out_session) MLX_MUST_USE;
-void mlx_session_free(mlx_session_t *session);
+void mlx_session_free(mlx_session_t *session);  // NULL is fine
 
-int64_t mlx_session_length(const mlx_session_t *session);  // positions in use
+// The number of tokens in the sequence, without the next token.
+int64_t mlx_session_length(const mlx_session_t *session);
 
-// Reads |count| tokens after those already there, in chunks; *|out_next| is the model's choice for the token
-// after them. Fails, before any work, when they do not fit into the context. After a failure on the way,
-// mlx_session_length tells how many were read.
+// Prefill: appends |count| tokens to the sequence, in chunks. *|out_next| is the next token. Fails before any
+// work if the tokens do not fit into the context. After a failure part way, mlx_session_length says how many
+// tokens the sequence has.
 mlx_status_t mlx_session_read(mlx_session_t *session, const int32_t *ids, size_t count,
                               int32_t *out_next) MLX_MUST_USE;
-// Takes the model's last choice into the sequence and chooses the next token.
+// Decode: appends the next token to the sequence. *|out_next| is the new next token.
 mlx_status_t mlx_session_step(mlx_session_t *session, int32_t *out_next) MLX_MUST_USE;
-// The same |count| times in as few calls as the model was compiled for; |out_ids| gets every choice. Fails,
-// before any work, when they do not fit into the context. After a failure on the way, mlx_session_length
-// tells how many were made.
+// Decodes |count| steps, in as few calls of the module as possible. |out_ids| gets the next token after each
+// step. Fails before any work if the steps do not fit into the context. After a failure part way,
+// mlx_session_length says how many tokens the sequence has.
 mlx_status_t mlx_session_steps(mlx_session_t *session, int32_t *out_ids, size_t count) MLX_MUST_USE;
-// Drops every position from |length| on, and with any of them the model's last choice: the session must read
-// something before it goes on, or is asked for logits. Does nothing when there is nothing to drop.
+// Shortens the sequence to |length| tokens. Unless that is its present length, the next token is dropped too:
+// the session must read at least one token before it can step or return logits.
 mlx_status_t mlx_session_rewind(mlx_session_t *session, int64_t length) MLX_MUST_USE;
-// Rewinds to what the session and |ids| begin with alike, *|out_kept| tokens: what follows them is left to
-// read, and gives what a fresh session gives that reads all of |ids|. At least one token is left, since a
-// choice comes from reading.
+// Prefix reuse: rewinds to the longest common prefix of the sequence and |ids|, which is *|out_kept| tokens.
+// The caller then reads the remaining ids. The result is the same as reading all of |ids| in a new session.
+// At least one id always remains to read, because the next token comes from reading.
 mlx_status_t mlx_session_resume(mlx_session_t *session, const int32_t *ids, size_t count,
                                 size_t *out_kept) MLX_MUST_USE;
-// The logits behind the last choice: |count| must be the vocabulary's size.
+// The logits from which the next token was chosen. |count| must be the vocabulary size.
 mlx_status_t mlx_session_logits(mlx_session_t *session, float *out_logits, size_t count) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
-// Sampling: how a token is chosen (docs/sampling.md)
+// Sampling (docs/sampling.md)
 
 typedef struct mlx_logit_bias {
   int32_t id;
-  double bias;  // added to the token's logit; -INFINITY: never
+  double bias;  // added to the token's logit; -INFINITY forbids the token
 } mlx_logit_bias_t;
 
-// In the order they are applied. With mirostat only biases, temperature and mirostat itself are.
+// The fields are in the order in which they are applied. With mirostat only the biases, the temperature and
+// mirostat itself apply.
 typedef struct mlx_sampling {
-  const mlx_logit_bias_t *biases;  // borrowed
+  const mlx_logit_bias_t *biases;
   size_t bias_count;
-  int64_t repeat_last_n;  // tokens that the penalties look back on; 0: none, -1: the context
+  int64_t repeat_last_n;  // tokens that the three penalties look back on; 0: none, -1: the whole context
   double repeat_penalty;  // 1: off
   double frequency_penalty, presence_penalty;  // 0: off
   double dry_multiplier;                       // 0: off
   double dry_base;
-  int64_t dry_allowed_length, dry_last_n;  // last_n as above
-  const char *const *dry_breakers;         // borrowed
+  int64_t dry_allowed_length;
+  int64_t dry_last_n;               // tokens that DRY looks back on; 0: none, -1: the whole context
+  const char *const *dry_breakers;  // sequence breakers: texts across which DRY sees no repetition
   size_t dry_breaker_count;
   double top_n_sigma;       // 0 or less: off
   int64_t top_k;            // 0 or less: off
   double typical_p, top_p;  // 1: off
   double min_p;             // 0: off
   double xtc_probability;   // 0: off
-  double xtc_threshold;     // more than 0.5: off
-  double temperature;       // 0: the likeliest of what is left
-  int64_t mirostat;         // 0: off, 1, 2
+  double xtc_threshold;     // above 0.5: off
+  double temperature;       // 0: the most likely of the remaining tokens
+  int64_t mirostat;         // 0: off; 1 or 2: the version
   double mirostat_tau, mirostat_eta;
   uint64_t seed;
 } mlx_sampling_t;
-void mlx_sampling_initialize(
-    mlx_sampling_t *out_options);  // llama.cpp's defaults: temperature 0.8, top 40, ...
-void mlx_sampling_initialize_greedy(mlx_sampling_t *out_options);  // the likeliest token, and nothing else
-// Fails by the name of the option that makes no sense.
+// llama.cpp's defaults: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05.
+void mlx_sampling_initialize(mlx_sampling_t *out_options);
+// Greedy decoding: always the most likely token.
+void mlx_sampling_initialize_greedy(mlx_sampling_t *out_options);
+// Fails if an option is out of range. The error names the command-line flag.
 mlx_status_t mlx_sampling_check(const mlx_sampling_t *options) MLX_MUST_USE;
 
 typedef struct mlx_logprob {
   int32_t id;
-  double logprob;  // natural logarithm, from the model's own logits before anything is done to them
+  double logprob;  // natural logarithm of the softmax of the model's own logits, before any sampling option
 } mlx_logprob_t;
 
 // ----------------------------------------------------------------------------------------------------------
 // Generating text
 
 typedef enum mlx_finish_reason {
-  MLX_FINISH_STOP,      // the model ended its text
+  MLX_FINISH_STOP,      // the model ended its text, or the grammar allows nothing more
   MLX_FINISH_LENGTH,    // max_tokens
   MLX_FINISH_CONTEXT,   // the context is full
-  MLX_FINISH_CANCELLED  // the callback said so
+  MLX_FINISH_CANCELLED  // on_text returned false
 } mlx_finish_reason_t;
 const char *mlx_finish_reason_name(mlx_finish_reason_t reason);
 
 typedef struct mlx_generate_options {
-  int64_t max_tokens;  // -1: until the model stops or the context is full
-  bool ignore_eos;
-  const mlx_sampling_t *sampling;  // NULL: the likeliest token. Borrowed, as all of this
-  const mlx_grammar_t *grammar;    // what the text must be a text of; it ends only where it may. NULL: any
-  int64_t logprobs;                // -1: none; N: those of every token and of the N best in its place
-  // Called with text as it comes: whole UTF-8 characters only, possibly "". Tokens come one by one at first,
-  // later, where nothing but the likeliest is wanted, in groups as large as the model was compiled for. False
-  // stops. May be NULL.
+  int64_t max_tokens;              // -1: until the model stops or the context is full
+  bool ignore_eos;                 // go on after an end-of-text token
+  const mlx_sampling_t *sampling;  // NULL: always the most likely token
+  const mlx_grammar_t *grammar;    // the text must match it, and ends only where it may; NULL: any text
+  int64_t logprobs;                // N: log-probabilities of each token and of the N most likely; -1: none
+  // Called with new text as it is generated: complete UTF-8 characters, possibly "". At first each token
+  // makes one call. Later, in greedy decoding, one call covers all tokens that the module decodes at once.
+  // Return false to stop. May be NULL.
   bool (*on_text)(void *user, const char *text, size_t length);
   void *user;
 } mlx_generate_options_t;
-void mlx_generate_options_initialize(mlx_generate_options_t *out_options);  // no limit, no callback
+void mlx_generate_options_initialize(mlx_generate_options_t *out_options);  // greedy, no limit, no callback
 
 // Release with mlx_generation_clear.
 typedef struct mlx_generation {
-  int32_t *ids;  // owned
+  int32_t *ids;
   size_t count;
-  mlx_logprob_t *logprobs;  // owned; [count][options.logprobs + 1]: the best ones, then the token's own.
-                            // NULL: not asked for
-  char *text;               // owned, NUL-terminated
+  // [count][options.logprobs + 1]: the most likely tokens, then the chosen one; NULL if not requested.
+  mlx_logprob_t *logprobs;
+  char *text;  // NUL-terminated
   size_t text_length;
   mlx_finish_reason_t finish_reason;
   double prompt_seconds, decode_seconds;
 } mlx_generation_t;
 
-// Reads |ids| and generates. Penalties look back on them and on what the session held before. A token that
-// ends the text is counted in ids but gives no text. The last token is chosen but not yet part of the
-// session: to go on from there, read it first.
+// Reads |ids| and then generates. Penalties also look back on |ids| and on the sequence before them. An
+// end-of-text token is part of the result's ids but not of its text. The last id of the result is not part of
+// the sequence yet: to continue after it, read it first.
 mlx_status_t mlx_session_generate(mlx_session_t *session, const int32_t *ids, size_t count,
                                   const mlx_generate_options_t *options,
                                   mlx_generation_t *out_generation) MLX_MUST_USE;

@@ -1,5 +1,5 @@
-// Every step of llama.cpp's chain, in its order: biases and penalties change scores of the whole vocabulary,
-// then a sorted list of candidates gets shorter and shorter, then one is drawn.
+// The steps of llama.cpp's sampler chain, in its order. Biases and penalties change the scores of the whole
+// vocabulary. Filters then shorten a sorted list of candidates. Finally one candidate is drawn.
 #include "runtime/sampler.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "runtime/exact_math.h"
 
-#define MIROSTAT_M 100  // candidates that Mirostat 1 estimates from
+#define MIROSTAT_M 100  // Mirostat 1: candidates used to estimate the exponent of Zipf's law
 
 struct mlx_sampler {
   mlx_sampling_t options;
@@ -17,16 +17,16 @@ struct mlx_sampler {
   size_t vocab, penalty_window, dry_window;
   double *scores;                   // [vocab]
   mlx_sampler_token_t *candidates;  // [vocab]
-  size_t count;                     // of them left
-  int32_t *seen;     // [vocab] how often a token is in the window, or how far it repeats; 0 between uses
-  int32_t *history;  // every accepted token that a window may reach
+  size_t count;                     // candidates that remain
+  int32_t *seen;     // [vocab] scratch of the penalties: a token's count or repeat length; 0 between uses
+  int32_t *history;  // accepted tokens, as far back as a window reaches
   size_t history_count, history_capacity;
-  size_t since_breaker;  // tokens after the last one in which a breaker ended
-  mlx_text_t tail;       // the text before the next token, as far as a breaker may begin in it
+  size_t since_breaker;  // tokens since the last sequence breaker
+  mlx_text_t tail;       // the end of the text, long enough to hold the start of any breaker
   size_t longest_breaker;
-  uint32_t *repeats;  // scratch of DRY
+  uint32_t *repeats;  // [repeats_capacity] scratch of DRY
   size_t repeats_capacity;
-  double mu;  // Mirostat's
+  double mu;  // Mirostat: the current surprise limit, in bits
   mlx_random_t random;
 };
 
@@ -93,58 +93,58 @@ static bool has_penalties(const mlx_sampling_t *o) {
 static bool has_dry(const mlx_sampling_t *o) { return o->dry_last_n && o->dry_multiplier > 0; }
 static bool has_xtc(const mlx_sampling_t *o) { return o->xtc_probability > 0 && o->xtc_threshold <= 0.5; }
 
-// Every filter but XTC keeps the likeliest token; typical may not, but temperature 0 then takes the likeliest
-// of the rest.
+// XTC and typical sampling may remove the most likely token. All other filters keep it, so at temperature 0
+// they have no effect.
 bool mlx_sampling_is_argmax(const mlx_sampling_t *o) {
   if (o->temperature > 0 || o->bias_count) return false;
   return o->mirostat || (!has_penalties(o) && !has_dry(o) && !has_xtc(o) && o->typical_p >= 1);
 }
 
-static mlx_status_t wrong(const char *flag, const char *wanted, double value) {
-  return mlx_status_hint(mlx_error(MLX_USAGE, "%s wants %s, not %g", flag, wanted, value),
-                         "docs/sampling.md says what it does");
+static mlx_status_t range_error(const char *flag, const char *expected, double value) {
+  return mlx_status_hint(mlx_error(MLX_USAGE, "%s expects %s, not %g", flag, expected, value),
+                         "see docs/sampling.md");
 }
 
 mlx_status_t mlx_sampling_check(const mlx_sampling_t *o) {
   const struct {
     const char *flag;
     double value, min, max;
-    const char *wanted;
-  } rows[] = {
-      {"--temp", o->temperature, 0, 1e6, "a number from 0 on"},
+    const char *expected;
+  } ranges[] = {
+      {"--temp", o->temperature, 0, 1e6, "a number of 0 or more"},
       {"--top-p", o->top_p, 0, 1, "a number from 0 to 1"},
       {"--min-p", o->min_p, 0, 1, "a number from 0 to 1"},
       {"--typical", o->typical_p, 0, 1, "a number from 0 to 1"},
-      {"--repeat-penalty", o->repeat_penalty, 1e-6, 1e6, "a number over 0"},
+      {"--repeat-penalty", o->repeat_penalty, 1e-6, 1e6, "a number above 0"},
       {"--frequency-penalty", o->frequency_penalty, -1e6, 1e6, "a number"},
       {"--presence-penalty", o->presence_penalty, -1e6, 1e6, "a number"},
       {"--repeat-last-n", (double)o->repeat_last_n, -1, 1e9, "-1, 0 or a number of tokens"},
-      {"--dry-multiplier", o->dry_multiplier, 0, 1e6, "a number from 0 on"},
-      {"--dry-base", o->dry_base, 1, 1e6, "a number from 1 on"},
-      {"--dry-allowed-length", (double)o->dry_allowed_length, 1, 1e9, "a number from 1 on"},
+      {"--dry-multiplier", o->dry_multiplier, 0, 1e6, "a number of 0 or more"},
+      {"--dry-base", o->dry_base, 1, 1e6, "a number of 1 or more"},
+      {"--dry-allowed-length", (double)o->dry_allowed_length, 1, 1e9, "a number of 1 or more"},
       {"--dry-penalty-last-n", (double)o->dry_last_n, -1, 1e9, "-1, 0 or a number of tokens"},
       {"--top-nsigma", o->top_n_sigma, -1e6, 1e6, "a number"},
       {"--xtc-probability", o->xtc_probability, 0, 1, "a number from 0 to 1"},
       {"--xtc-threshold", o->xtc_threshold, 0, 1, "a number from 0 to 1"},
       {"--mirostat", (double)o->mirostat, 0, 2, "0, 1 or 2"},
-      {"--mirostat-ent", o->mirostat_tau, 0, 1e6, "a number from 0 on"},
-      {"--mirostat-lr", o->mirostat_eta, 0, 1e6, "a number from 0 on"},
+      {"--mirostat-ent", o->mirostat_tau, 0, 1e6, "a number of 0 or more"},
+      {"--mirostat-lr", o->mirostat_eta, 0, 1e6, "a number of 0 or more"},
   };
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
-    if (!(rows[i].value >= rows[i].min && rows[i].value <= rows[i].max)) {
-      return wrong(rows[i].flag, rows[i].wanted, rows[i].value);
+  for (size_t i = 0; i < sizeof ranges / sizeof *ranges; ++i) {
+    if (!(ranges[i].value >= ranges[i].min && ranges[i].value <= ranges[i].max)) {
+      return range_error(ranges[i].flag, ranges[i].expected, ranges[i].value);
     }
   }
   for (size_t i = 0; i < o->bias_count; ++i) {
     if (isnan(o->biases[i].bias) || o->biases[i].bias == INFINITY) {
-      return wrong("--logit-bias", "a finite bias, or -inf", o->biases[i].bias);
+      return range_error("--logit-bias", "a finite bias, or -inf", o->biases[i].bias);
     }
   }
   return NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Life
+// Creating
 
 static size_t window_of(int64_t last_n, int64_t context) { return (size_t)(last_n < 0 ? context : last_n); }
 
@@ -171,7 +171,7 @@ mlx_status_t mlx_sampler_create(const mlx_sampling_t *options, size_t vocab, int
     if (options->biases[i].id >= 0 && (size_t)options->biases[i].id < vocab) continue;
     return mlx_status_hint(mlx_error(MLX_USAGE, "--logit-bias names token %d; the model has tokens 0 to %zu",
                                      options->biases[i].id, vocab - 1),
-                           "the prompt_ids and output_ids of --json show token numbers");
+                           "run with --json to see token ids in prompt_ids and output_ids");
   }
   mlx_sampler_t *s;
   MLX_TRY(mlx_alloc(1, sizeof *s, &s));
@@ -208,10 +208,11 @@ void mlx_sampler_free(mlx_sampler_t *s) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// What was said so far
+// History
 
-// Whether a breaker ends inside |piece|, whatever tokens it is spelled over.
-static mlx_status_t meets_breaker(mlx_sampler_t *s, const char *piece, size_t length, bool *out) {
+// Appends |piece| to the tail. *out is true if a sequence breaker ends inside it; the breaker may span
+// several tokens.
+static mlx_status_t find_breaker(mlx_sampler_t *s, const char *piece, size_t length, bool *out) {
   *out = false;
   const size_t before = s->tail.length;
   mlx_text_append(&s->tail, piece, length);
@@ -230,15 +231,15 @@ static mlx_status_t meets_breaker(mlx_sampler_t *s, const char *piece, size_t le
 
 mlx_status_t mlx_sampler_accept(mlx_sampler_t *s, int32_t id, const char *piece, size_t length) {
   if (id < 0 || (size_t)id >= s->vocab)
-    return mlx_error(MLX_INTERNAL, "the sampler was given token %d of %zu", id, s->vocab);
+    return mlx_error(MLX_INTERNAL, "token %d is outside the vocabulary of %zu", id, s->vocab);
   if (s->dry_window) {
     bool breaks;
-    MLX_TRY(meets_breaker(s, piece, length, &breaks));
+    MLX_TRY(find_breaker(s, piece, length, &breaks));
     s->since_breaker = breaks ? 0 : s->since_breaker + 1;
   }
   const size_t window = s->penalty_window > s->dry_window ? s->penalty_window : s->dry_window;
   if (!window) return NULL;
-  if (s->history_count >= 2 * window) {  // only the last |window| count
+  if (s->history_count >= 2 * window) {  // older tokens are out of reach
     memmove(s->history, s->history + s->history_count - window, window * sizeof *s->history);
     s->history_count = window;
   }
@@ -250,14 +251,14 @@ mlx_status_t mlx_sampler_accept(mlx_sampler_t *s, int32_t id, const char *piece,
 // ----------------------------------------------------------------------------------------------------------
 // Steps on the scores of the whole vocabulary
 
-static void penalise(mlx_sampler_t *s) {
+static void apply_penalties(mlx_sampler_t *s) {
   const mlx_sampling_t *o = &s->options;
   const size_t count = s->history_count < s->penalty_window ? s->history_count : s->penalty_window;
   const int32_t *window = s->history + s->history_count - count;
   for (size_t i = 0; i < count; ++i) ++s->seen[window[i]];
   for (size_t i = 0; i < count; ++i) {
     const int32_t times = s->seen[window[i]];
-    if (!times) continue;  // done where it stood first
+    if (!times) continue;  // an earlier occurrence was handled
     double *score = &s->scores[window[i]];
     *score = *score <= 0 ? *score * o->repeat_penalty : *score / o->repeat_penalty;
     *score -= times * o->frequency_penalty + o->presence_penalty;
@@ -265,8 +266,8 @@ static void penalise(mlx_sampler_t *s) {
   }
 }
 
-// repeats[i]: how many tokens before the i-th from the end equal those at the very end (Gusfield's Z, read
-// backwards).
+// Sets repeats[i] to the length of the longest common suffix of the history and of the history without its
+// last i tokens. This is Gusfield's Z algorithm, run backwards from |end|.
 static void measure_repeats(const int32_t *end, size_t count, uint32_t *repeats) {
   size_t left = 0, right = 0;
   repeats[0] = 0;
@@ -282,9 +283,9 @@ static void measure_repeats(const int32_t *end, size_t count, uint32_t *repeats)
   }
 }
 
-// A token that would go on with a repetition of n tokens, the longest of its kind, loses multiplier * base^(n
-// - allowed).
-static mlx_status_t penalise_repetition(mlx_sampler_t *s) {
+// DRY: a token that would extend a repetition of n tokens loses multiplier * base^(n - allowed) of its score.
+// n is the longest repetition that the token would extend.
+static mlx_status_t apply_dry(mlx_sampler_t *s) {
   const mlx_sampling_t *o = &s->options;
   const size_t count = s->history_count < s->dry_window ? s->history_count : s->dry_window;
   const size_t allowed = (size_t)o->dry_allowed_length,
@@ -309,8 +310,8 @@ static mlx_status_t penalise_repetition(mlx_sampler_t *s) {
   return NULL;
 }
 
-// Scores under the largest less n standard deviations go.
-static void cut_by_sigma(mlx_sampler_t *s) {
+// Top-n-sigma: removes scores more than n standard deviations below the largest.
+static void apply_top_n_sigma(mlx_sampler_t *s) {
   double sum = 0, squares = 0, largest = -INFINITY;
   size_t count = 0;
   for (size_t i = 0; i < s->vocab; ++i) {
@@ -323,9 +324,9 @@ static void cut_by_sigma(mlx_sampler_t *s) {
   for (size_t i = 0; i < s->vocab; ++i) {
     if (s->scores[i] != -INFINITY) squares += (s->scores[i] - mean) * (s->scores[i] - mean);
   }
-  const double least = largest - s->options.top_n_sigma * sqrt(count ? squares / (double)count : 0);
+  const double min_score = largest - s->options.top_n_sigma * sqrt(count ? squares / (double)count : 0);
   for (size_t i = 0; i < s->vocab; ++i) {
-    if (s->scores[i] < least) s->scores[i] = -INFINITY;
+    if (s->scores[i] < min_score) s->scores[i] = -INFINITY;
   }
 }
 
@@ -337,9 +338,9 @@ static mlx_status_t score_all(mlx_sampler_t *s, const float *logits, const uint6
   }
   for (size_t i = 0; i < o->bias_count; ++i) s->scores[o->biases[i].id] += o->biases[i].bias;
   if (o->mirostat) return NULL;
-  if (s->penalty_window) penalise(s);
-  if (s->dry_window) MLX_TRY(penalise_repetition(s));
-  if (o->top_n_sigma > 0) cut_by_sigma(s);
+  if (s->penalty_window) apply_penalties(s);
+  if (s->dry_window) MLX_TRY(apply_dry(s));
+  if (o->top_n_sigma > 0) apply_top_n_sigma(s);
   return NULL;
 }
 
@@ -352,8 +353,8 @@ static bool is_better(const mlx_sampler_token_t *a, const mlx_sampler_token_t *b
 
 static int compare_tokens(const void *a, const void *b) { return is_better(a, b) ? -1 : is_better(b, a); }
 
-// |heap| has its worst token on top; the one at |at| may be better than those below it.
-static void sink(mlx_sampler_token_t *heap, size_t count, size_t at) {
+// Restores the heap below |at|. The worst token is on top.
+static void sift_down(mlx_sampler_token_t *heap, size_t count, size_t at) {
   for (size_t child; (child = 2 * at + 1) < count; at = child) {
     if (child + 1 < count && is_better(&heap[child], &heap[child + 1])) ++child;
     if (!is_better(&heap[at], &heap[child])) return;
@@ -363,26 +364,27 @@ static void sink(mlx_sampler_token_t *heap, size_t count, size_t at) {
   }
 }
 
-// The |most| best tokens (0: all), best first.
-static void list_candidates(mlx_sampler_t *s, size_t most) {
+// Lists the |k| best tokens (0: all), best first.
+static void list_candidates(mlx_sampler_t *s, size_t k) {
   mlx_sampler_token_t *list = s->candidates;
   s->count = 0;
   for (size_t i = 0; i < s->vocab; ++i) {
     const mlx_sampler_token_t token = {.id = (int32_t)i, .score = s->scores[i]};
     if (token.score == -INFINITY) continue;
-    if (!most || s->count < most) {
+    if (!k || s->count < k) {
       list[s->count++] = token;
-      if (s->count == most)
-        for (size_t at = most / 2 + 1; at-- > 0;) sink(list, most, at);
+      if (s->count == k)
+        for (size_t at = k / 2 + 1; at-- > 0;) sift_down(list, k, at);
     } else if (is_better(&token, &list[0])) {
       list[0] = token;
-      sink(list, most, 0);
+      sift_down(list, k, 0);
     }
   }
   qsort(list, s->count, sizeof *list, compare_tokens);
 }
 
-static void normalise(mlx_sampler_t *s) {
+// Computes the candidates' probabilities: the softmax of their scores.
+static void normalize(mlx_sampler_t *s) {
   double sum = 0;
   for (size_t i = 0; i < s->count; ++i) {
     sum += s->candidates[i].probability = mlx_exp(s->candidates[i].score - s->candidates[0].score);
@@ -390,15 +392,16 @@ static void normalise(mlx_sampler_t *s) {
   for (size_t i = 0; i < s->count; ++i) s->candidates[i].probability /= sum;
 }
 
-// Keeps what is nearest to the surprise that was to be expected, until that adds up to p.
+// Locally typical sampling: keeps the tokens whose surprise is closest to the entropy, up to total
+// probability p.
 static void keep_typical(mlx_sampler_t *s, double p) {
-  normalise(s);
+  normalize(s);
   mlx_sampler_token_t *list = s->candidates;
   double entropy = 0, sum = 0;
   for (size_t i = 0; i < s->count; ++i) {
     if (list[i].probability > 0) entropy -= list[i].probability * mlx_log(list[i].probability);
   }
-  for (size_t i = 0; i < s->count; ++i) {  // the score becomes how near it is; the scratch keeps what it was
+  for (size_t i = 0; i < s->count; ++i) {  // sort by distance; |scores| keeps the real score
     s->scores[list[i].id] = list[i].score;
     list[i].score = -fabs(-mlx_log(list[i].probability) - entropy);
   }
@@ -410,8 +413,9 @@ static void keep_typical(mlx_sampler_t *s, double p) {
   qsort(list, s->count, sizeof *list, compare_tokens);
 }
 
+// Nucleus sampling: keeps the smallest set of tokens with total probability p.
 static void keep_top_p(mlx_sampler_t *s, double p) {
-  normalise(s);
+  normalize(s);
   double sum = 0;
   size_t kept = 0;
   do sum += s->candidates[kept++].probability;
@@ -419,15 +423,17 @@ static void keep_top_p(mlx_sampler_t *s, double p) {
   s->count = kept;
 }
 
+// Keeps the tokens with at least p times the probability of the most likely one.
 static void keep_min_p(mlx_sampler_t *s, double p) {
-  const double least = s->candidates[0].score + mlx_log(p);
-  while (s->count > 1 && s->candidates[s->count - 1].score < least) --s->count;
+  const double min_score = s->candidates[0].score + mlx_log(p);
+  while (s->count > 1 && s->candidates[s->count - 1].score < min_score) --s->count;
 }
 
-// With some chance all tokens over the threshold go, but the least likely of them.
-static void exclude_top(mlx_sampler_t *s) {
+// XTC (exclude top choices): with probability xtc_probability, removes all tokens above the threshold except
+// the least likely of them.
+static void apply_xtc(mlx_sampler_t *s) {
   if (s->count < 2 || mlx_random_unit(&s->random) > s->options.xtc_probability) return;
-  normalise(s);
+  normalize(s);
   size_t over = 0;
   while (over < s->count && s->candidates[over].probability >= s->options.xtc_threshold) ++over;
   if (over < 2) return;
@@ -441,8 +447,8 @@ static void apply_temperature(mlx_sampler_t *s) {
     s->candidates[i].score /= s->options.temperature;
 }
 
-// How many candidates make the surprise that mu asks for, if the distribution follows Zipf's law with the
-// exponent it seems to have.
+// Mirostat 1: the number of candidates whose expected surprise is mu, if the distribution follows Zipf's law
+// with the exponent estimated here.
 static size_t mirostat_count(const mlx_sampler_t *s) {
   double products = 0, squares = 0;
   for (size_t i = 0; i + 1 < s->count && i + 1 < MIROSTAT_M; ++i) {
@@ -461,9 +467,9 @@ static void keep_mirostat(mlx_sampler_t *s) {
     if (s->count > 1) s->count = mirostat_count(s);
     return;
   }
-  normalise(s);
-  const double least = mlx_pow(2, -s->mu);
-  while (s->count > 1 && s->candidates[s->count - 1].probability < least) --s->count;
+  normalize(s);
+  const double min_probability = mlx_pow(2, -s->mu);
+  while (s->count > 1 && s->candidates[s->count - 1].probability < min_probability) --s->count;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -475,9 +481,9 @@ mlx_status_t mlx_sampler_filter(mlx_sampler_t *s, const float *logits, const uin
   MLX_TRY(score_all(s, logits, allowed));
   list_candidates(s, o->mirostat || o->top_k <= 0 ? 0 : (size_t)o->top_k);
   if (!s->count) {
-    return mlx_status_hint(
-        mlx_error(MLX_UNSUPPORTED, "no token is left to choose from"),
-        "every token is excluded by --logit-bias or the grammar, or the model's logits are not numbers");
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no token is left to sample from"),
+                           "--logit-bias or the grammar excludes every token, or the model's logits are not "
+                           "finite; relax the options");
   }
   if (o->mirostat) {
     apply_temperature(s);
@@ -486,16 +492,16 @@ mlx_status_t mlx_sampler_filter(mlx_sampler_t *s, const float *logits, const uin
     if (o->typical_p < 1) keep_typical(s, o->typical_p);
     if (o->top_p < 1) keep_top_p(s, o->top_p);
     if (o->min_p > 0) keep_min_p(s, o->min_p);
-    if (has_xtc(o)) exclude_top(s);
+    if (has_xtc(o)) apply_xtc(s);
     apply_temperature(s);
   }
-  normalise(s);
+  normalize(s);
   *out_tokens = s->candidates;
   *out_count = s->count;
   return NULL;
 }
 
-mlx_status_t mlx_sampler_choose(mlx_sampler_t *s, const float *logits, const uint64_t *allowed,
+mlx_status_t mlx_sampler_sample(mlx_sampler_t *s, const float *logits, const uint64_t *allowed,
                                 int32_t *out_id) {
   const mlx_sampler_token_t *tokens;
   size_t count, i = 0;
@@ -518,15 +524,15 @@ mlx_status_t mlx_sampler_choose(mlx_sampler_t *s, const float *logits, const uin
 mlx_status_t mlx_logprobs(const float *logits, size_t vocab, int32_t chosen, size_t count,
                           mlx_logprob_t *out) {
   if (count > vocab)
-    return mlx_error(MLX_USAGE, "--logprobs %zu: the model has %zu tokens only", count, vocab);
+    return mlx_error(MLX_USAGE, "--logprobs %zu: the model has only %zu tokens", count, vocab);
   if (chosen < 0 || (size_t)chosen >= vocab)
-    return mlx_error(MLX_INTERNAL, "token %d is none of %zu", chosen, vocab);
+    return mlx_error(MLX_INTERNAL, "token %d is outside the vocabulary of %zu", chosen, vocab);
   double largest = -INFINITY, sum = 0;
   for (size_t i = 0; i < vocab; ++i) largest = (double)logits[i] > largest ? (double)logits[i] : largest;
   for (size_t i = 0; i < vocab; ++i) sum += mlx_exp((double)logits[i] - largest);
   const double log_sum = mlx_log(sum);
   size_t filled = 0;
-  for (size_t i = 0; i < vocab && count; ++i) {  // sorted by insertion: N is small
+  for (size_t i = 0; i < vocab && count; ++i) {  // insertion sort: |count| is small
     const double logprob = (double)logits[i] - largest - log_sum;
     if (filled == count && !(logprob > out[count - 1].logprob)) continue;
     size_t at = filled < count ? filled++ : count - 1;

@@ -1,33 +1,34 @@
-// Variant: which of a model's code runs on this machine, and runs best.
+// Chooses the variant of a model that runs best on this machine, or explains why none runs.
+#include "runtime/variant.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/cpu.h"
 #include "base/gpu.h"
-#include "runtime/engine_internal.h"
 
-#define GPU_RANK 1000  // above all levels of CPUs
+#define GPU_RANK 1000  // above the ranks of all CPU levels
 
-// A bundle that was pulled for one target names the others, and has no code of them.
-static bool is_here(const mlx_engine_t *engine, const mlx_variant_t *variant) {
-  bool here = !engine->bundle;
-  for (size_t i = 0; i < mlx_variant_module_count(variant) && !here; ++i)
-    here = mlx_bundle_has(engine->bundle, mlx_variant_module(variant, i).text);
-  return here;
+// A bundle that was pulled for one target lists all its targets, but has only the code of that one.
+static bool has_code(const mlx_engine_t *engine, const mlx_variant_t *variant) {
+  bool found = !engine->bundle;
+  for (size_t i = 0; i < mlx_variant_module_count(variant) && !found; ++i)
+    found = mlx_bundle_has(engine->bundle, mlx_variant_module(variant, i).text);
+  return found;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // CPUs
 
-static mlx_status_t not_for_this_cpu(const char *name, const char *what) {
+static mlx_status_t cpu_level_error(const char *name, const char *target) {
   return mlx_status_hint(
-      mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, which this CPU (%s) does not run", name, what,
+      mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, which this CPU (%s) does not run", name, target,
                 mlx_cpu_level_here()->name),
       "compile it here: mlxcel compile MODEL --target cpu; or for every kind of CPU: "
       "--target " MLX_TARGET_PORTABLE);
 }
 
-// The highest level of a portable variant that this CPU runs; NULL: none.
+// The highest level of a portable variant that this CPU runs, or NULL.
 static const char *best_level(const mlx_variant_t *variant) {
   const char *best = NULL;
   for (size_t i = 0; i < variant->level_count; ++i) {
@@ -38,12 +39,12 @@ static const char *best_level(const mlx_variant_t *variant) {
 
 bool mlx_variant_is_cpu(const mlx_variant_t *variant) { return !strncmp(variant->target, "cpu:", 4); }
 
-// How well a variant suits this CPU: 0 when it does not run here, more for a higher level, most for this very
-// machine's.
+// Ranks a variant on this CPU: 0 if it does not run here, more for a higher level, and SIZE_MAX for code
+// compiled on this machine.
 static size_t cpu_rank(const mlx_engine_t *engine, const mlx_variant_t *variant) {
   const char *level = variant->level_count ? best_level(variant) : variant->target + 4;
   char here[MLX_DIGEST_HEX];
-  if (!mlx_variant_is_cpu(variant) || !level || !is_here(engine, variant)) return 0;
+  if (!mlx_variant_is_cpu(variant) || !level || !has_code(engine, variant)) return 0;
   if (!strcmp(level, "host")) {
     mlx_cpu_identity(here);
     return strcmp(here, variant->cpu) ? 0 : SIZE_MAX;
@@ -63,14 +64,14 @@ static bool has_level(const mlx_variant_t *variant, const char *level) {
   return false;
 }
 
-static mlx_status_t not_in_this_copy(const char *name, const mlx_manifest_t *m) {
+static mlx_status_t missing_code_error(const char *name, const mlx_manifest_t *m) {
   return mlx_status_hint(
-      mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, and this copy has no code that runs here", name,
+      mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, but this copy has no code that runs here", name,
                 mlx_manifest_targets_text(m).text),
-      "it was pulled for another machine: pull it again, with --target where it must be one of them");
+      "the copy was pulled for another machine: pull it again on this one, or choose with --target");
 }
 
-static mlx_status_t no_cpu_variant(const mlx_engine_t *engine, const char *name) {
+static mlx_status_t no_cpu_variant_error(const mlx_engine_t *engine, const char *name) {
   const mlx_manifest_t *m = &engine->manifest;
   bool any = false, other_machine = false;
   for (size_t i = 0; i < m->variant_count; ++i) {
@@ -79,8 +80,8 @@ static mlx_status_t no_cpu_variant(const mlx_engine_t *engine, const char *name)
   }
   const mlx_targets_text_t targets = mlx_manifest_targets_text(m);
   for (size_t i = 0; i < m->variant_count; ++i) {
-    if (mlx_variant_is_cpu(&m->variants[i]) && !is_here(engine, &m->variants[i]))
-      return not_in_this_copy(name, m);
+    if (mlx_variant_is_cpu(&m->variants[i]) && !has_code(engine, &m->variants[i]))
+      return missing_code_error(name, m);
   }
   if (!any) {
     return mlx_status_hint(
@@ -88,42 +89,41 @@ static mlx_status_t no_cpu_variant(const mlx_engine_t *engine, const char *name)
         "compile it for the CPU: mlxcel compile MODEL --target cpu");
   }
   if (other_machine && m->variant_count == 1) {
-    return mlx_status_hint(
-        mlx_error(MLX_UNAVAILABLE, "%s was compiled for another machine's CPU", name),
-        "compile it here, or for a level that both have: mlxcel compile MODEL --target cpu:LEVEL");
+    return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for another machine's CPU", name),
+                           "compile it on this machine, or for a level of both machines: mlxcel compile "
+                           "MODEL --target cpu:LEVEL");
   }
-  return not_for_this_cpu(name, m->variant_count == 1 && m->variants[0].level_count
-                                    ? mlx_variant_levels_text(&m->variants[0]).text
-                                    : targets.text);
+  return cpu_level_error(name, m->variant_count == 1 && m->variants[0].level_count
+                                   ? mlx_variant_levels_text(&m->variants[0]).text
+                                   : targets.text);
 }
 
-// The level that was asked for, of whichever variant has it.
+// Chooses the level that the user asked for, from any variant that has it.
 static mlx_status_t choose_level(mlx_engine_t *engine, const char *name, const char *wanted) {
   const mlx_manifest_t *m = &engine->manifest;
   for (size_t i = 0; i < m->variant_count && !engine->variant; ++i) {
-    if (has_level(&m->variants[i], wanted) && is_here(engine, &m->variants[i]))
+    if (has_level(&m->variants[i], wanted) && has_code(engine, &m->variants[i]))
       engine->variant = &m->variants[i];
   }
   if (!engine->variant) {
     const mlx_variant_t *first = &m->variants[0];
-    return mlx_status_hint(
-        mlx_error(MLX_USAGE, "%s was compiled for %s: it has no code for '%s'", name,
-                  mlx_manifest_targets_text(m).text, wanted),
-        "leave --cpu-level away, or compile the model with --target " MLX_TARGET_PORTABLE "%s%s",
-        first->level_count ? "; it has code for " : "", mlx_variant_levels_text(first).text);
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s was compiled for %s; it has no code for '%s'", name,
+                                     mlx_manifest_targets_text(m).text, wanted),
+                           "omit --cpu-level, or compile the model with --target " MLX_TARGET_PORTABLE "%s%s",
+                           first->level_count ? "; it has code for " : "",
+                           mlx_variant_levels_text(first).text);
   }
   for (size_t i = 0; i < engine->variant->level_count; ++i) {
     if (!strcmp(engine->variant->levels[i], wanted)) engine->level = engine->variant->levels[i];
   }
   if (!strcmp(wanted, "host") ? cpu_rank(engine, engine->variant) > 0 : mlx_cpu_has_level(wanted))
     return NULL;
-  return mlx_status_hint(
-      mlx_error(MLX_UNAVAILABLE, "code for %s was asked for, which this CPU (%s) does not run", wanted,
-                mlx_cpu_level_here()->name),
-      "leave --cpu-level away: the best that it runs is taken");
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "cannot run code for %s: this CPU is %s", wanted,
+                                   mlx_cpu_level_here()->name),
+                         "omit --cpu-level: the best level for this CPU is chosen");
 }
 
-mlx_status_t mlx_choose_cpu(mlx_engine_t *engine, const char *name, const char *wanted_level) {
+mlx_status_t mlx_variant_choose_cpu(mlx_engine_t *engine, const char *name, const char *wanted_level) {
   const mlx_manifest_t *m = &engine->manifest;
   size_t best = 0;
   if (wanted_level) return choose_level(engine, name, wanted_level);
@@ -134,26 +134,26 @@ mlx_status_t mlx_choose_cpu(mlx_engine_t *engine, const char *name, const char *
     engine->variant = &m->variants[i];
     engine->level = best_level(engine->variant);
   }
-  return best ? NULL : no_cpu_variant(engine, name);
+  return best ? NULL : no_cpu_variant_error(engine, name);
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // GPUs
 
-// Code for one GPU runs on every later one (its PTX is compiled by the driver), and needs a driver that reads
-// it.
+// Code for one GPU runs on every later GPU, because the driver compiles its PTX. The driver must be new
+// enough to read that PTX.
 mlx_status_t mlx_variant_check_gpu(const char *name, const mlx_variant_t *variant,
                                    const mlx_gpu_info_t *gpu) {
   const char *target = variant->target;
   const mlx_gpu_kind_t *kind = strncmp(target, "cuda:", 5) ? NULL : mlx_gpu_kind_parse(target + 5);
   if (!kind) {
     return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a GPU", name, target),
-                           "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
+                           "compile it for this GPU: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
   }
   if (gpu->sm < (variant->kernel_count ? kind->kernel_sm : kind->iree_sm)) {
     return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s; this GPU (%s) is sm_%d", name,
                                      target, gpu->name, gpu->sm),
-                           "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
+                           "compile it for this GPU: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
   }
   const int needed = variant->driver > kind->min_driver ? (int)variant->driver : kind->min_driver;
   if (gpu->driver >= needed) return NULL;
@@ -162,26 +162,28 @@ mlx_status_t mlx_variant_check_gpu(const char *name, const mlx_variant_t *varian
                 needed / 1000, needed % 1000 / 10,
                 needed == kind->min_driver ? "" : ", because of its linked kernels", gpu->driver / 1000,
                 gpu->driver % 1000 / 10),
-      needed == kind->min_driver ? "update NVIDIA's driver, or use --device cpu"
-                                 : "update NVIDIA's driver, or compile the model with --kernels=off");
+      needed == kind->min_driver ? "update the NVIDIA driver, or use --device cpu"
+                                 : "update the NVIDIA driver, or compile the model with --kernels=off");
 }
 
-static int gpu_of(const mlx_variant_t *variant) {
+// The compute capability that a variant was compiled for (90 for sm_90); 0 for a CPU.
+static int variant_sm(const mlx_variant_t *variant) {
   const mlx_gpu_kind_t *kind =
       strncmp(variant->target, "cuda:", 5) ? NULL : mlx_gpu_kind_parse(variant->target + 5);
   return kind ? kind->sm : 0;
 }
 
-// Of the variants for a GPU that this one runs, that for the latest. The error is the one about the earliest
-// that it does not run.
-mlx_status_t mlx_choose_gpu(mlx_engine_t *engine, const char *name, const mlx_gpu_info_t *gpu) {
+// Chooses the variant for the newest GPU among those that this GPU runs. If it runs none, the error is about
+// the first variant in the manifest.
+mlx_status_t mlx_variant_choose_gpu(mlx_engine_t *engine, const char *name, const mlx_gpu_info_t *gpu) {
   const mlx_manifest_t *m = &engine->manifest;
   mlx_status_t refused = NULL;
   for (size_t i = 0; i < m->variant_count; ++i) {
     const mlx_variant_t *variant = &m->variants[i];
-    if ((m->variant_count > 1 && !gpu_of(variant)) || !is_here(engine, variant)) continue;
+    if ((m->variant_count > 1 && !variant_sm(variant)) || !has_code(engine, variant)) continue;
     mlx_status_t status = mlx_variant_check_gpu(name, variant, gpu);
-    if (!status && (!engine->variant || gpu_of(variant) > gpu_of(engine->variant))) engine->variant = variant;
+    if (!status && (!engine->variant || variant_sm(variant) > variant_sm(engine->variant)))
+      engine->variant = variant;
     refused = mlx_status_join(refused, status);
   }
   if (engine->variant) {
@@ -190,18 +192,18 @@ mlx_status_t mlx_choose_gpu(mlx_engine_t *engine, const char *name, const mlx_gp
   }
   if (refused) return refused;
   for (size_t i = 0; i < m->variant_count; ++i) {
-    if (gpu_of(&m->variants[i])) return not_in_this_copy(name, m);
+    if (variant_sm(&m->variants[i])) return missing_code_error(name, m);
   }
   return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s was compiled for %s, not for a GPU", name,
                                    mlx_manifest_targets_text(m).text),
-                         "compile it for this one: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
+                         "compile it for this GPU: mlxcel compile MODEL --target cuda:sm_%d", gpu->sm);
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Targets by name
 
 size_t mlx_engine_rank_target(const char *target, const char *cpu) {
-  const mlx_engine_t engine = {0};  // without a bundle: nothing is looked for on disk
+  const mlx_engine_t engine = {0};  // without a bundle, has_code is always true
   mlx_variant_t variant = {0};
   mlx_gpu_info_t gpu;
   snprintf(variant.target, sizeof variant.target, "%s", target);
@@ -215,7 +217,7 @@ size_t mlx_engine_rank_target(const char *target, const char *cpu) {
   }
   mlx_status_t status = mlx_gpu_query(&gpu);
   if (!status) status = mlx_variant_check_gpu(target, &variant, &gpu);
-  const size_t rank = status ? 0 : GPU_RANK + (size_t)gpu_of(&variant);
+  const size_t rank = status ? 0 : GPU_RANK + (size_t)variant_sm(&variant);
   mlx_status_free(status);
   return rank;
 }

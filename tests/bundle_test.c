@@ -5,7 +5,7 @@
 #include "artifact/sign.h"
 #include "base/cpu.h"
 #include "compiler/compile.h"
-#include "runtime/engine_internal.h"
+#include "runtime/variant.h"
 #include "tests/golden.h"
 #include "tests/random_llama.h"
 
@@ -261,7 +261,7 @@ TEST(the_cpu_is_no_way_out_for_code_of_a_gpu) {
   static const char *const flags[] = {NULL, "--device=cuda"};
   for (int i = 0; i < 2; ++i)
     check_refuses(in_root("gpu.mlxb"), flags[i], MLX_UNAVAILABLE,
-                  "for a CPU the model must be compiled: mlxcel compile model --target cpu\n");
+                  "or compile the model for the CPU: mlxcel compile model --target cpu\n");
 }
 
 TEST(what_is_compiled_is_not_compiled) {
@@ -297,7 +297,7 @@ TEST(the_latest_code_that_a_gpu_runs_is_taken) {
     add_variant(&engine, "cuda:sm_86", NULL);
     for (size_t v = 0; v < 4; ++v) engine.manifest.variants[v].kernel_count = 1;
     const mlx_gpu_info_t gpu = {.name = "a GPU", .sm = cases[i].sm, .driver = 13000};
-    mlx_status_t status = mlx_choose_gpu(&engine, "m", &gpu);
+    mlx_status_t status = mlx_variant_choose_gpu(&engine, "m", &gpu);
     if (cases[i].chosen) {
       CHECK_OK(status);
       CHECK_TEXT(engine.variant->target, cases[i].chosen);
@@ -313,19 +313,19 @@ TEST(the_highest_level_that_a_cpu_runs_is_taken) {
   char here[64];
   snprintf(here, sizeof here, "cpu:%s", mlx_cpu_level_here()->name);
   add_variant(&engine, "cpu:portable", mlx_cpu_has_level("x86-64") ? "x86-64" : "aarch64");
-  CHECK_OK(mlx_choose_cpu(&engine, "m", NULL));
+  CHECK_OK(mlx_variant_choose_cpu(&engine, "m", NULL));
   CHECK_TEXT(engine.variant->target, "cpu:portable");
   if (strcmp(mlx_cpu_level_here()->name, engine.manifest.variants[0].levels[0])) {
     add_variant(&engine, here, NULL);
-    CHECK_OK(mlx_choose_cpu(&engine, "m", NULL));
+    CHECK_OK(mlx_variant_choose_cpu(&engine, "m", NULL));
     CHECK_TEXT(engine.variant->target, here);
     CHECK(!engine.level);
   }
   add_variant(&engine, "cpu:host", NULL);  // another machine's
-  CHECK_OK(mlx_choose_cpu(&engine, "m", NULL));
+  CHECK_OK(mlx_variant_choose_cpu(&engine, "m", NULL));
   CHECK(strcmp(engine.variant->target, "cpu:host"));
   mlx_cpu_identity(engine.manifest.variants[engine.manifest.variant_count - 1].cpu);
-  CHECK_OK(mlx_choose_cpu(&engine, "m", NULL));
+  CHECK_OK(mlx_variant_choose_cpu(&engine, "m", NULL));
   CHECK_TEXT(engine.variant->target, "cpu:host");
 }
 

@@ -30,7 +30,7 @@ static mlx_chat_t *create_chat(const char *name, const char *tokens) {
   const char *source = mlx_chat_format(name);
   if (!source) CHECK_FAIL("unknown format %s", name);
   const int length = snprintf(json, sizeof json, "{\"templates\": {}, \"tokens\": %s}", tokens);
-  CHECK_OK(mlx_chat_create_with(name, source, strlen(source), json, (size_t)length, &chat));
+  CHECK_OK(mlx_chat_create_from_source(name, source, strlen(source), json, (size_t)length, &chat));
   return chat;
 }
 
@@ -137,7 +137,7 @@ TEST(formats_match_the_templates_of_real_models) {
         *built_in = create_chat(pairs[i][0], "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
     snprintf(path, sizeof path, "%s/%s.jinja", folder, pairs[i][1]);
     CHECK_OK(mlx_read_file(path, SIZE_MAX, &source, &length));
-    CHECK_OK(mlx_chat_create_with(path, source, length, tokens, strlen(tokens), &from_model));
+    CHECK_OK(mlx_chat_create_from_source(path, source, length, tokens, strlen(tokens), &from_model));
     const bool system = strcmp(pairs[i][0], "gemma");  // the Gemma template refuses a system message
     char messages[256];
     snprintf(messages, sizeof messages,
@@ -161,12 +161,12 @@ TEST(a_user_template_is_checked_when_it_is_loaded) {
   mlx_chat_options_t options;
   char *text;
   size_t length;
-  CHECK_ERROR(mlx_chat_create_with("my.jinja", bad, strlen(bad), NULL, 0, &chat), MLX_INVALID_INPUT,
+  CHECK_ERROR(mlx_chat_create_from_source("my.jinja", bad, strlen(bad), NULL, 0, &chat), MLX_INVALID_INPUT,
               "my.jinja, line 3: ");
-  CHECK_ERROR(mlx_chat_create_with("my.jinja", "x", 1, "{", 1, &chat), MLX_INVALID_INPUT,
+  CHECK_ERROR(mlx_chat_create_from_source("my.jinja", "x", 1, "{", 1, &chat), MLX_INVALID_INPUT,
               "my.jinja: not valid JSON");
   CHECK_OK(
-      mlx_chat_create_with("my.jinja", "{{ bos_token }}{{ eos_token }}y", 31, json, strlen(json), &chat));
+      mlx_chat_create_from_source("my.jinja", "{{ bos_token }}{{ eos_token }}y", 31, json, strlen(json), &chat));
   mlx_chat_options_initialize(&options);
   CHECK_OK(mlx_chat_render(chat, "[]", 2, &options, &text, &length));
   CHECK_TEXT(text, "<s>y");  // replaces the model's template and keeps its tokens

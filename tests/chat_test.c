@@ -198,7 +198,7 @@ TEST(failed_renders_report_the_cause) {
   check_refused(&run, MLX_INVALID_INPUT, "the template refuses the conversation: no user");
   put_file("messages.json", "{}");
   RUN(&run, "template", "-m", in_folder("m"), "--messages", in_folder("messages.json"));
-  check_refused(&run, MLX_INVALID_INPUT, "messages: a list of objects is wanted");
+  check_refused(&run, MLX_INVALID_INPUT, "messages: expected a list of objects");
   RUN(&run, "template", "-m", in_folder("m"), "--show", "--name", "rag");
   check_refused(&run, MLX_NOT_FOUND, "has no chat template named 'rag'");
   remove_model();

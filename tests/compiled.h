@@ -1,4 +1,4 @@
-// A model compiled and loaded in one go, for tests that run one through the C API.
+// Compiles and loads a model in one call, for tests of the C API.
 #ifndef MLXCEL_TESTS_COMPILED_H_
 #define MLXCEL_TESTS_COMPILED_H_
 
@@ -6,8 +6,8 @@
 #include "runtime/mlxcel.h"
 #include "tests/check.h"
 
-// What |model| compiles to, on the CPU; with the weights of |weights_path| where that is not NULL. |threads|:
-// 0 for the default.
+// Opens |model|, compiled for the CPU. |weights_path| replaces its weights unless NULL. |threads| 0 is the
+// default. Release with mlx_engine_close.
 static inline mlx_engine_t *open_compiled(const char *model, const mlx_compile_options_t *compile,
                                           const char *weights_path, int threads) {
   mlx_cache_t *cache;

@@ -1,5 +1,4 @@
-// The promise the project is named for: the same tokens as Hugging Face, through every way a model can come
-// in.
+// Token-for-token equality with Hugging Face fp32, for every format a model can come in.
 #include <math.h>
 
 #include "compiler/weights.h"
@@ -32,7 +31,7 @@ TEST(a_compiled_tiny_model_runs_in_under_a_second) {
   }
 }
 
-TEST(smollm2_in_f32_matches_hf_token_for_token_within_its_memory) {
+TEST(smollm2_in_f32_matches_hf_token_for_token_within_its_memory_limit) {
   long peak_kib = check_golden_runs(SMOLLM2, "f32", SMOLLM2_GOLDENS, "rendered");
   const long weights_kib = 134515008l * 4 / 1024;  // f32, the tied embedding once
   fprintf(stderr, "  peak memory of run: %ld MiB; f32 weights: %ld MiB\n", peak_kib / 1024,
@@ -41,13 +40,13 @@ TEST(smollm2_in_f32_matches_hf_token_for_token_within_its_memory) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The same through the C API
+// Through the C API
 
-static mlx_engine_t *open_tiny(int64_t rows, int64_t context) {
-  return open_compiled(TINY, &(mlx_compile_options_t){.sequences = rows, .context = context}, NULL, 0);
+static mlx_engine_t *open_tiny(int64_t sequences, int64_t context) {
+  return open_compiled(TINY, &(mlx_compile_options_t){.sequences = sequences, .context = context}, NULL, 0);
 }
 
-TEST(logits_match_hf_within_one_in_ten_thousand) {
+TEST(logits_match_hf_within_a_relative_error_of_1e_4) {
   golden_t golden = golden_open(TINY_GOLDENS);
   mlx_engine_t *engine = open_tiny(0, 0);
   size_t number, count;
@@ -73,9 +72,9 @@ TEST(logits_match_hf_within_one_in_ten_thousand) {
   golden_close(&golden);
 }
 
-// Two sequences in one engine, their steps interleaved and their prompts in different chunks: each as if it
-// were alone.
-TEST(rows_do_not_disturb_each_other) {
+// Two sessions of one engine, with interleaved steps and prompts of different lengths. Each must produce the
+// same tokens as if it were alone. Under contract version 1 every call advances one sequence.
+TEST(two_sessions_do_not_disturb_each_other) {
   golden_t golden = golden_open(TINY_GOLDENS);
   mlx_engine_t *engine = open_tiny(2, 256);
   mlx_session_t *sessions[2], *third;
@@ -88,7 +87,8 @@ TEST(rows_do_not_disturb_each_other) {
     CHECK_OK(mlx_session_create(engine, &sessions[i]));
     CHECK_OK(mlx_session_read(sessions[i], ids, length, &next[i]));
   }
-  CHECK_ERROR(mlx_session_create(engine, &third), MLX_UNAVAILABLE, "rows of the engine are taken");
+  CHECK_ERROR(mlx_session_create(engine, &third), MLX_UNAVAILABLE,
+              "all 2 sequences of the engine are in use");
   for (int step = 0; step < 48; ++step) {
     for (int i = 0; i < 2; ++i) {
       CHECK_INT(next[i], expected[i][step]);
@@ -114,7 +114,7 @@ TEST(steps_match_hf_token_for_token) {
     CHECK_OK(mlx_session_read(session, ids, length, chosen));
     CHECK_OK(mlx_session_steps(session, chosen + 1, 47));
     CHECK(!memcmp(chosen, expected, sizeof expected));
-    // Dropped and read again: as if it had never gone further.
+    // After a rewind, the same tokens follow again.
     CHECK_OK(mlx_session_rewind(session, (int64_t)length + 20));
     CHECK_OK(mlx_session_read(session, expected + 20, 1, &chosen[21]));
     CHECK_OK(mlx_session_steps(session, chosen + 22, 26));
@@ -125,7 +125,7 @@ TEST(steps_match_hf_token_for_token) {
   golden_close(&golden);
 }
 
-TEST(a_session_goes_on_where_it_stopped) {
+TEST(a_prompt_read_in_two_parts_matches_hf) {
   golden_t golden = golden_open(TINY_GOLDENS);
   yyjson_val *result = yyjson_arr_get(golden.results, 2);
   int32_t ids[2048], expected[48], next;
@@ -133,7 +133,7 @@ TEST(a_session_goes_on_where_it_stopped) {
   golden_read_ids(yyjson_obj_get(result, "output_ids"), expected, 48);
   mlx_engine_t *engine = open_tiny(0, 0);
   mlx_session_t *session;
-  for (size_t cut = 1; cut < length; cut += 37) {  // pages and buckets are cut at every kind of place
+  for (size_t cut = 1; cut < length; cut += 37) {  // cuts inside and between pages and buckets
     CHECK_OK(mlx_session_create(engine, &session));
     CHECK_OK(mlx_session_read(session, ids, cut, &next));
     CHECK_OK(mlx_session_read(session, ids + cut, length - cut, &next));
@@ -148,7 +148,7 @@ TEST(a_session_goes_on_where_it_stopped) {
   golden_close(&golden);
 }
 
-TEST(a_full_context_ends_the_text_and_is_never_overrun) {
+TEST(a_full_context_ends_generation_without_overrun) {
   mlx_engine_t *engine = open_tiny(2, 256);
   mlx_session_t *session;
   mlx_generation_t generation;
@@ -163,7 +163,7 @@ TEST(a_full_context_ends_the_text_and_is_never_overrun) {
   CHECK_INT(mlx_session_length(session), 0);
   CHECK_OK(mlx_session_generate(session, ids, 244, &options, &generation));
   CHECK_INT(generation.finish_reason, MLX_FINISH_CONTEXT);
-  CHECK_INT(generation.count, 13);  // 12 more positions, and the token chosen at the last one
+  CHECK_INT(generation.count, 13);  // 12 more positions, and the token after the last one
   CHECK_ERROR(mlx_session_step(session, &next), MLX_USAGE, "1 more tokens do not fit: the context holds 256");
   mlx_generation_clear(&generation);
   mlx_session_free(session);
@@ -176,13 +176,13 @@ TEST(a_full_context_ends_the_text_and_is_never_overrun) {
 #define VOCAB 320
 #define STEPS 24
 
-// What one engine says about the third golden prompt: the logits after it, and the tokens that follow.
+// The logits after the third golden prompt, and the tokens that follow it.
 typedef struct answer {
   float logits[VOCAB];
   int32_t tokens[STEPS];
 } answer_t;
 
-static void ask(mlx_engine_t *engine, answer_t *out) {
+static void run_prompt(mlx_engine_t *engine, answer_t *out) {
   golden_t golden = golden_open(TINY_GOLDENS);
   int32_t ids[2048];
   size_t length = golden_read_ids(yyjson_obj_get(yyjson_arr_get(golden.results, 2), "prompt_ids"), ids, 2048);
@@ -195,7 +195,8 @@ static void ask(mlx_engine_t *engine, answer_t *out) {
   golden_close(&golden);
 }
 
-static double difference(const answer_t *a, const answer_t *b) {  // of the largest logit
+// The largest difference between two logits, relative to the largest logit.
+static double difference(const answer_t *a, const answer_t *b) {
   double worst = 0, largest = 0;
   for (int i = 0; i < VOCAB; ++i) {
     worst = fmax(worst, fabs((double)a->logits[i] - (double)b->logits[i]));
@@ -204,8 +205,8 @@ static double difference(const answer_t *a, const answer_t *b) {  // of the larg
   return worst / largest;
 }
 
-// The tiny model in f32, but with matrices that were rounded to |dtype| first.
-static void ask_in_f32_with_rounded_weights(mlx_dtype_t dtype, answer_t *out) {
+// Runs the tiny model in f32, with its matrices rounded to |dtype| first.
+static void run_in_f32_with_rounded_weights(mlx_dtype_t dtype, answer_t *out) {
   const mlx_dtype_info_t *info = mlx_dtype_info(dtype);
   char folder[] = "/tmp/mlxcel-rounded-XXXXXX", path[64];
   mlx_model_t *model;
@@ -227,24 +228,24 @@ static void ask_in_f32_with_rounded_weights(mlx_dtype_t dtype, answer_t *out) {
   CHECK_OK(mlx_weights_write(model, (mlx_storage_t){.dtype = MLX_F32}, path, NULL));
   mlx_model_close(model);
   mlx_engine_t *engine = open_compiled(TINY, &(mlx_compile_options_t){0}, path, 0);
-  ask(engine, out);
+  run_prompt(engine, out);
   mlx_engine_close(engine);
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-// Against f32 with the same rounded weights only the KV cache's rounding is left: it must be there, and
-// small.
+// Compared with f32 on the same rounded weights, only the rounding of the KV cache remains. The difference
+// must be small, but not zero.
 static void check_dtype(mlx_dtype_t dtype, double limit) {
   answer_t exact, same_weights, first, again;
   mlx_engine_t *engine = open_tiny(0, 0);
-  ask(engine, &exact);
+  run_prompt(engine, &exact);
   mlx_engine_close(engine);
-  ask_in_f32_with_rounded_weights(dtype, &same_weights);
+  run_in_f32_with_rounded_weights(dtype, &same_weights);
   for (int opened = 0; opened < 2; ++opened) {
     engine = open_compiled(TINY, &(mlx_compile_options_t){.dtype = dtype}, NULL, 0);
     CHECK_TEXT(mlx_engine_info(engine).dtype, mlx_dtype_info(dtype)->mlir);
-    ask(engine, opened ? &again : &first);
-    ask(engine, &again);  // in pages that others have used
+    run_prompt(engine, opened ? &again : &first);
+    run_prompt(engine, &again);  // in KV pages that another session has used
     CHECK(!memcmp(&first, &again, sizeof first));
     mlx_engine_close(engine);
   }
@@ -255,12 +256,12 @@ static void check_dtype(mlx_dtype_t dtype, double limit) {
   CHECK(kv_error > 0 && kv_error < limit);
 }
 
-TEST(bf16_and_f16_are_near_f32_and_the_same_every_time) {
+TEST(bf16_and_f16_are_close_to_f32_and_deterministic) {
   check_dtype(MLX_BF16, 2e-2);
-  check_dtype(MLX_F16, 2.5e-3);  // it has three bits more
+  check_dtype(MLX_F16, 2.5e-3);  // f16 has three more mantissa bits
 }
 
-TEST(two_dtypes_share_nothing_in_the_cache) {
+TEST(two_dtypes_have_separate_cache_entries) {
   mlx_cache_t *cache;
   mlx_compiled_t f32, f16;
   CHECK_OK(mlx_cache_open(NULL, &cache));
@@ -272,7 +273,7 @@ TEST(two_dtypes_share_nothing_in_the_cache) {
   mlx_cache_close(cache);
 }
 
-TEST(a_smaller_dtype_makes_room_for_a_longer_context) {
+TEST(a_smaller_dtype_fits_a_longer_context_in_memory) {
   mlx_cache_t *cache;
   mlx_compiled_t compiled;
   // 2 layers of keys and values, 129 pages of 16 positions, 2 heads of 8
@@ -291,9 +292,9 @@ TEST(a_smaller_dtype_makes_room_for_a_longer_context) {
 TEST_MAIN(CASE(tiny_model_from_safetensors_matches_hf_token_for_token),
           CASE(tiny_model_from_gguf_matches_hf_token_for_token),
           CASE(a_compiled_tiny_model_runs_in_under_a_second),
-          CASE(logits_match_hf_within_one_in_ten_thousand), CASE(rows_do_not_disturb_each_other),
-          CASE(steps_match_hf_token_for_token), CASE(a_session_goes_on_where_it_stopped),
-          CASE(a_full_context_ends_the_text_and_is_never_overrun),
-          CASE(bf16_and_f16_are_near_f32_and_the_same_every_time),
-          CASE(two_dtypes_share_nothing_in_the_cache), CASE(a_smaller_dtype_makes_room_for_a_longer_context),
-          CASE(smollm2_in_f32_matches_hf_token_for_token_within_its_memory))
+          CASE(logits_match_hf_within_a_relative_error_of_1e_4), CASE(two_sessions_do_not_disturb_each_other),
+          CASE(steps_match_hf_token_for_token), CASE(a_prompt_read_in_two_parts_matches_hf),
+          CASE(a_full_context_ends_generation_without_overrun),
+          CASE(bf16_and_f16_are_close_to_f32_and_deterministic), CASE(two_dtypes_have_separate_cache_entries),
+          CASE(a_smaller_dtype_fits_a_longer_context_in_memory),
+          CASE(smollm2_in_f32_matches_hf_token_for_token_within_its_memory_limit))

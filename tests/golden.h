@@ -1,4 +1,4 @@
-// Goldens: what Hugging Face says, from tests/goldens/*.json, and `mlxcel run --json` held against it.
+// Goldens: Hugging Face's output in tests/goldens/*.json, and a check of `mlxcel run --json` against it.
 #ifndef MLXCEL_TESTS_GOLDEN_H_
 #define MLXCEL_TESTS_GOLDEN_H_
 
@@ -49,8 +49,9 @@ static inline void check_ids(const char *what, size_t number, yyjson_val *actual
   }
 }
 
-// Every prompt of the golden file through `mlxcel run --json --ignore-eos -n 48`: the same ids in and out.
-// |prompt_key| is the field with the text. Returns the largest peak memory of a run, in KiB.
+// Runs every prompt of the golden file with `mlxcel run --json --ignore-eos -n 48` and compares prompt and
+// output ids. |prompt_key| is the field with the prompt's text. Returns the largest peak memory of a run, in
+// KiB.
 static inline long check_golden_runs(const char *model, const char *dtype, const char *golden_path,
                                      const char *prompt_key) {
   golden_t golden = golden_open(golden_path);

@@ -1,4 +1,4 @@
-// Golden text: what an emitter writes, held against a file of tests/goldens.
+// Compares emitted text with a golden file in tests/goldens.
 #ifndef MLXCEL_TESTS_GOLDEN_TEXT_H_
 #define MLXCEL_TESTS_GOLDEN_TEXT_H_
 
@@ -14,8 +14,8 @@ static inline void check_golden_text(const char *text, size_t length, const char
     size_t at = 0, line = 1;
     for (; text[at] && text[at] == golden[at]; ++at) line += text[at] == '\n';
     CHECK_FAIL(
-        "the emitted text differs from %s at line %zu; after a look at the difference, "
-        "MLXCEL_UPDATE_GOLDENS=1 accepts it",
+        "the emitted text differs from %s at line %zu; review the difference, then accept it with "
+        "MLXCEL_UPDATE_GOLDENS=1",
         path, line);
   }
   mlx_free(golden);

@@ -76,7 +76,7 @@ TEST(a_gpu_that_cannot_be_used_is_said_why_and_auto_takes_the_cpu) {
   pretend("0", "13000");
   check_unusable(TINY, "the driver does not start (cuInit says 100)");
   pretend("70", "13000");
-  check_unusable(TINY, "mlxcel does not know sm_70 (Stub)");
+  check_unusable(TINY, "sm_70 (Stub) is not supported");
   pretend("89", "12020");
   check_unusable(TINY, "needs a driver for CUDA 12.4; this one is for CUDA 12.2");
   RUN(&run, "run", "--temp", "0", "-m", TINY, "-p", "the quick brown", "-n", "2", "--json");
@@ -105,7 +105,7 @@ TEST(a_driver_under_its_versioned_name_alone_is_found) {
   pretend("70", "13000");
   setenv("LD_LIBRARY_PATH", STUB_FOLDER "/versioned", 1);
   RUN(&run, "doctor");
-  CHECK_CONTAINS(run.out, "mlxcel does not know sm_70 (Stub)");
+  CHECK_CONTAINS(run.out, "sm_70 (Stub) is not supported");
   command_free(&run);
   unsetenv("LD_LIBRARY_PATH");
 }
@@ -121,7 +121,7 @@ TEST(a_model_that_does_not_fit_is_refused_with_the_numbers) {
   CHECK_CONTAINS(run.err, "m.mlxb needs ");
   CHECK_CONTAINS(run.err, " of GPU memory for its weights and ");
   CHECK_CONTAINS(run.err, " for its KV cache, 0.1 MiB of 8.0 GiB are free");
-  CHECK_CONTAINS(run.err, "hint: see with `nvidia-smi` who else uses it");
+  CHECK_CONTAINS(run.err, "hint: run `nvidia-smi` to see which processes use");
   command_free(&run);
   unsetenv("STUB_FREE");
   unsetenv("LD_LIBRARY_PATH");

@@ -1,5 +1,5 @@
-// What a loaded model costs the machine's other users: nothing while nobody asks it, and while it works it
-// shares the cores with them.
+// A loaded model and the other processes of the machine: an idle model uses no CPU time, and decoding shares
+// the cores with other processes.
 #include <signal.h>
 #include <sys/prctl.h>
 
@@ -10,9 +10,9 @@
 
 #define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
 #define TOKENS 32
-#define MOST_SLOWDOWN \
-  10  // with every core taken: half the time is not ours, and who lost its core is not waited for. A collapse
-      // is 100 and more
+// With every core busy, decoding gets half of the CPU time, and its threads do not wait for a preempted one.
+// A collapse would be a slowdown of 100 or more.
+#define MAX_SLOWDOWN 10
 
 static double cpu_seconds(void) {
   struct rusage usage;
@@ -26,7 +26,7 @@ static mlx_engine_t *open_smollm2(void) {
   return open_compiled(SMOLLM2, &compile, NULL, mlx_cpu_count());
 }
 
-static mlx_session_t *begin(mlx_engine_t *engine) {
+static mlx_session_t *start_session(mlx_engine_t *engine) {
   mlx_session_t *session;
   const int32_t ids[] = {504, 3575, 282, 4649, 314};
   int32_t next;
@@ -35,12 +35,12 @@ static mlx_session_t *begin(mlx_engine_t *engine) {
   return session;
 }
 
-// Seconds of TOKENS tokens, the best of some tries: others use this machine too.
+// Seconds to decode TOKENS tokens: the best of |tries|, because other processes may disturb one.
 static double seconds_of_decoding(mlx_engine_t *engine, int tries) {
   double best = 1e9;
   for (int i = 0; i < tries; ++i) {
     int32_t ids[TOKENS];
-    mlx_session_t *session = begin(engine);
+    mlx_session_t *session = start_session(engine);
     const double start = mlx_seconds();
     CHECK_OK(mlx_session_steps(session, ids, TOKENS));
     const double took = mlx_seconds() - start;
@@ -50,9 +50,9 @@ static double seconds_of_decoding(mlx_engine_t *engine, int tries) {
   return best;
 }
 
-TEST(a_loaded_model_that_nobody_asks_uses_no_cpu) {
+TEST(an_idle_loaded_model_uses_no_cpu_time) {
   mlx_engine_t *engine = open_smollm2();
-  mlx_session_t *session = begin(engine);
+  mlx_session_t *session = start_session(engine);
   int32_t ids[4];
   CHECK_OK(mlx_session_steps(session, ids, 4));
   const double before = cpu_seconds();
@@ -60,7 +60,7 @@ TEST(a_loaded_model_that_nobody_asks_uses_no_cpu) {
   const double used = cpu_seconds() - before;
   fprintf(stderr, "  %.1f ms of CPU time in 2 s, %d threads\n", used * 1e3, mlx_cpu_count());
   CHECK(used < 0.02);
-  CHECK_OK(mlx_session_steps(session, ids, 4));  // and it is still there
+  CHECK_OK(mlx_session_steps(session, ids, 4));  // the session still works
   mlx_session_free(session);
   mlx_engine_close(engine);
 }
@@ -69,30 +69,30 @@ static pid_t start_spinning(void) {
   const pid_t pid = fork();
   if (pid) return pid;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (volatile unsigned long turns = 0;;) ++turns;
+  for (volatile unsigned long count = 0;;) ++count;
 }
 
-TEST(decoding_goes_on_where_others_use_every_core) {
+TEST(decoding_stays_fast_while_other_processes_use_every_core) {
   mlx_engine_t *engine = open_smollm2();
   const int cores = mlx_cpu_count();
-  pid_t others[64];
+  pid_t spinners[64];
   const double alone = seconds_of_decoding(engine, 3);
   fprintf(stderr, "  alone: %.1f tok/s\n", TOKENS / alone);
   for (int busy = 0; busy < cores && busy < 64; ++busy) {
-    others[busy] = start_spinning();
-    CHECK(others[busy] > 0);
+    spinners[busy] = start_spinning();
+    CHECK(spinners[busy] > 0);
     if (busy && busy + 1 < cores) continue;
     const double shared = seconds_of_decoding(engine, 3);
     fprintf(stderr, "  beside %d busy process%s: %.1f tok/s\n", busy + 1, busy ? "es" : "", TOKENS / shared);
-    if (shared > MOST_SLOWDOWN * alone)
+    if (shared > MAX_SLOWDOWN * alone)
       CHECK_FAIL("decoding takes %.1f times as long beside %d", shared / alone, busy + 1);
   }
   for (int i = 0; i < cores && i < 64; ++i) {
-    kill(others[i], SIGKILL);
-    waitpid(others[i], NULL, 0);
+    kill(spinners[i], SIGKILL);
+    waitpid(spinners[i], NULL, 0);
   }
   mlx_engine_close(engine);
 }
 
-TEST_MAIN(CASE(a_loaded_model_that_nobody_asks_uses_no_cpu),
-          CASE(decoding_goes_on_where_others_use_every_core))
+TEST_MAIN(CASE(an_idle_loaded_model_uses_no_cpu_time),
+          CASE(decoding_stays_fast_while_other_processes_use_every_core))

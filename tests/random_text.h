@@ -116,7 +116,7 @@ static inline mlx_text_t random_writer_write(random_writer_t *w, mlx_matcher_t *
     const bool complete = mlx_matcher_is_complete(matcher);
     if (complete) w->allowed[w->eos / 64] |= (uint64_t)1 << w->eos % 64;
     random_writer_logits(w, written);
-    mlx_status_t status = mlx_sampler_choose(sampler, w->logits, w->allowed, &id);
+    mlx_status_t status = mlx_sampler_sample(sampler, w->logits, w->allowed, &id);
     if (status) CHECK_FAIL("%s after: %.*s", mlx_status_message(status), (int)text.length, text.data);
     CHECK_OK(mlx_sampler_accept(sampler, id, "", 0));
     if (id == w->eos) {

@@ -1,5 +1,5 @@
-// A session that goes on from what it holds writes what a fresh one writes: the promise that lets a chat not
-// read everything again.
+// Prefix reuse: a resumed session generates the same tokens as a new session that reads the whole prompt. A
+// chat relies on this to read only the new part of each turn.
 #include "base/memory.h"
 #include "tests/compiled.h"
 
@@ -29,7 +29,7 @@ static void check_equal(const mlx_generation_t *a, const mlx_generation_t *b, co
   CHECK_INT(a->count, b->count);
   for (size_t i = 0; i < a->count; ++i) {
     if (a->ids[i] != b->ids[i])
-      CHECK_FAIL("%s: token %zu is %d, in a fresh session %d", what, i, a->ids[i], b->ids[i]);
+      CHECK_FAIL("%s: token %zu is %d, in a new session %d", what, i, a->ids[i], b->ids[i]);
   }
 }
 
@@ -37,21 +37,21 @@ static void check_against_fresh(mlx_engine_t *engine, mlx_session_t *session, co
                                 size_t count, const mlx_generate_options_t *options, size_t expected_kept,
                                 const char *what) {
   mlx_session_t *fresh;
-  mlx_generation_t ours, theirs;
+  mlx_generation_t resumed, expected;
   size_t kept;
   CHECK_OK(mlx_session_resume(session, ids, count, &kept));
   CHECK_INT(kept, expected_kept);
   CHECK_INT(mlx_session_length(session), kept);
-  CHECK_OK(mlx_session_generate(session, ids + kept, count - kept, options, &ours));
+  CHECK_OK(mlx_session_generate(session, ids + kept, count - kept, options, &resumed));
   CHECK_OK(mlx_session_create(engine, &fresh));
-  CHECK_OK(mlx_session_generate(fresh, ids, count, options, &theirs));
-  check_equal(&ours, &theirs, what);
-  mlx_generation_clear(&ours);
-  mlx_generation_clear(&theirs);
+  CHECK_OK(mlx_session_generate(fresh, ids, count, options, &expected));
+  check_equal(&resumed, &expected, what);
+  mlx_generation_clear(&resumed);
+  mlx_generation_clear(&expected);
   mlx_session_free(fresh);
 }
 
-// Three turns: each prompt is the one before, the answer, and something new.
+// Three turns. Each prompt is the previous prompt, the answer, and some new tokens.
 static void check_turns(const mlx_sampling_t *sampling) {
   mlx_engine_t *engine = open_tiny();
   mlx_session_t *session;
@@ -70,7 +70,7 @@ static void check_turns(const mlx_sampling_t *sampling) {
     count += 11;
     mlx_generation_clear(&answer);
     check_against_fresh(engine, session, ids, count, &options, count - 12,
-                        "a turn");  // the answer's last token was never read
+                        "a turn");  // the session has not read the answer's last token
     CHECK_OK(mlx_session_resume(session, ids, count, &kept));
     CHECK_INT(kept, count - 1);
     CHECK_OK(mlx_session_generate(session, ids + kept, 1, &options, &answer));
@@ -80,10 +80,10 @@ static void check_turns(const mlx_sampling_t *sampling) {
   mlx_engine_close(engine);
 }
 
-TEST(a_resumed_session_writes_what_a_fresh_one_writes) { check_turns(NULL); }
+TEST(a_resumed_session_generates_the_same_tokens_as_a_new_one) { check_turns(NULL); }
 
-// Penalties look back on tokens that were read turns ago.
-TEST(a_resumed_session_samples_as_a_fresh_one_does) {
+// The penalties must see tokens of earlier turns.
+TEST(a_resumed_session_samples_the_same_tokens_as_a_new_one) {
   mlx_sampling_t sampling;
   mlx_sampling_initialize(&sampling);
   sampling.seed = 7;
@@ -93,7 +93,7 @@ TEST(a_resumed_session_samples_as_a_fresh_one_does) {
   check_turns(&sampling);
 }
 
-TEST(whatever_part_is_shared_the_rest_is_read) {
+TEST(any_common_prefix_can_be_reused) {
   mlx_engine_t *engine = open_tiny();
   mlx_session_t *session;
   mlx_generate_options_t options;
@@ -108,12 +108,12 @@ TEST(whatever_part_is_shared_the_rest_is_read) {
     check_against_fresh(engine, session, ids, 100, &options, shared[i], "after a change");
   }
   check_against_fresh(engine, session, ids, 100, &options, 99, "the same again");
-  check_against_fresh(engine, session, ids, 30, &options, 29, "a beginning of it");
+  check_against_fresh(engine, session, ids, 30, &options, 29, "a prefix of it");
   mlx_session_free(session);
   mlx_engine_close(engine);
 }
 
-TEST(resuming_with_nothing_empties_the_session) {
+TEST(resuming_with_no_ids_empties_the_session) {
   mlx_engine_t *engine = open_tiny();
   mlx_session_t *session;
   int32_t ids[5], next;
@@ -124,11 +124,11 @@ TEST(resuming_with_nothing_empties_the_session) {
   CHECK_OK(mlx_session_resume(session, ids, 0, &kept));
   CHECK_INT(kept, 0);
   CHECK_INT(mlx_session_length(session), 0);
-  CHECK_ERROR(mlx_session_step(session, &next), MLX_USAGE, "must read something");
+  CHECK_ERROR(mlx_session_step(session, &next), MLX_USAGE, "must read at least one token first");
   mlx_session_free(session);
   mlx_engine_close(engine);
 }
 
-TEST_MAIN(CASE(a_resumed_session_writes_what_a_fresh_one_writes),
-          CASE(a_resumed_session_samples_as_a_fresh_one_does), CASE(whatever_part_is_shared_the_rest_is_read),
-          CASE(resuming_with_nothing_empties_the_session))
+TEST_MAIN(CASE(a_resumed_session_generates_the_same_tokens_as_a_new_one),
+          CASE(a_resumed_session_samples_the_same_tokens_as_a_new_one), CASE(any_common_prefix_can_be_reused),
+          CASE(resuming_with_no_ids_empties_the_session))

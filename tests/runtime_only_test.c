@@ -1,5 +1,5 @@
-// The mlxcel without a compiler: it runs what was compiled elsewhere, and says of everything else where a
-// compiler is to be had.
+// The runtime-only build of mlxcel: it runs compiled models. Every command that needs the compiler fails with
+// a hint to the full package.
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -26,7 +26,7 @@ static void compile_tiny(void) {
   command_free(&run);
 }
 
-// Of another IREE: the repair is not to be had from this package.
+// Makes the bundle claim another IREE version, which only the full package can fix.
 static void forge_iree(void) {
   char path[128], *json, *at;
   size_t length;
@@ -38,7 +38,7 @@ static void forge_iree(void) {
   mlx_free(json);
 }
 
-TEST(a_compiled_model_runs_as_it_does_with_the_compiler_there) {
+TEST(a_compiled_model_runs_without_the_compiler) {
   compile_tiny();
   command_t run;
   RUN_RUNTIME(&run, "run", "-m", bundle, "--temp", "0", "-p", "the quick brown", "-n", "9", "--json",
@@ -69,7 +69,7 @@ static void check_refused(command_t *run, int code, const char *part) {
   command_free(run);
 }
 
-TEST(what_needs_a_compiler_says_where_one_is) {
+TEST(commands_that_need_the_compiler_point_to_the_full_package) {
   static const char *const verbs[][5] = {{"run", "-m", TINY_GGUF, "-p", "the"},
                                          {"compile", TINY, "-o", "/tmp/nothing.mlxb", NULL},
                                          {"show", TINY, NULL},
@@ -90,7 +90,7 @@ TEST(what_needs_a_compiler_says_where_one_is) {
   check_refused(&run, MLX_NOT_FOUND, "'/nowhere/model.gguf' does not exist");
 }
 
-TEST(a_machine_without_a_compiler_is_well) {
+TEST(doctor_reports_no_problem_without_a_compiler) {
   command_t run;
   RUN_RUNTIME(&run, "doctor");
   if (run.exit_code) CHECK_FAIL("exit status %d: %s%s", run.exit_code, run.out, run.err);
@@ -99,5 +99,6 @@ TEST(a_machine_without_a_compiler_is_well) {
   command_free(&run);
 }
 
-TEST_MAIN(CASE(a_compiled_model_runs_as_it_does_with_the_compiler_there),
-          CASE(what_needs_a_compiler_says_where_one_is), CASE(a_machine_without_a_compiler_is_well))
+TEST_MAIN(CASE(a_compiled_model_runs_without_the_compiler),
+          CASE(commands_that_need_the_compiler_point_to_the_full_package),
+          CASE(doctor_reports_no_problem_without_a_compiler))

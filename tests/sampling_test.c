@@ -2,7 +2,7 @@
 // API on a random model.
 #include <math.h>
 
-#include "runtime/chooser.h"
+#include "runtime/host_sampler.h"
 #include "tests/compiled.h"
 #include "tests/golden.h"
 
@@ -108,7 +108,7 @@ TEST(wrong_flags_say_what_is_wrong_before_anything_is_loaded) {
       {"--temp", "warm", 2, "option --temp wants a number"},
       {"--temp", "nan", 2, "option --temp wants a number"},
       {"--top-p", "1.5", 2, "option --top-p wants a number from 0 to 1, not '1.5'"},
-      {"--repeat-penalty", "0", 2, "--repeat-penalty wants a number over 0, not 0"},
+      {"--repeat-penalty", "0", 2, "--repeat-penalty expects a number above 0, not 0"},
       {"--mirostat", "3", 2, "option --mirostat wants a whole number from 0 to 2"},
       {"--logit-bias", "7", 2, "option --logit-bias wants TOKEN+BIAS or TOKEN-BIAS, not '7'"},
       {"--logit-bias", "7+inf", 2, "option --logit-bias wants"},
@@ -144,17 +144,17 @@ TEST(temperature_0_stays_on_the_device_unless_something_needs_logits) {
   mlx_generate_options_t options;
   mlx_sampling_t sampling;
   mlx_generate_options_initialize(&options);
-  CHECK(!mlx_chooser_is_needed(&options));
+  CHECK(!mlx_host_sampler_is_needed(&options));
   mlx_sampling_initialize_greedy(&sampling);
   options.sampling = &sampling;
-  CHECK(!mlx_chooser_is_needed(&options));
+  CHECK(!mlx_host_sampler_is_needed(&options));
   sampling.dry_multiplier = 0.8;
-  CHECK(mlx_chooser_is_needed(&options));
+  CHECK(mlx_host_sampler_is_needed(&options));
   mlx_sampling_initialize(&sampling);
-  CHECK(mlx_chooser_is_needed(&options));
+  CHECK(mlx_host_sampler_is_needed(&options));
   mlx_sampling_initialize_greedy(&sampling);
   options.logprobs = 0;
-  CHECK(mlx_chooser_is_needed(&options));
+  CHECK(mlx_host_sampler_is_needed(&options));
 }
 
 TEST(the_host_chooses_what_the_device_chooses_at_temperature_0) {

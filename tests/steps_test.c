@@ -1,12 +1,13 @@
-// Several tokens a call: the schedule, and a session that takes, drops and goes on. The module here is
-// written by hand, because plain lowering has decode_1 only: its next token is (5 * token + position) mod
-// 320, where the position is that of the token it read, so that a wrong token or a wrong position anywhere
-// gives wrong tokens ever after.
+// Decode calls that generate several tokens (groups): their sizes, and sessions that step, rewind and resume.
+//
+// The module is written by hand, because the generic path has only decode_1. Its next token is
+// (5 * token + position) mod 320, where position is that of the token it read. So one wrong token or position
+// makes all later tokens wrong.
 #include "artifact/archive.h"
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "compiler/driver.h"
-#include "runtime/engine_internal.h"
+#include "runtime/session_internal.h"
 #include "tests/check.h"
 #include "tests/command.h"
 
@@ -18,48 +19,60 @@ static int32_t after(int32_t token, int64_t position) { return (int32_t)((5 * to
 // ----------------------------------------------------------------------------------------------------------
 // The module
 
-#define CONSTANTS                                             \
+// clang-format off
+#define CONSTANTS \
   "    %five = stablehlo.constant dense<5> : tensor<1xi32>\n" \
-  "    %one = stablehlo.constant dense<1> : tensor<1xi32>\n"  \
+  "    %one = stablehlo.constant dense<1> : tensor<1xi32>\n" \
   "    %vocab = stablehlo.constant dense<320> : tensor<1xi32>\n"
-#define LOAD_STATE                                      \
+#define LOAD_STATE \
   "    %t0 = util.global.load @token : tensor<1xi32>\n" \
   "    %p0 = util.global.load @position : tensor<1xi32>\n"
-#define STEP(from, to)                             \
-  "    %m" to " = stablehlo.multiply %t" from      \
-  ", %five : tensor<1xi32>\n"                      \
-  "    %s" to " = stablehlo.add %m" to ", %p" from \
-  " : tensor<1xi32>\n"                             \
-  "    %t" to " = stablehlo.remainder %s" to       \
-  ", %vocab : tensor<1xi32>\n"                     \
-  "    %p" to " = stablehlo.add %p" from           \
-  ", %one : tensor<1xi32>\n"                       \
+#define STEP(from, to) \
+  "    %m" to " = stablehlo.multiply %t" from ", %five : tensor<1xi32>\n" \
+  "    %s" to " = stablehlo.add %m" to ", %p" from " : tensor<1xi32>\n" \
+  "    %t" to " = stablehlo.remainder %s" to ", %vocab : tensor<1xi32>\n" \
+  "    %p" to " = stablehlo.add %p" from ", %one : tensor<1xi32>\n" \
   "    %c" to " = stablehlo.reshape %t" to " : (tensor<1xi32>) -> tensor<1x1xi32>\n"
-#define STORE_STATE(last)         \
-  "    util.global.store %t" last \
-  ", @token : tensor<1xi32>\n"    \
+#define STORE_STATE(last) \
+  "    util.global.store %t" last ", @token : tensor<1xi32>\n" \
   "    util.global.store %p" last ", @position : tensor<1xi32>\n"
 
 static const char module[] =
     "module @mlxcel {\n"
     "  util.global private mutable @token = dense<1> : tensor<1xi32>\n"
     "  util.global private mutable @position = dense<2> : tensor<1xi32>\n"
-    "  func.func @prefill_16(%tokens: tensor<1x16xi32>, %start: tensor<1xi32>, %count: tensor<1xi32>, %pages: tensor<1x13xi32>) -> tensor<1xi32> {\n" CONSTANTS
+    "  func.func @prefill_16(%tokens: tensor<1x16xi32>, %start: tensor<1xi32>, %count: tensor<1xi32>, "
+    "%pages: tensor<1x13xi32>) -> tensor<1xi32> {\n"
+    CONSTANTS
     "    %end = stablehlo.add %start, %count : tensor<1xi32>\n"
     "    %p0 = stablehlo.subtract %end, %one : tensor<1xi32>\n"
     "    %last = stablehlo.subtract %count, %one : tensor<1xi32>\n"
     "    %index = stablehlo.reshape %last : (tensor<1xi32>) -> tensor<i32>\n"
     "    %row = stablehlo.constant dense<0> : tensor<i32>\n"
-    "    %cell = stablehlo.dynamic_slice %tokens, %row, %index, sizes = [1, 1] : (tensor<1x16xi32>, tensor<i32>, tensor<i32>) -> tensor<1x1xi32>\n"
-    "    %t0 = stablehlo.reshape %cell : (tensor<1x1xi32>) -> tensor<1xi32>\n" STEP("0", "1") STORE_STATE("1")
+    "    %cell = stablehlo.dynamic_slice %tokens, %row, %index, sizes = [1, 1] : "
+    "(tensor<1x16xi32>, tensor<i32>, tensor<i32>) -> tensor<1x1xi32>\n"
+    "    %t0 = stablehlo.reshape %cell : (tensor<1x1xi32>) -> tensor<1xi32>\n"
+    STEP("0", "1")
+    STORE_STATE("1")
     "    return %t1 : tensor<1xi32>\n"
     "  }\n"
-    "  func.func @decode_1(%active: tensor<1xi32>, %pages: tensor<1x13xi32>) -> tensor<1x1xi32> {\n" CONSTANTS LOAD_STATE STEP("0", "1") STORE_STATE("1")
+    "  func.func @decode_1(%active: tensor<1xi32>, %pages: tensor<1x13xi32>) -> tensor<1x1xi32> {\n"
+    CONSTANTS
+    LOAD_STATE
+    STEP("0", "1")
+    STORE_STATE("1")
     "    return %c1 : tensor<1x1xi32>\n"
     "  }\n"
-    "  func.func @decode_4(%active: tensor<1xi32>, %pages: tensor<1x13xi32>) -> tensor<1x4xi32> {\n" CONSTANTS LOAD_STATE STEP("0", "1")
-    STEP("1", "2") STEP("2", "3") STEP("3", "4") STORE_STATE("4")
-    "    %all = stablehlo.concatenate %c1, %c2, %c3, %c4, dim = 1 : (tensor<1x1xi32>, tensor<1x1xi32>, tensor<1x1xi32>, tensor<1x1xi32>) -> tensor<1x4xi32>\n"
+    "  func.func @decode_4(%active: tensor<1xi32>, %pages: tensor<1x13xi32>) -> tensor<1x4xi32> {\n"
+    CONSTANTS
+    LOAD_STATE
+    STEP("0", "1")
+    STEP("1", "2")
+    STEP("2", "3")
+    STEP("3", "4")
+    STORE_STATE("4")
+    "    %all = stablehlo.concatenate %c1, %c2, %c3, %c4, dim = 1 : "
+    "(tensor<1x1xi32>, tensor<1x1xi32>, tensor<1x1xi32>, tensor<1x1xi32>) -> tensor<1x4xi32>\n"
     "    return %all : tensor<1x4xi32>\n"
     "  }\n"
     "  func.func @logits() -> tensor<1x320xf32> {\n"
@@ -69,8 +82,9 @@ static const char module[] =
     "    return %wide : tensor<1x320xf32>\n"
     "  }\n"
     "}\n";
+// clang-format on
 
-static char folder[32];  // of the module, its archive and its log
+static char folder[32];  // holds the module, the weight archive and the compiler's log
 
 static const char *in_folder(const char *name) {
   static char paths[4][64];
@@ -112,7 +126,7 @@ static void write_weights(void) {
   CHECK_OK(mlx_archive_finish(&writer));
 }
 
-// Compiled once; the folder goes with the program.
+// The module is compiled once, and the folder removed at exit.
 static void remove_folder(void) { mlx_status_free(mlx_remove_tree(folder)); }
 
 static mlx_status_t try_open(const int64_t *decode, size_t decode_count, int32_t eos,
@@ -177,24 +191,25 @@ static mlx_engine_t *open_engine(bool groups, int32_t eos) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The schedule
+// Group sizes
 
-TEST(groups_grow_with_the_text_and_end_on_the_limit) {
-  const mlx_variant_t plain = {.decode = {1}, .decode_count = 1},
+TEST(groups_grow_with_the_output_and_never_exceed_the_limit) {
+  const mlx_variant_t single = {.decode = {1}, .decode_count = 1},
                       grouped = {.decode = {1, 8, 32}, .decode_count = 3};
-  for (size_t written = 1; written < 100; ++written) CHECK_INT(mlx_next_group(&plain, written, 1000), 1);
+  for (size_t written = 1; written < 100; ++written)
+    CHECK_INT(mlx_decode_group_next(&single, written, 1000), 1);
   static const size_t sizes[] = {1, 1, 1, 1, 1, 1, 1, 8, 8, 8, 32, 32, 8, 8, 8, 1, 1, 1};
-  size_t written = 1;  // the first comes with the prompt
+  size_t written = 1;  // the first token comes from prefill
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
-    CHECK_INT(mlx_next_group(&grouped, written, 123 - written), sizes[i]);
+    CHECK_INT(mlx_decode_group_next(&grouped, written, 123 - written), sizes[i]);
     written += sizes[i];
   }
   CHECK_INT(written, 123);
   for (size_t left = 1; left < 100; ++left) {
-    size_t group = mlx_next_group(&grouped, 1000, left);
+    size_t group = mlx_decode_group_next(&grouped, 1000, left);
     CHECK(group <= left && group >= 1);
     CHECK_INT(group, left >= 32 ? 32 : left >= 8 ? 8 : 1);
-    CHECK_INT(group, mlx_largest_group(&grouped, left));
+    CHECK_INT(group, mlx_decode_group_largest(&grouped, left));
   }
 }
 
@@ -211,7 +226,7 @@ static mlx_session_t *read_prompt(mlx_engine_t *engine, int32_t *out_next) {
   return session;
 }
 
-TEST(steps_are_the_same_tokens_as_one_step_at_a_time) {
+TEST(grouped_steps_give_the_same_tokens_as_single_steps) {
   mlx_engine_t *engine = open_engine(true, 0);
   CHECK_TEXT(mlx_engine_info(engine).kernels, "decode");
   CHECK_INT(mlx_engine_info(engine).weight_bytes, 192);
@@ -230,7 +245,7 @@ TEST(steps_are_the_same_tokens_as_one_step_at_a_time) {
   mlx_engine_close(engine);
 }
 
-TEST(steps_that_do_not_fit_are_refused_before_any_work) {
+TEST(steps_that_exceed_the_context_are_refused_before_any_work) {
   mlx_engine_t *engine = open_engine(true, 0);
   int32_t next, ids[CONTEXT];
   float logits[320];
@@ -244,12 +259,12 @@ TEST(steps_that_do_not_fit_are_refused_before_any_work) {
   CHECK_ERROR(mlx_session_step(session, &next), MLX_USAGE, "1 more tokens do not fit");
   mlx_session_free(session);
   CHECK_OK(mlx_session_create(engine, &session));
-  CHECK_ERROR(mlx_session_steps(session, ids, 4), MLX_USAGE, "must read something before it can go on");
+  CHECK_ERROR(mlx_session_steps(session, ids, 4), MLX_USAGE, "must read at least one token first");
   mlx_session_free(session);
   mlx_engine_close(engine);
 }
 
-TEST(a_rewound_session_reads_on_and_gives_its_pages_back) {
+TEST(a_rewound_session_can_read_on_and_frees_its_pages) {
   mlx_engine_t *engine = open_engine(true, 0);
   int32_t next, ids[197];
   float logits[320];
@@ -257,16 +272,16 @@ TEST(a_rewound_session_reads_on_and_gives_its_pages_back) {
   const size_t free_pages = engine->free_page_count;
   CHECK_OK(mlx_session_steps(session, ids, 40));
   CHECK(engine->free_page_count < free_pages);
-  CHECK_ERROR(mlx_session_rewind(session, 44), MLX_USAGE, "a session of 43 positions cannot be cut to 44");
-  CHECK_ERROR(mlx_session_rewind(session, -1), MLX_USAGE, "cannot be cut to -1");
-  CHECK_OK(mlx_session_rewind(session, 43));  // nothing dropped: it goes on as if nobody had asked
+  CHECK_ERROR(mlx_session_rewind(session, 44), MLX_USAGE, "cannot rewind a session of 43 positions to 44");
+  CHECK_ERROR(mlx_session_rewind(session, -1), MLX_USAGE, "positions to -1");
+  CHECK_OK(mlx_session_rewind(session, 43));  // its present length: nothing changes
   CHECK_OK(mlx_session_step(session, &next));
   CHECK_INT(next, after(ids[39], 43));
   CHECK_OK(mlx_session_rewind(session, 16));
   CHECK_INT(engine->free_page_count, free_pages);
-  CHECK_ERROR(mlx_session_step(session, &next), MLX_USAGE, "must read something before it can go on");
-  CHECK_ERROR(mlx_session_logits(session, logits, 320), MLX_USAGE, "must read something");
-  CHECK_OK(mlx_session_read(session, &ids[12], 1, &next));  // the one that stood at position 16
+  CHECK_ERROR(mlx_session_step(session, &next), MLX_USAGE, "must read at least one token first");
+  CHECK_ERROR(mlx_session_logits(session, logits, 320), MLX_USAGE, "must read at least one token first");
+  CHECK_OK(mlx_session_read(session, &ids[12], 1, &next));  // the token that was at position 16
   CHECK_INT(next, ids[13]);
   CHECK_OK(mlx_session_step(session, &next));
   CHECK_INT(next, ids[14]);
@@ -277,8 +292,8 @@ TEST(a_rewound_session_reads_on_and_gives_its_pages_back) {
   mlx_engine_close(engine);
 }
 
-// What a group took in counts as read: a longer text that begins with it is read on from there.
-TEST(a_session_resumes_after_groups) {
+// Tokens decoded in a group are part of the sequence, so a longer prompt can reuse them.
+TEST(a_session_resumes_after_grouped_steps) {
   mlx_engine_t *engine = open_engine(true, 0);
   int32_t next, steps[64], all[3 + 64 + 1], again;
   size_t kept;
@@ -288,7 +303,7 @@ TEST(a_session_resumes_after_groups) {
   all[3] = next;
   memcpy(all + 4, steps, sizeof steps);
   CHECK_OK(mlx_session_resume(session, all, 68, &kept));
-  CHECK_INT(kept, 67);  // the last choice is not taken in
+  CHECK_INT(kept, 67);  // the last token is not part of the sequence yet
   CHECK_OK(mlx_session_read(session, all + kept, 1, &again));
   CHECK_INT(again, after(all[67], 67));
   all[40] = (all[40] + 1) % 320;
@@ -298,7 +313,7 @@ TEST(a_session_resumes_after_groups) {
   mlx_engine_close(engine);
 }
 
-TEST(a_module_without_a_promised_decode_function_is_refused) {
+TEST(a_module_without_a_listed_decode_function_is_refused) {
   mlx_engine_t *engine;
   CHECK_ERROR(try_open((int64_t[]){1, 4, 8}, 3, 0, &engine), MLX_INVALID_INPUT,
               "the module has no function 'decode_8'");
@@ -307,30 +322,30 @@ TEST(a_module_without_a_promised_decode_function_is_refused) {
 // ----------------------------------------------------------------------------------------------------------
 // Generating
 
-typedef struct listener {
-  size_t calls, stop_after;  // 0: never
-} listener_t;
+typedef struct callback {
+  size_t calls, stop_after;  // 0: never stop
+} callback_t;
 
-static bool listen(void *user, const char *text, size_t length) {
-  listener_t *listener = user;
+static bool on_text(void *user, const char *text, size_t length) {
+  callback_t *callback = user;
   (void)text, (void)length;
-  return ++listener->calls != listener->stop_after;
+  return ++callback->calls != callback->stop_after;
 }
 
-static void generate(mlx_engine_t *engine, int64_t max_tokens, bool ignore_eos, listener_t *listener,
+static void generate(mlx_engine_t *engine, int64_t max_tokens, bool ignore_eos, callback_t *callback,
                      mlx_generation_t *out, mlx_session_t **out_session) {
   mlx_generate_options_t options;
   mlx_generate_options_initialize(&options);
   options.max_tokens = max_tokens;
   options.ignore_eos = ignore_eos;
-  options.on_text = listener ? listen : NULL;
-  options.user = listener;
+  options.on_text = callback ? on_text : NULL;
+  options.user = callback;
   CHECK_OK(mlx_session_create(engine, out_session));
   CHECK_OK(mlx_session_generate(*out_session, prompt, 3, &options, out));
 }
 
-// Whatever ends the text, wherever in a group: the same tokens, text and reason as one by one; and reading
-// the last token goes on as the header says.
+// Groups must give the same tokens, text and finish reason as single steps, wherever in a group the text
+// ends. Reading the last token then continues the sequence, as mlxcel.h says.
 static void check_same(int32_t eos, int64_t max_tokens, bool ignore_eos) {
   mlx_engine_t *engines[2] = {open_engine(false, eos), open_engine(true, eos)};
   mlx_session_t *sessions[2];
@@ -354,30 +369,30 @@ static void check_same(int32_t eos, int64_t max_tokens, bool ignore_eos) {
   }
 }
 
-TEST(generated_text_is_the_same_whatever_the_groups) {
+TEST(generated_text_does_not_depend_on_the_group_sizes) {
   int32_t token = 12;
   for (int64_t i = 0; i < 24; ++i) {
     token = after(token, 2 + i);
-    check_same(token, -1, false);    // ends at every place of a group
-    check_same(token, i + 1, true);  // and so does the limit
+    check_same(token, -1, false);    // end-of-text at every position of a group
+    check_same(token, i + 1, true);  // max_tokens at every position of a group
   }
   check_same(0, -1, true);  // until the context is full
 }
 
-TEST(text_comes_after_each_group_and_a_callback_stops_it_there) {
+TEST(text_is_streamed_after_each_group_and_the_callback_can_stop_it) {
   mlx_engine_t *engine = open_engine(true, 0);
   mlx_session_t *session;
   mlx_generation_t g;
-  listener_t listener = {0};
-  generate(engine, 14, true, &listener, &g, &session);
+  callback_t callback = {0};
+  generate(engine, 14, true, &callback, &g, &session);
   CHECK_INT(g.count, 14);
-  CHECK_INT(listener.calls, 8);  // the prompt's, three singles, two fours, two singles
+  CHECK_INT(callback.calls, 8);  // the token from prefill, 3 groups of 1, 2 of 4, 2 of 1
   mlx_generation_clear(&g);
   mlx_session_free(session);
-  listener = (listener_t){.stop_after = 5};
-  generate(engine, 100, true, &listener, &g, &session);
+  callback = (callback_t){.stop_after = 5};
+  generate(engine, 100, true, &callback, &g, &session);
   CHECK_INT(g.finish_reason, MLX_FINISH_CANCELLED);
-  CHECK_INT(g.count, 8);  // the prompt's, three singles, one four
+  CHECK_INT(g.count, 8);  // the token from prefill, 3 groups of 1, 1 of 4
   CHECK_INT(mlx_session_length(session), 10);
   mlx_generation_clear(&g);
   mlx_session_free(session);
@@ -389,10 +404,11 @@ TEST(text_comes_after_each_group_and_a_callback_stops_it_there) {
   mlx_engine_close(engine);
 }
 
-TEST_MAIN(CASE(groups_grow_with_the_text_and_end_on_the_limit),
-          CASE(steps_are_the_same_tokens_as_one_step_at_a_time), CASE(a_session_resumes_after_groups),
-          CASE(steps_that_do_not_fit_are_refused_before_any_work),
-          CASE(a_rewound_session_reads_on_and_gives_its_pages_back),
-          CASE(a_module_without_a_promised_decode_function_is_refused),
-          CASE(generated_text_is_the_same_whatever_the_groups),
-          CASE(text_comes_after_each_group_and_a_callback_stops_it_there))
+TEST_MAIN(CASE(groups_grow_with_the_output_and_never_exceed_the_limit),
+          CASE(grouped_steps_give_the_same_tokens_as_single_steps),
+          CASE(a_session_resumes_after_grouped_steps),
+          CASE(steps_that_exceed_the_context_are_refused_before_any_work),
+          CASE(a_rewound_session_can_read_on_and_frees_its_pages),
+          CASE(a_module_without_a_listed_decode_function_is_refused),
+          CASE(generated_text_does_not_depend_on_the_group_sizes),
+          CASE(text_is_streamed_after_each_group_and_the_callback_can_stop_it))

@@ -291,7 +291,7 @@ TEST(chat_selects_the_template_and_passes_the_special_tokens) {
   mlx_chat_free_text(out);
   options.template_name = "rag";
   CHECK_ERROR(mlx_chat_render(chat, messages, strlen(messages), &options, &out, &length), MLX_NOT_FOUND,
-              "chat.json: chat template 'rag' is not there");
+              "chat.json: chat template 'rag' does not exist");
   options.template_name = NULL;
   CHECK_ERROR(mlx_chat_render(chat, "[1]", 3, &options, &out, &length), MLX_INVALID_INPUT,
               "message 1 is not an object");

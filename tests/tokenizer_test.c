@@ -1,6 +1,5 @@
-// The tokenizer's promises, on a vocabulary small enough to check by hand. The expected ids are also what
-// Python's `tokenizers` 0.23.3 gives for the same JSON; a real vocabulary on 100,000 lines is for
-// tests/parity/tokenizer_lines.py.
+// The tokenizer, on a vocabulary small enough to check by hand. Python's `tokenizers` 0.23.3 gives the same
+// ids for the same JSON. tests/parity/tokenizer_lines.py compares a real vocabulary on 100,000 lines.
 #include <pthread.h>
 #include <time.h>
 
@@ -10,14 +9,15 @@
 #include "tokenizer/tokenizer.h"
 
 // ----------------------------------------------------------------------------------------------------------
-// A tokenizer.json with parts to replace
+// A tokenizer.json with replaceable parts
 
-#define VOCAB                                                                                              \
-  "{\"a\":0,\"b\":1,\"c\":2,\"Ġ\":3,\"ab\":4,\"bc\":5,\"abc\":6,\"Ġa\":7,\"Ã\":8,\"©\":9,\"Ã©\":10,\"â\":" \
-  "11,\"Ĥ\":12,"                                                                                           \
-  "\"ð\":13,\"Ł\":14,\"ĺ\":15,\"Ģ\":16,\"ÿ\":17,\"í\":18,\"ł\":19,\"1\":20,\"2\":21,\"Ċ\":22,\"aa\":23,"   \
-  "\"aaaa\":24,"                                                                                           \
-  "\"ï\":25,\"¿\":26,\"½\":27,\"<\":28,\">\":29,\"s\":30,\"Ġab\":31}"
+// clang-format off
+#define VOCAB \
+  "{\"a\":0,\"b\":1,\"c\":2,\"Ġ\":3,\"ab\":4,\"bc\":5,\"abc\":6,\"Ġa\":7,\"Ã\":8,\"©\":9,\"Ã©\":10," \
+  "\"â\":11,\"Ĥ\":12,\"ð\":13,\"Ł\":14,\"ĺ\":15,\"Ģ\":16,\"ÿ\":17,\"í\":18,\"ł\":19,\"1\":20," \
+  "\"2\":21,\"Ċ\":22,\"aa\":23,\"aaaa\":24,\"ï\":25,\"¿\":26,\"½\":27,\"<\":28,\">\":29,\"s\":30," \
+  "\"Ġab\":31}"
+// clang-format on
 #define MERGES "[\"b c\",\"a b\",\"Ġ a\",\"Ã ©\",\"a a\",\"aa aa\",\"Ġ ab\",\"a bc\"]"
 #define BYTE_LEVEL \
   "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}"
@@ -30,37 +30,33 @@
 #define TEMPLATE(single, tokens) \
   "{\"type\":\"TemplateProcessing\",\"single\":" single ",\"special_tokens\":" tokens "}"
 #define ADDED(id, content, options) "{\"id\":" id ",\"content\":\"" content "\"" options "}"
-#define SPECIALS                                                                                             \
-  "[" ADDED("32", "<s>", ",\"special\":true,\"normalized\":false") "," ADDED(                                \
-      "33", "<l>",                                                                                           \
-      ",\"lstrip\":true") "," ADDED("34", "<r>",                                                             \
-                                    ",\"rstrip\":true") "," ADDED("35", "<w>",                               \
-                                                                  ",\"single_word\":true") "," ADDED("36",   \
-                                                                                                     "<s><"  \
-                                                                                                     "s>",   \
-                                                                                                     ",\"no" \
-                                                                                                     "rmali" \
-                                                                                                     "zed\"" \
-                                                                                                     ":fals" \
-                                                                                                     "e") "]"
+// clang-format off
+#define SPECIALS "[" \
+  ADDED("32", "<s>", ",\"special\":true,\"normalized\":false") "," \
+  ADDED("33", "<l>", ",\"lstrip\":true") "," \
+  ADDED("34", "<r>", ",\"rstrip\":true") "," \
+  ADDED("35", "<w>", ",\"single_word\":true") "," \
+  ADDED("36", "<s><s>", ",\"normalized\":false") "]"
+// clang-format on
 
 typedef struct parts {
   const char *vocab, *merges, *model, *added, *normalizer, *pre_tokenizer, *decoder, *post_processor;
-} parts_t;  // NULL: the usual
+} parts_t;  // NULL: the default
 
-static const char * or (const char *text, const char *fallback) { return text ? text : fallback; }
+static const char *or_default(const char *text, const char *fallback) { return text ? text : fallback; }
 
 static char *make_json(parts_t parts) {
   mlx_text_t text = {0};
   char *json;
   mlx_text_puts(&text, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,");
-  mlx_text_printf(&text, "\"added_tokens\":%s,", or (parts.added, "[]"));
-  mlx_text_printf(&text, "\"normalizer\":%s,", or (parts.normalizer, "null"));
-  mlx_text_printf(&text, "\"pre_tokenizer\":%s,", or (parts.pre_tokenizer, BYTE_LEVEL));
-  mlx_text_printf(&text, "\"post_processor\":%s,", or (parts.post_processor, "null"));
-  mlx_text_printf(&text, "\"decoder\":%s,", or (parts.decoder, BYTE_LEVEL));
-  mlx_text_printf(&text, "\"model\":{\"type\":\"BPE\",%s", or (parts.model, ""));
-  mlx_text_printf(&text, "\"vocab\":%s,\"merges\":%s}}", or (parts.vocab, VOCAB), or (parts.merges, MERGES));
+  mlx_text_printf(&text, "\"added_tokens\":%s,", or_default(parts.added, "[]"));
+  mlx_text_printf(&text, "\"normalizer\":%s,", or_default(parts.normalizer, "null"));
+  mlx_text_printf(&text, "\"pre_tokenizer\":%s,", or_default(parts.pre_tokenizer, BYTE_LEVEL));
+  mlx_text_printf(&text, "\"post_processor\":%s,", or_default(parts.post_processor, "null"));
+  mlx_text_printf(&text, "\"decoder\":%s,", or_default(parts.decoder, BYTE_LEVEL));
+  mlx_text_printf(&text, "\"model\":{\"type\":\"BPE\",%s", or_default(parts.model, ""));
+  mlx_text_printf(&text, "\"vocab\":%s,\"merges\":%s}}", or_default(parts.vocab, VOCAB),
+                  or_default(parts.merges, MERGES));
   CHECK_OK(mlx_text_take(&text, &json, NULL));
   return json;
 }
@@ -78,7 +74,7 @@ static mlx_tokenizer_t *create(parts_t parts) {
   return tokenizer;
 }
 
-// The ids of a text as "1 2 3", in a buffer good until the next call.
+// The ids of a text as "1 2 3", in a static buffer that the next call overwrites.
 static const char *ids_of(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
                           bool add_special) {
   static char out[4096];
@@ -121,10 +117,10 @@ static double seconds(void) {
 
 TEST(encode_applies_merges_by_rank) {
   mlx_tokenizer_t *tokenizer = create((parts_t){0});
-  CHECK_IDS(tokenizer, "abc", "6");  // b c first, then a bc
+  CHECK_IDS(tokenizer, "abc", "6");  // merges "b c" first, then "a bc"
   CHECK_IDS(tokenizer, "abab", "4 4");
-  CHECK_IDS(tokenizer, "aaaaa", "24 0");  // the leftmost of equals
-  CHECK_IDS(tokenizer, " ab", "31");      // a b has a lower rank than Ġ a
+  CHECK_IDS(tokenizer, "aaaaa", "24 0");  // of equal pairs the leftmost is merged first
+  CHECK_IDS(tokenizer, " ab", "31");      // "a b" has a lower rank than "Ġ a"
   CHECK_IDS(tokenizer, "é", "10");
   CHECK_IDS(tokenizer, "", "");
   mlx_tokenizer_free(tokenizer);
@@ -133,28 +129,28 @@ TEST(encode_applies_merges_by_rank) {
   mlx_tokenizer_free(tokenizer);
 }
 
-TEST(the_last_of_equal_merges_counts) {
+TEST(a_repeated_merge_has_the_rank_of_its_last_occurrence) {
   mlx_tokenizer_t *tokenizer = create((parts_t){.merges = "[\"b c\",\"a b\",\"b c\"]"});
   CHECK_IDS(tokenizer, "abc", "4 2");
   mlx_tokenizer_free(tokenizer);
 }
 
-TEST(the_version_line_of_old_files_is_no_merge) {
+TEST(the_version_line_of_old_files_is_skipped) {
   mlx_tokenizer_t *tokenizer = create((parts_t){.merges = "[\"#version: 0.2\",\"b c\",\"a b\"]"});
   CHECK_IDS(tokenizer, "abc", "0 5");
   mlx_tokenizer_free(tokenizer);
 }
 
-TEST(ignore_merges_takes_a_whole_word) {
+TEST(ignore_merges_encodes_a_known_word_as_one_token) {
   mlx_tokenizer_t *tokenizer = create((parts_t){.merges = "[]", .model = "\"ignore_merges\":true,"});
   CHECK_IDS(tokenizer, "abc ab", "6 31");
   CHECK_IDS(tokenizer, "abcb", "0 1 2 1");
   mlx_tokenizer_free(tokenizer);
 }
 
-TEST(bytes_without_a_token_are_dropped_or_unknown) {
+TEST(bytes_without_a_token_are_dropped_or_become_unk) {
   mlx_tokenizer_t *tokenizer = create((parts_t){0});
-  CHECK_IDS(tokenizer, "aXYb", "4");  // and a meets b
+  CHECK_IDS(tokenizer, "aXYb", "4");  // a and b become neighbours and merge
   mlx_tokenizer_free(tokenizer);
   tokenizer = create((parts_t){.model = "\"unk_token\":\"<\","});
   CHECK_IDS(tokenizer, "aXYb", "0 28 28 1");
@@ -164,17 +160,14 @@ TEST(bytes_without_a_token_are_dropped_or_unknown) {
   mlx_tokenizer_free(tokenizer);
 }
 
-TEST(broken_utf8_is_read_as_replacement_characters) {
+TEST(invalid_utf8_is_read_as_replacement_characters) {
   mlx_tokenizer_t *tokenizer = create((parts_t){0});
   CHECK_TEXT(ids_of(tokenizer, "a\xff", 2, false), "0 25 26 27");
-  CHECK_TEXT(ids_of(tokenizer, "\xe2\x82", 2, false), "25 26 27");  // one for a cut character
-  CHECK_TEXT(ids_of(tokenizer,
-                    "\xc3"
-                    "a",
-                    2, false),
-             "25 26 27 0");
-  CHECK_TEXT(ids_of(tokenizer, "\xed\xa0", 2, false), "25 26 27 25 26 27");  // a surrogate: one for each byte
-  CHECK_TEXT(ids_of(tokenizer, "a\0b", 3, false), "0 1");                    // NUL is a byte like others
+  CHECK_TEXT(ids_of(tokenizer, "\xe2\x82", 2, false), "25 26 27");  // one U+FFFD for a truncated character
+  CHECK_TEXT(ids_of(tokenizer, (const char[]){'\xc3', 'a'}, 2, false), "25 26 27 0");
+  CHECK_TEXT(ids_of(tokenizer, "\xed\xa0", 2, false),
+             "25 26 27 25 26 27");                         // one U+FFFD for each byte of a surrogate
+  CHECK_TEXT(ids_of(tokenizer, "a\0b", 3, false), "0 1");  // NUL is an ordinary byte
   mlx_tokenizer_free(tokenizer);
 }
 
@@ -187,7 +180,7 @@ TEST(long_runs_encode_quickly) {
   memset(text, 'a', length);
   double start = seconds();
   CHECK_OK(mlx_tokenizer_encode(tokenizer, text, length, false, &ids, &count));
-  CHECK(seconds() - start < 10);  // a quarter of a second; the rest is for sanitizers and busy machines
+  CHECK(seconds() - start < 10);  // normally 0.25 s; sanitizers and loaded machines need more
   CHECK_INT(count, length / 4);
   CHECK_INT(ids[count - 1], 24);
   mlx_free(ids);
@@ -196,21 +189,21 @@ TEST(long_runs_encode_quickly) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Added tokens and templates
+// Added tokens and the post-processor
 
 TEST(added_tokens_are_found_inside_text) {
   mlx_tokenizer_t *tokenizer = create((parts_t){.added = SPECIALS});
   CHECK_IDS(tokenizer, "ab<s>c", "4 32 2");
   CHECK_IDS(tokenizer, "<s", "28 30");
-  CHECK_IDS(tokenizer, "<s><s><s>", "36 32");           // the longest at the leftmost place
-  CHECK_IDS(tokenizer, "a \xc2\xa0<l> b", "0 33 3 1");  // takes the spaces before it, of any kind
-  CHECK_IDS(tokenizer, "a <r> \n b", "0 3 34 1");       // and after it
+  CHECK_IDS(tokenizer, "<s><s><s>", "36 32");           // leftmost, then longest
+  CHECK_IDS(tokenizer, "a \xc2\xa0<l> b", "0 33 3 1");  // lstrip takes all kinds of spaces before it
+  CHECK_IDS(tokenizer, "a <r> \n b", "0 3 34 1");       // rstrip takes those after it
   CHECK_IDS(tokenizer, "<w> b<w> <w>", "35 3 1 28 29 3 35");
   CHECK_INT(mlx_tokenizer_vocab_size(tokenizer), 37);
   mlx_tokenizer_free(tokenizer);
 }
 
-TEST(the_template_is_added_only_when_asked) {
+TEST(the_template_is_applied_only_with_add_special) {
   mlx_tokenizer_t *tokenizer = create((parts_t){
       .added = SPECIALS,
       .post_processor =
@@ -242,7 +235,7 @@ TEST(tokens_are_found_by_name) {
 // ----------------------------------------------------------------------------------------------------------
 // Pre-tokenizing
 
-TEST(splits_follow_their_behavior) {
+TEST(split_follows_each_behavior) {
   CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "b", "Isolated", "false") "," PLAIN_BYTES), "ab abb", "0 1 7 1 1");
   CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "b", "Removed", "false") "," PLAIN_BYTES), "ab abb", "0 7");
   CHECK_SPLIT(SEQUENCE(SPLIT("Regex", "b", "MergedWithPrevious", "false") "," PLAIN_BYTES), "ab abbc",
@@ -256,14 +249,14 @@ TEST(splits_follow_their_behavior) {
               "0 5");  // empty matches cut
 }
 
-TEST(byte_level_splits_as_gpt2_did) {
+TEST(byte_level_splits_like_gpt2) {
   CHECK_SPLIT(BYTE_LEVEL, "ab  ab\n", "4 3 31 22");
   CHECK_SPLIT(PLAIN_BYTES, "ab  ab\n", "4 3 31 22");
   CHECK_SPLIT("{\"type\":\"ByteLevel\",\"add_prefix_space\":true}", "ab", "31");
   CHECK_SPLIT("{\"type\":\"ByteLevel\",\"add_prefix_space\":true}", " ab", "31");
 }
 
-TEST(digits_stand_alone) {
+TEST(individual_digits_are_separate_pieces) {
   const char *both = "{\"1\":0,\"2\":1,\"12\":2}", *merge = "[\"1 2\"]";
   mlx_tokenizer_t *tokenizer = create((parts_t){.vocab = both, .merges = merge});
   CHECK_IDS(tokenizer, "12", "2");
@@ -276,7 +269,7 @@ TEST(digits_stand_alone) {
   mlx_tokenizer_free(tokenizer);
 }
 
-TEST(hostile_regex_is_an_error_not_a_hang) {
+TEST(a_hostile_regex_fails_instead_of_hanging) {
   mlx_tokenizer_t *tokenizer = create((parts_t){
       .pre_tokenizer = SEQUENCE(SPLIT("Regex", "(?:(a+)+)+$", "Isolated", "false") "," PLAIN_BYTES)});
   const char *text = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
@@ -297,8 +290,9 @@ TEST(hostile_regex_is_an_error_not_a_hang) {
 // ----------------------------------------------------------------------------------------------------------
 // Decoding
 
-TEST(decode_replaces_broken_bytes_as_python_does) {
+TEST(decode_replaces_invalid_bytes_like_python) {
   mlx_tokenizer_t *tokenizer = create((parts_t){.added = SPECIALS});
+  // clang-format off
   static const struct {
     int32_t ids[6];
     size_t count;
@@ -306,23 +300,20 @@ TEST(decode_replaces_broken_bytes_as_python_does) {
     const char *text;
   } cases[] = {
       {{6, 31, 10}, 3, false, "abc abé"},
-      {{8, 9}, 2, false, "é"},  // halves of a character in two tokens
-      {{11, 12, 0},
-       3,
-       false,
-       "\xef\xbf\xbd"
-       "a"},                                                             // a good beginning: one
-      {{18, 19, 16}, 3, false, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},  // a surrogate: three
-      {{13, 14, 15}, 3, false, "\xef\xbf\xbd"},                          // cut off at the end
+      {{8, 9}, 2, false, "é"},  // one character in two tokens
+      {{11, 12, 0}, 3, false, "\xef\xbf\xbd" "a"},  // an incomplete character: one U+FFFD
+      {{18, 19, 16}, 3, false, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},  // a surrogate: one for each byte
+      {{13, 14, 15}, 3, false, "\xef\xbf\xbd"},  // incomplete at the end
       {{13, 14, 8, 9}, 4, false, "\xef\xbf\xbdé"},
       {{17, 16}, 2, false, "\xef\xbf\xbd\xef\xbf\xbd"},
       {{0, 32, 1}, 3, false, "a<s>b"},
       {{0, 32, 1}, 3, true, "ab"},
       {{8, 32, 9}, 3, true, "é"},
-      {{0, 33, 1}, 3, true, "a<l>b"},            // added, but not special
-      {{-1, 0, 37, 2000000000}, 4, false, "a"},  // no tokens, no text
+      {{0, 33, 1}, 3, true, "a<l>b"},  // added, but not special
+      {{-1, 0, 37, 2000000000}, 4, false, "a"},  // ids without a token
       {{0}, 0, false, ""},
   };
+  // clang-format on
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     char *text;
     size_t length;
@@ -335,7 +326,7 @@ TEST(decode_replaces_broken_bytes_as_python_does) {
   mlx_tokenizer_free(tokenizer);
 }
 
-TEST(streaming_never_prints_half_a_character) {
+TEST(streaming_never_outputs_an_incomplete_character) {
   mlx_tokenizer_t *tokenizer = create((parts_t){.added = SPECIALS});
   mlx_detokenizer_t detokenizer = {0};
   mlx_text_t out = {0};
@@ -344,17 +335,18 @@ TEST(streaming_never_prints_half_a_character) {
   mlx_detokenizer_push(tokenizer, &detokenizer, 9, false, &out);
   CHECK_TEXT(out.data, "é");
   mlx_detokenizer_push(tokenizer, &detokenizer, 13, false, &out);
-  mlx_detokenizer_push(tokenizer, &detokenizer, 32, true, &out);  // skipped: what waits goes on waiting
+  mlx_detokenizer_push(tokenizer, &detokenizer, 32, true,
+                       &out);  // skipped: the incomplete character stays pending
   CHECK_TEXT(out.data, "é");
   mlx_detokenizer_flush(tokenizer, &detokenizer, &out);
   CHECK_TEXT(out.data, "é\xef\xbf\xbd");
-  mlx_detokenizer_flush(tokenizer, &detokenizer, &out);  // nothing waits any more
+  mlx_detokenizer_flush(tokenizer, &detokenizer, &out);  // nothing is pending
   CHECK_INT(out.length, 5);
   mlx_text_clear(&out);
   mlx_tokenizer_free(tokenizer);
 }
 
-TEST(streaming_and_decode_agree_on_any_ids) {
+TEST(streaming_and_decode_agree_on_random_ids) {
   mlx_tokenizer_t *tokenizer = create((parts_t){.added = SPECIALS});
   uint32_t random = 1;
   for (int round = 0; round < 2000; ++round) {
@@ -383,7 +375,7 @@ TEST(streaming_and_decode_agree_on_any_ids) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Every kind
+// Every kind of tokenizer
 
 static void check_decoded(const mlx_tokenizer_t *tokenizer, const char *ids_text, bool skip_special,
                           const char *expected) {
@@ -404,7 +396,7 @@ static void check_decoded(const mlx_tokenizer_t *tokenizer, const char *ids_text
   mlx_free(text);
 }
 
-TEST(every_kind_matches_hugging_face_on_small_vocabularies) {
+TEST(every_kind_matches_hf_id_for_id_on_small_vocabularies) {
   for (size_t i = 0, made = SIZE_MAX; i < sizeof golden_texts / sizeof *golden_texts; ++i) {
     static mlx_tokenizer_t *tokenizer;
     const tokenizer_golden_t *golden = &golden_texts[i];
@@ -422,34 +414,31 @@ TEST(every_kind_matches_hugging_face_on_small_vocabularies) {
   }
 }
 
-// A stream gives out the characters of byte tokens one by one; only what is no character is replaced.
-TEST(byte_tokens_stream_as_whole_characters) {
+// A stream outputs each character of byte tokens once it is complete, and replaces only invalid bytes.
+TEST(byte_tokens_are_streamed_as_complete_characters) {
   mlx_tokenizer_t *tokenizer;
   mlx_detokenizer_t detokenizer = {0};
   mlx_text_t out = {0};
   char *text;
   static const int32_t ids[] = {3 + 0xe4, 3 + 0xbd, 3 + 0xa0, 3 + 0xe5,
-                                259};  // a whole character, half a one, "a"
+                                259};  // one character, an incomplete one, "a"
   CHECK_OK(mlx_tokenizer_create("t.json", golden_tokenizers[0].json, strlen(golden_tokenizers[0].json),
                                 &tokenizer));
   for (size_t i = 0; i < 5; ++i) {
     mlx_detokenizer_push(tokenizer, &detokenizer, ids[i], false, &out);
     CHECK_INT(out.length, i < 2 ? 0 : i < 4 ? 3 : 7);
   }
-  CHECK_TEXT(out.data,
-             "\xe4\xbd\xa0\xef\xbf\xbd"
-             "a");
+  CHECK_TEXT(out.data, "\xe4\xbd\xa0\xef\xbf\xbd\x61");
   CHECK_OK(mlx_tokenizer_decode(tokenizer, ids, 5, false, &text, NULL));
   CHECK_TEXT(text,
-             "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"
-             "a");  // Hugging Face replaces the whole run
+             "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\x61");  // Hugging Face replaces the whole run
   mlx_free(text);
   mlx_text_clear(&out);
   mlx_tokenizer_free(tokenizer);
 }
 
-// No kind may take time out of proportion, whatever the one character is.
-TEST(a_megabyte_of_one_character_is_quick_for_every_kind) {
+// Encoding time must stay nearly linear for every kind of tokenizer and every kind of character.
+TEST(a_megabyte_of_one_character_encodes_quickly_with_every_kind) {
   static const char *const characters[] = {"a", " ", "\xcc\x80", "\xe4\xb8\xad", "\xf0\x9f\x98\x80"};
   size_t size = 1 << 20, count;
   mlx_tokenizer_t *tokenizer;
@@ -464,7 +453,7 @@ TEST(a_megabyte_of_one_character_is_quick_for_every_kind) {
       for (; used + length <= size; used += length) memcpy(text + used, characters[j], length);
       double start = seconds();
       CHECK_OK(mlx_tokenizer_encode(tokenizer, text, used, false, &ids, &count));
-      CHECK(seconds() - start < 20);  // half a second; the rest is for sanitizers and busy machines
+      CHECK(seconds() - start < 20);  // normally 0.5 s; sanitizers and loaded machines need more
       mlx_free(ids);
     }
     mlx_tokenizer_free(tokenizer);
@@ -473,7 +462,7 @@ TEST(a_megabyte_of_one_character_is_quick_for_every_kind) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Refusing
+// Refused files
 
 TEST(unsupported_fields_are_refused_by_name) {
   CHECK_REFUSED(MLX_UNSUPPORTED, "field 'normalizer.type' is 'ByteLevel'",
@@ -505,7 +494,7 @@ TEST(unsupported_fields_are_refused_by_name) {
                 .model = "\"continuing_subword_prefix\":\"##\",");
 }
 
-TEST(other_kinds_of_tokenizer_are_refused_by_name) {
+TEST(unsupported_kinds_of_tokenizer_are_refused_by_name) {
   mlx_tokenizer_t *tokenizer = NULL;
   const char *words = "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{}}}",
              *padded = "{\"padding\":{},\"model\":{}}";
@@ -532,7 +521,7 @@ TEST(other_kinds_of_tokenizer_are_refused_by_name) {
   } while (0)
 #define FUSE "{\"decoder\":{\"type\":\"Fuse\"},"
 
-TEST(bad_models_of_other_kinds_are_refused) {
+TEST(bad_unigram_and_wordpiece_models_are_refused) {
   KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"Unigram\",\"vocab\":{}}}",
                "field 'model.vocab' must be an array");
   KIND_REFUSED(MLX_INVALID_INPUT, FUSE "\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}",
@@ -563,8 +552,7 @@ TEST(bad_models_of_other_kinds_are_refused) {
       "field 'normalizer.pattern': not a regular expression");
 }
 
-// Without an unk_id Unigram has nothing for a character it lacks: Hugging Face too makes that an error of the
-// text.
+// Without an unk_id, Unigram cannot encode a character that has no token. Hugging Face also fails.
 TEST(unigram_without_unk_id_fails_on_unknown_characters) {
   const char *json = FUSE "\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",-1]]}}";
   mlx_tokenizer_t *tokenizer;
@@ -577,7 +565,7 @@ TEST(unigram_without_unk_id_fails_on_unknown_characters) {
   mlx_tokenizer_free(tokenizer);
 }
 
-TEST(a_merge_of_unknown_parts_is_refused) {
+TEST(a_merge_of_unknown_tokens_is_refused) {
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[1]' needs the token 'z'",
                 .merges = "[\"a b\",\"z b\"]");
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[1]' needs the token 'z'",
@@ -587,7 +575,7 @@ TEST(a_merge_of_unknown_parts_is_refused) {
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[0]' must be", .merges = "[\"a b c\"]");
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[0]' must be", .merges = "[[\"a\",1]]");
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges' must be an array", .merges = "{}");
-  // An added token is not in the model: nothing may merge into it.
+  // An added token is not in the model, so no merge may produce it.
   CHECK_REFUSED(MLX_INVALID_INPUT, "field 'model.merges[0]' needs the token '<s>'", .added = SPECIALS,
                 .merges = "[\"<s> a\"]");
 }
@@ -633,7 +621,7 @@ static void *failing_resize(void *ptr, size_t size) {
   return allocations_left-- > 0 ? realloc(ptr, size) : NULL;
 }
 
-static mlx_status_t do_everything(const char *json) {
+static mlx_status_t create_encode_and_decode(const char *json) {
   mlx_tokenizer_t *tokenizer;
   int32_t *ids = NULL;
   size_t count;
@@ -648,15 +636,16 @@ static mlx_status_t do_everything(const char *json) {
   return status;
 }
 
-// A whole small file, cut short at every byte and with every bit flipped: read, or refused by the file's
-// name.
-TEST(a_damaged_file_is_refused_by_name_or_read) {
+// A small file, truncated at every byte and with every bit flipped. Each variant must be read, or refused
+// with an error that names the file.
+TEST(a_damaged_file_is_read_or_refused_by_name) {
+  // clang-format off
   static const char file[] =
-      "{\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}],\"pre_tokenizer\":{\"type\":"
-      "\"ByteLevel\","
-      "\"add_prefix_space\":false,\"use_regex\":true},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{"
-      "\"type\":\"BPE\","
-      "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}";
+      "{\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}],"
+      "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true},"
+      "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,"
+      "\"ab\":2},\"merges\":[\"a b\"]}}";
+  // clang-format on
   const size_t size = sizeof file - 1;
   char copy[sizeof file];
   int refused = 0;
@@ -665,7 +654,7 @@ TEST(a_damaged_file_is_refused_by_name_or_read) {
     if (i >= size) copy[(i - size) / 8] ^= (char)(1 << (i - size) % 8);
     mlx_tokenizer_t *tokenizer;
     mlx_status_t status = mlx_tokenizer_create("dir/tokenizer.json", copy, i < size ? i : size, &tokenizer);
-    CHECK(status || i >= size);  // nothing shorter than the file is one
+    CHECK(status || i >= size);  // every truncated file is refused
     if (status) CHECK_CONTAINS(mlx_status_message(status), "dir/tokenizer.json");
     refused += status != NULL;
     mlx_status_free(status);
@@ -674,7 +663,7 @@ TEST(a_damaged_file_is_refused_by_name_or_read) {
   CHECK(refused > (int)size);
 }
 
-TEST(every_failed_allocation_is_an_error) {
+TEST(a_failed_allocation_is_reported) {
   const mlx_memory_calls_t calls = {.resize = failing_resize, .release = free};
   char *json = make_json((parts_t){
       .added = SPECIALS,
@@ -686,7 +675,7 @@ TEST(every_failed_allocation_is_an_error) {
   for (; code == MLX_OUT_OF_MEMORY; ++failures) {
     allocations_left = failures;
     mlx_memory_set_calls(&calls);
-    mlx_status_t status = do_everything(json);
+    mlx_status_t status = create_encode_and_decode(json);
     mlx_memory_set_calls(NULL);
     code = mlx_status_code(status);
     mlx_status_free(status);
@@ -696,14 +685,14 @@ TEST(every_failed_allocation_is_an_error) {
   mlx_free(json);
 }
 
-TEST(every_failed_allocation_is_an_error_for_every_kind) {
+TEST(a_failed_allocation_is_reported_for_every_kind) {
   const mlx_memory_calls_t calls = {.resize = failing_resize, .release = free};
   for (size_t i = 0; i < sizeof golden_tokenizers / sizeof *golden_tokenizers; ++i) {
     mlx_code_t code = MLX_OUT_OF_MEMORY;
     for (int failures = 0; code == MLX_OUT_OF_MEMORY; ++failures) {
       allocations_left = failures;
       mlx_memory_set_calls(&calls);
-      mlx_status_t status = do_everything(golden_tokenizers[i].json);
+      mlx_status_t status = create_encode_and_decode(golden_tokenizers[i].json);
       mlx_memory_set_calls(NULL);
       code = mlx_status_code(status);
       mlx_status_free(status);
@@ -728,14 +717,14 @@ static void *work(void *user) {
     mlx_status_t status = mlx_tokenizer_encode(worker->tokenizer, "abc ab<s> aaaa", 14, false, &ids, &count);
     worker->good = !status && count == 6 && !memcmp(ids, expected, sizeof expected);
     mlx_free(ids);
-    status = mlx_status_join(status, round % 20 ? NULL : do_everything(worker->json));
+    status = mlx_status_join(status, round % 20 ? NULL : create_encode_and_decode(worker->json));
     worker->good &= !status;
     mlx_status_free(status);
   }
   return NULL;
 }
 
-TEST(threads_share_one_tokenizer) {
+TEST(threads_can_share_one_tokenizer) {
   char *json = make_json((parts_t){.added = SPECIALS});
   mlx_tokenizer_t *tokenizer = create((parts_t){.added = SPECIALS});
   pthread_t threads[4];
@@ -750,20 +739,23 @@ TEST(threads_share_one_tokenizer) {
   mlx_free(json);
 }
 
-TEST_MAIN(CASE(a_damaged_file_is_refused_by_name_or_read), CASE(encode_applies_merges_by_rank),
-          CASE(the_last_of_equal_merges_counts), CASE(the_version_line_of_old_files_is_no_merge),
-          CASE(ignore_merges_takes_a_whole_word), CASE(bytes_without_a_token_are_dropped_or_unknown),
-          CASE(broken_utf8_is_read_as_replacement_characters), CASE(long_runs_encode_quickly),
-          CASE(added_tokens_are_found_inside_text), CASE(the_template_is_added_only_when_asked),
-          CASE(tokens_are_found_by_name), CASE(splits_follow_their_behavior),
-          CASE(byte_level_splits_as_gpt2_did), CASE(digits_stand_alone),
-          CASE(hostile_regex_is_an_error_not_a_hang), CASE(decode_replaces_broken_bytes_as_python_does),
-          CASE(streaming_never_prints_half_a_character), CASE(streaming_and_decode_agree_on_any_ids),
-          CASE(unsupported_fields_are_refused_by_name), CASE(other_kinds_of_tokenizer_are_refused_by_name),
-          CASE(a_merge_of_unknown_parts_is_refused), CASE(bad_models_of_other_kinds_are_refused),
+TEST_MAIN(CASE(a_damaged_file_is_read_or_refused_by_name), CASE(encode_applies_merges_by_rank),
+          CASE(a_repeated_merge_has_the_rank_of_its_last_occurrence),
+          CASE(the_version_line_of_old_files_is_skipped),
+          CASE(ignore_merges_encodes_a_known_word_as_one_token),
+          CASE(bytes_without_a_token_are_dropped_or_become_unk),
+          CASE(invalid_utf8_is_read_as_replacement_characters), CASE(long_runs_encode_quickly),
+          CASE(added_tokens_are_found_inside_text), CASE(the_template_is_applied_only_with_add_special),
+          CASE(tokens_are_found_by_name), CASE(split_follows_each_behavior),
+          CASE(byte_level_splits_like_gpt2), CASE(individual_digits_are_separate_pieces),
+          CASE(a_hostile_regex_fails_instead_of_hanging), CASE(decode_replaces_invalid_bytes_like_python),
+          CASE(streaming_never_outputs_an_incomplete_character),
+          CASE(streaming_and_decode_agree_on_random_ids), CASE(unsupported_fields_are_refused_by_name),
+          CASE(unsupported_kinds_of_tokenizer_are_refused_by_name),
+          CASE(a_merge_of_unknown_tokens_is_refused), CASE(bad_unigram_and_wordpiece_models_are_refused),
           CASE(unigram_without_unk_id_fails_on_unknown_characters),
-          CASE(every_kind_matches_hugging_face_on_small_vocabularies),
-          CASE(byte_tokens_stream_as_whole_characters),
-          CASE(a_megabyte_of_one_character_is_quick_for_every_kind), CASE(bad_ids_are_refused),
-          CASE(bad_templates_are_refused), CASE(every_failed_allocation_is_an_error),
-          CASE(every_failed_allocation_is_an_error_for_every_kind), CASE(threads_share_one_tokenizer))
+          CASE(every_kind_matches_hf_id_for_id_on_small_vocabularies),
+          CASE(byte_tokens_are_streamed_as_complete_characters),
+          CASE(a_megabyte_of_one_character_encodes_quickly_with_every_kind), CASE(bad_ids_are_refused),
+          CASE(bad_templates_are_refused), CASE(a_failed_allocation_is_reported),
+          CASE(a_failed_allocation_is_reported_for_every_kind), CASE(threads_can_share_one_tokenizer))

@@ -1,25 +1,27 @@
-// SentencePiece's compiled map of characters, the Precompiled normalizer (T5, XLM-R): a trie over bytes in
-// the form of a double array, and one text with all replacements, each ended by NUL.
+// The Precompiled normalizer. A map is a trie over bytes, stored as a double array, and one text with all
+// replacements, each ended by a NUL.
 //
-// It is run as Hugging Face runs it: over graphemes, what a reader would call characters. A grapheme of fewer
-// than six bytes is looked up as a whole, and if any beginning of it is in the map, the shortest, that
-// replacement stands for all of it; else each of its characters is looked up by itself. That loses marks now
-// and then, there as here.
+// It runs over grapheme clusters, as Hugging Face does. A grapheme of fewer than six bytes is looked up as a
+// whole: the replacement of its shortest prefix in the map stands for all of it. Otherwise each of its
+// characters is looked up by itself. The prefix rule sometimes loses combining marks, in both programs.
+#include "tokenizer/charsmap.h"
+
 #include <string.h>
 
-#include "tokenizer/internal.h"
+#include "base/memory.h"
+#include "tokenizer/unicode.h"
 
-#define MAX_WHOLE 6  // bytes: a grapheme from here on is looked up by its characters
+#define MAX_WHOLE 6  // bytes; a grapheme of this length or more is looked up by its characters
 
 struct mlx_charsmap {
   uint32_t *units;  // the double array
   size_t unit_count;
-  char *texts;  // valid UTF-8
+  char *texts;  // the replacements; valid UTF-8
   size_t text_length;
 };
 
 // ----------------------------------------------------------------------------------------------------------
-// Graphemes
+// Grapheme clusters (Unicode annex 29)
 
 typedef enum grapheme_class {
   GRAPHEME_ANY,
@@ -65,20 +67,20 @@ static grapheme_class_t class_of(uint32_t character) {
   return low < count && character >= grapheme_ranges[low].first ? grapheme_ranges[low].is : GRAPHEME_ANY;
 }
 
-// What came before, as far as the rules of Unicode's annex 29 look back.
+// The preceding characters, as far back as the rules look.
 typedef struct grapheme_state {
   grapheme_class_t last;
-  int flags;     // regional indicators in a row
-  int emoji;     // 1: a pictograph and what extends it; 2: and a joiner
-  int conjunct;  // 1: an Indic consonant and what extends it; 2: with a linker among that
+  int flags;     // consecutive regional indicators, modulo 2
+  int emoji;     // 1: after a pictograph and its extenders; 2: after those and a joiner (ZWJ)
+  int conjunct;  // 1: after an Indic consonant and its extenders; 2: a linker is among them
 } grapheme_state_t;
 
 static bool is_control(grapheme_class_t is) {
   return is == GRAPHEME_CR || is == GRAPHEME_LF || is == GRAPHEME_CONTROL;
 }
 
-// True when |next| goes on with the grapheme. The numbers are the rules'.
-static bool goes_on(const grapheme_state_t *state, grapheme_class_t next) {
+// True if |next| continues the grapheme. GBn is the number of the rule.
+static bool continues_grapheme(const grapheme_state_t *state, grapheme_class_t next) {
   grapheme_class_t last = state->last;
   if (last == GRAPHEME_CR && next == GRAPHEME_LF) return true;  // GB3
   if (is_control(last) || is_control(next)) return false;       // GB4, GB5
@@ -137,7 +139,7 @@ static size_t grapheme_length(const char *text, size_t length, grapheme_state_t 
   do {
     uint32_t character = mlx_character_at(text + at, &size);
     grapheme_class_t is = class_of(character);
-    if (at && !goes_on(state, is)) break;
+    if (at && !continues_grapheme(state, is)) break;
     advance(state, character, is);
     at += size;
   } while (at < length);
@@ -160,13 +162,13 @@ static mlx_status_t decode_base64(const char *text, size_t length, uint8_t **out
          padding = length && text[length - 1] == '=' ? 1 + (length > 1 && text[length - 2] == '=') : 0;
   uint32_t bits = 0;
   *out_bytes = NULL;
-  if (length % 4) return mlx_error(MLX_INVALID_INPUT, "not base64");
+  if (length % 4) return mlx_error(MLX_INVALID_INPUT, "not valid base64");
   MLX_TRY(mlx_alloc(length / 4 * 3, 1, &bytes));
   for (size_t i = 0; i < length - padding; ++i) {
     int value = base64_value(text[i]);
     if (value < 0) {
       mlx_free(bytes);
-      return mlx_error(MLX_INVALID_INPUT, "not base64");
+      return mlx_error(MLX_INVALID_INPUT, "not valid base64");
     }
     bits = bits << 6 | (uint32_t)value;
     if (i % 4) bytes[count++] = (uint8_t)(bits >> (6 - 2 * (i % 4)));
@@ -180,24 +182,15 @@ static uint32_t little_endian(const uint8_t *bytes) {
   return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
-static bool is_utf8(const char *text, size_t length) {
-  for (size_t i = 0; i < length;) {
-    int size = mlx_utf8_length(text + i, length - i);
-    if (size <= 0) return false;
-    i += (size_t)size;
-  }
-  return true;
-}
-
-// The size of the array in bytes, the array, and the texts.
-static mlx_status_t read_map(const uint8_t *bytes, size_t length, struct mlx_charsmap *charsmap) {
+// The layout is the size of the array in bytes, the array, and the texts.
+static mlx_status_t read_map(const uint8_t *bytes, size_t length, mlx_charsmap_t *charsmap) {
   size_t size = length >= 4 ? little_endian(bytes) / 4 * 4 : 0;
   if (length < 4 || size > length - 4 || !size)
-    return mlx_error(MLX_INVALID_INPUT, "the map's array does not fit into it");
+    return mlx_error(MLX_INVALID_INPUT, "the character map is shorter than its array");
   charsmap->unit_count = size / 4;
   charsmap->text_length = length - 4 - size;
-  if (!is_utf8((const char *)bytes + 4 + size, charsmap->text_length)) {
-    return mlx_error(MLX_INVALID_INPUT, "the map's texts are not UTF-8");
+  if (!mlx_utf8_is_valid((const char *)bytes + 4 + size, charsmap->text_length)) {
+    return mlx_error(MLX_INVALID_INPUT, "the replacements of the character map are not UTF-8");
   }
   MLX_TRY(mlx_copy_text((const char *)bytes + 4 + size, charsmap->text_length, &charsmap->texts));
   MLX_TRY(mlx_alloc(charsmap->unit_count, sizeof *charsmap->units, &charsmap->units));
@@ -205,10 +198,10 @@ static mlx_status_t read_map(const uint8_t *bytes, size_t length, struct mlx_cha
   return NULL;
 }
 
-mlx_status_t mlx_charsmap_create(const char *base64, size_t length, struct mlx_charsmap **out_charsmap) {
+mlx_status_t mlx_charsmap_create(const char *base64, size_t length, mlx_charsmap_t **out_charsmap) {
   uint8_t *bytes;
   size_t count;
-  struct mlx_charsmap *charsmap = NULL;
+  mlx_charsmap_t *charsmap = NULL;
   *out_charsmap = NULL;
   MLX_TRY(decode_base64(base64, length, &bytes, &count));
   mlx_status_t status = mlx_alloc(1, sizeof *charsmap, &charsmap);
@@ -222,7 +215,7 @@ mlx_status_t mlx_charsmap_create(const char *base64, size_t length, struct mlx_c
   return NULL;
 }
 
-void mlx_charsmap_free(struct mlx_charsmap *charsmap) {
+void mlx_charsmap_free(mlx_charsmap_t *charsmap) {
   if (!charsmap) return;
   mlx_free(charsmap->units);
   mlx_free(charsmap->texts);
@@ -232,12 +225,11 @@ void mlx_charsmap_free(struct mlx_charsmap *charsmap) {
 // ----------------------------------------------------------------------------------------------------------
 // Running
 
-// Where a unit's children are, relative to it.
+// The offset of a unit's children.
 static size_t unit_offset(uint32_t unit) { return (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6); }
 
-// The value of the shortest beginning of |text| that the trie has, or -1. An array that leads out of itself
-// has none.
-static int64_t shortest_match(const struct mlx_charsmap *charsmap, const char *text, size_t length) {
+// The value of the shortest prefix of |text| in the trie, or -1. An offset outside the array gives -1.
+static int64_t shortest_match(const mlx_charsmap_t *charsmap, const char *text, size_t length) {
   size_t at = unit_offset(charsmap->units[0]);
   for (size_t i = 0; i < length && text[i]; ++i) {
     at ^= (uint8_t)text[i];
@@ -250,18 +242,18 @@ static int64_t shortest_match(const struct mlx_charsmap *charsmap, const char *t
   return -1;
 }
 
-// The replacement of |text|; NULL when it has none.
-static const char *find_replacement(const struct mlx_charsmap *charsmap, const char *text, size_t length,
+// The replacement of |text|, or NULL.
+static const char *find_replacement(const mlx_charsmap_t *charsmap, const char *text, size_t length,
                                     size_t *out_length) {
   int64_t start = shortest_match(charsmap, text, length);
   if (start < 0 || (size_t)start > charsmap->text_length) return NULL;
   const char *found = charsmap->texts + start;
-  if (((uint8_t)found[0] & 0xc0) == 0x80) return NULL;  // inside a character: not a map that was compiled
+  if (((uint8_t)found[0] & 0xc0) == 0x80) return NULL;  // inside a character: a corrupt map
   *out_length = strnlen(found, charsmap->text_length - (size_t)start);
   return found;
 }
 
-void mlx_charsmap_run(const struct mlx_charsmap *charsmap, const char *text, size_t length, size_t max,
+void mlx_charsmap_run(const mlx_charsmap_t *charsmap, const char *text, size_t length, size_t max,
                       mlx_text_t *out) {
   grapheme_state_t state = {0};
   for (size_t at = 0, grapheme, found_length; at < length && out->length <= max; at += grapheme) {

@@ -1,27 +1,31 @@
-// Ids to text: what the file's decoder makes of them, whole or as they come.
+// Ids to text, for a whole list of ids or as a stream.
 //
-// Streaming gives out a character as soon as it is whole. That is all a decoder needs, with one exception: of
-// a run of byte tokens (<0xE4><0xBD><0xA0>) that turns out not to be UTF-8 Hugging Face replaces every byte,
-// also those of characters before the bad one. A stream has given those out already; only decoding the whole
-// list can know.
+// A stream outputs each character as soon as it is complete. This gives the same text as decoding the whole
+// list, with one exception. If a run of byte tokens (<0xE4><0xBD><0xA0>) is not UTF-8, Hugging Face replaces
+// every byte of the run by U+FFFD, including characters before the bad byte. A stream has already output
+// those; only mlx_tokenizer_decode sees the whole run.
+#include "tokenizer/decode.h"
+
 #include <string.h>
 
-#include "tokenizer/internal.h"
+#include "base/memory.h"
+#include "tokenizer/components.h"
 
 static const char replacement[] = "\xef\xbf\xbd";  // U+FFFD
 
-// NULL for an id that gives no text.
-static const mlx_token_t *token_of(const mlx_tokenizer_t *tokenizer, int32_t id, bool skip_special) {
-  if (id < 0 || (size_t)id >= tokenizer->vocab_size) return NULL;
-  const mlx_token_t *token = &tokenizer->tokens[id];
+// Returns NULL for an id that decodes to no text.
+static const mlx_token_t *find_token(const mlx_tokenizer_t *tokenizer, int32_t id, bool skip_special) {
+  const mlx_vocab_t *vocab = &tokenizer->model.vocab;
+  if (id < 0 || (size_t)id >= vocab->size) return NULL;
+  const mlx_token_t *token = &vocab->tokens[id];
   return !token->text || (skip_special && token->skipped) ? NULL : token;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Bytes to text
+// Bytes to UTF-8
 
-// Takes one byte more; gives out a character when it is whole. What can no longer become one is replaced by
-// one U+FFFD for each longest good beginning, as Python's errors='replace' and Rust's from_utf8_lossy do.
+// Adds one byte and outputs the character that it completes. Each maximal prefix of an invalid character
+// becomes one U+FFFD, as with Python's errors='replace' and Rust's from_utf8_lossy.
 static void push_byte(mlx_detokenizer_t *detokenizer, char byte, mlx_text_t *out) {
   detokenizer->tail[detokenizer->tail_length++] = byte;
   int length = mlx_utf8_length(detokenizer->tail, detokenizer->tail_length);
@@ -31,15 +35,14 @@ static void push_byte(mlx_detokenizer_t *detokenizer, char byte, mlx_text_t *out
     detokenizer->tail_length = 0;
     return;
   }
-  bool had_beginning = detokenizer->tail_length > 1;
+  bool had_prefix = detokenizer->tail_length > 1;
   mlx_text_append(out, replacement, 3);
   detokenizer->tail_length = 0;
-  // The byte ended a good beginning that was there before it; by itself it may still be or begin a character.
-  if (had_beginning) push_byte(detokenizer, byte, out);
+  // The byte broke off an incomplete character. It may still start a character of its own.
+  if (had_prefix) push_byte(detokenizer, byte, out);
 }
 
-void mlx_detokenizer_bytes(mlx_detokenizer_t *detokenizer, const char *bytes, size_t length,
-                           mlx_text_t *out) {
+static void push_bytes(mlx_detokenizer_t *detokenizer, const char *bytes, size_t length, mlx_text_t *out) {
   for (size_t i = 0; i < length;) {
     size_t run = i;
     while (!detokenizer->tail_length && run < length && (uint8_t)bytes[run] < 0x80) ++run;
@@ -52,11 +55,17 @@ void mlx_detokenizer_bytes(mlx_detokenizer_t *detokenizer, const char *bytes, si
   }
 }
 
-// ----------------------------------------------------------------------------------------------------------
-// Tokens of words and characters
+void mlx_utf8_repair(const char *bytes, size_t length, mlx_text_t *out) {
+  mlx_detokenizer_t detokenizer = {0};
+  push_bytes(&detokenizer, bytes, length, out);
+  if (detokenizer.tail_length) mlx_text_append(out, replacement, 3);
+}
 
-// The text's beginning loses what the decoder strips.
-static void give(const mlx_decoder_t *decoder, mlx_detokenizer_t *detokenizer, const char *text,
+// ----------------------------------------------------------------------------------------------------------
+// Text tokens and byte-fallback tokens
+
+// Outputs |text|. The decoder's Strip first removes characters from the start of the whole output.
+static void emit(const mlx_decoder_t *decoder, mlx_detokenizer_t *detokenizer, const char *text,
                  size_t length, mlx_text_t *out) {
   while (length && detokenizer->stripped < decoder->strip_count) {
     size_t size;
@@ -77,33 +86,33 @@ static int hex_digit(char c) {
   return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-// The byte that a token such as <0x0A> stands for, or -1. Rust reads "+A" as a number too.
-static int byte_of(const char *text, size_t length) {
+// The byte of a token such as <0x0A>, or -1. "+A" counts as a number too, because Rust's parser accepts it.
+static int parse_byte_token(const char *text, size_t length) {
   if (length != 6 || memcmp(text, "<0x", 3) || text[5] != '>') return -1;
   int high = text[3] == '+' ? 0 : hex_digit(text[3]), low = hex_digit(text[4]);
   return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
-// A byte of a run of byte tokens. In a stream a bad one costs its own character only.
+// Adds one byte of a run of byte tokens. In a stream, an invalid byte replaces only its own character.
 static void push_fallback(const mlx_decoder_t *decoder, mlx_detokenizer_t *detokenizer, char byte,
                           mlx_text_t *out) {
   detokenizer->tail[detokenizer->tail_length++] = byte;
   int length = mlx_utf8_length(detokenizer->tail, detokenizer->tail_length);
   if (length > 0) {
-    give(decoder, detokenizer, detokenizer->tail, (size_t)length, out);
+    emit(decoder, detokenizer, detokenizer->tail, (size_t)length, out);
     detokenizer->tail_length = 0;
   } else if (!length) {
     for (; detokenizer->tail_length; --detokenizer->tail_length)
-      give(decoder, detokenizer, replacement, 3, out);
+      emit(decoder, detokenizer, replacement, 3, out);
   }
 }
 
-static void end_fallback(const mlx_decoder_t *decoder, mlx_detokenizer_t *detokenizer, mlx_text_t *out) {
+static void flush_fallback(const mlx_decoder_t *decoder, mlx_detokenizer_t *detokenizer, mlx_text_t *out) {
   for (; detokenizer->tail_length; --detokenizer->tail_length)
-    give(decoder, detokenizer, replacement, 3, out);
+    emit(decoder, detokenizer, replacement, 3, out);
 }
 
-// Replaces |pattern| in all of |text| by |content|.
+// Appends |text| with every |pattern| replaced by |content|.
 static void replace_all(const char *text, size_t length, const char *pattern, size_t pattern_length,
                         const char *content, size_t content_length, mlx_text_t *out) {
   size_t done = 0;
@@ -115,7 +124,7 @@ static void replace_all(const char *text, size_t length, const char *pattern, si
   mlx_text_append(out, text + done, length - done);
 }
 
-// |inout| becomes what |pattern| replaced by |content| makes of it.
+// The same, in place.
 static void replace_in(mlx_text_t *inout, const char *pattern, size_t pattern_length, const char *content,
                        size_t content_length) {
   mlx_text_t next = {0};
@@ -125,7 +134,7 @@ static void replace_in(mlx_text_t *inout, const char *pattern, size_t pattern_le
   *inout = next;
 }
 
-// What WordPiece's cleanup undoes, in its order.
+// WordPiece's cleanup, with its replacements in Hugging Face's order.
 static void clean_up(mlx_text_t *inout) {
   static const char *const pairs[][2] = {
       {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
@@ -135,7 +144,7 @@ static void clean_up(mlx_text_t *inout) {
   }
 }
 
-// The text of one token, before ByteFallback and all that needs the tokens around it.
+// Appends the text of one token, before the decoder steps that need neighbouring tokens.
 static void spell_token(const mlx_decoder_t *decoder, const mlx_token_t *token, bool first, mlx_text_t *out) {
   const char *text = token->bytes;
   size_t length = token->byte_length;
@@ -155,8 +164,8 @@ static void spell_token(const mlx_decoder_t *decoder, const mlx_token_t *token, 
     mlx_text_append(out, text, length);
   }
   for (size_t i = 0; i < decoder->replacement_count; ++i) {
-    const mlx_replacement_t *change = &decoder->replacements[i];
-    replace_in(out, change->pattern, change->pattern_length, change->content, change->content_length);
+    const mlx_replacement_t *replace = &decoder->replacements[i];
+    replace_in(out, replace->pattern, replace->pattern_length, replace->content, replace->content_length);
   }
   if (decoder->cleanup) clean_up(out);
 }
@@ -166,22 +175,22 @@ static void spell_token(const mlx_decoder_t *decoder, const mlx_token_t *token, 
 
 void mlx_detokenizer_push(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *detokenizer, int32_t id,
                           bool skip_special, mlx_text_t *out) {
-  const mlx_token_t *token = token_of(tokenizer, id, skip_special);
+  const mlx_token_t *token = find_token(tokenizer, id, skip_special);
   const mlx_decoder_t *decoder = &tokenizer->decoder;
   if (!token) return;
   if (decoder->byte_level) {
-    mlx_detokenizer_bytes(detokenizer, token->bytes, token->byte_length, out);
+    push_bytes(detokenizer, token->bytes, token->byte_length, out);
     return;
   }
   mlx_text_t spelled = {0};
   spell_token(decoder, token, !detokenizer->started, &spelled);
   detokenizer->started = true;
-  int byte = decoder->byte_fallback && spelled.data ? byte_of(spelled.data, spelled.length) : -1;
+  int byte = decoder->byte_fallback && spelled.data ? parse_byte_token(spelled.data, spelled.length) : -1;
   if (byte >= 0) {
     push_fallback(decoder, detokenizer, (char)byte, out);
   } else {
-    end_fallback(decoder, detokenizer, out);
-    give(decoder, detokenizer, spelled.data, spelled.length, out);
+    flush_fallback(decoder, detokenizer, out);
+    emit(decoder, detokenizer, spelled.data, spelled.length, out);
   }
   out->failed |= spelled.failed;
   mlx_text_clear(&spelled);
@@ -190,7 +199,7 @@ void mlx_detokenizer_push(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *d
 void mlx_detokenizer_flush(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *detokenizer,
                            mlx_text_t *out) {
   if (!tokenizer->decoder.byte_level) {
-    end_fallback(&tokenizer->decoder, detokenizer, out);
+    flush_fallback(&tokenizer->decoder, detokenizer, out);
   } else if (detokenizer->tail_length) {
     mlx_text_append(out, replacement, 3);
   }
@@ -199,7 +208,7 @@ void mlx_detokenizer_flush(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *
 
 void mlx_tokenizer_piece(const mlx_tokenizer_t *tokenizer, int32_t id, bool first, bool skip_special,
                          mlx_text_t *out) {
-  const mlx_token_t *token = token_of(tokenizer, id, skip_special);
+  const mlx_token_t *token = find_token(tokenizer, id, skip_special);
   const mlx_decoder_t *decoder = &tokenizer->decoder;
   if (!token) return;
   if (decoder->byte_level) {
@@ -207,13 +216,14 @@ void mlx_tokenizer_piece(const mlx_tokenizer_t *tokenizer, int32_t id, bool firs
     return;
   }
   mlx_text_t spelled = {0};
-  mlx_detokenizer_t place = {.stripped = first ? 0 : decoder->strip_count};
+  mlx_detokenizer_t state = {.stripped = first ? 0 : decoder->strip_count};
   spell_token(decoder, token, first, &spelled);
-  const int byte = decoder->byte_fallback && spelled.data ? byte_of(spelled.data, spelled.length) : -1;
+  const int byte =
+      decoder->byte_fallback && spelled.data ? parse_byte_token(spelled.data, spelled.length) : -1;
   if (byte >= 0) {
     mlx_text_append(out, &(const char){(char)byte}, 1);
   } else if (spelled.data) {
-    give(decoder, &place, spelled.data, spelled.length, out);
+    emit(decoder, &state, spelled.data, spelled.length, out);
   }
   out->failed |= spelled.failed;
   mlx_text_clear(&spelled);
@@ -224,20 +234,20 @@ bool mlx_tokenizer_first_differs(const mlx_tokenizer_t *tokenizer) {
   return !decoder->byte_level && (decoder->strip_count || decoder->drops_first_space || decoder->wordpiece);
 }
 
-// The byte of the byte token |id|, -1 when it is none, -2 when it gives no text at all.
+// The byte of the byte token |id|; -1 for another token, -2 for a token without text.
 static int fallback_byte(const mlx_tokenizer_t *tokenizer, int32_t id, bool skip_special) {
-  const mlx_token_t *token = token_of(tokenizer, id, skip_special);
+  const mlx_token_t *token = find_token(tokenizer, id, skip_special);
   if (!token) return -2;
-  // A replacement can make a byte token of another, or unmake one; no file does, but the way is the same.
+  // The decoder's replacements run first: in principle they can create or destroy the form <0xNN>.
   mlx_text_t spelled = {0};
   spell_token(&tokenizer->decoder, token, false, &spelled);
-  int byte = spelled.data ? byte_of(spelled.data, spelled.length) : -1;
+  int byte = spelled.data ? parse_byte_token(spelled.data, spelled.length) : -1;
   mlx_text_clear(&spelled);
   return byte;
 }
 
-// The end of the run of byte tokens at |at|; |at| itself when there is none. *out_bad: it is not UTF-8, and
-// how long.
+// Returns the end of the run of byte tokens at |at|, or |at| if there is none. *out_bytes is its length in
+// bytes; *out_bad is true if those are not UTF-8.
 static size_t scan_run(const mlx_tokenizer_t *tokenizer, const int32_t *ids, size_t count, size_t at,
                        bool skip_special, size_t *out_bytes, bool *out_bad) {
   mlx_detokenizer_t checker = {0};
@@ -270,7 +280,7 @@ mlx_status_t mlx_tokenizer_decode(const mlx_tokenizer_t *tokenizer, const int32_
     if (end == i) end = i + 1;
     for (size_t j = i; j < end && !bad; ++j)
       mlx_detokenizer_push(tokenizer, &detokenizer, ids[j], skip_special, &text);
-    for (size_t j = 0; j < bytes && bad; ++j) give(decoder, &detokenizer, replacement, 3, &text);
+    for (size_t j = 0; j < bytes && bad; ++j) emit(decoder, &detokenizer, replacement, 3, &text);
     detokenizer.started |= bad;
   }
   mlx_detokenizer_flush(tokenizer, &detokenizer, &text);

@@ -1,123 +1,18 @@
-// tokenizer.json -> struct mlx_tokenizer: the fields, the order of the parts, and the post-processor.
+// tokenizer.json -> mlx_tokenizer_t.
 //
-// The file is foreign: every id, string and merge is checked before it is used, and whatever we do not do
-// exactly as Hugging Face does is refused by the name of its field. Nothing is guessed or skipped, except
-// fields that cannot change an id (trim_offsets, the pair template, type ids).
-#include "tokenizer/read.h"
-
-#include <stdio.h>
+// The file is untrusted. Every id, string and merge is checked before use. A feature that we do not implement
+// exactly as Hugging Face does is refused, and the error names its field. Nothing is guessed or skipped,
+// except fields that cannot change an id (trim_offsets, the pair template, type ids).
 #include <string.h>
+#include <sys/random.h>
 
-#define MAX_TEMPLATE 256
+#include "base/memory.h"
+#include "tokenizer/components.h"
+#include "tokenizer/fields.h"
+#include "tokenizer/read_model.h"
+#include "tokenizer/read_steps.h"
 
-// ----------------------------------------------------------------------------------------------------------
-// Fields, named by their whole path
-
-mlx_status_t mlx_field_error(const mlx_json_t *json, mlx_code_t code, const char *path, const char *fmt,
-                             ...) {
-  char what[256];
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(what, sizeof what, fmt, args);
-  va_end(args);
-  return mlx_error(code, "%s: field '%s' %s", json->name, path, what);
-}
-
-const char *mlx_field_path(char out[MLX_PATH_SIZE], const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(out, MLX_PATH_SIZE, fmt, args);
-  va_end(args);
-  return out;
-}
-
-const char *mlx_field_join(char out[MLX_PATH_SIZE], const char *path, const char *key) {
-  return mlx_field_path(out, "%s.%s", path, key);
-}
-
-const char *mlx_field_index(char out[MLX_PATH_SIZE], const char *path, size_t index) {
-  return mlx_field_path(out, "%s[%zu]", path, index);
-}
-
-mlx_status_t mlx_field_container(const mlx_json_t *json, const char *path, yyjson_val *value, bool array) {
-  if (array ? yyjson_is_arr(value) : yyjson_is_obj(value)) return NULL;
-  return mlx_field_error(json, MLX_INVALID_INPUT, path,
-                         value ? "must be an %s" : "is missing; it must be an %s",
-                         array ? "array" : "object");
-}
-
-mlx_status_t mlx_field_bool(const mlx_json_t *json, const char *path, yyjson_val *object, const char *key,
-                            bool fallback, bool *out) {
-  char full[MLX_PATH_SIZE];
-  yyjson_val *value = mlx_json_find(object, key);
-  *out = value ? yyjson_is_true(value) : fallback;
-  if (!value || yyjson_is_bool(value)) return NULL;
-  return mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, key), "must be true or false");
-}
-
-mlx_status_t mlx_field_id(const mlx_json_t *json, const char *path, const char *rest, yyjson_val *value,
-                          int32_t *out_id) {
-  char full[MLX_PATH_SIZE];
-  *out_id = -1;
-  if (yyjson_is_uint(value) && yyjson_get_uint(value) <= MLX_MAX_ID) {
-    *out_id = (int32_t)yyjson_get_uint(value);
-    return NULL;
-  }
-  mlx_field_path(full, "%s%.80s", path, rest);
-  if (!yyjson_is_uint(value)) return mlx_field_error(json, MLX_INVALID_INPUT, full, "must be a token id");
-  return mlx_field_error(json, MLX_UNSUPPORTED, full, "is %llu; ids up to %d are supported",
-                         (unsigned long long)yyjson_get_uint(value), MLX_MAX_ID);
-}
-
-mlx_status_t mlx_field_type(const mlx_json_t *json, const char *path, yyjson_val *object,
-                            const char **out_type) {
-  char full[MLX_PATH_SIZE];
-  *out_type = "";
-  MLX_TRY(mlx_field_container(json, path, object, false));
-  yyjson_val *type = mlx_json_find(object, "type");
-  if (!type) return NULL;
-  *out_type = yyjson_get_str(type);
-  return *out_type ? NULL
-                   : mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, "type"),
-                                     "must be a string");
-}
-
-mlx_status_t mlx_field_refuse_type(const mlx_json_t *json, const char *path, const char *type,
-                                   const char *supported) {
-  char full[MLX_PATH_SIZE];
-  mlx_field_join(full, path, "type");
-  return mlx_field_error(json, MLX_UNSUPPORTED, full, "is '%.60s'; only %s supported", type, supported);
-}
-
-mlx_status_t mlx_field_string(const mlx_json_t *json, const char *path, yyjson_val *object, const char *key,
-                              const char **out, size_t *out_length) {
-  char full[MLX_PATH_SIZE];
-  yyjson_val *value = mlx_json_find(object, key);
-  *out = yyjson_get_str(value);
-  *out_length = yyjson_get_len(value);
-  return *out ? NULL
-              : mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, key), "must be a string");
-}
-
-mlx_status_t mlx_field_character(const mlx_json_t *json, const char *path, yyjson_val *object,
-                                 const char *key, uint32_t *out) {
-  char full[MLX_PATH_SIZE];
-  const char *text;
-  size_t length, character = 0;
-  MLX_TRY(mlx_field_string(json, path, object, key, &text, &length));
-  if (length) *out = mlx_character_at(text, &character);  // the JSON reader took UTF-8 only
-  if (length && length == character && *out) return NULL;
-  return mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, key), "must be one character");
-}
-
-mlx_status_t mlx_field_size(const mlx_json_t *json, const char *path, yyjson_val *object, const char *key,
-                            size_t *out) {
-  char full[MLX_PATH_SIZE];
-  yyjson_val *value = mlx_json_find(object, key);
-  *out = (size_t)yyjson_get_uint(value);
-  if (yyjson_is_uint(value)) return NULL;
-  return mlx_field_error(json, MLX_INVALID_INPUT, mlx_field_join(full, path, key), "must be a whole number");
-}
+#define MAX_TEMPLATE 256  // ids
 
 // ----------------------------------------------------------------------------------------------------------
 // post_processor
@@ -132,17 +27,18 @@ static mlx_status_t add_template_id(const mlx_json_t *json, const char *path, in
 }
 
 static mlx_status_t begin_template(const mlx_json_t *json, const char *path, mlx_tokenizer_t *tokenizer) {
-  if (tokenizer->template_ids) return mlx_field_error(json, MLX_UNSUPPORTED, path, "is a second template");
+  if (tokenizer->template_ids)
+    return mlx_field_error(json, MLX_UNSUPPORTED, path, "is a second template; only one is supported");
   return mlx_alloc(MAX_TEMPLATE, sizeof *tokenizer->template_ids, &tokenizer->template_ids);
 }
 
 static mlx_status_t check_template_id(const mlx_json_t *json, const char *path, int32_t id,
                                       const mlx_tokenizer_t *tokenizer) {
-  if ((size_t)id < tokenizer->vocab_size && tokenizer->tokens[id].text) return NULL;
-  return mlx_field_error(json, MLX_INVALID_INPUT, path, "has id %d, which no token has", id);
+  if ((size_t)id < tokenizer->model.vocab.size && tokenizer->model.vocab.tokens[id].text) return NULL;
+  return mlx_field_error(json, MLX_INVALID_INPUT, path, "has id %d, but no token has that id", id);
 }
 
-// One item of a template: {"SpecialToken": {"id": "<s>"}} or {"Sequence": {"id": "A"}}.
+// Reads one item of a template: {"SpecialToken": {"id": "<s>"}} or {"Sequence": {"id": "A"}}.
 static mlx_status_t read_template_item(const mlx_json_t *json, yyjson_val *special_tokens, yyjson_val *item,
                                        const char *path, mlx_tokenizer_t *tokenizer) {
   char ids_path[MLX_PATH_SIZE];
@@ -168,7 +64,7 @@ static mlx_status_t read_template_item(const mlx_json_t *json, yyjson_val *speci
   return NULL;
 }
 
-// BERT's and RoBERTa's: cls, the text, sep. Each is ["[CLS]", 101].
+// Reads BertProcessing and RobertaProcessing: cls, the text, sep. Both tokens are written ["[CLS]", 101].
 static mlx_status_t read_bert(const mlx_json_t *json, yyjson_val *object, const char *path,
                               mlx_tokenizer_t *tokenizer) {
   static const char *const keys[] = {"cls", "sep"};
@@ -208,7 +104,7 @@ static mlx_status_t read_post_processor(const mlx_json_t *json, yyjson_val *obje
   yyjson_val *child;
   if (!object) return NULL;
   MLX_TRY(mlx_field_type(json, path, object, &type));
-  if (!strcmp(type, "ByteLevel")) return NULL;  // moves offsets only
+  if (!strcmp(type, "ByteLevel")) return NULL;  // changes offsets only
   if (!strcmp(type, "TemplateProcessing")) return read_template(json, object, path, tokenizer);
   if (!strcmp(type, "BertProcessing") || !strcmp(type, "RobertaProcessing"))
     return read_bert(json, object, path, tokenizer);
@@ -226,17 +122,89 @@ static mlx_status_t read_post_processor(const mlx_json_t *json, yyjson_val *obje
 }
 
 // ----------------------------------------------------------------------------------------------------------
+// Creating
 
 static mlx_status_t refuse_unless_null(const mlx_json_t *json, const char *key) {
   if (!mlx_json_find(json->root, key)) return NULL;
   return mlx_field_error(json, MLX_UNSUPPORTED, key, "is set; only null is supported");
 }
 
-mlx_status_t mlx_tokenizer_read(const mlx_json_t *json, mlx_tokenizer_t *tokenizer) {
+static mlx_status_t read_tokenizer(const mlx_json_t *json, mlx_tokenizer_t *tokenizer) {
   MLX_TRY(refuse_unless_null(json, "truncation"));
   MLX_TRY(refuse_unless_null(json, "padding"));
-  MLX_TRY(mlx_read_kind(json, tokenizer));
-  MLX_TRY(mlx_read_steps(json, tokenizer));
-  MLX_TRY(mlx_read_model(json, tokenizer));
+  MLX_TRY(mlx_tokenizer_read_kind(json, tokenizer));
+  MLX_TRY(mlx_tokenizer_read_steps(json, tokenizer));
+  MLX_TRY(mlx_tokenizer_read_model(json, tokenizer));
   return read_post_processor(json, mlx_json_find(json->root, "post_processor"), "post_processor", tokenizer);
+}
+
+mlx_status_t mlx_tokenizer_create(const char *name, const char *json, size_t length,
+                                  mlx_tokenizer_t **out_tokenizer) {
+  mlx_json_t document;
+  *out_tokenizer = NULL;
+  mlx_tokenizer_t *tokenizer;
+  MLX_TRY(mlx_json_parse(name, json, length, &document));
+  mlx_status_t status = mlx_alloc(1, sizeof *tokenizer, &tokenizer);
+  if (!status) {
+    // The ids do not depend on the seed. A random seed keeps a hostile file from causing hash collisions;
+    // without entropy only that protection is lost.
+    uint64_t *seed = &tokenizer->model.vocab.seed;
+    if (getrandom(seed, sizeof *seed, 0) != sizeof *seed) *seed = (uintptr_t)tokenizer;
+    status = read_tokenizer(&document, tokenizer);
+  }
+  mlx_json_close(&document);
+  if (status) {
+    mlx_tokenizer_free(tokenizer);
+    return status;
+  }
+  *out_tokenizer = tokenizer;
+  return NULL;
+}
+
+static void free_model(mlx_tokenizer_model_t *model) {
+  mlx_vocab_free(&model->vocab);
+  mlx_pair_map_free(&model->merges);
+  mlx_trie_free(&model->trie);
+  mlx_free(model->scores);
+  mlx_free(model->prefix);
+}
+
+static void free_decoder(mlx_decoder_t *decoder) {
+  for (size_t i = 0; i < decoder->replacement_count; ++i) {
+    mlx_free(decoder->replacements[i].pattern);
+    mlx_free(decoder->replacements[i].content);
+  }
+  mlx_free(decoder->prefix);
+}
+
+void mlx_tokenizer_free(mlx_tokenizer_t *tokenizer) {
+  if (!tokenizer) return;
+  free_model(&tokenizer->model);
+  for (size_t i = 0; i < tokenizer->added_count; ++i) mlx_free(tokenizer->added[i].normalized_text);
+  mlx_free(tokenizer->added);
+  mlx_trie_free(&tokenizer->raw_added.trie);
+  mlx_trie_free(&tokenizer->normalized_added.trie);
+  mlx_regex_free(tokenizer->word_regex);
+  mlx_normalizer_free(&tokenizer->normalizer);
+  mlx_pretokenizer_free(&tokenizer->pretokenizer);
+  free_decoder(&tokenizer->decoder);
+  mlx_free(tokenizer->template_ids);
+  mlx_free(tokenizer);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Lookup
+
+size_t mlx_tokenizer_vocab_size(const mlx_tokenizer_t *tokenizer) { return tokenizer->model.vocab.size; }
+
+bool mlx_tokenizer_find(const mlx_tokenizer_t *tokenizer, const char *token, int32_t *out_id) {
+  int32_t id = mlx_vocab_find(&tokenizer->model.vocab, token, strlen(token));
+  if (id < 0) return false;
+  *out_id = id;
+  return true;
+}
+
+bool mlx_tokenizer_is_special(const mlx_tokenizer_t *tokenizer, int32_t id) {
+  const mlx_vocab_t *vocab = &tokenizer->model.vocab;
+  return id >= 0 && (size_t)id < vocab->size && vocab->tokens[id].special;
 }

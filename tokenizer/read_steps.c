@@ -1,28 +1,32 @@
-// normalizer, pre_tokenizer and decoder of a tokenizer.json: lists of steps, in the order they run.
+// Reads the normalizer, pre_tokenizer and decoder of a tokenizer.json into lists of steps, in running order.
+#include "tokenizer/read_steps.h"
+
 #include <string.h>
 
-#include "tokenizer/read.h"
+#include "base/memory.h"
+#include "tokenizer/fields.h"
 
 #define MAX_STEPS 64
-#define MAX_CONTENT 1024  // bytes of a replacement; bounds what a text can grow to
+#define MAX_CONTENT 1024  // bytes of a replacement; limits how much a text can grow
 
-// GPT-2's pattern, built into ByteLevel.
+// ByteLevel's built-in pattern, from GPT-2.
 static const char byte_level_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-// Digits asks Rust's char::is_numeric, whose tables (Unicode 17) are a version ahead of Oniguruma's.
+// Digits uses Rust's char::is_numeric. Its tables (Unicode 17) are one version ahead of Oniguruma's, so the
+// new digits are listed here.
 static const char digits_pattern[] = "[\\p{N}\\x{11DE0}-\\x{11DE9}\\x{16FF4}-\\x{16FF6}]";
 
-// State of reading, which nests.
 typedef struct steps_reader {
   const mlx_json_t *json;
   mlx_tokenizer_t *tokenizer;
-  int stage;  // of the decoder: what was read last, -1 for nothing
+  int stage;  // the decoder_stage_t read last; -1 before the first
 } steps_reader_t;
 
+// Reads one component of the given type.
 typedef mlx_status_t (*read_fn_t)(steps_reader_t *reader, yyjson_val *object, const char *path,
                                   const char *type);
 
-// Reads a component, or those of a Sequence, whose list is called |key|.
+// Reads a component. A Sequence is read recursively; |key| names its list.
 static mlx_status_t read_nested(steps_reader_t *reader, yyjson_val *object, const char *path, const char *key,
                                 read_fn_t read) {
   char full[MLX_PATH_SIZE], item[MLX_PATH_SIZE];
@@ -41,8 +45,7 @@ static mlx_status_t read_nested(steps_reader_t *reader, yyjson_val *object, cons
 // ----------------------------------------------------------------------------------------------------------
 // Patterns
 
-// A literal as a pattern: the same characters escaped as Rust's regex::escape does, which is what the package
-// compiles.
+// Escapes a literal for use as a pattern. Hugging Face's package does the same with Rust's regex::escape.
 static void escape(mlx_text_t *out, const char *text, size_t length) {
   for (size_t i = 0; i < length; ++i) {
     if (text[i] && strchr("\\.+*?()|[]{}^$#&-~", text[i])) mlx_text_append(out, "\\", 1);
@@ -50,7 +53,7 @@ static void escape(mlx_text_t *out, const char *text, size_t length) {
   }
 }
 
-// A Split's or Replace's pattern: {"Regex": text} or {"String": text}, of which *out_literal tells.
+// Reads the pattern of a Split or Replace: {"Regex": text}, or {"String": text} with *out_literal true.
 static mlx_status_t read_pattern(const steps_reader_t *reader, yyjson_val *object, const char *path,
                                  const char **out_text, size_t *out_length, bool *out_literal) {
   char full[MLX_PATH_SIZE];
@@ -65,8 +68,8 @@ static mlx_status_t read_pattern(const steps_reader_t *reader, yyjson_val *objec
                          "must be {\"Regex\": text} or {\"String\": text}");
 }
 
-static mlx_status_t compile(const steps_reader_t *reader, const char *path, const char *pattern,
-                            size_t length, bool literal, OnigRegex *out_regex) {
+static mlx_status_t compile_pattern(const steps_reader_t *reader, const char *path, const char *pattern,
+                                    size_t length, bool literal, mlx_regex_t *out_regex) {
   mlx_text_t escaped = {0};
   if (literal) {
     escape(&escaped, pattern, length);
@@ -81,12 +84,13 @@ static mlx_status_t compile(const steps_reader_t *reader, const char *path, cons
 // ----------------------------------------------------------------------------------------------------------
 // normalizer
 
-static mlx_status_t add_normal(steps_reader_t *reader, const char *path, mlx_normal_step_t step) {
-  if (reader->tokenizer->normal_count >= MAX_STEPS) {
-    mlx_normal_step_free(&step);
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "is one of more than %d steps", MAX_STEPS);
+static mlx_status_t add_normalizer(steps_reader_t *reader, const char *path, mlx_normalizer_step_t step) {
+  if (reader->tokenizer->normalizer.count >= MAX_STEPS) {
+    mlx_normalizer_step_free(&step);
+    return mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "exceeds the limit of %d steps", MAX_STEPS);
   }
-  reader->tokenizer->normal_steps[reader->tokenizer->normal_count++] = step;
+  mlx_normalizer_t *normalizer = &reader->tokenizer->normalizer;
+  normalizer->steps[normalizer->count++] = step;
   return NULL;
 }
 
@@ -96,16 +100,20 @@ static mlx_status_t read_bert_normalizer(steps_reader_t *reader, yyjson_val *obj
   MLX_TRY(mlx_field_bool(reader->json, path, object, "handle_chinese_chars", true, &chinese));
   MLX_TRY(mlx_field_bool(reader->json, path, object, "lowercase", true, &lowercase));
   MLX_TRY(mlx_field_bool(reader->json, path, object, "strip_accents", lowercase, &accents));
-  if (clean) MLX_TRY(add_normal(reader, path, (mlx_normal_step_t){.kind = MLX_NORMAL_BERT_CLEAN}));
-  if (chinese) MLX_TRY(add_normal(reader, path, (mlx_normal_step_t){.kind = MLX_NORMAL_BERT_CHINESE}));
+  if (clean)
+    MLX_TRY(add_normalizer(reader, path, (mlx_normalizer_step_t){.kind = MLX_NORMALIZER_BERT_CLEAN}));
+  if (chinese)
+    MLX_TRY(add_normalizer(reader, path, (mlx_normalizer_step_t){.kind = MLX_NORMALIZER_BERT_CHINESE}));
   if (accents) {
-    MLX_TRY(add_normal(reader, path, (mlx_normal_step_t){.kind = MLX_NORMAL_FORM, .form = MLX_NFD}));
-    MLX_TRY(add_normal(reader, path, (mlx_normal_step_t){.kind = MLX_NORMAL_BERT_ACCENTS}));
+    MLX_TRY(
+        add_normalizer(reader, path, (mlx_normalizer_step_t){.kind = MLX_NORMALIZER_FORM, .form = MLX_NFD}));
+    MLX_TRY(add_normalizer(reader, path, (mlx_normalizer_step_t){.kind = MLX_NORMALIZER_BERT_ACCENTS}));
   }
-  return lowercase ? add_normal(reader, path, (mlx_normal_step_t){.kind = MLX_NORMAL_LOWERCASE}) : NULL;
+  return lowercase ? add_normalizer(reader, path, (mlx_normalizer_step_t){.kind = MLX_NORMALIZER_LOWERCASE})
+                   : NULL;
 }
 
-// The text that Prepend and Replace put in.
+// Reads a text that a step inserts, as an owned copy.
 static mlx_status_t read_content(steps_reader_t *reader, yyjson_val *object, const char *path,
                                  const char *key, char **out_text, size_t *out_length) {
   char full[MLX_PATH_SIZE];
@@ -117,26 +125,26 @@ static mlx_status_t read_content(steps_reader_t *reader, yyjson_val *object, con
 }
 
 static mlx_status_t fill_replace(steps_reader_t *reader, yyjson_val *object, const char *path,
-                                 mlx_normal_step_t *step) {
+                                 mlx_normalizer_step_t *step) {
   char full[MLX_PATH_SIZE];
   const char *pattern;
   bool literal;
   MLX_TRY(read_pattern(reader, object, path, &pattern, &step->pattern_length, &literal));
   MLX_TRY(read_content(reader, object, path, "content", &step->content, &step->content_length));
   if (literal && step->pattern_length) return mlx_copy_text(pattern, step->pattern_length, &step->pattern);
-  return compile(reader, mlx_field_join(full, path, "pattern"), pattern, step->pattern_length, literal,
-                 &step->regex);
+  return compile_pattern(reader, mlx_field_join(full, path, "pattern"), pattern, step->pattern_length,
+                         literal, &step->regex);
 }
 
-// Reads what owns memory; nothing is left behind on failure.
-static mlx_status_t read_owner(steps_reader_t *reader, yyjson_val *object, const char *path,
-                               mlx_normal_kind_t kind) {
-  mlx_normal_step_t step = {.kind = kind};
+// Reads a step that owns memory. On failure that memory is released.
+static mlx_status_t read_owning_step(steps_reader_t *reader, yyjson_val *object, const char *path,
+                                     mlx_normalizer_kind_t kind) {
+  mlx_normalizer_step_t step = {.kind = kind};
   mlx_status_t status = NULL;
   char full[MLX_PATH_SIZE];
-  if (kind == MLX_NORMAL_REPLACE) {
+  if (kind == MLX_NORMALIZER_REPLACE) {
     status = fill_replace(reader, object, path, &step);
-  } else if (kind == MLX_NORMAL_PREPEND) {
+  } else if (kind == MLX_NORMALIZER_PREPEND) {
     status = read_content(reader, object, path, "prepend", &step.content, &step.content_length);
   } else {
     const char *map;
@@ -148,8 +156,8 @@ static mlx_status_t read_owner(steps_reader_t *reader, yyjson_val *object, const
                                    reader->json->name, full);
     }
   }
-  if (!status) return add_normal(reader, path, step);
-  mlx_normal_step_free(&step);
+  if (!status) return add_normalizer(reader, path, step);
+  mlx_normalizer_step_free(&step);
   return status;
 }
 
@@ -157,27 +165,27 @@ static mlx_status_t read_normalizer(steps_reader_t *reader, yyjson_val *object, 
                                     const char *type) {
   static const struct {
     const char *name;
-    mlx_normal_step_t step;
-  } plain[] = {{"NFC", {.kind = MLX_NORMAL_FORM, .form = MLX_NFC}},
-               {"NFD", {.kind = MLX_NORMAL_FORM, .form = MLX_NFD}},
-               {"NFKC", {.kind = MLX_NORMAL_FORM, .form = MLX_NFKC}},
-               {"NFKD", {.kind = MLX_NORMAL_FORM, .form = MLX_NFKD}},
-               {"Lowercase", {.kind = MLX_NORMAL_LOWERCASE}},
-               {"StripAccents", {.kind = MLX_NORMAL_STRIP_ACCENTS}},
-               {"Nmt", {.kind = MLX_NORMAL_NMT}}};
+    mlx_normalizer_step_t step;
+  } plain[] = {{"NFC", {.kind = MLX_NORMALIZER_FORM, .form = MLX_NFC}},
+               {"NFD", {.kind = MLX_NORMALIZER_FORM, .form = MLX_NFD}},
+               {"NFKC", {.kind = MLX_NORMALIZER_FORM, .form = MLX_NFKC}},
+               {"NFKD", {.kind = MLX_NORMALIZER_FORM, .form = MLX_NFKD}},
+               {"Lowercase", {.kind = MLX_NORMALIZER_LOWERCASE}},
+               {"StripAccents", {.kind = MLX_NORMALIZER_STRIP_ACCENTS}},
+               {"Nmt", {.kind = MLX_NORMALIZER_NMT}}};
   for (size_t i = 0; i < sizeof plain / sizeof *plain; ++i) {
-    if (!strcmp(type, plain[i].name)) return add_normal(reader, path, plain[i].step);
+    if (!strcmp(type, plain[i].name)) return add_normalizer(reader, path, plain[i].step);
   }
   if (!strcmp(type, "Strip")) {
-    mlx_normal_step_t step = {.kind = MLX_NORMAL_STRIP};
+    mlx_normalizer_step_t step = {.kind = MLX_NORMALIZER_STRIP};
     MLX_TRY(mlx_field_bool(reader->json, path, object, "strip_left", true, &step.left));
     MLX_TRY(mlx_field_bool(reader->json, path, object, "strip_right", true, &step.right));
-    return add_normal(reader, path, step);
+    return add_normalizer(reader, path, step);
   }
   if (!strcmp(type, "BertNormalizer")) return read_bert_normalizer(reader, object, path);
-  if (!strcmp(type, "Prepend")) return read_owner(reader, object, path, MLX_NORMAL_PREPEND);
-  if (!strcmp(type, "Replace")) return read_owner(reader, object, path, MLX_NORMAL_REPLACE);
-  if (!strcmp(type, "Precompiled")) return read_owner(reader, object, path, MLX_NORMAL_PRECOMPILED);
+  if (!strcmp(type, "Prepend")) return read_owning_step(reader, object, path, MLX_NORMALIZER_PREPEND);
+  if (!strcmp(type, "Replace")) return read_owning_step(reader, object, path, MLX_NORMALIZER_REPLACE);
+  if (!strcmp(type, "Precompiled")) return read_owning_step(reader, object, path, MLX_NORMALIZER_PRECOMPILED);
   return mlx_field_refuse_type(
       reader->json, path, type,
       "BertNormalizer, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Replace, Strip, "
@@ -187,28 +195,30 @@ static mlx_status_t read_normalizer(steps_reader_t *reader, yyjson_val *object, 
 // ----------------------------------------------------------------------------------------------------------
 // pre_tokenizer
 
-static mlx_status_t add_step(steps_reader_t *reader, const char *path, mlx_split_step_t step) {
-  if (reader->tokenizer->step_count >= MAX_STEPS) {
-    if (step.regex) onig_free(step.regex);
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "is one of more than %d steps", MAX_STEPS);
+static mlx_status_t add_pretokenizer(steps_reader_t *reader, const char *path, mlx_pretokenizer_step_t step) {
+  mlx_pretokenizer_t *pretokenizer = &reader->tokenizer->pretokenizer;
+  if (pretokenizer->count >= MAX_STEPS) {
+    mlx_regex_free(step.regex);
+    return mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "exceeds the limit of %d steps", MAX_STEPS);
   }
-  reader->tokenizer->steps[reader->tokenizer->step_count++] = step;
+  pretokenizer->steps[pretokenizer->count++] = step;
   return NULL;
 }
 
 static mlx_status_t add_regex(steps_reader_t *reader, const char *path, const char *pattern, size_t length,
-                              bool literal, mlx_split_step_t step) {
-  MLX_TRY(compile(reader, path, pattern, length, literal, &step.regex));
-  return add_step(reader, path, step);
+                              bool literal, mlx_pretokenizer_step_t step) {
+  MLX_TRY(compile_pattern(reader, path, pattern, length, literal, &step.regex));
+  return add_pretokenizer(reader, path, step);
 }
 
 static mlx_status_t read_byte_level(steps_reader_t *reader, yyjson_val *object, const char *path) {
   bool add_prefix_space, use_regex;
-  mlx_split_step_t prefix = {.kind = MLX_SPLIT_PREFIX}, words = {.behavior = MLX_SPLIT_ISOLATED};
+  mlx_pretokenizer_step_t prefix = {.kind = MLX_PRETOKENIZER_PREFIX_SPACE},
+                          words = {.behavior = MLX_SPLIT_ISOLATED};
   MLX_TRY(mlx_field_bool(reader->json, path, object, "add_prefix_space", true, &add_prefix_space));
   MLX_TRY(mlx_field_bool(reader->json, path, object, "use_regex", true, &use_regex));
-  reader->tokenizer->byte_level = true;
-  if (add_prefix_space) MLX_TRY(add_step(reader, path, prefix));
+  reader->tokenizer->model.byte_level = true;
+  if (add_prefix_space) MLX_TRY(add_pretokenizer(reader, path, prefix));
   return use_regex ? add_regex(reader, path, byte_level_pattern, sizeof byte_level_pattern - 1, false, words)
                    : NULL;
 }
@@ -233,15 +243,15 @@ static mlx_status_t read_split(steps_reader_t *reader, yyjson_val *object, const
   const char *pattern;
   size_t length;
   bool literal;
-  mlx_split_step_t step = {.kind = MLX_SPLIT_REGEX};
+  mlx_pretokenizer_step_t step = {.kind = MLX_PRETOKENIZER_REGEX};
   MLX_TRY(read_behavior(reader->json, object, path, &step.behavior));
   MLX_TRY(mlx_field_bool(reader->json, path, object, "invert", false, &step.invert));
   MLX_TRY(read_pattern(reader, object, path, &pattern, &length, &literal));
   return add_regex(reader, mlx_field_join(full, path, "pattern"), pattern, length, literal, step);
 }
 
-static mlx_status_t read_scheme(steps_reader_t *reader, yyjson_val *object, const char *path,
-                                mlx_prepend_t *out) {
+static mlx_status_t read_prepend_scheme(steps_reader_t *reader, yyjson_val *object, const char *path,
+                                        mlx_prepend_t *out) {
   static const char *const names[] = {"always", "first", "never"};
   char full[MLX_PATH_SIZE];
   yyjson_val *value = mlx_json_find(object, "prepend_scheme");
@@ -254,7 +264,7 @@ static mlx_status_t read_scheme(steps_reader_t *reader, yyjson_val *object, cons
     return mlx_field_error(reader->json, MLX_INVALID_INPUT, full, "must be always, first or never");
   }
   *out = (mlx_prepend_t)index;
-  // What older files say instead; Hugging Face too refuses a contradiction.
+  // Older files have add_prefix_space instead. Hugging Face also refuses a contradiction.
   MLX_TRY(mlx_field_bool(reader->json, path, object, "add_prefix_space", true, &add_prefix_space));
   if (add_prefix_space || *out == MLX_PREPEND_NEVER) return NULL;
   return mlx_field_error(reader->json, MLX_INVALID_INPUT, full, "is '%s', but add_prefix_space is false",
@@ -262,36 +272,38 @@ static mlx_status_t read_scheme(steps_reader_t *reader, yyjson_val *object, cons
 }
 
 static mlx_status_t read_metaspace(steps_reader_t *reader, yyjson_val *object, const char *path) {
-  mlx_split_step_t step = {.kind = MLX_SPLIT_METASPACE, .behavior = MLX_SPLIT_MERGED_WITH_NEXT};
+  mlx_pretokenizer_step_t step = {.kind = MLX_PRETOKENIZER_METASPACE, .behavior = MLX_SPLIT_MERGED_WITH_NEXT};
   bool split;
   MLX_TRY(mlx_field_character(reader->json, path, object, "replacement", &step.character));
-  MLX_TRY(read_scheme(reader, object, path, &step.prepend));
+  MLX_TRY(read_prepend_scheme(reader, object, path, &step.prepend));
   MLX_TRY(mlx_field_bool(reader->json, path, object, "split", true, &split));
-  MLX_TRY(add_step(reader, path, step));
-  step.kind = MLX_SPLIT_CHARACTER;
-  return split ? add_step(reader, path, step) : NULL;
+  MLX_TRY(add_pretokenizer(reader, path, step));
+  step.kind = MLX_PRETOKENIZER_CHARACTER;
+  return split ? add_pretokenizer(reader, path, step) : NULL;
 }
 
-// Steps that cut at characters of a class.
+// Reads the steps that cut at single characters: WhitespaceSplit, Punctuation and BertPreTokenizer.
 static mlx_status_t read_class(steps_reader_t *reader, yyjson_val *object, const char *path,
                                const char *type) {
-  mlx_split_step_t spaces = {.kind = MLX_SPLIT_CLASS, .belongs = mlx_is_space, .behavior = MLX_SPLIT_REMOVED};
-  mlx_split_step_t points = {
-      .kind = MLX_SPLIT_CLASS, .belongs = mlx_is_punctuation, .behavior = MLX_SPLIT_ISOLATED};
-  if (!strcmp(type, "WhitespaceSplit")) return add_step(reader, path, spaces);
+  mlx_pretokenizer_step_t whitespace = {
+      .kind = MLX_PRETOKENIZER_CLASS, .is_delimiter = mlx_character_is_space, .behavior = MLX_SPLIT_REMOVED};
+  mlx_pretokenizer_step_t punctuation = {.kind = MLX_PRETOKENIZER_CLASS,
+                                         .is_delimiter = mlx_character_is_punctuation,
+                                         .behavior = MLX_SPLIT_ISOLATED};
+  if (!strcmp(type, "WhitespaceSplit")) return add_pretokenizer(reader, path, whitespace);
   if (!strcmp(type, "Punctuation")) {
     if (mlx_json_find(object, "behavior"))
-      MLX_TRY(read_behavior(reader->json, object, path, &points.behavior));
-    return add_step(reader, path, points);
+      MLX_TRY(read_behavior(reader->json, object, path, &punctuation.behavior));
+    return add_pretokenizer(reader, path, punctuation);
   }
-  MLX_TRY(add_step(reader, path, spaces));
-  return add_step(reader, path, points);
+  MLX_TRY(add_pretokenizer(reader, path, whitespace));
+  return add_pretokenizer(reader, path, punctuation);
 }
 
 static mlx_status_t read_pre_tokenizer(steps_reader_t *reader, yyjson_val *object, const char *path,
                                        const char *type) {
-  // After ByteLevel the text is spelled in other characters; no known file splits it further.
-  if (reader->tokenizer->byte_level) {
+  // ByteLevel respells the text in other characters. No known file splits it after that.
+  if (reader->tokenizer->model.byte_level) {
     return mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "comes after ByteLevel, which must be last");
   }
   if (!strcmp(type, "ByteLevel")) return read_byte_level(reader, object, path);
@@ -303,7 +315,7 @@ static mlx_status_t read_pre_tokenizer(steps_reader_t *reader, yyjson_val *objec
   if (!strcmp(type, "Digits")) {
     bool individual;
     MLX_TRY(mlx_field_bool(reader->json, path, object, "individual_digits", false, &individual));
-    mlx_split_step_t step = {.behavior = individual ? MLX_SPLIT_ISOLATED : MLX_SPLIT_CONTIGUOUS};
+    mlx_pretokenizer_step_t step = {.behavior = individual ? MLX_SPLIT_ISOLATED : MLX_SPLIT_CONTIGUOUS};
     return add_regex(reader, path, digits_pattern, sizeof digits_pattern - 1, false, step);
   }
   return mlx_field_refuse_type(
@@ -315,14 +327,14 @@ static mlx_status_t read_pre_tokenizer(steps_reader_t *reader, yyjson_val *objec
 // ----------------------------------------------------------------------------------------------------------
 // decoder
 
-// What is read must come in the order that mlx_decoder_t runs in: Replace, ByteFallback, Fuse, Strip. The
-// other types are whole decoders and stand alone.
+// Decoders must come in the order in which mlx_decoder_t runs them: Replace, ByteFallback, Fuse, Strip. The
+// other types are complete decoders and must stand alone.
 typedef enum decoder_stage {
   STAGE_REPLACE,
   STAGE_BYTES,
   STAGE_FUSE,
   STAGE_STRIP,
-  STAGE_WHOLE
+  STAGE_COMPLETE
 } decoder_stage_t;
 
 static mlx_status_t read_replacement(steps_reader_t *reader, yyjson_val *object, const char *path) {
@@ -331,17 +343,17 @@ static mlx_status_t read_replacement(steps_reader_t *reader, yyjson_val *object,
   const char *pattern;
   bool literal;
   if (decoder->replacement_count == MLX_MAX_REPLACEMENTS) {
-    return mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "is one Replace of more than %d",
+    return mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "exceeds the limit of %d Replace decoders",
                            MLX_MAX_REPLACEMENTS);
   }
-  mlx_replacement_t *change = &decoder->replacements[decoder->replacement_count++];
-  MLX_TRY(read_pattern(reader, object, path, &pattern, &change->pattern_length, &literal));
-  if (!literal || !change->pattern_length) {
+  mlx_replacement_t *replacement = &decoder->replacements[decoder->replacement_count++];
+  MLX_TRY(read_pattern(reader, object, path, &pattern, &replacement->pattern_length, &literal));
+  if (!literal || !replacement->pattern_length) {
     return mlx_field_error(reader->json, MLX_UNSUPPORTED, mlx_field_join(full, path, "pattern"),
                            "is a Regex or empty; only a String is supported");
   }
-  MLX_TRY(mlx_copy_text(pattern, change->pattern_length, &change->pattern));
-  return read_content(reader, object, path, "content", &change->content, &change->content_length);
+  MLX_TRY(mlx_copy_text(pattern, replacement->pattern_length, &replacement->pattern));
+  return read_content(reader, object, path, "content", &replacement->content, &replacement->content_length);
 }
 
 static mlx_status_t read_strip(steps_reader_t *reader, yyjson_val *object, const char *path, bool fused) {
@@ -356,12 +368,12 @@ static mlx_status_t read_strip(steps_reader_t *reader, yyjson_val *object, const
   return fused ? NULL : mlx_field_error(reader->json, MLX_UNSUPPORTED, path, "must come after Fuse");
 }
 
-static mlx_status_t read_whole(steps_reader_t *reader, yyjson_val *object, const char *path,
-                               const char *type) {
+static mlx_status_t read_complete_decoder(steps_reader_t *reader, yyjson_val *object, const char *path,
+                                          const char *type) {
   mlx_decoder_t *decoder = &reader->tokenizer->decoder;
   if (!strcmp(type, "Metaspace")) {
     mlx_prepend_t scheme;
-    MLX_TRY(read_scheme(reader, object, path, &scheme));
+    MLX_TRY(read_prepend_scheme(reader, object, path, &scheme));
     decoder->drops_first_space = scheme != MLX_PREPEND_NEVER;
     return mlx_field_character(reader->json, path, object, "replacement", &decoder->metaspace);
   }
@@ -379,9 +391,9 @@ static mlx_status_t read_decoder(steps_reader_t *reader, yyjson_val *object, con
   static const struct {
     const char *name;
     decoder_stage_t stage;
-  } stages[] = {{"Replace", STAGE_REPLACE}, {"ByteFallback", STAGE_BYTES}, {"Fuse", STAGE_FUSE},
-                {"Strip", STAGE_STRIP},     {"ByteLevel", STAGE_WHOLE},    {"Metaspace", STAGE_WHOLE},
-                {"WordPiece", STAGE_WHOLE}};
+  } stages[] = {{"Replace", STAGE_REPLACE},   {"ByteFallback", STAGE_BYTES}, {"Fuse", STAGE_FUSE},
+                {"Strip", STAGE_STRIP},       {"ByteLevel", STAGE_COMPLETE}, {"Metaspace", STAGE_COMPLETE},
+                {"WordPiece", STAGE_COMPLETE}};
   size_t index = 0, count = sizeof stages / sizeof *stages;
   while (index < count && strcmp(type, stages[index].name)) ++index;
   if (index == count) {
@@ -390,9 +402,9 @@ static mlx_status_t read_decoder(steps_reader_t *reader, yyjson_val *object, con
         "ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Strip, WordPiece and Sequence are");
   }
   decoder_stage_t stage = stages[index].stage;
-  // Replace may come again, and first; nothing else may.
+  // Only Replace may be repeated.
   bool in_order = stage == STAGE_REPLACE ? reader->stage <= STAGE_REPLACE : reader->stage < (int)stage;
-  if (stage == STAGE_WHOLE) in_order = reader->stage < 0;
+  if (stage == STAGE_COMPLETE) in_order = reader->stage < 0;
   if (!in_order) {
     return mlx_field_error(
         reader->json, MLX_UNSUPPORTED, path,
@@ -405,30 +417,31 @@ static mlx_status_t read_decoder(steps_reader_t *reader, yyjson_val *object, con
     case STAGE_BYTES: reader->tokenizer->decoder.byte_fallback = true; return NULL;
     case STAGE_FUSE: return NULL;
     case STAGE_STRIP: return read_strip(reader, object, path, fused);
-    case STAGE_WHOLE: return read_whole(reader, object, path, type);
+    case STAGE_COMPLETE: return read_complete_decoder(reader, object, path, type);
   }
   return NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 
-mlx_status_t mlx_read_steps(const mlx_json_t *json, mlx_tokenizer_t *tokenizer) {
+mlx_status_t mlx_tokenizer_read_steps(const mlx_json_t *json, mlx_tokenizer_t *tokenizer) {
   steps_reader_t reader = {.json = json, .tokenizer = tokenizer, .stage = -1};
   yyjson_val *normalizer = mlx_json_find(json->root, "normalizer"),
-             *splits = mlx_json_find(json->root, "pre_tokenizer");
+             *pre_tokenizer = mlx_json_find(json->root, "pre_tokenizer");
   yyjson_val *decoder = mlx_json_find(json->root, "decoder");
-  MLX_TRY(mlx_alloc(MAX_STEPS, sizeof *tokenizer->normal_steps, &tokenizer->normal_steps));
-  MLX_TRY(mlx_alloc(MAX_STEPS, sizeof *tokenizer->steps, &tokenizer->steps));
+  MLX_TRY(mlx_alloc(MAX_STEPS, sizeof *tokenizer->normalizer.steps, &tokenizer->normalizer.steps));
+  MLX_TRY(mlx_alloc(MAX_STEPS, sizeof *tokenizer->pretokenizer.steps, &tokenizer->pretokenizer.steps));
   if (normalizer) MLX_TRY(read_nested(&reader, normalizer, "normalizer", "normalizers", read_normalizer));
-  if (splits) MLX_TRY(read_nested(&reader, splits, "pre_tokenizer", "pretokenizers", read_pre_tokenizer));
+  if (pre_tokenizer)
+    MLX_TRY(read_nested(&reader, pre_tokenizer, "pre_tokenizer", "pretokenizers", read_pre_tokenizer));
   if (!decoder) return mlx_field_error(json, MLX_UNSUPPORTED, "decoder", "is null, which is not supported");
   MLX_TRY(read_nested(&reader, decoder, "decoder", "decoders", read_decoder));
-  if (tokenizer->byte_level && tokenizer->kind != MLX_MODEL_BPE) {
+  if (tokenizer->model.byte_level && tokenizer->model.kind != MLX_MODEL_BPE) {
     return mlx_field_error(json, MLX_UNSUPPORTED, "pre_tokenizer",
                            "has ByteLevel, which is supported for BPE only");
   }
-  if (tokenizer->byte_level == tokenizer->decoder.byte_level) return NULL;
+  if (tokenizer->model.byte_level == tokenizer->decoder.byte_level) return NULL;
   return mlx_field_error(json, MLX_UNSUPPORTED, "decoder",
-                         tokenizer->byte_level ? "is not ByteLevel, but pre_tokenizer has it"
-                                               : "is ByteLevel, but pre_tokenizer has no ByteLevel");
+                         tokenizer->model.byte_level ? "is not ByteLevel, but pre_tokenizer has it"
+                                                     : "is ByteLevel, but pre_tokenizer has no ByteLevel");
 }

@@ -1,9 +1,10 @@
-// Fuzz target: a foreign tokenizer.json, a foreign pattern in a good one, and any text through both.
+// Fuzz target: tokenizer.json files and texts.
 //
-// The input is a mode byte, a first part up to a byte 0xff (which is in no UTF-8 text), and a second part.
-// The first part is a whole JSON file (mode 0), a Split pattern and its behavior (mode 1), or pairs of place
-// and byte to change in a good file (mode 2), where the mode divided by three says which good file; the
-// second is the text to encode and, read as bytes, ids to decode.
+// The input is a mode byte, a first part that ends at a byte 0xff (which no UTF-8 text contains), and a
+// second part. The mode modulo 3 says what the first part is: 0, a whole tokenizer.json; 1, a Split pattern
+// and its behavior, for a valid file; 2, bytes to overwrite in a valid file, as (16-bit offset, byte). The
+// mode divided by 3 selects the valid file. The second part is the text to encode; its bytes also serve as
+// ids to decode.
 //
 //   clang -fsanitize=fuzzer,address,undefined ... tokenizer/tokenizer_fuzz.c
 #include <stdint.h>
@@ -16,64 +17,53 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-// A good file of every kind, up to and after the place of a Split.
+// A valid file of every kind: the text before and after the place of a Split.
+// clang-format off
 static const struct {
   const char *start, *end;
 } files[] = {
-    {"{\"added_tokens\":[{\"id\":13,\"content\":\"<s>\",\"special\":true},{\"id\":14,\"content\":\" "
-     "\",\"rstrip\":true},"
-     "{\"id\":9,\"content\":\"aa\",\"single_word\":true,\"lstrip\":true,\"normalized\":true}],\"normalizer\":"
-     "null,"
-     "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":"
-     "true},",
+    {"{\"added_tokens\":[{\"id\":13,\"content\":\"<s>\",\"special\":true},{\"id\":14,\"content\":\" \","
+     "\"rstrip\":true},{\"id\":9,\"content\":\"aa\",\"single_word\":true,\"lstrip\":true,"
+     "\"normalized\":true}],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"Sequence\","
+     "\"pretokenizers\":[{\"type\":\"Digits\",\"individual_digits\":true},",
      "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"use_regex\":true}]},"
-     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\"}},{"
-     "\"Sequence\":"
-     "{\"id\":\"A\"}}],\"special_tokens\":{\"<s>\":{\"ids\":[13]}}},\"decoder\":{\"type\":\"ByteLevel\"},"
-     "\"model\":{\"type\":\"BPE\",\"ignore_merges\":false,\"unk_token\":\"c\",\"vocab\":{\"a\":0,\"b\":1,"
-     "\"c\":2,\"ab\":3,"
-     "\"abc\":4,\"Ġ\":5,\"Ġa\":6,\"Ã\":7,\"©\":8,\"aa\":9,\"1\":10,\"ï\":11,\"Ċ\":12},"
-     "\"merges\":[\"a b\",[\"ab\",\"c\"],\"Ġ a\",\"a a\"]}}"},
-    {"{\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true,\"normalized\":true}],\"normalizer\":"
-     "{\"type\":\"Sequence\","
-     "\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Prepend\",\"prepend\":\"_\"},{\"type\":\"Replace\","
-     "\"pattern\":{\"String\":\" \"},"
-     "\"content\":\"_\"}]},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[",
-     "{\"type\":\"Punctuation\"}]},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\","
-     "\"pattern\":{\"String\":\"_\"},"
-     "\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" "
-     "\",\"start\":1,\"stop\":0}]},"
-     "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"fuse_unk\":true,\"unk_token\":\"<s>\",\"vocab\":{"
-     "\"<s>\":0,\"<0xC3>\":1,"
-     "\"<0xA9>\":2,\"<0x0A>\":3,\"_\":4,\"a\":5,\"b\":6,\"_a\":7,\"ab\":8,\"__\":9},\"merges\":[\"a b\",\"_ "
-     "a\",\"_ _\"]}}"},
-    {"{\"added_tokens\":[{\"id\":9,\"content\":\"<s>\",\"special\":true}],\"normalizer\":{\"type\":"
-     "\"Sequence\",\"normalizers\":["
-     "{\"type\":\"Nmt\"},{\"type\":\"NFKC\"},{\"type\":\"Lowercase\"},{\"type\":\"Strip\",\"strip_left\":"
-     "true,\"strip_right\":true},"
-     "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" "
-     "\"}]},\"pre_tokenizer\":{\"type\":\"Sequence\","
-     "\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},",
-     "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\",\"split\":true}]},"
-     "\"decoder\":{\"type\":"
-     "\"Metaspace\",\"replacement\":\"_\"},\"post_processor\":{\"type\":\"RobertaProcessing\",\"cls\":[\"<s>"
-     "\",9],\"sep\":[\"a\",2]},"
-     "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"byte_fallback\":true,\"vocab\":[[\"<unk>\",0],[\"_\",-1."
-     "5],[\"a\",-2.25],"
-     "[\"b\",-2.5],[\"_a\",-3.0000001],[\"ab\",-3],[\"aa\",-4],[\"é\",-5],[\"<0x41>\",-9]]}}"},
-    {"{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"BertNormalizer\",\"clean_text\":"
-     "true,"
-     "\"handle_chinese_chars\":true,\"strip_accents\":null,\"lowercase\":true},{\"type\":\"NFKD\"},{\"type\":"
-     "\"StripAccents\"}]},"
+     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\"}},"
+     "{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"<s>\":{\"ids\":[13]}}},"
+     "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"ignore_merges\":false,"
+     "\"unk_token\":\"c\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"abc\":4,\"Ġ\":5,\"Ġa\":6,\"Ã\":7,"
+     "\"©\":8,\"aa\":9,\"1\":10,\"ï\":11,\"Ċ\":12},\"merges\":[\"a b\",[\"ab\",\"c\"],\"Ġ a\",\"a a\"]}}"},
+    {"{\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true,\"normalized\":true}],"
+     "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Prepend\","
+     "\"prepend\":\"_\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"_\"}]},"
      "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[",
-     "{\"type\":\"BertPreTokenizer\"}]},\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":"
-     "true},\"post_processor\":"
-     "{\"type\":\"BertProcessing\",\"cls\":[\"[C]\",1],\"sep\":[\"[S]\",2]},\"model\":{\"type\":"
-     "\"WordPiece\",\"unk_token\":\"[U]\","
-     "\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":20,\"vocab\":{\"[U]\":0,\"[C]\":1,\"["
-     "S]\":2,\"a\":3,"
-     "\"##a\":4,\"ab\":5,\"##bc\":6,\".\":7,\"'\":8,\"s\":9}}}"},
+     "{\"type\":\"Punctuation\"}]},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\","
+     "\"pattern\":{\"String\":\"_\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},"
+     "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},\"model\":{\"type\":\"BPE\","
+     "\"byte_fallback\":true,\"fuse_unk\":true,\"unk_token\":\"<s>\",\"vocab\":{\"<s>\":0,\"<0xC3>\":1,"
+     "\"<0xA9>\":2,\"<0x0A>\":3,\"_\":4,\"a\":5,\"b\":6,\"_a\":7,\"ab\":8,\"__\":9},\"merges\":[\"a b\","
+     "\"_ a\",\"_ _\"]}}"},
+    {"{\"added_tokens\":[{\"id\":9,\"content\":\"<s>\",\"special\":true}],"
+     "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Nmt\"},{\"type\":\"NFKC\"},"
+     "{\"type\":\"Lowercase\"},{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":true},"
+     "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"}]},"
+     "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},",
+     "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\",\"split\":true}]},"
+     "\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"_\"},"
+     "\"post_processor\":{\"type\":\"RobertaProcessing\",\"cls\":[\"<s>\",9],\"sep\":[\"a\",2]},"
+     "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"byte_fallback\":true,\"vocab\":[[\"<unk>\",0],[\"_\","
+     "-1.5],[\"a\",-2.25],[\"b\",-2.5],[\"_a\",-3.0000001],[\"ab\",-3],[\"aa\",-4],[\"é\",-5],[\"<0x41>\","
+     "-9]]}}"},
+    {"{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"BertNormalizer\","
+     "\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":null,\"lowercase\":true},"
+     "{\"type\":\"NFKD\"},{\"type\":\"StripAccents\"}]},\"pre_tokenizer\":{\"type\":\"Sequence\","
+     "\"pretokenizers\":[",
+     "{\"type\":\"BertPreTokenizer\"}]},\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\","
+     "\"cleanup\":true},\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"[C]\",1],"
+     "\"sep\":[\"[S]\",2]},\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[U]\","
+     "\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":20,\"vocab\":{\"[U]\":0,\"[C]\":1,"
+     "\"[S]\":2,\"a\":3,\"##a\":4,\"ab\":5,\"##bc\":6,\".\":7,\"'\":8,\"s\":9}}}"},
 };
+// clang-format on
 #define FILE_COUNT (sizeof files / sizeof *files)
 
 static void append_split(mlx_text_t *json, const uint8_t *part, size_t length) {
@@ -99,8 +89,8 @@ static void make_file(uint8_t mode, const uint8_t *part, size_t length, mlx_text
   }
 }
 
-// Streaming must say what decoding says, whole characters at a time; except where byte tokens are no UTF-8
-// (tokenizer.h).
+// A stream must give the same text as decoding the whole list, and always valid UTF-8. The one exception is
+// byte tokens that are not UTF-8 (tokenizer.h).
 static void check_decoding(const mlx_tokenizer_t *tokenizer, const int32_t *ids, size_t count,
                            bool skip_special) {
   mlx_text_t streamed = {0};
@@ -148,7 +138,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (!status) status = mlx_tokenizer_create("fuzz.json", json.data, json.length, &tokenizer);
   mlx_text_clear(&json);
   if (status && data[0] % 3 == 2 && part_length < 3)
-    __builtin_trap();  // the good file itself is no longer good
+    __builtin_trap();  // the unchanged valid file was refused
   if (!status) check_text(tokenizer, text, text_length);
   mlx_status_free(status);
   mlx_tokenizer_free(tokenizer);

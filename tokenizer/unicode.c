@@ -1,17 +1,19 @@
-// Characters: UTF-8, the classes and the lower case that normalizers and pre-tokenizers ask for, and the four
-// normal forms.
+// UTF-8, character classes, lower case and the four normal forms.
 //
-// All of it is what Hugging Face's package does, whose tables are of several Unicode versions and older than
-// today's: a character that is newer than them is left as it is, here as there.
-// tests/parity/unicode_tables.py reads them off the package.
+// The tables are those of Hugging Face's package, read off it by tests/parity/unicode_tables.py. They mix
+// several Unicode versions, all older than the current one. A character newer than a table is left unchanged,
+// as the package does.
 //
-// Normalizing streams: only the marks after one character wait, so memory is bounded by the longest run of
-// them.
+// Normalizing streams: only the combining marks after one character are buffered. So memory is bounded by the
+// longest run of marks.
+#include "tokenizer/unicode.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/internal.h"
+#include "base/memory.h"
+#include "tokenizer/pair_map.h"
 
 typedef struct range {
   uint32_t first, last;
@@ -31,6 +33,15 @@ typedef struct lower_range {
 
 // ----------------------------------------------------------------------------------------------------------
 // UTF-8
+
+bool mlx_utf8_is_valid(const char *text, size_t length) {
+  for (size_t i = 0; i < length;) {
+    int size = mlx_utf8_length(text + i, length - i);
+    if (size <= 0) return false;
+    i += (size_t)size;
+  }
+  return true;
+}
 
 uint32_t mlx_character_at(const char *text, size_t *out_length) {
   const uint8_t *s = (const uint8_t *)text;
@@ -75,23 +86,25 @@ static bool in_ranges(const range_t *ranges, size_t count, uint32_t character) {
 
 #define IN_RANGES(ranges, character) in_ranges(ranges, sizeof(ranges) / sizeof *(ranges), character)
 
-bool mlx_is_mark(uint32_t character) { return character >= 0x300 && IN_RANGES(mark_ranges, character); }
-bool mlx_is_nonspacing(uint32_t character) {
+bool mlx_character_is_mark(uint32_t character) {
+  return character >= 0x300 && IN_RANGES(mark_ranges, character);
+}
+bool mlx_character_is_nonspacing_mark(uint32_t character) {
   return character >= 0x300 && IN_RANGES(nonspacing_ranges, character);
 }
-bool mlx_is_control(uint32_t character) { return IN_RANGES(control_ranges, character); }
-bool mlx_is_punctuation(uint32_t character) { return IN_RANGES(punctuation_ranges, character); }
+bool mlx_character_is_control(uint32_t character) { return IN_RANGES(control_ranges, character); }
+bool mlx_character_is_punctuation(uint32_t character) { return IN_RANGES(punctuation_ranges, character); }
 
-bool mlx_is_space(uint32_t c) {
+bool mlx_character_is_space(uint32_t c) {
   if (c < 0x80) return c == ' ' || (c >= 0x09 && c <= 0x0d);
   return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
          c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-void mlx_append_lower(mlx_text_t *out, uint32_t character) {
+void mlx_character_append_lower(mlx_text_t *out, uint32_t character) {
   const size_t count = sizeof lower_ranges / sizeof *lower_ranges;
   size_t low = 0, high = count;
-  if (character == 0x130) {  // the only one that becomes two
+  if (character == 0x130) {  // the only character whose lower case is two characters
     mlx_text_append(out, "i\xcc\x87", 3);
     return;
   }
@@ -129,8 +142,8 @@ static uint8_t combining_class(uint32_t character) {
 
 typedef struct entry {
   uint32_t character;
-  const char *parts;  // into the table's text
-  size_t length;      // of parts, bytes
+  const char *parts;  // the decomposition; points into the table's text
+  size_t length;      // bytes of |parts|
 } entry_t;
 
 typedef struct composition {
@@ -138,8 +151,8 @@ typedef struct composition {
   uint32_t character;
 } composition_t;
 
-static entry_t canonical[CANONICAL_COUNT], compatible[COMPATIBLE_COUNT];  // by character
-static composition_t compositions[COMPOSITION_COUNT];                     // by pair
+static entry_t canonical[CANONICAL_COUNT], compatible[COMPATIBLE_COUNT];  // sorted by character
+static composition_t compositions[COMPOSITION_COUNT];                     // sorted by pair
 static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
 
 static int compare_compositions(const void *a, const void *b) {
@@ -149,8 +162,8 @@ static int compare_compositions(const void *a, const void *b) {
 
 static bool begins_entry(char byte) { return byte == '+' || byte == '-' || byte == '\t'; }
 
-// Finds where the entries of a table's text begin. In canonical_text no part is a '+' or '-', in
-// compatible_text none a tab.
+// Finds the entries in a table's text. No decomposition in canonical_text contains '+' or '-', and none in
+// compatible_text a tab.
 static void index_entries(const char *text, size_t length, bool tabs, entry_t *entries, size_t count) {
   const char *end = text + length;
   for (size_t i = 0, step; i < count && text < end; ++i) {
@@ -166,8 +179,8 @@ static void index_tables(void) {
   index_entries(canonical_text, sizeof canonical_text - 1, false, canonical, CANONICAL_COUNT);
   index_entries(compatible_text, sizeof compatible_text - 1, true, compatible, COMPATIBLE_COUNT);
   for (size_t i = 0; i < CANONICAL_COUNT && count < COMPOSITION_COUNT; ++i) {
-    size_t own_length = mlx_character_write(canonical[i].character, (char[4]){0});
-    if (canonical[i].parts[-(ptrdiff_t)own_length - 1] != '+') continue;
+    size_t length = mlx_character_write(canonical[i].character, (char[4]){0});
+    if (canonical[i].parts[-(ptrdiff_t)length - 1] != '+') continue;
     uint32_t first = mlx_character_at(canonical[i].parts, &first_length);
     uint32_t second = mlx_character_at(canonical[i].parts + first_length, &second_length);
     compositions[count++] =
@@ -189,6 +202,7 @@ static const entry_t *find_entry(const entry_t *entries, size_t count, uint32_t 
   return low < count && entries[low].character == character ? &entries[low] : NULL;
 }
 
+// Hangul syllables are composed by arithmetic (Unicode chapter 3.12).
 enum {
   S_BASE = 0xac00,
   L_BASE = 0x1100,
@@ -199,7 +213,7 @@ enum {
   T_COUNT = 28
 };
 
-// What the two become together, or 0.
+// The composition of the two characters, or 0.
 static uint32_t compose(uint32_t first, uint32_t second) {
   if (first >= L_BASE && first < L_BASE + L_COUNT && second >= V_BASE && second < V_BASE + V_COUNT) {
     return S_BASE + ((first - L_BASE) * V_COUNT + (second - V_BASE)) * T_COUNT;
@@ -217,18 +231,17 @@ static uint32_t compose(uint32_t first, uint32_t second) {
 // ----------------------------------------------------------------------------------------------------------
 // Normal forms
 
-#define CLASS_SHIFT 24  // a mark that waits is its class and, below, the character
+#define CLASS_SHIFT 24  // a buffered mark is its combining class and, in the low bits, the character
 #define CHARACTER_MASK 0xffffffu
 
-typedef struct normalizing {
+typedef struct normalizer_state {
   bool compatible, composes;
-  uint32_t starter;  // waits for marks that may join it; 0: none yet
+  uint32_t starter;  // buffered: later marks may compose with it; 0: none yet
   mlx_marks_t *marks;
   mlx_text_t *out;
-} normalizing_t;
+} normalizer_state_t;
 
-// Sorts by class and keeps the order of equals: by insertion, or by counting where many marks follow each
-// other.
+// Sorts by combining class, stably: by insertion, or by counting if there are many marks.
 static mlx_status_t sort_marks(mlx_marks_t *marks) {
   if (marks->count <= 32) {
     for (size_t i = 1; i < marks->count; ++i) {
@@ -252,8 +265,9 @@ static mlx_status_t sort_marks(mlx_marks_t *marks) {
   return NULL;
 }
 
-// The marks that wait are all there are for this starter: puts them in order and lets those join that can.
-static mlx_status_t settle(normalizing_t *state) {
+// Called when all marks of the starter are buffered: sorts them, and composes them with the starter if
+// possible.
+static mlx_status_t compose_marks(normalizer_state_t *state) {
   mlx_marks_t *marks = state->marks;
   MLX_TRY(sort_marks(marks));
   if (!state->composes || !state->starter) return NULL;
@@ -261,9 +275,10 @@ static mlx_status_t settle(normalizing_t *state) {
   uint32_t last_class = 0;
   for (size_t i = 0; i < marks->count; ++i) {
     uint32_t mark_class = marks->items[i] >> CLASS_SHIFT;
-    uint32_t joined = last_class < mark_class ? compose(state->starter, marks->items[i] & CHARACTER_MASK) : 0;
-    if (joined) {
-      state->starter = joined;
+    uint32_t composed =
+        last_class < mark_class ? compose(state->starter, marks->items[i] & CHARACTER_MASK) : 0;
+    if (composed) {
+      state->starter = composed;
     } else {
       marks->items[kept++] = marks->items[i];
       last_class = mark_class;
@@ -273,7 +288,7 @@ static mlx_status_t settle(normalizing_t *state) {
   return NULL;
 }
 
-static void give_out(normalizing_t *state) {
+static void flush(normalizer_state_t *state) {
   if (state->starter) mlx_character_append(state->out, state->starter);
   for (size_t i = 0; i < state->marks->count; ++i) {
     mlx_character_append(state->out, state->marks->items[i] & CHARACTER_MASK);
@@ -282,8 +297,8 @@ static void give_out(normalizing_t *state) {
   state->starter = 0;
 }
 
-// Takes one character that does not decompose.
-static mlx_status_t take(normalizing_t *state, uint32_t character) {
+// Adds one character that is fully decomposed.
+static mlx_status_t push(normalizer_state_t *state, uint32_t character) {
   uint8_t mark_class = combining_class(character);
   mlx_marks_t *marks = state->marks;
   if (mark_class) {
@@ -291,47 +306,47 @@ static mlx_status_t take(normalizing_t *state, uint32_t character) {
     marks->items[marks->count++] = (uint32_t)mark_class << CLASS_SHIFT | character;
     return NULL;
   }
-  if (marks->count) MLX_TRY(settle(state));
-  uint32_t joined =
+  if (marks->count) MLX_TRY(compose_marks(state));
+  uint32_t composed =
       state->composes && state->starter && !marks->count ? compose(state->starter, character) : 0;
-  if (!joined) give_out(state);
-  state->starter = joined ? joined : character;
-  if (!character) {  // NUL cannot wait: 0 says that nothing does
+  if (!composed) flush(state);
+  state->starter = composed ? composed : character;
+  if (!character) {  // NUL is written at once: a starter of 0 means that none is buffered
     mlx_text_append(state->out, "", 1);
   }
   return NULL;
 }
 
-static mlx_status_t decompose(normalizing_t *state, uint32_t character) {
-  if (character < 0x80) return take(state, character);
+static mlx_status_t decompose(normalizer_state_t *state, uint32_t character) {
+  if (character < 0x80) return push(state, character);
   if (character >= S_BASE && character < S_BASE + L_COUNT * V_COUNT * T_COUNT) {
     uint32_t index = character - S_BASE;
-    MLX_TRY(take(state, L_BASE + index / (V_COUNT * T_COUNT)));
-    MLX_TRY(take(state, V_BASE + index / T_COUNT % V_COUNT));
-    return index % T_COUNT ? take(state, T_BASE + index % T_COUNT) : NULL;
+    MLX_TRY(push(state, L_BASE + index / (V_COUNT * T_COUNT)));
+    MLX_TRY(push(state, V_BASE + index / T_COUNT % V_COUNT));
+    return index % T_COUNT ? push(state, T_BASE + index % T_COUNT) : NULL;
   }
   const entry_t *entry = state->compatible ? find_entry(compatible, COMPATIBLE_COUNT, character) : NULL;
-  bool whole = entry != NULL;  // what compatible_text has does not decompose further
+  bool whole = entry != NULL;  // compatible_text holds full decompositions
   if (!entry) entry = find_entry(canonical, CANONICAL_COUNT, character);
-  if (!entry) return take(state, character);
+  if (!entry) return push(state, character);
   for (size_t i = 0, length; i < entry->length; i += length) {
     uint32_t part = mlx_character_at(entry->parts + i, &length);
-    MLX_TRY(whole ? take(state, part) : decompose(state, part));
+    MLX_TRY(whole ? push(state, part) : decompose(state, part));
   }
   return NULL;
 }
 
-mlx_status_t mlx_normal_form(mlx_normal_form_t form, const char *text, size_t length, mlx_marks_t *marks,
-                             mlx_text_t *out) {
-  normalizing_t state = {.compatible = form == MLX_NFKC || form == MLX_NFKD,
-                         .composes = form == MLX_NFC || form == MLX_NFKC,
-                         .marks = marks,
-                         .out = out};
+mlx_status_t mlx_normal_form_append(mlx_normal_form_t form, const char *text, size_t length,
+                                    mlx_marks_t *marks, mlx_text_t *out) {
+  normalizer_state_t state = {.compatible = form == MLX_NFKC || form == MLX_NFKD,
+                              .composes = form == MLX_NFC || form == MLX_NFKC,
+                              .marks = marks,
+                              .out = out};
   pthread_once(&tables_once, index_tables);
   marks->count = 0;
   for (size_t i = 0, step; i < length; i += step)
     MLX_TRY(decompose(&state, mlx_character_at(text + i, &step)));
-  MLX_TRY(settle(&state));
-  give_out(&state);
+  MLX_TRY(compose_marks(&state));
+  flush(&state);
   return NULL;
 }

@@ -1,7 +1,7 @@
-// WordPiece: a word is cut into the longest tokens from left to right; what follows the first is looked up
-// with a prefix
-// ("##"). A word with a part that is no token, or with too many characters, is the unknown token as a whole.
-#include "tokenizer/internal.h"
+// WordPiece: cuts a word into the longest tokens, from left to right. Tokens after the first are looked up
+// with a prefix ("##"). If some part has no token, or the word is too long, the whole word is the unknown
+// token.
+#include "tokenizer/wordpiece.h"
 
 static size_t count_characters(const char *text, size_t length) {
   size_t count = 0;
@@ -9,7 +9,7 @@ static size_t count_characters(const char *text, size_t length) {
   return count;
 }
 
-// The longest token at |text| that begins at |node| of the trie; 0 for none.
+// The length of the longest token at |text| below |node| of the trie; 0 if there is none.
 static size_t longest_token(const mlx_trie_t *trie, uint32_t node, const char *text, size_t length,
                             int32_t *out_id) {
   size_t longest = 0;
@@ -21,22 +21,23 @@ static size_t longest_token(const mlx_trie_t *trie, uint32_t node, const char *t
   return longest;
 }
 
-mlx_status_t mlx_wordpiece_run(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
-                               mlx_ids_t *ids) {
+mlx_status_t mlx_wordpiece_encode(const mlx_tokenizer_model_t *model, const char *text, size_t length,
+                                  mlx_ids_t *ids) {
   size_t before = ids->count, found;
-  uint32_t inside = 0;
-  bool has_inside = true, good = count_characters(text, length) <= tokenizer->max_word;
-  for (size_t i = 0; i < tokenizer->prefix_length && has_inside; ++i) {
-    has_inside = mlx_trie_step(&tokenizer->trie, &inside, tokenizer->prefix[i]);
+  uint32_t prefix_node = 0;
+  bool has_prefix = true, found_all = count_characters(text, length) <= model->max_word;
+  for (size_t i = 0; i < model->prefix_length && has_prefix; ++i) {
+    has_prefix = mlx_trie_step(&model->trie, &prefix_node, model->prefix[i]);
   }
-  for (size_t at = 0; at < length && good; at += found) {
+  for (size_t at = 0; at < length && found_all; at += found) {
     int32_t id = -1;
-    found =
-        at && !has_inside ? 0 : longest_token(&tokenizer->trie, at ? inside : 0, text + at, length - at, &id);
-    good = found > 0;
-    if (good) MLX_TRY(mlx_ids_append(ids, id));
+    found = at && !has_prefix
+                ? 0
+                : longest_token(&model->trie, at ? prefix_node : 0, text + at, length - at, &id);
+    found_all = found > 0;
+    if (found_all) MLX_TRY(mlx_ids_append(ids, id));
   }
-  if (good) return NULL;
+  if (found_all) return NULL;
   ids->count = before;
-  return mlx_ids_append(ids, tokenizer->unk_id);
+  return mlx_ids_append(ids, model->unk_id);
 }

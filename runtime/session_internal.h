@@ -1,0 +1,26 @@
+// struct mlx_session and the sizes of decode calls, for the sources of runtime/ only.
+#ifndef MLXCEL_RUNTIME_SESSION_INTERNAL_H_
+#define MLXCEL_RUNTIME_SESSION_INTERNAL_H_
+
+#include "runtime/engine_internal.h"
+
+struct mlx_session {
+  mlx_engine_t *engine;  // borrowed
+  int64_t sequence;      // index of this session's sequence in the module's tensors
+  int64_t length;        // positions written
+  int32_t *ids;          // [context] the tokens at those positions
+  bool has_next;         // the device holds |next| as the token to decode from
+  int32_t next;          // the most likely token after those in |ids|
+  int32_t *pages;        // [sequence_pages] the page table; 0 (the scratch page) where no page is held
+  int64_t page_count;    // pages held
+};
+
+// A group is the tokens that one call of decode_N generates, N of them. A module has a few sizes.
+
+// The largest group of at most |limit| tokens. |limit| is at least 1.
+size_t mlx_decode_group_largest(const mlx_variant_t *variant, size_t limit);
+// The size of the next group in the generate loop, after |written| tokens. At most |left|, which is at
+// least 1.
+size_t mlx_decode_group_next(const mlx_variant_t *variant, size_t written, size_t left);
+
+#endif  // MLXCEL_RUNTIME_SESSION_INTERNAL_H_

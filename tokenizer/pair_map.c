@@ -1,0 +1,87 @@
+// Open addressing with linear probing.
+#include "tokenizer/pair_map.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+struct mlx_pair_slot {
+  uint64_t key;
+  uint64_t value;
+};
+
+#define NO_KEY UINT64_MAX  // marks an empty slot
+
+static uint64_t mix(uint64_t a, uint64_t b) {
+  unsigned __int128 product = (unsigned __int128)a * b;
+  return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint64_t hash_word(uint64_t seed, uint64_t word) {
+  return mix(word ^ seed ^ 0x9e3779b97f4a7c15u, seed | 0x8000000000000001u);
+}
+
+uint64_t mlx_hash_text(uint64_t seed, const char *text, size_t length) {
+  uint64_t hash = hash_word(seed, length), word;
+  for (; length >= sizeof word; text += sizeof word, length -= sizeof word) {
+    memcpy(&word, text, sizeof word);
+    hash = hash_word(seed, word ^ hash);
+  }
+  word = 0;
+  memcpy(&word, text, length);
+  return hash_word(seed, word ^ hash);
+}
+
+mlx_status_t mlx_hash_slots(size_t capacity, size_t *out_slots) {
+  size_t slots = *out_slots = 16;
+  while (slots / 2 < capacity) {
+    if (!mlx_mul(slots, 2, &slots))
+      return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: table of %zu", capacity);
+  }
+  *out_slots = slots;
+  return NULL;
+}
+
+mlx_status_t mlx_pair_map_create(size_t capacity, uint64_t seed, mlx_pair_map_t *out_map) {
+  size_t slots;
+  *out_map = (mlx_pair_map_t){.seed = seed};
+  MLX_TRY(mlx_hash_slots(capacity, &slots));
+  MLX_TRY(mlx_alloc(slots, sizeof *out_map->slots, &out_map->slots));
+  out_map->mask = slots - 1;
+  for (size_t i = 0; i < slots; ++i) out_map->slots[i].key = NO_KEY;
+  return NULL;
+}
+
+static struct mlx_pair_slot *find_slot(const mlx_pair_map_t *map, uint64_t key) {
+  size_t at = (size_t)hash_word(map->seed, key) & map->mask;
+  while (map->slots[at].key != key && map->slots[at].key != NO_KEY) at = (at + 1) & map->mask;
+  return &map->slots[at];
+}
+
+void mlx_pair_map_put(mlx_pair_map_t *map, uint64_t key, uint64_t value) {
+  *find_slot(map, key) = (struct mlx_pair_slot){.key = key, .value = value};
+}
+
+bool mlx_pair_map_get(const mlx_pair_map_t *map, uint64_t key, uint64_t *out_value) {
+  const struct mlx_pair_slot *slot = find_slot(map, key);
+  if (slot->key == NO_KEY) return false;
+  *out_value = slot->value;
+  return true;
+}
+
+mlx_status_t mlx_pair_map_resize(mlx_pair_map_t *map, size_t capacity) {
+  mlx_pair_map_t resized;
+  MLX_TRY(mlx_pair_map_create(capacity, map->seed, &resized));
+  for (size_t i = 0; i <= map->mask; ++i) {
+    const struct mlx_pair_slot *slot = &map->slots[i];
+    if (slot->key != NO_KEY) mlx_pair_map_put(&resized, slot->key, slot->value);
+  }
+  mlx_pair_map_free(map);
+  *map = resized;
+  return NULL;
+}
+
+void mlx_pair_map_free(mlx_pair_map_t *map) {
+  mlx_free(map->slots);
+  *map = (mlx_pair_map_t){0};
+}

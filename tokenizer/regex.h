@@ -1,0 +1,39 @@
+// Regular expressions of a tokenizer.json, on Oniguruma, with limits on time and memory.
+//
+// Hugging Face's Python package runs them on Oniguruma too: the same engine, syntax and Unicode tables give
+// the same matches. The pattern comes from a downloaded file and the text from a user. So every search has a
+// limit on retries and stack, and every scanner has a deadline: the worst pair ends in an error, not a hang.
+#ifndef MLXCEL_TOKENIZER_REGEX_H_
+#define MLXCEL_TOKENIZER_REGEX_H_
+
+#include <oniguruma.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef OnigRegex mlx_regex_t;  // safe to share between threads
+
+mlx_status_t mlx_regex_create(const char *pattern, size_t length, mlx_regex_t *out_regex) MLX_MUST_USE;
+void mlx_regex_free(mlx_regex_t regex);  // NULL is fine
+// True if |regex| matches the single character at |text|, which is |length| bytes long.
+bool mlx_regex_matches_character(mlx_regex_t regex, const char *text, size_t length);
+
+// The working memory and limits of the searches in one text.
+typedef struct mlx_regex_scanner {
+  OnigRegion *region;
+  OnigMatchParam *limits;
+  int64_t deadline_ns;
+} mlx_regex_scanner_t;
+
+// |text_length| sets the deadline. Release with mlx_regex_scanner_end.
+mlx_status_t mlx_regex_scanner_begin(size_t text_length, mlx_regex_scanner_t *out_scanner) MLX_MUST_USE;
+void mlx_regex_scanner_end(mlx_regex_scanner_t *scanner);
+
+// Receives one stretch of text: a match, or the text between two matches.
+typedef mlx_status_t (*mlx_regex_match_fn_t)(void *user, const char *text, size_t length, bool is_match);
+// Calls |fn| for every match of |regex| and every stretch between matches, in order. Together they are
+// |text|.
+mlx_status_t mlx_regex_scan(mlx_regex_scanner_t *scanner, mlx_regex_t regex, const char *text, size_t length,
+                            mlx_regex_match_fn_t fn, void *user) MLX_MUST_USE;
+
+#endif  // MLXCEL_TOKENIZER_REGEX_H_

@@ -1,0 +1,42 @@
+// The edges of all nodes are one hash map, so a node costs no table of 256 children.
+#include "tokenizer/trie.h"
+
+#include "base/memory.h"
+
+mlx_status_t mlx_trie_create(size_t bytes, uint64_t seed, mlx_trie_t *out_trie) {
+  MLX_TRY(mlx_pair_map_create(bytes, seed, &out_trie->edges));
+  MLX_TRY(mlx_alloc(bytes + 1, sizeof *out_trie->ends, &out_trie->ends));
+  out_trie->ends[0] = -1;
+  out_trie->nodes = 1;
+  return NULL;
+}
+
+void mlx_trie_add(mlx_trie_t *trie, const char *text, size_t length, int32_t end) {
+  uint64_t node = 0;
+  for (size_t i = 0; i < length; ++i) {
+    uint64_t key = mlx_pair((uint32_t)node, (uint8_t)text[i]);
+    if (mlx_pair_map_get(&trie->edges, key, &node)) continue;
+    node = trie->nodes++;
+    trie->ends[node] = -1;
+    mlx_pair_map_put(&trie->edges, key, node);
+  }
+  trie->ends[node] = end;
+}
+
+mlx_status_t mlx_trie_shrink(mlx_trie_t *trie) {
+  MLX_TRY(mlx_pair_map_resize(&trie->edges, trie->nodes));
+  return mlx_resize(trie->nodes, sizeof *trie->ends, &trie->ends);
+}
+
+bool mlx_trie_step(const mlx_trie_t *trie, uint32_t *inout_node, char byte) {
+  uint64_t node;
+  if (!mlx_pair_map_get(&trie->edges, mlx_pair(*inout_node, (uint8_t)byte), &node)) return false;
+  *inout_node = (uint32_t)node;
+  return true;
+}
+
+void mlx_trie_free(mlx_trie_t *trie) {
+  mlx_pair_map_free(&trie->edges);
+  mlx_free(trie->ends);
+  *trie = (mlx_trie_t){0};
+}

@@ -1,0 +1,53 @@
+// The vocabulary: tokens by id, and ids by text.
+#ifndef MLXCEL_TOKENIZER_VOCAB_H_
+#define MLXCEL_TOKENIZER_VOCAB_H_
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct mlx_token {
+  const char *text;   // as tokenizer.json spells it, UTF-8; NULL if the id is unused
+  const char *bytes;  // what the token decodes to; not always valid UTF-8 by itself
+  uint32_t text_length;
+  uint32_t byte_length;
+  bool
+      in_model;  // in model.vocab, so the model may produce it; other tokens are only matched as added tokens
+  bool added;    // in added_tokens, and possibly in model.vocab too
+  bool special;
+  bool skipped;  // decoding with skip_special leaves it out
+} mlx_token_t;
+
+typedef struct mlx_vocab {
+  mlx_token_t *tokens;  // [size], by id
+  size_t size;          // the largest id plus one
+  size_t longest_text;  // bytes; of the tokens in the model
+  char *arena;          // the text and bytes of all tokens
+  int32_t *slots;       // open-addressing table of ids by text; -1 marks an empty slot
+  size_t slot_mask;
+  uint64_t seed;
+  int32_t byte_ids[256];  // the token of each single byte, or -1
+} mlx_vocab_t;
+
+// Allocates the table of ids by text.
+mlx_status_t mlx_vocab_create_index(mlx_vocab_t *vocab, size_t capacity) MLX_MUST_USE;
+// Adds |id| to the index. Its token's text must be set. An equal text added later replaces this one.
+void mlx_vocab_index(mlx_vocab_t *vocab, int32_t id);
+// The id of the token spelled |text|, or -1.
+int32_t mlx_vocab_find(const mlx_vocab_t *vocab, const char *text, size_t length);
+// The same, for tokens in the model only.
+int32_t mlx_vocab_find_in_model(const mlx_vocab_t *vocab, const char *text, size_t length);
+void mlx_vocab_free(mlx_vocab_t *vocab);
+
+// A growing list of token ids. Zero-initialise to start; the owner frees |items|.
+typedef struct mlx_ids {
+  int32_t *items;
+  size_t count, capacity;
+} mlx_ids_t;
+mlx_status_t mlx_ids_append(mlx_ids_t *ids, int32_t id) MLX_MUST_USE;
+// Byte fallback: appends the token of each byte of |text|. *out_done is false, and nothing is appended, if a
+// byte has no token.
+mlx_status_t mlx_ids_append_bytes(mlx_ids_t *ids, const mlx_vocab_t *vocab, const char *text, size_t length,
+                                  bool *out_done) MLX_MUST_USE;
+
+#endif  // MLXCEL_TOKENIZER_VOCAB_H_
