@@ -29,9 +29,9 @@ typedef enum mlx_kernel_choice {
 mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_choice) MLX_MUST_USE;
 
 typedef enum mlx_weights_choice {
-  MLX_WEIGHTS_WIDE,    // every matrix in the dtype asked for
-  MLX_WEIGHTS_PACKED,  // as the file has them, where a kernel computes with that: an error when none does
-  MLX_WEIGHTS_AUTO,    // packed where that is possible
+  MLX_WEIGHTS_FLOAT,      // every matrix in the dtype asked for
+  MLX_WEIGHTS_QUANTIZED,  // as the file has them, where a kernel computes with that: an error when none does
+  MLX_WEIGHTS_AUTO,       // packed where that is possible
 } mlx_weights_choice_t;
 // From what --dtype may be: "auto", "packed" (both with f32 for the rest) or a dtype.
 mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *out_choice,
@@ -43,7 +43,7 @@ typedef struct mlx_compile_options {
   mlx_dtype_t
       dtype;  // of stored weights and of the KV cache, one that mlx_dtype_parse knows; MLX_F32: parity
   mlx_weights_choice_t weights;
-  mlx_quantize_t quantize;  // makes packed weights of wider ones: not with MLX_WEIGHTS_WIDE, and an error
+  mlx_quantize_t quantize;  // makes packed weights of wider ones: not with MLX_WEIGHTS_FLOAT, and an error
                             // where nothing can be packed
   int64_t
       context;  // positions to make room for; 0: the model's, up to 2048; MLX_CONTEXT_OF_MODEL: the model's

@@ -126,7 +126,7 @@ static void convert_rows(const passage_t *p, int64_t first, int64_t count) {
 // The codes of block |nth| of row |row|, which is the chunk's |in_chunk|th where rows are quantised.
 static mlx_status_t read_codes(const passage_t *p, int64_t row, int64_t in_chunk, int64_t nth,
                                mlx_codes_t *out) {
-  if (p->stored.kind == MLX_STORED_QUANTISED) {
+  if (p->stored.kind == MLX_STORED_QUANTIZED) {
     const float *numbers =
         (const float *)(const void *)(p->chunk + (size_t)in_chunk * p->to_bytes) + nth * MLX_CODES;
     if (mlx_quantize_block(p->stored.quantize, numbers, out)) return NULL;
@@ -158,7 +158,7 @@ static mlx_status_t write_codes(mlx_archive_writer_t *archive, const passage_t *
   mlx_codes_t codes;
   for (int64_t first = 0; first < rows; first += together) {
     const int64_t count = least(together, rows - first);
-    if (p->stored.kind == MLX_STORED_QUANTISED) convert_rows(p, first, count);
+    if (p->stored.kind == MLX_STORED_QUANTIZED) convert_rows(p, first, count);
     memset(p->panel, 0, bytes);
     for (int64_t nth = 0; nth < blocks; ++nth) {
       for (int64_t i = 0; i < count; ++i) {
@@ -208,7 +208,7 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   const mlx_tensor_t *tensor = &weight->tensor;
   passage_t p = {
       .weight = weight, .stored = mlx_weight_stored(weight, storage), .elements = row_elements(weight)};
-  p.dtype = p.stored.kind == MLX_STORED_NUMBERS ? p.stored.dtype : MLX_F32;
+  p.dtype = p.stored.kind == MLX_STORED_FLOATS ? p.stored.dtype : MLX_F32;
   const mlx_dtype_info_t *info = mlx_dtype_info(p.dtype);
   const bool panels = in_panels(weight, storage, p.stored);
   MLX_TRY(mlx_archive_next(archive));
@@ -226,7 +226,7 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   const size_t wide = p.elements * (first_packing(weight)->kind ? WIDE_ROWS : 1);
   if (!status) status = mlx_alloc(wide, sizeof *p.wide, &p.wide);
   if (!status)
-    status = p.stored.kind == MLX_STORED_NUMBERS ? write_rows(archive, &p) : write_codes(archive, &p);
+    status = p.stored.kind == MLX_STORED_FLOATS ? write_rows(archive, &p) : write_codes(archive, &p);
   mlx_free(p.chunk);
   mlx_free(p.panel);
   mlx_free(p.wide);

@@ -35,8 +35,7 @@ typedef struct mlx_value {
   mlx_dtype_t dtype;
   int rank;
   int64_t dims[MLX_VALUE_RANK];
-  int packed;  // 1 + which of the model's weights it is, where the compiler keeps that one packed; 0: a
-               // tensor as the type says
+  int quantized_weight;  // 1 + index in the model's weights, if this is a weight that stays quantized; else 0
 } mlx_value_t;
 
 typedef struct mlx_graph mlx_graph_t;

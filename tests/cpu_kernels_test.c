@@ -166,7 +166,7 @@ TEST(packed_weights_compute_what_widened_ones_do) {
     random_gguf_write(&packed_shape, all ? random_packed_types : &random_packed_types[i],
                       all ? RANDOM_PACKED_TYPES : 1, path);
     const mlx_compile_options_t plain = {.target = TARGET},
-                                packed = {.target = TARGET, .weights = MLX_WEIGHTS_PACKED};
+                                packed = {.target = TARGET, .weights = MLX_WEIGHTS_QUANTIZED};
     check_model(name, path, packed, plain, all ? 640 : 128, 2e-5);
   }
 }

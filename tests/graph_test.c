@@ -1,5 +1,5 @@
 // What the exporter writes: golden text, and text that iree-compile parses.
-#include "compiler/graph.h"
+#include "compiler/emit.h"
 #include "compiler/compile.h"
 #include "tests/check.h"
 #include "tests/command.h"
@@ -19,12 +19,12 @@ TEST(pure_stablehlo_of_the_tiny_model_is_golden_text) {
 
 static void emit_for_iree(mlx_dtype_t dtype, char **out_text, size_t *out_length) {
   mlx_model_t *model;
-  mlx_graph_options_t options;
+  mlx_module_options_t options;
   CHECK_OK(mlx_model_open(TINY, &model));
-  mlx_graph_options_initialize(64, &options);
+  mlx_module_options_initialize(64, &options);
   options.form = MLX_FORM_IREE;
   options.dtype = dtype;
-  CHECK_OK(mlx_graph_emit(model, &options, out_text, out_length));
+  CHECK_OK(mlx_module_emit(model, &options, out_text, out_length));
   mlx_model_close(model);
 }
 

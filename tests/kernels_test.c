@@ -6,7 +6,8 @@
 
 #include "artifact/manifest.h"
 #include "compiler/compile.h"
-#include "compiler/graph.h"
+#include "compiler/emit.h"
+#include "compiler/kernel_plan.h"
 #include "compiler/kernel_source.h"
 #include "tests/command.h"
 #include "tests/golden_text.h"
@@ -144,27 +145,28 @@ TEST(the_manifest_names_the_kernels_and_the_groups_that_were_linked) {
 // mlx_free, and clear the kernels. In bf16, or quantised.
 static char *emit_as(mlx_quantize_t quantize, const random_llama_t *shape, const char *name,
                      const mlx_gpu_kind_t *gpu, int64_t context, mlx_kernels_t *out_kernels,
-                     mlx_graph_options_t *out_options) {
+                     mlx_module_options_t *out_options) {
   mlx_model_t *model;
+  const char *missing;
   char *text;
   CHECK_OK(mlx_model_open(random_llama_write(shape, root, name), &model));
-  mlx_graph_options_initialize(context, out_options);
+  mlx_module_options_initialize(context, out_options);
   out_options->form = MLX_FORM_IREE;
   out_options->dtype = quantize ? MLX_F32 : MLX_BF16;
   out_options->quantize = quantize;
   if (quantize) out_options->layout = MLX_LAYOUT_TILES;
   *out_kernels = (mlx_kernels_t){.gpu = gpu, .dtype = out_options->dtype};
-  CHECK_OK(mlx_graph_use_kernels(model, out_kernels, out_options));
+  CHECK_OK(mlx_module_use_kernels(model, out_kernels, out_options, &missing));
   CHECK(out_options->kernels == out_kernels);
   out_options->buckets[0] = context;
   out_options->bucket_count = 1;
-  CHECK_OK(mlx_graph_emit(model, out_options, &text, NULL));
+  CHECK_OK(mlx_module_emit(model, out_options, &text, NULL));
   mlx_model_close(model);
   return text;
 }
 
 static char *emit(const random_llama_t *shape, const char *name, const mlx_gpu_kind_t *gpu, int64_t context,
-                  mlx_kernels_t *out_kernels, mlx_graph_options_t *out_options) {
+                  mlx_kernels_t *out_kernels, mlx_module_options_t *out_options) {
   return emit_as(MLX_QUANTIZE_NONE, shape, name, gpu, context, out_kernels, out_options);
 }
 
@@ -175,7 +177,7 @@ TEST(a_network_too_wide_for_a_gpus_shared_memory_is_decoded_op_by_op) {
   } cases[] = {{80, true}, {86, false}, {89, false}, {90, true}, {100, true}, {120, false}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_kernels_t kernels;
-    mlx_graph_options_t options;
+    mlx_module_options_t options;
     char *text = emit(&wide, "wide", mlx_gpu_kind_find(cases[i].sm), 16, &kernels, &options);
     CHECK_INT(options.step_count, cases[i].fits ? 4 : 1);
     CHECK_INT(mlx_kernels_use(&kernels, MLX_KERNEL_DECODE), cases[i].fits);
@@ -189,7 +191,7 @@ TEST(a_network_too_wide_for_a_gpus_shared_memory_is_decoded_op_by_op) {
 
 TEST(a_module_with_kernels_is_golden_text_that_iree_compile_reads) {
   mlx_kernels_t kernels;
-  mlx_graph_options_t options;
+  mlx_module_options_t options;
   char *text = emit(&one_layer, "one-layer", mlx_gpu_kind_find(90), 16, &kernels, &options);
   check_golden_text(text, strlen(text), GOLDEN);
   mlx_free(text);
@@ -205,7 +207,7 @@ TEST(a_module_with_kernels_is_golden_text_that_iree_compile_reads) {
 // IREE merges globals that start alike (compiler/builder.c).
 TEST(with_kernels_too_every_state_starts_from_a_value_of_its_own) {
   mlx_kernels_t kernels;
-  mlx_graph_options_t options;
+  mlx_module_options_t options;
   char *text = emit(&one_layer, "one-layer", mlx_gpu_kind_find(90), 16, &kernels, &options), seen[8][64];
   size_t count = 0;
   for (const char *at = text; (at = strstr(at, "private mutable ")); ++at) {
@@ -329,7 +331,7 @@ TEST(the_same_definitions_share_an_image) {
 static size_t compile_for(const mlx_gpu_kind_t *gpu, const mlx_nvrtc_t *nvrtc, mlx_quantize_t quantize,
                           const random_llama_t *shape, const char *name, int64_t context) {
   mlx_kernels_t kernels;
-  mlx_graph_options_t options;
+  mlx_module_options_t options;
   char folder[128];
   mlx_free(emit_as(quantize, shape, name, gpu, context, &kernels, &options));
   snprintf(folder, sizeof folder, "%s/%s-sm_%d", root, name, gpu->sm);

@@ -96,7 +96,7 @@ static mlx_map_t write_archive(const mlx_model_t *model, mlx_storage_t storage, 
 
 static void check_exact(const char *name, mlx_weight_t *weight, mlx_stored_kind_t kind) {
   const mlx_model_t model = {.weights = weight, .weight_count = 1};
-  const mlx_storage_t packed = {.dtype = MLX_F32, .layout = MLX_LAYOUT_PACKED}, plain = {.dtype = MLX_F32};
+  const mlx_storage_t packed = {.dtype = MLX_F32, .layout = MLX_LAYOUT_QUANTIZED_PANELS}, plain = {.dtype = MLX_F32};
   const mlx_stored_t stored = mlx_weight_stored(weight, packed);
   mlx_archive_t archives[2];
   mlx_map_t maps[2] = {write_archive(&model, packed, folders[0], &archives[0]),
@@ -191,7 +191,7 @@ TEST(mlx_of_every_width_group_and_scale_stays_packed_without_loss) {
              mlx_dtype_info(types[type])->name);
     mlx_weight_t weight = random_packing(MLX_PACKED_MLX, width, group, types[type], &state);
     check_exact(name, &weight, MLX_STORED_CODES);
-    CHECK_INT(mlx_weight_stored(&weight, (mlx_storage_t){.layout = MLX_LAYOUT_PACKED}).format,
+    CHECK_INT(mlx_weight_stored(&weight, (mlx_storage_t){.layout = MLX_LAYOUT_QUANTIZED_PANELS}).format,
               formats[type][width > 4]);
   }
 }
@@ -213,9 +213,9 @@ TEST(gptq_and_awq_stay_packed_where_neighbours_share_a_scale) {
     weight.packing.parts[MLX_PART_GROUPS] = &ordered;
     if (kind == MLX_PACKED_GPTQ) check_exact("GPTQ with an index in order", &weight, MLX_STORED_CODES);
     weight.packing.parts[MLX_PART_GROUPS] = &unordered;
-    if (kind == MLX_PACKED_GPTQ) check_exact("GPTQ in act order", &weight, MLX_STORED_NUMBERS);
+    if (kind == MLX_PACKED_GPTQ) check_exact("GPTQ in act order", &weight, MLX_STORED_FLOATS);
     weight = random_packing(kind, 4, 16, types[i / 2], &state);
-    check_exact("groups of 16", &weight, MLX_STORED_NUMBERS);
+    check_exact("groups of 16", &weight, MLX_STORED_FLOATS);
   }
 }
 

@@ -121,7 +121,7 @@ static const random_llama_t uneven = {96, 200, 3,    1,    32,
                                       1,  300, true, 10000};  // 200 columns of down_proj are no blocks
 
 static void digest_of(const char *model_path, mlx_quantize_t kind, char out_hex[MLX_DIGEST_HEX]) {
-  const mlx_storage_t storage = {.dtype = MLX_F32, .layout = MLX_LAYOUT_PACKED, .quantize = kind};
+  const mlx_storage_t storage = {.dtype = MLX_F32, .layout = MLX_LAYOUT_QUANTIZED_PANELS, .quantize = kind};
   char path[128];
   mlx_model_t *model;
   snprintf(path, sizeof path, "%s/x.irpa", root);

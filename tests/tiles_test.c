@@ -63,9 +63,7 @@ static void check_type(const random_packed_t *type, mlx_tiles_t tiles) {
 TEST(tiles_hold_what_each_type_widens_to) {
   int held = 0;
   for (size_t i = 0; i < RANDOM_PACKED_TYPES; ++i) {
-    mlx_panel_format_t format;
-    CHECK(mlx_panel_format(random_packed_types[i].dtype, &format));
-    const mlx_tiles_t tiles = mlx_tiles_of(format);
+    const mlx_tiles_t tiles = mlx_tiles_of(mlx_dtype_info(random_packed_types[i].dtype)->panel);
     if (!tiles.bits) continue;  // Q2_K, whose halves have offsets of their own
     check_type(&random_packed_types[i], tiles);
     ++held;
@@ -76,9 +74,8 @@ TEST(tiles_hold_what_each_type_widens_to) {
 TEST(tiles_for_both_hold_either) {
   for (size_t i = 0; i < RANDOM_PACKED_TYPES; ++i) {
     for (size_t k = 0; k < RANDOM_PACKED_TYPES; ++k) {
-      mlx_panel_format_t a, b;
-      CHECK(mlx_panel_format(random_packed_types[i].dtype, &a) &&
-            mlx_panel_format(random_packed_types[k].dtype, &b));
+      const mlx_panel_format_t a = mlx_dtype_info(random_packed_types[i].dtype)->panel,
+                               b = mlx_dtype_info(random_packed_types[k].dtype)->panel;
       if (!mlx_tiles_of(a).bits || !mlx_tiles_of(b).bits) continue;
       const mlx_tiles_t both = mlx_tiles_for_both(mlx_tiles_of(a), mlx_tiles_of(b));
       CHECK(mlx_tiles_equal(both, mlx_tiles_for_both(mlx_tiles_of(b), mlx_tiles_of(a))));

@@ -3,7 +3,7 @@
 // is not used.
 #include <math.h>
 
-#include "compiler/graph_internal.h"
+#include "compiler/lower_stablehlo.h"
 
 #define MAX_USED 64
 
@@ -58,14 +58,14 @@ static void choose(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t scores, c
 static mlx_value_t gated(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t gate, mlx_value_t up) {
   mlx_builder_t *b = g->b;
   if (e->limit == 0.0) {
-    gate = mlx_plain_activate(g, "act", e->act, gate);
+    gate = mlx_generic_activate(g, "act", e->act, gate);
     return mlx_build_binary(b, "inner", "multiply", gate, up);
   }
   mlx_value_t limit = mlx_build_float(b, "limit", e->limit, mlx_type_of(gate));
   mlx_value_t one = mlx_build_float(b, "one", 1.0, mlx_type_of(up));
   gate = mlx_build_binary(b, "gate_within", "minimum", gate, limit);
-  up = mlx_plain_clip(g, "up_within", up, e->limit);
-  mlx_value_t share = mlx_plain_scale(g, "steeper", gate, e->slope);
+  up = mlx_generic_clip(g, "up_within", up, e->limit);
+  mlx_value_t share = mlx_generic_scale(g, "steeper", gate, e->slope);
   share = mlx_build_unary(b, "open_share", "logistic", share);
   gate = mlx_build_binary(b, "opened", "multiply", gate, share);
   up = mlx_build_binary(b, "up_and_one", "add", up, one);
@@ -157,8 +157,8 @@ static mlx_value_t use_all(mlx_graph_t *g, const char *name, const mlx_experts_t
   return mlx_build_binary(b, name, "add", sum, bias);
 }
 
-mlx_value_t mlx_plain_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
-                              mlx_value_t scores, mlx_value_t gate, mlx_value_t up, mlx_value_t down) {
+mlx_value_t mlx_generic_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
+                                mlx_value_t scores, mlx_value_t gate, mlx_value_t up, mlx_value_t down) {
   chosen_t chosen;
   if (e->used < 1 || e->used > MAX_USED || e->used > scores.dims[1]) {
     mlx_builder_fail(g->b,

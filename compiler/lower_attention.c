@@ -1,57 +1,7 @@
-// The plain StableHLO lowering of every word in graph/ops.h: the truth that any kernel is tested against.
-//
-// One call a statement: C leaves the order of arguments open, and the emitted text must not depend on who
-// compiled us.
+// RoPE and attention as plain StableHLO.
 #include <math.h>
 
-#include "compiler/graph_internal.h"
-
-mlx_value_t mlx_plain_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
-  mlx_builder_comment(g->b, "embedding rows of the tokens");
-  mlx_value_t indices = mlx_build_reshape(g->b, "token_index", tokens, MLX_TYPE(MLX_I32, tokens.dims[0], 1));
-  mlx_value_t rows = mlx_build_gather(g->b, "embedded", table, indices);
-  return mlx_build_convert(g->b, "embedded_f32", rows, MLX_F32);
-}
-
-mlx_value_t mlx_plain_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
-                              double eps) {
-  mlx_builder_t *b = g->b;
-  const int64_t m = x.dims[0], width = x.dims[1];
-  const mlx_type_t row = MLX_TYPE(MLX_F32, m), full = MLX_TYPE(MLX_F32, m, width);
-  mlx_value_t square = mlx_build_binary(b, "square", "multiply", x, x);
-  mlx_value_t sum = mlx_build_reduce_last(b, "square_sum", "add", square);
-  mlx_value_t count = mlx_build_float(b, "width", (double)width, row);
-  mlx_value_t mean = mlx_build_binary(b, "square_mean", "divide", sum, count);
-  mlx_value_t small = mlx_build_float(b, "eps", eps, row);
-  mlx_value_t safe = mlx_build_binary(b, "safe_mean", "add", mean, small);
-  mlx_value_t scale = mlx_build_unary(b, "rms_scale", "rsqrt", safe);
-  mlx_value_t scales = mlx_build_broadcast(b, "rms_scales", scale, (int64_t[]){0}, full);
-  mlx_value_t normed = mlx_build_binary(b, "normed", "multiply", x, scales);
-  mlx_value_t gains = mlx_build_broadcast(b, "gains", weight, (int64_t[]){1}, full);
-  return mlx_build_binary(b, name, "multiply", normed, gains);
-}
-
-// The weight stands left: IREE transposes the right operand, and x is the small one. The other way round it
-// would copy every weight transposed when the module is loaded. A weight that is not f32 is widened inside
-// the product: IREE makes the convert and the dot one dispatch and never a widened copy, which
-// tests/graph_test.c sees to.
-mlx_value_t mlx_plain_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
-  const mlx_dot_t over_width = {.left_contract = 1, .right_contract = 1};
-  mlx_value_t wide = mlx_build_convert(g->b, "weight_f32", weight, MLX_F32);
-  mlx_value_t by_output = mlx_build_dot(g->b, "by_output", wide, x, over_width);  // [out, M]
-  if (x.dims[0] == 1) return mlx_build_reshape(g->b, name, by_output, MLX_TYPE(MLX_F32, 1, weight.dims[0]));
-  return mlx_build_transpose(g->b, name, by_output, (int64_t[]){1, 0});
-}
-
-mlx_value_t mlx_plain_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b) {
-  return mlx_build_binary(g->b, name, "add", a, b);
-}
-
-mlx_value_t mlx_plain_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, mlx_value_t up) {
-  mlx_value_t sigmoid = mlx_build_unary(g->b, "sigmoid", "logistic", gate);
-  mlx_value_t silu = mlx_build_binary(g->b, "silu", "multiply", gate, sigmoid);
-  return mlx_build_binary(g->b, name, "multiply", silu, up);
-}
+#include "compiler/lower_stablehlo.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Rotary positions
@@ -87,8 +37,8 @@ static mlx_rope_table_t make_rope_table(mlx_graph_t *g, const mlx_rope_t *rope) 
   table.cos = mlx_build_unary(b, "rope_cos", "cosine", angle);
   table.sin = mlx_build_unary(b, "rope_sin", "sine", angle);
   if (rope->scale != 1.0) {
-    table.cos = mlx_plain_scale(g, "rope_cos_scaled", table.cos, rope->scale);
-    table.sin = mlx_plain_scale(g, "rope_sin_scaled", table.sin, rope->scale);
+    table.cos = mlx_generic_scale(g, "rope_cos_scaled", table.cos, rope->scale);
+    table.sin = mlx_generic_scale(g, "rope_sin_scaled", table.sin, rope->scale);
   }
   return table;
 }
@@ -124,8 +74,8 @@ static mlx_value_t join_pairs(mlx_builder_t *b, mlx_value_t low, mlx_value_t hig
   return mlx_build_reshape(b, "turned", pairs, MLX_TYPE(MLX_F32, m, heads, 2 * half));
 }
 
-mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
-                           const mlx_rope_t *rope) {
+mlx_value_t mlx_generic_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
+                             const mlx_rope_t *rope) {
   mlx_builder_t *b = g->b;
   const int64_t m = x.dims[0], heads = x.dims[1] / head_dim, dims = rope->dims;
   const mlx_type_t part = MLX_TYPE(MLX_F32, m, heads, dims / 2);
@@ -158,7 +108,7 @@ mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int6
 static mlx_value_t update_cache(mlx_graph_t *g, const mlx_attention_t *a, const char *cache, const char *name,
                                 mlx_value_t x) {
   mlx_builder_t *b = g->b;
-  const int64_t rows = g->options->sequences, pages = mlx_graph_sequence_pages(g->options);
+  const int64_t rows = g->options->sequences, pages = mlx_module_sequence_pages(g->options);
   mlx_value_t by_head =
       mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, x.dims[0], a->kv_heads, a->head_dim));
   mlx_value_t stored = mlx_build_convert(b, "stored", by_head, g->options->dtype);
@@ -170,7 +120,7 @@ static mlx_value_t update_cache(mlx_graph_t *g, const mlx_attention_t *a, const 
   paged = mlx_build_convert(b, "paged_f32", paged, MLX_F32);
   return mlx_build_reshape(
       b, name, paged,
-      MLX_TYPE(MLX_F32, rows, mlx_graph_sequence_positions(g->options), a->kv_heads, a->head_dim));
+      MLX_TYPE(MLX_F32, rows, mlx_module_sequence_positions(g->options), a->kv_heads, a->head_dim));
 }
 
 // What a query may not see: later positions, and where there is a window those that it has left behind.
@@ -178,7 +128,7 @@ static mlx_value_t hidden_positions(mlx_graph_t *g, const mlx_attention_t *a) {
   mlx_builder_t *b = g->b;
   if (!a->window || a->window >= g->options->context) return g->hidden_from_query;
   const mlx_type_t mask =
-      MLX_TYPE(MLX_I32, g->options->sequences, g->tokens, mlx_graph_sequence_positions(g->options));
+      MLX_TYPE(MLX_I32, g->options->sequences, g->tokens, mlx_module_sequence_positions(g->options));
   mlx_value_t key = mlx_build_iota(b, "key_position", 2, mask);
   mlx_value_t position = mlx_build_reshape(b, "position_by_row", g->positions,
                                            MLX_TYPE(MLX_I32, g->options->sequences, g->tokens));
@@ -219,11 +169,11 @@ static mlx_value_t softmax(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t
   return mlx_build_binary(b, "weights", "divide", power, sums);
 }
 
-mlx_value_t mlx_plain_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
-                                mlx_value_t v) {
+mlx_value_t mlx_generic_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
+                                  mlx_value_t v) {
   mlx_builder_t *b = g->b;
   const int64_t rows = g->options->sequences, t = g->tokens,
-                context = mlx_graph_sequence_positions(g->options), group = a->heads / a->kv_heads;
+                context = mlx_module_sequence_positions(g->options), group = a->heads / a->kv_heads;
   mlx_value_t keys = update_cache(g, a, g->kv_names[2 * a->layer], "keys", k);
   mlx_value_t values = update_cache(g, a, g->kv_names[2 * a->layer + 1], "values", v);
 
@@ -234,7 +184,7 @@ mlx_value_t mlx_plain_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_va
   const mlx_dot_t over_head = {2, {0, 2}, {0, 2}, 4, 3};
   mlx_value_t scores =
       mlx_build_dot(b, "scores", query, keys, over_head);  // [rows, kv_heads, T, group, context]
-  if (a->softcap != 0.0) scores = mlx_plain_softcap(g, "capped_scores", scores, a->softcap);
+  if (a->softcap != 0.0) scores = mlx_generic_softcap(g, "capped_scores", scores, a->softcap);
   mlx_value_t not_seen = hidden_positions(g, a);
   mlx_value_t hidden = mlx_build_broadcast(b, "hidden", not_seen, (int64_t[]){0, 2, 4},
                                            MLX_TYPE(MLX_I1, rows, a->kv_heads, t, group, context));

@@ -1,6 +1,6 @@
 // The launches of the packed kernels: what packed.cu and attention_f32.cu assert and what a GPU has, for
 // every shape that may come.
-#include "compiler/packed_ops.h"
+#include "compiler/cuda_launch.h"
 
 #include "tests/check.h"
 
@@ -13,8 +13,8 @@ static const int64_t gpus[] = {20, 84, 108, 114, 132, 148};
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static void check_tile(int64_t m, int64_t n, int64_t k, bool pair, bool hopper, int64_t processors) {
-  const mlx_packed_tile_t t = mlx_packed_tile(m, n, k, pair, hopper, processors);
-  const int64_t weights = pair ? 2 : 1, threads = 32 * t.warps, shared = mlx_packed_shared_bytes(t);
+  const mlx_quantized_tile_t t = mlx_quantized_tile(m, n, k, pair, hopper, processors);
+  const int64_t weights = pair ? 2 : 1, threads = 32 * t.warps, shared = mlx_quantized_tile_shared_bytes(t);
   CHECK(t.m == 16 || t.m == 32 || t.m == 64 || t.m == 128);
   CHECK(t.stages >= 3 && t.split >= 1 && t.split <= 8 && t.split <= ceil_div(k, 128));
   CHECK(hopper || t.split == 1);
@@ -41,24 +41,24 @@ TEST(a_prompt_of_512_fills_an_h200) {
     bool pair;
   } products[] = {{3072, 2048, false}, {2048, 2048, false}, {8192, 2048, true}, {2048, 8192, false}};
   for (size_t i = 0; i < COUNT(products); ++i) {
-    const mlx_packed_tile_t t =
-        mlx_packed_tile(512, products[i].n, products[i].k, products[i].pair, true, 132);
+    const mlx_quantized_tile_t t =
+        mlx_quantized_tile(512, products[i].n, products[i].k, products[i].pair, true, 132);
     const int64_t blocks = ceil_div(512, t.m) * ceil_div(products[i].n, t.n) * t.split;
     CHECK(blocks * 100 / (ceil_div(blocks, 132) * 132) >= 95);
   }
 }
 
 TEST(the_parts_hold_every_chunk_and_the_sums) {
-  CHECK_INT(mlx_packed_parts_bytes(1, 32), (2 + 1) * 8 * 384);
-  CHECK_INT(mlx_packed_parts_bytes(512, 2048), (32 + 1) * 512 * 384);
-  CHECK_INT(mlx_packed_parts_bytes(17, 2176), (34 + 2) * 24 * 384);
+  CHECK_INT(mlx_quantized_parts_bytes(1, 32), (2 + 1) * 8 * 384);
+  CHECK_INT(mlx_quantized_parts_bytes(512, 2048), (32 + 1) * 512 * 384);
+  CHECK_INT(mlx_quantized_parts_bytes(17, 2176), (34 + 2) * 24 * 384);
 }
 
 TEST(a_stream_fits_any_gpu) {
   for (int64_t m = 1; m <= 8; ++m)
     for (size_t n = 0; n < COUNT(widths); ++n)
       for (size_t k = 0; k < COUNT(depths); ++k) {
-        const mlx_packed_stream_t s = mlx_packed_stream(m, widths[n], depths[k], 132);
+        const mlx_quantized_gemv_t s = mlx_quantized_gemv(m, widths[n], depths[k], 132);
         CHECK(s.blocks >= 1 && s.blocks <= ceil_div(widths[n], 16 * s.groups * 8 / s.warps));
         CHECK(s.groups <= s.warps && s.shared_bytes <= 99 * 1024);
       }
