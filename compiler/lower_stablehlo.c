@@ -25,10 +25,10 @@ mlx_value_t mlx_generic_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x,
   return mlx_build_binary(b, name, "multiply", normed, gains);
 }
 
-// The weight stands left: IREE transposes the right operand, and x is the small one. The other way round it
-// would copy every weight transposed when the module is loaded. A weight that is not f32 is widened inside
-// the product: IREE makes the convert and the dot one dispatch and never a widened copy, which
-// tests/graph_test.c sees to.
+// The weight is the left operand, because IREE transposes the right one, and x is smaller. In the other order
+// IREE would make a transposed copy of every weight when the module is loaded. A weight that is not f32 is
+// converted inside the product: IREE fuses both into one dispatch and makes no f32 copy (checked by
+// tests/graph_test.c).
 mlx_value_t mlx_generic_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   const mlx_dot_t over_width = {.left_contract = 1, .right_contract = 1};
   mlx_value_t wide = mlx_build_convert(g->b, "weight_f32", weight, MLX_F32);
@@ -129,8 +129,9 @@ static mlx_value_t polynomial(mlx_builder_t *b, mlx_value_t y, const double *c, 
   return sum;
 }
 
-// StableHLO has no error function. This is the rational one that XLA and Eigen use for f32: x P(x^2) / Q(x^2)
-// on [-4, 4], off by 3e-7 at most, and flat beyond.
+// StableHLO has no error function. This is the rational approximation of XLA and Eigen for f32: x P(x^2) /
+// Q(x^2) on
+// [-4, 4], constant outside, with an error of at most 3e-7.
 static mlx_value_t error_function(mlx_graph_t *g, mlx_value_t x) {
   static const double p[] = {-1.60960333262415e-02, -2.95459980854025e-03, -7.34990630326855e-04,
                              -5.69250639462346e-05, -2.10102402082508e-06, 2.77068142495902e-08,
@@ -147,7 +148,7 @@ static mlx_value_t error_function(mlx_graph_t *g, mlx_value_t x) {
 }
 
 // x * (1 + bend) / 2
-static mlx_value_t half_of(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t bend) {
+static mlx_value_t gelu_from(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t bend) {
   mlx_value_t one = mlx_build_float(b, "one", 1.0, mlx_type_of(x));
   mlx_value_t half = mlx_build_float(b, "half", 0.5, mlx_type_of(x));
   mlx_value_t share = mlx_build_binary(b, "share", "add", bend, one);
@@ -157,10 +158,10 @@ static mlx_value_t half_of(mlx_builder_t *b, const char *name, mlx_value_t x, ml
 
 static mlx_value_t gelu(mlx_graph_t *g, const char *name, mlx_value_t x) {
   mlx_value_t scaled = mlx_generic_scale(g, "over_root_two", x, 0.70710678118654752);
-  return half_of(g->b, name, x, error_function(g, scaled));
+  return gelu_from(g->b, name, x, error_function(g, scaled));
 }
 
-// tanh(sqrt(2 / pi) (x + 0.044715 x^3)) in the place of the error function
+// Replaces the error function by tanh(sqrt(2 / pi) (x + 0.044715 x^3)).
 static mlx_value_t gelu_tanh(mlx_graph_t *g, const char *name, mlx_value_t x) {
   mlx_builder_t *b = g->b;
   mlx_value_t square = mlx_build_binary(b, "square", "multiply", x, x);
@@ -168,7 +169,7 @@ static mlx_value_t gelu_tanh(mlx_graph_t *g, const char *name, mlx_value_t x) {
   cube = mlx_generic_scale(g, "part_of_cube", cube, 0.044715);
   mlx_value_t inner = mlx_build_binary(b, "inner", "add", x, cube);
   inner = mlx_generic_scale(g, "inner_scaled", inner, 0.79788456080286536);
-  return half_of(b, name, x, mlx_build_unary(b, "tanh", "tanh", inner));
+  return gelu_from(b, name, x, mlx_build_unary(b, "tanh", "tanh", inner));
 }
 
 mlx_value_t mlx_generic_activate(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_value_t x) {
