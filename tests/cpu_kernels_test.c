@@ -237,7 +237,8 @@ TEST(what_cannot_be_packed_is_refused_with_the_reason) {
   command_t run;
   RUN(&run, "compile", model, "--dtype", "packed", "-o", "/tmp/mlxcel-never.mlxb");
   CHECK(run.exit_code);
-  CHECK_CONTAINS(run.err, "no packed weights for this model: its file has none that they know");
+  CHECK_CONTAINS(run.err,
+                 "cannot use quantized weights for this model: its file has none that the kernels support");
   command_free(&run);
   RUN(&run, "compile", SMOLLM2, "--dtype", "packed", "--kernels", "off", "-o", "/tmp/mlxcel-never.mlxb");
   CHECK(run.exit_code);
