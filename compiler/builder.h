@@ -41,7 +41,7 @@ void mlx_builder_parameter(mlx_builder_t *builder, const char *name, mlx_type_t 
 void mlx_builder_state(mlx_builder_t *builder, const char *name, mlx_type_t type);
 // i32 state with all bits set.
 void mlx_builder_state_of_ones(mlx_builder_t *builder, const char *name, mlx_type_t type);
-// Uninitialized state; the operating system commits its memory on first use.
+// Uninitialized state, which takes no memory before its first use.
 void mlx_builder_state_empty(mlx_builder_t *builder, const char *name, mlx_type_t type);
 void mlx_builder_constant(mlx_builder_t *builder, const char *name, const int32_t *words, int64_t count);
 

@@ -74,16 +74,16 @@ struct mlx_compiled {
   char *tokenizer_name;        // owned: path of the tokenizer's file, for messages
   char *chat;  // owned JSON text; NULL if the model has neither chat template nor special tokens
   size_t manifest_length, tokenizer_length, chat_length;
-  mlx_compiled_file_t
-      modules[MLX_MAX_TARGETS + MLX_MAX_LEVELS];  // one per target; portable: one per CPU level
+  // One module per target; for cpu:portable one per CPU level.
+  mlx_compiled_file_t modules[MLX_MAX_TARGETS + MLX_MAX_LEVELS];
   size_t module_count;
-  mlx_compiled_file_t weights[MLX_MAX_TARGETS];  // archives; targets with identical storage share one; none
-                                                 // with module_only
+  // Archives. Targets that store weights identically share one; none with module_only.
+  mlx_compiled_file_t weights[MLX_MAX_TARGETS];
   size_t weights_count;
   mlx_compiled_file_t licences[MLX_MAX_LICENCES];
   size_t licence_count;
-  const char *vmfb_path,
-      *weights_path;  // borrowed: of the first module and archive; weights_path may be NULL
+  // Borrowed paths of the first module and archive; weights_path is NULL with module_only.
+  const char *vmfb_path, *weights_path;
 };
 
 // Compiles |model_path|, or takes the results of an earlier compile from |cache|. Release with

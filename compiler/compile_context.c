@@ -4,7 +4,7 @@
 #include "compiler/compile_job.h"
 #include "compiler/emit.h"
 
-// Where the model allows more. Memory for the whole context is allocated when the model is loaded.
+// Default context length of a model that supports more. Loading a model allocates KV memory for all of it.
 #define DEFAULT_CONTEXT 2048
 
 // LongRoPE has one set of frequencies for texts up to a length (local_context) and another for longer ones. A

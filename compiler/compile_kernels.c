@@ -96,7 +96,7 @@ static void note_widened(const mlx_compile_job_t *job) {
   if (!widened) return;
   mlx_report_note(
       mlx_job_notes(job),
-      "some quantized weights ('%s' is the first) are expanded to %s: no kernel supports their group size",
+      "some quantized weights ('%s' is the first) are expanded to %s: no kernel supports their format",
       widened->name, mlx_dtype_info(job->module.dtype)->mlir);
 }
 

@@ -78,8 +78,8 @@ mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) {
   m->vocab = job->model->config.vocab;
   snprintf(m->architecture, sizeof m->architecture, "%s", mlx_source_architecture(job->model->source));
   snprintf(m->source, sizeof m->source, "%s", mlx_file_name(mlx_source_path(job->model->source)).text);
-  for (char *sign = m->source; *sign; ++sign) {  // terminals print this name
-    if ((unsigned char)*sign < ' ' || *sign == 0x7f) *sign = '?';
+  for (char *c = m->source; *c; ++c) {  // the name is printed to terminals: no control characters
+    if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
   }
   MLX_TRY(mlx_source_licence(job->model->source, m->license, sizeof m->license));
   if (!job->options->module_only) {

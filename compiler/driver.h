@@ -41,9 +41,9 @@ typedef struct mlx_iree_job {
   const char *out_path;      // output; an existing file is removed first
   const char *const *flags;  // may be NULL if flag_count is 0
   size_t flag_count;
-  const char
-      *object_folder;    // folder of linked objects; may be NULL. No flag, so that the path is not in the key
-  const char *log_path;  // gets the command line, then stdout and stderr of the compiler
+  // Folder of linked objects; may be NULL. Not one of the flags, so that the path is not in the key.
+  const char *object_folder;
+  const char *log_path;       // gets the command line, then stdout and stderr of the compiler
   double time_limit_seconds;  // 0: $MLXCEL_COMPILE_TIMEOUT, or 30 minutes
 } mlx_iree_job_t;
 
@@ -66,8 +66,8 @@ typedef struct mlx_iree_input {
   size_t mlir_length;
   const char *const *flags;  // of the job
   size_t flag_count;
-  const char
-      *target;  // "cpu:x86-64-v3", "cuda:sm_89". For "host" add the CPU's identity: it differs per machine
+  // "cpu:x86-64-v3", "cuda:sm_89". For "host" it includes the identity of the CPU.
+  const char *target;
   const mlx_iree_object_t *objects;
   size_t object_count;
 } mlx_iree_input_t;

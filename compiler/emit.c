@@ -26,20 +26,20 @@ static mlx_status_t declare_for_decode(mlx_graph_t *g, const mlx_decode_plan_t *
 // ----------------------------------------------------------------------------------------------------------
 // Functions
 
-// The next token of each row, from the logits; rows that took part get new state, the others keep theirs.
-static mlx_value_t choose_token(mlx_graph_t *g, mlx_value_t logits, mlx_value_t took_part,
+// Chooses the next token of each sequence from its logits (argmax). Only active sequences get new state.
+static mlx_value_t choose_token(mlx_graph_t *g, mlx_value_t logits, mlx_value_t active,
                                 mlx_value_t new_position) {
   mlx_builder_t *b = g->b;
   mlx_builder_comment(b, "the next token, and the state of the rows that took part");
   mlx_value_t next = mlx_build_argmax_last(b, "next", logits);
   mlx_value_t old_token = mlx_builder_load(b, MLX_STATE_TOKEN);
-  mlx_value_t token = mlx_build_select(b, "new_token", took_part, next, old_token);
+  mlx_value_t token = mlx_build_select(b, "new_token", active, next, old_token);
   mlx_value_t old_position = mlx_builder_load(b, MLX_STATE_POSITION);
-  mlx_value_t position = mlx_build_select(b, "new_position", took_part, new_position, old_position);
+  mlx_value_t position = mlx_build_select(b, "new_position", active, new_position, old_position);
   mlx_value_t old_logits = mlx_builder_load(b, MLX_STATE_LOGITS);
-  mlx_value_t took_part_wide = mlx_build_broadcast(b, "took_part_wide", took_part, (int64_t[]){0},
-                                                   mlx_type(MLX_I1, old_logits.rank, old_logits.dims));
-  mlx_value_t kept = mlx_build_select(b, "new_logits", took_part_wide, logits, old_logits);
+  mlx_value_t active_wide = mlx_build_broadcast(b, "took_part_wide", active, (int64_t[]){0},
+                                                mlx_type(MLX_I1, old_logits.rank, old_logits.dims));
+  mlx_value_t kept = mlx_build_select(b, "new_logits", active_wide, logits, old_logits);
   mlx_builder_store(b, MLX_STATE_TOKEN, token);
   mlx_builder_store(b, MLX_STATE_POSITION, position);
   mlx_builder_store(b, MLX_STATE_LOGITS, kept);
@@ -80,9 +80,9 @@ static void emit_prefill(mlx_graph_t *g, int64_t tokens) {
   mlx_value_t logits = g->model->arch->head(g, g->model, last_hidden);
 
   mlx_value_t zero = mlx_build_int(b, "zero", 0, per_sequence);
-  mlx_value_t took_part = mlx_build_compare(b, "took_part", "GT", count, zero);
+  mlx_value_t active = mlx_build_compare(b, "took_part", "GT", count, zero);
   mlx_value_t end = mlx_build_binary(b, "end", "add", start, count);
-  mlx_value_t token = choose_token(g, logits, took_part, end);
+  mlx_value_t token = choose_token(g, logits, active, end);
   mlx_builder_end(b, &token, 1);
 }
 
@@ -100,7 +100,7 @@ static void emit_decode(mlx_graph_t *g) {
   mlx_builder_end(b, &result, 1);
 }
 
-// The pure form has the logits among its results already.
+// The pure form needs no such function: its results include the logits.
 static void emit_logits(mlx_graph_t *g) {
   if (mlx_builder_form(g->b) == MLX_FORM_PURE) return;
   mlx_graph_begin_function(g, "logits", "The logits that chose each row's current token.", 0);
@@ -117,15 +117,15 @@ static mlx_status_t emit_for_cpu(mlx_graph_t *g, char **out_text, size_t *out_le
 static mlx_status_t emit_all(mlx_graph_t *g, char **out_text, size_t *out_length) {
   if (g->options->kernels && !g->options->kernels->gpu) return emit_for_cpu(g, out_text, out_length);
   mlx_decode_plan_t plan;
-  bool in_one;
-  MLX_TRY(mlx_decode_plan_make(g->model, g->options, &plan, &in_one));
+  bool fits;  // the network fits the decode kernel
+  MLX_TRY(mlx_decode_plan_make(g->model, g->options, &plan, &fits));
   MLX_TRY(mlx_graph_name_kv(g));
   mlx_graph_declare(g);
-  if (in_one) MLX_TRY(declare_for_decode(g, &plan));
+  if (fits) MLX_TRY(declare_for_decode(g, &plan));
   for (size_t i = 0; i < g->options->bucket_count; ++i) emit_prefill(g, g->options->buckets[i]);
-  for (size_t i = 0; in_one && i < g->options->step_count; ++i)
+  for (size_t i = 0; fits && i < g->options->step_count; ++i)
     mlx_cuda_emit_decode(g, &plan, g->options->steps[i]);
-  if (!in_one) emit_decode(g);
+  if (!fits) emit_decode(g);
   emit_logits(g);
   return mlx_builder_finish(g->b, out_text, out_length);
 }

@@ -51,7 +51,6 @@ void mlx_graph_declare(mlx_graph_t *g) {
 // ----------------------------------------------------------------------------------------------------------
 // Prologue of a function: the position of each token, its KV slot, and the causal mask
 
-// |positions| and |valid| are [sequences, T]. A token that is not valid writes to page 0.
 void mlx_graph_place_tokens(mlx_graph_t *g, mlx_value_t positions, mlx_value_t valid) {
   mlx_builder_t *b = g->b;
   const int64_t sequences = g->options->sequences, t = g->tokens, m = sequences * t;

@@ -15,9 +15,7 @@ typedef enum mlx_epilogue {
 bool mlx_cuda_supports_linear(const mlx_graph_t *g, mlx_value_t weight);
 // Whether one kernel can compute swiglu(x * gate, x * up).
 bool mlx_cuda_supports_swiglu(const mlx_graph_t *g, mlx_value_t gate, mlx_value_t up);
-// Few tokens: the product is bound by memory bandwidth, and a matrix-vector kernel computes it. It has no
-// epilogue.
-bool mlx_cuda_linear_is_gemv(mlx_value_t x);
+// A product of few tokens (mlx_cuda_uses_gemv) has no epilogue.
 // |other|: the f32 addend of EPILOGUE_ADD, or the second weight of EPILOGUE_SWIGLU, whose result has the
 // dtype of 16-bit weights.
 mlx_value_t mlx_cuda_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,

@@ -41,10 +41,10 @@ static void choose(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t scores, c
   mlx_value_t lowest = mlx_build_float(b, "lowest", -INFINITY, type);
   for (out->count = 0; out->count < e->used; ++out->count) {
     mlx_value_t index = out->index[out->count] = mlx_build_argmax_last(b, "best", left);
-    mlx_value_t is_it = is_index(b, index, type);
-    mlx_value_t only = mlx_build_select(b, "its_share", is_it, share, none);
+    mlx_value_t is_chosen = is_index(b, index, type);
+    mlx_value_t only = mlx_build_select(b, "its_share", is_chosen, share, none);
     mlx_value_t weight = out->weight[out->count] = mlx_build_reduce_last(b, "weight", "add", only);
-    left = mlx_build_select(b, "scores_left", is_it, lowest, left);
+    left = mlx_build_select(b, "scores_left", is_chosen, lowest, left);
     total = total.id ? mlx_build_binary(b, "weight_sum", "add", total, weight) : weight;
   }
   for (int64_t i = 0; i < out->count && e->sum_to_one; ++i) {
@@ -116,9 +116,9 @@ static mlx_value_t compute_chosen(mlx_graph_t *g, const char *name, const mlx_ex
 static mlx_value_t all_weights(mlx_builder_t *b, const chosen_t *chosen, mlx_type_t type) {
   mlx_value_t all = mlx_build_float(b, "no_weight", 0.0, type);
   for (int64_t i = 0; i < chosen->count; ++i) {
-    mlx_value_t is_it = is_index(b, chosen->index[i], type);
+    mlx_value_t is_chosen = is_index(b, chosen->index[i], type);
     mlx_value_t weight = mlx_build_broadcast(b, "its_weight", chosen->weight[i], (int64_t[]){0}, type);
-    all = mlx_build_select(b, "weights", is_it, weight, all);
+    all = mlx_build_select(b, "weights", is_chosen, weight, all);
   }
   return all;
 }

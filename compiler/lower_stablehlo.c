@@ -1,3 +1,4 @@
+// Embedding, norms, products, activations and elementwise ops as plain StableHLO.
 #include "compiler/lower_stablehlo.h"
 
 mlx_value_t mlx_generic_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
@@ -129,9 +130,8 @@ static mlx_value_t polynomial(mlx_builder_t *b, mlx_value_t y, const double *c, 
   return sum;
 }
 
-// StableHLO has no error function. This is the rational approximation of XLA and Eigen for f32: x P(x^2) /
-// Q(x^2) on
-// [-4, 4], constant outside, with an error of at most 3e-7.
+// StableHLO has no error function. This is the rational approximation of XLA and Eigen for f32. It computes
+// x P(x^2) / Q(x^2) on [-4, 4] and is constant outside. The error is at most 3e-7.
 static mlx_value_t error_function(mlx_graph_t *g, mlx_value_t x) {
   static const double p[] = {-1.60960333262415e-02, -2.95459980854025e-03, -7.34990630326855e-04,
                              -5.69250639462346e-05, -2.10102402082508e-06, 2.77068142495902e-08,

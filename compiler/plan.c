@@ -1,3 +1,4 @@
+// Matches a trace against a network of Llama's form, and plans the launch of the CUDA decode kernel.
 #include "compiler/plan.h"
 
 #include <string.h>
@@ -20,7 +21,7 @@ typedef struct matcher {
   mlx_decode_plan_t *plan;
   int64_t context;
   bool fits;
-  const char *mismatch;  // the op that no kernel has; NULL if another difference was met
+  const char *mismatch;  // the first op that no kernel has; NULL if the network differs in another way
 } matcher_t;
 
 static const mlx_trace_op_t no_op;  // stands for an op after the end of the trace

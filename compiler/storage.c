@@ -126,7 +126,7 @@ static void describe_stored(const mlx_weight_t *weight, mlx_storage_t storage, c
   } else if (is_quantized(weight)) {
     snprintf(out, size, "expanded to %s%s", info->name,
              storage.layout == MLX_LAYOUT_QUANTIZED_PANELS || storage.layout == MLX_LAYOUT_TILES
-                 ? ": no kernel supports its group size"
+                 ? ": no kernel supports its format"
                  : "");
   } else {
     snprintf(out, size, "stored as %s%s", info->name,

@@ -177,7 +177,7 @@ static mlx_status_t write_codes(mlx_archive_writer_t *archive, const conversion_
   return NULL;
 }
 
-// |count| rows of the chunk: all panels but the matrix's last are whole.
+// Writes |count| rows of the chunk as panels. Only the last panel of the matrix may have fewer than 16 rows.
 static mlx_status_t write_panels(mlx_archive_writer_t *archive, const conversion_t *p, int64_t count) {
   const size_t bytes = (size_t)mlx_panels_bytes(p->stored.format, MLX_PANEL_ROWS, (int64_t)p->elements);
   for (int64_t row = 0; row < count; row += MLX_PANEL_ROWS) {

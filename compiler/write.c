@@ -14,8 +14,8 @@
 #include "base/text.h"
 #include "compiler/compile.h"
 
-#define MEMBER_ALIGNMENT \
-  4096  // of each file in a single-file bundle: a memory page, so that it can be mapped alone
+// Alignment of each file in a single-file bundle: a memory page, so that each can be mapped alone.
+#define MEMBER_ALIGNMENT 4096
 
 // ----------------------------------------------------------------------------------------------------------
 // The files of a bundle

@@ -1,9 +1,9 @@
 // The table of element types, exact dequantization to f32 (kquants.c has the types with several scales per
 // block), and rounding from f32.
 //
-// Dequantization is the reference: bit for bit what the gguf Python package computes. The exception are NaNs
-// made by arithmetic, whose bits IEEE 754 does not define. It is not the fast path; kernels read quantized
-// bytes.
+// Dequantization is the reference: bit for bit what the gguf Python package computes. The only exceptions are
+// NaNs made by arithmetic, whose bits IEEE 754 does not define. It is not the fast path; kernels read
+// quantized bytes.
 //
 // The C compiler cannot change a result by fusing or reordering steps. A scale is an f16 (11 significant
 // bits) and a quant has at most 8, so scale * quant is exact in f32, and scale * quant + minimum rounds once
