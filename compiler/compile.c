@@ -11,8 +11,8 @@
 #include "compiler/compile_job.h"
 #include "compiler/emit.h"
 
-bool mlx_compiler_is_here(void) { return true; }
-const char *mlx_compiler_elsewhere(void) { return NULL; }
+bool mlx_compiler_available(void) { return true; }
+const char *mlx_compiler_hint(void) { return NULL; }
 
 static mlx_status_t read_tokenizer(const mlx_source_t *source, mlx_compiled_t *out) {
   MLX_TRY(mlx_job_name_tokenizer(source, &out->tokenizer_name));

@@ -14,9 +14,9 @@
 #define MLX_CONTEXT_OF_MODEL (-1)
 
 // False in a runtime-only build (compiler/absent), where everything below fails.
-bool mlx_compiler_is_here(void);
+bool mlx_compiler_available(void);
 // In a runtime-only build: a hint where to get a compiler. Else NULL.
-const char *mlx_compiler_elsewhere(void);
+const char *mlx_compiler_hint(void);
 
 typedef struct mlx_compiled mlx_compiled_t;
 

@@ -80,24 +80,23 @@ static mlx_status_t unsupported_network(const mlx_compile_job_t *job, const char
 }
 
 // The first matrix that is quantized in its file and stored as floats; NULL if there is none.
-static const mlx_weight_t *first_widened(const mlx_compile_job_t *job) {
+static const mlx_weight_t *first_expanded(const mlx_compile_job_t *job) {
   for (size_t i = 0; i < job->model->weight_count; ++i) {
     const mlx_weight_t *weight = &job->model->weights[i];
-    const bool quantized = weight->packing.kind || mlx_dtype_info(weight->tensor.dtype)->block_elements > 1;
-    if (quantized && weight->tensor.rank == 2 &&
+    if (mlx_weight_is_quantized(weight) && weight->tensor.rank == 2 &&
         mlx_weight_stored(weight, mlx_module_storage(&job->module)).kind == MLX_STORED_FLOATS)
       return weight;
   }
   return NULL;
 }
 
-static void note_widened(const mlx_compile_job_t *job) {
-  const mlx_weight_t *widened = stays_quantized(job) ? first_widened(job) : NULL;
-  if (!widened) return;
+static void note_expanded(const mlx_compile_job_t *job) {
+  const mlx_weight_t *expanded = stays_quantized(job) ? first_expanded(job) : NULL;
+  if (!expanded) return;
   mlx_report_note(
       mlx_job_notes(job),
       "some quantized weights ('%s' is the first) are expanded to %s: no kernel supports their format",
-      widened->name, mlx_dtype_info(job->module.dtype)->mlir);
+      expanded->name, mlx_dtype_info(job->module.dtype)->mlir);
 }
 
 static mlx_status_t use_cpu_kernels(mlx_compile_job_t *job) {
@@ -111,7 +110,7 @@ static mlx_status_t use_cpu_kernels(mlx_compile_job_t *job) {
     job->module.layout = MLX_LAYOUT_ROWS;
     return unsupported_network(job, missing);
   }
-  note_widened(job);
+  note_expanded(job);
   return NULL;
 }
 
@@ -168,7 +167,7 @@ mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {
   job->kernels = (mlx_kernels_t){.gpu = job->target.gpu, .dtype = job->module.dtype};
   const char *missing;
   MLX_TRY(mlx_module_use_kernels(job->model, &job->kernels, &job->module, &missing));
-  note_widened(job);
+  note_expanded(job);
   if (job->module.kernels) return NULL;
   job->module.layout = MLX_LAYOUT_ROWS;
   return unsupported_network(job, missing);

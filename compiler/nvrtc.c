@@ -218,7 +218,7 @@ static mlx_status_t use_named(const char *name, const char *origin, mlx_nvrtc_t 
                                  mlx_status_message(status));
   mlx_status_free(status);
   return mlx_status_hint(
-      named, "name " MLX_NVRTC_13 " or its folder in %s, or leave it out to use the default", origin);
+      named, "set MLXCEL_NVRTC to " MLX_NVRTC_13 " or its folder, or leave it out to use the default");
 }
 
 // Tries |path| unless a library was already found. Adds the reason of a failure to the list |tried| of a "not

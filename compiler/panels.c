@@ -12,7 +12,7 @@
 // Formats
 
 static const mlx_panel_info_t infos[MLX_PANEL_FORMATS] = {
-#define ROW(format, number, number_bytes, scales, offsets, bits, least, grouped, text) \
+#define ROW(format, number, scales, offsets, bits, least, grouped, text) \
   [MLX_PANEL_##format] = {text, MLX_##number, scales, offsets, bits, least, grouped},
     MLX_PANEL_TABLE(ROW)
 #undef ROW

@@ -8,6 +8,10 @@ static bool keeps_rows(const mlx_weight_t *weight) {
   return !weight->parts && !weight->half && weight->plus == 0.0 && weight->order != MLX_ROWS_ARE_COLUMNS;
 }
 
+bool mlx_weight_is_quantized(const mlx_weight_t *weight) {
+  return weight->packing.kind || mlx_dtype_is_quantized(weight->tensor.dtype);
+}
+
 static int64_t columns_of(const mlx_weight_t *weight) { return weight->tensor.dims[1]; }
 
 // The format that holds the values of the file exactly; false if there is none.
@@ -15,7 +19,7 @@ static bool exact_format(const mlx_weight_t *weight, mlx_panel_format_t *out_for
   if (!keeps_rows(weight)) return false;
   if (weight->packing.kind) return mlx_panel_format_of_packing(&weight->packing, out_format);
   *out_format = mlx_dtype_info(weight->tensor.dtype)->panel;
-  return *out_format != MLX_PANEL_FORMATS;
+  return *out_format != MLX_PANEL_NONE;
 }
 
 static bool is_vocabulary(const mlx_weight_t *weight) {
@@ -106,10 +110,6 @@ static void describe_source(const mlx_weight_t *weight, char *out, size_t size) 
   }
 }
 
-static bool is_quantized(const mlx_weight_t *weight) {
-  return weight->packing.kind || mlx_dtype_is_quantized(weight->tensor.dtype);
-}
-
 static void describe_stored(const mlx_weight_t *weight, mlx_storage_t storage, char *out, size_t size) {
   const mlx_stored_t stored = mlx_weight_stored(weight, storage);
   const mlx_panel_info_t *info = mlx_panel_info(stored.format);
@@ -123,7 +123,7 @@ static void describe_stored(const mlx_weight_t *weight, mlx_storage_t storage, c
   } else if (stored.kind == MLX_STORED_CODES) {
     snprintf(out, size, "%s (%s; %g bits per weight)", unchanged ? "kept as it is" : "repacked without loss",
              info->name, bits);
-  } else if (is_quantized(weight)) {
+  } else if (mlx_weight_is_quantized(weight)) {
     snprintf(out, size, "expanded to %s%s", info->name,
              storage.layout == MLX_LAYOUT_QUANTIZED_PANELS || storage.layout == MLX_LAYOUT_TILES
                  ? ": no kernel supports its format"

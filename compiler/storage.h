@@ -40,6 +40,7 @@ typedef struct mlx_stored {
   mlx_tiles_t tiles;          // of a matrix in tiles
   mlx_quantize_t quantize;    // of kind MLX_STORED_QUANTIZED
 } mlx_stored_t;
+bool mlx_weight_is_quantized(const mlx_weight_t *weight);  // in its file
 mlx_stored_t mlx_weight_stored(const mlx_weight_t *weight, mlx_storage_t storage);
 
 // Number of matrices that are stored as |kind|.

@@ -40,7 +40,7 @@ typedef struct mlx_dtype_info {
   int gguf_type;             // ggml_type number; -1 if it has none
   size_t block_elements;     // elements stored together; 1 for types that are not quantized
   size_t block_bytes;        // bytes of such a block
-  mlx_panel_format_t panel;  // CPU panel format that holds the same values; MLX_PANEL_FORMATS: not a weight
+  mlx_panel_format_t panel;  // CPU panel format that holds the same values; or MLX_PANEL_NONE
   // Dequantizes |blocks| whole blocks to f32, bit for bit as the gguf Python package does. NULL for types
   // that no weight has.
   void (*to_f32)(const uint8_t *source, size_t blocks, float *out);

@@ -614,7 +614,7 @@ TEST(the_doctor_finds_a_well_machine_well_and_says_what_is_missing) {
   RUN(&run, "doctor");
   CHECK_INT(run.exit_code, 0);  // what is compiled without our kernels runs
   CHECK_CONTAINS(run.out, "WARN  nvrtc         NVRTC '");
-  CHECK_CONTAINS(run.out, "fix: give libnvrtc.so.13");
+  CHECK_CONTAINS(run.out, "fix: set MLXCEL_NVRTC to libnvrtc.so.13");
   command_free(&run);
   setenv("MLXCEL_IREE_COMPILE", in_folder("nothing"), 1);
   RUN(&run, "doctor", "--json");

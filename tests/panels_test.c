@@ -66,12 +66,28 @@ static float element_at(mlx_panel_format_t format, const uint8_t *matrix, int ro
              : product;
 }
 
-TEST(block_size_follows_from_the_format_table) {
+// The CPU kernel and existing archives depend on these sizes.
+TEST(block_sizes_of_the_format_table_are_unchanged) {
+  // clang-format off
+  static const int bytes[MLX_PANEL_FORMATS][2] = {  // of a block with its share of the super-block, of a super-block
+      [MLX_PANEL_F32] = {2048, 0},      [MLX_PANEL_F16] = {1024, 0},     [MLX_PANEL_BF16] = {1024, 0},
+      [MLX_PANEL_Q4_0] = {288, 0},      [MLX_PANEL_Q4_1] = {320, 0},     [MLX_PANEL_Q8_0] = {544, 0},
+      [MLX_PANEL_Q4_WIDE] = {384, 0},   [MLX_PANEL_Q8_WIDE] = {640, 0},  [MLX_PANEL_Q8_HALVES] = {640, 0},
+      [MLX_PANEL_Q8_1] = {576, 0},      [MLX_PANEL_Q4_BF16] = {320, 0},  [MLX_PANEL_Q8_BF16] = {576, 0},
+      [MLX_PANEL_Q4_K] = {296, 64},     [MLX_PANEL_Q5_K] = {552, 64},    [MLX_PANEL_Q6_K] = {548, 32},
+      [MLX_PANEL_Q2_K] = {328, 64}};
+  // clang-format on
   for (int i = 0; i < MLX_PANEL_FORMATS; ++i) {
-    const mlx_panel_info_t *info = mlx_panel_info((mlx_panel_format_t)i);
-    const size_t plain = MLX_PANEL_BLOCK * MLX_PANEL_ROWS * mlx_dtype_info(info->number)->block_bytes;
-    const size_t coded = scale_bytes(info) + (size_t)(MLX_PANEL_BLOCK * MLX_PANEL_ROWS * info->code_bits) / 8;
-    CHECK_INT(8 * mlx_panel_block_bytes(i), info->code_bits ? 8 * coded + group_bytes(info) : 8 * plain);
+    CHECK_INT(mlx_panel_block_bytes(i), bytes[i][0]);
+    CHECK_INT(mlx_panel_group_bytes(i), bytes[i][1]);
+  }
+}
+
+TEST(every_weight_type_has_a_panel_format_with_as_many_bits) {
+  for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
+    const mlx_dtype_info_t *info = mlx_dtype_info((mlx_dtype_t)i);
+    CHECK_INT(info->panel != MLX_PANEL_NONE, info->to_f32 != NULL);
+    if (info->to_f32) CHECK(mlx_panel_bits(info->panel) >= mlx_dtype_bits((mlx_dtype_t)i));
   }
 }
 
@@ -221,7 +237,8 @@ TEST(gptq_and_awq_stay_quantized_if_32_columns_share_a_scale) {
   }
 }
 
-TEST_MAIN(CASE(block_size_follows_from_the_format_table),
+TEST_MAIN(CASE(block_sizes_of_the_format_table_are_unchanged),
+          CASE(every_weight_type_has_a_panel_format_with_as_many_bits),
           CASE(every_quantized_gguf_type_is_repacked_without_loss),
           CASE(every_mlx_width_group_size_and_scale_type_stays_quantized_without_loss),
           CASE(gptq_and_awq_stay_quantized_if_32_columns_share_a_scale))

@@ -9,9 +9,9 @@
 #include "compiler/nvrtc.h"
 #include "models/model.h"
 
-bool mlx_compiler_is_here(void) { return false; }
+bool mlx_compiler_available(void) { return false; }
 
-const char *mlx_compiler_elsewhere(void) {
+const char *mlx_compiler_hint(void) {
   return "install the full package (without '-runtime' in its name) on any machine and run: mlxcel compile "
          "MODEL "
          "--target cpu:portable (or cuda:sm_XX)";
@@ -21,7 +21,7 @@ static mlx_status_t no_compiler(void) {
   return mlx_status_hint(
       mlx_error(MLX_UNSUPPORTED,
                 "this is the runtime-only package: it runs compiled models (.mlxb) and has no compiler"),
-      "%s", mlx_compiler_elsewhere());
+      "%s", mlx_compiler_hint());
 }
 
 // Checks first that |model| exists.
