@@ -156,6 +156,7 @@ mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *op
   *out_compiled = (mlx_compiled_t){.cache = cache};
   mlx_compile_job_t job = {.options = options, .cache = cache};
   mlx_status_t status = compile_job(&job, model_path, out_compiled);
+  out_compiled->from_cache = !job.ran_compiler;
   mlx_kernels_clear(&job.kernels);
   mlx_nvrtc_close(job.nvrtc);
   mlx_free(job.mlir);

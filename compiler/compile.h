@@ -84,6 +84,7 @@ struct mlx_compiled {
   size_t licence_count;
   // Borrowed paths of the first module and archive; weights_path is NULL with module_only.
   const char *vmfb_path, *weights_path;
+  bool from_cache;  // every module came from the cache: iree-compile did not run
 };
 
 // Compiles |model_path|, or takes the results of an earlier compile from |cache|. Release with

@@ -22,6 +22,7 @@ typedef struct mlx_compile_job {
   size_t mlir_length;
   size_t levels_done;                   // modules made so far for lower CPU levels of the same target
   bool only_target;                     // the user gave one target
+  bool ran_compiler;                    // at least one module was not in the cache
   mlx_manifest_t manifest;              // grows with each target
   char source_stamp[MLX_DIGEST_HEX];    // of the source files when they were opened
   char weights_digest[MLX_DIGEST_HEX];  // of the source files that weights depend on

@@ -36,6 +36,7 @@ static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_pa
   if (!status && job->kernels.count)
     status = mlx_kernels_compile(&job->kernels, job->nvrtc, object_folder, job->options->report);
   mlx_process_result_t result;
+  job->ran_compiler = true;
   if (!status) {
     const mlx_iree_job_t compilation = {.name = job->title,
                                         .mlir_path = mlir_path,
