@@ -1,9 +1,9 @@
-// Where the CPU kernel's time goes: its phases one by one, on random weights in SmolLM2-135M's shape.
-// bench/phases builds and runs it.
+// Measures each phase of the CPU kernel on random weights in the shape of SmolLM2-135M. bench/phases builds
+// and runs it.
 //
-// The kernel's source is included and its phases are run from here, each thread with its share of the items
-// and all meeting after each phase. Of each kind of phase the shortest time that was seen counts, so that a
-// busy machine still gives the same table.
+// It includes the kernel's source and runs its phases one by one. Each thread computes its share of the
+// items, and all threads wait at a barrier after each phase. The table has the shortest time seen for each
+// kind of phase, so a busy machine gives the same table.
 #define _GNU_SOURCE
 #include "../kernels/cpu/network.c"
 
@@ -17,9 +17,9 @@
 
 #define PROMPT 512
 #define STEPS 32
-#define TURNS 4
-#define MOST_THREADS 64
-#define MOST_KINDS 8
+#define REPEATS 4
+#define MAX_THREADS 64
+#define MAX_KINDS 8
 
 static const mlx_network_t shape = {.hidden = 576,
                                     .ffn = 1536,
@@ -28,17 +28,17 @@ static const mlx_network_t shape = {.hidden = 576,
                                     .head_dim = 64,
                                     .layers = 30,
                                     .vocab = 49152,
-                                    .rows = 1,
-                                    .row_pages = 33,
+                                    .sequences = 1,
+                                    .sequence_pages = 33,
                                     .pool_pages = 34,
-                                    .most_tokens = PROMPT,
+                                    .max_tokens = PROMPT,
                                     .tiles = HAS_TILES,
                                     .norm_eps = 1e-5f,
                                     .scale = 0.125f};
-static const char *const names[3][MOST_KINDS] = {
+static const char *const names[3][MAX_KINDS] = {
     {"list", "embed"},
     {"norm", "q, k, v", "append", "attention", "o", "norm", "gate, up", "down"},
-    {"norm", "head", "choose"}};
+    {"norm", "head", "sample"}};
 
 static double seconds(void) {
   struct timespec now;
@@ -53,18 +53,18 @@ static void *zeroed(size_t bytes) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// A network of random numbers
+// A network with random weights
 
 static uint8_t *weights;
 static uint64_t weight_bytes;
 
-// Random codes; numbers of 16 bits, which scales are too, get a middling exponent.
+// Fills a matrix with random codes. 16-bit floats, including scales, get an exponent of ordinary size.
 static mlx_network_weight_t matrix(mlx_panel_format_t format, int rows, int columns) {
   static uint64_t random = 88172645463325252u;
   const mlx_network_weight_t weight = {.at = weight_bytes, .format = (int32_t)format};
   const int64_t block = mlx_panel_block_bytes(weight.format),
                 bytes = rows / MLX_PANEL_ROWS * mlx_panel_bytes(weight.format, columns);
-  const int64_t halves = is_packed(weight.format) ? scale_bytes(weight.format) / 2 : block / 2;
+  const int64_t halves = is_quantized(weight.format) ? scale_bytes(weight.format) / 2 : block / 2;
   for (int64_t i = 0; i < bytes; i += 8) {
     random ^= random << 13;
     random ^= random >> 7;
@@ -74,7 +74,8 @@ static mlx_network_weight_t matrix(mlx_panel_format_t format, int rows, int colu
   for (int64_t i = 0; i < bytes; i += block) {
     uint16_t *numbers = (void *)(weights + weight_bytes + i);
     for (int64_t k = 0; k < halves; ++k)
-      numbers[k] = is_packed(weight.format) ? (numbers[k] & 0x83ff) | 0x1c00 : (numbers[k] & 0x80ff) | 0x3c00;
+      numbers[k] =
+          is_quantized(weight.format) ? (numbers[k] & 0x83ff) | 0x1c00 : (numbers[k] & 0x80ff) | 0x3c00;
   }
   weight_bytes = (uint64_t)mlx_round_up((int64_t)weight_bytes + bytes, 64);
   return weight;
@@ -120,7 +121,7 @@ static call_t make_call(const mlx_network_t *n) {
   int32_t *slots = (int32_t *)(void *)floats + s.slots;
   const float *frequencies = (const float *)(n + 1);
   for (int i = 0; i < PROMPT; ++i) tokens[i] = i * 7919 % n->vocab;
-  for (int i = 0; i < n->row_pages; ++i) pages[i] = i + 1;
+  for (int i = 0; i < n->sequence_pages; ++i) pages[i] = i + 1;
   return (call_t){.n = n,
                   .frequencies = frequencies,
                   .layers = (const void *)(frequencies + mlx_network_frequency_words(n)),
@@ -135,12 +136,12 @@ static call_t make_call(const mlx_network_t *n) {
                   .result = result,
                   .logits = zeroed((size_t)n->vocab * 4),
                   .control = (void *)floats,
-                  .row_of = slots,
-                  .position_of = slots + n->most_tokens,
-                  .id_of = slots + 2 * n->most_tokens,
-                  .last_of = slots + 3 * n->most_tokens,
-                  .taking_part = slots + 4 * n->most_tokens,
-                  .turns = floats + s.turns,
+                  .sequence_of = slots,
+                  .position_of = slots + n->max_tokens,
+                  .id_of = slots + 2 * n->max_tokens,
+                  .last_of = slots + 3 * n->max_tokens,
+                  .active_sequences = slots + 4 * n->max_tokens,
+                  .rope_table = floats + s.rope_table,
                   .x = floats + s.x,
                   .h = floats + s.h,
                   .qkv = floats + s.qkv,
@@ -152,66 +153,66 @@ static call_t make_call(const mlx_network_t *n) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Its phases
+// Running the phases
 
 static struct {
-  _Alignas(64) uint64_t passed;
-} met[MOST_THREADS];
+  _Alignas(64) uint64_t phase;
+} arrived[MAX_THREADS];
 static int threads = 1;
 static call_t call;
-static double shortest[3][MOST_KINDS];  // before, in and after the layers
+static double shortest[3][MAX_KINDS];  // seconds: [0] before, [1] in, [2] after the layers
 
-static void meet(int me, uint64_t phase) {
-  __atomic_store_n(&met[me].passed, phase, __ATOMIC_RELEASE);
+static void barrier(int me, uint64_t phase) {
+  __atomic_store_n(&arrived[me].phase, phase, __ATOMIC_RELEASE);
   for (int i = 0; i < threads; ++i)
-    while (__atomic_load_n(&met[i].passed, __ATOMIC_ACQUIRE) < phase) _mm_pause();
+    while (__atomic_load_n(&arrived[i].phase, __ATOMIC_ACQUIRE) < phase) _mm_pause();
 }
 
 static void *run_phases(void *argument) {
   const int me = (int)(intptr_t)argument;
   const uint64_t end = phases_of_step(&call) * call.steps;
-  mind_t *mind = zeroed(sizeof *mind);
-  mind->vector_of = IDLE;
+  worker_t *worker = zeroed(sizeof *worker);
+  worker->vector_phase = IDLE;
   for (uint64_t number = 0; number < end; ++number) {
     const phase_t phase = phase_at(&call, number);
-    double *least_time = &shortest[phase.in_layer ? 1 : phase.layer < 0 ? 0 : 2][phase.kind];
+    double *best_time = &shortest[phase.in_layer ? 1 : phase.layer < 0 ? 0 : 2][phase.kind];
     const double begin = seconds();
-    const int64_t items = items_of(&call, number), from = items * me / threads,
+    const int64_t items = item_count(&call, number), from = items * me / threads,
                   to = items * (me + 1) / threads;
-    if (from < to) do_items(&call, mind, number, (int)from, (int)to);
-    meet(me, number + 1);
+    if (from < to) run_items(&call, worker, number, (int)from, (int)to);
+    barrier(me, number + 1);
     const double time = seconds() - begin;
-    if (me == 0 && (*least_time == 0 || time < *least_time)) *least_time = time;
+    if (me == 0 && (*best_time == 0 || time < *best_time)) *best_time = time;
   }
-  free(mind);
+  free(worker);
   return NULL;
 }
 
 static void run(int width, uint32_t steps) {
-  pthread_t others[MOST_THREADS];
+  pthread_t others[MAX_THREADS];
   call.width = width;
   call.steps = steps;
-  memset(met, 0, sizeof met);
+  memset(arrived, 0, sizeof arrived);
   *(int32_t *)(uintptr_t)call.count = width ? width : 1;
   for (intptr_t i = 1; i < threads; ++i) pthread_create(&others[i], NULL, run_phases, (void *)i);
   run_phases(NULL);
   for (int i = 1; i < threads; ++i) pthread_join(others[i], NULL);
 }
 
-static double time_of(int place, int kind) { return shortest[place][kind] * (place == 1 ? shape.layers : 1); }
+static double time_of(int part, int kind) { return shortest[part][kind] * (part == 1 ? shape.layers : 1); }
 
 static void print_table(const char *title, int tokens) {
-  double whole = 0;
-  for (int place = 0; place < 3; ++place) {
-    for (int kind = 0; kind < MOST_KINDS; ++kind) whole += time_of(place, kind);
+  double total = 0;
+  for (int part = 0; part < 3; ++part) {
+    for (int kind = 0; kind < MAX_KINDS; ++kind) total += time_of(part, kind);
   }
   printf("\n%s, %d threads: %.0f tok/s\n\n| phase | ms | share |\n| --- | --- | --- |\n", title, threads,
-         tokens / whole);
-  for (int place = 0; place < 3; ++place) {
-    for (int kind = 0; kind < MOST_KINDS; ++kind) {
-      const double time = time_of(place, kind);
-      if (names[place][kind] && time > 0.005 * whole)
-        printf("| %s | %.3f | %.1f%% |\n", names[place][kind], 1e3 * time, 100 * time / whole);
+         tokens / total);
+  for (int part = 0; part < 3; ++part) {
+    for (int kind = 0; kind < MAX_KINDS; ++kind) {
+      const double time = time_of(part, kind);
+      if (names[part][kind] && time > 0.005 * total)
+        printf("| %s | %.3f | %.1f%% |\n", names[part][kind], 1e3 * time, 100 * time / total);
     }
   }
   memset(shortest, 0, sizeof shortest);
@@ -220,15 +221,15 @@ static void print_table(const char *title, int tokens) {
 int main(int argc, char **argv) {
   threads = argc > 1 ? atoi(argv[1]) : 2;
   const bool bf16 = argc > 2 && !strcmp(argv[2], "bf16");
-  if (threads < 1 || threads > MOST_THREADS) return 2;
+  if (threads < 1 || threads > MAX_THREADS) return 2;
   if (HAS_TILES) syscall(SYS_arch_prctl, 0x1023, 18);  // ARCH_REQ_XCOMP_PERM of the tiles' data
   call = make_call(make_plan(bf16 ? MLX_PANEL_BF16 : MLX_PANEL_Q4_1, bf16 ? MLX_PANEL_BF16 : MLX_PANEL_Q8_0));
-  for (int i = 0; i < TURNS; ++i) run(PROMPT, 1);
+  for (int i = 0; i < REPEATS; ++i) run(PROMPT, 1);
   print_table("prefill of 512", PROMPT);
-  for (int i = 0; i < TURNS; ++i) {
+  for (int i = 0; i < REPEATS; ++i) {
     *call.position = 0;
     run(0, STEPS);
   }
-  print_table("decode, a token", 1);
+  print_table("decode, one token", 1);
   return 0;
 }

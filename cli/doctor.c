@@ -51,7 +51,7 @@ static void look_at_cpu(doctor_t *doctor) {
   int length =
       snprintf(text, sizeof text, "level %s, %d CPUs, %.1f GiB of memory", mlx_cpu_level_here()->name,
                mlx_cpu_count(), (double)mlx_physical_memory() / (1 << 30));
-  if (mlx_compiler_is_here()) {
+  if (mlx_compiler_available()) {
     snprintf(text + length, sizeof text - (size_t)length, ", kernels for %s",
              kernels ? kernels : "no CPU of this kind");
   }
@@ -161,7 +161,7 @@ static void examine(doctor_t *doctor) {
   look_at_cpu(doctor);
   bool gpu = look_at_gpu(doctor, gpu_target);
   mlx_cache_t *cache = look_at_cache(doctor);
-  if (!mlx_compiler_is_here()) {
+  if (!mlx_compiler_available()) {
     find(doctor, OK, "compiler", "none in this package, which runs compiled models only", NULL);
   } else {
     look_at_cpp_library(doctor);

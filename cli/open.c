@@ -144,7 +144,7 @@ static mlx_status_t find_source(const char *bundle, char **out_path) {
 static mlx_status_t find_again(const char *bundle, mlx_status_t status, char **out_source) {
   *out_source = NULL;
   if (mlx_status_code(status) != MLX_UNSUPPORTED || !mlx_engine_needs_recompile(bundle)) return status;
-  if (mlx_compiler_elsewhere()) return mlx_status_rehint(status, "%s", mlx_compiler_elsewhere());
+  if (mlx_compiler_hint()) return mlx_status_rehint(status, "%s", mlx_compiler_hint());
   mlx_status_free(find_source(bundle, out_source));  // without it the first error is the one that counts
   return status;
 }

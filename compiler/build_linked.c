@@ -1,5 +1,5 @@
-// A function of ours in an object file, linked into the module for the CPU: the executable around it, and
-// calls of that.
+// Calls of a C function that is linked into a CPU module from an object file: the HAL executable that wraps
+// it, and the dispatches.
 #include <stdio.h>
 
 #include "compiler/builder_internal.h"
@@ -32,8 +32,8 @@ static void put_signature(mlx_text_t *out, const mlx_linked_t *kernel) {
   mlx_text_puts(out, ")");
 }
 
-// Hands the bindings as bare pointers and the constants as i64 to the function.
-static void put_caller(mlx_text_t *out, const mlx_linked_t *kernel) {
+// The wrapper: passes the bindings as bare pointers and the constants as i64.
+static void put_wrapper(mlx_text_t *out, const mlx_linked_t *kernel) {
   const char *symbol = kernel->symbol;
   mlx_text_printf(out, "      func.func private @%s", symbol);
   put_signature(out, kernel);
@@ -77,7 +77,7 @@ void mlx_builder_link(mlx_builder_t *b, const mlx_linked_t *kernel) {
   mlx_text_puts(out, "      %one = arith.constant 1 : index\n");
   mlx_text_puts(out,
                 "      hal.return %groups, %one, %one : index, index, index\n    }\n    builtin.module {\n");
-  put_caller(out, kernel);
+  put_wrapper(out, kernel);
   mlx_text_puts(out, "    }\n  }\n");
 }
 

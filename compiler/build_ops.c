@@ -1,4 +1,4 @@
-// The StableHLO ops the builder knows, each checking its operands before it writes a line.
+// The StableHLO ops of the builder. Each checks its operands before it writes a line.
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #define T(type) mlx_type_text(type).chars
 #define TV(value) mlx_type_text(mlx_type_of(value)).chars
 
-// Ends an op quietly after an earlier error, loudly when its operands do not fit.
+// Returns from an op without an error after an earlier one, and with an error if its operands do not match.
 #define REQUIRE(condition)                                                                            \
   do {                                                                                                \
     if (b->status) return (mlx_value_t){0};                                                           \
@@ -44,8 +44,7 @@ mlx_value_t mlx_build_float(mlx_builder_t *b, const char *name, double value, ml
   REQUIRE(type.dtype == MLX_F32);
   if (value < -3.0e38)
     return mlx_builder_emit(b, name, type, "stablehlo.constant dense<0xFF800000> : %s  // -inf", T(type));
-  // Rounded first: a value that came as f32 from one file and as decimal from another must give the same
-  // text.
+  // Round to f32 first: a value must give the same text whether a file stored it as f32 or as decimal.
   return mlx_builder_emit(b, name, type, "stablehlo.constant dense<%.9e> : %s", (double)(float)value,
                           T(type));
 }
@@ -170,9 +169,9 @@ mlx_value_t mlx_build_reduce_last(mlx_builder_t *b, const char *name, const char
       N(x), N(start), op, x.rank - 1, TV(x), TV(start), T(type));
 }
 
-// The largest value, then the lowest index that has it. On a GPU, IREE runs a reduction over values and
-// indices together on one thread, and one over integers gives wrong numbers: so the indices are reduced as
-// f32, counted from the end.
+// Finds the largest value, then the lowest index that has it. On a GPU, IREE runs a reduction over (value,
+// index) pairs on one thread, and integer reductions give wrong results. So this reduces the indices as f32,
+// counted from the end.
 mlx_value_t mlx_build_argmax_last(mlx_builder_t *b, const char *name, mlx_value_t x) {
   REQUIRE(x.rank > 0 && x.rank <= 4 && x.dtype == MLX_F32 && x.dims[x.rank - 1] < 1 << 24);
   const int64_t outer[] = {0, 1, 2, 3};
@@ -185,7 +184,8 @@ mlx_value_t mlx_build_argmax_last(mlx_builder_t *b, const char *name, mlx_value_
   index = mlx_build_convert(b, "index_f32", index, MLX_F32);
   mlx_value_t lasts = mlx_build_float(b, "last_index", last, wide);
   mlx_value_t from_end = mlx_build_binary(b, "from_end", "subtract", lasts, index);
-  mlx_value_t none = mlx_build_float(b, "no_index", 0.0, wide);  // where there are only NaNs: the last
+  mlx_value_t none =
+      mlx_build_float(b, "no_index", 0.0, wide);  // if all values are NaN, the result is the last index
   mlx_value_t candidates = mlx_build_select(b, "candidates", is_peak, from_end, none);
   mlx_value_t furthest = mlx_build_reduce_last(b, "furthest", "maximum", candidates);
   mlx_value_t first = mlx_build_binary(b, "first_largest", "subtract",
@@ -221,7 +221,7 @@ mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx
       N(x), N(y), batching, LIST(&dot.left_contract, 1), LIST(&dot.right_contract, 1), TV(x), TV(y), T(type));
 }
 
-// 0, 1, 2, ... from |start|, |count| of them.
+// The list |start|, |start| + 1, ... with |count| elements.
 static list_text_t range_text(int start, int count) {
   int64_t items[MLX_VALUE_RANK * 2];
   for (int i = 0; i < count; ++i) items[i] = start + i;
@@ -271,7 +271,7 @@ mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x,
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Kernels
+// Calls of CUDA kernels
 
 static void put_operands(mlx_builder_t *b, const mlx_extern_t *kernel, mlx_text_t *names, mlx_text_t *types,
                          mlx_text_t *results) {

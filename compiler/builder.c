@@ -1,4 +1,4 @@
-// The emitter's body: names, types, modules and functions. The ops are in build_ops.c.
+// Types, names, declarations and functions. build_ops.c has the ops, build_linked.c the calls of CPU kernels.
 #include "compiler/builder.h"
 
 #include <ctype.h>
@@ -91,10 +91,10 @@ mlx_status_t mlx_builder_finish(mlx_builder_t *b, char **out_text, size_t *out_l
 // ----------------------------------------------------------------------------------------------------------
 // Weights and state
 
-// What the |nth| state starts from. IREE makes globals that start from equal values one buffer, and then
-// updates in place write through all of them: so each starts from a number of its own. Nothing reads state
-// before it is written. The 16-bit floats have too few digits to count (257 is 256 in bf16) and get the
-// number as their bits, a tiny value.
+// Writes the initial value of the |nth| state. IREE merges globals with equal initial values into one buffer,
+// and in-place updates then write through all of them. So each state gets a different value; no function
+// reads state before writing it. 16-bit floats cannot count far enough (257 is 256 in bf16), so they get
+// |nth| as their bits.
 static void put_start_value(mlx_builder_t *b, size_t nth, mlx_dtype_t dtype, bool of_ones) {
   if (of_ones) {
     mlx_text_puts(&b->module, "dense<-1>");
@@ -102,7 +102,8 @@ static void put_start_value(mlx_builder_t *b, size_t nth, mlx_dtype_t dtype, boo
   }
   if (mlx_dtype_info(dtype)->block_bytes == 2) {
     if (nth >= 0x7c00)
-      mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "%zu globals are too many", nth));  // no longer finite
+      mlx_builder_fail(b,
+                       mlx_error(MLX_INTERNAL, "too many globals: %zu", nth));  // the bits would be infinite
     mlx_text_printf(&b->module, "dense<0x%04zX>", nth);
   } else {
     mlx_text_printf(&b->module, "dense<%zu%s>", nth, dtype == MLX_I32 ? "" : ".0");
@@ -171,19 +172,19 @@ static mlx_global_t *find_global(mlx_builder_t *b, const char *name) {
   for (size_t i = 0; i < b->global_count; ++i) {
     if (!strcmp(b->globals[i].name, name)) return &b->globals[i];
   }
-  mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "the graph uses '%s', which was not declared", name));
+  mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "global '%s' is used but not declared", name));
   return NULL;
 }
 
 mlx_value_t mlx_builder_load(mlx_builder_t *b, const char *name) {
   mlx_global_t *global = find_global(b, name);
   if (!global) return (mlx_value_t){0};
-  if (!global->current.id) {  // loaded once a function, where it is first used
+  if (!global->current.id) {  // each function loads it once, at its first use
     char scope[sizeof b->scope];
     memcpy(scope, b->scope, sizeof scope);
-    b->scope[0] = 0;  // the name says already whose weight it is
+    b->scope[0] = 0;  // the name of a weight already contains its layer
     const char *value_name =
-        isalpha((unsigned char)name[0]) ? name : "all_weights";  // "*" is no name in MLIR
+        isalpha((unsigned char)name[0]) ? name : "all_weights";  // "*" is not a valid MLIR name
     global->current = mlx_builder_emit(b, value_name, global->type, "util.global.load @\"%s\" : %s", name,
                                        mlx_type_text(global->type).chars);
     memcpy(b->scope, scope, sizeof scope);
@@ -228,7 +229,7 @@ mlx_value_t mlx_builder_argument(mlx_builder_t *b, const char *name, mlx_type_t 
   return value;
 }
 
-// The values a function returns: its results and, in the pure form, the state after it.
+// The values that a function returns: its results and, in the pure form, the new state.
 static bool next_result(const mlx_builder_t *b, const mlx_value_t *results, size_t count, size_t *cursor,
                         mlx_value_t *out) {
   if (*cursor < count) {
@@ -298,7 +299,7 @@ static int find_name(const mlx_builder_t *b, const char *name) {
   return id;
 }
 
-// "scope.name", made unique by a number.
+// "scope.name", with a number appended if it is already used.
 static mlx_status_t make_name(mlx_builder_t *b, const char *name, char **out_name) {
   MLX_TRY(mlx_format(out_name, "%s%s%s", b->scope, b->scope[0] ? "." : "", name));
   int first = find_name(b, *out_name);
@@ -310,7 +311,7 @@ static mlx_status_t make_name(mlx_builder_t *b, const char *name, char **out_nam
   return NULL;
 }
 
-// Takes |name|, which is unique.
+// Takes ownership of |name|, which must be unique.
 static mlx_value_t add_value(mlx_builder_t *b, char *name, mlx_type_t type) {
   uint32_t bucket = hash_name(name);
   b->values[b->value_count] = (mlx_named_t){.name = name, .next = b->buckets[bucket], .uses = 1};
@@ -347,7 +348,7 @@ mlx_value_t mlx_builder_emit(mlx_builder_t *b, const char *name, mlx_type_t type
   int length = vsnprintf(line, sizeof line, fmt, args);
   va_end(args);
   if (length < 0 || (size_t)length >= sizeof line) {
-    mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "an emitted line for '%s' is too long", name));
+    mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "the emitted line for '%s' is too long", name));
     return (mlx_value_t){0};
   }
   mlx_text_printf(&b->body, "    %%%s = %s\n", mlx_builder_name(b, value), line);

@@ -1,13 +1,14 @@
-// Builder: a typed emitter of StableHLO text.
+// Builder: emits StableHLO text with type checks.
 //
-// Every value knows its type, so an op checks its operands and derives its result before a line is written.
-// The text is for people: named values, one op a line, a comment per block. Functions reach weights and state
-// through the builder, because the two forms of a module differ only there:
+// Every value has a type. An op checks its operands and derives its result type before it writes a line. The
+// text is readable: named values, one op per line, a comment per block. Functions access weights and state
+// through the builder, because only there the two forms of a module differ:
 //
-//   MLX_FORM_IREE   weights are named parameters, state is mutable globals: what we compile
-//   MLX_FORM_PURE   weights and state are arguments, new state is results: StableHLO that any tool can run
+//   MLX_FORM_IREE   weights are named parameters, state is mutable globals; this form is compiled
+//   MLX_FORM_PURE   weights and state are arguments, new state is results; any StableHLO tool can run it
 //
-// Errors stick: after the first one, ops return a value with id 0 and mlx_builder_finish reports it.
+// The builder keeps the first error. After it, ops return a value with id 0; mlx_builder_finish returns the
+// error.
 #ifndef MLXCEL_COMPILER_BUILDER_H_
 #define MLXCEL_COMPILER_BUILDER_H_
 
@@ -28,33 +29,32 @@ typedef struct mlx_builder mlx_builder_t;
 mlx_status_t mlx_builder_create(mlx_form_t form, const char *module_name,
                                 mlx_builder_t **out_builder) MLX_MUST_USE;
 void mlx_builder_free(mlx_builder_t *builder);
-// Ends the module and gives its text to the caller (release with mlx_free), or the first error.
+// Ends the module. Returns its text (release with mlx_free), or the first error.
 mlx_status_t mlx_builder_finish(mlx_builder_t *builder, char **out_text, size_t *out_length) MLX_MUST_USE;
-// Records |status| unless an error came before; takes ownership.
+// Records |status| unless there is an earlier error; takes ownership.
 void mlx_builder_fail(mlx_builder_t *builder, mlx_status_t status);
 mlx_form_t mlx_builder_form(const mlx_builder_t *builder);
 
-// Declarations, before the first function. Names stay the caller's until the builder is freed.
+// Declarations, before the first function. The builder borrows names: they must outlive it.
 void mlx_builder_parameter(mlx_builder_t *builder, const char *name, mlx_type_t type);
-void mlx_builder_state(mlx_builder_t *builder, const char *name,
-                       mlx_type_t type);  // starts as anything finite
-void mlx_builder_state_of_ones(mlx_builder_t *builder, const char *name,
-                               mlx_type_t type);  // i32; every bit starts as one
-// Starts as anything at all, and takes no memory before it is used.
+// State with an unspecified, finite initial value.
+void mlx_builder_state(mlx_builder_t *builder, const char *name, mlx_type_t type);
+// i32 state with all bits set.
+void mlx_builder_state_of_ones(mlx_builder_t *builder, const char *name, mlx_type_t type);
+// Uninitialized state, which takes no memory before its first use.
 void mlx_builder_state_empty(mlx_builder_t *builder, const char *name, mlx_type_t type);
-void mlx_builder_constant(mlx_builder_t *builder, const char *name, const int32_t *words,
-                          int64_t count);  // i32 [count]
+void mlx_builder_constant(mlx_builder_t *builder, const char *name, const int32_t *words, int64_t count);
 
-// One function at a time. In the pure form, the parameters and the state come before |arguments|, the new
-// state after |results|.
+// One function at a time. In the pure form, parameters and state come before the arguments, and the new state
+// after the results.
 void mlx_builder_begin(mlx_builder_t *builder, const char *name, const char *comment);
 mlx_value_t mlx_builder_argument(mlx_builder_t *builder, const char *name, mlx_type_t type);
 void mlx_builder_end(mlx_builder_t *builder, const mlx_value_t *results, size_t count);
-mlx_value_t mlx_builder_load(mlx_builder_t *builder,
-                             const char *name);  // a parameter or the state's current value
+// A parameter, or the current value of a state.
+mlx_value_t mlx_builder_load(mlx_builder_t *builder, const char *name);
 void mlx_builder_store(mlx_builder_t *builder, const char *name, mlx_value_t value);
 void mlx_builder_comment(mlx_builder_t *builder, const char *fmt, ...) MLX_PRINTF(2, 3);
-void mlx_builder_scope(mlx_builder_t *builder, const char *scope);  // prefix of the names that follow
+void mlx_builder_scope(mlx_builder_t *builder, const char *scope);  // prefix of all later names
 
 mlx_type_t mlx_type(mlx_dtype_t dtype, int rank, const int64_t *dims);
 #define MLX_TYPE(dtype, ...) \
@@ -62,7 +62,7 @@ mlx_type_t mlx_type(mlx_dtype_t dtype, int rank, const int64_t *dims);
 mlx_type_t mlx_scalar_type(mlx_dtype_t dtype);
 mlx_type_t mlx_type_of(mlx_value_t value);
 
-// ---- ops: |name| is the value's name; a name met before gets a number ----
+// ---- ops: |name| names the result; a name used before gets a number ----
 
 mlx_value_t mlx_build_float(mlx_builder_t *b, const char *name, double value, mlx_type_t type);  // splat
 mlx_value_t mlx_build_int(mlx_builder_t *b, const char *name, int64_t value, mlx_type_t type);   // splat
@@ -77,70 +77,71 @@ mlx_value_t mlx_build_select(mlx_builder_t *b, const char *name, mlx_value_t whi
 mlx_value_t mlx_build_convert(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_dtype_t dtype);
 mlx_value_t mlx_build_iota(mlx_builder_t *b, const char *name, int dim, mlx_type_t type);
 mlx_value_t mlx_build_reshape(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_type_t type);
-// Dimension i of x becomes dimension dims[i] of the result (one entry for each dimension of x).
+// Dimension i of x becomes dimension dims[i] of the result; |dims| has one entry per dimension of x.
 mlx_value_t mlx_build_broadcast(mlx_builder_t *b, const char *name, mlx_value_t x, const int64_t *dims,
                                 mlx_type_t type);
 mlx_value_t mlx_build_transpose(mlx_builder_t *b, const char *name, mlx_value_t x,
                                 const int64_t *permutation);
-// The part [start, limit) of the last dimension.
+// Elements [start, limit) of the last dimension.
 mlx_value_t mlx_build_slice_last(mlx_builder_t *b, const char *name, mlx_value_t x, int64_t start,
                                  int64_t limit);
 mlx_value_t mlx_build_concat_last(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t y);
 // Reduces the last dimension with "add" or "maximum".
 mlx_value_t mlx_build_reduce_last(mlx_builder_t *b, const char *name, const char *op, mlx_value_t x);
-// Index of the largest element of the last dimension, the lowest such index: i32.
+// i32 index of the largest element of the last dimension; the lowest index on a tie.
 mlx_value_t mlx_build_argmax_last(mlx_builder_t *b, const char *name, mlx_value_t x);
 
 typedef struct mlx_dot {
   int batch_count;
   int64_t left_batch[2], right_batch[2];
-  int64_t left_contract, right_contract;  // the one dimension summed over
+  int64_t left_contract, right_contract;  // the dimension that is summed over
 } mlx_dot_t;
-// Result: batch dimensions, then the free ones of x, then those of y.
+// Result: batch dimensions, then the free dimensions of x, then those of y.
 mlx_value_t mlx_build_dot(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t y, mlx_dot_t dot);
 
-// |indices| [..., n] picks along the first n dimensions of |x|; the rest comes whole:
-// [...] + dims of x after the first n. Indices outside are clamped.
+// |indices| [..., n] selects along the first n dimensions of |x| and keeps the others whole. The result is
+// [...] + dims of x after the first n. Indices out of range are clamped.
 mlx_value_t mlx_build_gather(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices);
-// x with the slices at |indices| [count, n] replaced by |updates| [count, rest of x]. Of two updates to one
-// place either wins.
+// x with the slices at |indices| [count, n] replaced by |updates| [count, rest of x]. If two updates have the
+// same index, either one is stored.
 mlx_value_t mlx_build_scatter(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t indices,
                               mlx_value_t updates);
 
-// A kernel of ours, linked into the module (IREE form only). Its arguments are the operands, then the result,
-// then the constants.
+// A CUDA kernel of ours, linked into the module (IREE form only). Its parameters are the operands, then the
+// result, then the constant.
 #define MLX_EXTERN_OPERANDS 12
 typedef struct mlx_extern {
   const char *symbol, *file;  // in the image that --iree-hal-executable-object-search-path finds
   int64_t grid[3], threads, shared_bytes;
   mlx_value_t operands[MLX_EXTERN_OPERANDS];
   size_t operand_count;
-  size_t updated_from;  // operands from this one on are changed in place
-  mlx_type_t result;    // rank 0: none
-  int32_t constant;     // the one constant
+  size_t updated_from;  // operands from this index on are updated in place
+  mlx_type_t result;    // rank 0: no result
+  int32_t constant;
   bool has_constant;
 } mlx_extern_t;
-// |out_updated|: the operands changed in place as they are after it. Gives the result, or the last of those.
+// |out_updated|: the new values of the updated operands. Returns the result, or the last of these if there is
+// none.
 mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_extern_t *kernel,
                              mlx_value_t *out_updated);
 
-// A function of ours in an object file, linked into a module for the CPU (IREE form only). Its arguments are
+// A C function of ours in an object file, linked into a CPU module (IREE form only). Its parameters are
 // pointers to the operands and to the result, then the constants as i64.
 typedef struct mlx_linked {
   const char *symbol, *file;  // in the object that --iree-hal-executable-object-search-path finds
-  const char *target;         // what kind of object that is
+  const char *target;         // IREE's name of the object format
   int64_t workgroups;
   mlx_value_t operands[MLX_EXTERN_OPERANDS];
   size_t operand_count;
-  size_t updated_from;  // operands from this one on are changed in place
+  size_t updated_from;  // operands from this index on are updated in place
   mlx_type_t result;
   int32_t constants[2];
   size_t constant_count;
 } mlx_linked_t;
-// Declares it, once, before the functions that call it: of operands and result only the dtypes matter, of
-// constants the count.
+// Declares the function once, before its callers. Uses only the dtypes of operands and result, and the number
+// of constants.
 void mlx_builder_link(mlx_builder_t *b, const mlx_linked_t *kernel);
-// |out_updated|: the operands changed in place as they are after it. Gives the result.
+// |out_updated|: the new values of the updated operands. Returns the result.
 mlx_value_t mlx_build_linked(mlx_builder_t *b, const char *name, const mlx_linked_t *kernel,
                              mlx_value_t *out_updated);
 

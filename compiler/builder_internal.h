@@ -1,4 +1,4 @@
-// Shared by builder.c and build_ops.c only.
+// Internals of the builder, shared by builder.c, build_ops.c and build_linked.c.
 #ifndef MLXCEL_COMPILER_BUILDER_INTERNAL_H_
 #define MLXCEL_COMPILER_BUILDER_INTERNAL_H_
 
@@ -10,23 +10,23 @@ typedef struct mlx_global {
   const char *name;  // borrowed
   mlx_type_t type;
   bool is_state;
-  mlx_value_t current;  // its value at this point of the function; id 0 before the first use
+  mlx_value_t current;  // value at this point of the function; id 0 before the first use
 } mlx_global_t;
 
 typedef struct mlx_named {
   char *name;  // owned
-  int next;    // id of the next value in the same bucket
-  int uses;    // how often the name was asked for
+  int next;    // id of the next value in the same hash bucket
+  int uses;    // number of values that requested this name
 } mlx_named_t;
 
 struct mlx_builder {
   mlx_form_t form;
   mlx_status_t status;  // the first error
-  mlx_text_t prelude;   // what comes before the module
+  mlx_text_t prelude;   // text before the module
   mlx_text_t module;
   mlx_global_t *globals;
   size_t global_count, global_capacity;
-  // the function being built
+  // Of the function being built.
   mlx_text_t arguments, body;
   char scope[64];
   mlx_named_t *values;  // id - 1 -> name
@@ -42,9 +42,9 @@ bool mlx_type_equal(mlx_type_t a, mlx_type_t b);
 
 const char *mlx_builder_name(const mlx_builder_t *b, mlx_value_t value);  // without the %
 mlx_value_t mlx_builder_new_value(mlx_builder_t *b, const char *name, mlx_type_t type);
-// A value under just this name, already written by the caller.
+// A value with exactly this name. The caller has already written the op that defines it.
 mlx_value_t mlx_builder_exact_value(mlx_builder_t *b, const char *name, mlx_type_t type);
-// "%name = " and the formatted op, on a line of its own.
+// Writes the line "%name = " followed by the formatted op.
 mlx_value_t mlx_builder_emit(mlx_builder_t *b, const char *name, mlx_type_t type, const char *fmt, ...)
     MLX_PRINTF(4, 5);
 

@@ -10,14 +10,14 @@
 #include "base/text.h"
 #include "compiler/tools.h"
 
-#define MLXCEL_IREE_VERSION "3.13.0"  // the pinned one, whose flags and MLIR spelling we emit
+#define MLXCEL_IREE_VERSION "3.13.0"  // the pinned version, whose flags and MLIR syntax we emit
 
 #define VERSION_SECONDS 30
 #define UNKNOWN_VERSION "of unknown version"
 #define VERSION_BYTES 4096
 #define DEFAULT_LIMIT_SECONDS 1800
-#define LINE_BYTES 400  // of the compiler's output, in a message
-#define STATIC_COMPILER_BYTES (8 << 20)
+#define LINE_BYTES 400                   // longest line of compiler output in an error message
+#define STATIC_COMPILER_BYTES (8 << 20)  // a larger executable contains the compiler itself
 
 // ----------------------------------------------------------------------------------------------------------
 // Finding the executable
@@ -26,9 +26,10 @@ const char *mlx_iree_built_in = MLXCEL_DEFAULT_IREE_COMPILE;
 
 static bool is_executable(const char *path) { return mlx_is_file(path) && !access(path, X_OK); }
 
-// Adds a place to the list a "not found" error shows, and takes |candidate| (owned) when it is an executable.
-static bool consider(char *candidate, mlx_text_t *looked, char **out_path) {
-  mlx_text_printf(looked, "%s%s", looked->length ? ", " : "", candidate);
+// Takes ownership of |candidate| and accepts it if it is an executable. Adds it to the list |searched| of a
+// "not found" error.
+static bool try_candidate(char *candidate, mlx_text_t *searched, char **out_path) {
+  mlx_text_printf(searched, "%s%s", searched->length ? ", " : "", candidate);
   if (!is_executable(candidate)) {
     mlx_free(candidate);
     return false;
@@ -37,12 +38,12 @@ static bool consider(char *candidate, mlx_text_t *looked, char **out_path) {
   return true;
 }
 
-static mlx_status_t search_path(const char *name, mlx_text_t *looked, char **out_path) {
+static mlx_status_t search_path(const char *name, mlx_text_t *searched, char **out_path) {
   const char *cursor = getenv("PATH");
   while (cursor && *cursor && !*out_path) {
     size_t length = strcspn(cursor, MLX_PATH_SEPARATOR);
     char *candidate;
-    // An empty element means the current folder to a shell; we do not run what happens to lie there.
+    // A shell takes an empty element as the current folder; we do not run an executable from there.
     if (length) {
       MLX_TRY(mlx_format(&candidate, "%.*s/%s", (int)length, cursor, name));
       if (is_executable(candidate)) {
@@ -53,16 +54,16 @@ static mlx_status_t search_path(const char *name, mlx_text_t *looked, char **out
     }
     cursor += length + !!cursor[length];
   }
-  if (!*out_path) mlx_text_printf(looked, "%s%s on PATH", looked->length ? ", " : "", name);
+  if (!*out_path) mlx_text_printf(searched, "%s%s on PATH", searched->length ? ", " : "", name);
   return NULL;
 }
 
-// A compiler somebody asked for by name: it works, or we say why not; we never go on to another one.
-static mlx_status_t use_named(const char *name, const char *who, char **out_path) {
-  mlx_text_t looked = {0};
-  mlx_status_t status =
-      mlx_is_path(name) ? mlx_copy_text(name, strlen(name), out_path) : search_path(name, &looked, out_path);
-  mlx_text_clear(&looked);
+// Uses the compiler that the user named in |origin|, or fails. Never falls back to another one.
+static mlx_status_t use_named(const char *name, const char *origin, char **out_path) {
+  mlx_text_t searched = {0};
+  mlx_status_t status = mlx_is_path(name) ? mlx_copy_text(name, strlen(name), out_path)
+                                          : search_path(name, &searched, out_path);
+  mlx_text_clear(&searched);
   if (status) return status;
   const char *problem = !*out_path                  ? "is not on PATH"
                         : access(*out_path, F_OK)   ? "does not exist"
@@ -71,19 +72,18 @@ static mlx_status_t use_named(const char *name, const char *who, char **out_path
   if (!problem) return NULL;
   mlx_free(*out_path);
   *out_path = NULL;
-  status = mlx_error(MLX_NOT_FOUND, "the compiler '%s' (given by %s) %s", name, who, problem);
-  return mlx_status_hint(
-      status, "give the path of an iree-compile %s binary in %s, or leave it out for the default one",
-      MLXCEL_IREE_VERSION, who);
+  status = mlx_error(MLX_NOT_FOUND, "the compiler '%s' (from %s) %s", name, origin, problem);
+  return mlx_status_hint(status, "set %s to the path of iree-compile %s, or leave it out to use the default",
+                         origin, MLXCEL_IREE_VERSION);
 }
 
-static mlx_status_t search_beside_us(mlx_text_t *looked, char **out_path) {
+static mlx_status_t search_own_folder(mlx_text_t *searched, char **out_path) {
   static const char *const places[] = {MLX_IREE_COMPILE, "../libexec/iree/" MLX_IREE_COMPILE};
   char *folder, *candidate;
   mlx_status_t status = mlx_own_folder(&folder);
   for (size_t i = 0; folder && i < 2 && !status && !*out_path; ++i) {
     status = mlx_join_path(folder, places[i], &candidate);
-    if (!status) consider(candidate, looked, out_path);
+    if (!status) try_candidate(candidate, searched, out_path);
   }
   mlx_free(folder);
   return status;
@@ -91,31 +91,31 @@ static mlx_status_t search_beside_us(mlx_text_t *looked, char **out_path) {
 
 static mlx_status_t find_executable(const char *explicit_path, char **out_path) {
   *out_path = NULL;
-  if (explicit_path && *explicit_path) return use_named(explicit_path, "the command line", out_path);
+  if (explicit_path && *explicit_path) return use_named(explicit_path, "--iree-compile", out_path);
   const char *named = getenv("MLXCEL_IREE_COMPILE");
   if (named && *named) return use_named(named, "MLXCEL_IREE_COMPILE", out_path);
-  mlx_text_t looked = {0};
+  mlx_text_t searched = {0};
   mlx_status_t status = NULL;
   if (mlx_iree_built_in[0]) {
     char *built_in;
     status = mlx_copy_text(mlx_iree_built_in, strlen(mlx_iree_built_in), &built_in);
-    if (!status) consider(built_in, &looked, out_path);
+    if (!status) try_candidate(built_in, &searched, out_path);
   }
-  if (!status && !*out_path) status = search_beside_us(&looked, out_path);
-  if (!status && !*out_path) status = search_path(MLX_IREE_COMPILE, &looked, out_path);
+  if (!status && !*out_path) status = search_own_folder(&searched, out_path);
+  if (!status && !*out_path) status = search_path(MLX_IREE_COMPILE, &searched, out_path);
   if (!status && !*out_path) {
-    status =
-        mlx_error(MLX_NOT_FOUND, "iree-compile was not found; looked at: %s", looked.data ? looked.data : "");
+    status = mlx_error(MLX_NOT_FOUND, "iree-compile was not found; searched: %s",
+                       searched.data ? searched.data : "");
     status = mlx_status_hint(
         status, "install it (pip install iree-base-compiler==%s) or set MLXCEL_IREE_COMPILE to its path",
         MLXCEL_IREE_VERSION);
   }
-  mlx_text_clear(&looked);
+  mlx_text_clear(&searched);
   return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Telling one compiler from another
+// Identifying a compiler
 
 static mlx_status_t add_file(mlx_cache_t *cache, const char *label, const char *path, mlx_digest_t *digest) {
   char hex[MLX_DIGEST_HEX];
@@ -134,9 +134,9 @@ typedef struct libraries {
 static mlx_status_t add_library(libraries_t *libraries, const char *place) {
   char *path;
   MLX_TRY(mlx_join_path(libraries->folder, place, &path));
-  bool is_there = mlx_is_file(path);
-  mlx_status_t status = is_there ? add_file(libraries->cache, "library", path, libraries->digest) : NULL;
-  libraries->count += is_there;
+  bool exists = mlx_is_file(path);
+  mlx_status_t status = exists ? add_file(libraries->cache, "library", path, libraries->digest) : NULL;
+  libraries->count += exists;
   mlx_free(path);
   return status;
 }
@@ -150,9 +150,8 @@ static mlx_status_t add_python_library(void *user, const char *name) {
   return status;
 }
 
-// The compiler proper is a library: beside the executable in the wheel, in ../lib in an install tree, and
-// inside the Python packages (of one Python, or on Windows of the only one) for the script that pip puts on
-// PATH.
+// iree-compile is a launcher; the compiler itself is a library. It is beside the executable in the wheel, in
+// ../lib in an install tree, or inside site-packages if the executable is the script that pip puts on PATH.
 static mlx_status_t add_libraries(libraries_t *libraries) {
   static const char *const places[] = {MLX_IREE_LIBRARY, "../lib/" MLX_IREE_LIBRARY,
                                        "../Lib/site-packages/iree/compiler/_mlir_libs/" MLX_IREE_LIBRARY};
@@ -164,7 +163,7 @@ static mlx_status_t add_libraries(libraries_t *libraries) {
   return status;
 }
 
-// *|out_whole|: the digest covers the compiler itself, and not just some launcher of it.
+// *|out_whole|: whether the digest covers the compiler itself, and not only a launcher.
 static mlx_status_t digest_compiler(mlx_cache_t *cache, mlx_iree_compiler_t *compiler, bool *out_whole) {
   mlx_digest_t digest;
   mlx_file_stamp_t stamp;
@@ -182,7 +181,7 @@ static mlx_status_t digest_compiler(mlx_cache_t *cache, mlx_iree_compiler_t *com
   return NULL;
 }
 
-// The text after "IREE compiler version", which every build of iree-compile prints; "" when it is not there.
+// The text after "IREE compiler version", which every iree-compile prints; "" if it is missing.
 static mlx_status_t pick_version(const char *output, char **out_version) {
   static const char label[] = "IREE compiler version ";
   const char *start = strstr(output, label);
@@ -190,7 +189,7 @@ static mlx_status_t pick_version(const char *output, char **out_version) {
   return mlx_copy_text(start, strcspn(start, "\r\n"), out_version);
 }
 
-static mlx_status_t ask_version(const char *path, char **out_version) {
+static mlx_status_t query_version(const char *path, char **out_version) {
   const char *argv[] = {path, "--version", NULL};
   mlx_process_options_t options = {.argv = argv, .time_limit_seconds = VERSION_SECONDS};
   mlx_process_result_t result;
@@ -203,7 +202,7 @@ static mlx_status_t ask_version(const char *path, char **out_version) {
   if (!failed) status = pick_version(output, out_version);
   mlx_free(output);
   if (!status && (failed || !**out_version)) {
-    status = mlx_error(MLX_TOOL_FAILED, "'%s --version' told no IREE version (%s)", path, ending);
+    status = mlx_error(MLX_TOOL_FAILED, "'%s --version' printed no IREE version (%s)", path, ending);
     mlx_free(*out_version);
     *out_version = NULL;
   }
@@ -214,7 +213,7 @@ static mlx_status_t store_version(void *user, const char *folder, const char *lo
   const mlx_iree_compiler_t *compiler = user;
   char *version, *path;
   (void)log_path;
-  MLX_TRY(ask_version(compiler->path, &version));
+  MLX_TRY(query_version(compiler->path, &version));
   mlx_status_t status = mlx_join_path(folder, "version", &path);
   if (!status) status = mlx_write_file(path, version, strlen(version));
   mlx_free(version);
@@ -222,9 +221,8 @@ static mlx_status_t store_version(void *user, const char *folder, const char *lo
   return status;
 }
 
-// The version belongs to the bytes of the compiler, so an entry of the cache keeps it, with the digest as its
-// key.
-static mlx_status_t recall_version(mlx_cache_t *cache, mlx_iree_compiler_t *compiler,
+// The version depends only on the bytes of the compiler, so the cache stores it under their digest.
+static mlx_status_t cached_version(mlx_cache_t *cache, mlx_iree_compiler_t *compiler,
                                    const mlx_report_t *report) {
   mlx_cache_request_t request = {
       .kind = "compiler",
@@ -248,15 +246,15 @@ static mlx_status_t recall_version(mlx_cache_t *cache, mlx_iree_compiler_t *comp
 static mlx_status_t find_version(mlx_cache_t *cache, const mlx_report_t *report, bool whole,
                                  mlx_iree_compiler_t *compiler) {
   if (whole) {
-    mlx_status_t status = recall_version(cache, compiler, report);
+    mlx_status_t status = cached_version(cache, compiler, report);
     if (!status || mlx_status_code(status) != MLX_IO) return status;
-    mlx_status_free(status);  // a cache that cannot be written to: ask every time
+    mlx_status_free(status);  // the cache is not writable: query every time
   }
-  return ask_version(compiler->path, &compiler->version);
+  return query_version(compiler->path, &compiler->version);
 }
 
-// A tool that does not tell its version is known by its digest; whether it compiles, the compilation shows,
-// with everything it says kept in a log.
+// A tool that prints no version is identified by its digest. If it is no compiler, the compilation fails with
+// a log.
 static mlx_status_t identify(mlx_cache_t *cache, const mlx_report_t *report, mlx_iree_compiler_t *compiler) {
   bool whole;
   mlx_report_progress(report, "reading %s ...", compiler->path);
@@ -292,7 +290,7 @@ void mlx_iree_compiler_release(mlx_iree_compiler_t *compiler) {
 typedef struct command {
   char **argv;  // owned, as are its elements; ends with NULL
   size_t count;
-  char *line;  // owned; as one would type it, with a newline
+  char *line;  // owned; the shell command, with a newline
 } command_t;
 
 static mlx_status_t add_argument(command_t *command, const char *prefix, const char *text) {
@@ -315,7 +313,7 @@ static void put_quoted(mlx_text_t *text, const char *word) {
   if (!plain) mlx_text_puts(text, "'");
 }
 
-// Quoted for a shell where it needs to be, so that the first line of a log can be pasted.
+// Quotes for a shell, so that a user can paste the first line of a log.
 static mlx_status_t write_line(command_t *command, const char *input) {
   mlx_text_t text = {0};
   for (size_t i = 0; i < command->count; ++i) {
@@ -337,8 +335,8 @@ static mlx_status_t build_command(const mlx_iree_compiler_t *compiler, const mlx
   for (size_t i = 0; i < job->flag_count; ++i) MLX_TRY(add_argument(command, "", job->flags[i]));
   if (job->object_folder)
     MLX_TRY(add_argument(command, "--iree-hal-executable-object-search-path=", job->object_folder));
-  MLX_TRY(add_argument(
-      command, "", "-"));  // a module keeps the name of the file it was made from, and that must not be ours
+  // Standard input: a module records the name of its input file, and the cache must not depend on our paths.
+  MLX_TRY(add_argument(command, "", "-"));
   MLX_TRY(add_argument(command, "", "-o"));
   MLX_TRY(add_argument(command, "", job->out_path));
   return write_line(command, job->mlir_path);
@@ -351,10 +349,10 @@ static void free_command(command_t *command) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// What went wrong
+// Explaining a failure
 
 typedef struct findings {
-  char line[LINE_BYTES + 4];  // the first error, or the first words; "" when the tool printed nothing
+  char line[LINE_BYTES + 4];  // the first error line, else the first line; "" if the tool printed nothing
   bool unknown_option;
   bool disk_full;
 } findings_t;
@@ -363,17 +361,18 @@ static bool contains(const char *bytes, size_t length, const char *part) {
   return memmem(bytes, length, part, strlen(part)) != NULL;
 }
 
-// Long lines are cut, and control characters (colours, mostly) do not reach the terminal.
+// Truncates long lines and replaces control characters (mostly colors), so that they do not reach the
+// terminal.
 static void keep_line(const char *bytes, size_t length, char out_line[LINE_BYTES + 4]) {
   size_t kept = length < LINE_BYTES ? length : LINE_BYTES;
   while (kept < length && kept > 0 && ((unsigned char)bytes[kept] & 0xc0) == 0x80)
-    --kept;  // not within a character
+    --kept;  // not inside a UTF-8 character
   for (size_t i = 0; i < kept; ++i)
     out_line[i] = (unsigned char)bytes[i] < 0x20 || bytes[i] == 0x7f ? ' ' : bytes[i];
   memcpy(out_line + kept, length > kept ? "..." : "", length > kept ? 4 : 1);
 }
 
-static void look_at_line(const char *bytes, size_t length, bool *had_error, findings_t *findings) {
+static void scan_line(const char *bytes, size_t length, bool *had_error, findings_t *findings) {
   size_t blank = 0;
   while (blank < length && strchr(" \t\r", bytes[blank]) && bytes[blank]) ++blank;
   if (blank == length) return;
@@ -385,8 +384,7 @@ static void look_at_line(const char *bytes, size_t length, bool *had_error, find
   findings->disk_full |= contains(bytes, length, "No space left on device");
 }
 
-// Reads the log past our own first |skip| bytes. It can be long: it is mapped, and every line is looked at
-// once.
+// Scans the log after our own first |skip| bytes. It can be long, so it is mapped and read once.
 static mlx_status_t read_findings(const char *log_path, size_t skip, findings_t *out_findings) {
   *out_findings = (findings_t){0};
   mlx_map_t map;
@@ -396,7 +394,7 @@ static mlx_status_t read_findings(const char *log_path, size_t skip, findings_t 
   for (size_t at = skip; at < map.size;) {
     const char *newline = memchr(bytes + at, '\n', map.size - at);
     size_t length = newline ? (size_t)(newline - (bytes + at)) : map.size - at;
-    look_at_line(bytes + at, length, &had_error, out_findings);
+    scan_line(bytes + at, length, &had_error, out_findings);
     at += length + 1;
   }
   mlx_unmap(&map);
@@ -407,24 +405,23 @@ static mlx_status_t add_hint(mlx_status_t status, const mlx_iree_compiler_t *com
                              const findings_t *findings, const mlx_process_result_t *result,
                              const char *log_path) {
   if (result->timed_out) {
-    return mlx_status_hint(status, "give it longer: --timeout SECONDS, or MLXCEL_COMPILE_TIMEOUT=SECONDS");
+    return mlx_status_hint(status, "allow more time: --timeout SECONDS, or MLXCEL_COMPILE_TIMEOUT=SECONDS");
   }
   if (result->signal == 9) {
     return mlx_status_hint(status,
-                           "the system may have run out of memory (`dmesg` tells): close other programs, or "
+                           "the system may have run out of memory (see `dmesg`): close other programs, or "
                            "compile on a larger machine and copy the result");
   }
   if (findings->disk_full)
     return mlx_status_hint(status, "free some space on that disk and run the command again");
   if (findings->unknown_option ||
       strncmp(compiler->version, MLXCEL_IREE_VERSION, strlen(MLXCEL_IREE_VERSION))) {
-    return mlx_status_hint(
-        status,
-        "this mlxcel is made for iree-compile %s, and %s is %s: set MLXCEL_IREE_COMPILE to the "
-        "right one",
-        MLXCEL_IREE_VERSION, compiler->path, compiler->version);
+    return mlx_status_hint(status,
+                           "this mlxcel needs iree-compile %s, but %s is %s: set MLXCEL_IREE_COMPILE to the "
+                           "right one",
+                           MLXCEL_IREE_VERSION, compiler->path, compiler->version);
   }
-  return mlx_status_hint(status, "the first line of %s is the command line: run it by hand to see it fail",
+  return mlx_status_hint(status, "to reproduce the failure, run the command in the first line of %s",
                          log_path);
 }
 
@@ -436,13 +433,13 @@ static mlx_status_t explain_failure(const mlx_iree_compiler_t *compiler, const m
   MLX_TRY(read_findings(job->log_path, line_length, &findings));
   mlx_process_describe(result, ending, sizeof ending);
   if (result->timed_out) {
-    snprintf(ending, sizeof ending, "the time limit: it was ended after %.0f s", result->elapsed_seconds);
+    snprintf(ending, sizeof ending, "the time limit: it was stopped after %.0f s", result->elapsed_seconds);
   }
   mlx_code_t code = result->timed_out ? MLX_TIMEOUT : MLX_TOOL_FAILED;
   mlx_status_t status;
   if (findings.line[0]) {
-    status = mlx_error(code, "compiling %s: iree-compile ended with %s: %s (all it printed is in '%s')",
-                       job->name, ending, findings.line, job->log_path);
+    status = mlx_error(code, "compiling %s: iree-compile ended with %s: %s (full output: '%s')", job->name,
+                       ending, findings.line, job->log_path);
   } else {
     status = mlx_error(
         code,
@@ -455,15 +452,13 @@ static mlx_status_t explain_failure(const mlx_iree_compiler_t *compiler, const m
 
 static mlx_status_t check_output(const mlx_iree_job_t *job, const command_t *command) {
   mlx_file_stamp_t stamp = {0};
-  bool is_there = mlx_is_file(job->out_path);
-  if (is_there) MLX_TRY(mlx_file_stamp(job->out_path, &stamp));
+  bool exists = mlx_is_file(job->out_path);
+  if (exists) MLX_TRY(mlx_file_stamp(job->out_path, &stamp));
   if (stamp.size > 0) return NULL;
-  mlx_status_t status =
-      mlx_error(MLX_TOOL_FAILED,
-                "compiling %s: iree-compile ended with exit status 0 but %s '%s' (all it printed is in "
-                "'%s')",
-                job->name, is_there ? "left an empty" : "did not write", job->out_path, job->log_path);
-  return mlx_status_hint(status, "run it by hand: %.*s", (int)strlen(command->line) - 1, command->line);
+  mlx_status_t status = mlx_error(
+      MLX_TOOL_FAILED, "compiling %s: iree-compile ended with exit status 0 but %s '%s' (full output: '%s')",
+      job->name, exists ? "left an empty" : "did not write", job->out_path, job->log_path);
+  return mlx_status_hint(status, "to reproduce it, run: %.*s", (int)strlen(command->line) - 1, command->line);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -474,7 +469,7 @@ typedef struct progress {
   const char *name;
 } progress_t;
 
-static bool tell_progress(void *user, double elapsed_seconds) {
+static bool report_progress(void *user, double elapsed_seconds) {
   const progress_t *progress = user;
   mlx_report_progress(progress->report, "compiling %s ... %.0f s", progress->name, elapsed_seconds);
   return true;
@@ -487,9 +482,8 @@ static mlx_status_t choose_limit(double given, double *out_seconds) {
   char *end;
   *out_seconds = strtod(text, &end);
   if (!*end && *out_seconds > 0 && *out_seconds < 1e9) return NULL;
-  return mlx_status_hint(
-      mlx_error(MLX_USAGE, "MLXCEL_COMPILE_TIMEOUT is '%s', not a number of seconds", text),
-      "for example MLXCEL_COMPILE_TIMEOUT=3600");
+  return mlx_status_hint(mlx_error(MLX_USAGE, "MLXCEL_COMPILE_TIMEOUT=%s is not a number of seconds", text),
+                         "for example MLXCEL_COMPILE_TIMEOUT=3600");
 }
 
 static mlx_status_t run_command(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job,
@@ -501,12 +495,12 @@ static mlx_status_t run_command(const mlx_iree_compiler_t *compiler, const mlx_i
       .input_path = job->mlir_path,
       .log_path = job->log_path,
       .log_head = command->line,
-      .tick = tell_progress,
+      .tick = report_progress,
       .user = &progress,
   };
   MLX_TRY(choose_limit(job->time_limit_seconds, &options.time_limit_seconds));
-  unlink(job->out_path);  // so that what is there afterwards was written by this run
-  tell_progress(&progress, 0);
+  unlink(job->out_path);  // so that a file found afterwards was written by this run
+  report_progress(&progress, 0);
   mlx_status_t status = mlx_process_run(&options, result);
   mlx_report_done(report);
   if (status) return status;
@@ -526,7 +520,7 @@ mlx_status_t mlx_iree_compile(const mlx_iree_compiler_t *compiler, const mlx_ire
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The key
+// The cache key
 
 static void add_text(mlx_digest_t *digest, const char *label, const char *text) {
   mlx_digest_field(digest, label, text, strlen(text));

@@ -1,10 +1,11 @@
-// Driver: finds iree-compile, runs it as a child process, keeps everything it says, and names its output.
+// Driver: finds iree-compile, runs it as a child process, logs its output, and computes the cache key of its
+// result.
 //
-// The compiler is a tool we do not trust to be kind: it may crash, hang, print nothing, or print 10 MB.
-// Whatever it does becomes a file or a status that says what happened, where the whole output is, and what to
-// do. It does not know what it compiles: MLIR text, flags and objects come from the rest of compiler/.
+// iree-compile may crash, hang, print nothing, or print 10 MB. Every outcome becomes a file, or a status that
+// says what happened, where the whole output is, and what to do. The driver does not know what it compiles:
+// MLIR text, flags and objects come from the rest of compiler/.
 //
-// Threads: no state; a found compiler is read-only and may be shared.
+// Threads: no global state. A found compiler is read-only and may be shared.
 #ifndef MLXCEL_COMPILER_DRIVER_H_
 #define MLXCEL_COMPILER_DRIVER_H_
 
@@ -14,59 +15,59 @@
 #include "base/status.h"
 #include "cache/cache.h"
 
-// A compiler binary, by everything that can tell it from another one. Release with mlx_iree_compiler_release.
+// An iree-compile binary, and what identifies it. Release with mlx_iree_compiler_release.
 typedef struct mlx_iree_compiler {
-  char *path;                   // owned; absolute, links resolved
+  char *path;                   // owned; absolute, symbolic links resolved
   char *version;                // owned; "3.13.0rc20261016 @ 89ece87b…", or "of unknown version"
-  char digest[MLX_DIGEST_HEX];  // over the executable and the libIREECompiler.so it loads
+  char digest[MLX_DIGEST_HEX];  // of the executable and the libIREECompiler.so that it loads
 } mlx_iree_compiler_t;
 
-// The iree-compile this build was configured with, "" for none. Only tests change it.
+// The iree-compile that this build was configured with; "" for none. Only tests change it.
 extern const char *mlx_iree_built_in;
 
-// Looks at |explicit_path| (may be NULL), then $MLXCEL_IREE_COMPILE, then the path this build was configured
-// with, then iree-compile beside our own binary and in ../libexec/iree, then on PATH. The first two must work
-// when they are given; a name without a slash is looked up on PATH. |cache| remembers digest and version, so
-// that a warm run starts no process.
+// Searches |explicit_path| (may be NULL), $MLXCEL_IREE_COMPILE, the path this build was configured with, the
+// folder of our own binary, ../libexec/iree, and PATH, in this order. Fails if one of the first two is given
+// and does not work; a name without a slash is searched on PATH. |cache| stores digest and version, so that a
+// warm run starts no process.
 mlx_status_t mlx_iree_compiler_find(mlx_cache_t *cache, const char *explicit_path, const mlx_report_t *report,
                                     mlx_iree_compiler_t *out_compiler) MLX_MUST_USE;
 void mlx_iree_compiler_release(mlx_iree_compiler_t *compiler);
 
-// One compilation. The command is: compiler, flags in order, the object folder's flag, mlir_path, -o
-// out_path.
+// One compilation. The command is: compiler, flags in order, the flag for object_folder, -, -o out_path, with
+// mlir_path as standard input.
 typedef struct mlx_iree_job {
-  const char *name;          // for progress and messages: "decode for cpu"
-  const char *mlir_path;     // in
-  const char *out_path;      // out; an older file is removed first
-  const char *const *flags;  // may be NULL when flag_count is 0
+  const char *name;          // for progress and errors: "decode for cpu"
+  const char *mlir_path;     // input
+  const char *out_path;      // output; an existing file is removed first
+  const char *const *flags;  // may be NULL if flag_count is 0
   size_t flag_count;
-  const char *
-      object_folder;  // where linked objects are; may be NULL. Not a flag, so that the path is not in the key
-  const char *log_path;       // the command line, then all that the compiler prints on both streams
+  // Folder of linked objects; may be NULL. Not one of the flags, so that the path is not in the key.
+  const char *object_folder;
+  const char *log_path;       // gets the command line, then stdout and stderr of the compiler
   double time_limit_seconds;  // 0: $MLXCEL_COMPILE_TIMEOUT, or 30 minutes
 } mlx_iree_job_t;
 
-// Fails with MLX_TOOL_FAILED or MLX_TIMEOUT, naming the first error line, how the child ended and the log.
-// *|out_result| (may be NULL) says how long it took and how much memory; it is set also when the compiler
-// failed.
+// Fails with MLX_TOOL_FAILED or MLX_TIMEOUT and names the first error line, the exit status and the log.
+// *|out_result| (may be NULL) has elapsed time and peak memory; it is set also if the compiler failed.
 mlx_status_t mlx_iree_compile(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job,
                               const mlx_report_t *report, mlx_process_result_t *out_result) MLX_MUST_USE;
 
-// What the output of a compilation depends on. Every part changes the key, and so does the order of flags and
-// objects.
+// A linked object.
 typedef struct mlx_iree_object {
-  const char *name;  // as the MLIR names it
+  const char *name;  // in the MLIR
   const void *bytes;
   size_t length;
 } mlx_iree_object_t;
 
+// Everything that the output of a compilation depends on. Each part changes the key, and so does the order of
+// flags and objects.
 typedef struct mlx_iree_input {
   const char *mlir;
   size_t mlir_length;
-  const char *const *flags;  // the job's
+  const char *const *flags;  // of the job
   size_t flag_count;
-  const char
-      *target;  // "cpu:x86-64-v3", "cuda:sm_89". "host" would mean another CPU on another machine: name it
+  // "cpu:x86-64-v3", "cuda:sm_89". For "host" it includes the identity of the CPU.
+  const char *target;
   const mlx_iree_object_t *objects;
   size_t object_count;
 } mlx_iree_input_t;

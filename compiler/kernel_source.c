@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-extern const mlx_kernel_source_t mlx_kernel_sources[];  // generated; ends with a row of zeros
+extern const mlx_kernel_source_t mlx_kernel_sources[];  // generated; ends with an empty entry
 
 const mlx_kernel_source_t *mlx_kernel_source_find(const char *name) {
   for (const mlx_kernel_source_t *source = mlx_kernel_sources; source->name; ++source) {

@@ -1,20 +1,19 @@
-// Kernel sources: the text of every kernels/cuda/*.cu and *.cuh and the objects made of kernels/cpu travel
-// inside the binary, so that `mlxcel compile` needs no files beside it. The build writes the table
-// (kernels/embed.cmake).
+// Kernel sources: the text of every kernels/cuda/*.cu and *.cuh, and the objects compiled from kernels/cpu.
+// The build embeds them in the binary (kernels/embed.cmake), so that `mlxcel compile` needs no other files.
 #ifndef MLXCEL_COMPILER_KERNEL_SOURCE_H_
 #define MLXCEL_COMPILER_KERNEL_SOURCE_H_
 
 #include <stddef.h>
 
 typedef struct mlx_kernel_source {
-  const char *name;  // of the file: "smoke.cu", "network.x86-64-v3.o"
-  const char *text;  // NUL-terminated; or an object's bytes
+  const char *name;  // file name: "smoke.cu", "network.x86-64-v3.o"
+  const char *text;  // NUL-terminated text, or the bytes of an object
   size_t length;     // without the NUL
 } mlx_kernel_source_t;
 
-const mlx_kernel_source_t *mlx_kernel_source_find(
-    const char *name);  // NULL for a name that is not in the table
-// The |nth| of those that others may include ("decode_ring.cuh"), NULL after the last.
+// NULL if the binary has no file of that name.
+const mlx_kernel_source_t *mlx_kernel_source_find(const char *name);
+// The |nth| header that sources may include ("decode_ring.cuh"); NULL after the last.
 const mlx_kernel_source_t *mlx_kernel_source_header(size_t nth);
 
 #endif  // MLXCEL_COMPILER_KERNEL_SOURCE_H_

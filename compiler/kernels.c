@@ -68,11 +68,11 @@ static const mlx_kernel_source_t *find_object(mlx_kernel_kind_t kind, const char
   return mlx_kernel_source_find(name);
 }
 
-static mlx_status_t object_of(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind,
-                              const mlx_kernel_source_t **out_object) {
+static mlx_status_t get_object(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind,
+                               const mlx_kernel_source_t **out_object) {
   *out_object = find_object(kind, kernels->cpu_level);
   return *out_object ? NULL
-                     : mlx_error(MLX_INTERNAL, "this build has no kernel '%s' for %s",
+                     : mlx_error(MLX_INTERNAL, "this build has no CPU kernel '%s' for %s",
                                  mlx_kernel_kind_name(kind), kernels->cpu_level);
 }
 
@@ -91,7 +91,7 @@ const char *mlx_kernels_cpu_level(const char *level) {
 // ----------------------------------------------------------------------------------------------------------
 // Sources for GPUs
 
-static mlx_status_t source_of(mlx_kernel_kind_t kind, const mlx_kernel_source_t **out_source) {
+static mlx_status_t get_source(mlx_kernel_kind_t kind, const mlx_kernel_source_t **out_source) {
   char name[32];
   snprintf(name, sizeof name, "%s.cu", mlx_kernel_kind_name(kind));
   *out_source = mlx_kernel_source_find(name);
@@ -105,7 +105,7 @@ static mlx_status_t describe(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nv
                              const mlx_kernel_image_request_t *image, char **out) {
   char identity[MLX_DIGEST_HEX];
   const mlx_kernel_source_t *source;
-  MLX_TRY(source_of(image->kind, &source));
+  MLX_TRY(get_source(image->kind, &source));
   mlx_nvrtc_identity(nvrtc, identity);
   mlx_text_t text = {0};
   mlx_text_printf(&text, "nvrtc %s sm_%d\n%s\n%s", identity, kernels->gpu->kernel_sm, image->definitions,
@@ -136,7 +136,7 @@ static mlx_status_t make_object(const mlx_kernels_t *kernels, const mlx_nvrtc_t 
     return NULL;
   }
   const mlx_kernel_source_t *object;
-  MLX_TRY(object_of(kernels, image->kind, &object));
+  MLX_TRY(get_object(kernels, image->kind, &object));
   out->bytes = object->text;
   out->length = object->length;
   return NULL;
@@ -159,7 +159,7 @@ mlx_status_t mlx_kernels_objects(const mlx_kernels_t *kernels, const mlx_nvrtc_t
 // ----------------------------------------------------------------------------------------------------------
 // Images
 
-// Cuts |text| into its lines, in place.
+// Splits |text| into lines, in place.
 static mlx_status_t split_lines(char *text, const char *lines[MAX_DEFINITIONS], size_t *out_count) {
   *out_count = 0;
   for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
@@ -183,12 +183,12 @@ static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_
                          .log_path = log_path};
   job.arch_specific =
       (image->kind == MLX_KERNEL_LINEAR || image->kind == MLX_KERNEL_PACKED) && job.sm == 90;  // for wgmma
-  MLX_TRY(source_of(image->kind, &source));
+  MLX_TRY(get_source(image->kind, &source));
   MLX_TRY(split_lines(definitions, lines, &job.definition_count));
   for (const mlx_kernel_source_t *header; (header = mlx_kernel_source_header(job.header_count));
        ++job.header_count) {
     if (job.header_count == MAX_HEADERS)
-      return mlx_error(MLX_INTERNAL, "there are more than %d headers of kernels", MAX_HEADERS);
+      return mlx_error(MLX_INTERNAL, "there are more than %d kernel headers", MAX_HEADERS);
     headers[job.header_count] = header->text;
     header_names[job.header_count] = header->name;
   }
@@ -205,7 +205,7 @@ static mlx_status_t copy_object(const mlx_kernels_t *kernels, const mlx_kernel_i
                                 const char *folder) {
   const mlx_kernel_source_t *object;
   char *path;
-  MLX_TRY(object_of(kernels, image->kind, &object));
+  MLX_TRY(get_object(kernels, image->kind, &object));
   MLX_TRY(mlx_join_path(folder, image->file, &path));
   mlx_status_t status = mlx_write_file(path, object->text, object->length);
   mlx_free(path);
@@ -233,8 +233,7 @@ mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t
     MLX_TRY(copy_object(kernels, &kernels->images[i], folder));
   if (!kernels->gpu) return NULL;
   if (!mlx_nvrtc_makes_ptx(nvrtc)) {
-    mlx_report_note(report,
-                    "without libnvfatbin the kernels are for sm_%d alone: later GPUs will not load them",
+    mlx_report_note(report, "libnvfatbin was not found: the kernels run on sm_%d only, not on later GPUs",
                     kernels->gpu->kernel_sm);
   }
   mlx_status_t status = NULL;

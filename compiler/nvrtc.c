@@ -10,10 +10,10 @@
 #include "base/text.h"
 #include "compiler/tools.h"
 
-#define LINE_BYTES 400  // of NVRTC's log, in a message
+#define LINE_BYTES 400  // longest line of NVRTC output in an error message
 
 // ----------------------------------------------------------------------------------------------------------
-// The two libraries, as their headers (nvrtc.h, nvFatbin.h) have them. A result of 0 is success.
+// Functions of the two libraries, as nvrtc.h and nvFatbin.h declare them. 0 means success.
 
 typedef struct nvrtc_calls {
   const char *(*error_string)(int result);
@@ -46,7 +46,7 @@ typedef struct fatbin_calls {
 
 typedef struct symbol {
   const char *name;
-  size_t offset;  // of its pointer in the calls
+  size_t offset;  // of the function pointer in the struct
 } symbol_t;
 
 static const symbol_t nvrtc_symbols[] = {{"nvrtcGetErrorString", offsetof(nvrtc_calls_t, error_string)},
@@ -74,7 +74,7 @@ static const symbol_t fatbin_symbols[] = {{"nvFatbinGetErrorString", offsetof(fa
                                           {"nvFatbinGet", offsetof(fatbin_calls_t, get)},
                                           {0}};
 
-// The libraries stay open after it is gone: at every unloading they would leak what their globals hold.
+// The libraries stay loaded after mlx_nvrtc_close: unloading them leaks memory that their globals own.
 struct mlx_nvrtc {
   nvrtc_calls_t calls;
   fatbin_calls_t fatbin;
@@ -83,16 +83,16 @@ struct mlx_nvrtc {
   unsigned fatbin_major, fatbin_minor;
   char version[32];
   char *path;     // owned
-  uint64_t size;  // of the library's file
+  uint64_t size;  // of the library file
 };
 
-// Fills |calls| from |library|. The name of the first symbol that is not there, or NULL.
+// Fills |calls| from |library|. Returns the name of the first missing symbol, or NULL.
 static const char *look_up(void *library, const symbol_t *symbols, void *calls) {
   for (; symbols->name; ++symbols) {
     void *function = mlx_library_symbol(library, symbols->name);
     if (!function) return symbols->name;
     memcpy((char *)calls + symbols->offset, &function,
-           sizeof function);  // C has no cast to a function pointer
+           sizeof function);  // C has no cast from void * to a function pointer
   }
   return NULL;
 }
@@ -102,7 +102,7 @@ static const char *look_up(void *library, const symbol_t *symbols, void *calls) 
 
 const char *mlx_nvrtc_built_in = MLXCEL_DEFAULT_NVRTC;
 
-// A library that belongs to NVRTC: beside it in a wheel and in a toolkit, else where the loader looks.
+// Opens a companion library of NVRTC: beside it, as in a wheel or toolkit, else where the loader finds it.
 static mlx_status_t open_beside(const char *folder, const char *name, void **out_library) {
   char *path;
   MLX_TRY(mlx_join_path(folder, name, &path));
@@ -111,7 +111,7 @@ static mlx_status_t open_beside(const char *folder, const char *name, void **out
   return status;
 }
 
-// NVRTC asks the loader for its builtins, which finds what is open already, wherever it lies.
+// NVRTC loads its builtins by name. The loader finds them wherever they are, because they are already open.
 static mlx_status_t open_builtins(mlx_nvrtc_t *nvrtc, const char *folder) {
   char name[64];
   void *library;
@@ -124,7 +124,7 @@ static mlx_status_t open_builtins(mlx_nvrtc_t *nvrtc, const char *folder) {
   return needed;
 }
 
-// One that is not there, or that we cannot use, only means that there will be no PTX.
+// A missing or unusable libnvfatbin is no error: images then have no PTX.
 static mlx_status_t open_fatbin(mlx_nvrtc_t *nvrtc, const char *folder) {
   char name[32];
   void *library;
@@ -137,7 +137,7 @@ static mlx_status_t open_fatbin(mlx_nvrtc_t *nvrtc, const char *folder) {
   return NULL;
 }
 
-// Links stay: the other libraries lie beside the name, not beside what it leads to.
+// Does not resolve a link to the library: its companions are beside the link, not beside its target.
 static mlx_status_t set_path(mlx_nvrtc_t *nvrtc, const char *file, char **out_folder) {
   char *folder;
   *out_folder = NULL;
@@ -166,9 +166,9 @@ static mlx_status_t open_file(const char *file, mlx_nvrtc_t *nvrtc) {
   MLX_TRY(mlx_library_open(file, &library));
   const char *missing = look_up(library, nvrtc_symbols, &nvrtc->calls);
   if (missing)
-    return mlx_error(MLX_UNAVAILABLE, "'%s' has no %s, so it is no NVRTC that mlxcel can use", file, missing);
+    return mlx_error(MLX_UNAVAILABLE, "'%s' is not a usable NVRTC: it has no function %s", file, missing);
   if (nvrtc->calls.version(&nvrtc->major, &nvrtc->minor))
-    return mlx_error(MLX_UNAVAILABLE, "'%s' tells no version", file);
+    return mlx_error(MLX_UNAVAILABLE, "'%s' is not a usable NVRTC: it reports no version", file);
   snprintf(nvrtc->version, sizeof nvrtc->version, "%d.%d", nvrtc->major, nvrtc->minor);
   if (!mlx_is_path(file)) MLX_TRY(mlx_library_path(library, &found));
   mlx_status_t status = open_parts(nvrtc, found ? found : file);
@@ -188,72 +188,72 @@ static mlx_status_t try_file(const char *file, mlx_nvrtc_t **out_nvrtc) {
   return status;
 }
 
-// The newest first; both have all that we call.
+// The newest first; both have all functions that we call.
 static const char *const library_names[] = {MLX_NVRTC_13, MLX_NVRTC_12};
 #define NAME_COUNT (sizeof library_names / sizeof *library_names)
 
-// |place| is a file or a folder.
-static mlx_status_t try_place(const char *place, mlx_nvrtc_t **out_nvrtc) {
-  if (!mlx_is_dir(place)) return try_file(place, out_nvrtc);
+// |path| is a file or a folder.
+static mlx_status_t try_path(const char *path, mlx_nvrtc_t **out_nvrtc) {
+  if (!mlx_is_dir(path)) return try_file(path, out_nvrtc);
   for (size_t i = 0; i < NAME_COUNT; ++i) {
     char *file;
-    MLX_TRY(mlx_join_path(place, library_names[i], &file));
-    bool is_there = mlx_is_file(file);
-    mlx_status_t status = is_there ? try_file(file, out_nvrtc) : NULL;
+    MLX_TRY(mlx_join_path(path, library_names[i], &file));
+    bool exists = mlx_is_file(file);
+    mlx_status_t status = exists ? try_file(file, out_nvrtc) : NULL;
     mlx_free(file);
-    if (is_there) return status;
+    if (exists) return status;
   }
-  return mlx_error(MLX_UNAVAILABLE, "'%s' holds neither %s nor %s", place, library_names[0],
+  return mlx_error(MLX_UNAVAILABLE, "'%s' contains neither %s nor %s", path, library_names[0],
                    library_names[1]);
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Finding
 
-// A library somebody asked for by name: it works, or we say why not; we never go on to another one.
-static mlx_status_t use_named(const char *name, const char *who, mlx_nvrtc_t **out_nvrtc) {
-  mlx_status_t status = try_place(name, out_nvrtc);
+// Uses the library that the user named in |origin|, or fails. Never falls back to another one.
+static mlx_status_t use_named(const char *name, const char *origin, mlx_nvrtc_t **out_nvrtc) {
+  mlx_status_t status = try_path(name, out_nvrtc);
   if (!status || mlx_status_code(status) == MLX_OUT_OF_MEMORY) return status;
-  mlx_status_t named = mlx_error(MLX_NOT_FOUND, "NVRTC '%s' (given by %s) cannot be used: %s", name, who,
+  mlx_status_t named = mlx_error(MLX_NOT_FOUND, "NVRTC '%s' (from %s) cannot be used: %s", name, origin,
                                  mlx_status_message(status));
   mlx_status_free(status);
   return mlx_status_hint(
-      named, "give " MLX_NVRTC_13 " or its folder in %s, or leave it out for the default one", who);
+      named, "set MLXCEL_NVRTC to " MLX_NVRTC_13 " or its folder, or leave it out to use the default");
 }
 
-// Tries |place| unless something was found already. What was wrong with it goes into the list that a "not
-// found" error shows.
-static mlx_status_t consider(const char *place, mlx_text_t *looked, mlx_nvrtc_t **out_nvrtc) {
+// Tries |path| unless a library was already found. Adds the reason of a failure to the list |tried| of a "not
+// found" error.
+static mlx_status_t consider(const char *path, mlx_text_t *tried, mlx_nvrtc_t **out_nvrtc) {
   if (*out_nvrtc) return NULL;
-  mlx_status_t status = try_place(place, out_nvrtc);
+  mlx_status_t status = try_path(path, out_nvrtc);
   if (!status || mlx_status_code(status) == MLX_OUT_OF_MEMORY) return status;
-  mlx_text_printf(looked, "%s%s", looked->length ? "; " : "", mlx_status_message(status));
+  mlx_text_printf(tried, "%s%s", tried->length ? "; " : "", mlx_status_message(status));
   mlx_status_free(status);
   return NULL;
 }
 
-static mlx_status_t consider_beside_us(mlx_text_t *looked, mlx_nvrtc_t **out_nvrtc) {
+static mlx_status_t consider_own_folder(mlx_text_t *tried, mlx_nvrtc_t **out_nvrtc) {
   static const char *const places[] = {".", "../lib"};
   char *folder, *place;
   mlx_status_t status = mlx_own_folder(&folder);
   for (size_t i = 0; folder && i < 2 && !status; ++i) {
     status = mlx_join_path(folder, places[i], &place);
-    if (!status) status = consider(place, looked, out_nvrtc);
+    if (!status) status = consider(place, tried, out_nvrtc);
     mlx_free(place);
   }
   mlx_free(folder);
   return status;
 }
 
-// A toolkit of the user's: not asked before our own, since any version may lie there.
-static mlx_status_t consider_toolkit(const char *variable, mlx_text_t *looked, mlx_nvrtc_t **out_nvrtc) {
+// A CUDA toolkit of the user. Tried last, because it can have any version.
+static mlx_status_t consider_toolkit(const char *variable, mlx_text_t *tried, mlx_nvrtc_t **out_nvrtc) {
   static const char *const places[] = {"lib64", "lib", "bin/x64", "bin"};
   const char *folder = getenv(variable);
   char *place;
   mlx_status_t status = NULL;
   for (size_t i = 0; folder && *folder && i < sizeof places / sizeof *places && !status && !*out_nvrtc; ++i) {
     MLX_TRY(mlx_join_path(folder, places[i], &place));
-    if (mlx_is_dir(place)) status = consider(place, looked, out_nvrtc);
+    if (mlx_is_dir(place)) status = consider(place, tried, out_nvrtc);
     mlx_free(place);
   }
   return status;
@@ -264,22 +264,22 @@ mlx_status_t mlx_nvrtc_open(const char *explicit_path, mlx_nvrtc_t **out_nvrtc) 
   if (explicit_path && *explicit_path) return use_named(explicit_path, "the command line", out_nvrtc);
   const char *named = getenv("MLXCEL_NVRTC");
   if (named && *named) return use_named(named, "MLXCEL_NVRTC", out_nvrtc);
-  mlx_text_t looked = {0};
+  mlx_text_t tried = {0};
   mlx_status_t status = NULL;
-  if (mlx_nvrtc_built_in[0]) status = consider(mlx_nvrtc_built_in, &looked, out_nvrtc);
-  if (!status) status = consider_beside_us(&looked, out_nvrtc);
-  for (size_t i = 0; i < NAME_COUNT && !status; ++i) status = consider(library_names[i], &looked, out_nvrtc);
-  if (!status) status = consider_toolkit("CUDA_PATH", &looked, out_nvrtc);
-  if (!status) status = consider_toolkit("CUDA_HOME", &looked, out_nvrtc);
+  if (mlx_nvrtc_built_in[0]) status = consider(mlx_nvrtc_built_in, &tried, out_nvrtc);
+  if (!status) status = consider_own_folder(&tried, out_nvrtc);
+  for (size_t i = 0; i < NAME_COUNT && !status; ++i) status = consider(library_names[i], &tried, out_nvrtc);
+  if (!status) status = consider_toolkit("CUDA_PATH", &tried, out_nvrtc);
+  if (!status) status = consider_toolkit("CUDA_HOME", &tried, out_nvrtc);
   if (!status && !*out_nvrtc) {
-    status = mlx_error(MLX_UNAVAILABLE, "NVRTC, which compiles our GPU kernels, was not found: %s",
-                       looked.data ? looked.data : "");
+    status = mlx_error(MLX_UNAVAILABLE, "NVRTC, which compiles the GPU kernels, was not found: %s",
+                       tried.data ? tried.data : "");
     status = mlx_status_hint(
         status,
         "install it (pip install --target DIR nvidia-cuda-nvrtc==13.0.88 nvidia-nvfatbin==13.0.85) and "
         "set MLXCEL_NVRTC=DIR/" MLX_NVRTC_FOLDER ", or use --kernels=off");
   }
-  mlx_text_clear(&looked);
+  mlx_text_clear(&tried);
   return status;
 }
 
@@ -295,7 +295,7 @@ int mlx_nvrtc_major(const mlx_nvrtc_t *nvrtc) { return nvrtc->major; }
 int mlx_nvrtc_minor(const mlx_nvrtc_t *nvrtc) { return nvrtc->minor; }
 bool mlx_nvrtc_makes_ptx(const mlx_nvrtc_t *nvrtc) { return nvrtc->has_fatbin; }
 
-// The version is that of CUDA; the size tells its patch releases apart.
+// The version is CUDA's; the file size distinguishes its patch releases.
 void mlx_nvrtc_identity(const mlx_nvrtc_t *nvrtc, char out_hex[MLX_DIGEST_HEX]) {
   char text[128];
   mlx_digest_t digest;
@@ -323,10 +323,9 @@ static mlx_status_t check_sm(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *jo
   mlx_free(archs);
   mlx_status_t status = NULL;
   if (!known) {
-    status =
-        mlx_error(MLX_UNSUPPORTED, "compiling %s: NVRTC %s ('%s') does not compile for sm_%d, only for %s",
-                  job->name, nvrtc->version, nvrtc->path, job->sm, list.data ? list.data : "nothing");
-    status = mlx_status_hint(status, "set MLXCEL_NVRTC to a version that does, or use --kernels=off");
+    status = mlx_error(MLX_UNSUPPORTED, "compiling %s: NVRTC %s ('%s') does not support sm_%d, only %s",
+                       job->name, nvrtc->version, nvrtc->path, job->sm, list.data ? list.data : "nothing");
+    status = mlx_status_hint(status, "set MLXCEL_NVRTC to a version that supports it, or use --kernels=off");
   }
   mlx_text_clear(&list);
   return status;
@@ -348,8 +347,8 @@ static mlx_status_t make_options(const mlx_nvrtc_job_t *job, const char *arch, o
   MLX_TRY(add_option(options, "--std=", "c++17"));
   MLX_TRY(add_option(options, "--gpu-architecture=", arch));
   for (size_t i = 0; i < job->definition_count; ++i) MLX_TRY(add_option(options, "-D", job->definitions[i]));
-  return add_option(options, "--ptxas-options=",
-                    "-v");  // tells registers, shared memory and spills; the last, see run_program
+  // Prints registers, shared memory and spills. Must be the last option, see run_program.
+  return add_option(options, "--ptxas-options=", "-v");
 }
 
 static void free_options(options_t *options) {
@@ -358,12 +357,12 @@ static void free_options(options_t *options) {
 }
 
 // The first line with an error in it ("smoke.cu(3): error: …", "ptxas error   : …"), or NULL.
-static const char *first_error(const char *said) {
+static const char *first_error(const char *output) {
   static const char word[] = "error";
-  for (const char *found = strstr(said, word); found; found = strstr(found + 1, word)) {
+  for (const char *found = strstr(output, word); found; found = strstr(found + 1, word)) {
     const char *after = found + strlen(word);
     if (after[strspn(after, " ")] != ':') continue;
-    while (found > said && found[-1] != '\n') --found;
+    while (found > output && found[-1] != '\n') --found;
     return found;
   }
   return NULL;
@@ -375,31 +374,31 @@ static mlx_status_t write_log(const mlx_nvrtc_job_t *job, mlx_text_t *log) {
 }
 
 static mlx_status_t explain_failure(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, int result,
-                                    const char *said, mlx_text_t *log) {
-  const char *error = first_error(said), *line = error ? error : said;
+                                    const char *output, mlx_text_t *log) {
+  const char *error = first_error(output), *line = error ? error : output;
   size_t length = strcspn(line, "\n");
   mlx_status_t unwritten = write_log(job, log);
   mlx_status_t status =
       mlx_error(MLX_TOOL_FAILED, "compiling %s for sm_%d: NVRTC %s ended with %s%s%.*s (%s '%s')", job->name,
                 job->sm, nvrtc->version, nvrtc->calls.error_string(result),
-                length ? ": " : " and said nothing", (int)(length < LINE_BYTES ? length : LINE_BYTES), line,
-                unwritten ? "its log could not be written to" : "all it said is in", job->log_path);
+                length ? ": " : " and printed nothing", (int)(length < LINE_BYTES ? length : LINE_BYTES),
+                line, unwritten ? "its log could not be written to" : "full output:", job->log_path);
   mlx_status_free(unwritten);
-  return mlx_status_hint(
-      status,
-      "report this with the log: it is a bug in mlxcel or in that NVRTC; until then use --kernels=off");
+  return mlx_status_hint(status,
+                         "this is a bug in mlxcel or NVRTC: please report it with the log, and use "
+                         "--kernels=off until it is fixed");
 }
 
-// One of a program's outputs: first its size, then its bytes. A NUL follows them.
-static mlx_status_t take(const mlx_nvrtc_t *nvrtc, void *program, int (*ask_size)(void *, size_t *),
+// Fetches one output of a program: queries its size, then copies its bytes and appends a NUL.
+static mlx_status_t take(const mlx_nvrtc_t *nvrtc, void *program, int (*get_size)(void *, size_t *),
                          int (*get)(void *, char *), char **out_bytes, size_t *out_length) {
-  int result = ask_size(program, out_length);
+  int result = get_size(program, out_length);
   if (!result) {
     MLX_TRY(mlx_alloc(*out_length + 1, 1, out_bytes));
     result = get(program, *out_bytes);
   }
   if (!result) return NULL;
-  return mlx_error(MLX_TOOL_FAILED, "NVRTC %s gives no output: %s", nvrtc->version,
+  return mlx_error(MLX_TOOL_FAILED, "NVRTC %s returned no output: %s", nvrtc->version,
                    nvrtc->calls.error_string(result));
 }
 
@@ -413,40 +412,40 @@ static void free_code(code_t *code) {
   mlx_free(code->ptx);
 }
 
-// Compiles with the first |count| options; what NVRTC was told and what it said goes into the log.
+// Compiles with the first |count| options. Appends the options and the output of NVRTC to the log.
 static mlx_status_t attempt(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, void *program,
                             const options_t *options, size_t count, mlx_text_t *log, int *out_result,
-                            char **out_said) {
+                            char **out_output) {
   size_t length;
-  *out_said = NULL;
+  *out_output = NULL;
   *out_result = nvrtc->calls.compile(program, (int)count, (const char *const *)options->list);
-  MLX_TRY(take(nvrtc, program, nvrtc->calls.log_size, nvrtc->calls.log, out_said, &length));
+  MLX_TRY(take(nvrtc, program, nvrtc->calls.log_size, nvrtc->calls.log, out_output, &length));
   mlx_text_printf(log, "NVRTC %s:", nvrtc->version);
   for (size_t i = 0; i < count; ++i) mlx_text_printf(log, " %s", options->list[i]);
-  mlx_text_printf(log, " %s\n%s\n", job->name, *out_said);
+  mlx_text_printf(log, " %s\n%s\n", job->name, *out_output);
   return NULL;
 }
 
 static mlx_status_t run_program(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, void *program,
                                 const options_t *options, mlx_text_t *log, code_t *code) {
   const nvrtc_calls_t *calls = &nvrtc->calls;
-  char *said;
+  char *output;
   int result;
-  mlx_status_t status = attempt(nvrtc, job, program, options, options->count, log, &result, &said);
+  mlx_status_t status = attempt(nvrtc, job, program, options, options->count, log, &result, &output);
   if (!status && result &&
-      !first_error(said)) {  // with -v, NVRTC 13.0 keeps the assembler's errors to itself
-    mlx_free(said);
-    status = attempt(nvrtc, job, program, options, options->count - 1, log, &result, &said);
+      !first_error(output)) {  // with -v, NVRTC 13.0 does not print errors of the assembler
+    mlx_free(output);
+    status = attempt(nvrtc, job, program, options, options->count - 1, log, &result, &output);
   }
-  if (!status && result) status = explain_failure(nvrtc, job, result, said, log);
-  mlx_free(said);
+  if (!status && result) status = explain_failure(nvrtc, job, result, output, log);
+  mlx_free(output);
   if (!status)
     status = take(nvrtc, program, calls->cubin_size, calls->cubin, &code->cubin, &code->cubin_length);
   if (!status) status = take(nvrtc, program, calls->ptx_size, calls->ptx, &code->ptx, &code->ptx_length);
   return status;
 }
 
-// For "sm_XX" a cubin and PTX come out, for "compute_XX" PTX and an empty cubin.
+// "sm_XX" gives a cubin and PTX, "compute_XX" gives PTX and an empty cubin.
 static mlx_status_t compile_as(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, const char *arch,
                                mlx_text_t *log, code_t *code) {
   options_t options = {0};
@@ -456,7 +455,7 @@ static mlx_status_t compile_as(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *
     int result = nvrtc->calls.create(&program, job->source, job->name, (int)job->header_count, job->headers,
                                      job->header_names);
     if (result) {
-      status = mlx_error(MLX_TOOL_FAILED, "compiling %s: NVRTC %s does not take it: %s", job->name,
+      status = mlx_error(MLX_TOOL_FAILED, "compiling %s: NVRTC %s rejects the source: %s", job->name,
                          nvrtc->version, nvrtc->calls.error_string(result));
     }
   }
@@ -469,10 +468,11 @@ static mlx_status_t compile_as(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *
 // ----------------------------------------------------------------------------------------------------------
 // The image
 
-// |cubin_arch| is "90a" or "90", the PTX is always for the plain one: arch-specific PTX runs on no later GPU.
-static mlx_status_t pack(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, const char *cubin_arch,
-                         const code_t *machine, const code_t *portable, mlx_kernel_image_t *image) {
-  // Packed is the default, with Zstandard, which older drivers cannot read.
+// |cubin_arch| is "90a" or "90". The PTX is always for the plain one, because sm_90a PTX runs on no later
+// GPU.
+static mlx_status_t make_fatbin(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, const char *cubin_arch,
+                                const code_t *machine, const code_t *portable, mlx_kernel_image_t *image) {
+  // The default is Zstandard compression, which older drivers cannot read.
   const char *options[] = {"-compress=false"};
   const fatbin_calls_t *calls = &nvrtc->fatbin;
   void *handle = NULL;
@@ -488,13 +488,13 @@ static mlx_status_t pack(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, c
   if (handle) calls->destroy(&handle);
   image->has_ptx = true;
   if (!result) return status;
-  return mlx_error(MLX_TOOL_FAILED, "packing %s for sm_%d: libnvfatbin %u.%u says: %s", job->name, job->sm,
-                   nvrtc->fatbin_major, nvrtc->fatbin_minor, calls->error_string(result));
+  return mlx_error(MLX_TOOL_FAILED, "building the fatbin of %s for sm_%d: libnvfatbin %u.%u failed: %s",
+                   job->name, job->sm, nvrtc->fatbin_major, nvrtc->fatbin_minor, calls->error_string(result));
 }
 
 static mlx_status_t make_image(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job, mlx_text_t *log,
                                mlx_kernel_image_t *image) {
-  bool specific = job->arch_specific && job->sm >= 90;  // older GPUs have no such variant
+  bool specific = job->arch_specific && job->sm >= 90;  // older GPUs have no "a" variant
   char sm[16], compute[24];
   code_t machine = {0}, plain = {0};
   snprintf(sm, sizeof sm, "sm_%d%s", job->sm, specific ? "a" : "");
@@ -505,7 +505,8 @@ static mlx_status_t make_image(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *
     machine.cubin = NULL;
   } else if (!status) {
     if (specific) status = compile_as(nvrtc, job, compute, log, &plain);
-    if (!status) status = pack(nvrtc, job, sm + strlen("sm_"), &machine, specific ? &plain : &machine, image);
+    if (!status)
+      status = make_fatbin(nvrtc, job, sm + strlen("sm_"), &machine, specific ? &plain : &machine, image);
   }
   free_code(&machine);
   free_code(&plain);

@@ -1,3 +1,4 @@
+// Panel formats of matrices, and writing rows into panels.
 #include "compiler/panels.h"
 
 #include <string.h>
@@ -8,27 +9,13 @@
 #define BLOCK MLX_PANEL_BLOCK
 
 // ----------------------------------------------------------------------------------------------------------
-// The table
+// Formats
 
 static const mlx_panel_info_t infos[MLX_PANEL_FORMATS] = {
-    //                       name                                            number  scales offsets bits least
-    //                       grouped
-    [MLX_PANEL_F32] = {"f32", MLX_F32, 0, 0, 0, 0, false},
-    [MLX_PANEL_F16] = {"f16", MLX_F16, 0, 0, 0, 0, false},
-    [MLX_PANEL_BF16] = {"bf16", MLX_BF16, 0, 0, 0, 0, false},
-    [MLX_PANEL_Q4_0] = {"4-bit codes, a scale in f16", MLX_F16, 1, 0, 4, -8, false},
-    [MLX_PANEL_Q4_1] = {"4-bit codes, scale and offset in f16", MLX_F16, 1, 1, 4, 0, false},
-    [MLX_PANEL_Q8_0] = {"8-bit codes, a scale in f16", MLX_F16, 1, 0, 8, -128, false},
-    [MLX_PANEL_Q4_WIDE] = {"4-bit codes, scale and offset in f32", MLX_F32, 1, 1, 4, 0, false},
-    [MLX_PANEL_Q8_WIDE] = {"8-bit codes, scale and offset in f32", MLX_F32, 1, 1, 8, 0, false},
-    [MLX_PANEL_Q8_HALVES] = {"8-bit codes, two scales in f32", MLX_F32, 2, 0, 8, -128, false},
-    [MLX_PANEL_Q8_1] = {"8-bit codes, scale and offset in f16", MLX_F16, 1, 1, 8, 0, false},
-    [MLX_PANEL_Q4_BF16] = {"4-bit codes, scale and offset in bf16", MLX_BF16, 1, 1, 4, 0, false},
-    [MLX_PANEL_Q8_BF16] = {"8-bit codes, scale and offset in bf16", MLX_BF16, 1, 1, 8, 0, false},
-    [MLX_PANEL_Q4_K] = {"4-bit codes, scale and offset of 8 bits times f16", MLX_F16, 1, 1, 4, 0, true},
-    [MLX_PANEL_Q5_K] = {"8-bit codes, scale and offset of 8 bits times f16", MLX_F16, 1, 1, 8, 0, true},
-    [MLX_PANEL_Q6_K] = {"8-bit codes, two scales of 8 bits times f16", MLX_F16, 2, 0, 8, -128, true},
-    [MLX_PANEL_Q2_K] = {"4-bit codes, two scales and offsets of 8 bits times f16", MLX_F16, 2, 2, 4, 0, true},
+#define ROW(format, number, scales, offsets, bits, least, grouped, text) \
+  [MLX_PANEL_##format] = {text, MLX_##number, scales, offsets, bits, least, grouped},
+    MLX_PANEL_TABLE(ROW)
+#undef ROW
 };
 
 const mlx_panel_info_t *mlx_panel_info(mlx_panel_format_t format) { return &infos[format]; }
@@ -37,28 +24,10 @@ double mlx_panel_bits(mlx_panel_format_t format) {
   return (double)mlx_panel_block_bytes((int32_t)format) * 8 / (ROWS * BLOCK);
 }
 
-bool mlx_panel_format(mlx_dtype_t dtype, mlx_panel_format_t *out_format) {
-  static const struct {
-    mlx_dtype_t dtype;
-    mlx_panel_format_t format;
-  } pairs[] = {{MLX_F32, MLX_PANEL_F32},        {MLX_F16, MLX_PANEL_F16},     {MLX_BF16, MLX_PANEL_BF16},
-               {MLX_Q4_0, MLX_PANEL_Q4_0},      {MLX_Q4_1, MLX_PANEL_Q4_1},   {MLX_Q5_0, MLX_PANEL_Q8_0},
-               {MLX_Q5_1, MLX_PANEL_Q8_1},      {MLX_Q8_0, MLX_PANEL_Q8_0},   {MLX_Q2_K, MLX_PANEL_Q2_K},
-               {MLX_Q3_K, MLX_PANEL_Q8_0},      {MLX_Q4_K, MLX_PANEL_Q4_K},   {MLX_Q5_K, MLX_PANEL_Q5_K},
-               {MLX_Q6_K, MLX_PANEL_Q6_K},      {MLX_IQ4_NL, MLX_PANEL_Q8_0}, {MLX_IQ4_XS, MLX_PANEL_Q6_K},
-               {MLX_MXFP4, MLX_PANEL_Q8_HALVES}};
-  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; ++i) {
-    if (pairs[i].dtype != dtype) continue;
-    *out_format = pairs[i].format;
-    return true;
-  }
-  return false;
-}
-
 bool mlx_panel_format_of_packing(const mlx_packing_t *packing, mlx_panel_format_t *out_format) {
   if (!mlx_packing_has_codes(packing)) return false;
   const mlx_dtype_t scale = packing->parts[MLX_PART_SCALES]->dtype;
-  if (packing->kind != MLX_PACKED_MLX) {  // as mlx_packing_codes has them
+  if (packing->kind != MLX_PACKED_MLX) {  // the formats that mlx_packing_codes fills
     *out_format = scale == MLX_F32 ? MLX_PANEL_Q8_HALVES : MLX_PANEL_Q4_WIDE;
     return true;
   }
@@ -91,7 +60,7 @@ void mlx_panel_pack(mlx_panel_format_t format, const uint8_t *rows, size_t row_b
   }
 }
 
-// |count| numbers of each of 16 rows; gives where the next ones begin.
+// Writes |count| numbers of one of the 16 rows. Returns where the next numbers begin.
 static uint8_t *put_numbers(const mlx_dtype_info_t *type, const float *values, int count, int64_t row,
                             uint8_t *out) {
   for (int i = 0; i < count; ++i, out += type->block_bytes * ROWS)
@@ -99,10 +68,10 @@ static uint8_t *put_numbers(const mlx_dtype_info_t *type, const float *values, i
   return out;
 }
 
-static void put_nibbles(const int16_t *codes, int less, int64_t row, uint8_t *out) {
+static void put_nibbles(const int16_t *codes, int least, int64_t row, uint8_t *out) {
   for (int i = 0; i < BLOCK / 8; ++i) {
     uint32_t word = 0;
-    for (int k = 0; k < 8; ++k) word |= (uint32_t)(codes[8 * i + k] - less) << 4 * k;
+    for (int k = 0; k < 8; ++k) word |= (uint32_t)(codes[8 * i + k] - least) << 4 * k;
     for (int byte = 0; byte < 4; ++byte) out[(i * ROWS + row) * 4 + byte] = (uint8_t)(word >> 8 * byte);
   }
 }

@@ -1,11 +1,11 @@
-// No statement has both a product and a sum, which a compiler might fuse: the codes are the same whoever
-// compiled this.
+// No statement has both a product and a sum: a compiler could fuse them, and codes must not depend on the
+// compiler.
 #include "compiler/quantize.h"
 
 #include <math.h>
 #include <string.h>
 
-#define MOST_F16 65504.0
+#define MAX_F16 65504.0
 
 static const struct {
   const char *name;
@@ -24,8 +24,8 @@ mlx_status_t mlx_quantize_parse(const char *text, mlx_quantize_t *out_kind) {
     if (!strcmp(text, kinds[i].name)) *out_kind = (mlx_quantize_t)i;
   }
   if (*out_kind != MLX_QUANTIZE_NONE) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "--quantize wants q4 or q8, not '%s'", text),
-                         "or one of q4_0, q4_1 and q8_0");
+  return mlx_status_hint(mlx_error(MLX_USAGE, "unknown value '%s' for --quantize", text),
+                         "use q4, q8, q4_0, q4_1 or q8_0");
 }
 
 const char *mlx_quantize_name(mlx_quantize_t kind) { return kinds[kind].name; }
@@ -37,20 +37,20 @@ mlx_quantize_t mlx_quantize_of_vocabulary(mlx_quantize_t kind) {
 // ----------------------------------------------------------------------------------------------------------
 // A block
 
-// One way to say 32 numbers: scale * code + offset.
-typedef struct attempt {
+// A candidate: element i is scale * code[i] + offset.
+typedef struct candidate {
   float scale, offset;
   float code[MLX_CODES];
   float error;  // sum of squares
-} attempt_t;
+} candidate_t;
 
 typedef struct range {
-  float least, most;  // of the codes
-  bool offset;        // there is one
+  float least, most;  // smallest and largest code
+  bool offset;        // the type has an offset
 } range_t;
 
 static float as_half(double value) {
-  const double bounded = value > MOST_F16 ? MOST_F16 : value < -MOST_F16 ? -MOST_F16 : value;
+  const double bounded = value > MAX_F16 ? MAX_F16 : value < -MAX_F16 ? -MAX_F16 : value;
   const float narrow = (float)bounded;
   uint8_t half[2];
   float out;
@@ -59,22 +59,22 @@ static float as_half(double value) {
   return out;
 }
 
-// The nearest codes under a scale and an offset, which are rounded first. Eight sums side by side, in one
-// order: so that the loop can become vector code.
+// The nearest codes for a scale and an offset, which it rounds to f16 first. Eight partial sums in a fixed
+// order let the compiler vectorize the loop without changing the result.
 static void choose_codes(const float x[MLX_CODES], range_t range, double scale, double offset,
-                         attempt_t *out) {
-  const float to_whole = 0x1.8p23f;  // a float of that size has no fraction: adding it rounds
+                         candidate_t *out) {
+  const float to_integer = 0x1.8p23f;  // floats of this size have no fraction bits, so adding it rounds
   float sums[8] = {0};
   out->scale = as_half(scale);
   out->offset = range.offset ? as_half(offset) : 0;
-  const float inverse = out->scale == 0 ? 0 : 1 / out->scale, away = out->offset, step = out->scale;
+  const float inverse = out->scale == 0 ? 0 : 1 / out->scale, base = out->offset, step = out->scale;
   for (int i = 0; i < MLX_CODES; i += 8) {
     for (int k = 0; k < 8; ++k) {
-      const float distance = x[i + k] - away, exact = distance * inverse;
+      const float distance = x[i + k] - base, exact = distance * inverse;
       const float above = exact < range.least ? range.least : exact,
                   within = above > range.most ? range.most : above;
-      const float raised = within + to_whole, code = raised - to_whole;
-      const float said = code * step, wrong = distance - said, square = wrong * wrong;
+      const float raised = within + to_integer, code = raised - to_integer;
+      const float decoded = code * step, error = distance - decoded, square = error * error;
       out->code[i + k] = code;
       sums[k] += square;
     }
@@ -82,7 +82,7 @@ static void choose_codes(const float x[MLX_CODES], range_t range, double scale, 
   out->error = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-// The scale and the offset that say |x| best by these codes; as they were where the codes do not tell.
+// Least-squares scale and offset for these codes. Keeps the old ones if the codes do not determine them.
 static void fit(const float x[MLX_CODES], range_t range, const float code[MLX_CODES], double *scale,
                 double *offset) {
   double codes = 0, squares = 0, numbers = 0, products = 0;
@@ -106,29 +106,32 @@ static void fit(const float x[MLX_CODES], range_t range, const float code[MLX_CO
   *offset = (squares_numbers - codes_products) / determinant;
 }
 
-#define TURNS 4
+#define ROUNDS 4
 
-// From a first guess: its codes, then what fits those best, then the codes of that, as long as it helps.
-static void try_from(const float x[MLX_CODES], range_t range, double scale, double offset, attempt_t *best) {
-  attempt_t attempt;
+// Alternates between choosing codes and fitting scale and offset, from a first guess, while the error
+// shrinks.
+static void try_from(const float x[MLX_CODES], range_t range, double scale, double offset,
+                     candidate_t *best) {
+  candidate_t candidate;
   float before = INFINITY;
-  choose_codes(x, range, scale, offset, &attempt);
-  for (int turn = 0; turn < TURNS && attempt.error < before; ++turn) {
-    if (attempt.error < best->error) *best = attempt;
-    before = attempt.error;
-    fit(x, range, attempt.code, &scale, &offset);
-    choose_codes(x, range, scale, offset, &attempt);
+  choose_codes(x, range, scale, offset, &candidate);
+  for (int round = 0; round < ROUNDS && candidate.error < before; ++round) {
+    if (candidate.error < best->error) *best = candidate;
+    before = candidate.error;
+    fit(x, range, candidate.code, &scale, &offset);
+    choose_codes(x, range, scale, offset, &candidate);
   }
-  if (attempt.error < best->error) *best = attempt;
+  if (candidate.error < best->error) *best = candidate;
 }
 
-// Scales that reach from one end of the numbers to the other, and shorter ones, which cut the ends off and
-// say the rest finer.
-static void search(const float x[MLX_CODES], range_t range, double low, double high, attempt_t *best) {
+// Tries scales that cover the whole range of the floats, and smaller ones, which clip the extremes and
+// resolve the rest more finely.
+static void search(const float x[MLX_CODES], range_t range, double low, double high, candidate_t *best) {
   static const double stretches[] = {1, 0.9, 0.8, 0.7};
   const double width = range.most - range.least, whole = (high - low) / width, middle = (high + low) / 2;
-  const double furthest =
-      -low > high ? low : high;  // without offset the least code, which has no opposite, stands for this one
+  // Without an offset, the smallest code (-8, which has no positive counterpart) represents the largest
+  // magnitude.
+  const double furthest = -low > high ? low : high;
   for (size_t i = 0; i < sizeof stretches / sizeof *stretches; ++i) {
     const double scale = range.offset ? whole * stretches[i] : furthest / range.least * stretches[i],
                  half = scale * width / 2;
@@ -148,11 +151,11 @@ bool mlx_quantize_block(mlx_quantize_t kind, const float x[MLX_CODES], mlx_codes
     low = x[i] < low ? x[i] : low;
     high = x[i] > high ? x[i] : high;
   }
-  attempt_t best = {0};
+  candidate_t best = {0};
   if (finite && kind == MLX_QUANTIZE_Q8_0) {
     choose_codes(x, range, (-low > high ? -low : high) / range.most, 0, &best);
   } else if (finite) {
-    choose_codes(x, range, (high - low) / (range.most - range.least), low, &best);  // one to be bettered
+    choose_codes(x, range, (high - low) / (range.most - range.least), low, &best);  // the baseline
     search(x, range, low, high, &best);
   }
   for (int i = 0; i < MLX_CODES; ++i) out->code[i] = (int16_t)best.code[i];

@@ -10,11 +10,11 @@
 #include "compiler/compile.h"
 
 // ----------------------------------------------------------------------------------------------------------
-// Which
+// Listing the files
 
 typedef struct file {
   char *name;    // in the model's folder; owned
-  bool is_text;  // beside config, tokenizer and weights
+  bool is_text;  // a chat template, license or README: weights do not depend on it
 } file_t;
 
 typedef struct files {
@@ -34,7 +34,7 @@ static mlx_status_t add_file(files_t *files, const char *name, bool is_text) {
 
 static mlx_status_t add_text(void *user, const char *name) { return add_file(user, name, true); }
 
-// What a bundle has a copy of, or takes the licence's name from.
+// Adds license files, which a bundle copies, and README.md, which names the license.
 static mlx_status_t add_licence(void *user, const char *name) {
   files_t *files = user;
   char *path;
@@ -68,7 +68,7 @@ static void clear_files(files_t *files) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Their digest
+// Their digests
 
 typedef struct sum {
   mlx_digest_t digest;
@@ -83,7 +83,7 @@ static sum_t begin_sum(char *out) {
 }
 
 static void add_line(sum_t *sum, const char *name, const char hex[MLX_DIGEST_HEX]) {
-  snprintf(sum->out, MLX_DIGEST_HEX, "%s", hex);  // that of the only one
+  snprintf(sum->out, MLX_DIGEST_HEX, "%s", hex);  // the result if there is only one file
   ++sum->count;
   mlx_digest_add(&sum->digest, hex, strlen(hex));
   mlx_digest_add(&sum->digest, "  ", 2);

@@ -1,5 +1,5 @@
-// The digest of a model's files, by which a bundle knows what it was made from. A single file's is what
-// sha256sum prints of it; of several, that of all that sha256sum prints of them in the order of their names.
+// Source digest: identifies the files that a bundle was compiled from. For a single file it is the output of
+// sha256sum. For several files it is the SHA-256 of the sha256sum lines of all files, sorted by name.
 #ifndef MLXCEL_COMPILER_SOURCE_DIGEST_H_
 #define MLXCEL_COMPILER_SOURCE_DIGEST_H_
 
@@ -8,9 +8,9 @@
 #include "models/model.h"
 
 typedef struct mlx_source_digests {
-  char all[MLX_DIGEST_HEX];      // of every file that something of a bundle comes from
-  char weights[MLX_DIGEST_HEX];  // of config, tokenizer and weights: a new template or licence does not make
-                                 // new weights
+  char all[MLX_DIGEST_HEX];      // of every file that contributes to a bundle
+  char weights[MLX_DIGEST_HEX];  // of config, tokenizer and weights: a new chat template or license does not
+                                 // change the weight archive
 } mlx_source_digests_t;
 
 // |cache| remembers the digests of files; |report| may be NULL.

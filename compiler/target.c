@@ -41,12 +41,13 @@ static void use_cpu(mlx_target_t *t, const char *level) {
   add_flag(t, t->arch_flag);
 }
 
-// A level means the same whatever machine compiles for it.
+// Names the triple too, so that a level gives the same code on every build machine.
 static void use_cpu_level(mlx_target_t *t, const mlx_cpu_level_t *level) {
   const bool arm = level->arch == MLX_AARCH64;
   use_cpu(t, level->name);
   if (arm)
-    snprintf(t->arch_flag, sizeof t->arch_flag, "--iree-llvmcpu-target-cpu=generic");  // LLVM's name for it
+    snprintf(t->arch_flag, sizeof t->arch_flag,
+             "--iree-llvmcpu-target-cpu=generic");  // LLVM's name of the baseline
   add_flag(t, arm ? "--iree-llvmcpu-target-triple=aarch64-linux-gnu"
                   : "--iree-llvmcpu-target-triple=x86_64-linux-gnu");
 }

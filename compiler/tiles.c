@@ -3,12 +3,13 @@
 #include <string.h>
 
 #define BLOCK MLX_CODES
-#define BLOCKS (MLX_TILE_COLUMNS / BLOCK)  // in a row of a tile
+#define BLOCKS (MLX_TILE_COLUMNS / BLOCK)  // per row of a tile
 
 mlx_tiles_t mlx_tiles_of(mlx_panel_format_t format) {
   const mlx_panel_info_t *info = mlx_panel_info(format);
   if (!info->code_bits || info->offsets > 1) return (mlx_tiles_t){0};
-  const bool unsigned_bytes = info->code_bits == 8 && info->least_code == 0;  // which may need another offset
+  // mlx_tiles_put shifts unsigned bytes, which changes their offset; f16 might not hold the new one.
+  const bool unsigned_bytes = info->code_bits == 8 && info->least_code == 0;
   return (mlx_tiles_t){.bits = info->code_bits,
                        .wide = info->number != MLX_F16 || info->grouped || unsigned_bytes,
                        .offset = info->offsets,
@@ -51,8 +52,8 @@ static void put_number(mlx_tiles_t tiles, uint8_t *numbers, int64_t nth, float v
   mlx_dtype_info(tiles.wide ? MLX_F32 : MLX_F16)->from_f32(&value, 1, numbers + nth * number_bytes(tiles));
 }
 
-// Columns 2 * quad + 8 * i + odd of half |half| of a block, for i of 0 and 1, are in lane 4 * row + quad:
-// pair half + 2 * i.
+// The order in which mma fragments read codes. Lane 4 * row + quad holds columns 2 * quad + 8 * i + odd of
+// half |half| of a block, for i = 0 and 1, as pair half + 2 * i.
 static void put_code(mlx_tiles_t tiles, uint8_t *tile, int64_t row, int64_t block, int column, int code) {
   const int half = column / 16, quad = column / 2 % 4, pair = half + column / 8 % 2 * 2, odd = column % 2;
   uint8_t *lane = tile + (row * 4 + quad) * 16;
@@ -67,13 +68,13 @@ void mlx_tiles_put(mlx_tiles_t tiles, const mlx_codes_t *codes, int64_t row, int
   const int64_t block = nth % BLOCKS, at = row * BLOCKS + block;
   uint8_t *tile = out + nth / BLOCKS * tile_bytes(tiles), *scales = tile + code_bytes(tiles);
   uint8_t *offsets = scales + MLX_TILE_ROWS * BLOCKS * number_bytes(tiles) * (1 + tiles.halves);
-  int less = 0;
+  int shift = 0;
   for (int i = 0; i < BLOCK; ++i) {
-    if (codes->code[i] > 127) less = 128;
+    if (codes->code[i] > 127) shift = 128;
   }
-  for (int i = 0; i < BLOCK; ++i) put_code(tiles, tile, row, block, i, codes->code[i] - less);
+  for (int i = 0; i < BLOCK; ++i) put_code(tiles, tile, row, block, i, codes->code[i] - shift);
   for (int i = 0; i <= tiles.halves; ++i)
     put_number(tiles, scales, at * (1 + tiles.halves) + i, codes->scale[i]);
   if (tiles.offset)
-    put_number(tiles, offsets, at, (float)(codes->offset[0] + (double)less * codes->scale[0]));
+    put_number(tiles, offsets, at, (float)(codes->offset[0] + (double)shift * codes->scale[0]));
 }

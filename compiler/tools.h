@@ -1,4 +1,4 @@
-// What the tools that we did not write are called: on each system otherwise.
+// File names of external tools and libraries, which differ between operating systems.
 #ifndef MLXCEL_COMPILER_TOOLS_H_
 #define MLXCEL_COMPILER_TOOLS_H_
 
@@ -8,10 +8,10 @@
 #define MLX_IREE_LIBRARY "IREECompiler.dll"
 #define MLX_NVRTC_13 "nvrtc64_130_0.dll"
 #define MLX_NVRTC_12 "nvrtc64_120_0.dll"
-#define MLX_NVRTC_BUILTINS "nvrtc-builtins64_%d%d.dll"  // of its version
-#define MLX_NVFATBIN "nvfatbin_%d0_0.dll"               // of its version's first number
-#define MLX_NVRTC_FOLDER "nvidia/cu13/bin/x86_64"       // in the wheels
-#define MLX_CPP_LIBRARY "msvcp140.dll"  // the system's, which iree-compile needs, and where it is had
+#define MLX_NVRTC_BUILTINS "nvrtc-builtins64_%d%d.dll"  // major and minor version
+#define MLX_NVFATBIN "nvfatbin_%d0_0.dll"               // major version
+#define MLX_NVRTC_FOLDER "nvidia/cu13/bin/x86_64"       // inside the wheels
+#define MLX_CPP_LIBRARY "msvcp140.dll"  // C++ runtime that iree-compile needs, and how to install it
 #define MLX_CPP_LIBRARY_FROM "install Microsoft's Visual C++ redistributable (x64)"
 #else
 #define MLX_PATH_SEPARATOR ":"

@@ -1,3 +1,4 @@
+// Reads weights row by row, converts or repacks them, and writes the archive.
 #include "compiler/weights.h"
 
 #include <string.h>
@@ -5,11 +6,12 @@
 #include "artifact/archive.h"
 #include "base/memory.h"
 
-#define CHUNK_BYTES (4u << 20)  // of rows held at a time
-#define WIDE_ROWS 32  // widened at a time: a packing that stores columns reads them for all of these at once
+#define CHUNK_BYTES (4u << 20)  // rows in memory at a time
+// Rows expanded at a time. Checkpoints that store columns (GPTQ, AWQ) read each column once for all of them.
+#define WIDE_ROWS 32
 
-// A row is the last dimension. A vector is one row, unless it has an order: then every element is one, as in
-// a matrix that is the half of each row of another.
+// Number of leading dimensions that count rows; the others are a row. A vector is one row, unless it is
+// reordered: then each element is a row. The same holds for a matrix that is one half of a tensor of biases.
 static int rows_dims(const mlx_weight_t *weight) {
   const int rank = weight->tensor.rank;
   if (rank < 2) return weight->order == MLX_ROWS_AS_STORED ? 0 : rank;
@@ -29,39 +31,39 @@ static size_t row_elements(const mlx_weight_t *weight) {
 
 static int64_t stored_half_row(const mlx_weight_t *weight, int64_t row) {
   const int64_t rows = weight->tensor.dims[1], expert = row / rows, within = row % rows;
-  const bool in_turn = weight->half == MLX_EVEN_HALF || weight->half == MLX_ODD_HALF;
+  const bool interleaved = weight->half == MLX_EVEN_HALF || weight->half == MLX_ODD_HALF;
   const bool second = weight->half == MLX_SECOND_HALF || weight->half == MLX_ODD_HALF;
-  return 2 * rows * expert + (in_turn ? 2 * within + second : within + rows * second);
+  return 2 * rows * expert + (interleaved ? 2 * within + second : within + rows * second);
 }
 
-// Which stored row is row |row| of the tensor.
+// Index of the stored row that becomes row |row|.
 static int64_t stored_row(const mlx_weight_t *weight, int64_t row) {
   if (weight->half) return stored_half_row(weight, row);
   if (weight->order == MLX_ROWS_AS_STORED || weight->order == MLX_ROWS_ARE_COLUMNS) return row;
   const int64_t size = weight->order_head_dim, head = row / size, within = row % size, half = size / 2;
-  if (weight->order ==
-      MLX_ROWS_QKV_BY_HEAD) {  // heads of q, then of k, then of v; stored q, k and v of each head together
+  // Stored: q, k and v of each head together. Wanted: all heads of q, then of k, then of v.
+  if (weight->order == MLX_ROWS_QKV_BY_HEAD) {
     const int64_t heads = weight->tensor.dims[0] / (3 * size);
     return (head % heads * 3 + head / heads) * size + within;
   }
   return head * size + (within % half) * 2 + within / half;
 }
 
-// One weight on its way into the archive.
-typedef struct passage {
+// Conversion of one weight.
+typedef struct conversion {
   const mlx_weight_t *weight;
-  mlx_stored_t stored;          // what it becomes
-  mlx_dtype_t dtype;            // of the numbers that are stored, or quantised
-  size_t elements;              // of a row
-  size_t from_bytes, to_bytes;  // of a row, in the source and in the archive
+  mlx_stored_t stored;
+  mlx_dtype_t dtype;            // of the floats that are stored or quantized
+  size_t elements;              // in a row
+  size_t from_bytes, to_bytes;  // of a row in the source and in the archive
   int64_t chunk_rows;
-  uint8_t *chunk;  // rows as stored
-  uint8_t *panel;  // of those rows, or eight rows of tiles; NULL: they stay rows
-  float *wide;     // one row, or WIDE_ROWS of a packed matrix
-} passage_t;
+  uint8_t *chunk;  // converted rows
+  uint8_t *panel;  // one panel, or one row of tiles; NULL in a row-major layout
+  float *wide;     // one row as f32, or WIDE_ROWS rows of a quantized matrix
+} conversion_t;
 
-// A row of a matrix that is stored the other way round, as all those of a tensor of experts are.
-static void widen_column(const passage_t *p, int64_t row, float *out) {
+// Reads a row of a matrix that is stored transposed ([in, out]), also inside a tensor of experts.
+static void widen_column(const conversion_t *p, int64_t row, float *out) {
   const mlx_weight_t *weight = p->weight;
   const mlx_dtype_info_t *info = mlx_dtype_info(weight->tensor.dtype);
   const size_t columns = (size_t)weight->tensor.dims[weight->tensor.rank - 2] * (weight->half ? 2 : 1);
@@ -71,14 +73,14 @@ static void widen_column(const passage_t *p, int64_t row, float *out) {
   for (size_t i = 0; i < p->elements; ++i) info->to_f32(from + i * columns * info->block_bytes, 1, &out[i]);
 }
 
-static const uint8_t *row_data(const passage_t *p, int64_t row) {
+static const uint8_t *row_data(const conversion_t *p, int64_t row) {
   const mlx_weight_t *weight = p->weight;
   if (!weight->parts) return weight->tensor.data + (size_t)stored_row(weight, row) * p->from_bytes;
-  const int64_t rows = row_count(weight) / weight->tensor.dims[0];  // of a part
+  const int64_t rows = row_count(weight) / weight->tensor.dims[0];  // in one part
   return weight->parts[row / rows]->data + (size_t)(row % rows) * p->from_bytes;
 }
 
-static void convert_row(const passage_t *p, int64_t row, uint8_t *out) {
+static void convert_row(const conversion_t *p, int64_t row, uint8_t *out) {
   const mlx_weight_t *weight = p->weight;
   const mlx_dtype_info_t *info = mlx_dtype_info(weight->tensor.dtype);
   if (weight->order == MLX_ROWS_ARE_COLUMNS) {
@@ -99,23 +101,23 @@ static const mlx_packing_t *first_packing(const mlx_weight_t *weight) {
   return weight->part_packings ? weight->part_packings : &weight->packing;
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static void convert_packed(const passage_t *p, int64_t first, int64_t count, uint8_t *out) {
-  const int64_t together = p->weight->half ? 1 : WIDE_ROWS;  // rows that lie so
-  const int64_t each =
-      row_count(p->weight) / (p->weight->part_packings ? p->weight->tensor.dims[0] : 1);  // rows of a packing
+static void convert_packed(const conversion_t *p, int64_t first, int64_t count, uint8_t *out) {
+  const int64_t together = p->weight->half ? 1 : WIDE_ROWS;  // contiguous rows
+  const int64_t part_rows = row_count(p->weight) / (p->weight->part_packings ? p->weight->tensor.dims[0] : 1);
   for (int64_t done = 0, rows; done < count; done += rows) {
-    const int64_t row = stored_row(p->weight, first + done), nth = p->weight->part_packings ? row / each : 0;
-    rows = least(together, count - done);
-    if (p->weight->part_packings) rows = least(rows, each - row % each);
-    mlx_packing_widen(first_packing(p->weight) + nth, row - nth * each, rows, p->wide);
+    const int64_t row = stored_row(p->weight, first + done),
+                  nth = p->weight->part_packings ? row / part_rows : 0;
+    rows = min_int(together, count - done);
+    if (p->weight->part_packings) rows = min_int(rows, part_rows - row % part_rows);
+    mlx_packing_widen(first_packing(p->weight) + nth, row - nth * part_rows, rows, p->wide);
     mlx_dtype_info(p->dtype)->from_f32(p->wide, (size_t)rows * p->elements, out + (size_t)done * p->to_bytes);
   }
 }
 
-// Rows [first, first + count) as numbers, into the chunk.
-static void convert_rows(const passage_t *p, int64_t first, int64_t count) {
+// Converts rows [first, first + count) to floats in the chunk.
+static void convert_rows(const conversion_t *p, int64_t first, int64_t count) {
   if (first_packing(p->weight)->kind) {
     convert_packed(p, first, count, p->chunk);
     return;
@@ -123,16 +125,16 @@ static void convert_rows(const passage_t *p, int64_t first, int64_t count) {
   for (int64_t i = 0; i < count; ++i) convert_row(p, first + i, p->chunk + (size_t)i * p->to_bytes);
 }
 
-// The codes of block |nth| of row |row|, which is the chunk's |in_chunk|th where rows are quantised.
-static mlx_status_t read_codes(const passage_t *p, int64_t row, int64_t in_chunk, int64_t nth,
+// Codes of block |nth| of row |row|. If the weight is quantized here, the row is row |in_chunk| of the chunk.
+static mlx_status_t read_codes(const conversion_t *p, int64_t row, int64_t in_chunk, int64_t nth,
                                mlx_codes_t *out) {
-  if (p->stored.kind == MLX_STORED_QUANTISED) {
+  if (p->stored.kind == MLX_STORED_QUANTIZED) {
     const float *numbers =
         (const float *)(const void *)(p->chunk + (size_t)in_chunk * p->to_bytes) + nth * MLX_CODES;
     if (mlx_quantize_block(p->stored.quantize, numbers, out)) return NULL;
     return mlx_error(MLX_INVALID_INPUT,
-                     "tensor '%s' has a number that is not finite in row %lld: it cannot be quantised",
-                     p->weight->name, (long long)row);
+                     "cannot quantize tensor '%s': row %lld has a value that is not finite", p->weight->name,
+                     (long long)row);
   }
   if (p->weight->packing.kind) {
     mlx_packing_codes(&p->weight->packing, stored_row(p->weight, row), nth, out);
@@ -142,23 +144,23 @@ static mlx_status_t read_codes(const passage_t *p, int64_t row, int64_t in_chunk
   return NULL;
 }
 
-// Bytes of the rows that lie together in the archive, and how many those are.
-static uint64_t together_bytes(const passage_t *p, int64_t *out_rows) {
+// Bytes of one panel or one row of tiles, and the number of matrix rows in it.
+static uint64_t together_bytes(const conversion_t *p, int64_t *out_rows) {
   *out_rows = p->stored.tiles.bits ? MLX_TILE_ROWS : MLX_PANEL_ROWS;
   return p->stored.tiles.bits ? mlx_tiles_bytes(p->stored.tiles, 1, (int64_t)p->elements)
                               : mlx_panels_bytes(p->stored.format, 1, (int64_t)p->elements);
 }
 
-// One panel or row of tiles after the other. Within one, block by block: a packing that stores columns has
-// what the rows need of one together.
-static mlx_status_t write_codes(mlx_archive_writer_t *archive, const passage_t *p) {
+// Writes panel by panel (or tile row by tile row). The loop over blocks is outside the loop over rows,
+// because a checkpoint that stores columns has a block of all rows contiguous.
+static mlx_status_t write_codes(mlx_archive_writer_t *archive, const conversion_t *p) {
   const int64_t rows = row_count(p->weight), blocks = (int64_t)p->elements / MLX_CODES;
   int64_t together;
   const size_t bytes = (size_t)together_bytes(p, &together);
   mlx_codes_t codes;
   for (int64_t first = 0; first < rows; first += together) {
-    const int64_t count = least(together, rows - first);
-    if (p->stored.kind == MLX_STORED_QUANTISED) convert_rows(p, first, count);
+    const int64_t count = min_int(together, rows - first);
+    if (p->stored.kind == MLX_STORED_QUANTIZED) convert_rows(p, first, count);
     memset(p->panel, 0, bytes);
     for (int64_t nth = 0; nth < blocks; ++nth) {
       for (int64_t i = 0; i < count; ++i) {
@@ -175,19 +177,19 @@ static mlx_status_t write_codes(mlx_archive_writer_t *archive, const passage_t *
   return NULL;
 }
 
-// |count| rows of the chunk: all panels but the matrix's last are whole.
-static mlx_status_t write_panels(mlx_archive_writer_t *archive, const passage_t *p, int64_t count) {
+// Writes |count| rows of the chunk as panels. Only the last panel of the matrix may have fewer than 16 rows.
+static mlx_status_t write_panels(mlx_archive_writer_t *archive, const conversion_t *p, int64_t count) {
   const size_t bytes = (size_t)mlx_panels_bytes(p->stored.format, MLX_PANEL_ROWS, (int64_t)p->elements);
   for (int64_t row = 0; row < count; row += MLX_PANEL_ROWS) {
     const uint8_t *rows = p->chunk + (size_t)row * p->to_bytes;
-    mlx_panel_pack(p->stored.format, rows, p->to_bytes, least(MLX_PANEL_ROWS, count - row),
+    mlx_panel_pack(p->stored.format, rows, p->to_bytes, min_int(MLX_PANEL_ROWS, count - row),
                    (int64_t)p->elements, p->panel);
     MLX_TRY(mlx_archive_write(archive, p->panel, bytes));
   }
   return NULL;
 }
 
-static mlx_status_t write_rows(mlx_archive_writer_t *archive, const passage_t *p) {
+static mlx_status_t write_rows(mlx_archive_writer_t *archive, const conversion_t *p) {
   const int64_t rows = row_count(p->weight);
   for (int64_t row = 0, count; row < rows; row += count) {
     count = rows - row < p->chunk_rows ? rows - row : p->chunk_rows;
@@ -206,9 +208,9 @@ static bool in_panels(const mlx_weight_t *weight, mlx_storage_t storage, mlx_sto
 static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight_t *weight,
                                  mlx_storage_t storage) {
   const mlx_tensor_t *tensor = &weight->tensor;
-  passage_t p = {
+  conversion_t p = {
       .weight = weight, .stored = mlx_weight_stored(weight, storage), .elements = row_elements(weight)};
-  p.dtype = p.stored.kind == MLX_STORED_NUMBERS ? p.stored.dtype : MLX_F32;
+  p.dtype = p.stored.kind == MLX_STORED_FLOATS ? p.stored.dtype : MLX_F32;
   const mlx_dtype_info_t *info = mlx_dtype_info(p.dtype);
   const bool panels = in_panels(weight, storage, p.stored);
   MLX_TRY(mlx_archive_next(archive));
@@ -226,7 +228,7 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   const size_t wide = p.elements * (first_packing(weight)->kind ? WIDE_ROWS : 1);
   if (!status) status = mlx_alloc(wide, sizeof *p.wide, &p.wide);
   if (!status)
-    status = p.stored.kind == MLX_STORED_NUMBERS ? write_rows(archive, &p) : write_codes(archive, &p);
+    status = p.stored.kind == MLX_STORED_FLOATS ? write_rows(archive, &p) : write_codes(archive, &p);
   mlx_free(p.chunk);
   mlx_free(p.panel);
   mlx_free(p.wide);

@@ -1,4 +1,5 @@
-// Writing a compiled model as a bundle, a folder or one file: all of it, under its name, or nothing.
+// Writes a compiled model as a bundle: a folder or a single file. Publishes it atomically, complete or not at
+// all.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,13 +14,13 @@
 #include "base/text.h"
 #include "compiler/compile.h"
 
-#define PACKED_ALIGNMENT \
-  4096  // of each file within the one: a page, so that a part of it can be mapped alone
+// Alignment of each file in a single-file bundle: a memory page, so that each can be mapped alone.
+#define MEMBER_ALIGNMENT 4096
 
 // ----------------------------------------------------------------------------------------------------------
-// What
+// The files of a bundle
 
-// A file of the bundle on its way there: bytes, or where those are NULL a file of that path.
+// A file to write: |bytes|, or the content of |path| if bytes is NULL.
 typedef struct item {
   const char *name;
   const void *bytes;
@@ -48,7 +49,7 @@ static mlx_status_t put_all(const mlx_compiled_t *c, const mlx_write_options_t *
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// A folder
+// Writing a folder
 
 static mlx_status_t put_into_folder(void *user, const item_t *item) {
   char *path;
@@ -66,12 +67,12 @@ static mlx_status_t fill_folder(const mlx_compiled_t *compiled, const mlx_write_
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// One file
+// Writing a single file
 
-static mlx_status_t pack_bytes(mlx_writer_t *writer, const char *name, const void *bytes, size_t length) {
+static mlx_status_t append_member(mlx_writer_t *writer, const char *name, const void *bytes, size_t length) {
   static const char zeros[MLX_TAR_BLOCK];
   mlx_text_t header = {0};
-  mlx_status_t status = mlx_tar_aligned_header(name, length, writer->offset, PACKED_ALIGNMENT, &header);
+  mlx_status_t status = mlx_tar_aligned_header(name, length, writer->offset, MEMBER_ALIGNMENT, &header);
   if (!status) status = mlx_text_finish(&header);
   if (!status) status = mlx_writer_write(writer, header.data, header.length);
   if (!status) status = mlx_writer_write(writer, bytes, length);
@@ -82,9 +83,9 @@ static mlx_status_t pack_bytes(mlx_writer_t *writer, const char *name, const voi
 
 static mlx_status_t put_into_file(void *user, const item_t *item) {
   mlx_map_t map;
-  if (item->bytes) return pack_bytes(user, item->name, item->bytes, item->length);
+  if (item->bytes) return append_member(user, item->name, item->bytes, item->length);
   MLX_TRY(mlx_map_file(item->path, &map));
-  mlx_status_t status = pack_bytes(user, item->name, map.data, map.size);
+  mlx_status_t status = append_member(user, item->name, map.data, map.size);
   mlx_unmap(&map);
   return status;
 }
@@ -102,28 +103,30 @@ static mlx_status_t fill_file(const mlx_compiled_t *compiled, const mlx_write_op
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Where
+// Checking and publishing the path
 
 static mlx_status_t refuse_foreign_name(void *user, const char *name) {
   if (mlx_is_bundle_file(name)) return NULL;
-  return mlx_error(MLX_USAGE, "'%s' holds '%s', which is not part of a compiled model", (const char *)user,
-                   name);
+  return mlx_error(MLX_USAGE,
+                   "will not replace '%s': it contains '%s', which is not part of a compiled model",
+                   (const char *)user, name);
 }
 
 mlx_status_t mlx_compiled_check_path(const char *path) {
   mlx_status_t status = NULL;
   if (mlx_is_dir(path)) {
-    status = mlx_holds_bundle(path)
-                 ? mlx_list_dir(path, refuse_foreign_name, (void *)(uintptr_t)path)
-                 : mlx_error(MLX_USAGE, "'%s' is a folder, but not a compiled model", path);
+    status =
+        mlx_holds_bundle(path)
+            ? mlx_list_dir(path, refuse_foreign_name, (void *)(uintptr_t)path)
+            : mlx_error(MLX_USAGE, "will not replace '%s': it is a folder, but not a compiled model", path);
   } else if (!access(path, F_OK) && !mlx_holds_bundle(path)) {
-    status = mlx_error(MLX_USAGE, "'%s' is there, and is not a compiled model", path);
+    status = mlx_error(MLX_USAGE, "will not replace '%s': it exists and is not a compiled model", path);
   }
-  return mlx_status_hint(status, "give -o a name that is free");
+  return mlx_status_hint(status, "choose another path for -o");
 }
 
-// Only one process at a time writes bundles into a folder: then every temporary bundle in it is a dead
-// process's. Where the file system has no locks, -1.
+// Locks the folder, so that only one process writes bundles into it. Every temporary bundle found there was
+// then left by a process that died. Returns -1 if the file system has no locks.
 static int lock_folder(const char *folder) {
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return -1;
@@ -139,7 +142,7 @@ typedef struct sweep {
   const char *folder, *name;
 } sweep_t;
 
-// The same for a bundle that was being written: a file of it may still have the name it was written under.
+// refuse_foreign_name for an incomplete bundle, whose files may still have a temporary suffix.
 static mlx_status_t refuse_foreign_part(void *user, const char *name) {
   const char *temporary = strstr(name, ".tmp.");
   char file[256];
@@ -147,8 +150,8 @@ static mlx_status_t refuse_foreign_part(void *user, const char *name) {
   return refuse_foreign_name(user, file);
 }
 
-// Removes "NAME.tmp.PID.TIME-N" beside the bundle NAME, a name only we make, if nothing but a bundle's files
-// is in it.
+// Removes "NAME.tmp.PID.TIME-N" beside the bundle NAME if it contains only files of a bundle. Only mlxcel
+// creates such names.
 static mlx_status_t sweep_name(void *user, const char *name) {
   const sweep_t *sweep = user;
   size_t length = strlen(sweep->name);
@@ -164,7 +167,7 @@ static mlx_status_t sweep_name(void *user, const char *name) {
 static void sweep_leftovers(const char *folder, const char *path) {
   mlx_file_name_t name = mlx_file_name(path);
   sweep_t sweep = {.folder = folder, .name = name.text};
-  mlx_status_free(mlx_list_dir(folder, sweep_name, &sweep));  // what cannot be removed is no reason to fail
+  mlx_status_free(mlx_list_dir(folder, sweep_name, &sweep));  // a leftover that cannot be removed is no error
 }
 
 static mlx_status_t fill_and_publish(const mlx_compiled_t *compiled, const mlx_write_options_t *options,
@@ -176,7 +179,7 @@ static mlx_status_t fill_and_publish(const mlx_compiled_t *compiled, const mlx_w
   if (!status)
     status =
         mlx_is_dir(path) || mlx_is_file(path) ? mlx_exchange(temporary, path) : mlx_rename(temporary, path);
-  mlx_status_free(mlx_remove_tree(temporary));  // what is left of it, or the older bundle
+  mlx_status_free(mlx_remove_tree(temporary));  // an incomplete bundle, or the old one after the exchange
   mlx_free(temporary);
   return status;
 }
@@ -200,12 +203,13 @@ mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path
                                 const mlx_write_options_t *options) {
   char *target;
   MLX_TRY(mlx_compiled_check_path(path));
-  const bool is_there = mlx_is_dir(path) || mlx_is_file(path);
-  MLX_TRY(is_there ? mlx_real_path(path, &target)
-                   : mlx_copy_text(path, strlen(path), &target));  // a link stays
+  const bool exists = mlx_is_dir(path) || mlx_is_file(path);
+  MLX_TRY(exists ? mlx_real_path(path, &target)
+                 : mlx_copy_text(path, strlen(path), &target));  // a link stays a link
   mlx_report_progress(options->report, "writing %s", path);
-  mlx_status_t status = mlx_bundle_remember(compiled->cache, compiled->manifest,
-                                            compiled->manifest_length);  // first: whoever sees it may run it
+  mlx_status_t status =
+      mlx_bundle_remember(compiled->cache, compiled->manifest,
+                          compiled->manifest_length);  // before it is visible: a process may run it at once
   if (!status) status = write_bundle(compiled, options, target);
   mlx_report_done(options->report);
   mlx_free(target);

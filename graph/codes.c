@@ -10,7 +10,7 @@ static void set_scale(mlx_codes_t *out, float scale, float offset) {
   out->offset[0] = out->offset[1] = offset;
 }
 
-// A half's scale and offset, of those of the block and the integers that multiply them.
+// Sets the scale and offset of one half (16 elements) from the super-block's and their integer factors.
 static void set_factors(mlx_codes_t *out, int half, int scale, int offset) {
   out->scale_factor[half] = (int16_t)scale;
   out->offset_factor[half] = (int16_t)offset;
@@ -18,12 +18,12 @@ static void set_factors(mlx_codes_t *out, int half, int scale, int offset) {
   out->offset[half] = out->block_offset * (float)offset;
 }
 
-// Types of 32 elements: byte j of the nibbles holds element j in its low and element j + 16 in its high half;
-// |high| are fifth bits or NULL.
-static void read_nibbles(const uint8_t *nibbles, const uint8_t *high, int less, int16_t code[MLX_CODES]) {
+// Types with blocks of 32: byte j of the nibbles holds element j in its low half and element j + 16 in its
+// high half. |high|: fifth bits, or NULL. |bias| is subtracted from each code.
+static void read_nibbles(const uint8_t *nibbles, const uint8_t *high, int bias, int16_t code[MLX_CODES]) {
   for (int j = 0; j < MLX_CODES; ++j) {
     const int low = nibbles[j % 16] >> j / 16 * 4 & 15, fifth = high ? (high[j / 8] >> j % 8 & 1) << 4 : 0;
-    code[j] = (int16_t)((low | fifth) - less);
+    code[j] = (int16_t)((low | fifth) - bias);
   }
 }
 
@@ -40,7 +40,7 @@ static void read_q4_k(const uint8_t *block, int group, const uint8_t *nibbles, c
   }
 }
 
-// Groups of 16: two of them.
+// Groups have 16 elements: reads groups 2 * pair and 2 * pair + 1.
 static void read_q2_k(const uint8_t *block, int pair, mlx_codes_t *out) {
   out->block_scale = mlx_load_f16(block + 80);
   out->block_offset = -mlx_load_f16(block + 82);
@@ -52,8 +52,8 @@ static void read_q2_k(const uint8_t *block, int pair, mlx_codes_t *out) {
   }
 }
 
-// A group's integer is -32 to 31 and a quant -4 to 3: their product, negated, is a code of 8 bits under the
-// block's scale, negated.
+// A group's factor is -32 to 31 and a quant -4 to 3. Their product, negated, fits 8 bits: it becomes the
+// code, and the block's scale is negated too.
 static void read_q3_k(const uint8_t *block, int pair, mlx_codes_t *out) {
   set_scale(out, -mlx_load_f16(block + 108), 0);
   for (int half = 0; half < 2; ++half) {
@@ -80,7 +80,7 @@ static void read_q6_k(const uint8_t *block, int pair, mlx_codes_t *out) {
   }
 }
 
-// The codes are what the indices stand for.
+// The nibbles are indices into |table|; the codes are its values.
 static void read_table(const int8_t table[16], const uint8_t *nibbles, mlx_codes_t *out) {
   read_nibbles(nibbles, NULL, 0, out->code);
   for (int j = 0; j < MLX_CODES; ++j) out->code[j] = table[out->code[j]];

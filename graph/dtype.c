@@ -1,13 +1,13 @@
-// The table of element types, the plain, exact widening of each to f32 (kquants.c has those with more than
-// one scale a block), and the rounding back of those we store.
+// The table of element types, exact dequantization to f32 (kquants.c has the types with several scales per
+// block), and rounding from f32.
 //
-// This is the reference: what the gguf Python package computes, bit for bit (NaNs made by arithmetic
-// excepted: IEEE 754 leaves their bits to the machine). It is not the fast path; kernels read the packed
-// bytes themselves.
+// Dequantization is the reference: bit for bit what the gguf Python package computes. The only exceptions are
+// NaNs made by arithmetic, whose bits IEEE 754 does not define. It is not the fast path; kernels read
+// quantized bytes.
 //
-// Why no step here can be fused or reordered into another result: a scale is an f16 (11 significant bits) and
-// a quant has at most 8, so scale * quant is exact in f32, and scale * quant + minimum rounds once with or
-// without an FMA.
+// The C compiler cannot change a result by fusing or reordering steps. A scale is an f16 (11 significant
+// bits) and a quant has at most 8, so scale * quant is exact in f32, and scale * quant + minimum rounds once
+// with or without an FMA.
 #include "graph/dtype.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@
 #include "graph/half.h"
 #include "graph/kquants.h"
 
-#define QUANT_BLOCK 32  // elements in a block of every packed type that is widened here
+#define QUANT_BLOCK 32  // elements in a block of every quantized type in this file
 
 static uint32_t bits_of_float(float value) {
   uint32_t bits;
@@ -43,8 +43,8 @@ static void bf16_to_f32(const uint8_t *source, size_t blocks, float *out) {
   }
 }
 
-// In the four types below byte j of the nibbles holds element j in its low and element j + 16 in its high
-// half.
+// In the next four types, byte j of the nibbles holds element j in its low half and element j + 16 in its
+// high half.
 
 static void q4_0_to_f32(const uint8_t *source, size_t blocks, float *out) {
   for (; blocks; --blocks, source += 18, out += QUANT_BLOCK) {
@@ -101,10 +101,10 @@ static void q8_0_to_f32(const uint8_t *source, size_t blocks, float *out) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Rounding: without branches, so that the loops become vector code
+// Rounding. Without branches, so that the compiler vectorizes the loops.
 
-// |bits| less its lowest |drop| bits, to the nearest, ties to even. A carry into the exponent is what it
-// should be.
+// |bits| without its lowest |drop| bits, rounded to nearest, ties to even. A carry into the exponent is
+// correct.
 static uint32_t drop_bits(uint32_t bits, int drop) {
   return (bits + (1u << (drop - 1)) - 1 + (bits >> drop & 1)) >> drop;
 }
@@ -114,21 +114,21 @@ static uint16_t f32_to_bf16(float value) {
   return (uint16_t)(magnitude > 0x7f800000 ? bits >> 16 | 0x40 : drop_bits(bits, 16));
 }
 
-static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
-static uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
+static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-// The sum of what lies below the least normal f16, 2^-14, and what lies above it, each rounded in its own
-// steps: gcc makes no vectors of a choice between the two.
+// Adds the part of the value below the smallest normal f16, 2^-14, and the part above it, each rounded in its
+// own steps. gcc does not vectorize a choice between the two cases.
 static uint16_t f32_to_f16(float value) {
-  const uint32_t least_normal = 0x38800000,
-                 infinite = 0x477ff000;  // 65520 and more, halfway to what would follow 65504
+  const uint32_t min_normal = 0x38800000,
+                 infinite = 0x477ff000;  // 65520, halfway between 65504 and the next step
   uint32_t bits = bits_of_float(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-  // An f32 of [0.5, 1) counts in steps of 2^-24, as subnormal f16 do: the addition rounds.
+  // An f32 in [0.5, 1) has steps of 2^-24, as subnormal f16 values have: the addition rounds.
   uint32_t below =
-      bits_of_float(mlx_float_of_bits(least(magnitude, least_normal)) + 0.5f) - bits_of_float(0.5f);
-  uint32_t above = drop_bits(least(most(magnitude, least_normal), infinite) - least_normal, 13);
-  uint32_t nan =
-      magnitude > 0x7f800000 ? 0x200 | (magnitude >> 13 & 0x3ff) : 0;  // beside the exponent of an infinity
+      bits_of_float(mlx_float_of_bits(min_u32(magnitude, min_normal)) + 0.5f) - bits_of_float(0.5f);
+  uint32_t above = drop_bits(min_u32(max_u32(magnitude, min_normal), infinite) - min_normal, 13);
+  uint32_t nan = magnitude > 0x7f800000 ? 0x200 | (magnitude >> 13 & 0x3ff)
+                                        : 0;  // combined with the exponent of an infinity
   return (uint16_t)(sign | (below + above) | nan);
 }
 
@@ -151,33 +151,41 @@ static void bf16_from_f32(const float *source, size_t count, uint8_t *out) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The table
+// The table. Columns: see mlx_dtype_info_t.
 
+// clang-format off
 static const mlx_dtype_info_t infos[MLX_DTYPE_COUNT] = {
-    //            name    mlir    safetensors gguf elements bytes
-    [MLX_F32] = {"F32", "f32", "F32", 0, 1, 4, f32_to_f32, f32_from_f32},
-    [MLX_F16] = {"F16", "f16", "F16", 1, 1, 2, f16_row_to_f32, f16_from_f32},
-    [MLX_BF16] = {"BF16", "bf16", "BF16", 30, 1, 2, bf16_to_f32, bf16_from_f32},
-    [MLX_I32] = {"I32", "i32", "I32", 26, 1, 4, NULL, NULL},
-    [MLX_U32] = {"U32", "ui32", "U32", -1, 1, 4, NULL, NULL},
-    [MLX_U8] = {"U8", "ui8", "U8", -1, 1, 1, NULL, NULL},
-    [MLX_I1] = {"I1", "i1", NULL, -1, 1, 1, NULL, NULL},
-    [MLX_Q4_0] = {"Q4_0", NULL, NULL, 2, QUANT_BLOCK, 18, q4_0_to_f32, NULL},
-    [MLX_Q4_1] = {"Q4_1", NULL, NULL, 3, QUANT_BLOCK, 20, q4_1_to_f32, NULL},
-    [MLX_Q5_0] = {"Q5_0", NULL, NULL, 6, QUANT_BLOCK, 22, q5_0_to_f32, NULL},
-    [MLX_Q5_1] = {"Q5_1", NULL, NULL, 7, QUANT_BLOCK, 24, q5_1_to_f32, NULL},
-    [MLX_Q8_0] = {"Q8_0", NULL, NULL, 8, QUANT_BLOCK, 34, q8_0_to_f32, NULL},
-    [MLX_Q2_K] = {"Q2_K", NULL, NULL, 10, MLX_SUPER_BLOCK, 84, mlx_q2_k_to_f32, NULL},
-    [MLX_Q3_K] = {"Q3_K", NULL, NULL, 11, MLX_SUPER_BLOCK, 110, mlx_q3_k_to_f32, NULL},
-    [MLX_Q4_K] = {"Q4_K", NULL, NULL, 12, MLX_SUPER_BLOCK, 144, mlx_q4_k_to_f32, NULL},
-    [MLX_Q5_K] = {"Q5_K", NULL, NULL, 13, MLX_SUPER_BLOCK, 176, mlx_q5_k_to_f32, NULL},
-    [MLX_Q6_K] = {"Q6_K", NULL, NULL, 14, MLX_SUPER_BLOCK, 210, mlx_q6_k_to_f32, NULL},
-    [MLX_IQ4_NL] = {"IQ4_NL", NULL, NULL, 20, QUANT_BLOCK, 18, mlx_iq4_nl_to_f32, NULL},
-    [MLX_IQ4_XS] = {"IQ4_XS", NULL, NULL, 23, MLX_SUPER_BLOCK, 136, mlx_iq4_xs_to_f32, NULL},
-    [MLX_MXFP4] = {"MXFP4", NULL, NULL, 39, QUANT_BLOCK, 17, mlx_mxfp4_to_f32, NULL},
+  //             name       mlir    safet.  gguf elems bytes panel                to_f32             from_f32
+  [MLX_F32] =    {"F32",    "f32",  "F32",  0,   1,    4,    MLX_PANEL_F32,       f32_to_f32,        f32_from_f32},
+  [MLX_F16] =    {"F16",    "f16",  "F16",  1,   1,    2,    MLX_PANEL_F16,       f16_row_to_f32,    f16_from_f32},
+  [MLX_BF16] =   {"BF16",   "bf16", "BF16", 30,  1,    2,    MLX_PANEL_BF16,      bf16_to_f32,       bf16_from_f32},
+  [MLX_I32] =    {"I32",    "i32",  "I32",  26,  1,    4,    MLX_PANEL_NONE,      NULL,              NULL},
+  [MLX_U32] =    {"U32",    "ui32", "U32",  -1,  1,    4,    MLX_PANEL_NONE,      NULL,              NULL},
+  [MLX_U8] =     {"U8",     "ui8",  "U8",   -1,  1,    1,    MLX_PANEL_NONE,      NULL,              NULL},
+  [MLX_I1] =     {"I1",     "i1",   NULL,   -1,  1,    1,    MLX_PANEL_NONE,      NULL,              NULL},
+  [MLX_Q4_0] =   {"Q4_0",   NULL,   NULL,   2,   32,   18,   MLX_PANEL_Q4_0,      q4_0_to_f32,       NULL},
+  [MLX_Q4_1] =   {"Q4_1",   NULL,   NULL,   3,   32,   20,   MLX_PANEL_Q4_1,      q4_1_to_f32,       NULL},
+  [MLX_Q5_0] =   {"Q5_0",   NULL,   NULL,   6,   32,   22,   MLX_PANEL_Q8_0,      q5_0_to_f32,       NULL},
+  [MLX_Q5_1] =   {"Q5_1",   NULL,   NULL,   7,   32,   24,   MLX_PANEL_Q8_1,      q5_1_to_f32,       NULL},
+  [MLX_Q8_0] =   {"Q8_0",   NULL,   NULL,   8,   32,   34,   MLX_PANEL_Q8_0,      q8_0_to_f32,       NULL},
+  [MLX_Q2_K] =   {"Q2_K",   NULL,   NULL,   10,  256,  84,   MLX_PANEL_Q2_K,      mlx_q2_k_to_f32,   NULL},
+  [MLX_Q3_K] =   {"Q3_K",   NULL,   NULL,   11,  256,  110,  MLX_PANEL_Q8_0,      mlx_q3_k_to_f32,   NULL},
+  [MLX_Q4_K] =   {"Q4_K",   NULL,   NULL,   12,  256,  144,  MLX_PANEL_Q4_K,      mlx_q4_k_to_f32,   NULL},
+  [MLX_Q5_K] =   {"Q5_K",   NULL,   NULL,   13,  256,  176,  MLX_PANEL_Q5_K,      mlx_q5_k_to_f32,   NULL},
+  [MLX_Q6_K] =   {"Q6_K",   NULL,   NULL,   14,  256,  210,  MLX_PANEL_Q6_K,      mlx_q6_k_to_f32,   NULL},
+  [MLX_IQ4_NL] = {"IQ4_NL", NULL,   NULL,   20,  32,   18,   MLX_PANEL_Q8_0,      mlx_iq4_nl_to_f32, NULL},
+  [MLX_IQ4_XS] = {"IQ4_XS", NULL,   NULL,   23,  256,  136,  MLX_PANEL_Q6_K,      mlx_iq4_xs_to_f32, NULL},
+  [MLX_MXFP4] =  {"MXFP4",  NULL,   NULL,   39,  32,   17,   MLX_PANEL_Q8_HALVES, mlx_mxfp4_to_f32,  NULL},
 };
+// clang-format on
 
 const mlx_dtype_info_t *mlx_dtype_info(mlx_dtype_t dtype) { return &infos[dtype]; }
+
+bool mlx_dtype_is_quantized(mlx_dtype_t dtype) { return infos[dtype].block_elements > 1; }
+
+double mlx_dtype_bits(mlx_dtype_t dtype) {
+  return 8.0 * (double)infos[dtype].block_bytes / (double)infos[dtype].block_elements;
+}
 
 mlx_status_t mlx_dtype_parse(const char *name, mlx_dtype_t *out_dtype) {
   mlx_text_t known = {0};

@@ -1,4 +1,4 @@
-// 16-bit words of foreign bytes, and f16 as f32: what every packed type starts from.
+// Loads 16-bit words from unaligned little-endian bytes, and converts f16 to f32.
 #ifndef MLXCEL_GRAPH_HALF_H_
 #define MLXCEL_GRAPH_HALF_H_
 
@@ -13,7 +13,7 @@ static inline float mlx_float_of_bits(uint32_t bits) {
   return value;
 }
 
-// Infinities keep their sign, NaNs their payload (not made quiet, as numpy does), subnormals become normal.
+// Infinities keep their sign. NaNs keep their payload and are not made quiet, as in numpy.
 static inline float mlx_f16_to_f32(uint16_t half) {
   uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
   if (magnitude >= 0x7c00) return mlx_float_of_bits(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);

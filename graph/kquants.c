@@ -1,11 +1,10 @@
-// A block of the K types and of IQ4_XS is 256 elements in groups of 16 or 32. The block has one f16 scale
-// (and with some one f16 minimum), each group a small integer that multiplies it.
+// A block of a K type or of IQ4_XS has 256 elements in groups of 16 or 32. It has one f16 scale (some types
+// also one f16 minimum), and each group has a small integer that multiplies it.
 //
-// Why no step here can be fused or reordered into another result: an f16 has 11 significant bits, a group's
-// integer at most 7 and a quant at most 7, and in no type are the three together more than 24. So scale *
-// integer * quant is exact in f32, and taking a minimum away from it rounds once with or without an FMA. Only
-// the signs of zeros depend on the order of the factors, which is the gguf package's: (scale * integer) *
-// quant.
+// The C compiler cannot change a result by fusing or reordering steps. An f16 has 11 significant bits, a
+// group's integer at most 7 and a quant at most 7, and no type exceeds 24 bits in total. So scale * integer *
+// quant is exact in f32, and subtracting a minimum rounds once with or without an FMA. Only the signs of
+// zeros depend on the order of the factors; it is that of the gguf package: (scale * integer) * quant.
 #include "graph/kquants.h"
 
 #include "graph/half.h"
@@ -32,7 +31,7 @@ void mlx_q3_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
       const float scale = block_scale * (float)mlx_q3_k_scale(scales, group);
       const uint8_t *from = mlx_pair_bytes(quants, group), *third_bits = high + group % 2 * 16;
       const int shift = mlx_pair_shift(group), bit = group / 2;
-      for (int j = 0; j < 16; ++j) {  // a third bit that is not set takes 4 away
+      for (int j = 0; j < 16; ++j) {  // the third bit, if clear, subtracts 4
         out[16 * group + j] = scale * (float)((from[j] >> shift & 3) + (third_bits[j] >> bit & 1) * 4 - 4);
       }
     }
@@ -90,8 +89,8 @@ void mlx_q6_k_to_f32(const uint8_t *source, size_t blocks, float *out) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Types whose four bits are an index into a table. Byte j holds element j in its low and element j + 16 in
-// its high half.
+// Types whose 4-bit values are indices into a table. Byte j holds element j in its low half and element j +
+// 16 in its high half.
 
 static void look_up(const int8_t table[16], float scale, const uint8_t nibbles[16], float out[32]) {
   for (int j = 0; j < 16; ++j) {
@@ -117,7 +116,8 @@ void mlx_iq4_xs_to_f32(const uint8_t *source, size_t blocks, float *out) {
   }
 }
 
-const int8_t mlx_mxfp4_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // 8 is no -0
+const int8_t mlx_mxfp4_doubled[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                      0, -1, -2, -3, -4, -6, -8, -12};  // index 8 is 0, not -0
 
 float mlx_mxfp4_half_scale(uint8_t exponent) {
   return mlx_float_of_bits(exponent < 2 ? UINT32_C(0x00200000) << exponent : (uint32_t)(exponent - 1) << 23);

@@ -1,10 +1,10 @@
-// The words a model is written in. An architecture's forward() is a list of these calls and reads like the
-// paper; the compiler lowers each word (compiler/ops.c holds the plain StableHLO lowering, which is the
-// truth).
+// The ops that a model is written in. An architecture's forward() is a list of these calls and reads like the
+// paper. The compiler lowers each op: compiler/lower.c chooses the lowering, compiler/lower_stablehlo.h
+// declares the generic ones.
 //
-// Shapes: M = rows x tokens, flattened. Activations are f32 [M, width].
-// Errors stick to the graph: after the first one every word returns a value without effect, and the compiler
-// reports it.
+// Shapes: M = sequences x tokens, flattened. Activations are f32 [M, width].
+// The graph keeps the first error. After it every op returns a value with id 0, and the compiler reports the
+// error.
 #ifndef MLXCEL_GRAPH_OPS_H_
 #define MLXCEL_GRAPH_OPS_H_
 
@@ -17,38 +17,36 @@
 #define MLX_VALUE_RANK 6
 #define MLX_MAX_FREQUENCIES 512  // half of the widest head
 
-// How positions turn a head.
+// Rotary position embedding (RoPE).
 typedef struct mlx_rope {
-  int64_t dims;                            // of each head are turned, from its first on; the rest stays
-  bool adjacent;                           // element 2i pairs with 2i + 1; otherwise i with i + dims / 2
-  double scale;                            // of cosines and sines
-  float frequencies[MLX_MAX_FREQUENCIES];  // radians a position, of the dims / 2 pairs
+  int64_t dims;                            // leading elements of each head that are rotated
+  bool adjacent;                           // element 2i pairs with 2i + 1; else i pairs with i + dims / 2
+  double scale;                            // multiplies cosines and sines
+  float frequencies[MLX_MAX_FREQUENCIES];  // radians per position of the dims / 2 pairs
 } mlx_rope_t;
 
 bool mlx_rope_equal(const mlx_rope_t *a, const mlx_rope_t *b);
 
 typedef enum mlx_act { MLX_ACT_SILU, MLX_ACT_GELU, MLX_ACT_GELU_TANH, MLX_ACT_RELU, MLX_ACT_RELU2 } mlx_act_t;
 
-// A typed SSA value; copied freely. Meaningful only inside the graph that made it.
+// A typed SSA value. Copy it freely; it is valid only inside the graph that made it.
 typedef struct mlx_value {
-  int id;  // 0: no value (after an error)
+  int id;  // 0: no value
   mlx_dtype_t dtype;
   int rank;
   int64_t dims[MLX_VALUE_RANK];
-  int packed;  // 1 + which of the model's weights it is, where the compiler keeps that one packed; 0: a
-               // tensor as the type says
+  int quantized_weight;  // 1 + index in the model's weights, if this is a weight that stays quantized; else 0
 } mlx_value_t;
 
 typedef struct mlx_graph mlx_graph_t;
 
-// Names that follow begin with this scope ("layer3.q"), and the emitted text gets a comment line. "" ends the
-// scope.
+// Prefix of all later names ("layer3" gives "layer3.q"). Also emits a comment line. "" ends the scope.
 void mlx_op_scope(mlx_graph_t *graph, const char *fmt, ...) MLX_PRINTF(2, 3);
 
 // A weight by its Hugging Face name.
 mlx_value_t mlx_op_weight(mlx_graph_t *graph, const char *fmt, ...) MLX_PRINTF(2, 3);
 
-// Rows of |table| [vocab, width] for |tokens| [M] -> [M, width]
+// Row tokens[i] of |table| [vocab, width] for each of |tokens| [M] -> [M, width]
 mlx_value_t mlx_op_embed(mlx_graph_t *graph, mlx_value_t table, mlx_value_t tokens);
 // x / sqrt(mean(x^2) + eps) * weight, over the last dimension
 mlx_value_t mlx_op_rmsnorm(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight,
@@ -58,12 +56,12 @@ mlx_value_t mlx_op_linear(mlx_graph_t *graph, const char *name, mlx_value_t x, m
 mlx_value_t mlx_op_add(mlx_graph_t *graph, const char *name, mlx_value_t a, mlx_value_t b);
 // silu(gate) * up
 mlx_value_t mlx_op_swiglu(mlx_graph_t *graph, const char *name, mlx_value_t gate, mlx_value_t up);
-// Rotates each head of x [M, heads * head_dim] by its position. |rope| must outlive the graph, as the model's
-// config does.
+// Applies RoPE to each head of x [M, heads * head_dim]. |rope| must outlive the graph; the model's config
+// does.
 mlx_value_t mlx_op_rope(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim,
                         const mlx_rope_t *rope);
 
-// ---- words that only some architectures use; where a weight may be missing, it is MLX_NONE ----
+// ---- ops that only some architectures use; an optional weight that is missing is MLX_NONE ----
 
 #define MLX_NONE ((mlx_value_t){0})
 
@@ -71,40 +69,43 @@ mlx_value_t mlx_op_rope(mlx_graph_t *graph, const char *name, mlx_value_t x, int
 // MLX_NONE
 mlx_value_t mlx_op_layernorm(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight,
                              mlx_value_t bias, double eps);
-// The norms over each head of x [M, heads * head_dim]; weight [head_dim], or [heads, head_dim] where every
-// head has its own
+// Norm of each head of x [M, heads * head_dim] (QK norm). weight: [head_dim], or [heads, head_dim] for
+// layernorm if each head has its own
 mlx_value_t mlx_op_head_rmsnorm(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim,
                                 mlx_value_t weight, double eps);
 mlx_value_t mlx_op_head_layernorm(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim,
                                   mlx_value_t weight, double eps);
-// linear, and then + bias [out]; MLX_NONE adds nothing
+// linear plus bias [out]; MLX_NONE adds nothing
 mlx_value_t mlx_op_linear_bias(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight,
                                mlx_value_t bias);
 mlx_value_t mlx_op_multiply(mlx_graph_t *graph, const char *name, mlx_value_t a, mlx_value_t b);
-mlx_value_t mlx_op_scale(mlx_graph_t *graph, const char *name, mlx_value_t x,
-                         double factor);  // 1.0 writes nothing
-mlx_value_t mlx_op_softcap(mlx_graph_t *graph, const char *name, mlx_value_t x,
-                           double cap);  // cap * tanh(x / cap)
-mlx_value_t mlx_op_clip(mlx_graph_t *graph, const char *name, mlx_value_t x,
-                        double limit);  // into [-limit, limit]
+// x * factor; a factor of 1.0 emits nothing
+mlx_value_t mlx_op_scale(mlx_graph_t *graph, const char *name, mlx_value_t x, double factor);
+// cap * tanh(x / cap)
+mlx_value_t mlx_op_softcap(mlx_graph_t *graph, const char *name, mlx_value_t x, double cap);
+// x clamped to [-limit, limit]
+mlx_value_t mlx_op_clip(mlx_graph_t *graph, const char *name, mlx_value_t x, double limit);
 // x * (1 + beta * log(1 + floor(position / period)))
 mlx_value_t mlx_op_grow(mlx_graph_t *graph, const char *name, mlx_value_t x, double beta, int64_t period);
 mlx_value_t mlx_op_activate(mlx_graph_t *graph, const char *name, mlx_act_t act, mlx_value_t x);
 // act(gate) * up
 mlx_value_t mlx_op_gated(mlx_graph_t *graph, const char *name, mlx_act_t act, mlx_value_t gate,
                          mlx_value_t up);
-// A mixture of experts: each token goes through the |used| experts with the largest scores, and what they
-// give is added up by the softmax of the scores, over all experts or over those used. In decode only the
-// weights of those are read.
+// Mixture of experts. Each token goes through the |used| experts with the largest scores. Their outputs are
+// summed with the softmax of the scores as weights, taken over all experts or over the used ones. Decode
+// reads the weights of the used experts only.
+//
+// An expert computes down(act(gate(x)) * up(x)). With a limit it computes down(g * sigmoid(slope * g) * (u +
+// 1)), where g is gate(x) clamped from above to the limit, and u is up(x) clamped to [-limit, limit]
+// (gpt-oss).
 typedef struct mlx_experts {
   int64_t used;
-  bool sum_to_one;  // the softmax is over those used
-  mlx_act_t act;    // an expert is down(act(gate(x)) * up(x)); with a limit, which takes its place,
-  double limit;  //   down(g * sigmoid(slope * g) * (u + 1)) of a gate g up to the limit and a u within it; 0:
-                 //   none
+  bool sum_to_one;  // the softmax is over the used experts
+  mlx_act_t act;
+  double limit;  // 0: none
   double slope;
-  mlx_value_t gate_bias, up_bias,
-      down_bias;  // [experts, ffn], [experts, ffn], [experts, hidden]; MLX_NONE: there are none
+  mlx_value_t gate_bias, up_bias;  // [experts, ffn] or MLX_NONE
+  mlx_value_t down_bias;           // [experts, hidden] or MLX_NONE
 } mlx_experts_t;
 mlx_value_t mlx_op_experts(mlx_graph_t *graph, const char *name, const mlx_experts_t *params,
                            mlx_value_t x,       // [M, hidden]
@@ -113,24 +114,24 @@ mlx_value_t mlx_op_experts(mlx_graph_t *graph, const char *name, const mlx_exper
                            mlx_value_t up,      // [experts, ffn, hidden]
                            mlx_value_t down);   // [experts, hidden, ffn] -> [M, hidden]
 mlx_value_t mlx_op_sigmoid(mlx_graph_t *graph, const char *name, mlx_value_t x);
-// x [M, width] times a number for each token: factor [M, 1]
+// x [M, width] times one factor per token [M, 1]
 mlx_value_t mlx_op_scale_rows(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t factor);
-// Columns [start, start + count) of x [M, width]: one part of a fused product
+// Columns [start, start + count) of x [M, width]: one part of a fused projection
 mlx_value_t mlx_op_columns(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t start, int64_t count);
-// Where each token stands: i32 [M], for mlx_op_embed of a table of positions
+// Position of each token: i32 [M], for mlx_op_embed of a table of learned positions
 mlx_value_t mlx_op_positions(mlx_graph_t *graph);
-// How many positions a sequence may have in what is being compiled: for ropes that are chosen by it
+// The context length being compiled, for models that choose their RoPE by it
 int64_t mlx_op_context(const mlx_graph_t *graph);
 
-// Causal attention of one layer. Writes k and v into this layer's place in the paged KV cache, then attends
-// over every position of each row up to the query's own.
+// Causal attention of one layer. Writes k and v to the layer's paged KV cache, then attends to all positions
+// of each sequence up to the query's own.
 typedef struct mlx_attention {
   int64_t layer;
   int64_t heads, kv_heads, head_dim;
-  double scale;       // of the scores, usually 1 / sqrt(head_dim)
-  int64_t window;     // a query sees so many positions, its own included; 0: all
-  double softcap;     // scores are capped as by mlx_op_softcap; 0: they are not
-  mlx_value_t sinks;  // [heads]: a score that takes weight and gives nothing; MLX_NONE: there is none
+  double scale;       // multiplies the scores, usually 1 / sqrt(head_dim)
+  int64_t window;     // sliding window: positions a query sees, its own included; 0: all
+  double softcap;     // of the scores, as in mlx_op_softcap; 0: none
+  mlx_value_t sinks;  // [heads]: a score per head that enters the softmax without a value; or MLX_NONE
 } mlx_attention_t;
 mlx_value_t mlx_op_attention(mlx_graph_t *graph, const mlx_attention_t *params,
                              mlx_value_t q,   // [M, heads * head_dim]

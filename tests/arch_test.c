@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "compiler/graph.h"
+#include "compiler/emit.h"
 #include "compiler/weights.h"
 #include "models/model.h"
 #include "tests/architectures.h"
@@ -110,10 +110,10 @@ static reading_t read_model(const char *path) {
   char folder[] = "/tmp/mlxcel-arch-XXXXXX", archive[64];
   reading_t r;
   mlx_model_t *model;
-  mlx_graph_options_t options;
+  mlx_module_options_t options;
   CHECK_OK(mlx_model_open(path, &model));
-  mlx_graph_options_initialize(256, &options);
-  CHECK_OK(mlx_graph_emit(model, &options, &r.network, &r.network_length));
+  mlx_module_options_initialize(256, &options);
+  CHECK_OK(mlx_module_emit(model, &options, &r.network, &r.network_length));
   CHECK(mkdtemp(folder));
   snprintf(archive, sizeof archive, "%s/w.irpa", folder);
   CHECK_OK(mlx_weights_write(model, (mlx_storage_t){.dtype = MLX_F32}, archive, NULL));

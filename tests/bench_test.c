@@ -139,7 +139,7 @@ TEST(bench_answers_what_it_cannot_measure) {
   RUN(&run, TABLE, "-r", "0");
   check_refused(&run, MLX_USAGE, "option -r wants a whole number from 1");
   RUN(&run, "bench", "-m", TINY, "-d", "2048");
-  check_refused(&run, MLX_USAGE, "made for 2048 positions");
+  check_refused(&run, MLX_USAGE, "the model supports 1 to 2048");
   RUN(&run, "bench", "-m", "/nowhere/m.gguf");
   check_refused(&run, MLX_NOT_FOUND, "/nowhere/m.gguf");
 }

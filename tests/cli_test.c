@@ -231,17 +231,17 @@ TEST(what_is_not_a_compiled_model_is_never_overwritten) {
   CHECK_OK(mlx_write_file(in_folder("precious/manifest.json"), "{\"name\": \"somebody else's\"}", 26));
   RUN_FRESH(&run, "compile", TINY, "-o", in_folder("precious"));
   CHECK(!mlx_is_dir(in_folder("cache")));  // refused before any work
-  check_refused(&run, MLX_USAGE, "is a folder, but not a compiled model");
+  check_refused(&run, MLX_USAGE, "it is a folder, but not a compiled model");
   CHECK(mlx_is_file(in_folder("precious/manifest.json")));
   RUN(&run, "compile", TINY, "-o", in_folder("m.mlxb"));
   CHECK_INT(run.exit_code, 0);
   command_free(&run);
   CHECK_OK(mlx_write_file(in_folder("m.mlxb/notes.txt"), "x", 1));
   RUN(&run, "compile", TINY, "-o", in_folder("m.mlxb"));
-  check_refused(&run, MLX_USAGE, "holds 'notes.txt', which is not part of a compiled model");
+  check_refused(&run, MLX_USAGE, "it contains 'notes.txt', which is not part of a compiled model");
   CHECK(!mkfifo(in_folder("pipe"), 0600));
   RUN(&run, "compile", TINY, "-o", in_folder("pipe"));
-  check_refused(&run, MLX_USAGE, "is there, and is not a compiled model");
+  check_refused(&run, MLX_USAGE, "it exists and is not a compiled model");
   RUN(&run, "compile", TINY, "-o", "-");
   check_refused(&run, MLX_USAGE, "cannot go to stdout");
   remove_folder();
@@ -473,7 +473,7 @@ TEST(bad_words_on_the_command_line_are_answered) {
   RUN(&run, "run", "-m", TINY, "-p", "x", "--dtype", "int8");
   check_refused(&run, MLX_USAGE, "option --dtype wants auto, packed, f32, bf16 or f16, not 'int8'");
   RUN(&run, "compile", TINY, "--ctx", "4096");
-  check_refused(&run, MLX_USAGE, "made for 2048 positions");
+  check_refused(&run, MLX_USAGE, "the model supports 1 to 2048");
   RUN(&run, "rnu");
   CHECK_CONTAINS(run.err, "did you mean 'run'?");
   check_refused(&run, MLX_USAGE, "unknown verb 'rnu'");
@@ -524,7 +524,7 @@ TEST(a_config_that_changes_the_maths_is_refused_by_field) {
   check_config_refused("num_hidden_layers", "99999", MLX_INVALID_INPUT,
                        "config.json: field 'num_hidden_layers' must be between 1 and 1024");
   check_config_refused("max_position_embeddings", "1073741824", MLX_OUT_OF_MEMORY,
-                       "KV cache of a context of 1073741824");
+                       "KV cache for context length 1073741824");
 }
 
 TEST(a_damaged_bundle_is_refused_by_name) {
@@ -614,7 +614,7 @@ TEST(the_doctor_finds_a_well_machine_well_and_says_what_is_missing) {
   RUN(&run, "doctor");
   CHECK_INT(run.exit_code, 0);  // what is compiled without our kernels runs
   CHECK_CONTAINS(run.out, "WARN  nvrtc         NVRTC '");
-  CHECK_CONTAINS(run.out, "fix: give libnvrtc.so.13");
+  CHECK_CONTAINS(run.out, "fix: set MLXCEL_NVRTC to libnvrtc.so.13");
   command_free(&run);
   setenv("MLXCEL_IREE_COMPILE", in_folder("nothing"), 1);
   RUN(&run, "doctor", "--json");

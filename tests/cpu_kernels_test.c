@@ -166,7 +166,7 @@ TEST(packed_weights_compute_what_widened_ones_do) {
     random_gguf_write(&packed_shape, all ? random_packed_types : &random_packed_types[i],
                       all ? RANDOM_PACKED_TYPES : 1, path);
     const mlx_compile_options_t plain = {.target = TARGET},
-                                packed = {.target = TARGET, .weights = MLX_WEIGHTS_PACKED};
+                                packed = {.target = TARGET, .weights = MLX_WEIGHTS_QUANTIZED};
     check_model(name, path, packed, plain, all ? 640 : 128, 2e-5);
   }
 }
@@ -237,7 +237,8 @@ TEST(what_cannot_be_packed_is_refused_with_the_reason) {
   command_t run;
   RUN(&run, "compile", model, "--dtype", "packed", "-o", "/tmp/mlxcel-never.mlxb");
   CHECK(run.exit_code);
-  CHECK_CONTAINS(run.err, "no packed weights for this model: its file has none that they know");
+  CHECK_CONTAINS(run.err,
+                 "cannot use quantized weights for this model: its file has none that the kernels support");
   command_free(&run);
   RUN(&run, "compile", SMOLLM2, "--dtype", "packed", "--kernels", "off", "-o", "/tmp/mlxcel-never.mlxb");
   CHECK(run.exit_code);

@@ -1,4 +1,4 @@
-// The compile driver against compilers that do everything wrong. Each is a shell script that the test writes.
+// The driver with misbehaving compilers. Each is a shell script that the test writes.
 #include "compiler/driver.h"
 
 #include <errno.h>
@@ -22,17 +22,17 @@ static const char *in_root(const char *name) {
   return path;
 }
 
-// Writes an executable script. It answers --version as the pinned compiler would, and otherwise does |body|,
-// in which $out is the output path.
+// Writes an executable script. It answers --version like the pinned compiler, and otherwise runs |body|, in
+// which $out is the output path.
 static const char *write_tool(const char *name, const char *body) {
   char text[2048];
   const char *path = in_root(name);
-  int length = snprintf(
-      text, sizeof text,
-      "#!/bin/sh\nif [ \"$1\" = --version ]; then echo asked >> %s/asked; echo 'IREE (https://iree.dev):'; "
-      "echo '  IREE compiler version 3.13.0 @ abc'; exit; fi\n"
-      "while [ \"$1\" != -o ]; do shift; done; out=$2\n%s\n",
-      root, body);
+  int length = snprintf(text, sizeof text,
+                        "#!/bin/sh\nif [ \"$1\" = --version ]; then echo queried >> %s/queried; echo 'IREE "
+                        "(https://iree.dev):'; "
+                        "echo '  IREE compiler version 3.13.0 @ abc'; exit; fi\n"
+                        "while [ \"$1\" != -o ]; do shift; done; out=$2\n%s\n",
+                        root, body);
   CHECK_OK(mlx_write_file(path, text, (size_t)length));
   CHECK(!chmod(path, 0755));
   return path;
@@ -90,25 +90,25 @@ static void command_line(char *out_line, size_t size) {
 // ----------------------------------------------------------------------------------------------------------
 // Compiling
 
-static char said[2048];
-static void listen_to(void *user, mlx_report_kind_t kind, const char *text) {
+static char reported[2048];
+static void collect(void *user, mlx_report_kind_t kind, const char *text) {
   (void)user, (void)kind;
-  snprintf(said + strlen(said), sizeof said - strlen(said), "%s\n", text);
+  snprintf(reported + strlen(reported), sizeof reported - strlen(reported), "%s\n", text);
 }
 
-TEST(output_log_and_progress_of_a_compile) {
+TEST(compile_writes_output_log_and_progress) {
   char line[512], expected[1024];
   mlx_process_result_t result;
-  mlx_report_t report = {.say = listen_to};
+  mlx_report_t report = {.say = collect};
   mlx_iree_compiler_t compiler = tool("echo to stdout; echo warning >&2; cat; sleep 0.4; echo vmfb > $out");
   mlx_iree_job_t one = job();
   one.object_folder = "/objects here";
-  said[0] = 0;
+  reported[0] = 0;
   CHECK_OK(mlx_iree_compile(&compiler, &one, &report, &result));
   check_file_is("out.vmfb", "vmfb\n");
   CHECK(result.elapsed_seconds >= 0.4 && result.peak_bytes);
-  CHECK_CONTAINS(said, "compiling tiny ... 0 s\ncompiling tiny ... 0 s\n");
-  CHECK_TEXT(said + strlen(said) - 2, "\n\n");
+  CHECK_CONTAINS(reported, "compiling tiny ... 0 s\ncompiling tiny ... 0 s\n");
+  CHECK_TEXT(reported + strlen(reported) - 2, "\n\n");
   snprintf(line, sizeof line,
            "%s/tool --one '--two=it'\\''s $HOME' '--iree-hal-executable-object-search-path=/objects here' ",
            root);
@@ -118,23 +118,23 @@ TEST(output_log_and_progress_of_a_compile) {
   mlx_iree_compiler_release(&compiler);
 }
 
-TEST(first_error_line_and_the_log_are_named) {
+TEST(error_quotes_the_first_error_line_and_names_the_log) {
   mlx_status_t status = compile_with(
       "echo starting; echo; printf 'in.mlir:3:1: \\033[31merror: bad op\\nin.mlir:4:1: error: worse\\n' >&2; "
       "exit 1",
       30, NULL);
-  CHECK_CONTAINS(mlx_status_message(status), "in.mlir:3:1:  [31merror: bad op (all");
+  CHECK_CONTAINS(mlx_status_message(status), "in.mlir:3:1:  [31merror: bad op (full output: ");
   CHECK_CONTAINS(mlx_status_message(status), in_root("compile.log"));
-  CHECK_CONTAINS(mlx_status_hint_text(status), "run it by hand");
+  CHECK_CONTAINS(mlx_status_hint_text(status), "run the command in the first line of");
   CHECK_ERROR(status, MLX_TOOL_FAILED, "exit status 1");
   status = compile_with("echo; echo '  no such word here'; echo more; exit 1", 30, NULL);
-  CHECK_ERROR(status, MLX_TOOL_FAILED, "exit status 1: no such word here (all");
+  CHECK_ERROR(status, MLX_TOOL_FAILED, "exit status 1: no such word here (full output: ");
   status = compile_with("head -c 100000 /dev/zero | tr '\\0' e; exit 1", 30, NULL);
   CHECK(strlen(mlx_status_message(status)) < 800);
-  CHECK_ERROR(status, MLX_TOOL_FAILED, "eeee... (all");
+  CHECK_ERROR(status, MLX_TOOL_FAILED, "eeee... (full output: ");
 }
 
-TEST(a_silent_failure_is_said_to_be_silent) {
+TEST(error_says_that_the_compiler_printed_nothing) {
   char line[512];
   mlx_status_t status = compile_with("exit 3", 30, NULL);
   command_line(line, sizeof line);
@@ -143,7 +143,7 @@ TEST(a_silent_failure_is_said_to_be_silent) {
   CHECK_ERROR(status, MLX_TOOL_FAILED, in_root("compile.log"));
 }
 
-TEST(a_signal_is_named_and_explained) {
+TEST(error_names_the_signal_and_hints_at_memory) {
   mlx_status_t status = compile_with("kill -KILL $$", 30, NULL);
   CHECK_CONTAINS(mlx_status_hint_text(status), "memory");
   CHECK_ERROR(status, MLX_TOOL_FAILED, "printed nothing and ended with signal 9 (Killed)");
@@ -151,7 +151,7 @@ TEST(a_signal_is_named_and_explained) {
   CHECK_ERROR(status, MLX_TOOL_FAILED, "signal 6 (Aborted): PLEASE submit a bug report");
 }
 
-TEST(a_compiler_that_hangs_is_ended_with_its_children) {
+TEST(hanging_compiler_is_killed_with_its_children) {
   mlx_process_result_t result;
   mlx_status_t status = compile_with(
       "echo working; (echo marker > $out.grandchild; sleep 1; touch $out.late; sleep 1000) & sleep 1000", 0.4,
@@ -163,21 +163,21 @@ TEST(a_compiler_that_hangs_is_ended_with_its_children) {
   CHECK(!mlx_is_file(in_root("out.vmfb.late")));
 }
 
-TEST(success_without_output_is_a_failure) {
+TEST(exit_status_0_without_output_file_is_a_failure) {
   CHECK_OK(compile_with("echo old > $out", 30, NULL));
   CHECK_ERROR(compile_with("echo fine", 30, NULL), MLX_TOOL_FAILED,
               "did not write");  // the old file does not count
   CHECK_ERROR(compile_with(": > $out", 30, NULL), MLX_TOOL_FAILED, "left an empty");
 }
 
-TEST(an_unknown_option_points_to_the_pinned_version) {
+TEST(unknown_option_hints_at_the_pinned_version) {
   mlx_status_t status =
       compile_with("echo \"iree-compile: Unknown command line argument '--two'.\" >&2; exit 1", 30, NULL);
-  CHECK_CONTAINS(mlx_status_hint_text(status), "made for iree-compile 3.13.0");
+  CHECK_CONTAINS(mlx_status_hint_text(status), "needs iree-compile 3.13.0");
   CHECK_ERROR(status, MLX_TOOL_FAILED, "Unknown command line argument");
 }
 
-TEST(time_limit_comes_from_the_environment) {
+TEST(time_limit_is_read_from_the_environment) {
   setenv("MLXCEL_COMPILE_TIMEOUT", "0.3", 1);
   CHECK_ERROR(compile_with("exec sleep 1000", 0, NULL), MLX_TIMEOUT, "printed nothing");
   setenv("MLXCEL_COMPILE_TIMEOUT", "soon", 1);
@@ -187,7 +187,7 @@ TEST(time_limit_comes_from_the_environment) {
   CHECK_OK(compile_with("echo x > $out", 0, NULL));
 }
 
-TEST(every_allocation_may_fail) {
+TEST(every_failing_allocation_is_reported_without_leaks) {
   mlx_cache_t *cache;
   mlx_iree_compiler_t compiler = tool("echo x > $out"), found;
   mlx_iree_job_t one = job();
@@ -218,7 +218,7 @@ TEST(every_allocation_may_fail) {
 static mlx_cache_t *fresh_cache(void) {
   mlx_cache_t *cache;
   CHECK_OK(mlx_remove_tree(in_root("cache")));
-  CHECK_OK(mlx_remove_tree(in_root("asked")));
+  CHECK_OK(mlx_remove_tree(in_root("queried")));
   CHECK_OK(mlx_cache_open(in_root("cache"), &cache));
   return cache;
 }
@@ -229,7 +229,7 @@ static void find(mlx_cache_t *cache, const char *path, mlx_iree_compiler_t *out_
   CHECK_INT(strlen(out_compiler->digest), 64);
 }
 
-TEST(a_compiler_is_known_by_its_library_too) {
+TEST(compiler_digest_covers_its_library) {
   mlx_cache_t *cache = fresh_cache();
   mlx_iree_compiler_t compilers[4];
   CHECK_OK(mlx_make_dirs(in_root("wheel"), 0700));
@@ -238,13 +238,13 @@ TEST(a_compiler_is_known_by_its_library_too) {
   snprintf(library, sizeof library, "%s", in_root("wheel/libIREECompiler.so"));
   find(cache, path, &compilers[0]);
   find(cache, path, &compilers[1]);
-  check_file_is("asked", "asked\nasked\n");  // a launcher's version may change under it: asked every time
+  check_file_is("queried", "queried\nqueried\n");  // the version of a launcher may change: queried every time
   CHECK_TEXT(compilers[0].digest, compilers[1].digest);
   CHECK_OK(mlx_write_file(library, "one", 3));
   find(cache, path, &compilers[2]);
   mlx_iree_compiler_release(&compilers[1]);
   find(cache, path, &compilers[1]);
-  check_file_is("asked", "asked\nasked\nasked\n");  // the whole compiler is known: asked once
+  check_file_is("queried", "queried\nqueried\nqueried\n");  // the digest covers the compiler: queried once
   CHECK_TEXT(compilers[1].digest, compilers[2].digest);
   CHECK_OK(mlx_write_file(library, "two", 3));
   find(cache, path, &compilers[3]);
@@ -254,7 +254,7 @@ TEST(a_compiler_is_known_by_its_library_too) {
   mlx_cache_close(cache);
 }
 
-TEST(a_named_compiler_is_used_or_complained_about) {
+TEST(named_compiler_is_used_or_the_search_fails) {
   mlx_cache_t *cache = fresh_cache();
   mlx_iree_compiler_t compiler;
   char path[128];
@@ -264,7 +264,7 @@ TEST(a_named_compiler_is_used_or_complained_about) {
   CHECK_CONTAINS(mlx_status_hint_text(status), "MLXCEL_IREE_COMPILE");
   CHECK_CONTAINS(mlx_status_message(status), "MLXCEL_IREE_COMPILE");
   CHECK_ERROR(status, MLX_NOT_FOUND, "does not exist");
-  find(cache, path, &compiler);  // an explicit one wins
+  find(cache, path, &compiler);  // an explicit path has priority
   CHECK_TEXT(compiler.path, path);
   mlx_iree_compiler_release(&compiler);
   setenv("MLXCEL_IREE_COMPILE", path, 1);
@@ -279,7 +279,7 @@ TEST(a_named_compiler_is_used_or_complained_about) {
   mlx_cache_close(cache);
 }
 
-TEST(a_tool_that_tells_no_version_is_told_apart_by_its_digest) {
+TEST(tool_without_version_is_identified_by_its_digest) {
   mlx_cache_t *cache = fresh_cache();
   mlx_iree_compiler_t yes, no;
   CHECK_OK(mlx_iree_compiler_find(cache, "/bin/true", NULL, &yes));
@@ -292,7 +292,7 @@ TEST(a_tool_that_tells_no_version_is_told_apart_by_its_digest) {
   mlx_cache_close(cache);
 }
 
-TEST(path_is_searched_last_and_places_are_listed) {
+TEST(path_is_searched_last_and_the_error_lists_all_places) {
   mlx_cache_t *cache = fresh_cache();
   mlx_iree_compiler_t compiler;
   char old[4096], path[512];
@@ -317,9 +317,9 @@ TEST(path_is_searched_last_and_places_are_listed) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The key
+// The cache key
 
-TEST(another_compiler_never_meets_anothers_output) {
+TEST(key_differs_for_every_change_of_compiler_or_input) {
   static const char *const two[] = {"--a", "--b"}, *const swapped[] = {"--b", "--a"},
                            *const joined[] = {"--a--b"};
   static const mlx_iree_object_t objects[] = {{"k.o", "bytes", 5}}, renamed[] = {{"m.o", "bytes", 5}},
@@ -369,20 +369,20 @@ int main(int argc, char **argv) {
   unsetenv("MLXCEL_IREE_COMPILE");
   unsetenv("MLXCEL_COMPILE_TIMEOUT");
   static const check_case_t cases[] = {
-      CASE(output_log_and_progress_of_a_compile),
-      CASE(first_error_line_and_the_log_are_named),
-      CASE(a_silent_failure_is_said_to_be_silent),
-      CASE(a_signal_is_named_and_explained),
-      CASE(a_compiler_that_hangs_is_ended_with_its_children),
-      CASE(success_without_output_is_a_failure),
-      CASE(an_unknown_option_points_to_the_pinned_version),
-      CASE(time_limit_comes_from_the_environment),
-      CASE(every_allocation_may_fail),
-      CASE(a_compiler_is_known_by_its_library_too),
-      CASE(a_named_compiler_is_used_or_complained_about),
-      CASE(a_tool_that_tells_no_version_is_told_apart_by_its_digest),
-      CASE(path_is_searched_last_and_places_are_listed),
-      CASE(another_compiler_never_meets_anothers_output),
+      CASE(compile_writes_output_log_and_progress),
+      CASE(error_quotes_the_first_error_line_and_names_the_log),
+      CASE(error_says_that_the_compiler_printed_nothing),
+      CASE(error_names_the_signal_and_hints_at_memory),
+      CASE(hanging_compiler_is_killed_with_its_children),
+      CASE(exit_status_0_without_output_file_is_a_failure),
+      CASE(unknown_option_hints_at_the_pinned_version),
+      CASE(time_limit_is_read_from_the_environment),
+      CASE(every_failing_allocation_is_reported_without_leaks),
+      CASE(compiler_digest_covers_its_library),
+      CASE(named_compiler_is_used_or_the_search_fails),
+      CASE(tool_without_version_is_identified_by_its_digest),
+      CASE(path_is_searched_last_and_the_error_lists_all_places),
+      CASE(key_differs_for_every_change_of_compiler_or_input),
   };
   int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
   mlx_status_free(mlx_remove_tree(root));

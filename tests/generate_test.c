@@ -280,7 +280,7 @@ TEST(a_smaller_dtype_fits_a_longer_context_in_memory) {
   mlx_compile_options_t options = {.memory = 2 * 2 * 129 * 16 * 2 * 8 * 3, .module_only = true};
   CHECK_OK(mlx_cache_open(NULL, &cache));
   CHECK_ERROR(mlx_compile(TINY, &options, cache, &compiled), MLX_OUT_OF_MEMORY,
-              "the KV cache of a context of 2048");
+              "the KV cache for context length 2048");
   options.dtype = MLX_BF16;
   CHECK_OK(mlx_compile(TINY, &options, cache, &compiled));
   mlx_compiled_release(&compiled);

@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "compiler/graph.h"
+#include "compiler/emit.h"
 #include "compiler/weights.h"
 #include "models/model.h"
 #include "tests/check.h"
@@ -28,12 +28,12 @@ static lowered_t lower(const char *path, int64_t context) {
   char folder[] = "/tmp/mlxcel-gguf-arch-XXXXXX", archive[64];
   lowered_t out = {0};
   mlx_model_t *model;
-  mlx_graph_options_t options;
+  mlx_module_options_t options;
   CHECK_OK(mlx_model_open(path, &model));
-  mlx_graph_options_initialize(context, &options);
+  mlx_module_options_initialize(context, &options);
   options.form = MLX_FORM_IREE;
   options.dtype = MLX_F32;
-  CHECK_OK(mlx_graph_emit(model, &options, &out.text, &out.text_length));
+  CHECK_OK(mlx_module_emit(model, &options, &out.text, &out.text_length));
   CHECK(mkdtemp(folder));
   snprintf(archive, sizeof archive, "%s/weights.irpa", folder);
   CHECK_OK(mlx_weights_write(model, (mlx_storage_t){.dtype = MLX_F32}, archive, NULL));

@@ -1,13 +1,13 @@
-// What the exporter writes: golden text, and text that iree-compile parses.
-#include "compiler/graph.h"
+// Emitted MLIR equals the golden text, and iree-compile parses it.
 #include "compiler/compile.h"
+#include "compiler/emit.h"
 #include "tests/check.h"
 #include "tests/command.h"
 #include "tests/golden_text.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 
-TEST(pure_stablehlo_of_the_tiny_model_is_golden_text) {
+TEST(pure_stablehlo_of_tiny_llama_matches_golden) {
   char *text;
   size_t length;
   const mlx_compile_options_t options = {.context = 64};
@@ -19,16 +19,16 @@ TEST(pure_stablehlo_of_the_tiny_model_is_golden_text) {
 
 static void emit_for_iree(mlx_dtype_t dtype, char **out_text, size_t *out_length) {
   mlx_model_t *model;
-  mlx_graph_options_t options;
+  mlx_module_options_t options;
   CHECK_OK(mlx_model_open(TINY, &model));
-  mlx_graph_options_initialize(64, &options);
+  mlx_module_options_initialize(64, &options);
   options.form = MLX_FORM_IREE;
   options.dtype = dtype;
-  CHECK_OK(mlx_graph_emit(model, &options, out_text, out_length));
+  CHECK_OK(mlx_module_emit(model, &options, out_text, out_length));
   mlx_model_close(model);
 }
 
-TEST(what_is_compiled_is_golden_text_and_keeps_weights_outside) {
+TEST(iree_form_matches_golden_and_references_weights_as_parameters) {
   char *text;
   size_t length;
   emit_for_iree(MLX_F32, &text, &length);
@@ -37,7 +37,7 @@ TEST(what_is_compiled_is_golden_text_and_keeps_weights_outside) {
   mlx_free(text);
 }
 
-TEST(in_bf16_weights_and_kv_cache_are_bf16_and_the_rest_is_f32) {
+TEST(bf16_module_has_bf16_weights_and_kv_cache_and_f32_activations) {
   char *text;
   size_t length;
   emit_for_iree(MLX_BF16, &text, &length);
@@ -47,27 +47,27 @@ TEST(in_bf16_weights_and_kv_cache_are_bf16_and_the_rest_is_f32) {
   mlx_free(text);
 }
 
-// One module serves every file of a shape: what is compiled from a GGUF is what is compiled from safetensors.
-// Weights are widened where they are multiplied: a widened copy of one, made at load or at run time, would be
-// a tensor of its shape in f32.
-TEST(no_widened_copy_of_a_weight_is_ever_made) {
+// Weights are converted to f32 inside the product. A separate f32 copy, made at load or at run time, would
+// appear as an f32 tensor of the weight's shape.
+TEST(module_makes_no_f32_copy_of_a_bf16_weight) {
   command_t compile;
   command_start(&compile, (const char *const[]){
                               MLXCEL_TEST_IREE_COMPILE, "--compile-to=flow", "--iree-hal-target-device=local",
                               "--iree-hal-local-target-device-backends=llvm-cpu",
                               MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.bf16.iree.mlir", "-o", "-", NULL});
   command_wait(&compile);
-  if (compile.exit_code) CHECK_FAIL("iree-compile says: %s", compile.err);
+  if (compile.exit_code) CHECK_FAIL("iree-compile failed: %s", compile.err);
   CHECK_CONTAINS(compile.out, "tensor<320x32xbf16>");
-  static const char *const widened[] = {"tensor<320x32xf32>", "tensor<64x32xf32>", "tensor<32x64xf32>",
-                                        "tensor<32x32xf32>"};
+  static const char *const copies[] = {"tensor<320x32xf32>", "tensor<64x32xf32>", "tensor<32x64xf32>",
+                                       "tensor<32x32xf32>"};
   for (int i = 0; i < 4; ++i) {
-    if (strstr(compile.out, widened[i])) CHECK_FAIL("there is a %s", widened[i]);
+    if (strstr(compile.out, copies[i])) CHECK_FAIL("the module has a %s", copies[i]);
   }
   command_free(&compile);
 }
 
-TEST(both_formats_of_a_model_give_the_same_module) {
+// One module serves every file of the same shape.
+TEST(gguf_and_safetensors_give_the_same_module) {
   char *texts[2];
   const mlx_compile_options_t options = {.context = 64};
   CHECK_OK(mlx_compile_stablehlo(TINY, &options, &texts[0], NULL));
@@ -77,7 +77,7 @@ TEST(both_formats_of_a_model_give_the_same_module) {
   mlx_free(texts[1]);
 }
 
-TEST(both_forms_parse_in_iree_compile) {
+TEST(iree_compile_parses_both_forms) {
   static const char *const goldens[] = {MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.stablehlo.mlir",
                                         MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.iree.mlir",
                                         MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.bf16.iree.mlir"};
@@ -91,7 +91,7 @@ TEST(both_forms_parse_in_iree_compile) {
   }
 }
 
-static void check_start_values(mlx_dtype_t dtype) {
+static void check_initial_values(mlx_dtype_t dtype) {
   char *text, seen[64][64];
   size_t length, count = 0;
   emit_for_iree(dtype, &text, &length);
@@ -106,14 +106,14 @@ static void check_start_values(mlx_dtype_t dtype) {
   mlx_free(text);
 }
 
-TEST(every_state_starts_from_a_value_of_its_own) {  // IREE merges globals that start alike; see
-                                                    // compiler/builder.c
-  check_start_values(MLX_F32);
-  check_start_values(MLX_BF16);
+// IREE merges globals with equal initial values (compiler/builder.c).
+TEST(every_state_has_a_different_initial_value) {
+  check_initial_values(MLX_F32);
+  check_initial_values(MLX_BF16);
 }
 
-TEST_MAIN(CASE(pure_stablehlo_of_the_tiny_model_is_golden_text),
-          CASE(what_is_compiled_is_golden_text_and_keeps_weights_outside),
-          CASE(in_bf16_weights_and_kv_cache_are_bf16_and_the_rest_is_f32),
-          CASE(no_widened_copy_of_a_weight_is_ever_made), CASE(both_formats_of_a_model_give_the_same_module),
-          CASE(both_forms_parse_in_iree_compile), CASE(every_state_starts_from_a_value_of_its_own))
+TEST_MAIN(CASE(pure_stablehlo_of_tiny_llama_matches_golden),
+          CASE(iree_form_matches_golden_and_references_weights_as_parameters),
+          CASE(bf16_module_has_bf16_weights_and_kv_cache_and_f32_activations),
+          CASE(module_makes_no_f32_copy_of_a_bf16_weight), CASE(gguf_and_safetensors_give_the_same_module),
+          CASE(iree_compile_parses_both_forms), CASE(every_state_has_a_different_initial_value))

@@ -1,5 +1,4 @@
-// Our kernels through NVRTC, which needs no GPU; and everything that can be wrong with the library or the
-// source.
+// Compiling kernels with NVRTC, and all failures of the library or the source. Needs no GPU.
 #include "compiler/nvrtc.h"
 
 #include <dlfcn.h>
@@ -45,7 +44,7 @@ static void check_log_is(const char *expected) {
 // ----------------------------------------------------------------------------------------------------------
 // Finding
 
-// A folder with links to these files of the built-in one.
+// A folder with links to these files of the built-in NVRTC.
 static const char *folder_with(const char *name, const char *const *files) {
   static char folder[128];
   snprintf(folder, sizeof folder, "%s", in_root(name));
@@ -59,15 +58,16 @@ static const char *folder_with(const char *name, const char *const *files) {
   return folder;
 }
 
-// A machine with a CUDA toolkit has what the tests below want to miss.
+// The loader of a machine with a CUDA toolkit finds libraries that some tests need to be missing.
 static bool loader_finds(const char *name) {
   void *library = dlopen(name, RTLD_LAZY);
   if (library) dlclose(library);
   return library != NULL;
 }
 
-TEST(a_missing_library_names_the_places_and_the_way_out) {
-  if (loader_finds("libnvrtc.so.13") || loader_finds("libnvrtc.so.12")) return;
+TEST(missing_library_error_lists_the_places_and_hints_how_to_install) {
+  if (loader_finds("libnvrtc.so.13") || loader_finds("libnvrtc.so.12"))
+    SKIP("this machine has a CUDA toolkit, so NVRTC is always found");
   const char *built_in = mlx_nvrtc_built_in;
   mlx_nvrtc_t *nvrtc;
   mlx_nvrtc_built_in = "/nowhere/nvrtc";
@@ -80,31 +80,32 @@ TEST(a_missing_library_names_the_places_and_the_way_out) {
   CHECK_CONTAINS(mlx_status_hint_text(status), "pip install --target DIR nvidia-cuda-nvrtc==");
   CHECK_CONTAINS(mlx_status_hint_text(status), "MLXCEL_NVRTC=");
   CHECK_CONTAINS(mlx_status_hint_text(status), "--kernels=off");
-  CHECK_ERROR(status, MLX_UNAVAILABLE, "NVRTC, which compiles our GPU kernels, was not found: ");
+  CHECK_ERROR(status, MLX_UNAVAILABLE, "NVRTC, which compiles the GPU kernels, was not found: ");
 }
 
-static void check_unusable(const char *path, const char *who, const char *part) {
+static void check_unusable(const char *path, const char *origin, const char *part) {
   mlx_nvrtc_t *nvrtc;
   mlx_status_t status = mlx_nvrtc_open(path, &nvrtc);
-  CHECK_CONTAINS(mlx_status_message(status), who);
-  CHECK_CONTAINS(mlx_status_hint_text(status), "or leave it out for the default one");
+  CHECK_CONTAINS(mlx_status_message(status), origin);
+  CHECK_CONTAINS(mlx_status_hint_text(status), "or leave it out to use the default");
   CHECK_ERROR(status, MLX_NOT_FOUND, part);
   CHECK(!nvrtc);
 }
 
-TEST(without_its_builtins_the_library_is_of_no_use) {
+TEST(library_without_its_builtins_is_refused) {
   static const char *const alone[] = {"libnvrtc.so.13", NULL};
-  if (loader_finds("libnvrtc-builtins.so.13.0")) return;
+  if (loader_finds("libnvrtc-builtins.so.13.0"))
+    SKIP("this machine has a CUDA toolkit with libnvrtc-builtins");
   check_unusable(folder_with("alone", alone), "alone", "needs libnvrtc-builtins.so.13.0 beside it");
 }
 
-TEST(without_libnvfatbin_the_image_is_a_bare_cubin) {
+TEST(image_without_libnvfatbin_is_a_bare_cubin) {
   static const char *const two[] = {"libnvrtc.so.13", "libnvrtc-builtins.so.13.0", NULL};
   mlx_nvrtc_t *nvrtc;
   mlx_nvrtc_job_t one = smoke(90);
   mlx_kernel_image_t image;
   char with[MLX_DIGEST_HEX], without[MLX_DIGEST_HEX];
-  if (loader_finds("libnvfatbin.so.13")) return;
+  if (loader_finds("libnvfatbin.so.13")) SKIP("this machine has a CUDA toolkit with libnvfatbin");
   CHECK_OK(mlx_nvrtc_open(folder_with("two", two), &nvrtc));
   CHECK(!mlx_nvrtc_makes_ptx(nvrtc));
   CHECK_OK(mlx_nvrtc_compile(nvrtc, &one, &image));
@@ -122,7 +123,7 @@ TEST(without_libnvfatbin_the_image_is_a_bare_cubin) {
   CHECK(strcmp(with, without));
 }
 
-TEST(a_named_library_is_used_or_complained_about) {
+TEST(named_library_is_used_or_the_search_fails) {
   static const char *const all[] = {"libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libnvfatbin.so.13", NULL};
   mlx_nvrtc_t *nvrtc;
   char file[256];
@@ -132,8 +133,8 @@ TEST(a_named_library_is_used_or_complained_about) {
   CHECK_TEXT(mlx_nvrtc_path(nvrtc), file);
   mlx_nvrtc_close(nvrtc);
   CHECK(!setenv("MLXCEL_NVRTC", in_root("nothing"), 1));
-  check_unusable(NULL, "(given by MLXCEL_NVRTC)", "nothing: cannot open shared object file");
-  CHECK_OK(mlx_nvrtc_open(file, &nvrtc));  // an explicit one wins
+  check_unusable(NULL, "(from MLXCEL_NVRTC)", "nothing: cannot open shared object file");
+  CHECK_OK(mlx_nvrtc_open(file, &nvrtc));  // an explicit path has priority
   CHECK_TEXT(mlx_nvrtc_path(nvrtc), file);
   mlx_nvrtc_close(nvrtc);
   CHECK(!setenv("MLXCEL_NVRTC", file, 1));
@@ -141,16 +142,16 @@ TEST(a_named_library_is_used_or_complained_about) {
   CHECK_TEXT(mlx_nvrtc_path(nvrtc), file);
   mlx_nvrtc_close(nvrtc);
   unsetenv("MLXCEL_NVRTC");
-  check_unusable(root, "(given by the command line)", "holds neither libnvrtc.so.13 nor libnvrtc.so.12");
+  check_unusable(root, "(from the command line)", "contains neither libnvrtc.so.13 nor libnvrtc.so.12");
   CHECK_OK(mlx_write_file(in_root("text.so"), "no library", 10));
   check_unusable(in_root("text.so"), "text.so", "file too short");
-  check_unusable("libm.so.6", "'libm.so.6'", "has no nvrtcGetErrorString");
+  check_unusable("libm.so.6", "'libm.so.6'", "it has no function nvrtcGetErrorString");
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Images
 
-// A fatbin is a header and a list of entries, each with a header of its own; NVIDIA's tools read it so.
+// A fatbin has a header and a list of entries, each with its own header.
 typedef struct fatbin_header {
   uint32_t magic;
   uint16_t version, header_size;
@@ -161,14 +162,14 @@ typedef struct fatbin_entry {
   uint16_t kind, version;
   uint32_t header_size;
   uint64_t size;
-  uint32_t packed_size, reserved;
+  uint32_t compressed_size, reserved;
   uint16_t minor, major;
   uint32_t sm;
 } fatbin_entry_t;
 
 enum { ENTRY_PTX = 1, ENTRY_CUBIN = 2 };
 
-// The entry of this kind, of which there must be one.
+// The entry of this kind; there must be exactly one.
 static const char *find_entry(const mlx_kernel_image_t *image, int kind, fatbin_entry_t *out_entry) {
   fatbin_header_t header;
   fatbin_entry_t entry;
@@ -183,7 +184,7 @@ static const char *find_entry(const mlx_kernel_image_t *image, int kind, fatbin_
     CHECK(entry.header_size >= sizeof entry &&
           mlx_range_ok(at + entry.header_size, entry.size, image->length));
     if (entry.kind != kind) continue;
-    CHECK(!found && !entry.packed_size);
+    CHECK(!found && !entry.compressed_size);
     found = image->bytes + at + entry.header_size;
     *out_entry = entry;
   }
@@ -213,7 +214,7 @@ static void check_image(const mlx_kernel_image_t *image, int sm) {
   CHECK(image->has_ptx);
 }
 
-TEST(a_kernel_compiles_for_a_gpu_that_is_not_here_and_for_later_ones) {
+TEST(kernel_compiles_for_any_gpu_and_includes_ptx_for_later_ones) {
   static const int sms[] = {75, 80, 90, 100, 120};
   mlx_nvrtc_t *nvrtc = open_built_in();
   CHECK_TEXT(mlx_nvrtc_version(nvrtc), "13.0");
@@ -233,7 +234,7 @@ TEST(a_kernel_compiles_for_a_gpu_that_is_not_here_and_for_later_ones) {
   mlx_nvrtc_close(nvrtc);
 }
 
-TEST(an_arch_specific_cubin_comes_with_plain_ptx) {
+TEST(arch_specific_cubin_comes_with_portable_ptx) {
   static const int sms[] = {80, 90, 100, 103, 110, 120, 121};
   mlx_nvrtc_t *nvrtc = open_built_in();
   for (int i = 0; i < 7; ++i) {
@@ -268,8 +269,8 @@ TEST(definitions_reach_the_source) {
   mlx_nvrtc_close(nvrtc);
 }
 
-// The image is part of the key of what it is linked into.
-TEST(the_same_source_gives_the_same_bytes) {
+// The cache key of a module depends on its images.
+TEST(equal_sources_give_equal_images) {
   mlx_kernel_image_t images[2];
   char identities[2][MLX_DIGEST_HEX];
   for (int i = 0; i < 2; ++i) {
@@ -286,7 +287,7 @@ TEST(the_same_source_gives_the_same_bytes) {
   for (int i = 0; i < 2; ++i) mlx_kernel_image_release(&images[i]);
 }
 
-TEST(kernel_sources_travel_inside_the_binary) {
+TEST(kernel_sources_are_embedded_in_the_binary) {
   char *text;
   size_t length;
   const mlx_kernel_source_t *source = mlx_kernel_source_find("smoke.cu");
@@ -318,20 +319,20 @@ static void check_log_holds(const char *part) {
   mlx_free(text);
 }
 
-TEST(a_syntax_error_is_named_with_its_line_and_the_log) {
+TEST(syntax_error_names_the_line_and_the_log) {
   mlx_status_t status = compile(
       "broken.cu", "__device__ int error = 1;\n__global__ void f(int *y) {\n  y[0] = ;\n  g();\n}\n", 80);
   CHECK_CONTAINS(mlx_status_message(status),
                  "compiling broken.cu for sm_80: NVRTC 13.0 ended with NVRTC_ERROR_COMPILATION: ");
   CHECK_CONTAINS(mlx_status_message(status), in_root("nvrtc.log"));
   CHECK_CONTAINS(mlx_status_hint_text(status), "--kernels=off");
-  CHECK_ERROR(status, MLX_TOOL_FAILED, ": broken.cu(3): error: expected an expression (all it said is in '");
+  CHECK_ERROR(status, MLX_TOOL_FAILED, ": broken.cu(3): error: expected an expression (full output: '");
   check_log_holds(
       "NVRTC 13.0: --std=c++17 --gpu-architecture=sm_80 --ptxas-options=-v broken.cu\nbroken.cu(3): error");
   check_log_holds("broken.cu(4): error: identifier \"g\" is undefined");
 }
 
-TEST(what_the_assembler_refuses_is_named_too) {
+TEST(assembler_error_is_reported) {
   mlx_status_t status =
       compile("large.cu",
               "__global__ void f(int *y) {\n  __shared__ int s[100000];\n  s[threadIdx.x] = y[0];\n"
@@ -341,7 +342,7 @@ TEST(what_the_assembler_refuses_is_named_too) {
   check_log_holds("uses too much shared data");
 }
 
-TEST(a_log_that_cannot_be_written_does_not_hide_the_error) {
+TEST(unwritable_log_does_not_hide_the_error) {
   mlx_nvrtc_t *nvrtc = open_built_in();
   mlx_nvrtc_job_t broken = job("broken.cu", "g();", 80), good = smoke(80);
   mlx_kernel_image_t image;
@@ -354,19 +355,19 @@ TEST(a_log_that_cannot_be_written_does_not_hide_the_error) {
   mlx_nvrtc_close(nvrtc);
 }
 
-TEST(an_unknown_gpu_is_refused_with_those_that_are_known) {
+TEST(unknown_gpu_error_lists_the_supported_ones) {
   static const int sms[] = {0, 12, 70, 101, 900};
   for (int i = 0; i < 5; ++i) {
     char part[64];
     mlx_status_t status = compile("smoke.cu", "", sms[i]);
-    snprintf(part, sizeof part, ") does not compile for sm_%d, only for sm_75, sm_80, ", sms[i]);
+    snprintf(part, sizeof part, ") does not support sm_%d, only sm_75, sm_80, ", sms[i]);
     CHECK_CONTAINS(mlx_status_message(status), "NVRTC 13.0 ('/");
     CHECK_CONTAINS(mlx_status_hint_text(status), "MLXCEL_NVRTC");
     CHECK_ERROR(status, MLX_UNSUPPORTED, part);
   }
 }
 
-TEST(every_allocation_may_fail) {
+TEST(every_failing_allocation_is_reported_without_leaks) {
   static const char *const definitions[] = {"ROWS=7"};
   memory.count = 0;
   for (long step = 1; memory.count >= step - 1; ++step) {
@@ -397,21 +398,22 @@ int main(int argc, char **argv) {
   free(real);
   unsetenv("MLXCEL_NVRTC");
   static const check_case_t cases[] = {
-      // First those that miss a library: one that was opened stays, and the loader finds it.
-      CASE(a_missing_library_names_the_places_and_the_way_out),
-      CASE(without_its_builtins_the_library_is_of_no_use),
-      CASE(without_libnvfatbin_the_image_is_a_bare_cubin),
-      CASE(a_named_library_is_used_or_complained_about),
-      CASE(a_kernel_compiles_for_a_gpu_that_is_not_here_and_for_later_ones),
-      CASE(an_arch_specific_cubin_comes_with_plain_ptx),
+      // First the cases that need a library to be missing: once opened, it stays loaded and the loader finds
+      // it.
+      CASE(missing_library_error_lists_the_places_and_hints_how_to_install),
+      CASE(library_without_its_builtins_is_refused),
+      CASE(image_without_libnvfatbin_is_a_bare_cubin),
+      CASE(named_library_is_used_or_the_search_fails),
+      CASE(kernel_compiles_for_any_gpu_and_includes_ptx_for_later_ones),
+      CASE(arch_specific_cubin_comes_with_portable_ptx),
       CASE(definitions_reach_the_source),
-      CASE(the_same_source_gives_the_same_bytes),
-      CASE(kernel_sources_travel_inside_the_binary),
-      CASE(a_syntax_error_is_named_with_its_line_and_the_log),
-      CASE(what_the_assembler_refuses_is_named_too),
-      CASE(a_log_that_cannot_be_written_does_not_hide_the_error),
-      CASE(an_unknown_gpu_is_refused_with_those_that_are_known),
-      CASE(every_allocation_may_fail),
+      CASE(equal_sources_give_equal_images),
+      CASE(kernel_sources_are_embedded_in_the_binary),
+      CASE(syntax_error_names_the_line_and_the_log),
+      CASE(assembler_error_is_reported),
+      CASE(unwritable_log_does_not_hide_the_error),
+      CASE(unknown_gpu_error_lists_the_supported_ones),
+      CASE(every_failing_allocation_is_reported_without_leaks),
   };
   int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
   mlx_status_free(mlx_remove_tree(root));

@@ -84,7 +84,7 @@ static void say(const char *folder, mlx_compile_options_t options, const int32_t
   if (told) CHECK_OK(mlx_session_read(session, told, STEPS, &ids[STEPS]));
   if (!told) CHECK_OK(mlx_session_steps(session, ids + 1, STEPS));
   CHECK_OK(mlx_session_logits(session, logits[1], VOCAB));
-  if (options.weights == MLX_WEIGHTS_PACKED) CHECK_TEXT(mlx_engine_info(engine).dtype, "packed");
+  if (options.weights == MLX_WEIGHTS_QUANTIZED) CHECK_TEXT(mlx_engine_info(engine).dtype, "packed");
   mlx_session_free(session);
   mlx_engine_close(engine);
 }
@@ -108,7 +108,7 @@ static void check_kind(const kind_t *kind, const char *path) {
   write_rest(path, &widened, "{");
   say(packed.path,
       (mlx_compile_options_t){
-          .target = "cpu", .context = 64, .weights = MLX_WEIGHTS_PACKED, .kernels = MLX_KERNELS_REQUIRED},
+          .target = "cpu", .context = 64, .weights = MLX_WEIGHTS_QUANTIZED, .kernels = MLX_KERNELS_REQUIRED},
       NULL, ids, logits);
   say(widened.path, (mlx_compile_options_t){.target = "cpu", .context = 64, .kernels = MLX_KERNELS_OFF}, ids,
       expected_ids, expected);

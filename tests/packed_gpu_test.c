@@ -33,7 +33,7 @@ static void compile(const char *model, const char *target, mlx_quantize_t quanti
   snprintf(bundle, sizeof bundle, "%s-%s.mlxb", name, strncmp(target, "cpu", 3) ? level : "cpu");
   gpu_compile(model,
               &(mlx_compile_options_t){.target = target,
-                                       .weights = quantize ? MLX_WEIGHTS_AUTO : MLX_WEIGHTS_PACKED,
+                                       .weights = quantize ? MLX_WEIGHTS_AUTO : MLX_WEIGHTS_QUANTIZED,
                                        .quantize = quantize,
                                        .context = 640,
                                        .kernels = MLX_KERNELS_REQUIRED},

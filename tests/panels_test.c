@@ -1,5 +1,5 @@
-// What a packed archive holds is bit for bit what widening gives, for every type of GGUF and every packing of
-// a directory that stays packed; and what does not is stored as plain numbers.
+// Panels hold bit for bit the dequantized values, for every GGUF type and every quantized checkpoint format.
+// Formats that no panel can hold are stored as floats.
 #include "compiler/panels.h"
 
 #include "artifact/archive.h"
@@ -12,7 +12,7 @@
 #define COLUMNS 512
 
 // ----------------------------------------------------------------------------------------------------------
-// Reading panels by the table alone
+// Reading panels, using only the table of formats
 
 static float number_at(const mlx_panel_info_t *info, const uint8_t *numbers, int nth, int row) {
   const mlx_dtype_info_t *type = mlx_dtype_info(info->number);
@@ -30,7 +30,7 @@ static int code_at(const mlx_panel_info_t *info, const uint8_t *codes, int colum
   return info->least_code < 0 ? (int8_t)byte : byte;
 }
 
-// Of a block's own, and of the numbers before 8 blocks.
+// Bytes of the scales and offsets of a block, and of the numbers of a super-block.
 static size_t scale_bytes(const mlx_panel_info_t *info) {
   return (size_t)(info->scales + info->offsets) * MLX_PANEL_ROWS *
          (info->grouped ? 1 : mlx_dtype_info(info->number)->block_bytes);
@@ -41,7 +41,7 @@ static size_t group_bytes(const mlx_panel_info_t *info) {
              : 0;
 }
 
-// The |nth| of a block's scales and offsets.
+// The |nth| scale or offset of a block.
 static float factor_at(const mlx_panel_info_t *info, const uint8_t *group, const uint8_t *block, int nth,
                        int row) {
   if (!info->grouped) return number_at(info, block, nth, row);
@@ -66,17 +66,33 @@ static float element_at(mlx_panel_format_t format, const uint8_t *matrix, int ro
              : product;
 }
 
-TEST(the_table_says_how_long_a_block_is) {
+// The CPU kernel and existing archives depend on these sizes.
+TEST(block_sizes_of_the_format_table_are_unchanged) {
+  // clang-format off
+  static const int bytes[MLX_PANEL_FORMATS][2] = {  // of a block with its share of the super-block, of a super-block
+      [MLX_PANEL_F32] = {2048, 0},      [MLX_PANEL_F16] = {1024, 0},     [MLX_PANEL_BF16] = {1024, 0},
+      [MLX_PANEL_Q4_0] = {288, 0},      [MLX_PANEL_Q4_1] = {320, 0},     [MLX_PANEL_Q8_0] = {544, 0},
+      [MLX_PANEL_Q4_WIDE] = {384, 0},   [MLX_PANEL_Q8_WIDE] = {640, 0},  [MLX_PANEL_Q8_HALVES] = {640, 0},
+      [MLX_PANEL_Q8_1] = {576, 0},      [MLX_PANEL_Q4_BF16] = {320, 0},  [MLX_PANEL_Q8_BF16] = {576, 0},
+      [MLX_PANEL_Q4_K] = {296, 64},     [MLX_PANEL_Q5_K] = {552, 64},    [MLX_PANEL_Q6_K] = {548, 32},
+      [MLX_PANEL_Q2_K] = {328, 64}};
+  // clang-format on
   for (int i = 0; i < MLX_PANEL_FORMATS; ++i) {
-    const mlx_panel_info_t *info = mlx_panel_info((mlx_panel_format_t)i);
-    const size_t plain = MLX_PANEL_BLOCK * MLX_PANEL_ROWS * mlx_dtype_info(info->number)->block_bytes;
-    const size_t coded = scale_bytes(info) + (size_t)(MLX_PANEL_BLOCK * MLX_PANEL_ROWS * info->code_bits) / 8;
-    CHECK_INT(8 * mlx_panel_block_bytes(i), info->code_bits ? 8 * coded + group_bytes(info) : 8 * plain);
+    CHECK_INT(mlx_panel_block_bytes(i), bytes[i][0]);
+    CHECK_INT(mlx_panel_group_bytes(i), bytes[i][1]);
+  }
+}
+
+TEST(every_weight_type_has_a_panel_format_with_as_many_bits) {
+  for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
+    const mlx_dtype_info_t *info = mlx_dtype_info((mlx_dtype_t)i);
+    CHECK_INT(info->panel != MLX_PANEL_NONE, info->to_f32 != NULL);
+    if (info->to_f32) CHECK(mlx_panel_bits(info->panel) >= mlx_dtype_bits((mlx_dtype_t)i));
   }
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// One matrix through the door that the compiler uses, packed and widened
+// Writing one matrix through mlx_weights_write, quantized and as f32
 
 static char folders[2][32];
 
@@ -96,11 +112,12 @@ static mlx_map_t write_archive(const mlx_model_t *model, mlx_storage_t storage, 
 
 static void check_exact(const char *name, mlx_weight_t *weight, mlx_stored_kind_t kind) {
   const mlx_model_t model = {.weights = weight, .weight_count = 1};
-  const mlx_storage_t packed = {.dtype = MLX_F32, .layout = MLX_LAYOUT_PACKED}, plain = {.dtype = MLX_F32};
-  const mlx_stored_t stored = mlx_weight_stored(weight, packed);
+  const mlx_storage_t quantized = {.dtype = MLX_F32, .layout = MLX_LAYOUT_QUANTIZED_PANELS},
+                      floats = {.dtype = MLX_F32};
+  const mlx_stored_t stored = mlx_weight_stored(weight, quantized);
   mlx_archive_t archives[2];
-  mlx_map_t maps[2] = {write_archive(&model, packed, folders[0], &archives[0]),
-                       write_archive(&model, plain, folders[1], &archives[1])};
+  mlx_map_t maps[2] = {write_archive(&model, quantized, folders[0], &archives[0]),
+                       write_archive(&model, floats, folders[1], &archives[1])};
   if (stored.kind != kind) CHECK_FAIL("%s is stored as kind %d, expected %d", name, stored.kind, kind);
   CHECK_INT(archives[0].entries[0].size, mlx_panels_bytes(stored.format, ROWS, COLUMNS));
   for (int row = 0; row < ROWS; ++row) {
@@ -129,7 +146,7 @@ static mlx_weight_t weight_of(mlx_dtype_t dtype, const void *data) {
   return weight;
 }
 
-TEST(every_packed_type_of_gguf_is_repacked_without_loss) {
+TEST(every_quantized_gguf_type_is_repacked_without_loss) {
   static uint8_t bytes[ROWS * COLUMNS * 2];
   uint64_t state = 23;
   for (size_t i = 0; i < RANDOM_PACKED_TYPES; ++i) {
@@ -144,12 +161,13 @@ TEST(every_packed_type_of_gguf_is_repacked_without_loss) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Packed directories
+// Quantized Hugging Face directories
 
 static uint8_t part_bytes[MLX_PART_COUNT][ROWS * COLUMNS * 8];
 static mlx_tensor_t part_tensors[MLX_PART_COUNT];
 
-// Any words for codes and zero points; scales and offsets of ordinary size with all the bits their type has.
+// Random words as codes and zero points; random scales and offsets of ordinary size in the precision of their
+// type.
 static mlx_weight_t random_packing(mlx_packing_kind_t kind, int bits, int group, mlx_dtype_t scales,
                                    uint64_t *state) {
   const int numbers = ROWS * COLUMNS / group;
@@ -177,7 +195,7 @@ static mlx_weight_t random_packing(mlx_packing_kind_t kind, int bits, int group,
   return weight;
 }
 
-TEST(mlx_of_every_width_group_and_scale_stays_packed_without_loss) {
+TEST(every_mlx_width_group_size_and_scale_type_stays_quantized_without_loss) {
   static const int bits[] = {2, 3, 4, 6, 8};
   static const mlx_dtype_t types[] = {MLX_F16, MLX_BF16, MLX_F32};
   static const mlx_panel_format_t formats[3][2] = {{MLX_PANEL_Q4_1, MLX_PANEL_Q8_1},
@@ -191,12 +209,12 @@ TEST(mlx_of_every_width_group_and_scale_stays_packed_without_loss) {
              mlx_dtype_info(types[type])->name);
     mlx_weight_t weight = random_packing(MLX_PACKED_MLX, width, group, types[type], &state);
     check_exact(name, &weight, MLX_STORED_CODES);
-    CHECK_INT(mlx_weight_stored(&weight, (mlx_storage_t){.layout = MLX_LAYOUT_PACKED}).format,
+    CHECK_INT(mlx_weight_stored(&weight, (mlx_storage_t){.layout = MLX_LAYOUT_QUANTIZED_PANELS}).format,
               formats[type][width > 4]);
   }
 }
 
-TEST(gptq_and_awq_stay_packed_where_neighbours_share_a_scale) {
+TEST(gptq_and_awq_stay_quantized_if_32_columns_share_a_scale) {
   static const mlx_dtype_t types[] = {MLX_F16, MLX_BF16, MLX_F32};
   static int32_t in_order[COLUMNS], out_of_order[COLUMNS];
   const mlx_tensor_t ordered = {.dtype = MLX_I32, .data = (const uint8_t *)in_order},
@@ -213,12 +231,14 @@ TEST(gptq_and_awq_stay_packed_where_neighbours_share_a_scale) {
     weight.packing.parts[MLX_PART_GROUPS] = &ordered;
     if (kind == MLX_PACKED_GPTQ) check_exact("GPTQ with an index in order", &weight, MLX_STORED_CODES);
     weight.packing.parts[MLX_PART_GROUPS] = &unordered;
-    if (kind == MLX_PACKED_GPTQ) check_exact("GPTQ in act order", &weight, MLX_STORED_NUMBERS);
+    if (kind == MLX_PACKED_GPTQ) check_exact("GPTQ in act order", &weight, MLX_STORED_FLOATS);
     weight = random_packing(kind, 4, 16, types[i / 2], &state);
-    check_exact("groups of 16", &weight, MLX_STORED_NUMBERS);
+    check_exact("groups of 16", &weight, MLX_STORED_FLOATS);
   }
 }
 
-TEST_MAIN(CASE(the_table_says_how_long_a_block_is), CASE(every_packed_type_of_gguf_is_repacked_without_loss),
-          CASE(mlx_of_every_width_group_and_scale_stays_packed_without_loss),
-          CASE(gptq_and_awq_stay_packed_where_neighbours_share_a_scale))
+TEST_MAIN(CASE(block_sizes_of_the_format_table_are_unchanged),
+          CASE(every_weight_type_has_a_panel_format_with_as_many_bits),
+          CASE(every_quantized_gguf_type_is_repacked_without_loss),
+          CASE(every_mlx_width_group_size_and_scale_type_stays_quantized_without_loss),
+          CASE(gptq_and_awq_stay_quantized_if_32_columns_share_a_scale))

@@ -1,5 +1,5 @@
-// Portable models: one bundle with code for every level of CPU, of which the runtime takes the best that this
-// machine runs; and what happens to code that it does not run.
+// Portable models: one bundle with code for every CPU level. The runtime chooses the highest level that this
+// machine runs, and refuses code for other CPUs.
 #include "artifact/manifest.h"
 #include "base/cpu.h"
 #include "compiler/kernels.h"
@@ -18,7 +18,7 @@ static const char *in_root(const char *name) {
   return path;
 }
 
-// Compiled once, for all tests.
+// Compiled once and shared by all tests.
 static const char *portable_bundle(void) {
   if (bundle[0]) return bundle;
   command_t run;
@@ -32,8 +32,8 @@ static const char *portable_bundle(void) {
   return bundle;
 }
 
-// The ids it says, as JSON text; |level| may be NULL.
-static char *say(const char *level) {
+// Generates with |level| (NULL: the runtime chooses) and returns the output ids as JSON text.
+static char *generate(const char *level) {
   command_t run;
   const char *portable = portable_bundle();
   if (level) {
@@ -52,23 +52,23 @@ static char *say(const char *level) {
   return ids;
 }
 
-TEST(every_level_of_this_machine_says_the_same_and_the_best_is_taken) {
-  char *best = say(NULL);
+TEST(every_supported_level_generates_the_same_tokens_and_the_best_is_chosen) {
+  char *best = generate(NULL);
   const mlx_cpu_level_t *level;
-  int said = 0;
+  int tried = 0;
   for (size_t i = 0; (level = mlx_cpu_level(i)); ++i) {
     if (!mlx_kernels_have_level(level->name) || !mlx_cpu_has_level(level->name)) continue;
-    char *ids = say(level->name);
+    char *ids = generate(level->name);
     CHECK_TEXT(ids, best);
     mlx_free(ids);
     fprintf(stderr, "  %s\n", level->name);
-    ++said;
+    ++tried;
   }
-  CHECK(said > 0);
+  CHECK(tried > 0);
   mlx_free(best);
 }
 
-TEST(it_has_a_module_for_each_level_and_one_archive) {
+TEST(bundle_has_one_module_per_level_and_one_weight_archive) {
   const mlx_cpu_level_t *level;
   char path[128];
   for (size_t i = 0; (level = mlx_cpu_level(i)); ++i) {
@@ -81,12 +81,12 @@ TEST(it_has_a_module_for_each_level_and_one_archive) {
   CHECK(mlx_is_file(path));
 }
 
-// A level of the architecture that this machine is not.
+// A level of another CPU architecture.
 static const char *foreign_level(void) {
   return mlx_cpu_level_here()->arch == MLX_AARCH64 ? "x86-64-v3" : "aarch64";
 }
 
-TEST(code_for_another_cpu_is_refused_with_both_names_and_the_way_out) {
+TEST(code_for_another_cpu_is_refused_with_both_names_and_a_hint) {
   command_t run;
   char expected[160], target[64];
   const char *model = random_llama_write(&shape, root, "model"), *here = mlx_cpu_level_here()->name;
@@ -104,7 +104,7 @@ TEST(code_for_another_cpu_is_refused_with_both_names_and_the_way_out) {
   command_free(&run);
 }
 
-TEST(a_level_that_cannot_be_is_refused) {
+TEST(unsupported_or_unknown_level_is_refused) {
   command_t run;
   char expected[160];
   if (mlx_kernels_have_level(foreign_level())) {
@@ -137,8 +137,8 @@ TEST(a_level_that_cannot_be_is_refused) {
   command_free(&run);
 }
 
-// Machines that are not here, by an emulator: one with SSE4.2 at most, and one with AVX2.
-TEST(an_older_cpu_takes_the_code_that_it_runs) {
+// Emulates older CPUs: one with SSE4.2, and one with AVX2.
+TEST(older_cpu_chooses_the_highest_level_it_supports) {
   static const struct {
     const char *cpu, *level;
   } machines[] = {{"Nehalem", "x86-64"}, {"Haswell", "x86-64-v3"}};
@@ -148,36 +148,20 @@ TEST(an_older_cpu_takes_the_code_that_it_runs) {
 #else
   const bool is_x86 = false;
 #endif
-  const char *why_not = !is_x86 ? "this mlxcel is of another architecture"
+  const char *why_not = !is_x86 ? "this build is for another architecture"
                         : system("command -v qemu-x86_64-static >/dev/null")
                             ? "qemu-x86_64-static is not installed"
-                        : !mlx_kernels_have_level("x86-64") ? "this mlxcel has no code for x86-64"
+                        : !mlx_kernels_have_level("x86-64") ? "this build has no kernel for x86-64"
                         : MLXCEL_SANITIZED                  ? "AddressSanitizer does not run under qemu"
                                                             : NULL;
-  if (why_not) {
-    fprintf(stderr, "  skipped: %s\n", why_not);
-    return;
-  }
+  if (why_not) SKIP("%s", why_not);
   for (size_t i = 0; i < sizeof machines / sizeof *machines; ++i) {
     command_t run;
     char expected[64];
-    const char *const argv[] = {emulator,
-                                "-cpu",
-                                machines[i].cpu,
-                                MLXCEL_BINARY,
-                                "run",
-                                "-m",
-                                portable_bundle(),
-                                "-p",
-                                PROMPT,
-                                "--temp",
-                                "0",
-                                "-n",
-                                "1",
-                                "-t",
-                                "1",
-                                "-v",
-                                NULL};
+    // clang-format off
+    const char *const argv[] = {emulator, "-cpu", machines[i].cpu, MLXCEL_BINARY, "run", "-m", portable_bundle(),
+                                "-p", PROMPT, "--temp", "0", "-n", "1", "-t", "1", "-v", NULL};
+    // clang-format on
     command_start(&run, argv);
     command_wait(&run);
     if (run.exit_code) CHECK_FAIL("%s: %s", machines[i].cpu, run.err);
@@ -187,7 +171,7 @@ TEST(an_older_cpu_takes_the_code_that_it_runs) {
   }
 }
 
-TEST(a_module_that_is_missing_is_named) {
+TEST(missing_module_is_named_in_the_error) {
   command_t run;
   char path[128], hidden[128];
   snprintf(path, sizeof path, "%s/%s", portable_bundle(),
@@ -202,12 +186,13 @@ TEST(a_module_that_is_missing_is_named) {
 }
 
 int main(int argc, char **argv) {
-  static const check_case_t cases[] = {CASE(every_level_of_this_machine_says_the_same_and_the_best_is_taken),
-                                       CASE(it_has_a_module_for_each_level_and_one_archive),
-                                       CASE(code_for_another_cpu_is_refused_with_both_names_and_the_way_out),
-                                       CASE(a_level_that_cannot_be_is_refused),
-                                       POSIX_CASE(an_older_cpu_takes_the_code_that_it_runs),
-                                       CASE(a_module_that_is_missing_is_named)};
+  static const check_case_t cases[] = {
+      CASE(every_supported_level_generates_the_same_tokens_and_the_best_is_chosen),
+      CASE(bundle_has_one_module_per_level_and_one_weight_archive),
+      CASE(code_for_another_cpu_is_refused_with_both_names_and_a_hint),
+      CASE(unsupported_or_unknown_level_is_refused),
+      POSIX_CASE(older_cpu_chooses_the_highest_level_it_supports),
+      CASE(missing_module_is_named_in_the_error)};
   if (!mkdtemp(root)) return 1;
   const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
   mlx_status_free(mlx_remove_tree(root));

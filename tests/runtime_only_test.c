@@ -81,11 +81,11 @@ TEST(commands_that_need_the_compiler_point_to_the_full_package) {
     const char *const *v = verbs[i];
     RUN_RUNTIME(&run, v[0], v[1], v[2], v[3], v[4]);
     CHECK_CONTAINS(run.err, "hint: compile with the full package");
-    check_refused(&run, MLX_UNSUPPORTED, "is not compiled, and this mlxcel is the runtime alone");
+    check_refused(&run, MLX_UNSUPPORTED, "is not compiled, and this is the runtime-only package");
   }
   command_t run;
   RUN_RUNTIME(&run, "compile", TINY, "--quantize", "q4");
-  check_refused(&run, MLX_UNSUPPORTED, "this mlxcel is the runtime alone");
+  check_refused(&run, MLX_UNSUPPORTED, "this is the runtime-only package");
   RUN_RUNTIME(&run, "run", "-m", "/nowhere/model.gguf", "-p", "the");
   check_refused(&run, MLX_NOT_FOUND, "'/nowhere/model.gguf' does not exist");
 }

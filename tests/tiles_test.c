@@ -1,4 +1,4 @@
-// Tiles for the GPU's kernels hold the very numbers of the file, where the kernels look for them.
+// Tiles hold exactly the values of the file, at the positions that the GPU kernels read.
 #include "compiler/tiles.h"
 
 #include "tests/check.h"
@@ -6,8 +6,8 @@
 
 #define COLUMNS 768  // six tiles, and blocks of 256
 
-// Element (row, column) of the eight rows at |tiles|, read as docs/packed-weights.md has it: by lane, piece
-// and pair.
+// Element (row, column) of the eight rows at |tiles|, located as docs/packed-weights.md describes: by lane,
+// piece and pair.
 static float element(mlx_tiles_t t, const uint8_t *tiles, int row, int column) {
   const size_t number = t.wide ? 4 : 2, codes = 128 * (size_t)t.bits,
                scales = 32 * (size_t)(1 + t.halves) * number;
@@ -60,25 +60,22 @@ static void check_type(const random_packed_t *type, mlx_tiles_t tiles) {
   }
 }
 
-TEST(tiles_hold_what_each_type_widens_to) {
+TEST(tiles_hold_the_dequantized_values_of_each_type) {
   int held = 0;
   for (size_t i = 0; i < RANDOM_PACKED_TYPES; ++i) {
-    mlx_panel_format_t format;
-    CHECK(mlx_panel_format(random_packed_types[i].dtype, &format));
-    const mlx_tiles_t tiles = mlx_tiles_of(format);
-    if (!tiles.bits) continue;  // Q2_K, whose halves have offsets of their own
+    const mlx_tiles_t tiles = mlx_tiles_of(mlx_dtype_info(random_packed_types[i].dtype)->panel);
+    if (!tiles.bits) continue;  // Q2_K: each half has its own offset
     check_type(&random_packed_types[i], tiles);
     ++held;
   }
   CHECK_INT(held, RANDOM_PACKED_TYPES - 1);
 }
 
-TEST(tiles_for_both_hold_either) {
+TEST(common_tile_format_holds_the_values_of_both_types) {
   for (size_t i = 0; i < RANDOM_PACKED_TYPES; ++i) {
     for (size_t k = 0; k < RANDOM_PACKED_TYPES; ++k) {
-      mlx_panel_format_t a, b;
-      CHECK(mlx_panel_format(random_packed_types[i].dtype, &a) &&
-            mlx_panel_format(random_packed_types[k].dtype, &b));
+      const mlx_panel_format_t a = mlx_dtype_info(random_packed_types[i].dtype)->panel,
+                               b = mlx_dtype_info(random_packed_types[k].dtype)->panel;
       if (!mlx_tiles_of(a).bits || !mlx_tiles_of(b).bits) continue;
       const mlx_tiles_t both = mlx_tiles_for_both(mlx_tiles_of(a), mlx_tiles_of(b));
       CHECK(mlx_tiles_equal(both, mlx_tiles_for_both(mlx_tiles_of(b), mlx_tiles_of(a))));
@@ -87,8 +84,8 @@ TEST(tiles_for_both_hold_either) {
   }
 }
 
-// MLX's 8-bit codes go up to 255: the block's codes become smaller and its offset larger.
-TEST(codes_above_127_keep_their_meaning) {
+// MLX's 8-bit codes go up to 255. Tiles store them minus 128 and add the difference to the offset.
+TEST(codes_above_127_keep_their_value) {
   static uint8_t out[4096];
   const mlx_tiles_t tiles = mlx_tiles_of(MLX_PANEL_Q8_BF16);
   mlx_codes_t codes = {.scale = {0.0078125f, 0.0078125f}, .offset = {-1.0f, -1.0f}};
@@ -99,8 +96,8 @@ TEST(codes_above_127_keep_their_meaning) {
     CHECK(element(tiles, out, 3, 32 + i) == codes.scale[0] * (float)codes.code[i] - 1.0f);
 }
 
-// The last tile of a row is padded, and so is the last row of tiles.
-TEST(sizes_count_whole_tiles) {
+// The last tile of a row and the last row of tiles are padded.
+TEST(matrix_size_counts_whole_tiles) {
   const mlx_tiles_t q4_0 = mlx_tiles_of(MLX_PANEL_Q4_0), halves = mlx_tiles_of(MLX_PANEL_Q8_HALVES);
   CHECK_INT(mlx_tiles_bytes(q4_0, 8, 128), 576);
   CHECK_INT(mlx_tiles_bytes(q4_0, 9, 160), 4 * 576);
@@ -108,5 +105,6 @@ TEST(sizes_count_whole_tiles) {
   CHECK(mlx_tiles_bits(q4_0) == 4.5);
 }
 
-TEST_MAIN(CASE(tiles_hold_what_each_type_widens_to), CASE(tiles_for_both_hold_either),
-          CASE(codes_above_127_keep_their_meaning), CASE(sizes_count_whole_tiles))
+TEST_MAIN(CASE(tiles_hold_the_dequantized_values_of_each_type),
+          CASE(common_tile_format_holds_the_values_of_both_types), CASE(codes_above_127_keep_their_value),
+          CASE(matrix_size_counts_whole_tiles))

@@ -1,4 +1,4 @@
-// What lies in weights.irpa: every tensor in the type asked for, its rows in Hugging Face's order.
+// weights.irpa holds every tensor in the requested type, with rows in Hugging Face's order.
 #include "compiler/weights.h"
 
 #include "artifact/archive.h"
@@ -7,7 +7,7 @@
 
 #define COLUMNS 3
 
-// Bits that arithmetic would change are among them: a signalling NaN, a subnormal.
+// Includes bits that arithmetic would change: a signalling NaN and a subnormal.
 static const uint16_t bf16_rows[4][COLUMNS] = {
     {0x3f80, 0x7f81, 0x0001}, {0xff80, 0x8000, 0xbf81}, {0x4049, 0x7f7f, 0}, {1, 2, 3}};
 static const float f32_rows[2][COLUMNS] = {{1.00390625f, 1.01171875f, -70000.0f},
@@ -30,7 +30,7 @@ static void drop_weights(mlx_map_t *map) {
   CHECK_OK(mlx_remove_tree(weights_folder));
 }
 
-// Writes weights as |dtype| and maps what came out; drop_weights is its end.
+// Writes weights as |dtype| and maps the archive. Release with drop_weights.
 static mlx_map_t write_list(mlx_weight_t *weights, size_t count, mlx_dtype_t dtype,
                             mlx_archive_t *out_archive) {
   const mlx_model_t model = {.weights = weights, .weight_count = count};
@@ -63,7 +63,7 @@ static void check_bytes(const mlx_archive_entry_t *entry, const void *expected, 
   }
 }
 
-TEST(a_tensor_of_the_type_asked_for_keeps_its_very_bits) {
+TEST(tensor_of_the_requested_type_keeps_its_exact_bits) {
   mlx_archive_t archive;
   mlx_map_t map = write_weights(MLX_BF16, &archive);
   uint16_t in_order[4][COLUMNS];
@@ -79,7 +79,7 @@ TEST(a_tensor_of_the_type_asked_for_keeps_its_very_bits) {
   drop_weights(&map);
 }
 
-TEST(other_tensors_are_rounded_and_vectors_stay_f32) {
+TEST(matrices_of_other_types_are_rounded_and_vectors_stay_f32) {
   static const uint16_t as_bf16[] = {0x3f80, 0x3f82, 0xc789, 0x3380, 0x0002, 0x3dcd};
   static const uint16_t as_f16[] = {0x3c04, 0x3c0c, 0xfc00, 0x0001, 0x0000, 0x2e66};
   mlx_archive_t archive;
@@ -95,8 +95,8 @@ TEST(other_tensors_are_rounded_and_vectors_stay_f32) {
   drop_weights(&map);
 }
 
-// Two experts of two rows; what is stored has the rows of gate and up one after the other or in turn, as rows
-// or as columns.
+// Two experts of two rows. The stored tensor has gate and up one after the other or interleaved, as rows or
+// as columns.
 #define EXPERTS 2
 #define ROWS 2
 
@@ -106,14 +106,15 @@ static float value_of(int expert, int half, int row, int column) {
 
 static void check_half(mlx_half_t half, mlx_row_order_t order, int columns) {
   float stored[EXPERTS * 2 * ROWS * COLUMNS], expected[EXPERTS * ROWS * COLUMNS];
-  const bool in_turn = half == MLX_EVEN_HALF || half == MLX_ODD_HALF,
+  const bool interleaved = half == MLX_EVEN_HALF || half == MLX_ODD_HALF,
              second = half == MLX_SECOND_HALF || half == MLX_ODD_HALF;
   for (int i = 0; i < EXPERTS * 2 * ROWS * columns; ++i) {
     const int expert = i / (2 * ROWS * columns), rest = i % (2 * ROWS * columns),
-              across = order == MLX_ROWS_ARE_COLUMNS;
-    const int line = across ? rest % (2 * ROWS) : rest / columns,
-              column = across ? rest / (2 * ROWS) : rest % columns;
-    stored[i] = value_of(expert, in_turn ? line % 2 : line / ROWS, in_turn ? line / 2 : line % ROWS, column);
+              transposed = order == MLX_ROWS_ARE_COLUMNS;
+    const int line = transposed ? rest % (2 * ROWS) : rest / columns,
+              column = transposed ? rest / (2 * ROWS) : rest % columns;
+    stored[i] =
+        value_of(expert, interleaved ? line % 2 : line / ROWS, interleaved ? line / 2 : line % ROWS, column);
   }
   for (int i = 0; i < EXPERTS * ROWS * columns; ++i) {
     expected[i] = value_of(i / (ROWS * columns), second, i / columns % ROWS, i % columns);
@@ -130,7 +131,7 @@ static void check_half(mlx_half_t half, mlx_row_order_t order, int columns) {
   drop_weights(&map);
 }
 
-TEST(a_weight_may_be_a_half_of_each_experts_rows) {
+TEST(weight_can_be_one_half_of_the_rows_of_each_expert) {
   for (int half = MLX_FIRST_HALF; half <= MLX_ODD_HALF; ++half) {
     check_half((mlx_half_t)half, MLX_ROWS_AS_STORED, COLUMNS);
     check_half((mlx_half_t)half, MLX_ROWS_ARE_COLUMNS, COLUMNS);
@@ -138,6 +139,6 @@ TEST(a_weight_may_be_a_half_of_each_experts_rows) {
   }
 }
 
-TEST_MAIN(CASE(a_weight_may_be_a_half_of_each_experts_rows),
-          CASE(a_tensor_of_the_type_asked_for_keeps_its_very_bits),
-          CASE(other_tensors_are_rounded_and_vectors_stay_f32))
+TEST_MAIN(CASE(weight_can_be_one_half_of_the_rows_of_each_expert),
+          CASE(tensor_of_the_requested_type_keeps_its_exact_bits),
+          CASE(matrices_of_other_types_are_rounded_and_vectors_stay_f32))

@@ -1,6 +1,6 @@
-// The compiler of a build that has none (the runtime-only package): every question the command line asks of
-// compiler/ and models/, answered by where a compiler is to be had. What a compiled model needs is all in the
-// runtime, and never comes here.
+// Stubs for the runtime-only package, which has no compiler: the functions of compiler/ and models/ that the
+// command line calls. Each fails with a hint where to get a compiler. Running a compiled model does not use
+// them.
 #include "base/file.h"
 #include "base/memory.h"
 #include "compiler/compile.h"
@@ -9,21 +9,22 @@
 #include "compiler/nvrtc.h"
 #include "models/model.h"
 
-bool mlx_compiler_is_here(void) { return false; }
+bool mlx_compiler_available(void) { return false; }
 
-const char *mlx_compiler_elsewhere(void) {
-  return "compile with the full package (the one without '-runtime' in its name), on any machine: mlxcel "
-         "compile MODEL --target cpu:portable, or cuda:sm_XX";
+const char *mlx_compiler_hint(void) {
+  return "install the full package (without '-runtime' in its name) on any machine and run: mlxcel compile "
+         "MODEL "
+         "--target cpu:portable (or cuda:sm_XX)";
 }
 
 static mlx_status_t no_compiler(void) {
   return mlx_status_hint(
       mlx_error(MLX_UNSUPPORTED,
-                "this mlxcel is the runtime alone: it runs compiled models (.mlxb) and has no compiler"),
-      "%s", mlx_compiler_elsewhere());
+                "this is the runtime-only package: it runs compiled models (.mlxb) and has no compiler"),
+      "%s", mlx_compiler_hint());
 }
 
-// About one model: whether there is anything of that name comes first.
+// Checks first that |model| exists.
 static mlx_status_t refuse(const char *model) {
   if (!mlx_is_file(model) && !mlx_is_dir(model))
     return mlx_error(MLX_NOT_FOUND, "'%s' does not exist", model);
@@ -36,7 +37,7 @@ static mlx_status_t refuse(const char *model) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Options, which the engine holds against what a compiled model is
+// Options: accepted, because the engine compares them with the compiled model
 
 mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_choice) {
   (void)text;
@@ -122,7 +123,7 @@ bool mlx_compiled_title(const char *title, mlx_title_t *out_title) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Its tools
+// Tools of the compiler
 
 mlx_status_t mlx_iree_compiler_find(mlx_cache_t *cache, const char *explicit_path, const mlx_report_t *report,
                                     mlx_iree_compiler_t *out) {
@@ -162,7 +163,7 @@ const char *mlx_kernels_cpu_level(const char *level) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Models that are not compiled: none opens, so what asks about an open one is never called
+// Models that are not compiled. None can be opened, so the functions about an open one are never called.
 
 mlx_status_t mlx_model_open(const char *path, mlx_model_t **out_model) {
   *out_model = NULL;

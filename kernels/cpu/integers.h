@@ -133,7 +133,7 @@ INLINE v16 multiply_integers(int32_t format, const uint8_t *codes, const integer
 }
 
 INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, const vector_t *x, int columns) {
-  const int64_t bytes = mlx_panel_own_bytes(format);
+  const int64_t bytes = mlx_panel_block_stride(format);
   v16 total = v_zero(), second = v_zero();
   for (int k = 0; k < columns / MLX_PANEL_BLOCK; ++k, panel += bytes) {
     if (k % MLX_PANEL_GROUP == 0) panel += mlx_panel_group_bytes(format);

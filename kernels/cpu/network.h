@@ -24,7 +24,7 @@
 //   Q2_K            as Q4_K with twice the integers: scales of the first 16 columns and of the others,
 //   offsets likewise
 //
-// compiler/panels.c has the same as a table, and what becomes of each type of a file.
+// panel_format.h has the same as a table; graph/dtype.c says which format each type of a file becomes.
 //
 // KV pool: [layers][pool pages][KV heads] of a key page [head_dim][16 positions] and a value page [16
 // positions][head_dim].
@@ -33,72 +33,12 @@
 
 #include <stdint.h>
 
-#define MLX_PANEL_ROWS 16
-#define MLX_PANEL_BLOCK 32     // columns of a packed block
+#include "panel_format.h"
+
 #define MLX_CPU_PAGE 16        // positions in a page: the kernel's vectors are as wide
 #define MLX_CPU_WORKGROUPS 64  // threads that one call can use
 #define MLX_CPU_MOST_COLUMNS 65536
 #define MLX_CPU_CONTROL_WORDS 128  // of the scratch, before everything else
-
-typedef enum mlx_panel_format {
-  MLX_PANEL_F32,
-  MLX_PANEL_F16,
-  MLX_PANEL_BF16,
-  MLX_PANEL_Q4_0,
-  MLX_PANEL_Q4_1,
-  MLX_PANEL_Q8_0,
-  MLX_PANEL_Q4_WIDE,
-  MLX_PANEL_Q8_WIDE,
-  MLX_PANEL_Q8_HALVES,
-  MLX_PANEL_Q8_1,
-  MLX_PANEL_Q4_BF16,
-  MLX_PANEL_Q8_BF16,
-  MLX_PANEL_Q4_K,
-  MLX_PANEL_Q5_K,
-  MLX_PANEL_Q6_K,
-  MLX_PANEL_Q2_K,
-  MLX_PANEL_FORMATS
-} mlx_panel_format_t;
-
-// Bytes that a panel has for each 32 columns; of the formats without blocks also a multiple of what one
-// column takes.
-static inline int64_t mlx_panel_block_bytes(int32_t format) {
-  switch (format) {
-    case MLX_PANEL_F32: return 2048;
-    case MLX_PANEL_Q4_0: return 288;
-    case MLX_PANEL_Q4_1:
-    case MLX_PANEL_Q4_BF16: return 320;
-    case MLX_PANEL_Q8_0: return 544;
-    case MLX_PANEL_Q4_WIDE: return 384;
-    case MLX_PANEL_Q8_WIDE:
-    case MLX_PANEL_Q8_HALVES: return 640;
-    case MLX_PANEL_Q8_1:
-    case MLX_PANEL_Q8_BF16: return 576;
-    case MLX_PANEL_Q4_K: return 296;
-    case MLX_PANEL_Q5_K: return 552;
-    case MLX_PANEL_Q6_K: return 548;
-    case MLX_PANEL_Q2_K: return 328;
-    default: return 1024;
-  }
-}
-
-// Bytes that come before the 8 blocks of 256 columns; those of a block are the above less its share of them.
-#define MLX_PANEL_GROUP 8
-static inline int64_t mlx_panel_group_bytes(int32_t format) {
-  return format == MLX_PANEL_Q6_K ? 32 : format >= MLX_PANEL_Q4_K ? 64 : 0;
-}
-static inline int64_t mlx_panel_own_bytes(int32_t format) {
-  return mlx_panel_block_bytes(format) - mlx_panel_group_bytes(format) / MLX_PANEL_GROUP;
-}
-
-// Where block |nth| of a panel begins.
-static inline int64_t mlx_panel_block_at(int32_t format, int64_t nth) {
-  return nth * mlx_panel_own_bytes(format) + (nth / MLX_PANEL_GROUP + 1) * mlx_panel_group_bytes(format);
-}
-
-static inline int64_t mlx_panel_bytes(int32_t format, int64_t columns) {
-  return mlx_panel_block_bytes(format) * columns / MLX_PANEL_BLOCK;
-}
 
 // A weight: bytes from the archive's start, and for a matrix its format. Norms are plain f32.
 typedef struct mlx_network_weight {

@@ -54,7 +54,7 @@ INLINE bool is_q4(int32_t format) {
          format == MLX_PANEL_Q4_BF16 || format == MLX_PANEL_Q4_K || format == MLX_PANEL_Q2_K;
 }
 INLINE int scale_bytes(int32_t format) {
-  return (int)mlx_panel_own_bytes(format) - (is_q4(format) ? 256 : 512);
+  return (int)mlx_panel_block_stride(format) - (is_q4(format) ? 256 : 512);
 }
 // Scales and offsets in their order in block |nth|, which is at |block|: with one of each, offsets are the
 // second; of halves, the scales of both, then the offsets. Those of a group are multiplied by the block's
@@ -62,7 +62,7 @@ INLINE int scale_bytes(int32_t format) {
 INLINE v16 load_nth(int32_t format, const uint8_t *block, int nth, int which) {
   if (is_grouped(format)) {
     const uint8_t *group =
-        block - nth % MLX_PANEL_GROUP * mlx_panel_own_bytes(format) - mlx_panel_group_bytes(format);
+        block - nth % MLX_PANEL_GROUP * mlx_panel_block_stride(format) - mlx_panel_group_bytes(format);
     const bool offset = which >= (is_halves(format) ? 2 : 1);
     const v16 factors =
         format == MLX_PANEL_Q6_K ? v_load_i8(block + 16 * which) : v_load_u8(block + 16 * which);

@@ -60,12 +60,12 @@ class AttendTile(ctypes.Structure):
 def load_ops():
     """The tile selection of the compiler, compiled as a library: one source for both."""
     folder = tempfile.mkdtemp()
-    subprocess.run(["gcc", "-std=c11", "-O1", "-fPIC", "-shared", f"-I{ROOT}", str(ROOT / "compiler" / "packed_ops.c"), "-o", f"{folder}/ops.so"], check=True)
+    subprocess.run(["gcc", "-std=c11", "-O1", "-fPIC", "-shared", f"-I{ROOT}", str(ROOT / "compiler" / "cuda_launch.c"), "-o", f"{folder}/ops.so"], check=True)
     ops = ctypes.CDLL(f"{folder}/ops.so")
-    ops.mlx_packed_tile.restype, ops.mlx_packed_tile.argtypes = Tile, [ctypes.c_int64] * 3 + [ctypes.c_bool] * 2 + [ctypes.c_int64]
-    ops.mlx_packed_shared_bytes.restype, ops.mlx_packed_shared_bytes.argtypes = ctypes.c_int64, [Tile]
-    ops.mlx_packed_parts_bytes.restype, ops.mlx_packed_parts_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2
-    ops.mlx_packed_stream.restype, ops.mlx_packed_stream.argtypes = Stream, [ctypes.c_int64] * 4
+    ops.mlx_quantized_tile.restype, ops.mlx_quantized_tile.argtypes = Tile, [ctypes.c_int64] * 3 + [ctypes.c_bool] * 2 + [ctypes.c_int64]
+    ops.mlx_quantized_tile_shared_bytes.restype, ops.mlx_quantized_tile_shared_bytes.argtypes = ctypes.c_int64, [Tile]
+    ops.mlx_quantized_parts_bytes.restype, ops.mlx_quantized_parts_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2
+    ops.mlx_quantized_gemv.restype, ops.mlx_quantized_gemv.argtypes = Stream, [ctypes.c_int64] * 4
     ops.mlx_attend_f32_tile.restype, ops.mlx_attend_f32_tile.argtypes = AttendTile, [ctypes.c_int64] * 5 + [ctypes.c_bool, ctypes.c_int64]
     return ops
 
@@ -136,7 +136,7 @@ def cut_job(m, k, arch):
 
 
 def stream_for(m, n, k, other=None):
-    stream = OPS.mlx_packed_stream(m, n, k, PROCESSORS)
+    stream = OPS.mlx_quantized_gemv(m, n, k, PROCESSORS)
     if other:                                                        # groups, warps, blocks a multiprocessor
         groups, warps, each = other
         stream.shared += 8192 * (groups - stream.groups)
@@ -154,7 +154,7 @@ def embed_job(form, m, n, k, arch):
 
 
 def tile_for(m, n, k, end, arch):
-    return OPS.mlx_packed_tile(m, n, k, end == 2, arch == "sm_90a", PROCESSORS)
+    return OPS.mlx_quantized_tile(m, n, k, end == 2, arch == "sm_90a", PROCESSORS)
 
 
 PAGE = 16
@@ -265,7 +265,7 @@ class Driver:
         self.check(self.cuda.cuLaunchKernel(function, *grid, threads, 1, 1, shared, stream, arguments, None), job)
 
     def parts(self, m, k):
-        return self.torch.full((OPS.mlx_packed_parts_bytes(m, k),), 0xff, dtype=self.torch.uint8, device="cuda")
+        return self.torch.full((OPS.mlx_quantized_parts_bytes(m, k),), 0xff, dtype=self.torch.uint8, device="cuda")
 
     def poisoned(self, *dims):
         return self.torch.full(dims, math.nan, device="cuda")
@@ -277,7 +277,7 @@ class Driver:
     def linear(self, form, m, n, k, end, tensors, tile=None, arch=None):
         arch = arch or self.arch
         tile = tile or tile_for(m, n, k, end, arch)
-        shared = OPS.mlx_packed_shared_bytes(tile)
+        shared = OPS.mlx_quantized_tile_shared_bytes(tile)
         self.launch(linear_job(form, m, n, k, end, tile, arch), (math.ceil(m / tile.m), math.ceil(n / tile.n), tile.split), 32 * tile.warps, tensors, shared)
 
     def gemv(self, form, x, w, y, other=None):
@@ -470,7 +470,7 @@ EMBED_CASES = [("Q4_0", 17, 4999, 576), ("Q4_1", 512, 1003, 2048), ("Q8_0", 3, 4
 
 
 def portable_tiles(m, n, k, end):
-    return OPS.mlx_packed_tile(m, n, k, end == 2, False, PROCESSORS)
+    return OPS.mlx_quantized_tile(m, n, k, end == 2, False, PROCESSORS)
 
 
 def check_all(d, wanted, small, formats):

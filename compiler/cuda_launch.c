@@ -1,5 +1,5 @@
-// How products with packed weights are cut between blocks. The thresholds are measurements on an H200.
-#include "compiler/packed_ops.h"
+// All thresholds were measured on an H200.
+#include "compiler/cuda_launch.h"
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -9,28 +9,28 @@ static int64_t tile_count(int64_t m, int64_t n, int64_t bm, int64_t bn) {
 
 static int64_t tokens_of(int64_t m) { return m <= 16 ? 16 : m <= 32 ? 32 : m <= 64 ? 64 : 128; }
 
-// Too few tiles to fill the GPU: clusters of blocks divide K, until there are |blocks|.
+// Too few tiles to fill the GPU: clusters divide K (split-K) until there are |blocks| blocks.
 static int64_t split_of(int64_t tiles, int64_t k, int64_t blocks) {
   int64_t split = 1;
   while (split < 8 && tiles * split * 2 <= blocks && k >= split * 2 * 256) split *= 2;
   return split;
 }
 
-// How much of the GPU is busy on average, in percent, if every block takes a multiprocessor.
+// Average share of busy multiprocessors, in percent, if each block occupies one.
 static int64_t fill_of(int64_t blocks, int64_t processors) {
   return 100 * blocks / (ceil_div(blocks, processors) * processors);
 }
 
-// Tiles of 128 tokens fill a multiprocessor, so that clusters of four and more of them do not all find room:
-// then half the tokens, of which two blocks fit. Up to 32 tokens it is memory that is waited for, and small
-// blocks wait best.
-static mlx_packed_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pair, int64_t processors) {
-  mlx_packed_tile_t t = {.m = tokens_of(m), .n = 128, .split = 1, .stages = 4, .warps = 8};
+// A tile of 128 tokens fills a multiprocessor, so clusters of four and more such blocks cannot all be
+// resident. Tiles of 64 tokens then allow two blocks per multiprocessor. Up to 32 tokens the kernel waits for
+// memory, and small blocks hide that latency best.
+static mlx_quantized_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pair, int64_t processors) {
+  mlx_quantized_tile_t t = {.m = tokens_of(m), .n = 128, .split = 1, .stages = 4, .warps = 8};
   if (t.m == 128) {
     if (!pair && tile_count(m, n, 128, 256) >= processors) t.n = 256;
     t.split = split_of(tile_count(m, n, 128, t.n), k, processors);
-    const mlx_packed_tile_t three = {
-        .m = 128, .n = 192, .split = 2, .stages = 4, .warps = 12};  // three warpgroups
+    // Three warpgroups.
+    const mlx_quantized_tile_t three = {.m = 128, .n = 192, .split = 2, .stages = 4, .warps = 12};
     const int64_t busy = fill_of(tile_count(m, n, 128, t.n) * t.split, processors);
     if (!pair && k >= 512 && fill_of(tile_count(m, n, 128, 192) * 2, processors) > busy + 10) return three;
     if (t.split <= 2) return t;
@@ -45,46 +45,55 @@ static mlx_packed_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pair,
   return t;
 }
 
-// mma.sync, no clusters, 99 KB of shared memory.
-static mlx_packed_tile_t portable_tile(int64_t m, int64_t n, bool pair, int64_t processors) {
-  mlx_packed_tile_t t = {.m = m <= 16 ? 16 : m <= 32 ? 32 : 64, .n = 64, .split = 1, .stages = 3, .warps = 4};
+// For GPUs with mma.sync, without clusters, with 99 KB of shared memory.
+static mlx_quantized_tile_t portable_tile(int64_t m, int64_t n, bool pair, int64_t processors) {
+  mlx_quantized_tile_t t = {.m = m <= 16   ? 16
+                                 : m <= 32 ? 32
+                                           : 64,
+                            .n = 64,
+                            .split = 1,
+                            .stages = 3,
+                            .warps = 4};
   if (!pair && t.m == 64 && tile_count(m, n, 64, 128) >= processors) t.n = 128;
   return t;
 }
 
-mlx_packed_tile_t mlx_packed_tile(int64_t m, int64_t n, int64_t k, bool pair, bool hopper,
-                                  int64_t processors) {
+mlx_quantized_tile_t mlx_quantized_tile(int64_t m, int64_t n, int64_t k, bool pair, bool hopper,
+                                        int64_t processors) {
   return hopper ? hopper_tile(m, n, k, pair, processors) : portable_tile(m, n, pair, processors);
 }
 
-int64_t mlx_packed_shared_bytes(mlx_packed_tile_t tile) { return tile.stages * (tile.m * 384 + 16); }
+int64_t mlx_quantized_tile_shared_bytes(mlx_quantized_tile_t tile) {
+  return tile.stages * (tile.m * 384 + 16);
+}
 
-int64_t mlx_packed_parts_bytes(int64_t m, int64_t k) {
+int64_t mlx_quantized_parts_bytes(int64_t m, int64_t k) {
   const int64_t runs = ceil_div(k, 128);
   return (runs * 2 + ceil_div(runs, 16)) * ceil_div(m, 8) * 8 * 384;
 }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Two blocks a multiprocessor; two groups at a time where that still leaves every block some.
-mlx_packed_stream_t mlx_packed_stream(int64_t m, int64_t n, int64_t k, int64_t processors) {
+// Two blocks per multiprocessor. Two groups of 16 rows at a time if that still leaves some for every block.
+mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t processors) {
   const int64_t groups = ceil_div(n, 16) >= processors * 4 ? 2 : 1, warps = 8, run = 784 * m;
-  return (mlx_packed_stream_t){
+  return (mlx_quantized_gemv_t){
       .groups = groups,
       .warps = warps,
-      .blocks = smaller(ceil_div(n, 16 * groups * 8 / warps), processors * 2),
-      .shared_bytes = smaller(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
+      .blocks = min_int(ceil_div(n, 16 * groups * 8 / warps), processors * 2),
+      .shared_bytes = min_int(ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
 }
 
 static int64_t attend_bytes(mlx_attend_f32_tile_t t, int64_t head_dim) {
   return ((t.queries + 2 * t.stages * t.step) * (head_dim + 4) + t.queries * (t.step + 4)) * 4;
 }
 
-// Few queries wait for memory and want it asked for early; many have company on their multiprocessor.
-mlx_attend_f32_tile_t mlx_attend_f32_tile(int64_t rows, int64_t tokens, int64_t heads, int64_t kv_heads,
+// With few queries, more stages request memory earlier. With many, the second block on a multiprocessor hides
+// the latency.
+mlx_attend_f32_tile_t mlx_attend_f32_tile(int64_t sequences, int64_t tokens, int64_t heads, int64_t kv_heads,
                                           int64_t head_dim, bool hopper, int64_t processors) {
-  const int64_t room =
-      hopper ? 113 * 1024 : 99 * 1024;  // two blocks a multiprocessor, or what the smallest have
+  // Room for two blocks per multiprocessor on Hopper; elsewhere the smallest limit of any GPU.
+  const int64_t room = hopper ? 113 * 1024 : 99 * 1024;
   const int64_t queries = tokens * (heads / kv_heads);
   mlx_attend_f32_tile_t t = {.queries = queries <= 8    ? 8
                                         : queries <= 16 ? 16
@@ -94,7 +103,7 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(int64_t rows, int64_t tokens, int64_t 
                              .split = 1,
                              .stages = 1};
   while (t.queries > 8 && attend_bytes(t, head_dim) > room) t.queries /= 2;
-  const int64_t blocks = kv_heads * ceil_div(queries, t.queries) * rows;
+  const int64_t blocks = kv_heads * ceil_div(queries, t.queries) * sequences;
   while (hopper && t.split < 8 && blocks * t.split * 2 <= processors * 2) t.split *= 2;
   t.threads = t.queries == 64 ? 256 : 128;
   while (t.queries <= 16 && t.stages < 3) {

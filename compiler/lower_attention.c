@@ -1,65 +1,15 @@
-// The plain StableHLO lowering of every word in graph/ops.h: the truth that any kernel is tested against.
-//
-// One call a statement: C leaves the order of arguments open, and the emitted text must not depend on who
-// compiled us.
+// RoPE and attention as plain StableHLO.
 #include <math.h>
 
-#include "compiler/graph_internal.h"
-
-mlx_value_t mlx_plain_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
-  mlx_builder_comment(g->b, "embedding rows of the tokens");
-  mlx_value_t indices = mlx_build_reshape(g->b, "token_index", tokens, MLX_TYPE(MLX_I32, tokens.dims[0], 1));
-  mlx_value_t rows = mlx_build_gather(g->b, "embedded", table, indices);
-  return mlx_build_convert(g->b, "embedded_f32", rows, MLX_F32);
-}
-
-mlx_value_t mlx_plain_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
-                              double eps) {
-  mlx_builder_t *b = g->b;
-  const int64_t m = x.dims[0], width = x.dims[1];
-  const mlx_type_t row = MLX_TYPE(MLX_F32, m), full = MLX_TYPE(MLX_F32, m, width);
-  mlx_value_t square = mlx_build_binary(b, "square", "multiply", x, x);
-  mlx_value_t sum = mlx_build_reduce_last(b, "square_sum", "add", square);
-  mlx_value_t count = mlx_build_float(b, "width", (double)width, row);
-  mlx_value_t mean = mlx_build_binary(b, "square_mean", "divide", sum, count);
-  mlx_value_t small = mlx_build_float(b, "eps", eps, row);
-  mlx_value_t safe = mlx_build_binary(b, "safe_mean", "add", mean, small);
-  mlx_value_t scale = mlx_build_unary(b, "rms_scale", "rsqrt", safe);
-  mlx_value_t scales = mlx_build_broadcast(b, "rms_scales", scale, (int64_t[]){0}, full);
-  mlx_value_t normed = mlx_build_binary(b, "normed", "multiply", x, scales);
-  mlx_value_t gains = mlx_build_broadcast(b, "gains", weight, (int64_t[]){1}, full);
-  return mlx_build_binary(b, name, "multiply", normed, gains);
-}
-
-// The weight stands left: IREE transposes the right operand, and x is the small one. The other way round it
-// would copy every weight transposed when the module is loaded. A weight that is not f32 is widened inside
-// the product: IREE makes the convert and the dot one dispatch and never a widened copy, which
-// tests/graph_test.c sees to.
-mlx_value_t mlx_plain_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
-  const mlx_dot_t over_width = {.left_contract = 1, .right_contract = 1};
-  mlx_value_t wide = mlx_build_convert(g->b, "weight_f32", weight, MLX_F32);
-  mlx_value_t by_output = mlx_build_dot(g->b, "by_output", wide, x, over_width);  // [out, M]
-  if (x.dims[0] == 1) return mlx_build_reshape(g->b, name, by_output, MLX_TYPE(MLX_F32, 1, weight.dims[0]));
-  return mlx_build_transpose(g->b, name, by_output, (int64_t[]){1, 0});
-}
-
-mlx_value_t mlx_plain_add(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b) {
-  return mlx_build_binary(g->b, name, "add", a, b);
-}
-
-mlx_value_t mlx_plain_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, mlx_value_t up) {
-  mlx_value_t sigmoid = mlx_build_unary(g->b, "sigmoid", "logistic", gate);
-  mlx_value_t silu = mlx_build_binary(g->b, "silu", "multiply", gate, sigmoid);
-  return mlx_build_binary(g->b, name, "multiply", silu, up);
-}
+#include "compiler/lower_stablehlo.h"
 
 // ----------------------------------------------------------------------------------------------------------
-// Rotary positions
+// RoPE
 
-// The angle less its whole turns. IREE's sine and cosine lose digits with the size of their argument (5e-5 at
-// position 2000), so it is brought near zero first. 2 pi is split into parts of few bits, whose products with
-// the number of turns are exact: the sum of the three is off by 7e-15.
-static mlx_value_t less_whole_turns(mlx_builder_t *b, mlx_value_t angle) {
+// Range reduction: |angle| modulo 2 pi. IREE's sine and cosine lose accuracy for large arguments (5e-5 at
+// position 2000). 2 pi is split into three parts with few bits, so that their products with the number of
+// turns are exact. The sum of the parts is off by 7e-15.
+static mlx_value_t reduce_angle(mlx_builder_t *b, mlx_value_t angle) {
   static const double parts[] = {6.28125, 0.0019350051879882812, 3.019916050561733e-07};
   mlx_value_t per_radian = mlx_build_float(b, "turns_per_radian", 0.15915494309189535, mlx_type_of(angle));
   mlx_value_t turns = mlx_build_binary(b, "turns", "multiply", angle, per_radian);
@@ -72,7 +22,6 @@ static mlx_value_t less_whole_turns(mlx_builder_t *b, mlx_value_t angle) {
   return angle;
 }
 
-// Emitted where a function first needs it; later layers share it.
 static mlx_rope_table_t make_rope_table(mlx_graph_t *g, const mlx_rope_t *rope) {
   mlx_builder_t *b = g->b;
   const int64_t half = rope->dims / 2, m = g->positions.dims[0];
@@ -82,13 +31,13 @@ static mlx_rope_table_t make_rope_table(mlx_graph_t *g, const mlx_rope_t *rope) 
   mlx_value_t positions = mlx_build_broadcast(b, "rope_position", position, (int64_t[]){0}, full);
   mlx_value_t frequencies = mlx_build_broadcast(b, "rope_frequencies", frequency, (int64_t[]){1}, full);
   mlx_value_t angle = mlx_build_binary(b, "rope_angle", "multiply", positions, frequencies);
-  angle = less_whole_turns(b, angle);
+  angle = reduce_angle(b, angle);
   mlx_rope_table_t table = {.rope = rope};
   table.cos = mlx_build_unary(b, "rope_cos", "cosine", angle);
   table.sin = mlx_build_unary(b, "rope_sin", "sine", angle);
   if (rope->scale != 1.0) {
-    table.cos = mlx_plain_scale(g, "rope_cos_scaled", table.cos, rope->scale);
-    table.sin = mlx_plain_scale(g, "rope_sin_scaled", table.sin, rope->scale);
+    table.cos = mlx_generic_scale(g, "rope_cos_scaled", table.cos, rope->scale);
+    table.sin = mlx_generic_scale(g, "rope_sin_scaled", table.sin, rope->scale);
   }
   return table;
 }
@@ -98,15 +47,15 @@ const mlx_rope_table_t *mlx_rope_table(mlx_graph_t *g, const mlx_rope_t *rope) {
     if (mlx_rope_equal(g->ropes[i].rope, rope)) return &g->ropes[i];
   }
   if (g->rope_count == MLX_MAX_ROPES) {
-    mlx_builder_fail(g->b, mlx_error(MLX_INTERNAL, "a model may use %d kinds of rope", MLX_MAX_ROPES));
+    mlx_builder_fail(g->b,
+                     mlx_error(MLX_INTERNAL, "the model uses more than %d kinds of RoPE", MLX_MAX_ROPES));
     return &g->ropes[0];
   }
   g->ropes[g->rope_count] = make_rope_table(g, rope);
   return &g->ropes[g->rope_count++];
 }
 
-// The two elements of each pair, as they are stored: |nth| 0 or 1 of x [M, heads, dims] -> [M, heads, dims /
-// 2]
+// Element |nth| (0 or 1) of each pair that RoPE rotates: x [M, heads, dims] -> [M, heads, dims / 2]
 static mlx_value_t pair_part(mlx_builder_t *b, const char *name, mlx_value_t x, bool adjacent, int64_t nth) {
   const int64_t half = x.dims[2] / 2;
   if (!adjacent) return mlx_build_slice_last(b, name, x, nth * half, (nth + 1) * half);
@@ -124,8 +73,8 @@ static mlx_value_t join_pairs(mlx_builder_t *b, mlx_value_t low, mlx_value_t hig
   return mlx_build_reshape(b, "turned", pairs, MLX_TYPE(MLX_F32, m, heads, 2 * half));
 }
 
-mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
-                           const mlx_rope_t *rope) {
+mlx_value_t mlx_generic_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
+                             const mlx_rope_t *rope) {
   mlx_builder_t *b = g->b;
   const int64_t m = x.dims[0], heads = x.dims[1] / head_dim, dims = rope->dims;
   const mlx_type_t part = MLX_TYPE(MLX_F32, m, heads, dims / 2);
@@ -142,43 +91,43 @@ mlx_value_t mlx_plain_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int6
   mlx_value_t high_cos = mlx_build_binary(b, "high_cos", "multiply", high, cos);
   mlx_value_t low_sin = mlx_build_binary(b, "low_sin", "multiply", low, sin);
   mlx_value_t new_high = mlx_build_binary(b, "new_high", "add", high_cos, low_sin);
-  mlx_value_t turned = join_pairs(b, new_low, new_high, rope->adjacent);
+  mlx_value_t rotated = join_pairs(b, new_low, new_high, rope->adjacent);
   if (dims < head_dim) {
     mlx_value_t rest = mlx_build_slice_last(b, "not_turned", whole, dims, head_dim);
-    turned = mlx_build_concat_last(b, "turned_and_rest", turned, rest);
+    rotated = mlx_build_concat_last(b, "turned_and_rest", rotated, rest);
   }
-  return mlx_build_reshape(b, name, turned, MLX_TYPE(MLX_F32, m, heads * head_dim));
+  return mlx_build_reshape(b, name, rotated, MLX_TYPE(MLX_F32, m, heads * head_dim));
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Attention
 
-// Puts |x| [M, kv_heads * head_dim] into this layer's pool and returns each row's positions [rows, context,
-// kv_heads, head_dim].
+// Writes |x| [M, kv_heads * head_dim] to this layer's KV pool and returns all positions of each sequence:
+// [sequences, context, kv_heads, head_dim].
 static mlx_value_t update_cache(mlx_graph_t *g, const mlx_attention_t *a, const char *cache, const char *name,
                                 mlx_value_t x) {
   mlx_builder_t *b = g->b;
-  const int64_t rows = g->options->sequences, pages = mlx_graph_sequence_pages(g->options);
+  const int64_t sequences = g->options->sequences, pages = mlx_module_sequence_pages(g->options);
   mlx_value_t by_head =
       mlx_build_reshape(b, "by_head", x, MLX_TYPE(MLX_F32, x.dims[0], a->kv_heads, a->head_dim));
   mlx_value_t stored = mlx_build_convert(b, "stored", by_head, g->options->dtype);
   mlx_value_t old_pool = mlx_builder_load(b, cache);
   mlx_value_t pool = mlx_build_scatter(b, "pool", old_pool, g->slots, stored);
   mlx_builder_store(b, cache, pool);
-  mlx_value_t index = mlx_build_reshape(b, "page_index", g->pages, MLX_TYPE(MLX_I32, rows, pages, 1));
-  mlx_value_t paged = mlx_build_gather(b, "paged", pool, index);  // [rows, P, page, kv_heads, head_dim]
+  mlx_value_t index = mlx_build_reshape(b, "page_index", g->pages, MLX_TYPE(MLX_I32, sequences, pages, 1));
+  mlx_value_t paged = mlx_build_gather(b, "paged", pool, index);  // [sequences, P, page, kv_heads, head_dim]
   paged = mlx_build_convert(b, "paged_f32", paged, MLX_F32);
   return mlx_build_reshape(
       b, name, paged,
-      MLX_TYPE(MLX_F32, rows, mlx_graph_sequence_positions(g->options), a->kv_heads, a->head_dim));
+      MLX_TYPE(MLX_F32, sequences, mlx_module_sequence_positions(g->options), a->kv_heads, a->head_dim));
 }
 
-// What a query may not see: later positions, and where there is a window those that it has left behind.
+// The mask: positions after the query and, with a sliding window, positions before the window.
 static mlx_value_t hidden_positions(mlx_graph_t *g, const mlx_attention_t *a) {
   mlx_builder_t *b = g->b;
   if (!a->window || a->window >= g->options->context) return g->hidden_from_query;
   const mlx_type_t mask =
-      MLX_TYPE(MLX_I32, g->options->sequences, g->tokens, mlx_graph_sequence_positions(g->options));
+      MLX_TYPE(MLX_I32, g->options->sequences, g->tokens, mlx_module_sequence_positions(g->options));
   mlx_value_t key = mlx_build_iota(b, "key_position", 2, mask);
   mlx_value_t position = mlx_build_reshape(b, "position_by_row", g->positions,
                                            MLX_TYPE(MLX_I32, g->options->sequences, g->tokens));
@@ -189,15 +138,15 @@ static mlx_value_t hidden_positions(mlx_graph_t *g, const mlx_attention_t *a) {
   return mlx_build_binary(b, "hidden_or_left", "or", g->hidden_from_query, left);
 }
 
-// Each query's sink as one more score: [rows, kv_heads, T, group]
+// The attention sink as one more score per query: [sequences, kv_heads, T, group]
 static mlx_value_t sink_scores(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t like) {
   mlx_value_t by_group = mlx_build_reshape(g->b, "sinks_by_group", a->sinks,
                                            MLX_TYPE(MLX_F32, a->kv_heads, a->heads / a->kv_heads));
   return mlx_build_broadcast(g->b, "sink", by_group, (int64_t[]){1, 3}, mlx_type_of(like));
 }
 
-// exp(x - max) / sum over the last dimension, of [rows, kv_heads, T, group, context]. A sink takes part and
-// is left out.
+// Softmax over the last dimension of [sequences, kv_heads, T, group, context]. A sink adds to the sum, but
+// has no value.
 static mlx_value_t softmax(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t scores) {
   mlx_builder_t *b = g->b;
   const int64_t outer[] = {0, 1, 2, 3};
@@ -219,32 +168,32 @@ static mlx_value_t softmax(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t
   return mlx_build_binary(b, "weights", "divide", power, sums);
 }
 
-mlx_value_t mlx_plain_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
-                                mlx_value_t v) {
+mlx_value_t mlx_generic_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
+                                  mlx_value_t v) {
   mlx_builder_t *b = g->b;
-  const int64_t rows = g->options->sequences, t = g->tokens,
-                context = mlx_graph_sequence_positions(g->options), group = a->heads / a->kv_heads;
+  const int64_t sequences = g->options->sequences, t = g->tokens,
+                context = mlx_module_sequence_positions(g->options), group = a->heads / a->kv_heads;
   mlx_value_t keys = update_cache(g, a, g->kv_names[2 * a->layer], "keys", k);
   mlx_value_t values = update_cache(g, a, g->kv_names[2 * a->layer + 1], "values", v);
 
   mlx_value_t query =
-      mlx_build_reshape(b, "query", q, MLX_TYPE(MLX_F32, rows, t, a->kv_heads, group, a->head_dim));
+      mlx_build_reshape(b, "query", q, MLX_TYPE(MLX_F32, sequences, t, a->kv_heads, group, a->head_dim));
   mlx_value_t scale = mlx_build_float(b, "scale", a->scale, mlx_type_of(query));
   query = mlx_build_binary(b, "scaled_query", "multiply", query, scale);
   const mlx_dot_t over_head = {2, {0, 2}, {0, 2}, 4, 3};
   mlx_value_t scores =
-      mlx_build_dot(b, "scores", query, keys, over_head);  // [rows, kv_heads, T, group, context]
-  if (a->softcap != 0.0) scores = mlx_plain_softcap(g, "capped_scores", scores, a->softcap);
+      mlx_build_dot(b, "scores", query, keys, over_head);  // [sequences, kv_heads, T, group, context]
+  if (a->softcap != 0.0) scores = mlx_generic_softcap(g, "capped_scores", scores, a->softcap);
   mlx_value_t not_seen = hidden_positions(g, a);
   mlx_value_t hidden = mlx_build_broadcast(b, "hidden", not_seen, (int64_t[]){0, 2, 4},
-                                           MLX_TYPE(MLX_I1, rows, a->kv_heads, t, group, context));
+                                           MLX_TYPE(MLX_I1, sequences, a->kv_heads, t, group, context));
   mlx_value_t nothing = mlx_build_float(b, "nothing", -INFINITY, mlx_type_of(scores));
   mlx_value_t seen = mlx_build_select(b, "seen", hidden, nothing, scores);
   mlx_value_t weights = softmax(g, a, seen);
 
   const mlx_dot_t over_context = {2, {0, 1}, {0, 2}, 4, 1};
   mlx_value_t mixed =
-      mlx_build_dot(b, "mixed", weights, values, over_context);  // [rows, kv_heads, T, group, head_dim]
+      mlx_build_dot(b, "mixed", weights, values, over_context);  // [sequences, kv_heads, T, group, head_dim]
   mixed = mlx_build_transpose(b, "mixed_by_token", mixed, (int64_t[]){0, 2, 1, 3, 4});
-  return mlx_build_reshape(b, "attended", mixed, MLX_TYPE(MLX_F32, rows * t, a->heads * a->head_dim));
+  return mlx_build_reshape(b, "attended", mixed, MLX_TYPE(MLX_F32, sequences * t, a->heads * a->head_dim));
 }

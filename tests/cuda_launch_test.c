@@ -1,6 +1,6 @@
-// The launches of the packed kernels: what packed.cu and attention_f32.cu assert and what a GPU has, for
-// every shape that may come.
-#include "compiler/packed_ops.h"
+// Launch shapes satisfy the assertions of packed.cu and attention_f32.cu and the limits of each GPU, for all
+// shapes.
+#include "compiler/cuda_launch.h"
 
 #include "tests/check.h"
 
@@ -13,20 +13,19 @@ static const int64_t gpus[] = {20, 84, 108, 114, 132, 148};
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static void check_tile(int64_t m, int64_t n, int64_t k, bool pair, bool hopper, int64_t processors) {
-  const mlx_packed_tile_t t = mlx_packed_tile(m, n, k, pair, hopper, processors);
-  const int64_t weights = pair ? 2 : 1, threads = 32 * t.warps, shared = mlx_packed_shared_bytes(t);
+  const mlx_quantized_tile_t t = mlx_quantized_tile(m, n, k, pair, hopper, processors);
+  const int64_t weights = pair ? 2 : 1, threads = 32 * t.warps, shared = mlx_quantized_tile_shared_bytes(t);
   CHECK(t.m == 16 || t.m == 32 || t.m == 64 || t.m == 128);
   CHECK(t.stages >= 3 && t.split >= 1 && t.split <= 8 && t.split <= ceil_div(k, 128));
   CHECK(hopper || t.split == 1);
-  CHECK_INT(t.n % (16 * t.warps), 0);  // every warp of a warpgroup has its 16 rows
-  CHECK(t.m * t.n * weights <=
-        128 * threads);  // sums in registers: 128, and products as many or half of that
+  CHECK_INT(t.n % (16 * t.warps), 0);           // each warp of a warpgroup has 16 rows
+  CHECK(t.m * t.n * weights <= 128 * threads);  // accumulators in registers: at most 128 per thread
   CHECK(t.m * t.n * weights / threads + t.m / 2 <= (threads > 256 ? 128 : 192));
   CHECK(t.split == 1 || t.m * t.n * weights * 4 <= t.stages * t.m * 384);
   CHECK(shared <= (hopper ? 227 : 99) * 1024);
 }
 
-TEST(a_tile_is_one_that_the_kernel_takes_and_the_gpu_has_room_for) {
+TEST(tile_is_supported_by_the_kernel_and_fits_the_gpu) {
   for (size_t m = 0; m < COUNT(sizes); ++m)
     for (size_t n = 0; n < COUNT(widths); ++n)
       for (size_t k = 0; k < COUNT(depths); ++k)
@@ -35,42 +34,42 @@ TEST(a_tile_is_one_that_the_kernel_takes_and_the_gpu_has_room_for) {
             check_tile(sizes[m], widths[n], depths[k], kind % 2, kind / 2, gpus[gpu]);
 }
 
-TEST(a_prompt_of_512_fills_an_h200) {
+TEST(prefill_of_512_tokens_fills_an_h200) {
   const struct {
     int64_t n, k;
     bool pair;
   } products[] = {{3072, 2048, false}, {2048, 2048, false}, {8192, 2048, true}, {2048, 8192, false}};
   for (size_t i = 0; i < COUNT(products); ++i) {
-    const mlx_packed_tile_t t =
-        mlx_packed_tile(512, products[i].n, products[i].k, products[i].pair, true, 132);
+    const mlx_quantized_tile_t t =
+        mlx_quantized_tile(512, products[i].n, products[i].k, products[i].pair, true, 132);
     const int64_t blocks = ceil_div(512, t.m) * ceil_div(products[i].n, t.n) * t.split;
     CHECK(blocks * 100 / (ceil_div(blocks, 132) * 132) >= 95);
   }
 }
 
-TEST(the_parts_hold_every_chunk_and_the_sums) {
-  CHECK_INT(mlx_packed_parts_bytes(1, 32), (2 + 1) * 8 * 384);
-  CHECK_INT(mlx_packed_parts_bytes(512, 2048), (32 + 1) * 512 * 384);
-  CHECK_INT(mlx_packed_parts_bytes(17, 2176), (34 + 2) * 24 * 384);
+TEST(parts_buffer_holds_every_chunk_and_the_sums) {
+  CHECK_INT(mlx_quantized_parts_bytes(1, 32), (2 + 1) * 8 * 384);
+  CHECK_INT(mlx_quantized_parts_bytes(512, 2048), (32 + 1) * 512 * 384);
+  CHECK_INT(mlx_quantized_parts_bytes(17, 2176), (34 + 2) * 24 * 384);
 }
 
-TEST(a_stream_fits_any_gpu) {
+TEST(gemv_launch_fits_any_gpu) {
   for (int64_t m = 1; m <= 8; ++m)
     for (size_t n = 0; n < COUNT(widths); ++n)
       for (size_t k = 0; k < COUNT(depths); ++k) {
-        const mlx_packed_stream_t s = mlx_packed_stream(m, widths[n], depths[k], 132);
+        const mlx_quantized_gemv_t s = mlx_quantized_gemv(m, widths[n], depths[k], 132);
         CHECK(s.blocks >= 1 && s.blocks <= ceil_div(widths[n], 16 * s.groups * 8 / s.warps));
         CHECK(s.groups <= s.warps && s.shared_bytes <= 99 * 1024);
       }
 }
 
-TEST(attention_fits_for_every_head_and_gpu) {
+TEST(attention_launch_fits_every_head_size_and_gpu) {
   for (size_t m = 0; m < COUNT(sizes); ++m)
     for (int64_t head_dim = 16; head_dim <= 256; head_dim += 16)
-      for (int64_t share = 1; share <= 8; share *= 2)
+      for (int64_t group = 1; group <= 8; group *= 2)
         for (int hopper = 0; hopper < 2; ++hopper) {
           const mlx_attend_f32_tile_t t =
-              mlx_attend_f32_tile(1, sizes[m], 4 * share, 4, head_dim, hopper, 132);
+              mlx_attend_f32_tile(1, sizes[m], 4 * group, 4, head_dim, hopper, 132);
           CHECK_INT(t.queries % (t.threads / 16), 0);
           CHECK_INT(t.step % 16, 0);
           CHECK(t.stages >= 1 && t.split >= 1 && t.split <= 8 && (hopper || t.split == 1));
@@ -78,6 +77,6 @@ TEST(attention_fits_for_every_head_and_gpu) {
         }
 }
 
-TEST_MAIN(CASE(a_tile_is_one_that_the_kernel_takes_and_the_gpu_has_room_for),
-          CASE(a_prompt_of_512_fills_an_h200), CASE(the_parts_hold_every_chunk_and_the_sums),
-          CASE(a_stream_fits_any_gpu), CASE(attention_fits_for_every_head_and_gpu))
+TEST_MAIN(CASE(tile_is_supported_by_the_kernel_and_fits_the_gpu), CASE(prefill_of_512_tokens_fills_an_h200),
+          CASE(parts_buffer_holds_every_chunk_and_the_sums), CASE(gemv_launch_fits_any_gpu),
+          CASE(attention_launch_fits_every_head_size_and_gpu))

@@ -1,12 +1,13 @@
-// Words over weights that stay packed on a GPU: the launches of kernels/cuda/packed.cu.
+// Ops on quantized weights: launches of kernels/cuda/packed.cu.
 #include <string.h>
 
-#include "compiler/graph_internal.h"
-#include "compiler/packed_ops.h"
+#include "compiler/cuda_image.h"
+#include "compiler/cuda_launch.h"
+#include "compiler/lower_cuda.h"
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-mlx_value_t mlx_kernel_weight(mlx_graph_t *g, const char *name, mlx_value_t loaded) {
+mlx_value_t mlx_cuda_weight(mlx_graph_t *g, const char *name, mlx_value_t loaded) {
   const mlx_tiles_t *tiles = g->options->kernels ? g->options->kernels->tiles : NULL;
   for (size_t i = 0; tiles && i < g->model->weight_count; ++i) {
     const mlx_weight_t *weight = &g->model->weights[i];
@@ -15,16 +16,16 @@ mlx_value_t mlx_kernel_weight(mlx_graph_t *g, const char *name, mlx_value_t load
                          .dtype = MLX_F32,
                          .rank = 2,
                          .dims = {weight->tensor.dims[0], weight->tensor.dims[1]},
-                         .packed = (int)i + 1};
+                         .quantized_weight = (int)i + 1};
   }
   return loaded;
 }
 
 static mlx_tiles_t tiles_of(const mlx_graph_t *g, mlx_value_t weight) {
-  return g->options->kernels->tiles[weight.packed - 1];
+  return g->options->kernels->tiles[weight.quantized_weight - 1];
 }
 
-// As the module has it: the words of its tiles.
+// The weight as the module stores it: the 32-bit words of its tiles.
 static mlx_value_t words_of(const mlx_graph_t *g, mlx_value_t weight) {
   const int64_t words = (int64_t)(mlx_tiles_bytes(tiles_of(g, weight), weight.dims[0], weight.dims[1]) / 4);
   return (mlx_value_t){.id = weight.id, .dtype = MLX_I32, .rank = 1, .dims = {words}};
@@ -42,14 +43,14 @@ static mlx_value_t call(mlx_graph_t *g, const char *name, const mlx_extern_t *ke
 
 static mlx_value_t gemv(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
   const int64_t m = x.dims[0], n = weight.dims[0];
-  const mlx_packed_stream_t s = mlx_packed_stream(m, n, weight.dims[1], g->options->kernels->gpu->blocks);
+  const mlx_quantized_gemv_t s = mlx_quantized_gemv(m, n, weight.dims[1], g->options->kernels->gpu->blocks);
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_gemv\n");
   define_weight(g, &definitions, weight);
   MLX_DEFINE(&definitions, {"GEMV", 1}, {"M", m}, {"GEMV_GROUPS", s.groups}, {"GEMV_WARPS", s.warps});
   return call(g, name,
               &(mlx_extern_t){.symbol = "mlx_packed_gemv",
-                              .file = mlx_kernel_image(g, MLX_KERNEL_PACKED, &definitions),
+                              .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
                               .grid = {s.blocks, 1, 1},
                               .threads = 256,
                               .shared_bytes = s.shared_bytes,
@@ -59,57 +60,57 @@ static mlx_value_t gemv(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
                               .result = MLX_TYPE(MLX_F32, m, n)});
 }
 
-// |x| cut into its parts; once, where several products follow each other with the same x.
-static mlx_value_t cut(mlx_graph_t *g, mlx_value_t x) {
+// |x| split into bf16 parts that add up to its f32 values. Consecutive products with the same x share them.
+static mlx_value_t split_into_parts(mlx_graph_t *g, mlx_value_t x) {
   const int64_t m = x.dims[0], k = x.dims[1];
-  if (g->cut.id == x.id) return g->parts;
+  if (g->split_input.id == x.id) return g->split_parts;
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_cut\n");
   MLX_DEFINE(&definitions, {"CUT", 1}, {"M", m}, {"K", k});
-  g->cut = x;
-  g->parts = call(
+  g->split_input = x;
+  g->split_parts = call(
       g, "parts",
       &(mlx_extern_t){.symbol = "mlx_cut",
-                      .file = mlx_kernel_image(g, MLX_KERNEL_PACKED, &definitions),
+                      .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
                       .grid = {ceil_div(ceil_div(m, 8) * 8 * ceil_div(ceil_div(k, 128), 4) * 64, 256), 1, 1},
                       .threads = 256,
                       .operands = {x},
                       .operand_count = 1,
                       .updated_from = 1,
-                      .result = MLX_TYPE(MLX_I32, mlx_packed_parts_bytes(m, k) / 4)});
-  return g->parts;
+                      .result = MLX_TYPE(MLX_I32, mlx_quantized_parts_bytes(m, k) / 4)});
+  return g->split_parts;
 }
 
 static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
-                        mlx_value_t other, mlx_linear_end_t end) {
+                        mlx_value_t other, mlx_epilogue_t epilogue) {
   const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
                 processors = g->options->kernels->gpu->blocks;
-  const mlx_packed_tile_t t =
-      mlx_packed_tile(m, n, k, end == MLX_LINEAR_SWIGLU, mlx_kernel_is_hopper(g), processors);
+  const mlx_quantized_tile_t t =
+      mlx_quantized_tile(m, n, k, epilogue == MLX_EPILOGUE_SWIGLU, mlx_cuda_is_hopper(g), processors);
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_packed_linear\n");
   define_weight(g, &definitions, weight);
-  MLX_DEFINE(&definitions, {"M", m}, {"EPILOGUE", end}, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split},
+  MLX_DEFINE(&definitions, {"M", m}, {"EPILOGUE", epilogue}, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split},
              {"STAGES", t.stages}, {"WARPS", t.warps});
-  return call(
-      g, name,
-      &(mlx_extern_t){.symbol = "mlx_packed_linear",
-                      .file = mlx_kernel_image(g, MLX_KERNEL_PACKED, &definitions),
-                      .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
-                      .threads = 32 * t.warps,
-                      .shared_bytes = mlx_packed_shared_bytes(t),
-                      .operands = {cut(g, x), words_of(g, weight), other.packed ? words_of(g, other) : other},
-                      .operand_count = end == MLX_LINEAR_PLAIN ? 2 : 3,
-                      .updated_from = end == MLX_LINEAR_PLAIN ? 2 : 3,
-                      .result = MLX_TYPE(MLX_F32, m, n)});
+  return call(g, name,
+              &(mlx_extern_t){.symbol = "mlx_packed_linear",
+                              .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
+                              .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
+                              .threads = 32 * t.warps,
+                              .shared_bytes = mlx_quantized_tile_shared_bytes(t),
+                              .operands = {split_into_parts(g, x), words_of(g, weight),
+                                           other.quantized_weight ? words_of(g, other) : other},
+                              .operand_count = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
+                              .updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
+                              .result = MLX_TYPE(MLX_F32, m, n)});
 }
 
-mlx_value_t mlx_kernel_packed_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
-                                     mlx_value_t other, mlx_linear_end_t end) {
-  return mlx_kernel_linear_is_gemv(x) ? gemv(g, name, x, weight) : gemm(g, name, x, weight, other, end);
+mlx_value_t mlx_cuda_quantized_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                                      mlx_value_t other, mlx_epilogue_t epilogue) {
+  return mlx_cuda_uses_gemv(x.dims[0]) ? gemv(g, name, x, weight) : gemm(g, name, x, weight, other, epilogue);
 }
 
-mlx_value_t mlx_kernel_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
+mlx_value_t mlx_cuda_quantized_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
   const int64_t m = tokens.dims[0], k = table.dims[1];
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_embed\n");
@@ -118,7 +119,7 @@ mlx_value_t mlx_kernel_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t toke
   mlx_builder_comment(g->b, "embedding rows of the tokens");
   return call(g, "embedded",
               &(mlx_extern_t){.symbol = "mlx_embed",
-                              .file = mlx_kernel_image(g, MLX_KERNEL_PACKED, &definitions),
+                              .file = mlx_cuda_image(g, MLX_KERNEL_PACKED, &definitions),
                               .grid = {ceil_div(m * ceil_div(k, 128) * 16, 256), 1, 1},
                               .threads = 256,
                               .operands = {tokens, words_of(g, table)},

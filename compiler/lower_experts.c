@@ -1,20 +1,19 @@
-// The plain lowering of a mixture of experts. With few tokens the experts they use are gathered, so that
-// nothing else is read; with many, every expert is computed for every token and weighted with zero where it
-// is not used.
+// Mixture of experts as plain StableHLO. With few tokens, only the weights of the used experts are gathered
+// and read. With many tokens, every expert is computed for every token, and unused experts get weight 0.
 #include <math.h>
 
-#include "compiler/graph_internal.h"
+#include "compiler/lower_stablehlo.h"
 
 #define MAX_USED 64
 
-// What each token uses, the best first.
+// The experts of each token, the best first.
 typedef struct chosen {
   mlx_value_t index[MAX_USED];   // [M] i32
   mlx_value_t weight[MAX_USED];  // [M]
   int64_t count;
 } chosen_t;
 
-// exp(x - max) / sum over the last dimension of [M, n]
+// Softmax over the last dimension of [M, n].
 static mlx_value_t softmax(mlx_builder_t *b, mlx_value_t x) {
   const int64_t outer[] = {0};
   mlx_value_t peak = mlx_build_reduce_last(b, "peak", "maximum", x);
@@ -26,7 +25,7 @@ static mlx_value_t softmax(mlx_builder_t *b, mlx_value_t x) {
   return mlx_build_binary(b, "share", "divide", power, sums);
 }
 
-// [M, n] i1: where the index is |index| [M]
+// [M, n] i1: true at column |index| [M] of each row
 static mlx_value_t is_index(mlx_builder_t *b, mlx_value_t index, mlx_type_t type) {
   type.dtype = MLX_I32;
   mlx_value_t place = mlx_build_iota(b, "expert", 1, type);
@@ -42,10 +41,10 @@ static void choose(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t scores, c
   mlx_value_t lowest = mlx_build_float(b, "lowest", -INFINITY, type);
   for (out->count = 0; out->count < e->used; ++out->count) {
     mlx_value_t index = out->index[out->count] = mlx_build_argmax_last(b, "best", left);
-    mlx_value_t is_it = is_index(b, index, type);
-    mlx_value_t only = mlx_build_select(b, "its_share", is_it, share, none);
+    mlx_value_t is_chosen = is_index(b, index, type);
+    mlx_value_t only = mlx_build_select(b, "its_share", is_chosen, share, none);
     mlx_value_t weight = out->weight[out->count] = mlx_build_reduce_last(b, "weight", "add", only);
-    left = mlx_build_select(b, "scores_left", is_it, lowest, left);
+    left = mlx_build_select(b, "scores_left", is_chosen, lowest, left);
     total = total.id ? mlx_build_binary(b, "weight_sum", "add", total, weight) : weight;
   }
   for (int64_t i = 0; i < out->count && e->sum_to_one; ++i) {
@@ -53,19 +52,19 @@ static void choose(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t scores, c
   }
 }
 
-// The gate opens what is let through it: act(gate) * up, or gpt-oss's way where there is a limit. Both of one
+// act(gate) * up or, if there is a limit, the clamped variant of gpt-oss. |gate| and |up| have the same
 // shape.
 static mlx_value_t gated(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t gate, mlx_value_t up) {
   mlx_builder_t *b = g->b;
   if (e->limit == 0.0) {
-    gate = mlx_plain_activate(g, "act", e->act, gate);
+    gate = mlx_generic_activate(g, "act", e->act, gate);
     return mlx_build_binary(b, "inner", "multiply", gate, up);
   }
   mlx_value_t limit = mlx_build_float(b, "limit", e->limit, mlx_type_of(gate));
   mlx_value_t one = mlx_build_float(b, "one", 1.0, mlx_type_of(up));
   gate = mlx_build_binary(b, "gate_within", "minimum", gate, limit);
-  up = mlx_plain_clip(g, "up_within", up, e->limit);
-  mlx_value_t share = mlx_plain_scale(g, "steeper", gate, e->slope);
+  up = mlx_generic_clip(g, "up_within", up, e->limit);
+  mlx_value_t share = mlx_generic_scale(g, "steeper", gate, e->slope);
   share = mlx_build_unary(b, "open_share", "logistic", share);
   gate = mlx_build_binary(b, "opened", "multiply", gate, share);
   up = mlx_build_binary(b, "up_and_one", "add", up, one);
@@ -75,32 +74,33 @@ static mlx_value_t gated(mlx_graph_t *g, const mlx_experts_t *e, mlx_value_t gat
 // ----------------------------------------------------------------------------------------------------------
 // Few tokens
 
-// What each token's own expert has in |all| [experts, ...], as f32 [M, ...]
-static mlx_value_t own_of(mlx_builder_t *b, mlx_value_t all, mlx_value_t index) {
+// Gathers the entry of |all| [experts, ...] for each token's expert, as f32 [M, ...].
+static mlx_value_t gather_expert(mlx_builder_t *b, mlx_value_t all, mlx_value_t index) {
   mlx_value_t which = mlx_build_reshape(b, "which", index, MLX_TYPE(MLX_I32, index.dims[0], 1));
   mlx_value_t own = mlx_build_gather(b, "own_weights", all, which);
   return mlx_build_convert(b, "own_f32", own, MLX_F32);
 }
 
-// The weights of one expert a token, [M, rows, columns], times x [M, columns], and its bias -> [M, rows]
-static mlx_value_t through_one(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t weights,
-                               mlx_value_t bias, mlx_value_t index) {
+// Product of each token x [M, columns] with the weights of its expert, plus bias -> [M, rows].
+static mlx_value_t multiply_gathered(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t weights,
+                                     mlx_value_t bias, mlx_value_t index) {
   const mlx_dot_t over_columns = {1, {0}, {0}, 2, 1};
   mlx_value_t product =
-      mlx_build_dot(b, bias.id ? "unbiased" : name, own_of(b, weights, index), x, over_columns);
-  return bias.id ? mlx_build_binary(b, name, "add", product, own_of(b, bias, index)) : product;
+      mlx_build_dot(b, bias.id ? "unbiased" : name, gather_expert(b, weights, index), x, over_columns);
+  return bias.id ? mlx_build_binary(b, name, "add", product, gather_expert(b, bias, index)) : product;
 }
 
-static mlx_value_t use_chosen(mlx_graph_t *g, const char *name, const mlx_experts_t *e,
-                              const chosen_t *chosen, mlx_value_t x, mlx_value_t gate, mlx_value_t up,
-                              mlx_value_t down) {
+static mlx_value_t compute_chosen(mlx_graph_t *g, const char *name, const mlx_experts_t *e,
+                                  const chosen_t *chosen, mlx_value_t x, mlx_value_t gate, mlx_value_t up,
+                                  mlx_value_t down) {
   mlx_builder_t *b = g->b;
   mlx_value_t sum = {0};
   for (int64_t i = 0; i < chosen->count; ++i) {
-    mlx_value_t low = through_one(b, "gate", x, gate, e->gate_bias, chosen->index[i]);  // [M, ffn]
-    mlx_value_t high = through_one(b, "up", x, up, e->up_bias, chosen->index[i]);
+    mlx_value_t low = multiply_gathered(b, "gate", x, gate, e->gate_bias, chosen->index[i]);  // [M, ffn]
+    mlx_value_t high = multiply_gathered(b, "up", x, up, e->up_bias, chosen->index[i]);
     mlx_value_t inner = gated(g, e, low, high);
-    mlx_value_t given = through_one(b, "down", inner, down, e->down_bias, chosen->index[i]);  // [M, hidden]
+    mlx_value_t given =
+        multiply_gathered(b, "down", inner, down, e->down_bias, chosen->index[i]);  // [M, hidden]
     mlx_value_t weights =
         mlx_build_broadcast(b, "weights", chosen->weight[i], (int64_t[]){0}, mlx_type_of(given));
     given = mlx_build_binary(b, "weighted", "multiply", given, weights);
@@ -112,21 +112,21 @@ static mlx_value_t use_chosen(mlx_graph_t *g, const char *name, const mlx_expert
 // ----------------------------------------------------------------------------------------------------------
 // Many tokens
 
-// [M, experts]: the weight of each expert, 0 for those not used
+// [M, experts]: the weight of each expert, 0 for unused ones
 static mlx_value_t all_weights(mlx_builder_t *b, const chosen_t *chosen, mlx_type_t type) {
   mlx_value_t all = mlx_build_float(b, "no_weight", 0.0, type);
   for (int64_t i = 0; i < chosen->count; ++i) {
-    mlx_value_t is_it = is_index(b, chosen->index[i], type);
+    mlx_value_t is_chosen = is_index(b, chosen->index[i], type);
     mlx_value_t weight = mlx_build_broadcast(b, "its_weight", chosen->weight[i], (int64_t[]){0}, type);
-    all = mlx_build_select(b, "weights", is_it, weight, all);
+    all = mlx_build_select(b, "weights", is_chosen, weight, all);
   }
   return all;
 }
 
-// Of all experts: weights [experts, rows, columns] times x [M, columns], and their bias [experts, rows] ->
-// [experts, rows, M]
-static mlx_value_t through_all(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t weights,
-                               mlx_value_t bias) {
+// Product of all experts: weights [experts, rows, columns] times x [M, columns], plus bias [experts, rows] ->
+// [experts, rows, M].
+static mlx_value_t multiply_all(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t weights,
+                                mlx_value_t bias) {
   const mlx_dot_t over_columns = {.left_contract = 2, .right_contract = 1};
   weights = mlx_build_convert(b, "all_f32", weights, MLX_F32);
   mlx_value_t product = mlx_build_dot(b, bias.id ? "unbiased" : name, weights, x, over_columns);
@@ -136,13 +136,13 @@ static mlx_value_t through_all(mlx_builder_t *b, const char *name, mlx_value_t x
   return mlx_build_binary(b, name, "add", product, wide);
 }
 
-static mlx_value_t use_all(mlx_graph_t *g, const char *name, const mlx_experts_t *e, const chosen_t *chosen,
-                           mlx_value_t x, mlx_type_t scores, mlx_value_t gate, mlx_value_t up,
-                           mlx_value_t down) {
+static mlx_value_t compute_all(mlx_graph_t *g, const char *name, const mlx_experts_t *e,
+                               const chosen_t *chosen, mlx_value_t x, mlx_type_t scores, mlx_value_t gate,
+                               mlx_value_t up, mlx_value_t down) {
   mlx_builder_t *b = g->b;
   const mlx_dot_t over_ffn = {1, {0}, {0}, 2, 1}, over_experts = {.left_contract = 1, .right_contract = 0};
-  mlx_value_t low = through_all(b, "gate", x, gate, e->gate_bias);  // [experts, ffn, M]
-  mlx_value_t high = through_all(b, "up", x, up, e->up_bias);
+  mlx_value_t low = multiply_all(b, "gate", x, gate, e->gate_bias);  // [experts, ffn, M]
+  mlx_value_t high = multiply_all(b, "up", x, up, e->up_bias);
   mlx_value_t inner = gated(g, e, low, high);
   mlx_value_t weights = all_weights(b, chosen, scores);  // [M, experts]
   mlx_value_t wide = mlx_build_broadcast(b, "weights_wide", weights, (int64_t[]){2, 0}, mlx_type_of(inner));
@@ -157,16 +157,16 @@ static mlx_value_t use_all(mlx_graph_t *g, const char *name, const mlx_experts_t
   return mlx_build_binary(b, name, "add", sum, bias);
 }
 
-mlx_value_t mlx_plain_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
-                              mlx_value_t scores, mlx_value_t gate, mlx_value_t up, mlx_value_t down) {
+mlx_value_t mlx_generic_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
+                                mlx_value_t scores, mlx_value_t gate, mlx_value_t up, mlx_value_t down) {
   chosen_t chosen;
   if (e->used < 1 || e->used > MAX_USED || e->used > scores.dims[1]) {
-    mlx_builder_fail(g->b,
-                     mlx_error(MLX_UNSUPPORTED, "a token uses %lld of %lld experts; 1 to %d are possible",
-                               (long long)e->used, (long long)scores.dims[1], MAX_USED));
+    mlx_builder_fail(g->b, mlx_error(MLX_UNSUPPORTED,
+                                     "the model uses %lld of %lld experts per token; 1 to %d are supported",
+                                     (long long)e->used, (long long)scores.dims[1], MAX_USED));
     return (mlx_value_t){0};
   }
   choose(g, e, scores, &chosen);
-  if (x.dims[0] * e->used <= scores.dims[1]) return use_chosen(g, name, e, &chosen, x, gate, up, down);
-  return use_all(g, name, e, &chosen, x, mlx_type_of(scores), gate, up, down);
+  if (x.dims[0] * e->used <= scores.dims[1]) return compute_chosen(g, name, e, &chosen, x, gate, up, down);
+  return compute_all(g, name, e, &chosen, x, mlx_type_of(scores), gate, up, down);
 }

@@ -1,0 +1,82 @@
+// Compile job: the state of one compilation, shared by compile.c and the compile_*.c files that implement its
+// steps. Internal to compiler/.
+#ifndef MLXCEL_COMPILER_COMPILE_JOB_H_
+#define MLXCEL_COMPILER_COMPILE_JOB_H_
+
+#include "compiler/compile.h"
+#include "compiler/driver.h"
+#include "compiler/module_options.h"
+#include "compiler/target.h"
+
+typedef struct mlx_compile_job {
+  const mlx_compile_options_t *options;
+  mlx_cache_t *cache;
+  mlx_model_t *model;
+  mlx_target_t target;  // the current one of several
+  mlx_module_options_t module;
+  mlx_iree_compiler_t compiler;
+  mlx_nvrtc_t *nvrtc;  // NULL on the generic path
+  mlx_kernels_t kernels;
+  char kernels_digest[MLX_DIGEST_HEX];
+  char *mlir;
+  size_t mlir_length;
+  size_t levels_done;                   // modules made so far for lower CPU levels of the same target
+  bool only_target;                     // the user gave one target
+  bool ran_compiler;                    // at least one module was not in the cache
+  mlx_manifest_t manifest;              // grows with each target
+  char source_stamp[MLX_DIGEST_HEX];    // of the source files when they were opened
+  char weights_digest[MLX_DIGEST_HEX];  // of the source files that weights depend on
+  char title[192];
+} mlx_compile_job_t;
+
+// ---- compile_source.c ----
+
+mlx_status_t mlx_job_open_model(mlx_compile_job_t *job, const char *path) MLX_MUST_USE;
+// Fails if a source file changed since mlx_job_open_model. The files are mapped, and digests are taken by
+// path, so a change during the compilation would mix two versions.
+mlx_status_t mlx_job_check_source(const mlx_compile_job_t *job) MLX_MUST_USE;
+// Path of the file that holds the tokenizer, for error messages. Release with mlx_free.
+mlx_status_t mlx_job_name_tokenizer(const mlx_source_t *source, char **out_name) MLX_MUST_USE;
+
+// ---- compile_context.c ----
+
+mlx_status_t mlx_job_module_options(const mlx_model_t *model, const mlx_compile_options_t *options,
+                                    mlx_form_t form, mlx_module_options_t *out_module) MLX_MUST_USE;
+// Bytes of the keys and values of |positions| positions in all layers. False on overflow.
+bool mlx_job_kv_bytes(const mlx_compile_job_t *job, int64_t positions, size_t *out_bytes);
+int64_t mlx_job_pool_positions(const mlx_module_options_t *module);
+// Fails if the KV cache cannot fit the memory of the device.
+mlx_status_t mlx_job_check_kv(const mlx_compile_job_t *job) MLX_MUST_USE;
+
+// ---- compile_kernels.c ----
+
+mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) MLX_MUST_USE;
+// Fails if the user requires quantized weights and this module cannot have them.
+mlx_status_t mlx_job_check_quantized(const mlx_compile_job_t *job) MLX_MUST_USE;
+// Fails if --quantize conflicts with --dtype, or would change no matrix.
+mlx_status_t mlx_job_check_quantize(const mlx_compile_job_t *job) MLX_MUST_USE;
+const char *mlx_job_storage_name(const mlx_compile_job_t *job);  // "bf16", "packed", "q4_1"
+// Where to report a note that holds for every CPU level of a target: NULL after the first level.
+const mlx_report_t *mlx_job_notes(const mlx_compile_job_t *job);
+
+// ---- compile_module.c ----
+
+void mlx_job_write_title(const mlx_title_t *title, char *out, size_t size);
+mlx_status_t mlx_job_get_module(mlx_compile_job_t *job, mlx_cache_entry_t *out_entry) MLX_MUST_USE;
+
+// ---- compile_weights.c ----
+
+void mlx_compiled_file_clear(mlx_compiled_file_t *file);
+mlx_status_t mlx_job_get_weights(mlx_compile_job_t *job, mlx_compiled_t *out,
+                                 const mlx_compiled_file_t **out_archive) MLX_MUST_USE;
+
+// ---- compile_manifest.c ----
+
+mlx_status_t mlx_job_find_licences(const mlx_compile_job_t *job, mlx_compiled_t *out) MLX_MUST_USE;
+mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) MLX_MUST_USE;
+// Adds the current target to the manifest. |modules| are the ones compiled for it.
+void mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_file_t *modules, size_t module_count,
+                             const mlx_compiled_file_t *weights);
+mlx_status_t mlx_job_write_manifest(mlx_compile_job_t *job, mlx_compiled_t *out) MLX_MUST_USE;
+
+#endif  // MLXCEL_COMPILER_COMPILE_JOB_H_

@@ -1,0 +1,174 @@
+// Chooses between the kernel path and the generic path, and how weights are stored.
+#include <string.h>
+
+#include "compiler/compile_job.h"
+#include "compiler/kernel_plan.h"
+
+mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_choice) {
+  static const char *const names[] = {
+      [MLX_KERNELS_AUTO] = "auto", [MLX_KERNELS_REQUIRED] = "required", [MLX_KERNELS_OFF] = "off"};
+  for (int i = 0; i < 3; ++i) {
+    if (strcmp(text, names[i])) continue;
+    *out_choice = (mlx_kernel_choice_t)i;
+    return NULL;
+  }
+  return mlx_error(MLX_USAGE, "unknown value '%s' for --kernels: use auto, required or off", text);
+}
+
+mlx_status_t mlx_weights_choice_parse(const char *text, mlx_weights_choice_t *out_choice,
+                                      mlx_dtype_t *out_dtype) {
+  const bool automatic = !strcmp(text, "auto"), quantized = !strcmp(text, "packed");
+  *out_choice = automatic ? MLX_WEIGHTS_AUTO : quantized ? MLX_WEIGHTS_QUANTIZED : MLX_WEIGHTS_FLOAT;
+  *out_dtype = MLX_F32;
+  if (automatic || quantized) return NULL;
+  mlx_status_t status = mlx_dtype_parse(text, out_dtype);
+  if (!status) return NULL;
+  mlx_status_free(status);
+  return mlx_status_hint(mlx_error(MLX_USAGE, "unknown dtype '%s'", text),
+                         "dtypes: auto, packed, f32, f16, bf16");
+}
+
+// Whether the user allows quantized weights, and |layout| can hold some of the model's.
+static bool has_quantized(const mlx_compile_job_t *job, mlx_layout_t layout) {
+  const mlx_storage_t storage = {.dtype = MLX_F32, .layout = layout, .quantize = job->options->quantize};
+  return job->options->weights != MLX_WEIGHTS_FLOAT &&
+         (mlx_weights_count(job->model, storage, MLX_STORED_CODES) ||
+          mlx_weights_count(job->model, storage, MLX_STORED_QUANTIZED));
+}
+
+static bool stays_quantized(const mlx_compile_job_t *job) {
+  return job->module.layout == MLX_LAYOUT_QUANTIZED_PANELS || job->module.layout == MLX_LAYOUT_TILES;
+}
+
+// Why no kernels exist for this target and dtype, whatever is installed; NULL if they exist.
+static const char *why_no_kernels(const mlx_compile_job_t *job) {
+  if (!job->target.gpu)
+    return mlx_kernels_cpu_level(job->target.cpu_level)
+               ? NULL
+               : "this mlxcel was built without a kernel for that CPU";
+  if (!job->target.gpu->kernel_sm) return "the kernels need an sm_80 or newer GPU";
+  if (job->module.dtype == MLX_F32 && !has_quantized(job, MLX_LAYOUT_TILES))
+    return "the kernels need quantized or 16-bit weights (--dtype bf16 or f16)";
+  return NULL;
+}
+
+const mlx_report_t *mlx_job_notes(const mlx_compile_job_t *job) {
+  return job->levels_done ? NULL : job->options->report;
+}
+
+static mlx_status_t no_kernels(const mlx_compile_job_t *job, const char *why) {
+  if (job->options->kernels != MLX_KERNELS_REQUIRED) {
+    mlx_report_note(mlx_job_notes(job), "no fast kernels: %s; using the generic path (slower)", why);
+    return NULL;
+  }
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "no fast kernels: %s", why), "use --kernels=auto");
+}
+
+// The kernels do not support the model's network: |missing| says what they lack.
+static mlx_status_t unsupported_network(const mlx_compile_job_t *job, const char *missing) {
+  const char *architecture = mlx_source_architecture(job->model->source),
+             *device = job->target.gpu ? "GPU" : "CPU";
+  if (job->options->kernels != MLX_KERNELS_REQUIRED) {
+    mlx_report_note(mlx_job_notes(job),
+                    "%s has no fast %s kernel yet (it lacks %s); using the generic path (slower)",
+                    architecture, device, missing);
+    return NULL;
+  }
+  return mlx_status_hint(
+      mlx_error(MLX_UNSUPPORTED, "%s has no fast %s kernel yet (it lacks %s)", architecture, device, missing),
+      "use --kernels=auto");
+}
+
+// The first matrix that is quantized in its file and stored as floats; NULL if there is none.
+static const mlx_weight_t *first_expanded(const mlx_compile_job_t *job) {
+  for (size_t i = 0; i < job->model->weight_count; ++i) {
+    const mlx_weight_t *weight = &job->model->weights[i];
+    if (mlx_weight_is_quantized(weight) && weight->tensor.rank == 2 &&
+        mlx_weight_stored(weight, mlx_module_storage(&job->module)).kind == MLX_STORED_FLOATS)
+      return weight;
+  }
+  return NULL;
+}
+
+static void note_expanded(const mlx_compile_job_t *job) {
+  const mlx_weight_t *expanded = stays_quantized(job) ? first_expanded(job) : NULL;
+  if (!expanded) return;
+  mlx_report_note(
+      mlx_job_notes(job),
+      "some quantized weights ('%s' is the first) are expanded to %s: no kernel supports their format",
+      expanded->name, mlx_dtype_info(job->module.dtype)->mlir);
+}
+
+static mlx_status_t use_cpu_kernels(mlx_compile_job_t *job) {
+  if (has_quantized(job, MLX_LAYOUT_QUANTIZED_PANELS)) job->module.layout = MLX_LAYOUT_QUANTIZED_PANELS;
+  job->module.quantize = job->options->quantize;
+  job->kernels =
+      (mlx_kernels_t){.cpu_level = mlx_kernels_cpu_level(job->target.cpu_level), .dtype = job->module.dtype};
+  const char *missing;
+  MLX_TRY(mlx_module_use_kernels(job->model, &job->kernels, &job->module, &missing));
+  if (!job->module.kernels) {
+    job->module.layout = MLX_LAYOUT_ROWS;
+    return unsupported_network(job, missing);
+  }
+  note_expanded(job);
+  return NULL;
+}
+
+// Only kernels read quantized weights; the generic path reads floats.
+mlx_status_t mlx_job_check_quantized(const mlx_compile_job_t *job) {
+  if (stays_quantized(job)) return NULL;
+  if (job->options->weights != MLX_WEIGHTS_QUANTIZED && job->options->quantize == MLX_QUANTIZE_NONE)
+    return NULL;
+  const char *why = job->module.kernels ? "its file has none that the kernels support"
+                                        : "only the kernel path supports them";
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "cannot use quantized weights for this model: %s", why),
+                         "use --dtype auto, f32 or bf16%s",
+                         job->options->quantize ? ", without --quantize" : "");
+}
+
+// Refuses a model that already has as few bits: the user expects an effect, and there would be none.
+mlx_status_t mlx_job_check_quantize(const mlx_compile_job_t *job) {
+  const mlx_quantize_t kind = job->options->quantize;
+  if (kind == MLX_QUANTIZE_NONE) return NULL;
+  if (job->options->weights == MLX_WEIGHTS_FLOAT) {
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--quantize and a float --dtype exclude each other"),
+                           "leave one of them out");
+  }
+  const mlx_storage_t storage = {.dtype = MLX_F32, .layout = MLX_LAYOUT_QUANTIZED_PANELS, .quantize = kind};
+  if (mlx_weights_count(job->model, storage, MLX_STORED_QUANTIZED)) return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_UNSUPPORTED,
+                "'%s' has no matrix to quantize to %s: none has more bits and columns a multiple of 32",
+                mlx_source_path(job->model->source), mlx_quantize_name(kind)),
+      "leave --quantize out: quantized weights are used as they are");
+}
+
+const char *mlx_job_storage_name(const mlx_compile_job_t *job) {
+  if (!stays_quantized(job)) return mlx_dtype_info(job->module.dtype)->mlir;
+  return job->module.quantize ? mlx_quantize_name(job->module.quantize) : "packed";
+}
+
+mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {
+  const char *why = why_no_kernels(job);
+  if (job->options->kernels == MLX_KERNELS_OFF) return NULL;
+  if (why && job->options->kernels == MLX_KERNELS_AUTO && job->target.gpu) return NULL;
+  if (why) return no_kernels(job, why);
+  if (!job->target.gpu) return use_cpu_kernels(job);
+  mlx_status_t status = job->nvrtc ? NULL : mlx_nvrtc_open(NULL, &job->nvrtc);
+  if (mlx_status_code(status) == MLX_UNAVAILABLE && job->options->kernels == MLX_KERNELS_AUTO) {
+    mlx_report_note(job->options->report, "no fast kernels: %s; using the generic path (slower)",
+                    mlx_status_message(status));
+    mlx_status_free(status);
+    return NULL;
+  }
+  if (status) return status;
+  if (has_quantized(job, MLX_LAYOUT_TILES)) job->module.layout = MLX_LAYOUT_TILES;
+  job->module.quantize = job->options->quantize;
+  job->kernels = (mlx_kernels_t){.gpu = job->target.gpu, .dtype = job->module.dtype};
+  const char *missing;
+  MLX_TRY(mlx_module_use_kernels(job->model, &job->kernels, &job->module, &missing));
+  note_expanded(job);
+  if (job->module.kernels) return NULL;
+  job->module.layout = MLX_LAYOUT_ROWS;
+  return unsupported_network(job, missing);
+}

@@ -1,0 +1,138 @@
+// The manifest of a compiled model, and the license files that go with it.
+#include <stdio.h>
+#include <string.h>
+
+#include "artifact/bundle.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "compiler/compile_job.h"
+#include "compiler/source_digest.h"
+
+typedef struct licences {
+  const char *folder;
+  mlx_compiled_t *out;
+} licences_t;
+
+static mlx_status_t add_licence(void *user, const char *name) {
+  const licences_t *licences = user;
+  mlx_compiled_t *out = licences->out;
+  if (!mlx_is_licence_file(name) || out->licence_count == MLX_MAX_LICENCES) return NULL;
+  mlx_compiled_file_t *file = &out->licences[out->licence_count];
+  MLX_TRY(mlx_join_path(licences->folder, name, &file->path));
+  if (!mlx_is_file(file->path)) {  // a folder named LICENSE
+    mlx_compiled_file_clear(file);
+    return NULL;
+  }
+  snprintf(file->name, sizeof file->name, "%s", name);
+  ++out->licence_count;
+  return NULL;
+}
+
+// License files beside the weights of a Hugging Face directory. A GGUF file has none.
+mlx_status_t mlx_job_find_licences(const mlx_compile_job_t *job, mlx_compiled_t *out) {
+  licences_t licences = {.folder = mlx_source_path(job->model->source), .out = out};
+  return mlx_is_dir(licences.folder) ? mlx_list_dir(licences.folder, add_licence, &licences) : NULL;
+}
+
+static mlx_bundle_file_t *add_file(mlx_manifest_t *m, const char *name) {
+  mlx_bundle_file_t *file = &m->files[m->file_count++];
+  snprintf(file->name, sizeof file->name, "%s", name);
+  return file;
+}
+
+static void add_text_file(mlx_manifest_t *m, const char *name, const char *text, size_t length) {
+  mlx_bundle_file_t *file = add_file(m, name);
+  mlx_digest_bytes(text, length, file->sha256);
+  file->size = (int64_t)length;
+}
+
+// Does not read the file: the cache remembers the digests of its files.
+static mlx_status_t add_cached_file(mlx_compile_job_t *job, const mlx_compiled_file_t *from) {
+  mlx_bundle_file_t *file = add_file(&job->manifest, from->name);
+  mlx_file_stamp_t stamp;
+  MLX_TRY(mlx_file_stamp(from->path, &stamp));
+  file->size = (int64_t)stamp.size;
+  return mlx_cache_digest_file(job->cache, from->path, file->sha256);
+}
+
+// Lists the files of the bundle with their digests, so that a copy can be verified.
+static mlx_status_t add_files(mlx_compile_job_t *job, const mlx_compiled_t *out) {
+  if (!out->weights_path) return NULL;
+  add_text_file(&job->manifest, MLX_BUNDLE_TOKENIZER, out->tokenizer, out->tokenizer_length);
+  if (out->chat) add_text_file(&job->manifest, MLX_BUNDLE_CHAT, out->chat, out->chat_length);
+  for (size_t i = 0; i < out->licence_count; ++i) MLX_TRY(add_cached_file(job, &out->licences[i]));
+  for (size_t i = 0; i < out->module_count; ++i) MLX_TRY(add_cached_file(job, &out->modules[i]));
+  for (size_t i = 0; i < out->weights_count; ++i) MLX_TRY(add_cached_file(job, &out->weights[i]));
+  return NULL;
+}
+
+// "3.13" from "3.13.0 @ ...": the IREE version that the runtime needs.
+static void short_version(const char *version, char *out, size_t size) {
+  int major, minor;
+  if (sscanf(version, "%d.%d", &major, &minor) == 2) snprintf(out, size, "%d.%d", major, minor);
+}
+
+mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) {
+  mlx_manifest_t *m = &job->manifest;
+  m->contract = MLX_CONTRACT_VERSION;
+  m->vocab = job->model->config.vocab;
+  snprintf(m->architecture, sizeof m->architecture, "%s", mlx_source_architecture(job->model->source));
+  snprintf(m->source, sizeof m->source, "%s", mlx_file_name(mlx_source_path(job->model->source)).text);
+  for (char *c = m->source; *c; ++c) {  // the name is printed to terminals: no control characters
+    if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
+  }
+  MLX_TRY(mlx_source_licence(job->model->source, m->license, sizeof m->license));
+  if (!job->options->module_only) {
+    mlx_source_digests_t digests;
+    MLX_TRY(mlx_source_digest(job->cache, job->model->source, job->options->report, &digests));
+    memcpy(m->source_digest, digests.all, sizeof m->source_digest);
+    memcpy(job->weights_digest, digests.weights, sizeof job->weights_digest);
+  }
+  return mlx_source_eos_ids(job->model->source, m->eos, MLX_MAX_EOS, &m->eos_count);
+}
+
+void mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_file_t *modules, size_t module_count,
+                             const mlx_compiled_file_t *weights) {
+  size_t position = 0, pool = 0;
+  if (!mlx_job_kv_bytes(job, 1, &position) ||
+      !mlx_job_kv_bytes(job, mlx_job_pool_positions(&job->module), &pool))
+    position = pool = 0;  // unknown
+  mlx_variant_t *v = &job->manifest.variants[job->manifest.variant_count++];
+  *v = (mlx_variant_t){.context = job->module.context,
+                       .sequences = job->module.sequences,
+                       .page_size = job->module.page_size,
+                       .sequence_pages = mlx_module_sequence_pages(&job->module),
+                       .pool_pages = mlx_module_pool_pages(&job->module),
+                       .prefill_count = job->module.bucket_count,
+                       .decode_count = job->module.step_count,
+                       .driver = job->target.gpu && job->kernels.count
+                                     ? 1000 * mlx_nvrtc_major(job->nvrtc) + 10 * mlx_nvrtc_minor(job->nvrtc)
+                                     : 0,
+                       .state_bytes = (int64_t)pool,
+                       .kv_bytes = (int64_t)position};
+  snprintf(v->target, sizeof v->target, "%s", job->target.name);
+  snprintf(v->cpu, sizeof v->cpu, "%s", job->target.cpu);
+  snprintf(v->dtype, sizeof v->dtype, "%s", mlx_job_storage_name(job));
+  snprintf(v->module, sizeof v->module, "%s", modules[0].name);
+  snprintf(v->weights, sizeof v->weights, "%s", weights ? weights->name : MLX_BUNDLE_WEIGHTS);
+  snprintf(v->kernels_digest, sizeof v->kernels_digest, "%s", job->kernels_digest);
+  memcpy(v->prefill, job->module.buckets, sizeof v->prefill);
+  memcpy(v->decode, job->module.steps, sizeof v->decode);
+  for (int kind = 0; kind < MLX_KERNEL_KINDS; ++kind) {
+    if (!mlx_kernels_use(&job->kernels, (mlx_kernel_kind_t)kind)) continue;
+    snprintf(v->kernels[v->kernel_count++], sizeof v->kernels[0], "%s",
+             mlx_kernel_kind_name((mlx_kernel_kind_t)kind));
+  }
+  for (size_t i = 0; job->target.portable && i < module_count; ++i) {
+    snprintf(v->levels[v->level_count++], sizeof v->levels[0], "%s", modules[i].level);
+  }
+}
+
+mlx_status_t mlx_job_write_manifest(mlx_compile_job_t *job, mlx_compiled_t *out) {
+  mlx_manifest_t *m = &job->manifest;
+  snprintf(m->compiler, sizeof m->compiler, "%s", job->compiler.version);
+  snprintf(m->compiler_digest, sizeof m->compiler_digest, "%s", job->compiler.digest);
+  short_version(m->compiler, m->iree, sizeof m->iree);
+  MLX_TRY(add_files(job, out));
+  return mlx_manifest_write(m, &out->manifest, &out->manifest_length);
+}

@@ -1,0 +1,24 @@
+// CUDA image: requests a compiled kernel source of kernels/cuda with its macro definitions.
+#ifndef MLXCEL_COMPILER_CUDA_IMAGE_H_
+#define MLXCEL_COMPILER_CUDA_IMAGE_H_
+
+#include "compiler/function.h"
+
+typedef struct mlx_definition {
+  const char *name;
+  int64_t value;
+} mlx_definition_t;
+
+// Appends "NAME=VALUE" lines: MLX_DEFINE(&text, {"M", m}, {"N", n}).
+void mlx_cuda_define(mlx_text_t *text, const mlx_definition_t *definitions, size_t count);
+#define MLX_DEFINE(text, ...)                                    \
+  mlx_cuda_define(text, (const mlx_definition_t[]){__VA_ARGS__}, \
+                  sizeof((const mlx_definition_t[]){__VA_ARGS__}) / sizeof(mlx_definition_t))
+
+// File name of the image of |kind| with |definitions|, which it clears. NULL after an error, which the
+// builder keeps.
+const char *mlx_cuda_image(mlx_graph_t *g, mlx_kernel_kind_t kind, mlx_text_t *definitions);
+
+bool mlx_cuda_is_hopper(const mlx_graph_t *g);
+
+#endif  // MLXCEL_COMPILER_CUDA_IMAGE_H_

@@ -1,0 +1,11 @@
+// The module that links the CPU kernel (kernels/cpu/network.c).
+#ifndef MLXCEL_COMPILER_EMIT_CPU_H_
+#define MLXCEL_COMPILER_EMIT_CPU_H_
+
+#include "compiler/function.h"
+
+// Emits state, every prefill_T and every decode_K, each as one call of the CPU kernel. Does not emit
+// logits().
+mlx_status_t mlx_cpu_emit(mlx_graph_t *g) MLX_MUST_USE;
+
+#endif  // MLXCEL_COMPILER_EMIT_CPU_H_

@@ -1,0 +1,98 @@
+#include "compiler/kernel_plan.h"
+
+#include "base/memory.h"
+#include "compiler/plan.h"
+
+// Prefill and decode are the same CPU kernel, so more decode_K functions cost no compile time. K stays small
+// so that output keeps streaming.
+static mlx_status_t use_cpu_kernel(const mlx_model_t *model, mlx_kernels_t *kernels,
+                                   mlx_module_options_t *options, const char **out_missing) {
+  mlx_network_plan_t plan;
+  MLX_TRY(mlx_network_plan_make(model, options, &plan));
+  const bool fits = plan.fits;
+  *out_missing = fits ? NULL : plan.mismatch;
+  mlx_network_plan_clear(&plan);
+  if (!fits) return NULL;
+  options->kernels = kernels;
+  if (options->layout == MLX_LAYOUT_ROWS) options->layout = MLX_LAYOUT_PANELS;
+  mlx_module_options_set_buckets((int64_t[]){16, 128, 512}, 3, options);
+  for (int64_t steps = 4; steps <= 16; steps *= 4) options->steps[options->step_count++] = steps;
+  return NULL;
+}
+
+// Chooses the tile format of each weight. The decode kernel needs one format for all matrices of a group in
+// all layers: it gets the narrowest format that holds every one of them, or none.
+static mlx_status_t plan_tiles(const mlx_model_t *model, const mlx_module_options_t *options,
+                               mlx_tiles_t *tiles) {
+  static const int groups[][4] = {{MLX_DECODE_Q, MLX_DECODE_K, MLX_DECODE_V, -1},
+                                  {MLX_DECODE_O, -1},
+                                  {MLX_DECODE_GATE, MLX_DECODE_UP, -1},
+                                  {MLX_DECODE_DOWN, -1}};
+  for (size_t i = 0; i < model->weight_count; ++i)
+    tiles[i] = mlx_weight_stored(&model->weights[i], mlx_module_storage(options)).tiles;
+  mlx_network_plan_t plan;
+  MLX_TRY(mlx_network_plan_make(model, options, &plan));
+  for (size_t g = 0; plan.fits && g < sizeof groups / sizeof *groups; ++g) {
+    mlx_tiles_t common = tiles[plan.weights[groups[g][0]]];
+    for (int pass = 0; pass < 2; ++pass) {  // pass 0 finds the common format, pass 1 assigns it
+      for (int64_t layer = 0; layer < model->config.layers; ++layer) {
+        for (const int *role = groups[g]; *role >= 0; ++role) {
+          mlx_tiles_t *tile = &tiles[plan.weights[layer * MLX_DECODE_WEIGHTS + *role]];
+          if (!tile->bits || !common.bits)
+            common = (mlx_tiles_t){0};
+          else if (pass)
+            *tile = common;
+          else
+            common = mlx_tiles_for_both(common, *tile);
+        }
+      }
+    }
+  }
+  mlx_network_plan_clear(&plan);
+  return NULL;
+}
+
+static mlx_status_t use_tiles(const mlx_model_t *model, mlx_kernels_t *kernels,
+                              const mlx_module_options_t *options) {
+  mlx_tiles_t *tiles;
+  MLX_TRY(mlx_alloc(model->weight_count, sizeof *tiles, &tiles));
+  mlx_status_t status = plan_tiles(model, options, tiles);
+  if (status) {
+    mlx_free(tiles);
+    return status;
+  }
+  kernels->weights = model->weights;
+  kernels->tiles = tiles;
+  return NULL;
+}
+
+// Every op of a module shares one KV pool. Its layout is that of the attention kernels, so a module whose
+// attention they cannot compute links no kernels at all.
+static mlx_status_t find_missing_attention(const mlx_model_t *model, const mlx_module_options_t *options,
+                                           const char **out_missing) {
+  const mlx_config_t *c = &model->config;
+  bool fits;
+  *out_missing = "attention heads of this size";
+  if (c->head_dim % 16 != 0 || c->head_dim > 256) return NULL;
+  MLX_TRY(mlx_plan_attention_fits(model, options, &fits));
+  *out_missing = fits ? NULL : "its form of attention (sliding window, softcap or sinks)";
+  return NULL;
+}
+
+mlx_status_t mlx_module_use_kernels(const mlx_model_t *model, mlx_kernels_t *kernels,
+                                    mlx_module_options_t *options, const char **out_missing) {
+  if (!kernels->gpu) return use_cpu_kernel(model, kernels, options, out_missing);
+  mlx_decode_plan_t plan;
+  bool fits;
+  MLX_TRY(find_missing_attention(model, options, out_missing));
+  if (*out_missing) return NULL;
+  if (options->layout == MLX_LAYOUT_TILES) MLX_TRY(use_tiles(model, kernels, options));
+  options->kernels = kernels;
+  mlx_module_options_set_buckets((int64_t[]){16, 128, 512}, 3, options);
+  MLX_TRY(mlx_decode_plan_make(model, options, &plan, &fits));
+  const int64_t steps[] = {1, 8, 32, 128};
+  for (size_t i = 1; fits && i < sizeof steps / sizeof *steps && steps[i] <= plan.max_steps; ++i) {
+    options->steps[options->step_count++] = steps[i];
+  }
+  return NULL;
+}

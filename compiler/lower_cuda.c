@@ -1,0 +1,228 @@
+// Launches of kernels/cuda/linear.cu, attention.cu and attention_f32.cu: macro definitions, grid and
+// operands.
+#include "compiler/lower_cuda.h"
+
+#include <string.h>
+
+#include "compiler/cuda_image.h"
+#include "compiler/cuda_launch.h"
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static mlx_value_t as_16_bits(mlx_graph_t *g, mlx_value_t x) {
+  return x.dtype == MLX_F32 ? mlx_build_convert(g->b, "narrow", x, g->options->dtype) : x;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Linear
+
+bool mlx_cuda_supports_linear(const mlx_graph_t *g, mlx_value_t weight) {
+  return weight.quantized_weight || (g->options->kernels && weight.rank == 2 &&
+                                     weight.dtype == g->options->dtype && weight.dims[1] % 8 == 0);
+}
+
+bool mlx_cuda_supports_swiglu(const mlx_graph_t *g, mlx_value_t gate, mlx_value_t up) {
+  if (!gate.quantized_weight || !up.quantized_weight) return !gate.quantized_weight && !up.quantized_weight;
+  return mlx_tiles_equal(g->options->kernels->tiles[gate.quantized_weight - 1],
+                         g->options->kernels->tiles[up.quantized_weight - 1]);
+}
+
+static mlx_value_t gemv(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
+  const int64_t n = weight.dims[0], rows = n >= 16384 ? 4 : n >= 8192 ? 2 : 1, warps = 8;
+  mlx_text_t definitions = {0};
+  mlx_text_puts(&definitions, "NAME=mlx_gemv\n");
+  MLX_DEFINE(&definitions, {"GEMV", 1}, {"M", x.dims[0]}, {"N", n}, {"K", weight.dims[1]},
+             {"GEMV_ROWS", rows}, {"GEMV_WARPS", warps});
+  const mlx_extern_t kernel = {.symbol = "mlx_gemv",
+                               .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
+                               .grid = {ceil_div(n, warps * rows), 1, 1},
+                               .threads = 32 * warps,
+                               .operands = {x, weight},
+                               .operand_count = 2,
+                               .updated_from = 2,
+                               .result = MLX_TYPE(MLX_F32, x.dims[0], n)};
+  return kernel.file ? mlx_build_extern(g->b, name, &kernel, NULL) : (mlx_value_t){0};
+}
+
+// How a product is divided among thread blocks. The thresholds were measured on an H200, also those of the
+// portable variant (no wgmma, no clusters, under 99 KB of shared memory).
+typedef struct tile {
+  int64_t m, n, split, stages, warps;  // BM, BN, SPLIT, STAGES and WARPS of linear.cu
+} tile_t;
+
+static int64_t tile_count(int64_t m, int64_t n, int64_t bm, int64_t bn) {
+  return ceil_div(m, bm) * ceil_div(n, bn);
+}
+
+static tile_t smallest_tile(int64_t m) { return (tile_t){m <= 16 ? 16 : m <= 32 ? 32 : 64, 64, 1, 4, 4}; }
+
+static tile_t portable_tile(int64_t m, int64_t n, mlx_epilogue_t epilogue, int64_t enough) {
+  if (m > 64 && tile_count(m, n, 128, 64) >= enough)
+    return (tile_t){128, 64, 1, epilogue == MLX_EPILOGUE_SWIGLU ? 3 : 4, 4};
+  return smallest_tile(m);
+}
+
+// Too few tiles to fill the GPU: a cluster of blocks divides K (split-K). Clusters of 4 and more need
+// multiprocessors that hold two blocks each.
+static tile_t split_k_tile(int64_t m, int64_t n, int64_t k, mlx_epilogue_t epilogue, int64_t processors) {
+  tile_t t = smallest_tile(m);
+  const int64_t tiles = tile_count(m, n, t.m, t.n);
+  while (t.split < 8 && tiles * t.split * 2 <= processors && k >= t.split * 2 * 128) t.split *= 2;
+  t.stages = t.m == 64 && t.split >= 4 ? 4 : epilogue == MLX_EPILOGUE_SWIGLU ? (t.split >= 4 ? 4 : 6) : 8;
+  return t;
+}
+
+static tile_t hopper_tile(int64_t m, int64_t n, int64_t k, mlx_epilogue_t epilogue, int64_t processors,
+                          int64_t enough) {
+  const bool pair = epilogue == MLX_EPILOGUE_SWIGLU;
+  const tile_t large = {128, 128, 1, pair ? 4 : 6, 8};
+  if (m > 64 && tile_count(m, n, 128, 128) >= (pair ? enough : processors)) return large;
+  if (pair && m > 64 && tile_count(m, n, 128, 64) >= enough) return (tile_t){128, 64, 1, 6, 8};
+  if (!pair && m > 32 && tile_count(m, n, 64, 128) >= enough) {
+    if (tile_count(m, n, 64, 128) <= processors) return (tile_t){64, 128, 1, 8, 4};
+    return m > 64 && tile_count(m, n, 128, 128) >= enough ? large : (tile_t){64, 128, 1, 4, 4};
+  }
+  return split_k_tile(m, n, k, epilogue, processors);
+}
+
+static mlx_value_t gemm(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                        mlx_value_t other, mlx_epilogue_t epilogue) {
+  const int64_t m = x.dims[0], n = weight.dims[0], k = weight.dims[1],
+                processors = g->options->kernels->gpu->blocks;
+  const int64_t enough = processors * 7 / 10;  // this many blocks count as a full GPU
+  const tile_t t = mlx_cuda_is_hopper(g) ? hopper_tile(m, n, k, epilogue, processors, enough)
+                                         : portable_tile(m, n, epilogue, enough);
+  const int64_t threads =
+      32 * t.warps +
+      (mlx_cuda_is_hopper(g) && t.m % 64 == 0 ? 128 : 0);  // with wgmma, four extra warps only copy
+  mlx_text_t definitions = {0};
+  mlx_text_puts(&definitions, "NAME=mlx_linear\n");
+  MLX_DEFINE(&definitions, {"M", m}, {"N", n}, {"K", k}, {"EPILOGUE", epilogue});
+  MLX_DEFINE(&definitions, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split}, {"STAGES", t.stages},
+             {"WARPS", t.warps}, {"BLOCK", threads});
+  const mlx_extern_t kernel = {
+      .symbol = "mlx_linear",
+      .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
+      .grid = {ceil_div(m, t.m), ceil_div(n, t.n), t.split},
+      .threads = threads,
+      .shared_bytes = t.stages * ((t.m + t.n * (epilogue == MLX_EPILOGUE_SWIGLU ? 2 : 1)) * 128 + 16),
+      .operands = {as_16_bits(g, x), weight, other},
+      .operand_count = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
+      .updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3,
+      .result = MLX_TYPE(epilogue == MLX_EPILOGUE_SWIGLU ? g->options->dtype : MLX_F32, m, n)};
+  return kernel.file ? mlx_build_extern(g->b, name, &kernel, NULL) : (mlx_value_t){0};
+}
+
+mlx_value_t mlx_cuda_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
+                            mlx_value_t other, mlx_epilogue_t epilogue) {
+  if (weight.quantized_weight) return mlx_cuda_quantized_linear(g, name, x, weight, other, epilogue);
+  return mlx_cuda_uses_gemv(x.dims[0]) ? gemv(g, name, x, weight) : gemm(g, name, x, weight, other, epilogue);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Attention
+
+// How attention is divided: a block has wq warps of 16 queries, times wk warps that share the keys of a step.
+typedef struct attend_tile {
+  int64_t wq, wk, keys, split;  // WQ, WK, KEYS and SPLIT of attention.cu
+} attend_tile_t;
+
+static attend_tile_t choose_attend_tile(const mlx_graph_t *g, const mlx_attention_t *a) {
+  const int64_t step = a->head_dim <= 80    ? 128
+                       : a->head_dim <= 184 ? 64
+                                            : 32;  // double-buffered keys and values fit shared memory
+  const int64_t tokens = g->tokens, processors = g->options->kernels->gpu->blocks;
+  attend_tile_t t = {.wq = tokens <= 16   ? 1
+                           : tokens <= 32 ? 2
+                                          : 4,
+                     .wk = step / 16 < 4 ? step / 16 : 4,
+                     .split = 1};
+  if (t.wq == 2 && t.wk > step / 32) t.wk = step / 32;
+  if (t.wq == 4) t.wk = a->head_dim <= 80 ? 2 : 1;
+  t.keys = step / t.wk < 32 ? step / t.wk : 32;
+  const int64_t blocks = a->heads * ceil_div(tokens, 16 * t.wq) * g->options->sequences;
+  while (mlx_cuda_is_hopper(g) && t.split < 8 && blocks * t.split * 2 <= processors) t.split *= 2;
+  return t;
+}
+
+// The macros that attention.cu and attention_f32.cu share.
+static mlx_text_t define_attention(const mlx_graph_t *g, const mlx_attention_t *a, bool rotate) {
+  const mlx_module_options_t *o = g->options;
+  mlx_text_t definitions = {0};
+  mlx_text_printf(&definitions, "APPEND_NAME=mlx_append\nATTEND_NAME=mlx_attend\nSCALE=%.9ef\n", a->scale);
+  MLX_DEFINE(&definitions, {"ROWS", o->sequences}, {"TOKENS", g->tokens}, {"HEADS", a->heads},
+             {"KV_HEADS", a->kv_heads}, {"HEAD_DIM", a->head_dim});
+  MLX_DEFINE(&definitions, {"ROW_PAGES", mlx_module_sequence_pages(o)},
+             {"POOL_PAGES", mlx_module_pool_pages(o)}, {"TURN", rotate});
+  return definitions;
+}
+
+// Writes k and v to the KV pool and returns q. If |table| is set, the kernel rotates q and k by it.
+static mlx_value_t append(mlx_graph_t *g, const mlx_attention_t *a, const char *file, mlx_value_t q,
+                          mlx_value_t k, mlx_value_t v, const mlx_rope_table_t *table) {
+  const int64_t m = g->options->sequences * g->tokens;
+  mlx_extern_t kernel = {.symbol = "mlx_append",
+                         .file = file,
+                         .grid = {ceil_div(m * (a->heads + 2 * a->kv_heads) * a->head_dim, 2048), 1, 1},
+                         .threads = 256,
+                         .operands = {q, k, v},
+                         .operand_count = 3,
+                         .result = mlx_type_of(q),
+                         .constant = (int32_t)a->layer,
+                         .has_constant = true};
+  if (table) {
+    kernel.operands[kernel.operand_count++] = table->cos;
+    kernel.operands[kernel.operand_count++] = table->sin;
+  }
+  const mlx_value_t rest[] = {g->start, g->count, g->pages, mlx_builder_load(g->b, MLX_STATE_KV)};
+  for (int i = 0; i < 4; ++i) kernel.operands[kernel.operand_count++] = rest[i];
+  kernel.updated_from = kernel.operand_count - 1;
+  mlx_value_t pool = {0};
+  mlx_value_t rotated = mlx_build_extern(g->b, "append", &kernel, &pool);
+  mlx_builder_store(g->b, MLX_STATE_KV, pool);
+  return rotated;
+}
+
+// The attention launch with 16-bit keys and values (attend_16) or f32 ones (attend_32).
+static mlx_extern_t attend_16(mlx_graph_t *g, const mlx_attention_t *a, bool rotate) {
+  const attend_tile_t t = choose_attend_tile(g, a);
+  const int64_t keys = t.wk * t.keys, merging = t.wq * t.wk * 8;
+  mlx_text_t definitions = define_attention(g, a, rotate);
+  MLX_DEFINE(&definitions, {"WQ", t.wq}, {"WK", t.wk}, {"KEYS", t.keys}, {"SPLIT", t.split});
+  return (mlx_extern_t){
+      .file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION, &definitions),
+      .grid = {a->heads, ceil_div(g->tokens, 16 * t.wq), g->options->sequences * t.split},
+      .threads = 32 * t.wq * t.wk,
+      .shared_bytes = (keys > merging ? keys : merging) * (a->head_dim + 8) * 8 + t.wq * (t.wk + 1) * 128};
+}
+
+static mlx_extern_t attend_32(mlx_graph_t *g, const mlx_attention_t *a, bool rotate) {
+  const int64_t sequences = g->options->sequences, processors = g->options->kernels->gpu->blocks;
+  const mlx_attend_f32_tile_t t = mlx_attend_f32_tile(sequences, g->tokens, a->heads, a->kv_heads,
+                                                      a->head_dim, mlx_cuda_is_hopper(g), processors);
+  mlx_text_t definitions = define_attention(g, a, rotate);
+  MLX_DEFINE(&definitions, {"QUERIES", t.queries}, {"STEP", t.step}, {"SPLIT", t.split}, {"STAGES", t.stages},
+             {"THREADS", t.threads});
+  return (mlx_extern_t){
+      .file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions),
+      .grid = {a->kv_heads, ceil_div(g->tokens * (a->heads / a->kv_heads), t.queries), sequences * t.split},
+      .threads = t.threads,
+      .shared_bytes = t.shared_bytes};
+}
+
+mlx_value_t mlx_cuda_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
+                               mlx_value_t v, const mlx_rope_table_t *table) {
+  mlx_extern_t attend =
+      g->options->dtype == MLX_F32 ? attend_32(g, a, table != NULL) : attend_16(g, a, table != NULL);
+  if (!attend.file) return (mlx_value_t){0};
+  mlx_value_t rotated = append(g, a, attend.file, q, k, v, table);
+  const mlx_value_t operands[] = {rotated, mlx_builder_load(g->b, MLX_STATE_KV), g->start, g->count,
+                                  g->pages};
+  memcpy(attend.operands, operands, sizeof operands);
+  attend.symbol = "mlx_attend";
+  attend.operand_count = attend.updated_from = 5;
+  attend.result = MLX_TYPE(g->options->dtype, g->options->sequences * g->tokens, a->heads * a->head_dim);
+  attend.constant = (int32_t)a->layer;
+  attend.has_constant = true;
+  return mlx_build_extern(g->b, "attended", &attend, NULL);
+}

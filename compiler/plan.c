@@ -1,0 +1,286 @@
+// Matches a trace against a network of Llama's form, and plans the launch of the CUDA decode kernel.
+#include "compiler/plan.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "compiler/trace.h"
+#include "compiler/weights.h"
+#include "kernels/cpu/network.h"
+
+// ----------------------------------------------------------------------------------------------------------
+// Matching the trace, op by op, against a network of Llama's form
+
+typedef struct matcher {
+  const mlx_trace_t *trace;
+  size_t at;  // next op
+  const mlx_model_t *model;
+  const uint64_t *offsets;  // of the weights in the archive; NULL: offsets need no fixed stride
+  mlx_storage_t storage;    // of the weights at those offsets
+  size_t *indices;          // [layers][MLX_DECODE_WEIGHTS] of the model's weights; may be NULL
+  mlx_decode_plan_t *plan;
+  int64_t context;
+  bool fits;
+  const char *mismatch;  // the first op that no kernel has; NULL if the network differs in another way
+} matcher_t;
+
+static const mlx_trace_op_t no_op;  // stands for an op after the end of the trace
+
+// The next op. The network fits only if the op has this kind and these first operands.
+static const mlx_trace_op_t *expect(matcher_t *m, mlx_trace_kind_t kind, int first, int second) {
+  const mlx_trace_op_t *op = m->fits && m->at < m->trace->count ? &m->trace->ops[m->at++] : &no_op;
+  if (m->fits && op->kind == MLX_TRACE_OTHER) m->mismatch = op->name;
+  m->fits =
+      m->fits && op != &no_op && op->kind == kind && op->operands[0] == first && op->operands[1] == second;
+  return op;
+}
+
+static const mlx_weight_t *weight_of(const matcher_t *m, const mlx_trace_op_t *op, size_t *out_index) {
+  for (size_t i = 0; i < m->model->weight_count; ++i) {
+    if (!op->weight || m->trace->weights[i].id != op->weight) continue;
+    *out_index = i;
+    return &m->model->weights[i];
+  }
+  return NULL;
+}
+
+// Records the weight of |op| as the weight |which| of |layer|. Its shape must be [rows, columns]; columns 0
+// means a vector.
+static void match_weight(matcher_t *m, mlx_decode_weight_t which, int64_t layer, const mlx_trace_op_t *op,
+                         int64_t rows, int64_t columns) {
+  mlx_decode_offset_t *offset = &m->plan->offsets[which];
+  size_t index = 0;
+  const mlx_weight_t *weight = m->fits ? weight_of(m, op, &index) : NULL;
+  m->fits = weight && weight->tensor.rank == (columns ? 2 : 1) && weight->tensor.dims[0] == rows &&
+            (!columns || weight->tensor.dims[1] == columns);
+  if (!m->fits) return;
+  if (m->indices) m->indices[layer * MLX_DECODE_WEIGHTS + which] = index;
+  if (!m->offsets) return;
+  const uint64_t at = m->offsets[index];
+  const mlx_tiles_t tiles = mlx_weight_stored(weight, m->storage).tiles;
+  if (layer == 0) offset->first = at, m->plan->tiles[which] = tiles;
+  if (layer == 1) offset->stride = at - offset->first;
+  m->fits = offset->first + (uint64_t)layer * offset->stride == at &&
+            mlx_tiles_equal(tiles, m->plan->tiles[which]) &&
+            (tiles.bits || !columns || m->storage.layout != MLX_LAYOUT_TILES);
+}
+
+static void same_number(matcher_t *m, bool first, double *number, double value) {
+  if (first) *number = value;
+  m->fits = m->fits && *number == value;
+}
+
+static int match_norm(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x) {
+  const mlx_trace_op_t *norm = expect(m, MLX_TRACE_RMSNORM, x, 0);
+  match_weight(m, which, layer, norm, m->plan->hidden, 0);
+  same_number(m, which == MLX_DECODE_ATTN_NORM && layer == 0, &m->plan->norm_eps, norm->number);
+  return norm->result;
+}
+
+static int match_linear(matcher_t *m, mlx_decode_weight_t which, int64_t layer, int x, int64_t rows,
+                        int64_t columns) {
+  const mlx_trace_op_t *linear = expect(m, MLX_TRACE_LINEAR, x, 0);
+  match_weight(m, which, layer, linear, rows, columns);
+  return linear->result;
+}
+
+static int match_rope(matcher_t *m, bool first, int x) {
+  const mlx_trace_op_t *rope = expect(m, MLX_TRACE_ROPE, x, 0);
+  if (first) m->plan->rope = rope->rope;
+  m->fits = m->fits && rope->head_dim == m->model->config.head_dim &&
+            mlx_rope_equal(rope->rope, m->plan->rope) && rope->rope->dims == rope->head_dim &&
+            !rope->rope->adjacent && rope->rope->scale == 1.0;
+  return rope->result;
+}
+
+// The attention kernels have neither a window shorter than the context, nor softcap, nor sinks.
+static bool is_full_attention(const mlx_attention_t *a, int64_t context) {
+  return (!a->window || a->window >= context) && a->softcap == 0.0 && !a->sinks.id;
+}
+
+static int match_attention(matcher_t *m, int64_t layer, int x) {
+  const mlx_config_t *c = &m->model->config;
+  const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim;
+  int h = match_norm(m, MLX_DECODE_ATTN_NORM, layer, x);
+  int q = match_linear(m, MLX_DECODE_Q, layer, h, queries, c->hidden);
+  int k = match_linear(m, MLX_DECODE_K, layer, h, keys, c->hidden);
+  int v = match_linear(m, MLX_DECODE_V, layer, h, keys, c->hidden);
+  q = match_rope(m, layer == 0, q);
+  k = match_rope(m, false, k);
+  const mlx_trace_op_t *attention = expect(m, MLX_TRACE_ATTENTION, q, k);
+  const mlx_attention_t *a = &attention->attention;
+  if (layer == 0) m->plan->attention = *a;
+  m->fits = m->fits && attention->operands[2] == v && a->layer == layer && a->heads == c->heads &&
+            a->kv_heads == c->kv_heads && a->head_dim == c->head_dim &&
+            a->scale == m->plan->attention.scale && is_full_attention(a, m->context);
+  int o = match_linear(m, MLX_DECODE_O, layer, attention->result, c->hidden, queries);
+  return expect(m, MLX_TRACE_ADD, x, o)->result;
+}
+
+static int match_mlp(matcher_t *m, int64_t layer, int x) {
+  const mlx_config_t *c = &m->model->config;
+  int h = match_norm(m, MLX_DECODE_MLP_NORM, layer, x);
+  int gate = match_linear(m, MLX_DECODE_GATE, layer, h, c->ffn, c->hidden);
+  int up = match_linear(m, MLX_DECODE_UP, layer, h, c->ffn, c->hidden);
+  int act = expect(m, MLX_TRACE_SWIGLU, gate, up)->result;
+  int down = match_linear(m, MLX_DECODE_DOWN, layer, act, c->hidden, c->ffn);
+  return expect(m, MLX_TRACE_ADD, x, down)->result;
+}
+
+static void match_network(matcher_t *m) {
+  const mlx_config_t *c = &m->model->config;
+  const mlx_trace_op_t *embed = expect(m, MLX_TRACE_EMBED, 0, 0);
+  match_weight(m, MLX_DECODE_EMBED, 0, embed, c->vocab, c->hidden);
+  int x = embed->result;
+  for (int64_t layer = 0; layer < c->layers && m->fits; ++layer)
+    x = match_mlp(m, layer, match_attention(m, layer, x));
+  x = match_norm(m, MLX_DECODE_FINAL_NORM, 0, x);
+  match_linear(m, MLX_DECODE_HEAD, 0, x, c->vocab, c->hidden);
+  m->fits = m->fits && m->at == m->trace->count;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Launch of the CUDA decode kernel. The sizes must match the structs of kernels/cuda/decode.cu, which asserts
+// it.
+
+static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max_int(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Shared memory for the activations that rows of |width| columns are multiplied with.
+static int64_t staged_bytes(int64_t width) {
+  const int64_t segments = ceil_div(width, 1024);
+  return 8 * 768 * (segments <= 8 ? min_int(segments, 2) : segments);
+}
+
+// Shared memory of attention.
+static int64_t attention_bytes(const mlx_config_t *c, bool quantized) {
+  const int64_t group = c->heads / c->kv_heads, mixed = 4 * (8 * group * c->head_dim + 16 * group);
+  if (quantized) return mixed + 4 * (2 + group) * c->head_dim + 2048 + 256;
+  return mixed + (group + 3) / 4 * ((c->head_dim + 31) / 32) * 1024 + 4 * c->head_dim + 256;
+}
+
+// One stage of the ring buffer that weights stream through, with its barriers.
+static int64_t stage_bytes(const mlx_decode_plan_t *plan, bool quantized) {
+  if (!quantized) return 8 * (2 * 1024 + 64) + 16;
+  int64_t largest = 0;
+  for (int i = 0; i < MLX_DECODE_WEIGHTS; ++i) {
+    if (plan->tiles[i].bits)
+      largest = max_int(largest, (int64_t)mlx_tiles_bytes(plan->tiles[i], 1, plan->segment));
+  }
+  return largest + 16;
+}
+
+// Every block needs at least one row of every matrix, or one tile row (8 rows) of a quantized one.
+static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, bool quantized,
+                        mlx_decode_plan_t *plan) {
+  const mlx_config_t *c = &model->config;
+  const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim,
+                together = quantized ? MLX_TILE_ROWS : 1;
+  const int64_t rows = min_int(min_int(c->hidden, c->ffn), min_int(c->vocab, queries + 2 * keys));
+  plan->blocks = min_int(gpu->blocks, ceil_div(rows, together));
+  plan->shared_bytes = gpu->shared_bytes;
+  plan->segment = !quantized || gpu->shared_bytes < 160 << 10 ? 1024 : 2048;
+  const int64_t splits = max_int(1, plan->blocks / c->kv_heads);
+  plan->scratch_words = 64 + 8 * plan->blocks + 3 * c->hidden + 2 * queries + 2 * keys + 2 * c->ffn;
+  plan->scratch_words += c->heads * splits * (c->head_dim + 2);
+}
+
+// The ring buffer needs one stage more than the kernel requests ahead.
+static bool launch_fits(const mlx_model_t *model, bool quantized, const mlx_decode_plan_t *plan) {
+  const mlx_config_t *c = &model->config;
+  const int64_t staged =
+      max_int(staged_bytes(c->hidden), max_int(staged_bytes(c->ffn), staged_bytes(c->heads * c->head_dim)));
+  const int64_t work = max_int(attention_bytes(c, quantized), staged), unit = quantized ? MLX_CODES : 8;
+  return c->hidden % unit == 0 && c->ffn % unit == 0 && c->head_dim % 16 == 0 && c->head_dim <= 256 &&
+         (quantized ? 6 : 4) * stage_bytes(plan, quantized) + work + (8 << 10) <= plan->shared_bytes;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Plans
+
+// One launch of the decode kernel reads at most this many bytes: an eighth of a second on an H200.
+#define MAX_LAUNCH_BYTES 600000000000u
+
+mlx_status_t mlx_plan_attention_fits(const mlx_model_t *model, const mlx_module_options_t *options,
+                                     bool *out_fits) {
+  const mlx_config_t *c = &model->config;
+  mlx_trace_t trace;
+  mlx_status_t status = mlx_trace_record(model, options, &trace);
+  *out_fits = !status;
+  for (size_t i = 0; i < trace.count; ++i) {
+    const mlx_attention_t *a = &trace.ops[i].attention;
+    if (trace.ops[i].kind != MLX_TRACE_ATTENTION) continue;
+    *out_fits = *out_fits && is_full_attention(a, options->context) && a->heads == c->heads &&
+                a->kv_heads == c->kv_heads && a->head_dim == c->head_dim;
+  }
+  mlx_trace_clear(&trace);
+  return status;
+}
+
+mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_module_options_t *options,
+                                  mlx_decode_plan_t *out_plan, bool *out_fits) {
+  *out_plan = (mlx_decode_plan_t){.hidden = model->config.hidden, .ffn = model->config.ffn};
+  *out_fits = false;
+  if (!options->kernels || options->sequences != 1) return NULL;
+  const bool quantized = options->layout == MLX_LAYOUT_TILES;
+  plan_launch(model, options->kernels->gpu, quantized, out_plan);
+  mlx_trace_t trace;
+  uint64_t *offsets = NULL;
+  matcher_t matcher = {.trace = &trace,
+                       .model = model,
+                       .storage = mlx_module_storage(options),
+                       .plan = out_plan,
+                       .context = options->context,
+                       .fits = true};
+  mlx_status_t status = mlx_trace_record(model, options, &trace);
+  if (!status) status = mlx_alloc(model->weight_count, sizeof *offsets, &offsets);
+  if (!status) {
+    const uint64_t bytes = mlx_weights_layout(model, matcher.storage, offsets);  // each step reads all
+    out_plan->max_steps = (int64_t)(MAX_LAUNCH_BYTES / bytes);
+    matcher.offsets = offsets;
+    match_network(&matcher);
+    *out_fits = matcher.fits && launch_fits(model, quantized, out_plan);
+  }
+  mlx_trace_clear(&trace);
+  mlx_free(offsets);
+  return status;
+}
+
+static bool cpu_shape_fits(const mlx_config_t *c) {
+  const int64_t max = MLX_CPU_MOST_COLUMNS;
+  return c->head_dim % 16 == 0 && c->head_dim <= 256 && c->hidden <= max && c->ffn <= max &&
+         c->heads * c->head_dim <= max;
+}
+
+mlx_status_t mlx_network_plan_make(const mlx_model_t *model, const mlx_module_options_t *options,
+                                   mlx_network_plan_t *out_plan) {
+  *out_plan = (mlx_network_plan_t){.mismatch = "support for these head or layer sizes"};
+  if (!cpu_shape_fits(&model->config)) return NULL;
+  mlx_decode_plan_t plan = {.hidden = model->config.hidden, .ffn = model->config.ffn};
+  mlx_trace_t trace;
+  matcher_t matcher = {
+      .trace = &trace, .model = model, .plan = &plan, .context = options->context, .fits = true};
+  mlx_status_t status = mlx_trace_record(model, options, &trace);
+  if (!status)
+    status = mlx_alloc((size_t)model->config.layers * MLX_DECODE_WEIGHTS, sizeof *out_plan->weights,
+                       &out_plan->weights);
+  matcher.indices = out_plan->weights;
+  if (!status) match_network(&matcher);
+  mlx_trace_clear(&trace);
+  if (status) {
+    mlx_network_plan_clear(out_plan);
+    return status;
+  }
+  out_plan->fits = matcher.fits;
+  out_plan->mismatch = matcher.mismatch ? matcher.mismatch : "support for this form of layer";
+  out_plan->norm_eps = plan.norm_eps;
+  out_plan->scale = plan.attention.scale;
+  out_plan->rope = plan.rope;
+  return NULL;
+}
+
+void mlx_network_plan_clear(mlx_network_plan_t *plan) {
+  mlx_free(plan->weights);
+  *plan = (mlx_network_plan_t){0};
+}

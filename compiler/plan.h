@@ -1,0 +1,67 @@
+// Plan: recognizes a network of Llama's form in its trace, and describes it for the kernels that compute a
+// whole network: kernels/cuda/decode.cu (decode plan) and kernels/cpu/network.c (network plan).
+#ifndef MLXCEL_COMPILER_PLAN_H_
+#define MLXCEL_COMPILER_PLAN_H_
+
+#include "compiler/module_options.h"
+
+typedef enum mlx_decode_weight {
+  MLX_DECODE_EMBED,
+  MLX_DECODE_ATTN_NORM,
+  MLX_DECODE_Q,
+  MLX_DECODE_K,
+  MLX_DECODE_V,
+  MLX_DECODE_O,
+  MLX_DECODE_MLP_NORM,
+  MLX_DECODE_GATE,
+  MLX_DECODE_UP,
+  MLX_DECODE_DOWN,
+  MLX_DECODE_FINAL_NORM,
+  MLX_DECODE_HEAD,
+  MLX_DECODE_WEIGHTS,
+} mlx_decode_weight_t;
+
+// Where the weights of one role are in the archive, in bytes.
+typedef struct mlx_decode_offset {
+  uint64_t first, stride;  // of layer 0, and from one layer to the next
+} mlx_decode_offset_t;
+
+typedef struct mlx_decode_plan {
+  mlx_decode_offset_t offsets[MLX_DECODE_WEIGHTS];
+  mlx_tiles_t tiles[MLX_DECODE_WEIGHTS];  // of quantized matrices
+  int64_t hidden, ffn;
+  mlx_attention_t attention;
+  double norm_eps;
+  const mlx_rope_t *rope;
+  int64_t blocks, shared_bytes;  // of the launch
+  int64_t segment;               // largest number of columns in a stage of the ring buffer
+  int64_t scratch_words;         // 32-bit words
+  int64_t max_steps;             // tokens in one launch, limited so that output keeps streaming
+} mlx_decode_plan_t;
+
+// *|out_fits| is false if the network has another form, or a layout or size that the decode kernel does not
+// support on this GPU.
+mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_module_options_t *options,
+                                  mlx_decode_plan_t *out_plan, bool *out_fits) MLX_MUST_USE;
+
+// The same network for the CPU kernel, which takes an offset for each weight and needs no fixed stride.
+typedef struct mlx_network_plan {
+  bool fits;             // if false, only |mismatch| is valid
+  const char *mismatch;  // what the kernel lacks: a static text that completes "it lacks ..."
+  double norm_eps, scale;
+  const mlx_rope_t *rope;
+  size_t *weights;  // owned [layers][MLX_DECODE_WEIGHTS]: index of each weight in the model. Weights that are
+                    // not part of a layer are in the first row.
+} mlx_network_plan_t;
+
+// A network that does not fit is no error. Release with mlx_network_plan_clear.
+mlx_status_t mlx_network_plan_make(const mlx_model_t *model, const mlx_module_options_t *options,
+                                   mlx_network_plan_t *out_plan) MLX_MUST_USE;
+void mlx_network_plan_clear(mlx_network_plan_t *plan);
+
+// *|out_fits|: whether kernels/cuda/attention.cu can compute the attention of every layer. It supports no
+// sliding window shorter than the context, no softcap and no sinks, and needs the same heads in all layers.
+mlx_status_t mlx_plan_attention_fits(const mlx_model_t *model, const mlx_module_options_t *options,
+                                     bool *out_fits) MLX_MUST_USE;
+
+#endif  // MLXCEL_COMPILER_PLAN_H_

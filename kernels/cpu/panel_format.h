@@ -1,0 +1,97 @@
+// Panel formats: how the CPU kernel stores a matrix, 16 rows together. Freestanding C, because kernels/cpu,
+// graph/ and compiler/ include it. layout.h describes the bytes of each format in words.
+#ifndef MLXCEL_KERNELS_CPU_PANEL_FORMAT_H_
+#define MLXCEL_KERNELS_CPU_PANEL_FORMAT_H_
+
+#include <stdint.h>
+
+#define MLX_PANEL_ROWS 16
+#define MLX_PANEL_BLOCK 32  // columns in a quantized block
+#define MLX_PANEL_GROUP 8   // blocks in a super-block of the K formats
+
+// One row per panel format. All sizes of a panel derive from it.
+//
+//   number   type of the values; of the scales and offsets of a quantized format
+//   scales   per row and block of 32 columns: 0, 1, or 2 (one for each 16 columns); offsets likewise
+//   bits     of a code: 4 or 8; 0: the format stores plain values
+//   least    smallest code. 4-bit codes are stored as code - least; 8-bit codes are signed if least < 0
+//   grouped  1: scales and offsets are bytes, signed if the codes are. They multiply one number for a
+//            super-block of 256 columns: a scale and, if the format has offsets, an offset
+// clang-format off
+//  format     number scales offsets bits least grouped text for users
+#define MLX_PANEL_TABLE(X) \
+  X(F32,       F32,  0, 0, 0, 0,    0, "f32") \
+  X(F16,       F16,  0, 0, 0, 0,    0, "f16") \
+  X(BF16,      BF16, 0, 0, 0, 0,    0, "bf16") \
+  X(Q4_0,      F16,  1, 0, 4, -8,   0, "4-bit codes, a scale in f16") \
+  X(Q4_1,      F16,  1, 1, 4, 0,    0, "4-bit codes, scale and offset in f16") \
+  X(Q8_0,      F16,  1, 0, 8, -128, 0, "8-bit codes, a scale in f16") \
+  X(Q4_WIDE,   F32,  1, 1, 4, 0,    0, "4-bit codes, scale and offset in f32") \
+  X(Q8_WIDE,   F32,  1, 1, 8, 0,    0, "8-bit codes, scale and offset in f32") \
+  X(Q8_HALVES, F32,  2, 0, 8, -128, 0, "8-bit codes, two scales in f32") \
+  X(Q8_1,      F16,  1, 1, 8, 0,    0, "8-bit codes, scale and offset in f16") \
+  X(Q4_BF16,   BF16, 1, 1, 4, 0,    0, "4-bit codes, scale and offset in bf16") \
+  X(Q8_BF16,   BF16, 1, 1, 8, 0,    0, "8-bit codes, scale and offset in bf16") \
+  X(Q4_K,      F16,  1, 1, 4, 0,    1, "4-bit codes, scale and offset of 8 bits times f16") \
+  X(Q5_K,      F16,  1, 1, 8, 0,    1, "8-bit codes, scale and offset of 8 bits times f16") \
+  X(Q6_K,      F16,  2, 0, 8, -128, 1, "8-bit codes, two scales of 8 bits times f16") \
+  X(Q2_K,      F16,  2, 2, 4, 0,    1, "4-bit codes, two scales and offsets of 8 bits times f16")
+// clang-format on
+
+#define MLX_PANEL_BYTES_F32 4
+#define MLX_PANEL_BYTES_F16 2
+#define MLX_PANEL_BYTES_BF16 2
+
+typedef enum mlx_panel_format {
+#define MLX_PANEL_ENUM(format, ...) MLX_PANEL_##format,
+  MLX_PANEL_TABLE(MLX_PANEL_ENUM)
+#undef MLX_PANEL_ENUM
+      MLX_PANEL_FORMATS,
+  MLX_PANEL_NONE = MLX_PANEL_FORMATS  // of a type that no weight has
+} mlx_panel_format_t;
+
+// Bytes of the numbers at the start of a super-block; 0 for formats without super-blocks.
+#define MLX_PANEL_GROUP_BYTES(number, offsets, grouped) \
+  ((grouped) * MLX_PANEL_ROWS * MLX_PANEL_BYTES_##number * ((offsets) ? 2 : 1))
+
+// Bytes of a panel per 32 columns, with the block's share of the super-block's numbers. A panel of plain
+// values may have any number of columns, not only a multiple of 32.
+static inline int64_t mlx_panel_block_bytes(int32_t format) {
+  switch (format) {
+#define MLX_PANEL_CASE(format, number, scales, offsets, bits, least, grouped, text)                          \
+  case MLX_PANEL_##format:                                                                                   \
+    return (bits) ? MLX_PANEL_ROWS * (MLX_PANEL_BLOCK * (bits) / 8 +                                         \
+                                      ((scales) + (offsets)) * ((grouped) ? 1 : MLX_PANEL_BYTES_##number)) + \
+                        MLX_PANEL_GROUP_BYTES(number, offsets, grouped) / MLX_PANEL_GROUP                    \
+                  : MLX_PANEL_ROWS * MLX_PANEL_BLOCK * MLX_PANEL_BYTES_##number;
+    MLX_PANEL_TABLE(MLX_PANEL_CASE)
+#undef MLX_PANEL_CASE
+    default: return 0;
+  }
+}
+
+static inline int64_t mlx_panel_group_bytes(int32_t format) {
+  switch (format) {
+#define MLX_PANEL_CASE(format, number, scales, offsets, bits, least, grouped, text) \
+  case MLX_PANEL_##format: return MLX_PANEL_GROUP_BYTES(number, offsets, grouped);
+    MLX_PANEL_TABLE(MLX_PANEL_CASE)
+#undef MLX_PANEL_CASE
+    default: return 0;
+  }
+}
+
+// Bytes from one block to the next one of the same super-block.
+static inline int64_t mlx_panel_block_stride(int32_t format) {
+  return mlx_panel_block_bytes(format) - mlx_panel_group_bytes(format) / MLX_PANEL_GROUP;
+}
+
+// Byte offset of block |nth| in a panel.
+static inline int64_t mlx_panel_block_at(int32_t format, int64_t nth) {
+  return nth * mlx_panel_block_stride(format) + (nth / MLX_PANEL_GROUP + 1) * mlx_panel_group_bytes(format);
+}
+
+static inline int64_t mlx_panel_bytes(int32_t format, int64_t columns) {
+  return mlx_panel_block_bytes(format) * columns / MLX_PANEL_BLOCK;
+}
+
+#endif  // MLXCEL_KERNELS_CPU_PANEL_FORMAT_H_
