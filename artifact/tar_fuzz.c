@@ -1,3 +1,4 @@
+// Reads arbitrary bytes as a tar archive, as given and with repaired header checksums.
 #include "artifact/tar.h"
 
 #include <string.h>
@@ -5,8 +6,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 
-// A member must lie within the archive and have a name that may be unpacked; one whose header we can write
-// must be read back the same.
+// A member must be inside the archive and have a safe name. A header written for that name must read back the
+// same.
 static void check_member(const mlx_tar_member_t *member, size_t size) {
   uint8_t bytes[3 * MLX_TAR_BLOCK] = {0};
   mlx_tar_t again = {.name = "again.tar", .bytes = bytes, .size = sizeof bytes};
@@ -32,7 +33,7 @@ static void read_all(const uint8_t *data, size_t size) {
   mlx_status_free(status);
 }
 
-// Gives every header the sum it should have, or nothing behind the sum would ever be reached.
+// Sets the right checksum in every header, so that the fuzzer reaches the code behind the checksum test.
 static void repair_sums(uint8_t *bytes, size_t size) {
   for (size_t at = 0; at + MLX_TAR_BLOCK <= size; at += MLX_TAR_BLOCK) {
     uint8_t *block = bytes + at;

@@ -113,10 +113,10 @@ static mlx_status_t refuse_foreign_name(void *user, const char *name) {
 mlx_status_t mlx_compiled_check_path(const char *path) {
   mlx_status_t status = NULL;
   if (mlx_is_dir(path)) {
-    status = mlx_holds_bundle(path)
+    status = mlx_has_bundle_manifest(path)
                  ? mlx_list_dir(path, refuse_foreign_name, (void *)(uintptr_t)path)
                  : mlx_error(MLX_USAGE, "'%s' is a folder, but not a compiled model", path);
-  } else if (!access(path, F_OK) && !mlx_holds_bundle(path)) {
+  } else if (!access(path, F_OK) && !mlx_has_bundle_manifest(path)) {
     status = mlx_error(MLX_USAGE, "'%s' is there, and is not a compiled model", path);
   }
   return mlx_status_hint(status, "give -o a name that is free");
@@ -204,8 +204,9 @@ mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path
   MLX_TRY(is_there ? mlx_real_path(path, &target)
                    : mlx_copy_text(path, strlen(path), &target));  // a link stays
   mlx_report_progress(options->report, "writing %s", path);
-  mlx_status_t status = mlx_bundle_remember(compiled->cache, compiled->manifest,
-                                            compiled->manifest_length);  // first: whoever sees it may run it
+  mlx_status_t status =
+      mlx_bundle_mark_local(compiled->cache, compiled->manifest,
+                            compiled->manifest_length);  // first: whoever sees it may run it
   if (!status) status = write_bundle(compiled, options, target);
   mlx_report_done(options->report);
   mlx_free(target);

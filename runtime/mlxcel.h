@@ -100,7 +100,7 @@ typedef struct mlx_engine_info {
   const char *dtype;  // of weights and KV cache, from the manifest: "f32", "bf16", "f16"
   const char *cpu_level,
       *levels;          // of a portable model: whose code runs, and what there was to choose from; else ""
-  const char *kernels;  // "decode, linear", or "none (plain lowering)"
+  const char *kernels;  // "decode, linear", or "none (generic path)"
   int64_t context, vocab, sequences;
   uint64_t weight_bytes;        // all of them
   uint64_t token_weight_bytes;  // those that choosing one token reads: an embedding table that is no head is

@@ -78,7 +78,7 @@ TEST(without_nvrtc_auto_lowers_plainly_and_says_so_and_required_is_an_error) {
     mlx_status_t status = compile(model, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest);
     mlx_nvrtc_built_in = built_in;
     CHECK_OK(status);
-    check_manifest(&manifest, "none (plain lowering)", 1);
+    check_manifest(&manifest, "none (generic path)", 1);
     CHECK_INT(manifest.variants[0].driver, 0);
     CHECK_CONTAINS(notes,
                    "no linked kernels, the plain lowering is used: NVRTC, which compiles our GPU kernels, "
@@ -116,7 +116,7 @@ TEST(required_kernels_that_cannot_be_are_refused_with_the_reason) {
 TEST(auto_says_when_a_models_attention_is_of_no_kind_that_kernels_know) {
   mlx_manifest_t manifest;
   CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest));
-  check_manifest(&manifest, "none (plain lowering)", 1);
+  check_manifest(&manifest, "none (generic path)", 1);
   CHECK_CONTAINS(notes,
                  "no linked kernels, the plain lowering is used: its attention is not of a kind they know");
 }
@@ -136,7 +136,7 @@ TEST(the_manifest_names_the_kernels_and_the_groups_that_were_linked) {
   check_manifest(&manifest, "linear, attention", 1);
   options = options_for("cuda:sm_90", MLX_BF16, MLX_KERNELS_OFF);
   CHECK_OK(compile(model, options, &manifest));
-  check_manifest(&manifest, "none (plain lowering)", 1);
+  check_manifest(&manifest, "none (generic path)", 1);
   CHECK_INT(manifest.variants[0].driver, 0);
 }
 
