@@ -61,11 +61,11 @@ static mlx_status_t add_part(mlx_bundle_t *bundle, const mlx_tar_member_t *membe
 static mlx_status_t read_archive(mlx_bundle_t *bundle) {
   mlx_tar_t tar = {.name = bundle->path, .bytes = bundle->whole.data, .fd = -1, .size = bundle->whole.size};
   mlx_tar_member_t member;
-  bool is;
+  bool found;
   for (;;) {
-    MLX_TRY(mlx_tar_next(&tar, &member, &is));
+    MLX_TRY(mlx_tar_next(&tar, &member, &found));
     bundle->end = tar.offset;
-    if (!is) return NULL;
+    if (!found) return NULL;
     MLX_TRY(add_part(bundle, &member));
   }
 }
@@ -194,11 +194,11 @@ mlx_status_t mlx_bundle_read_manifest(const char *path, char **out_text, size_t 
 static mlx_status_t read_archive_manifest(const char *path, const mlx_map_t *map, char **out_text) {
   mlx_tar_t tar = {.name = path, .bytes = map->data, .fd = -1, .size = map->size};
   mlx_tar_member_t member;
-  bool is = map->size >= MLX_TAR_BLOCK &&
-            !memcmp(map->data + 257, "ustar", 5);  // no tar archive, for example a GGUF file
-  while (is) {
-    MLX_TRY(mlx_tar_next(&tar, &member, &is));
-    if (!is || strcmp(member.name, MLX_BUNDLE_MANIFEST)) continue;
+  // Skips files that are not tar archives, for example GGUF.
+  bool found = map->size >= MLX_TAR_BLOCK && !memcmp(map->data + 257, "ustar", 5);
+  while (found) {
+    MLX_TRY(mlx_tar_next(&tar, &member, &found));
+    if (!found || strcmp(member.name, MLX_BUNDLE_MANIFEST)) continue;
     return mlx_copy_text((const char *)map->data + member.offset,
                          member.size < MLX_MAX_MANIFEST ? (size_t)member.size : MLX_MAX_MANIFEST, out_text);
   }
@@ -357,12 +357,12 @@ static mlx_status_t check_uncached(const mlx_bundle_t *bundle, const mlx_bundle_
   return status;
 }
 
-// A file that the runtime would read and nobody vouches for.
-static mlx_status_t refuse_stray(void *user, const char *name) {
+// Fails on a bundle file that the manifest does not list: the runtime might read it, but no digest covers it.
+static mlx_status_t refuse_unlisted(void *user, const char *name) {
   const mlx_bundle_t *bundle = user;
-  const bool ours =
+  const bool is_listable =
       strcmp(name, MLX_BUNDLE_MANIFEST) && strcmp(name, MLX_BUNDLE_SIGNATURE) && mlx_is_bundle_file(name);
-  return !ours || mlx_manifest_file(&bundle->manifest, name) ? NULL : not_listed(bundle, name);
+  return !is_listable || mlx_manifest_file(&bundle->manifest, name) ? NULL : not_listed(bundle, name);
 }
 
 // Weights may be missing. Other files may be missing if not every target needs them and at least one target
@@ -425,8 +425,8 @@ mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *repo
   const mlx_manifest_t *m = &bundle->manifest;
   mlx_status_t status = NULL;
   MLX_TRY(mlx_bundle_require_digests(bundle));
-  for (size_t i = 0; i < bundle->part_count; ++i) MLX_TRY(refuse_stray(bundle, bundle->parts[i].name));
-  if (!mlx_bundle_is_file(bundle)) MLX_TRY(mlx_list_dir(bundle->path, refuse_stray, bundle));
+  for (size_t i = 0; i < bundle->part_count; ++i) MLX_TRY(refuse_unlisted(bundle, bundle->parts[i].name));
+  if (!mlx_bundle_is_file(bundle)) MLX_TRY(mlx_list_dir(bundle->path, refuse_unlisted, bundle));
   for (size_t i = 0; i < m->file_count && !status; ++i) {
     const mlx_bundle_file_t *file = &m->files[i];
     const bool is_missing = !mlx_bundle_has(bundle, file->name) && may_be_missing(bundle, file->name);

@@ -188,7 +188,7 @@ static mlx_status_t read_list(const mlx_json_t *json, yyjson_val *object, const 
   size_t index, count;
   MLX_TRY(mlx_json_need(json, object, key, &list));
   if (!yyjson_is_arr(list) || yyjson_arr_size(list) > capacity)
-    return mlx_json_error(json, key, "must be a short list");
+    return mlx_json_error(json, key, "is not a list or has too many items");
   yyjson_arr_foreach(list, index, count, item) {
     int64_t value = yyjson_is_int(item) ? yyjson_get_sint(item) : -1;
     if (value < min || value > max) return mlx_json_error(json, key, "contains a number out of range");
@@ -230,7 +230,7 @@ static mlx_status_t read_names(const mlx_json_t *json, yyjson_val *object, const
   size_t index, count;
   if (!list) return NULL;
   if (!yyjson_is_arr(list) || yyjson_arr_size(list) > capacity)
-    return mlx_json_error(json, key, "must be a short list");
+    return mlx_json_error(json, key, "is not a list or has too many items");
   yyjson_arr_foreach(list, index, count, item) {
     if (!is_plain_name(yyjson_get_str(item), 16))
       return mlx_json_error(json, key, "contains a value that is not a plain name");
@@ -306,7 +306,7 @@ static mlx_status_t read_variants(const mlx_json_t *json, mlx_manifest_t *m) {
   size_t index, count;
   if (!list) return read_variant(json, json->root, m);
   if (!yyjson_is_arr(list) || !yyjson_arr_size(list) || yyjson_arr_size(list) > MLX_MAX_TARGETS) {
-    return mlx_json_error(json, "targets", "must be a short list");
+    return mlx_json_error(json, "targets", "is not a list or has too many items");
   }
   yyjson_arr_foreach(list, index, count, item) MLX_TRY(read_variant(json, item, m));
   return NULL;
@@ -336,7 +336,7 @@ static mlx_status_t read_files(const mlx_json_t *json, mlx_manifest_t *m) {
   size_t index, count;
   if (!list) return NULL;
   if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MLX_MAX_BUNDLE_FILES)
-    return mlx_json_error(json, "files", "must be a short list");
+    return mlx_json_error(json, "files", "is not a list or has too many items");
   yyjson_arr_foreach(list, index, count, item) MLX_TRY(read_bundle_file(json, item, m));
   return NULL;
 }

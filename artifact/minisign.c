@@ -211,16 +211,16 @@ const mlx_key_cost_t mlx_key_cost_default = {crypto_pwhash_scryptsalsa208sha256_
 
 // Byte offsets in a secret key file. Everything from KEY_ID on is encrypted.
 enum {
-  SIGNING = 0,
-  DERIVATION = 2,
-  CHECKSUM = 4,
+  SIGNING = 0,     // "Ed"
+  DERIVATION = 2,  // "Sc" for scrypt, or zeros if not encrypted
+  CHECKSUM = 4,    // "B2" for BLAKE2b
   SALT = 6,
-  OPERATIONS = 38,
-  MEMORY = 46,
+  OPERATIONS = 38,  // scrypt cost, u64
+  MEMORY = 46,      // scrypt cost, u64
   KEY_ID = 54,
   KEY = 62,
-  SUM = 126,
-  SECRET_BYTES = 158
+  SUM = 126,          // BLAKE2b of SIGNING, KEY_ID and KEY
+  SECRET_BYTES = 158  // total
 };
 
 void mlx_secret_key_clear(mlx_secret_key_t *key) { sodium_memzero(key, sizeof *key); }
@@ -311,9 +311,9 @@ static mlx_status_t open_secret(const char *name, uint8_t bytes[SECRET_BYTES], c
                            "enter its password, or set MLXCEL_PASSWORD");
   MLX_TRY(apply_password(name, bytes, password));
   sum_secret(bytes, sum);
-  const bool fits = !sodium_memcmp(sum, bytes + SUM, sizeof sum);
+  const bool matches = !sodium_memcmp(sum, bytes + SUM, sizeof sum);
   sodium_memzero(sum, sizeof sum);
-  return fits ? NULL : mlx_error(MLX_INVALID_INPUT, "%s: wrong password, or the file is damaged", name);
+  return matches ? NULL : mlx_error(MLX_INVALID_INPUT, "%s: wrong password, or the file is damaged", name);
 }
 
 // The second half of an Ed25519 key is derived from the first. Signing with a mismatched second half would
@@ -321,12 +321,12 @@ static mlx_status_t open_secret(const char *name, uint8_t bytes[SECRET_BYTES], c
 static mlx_status_t check_halves(const char *name, const uint8_t key[64]) {
   uint8_t public_key[32], whole[64];
   crypto_sign_ed25519_seed_keypair(public_key, whole, key);
-  const bool fits = !sodium_memcmp(whole, key, sizeof whole);
+  const bool matches = !sodium_memcmp(whole, key, sizeof whole);
   sodium_memzero(whole, sizeof whole);
-  return fits ? NULL
-              : mlx_error(MLX_INVALID_INPUT,
-                          "%s: the secret and public halves of the key do not match; the file is damaged",
-                          name);
+  return matches ? NULL
+                 : mlx_error(MLX_INVALID_INPUT,
+                             "%s: the secret and public halves of the key do not match; the file is damaged",
+                             name);
 }
 
 mlx_status_t mlx_secret_key_read(const char *name, const char *text, size_t length, const char *password,
@@ -436,21 +436,22 @@ static mlx_status_t join_comment(const uint8_t signature[64], const char *commen
   return NULL;
 }
 
-static bool fits(const uint8_t signature[64], const void *bytes, size_t length, const mlx_public_key_t *key) {
+static bool matches(const uint8_t signature[64], const void *bytes, size_t length,
+                    const mlx_public_key_t *key) {
   return !crypto_sign_ed25519_verify_detached(signature, bytes, length, key->key);
 }
 
 static mlx_status_t verify_legacy(const mlx_signature_t *signature, const mlx_public_key_t *key,
-                                  const mlx_signed_data_t *data, bool *out_fits) {
+                                  const mlx_signed_data_t *data, bool *out_matches) {
   if (data->bytes) {
-    *out_fits = fits(signature->signature, data->bytes, data->length, key);
+    *out_matches = matches(signature->signature, data->bytes, data->length, key);
     return NULL;
   }
   char *bytes;
   size_t length;
   MLX_TRY(mlx_status_annotate(mlx_read_file(data->name, MAX_LEGACY, &bytes, &length),
                               "%s is a legacy signature", signature->name));
-  *out_fits = fits(signature->signature, bytes, length, key);
+  *out_matches = matches(signature->signature, bytes, length, key);
   mlx_free(bytes);
   return NULL;
 }
@@ -458,7 +459,7 @@ static mlx_status_t verify_legacy(const mlx_signature_t *signature, const mlx_pu
 static mlx_status_t verify_comment(const mlx_signature_t *signature, const mlx_public_key_t *key) {
   uint8_t *bytes;
   MLX_TRY(join_comment(signature->signature, signature->comment, signature->comment_length, &bytes));
-  const bool good = fits(signature->comment_signature, bytes, 64 + signature->comment_length, key);
+  const bool good = matches(signature->comment_signature, bytes, 64 + signature->comment_length, key);
   mlx_free(bytes);
   return good ? NULL
               : mlx_error(MLX_INVALID_INPUT, "%s: the trusted comment does not match its signature",
@@ -477,7 +478,7 @@ mlx_status_t mlx_signature_verify(const mlx_signature_t *signature, const mlx_pu
     MLX_TRY(verify_legacy(signature, key, data, &good));
   } else {
     MLX_TRY(hash_signed(data, hash));
-    good = fits(signature->signature, hash, sizeof hash, key);
+    good = matches(signature->signature, hash, sizeof hash, key);
   }
   if (good) return verify_comment(signature, key);
   return mlx_status_hint(

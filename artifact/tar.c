@@ -42,7 +42,7 @@ mlx_status_t mlx_tar_read(const mlx_tar_t *tar, uint64_t offset, void *out, size
     const ssize_t got = pread(tar->fd, (char *)out + done, length - done, (off_t)(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return mlx_io_error("read", tar->name);
-    if (!got) return mlx_error(MLX_IO, "'%s' became shorter while it was read", tar->name);
+    if (!got) return mlx_error(MLX_IO, "'%s' was truncated while it was being read", tar->name);
     done += (size_t)got;
   }
   return NULL;

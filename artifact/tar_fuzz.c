@@ -12,11 +12,11 @@ static void check_member(const mlx_tar_member_t *member, size_t size) {
   uint8_t bytes[3 * MLX_TAR_BLOCK] = {0};
   mlx_tar_t again = {.name = "again.tar", .bytes = bytes, .size = sizeof bytes};
   mlx_tar_member_t read;
-  bool is = false;
+  bool found = false;
   if (!mlx_is_safe_path(member->name) || member->offset > size || member->size > size - member->offset)
     __builtin_trap();
   mlx_status_t status = mlx_tar_header(member->name, 0, bytes);
-  if (!status && (mlx_tar_next(&again, &read, &is) || !is || strcmp(read.name, member->name)))
+  if (!status && (mlx_tar_next(&again, &read, &found) || !found || strcmp(read.name, member->name)))
     __builtin_trap();
   mlx_status_free(status);
 }
@@ -24,11 +24,11 @@ static void check_member(const mlx_tar_member_t *member, size_t size) {
 static void read_all(const uint8_t *data, size_t size) {
   mlx_tar_t tar = {.name = "fuzz.tar", .bytes = data, .size = size};
   mlx_tar_member_t member;
-  bool is = true;
+  bool found = true;
   mlx_status_t status = NULL;
-  while (!status && is) {
-    status = mlx_tar_next(&tar, &member, &is);
-    if (!status && is) check_member(&member, size);
+  while (!status && found) {
+    status = mlx_tar_next(&tar, &member, &found);
+    if (!status && found) check_member(&member, size);
   }
   mlx_status_free(status);
 }

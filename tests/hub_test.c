@@ -18,20 +18,11 @@ TEST(references_are_parsed) {
   CHECK_TEXT(ref.name, "Tiny_1.5");
   CHECK_TEXT(ref.revision, "refs/pr/7");
   CHECK_TEXT(ref.selector, "sub/x-Q4_K_M.gguf");
-  static const char *const bad[] = {"hf:",
-                                    "hf:acme",
-                                    "hf:acme/",
-                                    "hf:/tiny",
-                                    "hf:acme/ti ny",
-                                    "hf:../tiny",
-                                    "hf:acme/..",
-                                    "hf:acme/tiny@",
-                                    "hf:acme/tiny:",
-                                    "hf:acme/tiny@../x",
-                                    "hf:acme/tiny:../x",
-                                    "hf:acme/tiny/more",
-                                    "acme/tiny",
-                                    "hf:-a/b"};
+  // clang-format off
+  static const char *const bad[] = {
+      "hf:", "hf:acme", "hf:acme/", "hf:/tiny", "hf:acme/ti ny", "hf:../tiny", "hf:acme/..", "hf:acme/tiny@",
+      "hf:acme/tiny:", "hf:acme/tiny@../x", "hf:acme/tiny:../x", "hf:acme/tiny/more", "acme/tiny", "hf:-a/b"};
+  // clang-format on
   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i)
     CHECK_ERROR(mlx_hub_ref_parse(bad[i], &ref), MLX_USAGE, "is not a valid hub reference");
 }

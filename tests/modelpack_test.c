@@ -169,7 +169,7 @@ TEST(failed_pull_leaves_no_model_and_can_resume) {
   server_control(&server, "{\"corrupt\": true}");
   CHECK_ERROR(pull(ref_to("acme/broken:v1"), in_folder("whole"), &path), MLX_INVALID_INPUT, "its SHA-256 is");
   CHECK(!mlx_is_dir(in_folder("whole")));
-  // Leave what a pull leaves that was killed while unpacking.
+  // The leftovers of a pull that was killed while unpacking.
   shell("p=$(ls -d whole.*.part); mkdir -p $p/files; printf half > $p/files/tokenizer.json");
   server_control(&server, "{}");
   CHECK_OK(pull(ref_to("acme/broken:v1"), in_folder("whole"), &path));

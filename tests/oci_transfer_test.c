@@ -61,11 +61,11 @@ static void put_plain(const char *text) {
 }
 
 static void check_model(const char *path) {
-  char name[320], got[MLX_DIGEST_HEX], wanted[MLX_DIGEST_HEX];
+  char name[320], got[MLX_DIGEST_HEX], expected[MLX_DIGEST_HEX];
   snprintf(name, sizeof name, "%s/" SHARD_NAME, path);
   CHECK_OK(mlx_digest_file(name, got));
-  CHECK_OK(mlx_digest_file(SHARD(1), wanted));
-  CHECK_TEXT(got, wanted);
+  CHECK_OK(mlx_digest_file(SHARD(1), expected));
+  CHECK_TEXT(got, expected);
 }
 
 static void check_refused(command_t *run, const char *part) {
@@ -173,8 +173,8 @@ TEST(plain_http_and_insecure_must_be_requested) {
   snprintf(http_ref, sizeof http_ref, "oci://127.0.0.2:%d/acme/t:v1", server.port);
   snprintf(https_ref, sizeof https_ref, "oci://127.0.0.2:%d/acme/t:v1", secure.port);
   put_plain(http_ref);
-  for (int insecure = 0; insecure < 2;
-       ++insecure) {  // --insecure accepts any certificate, but not plain http
+  // --insecure accepts any certificate, but not plain http.
+  for (int insecure = 0; insecure < 2; ++insecure) {
     char *path;
     mlx_pull_oci_options_t pull;
     mlx_pull_oci_options_initialize(&pull);

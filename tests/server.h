@@ -47,19 +47,12 @@ static inline void server_stop(server_t *server) {
 
 // Removes settings of this machine that could change a test: proxies, certificates, hub settings.
 static inline void plain_environment(void) {
-  static const char *const names[] = {"http_proxy",
-                                      "https_proxy",
-                                      "HTTPS_PROXY",
-                                      "all_proxy",
-                                      "ALL_PROXY",
-                                      "CURL_CA_BUNDLE",
-                                      "SSL_CERT_FILE",
-                                      "HF_ENDPOINT",
-                                      "HF_TOKEN",
-                                      "HF_HUB_OFFLINE",
-                                      "HUGGING_FACE_HUB_TOKEN",
-                                      "HF_TOKEN_PATH",
-                                      "MLXCEL_CONFIG"};
+  // clang-format off
+  static const char *const names[] = {
+      "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "CURL_CA_BUNDLE", "SSL_CERT_FILE",
+      "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH",
+      "MLXCEL_CONFIG"};
+  // clang-format on
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) unsetenv(names[i]);
 }
 

@@ -221,7 +221,7 @@ TEST(verify_checks_every_file_and_reports_every_failure) {
   mlx_free(signature);
   write_text("a", "A");
   RUN(&run, "verify", "-p", FIXTURES "plain.pub", in_folder("c"), in_folder("a"), in_folder("b"));
-  CHECK_INT(run.exit_code, MLX_NOT_FOUND);  // the first failure decides
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);  // exit status of the first failure
   CHECK_CONTAINS(run.out, "b: signed by");
   CHECK(!strstr(run.out, "a: signed"));
   CHECK_CONTAINS(run.err, "a' does not match its signature");

@@ -210,8 +210,8 @@ TEST(damaged_archives_are_refused) {
     else
       CHECK_ERROR(status, MLX_INVALID_INPUT, cases[i].part);
   }
-  for (size_t size = 0; size < sizeof good - MLX_TAR_BLOCK;
-       ++size) {  // truncated anywhere before the end mark
+  // Truncated anywhere before the end mark.
+  for (size_t size = 0; size < sizeof good - MLX_TAR_BLOCK; ++size) {
     mlx_tar_t tar = {.name = "cut.tar", .bytes = good, .size = size};
     mlx_text_t text = {0};
     CHECK_ERROR(list(&tar, &text), MLX_INVALID_INPUT, "truncated");
@@ -238,17 +238,12 @@ TEST(pax_headers_set_names_and_sizes_or_are_refused) {
               {"10 size=4\n", "a=hell;"},
               {"18 comment=a b\nc=\n", "a=hello;"},
               {"10 path=b\n10 size=3\n", "b=hel;"}};
-  static const char *const bad[] = {"11 path=b/c\n",
-                                    "13 path=b/c\n",
-                                    "path=b\n",
-                                    "99999999999999999999 path=b\n",
-                                    "10 size=x\n",
-                                    "8 path=\n",
-                                    "12 size=-1\n",
-                                    "3 =",
-                                    "18 path=../escape\n",
-                                    "24 GNU.sparse.size=1000\n",
-                                    "24 size=99999999999999999\n"};
+  // clang-format off
+  static const char *const bad[] = {
+      "11 path=b/c\n", "13 path=b/c\n", "path=b\n", "99999999999999999999 path=b\n", "10 size=x\n",
+      "8 path=\n", "12 size=-1\n", "3 =", "18 path=../escape\n", "24 GNU.sparse.size=1000\n",
+      "24 size=99999999999999999\n"};
+  // clang-format on
   for (size_t i = 0; i < sizeof good / sizeof *good; ++i) {
     mlx_text_t text = {0};
     CHECK_OK(read_with_pax(good[i].pax, &text));

@@ -285,7 +285,7 @@ static mlx_status_t add_sizes(const mlx_download_t *downloads, size_t count, uin
   for (size_t i = 0; i < count; ++i) {
     if (downloads[i].size == MLX_SIZE_UNKNOWN) continue;
     if (__builtin_add_overflow(*out_all, downloads[i].size, out_all)) {
-      return mlx_error(MLX_INVALID_INPUT, "%s: the size %llu bytes is not possible", downloads[i].name,
+      return mlx_error(MLX_INVALID_INPUT, "%s: invalid size: %llu bytes", downloads[i].name,
                        (unsigned long long)downloads[i].size);
     }
     *out_missing += downloads[i].size - mlx_download_present(downloads[i].path, downloads[i].size);

@@ -28,20 +28,27 @@ static bool ends_with(const char *text, const char *end) {
 }
 
 mlx_layer_kind_t mlx_modelpack_layer_kind(const char *media_type) {
+  // clang-format off
   static const struct {
     const char *format;
     mlx_layer_kind_t kind;
   } formats[] = {
-      {"raw", MLX_LAYER_FILE}, {"gguf", MLX_LAYER_FILE},           {"safetensors", MLX_LAYER_FILE},
-      {"tar", MLX_LAYER_TAR},  {"tar+gzip", MLX_LAYER_COMPRESSED}, {"tar+zstd", MLX_LAYER_COMPRESSED}};
+      {"raw", MLX_LAYER_FILE},
+      {"gguf", MLX_LAYER_FILE},
+      {"safetensors", MLX_LAYER_FILE},
+      {"tar", MLX_LAYER_TAR},
+      {"tar+gzip", MLX_LAYER_COMPRESSED},
+      {"tar+zstd", MLX_LAYER_COMPRESSED}};
   static const struct {
     const char *content;
     bool pulled, required;
-  } contents[] = {{"weight.v1.", true, true},
-                  {"weight.config.v1.", true, true},
-                  {"doc.v1.", true, false},
-                  {"code.v1.", false, false},
-                  {"dataset.v1.", false, false}};
+  } contents[] = {
+      {"weight.v1.", true, true},
+      {"weight.config.v1.", true, true},
+      {"doc.v1.", true, false},
+      {"code.v1.", false, false},
+      {"dataset.v1.", false, false}};
+  // clang-format on
   if (strncmp(media_type, PREFIX, strlen(PREFIX))) return MLX_LAYER_UNKNOWN;
   const char *rest = media_type + strlen(PREFIX);
   for (size_t i = 0; i < sizeof contents / sizeof *contents; ++i) {
@@ -153,10 +160,10 @@ static mlx_status_t copy_member(const mlx_tar_t *tar, const mlx_tar_member_t *me
 static mlx_status_t unpack_all(mlx_tar_t *tar, const char *folder, mlx_hub_listing_t *files) {
   mlx_tar_member_t member;
   for (;;) {
-    bool is;
+    bool found;
     char *path;
-    MLX_TRY(mlx_tar_next(tar, &member, &is));
-    if (!is) return NULL;
+    MLX_TRY(mlx_tar_next(tar, &member, &found));
+    if (!found) return NULL;
     if (member.folder || is_pickle(member.name)) continue;
     MLX_TRY(add_file(files, member.name));
     MLX_TRY(mlx_join_path(folder, member.name, &path));
@@ -239,7 +246,7 @@ static mlx_status_t add_layer(pull_t *pull, const mlx_oci_descriptor_t *descript
   if (layer->tar) {
     ++pull->tars;
     if (__builtin_mul_overflow(space, 2, &space))
-      return mlx_error(MLX_INVALID_INPUT, "the sum of the layer sizes is not possible");
+      return mlx_error(MLX_INVALID_INPUT, "invalid layer sizes: their sum overflows");
     MLX_TRY(
         mlx_format(&layer->path, "%s/layers/%s.tar", pull->staging, descriptor->digest + strlen("sha256:")));
   } else {
@@ -256,7 +263,7 @@ static mlx_status_t add_layer(pull_t *pull, const mlx_oci_descriptor_t *descript
   ++pull->count;
   space -= mlx_download_present(layer->path, descriptor->size);
   if (__builtin_add_overflow(pull->bytes, space, &pull->bytes))
-    return mlx_error(MLX_INVALID_INPUT, "the sum of the layer sizes is not possible");
+    return mlx_error(MLX_INVALID_INPUT, "invalid layer sizes: their sum overflows");
   return NULL;
 }
 
@@ -316,11 +323,12 @@ static mlx_status_t unpack_layers(pull_t *pull, const char *files) {
 
 static mlx_status_t fetch(pull_t *pull, const mlx_oci_document_t *model) {
   char *files, *main_path = NULL;
-  MLX_TRY(plan(pull, model));
+  MLX_TRY(mlx_status_annotate(plan(pull, model), "%s", pull->ref->name));
   MLX_TRY(get_layers(pull));
   MLX_TRY(mlx_join_path(pull->staging, "files", &files));
   mlx_status_t status = unpack_layers(pull, files);
   if (!status) status = mlx_modelpack_find_main(files, NULL, &main_path);
+  status = mlx_status_annotate(status, "%s", pull->ref->name);
   const mlx_code_t code = mlx_status_code(status);
   if (code == MLX_INVALID_INPUT || code == MLX_UNSUPPORTED)
     status = mlx_status_join(status, mlx_remove_tree(pull->staging));  // a retry would fail again

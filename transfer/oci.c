@@ -302,21 +302,21 @@ static void put_list_with(mlx_text_t *out, yyjson_val *list, const mlx_oci_docum
                           const mlx_oci_descriptor_t *descriptor, const char *tag) {
   yyjson_val *item;
   size_t i, count;
-  bool there = false;
+  bool is_listed = false;
   const char *comma = "";
   mlx_text_puts(out, "\"manifests\": [");
   yyjson_arr_foreach(list, i, count, item) {
     const mlx_oci_descriptor_t *old = &index->items[i];
     const bool same = !strcmp(old->digest, descriptor->digest);
     if (tag ? !strcmp(old->tag, tag) || (same && !old->tag[0]) : same && !old->tag[0]) continue;
-    there = there || (!tag && same);
+    is_listed = is_listed || (!tag && same);
     mlx_text_printf(out, "%s\n    ", comma);
     put_value(out, item);
     comma = ",";
   }
   mlx_oci_descriptor_t added = *descriptor;
   snprintf(added.tag, sizeof added.tag, "%s", tag ? tag : "");
-  if (!there) mlx_text_printf(out, "%s\n    ", comma), put_descriptor(out, &added);
+  if (!is_listed) mlx_text_printf(out, "%s\n    ", comma), put_descriptor(out, &added);
   mlx_text_puts(out, "\n  ]");
 }
 

@@ -308,9 +308,7 @@ static mlx_status_t refuse_duplicates(const mlx_hub_listing_t *listing) {
 
 static mlx_status_t plan(pull_t *pull) {
   bool by_default;
-  mlx_status_t status =
-      mlx_hub_select(&pull->listing, pull->entry->ref.selector, &pull->main_file, &by_default);
-  MLX_TRY(mlx_status_annotate(status, "%s/%s", pull->entry->ref.org, pull->entry->ref.name));
+  MLX_TRY(mlx_hub_select(&pull->listing, pull->entry->ref.selector, &pull->main_file, &by_default));
   if (by_default)
     mlx_report_note(pull->options->report, "chose the default quantization: %s", pull->main_file);
   MLX_TRY(refuse_duplicates(&pull->listing));
@@ -351,7 +349,7 @@ static mlx_status_t fetch(pull_t *pull) {
   MLX_TRY(mlx_hub_endpoint(pull->options->endpoint, &pull->endpoint));
   MLX_TRY(mlx_hub_authorization(pull->endpoint, &pull->authorization));
   MLX_TRY(get_listing(pull));
-  MLX_TRY(plan(pull));
+  MLX_TRY(mlx_status_annotate(plan(pull), "%s/%s", ref->org, ref->name));
   if (pull->count) {
     MLX_TRY(mlx_make_dirs(pull->staging, 0755));  // fails here, before the hint about kept files applies
     mlx_status_t status = mlx_download_all(title, pull->staging, pull->downloads, pull->count,

@@ -1,10 +1,10 @@
 // Pull from a hub. A pull gives a complete, checked model or nothing.
 //
 // A hub model is stored in the cache folder:
-//   models/ORG/NAME/COMMIT/                           its files; moved here once all chosen files are checked
-//   models/ORG/NAME/COMMIT+SELECTOR.part/             files being pulled; an interrupted pull resumes from
-//   here models/ORG/NAME/refs/REVISION+SELECTOR.json       commit and files that this reference chose
-//   models/ORG/NAME/.lock                             held by the pulling process
+//   models/ORG/NAME/COMMIT/                      its files; moved here once all chosen files are checked
+//   models/ORG/NAME/COMMIT+SELECTOR.part/        files being pulled; an interrupted pull resumes here
+//   models/ORG/NAME/refs/REVISION+SELECTOR.json  commit and files that this reference chose
+//   models/ORG/NAME/.lock                        held by the pulling process
 // `cache clear` keeps models, because they cannot be recomputed.
 #ifndef MLXCEL_TRANSFER_PULL_HUB_H_
 #define MLXCEL_TRANSFER_PULL_HUB_H_

@@ -1,5 +1,5 @@
-// Pulls bundles from registries and OCI layouts: the model manifest, and the modules for the wanted targets.
-// See pull_oci.h.
+// Pulls bundles from registries and OCI layouts: the model manifest, and the modules for the requested
+// targets. See pull_oci.h.
 #include "transfer/pull_oci.h"
 
 #include <stdio.h>
@@ -24,6 +24,7 @@ void mlx_pull_oci_options_initialize(mlx_pull_oci_options_t *options) {
 // One pull in progress.
 typedef struct fetch {
   const mlx_pull_oci_options_t *options;
+  const char *text;  // the reference, for messages
   const mlx_oci_ref_t *ref;
   mlx_store_t *store;
   mlx_oci_document_t model, module;
@@ -117,14 +118,14 @@ static mlx_status_t choose_module(const fetch_t *fetch, const mlx_oci_document_t
       mlx_report_note(options->report, "pulling the code for %s (available: %s)", target, targets);
     return NULL;
   }
-  if (!index->count) return mlx_error(MLX_UNSUPPORTED, "the model exists, but it has no compiled code");
+  if (!index->count) return mlx_error(MLX_UNSUPPORTED, "'%s' has no compiled code", fetch->text);
   if (fitting) {
     return mlx_status_hint(
-        mlx_error(MLX_USAGE,
-                  "the model has code for several targets, and none is known to run on this machine"),
+        mlx_error(MLX_USAGE, "'%s' has code for several targets, and none is known to run on this machine",
+                  fetch->text),
         "use --target with one of: %s", targets);
   }
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model has no code for %s", options->target),
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' has no code for %s", fetch->text, options->target),
                          "use --target with one of: %s", targets);
 }
 
@@ -159,27 +160,29 @@ static bool has_target(const fetch_t *fetch, const char *target) {
 // other bundles cannot be combined with it: reports a note with their targets.
 static mlx_status_t get_others(fetch_t *fetch, const mlx_oci_document_t *index) {
   char digest[MLX_OCI_DIGEST];
-  mlx_oci_document_t left = {.items = index->items};  // modules of other bundles; reuses the array of |index|
+  mlx_oci_document_t skipped = {.items =
+                                    index->items};  // modules of other bundles; reuses the array of |index|
   for (size_t i = 0; i < index->count; ++i) {
     mlx_oci_document_t other = {0};
     if (!strcmp(index->items[i].digest, fetch->module_digest)) continue;
     mlx_status_t status = get_module(fetch, index->items[i].digest, &other, digest);
-    const bool ours = !status && is_same_bundle(&other, &fetch->module);
-    if (ours && !has_target(fetch, other.annotations.target) && fetch->other_count < MLX_MAX_TARGETS) {
+    const bool same_bundle = !status && is_same_bundle(&other, &fetch->module);
+    if (same_bundle && !has_target(fetch, other.annotations.target) && fetch->other_count < MLX_MAX_TARGETS) {
       fetch->others[fetch->other_count++] = other;
       continue;
     }
     mlx_oci_document_free(&other);
     MLX_TRY(status);
-    if (!ours) left.items[left.count++] = index->items[i];
+    if (!same_bundle) skipped.items[skipped.count++] = index->items[i];
   }
   char targets[1024];
-  size_t count = left.count;
-  for (size_t i = left.count = 0; i < count; ++i) {
-    if (!has_target(fetch, left.items[i].annotations.target)) left.items[left.count++] = left.items[i];
+  size_t count = skipped.count;
+  for (size_t i = skipped.count = 0; i < count; ++i) {
+    if (!has_target(fetch, skipped.items[i].annotations.target))
+      skipped.items[skipped.count++] = skipped.items[i];
   }
-  list_targets(&left, targets, sizeof targets);
-  if (left.count) mlx_report_note(fetch->options->report, "skipped code of other bundles: %s", targets);
+  list_targets(&skipped, targets, sizeof targets);
+  if (skipped.count) mlx_report_note(fetch->options->report, "skipped code of other bundles: %s", targets);
   return NULL;
 }
 
@@ -225,7 +228,7 @@ static bool is_needed(const fetch_t *fetch, const mlx_manifest_t *manifest, cons
   return wants_all(fetch) || mlx_manifest_needs(manifest, fetch->module.annotations.target, name);
 }
 
-// Adds the layers of a document that |manifest| lists and the wanted targets need.
+// Adds the layers of a document that |manifest| lists and the requested targets need.
 static mlx_status_t add_layers(fetch_t *fetch, const mlx_oci_document_t *document,
                                const mlx_manifest_t *manifest) {
   for (size_t i = 0; i < document->count; ++i) {
@@ -234,9 +237,10 @@ static mlx_status_t add_layers(fetch_t *fetch, const mlx_oci_document_t *documen
     const mlx_oci_descriptor_t *same = find_layer(fetch, layer->path);
     if (same && !strcmp(same->digest, layer->digest))
       continue;  // modules of one bundle share its manifest file
-    if (same) return mlx_error(MLX_INVALID_INPUT, "the model has two different layers for '%s'", layer->path);
+    if (same)
+      return mlx_error(MLX_INVALID_INPUT, "'%s' has two different layers for '%s'", fetch->text, layer->path);
     if (fetch->count == MAX_LAYERS)
-      return mlx_error(MLX_INVALID_INPUT, "the model has more than %d layers", MAX_LAYERS);
+      return mlx_error(MLX_INVALID_INPUT, "'%s' has more than %d layers", fetch->text, MAX_LAYERS);
     fetch->layers[fetch->count++] = layer;
   }
   return NULL;
@@ -249,8 +253,8 @@ static mlx_status_t add_module(fetch_t *fetch, const mlx_oci_document_t *module,
       return add_layers(fetch, module, manifest);
   }
   return mlx_error(MLX_INVALID_INPUT,
-                   "a module is annotated with the target '%s', but its bundle manifest has %s",
-                   module->annotations.target, mlx_manifest_targets_text(manifest).text);
+                   "'%s': a module is annotated with the target '%s', but its bundle manifest has %s",
+                   fetch->text, module->annotations.target, mlx_manifest_targets_text(manifest).text);
 }
 
 // Downloads the bundle's manifest first: it determines which other layers are needed.
@@ -305,7 +309,7 @@ static mlx_status_t add_sizes(const fetch_t *fetch, uint64_t *out_all, uint64_t 
     char *path;
     const uint64_t size = fetch->layers[i]->size;
     if (__builtin_add_overflow(*out_all, size, out_all))
-      return mlx_error(MLX_INVALID_INPUT, "the sum of the layer sizes is not possible");
+      return mlx_error(MLX_INVALID_INPUT, "'%s': invalid layer sizes: their sum overflows", fetch->text);
     MLX_TRY(layer_path(fetch, i, &path));
     *out_missing += size - mlx_download_present(path, size);
     mlx_free(path);
@@ -355,8 +359,8 @@ static mlx_status_t check_bundle(const fetch_t *fetch) {
               : !wants_all(fetch) &&
                     !mlx_manifest_needs(manifest, fetch->module.annotations.target, manifest->files[i].name))
       continue;
-    status = mlx_error(MLX_INVALID_INPUT, "'%s' of the model does not match the module's manifest",
-                       manifest->files[i].name);
+    status = mlx_error(MLX_INVALID_INPUT, "'%s': layer '%s' does not match the bundle's manifest",
+                       fetch->text, manifest->files[i].name);
   }
   mlx_bundle_close(bundle);
   return status;
@@ -410,7 +414,7 @@ static mlx_status_t get_model(fetch_t *fetch) {
     MLX_TRY(get_subject(fetch));
   if (is_model(&fetch->model)) return NULL;
   return mlx_error(MLX_UNSUPPORTED, "'%s' is not a model: its artifactType is '%s', not " MLX_OCI_MODEL,
-                   ref->reference, fetch->model.artifact_type);
+                   fetch->text, fetch->model.artifact_type);
 }
 
 // Downloads the files and creates fetch->folder, which must not exist.
@@ -452,7 +456,8 @@ static mlx_status_t get_bundle_to_cache(fetch_t *fetch) {
 
 static mlx_status_t pull_modelpack(fetch_t *fetch, char **out_path) {
   const mlx_pull_oci_options_t *options = fetch->options;
-  if (options->target) return mlx_error(MLX_USAGE, "--target cannot be used: the model has no compiled code");
+  if (options->target)
+    return mlx_error(MLX_USAGE, "cannot use --target: '%s' has no compiled code", fetch->text);
   const mlx_modelpack_options_t pull = {
       .http = &options->store.http, .output = options->output, .report = options->report};
   return mlx_modelpack_pull(fetch->store, fetch->ref, &fetch->model, fetch->model_digest, &pull, out_path);
@@ -462,7 +467,7 @@ mlx_status_t mlx_pull_oci(const char *text, const mlx_pull_oci_options_t *option
   mlx_oci_ref_t ref;
   *out_path = NULL;
   MLX_TRY(mlx_oci_ref_parse(text, &ref));
-  fetch_t fetch = {.options = options, .ref = &ref};
+  fetch_t fetch = {.options = options, .text = text, .ref = &ref};
   mlx_status_t status = get_model(&fetch);
   if (!status && mlx_modelpack_is_compiled(&fetch.model)) {
     status = options->to_cache ? get_bundle_to_cache(&fetch) : get_bundle(&fetch);

@@ -177,8 +177,9 @@ static mlx_status_t has_weights(const site_t *site, const char *name, bool *out_
 
 static mlx_status_t plan(site_t *site, const mlx_manifest_t *manifest) {
   const char *target;
-  MLX_TRY(mlx_manifest_require_files(manifest));
-  MLX_TRY(choose_target(site->options, manifest, &target));
+  mlx_status_t status = mlx_manifest_require_files(manifest);
+  if (!status) status = choose_target(site->options, manifest, &target);
+  MLX_TRY(mlx_status_annotate(status, "%s", mlx_http_display_url(site->base).text));
   if (target && manifest->variant_count > 1)
     mlx_report_note(site->options->report, "pulling the code for %s (available: %s)", target,
                     mlx_manifest_targets_text(manifest).text);

@@ -189,8 +189,8 @@ static bool has_digest(const mlx_oci_document_t *index, const char *digest) {
   return has;
 }
 
-// Describes the modules with the serial of the last push under this tag. If the store does not have exactly
-// these modules, this is a new push and gets the next serial.
+// Describes the modules with the serial of the last push under this tag. If the store lacks one of them, this
+// is a new push and gets the next serial.
 static mlx_status_t describe_modules(push_t *push, const mlx_oci_document_t *index) {
   uint64_t last = 0;
   bool is_repeated = true;

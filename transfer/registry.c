@@ -173,18 +173,18 @@ static mlx_status_t authenticate(mlx_registry_t *registry, mlx_http_t *http,
 static mlx_status_t send_request(mlx_registry_t *registry, mlx_http_t *http, const mlx_http_request_t *given,
                                  mlx_http_response_t *response) {
   const size_t length = strlen(registry->base);
-  const bool ours = !strncmp(given->url, registry->base, length) && given->url[length] == '/';
+  const bool to_registry = !strncmp(given->url, registry->base, length) && given->url[length] == '/';
   for (int tries = 0;; ++tries) {
     mlx_http_request_t request = *given;
     char *authorization;
     MLX_TRY(copy_authorization(registry, &authorization));
-    request.authorization = ours ? authorization : NULL;
+    request.authorization = to_registry ? authorization : NULL;
     mlx_status_t status = mlx_http_send(http, &request, response);
     mlx_free(authorization);
     if (mlx_status_code(status) == MLX_UNAVAILABLE)
       status = mlx_status_hint(
           status, "check the registry's address, the network, and the proxies in http_proxy and https_proxy");
-    if (status || response->status != 401 || !ours || tries == 1) return status;
+    if (status || response->status != 401 || !to_registry || tries == 1) return status;
     bool retry;
     MLX_TRY(authenticate(registry, http, response, &retry));
     if (!retry) return NULL;
@@ -621,18 +621,18 @@ mlx_status_t mlx_registry_get_blob(mlx_registry_t *registry, mlx_http_t *http,
                                    const mlx_oci_descriptor_t *descriptor, const char *path,
                                    mlx_progress_t *progress) {
   char *url;
-  bool again = true;
+  bool retry = true;
   mlx_status_t status = NULL;
   MLX_TRY(make_url(registry, &url, "blobs", descriptor->digest));
-  for (int renewals = 0; !status && again; ++renewals) {
+  for (int renewals = 0; !status && retry; ++renewals) {
     char *authorization;
-    again = false;
+    retry = false;
     status = copy_authorization(registry, &authorization);
     if (!status) status = download_blob(http, descriptor, url, authorization, path, progress);
     if (mlx_status_code(status) == MLX_UNAVAILABLE && renewals < MAX_RENEWALS) {
       // Only the first failure is reported.
-      mlx_status_free(renew_token(registry, http, url, authorization, &again));
-      if (again) {
+      mlx_status_free(renew_token(registry, http, url, authorization, &retry));
+      if (retry) {
         mlx_status_free(status);
         status = NULL;
       }

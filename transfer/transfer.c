@@ -35,7 +35,7 @@ mlx_bytes_text_t mlx_bytes_show(uint64_t bytes) {
   return out;
 }
 
-// Keeps the first failure. MLX_CANCELLED gives way to any other: it may only be the effect of a failure.
+// Keeps the first failure. Any other failure replaces MLX_CANCELLED, which may only be its effect.
 static void keep_failure(worker_pool_t *pool, mlx_status_t failure) {
   pthread_mutex_lock(&pool->lock);
   if (!pool->failure ||
