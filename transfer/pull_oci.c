@@ -96,7 +96,7 @@ static bool is_later(const mlx_oci_document_t *index, size_t a, size_t b) {
 static mlx_status_t choose_module(const fetch_t *fetch, const mlx_oci_document_t *index, size_t *out_chosen) {
   const mlx_pull_oci_options_t *options = fetch->options;
   char targets[1024];
-  size_t fitting = 0, best = 0;
+  size_t candidates = 0, best = 0;
   list_targets(index, targets, sizeof targets);
   for (size_t i = 0; i < index->count; ++i) {
     const mlx_oci_annotations_t *annotations = &index->items[i].annotations;
@@ -104,22 +104,22 @@ static mlx_status_t choose_module(const fetch_t *fetch, const mlx_oci_document_t
         !options->target && options->rank ? options->rank(annotations->target, annotations->cpu) : 0;
     if ((options->target && !wants_all(fetch) && strcmp(annotations->target, options->target)) || rank < best)
       continue;
-    const bool is_better = !fitting || rank > best || is_later(index, *out_chosen, i);
-    if (!fitting || rank || wants_all(fetch))
-      fitting = 1;
+    const bool is_better = !candidates || rank > best || is_later(index, *out_chosen, i);
+    if (!candidates || rank || wants_all(fetch))
+      candidates = 1;
     else if (strcmp(index->items[*out_chosen].annotations.target, annotations->target))
-      ++fitting;
+      ++candidates;
     best = rank;
     if (is_better) *out_chosen = i;
   }
-  if (fitting == 1) {
+  if (candidates == 1) {
     const char *target = index->items[*out_chosen].annotations.target;
     if (best && strcmp(target, targets))
       mlx_report_note(options->report, "pulling the code for %s (available: %s)", target, targets);
     return NULL;
   }
   if (!index->count) return mlx_error(MLX_UNSUPPORTED, "'%s' has no compiled code", fetch->text);
-  if (fitting) {
+  if (candidates) {
     return mlx_status_hint(
         mlx_error(MLX_USAGE, "'%s' has code for several targets, and none is known to run on this machine",
                   fetch->text),
