@@ -1,3 +1,4 @@
+// Writes and parses weight archives (.irpa). See archive.h.
 #include "artifact/archive.h"
 
 #include <string.h>
@@ -5,14 +6,19 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-// The format, version 0.0, little endian, packed (iree/schemas/parameter_archive.h):
-//   header 88 bytes: u32 magic, u16 major, u16 minor, u64 header size, u64 next header, u64 flags, u64 entry
-//   count,
-//                    then (offset, length) of the entry table, the metadata (names) and the storage, from the
-//                    header's start
-//   entry  76 bytes at multiples of 16: u64 entry size, u32 type, u64 flags, (offset, length) of the name in
-//   the metadata,
-//                    the same of its metadata, u64 alignment, (offset, length) of its bytes in the storage
+// File format, version 0.0, little endian, packed (iree/schemas/parameter_archive.h). A segment is a pair of
+// u64: offset, length.
+//
+//   header, 88 bytes
+//     u32 magic, u16 major, u16 minor
+//     u64 header size, u64 offset of the next header, u64 flags, u64 entry count
+//     segments, relative to the header: entry table, metadata (names), storage (data)
+//
+//   entry, 76 bytes, at multiples of 16
+//     u64 entry size, u32 type, u64 flags
+//     segments, relative to the metadata: name, entry metadata
+//     u64 alignment
+//     segment, relative to the storage: data
 #define MAGIC 0x41505249u  // "IRPA"
 #define HEADER_SIZE 88
 #define ENTRY_SIZE 76
@@ -50,14 +56,14 @@ static void put_entry(mlx_text_t *text, uint64_t name_offset, const mlx_archive_
   put(text, 0, ENTRY_STRIDE - ENTRY_SIZE);
 }
 
-// The header, the entry table and the names, up to the first byte of data.
+// Appends the header, the entry table and the names: everything before the first byte of data.
 static mlx_status_t make_front(const mlx_archive_item_t *items, size_t count, mlx_text_t *front,
                                uint64_t *out_end) {
   uint64_t names_length = 0, data_length = 0;
   for (size_t i = 0; i < count; ++i) {
     names_length += strlen(items[i].name);
     if (items[i].size > INT64_MAX - data_length - MLX_ARCHIVE_ALIGNMENT)
-      return mlx_error(MLX_UNSUPPORTED, "weights too large");
+      return mlx_error(MLX_UNSUPPORTED, "the weights exceed 2^63 bytes");
     data_length = round_up(data_length, MLX_ARCHIVE_ALIGNMENT) + items[i].size;
   }
   uint64_t table = round_up(HEADER_SIZE, 16), names = table + (uint64_t)count * ENTRY_STRIDE;
@@ -66,7 +72,7 @@ static mlx_status_t make_front(const mlx_archive_item_t *items, size_t count, ml
   put(front, 0, 2);  // version 0.0
   put(front, 0, 2);
   put(front, HEADER_SIZE, 8);
-  put(front, 0, 8);  // no further header
+  put(front, 0, 8);  // no next header
   put(front, 0, 8);  // flags
   put(front, count, 8);
   put(front, table, 8);
@@ -116,7 +122,7 @@ mlx_status_t mlx_archive_finish(mlx_archive_writer_t *writer) {
   mlx_status_t status =
       writer->file.offset == writer->end
           ? pad_to(writer, FILE_ALIGNMENT)
-          : mlx_error(MLX_INTERNAL, "%llu bytes were written to an archive of %llu",
+          : mlx_error(MLX_INTERNAL, "wrote %llu bytes to a weights archive that needs %llu",
                       (unsigned long long)writer->file.offset, (unsigned long long)writer->end);
   if (!status) return mlx_writer_close(&writer->file);
   mlx_archive_abandon(writer);
@@ -139,23 +145,23 @@ typedef struct segment {
 } segment_t;
 
 static mlx_status_t bad(const char *name, const char *what) {
-  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "%s: not a usable weights archive: %s", name, what),
-                         "compile the model again, or fetch the file again");
+  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "cannot read weights archive %s: %s", name, what),
+                         "compile the model again, or pull it again");
 }
 
 static mlx_status_t read_entry(const char *name, const uint8_t *bytes, const uint8_t *entry, segment_t names,
                                segment_t data, mlx_archive_entry_t *out_entry) {
   if (get(entry, 8) != ENTRY_SIZE || get(entry + 8, 4) != ENTRY_TYPE_DATA)
-    return bad(name, "an entry of unknown kind");
+    return bad(name, "an entry has an unknown type");
   segment_t text = {get(entry + 20, 8), get(entry + 28, 8)};
   segment_t storage = {get(entry + 60, 8), get(entry + 68, 8)};
   if (!mlx_range_ok(text.offset, text.length, names.length))
-    return bad(name, "an entry's name lies outside the name table");
+    return bad(name, "an entry's name is outside the name table");
   const char *chars = (const char *)bytes + names.offset + text.offset;
   if (!text.length || memchr(chars, 0, (size_t)text.length))
-    return bad(name, "an entry's name is empty or holds a NUL");
+    return bad(name, "an entry's name is empty or contains a NUL");
   if (!mlx_range_ok(storage.offset, storage.length, data.length))
-    return bad(name, "an entry's bytes lie outside the file");
+    return bad(name, "an entry's data is outside the file");
   MLX_TRY(mlx_copy_text(chars, (size_t)text.length, &out_entry->name));
   out_entry->data = bytes + data.offset + storage.offset;
   out_entry->size = (size_t)storage.length;
@@ -167,17 +173,18 @@ mlx_status_t mlx_archive_parse(const char *name, const uint8_t *bytes, size_t si
   *out_archive = (mlx_archive_t){0};
   if (size < HEADER_SIZE || get(bytes, 4) != MAGIC) return bad(name, "it does not start with IRPA");
   if (get(bytes + 4, 2) != 0 || get(bytes + 8, 8) != HEADER_SIZE)
-    return bad(name, "a version mlxcel does not read");
-  if (get(bytes + 16, 8) != 0) return bad(name, "it is made of several archives");
+    return bad(name, "unsupported format version");
+  if (get(bytes + 16, 8) != 0) return bad(name, "it contains more than one archive");
   uint64_t count = get(bytes + 32, 8);
   segment_t table = {get(bytes + 40, 8), get(bytes + 48, 8)};
   segment_t names = {get(bytes + 56, 8), get(bytes + 64, 8)};
   segment_t data = {get(bytes + 72, 8), get(bytes + 80, 8)};
   if (!mlx_range_ok(table.offset, table.length, size) || !mlx_range_ok(names.offset, names.length, size) ||
       !mlx_range_ok(data.offset, data.length, size)) {
-    return bad(name, "it is shorter than its header says");
+    return bad(name, "it is truncated: its header describes a longer file");
   }
-  if (count > table.length / ENTRY_STRIDE) return bad(name, "its table is too small for its entry count");
+  if (count > table.length / ENTRY_STRIDE)
+    return bad(name, "its entry table is too small for its entry count");
   MLX_TRY(mlx_alloc((size_t)count, sizeof *out_archive->entries, &out_archive->entries));
   mlx_status_t status = NULL;
   for (; out_archive->count < count && !status; ++out_archive->count) {

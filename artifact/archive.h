@@ -1,6 +1,8 @@
-// Archive: weights in IREE's parameter archive format (.irpa), written so that every tensor starts on a
-// 64-byte boundary of the file: a mapping of it is used in place. IREE's own tools read these files; we read
-// only what we wrote: one header, data entries, no splats, no external files.
+// Archive: weights in IREE's parameter archive format (.irpa).
+//
+// Every tensor starts on a 64-byte boundary of the file, so that a mapped file is used in place. IREE's own
+// tools read these files. The reader accepts only what the writer produces: one header and data entries,
+// without splats or external files.
 #ifndef MLXCEL_ARTIFACT_ARCHIVE_H_
 #define MLXCEL_ARTIFACT_ARCHIVE_H_
 
@@ -9,9 +11,9 @@
 #include "base/file.h"
 #include "base/status.h"
 
-#define MLX_ARCHIVE_ALIGNMENT 64  // of every entry, from the first one's start
+#define MLX_ARCHIVE_ALIGNMENT 64  // of every entry, in bytes
 
-// ---- writing: entries are declared with their sizes, then written in that order ----
+// ---- writing: declare all entries with their sizes, then write them in that order ----
 
 typedef struct mlx_archive_item {
   const char *name;  // borrowed
@@ -20,28 +22,28 @@ typedef struct mlx_archive_item {
 
 typedef struct mlx_archive_writer {
   mlx_writer_t file;
-  uint64_t end;  // where the last entry ends
+  uint64_t end;  // file offset of the last entry's end
 } mlx_archive_writer_t;
 
-// Creates |path| and writes the header of an archive that will hold |items|.
+// Creates |path| and writes the header for |items|. End with mlx_archive_finish or mlx_archive_abandon.
 mlx_status_t mlx_archive_create(const char *path, const mlx_archive_item_t *items, size_t count,
                                 mlx_archive_writer_t *out_writer) MLX_MUST_USE;
-// Begins the next entry: pads to its boundary.
+// Starts the next entry: pads the file to the entry's alignment.
 mlx_status_t mlx_archive_next(mlx_archive_writer_t *writer) MLX_MUST_USE;
 mlx_status_t mlx_archive_write(mlx_archive_writer_t *writer, const void *bytes, size_t length) MLX_MUST_USE;
-// Pads and syncs. Fails if not every declared byte was written.
+// Pads, syncs and closes the file. Fails, and removes the file, unless every declared byte was written.
 mlx_status_t mlx_archive_finish(mlx_archive_writer_t *writer) MLX_MUST_USE;
-void mlx_archive_abandon(mlx_archive_writer_t *writer);
+void mlx_archive_abandon(mlx_archive_writer_t *writer);  // closes and removes the file
 
 // ---- reading ----
 
-// The name under which a module may bind all data of an archive as one tensor of bytes: from the first
-// entry's start to the last one's end. No entry has it.
+// A module binds this name to get the whole data section as one byte tensor: from the start of the first
+// entry to the end of the last. It is never the name of an entry.
 #define MLX_WHOLE_ARCHIVE "*"
 
 typedef struct mlx_archive_entry {
   char *name;           // owned
-  const uint8_t *data;  // borrowed from the bytes parsed
+  const uint8_t *data;  // borrowed from the parsed bytes
   size_t size;
 } mlx_archive_entry_t;
 
@@ -50,8 +52,8 @@ typedef struct mlx_archive {
   size_t count;
 } mlx_archive_t;
 
-// Reads the table of an archive held in |bytes|, which must outlive it; |name| is for errors. Release with
-// mlx_archive_clear.
+// Reads the entry table of the archive in |bytes|, which must outlive |out_archive|. |name| appears in error
+// messages. Release with mlx_archive_clear.
 mlx_status_t mlx_archive_parse(const char *name, const uint8_t *bytes, size_t size,
                                mlx_archive_t *out_archive) MLX_MUST_USE;
 void mlx_archive_clear(mlx_archive_t *archive);

@@ -1,3 +1,4 @@
+// Opens bundles, reads their files and checks them against the manifest. See bundle.h.
 #include "artifact/bundle.h"
 
 #include <stdio.h>
@@ -7,12 +8,12 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-#define MAX_PARTS (MLX_MAX_BUNDLE_FILES + 2)  // and the manifest and its signature
-#define MAX_CODE ((size_t)1 << 30)            // bytes of a file that is read whole
-#define CODE_ALIGNMENT 4096                   // as a mapping has it
+#define MAX_PARTS (MLX_MAX_BUNDLE_FILES + 2)  // listed files, the manifest and its signature
+#define MAX_CODE ((size_t)1 << 30)            // bytes; size limit of a file that is copied to memory
+#define CODE_ALIGNMENT 4096                   // bytes; the same alignment as a mapping
 #define DAMAGED "the bundle is damaged: compile or pull it again"
 
-// A file of an archive.
+// One file of the single-file form.
 typedef struct part {
   char name[MLX_BUNDLE_NAME];
   uint64_t offset, size;
@@ -20,36 +21,38 @@ typedef struct part {
 
 struct mlx_bundle {
   char *path;
-  mlx_map_t whole;         // of one file; a folder has none
-  mlx_file_stamp_t stamp;  // what was mapped
+  mlx_map_t whole;         // single-file form only: the mapped archive
+  mlx_file_stamp_t stamp;  // of the mapped archive
   part_t parts[MAX_PARTS];
   size_t part_count;
-  uint64_t end;  // where its last member ends, be it one of ours or not
-  char *text;    // the manifest's
+  uint64_t end;  // offset after the last archive member, also of a member that is not a bundle file
+  char *text;    // of the manifest
   size_t length;
   mlx_manifest_t manifest;
-  mlx_map_t maps[MAX_PARTS];  // of a folder: what was handed out
+  mlx_map_t maps[MAX_PARTS];  // weights that were returned as views
   size_t map_count;
-  char *copies[MAX_PARTS];  // code that was handed out
+  char *copies[MAX_PARTS];  // other files that were returned as views
   size_t copy_count;
-  mlx_cache_t *cache;      // NULL: there is none, or nobody needed it yet
-  mlx_cache_entry_t lent;  // weights that the cache has
+  mlx_cache_t *cache;               // opened on first use; NULL before that, or if it cannot be opened
+  mlx_cache_entry_t weights_entry;  // keeps weights found in the cache from being cleared
 };
 
 // ----------------------------------------------------------------------------------------------------------
-// One file
+// Single-file form
 
 static mlx_status_t add_part(mlx_bundle_t *bundle, const mlx_tar_member_t *member) {
   const char *name = member->name;
-  if (member->folder || !mlx_is_bundle_file(name)) return NULL;  // others are never read, as in a folder
+  if (member->folder || !mlx_is_bundle_file(name))
+    return NULL;  // other members are ignored, as in the folder form
   for (size_t i = 0; i < bundle->part_count; ++i) {
     if (!strcmp(bundle->parts[i].name, name))
-      return mlx_error(MLX_INVALID_INPUT, "'%s' holds '%s' twice", bundle->path, name);
+      return mlx_error(MLX_INVALID_INPUT, "'%s' contains '%s' twice", bundle->path, name);
   }
   if (bundle->part_count == MAX_PARTS)
-    return mlx_error(MLX_INVALID_INPUT, "'%s' holds more files than a compiled model has", bundle->path);
+    return mlx_error(MLX_INVALID_INPUT, "'%s' contains more than %d bundle files", bundle->path,
+                     (int)MAX_PARTS);
   part_t *part = &bundle->parts[bundle->part_count++];
-  memcpy(part->name, name, strlen(name) + 1);  // mlx_is_bundle_file knows no longer ones
+  memcpy(part->name, name, strlen(name) + 1);  // fits: mlx_is_bundle_file limits the length
   part->offset = member->offset;
   part->size = member->size;
   return NULL;
@@ -58,11 +61,11 @@ static mlx_status_t add_part(mlx_bundle_t *bundle, const mlx_tar_member_t *membe
 static mlx_status_t read_archive(mlx_bundle_t *bundle) {
   mlx_tar_t tar = {.name = bundle->path, .bytes = bundle->whole.data, .fd = -1, .size = bundle->whole.size};
   mlx_tar_member_t member;
-  bool is;
+  bool found;
   for (;;) {
-    MLX_TRY(mlx_tar_next(&tar, &member, &is));
+    MLX_TRY(mlx_tar_next(&tar, &member, &found));
     bundle->end = tar.offset;
-    if (!is) return NULL;
+    if (!found) return NULL;
     MLX_TRY(add_part(bundle, &member));
   }
 }
@@ -95,8 +98,8 @@ static mlx_status_t open_archive(mlx_bundle_t *bundle) {
 bool mlx_bundle_is_file(const mlx_bundle_t *bundle) { return bundle->part_count > 0; }
 
 static mlx_status_t missing(const mlx_bundle_t *bundle, const char *name) {
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s/%s' is not there", bundle->path, name),
-                         "the bundle is not whole: compile or pull it again");
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s/%s' does not exist", bundle->path, name),
+                         "the bundle is incomplete: compile or pull it again");
 }
 
 bool mlx_bundle_has(const mlx_bundle_t *bundle, const char *name) {
@@ -109,7 +112,7 @@ bool mlx_bundle_has(const mlx_bundle_t *bundle, const char *name) {
   return has;
 }
 
-// The bytes of a file, unchecked.
+// Reads a file without checking its digest.
 static mlx_status_t read_raw(const mlx_bundle_t *bundle, const char *name, size_t max_size, char **out_text,
                              size_t *out_length) {
   *out_text = NULL;
@@ -124,7 +127,7 @@ static mlx_status_t read_raw(const mlx_bundle_t *bundle, const char *name, size_
   }
   const part_t *part = find_part(bundle, name);
   if (part->size > max_size) {
-    return mlx_error(MLX_INVALID_INPUT, "'%s' in '%s' is longer than the %zu bytes that are accepted", name,
+    return mlx_error(MLX_INVALID_INPUT, "'%s' in '%s' is longer than the limit of %zu bytes", name,
                      bundle->path, max_size);
   }
   MLX_TRY(mlx_copy_text((const char *)bundle->whole.data + part->offset, (size_t)part->size, out_text));
@@ -153,8 +156,9 @@ static mlx_status_t open_files(const char *path, mlx_bundle_t **out_bundle) {
 mlx_status_t mlx_bundle_open(const char *path, mlx_bundle_t **out_bundle) {
   MLX_TRY(open_files(path, out_bundle));
   mlx_bundle_t *bundle = *out_bundle;
-  const mlx_bundle_place_t place = mlx_bundle_place(bundle, MLX_BUNDLE_MANIFEST);
-  mlx_status_t status = mlx_manifest_read(place.text, bundle->text, bundle->length, &bundle->manifest);
+  const mlx_bundle_display_path_t manifest_path = mlx_bundle_display_path(bundle, MLX_BUNDLE_MANIFEST);
+  mlx_status_t status =
+      mlx_manifest_read(manifest_path.text, bundle->text, bundle->length, &bundle->manifest);
   if (!status) return NULL;
   mlx_bundle_close(bundle);
   *out_bundle = NULL;
@@ -166,7 +170,7 @@ void mlx_bundle_close(mlx_bundle_t *bundle) {
   for (size_t i = 0; i < bundle->map_count; ++i) mlx_unmap(&bundle->maps[i]);
   for (size_t i = 0; i < bundle->copy_count; ++i) mlx_free(bundle->copies[i]);
   mlx_unmap(&bundle->whole);
-  mlx_cache_release(&bundle->lent);
+  mlx_cache_release(&bundle->weights_entry);
   mlx_cache_close(bundle->cache);
   mlx_free(bundle->text);
   mlx_free(bundle->path);
@@ -185,23 +189,23 @@ mlx_status_t mlx_bundle_read_manifest(const char *path, char **out_text, size_t 
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Telling one
+// Recognizing a bundle
 
-static mlx_status_t read_packed_manifest(const char *path, const mlx_map_t *map, char **out_text) {
+static mlx_status_t read_archive_manifest(const char *path, const mlx_map_t *map, char **out_text) {
   mlx_tar_t tar = {.name = path, .bytes = map->data, .fd = -1, .size = map->size};
   mlx_tar_member_t member;
-  bool is = map->size >= MLX_TAR_BLOCK &&
-            !memcmp(map->data + 257, "ustar", 5);  // a GGUF file is looked at too, and not read on
-  while (is) {
-    MLX_TRY(mlx_tar_next(&tar, &member, &is));
-    if (!is || strcmp(member.name, MLX_BUNDLE_MANIFEST)) continue;
+  // Skips files that are not tar archives, for example GGUF.
+  bool found = map->size >= MLX_TAR_BLOCK && !memcmp(map->data + 257, "ustar", 5);
+  while (found) {
+    MLX_TRY(mlx_tar_next(&tar, &member, &found));
+    if (!found || strcmp(member.name, MLX_BUNDLE_MANIFEST)) continue;
     return mlx_copy_text((const char *)map->data + member.offset,
                          member.size < MLX_MAX_MANIFEST ? (size_t)member.size : MLX_MAX_MANIFEST, out_text);
   }
   return NULL;
 }
 
-static mlx_status_t read_folders_manifest(const char *path, char **out_text) {
+static mlx_status_t read_folder_manifest(const char *path, char **out_text) {
   char *manifest;
   MLX_TRY(mlx_join_path(path, MLX_BUNDLE_MANIFEST, &manifest));
   mlx_status_t status =
@@ -210,25 +214,25 @@ static mlx_status_t read_folders_manifest(const char *path, char **out_text) {
   return status;
 }
 
-// What |path| has as manifest.json, whatever comes after it and whatever it says; NULL: none. Release with
-// mlx_free.
+// Returns the text of manifest.json in |path|, even if the rest of the bundle is damaged; NULL if it has
+// none. Release with mlx_free.
 static char *peek_manifest(const char *path) {
   mlx_map_t map = {0};
   char *text = NULL;
   mlx_status_t status = NULL;
   if (mlx_is_dir(path)) {
-    status = read_folders_manifest(path, &text);
+    status = read_folder_manifest(path, &text);
   } else if (mlx_is_file(path)) {
     status = mlx_map_file(path, &map);
-    if (!status) status = read_packed_manifest(path, &map, &text);
+    if (!status) status = read_archive_manifest(path, &map, &text);
     mlx_unmap(&map);
   }
   mlx_status_free(status);
   return text;
 }
 
-// It need not be whole for that.
-static bool mentions_us(const char *manifest) {
+// A text search, because the manifest may be truncated.
+static bool names_our_format(const char *manifest) {
   return manifest && strstr(manifest, "\"" MLX_BUNDLE_FORMAT "\"");
 }
 
@@ -241,9 +245,9 @@ static bool is_model_folder(const char *path) {
   return is;
 }
 
-bool mlx_holds_bundle(const char *path) {
+bool mlx_has_bundle_manifest(const char *path) {
   char *manifest = peek_manifest(path);
-  const bool holds = mentions_us(manifest);
+  const bool holds = names_our_format(manifest);
   mlx_free(manifest);
   return holds;
 }
@@ -255,12 +259,12 @@ bool mlx_is_bundle(const char *path) {
   if (length > ending && !strcmp(name.text + length - ending, MLX_BUNDLE_ENDING))
     return folder || mlx_is_file(path);
   char *manifest = peek_manifest(path);
-  const bool is = mentions_us(manifest) || (manifest && folder && !is_model_folder(path));
+  const bool is = names_our_format(manifest) || (manifest && folder && !is_model_folder(path));
   mlx_free(manifest);
   return is;
 }
 
-bool mlx_bundle_promises(const mlx_bundle_t *bundle, const char *name) {
+bool mlx_bundle_lists(const mlx_bundle_t *bundle, const char *name) {
   return mlx_manifest_file(&bundle->manifest, name) != NULL;
 }
 
@@ -273,39 +277,39 @@ const char *mlx_bundle_manifest_text(const mlx_bundle_t *bundle, size_t *out_len
 
 const char *mlx_bundle_path(const mlx_bundle_t *bundle) { return bundle->path; }
 
-mlx_bundle_place_t mlx_bundle_place(const mlx_bundle_t *bundle, const char *name) {
-  mlx_bundle_place_t place;
-  snprintf(place.text, sizeof place.text, "%s/%s", bundle->path, name);
-  return place;
+mlx_bundle_display_path_t mlx_bundle_display_path(const mlx_bundle_t *bundle, const char *name) {
+  mlx_bundle_display_path_t path;
+  snprintf(path.text, sizeof path.text, "%s/%s", bundle->path, name);
+  return path;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Checking
 
-// A machine without a cache reads everything again.
+// NULL if the cache cannot be opened: then every file is hashed again and no weights are found in it.
 static mlx_cache_t *cache_of(mlx_bundle_t *bundle) {
   if (!bundle->cache) mlx_status_free(mlx_cache_open(NULL, &bundle->cache));
   return bundle->cache;
 }
 
-static mlx_status_t compare(const mlx_bundle_file_t *file, const char *place, uint64_t size,
+static mlx_status_t compare(const mlx_bundle_file_t *file, const char *path, uint64_t size,
                             const char *sha256) {
   if (size != (uint64_t)file->size) {
     return mlx_status_hint(
         mlx_error(MLX_INVALID_INPUT,
-                  "'%s' is not what the bundle's manifest says: it has %llu bytes, it should have %lld",
-                  place, (unsigned long long)size, (long long)file->size),
+                  "'%s' does not match the bundle's manifest: its size is %llu bytes, expected %lld", path,
+                  (unsigned long long)size, (long long)file->size),
         DAMAGED);
   }
   if (!strcmp(sha256, file->sha256)) return NULL;
   return mlx_status_hint(
       mlx_error(MLX_INVALID_INPUT,
-                "'%s' is not what the bundle's manifest says: its SHA-256 is %s, it should be %s", place,
-                sha256, file->sha256),
+                "'%s' does not match the bundle's manifest: its SHA-256 is %s, expected %s", path, sha256,
+                file->sha256),
       DAMAGED);
 }
 
-// With a |cache|, one that did not change since it was checked is not read again.
+// With a |cache|, a file that has not changed since its last check is not read again.
 static mlx_status_t check_path(mlx_cache_t *cache, const mlx_bundle_file_t *file, const char *path) {
   char hex[MLX_DIGEST_HEX] = "";
   mlx_file_stamp_t stamp;
@@ -321,29 +325,29 @@ static mlx_status_t check_part(mlx_cache_t *cache, const mlx_bundle_t *bundle, c
   if (part->size == (uint64_t)file->size) {
     MLX_TRY(cache ? mlx_cache_digest_part(cache, bundle->path, part->offset, part->size, hex)
                   : mlx_digest_part(bundle->path, part->offset, part->size, hex));
-    MLX_TRY(check_unchanged(bundle));  // what was read by its name is what is mapped
+    MLX_TRY(check_unchanged(bundle));  // so the file just hashed by its path is the one mapped
   }
-  return compare(file, mlx_bundle_place(bundle, file->name).text, part->size, hex);
+  return compare(file, mlx_bundle_display_path(bundle, file->name).text, part->size, hex);
 }
 
-mlx_status_t mlx_bundle_need_digests(const mlx_bundle_t *bundle) {
+mlx_status_t mlx_bundle_require_digests(const mlx_bundle_t *bundle) {
   if (bundle->manifest.file_count) return NULL;
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED,
-                                   "'%s': its manifest does not list its files, so nothing of it can be "
-                                   "checked; an older mlxcel wrote it",
+                                   "cannot verify '%s': its manifest lists no files (an older mlxcel wrote "
+                                   "it)",
                                    bundle->path),
                          "compile the model again");
 }
 
 static mlx_status_t not_listed(const mlx_bundle_t *bundle, const char *name) {
-  MLX_TRY(mlx_bundle_need_digests(bundle));
+  MLX_TRY(mlx_bundle_require_digests(bundle));
   return mlx_status_hint(
-      mlx_error(MLX_INVALID_INPUT, "'%s' has a %s that its manifest does not list", bundle->path, name),
-      "it was put there after the model was compiled: remove it, or get the model again");
+      mlx_error(MLX_INVALID_INPUT, "'%s' contains %s, which its manifest does not list", bundle->path, name),
+      "remove that file, or compile or pull the model again");
 }
 
-// Read anew, whatever is remembered of it.
-static mlx_status_t check_anew(const mlx_bundle_t *bundle, const mlx_bundle_file_t *file) {
+// Hashes the file, ignoring remembered digests.
+static mlx_status_t check_uncached(const mlx_bundle_t *bundle, const mlx_bundle_file_t *file) {
   char *path;
   if (!mlx_bundle_has(bundle, file->name)) return missing(bundle, file->name);
   if (mlx_bundle_is_file(bundle)) return check_part(NULL, bundle, file, find_part(bundle, file->name));
@@ -353,35 +357,36 @@ static mlx_status_t check_anew(const mlx_bundle_t *bundle, const mlx_bundle_file
   return status;
 }
 
-// A file that the runtime would read and nobody vouches for.
-static mlx_status_t refuse_stray(void *user, const char *name) {
+// Fails on a bundle file that the manifest does not list: the runtime might read it, but no digest covers it.
+static mlx_status_t refuse_unlisted(void *user, const char *name) {
   const mlx_bundle_t *bundle = user;
-  const bool ours =
+  const bool is_listable =
       strcmp(name, MLX_BUNDLE_MANIFEST) && strcmp(name, MLX_BUNDLE_SIGNATURE) && mlx_is_bundle_file(name);
-  return !ours || mlx_manifest_file(&bundle->manifest, name) ? NULL : not_listed(bundle, name);
+  return !is_listable || mlx_manifest_file(&bundle->manifest, name) ? NULL : not_listed(bundle, name);
 }
 
-// Weights may be elsewhere, and code of another target too, as long as all of one target's is here.
+// Weights may be missing. Other files may be missing if not every target needs them and at least one target
+// is complete.
 static bool may_be_missing(const mlx_bundle_t *bundle, const char *name) {
   const mlx_manifest_t *m = &bundle->manifest;
-  bool is_needed = true, one_is_whole = false;
+  bool all_need_it = true, one_is_complete = false;
   if (mlx_is_weights_file(name)) return true;
   for (size_t i = 0; i < m->variant_count; ++i) {
-    bool whole = true;
-    is_needed = is_needed && mlx_manifest_needs(m, m->variants[i].target, name);
-    for (size_t j = 0; j < m->file_count && whole; ++j) {
+    bool complete = true;
+    all_need_it = all_need_it && mlx_manifest_needs(m, m->variants[i].target, name);
+    for (size_t j = 0; j < m->file_count && complete; ++j) {
       const char *other = m->files[j].name;
-      whole = mlx_is_weights_file(other) || !mlx_manifest_needs(m, m->variants[i].target, other) ||
-              mlx_bundle_has(bundle, other);
+      complete = mlx_is_weights_file(other) || !mlx_manifest_needs(m, m->variants[i].target, other) ||
+                 mlx_bundle_has(bundle, other);
     }
-    one_is_whole = one_is_whole || whole;
+    one_is_complete = one_is_complete || complete;
   }
-  return !is_needed && one_is_whole;
+  return !all_need_it && one_is_complete;
 }
 
-// Weights that the bundle names without having them: beside it, or in this machine's cache, which lends them;
-// NULL: nowhere. Release with mlx_free.
-static mlx_status_t find_elsewhere(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, char **out_path) {
+// Looks for missing weights by digest, beside the bundle and in the cache. *|out_path| is NULL if they are
+// nowhere; release with mlx_free.
+static mlx_status_t find_by_digest(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, char **out_path) {
   char *folder;
   *out_path = NULL;
   MLX_TRY(mlx_folder_of(bundle->path, &folder));
@@ -390,26 +395,27 @@ static mlx_status_t find_elsewhere(mlx_bundle_t *bundle, const mlx_bundle_file_t
   if (status || mlx_is_file(*out_path)) return status;
   mlx_free(*out_path);
   *out_path = NULL;
-  mlx_cache_release(&bundle->lent);
-  return cache_of(bundle)
-             ? mlx_cache_find_file(bundle->cache, MLX_WEIGHTS_KIND, file->sha256, &bundle->lent, out_path)
-             : NULL;
+  mlx_cache_release(&bundle->weights_entry);
+  return cache_of(bundle) ? mlx_cache_find_file(bundle->cache, MLX_WEIGHTS_KIND, file->sha256,
+                                                &bundle->weights_entry, out_path)
+                          : NULL;
 }
 
-// What may be missing is said to be: nobody checked it, unless it is weights that were found.
+// Reports a note about a file that may be missing. Weights found by digest are checked.
 static mlx_status_t check_missing(mlx_bundle_t *bundle, const mlx_bundle_file_t *file,
                                   const mlx_report_t *report) {
   char *path;
   if (!mlx_is_weights_file(file->name)) {
-    mlx_report_note(report, "%s: not here, and not checked: code of another target", file->name);
+    mlx_report_note(report, "%s: missing, not checked: code for another target", file->name);
     return NULL;
   }
-  MLX_TRY(find_elsewhere(bundle, file, &path));
+  MLX_TRY(find_by_digest(bundle, file, &path));
   mlx_status_t status = path ? check_path(NULL, file, path) : NULL;
-  if (!status && path) mlx_report_note(report, "%s: not here, found by its digest: %s", file->name, path);
+  if (!status && path)
+    mlx_report_note(report, "%s: not in the bundle, found by digest: %s", file->name, path);
   if (!status && !path)
     mlx_report_note(report,
-                    "%s: not here, and not checked: it is looked for by its digest when the model runs",
+                    "%s: not in the bundle, not checked: it is looked up by digest when the model runs",
                     file->name);
   mlx_free(path);
   return status;
@@ -418,14 +424,14 @@ static mlx_status_t check_missing(mlx_bundle_t *bundle, const mlx_bundle_file_t 
 mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *report) {
   const mlx_manifest_t *m = &bundle->manifest;
   mlx_status_t status = NULL;
-  MLX_TRY(mlx_bundle_need_digests(bundle));
-  for (size_t i = 0; i < bundle->part_count; ++i) MLX_TRY(refuse_stray(bundle, bundle->parts[i].name));
-  if (!mlx_bundle_is_file(bundle)) MLX_TRY(mlx_list_dir(bundle->path, refuse_stray, bundle));
+  MLX_TRY(mlx_bundle_require_digests(bundle));
+  for (size_t i = 0; i < bundle->part_count; ++i) MLX_TRY(refuse_unlisted(bundle, bundle->parts[i].name));
+  if (!mlx_bundle_is_file(bundle)) MLX_TRY(mlx_list_dir(bundle->path, refuse_unlisted, bundle));
   for (size_t i = 0; i < m->file_count && !status; ++i) {
     const mlx_bundle_file_t *file = &m->files[i];
-    const bool elsewhere = !mlx_bundle_has(bundle, file->name) && may_be_missing(bundle, file->name);
+    const bool is_missing = !mlx_bundle_has(bundle, file->name) && may_be_missing(bundle, file->name);
     mlx_report_progress(report, "checking %s (%lld MiB)", file->name, (long long)(file->size >> 20));
-    status = elsewhere ? check_missing(bundle, file, report) : check_anew(bundle, file);
+    status = is_missing ? check_missing(bundle, file, report) : check_uncached(bundle, file);
   }
   mlx_report_done(report);
   return status;
@@ -434,15 +440,17 @@ mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *repo
 // ----------------------------------------------------------------------------------------------------------
 // Signing
 
-// Where a new signature goes: after the last file, or over an older signature that is the last.
+// Returns where a new signature goes: after the last member, or over an old signature that is the last
+// member.
 static mlx_status_t signature_offset(const mlx_bundle_t *bundle, uint64_t *out_offset) {
   const part_t *old = find_part(bundle, MLX_BUNDLE_SIGNATURE);
   *out_offset = old ? old->offset - MLX_TAR_BLOCK : bundle->end;
   if (!old || old->offset + old->size + mlx_tar_padding(old->size) == bundle->end) return NULL;
   return mlx_status_hint(
-      mlx_error(MLX_UNSUPPORTED, "'%s' has a signature between its files, which cannot be replaced",
+      mlx_error(MLX_UNSUPPORTED,
+                "cannot sign '%s': it has a signature that is not its last member, which cannot be replaced",
                 bundle->path),
-      "unpack it with tar, sign the folder, and pack that again");
+      "unpack it with tar, sign the folder, and pack the folder again");
 }
 
 mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, size_t length) {
@@ -457,7 +465,7 @@ mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, si
   mlx_text_append(&tail, text, length);
   mlx_text_append(&tail, zeros, mlx_tar_padding(length) + MLX_TAR_END);
   mlx_status_t status = mlx_text_finish(&tail);
-  mlx_unmap(&bundle->whole);  // some systems do not let a mapped file be cut
+  mlx_unmap(&bundle->whole);  // Windows cannot truncate a mapped file
   if (!status) status = mlx_replace_tail(bundle->path, offset, tail.data, tail.length);
   mlx_text_clear(&tail);
   return status;
@@ -466,7 +474,7 @@ mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, si
 // ----------------------------------------------------------------------------------------------------------
 // Reading
 
-// What was read is checked itself.
+// Hashes the bytes in memory, so a change on disk between check and use has no effect.
 mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_size, char **out_text,
                              size_t *out_length) {
   const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
@@ -476,7 +484,7 @@ mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_
   if (!file) return NULL;
   char hex[MLX_DIGEST_HEX];
   mlx_digest_bytes(*out_text, *out_length, hex);
-  mlx_status_t status = compare(file, mlx_bundle_place(bundle, name).text, *out_length, hex);
+  mlx_status_t status = compare(file, mlx_bundle_display_path(bundle, name).text, *out_length, hex);
   if (!status) return NULL;
   mlx_free(*out_text);
   *out_text = NULL;
@@ -488,7 +496,7 @@ static mlx_status_t map_path(mlx_bundle_t *bundle, const mlx_bundle_file_t *file
   mlx_file_stamp_t before, after;
   mlx_map_t *map = &bundle->maps[bundle->map_count];
   if (bundle->map_count == MAX_PARTS)
-    return mlx_error(MLX_INTERNAL, "too many files of '%s' are mapped", bundle->path);
+    return mlx_error(MLX_INTERNAL, "too many files of '%s' are in use", bundle->path);
   MLX_TRY(mlx_file_stamp(path, &before));
   MLX_TRY(mlx_map_file(path, map));
   ++bundle->map_count;
@@ -502,27 +510,28 @@ static mlx_status_t map_path(mlx_bundle_t *bundle, const mlx_bundle_file_t *file
 
 static mlx_status_t no_weights(const mlx_bundle_t *bundle, const mlx_bundle_file_t *file) {
   return mlx_status_hint(
-      mlx_error(MLX_NOT_FOUND,
-                "'%s' names its weights by their digest, and they are not here: sha256:%s, %lld bytes",
-                bundle->path, file->sha256, (long long)file->size),
-      "put them beside it as %s.irpa, or compile '%s' on this machine, which makes them", file->sha256,
-      bundle->manifest.source);
+      mlx_error(
+          MLX_NOT_FOUND,
+          "cannot find the weights of '%s': the bundle contains only their digest, sha256:%s (%lld bytes)",
+          bundle->path, file->sha256, (long long)file->size),
+      "put the weights beside the bundle as %s.irpa, or run `mlxcel compile %s` on this machine",
+      file->sha256, bundle->manifest.source);
 }
 
-static mlx_status_t map_elsewhere(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, mlx_map_t *out_view) {
+static mlx_status_t map_by_digest(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, mlx_map_t *out_view) {
   char *path;
-  MLX_TRY(find_elsewhere(bundle, file, &path));
+  MLX_TRY(find_by_digest(bundle, file, &path));
   mlx_status_t status = path ? map_path(bundle, file, path, out_view) : no_weights(bundle, file);
   mlx_free(path);
   return status;
 }
 
-// Code is read, and what was read is checked: nobody can change it after that. It is a few megabytes.
+// Code is copied and the copy is checked, so it cannot change after the check. It is a few megabytes.
 static mlx_status_t copy_code(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) {
   char *text, *copy;
   size_t length;
   if (bundle->copy_count == MAX_PARTS)
-    return mlx_error(MLX_INTERNAL, "too many files of '%s' are read", bundle->path);
+    return mlx_error(MLX_INTERNAL, "too many files of '%s' are in use", bundle->path);
   MLX_TRY(mlx_bundle_read(bundle, name, MAX_CODE, &text, &length));
   mlx_status_t status = mlx_alloc(length + CODE_ALIGNMENT, 1, &copy);
   if (!status) {
@@ -538,7 +547,7 @@ static mlx_status_t copy_code(mlx_bundle_t *bundle, const char *name, mlx_map_t 
 static mlx_status_t map_weights(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) {
   const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
   if (!file) return not_listed(bundle, name);
-  if (!mlx_bundle_has(bundle, name)) return map_elsewhere(bundle, file, out_view);
+  if (!mlx_bundle_has(bundle, name)) return map_by_digest(bundle, file, out_view);
   if (mlx_bundle_is_file(bundle)) {
     const part_t *part = find_part(bundle, name);
     MLX_TRY(check_part(cache_of(bundle), bundle, file, part));

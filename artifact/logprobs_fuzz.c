@@ -1,3 +1,4 @@
+// Parses arbitrary bytes as a log-probability file and checks every accepted row.
 #include "artifact/logprobs.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+// Writes, reads and checks manifests. See manifest.h.
 #include "artifact/manifest.h"
 
 #include <stdio.h>
@@ -6,8 +7,8 @@
 #include "base/json.h"
 #include "base/text.h"
 
-#define OUTER "  "  // indents
-#define INNER "      "
+#define OUTER "  "      // indent of the manifest's own fields
+#define INNER "      "  // indent of a target's fields
 
 // ----------------------------------------------------------------------------------------------------------
 // Writing
@@ -101,7 +102,7 @@ mlx_module_name_t mlx_bundle_module(const char *level_or_target) {
   mlx_module_name_t name = {MLX_BUNDLE_VMFB};
   if (!level_or_target) return name;
   snprintf(name.text, sizeof name.text, "model.%.30s.vmfb", level_or_target);
-  for (char *sign = name.text; (sign = strchr(sign, ':'));) *sign = '-';
+  for (char *colon = name.text; (colon = strchr(colon, ':'));) *colon = '-';
   return name;
 }
 
@@ -122,12 +123,12 @@ mlx_module_name_t mlx_bundle_weights(size_t index) {
   return name;
 }
 
-// "model.NAME.vmfb": the NAME between, where the file has that form.
-static bool has_middle(const char *file, const char *start, const char *end, const char *signs) {
+// True if |file| is |start|, then one or more characters of |allowed|, then |end|.
+static bool has_middle(const char *file, const char *start, const char *end, const char *allowed) {
   const size_t before = strlen(start), after = strlen(end), length = strlen(file);
   if (length <= before + after || length >= MLX_BUNDLE_NAME) return false;
   if (strncmp(file, start, before) || strcmp(file + length - after, end)) return false;
-  return strspn(file + before, signs) == length - before - after;
+  return strspn(file + before, allowed) == length - before - after;
 }
 
 bool mlx_is_module_file(const char *name) {
@@ -141,9 +142,9 @@ bool mlx_is_weights_file(const char *name) {
 
 bool mlx_is_licence_file(const char *name) {
   static const char *const starts[] = {"LICENSE", "LICENCE", "NOTICE", "COPYING", "USE_POLICY"};
-  static const char signs[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+  static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
   for (size_t i = 0; i < sizeof starts / sizeof *starts; ++i) {
-    if (!strcmp(name, starts[i]) || has_middle(name, starts[i], "", signs)) return true;
+    if (!strcmp(name, starts[i]) || has_middle(name, starts[i], "", allowed)) return true;
   }
   return false;
 }
@@ -165,15 +166,15 @@ static mlx_status_t read_text(const mlx_json_t *json, yyjson_val *object, const 
   const char *value;
   MLX_TRY(mlx_json_string(json, object, key, &value));
   if (strlen(value) >= size) return mlx_json_error(json, key, "is too long");
-  for (const char *sign = value; *sign; ++sign) {  // it will be printed
-    if ((unsigned char)*sign < ' ' || *sign == 0x7f)
-      return mlx_json_error(json, key, "holds a control character");
+  for (const char *c = value; *c; ++c) {  // the text is printed to a terminal
+    if ((unsigned char)*c < ' ' || *c == 0x7f)
+      return mlx_json_error(json, key, "contains a control character");
   }
   snprintf(out, size, "%s", value);
   return NULL;
 }
 
-// What older compilers did not write has a meaning.
+// Older compilers did not write every field: a missing one has the value |fallback|.
 static mlx_status_t read_text_or(const mlx_json_t *json, yyjson_val *object, const char *key,
                                  const char *fallback, char *out, size_t size) {
   if (mlx_json_find(object, key)) return read_text(json, object, key, out, size);
@@ -187,17 +188,17 @@ static mlx_status_t read_list(const mlx_json_t *json, yyjson_val *object, const 
   size_t index, count;
   MLX_TRY(mlx_json_need(json, object, key, &list));
   if (!yyjson_is_arr(list) || yyjson_arr_size(list) > capacity)
-    return mlx_json_error(json, key, "must be a short list");
+    return mlx_json_error(json, key, "is not a list or has too many items");
   yyjson_arr_foreach(list, index, count, item) {
     int64_t value = yyjson_is_int(item) ? yyjson_get_sint(item) : -1;
-    if (value < min || value > max) return mlx_json_error(json, key, "holds a number out of range");
+    if (value < min || value > max) return mlx_json_error(json, key, "contains a number out of range");
     out[index] = value;
   }
   *out_count = yyjson_arr_size(list);
   return NULL;
 }
 
-// The sizes of a family of functions: ascending, at least one.
+// Reads the sizes of a function family (prefill_T, decode_K): at least one, ascending.
 static mlx_status_t read_sizes(const mlx_json_t *json, yyjson_val *object, const char *key, int64_t max,
                                int64_t *out, size_t *out_count) {
   MLX_TRY(read_list(json, object, key, MLX_MAX_BUCKETS, 1, max, out, out_count));
@@ -208,16 +209,16 @@ static mlx_status_t read_sizes(const mlx_json_t *json, yyjson_val *object, const
   return NULL;
 }
 
-// Models compiled before there were longer ones have decode_1 alone and do not say it.
+// A manifest without this field is from an older compiler, which emitted only decode_1.
 static mlx_status_t read_decode(const mlx_json_t *json, yyjson_val *object, mlx_variant_t *variant) {
   variant->decode[0] = 1;
   variant->decode_count = 1;
   if (!mlx_json_find(object, "decode")) return NULL;
   MLX_TRY(read_sizes(json, object, "decode", MLX_MAX_GROUP, variant->decode, &variant->decode_count));
-  return variant->decode[0] == 1 ? NULL : mlx_json_error(json, "decode", "does not hold 1");
+  return variant->decode[0] == 1 ? NULL : mlx_json_error(json, "decode", "must begin with 1");
 }
 
-// Names are printed, and a level's is part of a file's: they must be plain.
+// Names are printed, and the name of a level is part of a file name.
 static bool is_plain_name(const char *name, size_t size) {
   size_t length = name ? strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") : 0;
   return length && !name[length] && length < size;
@@ -229,10 +230,10 @@ static mlx_status_t read_names(const mlx_json_t *json, yyjson_val *object, const
   size_t index, count;
   if (!list) return NULL;
   if (!yyjson_is_arr(list) || yyjson_arr_size(list) > capacity)
-    return mlx_json_error(json, key, "must be a short list");
+    return mlx_json_error(json, key, "is not a list or has too many items");
   yyjson_arr_foreach(list, index, count, item) {
     if (!is_plain_name(yyjson_get_str(item), 16))
-      return mlx_json_error(json, key, "holds something that is not a plain name");
+      return mlx_json_error(json, key, "contains a value that is not a plain name");
     snprintf(out[index], 16, "%s", yyjson_get_str(item));
   }
   *out_count = yyjson_arr_size(list);
@@ -243,10 +244,10 @@ static mlx_status_t read_levels(const mlx_json_t *json, yyjson_val *object, mlx_
   MLX_TRY(read_names(json, object, "levels", MLX_MAX_LEVELS, variant->levels, &variant->level_count));
   const bool portable = !strcmp(variant->target, MLX_TARGET_PORTABLE);
   if (portable && !variant->level_count)
-    return mlx_json_error(json, "levels", "is empty, and the target is " MLX_TARGET_PORTABLE);
+    return mlx_json_error(json, "levels", "is empty, but the target is " MLX_TARGET_PORTABLE);
   return portable || !variant->level_count
              ? NULL
-             : mlx_json_error(json, "levels", "is for a target of " MLX_TARGET_PORTABLE);
+             : mlx_json_error(json, "levels", "is only allowed for the target " MLX_TARGET_PORTABLE);
 }
 
 static mlx_status_t read_bytes(const mlx_json_t *json, yyjson_val *object, const char *key, int64_t *out) {
@@ -258,34 +259,34 @@ static mlx_status_t read_variant_files(const mlx_json_t *json, yyjson_val *objec
   MLX_TRY(
       read_text_or(json, object, "weights", MLX_BUNDLE_WEIGHTS, variant->weights, sizeof variant->weights));
   if (!mlx_is_module_file(variant->module))
-    return mlx_json_error(json, "module", "is not the name of a bundle's module");
+    return mlx_json_error(json, "module", "is not a valid module file name");
   return mlx_is_weights_file(variant->weights)
              ? NULL
-             : mlx_json_error(json, "weights", "is not the name of a bundle's weights");
+             : mlx_json_error(json, "weights", "is not a valid weights file name");
 }
 
 static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx_manifest_t *m) {
-  const int64_t most = 1 << 30;
+  const int64_t max = 1 << 30;
   mlx_variant_t *variant = &m->variants[m->variant_count];
   MLX_TRY(read_text(json, object, "target", variant->target, sizeof variant->target));
   for (size_t i = 0; i < m->variant_count; ++i) {
     if (!strcmp(m->variants[i].target, variant->target))
-      return mlx_json_error(json, "target", "is there twice");
+      return mlx_json_error(json, "target", "appears twice");
   }
   MLX_TRY(read_text(json, object, "cpu", variant->cpu, sizeof variant->cpu));
   MLX_TRY(read_text_or(json, object, "dtype", "f32", variant->dtype, sizeof variant->dtype));
   MLX_TRY(read_variant_files(json, object, variant));
-  MLX_TRY(mlx_json_int(json, object, "context", 1, most, &variant->context));
+  MLX_TRY(mlx_json_int(json, object, "context", 1, max, &variant->context));
   if (variant->context != m->variants[0].context)
     return mlx_json_error(json, "context", "is not the same for all targets");
   MLX_TRY(mlx_json_int(json, object, "rows", 1, MLX_MAX_SEQUENCES, &variant->sequences));
   MLX_TRY(mlx_json_int(json, object, "page_size", 1, 4096, &variant->page_size));
-  MLX_TRY(mlx_json_int(json, object, "pool_pages", 2, most, &variant->pool_pages));
-  MLX_TRY(mlx_json_int(json, object, "row_pages", 1, most, &variant->sequence_pages));
+  MLX_TRY(mlx_json_int(json, object, "pool_pages", 2, max, &variant->pool_pages));
+  MLX_TRY(mlx_json_int(json, object, "row_pages", 1, max, &variant->sequence_pages));
   if (variant->sequence_pages * variant->page_size < variant->context)
-    return mlx_json_error(json, "row_pages", "cannot hold the context");
+    return mlx_json_error(json, "row_pages", "is too small for the context length");
   if (variant->pool_pages - 1 < variant->sequence_pages)
-    return mlx_json_error(json, "pool_pages", "cannot hold one row");
+    return mlx_json_error(json, "pool_pages", "is too small for one sequence");
   MLX_TRY(read_sizes(json, object, "prefill", 1 << 20, variant->prefill, &variant->prefill_count));
   MLX_TRY(read_decode(json, object, variant));
   MLX_TRY(read_names(json, object, "kernels", MLX_MAX_KERNELS, variant->kernels, &variant->kernel_count));
@@ -299,13 +300,13 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   return NULL;
 }
 
-// A manifest without a list of targets is of the time when a bundle had one: it is that target's itself.
+// Older manifests have no "targets" list: the fields of their only target are at the top level.
 static mlx_status_t read_variants(const mlx_json_t *json, mlx_manifest_t *m) {
   yyjson_val *list = mlx_json_find(json->root, "targets"), *item;
   size_t index, count;
   if (!list) return read_variant(json, json->root, m);
   if (!yyjson_is_arr(list) || !yyjson_arr_size(list) || yyjson_arr_size(list) > MLX_MAX_TARGETS) {
-    return mlx_json_error(json, "targets", "must be a short list");
+    return mlx_json_error(json, "targets", "is not a list or has too many items");
   }
   yyjson_arr_foreach(list, index, count, item) MLX_TRY(read_variant(json, item, m));
   return NULL;
@@ -317,9 +318,9 @@ static mlx_status_t read_bundle_file(const mlx_json_t *json, yyjson_val *item, m
   MLX_TRY(mlx_json_string(json, item, "name", &name));
   if (!mlx_is_bundle_file(name) || !strcmp(name, MLX_BUNDLE_MANIFEST) ||
       !strcmp(name, MLX_BUNDLE_SIGNATURE)) {
-    return mlx_json_error(json, "name", "is not the name of a bundle's file");
+    return mlx_json_error(json, "name", "is not a valid bundle file name");
   }
-  if (mlx_manifest_file(m, name)) return mlx_json_error(json, "name", "is there twice");
+  if (mlx_manifest_file(m, name)) return mlx_json_error(json, "name", "appears twice");
   MLX_TRY(mlx_json_int(json, item, "size", 0, INT64_MAX, &file->size));
   MLX_TRY(mlx_json_string(json, item, "sha256", &sha256));
   if (strlen(sha256) != 64 || strspn(sha256, "0123456789abcdef") != 64)
@@ -335,12 +336,12 @@ static mlx_status_t read_files(const mlx_json_t *json, mlx_manifest_t *m) {
   size_t index, count;
   if (!list) return NULL;
   if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MLX_MAX_BUNDLE_FILES)
-    return mlx_json_error(json, "files", "must be a short list");
+    return mlx_json_error(json, "files", "is not a list or has too many items");
   yyjson_arr_foreach(list, index, count, item) MLX_TRY(read_bundle_file(json, item, m));
   return NULL;
 }
 
-// Only what fits and can be printed: the rest of a manifest of another contract may be anything.
+// Reads a field of a manifest of any contract version. A value that is too long or not printable becomes "".
 static void peek_text(const mlx_json_t *json, yyjson_val *object, const char *key, char *out, size_t size) {
   mlx_status_t status = read_text_or(json, object, key, "", out, size);
   if (status) out[0] = 0;
@@ -359,9 +360,9 @@ static mlx_manifest_origin_t peek_origin(const mlx_json_t *json) {
   mlx_manifest_origin_t origin = {.iree = ""};
   yyjson_val *list = mlx_json_find(json->root, "targets"), *item;
   size_t index, count;
-  mlx_status_t silent = mlx_json_int(json, json->root, "contract", 0, 1 << 20, &origin.contract);
-  if (silent) origin.contract = -1;
-  mlx_status_free(silent);
+  mlx_status_t status = mlx_json_int(json, json->root, "contract", 0, 1 << 20, &origin.contract);
+  if (status) origin.contract = -1;
+  mlx_status_free(status);
   peek_text(json, json->root, "iree", origin.iree, sizeof origin.iree);
   peek_text(json, json->root, "source", origin.source, sizeof origin.source);
   peek_text(json, json->root, "source_digest", origin.source_digest, sizeof origin.source_digest);
@@ -370,7 +371,7 @@ static mlx_manifest_origin_t peek_origin(const mlx_json_t *json) {
   return origin;
 }
 
-mlx_status_t mlx_manifest_hint_again(mlx_status_t status, const mlx_manifest_origin_t *origin) {
+mlx_status_t mlx_manifest_hint_recompile(mlx_status_t status, const mlx_manifest_origin_t *origin) {
   return mlx_status_hint(status, "compile the model again with this mlxcel: mlxcel compile %s%s%s -o OUT",
                          origin->source[0] ? origin->source : "MODEL", origin->targets[0] ? " --target " : "",
                          origin->targets);
@@ -384,14 +385,14 @@ static mlx_status_t read_format(const mlx_json_t *json, mlx_manifest_t *m) {
   MLX_TRY(mlx_json_int(json, json->root, "contract", 0, 1 << 20, &m->contract));
   if (m->contract == MLX_CONTRACT_VERSION) return NULL;
   const mlx_manifest_origin_t origin = peek_origin(json);
-  return mlx_manifest_hint_again(
+  return mlx_manifest_hint_recompile(
       mlx_error(MLX_UNSUPPORTED, "%s: compiled for contract %lld; this mlxcel runs contract %d", json->name,
                 (long long)m->contract, MLX_CONTRACT_VERSION),
       &origin);
 }
 
 static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
-  const int64_t most = 1 << 30;
+  const int64_t max = 1 << 30;
   yyjson_val *root = json->root;
   MLX_TRY(read_format(json, m));
   MLX_TRY(read_text_or(json, root, "iree", "", m->iree, sizeof m->iree));
@@ -401,9 +402,9 @@ static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
   MLX_TRY(read_text(json, root, "source", m->source, sizeof m->source));
   MLX_TRY(read_text_or(json, root, "source_digest", "", m->source_digest, sizeof m->source_digest));
   MLX_TRY(read_text_or(json, root, "license", "", m->license, sizeof m->license));
-  MLX_TRY(mlx_json_int(json, root, "vocab", 1, most, &m->vocab));
+  MLX_TRY(mlx_json_int(json, root, "vocab", 1, max, &m->vocab));
   int64_t eos[MLX_MAX_EOS];
-  MLX_TRY(read_list(json, root, "eos", MLX_MAX_EOS, 0, most, eos, &m->eos_count));
+  MLX_TRY(read_list(json, root, "eos", MLX_MAX_EOS, 0, max, eos, &m->eos_count));
   for (size_t i = 0; i < m->eos_count; ++i) m->eos[i] = (int32_t)eos[i];
   MLX_TRY(read_variants(json, m));
   return read_files(json, m);
@@ -431,6 +432,13 @@ mlx_manifest_origin_t mlx_manifest_origin(const char *text, size_t length) {
   return origin;
 }
 
+mlx_status_t mlx_manifest_require_files(const mlx_manifest_t *m) {
+  return m->file_count ? NULL
+                       : mlx_error(MLX_INVALID_INPUT,
+                                   "cannot verify the bundle: its manifest lists no files (an older mlxcel "
+                                   "wrote it)");
+}
+
 const mlx_bundle_file_t *mlx_manifest_file(const mlx_manifest_t *m, const char *name) {
   for (size_t i = 0; i < m->file_count; ++i) {
     if (!strcmp(m->files[i].name, name)) return &m->files[i];
@@ -447,13 +455,13 @@ static bool variant_needs(const mlx_variant_t *variant, const char *name) {
 }
 
 bool mlx_manifest_needs(const mlx_manifest_t *m, const char *target, const char *name) {
-  bool of_other = false;
+  bool needed_by_other = false;
   for (size_t i = 0; i < m->variant_count; ++i) {
     if (!variant_needs(&m->variants[i], name)) continue;
     if (!strcmp(m->variants[i].target, target)) return true;
-    of_other = true;
+    needed_by_other = true;
   }
-  return !of_other;
+  return !needed_by_other;
 }
 
 static void join_names(const char names[][16], size_t count, char *out, size_t size) {
@@ -463,7 +471,7 @@ static void join_names(const char names[][16], size_t count, char *out, size_t s
 }
 
 mlx_kernels_text_t mlx_variant_kernels_text(const mlx_variant_t *variant) {
-  mlx_kernels_text_t out = {"none (plain lowering)"};
+  mlx_kernels_text_t out = {"none (generic path)"};
   join_names((const char(*)[16])variant->kernels, variant->kernel_count, out.text, sizeof out.text);
   return out;
 }

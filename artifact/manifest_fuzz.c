@@ -1,3 +1,4 @@
+// Reads arbitrary bytes as a manifest; an accepted manifest must name only valid bundle files.
 #include <stdlib.h>
 
 #include "artifact/manifest.h"
@@ -12,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   for (size_t i = 0; !status && i < manifest.variant_count; ++i) {
     const mlx_variant_t *variant = &manifest.variants[i];
     if (!mlx_is_bundle_file(variant->module) || !mlx_is_bundle_file(variant->weights)) abort();
-    for (size_t j = 0; j < variant->level_count; ++j) {  // a level's name makes a file's, of this folder
+    for (size_t j = 0; j < variant->level_count; ++j) {  // becomes part of a file name
       if (!mlx_is_bundle_file(mlx_bundle_module(variant->levels[j]).text)) abort();
     }
     mlx_variant_kernels_text(variant);

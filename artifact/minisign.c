@@ -1,3 +1,4 @@
+// Reads and writes minisign files, and signs and verifies with libsodium. See minisign.h.
 #include "artifact/minisign.h"
 
 #include <fcntl.h>
@@ -18,17 +19,17 @@
 #define BASE64 sodium_base64_VARIANT_ORIGINAL
 #define UNTRUSTED "untrusted comment: "
 #define TRUSTED "trusted comment: "
-#define MAX_BINARY 158         // bytes of the longest thing in base64: a secret key
-#define SECRET_TEXT 512        // enough for its file
-#define MAX_LEGACY (1u << 30)  // bytes of a file with a legacy signature
+#define MAX_BINARY 158         // bytes of the longest base64 line, decoded: a secret key
+#define SECRET_TEXT 512        // bytes; enough for the text of a secret key file
+#define MAX_LEGACY (1u << 30)  // bytes; size limit of a file with a legacy signature
 
 // ----------------------------------------------------------------------------------------------------------
 // Lines of text
 
 typedef struct lines {
   const char *name;          // of the file
-  const char *cursor, *end;  // what is left of its text
-  int number;                // of the last line
+  const char *cursor, *end;  // unread rest of the text
+  int number;                // of the current line, from 1
 } lines_t;
 
 typedef struct span {
@@ -44,11 +45,12 @@ static mlx_status_t line_error(const lines_t *lines, const char *what) {
   return mlx_error(MLX_INVALID_INPUT, "%s:%d: %s", lines->name, lines->number, what);
 }
 
-// |what| is missing when the text has ended.
+// |what| names the expected line in the error at the end of the text.
 static mlx_status_t next_line(lines_t *lines, const char *what, span_t *out_line) {
   ++lines->number;
   if (lines->cursor == lines->end)
-    return mlx_error(MLX_INVALID_INPUT, "%s ends before line %d, %s", lines->name, lines->number, what);
+    return mlx_error(MLX_INVALID_INPUT, "%s: line %d is missing: expected %s", lines->name, lines->number,
+                     what);
   const char *newline = memchr(lines->cursor, '\n', (size_t)(lines->end - lines->cursor));
   const char *end = newline ? newline : lines->end;
   *out_line = (span_t){lines->cursor, (size_t)(end - lines->cursor)};
@@ -60,12 +62,12 @@ static mlx_status_t next_line(lines_t *lines, const char *what, span_t *out_line
 static mlx_status_t end_lines(const lines_t *lines) {
   for (const char *c = lines->cursor; c < lines->end; ++c) {
     if (*c != '\n' && *c != '\r')
-      return mlx_error(MLX_INVALID_INPUT, "%s goes on after line %d, its last", lines->name, lines->number);
+      return mlx_error(MLX_INVALID_INPUT, "%s: unexpected text after line %d", lines->name, lines->number);
   }
   return NULL;
 }
 
-// Comments are printed: nothing in them may steer a terminal.
+// Comments are printed to a terminal, so control characters are not allowed.
 static bool is_plain(const char *text, size_t length) {
   for (size_t i = 0; i < length;) {
     const int size = mlx_utf8_length(text + i, length - i);
@@ -84,7 +86,7 @@ static mlx_status_t read_comment(lines_t *lines, const char *prefix, size_t max,
   if (line.length < skip || memcmp(line.text, prefix, skip)) {
     return mlx_status_hint(
         mlx_error(MLX_INVALID_INPUT, "%s:%d: does not begin with '%s'", lines->name, lines->number, prefix),
-        "give a file that minisign or mlxcel wrote, as it was written");
+        "use an unmodified file written by minisign or mlxcel");
   }
   *out_comment = (span_t){line.text + skip, line.length - skip};
   if (out_comment->length > max) return line_error(lines, "the comment is too long");
@@ -98,30 +100,30 @@ static mlx_status_t read_untrusted(lines_t *lines) {
   return read_comment(lines, UNTRUSTED, MLX_MAX_COMMENT, &comment);
 }
 
-// What such a file may hold, told by how long it is, and where it is to be found.
+// The kinds of base64 lines, told apart by their decoded size. |hint| says which file has this kind.
 typedef struct kind {
   size_t size;
   const char *what, *hint;
 } kind_t;
-static const kind_t public_kind = {42, "a public key", "the public key is the one in NAME.pub"},
-                    secret_kind = {158, "a secret key", "the secret key is the one in NAME.key"},
-                    signature_kind = {74, "a signature", "the signature is the one in FILE.minisig"},
+static const kind_t public_kind = {42, "a public key", "use the public key file, NAME.pub"},
+                    secret_kind = {158, "a secret key", "use the secret key file, NAME.key"},
+                    signature_kind = {74, "a signature", "use the signature file, FILE.minisig"},
                     comment_kind = {64, "the signature of the trusted comment",
-                                    "get the signature again, as it was written"};
+                                    "get an unmodified copy of the signature"};
 
 static mlx_status_t wrong_size(const lines_t *lines, const kind_t *kind, size_t length) {
   static const kind_t *const kinds[] = {&public_kind, &secret_kind, &signature_kind};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
     if (length != kinds[i]->size) continue;
-    return mlx_error(MLX_INVALID_INPUT, "%s:%d: this is %s, not %s", lines->name, lines->number,
+    return mlx_error(MLX_INVALID_INPUT, "%s:%d: found %s, expected %s", lines->name, lines->number,
                      kinds[i]->what, kind->what);
   }
-  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "%s:%d: %s has %zu bytes, and this has %zu",
-                                   lines->name, lines->number, kind->what, kind->size, length),
-                         "give a file that minisign or mlxcel wrote, as it was written");
+  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "%s:%d: %s has %zu bytes, found %zu", lines->name,
+                                   lines->number, kind->what, kind->size, length),
+                         "use an unmodified file written by minisign or mlxcel");
 }
 
-// A line of base64 that must hold one of a kind.
+// Decodes a base64 line, which must be of this |kind|.
 static mlx_status_t read_base64(lines_t *lines, const kind_t *kind, uint8_t *out) {
   span_t line;
   uint8_t bytes[MAX_BINARY + 3];
@@ -132,11 +134,10 @@ static mlx_status_t read_base64(lines_t *lines, const kind_t *kind, uint8_t *out
       sodium_base642bin(bytes, sizeof bytes, line.text, line.length, NULL, &length, &end, BASE64);
   mlx_status_t status = NULL;
   if (line.length > sodium_base64_ENCODED_LEN(MAX_BINARY, BASE64)) {
-    status = mlx_error(MLX_INVALID_INPUT, "%s:%d: this is too long for %s", lines->name, lines->number,
-                       kind->what);
+    status = mlx_error(MLX_INVALID_INPUT, "%s:%d: too long for %s", lines->name, lines->number, kind->what);
   } else if (failed || end != line.text + line.length) {
-    status = mlx_error(MLX_INVALID_INPUT, "%s:%d: this is not base64, in which %s is written", lines->name,
-                       lines->number, kind->what);
+    status = mlx_error(MLX_INVALID_INPUT, "%s:%d: not valid base64; expected %s", lines->name, lines->number,
+                       kind->what);
   } else if (length != kind->size) {
     status = wrong_size(lines, kind, length);
   } else {
@@ -154,7 +155,7 @@ static void put_base64(mlx_text_t *text, const uint8_t *bytes, size_t length) {
 static mlx_status_t check_comment(const char *comment, size_t max) {
   const size_t length = strlen(comment);
   if (length > max)
-    return mlx_error(MLX_USAGE, "a comment of %zu bytes is too long: minisign reads %zu", length, max);
+    return mlx_error(MLX_USAGE, "a comment of %zu bytes is too long: minisign's limit is %zu", length, max);
   return is_plain(comment, length) ? NULL : mlx_error(MLX_USAGE, "a comment must be one line of UTF-8 text");
 }
 
@@ -167,17 +168,16 @@ static mlx_status_t take_text(mlx_text_t *text, char **out_text, size_t *out_len
 // ----------------------------------------------------------------------------------------------------------
 // Public keys
 
-mlx_key_number_text_t mlx_key_number_text(const mlx_key_number_t *number) {
-  mlx_key_number_text_t out;
+mlx_key_id_text_t mlx_key_id_text(const mlx_key_id_t *id) {
+  mlx_key_id_text_t out;
   uint64_t value = 0;
-  for (int i = 7; i >= 0; --i) value = value << 8 | number->bytes[i];
+  for (int i = 7; i >= 0; --i) value = value << 8 | id->bytes[i];
   snprintf(out.text, sizeof out.text, "%" PRIX64, value);
   return out;
 }
 
 bool mlx_public_key_equal(const mlx_public_key_t *a, const mlx_public_key_t *b) {
-  return !memcmp(a->number.bytes, b->number.bytes, sizeof a->number.bytes) &&
-         !memcmp(a->key, b->key, sizeof a->key);
+  return !memcmp(a->id.bytes, b->id.bytes, sizeof a->id.bytes) && !memcmp(a->key, b->key, sizeof a->key);
 }
 
 mlx_status_t mlx_public_key_read(const char *name, const char *text, size_t length,
@@ -187,8 +187,8 @@ mlx_status_t mlx_public_key_read(const char *name, const char *text, size_t leng
   const bool bare = length >= 2 && !memcmp(text, "RW", 2);  // "Ed" in base64
   if (!bare) MLX_TRY(read_untrusted(&lines));
   MLX_TRY(read_base64(&lines, &public_kind, bytes));
-  if (memcmp(bytes, "Ed", 2)) return line_error(&lines, "this is not a public key for Ed25519");
-  memcpy(out_key->number.bytes, bytes + 2, 8);
+  if (memcmp(bytes, "Ed", 2)) return line_error(&lines, "not an Ed25519 public key");
+  memcpy(out_key->id.bytes, bytes + 2, 8);
   memcpy(out_key->key, bytes + 10, 32);
   return end_lines(&lines);
 }
@@ -196,9 +196,9 @@ mlx_status_t mlx_public_key_read(const char *name, const char *text, size_t leng
 mlx_status_t mlx_public_key_write(const mlx_public_key_t *key, char **out_text, size_t *out_length) {
   mlx_text_t text = {0};
   uint8_t bytes[42] = {'E', 'd'};
-  memcpy(bytes + 2, key->number.bytes, 8);
+  memcpy(bytes + 2, key->id.bytes, 8);
   memcpy(bytes + 10, key->key, 32);
-  mlx_text_printf(&text, UNTRUSTED "minisign public key %s\n", mlx_key_number_text(&key->number).text);
+  mlx_text_printf(&text, UNTRUSTED "minisign public key %s\n", mlx_key_id_text(&key->id).text);
   put_base64(&text, bytes, sizeof bytes);
   return take_text(&text, out_text, out_length);
 }
@@ -209,18 +209,18 @@ mlx_status_t mlx_public_key_write(const mlx_public_key_t *key, char **out_text, 
 const mlx_key_cost_t mlx_key_cost_default = {crypto_pwhash_scryptsalsa208sha256_OPSLIMIT_SENSITIVE,
                                              crypto_pwhash_scryptsalsa208sha256_MEMLIMIT_SENSITIVE};
 
-// Where things are in the bytes of a secret key's file. What lies from NUMBER on is encrypted.
+// Byte offsets in a secret key file. Everything from KEY_ID on is encrypted.
 enum {
-  SIGNING = 0,
-  DERIVATION = 2,
-  CHECKSUM = 4,
+  SIGNING = 0,     // "Ed"
+  DERIVATION = 2,  // "Sc" for scrypt, or zeros if not encrypted
+  CHECKSUM = 4,    // "B2" for BLAKE2b
   SALT = 6,
-  OPERATIONS = 38,
-  MEMORY = 46,
-  NUMBER = 54,
+  OPERATIONS = 38,  // scrypt cost, u64
+  MEMORY = 46,      // scrypt cost, u64
+  KEY_ID = 54,
   KEY = 62,
-  SUM = 126,
-  SECRET_BYTES = 158
+  SUM = 126,          // BLAKE2b of SIGNING, KEY_ID and KEY
+  SECRET_BYTES = 158  // total
 };
 
 void mlx_secret_key_clear(mlx_secret_key_t *key) { sodium_memzero(key, sizeof *key); }
@@ -232,12 +232,12 @@ void mlx_secret_text_free(char *text, size_t length) {
 
 void mlx_secret_key_generate(mlx_secret_key_t *out_key) {
   uint8_t public_key[32];
-  randombytes_buf(out_key->number.bytes, sizeof out_key->number.bytes);
+  randombytes_buf(out_key->id.bytes, sizeof out_key->id.bytes);
   crypto_sign_ed25519_keypair(public_key, out_key->key);
 }
 
 mlx_public_key_t mlx_secret_key_public(const mlx_secret_key_t *key) {
-  mlx_public_key_t out = {.number = key->number};
+  mlx_public_key_t out = {.id = key->id};
   memcpy(out.key, key->key + 32, sizeof out.key);
   return out;
 }
@@ -256,28 +256,28 @@ static void sum_secret(const uint8_t bytes[SECRET_BYTES], uint8_t out[32]) {
   crypto_generichash_blake2b_state state;
   crypto_generichash_blake2b_init(&state, NULL, 0, 32);
   crypto_generichash_blake2b_update(&state, bytes + SIGNING, 2);
-  crypto_generichash_blake2b_update(&state, bytes + NUMBER, SUM - NUMBER);
+  crypto_generichash_blake2b_update(&state, bytes + KEY_ID, SUM - KEY_ID);
   crypto_generichash_blake2b_final(&state, out, 32);
   sodium_memzero(&state, sizeof state);
 }
 
-// Encrypts what is plain and makes plain what is encrypted.
+// Encrypts or decrypts in place: both are the same XOR with a key stream derived from the password.
 static mlx_status_t apply_password(const char *name, uint8_t bytes[SECRET_BYTES], const char *password) {
-  uint8_t stream[SECRET_BYTES - NUMBER];
+  uint8_t stream[SECRET_BYTES - KEY_ID];
   const uint64_t operations = load64(bytes + OPERATIONS), memory = load64(bytes + MEMORY);
   if (operations > mlx_key_cost_default.operations || memory > mlx_key_cost_default.memory) {
     return mlx_error(MLX_INVALID_INPUT,
-                     "%s: its password costs %" PRIu64 " operations and %" PRIu64
-                     " bytes to try; minisign's cost no more than %" PRIu64 " and %" PRIu64,
+                     "%s: its scrypt cost, %" PRIu64 " operations and %" PRIu64
+                     " bytes, exceeds minisign's %" PRIu64 " and %" PRIu64,
                      name, operations, memory, mlx_key_cost_default.operations, mlx_key_cost_default.memory);
   }
   mlx_status_t status = NULL;
   if (crypto_pwhash_scryptsalsa208sha256(stream, sizeof stream, password, strlen(password), bytes + SALT,
                                          operations, (size_t)memory)) {
-    status = mlx_error(MLX_OUT_OF_MEMORY, "%s: there are no %" PRIu64 " MiB of memory for its password", name,
-                       memory >> 20);
+    status = mlx_error(MLX_OUT_OF_MEMORY, "%s: not enough memory to decrypt it: scrypt needs %" PRIu64 " MiB",
+                       name, memory >> 20);
   }
-  for (size_t i = 0; i < sizeof stream; ++i) bytes[NUMBER + i] ^= stream[i];
+  for (size_t i = 0; i < sizeof stream; ++i) bytes[KEY_ID + i] ^= stream[i];
   sodium_memzero(stream, sizeof stream);
   return status;
 }
@@ -288,10 +288,10 @@ static mlx_status_t read_secret(const char *name, const char *text, size_t lengt
   MLX_TRY(read_untrusted(&lines));
   MLX_TRY(read_base64(&lines, &secret_kind, bytes));
   *out_encrypted = !memcmp(bytes + DERIVATION, "Sc", 2);
-  if (memcmp(bytes + SIGNING, "Ed", 2)) return line_error(&lines, "this is not a secret key for Ed25519");
+  if (memcmp(bytes + SIGNING, "Ed", 2)) return line_error(&lines, "not an Ed25519 secret key");
   if (!*out_encrypted && memcmp(bytes + DERIVATION, "\0\0", 2))
-    return line_error(&lines, "this key is encrypted in a way that is not scrypt");
-  if (memcmp(bytes + CHECKSUM, "B2", 2)) return line_error(&lines, "this key's checksum is not by BLAKE2b");
+    return line_error(&lines, "unsupported key encryption: expected scrypt");
+  if (memcmp(bytes + CHECKSUM, "B2", 2)) return line_error(&lines, "unsupported checksum: expected BLAKE2b");
   return end_lines(&lines);
 }
 
@@ -306,26 +306,27 @@ mlx_status_t mlx_secret_key_needs_password(const char *name, const char *text, s
 
 static mlx_status_t open_secret(const char *name, uint8_t bytes[SECRET_BYTES], const char *password) {
   uint8_t sum[32];
-  if (!password) return mlx_status_hint(mlx_error(MLX_USAGE, "%s is encrypted", name), "give its password");
+  if (!password)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s is encrypted", name),
+                           "enter its password, or set MLXCEL_PASSWORD");
   MLX_TRY(apply_password(name, bytes, password));
   sum_secret(bytes, sum);
-  const bool fits = !sodium_memcmp(sum, bytes + SUM, sizeof sum);
+  const bool matches = !sodium_memcmp(sum, bytes + SUM, sizeof sum);
   sodium_memzero(sum, sizeof sum);
-  return fits ? NULL
-              : mlx_error(MLX_INVALID_INPUT, "%s: this is not its password, or the file is damaged", name);
+  return matches ? NULL : mlx_error(MLX_INVALID_INPUT, "%s: wrong password, or the file is damaged", name);
 }
 
-// The second half of a key follows from the first. A signature made with another would give the first half
-// away.
+// The second half of an Ed25519 key is derived from the first. Signing with a mismatched second half would
+// leak the first half.
 static mlx_status_t check_halves(const char *name, const uint8_t key[64]) {
   uint8_t public_key[32], whole[64];
   crypto_sign_ed25519_seed_keypair(public_key, whole, key);
-  const bool fits = !sodium_memcmp(whole, key, sizeof whole);
+  const bool matches = !sodium_memcmp(whole, key, sizeof whole);
   sodium_memzero(whole, sizeof whole);
-  return fits ? NULL
-              : mlx_error(MLX_INVALID_INPUT,
-                          "%s: its secret and its public half do not belong together; the file is damaged",
-                          name);
+  return matches ? NULL
+                 : mlx_error(MLX_INVALID_INPUT,
+                             "%s: the secret and public halves of the key do not match; the file is damaged",
+                             name);
 }
 
 mlx_status_t mlx_secret_key_read(const char *name, const char *text, size_t length, const char *password,
@@ -335,16 +336,16 @@ mlx_status_t mlx_secret_key_read(const char *name, const char *text, size_t leng
   *out_key = (mlx_secret_key_t){0};
   mlx_status_t status = read_secret(name, text, length, bytes, &encrypted);
   if (!status && encrypted) status = open_secret(name, bytes, password);
-  if (!status) status = check_halves(name, bytes + KEY);  // one that is not encrypted has no checksum
+  if (!status) status = check_halves(name, bytes + KEY);  // an unencrypted key has no checksum
   if (!status) {
-    memcpy(out_key->number.bytes, bytes + NUMBER, 8);
+    memcpy(out_key->id.bytes, bytes + KEY_ID, 8);
     memcpy(out_key->key, bytes + KEY, 64);
   }
   sodium_memzero(bytes, sizeof bytes);
   return status;
 }
 
-// In one piece of memory from the start: an mlx_text_t that grows would leave copies behind.
+// Uses one allocation of full size: a growing mlx_text_t would leave copies of the secret in freed memory.
 static mlx_status_t secret_text(const uint8_t bytes[SECRET_BYTES], bool encrypted, char **out_text,
                                 size_t *out_length) {
   char *text;
@@ -364,7 +365,7 @@ mlx_status_t mlx_secret_key_write(const mlx_secret_key_t *key, const char *passw
   mlx_status_t status = NULL;
   *out_text = NULL;
   *out_length = 0;
-  memcpy(bytes + NUMBER, key->number.bytes, 8);
+  memcpy(bytes + KEY_ID, key->id.bytes, 8);
   memcpy(bytes + KEY, key->key, 64);
   if (password) {
     memcpy(bytes + DERIVATION, "Sc", 2);
@@ -380,22 +381,22 @@ mlx_status_t mlx_secret_key_write(const mlx_secret_key_t *key, const char *passw
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// What is signed
+// Hashing the data
 
 static mlx_status_t hash_piece(void *user, const char *bytes, size_t length) {
   crypto_generichash_blake2b_update(user, (const uint8_t *)bytes, length);
   return NULL;
 }
 
-static mlx_status_t hash_signed(const mlx_signed_t *what, uint8_t out[64]) {
+static mlx_status_t hash_signed(const mlx_signed_data_t *data, uint8_t out[64]) {
   crypto_generichash_blake2b_state state;
   crypto_generichash_blake2b_init(&state, NULL, 0, 64);
-  if (what->bytes) {
-    crypto_generichash_blake2b_update(&state, what->bytes, what->length);
+  if (data->bytes) {
+    crypto_generichash_blake2b_update(&state, data->bytes, data->length);
   } else {
-    int fd = open(what->name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return mlx_io_error("open", what->name);
-    mlx_status_t status = mlx_read_pieces(fd, what->name, hash_piece, &state);
+    int fd = open(data->name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return mlx_io_error("open", data->name);
+    mlx_status_t status = mlx_read_pieces(fd, data->name, hash_piece, &state);
     close(fd);
     if (status) return status;
   }
@@ -415,9 +416,8 @@ mlx_status_t mlx_signature_read(const char *name, const char *text, size_t lengt
   MLX_TRY(read_untrusted(&lines));
   MLX_TRY(read_base64(&lines, &signature_kind, bytes));
   out_signature->legacy = !memcmp(bytes, "Ed", 2);
-  if (!out_signature->legacy && memcmp(bytes, "ED", 2))
-    return line_error(&lines, "this is not a signature by Ed25519");
-  memcpy(out_signature->number.bytes, bytes + 2, 8);
+  if (!out_signature->legacy && memcmp(bytes, "ED", 2)) return line_error(&lines, "not an Ed25519 signature");
+  memcpy(out_signature->id.bytes, bytes + 2, 8);
   memcpy(out_signature->signature, bytes + 10, 64);
   MLX_TRY(read_comment(&lines, TRUSTED, MLX_MAX_TRUSTED_COMMENT, &comment));
   out_signature->comment = comment.text;
@@ -426,7 +426,8 @@ mlx_status_t mlx_signature_read(const char *name, const char *text, size_t lengt
   return end_lines(&lines);
 }
 
-// The bytes that the second signature signs: the first, and the trusted comment. Release with mlx_free.
+// Returns the message of the second signature: the first signature, then the trusted comment. Release with
+// mlx_free.
 static mlx_status_t join_comment(const uint8_t signature[64], const char *comment, size_t length,
                                  uint8_t **out_bytes) {
   MLX_TRY(mlx_alloc(64 + length, 1, out_bytes));
@@ -435,21 +436,22 @@ static mlx_status_t join_comment(const uint8_t signature[64], const char *commen
   return NULL;
 }
 
-static bool fits(const uint8_t signature[64], const void *bytes, size_t length, const mlx_public_key_t *key) {
+static bool matches(const uint8_t signature[64], const void *bytes, size_t length,
+                    const mlx_public_key_t *key) {
   return !crypto_sign_ed25519_verify_detached(signature, bytes, length, key->key);
 }
 
 static mlx_status_t verify_legacy(const mlx_signature_t *signature, const mlx_public_key_t *key,
-                                  const mlx_signed_t *what, bool *out_fits) {
-  if (what->bytes) {
-    *out_fits = fits(signature->signature, what->bytes, what->length, key);
+                                  const mlx_signed_data_t *data, bool *out_matches) {
+  if (data->bytes) {
+    *out_matches = matches(signature->signature, data->bytes, data->length, key);
     return NULL;
   }
   char *bytes;
   size_t length;
-  MLX_TRY(mlx_status_annotate(mlx_read_file(what->name, MAX_LEGACY, &bytes, &length),
+  MLX_TRY(mlx_status_annotate(mlx_read_file(data->name, MAX_LEGACY, &bytes, &length),
                               "%s is a legacy signature", signature->name));
-  *out_fits = fits(signature->signature, bytes, length, key);
+  *out_matches = matches(signature->signature, bytes, length, key);
   mlx_free(bytes);
   return NULL;
 }
@@ -457,43 +459,44 @@ static mlx_status_t verify_legacy(const mlx_signature_t *signature, const mlx_pu
 static mlx_status_t verify_comment(const mlx_signature_t *signature, const mlx_public_key_t *key) {
   uint8_t *bytes;
   MLX_TRY(join_comment(signature->signature, signature->comment, signature->comment_length, &bytes));
-  const bool good = fits(signature->comment_signature, bytes, 64 + signature->comment_length, key);
+  const bool good = matches(signature->comment_signature, bytes, 64 + signature->comment_length, key);
   mlx_free(bytes);
   return good ? NULL
-              : mlx_error(MLX_INVALID_INPUT, "%s: its trusted comment is not the one that was signed",
+              : mlx_error(MLX_INVALID_INPUT, "%s: the trusted comment does not match its signature",
                           signature->name);
 }
 
 mlx_status_t mlx_signature_verify(const mlx_signature_t *signature, const mlx_public_key_t *key,
-                                  const mlx_signed_t *what) {
+                                  const mlx_signed_data_t *data) {
   uint8_t hash[64];
   bool good = false;
-  if (memcmp(signature->number.bytes, key->number.bytes, sizeof key->number.bytes)) {
-    return mlx_error(MLX_INVALID_INPUT, "%s: made with key %s, and this is key %s", signature->name,
-                     mlx_key_number_text(&signature->number).text, mlx_key_number_text(&key->number).text);
+  if (memcmp(signature->id.bytes, key->id.bytes, sizeof key->id.bytes)) {
+    return mlx_error(MLX_INVALID_INPUT, "%s: signed with key %s, but verified with key %s", signature->name,
+                     mlx_key_id_text(&signature->id).text, mlx_key_id_text(&key->id).text);
   }
   if (signature->legacy) {
-    MLX_TRY(verify_legacy(signature, key, what, &good));
+    MLX_TRY(verify_legacy(signature, key, data, &good));
   } else {
-    MLX_TRY(hash_signed(what, hash));
-    good = fits(signature->signature, hash, sizeof hash, key);
+    MLX_TRY(hash_signed(data, hash));
+    good = matches(signature->signature, hash, sizeof hash, key);
   }
   if (good) return verify_comment(signature, key);
-  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is not what was signed: %s does not fit it",
-                                   what->name, signature->name),
-                         "one of the two was changed or damaged: get both again from where they came");
+  return mlx_status_hint(
+      mlx_error(MLX_INVALID_INPUT, "'%s' does not match its signature %s", data->name, signature->name),
+      "one of the two files was changed or damaged: download both again");
 }
 
-mlx_status_t mlx_signature_make(const mlx_secret_key_t *key, const mlx_signed_t *what, const char *comment,
-                                const char *trusted_comment, char **out_text, size_t *out_length) {
+mlx_status_t mlx_signature_make(const mlx_secret_key_t *key, const mlx_signed_data_t *data,
+                                const char *comment, const char *trusted_comment, char **out_text,
+                                size_t *out_length) {
   uint8_t hash[64], bytes[74] = {'E', 'D'}, *joined, comment_signature[64];
   mlx_text_t text = {0};
   *out_text = NULL;
   if (!comment) comment = "signature from minisign secret key";
   MLX_TRY(check_comment(comment, MLX_MAX_COMMENT));
   MLX_TRY(check_comment(trusted_comment, MLX_MAX_TRUSTED_COMMENT));
-  MLX_TRY(hash_signed(what, hash));
-  memcpy(bytes + 2, key->number.bytes, 8);
+  MLX_TRY(hash_signed(data, hash));
+  memcpy(bytes + 2, key->id.bytes, 8);
   crypto_sign_ed25519_detached(bytes + 10, NULL, hash, sizeof hash, key->key);
   MLX_TRY(join_comment(bytes + 10, trusted_comment, strlen(trusted_comment), &joined));
   crypto_sign_ed25519_detached(comment_signature, NULL, joined, 64 + strlen(trusted_comment), key->key);

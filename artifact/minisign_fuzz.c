@@ -1,11 +1,12 @@
+// Reads arbitrary text as each kind of minisign file.
 #include "artifact/minisign.h"
 
 #include <string.h>
 
 #include "base/memory.h"
 
-// One text, read as each kind of file. What is read as a key must be written so that it reads the same. An
-// encrypted key is only looked at: trying a password takes its time.
+// An accepted public key must survive a write and a read. An encrypted secret key is only parsed, because
+// scrypt would take too long.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const char *text = (const char *)data;
@@ -25,9 +26,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   mlx_status_free(status);
   status = mlx_signature_read("fuzz.minisig", text, size, &signature);
   if (!status) {
-    memcpy(key.number.bytes, signature.number.bytes, sizeof key.number.bytes);
-    status = mlx_signature_verify(&signature, &key, &(mlx_signed_t){"fuzz", data, size});
-    if (!status) __builtin_trap();  // nobody signs a text that holds the signature
+    memcpy(key.id.bytes, signature.id.bytes, sizeof key.id.bytes);
+    status = mlx_signature_verify(&signature, &key, &(mlx_signed_data_t){"fuzz", data, size});
+    if (!status) __builtin_trap();  // a text cannot contain its own valid signature
   }
   mlx_status_free(status);
   status = mlx_secret_key_needs_password("fuzz.key", text, size, &encrypted);

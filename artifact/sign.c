@@ -1,3 +1,4 @@
+// Creates key pairs, and signs and verifies files and bundles. See sign.h.
 #include "artifact/sign.h"
 
 #include "artifact/bundle.h"
@@ -24,8 +25,8 @@ mlx_status_t mlx_key_pair_path(char **out_path) {
   *out_path = NULL;
   MLX_TRY(mlx_user_folder(MLX_USER_CONFIG, &folder));
   if (!folder)
-    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "there is no place for keys: HOME is not set"),
-                           "name a key's file");
+    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "no default key file: HOME is not set"),
+                           "set HOME, or name the key file (keygen -o, sign -s)");
   mlx_status_t status = mlx_join_path(folder, "mlxcel", out_path);
   mlx_free(folder);
   return status;
@@ -33,59 +34,61 @@ mlx_status_t mlx_key_pair_path(char **out_path) {
 
 static mlx_status_t refuse_existing(const char *path) {
   struct stat info;
-  if (lstat(path, &info)) return errno == ENOENT ? NULL : mlx_io_error("look at", path);
+  if (lstat(path, &info)) return errno == ENOENT ? NULL : mlx_io_error("stat", path);
   return mlx_status_hint(
-      mlx_error(MLX_USAGE, "'%s' is there already", path),
-      "take another name with -o; --force replaces it, and nothing can be signed with the old key any more");
+      mlx_error(MLX_USAGE, "'%s' already exists", path),
+      "choose another name with -o, or replace the key with --force (the old key is lost)");
 }
 
-// One file of a pair on its way to its name: written beside it first, so that what can fail has failed before
-// an old one goes.
+// One file of a key pair being replaced. The new file is first written under a temporary name in the same
+// folder, so that most failures happen before the old file is touched.
 typedef struct half {
   const char *path;
-  char *beside;             // owned: the new one; once that has its name, the old one
-  bool replaced, is_there;  // there is an old one; the new one has its name
+  char *temporary;  // owned; before the swap the new file, after it the old one
+  bool had_old;     // |path| existed before
+  bool has_new;     // |path| is now the new file
 } half_t;
 
-// A rename may be done although only making it durable failed: the disk is asked which of them it is.
+// mlx_rename can fail after the rename itself, while syncing. The inode tells whether |path| is the new file.
 static mlx_status_t put_in_place(half_t *half) {
   mlx_file_stamp_t new, now = {0};
-  MLX_TRY(mlx_file_stamp(half->beside, &new));
-  half->replaced = mlx_is_file(half->path);
+  MLX_TRY(mlx_file_stamp(half->temporary, &new));
+  half->had_old = mlx_is_file(half->path);
   mlx_status_t status =
-      half->replaced ? mlx_exchange(half->beside, half->path) : mlx_rename(half->beside, half->path);
+      half->had_old ? mlx_exchange(half->temporary, half->path) : mlx_rename(half->temporary, half->path);
   mlx_status_free(mlx_file_stamp(half->path, &now));
-  half->is_there = now.inode == new.inode &&now.device == new.device;
+  half->has_new = now.inode == new.inode &&now.device == new.device;
   return status;
 }
 
-static void take_back(half_t *half) {
-  if (!half->is_there) return;
-  mlx_status_t status = half->replaced ? mlx_exchange(half->beside, half->path) : mlx_remove_tree(half->path);
-  if (status) {  // what lies beside it may be the old one, and stays
-    mlx_free(half->beside);
-    half->beside = NULL;
+static void roll_back(half_t *half) {
+  if (!half->has_new) return;
+  mlx_status_t status =
+      half->had_old ? mlx_exchange(half->temporary, half->path) : mlx_remove_tree(half->path);
+  if (status) {  // the temporary file may be the old key: keep it
+    mlx_free(half->temporary);
+    half->temporary = NULL;
   }
   mlx_status_free(status);
 }
 
 static void clear_half(half_t *half) {
-  if (half->beside) unlink(half->beside);
-  mlx_free(half->beside);
+  if (half->temporary) unlink(half->temporary);
+  mlx_free(half->temporary);
 }
 
-// Both or neither: half a pair is of no use, and an old key is lost to a whole new pair only.
+// Writes both files or neither, so that an old pair is only replaced by a complete new pair.
 static mlx_status_t write_halves(half_t *pub, half_t *key, const char *text, size_t length,
                                  const char *secret, size_t secret_length) {
-  MLX_TRY(mlx_temporary_path(pub->path, &pub->beside));
-  MLX_TRY(mlx_temporary_path(key->path, &key->beside));
-  MLX_TRY(mlx_write_file(pub->beside, text, length));
-  MLX_TRY(mlx_write_secret_file(key->beside, secret, secret_length));
+  MLX_TRY(mlx_temporary_path(pub->path, &pub->temporary));
+  MLX_TRY(mlx_temporary_path(key->path, &key->temporary));
+  MLX_TRY(mlx_write_file(pub->temporary, text, length));
+  MLX_TRY(mlx_write_secret_file(key->temporary, secret, secret_length));
   mlx_status_t status = put_in_place(pub);
   if (!status) status = put_in_place(key);
   if (status) {
-    take_back(key);
-    take_back(pub);
+    roll_back(key);
+    roll_back(pub);
   }
   return status;
 }
@@ -134,7 +137,7 @@ mlx_status_t mlx_key_pair_make(const char *path, const char *password, const mlx
   return status;
 }
 
-// Into memory of our own, which can be zeroed: mlx_read_file leaves copies behind.
+// Reads into the caller's buffer, which can be zeroed. mlx_read_file would leave copies in freed memory.
 static mlx_status_t read_secret_file(const char *path, char text[MLX_MAX_KEY_FILE], size_t *out_length) {
   size_t length = 0;
   mlx_status_t status = NULL;
@@ -146,44 +149,45 @@ static mlx_status_t read_secret_file(const char *path, char text[MLX_MAX_KEY_FIL
     if (got < 0) status = mlx_io_error("read", path);
     if (got > 0) length += (size_t)got;
     if (length == MLX_MAX_KEY_FILE)
-      status = mlx_error(MLX_INVALID_INPUT, "'%s' is too long for a secret key", path);
+      status = mlx_error(MLX_INVALID_INPUT, "'%s' is not a secret key: it is longer than %d bytes", path,
+                         MLX_MAX_KEY_FILE);
   }
   close(fd);
   *out_length = length;
   return status;
 }
 
-static mlx_status_t open_key(const char *path, const char *text, size_t length, mlx_password_fn_t ask,
-                             void *user, mlx_secret_key_t *out_key) {
+static mlx_status_t open_key(const char *path, const char *text, size_t length,
+                             mlx_password_fn_t get_password, void *user, mlx_secret_key_t *out_key) {
   bool encrypted;
   char password[MLX_MAX_PASSWORD] = "";
   MLX_TRY(mlx_secret_key_needs_password(path, text, length, &encrypted));
-  mlx_status_t status = encrypted ? ask(user, path, password) : NULL;
+  mlx_status_t status = encrypted ? get_password(user, path, password) : NULL;
   if (!status) status = mlx_secret_key_read(path, text, length, encrypted ? password : NULL, out_key);
   sodium_memzero(password, sizeof password);
   return status;
 }
 
-mlx_status_t mlx_secret_key_load(const char *path, mlx_password_fn_t ask, void *user,
+mlx_status_t mlx_secret_key_load(const char *path, mlx_password_fn_t get_password, void *user,
                                  mlx_secret_key_t *out_key) {
   char text[MLX_MAX_KEY_FILE];
   size_t length = 0;
   *out_key = (mlx_secret_key_t){0};
   mlx_status_t status = read_secret_file(path, text, &length);
-  if (!status) status = open_key(path, text, length, ask, user, out_key);
+  if (!status) status = open_key(path, text, length, get_password, user, out_key);
   sodium_memzero(text, sizeof text);
   return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// What is signed, and where its signature lies
+// The file or bundle being signed or verified
 
 typedef struct subject {
-  mlx_bundle_t *bundle;  // NULL: a file
-  char *path;            // of what is signed; owned
-  char *signature_path;  // owned
-  bool within;           // a bundle in one file has it inside: the path is for messages
-  mlx_signed_t what;     // of a bundle its manifest, as it was opened: what is checked is what is used
+  mlx_bundle_t *bundle;    // NULL for a plain file
+  char *path;              // of the signed data; owned
+  char *signature_path;    // owned
+  bool embedded;           // the signature is inside a single-file bundle; the path is only for messages
+  mlx_signed_data_t data;  // of a bundle: the manifest text in memory, so that the checked bytes are used
 } subject_t;
 
 static void clear_subject(subject_t *subject) {
@@ -196,7 +200,7 @@ static void clear_subject(subject_t *subject) {
 static mlx_status_t open_bundle(const char *path, subject_t *subject) {
   MLX_TRY(mlx_bundle_open(path, &subject->bundle));
   MLX_TRY(mlx_format(&subject->path, "%s/%s", path, MLX_BUNDLE_MANIFEST));
-  subject->what.bytes = mlx_bundle_manifest_text(subject->bundle, &subject->what.length);
+  subject->data.bytes = mlx_bundle_manifest_text(subject->bundle, &subject->data.length);
   return NULL;
 }
 
@@ -205,15 +209,15 @@ static mlx_status_t open_subject(const char *path, const char *signature_path, s
   if (mlx_is_bundle(path)) {
     MLX_TRY(open_bundle(path, out_subject));
   } else if (mlx_is_dir(path)) {
-    return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is a folder and no compiled model", path),
-                           "give a file, or what `mlxcel compile` made");
+    return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s' is a folder but not a bundle", path),
+                           "give a file, or a bundle made by `mlxcel compile`");
   } else {
     MLX_TRY(mlx_copy_text(path, strlen(path), &out_subject->path));
   }
-  out_subject->what.name = out_subject->path;
+  out_subject->data.name = out_subject->path;
   if (signature_path)
     return mlx_copy_text(signature_path, strlen(signature_path), &out_subject->signature_path);
-  out_subject->within = out_subject->bundle && mlx_bundle_is_file(out_subject->bundle);
+  out_subject->embedded = out_subject->bundle && mlx_bundle_is_file(out_subject->bundle);
   return mlx_format(&out_subject->signature_path, "%s" MLX_SIGNATURE_ENDING, out_subject->path);
 }
 
@@ -221,16 +225,17 @@ static mlx_status_t open_subject(const char *path, const char *signature_path, s
 // Signing
 
 static long long signing_time(void) {
-  const char *given = mlx_environment("SOURCE_DATE_EPOCH");  // the same bytes from the same inputs
+  const char *given = mlx_environment("SOURCE_DATE_EPOCH");  // for reproducible signatures
   char *end;
   const long long seconds = given ? strtoll(given, &end, 10) : 0;
   return given && !*end && seconds >= 0 ? seconds : (long long)time(NULL);
 }
 
-// A link in that place may have come with the bundle: what it leads to is not ours to write.
+// The default path may be a symbolic link that came with the bundle. mlx_replace_file does not write through
+// it. A path that the user named is written as given.
 static mlx_status_t put_signature(const subject_t *subject, const mlx_sign_options_t *options,
                                   const char *text, size_t length) {
-  if (subject->within) return mlx_bundle_put_signature(subject->bundle, text, length);
+  if (subject->embedded) return mlx_bundle_put_signature(subject->bundle, text, length);
   if (options->signature_path) return mlx_write_file(subject->signature_path, text, length);
   return mlx_replace_file(subject->signature_path, text, length);
 }
@@ -245,7 +250,7 @@ static mlx_status_t sign_subject(const subject_t *subject, const mlx_sign_option
                         mlx_file_name(subject->path).text);
   }
   if (!status) {
-    status = mlx_signature_make(options->key, &subject->what, options->comment,
+    status = mlx_signature_make(options->key, &subject->data, options->comment,
                                 comment ? comment : options->trusted_comment, &text, &length);
   }
   if (!status) status = put_signature(subject, options, text, length);
@@ -260,8 +265,8 @@ mlx_status_t mlx_sign(const char *path, const mlx_sign_options_t *options, char 
   mlx_status_t status = open_subject(path, options->signature_path, &subject);
   if (!status) status = sign_subject(&subject, options);
   if (!status)
-    status = mlx_copy_text(subject.within ? path : subject.signature_path,
-                           strlen(subject.within ? path : subject.signature_path), out_signature_path);
+    status = mlx_copy_text(subject.embedded ? path : subject.signature_path,
+                           strlen(subject.embedded ? path : subject.signature_path), out_signature_path);
   clear_subject(&subject);
   return status;
 }
@@ -270,34 +275,35 @@ mlx_status_t mlx_sign(const char *path, const mlx_sign_options_t *options, char 
 // Verifying
 
 static mlx_status_t verify_subject(const subject_t *subject, const mlx_verify_options_t *options,
-                                   mlx_signer_t *out_who) {
+                                   mlx_signer_t *out_signer) {
   char *text = NULL;
   size_t length = 0;
-  const char *place = subject->signature_path;
-  mlx_status_t status = subject->within ? mlx_bundle_read(subject->bundle, MLX_BUNDLE_SIGNATURE,
-                                                          MLX_MAX_SIGNATURE_FILE, &text, &length)
-                                        : mlx_read_file(place, MLX_MAX_SIGNATURE_FILE, &text, &length);
-  if (mlx_status_code(status) == MLX_NOT_FOUND) {  // said better by what looks for it
+  const char *signature_path = subject->signature_path;
+  mlx_status_t status =
+      subject->embedded
+          ? mlx_bundle_read(subject->bundle, MLX_BUNDLE_SIGNATURE, MLX_MAX_SIGNATURE_FILE, &text, &length)
+          : mlx_read_file(signature_path, MLX_MAX_SIGNATURE_FILE, &text, &length);
+  if (mlx_status_code(status) == MLX_NOT_FOUND) {  // mlx_trust_check reports it with a better message
     mlx_status_free(status);
     status = NULL;
   }
   if (!status) {
-    status = options->key ? mlx_trust_check_key(&subject->what, place, text, length, options->key_name,
-                                                options->key, out_who)
-                          : mlx_trust_check(&subject->what, place, text, length, out_who);
+    status = options->key ? mlx_trust_check_key(&subject->data, signature_path, text, length,
+                                                options->key_name, options->key, out_signer)
+                          : mlx_trust_check(&subject->data, signature_path, text, length, out_signer);
   }
   if (!status && subject->bundle) status = mlx_bundle_check_all(subject->bundle, options->report);
   mlx_free(text);
   return status;
 }
 
-mlx_status_t mlx_verify(const char *path, const mlx_verify_options_t *options, mlx_signer_t *out_who) {
+mlx_status_t mlx_verify(const char *path, const mlx_verify_options_t *options, mlx_signer_t *out_signer) {
   subject_t subject;
-  *out_who = (mlx_signer_t){.file = ""};
+  *out_signer = (mlx_signer_t){.file = ""};
   mlx_status_t status = open_subject(path, options->signature_path, &subject);
   if (!status && !subject.bundle && !mlx_is_file(path))
-    status = mlx_error(MLX_NOT_FOUND, "there is no file '%s'", path);
-  if (!status) status = verify_subject(&subject, options, out_who);
+    status = mlx_error(MLX_NOT_FOUND, "file '%s' does not exist", path);
+  if (!status) status = verify_subject(&subject, options, out_signer);
   clear_subject(&subject);
   return status;
 }

@@ -1,7 +1,8 @@
-// Sign: keys in files, signatures beside what they sign, and what a signature of a bundle promises.
+// Sign: key files, and signing and verifying files and bundles.
 //
-// The signature of FILE lies in FILE.minisig. Of a bundle the manifest is signed, within it; it lists every
-// other file with its size and SHA-256, so the signature holds for all of them, as long as somebody compares.
+// The signature of FILE is FILE.minisig. For a bundle the manifest is signed, and the signature is part of
+// the bundle. The manifest lists the size and SHA-256 of every other file, so the signature covers all of
+// them; mlx_sign and mlx_verify compare every file with the manifest.
 #ifndef MLXCEL_ARTIFACT_SIGN_H_
 #define MLXCEL_ARTIFACT_SIGN_H_
 
@@ -13,45 +14,45 @@
 
 // ---- keys ----
 
-// Where a key pair lies when nobody says otherwise: "mlxcel" in the settings' folder, to which ".key" and
-// ".pub" are added. Release with mlx_free.
+// Default path of the key pair, without the endings ".key" and ".pub": "mlxcel" in the user's configuration
+// folder. Release with mlx_free.
 mlx_status_t mlx_key_pair_path(char **out_path) MLX_MUST_USE;
-// Makes a key pair: |path|.key, for its owner alone, and |path|.pub. Files that are there are replaced with
-// |force| only. |password| NULL: the secret key is not encrypted.
+// Creates a key pair: |path|.key, readable only by its owner, and |path|.pub. Replaces existing files only if
+// |force| is set. The secret key is not encrypted if |password| is NULL.
 mlx_status_t mlx_key_pair_make(const char *path, const char *password, const mlx_key_cost_t *cost, bool force,
                                mlx_public_key_t *out_key) MLX_MUST_USE;
-// Asked for a password where a key has one: gives it in |out_password|, which is zeroed after use.
-#define MLX_MAX_PASSWORD 1024  // with its NUL; minisign takes no longer one
+// Called to get the password of an encrypted key. |out_password| is zeroed after use.
+#define MLX_MAX_PASSWORD 1024  // bytes with the NUL; minisign's limit
 typedef mlx_status_t (*mlx_password_fn_t)(void *user, const char *path, char out_password[MLX_MAX_PASSWORD]);
-// Reads a secret key's file. Clear the key with mlx_secret_key_clear, also after an error.
-mlx_status_t mlx_secret_key_load(const char *path, mlx_password_fn_t ask, void *user,
+// Reads a secret key file. Clear the key with mlx_secret_key_clear, also after an error.
+mlx_status_t mlx_secret_key_load(const char *path, mlx_password_fn_t get_password, void *user,
                                  mlx_secret_key_t *out_key) MLX_MUST_USE;
 
 // ---- signatures ----
 
 typedef struct mlx_sign_options {
   const mlx_secret_key_t *key;
-  const char *comment;          // NULL: minisign's
-  const char *trusted_comment;  // NULL: the time ($SOURCE_DATE_EPOCH, else now) and the file's name, as
-                                // minisign writes them
-  const char *signature_path;   // NULL: beside what is signed
+  const char *comment;          // NULL for minisign's default
+  const char *trusted_comment;  // NULL for minisign's default: the time ($SOURCE_DATE_EPOCH, else now) and
+                                // the file name
+  const char *signature_path;   // NULL for the default place
   const mlx_report_t *report;   // may be NULL
 } mlx_sign_options_t;
 
-// Signs a file or a bundle. A bundle's files are compared with its manifest first. *|out_signature_path| is
-// where the signature was written; release with mlx_free.
+// Signs a file or a bundle. The files of a bundle are first compared with its manifest.
+// *|out_signature_path| is the file that the signature was written to; release with mlx_free.
 mlx_status_t mlx_sign(const char *path, const mlx_sign_options_t *options,
                       char **out_signature_path) MLX_MUST_USE;
 
 typedef struct mlx_verify_options {
-  const mlx_public_key_t *key;  // NULL: any trusted one
+  const mlx_public_key_t *key;  // NULL for any trusted key
   const char *key_name;         // of |key|
-  const char *signature_path;   // NULL: beside what is signed
+  const char *signature_path;   // NULL for the default place
   const mlx_report_t *report;   // may be NULL
 } mlx_verify_options_t;
 
-// Checks the signature of a file or a bundle, and every file of a bundle.
+// Verifies the signature of a file or a bundle, and checks every file of a bundle.
 mlx_status_t mlx_verify(const char *path, const mlx_verify_options_t *options,
-                        mlx_signer_t *out_who) MLX_MUST_USE;
+                        mlx_signer_t *out_signer) MLX_MUST_USE;
 
 #endif  // MLXCEL_ARTIFACT_SIGN_H_

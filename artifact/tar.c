@@ -1,3 +1,4 @@
+// Reads and writes tar headers. See tar.h.
 #include "artifact/tar.h"
 
 #include <errno.h>
@@ -8,32 +9,31 @@
 #include "base/file.h"
 #include "base/memory.h"
 
-#define MAX_EXTENSION (1u << 20)       // of a pax header or a long name
-#define MAX_IN_A_ROW 16                // of headers that only say something about the next one
-#define OCTAL_SIZE_LIMIT (1ull << 33)  // eleven digits
+#define MAX_EXTENSION (1u << 20)       // bytes of a pax header or a long name
+#define MAX_EXTENSIONS 16              // extension headers before one member
+#define OCTAL_SIZE_LIMIT (1ull << 33)  // sizes from here on do not fit in eleven octal digits
 
-// A header's fields, at their places.
+// Layout of a header.
 typedef struct block {
   char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type, link[100], magic[6],
       version[2], user[32], group[32], major[8], minor[8], prefix[155], rest[12];
 } block_t;
 _Static_assert(sizeof(block_t) == MLX_TAR_BLOCK, "a header is one block");
 
-// What headers before a member's own say of it.
+// Fields that extension headers (pax, GNU long name) set for the next member.
 typedef struct extension {
-  char name[MLX_TAR_MAX_NAME + 1];  // "": nothing
+  char name[MLX_TAR_MAX_NAME + 1];  // "" if not set
   uint64_t size;
   bool has_size;
 } extension_t;
 
 static mlx_status_t bad(const mlx_tar_t *tar, uint64_t offset, const char *what) {
-  return mlx_error(MLX_INVALID_INPUT, "'%s' is not a tar archive we take: at byte %llu %s", tar->name,
+  return mlx_error(MLX_INVALID_INPUT, "cannot read tar archive '%s': at byte %llu: %s", tar->name,
                    (unsigned long long)offset, what);
 }
 
 mlx_status_t mlx_tar_read(const mlx_tar_t *tar, uint64_t offset, void *out, size_t length) {
-  if (length > tar->size || offset > tar->size - length)
-    return bad(tar, offset, "it ends too early: it is cut off");
+  if (length > tar->size || offset > tar->size - length) return bad(tar, offset, "the archive is truncated");
   if (tar->bytes) {
     memcpy(out, tar->bytes + offset, length);
     return NULL;
@@ -42,7 +42,7 @@ mlx_status_t mlx_tar_read(const mlx_tar_t *tar, uint64_t offset, void *out, size
     const ssize_t got = pread(tar->fd, (char *)out + done, length - done, (off_t)(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return mlx_io_error("read", tar->name);
-    if (!got) return mlx_error(MLX_IO, "'%s' became shorter while it was read", tar->name);
+    if (!got) return mlx_error(MLX_IO, "'%s' was truncated while it was being read", tar->name);
     done += (size_t)got;
   }
   return NULL;
@@ -51,15 +51,15 @@ mlx_status_t mlx_tar_read(const mlx_tar_t *tar, uint64_t offset, void *out, size
 // ----------------------------------------------------------------------------------------------------------
 // Fields
 
-// Octal digits, with blanks before and a blank, a NUL or the field's end after them; or, with the first bit
-// set, base 256.
+// Reads a numeric field. It has octal digits, with blanks before and a blank, a NUL or the field's end after
+// them. If its first bit is set, it is base 256.
 static bool read_number(const char *field, size_t length, uint64_t *out) {
   uint64_t value = 0;
   size_t i = 0;
   if ((unsigned char)field[0] & 0x80) {
-    if ((unsigned char)field[0] != 0x80) return false;  // negative, or longer than a number of ours
+    if ((unsigned char)field[0] != 0x80) return false;  // negative, or wider than 64 bits
     for (i = 1; i < length; ++i) {
-      if (value >> 55) return false;  // beyond what a file's offset can be
+      if (value >> 55) return false;  // would exceed 2^63, the limit of a file offset
       value = value << 8 | (unsigned char)field[i];
     }
     *out = value;
@@ -74,9 +74,9 @@ static bool read_number(const char *field, size_t length, uint64_t *out) {
   return true;
 }
 
-static uint32_t sum_of(const block_t *block) {
+static uint32_t header_sum(const block_t *block) {
   const uint8_t *bytes = (const uint8_t *)block;
-  uint32_t sum = 8 * ' ';  // the sum itself counts as blanks
+  uint32_t sum = 8 * ' ';  // the checksum field itself counts as blanks
   for (size_t i = 0; i < sizeof *block; ++i) sum += bytes[i];
   for (size_t i = 0; i < sizeof block->checksum; ++i) sum -= (uint8_t)block->checksum[i];
   return sum;
@@ -97,16 +97,15 @@ static bool put_name(char out[MLX_TAR_MAX_NAME + 1], const char *bytes, size_t l
   return true;
 }
 
-static void own_name(const block_t *block, char out[MLX_TAR_MAX_NAME + 1]) {
-  const bool posix =
-      !memcmp(block->magic, "ustar", 6);  // GNU's magic has a blank there, and other things in the prefix
+static void read_header_name(const block_t *block, char out[MLX_TAR_MAX_NAME + 1]) {
+  const bool posix = !memcmp(block->magic, "ustar", 6);  // GNU archives have "ustar " and no prefix field
   const int prefix = posix ? (int)strnlen(block->prefix, sizeof block->prefix) : 0;
   snprintf(out, MLX_TAR_MAX_NAME + 1, "%.*s%s%.*s", prefix, block->prefix, prefix ? "/" : "",
            (int)strnlen(block->name, sizeof block->name), block->name);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Headers about the next member
+// Extension headers
 
 static bool read_decimal(const char *text, size_t length, uint64_t *out) {
   uint64_t value = 0;
@@ -123,10 +122,10 @@ static bool take_pax_pair(const char *key, size_t key_length, const char *value,
   if (key_length == 4 && !memcmp(key, "path", 4)) return length && put_name(out->name, value, length);
   if (key_length == 4 && !memcmp(key, "size", 4))
     return (out->has_size = read_decimal(value, length, &out->size));
-  return key_length < 10 || memcmp(key, "GNU.sparse", 10);  // anything else says nothing about names or bytes
+  return key_length < 10 || memcmp(key, "GNU.sparse", 10);  // other keys do not affect name or data
 }
 
-// "LENGTH KEY=VALUE\n" again and again, the length counting all of it.
+// Parses records of the form "LENGTH KEY=VALUE\n". LENGTH counts the whole record.
 static bool read_pax(const char *text, size_t length, extension_t *out) {
   while (length) {
     const char *blank = memchr(text, ' ', length);
@@ -146,16 +145,16 @@ static mlx_status_t read_extension(const mlx_tar_t *tar, char type, uint64_t off
                                    extension_t *out) {
   char *text;
   bool good = true;
-  if (size > MAX_EXTENSION) return bad(tar, offset, "a name or a pax header is longer than 1 MiB");
+  if (size > MAX_EXTENSION) return bad(tar, offset, "a long name or pax header exceeds 1 MiB");
   MLX_TRY(mlx_alloc((size_t)size + 1, 1, &text));
   mlx_status_t status = mlx_tar_read(tar, offset, text, (size_t)size);
-  extension_t of_all = {0};
+  extension_t global = {0};
   if (!status && type == 'L') good = put_name(out->name, text, strnlen(text, (size_t)size));
   if (!status && type == 'x') good = read_pax(text, (size_t)size, out);
   if (!status && type == 'g')
-    good = read_pax(text, (size_t)size, &of_all) && !of_all.name[0] && !of_all.has_size;
+    good = read_pax(text, (size_t)size, &global) && !global.name[0] && !global.has_size;
   mlx_free(text);
-  return status || good ? status : bad(tar, offset, "a pax header or a long name makes no sense");
+  return status || good ? status : bad(tar, offset, "invalid pax header or long name");
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -167,39 +166,38 @@ static mlx_status_t check_end(const mlx_tar_t *tar, uint64_t offset) {
     const uint64_t left = tar->size - offset;
     const size_t length = left < sizeof piece ? (size_t)left : sizeof piece;
     MLX_TRY(mlx_tar_read(tar, offset, piece, length));
-    if (!is_zero(piece, length)) return bad(tar, offset, "something follows its end");
+    if (!is_zero(piece, length)) return bad(tar, offset, "unexpected data after the end of the archive");
     offset += length;
   }
   return NULL;
 }
 
-// One header and how long what follows it is, within the archive. *|out_end|: it is the block of zeros after
-// the last member.
+// Reads one header and the size of its data. Sets *|out_end| at the block of zeros that ends the archive.
 static mlx_status_t read_header(mlx_tar_t *tar, block_t *out, uint64_t *out_size, bool *out_end) {
   const uint64_t at = tar->offset;
   uint64_t sum;
   MLX_TRY(mlx_tar_read(tar, at, out, sizeof *out));
   *out_end = is_zero(out, sizeof *out);
   if (*out_end) return check_end(tar, at + sizeof *out);
-  if (!read_number(out->checksum, sizeof out->checksum, &sum) || sum != sum_of(out))
-    return bad(tar, at, "a header's checksum is wrong");
+  if (!read_number(out->checksum, sizeof out->checksum, &sum) || sum != header_sum(out))
+    return bad(tar, at, "wrong header checksum");
   if (!read_number(out->size, sizeof out->size, out_size))
-    return bad(tar, at, "a header's size is no number");
+    return bad(tar, at, "the size in a header is not a number");
   tar->offset = at + sizeof *out;
   return NULL;
 }
 
-// Steps over |size| bytes and their padding.
+// Skips |size| bytes and their padding.
 static mlx_status_t skip(mlx_tar_t *tar, uint64_t size) {
   const uint64_t room = tar->size - tar->offset, padding = mlx_tar_padding(size);
   if (size > room || padding > room - size)
-    return bad(tar, tar->offset, "a member ends after the archive does: it is cut off");
+    return bad(tar, tar->offset, "a member is longer than the archive: the archive is truncated");
   tar->offset += size + padding;
   return NULL;
 }
 
-// "./a/b/" becomes "a/b". False for a name that is not safe; "" for the folder itself.
-static bool tidy_name(char *name, bool folder) {
+// Changes "./a/b/" to "a/b", and the top folder to "". Returns false for an unsafe name.
+static bool normalize_name(char *name, bool folder) {
   const char *start = name;
   while (start[0] == '.' && start[1] == '/') start += 2;
   size_t length = strlen(start);
@@ -211,53 +209,54 @@ static bool tidy_name(char *name, bool folder) {
   return mlx_is_safe_path(name);
 }
 
-static mlx_status_t finish_member(mlx_tar_t *tar, const block_t *block, const extension_t *said,
+static mlx_status_t finish_member(mlx_tar_t *tar, const block_t *block, const extension_t *extension,
                                   uint64_t size, mlx_tar_member_t *out) {
   const uint64_t at = tar->offset - MLX_TAR_BLOCK;
-  if (said->name[0])
-    memcpy(out->name, said->name, sizeof out->name);
+  if (extension->name[0])
+    memcpy(out->name, extension->name, sizeof out->name);
   else
-    own_name(block, out->name);
+    read_header_name(block, out->name);
   const size_t length = strlen(out->name);
   const bool plain = block->type == '0' || block->type == 0 || block->type == '7';
   out->folder =
-      block->type == '5' ||
-      (block->type == 0 && length && out->name[length - 1] == '/');  // the oldest archives had no type for it
+      block->type == '5' || (block->type == 0 && length &&
+                             out->name[length - 1] == '/');  // v7 archives mark folders only by the slash
   if (!plain && !out->folder) {
-    return mlx_error(MLX_INVALID_INPUT,
-                     "'%s' is not a tar archive we take: '%.200s' is a link, a device or a sparse file",
-                     tar->name, out->name);
+    return mlx_error(
+        MLX_INVALID_INPUT,
+        "cannot read tar archive '%s': '%.200s' is a link, device or sparse file, which is not allowed",
+        tar->name, out->name);
   }
-  if (!tidy_name(out->name, out->folder))
-    return bad(tar, at, "a name would leave the folder it is unpacked in, or is one that no file can have");
-  out->size = said->has_size ? said->size : size;
-  if (out->folder && out->size) return bad(tar, at, "a folder has bytes");
+  if (!normalize_name(out->name, out->folder))
+    return bad(tar, at, "a member name is invalid or points outside the folder");
+  out->size = extension->has_size ? extension->size : size;
+  if (out->folder && out->size) return bad(tar, at, "a folder has a non-zero size");
   out->offset = tar->offset;
   return skip(tar, out->size);
 }
 
-mlx_status_t mlx_tar_next(mlx_tar_t *tar, mlx_tar_member_t *out_member, bool *out_is) {
+mlx_status_t mlx_tar_next(mlx_tar_t *tar, mlx_tar_member_t *out_member, bool *out_found) {
   block_t block;
-  extension_t said = {0};
+  extension_t extension = {0};
   uint64_t size;
   bool end;
-  *out_is = false;
+  *out_found = false;
   for (int headers = 0;;) {
     MLX_TRY(read_header(tar, &block, &size, &end));
-    if (end) return headers ? bad(tar, tar->offset, "a header about the next member is the last one") : NULL;
+    if (end) return headers ? bad(tar, tar->offset, "an extension header is not followed by a member") : NULL;
     if (block.type && strchr("xgLK", block.type)) {
-      if (++headers > MAX_IN_A_ROW)
-        return bad(tar, tar->offset, "too many headers say something about one member");
-      MLX_TRY(read_extension(tar, block.type, tar->offset, size, &said));
+      if (++headers > MAX_EXTENSIONS)
+        return bad(tar, tar->offset, "too many extension headers before one member");
+      MLX_TRY(read_extension(tar, block.type, tar->offset, size, &extension));
       MLX_TRY(skip(tar, size));
       continue;
     }
-    MLX_TRY(finish_member(tar, &block, &said, size, out_member));
+    MLX_TRY(finish_member(tar, &block, &extension, size, out_member));
     if (out_member->name[0]) break;
-    headers = 0;  // the folder itself is no member
-    said = (extension_t){0};
+    headers = 0;  // skip the top folder
+    extension = (extension_t){0};
   }
-  *out_is = true;
+  *out_found = true;
   return NULL;
 }
 
@@ -280,7 +279,7 @@ static void put_size(char field[12], uint64_t size) {
   for (int i = 11; i > 3; --i, size >>= 8) field[i] = (char)(size & 0xff);
 }
 
-// A long name is cut at a slash.
+// A name over 100 bytes is split at a slash into prefix and name. Returns false if that is not possible.
 static bool put_split_name(block_t *block, const char *name) {
   const size_t length = strlen(name);
   if (length <= sizeof block->name) {
@@ -306,23 +305,24 @@ static void finish_block(block_t *block, char type, uint64_t size) {
   block->type = type;
   memcpy(block->magic, "ustar", 6);
   memcpy(block->version, "00", 2);
-  put_octal(block->checksum, 7, sum_of(block));
+  put_octal(block->checksum, 7, header_sum(block));
   block->checksum[7] = ' ';
 }
 
 mlx_status_t mlx_tar_header(const char *name, uint64_t size, uint8_t out_block[MLX_TAR_BLOCK]) {
   block_t block = {0};
   if (!mlx_is_safe_path(name) || !put_split_name(&block, name))
-    return mlx_error(MLX_INVALID_INPUT, "'%s' cannot be the name of a file in a tar archive", name);
+    return mlx_error(MLX_INVALID_INPUT, "'%s' is not a valid file name for a tar archive", name);
   if (size > INT64_MAX)
-    return mlx_error(MLX_INVALID_INPUT, "'%s' cannot be %llu bytes long", name, (unsigned long long)size);
+    return mlx_error(MLX_INVALID_INPUT, "'%s' is too large for a tar archive: %llu bytes", name,
+                     (unsigned long long)size);
   finish_block(&block, '0', size);
   memcpy(out_block, &block, sizeof block);
   return NULL;
 }
 
-// A pax header and its one record, |length| bytes with the header, a multiple of a block.
-static void put_comment(mlx_text_t *out, uint64_t length) {
+// Appends a pax header with one comment record, |length| bytes in all. |length| is a multiple of a block.
+static void put_pax_padding(mlx_text_t *out, uint64_t length) {
   char filler[MLX_TAR_BLOCK];
   const uint64_t record = length - MLX_TAR_BLOCK;
   block_t block = {.name = "padding"};
@@ -341,13 +341,13 @@ mlx_status_t mlx_tar_aligned_header(const char *name, uint64_t size, uint64_t of
                                     mlx_text_t *out) {
   uint8_t block[MLX_TAR_BLOCK];
   if (!alignment || alignment % MLX_TAR_BLOCK || alignment > MAX_EXTENSION / 2 || offset % MLX_TAR_BLOCK) {
-    return mlx_error(MLX_INVALID_INPUT, "'%s' cannot lie at a multiple of %u in a tar archive", name,
+    return mlx_error(MLX_INVALID_INPUT, "cannot align '%s' to a multiple of %u bytes in a tar archive", name,
                      alignment);
   }
   uint64_t gap = (alignment - (offset + MLX_TAR_BLOCK) % alignment) % alignment;
-  if (gap == MLX_TAR_BLOCK) gap += alignment;  // a pax header is two blocks at least
+  if (gap == MLX_TAR_BLOCK) gap += alignment;  // a pax header needs at least two blocks
   MLX_TRY(mlx_tar_header(name, size, block));
-  if (gap) put_comment(out, gap);
+  if (gap) put_pax_padding(out, gap);
   mlx_text_append(out, (const char *)block, sizeof block);
   return mlx_text_finish(out);
 }

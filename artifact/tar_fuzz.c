@@ -1,3 +1,4 @@
+// Reads arbitrary bytes as a tar archive, as given and with repaired header checksums.
 #include "artifact/tar.h"
 
 #include <string.h>
@@ -5,17 +6,17 @@
 #include "base/file.h"
 #include "base/memory.h"
 
-// A member must lie within the archive and have a name that may be unpacked; one whose header we can write
-// must be read back the same.
+// A member must be inside the archive and have a safe name. A header written for that name must read back the
+// same.
 static void check_member(const mlx_tar_member_t *member, size_t size) {
   uint8_t bytes[3 * MLX_TAR_BLOCK] = {0};
   mlx_tar_t again = {.name = "again.tar", .bytes = bytes, .size = sizeof bytes};
   mlx_tar_member_t read;
-  bool is = false;
+  bool found = false;
   if (!mlx_is_safe_path(member->name) || member->offset > size || member->size > size - member->offset)
     __builtin_trap();
   mlx_status_t status = mlx_tar_header(member->name, 0, bytes);
-  if (!status && (mlx_tar_next(&again, &read, &is) || !is || strcmp(read.name, member->name)))
+  if (!status && (mlx_tar_next(&again, &read, &found) || !found || strcmp(read.name, member->name)))
     __builtin_trap();
   mlx_status_free(status);
 }
@@ -23,16 +24,16 @@ static void check_member(const mlx_tar_member_t *member, size_t size) {
 static void read_all(const uint8_t *data, size_t size) {
   mlx_tar_t tar = {.name = "fuzz.tar", .bytes = data, .size = size};
   mlx_tar_member_t member;
-  bool is = true;
+  bool found = true;
   mlx_status_t status = NULL;
-  while (!status && is) {
-    status = mlx_tar_next(&tar, &member, &is);
-    if (!status && is) check_member(&member, size);
+  while (!status && found) {
+    status = mlx_tar_next(&tar, &member, &found);
+    if (!status && found) check_member(&member, size);
   }
   mlx_status_free(status);
 }
 
-// Gives every header the sum it should have, or nothing behind the sum would ever be reached.
+// Sets the right checksum in every header, so that the fuzzer reaches the code behind the checksum test.
 static void repair_sums(uint8_t *bytes, size_t size) {
   for (size_t at = 0; at + MLX_TAR_BLOCK <= size; at += MLX_TAR_BLOCK) {
     uint8_t *block = bytes + at;

@@ -1,3 +1,4 @@
+// Reads and changes the folder of trusted keys, and checks signatures against it. See trust.h.
 #include "artifact/trust.h"
 
 #include <errno.h>
@@ -14,14 +15,14 @@ mlx_status_t mlx_trust_folder(char **out_folder) {
   *out_folder = NULL;
   const char *given = mlx_environment("MLXCEL_TRUSTED");
   if (given) return mlx_copy_text(given, strlen(given), out_folder);
-  char *settings;
-  MLX_TRY(mlx_user_folder(MLX_USER_CONFIG, &settings));
-  if (!settings) {
-    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "there is no place for trusted keys: HOME is not set"),
+  char *config;
+  MLX_TRY(mlx_user_folder(MLX_USER_CONFIG, &config));
+  if (!config) {
+    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "no folder of trusted keys: HOME is not set"),
                            "set MLXCEL_TRUSTED to a folder");
   }
-  mlx_status_t status = mlx_join_path(settings, "trusted", out_folder);
-  mlx_free(settings);
+  mlx_status_t status = mlx_join_path(config, "trusted", out_folder);
+  mlx_free(config);
   return status;
 }
 
@@ -57,8 +58,8 @@ static mlx_status_t walk_file(void *user, const char *name) {
   mlx_status_t status = mlx_public_key_load(path, &key);
   if (status) {
     status = mlx_status_rehint(status,
-                               "every %s file in that folder is a trusted key: repair this one, or remove it "
-                               "with `mlxcel trust remove %s`",
+                               "every %s file in that folder must be a valid key: repair it, or run "
+                               "`mlxcel trust remove %s`",
                                MLX_TRUST_ENDING, name);
   }
   if (!status) status = walk->visit(walk->user, name, &key);
@@ -66,7 +67,7 @@ static mlx_status_t walk_file(void *user, const char *name) {
   return status;
 }
 
-// Where others may put keys, nobody is trusted.
+// Fails if other users can write to the folder, because they could add keys.
 static mlx_status_t walk_folder(const char *folder, mlx_trust_visit_fn_t visit, void *user) {
   walk_t walk = {.folder = folder, .visit = visit, .user = user};
   if (!mlx_is_dir(folder)) return NULL;
@@ -85,95 +86,94 @@ mlx_status_t mlx_trust_list(mlx_trust_visit_fn_t visit, void *user) {
 // ----------------------------------------------------------------------------------------------------------
 // Checking
 
-static mlx_status_t need_signature(const mlx_signed_t *what, const char *name, const char *text,
+static mlx_status_t need_signature(const mlx_signed_data_t *data, const char *name, const char *text,
                                    size_t length, mlx_signature_t *out_signature) {
   if (!text) {
     return mlx_status_hint(
-        mlx_error(MLX_NOT_FOUND, "'%s' is not signed: there is no %s", what->name, name),
-        "get the signature from where this came; what is yours you sign with `mlxcel sign`");
+        mlx_error(MLX_NOT_FOUND, "'%s' is not signed: %s does not exist", data->name, name),
+        "get the signature from the publisher, or sign your own file with `mlxcel sign`");
   }
   return mlx_signature_read(name, text, length, out_signature);
 }
 
 static mlx_signer_t describe(const mlx_signature_t *signature, const char *file) {
-  mlx_signer_t who = {.key = mlx_key_number_text(&signature->number)};
-  snprintf(who.file, sizeof who.file, "%s", file);
-  memcpy(who.comment, signature->comment,
-         signature->comment_length);  // mlx_signature_read looked at its length
-  return who;
+  mlx_signer_t signer = {.key = mlx_key_id_text(&signature->id)};
+  snprintf(signer.file, sizeof signer.file, "%s", file);
+  memcpy(signer.comment, signature->comment,
+         signature->comment_length);  // fits: mlx_signature_read limits the length
+  return signer;
 }
 
-mlx_status_t mlx_trust_check_key(const mlx_signed_t *what, const char *signature_name,
+mlx_status_t mlx_trust_check_key(const mlx_signed_data_t *data, const char *signature_name,
                                  const char *signature_text, size_t signature_length, const char *key_name,
-                                 const mlx_public_key_t *key, mlx_signer_t *out_who) {
+                                 const mlx_public_key_t *key, mlx_signer_t *out_signer) {
   mlx_signature_t signature;
-  *out_who = (mlx_signer_t){.file = ""};
-  MLX_TRY(need_signature(what, signature_name, signature_text, signature_length, &signature));
-  MLX_TRY(mlx_signature_verify(&signature, key, what));
-  *out_who = describe(&signature, key_name);
+  *out_signer = (mlx_signer_t){.file = ""};
+  MLX_TRY(need_signature(data, signature_name, signature_text, signature_length, &signature));
+  MLX_TRY(mlx_signature_verify(&signature, key, data));
+  *out_signer = describe(&signature, key_name);
   return NULL;
 }
 
 typedef struct search {
   const mlx_signature_t *signature;
-  const mlx_signed_t *what;
-  mlx_status_t failure;  // of the first key with that number; owned
-  mlx_signer_t *who;     // its file is "" until one was found
+  const mlx_signed_data_t *data;
+  mlx_status_t failure;  // of the first key with the right ID; owned
+  mlx_signer_t *signer;  // its file is "" until a key matches
 } search_t;
 
-// Numbers are not secret: two keys may have one, and each gets its chance.
+// Key IDs are not secret, so two keys may have the same ID. Tries each of them.
 static mlx_status_t try_key(void *user, const char *file, const mlx_public_key_t *key) {
   search_t *search = user;
-  if (search->who->file[0] ||
-      memcmp(key->number.bytes, search->signature->number.bytes, sizeof key->number.bytes))
+  if (search->signer->file[0] || memcmp(key->id.bytes, search->signature->id.bytes, sizeof key->id.bytes))
     return NULL;
-  mlx_status_t status = mlx_signature_verify(search->signature, key, search->what);
+  mlx_status_t status = mlx_signature_verify(search->signature, key, search->data);
   if (status) {
     search->failure = mlx_status_join(search->failure, status);
   } else {
-    *search->who = describe(search->signature, file);
+    *search->signer = describe(search->signature, file);
   }
   return NULL;
 }
 
 static mlx_status_t unknown_key(const mlx_signature_t *signature, const char *folder) {
-  const mlx_key_number_text_t number = mlx_key_number_text(&signature->number);
+  const mlx_key_id_text_t id = mlx_key_id_text(&signature->id);
   return mlx_status_hint(
       mlx_error(MLX_NOT_FOUND, "%s: signed with key %s, which is not among the trusted keys in %s",
-                signature->name, number.text, folder),
-      "if you have that key's file from somebody you trust: mlxcel trust add KEY.pub");
+                signature->name, id.text, folder),
+      "if you trust the owner of this key: mlxcel trust add KEY.pub");
 }
 
-mlx_status_t mlx_trust_check(const mlx_signed_t *what, const char *signature_name, const char *signature_text,
-                             size_t signature_length, mlx_signer_t *out_who) {
+mlx_status_t mlx_trust_check(const mlx_signed_data_t *data, const char *signature_name,
+                             const char *signature_text, size_t signature_length, mlx_signer_t *out_signer) {
   mlx_signature_t signature;
   char *folder;
-  *out_who = (mlx_signer_t){.file = ""};
-  MLX_TRY(need_signature(what, signature_name, signature_text, signature_length, &signature));
+  *out_signer = (mlx_signer_t){.file = ""};
+  MLX_TRY(need_signature(data, signature_name, signature_text, signature_length, &signature));
   MLX_TRY(mlx_trust_folder(&folder));
-  search_t search = {.signature = &signature, .what = what, .who = out_who};
+  search_t search = {.signature = &signature, .data = data, .signer = out_signer};
   mlx_status_t status = walk_folder(folder, try_key, &search);
-  if (!status && !out_who->file[0]) {
+  if (!status && !out_signer->file[0]) {
     status = search.failure ? search.failure : unknown_key(&signature, folder);
     search.failure = NULL;
   }
-  if (status) *out_who = (mlx_signer_t){.file = ""};
+  if (status) *out_signer = (mlx_signer_t){.file = ""};
   mlx_status_free(search.failure);
   mlx_free(folder);
   return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Changing it
+// Adding and removing keys
 
 static mlx_status_t refuse_other_key(const char *path, const mlx_public_key_t *key) {
-  mlx_public_key_t there;
+  mlx_public_key_t existing;
   if (!mlx_is_file(path)) return NULL;
-  MLX_TRY(mlx_status_hint(mlx_public_key_load(path, &there), "replace it with --force"));
-  if (mlx_public_key_equal(&there, key)) return NULL;
+  MLX_TRY(mlx_status_hint(mlx_public_key_load(path, &existing), "replace it with --force"));
+  if (mlx_public_key_equal(&existing, key)) return NULL;
   return mlx_status_hint(
-      mlx_error(MLX_USAGE, "%s holds another key, %s", path, mlx_key_number_text(&there.number).text),
-      "rename the new one's file to trust both, or replace the old one with --force");
+      mlx_error(MLX_USAGE, "%s already holds a different key, %s", path, mlx_key_id_text(&existing.id).text),
+      "rename the new key file to trust both, or replace the old key with --force");
 }
 
 static mlx_status_t write_key(const char *folder, const char *file, bool force, const mlx_public_key_t *key) {
@@ -195,7 +195,7 @@ mlx_status_t mlx_trust_add(const char *path, bool force, mlx_public_key_t *out_k
   MLX_TRY(mlx_public_key_load(path, out_key));
   if (!is_key_file(name.text)) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' does not end in %s", name.text, MLX_TRUST_ENDING),
-                           "call the file after whose key it is: alice%s", MLX_TRUST_ENDING);
+                           "name the file after the key's owner, for example alice%s", MLX_TRUST_ENDING);
   }
   MLX_TRY(mlx_trust_folder(&folder));
   mlx_status_t status = write_key(folder, name.text, force, out_key);
@@ -204,31 +204,31 @@ mlx_status_t mlx_trust_add(const char *path, bool force, mlx_public_key_t *out_k
 }
 
 typedef struct removal {
-  const char *folder, *word;
+  const char *folder, *name;
   size_t removed;
 } removal_t;
 
-static bool is_called(const char *word, const char *file) {
+static bool has_name(const char *name, const char *file) {
   const size_t length = strlen(file) - strlen(MLX_TRUST_ENDING);
-  return !strcmp(word, file) || (strlen(word) == length && !strncmp(word, file, length));
+  return !strcmp(name, file) || (strlen(name) == length && !strncmp(name, file, length));
 }
 
-static bool has_number(const char *word, const char *path) {
+static bool has_id(const char *id, const char *path) {
   mlx_public_key_t key;
   mlx_status_t status = mlx_public_key_load(path, &key);
-  const bool has = !status && !strcasecmp(word, mlx_key_number_text(&key.number).text);
-  mlx_status_free(status);  // one that is no key has none
+  const bool has = !status && !strcasecmp(id, mlx_key_id_text(&key.id).text);
+  mlx_status_free(status);  // a damaged key file has no ID
   return has;
 }
 
-// By its name whatever is in it: so is one removed that is in everybody's way.
+// A match by name also removes a damaged key file, which would otherwise block every check.
 static mlx_status_t remove_key(void *user, const char *file) {
   removal_t *removal = user;
   char *path;
   mlx_status_t status = NULL;
   if (!is_key_file(file)) return NULL;
   MLX_TRY(mlx_join_path(removal->folder, file, &path));
-  if (is_called(removal->word, file) || has_number(removal->word, path)) {
+  if (has_name(removal->name, file) || has_id(removal->name, path)) {
     status = unlink(path) && errno != ENOENT ? mlx_io_error("remove", path) : NULL;
     removal->removed += !status;
   }
@@ -236,14 +236,15 @@ static mlx_status_t remove_key(void *user, const char *file) {
   return status;
 }
 
-mlx_status_t mlx_trust_remove(const char *word, size_t *out_removed) {
+mlx_status_t mlx_trust_remove(const char *name, size_t *out_removed) {
   char *folder;
   MLX_TRY(mlx_trust_folder(&folder));
-  removal_t removal = {.folder = folder, .word = word};
+  removal_t removal = {.folder = folder, .name = name};
   mlx_status_t status = mlx_is_dir(folder) ? mlx_list_dir(folder, remove_key, &removal) : NULL;
   if (!status && !removal.removed) {
-    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "no trusted key in %s is called '%s'", folder, word),
-                             "`mlxcel trust list` names them");
+    status = mlx_status_hint(
+        mlx_error(MLX_NOT_FOUND, "no trusted key in %s has the name or ID '%s'", folder, name),
+        "list the trusted keys with `mlxcel trust list`");
   }
   *out_removed = removal.removed;
   mlx_free(folder);

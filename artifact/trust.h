@@ -1,6 +1,7 @@
-// Trust: whose signatures count on this machine. Every NAME.pub in one folder is the public key of somebody
-// who is trusted, NAME being what we call them. There is no other list, no chain and no date: a file there is
-// trusted, one that was removed is not.
+// Trust: the public keys whose signatures this machine accepts.
+//
+// The trusted keys are the NAME.pub files in one folder. There is no other list, no certificate chain and no
+// expiry date: adding a file trusts its key, removing the file revokes it.
 #ifndef MLXCEL_ARTIFACT_TRUST_H_
 #define MLXCEL_ARTIFACT_TRUST_H_
 
@@ -8,38 +9,39 @@
 
 #define MLX_TRUST_ENDING ".pub"
 
-// The folder: $MLXCEL_TRUSTED, else "trusted" in the settings' folder. It need not be there. Release with
-// mlx_free.
+// Path of the folder: $MLXCEL_TRUSTED, else "trusted" in the user's configuration folder. The folder need not
+// exist. Release with mlx_free.
 mlx_status_t mlx_trust_folder(char **out_folder) MLX_MUST_USE;
 
-// Who signed something.
+// The key that signed a file.
 typedef struct mlx_signer {
-  char file[256];  // the name of the key's file: "alice.pub"
-  mlx_key_number_text_t key;
-  char comment[MLX_MAX_TRUSTED_COMMENT + 1];  // the trusted one
+  char file[256];  // name of the key file: "alice.pub"
+  mlx_key_id_text_t key;
+  char comment[MLX_MAX_TRUSTED_COMMENT + 1];  // trusted comment of the signature
 } mlx_signer_t;
 
-// Fails unless a trusted key signed this; |out_who| says whose. |signature_text| (a signature's file
-// |signature_name|) may be NULL: there is none, which is MLX_NOT_FOUND. So is a key that is not trusted; a
-// signature that does not fit is MLX_INVALID_INPUT.
-mlx_status_t mlx_trust_check(const mlx_signed_t *what, const char *signature_name, const char *signature_text,
-                             size_t signature_length, mlx_signer_t *out_who) MLX_MUST_USE;
-// The same for one key that the caller was given instead; |key_name| is what the signer is called.
-mlx_status_t mlx_trust_check_key(const mlx_signed_t *what, const char *signature_name,
+// Fails unless a trusted key signed |data|. |signature_text| is the content of the file |signature_name|, or
+// NULL if there is no signature. A missing signature and an untrusted key are MLX_NOT_FOUND; a signature that
+// does not match is MLX_INVALID_INPUT.
+mlx_status_t mlx_trust_check(const mlx_signed_data_t *data, const char *signature_name,
+                             const char *signature_text, size_t signature_length,
+                             mlx_signer_t *out_signer) MLX_MUST_USE;
+// The same for one given key instead of the trusted keys. |key_name| becomes the signer's file name.
+mlx_status_t mlx_trust_check_key(const mlx_signed_data_t *data, const char *signature_name,
                                  const char *signature_text, size_t signature_length, const char *key_name,
-                                 const mlx_public_key_t *key, mlx_signer_t *out_who) MLX_MUST_USE;
+                                 const mlx_public_key_t *key, mlx_signer_t *out_signer) MLX_MUST_USE;
 
-// Calls |visit| with every trusted key, in the order of their names. A status from it ends the walk; a file
-// that is no key is an error.
+// Calls |visit| with every trusted key, sorted by file name. Stops at the first error; a .pub file that is
+// not a key is an error.
 typedef mlx_status_t (*mlx_trust_visit_fn_t)(void *user, const char *file, const mlx_public_key_t *key);
 mlx_status_t mlx_trust_list(mlx_trust_visit_fn_t visit, void *user) MLX_MUST_USE;
 
-// Reads a public key's file.
+// Reads a public key file.
 mlx_status_t mlx_public_key_load(const char *path, mlx_public_key_t *out_key) MLX_MUST_USE;
-// Trusts the key in a file, under the file's name. A different key of that name is replaced with |force|
-// only.
+// Adds the key in file |path| to the trusted keys, under the same file name. Replaces a different key of that
+// name only if |force| is set.
 mlx_status_t mlx_trust_add(const char *path, bool force, mlx_public_key_t *out_key) MLX_MUST_USE;
-// Trusts a key no more: |word| is the name of its file, with or without the ending, or its number.
-mlx_status_t mlx_trust_remove(const char *word, size_t *out_removed) MLX_MUST_USE;
+// Removes a trusted key. |name| is its file name, with or without the ending, or its key ID.
+mlx_status_t mlx_trust_remove(const char *name, size_t *out_removed) MLX_MUST_USE;
 
 #endif  // MLXCEL_ARTIFACT_TRUST_H_

@@ -134,7 +134,7 @@ static void look_at_variables(doctor_t *doctor) {
 static void look_at_certificates(doctor_t *doctor) {
   char *file;
   mlx_status_t status = mlx_http_certificates(&file);
-  if (!status && !file && !mlx_http_has_store()) {
+  if (!status && !file && !mlx_http_has_system_certificates()) {
     status = mlx_status_hint(
         mlx_error(MLX_NOT_FOUND, "none are installed: `pull` and `push` cannot check whom they talk to"),
         "install the system's (Debian: apt-get install ca-certificates), or set SSL_CERT_FILE");

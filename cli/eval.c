@@ -149,7 +149,7 @@ static int compare_doubles(const void *a, const void *b) {
 }
 
 static mlx_status_t measure(eval_t *e) {
-  const size_t most = (size_t)e->shape.chunks * mlx_logprobs_foretold(&e->shape);
+  const size_t most = (size_t)e->shape.chunks * mlx_logprobs_scored_tokens(&e->shape);
   MLX_TRY(mlx_alloc(most, sizeof *e->surprise, &e->surprise));
   MLX_TRY(mlx_alloc(most, sizeof *e->divergence, &e->divergence));
   MLX_TRY(mlx_alloc((size_t)e->shape.vocab, sizeof *e->logits, &e->logits));

@@ -25,7 +25,7 @@ static mlx_status_t print_pair(const char *path, const mlx_public_key_t *key, bo
   MLX_TRY(mlx_public_key_write(key, &text, NULL));
   fprintf(stderr,
           "made key %s\n  %s.key  signs: keep it to yourself%s\n  %s.pub  verifies: give it to everybody\n",
-          mlx_key_number_text(&key->number).text, path, encrypted ? "" : "; it has no password", path);
+          mlx_key_id_text(&key->id).text, path, encrypted ? "" : "; it has no password", path);
   fputs(strchr(text, '\n') + 1, stdout);
   mlx_free(text);
   return NULL;

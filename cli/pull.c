@@ -1,5 +1,5 @@
 // mlxcel pull: a model from a hub, a registry or a web server, checked, to this machine.
-#include "transfer/pull.h"
+#include "transfer/pull_hub.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,13 +7,14 @@
 #include "base/memory.h"
 #include "cli/cli.h"
 #include "transfer/hub.h"
-#include "transfer/push.h"
+#include "transfer/pull_oci.h"
+#include "transfer/pull_url.h"
 
 static mlx_status_t local_oci_model(const char *model, char **out_path) {
   MLX_TRY(mlx_pull_oci_find(model, out_path));
   if (*out_path) return NULL;
-  mlx_push_options_t options;
-  mlx_push_options_initialize(&options);
+  mlx_pull_oci_options_t options;
+  mlx_pull_oci_options_initialize(&options);
   options.report = mlx_terminal_report();
   options.rank = mlx_engine_rank_target;
   options.to_cache = true;
@@ -24,7 +25,7 @@ mlx_status_t mlx_cli_local_model(const char *model, char **out_path) {
   *out_path = NULL;
   if (mlx_is_oci_ref(model)) return local_oci_model(model, out_path);
   if (!mlx_is_hub_ref(model)) return mlx_copy_text(model, strlen(model), out_path);
-  MLX_TRY(mlx_pull_find(model, out_path));
+  MLX_TRY(mlx_pull_hub_find(model, out_path));
   if (*out_path) return NULL;
   mlx_pull_options_t options;
   mlx_pull_options_initialize(&options);
@@ -33,7 +34,7 @@ mlx_status_t mlx_cli_local_model(const char *model, char **out_path) {
 }
 
 static mlx_status_t pull_from(const char *source, const mlx_pull_options_t *options,
-                              const mlx_push_options_t *registry, char **out_path) {
+                              const mlx_pull_oci_options_t *registry, char **out_path) {
   if (mlx_is_hub_ref(source)) return mlx_pull_hub(source, options, out_path);
   if (mlx_is_oci_ref(source)) return mlx_pull_oci(source, registry, out_path);
   if (!strncmp(source, "http://", 7) || !strncmp(source, "https://", 8))
@@ -46,8 +47,8 @@ mlx_status_t mlx_cli_pull(int argc, char **argv) {
   mlx_pull_options_t options;
   mlx_pull_options_initialize(&options);
   options.report = mlx_terminal_report();
-  mlx_push_options_t registry;
-  mlx_push_options_initialize(&registry);
+  mlx_pull_oci_options_t registry;
+  mlx_pull_oci_options_initialize(&registry);
   registry.report = options.report;
   const char *source = NULL;
   double stall = options.http.stall_seconds;

@@ -19,7 +19,7 @@
 static mlx_status_t read_bundle(const char *path, char **out_name, char **out_json, size_t *out_length) {
   mlx_bundle_t *bundle;
   MLX_TRY(mlx_bundle_open(path, &bundle));
-  const mlx_bundle_place_t place = mlx_bundle_place(bundle, MLX_BUNDLE_TOKENIZER);
+  const mlx_bundle_display_path_t place = mlx_bundle_display_path(bundle, MLX_BUNDLE_TOKENIZER);
   mlx_status_t status = mlx_copy_text(place.text, strlen(place.text), out_name);
   if (!status) status = mlx_bundle_read(bundle, MLX_BUNDLE_TOKENIZER, LONGEST_TEXT, out_json, out_length);
   mlx_bundle_close(bundle);

@@ -9,7 +9,7 @@
 
 static mlx_status_t print_key(void *user, const char *file, const mlx_public_key_t *key) {
   ++*(size_t *)user;
-  printf("%s  %s\n", mlx_key_number_text(&key->number).text, file);
+  printf("%s  %s\n", mlx_key_id_text(&key->id).text, file);
   return NULL;
 }
 
@@ -26,7 +26,7 @@ static mlx_status_t list(void) {
 static mlx_status_t add(const char *path, bool force) {
   mlx_public_key_t key;
   MLX_TRY(mlx_trust_add(path, force, &key));
-  fprintf(stderr, "what key %s signs is trusted from now on\n", mlx_key_number_text(&key.number).text);
+  fprintf(stderr, "what key %s signs is trusted from now on\n", mlx_key_id_text(&key.id).text);
   return NULL;
 }
 

@@ -116,10 +116,10 @@ mlx_status_t mlx_compiled_check_path(const char *path) {
   mlx_status_t status = NULL;
   if (mlx_is_dir(path)) {
     status =
-        mlx_holds_bundle(path)
+        mlx_has_bundle_manifest(path)
             ? mlx_list_dir(path, refuse_foreign_name, (void *)(uintptr_t)path)
             : mlx_error(MLX_USAGE, "will not replace '%s': it is a folder, but not a compiled model", path);
-  } else if (!access(path, F_OK) && !mlx_holds_bundle(path)) {
+  } else if (!access(path, F_OK) && !mlx_has_bundle_manifest(path)) {
     status = mlx_error(MLX_USAGE, "will not replace '%s': it exists and is not a compiled model", path);
   }
   return mlx_status_hint(status, "choose another path for -o");
@@ -208,7 +208,7 @@ mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path
                  : mlx_copy_text(path, strlen(path), &target));  // a link stays a link
   mlx_report_progress(options->report, "writing %s", path);
   mlx_status_t status =
-      mlx_bundle_remember(compiled->cache, compiled->manifest,
+      mlx_bundle_mark_local(compiled->cache, compiled->manifest,
                           compiled->manifest_length);  // before it is visible: a process may run it at once
   if (!status) status = write_bundle(compiled, options, target);
   mlx_report_done(options->report);

@@ -113,7 +113,7 @@ mlx_status_t mlx_chat_read_bundle(const char *path, char **out_json, size_t *out
   *out_json = NULL;
   *out_length = 0;
   MLX_TRY(mlx_bundle_open(path, &bundle));
-  mlx_status_t status = mlx_bundle_promises(bundle, MLX_BUNDLE_CHAT)
+  mlx_status_t status = mlx_bundle_lists(bundle, MLX_BUNDLE_CHAT)
                             ? mlx_bundle_read(bundle, MLX_BUNDLE_CHAT, MAX_CHAT, out_json, out_length)
                             : NULL;
   mlx_bundle_close(bundle);

@@ -247,7 +247,7 @@ static bool is_other_iree(const mlx_manifest_origin_t *origin) {
 static mlx_status_t check_iree(const char *name, const char *manifest, size_t length) {
   const mlx_manifest_origin_t origin = mlx_manifest_origin(manifest, length);
   if (!is_other_iree(&origin)) return NULL;
-  return mlx_manifest_hint_again(
+  return mlx_manifest_hint_recompile(
       mlx_error(MLX_UNSUPPORTED, "%s: compiled for IREE %s; this mlxcel runs IREE %s", name, origin.iree,
                 MLXCEL_IREE_VERSION),
       &origin);
@@ -332,15 +332,15 @@ bool mlx_engine_needs_recompile(const char *path) {
 // Opens an engine from a bundle that passed the trust check. Takes ownership of |bundle|, also on failure.
 static mlx_status_t open_trusted(mlx_bundle_t *bundle, const mlx_engine_options_t *options,
                                  mlx_engine_t **out_engine) {
-  const mlx_bundle_place_t manifest = mlx_bundle_place(bundle, MLX_BUNDLE_MANIFEST),
-                           tokenizer = mlx_bundle_place(bundle, MLX_BUNDLE_TOKENIZER);
+  const mlx_bundle_display_path_t manifest = mlx_bundle_display_path(bundle, MLX_BUNDLE_MANIFEST),
+                           tokenizer = mlx_bundle_display_path(bundle, MLX_BUNDLE_TOKENIZER);
   mlx_model_parts_t parts = {
       .name = mlx_bundle_path(bundle), .manifest_name = manifest.text, .tokenizer_name = tokenizer.text};
   char *texts[2] = {NULL, NULL};
   parts.manifest = mlx_bundle_manifest_text(bundle, &parts.manifest_length);
   mlx_status_t status =
       mlx_bundle_read(bundle, MLX_BUNDLE_TOKENIZER, MAX_JSON, &texts[0], &parts.tokenizer_length);
-  if (!status && mlx_bundle_promises(bundle, MLX_BUNDLE_CHAT))
+  if (!status && mlx_bundle_lists(bundle, MLX_BUNDLE_CHAT))
     status = mlx_bundle_read(bundle, MLX_BUNDLE_CHAT, MAX_JSON, &texts[1], &parts.chat_length);
   parts.tokenizer = texts[0];
   parts.chat = texts[1];
@@ -363,7 +363,7 @@ mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t
   const char *manifest = mlx_bundle_manifest_text(bundle, &length);
   // The version check comes before the trust check: the user need not allow a bundle that cannot run.
   mlx_status_t status = check_iree(path, manifest, length);
-  if (!status) status = mlx_bundle_admit(bundle, options->allow_unsigned, &vouched);
+  if (!status) status = mlx_bundle_check_trust(bundle, options->allow_unsigned, &vouched);
   if (!status) {
     MLX_TRY(open_trusted(bundle, options, out_engine));
     (*out_engine)->is_unsigned = !vouched;

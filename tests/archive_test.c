@@ -1,3 +1,4 @@
+// Weight archives: layout, damaged input, and incomplete writes.
 #include "artifact/archive.h"
 
 #include "base/memory.h"
@@ -8,9 +9,9 @@ static const mlx_archive_item_t items[] = {
     {"a", 5}, {"model.layers.0.weight", 64}, {"empty", 0}, {"last", 130}};
 #define ITEM_COUNT 4
 
-// An archive of bytes 1, 2, 3 ... in a temporary file; mapped.
 static char archive_folder[64];
 
+// Writes an archive whose entries hold the bytes 1, 2, 3 ..., and maps it.
 static mlx_map_t make_archive(void) {
   char path[96];
   strcpy(archive_folder, "/tmp/mlxcel-archive-XXXXXX");
@@ -52,7 +53,7 @@ TEST(every_tensor_starts_on_a_64_byte_boundary_with_its_bytes) {
   drop_archive(&map);
 }
 
-TEST(a_truncated_archive_is_an_error_at_every_length) {
+TEST(truncated_archive_is_an_error_at_every_length) {
   mlx_map_t map = make_archive();
   mlx_archive_t archive;
   for (size_t size = 0; size < map.size; size += size < 600 ? 1 : 97) {
@@ -61,7 +62,7 @@ TEST(a_truncated_archive_is_an_error_at_every_length) {
   drop_archive(&map);
 }
 
-TEST(a_flipped_bit_is_an_error_or_stays_inside_the_file) {
+TEST(flipped_bit_is_an_error_or_keeps_entries_inside_the_file) {
   mlx_map_t map = make_archive();
   uint8_t *copy;
   CHECK_OK(mlx_alloc(map.size, 1, &copy));
@@ -81,18 +82,17 @@ TEST(a_flipped_bit_is_an_error_or_stays_inside_the_file) {
   drop_archive(&map);
 }
 
-TEST(an_archive_with_too_few_bytes_written_is_not_left_behind) {
+TEST(incomplete_archive_is_removed) {
   char folder[] = "/tmp/mlxcel-archive-XXXXXX", path[64];
   CHECK(mkdtemp(folder));
   snprintf(path, sizeof path, "%s/x.irpa", folder);
   mlx_archive_writer_t writer;
   CHECK_OK(mlx_archive_create(path, items, ITEM_COUNT, &writer));
-  CHECK_ERROR(mlx_archive_finish(&writer), MLX_INTERNAL, "were written to an archive");
+  CHECK_ERROR(mlx_archive_finish(&writer), MLX_INTERNAL, "to a weights archive that needs");
   CHECK(!mlx_is_file(path));
   CHECK_OK(mlx_remove_tree(folder));
 }
 
 TEST_MAIN(CASE(every_tensor_starts_on_a_64_byte_boundary_with_its_bytes),
-          CASE(a_truncated_archive_is_an_error_at_every_length),
-          CASE(a_flipped_bit_is_an_error_or_stays_inside_the_file),
-          CASE(an_archive_with_too_few_bytes_written_is_not_left_behind))
+          CASE(truncated_archive_is_an_error_at_every_length),
+          CASE(flipped_bit_is_an_error_or_keeps_entries_inside_the_file), CASE(incomplete_archive_is_removed))

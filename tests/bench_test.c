@@ -57,7 +57,7 @@ TEST(bench_prints_the_table_people_know) {
     CHECK(end && !strncmp(end - 3, i % 2 ? "% |" : "- |", 3));  // reading a prompt has no share
   }
   CHECK_TEXT(strchr(line, '\n'), "\n");
-  CHECK_CONTAINS(run.err, "device: cpu, 1 thread, f32\ntarget: cpu:host\nkernels: none (plain lowering)\n");
+  CHECK_CONTAINS(run.err, "device: cpu, 1 thread, f32\ntarget: cpu:host\nkernels: none (generic path)\n");
   CHECK_CONTAINS(run.err, "compile ");
   CHECK_CONTAINS(run.err, "; first token ");
   CHECK_CONTAINS(run.err, "; peak memory ");
@@ -68,7 +68,7 @@ static void check_bench_object(yyjson_val *row, const char *test, int64_t prompt
                                int64_t depth) {
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "test")), test);
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "model")), "tiny-llama");
-  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "kernels")), "none (plain lowering)");
+  CHECK_TEXT(yyjson_get_str(yyjson_obj_get(row, "kernels")), "none (generic path)");
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "n_prompt")), prompt);
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "n_gen")), generated);
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(row, "n_depth")), depth);

@@ -1,5 +1,5 @@
-// Bundles: folders and single files run alike, the same inputs make the same bytes, the best target for the
-// machine is taken, and nothing runs that this machine did not make, nobody signed and nobody allowed.
+// Bundles: both forms run alike, builds are reproducible, the best target is chosen, and only local, signed
+// or explicitly allowed code runs.
 #include "artifact/bundle.h"
 
 #include "artifact/sign.h"
@@ -10,7 +10,7 @@
 #include "tests/random_llama.h"
 
 static char root[] = "/tmp/mlxcel-bundle-XXXXXX";
-static char model[128];  // a directory with a licence
+static char model[128];  // a model directory with a license file
 
 static const random_llama_t shape = {96, 160, 3, 1, 32, 2, 330, true, 10000};
 #define PROMPT "once upon a time"
@@ -23,16 +23,15 @@ static const char *in_root(const char *name) {
   return path;
 }
 
-static void run_well(const char *const *argv) {
+static void run_ok(const char *const *argv) {
   command_t run;
   command_start(&run, argv);
   command_wait(&run);
   if (run.exit_code) CHECK_FAIL("%s %s: %s", argv[0], argv[1], run.err);
   command_free(&run);
 }
-#define WELL(...) run_well((const char *const[]){MLXCEL_BINARY, __VA_ARGS__, NULL})
-#define SHELL(script) \
-  run_well((const char *const[]){"/bin/sh", "-c", "cd \"$1\" && " script, "sh", root, NULL})
+#define RUN_OK(...) run_ok((const char *const[]){MLXCEL_BINARY, __VA_ARGS__, NULL})
+#define SHELL(script) run_ok((const char *const[]){"/bin/sh", "-c", "cd \"$1\" && " script, "sh", root, NULL})
 
 static const char *make_model(void) {
   if (model[0]) return model;
@@ -43,15 +42,15 @@ static const char *make_model(void) {
   return model;
 }
 
-// A bundle of each form, made once for all tests.
+// Compiles one bundle of each form, once for all tests.
 static void make_bundles(void) {
   if (mlx_is_bundle(in_root("one.mlxb"))) return;
-  WELL("compile", make_model(), "--ctx", "64", "-o", in_root("m.mlxb"));
-  WELL("compile", make_model(), "--ctx", "64", "--single-file", "-o", in_root("one.mlxb"));
+  RUN_OK("compile", make_model(), "--ctx", "64", "-o", in_root("m.mlxb"));
+  RUN_OK("compile", make_model(), "--ctx", "64", "--single-file", "-o", in_root("one.mlxb"));
 }
 
-// The ids that a bundle says, as JSON text, and what it printed beside them.
-static char *say(const char *bundle, const char *flag, char **out_err) {
+// Returns the generated token ids as JSON text, and stderr in *|out_err|. Release both with mlx_free.
+static char *generate(const char *bundle, const char *flag, char **out_err) {
   command_t run;
   if (flag) {
     RUN(&run, "run", "-m", bundle, "-p", PROMPT, "--temp", "0", "-n", "12", "--ignore-eos", "--json", "-v",
@@ -68,10 +67,10 @@ static char *say(const char *bundle, const char *flag, char **out_err) {
   return ids;
 }
 
-static void check_says_the_same(const char *bundle, const char *flag, const char *ids) {
-  char *said = say(bundle, flag, NULL);
-  CHECK_TEXT(said, ids);
-  mlx_free(said);
+static void check_tokens(const char *bundle, const char *flag, const char *ids) {
+  char *actual = generate(bundle, flag, NULL);
+  CHECK_TEXT(actual, ids);
+  mlx_free(actual);
 }
 
 static void check_refuses(const char *bundle, const char *flag, mlx_code_t code, const char *part) {
@@ -89,29 +88,24 @@ static void check_refuses(const char *bundle, const char *flag, mlx_code_t code,
 // ----------------------------------------------------------------------------------------------------------
 // Forms
 
-TEST(a_folder_and_a_file_of_it_say_the_same) {
+TEST(folder_and_single_file_generate_the_same_tokens) {
   make_bundles();
-  char *ids = say(in_root("m.mlxb"), NULL, NULL);
+  char *ids = generate(in_root("m.mlxb"), NULL, NULL);
   CHECK(mlx_is_dir(in_root("m.mlxb")) && mlx_is_file(in_root("one.mlxb")));
-  check_says_the_same(in_root("one.mlxb"), NULL, ids);
-  SHELL(
-      "mkdir out && tar xf one.mlxb -C out && diff -r out m.mlxb && tar cf again.mlxb -C out .");  // and of
-                                                                                                   // the
-                                                                                                   // folder a
-                                                                                                   // file, by
-                                                                                                   // tar
-                                                                                                   // alone
-  check_says_the_same(in_root("again.mlxb"), NULL, ids);
-  WELL("show", in_root("one.mlxb"));
-  WELL("tokenize", "-m", in_root("one.mlxb"), "-p", "hello");
-  WELL("compile", make_model(), "--ctx", "64", "-o", in_root("one.mlxb"));  // either takes the other's place
+  check_tokens(in_root("one.mlxb"), NULL, ids);
+  // tar alone converts between the two forms.
+  SHELL("mkdir out && tar xf one.mlxb -C out && diff -r out m.mlxb && tar cf again.mlxb -C out .");
+  check_tokens(in_root("again.mlxb"), NULL, ids);
+  RUN_OK("show", in_root("one.mlxb"));
+  RUN_OK("tokenize", "-m", in_root("one.mlxb"), "-p", "hello");
+  RUN_OK("compile", make_model(), "--ctx", "64", "-o", in_root("one.mlxb"));  // each form replaces the other
   CHECK(mlx_is_dir(in_root("one.mlxb")));
-  WELL("compile", make_model(), "--ctx", "64", "--single-file", "-o", in_root("one.mlxb"));
-  check_says_the_same(in_root("one.mlxb"), NULL, ids);
+  RUN_OK("compile", make_model(), "--ctx", "64", "--single-file", "-o", in_root("one.mlxb"));
+  check_tokens(in_root("one.mlxb"), NULL, ids);
   mlx_free(ids);
 }
 
-TEST(a_files_weights_can_be_used_where_they_lie) {
+TEST(single_file_weights_are_aligned_for_use_in_place) {
   make_bundles();
   mlx_bundle_t *bundle;
   mlx_map_t weights;
@@ -125,7 +119,7 @@ TEST(a_files_weights_can_be_used_where_they_lie) {
   mlx_bundle_close(bundle);
 }
 
-TEST(the_manifest_says_what_it_was_made_from) {
+TEST(manifest_records_source_license_and_versions) {
   make_bundles();
   mlx_bundle_t *bundle;
   char *text, sum[MLX_DIGEST_HEX];
@@ -142,26 +136,26 @@ TEST(the_manifest_says_what_it_was_made_from) {
   SHELL(
       "cd model && sha256sum LICENSE.txt README.md config.json model.safetensors tokenizer.json | sha256sum "
       "| cut -c1-64 | tr -d '\\n' > ../sum");
-  char *theirs;
-  CHECK_OK(mlx_read_file(in_root("sum"), 100, &theirs, NULL));
-  CHECK_TEXT(sum, theirs);
-  mlx_free(theirs);
+  char *expected;
+  CHECK_OK(mlx_read_file(in_root("sum"), 100, &expected, NULL));
+  CHECK_TEXT(sum, expected);
+  mlx_free(expected);
   CHECK_OK(mlx_bundle_read(bundle, "LICENSE.txt", 100, &text, &(size_t){0}));
   CHECK_TEXT(text, "Do as you like.\n");
   mlx_free(text);
   mlx_bundle_close(bundle);
 }
 
-// Nothing of when, where or by whom: not even another cache, another folder or another name for the output.
-TEST(the_same_inputs_give_the_same_bytes) {
+// Time, user, cache folder, model folder and output name do not affect the bytes.
+TEST(bundles_are_reproducible) {
   make_bundles();
   const char *cache = getenv("MLXCEL_CACHE");
   char kept[512];
   snprintf(kept, sizeof kept, "%s", cache ? cache : "");
   setenv("MLXCEL_CACHE", in_root("another-cache"), 1);
   SHELL("cp -r model elsewhere-model && mkdir elsewhere && mv elsewhere-model elsewhere/model");
-  WELL("compile", in_root("elsewhere/model"), "--ctx", "64", "--single-file", "-o", in_root("second.mlxb"));
-  WELL("compile", in_root("elsewhere/model"), "--ctx", "64", "-o", in_root("second-folder.mlxb"));
+  RUN_OK("compile", in_root("elsewhere/model"), "--ctx", "64", "--single-file", "-o", in_root("second.mlxb"));
+  RUN_OK("compile", in_root("elsewhere/model"), "--ctx", "64", "-o", in_root("second-folder.mlxb"));
   if (cache)
     setenv("MLXCEL_CACHE", kept, 1);
   else
@@ -169,26 +163,26 @@ TEST(the_same_inputs_give_the_same_bytes) {
   SHELL("cmp one.mlxb second.mlxb && diff -r m.mlxb second-folder.mlxb");
 }
 
-TEST(weights_left_out_are_found_by_their_digest) {
+TEST(missing_weights_are_found_by_digest) {
   make_bundles();
-  WELL("compile", make_model(), "--ctx", "64", "--no-weights", "-o", in_root("thin.mlxb"));
-  WELL("compile", make_model(), "--ctx", "64", "--no-weights", "--single-file", "-o",
-       in_root("thin-one.mlxb"));
+  RUN_OK("compile", make_model(), "--ctx", "64", "--no-weights", "-o", in_root("thin.mlxb"));
+  RUN_OK("compile", make_model(), "--ctx", "64", "--no-weights", "--single-file", "-o",
+         in_root("thin-one.mlxb"));
   CHECK(!mlx_is_file(in_root("thin.mlxb/weights.irpa")));
-  char *ids = say(in_root("m.mlxb"), NULL, NULL);
-  check_says_the_same(in_root("thin.mlxb"), NULL, ids);  // the cache has them
-  check_says_the_same(in_root("thin-one.mlxb"), NULL, ids);
+  char *ids = generate(in_root("m.mlxb"), NULL, NULL);
+  check_tokens(in_root("thin.mlxb"), NULL, ids);  // found in the cache
+  check_tokens(in_root("thin-one.mlxb"), NULL, ids);
   char kept[512];
   snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
   setenv("MLXCEL_CACHE", in_root("empty-cache"), 1);
   check_refuses(in_root("thin.mlxb"), "--allow-unsigned", MLX_NOT_FOUND,
-                "names its weights by their digest, and they are not here: sha256:");
+                "the bundle contains only their digest, sha256:");
   SHELL("cp m.mlxb/weights.irpa $(sha256sum m.mlxb/weights.irpa | cut -c1-64).irpa");
-  check_says_the_same(in_root("thin.mlxb"), "--allow-unsigned", ids);  // beside it
-  check_says_the_same(in_root("thin.mlxb/"), "--allow-unsigned", ids);
+  check_tokens(in_root("thin.mlxb"), "--allow-unsigned", ids);  // found beside the bundle
+  check_tokens(in_root("thin.mlxb/"), "--allow-unsigned", ids);
   SHELL("for f in *.irpa; do printf x >> $f; done");
   check_refuses(in_root("thin.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT,
-                "is not what the bundle's manifest says");
+                "does not match the bundle's manifest");
   SHELL("rm *.irpa");
   if (kept[0])
     setenv("MLXCEL_CACHE", kept, 1);
@@ -200,33 +194,33 @@ TEST(weights_left_out_are_found_by_their_digest) {
 // ----------------------------------------------------------------------------------------------------------
 // Targets
 
-TEST(one_bundle_serves_several_targets) {
+TEST(one_bundle_has_code_for_several_targets) {
   make_bundles();
   command_t run;
-  char *err, *ids = say(in_root("m.mlxb"), NULL, NULL), *said;
-  WELL("compile", make_model(), "--ctx", "64", "--target", "cpu:x86-64,cpu:aarch64,cuda:sm_80", "-o",
-       in_root("many.mlxb"));
+  char *err, *ids = generate(in_root("m.mlxb"), NULL, NULL), *actual;
+  RUN_OK("compile", make_model(), "--ctx", "64", "--target", "cpu:x86-64,cpu:aarch64,cuda:sm_80", "-o",
+         in_root("many.mlxb"));
   CHECK(mlx_is_file(in_root("many.mlxb/model.cpu-x86-64.vmfb")) &&
         mlx_is_file(in_root("many.mlxb/model.cuda-sm_80.vmfb")));
-  said = say(in_root("many.mlxb"), NULL, &err);
-  CHECK_TEXT(said, ids);
+  actual = generate(in_root("many.mlxb"), NULL, &err);
+  CHECK_TEXT(actual, ids);
   CHECK_CONTAINS(err, mlx_cpu_has_level("aarch64")
                           ? "(auto: cpu:aarch64 of cpu:x86-64, cpu:aarch64, cuda:sm_80"
                           : "(auto: cpu:x86-64 of cpu:x86-64, cpu:aarch64, cuda:sm_80");
-  mlx_free(said);
+  mlx_free(actual);
   mlx_free(err);
   RUN(&run, "show", in_root("many.mlxb"));
   CHECK_CONTAINS(run.out, "for cpu:x86-64, cpu:aarch64, cuda:sm_80");
   command_free(&run);
-  SHELL("rm many.mlxb/model.cuda-sm_80.vmfb");  // as one that was pulled for another target
-  WELL("keygen", "-W", "-f", "-o", in_root("partial"));
+  SHELL("rm many.mlxb/model.cuda-sm_80.vmfb");  // like a bundle that was pulled for another target
+  RUN_OK("keygen", "-W", "-f", "-o", in_root("partial"));
   RUN(&run, "sign", "-s", in_root("partial.key"), in_root("many.mlxb"));
   CHECK_INT(run.exit_code, 0);
-  CHECK_CONTAINS(run.err, "model.cuda-sm_80.vmfb: not here, and not checked: code of another target\n");
+  CHECK_CONTAINS(run.err, "model.cuda-sm_80.vmfb: missing, not checked: code for another target\n");
   command_free(&run);
-  check_says_the_same(in_root("many.mlxb"), NULL, ids);
+  check_tokens(in_root("many.mlxb"), NULL, ids);
   RUN(&run, "push", in_root("many.mlxb"), "oci-layout:/nonexistent/x");
-  CHECK_CONTAINS(run.err, "was pulled for one of its targets");
+  CHECK_CONTAINS(run.err, "it was pulled for one of its targets");
   CHECK_CONTAINS(run.err, "--target all");
   command_free(&run);
   SHELL(
@@ -243,28 +237,25 @@ TEST(one_bundle_serves_several_targets) {
   CHECK_CONTAINS(run.err, "target cpu:x86-64 is given twice");
   command_free(&run);
   RUN(&run, "compile", make_model(), "--target", "cpu:x86-64,cuda:sm_1", "-o", in_root("twice.mlxb"));
-  CHECK_INT(run.exit_code, MLX_USAGE);  // before anything is compiled
+  CHECK_INT(run.exit_code, MLX_USAGE);  // fails before any target is compiled
   CHECK_CONTAINS(run.err, "sm_1");
   command_free(&run);
 }
 
-TEST(the_cpu_is_no_way_out_for_code_of_a_gpu) {
+TEST(gpu_bundle_is_refused_without_a_gpu) {
   make_bundles();
   char gpu[256];
   mlx_status_t status = mlx_engine_gpu_text(gpu, sizeof gpu);
-  if (!status) {
-    fprintf(stderr, "  there is a GPU here\n");
-    return;
-  }
+  if (!status) SKIP("this machine has a GPU");
   mlx_status_free(status);
-  WELL("compile", make_model(), "--ctx", "64", "--target", "cuda:sm_80", "-o", in_root("gpu.mlxb"));
+  RUN_OK("compile", make_model(), "--ctx", "64", "--target", "cuda:sm_80", "-o", in_root("gpu.mlxb"));
   static const char *const flags[] = {NULL, "--device=cuda"};
   for (int i = 0; i < 2; ++i)
     check_refuses(in_root("gpu.mlxb"), flags[i], MLX_UNAVAILABLE,
                   "or compile the model for the CPU: mlxcel compile model --target cpu\n");
 }
 
-TEST(what_is_compiled_is_not_compiled) {
+TEST(compile_refuses_a_bundle) {
   make_bundles();
   command_t run;
   RUN(&run, "compile", in_root("m.mlxb"), "-o", in_root("again-and-again.mlxb"));
@@ -282,7 +273,7 @@ static void add_variant(mlx_engine_t *engine, const char *target, const char *le
   if (level) snprintf(variant->levels[variant->level_count++], sizeof variant->levels[0], "%s", level);
 }
 
-TEST(the_latest_code_that_a_gpu_runs_is_taken) {
+TEST(engine_chooses_the_newest_code_that_the_gpu_runs) {
   static const struct {
     int sm;
     const char *chosen;
@@ -307,7 +298,7 @@ TEST(the_latest_code_that_a_gpu_runs_is_taken) {
   }
 }
 
-TEST(the_highest_level_that_a_cpu_runs_is_taken) {
+TEST(engine_chooses_the_highest_level_that_the_cpu_runs) {
   static mlx_engine_t engine;
   memset(&engine, 0, sizeof engine);
   char here[64];
@@ -321,7 +312,7 @@ TEST(the_highest_level_that_a_cpu_runs_is_taken) {
     CHECK_TEXT(engine.variant->target, here);
     CHECK(!engine.level);
   }
-  add_variant(&engine, "cpu:host", NULL);  // another machine's
+  add_variant(&engine, "cpu:host", NULL);  // compiled on another machine
   CHECK_OK(mlx_variant_choose_cpu(&engine, "m", NULL));
   CHECK(strcmp(engine.variant->target, "cpu:host"));
   mlx_cpu_identity(engine.manifest.variants[engine.manifest.variant_count - 1].cpu);
@@ -342,42 +333,42 @@ static void replace_in(const char *path, const char *old, const char *new) {
   mlx_free(text);
 }
 
-TEST(another_iree_is_refused_by_name_or_compiled_again) {
+TEST(bundle_of_another_version_is_refused_or_recompiled) {
   make_bundles();
-  char *err, *ids = say(in_root("m.mlxb"), NULL, NULL), *said;
+  char *err, *ids = generate(in_root("m.mlxb"), NULL, NULL), *actual;
   SHELL("mkdir far && cp -r m.mlxb far/old.mlxb");
   replace_in(in_root("far/old.mlxb/manifest.json"), "\"iree\": \"3.13\"", "\"iree\": \"9.99\"");
   check_refuses(in_root("far/old.mlxb"), NULL, MLX_UNSUPPORTED,
-                "compiled for IREE 9.99; this mlxcel runs IREE 3.13");  // which comes before whose it is
+                "compiled for IREE 9.99; this mlxcel runs IREE 3.13");  // checked before trust
   check_refuses(in_root("far/old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED,
                 "mlxcel compile model --target cpu:host -o OUT");
-  SHELL("cp -r far/old.mlxb old.mlxb");  // the model is beside it
-  said = say(in_root("old.mlxb"), NULL, &err);
+  SHELL("cp -r far/old.mlxb old.mlxb");  // beside the model, so it is recompiled
+  actual = generate(in_root("old.mlxb"), NULL, &err);
   CHECK_CONTAINS(err, "compiled for IREE 9.99; this mlxcel runs IREE 3.13; it is compiled again from ");
-  CHECK_TEXT(said, ids);
-  mlx_free(said);
+  CHECK_TEXT(actual, ids);
+  mlx_free(actual);
   mlx_free(err);
   replace_in(in_root("old.mlxb/manifest.json"), "\"contract\": 1", "\"contract\": 8");
-  said = say(in_root("old.mlxb"), "--allow-unsigned", &err);
+  actual = generate(in_root("old.mlxb"), "--allow-unsigned", &err);
   CHECK_CONTAINS(err, "compiled for contract 8; this mlxcel runs contract 1; it is compiled again from ");
-  mlx_free(said);
+  mlx_free(actual);
   mlx_free(err);
-  WELL("run", "-m", in_root("old.mlxb"), "-p", PROMPT, "-n", "1", "--chat", "--chat-template",
-       "chatml");  // whose template is looked for first
+  RUN_OK("run", "-m", in_root("old.mlxb"), "-p", PROMPT, "-n", "1", "--chat", "--chat-template",
+         "chatml");  // the template is found before the model is recompiled
   SHELL("cp old.mlxb/manifest.json far/old.mlxb/");
   check_refuses(in_root("far/old.mlxb"), NULL, MLX_UNSUPPORTED,
                 "mlxcel compile model --target cpu:host -o OUT");
-  SHELL("cp -r model kept && printf ' ' >> model/config.json");  // no longer the model that it was made from
+  SHELL("cp -r model kept && printf ' ' >> model/config.json");  // no longer the source model
   check_refuses(in_root("old.mlxb"), "--allow-unsigned", MLX_UNSUPPORTED, "compiled for contract 8");
   SHELL("rm -r model && mv kept model");
   mlx_free(ids);
 }
 
-// Each file that a bundle is made of, down to a template's, is what "the same model" means; none but its own
-// weights' make new weights.
-TEST(a_model_is_the_same_when_every_file_of_it_is) {
+// The source digest changes with every file that goes into a bundle. Only the weight files change the
+// weights.
+TEST(source_digest_covers_every_file_of_the_model) {
   make_bundles();
-  char before[MLX_DIGEST_HEX], sum[MLX_DIGEST_HEX], last[MLX_DIGEST_HEX], *theirs;
+  char before[MLX_DIGEST_HEX], sum[MLX_DIGEST_HEX], last[MLX_DIGEST_HEX], *expected;
   SHELL(
       "cp -r model talks && cd talks && mkdir -p additional_chat_templates/LICENSE && printf '{{ messages "
       "}}' > chat_template.jinja && printf '{{ tools }}' > additional_chat_templates/tool_use.jinja && "
@@ -388,10 +379,10 @@ TEST(a_model_is_the_same_when_every_file_of_it_is) {
       "chat_template.jinja config.json model.safetensors "
       "special_tokens_map.json tokenizer.json tokenizer_config.json | sha256sum | cut -c1-64 | tr -d '\\n' > "
       "../sum");
-  CHECK_OK(mlx_read_file(in_root("sum"), 100, &theirs, NULL));
+  CHECK_OK(mlx_read_file(in_root("sum"), 100, &expected, NULL));
   CHECK_OK(mlx_compile_source_digest(in_root("talks"), NULL, before));
-  CHECK_TEXT(before, theirs);
-  mlx_free(theirs);
+  CHECK_TEXT(before, expected);
+  mlx_free(expected);
   static const char *const files[] = {"chat_template.jinja",   "additional_chat_templates/tool_use.jinja",
                                       "tokenizer_config.json", "special_tokens_map.json",
                                       "LICENSE.txt",           "README.md"};
@@ -401,17 +392,17 @@ TEST(a_model_is_the_same_when_every_file_of_it_is) {
     snprintf(path, sizeof path, "%s/talks/%s", root, files[i]);
     CHECK_OK(mlx_write_file(path, "{ }", 3));
     CHECK_OK(mlx_compile_source_digest(in_root("talks"), NULL, sum));
-    if (!strcmp(sum, last)) CHECK_FAIL("%s does not count", files[i]);
+    if (!strcmp(sum, last)) CHECK_FAIL("%s does not change the digest", files[i]);
     memcpy(last, sum, sizeof last);
   }
   SHELL("\"" MLXCEL_BINARY "\" cache list | grep -c ^weights > archives");
-  WELL("compile", in_root("talks"), "--ctx", "64", "-o", in_root("talks.mlxb"));
+  RUN_OK("compile", in_root("talks"), "--ctx", "64", "-o", in_root("talks.mlxb"));
   SHELL("\"" MLXCEL_BINARY "\" cache list | grep -c ^weights | cmp - archives");
   SHELL("cmp talks.mlxb/weights.irpa m.mlxb/weights.irpa");
 }
 
-// Its model is beside it, and would be refused for the same reason.
-TEST(only_another_version_is_compiled_again) {
+// The source model is beside the bundle, but recompiling it would not fix the tokenizer.
+TEST(other_errors_do_not_cause_a_recompile) {
   make_bundles();
   command_t run;
   SHELL(
@@ -430,9 +421,9 @@ TEST(only_another_version_is_compiled_again) {
 // ----------------------------------------------------------------------------------------------------------
 // Trust
 
-TEST(only_what_was_made_here_signed_or_allowed_is_run) {
+TEST(only_local_signed_or_allowed_bundles_run) {
   make_bundles();
-  char kept[512], *ids = say(in_root("m.mlxb"), NULL, NULL);
+  char kept[512], *ids = generate(in_root("m.mlxb"), NULL, NULL);
   snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
   setenv("MLXCEL_CACHE", in_root("other-machine"), 1);
   setenv("MLXCEL_TRUSTED", in_root("trusted"), 1);
@@ -441,30 +432,30 @@ TEST(only_what_was_made_here_signed_or_allowed_is_run) {
   for (int i = 0; i < 2; ++i) {
     const char *bundle = in_root(forms[i]);
     check_refuses(bundle, NULL, MLX_NOT_FOUND,
-                  "is code that is not known as made on this machine, and nobody signed it");
-    check_says_the_same(bundle, "--allow-unsigned", ids);
+                  "it is not signed, and this machine has no record of compiling it");
+    check_tokens(bundle, "--allow-unsigned", ids);
   }
-  WELL("keygen", "-W", "-o", in_root("us"));
-  WELL("sign", "-s", in_root("us.key"), in_root("s.mlxb"), in_root("s-one.mlxb"));
-  for (int i = 0; i < 2; ++i) check_refuses(in_root(forms[i]), NULL, MLX_NOT_FOUND, "trust");  // by whom?
-  WELL("trust", "add", in_root("us.pub"));
-  for (int i = 0; i < 2; ++i) check_says_the_same(in_root(forms[i]), NULL, ids);
+  RUN_OK("keygen", "-W", "-o", in_root("us"));
+  RUN_OK("sign", "-s", in_root("us.key"), in_root("s.mlxb"), in_root("s-one.mlxb"));
+  for (int i = 0; i < 2; ++i) check_refuses(in_root(forms[i]), NULL, MLX_NOT_FOUND, "trust");  // unknown key
+  RUN_OK("trust", "add", in_root("us.pub"));
+  for (int i = 0; i < 2; ++i) check_tokens(in_root(forms[i]), NULL, ids);
   SHELL("cp -r s.mlxb forged.mlxb && printf ' ' >> forged.mlxb/manifest.json");
-  check_refuses(in_root("forged.mlxb"), NULL, MLX_INVALID_INPUT, "is not what was signed");
-  check_refuses(in_root("forged.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT, "is not what was signed");
+  check_refuses(in_root("forged.mlxb"), NULL, MLX_INVALID_INPUT, "does not match its signature");
+  check_refuses(in_root("forged.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT,
+                "does not match its signature");
   SHELL(
       "cp m.mlxb/manifest.json forged.mlxb/ && printf x | dd of=forged.mlxb/model.vmfb bs=1 seek=100 "
       "conv=notrunc 2>/dev/null");
   check_refuses(in_root("forged.mlxb"), NULL, MLX_INVALID_INPUT,
-                "forged.mlxb/model.vmfb' is not what the bundle's manifest says: its SHA-256 is");
+                "forged.mlxb/model.vmfb' does not match the bundle's manifest: its SHA-256 is");
   check_refuses(in_root("forged.mlxb"), "--allow-unsigned", MLX_INVALID_INPUT,
-                "forged.mlxb/model.vmfb' is not what the bundle's manifest says");
+                "forged.mlxb/model.vmfb' does not match the bundle's manifest");
   SHELL("cp m.mlxb/model.vmfb forged.mlxb/ && printf '{}' > forged.mlxb/tokenizer.json");
   check_refuses(in_root("forged.mlxb"), NULL, MLX_INVALID_INPUT,
-                "tokenizer.json' is not what the bundle's manifest says");
-  SHELL(
-      "cp m.mlxb/tokenizer.json forged.mlxb/ && printf '{}' > forged.mlxb/chat.json");  // which nobody signed
-  check_says_the_same(in_root("forged.mlxb"), NULL, ids);
+                "tokenizer.json' does not match the bundle's manifest");
+  SHELL("cp m.mlxb/tokenizer.json forged.mlxb/ && printf '{}' > forged.mlxb/chat.json");  // unlisted: ignored
+  check_tokens(in_root("forged.mlxb"), NULL, ids);
   unsetenv("MLXCEL_TRUSTED");
   if (kept[0])
     setenv("MLXCEL_CACHE", kept, 1);
@@ -473,41 +464,40 @@ TEST(only_what_was_made_here_signed_or_allowed_is_run) {
   mlx_free(ids);
 }
 
-// A file's times need not tell that it changed: code is compared each time.
-TEST(code_that_was_checked_once_is_checked_again) {
+// File times do not prove that a file is unchanged, so code is hashed on every run.
+TEST(code_is_checked_on_every_run) {
   make_bundles();
-  char *ids = say(in_root("m.mlxb"), NULL, NULL);
+  char *ids = generate(in_root("m.mlxb"), NULL, NULL);
   SHELL("cp -r m.mlxb moved.mlxb && touch -d '2020-01-01' moved.mlxb/*");
-  check_says_the_same(in_root("moved.mlxb"), NULL, ids);
+  check_tokens(in_root("moved.mlxb"), NULL, ids);
   SHELL(
       "printf x | dd of=moved.mlxb/model.vmfb bs=1 seek=100 conv=notrunc 2>/dev/null && touch -d "
       "'2020-01-01' moved.mlxb/*");
   check_refuses(in_root("moved.mlxb"), NULL, MLX_INVALID_INPUT,
-                "model.vmfb' is not what the bundle's manifest says");
+                "model.vmfb' does not match the bundle's manifest");
   SHELL("cp m.mlxb/model.vmfb moved.mlxb/ && rm moved.mlxb/tokenizer.json");
-  check_refuses(in_root("moved.mlxb"), NULL, MLX_NOT_FOUND, "tokenizer.json' is not there");
+  check_refuses(in_root("moved.mlxb"), NULL, MLX_NOT_FOUND, "tokenizer.json' does not exist");
   mlx_free(ids);
 }
 
-// As compilers before there were digests wrote it, or somebody who would have nobody look.
-TEST(what_cannot_be_checked_is_not_run) {
+// Older compilers wrote such manifests; an attacker could do the same to avoid the check.
+TEST(bundle_without_digests_does_not_run) {
   make_bundles();
   SHELL(
       "cp -r m.mlxb bare.mlxb && sed -i '/\"files\": \\[/,/^  \\]/d; s/^  \\],$/  ]/' "
       "bare.mlxb/manifest.json && tar cf bare-one.mlxb -C bare.mlxb .");
   static const char *const forms[] = {"bare.mlxb", "bare-one.mlxb"};
   for (int i = 0; i < 2; ++i)
-    check_refuses(in_root(forms[i]), "--allow-unsigned", MLX_UNSUPPORTED,
-                  "its manifest does not list its files, so nothing of it can be checked");
-  WELL("show", in_root("bare.mlxb"));  // which reads the manifest alone
+    check_refuses(in_root(forms[i]), "--allow-unsigned", MLX_UNSUPPORTED, "its manifest lists no files");
+  RUN_OK("show", in_root("bare.mlxb"));  // reads only the manifest
 }
 
-TEST(what_is_allowed_is_said) {
+TEST(run_reports_an_allowed_unsigned_bundle) {
   make_bundles();
   char kept[512], *err;
   snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
   setenv("MLXCEL_CACHE", in_root("other-machine"), 1);
-  mlx_free(say(in_root("m.mlxb"), "--allow-unsigned", &err));
+  mlx_free(generate(in_root("m.mlxb"), "--allow-unsigned", &err));
   CHECK_CONTAINS(
       err, "unsigned: the model is not known as made on this machine, and nobody you trust signed it\n");
   mlx_free(err);
@@ -517,17 +507,17 @@ TEST(what_is_allowed_is_said) {
     unsetenv("MLXCEL_CACHE");
 }
 
-// One's own bundle, when the memory of it is gone or cannot be looked at.
-TEST(a_machine_that_forgot_says_why) {
+// The cache entry of a local bundle is gone, or the cache cannot be read.
+TEST(error_explains_a_cleared_or_unreadable_cache) {
   make_bundles();
   command_t run;
   char kept[512];
   snprintf(kept, sizeof kept, "%s", getenv("MLXCEL_CACHE") ? getenv("MLXCEL_CACHE") : "");
   setenv("MLXCEL_CACHE", in_root("open-cache"), 1);
   SHELL("mkdir -m 777 open-cache");
-  check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND,
-                "open-cache' may be written to by others (mode 777)), and nobody signed it");
-  check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND, "hint: if you made it here: run `chmod go-w");
+  check_refuses(
+      in_root("m.mlxb"), NULL, MLX_NOT_FOUND,
+      "open-cache' may be written to by others (mode 777))\nhint: if you compiled it here: run `chmod go-w");
   SHELL("chmod 700 open-cache");
   mlx_cache_t *cache;
   mlx_bundle_t *bundle;
@@ -535,16 +525,16 @@ TEST(a_machine_that_forgot_says_why) {
   CHECK_OK(mlx_cache_open(NULL, &cache));
   CHECK_OK(mlx_bundle_open(in_root("m.mlxb"), &bundle));
   const char *manifest = mlx_bundle_manifest_text(bundle, &length);
-  CHECK_OK(mlx_bundle_remember(cache, manifest, length));
+  CHECK_OK(mlx_bundle_mark_local(cache, manifest, length));
   mlx_bundle_close(bundle);
   mlx_cache_close(cache);
-  mlx_free(say(in_root("m.mlxb"), NULL, NULL));
+  mlx_free(generate(in_root("m.mlxb"), NULL, NULL));
   RUN(&run, "cache", "clear");
   CHECK_CONTAINS(run.err, "; 1 compiled model is no longer known as made here");
   command_free(&run);
   check_refuses(
       in_root("m.mlxb"), NULL, MLX_NOT_FOUND,
-      "hint: if you made it here: compile it again; if you trust where it comes from: --allow-unsigned");
+      "hint: if you compiled it here: compile it again; if you trust its source: run with --allow-unsigned");
   if (kept[0])
     setenv("MLXCEL_CACHE", kept, 1);
   else
@@ -554,21 +544,21 @@ TEST(a_machine_that_forgot_says_why) {
 // ----------------------------------------------------------------------------------------------------------
 // Damage
 
-// A full disk, and a bundle that is being signed.
-TEST(a_signature_that_cannot_be_written_leaves_the_bundle_as_it_was) {
+// ulimit -f stands in for a full disk.
+TEST(failed_signing_leaves_the_bundle_unchanged) {
   make_bundles();
-  WELL("keygen", "-W", "-o", in_root("them"));
+  RUN_OK("keygen", "-W", "-o", in_root("them"));
   SHELL(
       "cp one.mlxb full.mlxb && (trap '' XFSZ; ulimit -f $(($(stat -c %s full.mlxb) / 512)); ! "
-      "\"" MLXCEL_BINARY "\" sign -s them.key full.mlxb 2> said) && cmp full.mlxb one.mlxb");
-  char *said;
-  CHECK_OK(mlx_read_file(in_root("said"), 1 << 16, &said, NULL));
-  CHECK_CONTAINS(said, "cannot write");
-  mlx_free(said);
+      "\"" MLXCEL_BINARY "\" sign -s them.key full.mlxb 2> errors) && cmp full.mlxb one.mlxb");
+  char *errors;
+  CHECK_OK(mlx_read_file(in_root("errors"), 1 << 16, &errors, NULL));
+  CHECK_CONTAINS(errors, "cannot write");
+  mlx_free(errors);
 }
 
-// A bundle that is the model it was made from, as far as it says.
-TEST(a_bundle_is_not_compiled_from_itself) {
+// The manifest names its own folder as the source model.
+TEST(bundle_is_not_recompiled_from_itself) {
   make_bundles();
   SHELL("cp -r model loop");
   char digest[MLX_DIGEST_HEX], manifest[256];
@@ -581,7 +571,7 @@ TEST(a_bundle_is_not_compiled_from_itself) {
   check_refuses(in_root("loop"), NULL, MLX_UNSUPPORTED, "compiled for contract 99");
 }
 
-TEST(a_model_has_a_name_from_within) {
+TEST(source_name_is_resolved_for_dot_paths) {
   make_bundles();
   SHELL("mkdir in && cp -r model in/named && cd in/named && \"" MLXCEL_BINARY
         "\" compile . --ctx 64 && grep -q '\"source\": \"named\"' named.mlxb/manifest.json");
@@ -589,15 +579,14 @@ TEST(a_model_has_a_name_from_within) {
         "\" compile .. --ctx 64 && cmp named.mlxb/manifest.json ../named.mlxb/manifest.json");
 }
 
-TEST(a_folder_of_licences_is_no_licence) {
+TEST(license_folder_is_not_copied) {
   make_bundles();
   SHELL("cp -r model reuse && mkdir reuse/LICENSES && echo x > reuse/LICENSES/MIT.txt");
-  WELL("compile", in_root("reuse"), "--ctx", "64", "-o", in_root("reuse.mlxb"));
+  RUN_OK("compile", in_root("reuse"), "--ctx", "64", "-o", in_root("reuse.mlxb"));
   CHECK(mlx_is_file(in_root("reuse.mlxb/LICENSE.txt")) && !mlx_is_dir(in_root("reuse.mlxb/LICENSES")));
 }
 
-// Whatever is wrong with a bundle is said of a bundle, by all that take one, and nobody signs it as a file
-// like any other.
+// run, sign and verify report the damage of a bundle. sign does not treat it as a plain file.
 static void check_is_damaged(const char *name, mlx_code_t code, const char *part) {
   command_t run;
   char path[128], signature[160];
@@ -616,9 +605,9 @@ static void check_is_damaged(const char *name, mlx_code_t code, const char *part
   CHECK(!mlx_is_file(signature));
 }
 
-TEST(a_damaged_bundle_is_said_to_be_one) {
+TEST(damaged_bundle_is_reported_as_damaged) {
   make_bundles();
-  WELL("keygen", "-W", "-o", in_root("signer"));
+  RUN_OK("keygen", "-W", "-o", in_root("signer"));
   SHELL(
       "mkdir d && cp m.mlxb/manifest.json d/ && tar cf twice.mlxb -C d manifest.json && tar rf twice.mlxb -C "
       "d manifest.json && tar cf empty.mlxb -C d --files-from /dev/null");
@@ -634,18 +623,18 @@ TEST(a_damaged_bundle_is_said_to_be_one) {
   check_is_damaged("halfway", MLX_INVALID_INPUT, "halfway/manifest.json");
   check_is_damaged("hollow", MLX_INVALID_INPUT, "hollow/manifest.json");
   check_is_damaged("doubled", MLX_INVALID_INPUT, "doubled/manifest.json");
-  check_is_damaged("twice.mlxb", MLX_INVALID_INPUT, "holds 'manifest.json' twice");
+  check_is_damaged("twice.mlxb", MLX_INVALID_INPUT, "contains 'manifest.json' twice");
   check_is_damaged("cut.mlxb", MLX_INVALID_INPUT,
-                   "it is cut off\nhint: the bundle is damaged: compile or pull it again");
-  check_is_damaged("cut", MLX_INVALID_INPUT, "it is cut off");
-  check_is_damaged("huge.mlxb", MLX_INVALID_INPUT, "huge.mlxb' is not a tar archive we take");
-  check_is_damaged("text.mlxb", MLX_INVALID_INPUT, "text.mlxb' is not a tar archive we take");
-  check_is_damaged("empty.mlxb", MLX_NOT_FOUND, "empty.mlxb/manifest.json' is not there");
-  check_is_damaged("none.mlxb", MLX_NOT_FOUND, "none.mlxb/manifest.json' is not there");
+                   "the archive is truncated\nhint: the bundle is damaged: compile or pull it again");
+  check_is_damaged("cut", MLX_INVALID_INPUT, "the archive is truncated");
+  check_is_damaged("huge.mlxb", MLX_INVALID_INPUT, "huge.mlxb': at byte 0: ");
+  check_is_damaged("text.mlxb", MLX_INVALID_INPUT, "text.mlxb': at byte 0: ");
+  check_is_damaged("empty.mlxb", MLX_NOT_FOUND, "empty.mlxb/manifest.json' does not exist");
+  check_is_damaged("none.mlxb", MLX_NOT_FOUND, "none.mlxb/manifest.json' does not exist");
 }
 
-// What it is called gives nobody the right to replace it.
-TEST(only_a_bundle_is_replaced_by_one) {
+// A name that ends in .mlxb is not enough to replace a file.
+TEST(compile_replaces_only_bundles) {
   make_bundles();
   command_t run;
   SHELL("echo notes > notes.mlxb && mkdir -p web && echo '{\"name\": \"a page\"}' > web/manifest.json");
@@ -657,24 +646,25 @@ TEST(only_a_bundle_is_replaced_by_one) {
     command_free(&run);
   }
   SHELL("head -c 20000 one.mlxb > again-cut.mlxb");
-  WELL("compile", make_model(), "--ctx", "64", "--single-file", "-o",
-       in_root("again-cut.mlxb"));  // one that is damaged is
+  RUN_OK("compile", make_model(), "--ctx", "64", "--single-file", "-o",
+         in_root("again-cut.mlxb"));  // a damaged bundle may be replaced
   SHELL("cmp again-cut.mlxb one.mlxb");
 }
 
-// A README beside the rest is never read, in a folder and in a file, and outlives a signature.
-TEST(files_of_others_in_a_bundle_do_not_count) {
+// A README in a bundle of either form is never read, and signing keeps it.
+TEST(unknown_files_in_a_bundle_are_ignored) {
   make_bundles();
-  char *ids = say(in_root("m.mlxb"), NULL, NULL);
-  WELL("keygen", "-W", "-o", in_root("packer"));
+  char *ids = generate(in_root("m.mlxb"), NULL, NULL);
+  RUN_OK("keygen", "-W", "-o", in_root("packer"));
   SHELL(
       "cp -r m.mlxb read && echo read me > read/README.md && tar cf read.mlxb -C read . && tar rf read.mlxb "
       "-C read/.. --transform 's/.*/after/' read/README.md");
-  check_says_the_same(in_root("read"), NULL, ids);
-  check_says_the_same(in_root("read.mlxb"), NULL, ids);
+  check_tokens(in_root("read"), NULL, ids);
+  check_tokens(in_root("read.mlxb"), NULL, ids);
   for (int i = 0; i < 2; ++i)
-    WELL("sign", "-s", in_root("packer.key"), in_root("read.mlxb"));  // the second in the first's place
-  WELL("verify", "-p", in_root("packer.pub"), in_root("read.mlxb"));
+    RUN_OK("sign", "-s", in_root("packer.key"),
+           in_root("read.mlxb"));  // the second signature replaces the first
+  RUN_OK("verify", "-p", in_root("packer.pub"), in_root("read.mlxb"));
   SHELL(
       "mkdir unread && tar xf read.mlxb -C unread && cmp unread/README.md read/README.md && cmp unread/after "
       "read/README.md && test $(tar tf read.mlxb | grep -c minisig) = 1");
@@ -682,31 +672,31 @@ TEST(files_of_others_in_a_bundle_do_not_count) {
 }
 
 int main(int argc, char **argv) {
-  static const check_case_t cases[] = {CASE(a_folder_and_a_file_of_it_say_the_same),
-                                       CASE(a_files_weights_can_be_used_where_they_lie),
-                                       CASE(the_manifest_says_what_it_was_made_from),
-                                       CASE(the_same_inputs_give_the_same_bytes),
-                                       CASE(weights_left_out_are_found_by_their_digest),
-                                       CASE(one_bundle_serves_several_targets),
-                                       CASE(the_cpu_is_no_way_out_for_code_of_a_gpu),
-                                       CASE(what_is_compiled_is_not_compiled),
-                                       CASE(the_latest_code_that_a_gpu_runs_is_taken),
-                                       CASE(the_highest_level_that_a_cpu_runs_is_taken),
-                                       CASE(another_iree_is_refused_by_name_or_compiled_again),
-                                       CASE(only_another_version_is_compiled_again),
-                                       CASE(a_model_is_the_same_when_every_file_of_it_is),
-                                       CASE(only_what_was_made_here_signed_or_allowed_is_run),
-                                       CASE(code_that_was_checked_once_is_checked_again),
-                                       CASE(what_cannot_be_checked_is_not_run),
-                                       CASE(what_is_allowed_is_said),
-                                       CASE(a_machine_that_forgot_says_why),
-                                       CASE(a_signature_that_cannot_be_written_leaves_the_bundle_as_it_was),
-                                       CASE(a_bundle_is_not_compiled_from_itself),
-                                       CASE(a_model_has_a_name_from_within),
-                                       CASE(a_folder_of_licences_is_no_licence),
-                                       CASE(a_damaged_bundle_is_said_to_be_one),
-                                       CASE(only_a_bundle_is_replaced_by_one),
-                                       CASE(files_of_others_in_a_bundle_do_not_count)};
+  static const check_case_t cases[] = {CASE(folder_and_single_file_generate_the_same_tokens),
+                                       CASE(single_file_weights_are_aligned_for_use_in_place),
+                                       CASE(manifest_records_source_license_and_versions),
+                                       CASE(bundles_are_reproducible),
+                                       CASE(missing_weights_are_found_by_digest),
+                                       CASE(one_bundle_has_code_for_several_targets),
+                                       CASE(gpu_bundle_is_refused_without_a_gpu),
+                                       CASE(compile_refuses_a_bundle),
+                                       CASE(engine_chooses_the_newest_code_that_the_gpu_runs),
+                                       CASE(engine_chooses_the_highest_level_that_the_cpu_runs),
+                                       CASE(bundle_of_another_version_is_refused_or_recompiled),
+                                       CASE(other_errors_do_not_cause_a_recompile),
+                                       CASE(source_digest_covers_every_file_of_the_model),
+                                       CASE(only_local_signed_or_allowed_bundles_run),
+                                       CASE(code_is_checked_on_every_run),
+                                       CASE(bundle_without_digests_does_not_run),
+                                       CASE(run_reports_an_allowed_unsigned_bundle),
+                                       CASE(error_explains_a_cleared_or_unreadable_cache),
+                                       CASE(failed_signing_leaves_the_bundle_unchanged),
+                                       CASE(bundle_is_not_recompiled_from_itself),
+                                       CASE(source_name_is_resolved_for_dot_paths),
+                                       CASE(license_folder_is_not_copied),
+                                       CASE(damaged_bundle_is_reported_as_damaged),
+                                       CASE(compile_replaces_only_bundles),
+                                       CASE(unknown_files_in_a_bundle_are_ignored)};
   if (!mkdtemp(root)) return 1;
   const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);
   mlx_status_free(mlx_remove_tree(root));

@@ -28,7 +28,7 @@ static char root[] = "/tmp/mlxcel-cpu-kernels-XXXXXX";
 static mlx_engine_t *open_model(const char *model, mlx_compile_options_t compile, int threads) {
   mlx_engine_t *engine = open_compiled(model, &compile, NULL, threads);
   CHECK_TEXT(mlx_engine_info(engine).kernels,
-             compile.kernels == MLX_KERNELS_OFF ? "none (plain lowering)" : "network");
+             compile.kernels == MLX_KERNELS_OFF ? "none (generic path)" : "network");
   return engine;
 }
 

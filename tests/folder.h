@@ -1,4 +1,4 @@
-// The folder that a test works in: it names and makes it (mkdtemp), and removes it.
+// The temporary folder of a test. The test sets its name, creates it with mkdtemp and removes it.
 #ifndef MLXCEL_TESTS_FOLDER_H_
 #define MLXCEL_TESTS_FOLDER_H_
 
@@ -6,7 +6,7 @@
 
 static char folder[64];
 
-// A path in it; good for the next few calls.
+// Returns the path of |name| in the folder; valid for the next 7 calls.
 static inline const char *in_folder(const char *name) {
   static char paths[8][320];
   static int next;

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A model compiled here for every kind of CPU, run by an mlxcel for another machine: the tokens of Hugging Face.
+"""Runs a portable bundle with the aarch64 or Windows build of mlxcel, and compares its tokens with Hugging Face's.
 
     tests/foreign.py aarch64|windows BUILD MODELS [--all]
 
-BUILD/bin/mlxcel compiles; BUILD/MACHINE/bin/mlxcel (./build.sh --target MACHINE) runs under qemu or Wine: 8 tokens of one prompt; with --all 48 of
-each, and what else is promised there. Exit status 77: something is not here, and which.
+BUILD/bin/mlxcel compiles the model. BUILD/MACHINE/bin/mlxcel (./build.sh --target MACHINE) runs it under qemu or Wine: 8 tokens of
+one prompt; with --all, 48 tokens of every prompt and the platform's other tests. Exit status 77 (skipped): something is missing;
+the output names it.
 """
 import fcntl
 import json
@@ -26,9 +27,9 @@ KERNEL_CASES = ["codes_are_what_the_types_widen_to", "plain_numbers_agree_with_t
                 "rows_share_a_call_and_do_not_disturb_each_other"]
 
 
-def skip_unless(there, what):
-    if not there:
-        print("skipped:", what)
+def skip_unless(condition, reason):
+    if not condition:
+        print("skipped:", reason)
         sys.exit(77)
 
 
@@ -43,7 +44,7 @@ class Aarch64:
     def path(self, path):
         return path
 
-    def more(self, bundle):
+    def run_platform_tests(self, bundle):
         for case in KERNEL_CASES:
             start = time.monotonic()
             subprocess.run(self.launcher + [os.path.join(self.folder, "tests", "cpu_kernels_test"), case], check=True)
@@ -56,45 +57,45 @@ class Windows:
     def __init__(self, build):
         self.folder = os.path.join(build, "windows")
         self.launcher = [shutil.which("wine64") or "wine"]
-        # A Windows of the tests' own, in UTF-8, that says nothing itself, with the cache where it is there.
+        # A separate Wine prefix, in UTF-8, without Wine's own messages, and with Windows' default cache folder.
         inherited = {name: value for name, value in os.environ.items() if name != "MLXCEL_CACHE"}
         self.environment = {**inherited, "WINEPREFIX": os.path.join(self.folder, "wine"), "WINEDEBUG": "-all", "LC_ALL": "C.UTF-8", "MLXCEL_CONFIG": "NUL",
-                            "MLXCEL_ALLOW_UNSIGNED": "1"}  # what was made here was not made there
+                            "MLXCEL_ALLOW_UNSIGNED": "1"}  # the cache of that prefix has no record of the bundle
 
     def path(self, path):
         return "Z:" + path.replace("/", "\\")
 
-    def more(self, bundle):
+    def run_platform_tests(self, bundle):
         doctor = self.run(["doctor"])
         for part in "OK    cpu", "nvcuda.dll", "/AppData/Local/mlxcel/cache":
             if part not in doctor.stdout + doctor.stderr:
-                sys.exit(f"doctor does not say {part!r}: {doctor.stdout}{doctor.stderr}")
-        print("doctor answers", flush=True)
-        with tempfile.TemporaryDirectory() as temporary:  # a name that no code page has, and a path longer than 260 characters
+                sys.exit(f"doctor does not print {part!r}: {doctor.stdout}{doctor.stderr}")
+        print("doctor: passed", flush=True)
+        with tempfile.TemporaryDirectory() as temporary:  # a name outside every code page, and a path over 260 characters
             folder = os.path.join(temporary, "модель-模型", *["long" * 15] * 5)
             shutil.copytree(bundle, os.path.join(folder, "model.mlxb"))
             flags = ["-p", "Grüße, 世界", "-n", "4", "--temp", "0", "--json"]
             answer = json.loads(self.run(["run", "-m", self.path(os.path.join(folder, "model.mlxb"))] + flags).stdout)
             native = [os.path.join(self.folder, "..", "bin", "mlxcel"), "run", "-m", bundle] + flags
-            wanted = json.loads(subprocess.run(native, capture_output=True, encoding="utf-8", check=True).stdout)
-            if any(answer[key] != wanted[key] for key in ("prompt_ids", "output_ids", "text")):
-                sys.exit(f"here it is {wanted}, there {answer}")
-        print("paths and prompts are UTF-8 and may be long", flush=True)
+            expected = json.loads(subprocess.run(native, capture_output=True, encoding="utf-8", check=True).stdout)
+            if any(answer[key] != expected[key] for key in ("prompt_ids", "output_ids", "text")):
+                sys.exit(f"output is {answer}, expected {expected}")
+        print("long paths, and paths and prompts in UTF-8: passed", flush=True)
         self.compile_there(bundle)
         chat = ["run", "-m", self.path(bundle), "--temp", "0", "-n", "12"]
         answer = self.run(chat, input="What is a big cat?\n").stdout
         if not answer.strip():
-            sys.exit("a turn of a chat by pipe says nothing")
-        print("a turn of a chat by pipe answers", flush=True)
+            sys.exit("chat through a pipe printed no answer")
+        print("chat through a pipe: passed", flush=True)
         self.chat_at_a_console(chat, answer)
 
     def compile_there(self, bundle):
-        """With the compiler that a Windows has, where ./build.sh test-windows fetched it: beside the binary it needs no word."""
+        """Compiles with the Windows iree-compile, if ./build.sh test-windows downloaded it. mlxcel finds it beside its own binary."""
         wheel = os.path.join(self.folder, "..", "deps", "windows", "iree-base-compiler", "iree", "compiler", "_mlir_libs")
         if not os.path.exists(wheel):
-            return print("not compiled there: no iree-compile.exe")
+            return print("compile on Windows: skipped, no iree-compile.exe")
         with tempfile.TemporaryDirectory() as temporary:
-            shutil.copy(os.path.join(self.folder, "bin", self.program), temporary)  # a link would lead a program to where it really lies
+            shutil.copy(os.path.join(self.folder, "bin", self.program), temporary)  # a copy: through a link, mlxcel would search beside the original
             for name in "iree-compile.exe", "iree-lld.exe", "IREECompiler.dll":
                 shutil.copy(os.path.join(wheel, name), temporary)
             made = os.path.join(temporary, "made.mlxb")
@@ -102,11 +103,11 @@ class Windows:
             flags = ["-p", "The capital of France is", "-n", "16", "--temp", "0", "--json"]
             both = [json.loads(self.run(["run", "-m", self.path(path)] + flags).stdout)["output_ids"] for path in (made, bundle)]
             if both[0] != both[1]:
-                sys.exit(f"compiled there it says {both[0]}, here {both[1]}")
-        print("a model is compiled there, and says the same", flush=True)
+                sys.exit(f"compiled on Windows, the tokens are {both[0]}, expected {both[1]}")
+        print("compile on Windows: passed, same tokens", flush=True)
 
     def chat_at_a_console(self, chat, answer):
-        """Types into Wine's console, with an arrow key, and looks for the same answer on it."""
+        """Types a question into Wine's console, using arrow keys, and waits for the same answer."""
         pid, terminal = pty.fork()
         if pid == 0:
             os.execvpe(self.launcher[0], self.launcher + [os.path.join(self.folder, "bin", self.program)] + chat, {**self.environment, "TERM": "xterm"})
@@ -118,8 +119,8 @@ class Windows:
             end = time.monotonic() + 60
             while text not in seen:
                 if time.monotonic() > end or not select.select([terminal], [], [], 60)[0]:
-                    sys.exit(f"{text!r} does not come to the console, only {seen!r}")
-                # Wine draws its own way; blanks are not told from jumps.
+                    sys.exit(f"the console does not show {text!r}, only {seen!r}")
+                # Wine may draw blanks as cursor moves, so blanks are ignored.
                 seen += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\s", "", os.read(terminal, 65536).decode("utf-8", "replace"))
 
         for keys, shown in ("", "leaves"), ("What is a cat?", "Whatisacat?"), ("\x1b[D" * 4 + "big ", "Whatisabigcat?"), ("\r", re.sub(r"\s", "", answer)[:30]):
@@ -127,13 +128,13 @@ class Windows:
             wait_for(shown)
         os.write(terminal, b"\x03/bye\r")
         if os.waitpid(pid, 0)[1]:
-            sys.exit("the chat does not end well")
-        print("a chat at a console answers", flush=True)
+            sys.exit("the chat exited with an error")
+        print("chat at a console: passed", flush=True)
 
     def run(self, arguments, folder=None, **more):
         done = subprocess.run(self.launcher + [os.path.join(folder or os.path.join(self.folder, "bin"), self.program)] + arguments, capture_output=True, encoding="utf-8",
                               env=self.environment, **more)
-        if done.returncode and arguments != ["doctor"]:  # which is not content without a GPU or a compiler
+        if done.returncode and arguments != ["doctor"]:  # doctor fails without a GPU or a compiler
             sys.exit(f"{arguments}: exit status {done.returncode}: {done.stderr}")
         return done
 
@@ -145,12 +146,12 @@ def run_prompt(machine, runner, bundle, result, count):
     if done.returncode:
         sys.exit(f"exit status {done.returncode}: {done.stderr}")
     if machine.level not in done.stderr:
-        sys.exit(f"{machine.level!r} is not said: {done.stderr}")
-    said = json.loads(done.stdout)
-    for key, want in ("prompt_ids", result["prompt_ids"]), ("output_ids", result["output_ids"][:count]):
-        if said[key] != want:
-            sys.exit(f"{key} of {result['prompt']!r} are {said[key]}, expected {want}")
-    print(f"{len(said['prompt_ids'])} tokens read and {count} of {count} equal in {time.monotonic() - start:.1f} s: {result['prompt']!r}", flush=True)
+        sys.exit(f"stderr does not contain {machine.level!r}: {done.stderr}")
+    output = json.loads(done.stdout)
+    for key, expected in ("prompt_ids", result["prompt_ids"]), ("output_ids", result["output_ids"][:count]):
+        if output[key] != expected:
+            sys.exit(f"{key} of {result['prompt']!r} are {output[key]}, expected {expected}")
+    print(f"{len(output['prompt_ids'])} prompt tokens, {count} of {count} generated tokens equal, in {time.monotonic() - start:.1f} s: {result['prompt']!r}", flush=True)
 
 
 def main():
@@ -161,8 +162,8 @@ def main():
     machine.model = os.path.abspath(model)
     runner = machine.launcher + [os.path.join(machine.folder, "bin", machine.program)]
     skip_unless(not machine.launcher or shutil.which(machine.launcher[0]), f"{(machine.launcher or [''])[0]} is not installed")
-    skip_unless(os.path.exists(runner[-1]), f"there is no build for {name}: ./build.sh test-{name} makes one")
-    skip_unless(os.path.exists(model), f"{model} is not here")
+    skip_unless(os.path.exists(runner[-1]), f"no build for {name}: run ./build.sh test-{name}")
+    skip_unless(os.path.exists(model), f"{model} does not exist")
     everything = "--all" in sys.argv
     with tempfile.TemporaryDirectory() as temporary:
         bundle = os.path.join(temporary, "model.mlxb")
@@ -172,7 +173,7 @@ def main():
         for result in results if everything else results[:1]:
             run_prompt(machine, runner, bundle, result, 48 if everything else 8)
         if everything:
-            machine.more(bundle)
+            machine.run_platform_tests(bundle)
 
 
 main()

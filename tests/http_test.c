@@ -1,4 +1,4 @@
-// The HTTP client and downloads against a server that misbehaves on request (tests/hub_server.py).
+// The HTTP client and downloads, against a server that injects faults (tests/hub_server.py).
 #include <sys/stat.h>
 
 #include "base/file.h"
@@ -20,7 +20,7 @@ static void clean_up(void) {
   mlx_status_free(mlx_remove_tree(folder));
 }
 
-// One server for all tests: starting Python is the slowest thing here.
+// Starts one server for all tests, because starting Python is slow.
 static void start(void) {
   static char body[SIZE];
   char path[128];
@@ -48,19 +48,19 @@ static void begin(void) {
 
 static void end(void) { mlx_http_close(http); }
 
-static const char *address(const char *path) {
+static const char *url_of(const char *path) {
   static char url[160];
   snprintf(url, sizeof url, "%s%s", server.url, path);
   return url;
 }
 
 static mlx_status_t get(const char *path, size_t max_bytes, mlx_http_response_t *response) {
-  const mlx_http_request_t request = {.url = address(path), .max_bytes = max_bytes};
+  const mlx_http_request_t request = {.url = url_of(path), .max_bytes = max_bytes};
   mlx_status_t status = mlx_http_send(http, &request, response);
   return status ? status : mlx_http_check(&request, response);
 }
 
-TEST(answers_come_whole_with_their_headers) {
+TEST(response_has_body_and_headers) {
   begin();
   mlx_http_response_t response;
   char etag[64];
@@ -71,7 +71,7 @@ TEST(answers_come_whole_with_their_headers) {
   mlx_http_response_clear(&response);
   CHECK_ERROR(get("/plain/big", SIZE - 1, &response), MLX_INVALID_INPUT, "longer than");
   mlx_http_response_clear(&response);
-  const mlx_http_request_t head = {.method = "HEAD", .url = address("/plain/big")};
+  const mlx_http_request_t head = {.method = "HEAD", .url = url_of("/plain/big")};
   CHECK_OK(mlx_http_send(http, &head, &response));
   CHECK_INT(response.status, 200);
   CHECK_INT(response.body.length, 0);
@@ -85,7 +85,7 @@ TEST(bodies_are_sent_from_memory_and_from_files) {
   mlx_http_response_t response;
   snprintf(path, sizeof path, "%s/big", folder);
   const mlx_http_request_t post = {
-      .method = "POST", .url = address("/echo"), .body = "hello", .body_length = 5, .max_bytes = 100};
+      .method = "POST", .url = url_of("/echo"), .body = "hello", .body_length = 5, .max_bytes = 100};
   CHECK_OK(mlx_http_send(http, &post, &response));
   CHECK_INT(response.status, 201);
   CHECK_TEXT(response.body.data, "hello");
@@ -93,7 +93,7 @@ TEST(bodies_are_sent_from_memory_and_from_files) {
   char *whole;
   CHECK_OK(mlx_read_file(path, SIZE, &whole, NULL));
   const mlx_http_request_t patch = {.method = "PATCH",
-                                    .url = address("/echo"),
+                                    .url = url_of("/echo"),
                                     .body_path = path,
                                     .body_offset = 1000,
                                     .body_length = 5000,
@@ -104,13 +104,13 @@ TEST(bodies_are_sent_from_memory_and_from_files) {
   mlx_free(whole);
   mlx_http_response_clear(&response);
   const mlx_http_request_t missing = {
-      .method = "PUT", .url = address("/echo"), .body_path = "/nonexistent", .body_length = 5};
+      .method = "PUT", .url = url_of("/echo"), .body_path = "/nonexistent", .body_length = 5};
   CHECK_ERROR(mlx_http_send(http, &missing, &response), MLX_NOT_FOUND, "/nonexistent");
   mlx_http_response_clear(&response);
   end();
 }
 
-TEST(a_failing_server_is_asked_again_and_a_refusing_one_is_not) {
+TEST(server_errors_are_retried_and_refusals_are_not) {
   begin();
   mlx_http_response_t response;
   server_control(&server, "{\"big\": {\"status\": [500, 429, 503]}}");
@@ -140,7 +140,7 @@ TEST(a_failing_server_is_asked_again_and_a_refusing_one_is_not) {
   end();
 }
 
-TEST(what_cannot_be_reached_is_said) {
+TEST(unreachable_server_is_reported_without_secrets) {
   begin();
   mlx_http_response_t response;
   mlx_http_request_t request = {.url = "http://127.0.0.1:1/x?signature=secret"};
@@ -151,18 +151,18 @@ TEST(what_cannot_be_reached_is_said) {
   mlx_status_free(status);
   mlx_http_response_clear(&response);
   request.url = "file:///etc/passwd";
-  CHECK_ERROR(mlx_http_send(http, &request, &response), MLX_USAGE, "not an address of http");
+  CHECK_ERROR(mlx_http_send(http, &request, &response), MLX_USAGE, "not a valid http or https URL");
   mlx_http_response_clear(&response);
   server_control(&server, "{\"big\": {\"stall\": [100, 100, 100, 100, 100]}}");
   options.tries = 1;
   mlx_http_close(http);
   CHECK_OK(mlx_http_open(&options, &http));
-  CHECK_ERROR(get("/plain/big", SIZE, &response), MLX_TIMEOUT, "nothing came");
+  CHECK_ERROR(get("/plain/big", SIZE, &response), MLX_TIMEOUT, "no data for");
   mlx_http_response_clear(&response);
   end();
 }
 
-TEST(proxies_are_found_in_the_environment) {
+TEST(proxies_come_from_the_environment) {
   begin();
   mlx_http_response_t response;
   const mlx_http_request_t request = {.url = "http://nowhere.invalid/plain/big", .max_bytes = SIZE};
@@ -179,17 +179,17 @@ TEST(proxies_are_found_in_the_environment) {
   end();
 }
 
-TEST(what_is_cancelled_stops) {
+TEST(cancelled_request_stops) {
   begin();
   mlx_http_response_t response;
   mlx_http_t *client;
   atomic_bool cancelled = true;
   options.cancelled = &cancelled;
   CHECK_OK(mlx_http_open(&options, &client));
-  const mlx_http_request_t request = {.url = address("/plain/big"), .max_bytes = SIZE};
-  CHECK_ERROR(mlx_http_send(client, &request, &response), MLX_CANCELLED, "stopped");
+  const mlx_http_request_t request = {.url = url_of("/plain/big"), .max_bytes = SIZE};
+  CHECK_ERROR(mlx_http_send(client, &request, &response), MLX_CANCELLED, "cancelled");
   mlx_http_response_clear(&response);
-  CHECK_ERROR(mlx_http_pause(&options, 60), MLX_CANCELLED, "stopped");
+  CHECK_ERROR(mlx_http_pause(&options, 60), MLX_CANCELLED, "cancelled");
   mlx_http_close(client);
   end();
 }
@@ -254,7 +254,7 @@ static void check_got(const mlx_download_t *download) {
   CHECK(!mlx_is_file(part));
 }
 
-TEST(a_download_goes_on_after_every_kind_of_break) {
+TEST(download_resumes_after_every_kind_of_fault) {
   static const struct {
     const char *control, *seen;
     int requests;
@@ -269,11 +269,11 @@ TEST(a_download_goes_on_after_every_kind_of_break) {
   begin();
   for (size_t i = 0; i < sizeof breaks / sizeof *breaks; ++i) {
     mlx_download_t download = big_download();
-    mlx_tally_t tally = 0;
+    mlx_progress_t progress = 0;
     server_control(&server, breaks[i].control);
-    CHECK_OK(mlx_download_file(http, &download, &tally));
+    CHECK_OK(mlx_download_file(http, &download, &progress));
     check_got(&download);
-    CHECK_INT(tally, SIZE);
+    CHECK_INT(progress, SIZE);
     CHECK_CONTAINS(server_log(&server), breaks[i].seen);
     CHECK_INT(count_of(server_log(&server), "/plain/big"), breaks[i].requests);
     CHECK(!unlink(download.path));
@@ -281,7 +281,8 @@ TEST(a_download_goes_on_after_every_kind_of_break) {
   end();
 }
 
-// Leaves what a killed process would: |length| bytes of the part, changed where |wrong|, and an ETag.
+// Creates the files of a killed download: |length| bytes of the part, damaged if |wrong|, and an ETag if not
+// NULL.
 static void leave_part(const mlx_download_t *download, size_t length, const char *etag, bool wrong) {
   char path[160], *bytes;
   snprintf(path, sizeof path, "%s/big", folder);
@@ -296,49 +297,50 @@ static void leave_part(const mlx_download_t *download, size_t length, const char
   mlx_free(bytes);
 }
 
-TEST(what_a_killed_process_left_is_used_or_started_over) {
+TEST(part_of_a_killed_download_is_resumed_or_replaced) {
   begin();
   mlx_download_t download = big_download();
-  mlx_tally_t tally = 0;
+  mlx_progress_t progress = 0;
   server_control(&server, "{}");
-  leave_part(&download, 1234, NULL, false);  // the digest tells whether the rest belongs to it
-  CHECK_OK(mlx_download_file(http, &download, &tally));
+  leave_part(&download, 1234, NULL, false);  // without an ETag, the digest decides
+  CHECK_OK(mlx_download_file(http, &download, &progress));
   check_got(&download);
   CHECK_CONTAINS(server_log(&server), "bytes=1234-");
   CHECK(!unlink(download.path));
-  leave_part(&download, SIZE, NULL, false);  // all was there, but for the name
+  leave_part(&download, SIZE, NULL, false);  // complete, but not renamed
   server_control(&server, "{}");
-  CHECK_OK(mlx_download_file(http, &download, &tally));
+  CHECK_OK(mlx_download_file(http, &download, &progress));
   check_got(&download);
   CHECK_INT(count_of(server_log(&server), "/plain/big"), 0);
   CHECK(!unlink(download.path));
-  leave_part(&download, 1234, "\"another\"", false);  // the server's file changed since
-  CHECK_OK(mlx_download_file(http, &download, &tally));
+  leave_part(&download, 1234, "\"another\"", false);  // the server's file has changed
+  CHECK_OK(mlx_download_file(http, &download, &progress));
   check_got(&download);
   CHECK(!unlink(download.path));
-  download.size = 1000;  // the server sends more than it should
+  download.size = 1000;  // the server sends more than expected
   download.sha256[0] = 0;
-  CHECK_ERROR(mlx_download_file(http, &download, &tally), MLX_INVALID_INPUT, "more than the 1000 bytes");
+  CHECK_ERROR(mlx_download_file(http, &download, &progress), MLX_INVALID_INPUT,
+              "more than the expected 1000 bytes");
   end();
 }
 
-TEST(a_wrong_digest_leaves_nothing_behind) {
+TEST(wrong_digest_leaves_no_file) {
   begin();
   mlx_download_t download = big_download();
-  mlx_tally_t tally = 0;
+  mlx_progress_t progress = 0;
   char part[160];
   snprintf(part, sizeof part, "%s.part", download.path);
   server_control(&server, "{\"big\": {\"corrupt\": true}}");
-  CHECK_ERROR(mlx_download_file(http, &download, &tally), MLX_INVALID_INPUT, "big: its SHA-256 is");
+  CHECK_ERROR(mlx_download_file(http, &download, &progress), MLX_INVALID_INPUT, "big: its SHA-256 is");
   CHECK(!mlx_is_file(part) && !mlx_is_file(download.path));
   server_control(&server, "{}");
-  leave_part(&download, 500, NULL, true);  // damaged by whatever came before: not what the server sends
-  CHECK_OK(mlx_download_file(http, &download, &tally));
+  leave_part(&download, 500, NULL, true);  // a damaged part: the download is repeated
+  CHECK_OK(mlx_download_file(http, &download, &progress));
   check_got(&download);
   end();
 }
 
-TEST(a_failure_stops_all_and_a_full_disk_is_seen_first) {
+TEST(one_failure_stops_all_and_disk_space_is_checked_first) {
   begin();
   mlx_download_t downloads[3] = {big_download(), big_download(), big_download()};
   char paths[3][160];
@@ -354,20 +356,19 @@ TEST(a_failure_stops_all_and_a_full_disk_is_seen_first) {
               "SHA-256");
   CHECK(!mlx_is_file(paths[1]));
   downloads[2].size = (uint64_t)1 << 60;
-  CHECK_ERROR(mlx_download_all("pulling", folder, downloads, 3, &options, NULL), MLX_IO, "has room for");
+  CHECK_ERROR(mlx_download_all("pulling", folder, downloads, 3, &options, NULL), MLX_IO,
+              "not enough disk space");
   end();
 }
 
-TEST(paths_that_leave_the_folder_are_seen) {
-  static const char *const good[] = {"a", "a/b.gguf", "..a/b..", "a b"}, *const bad[] = {
-                                                                             "",     "/a", "..",  "a/../b",
-                                                                             "a//b", "a/", "./a", "a\\b",
-                                                                             "a\nb", "c:a"};
+TEST(unsafe_paths_are_detected) {
+  static const char *const good[] = {"a", "a/b.gguf", "..a/b..", "a b"};
+  static const char *const bad[] = {"", "/a", "..", "a/../b", "a//b", "a/", "./a", "a\\b", "a\nb", "c:a"};
   for (size_t i = 0; i < sizeof good / sizeof *good; ++i) CHECK(mlx_is_safe_path(good[i]));
   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) CHECK(!mlx_is_safe_path(bad[i]));
 }
 
-TEST(sha1_is_as_git_has_it) {
+TEST(sha1_matches_git) {
   static const struct {
     const char *text, *hex;
   } known[] = {{"blob 0", "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"}};
@@ -383,11 +384,11 @@ TEST(sha1_is_as_git_has_it) {
   CHECK_TEXT(hex, "34aa973cd4c4daa4f61eeb2bdbad27316534016f");
 }
 
-TEST_MAIN(CASE(answers_come_whole_with_their_headers), CASE(bodies_are_sent_from_memory_and_from_files),
-          CASE(a_failing_server_is_asked_again_and_a_refusing_one_is_not),
-          CASE(what_cannot_be_reached_is_said), CASE(proxies_are_found_in_the_environment),
-          CASE(what_is_cancelled_stops), CASE(certificates_are_checked),
-          CASE(a_download_goes_on_after_every_kind_of_break),
-          CASE(what_a_killed_process_left_is_used_or_started_over),
-          CASE(a_wrong_digest_leaves_nothing_behind), CASE(a_failure_stops_all_and_a_full_disk_is_seen_first),
-          CASE(paths_that_leave_the_folder_are_seen), CASE(sha1_is_as_git_has_it))
+TEST_MAIN(CASE(response_has_body_and_headers), CASE(bodies_are_sent_from_memory_and_from_files),
+          CASE(server_errors_are_retried_and_refusals_are_not),
+          CASE(unreachable_server_is_reported_without_secrets), CASE(proxies_come_from_the_environment),
+          CASE(cancelled_request_stops), CASE(certificates_are_checked),
+          CASE(download_resumes_after_every_kind_of_fault),
+          CASE(part_of_a_killed_download_is_resumed_or_replaced), CASE(wrong_digest_leaves_no_file),
+          CASE(one_failure_stops_all_and_disk_space_is_checked_first), CASE(unsafe_paths_are_detected),
+          CASE(sha1_matches_git))

@@ -1,14 +1,25 @@
-"""A small server that speaks the Hugging Face hub's API, and misbehaves on request. For tests only; standard library only.
+"""Test server with the Hugging Face hub's API and fault injection. Uses only the standard library.
 
     python3 hub_server.py ROOT [CERT KEY]
 
-Prints its port. ROOT/ORG/NAME/ holds a model's files; one longer than 1000 bytes is in large-file storage: it has a SHA-256, and
-/resolve/ redirects to it on another host name. Everything below ROOT is also served as plain files from /plain/.
+Prints its port and exits when its stdin closes. ROOT/ORG/NAME/ holds the files of a model. A file over 1000 bytes counts as
+LFS: its listing has a SHA-256, and /resolve/ redirects to another host name. All files below ROOT are also served at /plain/.
 
-PUT /_control sets what goes wrong, as JSON: {"FILE": {"status": [500, 429], "cut": [100], "stall": [200], "corrupt": true,
-"no_range": true, "etag": "\\"x\\"", "weak": true, "claim": 10}, "listing": {...}, "token": "secret", "missing": 403, "page": "<html>",
-"head": 405}. A list is used up, one item a request. The last three are of every plain file: how one that is not there is answered, or with what
-page, and how HEAD. GET /_log gives the requests since the last /_control.
+PUT /_control sets the faults, as a JSON object, and clears the log. A list has one item per request. Keys:
+    "FILE": {...}        faults of every file with this base name:
+        "status": [500]  answer with this status
+        "cut": [100]     close the connection after this byte of the file
+        "stall": [200]   stop sending after this byte of the file, for "seconds" (30)
+        "corrupt": true  change the last byte
+        "no_range": true ignore Range headers
+        "etag": "\\"x\\""  send this ETag; "weak": true makes it a weak one
+        "claim": 10      send this Content-Length
+    "listing": {...}     answer every listing request with this object
+    "token": "secret"    require this bearer token
+    "missing": 403       status for a missing plain file
+    "page": "<html>"     answer a missing plain file with 200 and this page
+    "head": 405          status for every HEAD request of a plain file
+GET /_log returns the requests since the last /_control.
 """
 import hashlib, json, os, re, ssl, sys, threading, time, urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -41,7 +52,7 @@ def sibling(folder, name):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # or each answer waits 40 ms for an acknowledgement
+    disable_nagle_algorithm = True  # without this, each response waits 40 ms for an acknowledgement
 
     def log_message(self, *args):
         pass
@@ -63,12 +74,12 @@ class Handler(BaseHTTPRequestHandler):
                 control = json.loads(body)
                 log.clear()
             return self.answer(200)
-        self.note()
+        self.log_request_headers()
         self.answer(201, body)
 
     do_POST = do_PATCH = do_PUT
 
-    def note(self):
+    def log_request_headers(self):
         with lock:
             log.append({"method": self.command, "path": self.path, "host": self.headers["Host"].split(":")[0],
                         **{key: self.headers[key] for key in ("Range", "If-Range", "Authorization") if self.headers[key]}})
@@ -77,8 +88,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/_log":
             with lock:
                 return self.answer(200, json.dumps({"requests": log}).encode())
-        self.note()
-        path = urllib.parse.unquote(urllib.parse.urlparse(self.path).path)  # of a proxy's client, the path is a whole address
+        self.log_request_headers()
+        path = urllib.parse.unquote(urllib.parse.urlparse(self.path).path)  # a client of a proxy sends a full URL
         fault = control.get(os.path.basename(path), {})
         status = take(fault, "status")
         if status:
@@ -130,13 +141,13 @@ class Handler(BaseHTTPRequestHandler):
         etag = fault.get("etag", '"%s"' % hashlib.md5(data).hexdigest())
         if fault.get("corrupt"):
             data = data[:-1] + bytes([data[-1] ^ 1])
-        first, wanted = 0, re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers["Range"] or "")
-        if wanted and not fault.get("no_range") and self.headers["If-Range"] in (None, etag):
-            first = int(wanted[1])
+        first, requested = 0, re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers["Range"] or "")
+        if requested and not fault.get("no_range") and self.headers["If-Range"] in (None, etag):
+            first = int(requested[1])
             if first >= len(data):
                 return self.answer(416, b"", [("Content-Range", "bytes */%d" % len(data))])
             whole = len(data)
-            data = data[:int(wanted[2]) + 1] if wanted[2] else data
+            data = data[:int(requested[2]) + 1] if requested[2] else data
             self.send_response(206)
             self.send_header("Content-Range", "bytes %d-%d/%d" % (first, len(data) - 1, whole))
         else:
@@ -149,7 +160,7 @@ class Handler(BaseHTTPRequestHandler):
         self.body(data[first:], first, fault)
 
     def body(self, data, first, fault):
-        """All of it, or up to a byte of the file where the connection is cut, or hangs."""
+        """Sends the data, or only up to the byte of a "cut" or "stall" fault."""
         cut, stall = take(fault, "cut"), take(fault, "stall")
         end = cut if cut is not None else stall
         self.wfile.write(data if end is None else data[:max(0, end - first)])
@@ -165,7 +176,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, address):
-        pass  # clients of tests go away when they like
+        pass  # tests close connections at any time
 
 
 server = Server(("127.0.0.1", 0), Handler)
@@ -174,5 +185,5 @@ if len(sys.argv) > 3:
     context.load_cert_chain(sys.argv[2], sys.argv[3])
     server.socket = context.wrap_socket(server.socket, server_side=True)
 print(server.server_address[1], flush=True)
-threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()  # ends with the test that started it
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()  # exit with the test
 server.serve_forever()

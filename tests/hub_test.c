@@ -1,5 +1,4 @@
-// What a reference to a hub names, and which files of a model are chosen. No network: tests/pull_test.c has
-// that.
+// Parsing of hub references and listings, and the choice of files. tests/pull_test.c tests the network part.
 #include "transfer/hub.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -8,7 +7,7 @@
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
 
-TEST(references_are_read_in_their_parts) {
+TEST(references_are_parsed) {
   mlx_hub_ref_t ref;
   CHECK_OK(mlx_hub_ref_parse("hf:acme/tiny", &ref));
   CHECK_TEXT(ref.org, "acme");
@@ -19,25 +18,17 @@ TEST(references_are_read_in_their_parts) {
   CHECK_TEXT(ref.name, "Tiny_1.5");
   CHECK_TEXT(ref.revision, "refs/pr/7");
   CHECK_TEXT(ref.selector, "sub/x-Q4_K_M.gguf");
-  static const char *const bad[] = {"hf:",
-                                    "hf:acme",
-                                    "hf:acme/",
-                                    "hf:/tiny",
-                                    "hf:acme/ti ny",
-                                    "hf:../tiny",
-                                    "hf:acme/..",
-                                    "hf:acme/tiny@",
-                                    "hf:acme/tiny:",
-                                    "hf:acme/tiny@../x",
-                                    "hf:acme/tiny:../x",
-                                    "hf:acme/tiny/more",
-                                    "acme/tiny",
-                                    "hf:-a/b"};
+  // clang-format off
+  static const char *const bad[] = {
+      "hf:", "hf:acme", "hf:acme/", "hf:/tiny", "hf:acme/ti ny", "hf:../tiny", "hf:acme/..", "hf:acme/tiny@",
+      "hf:acme/tiny:", "hf:acme/tiny@../x", "hf:acme/tiny:../x", "hf:acme/tiny/more", "acme/tiny", "hf:-a/b"};
+  // clang-format on
   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i)
-    CHECK_ERROR(mlx_hub_ref_parse(bad[i], &ref), MLX_USAGE, "does not name a model");
+    CHECK_ERROR(mlx_hub_ref_parse(bad[i], &ref), MLX_USAGE, "is not a valid hub reference");
 }
 
-// Chooses among files of these names, given with spaces between, and writes what was chosen the same way.
+// Chooses among the files in |names|, a space-separated list, and writes the chosen names to |out| in the
+// same form.
 static mlx_status_t choose(const char *names, const char *selector, char out[512], char main_file[128]) {
   mlx_text_t json = {0};
   mlx_text_puts(&json, "{\"sha\": \"" COMMIT "\", \"siblings\": [");
@@ -62,7 +53,7 @@ static mlx_status_t choose(const char *names, const char *selector, char out[512
   return status;
 }
 
-TEST(a_model_is_chosen_with_what_it_needs_and_no_more) {
+TEST(only_needed_files_are_chosen) {
   static const struct {
     const char *names, *selector, *chosen, *opened;
   } cases[] = {
@@ -94,22 +85,22 @@ TEST(a_model_is_chosen_with_what_it_needs_and_no_more) {
   }
 }
 
-TEST(what_cannot_be_chosen_is_said_with_what_there_is) {
+TEST(failed_choices_name_the_available_files) {
   static const struct {
     const char *names, *selector;
     mlx_code_t code;
     const char *part, *hint;
-  } cases[] = {
-      {"config.json pytorch_model.bin", "", MLX_UNSUPPORTED, "'pytorch_model.bin', a pickle",
-       "never fetches pickles"},
-      {"README.md", "", MLX_UNSUPPORTED, "neither model.safetensors", ""},
-      {"a-Q4_0.gguf a-Q8_0.gguf", "", MLX_USAGE, "several GGUF files", "a-Q4_0.gguf, a-Q8_0.gguf"},
-      {"a-Q4_0.gguf b-Q4_0.gguf", "Q4_0", MLX_USAGE, "fits several", "a-Q4_0.gguf, b-Q4_0.gguf"},
-      {"a-Q4_K_M.gguf", "Q4_K", MLX_NOT_FOUND, "'Q4_K'", "it has: a-Q4_K_M.gguf"},
-      {"config.json model.safetensors", "Q4_K", MLX_NOT_FOUND, "'Q4_K'", "no GGUF files"},
-      {"config.json model.safetensors", "config.json", MLX_UNSUPPORTED, "not a GGUF", "leave it out"},
-      {"a-Q8_0-00001-of-00003.gguf a-Q8_0-00003-of-00003.gguf", "Q8_0", MLX_INVALID_INPUT, "2 of its 3 parts",
-       ""}};
+  } cases[] = {{"config.json pytorch_model.bin", "", MLX_UNSUPPORTED, "'pytorch_model.bin', a pickle",
+                "never downloads pickles"},
+               {"README.md", "", MLX_UNSUPPORTED, "neither model.safetensors", ""},
+               {"a-Q4_0.gguf a-Q8_0.gguf", "", MLX_USAGE, "several GGUF files", "a-Q4_0.gguf, a-Q8_0.gguf"},
+               {"a-Q4_0.gguf b-Q4_0.gguf", "Q4_0", MLX_USAGE, "matches several", "a-Q4_0.gguf, b-Q4_0.gguf"},
+               {"a-Q4_K_M.gguf", "Q4_K", MLX_NOT_FOUND, "'Q4_K'", "it has: a-Q4_K_M.gguf"},
+               {"config.json model.safetensors", "Q4_K", MLX_NOT_FOUND, "'Q4_K'", "no GGUF files"},
+               {"config.json model.safetensors", "config.json", MLX_UNSUPPORTED, "not a GGUF",
+                "leave out the file name"},
+               {"a-Q8_0-00001-of-00003.gguf a-Q8_0-00003-of-00003.gguf", "Q8_0", MLX_INVALID_INPUT,
+                "only 2 of its 3 parts", ""}};
   char chosen[512], opened[128];
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_status_t status = choose(cases[i].names, cases[i].selector, chosen, opened);
@@ -121,18 +112,18 @@ TEST(what_cannot_be_chosen_is_said_with_what_there_is) {
   }
 }
 
-TEST(answers_that_make_no_sense_are_refused) {
+TEST(invalid_listings_are_refused) {
   static const struct {
     const char *json, *part;
   } cases[] = {{"[]", "answer"},
                {"{\"siblings\": []}", "'sha'"},
-               {"{\"sha\": \"main\", \"siblings\": []}", "is not a commit"},
+               {"{\"sha\": \"main\", \"siblings\": []}", "is not a commit hash"},
                {"{\"sha\": \"" COMMIT "\"}", "'siblings'"},
                {"{\"sha\": \"" COMMIT "\", \"siblings\": [3]}", "not an object"},
                {"{\"sha\": \"" COMMIT "\", \"siblings\": [{\"rfilename\": \"a\"}]}", "'size'"},
                {"{\"sha\": \"" COMMIT "\", \"siblings\": [{\"rfilename\": \"a\", \"size\": -1}]}", "'size'"},
                {"{\"sha\": \"" COMMIT "\", \"siblings\": [{\"rfilename\": \"../a\", \"size\": 1}]}",
-                "leave the model's folder"},
+                "points outside the model's folder"},
                {"{\"sha\": \"" COMMIT
                 "\", \"siblings\": [{\"rfilename\": \"a\", \"size\": 1, \"lfs\": {\"sha256\": \"zz\"}}]}",
                 "not a SHA-256"}};
@@ -143,7 +134,7 @@ TEST(answers_that_make_no_sense_are_refused) {
   }
 }
 
-TEST(memory_that_runs_out_leaves_nothing_behind) {
+TEST(out_of_memory_leaks_nothing) {
   static const char json[] = "{\"sha\": \"" COMMIT
                              "\", \"siblings\": [{\"rfilename\": \"a-Q8_0.gguf\", \"size\": 1}, "
                              "{\"rfilename\": \"b\", \"size\": 1}]}";
@@ -158,12 +149,10 @@ TEST(memory_that_runs_out_leaves_nothing_behind) {
     CHECK_INT(memory.live, 0);
     const mlx_code_t code = mlx_status_code(status);
     mlx_status_free(status);
-    if (memory.count < n) return;  // none was left to fail
+    if (memory.count < n) return;  // no allocation failed
     CHECK_INT(code, MLX_OUT_OF_MEMORY);
   }
 }
 
-TEST_MAIN(CASE(memory_that_runs_out_leaves_nothing_behind), CASE(references_are_read_in_their_parts),
-          CASE(a_model_is_chosen_with_what_it_needs_and_no_more),
-          CASE(what_cannot_be_chosen_is_said_with_what_there_is),
-          CASE(answers_that_make_no_sense_are_refused))
+TEST_MAIN(CASE(out_of_memory_leaks_nothing), CASE(references_are_parsed), CASE(only_needed_files_are_chosen),
+          CASE(failed_choices_name_the_available_files), CASE(invalid_listings_are_refused))

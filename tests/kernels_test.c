@@ -79,7 +79,7 @@ TEST(without_nvrtc_auto_uses_the_generic_path_with_a_note_and_required_fails) {
     mlx_status_t status = compile(model, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest);
     mlx_nvrtc_built_in = built_in;
     CHECK_OK(status);
-    check_manifest(&manifest, "none (plain lowering)", 1);
+    check_manifest(&manifest, "none (generic path)", 1);
     CHECK_INT(manifest.variants[0].driver, 0);
     CHECK_CONTAINS(notes, "no fast kernels: NVRTC, which compiles the GPU kernels, was not found");
   }
@@ -116,7 +116,7 @@ TEST(required_kernels_fail_with_the_reason_if_unsupported) {
 TEST(auto_uses_the_generic_path_with_a_note_if_attention_is_unsupported) {
   mlx_manifest_t manifest;
   CHECK_OK(compile(TINY_HEADS, options_for("cuda:sm_80", MLX_BF16, MLX_KERNELS_AUTO), &manifest));
-  check_manifest(&manifest, "none (plain lowering)", 1);
+  check_manifest(&manifest, "none (generic path)", 1);
   CHECK_CONTAINS(notes,
                  "llama has no fast GPU kernel yet (it lacks attention heads of this size); using the "
                  "generic path (slower)");
@@ -137,7 +137,7 @@ TEST(manifest_lists_the_linked_kernels_and_decode_steps) {
   check_manifest(&manifest, "linear, attention", 1);
   options = options_for("cuda:sm_90", MLX_BF16, MLX_KERNELS_OFF);
   CHECK_OK(compile(model, options, &manifest));
-  check_manifest(&manifest, "none (plain lowering)", 1);
+  check_manifest(&manifest, "none (generic path)", 1);
   CHECK_INT(manifest.variants[0].driver, 0);
 }
 

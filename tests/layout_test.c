@@ -1,5 +1,4 @@
-// Folders laid out like a registry (oci-layout:FOLDER): what several put there at once, what is damaged, what
-// was left behind.
+// OCI layouts (oci-layout:FOLDER): parallel writers, damaged content and leftovers of killed processes.
 #include <pthread.h>
 
 #include "tests/command.h"
@@ -7,7 +6,7 @@
 #include "transfer/store.h"
 
 #define WRITERS 8
-#define TAGS 6  // of each
+#define TAGS 6  // per writer
 
 static void clean_up(void) { mlx_status_free(mlx_remove_tree(folder)); }
 
@@ -22,11 +21,11 @@ static mlx_store_t *open_layout(const char *name) {
   }
   snprintf(text, sizeof text, "oci-layout:%s", in_folder(name));
   CHECK_OK(mlx_oci_ref_parse(text, &ref));
-  CHECK_OK(mlx_store_open(&ref, &(mlx_store_options_t){0}, &store));
+  CHECK_OK(mlx_store_open(&ref, &(mlx_registry_options_t){0}, &store));
   return store;
 }
 
-// A manifest without layers, of its own for each |number|.
+// Puts a manifest without layers, unique for each |number|.
 static mlx_status_t put_manifest(mlx_store_t *store, const char *tag, int number,
                                  char out_digest[MLX_OCI_DIGEST]) {
   mlx_oci_document_t document = {0};
@@ -36,11 +35,11 @@ static mlx_status_t put_manifest(mlx_store_t *store, const char *tag, int number
   mlx_oci_digest("{}", 2, document.config.digest);
   document.config.size = 2;
   mlx_oci_manifest_write(&document, &json);
-  mlx_oci_descriptor_t described = {.size = json.length};
-  snprintf(described.media_type, sizeof described.media_type, "%s", MLX_OCI_MANIFEST);
-  mlx_oci_digest(json.data, json.length, described.digest);
-  mlx_status_t status = mlx_store_put_document(store, tag, &described, json.data, json.length, NULL);
-  if (out_digest) memcpy(out_digest, described.digest, MLX_OCI_DIGEST);
+  mlx_oci_descriptor_t descriptor = {.size = json.length};
+  snprintf(descriptor.media_type, sizeof descriptor.media_type, "%s", MLX_OCI_MANIFEST);
+  mlx_oci_digest(json.data, json.length, descriptor.digest);
+  mlx_status_t status = mlx_store_put_document(store, tag, &descriptor, json.data, json.length, NULL);
+  if (out_digest) memcpy(out_digest, descriptor.digest, MLX_OCI_DIGEST);
   mlx_text_clear(&json);
   return status;
 }
@@ -71,8 +70,8 @@ static void *put_tags(void *user) {
   return NULL;
 }
 
-// A lock belongs to an open file: threads exclude each other as processes do.
-TEST(several_push_into_one_folder_and_every_tag_is_kept) {
+// flock locks belong to the open file, so threads exclude each other like processes.
+TEST(parallel_pushes_to_one_layout_keep_every_tag) {
   pthread_t threads[WRITERS];
   writer_t writers[WRITERS];
   for (int i = 0; i < WRITERS; ++i) {
@@ -93,12 +92,12 @@ TEST(several_push_into_one_folder_and_every_tag_is_kept) {
 // Blobs
 
 static mlx_blob_t hello_blob(void) {
-  mlx_blob_t blob = {.described = {.size = 5}, .bytes = "hello"};
-  mlx_oci_digest("hello", 5, blob.described.digest);
+  mlx_blob_t blob = {.descriptor = {.size = 5}, .bytes = "hello"};
+  mlx_oci_digest("hello", 5, blob.descriptor.digest);
   return blob;
 }
 
-// Where a layout keeps it.
+// Path of a blob in a layout.
 static const char *path_of(const char *layout, const char *digest) {
   char name[160];
   snprintf(name, sizeof name, "%.64s/blobs/sha256/%.64s", layout, digest + strlen("sha256:"));
@@ -112,12 +111,12 @@ static void check_text(const char *path, const char *expected) {
   mlx_free(text);
 }
 
-TEST(a_damaged_blob_is_written_again_and_never_handed_out) {
+TEST(damaged_blob_is_replaced_and_never_returned) {
   mlx_store_t *store = open_layout("blobs");
   mlx_blob_t blob = hello_blob();
-  mlx_tally_t tally = 0;
+  mlx_progress_t progress = 0;
   char path[320], source[320], got[320];
-  snprintf(path, sizeof path, "%s", path_of("blobs", blob.described.digest));
+  snprintf(path, sizeof path, "%s", path_of("blobs", blob.descriptor.digest));
   snprintf(source, sizeof source, "%s", in_folder("source"));
   snprintf(got, sizeof got, "%s", in_folder("got"));
   static const char *const damaged[] = {"", "hell", "hallo", "hello!"};
@@ -125,58 +124,60 @@ TEST(a_damaged_blob_is_written_again_and_never_handed_out) {
     for (int from_file = 0; from_file < 2; ++from_file) {
       blob.path = from_file ? source : NULL;
       CHECK_OK(mlx_write_file(source, "hello", 5));
-      CHECK_OK(mlx_store_put_blob(store, NULL, &blob, &tally));
+      CHECK_OK(mlx_store_put_blob(store, NULL, &blob, &progress));
       CHECK_OK(mlx_write_file(path, damaged[i], strlen(damaged[i])));
-      mlx_status_t status = mlx_store_get_blob(store, NULL, &blob.described, got, &tally);
+      mlx_status_t status = mlx_store_get_blob(store, NULL, &blob.descriptor, got, &progress);
       CHECK_INT(mlx_status_code(status), MLX_INVALID_INPUT);
       CHECK_CONTAINS(mlx_status_message(status),
-                     blob.described.digest + strlen("sha256:"));  // the blob, not a copy on its way
+                     blob.descriptor.digest + strlen("sha256:"));  // names the blob, not a temporary copy
       CHECK(!strstr(mlx_status_message(status), ".tmp."));
       CHECK_CONTAINS(mlx_status_hint_text(status), "push the model to it again");
       mlx_status_free(status);
       CHECK(!mlx_is_file(got));
-      CHECK_OK(mlx_store_put_blob(store, NULL, &blob, &tally));
+      CHECK_OK(mlx_store_put_blob(store, NULL, &blob, &progress));
       check_text(path, "hello");
-      CHECK_OK(mlx_store_get_blob(store, NULL, &blob.described, got, &tally));
-      CHECK_OK(mlx_write_file(got, "hallo", 5));  // what an earlier pull left may be damaged too
-      CHECK_OK(mlx_store_get_blob(store, NULL, &blob.described, got, &tally));
+      CHECK_OK(mlx_store_get_blob(store, NULL, &blob.descriptor, got, &progress));
+      CHECK_OK(mlx_write_file(got, "hallo", 5));  // a damaged file of an earlier pull
+      CHECK_OK(mlx_store_get_blob(store, NULL, &blob.descriptor, got, &progress));
       check_text(got, "hello");
       CHECK(!unlink(got));
     }
   }
   CHECK_OK(mlx_remove_tree(path));
   CHECK_OK(mlx_write_file(source, "hallo", 5));
-  CHECK_ERROR(mlx_store_put_blob(store, NULL, &blob, &tally), MLX_INVALID_INPUT, "/source' has the digest");
+  CHECK_ERROR(mlx_store_put_blob(store, NULL, &blob, &progress), MLX_INVALID_INPUT,
+              "/source' has the digest");
   CHECK(!mlx_is_file(path));
   mlx_store_close(store);
 }
 
-TEST(a_pipe_in_the_place_of_a_file_is_refused_without_waiting) {
+TEST(pipe_instead_of_a_file_is_refused_without_blocking) {
   mlx_store_t *store = open_layout("pipes");
   mlx_blob_t blob = hello_blob();
-  mlx_tally_t tally = 0;
+  mlx_progress_t progress = 0;
   mlx_text_t json = {0};
   char path[320], digest[MLX_OCI_DIGEST];
-  CHECK_OK(mlx_store_put_blob(store, NULL, &blob, &tally));
+  CHECK_OK(mlx_store_put_blob(store, NULL, &blob, &progress));
   CHECK_OK(put_manifest(store, "v1", 1, digest));
-  snprintf(path, sizeof path, "%s", path_of("pipes", blob.described.digest));
+  snprintf(path, sizeof path, "%s", path_of("pipes", blob.descriptor.digest));
   CHECK(!unlink(path) && !mkfifo(path, 0600));
-  CHECK_ERROR(mlx_store_get_blob(store, NULL, &blob.described, in_folder("piped"), &tally), MLX_NOT_FOUND,
-              "is not there, or no file");
-  CHECK_OK(mlx_store_put_blob(store, NULL, &blob, &tally));
+  CHECK_ERROR(mlx_store_get_blob(store, NULL, &blob.descriptor, in_folder("piped"), &progress), MLX_NOT_FOUND,
+              "does not exist or is not a regular file");
+  CHECK_OK(mlx_store_put_blob(store, NULL, &blob, &progress));
   check_text(path, "hello");
   snprintf(path, sizeof path, "%s", path_of("pipes", digest));
   CHECK(!unlink(path) && !mkfifo(path, 0600));
-  CHECK_ERROR(mlx_store_get_document(store, "v1", &json), MLX_NOT_FOUND, "is not there, or no file");
+  CHECK_ERROR(mlx_store_get_document(store, "v1", &json), MLX_NOT_FOUND,
+              "does not exist or is not a regular file");
   snprintf(path, sizeof path, "%s", in_folder("pipes/index.json"));
   CHECK(!unlink(path) && !mkfifo(path, 0600));
   CHECK_ERROR(mlx_store_get_document(store, "v1", &json), MLX_NOT_FOUND,
-              "index.json' is not there, or no file");
+              "index.json' does not exist or is not a regular file");
   mlx_text_clear(&json);
   mlx_store_close(store);
 }
 
-TEST(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for) {
+TEST(manifest_digest_is_checked_for_every_kind_of_request) {
   mlx_store_t *store = open_layout("manifests");
   mlx_text_t json = {0};
   mlx_oci_document_t index;
@@ -200,9 +201,9 @@ TEST(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The folder
+// The layout folder
 
-TEST(what_a_killed_push_left_is_swept_by_the_next) {
+TEST(next_push_removes_leftovers_of_a_killed_push) {
   mlx_store_t *store = open_layout("swept");
   char blob[160], index[64];
   snprintf(blob, sizeof blob, "swept/blobs/sha256/%064d.tmp.999999.18e837ca-c", 7);
@@ -218,7 +219,7 @@ TEST(what_a_killed_push_left_is_swept_by_the_next) {
   mlx_store_close(store);
 }
 
-TEST(a_folder_that_holds_something_else_is_left_alone) {
+TEST(push_refuses_a_folder_with_other_files) {
   mlx_store_t *store = open_layout("photos");
   CHECK_OK(mlx_make_dirs(in_folder("photos"), 0755));
   CHECK_OK(mlx_write_file(in_folder("photos/cat.jpg"), "cat", 3));
@@ -230,14 +231,14 @@ TEST(a_folder_that_holds_something_else_is_left_alone) {
   CHECK(!mlx_is_dir(in_folder("photos/blobs")) && !mlx_is_file(in_folder("photos/oci-layout")));
   CHECK(!unlink(in_folder("photos/cat.jpg")));
   CHECK_OK(put_manifest(store, "v1", 1, NULL));
-  CHECK_OK(mlx_write_file(in_folder("photos/README"), "ours", 4));  // beside what is a layout already
+  CHECK_OK(
+      mlx_write_file(in_folder("photos/README"), "ours", 4));  // other files in an existing layout are fine
   CHECK_OK(put_manifest(store, "v2", 2, NULL));
   mlx_store_close(store);
 }
 
-TEST_MAIN(CASE(several_push_into_one_folder_and_every_tag_is_kept),
-          CASE(a_damaged_blob_is_written_again_and_never_handed_out),
-          CASE(a_pipe_in_the_place_of_a_file_is_refused_without_waiting),
-          CASE(a_manifest_is_held_against_its_digest_by_whatever_name_it_is_asked_for),
-          CASE(what_a_killed_push_left_is_swept_by_the_next),
-          CASE(a_folder_that_holds_something_else_is_left_alone))
+TEST_MAIN(CASE(parallel_pushes_to_one_layout_keep_every_tag),
+          CASE(damaged_blob_is_replaced_and_never_returned),
+          CASE(pipe_instead_of_a_file_is_refused_without_blocking),
+          CASE(manifest_digest_is_checked_for_every_kind_of_request),
+          CASE(next_push_removes_leftovers_of_a_killed_push), CASE(push_refuses_a_folder_with_other_files))

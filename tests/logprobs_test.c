@@ -1,11 +1,11 @@
-// Files of log-probabilities: what is whole is read, and whatever is not is refused by the reason.
+// Log-probability files: valid files are read, invalid files are refused with the reason.
 #include "artifact/logprobs.h"
 
 #include <math.h>
 
 #include "tests/check.h"
 
-enum { VOCAB = 3, CHUNK = 8, CHUNKS = 2, FORETOLD = 3, ROWS = CHUNKS * FORETOLD };
+enum { VOCAB = 3, CHUNK = 8, CHUNKS = 2, SCORED = 3, ROWS = CHUNKS * SCORED };
 
 typedef struct file {
   mlx_logprobs_header_t header;
@@ -29,19 +29,19 @@ static mlx_status_t read_file(const file_t *file, size_t size, mlx_logprobs_t *o
   return mlx_logprobs_read("ref", (const uint8_t *)file, size, out);
 }
 
-TEST(a_whole_file_is_read_row_by_row) {
+TEST(valid_file_is_read_row_by_row) {
   const file_t file = make_file();
   mlx_logprobs_t out;
   float row[VOCAB];
   CHECK_OK(read_file(&file, sizeof file, &out));
-  CHECK_INT(mlx_logprobs_foretold(&out.header), FORETOLD);
+  CHECK_INT(mlx_logprobs_scored_tokens(&out.header), SCORED);
   CHECK_INT(out.row_count, ROWS);
   CHECK_OK(mlx_logprobs_check(&out, &file.header, file.ids));
   CHECK_OK(mlx_logprobs_row(&out, ROWS - 1, row));
   CHECK(!memcmp(row, file.rows[ROWS - 1], sizeof row));
 }
 
-TEST(every_length_but_the_right_one_is_refused) {
+TEST(every_wrong_file_size_is_refused) {
   struct {
     file_t file;
     char more[16];
@@ -50,11 +50,11 @@ TEST(every_length_but_the_right_one_is_refused) {
   for (size_t size = 0; size <= sizeof longer; ++size) {
     if (size != sizeof longer.file)
       CHECK_ERROR(read_file(&longer.file, size, &out), MLX_INVALID_INPUT,
-                  size < 40 ? "is too short" : "has not the size");
+                  size < 40 ? "it is shorter than its header" : "its size does not match");
   }
 }
 
-TEST(a_header_that_makes_no_sense_is_refused) {
+TEST(header_values_out_of_range_are_refused) {
   static const int64_t wrong[][3] = {{0, 8, 2}, {-3, 8, 2},        {INT64_MAX, 8, 2},
                                      {3, 3, 2}, {3, -8, -2},       {3, INT64_MAX, 1},
                                      {3, 8, 0}, {3, 8, INT64_MIN}, {3, 8, INT64_C(1) << 40}};
@@ -62,28 +62,31 @@ TEST(a_header_that_makes_no_sense_is_refused) {
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
     file_t file = make_file();
     mlx_logprobs_header_initialize(wrong[i][0], wrong[i][1], wrong[i][2], &file.header);
-    CHECK_ERROR(read_file(&file, sizeof file, &out), MLX_INVALID_INPUT, "its header makes no sense");
+    CHECK_ERROR(read_file(&file, sizeof file, &out), MLX_INVALID_INPUT,
+                "its header has a value out of range");
   }
   file_t file = make_file();
   mlx_logprobs_header_initialize(1 << 24, 1 << 20, INT32_MAX, &file.header);  // 2^69 bytes
-  CHECK_ERROR(read_file(&file, sizeof file, &out), MLX_INVALID_INPUT, "has not the size its header says");
+  CHECK_ERROR(read_file(&file, sizeof file, &out), MLX_INVALID_INPUT, "its size does not match its header");
   file.header.magic[15] = '2';
-  CHECK_ERROR(read_file(&file, sizeof file, &out), MLX_INVALID_INPUT, "is no file of log-probabilities");
+  CHECK_ERROR(read_file(&file, sizeof file, &out), MLX_INVALID_INPUT,
+              "it does not start with 'mlxcel-logprobs1'");
 }
 
-TEST(another_text_or_shape_is_refused) {
+TEST(different_text_or_shape_is_refused) {
   const file_t file = make_file();
   file_t other = make_file();
   mlx_logprobs_t out;
   CHECK_OK(read_file(&file, sizeof file, &out));
   other.ids[CHUNKS * CHUNK - 1] ^= 1;
-  CHECK_ERROR(mlx_logprobs_check(&out, &other.header, other.ids), MLX_INVALID_INPUT, "is of another text");
+  CHECK_ERROR(mlx_logprobs_check(&out, &other.header, other.ids), MLX_INVALID_INPUT,
+              "it was computed from a different text");
   ++other.header.vocab;
   CHECK_ERROR(mlx_logprobs_check(&out, &other.header, other.ids), MLX_INVALID_INPUT,
-              "another vocabulary or other chunks");
+              "it has a different vocabulary size, chunk size or chunk count");
 }
 
-TEST(a_row_that_is_no_distribution_is_refused) {
+TEST(row_that_does_not_sum_to_1_is_refused) {
   static const float wrong[] = {NAN, INFINITY, 0.5f, -0.01f, 88.f};
   mlx_logprobs_t out;
   float row[VOCAB];
@@ -92,10 +95,11 @@ TEST(a_row_that_is_no_distribution_is_refused) {
     file.rows[2][1] = wrong[i];
     CHECK_OK(read_file(&file, sizeof file, &out));
     CHECK_OK(mlx_logprobs_row(&out, 1, row));
-    CHECK_ERROR(mlx_logprobs_row(&out, 2, row), MLX_INVALID_INPUT, "probabilities are not 1 in all");
+    CHECK_ERROR(mlx_logprobs_row(&out, 2, row), MLX_INVALID_INPUT,
+                "the probabilities of a row do not sum to 1");
   }
 }
 
-TEST_MAIN(CASE(a_whole_file_is_read_row_by_row), CASE(every_length_but_the_right_one_is_refused),
-          CASE(a_header_that_makes_no_sense_is_refused), CASE(another_text_or_shape_is_refused),
-          CASE(a_row_that_is_no_distribution_is_refused))
+TEST_MAIN(CASE(valid_file_is_read_row_by_row), CASE(every_wrong_file_size_is_refused),
+          CASE(header_values_out_of_range_are_refused), CASE(different_text_or_shape_is_refused),
+          CASE(row_that_does_not_sum_to_1_is_refused))

@@ -1,5 +1,5 @@
-// Models that others put into registries: raw and tar layers become a model that can be opened, and what
-// should not be unpacked is refused.
+// ModelPack models that other tools pushed: raw and tar layers become a usable model, unsafe or unsupported
+// layers are refused.
 #include "transfer/modelpack.h"
 
 #include "tests/command.h"
@@ -7,6 +7,7 @@
 #include "tests/server.h"
 #include "tests/store_model.h"
 #include "transfer/hub.h"
+#include "transfer/pull_oci.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
@@ -17,11 +18,11 @@ static server_t server;
 static void shell(const char *script) { command_shell(folder, script); }
 
 static void clean_up(void) {
-  char places[512];
-  snprintf(places, sizeof places,
+  char command[512];
+  snprintf(command, sizeof command,
            "rm -rf '%s/models/oci/127.0.0.1%%3A%d%%2F'* '%s/models/oci/layout%%2Fpacked'", MLXCEL_TEST_CACHE,
            server.port, MLXCEL_TEST_CACHE);
-  if (system(places)) fprintf(stderr, "the cache was not cleaned\n");
+  if (system(command)) fprintf(stderr, "cannot remove the test models from the cache\n");
   server_stop(&server);
   mlx_status_free(mlx_remove_tree(folder));
 }
@@ -41,7 +42,7 @@ static void begin(void) {
   server_control(&server, "{}");
 }
 
-static const char *place(const char *name) {
+static const char *ref_to(const char *name) {
   static char text[4][160];
   static int next;
   char *out = text[next++ % 4];
@@ -50,7 +51,7 @@ static const char *place(const char *name) {
 }
 
 static void put_model(const char *text, const char *artifact_type, const test_layer_t *layers, size_t count) {
-  mlx_store_options_t options = {0};
+  mlx_registry_options_t options = {0};
   quick_http(&options.http);
   store_model(text, &options, artifact_type, in_folder("config"), layers, count);
 }
@@ -59,8 +60,8 @@ static void put_model(const char *text, const char *artifact_type, const test_la
             sizeof((const test_layer_t[]){__VA_ARGS__}) / sizeof(test_layer_t))
 
 static mlx_status_t pull(const char *text, const char *output, char **out_path) {
-  mlx_push_options_t options;
-  mlx_push_options_initialize(&options);
+  mlx_pull_oci_options_t options;
+  mlx_pull_oci_options_initialize(&options);
   quick_http(&options.store.http);
   options.output = output;
   return mlx_pull_oci(text, &options, out_path);
@@ -106,9 +107,9 @@ static void check_tiny(const char *path) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// What is taken
+// Supported models
 
-TEST(kinds_of_layers_are_told_by_their_media_types) {
+TEST(media_types_determine_the_layer_kind) {
   static const struct {
     const char *type;
     mlx_layer_kind_t kind;
@@ -119,9 +120,9 @@ TEST(kinds_of_layers_are_told_by_their_media_types) {
                {TYPE("doc.v1.tar"), MLX_LAYER_TAR},
                {TYPE("weight.v1.tar+gzip"), MLX_LAYER_COMPRESSED},
                {TYPE("weight.config.v1.tar+zstd"), MLX_LAYER_COMPRESSED},
-               {TYPE("doc.v1.tar+gzip"), MLX_LAYER_NOT_WANTED},
-               {TYPE("code.v1.raw"), MLX_LAYER_NOT_WANTED},
-               {TYPE("dataset.v1.tar+zstd"), MLX_LAYER_NOT_WANTED},
+               {TYPE("doc.v1.tar+gzip"), MLX_LAYER_SKIPPED},
+               {TYPE("code.v1.raw"), MLX_LAYER_SKIPPED},
+               {TYPE("dataset.v1.tar+zstd"), MLX_LAYER_SKIPPED},
                {TYPE("weight.v2.raw"), MLX_LAYER_UNKNOWN},
                {TYPE("weight.v1.tar+xz"), MLX_LAYER_UNKNOWN},
                {"application/vnd.oci.image.layer.v1.tar+gzip", MLX_LAYER_UNKNOWN},
@@ -134,64 +135,62 @@ TEST(raw_and_tar_layers_become_a_model_that_runs) {
   begin();
   command_t run, original;
   char *path, *again;
-  put_tiny(place("acme/tiny:v1"));
-  CHECK_OK(mlx_pull_oci_find(place("acme/tiny:v1"), &path));
+  put_tiny(ref_to("acme/tiny:v1"));
+  CHECK_OK(mlx_pull_oci_find(ref_to("acme/tiny:v1"), &path));
   CHECK(!path);
   server_control(&server, "{}");
-  RUN(&run, "run", "-m", place("acme/tiny:v1"), "-p", "the quick brown", "-n", "6", "--temp", "0", "--device",
-      "cpu");
+  RUN(&run, "run", "-m", ref_to("acme/tiny:v1"), "-p", "the quick brown", "-n", "6", "--temp", "0",
+      "--device", "cpu");
   if (run.exit_code) CHECK_FAIL("%s", run.err);
-  CHECK_INT(count_of(server_log(&server), "/blobs/"), 4);  // no pickle, no data, no compressed document
+  CHECK_INT(count_of(server_log(&server), "/blobs/"), 4);  // without pickle, data set and compressed document
   RUN(&original, "run", "-m", TINY, "-p", "the quick brown", "-n", "6", "--temp", "0", "--device", "cpu");
   CHECK_TEXT(run.out, original.out);
   command_free(&run);
   command_free(&original);
-  CHECK_OK(mlx_pull_oci_find(place("acme/tiny:v1"), &path));
+  CHECK_OK(mlx_pull_oci_find(ref_to("acme/tiny:v1"), &path));
   check_tiny(path);
   server_control(&server, "{}");
-  RUN(&run, "show", place("acme/tiny:v1"));  // again: nobody is asked
+  RUN(&run, "show", ref_to("acme/tiny:v1"));  // from the cache: no request
   CHECK_INT(run.exit_code, 0);
   command_free(&run);
   CHECK_INT(count_of(server_log(&server), "/v2/"), 0);
-  CHECK_OK(pull(place("acme/tiny:v1"), NULL,
-                &again));  // a pull asks which digest the tag names, and needs no layer
+  CHECK_OK(pull(ref_to("acme/tiny:v1"), NULL,
+                &again));  // resolves the tag, but downloads no layer
   CHECK_TEXT(again, path);
   CHECK_INT(count_of(server_log(&server), "/blobs/"), 0);
   mlx_free(path);
   mlx_free(again);
 }
 
-TEST(a_pull_that_broke_leaves_no_model_and_goes_on) {
+TEST(failed_pull_leaves_no_model_and_can_resume) {
   begin();
   char *path;
-  put_tiny(place("acme/broken:v1"));
+  put_tiny(ref_to("acme/broken:v1"));
   server_control(&server, "{\"corrupt\": true}");
-  CHECK_ERROR(pull(place("acme/broken:v1"), in_folder("whole"), &path), MLX_INVALID_INPUT, "its SHA-256 is");
+  CHECK_ERROR(pull(ref_to("acme/broken:v1"), in_folder("whole"), &path), MLX_INVALID_INPUT, "its SHA-256 is");
   CHECK(!mlx_is_dir(in_folder("whole")));
-  shell("p=$(ls -d whole.*.part); mkdir -p $p/files; printf half > $p/files/tokenizer.json");  // as a pull
-                                                                                               // that was
-                                                                                               // killed while
-                                                                                               // it unpacked
+  // The leftovers of a pull that was killed while unpacking.
+  shell("p=$(ls -d whole.*.part); mkdir -p $p/files; printf half > $p/files/tokenizer.json");
   server_control(&server, "{}");
-  CHECK_OK(pull(place("acme/broken:v1"), in_folder("whole"), &path));
+  CHECK_OK(pull(ref_to("acme/broken:v1"), in_folder("whole"), &path));
   CHECK_TEXT(path, in_folder("whole"));
   check_tiny(path);
   mlx_free(path);
   shell("! ls -d whole.*.part");
-  CHECK_ERROR(pull(place("acme/broken:v1"), in_folder("whole"), &path), MLX_USAGE, "is there already");
+  CHECK_ERROR(pull(ref_to("acme/broken:v1"), in_folder("whole"), &path), MLX_USAGE, "already exists");
 }
 
-TEST(a_gguf_file_is_what_is_opened) {
+TEST(pull_of_a_gguf_model_returns_its_file) {
   begin();
   char *path;
-  PUT(place("acme/gguf:v1"), {GGUF, TYPE("weight.v1.gguf"), ""});
-  CHECK_OK(pull(place("acme/gguf:v1"), in_folder("gguf"), &path));
+  PUT(ref_to("acme/gguf:v1"), {GGUF, TYPE("weight.v1.gguf"), ""});
+  CHECK_OK(pull(ref_to("acme/gguf:v1"), in_folder("gguf"), &path));
   CHECK_TEXT(path, in_folder("gguf/model.gguf"));
   check_same(path, GGUF);
   mlx_free(path);
   char layout[160];
-  snprintf(layout, sizeof layout, "oci-layout:%s/packed:v1",
-           folder);  // and from a folder, whose manifest may leave its kind to its config
+  // From a layout, with a manifest whose type is only given by its config.
+  snprintf(layout, sizeof layout, "oci-layout:%s/packed:v1", folder);
   put_model(layout, "", (const test_layer_t[]){{GGUF, TYPE("weight.v1.raw"), "deep/tiny-Q8_0.gguf"}}, 1);
   command_t run;
   RUN(&run, "show", layout);
@@ -204,9 +203,9 @@ TEST(a_gguf_file_is_what_is_opened) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// What is not
+// Refused models
 
-TEST(layers_that_cannot_be_taken_are_refused_by_name) {
+TEST(unsupported_layers_are_refused_by_name) {
   begin();
   char *path;
   shell(
@@ -222,36 +221,35 @@ TEST(layers_that_cannot_be_taken_are_refused_by_name) {
       {"x", TYPE("weight.v1.tar+gzip"), "w.tar.gz", MLX_UNSUPPORTED, "'w.tar.gz' is compressed"},
       {"x", TYPE("weight.config.v1.tar+zstd"), "", MLX_UNSUPPORTED, "is compressed"},
       {"x", "application/vnd.oci.image.layer.v1.tar+gzip", "a", MLX_UNSUPPORTED,
-       "which ModelPack does not have"},
-      {"x", TYPE("weight.v1.raw"), "../x", MLX_INVALID_INPUT, "would leave"},
-      {"x", TYPE("weight.v1.raw"), "/etc/x", MLX_INVALID_INPUT, "would leave"},
-      {"x", TYPE("weight.v1.raw"), "", MLX_INVALID_INPUT, "has no name"},
+       "which ModelPack does not define"},
+      {"x", TYPE("weight.v1.raw"), "../x", MLX_INVALID_INPUT, "points outside the model's folder"},
+      {"x", TYPE("weight.v1.raw"), "/etc/x", MLX_INVALID_INPUT, "points outside the model's folder"},
+      {"x", TYPE("weight.v1.raw"), "", MLX_INVALID_INPUT, "has no file name"},
       {"x", TYPE("weight.v1.raw"), "config.json", MLX_INVALID_INPUT, "'config.json' twice"},
       {"x", TYPE("weight.v1.raw"), "model.bin", MLX_UNSUPPORTED, "a pickle"},
       {"x", TYPE("doc.v1.raw"), "README", MLX_UNSUPPORTED, "neither model.safetensors"},
-      {"link.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "is a link, a device"},
-      {"up.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "would leave"},
+      {"link.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "is a link, device or sparse file"},
+      {"up.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "points outside the folder"},
       {"twice.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "'x' twice"},
-      {"cut.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "cut off"},
-      {"x", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "cut off"},
+      {"cut.tar", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "truncated"},
+      {"x", TYPE("weight.v1.tar"), "", MLX_INVALID_INPUT, "truncated"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
-    PUT(place("acme/bad:v1"), {x, TYPE("weight.config.v1.raw"), "config.json"},
+    PUT(ref_to("acme/bad:v1"), {x, TYPE("weight.config.v1.raw"), "config.json"},
         {in_folder(cases[i].file), cases[i].type, cases[i].name});
-    CHECK_ERROR(pull(place("acme/bad:v1"), in_folder("bad"), &path), cases[i].code, cases[i].part);
+    CHECK_ERROR(pull(ref_to("acme/bad:v1"), in_folder("bad"), &path), cases[i].code, cases[i].part);
     CHECK(!mlx_is_dir(in_folder("bad")));
   }
   shell("! test -e ../x && ! ls -d bad*");
-  mlx_push_options_t options;
-  mlx_push_options_initialize(&options);
+  mlx_pull_oci_options_t options;
+  mlx_pull_oci_options_initialize(&options);
   options.target = "cpu";
-  CHECK_ERROR(mlx_pull_oci(place("acme/bad:v1"), &options, &path), MLX_USAGE, "no compiled code");
-  put_model(place("acme/other:v1"), "application/vnd.example", (const test_layer_t[]){{x, "text/plain", "x"}},
-            1);
-  CHECK_ERROR(pull(place("acme/other:v1"), in_folder("bad"), &path), MLX_UNSUPPORTED, "is not a model");
+  CHECK_ERROR(mlx_pull_oci(ref_to("acme/bad:v1"), &options, &path), MLX_USAGE, "no compiled code");
+  put_model(ref_to("acme/other:v1"), "application/vnd.example",
+            (const test_layer_t[]){{x, "text/plain", "x"}}, 1);
+  CHECK_ERROR(pull(ref_to("acme/other:v1"), in_folder("bad"), &path), MLX_UNSUPPORTED, "is not a model");
 }
 
-TEST_MAIN(CASE(kinds_of_layers_are_told_by_their_media_types),
-          CASE(raw_and_tar_layers_become_a_model_that_runs),
-          CASE(a_pull_that_broke_leaves_no_model_and_goes_on), CASE(a_gguf_file_is_what_is_opened),
-          CASE(layers_that_cannot_be_taken_are_refused_by_name))
+TEST_MAIN(CASE(media_types_determine_the_layer_kind), CASE(raw_and_tar_layers_become_a_model_that_runs),
+          CASE(failed_pull_leaves_no_model_and_can_resume), CASE(pull_of_a_gguf_model_returns_its_file),
+          CASE(unsupported_layers_are_refused_by_name))

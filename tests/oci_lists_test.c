@@ -1,21 +1,21 @@
-// What a registry tells of a model in lists: pages are followed, but not for ever and not with a token to
-// strangers; registries without the referrers API, and lists that say less than they could, do as well.
+// Lists of referrers and tags: paging with limits, no token for other hosts, registries without the referrers
+// API, and lists with missing fields.
 #include "tests/command.h"
 #include "tests/server.h"
-#include "transfer/push.h"
+#include "transfer/store.h"
 
 #define COUNT 7
 #define ONE "sha256:1111111111111111111111111111111111111111111111111111111111111111"
 #define TWO "sha256:2222222222222222222222222222222222222222222222222222222222222222"
 
 static char folder[64];
-static server_t server, stranger;
-static mlx_store_options_t options;
+static server_t server, other_host;
+static mlx_registry_options_t options;
 static char subject[MLX_OCI_DIGEST];
 
 static void clean_up(void) {
   server_stop(&server);
-  server_stop(&stranger);
+  server_stop(&other_host);
   mlx_status_free(mlx_remove_tree(folder));
 }
 
@@ -28,11 +28,11 @@ static void begin(void) {
     setenv("DOCKER_CONFIG", folder, 1);
     quick_http(&options.http);
     server_start(&server, argv, "http");
-    server_start(&stranger, argv, "http");
+    server_start(&other_host, argv, "http");
     atexit(clean_up);
   }
   server_control(&server, "{}");
-  server_control(&stranger, "{}");
+  server_control(&other_host, "{}");
 }
 
 static mlx_store_t *open_store(const char *text) {
@@ -52,40 +52,40 @@ static mlx_store_t *open_name(const char *name) {
 static void put(mlx_store_t *store, const char *tag, const mlx_oci_document_t *document,
                 char out_digest[MLX_OCI_DIGEST]) {
   mlx_text_t json = {0};
-  mlx_oci_descriptor_t described = {.media_type = MLX_OCI_MANIFEST};
+  mlx_oci_descriptor_t descriptor = {.media_type = MLX_OCI_MANIFEST};
   mlx_oci_manifest_write(document, &json);
   CHECK_OK(mlx_text_finish(&json));
-  mlx_oci_digest(json.data, json.length, described.digest);
-  described.size = json.length;
-  memcpy(described.artifact_type, document->artifact_type, sizeof described.artifact_type);
-  described.notes = document->notes;
-  CHECK_OK(mlx_store_put_document(store, tag, &described, json.data, json.length,
+  mlx_oci_digest(json.data, json.length, descriptor.digest);
+  descriptor.size = json.length;
+  memcpy(descriptor.artifact_type, document->artifact_type, sizeof descriptor.artifact_type);
+  descriptor.annotations = document->annotations;
+  CHECK_OK(mlx_store_put_document(store, tag, &descriptor, json.data, json.length,
                                   document->subject.digest[0] ? document->subject.digest : NULL));
-  memcpy(out_digest, described.digest, MLX_OCI_DIGEST);
+  memcpy(out_digest, descriptor.digest, MLX_OCI_DIGEST);
   mlx_text_clear(&json);
 }
 
-// A model under the tags t0 to t6, and as many modules that refer to it.
+// Puts a model under the tags t0 to t6, and seven modules that refer to it.
 static void fill(mlx_store_t *store) {
   mlx_http_t *http;
-  mlx_tally_t tally = 0;
-  mlx_blob_t blob = {.described = {.media_type = MLX_OCI_EMPTY, .size = 2}, .bytes = "{}"};
+  mlx_progress_t progress = 0;
+  mlx_blob_t blob = {.descriptor = {.media_type = MLX_OCI_EMPTY, .size = 2}, .bytes = "{}"};
   char digest[MLX_OCI_DIGEST], tag[16];
-  mlx_oci_digest("{}", 2, blob.described.digest);
+  mlx_oci_digest("{}", 2, blob.descriptor.digest);
   CHECK_OK(mlx_http_open(&options.http, &http));
-  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &progress));
   mlx_http_close(http);
-  mlx_oci_document_t model = {.artifact_type = MLX_OCI_MODEL, .config = blob.described};
+  mlx_oci_document_t model = {.artifact_type = MLX_OCI_MODEL, .config = blob.descriptor};
   for (int i = 0; i < COUNT; ++i) {
     snprintf(tag, sizeof tag, "t%d", i);
     put(store, tag, &model, subject);
   }
   for (int i = 0; i < COUNT; ++i) {
     mlx_oci_document_t module = {.artifact_type = MLX_OCI_MODULE,
-                                 .config = blob.described,
+                                 .config = blob.descriptor,
                                  .subject = {.media_type = MLX_OCI_MANIFEST, .size = 1}};
     memcpy(module.subject.digest, subject, sizeof subject);
-    snprintf(module.notes.target, sizeof module.notes.target, "target%d", i);
+    snprintf(module.annotations.target, sizeof module.annotations.target, "target%d", i);
     put(store, NULL, &module, digest);
   }
 }
@@ -97,7 +97,7 @@ static void check_referrers(mlx_store_t *store) {
   for (size_t i = 0; i < COUNT; ++i) {
     char target[16];
     snprintf(target, sizeof target, "target%zu", i);
-    CHECK_TEXT(index.items[i].notes.target, target);
+    CHECK_TEXT(index.items[i].annotations.target, target);
     CHECK_TEXT(index.items[i].artifact_type, MLX_OCI_MODULE);
   }
   mlx_oci_document_free(&index);
@@ -112,7 +112,7 @@ static void check_tags(mlx_store_t *store, size_t expected) {
   mlx_text_clear(&tags);
 }
 
-TEST(links_to_the_next_page_are_read) {
+TEST(next_page_links_are_parsed) {
   static const struct {
     const char *header, *link;
   } cases[] = {{"</v2/a?n=1&last=b>; rel=\"next\"", "/v2/a?n=1&last=b"},
@@ -154,14 +154,14 @@ TEST(all_pages_of_a_list_are_read) {
   mlx_store_close(store);
 }
 
-TEST(lists_without_an_end_are_given_up) {
+TEST(endless_lists_and_invalid_links_are_errors) {
   begin();
   mlx_oci_document_t index;
   mlx_store_t *store = open_name("acme/endless");
   fill(store);
   server_control(&server, "{\"page\": 2, \"link\": \"loop\"}");
   CHECK_ERROR(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT,
-              "go round in a circle");
+              "link in a loop");
   server_control(&server, "{\"page\": 2, \"link\": \"endless\"}");
   CHECK_ERROR(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT,
               "more than 256 pages");
@@ -171,12 +171,12 @@ TEST(lists_without_an_end_are_given_up) {
     snprintf(control, sizeof control, "{\"page\": 2, \"link\": \"%s\"}", bad[i]);
     server_control(&server, control);
     CHECK_ERROR(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index), MLX_INVALID_INPUT,
-                "cannot be followed");
+                "cannot follow the link to");
   }
   mlx_store_close(store);
 }
 
-TEST(a_page_elsewhere_is_asked_for_without_the_token) {
+TEST(token_is_not_sent_to_another_host) {
   begin();
   char json[256], path[96], url[320];
   mlx_oci_document_t index;
@@ -187,28 +187,28 @@ TEST(a_page_elsewhere_is_asked_for_without_the_token) {
   server_control(&server, "{\"users\": {\"me\": \"pw\"}}");
   mlx_store_t *store = open_name("acme/elsewhere");
   fill(store);
-  snprintf(url, sizeof url, "oci://127.0.0.1:%d/acme/elsewhere", stranger.port);
+  snprintf(url, sizeof url, "oci://127.0.0.1:%d/acme/elsewhere", other_host.port);
   other = open_store(url);
   fill(other);
   mlx_store_close(other);
   snprintf(
       url, sizeof url,
       "{\"users\": {\"me\": \"pw\"}, \"page\": 2, \"link\": \"%s/v2/acme/elsewhere/referrers/%s?from=2\"}",
-      stranger.url, subject);
+      other_host.url, subject);
   server_control(&server, url);
-  server_control(&stranger, "{\"page\": 2}");  // whose pages link to each other by a path
+  server_control(&other_host, "{\"page\": 2}");  // its pages link by path
   CHECK_OK(mlx_store_referrers(store, subject, MLX_OCI_MODULE, &index));
   CHECK_INT(index.count, COUNT);
   mlx_oci_document_free(&index);
   CHECK_CONTAINS(server_log(&server), "\"authorized\": true");
-  const char *log = server_log(&stranger);
+  const char *log = server_log(&other_host);
   CHECK_INT(count_of(log, "/referrers/"), 3);
   CHECK_INT(count_of(log, "\"authorized\": true"), 0);
   mlx_store_close(store);
   unlink(path);
 }
 
-TEST(a_registry_without_the_api_has_the_list_under_a_tag) {
+TEST(referrers_tag_is_used_without_the_referrers_api) {
   begin();
   server_control(&server, "{\"no_referrers\": true}");
   mlx_store_t *store = open_name("acme/old");
@@ -218,11 +218,11 @@ TEST(a_registry_without_the_api_has_the_list_under_a_tag) {
   server_control(&server, "{\"no_referrers\": 501}");
   check_referrers(store);
   CHECK_INT(count_of(server_log(&server), "/referrers/"),
-            1);  // asked once: it will not learn it in the meantime
+            1);  // 501 is not retried
   mlx_store_close(store);
 }
 
-TEST(what_a_list_leaves_out_the_manifests_say) {
+TEST(missing_list_fields_are_read_from_the_manifests) {
   begin();
   mlx_store_t *store = open_name("acme/bare");
   fill(store);
@@ -231,8 +231,8 @@ TEST(what_a_list_leaves_out_the_manifests_say) {
   mlx_store_close(store);
 }
 
-// As skopeo and regctl write one: the list of what refers to a manifest is an index of its own, under a tag.
-TEST(a_folder_with_the_list_under_a_tag_does_as_well) {
+// skopeo and regctl store the list of referrers as a separate index under a tag.
+TEST(layout_with_a_referrers_tag_is_read) {
   begin();
   char text[160], path[256], tag[MLX_OCI_DIGEST];
   snprintf(text, sizeof text, "oci-layout:%s/layout:v1", folder);
@@ -249,10 +249,10 @@ TEST(a_folder_with_the_list_under_a_tag_does_as_well) {
   size_t modules = 0;
   mlx_oci_descriptor_t listed[COUNT], tagged = {.media_type = MLX_OCI_INDEX};
   for (size_t i = 0; i < document.count; ++i) {
-    if (!document.items[i].notes.target[0]) continue;
+    if (!document.items[i].annotations.target[0]) continue;
     CHECK(modules < COUNT);
     listed[modules] = document.items[i];
-    listed[modules++].artifact_type[0] = 0;  // which skopeo leaves out
+    listed[modules++].artifact_type[0] = 0;  // skopeo drops it
   }
   CHECK_INT(modules, COUNT);
   mlx_oci_index_write(listed, modules, &list);
@@ -269,36 +269,36 @@ TEST(a_folder_with_the_list_under_a_tag_does_as_well) {
   mlx_free(index);
 }
 
-TEST(what_others_wrote_into_an_index_stays) {
+TEST(unknown_fields_of_an_index_are_kept) {
   const char *index =
       "{\"schemaVersion\": 2, \"annotations\": {\"a\": \"b\"}, \"manifests\": [{\"mediaType\": \"m\", "
       "\"digest\": \"" ONE
       "\", \"size\": 1, \"platform\": {\"os\": \"linux\"},"
       " \"annotations\": {\"org.opencontainers.image.ref.name\": \"v1\", \"x\": \"y\"}}], \"subject\": null}";
-  mlx_oci_descriptor_t described = {.media_type = "n", .digest = TWO, .size = 2};
+  mlx_oci_descriptor_t descriptor = {.media_type = "n", .digest = TWO, .size = 2};
   mlx_text_t once = {0}, twice = {0}, moved = {0};
-  CHECK_OK(mlx_oci_index_add("i", index, strlen(index), &described, NULL, &once));
+  CHECK_OK(mlx_oci_index_add("i", index, strlen(index), &descriptor, NULL, &once));
   CHECK_CONTAINS(once.data, "\"annotations\": {\"a\":\"b\"}");
   CHECK_CONTAINS(once.data, "\"platform\":{\"os\":\"linux\"}");
   CHECK_CONTAINS(once.data, "\"x\":\"y\"");
   CHECK_INT(count_of(once.data, TWO), 1);
-  CHECK_OK(mlx_oci_index_add("i", once.data, once.length, &described, NULL, &twice));
+  CHECK_OK(mlx_oci_index_add("i", once.data, once.length, &descriptor, NULL, &twice));
   CHECK_INT(count_of(twice.data, TWO), 1);
-  CHECK_OK(mlx_oci_index_add("i", twice.data, twice.length, &described, "v1", &moved));
+  CHECK_OK(mlx_oci_index_add("i", twice.data, twice.length, &descriptor, "v1", &moved));
   CHECK_INT(count_of(moved.data, TWO), 1);
   CHECK_INT(count_of(moved.data, ONE), 0);
   CHECK_INT(count_of(moved.data, "v1"), 1);
   mlx_text_clear(&moved);
   const char *manifest =
       "{\"schemaVersion\": 2, \"config\": {\"digest\": \"" ONE "\", \"size\": 1}, \"layers\": []}";
-  CHECK_ERROR(mlx_oci_index_add("i", manifest, strlen(manifest), &described, NULL, &moved), MLX_INVALID_INPUT,
-              "'manifests'");
+  CHECK_ERROR(mlx_oci_index_add("i", manifest, strlen(manifest), &descriptor, NULL, &moved),
+              MLX_INVALID_INPUT, "'manifests'");
   mlx_text_clear(&once);
   mlx_text_clear(&twice);
   mlx_text_clear(&moved);
 }
 
-TEST(a_tag_that_is_missing_is_answered_with_those_that_are_there) {
+TEST(missing_tag_error_names_the_existing_tags) {
   begin();
   command_t run;
   char text[160];
@@ -309,19 +309,18 @@ TEST(a_tag_that_is_missing_is_answered_with_those_that_are_there) {
   snprintf(text, sizeof text, "oci://127.0.0.1:%d/acme/tagged:v9", server.port);
   RUN(&run, "pull", text);
   CHECK_INT(run.exit_code, MLX_NOT_FOUND);
-  CHECK_CONTAINS(run.err, "there are: t0, t1, t2, t3, t4, t5, t6");
+  CHECK_CONTAINS(run.err, "existing tags: t0, t1, t2, t3, t4, t5, t6");
   command_free(&run);
   snprintf(text, sizeof text, "oci://127.0.0.1:%d/acme/taged", server.port);
   RUN(&run, "pull", text);
   CHECK_INT(run.exit_code, MLX_NOT_FOUND);
   CHECK_CONTAINS(run.err, "/manifests/latest");
-  CHECK_CONTAINS(run.err, "nothing is called 'acme/taged' there");
+  CHECK_CONTAINS(run.err, "no repository 'acme/taged' was found");
   command_free(&run);
 }
 
-TEST_MAIN(CASE(links_to_the_next_page_are_read), CASE(all_pages_of_a_list_are_read),
-          CASE(lists_without_an_end_are_given_up), CASE(a_page_elsewhere_is_asked_for_without_the_token),
-          CASE(a_registry_without_the_api_has_the_list_under_a_tag),
-          CASE(what_a_list_leaves_out_the_manifests_say),
-          CASE(a_folder_with_the_list_under_a_tag_does_as_well), CASE(what_others_wrote_into_an_index_stays),
-          CASE(a_tag_that_is_missing_is_answered_with_those_that_are_there))
+TEST_MAIN(CASE(next_page_links_are_parsed), CASE(all_pages_of_a_list_are_read),
+          CASE(endless_lists_and_invalid_links_are_errors), CASE(token_is_not_sent_to_another_host),
+          CASE(referrers_tag_is_used_without_the_referrers_api),
+          CASE(missing_list_fields_are_read_from_the_manifests), CASE(layout_with_a_referrers_tag_is_read),
+          CASE(unknown_fields_of_an_index_are_kept), CASE(missing_tag_error_names_the_existing_tags))

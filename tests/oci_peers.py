@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Other people's programs take what we push and push what we take: oras, and skopeo, crane and regctl where they are installed.
+"""Tests that other OCI tools (oras, skopeo, crane, regctl) can pull what mlxcel pushes, and the reverse.
 
     tests/oci_peers.py BUILD
 
-BUILD/bin/mlxcel speaks with each registry that is here: Debian's docker-registry, which lists referrers under a tag, and tests/registry_server.py, which has
-the API for them. oras is built into BUILD/peers from the version pinned in tests/peers/go.mod, through the Go module proxy; without go, or without the
-network, the one on the PATH is used. Exit status 77: no such program is here, and none could be built, or no registry that it could be tried with.
+Runs BUILD/bin/mlxcel and every installed tool against each registry: tests/registry_server.py, which has the referrers API, and
+Debian's docker-registry, which does not and stores the list of referrers under a tag. oras is built into BUILD/peers at the
+version pinned in tests/peers/go.mod, through the Go module proxy. Without go or network, the oras on the PATH is used.
+Exit status 77 (skipped): no tool is available.
 """
 import contextlib
 import filecmp
@@ -35,7 +36,7 @@ def run(*command, cwd=None, expect=0):
 
 
 def build_oras(folder):
-    """The pinned oras, or the one of this machine, or None."""
+    """Returns the path of the pinned oras, else of the installed one, else None."""
     program, log = os.path.join(folder, "oras"), os.path.join(folder, "oras.log")
     if os.path.exists(program):
         return program
@@ -48,7 +49,7 @@ def build_oras(folder):
             if not subprocess.run(command, cwd=os.path.join(TESTS, "peers"), env=environment, stdout=out, stderr=out, timeout=BUILD_SECONDS).returncode:
                 os.rename(program + ".new", program)
                 return program
-        print(f"oras could not be built: {log} says why")
+        print(f"cannot build oras: see {log}")
     return shutil.which("oras")
 
 
@@ -57,15 +58,15 @@ def digest_of(path):
         return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else "sha256:" + hashlib.sha256(file.read()).hexdigest()
 
 
-def check_same(folder, wanted):
-    """Both folders hold the same files with the same bytes."""
+def check_same(folder, expected):
+    """Fails unless both folders have the same files with the same bytes."""
     def names(root):
         return sorted(os.path.relpath(os.path.join(at, name), root) for at, _, files in os.walk(root) for name in files)
-    if names(folder) != names(wanted):
-        sys.exit(f"{folder} has {names(folder)}, expected {names(wanted)}")
-    for name in names(wanted):
-        if not filecmp.cmp(os.path.join(folder, name), os.path.join(wanted, name), shallow=False):
-            sys.exit(f"{name} of {folder} has other bytes than that of {wanted}")
+    if names(folder) != names(expected):
+        sys.exit(f"{folder} has {names(folder)}, expected {names(expected)}")
+    for name in names(expected):
+        if not filecmp.cmp(os.path.join(folder, name), os.path.join(expected, name), shallow=False):
+            sys.exit(f"{name} differs between {folder} and {expected}")
 
 
 # ---- registries ------------------------------------------------------------------------------------------------------
@@ -108,44 +109,44 @@ def own_registry(folder):
 # ---- peers -----------------------------------------------------------------------------------------------------------
 
 class Case:
-    """One registry with our bundle pushed to it."""
+    """A registry with the test bundle pushed to it."""
 
     def __init__(self, mlxcel, registry, folder, bundle):
         self.mlxcel, self.registry, self.folder, self.bundle = mlxcel, registry, folder, bundle
         self.count = 0
-        self.digest = run(mlxcel, "push", bundle, self.ours("acme/tiny:v1")).strip()
+        self.digest = run(mlxcel, "push", bundle, self.ref("acme/tiny:v1")).strip()
 
-    def ours(self, name):
+    def ref(self, name):
         return f"oci://{self.registry}/{name}"
 
     def new(self):
         self.count += 1
         return os.path.join(self.folder, "%d" % self.count)
 
-    def pull(self, place):
+    def pull(self, ref):
         out = self.new()
-        run(self.mlxcel, "pull", place, "-o", out)
+        run(self.mlxcel, "pull", ref, "-o", out)
         return out
 
-    def check_pulled(self, place):
-        check_same(self.pull(place), self.bundle)
+    def check_pulled(self, ref):
+        check_same(self.pull(ref), self.bundle)
 
 
 def oras_pulls_what_we_pushed(oras, case):
-    """The model, and by the list of what refers to it the module: every file of the bundle, by digest."""
-    place, out = f"{case.registry}/acme/tiny", case.new()
-    got = run(oras, "resolve", "--plain-http", place + ":v1").strip()
+    """oras pulls the model, finds the module through the referrers list, and gets every file of the bundle."""
+    ref, out = f"{case.registry}/acme/tiny", case.new()
+    got = run(oras, "resolve", "--plain-http", ref + ":v1").strip()
     if got != case.digest:
         sys.exit(f"oras resolves {got}, we pushed {case.digest}")
-    run(oras, "pull", "--plain-http", f"{place}:v1", "-o", out)
-    listed = json.loads(run(oras, "discover", "--plain-http", "--format", "json", "--artifact-type", MODULE, f"{place}:v1"))
+    run(oras, "pull", "--plain-http", f"{ref}:v1", "-o", out)
+    listed = json.loads(run(oras, "discover", "--plain-http", "--format", "json", "--artifact-type", MODULE, f"{ref}:v1"))
     for module in listed.get("referrers") or listed["manifests"]:
-        run(oras, "pull", "--plain-http", f"{place}@{module['digest']}", "-o", out)
+        run(oras, "pull", "--plain-http", f"{ref}@{module['digest']}", "-o", out)
     check_same(out, case.bundle)
 
 
 def layers_of(oras, case, reference):
-    """A manifest's layers as arguments of oras push, after their bytes were held against their digests."""
+    """Returns a manifest, and its layers as arguments for oras push. Checks the layer digests against the bundle."""
     manifest = json.loads(run(oras, "manifest", "fetch", "--plain-http", f"{case.registry}/acme/{reference}"))
     for layer in manifest["layers"]:
         name = layer["annotations"]["org.opencontainers.image.title"]
@@ -155,36 +156,36 @@ def layers_of(oras, case, reference):
 
 
 def oras_pushes_what_we_pulled(oras, case):
-    pulled = case.pull(case.ours("acme/tiny:v1"))
+    pulled = case.pull(case.ref("acme/tiny:v1"))
     config = os.path.join(case.folder, "config.json")
     with open(config, "w") as file:
         file.write("{}")
-    place = f"{case.registry}/acme/by-oras:v1"
+    ref = f"{case.registry}/acme/by-oras:v1"
     manifest, layers = layers_of(oras, case, "tiny:v1")
-    run(oras, "push", "--plain-http", "--disable-path-validation", place, "--artifact-type", MODEL, "--config", f"{config}:{manifest['config']['mediaType']}", *layers, cwd=pulled)
+    run(oras, "push", "--plain-http", "--disable-path-validation", ref, "--artifact-type", MODEL, "--config", f"{config}:{manifest['config']['mediaType']}", *layers, cwd=pulled)
     listed = json.loads(run(oras, "discover", "--plain-http", "--format", "json", f"{case.registry}/acme/tiny:v1"))
     for module in listed.get("referrers") or listed["manifests"]:
         manifest, layers = layers_of(oras, case, "tiny@" + module["digest"])
-        notes = [word for pair in manifest["annotations"].items() for word in ("--annotation", "=".join(pair))]
-        run(oras, "attach", "--plain-http", place, "--artifact-type", MODULE, *notes, *layers, cwd=pulled)
-    case.check_pulled("oci://" + place)
+        annotations = [word for pair in manifest["annotations"].items() for word in ("--annotation", "=".join(pair))]
+        run(oras, "attach", "--plain-http", ref, "--artifact-type", MODULE, *annotations, *layers, cwd=pulled)
+    case.check_pulled("oci://" + ref)
 
 
 def oras_copies_through_folders(oras, case):
-    theirs, ours = case.new(), case.new()
-    run(oras, "cp", "-r", "--from-plain-http", f"{case.registry}/acme/tiny:v1", "--to-oci-layout", theirs + ":v1")
-    case.check_pulled(f"oci-layout:{theirs}:v1")
-    run(case.mlxcel, "push", case.bundle, f"oci-layout:{ours}:v1")
-    run(oras, "cp", "-r", "--from-oci-layout", ours + ":v1", "--to-plain-http", f"{case.registry}/acme/by-folder:v1")
-    case.check_pulled(case.ours("acme/by-folder:v1"))
+    by_oras, by_mlxcel = case.new(), case.new()
+    run(oras, "cp", "-r", "--from-plain-http", f"{case.registry}/acme/tiny:v1", "--to-oci-layout", by_oras + ":v1")
+    case.check_pulled(f"oci-layout:{by_oras}:v1")
+    run(case.mlxcel, "push", case.bundle, f"oci-layout:{by_mlxcel}:v1")
+    run(oras, "cp", "-r", "--from-oci-layout", by_mlxcel + ":v1", "--to-plain-http", f"{case.registry}/acme/by-folder:v1")
+    case.check_pulled(case.ref("acme/by-folder:v1"))
 
 
 def oras_pushes_a_model_that_we_open(oras, case):
-    """As ModelPack has one, without code."""
+    """oras pushes a ModelPack model without compiled code, and mlxcel pulls it."""
     kinds = {".safetensors": "weight.v1.raw", ".json": "weight.config.v1.raw"}
     layers = [f"{name}:application/vnd.cncf.model.{kinds[os.path.splitext(name)[1]]}" for name in sorted(os.listdir(TINY))]
     run(oras, "push", "--plain-http", f"{case.registry}/acme/plain:v1", "--artifact-type", MODEL, *layers, cwd=TINY)
-    check_same(case.pull(case.ours("acme/plain:v1")), TINY)
+    check_same(case.pull(case.ref("acme/plain:v1")), TINY)
 
 
 def tags_of(case):
@@ -192,19 +193,19 @@ def tags_of(case):
 
 
 def skopeo_copies(skopeo, case):
-    """To a folder and back, the model and the list of what refers to it."""
+    """skopeo copies the model and its referrers tag to a layout and back."""
     layout = case.new()
     for tag in tags_of(case):
         run(skopeo, "--insecure-policy", "copy", "--all", "--src-tls-verify=false", f"docker://{case.registry}/acme/tiny:{tag}", f"oci:{layout}:{tag}")
         run(skopeo, "--insecure-policy", "copy", "--all", "--dest-tls-verify=false", f"oci:{layout}:{tag}", f"docker://{case.registry}/acme/by-skopeo:{tag}")
     case.check_pulled(f"oci-layout:{layout}:v1")
-    case.check_pulled(case.ours("acme/by-skopeo:v1"))
+    case.check_pulled(case.ref("acme/by-skopeo:v1"))
 
 
 def crane_copies(crane, case):
     for tag in tags_of(case):
         run(crane, "copy", "--insecure", f"{case.registry}/acme/tiny:{tag}", f"{case.registry}/acme/by-crane:{tag}")
-    case.check_pulled(case.ours("acme/by-crane:v1"))
+    case.check_pulled(case.ref("acme/by-crane:v1"))
 
 
 def regctl_copies(regctl, case):
@@ -213,7 +214,7 @@ def regctl_copies(regctl, case):
     run(regctl, "image", "copy", "--referrers", f"{case.registry}/acme/tiny:v1", f"ocidir://{layout}:v1")
     run(regctl, "image", "copy", "--referrers", f"ocidir://{layout}:v1", f"{case.registry}/acme/by-regctl:v1")
     case.check_pulled(f"oci-layout:{layout}:v1")
-    case.check_pulled(case.ours("acme/by-regctl:v1"))
+    case.check_pulled(case.ref("acme/by-regctl:v1"))
 
 
 def main():
@@ -223,7 +224,7 @@ def main():
              "skopeo": (shutil.which("skopeo"), [skopeo_copies]), "crane": (shutil.which("crane"), [crane_copies]), "regctl": (shutil.which("regctl"), [regctl_copies])}
     for name, (program, _) in peers.items():
         if not program:
-            print(f"skipped: {name} is not here")
+            print(f"skipped: {name} is not installed")
     if not any(program for program, _ in peers.values()):
         sys.exit(77)
     with tempfile.TemporaryDirectory() as folder:
@@ -234,17 +235,17 @@ def main():
         if shutil.which("docker-registry"):
             registries["docker-registry"] = debian_registry
         else:
-            print("skipped: docker-registry is not installed here")
+            print("skipped: docker-registry is not installed")
         done = 0
         for kind, start in registries.items():
-            place = os.path.join(folder, kind)
-            os.makedirs(place)
-            with start(place) as registry:
-                case = Case(mlxcel, registry, place, bundle)
+            home = os.path.join(folder, kind)
+            os.makedirs(home)
+            with start(home) as registry:
+                case = Case(mlxcel, registry, home, bundle)
                 for name, (program, checks) in peers.items():
                     for check in checks if program else []:
                         if name in ("skopeo", "crane") and start == own_registry:
-                            continue  # they copy tags alone, and only a registry without the API has the list under one
+                            continue  # they copy only tags, and this registry has no referrers tag
                         began = time.monotonic()
                         check(program, case)
                         done += 1

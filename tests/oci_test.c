@@ -1,5 +1,5 @@
-// Push and pull through registries: one of our own that misbehaves (tests/registry_server.py), Debian's
-// docker-registry where it is installed, and folders.
+// Push and pull through registries and OCI layouts. The registries are tests/registry_server.py, which can
+// inject faults, and Debian's docker-registry if it is installed.
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -9,6 +9,7 @@
 #include "tests/folder.h"
 #include "tests/server.h"
 #include "transfer/credentials.h"
+#include "transfer/pull_oci.h"
 #include "transfer/push.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
@@ -47,8 +48,8 @@ static void begin(void) {
   server_control(&server, "{}");
 }
 
-// "oci://127.0.0.1:PORT/NAME"; valid until the next call.
-static const char *place(const char *name) {
+// Returns "oci://127.0.0.1:PORT/NAME"; valid until the next call.
+static const char *ref_to(const char *name) {
   static char text[160];
   snprintf(text, sizeof text, "oci://127.0.0.1:%d/%s", server.port, name);
   return text;
@@ -75,9 +76,9 @@ static void check_refused(command_t *run, int code, const char *part) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Texts
+// Parsing
 
-TEST(references_are_read_in_their_parts) {
+TEST(references_are_parsed) {
   mlx_oci_ref_t ref;
   CHECK_OK(mlx_oci_ref_parse("oci://localhost:5000/acme/tiny:v1.0", &ref));
   CHECK_TEXT(ref.host, "localhost:5000");
@@ -99,10 +100,10 @@ TEST(references_are_read_in_their_parts) {
                                     "oci://h/a:",   "oci://h/a:b/c", "oci://h/a@sha256:12",
                                     "oci://h@x/a",  "oci-layout:",   "h/a"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i)
-    CHECK_ERROR(mlx_oci_ref_parse(bad[i], &ref), MLX_USAGE, "names no place");
+    CHECK_ERROR(mlx_oci_ref_parse(bad[i], &ref), MLX_USAGE, "is not a valid OCI reference");
 }
 
-TEST(documents_that_make_no_sense_are_refused) {
+TEST(invalid_documents_are_refused) {
   static const struct {
     const char *json, *part;
   } cases[] = {{"{}", "'schemaVersion'"},
@@ -121,7 +122,7 @@ TEST(documents_that_make_no_sense_are_refused) {
   }
 }
 
-TEST(challenges_and_credentials_are_read) {
+TEST(challenges_and_credentials_are_parsed) {
   mlx_oci_challenge_t challenge;
   mlx_oci_challenge_read(
       "Bearer realm=\"https://a/token?x=1\",service=\"s, realm=x\", scope=\"repository:a/b:pull,push\"",
@@ -151,45 +152,46 @@ TEST(challenges_and_credentials_are_read) {
   mlx_free(helper);
   const char *bad = "{\"credsStore\": \"../evil\"}";
   CHECK_ERROR(mlx_docker_config_read("c", bad, strlen(bad), "c", &auth, &identity, &helper),
-              MLX_INVALID_INPUT, "cannot be one");
+              MLX_INVALID_INPUT, "is not a valid credential helper name");
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // A registry with the referrers API
 
-TEST(one_copy_of_the_weights_serves_two_targets) {
+TEST(two_targets_share_one_copy_of_the_weights) {
   begin();
   command_t run;
   char ref[160];
-  snprintf(ref, sizeof ref, "%s", place("acme/tiny:v1"));
+  snprintf(ref, sizeof ref, "%s", ref_to("acme/tiny:v1"));
   RUN(&run, "push", in_folder("host.mlxb"), ref);
   CHECK(mlx_oci_is_digest(strtok(run.out, "\n")));
   command_done(&run);
   CHECK_INT(count_of(server_log(&server), "\"POST\""),
-            6);  // weights, tokenizer, two configs, manifest, module
+            6);  // weights, tokenizer, two configs, bundle manifest, module
   server_control(&server, "{}");
   RUN(&run, "push", in_folder("v3.mlxb"), ref);
   command_done(&run);
-  CHECK_INT(count_of(server_log(&server), "\"POST\""), 2);  // manifest and module of the other target alone
+  CHECK_INT(count_of(server_log(&server), "\"POST\""),
+            2);  // only bundle manifest and module of the other target
   server_control(&server, "{}");
   RUN(&run, "push", in_folder("v3.mlxb"), ref);
   command_done(&run);
   CHECK_INT(count_of(server_log(&server), "\"POST\""), 0);
   RUN(&run, "pull", ref, "-o", in_folder("best"));
   CHECK_CONTAINS(run.err,
-                 "taking the code for cpu:host, of ");  // the module says that it is of this very CPU
+                 "pulling the code for cpu:host (available: ");  // its CPU identity matches this machine
   command_done(&run);
   check_same_bundle(in_folder("best"), in_folder("host.mlxb"));
   RUN(&run, "pull", ref, "-o", in_folder("p0"), "--target", "cuda:sm_90");
   check_refused(&run, MLX_NOT_FOUND, "cpu:x86-64-v3");
   RUN(&run, "pull", ref, "-o", in_folder("every"), "--target", "all");
-  CHECK_CONTAINS(run.err, "left out, being of other bundles: cpu:host\n");
+  CHECK_CONTAINS(run.err, "skipped code of other bundles: cpu:host\n");
   command_done(&run);
   check_same_bundle(in_folder("every"), in_folder("v3.mlxb"));
   RUN(&run, "pull", ref, "-o", in_folder("p1"), "--target", "cpu:x86-64-v3");
   command_done(&run);
   check_same_bundle(in_folder("p1"), in_folder("v3.mlxb"));
-  RUN(&run, "pull", ref, "-o", in_folder("p2"), "--target", "cpu");  // as compile calls it
+  RUN(&run, "pull", ref, "-o", in_folder("p2"), "--target", "cpu");  // the same alias as in compile
   command_done(&run);
   check_same_bundle(in_folder("p2"), in_folder("host.mlxb"));
   RUN(&run, "run", "--temp", "0", "-m", in_folder("p2"), "-p", "the quick brown", "-n", "4", "--device",
@@ -197,9 +199,9 @@ TEST(one_copy_of_the_weights_serves_two_targets) {
   command_done(&run);
 }
 
-// The digest that push said the code for cpu:host has.
-static void read_note(const char *said, char out_digest[MLX_OCI_DIGEST]) {
-  const char *note = strstr(said, "the code for cpu:host is sha256:");
+// Reads the digest of the cpu:host module from the notes that push printed.
+static void read_note(const char *text, char out_digest[MLX_OCI_DIGEST]) {
+  const char *note = strstr(text, "module for cpu:host: sha256:");
   CHECK(note);
   snprintf(out_digest, MLX_OCI_DIGEST, "%s", strstr(note, "sha256:"));
   CHECK(mlx_oci_is_digest(out_digest));
@@ -208,13 +210,13 @@ static void read_note(const char *said, char out_digest[MLX_OCI_DIGEST]) {
 static void check_pulled(const char *ref, const char *original) {
   command_t run;
   RUN(&run, "pull", ref, "-o", in_folder("pinned"));
-  CHECK(!strstr(run.err, "taking the code"));  // of one target there is no choice to tell of
+  CHECK(!strstr(run.err, "pulling the code"));  // no note if there is only one target
   command_done(&run);
   check_same_bundle(in_folder("pinned"), original);
   CHECK_OK(mlx_remove_tree(in_folder("pinned")));
 }
 
-// |base| has no tag yet. Both bundles have the same weights, and so the same model.
+// Both bundles have the same weights, and so the same model manifest. |base| has no tags yet.
 static void check_tags_pin(const char *base) {
   command_t run;
   char ref[3][320], first[MLX_OCI_DIGEST];
@@ -227,10 +229,10 @@ static void check_tags_pin(const char *base) {
   command_done(&run);
   check_pulled(ref[0], in_folder("host.mlxb"));
   check_pulled(ref[1], in_folder("short.mlxb"));
-  RUN(&run, "push", in_folder("short.mlxb"), ref[0]);  // which the tag means from now on
+  RUN(&run, "push", in_folder("short.mlxb"), ref[0]);  // moves the tag
   command_done(&run);
   check_pulled(ref[0], in_folder("short.mlxb"));
-  RUN(&run, "push", in_folder("host.mlxb"), ref[0]);  // and back
+  RUN(&run, "push", in_folder("host.mlxb"), ref[0]);  // moves it back
   command_done(&run);
   check_pulled(ref[0], in_folder("host.mlxb"));
   snprintf(ref[2], sizeof ref[2], "%s@%s", base, first);
@@ -239,26 +241,26 @@ static void check_tags_pin(const char *base) {
   check_refused(&run, MLX_NOT_FOUND, "was compiled for cpu:host, not for cuda:sm_90");
 }
 
-TEST(a_tag_means_the_code_that_was_pushed_under_it) {
+TEST(tag_names_the_code_that_was_pushed_under_it) {
   begin();
   command_t run;
   char base[160];
   RUN(&run, "compile", TINY, "-o", in_folder("short.mlxb"), "-c", "64", "--target", "cpu");
   command_done(&run);
-  check_tags_pin(place("acme/pinned"));
+  check_tags_pin(ref_to("acme/pinned"));
   server_control(&server, "{\"no_referrers\": true}");
-  check_tags_pin(place("acme/pinned-old"));
+  check_tags_pin(ref_to("acme/pinned-old"));
   snprintf(base, sizeof base, "oci-layout:%s/pinned-layout", folder);
   check_tags_pin(base);
 }
 
-// From one file, signed: whoever pulls gets a folder with the code for their machine, which the same
-// signature covers.
-TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
+// Pushes a signed single-file bundle. A pull gives a folder with the code for this machine, and the signature
+// is still valid.
+TEST(pull_chooses_the_target_for_this_machine) {
   begin();
   command_t run;
   char ref[192], one[128], pulled[128];
-  snprintf(ref, sizeof ref, "%s", place("acme/many:v1"));
+  snprintf(ref, sizeof ref, "%s", ref_to("acme/many:v1"));
   snprintf(one, sizeof one, "%s", in_folder("many.mlxb"));
   snprintf(pulled, sizeof pulled, "%s", in_folder("for-here.mlxb"));
   RUN(&run, "compile", TINY, "-o", one, "-c", "128", "--target",
@@ -271,7 +273,7 @@ TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
   RUN(&run, "pull", ref, "-o", pulled);
   const bool arm = mlx_cpu_has_level("aarch64");
   CHECK_CONTAINS(run.err,
-                 arm ? "taking the code for cpu:aarch64, of " : "taking the code for cpu:x86-64-v3, of ");
+                 arm ? "pulling the code for cpu:aarch64 (" : "pulling the code for cpu:x86-64-v3 (");
   command_done(&run);
   CHECK(mlx_is_file(in_folder(arm ? "for-here.mlxb/model.cpu-aarch64.vmfb"
                                   : "for-here.mlxb/model.cpu-x86-64-v3.vmfb")) &&
@@ -287,11 +289,11 @@ TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
   RUN(&run, "run", "-m", in_folder("for-there.mlxb"), "-p", "x", "-n", "1", "--device", "cpu");
   check_refused(&run, MLX_UNAVAILABLE, "this copy has no code that runs here");
   RUN(&run, "pull", ref, "-o", in_folder("whole.mlxb"), "--target", "all");
-  CHECK(!strstr(run.err, "left out"));
+  CHECK(!strstr(run.err, "skipped"));
   command_done(&run);
-  RUN(&run, "push", in_folder("whole.mlxb"), place("acme/again:v1"));
+  RUN(&run, "push", in_folder("whole.mlxb"), ref_to("acme/again:v1"));
   command_done(&run);
-  RUN(&run, "pull", place("acme/again:v1"), "-o", in_folder("whole2.mlxb"), "--target", "all");
+  RUN(&run, "pull", ref_to("acme/again:v1"), "-o", in_folder("whole2.mlxb"), "--target", "all");
   command_done(&run);
   char script[512];
   snprintf(script, sizeof script, "diff -r %s %s", in_folder("whole.mlxb"), in_folder("whole2.mlxb"));
@@ -301,7 +303,7 @@ TEST(a_bundle_of_several_targets_is_pulled_for_the_machine) {
   command_free(&run);
 }
 
-// |json| with the first |from| in it replaced.
+// Returns |json| with the first |from| replaced by |to|. Release with mlx_free.
 static char *replaced(const mlx_text_t *json, const char *from, const char *to) {
   char *out;
   const char *at = strstr(json->data, from);
@@ -311,14 +313,14 @@ static char *replaced(const mlx_text_t *json, const char *from, const char *to) 
 }
 
 static void put_changed(mlx_store_t *store, const char *tag, const char *json, const char *subject,
-                        mlx_oci_descriptor_t *described) {
-  *described = (mlx_oci_descriptor_t){.media_type = MLX_OCI_MANIFEST, .size = strlen(json)};
-  mlx_oci_digest(json, strlen(json), described->digest);
-  CHECK_OK(mlx_store_put_document(store, tag, described, json, strlen(json), subject));
+                        mlx_oci_descriptor_t *descriptor) {
+  *descriptor = (mlx_oci_descriptor_t){.media_type = MLX_OCI_MANIFEST, .size = strlen(json)};
+  mlx_oci_digest(json, strlen(json), descriptor->digest);
+  CHECK_OK(mlx_store_put_document(store, tag, descriptor, json, strlen(json), subject));
 }
 
-// What others put together need not be what push makes.
-TEST(a_bundle_gets_what_its_manifest_lists) {
+// Other tools may push combinations that mlxcel push never makes.
+TEST(pull_keeps_only_files_that_the_manifest_lists) {
   begin();
   static const char stray[] =
       "\"layers\": [{\"mediaType\": \"x\", \"digest\": "
@@ -329,34 +331,34 @@ TEST(a_bundle_gets_what_its_manifest_lists) {
   mlx_text_t model = {0}, module = {0};
   mlx_oci_ref_t parsed;
   mlx_store_t *store;
-  mlx_oci_descriptor_t described, other;
-  mlx_store_options_t options = {0};
+  mlx_oci_descriptor_t descriptor, other;
+  mlx_registry_options_t options = {0};
   quick_http(&options.http);
-  RUN(&run, "push", in_folder("host.mlxb"), place("acme/stray:v1"));
+  RUN(&run, "push", in_folder("host.mlxb"), ref_to("acme/stray:v1"));
   read_note(run.err, digest);
   command_done(&run);
-  CHECK_OK(mlx_oci_ref_parse(place("acme/stray:v1"), &parsed));
+  CHECK_OK(mlx_oci_ref_parse(ref_to("acme/stray:v1"), &parsed));
   CHECK_OK(mlx_store_open(&parsed, &options, &store));
   CHECK_OK(mlx_store_get_document(store, digest, &module));
   CHECK_OK(mlx_store_get_document(store, "v1", &model));
   mlx_oci_digest(model.data, model.length, digest);
   changed = replaced(&module, "cpu:host", "cpu:x86-64");
-  put_changed(store, NULL, changed, digest, &described);
+  put_changed(store, NULL, changed, digest, &descriptor);
   mlx_free(changed);
-  snprintf(ref, sizeof ref, "%s@%s", place("acme/stray"), described.digest);
+  snprintf(ref, sizeof ref, "%s@%s", ref_to("acme/stray"), descriptor.digest);
   RUN(&run, "pull", ref, "-o", in_folder("lacking"));
   check_refused(&run, MLX_INVALID_INPUT,
-                "says that it was compiled for 'cpu:x86-64', its manifest that it was for cpu:host");
+                "annotated with the target 'cpu:x86-64', but its bundle manifest has cpu:host");
   changed = replaced(&model, "\"layers\": [", stray);
   put_changed(store, "v2", changed, NULL, &other);
   mlx_free(changed);
   snprintf(old, sizeof old, "%s\", \"size\": %zu", digest, model.length);
   snprintf(ref, sizeof ref, "%s\", \"size\": %llu", other.digest, (unsigned long long)other.size);
   changed = replaced(&module, old, ref);
-  put_changed(store, NULL, changed, other.digest, &described);
+  put_changed(store, NULL, changed, other.digest, &descriptor);
   mlx_free(changed);
-  RUN(&run, "pull", place("acme/stray:v2"), "-o", in_folder("strayed"));
-  CHECK_CONTAINS(run.err, "does not list it: LICENSE-?[31m\n");  // and steers no terminal
+  RUN(&run, "pull", ref_to("acme/stray:v2"), "-o", in_folder("strayed"));
+  CHECK_CONTAINS(run.err, "does not list: LICENSE-?[31m\n");  // the escape character is not printed
   command_done(&run);
   CHECK(!mlx_is_file(in_folder("strayed/LICENSE-\033[31m")));
   check_same_bundle(in_folder("strayed"), in_folder("host.mlxb"));
@@ -367,21 +369,21 @@ TEST(a_bundle_gets_what_its_manifest_lists) {
   snprintf(old, sizeof old, "%s\", \"size\": %zu", digest, strlen(manifest));
   CHECK((files = strstr(manifest, ",\n  \"files\"")));
   strcpy(files, "\n}\n");
-  blob.described.size = strlen(manifest);
-  mlx_oci_digest(manifest, strlen(manifest), blob.described.digest);
+  blob.descriptor.size = strlen(manifest);
+  mlx_oci_digest(manifest, strlen(manifest), blob.descriptor.digest);
   mlx_http_t *http;
-  mlx_tally_t tally = 0;
+  mlx_progress_t progress = 0;
   CHECK_OK(mlx_http_open(&options.http, &http));
-  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &progress));
   mlx_http_close(http);
   mlx_free(manifest);
-  snprintf(ref, sizeof ref, "%s\", \"size\": %llu", blob.described.digest,
-           (unsigned long long)blob.described.size);
+  snprintf(ref, sizeof ref, "%s\", \"size\": %llu", blob.descriptor.digest,
+           (unsigned long long)blob.descriptor.size);
   changed = replaced(&module, old, ref);
   mlx_oci_digest(model.data, model.length, digest);
-  put_changed(store, NULL, changed, digest, &described);
+  put_changed(store, NULL, changed, digest, &descriptor);
   mlx_free(changed);
-  snprintf(ref, sizeof ref, "%s@%s", place("acme/stray"), described.digest);
+  snprintf(ref, sizeof ref, "%s@%s", ref_to("acme/stray"), descriptor.digest);
   RUN(&run, "pull", ref, "-o", in_folder("unlisted"));
   check_refused(&run, MLX_INVALID_INPUT, "lists no files");
   mlx_text_clear(&model);
@@ -389,14 +391,14 @@ TEST(a_bundle_gets_what_its_manifest_lists) {
   mlx_store_close(store);
 }
 
-// Into the cache, once; a pull of the same tag has the next one ask again.
-TEST(a_compiled_model_runs_from_the_registry) {
+// The first run stores the bundle in the cache. A pull to an output makes the next run query the registry.
+TEST(run_uses_a_bundle_from_the_registry) {
   begin();
   command_t run;
   char *found;
   char ref[192];
-  snprintf(ref, sizeof ref, "%s", place("acme/direct:v1"));
-  setenv("MLXCEL_CACHE", in_folder("cache"), 1);  // where no other test's port left anything
+  snprintf(ref, sizeof ref, "%s", ref_to("acme/direct:v1"));
+  setenv("MLXCEL_CACHE", in_folder("cache"), 1);  // empty: no leftovers of tests on the same port
   RUN(&run, "push", in_folder("host.mlxb"), ref);
   command_done(&run);
   RUN(&run, "run", "-m", ref, "-p", "the quick brown", "-n", "4", "--device", "cpu", "-v",
@@ -418,65 +420,68 @@ TEST(a_compiled_model_runs_from_the_registry) {
   RUN(&run, "show", ref);
   command_done(&run);
   CHECK_CONTAINS(server_log(&server), "/manifests/v1");
-  CHECK(!strstr(server_log(&server), "/blobs/"));  // they are in the cache still
+  CHECK(!strstr(server_log(&server), "/blobs/"));  // still in the cache
   setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
 }
 
-TEST(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept) {
+TEST(damaged_bundles_and_blobs_are_refused) {
   begin();
   char digest[MLX_OCI_DIGEST], *path;
-  mlx_push_options_t options;
-  mlx_push_options_initialize(&options);
+  mlx_push_options_t push;
+  mlx_pull_oci_options_t options;
+  mlx_push_options_initialize(&push);
+  mlx_pull_oci_options_initialize(&options);
+  quick_http(&push.store.http);
   quick_http(&options.store.http);
   char damage[512];
   command_t copy;
   snprintf(damage, sizeof damage, "cp -r %s %s && printf ' ' >> %s/weights.irpa", in_folder("host.mlxb"),
            in_folder("bad.mlxb"), in_folder("bad.mlxb"));
-  CHECK_OK(mlx_push_bundle(in_folder("v3.mlxb"), place("acme/broken:v1"), &options, digest));
+  CHECK_OK(mlx_push_bundle(in_folder("v3.mlxb"), ref_to("acme/broken:v1"), &push, digest));
   command_start(&copy, (const char *const[]){"/bin/sh", "-c", damage, NULL});
   command_wait(&copy);
   command_free(&copy);
-  CHECK_ERROR(mlx_push_bundle(in_folder("bad.mlxb"), place("acme/broken:v2"), &options, digest),
-              MLX_INVALID_INPUT, "is not what the bundle's manifest says");
+  CHECK_ERROR(mlx_push_bundle(in_folder("bad.mlxb"), ref_to("acme/broken:v2"), &push, digest),
+              MLX_INVALID_INPUT, "does not match the bundle's manifest");
   server_control(&server, "{\"corrupt\": true}");
   options.output = in_folder("p3");
-  CHECK_ERROR(mlx_pull_oci(place("acme/broken:v1"), &options, &path), MLX_INVALID_INPUT, "its SHA-256 is");
+  CHECK_ERROR(mlx_pull_oci(ref_to("acme/broken:v1"), &options, &path), MLX_INVALID_INPUT, "its SHA-256 is");
   CHECK(!mlx_is_dir(in_folder("p3")));
   server_control(&server, "{}");
-  CHECK_OK(mlx_pull_oci(place("acme/broken:v1"), &options, &path));
+  CHECK_OK(mlx_pull_oci(ref_to("acme/broken:v1"), &options, &path));
   mlx_free(path);
   check_same_bundle(in_folder("p3"), in_folder("v3.mlxb"));
-  CHECK_ERROR(mlx_pull_oci(place("acme/broken:v1"), &options, &path), MLX_USAGE, "is there already");
+  CHECK_ERROR(mlx_pull_oci(ref_to("acme/broken:v1"), &options, &path), MLX_USAGE, "already exists");
   options.output = in_folder("p4");
-  CHECK_ERROR(mlx_pull_oci(place("acme/broken:v9"), &options, &path), MLX_NOT_FOUND, "(404)");
+  CHECK_ERROR(mlx_pull_oci(ref_to("acme/broken:v9"), &options, &path), MLX_NOT_FOUND, "(404)");
 }
 
-// A blob of its own, so that nothing of it is there.
-TEST(pieces_that_were_cut_off_are_sent_again_from_there) {
+// Uses a unique blob, so that the registry does not have it yet.
+TEST(interrupted_upload_resumes_at_its_offset) {
   begin();
   static char bytes[100000];
-  mlx_store_options_t options = {.chunk_bytes = 20000};
+  mlx_registry_options_t options = {.chunk_bytes = 20000};
   mlx_oci_ref_t ref;
   mlx_store_t *store;
   mlx_http_t *http;
-  mlx_tally_t tally = 0;
+  mlx_progress_t progress = 0;
   quick_http(&options.http);
   for (size_t i = 0; i < sizeof bytes; ++i) bytes[i] = (char)(i * 7 + i / 253);
-  mlx_blob_t blob = {.described = {.size = sizeof bytes}, .bytes = bytes};
-  mlx_oci_digest(bytes, sizeof bytes, blob.described.digest);
-  CHECK_OK(mlx_oci_ref_parse(place("acme/pieces:v1"), &ref));
+  mlx_blob_t blob = {.descriptor = {.size = sizeof bytes}, .bytes = bytes};
+  mlx_oci_digest(bytes, sizeof bytes, blob.descriptor.digest);
+  CHECK_OK(mlx_oci_ref_parse(ref_to("acme/pieces:v1"), &ref));
   CHECK_OK(mlx_store_open(&ref, &options, &store));
   CHECK_OK(mlx_http_open(&options.http, &http));
   server_control(&server, "{\"fail_patch\": 3}");
-  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
-  CHECK_INT(tally, sizeof bytes);
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &progress));
+  CHECK_INT(progress, sizeof bytes);
   const char *log = server_log(&server);
-  CHECK_INT(count_of(log, "\"POST\""), 1);   // one upload, never begun anew
-  CHECK_INT(count_of(log, "\"PATCH\""), 6);  // 2, the one that broke, and the rest from 50000 on
-  CHECK_INT(count_of(log, "\"GET\""), 1);    // asked how far it is
+  CHECK_INT(count_of(log, "\"POST\""), 1);   // one upload, never restarted
+  CHECK_INT(count_of(log, "\"PATCH\""), 6);  // two, the broken one, and the rest from 50000 on
+  CHECK_INT(count_of(log, "\"GET\""), 1);    // asks for the offset
   char path[256];
   snprintf(path, sizeof path, "%s", in_folder("blob"));
-  CHECK_OK(mlx_store_get_blob(store, http, &blob.described, path, &tally));
+  CHECK_OK(mlx_store_get_blob(store, http, &blob.descriptor, path, &progress));
   char *got;
   CHECK_OK(mlx_read_file(path, sizeof bytes, &got, NULL));
   CHECK(!memcmp(got, bytes, sizeof bytes));
@@ -485,58 +490,58 @@ TEST(pieces_that_were_cut_off_are_sent_again_from_there) {
   mlx_store_close(store);
 }
 
-// More breaks than a request has tries, each of them further on.
-TEST(an_upload_that_gets_on_is_not_given_up) {
+// Every piece breaks, more often than the number of tries, but each try makes progress.
+TEST(upload_with_progress_is_not_given_up) {
   begin();
   static char bytes[40000];
-  mlx_store_options_t options = {.chunk_bytes = 5000};
+  mlx_registry_options_t options = {.chunk_bytes = 5000};
   mlx_oci_ref_t ref;
   mlx_store_t *store;
   mlx_http_t *http;
-  mlx_tally_t tally = 0;
+  mlx_progress_t progress = 0;
   quick_http(&options.http);
   memset(bytes, 'y', sizeof bytes);
-  mlx_blob_t blob = {.described = {.size = sizeof bytes}, .bytes = bytes};
-  mlx_oci_digest(bytes, sizeof bytes, blob.described.digest);
-  CHECK_OK(mlx_oci_ref_parse(place("acme/breaking:v1"), &ref));
+  mlx_blob_t blob = {.descriptor = {.size = sizeof bytes}, .bytes = bytes};
+  mlx_oci_digest(bytes, sizeof bytes, blob.descriptor.digest);
+  CHECK_OK(mlx_oci_ref_parse(ref_to("acme/breaking:v1"), &ref));
   CHECK_OK(mlx_store_open(&ref, &options, &store));
   CHECK_OK(mlx_http_open(&options.http, &http));
   server_control(&server, "{\"break_pieces\": true}");
-  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
-  CHECK_INT(tally, sizeof bytes);
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &progress));
+  CHECK_INT(progress, sizeof bytes);
   CHECK(count_of(server_log(&server), "\"PATCH\"") > options.http.tries);
   mlx_http_close(http);
   mlx_store_close(store);
 }
 
-TEST(a_short_blob_that_was_cut_off_is_sent_anew) {
+TEST(interrupted_short_blob_is_sent_again) {
   begin();
   char bytes[5000];
-  mlx_store_options_t options = {0};
+  mlx_registry_options_t options = {0};
   mlx_oci_ref_t ref;
   mlx_store_t *store;
   mlx_http_t *http;
-  mlx_tally_t tally = 0;
+  mlx_progress_t progress = 0;
   quick_http(&options.http);
   memset(bytes, 'x', sizeof bytes);
-  mlx_blob_t blob = {.described = {.size = sizeof bytes}, .bytes = bytes};
-  mlx_oci_digest(bytes, sizeof bytes, blob.described.digest);
-  CHECK_OK(mlx_oci_ref_parse(place("acme/pieces:v1"), &ref));
+  mlx_blob_t blob = {.descriptor = {.size = sizeof bytes}, .bytes = bytes};
+  mlx_oci_digest(bytes, sizeof bytes, blob.descriptor.digest);
+  CHECK_OK(mlx_oci_ref_parse(ref_to("acme/pieces:v1"), &ref));
   CHECK_OK(mlx_store_open(&ref, &options, &store));
   CHECK_OK(mlx_http_open(&options.http, &http));
   server_control(&server, "{\"fail_put\": 1}");
-  CHECK_OK(mlx_store_put_blob(store, http, &blob, &tally));
-  CHECK_INT(tally, sizeof bytes);
+  CHECK_OK(mlx_store_put_blob(store, http, &blob, &progress));
+  CHECK_INT(progress, sizeof bytes);
   CHECK_INT(count_of(server_log(&server), "\"POST\""), 2);
   mlx_http_close(http);
   mlx_store_close(store);
 }
 
-TEST(tokens_are_fetched_with_what_docker_knows) {
+TEST(tokens_are_requested_with_docker_credentials) {
   begin();
   command_t run;
   char ref[160], json[256], script[512];
-  snprintf(ref, sizeof ref, "%s", place("acme/secret:v1"));
+  snprintf(ref, sizeof ref, "%s", ref_to("acme/secret:v1"));
   server_control(&server, "{\"users\": {\"me\": \"pw\"}}");
   RUN(&run, "push", in_folder("v3.mlxb"), ref);
   check_refused(&run, MLX_UNAVAILABLE, "docker login 127.0.0.1:");
@@ -545,7 +550,7 @@ TEST(tokens_are_fetched_with_what_docker_knows) {
   RUN(&run, "push", in_folder("v3.mlxb"), ref);
   command_done(&run);
   snprintf(json, sizeof json, "{\"credHelpers\": {\"127.0.0.1:%d\": \"mlxceltest\"}}",
-           server.port);  // and by a program
+           server.port);  // from a credential helper
   CHECK_OK(mlx_write_file(in_folder("config.json"), json, strlen(json)));
   RUN(&run, "pull", ref, "-o", in_folder("p5"));
   check_refused(&run, MLX_NOT_FOUND, "docker-credential-mlxceltest");
@@ -564,7 +569,7 @@ TEST(tokens_are_fetched_with_what_docker_knows) {
   CHECK(count_of(server_log(&server), "/token") >= 2);
 }
 
-TEST(a_folder_laid_out_like_a_registry_does_as_well) {
+TEST(push_and_pull_work_with_an_oci_layout) {
   begin();
   command_t run;
   char ref[160];
@@ -584,7 +589,7 @@ TEST(a_folder_laid_out_like_a_registry_does_as_well) {
   check_same_bundle(in_folder("p6"), in_folder("v3.mlxb"));
   snprintf(ref, sizeof ref, "oci-layout:%s/layout:v2", folder);
   RUN(&run, "pull", ref, "-o", in_folder("p7"));
-  check_refused(&run, MLX_NOT_FOUND, "nothing tagged 'v2'");
+  check_refused(&run, MLX_NOT_FOUND, "has no tag 'v2'");
   char damage[256];
   command_t shell;
   snprintf(damage, sizeof damage, "for f in %s/layout/blobs/sha256/*; do printf x >> $f; done", folder);
@@ -599,7 +604,7 @@ TEST(a_folder_laid_out_like_a_registry_does_as_well) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// A real registry: no referrers API, so the list goes under a tag
+// docker-registry has no referrers API, so the list of referrers is stored under a tag
 
 static int free_port(void) {
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -611,7 +616,7 @@ static int free_port(void) {
   return ntohs(address.sin_port);
 }
 
-static void wait_until_it_answers(int port) {
+static void wait_for_registry(int port) {
   mlx_http_options_t options;
   mlx_http_t *http;
   mlx_http_response_t response;
@@ -626,15 +631,12 @@ static void wait_until_it_answers(int port) {
   mlx_http_close(http);
 }
 
-TEST(a_real_registry_takes_and_gives_it) {
+TEST(push_and_pull_work_with_docker_registry) {
   begin();
-  if (system("command -v " REAL_REGISTRY " >/dev/null")) {
-    fprintf(stderr, "  skipped: docker-registry is not installed here\n");
-    return;
-  }
+  if (system("command -v " REAL_REGISTRY " >/dev/null")) SKIP(REAL_REGISTRY " is not installed");
   const int port = free_port();
   char config[1024], ref[160];
-  // me:pw, as htpasswd -B writes it
+  // me:pw, in the format of htpasswd -B
   const char *users = "me:$2b$05$2X1nBinIokJJjlKbYBAa1Ocy0G8gT6v7CTtbH6rCcXeVwrjpPmzQy\n";
   CHECK_OK(mlx_write_file(in_folder("users"), users, strlen(users)));
   snprintf(config, sizeof config,
@@ -645,7 +647,7 @@ TEST(a_real_registry_takes_and_gives_it) {
   CHECK_OK(mlx_write_file(in_folder("registry.yml"), config, strlen(config)));
   command_t registry, run;
   command_start(&registry, (const char *const[]){REAL_REGISTRY, "serve", in_folder("registry.yml"), NULL});
-  wait_until_it_answers(port);
+  wait_for_registry(port);
   snprintf(ref, sizeof ref, "oci://127.0.0.1:%d/acme/tiny:v1", port);
   RUN(&run, "push", in_folder("host.mlxb"), ref);
   check_refused(&run, MLX_UNAVAILABLE, "docker login");
@@ -667,13 +669,11 @@ TEST(a_real_registry_takes_and_gives_it) {
   command_free(&registry);
 }
 
-TEST_MAIN(CASE(references_are_read_in_their_parts), CASE(documents_that_make_no_sense_are_refused),
-          CASE(challenges_and_credentials_are_read), CASE(one_copy_of_the_weights_serves_two_targets),
-          CASE(a_tag_means_the_code_that_was_pushed_under_it),
-          CASE(a_bundle_of_several_targets_is_pulled_for_the_machine),
-          CASE(a_bundle_gets_what_its_manifest_lists), CASE(a_compiled_model_runs_from_the_registry),
-          CASE(a_damaged_bundle_is_not_pushed_and_a_damaged_blob_not_kept),
-          CASE(pieces_that_were_cut_off_are_sent_again_from_there),
-          CASE(an_upload_that_gets_on_is_not_given_up), CASE(a_short_blob_that_was_cut_off_is_sent_anew),
-          CASE(tokens_are_fetched_with_what_docker_knows),
-          CASE(a_folder_laid_out_like_a_registry_does_as_well), CASE(a_real_registry_takes_and_gives_it))
+TEST_MAIN(CASE(references_are_parsed), CASE(invalid_documents_are_refused),
+          CASE(challenges_and_credentials_are_parsed), CASE(two_targets_share_one_copy_of_the_weights),
+          CASE(tag_names_the_code_that_was_pushed_under_it), CASE(pull_chooses_the_target_for_this_machine),
+          CASE(pull_keeps_only_files_that_the_manifest_lists), CASE(run_uses_a_bundle_from_the_registry),
+          CASE(damaged_bundles_and_blobs_are_refused), CASE(interrupted_upload_resumes_at_its_offset),
+          CASE(upload_with_progress_is_not_given_up), CASE(interrupted_short_blob_is_sent_again),
+          CASE(tokens_are_requested_with_docker_credentials), CASE(push_and_pull_work_with_an_oci_layout),
+          CASE(push_and_pull_work_with_docker_registry))

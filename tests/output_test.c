@@ -1,5 +1,5 @@
-// Where a pull puts things. Two to one place at once: one brings it, the other waits and says that it is
-// there; nothing of either is left beside it. And whether there is room.
+// The output of a pull. Of two parallel pulls to one output, one downloads, the other waits and then reports
+// that the output exists. Also tests the check for free disk space.
 #include "transfer/output.h"
 
 #include "base/digest.h"
@@ -7,7 +7,6 @@
 #include "tests/folder.h"
 #include "tests/server.h"
 #include "tests/store_model.h"
-#include "transfer/push.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
@@ -51,12 +50,12 @@ static void check_same(const char *a, const char *b) {
 }
 
 static mlx_status_t check_name(void *user, const char *name) {
-  if (strcmp(name, user)) CHECK_FAIL("'%s' was left beside '%s'", name, (const char *)user);
+  if (strcmp(name, user)) CHECK_FAIL("'%s' was left over beside '%s'", name, (const char *)user);
   return NULL;
 }
 
-// Both start at once; what they pull comes so slowly that they meet. |output| is below here/, which holds
-// nothing else.
+// Starts two pulls at the same time, from a server slow enough that they overlap. |output| is the only entry
+// of here/.
 static void pull_twice(const char *source, const char *output) {
   command_t both[2];
   char path[256];
@@ -68,12 +67,12 @@ static void pull_twice(const char *source, const char *output) {
   if (both[1 - late].exit_code) CHECK_FAIL("%s", both[1 - late].err);
   CHECK_INT(both[late].exit_code, MLX_USAGE);
   CHECK_CONTAINS(both[late].err, "waiting for another mlxcel");
-  CHECK_CONTAINS(both[late].err, "is there already");
+  CHECK_CONTAINS(both[late].err, "already exists");
   for (int i = 0; i < 2; ++i) command_free(&both[i]);
   CHECK_OK(mlx_list_dir(in_folder("here"), check_name, (void *)(uintptr_t)output));
 }
 
-TEST(a_bundle_from_a_web_server_comes_once) {
+TEST(parallel_pulls_of_a_url_download_once) {
   begin();
   char url[128];
   server_control(&web, "{\"weights.irpa\": {\"stall\": [50000, 50000], \"seconds\": 1}}");
@@ -88,7 +87,7 @@ TEST(a_bundle_from_a_web_server_comes_once) {
   CHECK_OK(mlx_remove_tree(in_folder("here/one.mlxb")));
 }
 
-TEST(a_bundle_from_a_registry_comes_once) {
+TEST(parallel_pulls_of_a_registry_bundle_download_once) {
   begin();
   char ref[128];
   command_t run;
@@ -102,10 +101,10 @@ TEST(a_bundle_from_a_registry_comes_once) {
   CHECK_OK(mlx_remove_tree(in_folder("here/tiny.mlxb")));
 }
 
-TEST(a_model_from_a_registry_comes_once) {
+TEST(parallel_pulls_of_a_registry_model_download_once) {
   begin();
   char ref[128];
-  mlx_store_options_t options = {0};
+  mlx_registry_options_t options = {0};
   static const test_layer_t layer = {GGUF, MLX_OCI_WEIGHT, "tiny.gguf"};
   quick_http(&options.http);
   server_control(&registry, "{}");
@@ -118,10 +117,10 @@ TEST(a_model_from_a_registry_comes_once) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Room
+// Disk space
 
-// Runs a script in |folder| with a disk of so many bytes at small/, and keeps what it says. False where
-// nobody may make one.
+// Runs a script in |folder| with a file system of |bytes| bytes mounted at small/. Returns false if this user
+// may not mount one.
 static bool with_small_disk(uint64_t bytes, const char *script, command_t *run) {
   char whole[1024];
   snprintf(whole, sizeof whole,
@@ -130,19 +129,18 @@ static bool with_small_disk(uint64_t bytes, const char *script, command_t *run) 
   command_start(run, (const char *const[]){"/usr/bin/env", "unshare", "-rm", "sh", "-c", whole, NULL});
   command_wait(run);
   if (run->exit_code != 99 && run->exit_code != 127 && !strstr(run->err, "unshare:")) return true;
-  fprintf(stderr, "  skipped: no disk of its own can be made here: %s\n", run->err);
   command_free(run);
   return false;
 }
 
-TEST(what_is_there_needs_no_room_and_all_that_is_missing_is_told) {
+TEST(only_missing_bytes_need_disk_space) {
   begin();
   command_t run;
   char ref[128], script[512], digest[MLX_OCI_DIGEST], expected[96];
   mlx_text_t json = {0};
   mlx_oci_ref_t parsed;
   mlx_store_t *store;
-  mlx_store_options_t options = {0};
+  mlx_registry_options_t options = {0};
   quick_http(&options.http);
   server_control(&registry, "{}");
   command_shell(folder, "head -c 1048576 /dev/urandom > weights");
@@ -160,7 +158,8 @@ TEST(what_is_there_needs_no_room_and_all_that_is_missing_is_told) {
       "mkdir -p small/big.%.16s.part/files && head -c 800000 weights > "
       "small/big.%.16s.part/files/big.gguf.part && %s pull %s -o small/big && cmp weights small/big/big.gguf",
       digest + 7, digest + 7, MLXCEL_BINARY, ref);
-  if (!with_small_disk((64 << 20) + (1200 << 10), script, &run)) return;
+  if (!with_small_disk((64 << 20) + (1200 << 10), script, &run))
+    SKIP("this user may not mount a file system (unshare, tmpfs)");
   command_done(&run);
   snprintf(ref, sizeof ref, "oci://127.0.0.1:%d/acme/room:v1", registry.port);
   RUN(&run, "push", in_folder("web/tiny.mlxb"), ref);
@@ -176,11 +175,12 @@ TEST(what_is_there_needs_no_room_and_all_that_is_missing_is_told) {
     CHECK_OK(mlx_file_stamp(in_folder(names[i]), &stamp));
     sum += stamp.size;
   }
-  snprintf(expected, sizeof expected, "%s are to come and 67.1 MB stay free", mlx_bytes_show(sum).text);
+  snprintf(expected, sizeof expected, "the download needs %s and a reserve of 67.1 MB",
+           mlx_bytes_show(sum).text);
   CHECK_CONTAINS(run.err, expected);
   command_free(&run);
 }
 
-TEST_MAIN(CASE(a_bundle_from_a_web_server_comes_once), CASE(a_bundle_from_a_registry_comes_once),
-          CASE(a_model_from_a_registry_comes_once),
-          CASE(what_is_there_needs_no_room_and_all_that_is_missing_is_told))
+TEST_MAIN(CASE(parallel_pulls_of_a_url_download_once),
+          CASE(parallel_pulls_of_a_registry_bundle_download_once),
+          CASE(parallel_pulls_of_a_registry_model_download_once), CASE(only_missing_bytes_need_disk_space))

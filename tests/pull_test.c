@@ -1,5 +1,5 @@
-// mlxcel pull hf:..., against a server that speaks the hub's API (tests/hub_server.py), as a person meets it.
-#include "transfer/pull.h"
+// mlxcel pull hf:... and https://..., against a server with the hub's API (tests/hub_server.py).
+#include "transfer/pull_hub.h"
 
 #include <sys/stat.h>
 
@@ -56,7 +56,7 @@ static void start(void) {
   setenv("HF_HOME", in_folder("home"), 1);
 }
 
-// A server without faults, a cache without anything.
+// Resets the server's faults and empties the cache.
 static void begin(void) {
   if (!server.port) start();
   snprintf(cache, sizeof cache, "%s/cache", folder);
@@ -86,7 +86,7 @@ static int names_in(const char *path) {
   return count;
 }
 
-// Nothing of the model but finished folders: no part, nothing staged.
+// Fails if the model's cache folder contains incomplete files.
 static void check_no_leftovers(const char *model) {
   command_t find;
   char path[160];
@@ -97,10 +97,10 @@ static void check_no_leftovers(const char *model) {
   command_free(&find);
 }
 
-TEST(a_model_is_pulled_whole_and_nothing_else_of_it) {
+TEST(pull_downloads_exactly_the_needed_files) {
   begin();
   char *path, *found;
-  CHECK_OK(mlx_pull_find("hf:acme/tiny", &found));
+  CHECK_OK(mlx_pull_hub_find("hf:acme/tiny", &found));
   CHECK(!found);
   CHECK_OK(mlx_pull_hub("hf:acme/tiny", &options, &path));
   CHECK_INT(names_in(path), FILES);
@@ -112,17 +112,17 @@ TEST(a_model_is_pulled_whole_and_nothing_else_of_it) {
   }
   CHECK(!strstr(server_log(&server), "pytorch_model.bin"));
   check_no_leftovers("acme/tiny");
-  CHECK_OK(mlx_pull_find("hf:acme/tiny", &found));
+  CHECK_OK(mlx_pull_hub_find("hf:acme/tiny", &found));
   CHECK_TEXT(found, path);
   mlx_free(found);
   server_control(&server, "{}");
   mlx_free(path);
-  CHECK_OK(mlx_pull_hub("hf:acme/tiny", &options, &path));  // asks which commit it is, and fetches nothing
+  CHECK_OK(mlx_pull_hub("hf:acme/tiny", &options, &path));  // asks for the commit, downloads nothing
   CHECK_INT(count_of(server_log(&server), "\"method\""), 1);
   mlx_free(path);
 }
 
-TEST(quantisations_of_a_model_lie_side_by_side) {
+TEST(several_quantizations_of_a_model_coexist) {
   begin();
   char *f32, *q8, *model_folder, *none;
   CHECK_OK(mlx_pull_hub("hf:acme/tiny-GGUF:F32", &options, &f32));
@@ -133,13 +133,13 @@ TEST(quantisations_of_a_model_lie_side_by_side) {
   CHECK_INT(names_in(model_folder), 2);
   CHECK_ERROR(mlx_pull_hub("hf:acme/tiny-GGUF", &options, &none), MLX_USAGE, "several GGUF files");
   CHECK_ERROR(mlx_pull_hub("hf:acme/tiny-GGUF:Q2_K", &options, &none), MLX_NOT_FOUND,
-              "acme/tiny-GGUF: the model has no GGUF file 'Q2_K'");
+              "acme/tiny-GGUF: the model has no GGUF file named or quantized as 'Q2_K'");
   mlx_free(model_folder);
   mlx_free(f32);
   mlx_free(q8);
 }
 
-TEST(a_pull_killed_at_any_byte_goes_on_from_there) {
+TEST(pull_killed_at_any_byte_resumes) {
   static const long stops[] = {0, 1, 4096, 39999};
   begin();
   for (size_t i = 0; i < sizeof stops / sizeof *stops; ++i) {
@@ -160,14 +160,14 @@ TEST(a_pull_killed_at_any_byte_goes_on_from_there) {
     CHECK_INT(killed.exit_code, -SIGKILL);
     command_free(&killed);
     char *found;
-    CHECK_OK(mlx_pull_find("hf:acme/tiny", &found));
+    CHECK_OK(mlx_pull_hub_find("hf:acme/tiny", &found));
     CHECK(!found);
     server_control(&server, "{}");
     RUN(&finished, "pull", "hf:acme/tiny");
     if (finished.exit_code) CHECK_FAIL("%s", finished.err);
     snprintf(range, sizeof range, "\"Range\": \"bytes=%ld-\"", stops[i]);
     if (stops[i]) CHECK_CONTAINS(server_log(&server), range);
-    CHECK_OK(mlx_pull_find("hf:acme/tiny", &found));
+    CHECK_OK(mlx_pull_hub_find("hf:acme/tiny", &found));
     CHECK(found && !strncmp(finished.out, found, strlen(found)));
     snprintf(pattern, sizeof pattern, "%s/" WEIGHTS, found);
     check_same(pattern, TINY "/" WEIGHTS);
@@ -177,7 +177,7 @@ TEST(a_pull_killed_at_any_byte_goes_on_from_there) {
   }
 }
 
-TEST(nothing_appears_until_all_is_checked) {
+TEST(no_model_appears_before_all_files_are_checked) {
   begin();
   char *path;
   server_control(&server, "{\"" WEIGHTS "\": {\"corrupt\": true}}");
@@ -185,7 +185,7 @@ TEST(nothing_appears_until_all_is_checked) {
   CHECK_INT(mlx_status_code(status), MLX_INVALID_INPUT);
   CHECK_CONTAINS(mlx_status_message(status), WEIGHTS ": its SHA-256 is");
   mlx_status_free(status);
-  CHECK_OK(mlx_pull_find("hf:acme/tiny", &path));
+  CHECK_OK(mlx_pull_hub_find("hf:acme/tiny", &path));
   CHECK(!path);
   CHECK_OK(mlx_remove_tree(cache));
   server_control(&server, "{\"config.json\": {\"corrupt\": true}}");
@@ -200,7 +200,7 @@ TEST(nothing_appears_until_all_is_checked) {
   mlx_free(path);
 }
 
-TEST(a_token_goes_to_the_hub_and_to_nobody_else) {
+TEST(token_is_sent_only_to_the_hub) {
   begin();
   char *path;
   server_control(&server, "{\"token\": \"hush\"}");
@@ -210,7 +210,7 @@ TEST(a_token_goes_to_the_hub_and_to_nobody_else) {
   CHECK_CONTAINS(mlx_status_hint_text(status), "set HF_TOKEN");
   mlx_status_free(status);
   CHECK_OK(mlx_make_dirs(in_folder("home"), 0700));
-  CHECK_OK(mlx_write_file(in_folder("home/token"), "hush\n", 5));  // as the hub's own client leaves it
+  CHECK_OK(mlx_write_file(in_folder("home/token"), "hush\n", 5));  // written by the hub's own client
   CHECK_OK(mlx_pull_hub("hf:acme/tiny", &options, &path));
   mlx_free(path);
   const char *log = server_log(&server);
@@ -228,7 +228,7 @@ TEST(a_token_goes_to_the_hub_and_to_nobody_else) {
   CHECK(!unlink(in_folder("home/token")));
 }
 
-TEST(wrong_words_and_missing_models_are_explained) {
+TEST(invalid_references_and_missing_models_are_explained) {
   begin();
   char *path;
   command_t run;
@@ -242,11 +242,12 @@ TEST(wrong_words_and_missing_models_are_explained) {
                  "{\"listing\": {\"sha\": \"0123456789abcdef0123456789abcdef01234567\", \"siblings\": "
                  "[{\"rfilename\": \"../../../evil.gguf\", \"size\": 3, \"blobId\": "
                  "\"0123456789abcdef0123456789abcdef01234567\"}]}}");
-  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT, "leave the model's folder");
+  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT,
+              "points outside the model's folder");
   server_control(&server,
                  "{\"listing\": {\"sha\": \"0123456789abcdef0123456789abcdef01234567\", \"siblings\": "
                  "[{\"rfilename\": \"a.gguf\", \"size\": 3}]}}");
-  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT, "no digest of 'a.gguf'");
+  CHECK_ERROR(mlx_pull_hub("hf:acme/tiny", &options, &path), MLX_INVALID_INPUT, "cannot verify 'a.gguf'");
   RUN(&run, "pull", "ftp://x");
   CHECK_INT(run.exit_code, MLX_USAGE);
   CHECK_CONTAINS(run.err, "nothing that can be pulled");
@@ -268,8 +269,8 @@ TEST(wrong_words_and_missing_models_are_explained) {
   setenv("HF_ENDPOINT", server.url, 1);
 }
 
-// With the last of many files listed twice, which is found without comparing each with each.
-TEST(a_hub_that_lists_a_file_twice_is_refused_however_long_the_list_is) {
+// The last of 30000 files is listed twice. A quadratic search would be too slow.
+TEST(duplicate_file_in_a_long_listing_is_refused) {
   static const char file[] =
       ", {\"rfilename\": \"model-%05d-of-%05d.safetensors\", \"size\": 3, \"blobId\": "
       "\"0123456789abcdef0123456789abcdef01234567\"}";
@@ -295,7 +296,7 @@ TEST(a_hub_that_lists_a_file_twice_is_refused_however_long_the_list_is) {
   CHECK((clock() - before) / CLOCKS_PER_SEC < 2);
 }
 
-TEST(offline_what_was_pulled_is_used_and_nothing_asked) {
+TEST(offline_mode_uses_the_cache_without_requests) {
   begin();
   command_t run;
   setenv("HF_HUB_OFFLINE", "1", 1);
@@ -323,7 +324,7 @@ TEST(offline_what_was_pulled_is_used_and_nothing_asked) {
   unsetenv("HF_HUB_OFFLINE");
 }
 
-TEST(a_folder_of_ones_own_takes_a_model_too) {
+TEST(pull_writes_to_an_output_folder) {
   begin();
   command_t run;
   char out[160];
@@ -334,13 +335,13 @@ TEST(a_folder_of_ones_own_takes_a_model_too) {
   command_free(&run);
   RUN(&run, "pull", "hf:acme/tiny", "-o", out);
   CHECK_INT(run.exit_code, MLX_USAGE);
-  CHECK_CONTAINS(run.err, "is there already");
+  CHECK_CONTAINS(run.err, "already exists");
   command_free(&run);
 }
 
-TEST(run_takes_a_model_from_the_hub) {
+TEST(run_pulls_a_model_from_the_hub) {
   begin();
-  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);  // where the same weights may have been compiled already
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);  // may already have these weights
   command_t hub, local;
   RUN(&hub, "run", "--temp", "0", "-m", "hf:acme/tiny", "-p", "the quick brown", "-n", "24", "--device",
       "cpu");
@@ -356,7 +357,7 @@ TEST(run_takes_a_model_from_the_hub) {
 // ----------------------------------------------------------------------------------------------------------
 // From a web server
 
-TEST(a_bundle_served_as_a_folder_is_pulled_checked_and_runs) {
+TEST(bundle_served_as_a_folder_is_pulled_and_runs) {
   begin();
   setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
   command_t run, local;
@@ -381,7 +382,7 @@ TEST(a_bundle_served_as_a_folder_is_pulled_checked_and_runs) {
   command_free(&local);
   RUN(&run, "pull", url, "-o", out);
   CHECK_INT(run.exit_code, MLX_USAGE);
-  CHECK_CONTAINS(run.err, "is there already");
+  CHECK_CONTAINS(run.err, "already exists");
   command_free(&run);
   snprintf(out, sizeof out, "%s", in_folder("damaged.mlxb"));
   snprintf(control, sizeof control, "{\"model.vmfb\": {\"corrupt\": true}}");
@@ -394,13 +395,13 @@ TEST(a_bundle_served_as_a_folder_is_pulled_checked_and_runs) {
   snprintf(url, sizeof url, "%s/plain/acme/tiny", server.url);
   RUN(&run, "pull", url, "-o", out);
   CHECK_INT(run.exit_code, MLX_NOT_FOUND);
-  CHECK_CONTAINS(run.err, "give the address of a folder or a file");
+  CHECK_CONTAINS(run.err, "use the URL of a bundle");
   command_free(&run);
 }
 
-// Served as a folder it comes without the code of other machines; as a file it comes whole. Its signature
-// comes along.
-TEST(a_bundle_of_several_targets_is_pulled_as_a_folder_or_a_file) {
+// A folder is pulled without the code of other targets, a single file with all targets. Both keep the
+// signature.
+TEST(multi_target_bundle_is_pulled_as_folder_or_file) {
   begin();
   setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
   command_t run;
@@ -433,20 +434,20 @@ TEST(a_bundle_of_several_targets_is_pulled_as_a_folder_or_a_file) {
   CHECK(!mlx_is_file(in_folder("out1.mlxb/model.cpu-x86-64.vmfb")) &&
         mlx_is_file(in_folder("out1.mlxb/model.cuda-sm_80.vmfb")));
   CHECK(mlx_is_file(in_folder("out2.mlxb")));
-  CHECK(mlx_write_file(in_folder("mine.mlxb.whole"), "precious", 8) == NULL);  // a name like ours
+  CHECK(mlx_write_file(in_folder("mine.mlxb.whole"), "precious", 8) == NULL);  // looks like a temporary file
   RUN(&run, "pull", url, "-o", in_folder("mine.mlxb"));
   if (run.exit_code) CHECK_FAIL("%s", run.err);
   command_free(&run);
   CHECK(mlx_is_file(in_folder("mine.mlxb.whole")) && mlx_is_file(in_folder("mine.mlxb")));
-  CHECK(!unlink(in_folder("hub/many.mlxb/weights.irpa")));  // one without its weights
+  CHECK(!unlink(in_folder("hub/many.mlxb/weights.irpa")));  // a bundle without weights
   snprintf(url, sizeof url, "%s/plain/many.mlxb", server.url);
   RUN(&run, "pull", url, "-o", in_folder("thin.mlxb"), "--target", "cpu:x86-64");
   if (run.exit_code) CHECK_FAIL("%s", run.err);
-  CHECK_CONTAINS(run.err, "weights.irpa is not there: it will be looked for by its digest");
+  CHECK_CONTAINS(run.err, "the server has no weights.irpa: it will be looked up by digest");
   command_free(&run);
   RUN(&run, "pull", url, "-o", in_folder("no.mlxb"), "--target", "cuda:sm_90");
   CHECK_INT(run.exit_code, MLX_NOT_FOUND);
-  CHECK_CONTAINS(run.err, "the model was not compiled for cuda:sm_90");
+  CHECK_CONTAINS(run.err, "the bundle has no code for cuda:sm_90");
   command_free(&run);
   snprintf(url, sizeof url, "%s/plain/one.mlxb", server.url);
   server_control(&server, "{\"one.mlxb\": {\"corrupt\": true}}");
@@ -456,8 +457,8 @@ TEST(a_bundle_of_several_targets_is_pulled_as_a_folder_or_a_file) {
   command_free(&run);
 }
 
-// What runs here is what comes: cpu:host where it was compiled on such a CPU.
-TEST(code_for_this_very_cpu_is_known_by_its_digest) {
+// A pull chooses cpu:host only if the bundle was compiled on the same kind of CPU.
+TEST(host_code_is_chosen_only_for_the_same_cpu) {
   begin();
   setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
   command_t run;
@@ -466,7 +467,7 @@ TEST(code_for_this_very_cpu_is_known_by_its_digest) {
   command_done(&run);
   snprintf(url, sizeof url, "%s/plain/here.mlxb", server.url);
   RUN(&run, "pull", url, "-o", in_folder("here.mlxb"));
-  CHECK_CONTAINS(run.err, "taking the code for cpu:host, of ");
+  CHECK_CONTAINS(run.err, "pulling the code for cpu:host (available: ");
   command_done(&run);
   RUN(&run, "run", "-m", in_folder("here.mlxb"), "-p", "x", "-n", "1", "--device", "cpu");
   command_done(&run);
@@ -477,16 +478,16 @@ TEST(code_for_this_very_cpu_is_known_by_its_digest) {
   snprintf(path, sizeof path, "%s", in_folder("hub/here.mlxb/manifest.json"));
   CHECK_OK(mlx_read_file(path, 1 << 20, &json, NULL));
   CHECK((cpu = strstr(json, "\"cpu\": \"")));
-  memset(cpu + 8, '0', 64);  // another's
+  memset(cpu + 8, '0', 64);  // another CPU
   CHECK_OK(mlx_write_file(path, json, strlen(json)));
   mlx_free(json);
   RUN(&run, "pull", url, "-o", in_folder("here.mlxb"));
   CHECK_INT(run.exit_code, MLX_UNAVAILABLE);
-  CHECK_CONTAINS(run.err, "of which this machine runs nothing");
+  CHECK_CONTAINS(run.err, "this machine can run none of the bundle's targets");
   command_free(&run);
 }
 
-TEST(a_bundle_whose_manifest_lists_no_files_is_not_pulled) {
+TEST(bundle_without_file_list_is_not_pulled) {
   begin();
   char path[256], url[256], *json, *files_at;
   command_t run;
@@ -505,14 +506,12 @@ TEST(a_bundle_whose_manifest_lists_no_files_is_not_pulled) {
   CHECK(!mlx_is_dir(in_folder("old.mlxb")));
 }
 
-TEST_MAIN(CASE(a_bundle_served_as_a_folder_is_pulled_checked_and_runs),
-          CASE(a_bundle_of_several_targets_is_pulled_as_a_folder_or_a_file),
-          CASE(code_for_this_very_cpu_is_known_by_its_digest),
-          CASE(a_bundle_whose_manifest_lists_no_files_is_not_pulled),
-          CASE(a_model_is_pulled_whole_and_nothing_else_of_it),
-          CASE(quantisations_of_a_model_lie_side_by_side), CASE(a_pull_killed_at_any_byte_goes_on_from_there),
-          CASE(nothing_appears_until_all_is_checked), CASE(a_token_goes_to_the_hub_and_to_nobody_else),
-          CASE(wrong_words_and_missing_models_are_explained),
-          CASE(a_hub_that_lists_a_file_twice_is_refused_however_long_the_list_is),
-          CASE(offline_what_was_pulled_is_used_and_nothing_asked),
-          CASE(a_folder_of_ones_own_takes_a_model_too), CASE(run_takes_a_model_from_the_hub))
+TEST_MAIN(CASE(bundle_served_as_a_folder_is_pulled_and_runs),
+          CASE(multi_target_bundle_is_pulled_as_folder_or_file),
+          CASE(host_code_is_chosen_only_for_the_same_cpu), CASE(bundle_without_file_list_is_not_pulled),
+          CASE(pull_downloads_exactly_the_needed_files), CASE(several_quantizations_of_a_model_coexist),
+          CASE(pull_killed_at_any_byte_resumes), CASE(no_model_appears_before_all_files_are_checked),
+          CASE(token_is_sent_only_to_the_hub), CASE(invalid_references_and_missing_models_are_explained),
+          CASE(duplicate_file_in_a_long_listing_is_refused),
+          CASE(offline_mode_uses_the_cache_without_requests), CASE(pull_writes_to_an_output_folder),
+          CASE(run_pulls_a_model_from_the_hub))

@@ -1,21 +1,33 @@
-"""A small OCI registry with tokens and the referrers API, that misbehaves on request. For tests only; standard library only.
+"""Test OCI registry with tokens, the referrers API and fault injection. Uses only the standard library.
 
     python3 registry_server.py [ADDRESS [CERTIFICATE KEY]]
 
-Prints its port. PUT /_control sets, as JSON: {"users": {"NAME": "PASSWORD"}, "expire": N, "fail_patch": N, "fail_put": N, "break_pieces": true, "corrupt": true}: tokens are
-then wanted (from a token server on the same port), and run out before the Nth blob is read; the Nth piece of an upload is cut off in the middle, or every one that is longer than 1000 bytes, blobs are changed on their way out.
-{"identities": ["TOKEN"]} are good for a token too. {"page": N}: lists come N at a time, the next page is linked to by {"link": "path"} (the default), "query", "absolute", "loop", "endless", or any address given there.
-{"no_referrers": true}: as a registry before that API; or the status that it answers with. {"bare": true}: lists of referrers leave out what they need not say. {"slow": SECONDS} passes before each blob,
-{"stall": N}: after N bytes of one nothing more comes. {"realm": URL}: where tokens are said to be. {"upload_to": URL}: the host that pieces are to be sent to.
-GET /_log gives the requests since then, whether each came with an Authorization, and the most blobs that were asked for at once.
+Prints its port and exits when its stdin closes. PUT /_control sets the faults, as a JSON object, and clears the log. Keys:
+    "users": {"NAME": "PASSWORD"}  require tokens from the token server, which runs on the same port
+    "identities": ["TOKEN"]        identity tokens that the token server also accepts
+    "expire": N                    expire all tokens at the Nth blob download
+    "realm": URL                   address of the token server in challenges
+    "fail_patch": N, "fail_put": N break the Nth PATCH or PUT of over 1000 bytes in the middle
+    "break_pieces": true           break every PATCH of over 1000 bytes in the middle
+    "upload_to": URL               host for uploads
+    "corrupt": true                change the last byte of every downloaded blob over 1000 bytes
+    "slow": SECONDS                delay every blob download
+    "stall": N                     stop sending after N bytes of a blob
+    "page": N                      return lists in pages of N items
+    "link": KIND                   form of the next-page link: "path" (default), "query", "absolute", "loop", "endless", or
+                                   a literal URL
+    "no_referrers": true           behave like a registry without the referrers API; or a status to answer with
+    "bare": true                   leave optional fields out of referrer lists
+GET /_log returns the requests since the last /_control, whether each had an Authorization header, and in "most" the maximum
+number of parallel blob downloads.
 """
 import base64, hashlib, json, os, re, ssl, sys, threading, time, urllib.parse, uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 lock = threading.Lock()
 control, log, blobs, manifests, uploads = {}, [], {}, {}, {}
-busy = most = 0  # blobs under way
-serial = 0  # of tokens; those of an older one have run out
+busy = most = 0  # parallel blob downloads: now and maximum
+serial = 0  # part of every token; an increment expires all older tokens
 
 
 def digest_of(data):
@@ -32,7 +44,7 @@ def is_nth(key):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # or each answer waits 40 ms for an acknowledgement
+    disable_nagle_algorithm = True  # without this, each response waits 40 ms for an acknowledgement
 
     def log_message(self, *args):
         pass
@@ -112,8 +124,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "PUT":
             document = json.loads(self.body)
             kind, digest = self.headers["Content-Type"], digest_of(self.body)
-            for wanted in [document.get("config")] + document.get("layers", []):
-                if wanted and wanted["digest"] not in blobs:
+            for blob in [document.get("config")] + document.get("layers", []):
+                if blob and blob["digest"] not in blobs:
                     return self.answer(404, b'{"errors": [{"code": "MANIFEST_BLOB_UNKNOWN"}]}')
             for key in (reference, digest):
                 manifests[name, key] = (kind, self.body)
@@ -125,15 +137,15 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(200, body, [("Content-Type", kind), ("Docker-Content-Digest", digest_of(body))])
 
     def page(self, items, query):
-        """One page of a list, and the header that leads to the next."""
+        """Returns one page of a list, and the Link header for the next page."""
         size, start = control.get("page") or len(items), int(query.get("from", 0))
         if start + size >= len(items) and control.get("link") not in ("loop", "endless"):
             return items[start:], []
         path, link = urllib.parse.urlparse(self.path).path, control.get("link", "path")
-        further = "?from=%d" % (start if link == "loop" else start + size)
+        query = "?from=%d" % (start if link == "loop" else start + size)
         host = "http://127.0.0.1:%d" % self.server.server_address[1]
-        where = {"path": path + further, "query": further, "absolute": host + path + further, "loop": path + further, "endless": path + further}.get(link, link)
-        return items[start:start + size], [("Link", '<%s>; rel="next"' % where)]
+        links = {"path": path + query, "query": query, "absolute": host + path + query, "loop": path + query, "endless": path + query}
+        return items[start:start + size], [("Link", '<%s>; rel="next"' % links.get(link, link))]
 
     def tags(self, name, what, query):
         if not any(where == name for where, _ in manifests):
@@ -166,7 +178,7 @@ class Handler(BaseHTTPRequestHandler):
         if what not in blobs:
             return self.answer(404)
         data = blobs[what]
-        self.linger()
+        self.delay()
         first = int((re.match(r"bytes=(\d+)-", self.headers["Range"] or "") or [0, 0])[1])
         if control.get("corrupt") and len(data) > 1000:
             data = data[:-1] + bytes([data[-1] ^ 1])
@@ -184,7 +196,7 @@ class Handler(BaseHTTPRequestHandler):
         time.sleep(30)
         self.close_connection = True
 
-    def linger(self):
+    def delay(self):
         global busy, most
         if self.command == "GET" and control.get("slow"):
             with lock:
@@ -232,5 +244,5 @@ if len(sys.argv) > 3:
     context.load_cert_chain(sys.argv[2], sys.argv[3])
     server.socket = context.wrap_socket(server.socket, server_side=True)
 print(server.server_address[1], flush=True)
-threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()  # ends with the test that started it
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()  # exit with the test
 server.serve_forever()

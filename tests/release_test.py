@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What a release promises about its packages that can be held without building one.
+"""Tests of the release scripts (packing, SBOM, notices, version) that need no built package.
 
     tests/release_test.py DEPS
 
-DEPS is build/deps, where the licences of the pinned sources lie.
+DEPS is build/deps, which contains the licences of the pinned sources.
 """
 import hashlib
 import json
@@ -30,7 +30,7 @@ def sha256(path):
 
 
 def make_package(folder, umask):
-    """Files made in another order, with other times and rights each call."""
+    """Creates the same files with an order, times and permissions that depend on |umask|."""
     names = ["bin/mlxcel", "LICENSE", "share/man/man1/mlxcel.1", "b", "a"]
     before = os.umask(umask)
     for name in names if umask == 0o022 else reversed(names):
@@ -57,19 +57,19 @@ class Packing(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 sums.append(sha256(out))
             left = sorted(os.listdir(temporary))
-        self.assertEqual(len(left), 4, left)  # two folders and two archives: nothing half-made
+        self.assertEqual(len(left), 4, left)  # two folders and two archives, no temporary files
         return sums
 
-    def test_the_same_files_give_the_same_tar(self):
+    def test_tar_is_reproducible(self):
         first, second = self.pack_twice(".tar.gz")
         self.assertEqual(first, second)
 
     @unittest.skipUnless(shutil.which("zip"), "zip is not installed")
-    def test_the_same_files_give_the_same_zip(self):
+    def test_zip_is_reproducible(self):
         first, second = self.pack_twice(".zip")
         self.assertEqual(first, second)
 
-    def test_another_kind_of_archive_is_refused(self):
+    def test_unknown_archive_type_is_refused(self):
         done = run("release/pack.sh", ROOT + "/release", "/tmp/nothing.rar", EPOCH)
         self.assertEqual(done.returncode, 2)
         self.assertIn("neither .tar.gz nor .zip", done.stderr)
@@ -110,11 +110,11 @@ class Sbom(unittest.TestCase):
                 self.assertRegex(checksum["checksumValue"], r"^[0-9a-f]{64}$")
                 self.assertRegex(package["externalRefs"][0]["referenceLocator"], r"^pkg:(cargo|pypi)/[a-z0-9_-]+@[^+]+$")
         ends = {relation["relatedSpdxElement"] for relation in sbom["relationships"]}
-        self.assertEqual(ends, set(identifiers))  # everything is there for a reason, and nothing else is spoken of
+        self.assertEqual(ends, set(identifiers))  # every package has a relationship, and no other element is referenced
         for relation in sbom["relationships"]:
             self.assertIn(relation["relationshipType"], {"DESCRIBES", "STATIC_LINK", "CONTAINS"})
 
-    def test_every_form_is_a_whole_document(self):
+    def test_every_platform_and_form_gives_a_valid_document(self):
         names = {}
         for platform in "linux-x86_64", "linux-aarch64", "windows-x86_64":
             for form in "runtime", "full":
@@ -127,7 +127,7 @@ class Sbom(unittest.TestCase):
         self.assertNotIn("NVRTC", names["linux-x86_64", "runtime"])
         self.assertIn("NVRTC", names["linux-x86_64", "full"])
 
-    def test_checksums_are_those_of_the_pins(self):
+    def test_checksums_match_the_pins(self):
         with open(os.path.join(ROOT, "third_party/crates.txt")) as file:
             pins = dict((line.split()[0], line.split()[2]) for line in file if not line.startswith("#"))
         found = {package["name"]: package["checksums"][0]["checksumValue"] for package in self.make("linux-x86_64", "runtime")["packages"]
@@ -135,29 +135,29 @@ class Sbom(unittest.TestCase):
         self.assertEqual(found["IREE"], pins["eerie-sys"])
         with open(os.path.join(ROOT, "third_party/python.txt")) as file:
             self.assertIn(found.pop("zig compiler-rt"), file.read())
-        self.assertEqual(set(found.values()), set(pins.values()))  # every crate is in the binary, and nothing else that is no crate
+        self.assertEqual(set(found.values()), set(pins.values()))  # exactly the pinned crates
 
-    def test_a_full_package_without_its_wheels_is_refused(self):
+    def test_full_package_without_wheels_is_refused(self):
         done = run("release/sbom.sh", "mlxcel", "linux-x86_64", "full", "1.2.3", EPOCH, "LICENSE", "/nowhere")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("there is no wheel of iree-base-compiler", done.stderr)
 
 
 class Notices(unittest.TestCase):
-    def test_every_licence_is_there(self):
+    def test_notices_contain_every_licence(self):
         done = run("release/notices.sh", "linux-x86_64", "runtime", DEPS)
         self.assertEqual(done.returncode, 0, done.stderr)
         for part in "LLVM Exceptions to the Apache 2.0 License", "Copyright (c) 2020 YaoYuan", "Frank Denis", "Daniel Stenberg", "K.Kosako", "GPL-2.0-or-later":
             self.assertIn(part, done.stdout)
 
-    def test_a_missing_licence_is_an_error_that_names_it(self):
+    def test_missing_licence_is_an_error_that_names_it(self):
         done = run("release/notices.sh", "linux-x86_64", "runtime", "/nowhere")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("the licence of IREE, /nowhere/crates/eerie-sys/iree/LICENSE, is not there", done.stderr)
 
 
 class Version(unittest.TestCase):
-    """In a repository of its own: build.sh and its release scripts, and a tag."""
+    """Runs choose_version in a new git repository with build.sh and the release scripts."""
 
     def setUp(self):
         self.folder = tempfile.mkdtemp()
@@ -182,7 +182,7 @@ class Version(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0, done.stdout)
         self.assertIn(part, done.stderr)
 
-    def test_a_release_wants_its_tag_and_a_clean_tree(self):
+    def test_release_needs_its_tag_and_a_clean_tree(self):
         self.refused("", "HEAD has no tag vX.Y.Z")
         self.refused("1.2.3", "HEAD is not v1.2.3 but untagged")
         self.git("tag", "v1.2.3")
@@ -193,7 +193,7 @@ class Version(unittest.TestCase):
             file.write("# changed\n")
         self.refused("", "the tree is not clean")
 
-    def test_a_trial_wants_a_name_of_its_own(self):
+    def test_trial_release_needs_a_version_suffix(self):
         done = self.choose("1.2.3-trial")
         self.assertEqual(done.stdout, "1.2.3-trial 7\n")
         self.assertIn("a trial", done.stderr)

@@ -1,5 +1,5 @@
-// A server of tests/ as a child: started on a free port, told what to do, asked what it saw. It ends with
-// this process.
+// Starts a test server (a Python script in tests/) as a child process on a free port, sets its faults and
+// reads its request log. The server exits when this process exits.
 #ifndef MLXCEL_TESTS_SERVER_H_
 #define MLXCEL_TESTS_SERVER_H_
 
@@ -15,7 +15,8 @@
 
 typedef struct server {
   pid_t pid;
-  int port, hold;  // the server ends when |hold| is closed
+  int port;
+  int hold;  // pipe to the server's stdin; closing it ends the server
   char url[64];
 } server_t;
 
@@ -32,9 +33,10 @@ static inline void server_start(server_t *server, const char *const *argv, const
   close(in[0]);
   close(out[1]);
   server->hold = in[1];
-  FILE *said = fdopen(out[0], "r");
-  if (fscanf(said, "%d", &server->port) != 1) CHECK_FAIL("%s did not start: is python3 installed?", argv[1]);
-  fclose(said);
+  FILE *output = fdopen(out[0], "r");
+  if (fscanf(output, "%d", &server->port) != 1)
+    CHECK_FAIL("%s did not start: is python3 installed?", argv[1]);
+  fclose(output);
   snprintf(server->url, sizeof server->url, "%s://127.0.0.1:%d", scheme, server->port);
 }
 
@@ -43,21 +45,14 @@ static inline void server_stop(server_t *server) {
   waitpid(server->pid, NULL, 0);
 }
 
-// Nothing of the machine's own may come between: no proxy, no certificates but the system's.
+// Removes settings of this machine that could change a test: proxies, certificates, hub settings.
 static inline void plain_environment(void) {
-  static const char *const names[] = {"http_proxy",
-                                      "https_proxy",
-                                      "HTTPS_PROXY",
-                                      "all_proxy",
-                                      "ALL_PROXY",
-                                      "CURL_CA_BUNDLE",
-                                      "SSL_CERT_FILE",
-                                      "HF_ENDPOINT",
-                                      "HF_TOKEN",
-                                      "HF_HUB_OFFLINE",
-                                      "HUGGING_FACE_HUB_TOKEN",
-                                      "HF_TOKEN_PATH",
-                                      "MLXCEL_CONFIG"};
+  // clang-format off
+  static const char *const names[] = {
+      "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "CURL_CA_BUNDLE", "SSL_CERT_FILE",
+      "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH",
+      "MLXCEL_CONFIG"};
+  // clang-format on
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) unsetenv(names[i]);
 }
 
@@ -67,7 +62,7 @@ static inline void quick_http(mlx_http_options_t *options) {
   options->stall_seconds = 1;
 }
 
-// What goes wrong from now on; the log starts anew.
+// Sets the server's faults and clears its log. The scripts document |json|.
 static inline void server_control(const server_t *server, const char *json) {
   mlx_http_options_t options;
   mlx_http_t *http;
@@ -84,7 +79,7 @@ static inline void server_control(const server_t *server, const char *json) {
   mlx_http_close(http);
 }
 
-// The requests since then, as JSON; valid until the next call.
+// Returns the requests since the last server_control, as JSON; valid until the next call.
 static inline const char *server_log(const server_t *server) {
   static mlx_http_response_t response;
   mlx_http_options_t options;

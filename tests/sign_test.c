@@ -1,5 +1,5 @@
-// keygen, sign, verify and trust, as a person runs them; and minisign itself, where it is installed, with our
-// keys and signatures and us with its.
+// keygen, sign, verify and trust on the command line. If minisign is installed, each tool also checks the
+// files of the other.
 #include "artifact/sign.h"
 
 #include "tests/check.h"
@@ -9,7 +9,7 @@
 
 #define FIXTURES MLXCEL_SOURCE_DIR "/tests/fixtures/minisign/"
 
-// A folder of the test's own, where nobody is trusted.
+// Creates the test folder, without trusted keys.
 static void begin(void) {
   strcpy(folder, "/tmp/mlxcel-sign-XXXXXX");
   CHECK(mkdtemp(folder));
@@ -32,7 +32,7 @@ static char *read_text(const char *name) {
   return text;
 }
 
-// Runs it, which must end with |code| and say |part|, on stdout when it went well.
+// Runs mlxcel, which must exit with |code| and print |part|: on stdout if |code| is 0, else on stderr.
 #define EXPECT(code, part, ...)                                                               \
   do {                                                                                        \
     command_t run_;                                                                           \
@@ -52,7 +52,7 @@ static int shell(const char *script, char **out) {  // $0 is mlxcel, $1 the fold
   return code;
 }
 
-static bool there_is_minisign(void) { return shell("command -v minisign", NULL) == 0; }
+static bool has_minisign(void) { return shell("command -v minisign", NULL) == 0; }
 
 static int mode_of(const char *path) {
   struct stat info;
@@ -63,34 +63,33 @@ static int mode_of(const char *path) {
 // ----------------------------------------------------------------------------------------------------------
 // Keys
 
-TEST(keygen_makes_a_pair_and_never_replaces_one_unasked) {
+TEST(keygen_replaces_a_pair_only_with_force) {
   begin();
   EXPECT(0, "RW", "keygen", "-W", "-o", in_folder("new/a"));
   CHECK_INT(mode_of(in_folder("new/a.key")), 0600);
   CHECK_INT(mode_of(in_folder("new/a.pub")), 0644 & mode_of(in_folder("new/a.pub")));
   char *first = read_text("new/a.key"), *second;
-  EXPECT(MLX_USAGE, "new/a.key' is there already", "keygen", "-W", "-o", in_folder("new/a"));
+  EXPECT(MLX_USAGE, "new/a.key' already exists", "keygen", "-W", "-o", in_folder("new/a"));
   CHECK(!unlink(in_folder("new/a.key")));
-  EXPECT(MLX_USAGE, "new/a.pub' is there already", "keygen", "-W", "-o", in_folder("new/a"));
+  EXPECT(MLX_USAGE, "new/a.pub' already exists", "keygen", "-W", "-o", in_folder("new/a"));
   CHECK(access(in_folder("new/a.key"), F_OK));
   write_text("new/a.key", first);
   CHECK(!chmod(in_folder("new/a.key"), 0644));
   EXPECT(0, "RW", "keygen", "-W", "--force", "-o", in_folder("new/a"));
   second = read_text("new/a.key");
   CHECK(strcmp(first, second));
-  CHECK_INT(mode_of(in_folder("new/a.key")), 0600);  // whatever the old one had
+  CHECK_INT(mode_of(in_folder("new/a.key")), 0600);  // not the mode of the old file
   mlx_free(first);
   mlx_free(second);
   EXPECT(0, "RW", "keygen", "-W");
   CHECK_INT(mode_of(in_folder(".config/mlxcel/mlxcel.key")), 0600);
   write_text("f", "x");
-  EXPECT(0, "f.minisig", "sign", in_folder("f"));  // with the key in its default place
+  EXPECT(0, "f.minisig", "sign", in_folder("f"));  // uses the key at the default path
   end();
 }
 
-// A folder stands where one file of the pair should: a pair that cannot be whole is none, and the old one
-// stays.
-TEST(a_pair_that_cannot_be_written_leaves_the_old_one) {
+// A folder blocks the path of one file of the pair, so the new pair cannot be completed.
+TEST(failed_keygen_keeps_the_old_pair) {
   begin();
   char *out;
   CHECK(!mkdir(in_folder("b.pub"), 0755));
@@ -108,12 +107,12 @@ TEST(a_pair_that_cannot_be_written_leaves_the_old_one) {
       0);
   EXPECT(MLX_IO, "a.key", "keygen", "-W", "--force", "-o", in_folder("a"));
   CHECK_INT(shell("cd \"$1\" && cmp a.pub old.pub && ls", &out), 0);
-  CHECK_TEXT(out, "a.key\na.pub\nb.pub\nkept\nold.key\nold.pub\n");  // and nothing beside them
+  CHECK_TEXT(out, "a.key\na.pub\nb.pub\nkept\nold.key\nold.pub\n");  // no temporary files
   mlx_free(out);
   end();
 }
 
-TEST(a_password_comes_from_the_environment_or_stdin) {
+TEST(password_comes_from_environment_or_stdin) {
   begin();
   char *out, script[1024];
   write_text("f", "x");
@@ -130,7 +129,7 @@ TEST(a_password_comes_from_the_environment_or_stdin) {
   EXPECT(0, "1DCFC10403521E46", "verify", "-p", FIXTURES "encrypted.pub", in_folder("f"));
   snprintf(script, sizeof script, "echo lion | \"$0\" sign -s '%s' \"$1/f\"", FIXTURES "encrypted.key");
   CHECK_INT(shell(script, &out), MLX_INVALID_INPUT);
-  CHECK_CONTAINS(out, "encrypted.key: this is not its password");
+  CHECK_CONTAINS(out, "encrypted.key: wrong password");
   mlx_free(out);
   setenv("MLXCEL_PASSWORD", "tiger", 1);
   EXPECT(0, "f.minisig", "sign", "-s", FIXTURES "encrypted.key", in_folder("f"), in_folder("f.minisig"));
@@ -138,7 +137,7 @@ TEST(a_password_comes_from_the_environment_or_stdin) {
   end();
 }
 
-TEST(a_password_that_is_typed_is_not_shown) {
+TEST(typed_password_is_not_echoed) {
   begin();
   pty_t pty;
   write_text("f", "x");
@@ -148,7 +147,7 @@ TEST(a_password_that_is_typed_is_not_shown) {
       NULL, "xterm");
   pty_wait_for(&pty, "encrypted.key: ");
   kill(pty.pid, SIGWINCH);
-  pty_send(&pty, "lion\025tigg\177er\r");  // Ctrl-U, a backspace
+  pty_send(&pty, "lion\025tigg\177er\r");  // with Ctrl-U and a backspace
   pty_wait_for(&pty, "f.minisig");
   CHECK(!strstr(pty.shown.data, "lion") && !strstr(pty.shown.data, "tig"));
   CHECK_INT(pty_end(&pty), 0);
@@ -173,14 +172,15 @@ TEST(a_password_that_is_typed_is_not_shown) {
 // ----------------------------------------------------------------------------------------------------------
 // Files
 
-TEST(a_file_is_verified_by_whom_is_trusted) {
+TEST(verify_accepts_only_trusted_keys) {
   begin();
   write_text("f", "hello");
-  EXPECT(MLX_NOT_FOUND, "there is no file", "verify", in_folder("nothing"));
-  EXPECT(MLX_NOT_FOUND, "f' is not signed: there is no ", "verify", in_folder("f"));
+  EXPECT(MLX_NOT_FOUND, "nothing' does not exist", "verify", in_folder("nothing"));
+  EXPECT(MLX_NOT_FOUND, "f' is not signed: ", "verify", in_folder("f"));
   EXPECT(MLX_NOT_FOUND,
-         "hint: get the signature from where this came; what is yours you sign with `mlxcel sign`", "verify",
-         in_folder("f"));
+         "f.minisig does not exist\nhint: get the signature from the publisher, or sign your own file with "
+         "`mlxcel sign`",
+         "verify", in_folder("f"));
   EXPECT(0, "f.minisig", "sign", "-s", FIXTURES "plain.key", in_folder("f"));
   EXPECT(MLX_NOT_FOUND, "f.minisig: signed with key 9CA35E82975492BB, which is not among the trusted keys",
          "verify", in_folder("f"));
@@ -191,15 +191,15 @@ TEST(a_file_is_verified_by_whom_is_trusted) {
          "verify", "-p", FIXTURES "plain.pub", in_folder("f"));
   EXPECT(0, "key 9CA35E82975492BB", "verify", "-P",
          "RWS7klSXgl6jnBQUaQ9nL0S2riUXCgOW7KBsRqzeAL4krtkb/o5hhUrs", in_folder("f"));
-  EXPECT(MLX_INVALID_INPUT, "-P:1: this is not base64, in which a public key is written", "verify", "-P",
-         "RWS7klSX?", in_folder("f"));
-  EXPECT(MLX_INVALID_INPUT, "made with key 9CA35E82975492BB, and this is key 1DCFC10403521E46", "verify",
-         "-p", FIXTURES "encrypted.pub", in_folder("f"));
+  EXPECT(MLX_INVALID_INPUT, "-P:1: not valid base64; expected a public key", "verify", "-P", "RWS7klSX?",
+         in_folder("f"));
+  EXPECT(MLX_INVALID_INPUT, "signed with key 9CA35E82975492BB, but verified with key 1DCFC10403521E46",
+         "verify", "-p", FIXTURES "encrypted.pub", in_folder("f"));
   EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
   EXPECT(0, "f: signed by plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:f\thashed\n", "verify",
          in_folder("f"));
   write_text("f", "hallo");
-  EXPECT(MLX_INVALID_INPUT, "f' is not what was signed", "verify", in_folder("f"));
+  EXPECT(MLX_INVALID_INPUT, "f' does not match its signature", "verify", in_folder("f"));
   write_text("f", "hello");
   EXPECT(0, "f: signed by", "verify", in_folder("f"));
   EXPECT(0, "", "trust", "remove", "plain");
@@ -207,7 +207,7 @@ TEST(a_file_is_verified_by_whom_is_trusted) {
   end();
 }
 
-TEST(every_file_is_looked_at_and_every_failure_told) {
+TEST(verify_checks_every_file_and_reports_every_failure) {
   begin();
   command_t run;
   write_text("a", "a");
@@ -221,10 +221,10 @@ TEST(every_file_is_looked_at_and_every_failure_told) {
   mlx_free(signature);
   write_text("a", "A");
   RUN(&run, "verify", "-p", FIXTURES "plain.pub", in_folder("c"), in_folder("a"), in_folder("b"));
-  CHECK_INT(run.exit_code, MLX_NOT_FOUND);  // of the first
+  CHECK_INT(run.exit_code, MLX_NOT_FOUND);  // exit status of the first failure
   CHECK_CONTAINS(run.out, "b: signed by");
   CHECK(!strstr(run.out, "a: signed"));
-  CHECK_CONTAINS(run.err, "a' is not what was signed");
+  CHECK_CONTAINS(run.err, "a' does not match its signature");
   CHECK_CONTAINS(run.err, "c' is not signed");
   command_free(&run);
   EXPECT(0, "elsewhere", "sign", "-s", FIXTURES "plain.key", "-x", in_folder("elsewhere"), in_folder("c"));
@@ -241,17 +241,17 @@ TEST(every_file_is_looked_at_and_every_failure_told) {
   EXPECT(MLX_USAGE, "one line of UTF-8 text", "sign", "-s", FIXTURES "plain.key", "-t", "two\nlines",
          in_folder("a"));
   EXPECT(MLX_INVALID_INPUT,
-         "plain.pub:2: this is a public key, not a secret key\nhint: the secret key is the one in NAME.key",
+         "plain.pub:2: found a public key, expected a secret key\nhint: use the secret key file, NAME.key",
          "sign", "-s", FIXTURES "plain.pub", in_folder("a"));
-  EXPECT(MLX_INVALID_INPUT, "is a folder and no compiled model", "sign", "-s", FIXTURES "plain.key", folder);
+  EXPECT(MLX_INVALID_INPUT, "is a folder but not a bundle", "sign", "-s", FIXTURES "plain.key", folder);
   end();
 }
 
-TEST(a_large_file_takes_no_memory) {
+TEST(large_file_is_signed_with_constant_memory) {
   begin();
   command_t run;
   const int fd = open(in_folder("large"), O_CREAT | O_WRONLY, 0644);
-  CHECK(fd >= 0 && !ftruncate(fd, 256 << 20));  // all holes
+  CHECK(fd >= 0 && !ftruncate(fd, 256 << 20));  // sparse
   close(fd);
   RUN(&run, "sign", "-s", FIXTURES "plain.key", in_folder("large"));
   CHECK_INT(run.exit_code, 0);
@@ -267,7 +267,7 @@ TEST(a_large_file_takes_no_memory) {
 // ----------------------------------------------------------------------------------------------------------
 // Trust
 
-TEST(trust_is_a_folder_of_keys) {
+TEST(trust_manages_a_folder_of_keys) {
   begin();
   command_t run;
   RUN(&run, "trust", "list");
@@ -276,42 +276,42 @@ TEST(trust_is_a_folder_of_keys) {
   CHECK_CONTAINS(run.err, "0 trusted keys in ");
   command_free(&run);
   EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
-  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");  // the same again is no other key
+  EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");  // adding the same key twice is fine
   EXPECT(0, "", "trust", "add", FIXTURES "encrypted.pub");
   EXPECT(0, "1DCFC10403521E46  encrypted.pub\n9CA35E82975492BB  plain.pub\n", "trust", "list");
   EXPECT(0, "RW", "keygen", "-W", "-o", in_folder("plain"));
-  EXPECT(MLX_USAGE, "plain.pub holds another key, 9CA35E82975492BB", "trust", "add", in_folder("plain.pub"));
+  EXPECT(MLX_USAGE, "plain.pub already holds a different key, 9CA35E82975492BB", "trust", "add",
+         in_folder("plain.pub"));
   EXPECT(0, "9CA35E82975492BB  plain.pub\n", "trust", "list");
   EXPECT(0, "", "trust", "add", "--force", in_folder("plain.pub"));
-  EXPECT(MLX_NOT_FOUND, "is called '9CA35E82975492BB'", "trust", "remove", "9CA35E82975492BB");
+  EXPECT(MLX_NOT_FOUND, "has the name or ID '9CA35E82975492BB'", "trust", "remove", "9CA35E82975492BB");
   EXPECT(0, "", "trust", "remove", "1dcfc10403521e46");
-  EXPECT(MLX_NOT_FOUND, "is called 'encrypted.pub'", "trust", "remove", "encrypted.pub");
+  EXPECT(MLX_NOT_FOUND, "has the name or ID 'encrypted.pub'", "trust", "remove", "encrypted.pub");
   EXPECT(MLX_INVALID_INPUT, "message.txt:1: does not begin with", "trust", "add", FIXTURES "message.txt");
   EXPECT(MLX_INVALID_INPUT,
-         "plain.key:2: this is a secret key, not a public key\nhint: the public key is the one in NAME.pub",
+         "plain.key:2: found a secret key, expected a public key\nhint: use the public key file, NAME.pub",
          "trust", "add", FIXTURES "plain.key");
   CHECK(!rename(in_folder("plain.pub"), in_folder("plain.txt")));
   EXPECT(MLX_USAGE, "does not end in .pub", "trust", "add", in_folder("plain.txt"));
   EXPECT(MLX_USAGE, "trust wants", "trust");
   EXPECT(MLX_USAGE, "trust wants", "trust", "add");
   EXPECT(MLX_USAGE, "trust wants", "trust", "lost");
-  write_text("trusted/.hidden.pub", "not looked at");
-  write_text("trusted/notes", "not looked at");
+  write_text("trusted/.hidden.pub", "ignored");
+  write_text("trusted/notes", "ignored");
   EXPECT(0, "plain.pub", "trust", "list");
-  write_text("trusted/bad.pub", "not a key");  // nothing is trusted while this is not put right
+  write_text("trusted/bad.pub", "not a key");  // a damaged key file blocks every check
   write_text("f", "x");
   EXPECT(0, "f.minisig", "sign", "-s", in_folder("plain.key"), in_folder("f"));
   EXPECT(MLX_INVALID_INPUT, "bad.pub:1: does not begin with", "verify", in_folder("f"));
   EXPECT(MLX_INVALID_INPUT, "bad.pub:1: does not begin with", "trust", "list");
-  EXPECT(MLX_INVALID_INPUT, "repair this one, or remove it with `mlxcel trust remove bad.pub`", "trust",
-         "list");
-  EXPECT(MLX_NOT_FOUND, "is called '9CA35E82975492BB'", "trust", "remove", "9CA35E82975492BB");
-  EXPECT(0, "", "trust", "remove", "bad");  // by its name, whatever is in it
+  EXPECT(MLX_INVALID_INPUT, "repair it, or run `mlxcel trust remove bad.pub`", "trust", "list");
+  EXPECT(MLX_NOT_FOUND, "has the name or ID '9CA35E82975492BB'", "trust", "remove", "9CA35E82975492BB");
+  EXPECT(0, "", "trust", "remove", "bad");  // by name, although it is not a key
   EXPECT(0, "f: signed by plain.pub", "verify", in_folder("f"));
   end();
 }
 
-TEST(nobody_is_trusted_where_others_may_put_keys) {
+TEST(trusted_folder_must_not_be_writable_by_others) {
   begin();
   write_text("f", "x");
   EXPECT(0, "f.minisig", "sign", "-s", FIXTURES "plain.key", in_folder("f"));
@@ -327,22 +327,22 @@ TEST(nobody_is_trusted_where_others_may_put_keys) {
   end();
 }
 
-// Numbers can be chosen: a key that takes another's number neither stands in for it nor in its way.
-TEST(two_keys_of_one_number_are_told_apart) {
+// An attacker can choose a key ID. A second key with the same ID must neither replace nor block the first.
+TEST(keys_with_equal_ids_are_told_apart) {
   begin();
   mlx_public_key_t key, other;
   char *text;
   size_t length;
   CHECK_OK(mlx_public_key_load(FIXTURES "plain.pub", &key));
   CHECK_OK(mlx_public_key_load(FIXTURES "encrypted.pub", &other));
-  other.number = key.number;
+  other.id = key.id;
   CHECK_OK(mlx_public_key_write(&other, &text, &length));
   CHECK(!mkdir(in_folder("trusted"), 0755));
   write_text("trusted/a.pub", text);
   mlx_free(text);
   write_text("f", "x");
   EXPECT(0, "f.minisig", "sign", "-s", FIXTURES "plain.key", in_folder("f"));
-  EXPECT(MLX_INVALID_INPUT, "not what was signed", "verify", in_folder("f"));
+  EXPECT(MLX_INVALID_INPUT, "does not match its signature", "verify", in_folder("f"));
   EXPECT(0, "", "trust", "add", FIXTURES "plain.pub");
   EXPECT(0, "signed by plain.pub", "verify", in_folder("f"));
   end();
@@ -392,7 +392,7 @@ static void write_bundle(bool with_files) {
   mlx_free(json);
 }
 
-TEST(a_signature_of_a_bundle_holds_for_every_file_of_it) {
+TEST(bundle_signature_covers_every_file) {
   begin();
   write_bundle(true);
   char bundle[256];
@@ -405,34 +405,34 @@ TEST(a_signature_of_a_bundle_holds_for_every_file_of_it) {
       "m.mlxb: signed by plain.pub, key 9CA35E82975492BB: timestamp:1700000000\tfile:manifest.json\thashed",
       "verify", bundle);
   write_text("m.mlxb/model.vmfb", "kode");
-  EXPECT(MLX_INVALID_INPUT, "model.vmfb' is not what the bundle's manifest says: its SHA-256 is ", "verify",
+  EXPECT(MLX_INVALID_INPUT, "model.vmfb' does not match the bundle's manifest: its SHA-256 is ", "verify",
          bundle);
-  EXPECT(MLX_INVALID_INPUT, "model.vmfb' is not what the bundle's manifest says: its SHA-256 is ", "sign",
-         "-s", FIXTURES "plain.key", bundle);  // nobody signs what is broken
+  EXPECT(MLX_INVALID_INPUT, "model.vmfb' does not match the bundle's manifest: its SHA-256 is ", "sign", "-s",
+         FIXTURES "plain.key", bundle);  // a damaged bundle is not signed
   write_text("m.mlxb/model.vmfb", "code!");
   EXPECT(MLX_INVALID_INPUT,
-         "model.vmfb' is not what the bundle's manifest says: it has 5 bytes, it should have 4", "verify",
+         "model.vmfb' does not match the bundle's manifest: its size is 5 bytes, expected 4", "verify",
          bundle);
   CHECK(!unlink(in_folder("m.mlxb/model.vmfb")));
   EXPECT(MLX_NOT_FOUND, "model.vmfb", "verify", bundle);
   write_text("m.mlxb/model.vmfb", "code");
-  write_text("m.mlxb/README", "nobody reads it");
+  write_text("m.mlxb/README", "ignored");
   EXPECT(0, "m.mlxb: signed by", "verify", bundle);
-  write_text("m.mlxb/chat.json", "{}");  // the runtime would
-  EXPECT(MLX_INVALID_INPUT, "m.mlxb' has a chat.json that its manifest does not list", "verify", bundle);
+  write_text("m.mlxb/chat.json", "{}");  // the runtime would read it
+  EXPECT(MLX_INVALID_INPUT, "m.mlxb' contains chat.json, which its manifest does not list", "verify", bundle);
   CHECK(!unlink(in_folder("m.mlxb/chat.json")));
   char *manifest = read_text("m.mlxb/manifest.json");
   *strstr(manifest, "tiny") = 'T';
   write_text("m.mlxb/manifest.json", manifest);
   mlx_free(manifest);
-  EXPECT(MLX_INVALID_INPUT, "manifest.json' is not what was signed", "verify", bundle);
+  EXPECT(MLX_INVALID_INPUT, "manifest.json' does not match its signature", "verify", bundle);
   write_bundle(false);
-  EXPECT(MLX_UNSUPPORTED, "its manifest does not list its files", "sign", "-s", FIXTURES "plain.key", bundle);
+  EXPECT(MLX_UNSUPPORTED, "its manifest lists no files", "sign", "-s", FIXTURES "plain.key", bundle);
   end();
 }
 
-// Weights may be elsewhere: whoever verifies is told what was not looked at.
-TEST(what_is_not_here_is_said_to_be_unchecked) {
+// Weights may be missing from a bundle. verify reports what it could not check.
+TEST(verify_reports_missing_weights_as_unchecked) {
   begin();
   write_bundle(true);
   command_t run;
@@ -440,23 +440,23 @@ TEST(what_is_not_here_is_said_to_be_unchecked) {
   snprintf(bundle, sizeof bundle, "%s/m.mlxb", folder);
   EXPECT(0, "m.mlxb/manifest.json.minisig", "sign", "-s", FIXTURES "plain.key", bundle);
   RUN(&run, "verify", "-p", FIXTURES "plain.pub", bundle);
-  CHECK_TEXT(run.err, "");  // all is here
+  CHECK_TEXT(run.err, "");  // complete
   command_free(&run);
   CHECK_INT(shell("cd \"$1/m.mlxb\" && mv weights.irpa ../$(sha256sum weights.irpa | cut -c1-64).irpa", NULL),
             0);
   RUN(&run, "verify", "-p", FIXTURES "plain.pub", bundle);
   CHECK_INT(run.exit_code, 0);
-  CHECK_CONTAINS(run.err, "weights.irpa: not here, found by its digest: ");
+  CHECK_CONTAINS(run.err, "weights.irpa: not in the bundle, found by digest: ");
   command_free(&run);
   CHECK_INT(shell("cd \"$1\" && for f in *.irpa; do printf heights > $f; done", NULL), 0);
-  EXPECT(MLX_INVALID_INPUT, ".irpa' is not what the bundle's manifest says", "verify", "-p",
+  EXPECT(MLX_INVALID_INPUT, ".irpa' does not match the bundle's manifest", "verify", "-p",
          FIXTURES "plain.pub", bundle);
   CHECK_INT(shell("cd \"$1\" && rm *.irpa", NULL), 0);
   RUN(&run, "verify", "-p", FIXTURES "plain.pub", bundle);
   CHECK_INT(run.exit_code, 0);
   CHECK_CONTAINS(
       run.err,
-      "weights.irpa: not here, and not checked: it is looked for by its digest when the model runs\n");
+      "weights.irpa: not in the bundle, not checked: it is looked up by digest when the model runs\n");
   command_free(&run);
   CHECK_INT(shell("\"$0\" show \"$1/m.mlxb\"", &out), 0);
   CHECK_CONTAINS(out, "not here      weights.irpa, looked for by its digest: sha256:");
@@ -464,8 +464,8 @@ TEST(what_is_not_here_is_said_to_be_unchecked) {
   end();
 }
 
-// Whoever packed a bundle may have put a link where its signature goes.
-TEST(signing_writes_through_no_link) {
+// A malicious bundle may contain a symbolic link at the path of its signature.
+TEST(sign_does_not_follow_a_symbolic_link) {
   begin();
   write_bundle(true);
   char bundle[256], *precious;
@@ -478,13 +478,14 @@ TEST(signing_writes_through_no_link) {
   mlx_free(precious);
   EXPECT(0, "m.mlxb: signed by", "verify", "-p", FIXTURES "plain.pub", bundle);
   EXPECT(0, "precious", "sign", "-s", FIXTURES "plain.key", "-x", in_folder("precious"),
-         bundle);  // a name that was given is written
+         bundle);  // a path that the user names is written
   EXPECT(0, "m.mlxb: signed by", "verify", "-p", FIXTURES "plain.pub", "-x", in_folder("precious"), bundle);
   end();
 }
 
-// The signature becomes the archive's last file; a second one takes its place. tar and minisign agree.
-TEST(a_bundle_in_one_file_carries_its_signature) {
+// The signature is the last member of the archive; a second signature replaces it. tar and minisign accept
+// the result.
+TEST(single_file_bundle_contains_its_signature) {
   begin();
   write_bundle(true);
   char bundle[256], *out;
@@ -493,7 +494,7 @@ TEST(a_bundle_in_one_file_carries_its_signature) {
       shell("cd \"$1\" && tar cf one.mlxb -C m.mlxb manifest.json model.vmfb tokenizer.json weights.irpa",
             NULL),
       0);
-  EXPECT(MLX_NOT_FOUND, "one.mlxb/manifest.json' is not signed: there is no ", "verify", bundle);
+  EXPECT(MLX_NOT_FOUND, "one.mlxb/manifest.json.minisig does not exist", "verify", bundle);
   EXPECT(0, "one.mlxb", "sign", "-s", FIXTURES "plain.key", "-t",
          "a first one, which is longer than the second that takes its place", bundle);
   EXPECT(0, "one.mlxb", "sign", "-s", FIXTURES "plain.key", "-t", "second", bundle);
@@ -506,24 +507,24 @@ TEST(a_bundle_in_one_file_carries_its_signature) {
                   "again.mlxb -C out . && \"$0\" verify again.mlxb",
                   NULL),
             0);
-  if (there_is_minisign())
+  if (has_minisign())
     CHECK_INT(shell("cd \"$1\" && minisign -V -p " FIXTURES "plain.pub -m out/manifest.json", NULL), 0);
   CHECK_INT(shell("cd \"$1\" && printf kode > m.mlxb/model.vmfb && tar cf bad.mlxb -C m.mlxb . -C ../out "
                   "manifest.json.minisig",
                   NULL),
             0);
   snprintf(bundle, sizeof bundle, "%s/bad.mlxb", folder);
-  EXPECT(MLX_INVALID_INPUT, "bad.mlxb/model.vmfb' is not what the bundle's manifest says", "verify", bundle);
+  EXPECT(MLX_INVALID_INPUT, "bad.mlxb/model.vmfb' does not match the bundle's manifest", "verify", bundle);
   end();
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // minisign
 
-// A key of minisign's full cost is made once, here: one gibibyte and some seconds.
-TEST(minisign_reads_ours_and_we_read_its) {
+// Makes one key with minisign's full scrypt cost, which takes 1 GiB of memory and some seconds.
+TEST(minisign_and_mlxcel_accept_each_others_files) {
   begin();
-  const bool here = there_is_minisign();
+  const bool installed = has_minisign();
   char *out;
   write_text("f", "hello");
   CHECK_INT(shell("cd \"$1\" && \"$0\" keygen -W -o ours && MLXCEL_PASSWORD=tiger \"$0\" keygen -o locked && "
@@ -532,12 +533,11 @@ TEST(minisign_reads_ours_and_we_read_its) {
             0);
   char *locked = read_text("locked.key");
   CHECK_CONTAINS(locked, "\nRWRTY0Iy");            // "Ed" "Sc" "B2"
-  CHECK_CONTAINS(locked, "AAACAAAAAAAAAEAAAAAA");  // 2^25 operations and 2^30 bytes, as minisign's own
+  CHECK_CONTAINS(locked, "AAACAAAAAAAAAEAAAAAA");  // 2^25 operations and 2^30 bytes, as in minisign
   mlx_free(locked);
-  if (!here) {
-    fprintf(stderr, "  there is no minisign here\n");
+  if (!installed) {
     end();
-    return;
+    SKIP("minisign is not installed");
   }
   // clang-format off
   static const char *const steps[] = {
@@ -564,12 +564,11 @@ TEST(minisign_reads_ours_and_we_read_its) {
   end();
 }
 
-TEST_MAIN(CASE(keygen_makes_a_pair_and_never_replaces_one_unasked),
-          CASE(a_pair_that_cannot_be_written_leaves_the_old_one),
-          CASE(a_password_comes_from_the_environment_or_stdin), CASE(a_password_that_is_typed_is_not_shown),
-          CASE(a_file_is_verified_by_whom_is_trusted), CASE(every_file_is_looked_at_and_every_failure_told),
-          CASE(a_large_file_takes_no_memory), CASE(trust_is_a_folder_of_keys),
-          CASE(nobody_is_trusted_where_others_may_put_keys), CASE(two_keys_of_one_number_are_told_apart),
-          CASE(a_signature_of_a_bundle_holds_for_every_file_of_it),
-          CASE(what_is_not_here_is_said_to_be_unchecked), CASE(signing_writes_through_no_link),
-          CASE(a_bundle_in_one_file_carries_its_signature), CASE(minisign_reads_ours_and_we_read_its))
+TEST_MAIN(CASE(keygen_replaces_a_pair_only_with_force), CASE(failed_keygen_keeps_the_old_pair),
+          CASE(password_comes_from_environment_or_stdin), CASE(typed_password_is_not_echoed),
+          CASE(verify_accepts_only_trusted_keys), CASE(verify_checks_every_file_and_reports_every_failure),
+          CASE(large_file_is_signed_with_constant_memory), CASE(trust_manages_a_folder_of_keys),
+          CASE(trusted_folder_must_not_be_writable_by_others), CASE(keys_with_equal_ids_are_told_apart),
+          CASE(bundle_signature_covers_every_file), CASE(verify_reports_missing_weights_as_unchecked),
+          CASE(sign_does_not_follow_a_symbolic_link), CASE(single_file_bundle_contains_its_signature),
+          CASE(minisign_and_mlxcel_accept_each_others_files))

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Every package of a release, unpacked in an empty root and tried there: what a stranger's machine has, and nothing of this one.
+"""Smoke test of release packages: unpacks each one in an empty root file system and runs it there.
 
     tests/smoke_release.py MLXCEL MODEL RELEASE PACKAGE...
 
-MLXCEL, of this machine and with a compiler, compiles and signs MODEL, SmolLM2 in 4 bits; RELEASE is the folder of the packages.
+MLXCEL is a native build with compiler; it compiles and signs MODEL, SmolLM2 in 4 bits. RELEASE is the folder of the packages.
 
-The root of a Linux package holds the dynamic loader and the C library (for one with the compiler also the C++ library and a shell, which iree-compile needs);
-another architecture runs under an emulator that is copied into it; a Windows package runs in a fresh Wine prefix. There mlxcel
-says its version, examines the machine, verifies, and writes 10 tokens of SmolLM2, which are Hugging Face's; one with a compiler also
-compiles a small model. What cannot be tried here is said to be skipped, and why.
+The root for a Linux package contains only the dynamic loader and the C library, and for a package with compiler also the C++
+library and a shell, which iree-compile needs. A package for another architecture runs under qemu, which is copied into the root.
+A Windows package runs in a new Wine prefix. In each, mlxcel must print its version, run doctor, verify the bundle, and generate
+Hugging Face's first 10 tokens. A package with compiler must also compile a small model. Packages that cannot run on this machine
+are skipped with the reason.
 """
 import json
 import os
@@ -25,7 +26,7 @@ LOADERS = {"x86_64": ("/lib64/ld-linux-x86-64.so.2", ["/lib/x86_64-linux-gnu", "
            "aarch64": ("/lib/ld-linux-aarch64.so.1", ["/usr/aarch64-linux-gnu/lib", "/lib/aarch64-linux-gnu"])}
 C_LIBRARY = ["libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"]
 CPP_LIBRARY = ["libstdc++.so.6", "libgcc_s.so.1"]
-# What runs a tool of another architecture when it is started by its name: the kernel knows this architecture only.
+# Wrapper that starts a tool of another architecture through qemu, because the kernel can only execute native programs.
 WRAPPER = """#include <unistd.h>
 int main(int argc, char **argv) {
   (void)argc;
@@ -46,11 +47,11 @@ def find(name, folders):
         path = os.path.join(folder, name)
         if os.path.exists(path):
             return os.path.realpath(path)
-    raise Skip(f"{name} is not on this machine")
+    raise Skip(f"{name} is not installed")
 
 
 class LinuxRoot:
-    """An empty root, entered by chroot in namespaces of its own."""
+    """An empty root file system, entered by chroot in new namespaces."""
 
     def __init__(self, folder, arch, name, full):
         self.folder, self.package, self.full, self.emulator = folder, f"/opt/{name}", full, []
@@ -78,7 +79,7 @@ class LinuxRoot:
         self.emulator = ["/qemu"]
 
     def add_shell(self):
-        """This machine's own, which iree-compile starts its linker by; beside it what it needs."""
+        """Adds the native shell, through which iree-compile starts its linker, and the libraries of the shell."""
         loader, libraries = LOADERS[os.uname().machine]
         self.add(os.path.realpath("/bin/sh"), "/bin/sh")
         if self.emulator:
@@ -114,7 +115,7 @@ class LinuxRoot:
 
 
 class WinePrefix:
-    """A fresh prefix: a Windows that has never seen anything of ours."""
+    """A new Wine prefix."""
 
     def __init__(self, folder, name):
         self.folder, self.package = folder, os.path.join(folder, name)
@@ -148,27 +149,27 @@ def unpack(archive, folder):
             file.extractall(folder)
 
 
-def check(root, what, arguments, *parts):
+def check(root, title, arguments, *parts):
     start = time.monotonic()
     done = root.run(arguments)
     if done.returncode:
-        sys.exit(f"{what}: exit status {done.returncode}: {done.stdout}{done.stderr}")
+        sys.exit(f"{title}: exit status {done.returncode}: {done.stdout}{done.stderr}")
     for part in parts:
         if part not in done.stdout:
-            sys.exit(f"{what}: '{part}' is not in: {done.stdout}{done.stderr}")
-    print(f"  {what}: {time.monotonic() - start:.1f} s", flush=True)
+            sys.exit(f"{title}: output does not contain '{part}': {done.stdout}{done.stderr}")
+    print(f"  {title}: {time.monotonic() - start:.1f} s", flush=True)
     return done.stdout
 
 
-def check_tokens(root, what, model, prompt, want):
-    arguments = ["run", "-m", model, "-p", prompt, "--temp", "0", "--ignore-eos", "-n", str(len(want)), "--json", "--device", "cpu"]
-    said = json.loads(check(root, what, arguments))
-    if said["output_ids"] != want:
-        sys.exit(f"{what}: tokens {said['output_ids']}, expected {want}")
+def check_tokens(root, title, model, prompt, expected):
+    arguments = ["run", "-m", model, "-p", prompt, "--temp", "0", "--ignore-eos", "-n", str(len(expected)), "--json", "--device", "cpu"]
+    output = json.loads(check(root, title, arguments))
+    if output["output_ids"] != expected:
+        sys.exit(f"{title}: tokens {output['output_ids']}, expected {expected}")
 
 
 def sign(mlxcel, bundle, folder):
-    """The public key of a pair made for this, with which the model was signed."""
+    """Signs the bundle with a new key pair, and returns the path of the public key."""
     pair = os.path.join(folder, "keys", "smoke")
     os.mkdir(os.path.dirname(pair))
     subprocess.run([mlxcel, "keygen", "-W", "-o", pair], check=True, stdout=subprocess.DEVNULL)
@@ -190,7 +191,7 @@ def try_package(root, full, version, bundle, key):
     if full:
         tiny = root.put(os.path.join(TESTS, "fixtures", "tiny-llama"))
         check(root, "compile", ["compile", tiny, "-c", "64", "-o", root.scratch("tiny.mlxb")])
-        check_tokens(root, "its tokens", root.scratch("tiny.mlxb"), "the quick brown", [142, 218, 177, 4, 129, 92, 159, 114, 218])
+        check_tokens(root, "tokens of the compiled model", root.scratch("tiny.mlxb"), "the quick brown", [142, 218, 177, 4, 129, 92, 159, 114, 218])
 
 
 def smoke(archive, version, bundle, key):
@@ -220,7 +221,7 @@ def main():
         key = sign(mlxcel, bundle, temporary)
         for archive in archives:
             tried += smoke(os.path.join(release, archive), version, bundle, key)
-    print(f"{tried} of {len(archives)} packages tried, all well")
+    print(f"{tried} of {len(archives)} packages tested, all passed")
 
 
 main()

@@ -1,5 +1,5 @@
-// Archives: what tar itself writes is read, what we write tar unpacks, and what nobody should unpack is
-// refused.
+// Tar archives: reads what GNU tar writes, writes what GNU tar unpacks, and refuses damaged or unsafe
+// archives.
 #include "artifact/tar.h"
 
 #include "tests/check.h"
@@ -26,14 +26,14 @@ static const char *in_folder(const char *name) {
   return path;
 }
 
-// Names with their bytes, "a=hello;b=;", of an archive of small files.
+// Lists an archive of small files as "NAME=CONTENT;", and folders as "NAME/;".
 static mlx_status_t list(mlx_tar_t *tar, mlx_text_t *out) {
   mlx_tar_member_t member;
-  bool is;
+  bool found;
   for (;;) {
     char bytes[64];
-    MLX_TRY(mlx_tar_next(tar, &member, &is));
-    if (!is) return NULL;
+    MLX_TRY(mlx_tar_next(tar, &member, &found));
+    if (!found) return NULL;
     CHECK(member.size < sizeof bytes);
     MLX_TRY(mlx_tar_read(tar, member.offset, bytes, (size_t)member.size));
     mlx_text_printf(out, "%s%s", member.name, member.folder ? "/" : "=");
@@ -48,7 +48,7 @@ static void check_list(const char *archive, const char *expected) {
   CHECK_OK(mlx_map_file(in_folder(archive), &map));
   CHECK_OK(list(&(mlx_tar_t){.name = archive, .bytes = map.data, .size = map.size}, &text));
   CHECK_TEXT(text.data, expected);
-  const int fd = open(in_folder(archive), O_RDONLY);  // and from the file
+  const int fd = open(in_folder(archive), O_RDONLY);  // the same through a file descriptor
   CHECK_OK(list(&(mlx_tar_t){.name = archive, .fd = fd, .size = map.size}, &again));
   CHECK_TEXT(again.data, expected);
   close(fd);
@@ -57,7 +57,7 @@ static void check_list(const char *archive, const char *expected) {
   mlx_text_clear(&again);
 }
 
-TEST(what_tar_writes_is_read) {
+TEST(archives_of_gnu_tar_are_read) {
   begin();
   char deep[180], expected[600], script[1024];
   memset(deep, 'd', sizeof deep);
@@ -88,7 +88,7 @@ TEST(what_tar_writes_is_read) {
   check_list("prefix.tar", expected);
 }
 
-// Appends a member with its bytes at a multiple of |alignment|.
+// Appends a member whose data starts at a multiple of |alignment|. Returns the offset of the data.
 static uint64_t add_member(mlx_text_t *out, const char *name, const char *bytes, uint32_t alignment) {
   static const char zeros[MLX_TAR_END] = {0};
   const size_t size = strlen(bytes);
@@ -99,18 +99,18 @@ static uint64_t add_member(mlx_text_t *out, const char *name, const char *bytes,
   return offset;
 }
 
-TEST(what_we_write_tar_unpacks_and_bytes_lie_aligned) {
+TEST(written_archives_are_aligned_and_gnu_tar_unpacks_them) {
   begin();
   mlx_text_t out = {0};
   static const char zeros[MLX_TAR_END] = {0};
   char deep[130], name[200], script[2048];
   memset(deep, 'd', sizeof deep);
   snprintf(name, sizeof name, "%.*s/leaf", 129, deep);
-  CHECK_INT(add_member(&out, "manifest.json", "{}", MLX_TAR_BLOCK), 512);  // nothing is put before it
+  CHECK_INT(add_member(&out, "manifest.json", "{}", MLX_TAR_BLOCK), 512);  // needs no padding
   CHECK_INT(add_member(&out, "weights", "WWWW", ALIGNMENT) % ALIGNMENT, 0);
   CHECK_INT(add_member(&out, name, "leaf", 4096) % 4096, 0);
-  for (int i = 0; i < 9;
-       ++i) {  // every distance from the next multiple, also the one a header alone would fill
+  // Every distance to the next multiple, including one block, where a pax header does not fit.
+  for (int i = 0; i < 9; ++i) {
     snprintf(script, sizeof script, "f%d", i);
     add_member(&out, script, "x", MLX_TAR_BLOCK);
     snprintf(script, sizeof script, "g%d", i);
@@ -120,45 +120,46 @@ TEST(what_we_write_tar_unpacks_and_bytes_lie_aligned) {
   CHECK_OK(mlx_text_finish(&out));
   CHECK_OK(mlx_write_file(in_folder("ours.tar"), out.data, out.length));
   mlx_text_clear(&out);
-  snprintf(script, sizeof script,
-           "mkdir out && tar -xf ours.tar -C out 2>said && ! test -s said && test $(cat out/weights) = WWWW "
-           "&& test $(cat out/%s) = leaf && "
-           "test $(cat out/g8) = y && test $(find out -type f | wc -l) = 21 && test $(stat -c %%a%%Y out/f0) "
-           "= 6440",
-           name);
+  snprintf(
+      script, sizeof script,
+      "mkdir out && tar -xf ours.tar -C out 2>errors && ! test -s errors && test $(cat out/weights) = WWWW "
+      "&& test $(cat out/%s) = leaf && "
+      "test $(cat out/g8) = y && test $(find out -type f | wc -l) = 21 && test $(stat -c %%a%%Y out/f0) "
+      "= 6440",
+      name);
   shell(script);
   uint8_t block[MLX_TAR_BLOCK];
-  CHECK_ERROR(mlx_tar_header("../a", 1, block), MLX_INVALID_INPUT, "cannot be the name");
+  CHECK_ERROR(mlx_tar_header("../a", 1, block), MLX_INVALID_INPUT, "is not a valid file name");
   memset(name, 'n', sizeof name - 1);
   name[sizeof name - 1] = 0;
-  CHECK_ERROR(mlx_tar_header(name, 1, block), MLX_INVALID_INPUT, "cannot be the name");
+  CHECK_ERROR(mlx_tar_header(name, 1, block), MLX_INVALID_INPUT, "is not a valid file name");
   CHECK_ERROR(mlx_tar_aligned_header("a", 1, 0, 1000, &out), MLX_INVALID_INPUT, "multiple of 1000");
 }
 
-TEST(files_over_eight_gigabytes_have_their_size) {
+TEST(sizes_over_8_gib_are_written_and_read) {
   begin();
   uint8_t block[MLX_TAR_BLOCK];
   const uint64_t size = (9ull << 30) + 5;
   mlx_tar_member_t member;
-  bool is;
+  bool found;
   CHECK_OK(mlx_tar_header("big", size, block));
   CHECK_OK(mlx_write_file(in_folder("big.tar"), block, sizeof block));
   const uint64_t all = MLX_TAR_BLOCK + size + mlx_tar_padding(size) + MLX_TAR_END;
-  CHECK(!truncate(in_folder("big.tar"), (off_t)all));  // a hole
+  CHECK(!truncate(in_folder("big.tar"), (off_t)all));  // sparse
   shell("tar -tvf big.tar | grep -q 9663676421");
   mlx_tar_t tar = {.name = "big.tar", .fd = open(in_folder("big.tar"), O_RDONLY), .size = all};
-  CHECK_OK(mlx_tar_next(&tar, &member, &is));
-  CHECK(is && member.size == size && member.offset == MLX_TAR_BLOCK);
-  CHECK_OK(mlx_tar_next(&tar, &member, &is));
-  CHECK(!is);
+  CHECK_OK(mlx_tar_next(&tar, &member, &found));
+  CHECK(found && member.size == size && member.offset == MLX_TAR_BLOCK);
+  CHECK_OK(mlx_tar_next(&tar, &member, &found));
+  CHECK(!found);
   close(tar.fd);
   unlink(in_folder("big.tar"));
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// What is refused
+// Refused archives
 
-static void put_sum(uint8_t *block) {
+static void set_checksum(uint8_t *block) {
   unsigned sum = 0;
   memset(block + 148, ' ', 8);
   for (int i = 0; i < MLX_TAR_BLOCK; ++i) sum += block[i];
@@ -175,78 +176,74 @@ TEST(damaged_archives_are_refused) {
     bool sum;
   } cases[] = {
       {0, 1, "b", "checksum", false},
-      {0, 4, "../b", "would leave", true},
-      {0, 2, "/b", "would leave", true},
-      {0, 1, "", "would leave", true},
-      {124, 12, "00000002000", "", true},  // 1024 bytes, just what there is before the end
-      {124, 12, "00000003001", "cut off", true},
-      {124, 12, "77777777777", "cut off", true},
-      {124, 12, "0000000000x", "no number", true},
-      {124, 12, "           ", "no number", true},
-      {124, 12, "\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", "cut off", true},
-      {124, 12, "\x80\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff", "no number", true},
-      {124, 12, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "no number", true},
+      {0, 4, "../b", "points outside the folder", true},
+      {0, 2, "/b", "points outside the folder", true},
+      {0, 1, "", "points outside the folder", true},
+      {124, 12, "00000002000", "", true},  // 1024 bytes: exactly the space before the end mark
+      {124, 12, "00000003001", "truncated", true},
+      {124, 12, "77777777777", "truncated", true},
+      {124, 12, "0000000000x", "is not a number", true},
+      {124, 12, "           ", "is not a number", true},
+      {124, 12, "\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", "truncated", true},
+      {124, 12, "\x80\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff", "is not a number", true},
+      {124, 12, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "is not a number", true},
       {156, 1, "1", "link", true},
       {156, 1, "2", "link", true},
       {156, 1, "3", "device", true},
       {156, 1, "S", "sparse", true},
-      {156, 1, "5", "a folder has bytes", true},
-      {156, 1, "x", "makes no sense", true},
-      {156, 1, "g", "makes no sense", true},
-      {156, 1, "L", "the last one", true},
-      {2000, 1, "z", "something follows", false},
+      {156, 1, "5", "a folder has a non-zero size", true},
+      {156, 1, "x", "invalid pax header", true},
+      {156, 1, "g", "invalid pax header", true},
+      {156, 1, "L", "is not followed by a member", true},
+      {2000, 1, "z", "unexpected data after the end", false},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     mlx_tar_t tar = {.name = "bad.tar", .bytes = bytes, .size = sizeof bytes};
     memcpy(bytes, good, sizeof bytes);
     memcpy(bytes + cases[i].at, cases[i].put, (size_t)cases[i].length);
-    if (cases[i].sum) put_sum(bytes);
+    if (cases[i].sum) set_checksum(bytes);
     mlx_status_t status = NULL;
     mlx_tar_member_t member;
-    for (bool is = true; !status && is;) status = mlx_tar_next(&tar, &member, &is);
+    for (bool found = true; !status && found;) status = mlx_tar_next(&tar, &member, &found);
     if (!cases[i].part[0])
       CHECK_OK(status);
     else
       CHECK_ERROR(status, MLX_INVALID_INPUT, cases[i].part);
   }
-  for (size_t size = 0; size < sizeof good - MLX_TAR_BLOCK; ++size) {  // cut anywhere before its end mark
+  // Truncated anywhere before the end mark.
+  for (size_t size = 0; size < sizeof good - MLX_TAR_BLOCK; ++size) {
     mlx_tar_t tar = {.name = "cut.tar", .bytes = good, .size = size};
     mlx_text_t text = {0};
-    CHECK_ERROR(list(&tar, &text), MLX_INVALID_INPUT, "cut off");
+    CHECK_ERROR(list(&tar, &text), MLX_INVALID_INPUT, "truncated");
     mlx_text_clear(&text);
   }
 }
 
-// An archive of one pax header, then a file whose own header says "a" of 5 bytes.
+// Lists an archive with one pax header, then a file whose own header has the name "a" and the size 5.
 static mlx_status_t read_with_pax(const char *pax, mlx_text_t *out) {
   uint8_t bytes[6 * MLX_TAR_BLOCK] = {0};
   CHECK_OK(mlx_tar_header("x", strlen(pax), bytes));
   bytes[156] = 'x';
-  put_sum(bytes);
+  set_checksum(bytes);
   memcpy(bytes + MLX_TAR_BLOCK, pax, strlen(pax));
   CHECK_OK(mlx_tar_header("a", 5, bytes + 2 * MLX_TAR_BLOCK));
   memcpy(bytes + 3 * MLX_TAR_BLOCK, "hello", 5);
   return list(&(mlx_tar_t){.name = "pax.tar", .bytes = bytes, .size = sizeof bytes}, out);
 }
 
-TEST(pax_headers_say_names_and_sizes_or_are_refused) {
+TEST(pax_headers_set_names_and_sizes_or_are_refused) {
   static const struct {
     const char *pax, *expected;
   } good[] = {{"12 path=b/c\n", "b/c=hello;"},
               {"10 size=4\n", "a=hell;"},
               {"18 comment=a b\nc=\n", "a=hello;"},
               {"10 path=b\n10 size=3\n", "b=hel;"}};
-  static const char *const bad[] = {"11 path=b/c\n",
-                                    "13 path=b/c\n",
-                                    "path=b\n",
-                                    "99999999999999999999 path=b\n",
-                                    "10 size=x\n",
-                                    "8 path=\n",
-                                    "12 size=-1\n",
-                                    "3 =",
-                                    "18 path=../escape\n",
-                                    "24 GNU.sparse.size=1000\n",
-                                    "24 size=99999999999999999\n"};
+  // clang-format off
+  static const char *const bad[] = {
+      "11 path=b/c\n", "13 path=b/c\n", "path=b\n", "99999999999999999999 path=b\n", "10 size=x\n",
+      "8 path=\n", "12 size=-1\n", "3 =", "18 path=../escape\n", "24 GNU.sparse.size=1000\n",
+      "24 size=99999999999999999\n"};
+  // clang-format on
   for (size_t i = 0; i < sizeof good / sizeof *good; ++i) {
     mlx_text_t text = {0};
     CHECK_OK(read_with_pax(good[i].pax, &text));
@@ -255,11 +252,11 @@ TEST(pax_headers_say_names_and_sizes_or_are_refused) {
   }
   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
     mlx_text_t text = {0};
-    CHECK_ERROR(read_with_pax(bad[i], &text), MLX_INVALID_INPUT, "is not a tar archive we take");
+    CHECK_ERROR(read_with_pax(bad[i], &text), MLX_INVALID_INPUT, "cannot read tar archive 'pax.tar'");
     mlx_text_clear(&text);
   }
 }
 
-TEST_MAIN(CASE(what_tar_writes_is_read), CASE(what_we_write_tar_unpacks_and_bytes_lie_aligned),
-          CASE(files_over_eight_gigabytes_have_their_size), CASE(damaged_archives_are_refused),
-          CASE(pax_headers_say_names_and_sizes_or_are_refused))
+TEST_MAIN(CASE(archives_of_gnu_tar_are_read), CASE(written_archives_are_aligned_and_gnu_tar_unpacks_them),
+          CASE(sizes_over_8_gib_are_written_and_read), CASE(damaged_archives_are_refused),
+          CASE(pax_headers_set_names_and_sizes_or_are_refused))

@@ -1,12 +1,12 @@
-// mlxcel pull https://...: bundles from plain web servers of several kinds (tests/hub_server.py), and what a
-// person is told when it fails.
+// mlxcel pull https://...: bundles from plain web servers with different behaviours (tests/hub_server.py),
+// and the error messages.
 #include <sys/stat.h>
 
 #include "base/digest.h"
 #include "tests/command.h"
 #include "tests/folder.h"
 #include "tests/server.h"
-#include "transfer/pull.h"
+#include "transfer/pull_url.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 
@@ -18,7 +18,7 @@ static void clean_up(void) {
   mlx_status_free(mlx_remove_tree(folder));
 }
 
-// The same model as a folder, a folder without its weights, and a file.
+// Serves the same bundle as a folder, as a folder without weights, and as a single file.
 static void start(void) {
   command_t run;
   plain_environment();
@@ -53,8 +53,8 @@ static mlx_status_t pull(const char *name, const char *to) {
   return status;
 }
 
-// The pull fails with this; both are parts of what is said.
-static void check_told(mlx_status_t status, mlx_code_t code, const char *message, const char *hint) {
+// |status| must have |code|, and a message and a hint that contain these texts.
+static void check_error(mlx_status_t status, mlx_code_t code, const char *message, const char *hint) {
   CHECK_INT(mlx_status_code(status), code);
   CHECK_CONTAINS(mlx_status_message(status), message);
   CHECK_CONTAINS(mlx_status_hint_text(status), hint);
@@ -68,7 +68,7 @@ static void check_same(const char *a, const char *b) {
   CHECK_TEXT(a_hex, b_hex);
 }
 
-TEST(servers_have_their_own_words_for_what_they_do_not_have) {
+TEST(every_kind_of_missing_file_response_is_handled) {
   static const char *const controls[] = {"{}",
                                          "{\"missing\": 403}",
                                          "{\"missing\": 410}",
@@ -83,7 +83,7 @@ TEST(servers_have_their_own_words_for_what_they_do_not_have) {
     CHECK(!mlx_is_file(in_folder("tiny.mlxb/manifest.json.minisig")));
     CHECK_OK(pull("one.mlxb", "one.mlxb"));
     check_same(in_folder("one.mlxb"), in_folder("site/one.mlxb"));
-    if (!strstr(controls[i], "page")) {  // one that has a page for everything seems to have the weights too
+    if (!strstr(controls[i], "page")) {  // a server with a page for every URL seems to have the weights
       CHECK_OK(pull("thin.mlxb", "thin.mlxb"));
       CHECK(mlx_is_file(in_folder("thin.mlxb/manifest.json")) &&
             !mlx_is_file(in_folder("thin.mlxb/weights.irpa")));
@@ -91,14 +91,15 @@ TEST(servers_have_their_own_words_for_what_they_do_not_have) {
     command_shell(folder, "rm -rf tiny.mlxb one.mlxb thin.mlxb; [ \"$(ls)\" = site ]");
   }
   begin("{\"page\": \"<html>not found</html>\"}");
-  check_told(pull("none.mlxb", "none.mlxb"), MLX_INVALID_INPUT, "/plain/none.mlxb gave is no compiled model",
-             "give the address of a folder or a file");
+  check_error(pull("none.mlxb", "none.mlxb"), MLX_INVALID_INPUT, "/plain/none.mlxb is not a bundle",
+              "use the URL of a bundle");
   command_shell(folder, "[ \"$(ls)\" = site ]");
 }
 
-TEST(a_file_that_was_cut_off_is_kept_and_goes_on) {
+TEST(interrupted_download_is_kept_and_resumed) {
   begin("{\"one.mlxb\": {\"cut\": [50000, 0, 0, 0, 0, 0]}}");
-  check_told(pull("one.mlxb", "one.mlxb"), MLX_UNAVAILABLE, "one.mlxb", "what came so far is kept");
+  check_error(pull("one.mlxb", "one.mlxb"), MLX_UNAVAILABLE, "one.mlxb",
+              "the files downloaded so far are kept");
   CHECK(!mlx_is_file(in_folder("one.mlxb")));
   begin("{}");
   CHECK_OK(pull("one.mlxb", "one.mlxb"));
@@ -111,54 +112,52 @@ static void keep_progress(void *user, mlx_report_kind_t kind, const char *text) 
   if (kind == MLX_REPORT_PROGRESS && strstr(text, " of ")) snprintf(user, 256, "%s", text);
 }
 
-TEST(the_size_of_a_file_is_known_before_it_comes) {
+TEST(file_size_is_known_before_the_download) {
   static const char *const controls[] = {
       "{\"one.mlxb\": {\"claim\": 1000000000000000}}",
       "{\"head\": 405, \"one.mlxb\": {\"no_range\": true, \"claim\": 1000000000000000}}"};
   for (int i = 0; i < 2; ++i) {
     begin(controls[i]);
-    check_told(pull("one.mlxb", "one.mlxb"), MLX_IO, "1000.0 TB", "free some space");
+    check_error(pull("one.mlxb", "one.mlxb"), MLX_IO, "1000.0 TB", "free disk space");
     CHECK_INT(count_of(server_log(&server), "\"GET\", \"path\": \"/plain/one.mlxb\""),
-              i);  // but for a look at its first byte
+              i);  // without HEAD, one request for the first byte
     command_shell(folder, "[ \"$(ls)\" = site ]");
   }
-  char said[256] = "";
-  const mlx_report_t report = {.say = keep_progress, .user = said};
+  char line[256] = "";
+  const mlx_report_t report = {.say = keep_progress, .user = line};
   begin("{\"one.mlxb\": {\"stall\": [50000], \"seconds\": 0.7}}");
   options.report = &report;
   CHECK_OK(pull("one.mlxb", "one.mlxb"));
-  CHECK_CONTAINS(said, "pulling one.mlxb: 50.0 kB of ");
+  CHECK_CONTAINS(line, "pulling one.mlxb: 50.0 kB of ");
   command_shell(folder, "rm one.mlxb");
 }
 
-TEST(what_cannot_be_pulled_leaves_nothing_and_says_why) {
+TEST(failed_pull_leaves_nothing_and_explains_why) {
   begin("{}");
-  check_told(pull("none.mlxb", "none.mlxb"), MLX_NOT_FOUND,
-             "/plain/none.mlxb: the server has no such thing (404)",
-             "give the address of a folder or a file");
+  check_error(pull("none.mlxb", "none.mlxb"), MLX_NOT_FOUND, "/plain/none.mlxb: not found (404)",
+              "use the URL of a bundle");
   server_control(&server, "{\"missing\": 403}");
-  check_told(pull("none.mlxb", "none.mlxb"), MLX_NOT_FOUND,
-             "the server has no such thing, or forbids it (403)", "give the address of a folder or a file");
+  check_error(pull("none.mlxb", "none.mlxb"), MLX_NOT_FOUND, "not found or access denied (403)",
+              "use the URL of a bundle");
   options.target = "cuda:sm_90";
-  check_told(pull("one.mlxb", "one.mlxb"), MLX_NOT_FOUND, "the model was not compiled for cuda:sm_90",
-             "it was for: cpu:host");
+  check_error(pull("one.mlxb", "one.mlxb"), MLX_NOT_FOUND, "the bundle has no code for cuda:sm_90",
+              "use --target with one of: cpu:host");
   options.target = NULL;
   CHECK_OK(mlx_write_file(in_folder("file"), "x", 1));
-  for (int i = 0; i < 2; ++i) {  // below a file there is no place
+  for (int i = 0; i < 2; ++i) {  // the output is below a file
     mlx_status_t status = pull(i ? "tiny.mlxb" : "one.mlxb", "file/one.mlxb");
     CHECK_INT(mlx_status_code(status), MLX_IO);
     CHECK_TEXT(mlx_status_hint_text(status), "");
     mlx_status_free(status);
   }
   server_control(&server, "{\"one.mlxb\": {\"status\": [503, 503, 503, 503, 503, 503, 503, 503, 503]}}");
-  check_told(pull("one.mlxb", "one.mlxb"), MLX_UNAVAILABLE, "503", "");
+  check_error(pull("one.mlxb", "one.mlxb"), MLX_UNAVAILABLE, "503", "");
   command_shell(folder, "rm file; [ \"$(ls)\" = site ]");
   char *path;
-  check_told(mlx_pull_url("http://127.0.0.1:1/one.mlxb", &options, &path), MLX_UNAVAILABLE, "127.0.0.1:1",
-             "check the address");
+  check_error(mlx_pull_url("http://127.0.0.1:1/one.mlxb", &options, &path), MLX_UNAVAILABLE, "127.0.0.1:1",
+              "check the URL");
 }
 
-TEST_MAIN(CASE(servers_have_their_own_words_for_what_they_do_not_have),
-          CASE(a_file_that_was_cut_off_is_kept_and_goes_on),
-          CASE(the_size_of_a_file_is_known_before_it_comes),
-          CASE(what_cannot_be_pulled_leaves_nothing_and_says_why))
+TEST_MAIN(CASE(every_kind_of_missing_file_response_is_handled),
+          CASE(interrupted_download_is_kept_and_resumed), CASE(file_size_is_known_before_the_download),
+          CASE(failed_pull_leaves_nothing_and_explains_why))

@@ -1,3 +1,4 @@
+// Reads docker's config.json and runs its credential helpers. See credentials.h.
 #include "transfer/credentials.h"
 
 #include <stdio.h>
@@ -9,12 +10,12 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "base/user.h"
-#include "transfer/settings.h"
 
-#define MAX_CONFIG (1u << 20)
-#define MAX_HELPER_ANSWER (64u << 10)
-#define HELPER_SECONDS 60                                        // a person may have to unlock something
-#define UNKNOWN_HOST "credentials not found in native keychain"  // what the programs' protocol has for one
+#define MAX_CONFIG (1u << 20)          // bytes
+#define MAX_HELPER_ANSWER (64u << 10)  // bytes
+#define HELPER_SECONDS 60              // the user may have to unlock a keychain
+// The helper protocol's answer if it has no entry for a host.
+#define UNKNOWN_HOST "credentials not found in native keychain"
 
 static void put_base64(mlx_text_t *out, const char *bytes, size_t length) {
   static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -40,7 +41,7 @@ static mlx_status_t encode_pair(const char *user, const char *password, char **o
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// docker's file
+// config.json
 
 static bool is_helper_name(const char *name) {
   const size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
@@ -55,11 +56,11 @@ static mlx_status_t read_helper(const mlx_json_t *json, const char *host, char *
   if (!helper) MLX_TRY(mlx_json_string_or(json, json->root, "credsStore", NULL, &helper));
   if (!helper || !*helper) return NULL;
   if (!is_helper_name(helper))
-    return mlx_json_error(json, "credHelpers", "names a program that cannot be one");
+    return mlx_json_error(json, "credHelpers", "is not a valid credential helper name");
   return mlx_copy_text(helper, strlen(helper), out_helper);
 }
 
-// True for a key that means |host|: itself, or an address at it, as older clients write ("https://HOST/v1/").
+// True if |key| is |host|, or a URL on it as older clients write ("https://HOST/v1/").
 static bool is_key_of(const char *key, const char *host) {
   const char *scheme = strstr(key, "://");
   const char *start = scheme ? scheme + 3 : key;
@@ -110,7 +111,7 @@ mlx_status_t mlx_docker_config_read(const char *name, const char *text, size_t l
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Its programs
+// Credential helpers
 
 static mlx_status_t read_answer(const char *program, const char *answer, char **out_auth,
                                 char **out_identity) {
@@ -119,7 +120,8 @@ static mlx_status_t read_answer(const char *program, const char *answer, char **
   MLX_TRY(mlx_json_parse(program, answer, strlen(answer), &json));
   mlx_status_t status = mlx_json_string(&json, json.root, "Username", &user);
   if (!status) status = mlx_json_string(&json, json.root, "Secret", &secret);
-  const bool is_identity = !status && !strcmp(user, "<token>");  // the programs' word for it
+  const bool is_identity =
+      !status && !strcmp(user, "<token>");  // the helper protocol's mark of an identity token
   if (!status)
     status = is_identity ? mlx_copy_text(secret, strlen(secret), out_identity)
                          : encode_pair(user, secret, out_auth);
@@ -127,9 +129,9 @@ static mlx_status_t read_answer(const char *program, const char *answer, char **
   return status;
 }
 
-// The host goes in by a pipe, as their protocol wants it; the shell only makes that pipe, and no text becomes
-// part of its script.
-static mlx_status_t ask_helper(const char *helper, const char *host, char **out_auth, char **out_identity) {
+// The helper protocol passes the host through stdin. The shell is used only for that pipe: host and program
+// are arguments, never part of the script.
+static mlx_status_t run_helper(const char *helper, const char *host, char **out_auth, char **out_identity) {
   char program[96], *answer = NULL, ended[64];
   snprintf(program, sizeof program, "docker-credential-%s", helper);
   const char *argv[] = {"/bin/sh", "-c", "printf %s \"$1\" | \"$2\" get 2>/dev/null", "sh", host,
@@ -141,15 +143,16 @@ static mlx_status_t ask_helper(const char *helper, const char *host, char **out_
   const bool ended_itself = !result.signal && !result.timed_out;
   if (ended_itself && result.exit_code == 127) {
     status = mlx_status_hint(
-        mlx_error(MLX_NOT_FOUND, "docker's config.json names %s for %s, which is not on the PATH", program,
-                  host),
-        "install it, or remove its name from that file and run `docker login %s`", host);
+        mlx_error(MLX_NOT_FOUND,
+                  "docker's config.json names the credential helper %s for %s, which is not on the PATH",
+                  program, host),
+        "install it, or remove it from that file and run `docker login %s`", host);
   } else if (ended_itself && result.exit_code == 0) {
     status = read_answer(program, answer, out_auth, out_identity);
   } else if (!ended_itself || strncmp(answer, UNKNOWN_HOST, strlen(UNKNOWN_HOST))) {
     mlx_process_describe(&result, ended, sizeof ended);
     answer[strcspn(answer, "\r\n")] = 0;
-    status = mlx_error(MLX_TOOL_FAILED, "%s has no answer for %s: %s%s%.200s", program, host, ended,
+    status = mlx_error(MLX_TOOL_FAILED, "%s failed for %s: %s%s%.200s", program, host, ended,
                        *answer ? ": " : "", answer);
   }
   mlx_free(answer);
@@ -163,14 +166,14 @@ static mlx_status_t config_path(char **out_path) {
   return home ? mlx_join_path(home, ".docker/config.json", out_path) : NULL;
 }
 
-// As docker does: what a program has goes before what stands in the file, which may be of an earlier day.
+// A helper's answer takes precedence over the file, whose entry may be stale. docker does the same.
 static mlx_status_t find_credentials(const char *path, const char *host, char **out_auth,
                                      char **out_identity) {
   char *text, *helper = NULL, *auth = NULL, *identity = NULL;
   size_t length;
   MLX_TRY(mlx_read_file(path, MAX_CONFIG, &text, &length));
   mlx_status_t status = mlx_docker_config_read(path, text, length, host, &auth, &identity, &helper);
-  if (!status && helper) status = ask_helper(helper, host, out_auth, out_identity);
+  if (!status && helper) status = run_helper(helper, host, out_auth, out_identity);
   if (!status && !*out_auth && !*out_identity) {
     *out_auth = auth;
     *out_identity = identity;

@@ -1,3 +1,4 @@
+// Reads arbitrary bytes as docker's config.json.
 #include "base/memory.h"
 #include "transfer/credentials.h"
 

@@ -1,9 +1,8 @@
-// Download: files from web servers to disk, each checked before it gets its name, each going on where it was
-// left.
+// Download: files from web servers to disk, with resume and digest checks.
 //
-// While a file comes it is PATH.part, with the server's ETag in PATH.part.etag. A process may be killed at
-// any byte: the next one reads what is there into the digest and asks for the rest only. A file whose digest
-// is wrong is removed, never renamed.
+// An incomplete file is PATH.part, with the server's ETag in PATH.part.etag. A process may be killed at any
+// byte: the next process hashes the existing part and requests only the rest. A file with a wrong digest is
+// removed, never renamed to PATH.
 #ifndef MLXCEL_TRANSFER_DOWNLOAD_H_
 #define MLXCEL_TRANSFER_DOWNLOAD_H_
 
@@ -14,29 +13,29 @@
 #define MLX_SIZE_UNKNOWN UINT64_MAX
 
 typedef struct mlx_download {
-  const char *name;  // as messages call it
+  const char *name;  // for messages
   const char *url;
   const char *authorization;    // may be NULL
-  const char *path;             // where it goes; its folder is made
-  uint64_t size;                // or MLX_SIZE_UNKNOWN
-  char sha256[MLX_DIGEST_HEX];  // "": not known
-  char git_sha1[MLX_SHA1_HEX];  // of the file as git stores one; "": not known
+  const char *path;             // destination; its folder is created
+  uint64_t size;                // bytes, or MLX_SIZE_UNKNOWN
+  char sha256[MLX_DIGEST_HEX];  // "" if unknown
+  char git_sha1[MLX_SHA1_HEX];  // SHA-1 of the git blob; "" if unknown
 } mlx_download_t;
 
-// Downloads one. A file of the right size that is already at its path is read again where a digest is known,
-// and comes anew when it is another.
+// Downloads one file. If a file of the right size is already at its path, it is checked against the digest,
+// if known, and downloaded again if it differs.
 mlx_status_t mlx_download_file(mlx_http_t *http, const mlx_download_t *download,
-                               mlx_tally_t *tally) MLX_MUST_USE;
+                               mlx_progress_t *progress) MLX_MUST_USE;
 
-// Downloads all, several at a time, after a look whether the disk that holds |folder| has room.
+// Downloads all files, several in parallel. Fails first if the disk of |folder| has too little space.
 mlx_status_t mlx_download_all(const char *title, const char *folder, const mlx_download_t *downloads,
                               size_t count, const mlx_http_options_t *http,
                               const mlx_report_t *report) MLX_MUST_USE;
 
-// The bytes of a file of |size| that an earlier download left at |path|, or on the way there.
+// Returns how many bytes of a file of |size| bytes are already on disk, at |path| or in its part.
 uint64_t mlx_download_present(const char *path, uint64_t size);
 
-// Fails when the disk that holds |folder| has no room for |bytes| more, and some to spare.
+// Fails if the disk of |folder| has less free space than |bytes| plus a reserve of 64 MiB.
 mlx_status_t mlx_download_check_space(const char *folder, uint64_t bytes) MLX_MUST_USE;
 
 #endif  // MLXCEL_TRANSFER_DOWNLOAD_H_

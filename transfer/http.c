@@ -1,3 +1,4 @@
+// The HTTP client. See http.h.
 #include "transfer/http.h"
 
 #include <curl/curl.h>
@@ -14,33 +15,32 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "transfer/settings.h"
 
-#define MAX_HEAD (256u << 10)       // of header lines
-#define MAX_ERROR_BODY (16u << 10)  // kept of an answer that is an error
+#define MAX_HEAD (256u << 10)       // bytes of header lines
+#define MAX_ERROR_BODY (16u << 10)  // bytes kept of the body of an error response
 #define MAX_REDIRECTS 10
-#define LONGEST_PAUSE 60.0  // whatever a server asks for
-#define UPLOAD_PATIENCE 10  // a registry reads what it was sent once more before it answers
+#define MAX_PAUSE 60.0          // seconds; limits Retry-After
+#define UPLOAD_STALL_FACTOR 10  // a registry hashes an upload before it responds, which takes time
 
 struct mlx_http {
   mlx_http_options_t options;
   CURL *curl;
-  char *ca_file;  // NULL: none was found
+  char *ca_file;  // certificate bundle; NULL if none was found
   char error[CURL_ERROR_SIZE];
 };
 
-// One request on its way.
+// One request in progress.
 typedef struct exchange {
   mlx_http_t *http;
   const mlx_http_request_t *request;
   mlx_http_response_t *response;
-  mlx_status_t failure;  // why a callback stopped it
+  mlx_status_t failure;  // set by a callback that stopped the request
   struct curl_slist *headers;
   int body_fd;
   uint64_t body_done;
-  curl_off_t moved;      // bytes both ways at the last look
-  double moved_at;       // when they last changed
-  double stall_seconds;  // how long they may stay
+  curl_off_t moved;      // bytes in both directions at the last progress call
+  double moved_at;       // when |moved| last changed
+  double stall_seconds;  // timeout without a change of |moved|
   bool stalled;
 } exchange_t;
 
@@ -48,7 +48,7 @@ void mlx_http_options_initialize(mlx_http_options_t *options) {
   *options = (mlx_http_options_t){.connect_seconds = 30, .stall_seconds = 60, .tries = 5, .pause_seconds = 1};
 }
 
-const mlx_http_options_t *mlx_http_settings(const mlx_http_t *http) { return &http->options; }
+const mlx_http_options_t *mlx_http_get_options(const mlx_http_t *http) { return &http->options; }
 
 void mlx_http_response_clear(mlx_http_response_t *response) {
   mlx_text_clear(&response->head);
@@ -65,10 +65,10 @@ static CURLcode curl_started;
 
 static void start_curl(void) { curl_started = curl_global_init(CURL_GLOBAL_DEFAULT); }
 
-#ifdef _WIN32  // the system's own TLS has its own store
+#ifdef _WIN32  // the system's TLS library has its own certificate store
 static const char *const bundles[] = {NULL};
 #define WITHOUT_BUNDLE \
-  "add its authority to the system's certificates, or set SSL_CERT_FILE to a bundle that holds it"
+  "add its certificate authority to the system's store, or set SSL_CERT_FILE to a bundle that contains it"
 #else
 static const char *const bundles[] = {"/etc/ssl/certs/ca-certificates.crt",
                                       "/etc/pki/tls/certs/ca-bundle.crt",
@@ -78,10 +78,10 @@ static const char *const bundles[] = {"/etc/ssl/certs/ca-certificates.crt",
                                       "/etc/ssl/cert.pem",
                                       NULL};
 #define WITHOUT_BUNDLE \
-  "no certificates are installed here: install the system's ca-certificates, or set SSL_CERT_FILE"
+  "no certificates are installed: install the package ca-certificates, or set SSL_CERT_FILE to a bundle"
 #endif
 
-bool mlx_http_has_store(void) { return !bundles[0]; }
+bool mlx_http_has_system_certificates(void) { return !bundles[0]; }
 
 mlx_status_t mlx_http_certificates(char **out_path) {
   static const char *const variables[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
@@ -90,7 +90,7 @@ mlx_status_t mlx_http_certificates(char **out_path) {
     const char *path = getenv(variables[i]);
     if (!path || !*path) continue;
     if (!mlx_is_file(path))
-      return mlx_error(MLX_NOT_FOUND, "%s is '%s', which is not a file", variables[i], path);
+      return mlx_error(MLX_NOT_FOUND, "%s is set to '%s', which is not a file", variables[i], path);
     return mlx_copy_text(path, strlen(path), out_path);
   }
   for (const char *const *path = bundles; *path; ++path) {
@@ -103,7 +103,7 @@ mlx_status_t mlx_http_open(const mlx_http_options_t *options, mlx_http_t **out_h
   *out_http = NULL;
   pthread_once(&curl_once, start_curl);
   if (curl_started)
-    return mlx_error(MLX_UNAVAILABLE, "libcurl does not start: %s", curl_easy_strerror(curl_started));
+    return mlx_error(MLX_UNAVAILABLE, "cannot initialize libcurl: %s", curl_easy_strerror(curl_started));
   mlx_http_t *http;
   MLX_TRY(mlx_alloc(1, sizeof *http, &http));
   http->options = *options;
@@ -125,12 +125,13 @@ void mlx_http_close(mlx_http_t *http) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// What curl calls
+// Callbacks of curl
 
 static size_t on_header(char *line, size_t one, size_t length, void *user) {
   (void)one;
   mlx_http_response_t *response = ((exchange_t *)user)->response;
-  if (length >= 5 && !memcmp(line, "HTTP/", 5)) response->head.length = 0;  // the next of several answers
+  if (length >= 5 && !memcmp(line, "HTTP/", 5))
+    response->head.length = 0;  // a redirect or retry begins a new response
   if (response->head.length + length > MAX_HEAD) return 0;
   mlx_text_append(&response->head, line, length);
   return response->head.failed ? 0 : length;
@@ -150,8 +151,8 @@ static size_t on_body(char *bytes, size_t one, size_t length, void *user) {
     const size_t room = MAX_ERROR_BODY - body->length;
     mlx_text_append(body, bytes, length < room ? length : room);
   } else if (length > e->request->max_bytes - body->length) {
-    e->failure = mlx_error(MLX_INVALID_INPUT, "%s: the answer is longer than %zu bytes",
-                           mlx_http_show(e->request->url).text, e->request->max_bytes);
+    e->failure = mlx_error(MLX_INVALID_INPUT, "%s: the response is longer than %zu bytes",
+                           mlx_http_display_url(e->request->url).text, e->request->max_bytes);
     return 0;
   } else {
     mlx_text_append(body, bytes, length);
@@ -169,7 +170,7 @@ static size_t on_read(char *out, size_t one, size_t room, void *user) {
     const ssize_t got = pread(e->body_fd, out, length, (off_t)(request->body_offset + e->body_done));
     if (got <= 0) {
       e->failure = got ? mlx_io_error("read", request->body_path)
-                       : mlx_error(MLX_IO, "'%s' became shorter while it was sent", request->body_path);
+                       : mlx_error(MLX_IO, "'%s' was truncated while it was being sent", request->body_path);
       return CURL_READFUNC_ABORT;
     }
     length = (size_t)got;
@@ -189,8 +190,7 @@ static int on_seek(void *user, curl_off_t offset, int origin) {
   return CURL_SEEKFUNC_OK;
 }
 
-// Curl's own watch over slow transfers averages over seconds; this one sees a connection on which nothing
-// comes.
+// Detects a connection without any traffic. curl's own low-speed check only averages over seconds.
 static int on_progress(void *user, curl_off_t down_all, curl_off_t down, curl_off_t up_all, curl_off_t up) {
   (void)down_all, (void)up_all;
   exchange_t *e = user;
@@ -213,13 +213,14 @@ static mlx_status_t add_header(exchange_t *e, const char *line) {
 
 static mlx_status_t set_headers(exchange_t *e) {
   const mlx_http_request_t *request = e->request;
-  MLX_TRY(add_header(e, "Expect:"));  // registries that never say 100 would cost a second each
+  MLX_TRY(add_header(
+      e, "Expect:"));  // else curl waits a second for a 100 response that many registries never send
   for (const char *const *line = request->headers; line && *line; ++line) MLX_TRY(add_header(e, *line));
   if (request->authorization) {
     char *line;
     MLX_TRY(mlx_format(&line, "Authorization: %s", request->authorization));
     mlx_status_t status = strpbrk(line, "\r\n")
-                              ? mlx_error(MLX_INVALID_INPUT, "a token with a line break in it cannot be sent")
+                              ? mlx_error(MLX_INVALID_INPUT, "the access token contains a line break")
                               : add_header(e, line);
     mlx_free(line);
     MLX_TRY(status);
@@ -244,10 +245,9 @@ static mlx_status_t set_body(exchange_t *e) {
   curl_easy_setopt(curl, CURLOPT_READDATA, e);
   curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, on_seek);
   curl_easy_setopt(curl, CURLOPT_SEEKDATA, e);
-  e->stall_seconds *= UPLOAD_PATIENCE;
-  // On a connection that was used before, curl sends a request that broke once more by itself: not what
-  // "once" means.
-  if (request->once) curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, 1L);
+  e->stall_seconds *= UPLOAD_STALL_FACTOR;
+  // On a reused connection, curl itself retries a broken request. A fresh connection prevents that.
+  if (request->no_retry) curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, 1L);
   if (!request->body_path) return NULL;
   e->body_fd = open(request->body_path, O_RDONLY | O_CLOEXEC);
   return e->body_fd < 0 ? mlx_io_error("open", request->body_path) : NULL;
@@ -263,7 +263,7 @@ static void set_transport(exchange_t *e) {
   curl_easy_setopt(curl, CURLOPT_USERAGENT, "mlxcel");
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, secure ? "https" : "http,https");
-  curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, e->request->stay ? 0L : 1L);
+  curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, e->request->no_redirect ? 0L : 1L);
   curl_easy_setopt(curl, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
   curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)(options->connect_seconds * 1000));
@@ -284,36 +284,36 @@ static void set_transport(exchange_t *e) {
 
 static mlx_status_t transfer_error(const exchange_t *e, CURLcode code) {
   e->http->error[strcspn(e->http->error, "\r\n")] = 0;
-  const char *said = e->http->error[0] ? e->http->error : curl_easy_strerror(code);
-  const mlx_http_shown_t url = mlx_http_show(e->request->url);
+  const char *reason = e->http->error[0] ? e->http->error : curl_easy_strerror(code);
+  const mlx_http_display_url_t url = mlx_http_display_url(e->request->url);
   switch (code) {
     case CURLE_ABORTED_BY_CALLBACK:
-      if (e->stalled)
-        return mlx_error(MLX_TIMEOUT, "%s: nothing came for %g seconds", url.text, e->stall_seconds);
-      return mlx_error(MLX_CANCELLED, "%s: stopped", url.text);
+      if (e->stalled) return mlx_error(MLX_TIMEOUT, "%s: no data for %g seconds", url.text, e->stall_seconds);
+      return mlx_error(MLX_CANCELLED, "%s: cancelled", url.text);
     case CURLE_OUT_OF_MEMORY: return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
-    case CURLE_OPERATION_TIMEDOUT: return mlx_error(MLX_TIMEOUT, "%s: %s", url.text, said);
+    case CURLE_OPERATION_TIMEDOUT: return mlx_error(MLX_TIMEOUT, "%s: %s", url.text, reason);
     case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL:
-      return mlx_error(MLX_USAGE, "'%s' is not an address of http or https (%s)", url.text, said);
+      return mlx_error(MLX_USAGE, "'%s' is not a valid http or https URL (%s)", url.text, reason);
     case CURLE_TOO_MANY_REDIRECTS:
       return mlx_error(MLX_INVALID_INPUT, "%s: redirected more than %d times", url.text, MAX_REDIRECTS);
     case CURLE_SSL_CACERT_BADFILE:
-      return mlx_error(MLX_INVALID_INPUT, "'%s' holds no certificates (%s)", e->http->ca_file, said);
+      return mlx_error(MLX_INVALID_INPUT, "cannot read certificates from '%s' (%s)", e->http->ca_file,
+                       reason);
     case CURLE_PEER_FAILED_VERIFICATION:
       return mlx_status_hint(
-          mlx_error(MLX_UNAVAILABLE, "%s: its certificate cannot be trusted (%s)", url.text, said),
+          mlx_error(MLX_UNAVAILABLE, "%s: its certificate cannot be trusted (%s)", url.text, reason),
           "%s; --insecure accepts any certificate",
-          e->http->ca_file ? "set SSL_CERT_FILE to a bundle that holds its authority" : WITHOUT_BUNDLE);
+          e->http->ca_file ? "set SSL_CERT_FILE to a bundle that contains its certificate authority"
+                           : WITHOUT_BUNDLE);
     case CURLE_SSL_CONNECT_ERROR:
-      return mlx_status_hint(
-          mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, said),
-          "it may not speak https: a registry of one's own that does not wants --plain-http");
-    default: return mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, said);
+      return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, reason),
+                             "if the server only has http (a local registry, for example), add --plain-http");
+    default: return mlx_error(MLX_UNAVAILABLE, "%s: %s", url.text, reason);
   }
 }
 
-static bool is_passing(CURLcode code) {
+static bool is_transient(CURLcode code) {
   return code == CURLE_COULDNT_CONNECT || code == CURLE_OPERATION_TIMEDOUT || code == CURLE_RECV_ERROR ||
          code == CURLE_SEND_ERROR || code == CURLE_GOT_NOTHING || code == CURLE_PARTIAL_FILE ||
          code == CURLE_SSL_CONNECT_ERROR;
@@ -324,11 +324,11 @@ static mlx_status_t perform(exchange_t *e) {
   e->http->error[0] = 0;
   const CURLcode code = curl_easy_perform(curl);
   if (e->failure) return e->failure;
-  e->response->passing = is_passing(code) || e->stalled;
+  e->response->transient = is_transient(code) || e->stalled;
   if (code) return transfer_error(e, code);
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &e->response->status);
   const long status = e->response->status;
-  e->response->passing = status == 408 || status == 429 || (status >= 500 && status != 501);
+  e->response->transient = status == 408 || status == 429 || (status >= 500 && status != 501);
   const char *url = NULL;
   curl_easy_getinfo(curl, CURLINFO_EFFECTIVE_URL, &url);
   return url ? mlx_copy_text(url, strlen(url), &e->response->url) : NULL;
@@ -353,12 +353,12 @@ static mlx_status_t try_once(mlx_http_t *http, const mlx_http_request_t *request
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// And again
+// Retries
 
 mlx_status_t mlx_http_pause(const mlx_http_options_t *options, double seconds) {
   const double end = mlx_seconds() + seconds;
   for (;;) {
-    if (options->cancelled && atomic_load(options->cancelled)) return mlx_error(MLX_CANCELLED, "stopped");
+    if (options->cancelled && atomic_load(options->cancelled)) return mlx_error(MLX_CANCELLED, "cancelled");
     const double left = end - mlx_seconds();
     if (left <= 0) return NULL;
     const double nap = left < 0.05 ? left : 0.05;
@@ -369,12 +369,12 @@ mlx_status_t mlx_http_pause(const mlx_http_options_t *options, double seconds) {
 static double pause_before(const mlx_http_t *http, const mlx_http_response_t *response, int tries_done) {
   double seconds = http->options.pause_seconds;
   for (int i = 1; i < tries_done; ++i) seconds *= 2;
-  char asked[32];
-  if (mlx_http_header(response, "Retry-After", asked, sizeof asked)) {
-    const double wanted = strtod(asked, NULL);
-    if (wanted > seconds) seconds = wanted;
+  char header[32];
+  if (mlx_http_header(response, "Retry-After", header, sizeof header)) {
+    const double requested = strtod(header, NULL);
+    if (requested > seconds) seconds = requested;
   }
-  return seconds < LONGEST_PAUSE ? seconds : LONGEST_PAUSE;
+  return seconds < MAX_PAUSE ? seconds : MAX_PAUSE;
 }
 
 mlx_status_t mlx_http_send(mlx_http_t *http, const mlx_http_request_t *request,
@@ -382,7 +382,7 @@ mlx_status_t mlx_http_send(mlx_http_t *http, const mlx_http_request_t *request,
   *out_response = (mlx_http_response_t){0};
   for (int done = 1;; ++done) {
     mlx_status_t status = try_once(http, request, out_response);
-    if (!out_response->passing || request->once || request->sink || done >= http->options.tries)
+    if (!out_response->transient || request->no_retry || request->sink || done >= http->options.tries)
       return status;
     const double seconds = pause_before(http, out_response, done);
     mlx_status_free(status);
@@ -392,7 +392,7 @@ mlx_status_t mlx_http_send(mlx_http_t *http, const mlx_http_request_t *request,
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Reading answers
+// Reading responses
 
 bool mlx_http_header(const mlx_http_response_t *response, const char *name, char *out, size_t size) {
   const size_t length = strlen(name);
@@ -415,8 +415,8 @@ bool mlx_http_header(const mlx_http_response_t *response, const char *name, char
   return false;
 }
 
-mlx_http_shown_t mlx_http_show(const char *url) {
-  mlx_http_shown_t out;
+mlx_http_display_url_t mlx_http_display_url(const char *url) {
+  mlx_http_display_url_t out;
   const char *host = strstr(url, "://");
   host = host ? host + 3 : url;
   const char *at = memchr(host, '@', strcspn(host, "/?#"));
@@ -425,65 +425,72 @@ mlx_http_shown_t mlx_http_show(const char *url) {
   return out;
 }
 
-static mlx_status_t judge(CURLU *parts, const char *url, bool *out_protected) {
+static mlx_status_t check_secret_url(CURLU *parts, const char *url, bool *out_protected) {
   char *host = NULL;
   const bool secure = !strncasecmp(url, "https://", 8);
   const bool good = (secure || !strncasecmp(url, "http://", 7)) &&
                     !curl_url_set(parts, CURLUPART_URL, url, CURLU_DISALLOW_USER) &&
                     !curl_url_get(parts, CURLUPART_HOST, &host, 0);
-  *out_protected = good && (secure || mlx_is_local_host(host, strlen(host)));
+  *out_protected = good && (secure || mlx_http_is_local_host(host, strlen(host)));
   curl_free(host);
-  return good
-             ? NULL
-             : mlx_error(MLX_INVALID_INPUT, "'%s' is not an address of http or https that a secret may go to",
-                         mlx_http_show(url).text);
+  return good ? NULL
+              : mlx_error(MLX_INVALID_INPUT,
+                          "will not send credentials to '%s': not a plain http or https URL",
+                          mlx_http_display_url(url).text);
 }
 
-mlx_status_t mlx_http_judge(const char *url, bool *out_protected) {
+bool mlx_http_is_local_host(const char *host, size_t length) {
+  static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    if (length == strlen(names[i]) && !strncasecmp(host, names[i], length)) return true;
+  }
+  return false;
+}
+
+mlx_status_t mlx_http_check_secret_url(const char *url, bool *out_protected) {
   *out_protected = false;
   CURLU *parts = curl_url();
   if (!parts) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
-  mlx_status_t status = judge(parts, url, out_protected);
+  mlx_status_t status = check_secret_url(parts, url, out_protected);
   curl_url_cleanup(parts);
   return status;
 }
 
-// What the server said of its refusal: a header of its own, or the beginning of a short text.
-static void quote_reason(const mlx_http_response_t *response, char *out, size_t size) {
-  char said[256] = "";
-  if (!mlx_http_header(response, "X-Error-Message", said, sizeof said) && response->body.length &&
+// Copies ": " and the server's error message: its X-Error-Message header, or the first line of a text body.
+static void quote_message(const mlx_http_response_t *response, char *out, size_t size) {
+  char message[256] = "";
+  if (!mlx_http_header(response, "X-Error-Message", message, sizeof message) && response->body.length &&
       response->body.data[0] != '<') {
-    snprintf(said, sizeof said, "%.*s", (int)(response->body.length < 200 ? response->body.length : 200),
-             response->body.data);
+    snprintf(message, sizeof message, "%.*s",
+             (int)(response->body.length < 200 ? response->body.length : 200), response->body.data);
   }
-  said[strcspn(said, "\r\n")] = 0;
-  snprintf(out, size, said[0] ? ": %s" : "%s", said);
+  message[strcspn(message, "\r\n")] = 0;
+  snprintf(out, size, message[0] ? ": %s" : "%s", message);
 }
 
 mlx_status_t mlx_http_check(const mlx_http_request_t *request, const mlx_http_response_t *response) {
   if (response->status >= 200 && response->status < 300) return NULL;
-  char said[300];
-  quote_reason(response, said, sizeof said);
+  char message[300];
+  quote_message(response, message, sizeof message);
   const long code = response->status;
-  const mlx_http_shown_t url = mlx_http_show(request->url);
+  const mlx_http_display_url_t url = mlx_http_display_url(request->url);
   const char *method = request->method ? request->method : "GET";
-  if (code == 404)
-    return mlx_error(MLX_NOT_FOUND, "%s %s: the server has no such thing (404)%s", method, url.text, said);
+  if (code == 404) return mlx_error(MLX_NOT_FOUND, "%s %s: not found (404)%s", method, url.text, message);
   if (code == 401)
-    return mlx_error(MLX_UNAVAILABLE, "%s %s: the server wants to know who asks (401)%s", method, url.text,
-                     said);
+    return mlx_error(MLX_UNAVAILABLE, "%s %s: authentication required (401)%s", method, url.text, message);
   if (code == 403)
-    return mlx_error(MLX_UNAVAILABLE, "%s %s: the server forbids it (403)%s", method, url.text, said);
+    return mlx_error(MLX_UNAVAILABLE, "%s %s: access denied (403)%s", method, url.text, message);
   if (code == 429) {
     return mlx_status_hint(
-        mlx_error(MLX_UNAVAILABLE, "%s %s: too many requests (429)%s", method, url.text, said),
+        mlx_error(MLX_UNAVAILABLE, "%s %s: too many requests (429)%s", method, url.text, message),
         "try again later");
   }
   if (code == 501)
-    return mlx_error(MLX_UNSUPPORTED, "%s %s: the server does not do this (501)%s", method, url.text, said);
+    return mlx_error(MLX_UNSUPPORTED, "%s %s: not supported by the server (501)%s", method, url.text,
+                     message);
   mlx_status_t status = mlx_error(code >= 500 ? MLX_UNAVAILABLE : MLX_INVALID_INPUT,
-                                  "%s %s: the server answered %ld%s", method, url.text, code, said);
-  return code >= 500 ? mlx_status_hint(status, "the server is at fault: try again later") : status;
+                                  "%s %s: the server answered %ld%s", method, url.text, code, message);
+  return code >= 500 ? mlx_status_hint(status, "this is an error of the server: try again later") : status;
 }
 
 void mlx_http_escape(mlx_text_t *out, const char *text, bool slashes) {

@@ -1,15 +1,15 @@
-// HTTP and HTTPS: one request at a time to a hub, a registry or a plain web server. The only place that
-// includes curl's headers.
+// HTTP: a client for http and https, built on libcurl. Only http.c includes curl's headers.
 //
-// A client keeps its connection between requests. Redirects are followed (never from https down to http) and
-// an Authorization is not carried to another host. Proxies come from http_proxy, https_proxy, all_proxy and
-// no_proxy. Certificates are checked against $CURL_CA_BUNDLE, $SSL_CERT_FILE or the system's bundle; only
-// |insecure| turns that off.
+// A client keeps its connection between requests. It follows redirects, but never from https to http, and
+// never sends an Authorization header to another host. Proxies come from http_proxy, https_proxy, all_proxy
+// and no_proxy. Certificates are checked against $CURL_CA_BUNDLE, $SSL_CERT_FILE or the system's bundle,
+// unless |insecure| is set.
 //
-// Connection errors, 429 and 5xx but 501 are tried again after a pause that doubles (or that the server asks
-// for); any other answer is an answer, whatever its status: mlx_http_check makes an error of one.
+// Connection errors, 408, 429 and 5xx except 501 are retried. The pause doubles each time, or is what the
+// server requests. Any other response is returned, whatever its status; mlx_http_check turns it into an
+// error.
 //
-// Threads: a client belongs to one thread at a time; any number of clients may be used side by side.
+// Threads: a client belongs to one thread at a time. Different clients may be used in parallel.
 #ifndef MLXCEL_TRANSFER_HTTP_H_
 #define MLXCEL_TRANSFER_HTTP_H_
 
@@ -23,78 +23,78 @@ typedef struct mlx_http mlx_http_t;
 
 typedef struct mlx_http_options {
   bool insecure;                 // accept any certificate
-  double connect_seconds;        // for a connection to be made
-  double stall_seconds;          // without a byte, after which a transfer has failed
-  int tries;                     // of a request, the first included
+  double connect_seconds;        // timeout for making a connection
+  double stall_seconds;          // timeout without any byte sent or received
+  int tries;                     // of a request, including the first
   double pause_seconds;          // before the second try
-  const atomic_bool *cancelled;  // ends whatever is under way with MLX_CANCELLED; borrowed, may be NULL
+  const atomic_bool *cancelled;  // if set, ends the current request with MLX_CANCELLED; borrowed, may be NULL
 } mlx_http_options_t;
 void mlx_http_options_initialize(mlx_http_options_t *options);
 
 mlx_status_t mlx_http_open(const mlx_http_options_t *options, mlx_http_t **out_http) MLX_MUST_USE;
 void mlx_http_close(mlx_http_t *http);  // NULL is fine
-const mlx_http_options_t *mlx_http_settings(const mlx_http_t *http);
+const mlx_http_options_t *mlx_http_get_options(const mlx_http_t *http);
 
-// The file of certificates that servers are checked against; *|out_path| (release with mlx_free) is NULL
-// where there is none.
+// Path of the certificate bundle; NULL if there is none. Release with mlx_free.
 mlx_status_t mlx_http_certificates(char **out_path) MLX_MUST_USE;
-bool mlx_http_has_store(void);  // whether the system keeps certificates that need no file, as Windows does
+bool mlx_http_has_system_certificates(void);  // true if the system needs no bundle file, as on Windows
 
 typedef struct mlx_http_response {
-  long status;      // 0: there was none
-  bool passing;     // a connection that failed or stalled, 408, 429 or 5xx but 501: the same request may go
-                    // better later
-  mlx_text_t head;  // the header lines of the last answer
-  mlx_text_t body;  // what no sink took; of an error at most a beginning
-  char *url;        // where the answer came from, after redirects
+  long status;      // 0 without a response
+  bool transient;   // connection error, stall, 408, 429 or 5xx except 501: a retry may succeed
+  mlx_text_t head;  // header lines of the last response
+  mlx_text_t body;  // unless a sink took it; of an error response, at most the first 16 KiB
+  char *url;        // after redirects
 } mlx_http_response_t;
 void mlx_http_response_clear(mlx_http_response_t *response);
 
 typedef struct mlx_http_request {
-  const char *method;  // NULL: GET
+  const char *method;  // NULL for GET
   const char *url;
   const char *authorization;   // "Bearer ..."; may be NULL
-  const char *const *headers;  // "Name: value", ends with NULL; may be NULL
-  bool stay;                   // do not follow redirects
-  bool once;                   // do not try again
-  size_t max_bytes;            // of the answer in memory; one that is longer is an error
-  // What is sent with POST, PUT and PATCH: memory, or a part of a file.
+  const char *const *headers;  // "Name: value" lines, ending with NULL; may be NULL
+  bool no_redirect;            // do not follow redirects
+  bool no_retry;               // try only once
+  size_t max_bytes;            // of the body in memory; a longer body is an error
+  // Body of a POST, PUT or PATCH request: memory, or a range of a file.
   const void *body;
   const char *body_path;
   uint64_t body_offset, body_length;
-  // Takes the body of a 2xx answer a piece at a time; may be NULL. Such a request is never tried again.
+  // Receives the body of a 2xx response in pieces; may be NULL. A request with a sink is never retried.
   mlx_status_t (*sink)(void *user, const mlx_http_response_t *response, const char *bytes, size_t length);
-  void (*sent)(void *user, uint64_t bytes);  // told how much of the body is sent so far; may be NULL
-  void *user;
+  void (*sent)(void *user, uint64_t bytes);  // called with the number of body bytes sent so far; may be NULL
+  void *user;                                // passed to |sink| and |sent|
 } mlx_http_request_t;
 
-// Fails when there was no answer. Clear the response in any case.
+// Sends a request. Fails if there is no response. Clear the response also after an error.
 mlx_status_t mlx_http_send(mlx_http_t *http, const mlx_http_request_t *request,
                            mlx_http_response_t *out_response) MLX_MUST_USE;
 
-// NULL for a 2xx answer, else an error that names status and address, and what the server said about it.
+// Returns NULL for a 2xx response, else an error with method, URL, status and the server's message.
 mlx_status_t mlx_http_check(const mlx_http_request_t *request,
                             const mlx_http_response_t *response) MLX_MUST_USE;
 
-// Copies the value of a header, of any case of letters, into |out|. False, and an empty text, when it is
-// missing or too long.
+// Copies the value of a header to |out|; the name is case-insensitive. Returns false, and sets |out| to "",
+// if the header is missing or does not fit.
 bool mlx_http_header(const mlx_http_response_t *response, const char *name, char *out, size_t size);
 
-// Waits, unless cancelled, which is MLX_CANCELLED.
+// Sleeps. Returns MLX_CANCELLED if cancelled meanwhile.
 mlx_status_t mlx_http_pause(const mlx_http_options_t *options, double seconds) MLX_MUST_USE;
 
-// An address as messages show it: without a query, which may hold a signature, and without a password.
-typedef struct mlx_http_shown {
+// A URL for messages: without its query, which may contain a signature, and without a password.
+typedef struct mlx_http_display_url {
   char text[512];
-} mlx_http_shown_t;
-mlx_http_shown_t mlx_http_show(const char *url);
+} mlx_http_display_url_t;
+mlx_http_display_url_t mlx_http_display_url(const char *url);
 
-// Looks at an address that a server gave for something secret. Fails for what is none of http or https, and
-// for one that hides its host behind a name or a password. *|out_protected|: what is sent there stays between
-// us, by https or because it is this very machine.
-mlx_status_t mlx_http_judge(const char *url, bool *out_protected) MLX_MUST_USE;
+// Checks a URL that a server named as the destination of a secret. Fails unless it is http or https without
+// user name or password, which could disguise the host. Sets *|out_protected| for https and for this machine.
+mlx_status_t mlx_http_check_secret_url(const char *url, bool *out_protected) MLX_MUST_USE;
 
-// Appends |text| as it must be written inside a path ("a b" is "a%20b"); slashes stay where |slashes|.
+// True if |host| is this machine, where plain http may carry a secret.
+bool mlx_http_is_local_host(const char *host, size_t length);
+
+// Appends |text| percent-encoded for a path ("a b" becomes "a%20b"). Slashes stay if |slashes| is set.
 void mlx_http_escape(mlx_text_t *out, const char *text, bool slashes);
 
 #endif  // MLXCEL_TRANSFER_HTTP_H_

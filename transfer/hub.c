@@ -1,3 +1,4 @@
+// Parses hub references and listings, and chooses files. See hub.h.
 #include "transfer/hub.h"
 
 #include <stdio.h>
@@ -24,7 +25,7 @@ static bool is_name(const char *text) {
   return length && !text[length] && text[0] != '.' && text[0] != '-';
 }
 
-// Copies [start, end) into |out|; false when it does not fit.
+// Copies [start, end) to |out|. Returns false if it does not fit.
 static bool cut(const char *start, const char *end, char *out, size_t size) {
   if ((size_t)(end - start) >= size) return false;
   memcpy(out, start, (size_t)(end - start));
@@ -53,12 +54,12 @@ static bool split_ref(const char *text, mlx_hub_ref_t *ref) {
 mlx_status_t mlx_hub_ref_parse(const char *text, mlx_hub_ref_t *out_ref) {
   *out_ref = (mlx_hub_ref_t){0};
   if (mlx_is_hub_ref(text) && split_ref(text + strlen(MLX_HUB_PREFIX), out_ref)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' does not name a model on a hub", text),
-                         "write hf:ORG/NAME, hf:ORG/NAME@REVISION or hf:ORG/NAME:Q4_K_M");
+  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is not a valid hub reference", text),
+                         "use hf:ORG/NAME, hf:ORG/NAME@REVISION or hf:ORG/NAME:Q4_K_M");
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The hub's answer
+// Listings
 
 static bool is_hex(const char *text, size_t length) {
   return text && strlen(text) == length && strspn(text, "0123456789abcdef") == length;
@@ -82,11 +83,10 @@ static mlx_status_t read_digests(const mlx_json_t *json, yyjson_val *item, mlx_h
 static mlx_status_t read_file(const mlx_json_t *json, yyjson_val *item, mlx_hub_file_t *file) {
   const char *name;
   int64_t size;
-  if (!yyjson_is_obj(item)) return mlx_json_error(json, "siblings", "holds something that is not an object");
+  if (!yyjson_is_obj(item)) return mlx_json_error(json, "siblings", "contains a value that is not an object");
   MLX_TRY(mlx_json_string(json, item, "rfilename", &name));
   if (!mlx_is_safe_path(name))
-    return mlx_json_error(json, "rfilename",
-                          "holds a name that would leave the model's folder, or that no file can have");
+    return mlx_json_error(json, "rfilename", "is invalid or points outside the model's folder");
   MLX_TRY(mlx_json_int(json, item, "size", 0, INT64_MAX / 2, &size));
   file->size = (uint64_t)size;
   MLX_TRY(read_digests(json, item, file));
@@ -98,7 +98,7 @@ static mlx_status_t read_listing(const mlx_json_t *json, mlx_hub_listing_t *list
   yyjson_val *list, *item;
   size_t index, count;
   MLX_TRY(mlx_json_string(json, json->root, "sha", &commit));
-  if (!is_hex(commit, MLX_SHA1_HEX - 1)) return mlx_json_error(json, "sha", "is not a commit");
+  if (!is_hex(commit, MLX_SHA1_HEX - 1)) return mlx_json_error(json, "sha", "is not a commit hash");
   snprintf(listing->commit, sizeof listing->commit, "%s", commit);
   MLX_TRY(mlx_json_need(json, json->root, "siblings", &list));
   if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MAX_FILES)
@@ -129,7 +129,7 @@ void mlx_hub_listing_free(mlx_hub_listing_t *listing) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Choosing: GGUF
+// Choosing GGUF files
 
 static bool ends_with(const char *text, const char *end) {
   const size_t length = strlen(text), tail = strlen(end);
@@ -141,13 +141,13 @@ static const char *base_name(const char *path) {
   return slash ? slash + 1 : path;
 }
 
-// A GGUF file of text weights; "mmproj" ones hold a model's eyes.
+// A GGUF file with text model weights. "mmproj" files hold a vision projector.
 static bool is_gguf(const char *name) {
   return ends_with(name, ".gguf") && strncasecmp(base_name(name), "mmproj", 6);
 }
 
-// Length of a GGUF's name without what its part of a split adds, "-00001-of-00003.gguf"; *|out_parts| is 1
-// for a whole one.
+// Length of a GGUF file name without its ending ".gguf" or "-00001-of-00003.gguf". *|out_parts| is 1 for a
+// file that is not split.
 static size_t stem_length(const char *name, unsigned *out_part, unsigned *out_parts) {
   const size_t length = strlen(name) - strlen(".gguf"), suffix = strlen("-00001-of-00003");
   *out_part = *out_parts = 1;
@@ -160,7 +160,7 @@ static size_t stem_length(const char *name, unsigned *out_part, unsigned *out_pa
   return length;
 }
 
-// True when |quant| stands in the name as a word of its own: Q4_K is no part of Q4_K_M.
+// True if |quant| is a whole word of the name: Q4_K does not match Q4_K_M.
 static bool has_quant(const char *name, const char *quant) {
   unsigned part, parts;
   const size_t end = stem_length(name, &part, &parts), length = strlen(quant);
@@ -186,7 +186,7 @@ static void list_ggufs(const mlx_hub_listing_t *listing, const char *quant, char
   }
 }
 
-// Chooses the file at |index| with all other parts of its split; the first one is what is opened.
+// Chooses the file at |index| and all other parts of its split. The first part is the file to open.
 static mlx_status_t choose_gguf(mlx_hub_listing_t *listing, size_t index, const char **out_main) {
   unsigned part, parts, other_part, other_parts, found = 0;
   const char *name = listing->files[index].name;
@@ -202,7 +202,8 @@ static mlx_status_t choose_gguf(mlx_hub_listing_t *listing, size_t index, const 
     if (other_part == 1) *out_main = file->name;
   }
   if (found == parts && *out_main) return NULL;
-  return mlx_error(MLX_INVALID_INPUT, "%s: there are %u of its %u parts", name, found, parts);
+  return mlx_error(MLX_INVALID_INPUT, "%s: only %u of its %u parts are in the repository", name, found,
+                   parts);
 }
 
 static bool same_model(const char *a, const char *b) {
@@ -211,7 +212,8 @@ static bool same_model(const char *a, const char *b) {
   return length == stem_length(b, &part, &b_parts) && a_parts == b_parts && !strncmp(a, b, length);
 }
 
-// The one GGUF model that is quantised so (NULL: any); *|out_count| is how many there are.
+// Returns the index of the first GGUF model with this quantization (NULL for any). *|out_count| is the number
+// of such models.
 static size_t find_gguf(const mlx_hub_listing_t *listing, const char *quant, size_t *out_count) {
   size_t first = 0;
   *out_count = 0;
@@ -230,21 +232,22 @@ static mlx_status_t select_named(mlx_hub_listing_t *listing, const char *selecto
     if (strcmp(listing->files[i].name, selector)) continue;
     if (ends_with(selector, ".gguf")) return choose_gguf(listing, i, out_main);
     return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s' is not a GGUF file", selector),
-                           "leave it out to pull the whole model");
+                           "leave out the file name to pull the whole model");
   }
   size_t count;
   const size_t found = find_gguf(listing, selector, &count);
   if (count == 1) return choose_gguf(listing, found, out_main);
   list_ggufs(listing, count ? selector : NULL, names, sizeof names);
   if (count)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' fits several files", selector), "name one: %s", names);
+    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' matches several GGUF files", selector),
+                           "use one of these file names: %s", names);
   return mlx_status_hint(
-      mlx_error(MLX_NOT_FOUND, "the model has no GGUF file '%s' and none quantised so", selector),
-      names[0] ? "it has: %s" : "it has no GGUF files%s", names);
+      mlx_error(MLX_NOT_FOUND, "the model has no GGUF file named or quantized as '%s'", selector),
+      names[0] ? "it has: %s" : "it has no GGUF files%s; leave out the part after the colon", names);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Choosing: a Hugging Face directory
+// Choosing the files of a Hugging Face directory
 
 static mlx_hub_file_t *find_file(const mlx_hub_listing_t *listing, const char *name) {
   for (size_t i = 0; i < listing->count; ++i) {
@@ -271,8 +274,8 @@ static bool is_companion(const char *name) {
   return !strncmp(name, folder, strlen(folder)) && ends_with(name, ".jinja");
 }
 
-// Some repositories hold the same weights twice, under other names: only those that the index means are
-// wanted.
+// Some repositories contain the same weights twice, under different names. Chooses only the names that the
+// index uses. Returns the number of weight files.
 static size_t choose_safetensors(mlx_hub_listing_t *listing) {
   const bool sharded = find_file(listing, "model.safetensors.index.json") != NULL;
   size_t weights = 0;
@@ -293,13 +296,13 @@ static mlx_status_t no_weights(const mlx_hub_listing_t *listing) {
         !ends_with(name, ".ckpt"))
       continue;
     return mlx_status_hint(
-        mlx_error(MLX_UNSUPPORTED, "its weights are in '%s', a pickle: a program that runs when it is read",
+        mlx_error(MLX_UNSUPPORTED, "its weights are in '%s', a pickle file, which can run code when loaded",
                   name),
-        "mlxcel never fetches pickles; look for a revision or a copy with safetensors or GGUF");
+        "mlxcel never downloads pickles: use a revision or a copy with safetensors or GGUF");
   }
   return mlx_error(
       MLX_UNSUPPORTED,
-      "the model has neither model.safetensors (or its index) with a config.json, nor a GGUF file");
+      "the model has neither model.safetensors (or its index) with config.json, nor a GGUF file");
 }
 
 mlx_status_t mlx_hub_select(mlx_hub_listing_t *listing, const char *selector, const char **out_main,
@@ -321,5 +324,5 @@ mlx_status_t mlx_hub_select(mlx_hub_listing_t *listing, const char *selector, co
   if (count == 1) return choose_gguf(listing, found, out_main);
   list_ggufs(listing, NULL, names, sizeof names);
   return mlx_status_hint(mlx_error(MLX_USAGE, "the model has several GGUF files"),
-                         "name one or a quantisation after a colon: %s", names);
+                         "add a colon and a file name or quantization: %s", names);
 }

@@ -1,5 +1,5 @@
-// Hub: models on a server that speaks the Hugging Face hub's API. This file reads references and the server's
-// answers and chooses files; it asks nothing of the network (transfer/pull.h does).
+// Hub: references to models on a server with the Hugging Face hub's API, its file listings, and the choice of
+// files to download. This file only parses and selects; transfer/pull_hub.c uses the network.
 #ifndef MLXCEL_TRANSFER_HUB_H_
 #define MLXCEL_TRANSFER_HUB_H_
 
@@ -8,13 +8,13 @@
 #include "base/status.h"
 
 #define MLX_HUB_PREFIX "hf:"
-#define MLX_HUB_MAX_ANSWER (64u << 20)
+#define MLX_HUB_MAX_ANSWER (64u << 20)  // bytes of a listing
 
-// "hf:ORG/NAME[@REVISION][:FILE-OR-QUANT]", in parts.
+// A parsed "hf:ORG/NAME[@REVISION][:FILE-OR-QUANT]".
 typedef struct mlx_hub_ref {
   char org[97], name[97];
-  char revision[257];   // "main" when none was given
-  char selector[1025];  // "": none
+  char revision[257];   // "main" by default
+  char selector[1025];  // a file name or quantization type; "" if none
 } mlx_hub_ref_t;
 bool mlx_is_hub_ref(const char *text);
 mlx_status_t mlx_hub_ref_parse(const char *text, mlx_hub_ref_t *out_ref) MLX_MUST_USE;
@@ -22,8 +22,8 @@ mlx_status_t mlx_hub_ref_parse(const char *text, mlx_hub_ref_t *out_ref) MLX_MUS
 typedef struct mlx_hub_file {
   char *name;  // a safe relative path
   uint64_t size;
-  char sha256[MLX_DIGEST_HEX];  // of a file in large-file storage, else ""
-  char git_sha1[MLX_SHA1_HEX];  // of any other, else ""
+  char sha256[MLX_DIGEST_HEX];  // of a file in large-file storage (LFS), else ""
+  char git_sha1[MLX_SHA1_HEX];  // git blob digest of any other file, else ""
   bool chosen;
 } mlx_hub_file_t;
 
@@ -33,17 +33,17 @@ typedef struct mlx_hub_listing {
   size_t count;
 } mlx_hub_listing_t;
 
-// Reads what the hub says of a model (/api/models/ORG/NAME/revision/REVISION?blobs=true); |name| is for
-// errors. Files are in the order given. A name that would leave the folder is an error. Release with
-// mlx_hub_listing_free.
+// Parses the hub's listing of a model (/api/models/ORG/NAME/revision/REVISION?blobs=true). |name| appears in
+// error messages. Files keep their order. A file name that points outside the folder is an error. Release
+// with mlx_hub_listing_free.
 mlx_status_t mlx_hub_listing_read(const char *name, const char *json, size_t length,
                                   mlx_hub_listing_t *out_listing) MLX_MUST_USE;
 void mlx_hub_listing_free(mlx_hub_listing_t *listing);
 
-// Chooses the files that make the model asked for. *|out_main| is the file to open, borrowed from the
-// listing, or NULL where it is the folder itself. Without a selector: config, tokenizer, chat templates and
-// safetensors; where there are none of those, the only GGUF file or the one quantised as Q4_K_M. Pickles
-// (.bin) are never chosen. *|out_by_default|: that Q4_K_M was nobody's wish.
+// Sets |chosen| on the files to download. *|out_main| is the file to open, borrowed from the listing, or NULL
+// to open the folder. Without a selector, chooses config, tokenizer, chat templates and safetensors; in a
+// repository without safetensors, the only GGUF model or else the Q4_K_M one. *|out_by_default| is true if
+// Q4_K_M was chosen that way. Never chooses pickles (.bin), which can run code when loaded.
 mlx_status_t mlx_hub_select(mlx_hub_listing_t *listing, const char *selector, const char **out_main,
                             bool *out_by_default) MLX_MUST_USE;
 

@@ -1,9 +1,10 @@
+// Parses a hub reference and a listing, and chooses files.
 #include <string.h>
 
 #include "base/memory.h"
 #include "transfer/hub.h"
 
-// The first line is what is asked for, the rest the hub's answer.
+// Input: the first line is the reference, the rest is the listing.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const uint8_t *end = size ? memchr(data, '\n', size) : NULL;

@@ -1,3 +1,4 @@
+// Pulls ModelPack models. See modelpack.h.
 #include "transfer/modelpack.h"
 
 #include <fcntl.h>
@@ -12,15 +13,14 @@
 #include "base/memory.h"
 #include "transfer/download.h"
 #include "transfer/hub.h"
-#include "transfer/oci_place.h"
+#include "transfer/oci_cache.h"
 #include "transfer/output.h"
-#include "transfer/pull.h"
 
 #define PARALLEL 4
 #define MAX_LAYERS 4096
 #define MAX_FILES 4096
 #define PREFIX "application/vnd.cncf.model."
-#define PIECE (1u << 20)
+#define PIECE (1u << 20)  // bytes copied at a time
 
 static bool ends_with(const char *text, const char *end) {
   const size_t length = strlen(text), tail = strlen(end);
@@ -28,20 +28,27 @@ static bool ends_with(const char *text, const char *end) {
 }
 
 mlx_layer_kind_t mlx_modelpack_layer_kind(const char *media_type) {
+  // clang-format off
   static const struct {
     const char *format;
     mlx_layer_kind_t kind;
   } formats[] = {
-      {"raw", MLX_LAYER_FILE}, {"gguf", MLX_LAYER_FILE},           {"safetensors", MLX_LAYER_FILE},
-      {"tar", MLX_LAYER_TAR},  {"tar+gzip", MLX_LAYER_COMPRESSED}, {"tar+zstd", MLX_LAYER_COMPRESSED}};
+      {"raw", MLX_LAYER_FILE},
+      {"gguf", MLX_LAYER_FILE},
+      {"safetensors", MLX_LAYER_FILE},
+      {"tar", MLX_LAYER_TAR},
+      {"tar+gzip", MLX_LAYER_COMPRESSED},
+      {"tar+zstd", MLX_LAYER_COMPRESSED}};
   static const struct {
     const char *content;
-    bool wanted, needed;
-  } contents[] = {{"weight.v1.", true, true},
-                  {"weight.config.v1.", true, true},
-                  {"doc.v1.", true, false},
-                  {"code.v1.", false, false},
-                  {"dataset.v1.", false, false}};
+    bool pulled, required;
+  } contents[] = {
+      {"weight.v1.", true, true},
+      {"weight.config.v1.", true, true},
+      {"doc.v1.", true, false},
+      {"code.v1.", false, false},
+      {"dataset.v1.", false, false}};
+  // clang-format on
   if (strncmp(media_type, PREFIX, strlen(PREFIX))) return MLX_LAYER_UNKNOWN;
   const char *rest = media_type + strlen(PREFIX);
   for (size_t i = 0; i < sizeof contents / sizeof *contents; ++i) {
@@ -49,8 +56,8 @@ mlx_layer_kind_t mlx_modelpack_layer_kind(const char *media_type) {
     if (strncmp(rest, contents[i].content, length)) continue;
     for (size_t j = 0; j < sizeof formats / sizeof *formats; ++j) {
       if (strcmp(rest + length, formats[j].format)) continue;
-      if (!contents[i].wanted || (formats[j].kind == MLX_LAYER_COMPRESSED && !contents[i].needed))
-        return MLX_LAYER_NOT_WANTED;
+      if (!contents[i].pulled || (formats[j].kind == MLX_LAYER_COMPRESSED && !contents[i].required))
+        return MLX_LAYER_SKIPPED;
       return formats[j].kind;
     }
   }
@@ -70,12 +77,12 @@ static bool is_pickle(const char *name) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Files and what to open
+// Choosing the file to open
 
 static mlx_status_t add_file(mlx_hub_listing_t *files, const char *name) {
   for (size_t i = 0; i < files->count; ++i) {
     if (!strcmp(files->files[i].name, name))
-      return mlx_error(MLX_INVALID_INPUT, "the model has '%s' twice", name);
+      return mlx_error(MLX_INVALID_INPUT, "the model contains '%s' twice", name);
   }
   if (files->count == MAX_FILES)
     return mlx_error(MLX_INVALID_INPUT, "the model has more than %d files", MAX_FILES);
@@ -87,7 +94,7 @@ static mlx_status_t add_file(mlx_hub_listing_t *files, const char *name) {
 }
 
 typedef struct walk {
-  const char *root, *below;  // |below| is "" or a path within |root|
+  const char *root, *below;  // |below| is "" or a path relative to |root|
   mlx_hub_listing_t *files;
 } walk_t;
 
@@ -103,14 +110,14 @@ static mlx_status_t visit(void *user, const char *name) {
   return status;
 }
 
-mlx_status_t mlx_modelpack_main(const char *folder, const mlx_report_t *report, char **out_path) {
+mlx_status_t mlx_modelpack_find_main(const char *folder, const mlx_report_t *report, char **out_path) {
   mlx_hub_listing_t files = {0};
   walk_t walk = {.root = folder, .below = "", .files = &files};
   const char *main_file = NULL;
   bool by_default = false;
   mlx_status_t status = mlx_list_dir(folder, visit, &walk);
   if (!status) status = mlx_hub_select(&files, "", &main_file, &by_default);
-  if (!status && by_default) mlx_report_note(report, "of several quantisations: %s", main_file);
+  if (!status && by_default) mlx_report_note(report, "chose the default quantization: %s", main_file);
   if (!status)
     status = main_file ? mlx_join_path(folder, main_file, out_path)
                        : mlx_copy_text(folder, strlen(folder), out_path);
@@ -132,7 +139,7 @@ static mlx_status_t make_folder_of(const char *path) {
 static mlx_status_t copy_member(const mlx_tar_t *tar, const mlx_tar_member_t *member, const char *path) {
   mlx_writer_t writer;
   char *piece;
-  MLX_TRY(mlx_remove_tree(path));  // of a pull that was killed here
+  MLX_TRY(mlx_remove_tree(path));  // from a killed pull
   MLX_TRY(make_folder_of(path));
   MLX_TRY(mlx_alloc(PIECE, 1, &piece));
   mlx_status_t status = mlx_writer_open(path, &writer);
@@ -153,10 +160,10 @@ static mlx_status_t copy_member(const mlx_tar_t *tar, const mlx_tar_member_t *me
 static mlx_status_t unpack_all(mlx_tar_t *tar, const char *folder, mlx_hub_listing_t *files) {
   mlx_tar_member_t member;
   for (;;) {
-    bool is;
+    bool found;
     char *path;
-    MLX_TRY(mlx_tar_next(tar, &member, &is));
-    if (!is) return NULL;
+    MLX_TRY(mlx_tar_next(tar, &member, &found));
+    if (!found) return NULL;
     if (member.folder || is_pickle(member.name)) continue;
     MLX_TRY(add_file(files, member.name));
     MLX_TRY(mlx_join_path(folder, member.name, &path));
@@ -181,22 +188,23 @@ mlx_status_t mlx_modelpack_unpack(const char *path, const char *folder, mlx_hub_
 // Planning
 
 typedef struct layer {
-  const mlx_oci_descriptor_t *described;
+  const mlx_oci_descriptor_t *descriptor;
   bool tar;
-  char *path;  // where it goes while it comes; owned
+  char *path;  // in the staging folder; owned
 } layer_t;
 
+// One pull in progress.
 typedef struct pull {
-  const mlx_push_options_t *options;
+  const mlx_modelpack_options_t *options;
   mlx_store_t *store;
   const mlx_oci_ref_t *ref;
   const char *digest;
-  char *folder;   // where the model will be
-  char *staging;  // files/ of it is what will be renamed to that, layers/ has archives
+  char *folder;   // final place of the model
+  char *staging;  // its subfolder files/ is renamed to |folder| at the end; layers/ holds tar archives
   layer_t *layers;
   size_t count;
   size_t tars;
-  uint64_t bytes;  // that the disk must have room for
+  uint64_t bytes;  // of disk space needed
   mlx_hub_listing_t files;
 } pull_t;
 
@@ -210,60 +218,60 @@ static void free_pull(pull_t *pull) {
 
 static mlx_status_t compressed(const mlx_oci_descriptor_t *layer) {
   return mlx_status_hint(
-      mlx_error(MLX_UNSUPPORTED, "the layer '%s' is compressed (%s), which mlxcel does not unpack",
+      mlx_error(MLX_UNSUPPORTED, "layer '%s' is compressed (%s), which is not supported",
                 layer->path[0] ? layer->path : layer->digest, layer->media_type),
-      "unpack it with other tools (oras pull, then tar) and open the folder; or pack the model with raw or "
-      "tar layers, as ModelPack advises");
+      "unpack the model with `oras pull` and tar, and open the folder; or push it again with raw or tar "
+      "layers");
 }
 
-// The name of a file whose layer has none, where its media type tells what it is.
-static const char *usual_name(const mlx_oci_descriptor_t *layer) {
+// File name for an unnamed layer whose media type implies one, else "".
+static const char *default_name(const mlx_oci_descriptor_t *layer) {
   if (ends_with(layer->media_type, ".gguf")) return "model.gguf";
   return ends_with(layer->media_type, ".safetensors") ? "model.safetensors" : "";
 }
 
-static mlx_status_t add_layer(pull_t *pull, const mlx_oci_descriptor_t *described) {
-  const mlx_layer_kind_t kind = mlx_modelpack_layer_kind(described->media_type);
-  const char *name = described->path[0] ? described->path : usual_name(described);
-  if (kind == MLX_LAYER_NOT_WANTED) return NULL;
+static mlx_status_t add_layer(pull_t *pull, const mlx_oci_descriptor_t *descriptor) {
+  const mlx_layer_kind_t kind = mlx_modelpack_layer_kind(descriptor->media_type);
+  const char *name = descriptor->path[0] ? descriptor->path : default_name(descriptor);
+  if (kind == MLX_LAYER_SKIPPED) return NULL;
   if (kind == MLX_LAYER_FILE && is_pickle(name))
-    return add_file(&pull->files, name);  // named, where it is all there is, but not fetched
-  if (kind == MLX_LAYER_COMPRESSED) return compressed(described);
+    return add_file(&pull->files, name);  // not downloaded, but listed for error messages
+  if (kind == MLX_LAYER_COMPRESSED) return compressed(descriptor);
   if (kind == MLX_LAYER_UNKNOWN)
-    return mlx_error(MLX_UNSUPPORTED, "the layer %s is of the kind '%s', which ModelPack does not have",
-                     described->digest, described->media_type);
+    return mlx_error(MLX_UNSUPPORTED, "layer %s has the media type '%s', which ModelPack does not define",
+                     descriptor->digest, descriptor->media_type);
   layer_t *layer = &pull->layers[pull->count];
-  *layer = (layer_t){.described = described, .tar = kind == MLX_LAYER_TAR};
-  uint64_t space = described->size;
+  *layer = (layer_t){.descriptor = descriptor, .tar = kind == MLX_LAYER_TAR};
+  uint64_t space = descriptor->size;  // an archive needs it twice: archive and unpacked files
   if (layer->tar) {
     ++pull->tars;
     if (__builtin_mul_overflow(space, 2, &space))
-      return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");  // it is unpacked beside itself
+      return mlx_error(MLX_INVALID_INPUT, "invalid layer sizes: their sum overflows");
     MLX_TRY(
-        mlx_format(&layer->path, "%s/layers/%s.tar", pull->staging, described->digest + strlen("sha256:")));
+        mlx_format(&layer->path, "%s/layers/%s.tar", pull->staging, descriptor->digest + strlen("sha256:")));
   } else {
     if (!mlx_is_safe_path(name)) {
       return mlx_error(MLX_INVALID_INPUT,
-                       name[0] ? "the layer %s is called '%s', which would leave the model's folder, or "
-                                 "which no file can be called"
-                               : "the layer %s%s has no name: neither org.cncf.model.filepath nor a title",
-                       described->digest, name);
+                       name[0] ? "layer %s has the file name '%s', which is invalid or points outside the "
+                                 "model's folder"
+                               : "layer %s%s has no file name: it lacks org.cncf.model.filepath and a title",
+                       descriptor->digest, name);
     }
     MLX_TRY(add_file(&pull->files, name));
     MLX_TRY(mlx_format(&layer->path, "%s/files/%s", pull->staging, name));
   }
   ++pull->count;
-  space -= mlx_download_present(layer->path, described->size);
+  space -= mlx_download_present(layer->path, descriptor->size);
   if (__builtin_add_overflow(pull->bytes, space, &pull->bytes))
-    return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
+    return mlx_error(MLX_INVALID_INPUT, "invalid layer sizes: their sum overflows");
   return NULL;
 }
 
-// Which layers come. Where no archive may hold more files, what they are must make a model: better said now
-// than after gigabytes.
+// Chooses the layers to download. Without tar layers all file names are known, so an incomplete model is
+// reported before the download.
 static mlx_status_t plan(pull_t *pull, const mlx_oci_document_t *model) {
   if (model->count > MAX_LAYERS)
-    return mlx_error(MLX_INVALID_INPUT, "there are more than %d layers", MAX_LAYERS);
+    return mlx_error(MLX_INVALID_INPUT, "the model has more than %d layers", MAX_LAYERS);
   MLX_TRY(mlx_alloc(model->count, sizeof *pull->layers, &pull->layers));
   for (size_t i = 0; i < model->count; ++i) MLX_TRY(add_layer(pull, &model->items[i]));
   const char *main_file;
@@ -274,18 +282,18 @@ static mlx_status_t plan(pull_t *pull, const mlx_oci_document_t *model) {
 // ----------------------------------------------------------------------------------------------------------
 // Fetching
 
-static mlx_status_t get_job(void *user, size_t index, mlx_http_t *http, mlx_tally_t *tally) {
+static mlx_status_t get_job(void *user, size_t index, mlx_http_t *http, mlx_progress_t *progress) {
   const pull_t *pull = user;
   const layer_t *layer = &pull->layers[index];
   MLX_TRY(make_folder_of(layer->path));
-  return mlx_store_get_blob(pull->store, http, layer->described, layer->path, tally);
+  return mlx_store_get_blob(pull->store, http, layer->descriptor, layer->path, progress);
 }
 
 static mlx_status_t get_layers(pull_t *pull) {
   char title[300];
   uint64_t bytes = 0;
-  for (size_t i = 0; i < pull->count; ++i) bytes += pull->layers[i].described->size;
-  MLX_TRY(mlx_output_stage(pull->staging));
+  for (size_t i = 0; i < pull->count; ++i) bytes += pull->layers[i].descriptor->size;
+  MLX_TRY(mlx_output_make_staging(pull->staging));
   MLX_TRY(mlx_download_check_space(pull->staging, pull->bytes));
   snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(pull->ref->name).text);
   const mlx_transfer_t transfer = {.title = title,
@@ -294,10 +302,10 @@ static mlx_status_t get_layers(pull_t *pull) {
                                    .bytes = bytes,
                                    .job = get_job,
                                    .user = pull,
-                                   .http = &pull->options->store.http,
+                                   .http = pull->options->http,
                                    .report = pull->options->report};
   return mlx_status_hint(mlx_transfer_run(&transfer),
-                         "what came so far is kept: run the command again to go on");
+                         "the files downloaded so far are kept: run the command again to resume");
 }
 
 static mlx_status_t unpack_layers(pull_t *pull, const char *files) {
@@ -306,7 +314,7 @@ static mlx_status_t unpack_layers(pull_t *pull, const char *files) {
     const layer_t *layer = &pull->layers[i];
     if (!layer->tar) continue;
     mlx_report_progress(pull->options->report, "unpacking %s",
-                        layer->described->path[0] ? layer->described->path : layer->described->digest);
+                        layer->descriptor->path[0] ? layer->descriptor->path : layer->descriptor->digest);
     status = mlx_modelpack_unpack(layer->path, files, &pull->files);
   }
   mlx_report_done(pull->options->report);
@@ -315,14 +323,15 @@ static mlx_status_t unpack_layers(pull_t *pull, const char *files) {
 
 static mlx_status_t fetch(pull_t *pull, const mlx_oci_document_t *model) {
   char *files, *main_path = NULL;
-  MLX_TRY(plan(pull, model));
+  MLX_TRY(mlx_status_annotate(plan(pull, model), "%s", pull->ref->name));
   MLX_TRY(get_layers(pull));
   MLX_TRY(mlx_join_path(pull->staging, "files", &files));
   mlx_status_t status = unpack_layers(pull, files);
-  if (!status) status = mlx_modelpack_main(files, NULL, &main_path);
+  if (!status) status = mlx_modelpack_find_main(files, NULL, &main_path);
+  status = mlx_status_annotate(status, "%s", pull->ref->name);
   const mlx_code_t code = mlx_status_code(status);
   if (code == MLX_INVALID_INPUT || code == MLX_UNSUPPORTED)
-    status = mlx_status_join(status, mlx_remove_tree(pull->staging));  // to come again would not help
+    status = mlx_status_join(status, mlx_remove_tree(pull->staging));  // a retry would fail again
   if (!status) status = make_folder_of(pull->folder);
   if (!status) status = mlx_rename(files, pull->folder);
   if (!status) status = mlx_remove_tree(pull->staging);
@@ -332,37 +341,35 @@ static mlx_status_t fetch(pull_t *pull, const mlx_oci_document_t *model) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Places
+// Cache and output
 
 static mlx_status_t pull_to_cache(pull_t *pull, const mlx_oci_document_t *model, char **out_path) {
-  mlx_oci_place_t place;
-  MLX_TRY(mlx_oci_place_enter(pull->ref, pull->options->report, &place));
-  mlx_status_t status = mlx_oci_place_folder(&place, pull->digest, &pull->folder);
+  mlx_oci_cache_t cache;
+  MLX_TRY(mlx_oci_cache_lock(pull->ref, pull->options->report, &cache));
+  mlx_status_t status = mlx_oci_cache_folder(&cache, pull->digest, &pull->folder);
   if (!status) status = mlx_format(&pull->staging, "%s.part", pull->folder);
   if (!status && !mlx_is_dir(pull->folder)) status = fetch(pull, model);
-  if (!status) status = mlx_oci_place_remember(&place, pull->ref, pull->digest);
-  if (!status) status = mlx_modelpack_main(pull->folder, pull->options->report, out_path);
-  mlx_oci_place_leave(&place);
+  if (!status) status = mlx_oci_cache_set_ref(&cache, pull->ref, pull->digest);
+  if (!status) status = mlx_modelpack_find_main(pull->folder, pull->options->report, out_path);
+  mlx_oci_cache_unlock(&cache);
   return status;
 }
 
 static mlx_status_t pull_to_output(pull_t *pull, const mlx_oci_document_t *model, const char *output,
                                    char **out_path) {
   mlx_lock_t lock;
-  MLX_TRY(mlx_pull_place_bundle("", output, &pull->folder));
+  MLX_TRY(mlx_output_bundle_path("", output, &pull->folder));
   MLX_TRY(mlx_format(&pull->staging, "%s.%.16s.part", pull->folder, pull->digest + strlen("sha256:")));
-  MLX_TRY(mlx_output_hold(pull->folder, pull->options->report, &lock));
+  MLX_TRY(mlx_output_lock(pull->folder, pull->options->report, &lock));
   mlx_status_t status = fetch(pull, model);
-  mlx_output_release(&lock);
-  return status ? status : mlx_modelpack_main(pull->folder, pull->options->report, out_path);
+  mlx_output_unlock(&lock);
+  return status ? status : mlx_modelpack_find_main(pull->folder, pull->options->report, out_path);
 }
 
 mlx_status_t mlx_modelpack_pull(mlx_store_t *store, const mlx_oci_ref_t *ref, const mlx_oci_document_t *model,
-                                const char *digest, const mlx_push_options_t *options, char **out_path) {
+                                const char *digest, const mlx_modelpack_options_t *options, char **out_path) {
   pull_t pull = {.options = options, .store = store, .ref = ref, .digest = digest};
   *out_path = NULL;
-  if (options->target)
-    return mlx_error(MLX_USAGE, "the model holds no compiled code: --target has nothing to choose from");
   mlx_status_t status = options->output ? pull_to_output(&pull, model, options->output, out_path)
                                         : pull_to_cache(&pull, model, out_path);
   free_pull(&pull);

@@ -1,3 +1,4 @@
+// Parses and writes OCI references and documents. See oci.h.
 #include "transfer/oci.h"
 
 #include <ctype.h>
@@ -74,8 +75,8 @@ static bool split_remote(const char *text, mlx_oci_ref_t *ref) {
          (at ? mlx_oci_is_digest(ref->reference) : is_tag(ref->reference));
 }
 
-// A folder may hold colons: the last one that a tag follows, and no slash, is the tag's. So with an @ and a
-// digest.
+// A folder name may contain ':' and '@'. The last ':' begins the tag only if a valid tag follows, the last
+// '@' begins the digest only if a valid digest follows.
 static bool split_layout(const char *text, mlx_oci_ref_t *ref) {
   const char *at = strrchr(text, '@'), *colon = strrchr(text, ':'), *end = NULL;
   if (at && mlx_oci_is_digest(at + 1))
@@ -92,8 +93,8 @@ mlx_status_t mlx_oci_ref_parse(const char *text, mlx_oci_ref_t *out_ref) {
   *out_ref = (mlx_oci_ref_t){0};
   if (!strncmp(text, SCHEME, strlen(SCHEME)) && split_remote(text + strlen(SCHEME), out_ref)) return NULL;
   if (!strncmp(text, LAYOUT, strlen(LAYOUT)) && split_layout(text + strlen(LAYOUT), out_ref)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' names no place in a registry", text),
-                         "write oci://HOST/NAME:TAG (the name in lower case) or oci-layout:FOLDER:TAG");
+  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is not a valid OCI reference", text),
+                         "use oci://HOST/NAME:TAG (the name in lower case) or oci-layout:FOLDER:TAG");
 }
 
 void mlx_oci_digest(const void *bytes, size_t length, char out_digest[MLX_OCI_DIGEST]) {
@@ -113,7 +114,7 @@ static mlx_status_t read_text(const mlx_json_t *json, yyjson_val *object, const 
   return NULL;
 }
 
-static mlx_status_t read_notes(const mlx_json_t *json, yyjson_val *object, mlx_oci_notes_t *out) {
+static mlx_status_t read_annotations(const mlx_json_t *json, yyjson_val *object, mlx_oci_annotations_t *out) {
   char serial[20];
   MLX_TRY(read_text(json, object, TARGET, out->target, sizeof out->target));
   MLX_TRY(read_text(json, object, CPU, out->cpu, sizeof out->cpu));
@@ -136,13 +137,13 @@ static mlx_status_t read_descriptor(const mlx_json_t *json, yyjson_val *value, c
   snprintf(out->digest, sizeof out->digest, "%s", digest);
   MLX_TRY(mlx_json_int(json, value, "size", 0, INT64_MAX / 2, &size));
   out->size = (uint64_t)size;
-  yyjson_val *notes = mlx_json_find(value, "annotations");
-  if (!notes) return NULL;
-  if (!yyjson_is_obj(notes)) return mlx_json_error(json, "annotations", "must be an object");
-  MLX_TRY(
-      read_text(json, notes, mlx_json_find(notes, FILEPATH) ? FILEPATH : TITLE, out->path, sizeof out->path));
-  MLX_TRY(read_notes(json, notes, &out->notes));
-  return read_text(json, notes, REF_NAME, out->tag, sizeof out->tag);
+  yyjson_val *annotations = mlx_json_find(value, "annotations");
+  if (!annotations) return NULL;
+  if (!yyjson_is_obj(annotations)) return mlx_json_error(json, "annotations", "must be an object");
+  MLX_TRY(read_text(json, annotations, mlx_json_find(annotations, FILEPATH) ? FILEPATH : TITLE, out->path,
+                    sizeof out->path));
+  MLX_TRY(read_annotations(json, annotations, &out->annotations));
+  return read_text(json, annotations, REF_NAME, out->tag, sizeof out->tag);
 }
 
 static mlx_status_t read_items(const mlx_json_t *json, const char *key, mlx_oci_document_t *out) {
@@ -162,9 +163,9 @@ static mlx_status_t read_document(const mlx_json_t *json, mlx_oci_document_t *ou
   MLX_TRY(mlx_json_int(json, json->root, "schemaVersion", 2, 2, &version));
   MLX_TRY(read_text(json, json->root, "mediaType", out->media_type, sizeof out->media_type));
   MLX_TRY(read_text(json, json->root, "artifactType", out->artifact_type, sizeof out->artifact_type));
-  yyjson_val *notes = mlx_json_find(json->root, "annotations"),
+  yyjson_val *annotations = mlx_json_find(json->root, "annotations"),
              *subject = mlx_json_find(json->root, "subject");
-  if (notes) MLX_TRY(read_notes(json, notes, &out->notes));
+  if (annotations) MLX_TRY(read_annotations(json, annotations, &out->annotations));
   if (subject) MLX_TRY(read_descriptor(json, subject, "subject", &out->subject));
   if (mlx_json_find(json->root, "manifests")) return read_items(json, "manifests", out);
   yyjson_val *config;
@@ -187,13 +188,13 @@ mlx_status_t mlx_oci_document_read(const char *name, const char *text, size_t le
 static mlx_status_t read_tags(const mlx_json_t *json, mlx_text_t *out_tags, size_t *out_count) {
   yyjson_val *list = mlx_json_find(json->root, "tags"), *item;
   size_t index, count;
-  if (!list || yyjson_is_null(list)) return NULL;  // of a name without any
+  if (!list || yyjson_is_null(list)) return NULL;  // a repository without tags
   if (!yyjson_is_arr(list) || yyjson_arr_size(list) > MAX_ITEMS)
     return mlx_json_error(json, "tags", "must be a list");
   yyjson_arr_foreach(list, index, count, item) {
     const char *tag = yyjson_get_str(item);
     if (!tag || strlen(tag) != yyjson_get_len(item) || !is_tag(tag))
-      return mlx_json_error(json, "tags", "holds what cannot be a tag");
+      return mlx_json_error(json, "tags", "contains an invalid tag");
     mlx_text_append(out_tags, tag, strlen(tag) + 1);
     ++*out_count;
   }
@@ -215,19 +216,22 @@ void mlx_oci_document_free(mlx_oci_document_t *document) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Writing: the same bytes for the same content, since their digest is their name
+// Writing. Equal documents must give equal bytes, because a digest names them.
 
 static void put_pair(mlx_text_t *out, const char *comma, const char *key, const char *value) {
   mlx_text_printf(out, "%s\"%s\": ", comma, key);
   mlx_text_json_string(out, value, strlen(value));
 }
 
-// What the next pair begins with is its result.
-static const char *put_notes(mlx_text_t *out, const char *comma, const mlx_oci_notes_t *notes) {
+// Returns the separator for the next pair.
+static const char *put_annotations(mlx_text_t *out, const char *comma,
+                                   const mlx_oci_annotations_t *annotations) {
   char serial[24];
-  snprintf(serial, sizeof serial, "%llu", (unsigned long long)notes->serial);
-  const char *const pairs[][2] = {
-      {TARGET, notes->target}, {CPU, notes->cpu}, {TAG, notes->tag}, {SERIAL, notes->serial ? serial : ""}};
+  snprintf(serial, sizeof serial, "%llu", (unsigned long long)annotations->serial);
+  const char *const pairs[][2] = {{TARGET, annotations->target},
+                                  {CPU, annotations->cpu},
+                                  {TAG, annotations->tag},
+                                  {SERIAL, annotations->serial ? serial : ""}};
   for (size_t i = 0; i < sizeof pairs / sizeof *pairs; ++i) {
     if (pairs[i][1][0]) put_pair(out, comma, pairs[i][0], pairs[i][1]), comma = ", ";
   }
@@ -245,7 +249,7 @@ static void put_descriptor(mlx_text_t *out, const mlx_oci_descriptor_t *d) {
     put_pair(out, ", ", TITLE, d->path);
     comma = ", ";
   }
-  comma = put_notes(out, comma, &d->notes);
+  comma = put_annotations(out, comma, &d->annotations);
   if (d->tag[0]) put_pair(out, comma, REF_NAME, d->tag), comma = ", ";
   mlx_text_puts(out, comma[2] ? "}" : "}}");
 }
@@ -269,8 +273,8 @@ void mlx_oci_manifest_write(const mlx_oci_document_t *document, mlx_text_t *out)
     mlx_text_puts(out, ",\n  \"subject\": ");
     put_descriptor(out, &document->subject);
   }
-  if (document->notes.target[0]) {
-    put_notes(out, ",\n  \"annotations\": {", &document->notes);
+  if (document->annotations.target[0]) {
+    put_annotations(out, ",\n  \"annotations\": {", &document->annotations);
     mlx_text_puts(out, "}");
   }
   mlx_text_puts(out, "\n}\n");
@@ -282,7 +286,7 @@ void mlx_oci_index_write(const mlx_oci_descriptor_t *items, size_t count, mlx_te
   mlx_text_puts(out, "\n}\n");
 }
 
-// A value as it was read.
+// Writes a parsed value unchanged.
 static void put_value(mlx_text_t *out, yyjson_val *value) {
   size_t length;
   char *text = yyjson_val_write(value, 0, &length);
@@ -293,31 +297,31 @@ static void put_value(mlx_text_t *out, yyjson_val *value) {
   free(text);
 }
 
-// Adds to the list what is not replaced of it, then the new one where that is not there yet.
+// Writes the list without the entries that |descriptor| replaces, then |descriptor| unless it is listed.
 static void put_list_with(mlx_text_t *out, yyjson_val *list, const mlx_oci_document_t *index,
-                          const mlx_oci_descriptor_t *described, const char *tag) {
+                          const mlx_oci_descriptor_t *descriptor, const char *tag) {
   yyjson_val *item;
   size_t i, count;
-  bool there = false;
+  bool is_listed = false;
   const char *comma = "";
   mlx_text_puts(out, "\"manifests\": [");
   yyjson_arr_foreach(list, i, count, item) {
     const mlx_oci_descriptor_t *old = &index->items[i];
-    const bool same = !strcmp(old->digest, described->digest);
+    const bool same = !strcmp(old->digest, descriptor->digest);
     if (tag ? !strcmp(old->tag, tag) || (same && !old->tag[0]) : same && !old->tag[0]) continue;
-    there = there || (!tag && same);
+    is_listed = is_listed || (!tag && same);
     mlx_text_printf(out, "%s\n    ", comma);
     put_value(out, item);
     comma = ",";
   }
-  mlx_oci_descriptor_t added = *described;
+  mlx_oci_descriptor_t added = *descriptor;
   snprintf(added.tag, sizeof added.tag, "%s", tag ? tag : "");
-  if (!there) mlx_text_printf(out, "%s\n    ", comma), put_descriptor(out, &added);
+  if (!is_listed) mlx_text_printf(out, "%s\n    ", comma), put_descriptor(out, &added);
   mlx_text_puts(out, "\n  ]");
 }
 
 static mlx_status_t put_index_with(const mlx_json_t *json, const mlx_oci_document_t *index,
-                                   const mlx_oci_descriptor_t *described, const char *tag, mlx_text_t *out) {
+                                   const mlx_oci_descriptor_t *descriptor, const char *tag, mlx_text_t *out) {
   yyjson_val *list, *key, *value;
   size_t i, count;
   MLX_TRY(mlx_json_need(json, json->root, "manifests", &list));
@@ -326,7 +330,7 @@ static mlx_status_t put_index_with(const mlx_json_t *json, const mlx_oci_documen
     mlx_text_puts(out, comma);
     comma = ",\n  ";
     if (value == list) {
-      put_list_with(out, list, index, described, tag);
+      put_list_with(out, list, index, descriptor, tag);
     } else {
       put_value(out, key);
       mlx_text_puts(out, ": ");
@@ -338,13 +342,13 @@ static mlx_status_t put_index_with(const mlx_json_t *json, const mlx_oci_documen
 }
 
 mlx_status_t mlx_oci_index_add(const char *name, const char *text, size_t length,
-                               const mlx_oci_descriptor_t *described, const char *tag, mlx_text_t *out) {
+                               const mlx_oci_descriptor_t *descriptor, const char *tag, mlx_text_t *out) {
   mlx_oci_document_t index;
   mlx_json_t json;
   MLX_TRY(mlx_oci_document_read(name, text, length, &index));
   mlx_status_t status = mlx_json_parse(name, text, length, &json);
   if (!status) {
-    status = put_index_with(&json, &index, described, tag, out);
+    status = put_index_with(&json, &index, descriptor, tag, out);
     mlx_json_close(&json);
   }
   mlx_oci_document_free(&index);
@@ -352,10 +356,9 @@ mlx_status_t mlx_oci_index_add(const char *name, const char *text, size_t length
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Pages
+// Paged lists
 
-// True when one of the parameters |text| starts with, "; a=b; rel="next"", says that the link is to the next
-// page.
+// True if the link parameters |text| (for example "; a=b; rel="next"") include rel=next.
 static bool is_next(const char *text, size_t length) {
   for (const char *end = text + length; text < end;) {
     const char *stop = memchr(text + 1, ';', (size_t)(end - text - 1));
@@ -385,9 +388,9 @@ bool mlx_oci_next_link(const char *header, char *out_link, size_t size) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Who may
+// Authentication
 
-// The value of |key| in a list of key="value"; false when it is missing or does not fit.
+// Copies the value of |key| in a list of key="value". Returns false if it is missing or does not fit.
 static bool find_parameter(const char *text, const char *key, char *out, size_t size) {
   const size_t length = strlen(key);
   bool quoted = false;

@@ -1,11 +1,12 @@
+// Parses arbitrary bytes as OCI references, documents and headers.
 #include "transfer/oci.h"
 
 #include <string.h>
 
 #include "base/memory.h"
 
-// The first line is a reference and an authentication header, the rest a manifest, an index or a token. What
-// is read must be written so that it reads the same.
+// Input: the first line is read as a reference, an authentication header and a Link header, the rest as each
+// kind of JSON document. An accepted index must survive a write and a read.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const uint8_t *end = size ? memchr(data, '\n', size) : NULL;

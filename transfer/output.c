@@ -1,15 +1,31 @@
+// Chooses, locks and stages the output of a pull. See output.h.
 #include "transfer/output.h"
 
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/memory.h"
 
+mlx_status_t mlx_output_bundle_path(const char *name, const char *output, char **out_path) {
+  *out_path = NULL;
+  const size_t length = strlen(name);
+  const bool suffixed = length > 5 && !strcmp(name + length - 5, ".mlxb");
+  if (!output && !mlx_is_safe_path(name))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is not a valid output folder name", name),
+                           "name the output with -o");
+  MLX_TRY(output ? mlx_copy_text(output, strlen(output), out_path)
+                 : mlx_format(out_path, suffixed ? "%s" : "%s.mlxb", name));
+  for (size_t end = strlen(*out_path); end > 1 && (*out_path)[end - 1] == '/'; --end)
+    (*out_path)[end - 1] = 0;
+  return NULL;
+}
+
 static mlx_status_t check_free(const char *path) {
   if (!mlx_is_dir(path) && !mlx_is_file(path)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is there already", path),
-                         "give -o a name that is free, or remove it");
+  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' already exists", path),
+                         "choose another name with -o, or remove it");
 }
 
 static mlx_status_t take_lock(const char *path, const mlx_report_t *report, mlx_lock_t *out_lock) {
@@ -23,21 +39,22 @@ static mlx_status_t take_lock(const char *path, const mlx_report_t *report, mlx_
   return status;
 }
 
-mlx_status_t mlx_output_hold(const char *path, const mlx_report_t *report, mlx_lock_t *out_lock) {
+mlx_status_t mlx_output_lock(const char *path, const mlx_report_t *report, mlx_lock_t *out_lock) {
   *out_lock = (mlx_lock_t){.fd = -1};
   MLX_TRY(check_free(path));
   MLX_TRY(take_lock(path, report, out_lock));
-  mlx_status_t status = check_free(path);  // whoever was waited for may have brought it
-  if (status) mlx_output_release(out_lock);
+  mlx_status_t status = check_free(path);  // the other process may have created it
+  if (status) mlx_output_unlock(out_lock);
   return status;
 }
 
-void mlx_output_release(mlx_lock_t *lock) { mlx_lock_release_and_remove(lock); }
+void mlx_output_unlock(mlx_lock_t *lock) { mlx_lock_release_and_remove(lock); }
 
-mlx_status_t mlx_output_stage(const char *staging) {
+mlx_status_t mlx_output_make_staging(const char *staging) {
   struct stat info;
   if (lstat(staging, &info)) return mlx_make_dirs(staging, 0755);
   if (S_ISDIR(info.st_mode) && info.st_uid == geteuid()) return NULL;
-  return mlx_status_hint(mlx_error(MLX_IO, "'%s' is not a folder of yours", staging),
-                         "what is pulled would come there: remove it");
+  return mlx_status_hint(
+      mlx_error(MLX_IO, "cannot stage the pull: '%s' is not a folder owned by you", staging),
+      "remove it and run the command again");
 }

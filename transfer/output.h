@@ -1,20 +1,24 @@
-// Output: a place that a person named for a pull, held by one process while what goes there comes.
-//   OUTPUT            made when all of it is checked
-//   OUTPUT.*.part/    files on their way; a pull that was killed goes on from here
-//   OUTPUT.part.lock  held by the one who pulls, and removed when it is done
+// Output: the place that the user named for a pull (-o), locked while one process pulls to it.
+//   OUTPUT            created once all files are checked
+//   OUTPUT.*.part/    files being pulled; an interrupted pull resumes from here
+//   OUTPUT.part.lock  held by the pulling process, removed at the end
 #ifndef MLXCEL_TRANSFER_OUTPUT_H_
 #define MLXCEL_TRANSFER_OUTPUT_H_
 
 #include "base/report.h"
 #include "cache/lock.h"
 
-// Waits for whoever pulls to |path|, with a word to |report| (may be NULL). Fails when something is there,
-// before or after. Release the lock with mlx_output_release.
-mlx_status_t mlx_output_hold(const char *path, const mlx_report_t *report, mlx_lock_t *out_lock) MLX_MUST_USE;
-void mlx_output_release(mlx_lock_t *lock);  // safe when not held
+// Path of a bundle called |name|: |output| if not NULL, else NAME.mlxb in the current folder. Release with
+// mlx_free.
+mlx_status_t mlx_output_bundle_path(const char *name, const char *output, char **out_path) MLX_MUST_USE;
 
-// Makes the folder that files come to, with those that an earlier pull left in it. One that somebody else
-// made is refused: they could change what was checked.
-mlx_status_t mlx_output_stage(const char *staging) MLX_MUST_USE;
+// Waits until no other process pulls to |path|, and reports the wait to |report| (may be NULL). Fails if
+// |path| exists, before or after the wait. Release with mlx_output_unlock.
+mlx_status_t mlx_output_lock(const char *path, const mlx_report_t *report, mlx_lock_t *out_lock) MLX_MUST_USE;
+void mlx_output_unlock(mlx_lock_t *lock);  // safe when not held
+
+// Creates the staging folder, or keeps an existing one with its files. Fails if another user owns it: that
+// user could change files after they were checked.
+mlx_status_t mlx_output_make_staging(const char *staging) MLX_MUST_USE;
 
 #endif  // MLXCEL_TRANSFER_OUTPUT_H_

@@ -1,5 +1,7 @@
-// Pull from a registry or an OCI folder: the model a tag names, and the module compiled for the target that
-// is wanted.
+// Pulls bundles from registries and OCI layouts: the model manifest, and the modules for the requested
+// targets. See pull_oci.h.
+#include "transfer/pull_oci.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -8,23 +10,28 @@
 #include "base/memory.h"
 #include "transfer/download.h"
 #include "transfer/modelpack.h"
-#include "transfer/oci_place.h"
+#include "transfer/oci_cache.h"
 #include "transfer/output.h"
-#include "transfer/pull.h"
-#include "transfer/push.h"
 
 #define PARALLEL 4
 #define MAX_LAYERS 256
 
+void mlx_pull_oci_options_initialize(mlx_pull_oci_options_t *options) {
+  *options = (mlx_pull_oci_options_t){0};
+  mlx_http_options_initialize(&options->store.http);
+}
+
+// One pull in progress.
 typedef struct fetch {
-  const mlx_push_options_t *options;
+  const mlx_pull_oci_options_t *options;
+  const char *text;  // the reference, for messages
   const mlx_oci_ref_t *ref;
   mlx_store_t *store;
   mlx_oci_document_t model, module;
-  mlx_oci_document_t others[MLX_MAX_TARGETS];  // of the same bundle, where all targets are wanted
+  mlx_oci_document_t others[MLX_MAX_TARGETS];  // modules of the other targets, for --target all
   size_t other_count;
   char model_digest[MLX_OCI_DIGEST], module_digest[MLX_OCI_DIGEST];
-  const mlx_oci_descriptor_t *layers[MAX_LAYERS];  // of all of them, as far as they are needed
+  const mlx_oci_descriptor_t *layers[MAX_LAYERS];  // the needed layers of all documents
   size_t count;
   char *folder, *staging;
 } fetch_t;
@@ -54,14 +61,15 @@ static void list_targets(const mlx_oci_document_t *index, char *out, size_t size
   for (size_t i = 0; i < index->count && used + 70 < size; ++i) {
     bool named = false;
     for (size_t j = 0; j < i && !named; ++j)
-      named = !strcmp(index->items[j].notes.target, index->items[i].notes.target);
+      named = !strcmp(index->items[j].annotations.target, index->items[i].annotations.target);
     if (named) continue;
-    used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", index->items[i].notes.target);
+    used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "",
+                             index->items[i].annotations.target);
   }
 }
 
-// Modules alone; where some were pushed under |tag|, no others: a later push of the same weights under
-// another tag is not what it means.
+// Keeps only modules. If some were pushed under |tag|, keeps only those: the others belong to pushes of the
+// same weights under another tag.
 static void keep_modules(mlx_oci_document_t *index, const char *tag) {
   size_t kept = 0, tagged = 0;
   for (size_t i = 0; i < index->count; ++i) {
@@ -69,7 +77,7 @@ static void keep_modules(mlx_oci_document_t *index, const char *tag) {
   }
   index->count = kept;
   for (size_t i = 0; i < kept; ++i) {
-    if (!strcmp(index->items[i].notes.tag, tag)) index->items[tagged++] = index->items[i];
+    if (!strcmp(index->items[i].annotations.tag, tag)) index->items[tagged++] = index->items[i];
   }
   if (tagged) index->count = tagged;
 }
@@ -78,54 +86,55 @@ static bool wants_all(const fetch_t *fetch) {
   return fetch->options->target && !strcmp(fetch->options->target, "all");
 }
 
-// Whether the module at |b|, which is listed behind that at |a|, was pushed later too, as far as they say.
+// True if module |b|, which is listed after module |a|, was also pushed after it, judging by their serials.
 static bool is_later(const mlx_oci_document_t *index, size_t a, size_t b) {
-  return index->items[b].notes.serial >= index->items[a].notes.serial;
+  return index->items[b].annotations.serial >= index->items[a].annotations.serial;
 }
 
-// The index of the module to take: the one wanted, else the only one, else the best for this machine. Of
-// several for a target, and where all are wanted, the one pushed last.
+// Chooses the module for the requested target, else the only module, else the best for this machine. Among
+// several modules of one target, and for --target all, chooses the one pushed last.
 static mlx_status_t choose_module(const fetch_t *fetch, const mlx_oci_document_t *index, size_t *out_chosen) {
-  const mlx_push_options_t *options = fetch->options;
+  const mlx_pull_oci_options_t *options = fetch->options;
   char targets[1024];
-  size_t fitting = 0, best = 0;
+  size_t candidates = 0, best = 0;
   list_targets(index, targets, sizeof targets);
   for (size_t i = 0; i < index->count; ++i) {
-    const mlx_oci_notes_t *notes = &index->items[i].notes;
-    const size_t rank = !options->target && options->rank ? options->rank(notes->target, notes->cpu) : 0;
-    if ((options->target && !wants_all(fetch) && strcmp(notes->target, options->target)) || rank < best)
+    const mlx_oci_annotations_t *annotations = &index->items[i].annotations;
+    const size_t rank =
+        !options->target && options->rank ? options->rank(annotations->target, annotations->cpu) : 0;
+    if ((options->target && !wants_all(fetch) && strcmp(annotations->target, options->target)) || rank < best)
       continue;
-    const bool takes = !fitting || rank > best || is_later(index, *out_chosen, i);
-    if (!fitting || rank || wants_all(fetch))
-      fitting = 1;
-    else if (strcmp(index->items[*out_chosen].notes.target, notes->target))
-      ++fitting;
+    const bool is_better = !candidates || rank > best || is_later(index, *out_chosen, i);
+    if (!candidates || rank || wants_all(fetch))
+      candidates = 1;
+    else if (strcmp(index->items[*out_chosen].annotations.target, annotations->target))
+      ++candidates;
     best = rank;
-    if (takes) *out_chosen = i;
+    if (is_better) *out_chosen = i;
   }
-  if (fitting == 1) {
-    const char *target = index->items[*out_chosen].notes.target;
+  if (candidates == 1) {
+    const char *target = index->items[*out_chosen].annotations.target;
     if (best && strcmp(target, targets))
-      mlx_report_note(options->report, "taking the code for %s, of %s", target, targets);
+      mlx_report_note(options->report, "pulling the code for %s (available: %s)", target, targets);
     return NULL;
   }
-  if (!index->count)
-    return mlx_error(MLX_UNSUPPORTED, "the model is there, but nothing that was compiled for it");
-  if (fitting) {
+  if (!index->count) return mlx_error(MLX_UNSUPPORTED, "'%s' has no compiled code", fetch->text);
+  if (candidates) {
     return mlx_status_hint(
-        mlx_error(MLX_USAGE, "the model was compiled for several targets, none of them known to run here"),
-        "name one with --target: %s", targets);
+        mlx_error(MLX_USAGE, "'%s' has code for several targets, and none is known to run on this machine",
+                  fetch->text),
+        "use --target with one of: %s", targets);
   }
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model was not compiled for %s", options->target),
-                         "it was for: %s", targets);
+  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' has no code for %s", fetch->text, options->target),
+                         "use --target with one of: %s", targets);
 }
 
-static mlx_status_t get_one(fetch_t *fetch, const char *reference, mlx_oci_document_t *out,
-                            char out_digest[MLX_OCI_DIGEST]) {
+static mlx_status_t get_module(fetch_t *fetch, const char *reference, mlx_oci_document_t *out,
+                               char out_digest[MLX_OCI_DIGEST]) {
   MLX_TRY(get_document(fetch, reference, out, out_digest));
   if (!strcmp(out->subject.digest, fetch->model_digest) && !strcmp(out->artifact_type, MLX_OCI_MODULE))
     return NULL;
-  return mlx_error(MLX_INVALID_INPUT, "the module %s belongs to another model", out_digest);
+  return mlx_error(MLX_INVALID_INPUT, "%s is not a module of the model %s", out_digest, fetch->model_digest);
 }
 
 static const mlx_oci_descriptor_t *manifest_of(const mlx_oci_document_t *module) {
@@ -135,67 +144,69 @@ static const mlx_oci_descriptor_t *manifest_of(const mlx_oci_document_t *module)
   return NULL;
 }
 
-static bool of_one_bundle(const mlx_oci_document_t *a, const mlx_oci_document_t *b) {
+static bool is_same_bundle(const mlx_oci_document_t *a, const mlx_oci_document_t *b) {
   return manifest_of(a) && manifest_of(b) && !strcmp(manifest_of(a)->digest, manifest_of(b)->digest);
 }
 
-// One bundle pushed under two tags has its modules twice.
+// A bundle that was pushed under two tags has two modules per target.
 static bool has_target(const fetch_t *fetch, const char *target) {
-  bool has = !strcmp(fetch->module.notes.target, target);
+  bool has = !strcmp(fetch->module.annotations.target, target);
   for (size_t i = 0; i < fetch->other_count && !has; ++i)
-    has = !strcmp(fetch->others[i].notes.target, target);
+    has = !strcmp(fetch->others[i].annotations.target, target);
   return has;
 }
 
-// Modules of one bundle have its manifest. Those of others cannot be in it; whoever asked for all is told
-// which targets they were for.
+// Gets the modules of the other targets. Modules of one bundle have the same bundle manifest. Modules of
+// other bundles cannot be combined with it: reports a note with their targets.
 static mlx_status_t get_others(fetch_t *fetch, const mlx_oci_document_t *index) {
   char digest[MLX_OCI_DIGEST];
-  mlx_oci_document_t left = {.items = index->items};  // their descriptors, moved to the front
+  mlx_oci_document_t skipped = {.items =
+                                    index->items};  // modules of other bundles; reuses the array of |index|
   for (size_t i = 0; i < index->count; ++i) {
     mlx_oci_document_t other = {0};
     if (!strcmp(index->items[i].digest, fetch->module_digest)) continue;
-    mlx_status_t status = get_one(fetch, index->items[i].digest, &other, digest);
-    const bool ours = !status && of_one_bundle(&other, &fetch->module);
-    if (ours && !has_target(fetch, other.notes.target) && fetch->other_count < MLX_MAX_TARGETS) {
+    mlx_status_t status = get_module(fetch, index->items[i].digest, &other, digest);
+    const bool same_bundle = !status && is_same_bundle(&other, &fetch->module);
+    if (same_bundle && !has_target(fetch, other.annotations.target) && fetch->other_count < MLX_MAX_TARGETS) {
       fetch->others[fetch->other_count++] = other;
       continue;
     }
     mlx_oci_document_free(&other);
     MLX_TRY(status);
-    if (!ours) left.items[left.count++] = index->items[i];
+    if (!same_bundle) skipped.items[skipped.count++] = index->items[i];
   }
   char targets[1024];
-  size_t count = left.count;
-  for (size_t i = left.count = 0; i < count; ++i) {
-    if (!has_target(fetch, left.items[i].notes.target)) left.items[left.count++] = left.items[i];
+  size_t count = skipped.count;
+  for (size_t i = skipped.count = 0; i < count; ++i) {
+    if (!has_target(fetch, skipped.items[i].annotations.target))
+      skipped.items[skipped.count++] = skipped.items[i];
   }
-  list_targets(&left, targets, sizeof targets);
-  if (left.count) mlx_report_note(fetch->options->report, "left out, being of other bundles: %s", targets);
+  list_targets(&skipped, targets, sizeof targets);
+  if (skipped.count) mlx_report_note(fetch->options->report, "skipped code of other bundles: %s", targets);
   return NULL;
 }
 
-static mlx_status_t get_listed(fetch_t *fetch, const mlx_oci_document_t *index) {
+static mlx_status_t get_listed_modules(fetch_t *fetch, const mlx_oci_document_t *index) {
   size_t chosen = 0;
   if (!fetch->module_digest[0]) {
     MLX_TRY(choose_module(fetch, index, &chosen));
-    MLX_TRY(get_one(fetch, index->items[chosen].digest, &fetch->module, fetch->module_digest));
+    MLX_TRY(get_module(fetch, index->items[chosen].digest, &fetch->module, fetch->module_digest));
   }
   return wants_all(fetch) ? get_others(fetch, index) : NULL;
 }
 
-// The module, unless the reference named it, and the others of its bundle where all are wanted.
+// Gets the module, unless the reference named it, and for --target all the other modules of its bundle.
 static mlx_status_t get_modules(fetch_t *fetch) {
-  const char *wanted = fetch->options->target;
+  const char *target = fetch->options->target;
   mlx_oci_document_t index;
   if (fetch->module_digest[0] && !wants_all(fetch)) {
-    if (!wanted || !strcmp(wanted, fetch->module.notes.target)) return NULL;
+    if (!target || !strcmp(target, fetch->module.annotations.target)) return NULL;
     return mlx_error(MLX_NOT_FOUND, "%s was compiled for %s, not for %s", fetch->module_digest,
-                     fetch->module.notes.target, wanted);
+                     fetch->module.annotations.target, target);
   }
   MLX_TRY(mlx_store_referrers(fetch->store, fetch->model_digest, MLX_OCI_MODULE, &index));
   keep_modules(&index, fetch->ref->reference);
-  mlx_status_t status = get_listed(fetch, &index);
+  mlx_status_t status = get_listed_modules(fetch, &index);
   mlx_oci_document_free(&index);
   return status;
 }
@@ -207,27 +218,29 @@ static const mlx_oci_descriptor_t *find_layer(const fetch_t *fetch, const char *
   return NULL;
 }
 
-static bool belongs(const fetch_t *fetch, const mlx_manifest_t *manifest, const char *name) {
+static bool is_needed(const fetch_t *fetch, const mlx_manifest_t *manifest, const char *name) {
   if (!strcmp(name, MLX_BUNDLE_MANIFEST) || !strcmp(name, MLX_BUNDLE_SIGNATURE)) return true;
   if (!mlx_manifest_file(manifest, name)) {
-    mlx_report_note(fetch->options->report, "left out, since the model's manifest does not list it: %s",
+    mlx_report_note(fetch->options->report, "skipped a file that the bundle's manifest does not list: %s",
                     name);
     return false;
   }
-  return wants_all(fetch) || mlx_manifest_needs(manifest, fetch->module.notes.target, name);
+  return wants_all(fetch) || mlx_manifest_needs(manifest, fetch->module.annotations.target, name);
 }
 
-// Those of a document that belong to the bundle whose manifest this is, and are wanted.
+// Adds the layers of a document that |manifest| lists and the requested targets need.
 static mlx_status_t add_layers(fetch_t *fetch, const mlx_oci_document_t *document,
                                const mlx_manifest_t *manifest) {
   for (size_t i = 0; i < document->count; ++i) {
     const mlx_oci_descriptor_t *layer = &document->items[i];
-    if (!belongs(fetch, manifest, layer->path)) continue;
+    if (!is_needed(fetch, manifest, layer->path)) continue;
     const mlx_oci_descriptor_t *same = find_layer(fetch, layer->path);
-    if (same && !strcmp(same->digest, layer->digest)) continue;  // modules of one bundle share its manifest
-    if (same) return mlx_error(MLX_INVALID_INPUT, "there are two layers for '%s'", layer->path);
+    if (same && !strcmp(same->digest, layer->digest))
+      continue;  // modules of one bundle share its manifest file
+    if (same)
+      return mlx_error(MLX_INVALID_INPUT, "'%s' has two different layers for '%s'", fetch->text, layer->path);
     if (fetch->count == MAX_LAYERS)
-      return mlx_error(MLX_INVALID_INPUT, "there are more than %d layers", MAX_LAYERS);
+      return mlx_error(MLX_INVALID_INPUT, "'%s' has more than %d layers", fetch->text, MAX_LAYERS);
     fetch->layers[fetch->count++] = layer;
   }
   return NULL;
@@ -236,20 +249,20 @@ static mlx_status_t add_layers(fetch_t *fetch, const mlx_oci_document_t *documen
 static mlx_status_t add_module(fetch_t *fetch, const mlx_oci_document_t *module,
                                const mlx_manifest_t *manifest) {
   for (size_t i = 0; i < manifest->variant_count; ++i) {
-    if (!strcmp(manifest->variants[i].target, module->notes.target))
+    if (!strcmp(manifest->variants[i].target, module->annotations.target))
       return add_layers(fetch, module, manifest);
   }
   return mlx_error(MLX_INVALID_INPUT,
-                   "a module says that it was compiled for '%s', its manifest that it was for %s",
-                   module->notes.target, mlx_manifest_targets_text(manifest).text);
+                   "'%s': a module is annotated with the target '%s', but its bundle manifest has %s",
+                   fetch->text, module->annotations.target, mlx_manifest_targets_text(manifest).text);
 }
 
-// The module's manifest comes first: it says what else is needed, and so how much.
+// Downloads the bundle's manifest first: it determines which other layers are needed.
 static mlx_status_t get_manifest(fetch_t *fetch) {
   const mlx_oci_descriptor_t *layer = manifest_of(&fetch->module);
   char *path;
   mlx_http_t *http = NULL;
-  mlx_tally_t tally = 0;
+  mlx_progress_t progress = 0;
   if (!layer)
     return mlx_error(MLX_INVALID_INPUT, "the module %s has no " MLX_BUNDLE_MANIFEST, fetch->module_digest);
   if (layer->size > MLX_MAX_MANIFEST)
@@ -257,7 +270,7 @@ static mlx_status_t get_manifest(fetch_t *fetch) {
                      MLX_MAX_MANIFEST);
   MLX_TRY(mlx_join_path(fetch->staging, MLX_BUNDLE_MANIFEST, &path));
   mlx_status_t status = mlx_http_open(&fetch->options->store.http, &http);
-  if (!status) status = mlx_store_get_blob(fetch->store, http, layer, path, &tally);
+  if (!status) status = mlx_store_get_blob(fetch->store, http, layer, path, &progress);
   mlx_http_close(http);
   mlx_free(path);
   return status;
@@ -268,7 +281,7 @@ static mlx_status_t plan(fetch_t *fetch) {
   MLX_TRY(get_manifest(fetch));
   MLX_TRY(mlx_bundle_open(fetch->staging, &bundle));
   const mlx_manifest_t *manifest = mlx_bundle_manifest(bundle);
-  mlx_status_t status = mlx_pull_need_files(manifest);
+  mlx_status_t status = mlx_manifest_require_files(manifest);
   if (!status) status = add_module(fetch, &fetch->module, manifest);
   for (size_t i = 0; i < fetch->other_count && !status; ++i)
     status = add_module(fetch, &fetch->others[i], manifest);
@@ -281,11 +294,11 @@ static mlx_status_t layer_path(const fetch_t *fetch, size_t index, char **out_pa
   return mlx_join_path(fetch->staging, fetch->layers[index]->path, out_path);
 }
 
-static mlx_status_t get_job(void *user, size_t index, mlx_http_t *http, mlx_tally_t *tally) {
+static mlx_status_t get_job(void *user, size_t index, mlx_http_t *http, mlx_progress_t *progress) {
   fetch_t *fetch = user;
   char *path;
   MLX_TRY(layer_path(fetch, index, &path));
-  mlx_status_t status = mlx_store_get_blob(fetch->store, http, fetch->layers[index], path, tally);
+  mlx_status_t status = mlx_store_get_blob(fetch->store, http, fetch->layers[index], path, progress);
   mlx_free(path);
   return status;
 }
@@ -296,7 +309,7 @@ static mlx_status_t add_sizes(const fetch_t *fetch, uint64_t *out_all, uint64_t 
     char *path;
     const uint64_t size = fetch->layers[i]->size;
     if (__builtin_add_overflow(*out_all, size, out_all))
-      return mlx_error(MLX_INVALID_INPUT, "the layers' sizes cannot be");
+      return mlx_error(MLX_INVALID_INPUT, "'%s': invalid layer sizes: their sum overflows", fetch->text);
     MLX_TRY(layer_path(fetch, i, &path));
     *out_missing += size - mlx_download_present(path, size);
     mlx_free(path);
@@ -319,10 +332,10 @@ static mlx_status_t get_layers(fetch_t *fetch, const char *name) {
                                    .http = &fetch->options->store.http,
                                    .report = fetch->options->report};
   return mlx_status_hint(mlx_transfer_run(&transfer),
-                         "what came so far is kept: run the command again to go on");
+                         "the files downloaded so far are kept: run the command again to resume");
 }
 
-// What an earlier pull left and this one has no use for.
+// Removes a file of an earlier pull that this pull does not need.
 static mlx_status_t remove_stray(void *user, const char *name) {
   const fetch_t *fetch = user;
   char *path;
@@ -333,7 +346,7 @@ static mlx_status_t remove_stray(void *user, const char *name) {
   return status;
 }
 
-// The module's own manifest names the files it was compiled with.
+// Compares the layers with the digests in the bundle's manifest.
 static mlx_status_t check_bundle(const fetch_t *fetch) {
   mlx_bundle_t *bundle;
   MLX_TRY(mlx_bundle_open(fetch->staging, &bundle));
@@ -344,10 +357,10 @@ static mlx_status_t check_bundle(const fetch_t *fetch) {
     const bool same = layer && !strcmp(layer->digest + strlen("sha256:"), manifest->files[i].sha256);
     if (layer ? same
               : !wants_all(fetch) &&
-                    !mlx_manifest_needs(manifest, fetch->module.notes.target, manifest->files[i].name))
+                    !mlx_manifest_needs(manifest, fetch->module.annotations.target, manifest->files[i].name))
       continue;
-    status = mlx_error(MLX_INVALID_INPUT, "the module was compiled with another '%s' than the model has",
-                       manifest->files[i].name);
+    status = mlx_error(MLX_INVALID_INPUT, "'%s': layer '%s' does not match the bundle's manifest",
+                       fetch->text, manifest->files[i].name);
   }
   mlx_bundle_close(bundle);
   return status;
@@ -356,13 +369,13 @@ static mlx_status_t check_bundle(const fetch_t *fetch) {
 static bool is_model(const mlx_oci_document_t *document) {
   const char *type = document->artifact_type[0]
                          ? document->artifact_type
-                         : document->config.media_type;  // as the image specification has it
+                         : document->config.media_type;  // the image specification's fallback
   return !strcmp(type, MLX_OCI_MODEL) || !strcmp(type, MLX_OCI_MODEL_CONFIG);
 }
 
-// A tag that is not there, with those that are, or a name that has none; lists of referrers are none that a
-// person would want.
-static mlx_status_t name_tags(fetch_t *fetch, mlx_status_t missing) {
+// Adds the existing tags as a hint to the error about a missing tag. Skips the tags that only hold lists of
+// referrers.
+static mlx_status_t hint_tags(fetch_t *fetch, mlx_status_t missing) {
   mlx_text_t tags = {0};
   char names[1024] = "";
   size_t count, used = 0, at = 0;
@@ -376,14 +389,13 @@ static mlx_status_t name_tags(fetch_t *fetch, mlx_status_t missing) {
     }
     used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", tag);
   }
-  mlx_status_free(status);  // the missing one is what there is to tell
+  mlx_status_free(status);  // report only the missing tag
   mlx_text_clear(&tags);
-  if (used) return mlx_status_hint(missing, "there are: %s", names);
-  return mlx_status_hint(missing, "nothing is called '%s' there: is the name written right?",
-                         fetch->ref->name);
+  if (used) return mlx_status_hint(missing, "existing tags: %s", names);
+  return mlx_status_hint(missing, "no repository '%s' was found: check its name", fetch->ref->name);
 }
 
-// The reference named a module: its subject is the model.
+// The reference named a module: gets the model, which is its subject.
 static mlx_status_t get_subject(fetch_t *fetch) {
   fetch->module = fetch->model;
   fetch->model = (mlx_oci_document_t){0};
@@ -396,63 +408,72 @@ static mlx_status_t get_model(fetch_t *fetch) {
   MLX_TRY(mlx_store_open(ref, &fetch->options->store, &fetch->store));
   mlx_status_t status = get_document(fetch, ref->reference, &fetch->model, fetch->model_digest);
   if (mlx_status_code(status) == MLX_NOT_FOUND && !mlx_oci_is_digest(ref->reference))
-    return name_tags(fetch, status);
+    return hint_tags(fetch, status);
   MLX_TRY(status);
   if (!strcmp(fetch->model.artifact_type, MLX_OCI_MODULE) && fetch->model.subject.digest[0])
     MLX_TRY(get_subject(fetch));
   if (is_model(&fetch->model)) return NULL;
   return mlx_error(MLX_UNSUPPORTED, "'%s' is not a model: its artifactType is '%s', not " MLX_OCI_MODEL,
-                   ref->reference, fetch->model.artifact_type);
+                   fetch->text, fetch->model.artifact_type);
 }
 
-// Makes fetch->folder, which is not there yet.
+// Downloads the files and creates fetch->folder, which must not exist.
 static mlx_status_t get_files(fetch_t *fetch, const char *name) {
   MLX_TRY(mlx_format(&fetch->staging, "%s.%.16s.%.16s%s.part", fetch->folder, fetch->model_digest + 7,
                      fetch->module_digest + 7, wants_all(fetch) ? ".all" : ""));
-  MLX_TRY(mlx_output_stage(fetch->staging));
+  MLX_TRY(mlx_output_make_staging(fetch->staging));
   mlx_status_t status = plan(fetch);
   if (!status) MLX_TRY(get_layers(fetch, name));
   if (!status) status = mlx_list_dir(fetch->staging, remove_stray, fetch);
   if (!status) status = check_bundle(fetch);
   if (mlx_status_code(status) == MLX_INVALID_INPUT)
-    return mlx_status_join(status, mlx_remove_tree(fetch->staging));  // to come again would not help
+    return mlx_status_join(status, mlx_remove_tree(fetch->staging));  // a retry would fail again
   return status ? status : mlx_rename(fetch->staging, fetch->folder);
 }
 
 static mlx_status_t get_bundle(fetch_t *fetch) {
   const mlx_oci_ref_t *ref = fetch->ref;
   mlx_lock_t lock;
-  MLX_TRY(mlx_pull_place_bundle(mlx_file_name(ref->name).text, fetch->options->output, &fetch->folder));
-  MLX_TRY(mlx_output_hold(fetch->folder, fetch->options->report, &lock));
+  MLX_TRY(mlx_output_bundle_path(mlx_file_name(ref->name).text, fetch->options->output, &fetch->folder));
+  MLX_TRY(mlx_output_lock(fetch->folder, fetch->options->report, &lock));
   mlx_status_t status = get_modules(fetch);
   if (!status) status = get_files(fetch, fetch->folder);
-  mlx_output_release(&lock);
-  return status ? status : mlx_oci_place_forget(ref);  // the cache may have what the tag meant before
+  mlx_output_unlock(&lock);
+  return status ? status : mlx_oci_cache_remove_ref(ref);  // the cache may hold an older bundle for the tag
 }
 
 static mlx_status_t get_bundle_to_cache(fetch_t *fetch) {
   const mlx_oci_ref_t *ref = fetch->ref;
-  mlx_oci_place_t place;
+  mlx_oci_cache_t cache;
   MLX_TRY(get_modules(fetch));
-  MLX_TRY(mlx_oci_place_enter(ref, fetch->options->report, &place));
-  mlx_status_t status = mlx_oci_place_folder(&place, fetch->module_digest, &fetch->folder);
+  MLX_TRY(mlx_oci_cache_lock(ref, fetch->options->report, &cache));
+  mlx_status_t status = mlx_oci_cache_folder(&cache, fetch->module_digest, &fetch->folder);
   if (!status && !mlx_is_dir(fetch->folder)) status = get_files(fetch, ref->name);
-  if (!status) status = mlx_oci_place_remember(&place, ref, fetch->module_digest);
-  mlx_oci_place_leave(&place);
+  if (!status) status = mlx_oci_cache_set_ref(&cache, ref, fetch->module_digest);
+  mlx_oci_cache_unlock(&cache);
   return status;
 }
 
-mlx_status_t mlx_pull_oci(const char *text, const mlx_push_options_t *options, char **out_path) {
+static mlx_status_t pull_modelpack(fetch_t *fetch, char **out_path) {
+  const mlx_pull_oci_options_t *options = fetch->options;
+  if (options->target)
+    return mlx_error(MLX_USAGE, "cannot use --target: '%s' has no compiled code", fetch->text);
+  const mlx_modelpack_options_t pull = {
+      .http = &options->store.http, .output = options->output, .report = options->report};
+  return mlx_modelpack_pull(fetch->store, fetch->ref, &fetch->model, fetch->model_digest, &pull, out_path);
+}
+
+mlx_status_t mlx_pull_oci(const char *text, const mlx_pull_oci_options_t *options, char **out_path) {
   mlx_oci_ref_t ref;
   *out_path = NULL;
   MLX_TRY(mlx_oci_ref_parse(text, &ref));
-  fetch_t fetch = {.options = options, .ref = &ref};
+  fetch_t fetch = {.options = options, .text = text, .ref = &ref};
   mlx_status_t status = get_model(&fetch);
   if (!status && mlx_modelpack_is_compiled(&fetch.model)) {
     status = options->to_cache ? get_bundle_to_cache(&fetch) : get_bundle(&fetch);
     if (!status) *out_path = fetch.folder, fetch.folder = NULL;
   } else if (!status) {
-    status = mlx_modelpack_pull(fetch.store, &ref, &fetch.model, fetch.model_digest, options, out_path);
+    status = pull_modelpack(&fetch, out_path);
   }
   free_fetch(&fetch);
   return status;
@@ -463,12 +484,12 @@ mlx_status_t mlx_pull_oci_find(const char *text, char **out_path) {
   char *folder;
   *out_path = NULL;
   MLX_TRY(mlx_oci_ref_parse(text, &ref));
-  MLX_TRY(mlx_oci_place_find(&ref, &folder));
+  MLX_TRY(mlx_oci_cache_find(&ref, &folder));
   if (!folder || mlx_is_bundle(folder)) {
     *out_path = folder;
     return NULL;
   }
-  mlx_status_t status = mlx_modelpack_main(folder, NULL, out_path);
+  mlx_status_t status = mlx_modelpack_find_main(folder, NULL, out_path);
   mlx_free(folder);
   return status;
 }

@@ -1,4 +1,6 @@
-// Bundles from plain web servers: any that serves files can hand them out.
+// Pulls bundles from plain web servers. See pull_url.h.
+#include "transfer/pull_url.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,14 +11,14 @@
 #include "base/memory.h"
 #include "transfer/download.h"
 #include "transfer/output.h"
-#include "transfer/pull.h"
 
+// One pull in progress.
 typedef struct site {
   const mlx_pull_options_t *options;
-  char *base;       // the folder's address, without a slash at its end
-  char *folder;     // where the bundle will be
-  mlx_lock_t lock;  // of that place
-  char *staging;    // where its files come to
+  char *base;       // URL of the folder or file, without a trailing slash
+  char *folder;     // final place of the bundle
+  mlx_lock_t lock;  // of |folder|
+  char *staging;    // folder for incomplete downloads
   mlx_http_response_t manifest;
   char *urls[MLX_MAX_BUNDLE_FILES], *paths[MLX_MAX_BUNDLE_FILES];
   mlx_download_t downloads[MLX_MAX_BUNDLE_FILES];
@@ -29,46 +31,24 @@ static void free_site(site_t *site) {
     mlx_free(site->paths[i]);
   }
   mlx_http_response_clear(&site->manifest);
-  mlx_output_release(&site->lock);
+  mlx_output_unlock(&site->lock);
   mlx_free(site->base);
   mlx_free(site->folder);
   mlx_free(site->staging);
 }
 
-mlx_status_t mlx_pull_need_files(const mlx_manifest_t *manifest) {
-  return manifest->file_count
-             ? NULL
-             : mlx_error(
-                   MLX_INVALID_INPUT,
-                   "the manifest is an older compiler's and lists no files: what comes could not be checked");
-}
-
-mlx_status_t mlx_pull_place_bundle(const char *name, const char *output, char **out_path) {
-  *out_path = NULL;
-  const size_t length = strlen(name);
-  const bool suffixed = length > 5 && !strcmp(name + length - 5, ".mlxb");
-  if (!output && !mlx_is_safe_path(name))
-    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' cannot be the name of a folder", name),
-                           "give one with -o");
-  MLX_TRY(output ? mlx_copy_text(output, strlen(output), out_path)
-                 : mlx_format(out_path, suffixed ? "%s" : "%s.mlxb", name));
-  for (size_t end = strlen(*out_path); end > 1 && (*out_path)[end - 1] == '/'; --end)
-    (*out_path)[end - 1] = 0;
-  return NULL;
-}
-
-static mlx_status_t read_address(site_t *site, const char *url) {
+static mlx_status_t read_url(site_t *site, const char *url) {
   size_t length = strlen(url);
   const char *tail = "/" MLX_BUNDLE_MANIFEST;
   if (strpbrk(url, "?#"))
-    return mlx_error(MLX_USAGE, "'%s' is not the address of a folder: it has a query",
-                     mlx_http_show(url).text);
+    return mlx_error(MLX_USAGE, "cannot pull '%s': the URL must not have a query or fragment",
+                     mlx_http_display_url(url).text);
   if (length > strlen(tail) && !strcmp(url + length - strlen(tail), tail)) length -= strlen(tail);
   while (length && url[length - 1] == '/') --length;
   return mlx_copy_text(url, length, &site->base);
 }
 
-// A server that lists no folders may forbid what it does not have.
+// Some servers, such as object stores, answer 403 for a missing file.
 static bool is_missing(long status) { return status == 404 || status == 410 || status == 403; }
 
 static mlx_status_t get_text(const site_t *site, const char *name, mlx_http_response_t *response,
@@ -88,27 +68,27 @@ static mlx_status_t get_text(const site_t *site, const char *name, mlx_http_resp
   return status;
 }
 
-// What a server says of a file that is not fetched yet.
-typedef struct looked {
-  long status;    // 0: nothing
-  uint64_t size;  // or MLX_SIZE_UNKNOWN
-} looked_t;
+// Result of a request for a file's size.
+typedef struct probe {
+  long status;    // HTTP status; 0 without a response
+  uint64_t size;  // bytes, or MLX_SIZE_UNKNOWN
+} probe_t;
 
-static looked_t read_look(const mlx_http_response_t *response) {
-  looked_t looked = {.status = response->status, .size = MLX_SIZE_UNKNOWN};
+static probe_t read_probe(const mlx_http_response_t *response) {
+  probe_t probe = {.status = response->status, .size = MLX_SIZE_UNKNOWN};
   char text[96];
   unsigned long long size = 0;
   if (response->status == 206 && mlx_http_header(response, "Content-Range", text, sizeof text))
     sscanf(text, "bytes 0-0/%llu", &size);
   if (response->status == 200 && mlx_http_header(response, "Content-Length", text, sizeof text))
     sscanf(text, "%llu", &size);
-  if (size) looked.size = size;  // of an answer to HEAD, 0 is often no length
-  return looked;
+  if (size) probe.size = size;  // in a HEAD response, 0 often means unknown
+  return probe;
 }
 
-// Whoever does not answer HEAD is asked for the first byte. A server that cannot be asked is no error here:
-// fetching the file will tell.
-static mlx_status_t look(const site_t *site, const char *url, looked_t *out_looked) {
+// Sends HEAD, and if that fails requests the first byte. A failure is not an error here: the download will
+// report it.
+static mlx_status_t probe_url(const site_t *site, const char *url, probe_t *out_probe) {
   static const char *const first_byte[] = {"Range: bytes=0-0", NULL};
   mlx_http_t *http;
   MLX_TRY(mlx_http_open(&site->options->http, &http));
@@ -117,12 +97,12 @@ static mlx_status_t look(const site_t *site, const char *url, looked_t *out_look
     const mlx_http_request_t request = {.method = i ? NULL : "HEAD",
                                         .url = url,
                                         .headers = i ? first_byte : NULL,
-                                        .once = true,
+                                        .no_retry = true,
                                         .max_bytes = 1};
     mlx_status_free(mlx_http_send(http, &request, &response));
-    *out_looked = read_look(&response);
+    *out_probe = read_probe(&response);
     mlx_http_response_clear(&response);
-    if (out_looked->status == 200 || out_looked->status == 404 || out_looked->status == 410) break;
+    if (out_probe->status == 200 || out_probe->status == 404 || out_probe->status == 410) break;
   }
   mlx_http_close(http);
   return NULL;
@@ -130,23 +110,23 @@ static mlx_status_t look(const site_t *site, const char *url, looked_t *out_look
 
 static mlx_status_t has_file(const site_t *site, const char *name, bool *out_has) {
   char *url;
-  looked_t looked = {0};
+  probe_t probe = {0};
   MLX_TRY(mlx_format(&url, "%s/%s", site->base, name));
-  mlx_status_t status = look(site, url, &looked);
-  *out_has = !is_missing(looked.status);
+  mlx_status_t status = probe_url(site, url, &probe);
+  *out_has = !is_missing(probe.status);
   mlx_free(url);
   return status;
 }
 
-// What is on its way belongs to one state of the bundle: its manifest's.
+// The staging folder belongs to one version of the bundle, identified by its manifest.
 static mlx_status_t choose_folders(site_t *site) {
   const char *slash = strrchr(site->base, '/');
   char hex[MLX_DIGEST_HEX];
   mlx_digest_bytes(site->manifest.body.data, site->manifest.body.length, hex);
-  MLX_TRY(mlx_pull_place_bundle(slash ? slash + 1 : site->base, site->options->output, &site->folder));
-  MLX_TRY(mlx_output_hold(site->folder, site->options->report, &site->lock));
+  MLX_TRY(mlx_output_bundle_path(slash ? slash + 1 : site->base, site->options->output, &site->folder));
+  MLX_TRY(mlx_output_lock(site->folder, site->options->report, &site->lock));
   MLX_TRY(mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex));
-  return mlx_output_stage(site->staging);
+  return mlx_output_make_staging(site->staging);
 }
 
 static mlx_status_t add_file(site_t *site, const char *name, uint64_t size, const char *sha256) {
@@ -160,7 +140,7 @@ static mlx_status_t add_file(site_t *site, const char *name, uint64_t size, cons
   return NULL;
 }
 
-// The target whose files are to come; NULL: all.
+// Chooses the target to pull; NULL for all.
 static mlx_status_t choose_target(const mlx_pull_options_t *options, const mlx_manifest_t *manifest,
                                   const char **out_target) {
   const mlx_targets_text_t targets = mlx_manifest_targets_text(manifest);
@@ -177,30 +157,31 @@ static mlx_status_t choose_target(const mlx_pull_options_t *options, const mlx_m
     *out_target = target;
   }
   if (!best && options->target)
-    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the model was not compiled for %s", options->target),
-                           "it was for: %s", targets.text);
+    return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "the bundle has no code for %s", options->target),
+                           "use --target with one of: %s", targets.text);
   if (!best)
     return mlx_status_hint(
-        mlx_error(MLX_UNAVAILABLE, "the model was compiled for %s, of which this machine runs nothing",
-                  targets.text),
-        "bring all of it for another with --target all");
+        mlx_error(MLX_UNAVAILABLE, "this machine can run none of the bundle's targets: %s", targets.text),
+        "to pull it for another machine, use --target all");
   return NULL;
 }
 
-// A bundle may name its weights without having them.
+// A bundle may be published without its weights.
 static mlx_status_t has_weights(const site_t *site, const char *name, bool *out_has) {
   MLX_TRY(has_file(site, name, out_has));
   if (!*out_has)
-    mlx_report_note(site->options->report, "%s is not there: it will be looked for by its digest", name);
+    mlx_report_note(site->options->report,
+                    "the server has no %s: it will be looked up by digest when the model runs", name);
   return NULL;
 }
 
 static mlx_status_t plan(site_t *site, const mlx_manifest_t *manifest) {
   const char *target;
-  MLX_TRY(mlx_pull_need_files(manifest));
-  MLX_TRY(choose_target(site->options, manifest, &target));
+  mlx_status_t status = mlx_manifest_require_files(manifest);
+  if (!status) status = choose_target(site->options, manifest, &target);
+  MLX_TRY(mlx_status_annotate(status, "%s", mlx_http_display_url(site->base).text));
   if (target && manifest->variant_count > 1)
-    mlx_report_note(site->options->report, "taking the code for %s, of %s", target,
+    mlx_report_note(site->options->report, "pulling the code for %s (available: %s)", target,
                     mlx_manifest_targets_text(manifest).text);
   for (size_t i = 0; i < manifest->file_count; ++i) {
     bool has = true;
@@ -223,26 +204,26 @@ static mlx_status_t write_body(const site_t *site, const char *name, const mlx_h
   return status;
 }
 
-// A server that answers whatever it is asked for with a page has no signature.
-static mlx_status_t keep_signature(const site_t *site, const mlx_http_response_t *response) {
+// Ignores a file that is not a signature: some servers answer every request with a web page.
+static mlx_status_t save_signature(const site_t *site, const mlx_http_response_t *response) {
   mlx_signature_t signature;
   mlx_status_t status =
       mlx_signature_read(MLX_BUNDLE_SIGNATURE, response->body.data ? response->body.data : "",
                          response->body.length, &signature);
   if (!status) return write_body(site, MLX_BUNDLE_SIGNATURE, response);
-  mlx_report_note(site->options->report, "what the server has as %s is no signature: it is left out",
+  mlx_report_note(site->options->report, "ignored %s: the server's file is not a signature",
                   MLX_BUNDLE_SIGNATURE);
   mlx_status_free(status);
   return NULL;
 }
 
-// A bundle may be signed. Whether whoever signed it is trusted is asked when it is run.
+// Downloads the signature if there is one. The runtime checks it when the bundle runs.
 static mlx_status_t get_signature(const site_t *site) {
   mlx_http_response_t response;
   bool missing;
   mlx_status_t status = get_text(site, MLX_BUNDLE_SIGNATURE, &response, &missing);
   if (!status) {
-    status = keep_signature(site, &response);
+    status = save_signature(site, &response);
   } else if (missing) {
     mlx_status_free(status);
     status = NULL;
@@ -256,51 +237,52 @@ static mlx_status_t get_files(const site_t *site) {
   snprintf(title, sizeof title, "pulling %.255s", mlx_file_name(site->folder).text);
   mlx_status_t status = mlx_download_all(title, site->staging, site->downloads, site->count,
                                          &site->options->http, site->options->report);
-  return mlx_status_hint(status, "what came so far is kept: run the command again to go on");
+  return mlx_status_hint(status, "the files downloaded so far are kept: run the command again to resume");
 }
 
-static mlx_status_t hint_address(mlx_status_t status) {
-  return mlx_status_hint(status, "give the address of a folder or a file that mlxcel compile wrote (.mlxb)");
+static mlx_status_t hint_url(mlx_status_t status) {
+  return mlx_status_hint(status, "use the URL of a bundle (.mlxb, folder or file) made by `mlxcel compile`");
 }
 
 static mlx_status_t check_file(const site_t *site) {
-  const mlx_http_shown_t shown = mlx_http_show(site->base);
+  const mlx_http_display_url_t url = mlx_http_display_url(site->base);
   mlx_bundle_t *bundle;
   if (!mlx_is_bundle(site->paths[0]))
-    return hint_address(mlx_error(MLX_INVALID_INPUT, "what %s gave is no compiled model", shown.text));
+    return hint_url(mlx_error(MLX_INVALID_INPUT, "%s is not a bundle", url.text));
   const char *target;
   mlx_status_t status = mlx_bundle_open(site->paths[0], &bundle);
   if (!status) {
     status = mlx_bundle_check_all(bundle, site->options->report);
     if (!status && site->options->target)
-      status = choose_target(site->options, mlx_bundle_manifest(bundle), &target);  // it comes with all
+      status =
+          choose_target(site->options, mlx_bundle_manifest(bundle),
+                        &target);  // the file has all targets: only check that the requested one is there
     mlx_bundle_close(bundle);
   }
-  return mlx_status_annotate(status, "what %s gave", shown.text);
+  return mlx_status_annotate(status, "%s", url.text);
 }
 
-// Asks what the server says of it, and holds the place where it goes.
+// Gets the size of the file, and locks the output.
 static mlx_status_t plan_file(site_t *site) {
   const char *slash = strrchr(site->base, '/');
   char hex[MLX_DIGEST_HEX];
-  looked_t looked;
+  probe_t probe;
   mlx_digest_bytes(site->base, strlen(site->base), hex);
-  MLX_TRY(mlx_pull_place_bundle(slash ? slash + 1 : site->base, site->options->output, &site->folder));
-  MLX_TRY(look(site, site->base, &looked));
-  if (is_missing(looked.status)) {
-    return hint_address(mlx_error(MLX_NOT_FOUND, "%s: the server has no such thing%s (%ld)",
-                                  mlx_http_show(site->base).text,
-                                  looked.status == 403 ? ", or forbids it" : "", looked.status));
+  MLX_TRY(mlx_output_bundle_path(slash ? slash + 1 : site->base, site->options->output, &site->folder));
+  MLX_TRY(probe_url(site, site->base, &probe));
+  if (is_missing(probe.status)) {
+    return hint_url(mlx_error(MLX_NOT_FOUND, "%s: not found%s (%ld)", mlx_http_display_url(site->base).text,
+                              probe.status == 403 ? " or access denied" : "", probe.status));
   }
-  MLX_TRY(mlx_output_hold(site->folder, site->options->report, &site->lock));
+  MLX_TRY(mlx_output_lock(site->folder, site->options->report, &site->lock));
   MLX_TRY(mlx_format(&site->staging, "%s.%.16s.part", site->folder, hex));
-  MLX_TRY(mlx_output_stage(site->staging));
+  MLX_TRY(mlx_output_make_staging(site->staging));
   MLX_TRY(mlx_copy_text(site->base, strlen(site->base), &site->urls[0]));
   MLX_TRY(mlx_join_path(site->staging, "bundle", &site->paths[0]));
   site->downloads[0] = (mlx_download_t){.name = slash ? slash + 1 : site->base,
                                         .url = site->urls[0],
                                         .path = site->paths[0],
-                                        .size = looked.size};
+                                        .size = probe.size};
   site->count = 1;
   return NULL;
 }
@@ -315,11 +297,11 @@ static bool has_part(const char *path) {
   return has;
 }
 
-// A bundle in one file, which says itself what it must be. It comes to a folder of its own, where one that
-// was cut off goes on.
+// Pulls a single-file bundle, which contains its own digests. An interrupted download resumes from the
+// staging folder.
 static mlx_status_t pull_file(site_t *site) {
   MLX_TRY(plan_file(site));
-  MLX_TRY(mlx_remove_tree(site->paths[0]));  // one that was complete may be of an earlier day
+  MLX_TRY(mlx_remove_tree(site->paths[0]));  // a complete old file may be outdated
   mlx_status_t status = get_files(site);
   if (status && has_part(site->paths[0])) return status;
   if (!status) status = check_file(site);
@@ -336,17 +318,17 @@ static bool is_object(const mlx_text_t *text) {
 static mlx_status_t pull_site(site_t *site, const char *url) {
   bool missing;
   mlx_manifest_t manifest;
-  MLX_TRY(read_address(site, url));
+  MLX_TRY(read_url(site, url));
   mlx_status_t status = get_text(site, MLX_BUNDLE_MANIFEST, &site->manifest, &missing);
-  if (missing || (!status && !is_object(&site->manifest.body))) {  // then it is no folder
+  if (missing || (!status && !is_object(&site->manifest.body))) {  // not a folder
     mlx_status_free(status);
     return pull_file(site);
   }
   if (!site->manifest.status)
-    status = mlx_status_hint(
-        status, "check the address, and the network: proxies are those of http_proxy and https_proxy");
+    status =
+        mlx_status_hint(status, "check the URL, the network, and the proxies in http_proxy and https_proxy");
   MLX_TRY(status);
-  const mlx_http_shown_t shown = mlx_http_show(site->base);
+  const mlx_http_display_url_t shown = mlx_http_display_url(site->base);
   MLX_TRY(mlx_manifest_read(shown.text, site->manifest.body.data ? site->manifest.body.data : "",
                             site->manifest.body.length, &manifest));
   MLX_TRY(choose_folders(site));

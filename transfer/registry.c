@@ -1,5 +1,6 @@
-// A registry that speaks the OCI distribution API. Where it lacks the referrers API, a tag named after the
-// subject holds the list.
+// The client of the OCI distribution API. See registry.h.
+#include "transfer/registry.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,31 +11,29 @@
 #include "base/memory.h"
 #include "transfer/credentials.h"
 #include "transfer/download.h"
-#include "transfer/settings.h"
-#include "transfer/store.h"
 
-#define CHUNK (64u << 20)
+#define CHUNK (64u << 20)  // bytes; default size of an upload piece
 #define MAX_URL 4096
-#define MAX_PAGES 256  // of a list
-#define MAX_LISTED 10000
-#define MAX_RENEWALS 8  // of a token, for one blob
+#define MAX_PAGES 256     // of a list
+#define MAX_LISTED 10000  // items of a list, over all pages
+#define MAX_RENEWALS 8    // token renewals during the download of one blob
 #define ACCEPT "Accept: " MLX_OCI_MANIFEST ", " MLX_OCI_INDEX
 
 struct mlx_registry {
   char *base;  // "https://HOST"
   char *host, *name;
-  mlx_store_options_t options;
-  mlx_http_t *http;   // for everything but blobs
-  char *credentials;  // "Basic ..."; NULL: none
-  char *identity;     // a token for token servers alone; NULL: none
+  mlx_registry_options_t options;
+  mlx_http_t *http;   // for everything except blobs
+  char *credentials;  // "Basic ..."; NULL if there are none
+  char *identity;     // identity token, sent only to token servers; NULL if there is none
   pthread_mutex_t lock;
-  char *authorization;  // what the registry wants now; under the lock
+  char *authorization;  // current Authorization header; protected by |lock|
 };
 
 // ----------------------------------------------------------------------------------------------------------
 // Opening
 
-mlx_status_t mlx_registry_open(const mlx_oci_ref_t *ref, const mlx_store_options_t *options,
+mlx_status_t mlx_registry_open(const mlx_oci_ref_t *ref, const mlx_registry_options_t *options,
                                mlx_registry_t **out_registry) {
   *out_registry = NULL;
   mlx_registry_t *registry;
@@ -43,7 +42,7 @@ mlx_status_t mlx_registry_open(const mlx_oci_ref_t *ref, const mlx_store_options
   registry->options = *options;
   if (!registry->options.chunk_bytes) registry->options.chunk_bytes = CHUNK;
   const size_t bare = ref->host[0] == '[' ? strcspn(ref->host, "]") + 1 : strcspn(ref->host, ":");
-  const bool plain = options->plain_http || mlx_is_local_host(ref->host, bare);
+  const bool plain = options->plain_http || mlx_http_is_local_host(ref->host, bare);
   mlx_status_t status = mlx_format(&registry->base, "%s://%s", plain ? "http" : "https", ref->host);
   if (!status) status = mlx_copy_text(ref->host, strlen(ref->host), &registry->host);
   if (!status) status = mlx_copy_text(ref->name, strlen(ref->name), &registry->name);
@@ -71,7 +70,7 @@ void mlx_registry_close(mlx_registry_t *registry) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Asking, with a token where one is wanted
+// Requests with authentication
 
 static mlx_status_t copy_authorization(mlx_registry_t *registry, char **out) {
   *out = NULL;
@@ -82,59 +81,59 @@ static mlx_status_t copy_authorization(mlx_registry_t *registry, char **out) {
   return status;
 }
 
-static mlx_status_t refused(const mlx_registry_t *registry, mlx_status_t status) {
+static mlx_status_t hint_login(const mlx_registry_t *registry, mlx_status_t status) {
   return mlx_status_hint(
       status,
       registry->credentials || registry->identity
-          ? "docker's credentials for %s do not suffice: `docker login %s` as somebody who may"
-          : "there are no credentials for %s: `docker login %s` makes them",
+          ? "docker's credentials for %s are not sufficient: run `docker login %s` with another account"
+          : "there are no credentials for %s: run `docker login %s`",
       registry->host, registry->host);
 }
 
-static void put_question(mlx_text_t *out, const mlx_oci_challenge_t *challenge) {
+static void put_token_query(mlx_text_t *out, const mlx_oci_challenge_t *challenge) {
   mlx_text_puts(out, "service=");
   mlx_http_escape(out, challenge->service, false);
   mlx_text_puts(out, "&scope=");
   mlx_http_escape(out, challenge->scope, false);
 }
 
-// Credentials travel to the registry's own choice of a token server, but never unprotected to another
-// machine. An identity token goes in the body of a request (OAuth 2's "refresh token"), a name and a password
-// in its head.
+// Requests a token from the token server that the registry named. Credentials are sent there only through
+// https or on this machine. An identity token goes in the request body (as an OAuth 2 refresh token), a user
+// name and password in the Authorization header.
 static mlx_status_t get_token(mlx_registry_t *registry, mlx_http_t *http,
                               const mlx_oci_challenge_t *challenge, char **out_authorization) {
   mlx_text_t url = {0}, form = {0};
   mlx_http_response_t response = {0};
   char *token = NULL;
-  bool known;
-  MLX_TRY(mlx_status_annotate(mlx_http_judge(challenge->realm, &known), "the token server of %s",
-                              registry->host));
-  const bool identity = known && registry->identity;
+  bool is_protected;
+  MLX_TRY(mlx_status_annotate(mlx_http_check_secret_url(challenge->realm, &is_protected),
+                              "token server of %s", registry->host));
+  const bool identity = is_protected && registry->identity;
   mlx_text_puts(&url, challenge->realm);
   if (identity) {
     mlx_text_puts(&form, "grant_type=refresh_token&client_id=mlxcel&");
-    put_question(&form, challenge);
+    put_token_query(&form, challenge);
     mlx_text_puts(&form, "&refresh_token=");
     mlx_http_escape(&form, registry->identity, false);
   } else {
     mlx_text_puts(&url, strchr(challenge->realm, '?') ? "&" : "?");
-    put_question(&url, challenge);
+    put_token_query(&url, challenge);
   }
   mlx_status_t status = mlx_text_finish(&url);
   if (!status) status = mlx_text_finish(&form);
   const char *const headers[] = {identity ? "Content-Type: application/x-www-form-urlencoded" : NULL, NULL};
   const mlx_http_request_t request = {.method = identity ? "POST" : NULL,
                                       .url = url.data,
-                                      .authorization = known ? registry->credentials : NULL,
+                                      .authorization = is_protected ? registry->credentials : NULL,
                                       .headers = headers,
                                       .body = form.data,
                                       .body_length = form.length,
                                       .max_bytes = 1 << 20};
   if (!status) status = mlx_http_send(http, &request, &response);
-  if (!status) status = refused(registry, mlx_http_check(&request, &response));
+  if (!status) status = hint_login(registry, mlx_http_check(&request, &response));
   if (!status)
-    status = mlx_oci_token_read(mlx_http_show(url.data).text, response.body.data ? response.body.data : "",
-                                response.body.length, &token);
+    status = mlx_oci_token_read(mlx_http_display_url(url.data).text,
+                                response.body.data ? response.body.data : "", response.body.length, &token);
   if (!status) status = mlx_format(out_authorization, "Bearer %s", token);
   mlx_free(token);
   mlx_http_response_clear(&response);
@@ -143,13 +142,13 @@ static mlx_status_t get_token(mlx_registry_t *registry, mlx_http_t *http,
   return status;
 }
 
-// Gets what a 401 asked for. *|out_can|: the request may be tried again with it.
+// Gets the authorization that a 401 response requires. *|out_retry| is true if the request can be repeated.
 static mlx_status_t authenticate(mlx_registry_t *registry, mlx_http_t *http,
-                                 const mlx_http_response_t *response, bool *out_can) {
+                                 const mlx_http_response_t *response, bool *out_retry) {
   char header[2048], *authorization = NULL;
   mlx_oci_challenge_t challenge;
   mlx_status_t status = NULL;
-  *out_can = false;
+  *out_retry = false;
   if (!mlx_http_header(response, "WWW-Authenticate", header, sizeof header)) return NULL;
   mlx_oci_challenge_read(header, &challenge);
   if (challenge.bearer) {
@@ -165,37 +164,38 @@ static mlx_status_t authenticate(mlx_registry_t *registry, mlx_http_t *http,
   registry->authorization = authorization;
   pthread_mutex_unlock(&registry->lock);
   mlx_free(old);
-  *out_can = true;
+  *out_retry = true;
   return NULL;
 }
 
-// Sends once more after a 401. The token is for the registry alone: an upload may be sent to another host.
-static mlx_status_t ask(mlx_registry_t *registry, mlx_http_t *http, const mlx_http_request_t *given,
-                        mlx_http_response_t *response) {
+// Sends a request, and repeats it with a new token after a 401. Sends the token only to the registry itself:
+// an upload URL may be on another host.
+static mlx_status_t send_request(mlx_registry_t *registry, mlx_http_t *http, const mlx_http_request_t *given,
+                                 mlx_http_response_t *response) {
   const size_t length = strlen(registry->base);
-  const bool ours = !strncmp(given->url, registry->base, length) && given->url[length] == '/';
+  const bool to_registry = !strncmp(given->url, registry->base, length) && given->url[length] == '/';
   for (int tries = 0;; ++tries) {
     mlx_http_request_t request = *given;
     char *authorization;
     MLX_TRY(copy_authorization(registry, &authorization));
-    request.authorization = ours ? authorization : NULL;
+    request.authorization = to_registry ? authorization : NULL;
     mlx_status_t status = mlx_http_send(http, &request, response);
     mlx_free(authorization);
     if (mlx_status_code(status) == MLX_UNAVAILABLE)
       status = mlx_status_hint(
-          status, "check the address, and the network: proxies are those of http_proxy and https_proxy");
-    if (status || response->status != 401 || !ours || tries == 1) return status;
-    bool can;
-    MLX_TRY(authenticate(registry, http, response, &can));
-    if (!can) return NULL;
+          status, "check the registry's address, the network, and the proxies in http_proxy and https_proxy");
+    if (status || response->status != 401 || !to_registry || tries == 1) return status;
+    bool retry;
+    MLX_TRY(authenticate(registry, http, response, &retry));
+    if (!retry) return NULL;
     mlx_http_response_clear(response);
   }
 }
 
-static mlx_status_t check(const mlx_registry_t *registry, const mlx_http_request_t *request,
-                          const mlx_http_response_t *response) {
+static mlx_status_t check_response(const mlx_registry_t *registry, const mlx_http_request_t *request,
+                                   const mlx_http_response_t *response) {
   mlx_status_t status = mlx_http_check(request, response);
-  return response->status == 401 || response->status == 403 ? refused(registry, status) : status;
+  return response->status == 401 || response->status == 403 ? hint_login(registry, status) : status;
 }
 
 static mlx_status_t make_url(const mlx_registry_t *registry, char **out_url, const char *kind,
@@ -204,10 +204,10 @@ static mlx_status_t make_url(const mlx_registry_t *registry, char **out_url, con
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Where an answer leads to
+// Links
 
-// A link that came with an answer, as an address. It may lead elsewhere, where no token goes along, but not
-// out of protection.
+// Makes an absolute URL from a link in a response. It may be on another host, which gets no token, but may
+// not change from https to http.
 static mlx_status_t resolve_link(const mlx_http_response_t *response, const char *link, char **out_url) {
   const char *from = response->url;
   const bool secure = !strncasecmp(from, "https://", 8);
@@ -218,8 +218,8 @@ static mlx_status_t resolve_link(const mlx_http_response_t *response, const char
   if (link[0] == '?') return mlx_format(out_url, "%.*s%s", (int)strcspn(from, "?#"), from, link);
   if (!strncasecmp(link, "https://", 8) || (!secure && !strncasecmp(link, "http://", 7)))
     return mlx_copy_text(link, strlen(link), out_url);
-  return mlx_error(MLX_INVALID_INPUT, "%s leads on to '%s', which cannot be followed",
-                   mlx_http_show(from).text, mlx_http_show(link).text);
+  return mlx_error(MLX_INVALID_INPUT, "%s: cannot follow the link to '%s'", mlx_http_display_url(from).text,
+                   mlx_http_display_url(link).text);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -232,8 +232,8 @@ mlx_status_t mlx_registry_get_document(mlx_registry_t *registry, const char *ref
   MLX_TRY(make_url(registry, &url, "manifests", reference));
   const char *const headers[] = {ACCEPT, NULL};
   const mlx_http_request_t request = {.url = url, .headers = headers, .max_bytes = MLX_OCI_MAX_DOCUMENT};
-  mlx_status_t status = ask(registry, registry->http, &request, &response);
-  if (!status) status = check(registry, &request, &response);
+  mlx_status_t status = send_request(registry, registry->http, &request, &response);
+  if (!status) status = check_response(registry, &request, &response);
   if (!status) mlx_text_append(out_json, response.body.data ? response.body.data : "", response.body.length);
   if (!status) status = mlx_text_finish(out_json);
   mlx_http_response_clear(&response);
@@ -254,8 +254,8 @@ static mlx_status_t put_json(mlx_registry_t *registry, const char *reference, co
                                       .body = json,
                                       .body_length = length,
                                       .max_bytes = 1 << 20};
-  mlx_status_t status = ask(registry, registry->http, &request, &response);
-  if (!status) status = check(registry, &request, &response);
+  mlx_status_t status = send_request(registry, registry->http, &request, &response);
+  if (!status) status = check_response(registry, &request, &response);
   if (!status) *out_knows_subject = mlx_http_header(&response, "OCI-Subject", subject, sizeof subject);
   mlx_http_response_clear(&response);
   mlx_free(url);
@@ -266,7 +266,7 @@ static void referrers_tag(const char *digest, char out_tag[MLX_OCI_DIGEST]) {
   snprintf(out_tag, MLX_OCI_DIGEST, "sha256-%s", digest + strlen("sha256:"));
 }
 
-// The list that a registry without the referrers API keeps under a tag, as text; "" where there is none.
+// Appends the list of referrers that is stored under |tag|; nothing if there is none.
 static mlx_status_t get_tagged(mlx_registry_t *registry, const char *tag, mlx_text_t *out_json) {
   mlx_status_t status = mlx_registry_get_document(registry, tag, out_json);
   if (mlx_status_code(status) != MLX_NOT_FOUND) return status;
@@ -286,7 +286,7 @@ static mlx_status_t tagged_referrers(mlx_registry_t *registry, const char *diges
 }
 
 static mlx_status_t add_to_tag(mlx_registry_t *registry, const char *subject,
-                               const mlx_oci_descriptor_t *described) {
+                               const mlx_oci_descriptor_t *descriptor) {
   char tag[MLX_OCI_DIGEST];
   bool unused;
   mlx_text_t old = {0}, json = {0};
@@ -294,7 +294,7 @@ static mlx_status_t add_to_tag(mlx_registry_t *registry, const char *subject,
   mlx_status_t status = get_tagged(registry, tag, &old);
   if (!status && !old.length) mlx_oci_index_write(NULL, 0, &old);
   if (!status) status = mlx_text_finish(&old);
-  if (!status) status = mlx_oci_index_add(tag, old.data, old.length, described, NULL, &json);
+  if (!status) status = mlx_oci_index_add(tag, old.data, old.length, descriptor, NULL, &json);
   if (!status) status = put_json(registry, tag, MLX_OCI_INDEX, json.data, json.length, &unused);
   mlx_text_clear(&old);
   mlx_text_clear(&json);
@@ -302,23 +302,23 @@ static mlx_status_t add_to_tag(mlx_registry_t *registry, const char *subject,
 }
 
 mlx_status_t mlx_registry_put_document(mlx_registry_t *registry, const char *reference,
-                                       const mlx_oci_descriptor_t *described, const char *json, size_t length,
-                                       const char *subject) {
+                                       const mlx_oci_descriptor_t *descriptor, const char *json,
+                                       size_t length, const char *subject) {
   bool knows_subject;
-  MLX_TRY(put_json(registry, reference, described->media_type, json, length, &knows_subject));
-  return subject && !knows_subject ? add_to_tag(registry, subject, described) : NULL;
+  MLX_TRY(put_json(registry, reference, descriptor->media_type, json, length, &knows_subject));
+  return subject && !knows_subject ? add_to_tag(registry, subject, descriptor) : NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Lists, a page at a time
+// Paged lists
 
 typedef mlx_status_t (*page_fn_t)(void *user, const char *name, const char *json, size_t length);
 
 typedef struct pages {
   mlx_registry_t *registry;
-  char *urls[MAX_PAGES];  // asked so far and the next one; owned
+  char *urls[MAX_PAGES];  // of all pages so far and the next one; owned
   size_t count;
-  bool lacks;  // the registry has no such list
+  bool unsupported;  // the registry has no such list
 } pages_t;
 
 static mlx_status_t find_next(pages_t *pages, const mlx_http_response_t *response) {
@@ -330,12 +330,12 @@ static mlx_status_t find_next(pages_t *pages, const mlx_http_response_t *respons
   mlx_status_t status = NULL;
   for (size_t i = 0; i < pages->count && !status; ++i) {
     if (!strcmp(pages->urls[i], url))
-      status = mlx_error(MLX_INVALID_INPUT, "%s: the pages of a list go round in a circle",
-                         mlx_http_show(url).text);
+      status = mlx_error(MLX_INVALID_INPUT, "%s: the pages of a list link in a loop",
+                         mlx_http_display_url(url).text);
   }
   if (!status && pages->count == MAX_PAGES)
-    status =
-        mlx_error(MLX_INVALID_INPUT, "%s: a list has more than %d pages", mlx_http_show(url).text, MAX_PAGES);
+    status = mlx_error(MLX_INVALID_INPUT, "%s: the list has more than %d pages",
+                       mlx_http_display_url(url).text, MAX_PAGES);
   if (status) {
     mlx_free(url);
     return status;
@@ -344,8 +344,8 @@ static mlx_status_t find_next(pages_t *pages, const mlx_http_response_t *respons
   return NULL;
 }
 
-// 404 is what the specification has for it; the others are how registries from before it say so.
-static bool is_lacking(long status) {
+// The specification says 404. Registries older than it also answer 400, 405 or 501.
+static bool is_unsupported(long status) {
   return status == 404 || status == 405 || status == 400 || status == 501;
 }
 
@@ -353,34 +353,35 @@ static mlx_status_t get_page(pages_t *pages, page_fn_t page, void *user) {
   mlx_http_response_t response = {0};
   const char *url = pages->urls[pages->count - 1];
   const mlx_http_request_t request = {.url = url, .max_bytes = MLX_OCI_MAX_DOCUMENT};
-  mlx_status_t status = ask(pages->registry, pages->registry->http, &request, &response);
-  pages->lacks = !status && pages->count == 1 && is_lacking(response.status);
-  if (!status && !pages->lacks) status = check(pages->registry, &request, &response);
-  if (!status && !pages->lacks)
-    status = page(user, mlx_http_show(url).text, response.body.data ? response.body.data : "",
+  mlx_status_t status = send_request(pages->registry, pages->registry->http, &request, &response);
+  pages->unsupported = !status && pages->count == 1 && is_unsupported(response.status);
+  if (!status && !pages->unsupported) status = check_response(pages->registry, &request, &response);
+  if (!status && !pages->unsupported)
+    status = page(user, mlx_http_display_url(url).text, response.body.data ? response.body.data : "",
                   response.body.length);
-  if (!status && !pages->lacks) status = find_next(pages, &response);
+  if (!status && !pages->unsupported) status = find_next(pages, &response);
   mlx_http_response_clear(&response);
   return status;
 }
 
-// Gives |page| every page of the list at |url|, which it takes over. *|out_lacks|: there is no such list.
+// Calls |page| with every page of the list at |url|, and frees |url|. *|out_unsupported| is true if the
+// registry has no such list.
 static mlx_status_t get_pages(mlx_registry_t *registry, char *url, page_fn_t page, void *user,
-                              bool *out_lacks) {
+                              bool *out_unsupported) {
   pages_t pages = {.registry = registry, .urls = {url}, .count = 1};
   mlx_status_t status = NULL;
   for (size_t got = 0; got < pages.count && !status; ++got) status = get_page(&pages, page, user);
-  *out_lacks = pages.lacks;
+  *out_unsupported = pages.unsupported;
   for (size_t i = 0; i < pages.count; ++i) mlx_free(pages.urls[i]);
   return status;
 }
 
-static mlx_status_t take_referrers(void *user, const char *name, const char *json, size_t length) {
+static mlx_status_t add_referrers(void *user, const char *name, const char *json, size_t length) {
   mlx_oci_document_t *all = user, page;
   MLX_TRY(mlx_oci_document_read(name, json, length, &page));
   mlx_status_t status =
       page.count > MAX_LISTED - all->count
-          ? mlx_error(MLX_INVALID_INPUT, "%s: more than %d manifests are listed", name, MAX_LISTED)
+          ? mlx_error(MLX_INVALID_INPUT, "%s: the list has more than %d manifests", name, MAX_LISTED)
           : mlx_resize(all->count + page.count + 1, sizeof *all->items, &all->items);
   if (!status && page.count) memcpy(all->items + all->count, page.items, page.count * sizeof *page.items);
   if (!status) all->count += page.count;
@@ -392,14 +393,14 @@ mlx_status_t mlx_registry_referrers(mlx_registry_t *registry, const char *digest
                                     mlx_oci_document_t *out_index) {
   mlx_text_t text = {0};
   char *url;
-  bool lacks;
+  bool unsupported;
   mlx_text_printf(&text, "%s/v2/%s/referrers/%s?artifactType=", registry->base, registry->name, digest);
   mlx_http_escape(&text, artifact_type, false);
   mlx_status_t status = mlx_text_take(&text, &url, NULL);
   mlx_text_clear(&text);
   MLX_TRY(status);
-  status = get_pages(registry, url, take_referrers, out_index, &lacks);
-  return status || !lacks ? status : tagged_referrers(registry, digest, out_index);
+  status = get_pages(registry, url, add_referrers, out_index, &unsupported);
+  return status || !unsupported ? status : tagged_referrers(registry, digest, out_index);
 }
 
 typedef struct tags {
@@ -407,37 +408,37 @@ typedef struct tags {
   size_t *count;
 } tags_t;
 
-static mlx_status_t take_tags(void *user, const char *name, const char *json, size_t length) {
+static mlx_status_t add_tags(void *user, const char *name, const char *json, size_t length) {
   tags_t *tags = user;
   MLX_TRY(mlx_oci_tags_read(name, json, length, tags->text, tags->count));
   return *tags->count <= MAX_LISTED
              ? NULL
-             : mlx_error(MLX_INVALID_INPUT, "%s: there are more than %d tags", name, MAX_LISTED);
+             : mlx_error(MLX_INVALID_INPUT, "%s: the list has more than %d tags", name, MAX_LISTED);
 }
 
 mlx_status_t mlx_registry_tags(mlx_registry_t *registry, mlx_text_t *out_tags, size_t *out_count) {
   char *url;
-  bool lacks;
+  bool unsupported;
   tags_t tags = {.text = out_tags, .count = out_count};
   MLX_TRY(make_url(registry, &url, "tags", "list"));
-  return get_pages(registry, url, take_tags, &tags, &lacks);
+  return get_pages(registry, url, add_tags, &tags, &unsupported);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Blobs out
+// Uploading blobs
 
 typedef struct upload {
   mlx_registry_t *registry;
   mlx_http_t *http;
   const mlx_blob_t *blob;
-  mlx_tally_t *tally;
-  char location[MAX_URL];  // where the next piece goes
-  uint64_t offset;         // what the registry has
-  uint64_t counted;        // what the tally has of this blob
+  mlx_progress_t *progress;
+  char location[MAX_URL];  // URL for the next piece
+  uint64_t offset;         // bytes that the registry has
+  uint64_t counted;        // bytes of this blob in |progress|
 } upload_t;
 
 static void count(upload_t *u, uint64_t bytes) {
-  atomic_fetch_add(u->tally, bytes - u->counted);  // goes back where a piece is sent again
+  atomic_fetch_add(u->progress, bytes - u->counted);  // decreases if a piece is sent again
   u->counted = bytes;
 }
 
@@ -449,18 +450,18 @@ static void on_sent(void *user, uint64_t bytes) {
 static mlx_status_t has_blob(upload_t *u, bool *out_has) {
   char *url;
   mlx_http_response_t response = {0};
-  MLX_TRY(make_url(u->registry, &url, "blobs", u->blob->described.digest));
+  MLX_TRY(make_url(u->registry, &url, "blobs", u->blob->descriptor.digest));
   const mlx_http_request_t request = {.method = "HEAD", .url = url};
-  mlx_status_t status = ask(u->registry, u->http, &request, &response);
+  mlx_status_t status = send_request(u->registry, u->http, &request, &response);
   *out_has = !status && response.status == 200;
   if (!status && response.status != 200 && response.status != 404)
-    status = check(u->registry, &request, &response);
+    status = check_response(u->registry, &request, &response);
   mlx_http_response_clear(&response);
   mlx_free(url);
   return status;
 }
 
-static mlx_status_t take_location(upload_t *u, const mlx_http_response_t *response) {
+static mlx_status_t read_location(upload_t *u, const mlx_http_response_t *response) {
   char given[MAX_URL], *url = NULL;
   int length = -1;
   if (mlx_http_header(response, "Location", given, sizeof given))
@@ -468,8 +469,8 @@ static mlx_status_t take_location(upload_t *u, const mlx_http_response_t *respon
   if (url) length = snprintf(u->location, sizeof u->location, "%s", url);
   mlx_free(url);
   if (length > 0 && (size_t)length < sizeof u->location) return NULL;
-  return mlx_error(MLX_INVALID_INPUT, "%s does not say where to send %s", u->registry->host,
-                   u->blob->described.digest);
+  return mlx_error(MLX_INVALID_INPUT, "%s sent no valid upload URL for %s", u->registry->host,
+                   u->blob->descriptor.digest);
 }
 
 static mlx_status_t begin_upload(upload_t *u) {
@@ -478,17 +479,18 @@ static mlx_status_t begin_upload(upload_t *u) {
   u->offset = 0;
   MLX_TRY(make_url(u->registry, &url, "blobs", "uploads/"));
   const mlx_http_request_t request = {.method = "POST", .url = url, .max_bytes = 1 << 20};
-  mlx_status_t status = ask(u->registry, u->http, &request, &response);
-  if (!status) status = check(u->registry, &request, &response);
-  if (!status) status = take_location(u, &response);
+  mlx_status_t status = send_request(u->registry, u->http, &request, &response);
+  if (!status) status = check_response(u->registry, &request, &response);
+  if (!status) status = read_location(u, &response);
   mlx_http_response_clear(&response);
   mlx_free(url);
   return status;
 }
 
-// One request with |length| bytes of the blob from the offset on. *|out_passing|: it may go better later.
+// Sends |length| bytes of the blob from the current offset on. *|out_transient| is true if a retry may
+// succeed.
 static mlx_status_t send_piece(upload_t *u, const char *method, const char *url, uint64_t length,
-                               bool *out_passing) {
+                               bool *out_transient) {
   char range[64];
   const mlx_blob_t *blob = u->blob;
   snprintf(range, sizeof range, "Content-Range: %llu-%llu", (unsigned long long)u->offset,
@@ -499,7 +501,7 @@ static mlx_status_t send_piece(upload_t *u, const char *method, const char *url,
       .method = method,
       .url = url,
       .headers = headers,
-      .once = true,
+      .no_retry = true,
       .max_bytes = 1 << 20,
       .body = blob->path || !blob->bytes ? NULL : (const char *)blob->bytes + u->offset,
       .body_path = length ? blob->path : NULL,
@@ -508,26 +510,26 @@ static mlx_status_t send_piece(upload_t *u, const char *method, const char *url,
       .sent = on_sent,
       .user = u};
   mlx_http_response_t response = {0};
-  mlx_status_t status = ask(u->registry, u->http, &request, &response);
-  *out_passing = response.passing || response.status == 416;
-  if (!status) status = check(u->registry, &request, &response);
-  if (!status && !strcmp(method, "PATCH")) status = take_location(u, &response);
+  mlx_status_t status = send_request(u->registry, u->http, &request, &response);
+  *out_transient = response.transient || response.status == 416;
+  if (!status) status = check_response(u->registry, &request, &response);
+  if (!status && !strcmp(method, "PATCH")) status = read_location(u, &response);
   mlx_http_response_clear(&response);
   return status;
 }
 
-// Asks how much arrived. A registry that does not know the upload any more gets it anew.
-static mlx_status_t look_where_it_is(upload_t *u) {
+// Asks the registry how many bytes it has. Starts a new upload if the registry has forgotten this one.
+static mlx_status_t resume_upload(upload_t *u) {
   mlx_http_response_t response = {0};
   char range[64];
   unsigned long long last;
   const mlx_http_request_t request = {.url = u->location, .max_bytes = 1 << 20};
-  mlx_status_t status = ask(u->registry, u->http, &request, &response);
+  mlx_status_t status = send_request(u->registry, u->http, &request, &response);
   const bool known =
       !status && response.status == 204 && mlx_http_header(&response, "Range", range, sizeof range);
-  if (known && sscanf(range, "%*[^-]-%llu", &last) == 1 && last < u->blob->described.size)
+  if (known && sscanf(range, "%*[^-]-%llu", &last) == 1 && last < u->blob->descriptor.size)
     u->offset = last ? last + 1 : 0;
-  if (known) status = take_location(u, &response);
+  if (known) status = read_location(u, &response);
   mlx_http_response_clear(&response);
   if (!known) {
     mlx_status_free(status);
@@ -536,78 +538,78 @@ static mlx_status_t look_where_it_is(upload_t *u) {
   return status;
 }
 
-// A short blob goes with the request that names it. A long one goes in pieces that say where they belong, so
-// that one which broke can go on; the name follows by itself.
-static mlx_status_t send_all(upload_t *u, bool *out_passing) {
-  const uint64_t size = u->blob->described.size, chunk = u->registry->options.chunk_bytes;
+// A short blob is sent with the PUT request that names its digest. A long blob is sent as PATCH requests with
+// offsets, so that a broken upload can resume; an empty PUT then names the digest.
+static mlx_status_t send_all(upload_t *u, bool *out_transient) {
+  const uint64_t size = u->blob->descriptor.size, chunk = u->registry->options.chunk_bytes;
   char url[MAX_URL + 128];
-  *out_passing = false;
+  *out_transient = false;
   while (size > chunk && u->offset < size) {
     const uint64_t before = u->offset, length = size - before < chunk ? size - before : chunk;
     snprintf(url, sizeof url, "%s", u->location);
-    MLX_TRY(send_piece(u, "PATCH", url, length, out_passing));
+    MLX_TRY(send_piece(u, "PATCH", url, length, out_transient));
     u->offset = before + length;
   }
   snprintf(url, sizeof url, "%s%cdigest=%s", u->location, strchr(u->location, '?') ? '&' : '?',
-           u->blob->described.digest);
-  return send_piece(u, "PUT", url, size - u->offset, out_passing);
+           u->blob->descriptor.digest);
+  return send_piece(u, "PUT", url, size - u->offset, out_transient);
 }
 
-// After a break: nothing to do where only the answer was lost, the rest of a long blob, all of a short one.
+// After a failed request: does nothing if the registry has the blob (only the response was lost), resumes a
+// long blob, or restarts a short one.
 static mlx_status_t recover(upload_t *u, bool *out_has) {
   MLX_TRY(has_blob(u, out_has));
   if (*out_has) return NULL;
-  return u->blob->described.size > u->registry->options.chunk_bytes ? look_where_it_is(u) : begin_upload(u);
+  return u->blob->descriptor.size > u->registry->options.chunk_bytes ? resume_upload(u) : begin_upload(u);
 }
 
 mlx_status_t mlx_registry_put_blob(mlx_registry_t *registry, mlx_http_t *http, const mlx_blob_t *blob,
-                                   mlx_tally_t *tally) {
-  upload_t u = {.registry = registry, .http = http, .blob = blob, .tally = tally};
-  bool has, passing;
-  const mlx_http_options_t *options = mlx_http_settings(http);
+                                   mlx_progress_t *progress) {
+  upload_t u = {.registry = registry, .http = http, .blob = blob, .progress = progress};
+  bool has, transient;
+  const mlx_http_options_t *options = mlx_http_get_options(http);
   double pause = options->pause_seconds;
-  uint64_t reached = 0;  // the most that the registry ever had
+  uint64_t reached = 0;  // highest offset so far
   MLX_TRY(has_blob(&u, &has));
   if (!has) MLX_TRY(begin_upload(&u));
   for (int failed = 0; !has;) {
-    mlx_status_t status = send_all(&u, &passing);
+    mlx_status_t status = send_all(&u, &transient);
     if (!status) break;
-    if (u.offset > reached)
-      failed = 0, pause = options->pause_seconds,
-      reached = u.offset;  // a try that brought something does not count
-    if (!passing || ++failed >= options->tries)
+    if (u.offset > reached)  // the try made progress: start counting failures again
+      failed = 0, pause = options->pause_seconds, reached = u.offset;
+    if (!transient || ++failed >= options->tries)
       return mlx_status_annotate(status, "%s",
-                                 blob->described.path[0] ? blob->described.path : blob->described.digest);
+                                 blob->descriptor.path[0] ? blob->descriptor.path : blob->descriptor.digest);
     mlx_status_free(status);
     MLX_TRY(mlx_http_pause(options, pause));
     pause *= 2;
     MLX_TRY(recover(&u, &has));
   }
-  count(&u, blob->described.size);
+  count(&u, blob->descriptor.size);
   return NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Blobs in
+// Downloading blobs
 
-static mlx_status_t download_blob(mlx_http_t *http, const mlx_oci_descriptor_t *described, const char *url,
-                                  const char *authorization, const char *path, mlx_tally_t *tally) {
-  mlx_download_t download = {.name = described->path[0] ? described->path : described->digest,
+static mlx_status_t download_blob(mlx_http_t *http, const mlx_oci_descriptor_t *descriptor, const char *url,
+                                  const char *authorization, const char *path, mlx_progress_t *progress) {
+  mlx_download_t download = {.name = descriptor->path[0] ? descriptor->path : descriptor->digest,
                              .url = url,
                              .authorization = authorization,
                              .path = path,
-                             .size = described->size};
-  snprintf(download.sha256, sizeof download.sha256, "%s", described->digest + strlen("sha256:"));
-  return mlx_download_file(http, &download, tally);
+                             .size = descriptor->size};
+  snprintf(download.sha256, sizeof download.sha256, "%s", descriptor->digest + strlen("sha256:"));
+  return mlx_download_file(http, &download, progress);
 }
 
-// A token may have run out on the way: asks for the blob's head, which gets a new one where that is so.
+// A token may have expired during the download. A HEAD request gets a new one if so.
 static mlx_status_t renew_token(mlx_registry_t *registry, mlx_http_t *http, const char *url, const char *used,
                                 bool *out_renewed) {
   char *now = NULL;
   mlx_http_response_t response = {0};
   const mlx_http_request_t request = {.method = "HEAD", .url = url};
-  mlx_status_t status = ask(registry, http, &request, &response);
+  mlx_status_t status = send_request(registry, http, &request, &response);
   mlx_http_response_clear(&response);
   if (!status) status = copy_authorization(registry, &now);
   *out_renewed = !status && now && (!used || strcmp(now, used));
@@ -616,21 +618,21 @@ static mlx_status_t renew_token(mlx_registry_t *registry, mlx_http_t *http, cons
 }
 
 mlx_status_t mlx_registry_get_blob(mlx_registry_t *registry, mlx_http_t *http,
-                                   const mlx_oci_descriptor_t *described, const char *path,
-                                   mlx_tally_t *tally) {
+                                   const mlx_oci_descriptor_t *descriptor, const char *path,
+                                   mlx_progress_t *progress) {
   char *url;
-  bool again = true;
+  bool retry = true;
   mlx_status_t status = NULL;
-  MLX_TRY(make_url(registry, &url, "blobs", described->digest));
-  for (int renewals = 0; !status && again; ++renewals) {
+  MLX_TRY(make_url(registry, &url, "blobs", descriptor->digest));
+  for (int renewals = 0; !status && retry; ++renewals) {
     char *authorization;
-    again = false;
+    retry = false;
     status = copy_authorization(registry, &authorization);
-    if (!status) status = download_blob(http, described, url, authorization, path, tally);
+    if (!status) status = download_blob(http, descriptor, url, authorization, path, progress);
     if (mlx_status_code(status) == MLX_UNAVAILABLE && renewals < MAX_RENEWALS) {
-      mlx_status_t lost = renew_token(registry, http, url, authorization, &again);
-      mlx_status_free(lost);  // the first failure is the one to tell
-      if (again) {
+      // Only the first failure is reported.
+      mlx_status_free(renew_token(registry, http, url, authorization, &retry));
+      if (retry) {
         mlx_status_free(status);
         status = NULL;
       }

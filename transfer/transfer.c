@@ -1,3 +1,4 @@
+// Runs transfer jobs on worker threads. See transfer.h.
 #include "transfer/transfer.h"
 
 #include <pthread.h>
@@ -8,19 +9,21 @@
 #include "base/memory.h"
 
 #define MAX_THREADS 16
-#define TICK 0.2       // seconds between two looks at the tally
-#define SMOOTHING 0.1  // weight of the newest look in the speed shown
+#define TICK 0.2       // seconds between two progress reports
+#define SMOOTHING 0.1  // weight of the newest sample in the reported speed
 
-typedef struct crew {
+typedef struct worker_pool {
   const mlx_transfer_t *transfer;
   mlx_http_options_t http;
   atomic_bool stop;
-  mlx_tally_t tally;
+  mlx_progress_t progress;
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  size_t next, working;  // under the lock, as is failure
+  // Protected by |lock|:
+  size_t next;     // index of the next job
+  size_t working;  // running workers
   mlx_status_t failure;
-} crew_t;
+} worker_pool_t;
 
 mlx_bytes_text_t mlx_bytes_show(uint64_t bytes) {
   static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
@@ -32,120 +35,120 @@ mlx_bytes_text_t mlx_bytes_show(uint64_t bytes) {
   return out;
 }
 
-// The first failure counts; a transfer that was stopped because of it has nothing to say.
-static void keep_failure(crew_t *crew, mlx_status_t failure) {
-  pthread_mutex_lock(&crew->lock);
-  if (!crew->failure ||
-      (mlx_status_code(crew->failure) == MLX_CANCELLED && mlx_status_code(failure) != MLX_CANCELLED)) {
-    mlx_status_t old = crew->failure;
-    crew->failure = failure;
+// Keeps the first failure. Any other failure replaces MLX_CANCELLED, which may only be its effect.
+static void keep_failure(worker_pool_t *pool, mlx_status_t failure) {
+  pthread_mutex_lock(&pool->lock);
+  if (!pool->failure ||
+      (mlx_status_code(pool->failure) == MLX_CANCELLED && mlx_status_code(failure) != MLX_CANCELLED)) {
+    mlx_status_t old = pool->failure;
+    pool->failure = failure;
     failure = old;
   }
-  pthread_mutex_unlock(&crew->lock);
+  pthread_mutex_unlock(&pool->lock);
   mlx_status_free(failure);
-  atomic_store(&crew->stop, true);
+  atomic_store(&pool->stop, true);
 }
 
-static bool next_job(crew_t *crew, size_t *out_index) {
-  pthread_mutex_lock(&crew->lock);
-  const bool is = crew->next < crew->transfer->count && !crew->failure;
-  if (is) *out_index = crew->next++;
-  pthread_mutex_unlock(&crew->lock);
+static bool next_job(worker_pool_t *pool, size_t *out_index) {
+  pthread_mutex_lock(&pool->lock);
+  const bool is = pool->next < pool->transfer->count && !pool->failure;
+  if (is) *out_index = pool->next++;
+  pthread_mutex_unlock(&pool->lock);
   return is;
 }
 
 static void *work(void *user) {
-  crew_t *crew = user;
+  worker_pool_t *pool = user;
   mlx_http_t *http;
   size_t index;
-  mlx_status_t status = mlx_http_open(&crew->http, &http);
-  while (!status && next_job(crew, &index))
-    status = crew->transfer->job(crew->transfer->user, index, http, &crew->tally);
+  mlx_status_t status = mlx_http_open(&pool->http, &http);
+  while (!status && next_job(pool, &index))
+    status = pool->transfer->job(pool->transfer->user, index, http, &pool->progress);
   mlx_http_close(http);
-  if (status) keep_failure(crew, status);
-  pthread_mutex_lock(&crew->lock);
-  --crew->working;
-  pthread_cond_signal(&crew->changed);
-  pthread_mutex_unlock(&crew->lock);
+  if (status) keep_failure(pool, status);
+  pthread_mutex_lock(&pool->lock);
+  --pool->working;
+  pthread_cond_signal(&pool->changed);
+  pthread_mutex_unlock(&pool->lock);
   return NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Watching
+// Progress reports
 
-typedef struct watch {
-  uint64_t last;  // the tally at the last look
-  double when;
-  double speed;  // bytes a second, smoothed
-} watch_t;
+typedef struct meter {
+  uint64_t last;  // progress at the last report
+  double when;    // time of the last report, in seconds
+  double speed;   // bytes per second, smoothed
+} meter_t;
 
-static void show(crew_t *crew, watch_t *watch) {
-  const mlx_transfer_t *t = crew->transfer;
-  const uint64_t done = atomic_load(&crew->tally);
-  const double now = mlx_seconds(), gone = now - watch->when;
-  if (gone > 0 && done >= watch->last) {
-    const double speed = (double)(done - watch->last) / gone;
-    watch->speed = watch->speed > 0 ? watch->speed + SMOOTHING * (speed - watch->speed) : speed;
+static void report_progress(worker_pool_t *pool, meter_t *meter) {
+  const mlx_transfer_t *t = pool->transfer;
+  const uint64_t done = atomic_load(&pool->progress);
+  const double now = mlx_seconds(), elapsed = now - meter->when;
+  if (elapsed > 0 && done >= meter->last) {
+    const double speed = (double)(done - meter->last) / elapsed;
+    meter->speed = meter->speed > 0 ? meter->speed + SMOOTHING * (speed - meter->speed) : speed;
   }
-  watch->last = done;
-  watch->when = now;
+  meter->last = done;
+  meter->when = now;
   if (!t->bytes || done >= t->bytes) {
     mlx_report_progress(t->report, "%s: %s", t->title, mlx_bytes_show(done).text);
     return;
   }
   char left[48] = "";
-  const double seconds = watch->speed > 0 ? (double)(t->bytes - done) / watch->speed : 0;
+  const double seconds = meter->speed > 0 ? (double)(t->bytes - done) / meter->speed : 0;
   if (seconds >= 120)
     snprintf(left, sizeof left, ", %.0f min left", seconds / 60);
   else if (seconds > 0)
     snprintf(left, sizeof left, ", %.0f s left", seconds);
   mlx_report_progress(t->report, "%s: %s of %s, %s/s%s", t->title, mlx_bytes_show(done).text,
-                      mlx_bytes_show(t->bytes).text, mlx_bytes_show((uint64_t)watch->speed).text, left);
+                      mlx_bytes_show(t->bytes).text, mlx_bytes_show((uint64_t)meter->speed).text, left);
 }
 
-static void wait_for(crew_t *crew) {
-  const atomic_bool *cancelled = crew->transfer->http->cancelled;
-  watch_t watch = {.when = mlx_seconds()};
-  pthread_mutex_lock(&crew->lock);
-  while (crew->working) {
+static void wait_for_workers(worker_pool_t *pool) {
+  const atomic_bool *cancelled = pool->transfer->http->cancelled;
+  meter_t meter = {.when = mlx_seconds()};
+  pthread_mutex_lock(&pool->lock);
+  while (pool->working) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += (long)(TICK * 1e9);
     if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, ++until.tv_sec;
-    pthread_cond_timedwait(&crew->changed, &crew->lock, &until);
-    pthread_mutex_unlock(&crew->lock);
-    if (cancelled && atomic_load(cancelled)) atomic_store(&crew->stop, true);
-    show(crew, &watch);
-    pthread_mutex_lock(&crew->lock);
+    pthread_cond_timedwait(&pool->changed, &pool->lock, &until);
+    pthread_mutex_unlock(&pool->lock);
+    if (cancelled && atomic_load(cancelled)) atomic_store(&pool->stop, true);
+    report_progress(pool, &meter);
+    pthread_mutex_lock(&pool->lock);
   }
-  pthread_mutex_unlock(&crew->lock);
-  mlx_report_done(crew->transfer->report);
+  pthread_mutex_unlock(&pool->lock);
+  mlx_report_done(pool->transfer->report);
 }
 
 mlx_status_t mlx_transfer_run(const mlx_transfer_t *transfer) {
-  crew_t crew = {.transfer = transfer,
-                 .http = *transfer->http,
-                 .lock = PTHREAD_MUTEX_INITIALIZER,
-                 .changed = PTHREAD_COND_INITIALIZER};
-  crew.http.cancelled = &crew.stop;
-  size_t wanted = transfer->parallel < transfer->count ? transfer->parallel : transfer->count;
-  if (wanted > MAX_THREADS) wanted = MAX_THREADS;
+  worker_pool_t pool = {.transfer = transfer,
+                        .http = *transfer->http,
+                        .lock = PTHREAD_MUTEX_INITIALIZER,
+                        .changed = PTHREAD_COND_INITIALIZER};
+  pool.http.cancelled = &pool.stop;
+  size_t count = transfer->parallel < transfer->count ? transfer->parallel : transfer->count;
+  if (count > MAX_THREADS) count = MAX_THREADS;
   pthread_t threads[MAX_THREADS];
   size_t started = 0;
-  for (; started < wanted; ++started) {
-    pthread_mutex_lock(&crew.lock);
-    ++crew.working;
-    pthread_mutex_unlock(&crew.lock);
-    if (!pthread_create(&threads[started], NULL, work, &crew)) continue;
-    keep_failure(&crew, mlx_error(MLX_UNAVAILABLE, "no thread could be started for a transfer"));
-    pthread_mutex_lock(&crew.lock);
-    --crew.working;
-    pthread_mutex_unlock(&crew.lock);
+  for (; started < count; ++started) {
+    pthread_mutex_lock(&pool.lock);
+    ++pool.working;
+    pthread_mutex_unlock(&pool.lock);
+    if (!pthread_create(&threads[started], NULL, work, &pool)) continue;
+    keep_failure(&pool, mlx_error(MLX_UNAVAILABLE, "cannot start a transfer thread"));
+    pthread_mutex_lock(&pool.lock);
+    --pool.working;
+    pthread_mutex_unlock(&pool.lock);
     break;
   }
-  wait_for(&crew);
+  wait_for_workers(&pool);
   for (size_t i = 0; i < started; ++i) pthread_join(threads[i], NULL);
-  pthread_cond_destroy(&crew.changed);
-  pthread_mutex_destroy(&crew.lock);
-  return crew.failure;
+  pthread_cond_destroy(&pool.changed);
+  pthread_mutex_destroy(&pool.lock);
+  return pool.failure;
 }

@@ -1,5 +1,7 @@
-// Several transfers side by side: threads with an HTTP client each take jobs off a list, and the caller's
-// thread reports how far all of them are. The first failure stops the others and is what the caller gets.
+// Transfer: runs downloads or uploads in parallel.
+//
+// Worker threads, each with its own HTTP client, take jobs from a list. The caller's thread reports their
+// progress. The first failure stops all workers and is returned.
 #ifndef MLXCEL_TRANSFER_TRANSFER_H_
 #define MLXCEL_TRANSFER_TRANSFER_H_
 
@@ -8,17 +10,18 @@
 #include "base/report.h"
 #include "transfer/http.h"
 
-typedef _Atomic uint64_t
-    mlx_tally_t;  // bytes that need not be transferred any more; may go back when one starts over
+// Bytes that are done, over all jobs. It decreases when a job starts over.
+typedef _Atomic uint64_t mlx_progress_t;
 
-// Does the job numbered |index|, on a thread of its own, and counts in |tally|.
-typedef mlx_status_t (*mlx_transfer_fn_t)(void *user, size_t index, mlx_http_t *http, mlx_tally_t *tally);
+// Runs job |index| on a worker thread and adds its bytes to |progress|.
+typedef mlx_status_t (*mlx_transfer_fn_t)(void *user, size_t index, mlx_http_t *http,
+                                          mlx_progress_t *progress);
 
 typedef struct mlx_transfer {
   const char *title;  // "pulling org/name"
-  size_t count;       // of jobs
-  size_t parallel;    // at most so many at once
-  uint64_t bytes;     // of all jobs together; 0: not known
+  size_t count;       // number of jobs
+  size_t parallel;    // maximum number of worker threads
+  uint64_t bytes;     // of all jobs together; 0 if unknown
   mlx_transfer_fn_t job;
   void *user;
   const mlx_http_options_t *http;
@@ -27,7 +30,7 @@ typedef struct mlx_transfer {
 
 mlx_status_t mlx_transfer_run(const mlx_transfer_t *transfer) MLX_MUST_USE;
 
-// "1.25 GiB", "312 kB": bytes for people.
+// "1.2 GB", "312.0 kB": a byte count for messages, in decimal units.
 typedef struct mlx_bytes_text {
   char text[32];
 } mlx_bytes_text_t;

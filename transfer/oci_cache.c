@@ -1,4 +1,5 @@
-#include "transfer/oci_place.h"
+// Finds and locks pulled registry models in the cache folder. See oci_cache.h.
+#include "transfer/oci_cache.h"
 
 #include <string.h>
 
@@ -7,7 +8,7 @@
 #include "cache/cache.h"
 #include "transfer/http.h"
 
-static mlx_status_t place_folder(const mlx_oci_ref_t *ref, char **out_folder) {
+static mlx_status_t repository_folder(const mlx_oci_ref_t *ref, char **out_folder) {
   mlx_cache_t *cache;
   mlx_text_t name = {0};
   MLX_TRY(mlx_cache_open(NULL, &cache));
@@ -34,10 +35,10 @@ static mlx_status_t folder_of_digest(const char *folder, const char *digest, cha
   return mlx_join_path(folder, digest + strlen("sha256:"), out_folder);
 }
 
-mlx_status_t mlx_oci_place_enter(const mlx_oci_ref_t *ref, const mlx_report_t *report, mlx_oci_place_t *out) {
+mlx_status_t mlx_oci_cache_lock(const mlx_oci_ref_t *ref, const mlx_report_t *report, mlx_oci_cache_t *out) {
   char *lock_path = NULL;
-  *out = (mlx_oci_place_t){0};
-  mlx_status_t status = place_folder(ref, &out->folder);
+  *out = (mlx_oci_cache_t){0};
+  mlx_status_t status = repository_folder(ref, &out->folder);
   if (!status) status = mlx_make_dirs(out->folder, 0755);
   if (!status) status = mlx_join_path(out->folder, ".lock", &lock_path);
   if (!status) status = mlx_lock_take(lock_path, ref->name, report, &out->lock);
@@ -46,20 +47,20 @@ mlx_status_t mlx_oci_place_enter(const mlx_oci_ref_t *ref, const mlx_report_t *r
   return status;
 }
 
-void mlx_oci_place_leave(mlx_oci_place_t *place) {
-  mlx_lock_release(&place->lock);
-  mlx_free(place->folder);
+void mlx_oci_cache_unlock(mlx_oci_cache_t *cache) {
+  mlx_lock_release(&cache->lock);
+  mlx_free(cache->folder);
 }
 
-mlx_status_t mlx_oci_place_folder(const mlx_oci_place_t *place, const char *digest, char **out_folder) {
-  return folder_of_digest(place->folder, digest, out_folder);
+mlx_status_t mlx_oci_cache_folder(const mlx_oci_cache_t *cache, const char *digest, char **out_folder) {
+  return folder_of_digest(cache->folder, digest, out_folder);
 }
 
-mlx_status_t mlx_oci_place_remember(const mlx_oci_place_t *place, const mlx_oci_ref_t *ref,
-                                    const char *digest) {
+mlx_status_t mlx_oci_cache_set_ref(const mlx_oci_cache_t *cache, const mlx_oci_ref_t *ref,
+                                   const char *digest) {
   char *path, *refs = NULL;
   if (ref->layout) return NULL;
-  MLX_TRY(ref_path(place->folder, ref, &path));
+  MLX_TRY(ref_path(cache->folder, ref, &path));
   mlx_status_t status = mlx_folder_of(path, &refs);
   if (!status) status = mlx_make_dirs(refs, 0755);
   if (!status) status = mlx_write_file(path, digest, strlen(digest));
@@ -68,29 +69,29 @@ mlx_status_t mlx_oci_place_remember(const mlx_oci_place_t *place, const mlx_oci_
   return status;
 }
 
-mlx_status_t mlx_oci_place_find(const mlx_oci_ref_t *ref, char **out_folder) {
-  char *place = NULL, *path = NULL, *digest = NULL, *folder = NULL;
+mlx_status_t mlx_oci_cache_find(const mlx_oci_ref_t *ref, char **out_folder) {
+  char *repository = NULL, *path = NULL, *digest = NULL, *folder = NULL;
   *out_folder = NULL;
   if (ref->layout) return NULL;
-  mlx_status_t status = place_folder(ref, &place);
-  if (!status) status = ref_path(place, ref, &path);
+  mlx_status_t status = repository_folder(ref, &repository);
+  if (!status) status = ref_path(repository, ref, &path);
   if (!status && mlx_is_file(path)) status = mlx_read_file(path, MLX_OCI_DIGEST, &digest, NULL);
-  if (!status && digest && mlx_oci_is_digest(digest)) status = folder_of_digest(place, digest, &folder);
+  if (!status && digest && mlx_oci_is_digest(digest)) status = folder_of_digest(repository, digest, &folder);
   if (!status && folder && mlx_is_dir(folder)) *out_folder = folder, folder = NULL;
   mlx_free(folder);
   mlx_free(digest);
   mlx_free(path);
-  mlx_free(place);
+  mlx_free(repository);
   return status;
 }
 
-mlx_status_t mlx_oci_place_forget(const mlx_oci_ref_t *ref) {
-  char *place, *path = NULL;
+mlx_status_t mlx_oci_cache_remove_ref(const mlx_oci_ref_t *ref) {
+  char *repository, *path = NULL;
   if (ref->layout) return NULL;
-  MLX_TRY(place_folder(ref, &place));
-  mlx_status_t status = ref_path(place, ref, &path);
+  MLX_TRY(repository_folder(ref, &repository));
+  mlx_status_t status = ref_path(repository, ref, &path);
   if (!status) status = mlx_remove_tree(path);
   mlx_free(path);
-  mlx_free(place);
+  mlx_free(repository);
   return status;
 }

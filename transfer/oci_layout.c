@@ -1,8 +1,6 @@
-// A folder laid out as the OCI image specification says: blobs by digest, and an index with the tags.
-//
-// Whoever writes holds a lock on the file that marks the folder as one (oci-layout): shared with others while
-// blobs are put there, alone while the index is changed. Readers need none: every file gets its name when it
-// is whole.
+// Reads and writes OCI layout folders. See oci_layout.h.
+#include "transfer/oci_layout.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,7 +12,6 @@
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/memory.h"
-#include "transfer/store.h"
 
 #define MARKER "{\"imageLayoutVersion\": \"1.0.0\"}\n"
 
@@ -22,22 +19,23 @@ static mlx_status_t blob_path(const char *folder, const char *digest, char **out
   return mlx_format(out_path, "%s/blobs/sha256/%s", folder, digest + strlen("sha256:"));
 }
 
-// A pipe would be waited on for ever.
+// Rejects a pipe, for example: reading it would block.
 static mlx_status_t need_file(const char *path) {
-  return mlx_is_file(path) ? NULL : mlx_error(MLX_NOT_FOUND, "'%s' is not there, or no file", path);
+  return mlx_is_file(path) ? NULL
+                           : mlx_error(MLX_NOT_FOUND, "'%s' does not exist or is not a regular file", path);
 }
 
 static mlx_status_t compare(const char *name, const char *hex, const char *digest) {
   if (!strcmp(hex, digest + strlen("sha256:"))) return NULL;
-  return mlx_error(MLX_INVALID_INPUT, "'%s' has the digest sha256:%s, it should be %s", name, hex, digest);
+  return mlx_error(MLX_INVALID_INPUT, "'%s' has the digest sha256:%s, expected %s", name, hex, digest);
 }
 
-// A fault of what the layout holds, not of the disk it is read to.
-static mlx_status_t explain(mlx_status_t status, const char *folder) {
+// Adds a hint to an error that is caused by the layout's content.
+static mlx_status_t hint_damaged(mlx_status_t status, const char *folder) {
   const mlx_code_t code = mlx_status_code(status);
   if (code != MLX_INVALID_INPUT && code != MLX_NOT_FOUND) return status;
   return mlx_status_hint(
-      status, "'%s' is damaged or not whole: push the model to it again, or copy the folder again", folder);
+      status, "'%s' is damaged or incomplete: push the model to it again, or copy the folder again", folder);
 }
 
 static mlx_status_t write_text(const char *folder, const char *name, const char *text, size_t length) {
@@ -48,21 +46,22 @@ static mlx_status_t write_text(const char *folder, const char *name, const char 
   return status;
 }
 
-static mlx_status_t take_name(void *user, const char *name) {
+static mlx_status_t copy_name(void *user, const char *name) {
   snprintf(user, sizeof(mlx_file_name_t), "%s", name);
   return NULL;
 }
 
-// The marker is the first file of a layout: a folder that has others, and not that, is somebody's.
+// The marker file is the first file of a layout. A folder with other files but no marker is not a layout.
 static mlx_status_t refuse_foreign_folder(const char *folder, const char *marker) {
   mlx_file_name_t last = {""};
-  MLX_TRY(mlx_list_dir(folder, take_name, &last));
+  MLX_TRY(mlx_list_dir(folder, copy_name, &last));
   if (!last.text[0] || mlx_is_file(marker)) return NULL;
-  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' holds '%s' and is no OCI layout", folder, last.text),
-                         "name a folder that is empty, or not there yet");
+  return mlx_status_hint(
+      mlx_error(MLX_USAGE, "'%s' is not an OCI layout: it contains '%s'", folder, last.text),
+      "name an empty folder, or one that does not exist yet");
 }
 
-// Two that make the same folder at once write the same bytes into the same file.
+// Two processes may create the marker at the same time: both write the same bytes.
 static mlx_status_t open_marker(const char *path, int *out_fd) {
   struct stat info;
   *out_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -71,7 +70,7 @@ static mlx_status_t open_marker(const char *path, int *out_fd) {
   return info.st_size ? NULL : mlx_replace_tail(path, 0, MARKER, strlen(MARKER));
 }
 
-static void leave(int *lock) {
+static void unlock(int *lock) {
   if (*lock >= 0) close(*lock);
   *lock = -1;
 }
@@ -86,15 +85,15 @@ static mlx_status_t sweep_name(void *user, const char *name) {
   return status;
 }
 
-// While nobody else writes, whatever has a temporary name is a dead process's. What cannot be removed is no
-// reason to fail.
+// Removes temporary files of dead processes. The caller holds the exclusive lock, so no other process is
+// writing. Failures are ignored.
 static void sweep(const char *folder) {
   mlx_status_free(mlx_list_dir(folder, sweep_name, (void *)(uintptr_t)folder));
 }
 
-// Makes the folder a layout and takes its lock (LOCK_SH, LOCK_EX); where the file system has no locks,
-// *|out_lock| is -1.
-static mlx_status_t enter(const char *folder, int operation, int *out_lock) {
+// Creates the layout if needed and locks it (LOCK_SH or LOCK_EX). *|out_lock| is -1 if the file system has no
+// locks. Release with unlock.
+static mlx_status_t lock_layout(const char *folder, int operation, int *out_lock) {
   char *marker = NULL, *blobs = NULL;
   *out_lock = -1;
   mlx_status_t status = mlx_join_path(folder, "oci-layout", &marker);
@@ -103,14 +102,14 @@ static mlx_status_t enter(const char *folder, int operation, int *out_lock) {
   if (!status) status = refuse_foreign_folder(folder, marker);
   if (!status) status = open_marker(marker, out_lock);
   while (!status && *out_lock >= 0 && flock(*out_lock, operation)) {
-    if (errno != EINTR) leave(out_lock);
+    if (errno != EINTR) unlock(out_lock);
   }
   if (!status) status = mlx_make_dirs(blobs, 0755);
   if (!status && *out_lock >= 0 && operation == LOCK_EX) {
     sweep(folder);
     sweep(blobs);
   }
-  if (status) leave(out_lock);
+  if (status) unlock(out_lock);
   mlx_free(blobs);
   mlx_free(marker);
   return status;
@@ -132,7 +131,7 @@ static mlx_status_t read_index(const char *folder, mlx_oci_document_t *out_index
   return mlx_status_hint(status, "an OCI layout is a folder with oci-layout, index.json and blobs");
 }
 
-// A manifest or an index by its digest, which is checked.
+// Appends the document with this digest, after checking it.
 static mlx_status_t read_blob(const char *folder, const char *digest, mlx_text_t *out_text) {
   char *path, *text = NULL, hex[MLX_DIGEST_HEX];
   size_t length;
@@ -141,7 +140,7 @@ static mlx_status_t read_blob(const char *folder, const char *digest, mlx_text_t
   if (!status) status = mlx_read_file(path, MLX_OCI_MAX_DOCUMENT, &text, &length);
   if (!status) {
     mlx_digest_bytes(text, length, hex);
-    status = explain(compare(path, hex, digest), folder);
+    status = hint_damaged(compare(path, hex, digest), folder);
   }
   if (!status) mlx_text_append(out_text, text, length);
   if (!status) status = mlx_text_finish(out_text);
@@ -150,7 +149,7 @@ static mlx_status_t read_blob(const char *folder, const char *digest, mlx_text_t
   return status;
 }
 
-mlx_status_t mlx_layout_get_document(const char *folder, const char *reference, mlx_text_t *out_json) {
+mlx_status_t mlx_oci_layout_get_document(const char *folder, const char *reference, mlx_text_t *out_json) {
   if (mlx_oci_is_digest(reference)) return read_blob(folder, reference, out_json);
   mlx_oci_document_t index;
   MLX_TRY(read_index(folder, &index));
@@ -161,12 +160,12 @@ mlx_status_t mlx_layout_get_document(const char *folder, const char *reference, 
     if (found) status = read_blob(folder, index.items[i].digest, out_json);
   }
   mlx_oci_document_free(&index);
-  return found || status ? status
-                         : mlx_error(MLX_NOT_FOUND, "'%s' has nothing tagged '%s'", folder, reference);
+  return found || status ? status : mlx_error(MLX_NOT_FOUND, "'%s' has no tag '%s'", folder, reference);
 }
 
-// Adds an item to the index, or makes one with it, while nobody else does.
-static mlx_status_t add_to_index(const char *folder, const char *tag, const mlx_oci_descriptor_t *described) {
+// Adds an item to the index, which is created if needed. The caller holds the exclusive lock.
+static mlx_status_t add_to_index(const char *folder, const char *tag,
+                                 const mlx_oci_descriptor_t *descriptor) {
   char *path, *old = NULL;
   size_t length;
   mlx_text_t json = {0}, none = {0};
@@ -174,7 +173,7 @@ static mlx_status_t add_to_index(const char *folder, const char *tag, const mlx_
   mlx_oci_index_write(NULL, 0, &none);
   mlx_status_t status = mlx_is_file(path) ? mlx_read_file(path, MLX_OCI_MAX_DOCUMENT, &old, &length)
                                           : mlx_text_take(&none, &old, &length);
-  if (!status) status = mlx_oci_index_add(path, old, length, described, tag, &json);
+  if (!status) status = mlx_oci_index_add(path, old, length, descriptor, tag, &json);
   if (!status) status = write_text(folder, "index.json", json.data, json.length);
   mlx_text_clear(&json);
   mlx_text_clear(&none);
@@ -183,51 +182,53 @@ static mlx_status_t add_to_index(const char *folder, const char *tag, const mlx_
   return status;
 }
 
-mlx_status_t mlx_layout_put_document(const char *folder, const char *tag,
-                                     const mlx_oci_descriptor_t *described, const char *json, size_t length) {
-  mlx_blob_t blob = {.described = *described, .bytes = json};
-  blob.described.size = length;
-  MLX_TRY(mlx_layout_put_blob(folder, &blob));
+mlx_status_t mlx_oci_layout_put_document(const char *folder, const char *tag,
+                                         const mlx_oci_descriptor_t *descriptor, const char *json,
+                                         size_t length) {
+  mlx_blob_t blob = {.descriptor = *descriptor, .bytes = json};
+  blob.descriptor.size = length;
+  MLX_TRY(mlx_oci_layout_put_blob(folder, &blob));
   int lock;
-  MLX_TRY(enter(folder, LOCK_EX, &lock));
-  mlx_status_t status = add_to_index(folder, tag, described);
-  leave(&lock);
+  MLX_TRY(lock_layout(folder, LOCK_EX, &lock));
+  mlx_status_t status = add_to_index(folder, tag, descriptor);
+  unlock(&lock);
   return status;
 }
 
-static mlx_status_t refers(const char *folder, const mlx_oci_descriptor_t *item, const char *digest,
-                           bool *out_does) {
+static mlx_status_t refers_to(const char *folder, const mlx_oci_descriptor_t *item, const char *digest,
+                              bool *out_refers) {
   mlx_text_t json = {0};
   mlx_oci_document_t document = {0};
   mlx_status_t status = read_blob(folder, item->digest, &json);
   if (!status)
     status = mlx_oci_document_read(item->digest, json.data ? json.data : "", json.length, &document);
-  *out_does = !status && !strcmp(document.subject.digest, digest);
+  *out_refers = !status && !strcmp(document.subject.digest, digest);
   mlx_oci_document_free(&document);
   mlx_text_clear(&json);
   return status;
 }
 
-// Adds those of |from| that refer to |digest| and are not listed yet.
+// Adds the items of |from| that refer to |digest| and are not in |index| yet.
 static mlx_status_t add_referrers(const char *folder, const mlx_oci_document_t *from, const char *digest,
                                   const char *artifact_type, mlx_oci_document_t *index) {
   for (size_t i = 0; i < from->count; ++i) {
     const mlx_oci_descriptor_t *item = &from->items[i];
-    bool does, there = false;
+    bool refers, is_listed = false;
     if (strcmp(item->media_type, MLX_OCI_MANIFEST) ||
         (item->artifact_type[0] && strcmp(item->artifact_type, artifact_type)))
       continue;
-    for (size_t j = 0; j < index->count; ++j) there = there || !strcmp(index->items[j].digest, item->digest);
-    if (there) continue;
-    MLX_TRY(refers(folder, item, digest, &does));
-    if (!does) continue;
+    for (size_t j = 0; j < index->count; ++j)
+      is_listed = is_listed || !strcmp(index->items[j].digest, item->digest);
+    if (is_listed) continue;
+    MLX_TRY(refers_to(folder, item, digest, &refers));
+    if (!refers) continue;
     MLX_TRY(mlx_resize(index->count + 1, sizeof *index->items, &index->items));
     index->items[index->count++] = *item;
   }
   return NULL;
 }
 
-// What others copied from a registry without the referrers API has the list under a tag, as there.
+// Some tools store the list of referrers under a tag, as in a registry without the referrers API. Reads it.
 static mlx_status_t read_tagged_list(const char *folder, const mlx_oci_document_t *index, const char *digest,
                                      mlx_oci_document_t *out_list) {
   *out_list = (mlx_oci_document_t){0};
@@ -243,8 +244,8 @@ static mlx_status_t read_tagged_list(const char *folder, const mlx_oci_document_
   return NULL;
 }
 
-mlx_status_t mlx_layout_referrers(const char *folder, const char *digest, const char *artifact_type,
-                                  mlx_oci_document_t *out_index) {
+mlx_status_t mlx_oci_layout_referrers(const char *folder, const char *digest, const char *artifact_type,
+                                      mlx_oci_document_t *out_index) {
   mlx_oci_document_t index, list;
   MLX_TRY(read_index(folder, &index));
   mlx_status_t status = read_tagged_list(folder, &index, digest, &list);
@@ -255,7 +256,7 @@ mlx_status_t mlx_layout_referrers(const char *folder, const char *digest, const 
   return status;
 }
 
-mlx_status_t mlx_layout_tags(const char *folder, mlx_text_t *out_tags, size_t *out_count) {
+mlx_status_t mlx_oci_layout_tags(const char *folder, mlx_text_t *out_tags, size_t *out_count) {
   mlx_oci_document_t index;
   MLX_TRY(read_index(folder, &index));
   for (size_t i = 0; i < index.count; ++i) {
@@ -270,58 +271,58 @@ mlx_status_t mlx_layout_tags(const char *folder, mlx_text_t *out_tags, size_t *o
 // ----------------------------------------------------------------------------------------------------------
 // Blobs
 
-static mlx_status_t holds_blob(const char *path, const mlx_oci_descriptor_t *described, bool *out_does) {
+static mlx_status_t has_blob(const char *path, const mlx_oci_descriptor_t *descriptor, bool *out_has) {
   struct stat info;
   char hex[MLX_DIGEST_HEX] = "";
-  *out_does = false;
-  if (stat(path, &info) || !S_ISREG(info.st_mode) || (uint64_t)info.st_size != described->size) return NULL;
+  *out_has = false;
+  if (stat(path, &info) || !S_ISREG(info.st_mode) || (uint64_t)info.st_size != descriptor->size) return NULL;
   MLX_TRY(mlx_digest_file(path, hex));
-  *out_does = !strcmp(hex, described->digest + strlen("sha256:"));
+  *out_has = !strcmp(hex, descriptor->digest + strlen("sha256:"));
   return NULL;
 }
 
-// Writes it under a temporary name, checks that, then renames it.
+// Writes the blob under a temporary name, checks the written file, then renames it.
 static mlx_status_t write_checked(const mlx_blob_t *blob, const char *to) {
   char *temporary, hex[MLX_DIGEST_HEX] = "";
   if (blob->path) MLX_TRY(need_file(blob->path));
   MLX_TRY(mlx_temporary_path(to, &temporary));
   mlx_status_t status = blob->path ? mlx_copy_file(blob->path, temporary)
-                                   : mlx_write_file(temporary, blob->bytes, (size_t)blob->described.size);
+                                   : mlx_write_file(temporary, blob->bytes, (size_t)blob->descriptor.size);
   if (!status) status = mlx_digest_file(temporary, hex);
-  if (!status) status = compare(blob->path ? blob->path : "what is pushed", hex, blob->described.digest);
+  if (!status) status = compare(blob->path ? blob->path : "the data to push", hex, blob->descriptor.digest);
   if (!status) status = mlx_rename(temporary, to);
   if (status) status = mlx_status_join(status, mlx_remove_tree(temporary));
   mlx_free(temporary);
   return status;
 }
 
-// What is there may have been damaged since: then it is written again.
+// Replaces an existing copy if it is damaged.
 static mlx_status_t put_blob(const char *folder, const mlx_blob_t *blob) {
   char *path;
-  bool is_there;
-  MLX_TRY(blob_path(folder, blob->described.digest, &path));
-  mlx_status_t status = holds_blob(path, &blob->described, &is_there);
-  if (!status && !is_there) status = write_checked(blob, path);
+  bool has;
+  MLX_TRY(blob_path(folder, blob->descriptor.digest, &path));
+  mlx_status_t status = has_blob(path, &blob->descriptor, &has);
+  if (!status && !has) status = write_checked(blob, path);
   mlx_free(path);
   return status;
 }
 
-mlx_status_t mlx_layout_put_blob(const char *folder, const mlx_blob_t *blob) {
+mlx_status_t mlx_oci_layout_put_blob(const char *folder, const mlx_blob_t *blob) {
   int lock;
-  MLX_TRY(enter(folder, LOCK_SH, &lock));
+  MLX_TRY(lock_layout(folder, LOCK_SH, &lock));
   mlx_status_t status = put_blob(folder, blob);
-  leave(&lock);
+  unlock(&lock);
   return status;
 }
 
-mlx_status_t mlx_layout_get_blob(const char *folder, const mlx_oci_descriptor_t *described,
-                                 const char *path) {
+mlx_status_t mlx_oci_layout_get_blob(const char *folder, const mlx_oci_descriptor_t *descriptor,
+                                     const char *path) {
   char *from;
-  bool is_there;
-  MLX_TRY(holds_blob(path, described, &is_there));
-  if (is_there) return NULL;
-  MLX_TRY(blob_path(folder, described->digest, &from));
-  mlx_status_t status = write_checked(&(mlx_blob_t){.described = *described, .path = from}, path);
+  bool has;
+  MLX_TRY(has_blob(path, descriptor, &has));
+  if (has) return NULL;
+  MLX_TRY(blob_path(folder, descriptor->digest, &from));
+  mlx_status_t status = write_checked(&(mlx_blob_t){.descriptor = *descriptor, .path = from}, path);
   mlx_free(from);
-  return explain(status, folder);
+  return hint_damaged(status, folder);
 }

@@ -1,4 +1,5 @@
-#include "transfer/pull.h"
+// Pulls models from a hub to the cache or to an output folder. See pull_hub.h.
+#include "transfer/pull_hub.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,29 +15,29 @@
 #include "cache/lock.h"
 #include "transfer/download.h"
 #include "transfer/hub.h"
-#include "transfer/settings.h"
+#include "transfer/hub_settings.h"
 
-#define MAX_RECORD (16u << 20)
+#define MAX_RECORD (16u << 20)  // bytes of a refs/*.json file
 
 void mlx_pull_options_initialize(mlx_pull_options_t *options) {
   *options = (mlx_pull_options_t){0};
   mlx_http_options_initialize(&options->http);
 }
 
-// Where a reference's things are.
-typedef struct place {
+// The cache paths of a reference.
+typedef struct hub_entry {
   mlx_hub_ref_t ref;
   char *folder;  // models/ORG/NAME
-  char *record;  // of this revision and selector
-} place_t;
+  char *record;  // models/ORG/NAME/refs/REVISION+SELECTOR.json
+} hub_entry_t;
 
-static void free_place(place_t *place) {
-  mlx_free(place->folder);
-  mlx_free(place->record);
+static void free_entry(hub_entry_t *entry) {
+  mlx_free(entry->folder);
+  mlx_free(entry->record);
 }
 
-static mlx_status_t open_place(const char *text, place_t *out) {
-  *out = (place_t){0};
+static mlx_status_t open_entry(const char *text, hub_entry_t *out) {
+  *out = (hub_entry_t){0};
   MLX_TRY(mlx_hub_ref_parse(text, &out->ref));
   mlx_cache_t *cache;
   MLX_TRY(mlx_cache_open(NULL, &cache));
@@ -51,14 +52,14 @@ static mlx_status_t open_place(const char *text, place_t *out) {
   if (!status) status = mlx_format(&out->record, "%s/refs/%s.json", out->folder, name.data);
   mlx_text_clear(&name);
   mlx_cache_close(cache);
-  if (status) free_place(out);
+  if (status) free_entry(out);
   return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Records
 
-static mlx_status_t write_record(const place_t *place, const mlx_hub_listing_t *listing,
+static mlx_status_t write_record(const hub_entry_t *entry, const mlx_hub_listing_t *listing,
                                  const char *main_file) {
   mlx_text_t json = {0};
   mlx_text_printf(&json, "{\n  \"commit\": \"%s\",\n  \"main\": ", listing->commit);
@@ -76,9 +77,9 @@ static mlx_status_t write_record(const place_t *place, const mlx_hub_listing_t *
   mlx_text_puts(&json, "\n  ]\n}\n");
   char *folder = NULL;
   mlx_status_t status = mlx_text_finish(&json);
-  if (!status) status = mlx_folder_of(place->record, &folder);
+  if (!status) status = mlx_folder_of(entry->record, &folder);
   if (!status) status = mlx_make_dirs(folder, 0755);
-  if (!status) status = mlx_write_file(place->record, json.data, json.length);
+  if (!status) status = mlx_write_file(entry->record, json.data, json.length);
   mlx_free(folder);
   mlx_text_clear(&json);
   return status;
@@ -88,10 +89,10 @@ static mlx_status_t read_record(const mlx_json_t *json, char out_commit[41], cha
   const char *commit, *main_file;
   MLX_TRY(mlx_json_string(json, json->root, "commit", &commit));
   if (strlen(commit) != 40 || strspn(commit, "0123456789abcdef") != 40)
-    return mlx_json_error(json, "commit", "is not a commit");
+    return mlx_json_error(json, "commit", "is not a commit hash");
   MLX_TRY(mlx_json_string(json, json->root, "main", &main_file));
   if (*main_file && !mlx_is_safe_path(main_file))
-    return mlx_json_error(json, "main", "is not the path of a file");
+    return mlx_json_error(json, "main", "is not a valid file path");
   memcpy(out_commit, commit, 41);
   return mlx_copy_text(main_file, strlen(main_file), out_main);
 }
@@ -101,11 +102,11 @@ static bool has_size(const char *path, uint64_t size) {
   return !stat(path, &info) && S_ISREG(info.st_mode) && (uint64_t)info.st_size == size;
 }
 
-// True when every file of a record is there with its size.
-static mlx_status_t files_are_there(const mlx_json_t *json, const char *folder, bool *out_are) {
+// Sets *|out_complete| if every file of a record exists with its size.
+static mlx_status_t check_files(const mlx_json_t *json, const char *folder, bool *out_complete) {
   yyjson_val *list, *item;
   size_t index, count;
-  *out_are = false;
+  *out_complete = false;
   MLX_TRY(mlx_json_need(json, json->root, "files", &list));
   if (!yyjson_is_arr(list)) return mlx_json_error(json, "files", "must be a list");
   yyjson_arr_foreach(list, index, count, item) {
@@ -114,25 +115,25 @@ static mlx_status_t files_are_there(const mlx_json_t *json, const char *folder, 
     char *path;
     MLX_TRY(mlx_json_string(json, item, "name", &name));
     MLX_TRY(mlx_json_int(json, item, "size", 0, INT64_MAX, &size));
-    if (!mlx_is_safe_path(name)) return mlx_json_error(json, "name", "is not the path of a file");
+    if (!mlx_is_safe_path(name)) return mlx_json_error(json, "name", "is not a valid file path");
     MLX_TRY(mlx_join_path(folder, name, &path));
-    const bool there = has_size(path, (uint64_t)size);
+    const bool exists = has_size(path, (uint64_t)size);
     mlx_free(path);
-    if (!there) return NULL;
+    if (!exists) return NULL;
   }
-  *out_are = true;
+  *out_complete = true;
   return NULL;
 }
 
-static mlx_status_t use_record(const place_t *place, const char *text, size_t length, char **out_path) {
+static mlx_status_t use_record(const hub_entry_t *entry, const char *text, size_t length, char **out_path) {
   char commit[41], *main_file = NULL, *folder = NULL;
-  bool there = false;
+  bool complete = false;
   mlx_json_t json;
-  MLX_TRY(mlx_json_parse(place->record, text, length, &json));
+  MLX_TRY(mlx_json_parse(entry->record, text, length, &json));
   mlx_status_t status = read_record(&json, commit, &main_file);
-  if (!status) status = mlx_join_path(place->folder, commit, &folder);
-  if (!status) status = files_are_there(&json, folder, &there);
-  if (!status && there) {
+  if (!status) status = mlx_join_path(entry->folder, commit, &folder);
+  if (!status) status = check_files(&json, folder, &complete);
+  if (!status && complete) {
     status = *main_file ? mlx_join_path(folder, main_file, out_path)
                         : mlx_copy_text(folder, strlen(folder), out_path);
   }
@@ -142,40 +143,40 @@ static mlx_status_t use_record(const place_t *place, const char *text, size_t le
   return status;
 }
 
-static mlx_status_t find_pulled(const place_t *place, char **out_path) {
+static mlx_status_t find_pulled(const hub_entry_t *entry, char **out_path) {
   char *text;
   size_t length;
   *out_path = NULL;
-  if (!mlx_is_file(place->record)) return NULL;
-  MLX_TRY(mlx_read_file(place->record, MAX_RECORD, &text, &length));
-  mlx_status_t status = use_record(place, text, length, out_path);
+  if (!mlx_is_file(entry->record)) return NULL;
+  MLX_TRY(mlx_read_file(entry->record, MAX_RECORD, &text, &length));
+  mlx_status_t status = use_record(entry, text, length, out_path);
   mlx_free(text);
   if (mlx_status_code(status) != MLX_INVALID_INPUT) return status;
-  mlx_status_free(status);  // a damaged record is none: the next pull writes it again
+  mlx_status_free(status);  // ignore a damaged record: the next pull writes it again
   return NULL;
 }
 
-mlx_status_t mlx_pull_find(const char *ref, char **out_path) {
-  place_t place;
+mlx_status_t mlx_pull_hub_find(const char *ref, char **out_path) {
+  hub_entry_t entry;
   *out_path = NULL;
-  MLX_TRY(open_place(ref, &place));
-  mlx_status_t status = find_pulled(&place, out_path);
-  free_place(&place);
+  MLX_TRY(open_entry(ref, &entry));
+  mlx_status_t status = find_pulled(&entry, out_path);
+  free_entry(&entry);
   return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Pulling
 
-// One pull under way.
+// One pull in progress.
 typedef struct pull {
   const mlx_pull_options_t *options;
-  const place_t *place;
+  const hub_entry_t *entry;
   char *endpoint, *authorization;
   mlx_hub_listing_t listing;
   const char *main_file;
-  char *folder;   // where the files will be
-  char *staging;  // where they come to
+  char *folder;   // final place of the files
+  char *staging;  // folder for incomplete downloads
   mlx_download_t *downloads;
   size_t count;
 } pull_t;
@@ -193,26 +194,26 @@ static void free_pull(pull_t *pull) {
   mlx_free(pull->staging);
 }
 
-// A refusal, with what a person can do about it.
-static mlx_status_t explain(const pull_t *pull, mlx_status_t status, long http_status) {
-  const mlx_hub_ref_t *ref = &pull->place->ref;
+// Adds a hint to an HTTP error.
+static mlx_status_t hint_access(const pull_t *pull, mlx_status_t status, long http_status) {
+  const mlx_hub_ref_t *ref = &pull->entry->ref;
   if (http_status == 401 || http_status == 403) {
-    return mlx_status_hint(status,
-                           pull->authorization
-                               ? "the token has no access to %s/%s: accept the model's terms on its page of "
-                                 "the hub, or use another token"
-                               : "%s/%s is private, gated or does not exist: set HF_TOKEN to a token of "
-                                 "yours (and accept the model's terms on its page)",
-                           ref->org, ref->name);
+    return mlx_status_hint(
+        status,
+        pull->authorization ? "the token has no access to %s/%s: accept the model's terms on its hub page, "
+                              "or set HF_TOKEN to another token"
+                            : "%s/%s is private, gated or does not exist: set HF_TOKEN to your access "
+                              "token, and accept the model's terms on its hub page",
+        ref->org, ref->name);
   }
   if (http_status == 404)
-    return mlx_status_hint(status, "check the name and the revision: %s/%s at '%s'", ref->org, ref->name,
+    return mlx_status_hint(status, "check the name and revision: %s/%s at '%s'", ref->org, ref->name,
                            ref->revision);
   return status;
 }
 
-static mlx_status_t ask_hub(pull_t *pull) {
-  const mlx_hub_ref_t *ref = &pull->place->ref;
+static mlx_status_t get_listing(pull_t *pull) {
+  const mlx_hub_ref_t *ref = &pull->entry->ref;
   mlx_text_t url = {0};
   mlx_text_printf(&url, "%s/api/models/%s/%s/revision/", pull->endpoint, ref->org, ref->name);
   mlx_http_escape(&url, ref->revision, false);
@@ -224,10 +225,11 @@ static mlx_status_t ask_hub(pull_t *pull) {
       .url = url.data, .authorization = pull->authorization, .max_bytes = MLX_HUB_MAX_ANSWER};
   if (!status) status = mlx_http_open(&pull->options->http, &http);
   if (!status) status = mlx_http_send(http, &request, &response);
-  if (!status) status = explain(pull, mlx_http_check(&request, &response), response.status);
+  if (!status) status = hint_access(pull, mlx_http_check(&request, &response), response.status);
   if (!status)
-    status = mlx_hub_listing_read(mlx_http_show(url.data).text, response.body.data ? response.body.data : "",
-                                  response.body.length, &pull->listing);
+    status = mlx_hub_listing_read(mlx_http_display_url(url.data).text,
+                                  response.body.data ? response.body.data : "", response.body.length,
+                                  &pull->listing);
   mlx_http_response_clear(&response);
   mlx_http_close(http);
   mlx_text_clear(&url);
@@ -237,34 +239,33 @@ static mlx_status_t ask_hub(pull_t *pull) {
 static mlx_status_t choose_folders(pull_t *pull) {
   const char *output = pull->options->output;
   if (output && (mlx_is_dir(output) || mlx_is_file(output))) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is there already", output),
-                           "give -o a name that is free, or remove it");
+    return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' already exists", output),
+                           "choose another name with -o, or remove it");
   }
-  mlx_text_t name = {0};  // what is on its way belongs to one commit and one choice of files
+  mlx_text_t name = {0};  // the staging folder belongs to one commit and one selector
   mlx_text_printf(&name, "%s+", pull->listing.commit);
-  mlx_http_escape(&name, pull->place->ref.selector, false);
+  mlx_http_escape(&name, pull->entry->ref.selector, false);
   mlx_status_t status = mlx_text_finish(&name);
   if (!status)
     status = output ? mlx_copy_text(output, strlen(output), &pull->folder)
-                    : mlx_join_path(pull->place->folder, pull->listing.commit, &pull->folder);
+                    : mlx_join_path(pull->entry->folder, pull->listing.commit, &pull->folder);
   if (!status)
     status = output ? mlx_format(&pull->staging, "%s.%s.part", output, name.data)
-                    : mlx_format(&pull->staging, "%s/%s.part", pull->place->folder, name.data);
+                    : mlx_format(&pull->staging, "%s/%s.part", pull->entry->folder, name.data);
   mlx_text_clear(&name);
   return status;
 }
 
 static mlx_status_t add_download(pull_t *pull, const mlx_hub_file_t *file) {
-  const mlx_hub_ref_t *ref = &pull->place->ref;
+  const mlx_hub_ref_t *ref = &pull->entry->ref;
   if (!file->sha256[0] && !file->git_sha1[0]) {
-    return mlx_error(MLX_INVALID_INPUT, "the hub gives no digest of '%s': what comes could not be checked",
-                     file->name);
+    return mlx_error(MLX_INVALID_INPUT, "cannot verify '%s': the hub lists no digest for it", file->name);
   }
   char *path = NULL, *url = NULL, *final;
   MLX_TRY(mlx_join_path(pull->folder, file->name, &final));
-  const bool there = has_size(final, file->size);
+  const bool exists = has_size(final, file->size);
   mlx_free(final);
-  if (there) return NULL;
+  if (exists) return NULL;
   mlx_text_t text = {0};
   mlx_text_printf(&text, "%s/%s/%s/resolve/%s/", pull->endpoint, ref->org, ref->name, pull->listing.commit);
   mlx_http_escape(&text, file->name, true);
@@ -287,8 +288,8 @@ static int compare_names(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// Sorted, equal names are neighbours.
-static mlx_status_t refuse_twice(const mlx_hub_listing_t *listing) {
+// Sorts the names first, so that a long list takes O(n log n) time.
+static mlx_status_t refuse_duplicates(const mlx_hub_listing_t *listing) {
   const char **names;
   size_t count = 0;
   mlx_status_t status = NULL;
@@ -307,11 +308,10 @@ static mlx_status_t refuse_twice(const mlx_hub_listing_t *listing) {
 
 static mlx_status_t plan(pull_t *pull) {
   bool by_default;
-  mlx_status_t status =
-      mlx_hub_select(&pull->listing, pull->place->ref.selector, &pull->main_file, &by_default);
-  MLX_TRY(mlx_status_annotate(status, "%s/%s", pull->place->ref.org, pull->place->ref.name));
-  if (by_default) mlx_report_note(pull->options->report, "of several quantisations: %s", pull->main_file);
-  MLX_TRY(refuse_twice(&pull->listing));
+  MLX_TRY(mlx_hub_select(&pull->listing, pull->entry->ref.selector, &pull->main_file, &by_default));
+  if (by_default)
+    mlx_report_note(pull->options->report, "chose the default quantization: %s", pull->main_file);
+  MLX_TRY(refuse_duplicates(&pull->listing));
   MLX_TRY(choose_folders(pull));
   MLX_TRY(mlx_alloc(pull->listing.count, sizeof *pull->downloads, &pull->downloads));
   for (size_t i = 0; i < pull->listing.count; ++i) {
@@ -320,7 +320,7 @@ static mlx_status_t plan(pull_t *pull) {
   return NULL;
 }
 
-// Every file is checked and on the disk. config.json comes last: without it the folder is no model.
+// Moves the checked files to their final place. config.json goes last: without it the folder is not a model.
 static mlx_status_t publish(pull_t *pull) {
   if (pull->options->output) return mlx_rename(pull->staging, pull->folder);
   for (int last = 0; last < 2; ++last) {
@@ -338,36 +338,37 @@ static mlx_status_t publish(pull_t *pull) {
       MLX_TRY(status);
     }
   }
-  MLX_TRY(write_record(pull->place, &pull->listing, pull->main_file));
+  MLX_TRY(write_record(pull->entry, &pull->listing, pull->main_file));
   return mlx_remove_tree(pull->staging);
 }
 
 static mlx_status_t fetch(pull_t *pull) {
-  const mlx_hub_ref_t *ref = &pull->place->ref;
+  const mlx_hub_ref_t *ref = &pull->entry->ref;
   char title[256];
   snprintf(title, sizeof title, "pulling %.96s/%.96s", ref->org, ref->name);
   MLX_TRY(mlx_hub_endpoint(pull->options->endpoint, &pull->endpoint));
   MLX_TRY(mlx_hub_authorization(pull->endpoint, &pull->authorization));
-  MLX_TRY(ask_hub(pull));
-  MLX_TRY(plan(pull));
+  MLX_TRY(get_listing(pull));
+  MLX_TRY(mlx_status_annotate(plan(pull), "%s/%s", ref->org, ref->name));
   if (pull->count) {
-    MLX_TRY(mlx_make_dirs(pull->staging, 0755));  // where that cannot be, nothing came that could be kept
+    MLX_TRY(mlx_make_dirs(pull->staging, 0755));  // fails here, before the hint about kept files applies
     mlx_status_t status = mlx_download_all(title, pull->staging, pull->downloads, pull->count,
                                            &pull->options->http, pull->options->report);
-    MLX_TRY(mlx_status_hint(status, "what came so far is kept: run the command again to go on"));
+    MLX_TRY(mlx_status_hint(status, "the files downloaded so far are kept: run the command again to resume"));
   }
   return publish(pull);
 }
 
-static mlx_status_t fetch_locked(const place_t *place, const mlx_pull_options_t *options, char **out_path) {
+static mlx_status_t fetch_locked(const hub_entry_t *entry, const mlx_pull_options_t *options,
+                                 char **out_path) {
   char *lock_path;
   mlx_lock_t lock;
-  MLX_TRY(mlx_make_dirs(place->folder, 0755));
-  MLX_TRY(mlx_join_path(place->folder, ".lock", &lock_path));
-  mlx_status_t status = mlx_lock_take(lock_path, place->ref.name, options->report, &lock);
+  MLX_TRY(mlx_make_dirs(entry->folder, 0755));
+  MLX_TRY(mlx_join_path(entry->folder, ".lock", &lock_path));
+  mlx_status_t status = mlx_lock_take(lock_path, entry->ref.name, options->report, &lock);
   mlx_free(lock_path);
   MLX_TRY(status);
-  pull_t pull = {.options = options, .place = place};
+  pull_t pull = {.options = options, .entry = entry};
   status = fetch(&pull);
   if (!status) {
     status = pull.main_file ? mlx_join_path(pull.folder, pull.main_file, out_path)
@@ -379,22 +380,24 @@ static mlx_status_t fetch_locked(const place_t *place, const mlx_pull_options_t 
 }
 
 mlx_status_t mlx_pull_hub(const char *text, const mlx_pull_options_t *options, char **out_path) {
-  place_t place;
+  hub_entry_t entry;
   *out_path = NULL;
-  MLX_TRY(open_place(text, &place));
+  MLX_TRY(open_entry(text, &entry));
   mlx_status_t status = NULL;
-  if (mlx_hub_offline()) {
+  if (mlx_hub_is_offline()) {
     status = options->output
-                 ? mlx_error(MLX_USAGE, "HF_HUB_OFFLINE forbids asking the hub, and -o is for what it sends")
-                 : find_pulled(&place, out_path);
+                 ? mlx_status_hint(mlx_error(MLX_USAGE, "cannot pull '%s' to '%s': HF_HUB_OFFLINE is set",
+                                             text, options->output),
+                                   "unset HF_HUB_OFFLINE")
+                 : find_pulled(&entry, out_path);
     if (!status && !*out_path) {
       status = mlx_status_hint(
-          mlx_error(MLX_NOT_FOUND, "'%s' was never pulled, and HF_HUB_OFFLINE forbids asking the hub", text),
-          "unset HF_HUB_OFFLINE");
+          mlx_error(MLX_NOT_FOUND, "'%s' is not in the cache, and HF_HUB_OFFLINE is set", text),
+          "unset HF_HUB_OFFLINE to pull it");
     }
   } else {
-    status = fetch_locked(&place, options, out_path);
+    status = fetch_locked(&entry, options, out_path);
   }
-  free_place(&place);
+  free_entry(&entry);
   return status;
 }

@@ -1,4 +1,5 @@
-#include "transfer/settings.h"
+// Reads the hub's address and token. See hub_settings.h.
+#include "transfer/hub_settings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,34 +9,33 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/user.h"
+#include "transfer/http.h"
 
-#define MAX_TOKEN 4096
+#define MAX_TOKEN 4096  // bytes of a token file
 
-// PATH below the first of these folders that the environment names; NULL when it names none.
-static mlx_status_t below(const char *variable, const char *path, const char *home_path, char **out_path) {
+// Returns |path| below the folder in |variable|, else |home_path| below $HOME, else NULL.
+static mlx_status_t path_below(const char *variable, const char *path, const char *home_path,
+                               char **out_path) {
   *out_path = NULL;
   const char *folder = mlx_environment(variable), *home = mlx_environment("HOME");
   if (folder && mlx_is_absolute(folder)) return mlx_join_path(folder, path, out_path);
   return home ? mlx_join_path(home, home_path, out_path) : NULL;
 }
 
-// ----------------------------------------------------------------------------------------------------------
-// The hub
-
 mlx_status_t mlx_hub_endpoint(const char *given, char **out_url) {
   *out_url = NULL;
   if (!given || !*given) given = mlx_environment("HF_ENDPOINT");
   if (!given) {
-    return mlx_status_hint(mlx_error(MLX_USAGE, "no hub is known to pull from"),
-                           "set HF_ENDPOINT to the hub's address, as its own client knows it (https://...), "
-                           "here or in ~/.config/mlxcel/config");
+    return mlx_status_hint(mlx_error(MLX_USAGE, "no hub address is set"),
+                           "set HF_ENDPOINT to the hub's address (https://...), in the environment or in "
+                           "~/.config/mlxcel/config, or pass --endpoint URL");
   }
   MLX_TRY(mlx_copy_text(given, strlen(given), out_url));
   size_t length = strlen(*out_url);
   while (length && (*out_url)[length - 1] == '/') (*out_url)[--length] = 0;
   if (!strncasecmp(*out_url, "https://", 8) || !strncasecmp(*out_url, "http://", 7)) return NULL;
   mlx_status_t status =
-      mlx_error(MLX_USAGE, "the hub's address, '%s', does not begin with https:// or http://", *out_url);
+      mlx_error(MLX_USAGE, "the hub address '%s' does not begin with https:// or http://", *out_url);
   mlx_free(*out_url);
   *out_url = NULL;
   return status;
@@ -45,7 +45,7 @@ static mlx_status_t token_path(char **out_path) {
   const char *given = mlx_environment("HF_TOKEN_PATH"), *home = mlx_environment("HF_HOME");
   if (given) return mlx_copy_text(given, strlen(given), out_path);
   if (home) return mlx_join_path(home, "token", out_path);
-  return below("XDG_CACHE_HOME", "huggingface/token", ".cache/huggingface/token", out_path);
+  return path_below("XDG_CACHE_HOME", "huggingface/token", ".cache/huggingface/token", out_path);
 }
 
 static mlx_status_t read_token(char **out_token) {
@@ -60,21 +60,13 @@ static mlx_status_t read_token(char **out_token) {
   return status;
 }
 
-bool mlx_is_local_host(const char *host, size_t length) {
-  static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
-    if (length == strlen(names[i]) && !strncasecmp(host, names[i], length)) return true;
-  }
-  return false;
-}
-
 mlx_status_t mlx_hub_authorization(const char *endpoint, char **out_authorization) {
   char *token;
   *out_authorization = NULL;
   if (!strncasecmp(endpoint, "http://", 7)) {
     const char *host = endpoint + 7;
     const size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/");
-    if (!mlx_is_local_host(host, length)) return NULL;
+    if (!mlx_http_is_local_host(host, length)) return NULL;
   }
   MLX_TRY(read_token(&token));
   if (!token) return NULL;
@@ -84,7 +76,7 @@ mlx_status_t mlx_hub_authorization(const char *endpoint, char **out_authorizatio
   return status;
 }
 
-bool mlx_hub_offline(void) {
+bool mlx_hub_is_offline(void) {
   const char *value = mlx_environment("HF_HUB_OFFLINE");
   return value && (!strcmp(value, "1") || !strcasecmp(value, "true") || !strcasecmp(value, "yes") ||
                    !strcasecmp(value, "on"));
