@@ -6,7 +6,8 @@
 
 // Whether its rows are the tensor's own, in some order.
 static bool rows_are_whole(const mlx_weight_t *weight) {
-  return !weight->parts && !weight->half && weight->plus == 0.0 && weight->order != MLX_ROWS_ARE_COLUMNS;
+  return !weight->parts && !weight->fused_part && weight->value_offset == 0.0 &&
+         weight->order != MLX_ROWS_ARE_COLUMNS;
 }
 
 static int64_t columns_of(const mlx_weight_t *weight) { return weight->tensor.dims[1]; }

@@ -109,7 +109,7 @@ static bool put_matrix(mlx_packing_kind_t kind, const mlx_tensor_t *t, folder_t 
 static bool put_weight(mlx_packing_kind_t kind, const mlx_model_t *model, const mlx_weight_t *weight,
                        folder_t *packed, folder_t *widened) {
   bool any = false;
-  if (weight->half == MLX_SECOND_HALF || weight->half == MLX_ODD_HALF)
+  if (weight->fused_part == MLX_FUSED_SECOND_HALF || weight->fused_part == MLX_FUSED_ODD_ROWS)
     return false;  // its other half has put the tensor
   if (weight->parts && weight->tensor.rank == 3 && kind == MLX_PACKED_MLX)
     return put_experts(weight, packed, widened);

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "models/import/gguf.h"
+#include "models/import/gguf_tokenizer.h"
 #include "tests/check.h"
 #include "tests/import_files.h"
 

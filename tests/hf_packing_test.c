@@ -50,7 +50,7 @@ static void check_kind(put_parts_t put_parts, const char *quantization, mlx_pack
   CHECK_INT(packing.kind, kind);
   CHECK_INT(packing.bits, bits);
   CHECK_INT(packing.group, group);
-  CHECK(packing.zeros_less_one == less_one);
+  CHECK(packing.zeros_minus_one == less_one);
   end(&f);
 }
 

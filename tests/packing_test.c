@@ -13,7 +13,7 @@ typedef struct packing_golden {
   mlx_packing_kind_t kind;
   int bits, group, rows, columns;
   mlx_dtype_t dtype;
-  int zeros_less_one, act_order;
+  int zeros_minus_one, act_order;
   uint64_t digest;   // FNV-1a over the f32 bits
   uint32_t last[3];  // the last words of them
 } packing_golden_t;
@@ -44,7 +44,7 @@ static void check_mlx(int bits, int group, const uint8_t *pack, size_t pack_size
                                  .columns = 2 * group,
                                  .group = group,
                                  .parts = {&parts[0], &parts[1], &parts[2]}};
-  mlx_packing_widen(&packing, 0, 1, out);
+  mlx_packing_dequantize(&packing, 0, 1, out);
   for (int i = 0; i < 2 * group; ++i) {
     const float expected = 1.5f * (float)codes[(size_t)i % code_count] + (i < group ? -2.0f : 0.0f);
     if (out[i] != expected)
@@ -80,8 +80,8 @@ TEST(gptq_codes_and_zero_points_are_read_by_hand) {
                            .parts = {&parts[0], &parts[1], &parts[2]}};
   for (int less_one = 0; less_one < 2; ++less_one) {
     float out[8][8];
-    packing.zeros_less_one = less_one;
-    mlx_packing_widen(&packing, 0, 8, out[0]);
+    packing.zeros_minus_one = less_one;
+    mlx_packing_dequantize(&packing, 0, 8, out[0]);
     for (int row = 0; row < 8; ++row) {
       int zero = less_one ? (stored[row] == 15 ? 0 : stored[row] + 1) : stored[row];
       for (int i = 0; i < 8; ++i) CHECK(out[row][i] == (row % 2 ? -2.0f : 1.5f) * (float)(i - zero));
@@ -104,7 +104,7 @@ TEST(awq_codes_are_put_back_in_order_by_hand) {
                                  .parts = {&parts[0], &parts[1], &parts[2]}};
   float out[8][8];
   codes[5] ^= 0x00100000;  // row 3 of column 5 is 2: the sixth code of the word
-  mlx_packing_widen(&packing, 0, 8, out[0]);
+  mlx_packing_dequantize(&packing, 0, 8, out[0]);
   for (int row = 0; row < 8; ++row) {
     for (int i = 0; i < 8; ++i) CHECK(out[row][i] == (row == 3 ? (i == 5 ? 18.0f : 16.0f) : -12.0f));
   }
@@ -126,7 +126,7 @@ TEST(gptq_columns_follow_their_group_index) {
                                  .group = 8,
                                  .parts = {&parts[0], &parts[1], &parts[2], &parts[3]}};
   float out[16];
-  mlx_packing_widen(&packing, 6, 1, out);
+  mlx_packing_dequantize(&packing, 6, 1, out);
   for (int i = 0; i < 16; ++i) CHECK(out[i] == (groups[i] ? 4.0f : 1.5f));
 }
 
@@ -218,11 +218,11 @@ static void check_golden(const packing_golden_t *g, size_t number) {
                            .rows = g->rows,
                            .columns = g->columns,
                            .group = g->group,
-                           .zeros_less_one = g->zeros_less_one};
+                           .zeros_minus_one = g->zeros_minus_one};
   for (int i = 0; i < MLX_PART_COUNT; ++i) packing.parts[i] = parts[i].data ? &parts[i] : NULL;
   for (int64_t row = 0; row < g->rows;) {  // in unequal steps: where a row is cut off must not matter
     const int64_t step = row + 3 < g->rows ? 3 : g->rows - row;
-    mlx_packing_widen(&packing, row, step, out + row * g->columns);
+    mlx_packing_dequantize(&packing, row, step, out + row * g->columns);
     row += step;
   }
   check_words(g, number, out);
@@ -253,7 +253,7 @@ TEST(mxfp4_codes_under_every_scale_are_read_by_hand) {
                                    .stack = 1,
                                    .parts = {&parts[0], &parts[1]}};
     float out[32];
-    mlx_packing_widen(&packing, 0, 1, out);
+    mlx_packing_dequantize(&packing, 0, 1, out);
     for (int i = 0; i < 32; ++i) {
       const int code = i % 2 ? 15 - i / 2 : i / 2;
       const double exact = ldexp(values[code & 7], s - 127);
