@@ -1,4 +1,4 @@
-// A model put into a store as another tool would: layers as they are given, and an empty config.
+// Puts a model into an OCI store as another tool would: the given layers and an empty config.
 #ifndef MLXCEL_TESTS_STORE_MODEL_H_
 #define MLXCEL_TESTS_STORE_MODEL_H_
 
@@ -9,7 +9,7 @@
 
 #define MAX_TEST_LAYERS 12
 
-// A layer for a test: a file, its media type and the name it is given ("": none).
+// One layer: a file, its media type, and its title ("": none).
 typedef struct test_layer {
   const char *path, *media_type, *name;
 } test_layer_t;
@@ -29,7 +29,7 @@ static inline mlx_oci_descriptor_t store_blob(mlx_store_t *store, mlx_http_t *ht
   return blob.described;
 }
 
-// Puts a model of these layers where |text| says. |config| is a file that is written for it.
+// Puts a model with these layers under the reference |text|. |config| is the path of a file to create.
 static inline void store_model(const char *text, const mlx_store_options_t *options,
                                const char *artifact_type, const char *config, const test_layer_t *layers,
                                size_t count) {
