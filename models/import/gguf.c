@@ -35,16 +35,16 @@ typedef struct reader {
 static mlx_status_t fail(const reader_t *reader, mlx_code_t code, const char *fmt, ...)
     MLX_PRINTF(3, 4) MLX_MUST_USE;
 static mlx_status_t fail(const reader_t *reader, mlx_code_t code, const char *fmt, ...) {
-  char what[512];
+  char message[512];
   va_list args;
   va_start(args, fmt);
-  vsnprintf(what, sizeof what, fmt, args);
+  vsnprintf(message, sizeof message, fmt, args);
   va_end(args);
   if (reader->label)
-    return mlx_error(code, "%s: %s '%s': %s", reader->name, reader->part, reader->label, what);
-  if (!strcmp(reader->part, "header")) return mlx_error(code, "%s: %s", reader->name, what);
+    return mlx_error(code, "%s: %s '%s': %s", reader->name, reader->part, reader->label, message);
+  if (!strcmp(reader->part, "header")) return mlx_error(code, "%s: %s", reader->name, message);
   return mlx_error(code, "%s: %s %llu: %s", reader->name, reader->part, (unsigned long long)reader->index,
-                   what);
+                   message);
 }
 
 static size_t left(const reader_t *reader) { return reader->size - reader->at; }
@@ -465,12 +465,12 @@ const mlx_tensor_t *mlx_gguf_tensor(const mlx_gguf_t *gguf, const char *name) {
 }
 
 mlx_status_t mlx_gguf_error(const mlx_gguf_t *gguf, const char *key, mlx_code_t code, const char *fmt, ...) {
-  char what[512], buffer[FULL_KEY];
+  char message[512], buffer[FULL_KEY];
   va_list args;
   va_start(args, fmt);
-  vsnprintf(what, sizeof what, fmt, args);
+  vsnprintf(message, sizeof message, fmt, args);
   va_end(args);
-  return mlx_error(code, "%s: field '%s' %s", gguf->name, full_key(gguf, key, buffer), what);
+  return mlx_error(code, "%s: field '%s' %s", gguf->name, full_key(gguf, key, buffer), message);
 }
 
 // *|out_field| is NULL if the field is missing and optional.

@@ -22,12 +22,12 @@ typedef struct scheme {
 static mlx_status_t refuse(const mlx_hf_t *hf, const char *key, const char *fmt, ...)
     MLX_PRINTF(3, 4) MLX_MUST_USE;
 static mlx_status_t refuse(const mlx_hf_t *hf, const char *key, const char *fmt, ...) {
-  char what[512];
+  char message[512];
   va_list args;
   va_start(args, fmt);
-  vsnprintf(what, sizeof what, fmt, args);
+  vsnprintf(message, sizeof message, fmt, args);
   va_end(args);
-  return mlx_error(MLX_UNSUPPORTED, "%s: field '%s' %s", hf->config.name, mlx_name_printable(key), what);
+  return mlx_error(MLX_UNSUPPORTED, "%s: field '%s' %s", hf->config.name, mlx_name_printable(key), message);
 }
 
 // ----------------------------------------------------------------------------------------------------------

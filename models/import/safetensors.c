@@ -16,12 +16,12 @@ static mlx_status_t tensor_error(const mlx_safetensors_t *file, const char *tens
                                  const char *fmt, ...) MLX_PRINTF(4, 5) MLX_MUST_USE;
 static mlx_status_t tensor_error(const mlx_safetensors_t *file, const char *tensor, mlx_code_t code,
                                  const char *fmt, ...) {
-  char what[512];
+  char message[512];
   va_list args;
   va_start(args, fmt);
-  vsnprintf(what, sizeof what, fmt, args);
+  vsnprintf(message, sizeof message, fmt, args);
   va_end(args);
-  return mlx_error(code, "%s: tensor '%s': %s", file->name, tensor, what);
+  return mlx_error(code, "%s: tensor '%s': %s", file->name, tensor, message);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -118,8 +118,8 @@ static int compare_names(const void *a, const void *b) {
   return strcmp(((const mlx_tensor_t *)a)->name, ((const mlx_tensor_t *)b)->name);
 }
 
-// In order of offset, each tensor must begin where the previous one ends, and the last at the end of the
-// file.
+// In order of offset, each tensor must begin where the previous one ends, and the last must end at the end of
+// the file.
 static mlx_status_t check_cover(mlx_safetensors_t *file, const uint8_t *data, size_t data_size) {
   if (file->tensor_count) qsort(file->tensors, file->tensor_count, sizeof *file->tensors, compare_offsets);
   size_t covered = 0;

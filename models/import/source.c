@@ -93,6 +93,7 @@ const char *mlx_source_file(const mlx_source_t *source, size_t index) {
 // ----------------------------------------------------------------------------------------------------------
 // Fields
 
+// The key or name of the source's format.
 static const char *pick(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
   return source->gguf ? gguf_key : hf_key;
 }
@@ -106,15 +107,15 @@ static const char *pick_to_read(const mlx_source_t *source, const char *hf_key, 
 
 mlx_status_t mlx_source_field_error(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
                                     mlx_code_t code, const char *fmt, ...) {
-  char what[512];
+  char message[512];
   va_list args;
   va_start(args, fmt);
-  vsnprintf(what, sizeof what, fmt, args);
+  vsnprintf(message, sizeof message, fmt, args);
   va_end(args);
   const char *key = pick(source, hf_key, gguf_key);
   if (!key) key = hf_key ? hf_key : gguf_key;  // the format has no name for it: show the other one
-  if (source->gguf) return mlx_gguf_error(source->gguf, key ? key : "", code, "%s", what);
-  return mlx_error(code, "%s: field '%s' %s", source->hf->config.name, key ? key : "", what);
+  if (source->gguf) return mlx_gguf_error(source->gguf, key ? key : "", code, "%s", message);
+  return mlx_error(code, "%s: field '%s' %s", source->hf->config.name, key ? key : "", message);
 }
 
 // The format has no name for the field: an error only if the field is required.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes models/README.md: the supported architectures, and the formats in which a test covers each of them.
+"""Writes models/README.md: the architectures, and the formats in which a test proves each of them.
 
-  models_table.py     needs no packages; run it after make_fixtures.py and gguf_fixtures.py
+  models_table.py     needs nothing; run it after make_fixtures.py and gguf_fixtures.py
 
-A format counts as tested if its test finds fixture files for it: each test runs all files it finds.
+A format counts as proven if the fixture of its test exists: the test runs every fixture it finds.
 """
 import json
 import pathlib
