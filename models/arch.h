@@ -14,7 +14,8 @@
 
 typedef struct mlx_model mlx_model_t;
 
-// How a file stores the rows of a weight. Reading restores the order [out, in] of Hugging Face's Llama.
+// How a file stores the rows of a weight. The weight archive has them as [out, in], in the order of Hugging
+// Face's Llama.
 typedef enum mlx_row_order {
   MLX_ROWS_AS_STORED = 0,
   MLX_ROWS_INTERLEAVED_HALVES,  // q and k in GGUF: stored row 2i+s of a head is row s*head_dim/2+i
@@ -44,7 +45,7 @@ typedef struct mlx_tensor_rule {
   const char *hf_stored;           // name of the tensor in Hugging Face files, if it is not hf_name
   mlx_fused_part_t hf_fused_part;  // the part of that tensor
   bool hf_stacked;                 // Hugging Face has one tensor per index of the first dimension: "%e"
-  const char *mlx_name;            // the one tensor that replaces those in MLX directories
+  const char *mlx_name;            // name of the single stacked tensor in MLX directories
   double hf_value_offset;  // Hugging Face stores value - hf_value_offset, as norms with (1 + weight) do
 } mlx_tensor_rule_t;
 
