@@ -54,7 +54,8 @@ static void add_weight(group_t *group, const mlx_weight_t *weight) {
   char type[32];
   snprintf(type, sizeof type, "%s %d-bit", packed[packing->kind], packing->bits);
   note_type(group, type);
-  for (int64_t i = 0; i < count; ++i) group->bytes += packed_bytes(&packing[i]) / (weight->half ? 2 : 1);
+  for (int64_t i = 0; i < count; ++i)
+    group->bytes += packed_bytes(&packing[i]) / (weight->fused_part ? 2 : 1);
 }
 
 static group_t *group_of(group_t *groups, size_t count, const char *name) {

@@ -15,7 +15,7 @@
 static int rows_dims(const mlx_weight_t *weight) {
   const int rank = weight->tensor.rank;
   if (rank < 2) return weight->order == MLX_ROWS_AS_STORED ? 0 : rank;
-  return weight->half && rank == 2 ? 2 : rank - 1;
+  return weight->fused_part && rank == 2 ? 2 : rank - 1;
 }
 
 static int64_t product(const mlx_weight_t *weight, int first, int end) {
@@ -31,14 +31,14 @@ static size_t row_elements(const mlx_weight_t *weight) {
 
 static int64_t stored_half_row(const mlx_weight_t *weight, int64_t row) {
   const int64_t rows = weight->tensor.dims[1], expert = row / rows, within = row % rows;
-  const bool interleaved = weight->half == MLX_EVEN_HALF || weight->half == MLX_ODD_HALF;
-  const bool second = weight->half == MLX_SECOND_HALF || weight->half == MLX_ODD_HALF;
+  const bool interleaved = weight->fused_part == MLX_FUSED_EVEN_ROWS || weight->fused_part == MLX_FUSED_ODD_ROWS;
+  const bool second = weight->fused_part == MLX_FUSED_SECOND_HALF || weight->fused_part == MLX_FUSED_ODD_ROWS;
   return 2 * rows * expert + (interleaved ? 2 * within + second : within + rows * second);
 }
 
 // Index of the stored row that becomes row |row|.
 static int64_t stored_row(const mlx_weight_t *weight, int64_t row) {
-  if (weight->half) return stored_half_row(weight, row);
+  if (weight->fused_part) return stored_half_row(weight, row);
   if (weight->order == MLX_ROWS_AS_STORED || weight->order == MLX_ROWS_ARE_COLUMNS) return row;
   const int64_t size = weight->order_head_dim, head = row / size, within = row % size, half = size / 2;
   // Stored: q, k and v of each head together. Wanted: all heads of q, then of k, then of v.
@@ -66,7 +66,7 @@ typedef struct conversion {
 static void widen_column(const conversion_t *p, int64_t row, float *out) {
   const mlx_weight_t *weight = p->weight;
   const mlx_dtype_info_t *info = mlx_dtype_info(weight->tensor.dtype);
-  const size_t columns = (size_t)weight->tensor.dims[weight->tensor.rank - 2] * (weight->half ? 2 : 1);
+  const size_t columns = (size_t)weight->tensor.dims[weight->tensor.rank - 2] * (weight->fused_part ? 2 : 1);
   const size_t at = (size_t)stored_row(weight, row);
   const uint8_t *from =
       weight->tensor.data + (at / columns * p->elements * columns + at % columns) * info->block_bytes;
@@ -87,13 +87,14 @@ static void convert_row(const conversion_t *p, int64_t row, uint8_t *out) {
     widen_column(p, row, p->wide);
   } else {
     const uint8_t *from = row_data(p, row);
-    if (weight->tensor.dtype == p->dtype && weight->plus == 0.0) {
+    if (weight->tensor.dtype == p->dtype && weight->value_offset == 0.0) {
       memcpy(out, from, p->to_bytes);
       return;
     }
     info->to_f32(from, p->elements / info->block_elements, p->wide);
   }
-  for (size_t i = 0; weight->plus != 0.0 && i < p->elements; ++i) p->wide[i] += (float)weight->plus;
+  for (size_t i = 0; weight->value_offset != 0.0 && i < p->elements; ++i)
+    p->wide[i] += (float)weight->value_offset;
   mlx_dtype_info(p->dtype)->from_f32(p->wide, p->elements, out);
 }
 
@@ -104,7 +105,7 @@ static const mlx_packing_t *first_packing(const mlx_weight_t *weight) {
 static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void convert_packed(const conversion_t *p, int64_t first, int64_t count, uint8_t *out) {
-  const int64_t together = p->weight->half ? 1 : WIDE_ROWS;  // contiguous rows
+  const int64_t together = p->weight->fused_part ? 1 : WIDE_ROWS;  // contiguous rows
   const int64_t part_rows = row_count(p->weight) / (p->weight->part_packings ? p->weight->tensor.dims[0] : 1);
   for (int64_t done = 0, rows; done < count; done += rows) {
     const int64_t row = stored_row(p->weight, first + done),
@@ -214,8 +215,8 @@ static mlx_status_t write_weight(mlx_archive_writer_t *archive, const mlx_weight
   const mlx_dtype_info_t *info = mlx_dtype_info(p.dtype);
   const bool panels = in_panels(weight, storage, p.stored);
   MLX_TRY(mlx_archive_next(archive));
-  if (!panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && !weight->half &&
-      weight->plus == 0.0 && !weight->parts) {
+  if (!panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED && !weight->fused_part &&
+      weight->value_offset == 0.0 && !weight->parts) {
     return mlx_archive_write(archive, tensor->data, tensor->size);
   }
   p.from_bytes = tensor->size / (size_t)row_count(weight);

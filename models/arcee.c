@@ -1,4 +1,4 @@
-// Arcee AFM: Llama with an MLP without a gate, whose activation is the square of what is positive.
+// Arcee AFM: Llama with an ungated MLP and the activation relu(x)^2.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t arcee_tensors[] = {
@@ -17,9 +17,9 @@ static const mlx_tensor_rule_t arcee_tensors[] = {
 static mlx_status_t arcee_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_RELU2, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, false, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_rms_eps(source, c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
-  MLX_TRY(mlx_read_switch(source, "mlp_bias", "blk.0.ffn_up.bias", false, &c->mlp_bias));
+  MLX_TRY(mlx_read_flag(source, "mlp_bias", "blk.0.ffn_up.bias", false, &c->mlp_bias));
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }
 

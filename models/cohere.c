@@ -1,5 +1,5 @@
-// Command R: layer norms without a bias, attention and MLP side by side, positions that turn neighbouring
-// elements, scaled logits.
+// Command R: layer norms without bias, parallel attention and MLP, rope over adjacent elements, scaled
+// logits.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t cohere_tensors[] = {
@@ -20,7 +20,7 @@ static mlx_status_t cohere_read_config(const mlx_source_t *source, mlx_config_t 
   MLX_TRY(mlx_read_sizes(source, NULL, true, c));
   MLX_TRY(mlx_read_eps(source, "layer_norm_eps", ".attention.layer_norm_epsilon", c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
-  MLX_TRY(mlx_read_switch(source, "use_qk_norm", "blk.0.attn_q_norm.weight", false, &c->qk_norm));
+  MLX_TRY(mlx_read_flag(source, "use_qk_norm", "blk.0.attn_q_norm.weight", false, &c->qk_norm));
   MLX_TRY(mlx_source_number(source, "logit_scale", ".logit_scale", &c->logit_scale, NULL));
   return mlx_read_rope(source, &(mlx_rope_fields_t){.default_theta = 500000.0, .adjacent = true}, c,
                        &c->rope);
@@ -28,20 +28,15 @@ static mlx_status_t cohere_read_config(const mlx_source_t *source, mlx_config_t 
 
 static mlx_value_t cohere_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_attention_t attention = mlx_attention_of(c, layer);
-  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"),
-                                     MLX_B("self_attn.q_proj", c->q_bias));  // [M, heads * head_dim]
-  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"),
-                                     MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
-  mlx_value_t v =
-      mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
-  if (c->qk_norm) {  // every head has its own gain: [heads, head_dim]
-    q = mlx_op_head_layernorm(g, "q_normed", q, c->head_dim, MLX_W("self_attn.q_norm"), c->norm_eps);
-    k = mlx_op_head_layernorm(g, "k_normed", k, c->head_dim, MLX_W("self_attn.k_norm"), c->norm_eps);
+  mlx_qkv_t p = mlx_block_qkv(g, c, layer, h);
+  if (c->qk_norm) {  // one weight per head: [heads, head_dim]
+    p.q = mlx_op_head_layernorm(g, "q_normed", p.q, c->head_dim, MLX_W("self_attn.q_norm"), c->norm_eps);
+    p.k = mlx_op_head_layernorm(g, "k_normed", p.k, c->head_dim, MLX_W("self_attn.k_norm"), c->norm_eps);
   }
-  q = mlx_op_rope(g, "q_rope", q, c->head_dim, &c->rope);
-  k = mlx_op_rope(g, "k_rope", k, c->head_dim, &c->rope);
-  h = mlx_op_attention(g, &attention, q, k, v);
-  return mlx_op_linear_bias(g, "o", h, MLX_W("self_attn.o_proj"), MLX_B("self_attn.o_proj", c->o_bias));
+  p.q = mlx_op_rope(g, "q_rope", p.q, c->head_dim, &c->rope);
+  p.k = mlx_op_rope(g, "k_rope", p.k, c->head_dim, &c->rope);
+  h = mlx_op_attention(g, &attention, p.q, p.k, p.v);
+  return mlx_block_output(g, c, layer, h);
 }
 
 static mlx_value_t cohere_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {

@@ -1,4 +1,4 @@
-// Command R7B: Command R, where three of four layers have a window, and the fourth does not turn its heads.
+// Command R7B: Command R where three of four layers have a sliding window and the fourth has no rope.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t cohere2_tensors[] = {
@@ -20,7 +20,7 @@ static mlx_status_t cohere2_read_config(const mlx_source_t *source, mlx_config_t
   MLX_TRY(mlx_source_number(source, "logit_scale", ".logit_scale", &c->logit_scale, NULL));
   MLX_TRY(mlx_source_int(source, "sliding_window_pattern", NULL, 1, 1 << 20, &every, &found));
   MLX_TRY(mlx_read_windows(source, every, 4096, c));
-  for (int64_t i = 0; i < c->layers; ++i) c->ropeless[i] = !c->windowed[i];
+  for (int64_t i = 0; i < c->layers; ++i) c->no_rope[i] = !c->windowed[i];
   return mlx_read_rope(source, &(mlx_rope_fields_t){.adjacent = true}, c, &c->rope);
 }
 

@@ -1,42 +1,29 @@
-// Gemma 2: Gemma with norms before and after each half of a layer, capped scores and logits, and a window in
-// every other layer.
+// Gemma 2: Gemma with norms before and after attention and MLP, capped scores and logits, and a sliding
+// window in every other layer.
 #include "models/shared/blocks.h"
 
 #include <math.h>
 
 static const mlx_tensor_rule_t gemma2_tensors[] = {
     MLX_RULE_EMBED,
-    MLX_LAYER_NORM("input_layernorm", "attn_norm", .hf_less = 1.0),
+    MLX_LAYER_NORM("input_layernorm", "attn_norm", .hf_value_offset = 1.0),
     MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
-    MLX_LAYER_NORM("post_attention_layernorm", "post_attention_norm", .hf_less = 1.0),
-    MLX_LAYER_NORM("pre_feedforward_layernorm", "ffn_norm", .hf_less = 1.0),
+    MLX_LAYER_NORM("post_attention_layernorm", "post_attention_norm", .hf_value_offset = 1.0),
+    MLX_LAYER_NORM("pre_feedforward_layernorm", "ffn_norm", .hf_value_offset = 1.0),
     MLX_RULES_GATED_MLP,
-    MLX_LAYER_NORM("post_feedforward_layernorm", "post_ffw_norm", .hf_less = 1.0),
-    MLX_RULE_FINAL_NORM(.hf_less = 1.0),
+    MLX_LAYER_NORM("post_feedforward_layernorm", "post_ffw_norm", .hf_value_offset = 1.0),
+    MLX_RULE_FINAL_NORM(.hf_value_offset = 1.0),
     MLX_RULE_HEAD,
 };
 
-// GGUF does not say query_pre_attn_scalar: it is the width of a head, but in the largest model, of 46 layers,
-// hidden / heads.
-static mlx_status_t read_scale(const mlx_source_t *source, mlx_config_t *c) {
-  double width = (double)(c->layers == 46 ? c->hidden / c->heads : c->head_dim);
-  if (!mlx_source_is_gguf(source))
-    MLX_TRY(mlx_source_number(source, "query_pre_attn_scalar", NULL, &width, NULL));
-  if (!(width > 0.0))
-    return mlx_source_field_error(source, "query_pre_attn_scalar", NULL, MLX_INVALID_INPUT,
-                                  "must be greater than 0");
-  c->attention_scale = 1.0 / sqrt(width);
-  return NULL;
-}
-
 static mlx_status_t gemma2_read_config(const mlx_source_t *source, mlx_config_t *c) {
-  MLX_TRY(mlx_require_switch(source, "use_bidirectional_attention", false));
+  MLX_TRY(mlx_require_flag(source, "use_bidirectional_attention", false));
   MLX_TRY(mlx_read_act(source, "hidden_activation", MLX_ACT_GELU_TANH, &c->act));
   MLX_TRY(
       mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 256, .default_kv_heads = 4}, true, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_rms_eps(source, c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
-  MLX_TRY(read_scale(source, c));
+  MLX_TRY(mlx_read_query_scalar(source, 46, c));
   MLX_TRY(mlx_source_number(source, "attn_logit_softcapping", ".attn_logit_softcapping",
                             &c->attention_softcap, NULL));
   MLX_TRY(mlx_source_number(source, "final_logit_softcapping", ".final_logit_softcapping", &c->logit_softcap,
@@ -58,7 +45,7 @@ static mlx_value_t gemma2_layer(mlx_graph_t *g, const mlx_config_t *c, int layer
   return mlx_op_add(g, "out", x, h);
 }
 
-static mlx_value_t gemma2_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
+mlx_value_t mlx_gemma2_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
   const mlx_config_t *c = &model->config;
   mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
   for (int layer = 0; layer < c->layers; ++layer) x = gemma2_layer(g, c, layer, x);
@@ -73,6 +60,6 @@ const mlx_arch_t mlx_arch_gemma2 = {
     .gguf_types = gemma2_types,
     MLX_TENSORS(gemma2_tensors),
     .read_config = gemma2_read_config,
-    .forward = gemma2_forward,
+    .forward = mlx_gemma2_forward,
     .head = mlx_block_head,
 };

@@ -1,5 +1,5 @@
-// GLM-4: Llama with norms before and after each half of a layer, gate and up in one tensor, and half of each
-// head turned, neighbour by neighbour.
+// GLM-4: Llama with norms before and after attention and MLP, a fused gate and up, and a rope over
+// adjacent elements of half of each head.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t glm4_tensors[] = {
@@ -8,8 +8,7 @@ static const mlx_tensor_rule_t glm4_tensors[] = {
     MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
     MLX_LAYER_NORM("post_self_attn_layernorm", "post_attention_norm"),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
-    MLX_LAYER_MATRIX("mlp.gate_up_proj.weight", "ffn_up.weight", MLX_DIM(gate_up_width), MLX_DIM(hidden)),
-    MLX_LAYER_MATRIX("mlp.down_proj.weight", "ffn_down.weight", MLX_DIM(hidden), MLX_DIM(ffn)),
+    MLX_RULES_FUSED_GATED_MLP,
     MLX_LAYER_NORM("post_mlp_layernorm", "post_ffw_norm"),
     MLX_RULE_FINAL_NORM(),
     MLX_RULE_HEAD,
@@ -22,17 +21,10 @@ static mlx_status_t glm4_read_config(const mlx_source_t *source, mlx_config_t *c
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(
       mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 128, .default_kv_heads = 2}, false, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
-  MLX_TRY(mlx_read_switch(source, "attention_bias", "blk.0.attn_q.bias", true, &c->q_bias));
-  MLX_TRY(mlx_read_switch(source, "attention_bias", "blk.0.attn_k.bias", true, &c->kv_bias));
+  MLX_TRY(mlx_read_rms_eps(source, c));
+  MLX_TRY(mlx_read_flag(source, "attention_bias", "blk.0.attn_q.bias", true, &c->q_bias));
+  MLX_TRY(mlx_read_flag(source, "attention_bias", "blk.0.attn_k.bias", true, &c->kv_bias));
   return mlx_read_rope(source, &glm4_rope, c, &c->rope);
-}
-
-static mlx_value_t glm4_mlp(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
-  mlx_value_t gate_up = mlx_op_linear(g, "gate_up", h, MLX_W("mlp.gate_up_proj"));  // [M, 2 * ffn]
-  mlx_value_t gate = mlx_op_columns(g, "gate", gate_up, 0, c->ffn);
-  mlx_value_t up = mlx_op_columns(g, "up", gate_up, c->ffn, c->ffn);
-  return mlx_op_linear(g, "down", mlx_op_gated(g, "act", c->act, gate, up), MLX_W("mlp.down_proj"));
 }
 
 static mlx_value_t glm4_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
@@ -42,7 +34,7 @@ static mlx_value_t glm4_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, 
   h = mlx_op_rmsnorm(g, "attn_out", h, MLX_W("post_self_attn_layernorm"), c->norm_eps);
   x = mlx_op_add(g, "after_attn", x, h);
   h = mlx_op_rmsnorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"), c->norm_eps);
-  h = glm4_mlp(g, c, layer, h);
+  h = mlx_block_fused_gated_mlp(g, c, layer, h);
   h = mlx_op_rmsnorm(g, "mlp_out", h, MLX_W("post_mlp_layernorm"), c->norm_eps);
   return mlx_op_add(g, "out", x, h);
 }

@@ -1,5 +1,5 @@
-// GPT-2: learned positions, layer norms, q, k and v in one tensor, a GELU MLP. Its matrices are stored [in,
-// out].
+// GPT-2: learned positions, layer norms, fused q, k and v, a GELU MLP. Hugging Face stores its matrices as
+// [in, out].
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t gpt2_tensors[] = {
@@ -33,11 +33,11 @@ static mlx_status_t gpt2_read_config(const mlx_source_t *source, mlx_config_t *c
                                          .heads = "n_head",
                                          .kv_heads = "n_head",
                                          .context = "n_positions"};
-  MLX_TRY(mlx_require_switch(source, "add_cross_attention", false));
+  MLX_TRY(mlx_require_flag(source, "add_cross_attention", false));
   MLX_TRY(mlx_read_act(source, "activation_function", MLX_ACT_GELU_TANH, &c->act));
   MLX_TRY(mlx_read_sizes(source, &names, true, c));
-  MLX_TRY(mlx_require_switch(source, "scale_attn_by_inverse_layer_idx", false));
-  MLX_TRY(mlx_require_switch(source, "scale_attn_weights", true));
+  MLX_TRY(mlx_require_flag(source, "scale_attn_by_inverse_layer_idx", false));
+  MLX_TRY(mlx_require_flag(source, "scale_attn_weights", true));
   return mlx_read_eps(source, "layer_norm_epsilon", ".attention.layer_norm_epsilon", c);
 }
 
@@ -66,8 +66,8 @@ static mlx_value_t gpt2_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, 
 static mlx_value_t gpt2_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
   const mlx_config_t *c = &model->config;
   mlx_value_t x = mlx_op_embed(g, mlx_op_weight(g, "transformer.wte.weight"), tokens);  // [M, hidden]
-  mlx_value_t place = mlx_op_embed(g, mlx_op_weight(g, "transformer.wpe.weight"), mlx_op_positions(g));
-  x = mlx_op_add(g, "placed", x, place);
+  mlx_value_t position = mlx_op_embed(g, mlx_op_weight(g, "transformer.wpe.weight"), mlx_op_positions(g));
+  x = mlx_op_add(g, "placed", x, position);
   for (int layer = 0; layer < c->layers; ++layer) x = gpt2_layer(g, c, layer, x);
   mlx_op_scope(g, "%s", "");
   return mlx_op_layernorm(g, "final", x, mlx_op_weight(g, "transformer.ln_f.weight"),
@@ -76,7 +76,7 @@ static mlx_value_t gpt2_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_va
 
 static mlx_value_t gpt2_head(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t hidden) {
   const char *name = model->config.tied_head ? "transformer.wte.weight" : "lm_head.weight";
-  return mlx_op_linear(g, "logits", hidden, mlx_op_weight(g, "%s", name));  // [rows, vocab]
+  return mlx_op_linear(g, "logits", hidden, mlx_op_weight(g, "%s", name));  // [sequences, vocab]
 }
 
 static const char *const gpt2_types[] = {"gpt2", NULL};

@@ -1,5 +1,4 @@
-// GPT-NeoX and Pythia: layer norms, q, k and v in one tensor, part of each head turned, attention and a GELU
-// MLP side by side.
+// GPT-NeoX and Pythia: layer norms, fused q, k and v, partial rope, parallel attention and GELU MLP.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t gpt_neox_tensors[] = {
@@ -26,7 +25,7 @@ static const mlx_tensor_rule_t gpt_neox_tensors[] = {
     MLX_VECTOR("gpt_neox.final_layer_norm.weight", "output_norm.weight", MLX_DIM(hidden)),
     MLX_VECTOR("gpt_neox.final_layer_norm.bias", "output_norm.bias", MLX_DIM(hidden)),
     MLX_MATRIX("embed_out.weight", "output.weight", MLX_DIM(vocab), MLX_DIM(hidden),
-               .present = mlx_has_own_head),
+               .present = mlx_has_untied_head),
 };
 
 static const mlx_rope_fields_t gpt_neox_rope = {
@@ -37,7 +36,7 @@ static mlx_status_t gpt_neox_read_config(const mlx_source_t *source, mlx_config_
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_GELU, &c->act));
   MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.kv_heads = "num_attention_heads"}, false, c));
   MLX_TRY(mlx_read_eps(source, "layer_norm_eps", ".attention.layer_norm_epsilon", c));
-  MLX_TRY(mlx_read_switch(source, "attention_bias", "blk.0.attn_qkv.bias", true, &c->q_bias));
+  MLX_TRY(mlx_read_flag(source, "attention_bias", "blk.0.attn_qkv.bias", true, &c->q_bias));
   c->parallel = true;
   MLX_TRY(mlx_source_bool(source, "use_parallel_residual", ".use_parallel_residual", &c->parallel, &found));
   return mlx_read_rope(source, &gpt_neox_rope, c, &c->rope);
@@ -84,7 +83,7 @@ static mlx_value_t gpt_neox_forward(mlx_graph_t *g, const mlx_model_t *model, ml
 
 static mlx_value_t gpt_neox_head(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t hidden) {
   const char *name = model->config.tied_head ? "gpt_neox.embed_in.weight" : "embed_out.weight";
-  return mlx_op_linear(g, "logits", hidden, mlx_op_weight(g, "%s", name));  // [rows, vocab]
+  return mlx_op_linear(g, "logits", hidden, mlx_op_weight(g, "%s", name));  // [sequences, vocab]
 }
 
 static const char *const gpt_neox_types[] = {"gpt_neox", NULL};

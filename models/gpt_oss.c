@@ -1,6 +1,6 @@
-// gpt-oss: a mixture of experts with biases and a clamped gate, layers with and without a window in turn, and
-// a sink in every head's attention. Hugging Face has gate and up of all experts in one tensor, row by row in
-// turn: [in, out], or packed as MXFP4.
+// gpt-oss: a mixture of experts with biases and a clamped gate, alternating layers with and without a
+// sliding window, and attention sinks. Hugging Face fuses gate and up of all experts in one tensor with
+// alternating rows, stored as [in, out] or as MXFP4.
 #include "models/shared/blocks.h"
 
 #define EXPERTS "model.layers.%d.mlp.experts."
@@ -14,17 +14,17 @@ static const mlx_tensor_rule_t gpt_oss_tensors[] = {
     MLX_LAYER_MATRIX("mlp.router.weight", "ffn_gate_inp.weight", MLX_DIM(experts), MLX_DIM(hidden)),
     MLX_LAYER_VECTOR("mlp.router.bias", "ffn_gate_inp.bias", MLX_DIM(experts)),
     MLX_EXPERTS(EXPERTS "gate.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(expert_ffn), MLX_DIM(hidden),
-                .hf_stored = EXPERTS "gate_up_proj", .hf_half = MLX_EVEN_HALF,
+                .hf_stored = EXPERTS "gate_up_proj", .hf_fused_part = MLX_FUSED_EVEN_ROWS,
                 .hf_order = MLX_ROWS_ARE_COLUMNS),
     MLX_EXPERTS(EXPERTS "up.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(expert_ffn), MLX_DIM(hidden),
-                .hf_stored = EXPERTS "gate_up_proj", .hf_half = MLX_ODD_HALF,
+                .hf_stored = EXPERTS "gate_up_proj", .hf_fused_part = MLX_FUSED_ODD_ROWS,
                 .hf_order = MLX_ROWS_ARE_COLUMNS),
     MLX_EXPERTS(EXPERTS "down.weight", "blk.%d.ffn_down_exps.weight", MLX_DIM(hidden), MLX_DIM(expert_ffn),
                 .hf_stored = EXPERTS "down_proj", .hf_order = MLX_ROWS_ARE_COLUMNS),
     MLX_MATRIX(EXPERTS "gate.bias", "blk.%d.ffn_gate_exps.bias", MLX_DIM(experts), MLX_DIM(expert_ffn),
-               .hf_stored = EXPERTS "gate_up_proj_bias", .hf_half = MLX_EVEN_HALF),
+               .hf_stored = EXPERTS "gate_up_proj_bias", .hf_fused_part = MLX_FUSED_EVEN_ROWS),
     MLX_MATRIX(EXPERTS "up.bias", "blk.%d.ffn_up_exps.bias", MLX_DIM(experts), MLX_DIM(expert_ffn),
-               .hf_stored = EXPERTS "gate_up_proj_bias", .hf_half = MLX_ODD_HALF),
+               .hf_stored = EXPERTS "gate_up_proj_bias", .hf_fused_part = MLX_FUSED_ODD_ROWS),
     MLX_MATRIX(EXPERTS "down.bias", "blk.%d.ffn_down_exps.bias", MLX_DIM(experts), MLX_DIM(hidden),
                .hf_stored = EXPERTS "down_proj_bias"),
     MLX_RULE_FINAL_NORM(),
@@ -32,7 +32,7 @@ static const mlx_tensor_rule_t gpt_oss_tensors[] = {
 };
 
 static mlx_status_t gpt_oss_read_config(const mlx_source_t *source, mlx_config_t *c) {
-  // The class's own yarn, where neither is there, is that of the published models, whose files have it.
+  // Without either field the Hugging Face class uses the yarn of the published models. Their files have it.
   const bool has_rope =
       mlx_source_has(source, "rope_parameters", NULL) || mlx_source_has(source, "rope_scaling", NULL);
   if (!has_rope && !mlx_source_is_gguf(source)) {
@@ -40,12 +40,11 @@ static mlx_status_t gpt_oss_read_config(const mlx_source_t *source, mlx_config_t
   }
   MLX_TRY(
       mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 64, .default_kv_heads = 8}, false, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_rms_eps(source, c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", true, c));
-  MLX_TRY(mlx_read_expert_count(source, c));
+  MLX_TRY(mlx_read_expert_counts(source, c));
   MLX_TRY(mlx_source_int(source, "intermediate_size", ".expert_feed_forward_length", 1, 1 << 20,
                          &c->expert_ffn, NULL));
-  MLX_TRY(mlx_source_int(source, "num_experts_per_tok", ".expert_used_count", 1, 64, &c->experts_used, NULL));
   MLX_TRY(mlx_read_number(source, "swiglu_limit", NULL, 7.0, &c->gate_limit));
   if (!(c->gate_limit > 0.0)) {
     return mlx_source_field_error(source, "swiglu_limit", NULL, MLX_INVALID_INPUT, "must be greater than 0");

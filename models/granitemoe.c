@@ -1,7 +1,7 @@
-// Granite with a mixture of experts for its MLP.
+// Granite with a mixture of experts instead of the MLP.
 #include "models/shared/blocks.h"
 
-// Hugging Face has gate and up of all experts in one tensor, gate first.
+// Hugging Face fuses gate and up of all experts in one tensor, gate first.
 #define STORED "model.layers.%d.block_sparse_moe."
 
 static const mlx_tensor_rule_t granitemoe_tensors[] = {
@@ -12,9 +12,9 @@ static const mlx_tensor_rule_t granitemoe_tensors[] = {
     MLX_LAYER_MATRIX("block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight", MLX_DIM(experts),
                      MLX_DIM(hidden)),
     MLX_EXPERTS(STORED "gate.weight", "blk.%d.ffn_gate_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden),
-                .hf_stored = STORED "input_linear.weight", .hf_half = MLX_FIRST_HALF),
+                .hf_stored = STORED "input_linear.weight", .hf_fused_part = MLX_FUSED_FIRST_HALF),
     MLX_EXPERTS(STORED "up.weight", "blk.%d.ffn_up_exps.weight", MLX_DIM(ffn), MLX_DIM(hidden),
-                .hf_stored = STORED "input_linear.weight", .hf_half = MLX_SECOND_HALF),
+                .hf_stored = STORED "input_linear.weight", .hf_fused_part = MLX_FUSED_SECOND_HALF),
     MLX_EXPERTS(STORED "output_linear.weight", "blk.%d.ffn_down_exps.weight", MLX_DIM(hidden), MLX_DIM(ffn)),
     MLX_RULE_FINAL_NORM(),
     MLX_RULE_HEAD,
@@ -23,10 +23,9 @@ static const mlx_tensor_rule_t granitemoe_tensors[] = {
 static mlx_status_t granitemoe_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, false, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_rms_eps(source, c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
-  MLX_TRY(mlx_read_expert_count(source, c));
-  MLX_TRY(mlx_source_int(source, "num_experts_per_tok", ".expert_used_count", 1, 64, &c->experts_used, NULL));
+  MLX_TRY(mlx_read_expert_counts(source, c));
   MLX_TRY(mlx_read_multipliers(source, c));
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }

@@ -1,4 +1,4 @@
-// Hunyuan, the dense models: Llama with the heads of q and k normalised after they are turned.
+// Hunyuan dense models: Llama with head norms of q and k after the rope.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t hunyuan_v1_dense_tensors[] = {
@@ -16,25 +16,20 @@ static const mlx_tensor_rule_t hunyuan_v1_dense_tensors[] = {
 static mlx_status_t hunyuan_v1_dense_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, false, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_rms_eps(source, c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   return mlx_read_rope(source, &(mlx_rope_fields_t){.alpha = "alpha"}, c, &c->rope);
 }
 
 static mlx_value_t hunyuan_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_attention_t attention = mlx_attention_of(c, layer);
-  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"),
-                                     MLX_B("self_attn.q_proj", c->q_bias));  // [M, heads * head_dim]
-  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"),
-                                     MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
-  mlx_value_t v =
-      mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
-  q = mlx_op_rope(g, "q_rope", q, c->head_dim, &c->rope);
-  k = mlx_op_rope(g, "k_rope", k, c->head_dim, &c->rope);
-  q = mlx_op_head_rmsnorm(g, "q_normed", q, c->head_dim, MLX_W("self_attn.query_layernorm"), c->norm_eps);
-  k = mlx_op_head_rmsnorm(g, "k_normed", k, c->head_dim, MLX_W("self_attn.key_layernorm"), c->norm_eps);
-  h = mlx_op_attention(g, &attention, q, k, v);
-  return mlx_op_linear_bias(g, "o", h, MLX_W("self_attn.o_proj"), MLX_B("self_attn.o_proj", c->o_bias));
+  mlx_qkv_t p = mlx_block_qkv(g, c, layer, h);
+  p.q = mlx_op_rope(g, "q_rope", p.q, c->head_dim, &c->rope);
+  p.k = mlx_op_rope(g, "k_rope", p.k, c->head_dim, &c->rope);
+  p.q = mlx_op_head_rmsnorm(g, "q_normed", p.q, c->head_dim, MLX_W("self_attn.query_layernorm"), c->norm_eps);
+  p.k = mlx_op_head_rmsnorm(g, "k_normed", p.k, c->head_dim, MLX_W("self_attn.key_layernorm"), c->norm_eps);
+  h = mlx_op_attention(g, &attention, p.q, p.k, p.v);
+  return mlx_block_output(g, c, layer, h);
 }
 
 static mlx_value_t hunyuan_v1_dense_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {

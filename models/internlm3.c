@@ -1,23 +1,15 @@
-// InternLM3: Llama with one switch for the biases of q, k and v, and one for all others. Its GGUF files say
-// that they are Llama.
+// InternLM3: Llama with one bias flag for q, k and v and one for all other matrices. Its GGUF files
+// declare the architecture llama.
 #include "models/shared/blocks.h"
 
-static const mlx_tensor_rule_t internlm3_tensors[] = {
-    MLX_RULE_EMBED,
-    MLX_LAYER_NORM("input_layernorm", "attn_norm"),
-    MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
-    MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
-    MLX_RULES_GATED_MLP,
-    MLX_RULE_FINAL_NORM(),
-    MLX_RULE_HEAD,
-};
+static const mlx_tensor_rule_t internlm3_tensors[] = {MLX_RULES_LLAMA(MLX_ROWS_AS_STORED)};
 
 static mlx_status_t internlm3_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, true, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", NULL, c));
-  MLX_TRY(mlx_read_switch(source, "qkv_bias", NULL, false, &c->q_bias));
-  MLX_TRY(mlx_read_switch(source, "bias", NULL, false, &c->o_bias));
+  MLX_TRY(mlx_read_rms_eps(source, c));
+  MLX_TRY(mlx_read_flag(source, "qkv_bias", NULL, false, &c->q_bias));
+  MLX_TRY(mlx_read_flag(source, "bias", NULL, false, &c->o_bias));
   c->kv_bias = c->q_bias;
   c->mlp_bias = c->o_bias;
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);

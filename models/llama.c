@@ -1,28 +1,21 @@
-// Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU. Also SmolLM2 and other models of the
-// same type.
+// Llama: RMSNorm, rotary positions, grouped-query attention, SwiGLU. Also SmolLM2 and other models with
+// model_type llama.
 #include "models/shared/blocks.h"
 
-static const mlx_tensor_rule_t llama_tensors[] = {
-    MLX_RULE_EMBED,
-    MLX_LAYER_NORM("input_layernorm", "attn_norm"),
-    MLX_RULES_ATTENTION(MLX_ROWS_INTERLEAVED_HALVES),
-    MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
-    MLX_RULES_GATED_MLP,
-    MLX_RULE_FINAL_NORM(),
-    MLX_RULE_HEAD,
-};
+static const mlx_tensor_rule_t llama_tensors[] = {MLX_RULES_LLAMA(MLX_ROWS_INTERLEAVED_HALVES)};
 
-// GGUF files of Mistral and Mixtral have this name too.
-static bool llama_takes(const mlx_source_t *source) {
-  return !mlx_gguf_says(source, ".attention.sliding_window") && !mlx_gguf_says(source, ".expert_count");
+// GGUF files of Mistral and Mixtral also declare the architecture llama.
+static bool llama_matches(const mlx_source_t *source) {
+  return !mlx_gguf_is_nonzero(source, ".attention.sliding_window") &&
+         !mlx_gguf_is_nonzero(source, ".expert_count");
 }
 
 static mlx_status_t llama_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, false, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_rms_eps(source, c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
-  MLX_TRY(mlx_read_switch(source, "mlp_bias", "blk.0.ffn_up.bias", false, &c->mlp_bias));
+  MLX_TRY(mlx_read_flag(source, "mlp_bias", "blk.0.ffn_up.bias", false, &c->mlp_bias));
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }
 
@@ -49,7 +42,7 @@ static const char *const llama_types[] = {"llama", NULL};
 const mlx_arch_t mlx_arch_llama = {
     .hf_types = llama_types,
     .gguf_types = llama_types,
-    .takes = llama_takes,
+    .matches = llama_matches,
     MLX_TENSORS(llama_tensors),
     .read_config = llama_read_config,
     .forward = mlx_llama_forward,

@@ -1,20 +1,14 @@
-// MiniCPM, up to 2 and of MiniCPM4 those without sparse attention: Llama with factors for the embedding, what
-// each half of a layer adds, and the logits.
+// MiniCPM 1 and 2, and MiniCPM4 without sparse attention: Llama with factors for the embedding, the output
+// of each sublayer, and the logits.
 #include <math.h>
 
 #include "models/shared/blocks.h"
 
+// llama.cpp's converter reorders the rows of q and k, but not their biases.
 static const mlx_tensor_rule_t minicpm_tensors[] = {
-    MLX_RULE_EMBED,
-    MLX_LAYER_NORM("input_layernorm", "attn_norm"),
-    MLX_RULES_ATTENTION_OF(MLX_ROWS_INTERLEAVED_HALVES, MLX_ROWS_AS_STORED),
-    MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
-    MLX_RULES_GATED_MLP,
-    MLX_RULE_FINAL_NORM(),
-    MLX_RULE_HEAD,
-};
+    MLX_RULES_LLAMA_ORDERED(MLX_ROWS_INTERLEAVED_HALVES, MLX_ROWS_AS_STORED)};
 
-// GGUF has the factors themselves, and files without them, which are older, are not read.
+// GGUF stores the factors themselves. Older files without them are refused.
 static mlx_status_t read_factors(const mlx_source_t *source, mlx_config_t *c) {
   double divisor, depth = 1.0, base = 1.0;
   if (mlx_source_is_gguf(source)) {
@@ -36,21 +30,21 @@ static mlx_status_t read_factors(const mlx_source_t *source, mlx_config_t *c) {
   return NULL;
 }
 
-// The model's own table of positions is made once, for all it can have: their number chooses the long or the
-// short factors.
-static mlx_status_t settle_longrope(const mlx_source_t *source, mlx_config_t *c) {
+// MiniCPM's code builds its rope table once for the model's full context, so max_position_embeddings and not
+// the length of the text chooses between the long and the short factors.
+static mlx_status_t choose_longrope(const mlx_source_t *source, mlx_config_t *c) {
   static const char *const fixed[] = {"rope_scaling.factor", "rope_scaling.attention_factor"};
   if (!c->local_context) return NULL;
   for (int i = 0; i < 2; ++i) {
     if (mlx_source_has(source, fixed[i], NULL)) {
       return mlx_source_field_error(source, fixed[i], NULL, MLX_UNSUPPORTED,
-                                    "is given, which this model's longrope does not use");
+                                    "is given, but MiniCPM's longrope ignores it");
     }
   }
   if (mlx_source_is_gguf(source) || c->context < c->local_context) {
     return mlx_source_field_error(source, "rope_scaling.original_max_position_embeddings",
                                   ".rope.scaling.type", MLX_UNSUPPORTED,
-                                  "means a longrope that mlxcel does not know");
+                                  "means an unsupported kind of longrope");
   }
   if (c->context == c->local_context) c->rope = c->local_rope;
   c->local_rope = (mlx_rope_t){0};
@@ -58,7 +52,7 @@ static mlx_status_t settle_longrope(const mlx_source_t *source, mlx_config_t *c)
   return NULL;
 }
 
-static mlx_status_t refuse_others(const mlx_source_t *source) {
+static mlx_status_t refuse_unsupported(const mlx_source_t *source) {
   int64_t experts = 0, slices = 1;
   bool found;
   if (mlx_source_has(source, "sparse_config", NULL)) {
@@ -77,14 +71,14 @@ static mlx_status_t refuse_others(const mlx_source_t *source) {
 }
 
 static mlx_status_t minicpm_read_config(const mlx_source_t *source, mlx_config_t *c) {
-  MLX_TRY(refuse_others(source));
+  MLX_TRY(refuse_unsupported(source));
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, true, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_rms_eps(source, c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(read_factors(source, c));
   MLX_TRY(mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope));
-  return settle_longrope(source, c);
+  return choose_longrope(source, c);
 }
 
 static const char *const minicpm_types[] = {"minicpm", NULL};

@@ -1,4 +1,5 @@
-// Mixtral: Mistral with a mixture of experts for its MLP. Its GGUF files say that they are Llama.
+// Mixtral: Mistral with a mixture of experts instead of the MLP. Its GGUF files declare the architecture
+// llama.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t mixtral_tensors[] = {
@@ -21,16 +22,17 @@ static const mlx_tensor_rule_t mixtral_tensors[] = {
     MLX_RULE_HEAD,
 };
 
-static bool mixtral_takes(const mlx_source_t *source) { return mlx_gguf_says(source, ".expert_count"); }
+static bool mixtral_matches(const mlx_source_t *source) {
+  return mlx_gguf_is_nonzero(source, ".expert_count");
+}
 
 static mlx_status_t mixtral_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 8}, false, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
-  MLX_TRY(mlx_read_expert_count(source, c));
-  MLX_TRY(mlx_source_int(source, "num_experts_per_tok", ".expert_used_count", 1, 64, &c->experts_used, NULL));
+  MLX_TRY(mlx_read_rms_eps(source, c));
+  MLX_TRY(mlx_read_expert_counts(source, c));
   MLX_TRY(mlx_read_expert_weights(source, true, c));
-  c->experts_sum_to_one = true;  // always here, whatever a field of that name says
+  c->experts_sum_to_one = true;  // Mixtral ignores norm_topk_prob
   MLX_TRY(mlx_read_windows(source, 0, 0, c));
   return mlx_read_rope(source, &(mlx_rope_fields_t){.default_theta = 1000000.0}, c, &c->rope);
 }
@@ -64,7 +66,7 @@ static const char *const mixtral_gguf_types[] = {"llama", NULL};
 const mlx_arch_t mlx_arch_mixtral = {
     .hf_types = mixtral_types,
     .gguf_types = mixtral_gguf_types,
-    .takes = mixtral_takes,
+    .matches = mixtral_matches,
     MLX_TENSORS(mixtral_tensors),
     .read_config = mixtral_read_config,
     .forward = mixtral_forward,

@@ -1,10 +1,10 @@
-// OLMo: Llama with layer norms that have no weights, and q, k and v clipped if the config says so.
+// OLMo: Llama with layer norms that have no weights, and optional clamping of q, k and v.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t olmo_tensors[] = {
     MLX_RULE_EMBED,
-    MLX_RULES_ATTENTION_OF(MLX_ROWS_INTERLEAVED_HALVES,
-                           MLX_ROWS_AS_STORED),  // the converter leaves biases alone here
+    // llama.cpp's converter reorders the rows of q and k, but not their biases.
+    MLX_RULES_ATTENTION_ORDERED(MLX_ROWS_INTERLEAVED_HALVES, MLX_ROWS_AS_STORED),
     MLX_RULES_GATED_MLP,
     MLX_RULE_HEAD,
 };
@@ -18,7 +18,7 @@ static mlx_status_t olmo_read_config(const mlx_source_t *source, mlx_config_t *c
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }
 
-// Layer |layer|'s q, k or v.
+// q, k or v, clamped if the config has clip_qkv.
 static mlx_value_t project(mlx_graph_t *g, const mlx_config_t *c, const char *name, mlx_value_t h,
                            mlx_value_t weight, mlx_value_t bias) {
   mlx_value_t x = mlx_op_linear_bias(g, c->clip > 0.0 ? "unclipped" : name, h, weight, bias);

@@ -1,27 +1,18 @@
-// OLMo 2: Llama with its norms after each half of a layer, and all of q and all of k normalised.
+// OLMo 2: Llama with norms after attention and MLP instead of before, and norms over all of q and all of
+// k.
 #include "models/shared/blocks.h"
 
-static const mlx_tensor_rule_t olmo2_tensors[] = {
-    MLX_RULE_EMBED,
-    MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
-    MLX_LAYER_VECTOR("self_attn.q_norm.weight", "attn_q_norm.weight", MLX_HEADS(heads)),
-    MLX_LAYER_VECTOR("self_attn.k_norm.weight", "attn_k_norm.weight", MLX_HEADS(kv_heads)),
-    MLX_LAYER_NORM("post_attention_layernorm", "post_attention_norm"),
-    MLX_RULES_GATED_MLP,
-    MLX_LAYER_NORM("post_feedforward_layernorm", "post_ffw_norm"),
-    MLX_RULE_FINAL_NORM(),
-    MLX_RULE_HEAD,
-};
+static const mlx_tensor_rule_t olmo2_tensors[] = {MLX_RULES_OLMO2};
 
-// GGUF files of OLMo 3 have this name too.
-static bool olmo2_takes(const mlx_source_t *source) {
-  return !mlx_gguf_says(source, ".attention.sliding_window");
+// GGUF files of OLMo 3 also declare the architecture olmo2.
+static bool olmo2_matches(const mlx_source_t *source) {
+  return !mlx_gguf_is_nonzero(source, ".attention.sliding_window");
 }
 
 static mlx_status_t olmo2_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, false, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_rms_eps(source, c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }
@@ -29,18 +20,13 @@ static mlx_status_t olmo2_read_config(const mlx_source_t *source, mlx_config_t *
 static mlx_value_t olmo2_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
   const mlx_rope_t *rope = mlx_rope_of(g, c, layer);
   const mlx_attention_t attention = mlx_attention_of(c, layer);
-  mlx_value_t q = mlx_op_linear_bias(g, "q", x, MLX_W("self_attn.q_proj"),
-                                     MLX_B("self_attn.q_proj", c->q_bias));  // [M, heads * head_dim]
-  mlx_value_t k = mlx_op_linear_bias(g, "k", x, MLX_W("self_attn.k_proj"),
-                                     MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
-  mlx_value_t v =
-      mlx_op_linear_bias(g, "v", x, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
-  q = mlx_op_rmsnorm(g, "q_normed", q, MLX_W("self_attn.q_norm"), c->norm_eps);
-  k = mlx_op_rmsnorm(g, "k_normed", k, MLX_W("self_attn.k_norm"), c->norm_eps);
-  q = mlx_op_rope(g, "q_rope", q, c->head_dim, rope);
-  k = mlx_op_rope(g, "k_rope", k, c->head_dim, rope);
-  mlx_value_t h = mlx_op_attention(g, &attention, q, k, v);
-  return mlx_op_linear_bias(g, "o", h, MLX_W("self_attn.o_proj"), MLX_B("self_attn.o_proj", c->o_bias));
+  mlx_qkv_t p = mlx_block_qkv(g, c, layer, x);
+  p.q = mlx_op_rmsnorm(g, "q_normed", p.q, MLX_W("self_attn.q_norm"), c->norm_eps);
+  p.k = mlx_op_rmsnorm(g, "k_normed", p.k, MLX_W("self_attn.k_norm"), c->norm_eps);
+  p.q = mlx_op_rope(g, "q_rope", p.q, c->head_dim, rope);
+  p.k = mlx_op_rope(g, "k_rope", p.k, c->head_dim, rope);
+  mlx_value_t h = mlx_op_attention(g, &attention, p.q, p.k, p.v);
+  return mlx_block_output(g, c, layer, h);
 }
 
 static mlx_value_t olmo2_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
@@ -66,7 +52,7 @@ static const char *const olmo2_types[] = {"olmo2", NULL};
 const mlx_arch_t mlx_arch_olmo2 = {
     .hf_types = olmo2_types,
     .gguf_types = olmo2_types,
-    .takes = olmo2_takes,
+    .matches = olmo2_matches,
     MLX_TENSORS(olmo2_tensors),
     .read_config = olmo2_read_config,
     .forward = mlx_olmo2_forward,

@@ -1,11 +1,10 @@
-// Phi-1 and Phi-2: one layer norm, then attention and a GELU MLP side by side; biases everywhere, also in the
-// head.
+// Phi-1 and Phi-2: one layer norm for parallel attention and GELU MLP, partial rope, and biases
+// everywhere, also in the LM head.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t phi_tensors[] = {
     MLX_RULE_EMBED,
-    MLX_LAYER_VECTOR("input_layernorm.weight", "attn_norm.weight", MLX_DIM(hidden)),
-    MLX_LAYER_VECTOR("input_layernorm.bias", "attn_norm.bias", MLX_DIM(hidden)),
+    MLX_LAYER_NORM_WITH_BIAS("input_layernorm", "attn_norm"),
     MLX_LAYER_MATRIX("self_attn.q_proj.weight", "attn_q.weight", MLX_HEADS(heads), MLX_DIM(hidden)),
     MLX_LAYER_VECTOR("self_attn.q_proj.bias", "attn_q.bias", MLX_HEADS(heads)),
     MLX_LAYER_MATRIX("self_attn.k_proj.weight", "attn_k.weight", MLX_HEADS(kv_heads), MLX_DIM(hidden)),
@@ -25,7 +24,7 @@ static const mlx_tensor_rule_t phi_tensors[] = {
 };
 
 static mlx_status_t phi_read_config(const mlx_source_t *source, mlx_config_t *c) {
-  MLX_TRY(mlx_require_switch(source, "qk_layernorm", false));
+  MLX_TRY(mlx_require_flag(source, "qk_layernorm", false));
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_GELU_TANH, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, false, c));
   MLX_TRY(mlx_read_eps(source, "layer_norm_eps", ".attention.layer_norm_epsilon", c));
@@ -70,7 +69,7 @@ static mlx_value_t phi_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_val
 static mlx_value_t phi_head(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t hidden) {
   const char *name = model->config.tied_head ? "model.embed_tokens.weight" : "lm_head.weight";
   return mlx_op_linear_bias(g, "logits", hidden, mlx_op_weight(g, "%s", name),
-                            mlx_op_weight(g, "lm_head.bias"));  // [rows, vocab]
+                            mlx_op_weight(g, "lm_head.bias"));  // [sequences, vocab]
 }
 
 static const char *const phi_types[] = {"phi", NULL};

@@ -1,5 +1,4 @@
-// Phi-3 and Phi-4: Llama with q, k and v in one tensor, gate and up in another, and a longrope for long
-// contexts.
+// Phi-3 and Phi-4: Llama with fused q, k and v, fused gate and up, and longrope for long contexts.
 #include "models/shared/blocks.h"
 
 #include <string.h>
@@ -10,28 +9,27 @@ static const mlx_tensor_rule_t phi3_tensors[] = {
     MLX_LAYER_MATRIX("self_attn.qkv_proj.weight", "attn_qkv.weight", MLX_DIM(qkv_width), MLX_DIM(hidden)),
     MLX_LAYER_MATRIX("self_attn.o_proj.weight", "attn_output.weight", MLX_DIM(hidden), MLX_HEADS(heads)),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
-    MLX_LAYER_MATRIX("mlp.gate_up_proj.weight", "ffn_up.weight", MLX_DIM(gate_up_width), MLX_DIM(hidden)),
-    MLX_LAYER_MATRIX("mlp.down_proj.weight", "ffn_down.weight", MLX_DIM(hidden), MLX_DIM(ffn)),
+    MLX_RULES_FUSED_GATED_MLP,
     MLX_RULE_FINAL_NORM(),
     MLX_RULE_HEAD,
 };
 
-// Hugging Face reads a "yarn" of this model as something else, and GGUF files have no type but two tensors of
-// factors.
+// Hugging Face's Phi-3 class does not implement yarn as other classes do. GGUF files have no scaling type,
+// only two tensors of factors.
 static mlx_status_t refuse_yarn(const mlx_source_t *source) {
   const char *type = "";
   bool found;
   MLX_TRY(mlx_source_string(source, "rope_scaling.type", NULL, &type, &found));
   if (strcmp(type, "yarn")) return NULL;
   return mlx_source_field_error(source, "rope_scaling.type", NULL, MLX_UNSUPPORTED,
-                                "is 'yarn', which is not supported in this model");
+                                "is 'yarn', which is not supported for Phi-3");
 }
 
 static mlx_status_t phi3_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(refuse_yarn(source));
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, NULL, false, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_rms_eps(source, c));
   MLX_TRY(mlx_read_windows(source, 0, 0, c));
   return mlx_read_rope(source, &(mlx_rope_fields_t){.partial = "partial_rotary_factor"}, c, &c->rope);
 }
@@ -51,19 +49,12 @@ static mlx_value_t phi3_attention(mlx_graph_t *g, const mlx_config_t *c, int lay
   return mlx_op_linear(g, "o", h, MLX_W("self_attn.o_proj"));
 }
 
-static mlx_value_t phi3_mlp(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
-  mlx_value_t gate_up = mlx_op_linear(g, "gate_up", h, MLX_W("mlp.gate_up_proj"));  // [M, 2 * ffn]
-  mlx_value_t gate = mlx_op_columns(g, "gate", gate_up, 0, c->ffn);
-  mlx_value_t up = mlx_op_columns(g, "up", gate_up, c->ffn, c->ffn);
-  return mlx_op_linear(g, "down", mlx_op_gated(g, "act", c->act, gate, up), MLX_W("mlp.down_proj"));
-}
-
 static mlx_value_t phi3_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
   mlx_op_scope(g, "layer%d", layer);
   mlx_value_t h = mlx_op_rmsnorm(g, "attn_in", x, MLX_W("input_layernorm"), c->norm_eps);
   x = mlx_op_add(g, "after_attn", x, phi3_attention(g, c, layer, h));
   h = mlx_op_rmsnorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"), c->norm_eps);
-  return mlx_op_add(g, "out", x, phi3_mlp(g, c, layer, h));
+  return mlx_op_add(g, "out", x, mlx_block_fused_gated_mlp(g, c, layer, h));
 }
 
 static mlx_value_t phi3_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {

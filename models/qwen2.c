@@ -1,22 +1,14 @@
-// Qwen2: Llama with biases of q, k and v; the later layers may have a window.
+// Qwen2: Llama with biases of q, k and v. Later layers may have a sliding window.
 #include "models/shared/blocks.h"
 
-static const mlx_tensor_rule_t qwen2_tensors[] = {
-    MLX_RULE_EMBED,
-    MLX_LAYER_NORM("input_layernorm", "attn_norm"),
-    MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
-    MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
-    MLX_RULES_GATED_MLP,
-    MLX_RULE_FINAL_NORM(),
-    MLX_RULE_HEAD,
-};
+static const mlx_tensor_rule_t qwen2_tensors[] = {MLX_RULES_LLAMA(MLX_ROWS_AS_STORED)};
 
 static mlx_status_t qwen2_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 32}, false, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_rms_eps(source, c));
   c->q_bias = c->kv_bias = true;
-  MLX_TRY(mlx_read_late_windows(source, c));
+  MLX_TRY(mlx_read_qwen_windows(source, c));
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }
 

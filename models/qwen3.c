@@ -1,11 +1,11 @@
-// Qwen3: Llama with the heads of q and k normalised; the later layers may have a window.
+// Qwen3: Llama with head norms of q and k. Later layers may have a sliding window.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t qwen3_tensors[] = {
     MLX_RULE_EMBED,
     MLX_LAYER_NORM("input_layernorm", "attn_norm"),
     MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
-    MLX_RULES_QK_NORM(),
+    MLX_RULES_HEAD_QK_NORM(),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
     MLX_RULES_GATED_MLP,
     MLX_RULE_FINAL_NORM(),
@@ -16,10 +16,10 @@ static mlx_status_t qwen3_read_config(const mlx_source_t *source, mlx_config_t *
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(
       mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 128, .default_kv_heads = 32}, false, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_rms_eps(source, c));
   c->qk_norm = true;
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
-  MLX_TRY(mlx_read_late_windows(source, c));
+  MLX_TRY(mlx_read_qwen_windows(source, c));
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }
 

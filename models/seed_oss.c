@@ -15,11 +15,11 @@ static mlx_status_t seed_oss_read_config(const mlx_source_t *source, mlx_config_
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(
       mlx_read_sizes(source, &(mlx_size_names_t){.default_head_dim = 128, .default_kv_heads = 8}, false, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
-  MLX_TRY(mlx_read_switch(source, "attention_bias", "blk.0.attn_q.bias", true, &c->q_bias));
+  MLX_TRY(mlx_read_rms_eps(source, c));
+  MLX_TRY(mlx_read_flag(source, "attention_bias", "blk.0.attn_q.bias", true, &c->q_bias));
   c->kv_bias = c->q_bias;
-  MLX_TRY(mlx_read_switch(source, "attention_out_bias", "blk.0.attn_output.bias", false, &c->o_bias));
-  MLX_TRY(mlx_read_switch(source, "mlp_bias", "blk.0.ffn_up.bias", false, &c->mlp_bias));
+  MLX_TRY(mlx_read_flag(source, "attention_out_bias", "blk.0.attn_output.bias", false, &c->o_bias));
+  MLX_TRY(mlx_read_flag(source, "mlp_bias", "blk.0.ffn_up.bias", false, &c->mlp_bias));
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }
 

@@ -1,17 +1,9 @@
-// SmolLM3: Llama, but every fourth layer does not turn its heads.
+// SmolLM3: Llama where every fourth layer has no rope.
 #include "models/shared/blocks.h"
 
-static const mlx_tensor_rule_t smollm3_tensors[] = {
-    MLX_RULE_EMBED,
-    MLX_LAYER_NORM("input_layernorm", "attn_norm"),
-    MLX_RULES_ATTENTION(MLX_ROWS_INTERLEAVED_HALVES),
-    MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
-    MLX_RULES_GATED_MLP,
-    MLX_RULE_FINAL_NORM(),
-    MLX_RULE_HEAD,
-};
+static const mlx_tensor_rule_t smollm3_tensors[] = {MLX_RULES_LLAMA(MLX_ROWS_INTERLEAVED_HALVES)};
 
-// no_rope_layers has a 1 for each layer that does turn them.
+// Despite its name, no_rope_layers has a 1 for each layer with a rope.
 static mlx_status_t read_no_rope_layers(const mlx_source_t *source, mlx_config_t *c) {
   const size_t listed = mlx_source_array_length(source, "no_rope_layers", NULL);
   int64_t interval = 4;
@@ -22,30 +14,30 @@ static mlx_status_t read_no_rope_layers(const mlx_source_t *source, mlx_config_t
                                   "must have one entry for each of the %lld layers", (long long)c->layers);
   }
   for (int64_t i = 0; i < c->layers; ++i) {
-    double turns = (i + 1) % interval != 0;
-    if (listed) MLX_TRY(mlx_source_number_at(source, "no_rope_layers", (size_t)i, &turns));
-    c->ropeless[i] = turns == 0.0;
+    double has_rope = (i + 1) % interval != 0;
+    if (listed) MLX_TRY(mlx_source_number_at(source, "no_rope_layers", (size_t)i, &has_rope));
+    c->no_rope[i] = has_rope == 0.0;
   }
   return NULL;
 }
 
-// Where the file does not say which layers have a window, it is those that do not turn their heads.
+// Without layer_types, the layers without rope have the window.
 static mlx_status_t read_smollm3_windows(const mlx_source_t *source, mlx_config_t *c) {
   bool on;
-  MLX_TRY(mlx_read_switch(source, "use_sliding_window", NULL, false, &on));
+  MLX_TRY(mlx_read_flag(source, "use_sliding_window", NULL, false, &on));
   if (!on) return NULL;
   MLX_TRY(mlx_read_windows(source, 0, 0, c));
   for (int64_t i = 0; i < c->layers && !mlx_source_has(source, "layer_types", NULL); ++i)
-    c->windowed[i] = c->window && c->ropeless[i];
+    c->windowed[i] = c->window && c->no_rope[i];
   return NULL;
 }
 
 static mlx_status_t smollm3_read_config(const mlx_source_t *source, mlx_config_t *c) {
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 4}, true, c));
-  MLX_TRY(mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c));
+  MLX_TRY(mlx_read_rms_eps(source, c));
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
-  MLX_TRY(mlx_read_switch(source, "mlp_bias", "blk.0.ffn_up.bias", false, &c->mlp_bias));
+  MLX_TRY(mlx_read_flag(source, "mlp_bias", "blk.0.ffn_up.bias", false, &c->mlp_bias));
   MLX_TRY(read_no_rope_layers(source, c));
   MLX_TRY(read_smollm3_windows(source, c));
   return mlx_read_rope(source, &(mlx_rope_fields_t){.default_theta = 2000000.0}, c, &c->rope);

@@ -1,35 +1,30 @@
-// StableLM: layer norms, part of each head turned, a gated MLP, which may stand beside the attention instead
-// of after it.
+// StableLM: layer norms, partial rope, and a gated MLP that may run parallel to the attention.
 #include "models/shared/blocks.h"
 
 static bool has_second_norm(const mlx_config_t *c) { return !c->parallel; }
 
 static const mlx_tensor_rule_t stablelm_tensors[] = {
     MLX_RULE_EMBED,
-    MLX_LAYER_VECTOR("input_layernorm.weight", "attn_norm.weight", MLX_DIM(hidden)),
-    MLX_LAYER_VECTOR("input_layernorm.bias", "attn_norm.bias", MLX_DIM(hidden)),
+    MLX_LAYER_NORM_WITH_BIAS("input_layernorm", "attn_norm"),
     MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
     MLX_LAYER_MATRIX("self_attn.q_layernorm.norms.%e.weight", "attn_q_norm.weight", MLX_DIM(heads),
                      MLX_DIM(head_dim), .present = mlx_has_qk_norm, .hf_stacked = true),
     MLX_LAYER_MATRIX("self_attn.k_layernorm.norms.%e.weight", "attn_k_norm.weight", MLX_DIM(kv_heads),
                      MLX_DIM(head_dim), .present = mlx_has_qk_norm, .hf_stacked = true),
-    MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm", .present = has_second_norm),
-    MLX_LAYER_VECTOR("post_attention_layernorm.bias", "ffn_norm.bias", MLX_DIM(hidden),
-                     .present = has_second_norm),
+    MLX_LAYER_NORM_WITH_BIAS("post_attention_layernorm", "ffn_norm", .present = has_second_norm),
     MLX_RULES_GATED_MLP,
-    MLX_VECTOR("model.norm.weight", "output_norm.weight", MLX_DIM(hidden)),
-    MLX_VECTOR("model.norm.bias", "output_norm.bias", MLX_DIM(hidden)),
+    MLX_RULES_FINAL_NORM_WITH_BIAS,
     MLX_RULE_HEAD,
 };
 
 static mlx_status_t stablelm_read_config(const mlx_source_t *source, mlx_config_t *c) {
-  MLX_TRY(mlx_read_switch(source, "qk_layernorm", "blk.0.attn_q_norm.weight", false, &c->qk_norm));
+  MLX_TRY(mlx_read_flag(source, "qk_layernorm", "blk.0.attn_q_norm.weight", false, &c->qk_norm));
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 32}, false, c));
   MLX_TRY(mlx_read_eps(source, "layer_norm_eps", ".attention.layer_norm_epsilon", c));
-  MLX_TRY(mlx_read_switch(source, "use_qkv_bias", "blk.0.attn_q.bias", false, &c->q_bias));
+  MLX_TRY(mlx_read_flag(source, "use_qkv_bias", "blk.0.attn_q.bias", false, &c->q_bias));
   c->kv_bias = c->q_bias;
-  MLX_TRY(mlx_read_switch(source, "use_parallel_residual", NULL, false, &c->parallel));
+  MLX_TRY(mlx_read_flag(source, "use_parallel_residual", NULL, false, &c->parallel));
   if (mlx_source_is_gguf(source)) c->parallel = !mlx_source_tensor(source, NULL, "blk.0.ffn_norm.weight");
   return mlx_read_rope(
       source, &(mlx_rope_fields_t){.partial = "partial_rotary_factor", .default_partial = 0.25}, c, &c->rope);
@@ -37,21 +32,16 @@ static mlx_status_t stablelm_read_config(const mlx_source_t *source, mlx_config_
 
 static mlx_value_t stablelm_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_attention_t attention = mlx_attention_of(c, layer);
-  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"),
-                                     MLX_B("self_attn.q_proj", c->q_bias));  // [M, heads * head_dim]
-  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"),
-                                     MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
-  mlx_value_t v =
-      mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
-  if (c->qk_norm) {  // every head has a norm of its own: [heads, head_dim]
-    q = mlx_op_head_layernorm(g, "q_normed", q, c->head_dim, MLX_W("self_attn.q_layernorm.norms.all"),
-                              c->norm_eps);
-    k = mlx_op_head_layernorm(g, "k_normed", k, c->head_dim, MLX_W("self_attn.k_layernorm.norms.all"),
-                              c->norm_eps);
+  mlx_qkv_t p = mlx_block_qkv(g, c, layer, h);
+  if (c->qk_norm) {  // one weight per head: [heads, head_dim]
+    p.q = mlx_op_head_layernorm(g, "q_normed", p.q, c->head_dim, MLX_W("self_attn.q_layernorm.norms.all"),
+                                c->norm_eps);
+    p.k = mlx_op_head_layernorm(g, "k_normed", p.k, c->head_dim, MLX_W("self_attn.k_layernorm.norms.all"),
+                                c->norm_eps);
   }
-  q = mlx_op_rope(g, "q_rope", q, c->head_dim, &c->rope);
-  k = mlx_op_rope(g, "k_rope", k, c->head_dim, &c->rope);
-  h = mlx_op_attention(g, &attention, q, k, v);
+  p.q = mlx_op_rope(g, "q_rope", p.q, c->head_dim, &c->rope);
+  p.k = mlx_op_rope(g, "k_rope", p.k, c->head_dim, &c->rope);
+  h = mlx_op_attention(g, &attention, p.q, p.k, p.v);
   return mlx_op_linear(g, "o", h, MLX_W("self_attn.o_proj"));
 }
 

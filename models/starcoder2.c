@@ -1,20 +1,17 @@
-// StarCoder2: layer norms, biases everywhere, rotary positions, grouped-query attention with a window, a GELU
-// MLP without a gate.
+// StarCoder2: layer norms, biases everywhere, rotary positions, grouped-query attention with a sliding
+// window, an ungated GELU MLP.
 #include "models/shared/blocks.h"
 
 static const mlx_tensor_rule_t starcoder2_tensors[] = {
     MLX_RULE_EMBED,
-    MLX_LAYER_VECTOR("input_layernorm.weight", "attn_norm.weight", MLX_DIM(hidden)),
-    MLX_LAYER_VECTOR("input_layernorm.bias", "attn_norm.bias", MLX_DIM(hidden)),
+    MLX_LAYER_NORM_WITH_BIAS("input_layernorm", "attn_norm"),
     MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
-    MLX_LAYER_VECTOR("post_attention_layernorm.weight", "ffn_norm.weight", MLX_DIM(hidden)),
-    MLX_LAYER_VECTOR("post_attention_layernorm.bias", "ffn_norm.bias", MLX_DIM(hidden)),
+    MLX_LAYER_NORM_WITH_BIAS("post_attention_layernorm", "ffn_norm"),
     MLX_LAYER_MATRIX("mlp.c_fc.weight", "ffn_up.weight", MLX_DIM(ffn), MLX_DIM(hidden)),
     MLX_LAYER_VECTOR("mlp.c_fc.bias", "ffn_up.bias", MLX_DIM(ffn), .present = mlx_has_mlp_bias),
     MLX_LAYER_MATRIX("mlp.c_proj.weight", "ffn_down.weight", MLX_DIM(hidden), MLX_DIM(ffn)),
     MLX_LAYER_VECTOR("mlp.c_proj.bias", "ffn_down.bias", MLX_DIM(hidden), .present = mlx_has_mlp_bias),
-    MLX_VECTOR("model.norm.weight", "output_norm.weight", MLX_DIM(hidden)),
-    MLX_VECTOR("model.norm.bias", "output_norm.bias", MLX_DIM(hidden)),
+    MLX_RULES_FINAL_NORM_WITH_BIAS,
     MLX_RULE_HEAD,
 };
 
@@ -23,7 +20,7 @@ static mlx_status_t starcoder2_read_config(const mlx_source_t *source, mlx_confi
   MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 2}, true, c));
   MLX_TRY(mlx_read_eps(source, "norm_epsilon", ".attention.layer_norm_epsilon", c));
   MLX_TRY(mlx_read_attention_bias(source, "use_bias", true, c));
-  MLX_TRY(mlx_read_switch(source, "use_bias", "blk.0.ffn_up.bias", true, &c->mlp_bias));
+  MLX_TRY(mlx_read_flag(source, "use_bias", "blk.0.ffn_up.bias", true, &c->mlp_bias));
   MLX_TRY(mlx_read_windows(source, 0, 0, c));
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }

@@ -1,13 +1,13 @@
-// Every architecture on a GPU in f32, against Hugging Face: the GPU's half of arch_test.c. Its files lie in
-// build/gpu/arch, so that they can be carried by themselves; ctest does not run it, because making them takes
-// minutes: ./build.sh test-gpu does.
+// Every architecture on a GPU in f32 against Hugging Face; arch_test.c does the same on the CPU. The prepared
+// files lie in build/gpu/arch, so they can be copied to a GPU machine. ./build.sh test-gpu runs this test;
+// ctest does not, because preparing the files takes minutes.
 #include <sys/stat.h>
 
 #include "base/memory.h"
 #include "tests/architectures.h"
 #include "tests/gpu.h"
 
-// sm_80's PTX runs on every later GPU.
+// PTX for sm_80 runs on every later GPU.
 static mlx_status_t prepare_fixture(void *user, const char *name) {
   char folder[] = "/tmp/mlxcel-arch-XXXXXX", path[512], file[64];
   (void)user;

@@ -1,8 +1,8 @@
-// Every architecture, packed: a directory as MLX, GPTQ or AWQ would have written it holds the same weights,
-// to the bit, as one with the widened matrices written out. MLX's has the experts of a layer under one name,
-// as mlx-lm writes them.
+// Every architecture, quantized: a directory in the format of MLX, GPTQ or AWQ gives the same weights, to the
+// bit, as a directory with the dequantized matrices. As in mlx-lm, MLX's has the experts of a layer under one
+// name.
 //
-// What is packed are the matrices of the fixtures of tests/arch_test.c. MLXCEL_ARCH=NAME runs one.
+// The matrices are those of the fixtures of tests/arch_test.c. MLXCEL_ARCH=NAME runs one.
 #include "compiler/weights.h"
 #include "tests/packed_files.h"
 
@@ -35,8 +35,8 @@ static void split_name(const char *name, char *module, size_t size) {
   snprintf(module, size, "%.*s", (int)(strlen(name) - strlen(".weight")), name);
 }
 
-// mlx-lm's name for all experts: "…mlp.experts.all.up_proj" is "…mlp.switch_mlp.up_proj", and Mixtral's w1,
-// w2, w3 have names there.
+// mlx-lm's name for all experts of a layer: "…mlp.experts.all.up_proj" is "…mlp.switch_mlp.up_proj".
+// Mixtral's w1, w2 and w3 become gate_proj, down_proj and up_proj.
 static void mlx_module(const char *name, char *module, size_t size) {
   static const char *const names[][2] = {
       {"w1.weight", "gate_proj"}, {"w2.weight", "down_proj"}, {"w3.weight", "up_proj"}};
@@ -49,77 +49,79 @@ static void mlx_module(const char *name, char *module, size_t size) {
   snprintf(module, size, "%.*sswitch_mlp.%s", (int)(mark - name), name, part);
 }
 
-// |rows| x |columns| of |module| into |packed| by its kind; the widened values lie in |wide|.
-static void pack(mlx_packing_kind_t kind, const char *module, const float *values, int64_t rows,
-                 int64_t columns, folder_t *packed) {
+// Quantizes a matrix [rows, columns] and adds it to |packed|. Leaves the result in |dequantized_values|.
+static void put_quantized(mlx_packing_kind_t kind, const char *module, const float *values, int64_t rows,
+                          int64_t columns, folder_t *packed) {
   const matrix_t m = {.module = module,
                       .values = values,
                       .rows = (int)rows,
                       .columns = (int)columns,
                       .bits = 4,
                       .group = kinds[kind].group};
-  quantise(&m, kind);
+  quantize(&m, kind);
   kinds[kind].put(packed, &m);
 }
 
-// The experts of a layer: one tensor each in |widened|, all under one name in |packed|; packed where MLX can,
-// plain where it cannot.
-static bool put_experts(const mlx_weight_t *weight, folder_t *packed, folder_t *widened) {
-  static float values[MOST];
+// Adds the experts of a layer: one tensor per expert to |dequantized|, one tensor for all to |packed|.
+// Returns false if they stay unquantized because MLX's group size does not divide the columns.
+static bool put_experts(const mlx_weight_t *weight, folder_t *packed, folder_t *dequantized) {
+  static float values[MAX_ELEMENTS];
   char module[160], name[200];
   const int64_t count = weight->tensor.dims[0], rows = weight->tensor.dims[1],
                 columns = weight->tensor.dims[2], each = rows * columns;
-  const bool can = columns % 32 == 0;
-  CHECK(count * each <= MOST);
+  const bool quantized = columns % 32 == 0;
+  CHECK(count * each <= MAX_ELEMENTS);
   for (int64_t i = 0; i < count; ++i) {
     mlx_dtype_info(weight->tensor.dtype)->to_f32(weight->parts[i]->data, (size_t)each, values + i * each);
   }
   mlx_module(weight->name, module, sizeof module);
   snprintf(name, sizeof name, "%s.weight", module);
   packed->stack = (int)count;
-  if (can) {
-    pack(MLX_PACKED_MLX, module, values, count * rows, columns, packed);
+  if (quantized) {
+    put_quantized(MLX_PACKED_MLX, module, values, count * rows, columns, packed);
   } else {
     put(packed, name, MLX_F32, count * rows, columns, values);
   }
   packed->stack = 0;
   for (int64_t i = 0; i < count; ++i)
-    put(widened, weight->parts[i]->name, MLX_F32, rows, columns, (can ? wide : values) + i * each);
-  return can;
+    put(dequantized, weight->parts[i]->name, MLX_F32, rows, columns,
+        (quantized ? dequantized_values : values) + i * each);
+  return quantized;
 }
 
-// A matrix that GPTQ or AWQ, and MLX unless it stacks, pack by itself. Gives whether it was packed.
-static bool put_matrix(mlx_packing_kind_t kind, const mlx_tensor_t *t, folder_t *packed, folder_t *widened) {
-  static float values[MOST];
+// Adds one matrix. Returns false if it stays unquantized because its shape does not fit the format.
+static bool put_matrix(mlx_packing_kind_t kind, const mlx_tensor_t *t, folder_t *packed,
+                       folder_t *dequantized) {
+  static float values[MAX_ELEMENTS];
   char module[160];
   const int64_t rows = t->dims[0], columns = t->rank == 2 ? t->dims[1] : 0;
-  if (!columns || columns % kinds[kind].group || rows % 8 || rows * columns > MOST) {
+  if (!columns || columns % kinds[kind].group || rows % 8 || rows * columns > MAX_ELEMENTS) {
     put_plain(packed, t);
-    put_plain(widened, t);
+    put_plain(dequantized, t);
     return false;
   }
   mlx_dtype_info(t->dtype)->to_f32(t->data, (size_t)(rows * columns), values);
   split_name(t->name, module, sizeof module);
-  pack(kind, module, values, rows, columns, packed);
-  put(widened, t->name, MLX_F32, rows, columns, wide);
+  put_quantized(kind, module, values, rows, columns, packed);
+  put(dequantized, t->name, MLX_F32, rows, columns, dequantized_values);
   return true;
 }
 
-// Gives whether it was packed.
+// Adds one weight. Returns whether any of its matrices was quantized.
 static bool put_weight(mlx_packing_kind_t kind, const mlx_model_t *model, const mlx_weight_t *weight,
-                       folder_t *packed, folder_t *widened) {
+                       folder_t *packed, folder_t *dequantized) {
   bool any = false;
-  if (weight->half == MLX_SECOND_HALF || weight->half == MLX_ODD_HALF)
-    return false;  // its other half has put the tensor
+  if (weight->fused_part == MLX_FUSED_SECOND_HALF || weight->fused_part == MLX_FUSED_ODD_ROWS)
+    return false;  // the weight with the other part has added the tensor
   if (weight->parts && weight->tensor.rank == 3 && kind == MLX_PACKED_MLX)
-    return put_experts(weight, packed, widened);
+    return put_experts(weight, packed, dequantized);
   for (int64_t i = 0; weight->parts && i < weight->tensor.dims[0]; ++i)
-    any |= put_matrix(kind, weight->parts[i], packed, widened);
+    any |= put_matrix(kind, weight->parts[i], packed, dequantized);
   if (weight->parts) return any;
   const mlx_tensor_t *t = mlx_source_tensor(model->source, weight->tensor.name, NULL);
-  if (weight->order == MLX_ROWS_AS_STORED) return put_matrix(kind, t, packed, widened);
+  if (weight->order == MLX_ROWS_AS_STORED) return put_matrix(kind, t, packed, dequantized);
   put_plain(packed, t);
-  put_plain(widened, t);
+  put_plain(dequantized, t);
   return false;
 }
 
@@ -135,8 +137,8 @@ static void write_config(const folder_t *f, const char *name, const char *start)
   mlx_free(text);
 }
 
-static void check_same_weights(const folder_t *packed, const folder_t *widened) {
-  const folder_t *folders[] = {packed, widened};
+static void check_same_weights(const folder_t *packed, const folder_t *dequantized) {
+  const folder_t *folders[] = {packed, dequantized};
   char *bytes[2];
   size_t lengths[2];
   for (int i = 0; i < 2; ++i) {
@@ -153,19 +155,19 @@ static void check_same_weights(const folder_t *packed, const folder_t *widened) 
 }
 
 static size_t check_kind(mlx_packing_kind_t kind, const char *name, const mlx_model_t *model) {
-  folder_t packed, widened;
+  folder_t packed, dequantized;
   size_t count = 0;
   begin(&packed);
-  begin(&widened);
+  begin(&dequantized);
   for (size_t i = 0; i < model->weight_count; ++i)
-    count += put_weight(kind, model, &model->weights[i], &packed, &widened);
+    count += put_weight(kind, model, &model->weights[i], &packed, &dequantized);
   write_tensors(&packed);
-  write_tensors(&widened);
+  write_tensors(&dequantized);
   write_config(&packed, name, kinds[kind].config);
-  write_config(&widened, name, "{");
-  check_same_weights(&packed, &widened);
+  write_config(&dequantized, name, "{");
+  check_same_weights(&packed, &dequantized);
   end(&packed);
-  end(&widened);
+  end(&dequantized);
   return count;
 }
 
@@ -180,26 +182,26 @@ static mlx_status_t check_fixture(void *user, const char *name) {
   CHECK_OK(mlx_model_open(path, &model));
   for (size_t i = 0; i < model->weight_count; ++i) {
     if (!model->weights[i].packing.kind) continue;
-    mlx_model_close(model);  // it is packed already
+    mlx_model_close(model);  // already quantized
     return NULL;
   }
   for (int kind = MLX_PACKED_MLX; kind <= MLX_PACKED_AWQ; ++kind)
     counts[kind] = check_kind((mlx_packing_kind_t)kind, name, model);
-  fprintf(stderr, "  %-18s matrices packed: MLX %zu, GPTQ %zu, AWQ %zu of %zu weights, all the same bits\n",
-          name, counts[MLX_PACKED_MLX], counts[MLX_PACKED_GPTQ], counts[MLX_PACKED_AWQ], model->weight_count);
+  fprintf(stderr, "  %-18s quantized matrices: MLX %zu, GPTQ %zu, AWQ %zu of %zu weights, all equal\n", name,
+          counts[MLX_PACKED_MLX], counts[MLX_PACKED_GPTQ], counts[MLX_PACKED_AWQ], model->weight_count);
   mlx_model_close(model);
   ++*checked;
   return NULL;
 }
 
-TEST(every_architecture_is_the_same_packed) {
+TEST(every_architecture_equals_its_dequantized_weights) {
   size_t checked = 0;
   CHECK_OK(mlx_list_dir(FIXTURES, check_fixture, &checked));
   CHECK(checked > 0);
 }
 
-// One expert left plain among packed ones is refused, not read as codes.
-TEST(experts_of_two_kinds_are_refused_by_name) {
+// One unquantized expert among quantized ones must not be read as codes.
+TEST(experts_with_mixed_types_are_refused_by_name) {
   folder_t packed, unused;
   mlx_model_t *model;
   CHECK_OK(mlx_model_open(FIXTURES "qwen3_moe", &model));
@@ -219,11 +221,12 @@ TEST(experts_of_two_kinds_are_refused_by_name) {
   mlx_model_close(model);
   write_tensors(&packed);
   write_config(&packed, "qwen3_moe", kinds[MLX_PACKED_GPTQ].config);
-  CHECK_ERROR(
-      mlx_model_open(packed.path, &model), MLX_UNSUPPORTED,
-      "tensor 'model.layers.0.mlp.experts.1.gate_proj.weight' has another type than the first of its kind");
+  CHECK_ERROR(mlx_model_open(packed.path, &model), MLX_UNSUPPORTED,
+              "tensor 'model.layers.0.mlp.experts.1.gate_proj.weight' has a different type from the first "
+              "tensor of its stack");
   end(&packed);
   end(&unused);
 }
 
-TEST_MAIN(CASE(every_architecture_is_the_same_packed), CASE(experts_of_two_kinds_are_refused_by_name))
+TEST_MAIN(CASE(every_architecture_equals_its_dequantized_weights),
+          CASE(experts_with_mixed_types_are_refused_by_name))

@@ -1,6 +1,6 @@
-// What arch_test.c and arch_gpu_test.c share: the fixtures of tests/fixtures that have goldens with logits,
-// as make_fixtures.py and numpy_models.py of tests/parity made them. They have no tokenizer: the tests feed
-// ids, and lend them another model's.
+// Shared by arch_test.c and arch_gpu_test.c: the fixtures of tests/fixtures that have goldens with logits,
+// written by make_fixtures.py and numpy_models.py of tests/parity. The fixtures have no tokenizer. The tests
+// pass token ids and add tiny-llama's tokenizer, because compiling needs one.
 #ifndef MLXCEL_TESTS_ARCHITECTURES_H_
 #define MLXCEL_TESTS_ARCHITECTURES_H_
 
@@ -24,7 +24,7 @@ static inline void link_file(const char *name, const char *folder, const char *f
   CHECK(!symlink(from, to));
 }
 
-// The fixture beside a tokenizer, as links in a folder of their own.
+// Links the files of the fixture and a tokenizer into |folder|.
 static inline void link_model(const char *name, const char *folder) {
   static const char *const files[] = {"config.json", "generation_config.json", "model.safetensors"};
   char to[512];
@@ -33,7 +33,7 @@ static inline void link_model(const char *name, const char *folder) {
   CHECK(!symlink(TOKENIZER, to));
 }
 
-// How far the logits are from the golden ones, as a share of the largest.
+// The largest difference from the golden logits, relative to the largest golden logit.
 static inline double logits_error(mlx_session_t *session, yyjson_val *expected) {
   float logits[VOCAB];
   double worst = 0, largest = 0;
@@ -64,7 +64,7 @@ static inline double check_prompt(mlx_engine_t *engine, const char *name, size_t
   return error;
 }
 
-// Whether |name| is one of them, and MLXCEL_ARCH names no other.
+// True if the fixture |name| has goldens with logits and MLXCEL_ARCH does not select another.
 static inline bool is_architecture(const char *name) {
   const char *only = getenv("MLXCEL_ARCH");
   char path[512];

@@ -507,7 +507,7 @@ static void check_config_refused(const char *field, const char *value, int code,
 
 TEST(a_config_that_changes_the_maths_is_refused_by_field) {
   check_config_refused("model_type", "\"mamba\"", MLX_UNSUPPORTED, "field 'model_type' is 'mamba'");
-  check_config_refused("model_type", "\"qwen_2\"", MLX_UNSUPPORTED, "'qwen2' is the nearest of ");
+  check_config_refused("model_type", "\"qwen_2\"", MLX_UNSUPPORTED, "did you mean 'qwen2'?");
   check_config_refused("hidden_act", "\"snake\"", MLX_UNSUPPORTED, "field 'hidden_act' is 'snake'");
   check_config_refused("attention_bias", "true", MLX_INVALID_INPUT,
                        "tensor 'model.layers.0.self_attn.q_proj.bias' is missing");

@@ -1,8 +1,8 @@
-// A field that config.json does not have is what Hugging Face's class takes it for.
+// A field that is missing in config.json has the default of Hugging Face's class.
 //
-// tests/goldens/config_defaults.json, which tests/parity/config_defaults.py wrote, has that value for every
-// field of every fixture. The config less the field must be read, or refused, as the config with the value in
-// it; a reader may want the field instead.
+// tests/goldens/config_defaults.json, written by tests/parity/config_defaults.py, has that default for every
+// field of every fixture. Reading a config without the field must give the same config or the same error as
+// reading it with the default. Alternatively the reader may require the field.
 #include <unistd.h>
 
 #include "base/file.h"
@@ -34,8 +34,8 @@ static const mlx_arch_t *arch_of(const mlx_source_t *source) {
   CHECK_FAIL("no architecture for %s", mlx_source_architecture(source));
 }
 
-// Reads config.json in |folder|, which becomes |root| with |key| as |value|, or without it where that is
-// NULL.
+// Writes |root| with |key| set to |value|, or without |key| if |value| is NULL, to config.json in |folder|
+// and reads it.
 static mlx_status_t read_config(const char *folder, yyjson_val *root, const char *key, yyjson_val *value,
                                 mlx_config_t *out) {
   char path[128];
@@ -60,12 +60,12 @@ static mlx_status_t read_config(const char *folder, yyjson_val *root, const char
   return status;
 }
 
-// How many defaults were taken, not refused.
+// Returns the number of fields that have a default; the others are required.
 static size_t check_fixture(const char *name, yyjson_val *fields) {
-  static mlx_config_t less, with;
+  static mlx_config_t without_field, with_default;
   char folder[] = "/tmp/mlxcel-defaults-XXXXXX", from[256], to[256];
   yyjson_val *key, *value;
-  size_t index, count, taken = 0;
+  size_t index, count, defaults = 0;
   CHECK(mkdtemp(folder));
   snprintf(from, sizeof from, FIXTURES "%s/model.safetensors", name);
   snprintf(to, sizeof to, "%s/model.safetensors", folder);
@@ -74,40 +74,40 @@ static size_t check_fixture(const char *name, yyjson_val *fields) {
   mlx_json_t config = read_json(from);
   yyjson_obj_foreach(fields, index, count, key, value) {
     const char *field = yyjson_get_str(key);
-    mlx_status_t without = read_config(folder, config.root, field, NULL, &less),
-                 given = read_config(folder, config.root, field, value, &with);
+    mlx_status_t without = read_config(folder, config.root, field, NULL, &without_field),
+                 given = read_config(folder, config.root, field, value, &with_default);
     const bool required = without && strstr(mlx_status_message(without), "is missing");
     if (!required &&
         (!without != !given || (without && strcmp(mlx_status_message(without), mlx_status_message(given))))) {
       CHECK_FAIL("%s without '%s': %s; with Hugging Face's default: %s", name, field,
                  without ? mlx_status_message(without) : "fine", given ? mlx_status_message(given) : "fine");
     }
-    if (!without && memcmp(&less, &with, sizeof less)) {
-      CHECK_FAIL("%s without '%s' is not what it is with Hugging Face's default, %s", name, field,
+    if (!without && memcmp(&without_field, &with_default, sizeof without_field)) {
+      CHECK_FAIL("%s without '%s' differs from Hugging Face's default, %s", name, field,
                  yyjson_val_write(value, 0, NULL));
     }
-    taken += !required;
+    defaults += !required;
     mlx_status_free(given);
     mlx_status_free(without);
   }
   mlx_json_close(&config);
   CHECK_OK(mlx_remove_tree(folder));
-  return taken;
+  return defaults;
 }
 
-TEST(a_missing_field_is_what_hugging_face_takes_it_for) {
+TEST(a_missing_field_has_the_default_of_hugging_face) {
   mlx_json_t goldens = read_json(GOLDENS);
   size_t index, count;
   yyjson_val *name, *fields;
   const char *only = getenv("MLXCEL_ARCH");
   yyjson_obj_foreach(mlx_json_find(goldens.root, "fixtures"), index, count, name, fields) {
     if (only && strcmp(only, yyjson_get_str(name))) continue;
-    const size_t taken = check_fixture(yyjson_get_str(name), fields);
-    fprintf(stderr, "  %-18s %zu of %zu defaults taken, the other fields required\n", yyjson_get_str(name),
-            taken, yyjson_obj_size(fields));
+    const size_t defaults = check_fixture(yyjson_get_str(name), fields);
+    fprintf(stderr, "  %-18s %zu of %zu fields have a default, the others are required\n",
+            yyjson_get_str(name), defaults, yyjson_obj_size(fields));
   }
   CHECK(count > 30);
   mlx_json_close(&goldens);
 }
 
-TEST_MAIN(CASE(a_missing_field_is_what_hugging_face_takes_it_for))
+TEST_MAIN(CASE(a_missing_field_has_the_default_of_hugging_face))

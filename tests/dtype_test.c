@@ -1,4 +1,4 @@
-// Promises of the dtype table: what widening and rounding give, and that sizes never wrap.
+// The dtype table: conversion to and from f32, and sizes that never overflow.
 #include "graph/dtype.h"
 
 #include <float.h>
@@ -18,28 +18,28 @@ typedef struct dequant_golden {
 
 typedef struct random_golden {
   mlx_dtype_t dtype;
-  int scales[2];  // where in a block its f16 values are; -1: there are no more
-  uint64_t hash;  // of what RANDOM_BLOCKS random blocks are widened to
+  int scales[2];  // offsets of the f16 scales in a block; -1: none
+  uint64_t hash;  // of RANDOM_BLOCKS dequantized random blocks
 } random_golden_t;
 
 #include "tests/goldens/dequant.h"
 
 static bool is_nan(uint32_t bits) { return (bits & 0x7fffffff) > 0x7f800000; }
 
-TEST(dequantisation_matches_the_gguf_package) {
+TEST(dequantization_matches_the_gguf_package) {
   for (size_t i = 0; i < sizeof dequant_goldens / sizeof *dequant_goldens; ++i) {
     const dequant_golden_t *golden = &dequant_goldens[i];
     const mlx_dtype_info_t *info = mlx_dtype_info(golden->dtype);
     size_t blocks = golden->in_size / info->block_bytes;
     CHECK_INT(blocks * info->block_bytes, golden->in_size);
     CHECK_INT(blocks * info->block_elements, golden->out_count);
-    // One byte further on than malloc gives, because files promise no alignment.
+    // Offset by one byte, because tensors in files can have any alignment.
     uint8_t *in = malloc(golden->in_size + 1);
     uint32_t *out = malloc(4 * golden->out_count);
     memcpy(in + 1, golden->in, golden->in_size);
     info->to_f32(in + 1, blocks, (float *)out);
     for (size_t j = 0; j < golden->out_count; ++j) {
-      // Which NaN an operation makes is the machine's affair; a NaN that is only copied must keep its bits.
+      // Arithmetic may produce any NaN, but a NaN that is only copied must keep its bits.
       if (info->block_elements > 1 && is_nan(out[j]) && is_nan(golden->out[j])) continue;
       if (out[j] != golden->out[j])
         CHECK_FAIL("%s element %zu is %08x, expected %08x", info->name, j, out[j], golden->out[j]);
@@ -63,8 +63,8 @@ static uint64_t hash_word(uint64_t hash, uint32_t word) {  // FNV-1a
 
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
-// As random_hash in tests/parity/dequant_goldens.py: random bytes, the first blocks with every edge or pair
-// of edges as scales; or, where the scale is one byte, with every one.
+// The same as random_hash in tests/parity/dequant_goldens.py: random bytes, where the first blocks have every
+// edge case, or pair of edge cases, as scales. Types with a one-byte scale get all 256 values.
 static uint8_t *random_blocks(const random_golden_t *golden) {
   const mlx_dtype_info_t *info = mlx_dtype_info(golden->dtype);
   const size_t edges = sizeof edge_scales / sizeof *edge_scales;
@@ -85,7 +85,7 @@ static uint8_t *random_blocks(const random_golden_t *golden) {
   return blocks;
 }
 
-TEST(random_blocks_of_every_packed_type_are_widened_as_the_gguf_package_does) {
+TEST(random_blocks_of_every_quantized_type_match_the_gguf_package) {
   for (size_t i = 0; i < sizeof random_goldens / sizeof *random_goldens; ++i) {
     const mlx_dtype_info_t *info = mlx_dtype_info(random_goldens[i].dtype);
     const size_t count = RANDOM_BLOCKS * info->block_elements;
@@ -95,13 +95,13 @@ TEST(random_blocks_of_every_packed_type_are_widened_as_the_gguf_package_does) {
     info->to_f32(blocks, RANDOM_BLOCKS, (float *)out);
     for (size_t j = 0; j < count; ++j) hash = hash_word(hash, is_nan(out[j]) ? 0x7fc00000 : out[j]);
     if (hash != random_goldens[i].hash)
-      CHECK_FAIL("random blocks of %s are widened to other values", info->name);
+      CHECK_FAIL("random blocks of %s are dequantized to other values", info->name);
     free(blocks);
     free(out);
   }
 }
 
-TEST(every_type_that_is_widened_has_goldens) {
+TEST(every_convertible_type_has_goldens) {
   for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
     const mlx_dtype_info_t *info = mlx_dtype_info((mlx_dtype_t)i);
     bool full = false, random = false;
@@ -119,28 +119,28 @@ static uint64_t hash_of_every_value(mlx_dtype_t dtype) {
   for (uint32_t value = 0; value < 65536; ++value) {
     uint8_t in[2] = {(uint8_t)value, (uint8_t)(value >> 8)};
     uint32_t out;
-    float wide;
-    mlx_dtype_info(dtype)->to_f32(in, 1, &wide);
-    memcpy(&out, &wide, sizeof out);
+    float value_f32;
+    mlx_dtype_info(dtype)->to_f32(in, 1, &value_f32);
+    memcpy(&out, &value_f32, sizeof out);
     hash = hash_word(hash, out);
   }
   return hash;
 }
 
-TEST(every_f16_and_bf16_value_is_widened_exactly) {
+TEST(every_f16_and_bf16_value_converts_exactly) {
   CHECK(hash_of_every_value(MLX_F16) == EVERY_F16);
   CHECK(hash_of_every_value(MLX_BF16) == EVERY_BF16);
 }
 
 static uint16_t rounded(mlx_dtype_t dtype, float value) {
-  uint8_t out[3];  // one byte off, because nobody promises alignment
+  uint8_t out[3];  // offset by one byte: any alignment is allowed
   uint16_t bits;
   mlx_dtype_info(dtype)->from_f32(&value, 1, out + 1);
   memcpy(&bits, out + 1, sizeof bits);
   return bits;
 }
 
-static float widened(mlx_dtype_t dtype, uint16_t bits) {
+static float to_float(mlx_dtype_t dtype, uint16_t bits) {
   float value;
   mlx_dtype_info(dtype)->to_f32((const uint8_t *)&bits, 1, &value);
   return value;
@@ -152,12 +152,12 @@ static void check_rounds_to(mlx_dtype_t dtype, float value, uint16_t expected) {
     CHECK_FAIL("%a is %04x in %s, expected %04x", (double)value, bits, mlx_dtype_info(dtype)->name, expected);
 }
 
-// Every finite value, and every midpoint between two neighbours with the floats on both sides of it;
-// |infinity| is the bits of the infinite one, which rounding takes for the next power of two, |beyond|.
+// Checks every finite value, every midpoint between two neighbours, and the floats next to each midpoint.
+// |infinity| is the bit pattern of infinity. Rounding treats it as |beyond|, the next power of two.
 static void check_all_rounding(mlx_dtype_t dtype, uint16_t infinity, double beyond) {
   for (uint16_t bits = 0; bits < infinity; ++bits) {
-    double low = (double)widened(dtype, bits),
-           high = bits + 1 == infinity ? beyond : (double)widened(dtype, (uint16_t)(bits + 1));
+    double low = (double)to_float(dtype, bits),
+           high = bits + 1 == infinity ? beyond : (double)to_float(dtype, (uint16_t)(bits + 1));
     float middle = (float)((low + high) / 2);
     uint16_t next = (uint16_t)(bits + 1), even = bits % 2 ? next : bits;
     for (int sign = 0; sign < 2; ++sign) {
@@ -171,12 +171,12 @@ static void check_all_rounding(mlx_dtype_t dtype, uint16_t infinity, double beyo
   }
 }
 
-TEST(rounding_goes_to_the_nearest_and_from_ties_to_even) {
+TEST(rounding_is_to_nearest_even) {
   check_all_rounding(MLX_F16, 0x7c00, 0x1p16);
   check_all_rounding(MLX_BF16, 0x7f80, 0x1p128);
 }
 
-TEST(what_is_too_large_or_too_small_rounds_to_infinity_or_zero) {
+TEST(overflow_rounds_to_infinity_and_underflow_to_zero) {
   check_rounds_to(MLX_F16, 65519.996f, 0x7bff);
   check_rounds_to(MLX_F16, 65520.0f, 0x7c00);
   check_rounds_to(MLX_F16, -1e30f, 0xfc00);
@@ -190,21 +190,21 @@ TEST(what_is_too_large_or_too_small_rounds_to_infinity_or_zero) {
   check_rounds_to(MLX_BF16, -0x1p-149f, 0x8000);
 }
 
-// Also one whose payload is all in the bits that fall away: it must not become an infinity.
-TEST(a_nan_stays_one_and_becomes_quiet) {
+// A NaN whose payload is only in the dropped bits must not become infinity.
+TEST(a_nan_stays_nan_and_becomes_quiet) {
   static const uint32_t nans[] = {0x7f800001, 0xffbfffff, 0x7fc00000, 0x7fffffff, 0xff800001};
   for (size_t i = 0; i < sizeof nans / sizeof *nans; ++i) {
     float value;
     memcpy(&value, &nans[i], sizeof value);
-    uint16_t half = rounded(MLX_F16, value), brain = rounded(MLX_BF16, value);
-    CHECK_INT(half & 0x7e00, 0x7e00);
-    CHECK_INT(brain & 0x7fc0, 0x7fc0);
-    CHECK_INT(half >> 15, nans[i] >> 31);
-    CHECK_INT(brain >> 15, nans[i] >> 31);
+    uint16_t f16 = rounded(MLX_F16, value), bf16 = rounded(MLX_BF16, value);
+    CHECK_INT(f16 & 0x7e00, 0x7e00);
+    CHECK_INT(bf16 & 0x7fc0, 0x7fc0);
+    CHECK_INT(f16 >> 15, nans[i] >> 31);
+    CHECK_INT(bf16 >> 15, nans[i] >> 31);
   }
 }
 
-TEST(only_types_that_can_be_stored_have_a_name_to_ask_for) {
+TEST(dtype_parse_accepts_only_f32_bf16_and_f16) {
   mlx_dtype_t dtype;
   CHECK_OK(mlx_dtype_parse("f32", &dtype));
   CHECK_INT(dtype, MLX_F32);
@@ -216,7 +216,7 @@ TEST(only_types_that_can_be_stored_have_a_name_to_ask_for) {
   CHECK_ERROR(mlx_dtype_parse("Q4_0", &dtype), MLX_USAGE, "unknown dtype 'Q4_0'");
 }
 
-TEST(sizes_are_whole_blocks_and_never_wrap) {
+TEST(sizes_are_whole_blocks_and_never_overflow) {
   size_t bytes = 0;
   CHECK(mlx_dtype_tensor_bytes(MLX_F32, 2, (int64_t[]){3, 5}, &bytes) && bytes == 60);
   CHECK(mlx_dtype_tensor_bytes(MLX_Q4_1, 2, (int64_t[]){3, 64}, &bytes) && bytes == 120);
@@ -230,7 +230,7 @@ TEST(sizes_are_whole_blocks_and_never_wrap) {
   CHECK(!mlx_dtype_tensor_bytes(MLX_Q4_0, 2, (int64_t[]){INT64_C(1) << 60, 32}, &bytes));
 }
 
-TEST(every_type_has_a_full_row_in_the_table) {
+TEST(every_type_has_a_complete_table_entry) {
   for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
     const mlx_dtype_info_t *info = mlx_dtype_info((mlx_dtype_t)i);
     CHECK(info->name && info->block_elements && info->block_bytes);
@@ -238,7 +238,7 @@ TEST(every_type_has_a_full_row_in_the_table) {
   }
 }
 
-TEST(the_documentation_has_the_same_table) {
+TEST(docs_formats_md_has_the_same_table) {
   char *text, row[100];
   CHECK_OK(mlx_read_file(MLXCEL_SOURCE_DIR "/docs/formats.md", 1 << 20, &text, &(size_t){0}));
   for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
@@ -251,11 +251,10 @@ TEST(the_documentation_has_the_same_table) {
   mlx_free(text);
 }
 
-TEST_MAIN(CASE(dequantisation_matches_the_gguf_package),
-          CASE(random_blocks_of_every_packed_type_are_widened_as_the_gguf_package_does),
-          CASE(every_type_that_is_widened_has_goldens), CASE(every_f16_and_bf16_value_is_widened_exactly),
-          CASE(rounding_goes_to_the_nearest_and_from_ties_to_even),
-          CASE(what_is_too_large_or_too_small_rounds_to_infinity_or_zero),
-          CASE(a_nan_stays_one_and_becomes_quiet), CASE(only_types_that_can_be_stored_have_a_name_to_ask_for),
-          CASE(sizes_are_whole_blocks_and_never_wrap), CASE(every_type_has_a_full_row_in_the_table),
-          CASE(the_documentation_has_the_same_table))
+TEST_MAIN(CASE(dequantization_matches_the_gguf_package),
+          CASE(random_blocks_of_every_quantized_type_match_the_gguf_package),
+          CASE(every_convertible_type_has_goldens), CASE(every_f16_and_bf16_value_converts_exactly),
+          CASE(rounding_is_to_nearest_even), CASE(overflow_rounds_to_infinity_and_underflow_to_zero),
+          CASE(a_nan_stays_nan_and_becomes_quiet), CASE(dtype_parse_accepts_only_f32_bf16_and_f16),
+          CASE(sizes_are_whole_blocks_and_never_overflow), CASE(every_type_has_a_complete_table_entry),
+          CASE(docs_formats_md_has_the_same_table))

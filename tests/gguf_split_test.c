@@ -1,5 +1,4 @@
-// Promises of split GGUF models: all parts are found from any of them, and parts that are not of one model
-// are told.
+// Split GGUF models: any part opens the whole model, and parts that do not belong together are refused.
 #include <unistd.h>
 
 #include "base/file.h"
@@ -24,16 +23,17 @@ static const char *path_of(const char *name) {
 static const char *const file_names[] = {"m-00001-of-00003.gguf", "m-00002-of-00003.gguf",
                                          "m-00003-of-00003.gguf"};
 
-// What is in a part, and so what can be wrong with one.
+// The contents of a part. A test changes one member to make an invalid part.
 typedef struct part {
   uint64_t number, count, tensors;  // split.no, split.count, split.tensors.count
-  const char *architecture, *title,
-      *own;            // general.architecture, general.name, a field only this part has; NULL: not there
-  const char *tensor;  // F32 [8], filled with the part's number; NULL: none
-  uint64_t alignment;  // 0: not said
+  const char *architecture;         // general.architecture; NULL: omitted, as are the next three
+  const char *title;                // general.name
+  const char *extra;                // key of a field that only this part has
+  const char *tensor;               // name of a tensor F32 [8], filled with the part's number
+  uint64_t alignment;               // general.alignment; 0: omitted
 } part_t;
 
-// Three good parts, as llama-gguf-split writes them: the metadata is in the first.
+// Three valid parts, as llama-gguf-split writes them: the metadata is in the first.
 static const part_t good[] = {
     {.number = 0, .count = 3, .tensors = 3, .architecture = "llama", .title = "M", .tensor = "b"},
     {.number = 1, .count = 3, .tensors = 3, .tensor = "c"},
@@ -41,11 +41,11 @@ static const part_t good[] = {
 
 static void write_part(const char *name, const part_t *part) {
   bytes_t file = {0};
-  uint64_t fields = 3u + !!part->architecture + !!part->title + !!part->own + !!part->alignment;
+  uint64_t fields = 3u + !!part->architecture + !!part->title + !!part->extra + !!part->alignment;
   put_header(&file, 3, part->tensor ? 1 : 0, fields);
   if (part->architecture) put_field_string(&file, "general.architecture", part->architecture);
   if (part->title) put_field_string(&file, "general.name", part->title);
-  if (part->own) put_field_string(&file, part->own, "x");
+  if (part->extra) put_field_string(&file, part->extra, "x");
   if (part->alignment) put_field(&file, "general.alignment", MLX_GGUF_U32, part->alignment, 4);
   put_split(&file, part->number, part->count, part->tensors);
   if (part->tensor) put_tensor(&file, part->tensor, 8, 0, 0, 0);
@@ -59,7 +59,7 @@ static void write_good(void) {
   for (int i = 0; i < 3; ++i) write_part(file_names[i], &good[i]);
 }
 
-// From each part in turn.
+// Opens each existing part and expects the error.
 static void check_all_refuse(mlx_code_t code, const char *message) {
   for (int i = 0; i < 3; ++i) {
     mlx_source_t *source;
@@ -69,7 +69,7 @@ static void check_all_refuse(mlx_code_t code, const char *message) {
   }
 }
 
-// Three good parts, but for one.
+// Replaces part |index| of a valid model and expects the error.
 static void check_part_refused(int index, const part_t *part, const char *message) {
   write_good();
   write_part(file_names[index], part);
@@ -110,8 +110,8 @@ TEST(any_part_opens_the_whole_model) {
   end();
 }
 
-// Metadata in every part, another alignment in one, and a first part without tensors are all fine.
-TEST(parts_may_repeat_fields_and_have_an_alignment_of_their_own) {
+// Also a first part without tensors is valid.
+TEST(parts_may_repeat_fields_and_differ_in_alignment) {
   begin();
   mlx_source_t *source;
   write_good();
@@ -137,7 +137,7 @@ TEST(parts_may_repeat_fields_and_have_an_alignment_of_their_own) {
   end();
 }
 
-TEST(one_file_that_was_split_into_one_is_a_file) {
+TEST(a_split_count_of_0_or_1_is_a_single_file) {
   begin();
   mlx_source_t *source;
   for (uint64_t count = 0; count < 2; ++count) {
@@ -161,13 +161,13 @@ TEST(a_missing_part_is_named) {
              path_of(file_names[missing]), missing + 1);
     check_all_refuse(MLX_NOT_FOUND, message);
     mlx_status_t status = mlx_source_open(path_of(file_names[(missing + 1) % 3]), &source);
-    CHECK_CONTAINS(mlx_status_hint_text(status), "fetch it into the folder of");
+    CHECK_CONTAINS(mlx_status_hint_text(status), "download it into the folder of");
     mlx_status_free(status);
     end();
   }
 }
 
-TEST(a_part_under_another_name_is_told_its_own) {
+TEST(a_renamed_part_is_refused_with_the_expected_name) {
   static const char *const names[] = {"m.gguf", "m-00001-of-00003.gguf", "m-00002-of-00004.gguf",
                                       "m-2-of-3.gguf", "-00002-of-00003.gguf.gguf"};
   begin();
@@ -175,7 +175,7 @@ TEST(a_part_under_another_name_is_told_its_own) {
     mlx_source_t *source;
     write_part(names[i], &good[1]);
     CHECK_ERROR(mlx_source_open(path_of(names[i]), &source), MLX_INVALID_INPUT,
-                "by its fields it is part 2 of 3, but its name does not end in '-00002-of-00003.gguf'");
+                "its metadata has part 2 of 3, but its name does not end in '-00002-of-00003.gguf'");
   }
   end();
 }
@@ -185,15 +185,15 @@ TEST(parts_with_wrong_numbers_are_refused) {
   write_good();
   write_part(file_names[2], &good[1]);
   check_all_refuse(MLX_INVALID_INPUT,
-                   "m-00003-of-00003.gguf: by its fields it is part 2 of 3, but its name does not end in "
+                   "m-00003-of-00003.gguf: its metadata has part 2 of 3, but its name does not end in "
                    "'-00002-of-00003.gguf'");
   write_part(file_names[2], &(part_t){.number = 2, .count = 4, .tensors = 3, .tensor = "a"});
   mlx_source_t *source;
   CHECK_ERROR(mlx_source_open(path_of(file_names[0]), &source), MLX_INVALID_INPUT,
-              "m-00003-of-00003.gguf: by its fields it is part 3 of 4");
+              "m-00003-of-00003.gguf: its metadata has part 3 of 4");
   write_part(file_names[2], &(part_t){.number = 0, .count = 0, .architecture = "llama", .tensor = "a"});
   CHECK_ERROR(mlx_source_open(path_of(file_names[0]), &source), MLX_INVALID_INPUT,
-              "m-00003-of-00003.gguf: by its fields it is part 1 of 1");
+              "m-00003-of-00003.gguf: its metadata has part 1 of 1");
   write_part(file_names[2], &(part_t){.number = 3, .count = 3, .tensors = 3});
   check_all_refuse(MLX_INVALID_INPUT, "m-00003-of-00003.gguf: field 'split.no' must be between 0 and 2");
   end();
@@ -202,17 +202,17 @@ TEST(parts_with_wrong_numbers_are_refused) {
 TEST(parts_of_different_models_are_refused) {
   begin();
   check_part_refused(1, &(part_t){.number = 1, .count = 3, .tensors = 4, .tensor = "c"},
-                     "m-00002-of-00003.gguf: field 'split.tensors.count' is not the same as in '");
+                     "m-00002-of-00003.gguf: field 'split.tensors.count' differs from the one in '");
   check_part_refused(2,
                      &(part_t){.number = 2, .count = 3, .tensors = 3, .tensor = "a", .architecture = "qwen2"},
-                     "m-00003-of-00003.gguf: field 'general.architecture' is not the same as in '");
+                     "m-00003-of-00003.gguf: field 'general.architecture' differs from the one in '");
   check_part_refused(1, &(part_t){.number = 1, .count = 3, .tensors = 3, .tensor = "c", .title = "N"},
-                     "m-00002-of-00003.gguf: field 'general.name' is not the same as in '");
+                     "m-00002-of-00003.gguf: field 'general.name' differs from the one in '");
   check_part_refused(1, &(part_t){.number = 1, .count = 3, .tensors = 3, .tensor = "c", .title = "MM"},
-                     "m-00002-of-00003.gguf: field 'general.name' is not the same as in '");
+                     "m-00002-of-00003.gguf: field 'general.name' differs from the one in '");
   check_part_refused(
-      1, &(part_t){.number = 1, .count = 3, .tensors = 3, .tensor = "c", .own = "llama.rope.scaling.type"},
-      "m-00002-of-00003.gguf: field 'llama.rope.scaling.type' is not in the first part, '");
+      1, &(part_t){.number = 1, .count = 3, .tensors = 3, .tensor = "c", .extra = "llama.rope.scaling.type"},
+      "m-00002-of-00003.gguf: field 'llama.rope.scaling.type' is missing in the first part, '");
   check_part_refused(2, &(part_t){.number = 2, .count = 3, .tensors = 3, .tensor = "b"},
                      "m-00003-of-00003.gguf: tensor 'b' is also in '");
   check_part_refused(
@@ -257,9 +257,8 @@ TEST(every_allocation_failure_is_reported) {
   end();
 }
 
-TEST_MAIN(CASE(any_part_opens_the_whole_model),
-          CASE(parts_may_repeat_fields_and_have_an_alignment_of_their_own),
-          CASE(one_file_that_was_split_into_one_is_a_file), CASE(a_missing_part_is_named),
-          CASE(a_part_under_another_name_is_told_its_own), CASE(parts_with_wrong_numbers_are_refused),
+TEST_MAIN(CASE(any_part_opens_the_whole_model), CASE(parts_may_repeat_fields_and_differ_in_alignment),
+          CASE(a_split_count_of_0_or_1_is_a_single_file), CASE(a_missing_part_is_named),
+          CASE(a_renamed_part_is_refused_with_the_expected_name), CASE(parts_with_wrong_numbers_are_refused),
           CASE(parts_of_different_models_are_refused), CASE(a_malformed_part_is_named),
           CASE(every_allocation_failure_is_reported))

@@ -1,13 +1,13 @@
-// Promises of the GGUF reader and of the tokenizer.json it writes. The files are made in memory; none is
-// committed.
+// The GGUF reader and the tokenizer.json it writes, on files that the tests build in memory.
 #include <math.h>
 
 #include "base/json.h"
 #include "models/import/gguf.h"
+#include "models/import/gguf_tokenizer.h"
 #include "tests/check.h"
 #include "tests/import_files.h"
 
-// Parses a copy of |file|, which is consumed, and expects this error.
+// Parses |file|, expects this error, and clears |file|.
 #define CHECK_REFUSED(file, code, part)                                              \
   do {                                                                               \
     mlx_gguf_t *gguf_;                                                               \
@@ -23,7 +23,7 @@ static mlx_gguf_t *parse(const bytes_t *file) {
   return gguf;
 }
 
-// Reads everything a caller could: with the sanitizers, this is the check that parsing checked enough.
+// Reads everything a caller could. Under the sanitizers this proves that parsing checked all bounds.
 static void read_all(const mlx_gguf_t *gguf) {
   int64_t integer;
   double number;
@@ -87,7 +87,7 @@ TEST(fields_and_tensors_are_read) {
 }
 
 // The two versions have the same layout.
-TEST(version_2_is_read_as_version_3_is) {
+TEST(version_2_reads_the_same_as_version_3) {
   bytes_t file = {0};
   put_sample_gguf(&file);
   mlx_gguf_t *three = parse(&file);
@@ -117,13 +117,13 @@ TEST(truncation_at_every_byte_is_an_error) {
   mlx_text_clear(&file);
 }
 
-TEST(truncation_has_a_hint) {
+TEST(truncation_hints_to_download_again) {
   bytes_t file = {0};
   mlx_gguf_t *gguf;
   put_sample_gguf(&file);
   mlx_status_t status = mlx_gguf_parse("x.gguf", (const uint8_t *)file.data, file.length - 1, &gguf);
   CHECK_CONTAINS(mlx_status_message(status), "tensor 'b.weight': its data, 34 bytes at");
-  CHECK_CONTAINS(mlx_status_hint_text(status), "fetch it again");
+  CHECK_CONTAINS(mlx_status_hint_text(status), "download the file again");
   mlx_status_free(status);
   mlx_text_clear(&file);
 }
@@ -165,8 +165,8 @@ TEST(oversized_counts_are_refused_before_allocating) {
     put_header(&text, 3, 0, 1);
     put_field(&text, "k", MLX_GGUF_STRING, counts[i], 8);
     allocated_bytes = 0;
-    CHECK_REFUSED(fields, MLX_INVALID_INPUT, "x.gguf: the header announces");
-    CHECK_REFUSED(tensors, MLX_INVALID_INPUT, "x.gguf: the header announces");
+    CHECK_REFUSED(fields, MLX_INVALID_INPUT, "x.gguf: the header declares");
+    CHECK_REFUSED(tensors, MLX_INVALID_INPUT, "x.gguf: the header declares");
     CHECK_REFUSED(array, MLX_INVALID_INPUT, "x.gguf: field 'k': the file ends inside it");
     CHECK_REFUSED(strings, MLX_INVALID_INPUT, "x.gguf: field 'k': the file ends inside it");
     CHECK_REFUSED(text, MLX_INVALID_INPUT, "x.gguf: field 'k': the file ends inside it");
@@ -200,14 +200,14 @@ TEST(every_allocation_failure_is_reported) {
   mlx_text_clear(&file);
 }
 
-TEST(foreign_versions_are_named) {
+TEST(unsupported_versions_are_refused_by_number) {
   bytes_t one = {0}, four = {0}, big = {0}, other = {0};
   put_header(&one, 1, 0, 0);
   CHECK_REFUSED(one, MLX_UNSUPPORTED, "x.gguf: GGUF version 1");
   put_header(&four, 4, 0, 0);
   CHECK_REFUSED(four, MLX_UNSUPPORTED, "x.gguf: GGUF version 4");
   put_header(&big, 0x03000000, 0, 0);
-  CHECK_REFUSED(big, MLX_UNSUPPORTED, "x.gguf: a big-endian GGUF file");
+  CHECK_REFUSED(big, MLX_UNSUPPORTED, "x.gguf: big-endian GGUF file");
   mlx_text_puts(&other, "<html>");
   CHECK_REFUSED(other, MLX_INVALID_INPUT, "x.gguf: not a GGUF file");
 }
@@ -258,10 +258,10 @@ TEST(malformed_fields_are_refused) {
   CHECK_REFUSED(unknown, MLX_INVALID_INPUT, "field 'k': unknown value type 13");
   put_header(&truth, 3, 0, 1);
   put_field(&truth, "k", MLX_GGUF_BOOL, 2, 1);
-  CHECK_REFUSED(truth, MLX_INVALID_INPUT, "field 'k': a truth value is 2");
+  CHECK_REFUSED(truth, MLX_INVALID_INPUT, "field 'k': a bool is 2");
   put_header(&control, 3, 0, 1);
   put_field(&control, "k\x1b[2J", MLX_GGUF_BOOL, 1, 1);
-  CHECK_REFUSED(control, MLX_INVALID_INPUT, "x.gguf: field 0: its name holds control characters");
+  CHECK_REFUSED(control, MLX_INVALID_INPUT, "x.gguf: field 0: its name has control characters");
   put_header(&dotted, 3, 0, 1);
   put_field(&dotted, ".k", MLX_GGUF_BOOL, 1, 1);
   CHECK_REFUSED(dotted, MLX_INVALID_INPUT, "x.gguf: field '.k': its name starts with a dot");
@@ -278,7 +278,7 @@ TEST(malformed_fields_are_refused) {
   mlx_text_clear(&infinite);
 }
 
-TEST(a_part_of_a_split_model_says_which_it_is) {
+TEST(split_fields_are_read_and_checked) {
   bytes_t later = {0}, alone = {0}, beyond = {0}, first = {0}, unnumbered = {0}, uncounted = {0}, wide = {0};
   put_header(&later, 3, 0, 3);
   put_split(&later, 2, 3, 7);
@@ -323,7 +323,7 @@ TEST(bad_alignments_are_refused) {
   }
 }
 
-// A file with two tensors as given and |data| bytes of data.
+// A file with the tensor "first", F32 [32], the tensor |second|, and |data| bytes of data.
 static bytes_t two_tensors(const char *second, uint64_t inner, uint64_t outer, uint32_t type, uint64_t offset,
                            size_t data) {
   bytes_t file = {0};
@@ -338,16 +338,16 @@ static bytes_t two_tensors(const char *second, uint64_t inner, uint64_t outer, u
 
 TEST(overlapping_tensors_are_refused) {
   bytes_t same = two_tensors("second", 32, 0, 0, 0, 256), partly = two_tensors("second", 32, 0, 0, 96, 256);
-  CHECK_REFUSED(same, MLX_INVALID_INPUT, "overlaps that of");
-  CHECK_REFUSED(partly, MLX_INVALID_INPUT, "tensor 'second': its data overlaps that of 'first'");
+  CHECK_REFUSED(same, MLX_INVALID_INPUT, "overlaps the data of");
+  CHECK_REFUSED(partly, MLX_INVALID_INPUT, "tensor 'second': its data overlaps the data of 'first'");
 }
 
 TEST(impossible_tensors_are_refused) {
   uint64_t half = UINT64_C(1) << 62;
   bytes_t twice = two_tensors("first", 32, 0, 0, 128, 256),
           outside = two_tensors("second", 33, 0, 0, 128, 256);
-  bytes_t far_away = two_tensors("second", 32, 0, 0, ~UINT64_C(31), 256),
-          crooked = two_tensors("second", 32, 0, 0, 129, 512);
+  bytes_t beyond_the_end = two_tensors("second", 32, 0, 0, ~UINT64_C(31), 256),
+          misaligned = two_tensors("second", 32, 0, 0, 129, 512);
   bytes_t zero = two_tensors("second", 0, 0, 0, 128, 256),
           negative = two_tensors("second", UINT64_MAX, 0, 0, 128, 256);
   bytes_t wraps = two_tensors("second", half, 4, 0, 128, 256),
@@ -355,18 +355,18 @@ TEST(impossible_tensors_are_refused) {
   bytes_t blocks = two_tensors("second", 16, 2, 2, 128, 256), nameless = two_tensors("", 32, 0, 0, 128, 256);
   CHECK_REFUSED(twice, MLX_INVALID_INPUT, "tensor 'first' is given twice");
   CHECK_REFUSED(outside, MLX_INVALID_INPUT, "tensor 'second': its data, 132 bytes at");
-  CHECK_REFUSED(far_away, MLX_INVALID_INPUT, "tensor 'second': its data, 128 bytes at");
-  CHECK_REFUSED(crooked, MLX_INVALID_INPUT, "tensor 'second': its offset 129 is not a multiple of 32");
+  CHECK_REFUSED(beyond_the_end, MLX_INVALID_INPUT, "tensor 'second': its data, 128 bytes at");
+  CHECK_REFUSED(misaligned, MLX_INVALID_INPUT, "tensor 'second': its offset 129 is not a multiple of 32");
   CHECK_REFUSED(zero, MLX_INVALID_INPUT, "tensor 'second': an extent is 0");
   CHECK_REFUSED(negative, MLX_INVALID_INPUT, "tensor 'second': an extent is 18446744073709551615");
   CHECK_REFUSED(wraps, MLX_INVALID_INPUT, "tensor 'second': its rows");
   CHECK_REFUSED(wraps_bytes, MLX_INVALID_INPUT, "tensor 'second': its rows");
   CHECK_REFUSED(blocks, MLX_INVALID_INPUT,
-                "tensor 'second': its rows of 16 are not whole blocks of 32 (Q4_0)");
-  CHECK_REFUSED(nameless, MLX_INVALID_INPUT, "tensor 1: its name is 0 bytes long");
+                "tensor 'second': its rows of 16 elements are not whole blocks of 32 (Q4_0)");
+  CHECK_REFUSED(nameless, MLX_INVALID_INPUT, "tensor 1: its name has 0 bytes");
 }
 
-TEST(every_type_of_the_table_is_read) {
+TEST(every_supported_tensor_type_is_read) {
   for (int i = 0; i < MLX_DTYPE_COUNT; ++i) {
     const mlx_dtype_info_t *info = mlx_dtype_info((mlx_dtype_t)i);
     if (info->gguf_type < 0 || !info->to_f32) continue;
@@ -393,13 +393,13 @@ TEST(unsupported_tensor_types_are_named) {
       "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4");
   mlx_status_free(status);
   CHECK_REFUSED(known, MLX_UNSUPPORTED, "x.gguf: tensor 'second': its type IQ2_XXS is not supported");
-  CHECK_REFUSED(unknown, MLX_UNSUPPORTED, "x.gguf: tensor 'second': its type, number 99, is not known");
+  CHECK_REFUSED(unknown, MLX_UNSUPPORTED, "x.gguf: tensor 'second': its type number 99 is unknown");
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // tokenizer.json
 
-// A GGUF with the sample tokenizer and this pre-tokenizer and BOS flag (-1: not said).
+// A GGUF file with the sample tokenizer, this pre-tokenizer and this add_bos_token (-1: omitted).
 static bytes_t tokenizer_file(const char *pre, int add_bos) {
   bytes_t file = {0};
   put_header(&file, 3, 0, add_bos < 0 ? 7 : 8);
@@ -445,9 +445,9 @@ TEST(tokenizer_json_is_written_from_metadata) {
   mlx_free(json);
 }
 
-TEST(llama_3_adds_its_bos_unless_told_not_to) {
-  bytes_t said_nothing = tokenizer_file("llama-bpe", -1), said_no = tokenizer_file("llama-bpe", 0);
-  char *json = write_json(&said_nothing);
+TEST(llama_3_adds_bos_unless_the_flag_is_false) {
+  bytes_t without_flag = tokenizer_file("llama-bpe", -1), flag_false = tokenizer_file("llama-bpe", 0);
+  char *json = write_json(&without_flag);
   CHECK_CONTAINS(json,
                  "\"single\":[{\"SpecialToken\":{\"id\":\"<|end|>\",\"type_id\":0}},{\"Sequence\":{\"id\":"
                  "\"A\",\"type_id\":0}}]");
@@ -457,12 +457,12 @@ TEST(llama_3_adds_its_bos_unless_told_not_to) {
   CHECK_CONTAINS(json,
                  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| ?[^");
   mlx_free(json);
-  json = write_json(&said_no);
+  json = write_json(&flag_false);
   CHECK_CONTAINS(json, "\"post_processor\":null");
   mlx_free(json);
 }
 
-TEST(qwen_2_is_normalised) {
+TEST(qwen_2_has_an_nfc_normalizer) {
   bytes_t file = tokenizer_file("qwen2", -1);
   char *json = write_json(&file);
   CHECK_CONTAINS(json, "\"normalizer\":{\"type\":\"NFC\"}");
@@ -483,7 +483,7 @@ static void check_tokenizer_refused(bytes_t file, mlx_code_t code, const char *p
 TEST(unknown_tokenizers_are_refused_by_name) {
   bytes_t no_pre = {0}, no_model = {0}, other_model = {0};
   check_tokenizer_refused(tokenizer_file("odd", 0), MLX_UNSUPPORTED,
-                          "names the pre-tokenizer 'odd'; known are default, gpt-2, ");
+                          "is 'odd', an unknown pre-tokenizer; known are default, gpt-2, ");
   put_header(&other_model, 3, 0, 2);
   put_field_string(&other_model, "general.architecture", "llama");
   put_field_string(&other_model, "tokenizer.ggml.model", "rwkv");
@@ -498,7 +498,7 @@ TEST(unknown_tokenizers_are_refused_by_name) {
   check_tokenizer_refused(no_pre, MLX_UNSUPPORTED, "field 'tokenizer.ggml.pre' is missing");
 }
 
-// A GGUF whose tokenizer has these tokens and one merge.
+// A GGUF file with these tokens, one merge, and |types| invalid token types (0: omitted).
 static bytes_t small_tokenizer(const char *const *tokens, uint64_t count, const char *merge, uint64_t types) {
   bytes_t file = {0};
   put_header(&file, 3, 0, types ? 6 : 5);
@@ -518,24 +518,24 @@ TEST(inconsistent_vocabularies_are_refused) {
   check_tokenizer_refused(small_tokenizer(twice, 3, "a b", 0), MLX_INVALID_INPUT,
                           "has the same token at 0 and 2");
   check_tokenizer_refused(small_tokenizer(broken, 3, "a b", 0), MLX_INVALID_INPUT,
-                          "has a token, 2, that is not UTF-8");
+                          "has token 2, which is not UTF-8");
   check_tokenizer_refused(small_tokenizer(good, 3, "ab", 0), MLX_INVALID_INPUT,
-                          "has an entry, 0, that is not two tokens");
+                          "has entry 0, which is not two tokens");
   check_tokenizer_refused(small_tokenizer(good, 3, "a b c", 0), MLX_INVALID_INPUT,
-                          "has an entry, 0, that is not two tokens");
+                          "has entry 0, which is not two tokens");
   check_tokenizer_refused(small_tokenizer(good, 3, " b", 0), MLX_INVALID_INPUT,
-                          "has an entry, 0, that is not two tokens");
+                          "has entry 0, which is not two tokens");
   check_tokenizer_refused(small_tokenizer(good, 3, "b a", 0), MLX_INVALID_INPUT,
-                          "with a part that is not a token");
+                          "whose parts or result are not tokens");
   check_tokenizer_refused(small_tokenizer(good, 3, "a b", 2), MLX_INVALID_INPUT,
                           "'tokenizer.ggml.token_type' must be an array with one number for each of the 3");
   check_tokenizer_refused(small_tokenizer(good, 3, "a b", 3), MLX_INVALID_INPUT,
                           "has no valid type for token 0");
 }
 
-// A GGUF of this kind whose tokens have these types and, unless NULL, scores.
-static bytes_t wordlike_tokenizer(const char *model, const char *const *tokens, const uint32_t *types,
-                                  const float *scores, uint64_t count) {
+// A GGUF file whose tokenizer is of kind |model|, with these tokens, types and, unless NULL, scores.
+static bytes_t typed_tokenizer(const char *model, const char *const *tokens, const uint32_t *types,
+                               const float *scores, uint64_t count) {
   bytes_t file = {0};
   put_header(&file, 3, 0, scores ? 9 : 8);
   put_field_string(&file, "general.architecture", "llama");
@@ -556,13 +556,13 @@ static bytes_t wordlike_tokenizer(const char *model, const char *const *tokens, 
   return file;
 }
 
-// Highest score first; of the ways to make one token the one of the lower ids.
+// The highest score comes first; splits of one token are ordered by the ids of their parts.
 TEST(sentencepiece_scores_become_merges) {
   static const char *const tokens[] = {"<unk>", "<s>", "</s>", "<0x41>", "a", "b",
                                        "c",     "ab",  "bc",   "abc",    "  "};
   static const uint32_t types[] = {2, 3, 3, 6, 1, 1, 1, 1, 1, 1, 4};
   static const float scores[] = {0, 0, 0, 0, -10, -11, -12, -3, -2, -4, -20};
-  bytes_t file = wordlike_tokenizer("llama", tokens, types, scores, 11);
+  bytes_t file = typed_tokenizer("llama", tokens, types, scores, 11);
   char *json = write_json(&file);
   CHECK_CONTAINS(json,
                  "\"merges\":[\n      [\"b\",\"c\"],\n      [\"a\",\"b\"],\n      [\"a\",\"bc\"],\n      "
@@ -572,19 +572,19 @@ TEST(sentencepiece_scores_become_merges) {
   CHECK_CONTAINS(json, "{\"type\":\"Prepend\",\"prepend\":\"\xe2\x96\x81\"}");
   CHECK_CONTAINS(json, "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}");
   CHECK_CONTAINS(json,
-                 "{\"id\":10,\"content\":\"\xe2\x96\x81\xe2\x96\x81\",");  // as tokenizer.json spells spaces
+                 "{\"id\":10,\"content\":\"\xe2\x96\x81\xe2\x96\x81\",");  // spaces become U+2581
   CHECK_CONTAINS(json, "\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":");
   mlx_free(json);
   check_tokenizer_refused(
-      wordlike_tokenizer("llama", tokens, types, NULL, 11), MLX_INVALID_INPUT,
+      typed_tokenizer("llama", tokens, types, NULL, 11), MLX_INVALID_INPUT,
       "field 'tokenizer.ggml.scores' must be an array with one f32 for each of the 11 tokens");
 }
 
-TEST(unigram_keeps_scores_and_the_map_of_characters) {
+TEST(unigram_keeps_scores_and_byte_fallback) {
   static const char *const tokens[] = {"<unk>", "<s>", "</s>", "\xe2\x96\x81", "a", "<0x41>"};
   static const uint32_t types[] = {2, 3, 3, 1, 1, 6};
   static const float scores[] = {0, 0, 0, -2.0122929f, -0.5f, 0};
-  bytes_t file = wordlike_tokenizer("t5", tokens, types, scores, 5);
+  bytes_t file = typed_tokenizer("t5", tokens, types, scores, 5);
   char *json = write_json(&file);
   CHECK_CONTAINS(json,
                  "\"vocab\":[\n      [\"<unk>\",0],\n      [\"<s>\",0],\n      [\"</s>\",0],\n      "
@@ -594,17 +594,17 @@ TEST(unigram_keeps_scores_and_the_map_of_characters) {
   CHECK_CONTAINS(json, "\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Metaspace\"");
   CHECK_CONTAINS(json, "\"decoder\":{\"type\":\"Metaspace\"");
   mlx_free(json);
-  file = wordlike_tokenizer("t5", tokens, types, scores, 6);
+  file = typed_tokenizer("t5", tokens, types, scores, 6);
   json = write_json(&file);
   CHECK_CONTAINS(json, "\"byte_fallback\":true");
   CHECK_CONTAINS(json, "\"decoder\":{\"type\":\"Sequence\"");
   mlx_free(json);
-  static const float endless[] = {0, 0, 0, -INFINITY, 0};
-  check_tokenizer_refused(wordlike_tokenizer("t5", tokens, types, endless, 5), MLX_INVALID_INPUT,
-                          "field 'tokenizer.ggml.scores' has an infinity, at 3");
+  static const float infinite_scores[] = {0, 0, 0, -INFINITY, 0};
+  check_tokenizer_refused(typed_tokenizer("t5", tokens, types, infinite_scores, 5), MLX_INVALID_INPUT,
+                          "field 'tokenizer.ggml.scores' has an infinite score for token 3");
 }
 
-TEST(wordpiece_marks_the_inside_of_words) {
+TEST(wordpiece_marks_continuations_with_hashes) {
   static const char *const tokens[] = {"[UNK]",
                                        "[CLS]",
                                        "[SEP]",
@@ -614,8 +614,8 @@ TEST(wordpiece_marks_the_inside_of_words) {
                                        "\xe2\x96\x81"
                                        "C"};
   static const uint32_t types[] = {3, 3, 3, 1, 1, 1};
-  bytes_t cased = wordlike_tokenizer("bert", tokens, types, NULL, 6),
-          uncased = wordlike_tokenizer("bert", tokens, types, NULL, 5);
+  bytes_t cased = typed_tokenizer("bert", tokens, types, NULL, 6),
+          uncased = typed_tokenizer("bert", tokens, types, NULL, 5);
   char *json = write_json(&cased);
   CHECK_CONTAINS(json, "\"ab\":3,\n      \"##c\":4,\n      \"C\":5}");
   CHECK_CONTAINS(json, "\"unk_token\":\"[UNK]\"");
@@ -629,7 +629,7 @@ TEST(wordpiece_marks_the_inside_of_words) {
   mlx_free(json);
 }
 
-TEST(end_tokens_are_eos_eot_and_eom_without_repeats) {
+TEST(eos_ids_are_eos_eot_and_eom_without_repeats) {
   bytes_t file = {0};
   put_header(&file, 3, 0, 5);
   put_field_string(&file, "general.architecture", "llama");
@@ -648,16 +648,16 @@ TEST(end_tokens_are_eos_eot_and_eom_without_repeats) {
   mlx_text_clear(&file);
 }
 
-TEST_MAIN(CASE(fields_and_tensors_are_read), CASE(version_2_is_read_as_version_3_is),
-          CASE(truncation_at_every_byte_is_an_error), CASE(truncation_has_a_hint),
+TEST_MAIN(CASE(fields_and_tensors_are_read), CASE(version_2_reads_the_same_as_version_3),
+          CASE(truncation_at_every_byte_is_an_error), CASE(truncation_hints_to_download_again),
           CASE(every_flipped_bit_is_an_error_or_a_valid_read),
           CASE(oversized_counts_are_refused_before_allocating), CASE(every_allocation_failure_is_reported),
-          CASE(foreign_versions_are_named), CASE(wrong_types_name_the_field),
-          CASE(malformed_fields_are_refused), CASE(a_part_of_a_split_model_says_which_it_is),
+          CASE(unsupported_versions_are_refused_by_number), CASE(wrong_types_name_the_field),
+          CASE(malformed_fields_are_refused), CASE(split_fields_are_read_and_checked),
           CASE(bad_alignments_are_refused), CASE(overlapping_tensors_are_refused),
-          CASE(impossible_tensors_are_refused), CASE(every_type_of_the_table_is_read),
+          CASE(impossible_tensors_are_refused), CASE(every_supported_tensor_type_is_read),
           CASE(unsupported_tensor_types_are_named), CASE(tokenizer_json_is_written_from_metadata),
-          CASE(llama_3_adds_its_bos_unless_told_not_to), CASE(qwen_2_is_normalised),
+          CASE(llama_3_adds_bos_unless_the_flag_is_false), CASE(qwen_2_has_an_nfc_normalizer),
           CASE(unknown_tokenizers_are_refused_by_name), CASE(inconsistent_vocabularies_are_refused),
-          CASE(sentencepiece_scores_become_merges), CASE(unigram_keeps_scores_and_the_map_of_characters),
-          CASE(wordpiece_marks_the_inside_of_words), CASE(end_tokens_are_eos_eot_and_eom_without_repeats))
+          CASE(sentencepiece_scores_become_merges), CASE(unigram_keeps_scores_and_byte_fallback),
+          CASE(wordpiece_marks_continuations_with_hashes), CASE(eos_ids_are_eos_eot_and_eom_without_repeats))

@@ -1,5 +1,5 @@
-// Packed Hugging Face directories: what opens, what is refused and by which name, and that a packed model
-// says what the same model says with its weights written out.
+// Quantized Hugging Face directories: which configs open, which are refused with which message, and that a
+// quantized model generates the same tokens as the same model with dequantized weights.
 #include <math.h>
 
 #include "compiler/weights.h"
@@ -11,7 +11,7 @@
 #define GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/tiny-llama.json"
 
 // ----------------------------------------------------------------------------------------------------------
-// One matrix "m.weight" of 8 rows and 64 columns
+// One matrix "m.weight" with 8 rows and 64 columns
 
 #define ROWS 8
 #define COLUMNS 64
@@ -41,7 +41,7 @@ static void check_refused(put_parts_t put_parts, const char *quantization, mlx_c
 }
 
 static void check_kind(put_parts_t put_parts, const char *quantization, mlx_packing_kind_t kind, int bits,
-                       int64_t group, bool less_one) {
+                       int64_t group, bool minus_one) {
   folder_t f;
   mlx_packing_t packing;
   begin(&f);
@@ -50,7 +50,7 @@ static void check_kind(put_parts_t put_parts, const char *quantization, mlx_pack
   CHECK_INT(packing.kind, kind);
   CHECK_INT(packing.bits, bits);
   CHECK_INT(packing.group, group);
-  CHECK(packing.zeros_less_one == less_one);
+  CHECK(packing.zeros_minus_one == minus_one);
   end(&f);
 }
 
@@ -79,7 +79,7 @@ TEST(mlx_fields_and_overrides_are_read) {
   check_kind(plain, "\"quantization\":null,\"quantization_config\":null", MLX_NOT_PACKED, 0, 0, false);
 }
 
-TEST(mlx_values_that_are_not_handled_are_named) {
+TEST(unsupported_mlx_values_are_refused_by_field) {
   check_refused(mlx_4_64, MLX("\"group_size\":64,\"bits\":5"), MLX_UNSUPPORTED,
                 "config.json: field 'quantization.bits' is 5; 2, 3, 4, 6 and 8 are supported");
   check_refused(mlx_4_64, MLX("\"group_size\":64,\"bits\":32"), MLX_UNSUPPORTED,
@@ -98,7 +98,7 @@ TEST(mlx_values_that_are_not_handled_are_named) {
   check_refused(mlx_4_64, MLX(MLX_4_64 ",\"m\":{\"bits\":4}"), MLX_INVALID_INPUT,
                 "field 'quantization.m.group_size' is missing");
   check_refused(mlx_4_64, MLX(MLX_4_64 ",\"rotate\":3"), MLX_UNSUPPORTED,
-                "field 'quantization.rotate' is not known");
+                "field 'quantization.rotate' is not supported");
   check_refused(mlx_4_64, "\"quantization\":4", MLX_INVALID_INPUT, "field 'quantization' must be an object");
 }
 
@@ -122,19 +122,20 @@ static void mlx_with_integer_scales(folder_t *f) {
   put(f, "m.biases", MLX_F16, ROWS, 1, NULL);
 }
 
-TEST(mlx_parts_that_do_not_fit_are_named_with_their_file) {
+TEST(mismatched_mlx_tensors_are_refused_by_file_and_name) {
   check_refused(mlx_without_scales, MLX(MLX_4_64), MLX_INVALID_INPUT, ": tensor 'm.scales' is missing");
   check_refused(mlx_without_biases, MLX(MLX_4_64), MLX_INVALID_INPUT, ": tensor 'm.biases' is missing");
   check_refused(mlx_with_long_biases, MLX(MLX_4_64), MLX_INVALID_INPUT,
-                "model.safetensors: tensor 'm.biases' has shape [8, 2]; the model's fields say [8, 1]");
+                "model.safetensors: tensor 'm.biases' has shape [8, 2]; expected [8, 1]");
   check_refused(mlx_with_flat_scales, MLX(MLX_4_64), MLX_INVALID_INPUT,
-                "model.safetensors: tensor 'm.scales' has shape [8]; the model's fields say [8, 1]");
-  check_refused(mlx_with_integer_scales, MLX(MLX_4_64), MLX_UNSUPPORTED,
-                "model.safetensors: tensor 'm.scales' has type I32; this packing has F32, F16 or BF16 there");
+                "model.safetensors: tensor 'm.scales' has shape [8]; expected [8, 1]");
+  check_refused(
+      mlx_with_integer_scales, MLX(MLX_4_64), MLX_UNSUPPORTED,
+      "model.safetensors: tensor 'm.scales' has type I32; this quantization format needs F32, F16 or BF16");
   check_refused(mlx_6_32, MLX(MLX_4_64), MLX_INVALID_INPUT,
-                "tensor 'm.weight' has shape [8, 12]; the model's fields say [8, 8]");
+                "tensor 'm.weight' has shape [8, 12]; expected [8, 8]");
   check_refused(plain, MLX(MLX_4_64 ",\"m\":true"), MLX_UNSUPPORTED,
-                "tensor 'm.weight' has type F16; this packing has U32 there");
+                "tensor 'm.weight' has type F16; this quantization format needs U32");
 }
 
 static void gptq_of(folder_t *f, int64_t group, const int32_t *groups) {
@@ -179,7 +180,7 @@ TEST(gptq_and_awq_fields_are_read) {
              false);
 }
 
-TEST(gptq_and_awq_values_that_are_not_handled_are_named) {
+TEST(unsupported_gptq_and_awq_values_are_refused_by_field) {
   check_refused(gptq, HF("gptq", ",\"bits\":3,\"group_size\":32"), MLX_UNSUPPORTED,
                 "field 'quantization_config.bits' is 3; only 4 is supported");
   check_refused(gptq, HF("gptq", ",\"bits\":4,\"group_size\":0"), MLX_UNSUPPORTED,
@@ -204,22 +205,22 @@ TEST(gptq_and_awq_values_that_are_not_handled_are_named) {
                 "field 'quantization_config.quant_method' is missing");
 }
 
-TEST(gptq_and_awq_parts_that_do_not_fit_are_named_with_their_file) {
+TEST(mismatched_gptq_and_awq_tensors_are_refused_by_file_and_name) {
   check_refused(gptq_without_zeros, HF("gptq", HF_4_32), MLX_INVALID_INPUT, ": tensor 'm.qzeros' is missing");
   check_refused(gptq_with_short_index, HF("gptq", HF_4_32), MLX_INVALID_INPUT,
-                "model.safetensors: tensor 'm.g_idx' has shape [63]; the model's fields say [64]");
+                "model.safetensors: tensor 'm.g_idx' has shape [63]; expected [64]");
   check_refused(gptq_index_outside, HF("gptq", HF_4_32), MLX_INVALID_INPUT,
                 "model.safetensors: tensor 'm.g_idx': element 9 is 2; there are 2 groups");
   check_refused(gptq_index_negative, HF("gptq", HF_4_32), MLX_INVALID_INPUT,
                 "tensor 'm.g_idx': element 63 is -1; there are 2 groups");
   check_refused(awq, HF("gptq", HF_4_32), MLX_INVALID_INPUT,
-                "tensor 'm.qweight' has shape [64, 1]; the model's fields say [8, 8]");
+                "tensor 'm.qweight' has shape [64, 1]; expected [8, 8]");
   check_refused(gptq, HF("awq", HF_4_32), MLX_INVALID_INPUT,
-                "tensor 'm.qweight' has shape [8, 8]; the model's fields say [64, 1]");
+                "tensor 'm.qweight' has shape [8, 8]; expected [64, 1]");
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Experts "m" as MXFP4: 2 of 8 rows and 64 columns
+// Experts "m" as MXFP4: 2 experts with 8 rows and 64 columns
 
 static void put_zeros_of(folder_t *f, const char *name, mlx_dtype_t dtype, const char *shape,
                          size_t elements) {
@@ -264,34 +265,34 @@ static mlx_status_t read_experts(put_parts_t put_parts, const char *quantization
   return status;
 }
 
-TEST(mxfp4_experts_are_found_and_what_does_not_fit_is_named) {
+TEST(mxfp4_experts_are_found_and_mismatches_are_refused_by_name) {
   mlx_packing_t p;
   CHECK_OK(read_experts(mxfp4, HF("mxfp4", ""), COLUMNS, &p));
   CHECK(p.kind == MLX_PACKED_MXFP4 && p.stack == 2 && p.rows == 16 && p.columns == COLUMNS && p.group == 32);
   CHECK_OK(read_experts(plain, HF("mxfp4", ""), COLUMNS, &p));
   CHECK_INT(p.kind, MLX_NOT_PACKED);
-  check_kind(mxfp4, HF("mxfp4", ""), MLX_NOT_PACKED, 0, 0, false);  // only experts are
+  check_kind(mxfp4, HF("mxfp4", ""), MLX_NOT_PACKED, 0, 0, false);  // MXFP4 applies to experts only
   CHECK_ERROR(read_experts(mxfp4_blocks, HF("mxfp4", ""), COLUMNS, &p), MLX_INVALID_INPUT,
               ": tensor 'm_scales' is missing");
   CHECK_ERROR(read_experts(mxfp4_with_short_scales, HF("mxfp4", ""), COLUMNS, &p), MLX_INVALID_INPUT,
-              "model.safetensors: tensor 'm_scales' has shape [2, 8, 1]; the model's fields say [2, 8, 2]");
+              "model.safetensors: tensor 'm_scales' has shape [2, 8, 1]; expected [2, 8, 2]");
   CHECK_ERROR(read_experts(mxfp4_with_flat_blocks, HF("mxfp4", ""), COLUMNS, &p), MLX_INVALID_INPUT,
-              "tensor 'm_blocks' has shape [2, 8, 32]; the model's fields say [2, 8, 2, 16]");
+              "tensor 'm_blocks' has shape [2, 8, 32]; expected [2, 8, 2, 16]");
   CHECK_ERROR(read_experts(mxfp4_with_float_scales, HF("mxfp4", ""), COLUMNS, &p), MLX_UNSUPPORTED,
-              "tensor 'm_scales' has type F32; this packing has U8 there");
+              "tensor 'm_scales' has type F32; this quantization format needs U8");
   CHECK_ERROR(read_experts(mxfp4, HF("mxfp4", ""), 48, &p), MLX_INVALID_INPUT,
-              "config.json: 'm' has 48 columns; MXFP4 stores them in groups of 32");
+              "config.json: 'm' has 48 columns; MXFP4 needs a multiple of 32");
   CHECK_ERROR(read_experts(mxfp4, HF("fp8", ""), COLUMNS, &p), MLX_UNSUPPORTED,
               "field 'quantization_config.quant_method' is 'fp8'");
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// The tiny model, packed here, beside the same model with the widened weights as f32
+// The tiny model quantized, and the same model with its dequantized weights as f32
 
 #define LEFT_PLAIN "model.layers.0.self_attn.o_proj"
 #define WITH_8_BITS "model.layers.1.mlp.down_proj"
 
-// What config.json says of each kind, and the matrices that say otherwise.
+// The config of each kind. MLX's leaves one matrix unquantized and stores another in 8 bits.
 static const struct {
   const char *config;
   int group;
@@ -308,22 +309,22 @@ static const struct {
                         16, put_awq},
 };
 
-// Of GPTQ and AWQ files the embedding and the head are plain.
-static bool stays_plain(mlx_packing_kind_t kind, const mlx_weight_t *weight) {
+// GPTQ and AWQ leave the embedding and the head unquantized.
+static bool is_unquantized(mlx_packing_kind_t kind, const mlx_weight_t *weight) {
   if (weight->tensor.rank < 2) return true;
   if (kind == MLX_PACKED_MLX) return !strcmp(weight->name, LEFT_PLAIN ".weight");
   return strstr(weight->name, "embed") || strstr(weight->name, "lm_head");
 }
 
 static void put_both(mlx_packing_kind_t kind, const mlx_weight_t *weight, folder_t *packed,
-                     folder_t *widened) {
+                     folder_t *dequantized) {
   const mlx_tensor_t *t = &weight->tensor;
   const int64_t columns = t->rank > 1 ? t->dims[1] : 0;
   char module[128];
   CHECK(t->dtype == MLX_F32);
-  if (stays_plain(kind, weight)) {
+  if (is_unquantized(kind, weight)) {
     put(packed, weight->name, MLX_F32, t->dims[0], columns, t->data);
-    put(widened, weight->name, MLX_F32, t->dims[0], columns, t->data);
+    put(dequantized, weight->name, MLX_F32, t->dims[0], columns, t->data);
     return;
   }
   snprintf(module, sizeof module, "%.*s", (int)(strlen(weight->name) - strlen(".weight")), weight->name);
@@ -334,9 +335,9 @@ static void put_both(mlx_packing_kind_t kind, const mlx_weight_t *weight, folder
                 .bits = 4,
                 .group = kinds[kind].group};
   if (kind == MLX_PACKED_MLX && !strcmp(module, WITH_8_BITS)) m.bits = 8, m.group = 64;
-  quantise(&m, kind);
+  quantize(&m, kind);
   kinds[kind].put(packed, &m);
-  put(widened, weight->name, MLX_F32, m.rows, m.columns, wide);
+  put(dequantized, weight->name, MLX_F32, m.rows, m.columns, dequantized_values);
 }
 
 static void copy_rest(const folder_t *f, const char *config_start) {
@@ -353,28 +354,28 @@ static void copy_rest(const folder_t *f, const char *config_start) {
   mlx_free(text);
 }
 
-static void write_pair(mlx_packing_kind_t kind, const char *surplus, folder_t *packed, folder_t *widened) {
+static void write_pair(mlx_packing_kind_t kind, const char *extra, folder_t *packed, folder_t *dequantized) {
   mlx_model_t *model;
   begin(packed);
-  begin(widened);
+  begin(dequantized);
   CHECK_OK(mlx_model_open(TINY, &model));
-  for (size_t i = 0; i < model->weight_count; ++i) put_both(kind, &model->weights[i], packed, widened);
+  for (size_t i = 0; i < model->weight_count; ++i) put_both(kind, &model->weights[i], packed, dequantized);
   mlx_model_close(model);
-  if (surplus) put(packed, surplus, MLX_F16, 32, 1, NULL);
+  if (extra) put(packed, extra, MLX_F16, 32, 1, NULL);
   write_tensors(packed);
-  write_tensors(widened);
+  write_tensors(dequantized);
   copy_rest(packed, kinds[kind].config);
-  copy_rest(widened, "{");
+  copy_rest(dequantized, "{");
 }
 
-// What the model answers to one of the golden prompts, as JSON.
+// Generates from |prompt|; *|out_json| is the output of --json.
 static void run_model(const folder_t *f, const char *prompt, command_t *run, mlx_json_t *out_json) {
   RUN(run, "run", "--temp", "0", "-m", f->path, "-p", prompt, "--json", "--ignore-eos", "-n", "48");
   if (run->exit_code) CHECK_FAIL("exit status %d: %s", run->exit_code, run->err);
   CHECK_OK(mlx_json_parse("stdout", run->out, run->out_length, out_json));
 }
 
-static void check_same_answers(const folder_t *packed, const folder_t *widened) {
+static void check_same_tokens(const folder_t *packed, const folder_t *dequantized) {
   golden_t golden = golden_open(GOLDENS);
   size_t number, count;
   yyjson_val *result;
@@ -383,7 +384,7 @@ static void check_same_answers(const folder_t *packed, const folder_t *widened) 
     command_t runs[2];
     mlx_json_t json[2];
     run_model(packed, prompt, &runs[0], &json[0]);
-    run_model(widened, prompt, &runs[1], &json[1]);
+    run_model(dequantized, prompt, &runs[1], &json[1]);
     yyjson_val *ids[2] = {yyjson_obj_get(json[0].root, "output_ids"),
                           yyjson_obj_get(json[1].root, "output_ids")};
     CHECK_INT(yyjson_arr_size(ids[1]), 48);
@@ -396,9 +397,9 @@ static void check_same_answers(const folder_t *packed, const folder_t *widened) 
   golden_close(&golden);
 }
 
-// Bit for bit, through the door that the compiler uses.
-static void check_same_weights(const folder_t *packed, const folder_t *widened) {
-  const folder_t *folders[] = {packed, widened};
+// Compares the weight archives bit for bit.
+static void check_same_weights(const folder_t *packed, const folder_t *dequantized) {
+  const folder_t *folders[] = {packed, dequantized};
   char *bytes[2];
   size_t lengths[2];
   for (int i = 0; i < 2; ++i) {
@@ -414,21 +415,21 @@ static void check_same_weights(const folder_t *packed, const folder_t *widened) 
   for (int i = 0; i < 2; ++i) mlx_free(bytes[i]);
 }
 
-TEST(a_packed_model_says_what_its_widened_weights_say) {
+TEST(a_quantized_model_equals_its_dequantized_weights) {
   for (int kind = MLX_PACKED_MLX; kind <= MLX_PACKED_AWQ; ++kind) {
-    folder_t packed, widened;
-    write_pair((mlx_packing_kind_t)kind, NULL, &packed, &widened);
-    check_same_weights(&packed, &widened);
-    check_same_answers(&packed, &widened);
+    folder_t packed, dequantized;
+    write_pair((mlx_packing_kind_t)kind, NULL, &packed, &dequantized);
+    check_same_weights(&packed, &dequantized);
+    check_same_tokens(&packed, &dequantized);
     end(&packed);
-    end(&widened);
+    end(&dequantized);
   }
 }
 
-TEST(surplus_parts_are_refused_by_name) {
+TEST(unused_tensors_are_refused_by_name) {
   static const struct {
     mlx_packing_kind_t kind;
-    const char *surplus;
+    const char *extra;
   } cases[] = {
       {MLX_PACKED_MLX, "model.norm.scales"},
       {MLX_PACKED_MLX, LEFT_PLAIN ".scales"},
@@ -437,33 +438,33 @@ TEST(surplus_parts_are_refused_by_name) {
       {MLX_PACKED_AWQ, "model.layers.1.mlp.gate_proj.g_idx"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
-    folder_t packed, widened;
+    folder_t packed, dequantized;
     char expected[160];
     mlx_model_t *model;
-    write_pair(cases[i].kind, cases[i].surplus, &packed, &widened);
+    write_pair(cases[i].kind, cases[i].extra, &packed, &dequantized);
     snprintf(expected, sizeof expected, "%s: tensor '%s' is not part of the llama architecture", packed.path,
-             cases[i].surplus);
+             cases[i].extra);
     CHECK_ERROR(mlx_model_open(packed.path, &model), MLX_UNSUPPORTED, expected);
     end(&packed);
-    end(&widened);
+    end(&dequantized);
   }
 }
 
-TEST(integers_that_no_config_explains_are_refused) {
-  folder_t packed, widened;
+TEST(quantized_tensors_without_a_quantization_config_are_refused) {
+  folder_t packed, dequantized;
   mlx_model_t *model;
-  write_pair(MLX_PACKED_MLX, NULL, &packed, &widened);
+  write_pair(MLX_PACKED_MLX, NULL, &packed, &dequantized);
   copy_rest(&packed, "{");
   CHECK_ERROR(mlx_model_open(packed.path, &model), MLX_INVALID_INPUT,
               "tensor 'model.embed_tokens.weight' has shape [320, 4]");
   end(&packed);
-  end(&widened);
+  end(&dequantized);
 }
 
-TEST_MAIN(CASE(mlx_fields_and_overrides_are_read), CASE(mlx_values_that_are_not_handled_are_named),
-          CASE(mlx_parts_that_do_not_fit_are_named_with_their_file), CASE(gptq_and_awq_fields_are_read),
-          CASE(gptq_and_awq_values_that_are_not_handled_are_named),
-          CASE(gptq_and_awq_parts_that_do_not_fit_are_named_with_their_file),
-          CASE(mxfp4_experts_are_found_and_what_does_not_fit_is_named),
-          CASE(a_packed_model_says_what_its_widened_weights_say), CASE(surplus_parts_are_refused_by_name),
-          CASE(integers_that_no_config_explains_are_refused))
+TEST_MAIN(CASE(mlx_fields_and_overrides_are_read), CASE(unsupported_mlx_values_are_refused_by_field),
+          CASE(mismatched_mlx_tensors_are_refused_by_file_and_name), CASE(gptq_and_awq_fields_are_read),
+          CASE(unsupported_gptq_and_awq_values_are_refused_by_field),
+          CASE(mismatched_gptq_and_awq_tensors_are_refused_by_file_and_name),
+          CASE(mxfp4_experts_are_found_and_mismatches_are_refused_by_name),
+          CASE(a_quantized_model_equals_its_dequantized_weights), CASE(unused_tensors_are_refused_by_name),
+          CASE(quantized_tensors_without_a_quantization_config_are_refused))

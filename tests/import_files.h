@@ -1,5 +1,5 @@
-// Writes small GGUF and safetensors files in memory, field by field, so that a test can say exactly what is
-// wrong with one.
+// Builds small GGUF and safetensors files in memory, field by field, so that a test can make a file invalid
+// in exactly one place.
 #ifndef MLXCEL_TESTS_IMPORT_FILES_H_
 #define MLXCEL_TESTS_IMPORT_FILES_H_
 
@@ -51,7 +51,7 @@ static inline void put_field_strings(bytes_t *to, const char *key, const char *c
   for (uint64_t i = 0; i < count; ++i) put_string(to, texts[i]);
 }
 
-// The 3 fields that every part of a split model has.
+// The three fields of every part of a split model.
 static inline void put_split(bytes_t *to, uint64_t part, uint64_t parts, uint64_t tensors) {
   put_field(to, "split.no", MLX_GGUF_U16, part, 2);
   put_field(to, "split.count", MLX_GGUF_U16, parts, 2);
@@ -87,8 +87,8 @@ static inline void put_tokenizer(bytes_t *to, const char *pre) {  // 5 fields
   for (int i = 0; i < 7; ++i) put_u32(to, (uint32_t)sample_types[i]);
 }
 
-// A whole valid file: 14 fields and two tensors, the last of which ends with the file. Returns where the data
-// begins.
+// A complete valid file with 14 fields and two tensors; the last tensor ends at the end of the file. Returns
+// the offset of the tensor data.
 static inline size_t put_sample_gguf(bytes_t *to) {
   put_header(to, 3, 2, 14);
   put_field_string(to, "general.architecture", "llama");
@@ -110,21 +110,21 @@ static inline size_t put_sample_gguf(bytes_t *to) {
   return start;
 }
 
-// A safetensors file with this header and |data_size| bytes after it.
+// A safetensors file with |header| followed by |data_size| bytes.
 static inline void put_safetensors(bytes_t *to, const char *header, size_t data_size) {
   put_u64(to, strlen(header));
   mlx_text_puts(to, header);
   for (size_t i = 0; i < data_size; ++i) put_uint(to, i, 1);
 }
 
-// The first |size| bytes in a block of exactly that size, so that the sanitizer sees every step outside it.
+// Copies the first |size| bytes to a block of exactly that size, so that the sanitizer sees every overrun.
 static inline uint8_t *exact_copy(const bytes_t *from, size_t size) {
   uint8_t *copy = malloc(size ? size : 1);
   if (size) memcpy(copy, from->data, size);
   return copy;
 }
 
-// Makes the Nth allocation fail (once), and counts what is asked for.
+// An allocator that fails once, when |allocations_left| reaches 0, and counts the requested bytes.
 static size_t allocations_left, allocated_bytes;
 static inline void *counting_resize(void *ptr, size_t size) {
   allocated_bytes += size;

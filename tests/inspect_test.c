@@ -1,4 +1,4 @@
-// The verbs that look at models without running them: tokenize, detokenize, list, show.
+// The verbs that inspect models without running them: tokenize, detokenize, list, show.
 #include "base/json.h"
 #include "base/text.h"
 #include "compiler/compile.h"
@@ -32,7 +32,7 @@ static void check_prints(command_t *run, const char *out) {
 // ----------------------------------------------------------------------------------------------------------
 // tokenize and detokenize
 
-TEST(ids_come_one_a_line_and_go_back_to_the_text) {
+TEST(tokenize_prints_one_id_per_line_and_detokenize_restores_the_text) {
   command_t run;
   RUN(&run, "tokenize", "-m", TINY, "-p", "the quick brown");
   CHECK_INT(run.exit_code, 0);
@@ -59,18 +59,18 @@ TEST(ids_come_one_a_line_and_go_back_to_the_text) {
   free(ids);
 }
 
-TEST(json_says_where_in_the_text_a_token_stands) {
+TEST(tokenize_json_has_the_byte_range_of_each_token) {
   command_t run;
-  RUN(&run, "tokenize", "-m", TINY, "-p", "the \xc3\xb6",
-      "--json");  // o with dots has no token: its bytes have
+  // "ö" is not a token, but each of its two bytes is.
+  RUN(&run, "tokenize", "-m", TINY, "-p", "the \xc3\xb6", "--json");
   CHECK_CONTAINS(run.out, "{\"id\": 315, \"piece\": \"the\", \"start\": 0, \"end\": 3}");
   CHECK_CONTAINS(run.out, "\"piece\": \"\\ufffd\", \"start\": 4, \"end\": 5}");
   CHECK_CONTAINS(run.out, "\"start\": 5, \"end\": 6}");
   command_free(&run);
 }
 
-// A copy of the model whose tokenizer puts <|im_start|> before a text.
-static void make_model_with_beginning(void) {
+// A copy of the model whose tokenizer adds <|im_start|> as BOS.
+static void make_model_with_bos(void) {
   char *json;
   CHECK_OK(mlx_make_dirs(in_folder("m"), 0700));
   static const char *const files[] = {"config.json", "model-00001-of-00002.safetensors",
@@ -99,9 +99,9 @@ static void make_model_with_beginning(void) {
   mlx_free(json);
 }
 
-TEST(a_beginning_that_was_added_is_told_from_one_in_the_text) {
+TEST(an_added_bos_differs_from_the_same_token_in_the_text) {
   make_folder();
-  make_model_with_beginning();
+  make_model_with_bos();
   command_t run;
   RUN(&run, "tokenize", "-m", in_folder("m"), "-p", "<|im_start|>the", "--json");
   check_prints(&run,
@@ -113,7 +113,7 @@ TEST(a_beginning_that_was_added_is_told_from_one_in_the_text) {
   remove_folder();
 }
 
-TEST(what_is_no_id_or_no_text_is_refused) {
+TEST(invalid_ids_and_options_are_refused) {
   command_t run;
   RUN(&run, "detokenize", "-m", TINY, "315", "many");
   check_refused(&run, MLX_USAGE, "'many' is not a token's number");
@@ -139,7 +139,7 @@ TEST(what_is_no_id_or_no_text_is_refused) {
 // ----------------------------------------------------------------------------------------------------------
 // list
 
-TEST(titles_in_the_cache_say_what_was_compiled) {
+TEST(cache_titles_are_parsed) {
   mlx_title_t title;
   CHECK(mlx_compiled_title("a model as good for as bf16 for cuda:sm_90, context 4096", &title));
   CHECK_TEXT(title.model, "a model as good for");
@@ -161,8 +161,8 @@ static yyjson_val *find_item(yyjson_val *list, const char *kind, const char *mod
   CHECK_FAIL("there is no %s '%s'", kind, model);
 }
 
-// A compiler that compiles nothing is enough to have something to list.
-static void compile_quickly(void) {
+// Compiles with a fake iree-compile, which is enough for list.
+static void compile_fake(void) {
   static const char script[] =
       "#!/bin/sh\n[ \"$1\" = --version ] && { echo 'IREE compiler version 3.13.0'; exit 0; }\n"
       "while [ $# -gt 0 ]; do [ \"$1\" = -o ] && echo fake > \"$2\"; shift; done\n";
@@ -175,7 +175,7 @@ static void compile_quickly(void) {
   command_free(&run);
 }
 
-TEST(list_shows_models_and_what_was_compiled) {
+TEST(list_shows_models_and_compiled_artifacts) {
   make_folder();
   setenv("MLXCEL_CACHE", in_folder("cache"), 1);
   command_t run;
@@ -196,7 +196,7 @@ TEST(list_shows_models_and_what_was_compiled) {
                          in_folder("cache/models/org/name/0123456789abcdef0123456789abcdef01234567/t.gguf")));
   CHECK_OK(mlx_write_file(in_folder("cache/models/org/name/b-00002-of-00002.gguf"), "GGUF", 4));
   CHECK_OK(mlx_write_file(in_folder("cache/models/org/bad.gguf"), "GGUF\x03", 5));
-  compile_quickly();
+  compile_fake();
   RUN(&run, "list", "--json");
   CHECK_INT(run.exit_code, 0);
   yyjson_doc *doc = yyjson_read(run.out, run.out_length, 0);
@@ -228,12 +228,12 @@ TEST(list_shows_models_and_what_was_compiled) {
   remove_folder();
 }
 
-// An entry that is used again is newer than it was.
-TEST(an_entry_remembers_when_it_was_last_used) {
+// Using an entry updates its time.
+TEST(list_shows_when_an_entry_was_last_used) {
   make_folder();
   setenv("MLXCEL_CACHE", in_folder("cache"), 1);
   CHECK_OK(mlx_make_dirs(in_folder("cache/models/ours"), 0700));
-  compile_quickly();
+  compile_fake();
   command_t run;
   command_start(&run, (const char *const[]){"/bin/sh", "-c",
                                             "touch -d 2001-01-01 \"$0\"/vmfb/*/entry.json && '" MLXCEL_BINARY
@@ -241,7 +241,7 @@ TEST(an_entry_remembers_when_it_was_last_used) {
                                             in_folder("cache"), NULL});
   command_wait(&run);
   check_prints(&run, "1\n");
-  compile_quickly();
+  compile_fake();
   RUN(&run, "list");
   CHECK_CONTAINS(run.out, "compiled  tiny-llama ");
   CHECK(!strstr(run.out, "2001-01-01"));
@@ -253,7 +253,7 @@ TEST(an_entry_remembers_when_it_was_last_used) {
 // ----------------------------------------------------------------------------------------------------------
 // show
 
-TEST(show_adds_up_the_memory_of_a_context) {
+TEST(show_sums_the_memory_for_a_context_length) {
   command_t run;
   RUN(&run, "show", TINY, "-c", "100", "--json");
   mlx_json_t json;
@@ -261,7 +261,7 @@ TEST(show_adds_up_the_memory_of_a_context) {
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(json.root, "architecture")), "llama");
   CHECK_INT(yyjson_get_int(yyjson_obj_get(json.root, "parameters")), 39072);
   CHECK_INT(yyjson_get_int(yyjson_obj_get(json.root, "bytes")), 39072 * 4);
-  const int64_t kv = 2 * 2 * 16 * 100;  // 2 layers, keys and values of 2 x 8
+  const int64_t kv = 2 * 2 * 16 * 100;  // keys and values of 2 layers with 2 heads of 8
   yyjson_val *memory = yyjson_obj_get(json.root, "memory");
   CHECK_INT(yyjson_get_int(yyjson_obj_get(memory, "positions")), 100);
   CHECK_INT(yyjson_get_int(yyjson_obj_get(memory, "f32")), (39072 + kv) * 4);
@@ -274,8 +274,9 @@ TEST(show_adds_up_the_memory_of_a_context) {
   command_free(&run);
 }
 
-TEST_MAIN(CASE(ids_come_one_a_line_and_go_back_to_the_text), CASE(json_says_where_in_the_text_a_token_stands),
-          CASE(a_beginning_that_was_added_is_told_from_one_in_the_text),
-          CASE(what_is_no_id_or_no_text_is_refused), CASE(titles_in_the_cache_say_what_was_compiled),
-          CASE(list_shows_models_and_what_was_compiled), CASE(an_entry_remembers_when_it_was_last_used),
-          CASE(show_adds_up_the_memory_of_a_context))
+TEST_MAIN(CASE(tokenize_prints_one_id_per_line_and_detokenize_restores_the_text),
+          CASE(tokenize_json_has_the_byte_range_of_each_token),
+          CASE(an_added_bos_differs_from_the_same_token_in_the_text),
+          CASE(invalid_ids_and_options_are_refused), CASE(cache_titles_are_parsed),
+          CASE(list_shows_models_and_compiled_artifacts), CASE(list_shows_when_an_entry_was_last_used),
+          CASE(show_sums_the_memory_for_a_context_length))

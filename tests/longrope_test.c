@@ -1,11 +1,11 @@
-// A longrope turns positions in one way in texts up to the length it was first made for, and in another in
-// longer ones. Hugging Face starts over when a text grows past it; a compiled model is for one or the other
-// (docs/formats-hf.md).
+// A longrope has short factors for contexts up to the original context length and long factors beyond it.
+// Hugging Face recomputes the KV cache when a text grows past that length. A compiled model uses one of the
+// two (docs/formats-hf.md).
 #include "base/memory.h"
 #include "compiler/compile.h"
 #include "tests/check.h"
 
-#define PHI3 MLXCEL_SOURCE_DIR "/tests/fixtures/gguf/phi3"  // made for 128 positions, then for 512
+#define PHI3 MLXCEL_SOURCE_DIR "/tests/fixtures/gguf/phi3"  // context 128, extended to 512
 #define SHORT "dense<[1.000000000e+00, 5.656853784"         // 1 / (1.25 * sqrt(20000))
 #define LONG "dense<[6.666666865e-01, 8.838835056"          // 1 / 1.5, 1 / (8 * sqrt(20000))
 
@@ -27,11 +27,11 @@ static void check_context(int64_t context, const char *wanted, const char *unwan
   mlx_free(text);
 }
 
-TEST(a_longrope_is_the_short_one_unless_a_longer_context_is_asked_for) {
+TEST(a_longrope_is_short_unless_the_context_is_longer_than_the_original) {
   check_context(0, SHORT, LONG, 0);
   check_context(128, SHORT, LONG, 0);
   check_context(129, LONG, SHORT, 1);
   check_context(MLX_CONTEXT_OF_MODEL, LONG, SHORT, 1);
 }
 
-TEST_MAIN(CASE(a_longrope_is_the_short_one_unless_a_longer_context_is_asked_for))
+TEST_MAIN(CASE(a_longrope_is_short_unless_the_context_is_longer_than_the_original))

@@ -1,5 +1,5 @@
-// Directories that MLX, GPTQ and AWQ packed compute, packed as they are, what the same directory with its
-// matrices written out computes.
+// Directories quantized by MLX, GPTQ and AWQ, computed on the kernel path with quantized weights, give the
+// same logits as the dequantized model on the generic path.
 #include <math.h>
 
 #include "compiler/weights.h"
@@ -15,8 +15,7 @@ static char root[] = "/tmp/mlxcel-packed-directory-XXXXXX";
 
 typedef struct kind {
   const char *name, *config;
-  mlx_packing_kind_t
-      quantise;  // how codes are chosen: MLX's way, or with a code for zero and groups of neighbours
+  mlx_packing_kind_t rounding;  // how codes are chosen: MLX_PACKED_MLX, or MLX_PACKED_AWQ for no act order
   int bits, group;
   void (*put)(folder_t *f, const matrix_t *m);
 } kind_t;
@@ -33,14 +32,14 @@ static const kind_t kinds[] = {
      MLX_PACKED_AWQ, 4, 32, put_awq},
 };
 
-// A matrix packed into |packed| and as its numbers into |widened|; GPTQ and AWQ leave the embedding as it is.
-static void put_weight(const kind_t *kind, const mlx_tensor_t *t, folder_t *packed, folder_t *widened) {
-  static float values[MOST];
+// Adds a tensor to both directories. GPTQ and AWQ leave the embedding unquantized.
+static void put_weight(const kind_t *kind, const mlx_tensor_t *t, folder_t *packed, folder_t *dequantized) {
+  static float values[MAX_ELEMENTS];
   char module[160];
   const bool embedding = strstr(t->name, "embed_tokens") != NULL;
-  if (t->rank < 2 || (embedding && kind->quantise != MLX_PACKED_MLX)) {
+  if (t->rank < 2 || (embedding && kind->rounding != MLX_PACKED_MLX)) {
     put(packed, t->name, t->dtype, t->dims[0], t->rank > 1 ? t->dims[1] : 0, t->data);
-    put(widened, t->name, t->dtype, t->dims[0], t->rank > 1 ? t->dims[1] : 0, t->data);
+    put(dequantized, t->name, t->dtype, t->dims[0], t->rank > 1 ? t->dims[1] : 0, t->data);
     return;
   }
   snprintf(module, sizeof module, "%.*s", (int)(strlen(t->name) - strlen(".weight")), t->name);
@@ -52,9 +51,9 @@ static void put_weight(const kind_t *kind, const mlx_tensor_t *t, folder_t *pack
                       .columns = (int)t->dims[1],
                       .bits = kind->bits,
                       .group = kind->group};
-  quantise(&m, kind->quantise);
+  quantize(&m, kind->rounding);
   kind->put(packed, &m);
-  put(widened, t->name, MLX_F32, t->dims[0], t->dims[1], wide);
+  put(dequantized, t->name, MLX_F32, t->dims[0], t->dims[1], dequantized_values);
 }
 
 static void write_rest(const char *model, const folder_t *f, const char *start) {
@@ -71,9 +70,9 @@ static void write_rest(const char *model, const folder_t *f, const char *start) 
   CHECK_OK(mlx_copy_file(path, path_in(f, "tokenizer.json")));
 }
 
-// The logits after a prompt and after some steps with the tokens |told|, or its own where those are NULL.
-static void say(const char *folder, mlx_compile_options_t options, const int32_t *told, int32_t *ids,
-                float logits[2][VOCAB]) {
+// The logits after a prompt, and after STEPS more tokens: |forced|, or greedily generated ones if NULL.
+static void run_model(const char *folder, mlx_compile_options_t options, const int32_t *forced, int32_t *ids,
+                      float logits[2][VOCAB]) {
   mlx_engine_t *engine = open_compiled(folder, &options, NULL, 2);
   mlx_session_t *session;
   int32_t prompt[40];
@@ -81,8 +80,8 @@ static void say(const char *folder, mlx_compile_options_t options, const int32_t
   CHECK_OK(mlx_session_create(engine, &session));
   CHECK_OK(mlx_session_read(session, prompt, 40, &ids[0]));
   CHECK_OK(mlx_session_logits(session, logits[0], VOCAB));
-  if (told) CHECK_OK(mlx_session_read(session, told, STEPS, &ids[STEPS]));
-  if (!told) CHECK_OK(mlx_session_steps(session, ids + 1, STEPS));
+  if (forced) CHECK_OK(mlx_session_read(session, forced, STEPS, &ids[STEPS]));
+  if (!forced) CHECK_OK(mlx_session_steps(session, ids + 1, STEPS));
   CHECK_OK(mlx_session_logits(session, logits[1], VOCAB));
   if (options.weights == MLX_WEIGHTS_QUANTIZED) CHECK_TEXT(mlx_engine_info(engine).dtype, "packed");
   mlx_session_free(session);
@@ -90,40 +89,42 @@ static void say(const char *folder, mlx_compile_options_t options, const int32_t
 }
 
 static void check_kind(const kind_t *kind, const char *path) {
-  folder_t packed, widened;
+  folder_t packed, dequantized;
   mlx_model_t *model;
   int32_t ids[STEPS + 1], expected_ids[STEPS + 1];
   float logits[2][VOCAB], expected[2][VOCAB];
   begin(&packed);
-  begin(&widened);
+  begin(&dequantized);
   CHECK_OK(mlx_model_open(path, &model));
   for (size_t i = 0; i < model->weight_count; ++i) {
     put_weight(kind, mlx_source_tensor(model->source, model->weights[i].tensor.name, NULL), &packed,
-               &widened);
+               &dequantized);
   }
   mlx_model_close(model);
   write_tensors(&packed);
-  write_tensors(&widened);
+  write_tensors(&dequantized);
   write_rest(path, &packed, kind->config);
-  write_rest(path, &widened, "{");
-  say(packed.path,
+  write_rest(path, &dequantized, "{");
+  run_model(
+      packed.path,
       (mlx_compile_options_t){
           .target = "cpu", .context = 64, .weights = MLX_WEIGHTS_QUANTIZED, .kernels = MLX_KERNELS_REQUIRED},
       NULL, ids, logits);
-  say(widened.path, (mlx_compile_options_t){.target = "cpu", .context = 64, .kernels = MLX_KERNELS_OFF}, ids,
-      expected_ids, expected);
+  run_model(dequantized.path,
+            (mlx_compile_options_t){.target = "cpu", .context = 64, .kernels = MLX_KERNELS_OFF}, ids,
+            expected_ids, expected);
   for (int i = 0; i < 2; ++i) {
     const double error = distance(logits[i], expected[i], VOCAB);
-    fprintf(stderr, "  %s, %s: logits within %.1e\n", kind->name, i ? "decoded" : "read", error);
+    fprintf(stderr, "  %s, %s: logits within %.1e\n", kind->name, i ? "decode" : "prefill", error);
     CHECK(error < 2e-5);
   }
   CHECK_INT(ids[0], expected_ids[0]);
   CHECK_INT(ids[STEPS], expected_ids[STEPS]);
   end(&packed);
-  end(&widened);
+  end(&dequantized);
 }
 
-TEST(packed_directories_compute_what_widened_ones_do) {
+TEST(quantized_directories_match_dequantized_ones) {
   static const random_llama_t shape = {128, 160, 4, 2, 32, 2, VOCAB, true, 10000};
   char path[300];
   CHECK(mkdtemp(root));
@@ -132,4 +133,4 @@ TEST(packed_directories_compute_what_widened_ones_do) {
   CHECK_OK(mlx_remove_tree(root));
 }
 
-TEST_MAIN(CASE(packed_directories_compute_what_widened_ones_do))
+TEST_MAIN(CASE(quantized_directories_match_dequantized_ones))

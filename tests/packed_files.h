@@ -1,5 +1,5 @@
-// Writes Hugging Face directories tensor by tensor, and packs matrices as MLX, GPTQ and AWQ do, beside what
-// they widen to.
+// Writes Hugging Face directories tensor by tensor, and quantizes matrices as MLX, GPTQ and AWQ do, together
+// with their dequantized values.
 #ifndef MLXCEL_TESTS_PACKED_FILES_H_
 #define MLXCEL_TESTS_PACKED_FILES_H_
 
@@ -16,7 +16,7 @@
 typedef struct folder {
   char path[64];
   bytes_t header, data;  // of model.safetensors
-  int stack;             // what is put are so many matrices under one name; 0: it is one
+  int stack;             // the next tensors hold this many matrices each; 0: a single matrix
 } folder_t;
 
 static inline void begin(folder_t *f) {
@@ -34,7 +34,7 @@ static inline void write_text(const folder_t *f, const char *name, const char *t
   CHECK_OK(mlx_write_file(path_in(f, name), text, strlen(text)));
 }
 
-// |data| NULL: zeros. |columns| 0: a vector.
+// Adds a tensor. |data| NULL: zeros. |columns| 0: a vector.
 static inline void put(folder_t *f, const char *name, mlx_dtype_t dtype, int64_t rows, int64_t columns,
                        const void *data) {
   const int stack = f->stack;
@@ -64,14 +64,17 @@ static inline void write_tensors(folder_t *f) {
 static inline void end(folder_t *f) { CHECK_OK(mlx_remove_tree(f->path)); }
 
 // ----------------------------------------------------------------------------------------------------------
-// Packed matrices
+// Quantized matrices
 
-#define MOST (320 * 64)
+#define MAX_ELEMENTS (320 * 64)
 
-static int codes[MOST], group_of[MOST];
-static float scales[MOST], offsets[MOST], wide[MOST];  // scales and offsets: [rows, groups]
-static uint32_t words[MOST];
-static uint16_t halves[MOST];
+// The result of quantize().
+static int codes[MAX_ELEMENTS], group_of[MAX_ELEMENTS];    // [rows, columns], [columns]
+static float scales[MAX_ELEMENTS], offsets[MAX_ELEMENTS];  // [rows, groups]
+static float dequantized_values[MAX_ELEMENTS];             // [rows, columns]
+// Buffers of the put functions.
+static uint32_t words[MAX_ELEMENTS];
+static uint16_t halves[MAX_ELEMENTS];
 
 typedef struct matrix {
   const char *module;
@@ -86,40 +89,41 @@ static inline float to_half(float value) {
   return value;
 }
 
-static inline int clamp(float value, int least, int most) {
+static inline int clamp(float value, int low, int high) {
   const int nearest = (int)lrintf(value);
-  return nearest < least ? least : nearest > most ? most : nearest;
+  return nearest < low ? low : nearest > high ? high : nearest;
 }
 
-// MLX keeps the least value of a group, the others the code that stands for 0.
-static inline void quantise_group(const matrix_t *m, bool affine, int row, int g) {
+// |affine|: the offset is the smallest value of the group, as in MLX. Otherwise it is the zero point, as in
+// GPTQ and AWQ.
+static inline void quantize_group(const matrix_t *m, bool affine, int row, int g) {
   const float *values = m->values + row * m->columns;
-  const int at = row * (m->columns / m->group) + g, most = (1 << m->bits) - 1;
+  const int at = row * (m->columns / m->group) + g, max_code = (1 << m->bits) - 1;
   float low = affine ? INFINITY : 0, high = affine ? -INFINITY : 0;
   for (int i = 0; i < m->columns; ++i) {
     if (group_of[i] != g) continue;
     low = fminf(low, values[i]);
     high = fmaxf(high, values[i]);
   }
-  scales[at] = to_half((high - low) / (float)most);
-  offsets[at] = affine ? to_half(low) : (float)clamp(-low / scales[at], 1, most);
+  scales[at] = to_half((high - low) / (float)max_code);
+  offsets[at] = affine ? to_half(low) : (float)clamp(-low / scales[at], 1, max_code);
   for (int i = 0; i < m->columns; ++i) {
     const int k = row * m->columns + i;
     if (group_of[i] != g) continue;
     codes[k] = clamp(affine ? (values[i] - offsets[at]) / scales[at] : values[i] / scales[at] + offsets[at],
-                     0, most);
-    wide[k] =
+                     0, max_code);
+    dequantized_values[k] =
         affine ? scales[at] * (float)codes[k] + offsets[at] : scales[at] * ((float)codes[k] - offsets[at]);
   }
 }
 
-static inline void quantise(const matrix_t *m, mlx_packing_kind_t kind) {
-  CHECK(m->rows * m->columns <= MOST);
-  // Act order: columns of a group lie apart. 5 has no common factor with their number.
+static inline void quantize(const matrix_t *m, mlx_packing_kind_t kind) {
+  CHECK(m->rows * m->columns <= MAX_ELEMENTS);
+  // GPTQ's act order: the columns of a group lie apart. 5 and the number of columns are coprime.
   for (int i = 0; i < m->columns; ++i)
     group_of[i] = (kind == MLX_PACKED_GPTQ ? i * 5 % m->columns : i) / m->group;
   for (int row = 0; row < m->rows; ++row) {
-    for (int g = 0; g < m->columns / m->group; ++g) quantise_group(m, kind == MLX_PACKED_MLX, row, g);
+    for (int g = 0; g < m->columns / m->group; ++g) quantize_group(m, kind == MLX_PACKED_MLX, row, g);
   }
 }
 
@@ -130,7 +134,7 @@ static inline void put_part(folder_t *f, const matrix_t *m, const char *suffix, 
   put(f, name, dtype, rows, columns, data);
 }
 
-// |by_group|: [groups, rows] instead of [rows, groups].
+// Adds scales or offsets as f16. |by_group|: [groups, rows] instead of [rows, groups].
 static inline void put_halves(folder_t *f, const matrix_t *m, const char *suffix, const float *values,
                               bool by_group) {
   const int groups = m->columns / m->group;
@@ -154,13 +158,13 @@ static inline void put_mlx(folder_t *f, const matrix_t *m) {
   put_halves(f, m, "biases", offsets, false);
 }
 
-// Code |i| of every word is that of row |order|[i].
-static inline void put_zeros(folder_t *f, const matrix_t *m, const int *order, int less) {
+// Code |i| of every word belongs to row |order|[i]. |minus| is subtracted from the zero points.
+static inline void put_zeros(folder_t *f, const matrix_t *m, const int *order, int minus) {
   const int groups = m->columns / m->group;
   memset(words, 0, sizeof words);
   for (int k = 0; k < groups * m->rows; ++k) {
     const int g = k / m->rows, row = k % m->rows / 8 * 8 + order[k % 8];
-    words[k / 8] |= (uint32_t)((int)offsets[row * groups + g] - less) << k % 8 * 4;
+    words[k / 8] |= (uint32_t)((int)offsets[row * groups + g] - minus) << k % 8 * 4;
   }
   put_part(f, m, "qzeros", MLX_I32, groups, m->rows / 8, words);
 }

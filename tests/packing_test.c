@@ -1,5 +1,5 @@
-// Packed matrices widen bit for bit: by hand for each kind and width, and against goldens that numpy made
-// (tests/parity).
+// Dequantization of MLX, GPTQ, AWQ and MXFP4 matrices, bit for bit: hand-computed cases for each kind and
+// width, and goldens computed with numpy (tests/parity/packing_goldens.py).
 #include "models/import/packing.h"
 
 #include <float.h>
@@ -13,15 +13,15 @@ typedef struct packing_golden {
   mlx_packing_kind_t kind;
   int bits, group, rows, columns;
   mlx_dtype_t dtype;
-  int zeros_less_one, act_order;
+  int zeros_minus_one, act_order;
   uint64_t digest;   // FNV-1a over the f32 bits
-  uint32_t last[3];  // the last words of them
+  uint32_t last[3];  // the last three values
 } packing_golden_t;
 
 #include "tests/goldens/packing.h"
 
 // ----------------------------------------------------------------------------------------------------------
-// By hand
+// Hand-computed cases
 
 #define ONE_AND_A_HALF 0x3e00  // f16
 #define MINUS_TWO 0xc000
@@ -30,7 +30,7 @@ static mlx_tensor_t tensor(mlx_dtype_t dtype, const void *data) {
   return (mlx_tensor_t){.dtype = dtype, .data = data};
 }
 
-// One row of |bits| whose first codes are |codes|, made of the bytes |pack| over and over.
+// One row of |bits|-bit codes. The bytes |pack| repeat, and so do the codes |codes| that they hold.
 static void check_mlx(int bits, int group, const uint8_t *pack, size_t pack_size, const int *codes,
                       size_t code_count) {
   uint8_t words[256];
@@ -44,7 +44,7 @@ static void check_mlx(int bits, int group, const uint8_t *pack, size_t pack_size
                                  .columns = 2 * group,
                                  .group = group,
                                  .parts = {&parts[0], &parts[1], &parts[2]}};
-  mlx_packing_widen(&packing, 0, 1, out);
+  mlx_packing_dequantize(&packing, 0, 1, out);
   for (int i = 0; i < 2 * group; ++i) {
     const float expected = 1.5f * (float)codes[(size_t)i % code_count] + (i < group ? -2.0f : 0.0f);
     if (out[i] != expected)
@@ -53,7 +53,7 @@ static void check_mlx(int bits, int group, const uint8_t *pack, size_t pack_size
   }
 }
 
-TEST(mlx_codes_of_every_width_are_read_by_hand) {
+TEST(mlx_codes_of_every_width_are_dequantized) {
   for (int group = 32; group <= 128; group *= 2) {
     check_mlx(2, group, (const uint8_t[]){0xe4}, 1, (const int[]){0, 1, 2, 3}, 4);
     check_mlx(3, group, (const uint8_t[]){0x88, 0xc6, 0xfa}, 3, (const int[]){0, 1, 2, 3, 4, 5, 6, 7}, 8);
@@ -63,8 +63,8 @@ TEST(mlx_codes_of_every_width_are_read_by_hand) {
   }
 }
 
-// Eight rows, eight columns, one group: code [row][column] is the column (GPTQ) or the row (AWQ).
-TEST(gptq_codes_and_zero_points_are_read_by_hand) {
+// Eight rows, eight columns, one group. In GPTQ's matrix code [row][column] is the column, in AWQ's the row.
+TEST(gptq_codes_and_zero_points_are_dequantized) {
   uint32_t codes[8];
   for (int i = 0; i < 8; ++i) codes[i] = 0x76543210;
   const uint32_t zeros[1] = {0xf0123456};
@@ -78,18 +78,18 @@ TEST(gptq_codes_and_zero_points_are_read_by_hand) {
                            .columns = 8,
                            .group = 8,
                            .parts = {&parts[0], &parts[1], &parts[2]}};
-  for (int less_one = 0; less_one < 2; ++less_one) {
+  for (int minus_one = 0; minus_one < 2; ++minus_one) {
     float out[8][8];
-    packing.zeros_less_one = less_one;
-    mlx_packing_widen(&packing, 0, 8, out[0]);
+    packing.zeros_minus_one = minus_one;
+    mlx_packing_dequantize(&packing, 0, 8, out[0]);
     for (int row = 0; row < 8; ++row) {
-      int zero = less_one ? (stored[row] == 15 ? 0 : stored[row] + 1) : stored[row];
+      int zero = minus_one ? (stored[row] == 15 ? 0 : stored[row] + 1) : stored[row];
       for (int i = 0; i < 8; ++i) CHECK(out[row][i] == (row % 2 ? -2.0f : 1.5f) * (float)(i - zero));
     }
   }
 }
 
-TEST(awq_codes_are_put_back_in_order_by_hand) {
+TEST(awq_interleaving_is_undone) {
   uint32_t codes[8];
   for (int i = 0; i < 8; ++i) codes[i] = 0x75316420;  // rows 0 2 4 6 1 3 5 7, from the lowest bits on
   const uint32_t zeros[1] = {0xfdb9eca8};             // the row + 8
@@ -104,7 +104,7 @@ TEST(awq_codes_are_put_back_in_order_by_hand) {
                                  .parts = {&parts[0], &parts[1], &parts[2]}};
   float out[8][8];
   codes[5] ^= 0x00100000;  // row 3 of column 5 is 2: the sixth code of the word
-  mlx_packing_widen(&packing, 0, 8, out[0]);
+  mlx_packing_dequantize(&packing, 0, 8, out[0]);
   for (int row = 0; row < 8; ++row) {
     for (int i = 0; i < 8; ++i) CHECK(out[row][i] == (row == 3 ? (i == 5 ? 18.0f : 16.0f) : -12.0f));
   }
@@ -126,12 +126,12 @@ TEST(gptq_columns_follow_their_group_index) {
                                  .group = 8,
                                  .parts = {&parts[0], &parts[1], &parts[2], &parts[3]}};
   float out[16];
-  mlx_packing_widen(&packing, 6, 1, out);
+  mlx_packing_dequantize(&packing, 6, 1, out);
   for (int i = 0; i < 16; ++i) CHECK(out[i] == (groups[i] ? 4.0f : 1.5f));
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Goldens: the generator of tests/parity/packing_goldens.py, call for call
+// Goldens: the same random generator as in tests/parity/packing_goldens.py, called in the same order
 
 static uint64_t state;
 
@@ -145,7 +145,7 @@ static uint32_t draw_word(void) {
   return high ^ draw();
 }
 
-// Blocks of exactly the size that is read, and not aligned, so that the sanitizer sees every step outside.
+// Unaligned and of the exact size, so that the sanitizer sees every out-of-bounds read.
 static mlx_tensor_t exact_tensor(mlx_dtype_t dtype, size_t count, const uint32_t *values) {
   const size_t width = mlx_dtype_info(dtype)->block_bytes;
   uint8_t *data = malloc(count * width + 1);
@@ -153,18 +153,18 @@ static mlx_tensor_t exact_tensor(mlx_dtype_t dtype, size_t count, const uint32_t
   return (mlx_tensor_t){.dtype = dtype, .data = data + 1};
 }
 
-#define MOST 8192  // words of a part
+#define MAX_WORDS 8192  // per part
 
 static mlx_tensor_t draw_words(mlx_dtype_t dtype, size_t count) {
-  static uint32_t words[MOST];
-  CHECK(count <= MOST);
+  static uint32_t words[MAX_WORDS];
+  CHECK(count <= MAX_WORDS);
   for (size_t i = 0; i < count; ++i) words[i] = draw_word();
   return exact_tensor(dtype, count, words);
 }
 
 static mlx_tensor_t draw_floats(mlx_dtype_t dtype, size_t count) {
-  static uint32_t bits[MOST];
-  CHECK(count <= MOST);
+  static uint32_t bits[MAX_WORDS];
+  CHECK(count <= MAX_WORDS);
   for (size_t i = 0; i < count; ++i) bits[i] = draw_word();
   for (size_t i = 0; i < count; ++i) {
     const uint32_t exponent = draw() % 21;
@@ -175,14 +175,14 @@ static mlx_tensor_t draw_floats(mlx_dtype_t dtype, size_t count) {
 }
 
 static mlx_tensor_t draw_bytes(size_t count) {
-  static uint32_t words[MOST];
-  CHECK(count <= MOST);
+  static uint32_t words[MAX_WORDS];
+  CHECK(count <= MAX_WORDS);
   for (size_t i = 0; i < count; ++i) words[i] = draw() & 255;
   return exact_tensor(MLX_U8, count, words);
 }
 
 static mlx_tensor_t draw_groups(size_t count, uint32_t groups) {
-  static uint32_t words[MOST];
+  static uint32_t words[MAX_WORDS];
   for (size_t i = 0; i < count; ++i) words[i] = draw() % groups;
   return exact_tensor(MLX_I32, count, words);
 }
@@ -198,7 +198,8 @@ static void check_words(const packing_golden_t *g, size_t number, const float *o
     if (word != g->last[i])
       CHECK_FAIL("golden %zu: word %zu from the end is %08x, expected %08x", number, 2 - i, word, g->last[i]);
   }
-  if (digest != g->digest) CHECK_FAIL("golden %zu: the last words are right, but not all", number);
+  if (digest != g->digest)
+    CHECK_FAIL("golden %zu: the last words match, but an earlier word differs", number);
 }
 
 static void check_golden(const packing_golden_t *g, size_t number) {
@@ -218,11 +219,11 @@ static void check_golden(const packing_golden_t *g, size_t number) {
                            .rows = g->rows,
                            .columns = g->columns,
                            .group = g->group,
-                           .zeros_less_one = g->zeros_less_one};
+                           .zeros_minus_one = g->zeros_minus_one};
   for (int i = 0; i < MLX_PART_COUNT; ++i) packing.parts[i] = parts[i].data ? &parts[i] : NULL;
-  for (int64_t row = 0; row < g->rows;) {  // in unequal steps: where a row is cut off must not matter
+  for (int64_t row = 0; row < g->rows;) {  // in unequal steps: the chunking must not matter
     const int64_t step = row + 3 < g->rows ? 3 : g->rows - row;
-    mlx_packing_widen(&packing, row, step, out + row * g->columns);
+    mlx_packing_dequantize(&packing, row, step, out + row * g->columns);
     row += step;
   }
   check_words(g, number, out);
@@ -231,14 +232,14 @@ static void check_golden(const packing_golden_t *g, size_t number) {
   }
 }
 
-TEST(random_matrices_widen_to_what_numpy_and_transformers_say) {
+TEST(random_matrices_match_numpy_and_transformers) {
   for (size_t i = 0; i < sizeof packing_goldens / sizeof *packing_goldens; ++i)
     check_golden(&packing_goldens[i], i);
 }
 
-// Every code under every scale, as transformers' convert_moe_packed_tensors has them at the ends: subnormal
-// numbers, and infinity.
-TEST(mxfp4_codes_under_every_scale_are_read_by_hand) {
+// Every code with every scale. The extremes are subnormal numbers and infinity, as in transformers'
+// convert_moe_packed_tensors.
+TEST(mxfp4_codes_with_every_scale_are_dequantized) {
   static const double values[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   uint8_t codes[16];
   for (int i = 0; i < 16; ++i) codes[i] = (uint8_t)(i | (15 - i) << 4);
@@ -253,7 +254,7 @@ TEST(mxfp4_codes_under_every_scale_are_read_by_hand) {
                                    .stack = 1,
                                    .parts = {&parts[0], &parts[1]}};
     float out[32];
-    mlx_packing_widen(&packing, 0, 1, out);
+    mlx_packing_dequantize(&packing, 0, 1, out);
     for (int i = 0; i < 32; ++i) {
       const int code = i % 2 ? 15 - i / 2 : i / 2;
       const double exact = ldexp(values[code & 7], s - 127);
@@ -263,7 +264,6 @@ TEST(mxfp4_codes_under_every_scale_are_read_by_hand) {
   }
 }
 
-TEST_MAIN(CASE(mxfp4_codes_under_every_scale_are_read_by_hand),
-          CASE(mlx_codes_of_every_width_are_read_by_hand), CASE(gptq_codes_and_zero_points_are_read_by_hand),
-          CASE(awq_codes_are_put_back_in_order_by_hand), CASE(gptq_columns_follow_their_group_index),
-          CASE(random_matrices_widen_to_what_numpy_and_transformers_say))
+TEST_MAIN(CASE(mxfp4_codes_with_every_scale_are_dequantized), CASE(mlx_codes_of_every_width_are_dequantized),
+          CASE(gptq_codes_and_zero_points_are_dequantized), CASE(awq_interleaving_is_undone),
+          CASE(gptq_columns_follow_their_group_index), CASE(random_matrices_match_numpy_and_transformers))

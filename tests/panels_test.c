@@ -190,7 +190,7 @@ static mlx_weight_t random_packing(mlx_packing_kind_t kind, int bits, int group,
                                    .rows = ROWS,
                                    .columns = COLUMNS,
                                    .group = group,
-                                   .zeros_less_one = kind == MLX_PACKED_GPTQ,
+                                   .zeros_minus_one = kind == MLX_PACKED_GPTQ,
                                    .parts = {&part_tensors[0], &part_tensors[1], &part_tensors[2]}};
   return weight;
 }

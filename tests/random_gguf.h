@@ -1,4 +1,4 @@
-// Writes small Llamas as GGUF files with random packed weights, the same bytes every time.
+// Writes small Llamas as GGUF files with random quantized weights. The bytes are the same every time.
 #ifndef MLXCEL_TESTS_RANDOM_GGUF_H_
 #define MLXCEL_TESTS_RANDOM_GGUF_H_
 
@@ -7,8 +7,8 @@
 #include "tests/import_files.h"
 #include "tests/random_llama.h"
 
-// Of each type: where a block has its f16 numbers (-1: no such one), and a scale that makes values of
-// ordinary size.
+// For each type: the offsets of a block's f16 numbers (-1: none), and values for them that give weights of a
+// realistic size.
 typedef struct random_packed {
   mlx_dtype_t dtype;
   int scale_at, second_at;
@@ -23,7 +23,7 @@ static const random_packed_t random_packed_types[] = {
 };
 #define RANDOM_PACKED_TYPES (sizeof random_packed_types / sizeof *random_packed_types)
 
-// One block of random codes whose scales are near the type's.
+// One block of random codes with scales near those of |type|.
 static inline void random_block(const random_packed_t *type, uint64_t *state, uint8_t *out) {
   const mlx_dtype_info_t *half = mlx_dtype_info(MLX_F16);
   const float jitter = 0.75f + (float)(random_bits(state) % 1024) / 2048;
@@ -54,7 +54,7 @@ static inline void random_put_vector(bytes_t *data, uint64_t *state, int count) 
   put_padding(data, 32);
 }
 
-// Matrices take the types from |first| on in turn, |count| of them.
+// The matrices cycle through |count| types starting at |first|.
 static inline void random_gguf_write(const random_llama_t *m, const random_packed_t *first, size_t count,
                                      const char *path) {
   static const struct {
@@ -85,7 +85,7 @@ static inline void random_gguf_write(const random_llama_t *m, const random_packe
   put_field(&head, "llama.attention.layer_norm_rms_epsilon", MLX_GGUF_F32, 0x3727c5ac, 4);  // 1e-5
   put_field(&head, "llama.rope.freq_base", MLX_GGUF_F32, 0x461c4000, 4);                    // 10000
   put_tokenizer(&head, "smollm");
-  size_t turn = 0;
+  size_t matrix = 0;
   for (int i = 0; i < tensors; ++i) {
     const int layer = (i - 1) / per_layer, part = (i - 1) % per_layer;
     const bool embed = i == 0, last = i == tensors - 1;
@@ -109,7 +109,7 @@ static inline void random_gguf_write(const random_llama_t *m, const random_packe
     } else {
       snprintf(name, sizeof name, "blk.%d.%s.weight", layer, parts[part].name);
     }
-    const random_packed_t *type = kind_rows ? &first[turn++ % count] : NULL;
+    const random_packed_t *type = kind_rows ? &first[matrix++ % count] : NULL;
     put_tensor(&head, name, (uint64_t)dims[1], (uint64_t)dims[0],
                type ? (uint32_t)mlx_dtype_info(type->dtype)->gguf_type : 0, data.length);
     type ? random_put_matrix(&data, type, &state, dims[0], dims[1])

@@ -1,5 +1,5 @@
-// Writes small Llamas with random weights as Hugging Face directories, the same bytes every time: shapes that
-// no fixture has.
+// Writes small Llamas with random weights as Hugging Face directories, for shapes that no fixture has. The
+// bytes are the same every time.
 #ifndef MLXCEL_TESTS_RANDOM_LLAMA_H_
 #define MLXCEL_TESTS_RANDOM_LLAMA_H_
 
@@ -21,14 +21,14 @@ static inline uint32_t random_bits(uint64_t *state) {
   return (uint32_t)(*state >> 33);
 }
 
-// As good as N(0, 1), and the same with every libm: twelve uniform numbers have a variance of 1.
+// Approximately N(0, 1): the sum of twelve uniform numbers has variance 1. Independent of libm.
 static inline float random_normal(uint64_t *state) {
   float sum = -6;
   for (int i = 0; i < 12; ++i) sum += (float)random_bits(state) * 0x1p-31f;
   return sum;
 }
 
-// A tensor's f32 values: mean + scale * N.
+// The values of a tensor are mean + scale * N(0, 1), in f32.
 typedef struct random_tensor {
   char name[80];
   int rows, columns;  // rows 0: a vector
@@ -37,14 +37,14 @@ typedef struct random_tensor {
 
 #define RANDOM_LLAMA_TENSORS 64
 
-// The square root by Newton: another libm's could round otherwise.
+// Newton's method, because sqrt of another libm could round differently.
 static inline float random_root(int number) {
   float root = (float)number;
   for (int i = 0; i < 40; ++i) root = (root + (float)number / root) / 2;
   return root;
 }
 
-// |layer| -1: of none. |rows| 0: a vector.
+// |layer| -1: not in a layer. |rows| 0: a vector.
 static inline void random_add(random_tensor_t *tensors, int *count, const char *name, int layer, int rows,
                               int columns) {
   char prefix[32] = "";
@@ -92,13 +92,13 @@ static inline void random_write_header(mlx_writer_t *writer, const random_tensor
   }
   mlx_text_puts(&text, "}");
   CHECK_OK(mlx_text_finish(&text));
-  const uint64_t length = text.length;  // safetensors is little-endian, as are the machines the tests run on
+  const uint64_t length = text.length;  // safetensors is little-endian; so are all test machines
   CHECK_OK(mlx_writer_write(writer, &length, sizeof length));
   CHECK_OK(mlx_writer_write(writer, text.data, text.length));
   mlx_text_clear(&text);
 }
 
-// What is done to a tensor's values before they are written; NULL: nothing.
+// Changes the values of a tensor before they are written. May be NULL.
 typedef void (*random_alter_t)(const random_tensor_t *tensor, float *values);
 
 static inline void random_write_weights(const random_llama_t *model, random_alter_t alter, const char *path) {
@@ -138,7 +138,7 @@ static inline void random_write_config(const random_llama_t *m, const char *path
   mlx_text_clear(&text);
 }
 
-// The folder |name| in |parent|, which is made unless it is there; its path stays valid until the next call.
+// Writes the folder |name| in |parent| unless it exists. The returned path is valid until the next call.
 static inline const char *random_llama_write_altered(const random_llama_t *model, random_alter_t alter,
                                                      const char *parent, const char *name) {
   static char folder[256];

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "grammar/matcher.h"
-#include "models/import/gguf.h"
+#include "models/import/gguf_tokenizer.h"
 #include "runtime/sampler.h"
 #include "tests/check.h"
 

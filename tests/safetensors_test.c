@@ -1,4 +1,4 @@
-// Promises of the safetensors reader. The files are made in memory; none is committed.
+// The safetensors reader, on files that the tests build in memory.
 #include "models/import/safetensors.h"
 
 #include "tests/check.h"
@@ -139,7 +139,7 @@ TEST(wrong_types_name_the_tensor) {
   check_refused("{\"\\u001b[2J\":{}}", 0, MLX_INVALID_INPUT, "control characters");
 }
 
-TEST(sizes_that_wrap_are_refused) {
+TEST(sizes_that_overflow_are_refused) {
   check_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}}", 0,
                 MLX_INVALID_INPUT, "overflows");
   check_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[18446744073709551615],\"data_offsets\":[0,4]}}", 4,
@@ -154,13 +154,13 @@ TEST(sizes_that_wrap_are_refused) {
       4, MLX_INVALID_INPUT, "lies outside the file");
 }
 
-TEST(holes_overlaps_and_leftovers_are_refused) {
-  check_refused("{" A "}", 32, MLX_INVALID_INPUT, "its tensors end 8 bytes before the file does");
+TEST(gaps_overlaps_and_trailing_bytes_are_refused) {
+  check_refused("{" A "}", 32, MLX_INVALID_INPUT, "its tensors end 8 bytes before the end of the file");
   check_refused("{" B "}", 32, MLX_INVALID_INPUT,
-                "tensor 'b': its data begins at 24, but the data before it ends at 0: there is a hole");
+                "tensor 'b': its data begins at 24, but the previous tensor ends at 0: there is a gap");
   check_refused("{" A ",\"c\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[20,28]}}", 28,
                 MLX_INVALID_INPUT,
-                "tensor 'c': its data begins at 20, but the data before it ends at 24: they overlap");
+                "tensor 'c': its data begins at 20, but the previous tensor ends at 24: they overlap");
   check_refused("{" A ",\"c\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}", 24,
                 MLX_INVALID_INPUT, "they overlap");
   check_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, MLX_INVALID_INPUT,
@@ -192,5 +192,5 @@ TEST_MAIN(CASE(tensors_are_read), CASE(scalars_and_empty_tensors_are_read),
           CASE(truncation_at_every_byte_is_an_error), CASE(every_flipped_bit_is_an_error_or_a_valid_read),
           CASE(oversized_headers_are_refused_before_allocating),
           CASE(headers_that_are_not_an_object_are_refused), CASE(wrong_types_name_the_tensor),
-          CASE(sizes_that_wrap_are_refused), CASE(holes_overlaps_and_leftovers_are_refused),
+          CASE(sizes_that_overflow_are_refused), CASE(gaps_overlaps_and_trailing_bytes_are_refused),
           CASE(every_allocation_failure_is_reported))

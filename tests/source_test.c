@@ -1,4 +1,4 @@
-// Promises of mlx_source_*: both formats through one door, from real files in a temporary folder.
+// mlx_source_*: GGUF files and Hugging Face directories, opened from a temporary folder.
 #include <unistd.h>
 
 #include "base/file.h"
@@ -201,7 +201,8 @@ TEST(a_wrong_index_is_refused) {
   write_text("model.safetensors.index.json", "{\"weight_map\":{\"a\":7}}");
   check_refused(MLX_INVALID_INPUT, "tensor 'a' must name a file in the same folder");
   write_text("model.safetensors.index.json", "{\"weight_map\":{\"z\":\"one.safetensors\"}}");
-  check_refused(MLX_INVALID_INPUT, "index.json: tensor 'z' should be in 'one.safetensors', but is not");
+  check_refused(MLX_INVALID_INPUT,
+                "index.json: tensor 'z' is not in 'one.safetensors', where the index lists it");
   write_text("model.safetensors.index.json", "{\"weight_map\":{\"a\":\"gone.safetensors\"}}");
   check_refused(MLX_NOT_FOUND, "gone.safetensors");
   write_text("model.safetensors.index.json", "{\"weight_map\":{}}");
@@ -228,7 +229,7 @@ static void check_eos(const char *config_eos, const char *generation, const char
   CHECK_TEXT(text, expected);
 }
 
-TEST(end_tokens_come_from_the_generation_config_first) {
+TEST(eos_ids_come_from_generation_config_before_config) {
   begin();
   write_safetensors("model.safetensors", A, 8);
   check_eos("7", NULL, "7 ");
@@ -236,14 +237,14 @@ TEST(end_tokens_come_from_the_generation_config_first) {
   check_eos("null", NULL, "");
   check_eos("\"x\"", NULL, "field 'eos_token_id' must be an integer");
   check_eos("-1", NULL, "field 'eos_token_id' must be between 0 and 2147483647");
-  check_eos("[1,2,3,4]", NULL, "field 'eos_token_id' lists more ids than can be handled");
+  check_eos("[1,2,3,4]", NULL, "field 'eos_token_id' has too many ids");
   check_eos("7", "{\"eos_token_id\":[9,5]}", "9 5 ");
   check_eos("7", "{\"eos_token_id\":null}", "7 ");
   check_eos("7", "{}", "7 ");
   end();
 }
 
-TEST(what_is_no_model_is_said) {
+TEST(paths_that_are_not_models_are_refused) {
   begin();
   mlx_source_t *source;
   CHECK_ERROR(mlx_source_open(path_of("nothing"), &source), MLX_NOT_FOUND, path_of("nothing"));
@@ -261,7 +262,7 @@ TEST(what_is_no_model_is_said) {
   write_text("generation_config.json", "[]");
   check_refused(MLX_INVALID_INPUT, "generation_config.json: the JSON value must be an object");
   CHECK_ERROR(mlx_source_open(path_of("pytorch_model.bin"), &source), MLX_INVALID_INPUT,
-              "is no model: expected a GGUF file or a Hugging Face model directory");
+              "is not a model: expected a GGUF file or a Hugging Face model directory");
   end();
 }
 
@@ -293,5 +294,5 @@ TEST(every_allocation_failure_is_reported) {
 
 TEST_MAIN(CASE(a_gguf_file_is_opened), CASE(a_hugging_face_directory_is_opened),
           CASE(wrong_types_name_the_field), CASE(shards_are_joined_by_their_index),
-          CASE(a_wrong_index_is_refused), CASE(end_tokens_come_from_the_generation_config_first),
-          CASE(what_is_no_model_is_said), CASE(every_allocation_failure_is_reported))
+          CASE(a_wrong_index_is_refused), CASE(eos_ids_come_from_generation_config_before_config),
+          CASE(paths_that_are_not_models_are_refused), CASE(every_allocation_failure_is_reported))

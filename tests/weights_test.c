@@ -104,10 +104,10 @@ static float value_of(int expert, int half, int row, int column) {
   return (float)(1000 * expert + 100 * half + 10 * row + column);
 }
 
-static void check_half(mlx_half_t half, mlx_row_order_t order, int columns) {
+static void check_half(mlx_fused_part_t half, mlx_row_order_t order, int columns) {
   float stored[EXPERTS * 2 * ROWS * COLUMNS], expected[EXPERTS * ROWS * COLUMNS];
-  const bool interleaved = half == MLX_EVEN_HALF || half == MLX_ODD_HALF,
-             second = half == MLX_SECOND_HALF || half == MLX_ODD_HALF;
+  const bool interleaved = half == MLX_FUSED_EVEN_ROWS || half == MLX_FUSED_ODD_ROWS,
+             second = half == MLX_FUSED_SECOND_HALF || half == MLX_FUSED_ODD_ROWS;
   for (int i = 0; i < EXPERTS * 2 * ROWS * columns; ++i) {
     const int expert = i / (2 * ROWS * columns), rest = i % (2 * ROWS * columns),
               transposed = order == MLX_ROWS_ARE_COLUMNS;
@@ -120,7 +120,7 @@ static void check_half(mlx_half_t half, mlx_row_order_t order, int columns) {
     expected[i] = value_of(i / (ROWS * columns), second, i / columns % ROWS, i % columns);
   }
   const size_t size = (size_t)(EXPERTS * ROWS * columns) * sizeof(float);
-  mlx_weight_t w = {.name = (char *)(uintptr_t)"half", .order = order, .half = half};
+  mlx_weight_t w = {.name = (char *)(uintptr_t)"half", .order = order, .fused_part = half};
   w.tensor = (mlx_tensor_t){
       .dtype = MLX_F32, .rank = columns == 1 ? 2 : 3, .dims = {EXPERTS, ROWS, columns}, .size = size};
   w.tensor.data = (const uint8_t *)stored;
@@ -132,10 +132,10 @@ static void check_half(mlx_half_t half, mlx_row_order_t order, int columns) {
 }
 
 TEST(weight_can_be_one_half_of_the_rows_of_each_expert) {
-  for (int half = MLX_FIRST_HALF; half <= MLX_ODD_HALF; ++half) {
-    check_half((mlx_half_t)half, MLX_ROWS_AS_STORED, COLUMNS);
-    check_half((mlx_half_t)half, MLX_ROWS_ARE_COLUMNS, COLUMNS);
-    check_half((mlx_half_t)half, MLX_ROWS_AS_STORED, 1);  // biases
+  for (int half = MLX_FUSED_FIRST_HALF; half <= MLX_FUSED_ODD_ROWS; ++half) {
+    check_half((mlx_fused_part_t)half, MLX_ROWS_AS_STORED, COLUMNS);
+    check_half((mlx_fused_part_t)half, MLX_ROWS_ARE_COLUMNS, COLUMNS);
+    check_half((mlx_fused_part_t)half, MLX_ROWS_AS_STORED, 1);  // biases
   }
 }
 

@@ -1,3 +1,4 @@
+// Collects chat templates and special tokens and writes chat.json; see chat.h.
 #include "models/import/chat.h"
 
 #include <stdio.h>
@@ -21,7 +22,7 @@ static const char *const token_names[] = {"bos_token", "eos_token", "unk_token",
 #define TOKEN_NAMES (sizeof token_names / sizeof *token_names)
 
 // ----------------------------------------------------------------------------------------------------------
-// Writing: a set of names and texts, of which the first of a name stays
+// Writing: named templates, of which the first with a name wins, and special tokens
 
 typedef struct chat_template {
   char *name, *text;  // owned
@@ -103,15 +104,15 @@ static mlx_status_t add_file(chat_t *chat, const char *folder, const char *file,
   return status;
 }
 
-// Where its ending starts; NULL: it is no template.
-static const char *template_ending(const char *file) {
+// The start of the ".jinja" extension; NULL if |file| is not a template.
+static const char *template_extension(const char *file) {
   const char *dot = strrchr(file, '.');
   return dot && dot != file && !strcmp(dot, ".jinja") ? dot : NULL;
 }
 
 static mlx_status_t add_named_file(void *user, const char *file) {
   const folder_t *folder = user;
-  const char *dot = template_ending(file);
+  const char *dot = template_extension(file);
   if (!dot) return NULL;
   return add_file(folder->chat, folder->path, file, file, (size_t)(dot - file));
 }
@@ -125,7 +126,7 @@ static mlx_status_t add_named_files(chat_t *chat, const char *model) {
   return status;
 }
 
-// One template, or a list of {"name": ..., "template": ...}.
+// chat_template is one template or a list of {"name": ..., "template": ...}.
 static mlx_status_t add_config_templates(chat_t *chat, const mlx_json_t *json) {
   yyjson_val *value = mlx_json_find(json->root, "chat_template"), *item;
   size_t index, count;
@@ -136,14 +137,14 @@ static mlx_status_t add_config_templates(chat_t *chat, const mlx_json_t *json) {
   yyjson_arr_foreach(value, index, count, item) {
     yyjson_val *name = yyjson_obj_get(item, "name"), *text = yyjson_obj_get(item, "template");
     if (!yyjson_is_str(name) || !yyjson_is_str(text))
-      return mlx_json_error(json, "chat_template", "must hold names and templates");
+      return mlx_json_error(json, "chat_template", "must be a list of objects with 'name' and 'template'");
     MLX_TRY(add_template(chat, yyjson_get_str(name), yyjson_get_len(name), yyjson_get_str(text),
                          yyjson_get_len(text)));
   }
   return NULL;
 }
 
-// A token is a string or an object that has it as its content.
+// A token is a string or an object with the string as "content".
 static bool add_config_token(chat_t *chat, const mlx_json_t *json, const char *name) {
   yyjson_val *value = json->root ? mlx_json_find(json->root, name) : NULL;
   if (yyjson_is_obj(value)) value = yyjson_obj_get(value, "content");
@@ -152,7 +153,7 @@ static bool add_config_token(chat_t *chat, const mlx_json_t *json, const char *n
   return true;
 }
 
-// Leaves |out_json| empty when there is no such file.
+// Leaves *|out_json| empty if the file does not exist.
 static mlx_status_t open_json(const char *folder, const char *name, char **out_path, mlx_json_t *out_json) {
   char *text = NULL;
   size_t length;
@@ -192,34 +193,35 @@ mlx_status_t mlx_hf_chat_json(const mlx_hf_t *hf, char **out_json, size_t *out_l
   return status;
 }
 
-typedef struct names {
+typedef struct visitor {
   const char *folder;
   mlx_visit_fn_t visit;
   void *user;
-} names_t;
+} visitor_t;
 
-static mlx_status_t name_file(const names_t *names, const char *name) {
+// Visits the file |name| if it exists.
+static mlx_status_t visit_file(const visitor_t *visitor, const char *name) {
   char *path;
-  MLX_TRY(mlx_join_path(names->folder, name, &path));
-  const bool is = mlx_is_file(path);
+  MLX_TRY(mlx_join_path(visitor->folder, name, &path));
+  const bool exists = mlx_is_file(path);
   mlx_free(path);
-  return is ? names->visit(names->user, name) : NULL;
+  return exists ? visitor->visit(visitor->user, name) : NULL;
 }
 
-static mlx_status_t name_template(void *user, const char *file) {
+static mlx_status_t visit_template(void *user, const char *file) {
   char name[sizeof NAMED_TEMPLATES + 256];
-  if (!template_ending(file)) return NULL;
+  if (!template_extension(file)) return NULL;
   snprintf(name, sizeof name, NAMED_TEMPLATES "/%s", file);
-  return name_file(user, name);
+  return visit_file(user, name);
 }
 
 mlx_status_t mlx_hf_chat_files(const mlx_hf_t *hf, mlx_visit_fn_t visit, void *user) {
   static const char *const files[] = {TEMPLATE_FILE, CONFIG_FILE, TOKENS_FILE};
-  names_t names = {.folder = hf->folder, .visit = visit, .user = user};
+  visitor_t visitor = {.folder = hf->folder, .visit = visit, .user = user};
   char *path;
-  for (size_t i = 0; i < sizeof files / sizeof *files; ++i) MLX_TRY(name_file(&names, files[i]));
+  for (size_t i = 0; i < sizeof files / sizeof *files; ++i) MLX_TRY(visit_file(&visitor, files[i]));
   MLX_TRY(mlx_join_path(hf->folder, NAMED_TEMPLATES, &path));
-  mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, name_template, &names) : NULL;
+  mlx_status_t status = mlx_is_dir(path) ? mlx_list_dir(path, visit_template, &visitor) : NULL;
   mlx_free(path);
   return status;
 }
@@ -246,7 +248,7 @@ static mlx_status_t add_gguf_templates(chat_t *chat, const mlx_gguf_t *gguf) {
     const char *name = mlx_gguf_next_string(&cursor, &length);
     if (length > 128)
       return mlx_gguf_error(gguf, "tokenizer.chat_templates", MLX_INVALID_INPUT,
-                            "holds a name that is too long");
+                            "has a name longer than 128 bytes");
     snprintf(key, sizeof key, "tokenizer.chat_template.%.*s", (int)length, name);
     MLX_TRY(add_gguf_template(chat, gguf, key, name, length));
   }

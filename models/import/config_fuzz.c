@@ -1,5 +1,5 @@
-// libFuzzer target: config.json, generation_config.json and an index, with a NUL byte between them, read as
-// mlx_hf_open reads them, but without files.
+// libFuzzer target for the JSON files of a Hugging Face directory. The input is config.json,
+// generation_config.json and an index, separated by NUL bytes.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

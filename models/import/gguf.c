@@ -1,3 +1,4 @@
+// See gguf.h. All reads go through reader_t, which checks bounds and names the failing part in its errors.
 #include "models/import/gguf.h"
 
 #include <math.h>
@@ -8,16 +9,15 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "models/import/name.h"
-#include "models/import/tensors.h"
 
-#define MAX_KEY 65535        // the format's own limit
-#define MAX_TENSOR_NAME 256  // the format says 64; some writers are built with more
+#define MAX_KEY 65535        // the format's limit
+#define MAX_TENSOR_NAME 256  // the format's limit is 64, but some writers allow more
 #define MAX_ARCHITECTURE 64
-#define MAX_PARTS 65535      // of a split model; its number is 16 bits
-#define MIN_FIELD_BYTES 14   // a key of one character, a type, a value of one byte
-#define MIN_TENSOR_BYTES 33  // a name of one character, one dimension, type and offset
+#define MAX_PARTS 65535      // of a split model; split.no has 16 bits
+#define MIN_FIELD_BYTES 14   // length, key of one byte, type, value of one byte
+#define MIN_TENSOR_BYTES 33  // length, name of one byte, one dimension, type, offset
 #define DEFAULT_ALIGNMENT 32
-#define TRUNCATED_HINT "the download may be incomplete: fetch it again"
+#define TRUNCATED_HINT "the download may be incomplete: download the file again"
 
 // ----------------------------------------------------------------------------------------------------------
 // Reading bytes
@@ -26,33 +26,34 @@ typedef struct reader {
   const char *name;  // the file
   const uint8_t *bytes;
   size_t size, at;
-  const char *part;   // what is being read, for messages: "header", "field" or "tensor"
-  uint64_t index;     // which one
-  const char *label;  // its name, once that is known
+  const char *part;   // for messages: "header", "field" or "tensor"
+  uint64_t index;     // of the field or tensor
+  const char *label;  // its name; NULL until it is read
 } reader_t;
 
-// "FILE: tensor 'NAME': WHAT", or "FILE: tensor 12: WHAT" while its name is not read yet.
+// The error "FILE: tensor 'NAME': MESSAGE", or "FILE: tensor 12: MESSAGE" before the name is read.
 static mlx_status_t fail(const reader_t *reader, mlx_code_t code, const char *fmt, ...)
     MLX_PRINTF(3, 4) MLX_MUST_USE;
 static mlx_status_t fail(const reader_t *reader, mlx_code_t code, const char *fmt, ...) {
-  char what[512];
+  char message[512];
   va_list args;
   va_start(args, fmt);
-  vsnprintf(what, sizeof what, fmt, args);
+  vsnprintf(message, sizeof message, fmt, args);
   va_end(args);
   if (reader->label)
-    return mlx_error(code, "%s: %s '%s': %s", reader->name, reader->part, reader->label, what);
-  if (!strcmp(reader->part, "header")) return mlx_error(code, "%s: %s", reader->name, what);
+    return mlx_error(code, "%s: %s '%s': %s", reader->name, reader->part, reader->label, message);
+  if (!strcmp(reader->part, "header")) return mlx_error(code, "%s: %s", reader->name, message);
   return mlx_error(code, "%s: %s %llu: %s", reader->name, reader->part, (unsigned long long)reader->index,
-                   what);
+                   message);
 }
 
 static size_t left(const reader_t *reader) { return reader->size - reader->at; }
 
 static mlx_status_t ends_early(const reader_t *reader) {
   mlx_status_t status =
-      fail(reader, MLX_INVALID_INPUT, "the file ends inside it (%zu bytes long, wanted more at %zu)",
-           reader->size, reader->at);
+      fail(reader, MLX_INVALID_INPUT,
+           "the file ends inside it (the file has %zu bytes; more are needed at offset %zu)", reader->size,
+           reader->at);
   return mlx_status_hint(status, TRUNCATED_HINT);
 }
 
@@ -87,11 +88,11 @@ static mlx_status_t read_name(reader_t *reader, size_t max_length, char **out_na
   size_t length;
   MLX_TRY(read_string(reader, &bytes, &length));
   if (!length || length > max_length) {
-    return fail(reader, MLX_INVALID_INPUT, "its name is %zu bytes long; 1 to %zu are allowed", length,
+    return fail(reader, MLX_INVALID_INPUT, "its name has %zu bytes; 1 to %zu are allowed", length,
                 max_length);
   }
   if (!mlx_name_is_plain(bytes, length)) {
-    return fail(reader, MLX_INVALID_INPUT, "its name holds control characters or is not UTF-8");
+    return fail(reader, MLX_INVALID_INPUT, "its name has control characters or is not UTF-8");
   }
   return mlx_copy_text(bytes, length, out_name);
 }
@@ -109,27 +110,29 @@ static mlx_status_t read_header(reader_t *reader, uint64_t *out_tensors, uint64_
   MLX_TRY(read_uint(reader, 4, &version));
   if (version > 0xffff && !(version & 0xffff)) {
     return mlx_status_hint(
-        fail(reader, MLX_UNSUPPORTED, "a big-endian GGUF file; only little-endian ones are read"),
-        "fetch the little-endian file of this model");
+        fail(reader, MLX_UNSUPPORTED, "big-endian GGUF file; only little-endian files are supported"),
+        "download the little-endian file of this model");
   }
   if (version < 2) {
-    return mlx_status_hint(fail(reader, MLX_UNSUPPORTED, "GGUF version %llu; versions 2 and 3 are read",
-                                (unsigned long long)version),
-                           "the file is from before August 2023: fetch a newer one of this model");
+    return mlx_status_hint(
+        fail(reader, MLX_UNSUPPORTED, "GGUF version %llu is not supported; versions 2 and 3 are",
+             (unsigned long long)version),
+        "the file predates August 2023: download a newer file of this model");
   }
   if (version > 3) {
-    return mlx_status_hint(fail(reader, MLX_UNSUPPORTED, "GGUF version %llu; versions 2 and 3 are read",
-                                (unsigned long long)version),
-                           "a newer mlxcel may read it");
+    return mlx_status_hint(
+        fail(reader, MLX_UNSUPPORTED, "GGUF version %llu is not supported; versions 2 and 3 are",
+             (unsigned long long)version),
+        "a newer version of mlxcel may support it");
   }
   MLX_TRY(read_uint(reader, 8, out_tensors));
   MLX_TRY(read_uint(reader, 8, out_fields));
-  // Nothing is allocated from these: the arrays grow as entries are read. This only says early and clearly
-  // what is wrong.
+  // The arrays grow as entries are read, so these counts allocate nothing. The check only gives a clear error
+  // early.
   if (*out_fields > left(reader) / MIN_FIELD_BYTES || *out_tensors > left(reader) / MIN_TENSOR_BYTES) {
     mlx_status_t status =
         fail(reader, MLX_INVALID_INPUT,
-             "the header announces %llu fields and %llu tensors, more than %zu bytes can hold",
+             "the header declares %llu fields and %llu tensors, which do not fit in %zu bytes",
              (unsigned long long)*out_fields, (unsigned long long)*out_tensors, reader->size);
     return mlx_status_hint(status, TRUNCATED_HINT);
   }
@@ -154,7 +157,7 @@ static mlx_status_t read_type(reader_t *reader, mlx_gguf_type_t *out_type) {
   return NULL;
 }
 
-// Walks over the elements of |field|, so that later walks need no checks.
+// Skips the elements of |field| and checks them, so that later readers need no checks.
 static mlx_status_t skip_elements(reader_t *reader, const mlx_gguf_field_t *field) {
   if (field->type == MLX_GGUF_STRING) {
     const char *bytes;
@@ -169,7 +172,7 @@ static mlx_status_t skip_elements(reader_t *reader, const mlx_gguf_field_t *fiel
   if (field->type != MLX_GGUF_BOOL) return NULL;
   for (uint64_t i = 0; i < field->count; ++i) {
     if (field->data[i] > 1)
-      return fail(reader, MLX_INVALID_INPUT, "a truth value is %d, not 0 or 1", field->data[i]);
+      return fail(reader, MLX_INVALID_INPUT, "a bool is %d, not 0 or 1", field->data[i]);
   }
   return NULL;
 }
@@ -177,7 +180,7 @@ static mlx_status_t skip_elements(reader_t *reader, const mlx_gguf_field_t *fiel
 static mlx_status_t read_field(reader_t *reader, mlx_gguf_field_t *field) {
   MLX_TRY(read_name(reader, MAX_KEY, &field->key));
   reader->label = field->key;
-  // A leading dot stands for the architecture in our own lookups, so such a key could never be found.
+  // In our lookups a leading dot stands for the architecture, so this key could never be found.
   if (field->key[0] == '.') return fail(reader, MLX_INVALID_INPUT, "its name starts with a dot");
   MLX_TRY(read_type(reader, &field->type));
   field->count = 1;
@@ -219,8 +222,8 @@ static mlx_status_t read_fields(reader_t *reader, uint64_t count, mlx_gguf_t *gg
   return NULL;
 }
 
-// A part of a split model numbers itself from 0 and says how many parts, and how many tensors in all, there
-// are.
+// Reads the split.* fields: the index of this part, the number of parts, and the number of tensors in all
+// parts.
 static mlx_status_t check_split(mlx_gguf_t *gguf) {
   int64_t part = 0, part_count = 1;
   bool found;
@@ -245,7 +248,7 @@ static mlx_status_t check_architecture(mlx_gguf_t *gguf) {
                         "must be a name of 1 to %d characters", MAX_ARCHITECTURE);
 }
 
-// The fields that say how to read the rest.
+// Checks the fields that decide how to read the rest of the file.
 static mlx_status_t check_general(mlx_gguf_t *gguf, size_t *out_alignment) {
   int64_t alignment = DEFAULT_ALIGNMENT;
   bool found;
@@ -262,7 +265,7 @@ static mlx_status_t check_general(mlx_gguf_t *gguf, size_t *out_alignment) {
 // ----------------------------------------------------------------------------------------------------------
 // Tensors
 
-// Types we know of but do not widen, so that the message can say which one it was.
+// Known types without dequantization, so that the error can name the type.
 static const struct {
   int type;
   const char *name;
@@ -285,9 +288,9 @@ static mlx_status_t unsupported_type(const reader_t *reader, uint64_t type) {
     status = fail(reader, MLX_UNSUPPORTED, "its type %s is not supported", unsupported_types[i].name);
   }
   if (!status)
-    status = fail(reader, MLX_UNSUPPORTED, "its type, number %llu, is not known", (unsigned long long)type);
-  status =
-      mlx_status_hint(status, "fetch this model in types that are read: %s", known.data ? known.data : "");
+    status = fail(reader, MLX_UNSUPPORTED, "its type number %llu is unknown", (unsigned long long)type);
+  status = mlx_status_hint(status, "download this model in one of the supported types: %s",
+                           known.data ? known.data : "");
   mlx_text_clear(&known);
   return status;
 }
@@ -315,7 +318,7 @@ static mlx_status_t read_tensor(reader_t *reader, mlx_tensor_t *tensor, uint64_t
                 (unsigned long long)rank, MLX_MAX_RANK);
   }
   tensor->rank = (int)rank;
-  for (int i = tensor->rank - 1; i >= 0; --i) {  // the file has the innermost first
+  for (int i = tensor->rank - 1; i >= 0; --i) {  // the file stores the innermost first
     MLX_TRY(read_uint(reader, 8, &extent));
     if (!extent || extent > INT64_MAX) {
       return fail(reader, MLX_INVALID_INPUT, "an extent is %llu", (unsigned long long)extent);
@@ -326,14 +329,14 @@ static mlx_status_t read_tensor(reader_t *reader, mlx_tensor_t *tensor, uint64_t
   const mlx_dtype_info_t *info = mlx_dtype_info(tensor->dtype);
   if (!mlx_dtype_tensor_bytes(tensor->dtype, tensor->rank, tensor->dims, &tensor->size)) {
     return fail(reader, MLX_INVALID_INPUT,
-                "its rows of %lld are not whole blocks of %zu (%s), or its size overflows",
+                "its rows of %lld elements are not whole blocks of %zu (%s), or its size overflows",
                 (long long)tensor->dims[tensor->rank - 1], info->block_elements, info->name);
   }
   return read_uint(reader, 8, out_offset);
 }
 
-static mlx_status_t place_tensor(reader_t *reader, size_t start, size_t alignment, uint64_t offset,
-                                 mlx_tensor_t *tensor) {
+static mlx_status_t locate_tensor(reader_t *reader, size_t start, size_t alignment, uint64_t offset,
+                                  mlx_tensor_t *tensor) {
   reader->label = tensor->name;
   if (offset % alignment) {
     return fail(reader, MLX_INVALID_INPUT, "its offset %llu is not a multiple of %zu",
@@ -363,28 +366,28 @@ static mlx_status_t read_tensors(reader_t *reader, uint64_t count, size_t alignm
   }
   if (!mlx_align_up(reader->at, alignment, &start)) return ends_early(reader);
   for (size_t i = 0; i < gguf->tensor_count; ++i) {
-    MLX_TRY(place_tensor(reader, start, alignment, (*inout_offsets)[i], &gguf->tensors[i]));
+    MLX_TRY(locate_tensor(reader, start, alignment, (*inout_offsets)[i], &gguf->tensors[i]));
   }
   return NULL;
 }
 
-static int compare_places(const void *a, const void *b) {
+static int compare_offsets(const void *a, const void *b) {
   const uint8_t *left_data = (*(const mlx_tensor_t *const *)a)->data,
                 *right_data = (*(const mlx_tensor_t *const *)b)->data;
   return (left_data > right_data) - (left_data < right_data);
 }
 
-// Refuses tensors that share bytes or a name, and leaves the index by name behind.
+// Refuses tensors that share bytes or a name, and builds the index by name.
 static mlx_status_t index_tensors(mlx_gguf_t *gguf) {
   size_t count = gguf->tensor_count;
   if (!count) return NULL;
   MLX_TRY(mlx_alloc(count, sizeof *gguf->by_name, &gguf->by_name));
   const mlx_tensor_t **sorted = gguf->by_name;
   for (size_t i = 0; i < count; ++i) sorted[i] = &gguf->tensors[i];
-  qsort(sorted, count, sizeof *sorted, compare_places);
+  qsort(sorted, count, sizeof *sorted, compare_offsets);
   for (size_t i = 1; i < count; ++i) {
     if (sorted[i - 1]->size <= (size_t)(sorted[i]->data - sorted[i - 1]->data)) continue;
-    return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s': its data overlaps that of '%s'", gguf->name,
+    return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s': its data overlaps the data of '%s'", gguf->name,
                      sorted[i]->name, sorted[i - 1]->name);
   }
   qsort(sorted, count, sizeof *sorted, mlx_tensor_compare);
@@ -443,7 +446,7 @@ void mlx_gguf_close(mlx_gguf_t *gguf) {
 
 #define FULL_KEY (MAX_ARCHITECTURE + 256)
 
-// |key| with a leading dot replaced by the architecture; a key that does not fit is in no file.
+// |key| with a leading dot replaced by the architecture. Returns "", which is in no file, if it does not fit.
 static const char *full_key(const mlx_gguf_t *gguf, const char *key, char buffer[FULL_KEY]) {
   if (key[0] != '.') return key;
   int length = snprintf(buffer, FULL_KEY, "%s%s", gguf->architecture ? gguf->architecture : "", key);
@@ -462,15 +465,15 @@ const mlx_tensor_t *mlx_gguf_tensor(const mlx_gguf_t *gguf, const char *name) {
 }
 
 mlx_status_t mlx_gguf_error(const mlx_gguf_t *gguf, const char *key, mlx_code_t code, const char *fmt, ...) {
-  char what[512], buffer[FULL_KEY];
+  char message[512], buffer[FULL_KEY];
   va_list args;
   va_start(args, fmt);
-  vsnprintf(what, sizeof what, fmt, args);
+  vsnprintf(message, sizeof message, fmt, args);
   va_end(args);
-  return mlx_error(code, "%s: field '%s' %s", gguf->name, full_key(gguf, key, buffer), what);
+  return mlx_error(code, "%s: field '%s' %s", gguf->name, full_key(gguf, key, buffer), message);
 }
 
-// The scalar |key|, or NULL in *|out_field| when it is missing and may be.
+// *|out_field| is NULL if the field is missing and optional.
 static mlx_status_t find_scalar(const mlx_gguf_t *gguf, const char *key, const char *wanted,
                                 const mlx_gguf_field_t **out_field, bool *out_found) {
   const mlx_gguf_field_t *field = mlx_gguf_find(gguf, key);

@@ -1,6 +1,6 @@
-// libFuzzer target: any bytes as a GGUF file, or, after "SPLT" and the length of the first, as two parts of a
-// split model. What parses must be readable to the last byte, what is joined must be found again, and a
-// tokenizer.json or chat.json that is written must be JSON.
+// libFuzzer target for the GGUF reader. The input is a GGUF file, or "SPLT", the length of the first part,
+// and two parts of a split model. Everything in a parsed file must be readable, every tensor of a joined
+// model must be found by name, and written tokenizer.json and chat.json must be valid JSON.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "models/import/chat.h"
-#include "models/import/gguf.h"
-#include "models/import/tensors.h"
+#include "models/import/gguf_split.h"
+#include "models/import/gguf_tokenizer.h"
 
 static void read_field(const mlx_gguf_t *gguf, const mlx_gguf_field_t *field) {
   int64_t integer;
@@ -32,14 +32,14 @@ static void read_field(const mlx_gguf_t *gguf, const mlx_gguf_field_t *field) {
 static void read_tensor(const mlx_tensor_t *tensor) {
   const mlx_dtype_info_t *info = mlx_dtype_info(tensor->dtype);
   size_t blocks = tensor->size / info->block_bytes;
-  float *wide;
-  mlx_status_t status = mlx_alloc(blocks * info->block_elements, sizeof *wide, &wide);
-  if (!status) info->to_f32(tensor->data, blocks, wide);
-  mlx_free(wide);
+  float *values;
+  mlx_status_t status = mlx_alloc(blocks * info->block_elements, sizeof *values, &values);
+  if (!status) info->to_f32(tensor->data, blocks, values);
+  mlx_free(values);
   mlx_status_free(status);
 }
 
-// What was written, if anything was, must be JSON.
+// The written text, if any, must be valid JSON. Frees |text|.
 static void check_json(mlx_status_t status, char *text, size_t length) {
   mlx_json_t json;
   if (!status && text) {

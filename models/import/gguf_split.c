@@ -1,25 +1,23 @@
-// A GGUF model on disk: one file, or all parts of a split one, which are found by their names. The first part
-// has the metadata; the others have, as llama-gguf-split and the gguf package write them, little more than
-// their number.
+// Opens all parts of a split GGUF model by their file names. llama-gguf-split and the gguf package write the
+// metadata to the first part; other parts have little more than their index.
 //
-// Nothing in the files says which model a part belongs to. What can be checked is: their number and names,
-// what they say about themselves and each other, every field that more than one of them has, and that no
-// tensor is missing or there twice.
+// No field identifies the model that a part belongs to. So this file checks everything else: the names and
+// the number of parts, fields that several parts have, and that no tensor is missing or duplicated.
+#include "models/import/gguf_split.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "models/import/gguf.h"
-#include "models/import/tensors.h"
 
-#define SAME_MODEL_HINT "all parts must be of one model: fetch them again from one place"
+#define SAME_MODEL_HINT "all parts must belong to one model: download them again from one repository"
 
 // ----------------------------------------------------------------------------------------------------------
 // Names
 
-// A part is called "STEM-00002-of-00003.gguf", with the numbers that its fields have; *|out_stem_length| is
-// that of STEM with its folder.
+// A part must be named "STEM-00002-of-00003.gguf" with the numbers of its split.* fields. *|out_stem_length|
+// is the length of STEM with its folder.
 static mlx_status_t check_name(const char *path, const mlx_gguf_t *file, size_t *out_stem_length) {
   char ending[64];
   size_t ending_length =
@@ -28,42 +26,42 @@ static mlx_status_t check_name(const char *path, const mlx_gguf_t *file, size_t 
   *out_stem_length = length > ending_length ? length - ending_length : 0;
   if (*out_stem_length && !strcmp(path + *out_stem_length, ending)) return NULL;
   mlx_status_t status =
-      mlx_error(MLX_INVALID_INPUT, "%s: by its fields it is part %d of %d, but its name does not end in '%s'",
+      mlx_error(MLX_INVALID_INPUT, "%s: its metadata has part %d of %d, but its name does not end in '%s'",
                 path, file->part + 1, file->part_count, ending);
-  return mlx_status_hint(
-      status, "the parts are found by their names: give them those that they were published under");
+  return mlx_status_hint(status, "rename the parts to the names they were published under");
 }
 
 static mlx_status_t missing_part(const char *path, size_t index, size_t count, const char *given) {
   return mlx_status_hint(
       mlx_error(MLX_NOT_FOUND, "'%s' is missing: part %zu of %zu of the model", path, index + 1, count),
-      "fetch it into the folder of '%s'", given);
+      "download it into the folder of '%s'", given);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// What the parts say about each other
+// Checks between parts
 
-// What each part has for itself.
-static bool is_own_field(const char *key) {
+// Fields that may differ between parts.
+static bool is_per_part(const char *key) {
   return !strcmp(key, "split.no") || !strcmp(key, "general.alignment");
 }
 
 static mlx_status_t check_fields(const mlx_gguf_t *first, const mlx_gguf_t *file) {
   for (size_t i = 0; i < file->field_count; ++i) {
     const mlx_gguf_field_t *field = &file->fields[i], *same = mlx_gguf_find(first, field->key);
-    if (is_own_field(field->key)) continue;
+    if (is_per_part(field->key)) continue;
     if (same && same->type == field->type && same->is_array == field->is_array && same->size == field->size &&
         !memcmp(same->data, field->data, field->size)) {
       continue;
     }
-    mlx_status_t status = mlx_gguf_error(file, field->key, MLX_INVALID_INPUT, "is not %s '%s'",
-                                         same ? "the same as in" : "in the first part,", first->name);
+    mlx_status_t status =
+        mlx_gguf_error(file, field->key, MLX_INVALID_INPUT, "%s '%s'",
+                       same ? "differs from the one in" : "is missing in the first part,", first->name);
     return mlx_status_hint(status, SAME_MODEL_HINT);
   }
   return NULL;
 }
 
-static mlx_status_t given_twice(const mlx_gguf_model_t *model, const char *name) {
+static mlx_status_t duplicate_tensor(const mlx_gguf_model_t *model, const char *name) {
   const char *files[2] = {"", ""};
   for (size_t i = 0, found = 0; i < model->part_count && found < 2; ++i) {
     if (mlx_gguf_tensor(model->parts[i].file, name)) files[found++] = model->parts[i].file->name;
@@ -95,7 +93,7 @@ mlx_status_t mlx_gguf_model_join(mlx_gguf_model_t *model) {
   qsort(model->tensors, count, sizeof *model->tensors, mlx_tensor_compare);
   for (size_t i = 1; i < count; ++i) {
     if (!strcmp(model->tensors[i - 1]->name, model->tensors[i]->name))
-      return given_twice(model, model->tensors[i]->name);
+      return duplicate_tensor(model, model->tensors[i]->name);
   }
   return NULL;
 }
@@ -113,20 +111,20 @@ static mlx_status_t open_part(const char *stem, size_t index, size_t count, cons
   return check_name(part->path, part->file, &stem_length);
 }
 
-// |model| has the one part that was given; afterwards it has all of them, in order.
+// Replaces the one part in |model| by all parts, in order.
 static mlx_status_t find_siblings(mlx_gguf_model_t *model) {
   const mlx_gguf_part_t given = model->parts[0];
-  const size_t place = (size_t)given.file->part, count = (size_t)given.file->part_count;
+  const size_t index = (size_t)given.file->part, count = (size_t)given.file->part_count;
   size_t stem_length;
   char *stem;
   MLX_TRY(check_name(given.path, given.file, &stem_length));
   MLX_TRY(mlx_resize(count, sizeof *model->parts, &model->parts));
-  for (size_t i = 0; i < count; ++i) model->parts[i] = i == place ? given : (mlx_gguf_part_t){0};
+  for (size_t i = 0; i < count; ++i) model->parts[i] = i == index ? given : (mlx_gguf_part_t){0};
   model->part_count = count;
   MLX_TRY(mlx_copy_text(given.path, stem_length, &stem));
   mlx_status_t status = NULL;
   for (size_t i = 0; !status && i < count; ++i) {
-    if (i != place) status = open_part(stem, i, count, given.path, &model->parts[i]);
+    if (i != index) status = open_part(stem, i, count, given.path, &model->parts[i]);
   }
   mlx_free(stem);
   return status;

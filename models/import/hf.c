@@ -1,3 +1,4 @@
+// Opens a Hugging Face model directory and reads its JSON fields; see hf.h.
 #include "models/import/hf.h"
 
 #include <math.h>
@@ -21,7 +22,7 @@
 // ----------------------------------------------------------------------------------------------------------
 // Files of the folder
 
-// Joins folder and |name|, and remembers the path among the files that were read.
+// Joins folder and |name| and adds the path to the list of files that were read.
 static mlx_status_t add_file(mlx_hf_t *hf, const char *name, const char **out_path) {
   MLX_TRY(mlx_reserve(hf->file_count + 1, sizeof *hf->files, &hf->file_capacity, &hf->files));
   MLX_TRY(mlx_join_path(hf->folder, name, &hf->files[hf->file_count]));
@@ -111,8 +112,7 @@ static mlx_status_t open_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **
   return mlx_safetensors_parse(path, shard->map.data, shard->map.size, &shard->file);
 }
 
-// The shard a tensor is said to be in. Tensors come grouped by shard, so the last one asked for is looked at
-// first.
+// Finds or opens the shard |name|. Tensors are grouped by shard, so the search starts at the last one.
 static mlx_status_t find_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **out_shard) {
   for (size_t i = hf->shard_count; i-- > 0;) {
     if (strcmp(hf->shards[i].name, name)) continue;
@@ -120,7 +120,7 @@ static mlx_status_t find_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **
     return NULL;
   }
   return mlx_status_hint(open_shard(hf, name, out_shard),
-                         "the download may be incomplete: " INDEX_NAME " names this file");
+                         "the download may be incomplete: download this file, which " INDEX_NAME " lists");
 }
 
 static mlx_status_t open_single(mlx_hf_t *hf) {
@@ -132,7 +132,7 @@ static mlx_status_t open_single(mlx_hf_t *hf) {
   return NULL;
 }
 
-// A shard is a file beside the index: a name that could lead anywhere else is refused.
+// A shard must lie beside the index. Names that could point elsewhere are refused.
 static bool is_file_name(yyjson_val *value) {
   const char *name = yyjson_get_str(value);
   if (!name || !name[0] || strlen(name) > 255 || strpbrk(name, "/\\") || strstr(name, "..")) return false;
@@ -157,12 +157,8 @@ mlx_status_t mlx_hf_check_index(const mlx_json_t *index) {
   return NULL;
 }
 
-static int compare_names(const void *a, const void *b) {
-  return strcmp((*(const mlx_tensor_t *const *)a)->name, (*(const mlx_tensor_t *const *)b)->name);
-}
-
-// Every tensor of the map must be in its shard. A tensor the map does not name is ignored, as Hugging Face
-// does.
+// Every tensor of the weight map must be in its shard. Tensors outside the map are ignored, as in Hugging
+// Face.
 static mlx_status_t open_sharded(mlx_hf_t *hf) {
   yyjson_val *map = mlx_json_find(hf->index.root, "weight_map"), *key, *value;
   size_t i, count;
@@ -174,12 +170,12 @@ static mlx_status_t open_sharded(mlx_hf_t *hf) {
     MLX_TRY(find_shard(hf, yyjson_get_str(value), &shard));
     hf->tensors[i] = mlx_safetensors_tensor(shard->file, name);
     if (!hf->tensors[i]) {
-      return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' should be in '%s', but is not", hf->index.name,
-                       name, shard->name);
+      return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is not in '%s', where the index lists it",
+                       hf->index.name, name, shard->name);
     }
   }
   hf->tensor_count = count;
-  qsort(hf->tensors, hf->tensor_count, sizeof *hf->tensors, compare_names);
+  qsort(hf->tensors, hf->tensor_count, sizeof *hf->tensors, mlx_tensor_compare);
   return NULL;
 }
 
@@ -203,10 +199,10 @@ static mlx_status_t no_weights(const mlx_hf_t *hf) {
   return mlx_status_hint(
       status, single || sharded
                   ? "its weights are pickled PyTorch files, which can run code: convert them to safetensors"
-                  : "the download may be incomplete: fetch the weights too");
+                  : "the download may be incomplete: download the weights too");
 }
 
-// Hugging Face's order: the single file wins where both are there.
+// If both exist, the single file wins, as in Hugging Face.
 static mlx_status_t open_weights(mlx_hf_t *hf) {
   bool found;
   MLX_TRY(has_file(hf, WEIGHTS_NAME, &found));
@@ -260,12 +256,7 @@ void mlx_hf_close(mlx_hf_t *hf) {
 }
 
 const mlx_tensor_t *mlx_hf_tensor(const mlx_hf_t *hf, const char *name) {
-  mlx_tensor_t wanted = {.name = name};
-  const mlx_tensor_t *key = &wanted;
-  if (!hf->tensor_count) return NULL;
-  const mlx_tensor_t **found =
-      bsearch(&key, hf->tensors, hf->tensor_count, sizeof *hf->tensors, compare_names);
-  return found ? *found : NULL;
+  return mlx_tensor_find(hf->tensors, hf->tensor_count, name);
 }
 
 mlx_status_t mlx_hf_tokenizer_json(const mlx_hf_t *hf, char **out_json, size_t *out_length) {
@@ -276,9 +267,9 @@ mlx_status_t mlx_hf_tokenizer_json(const mlx_hf_t *hf, char **out_json, size_t *
   if (mlx_is_file(path)) {
     status = mlx_read_file(path, MAX_TOKENIZER, out_json, out_length);
   } else {
-    status =
-        mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' has no tokenizer.json", hf->folder),
-                        "tokenizer.model or vocab.json alone are not read: fetch or make a tokenizer.json");
+    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' has no tokenizer.json", hf->folder),
+                             "tokenizer.model and vocab.json are not supported: download tokenizer.json, or "
+                             "create it with transformers");
   }
   mlx_free(path);
   return status;
@@ -348,8 +339,7 @@ static mlx_status_t add_eos(const mlx_json_t *json, yyjson_val *value, int32_t *
   for (size_t i = 0; i < *inout_count; ++i) {
     if (ids[i] == id) return NULL;
   }
-  if (*inout_count == capacity)
-    return mlx_json_error(json, "eos_token_id", "lists more ids than can be handled");
+  if (*inout_count == capacity) return mlx_json_error(json, "eos_token_id", "has too many ids");
   ids[(*inout_count)++] = (int32_t)id;
   return NULL;
 }

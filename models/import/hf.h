@@ -1,6 +1,6 @@
 // A Hugging Face model directory: config.json, generation_config.json, and the weights in model.safetensors
-// or in the shards that model.safetensors.index.json names. No code of the directory is ever run, and no name
-// in it may leave it.
+// or in the shards that model.safetensors.index.json names. Code in the directory is never run, and shard
+// names cannot point outside it.
 //
 // Threads: immutable after open, so any number of threads may read.
 #ifndef MLXCEL_MODELS_IMPORT_HF_H_
@@ -11,8 +11,9 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/status.h"
+#include "models/import/packing.h"
 #include "models/import/safetensors.h"
-#include "models/model.h"
+#include "models/tensor.h"
 
 typedef struct mlx_hf_shard {
   const char *name;         // file name; borrowed from the index, or a literal
@@ -22,15 +23,15 @@ typedef struct mlx_hf_shard {
 
 typedef struct mlx_hf {
   char *folder;  // owned
-  char **files;  // owned: every file that was read, with its folder
+  char **files;  // owned: the paths of all files that were read
   size_t file_count, file_capacity;
-  mlx_json_t config;         // owned; named by files[0]
-  mlx_json_t generation;     // owned; root is NULL when there is none
-  mlx_json_t index;          // owned; root is NULL when there are no shards
+  mlx_json_t config;         // owned
+  mlx_json_t generation;     // owned; root is NULL if the file does not exist
+  mlx_json_t index;          // owned; root is NULL without shards
   const char *architecture;  // borrowed from config
   mlx_hf_shard_t *shards;    // owned
   size_t shard_count, shard_capacity;
-  const mlx_tensor_t **tensors;  // owned: the model's tensors, sorted by name; borrowed from the shards
+  const mlx_tensor_t **tensors;  // owned array: the model's tensors, sorted by name; borrowed from shards
   size_t tensor_count;
 } mlx_hf_t;
 
@@ -38,20 +39,20 @@ typedef struct mlx_hf {
 mlx_status_t mlx_hf_open(const char *folder, mlx_hf_t **out_hf) MLX_MUST_USE;
 void mlx_hf_close(mlx_hf_t *hf);  // NULL is fine
 
-// The parts that need no files: the two configs (|generation| may be NULL), and a weight map, whose tensors
-// and shard names are checked for form. For tests and fuzzing; mlx_hf_open goes through the same code.
+// The steps of opening that need no files: parsing the two configs (|generation| may be NULL), and checking
+// the tensor and shard names of an index. Public for tests and fuzzing.
 mlx_status_t mlx_hf_parse(const char *folder, const char *config, size_t config_length,
                           const char *generation, size_t generation_length, mlx_hf_t **out_hf) MLX_MUST_USE;
 mlx_status_t mlx_hf_check_index(const mlx_json_t *index) MLX_MUST_USE;
 
-// |key| in config.json, where a dot descends; NULL when it is missing or null.
+// |key| in config.json; a dot descends into an object. NULL if it is missing or null.
 yyjson_val *mlx_hf_find(const mlx_hf_t *hf, const char *key);
 const mlx_tensor_t *mlx_hf_tensor(const mlx_hf_t *hf, const char *name);
-// hf_packing.c: with the contract of mlx_source_packing in models/model.h.
+// hf_packing.c: implements mlx_source_packing of models/import/source.h.
 mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t stack, int64_t rows,
                             int64_t columns, mlx_packing_t *out_packing) MLX_MUST_USE;
 
-// Typed scalars, with the contract of mlx_source_int and its family in models/model.h.
+// Typed scalars. |out_found| works as in models/import/source.h.
 mlx_status_t mlx_hf_int(const mlx_hf_t *hf, const char *key, int64_t min, int64_t max, int64_t *out,
                         bool *out_found) MLX_MUST_USE;
 mlx_status_t mlx_hf_number(const mlx_hf_t *hf, const char *key, double *out, bool *out_found) MLX_MUST_USE;
@@ -59,10 +60,11 @@ mlx_status_t mlx_hf_bool(const mlx_hf_t *hf, const char *key, bool *out, bool *o
 mlx_status_t mlx_hf_string(const mlx_hf_t *hf, const char *key, const char **out,
                            bool *out_found) MLX_MUST_USE;
 
-// The token ids that end a text: generation_config.json's, else config.json's. More than |capacity| is an
-// error.
+// The ids of the end-of-text tokens, from generation_config.json, else from config.json. More than |capacity|
+// ids are an error.
 mlx_status_t mlx_hf_eos_ids(const mlx_hf_t *hf, int32_t *out_ids, size_t capacity,
                             size_t *out_count) MLX_MUST_USE;
+// The text of tokenizer.json. Release with mlx_free.
 mlx_status_t mlx_hf_tokenizer_json(const mlx_hf_t *hf, char **out_json, size_t *out_length) MLX_MUST_USE;
 
 #endif  // MLXCEL_MODELS_IMPORT_HF_H_

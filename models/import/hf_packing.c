@@ -1,6 +1,6 @@
-// Which tensors of a Hugging Face directory are one packed matrix, and how: `quantization` (MLX) or
-// `quantization_config` (GPTQ, AWQ) of config.json says it, the tensors must agree, and what is not handled
-// is refused by field and value.
+// Finds the tensors of a quantized matrix in a Hugging Face directory. The object `quantization` (MLX) or
+// `quantization_config` (GPTQ, AWQ, MXFP4) of config.json describes the format, and the tensors must match
+// it. Unsupported values are errors that name the field and its value.
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -10,36 +10,35 @@
 #include "models/import/hf.h"
 #include "models/import/name.h"
 
-// What the config says about one module.
+// The quantization of one module by config.json.
 typedef struct scheme {
-  mlx_packing_kind_t kind;  // MLX_NOT_PACKED: nothing is packed
-  int64_t bits, group;      // group -1: all columns are one
-  bool zeros_less_one;
-  bool sure;              // the module itself is named as packed; otherwise its tensors tell
-  const char *group_key;  // the field that group is from, for errors
+  mlx_packing_kind_t kind;  // MLX_NOT_PACKED: not quantized
+  int64_t bits, group;      // group -1: all columns form one group
+  bool zeros_minus_one;
+  bool listed;            // config.json lists the module as quantized; otherwise its tensors decide
+  const char *group_key;  // the field of |group|, for errors
 } scheme_t;
 
 static mlx_status_t refuse(const mlx_hf_t *hf, const char *key, const char *fmt, ...)
     MLX_PRINTF(3, 4) MLX_MUST_USE;
 static mlx_status_t refuse(const mlx_hf_t *hf, const char *key, const char *fmt, ...) {
-  char what[512];
+  char message[512];
   va_list args;
   va_start(args, fmt);
-  vsnprintf(what, sizeof what, fmt, args);
+  vsnprintf(message, sizeof message, fmt, args);
   va_end(args);
-  return mlx_error(MLX_UNSUPPORTED, "%s: field '%s' %s", hf->config.name, mlx_name_shown(key), what);
+  return mlx_error(MLX_UNSUPPORTED, "%s: field '%s' %s", hf->config.name, mlx_name_printable(key), message);
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // MLX: {"group_size": 64, "bits": 4, "mode": "affine", "model.layers.0.mlp.down_proj": {…} or true or false}
 
-// |place|: the object's own name, for errors.
-static mlx_status_t read_mlx_fields(const mlx_hf_t *hf, yyjson_val *object, const char *place,
-                                    scheme_t *out) {
+// |path|: the path of |object| in config.json, for errors.
+static mlx_status_t read_mlx_fields(const mlx_hf_t *hf, yyjson_val *object, const char *path, scheme_t *out) {
   char bits_key[400], group_key[400], mode_key[400];
-  snprintf(bits_key, sizeof bits_key, "%s.bits", place);
-  snprintf(group_key, sizeof group_key, "%s.group_size", place);
-  snprintf(mode_key, sizeof mode_key, "%s.mode", place);
+  snprintf(bits_key, sizeof bits_key, "%s.bits", path);
+  snprintf(group_key, sizeof group_key, "%s.group_size", path);
+  snprintf(mode_key, sizeof mode_key, "%s.mode", path);
   yyjson_val *bits = mlx_json_find(object, "bits"), *group = mlx_json_find(object, "group_size");
   yyjson_val *mode = mlx_json_find(object, "mode");
   if (!bits) return mlx_json_error(&hf->config, bits_key, "is missing");
@@ -54,10 +53,10 @@ static mlx_status_t read_mlx_fields(const mlx_hf_t *hf, yyjson_val *object, cons
   }
   if (!mode || yyjson_equals_str(mode, "affine")) return NULL;
   if (!yyjson_is_str(mode)) return mlx_json_error(&hf->config, mode_key, "must be a string");
-  return refuse(hf, mode_key, "is '%s'; only affine is supported", mlx_name_shown(yyjson_get_str(mode)));
+  return refuse(hf, mode_key, "is '%s'; only affine is supported", mlx_name_printable(yyjson_get_str(mode)));
 }
 
-// A key that is neither ours nor a module's could change the maths.
+// An unknown key that is not a module could change the computation.
 static mlx_status_t check_mlx_keys(const mlx_hf_t *hf, yyjson_val *object) {
   size_t index, max;
   yyjson_val *key, *value;
@@ -67,9 +66,9 @@ static mlx_status_t check_mlx_keys(const mlx_hf_t *hf, yyjson_val *object) {
         !strcmp(name, "group_size") || !strcmp(name, "mode")) {
       continue;
     }
-    char place[400];
-    snprintf(place, sizeof place, "quantization.%s", mlx_name_shown(name));
-    return refuse(hf, place, "is not known");
+    char path[400];
+    snprintf(path, sizeof path, "quantization.%s", mlx_name_printable(name));
+    return refuse(hf, path, "is not supported");
   }
   return NULL;
 }
@@ -77,15 +76,15 @@ static mlx_status_t check_mlx_keys(const mlx_hf_t *hf, yyjson_val *object) {
 static mlx_status_t read_mlx(const mlx_hf_t *hf, yyjson_val *object, const char *module, scheme_t *out) {
   if (!yyjson_is_obj(object)) return mlx_json_error(&hf->config, "quantization", "must be an object");
   MLX_TRY(check_mlx_keys(hf, object));
-  yyjson_val *own = mlx_json_find(object, module);
+  yyjson_val *override = mlx_json_find(object, module);
   out->group_key = "quantization.group_size";
-  if (own && yyjson_is_bool(own) && !yyjson_get_bool(own)) return NULL;
+  if (override && yyjson_is_bool(override) && !yyjson_get_bool(override)) return NULL;
   out->kind = MLX_PACKED_MLX;
-  out->sure = own != NULL;
-  if (!yyjson_is_obj(own)) return read_mlx_fields(hf, object, "quantization", out);
-  char place[320];
-  snprintf(place, sizeof place, "quantization.%s", module);
-  return read_mlx_fields(hf, own, place, out);
+  out->listed = override != NULL;
+  if (!yyjson_is_obj(override)) return read_mlx_fields(hf, object, "quantization", out);
+  char path[320];
+  snprintf(path, sizeof path, "quantization.%s", module);
+  return read_mlx_fields(hf, override, path, out);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -102,7 +101,7 @@ static mlx_status_t read_common(const mlx_hf_t *hf, scheme_t *out) {
   return refuse(hf, FIELD("group_size"), "is %d; -1 and multiples of 8 are supported", (int)out->group);
 }
 
-// |key| must be one of the two, in any case, or not be there, which means the first. |second| may be NULL.
+// The value of |key| must be |first| or |second|, ignoring case. Missing means |first|. |second| may be NULL.
 static mlx_status_t read_choice(const mlx_hf_t *hf, const char *key, const char *first, const char *second,
                                 bool *out_second) {
   const char *value = first;
@@ -110,7 +109,7 @@ static mlx_status_t read_choice(const mlx_hf_t *hf, const char *key, const char 
   MLX_TRY(mlx_hf_string(hf, key, &value, &found));
   *out_second = second && !strcasecmp(value, second);
   if (*out_second || !strcasecmp(value, first)) return NULL;
-  return refuse(hf, key, "is '%s'; only %s%s%s is supported", mlx_name_shown(value), first,
+  return refuse(hf, key, "is '%s'; only %s%s%s is supported", mlx_name_printable(value), first,
                 second ? " or " : "", second ? second : "");
 }
 
@@ -120,15 +119,13 @@ static mlx_status_t read_gptq(const mlx_hf_t *hf, scheme_t *out) {
   MLX_TRY(read_choice(hf, FIELD("pack_dtype"), "int32", NULL, &second));
   MLX_TRY(read_choice(hf, FIELD("checkpoint_format"), "gptq", "gptq_v2", &second));
   MLX_TRY(read_choice(hf, FIELD("format"), "gptq", "gptq_v2", &newer));
-  out->zeros_less_one = !second && !newer;
+  out->zeros_minus_one = !second && !newer;
   MLX_TRY(mlx_hf_bool(hf, FIELD("is_marlin_format"), &marlin, &found));
-  if (marlin)
-    return refuse(hf, FIELD("is_marlin_format"),
-                  "is true; weights repacked for one kernel are not supported");
-  // Modules with bits or groups of their own, by regular expression.
+  if (marlin) return refuse(hf, FIELD("is_marlin_format"), "is true; the Marlin layout is not supported");
+  // Overrides of bits or groups for modules, by regular expression.
   yyjson_val *dynamic = mlx_hf_find(hf, FIELD("dynamic"));
   if (dynamic && !(yyjson_is_obj(dynamic) && !yyjson_obj_size(dynamic))) {
-    return refuse(hf, FIELD("dynamic"), "is given; modules that differ are not supported");
+    return refuse(hf, FIELD("dynamic"), "is given; per-module overrides are not supported");
   }
   return read_common(hf, out);
 }
@@ -143,7 +140,7 @@ static mlx_status_t read_awq(const mlx_hf_t *hf, scheme_t *out) {
 }
 
 static mlx_status_t read_scheme(const mlx_hf_t *hf, const char *module, scheme_t *out) {
-  // MLX writes both, the second for Hugging Face's sake and without a method.
+  // MLX writes both objects; its quantization_config, for Hugging Face, has no quant_method.
   yyjson_val *mlx = mlx_hf_find(hf, "quantization");
   if (mlx) return read_mlx(hf, mlx, module, out);
   if (!mlx_hf_find(hf, "quantization_config")) return NULL;
@@ -151,12 +148,12 @@ static mlx_status_t read_scheme(const mlx_hf_t *hf, const char *module, scheme_t
   MLX_TRY(mlx_hf_string(hf, FIELD("quant_method"), &method, NULL));
   if (!strcmp(method, "gptq")) return read_gptq(hf, out);
   if (!strcmp(method, "awq")) return read_awq(hf, out);
-  if (!strcmp(method, "mxfp4")) {  // it has no fields that change anything
+  if (!strcmp(method, "mxfp4")) {  // no field changes how weights are read
     *out = (scheme_t){.kind = MLX_PACKED_MXFP4, .bits = 4, .group = 32};
     return NULL;
   }
   return refuse(hf, FIELD("quant_method"), "is '%s'; gptq, awq and mxfp4 are supported",
-                mlx_name_shown(method));
+                mlx_name_printable(method));
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -174,9 +171,9 @@ typedef enum extent {
   EXTENT_COUNT,
 } extent_t;
 
-// How each kind stores a matrix.
+// The tensors of each kind.
 static const struct {
-  const char *suffix;  // of the module's name; NULL: there is no such part
+  const char *suffix;  // after the module's name; NULL: no such part
   enum { WORDS_U32, WORDS_I32, BYTES, FLOATS } type;
   extent_t dims[3];
 } layouts[MLX_PACKING_COUNT][MLX_PART_COUNT] = {
@@ -214,7 +211,7 @@ static mlx_status_t check_type(const mlx_hf_t *hf, const mlx_packing_t *p, int p
     wanted = mlx_dtype_info(words)->name;
   }
   if (right) return NULL;
-  return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' has type %s; this packing has %s there",
+  return mlx_error(MLX_UNSUPPORTED, "%s: tensor '%s' has type %s; this quantization format needs %s",
                    file_of(hf, tensor), tensor->name, info->name, wanted);
 }
 
@@ -230,12 +227,12 @@ static mlx_status_t check_shape(const mlx_hf_t *hf, const mlx_packing_t *p, int 
   const extent_t *dims = layouts[p->kind][part].dims;
   int rank = 0;
   while (rank < 3 && dims[rank]) ++rank;
-  const int more = p->stack ? 1 : 0;
-  bool same = tensor->rank == rank + more;
+  const int stacked = p->stack ? 1 : 0;
+  bool same = tensor->rank == rank + stacked;
   mlx_text_t want = {0}, have = {0};
-  for (int i = 0; i < rank + more; ++i) {
-    int64_t extent = i < more ? p->stack : extents[dims[i - more]];
-    if (more && i && dims[i - more] == ROWS) extent /= p->stack;
+  for (int i = 0; i < rank + stacked; ++i) {
+    int64_t extent = i < stacked ? p->stack : extents[dims[i - stacked]];
+    if (stacked && i && dims[i - stacked] == ROWS) extent /= p->stack;
     same = same && tensor->dims[i] == extent;
     mlx_text_printf(&want, "%s%lld", i ? ", " : "", (long long)extent);
   }
@@ -244,7 +241,7 @@ static mlx_status_t check_shape(const mlx_hf_t *hf, const mlx_packing_t *p, int 
   mlx_status_t status = NULL;
   if (!same) {
     status =
-        mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' has shape [%s]; the model's fields say [%s]",
+        mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' has shape [%s]; expected [%s] from the model's fields",
                   file_of(hf, tensor), tensor->name, have.data ? have.data : "", want.data ? want.data : "");
   }
   mlx_text_clear(&want);
@@ -252,7 +249,7 @@ static mlx_status_t check_shape(const mlx_hf_t *hf, const mlx_packing_t *p, int 
   return status;
 }
 
-// The groups are indices into the scales: the only bytes here that could lead outside.
+// Group indices select scales. They are the only stored values that could read out of bounds.
 static mlx_status_t check_groups(const mlx_hf_t *hf, const mlx_packing_t *p) {
   const mlx_tensor_t *tensor = p->parts[MLX_PART_GROUPS];
   const int64_t groups = p->columns / p->group;
@@ -285,7 +282,7 @@ static mlx_status_t check_extents(const mlx_hf_t *hf, const char *module, const 
                                   const mlx_packing_t *p) {
   if (p->kind == MLX_PACKED_MXFP4) {
     if (p->columns % p->group == 0) return NULL;
-    return mlx_error(MLX_INVALID_INPUT, "%s: '%s' has %lld columns; MXFP4 stores them in groups of %lld",
+    return mlx_error(MLX_INVALID_INPUT, "%s: '%s' has %lld columns; MXFP4 needs a multiple of %lld",
                      hf->config.name, module, (long long)p->columns, (long long)p->group);
   }
   if (p->columns % p->group || p->columns % 8) {
@@ -294,8 +291,9 @@ static mlx_status_t check_extents(const mlx_hf_t *hf, const char *module, const 
         hf->config.name, scheme->group_key, (long long)scheme->group, (long long)p->columns, module);
   }
   if (p->kind == MLX_PACKED_MLX || p->rows % 8 == 0) return NULL;
-  return mlx_error(MLX_INVALID_INPUT, "%s: '%s' has %lld rows; this packing stores them in eights",
-                   hf->config.name, module, (long long)p->rows);
+  return mlx_error(MLX_INVALID_INPUT,
+                   "%s: '%s' has %lld rows; this quantization format needs a multiple of 8", hf->config.name,
+                   module, (long long)p->rows);
 }
 
 static void find_parts(const mlx_hf_t *hf, const char *module, mlx_packing_t *p) {
@@ -307,12 +305,12 @@ static void find_parts(const mlx_hf_t *hf, const char *module, mlx_packing_t *p)
   }
 }
 
-// MLX keeps the plain name for the codes: scales beside them, or their type, tell. The others have a name of
-// their own.
-static bool is_packed(const scheme_t *scheme, const mlx_packing_t *p) {
+// MLX gives the codes the name of the unquantized matrix, so scales or the u32 type decide. Other formats use
+// a different name.
+static bool is_quantized(const scheme_t *scheme, const mlx_packing_t *p) {
   const mlx_tensor_t *codes = p->parts[MLX_PART_CODES];
   if (p->kind != MLX_PACKED_MLX) return codes != NULL;
-  return scheme->sure || p->parts[MLX_PART_SCALES] || (codes && codes->dtype == MLX_U32);
+  return scheme->listed || p->parts[MLX_PART_SCALES] || (codes && codes->dtype == MLX_U32);
 }
 
 mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t stack, int64_t rows,
@@ -322,7 +320,7 @@ mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t stack,
   size_t length = strlen(name);
   *out = (mlx_packing_t){0};
   if (length >= sizeof module) return NULL;
-  // MXFP4 is of experts alone, whose tensors have no such ending; everything else has it.
+  // MXFP4 applies to experts only, whose tensors do not end in ".weight". All other matrices do.
   const bool named = length >= sizeof suffix && !strcmp(name + length - (sizeof suffix - 1), suffix);
   snprintf(module, sizeof module, "%.*s", (int)(length - (named ? sizeof suffix - 1 : 0)), name);
   scheme_t scheme = {0};
@@ -335,13 +333,13 @@ mlx_status_t mlx_hf_packing(const mlx_hf_t *hf, const char *name, int64_t stack,
                      .rows = stack ? stack * rows : rows,
                      .columns = columns,
                      .group = scheme.group < 0 ? columns : scheme.group,
-                     .zeros_less_one = scheme.zeros_less_one};
+                     .zeros_minus_one = scheme.zeros_minus_one};
   find_parts(hf, module, &p);
-  if (!is_packed(&scheme, &p)) return NULL;
+  if (!is_quantized(&scheme, &p)) return NULL;
   if (stack && p.kind != MLX_PACKED_MLX && p.kind != MLX_PACKED_MXFP4) {
     return mlx_error(MLX_UNSUPPORTED,
-                     "%s: '%s' is many packed matrices under one name, which is supported for MLX's packing "
-                     "and MXFP4 alone",
+                     "%s: '%s' holds several quantized matrices, which is supported only for MLX "
+                     "and MXFP4",
                      hf->folder, module);
   }
   MLX_TRY(check_extents(hf, module, &scheme, &p));

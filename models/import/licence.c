@@ -1,4 +1,4 @@
-// What a model says of its licence: a GGUF file in a field, a directory in the head of its README.
+// The licence that a model declares: general.license in GGUF, the front matter of README.md in a directory.
 #include <stdio.h>
 #include <string.h>
 
@@ -9,28 +9,28 @@
 
 #define MAX_README (4u << 20)
 
-static bool is_plain(const char *text, size_t length) {
+// One word without spaces or control characters.
+static bool is_word(const char *text, size_t length) {
   for (size_t i = 0; i < length; ++i) {
     if ((unsigned char)text[i] <= ' ' || text[i] == 0x7f) return false;
   }
   return length > 0;
 }
 
-// The value of "license: VALUE", with or without quotes.
-static void take_value(const char *line, size_t length, char *out, size_t size) {
+// Copies the value after "license:", without quotes, if it is one word that fits.
+static void copy_value(const char *line, size_t length, char *out, size_t size) {
   while (length && (*line == ' ' || *line == '\t')) ++line, --length;
   while (length && (line[length - 1] == ' ' || line[length - 1] == '\r')) --length;
   if (length > 1 && (*line == '"' || *line == '\'') && line[length - 1] == *line) ++line, length -= 2;
-  if (length < size && is_plain(line, length)) snprintf(out, size, "%.*s", (int)length, line);
+  if (length < size && is_word(line, length)) snprintf(out, size, "%.*s", (int)length, line);
 }
 
-// The length of the line at |text|.
 static size_t line_length(const char *text, const char *end) {
   const char *stop = memchr(text, '\n', (size_t)(end - text));
   return (size_t)((stop ? stop : end) - text);
 }
 
-// The head lies between two lines of "---", of which the first is the text's first.
+// The front matter lies between two lines of "---" at the start of the text.
 void mlx_readme_licence(const char *text, size_t length, char *out, size_t size) {
   static const char key[] = "license:", fence[] = "---";
   const char *end = text + length, *line = text;
@@ -41,7 +41,7 @@ void mlx_readme_licence(const char *text, size_t length, char *out, size_t size)
     here = line_length(line, end);
     if (here >= strlen(fence) && !memcmp(line, fence, strlen(fence))) return;
     if (here > strlen(key) && !memcmp(line, key, strlen(key)))
-      take_value(line + strlen(key), here - strlen(key), out, size);
+      copy_value(line + strlen(key), here - strlen(key), out, size);
   }
 }
 
@@ -62,6 +62,6 @@ mlx_status_t mlx_source_licence(const mlx_source_t *source, char *out, size_t si
   out[0] = 0;
   if (!mlx_source_is_gguf(source)) return read_readme(mlx_source_path(source), out, size);
   MLX_TRY(mlx_source_string(source, NULL, "general.license", &text, &found));
-  if (found && strlen(text) < size && is_plain(text, strlen(text))) snprintf(out, size, "%s", text);
+  if (found && strlen(text) < size && is_word(text, strlen(text))) snprintf(out, size, "%s", text);
   return NULL;
 }

@@ -1,3 +1,4 @@
+// libFuzzer target for the licence in the front matter of a README.md.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-// Names from foreign files end up in error messages and so on somebody's terminal: only plain text gets in.
+// Names from model files appear in error messages. Control characters in them could drive the terminal, so
+// only plain text is shown.
 #ifndef MLXCEL_MODELS_IMPORT_NAME_H_
 #define MLXCEL_MODELS_IMPORT_NAME_H_
 
@@ -19,8 +20,8 @@ static inline bool mlx_name_is_plain(const char *bytes, size_t length) {
   return true;
 }
 
-// |text| if it may be shown to a person, else a stand-in for it.
-static inline const char *mlx_name_shown(const char *text) {
+// |text| if it is safe to print, else "(unprintable)".
+static inline const char *mlx_name_printable(const char *text) {
   size_t length = strlen(text);
   return length <= 256 && mlx_name_is_plain(text, length) ? text : "(unprintable)";
 }

@@ -1,12 +1,10 @@
-// The plain, exact widening of packed matrices to f32: the reference. Codes are unsigned and little-endian.
+// Reference dequantization of the formats in packing.h to f32. Codes are unsigned and little-endian.
 #include "models/import/packing.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "models/model.h"
-
-#define WORD_CODES 8  // of 4 bits, in a word of GPTQ and AWQ
+#define WORD_CODES 8  // 4-bit codes in a word of GPTQ and AWQ
 
 static uint32_t load_u32(const uint8_t *bytes, int64_t index) {
   bytes += 4 * (size_t)index;
@@ -23,8 +21,8 @@ static float load_float(const mlx_tensor_t *tensor, int64_t index) {
 // ----------------------------------------------------------------------------------------------------------
 // MLX
 
-// A row is one stream of bits: where 32 is no multiple of |bits|, codes straddle words.
-static void widen_mlx_row(const mlx_packing_t *p, int64_t row, float *out) {
+// A row is one bit stream: if |bits| does not divide 32, a code can straddle two words.
+static void dequantize_mlx_row(const mlx_packing_t *p, int64_t row, float *out) {
   const int64_t groups = p->columns / p->group;
   int64_t word = row * (p->columns * p->bits / 32);
   uint64_t held = 0;
@@ -37,8 +35,8 @@ static void widen_mlx_row(const mlx_packing_t *p, int64_t row, float *out) {
         held |= (uint64_t)load_u32(p->parts[MLX_PART_CODES]->data, word++) << held_bits;
         held_bits += 32;
       }
-      // Two statements: within one a compiler may fuse the two into one rounding, which f32 scales would
-      // show.
+      // Two statements: in one expression the compiler may contract them to an FMA, which rounds differently
+      // for f32 scales.
       const float product = scale * (float)(held & ((1u << p->bits) - 1));
       *out++ = product + bias;
       held >>= p->bits;
@@ -50,18 +48,18 @@ static void widen_mlx_row(const mlx_packing_t *p, int64_t row, float *out) {
 // ----------------------------------------------------------------------------------------------------------
 // GPTQ and AWQ
 
-// Where the code of the eight rows (or columns) of a word lies in it.
+// The position in a word of the codes of eight rows (or columns).
 static const uint8_t in_order[WORD_CODES] = {0, 1, 2, 3, 4, 5, 6, 7},
                      interleaved[WORD_CODES] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 // The code of |row| in line |line| of a tensor whose words hold eight rows each.
 static int code_along_rows(const mlx_packing_t *p, mlx_packed_part_t part, int64_t line, int64_t row) {
-  const uint8_t *places = p->kind == MLX_PACKED_AWQ ? interleaved : in_order;
+  const uint8_t *positions = p->kind == MLX_PACKED_AWQ ? interleaved : in_order;
   const uint32_t word = load_u32(p->parts[part]->data, line * (p->rows / WORD_CODES) + row / WORD_CODES);
-  return (int)(word >> 4 * places[row % WORD_CODES] & 15);
+  return (int)(word >> 4 * positions[row % WORD_CODES] & 15);
 }
 
-// The codes of eight columns from |column| on, a multiple of eight.
+// The codes of eight columns starting at |column|, which must be a multiple of eight.
 static void load_codes(const mlx_packing_t *p, int64_t row, int64_t column, int *out) {
   if (p->kind == MLX_PACKED_AWQ) {
     for (int i = 0; i < WORD_CODES; ++i) out[i] = code_along_rows(p, MLX_PART_CODES, column + i, row);
@@ -71,9 +69,9 @@ static void load_codes(const mlx_packing_t *p, int64_t row, int64_t column, int 
   }
 }
 
-// auto-gptq masks after adding, so that a stored 15 is a zero point of 0.
+// auto-gptq masks after adding 1, so a stored 15 is the zero point 0.
 static int zero_of(const mlx_packing_t *p, int64_t group, int64_t row) {
-  return (code_along_rows(p, MLX_PART_OFFSETS, group, row) + p->zeros_less_one) & 15;
+  return (code_along_rows(p, MLX_PART_OFFSETS, group, row) + p->zeros_minus_one) & 15;
 }
 
 static int64_t group_of(const mlx_packing_t *p, int64_t column) {
@@ -81,8 +79,9 @@ static int64_t group_of(const mlx_packing_t *p, int64_t column) {
   return groups ? (int64_t)load_u32(groups->data, column) : column / p->group;
 }
 
-// Eight columns of every row before the next eight: what is read for one row is still near for the next.
-static void widen_columns(const mlx_packing_t *p, int64_t first, int64_t count, int64_t column, float *out) {
+// Eight columns of all rows at a time, because neighbouring rows share cache lines.
+static void dequantize_columns(const mlx_packing_t *p, int64_t first, int64_t count, int64_t column,
+                               float *out) {
   int64_t groups[WORD_CODES];
   for (int i = 0; i < WORD_CODES; ++i) groups[i] = group_of(p, column + i);
   for (int64_t row = first; row < first + count; ++row, out += p->columns) {
@@ -102,16 +101,16 @@ static void widen_columns(const mlx_packing_t *p, int64_t first, int64_t count, 
 // ----------------------------------------------------------------------------------------------------------
 // MXFP4
 
-#define BLOCK 32  // elements that share a scale, two to a byte, the first in its lower half
+#define BLOCK 32  // elements that share a scale, two per byte, the first in the low four bits
 
-static void widen_mxfp4_row(const mlx_packing_t *p, int64_t row, float *out) {
+static void dequantize_mxfp4_row(const mlx_packing_t *p, int64_t row, float *out) {
   static const float values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                    -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
   const int64_t blocks = p->columns / BLOCK;
   const uint8_t *scales = p->parts[MLX_PART_SCALES]->data + row * blocks;
   const uint8_t *codes = p->parts[MLX_PART_CODES]->data + row * blocks * (BLOCK / 2);
   for (int64_t i = 0; i < blocks; ++i, codes += BLOCK / 2) {
-    float scaled[16];  // not times a power of two: 0.5 times 2^128 is finite
+    float scaled[16];  // by ldexpf: 0.5 * 2^128 is finite, but 2^128 itself is not
     for (int k = 0; k < 16; ++k) scaled[k] = ldexpf(values[k], scales[i] - 127);
     for (int k = 0; k < BLOCK; ++k) *out++ = scaled[codes[k / 2] >> k % 2 * 4 & 15];
   }
@@ -168,16 +167,16 @@ void mlx_packing_codes(const mlx_packing_t *p, int64_t row, int64_t nth, mlx_cod
   }
 }
 
-void mlx_packing_widen(const mlx_packing_t *p, int64_t first, int64_t count, float *out) {
+void mlx_packing_dequantize(const mlx_packing_t *p, int64_t first, int64_t count, float *out) {
   if (p->kind == MLX_PACKED_GPTQ || p->kind == MLX_PACKED_AWQ) {
     for (int64_t column = 0; column < p->columns; column += WORD_CODES)
-      widen_columns(p, first, count, column, out + column);
+      dequantize_columns(p, first, count, column, out + column);
     return;
   }
   for (int64_t i = 0; i < count; ++i, out += p->columns) {
     if (p->kind == MLX_PACKED_MLX)
-      widen_mlx_row(p, first + i, out);
+      dequantize_mlx_row(p, first + i, out);
     else
-      widen_mxfp4_row(p, first + i, out);
+      dequantize_mxfp4_row(p, first + i, out);
   }
 }

@@ -1,3 +1,4 @@
+// Parses and checks the header of a safetensors file; see safetensors.h.
 #include "models/import/safetensors.h"
 
 #include <stdio.h>
@@ -7,20 +8,20 @@
 #include "base/memory.h"
 #include "models/import/name.h"
 
-#define MAX_HEADER 100000000  // the format's own limit
+#define MAX_HEADER 100000000  // the format's limit
 #define MAX_NAME 1024
-#define TRUNCATED_HINT "the download may be incomplete: fetch it again"
+#define TRUNCATED_HINT "the download may be incomplete: download the file again"
 
 static mlx_status_t tensor_error(const mlx_safetensors_t *file, const char *tensor, mlx_code_t code,
                                  const char *fmt, ...) MLX_PRINTF(4, 5) MLX_MUST_USE;
 static mlx_status_t tensor_error(const mlx_safetensors_t *file, const char *tensor, mlx_code_t code,
                                  const char *fmt, ...) {
-  char what[512];
+  char message[512];
   va_list args;
   va_start(args, fmt);
-  vsnprintf(what, sizeof what, fmt, args);
+  vsnprintf(message, sizeof message, fmt, args);
   va_end(args);
-  return mlx_error(code, "%s: tensor '%s': %s", file->name, tensor, what);
+  return mlx_error(code, "%s: tensor '%s': %s", file->name, tensor, message);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -37,8 +38,8 @@ static mlx_status_t read_dtype(const mlx_safetensors_t *file, const char *name, 
     return NULL;
   }
   mlx_status_t status = tensor_error(file, name, MLX_UNSUPPORTED, "its type %s is not supported",
-                                     mlx_name_shown(yyjson_get_str(value)));
-  return mlx_status_hint(status, "fetch this model in F32, F16 or BF16");
+                                     mlx_name_printable(yyjson_get_str(value)));
+  return mlx_status_hint(status, "download this model in F32, F16 or BF16");
 }
 
 static mlx_status_t read_shape(const mlx_safetensors_t *file, yyjson_val *entry, mlx_tensor_t *tensor) {
@@ -92,7 +93,7 @@ static mlx_status_t read_tensor(const mlx_safetensors_t *file, yyjson_val *key, 
   size_t length = yyjson_get_len(key);
   if (!length || length > MAX_NAME || !mlx_name_is_plain(name, length)) {
     return mlx_error(MLX_INVALID_INPUT,
-                     "%s: a tensor's name is empty, longer than %d bytes or holds control characters",
+                     "%s: a tensor's name is empty, longer than %d bytes or has control characters",
                      file->name, MAX_NAME);
   }
   tensor->name = name;
@@ -106,33 +107,34 @@ static mlx_status_t read_tensor(const mlx_safetensors_t *file, yyjson_val *key, 
 // ----------------------------------------------------------------------------------------------------------
 // The whole file
 
-static int compare_places(const void *a, const void *b) {
+static int compare_offsets(const void *a, const void *b) {
   const mlx_tensor_t *left = a, *right = b;
   if (left->data != right->data) return left->data < right->data ? -1 : 1;
-  return (left->size > right->size) -
-         (left->size < right->size);  // an empty tensor comes before the one it touches
+  // At the same offset an empty tensor comes first.
+  return (left->size > right->size) - (left->size < right->size);
 }
 
 static int compare_names(const void *a, const void *b) {
   return strcmp(((const mlx_tensor_t *)a)->name, ((const mlx_tensor_t *)b)->name);
 }
 
-// Sorted by place, each tensor begins where the one before ends, and the last ends with the file.
+// In order of offset, each tensor must begin where the previous one ends, and the last must end at the end of
+// the file.
 static mlx_status_t check_cover(mlx_safetensors_t *file, const uint8_t *data, size_t data_size) {
-  if (file->tensor_count) qsort(file->tensors, file->tensor_count, sizeof *file->tensors, compare_places);
+  if (file->tensor_count) qsort(file->tensors, file->tensor_count, sizeof *file->tensors, compare_offsets);
   size_t covered = 0;
   for (size_t i = 0; i < file->tensor_count; ++i) {
     const mlx_tensor_t *tensor = &file->tensors[i];
     size_t begin = (size_t)(tensor->data - data);
     if (begin != covered) {
       return tensor_error(file, tensor->name, MLX_INVALID_INPUT,
-                          "its data begins at %zu, but the data before it ends at %zu: %s", begin, covered,
-                          begin < covered ? "they overlap" : "there is a hole");
+                          "its data begins at %zu, but the previous tensor ends at %zu: %s", begin, covered,
+                          begin < covered ? "they overlap" : "there is a gap");
     }
     covered += tensor->size;
   }
   if (covered == data_size) return NULL;
-  return mlx_error(MLX_INVALID_INPUT, "%s: its tensors end %zu bytes before the file does", file->name,
+  return mlx_error(MLX_INVALID_INPUT, "%s: its tensors end %zu bytes before the end of the file", file->name,
                    data_size - covered);
 }
 
@@ -173,8 +175,8 @@ static mlx_status_t parse_into(mlx_safetensors_t *file, const uint8_t *bytes, si
   for (int i = 0; i < 8; ++i) length |= (uint64_t)bytes[i] << 8 * i;
   if (length > MAX_HEADER) {
     return mlx_error(MLX_INVALID_INPUT,
-                     "%s: not a safetensors file: a header of %llu bytes, at most %d are allowed", file->name,
-                     (unsigned long long)length, MAX_HEADER);
+                     "%s: not a safetensors file: its header has %llu bytes; at most %d are allowed",
+                     file->name, (unsigned long long)length, MAX_HEADER);
   }
   if (length > size - 8) {
     mlx_status_t status =

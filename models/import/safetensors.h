@@ -1,8 +1,8 @@
-// safetensors: reads the tensor table of one file from bytes that are already in memory.
+// Reads the tensor table of one safetensors file from bytes in memory.
 //
-// As strict as the format's own reader: a header of at most 100 MB that starts with '{', no key twice, and
-// tensors that cover the data exactly, without a hole or an overlap, so that nothing can hide in the file.
-// Tensor bytes are not touched.
+// As strict as the format's reference reader: the header starts with '{' and has at most 100 MB, no key
+// occurs twice, and the tensors cover the data without holes or overlaps, so no bytes can hide in the file.
+// Tensor bytes are not read.
 //
 // Threads: immutable after parse, so any number of threads may read.
 #ifndef MLXCEL_MODELS_IMPORT_SAFETENSORS_H_
@@ -12,7 +12,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "models/model.h"
+#include "models/tensor.h"
 
 typedef struct mlx_safetensors {
   char *name;             // owned: the file's path, for messages
@@ -21,12 +21,13 @@ typedef struct mlx_safetensors {
   size_t tensor_count;
 } mlx_safetensors_t;
 
-// Parses |bytes|, which must outlive the result. |name| is copied. Release with mlx_safetensors_close.
+// Parses |bytes|, which must outlive the result. |name| is the file's path and is copied. Release with
+// mlx_safetensors_close.
 mlx_status_t mlx_safetensors_parse(const char *name, const uint8_t *bytes, size_t size,
                                    mlx_safetensors_t **out_file) MLX_MUST_USE;
 void mlx_safetensors_close(mlx_safetensors_t *file);  // NULL is fine
 
-const mlx_tensor_t *mlx_safetensors_tensor(const mlx_safetensors_t *file,
-                                           const char *name);  // NULL when it has none
+// NULL if the file has no tensor of that name.
+const mlx_tensor_t *mlx_safetensors_tensor(const mlx_safetensors_t *file, const char *name);
 
 #endif  // MLXCEL_MODELS_IMPORT_SAFETENSORS_H_

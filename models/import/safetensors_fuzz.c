@@ -1,4 +1,4 @@
-// libFuzzer target: any bytes as a safetensors file. What parses must be readable to the last byte.
+// libFuzzer target for the safetensors reader. Every tensor of a parsed file must be found and readable.
 #include <stdint.h>
 #include <stdlib.h>
 

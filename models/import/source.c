@@ -1,23 +1,24 @@
-// The one door to a model on disk: each function asks the reader of the format the source is in. No format
-// knowledge here.
+// Dispatches each function to the reader of the source's format: hf.h or gguf.h. Nothing here depends on the
+// details of a format.
+#include "models/import/source.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/memory.h"
 #include "models/import/chat.h"
-#include "models/import/gguf.h"
+#include "models/import/gguf_split.h"
+#include "models/import/gguf_tokenizer.h"
 #include "models/import/hf.h"
 #include "models/import/name.h"
-#include "models/import/tensors.h"
-#include "models/model.h"
 
 struct mlx_source {
   char *path;                    // owned
-  mlx_gguf_model_t *gguf_model;  // owned; exactly one of these two is there
-  mlx_hf_t *hf;                  // owned
-  const mlx_gguf_t *gguf;        // borrowed from gguf_model: the file with the fields
-  bool *asked;                   // owned: which fields of gguf somebody has asked for
+  mlx_gguf_model_t *gguf_model;  // owned; NULL for a Hugging Face directory
+  mlx_hf_t *hf;                  // owned; NULL for GGUF
+  const mlx_gguf_t *gguf;        // borrowed from gguf_model: the part with the metadata
+  bool *was_read;                // owned: one per field of gguf, for mlx_source_check_unread
 };
 
 // ----------------------------------------------------------------------------------------------------------
@@ -25,30 +26,32 @@ struct mlx_source {
 
 static mlx_status_t no_model(const char *path) {
   mlx_status_t status = mlx_error(
-      MLX_INVALID_INPUT, "'%s' is no model: expected a GGUF file or a Hugging Face model directory", path);
+      MLX_INVALID_INPUT, "'%s' is not a model: expected a GGUF file or a Hugging Face model directory", path);
   const char *suffix = strrchr(path, '.');
   if (suffix && !strcmp(suffix, ".safetensors")) {
-    return mlx_status_hint(status, "give the folder that holds it and its config.json");
+    return mlx_status_hint(status, "pass the folder that contains it and its config.json");
   }
   if (suffix && !strcmp(suffix, ".vmfb")) {
     return mlx_status_hint(
-        status, "a vmfb alone has no weights and no tokenizer: compile without --emit, and give the .mlxb");
+        status,
+        "a .vmfb module has no weights and no tokenizer: compile without --emit and pass the .mlxb bundle");
   }
-  return mlx_status_hint(status, "a GGUF file starts with the letters GGUF; the download may have failed");
+  return mlx_status_hint(
+      status, "a GGUF file starts with the letters GGUF; the download may have failed: download it again");
 }
 
 static mlx_status_t open_file(mlx_source_t *source) {
   mlx_map_t map;
-  MLX_TRY(mlx_status_hint(
-      mlx_map_file(source->path, &map),
-      "give a GGUF file or a Hugging Face model directory; to run it, a compiled model (.mlxb) too"));
+  MLX_TRY(mlx_status_hint(mlx_map_file(source->path, &map),
+                          "pass a GGUF file or a Hugging Face model directory; mlxcel run also accepts a "
+                          "compiled bundle (.mlxb)"));
   bool is_gguf = map.size >= 4 && !memcmp(map.data, "GGUF", 4);
   mlx_status_t status =
       is_gguf ? mlx_gguf_model_open(source->path, &map, &source->gguf_model) : no_model(source->path);
   if (!status) source->gguf = source->gguf_model->parts[0].file;
   mlx_unmap(&map);
   if (!status && source->gguf->field_count)
-    status = mlx_alloc(source->gguf->field_count, sizeof *source->asked, &source->asked);
+    status = mlx_alloc(source->gguf->field_count, sizeof *source->was_read, &source->was_read);
   return status;
 }
 
@@ -70,7 +73,7 @@ void mlx_source_close(mlx_source_t *source) {
   if (!source) return;
   mlx_gguf_model_close(source->gguf_model);
   mlx_hf_close(source->hf);
-  mlx_free(source->asked);
+  mlx_free(source->was_read);
   mlx_free(source->path);
   mlx_free(source);
 }
@@ -90,31 +93,32 @@ const char *mlx_source_file(const mlx_source_t *source, size_t index) {
 // ----------------------------------------------------------------------------------------------------------
 // Fields
 
+// The key or name of the source's format.
 static const char *pick(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
   return source->gguf ? gguf_key : hf_key;
 }
 
-// The same, for one who means to read it.
-static const char *ask(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
+// The same, and records that the field was read.
+static const char *pick_to_read(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
   const mlx_gguf_field_t *field = source->gguf && gguf_key ? mlx_gguf_find(source->gguf, gguf_key) : NULL;
-  if (field) source->asked[field - source->gguf->fields] = true;
+  if (field) source->was_read[field - source->gguf->fields] = true;
   return pick(source, hf_key, gguf_key);
 }
 
 mlx_status_t mlx_source_field_error(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
                                     mlx_code_t code, const char *fmt, ...) {
-  char what[512];
+  char message[512];
   va_list args;
   va_start(args, fmt);
-  vsnprintf(what, sizeof what, fmt, args);
+  vsnprintf(message, sizeof message, fmt, args);
   va_end(args);
   const char *key = pick(source, hf_key, gguf_key);
-  if (!key) key = hf_key ? hf_key : gguf_key;  // a name of the other format is better than none
-  if (source->gguf) return mlx_gguf_error(source->gguf, key ? key : "", code, "%s", what);
-  return mlx_error(code, "%s: field '%s' %s", source->hf->config.name, key ? key : "", what);
+  if (!key) key = hf_key ? hf_key : gguf_key;  // the format has no name for it: show the other one
+  if (source->gguf) return mlx_gguf_error(source->gguf, key ? key : "", code, "%s", message);
+  return mlx_error(code, "%s: field '%s' %s", source->hf->config.name, key ? key : "", message);
 }
 
-// A field that the format has no name for: fine when it is optional.
+// The format has no name for the field: an error only if the field is required.
 static mlx_status_t no_such_field(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
                                   bool *out_found) {
   if (!out_found)
@@ -125,7 +129,7 @@ static mlx_status_t no_such_field(const mlx_source_t *source, const char *hf_key
 
 mlx_status_t mlx_source_int(const mlx_source_t *source, const char *hf_key, const char *gguf_key, int64_t min,
                             int64_t max, int64_t *out, bool *out_found) {
-  const char *key = ask(source, hf_key, gguf_key);
+  const char *key = pick_to_read(source, hf_key, gguf_key);
   if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
   return source->gguf ? mlx_gguf_int(source->gguf, key, min, max, out, out_found)
                       : mlx_hf_int(source->hf, key, min, max, out, out_found);
@@ -133,7 +137,7 @@ mlx_status_t mlx_source_int(const mlx_source_t *source, const char *hf_key, cons
 
 mlx_status_t mlx_source_number(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
                                double *out, bool *out_found) {
-  const char *key = ask(source, hf_key, gguf_key);
+  const char *key = pick_to_read(source, hf_key, gguf_key);
   if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
   return source->gguf ? mlx_gguf_number(source->gguf, key, out, out_found)
                       : mlx_hf_number(source->hf, key, out, out_found);
@@ -141,7 +145,7 @@ mlx_status_t mlx_source_number(const mlx_source_t *source, const char *hf_key, c
 
 mlx_status_t mlx_source_bool(const mlx_source_t *source, const char *hf_key, const char *gguf_key, bool *out,
                              bool *out_found) {
-  const char *key = ask(source, hf_key, gguf_key);
+  const char *key = pick_to_read(source, hf_key, gguf_key);
   if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
   return source->gguf ? mlx_gguf_bool(source->gguf, key, out, out_found)
                       : mlx_hf_bool(source->hf, key, out, out_found);
@@ -149,20 +153,20 @@ mlx_status_t mlx_source_bool(const mlx_source_t *source, const char *hf_key, con
 
 mlx_status_t mlx_source_string(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
                                const char **out, bool *out_found) {
-  const char *key = ask(source, hf_key, gguf_key);
+  const char *key = pick_to_read(source, hf_key, gguf_key);
   if (!key) return no_such_field(source, hf_key, gguf_key, out_found);
   return source->gguf ? mlx_gguf_string(source->gguf, key, out, out_found)
                       : mlx_hf_string(source->hf, key, out, out_found);
 }
 
 bool mlx_source_has(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
-  const char *key = ask(source, hf_key, gguf_key);
+  const char *key = pick_to_read(source, hf_key, gguf_key);
   if (!key) return false;
   return source->gguf ? mlx_gguf_find(source->gguf, key) != NULL : mlx_hf_find(source->hf, key) != NULL;
 }
 
 size_t mlx_source_array_length(const mlx_source_t *source, const char *hf_key, const char *gguf_key) {
-  const char *key = ask(source, hf_key, gguf_key);
+  const char *key = pick_to_read(source, hf_key, gguf_key);
   if (!key) return 0;
   if (!source->gguf) return yyjson_arr_size(mlx_hf_find(source->hf, key));
   const mlx_gguf_field_t *field = mlx_gguf_find(source->gguf, key);
@@ -186,13 +190,13 @@ mlx_status_t mlx_source_string_at(const mlx_source_t *source, const char *hf_key
   yyjson_val *value = element_at(source, hf_key, index);
   if (!yyjson_is_str(value))
     return mlx_source_field_error(source, hf_key, NULL, MLX_INVALID_INPUT, "must be a list of strings");
-  *out = mlx_name_shown(yyjson_get_str(value));
+  *out = mlx_name_printable(yyjson_get_str(value));
   return NULL;
 }
 
 mlx_status_t mlx_source_int_at(const mlx_source_t *source, const char *gguf_key, size_t index, int64_t *out) {
   const mlx_gguf_field_t *field =
-      source->gguf ? mlx_gguf_find(source->gguf, ask(source, NULL, gguf_key)) : NULL;
+      source->gguf ? mlx_gguf_find(source->gguf, pick_to_read(source, NULL, gguf_key)) : NULL;
   if (field && field->is_array && index < field->count && field->type == MLX_GGUF_BOOL) {
     *out = field->data[index] != 0;
     return NULL;
@@ -206,9 +210,9 @@ bool mlx_source_mentions(const mlx_source_t *source, const char *hf_key) {
   return source->hf && yyjson_obj_get(source->hf->config.root, hf_key) != NULL;
 }
 
-// Fields that say nothing about the maths, or nothing that the tensors do not say. Norms have an epsilon of
-// their kind, and one of another kind is nobody's; the first converters wrote use_parallel_residual, true,
-// for every architecture; and a file that also knows how images go in is read for its text.
+// Fields that do not change the computation, or repeat what the tensors show. An architecture reads the
+// epsilon of its kind of norm, so the other one is unused. The first converters wrote use_parallel_residual =
+// true for every architecture. Fields of a vision encoder do not affect the text model.
 static bool is_harmless(const char *name) {
   static const char *const names[] = {"vocab_size",
                                       "tensor_data_layout",
@@ -224,25 +228,25 @@ static bool is_harmless(const char *name) {
   return !strncmp(name, "vision.", 7) || !strncmp(name, "mm.", 3);
 }
 
-// 0 and false mean that the model has no such thing.
-static bool is_nothing(const mlx_gguf_field_t *field) {
-  bool nothing = !field->is_array && field->type != MLX_GGUF_STRING;
-  for (size_t i = 0; nothing && i < field->size; ++i) nothing = !field->data[i];
-  return nothing;
+// 0 and false mean that the feature is off.
+static bool is_zero(const mlx_gguf_field_t *field) {
+  bool zero = !field->is_array && field->type != MLX_GGUF_STRING;
+  for (size_t i = 0; zero && i < field->size; ++i) zero = !field->data[i];
+  return zero;
 }
 
-mlx_status_t mlx_source_check_asked(const mlx_source_t *source) {
+mlx_status_t mlx_source_check_unread(const mlx_source_t *source) {
   const size_t length = source->gguf ? strlen(source->gguf->architecture) : 0;
   for (size_t i = 0; source->gguf && i < source->gguf->field_count; ++i) {
     const mlx_gguf_field_t *field = &source->gguf->fields[i];
-    if (source->asked[i] || strncmp(field->key, source->gguf->architecture, length) ||
+    if (source->was_read[i] || strncmp(field->key, source->gguf->architecture, length) ||
         field->key[length] != '.')
       continue;
-    if (is_harmless(field->key + length + 1) || is_nothing(field)) continue;
+    if (is_harmless(field->key + length + 1) || is_zero(field)) continue;
     return mlx_status_hint(
         mlx_gguf_error(source->gguf, field->key, MLX_UNSUPPORTED,
-                       "is not known for this architecture; it may change what the model computes"),
-        "give the model's Hugging Face directory, if mlxcel knows its model_type");
+                       "is not supported for this architecture and may change the computation"),
+        "use the model's Hugging Face directory, if mlxcel supports its model_type");
   }
   return NULL;
 }

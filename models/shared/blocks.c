@@ -1,3 +1,4 @@
+// Parts of the network that several architectures share; see blocks.h.
 #include "models/shared/blocks.h"
 
 mlx_attention_t mlx_attention_of(const mlx_config_t *c, int layer) {
@@ -20,26 +21,32 @@ mlx_value_t mlx_block_embed(mlx_graph_t *g, const mlx_config_t *c, mlx_value_t t
   return mlx_op_scale(g, "embedded_scaled", x, c->embed_scale);
 }
 
+mlx_qkv_t mlx_block_qkv(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
+  mlx_qkv_t qkv;
+  qkv.q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"), MLX_B("self_attn.q_proj", c->q_bias));
+  qkv.k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"), MLX_B("self_attn.k_proj", c->kv_bias));
+  qkv.v = mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
+  return qkv;
+}
+
+mlx_value_t mlx_block_output(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
+  return mlx_op_linear_bias(g, "o", h, MLX_W("self_attn.o_proj"), MLX_B("self_attn.o_proj", c->o_bias));
+}
+
 mlx_value_t mlx_block_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_rope_t *rope = mlx_rope_of(g, c, layer);
   mlx_attention_t attention = mlx_attention_of(c, layer);
   if (c->sinks) attention.sinks = mlx_op_weight(g, "model.layers.%d.self_attn.sinks", layer);  // [heads]
-  mlx_value_t q = mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"),
-                                     MLX_B("self_attn.q_proj", c->q_bias));  // [M, heads * head_dim]
-  mlx_value_t k = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"),
-                                     MLX_B("self_attn.k_proj", c->kv_bias));  // [M, kv_heads * head_dim]
-  mlx_value_t v =
-      mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
+  mlx_qkv_t p = mlx_block_qkv(g, c, layer, h);
   if (c->qk_norm) {
-    q = mlx_op_head_rmsnorm(g, "q_normed", q, c->head_dim, MLX_W("self_attn.q_norm"), c->norm_eps);
-    k = mlx_op_head_rmsnorm(g, "k_normed", k, c->head_dim, MLX_W("self_attn.k_norm"), c->norm_eps);
+    p.q = mlx_op_head_rmsnorm(g, "q_normed", p.q, c->head_dim, MLX_W("self_attn.q_norm"), c->norm_eps);
+    p.k = mlx_op_head_rmsnorm(g, "k_normed", p.k, c->head_dim, MLX_W("self_attn.k_norm"), c->norm_eps);
   }
-  if (!c->ropeless[layer]) {
-    q = mlx_op_rope(g, "q_rope", q, c->head_dim, rope);
-    k = mlx_op_rope(g, "k_rope", k, c->head_dim, rope);
+  if (!c->no_rope[layer]) {
+    p.q = mlx_op_rope(g, "q_rope", p.q, c->head_dim, rope);
+    p.k = mlx_op_rope(g, "k_rope", p.k, c->head_dim, rope);
   }
-  h = mlx_op_attention(g, &attention, q, k, v);
-  return mlx_op_linear_bias(g, "o", h, MLX_W("self_attn.o_proj"), MLX_B("self_attn.o_proj", c->o_bias));
+  return mlx_block_output(g, c, layer, mlx_op_attention(g, &attention, p.q, p.k, p.v));
 }
 
 mlx_value_t mlx_block_gated_mlp(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
@@ -50,10 +57,25 @@ mlx_value_t mlx_block_gated_mlp(mlx_graph_t *g, const mlx_config_t *c, int layer
   return mlx_op_linear_bias(g, "down", h, MLX_W("mlp.down_proj"), MLX_B("mlp.down_proj", c->mlp_bias));
 }
 
+mlx_value_t mlx_block_fused_gated_mlp(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
+  mlx_value_t gate_up = mlx_op_linear(g, "gate_up", h, MLX_W("mlp.gate_up_proj"));  // [M, 2 * ffn]
+  mlx_value_t gate = mlx_op_columns(g, "gate", gate_up, 0, c->ffn);
+  mlx_value_t up = mlx_op_columns(g, "up", gate_up, c->ffn, c->ffn);
+  return mlx_op_linear(g, "down", mlx_op_gated(g, "act", c->act, gate, up), MLX_W("mlp.down_proj"));
+}
+
+mlx_value_t mlx_block_experts(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
+  const mlx_experts_t experts = {.used = c->experts_used, .sum_to_one = c->experts_sum_to_one, .act = c->act};
+  mlx_value_t scores = mlx_op_linear(g, "router", h, MLX_W("mlp.gate"));  // [M, experts]
+  return mlx_op_experts(g, "experts", &experts, h, scores, MLX_W("mlp.experts.all.gate_proj"),
+                        MLX_W("mlp.experts.all.up_proj"), MLX_W("mlp.experts.all.down_proj"));
+}
+
 mlx_value_t mlx_block_head(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t hidden) {
   const mlx_config_t *c = &model->config;
   const char *name = c->tied_head ? "model.embed_tokens.weight" : "lm_head.weight";
-  mlx_value_t logits = mlx_op_linear(g, "logits", hidden, mlx_op_weight(g, "%s", name));  // [rows, vocab]
+  mlx_value_t logits =
+      mlx_op_linear(g, "logits", hidden, mlx_op_weight(g, "%s", name));  // [sequences, vocab]
   logits = mlx_op_scale(g, "logits_scaled", logits, c->logit_scale);
   return c->logit_softcap != 0.0 ? mlx_op_softcap(g, "logits_capped", logits, c->logit_softcap) : logits;
 }

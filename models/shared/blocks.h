@@ -1,32 +1,43 @@
-// Parts that many architectures have alike, in Hugging Face's usual names: rules for their tensors, and the
-// parts themselves in the words of ops.h. An architecture that has one of them otherwise writes it out.
+// Parts that several architectures share: rules for their tensors under Hugging Face's usual names, and the
+// parts of the network as calls of graph/ops.h. An architecture that differs writes out its own.
 #ifndef MLXCEL_MODELS_SHARED_BLOCKS_H_
 #define MLXCEL_MODELS_SHARED_BLOCKS_H_
 
 #include "graph/ops.h"
+#include "models/model.h"
 #include "models/shared/fields.h"
 
 // ----------------------------------------------------------------------------------------------------------
-// Rules
+// Tensor rules
 
-#define MLX_RULE_EMBED \
-  MLX_MATRIX("model.embed_tokens.weight", "token_embd.weight", MLX_DIM(vocab), MLX_DIM(hidden))
-#define MLX_RULE_HEAD \
-  MLX_MATRIX("lm_head.weight", "output.weight", MLX_DIM(vocab), MLX_DIM(hidden), .present = mlx_has_own_head)
-#define MLX_RULE_FINAL_NORM(...) \
-  MLX_VECTOR("model.norm.weight", "output_norm.weight", MLX_DIM(hidden), __VA_ARGS__)
+#define MLX_TENSORS(rules) .tensors = rules, .tensor_count = sizeof(rules) / sizeof *(rules)
 
-// A vector or a matrix of a layer.
+// One vector or matrix of each layer.
 #define MLX_LAYER_VECTOR(hf, gguf, extent, ...) \
   MLX_VECTOR("model.layers.%d." hf, "blk.%d." gguf, extent, __VA_ARGS__)
 #define MLX_LAYER_MATRIX(hf, gguf, rows, columns, ...) \
   MLX_MATRIX("model.layers.%d." hf, "blk.%d." gguf, rows, columns, __VA_ARGS__)
+// A norm with a weight, and one with a weight and a bias.
 #define MLX_LAYER_NORM(hf, gguf, ...) \
   MLX_LAYER_VECTOR(hf ".weight", gguf ".weight", MLX_DIM(hidden), __VA_ARGS__)
+#define MLX_LAYER_NORM_WITH_BIAS(hf, gguf, ...) \
+  MLX_LAYER_NORM(hf, gguf, __VA_ARGS__),        \
+      MLX_LAYER_VECTOR(hf ".bias", gguf ".bias", MLX_DIM(hidden), __VA_ARGS__)
 
-// |order|: how GGUF stores the rows of q and k, and of their biases
-#define MLX_RULES_ATTENTION(order) MLX_RULES_ATTENTION_OF(order, order)
-#define MLX_RULES_ATTENTION_OF(order, bias_order)                                                           \
+#define MLX_RULE_EMBED \
+  MLX_MATRIX("model.embed_tokens.weight", "token_embd.weight", MLX_DIM(vocab), MLX_DIM(hidden))
+#define MLX_RULE_HEAD                                                            \
+  MLX_MATRIX("lm_head.weight", "output.weight", MLX_DIM(vocab), MLX_DIM(hidden), \
+             .present = mlx_has_untied_head)
+#define MLX_RULE_FINAL_NORM(...) \
+  MLX_VECTOR("model.norm.weight", "output_norm.weight", MLX_DIM(hidden), __VA_ARGS__)
+#define MLX_RULES_FINAL_NORM_WITH_BIAS \
+  MLX_RULE_FINAL_NORM(), MLX_VECTOR("model.norm.bias", "output_norm.bias", MLX_DIM(hidden))
+
+// q, k, v and o with optional biases. |order| is how GGUF stores the rows of q and k, |bias_order| those of
+// their biases.
+#define MLX_RULES_ATTENTION(order) MLX_RULES_ATTENTION_ORDERED(order, order)
+#define MLX_RULES_ATTENTION_ORDERED(order, bias_order)                                                      \
   MLX_LAYER_MATRIX("self_attn.q_proj.weight", "attn_q.weight", MLX_HEADS(heads), MLX_DIM(hidden),           \
                    .gguf_order = order),                                                                    \
       MLX_LAYER_MATRIX("self_attn.k_proj.weight", "attn_k.weight", MLX_HEADS(kv_heads), MLX_DIM(hidden),    \
@@ -42,13 +53,17 @@
       MLX_LAYER_VECTOR("self_attn.o_proj.bias", "attn_output.bias", MLX_DIM(hidden),                        \
                        .present = mlx_has_o_bias)
 
-// One norm for all heads of q, one for those of k
-#define MLX_RULES_QK_NORM(...)                                                             \
+// Norms of q and k: one weight [head_dim] that all heads share, or one weight over all heads together.
+#define MLX_RULES_HEAD_QK_NORM(...)                                                        \
   MLX_LAYER_VECTOR("self_attn.q_norm.weight", "attn_q_norm.weight", MLX_DIM(head_dim),     \
                    .present = mlx_has_qk_norm, __VA_ARGS__),                               \
       MLX_LAYER_VECTOR("self_attn.k_norm.weight", "attn_k_norm.weight", MLX_DIM(head_dim), \
                        .present = mlx_has_qk_norm, __VA_ARGS__)
+#define MLX_RULES_FULL_QK_NORM                                                         \
+  MLX_LAYER_VECTOR("self_attn.q_norm.weight", "attn_q_norm.weight", MLX_HEADS(heads)), \
+      MLX_LAYER_VECTOR("self_attn.k_norm.weight", "attn_k_norm.weight", MLX_HEADS(kv_heads))
 
+// down(act(gate(h)) * up(h)) with optional biases.
 #define MLX_RULES_GATED_MLP                                                                               \
   MLX_LAYER_MATRIX("mlp.gate_proj.weight", "ffn_gate.weight", MLX_DIM(ffn), MLX_DIM(hidden)),             \
       MLX_LAYER_MATRIX("mlp.up_proj.weight", "ffn_up.weight", MLX_DIM(ffn), MLX_DIM(hidden)),             \
@@ -57,32 +72,86 @@
       MLX_LAYER_VECTOR("mlp.up_proj.bias", "ffn_up.bias", MLX_DIM(ffn), .present = mlx_has_mlp_bias),     \
       MLX_LAYER_VECTOR("mlp.down_proj.bias", "ffn_down.bias", MLX_DIM(hidden), .present = mlx_has_mlp_bias)
 
-#define MLX_TENSORS(rules) .tensors = rules, .tensor_count = sizeof(rules) / sizeof *(rules)
+// The same with gate and up in one tensor, without biases.
+#define MLX_RULES_FUSED_GATED_MLP                                                                        \
+  MLX_LAYER_MATRIX("mlp.gate_up_proj.weight", "ffn_up.weight", MLX_DIM(gate_up_width), MLX_DIM(hidden)), \
+      MLX_LAYER_MATRIX("mlp.down_proj.weight", "ffn_down.weight", MLX_DIM(hidden), MLX_DIM(ffn))
+
+// A router and experts of inner width |width|. Hugging Face has one tensor per expert, MLX one for all.
+#define MLX_RULES_EXPERTS(width)                                                                 \
+  MLX_LAYER_MATRIX("mlp.gate.weight", "ffn_gate_inp.weight", MLX_DIM(experts), MLX_DIM(hidden)), \
+      MLX_STACKED_EXPERTS("mlp.experts.%e.gate_proj", "ffn_gate_exps", width, MLX_DIM(hidden),   \
+                          "mlp.switch_mlp.gate_proj"),                                           \
+      MLX_STACKED_EXPERTS("mlp.experts.%e.up_proj", "ffn_up_exps", width, MLX_DIM(hidden),       \
+                          "mlp.switch_mlp.up_proj"),                                             \
+      MLX_STACKED_EXPERTS("mlp.experts.%e.down_proj", "ffn_down_exps", MLX_DIM(hidden), width,   \
+                          "mlp.switch_mlp.down_proj")
+#define MLX_STACKED_EXPERTS(hf, gguf, rows, columns, mlx)                                                   \
+  MLX_EXPERTS("model.layers.%d." hf ".weight", "blk.%d." gguf ".weight", rows, columns, .hf_stacked = true, \
+              .mlx_name = "model.layers.%d." mlx ".weight")
+
+// clang-format off
+// All rules of Llama. |order| and |bias_order| are as for MLX_RULES_ATTENTION_ORDERED.
+#define MLX_RULES_LLAMA(order) MLX_RULES_LLAMA_ORDERED(order, order)
+#define MLX_RULES_LLAMA_ORDERED(order, bias_order)       \
+  MLX_RULE_EMBED,                                        \
+  MLX_LAYER_NORM("input_layernorm", "attn_norm"),        \
+  MLX_RULES_ATTENTION_ORDERED(order, bias_order),        \
+  MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"), \
+  MLX_RULES_GATED_MLP,                                   \
+  MLX_RULE_FINAL_NORM(),                                 \
+  MLX_RULE_HEAD
+
+// All rules of OLMo 2.
+#define MLX_RULES_OLMO2                                              \
+  MLX_RULE_EMBED,                                                    \
+  MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),                           \
+  MLX_RULES_FULL_QK_NORM,                                            \
+  MLX_LAYER_NORM("post_attention_layernorm", "post_attention_norm"), \
+  MLX_RULES_GATED_MLP,                                               \
+  MLX_LAYER_NORM("post_feedforward_layernorm", "post_ffw_norm"),     \
+  MLX_RULE_FINAL_NORM(),                                             \
+  MLX_RULE_HEAD
+// clang-format on
 
 // ----------------------------------------------------------------------------------------------------------
-// Parts
+// Parts of the network
 
-// A weight, or a bias that may not be there, of layer |layer| in a function that has |g| and |layer|.
+// A weight, or an optional bias, of layer |layer|. The calling function must have |g| and |layer|.
 #define MLX_W(part) mlx_op_weight(g, "model.layers.%d." part ".weight", layer)
-#define MLX_B(part, is_there) \
-  ((is_there) ? mlx_op_weight(g, "model.layers.%d." part ".bias", layer) : MLX_NONE)
+#define MLX_B(part, present) ((present) ? mlx_op_weight(g, "model.layers.%d." part ".bias", layer) : MLX_NONE)
 
-// What c says about the attention of one layer.
+// The attention parameters of one layer.
 mlx_attention_t mlx_attention_of(const mlx_config_t *c, int layer);
-// The rope of one layer: its own where it has a window, the short or the long one of a longrope.
+// The rope of one layer: local_rope for windowed layers that have one; for a longrope the short or the long
+// one, by the context length being compiled.
 const mlx_rope_t *mlx_rope_of(const mlx_graph_t *g, const mlx_config_t *c, int layer);
 
 mlx_value_t mlx_block_embed(mlx_graph_t *g, const mlx_config_t *c, mlx_value_t tokens);
-// q, k, v with or without bias, their heads normalised if c->qk_norm, turned unless c->ropeless; attention; o
+
+// The projections of h [M, hidden] with optional biases.
+typedef struct mlx_qkv {
+  mlx_value_t q;     // [M, heads * head_dim]
+  mlx_value_t k, v;  // [M, kv_heads * head_dim]
+} mlx_qkv_t;
+mlx_qkv_t mlx_block_qkv(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h);
+// The output projection of h [M, heads * head_dim] with an optional bias -> [M, hidden].
+mlx_value_t mlx_block_output(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h);
+// mlx_block_qkv, head norms if c->qk_norm, rope unless c->no_rope, attention, mlx_block_output.
 mlx_value_t mlx_block_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h);
-// down(act(gate(h)) * up(h))
+
+// For MLX_RULES_GATED_MLP, MLX_RULES_FUSED_GATED_MLP and MLX_RULES_EXPERTS.
 mlx_value_t mlx_block_gated_mlp(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h);
-// llama.c: the whole network of Llama, which is that of others too. c->residual_scale scales what each half
-// of a layer adds.
-mlx_value_t mlx_llama_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens);
-// olmo2.c: that of OLMo 2.
-mlx_value_t mlx_olmo2_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens);
-// Logits from the hidden states of the rows' last tokens, scaled and capped as c says
+mlx_value_t mlx_block_fused_gated_mlp(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h);
+mlx_value_t mlx_block_experts(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h);
+
+// The LM head: logits of the hidden states, scaled by c->logit_scale and capped by c->logit_softcap.
 mlx_value_t mlx_block_head(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t hidden);
+
+// Whole networks that other architectures reuse: llama.c, gemma2.c, olmo2.c. Llama's scales the output of
+// each sublayer by c->residual_scale.
+mlx_value_t mlx_llama_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens);
+mlx_value_t mlx_gemma2_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens);
+mlx_value_t mlx_olmo2_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens);
 
 #endif  // MLXCEL_MODELS_SHARED_BLOCKS_H_

@@ -1,3 +1,4 @@
+// Readers of config fields that several architectures share; see fields.h.
 #include "models/shared/fields.h"
 
 #include <math.h>
@@ -5,7 +6,7 @@
 
 #include "base/memory.h"
 
-bool mlx_has_own_head(const mlx_config_t *c) { return !c->tied_head; }
+bool mlx_has_untied_head(const mlx_config_t *c) { return !c->tied_head; }
 bool mlx_has_q_bias(const mlx_config_t *c) { return c->q_bias; }
 bool mlx_has_kv_bias(const mlx_config_t *c) { return c->kv_bias; }
 bool mlx_has_o_bias(const mlx_config_t *c) { return c->o_bias; }
@@ -20,8 +21,8 @@ static mlx_status_t read_heads(const mlx_source_t *source, const mlx_size_names_
   bool found;
   MLX_TRY(mlx_source_int(source, names->heads ? names->heads : "num_attention_heads", ".attention.head_count",
                          1, 4096, &c->heads, NULL));
-  const bool by_class = !mlx_source_is_gguf(source);
-  c->kv_heads = by_class && names->default_kv_heads && !mlx_source_mentions(source, kv_name)
+  const bool hf = !mlx_source_is_gguf(source);  // the class's defaults apply only there
+  c->kv_heads = hf && names->default_kv_heads && !mlx_source_mentions(source, kv_name)
                     ? names->default_kv_heads
                     : c->heads;
   MLX_TRY(mlx_source_int(source, kv_name, ".attention.head_count_kv", 1, 4096, &c->kv_heads, &found));
@@ -30,7 +31,7 @@ static mlx_status_t read_heads(const mlx_source_t *source, const mlx_size_names_
                                   "is %lld, which does not divide the %lld query heads",
                                   (long long)c->kv_heads, (long long)c->heads);
   }
-  const bool fixed = by_class && names->default_head_dim && !mlx_source_mentions(source, "head_dim");
+  const bool fixed = hf && names->default_head_dim && !mlx_source_mentions(source, "head_dim");
   c->head_dim = fixed ? names->default_head_dim : c->hidden / c->heads;
   MLX_TRY(mlx_source_int(source, "head_dim", ".attention.key_length", 2, 2 * MLX_MAX_FREQUENCIES,
                          &c->head_dim, &found));
@@ -48,16 +49,16 @@ static mlx_status_t read_heads(const mlx_source_t *source, const mlx_size_names_
                                 (long long)value_dim, (long long)c->head_dim);
 }
 
-// GGUF files of encoders say that their attention looks both ways.
+// GGUF files of encoders declare bidirectional attention.
 static mlx_status_t require_causal(const mlx_source_t *source) {
   bool causal = true, found;
   MLX_TRY(mlx_source_bool(source, NULL, ".attention.causal", &causal, &found));
   if (causal) return NULL;
   return mlx_source_field_error(source, NULL, ".attention.causal", MLX_UNSUPPORTED,
-                                "is false; only models that write text are supported");
+                                "is false; only models with causal attention are supported");
 }
 
-// GGUF does not say how large the vocabulary is, nor that the head is tied: the tensors do.
+// GGUF stores neither the vocabulary size nor whether the head is tied. Both follow from the tensors.
 static mlx_status_t read_vocab(const mlx_source_t *source, bool tied_by_default, mlx_config_t *c) {
   const mlx_tensor_t *table = mlx_source_tensor(source, NULL, "token_embd.weight");
   bool found;
@@ -80,7 +81,7 @@ mlx_status_t mlx_read_sizes(const mlx_source_t *source, const mlx_size_names_t *
                          MLX_MAX_LAYERS, &c->layers, NULL));
   MLX_TRY(mlx_source_int(source, names->hidden ? names->hidden : "hidden_size", ".embedding_length", 1, big,
                          &c->hidden, NULL));
-  c->ffn = 4 * c->hidden;  // gpt2's n_inner may be missing
+  c->ffn = 4 * c->hidden;  // the default of gpt2's n_inner
   bool found;
   MLX_TRY(mlx_source_int(source, names->ffn ? names->ffn : "intermediate_size", ".feed_forward_length", 1,
                          big, &c->ffn, names->ffn ? &found : NULL));
@@ -106,22 +107,28 @@ mlx_status_t mlx_read_eps(const mlx_source_t *source, const char *hf_key, const 
   return mlx_source_field_error(source, hf_key, gguf_key, MLX_INVALID_INPUT, "must lie in [0, 1)");
 }
 
-mlx_status_t mlx_read_act(const mlx_source_t *source, const char *hf_key, mlx_act_t otherwise,
+mlx_status_t mlx_read_rms_eps(const mlx_source_t *source, mlx_config_t *c) {
+  return mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c);
+}
+
+mlx_status_t mlx_read_act(const mlx_source_t *source, const char *hf_key, mlx_act_t fallback,
                           mlx_act_t *out) {
   static const struct {
     const char *name;
     mlx_act_t act;
-  } known[] = {{"silu", MLX_ACT_SILU},
-               {"swish", MLX_ACT_SILU},
-               {"gelu", MLX_ACT_GELU},
-               {"gelu_new", MLX_ACT_GELU_TANH},
-               {"gelu_pytorch_tanh", MLX_ACT_GELU_TANH},
-               {"gelu_fast", MLX_ACT_GELU_TANH},
-               {"relu", MLX_ACT_RELU},
-               {"relu2", MLX_ACT_RELU2}};
+  } known[] = {
+      {"silu", MLX_ACT_SILU},
+      {"swish", MLX_ACT_SILU},
+      {"gelu", MLX_ACT_GELU},
+      {"gelu_new", MLX_ACT_GELU_TANH},
+      {"gelu_pytorch_tanh", MLX_ACT_GELU_TANH},
+      {"gelu_fast", MLX_ACT_GELU_TANH},
+      {"relu", MLX_ACT_RELU},
+      {"relu2", MLX_ACT_RELU2},
+  };
   const char *name;
   bool found;
-  *out = otherwise;
+  *out = fallback;
   MLX_TRY(mlx_source_string(source, hf_key, NULL, &name, &found));
   if (!found) return NULL;
   for (size_t i = 0; i < sizeof known / sizeof *known; ++i) {
@@ -130,42 +137,42 @@ mlx_status_t mlx_read_act(const mlx_source_t *source, const char *hf_key, mlx_ac
     return NULL;
   }
   return mlx_source_field_error(source, hf_key, NULL, MLX_UNSUPPORTED,
-                                "is '%s', an activation mlxcel does not know", name);
+                                "is '%s', an unsupported activation function", name);
 }
 
-bool mlx_gguf_says(const mlx_source_t *source, const char *gguf_key) {
+bool mlx_gguf_is_nonzero(const mlx_source_t *source, const char *gguf_key) {
   int64_t value = 0;
   bool found;
   mlx_status_t status = mlx_source_int(source, NULL, gguf_key, INT64_MIN, INT64_MAX, &value, &found);
   if (!status) return value != 0;
-  mlx_status_free(status);  // there, and odd: whoever reads it says so
+  mlx_status_free(status);  // present but not an integer: reading the config reports it
   return true;
 }
 
 mlx_status_t mlx_read_number(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
-                             double otherwise, double *out) {
+                             double fallback, double *out) {
   bool found;
-  *out = otherwise;
+  *out = fallback;
   return mlx_source_number(source, hf_key, gguf_key, out, &found);
 }
 
-mlx_status_t mlx_read_switch(const mlx_source_t *source, const char *hf_key, const char *gguf_tensor,
-                             bool otherwise, bool *out) {
+mlx_status_t mlx_read_flag(const mlx_source_t *source, const char *hf_key, const char *gguf_tensor,
+                           bool fallback, bool *out) {
   bool found;
-  *out = otherwise;
+  *out = fallback;
   if (!mlx_source_is_gguf(source)) return hf_key ? mlx_source_bool(source, hf_key, NULL, out, &found) : NULL;
   if (gguf_tensor) *out = mlx_source_tensor(source, NULL, gguf_tensor) != NULL;
   return NULL;
 }
 
-mlx_status_t mlx_read_attention_bias(const mlx_source_t *source, const char *hf_key, bool otherwise,
+mlx_status_t mlx_read_attention_bias(const mlx_source_t *source, const char *hf_key, bool fallback,
                                      mlx_config_t *c) {
-  MLX_TRY(mlx_read_switch(source, hf_key, "blk.0.attn_q.bias", otherwise, &c->q_bias));
-  MLX_TRY(mlx_read_switch(source, hf_key, "blk.0.attn_k.bias", otherwise, &c->kv_bias));
-  return mlx_read_switch(source, hf_key, "blk.0.attn_output.bias", otherwise, &c->o_bias);
+  MLX_TRY(mlx_read_flag(source, hf_key, "blk.0.attn_q.bias", fallback, &c->q_bias));
+  MLX_TRY(mlx_read_flag(source, hf_key, "blk.0.attn_k.bias", fallback, &c->kv_bias));
+  return mlx_read_flag(source, hf_key, "blk.0.attn_output.bias", fallback, &c->o_bias);
 }
 
-mlx_status_t mlx_require_switch(const mlx_source_t *source, const char *hf_key, bool expected) {
+mlx_status_t mlx_require_flag(const mlx_source_t *source, const char *hf_key, bool expected) {
   bool on = expected, found;
   MLX_TRY(mlx_source_bool(source, hf_key, NULL, &on, &found));
   if (on == expected) return NULL;
@@ -186,30 +193,57 @@ mlx_status_t mlx_read_multipliers(const mlx_source_t *source, mlx_config_t *c) {
   return NULL;
 }
 
-mlx_status_t mlx_read_expert_count(const mlx_source_t *source, mlx_config_t *c) {
-  const char *name = mlx_source_has(source, "num_local_experts", NULL) ? "num_local_experts" : "num_experts";
-  return mlx_source_int(source, name, ".expert_count", 1, 4096, &c->experts, NULL);
+mlx_status_t mlx_read_query_scalar(const mlx_source_t *source, int64_t largest_layers, mlx_config_t *c) {
+  double scalar = (double)(c->layers == largest_layers ? c->hidden / c->heads : c->head_dim);
+  if (!mlx_source_is_gguf(source))
+    MLX_TRY(mlx_source_number(source, "query_pre_attn_scalar", NULL, &scalar, NULL));
+  if (!(scalar > 0.0))
+    return mlx_source_field_error(source, "query_pre_attn_scalar", NULL, MLX_INVALID_INPUT,
+                                  "must be greater than 0");
+  c->attention_scale = 1.0 / sqrt(scalar);
+  return NULL;
 }
 
-mlx_status_t mlx_read_expert_weights(const mlx_source_t *source, bool otherwise, mlx_config_t *c) {
-  int64_t by = 1;
+// ----------------------------------------------------------------------------------------------------------
+// Experts
+
+mlx_status_t mlx_read_expert_counts(const mlx_source_t *source, mlx_config_t *c) {
+  const char *name = mlx_source_has(source, "num_local_experts", NULL) ? "num_local_experts" : "num_experts";
+  MLX_TRY(mlx_source_int(source, name, ".expert_count", 1, 4096, &c->experts, NULL));
+  return mlx_source_int(source, "num_experts_per_tok", ".expert_used_count", 1, 64, &c->experts_used, NULL);
+}
+
+mlx_status_t mlx_read_expert_weights(const mlx_source_t *source, bool fallback, mlx_config_t *c) {
+  int64_t gating = 1;
   double scale = 1;
   bool found;
-  c->experts_sum_to_one = otherwise;
+  c->experts_sum_to_one = fallback;
   MLX_TRY(mlx_source_bool(source, "norm_topk_prob", ".expert_weights_norm", &c->experts_sum_to_one, &found));
-  MLX_TRY(mlx_source_int(source, NULL, ".expert_gating_func", 0, 1 << 20, &by, &found));
-  if (by > 1) {
+  MLX_TRY(mlx_source_int(source, NULL, ".expert_gating_func", 0, 1 << 20, &gating, &found));
+  if (gating > 1) {
     return mlx_source_field_error(source, NULL, ".expert_gating_func", MLX_UNSUPPORTED,
-                                  "is %lld; only 1, softmax, is supported", (long long)by);
+                                  "is %lld; only 1 (softmax) is supported", (long long)gating);
   }
   MLX_TRY(mlx_source_number(source, NULL, ".expert_weights_scale", &scale, &found));
-  if (scale == 1.0 || scale == 0.0) return NULL;  // 0: none
+  if (scale == 1.0 || scale == 0.0) return NULL;  // 0 means unscaled
   return mlx_source_field_error(source, NULL, ".expert_weights_scale", MLX_UNSUPPORTED,
                                 "is %g; only 1 is supported", scale);
 }
 
+mlx_status_t mlx_require_experts_everywhere(const mlx_source_t *source) {
+  int64_t step = 1;
+  bool found;
+  MLX_TRY(mlx_source_int(source, "decoder_sparse_step", NULL, 1, 1 << 20, &step, &found));
+  if (step != 1)
+    return mlx_source_field_error(source, "decoder_sparse_step", NULL, MLX_UNSUPPORTED,
+                                  "is %lld; only 1 is supported", (long long)step);
+  if (!mlx_source_array_length(source, "mlp_only_layers", NULL)) return NULL;
+  return mlx_source_field_error(source, "mlp_only_layers", NULL, MLX_UNSUPPORTED,
+                                "is not empty, which is not supported");
+}
+
 // ----------------------------------------------------------------------------------------------------------
-// Windows
+// Sliding windows
 
 static mlx_status_t read_layer_types(const mlx_source_t *source, mlx_config_t *c) {
   if (mlx_source_array_length(source, "layer_types", NULL) != (size_t)c->layers) {
@@ -222,13 +256,13 @@ static mlx_status_t read_layer_types(const mlx_source_t *source, mlx_config_t *c
     c->windowed[i] = !strcmp(type, "sliding_attention");
     if (!c->windowed[i] && strcmp(type, "full_attention")) {
       return mlx_source_field_error(source, "layer_types", NULL, MLX_UNSUPPORTED,
-                                    "has '%s', a kind of layer mlxcel does not know", type);
+                                    "has '%s', an unsupported layer type", type);
     }
   }
   return NULL;
 }
 
-// GGUF has a bool a layer, or a number: every how many layers one has no window.
+// GGUF stores either one bool per layer or one integer n: every n-th layer has full attention.
 static mlx_status_t read_pattern(const mlx_source_t *source, int64_t *every, mlx_config_t *c) {
   const char *key = ".attention.sliding_window_pattern";
   const size_t listed = mlx_source_array_length(source, NULL, key);
@@ -246,9 +280,10 @@ static mlx_status_t read_pattern(const mlx_source_t *source, int64_t *every, mlx
   return NULL;
 }
 
-mlx_status_t mlx_read_windows(const mlx_source_t *source, int64_t every, int64_t otherwise, mlx_config_t *c) {
+mlx_status_t mlx_read_windows(const mlx_source_t *source, int64_t every, int64_t default_width,
+                              mlx_config_t *c) {
   bool found;
-  c->window = mlx_source_is_gguf(source) || mlx_source_mentions(source, "sliding_window") ? 0 : otherwise;
+  c->window = mlx_source_is_gguf(source) || mlx_source_mentions(source, "sliding_window") ? 0 : default_width;
   MLX_TRY(
       mlx_source_int(source, "sliding_window", ".attention.sliding_window", 0, 1 << 30, &c->window, &found));
   MLX_TRY(read_pattern(source, &every, c));
@@ -261,10 +296,10 @@ mlx_status_t mlx_read_windows(const mlx_source_t *source, int64_t every, int64_t
   return NULL;
 }
 
-mlx_status_t mlx_read_late_windows(const mlx_source_t *source, mlx_config_t *c) {
+mlx_status_t mlx_read_qwen_windows(const mlx_source_t *source, mlx_config_t *c) {
   bool on, found;
   int64_t first = 28;
-  MLX_TRY(mlx_read_switch(source, "use_sliding_window", NULL, false, &on));
+  MLX_TRY(mlx_read_flag(source, "use_sliding_window", NULL, false, &on));
   if (!on) return NULL;
   MLX_TRY(mlx_read_windows(source, 0, 4096, c));
   MLX_TRY(mlx_source_int(source, "max_window_layers", NULL, 0, 1 << 20, &first, &found));

@@ -1,19 +1,19 @@
-// Ropes: the frequencies of every scaling type, computed in f32 step by step as Hugging Face's
-// modeling_rope_utils.py does.
+// Rotary frequencies of every scaling type, computed in f32 in the same steps as Hugging Face's
+// modeling_rope_utils.py, so that the results are equal to the bit.
+#include "models/shared/rope.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "models/shared/fields.h"
-
 // ----------------------------------------------------------------------------------------------------------
-// Where the fields are
+// Names of the fields
 
 typedef struct rope_key {
   char text[128];
 } rope_key_t;
 
-// transformers 5 writes rope_parameters, older versions rope_scaling.
+// The key of |name|: in rope_parameters, which transformers 5 writes, or in rope_scaling of older versions.
 static rope_key_t key_of(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *name) {
   rope_key_t key;
   snprintf(key.text, sizeof key.text, "rope_parameters.%s%s%s", f->group ? f->group : "", f->group ? "." : "",
@@ -45,19 +45,19 @@ static mlx_status_t read_type(const mlx_source_t *source, const mlx_rope_fields_
     MLX_TRY(mlx_source_string(source, key_of(source, f, names[i]).text, i ? NULL : ".rope.scaling.type",
                               out_type, &found));
   }
-  // A factor without a type means linear scaling in some files, and nothing in others.
+  // A factor without a type means linear scaling in some files and no scaling in others.
   static const char *const factors[][2] = {{"rope_scaling", ".rope.scaling.factor"},
                                            {NULL, ".rope.scale_linear"}};
   for (int i = 0; i < 2 && !found && !f->unscaled; ++i) {
     if (!mlx_source_has(source, factors[i][0], factors[i][1])) continue;
     return mlx_source_field_error(source, factors[i][0], factors[i][1], MLX_UNSUPPORTED,
-                                  "is given, but no type of scaling");
+                                  "is given without a scaling type");
   }
   if (!strcmp(*out_type, "none")) {
-    (void)mlx_source_has(source, NULL, ".rope.scaling.factor");  // is for nothing then
+    (void)mlx_source_has(source, NULL, ".rope.scaling.factor");  // unused, so mark it as read
     *out_type = "default";
   }
-  if (!strcmp(*out_type, "su")) *out_type = "longrope";  // its name in the first Phi-3 files
+  if (!strcmp(*out_type, "su")) *out_type = "longrope";  // the name in the first Phi-3 files
   return NULL;
 }
 
@@ -65,15 +65,15 @@ static mlx_status_t read_theta(const mlx_source_t *source, const mlx_rope_fields
   const char *name = f->theta ? f->theta : "rope_theta",
              *gguf_name = f->gguf_theta ? f->gguf_theta : ".rope.freq_base";
   bool found;
-  *out = f->default_theta > 0.0 && !mlx_source_is_gguf(source) ? f->default_theta
-                                                               : 10000.0;  // GGUF has one default for all
+  // The default of the Hugging Face class does not apply to GGUF, which has one default for all.
+  *out = f->default_theta > 0.0 && !mlx_source_is_gguf(source) ? f->default_theta : 10000.0;
   MLX_TRY(mlx_source_number(source, name, gguf_name, out, &found));
   if (!found) MLX_TRY(rope_number(source, f, "rope_theta", NULL, out, &found));
   if (*out > 1.0) return NULL;
   return mlx_source_field_error(source, name, gguf_name, MLX_INVALID_INPUT, "must be greater than 1");
 }
 
-// Dims of a head that are turned.
+// The number of rotated dims of a head.
 static mlx_status_t read_dims(const mlx_source_t *source, const mlx_rope_fields_t *f, const mlx_config_t *c,
                               int64_t *out) {
   const char *names[] = {f->partial ? f->partial : "partial_rotary_factor",
@@ -84,20 +84,22 @@ static mlx_status_t read_dims(const mlx_source_t *source, const mlx_rope_fields_
     MLX_TRY(mlx_source_number(source, names[i], NULL, &share, &found));
     if (found && ((!f->partial && share != 1.0) || !(share > 0.0 && share <= 1.0))) {
       return mlx_source_field_error(source, names[i], NULL, MLX_UNSUPPORTED,
-                                    "is %g; this model cannot turn that part of a head", share);
+                                    "is %g; this architecture cannot rotate that share of a head", share);
     }
   }
   *out = (int64_t)((double)c->head_dim * share);
   MLX_TRY(mlx_source_int(source, NULL, ".rope.dimension_count", 2, c->head_dim, out, &found));
   if (*out >= 2 && *out % 2 == 0 && (f->partial || *out == c->head_dim)) return NULL;
-  return mlx_source_field_error(source, names[0], ".rope.dimension_count", MLX_UNSUPPORTED,
-                                "means %lld of %lld dimensions; this model cannot turn that part of a head",
-                                (long long)*out, (long long)c->head_dim);
+  return mlx_source_field_error(
+      source, names[0], ".rope.dimension_count", MLX_UNSUPPORTED,
+      "means %lld of %lld dimensions; this architecture cannot rotate that share of a head", (long long)*out,
+      (long long)c->head_dim);
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Frequencies
 
+// theta^(2i / dims), the inverse of the unscaled frequency of pair |i|.
 static float power(double theta, int64_t i, int64_t dims) {
   return (float)pow((double)(float)theta, (double)((float)(2 * i) / (float)dims));
 }
@@ -110,7 +112,7 @@ static mlx_status_t scale_linear(const mlx_source_t *source, const mlx_rope_fiel
   return NULL;
 }
 
-// Positions the model was first trained for.
+// The context length before scaling, original_max_position_embeddings.
 static mlx_status_t read_original(const mlx_source_t *source, const mlx_rope_fields_t *f,
                                   const mlx_config_t *c, double *out) {
   bool found;
@@ -122,7 +124,7 @@ static mlx_status_t read_original(const mlx_source_t *source, const mlx_rope_fie
                   *out);
 }
 
-// Long waves are stretched by the factor, short ones stay, those between are mixed.
+// Divides the low frequencies by the factor, keeps the high ones and interpolates between them.
 static mlx_status_t scale_llama3(const mlx_source_t *source, const mlx_rope_fields_t *f,
                                  const mlx_config_t *c, mlx_rope_t *rope) {
   double factor, low, high, original;
@@ -134,12 +136,12 @@ static mlx_status_t scale_llama3(const mlx_source_t *source, const mlx_rope_fiel
   MLX_TRY(positive(source, f, "low_freq_factor", NULL, low));
   MLX_TRY(positive(source, f, "high_freq_factor", NULL, high));
   for (int64_t i = 0; i < rope->dims / 2; ++i) {
-    const float plain = rope->frequencies[i], wave = (float)(2 * M_PI) / plain;
-    if (wave < (float)(original / high)) continue;
-    if (wave > (float)(original / low)) {
+    const float plain = rope->frequencies[i], wavelength = (float)(2 * M_PI) / plain;
+    if (wavelength < (float)(original / high)) continue;
+    if (wavelength > (float)(original / low)) {
       rope->frequencies[i] = plain / (float)factor;
     } else {
-      const float smooth = ((float)original / wave - (float)low) / (float)(high - low);
+      const float smooth = ((float)original / wavelength - (float)low) / (float)(high - low);
       rope->frequencies[i] = (1 - smooth) * plain / (float)factor + smooth * plain;
     }
   }
@@ -147,40 +149,42 @@ static mlx_status_t scale_llama3(const mlx_source_t *source, const mlx_rope_fiel
 }
 
 typedef struct yarn {
-  double factor, original, fast, slow;
-  bool truncate;
+  double factor, original;
+  double fast, slow;  // beta_fast and beta_slow: rotations over the original context
+  bool truncate;      // round the range to whole pairs
 } yarn_t;
 
-// yarn's attention factor, from what the file says of it.
+// yarn's attention factor, which scales cosines and sines.
 static mlx_status_t yarn_scale(const mlx_source_t *source, const mlx_rope_fields_t *f, double factor,
                                double *out) {
-  double mscale = 0, all_dim = 0, more = 1, mix = 1;
+  double mscale = 0, all_dim = 0, attn_factor = 1, ext_factor = 1;
   bool found;
-  const double stretch = factor > 1.0 ? log(factor) : 0.0;
+  const double log_factor = factor > 1.0 ? log(factor) : 0.0;
   if (mlx_source_has(source, NULL, ".rope.scaling.yarn_log_multiplier"))
-    mscale = 1;  // GGUF has no field for it
+    mscale = 1;  // GGUF has no field for mscale
   MLX_TRY(rope_number(source, f, "mscale", NULL, &mscale, &found));
   MLX_TRY(rope_number(source, f, "mscale_all_dim", ".rope.scaling.yarn_log_multiplier", &all_dim, &found));
-  *out = 0.1 * stretch + 1.0;
+  *out = 0.1 * log_factor + 1.0;
   if (mscale != 0.0 && all_dim != 0.0)
-    *out = (0.1 * mscale * stretch + 1.0) / (0.1 * all_dim * stretch + 1.0);
+    *out = (0.1 * mscale * log_factor + 1.0) / (0.1 * all_dim * log_factor + 1.0);
   MLX_TRY(rope_number(source, f, "attention_factor", ".rope.scaling.yarn_attn_factor", out, &found));
-  MLX_TRY(mlx_source_number(source, NULL, ".rope.scaling.yarn_ext_factor", &mix, &found));
-  if (mix != 1.0) {
+  MLX_TRY(mlx_source_number(source, NULL, ".rope.scaling.yarn_ext_factor", &ext_factor, &found));
+  if (ext_factor != 1.0) {
     return mlx_source_field_error(source, NULL, ".rope.scaling.yarn_ext_factor", MLX_UNSUPPORTED,
-                                  "is %g; only 1 is supported", mix);
+                                  "is %g; only 1 is supported", ext_factor);
   }
-  MLX_TRY(mlx_source_number(source, NULL, ".rope.scaling.attn_factor", &more, &found));
-  *out *= more;
+  MLX_TRY(mlx_source_number(source, NULL, ".rope.scaling.attn_factor", &attn_factor, &found));
+  *out *= attn_factor;
   return NULL;
 }
 
-// The pair whose wave turns |turns| times over the original context.
-static double yarn_pair(const yarn_t *y, double turns, int64_t dims, double theta) {
-  return (double)dims * log(y->original / (turns * 2 * M_PI)) / (2 * log(theta));
+// The pair that makes |rotations| full rotations over the original context.
+static double yarn_pair(const yarn_t *y, double rotations, int64_t dims, double theta) {
+  return (double)dims * log(y->original / (rotations * 2 * M_PI)) / (2 * log(theta));
 }
 
-static void stretch_yarn(const yarn_t *y, double theta, mlx_rope_t *rope) {
+// Interpolates between scaled and unscaled frequencies over the pairs from |fast| to |slow| rotations.
+static void interpolate_yarn(const yarn_t *y, double theta, mlx_rope_t *rope) {
   double low = yarn_pair(y, y->fast, rope->dims, theta), high = yarn_pair(y, y->slow, rope->dims, theta);
   if (y->truncate) {
     low = floor(low);
@@ -191,7 +195,7 @@ static void stretch_yarn(const yarn_t *y, double theta, mlx_rope_t *rope) {
   if (low == high) high += 0.001;
   for (int64_t i = 0; i < rope->dims / 2; ++i) {
     const float plain = power(theta, i, rope->dims), ramp = ((float)i - (float)low) / (float)(high - low);
-    const float stretched = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp, kept = 1 - stretched;
+    const float scaled = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp, kept = 1 - scaled;
     rope->frequencies[i] = 1.0f / ((float)y->factor * plain) * (1 - kept) + 1.0f / plain * kept;
   }
 }
@@ -210,42 +214,43 @@ static mlx_status_t scale_yarn(const mlx_source_t *source, const mlx_rope_fields
   MLX_TRY(positive(source, f, "beta_slow", ".rope.scaling.yarn_beta_slow", y.slow));
   MLX_TRY(mlx_source_bool(source, key_of(source, f, "truncate").text, NULL, &y.truncate, &found));
   MLX_TRY(yarn_scale(source, f, y.factor, &rope->scale));
-  stretch_yarn(&y, theta, rope);
+  interpolate_yarn(&y, theta, rope);
   return NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Factors that are listed, one for each pair
+// Scaling by a list of factors, one per pair
 
-// From the array |name|, or from the GGUF tensor |tensor_name|.
-static mlx_status_t divide_by(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *name,
-                              const char *tensor_name, double theta, mlx_rope_t *rope) {
+// The factors are the array |name| of config.json or the GGUF tensor |tensor_name|.
+static mlx_status_t divide_by_list(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *name,
+                                   const char *tensor_name, double theta, mlx_rope_t *rope) {
   float factors[MLX_MAX_FREQUENCIES];
-  const int64_t half = rope->dims / 2;
+  const int64_t pairs = rope->dims / 2;
   if (mlx_source_is_gguf(source)) {
     const mlx_tensor_t *tensor = mlx_source_tensor(source, NULL, tensor_name);
-    if (!tensor || tensor->rank != 1 || tensor->dims[0] != half || tensor->dtype != MLX_F32) {
+    if (!tensor || tensor->rank != 1 || tensor->dims[0] != pairs || tensor->dtype != MLX_F32) {
       return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' must hold %lld F32 values",
-                       mlx_source_path(source), tensor_name, (long long)half);
+                       mlx_source_path(source), tensor_name, (long long)pairs);
     }
     memcpy(factors, tensor->data, tensor->size);
   } else {
     const rope_key_t key = key_of(source, f, name);
-    if (mlx_source_array_length(source, key.text, NULL) != (size_t)half) {
+    if (mlx_source_array_length(source, key.text, NULL) != (size_t)pairs) {
       return mlx_source_field_error(source, key.text, NULL, MLX_INVALID_INPUT, "must have %lld numbers",
-                                    (long long)half);
+                                    (long long)pairs);
     }
-    for (int64_t i = 0; i < half; ++i) {
+    for (int64_t i = 0; i < pairs; ++i) {
       double number;
       MLX_TRY(mlx_source_number_at(source, key.text, (size_t)i, &number));
       factors[i] = (float)number;
     }
   }
-  for (int64_t i = 0; i < half; ++i) rope->frequencies[i] = 1.0f / (factors[i] * power(theta, i, rope->dims));
+  for (int64_t i = 0; i < pairs; ++i)
+    rope->frequencies[i] = 1.0f / (factors[i] * power(theta, i, rope->dims));
   return NULL;
 }
 
-// One list of factors for contexts up to the original one, another for longer ones.
+// Two lists of factors: one for contexts up to the original context length, one for longer contexts.
 static mlx_status_t scale_longrope(const mlx_source_t *source, const mlx_rope_fields_t *f, mlx_config_t *c,
                                    double theta, mlx_rope_t *rope) {
   double original;
@@ -257,33 +262,33 @@ static mlx_status_t scale_longrope(const mlx_source_t *source, const mlx_rope_fi
   MLX_TRY(rope_number(source, f, "attention_factor", ".rope.scaling.attn_factor", &rope->scale, &found));
   c->local_context = (int64_t)original;
   c->local_rope = *rope;
-  MLX_TRY(divide_by(source, f, "short_factor", "rope_factors_short.weight", theta, &c->local_rope));
-  return divide_by(source, f, "long_factor", "rope_factors_long.weight", theta, rope);
+  MLX_TRY(divide_by_list(source, f, "short_factor", "rope_factors_short.weight", theta, &c->local_rope));
+  return divide_by_list(source, f, "long_factor", "rope_factors_long.weight", theta, rope);
 }
 
 // ----------------------------------------------------------------------------------------------------------
+// The whole rope
 
 static mlx_status_t scale_rope(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *type,
                                double theta, mlx_config_t *c, mlx_rope_t *rope) {
   if (mlx_source_tensor(source, NULL, "rope_factors_long.weight"))
     return scale_longrope(source, f, c, theta, rope);
   if (mlx_source_tensor(source, NULL, "rope_freqs.weight") && !f->unscaled)
-    return divide_by(source, f, "", "rope_freqs.weight", theta, rope);
+    return divide_by_list(source, f, "", "rope_freqs.weight", theta, rope);
   if (!strcmp(type, "default")) return NULL;
-  if (!strcmp(type, "dynamic"))
-    return NULL;  // as default up to the context the model was made for, and no further is allowed
+  // dynamic equals default up to the model's context length, and longer contexts are not allowed.
+  if (!strcmp(type, "dynamic")) return NULL;
   if (!strcmp(type, "linear")) return scale_linear(source, f, rope);
   if (!strcmp(type, "llama3")) return scale_llama3(source, f, c, rope);
   if (!strcmp(type, "yarn")) return scale_yarn(source, f, c, theta, rope);
   if (!strcmp(type, "longrope")) return scale_longrope(source, f, c, theta, rope);
   return mlx_source_field_error(source, key_of(source, f, "rope_type").text, ".rope.scaling.type",
-                                MLX_UNSUPPORTED, "is '%s', a scaling of positions mlxcel does not know",
-                                type);
+                                MLX_UNSUPPORTED, "is '%s', an unsupported rope scaling type", type);
 }
 
-// The base, stretched by alpha where the type is "dynamic".
-static mlx_status_t stretch_theta(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *type,
-                                  int64_t dims, double *theta) {
+// Hunyuan: type "dynamic" with alpha scales the base once, independent of the context.
+static mlx_status_t scale_theta(const mlx_source_t *source, const mlx_rope_fields_t *f, const char *type,
+                                int64_t dims, double *theta) {
   double alpha = 0;
   bool found;
   if (!f->alpha || strcmp(type, "dynamic")) return NULL;
@@ -300,7 +305,7 @@ mlx_status_t mlx_read_rope(const mlx_source_t *source, const mlx_rope_fields_t *
   MLX_TRY(read_type(source, fields, &type));
   MLX_TRY(read_theta(source, fields, &theta));
   MLX_TRY(read_dims(source, fields, c, &out->dims));
-  MLX_TRY(stretch_theta(source, fields, type, out->dims, &theta));
+  MLX_TRY(scale_theta(source, fields, type, out->dims, &theta));
   for (int64_t i = 0; i < out->dims / 2; ++i) out->frequencies[i] = 1.0f / power(theta, i, out->dims);
   return scale_rope(source, fields, type, theta, c, out);
 }

@@ -14,7 +14,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "models/import/gguf.h"
+#include "models/import/gguf_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 
 #define MAX_FILE ((size_t)1 << 30)

@@ -1,28 +1,27 @@
-// tokenizer.json from the kinds of GGUF vocabulary that are spelled in characters: SentencePiece's BPE
-// ("llama": Llama 2, Mistral, Gemma, Phi-3), its Unigram ("t5") and WordPiece ("bert").
+// Writes tokenizer.json for SentencePiece vocabularies: BPE ("llama": Llama 2, Mistral, Gemma, Phi-3) and
+// Unigram ("t5").
 //
-// SentencePiece has a score for every token and no merges: of two neighbours that are a token together those
-// of the highest score are joined first. Hugging Face writes that as a list of merges, every way to cut a
-// token into two others, by the scores of what they make; so do we, in its order. llama.cpp takes the
-// leftmost of equal scores instead, which is the same for every vocabulary SentencePiece trained, because it
-// gives no score twice.
+// SentencePiece BPE stores a score for each token instead of merges: of all neighbouring pairs that form a
+// token, it joins the pair whose token has the highest score. tokenizer.json needs a merge list: every split
+// of a token into two tokens, ordered by the score of the joined token. We write it in Hugging Face's order.
+// For equal scores llama.cpp joins the leftmost pair instead. SentencePiece never trains equal scores, so the
+// results agree.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/import/gguf_tokenizer.h"
+#include "base/memory.h"
+#include "models/import/gguf_pipeline.h"
+#include "models/import/gguf_tokenizer_kinds.h"
 
 #define KEY MLX_TOKENIZER_KEY
-#define MAX_MERGED \
-  512  // bytes of a token with merges; the longest in use are about 100. Bounds the time to cut it
-#define SPACE "\xe2\x96\x81"  // U+2581, what SentencePiece writes for a space
-
-static bool begins_with(mlx_gguf_token_t token, const char *prefix) {
-  return token.length >= strlen(prefix) && !memcmp(token.bytes, prefix, strlen(prefix));
-}
+// Bytes of the longest token that gets merges; bounds the time to find its splits. Real vocabularies need
+// about 100.
+#define MAX_MERGED 512
+#define SPACE "\xe2\x96\x81"  // U+2581: SentencePiece writes it for a space
 
 // ----------------------------------------------------------------------------------------------------------
-// SentencePiece's BPE
+// SentencePiece BPE
 
 typedef struct merge {
   float score;
@@ -34,8 +33,8 @@ typedef struct merges {
   size_t count, capacity;
 } merges_t;
 
-// GGUF writes spaces in user-defined tokens as such; tokenizer.json does not.
-static void spell_piece(mlx_gguf_token_t token, uint8_t type, mlx_text_t *out) {
+// In user-defined tokens GGUF keeps plain spaces, while tokenizer.json has U+2581.
+static void rewrite_piece(mlx_gguf_token_t token, uint8_t type, mlx_text_t *out) {
   for (size_t i = 0; i < token.length; ++i) {
     bool space = type == MLX_TOKEN_USER_DEFINED && token.bytes[i] == ' ';
     mlx_text_append(out, space ? SPACE : token.bytes + i, space ? 3 : 1);
@@ -55,15 +54,15 @@ static float score_at(const mlx_gguf_field_t *scores, size_t id) {
   uint32_t bits = at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
   float score;
   memcpy(&score, &bits, sizeof score);
-  return score == score ? score : 0;  // a NaN would have no place in the order
+  return score == score ? score : 0;  // NaN has no place in a sort order
 }
 
-// Every way to cut the token |id| into two others.
+// Adds every split of token |id| into two other tokens.
 static mlx_status_t cut_token(const mlx_gguf_vocabulary_t *vocabulary, uint32_t id, float score,
                               merges_t *merges) {
   mlx_gguf_token_t token = vocabulary->tokens[id], none = {"", 0};
   for (size_t cut = 1; cut < token.length; ++cut) {
-    if (((unsigned char)token.bytes[cut] & 0xc0) == 0x80) continue;  // inside a character
+    if (((unsigned char)token.bytes[cut] & 0xc0) == 0x80) continue;  // inside a UTF-8 character
     int64_t left = mlx_gguf_vocabulary_find(vocabulary, (mlx_gguf_token_t){token.bytes, cut}, none),
             right = -1;
     if (left >= 0) {
@@ -95,26 +94,12 @@ static mlx_status_t find_merges(const mlx_gguf_t *gguf, const mlx_gguf_vocabular
     if (type == MLX_TOKEN_CONTROL || type == MLX_TOKEN_UNKNOWN || type == MLX_TOKEN_BYTE) continue;
     if (vocabulary->tokens[i].length > MAX_MERGED) {
       return mlx_gguf_error(gguf, KEY("tokens"), MLX_UNSUPPORTED,
-                            "has a token, %zu, of %zu bytes; %d are supported", i,
+                            "has token %zu of %zu bytes; at most %d bytes are supported", i,
                             vocabulary->tokens[i].length, MAX_MERGED);
     }
     MLX_TRY(cut_token(vocabulary, (uint32_t)i, score_at(scores, i), merges));
   }
   if (merges->count) qsort(merges->items, merges->count, sizeof *merges->items, compare_merges);
-  return NULL;
-}
-
-// The token for what is not known: the file's field, or the token of that type; -1 for none.
-static mlx_status_t find_unknown(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
-                                 int64_t *out_id) {
-  bool found;
-  *out_id = -1;
-  MLX_TRY(mlx_gguf_int(gguf, KEY("unknown_token_id"), 0, (int64_t)vocabulary->count - 1, out_id, &found));
-  for (size_t i = 0; !found && i < vocabulary->count; ++i) {
-    if (vocabulary->types[i] != MLX_TOKEN_UNKNOWN) continue;
-    *out_id = (int64_t)i;
-    break;
-  }
   return NULL;
 }
 
@@ -125,7 +110,7 @@ static bool has_bytes(const mlx_gguf_vocabulary_t *vocabulary) {
   return false;
 }
 
-// Pieces to text, byte by byte; |stripped|: without the space that was put before the first.
+// The decoder from pieces to text. |stripped|: remove the space that the normalizer put before the text.
 static void write_piece_decoder(bool stripped, mlx_text_t *text) {
   mlx_text_puts(text,
                 ",\n  \"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
@@ -138,7 +123,7 @@ static void write_piece_decoder(bool stripped, mlx_text_t *text) {
 static mlx_status_t write_model(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
                                 const merges_t *merges, mlx_text_t *text) {
   int64_t unknown;
-  MLX_TRY(find_unknown(gguf, vocabulary, &unknown));
+  MLX_TRY(mlx_gguf_vocabulary_unknown(gguf, vocabulary, &unknown));
   mlx_text_puts(text, "  \"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":");
   if (unknown >= 0) {
     mlx_gguf_write_token(vocabulary, (size_t)unknown, text);
@@ -171,13 +156,13 @@ mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocab
   bool add_prefix = true, found;
   merges_t merges = {0};
   MLX_TRY(mlx_gguf_bool(gguf, KEY("add_space_prefix"), &add_prefix, &found));
-  MLX_TRY(mlx_gguf_vocabulary_read(gguf, spell_piece, vocabulary));
-  mlx_gguf_frame_t frame = {.normalizer = add_prefix ? prefixed : spaces,
-                            .pre_tokenizer = "null",
-                            .add_bos = true,
-                            .bos_key = KEY("bos_token_id"),
-                            .eos_key = KEY("eos_token_id")};
-  MLX_TRY(mlx_gguf_write_frame(gguf, vocabulary, &frame, text));
+  MLX_TRY(mlx_gguf_vocabulary_read(gguf, rewrite_piece, vocabulary));
+  mlx_gguf_pipeline_t pipeline = {.normalizer = add_prefix ? prefixed : spaces,
+                                  .pre_tokenizer = "null",
+                                  .add_bos = true,
+                                  .bos_key = KEY("bos_token_id"),
+                                  .eos_key = KEY("eos_token_id")};
+  MLX_TRY(mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, text));
   write_piece_decoder(add_prefix, text);
   mlx_status_t status = find_merges(gguf, vocabulary, &merges);
   if (!status) status = write_model(gguf, vocabulary, &merges, text);
@@ -186,7 +171,7 @@ mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocab
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// SentencePiece's Unigram, as T5's tokenizer has it
+// SentencePiece Unigram, as in T5's tokenizer
 
 static void write_base64(const uint8_t *bytes, size_t count, mlx_text_t *text) {
   static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -200,7 +185,7 @@ static void write_base64(const uint8_t *bytes, size_t count, mlx_text_t *text) {
   }
 }
 
-// The shortest decimal that reads as the same double, as Hugging Face writes it.
+// The shortest decimal that parses to the same double, as Hugging Face writes it.
 static void write_score(double score, mlx_text_t *text) {
   char number[40];
   for (int digits = 15; digits <= 17; ++digits) {
@@ -230,7 +215,7 @@ static mlx_status_t write_pieces(const mlx_gguf_t *gguf, const mlx_gguf_vocabula
   const mlx_gguf_field_t *scores;
   int64_t unknown;
   MLX_TRY(find_scores(gguf, vocabulary, &scores));
-  MLX_TRY(find_unknown(gguf, vocabulary, &unknown));
+  MLX_TRY(mlx_gguf_vocabulary_unknown(gguf, vocabulary, &unknown));
   if (unknown < 0) return mlx_gguf_error(gguf, KEY("unknown_token_id"), MLX_INVALID_INPUT, "is missing");
   mlx_text_printf(text,
                   "  \"model\":{\"type\":\"Unigram\",\"unk_id\":%lld,\"byte_fallback\":%s,\n    \"vocab\":[",
@@ -238,7 +223,7 @@ static mlx_status_t write_pieces(const mlx_gguf_t *gguf, const mlx_gguf_vocabula
   for (size_t i = 0; i < vocabulary->count; ++i) {
     const float score = score_at(scores, i);
     if (score - score != 0)
-      return mlx_gguf_error(gguf, KEY("scores"), MLX_INVALID_INPUT, "has an infinity, at %zu", i);
+      return mlx_gguf_error(gguf, KEY("scores"), MLX_INVALID_INPUT, "has an infinite score for token %zu", i);
     mlx_text_puts(text, i ? ",\n      [" : "\n      [");
     mlx_gguf_write_token(vocabulary, i, text);
     mlx_text_puts(text, ",");
@@ -251,102 +236,39 @@ static mlx_status_t write_pieces(const mlx_gguf_t *gguf, const mlx_gguf_vocabula
 
 mlx_status_t mlx_gguf_write_unigram(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
                                     mlx_text_t *text) {
-  bool add_prefix = true, squeeze = true, suffix = false, found;
+  bool add_prefix = true, collapse_spaces = true, space_is_suffix = false, found;
   mlx_text_t charsmap = {0}, metaspace = {0}, pre_tokenizer = {0};
   MLX_TRY(mlx_gguf_bool(gguf, KEY("add_space_prefix"), &add_prefix, &found));
-  MLX_TRY(mlx_gguf_bool(gguf, KEY("remove_extra_whitespaces"), &squeeze, &found));
-  MLX_TRY(mlx_gguf_bool(gguf, KEY("treat_whitespace_as_suffix"), &suffix, &found));
-  if (suffix)
+  MLX_TRY(mlx_gguf_bool(gguf, KEY("remove_extra_whitespaces"), &collapse_spaces, &found));
+  MLX_TRY(mlx_gguf_bool(gguf, KEY("treat_whitespace_as_suffix"), &space_is_suffix, &found));
+  if (space_is_suffix)
     return mlx_gguf_error(gguf, KEY("treat_whitespace_as_suffix"), MLX_UNSUPPORTED,
                           "is true, which is not supported");
-  MLX_TRY(mlx_gguf_vocabulary_read(gguf, spell_piece, vocabulary));
+  MLX_TRY(mlx_gguf_vocabulary_read(gguf, rewrite_piece, vocabulary));
   mlx_text_printf(&metaspace,
                   "{\"type\":\"Metaspace\",\"replacement\":\"" SPACE
                   "\",\"prepend_scheme\":\"%s\",\"split\":true}",
                   add_prefix ? "always" : "never");
   mlx_status_t status = mlx_text_finish(&metaspace);
   if (!status) {
-    mlx_text_printf(
-        &pre_tokenizer,
-        squeeze ? "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},%s]}" : "%s",
-        metaspace.data);
+    mlx_text_printf(&pre_tokenizer,
+                    collapse_spaces
+                        ? "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},%s]}"
+                        : "%s",
+                    metaspace.data);
     status = mlx_text_finish(&pre_tokenizer);
   }
   if (!status) status = write_charsmap(gguf, &charsmap);
-  const mlx_gguf_frame_t frame = {.normalizer = charsmap.data,
-                                  .pre_tokenizer = pre_tokenizer.data,
-                                  .add_eos = true,
-                                  .bos_key = KEY("bos_token_id"),
-                                  .eos_key = KEY("eos_token_id")};
-  if (!status) status = mlx_gguf_write_frame(gguf, vocabulary, &frame, text);
+  const mlx_gguf_pipeline_t pipeline = {.normalizer = charsmap.data,
+                                        .pre_tokenizer = pre_tokenizer.data,
+                                        .add_eos = true,
+                                        .bos_key = KEY("bos_token_id"),
+                                        .eos_key = KEY("eos_token_id")};
+  if (!status) status = mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, text);
   if (!status && has_bytes(vocabulary)) write_piece_decoder(add_prefix, text);
   if (!status && !has_bytes(vocabulary)) mlx_text_printf(text, ",\n  \"decoder\":%s,\n", metaspace.data);
   mlx_text_clear(&charsmap);
   mlx_text_clear(&metaspace);
   mlx_text_clear(&pre_tokenizer);
   return status ? status : write_pieces(gguf, vocabulary, text);
-}
-
-// ----------------------------------------------------------------------------------------------------------
-// WordPiece
-
-// GGUF marks the beginning of a word instead of its inside: U+2581 before it instead of "##" before the rest.
-static void spell_word(mlx_gguf_token_t token, uint8_t type, mlx_text_t *out) {
-  bool plain = type == MLX_TOKEN_CONTROL || type == MLX_TOKEN_UNKNOWN || type == MLX_TOKEN_USER_DEFINED;
-  if (!plain && begins_with(token, SPACE)) {
-    token.bytes += 3;
-    token.length -= 3;
-  } else if (!plain) {
-    mlx_text_puts(out, "##");
-  }
-  mlx_text_append(out, token.bytes, token.length);
-}
-
-// A vocabulary without any capital letter is one of a model that reads small letters only. GGUF does not say.
-static bool is_lowercase(const mlx_gguf_vocabulary_t *vocabulary) {
-  for (size_t i = 0; i < vocabulary->count; ++i) {
-    for (size_t j = 0; vocabulary->types[i] == MLX_TOKEN_NORMAL && j < vocabulary->tokens[i].length; ++j) {
-      char c = vocabulary->tokens[i].bytes[j];
-      // [unused1] and its like are capitals of nothing.
-      if (c >= 'A' && c <= 'Z' && vocabulary->tokens[i].bytes[0] != '[') return false;
-    }
-  }
-  return true;
-}
-
-mlx_status_t mlx_gguf_write_wordpiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
-                                      mlx_text_t *text) {
-  mlx_text_t normalizer = {0};
-  int64_t unknown;
-  bool found = false;
-  MLX_TRY(mlx_gguf_vocabulary_read(gguf, spell_word, vocabulary));
-  MLX_TRY(find_unknown(gguf, vocabulary, &unknown));
-  if (unknown < 0) return mlx_gguf_error(gguf, KEY("unknown_token_id"), MLX_INVALID_INPUT, "is missing");
-  mlx_text_printf(
-      &normalizer,
-      "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":null,"
-      "\"lowercase\":%s}",
-      is_lowercase(vocabulary) ? "true" : "false");
-  // What begins a text is called cls in older files, what ends it seperator in all of them.
-  int64_t ignored;
-  mlx_status_t status = mlx_text_finish(&normalizer);
-  if (!status) status = mlx_gguf_int(gguf, KEY("bos_token_id"), 0, INT32_MAX, &ignored, &found);
-  mlx_gguf_frame_t frame = {.normalizer = normalizer.data,
-                            .pre_tokenizer = "{\"type\":\"BertPreTokenizer\"}",
-                            .add_bos = true,
-                            .add_eos = true,
-                            .bos_key = found ? KEY("bos_token_id") : KEY("cls_token_id"),
-                            .eos_key = KEY("seperator_token_id")};
-  if (!status) status = mlx_gguf_write_frame(gguf, vocabulary, &frame, text);
-  mlx_text_clear(&normalizer);
-  MLX_TRY(status);
-  mlx_text_puts(text,
-                ",\n  \"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},\n"
-                "  \"model\":{\"type\":\"WordPiece\",\"unk_token\":");
-  mlx_gguf_write_token(vocabulary, (size_t)unknown, text);
-  mlx_text_puts(text,
-                ",\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":100,\n    \"vocab\":");
-  mlx_gguf_write_vocabulary(vocabulary, text);
-  mlx_text_puts(text, "}\n}\n");
-  return NULL;
 }

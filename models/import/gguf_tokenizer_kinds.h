@@ -1,0 +1,20 @@
+// One function per value of tokenizer.ggml.model. Each reads the vocabulary and writes a whole
+// tokenizer.json. The caller zero-initialises |vocabulary| and clears it afterwards, also after a failure.
+#ifndef MLXCEL_MODELS_IMPORT_GGUF_TOKENIZER_KINDS_H_
+#define MLXCEL_MODELS_IMPORT_GGUF_TOKENIZER_KINDS_H_
+
+#include "models/import/gguf_vocabulary.h"
+
+// gguf_byte_level.c: "gpt2", byte-level BPE.
+mlx_status_t mlx_gguf_write_byte_level(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
+                                       mlx_text_t *text) MLX_MUST_USE;
+// gguf_sentencepiece.c: "llama", SentencePiece BPE; and "t5", SentencePiece Unigram.
+mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
+                                          mlx_text_t *text) MLX_MUST_USE;
+mlx_status_t mlx_gguf_write_unigram(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
+                                    mlx_text_t *text) MLX_MUST_USE;
+// gguf_wordpiece.c: "bert", WordPiece.
+mlx_status_t mlx_gguf_write_wordpiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
+                                      mlx_text_t *text) MLX_MUST_USE;
+
+#endif  // MLXCEL_MODELS_IMPORT_GGUF_TOKENIZER_KINDS_H_

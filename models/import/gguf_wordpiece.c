@@ -1,0 +1,69 @@
+// Writes tokenizer.json for WordPiece vocabularies, tokenizer.ggml.model "bert".
+#include <string.h>
+
+#include "models/import/gguf_pipeline.h"
+#include "models/import/gguf_tokenizer_kinds.h"
+
+#define KEY MLX_TOKENIZER_KEY
+#define WORD_START "\xe2\x96\x81"  // U+2581
+
+// GGUF marks the first piece of a word with U+2581; tokenizer.json marks the other pieces with "##".
+static void rewrite_word(mlx_gguf_token_t token, uint8_t type, mlx_text_t *out) {
+  bool special = type == MLX_TOKEN_CONTROL || type == MLX_TOKEN_UNKNOWN || type == MLX_TOKEN_USER_DEFINED;
+  if (!special && token.length >= 3 && !memcmp(token.bytes, WORD_START, 3)) {
+    token.bytes += 3;
+    token.length -= 3;
+  } else if (!special) {
+    mlx_text_puts(out, "##");
+  }
+  mlx_text_append(out, token.bytes, token.length);
+}
+
+// GGUF does not store whether the model lowercases its input. A vocabulary without capital letters means yes.
+static bool is_lowercase(const mlx_gguf_vocabulary_t *vocabulary) {
+  for (size_t i = 0; i < vocabulary->count; ++i) {
+    for (size_t j = 0; vocabulary->types[i] == MLX_TOKEN_NORMAL && j < vocabulary->tokens[i].length; ++j) {
+      char c = vocabulary->tokens[i].bytes[j];
+      // [PAD] and similar bracketed tokens do not count.
+      if (c >= 'A' && c <= 'Z' && vocabulary->tokens[i].bytes[0] != '[') return false;
+    }
+  }
+  return true;
+}
+
+mlx_status_t mlx_gguf_write_wordpiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
+                                      mlx_text_t *text) {
+  mlx_text_t normalizer = {0};
+  int64_t unknown;
+  bool found = false;
+  MLX_TRY(mlx_gguf_vocabulary_read(gguf, rewrite_word, vocabulary));
+  MLX_TRY(mlx_gguf_vocabulary_unknown(gguf, vocabulary, &unknown));
+  if (unknown < 0) return mlx_gguf_error(gguf, KEY("unknown_token_id"), MLX_INVALID_INPUT, "is missing");
+  mlx_text_printf(
+      &normalizer,
+      "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":null,"
+      "\"lowercase\":%s}",
+      is_lowercase(vocabulary) ? "true" : "false");
+  // Older files name the first token cls_token_id. "seperator" is GGUF's own misspelling.
+  int64_t ignored;
+  mlx_status_t status = mlx_text_finish(&normalizer);
+  if (!status) status = mlx_gguf_int(gguf, KEY("bos_token_id"), 0, INT32_MAX, &ignored, &found);
+  mlx_gguf_pipeline_t pipeline = {.normalizer = normalizer.data,
+                                  .pre_tokenizer = "{\"type\":\"BertPreTokenizer\"}",
+                                  .add_bos = true,
+                                  .add_eos = true,
+                                  .bos_key = found ? KEY("bos_token_id") : KEY("cls_token_id"),
+                                  .eos_key = KEY("seperator_token_id")};
+  if (!status) status = mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, text);
+  mlx_text_clear(&normalizer);
+  MLX_TRY(status);
+  mlx_text_puts(text,
+                ",\n  \"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},\n"
+                "  \"model\":{\"type\":\"WordPiece\",\"unk_token\":");
+  mlx_gguf_write_token(vocabulary, (size_t)unknown, text);
+  mlx_text_puts(text,
+                ",\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":100,\n    \"vocab\":");
+  mlx_gguf_write_vocabulary(vocabulary, text);
+  mlx_text_puts(text, "}\n}\n");
+  return NULL;
+}

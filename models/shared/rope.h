@@ -1,0 +1,27 @@
+// Reads the rotary position embedding of a model: base, rotated dimensions and frequency scaling.
+#ifndef MLXCEL_MODELS_SHARED_ROPE_H_
+#define MLXCEL_MODELS_SHARED_ROPE_H_
+
+#include "models/config.h"
+#include "models/import/source.h"
+
+// What an architecture's rope has besides the usual fields. Zero-initialise for Llama's rope.
+typedef struct mlx_rope_fields {
+  const char *group;       // object inside rope_parameters, if there is one per layer type; NULL: none
+  const char *theta;       // name of the base outside rope_parameters; NULL: "rope_theta"
+  const char *gguf_theta;  // NULL: ".rope.freq_base"
+  double default_theta;    // 0: 10000
+  const char *partial;  // name of the rotated share of a head outside rope_parameters; NULL: all dims rotate
+  double default_partial;  // 0: 1
+  const char *alpha;       // field that turns type "dynamic" into a fixed scaling of the base; NULL: none
+  bool adjacent;           // as in mlx_rope_t
+  bool unscaled;           // rope_scaling does not apply
+  bool gguf_untruncated;   // yarn does not round its range to whole pairs; GGUF has no field for this
+} mlx_rope_fields_t;
+
+// Supports the scaling types default, linear, dynamic, yarn, llama3 and longrope. Call after mlx_read_sizes.
+// A longrope also fills c->local_rope and c->local_context.
+mlx_status_t mlx_read_rope(const mlx_source_t *source, const mlx_rope_fields_t *fields, mlx_config_t *c,
+                           mlx_rope_t *out) MLX_MUST_USE;
+
+#endif  // MLXCEL_MODELS_SHARED_ROPE_H_
