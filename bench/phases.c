@@ -28,17 +28,17 @@ static const mlx_network_t shape = {.hidden = 576,
                                     .head_dim = 64,
                                     .layers = 30,
                                     .vocab = 49152,
-                                    .rows = 1,
-                                    .row_pages = 33,
+                                    .sequences = 1,
+                                    .sequence_pages = 33,
                                     .pool_pages = 34,
-                                    .most_tokens = PROMPT,
+                                    .max_tokens = PROMPT,
                                     .tiles = HAS_TILES,
                                     .norm_eps = 1e-5f,
                                     .scale = 0.125f};
 static const char *const names[3][MOST_KINDS] = {
     {"list", "embed"},
     {"norm", "q, k, v", "append", "attention", "o", "norm", "gate, up", "down"},
-    {"norm", "head", "choose"}};
+    {"norm", "head", "sample"}};
 
 static double seconds(void) {
   struct timespec now;
@@ -64,7 +64,7 @@ static mlx_network_weight_t matrix(mlx_panel_format_t format, int rows, int colu
   const mlx_network_weight_t weight = {.at = weight_bytes, .format = (int32_t)format};
   const int64_t block = mlx_panel_block_bytes(weight.format),
                 bytes = rows / MLX_PANEL_ROWS * mlx_panel_bytes(weight.format, columns);
-  const int64_t halves = is_packed(weight.format) ? scale_bytes(weight.format) / 2 : block / 2;
+  const int64_t halves = is_quantized(weight.format) ? scale_bytes(weight.format) / 2 : block / 2;
   for (int64_t i = 0; i < bytes; i += 8) {
     random ^= random << 13;
     random ^= random >> 7;
@@ -74,7 +74,8 @@ static mlx_network_weight_t matrix(mlx_panel_format_t format, int rows, int colu
   for (int64_t i = 0; i < bytes; i += block) {
     uint16_t *numbers = (void *)(weights + weight_bytes + i);
     for (int64_t k = 0; k < halves; ++k)
-      numbers[k] = is_packed(weight.format) ? (numbers[k] & 0x83ff) | 0x1c00 : (numbers[k] & 0x80ff) | 0x3c00;
+      numbers[k] =
+          is_quantized(weight.format) ? (numbers[k] & 0x83ff) | 0x1c00 : (numbers[k] & 0x80ff) | 0x3c00;
   }
   weight_bytes = (uint64_t)mlx_round_up((int64_t)weight_bytes + bytes, 64);
   return weight;
@@ -120,7 +121,7 @@ static call_t make_call(const mlx_network_t *n) {
   int32_t *slots = (int32_t *)(void *)floats + s.slots;
   const float *frequencies = (const float *)(n + 1);
   for (int i = 0; i < PROMPT; ++i) tokens[i] = i * 7919 % n->vocab;
-  for (int i = 0; i < n->row_pages; ++i) pages[i] = i + 1;
+  for (int i = 0; i < n->sequence_pages; ++i) pages[i] = i + 1;
   return (call_t){.n = n,
                   .frequencies = frequencies,
                   .layers = (const void *)(frequencies + mlx_network_frequency_words(n)),
@@ -135,12 +136,12 @@ static call_t make_call(const mlx_network_t *n) {
                   .result = result,
                   .logits = zeroed((size_t)n->vocab * 4),
                   .control = (void *)floats,
-                  .row_of = slots,
-                  .position_of = slots + n->most_tokens,
-                  .id_of = slots + 2 * n->most_tokens,
-                  .last_of = slots + 3 * n->most_tokens,
-                  .taking_part = slots + 4 * n->most_tokens,
-                  .turns = floats + s.turns,
+                  .sequence_of = slots,
+                  .position_of = slots + n->max_tokens,
+                  .id_of = slots + 2 * n->max_tokens,
+                  .last_of = slots + 3 * n->max_tokens,
+                  .active_sequences = slots + 4 * n->max_tokens,
+                  .rope_table = floats + s.rope_table,
                   .x = floats + s.x,
                   .h = floats + s.h,
                   .qkv = floats + s.qkv,
@@ -170,20 +171,20 @@ static void meet(int me, uint64_t phase) {
 static void *run_phases(void *argument) {
   const int me = (int)(intptr_t)argument;
   const uint64_t end = phases_of_step(&call) * call.steps;
-  mind_t *mind = zeroed(sizeof *mind);
-  mind->vector_of = IDLE;
+  worker_t *worker = zeroed(sizeof *worker);
+  worker->vector_phase = IDLE;
   for (uint64_t number = 0; number < end; ++number) {
     const phase_t phase = phase_at(&call, number);
     double *least_time = &shortest[phase.in_layer ? 1 : phase.layer < 0 ? 0 : 2][phase.kind];
     const double begin = seconds();
-    const int64_t items = items_of(&call, number), from = items * me / threads,
+    const int64_t items = item_count(&call, number), from = items * me / threads,
                   to = items * (me + 1) / threads;
-    if (from < to) do_items(&call, mind, number, (int)from, (int)to);
+    if (from < to) run_items(&call, worker, number, (int)from, (int)to);
     meet(me, number + 1);
     const double time = seconds() - begin;
     if (me == 0 && (*least_time == 0 || time < *least_time)) *least_time = time;
   }
-  free(mind);
+  free(worker);
   return NULL;
 }
 

@@ -57,7 +57,7 @@ static void describe(emission_t *e) {
                                .sequences = (int32_t)o->sequences,
                                .sequence_pages = (int32_t)mlx_graph_sequence_pages(o),
                                .pool_pages = (int32_t)mlx_graph_pool_pages(o),
-                               .most_tokens = (int32_t)(o->sequences * o->buckets[o->bucket_count - 1]),
+                               .max_tokens = (int32_t)(o->sequences * o->buckets[o->bucket_count - 1]),
                                .kv_format = (int32_t)kv,
                                .tiles = !strcmp(o->kernels->cpu_level, "sapphirerapids"),
                                .norm_eps = (float)e->plan->norm_eps,

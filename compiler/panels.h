@@ -1,4 +1,4 @@
-// Panels: matrices as the CPU's kernel reads them, 16 rows together (kernels/cpu/network.h has the layouts),
+// Panels: matrices as the CPU's kernel reads them, 16 rows together (kernels/cpu/layout.h has the layouts),
 // and the table of what each format holds, for whoever writes such matrices or computes with them.
 #ifndef MLXCEL_COMPILER_PANELS_H_
 #define MLXCEL_COMPILER_PANELS_H_
@@ -8,7 +8,7 @@
 
 #include "graph/codes.h"
 #include "graph/dtype.h"
-#include "kernels/cpu/network.h"
+#include "kernels/cpu/layout.h"
 #include "models/import/packing.h"
 
 // What a block of 32 columns of a row holds, in this order: scales, offsets, codes.

@@ -6,7 +6,7 @@
 #include "compiler/graph_internal.h"
 #include "compiler/kernels.h"
 #include "compiler/weights.h"
-#include "kernels/cpu/network.h"
+#include "kernels/cpu/layout.h"
 
 void mlx_trace_add(mlx_graph_t *g, const mlx_note_t *note) {
   mlx_trace_t *trace = g->trace;
@@ -156,7 +156,7 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Shared memory for the activations of rows of |width| columns, as decode.cu's Cut has them.
+// Shared memory for the activations of rows of |width| columns, as decode.cu's Tiling has them.
 static int64_t staged_bytes(int64_t width) {
   const int64_t segments = ceil_div(width, 1024);
   return 8 * 768 * (segments <= 8 ? least(segments, 2) : segments);
@@ -303,7 +303,7 @@ mlx_status_t mlx_trace_decode_plan(const mlx_model_t *model, const mlx_graph_opt
 // For the CPU
 
 static bool cpu_shape_fits(const mlx_config_t *c) {
-  const int64_t most = MLX_CPU_MOST_COLUMNS;
+  const int64_t most = MLX_CPU_MAX_COLUMNS;
   return c->head_dim % 16 == 0 && c->head_dim <= 256 && c->hidden <= most && c->ffn <= most &&
          c->heads * c->head_dim <= most;
 }

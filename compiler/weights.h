@@ -17,7 +17,7 @@
 // How matrices are stored.
 typedef enum mlx_layout {
   MLX_LAYOUT_ROWS,    // one row after the other, in the dtype asked for
-  MLX_LAYOUT_PANELS,  // 16 rows together, in the dtype asked for: kernels/cpu/network.h
+  MLX_LAYOUT_PANELS,  // 16 rows together, in the dtype asked for: kernels/cpu/layout.h
   MLX_LAYOUT_PACKED,  // such panels, with the file's own integers where a format holds them, else in the
                       // dtype asked for
   MLX_LAYOUT_TILES,  // such integers as tiles, where a kind of tiles holds them; else rows in the dtype asked

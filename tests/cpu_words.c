@@ -60,7 +60,7 @@ static void check_sums(void) {
     EVERY("v_fma", v_fma(a, b, c), fuse(x[i], y[i], z[i]));
     EVERY("v_round", v_round(a), rintf(x[i]));
     EVERY("v_all", v_all(x[3]), x[3]);
-    EVERY("v_first", v_first(a, turn % 20 - 1), i < turn % 20 - 1 ? x[i] : -INFINITY);
+    EVERY("v_keep_first", v_keep_first(a, turn % 20 - 1), i < turn % 20 - 1 ? x[i] : -INFINITY);
     EVERY("v_where_above", v_where_above(a, y[0], c), x[i] > y[0] ? z[i] : 0);
     EVERY("v_power2", v_power2(v_all((float)(turn % 253 - 126))), ldexpf(1, turn % 253 - 126));
     float eight[8], largest = x[0];
@@ -69,7 +69,7 @@ static void check_sums(void) {
     const float four[4] = {eight[0] + eight[4], eight[1] + eight[5], eight[2] + eight[6],
                            eight[3] + eight[7]};
     expect("v_sum", 0, v_sum(a), (four[0] + four[2]) + (four[1] + four[3]));
-    expect("v_largest", 0, v_largest(a), largest);
+    expect("v_reduce_max", 0, v_reduce_max(a), largest);
     expect("v_find", 0, (float)v_find(a, x[turn % 16]), (float)(turn % 16));
     expect("v_find", 0, (float)v_find(a, 1e9f), 16);
     expect("square_root", 0, square_root(fabsf(x[0])), sqrtf(fabsf(x[0])));
@@ -137,18 +137,18 @@ static void check_halves(void) {
 
 // Random bytes, but scales that are numbers.
 static void fill_scales(int32_t format, uint8_t *at, int bytes) {
-  for (int i = 0; i < bytes / (is_wide(format) ? 4 : 2); ++i) {
+  for (int i = 0; i < bytes / (has_f32_scales(format) ? 4 : 2); ++i) {
     const float scale = next_float() * 0x1p-10f;
-    const uint16_t half = is_bf16(format) ? (uint16_t)(next_bits() % 0x400 + 0x3b00) : f16_bits(scale);
-    is_wide(format) ? memcpy(at + 4 * i, &scale, 4) : memcpy(at + 2 * i, &half, 2);
+    const uint16_t half = has_bf16_scales(format) ? (uint16_t)(next_bits() % 0x400 + 0x3b00) : f16_bits(scale);
+    has_f32_scales(format) ? memcpy(at + 4 * i, &scale, 4) : memcpy(at + 2 * i, &half, 2);
   }
 }
 
 static void fill_block(int32_t format, uint8_t *block) {
   const int scales = format < MLX_PANEL_Q4_0 ? 0 : scale_bytes(format),
-            bytes = (int)mlx_panel_own_bytes(format);
+            bytes = (int)mlx_panel_block_stride(format);
   for (int i = 0; i < bytes; ++i) block[i] = (uint8_t)next_bits();
-  if (!is_grouped(format)) fill_scales(format, block, scales);  // else these are integers
+  if (!has_super_blocks(format)) fill_scales(format, block, scales);  // else these are integers
   for (int i = 0; !scales && i < bytes / (format == MLX_PANEL_F32 ? 4 : 2); ++i) {
     const float value = next_float();
     const uint16_t half = format == MLX_PANEL_F16 ? f16_bits(value) : (uint16_t)(next_bits() & 0xbfff);
@@ -158,7 +158,7 @@ static void fill_block(int32_t format, uint8_t *block) {
 
 // With f32 alone, as every level has it; sapphirerapids takes packed panels in integers instead.
 static v16 multiply_in_floats(int32_t format, const uint8_t *panel, const vector_t *x, int columns) {
-  if (!is_packed(format)) return multiply_plain(format, panel, x->x, columns);
+  if (!is_quantized(format)) return multiply_plain(format, panel, x->x, columns);
   if (format == MLX_PANEL_Q2_K) return multiply_q2_k(panel, x->x, columns);
   return is_q4(format) ? multiply_q4(format, panel, x->x, x->sums, columns)
                        : multiply_q8(format, panel, x->x, x->sums, columns);
@@ -172,11 +172,11 @@ static void check_panels(void) {
   static float wide[COLUMNS][16], x[COLUMNS];
   for (int32_t format = 0; format < MLX_PANEL_FORMATS; ++format) {
     float have[16];
-    if (is_grouped(format)) fill_scales(format, panel, (int)mlx_panel_group_bytes(format));
+    if (has_super_blocks(format)) fill_scales(format, panel, (int)mlx_panel_group_bytes(format));
     for (int b = 0; b < COLUMNS / 32; ++b) fill_block(format, panel + mlx_panel_block_at(format, b));
     for (int i = 0; i < COLUMNS; ++i) x[i] = next_float();
-    take_vector(x, COLUMNS, is_packed(format), &vector);
-    widen_panel(format, panel, 0, COLUMNS, wide[0], 16);
+    prepare_vector(x, COLUMNS, is_quantized(format), &vector);
+    dequantize_panel(format, panel, 0, COLUMNS, wide[0], 16);
     see(wide, sizeof wide);
     v_store(have, multiply_in_floats(format, panel, &vector, COLUMNS));
     see(have, sizeof have);
