@@ -80,7 +80,7 @@ static mlx_status_t use_named(const char *name, const char *who, char **out_path
 static mlx_status_t search_beside_us(mlx_text_t *looked, char **out_path) {
   static const char *const places[] = {MLX_IREE_COMPILE, "../libexec/iree/" MLX_IREE_COMPILE};
   char *folder, *candidate;
-  mlx_status_t status = mlx_own_folder(&folder);
+  mlx_status_t status = mlx_executable_folder(&folder);
   for (size_t i = 0; folder && i < 2 && !status && !*out_path; ++i) {
     status = mlx_join_path(folder, places[i], &candidate);
     if (!status) consider(candidate, looked, out_path);

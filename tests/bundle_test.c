@@ -526,7 +526,7 @@ TEST(a_machine_that_forgot_says_why) {
   setenv("MLXCEL_CACHE", in_root("open-cache"), 1);
   SHELL("mkdir -m 777 open-cache");
   check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND,
-                "open-cache' may be written to by others (mode 777)), and nobody signed it");
+                "open-cache' is writable by other users (mode 777)), and nobody signed it");
   check_refuses(in_root("m.mlxb"), NULL, MLX_NOT_FOUND, "hint: if you made it here: run `chmod go-w");
   SHELL("chmod 700 open-cache");
   mlx_cache_t *cache;

@@ -362,7 +362,7 @@ static void listen_to(void *user, mlx_report_kind_t kind, const char *text) {
 TEST(waiting_process_says_so) {
   mlx_cache_t *cache = fresh_cache();
   mlx_cache_entry_t entry;
-  mlx_report_t report = {.say = listen_to};
+  mlx_report_t report = {.emit = listen_to};
   char expected[128];
   said[0] = 0;
   pid_t pid = fork_get((maker_t){.sleep_ms = 700, .flag = in_root("filling")});
@@ -371,9 +371,10 @@ TEST(waiting_process_says_so) {
   CHECK(entry.hit && is_right(entry.folder));
   check_ends_well(pid);
   snprintf(expected, sizeof expected,
-           "note: waiting for another mlxcel (pid %ld) that is making the same tiny model\n", (long)pid);
+           "note: waiting for another mlxcel process (pid %ld) that creates the same tiny model\n",
+           (long)pid);
   CHECK_CONTAINS(said, expected);
-  CHECK_CONTAINS(said, "waiting for another mlxcel: tiny model ... 0 s\n");
+  CHECK_CONTAINS(said, "waiting for another mlxcel process: tiny model ... 0 s\n");
   CHECK_TEXT(said + strlen(said) - 2, "\n\n");  // the progress was ended
   mlx_cache_release(&entry);
   mlx_cache_close(cache);
@@ -568,7 +569,7 @@ TEST(world_writable_cache_is_refused) {
     CHECK(!chmod(in_root("cache"), (mode_t)modes[i]));
     mlx_status_t status = mlx_cache_open(in_root("cache"), &cache);
     CHECK_CONTAINS(mlx_status_hint_text(status), "chmod go-w");
-    CHECK_ERROR(status, MLX_IO, "may be written to by others");
+    CHECK_ERROR(status, MLX_IO, "is writable by other users");
   }
   CHECK(!chmod(in_root("cache"), 0755));
   CHECK_OK(mlx_cache_open(in_root("cache"), &cache));

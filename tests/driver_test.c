@@ -99,7 +99,7 @@ static void listen_to(void *user, mlx_report_kind_t kind, const char *text) {
 TEST(output_log_and_progress_of_a_compile) {
   char line[512], expected[1024];
   mlx_process_result_t result;
-  mlx_report_t report = {.say = listen_to};
+  mlx_report_t report = {.emit = listen_to};
   mlx_iree_compiler_t compiler = tool("echo to stdout; echo warning >&2; cat; sleep 0.4; echo vmfb > $out");
   mlx_iree_job_t one = job();
   one.object_folder = "/objects here";

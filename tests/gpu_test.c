@@ -74,7 +74,7 @@ static void check_unusable(const char *model, const char *part) {
 TEST(a_gpu_that_cannot_be_used_is_said_why_and_auto_takes_the_cpu) {
   command_t run;
   pretend("0", "13000");
-  check_unusable(TINY, "the driver does not start (cuInit says 100)");
+  check_unusable(TINY, "the driver does not start (cuInit returned 100)");
   pretend("70", "13000");
   check_unusable(TINY, "mlxcel does not know sm_70 (Stub)");
   pretend("89", "12020");

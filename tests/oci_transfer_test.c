@@ -153,7 +153,7 @@ TEST(a_line_says_how_far_it_is) {
   begin();
   char *path;
   said_t said = {0};
-  const mlx_report_t report = {.say = hear, .user = &said};
+  const mlx_report_t report = {.emit = hear, .user = &said};
   mlx_push_options_t options;
   mlx_push_options_initialize(&options);
   options.output = in_folder("reported");

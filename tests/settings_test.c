@@ -43,21 +43,21 @@ static void check_refused(const char *text, const char *part) {
 }
 
 TEST(what_is_no_setting_is_refused_by_its_line) {
-  check_refused("a = 1\nb\n", "conf:2: is neither a setting nor a section");
-  check_refused("= 1\n", "conf:1: is neither");
-  check_refused("a b = 1\n", "conf:1: is neither");
-  check_refused("\n\na =   # nothing\n", "conf:3: has no value");
-  check_refused("a = \"x\n", "conf:1: has a quote that does not end");
-  check_refused("a = \"x\\", "conf:1: has an escape");
-  check_refused("a = \"\\x41\"", "conf:1: has an escape");
-  check_refused("a = \"x\" y", "conf:1: has something after its quotes");
-  check_refused("[run\n", "conf:1: is not a section");
-  check_refused("[] x\n", "conf:1: is not a section");
-  check_refused("[a b]\n", "conf:1: is not a section");
+  check_refused("a = 1\nb\n", "conf:2: expected 'key = value' or '[section]'");
+  check_refused("= 1\n", "conf:1: expected 'key = value'");
+  check_refused("a b = 1\n", "conf:1: expected 'key = value'");
+  check_refused("\n\na =   # nothing\n", "conf:3: missing value");
+  check_refused("a = \"x\n", "conf:1: unterminated quoted value");
+  check_refused("a = \"x\\", "conf:1: unknown escape sequence");
+  check_refused("a = \"\\x41\"", "conf:1: unknown escape sequence");
+  check_refused("a = \"x\" y", "conf:1: unexpected text after a quoted value");
+  check_refused("[run\n", "conf:1: invalid section header");
+  check_refused("[] x\n", "conf:1: invalid section header");
+  check_refused("[a b]\n", "conf:1: invalid section header");
   static const char nul[] = "a = 1\nb = \0x\n";
   mlx_text_t seen = {0};
   CHECK_ERROR(mlx_settings_read("conf", nul, sizeof nul - 1, note, &seen), MLX_INVALID_INPUT,
-              "conf:2: has a NUL byte");
+              "conf:2: contains a NUL byte");
   mlx_text_clear(&seen);
 }
 
@@ -196,7 +196,7 @@ TEST(mistakes_are_answered_with_the_line_and_the_nearest_name) {
                        "/config:3: option --ctx wants a whole number from 0 to", "not 'wide'");
   check_config_refused("json = perhaps\n", MLX_INVALID_INPUT,
                        "/config:1: option --json wants true or false, not 'perhaps'", "");
-  check_config_refused("ctx 12\n", MLX_INVALID_INPUT, "/config:1: is neither a setting nor a section",
+  check_config_refused("ctx 12\n", MLX_INVALID_INPUT, "/config:1: expected 'key = value' or '[section]'",
                        "key = value");
   check_config_refused("MLXCEL_CASHE = /x\n", MLX_INVALID_INPUT,
                        "/config:1: 'MLXCEL_CASHE' is no variable that can be set here",

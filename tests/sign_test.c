@@ -319,7 +319,7 @@ TEST(nobody_is_trusted_where_others_may_put_keys) {
   static const mode_t modes[] = {0777, 0775, 0757};
   for (int i = 0; i < 3; ++i) {
     CHECK(!chmod(in_folder("trusted"), modes[i]));
-    EXPECT(MLX_IO, "trusted' may be written to by others (mode 7", "verify", in_folder("f"));
+    EXPECT(MLX_IO, "trusted' is writable by other users (mode 7", "verify", in_folder("f"));
     EXPECT(MLX_IO, "run `chmod go-w", "trust", "list");
   }
   CHECK(!chmod(in_folder("trusted"), 0755));

@@ -167,19 +167,19 @@ TEST(weights_that_do_not_fit_the_module_are_named) {
   mlx_parameter_t *first = (mlx_parameter_t *)(uintptr_t)given.parameters;
   first->size = B_SIZE - 1;
   check_load_fails(vmfb, &given, MLX_INVALID_INPUT,
-                   "the module wants 9000000 bytes of weight 'b', which has 8999999");
+                   "the module reads 9000000 bytes of weight 'b', which has 8999999");
   first->name = "c";
-  check_load_fails(vmfb, &given, MLX_NOT_FOUND, "there is no weight 'b'");
+  check_load_fails(vmfb, &given, MLX_NOT_FOUND, "the module needs weight 'b'");
   first->data = archive + B_OFFSET + 4;
-  check_load_fails(vmfb, &given, MLX_INVALID_INPUT, "weight 'c' does not lie on a multiple of 64 bytes");
+  check_load_fails(vmfb, &given, MLX_INVALID_INPUT, "weight 'c' is not aligned to 64 bytes");
   *first = (mlx_parameter_t){.name = "b", .size = B_SIZE};
   given = weights();
   given.whole = NULL;
-  check_load_fails(vmfb, &given, MLX_NOT_FOUND, "there is no weight '*'");
+  check_load_fails(vmfb, &given, MLX_NOT_FOUND, "the module needs weight '*'");
   mlx_unmap(&vmfb);
   vmfb = compile("changing", changing_text, for_cuda);
   given = weights();
-  check_load_fails(vmfb, &given, MLX_UNSUPPORTED, "the module changes weight 'a'");
+  check_load_fails(vmfb, &given, MLX_UNSUPPORTED, "the module modifies weight 'a'");
   mlx_unmap(&vmfb);
 }
 
@@ -192,10 +192,10 @@ TEST(a_gpu_that_fails_in_an_upload_is_quoted) {
   setenv("STUB_FREE", "9000128", 1);
   setenv("STUB_BAD_WRITE", "611520", 1);  // the last piece
   check_load_fails(vmfb, &given, MLX_UNAVAILABLE,
-                   "uploading the weights: the driver says CUDA_ERROR_LAUNCH_FAILED (719)");
+                   "uploading the weights failed: the CUDA driver returned CUDA_ERROR_LAUNCH_FAILED (719)");
   setenv("STUB_BAD_WRITE", "2097152", 1);
   check_load_fails(vmfb, &given, MLX_UNAVAILABLE,
-                   "uploading the weights: the driver says CUDA_ERROR_LAUNCH_FAILED (719)");
+                   "uploading the weights failed: the CUDA driver returned CUDA_ERROR_LAUNCH_FAILED (719)");
   unsetenv("STUB_FREE");
   unsetenv("STUB_BAD_WRITE");
   mlx_unmap(&vmfb);

@@ -123,7 +123,7 @@ TEST(the_size_of_a_file_is_known_before_it_comes) {
     command_shell(folder, "[ \"$(ls)\" = site ]");
   }
   char said[256] = "";
-  const mlx_report_t report = {.say = keep_progress, .user = said};
+  const mlx_report_t report = {.emit = keep_progress, .user = said};
   begin("{\"one.mlxb\": {\"stall\": [50000], \"seconds\": 0.7}}");
   options.report = &report;
   CHECK_OK(pull("one.mlxb", "one.mlxb"));

@@ -81,7 +81,7 @@ TEST(either_slash_ends_a_folder) {
 }
 
 static void *close_soon(void *fd) {
-  mlx_nap(100);
+  mlx_sleep_ms(100);
   close(*(int *)fd);
   return NULL;
 }
@@ -115,7 +115,7 @@ TEST(a_stamp_tells_one_state_of_a_file_from_another) {
   mlx_file_stamp_t one, two;
   CHECK_OK(mlx_write_file(in_root("s"), "1", 1));
   CHECK_OK(mlx_file_stamp(in_root("s"), &one));
-  mlx_nap(20);
+  mlx_sleep_ms(20);
   CHECK_OK(mlx_write_file(in_root("s"), "2", 1));
   CHECK_OK(mlx_file_stamp(in_root("s"), &two));
   CHECK(one.size == 1 && one.modified_ns > INT64_C(1600000000000000000) && one.inode &&
@@ -134,15 +134,15 @@ TEST(a_lock_is_held_by_one_and_a_lease_by_many) {
   mlx_lock_release_and_remove(&second);
   CHECK(!mlx_is_file(in_root("lock")));
   CHECK_OK(mlx_write_file(in_root("record"), "{}", 2));
-  int a = mlx_lease_take(in_root("record")), b = mlx_lease_take(in_root("record")), c;
-  CHECK(a >= 0 && b >= 0 && mlx_lease_holds(a, in_root("record")));
+  int a = mlx_entry_lock_share(in_root("record")), b = mlx_entry_lock_share(in_root("record")), c;
+  CHECK(a >= 0 && b >= 0 && mlx_entry_lock_is_current(a, in_root("record")));
   check_content(in_root("record"), "{}");  // a lock keeps nobody from reading
-  CHECK_INT(mlx_lease_reserve(in_root("record"), &c), MLX_LEASE_HELD);
-  mlx_lease_end(a);
-  mlx_lease_end(b);
-  CHECK_INT(mlx_lease_reserve(in_root("record"), &c), MLX_LEASE_RESERVED);
-  CHECK_INT(mlx_lease_take(in_root("record")), -1);
-  mlx_lease_end(c);
+  CHECK_INT(mlx_entry_lock_try_exclusive(in_root("record"), &c), MLX_ENTRY_LOCK_IN_USE);
+  mlx_entry_lock_release(a);
+  mlx_entry_lock_release(b);
+  CHECK_INT(mlx_entry_lock_try_exclusive(in_root("record"), &c), MLX_ENTRY_LOCK_TAKEN);
+  CHECK_INT(mlx_entry_lock_share(in_root("record")), -1);
+  mlx_entry_lock_release(c);
 }
 
 static mlx_process_options_t program(const char *const *argv, double limit) {
