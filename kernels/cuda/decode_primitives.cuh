@@ -73,9 +73,7 @@ static __device__ __forceinline__ void publish(float *word, float value) {
   asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(word), "f"(value) : "memory");
 }
 
-static __device__ __forceinline__ void mark_empty(float *word) {
-  publish(word, __uint_as_float(EMPTY));
-}
+static __device__ __forceinline__ void mark_empty(float *word) { publish(word, __uint_as_float(EMPTY)); }
 
 static __device__ __forceinline__ bool is_empty(float value) { return __float_as_uint(value) == EMPTY; }
 
