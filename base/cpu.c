@@ -13,7 +13,7 @@ static const mlx_cpu_level_t levels[] = {
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-#define HERE MLX_X86_64
+#define THIS_ARCH MLX_X86_64
 
 // Linux grants AMX tile state only after an arch_prctl request (mlx_cpu_ask_for_tiles).
 bool mlx_cpu_enable_tiles(void) {
@@ -73,7 +73,7 @@ static void add_features(mlx_digest_t *digest) {
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 
-#define HERE MLX_AARCH64
+#define THIS_ARCH MLX_AARCH64
 
 bool mlx_cpu_enable_tiles(void) { return false; }
 
@@ -102,7 +102,7 @@ const mlx_cpu_level_t *mlx_cpu_level_find(const char *name) {
 const mlx_cpu_level_t *mlx_cpu_level_here(void) {
   const mlx_cpu_level_t *best = NULL;
   for (const mlx_cpu_level_t *level = levels; level->name; ++level) {
-    if (level->arch == HERE && mlx_cpu_has_level(level->name)) best = level;
+    if (level->arch == THIS_ARCH && mlx_cpu_has_level(level->name)) best = level;
   }
   return best;
 }

@@ -1,8 +1,8 @@
 // Shim: the interface to IREE's runtime. Only shim/ includes IREE headers.
 //
-//   device   an open device: the CPU (driver local-task) or a GPU (driver cuda; libcuda is opened at run
-//   time) program  a compiled module loaded on a device, with its weights bound as parameters buffer   a
-//   tensor in device memory
+//   device   an open device: the CPU (driver local-task) or a GPU (driver cuda)
+//   program  a compiled module loaded on a device, with its weights bound as parameters
+//   buffer   a tensor in device memory
 //
 // Both drivers are registered explicitly; there are no static constructors and no global state. IREE statuses
 // are converted here and nowhere else.

@@ -11,8 +11,7 @@
 #define ATTEND_PAGES 8  // pages per iteration of the online softmax
 #define ATTEND_MAX_HEAD_DIM 256
 #if defined(__AVX512F__)
-#define ATTEND_SCORE_PAGES \
-  2  // pages scored at a time for ATTEND_TOKENS tokens: as many sums as fit in registers
+#define ATTEND_SCORE_PAGES 2  // pages scored at a time for ATTEND_TOKENS tokens: as many sums as registers
 #else
 #define ATTEND_SCORE_PAGES 1
 #endif

@@ -24,8 +24,7 @@
 //   Q5_K            as Q4_K, with codes as in Q8_WIDE
 //   Q6_K            super-block: 16 scale factors; block: 16 signed scale bytes for columns 0-15, 16 for
 //                   columns 16-31, then codes as in Q8_0
-//   Q2_K            as Q4_K, with two sets of scale bytes and two of offset bytes: columns 0-15, columns
-//   16-31
+//   Q2_K            as Q4_K, with separate scale bytes and offset bytes for columns 0-15 and columns 16-31
 //
 // compiler/panels.c has the same formats as a table, with the file types that become each of them.
 //

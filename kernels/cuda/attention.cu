@@ -2,21 +2,20 @@
 // new tokens, `attend` computes attention.
 //
 // One NVRTC compilation gives both kernels, for one shape. A batch is ROWS sequences of TOKENS new tokens
-// each, of which the first count[sequence] are real. Token t of a sequence is at position start[sequence] +
-// t. Position p is in page pages[sequence][p / PAGE], at index p % PAGE. Both kernels are deterministic: one
-// thread writes each element, and sums run in a fixed order.
+// each, of which the first count[sequence] are real. Token t of a sequence is at position
+// start[sequence] + t. Position p is in page pages[sequence][p / PAGE], at index p % PAGE. Both kernels are
+// deterministic: one thread writes each element, and sums run in a fixed order.
 //
-// Macros:  ROWS (sequences), TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256), ROW_PAGES (pages
-// of
-//          a sequence), POOL_PAGES (pages of a layer), SCALE (of the scores, positive), DTYPE_BF16 or
-//          DTYPE_F16 (pool and out), TURN (1: apply RoPE); APPEND_NAME, ATTEND_NAME (symbols, default append
-//          and attend)
+// Macros:  ROWS (sequences), TOKENS, HEADS, KV_HEADS, HEAD_DIM (multiple of 16, up to 256),
+//          ROW_PAGES (pages of a sequence), POOL_PAGES (pages of a layer), SCALE (of the scores, positive),
+//          DTYPE_BF16 or DTYPE_F16 (pool and out), TURN (1: apply RoPE);
+//          APPEND_NAME, ATTEND_NAME (symbols, default append and attend)
 // Pool:    16-bit [layers][POOL_PAGES][KV_HEADS][2: key, value][PAGE][HEAD_DIM]
 //
 // append   (q f32 [ROWS*TOKENS, HEADS*HEAD_DIM], k and v f32 [ROWS*TOKENS, KV_HEADS*HEAD_DIM],
 //           with TURN also cosine and sine f32 [ROWS*TOKENS, HEAD_DIM/2],
-//           start i32[ROWS], count i32[ROWS], pages i32[ROWS, ROW_PAGES], pool in/out, rotated q f32; int
-//           layer)
+//           start i32[ROWS], count i32[ROWS], pages i32[ROWS, ROW_PAGES],
+//           pool in/out, rotated q f32; int layer)
 //          Stores k and v in the pool. With TURN it applies RoPE to q and k first, else it only copies q.
 //          grid (ceil(ROWS*TOKENS*(HEADS+2*KV_HEADS)*HEAD_DIM / 2048), 1, 1), block (256, 1, 1)
 //          no dynamic shared memory

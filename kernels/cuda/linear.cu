@@ -9,16 +9,17 @@
 //
 // Tensor-core kernel
 //   EPILOGUE 0  (x[M,K], w[N,K], y[M,N] f32)                     y = x.w^T
-//   EPILOGUE 1  (x[M,K], w[N,K], residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the residual:
-//   one
-//                                                                thread reads and writes each element
+//   EPILOGUE 1  (x[M,K], w[N,K], residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the
+//                                                                residual: one thread reads and writes
+//                                                                each element
 //   EPILOGUE 2  (x[M,K], w[N,K], w2[N,K], y[M,N] 16-bit)         y = silu(x.w^T) * (x.w2^T), rounded once
 //   Tile macros: BM x BN (a block's part of y), SPLIT, STAGES, WARPS, BLOCK. The compiler chooses them and
 //   computes the launch:
 //              grid  (ceil(M/BM), ceil(N/BN), SPLIT)
 //              block (BLOCK, 1, 1): 32*WARPS, with wgmma (below) 32*WARPS + 128. The PTX that accompanies a
 //              wgmma cubin is launched the same way on later GPUs, which do not need these 128 threads: they
-//              exit. dynamic shared memory  STAGES * ((BM + BN * (EPILOGUE == 2 ? 2 : 1)) * 128 + 16) bytes
+//              exit
+//              dynamic shared memory  STAGES * ((BM + BN * (EPILOGUE == 2 ? 2 : 1)) * 128 + 16) bytes
 //   SPLIT > 1 (sm_90 and later, not sm_12x) divides K among the SPLIT blocks of a cluster, which add their
 //   sums in order through each other's shared memory. The cluster size is part of the kernel and needs no
 //   launch attribute. Compiled for sm_90a with BM a multiple of 64 the kernel uses wgmma, and four more warps

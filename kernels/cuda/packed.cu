@@ -16,8 +16,7 @@
 // Weights:   N, BITS (4, 8), SCALE_F32, OFFSET, HALVES (0, 1), CENTER (0, 8).
 //
 // CUT        (x[M,K] f32, parts)
-//   parts has (2 * RUNS + ceil(RUNS/16)) * MP * 384 bytes, with RUNS = ceil(K/128) and MP = M rounded up to
-//   8:
+//   parts, (2 * RUNS + ceil(RUNS/16)) * MP * 384 bytes; RUNS is ceil(K/128), MP is M rounded up to 8:
 //     bf16 [chunks of 64 columns][3: high, middle, low][MP][64]. The 16-byte pieces of a row are permuted by
 //     the last three bits of its index. First the chunks of x, zero for columns past the end. Then the sums
 //     of the blocks of 32 columns, split likewise: a chunk has the sums of 16 runs of 4 blocks, and among the
@@ -29,8 +28,8 @@
 //   EPILOGUE 1  (parts, w, residual[M,N] f32, y[M,N] f32)  y = residual + x.w^T; y may be the residual: one
 //                                                          thread reads and writes each element
 //   EPILOGUE 2  (parts, w, w2, y[M,N] f32)                 y = silu(x.w^T) * (x.w2^T)
-//   Tile macros, chosen by the compiler: BM x BN (a block's part of y; BM 16, 32, 64, 128), SPLIT, STAGES,
-//   WARPS. Launch:    grid  (ceil(M/BM), ceil(N/BN), SPLIT), block (32*WARPS, 1, 1)
+//   Tile macros, set by the compiler: BM x BN (a block's part of y; BM 16, 32, 64, 128), SPLIT, STAGES, WARPS
+//   Launch:    grid  (ceil(M/BM), ceil(N/BN), SPLIT), block (32*WARPS, 1, 1)
 //              dynamic shared memory  STAGES * (BM * 384 + 16) bytes
 //   SPLIT > 1 (sm_90 and later, not sm_12x) divides K among the SPLIT blocks of a cluster, which add their
 //   sums in order through each other's shared memory. The cluster size is part of the kernel and needs no
